@@ -1,0 +1,36 @@
+option(MXT_TESTS "Build the tests" ON)
+option(MXT_BENCH "Build the native benchmarks" OFF)
+option(MXT_FUZZ "Build the fuzzers (clang only)" OFF)
+option(MXT_OPENMP "Threads through OpenMP (shared with oneDNN); off = std::thread, for ThreadSanitizer" ON)
+option(MXT_PORTABLE "Small libraries static, big ones opened at run time" OFF)
+set(MXT_SANITIZE "" CACHE STRING "address,undefined | thread | empty")
+
+set(CMAKE_CXX_STANDARD 20)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+if(NOT CMAKE_BUILD_TYPE)
+  set(CMAKE_BUILD_TYPE Release)
+endif()
+
+find_program(CCACHE ccache)
+if(CCACHE)
+  set(CMAKE_C_COMPILER_LAUNCHER ${CCACHE})
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CCACHE})
+endif()
+
+# Contraction into FMA is left to the kernels that want it: the same source must give the same bits in every build.
+add_compile_options($<$<COMPILE_LANGUAGE:C,CXX>:-ffp-contract=off>
+                    $<$<COMPILE_LANGUAGE:CXX>:-Wall> $<$<COMPILE_LANGUAGE:CXX>:-Wextra>
+                    $<$<COMPILE_LANGUAGE:CXX>:-Werror=return-type> $<$<COMPILE_LANGUAGE:CXX>:-Wno-missing-field-initializers>)
+if(MXT_SANITIZE)
+  add_compile_options(-fsanitize=${MXT_SANITIZE} -fno-omit-frame-pointer -g)
+  add_link_options(-fsanitize=${MXT_SANITIZE})
+  if(MXT_SANITIZE MATCHES "undefined")
+    add_compile_options(-fno-sanitize-recover=undefined)
+  endif()
+endif()
+if(BUILD_SHARED_LIBS)
+  add_link_options(-Wl,-z,defs)  # a missing arrow between rooms fails at link, not at run time
+endif()

@@ -1,0 +1,279 @@
+#include "base/files.h"
+
+#include <fcntl.h>
+#include <fnmatch.h>
+#include <sys/file.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "base/error.h"
+
+namespace mxt {
+namespace {
+
+std::string why(int e) {
+  if (e == ENOSPC || e == EDQUOT) return "no space left on the disk: free some, or write elsewhere";
+  if (e == EROFS || e == EACCES || e == EPERM) return "not permitted: choose a folder that you may write to";
+  return std::strerror(e);
+}
+
+void sync_folder_of(const std::string& path) {
+  const std::string dir = fs::path(path).parent_path().empty() ? "." : fs::path(path).parent_path().string();
+  const int fd = open(dir.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (fd >= 0) {
+    fsync(fd);
+    close(fd);
+  }
+}
+
+constexpr size_t kBuffer = 1 << 20;
+
+}  // namespace
+
+std::string read_file(const std::string& path) {
+  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) fail_input("{}: cannot be read: {}", path, std::strerror(errno));
+  struct stat st {};
+  if (fstat(fd, &st) == 0 && S_ISDIR(st.st_mode)) {
+    close(fd);
+    fail_input("{}: is a folder, a file was expected", path);
+  }
+  std::string out;
+  if (st.st_size > 0) out.reserve(static_cast<size_t>(st.st_size));
+  char buf[1 << 16];
+  for (;;) {
+    const ssize_t n = ::read(fd, buf, sizeof buf);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) {
+      const int e = errno;
+      close(fd);
+      fail_input("{}: cannot be read: {}", path, std::strerror(e));
+    }
+    if (n == 0) break;
+    out.append(buf, static_cast<size_t>(n));
+  }
+  close(fd);
+  return out;
+}
+
+AtomicFile::AtomicFile(std::string path) : path_(std::move(path)) {
+  static std::atomic<unsigned> counter{0};
+  temp_ = fmt::format("{}.{}.{}.tmp", path_, getpid(), counter++);
+  fd_ = open(temp_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+  if (fd_ < 0) fail_input("{}: cannot be written: {}", path_, why(errno));
+  buffer_.reserve(kBuffer);
+}
+
+AtomicFile::~AtomicFile() {
+  if (fd_ >= 0) {
+    close(fd_);
+    unlink(temp_.c_str());
+  }
+}
+
+void AtomicFile::flush() {
+  size_t done = 0;
+  while (done < buffer_.size()) {
+    const ssize_t n = ::write(fd_, buffer_.data() + done, buffer_.size() - done);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) fail_input("{}: cannot be written: {}", path_, why(errno));
+    done += static_cast<size_t>(n);
+  }
+  buffer_.clear();
+}
+
+void AtomicFile::write(const void* data, size_t bytes) {
+  const char* p = static_cast<const char*>(data);
+  written_ += bytes;
+  while (bytes > 0) {
+    const size_t n = std::min(bytes, kBuffer - buffer_.size());
+    buffer_.insert(buffer_.end(), p, p + n);
+    p += n;
+    bytes -= n;
+    if (buffer_.size() == kBuffer) flush();
+  }
+}
+
+void AtomicFile::commit() {
+  flush();
+  if (fsync(fd_) != 0) fail_input("{}: cannot be written: {}", path_, why(errno));
+  if (close(fd_) != 0) {
+    fd_ = -1;
+    unlink(temp_.c_str());
+    fail_input("{}: cannot be written: {}", path_, why(errno));
+  }
+  fd_ = -1;
+  if (rename(temp_.c_str(), path_.c_str()) != 0) {
+    const int e = errno;
+    unlink(temp_.c_str());
+    fail_input("{}: cannot be replaced: {}", path_, why(e));
+  }
+  sync_folder_of(path_);
+}
+
+void write_file_atomic(const std::string& path, std::string_view bytes) {
+  AtomicFile f(path);
+  f.write(bytes);
+  f.commit();
+}
+
+void replace_folder(const std::string& temp, const std::string& target) {
+  std::error_code ec;
+  const std::string old = target + ".old";
+  fs::remove_all(old, ec);
+  if (fs::exists(target)) {
+    // Exchange in one step where the kernel can; else there is a moment with neither, which .old covers.
+#ifdef RENAME_EXCHANGE
+    if (renameat2(AT_FDCWD, temp.c_str(), AT_FDCWD, target.c_str(), RENAME_EXCHANGE) == 0) {
+      fs::remove_all(temp, ec);
+      sync_folder_of(target);
+      return;
+    }
+#endif
+    if (rename(target.c_str(), old.c_str()) != 0) fail_input("{}: cannot be replaced: {}", target, why(errno));
+  }
+  if (rename(temp.c_str(), target.c_str()) != 0) fail_input("{}: cannot be replaced: {}", target, why(errno));
+  sync_folder_of(target);
+  fs::remove_all(old, ec);
+}
+
+MappedFile::MappedFile(const std::string& path) : path_(path) {
+  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) fail_input("{}: cannot be read: {}", path, std::strerror(errno));
+  struct stat st {};
+  if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode)) {
+    close(fd);
+    fail_input("{}: is not a regular file", path);
+  }
+  size_ = static_cast<size_t>(st.st_size);
+  if (size_ > 0) {
+    data_ = mmap(nullptr, size_, PROT_READ, MAP_SHARED, fd, 0);
+    if (data_ == MAP_FAILED) {
+      const int e = errno;
+      close(fd);
+      data_ = nullptr;
+      fail_input("{}: cannot be mapped: {}", path, std::strerror(e));
+    }
+  }
+  close(fd);
+}
+
+MappedFile::~MappedFile() {
+  if (data_) munmap(data_, size_);
+}
+
+MappedFile::MappedFile(MappedFile&& o) noexcept
+    : path_(std::move(o.path_)), data_(std::exchange(o.data_, nullptr)), size_(std::exchange(o.size_, 0)) {}
+
+MappedFile& MappedFile::operator=(MappedFile&& o) noexcept {
+  std::swap(path_, o.path_);
+  std::swap(data_, o.data_);
+  std::swap(size_, o.size_);
+  return *this;
+}
+
+void MappedFile::drop_pages() const {
+  if (data_) madvise(data_, size_, MADV_DONTNEED);
+}
+
+FolderLock::FolderLock(const std::string& folder) {
+  make_folders(folder);
+  path_ = folder + "/.lock";
+  fd_ = open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+  if (fd_ < 0) fail_input("{}: cannot be written: {}", folder, why(errno));
+  if (flock(fd_, LOCK_EX | LOCK_NB) != 0) {
+    close(fd_);
+    fd_ = -1;
+    fail_input("{}: another mindxtrain process is using this folder: wait for it, or choose another --out", folder);
+  }
+}
+
+FolderLock::~FolderLock() {
+  if (fd_ >= 0) close(fd_);
+}
+
+void make_folders(const std::string& path) {
+  std::error_code ec;
+  fs::create_directories(path, ec);
+  if (ec) fail_input("{}: cannot be created: {}", path, why(ec.value()));
+}
+
+uint64_t free_disk_bytes(const std::string& path) {
+  std::error_code ec;
+  fs::path p = path.empty() ? "." : path;
+  while (!fs::exists(p, ec) && p.has_parent_path() && p != p.parent_path()) p = p.parent_path();
+  if (p.empty()) p = ".";
+  const auto s = fs::space(p, ec);
+  return ec ? 0 : s.available;
+}
+
+std::vector<std::string> list_files(const std::string& folder) {
+  std::vector<std::string> out;
+  std::error_code ec;
+  for (auto it = fs::recursive_directory_iterator(folder, ec); !ec && it != fs::recursive_directory_iterator();
+       it.increment(ec)) {
+    if (it->path().filename().string().starts_with(".")) {
+      if (it->is_directory()) it.disable_recursion_pending();
+      continue;
+    }
+    if (it->is_regular_file()) out.push_back(fs::relative(it->path(), folder).generic_string());
+  }
+  std::sort(out.begin(), out.end());
+  return out;
+}
+
+namespace {
+
+// Matches path components one by one; `**` stands for any number of them.
+void glob_into(const fs::path& base, const std::vector<std::string>& parts, size_t i, std::vector<std::string>& out) {
+  std::error_code ec;
+  if (i == parts.size()) {
+    if (fs::is_regular_file(base, ec)) out.push_back(base.generic_string());
+    return;
+  }
+  const std::string& part = parts[i];
+  if (part.find_first_of("*?[") == std::string::npos) {
+    const fs::path next = base.empty() ? fs::path(part) : base / part;
+    if (fs::exists(next, ec)) glob_into(next, parts, i + 1, out);
+    return;
+  }
+  const fs::path dir = base.empty() ? fs::path(".") : base;
+  if (part == "**") glob_into(base, parts, i + 1, out);
+  for (auto it = fs::directory_iterator(dir, ec); !ec && it != fs::directory_iterator(); it.increment(ec)) {
+    const std::string name = it->path().filename().string();
+    if (name.starts_with(".")) continue;
+    const fs::path next = base.empty() ? fs::path(name) : base / name;
+    if (part == "**") {
+      if (it->is_directory(ec) && !it->is_symlink(ec)) glob_into(next, parts, i, out);
+    } else if (fnmatch(part.c_str(), name.c_str(), FNM_PERIOD) == 0) {
+      glob_into(next, parts, i + 1, out);
+    }
+  }
+}
+
+}  // namespace
+
+std::vector<std::string> glob_files(const std::string& pattern) {
+  std::error_code ec;
+  if (fs::is_regular_file(pattern, ec)) return {pattern};
+  std::vector<std::string> parts;
+  fs::path root;
+  for (const auto& c : fs::path(pattern)) {
+    if (c == "/") root = "/";
+    else if (!c.empty()) parts.push_back(c.string());
+  }
+  std::vector<std::string> out;
+  glob_into(root, parts, 0, out);
+  std::sort(out.begin(), out.end());
+  out.erase(std::unique(out.begin(), out.end()), out.end());
+  return out;
+}
+
+}  // namespace mxt

@@ -1,0 +1,30 @@
+// Threads. One pool for the whole program: OpenMP's, shared with oneDNN, so cores are never oversubscribed. Built
+// without OpenMP (ThreadSanitizer) the same calls run on std::thread.
+//
+// Rule for results: how work is cut must not depend on the number of threads. Cut into a fixed number of pieces (or by a
+// fixed grain), and reduce pieces in index order.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+
+namespace mxt {
+
+int num_threads();
+// n ≥ 1. Applies to this thread's later parallel regions (oneDNN's too).
+void set_num_threads(int n);
+
+// A plain pointer and context instead of std::function: kernels call this thousands of times a step.
+void parallel_for_raw(int64_t begin, int64_t end, int64_t grain, void (*fn)(void*, int64_t, int64_t), void* ctx);
+
+// Calls body(b, e) for consecutive pieces of [begin, end) of `grain` items (the last may be shorter), in any order, on
+// all threads, and returns when all are done. Inside a parallel region it runs serially. An exception thrown by the
+// body is rethrown here (the first one).
+template <typename F>
+void parallel_for(int64_t begin, int64_t end, int64_t grain, F&& body) {
+  parallel_for_raw(
+      begin, end, grain, [](void* c, int64_t b, int64_t e) { (*static_cast<std::remove_reference_t<F>*>(c))(b, e); },
+      const_cast<void*>(static_cast<const void*>(&body)));
+}
+
+}  // namespace mxt

@@ -1,0 +1,94 @@
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "base/files.h"
+#include "base/hash.h"
+#include "base/json.h"
+#include "base/philox.h"
+#include "base/text.h"
+#include "base/threads.h"
+#include "base/types.h"
+
+namespace mxt {
+namespace {
+
+TEST(Hash, KnownAnswers) {
+  // The empty string's digests, as the specifications print them.
+  EXPECT_EQ(blake3_hex(""), "af1349b9f5f9a1a6a0404dea36dcc9499bcb25c9adc112b7cc9a93cae41f3262");
+  EXPECT_EQ(sha256_hex("abc"), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+}
+
+TEST(Philox, KnownAnswer) {
+  // Random123's kat_vectors: philox4x32-10 with an all-zero counter and key.
+  const auto c = philox4x32(0, 0, 0);
+  EXPECT_EQ(c[0], 0x6627e8d5u);
+  EXPECT_EQ(c[1], 0xe169c58du);
+  EXPECT_EQ(c[2], 0xbc57ac4cu);
+  EXPECT_EQ(c[3], 0x9b00dbd8u);
+}
+
+TEST(Types, EveryHalfAndByteRoundTrips) {
+  for (uint32_t h = 0; h < 65536; ++h) {
+    const float f = f16_to_float(static_cast<uint16_t>(h));
+    if (!std::isnan(f)) { EXPECT_EQ(float_to_f16(f), h); }
+    const float b = bf16_to_float(static_cast<uint16_t>(h));
+    if (!std::isnan(b)) { EXPECT_EQ(float_to_bf16(b), h); }
+  }
+  for (uint32_t h = 0; h < 256; ++h) {
+    const float f = f8e4m3_to_float(static_cast<uint8_t>(h));
+    if (!std::isnan(f)) { EXPECT_EQ(float_to_f8e4m3(f), h); }
+  }
+  EXPECT_EQ(float_to_f8e4m3(1e9f), 0x7e);
+  EXPECT_EQ(float_to_f8e4m3(17.0f), float_to_f8e4m3(16.0f));  // tie goes to even
+}
+
+TEST(Threads, EveryIndexOnceAndErrorsCross) {
+  std::vector<int> seen(1000, 0);
+  parallel_for(0, 1000, 7, [&](int64_t b, int64_t e) {
+    for (int64_t i = b; i < e; ++i) seen[static_cast<size_t>(i)]++;
+  });
+  for (int s : seen) EXPECT_EQ(s, 1);
+  EXPECT_THROW(parallel_for(0, 10, 1, [](int64_t b, int64_t) { if (b == 5) fail_input("five"); }), Error);
+}
+
+TEST(Json, RefusesDuplicatesDepthAndSyntaxWithPlace) {
+  EXPECT_THROW(parse_json(R"({"a":1,"a":2})", "x.json"), Error);
+  EXPECT_THROW(parse_json(std::string(100000, '['), "x.json"), Error);
+  try {
+    parse_json("{\n  \"a\": ]\n}", "x.json");
+    FAIL();
+  } catch (const Error& e) {
+    EXPECT_NE(std::string(e.what()).find("x.json:2:8"), std::string::npos) << e.what();
+  }
+}
+
+TEST(Files, AtomicWriteLeavesOldFileWhenAbandoned) {
+  const std::string dir = testing::TempDir() + "mxt_files";
+  make_folders(dir);
+  write_file_atomic(dir + "/f", "old");
+  {
+    AtomicFile f(dir + "/f");
+    f.write("half of the new");
+  }
+  EXPECT_EQ(read_file(dir + "/f"), "old");
+  EXPECT_EQ(list_files(dir).size(), 1u);
+  write_file_atomic(dir + "/f", "new");
+  EXPECT_EQ(read_file(dir + "/f"), "new");
+  FolderLock lock(dir);
+  EXPECT_THROW(FolderLock second(dir), Error);
+  fs::remove_all(dir);
+}
+
+TEST(Text, InvalidUtf8AsPythonReplaces) {
+  EXPECT_EQ(replace_invalid_utf8("a\xF0\x9F\x92z"), "a\xEF\xBF\xBDz");
+  EXPECT_EQ(replace_invalid_utf8("\xED\xA0\x80"), "\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBD");
+  EXPECT_EQ(replace_invalid_utf8("\xC0\xAF"), "\xEF\xBF\xBD\xEF\xBF\xBD");
+  EXPECT_EQ(nearest("lerning_rate", {"learning_rate", "batch"}), "learning_rate");
+  EXPECT_EQ(nearest("zzzz", {"learning_rate", "batch"}), "");
+}
+
+}  // namespace
+}  // namespace mxt
