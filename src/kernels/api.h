@@ -104,7 +104,7 @@ struct QkRope {
   const float *cos = nullptr, *sin = nullptr;
   const void *q_w = nullptr, *k_w = nullptr;  // [head_dim] of wtype or null
   DType wtype = DType::kF32;
-  float* rstd = nullptr;  // [tokens, heads + kv_heads], with norm; may be null when no gradient follows
+  float* rstd = nullptr;  // [tokens, heads + kv_heads], with norm (1 for heads without); null when no gradient follows
   float eps = 1e-6f;
 };
 // dqkv from dout; may be the same memory. qkv (the input of the forward) and rstd are read only with norm.
@@ -236,7 +236,8 @@ struct OptTensor {
 // p ← p − lr/(1−β1^t) · m / (√v/√(1−β2^t) + eps). `step` counts from 1.
 struct AdamW {
   std::vector<OptTensor> tensors;
-  float beta1 = 0.9f, beta2 = 0.95f, eps = 1e-8f;
+  double beta1 = 0.9, beta2 = 0.95;  // double: 1 − 0.999f is off by 1.3e-5, which PyTorch's states do not show
+  float eps = 1e-8f;
   float grad_scale = 1;  // clipping coefficient
   int64_t step = 1;
 };
