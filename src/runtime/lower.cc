@@ -57,7 +57,7 @@ int Lowering::choose(const Gemm& g) {
       return std::get<Gemm>(t.call).algo;
     }
   Gemm call = g;
-  call.algo = kernels::choice_index(plan_, key, gemm_names_);
+  call.algo = kernels::chosen(plan_, key, gemm_names_);
   p_.tunables_.push_back({key, call, 1});
   return call.algo;
 }
@@ -312,7 +312,7 @@ void Lowering::lower(const AttentionOp& a) {
   };
   kernels::Attention widest = make(Frame{nullptr, p_.settings_.max_tokens});
   const std::string key = kernels::attention_key(widest);
-  widest.algo = kernels::choice_index(plan_, key, attention_names_);
+  widest.algo = kernels::chosen(plan_, key, attention_names_);
   bool known = false;
   for (auto& t : p_.tunables_)
     if (t.key == key) known = ++t.count > 0;
@@ -350,8 +350,8 @@ void Lowering::lower(const AttentionGradOp& ga) {
     return call;
   };
   kernels::AttentionGrad widest = make(Frame{nullptr, p_.settings_.max_tokens});
-  const std::string key = kernels::attention_grad_key(widest);
-  widest.algo = kernels::choice_index(plan_, key, attention_names_);
+  const std::string key = kernels::attention_key(widest);
+  widest.algo = kernels::chosen(plan_, key, attention_names_);
   bool known = false;
   for (auto& t : p_.tunables_)
     if (t.key == key) known = ++t.count > 0;
