@@ -94,10 +94,14 @@ void act_rows(const Act& a, int64_t begin, int64_t end) {
         : act_rows_of<uint16_t, decltype(kind)::value>(a, begin, end);
   };
   switch (a.kind) {
-    case Activation::kSwiGlu: return run(std::integral_constant<Activation, Activation::kSwiGlu>());
-    case Activation::kGeluTanh: return run(std::integral_constant<Activation, Activation::kGeluTanh>());
-    case Activation::kGelu: return run(std::integral_constant<Activation, Activation::kGelu>());
-    case Activation::kRelu2: return run(std::integral_constant<Activation, Activation::kRelu2>());
+    case Activation::kSwiGlu:
+      return run(std::integral_constant<Activation, Activation::kSwiGlu>());
+    case Activation::kGeluTanh:
+      return run(std::integral_constant<Activation, Activation::kGeluTanh>());
+    case Activation::kGelu:
+      return run(std::integral_constant<Activation, Activation::kGelu>());
+    case Activation::kRelu2:
+      return run(std::integral_constant<Activation, Activation::kRelu2>());
   }
 }
 
@@ -108,10 +112,14 @@ void act_grad_rows(const ActGrad& a, int64_t begin, int64_t end) {
         : act_grad_rows_of<uint16_t, decltype(kind)::value>(a, begin, end);
   };
   switch (a.kind) {
-    case Activation::kSwiGlu: return run(std::integral_constant<Activation, Activation::kSwiGlu>());
-    case Activation::kGeluTanh: return run(std::integral_constant<Activation, Activation::kGeluTanh>());
-    case Activation::kGelu: return run(std::integral_constant<Activation, Activation::kGelu>());
-    case Activation::kRelu2: return run(std::integral_constant<Activation, Activation::kRelu2>());
+    case Activation::kSwiGlu:
+      return run(std::integral_constant<Activation, Activation::kSwiGlu>());
+    case Activation::kGeluTanh:
+      return run(std::integral_constant<Activation, Activation::kGeluTanh>());
+    case Activation::kGelu:
+      return run(std::integral_constant<Activation, Activation::kGelu>());
+    case Activation::kRelu2:
+      return run(std::integral_constant<Activation, Activation::kRelu2>());
   }
 }
 
@@ -121,9 +129,8 @@ void add_rows_of(const Add& a, int64_t begin, int64_t end) {
     const T* x = static_cast<const T*>(a.a.p) + t * a.a.ld;
     const T* z = static_cast<const T*>(a.b.p) + t * a.b.ld;
     T* y = static_cast<T*>(a.y.p) + t * a.y.ld;
-    for_each(a.y.cols, [&](int64_t i, auto part) HWY_ATTR {
-      store(hn::Add(load(x + i, part), load(z + i, part)), y + i, part);
-    });
+    for_each(a.y.cols,
+             [&](int64_t i, auto part) HWY_ATTR { store(hn::Add(load(x + i, part), load(z + i, part)), y + i, part); });
   }
 }
 

@@ -18,7 +18,8 @@ namespace mxt::kernels::cpu::HWY_NAMESPACE {
 namespace {
 
 struct Largest {
-  V v = hn::Set(F32(), -HUGE_VALF);
+  V v;
+  HWY_INLINE Largest() : v(hn::Set(F32(), -HUGE_VALF)) {}
   HWY_INLINE void merge(const Largest& o) { v = hn::Max(v, o.v); }
   HWY_INLINE float total() const { return hn::GetLane(hn::MaxOfLanes(F32(), v)); }
 };
@@ -59,8 +60,8 @@ void cross_entropy_row(const CrossEntropy& c, int64_t row) {
                       if constexpr (kCap) z = hn::Mul(cap, tanh(hn::Mul(z, inv_cap)));
                       acc.v = hn::Add(acc.v, exp_bounded(or_lowest(hn::Sub(z, top_v), part)));
                     }).total();
-  c.nll[row] = static_cast<float>(static_cast<double>(top) - static_cast<double>(z_label) +
-                                  std::log(static_cast<double>(sum)));
+  c.nll[row] =
+      static_cast<float>(static_cast<double>(top) - static_cast<double>(z_label) + std::log(static_cast<double>(sum)));
   if (!c.gradient) return;
 
   const float weight = c.weights ? c.weights[row] : 1.0f;

@@ -59,9 +59,8 @@ void norm_row(const Norm& n, int64_t t, const float* w, const float* b) {
       store(hn::MulAdd(xhat, load(w + i, part), load(b + i, part)), y + i, part);
     });
   } else {
-    for_each(width, [&](int64_t i, auto part) HWY_ATTR {
-      store(hn::Mul(hn::Mul(load(x + i, part), s), load(w + i, part)), y + i, part);
-    });
+    for_each(width, [&](int64_t i, auto part)
+                        HWY_ATTR { store(hn::Mul(hn::Mul(load(x + i, part), s), load(w + i, part)), y + i, part); });
   }
 }
 
@@ -125,9 +124,8 @@ void column_sums(const ConstMat& m, int64_t begin, int64_t end, float* sums) {
   }
   for (; t < end; ++t) {
     const T* a = p + t * m.ld;
-    for_each(m.cols, [&](int64_t i, auto part) HWY_ATTR {
-      store(hn::Add(load(sums + i, part), load(a + i, part)), sums + i, part);
-    });
+    for_each(m.cols, [&](int64_t i, auto part)
+                         HWY_ATTR { store(hn::Add(load(sums + i, part), load(a + i, part)), sums + i, part); });
   }
 }
 

@@ -35,9 +35,8 @@ void turn_head(const T* x, T* out, int64_t head_dim, int64_t rotary, const float
     store(hn::MulAdd(a, sn, hn::Mul(b, c)), out + i + half, part);
   });
   if (w || x != out)
-    for_each(head_dim - rotary, [&](int64_t i, auto part) HWY_ATTR {
-      store(value(rotary + i, part), out + rotary + i, part);
-    });
+    for_each(head_dim - rotary,
+             [&](int64_t i, auto part) HWY_ATTR { store(value(rotary + i, part), out + rotary + i, part); });
 }
 
 template <typename T>
@@ -61,8 +60,7 @@ void rope_rows_of(const QkRope& r, int64_t begin, int64_t end, const float* q_w,
       if (r.rstd && (q_w || k_w)) r.rstd[t * qk + h] = rstd;
       turn_head(x + h * d, out + h * d, d, r.rotary, cos, sin, rstd, w);
     }
-    if (x != out)
-      std::memcpy(out + qk * d, x + qk * d, static_cast<size_t>(r.kv_heads * d) * sizeof(T));
+    if (x != out) std::memcpy(out + qk * d, x + qk * d, static_cast<size_t>(r.kv_heads * d) * sizeof(T));
   }
 }
 
@@ -81,9 +79,8 @@ void turn_back(const T* dout, float* g, int64_t head_dim, int64_t rotary, const 
     store(hn::MulAdd(b, sn, hn::Mul(a, c)), g + i, part);
     store(hn::NegMulAdd(a, sn, hn::Mul(b, c)), g + i + half, part);
   });
-  for_each(head_dim - rotary, [&](int64_t i, auto part) HWY_ATTR {
-    store(load(dout + rotary + i, part), g + rotary + i, part);
-  });
+  for_each(head_dim - rotary,
+           [&](int64_t i, auto part) HWY_ATTR { store(load(dout + rotary + i, part), g + rotary + i, part); });
 }
 
 // RMSNorm's gradient of one head; g holds the gradient of the normed and weighted head.
@@ -120,8 +117,7 @@ void rope_grad_rows_of(const QkRopeGrad& r, int64_t begin, int64_t end, const fl
       else
         for_each(d, [&](int64_t i, auto part) HWY_ATTR { store(load(head + i, part), dqkv + h * d + i, part); });
     }
-    if (dout != dqkv)
-      std::memcpy(dqkv + qk * d, dout + qk * d, static_cast<size_t>(r.kv_heads * d) * sizeof(T));
+    if (dout != dqkv) std::memcpy(dqkv + qk * d, dout + qk * d, static_cast<size_t>(r.kv_heads * d) * sizeof(T));
   }
 }
 

@@ -26,14 +26,12 @@ void widen(const uint16_t* from, float* to, int64_t n) {
   for_each(n, [&](int64_t i, auto part) HWY_ATTR { store(load(from + i, part), to + i, part); });
 }
 void add_f32(const float* from, float* to, int64_t n) {
-  for_each(n, [&](int64_t i, auto part) HWY_ATTR {
-    store(hn::Add(load(to + i, part), load(from + i, part)), to + i, part);
-  });
+  for_each(n, [&](int64_t i, auto part)
+                  HWY_ATTR { store(hn::Add(load(to + i, part), load(from + i, part)), to + i, part); });
 }
 void add_bf16(const uint16_t* from, float* to, int64_t n) {
-  for_each(n, [&](int64_t i, auto part) HWY_ATTR {
-    store(hn::Add(load(to + i, part), load(from + i, part)), to + i, part);
-  });
+  for_each(n, [&](int64_t i, auto part)
+                  HWY_ATTR { store(hn::Add(load(to + i, part), load(from + i, part)), to + i, part); });
 }
 
 }  // namespace

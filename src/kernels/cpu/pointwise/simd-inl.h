@@ -89,9 +89,7 @@ HWY_INLINE void store(V v, T* p, Part part) {
 }
 // Zero in the lanes past the end.
 HWY_INLINE V keep(V v, Whole) { return v; }
-HWY_INLINE V keep(V v, Part part) {
-  return hn::IfThenElseZero(hn::FirstN(F32(), static_cast<size_t>(part.n)), v);
-}
+HWY_INLINE V keep(V v, Part part) { return hn::IfThenElseZero(hn::FirstN(F32(), static_cast<size_t>(part.n)), v); }
 
 template <typename F>
 HWY_INLINE void for_each(int64_t n, F f) {
@@ -121,20 +119,22 @@ HWY_INLINE Acc reduce(int64_t n, F f) {
 }
 
 struct Sum {
-  V v = hn::Zero(F32());
+  V v;
+  HWY_INLINE Sum() : v(hn::Zero(F32())) {}  // written out: an implicit constructor is not compiled for the target
   HWY_INLINE void merge(const Sum& o) { v = hn::Add(v, o.v); }
   HWY_INLINE float total() const { return hn::GetLane(hn::SumOfLanes(F32(), v)); }
 };
 struct TwoSums {
   Sum a, b;
+  HWY_INLINE TwoSums() {}
   HWY_INLINE void merge(const TwoSums& o) { a.merge(o.a), b.merge(o.b); }
 };
 
 // ---- functions
 
 // exp(x) for x ≤ 88.7 to 1 ulp where there is FMA; 0 below −87.33 (the smallest normal result), NaN for NaN.
-// x = n·ln 2 + r with |r| ≤ ln 2 / 2; n is read off the low bits of x/ln 2 + 1.5·2²³; exp(r) is a polynomial of degree 6
-// fitted for least largest relative error (4e-9).
+// x = n·ln 2 + r with |r| ≤ ln 2 / 2; n is read off the low bits of x/ln 2 + 1.5·2²³; exp(r) is a polynomial of degree
+// 6 fitted for least largest relative error (4e-9).
 HWY_INLINE V exp_bounded(V x) {
   const F32 d;
   const U32 du;
@@ -158,9 +158,7 @@ HWY_INLINE V exp(V x) {  // any x
 HWY_INLINE V sigmoid(V x) { return hn::Div(splat(1.0f), hn::Add(splat(1.0f), exp(hn::Neg(x)))); }
 
 // 1 − 2/(e^{2x}+1): absolute error 1e-7.
-HWY_INLINE V tanh(V x) {
-  return hn::Sub(splat(1.0f), hn::Div(splat(2.0f), hn::Add(splat(1.0f), exp(hn::Add(x, x)))));
-}
+HWY_INLINE V tanh(V x) { return hn::Sub(splat(1.0f), hn::Div(splat(2.0f), hn::Add(splat(1.0f), exp(hn::Add(x, x))))); }
 
 struct Normal {
   V cdf, pdf;

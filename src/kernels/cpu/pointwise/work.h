@@ -14,8 +14,8 @@ inline constexpr int64_t kGrain = 16384;
 
 inline int64_t rows_per_piece(int64_t width) { return std::max<int64_t>(1, kGrain / std::max<int64_t>(1, width)); }
 
-// Column sums over many rows: `pieces` runs of `rows` rows, each summed into its own row of partial sums, which are then
-// added in order. At most 64 pieces, so partial sums stay small next to the matrix.
+// Column sums over many rows: `pieces` runs of `rows` rows, each summed into its own row of partial sums, which are
+// then added in order. At most 64 pieces, so partial sums stay small next to the matrix.
 struct RowPieces {
   int64_t rows, pieces;
 };
