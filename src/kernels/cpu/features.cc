@@ -40,8 +40,6 @@ std::string isa_name(dnnl_cpu_isa_t isa) {
       return "avx512_core_vnni";
     case dnnl_cpu_isa_avx512_core_bf16:
       return "avx512_core_bf16";
-    case dnnl_cpu_isa_avx512_core_fp16:
-      return "avx512_core_fp16";
     case dnnl_cpu_isa_avx512_core_amx:
       return "avx512_core_amx";
     default:
