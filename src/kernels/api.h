@@ -1,6 +1,6 @@
 // Every operation that a device must offer, as plain argument structs over caller-owned memory. Kernels know nothing of
-// graphs or models; `runtime` lowers graph operations to these calls. `reference/` implements all of them in plain loops
-// and is the oracle for every other backend.
+// graphs or models; `runtime` lowers graph operations to these calls. `reference/` implements all of them in plain
+// loops and is the oracle for every other backend.
 //
 // Conventions
 //  - Matrices are row-major; `ld` counts elements between rows. Activations are [tokens, width].
@@ -32,7 +32,8 @@ struct ConstMat {
   int64_t rows = 0, cols = 0, ld = 0;
   DType type = DType::kF32;
   ConstMat() = default;
-  ConstMat(const void* p_, int64_t rows_, int64_t cols_, int64_t ld_, DType t) : p(p_), rows(rows_), cols(cols_), ld(ld_), type(t) {}
+  ConstMat(const void* p_, int64_t rows_, int64_t cols_, int64_t ld_, DType t)
+      : p(p_), rows(rows_), cols(cols_), ld(ld_), type(t) {}
   ConstMat(const Mat& m) : p(m.p), rows(m.rows), cols(m.cols), ld(m.ld), type(m.type) {}
 };
 
@@ -46,7 +47,7 @@ struct Gemm {
   float alpha = 1.0f;
   const void* bias = nullptr;  // [n] of bias_type, added once (not with accumulate)
   DType bias_type = DType::kF32;
-  int algo = 0;                // index into Ops::gemm_algorithms(); 0 = the backend's default
+  int algo = 0;  // index into Ops::gemm_algorithms(); 0 = the backend's default
 };
 
 // y[t] = table[ids[t]]; ids outside the table are a bug of the caller (data is checked before).
@@ -55,8 +56,8 @@ struct Embedding {
   ConstMat table;  // [vocab, width], wtype
   Mat y;           // [tokens, width], act
 };
-// dtable[ids[t]] += dy[t], tokens in ascending order of t for each row. dtable F32 [vocab, width]; when !accumulate it is
-// zeroed first.
+// dtable[ids[t]] += dy[t], tokens in ascending order of t for each row. dtable F32 [vocab, width]; when !accumulate it
+// is zeroed first.
 struct EmbeddingGrad {
   const int32_t* ids = nullptr;
   ConstMat dy;
@@ -77,8 +78,8 @@ struct Norm {
   float* rstd = nullptr;  // [rows]; may be null when no gradient follows
   float eps = 1e-6f;
 };
-// dx = d norm/dh (+ dres where dres.p is set: the gradient that reaches h past the norm). dw, db: F32 [cols], null = not
-// wanted. dx may be dres's buffer.
+// dx = d norm/dh (+ dres where dres.p is set: the gradient that reaches h past the norm). dw, db: F32 [cols], null =
+// not wanted. dx may be dres's buffer.
 struct NormGrad {
   bool layer_norm = false;
   ConstMat x, dy, dres;  // x: what the norm read (h)
@@ -91,20 +92,21 @@ struct NormGrad {
 };
 
 // Rotary embedding (Su et al. 2021) in the half-split ("neox") layout of transformers: for i < rotary/2,
-//   (x_i, x_{i+rotary/2}) → (x_i cos − x_{i+½} sin, x_{i+½} cos + x_i sin), angle from tables cos/sin [positions, rotary/2] F32;
+//   (x_i, x_{i+rotary/2}) → (x_i cos − x_{i+½} sin, x_{i+½} cos + x_i sin), angle from tables cos/sin [positions,
+//   rotary/2] F32;
 // columns past `rotary` pass through. With q_w/k_w set each head is first RMS-normalised over its head_dim and
 // multiplied by the weight (Qwen3's QK-norm), in fp32, one rounding after the rotation.
-// qkv: [tokens, (heads + 2·kv_heads)·head_dim], q heads, then k heads, then v heads. `out` has the same layout and may be
-// the same memory as `qkv` when there is no norm; v columns are copied when it is not.
+// qkv: [tokens, (heads + 2·kv_heads)·head_dim], q heads, then k heads, then v heads. `out` has the same layout and may
+// be the same memory as `qkv` when there is no norm; v columns are copied when it is not.
 struct QkRope {
   ConstMat qkv;
   Mat out;
   int64_t heads = 0, kv_heads = 0, head_dim = 0, rotary = 0;  // rotary 0: no rotation
-  const int32_t* positions = nullptr;                          // [tokens]
+  const int32_t* positions = nullptr;                         // [tokens]
   const float *cos = nullptr, *sin = nullptr;
   const void *q_w = nullptr, *k_w = nullptr;  // [head_dim] of wtype or null
   DType wtype = DType::kF32;
-  float* rstd = nullptr;  // [tokens, heads + kv_heads], with norm; may be null when no gradient follows
+  float* rstd = nullptr;  // [tokens, heads + kv_heads], with norm (1 for heads without); null when no gradient follows
   float eps = 1e-6f;
 };
 // dqkv from dout; may be the same memory. qkv (the input of the forward) and rstd are read only with norm.
@@ -121,13 +123,13 @@ struct QkRopeGrad {
   bool accumulate = true;
 };
 
-// Causal softmax attention inside documents: token t of document [cu[i], cu[i+1]) sees tokens s ≤ t of the same document
-// (with window w > 0 only t − s < w). Grouped queries: q head h reads kv head h / (heads/kv_heads).
-// q, k, v are column blocks of one buffer (views with a common ld); lse F32 [heads, tokens] is ln Σ exp of the scaled scores.
+// Causal softmax attention inside documents: token t of document [cu[i], cu[i+1]) sees tokens s ≤ t of the same
+// document (with window w > 0 only t − s < w). Grouped queries: q head h reads kv head h / (heads/kv_heads). q, k, v
+// are column blocks of one buffer (views with a common ld); lse F32 [heads, tokens] is ln Σ exp of the scaled scores.
 struct Attention {
-  ConstMat q, k, v;  // [tokens, heads·head_dim], [tokens, kv_heads·head_dim] twice
-  Mat out;           // [tokens, heads·head_dim]
-  float* lse = nullptr;  // may be null when no gradient follows
+  ConstMat q, k, v;                     // [tokens, heads·head_dim], [tokens, kv_heads·head_dim] twice
+  Mat out;                              // [tokens, heads·head_dim]
+  float* lse = nullptr;                 // may be null when no gradient follows
   const int32_t* cu_seqlens = nullptr;  // [documents + 1], cu[0] = 0, cu[documents] = tokens; host memory on the CPU
   int64_t documents = 0, heads = 0, kv_heads = 0, head_dim = 0;
   int64_t window = 0;
@@ -192,7 +194,8 @@ struct BiasGrad {  // db[n] (+)= Σ_t dy[t, n], F32
   float* db = nullptr;
   bool accumulate = true;
 };
-// y = x · keep/(1−p), keep drawn by philox4x32(seed, stream, element/4)[element%4] ≥ p·2³²; the backward is the same call on dy.
+// y = x · keep/(1−p), keep drawn by philox4x32(seed, stream, element/4)[element%4] ≥ p·2³²; the backward is the same
+// call on dy.
 struct Dropout {
   ConstMat x;
   Mat y;  // may be x
@@ -201,8 +204,8 @@ struct Dropout {
 };
 
 // Rows of logits to losses: nll[i] = lse(logits[i]) − logits[i][label[i]]. With `gradient`, logits[i] is overwritten by
-// weight[i]·(softmax(logits[i]) − onehot(label[i])). softcap c > 0: logits are first c·tanh(logits/c), and the gradient goes
-// through it. label −100 gives nll 0 and a zero row.
+// weight[i]·(softmax(logits[i]) − onehot(label[i])). softcap c > 0: logits are first c·tanh(logits/c), and the gradient
+// goes through it. label −100 gives nll 0 and a zero row.
 struct CrossEntropy {
   Mat logits;  // [rows, vocab], F32 or BF16
   const int32_t* labels = nullptr;
@@ -222,8 +225,8 @@ struct ScatterRows {  // y = 0, then y[rows[i]] = x[i]; rows distinct
   Mat y;
 };
 
-// One tensor of an optimizer step. master is what trains; copy (BF16) receives the rounded weight where the model computes
-// in bf16.
+// One tensor of an optimizer step. master is what trains; copy (BF16) receives the rounded weight where the model
+// computes in bf16.
 struct OptTensor {
   float* master = nullptr;
   const float* grad = nullptr;
@@ -236,7 +239,8 @@ struct OptTensor {
 // p ← p − lr/(1−β1^t) · m / (√v/√(1−β2^t) + eps). `step` counts from 1.
 struct AdamW {
   std::vector<OptTensor> tensors;
-  float beta1 = 0.9f, beta2 = 0.95f, eps = 1e-8f;
+  double beta1 = 0.9, beta2 = 0.95;  // double: 1 − 0.999f is off by 1.3e-5, which PyTorch's states do not show
+  float eps = 1e-8f;
   float grad_scale = 1;  // clipping coefficient
   int64_t step = 1;
 };
