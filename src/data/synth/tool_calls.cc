@@ -45,15 +45,19 @@ Said draw_time(Philox& random) {
   const int h12 = hour > 12 ? hour - 12 : hour;
   const std::string_view word = kHours[static_cast<size_t>(h12)];
   const std::string_view part = hour < 12 ? "in the morning" : hour < 18 ? "in the afternoon" : "in the evening";
-  switch (random.below(3)) {
-    case 0: return {fmt::format("{}:{:02}", hour, quarter * 15), fmt::format("{:02}:{:02}", hour, quarter * 15)};
+  switch (random.below(4)) {
+    case 0: {
+      const std::string clock = fmt::format("{:02}:{:02}", hour, quarter * 15);
+      return {clock, clock};
+    }
     case 1:
-      if (quarter == 0) return {fmt::format("{} {}", h12, hour < 12 ? "am" : "pm"), fmt::format("{:02}:00", hour)};
-      return {fmt::format("{}:{:02} {}", h12, quarter * 15, hour < 12 ? "am" : "pm"),
-              fmt::format("{:02}:{:02}", hour, quarter * 15)};
-    default:
       if (quarter % 2 == 0) return {fmt::format("{} {}", word, part), fmt::format("{:02}:00", hour)};
       return {fmt::format("half past {} {}", word, part), fmt::format("{:02}:30", hour)};
+    default: {
+      const char* half = hour < 12 ? "am" : "pm";
+      if (quarter == 0) return {fmt::format("{} {}", h12, half), fmt::format("{:02}:00", hour)};
+      return {fmt::format("{}:{:02} {}", h12, quarter * 15, half), fmt::format("{:02}:{:02}", hour, quarter * 15)};
+    }
   }
 }
 
@@ -75,26 +79,25 @@ SynthRow draw_weather(Philox& random, Split split) {
 SynthRow draw_timer(Philox& random, Split split) {
   const std::string_view label = words::pick(words::kTimerLabels, random, split);
   int minutes;
-  Said length;
-  switch (random.below(4)) {
+  std::string length;
+  switch (random.below(6)) {
     case 0:
-      minutes = static_cast<int>(random.below(4)) + 1;
-      length.said = minutes == 1 ? "an hour" : fmt::format("{} hours", kHours[static_cast<size_t>(minutes)]);
-      minutes *= 60;
+      minutes = 60;
+      length = "an hour";
       break;
     case 1:
       minutes = 30;
-      length.said = "half an hour";
+      length = "half an hour";
       break;
     default:
       minutes = static_cast<int>(random.below(58)) + 2;
-      length.said = fmt::format("{} minutes", minutes);
+      length = fmt::format("{} minutes", minutes);
   }
   constexpr std::array<const char*, 8> kWays = {
       "Set a timer of {1} for the {0}.", "Remind me about the {0} in {1}.", "Start {1} for {0}.",
       "Timer for {0}: {1}.",             "Wake me in {1}, it is for {0}.",  "Count down {1} for the {0}, please.",
-      "The {0} needs {1}.",              "Give me {1} for {0}."};
-  return {"", fmt::format(fmt::runtime(kWays[random.below(8)]), label, length.said),
+      "Timer of {1}, {0}.",              "Give me {1} for {0}."};
+  return {"", fmt::format(fmt::runtime(kWays[random.below(8)]), label, length),
           call("timer", {{"minutes", minutes}, {"label", label}})};
 }
 
