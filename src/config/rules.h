@@ -1,0 +1,18 @@
+// What holds between fields (each field's own range is in its declaration).
+#pragma once
+
+#include "config/recipe.h"
+
+namespace mxt::config {
+
+class Reader;
+
+// The eight keys on MI300-class hardware, where the recipe leaves one out.
+void fill_env(Recipe* recipe);
+// Every broken rule becomes an issue with its reason, at the place of the key that breaks it. A rule whose inputs
+// already have an issue is passed over.
+void check_rules(const Recipe& recipe, Reader& reader);
+// The same rules for the JSON Schema, as far as it can say them (a list of if/then).
+OrderedJson schema_rules();
+
+}  // namespace mxt::config
