@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "data/dataset.h"
 #include "data/shape/row.h"
 
 namespace mxt::data {
@@ -84,7 +85,8 @@ std::vector<int32_t> read_numbers(const RowView& row, const char* column, bool n
   out.reserve(v.size());
   for (const OrderedJson& x : v) {
     const bool fits = x.is_number_integer() && (negative_ok || x.is_number_unsigned()) &&
-                      x.get<double>() <= std::numeric_limits<int32_t>::max() && x.get<double>() >= -100;
+                      x.get<double>() <= std::numeric_limits<int32_t>::max() &&
+                      (x.get<double>() >= 0 || x == kNoTarget);
     if (!fits)
       fail_input("{}: \"{}\"[{}] is {}, a token id{} is needed", row.where(), column, out.size(), x.dump(),
                  negative_ok ? " or -100" : "");

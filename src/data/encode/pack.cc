@@ -1,4 +1,4 @@
-#include "data/pack.h"
+#include "data/encode/pack.h"
 
 #include <algorithm>
 #include <bit>

@@ -1,12 +1,12 @@
-#include "data/mask.h"
+#include "data/encode/mask.h"
 
 #include "base/error.h"
 #include "data/dataset.h"
 
 namespace mxt::data {
 
-std::vector<int32_t> mask_labels(std::span<const int32_t> ids, std::span<const tokenizer::Span> offsets,
-                                 std::span<const tokenizer::Span> trained) {
+std::vector<int32_t> mask_labels(std::span<const int32_t> ids, std::span<const ByteSpan> offsets,
+                                 std::span<const ByteSpan> trained) {
   MXT_ASSERT(ids.size() == offsets.size());
   std::vector<int32_t> labels(ids.size(), kNoTarget);
   size_t s = 0;
