@@ -158,15 +158,15 @@ void read_value(PathOrInline* out, const Field& f, const YamlNode& n, const std:
   for (const auto& p : problems) reader.issue(p.mark, p.key, p.what);
 }
 
-std::optional<size_t> read_choice(const Field& f, const YamlNode& n, const std::string& path, Reader& reader) {
+std::optional<std::string> read_choice(const Field& f, const YamlNode& n, const std::string& path, Reader& reader) {
   std::vector<std::string> words;
   for (const auto& c : f.choices) words.push_back(bare(c));
   if (n.kind != YamlNode::Kind::kScalar) {
     reader.issue(n.mark, path, fmt::format("is {}: write one of {}", n.kind_name(), listed(f.choices)));
     return {};
   }
-  for (size_t i = 0; i < words.size(); ++i)
-    if (words[i] == n.text) return i;
+  for (const auto& w : words)
+    if (w == n.text) return w;
   const std::string near = nearest(n.text, words);
   const std::string shown = n.text.size() > 60 ? n.text.substr(0, 60) + "…" : n.text;
   if (words.size() == 1) reader.issue(n.mark, path, fmt::format("is `{}`: must be {}", shown, words[0]));

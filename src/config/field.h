@@ -145,21 +145,21 @@ void read_value(std::array<double, 2>* out, const Field& f, const YamlNode& n, c
 void read_value(std::map<std::string, std::string>* out, const Field& f, const YamlNode& n, const std::string& path,
                 Reader&);
 void read_value(PathOrInline* out, const Field& f, const YamlNode& n, const std::string& path, Reader& reader);
-// The index of the spelling, or nothing and an issue.
-std::optional<size_t> read_choice(const Field& f, const YamlNode& n, const std::string& path, Reader& reader);
+// The spelling, or nothing and an issue.
+std::optional<std::string> read_choice(const Field& f, const YamlNode& n, const std::string& path, Reader& reader);
 bool is_list(const Field& f, const YamlNode& n, const std::string& path, Reader& reader);
 
 template <NamedEnum E>
 void read_value(E* out, const Field& f, const YamlNode& n, const std::string& path, Reader& reader) {
-  if (const auto i = read_choice(f, n, path, reader)) *out = static_cast<E>(*i);
+  if (const auto word = read_choice(f, n, path, reader)) enum_from_text(*word, out);
 }
 template <NamedEnum E>
 void read_value(std::vector<E>* out, const Field& f, const YamlNode& n, const std::string& path, Reader& reader) {
   if (!is_list(f, n, path, reader)) return;
   std::vector<E> v;
   for (size_t i = 0; i < n.items.size(); ++i)
-    if (const auto c = read_choice(f, n.items[i], fmt::format("{}[{}]", path, i), reader))
-      v.push_back(static_cast<E>(*c));
+    if (const auto word = read_choice(f, n.items[i], fmt::format("{}[{}]", path, i), reader))
+      enum_from_text(*word, &v.emplace_back());
   *out = std::move(v);
 }
 
@@ -230,9 +230,19 @@ class FieldRef {
   FieldRef& non_empty() { return set([](Field& f) { f.non_empty = true; }); }
   FieldRef& range(double low, double high) { return set([=](Field& f) { f.range = {low, high}; }); }
   FieldRef& min(double low) { return set([=](Field& f) { f.range.low = low; }); }
+  FieldRef& max(double high) { return set([=](Field& f) { f.range.high = high; }); }
   FieldRef& above(double low) { return set([=](Field& f) { f.range.low = low, f.range.low_open = true; }); }
   FieldRef& below(double high) { return set([=](Field& f) { f.range.high = high, f.range.high_open = true; }); }
   FieldRef& one_of(std::vector<int64_t> v) { return set([&](Field& f) { f.allowed = std::move(v); }); }
+  // The choices that a file may write; the others come by `derived` alone.
+  FieldRef& only(std::vector<T> v)
+    requires NamedEnum<T>
+  {
+    return set([&](Field& f) {
+      f.choices.clear();
+      for (T e : v) f.choices.emplace_back(text_of(e));
+    });
+  }
   // A note in the place of the default, e.g. "the task's own number".
   FieldRef& default_is(std::string note) { return set([&](Field& f) { f.default_note = std::move(note); }); }
   // The default that follows from other fields; used where the file does not give this one.

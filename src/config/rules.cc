@@ -56,8 +56,6 @@ void check_numbers(const Recipe& r, Rules& rules) {
   if (!rules.given("train.base_precision")) return;
   const Precision base = r.train.base_precision;
   const Keys keys{"train.base_precision", "train.method"};
-  rules.refuse(base != Precision::kBFloat16 && base != Precision::kFp8E4M3, keys,
-               "is {}: must be bfloat16 or fp8_e4m3", text_of(base));
   rules.refuse(!r.train.method.frozen_base(), keys,
                "is for a frozen base under LoRA, and method {} trains every weight: remove it, or add lora: {{}}",
                text_of(r.train.method.kind));
@@ -203,7 +201,5 @@ void check_rules(const Recipe& r, Reader& reader) {
   check_train(r, rules);
   check_env(r, rules);
 }
-
-OrderedJson schema_rules() { return OrderedJson::array(); }
 
 }  // namespace mxt::config

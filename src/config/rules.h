@@ -12,7 +12,8 @@ void fill_env(Recipe* recipe);
 // Every broken rule becomes an issue with its reason, at the place of the key that breaks it. A rule whose inputs
 // already have an issue is passed over.
 void check_rules(const Recipe& recipe, Reader& reader);
-// The same rules for the JSON Schema, as far as it can say them (a list of if/then).
-OrderedJson schema_rules();
+// The same rules for the JSON Schema of one section (dotted path, "" = the whole recipe), as far as it can say them: a
+// list of if/then, empty where there is none. In schema_rules.cc.
+OrderedJson schema_rules(std::string_view path);
 
 }  // namespace mxt::config

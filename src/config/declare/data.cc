@@ -71,7 +71,7 @@ Section declare(const Data*) {
   d.field("include_evolutions", &Data::include_evolutions,
           "mindx_dreams: also the `*_evolutions.jsonl` beside `*_training.jsonl`.");
   d.field("sql", &Data::sql, "Filter over the rows: a SELECT from the table `rows`.").non_empty().plus();
-  d.field("columns", &Data::columns, "The row's columns by our names, e.g. `{prompt: question, completion: answer}`.")
+  d.field("columns", &Data::columns, "The row's columns and what they are to us, e.g. `{question: prompt, answer: completion}`.")
       .plus()
       .default_is("detected");
   d.field("filter", &Data::filter, "Rows that are left out. Absent = off.").plus();

@@ -25,7 +25,7 @@ void declare_rollouts(Declaration<Method>& d) {
   d.field("clip_range", &Method::clip_range, "Clipping of the probability ratio.").above(0).plus();
   d.field("max_new_tokens", &Method::max_new_tokens, "Longest sampled answer in tokens.").range(1, 1'048'576).plus();
   d.field("temperature", &Method::temperature, "Temperature of the sampled answers.").above(0).plus();
-  d.field("top_p", &Method::top_p, "Nucleus of the sampled answers.").above(0).range(0, 1).plus();
+  d.field("top_p", &Method::top_p, "Nucleus of the sampled answers.").above(0).max(1).plus();
   d.field("reward", &Method::reward,
           "answer = the last number or \\boxed{} equals the row's reference; exact = the whole text does; model = "
           "`reward_model` scores it.")
@@ -82,8 +82,11 @@ Section declare_method(MethodKind kind) {
       d.field("quant_type", &Method::quant_type, "Number type of 4 bits.").plus();
       break;
     case K::kDpo:
-    case K::kOrpo:
       d.field("beta", &Method::beta, "Strength of the preference against staying near the reference.").above(0);
+      declare_adapter(d);
+      break;
+    case K::kOrpo:
+      d.field("beta", &Method::beta, "Weight of the odds-ratio term beside the likelihood.").above(0);
       declare_adapter(d);
       break;
     case K::kKto:

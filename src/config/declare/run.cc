@@ -64,7 +64,7 @@ Section declare(const Hardware*) {
 Section declare(const Autotune*) {
   Declaration<Autotune> d("The probe that measures before anything trains.");
   d.field("enabled", &Autotune::enabled, "Measure; false = the reference plan, which says so.");
-  d.field("plan_path", &Autotune::plan_path, "Where the plan is written, and read where it exists.").non_empty();
+  d.field("plan_path", &Autotune::plan_path, "Where the probe writes its plan.").non_empty();
   d.field("budget_seconds", &Autotune::budget_seconds, "Longest time that the probe takes.").range(10, 600);
   d.field("policy", &Autotune::policy, "Everything is decided ahead of time: no tuning inside a run, ever.");
   return d.take();
@@ -72,7 +72,7 @@ Section declare(const Autotune*) {
 
 Section declare(const Model*) {
   Declaration<Model> d("The base model.");
-  d.field("name", &Model::name, "Hub id; + local folder in HF layout; + `.gguf` file.").required();
+  d.field("name", &Model::name, "Hub id; **+** local folder in HF layout; **+** `.gguf` file.").required();
   d.field("revision", &Model::revision, "Branch, tag or commit on the Hub.").non_empty();
   d.field("attn_implementation", &Model::attn_implementation, "Accepted; the plan decides.").hint();
   d.field("torch_dtype", &Model::torch_dtype, "How frozen weights are held; what trains has an fp32 master.");

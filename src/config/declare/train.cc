@@ -14,10 +14,12 @@ void read_method(const Field& self, void* owner, const YamlNode& n, const std::s
   if (!kind_node) return reader.issue(n.mark, path + ".kind", "is missing: it says which method");
   Field kind;
   kind.choices = spellings_of(MethodKind{});
-  const auto index = read_choice(kind, *kind_node, path + ".kind", reader);
-  if (!index) return;
-  method = default_method(static_cast<MethodKind>(*index));
-  self.variants[*index].second->read(&method, n, path, reader);
+  const auto word = read_choice(kind, *kind_node, path + ".kind", reader);
+  if (!word) return;
+  MethodKind k{};
+  enum_from_text(*word, &k);
+  method = default_method(k);
+  self.variants[static_cast<size_t>(k)].second->read(&method, n, path, reader);
 }
 
 Field method_field() {
@@ -125,8 +127,9 @@ Section declare(const Train*) {
   d.field("batch", &Train::batch, "Sequences of one optimizer step.");
   d.field("precision", &Train::precision, "Compute and activation type.");
   d.field("base_precision", &Train::base_precision,
-          "Of a frozen base under LoRA: bfloat16, or fp8_e4m3 (FP8 products, forward and activation gradient).")
+          "Of a frozen base under LoRA; fp8_e4m3 = FP8 products, forward and activation gradient.")
       .plus()
+      .only({Precision::kBFloat16, Precision::kFp8E4M3})
       .derived("= torch_dtype", [](const Recipe& r) {
         // Weights held in a type that the device cannot multiply are widened to the compute type.
         return device_computes(r.hardware, r.model.torch_dtype) ? r.model.torch_dtype : r.train.precision;
