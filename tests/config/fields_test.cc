@@ -2,7 +2,7 @@
 
 #include "base/error.h"
 #include "base/files.h"
-#include "tests/config/support.h"
+#include "config/support.h"
 
 namespace mxt::config {
 namespace {
@@ -48,7 +48,7 @@ TEST(Fields, PresentSectionTakesItsDefaults) {
   EXPECT_TRUE(r.publish->enabled);
   EXPECT_EQ(r.publish->billing.x402.price_per_1k_tokens, 0.0002);
   EXPECT_EQ(r.publish->lighthouse.api_key_env, "LIGHTHOUSE_API_KEY");
-  EXPECT_REFUSED("eval:\n", "eval", "is empty");
+  expect_refused("eval:\n", "eval", "is empty");
 }
 
 TEST(Fields, DerivedDefaultsFollowTheHardware) {
@@ -214,10 +214,10 @@ TEST(Method, DefaultsAreThoseOfTheKind) {
 }
 
 TEST(Method, KindIsRequiredAndSuggested) {
-  EXPECT_REFUSED("train: {method: {r: 8}}\n", "train.method.kind", "is missing");
-  EXPECT_REFUSED("train: {method: {kind: lroa}}\n", "train.method.kind", "did you mean lora?");
-  EXPECT_REFUSED("train: {method: lora}\n", "train.method", "kind");
-  EXPECT_REFUSED("train: {method: {kind: lora, aplha: 8}}\n", "train.method.aplha", "did you mean alpha?");
+  expect_refused("train: {method: {r: 8}}\n", "train.method.kind", "is missing");
+  expect_refused("train: {method: {kind: lroa}}\n", "train.method.kind", "did you mean lora?");
+  expect_refused("train: {method: lora}\n", "train.method", "kind");
+  expect_refused("train: {method: {kind: lora, aplha: 8}}\n", "train.method.aplha", "did you mean alpha?");
 }
 
 TEST(Canonical, SameRunSameText) {

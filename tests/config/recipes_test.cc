@@ -3,7 +3,7 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "config/builtin.h"
-#include "tests/config/support.h"
+#include "config/support.h"
 
 namespace mxt::config {
 namespace {
@@ -80,8 +80,14 @@ TEST(Recipes, UnknownNameIsAnswered) {
 // A recipe as the original project writes them: every section, its backend, its seven environment keys.
 TEST(Recipes, OneOfTheOriginalProjectLoadsUnchanged) {
   const Recipe r = parse_recipe(R"(
-meta: {project: demo, run_name: cpu_smoke, seed: 2048, license: apache-2.0, description: >-
-    folded text}
+meta:
+  project: demo
+  run_name: cpu_smoke
+  seed: 2048
+  license: apache-2.0
+  description: >-
+    folded
+    text
 hardware: {name: mi300x, gfx_arch: gfx942, gpus: 0, expected_hbm_gb: 192}
 autotune: {enabled: false, budget_seconds: 60, policy: aot_only}
 model: {name: HuggingFaceTB/SmolLM2-135M, attn_implementation: eager, torch_dtype: float32, trust_remote_code: false}

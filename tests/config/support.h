@@ -27,12 +27,12 @@ inline std::string lines(const std::string& text) {
 inline Recipe minimal_with(const std::string& more) { return parse_recipe(kMinimal + more, "r.yaml"); }
 inline std::string lines_with(const std::string& more) { return lines(kMinimal + more); }
 
-#define EXPECT_REFUSED(more, key, part)                                          \
-  do {                                                                           \
-    const auto found = issues_of(std::string(kMinimal) + (more));                \
-    ASSERT_FALSE(found.empty()) << more;                                         \
-    EXPECT_EQ(found[0].key, key) << found[0].text();                             \
-    EXPECT_NE(found[0].what.find(part), std::string::npos) << found[0].text();   \
-  } while (0)
+// The first issue of the minimal recipe with `more` is at `key` and says `part`.
+inline void expect_refused(const std::string& more, const std::string& key, const std::string& part) {
+  const auto found = issues_of(kMinimal + more);
+  ASSERT_FALSE(found.empty()) << more;
+  EXPECT_EQ(found[0].key, key) << found[0].text();
+  EXPECT_NE(found[0].what.find(part), std::string::npos) << found[0].text();
+}
 
 }  // namespace mxt::config
