@@ -287,7 +287,9 @@ class Declaration {
     f.read = [m](const Field& self, void* o, const YamlNode& n, const std::string& path, Reader& reader) {
       auto& slot = static_cast<C*>(o)->*m;
       if constexpr (IsOptional<T>::value) {
-        if (n.kind == YamlNode::Kind::kNull) return slot.reset();
+        // `eval:` with nothing after it may mean on or off: a stage is refused then, a part of a section is off.
+        const bool stage = Declared<V> && path.find('.') == std::string::npos;
+        if (n.kind == YamlNode::Kind::kNull && !stage) return slot.reset();
         if (!slot) slot.emplace();
       }
       if constexpr (Declared<V>) self.section->read(address_in(slot), n, path, reader);

@@ -53,15 +53,14 @@ void check_numbers(const Recipe& r, Rules& rules) {
                  "is fp8_e4m3, which {} has no FP8 units for: {}", device, instead);
   };
   check(r.train.precision, "train.precision", "write bfloat16");
-  if (!rules.given("train.base_precision")) return;
-  const Precision base = r.train.base_precision;
+  if (!rules.given("train.base_precision") || r.train.base_precision != Precision::kFp8E4M3) return;
   const Keys keys{"train.base_precision", "train.method"};
   rules.refuse(!r.train.method.frozen_base(), keys,
                "is for a frozen base under LoRA, and method {} trains every weight: remove it, or add lora: {{}}",
                text_of(r.train.method.kind));
   rules.refuse(r.train.method.kind == MethodKind::kQLora, keys,
                "is for lora; under qlora quant_bits says how the base is held: remove it");
-  if (base == Precision::kFp8E4M3) check(base, "train.base_precision", "write bfloat16 or leave it out");
+  check(Precision::kFp8E4M3, "train.base_precision", "write bfloat16 or leave it out");
 }
 
 void check_model(const Recipe& r, Rules& rules) {
