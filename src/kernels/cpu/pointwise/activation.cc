@@ -27,9 +27,11 @@ HWY_INLINE ValueAndSlope silu(V x) {
 
 // 0.5x(1+tanh u) = x·σ(2u), 2u = 2√(2/π)(x + 0.044715x³); slope σ + x·σ(1−σ)·(2u)'.
 HWY_INLINE ValueAndSlope gelu_tanh(V x) {
-  const V xx = hn::Mul(x, x), one = splat(1.0f);
-  const V u2 = hn::Mul(x, hn::MulAdd(xx, splat(0.07135481283f), splat(1.5957691216f)));
-  const V du2 = hn::MulAdd(xx, splat(0.2140644385f), splat(1.5957691216f));
+  const V one = splat(1.0f);
+  const V square = hn::Mul(x, x), large = splat(1e6f);  // all is saturated long before; keeps u finite
+  const V xx = hn::IfThenElse(hn::Gt(square, large), large, square);
+  const V u2 = hn::Mul(x, hn::MulAdd(xx, splat(0.07135481627f), splat(1.5957691216f)));
+  const V du2 = hn::MulAdd(xx, splat(0.2140644488f), splat(1.5957691216f));
   const V s = sigmoid(u2), value = hn::Mul(x, s);
   return {value, hn::MulAdd(hn::Mul(value, hn::Sub(one, s)), du2, s)};
 }
@@ -40,7 +42,7 @@ HWY_INLINE ValueAndSlope gelu(V x) {
 }
 
 HWY_INLINE ValueAndSlope relu2(V x) {
-  const V positive = hn::Max(hn::Zero(F32()), x);  // this order keeps NaN
+  const V positive = hn::IfThenZeroElse(hn::Lt(x, hn::Zero(F32())), x);  // unlike Max, keeps NaN
   return {hn::Mul(positive, positive), hn::Add(positive, positive)};
 }
 
