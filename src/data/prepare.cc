@@ -24,7 +24,7 @@
 namespace mxt::data {
 namespace {
 
-// All that decides the prepared bytes. kRecipe counts changes of this code that change them.
+// All that decides the prepared bytes. kRevision counts changes of this code that change them.
 OrderedJson inputs_of(const Settings& s, const Coder& coder) {
   constexpr int kRevision = 1;
   OrderedJson j = {{"revision", kRevision},

@@ -26,7 +26,10 @@ std::string gzip(const std::string& text) {
 
 std::string zstd(const std::string& text) {
   std::string out(ZSTD_compressBound(text.size()), '\0');
-  out.resize(ZSTD_compress(out.data(), out.size(), text.data(), text.size(), 3));
+  ZSTD_CCtx* c = ZSTD_createCCtx();
+  ZSTD_CCtx_setParameter(c, ZSTD_c_checksumFlag, 1);  // as the zstd command does
+  out.resize(ZSTD_compress2(c, out.data(), out.size(), text.data(), text.size()));
+  ZSTD_freeCCtx(c);
   return out;
 }
 

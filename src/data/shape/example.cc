@@ -101,9 +101,11 @@ std::string_view name_of(Shape shape) { return all_shapes()[static_cast<size_t>(
 
 std::string Layout::text() const {
   std::string s = fmt::format("{} (", name_of(shape));
-  for (size_t i = 0; i < columns.size(); ++i) {
-    const auto& [ours, theirs] = columns[i];
-    s += (i ? ", " : "") + (ours == theirs ? ours : theirs + " as " + ours);
+  bool first = true;
+  for (const auto& [ours, theirs] : columns) {
+    if (std::find(missing.begin(), missing.end(), ours) != missing.end()) continue;
+    s += (first ? "" : ", ") + (ours == theirs ? ours : theirs + " as " + ours);
+    first = false;
   }
   s += ")";
   if (!unused.empty()) s += "; columns not used: " + join(unused);
@@ -129,20 +131,23 @@ OrderedJson row_object(const Record& record) {
 
 Layout find_layout(const Record& first, const std::map<std::string, std::string>& given) {
   const std::string where = first.where();
-  if (first.kind == FileKind::kText) return {Shape::kText, {}, {}};
+  if (first.kind == FileKind::kText) return {Shape::kText, {}, {}, {}};
   const OrderedJson row = row_object(first);
   std::vector<std::string> there;
   for (const auto& [key, value] : row.items()) there.push_back(key);
   const std::map<std::string, std::string> by_ours = name_columns(there, where, given);
   for (const ShapeColumns& s : all_shapes()) {
     if (!std::all_of(s.required.begin(), s.required.end(), [&](const char* c) { return by_ours.contains(c); })) continue;
-    Layout layout{s.shape, {}, {}};
-    std::map<std::string, std::string> used;
+    Layout layout{s.shape, {}, {}, {}};
     for (const char* c : s.required) layout.columns.emplace_back(c, by_ours.at(c));
     // An optional column may be missing from the first row and stand in later ones; under a map only what it names.
     for (const char* c : s.optional)
-      if (by_ours.contains(c) || given.empty())
-        layout.columns.emplace_back(c, by_ours.contains(c) ? by_ours.at(c) : c);
+      if (by_ours.contains(c)) {
+        layout.columns.emplace_back(c, by_ours.at(c));
+      } else if (given.empty()) {
+        layout.columns.emplace_back(c, c);
+        layout.missing.emplace_back(c);
+      }
     for (const std::string& c : there)
       if (std::none_of(layout.columns.begin(), layout.columns.end(), [&](const auto& p) { return p.second == c; }))
         layout.unused.push_back(c);

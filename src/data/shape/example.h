@@ -33,7 +33,8 @@ struct Layout {
   Shape shape;
   std::vector<std::pair<std::string, std::string>> columns;  // our name, the row's column; required ones first
   std::vector<std::string> unused;                           // the other columns of the first row
-  std::string text() const;                                  // "question/answer (question, answer); unused: id"
+  std::vector<std::string> missing;                          // optional columns that the first row does not have
+  std::string text() const;  // "question/answer (question, answer); columns not used: id"
 };
 
 // Rows that train as one document.
