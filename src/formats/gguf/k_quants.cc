@@ -130,8 +130,9 @@ void affine_block(const float* x, uint8_t* b, int top, float first, int steps, s
   }
 }
 
-// Best symmetric scale for 16 values in −32…31: tries 19 scales about −32/extreme, weighs by x².
-float fit_symmetric(const float* x, std::array<int8_t, 16>& levels) {
+// Best symmetric scale for 16 values: tries 19 scales about −32/extreme, weighs by x². Levels are 0…63 for −32…31; those
+// of a group of zeros are 0 (they decode to 0 all the same, since its scale is).
+float fit_symmetric(const float* x, uint8_t* levels) {
   constexpr int kTop = 32;
   float extreme = 0, magnitude = 0;
   for (int i = 0; i < 16; ++i)
@@ -139,15 +140,15 @@ float fit_symmetric(const float* x, std::array<int8_t, 16>& levels) {
       magnitude = std::fabs(x[i]);
       extreme = x[i];
     }
-  levels.fill(0);
+  std::memset(levels, 0, 16);
   if (magnitude < kTiny) return 0;
   float scale = 0, best = 0;
   const auto try_scale = [&](float inverse, bool first) {
-    std::array<int8_t, 16> q;
+    std::array<uint8_t, 16> q;
     float sum_lx = 0, sum_l2 = 0;
     for (size_t i = 0; i < 16; ++i) {
       const int l = std::clamp(nearest_int(inverse * x[i]), -kTop, kTop - 1);
-      q[i] = static_cast<int8_t>(l);
+      q[i] = static_cast<uint8_t>(l + kTop);
       const float w = x[i] * x[i];
       sum_lx += w * x[i] * static_cast<float>(l);
       sum_l2 += w * static_cast<float>(l) * static_cast<float>(l);
@@ -155,7 +156,7 @@ float fit_symmetric(const float* x, std::array<int8_t, 16>& levels) {
     if (first || (sum_l2 > 0 && sum_lx * sum_lx > best * sum_l2)) {
       scale = sum_l2 > 0 ? sum_lx / sum_l2 : 0.0f;
       best = scale * sum_lx;
-      levels = q;
+      std::memcpy(levels, q.data(), 16);
     }
   };
   try_scale(-static_cast<float>(kTop) / extreme, true);
@@ -192,9 +193,7 @@ void encode_q6_k(const float* x, uint8_t* b) {
   std::array<float, 16> scales;
   float extreme = 0, magnitude = 0;
   for (size_t g = 0; g < 16; ++g) {
-    std::array<int8_t, 16> levels;
-    scales[g] = fit_symmetric(x + 16 * g, levels);
-    for (size_t j = 0; j < 16; ++j) q[g * 16 + j] = static_cast<uint8_t>(levels[j] + 32);
+    scales[g] = fit_symmetric(x + 16 * g, &q[16 * g]);
     if (std::fabs(scales[g]) > magnitude) {
       magnitude = std::fabs(scales[g]);
       extreme = scales[g];
