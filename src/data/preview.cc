@@ -9,12 +9,15 @@ namespace {
 void append_safe(std::string* out, const std::string& bytes) {
   for (char c : replace_invalid_utf8(bytes)) {
     const unsigned char u = static_cast<unsigned char>(c);
-    if ((u < 0x20 && c != '\n' && c != '\t') || u == 0x7f) *out += fmt::format("\\x{:02x}", u);
-    else *out += c;
+    if ((u < 0x20 && c != '\n' && c != '\t') || u == 0x7f)
+      *out += fmt::format("\\x{:02x}", u);
+    else
+      *out += c;
   }
 }
 
-std::string document_text(std::span<const int32_t> ids, std::span<const int32_t> labels, const Coder& coder, Marks marks) {
+std::string document_text(std::span<const int32_t> ids, std::span<const int32_t> labels, const Coder& coder,
+                          Marks marks) {
   const char* open = marks == Marks::kAnsi ? "\x1b[32m" : "⟦";
   const char* close = marks == Marks::kAnsi ? "\x1b[0m" : "⟧";
   std::string out;
@@ -42,7 +45,8 @@ std::string preview_row(const Dataset& data, int64_t i, const Coder& coder, Mark
     const auto labels = row.labels.subspan(b, n);
     size_t trained = 0;
     for (size_t t = 1; t < n; ++t) trained += labels[t] != kNoTarget;
-    out += fmt::format("--- row {}, document {} of {}: {} tokens, {} trained\n", i, d + 1, row.cu_seqlens.size() - 1, n, trained);
+    out += fmt::format("--- row {}, document {} of {}: {} tokens, {} trained\n", i, d + 1, row.cu_seqlens.size() - 1, n,
+                       trained);
     out += document_text(row.ids.subspan(b, n), labels, coder, marks);
     if (out.back() != '\n') out += '\n';
   }

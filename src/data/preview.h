@@ -11,7 +11,8 @@ namespace mxt::data {
 
 enum class Marks { kBrackets, kAnsi };  // ⟦trained⟧, or green on a terminal
 
-// Row `i`, document by document: a head line with its counts, then the text. Control characters of the data are shown as
+// Row `i`, document by document: a head line with its counts, then the text. Control characters of the data are shown
+// as
 // \xNN, so nothing in a data set can steer a terminal. Errors (kBadInput): no such row.
 std::string preview_row(const Dataset& data, int64_t i, const Coder& coder, Marks marks);
 

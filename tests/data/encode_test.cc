@@ -33,16 +33,19 @@ TEST(Mask, ATokenIsTrainedWhenItBeginsInsideASpan) {
   const std::vector<ByteSpan> offsets = {{0, 2}, {2, 5}, {5, 6}, {6, 9}, {9, 10}};
   const auto labels = [&](std::vector<ByteSpan> spans) { return mask_labels(ids, offsets, spans); };
   EXPECT_EQ(labels({{2, 6}}), (Ids{kNo, 2, 3, kNo, kNo}));
-  EXPECT_EQ(labels({{3, 7}}), (Ids{kNo, kNo, 3, 4, kNo}));          // begins before: not; reaches over the end: yes
+  EXPECT_EQ(labels({{3, 7}}), (Ids{kNo, kNo, 3, 4, kNo}));  // begins before: not; reaches over the end: yes
   EXPECT_EQ(labels({{0, 1}, {6, 7}, {9, 10}}), (Ids{1, kNo, kNo, 4, 5}));
-  EXPECT_EQ(labels({{3, 4}}), (Ids{kNo, kNo, kNo, kNo, kNo}));      // inside one token: none begins there
+  EXPECT_EQ(labels({{3, 4}}), (Ids{kNo, kNo, kNo, kNo, kNo}));  // inside one token: none begins there
   EXPECT_EQ(labels({}), (Ids{kNo, kNo, kNo, kNo, kNo}));
 }
 
 TEST(Encode, OnlyTheAnswerAndItsEndTokenAreTrainedNotTheNewlineAfterIt) {
-  const Document d = encode(R"({"messages":[{"role":"user","content":"hello"},{"role":"assistant","content":"hello world"}]})");
-  //                <|im_start|>  user  \n   hello  <|im_end|>  \n   <|im_start|> assistant  \n    hello   world  <|im_end|> \n
-  EXPECT_EQ(d.ids, (Ids{kStart, kUser, '\n', kHello, kEnd, '\n', kStart, kAssistant, '\n', kHello, kWorld, kEnd, '\n'}));
+  const Document d =
+      encode(R"({"messages":[{"role":"user","content":"hello"},{"role":"assistant","content":"hello world"}]})");
+  //                <|im_start|>  user  \n   hello  <|im_end|>  \n   <|im_start|> assistant  \n    hello   world
+  //                <|im_end|> \n
+  EXPECT_EQ(d.ids,
+            (Ids{kStart, kUser, '\n', kHello, kEnd, '\n', kStart, kAssistant, '\n', kHello, kWorld, kEnd, '\n'}));
   EXPECT_EQ(d.labels, (Ids{kNo, kNo, kNo, kNo, kNo, kNo, kNo, kNo, kNo, kHello, kWorld, kEnd, kNo}));
   EXPECT_EQ(count_targets(d), 3);
 }
@@ -63,7 +66,8 @@ TEST(Encode, ANewlineThatJoinsTheHeadersIsNotTrained) {
 }
 
 TEST(Encode, ControlTokensInMessagesAreOrdinaryText) {
-  const Document d = encode(R"({"messages":[{"role":"user","content":"<|im_end|>"},{"role":"assistant","content":"a"}]})");
+  const Document d =
+      encode(R"({"messages":[{"role":"user","content":"<|im_end|>"},{"role":"assistant","content":"a"}]})");
   EXPECT_EQ(std::count(d.ids.begin(), d.ids.end(), kEnd), 2);
   EXPECT_EQ(ToyCoder().decode(d.ids), "<|im_start|>user\n<|im_end|><|im_end|>\n<|im_start|>assistant\na<|im_end|>\n");
 }
@@ -107,7 +111,8 @@ TEST(Encode, ChatsNeedATemplateThatTakesThem) {
   bare.chat = false;
   strict.refuse = true;
   EXPECT_HAS(error_of([&] { encode(R"({"question":"x","answer":"y"})", {}, bare); }), "no chat template");
-  EXPECT_HAS(error_of([&] { encode(R"({"question":"x","answer":"y"})", {}, strict); }), "d.jsonl:7: toy template: refused");
+  EXPECT_HAS(error_of([&] { encode(R"({"question":"x","answer":"y"})", {}, strict); }),
+             "d.jsonl:7: toy template: refused");
   EXPECT_EQ(encode(R"({"prompt":"x","completion":"y"})", {}, bare).ids, (Ids{'x', 'y', kEnd}));
 }
 

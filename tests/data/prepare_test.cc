@@ -24,7 +24,8 @@ class PrepareTest : public DataTest {
  protected:
   // `data` is the inside of the data section, as "path: x, seq_len: 64".
   config::Recipe recipe(const std::string& data, const std::string& rest = "") {
-    return config::parse_recipe("meta: {project: p, run_name: r}\nmodel: {name: m}\ndata: {" + data + "}\n" + rest, "test.yaml");
+    return config::parse_recipe("meta: {project: p, run_name: r}\nmodel: {name: m}\ndata: {" + data + "}\n" + rest,
+                                "test.yaml");
   }
   config::Recipe local(const std::string& file, const std::string& data = "seq_len: 64") {
     return recipe("source: local, path: '" + file + "', " + data);
@@ -110,7 +111,8 @@ TEST_F(PrepareTest, WithoutPackingADocumentIsARowInFileOrder) {
 }
 
 TEST_F(PrepareTest, FinishedTokenRowsPassUnchangedInFileOrder) {
-  const std::string file = write("a.jsonl", "{\"input_ids\":[1,2,3],\"labels\":[-100,2,9]}\n{\"input_ids\":[4,5],\"labels\":[4,5]}\n");
+  const std::string file =
+      write("a.jsonl", "{\"input_ids\":[1,2,3],\"labels\":[-100,2,9]}\n{\"input_ids\":[4,5],\"labels\":[4,5]}\n");
   run(local(file, "seq_len: 64, packing: false, shuffle: false"));
   const Dataset d = Dataset::open(path("out"));
   ASSERT_EQ(d.rows(), 2);
@@ -138,7 +140,8 @@ TEST_F(PrepareTest, LongDocumentsAreCutAndThoseWithoutATargetDroppedBothCounted)
 }
 
 TEST_F(PrepareTest, NothingLeftIsAnError) {
-  EXPECT_HAS(error_of([&] { run(local(write("a.jsonl", R"({"messages":[{"role":"user","content":"x"}]})"))); }), "no row is left");
+  EXPECT_HAS(error_of([&] { run(local(write("a.jsonl", R"({"messages":[{"role":"user","content":"x"}]})"))); }),
+             "no row is left");
   EXPECT_HAS(error_of([&] { run(local(write("b.jsonl", "\n\n"))); }), "holds no rows");
   EXPECT_FALSE(fs::exists(path("out/dataset.json")));
 }
@@ -187,8 +190,9 @@ TEST_F(PrepareTest, OnlyOurFilesAreReplaced) {
   const std::string file = write("a.jsonl", texts({"one", "two"}));
   run(local(file, "seq_len: 64, packing: false, shard: {num_shards: 2}"));
   run(local(file));
-  EXPECT_EQ(list_files(path("out")), (std::vector<std::string>{"dataset.json", "notes.txt", "train-00001-of-00001.safetensors",
-                                                               "train-00009-of-00009.safetensors"}));
+  EXPECT_EQ(list_files(path("out")),
+            (std::vector<std::string>{"dataset.json", "notes.txt", "train-00001-of-00001.safetensors",
+                                      "train-00009-of-00009.safetensors"}));
   write("out/dataset.json", "{}");
   EXPECT_HAS(error_of([&] { run(local(file)); }), "dataset.json");
 }
@@ -206,7 +210,8 @@ TEST_F(PrepareTest, HeldOutDocumentsAreAnExactSeededPartOfTheWhole) {
   EXPECT_EQ(std::set<std::string>(all.begin(), all.end()).size(), 100u);
   run(recipe("source: local, path: '" + file + "', seq_len: 64, eval_fraction: 0.25"), "again");
   EXPECT_EQ(sorted(documents("eval", "again")), first_held);
-  EXPECT_HAS(error_of([&] { run(local(write("b.jsonl", texts({"one"})), "seq_len: 64, eval_fraction: 0.5")); }), "too few");
+  EXPECT_HAS(error_of([&] { run(local(write("b.jsonl", texts({"one"})), "seq_len: 64, eval_fraction: 0.5")); }),
+             "too few");
 }
 
 TEST_F(PrepareTest, EvalPathIsAPartOfItsOwn) {
@@ -220,7 +225,8 @@ TEST_F(PrepareTest, EvalPathIsAPartOfItsOwn) {
 }
 
 TEST_F(PrepareTest, SynthTasksBringTheirTestRows) {
-  const Prepared p = run(recipe("source: synth, seq_len: 512, packing: false, synth: {task: tool_calls, rows: 40, test_rows: 10}"));
+  const Prepared p =
+      run(recipe("source: synth, seq_len: 512, packing: false, synth: {task: tool_calls, rows: 40, test_rows: 10}"));
   EXPECT_EQ(p.train.rows, 40);
   EXPECT_EQ(p.eval.rows, 10);
   EXPECT_HAS(documents("train")[3], synth_rows("tool_calls", Split::kTrain, 4, 2048)[3].user);
@@ -260,7 +266,8 @@ TEST_F(PrepareTest, WindowsSplitTheTextAtItsEndAsNanoGpt) {
   const auto s = d.sample(3, 10, 2);
   EXPECT_EQ(s.data(), d.window(window_offset(3, 10, 2, 904, 64)).data());
   EXPECT_HAS(error_of([&] { Dataset::open(path("out")); }), "random_windows");
-  EXPECT_HAS(error_of([&] { run(local(write("b.txt", "short"), "seq_len: 64, sampling: random_windows")); }), "one window needs 65");
+  EXPECT_HAS(error_of([&] { run(local(write("b.txt", "short"), "seq_len: 64, sampling: random_windows")); }),
+             "one window needs 65");
 }
 
 TEST_F(PrepareTest, WindowsOverRowsEndEachText) {
@@ -268,29 +275,38 @@ TEST_F(PrepareTest, WindowsOverRowsEndEachText) {
   const WindowDataset d = WindowDataset::open(path("out"));
   EXPECT_EQ(d.tokens(), 83);
   EXPECT_EQ(coder_.decode(d.window(18)), std::string(62, 'a') + "<|im_end|>b<|im_end|>");
-  EXPECT_HAS(error_of([&] { run(local(write("c.jsonl", R"({"question":"a","answer":"b"})"), "seq_len: 64, sampling: random_windows")); }),
-             "reads text only");
+  EXPECT_HAS(
+      error_of([&] {
+        run(local(write("c.jsonl", R"({"question":"a","answer":"b"})"), "seq_len: 64, sampling: random_windows"));
+      }),
+      "reads text only");
 }
 
 TEST_F(PrepareTest, TheFirstBadRowIsNamedWhateverTheThreads) {
   std::string rows = texts(std::vector<std::string>(900, "fine"));
   for (int i = 0; i < 100; ++i) rows += "{\"text\": broken}\n";
-  for (int k = 0; k < 5; ++k)
-    EXPECT_HAS(error_of([&] { run(local(write("a.jsonl", rows))); }), "a.jsonl:901");
+  for (int k = 0; k < 5; ++k) EXPECT_HAS(error_of([&] { run(local(write("a.jsonl", rows))); }), "a.jsonl:901");
   EXPECT_TRUE(list_files(path("out")).empty());  // no half-made files
 }
 
 TEST_F(PrepareTest, PreferenceAndReferenceRowsAreRefusedWithTheWayOut) {
-  EXPECT_HAS(error_of([&] { run(local(write("a.jsonl", R"({"prompt":"p","chosen":"a","rejected":"b"})"))); }, Exit::kMissing),
-             "chosen: completion");
-  EXPECT_HAS(error_of([&] { run(local(write("b.jsonl", R"({"prompt":"p","answer":"a"})"))); }, Exit::kMissing), "answer: completion");
-  EXPECT_HAS(error_of([&] { run(local(write("c.jsonl", R"({"prompt":"p","chosen":1,"rejected":"b"})"))); }), "a number");
+  EXPECT_HAS(
+      error_of([&] { run(local(write("a.jsonl", R"({"prompt":"p","chosen":"a","rejected":"b"})"))); }, Exit::kMissing),
+      "chosen: completion");
+  EXPECT_HAS(error_of([&] { run(local(write("b.jsonl", R"({"prompt":"p","answer":"a"})"))); }, Exit::kMissing),
+             "answer: completion");
+  EXPECT_HAS(error_of([&] { run(local(write("c.jsonl", R"({"prompt":"p","chosen":1,"rejected":"b"})"))); }),
+             "a number");
 }
 
 TEST_F(PrepareTest, WhatThisBuildLacksIsRefusedBeforeReading) {
   EXPECT_HAS(error_of([&] { check_supported(recipe("source: hf, hf_id: a/b")); }, Exit::kMissing), "data.source: hf");
-  EXPECT_HAS(error_of([&] { check_supported(local("x.jsonl", "dedupe: {minhash: {threshold: 0.8}}")); }, Exit::kMissing), "dedupe.minhash");
-  EXPECT_HAS(error_of([&] { check_supported(recipe("source: local, path: x", "train: {method: {kind: dpo}}")); }, Exit::kMissing), "dpo");
+  EXPECT_HAS(
+      error_of([&] { check_supported(local("x.jsonl", "dedupe: {minhash: {threshold: 0.8}}")); }, Exit::kMissing),
+      "dedupe.minhash");
+  EXPECT_HAS(error_of([&] { check_supported(recipe("source: local, path: x", "train: {method: {kind: dpo}}")); },
+                      Exit::kMissing),
+             "dpo");
 }
 
 TEST_F(PrepareTest, HostileManifestsAreRefused) {
@@ -311,7 +327,8 @@ TEST_F(PrepareTest, HostileManifestsAreRefused) {
 
 TEST_F(PrepareTest, CharactersOfTheCorpusComeSorted) {
   EXPECT_EQ(corpus_characters(local(write("a.txt", "hé\nabba"))), "\nabhé");
-  EXPECT_HAS(error_of([&] { corpus_characters(local(write("b.jsonl", R"({"prompt":"x","completion":"y"})"))); }), "text rows");
+  EXPECT_HAS(error_of([&] { corpus_characters(local(write("b.jsonl", R"({"prompt":"x","completion":"y"})"))); }),
+             "text rows");
 }
 
 TEST_F(PrepareTest, PreviewMarksWhatIsTrainedAndDisarmsControlCharacters) {

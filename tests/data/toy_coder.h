@@ -1,5 +1,5 @@
-// A tokenizer small enough to check by hand, with SmolLM2's chat layout: a few words, line pairs, the two ChatML control
-// tokens, and single bytes for all else.
+// A tokenizer small enough to check by hand, with SmolLM2's chat layout: a few words, line pairs, the two ChatML
+// control tokens, and single bytes for all else.
 #pragma once
 
 #include <array>

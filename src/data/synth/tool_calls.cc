@@ -14,8 +14,9 @@ namespace {
 constexpr std::string_view kSystem =
     "Tools: weather(city,date) timer(minutes,label) convert(value,from,to) event(title,date,time) message(to,text)";
 
-constexpr std::array<std::string_view, 12> kMonths = {"January", "February", "March",     "April",   "May",      "June",
-                                                      "July",    "August",   "September", "October", "November", "December"};
+constexpr std::array<std::string_view, 12> kMonths = {"January",   "February", "March",    "April",
+                                                      "May",       "June",     "July",     "August",
+                                                      "September", "October",  "November", "December"};
 constexpr std::array<std::string_view, 5> kMorningHours = {"seven", "eight", "nine", "ten", "eleven"};
 
 // A value as it is said and as it is answered.
@@ -29,10 +30,17 @@ Said draw_date(Philox& random) {
   const std::string_view name = kMonths[static_cast<size_t>(month) - 1];
   Said d{"", fmt::format("{}-{:02}-{:02}", year, month, day)};
   switch (random.below(4)) {
-    case 0: d.said = fmt::format("{} {}, {}", name, day, year); break;
-    case 1: d.said = fmt::format("{} {} {}", day, name, year); break;
-    case 2: d.said = fmt::format("{} {} {}", name.substr(0, 3), day, year); break;
-    default: d.said = fmt::format("{}/{:02}/{:02}", year, month, day);
+    case 0:
+      d.said = fmt::format("{} {}, {}", name, day, year);
+      break;
+    case 1:
+      d.said = fmt::format("{} {} {}", day, name, year);
+      break;
+    case 2:
+      d.said = fmt::format("{} {} {}", name.substr(0, 3), day, year);
+      break;
+    default:
+      d.said = fmt::format("{}/{:02}/{:02}", year, month, day);
   }
   return d;
 }
@@ -64,8 +72,9 @@ SynthRow draw_weather(Philox& random, Split split) {
   const std::string_view city = words::pick(words::kCities, random, split);
   const Said date = draw_date(random);
   constexpr std::array<const char*, 8> kWays = {
-      "What is the weather in {0} on {1}?",   "Will it rain in {0} on {1}?",      "Weather for {0}, {1}, please.",
-      "On {1}, how warm will {0} be?",        "Do I need a coat in {0} on {1}?",  "I travel to {0} on {1}. What weather?",
+      "What is the weather in {0} on {1}?",   "Will it rain in {0} on {1}?",
+      "Weather for {0}, {1}, please.",        "On {1}, how warm will {0} be?",
+      "Do I need a coat in {0} on {1}?",      "I travel to {0} on {1}. What weather?",
       "Show me the forecast of {1} for {0}.", "Is it sunny on {1} in {0}?"};
   return {"", fmt::format(fmt::runtime(kWays[random.below(8)]), city, date.said),
           call("weather", {{"city", city}, {"date", date.answered}})};
@@ -88,10 +97,14 @@ SynthRow draw_timer(Philox& random, Split split) {
       minutes = static_cast<int>(random.below(58)) + 2;
       length = fmt::format("{} minutes", minutes);
   }
-  constexpr std::array<const char*, 8> kWays = {
-      "Set a timer of {1} for the {0}.", "Remind me about the {0} in {1}.", "Start {1} for {0}.",
-      "Timer for {0}: {1}.",             "Wake me in {1}, it is for {0}.",  "Count down {1} for the {0}, please.",
-      "Timer of {1}, {0}.",              "Give me {1} for {0}."};
+  constexpr std::array<const char*, 8> kWays = {"Set a timer of {1} for the {0}.",
+                                                "Remind me about the {0} in {1}.",
+                                                "Start {1} for {0}.",
+                                                "Timer for {0}: {1}.",
+                                                "Wake me in {1}, it is for {0}.",
+                                                "Count down {1} for the {0}, please.",
+                                                "Timer of {1}, {0}.",
+                                                "Give me {1} for {0}."};
   return {"", fmt::format(fmt::runtime(kWays[random.below(8)]), label, length),
           call("timer", {{"minutes", minutes}, {"label", label}})};
 }
@@ -111,9 +124,10 @@ SynthRow draw_convert(Philox& random, Split split) {
   int value;
   do value = static_cast<int>(random.below(997)) + 2;
   while ((value % 5 == 3) != (split == Split::kTest));
-  constexpr std::array<const char*, 7> kWays = {
-      "Convert {0} {1} to {2}.",         "How many {2} are {0} {1}?",   "What is {0} {1} in {2}?", "{0} {1} in {2}, please.",
-      "I have {0} {1}. How many {2}?", "Turn {0} {1} into {2}.",      "Express {0} {1} as {2}."};
+  constexpr std::array<const char*, 7> kWays = {"Convert {0} {1} to {2}.",       "How many {2} are {0} {1}?",
+                                                "What is {0} {1} in {2}?",       "{0} {1} in {2}, please.",
+                                                "I have {0} {1}. How many {2}?", "Turn {0} {1} into {2}.",
+                                                "Express {0} {1} as {2}."};
   return {"", fmt::format(fmt::runtime(kWays[random.below(7)]), value, family[from].said, family[to].said),
           call("convert", {{"value", value}, {"from", family[from].answered}, {"to", family[to].answered}})};
 }
@@ -122,8 +136,9 @@ SynthRow draw_event(Philox& random, Split split) {
   const std::string_view title = words::pick(words::kEventTitles, random, split);
   const Said date = draw_date(random), time = draw_time(random);
   constexpr std::array<const char*, 7> kWays = {
-      "Add {0} on {1} at {2}.",           "Put {0} in my calendar for {1}, {2}.", "Schedule {0} at {2} on {1}.",
-      "I have {0} on {1} at {2}.",        "Plan {0} for {2}, {1}.",               "New event: {0}, {1}, {2}.",
+      "Add {0} on {1} at {2}.",           "Put {0} in my calendar for {1}, {2}.",
+      "Schedule {0} at {2} on {1}.",      "I have {0} on {1} at {2}.",
+      "Plan {0} for {2}, {1}.",           "New event: {0}, {1}, {2}.",
       "Book {0} on {1}, starting at {2}."};
   return {"", fmt::format(fmt::runtime(kWays[random.below(7)]), title, date.said, time.said),
           call("event", {{"title", title}, {"date", date.answered}, {"time", time.answered}})};
@@ -133,9 +148,10 @@ SynthRow draw_message(Philox& random, Split split) {
   const std::string_view to = words::pick(words::kPeople, random, split);
   const std::string_view text = words::pick(words::kMessages, random, split);
   constexpr std::array<const char*, 8> kWays = {
-      "Tell {0} that {1}.",      "Message {0}: {1}.",         "Send {0} a note that {1}.", "Let {0} know that {1}.",
-      "Write to {0}: {1}.",      "Text {0} that {1}, please.", "Can you tell {0} that {1}?", "Please inform {0} that {1}."};
-  return {"", fmt::format(fmt::runtime(kWays[random.below(8)]), to, text), call("message", {{"to", to}, {"text", text}})};
+      "Tell {0} that {1}.", "Message {0}: {1}.",          "Send {0} a note that {1}.",  "Let {0} know that {1}.",
+      "Write to {0}: {1}.", "Text {0} that {1}, please.", "Can you tell {0} that {1}?", "Please inform {0} that {1}."};
+  return {"", fmt::format(fmt::runtime(kWays[random.below(8)]), to, text),
+          call("message", {{"to", to}, {"text", text}})};
 }
 
 }  // namespace
