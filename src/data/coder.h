@@ -31,12 +31,12 @@ class Coder {
   // ordinary text, elsewhere they are recognised. Nothing is added.
   virtual std::vector<int32_t> encode(std::string_view text, std::span<const ByteSpan> plain,
                                       std::vector<ByteSpan>* offsets) const = 0;
-  virtual int32_t eos() const = 0;            // −1 where there is none
-  virtual int64_t vocab_size() const = 0;     // ids of finished token rows must lie below
+  virtual int32_t eos() const = 0;         // −1 where there is none
+  virtual int64_t vocab_size() const = 0;  // ids of finished token rows must lie below
   virtual bool has_chat_template() const = 0;
   // OpenAI messages; `tools` may be null. Errors (kBadInput): the template refuses the row.
   virtual RenderedChat render(const OrderedJson& messages, const OrderedJson* tools) const = 0;
-  virtual std::string digest() const = 0;     // of everything above: equal digest = equal tokens for equal rows
+  virtual std::string digest() const = 0;  // of everything above: equal digest = equal tokens for equal rows
   // Bytes of one token, for showing.
   virtual std::string token_bytes(int32_t id) const = 0;
 };

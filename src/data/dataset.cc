@@ -24,7 +24,8 @@ Opened open_part(const std::string& folder, std::string_view name, bool verify, 
     fail_input("{}: was prepared for sampling: {}; prepare the data again with this recipe", folder,
                o.manifest.windows ? "random_windows" : "documents");
   const Part* part = o.manifest.part(name);
-  if (!part) fail_input("{}: has no part \"{}\"; set data.eval_fraction or data.eval_path and prepare again", folder, name);
+  if (!part)
+    fail_input("{}: has no part \"{}\"; set data.eval_fraction or data.eval_path and prepare again", folder, name);
   if (const std::string wrong = check_files(folder, *part, false); !wrong.empty())
     fail_input("{}; prepare the data again", wrong);
   if (verify)

@@ -26,11 +26,11 @@ struct Row {
 
 // The figures of one part of a prepared dataset, as its manifest states them.
 struct PartInfo {
-  int64_t rows = 0;       // 0 for a token array (random_windows)
+  int64_t rows = 0;  // 0 for a token array (random_windows)
   int64_t documents = 0;
   int64_t tokens = 0;
-  int64_t targets = 0;    // positions with a loss
-  int64_t longest = 0;    // tokens of the longest row
+  int64_t targets = 0;  // positions with a loss
+  int64_t longest = 0;  // tokens of the longest row
 };
 
 class Dataset {
@@ -53,8 +53,8 @@ class Dataset {
   std::unique_ptr<State> s_;
 };
 
-// A corpus as one token array, for `sampling: random_windows` (nanoGPT's). A window holds seq_len + 1 tokens: inputs are
-// the first seq_len, targets the last seq_len, so a window is used like a row with labels = ids.
+// A corpus as one token array, for `sampling: random_windows` (nanoGPT's). A window holds seq_len + 1 tokens: inputs
+// are the first seq_len, targets the last seq_len, so a window is used like a row with labels = ids.
 class WindowDataset {
  public:
   // Errors (kBadInput): as Dataset, and a corpus shorter than one window.

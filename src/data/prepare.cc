@@ -24,7 +24,7 @@
 namespace mxt::data {
 namespace {
 
-// All that decides the prepared bytes. kRecipe counts changes of this code that change them.
+// All that decides the prepared bytes. kRevision counts changes of this code that change them.
 OrderedJson inputs_of(const Settings& s, const Coder& coder) {
   constexpr int kRevision = 1;
   OrderedJson j = {{"revision", kRevision},
@@ -82,12 +82,14 @@ class Reader {
     counts_->shape = name_of(shape);
     if (shape == Shape::kPreference || shape == Shape::kReference) {
       check_row(first, *layout_);
-      fail_missing("{}: rows are {}, for preference or reinforcement methods, which this build does not have; to train on "
-                   "answers name them by data.columns, as {{prompt: prompt, {}: completion}}", first.where(), name_of(shape),
-                   shape == Shape::kPreference ? "chosen" : "answer");
+      fail_missing(
+          "{}: rows are {}, for preference or reinforcement methods, which this build does not have; to train on "
+          "answers name them by data.columns, as {{prompt: prompt, {}: completion}}",
+          first.where(), name_of(shape), shape == Shape::kPreference ? "chosen" : "answer");
     }
     if (s_.windows && shape != Shape::kText)
-      fail_input("{}: rows are {}; data.sampling: random_windows reads text only, use documents", first.where(), name_of(shape));
+      fail_input("{}: rows are {}; data.sampling: random_windows reads text only, use documents", first.where(),
+                 name_of(shape));
   }
 
   // Up to 1,024 rows or some MiB of them: enough for all threads, little memory.
@@ -154,8 +156,10 @@ class Reader {
   }
 
   void add(const Document& d, Spill* out) {
-    if (count_targets(d) == 0) ++counts_->dropped_no_target;
-    else out->add(d);
+    if (count_targets(d) == 0)
+      ++counts_->dropped_no_target;
+    else
+      out->add(d);
   }
 
   const Settings& s_;
@@ -221,8 +225,9 @@ Part write_rows(const std::string& out, std::string_view name, const Settings& s
 Part write_windows(const std::string& out, std::string_view name, const Settings& s, std::span<const int32_t> ids) {
   const int64_t n = static_cast<int64_t>(ids.size());
   if (n <= s.seq_len)
-    fail_input("data: the {} part has {} tokens, one window needs {} (data.seq_len + 1); use more text or a shorter seq_len",
-               name, n, s.seq_len + 1);
+    fail_input(
+        "data: the {} part has {} tokens, one window needs {} (data.seq_len + 1); use more text or a shorter seq_len",
+        name, n, s.seq_len + 1);
   const std::string file = part_file_name(name, 0, 1);
   write_array((fs::path(out) / file).string(), n, [&](size_t k) { return k == 0 ? ids : std::span<const int32_t>(); });
   Part part{{0, 0, n, n - 1, 0}, {}};
@@ -248,8 +253,10 @@ void write_arrays(const std::string& out, const Settings& s, const Spill& train,
   const std::span<const int32_t> ids = train.all_ids();
   const size_t cut = static_cast<size_t>(static_cast<double>(ids.size()) * (1 - s.eval_fraction));
   m->train = write_windows(out, "train", s, ids.first(cut));
-  if (eval) m->eval = write_windows(out, "eval", s, eval->all_ids());
-  else if (s.eval_fraction > 0) m->eval = write_windows(out, "eval", s, ids.subspan(cut));
+  if (eval)
+    m->eval = write_windows(out, "eval", s, eval->all_ids());
+  else if (s.eval_fraction > 0)
+    m->eval = write_windows(out, "eval", s, ids.subspan(cut));
 }
 
 // The manifest goes first and comes last: a folder with a manifest is whole.
@@ -280,8 +287,10 @@ bool still_good(const std::string& out, const Manifest& m) {
 
 void need_rows(const Spill& spill, const RowSource& source, const Prepared& counts) {
   if (spill.documents() == 0)
-    fail_input("{}: no row is left to train on: {} rows read, {} without a trained token; check the columns, seq_len and the "
-               "assistant turns", source.text(), counts.rows_in, counts.dropped_no_target);
+    fail_input(
+        "{}: no row is left to train on: {} rows read, {} without a trained token; check the columns, seq_len and the "
+        "assistant turns",
+        source.text(), counts.rows_in, counts.dropped_no_target);
 }
 
 }  // namespace
@@ -291,8 +300,11 @@ std::string Prepared::text() const {
   if (dropped_no_target) s += fmt::format(", {} dropped without a trained token", dropped_no_target);
   if (cut) s += fmt::format(", {} cut at seq_len ({} tokens lost)", cut, cut_tokens);
   const auto part = [&](const char* name, const PartInfo& p) {
-    if (p.rows) s += fmt::format("; {}: {} documents in {} rows, {} tokens, {} trained", name, p.documents, p.rows, p.tokens, p.targets);
-    else if (p.tokens) s += fmt::format("; {}: {} tokens", name, p.tokens);
+    if (p.rows)
+      s += fmt::format("; {}: {} documents in {} rows, {} tokens, {} trained", name, p.documents, p.rows, p.tokens,
+                       p.targets);
+    else if (p.tokens)
+      s += fmt::format("; {}: {} tokens", name, p.tokens);
   };
   part("train", train);
   part("eval", eval);

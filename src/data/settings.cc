@@ -84,8 +84,10 @@ std::string RowSource::text() const {
 OrderedJson RowSource::describe() const {
   OrderedJson j = OrderedJson::array();
   if (task) {
-    j.push_back(OrderedJson{{"synth", task->name}, {"split", task->split == Split::kTrain ? "train" : "test"},
-                            {"rows", task->rows}, {"seed", task->seed}});
+    j.push_back(OrderedJson{{"synth", task->name},
+                            {"split", task->split == Split::kTrain ? "train" : "test"},
+                            {"rows", task->rows},
+                            {"seed", task->seed}});
     return j;
   }
   for (const SourceFile& f : files) {
@@ -98,15 +100,22 @@ OrderedJson RowSource::describe() const {
 void check_supported(const config::Recipe& r) {
   const config::Data& d = r.data;
   if (d.source != DataSource::kLocal && d.source != DataSource::kSynth)
-    fail_missing("data.source: {}: this build reads local files and synth tasks; download the rows and set data.source: local "
-                 "with data.path", spelling(d.source));
+    fail_missing(
+        "data.source: {}: this build reads local files and synth tasks; download the rows and set data.source: local "
+        "with data.path",
+        spelling(d.source));
   const config::Method& m = r.train.method;
   if (m.is_preference() || m.is_rl())
     fail_missing("train.method.kind: {}: this build prepares data for lora, qlora, full, cpt and pretrain only",
                  spelling(m.kind));
-  const char* step = d.dedupe.minhash ? "dedupe.minhash" : d.dedupe.semdedup ? "dedupe.semdedup" : d.filter ? "filter"
-                     : d.sql ? "sql" : nullptr;
-  if (step) fail_missing("data.{}: this build does not have that cleaning step yet; clean the rows beforehand and remove it", step);
+  const char* step = d.dedupe.minhash    ? "dedupe.minhash"
+                     : d.dedupe.semdedup ? "dedupe.semdedup"
+                     : d.filter          ? "filter"
+                     : d.sql             ? "sql"
+                                         : nullptr;
+  if (step)
+    fail_missing("data.{}: this build does not have that cleaning step yet; clean the rows beforehand and remove it",
+                 step);
 }
 
 Settings read_settings(const config::Recipe& r) {

@@ -27,8 +27,8 @@ struct RowSource {
   int64_t max_rows = INT64_MAX;
 
   std::unique_ptr<RecordReader> open() const;
-  std::string text() const;             // for messages
-  OrderedJson describe() const;         // for the manifest: files with size and digest, or the task
+  std::string text() const;      // for messages
+  OrderedJson describe() const;  // for the manifest: files with size and digest, or the task
 };
 
 struct Settings {

@@ -70,14 +70,16 @@ TEST(Shape, ColumnMapDecidesAlone) {
 TEST(Shape, QuestionsAndInstructionsBecomeChats) {
   EXPECT_EQ(messages(R"({"question":"Q","answer":"A"})"),
             R"([{"role":"user","content":"Q"},{"role":"assistant","content":"A"}])");
-  EXPECT_EQ(messages(R"({"instruction":"Do","input":"this","output":"done","system":"S"})"),
-            R"([{"role":"system","content":"S"},{"role":"user","content":"Do\n\nthis"},{"role":"assistant","content":"done"}])");
+  EXPECT_EQ(
+      messages(R"({"instruction":"Do","input":"this","output":"done","system":"S"})"),
+      R"([{"role":"system","content":"S"},{"role":"user","content":"Do\n\nthis"},{"role":"assistant","content":"done"}])");
   EXPECT_EQ(messages(R"({"instruction":"Do","input":"","output":"done"})"),
             R"([{"role":"user","content":"Do"},{"role":"assistant","content":"done"}])");
 }
 
 TEST(Shape, MessagesKeepTheirFieldsAndKeyOrder) {
-  const std::string m = R"([{"role":"user","content":"x"},{"role":"assistant","content":null,"tool_calls":[{"function":{"name":"f","arguments":{"z":1,"a":2}}}]}])";
+  const std::string m =
+      R"([{"role":"user","content":"x"},{"role":"assistant","content":null,"tool_calls":[{"function":{"name":"f","arguments":{"z":1,"a":2}}}]}])";
   const Example e = read(row(R"({"messages":)" + m + R"(,"tools":[{"type":"function","function":{"name":"f"}}]})"));
   EXPECT_EQ(e.messages->dump(), m);
   EXPECT_EQ(e.tools->dump(), R"([{"type":"function","function":{"name":"f"}}])");
@@ -87,8 +89,10 @@ TEST(Shape, MessagesKeepTheirFieldsAndKeyOrder) {
 }
 
 TEST(Shape, ShareGptBecomesMessages) {
-  EXPECT_EQ(messages(R"({"conversations":[{"from":"human","value":"H"},{"from":"function_call","value":"{\"name\":\"f\",\"arguments\":{\"a\":1}}"},{"from":"observation","value":"O"},{"from":"gpt","value":"G"}],"system":"S"})"),
-            R"([{"role":"system","content":"S"},{"role":"user","content":"H"},{"role":"assistant","content":"","tool_calls":[{"type":"function","function":{"name":"f","arguments":{"a":1}}}]},{"role":"tool","content":"O"},{"role":"assistant","content":"G"}])");
+  EXPECT_EQ(
+      messages(
+          R"({"conversations":[{"from":"human","value":"H"},{"from":"function_call","value":"{\"name\":\"f\",\"arguments\":{\"a\":1}}"},{"from":"observation","value":"O"},{"from":"gpt","value":"G"}],"system":"S"})"),
+      R"([{"role":"system","content":"S"},{"role":"user","content":"H"},{"role":"assistant","content":"","tool_calls":[{"type":"function","function":{"name":"f","arguments":{"a":1}}}]},{"role":"tool","content":"O"},{"role":"assistant","content":"G"}])");
   EXPECT_HAS(error_of([] { messages(R"({"conversations":[{"from":"bot","value":"H"}]})"); }), "from \"bot\"");
   EXPECT_HAS(error_of([] { messages(R"({"conversations":[{"from":1,"value":"H"}]})"); }), "conversations[0]");
   EXPECT_HAS(error_of([] { messages(R"({"conversations":[1]})"); }), "conversations[0]");
@@ -103,9 +107,11 @@ TEST(Shape, BrokenMessagesNameTheirPlace) {
   EXPECT_HAS(e(R"({"messages":[{"role":"user","content":"x"},{"role":"user"}]})"), "messages[1] has no \"content\"");
   EXPECT_HAS(e(R"({"messages":[{"role":"user","content":5}]})"), "must be a text");
   EXPECT_HAS(e(R"({"messages":[{"role":"user","content":"x"}],"tools":"{}"})"), "\"tools\" is an object");
-  EXPECT_HAS(error_of([] { read(row(R"({"messages":[{"role":"user","content":[{"type":"image_url"}]}]})")); }, Exit::kMissing),
+  EXPECT_HAS(
+      error_of([] { read(row(R"({"messages":[{"role":"user","content":[{"type":"image_url"}]}]})")); }, Exit::kMissing),
+      "text only");
+  EXPECT_HAS(error_of([] { read(row(R"({"messages":[{"role":"user","content":[{"type":7}]}]})")); }, Exit::kMissing),
              "text only");
-  EXPECT_HAS(error_of([] { read(row(R"({"messages":[{"role":"user","content":[{"type":7}]}]})")); }, Exit::kMissing), "text only");
 }
 
 TEST(Shape, WrongTypesAndMissingColumnsNameLineAndColumn) {
@@ -136,7 +142,12 @@ TEST(Shape, CsvCellsAreTexts) {
 }
 
 TEST(Shape, PreferenceAndReferenceRowsAreChecked) {
-  const auto check = [](const char* text) { return error_of([&] { const Record r = row(text); check_row(r, find_layout(r, {})); }); };
+  const auto check = [](const char* text) {
+    return error_of([&] {
+      const Record r = row(text);
+      check_row(r, find_layout(r, {}));
+    });
+  };
   EXPECT_EQ(check(R"({"prompt":"p","chosen":"a","rejected":"b"})"), "");
   EXPECT_EQ(check(R"({"chosen":[{"role":"user","content":"x"}],"rejected":[{"role":"user","content":"x"}]})"), "");
   EXPECT_EQ(check(R"({"prompt":"p","answer":"4"})"), "");

@@ -26,7 +26,10 @@ std::string gzip(const std::string& text) {
 
 std::string zstd(const std::string& text) {
   std::string out(ZSTD_compressBound(text.size()), '\0');
-  out.resize(ZSTD_compress(out.data(), out.size(), text.data(), text.size(), 3));
+  ZSTD_CCtx* c = ZSTD_createCCtx();
+  ZSTD_CCtx_setParameter(c, ZSTD_c_checksumFlag, 1);  // as the zstd command does
+  out.resize(ZSTD_compress2(c, out.data(), out.size(), text.data(), text.size()));
+  ZSTD_freeCCtx(c);
   return out;
 }
 
@@ -95,10 +98,10 @@ TEST_F(SourceTest, MissingFilesAndUnknownEndingsSayWhatToDo) {
 TEST_F(SourceTest, PackedFilesReadAsPlainOnes) {
   std::string text;
   for (int i = 0; i < 50000; ++i) text += "{\"text\":\"row " + std::to_string(i) + "\"}\n";
-  for (const std::string& p : {write("a.jsonl.gz", gzip(text)), write("a.jsonl.zst", zstd(text)),
-                               write("b.jsonl.gz", gzip(text.substr(0, 1000)) + gzip(text.substr(1000))),
-                               write("b.jsonl.zst", zstd(text.substr(0, 1000)) + zstd(text.substr(1000))),
-                               write("c.jsonl", gzip(text))}) {
+  for (const std::string& p :
+       {write("a.jsonl.gz", gzip(text)), write("a.jsonl.zst", zstd(text)),
+        write("b.jsonl.gz", gzip(text.substr(0, 1000)) + gzip(text.substr(1000))),
+        write("b.jsonl.zst", zstd(text.substr(0, 1000)) + zstd(text.substr(1000))), write("c.jsonl", gzip(text))}) {
     std::string back;
     for (const Record& r : read(p)) back += r.text;
     EXPECT_EQ(back, text) << p;
@@ -120,7 +123,8 @@ TEST_F(SourceTest, TruncatedCorruptAndMisnamedPacksAreRefused) {
 TEST_F(SourceTest, RowsAndPacksWithoutEndAreRefused) {
   SourceLimits limits;
   limits.row_bytes = 1000;
-  EXPECT_HAS(error_of([&] { read(write("a.jsonl", "{}\n" + std::string(2000, ' ')), limits); }), "a.jsonl:2: the row is longer");
+  EXPECT_HAS(error_of([&] { read(write("a.jsonl", "{}\n" + std::string(2000, ' ')), limits); }),
+             "a.jsonl:2: the row is longer");
   EXPECT_HAS(error_of([&] { read(write("a.json", "[\"" + std::string(2000, 'x') + "\"]"), limits); }), "longer");
   EXPECT_HAS(error_of([&] { read(write("a.csv", "a\n" + std::string(2000, 'x')), limits); }), "longer");
   limits = {};
@@ -130,7 +134,8 @@ TEST_F(SourceTest, RowsAndPacksWithoutEndAreRefused) {
 
 TEST_F(SourceTest, JsonArraysAndConcatenatedRowsAreCutAtTheirEnds) {
   using V = std::vector<std::string>;
-  EXPECT_EQ(json(" [ {\"a\": \"]}\\\"\"} ,\n [1,{\"b\":2}] , 3,\"x\" ]\n"), (V{"{\"a\": \"]}\\\"\"}", "[1,{\"b\":2}]", "3", "\"x\""}));
+  EXPECT_EQ(json(" [ {\"a\": \"]}\\\"\"} ,\n [1,{\"b\":2}] , 3,\"x\" ]\n"),
+            (V{"{\"a\": \"]}\\\"\"}", "[1,{\"b\":2}]", "3", "\"x\""}));
   EXPECT_EQ(json("{\"a\":1}\n{\"b\":2} {\"c\":3}"), (V{"{\"a\":1}", "{\"b\":2}", "{\"c\":3}"}));
   EXPECT_EQ(json("[]"), V{});
   EXPECT_EQ(read(write("b.json", "[\n{},\n\n{}]"))[1].line, 4u);

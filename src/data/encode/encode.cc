@@ -30,8 +30,10 @@ Document encode_completion(const Example& e, const Coder& coder) {
 
 Document encode_chat(const Example& e, const Coder& coder, const EncodeRules& rules, const std::string& where) {
   if (!coder.has_chat_template())
-    fail_input("{}: the row is a conversation and the model has no chat template; set model.chat_template, use an instruct "
-               "model, or map the columns to prompt and completion by data.columns", where);
+    fail_input(
+        "{}: the row is a conversation and the model has no chat template; set model.chat_template, use an instruct "
+        "model, or map the columns to prompt and completion by data.columns",
+        where);
   RenderedChat chat;
   try {
     chat = coder.render(*e.messages, e.tools.get());
@@ -67,9 +69,12 @@ Document encode_example(const Example& e, const Coder& coder, const EncodeRules&
       if (rules.end_text) append_end(d, coder);
       return d;
     }
-    case Example::Kind::kCompletion: return encode_completion(e, coder);
-    case Example::Kind::kChat: return encode_chat(e, coder, rules, where);
-    case Example::Kind::kTokens: return take_tokens(e, coder, where);
+    case Example::Kind::kCompletion:
+      return encode_completion(e, coder);
+    case Example::Kind::kChat:
+      return encode_chat(e, coder, rules, where);
+    case Example::Kind::kTokens:
+      return take_tokens(e, coder, where);
   }
   MXT_ASSERT(false);
 }

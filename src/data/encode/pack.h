@@ -14,10 +14,10 @@ struct Packing {
   size_t rows() const { return begin.size() - 1; }
 };
 
-// Best-fit decreasing (longest document first, each into the fullest row that still has room; Johnson 1974: at most 11/9
-// of the optimum plus one row), O(n log n). Deterministic: equal lengths keep their order, equally full rows are taken
-// oldest first. Rows come out in the order of their first document, documents in a row in file order, so a file of short
-// documents is read nearly as it stands. 1 ≤ length ≤ seq_len.
+// Best-fit decreasing (longest document first, each into the fullest row that still has room; Johnson 1974: at most
+// 11/9 of the optimum plus one row), O(n log n). Deterministic: equal lengths keep their order, equally full rows are
+// taken oldest first. Rows come out in the order of their first document, documents in a row in file order, so a file
+// of short documents is read nearly as it stands. 1 ≤ length ≤ seq_len.
 Packing pack_best_fit(std::span<const uint32_t> lengths, uint32_t seq_len);
 
 // One document a row, in file order.

@@ -52,13 +52,21 @@ OrderedJson sharegpt_turn(const OrderedJson& turn, size_t index, const std::stri
   };
   const std::string &from = field("from"), &value = field("value");
   if (from == "function_call") return function_call(value, where);
-  constexpr std::array<std::array<const char*, 2>, 9> kRoles = {{{"human", "user"}, {"user", "user"}, {"gpt", "assistant"},
-      {"assistant", "assistant"}, {"model", "assistant"}, {"system", "system"}, {"tool", "tool"},
-      {"observation", "tool"}, {"function_response", "tool"}}};
+  constexpr std::array<std::array<const char*, 2>, 9> kRoles = {{{"human", "user"},
+                                                                 {"user", "user"},
+                                                                 {"gpt", "assistant"},
+                                                                 {"assistant", "assistant"},
+                                                                 {"model", "assistant"},
+                                                                 {"system", "system"},
+                                                                 {"tool", "tool"},
+                                                                 {"observation", "tool"},
+                                                                 {"function_response", "tool"}}};
   for (const auto& [theirs, role] : kRoles)
     if (from == theirs) return message(role, value);
-  fail_input("{}: conversations[{}] is from \"{}\"; known: human, user, gpt, assistant, model, system, tool, observation, "
-             "function_response, function_call", where, index, from);
+  fail_input(
+      "{}: conversations[{}] is from \"{}\"; known: human, user, gpt, assistant, model, system, tool, observation, "
+      "function_response, function_call",
+      where, index, from);
 }
 
 OrderedJson read_sharegpt(const RowView& row) {
@@ -66,7 +74,8 @@ OrderedJson read_sharegpt(const RowView& row) {
   if (!turns.is_array() || turns.empty()) row.wrong_type("conversations", turns, "an array of {\"from\", \"value\"}");
   OrderedJson messages = OrderedJson::array();
   // Some sets hold OpenAI messages under this name.
-  if (turns[0].is_object() && turns[0].contains("role")) messages = turns;
+  if (turns[0].is_object() && turns[0].contains("role"))
+    messages = turns;
   else
     for (const OrderedJson& t : turns) messages.push_back(sharegpt_turn(t, messages.size(), row.where()));
   const std::string system = row.optional_text("system");
@@ -80,7 +89,8 @@ OrderedJson read_alpaca(const RowView& row) {
   if (std::string system = row.optional_text("system"); !system.empty())
     messages.push_back(message("system", std::move(system)));
   const std::string input = row.optional_text("input");
-  messages.push_back(message("user", input.empty() ? row.text("instruction") : row.text("instruction") + "\n\n" + input));
+  messages.push_back(
+      message("user", input.empty() ? row.text("instruction") : row.text("instruction") + "\n\n" + input));
   messages.push_back(message("assistant", row.text("output")));
   return messages;
 }
@@ -88,7 +98,8 @@ OrderedJson read_alpaca(const RowView& row) {
 }  // namespace
 
 void check_messages(const OrderedJson& messages, const std::string& where, std::string_view column) {
-  if (messages.empty()) fail_input("{}: \"{}\" is an empty array; a conversation has at least one message", where, column);
+  if (messages.empty())
+    fail_input("{}: \"{}\" is an empty array; a conversation has at least one message", where, column);
   for (size_t i = 0; i < messages.size(); ++i) {
     const OrderedJson& m = messages[i];
     if (!m.is_object()) fail_input("{}: {}[{}] must be an object with \"role\" and \"content\"", where, column, i);
@@ -101,11 +112,13 @@ void check_messages(const OrderedJson& messages, const std::string& where, std::
     } else if (content->is_array()) {
       for (const OrderedJson& part : *content)
         if (text_member(part, "type") != "text")
-          fail_missing("{}: {}[{}] holds parts other than text; this build trains text only, remove such rows", where, column, i);
+          fail_missing("{}: {}[{}] holds parts other than text; this build trains text only, remove such rows", where,
+                       column, i);
     } else if (!content->is_string()) {
       fail_input("{}: {}[{}]: \"content\" must be a text", where, column, i);
     }
-    if (calls && !m["tool_calls"].is_array()) fail_input("{}: {}[{}]: \"tool_calls\" must be an array", where, column, i);
+    if (calls && !m["tool_calls"].is_array())
+      fail_input("{}: {}[{}]: \"tool_calls\" must be an array", where, column, i);
   }
 }
 

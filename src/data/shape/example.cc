@@ -47,8 +47,11 @@ std::string known_shapes() {
 
 std::string json_type(const OrderedJson& j) {
   if (j.is_null()) return "null";
-  return std::string(j.is_string() ? "a text" : j.is_array() ? "an array" : j.is_object() ? "an object"
-                     : j.is_boolean() ? "a boolean" : "a number");
+  return std::string(j.is_string()    ? "a text"
+                     : j.is_array()   ? "an array"
+                     : j.is_object()  ? "an object"
+                     : j.is_boolean() ? "a boolean"
+                                      : "a number");
 }
 
 // Our name → the row's column, by the recipe's map or by equal names.
@@ -71,7 +74,8 @@ std::map<std::string, std::string> name_columns(const std::vector<std::string>& 
                  near.empty() ? "" : fmt::format(" (did you mean \"{}\"?)", near), join(ours));
     }
     if (std::find(there.begin(), there.end(), theirs) == there.end())
-      fail_input("{}: the row has no column \"{}\", which data.columns names; columns here: {}", where, theirs, join(there));
+      fail_input("{}: the row has no column \"{}\", which data.columns names; columns here: {}", where, theirs,
+                 join(there));
     if (!by_ours.emplace(our, theirs).second)
       fail_input("data.columns: two columns are mapped to \"{}\": {} and {}", our, by_ours[our], theirs);
   }
@@ -101,9 +105,11 @@ std::string_view name_of(Shape shape) { return all_shapes()[static_cast<size_t>(
 
 std::string Layout::text() const {
   std::string s = fmt::format("{} (", name_of(shape));
-  for (size_t i = 0; i < columns.size(); ++i) {
-    const auto& [ours, theirs] = columns[i];
-    s += (i ? ", " : "") + (ours == theirs ? ours : theirs + " as " + ours);
+  bool first = true;
+  for (const auto& [ours, theirs] : columns) {
+    if (std::find(missing.begin(), missing.end(), ours) != missing.end()) continue;
+    s += (first ? "" : ", ") + (ours == theirs ? ours : theirs + " as " + ours);
+    first = false;
   }
   s += ")";
   if (!unused.empty()) s += "; columns not used: " + join(unused);
@@ -116,40 +122,46 @@ OrderedJson row_object(const Record& record) {
     OrderedJson row = OrderedJson::object();
     for (size_t i = 0; i < record.cells.size(); ++i) {
       for (const std::string* s : {&record.cells[i], &(*record.header)[i]})
-        if (!is_valid_utf8(*s)) fail_input("{}: column {} is not valid UTF-8; convert the file (iconv -t UTF-8)", where, i + 1);
+        if (!is_valid_utf8(*s))
+          fail_input("{}: column {} is not valid UTF-8; convert the file (iconv -t UTF-8)", where, i + 1);
       row[(*record.header)[i]] = record.cells[i];
     }
     return row;
   }
   if (!is_valid_utf8(record.text)) fail_input("{}: is not valid UTF-8; convert the file (iconv -t UTF-8)", where);
   OrderedJson row = parse_ordered_json(record.text, where);
-  if (!row.is_object()) fail_input("{}: is {}, each row must be an object such as {{\"text\": …}}", where, json_type(row));
+  if (!row.is_object())
+    fail_input("{}: is {}, each row must be an object such as {{\"text\": …}}", where, json_type(row));
   return row;
 }
 
 Layout find_layout(const Record& first, const std::map<std::string, std::string>& given) {
   const std::string where = first.where();
-  if (first.kind == FileKind::kText) return {Shape::kText, {}, {}};
+  if (first.kind == FileKind::kText) return {Shape::kText, {}, {}, {}};
   const OrderedJson row = row_object(first);
   std::vector<std::string> there;
   for (const auto& [key, value] : row.items()) there.push_back(key);
   const std::map<std::string, std::string> by_ours = name_columns(there, where, given);
   for (const ShapeColumns& s : all_shapes()) {
-    if (!std::all_of(s.required.begin(), s.required.end(), [&](const char* c) { return by_ours.contains(c); })) continue;
-    Layout layout{s.shape, {}, {}};
-    std::map<std::string, std::string> used;
+    if (!std::all_of(s.required.begin(), s.required.end(), [&](const char* c) { return by_ours.contains(c); }))
+      continue;
+    Layout layout{s.shape, {}, {}, {}};
     for (const char* c : s.required) layout.columns.emplace_back(c, by_ours.at(c));
     // An optional column may be missing from the first row and stand in later ones; under a map only what it names.
     for (const char* c : s.optional)
-      if (by_ours.contains(c) || given.empty())
-        layout.columns.emplace_back(c, by_ours.contains(c) ? by_ours.at(c) : c);
+      if (by_ours.contains(c)) {
+        layout.columns.emplace_back(c, by_ours.at(c));
+      } else if (given.empty()) {
+        layout.columns.emplace_back(c, c);
+        layout.missing.emplace_back(c);
+      }
     for (const std::string& c : there)
       if (std::none_of(layout.columns.begin(), layout.columns.end(), [&](const auto& p) { return p.second == c; }))
         layout.unused.push_back(c);
     return layout;
   }
-  fail_input("{}: these columns make no known row: {}; known rows: {}. Name yours by data.columns, as {{{}: text}}", where,
-             there.empty() ? "(none)" : join(there), known_shapes(), there.empty() ? "my_column" : there[0]);
+  fail_input("{}: these columns make no known row: {}; known rows: {}. Name yours by data.columns, as {{{}: text}}",
+             where, there.empty() ? "(none)" : join(there), known_shapes(), there.empty() ? "my_column" : there[0]);
 }
 
 const OrderedJson* RowView::find(std::string_view ours) const {
@@ -196,8 +208,10 @@ Example read_example(const Record& record, const Layout& layout) {
   Example e;
   if (record.kind == FileKind::kText) {
     if (layout.shape != Shape::kText)
-      fail_input("{}: is plain text, the rows before it are {}; keep one shape in a data set", where, name_of(layout.shape));
-    if (!is_valid_utf8(record.text)) fail_input("{}: the text from here is not valid UTF-8; convert the file (iconv -t UTF-8)", where);
+      fail_input("{}: is plain text, the rows before it are {}; keep one shape in a data set", where,
+                 name_of(layout.shape));
+    if (!is_valid_utf8(record.text))
+      fail_input("{}: the text from here is not valid UTF-8; convert the file (iconv -t UTF-8)", where);
     e.text = record.text;
     return e;
   }
@@ -206,7 +220,9 @@ Example read_example(const Record& record, const Layout& layout) {
   const OrderedJson object = row_object(record);
   const RowView row(object, layout, where);
   switch (layout.shape) {
-    case Shape::kText: e.text = row.text("text"); return e;
+    case Shape::kText:
+      e.text = row.text("text");
+      return e;
     case Shape::kCompletion:
       e.kind = Example::Kind::kCompletion;
       e.text = row.text("prompt");
@@ -222,9 +238,11 @@ Example read_example(const Record& record, const Layout& layout) {
     case Shape::kMessages:
     case Shape::kShareGpt:
     case Shape::kAlpaca:
-    case Shape::kQuestion: return read_chat(row, layout.shape);
+    case Shape::kQuestion:
+      return read_chat(row, layout.shape);
     case Shape::kPreference:
-    case Shape::kReference: break;
+    case Shape::kReference:
+      break;
   }
   MXT_ASSERT(false);
 }
@@ -235,8 +253,10 @@ void check_row(const Record& record, const Layout& layout) {
   const RowView row(object, layout, where);
   const auto text_or_messages = [&](const char* column) {
     const OrderedJson& v = row.need(column);
-    if (v.is_array()) check_messages(v, where, column);
-    else if (!v.is_string()) row.wrong_type(column, v, "a text or an array of messages");
+    if (v.is_array())
+      check_messages(v, where, column);
+    else if (!v.is_string())
+      row.wrong_type(column, v, "a text or an array of messages");
   };
   if (layout.shape == Shape::kPreference) {
     text_or_messages("chosen");

@@ -33,17 +33,18 @@ struct Layout {
   Shape shape;
   std::vector<std::pair<std::string, std::string>> columns;  // our name, the row's column; required ones first
   std::vector<std::string> unused;                           // the other columns of the first row
-  std::string text() const;                                  // "question/answer (question, answer); unused: id"
+  std::vector<std::string> missing;                          // optional columns that the first row does not have
+  std::string text() const;  // "question/answer (question, answer); columns not used: id"
 };
 
 // Rows that train as one document.
 struct Example {
   enum class Kind { kText, kCompletion, kChat, kTokens } kind = Kind::kText;
-  std::string text;                         // kText; kCompletion: the prompt
-  std::string completion;                   // kCompletion
-  std::shared_ptr<OrderedJson> messages;    // kChat: OpenAI's form
-  std::shared_ptr<OrderedJson> tools;       // kChat: null where none
-  std::vector<int32_t> ids, labels;         // kTokens, labels as long as ids
+  std::string text;                       // kText; kCompletion: the prompt
+  std::string completion;                 // kCompletion
+  std::shared_ptr<OrderedJson> messages;  // kChat: OpenAI's form
+  std::shared_ptr<OrderedJson> tools;     // kChat: null where none
+  std::vector<int32_t> ids, labels;       // kTokens, labels as long as ids
 };
 
 // The layout of a data set from its first row. `columns` (data.columns) maps the row's columns to ours and then decides

@@ -72,7 +72,8 @@ std::vector<SourceFile> in_folder(const std::string& folder, const std::string& 
     std::string there;
     for (const std::string& s : splits)
       if (!s.empty() && there.find(s) == std::string::npos) there += (there.empty() ? "" : ", ") + s;
-    fail_input("{}: no file of split \"{}\" (file names carry: {}); set data.split or name the files", folder, wanted, there);
+    fail_input("{}: no file of split \"{}\" (file names carry: {}); set data.split or name the files", folder, wanted,
+               there);
   }
   if (chosen.size() < all.size())
     log::info("{}: {} of {} data files belong to split \"{}\"", folder, chosen.size(), all.size(), wanted);
@@ -82,10 +83,11 @@ std::vector<SourceFile> in_folder(const std::string& folder, const std::string& 
 }  // namespace
 
 std::vector<SourceFile> find_source_files(const std::string& path, const std::string& split) {
-  struct stat st {};
+  struct stat st{};
   if (::stat(path.c_str(), &st) == 0 && S_ISDIR(st.st_mode)) return in_folder(path, split);
   const std::vector<std::string> paths = glob_files(path);
-  if (paths.empty()) fail_input("{}: no such file or folder; check data.path (paths are relative to the working folder)", path);
+  if (paths.empty())
+    fail_input("{}: no such file or folder; check data.path (paths are relative to the working folder)", path);
   std::vector<SourceFile> files;
   for (const std::string& p : paths) {
     if (::stat(p.c_str(), &st) == 0 && S_ISDIR(st.st_mode)) continue;

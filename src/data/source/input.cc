@@ -106,9 +106,11 @@ class Input::Gzip : public Unpacker {
       z_.avail_in = static_cast<uInt>(end_ - at_);
       const int rc = inflate(&z_, Z_NO_FLUSH);
       at_ = end_ - z_.avail_in;
-      if (rc == Z_STREAM_END) between_ = true;
+      if (rc == Z_STREAM_END)
+        between_ = true;
       else if (rc != Z_OK && rc != Z_BUF_ERROR)
-        fail_input("{}: the gzip data is corrupt ({}); get the file again", file_->path(), z_.msg ? z_.msg : "bad stream");
+        fail_input("{}: the gzip data is corrupt ({}); get the file again", file_->path(),
+                   z_.msg ? z_.msg : "bad stream");
     }
     return room - z_.avail_out;
   }
@@ -146,15 +148,17 @@ class Input::Zstd : public Unpacker {
   size_t hint_ = 0;  // 0 = a frame has just ended
 };
 
-Input::Input(std::string path, const SourceLimits& limits)
-    : path_(std::move(path)), limits_(limits), buffer_(kBuffer) {
+Input::Input(std::string path, const SourceLimits& limits) : path_(std::move(path)), limits_(limits), buffer_(kBuffer) {
   auto plain = std::make_unique<Plain>(std::make_unique<File>(path_));
   const std::string_view head = plain->head();
-  if (starts_with(head, "\x1f\x8b")) unpacker_ = std::make_unique<Gzip>(std::move(*plain));
-  else if (starts_with(head, "\x28\xb5\x2f\xfd")) unpacker_ = std::make_unique<Zstd>(std::move(*plain));
+  if (starts_with(head, "\x1f\x8b"))
+    unpacker_ = std::make_unique<Gzip>(std::move(*plain));
+  else if (starts_with(head, "\x28\xb5\x2f\xfd"))
+    unpacker_ = std::make_unique<Zstd>(std::move(*plain));
   else if (path_.ends_with(".gz") || path_.ends_with(".zst"))
     fail_input("{}: is not compressed as its name says; rename it, or compress it", path_);
-  else unpacker_ = std::move(plain);
+  else
+    unpacker_ = std::move(plain);
 
   while (end_ < 4) {  // enough for a byte order mark
     const size_t n = unpacker_->read(buffer_.data() + end_, buffer_.size() - end_);
@@ -162,7 +166,8 @@ Input::Input(std::string path, const SourceLimits& limits)
     end_ += n;
   }
   const std::string_view text(buffer_.data(), end_);
-  if (starts_with(text, "\xef\xbb\xbf")) at_ = 3;
+  if (starts_with(text, "\xef\xbb\xbf"))
+    at_ = 3;
   else if (starts_with(text, "\xff\xfe") || starts_with(text, "\xfe\xff") ||
            starts_with(text, std::string_view("\0\0\xfe\xff", 4)))
     fail_input("{}: is UTF-16 or UTF-32 text; convert it to UTF-8 (iconv -t UTF-8)", path_);

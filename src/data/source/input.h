@@ -17,8 +17,8 @@ struct SourceLimits {
 
 class Input {
  public:
-  // Errors (kBadInput): unreadable, corrupt or truncated compression, past the ratio, UTF-16 or UTF-32 text. A UTF-8 byte
-  // order mark is skipped.
+  // Errors (kBadInput): unreadable, corrupt or truncated compression, past the ratio, UTF-16 or UTF-32 text. A UTF-8
+  // byte order mark is skipped.
   Input(std::string path, const SourceLimits& limits);
   ~Input();
   Input(const Input&) = delete;

@@ -135,7 +135,8 @@ class Csv : public Reader {
     for (;;) {
       begin(out);
       if (!take_row(&out->cells)) return false;
-      // A blank line is no row, except in a file of one column, where RFC 4180 has no way to tell: there too it is none.
+      // A blank line is no row, except in a file of one column, where RFC 4180 has no way to tell: there too it is
+      // none.
       if (out->cells.size() == 1 && out->cells[0].empty()) continue;
       if (out->cells.size() != header_->size())
         fail_input("{}:{}: {} cells, the header has {}; quote cells that hold a separator", *path_, out->line,
@@ -187,7 +188,8 @@ class Csv : public Reader {
           if (c == '\r' && in_.peek() == '\n') c = in_.get();
           if (c == separator_) return true;
           if (c == '\n' || c == Input::kEnd) return false;
-          fail_input("{}:{}: text after the closing quote of a cell; double the quotes inside a cell", *path_, in_.line());
+          fail_input("{}:{}: text after the closing quote of a cell; double the quotes inside a cell", *path_,
+                     in_.line());
         }
       }
       cell->push_back(static_cast<char>(c));
@@ -225,11 +227,15 @@ std::string Record::where() const { return fmt::format("{}:{}", *path, line); }
 
 std::unique_ptr<RecordReader> open_records(const SourceFile& file, const SourceLimits& limits) {
   switch (file.kind) {
-    case FileKind::kJsonLines: return std::make_unique<JsonLines>(file, limits);
-    case FileKind::kJson: return std::make_unique<JsonRows>(file, limits);
+    case FileKind::kJsonLines:
+      return std::make_unique<JsonLines>(file, limits);
+    case FileKind::kJson:
+      return std::make_unique<JsonRows>(file, limits);
     case FileKind::kCsv:
-    case FileKind::kTsv: return std::make_unique<Csv>(file, limits);
-    case FileKind::kText: return std::make_unique<Text>(file, limits);
+    case FileKind::kTsv:
+      return std::make_unique<Csv>(file, limits);
+    case FileKind::kText:
+      return std::make_unique<Text>(file, limits);
   }
   MXT_ASSERT(false);
 }

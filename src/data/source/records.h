@@ -27,12 +27,12 @@ std::vector<SourceFile> find_source_files(const std::string& path, const std::st
 
 struct Record {
   FileKind kind = FileKind::kJsonLines;
-  std::string text;                                      // JSON text of the row, or plain text
-  std::vector<std::string> cells;                        // CSV: the values, as many as `header`
+  std::string text;                                        // JSON text of the row, or plain text
+  std::vector<std::string> cells;                          // CSV: the values, as many as `header`
   std::shared_ptr<const std::vector<std::string>> header;  // CSV: the column names
   std::shared_ptr<const std::string> path;
-  uint64_t line = 0;     // where the row begins, from 1
-  bool last_piece = true;  // plain text comes in pieces; true for the last of a file
+  uint64_t line = 0;          // where the row begins, from 1
+  bool last_piece = true;     // plain text comes in pieces; true for the last of a file
   std::string where() const;  // "path:line"
 };
 

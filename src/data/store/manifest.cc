@@ -14,7 +14,8 @@ constexpr const char* kFormat = "mindxtrain.dataset.1";
 
 OrderedJson part_json(const Part& p) {
   OrderedJson files = OrderedJson::array();
-  for (const ShardFile& f : p.files) files.push_back(OrderedJson{{"file", f.name}, {"bytes", f.bytes}, {"blake3", f.blake3}});
+  for (const ShardFile& f : p.files)
+    files.push_back(OrderedJson{{"file", f.name}, {"bytes", f.bytes}, {"blake3", f.blake3}});
   return OrderedJson{{"rows", p.info.rows},       {"documents", p.info.documents}, {"tokens", p.info.tokens},
                      {"targets", p.info.targets}, {"longest", p.info.longest},     {"files", std::move(files)}};
 }
@@ -44,8 +45,12 @@ std::string part_file_name(std::string_view part, size_t i, size_t n) {
 }
 
 void write_manifest(const std::string& folder, const Manifest& m) {
-  OrderedJson j = {{"format", kFormat}, {"key", m.key}, {"seq_len", m.seq_len}, {"windows", m.windows},
-                   {"inputs", parse_ordered_json(m.inputs, "inputs")}, {"shape", m.counts.shape},
+  OrderedJson j = {{"format", kFormat},
+                   {"key", m.key},
+                   {"seq_len", m.seq_len},
+                   {"windows", m.windows},
+                   {"inputs", parse_ordered_json(m.inputs, "inputs")},
+                   {"shape", m.counts.shape},
                    {"rows_in", m.counts.rows_in},
                    {"dropped", {{"no_target", m.counts.dropped_no_target}}},
                    {"cut", {{"documents", m.counts.cut}, {"tokens", m.counts.cut_tokens}}},

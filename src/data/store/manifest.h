@@ -24,11 +24,11 @@ struct Part {
 };
 
 struct Manifest {
-  std::string key;       // digest of all inputs: sources, settings, tokenizer, template
-  std::string inputs;    // those inputs as JSON text
+  std::string key;     // digest of all inputs: sources, settings, tokenizer, template
+  std::string inputs;  // those inputs as JSON text
   bool windows = false;
   int64_t seq_len = 0;
-  Prepared counts;       // train and eval repeat the parts' figures
+  Prepared counts;  // train and eval repeat the parts' figures
   Part train;
   std::optional<Part> eval;
   const Part* part(std::string_view name) const;  // "train" or "eval"; null where absent

@@ -55,7 +55,8 @@ void write_shard(const std::string& path, std::span<const std::span<const uint32
   const Layout l = lay_out(rows, document);
   const int64_t n = static_cast<int64_t>(rows.size()) + 1, tokens = l.row_tokens.back();
   // I64 first, so that every tensor is aligned to its elements.
-  std::vector<formats::TensorSpec> specs = {{"row_cu", DType::kI64, {n}}, {"row_tokens", DType::kI64, {n}},
+  std::vector<formats::TensorSpec> specs = {{"row_cu", DType::kI64, {n}},
+                                            {"row_tokens", DType::kI64, {n}},
                                             {"cu_seqlens", DType::kI32, {static_cast<int64_t>(l.cu_seqlens.size())}},
                                             {"ids", DType::kI32, {tokens}}};
   if (l.labelled) specs.push_back({"labels", DType::kI32, {tokens}});
@@ -74,7 +75,8 @@ void write_shard(const std::string& path, std::span<const std::span<const uint32
   w.commit();
 }
 
-void write_array(const std::string& path, int64_t tokens, const std::function<std::span<const int32_t>(size_t)>& piece) {
+void write_array(const std::string& path, int64_t tokens,
+                 const std::function<std::span<const int32_t>(size_t)>& piece) {
   SafetensorsWriter w(path, {{"ids", DType::kI32, {tokens}}}, options());
   for (size_t k = 0;; ++k) {
     const std::span<const int32_t> p = piece(k);
@@ -90,7 +92,8 @@ struct Shard::State {
   std::span<const int64_t> row_tokens, row_cu;
 };
 
-Shard::Shard(const std::string& path) : s_(std::make_unique<State>(State{Safetensors::open(path), {}, {}, {}, {}, {}})) {
+Shard::Shard(const std::string& path)
+    : s_(std::make_unique<State>(State{Safetensors::open(path), {}, {}, {}, {}, {}})) {
   State& s = *s_;
   s.ids = tensor<int32_t>(s.file, "ids", DType::kI32);
   if (!s.file.find("row_tokens")) return;
@@ -103,7 +106,8 @@ Shard::Shard(const std::string& path) : s_(std::make_unique<State>(State{Safeten
   };
   check(!s.row_tokens.empty() && s.row_tokens.size() == s.row_cu.size() && s.labels.size() == s.ids.size());
   check(s.row_tokens[0] == 0 && s.row_cu[0] == 0);
-  check(s.row_tokens.back() == static_cast<int64_t>(s.ids.size()) && s.row_cu.back() == static_cast<int64_t>(s.cu.size()));
+  check(s.row_tokens.back() == static_cast<int64_t>(s.ids.size()) &&
+        s.row_cu.back() == static_cast<int64_t>(s.cu.size()));
   for (size_t r = 0; r + 1 < s.row_tokens.size(); ++r) {
     const int64_t n = s.row_tokens[r + 1] - s.row_tokens[r], c = s.row_cu[r], e = s.row_cu[r + 1];
     check(n >= 1 && n <= INT32_MAX && s.row_tokens[r + 1] <= s.row_tokens.back());
@@ -119,9 +123,11 @@ int64_t Shard::rows() const { return s_->row_tokens.empty() ? 0 : static_cast<in
 std::span<const int32_t> Shard::ids() const { return s_->ids; }
 
 Row Shard::row(int64_t i) const {
-  const size_t r = static_cast<size_t>(i), at = static_cast<size_t>(s_->row_tokens[r]), c = static_cast<size_t>(s_->row_cu[r]);
+  const size_t r = static_cast<size_t>(i), at = static_cast<size_t>(s_->row_tokens[r]),
+               c = static_cast<size_t>(s_->row_cu[r]);
   const size_t n = static_cast<size_t>(s_->row_tokens[r + 1]) - at;
-  return {s_->ids.subspan(at, n), s_->labels.subspan(at, n), s_->cu.subspan(c, static_cast<size_t>(s_->row_cu[r + 1]) - c)};
+  return {s_->ids.subspan(at, n), s_->labels.subspan(at, n),
+          s_->cu.subspan(c, static_cast<size_t>(s_->row_cu[r + 1]) - c)};
 }
 
 }  // namespace mxt::data

@@ -16,9 +16,14 @@ SynthRow draw_arithmetic(Philox& random, Split split) {
   const int answer = sum ? a + b : a - b;
   std::string user;
   switch (random.below(3)) {
-    case 0: user = fmt::format("What is {} {} {}?", a, sum ? "plus" : "minus", b); break;
-    case 1: user = fmt::format("{} {} {} =", a, sum ? '+' : '-', b); break;
-    default: user = sum ? fmt::format("Add {} and {}.", a, b) : fmt::format("Take {} from {}.", b, a);
+    case 0:
+      user = fmt::format("What is {} {} {}?", a, sum ? "plus" : "minus", b);
+      break;
+    case 1:
+      user = fmt::format("{} {} {} =", a, sum ? '+' : '-', b);
+      break;
+    default:
+      user = sum ? fmt::format("Add {} and {}.", a, b) : fmt::format("Take {} from {}.", b, a);
   }
   return {"Answer with the number alone.", std::move(user), std::to_string(answer)};
 }

@@ -1,7 +1,8 @@
 // Small tasks made from a seed, for runs that need no download. A row is a JSON text {"messages":[…]}: system (if any),
 // user, assistant. Everything is our own wording.
 //
-//   tool_calls  five tools (weather, timer, convert, event, message) stand in the system message; the answer is one call
+//   tool_calls  five tools (weather, timer, convert, event, message) stand in the system message; the answer is one
+//   call
 //               as compact JSON. Arguments are copied from the request; dates and times come in several spellings and
 //               are answered as YYYY-MM-DD and HH:MM.
 //   arithmetic  sums and differences of numbers below 100.
