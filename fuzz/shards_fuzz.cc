@@ -9,7 +9,7 @@
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   std::vector<uint64_t> file((size + 7) / 8);  // aligned, as a mapping is
-  std::memcpy(file.data(), data, size);
+  if (size > 0) std::memcpy(file.data(), data, size);
   auto* bytes = reinterpret_cast<uint8_t*>(file.data());
   if (size >= 112) {
     mxt::Blake3 h;
