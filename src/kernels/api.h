@@ -1,0 +1,304 @@
+// Every operation that a device must offer, as plain argument structs over caller-owned memory. Kernels know nothing of
+// graphs or models; `runtime` lowers graph operations to these calls. `reference/` implements all of them in plain
+// loops and is the oracle for every other backend.
+//
+// Conventions
+//  - Matrices are row-major; `ld` counts elements between rows. Activations are [tokens, width].
+//  - "act" type: F32 or BF16, the same for all activation operands of a call. Arithmetic is fp32 inside, one rounding
+//    at the store. Statistics (rstd, lse, losses) and gradients of parameters are F32.
+//  - Parameters that a kernel multiplies with (norm weights, biases) have type `wtype`, F32 or BF16.
+//  - "accumulate": true adds into the output, false overwrites it. Reductions have a fixed order: results never depend
+//    on the number of threads, and there are no atomics.
+//  - Unless said otherwise outputs may not overlap inputs.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/types.h"
+
+namespace mxt::kernels {
+
+struct Mat {
+  void* p = nullptr;
+  int64_t rows = 0, cols = 0, ld = 0;  // ld ≥ cols
+  DType type = DType::kF32;
+};
+struct ConstMat {
+  const void* p = nullptr;
+  int64_t rows = 0, cols = 0, ld = 0;
+  DType type = DType::kF32;
+  ConstMat() = default;
+  ConstMat(const void* p_, int64_t rows_, int64_t cols_, int64_t ld_, DType t)
+      : p(p_), rows(rows_), cols(cols_), ld(ld_), type(t) {}
+  ConstMat(const Mat& m) : p(m.p), rows(m.rows), cols(m.cols), ld(m.ld), type(m.type) {}
+};
+
+// C = alpha · op(A) · op(B) (+ C) (+ bias as a row). op transposes where the flag says; m, n, k are read off C and A.
+// A and B have one type (F32 or BF16), C is F32 or BF16; fp32 accumulation.
+// The three uses: forward y = x Wᵀ (trans_b); input gradient dx = dy W; weight gradient dW = dyᵀ x (trans_a).
+struct Gemm {
+  ConstMat a, b;
+  Mat c;
+  bool trans_a = false, trans_b = false, accumulate = false;
+  float alpha = 1.0f;
+  const void* bias = nullptr;  // [n] of bias_type, added once (not with accumulate)
+  DType bias_type = DType::kF32;
+  int algo = 0;  // index into Ops::gemm_algorithms(); 0 = the backend's default
+};
+
+// y[t] = table[ids[t]]; ids outside the table are a bug of the caller (data is checked before).
+struct Embedding {
+  const int32_t* ids = nullptr;
+  ConstMat table;  // [vocab, width], wtype
+  Mat y;           // [tokens, width], act
+};
+// dtable[ids[t]] += dy[t], tokens in ascending order of t for each row. dtable F32 [vocab, width]; when !accumulate it
+// is zeroed first.
+struct EmbeddingGrad {
+  const int32_t* ids = nullptr;
+  ConstMat dy;
+  Mat dtable;
+  bool accumulate = true;
+};
+
+// Optional residual first: h = x + r (written to `h`, act type, when r.p is set; the norm reads the rounded h).
+// RMSNorm (Zhang & Sennrich 2019): y = h · rstd · w, rstd = 1/√(mean(h²)+eps).
+// LayerNorm: y = (h − mean) · rstd · w + b; biased variance. w and b may be null (1 and 0).
+struct Norm {
+  bool layer_norm = false;
+  ConstMat x, r;  // r.p null: no residual, h is not written and the norm reads x
+  Mat h, y;
+  const void *w = nullptr, *b = nullptr;
+  DType wtype = DType::kF32;
+  float* mean = nullptr;  // [rows], LayerNorm only; may be null when no gradient follows
+  float* rstd = nullptr;  // [rows]; may be null when no gradient follows
+  float eps = 1e-6f;
+};
+// dx = d norm/dh (+ dres where dres.p is set: the gradient that reaches h past the norm). dw, db: F32 [cols], null =
+// not wanted. dx may be dres's buffer.
+struct NormGrad {
+  bool layer_norm = false;
+  ConstMat x, dy, dres;  // x: what the norm read (h)
+  Mat dx;
+  const void* w = nullptr;
+  DType wtype = DType::kF32;
+  const float *mean = nullptr, *rstd = nullptr;
+  float *dw = nullptr, *db = nullptr;
+  bool accumulate = true;  // of dw, db
+};
+
+// Rotary embedding (Su et al. 2021) in the half-split ("neox") layout of transformers: for i < rotary/2,
+//   (x_i, x_{i+rotary/2}) → (x_i cos − x_{i+½} sin, x_{i+½} cos + x_i sin), angle from tables cos/sin [positions,
+//   rotary/2] F32;
+// columns past `rotary` pass through. With q_w/k_w set each head is first RMS-normalised over its head_dim and
+// multiplied by the weight (Qwen3's QK-norm), in fp32, one rounding after the rotation.
+// qkv: [tokens, (heads + 2·kv_heads)·head_dim], q heads, then k heads, then v heads. `out` has the same layout and may
+// be the same memory as `qkv` when there is no norm; v columns are copied when it is not.
+struct QkRope {
+  ConstMat qkv;
+  Mat out;
+  int64_t heads = 0, kv_heads = 0, head_dim = 0, rotary = 0;  // rotary 0: no rotation
+  const int32_t* positions = nullptr;                         // [tokens]
+  const float *cos = nullptr, *sin = nullptr;
+  const void *q_w = nullptr, *k_w = nullptr;  // [head_dim] of wtype or null
+  DType wtype = DType::kF32;
+  float* rstd = nullptr;  // [tokens, heads + kv_heads], with norm (1 for heads without); null when no gradient follows
+  float eps = 1e-6f;
+};
+// dqkv from dout; may be the same memory. qkv (the input of the forward) and rstd are read only with norm.
+struct QkRopeGrad {
+  ConstMat qkv, dout;
+  Mat dqkv;
+  int64_t heads = 0, kv_heads = 0, head_dim = 0, rotary = 0;
+  const int32_t* positions = nullptr;
+  const float *cos = nullptr, *sin = nullptr;
+  const void *q_w = nullptr, *k_w = nullptr;
+  DType wtype = DType::kF32;
+  const float* rstd = nullptr;
+  float *dq_w = nullptr, *dk_w = nullptr;  // F32 [head_dim] or null
+  bool accumulate = true;
+};
+
+// Causal softmax attention inside documents: token t of document [cu[i], cu[i+1]) sees tokens s ≤ t of the same
+// document (with window w > 0 only t − s < w). Grouped queries: q head h reads kv head h / (heads/kv_heads). q, k, v
+// are column blocks of one buffer (views with a common ld); lse F32 [heads, tokens] is ln Σ exp of the scaled scores.
+struct Attention {
+  ConstMat q, k, v;                     // [tokens, heads·head_dim], [tokens, kv_heads·head_dim] twice
+  Mat out;                              // [tokens, heads·head_dim]
+  float* lse = nullptr;                 // may be null when no gradient follows
+  const int32_t* cu_seqlens = nullptr;  // [documents + 1], cu[0] = 0, cu[documents] = tokens; host memory on the CPU
+  int64_t documents = 0, heads = 0, kv_heads = 0, head_dim = 0;
+  int64_t window = 0;
+  float scale = 0;
+  int algo = 0;  // index into Ops::attention_algorithms()
+};
+struct AttentionGrad {
+  ConstMat q, k, v, out, dout;
+  const float* lse = nullptr;
+  Mat dq, dk, dv;  // overwritten
+  const int32_t* cu_seqlens = nullptr;
+  int64_t documents = 0, heads = 0, kv_heads = 0, head_dim = 0;
+  int64_t window = 0;
+  float scale = 0;
+  int algo = 0;
+};
+
+// Attention of new tokens against a paged cache. Request i owns tokens [cu_q[i], cu_q[i+1]) of q; its cache holds
+// context[i] tokens (the new ones included, already stored) in pages of `page` tokens: token s lies in page
+// tables[i·max_pages + s/page] at row s % page. Query j of request i sees s ≤ context[i] − n_i + j.
+// k_cache, v_cache: [pages, kv_heads, page, head_dim] act type. The sum over s has one fixed order whatever else is in
+// the batch and however the prompt was cut.
+struct CachedAttention {
+  ConstMat q;
+  Mat out;
+  const void *k_cache = nullptr, *v_cache = nullptr;
+  const int32_t *cu_q = nullptr, *context = nullptr, *tables = nullptr;
+  int64_t requests = 0, max_pages = 0, page = 0, heads = 0, kv_heads = 0, head_dim = 0, window = 0;
+  float scale = 0;
+};
+// Copies k and v of each token t to cache slot slots[t] (page·page_size + row); slot −1 skips the token.
+struct StoreCache {
+  ConstMat k, v;
+  void *k_cache = nullptr, *v_cache = nullptr;
+  const int32_t* slots = nullptr;
+  int64_t page = 0, kv_heads = 0, head_dim = 0;
+};
+
+enum class Activation : uint8_t {
+  kSwiGlu,    // x = [gate | up]: y = silu(gate)·up; y has half of x's columns
+  kGeluTanh,  // 0.5x(1+tanh(√(2/π)(x+0.044715x³))), transformers' gelu_new and gelu_pytorch_tanh
+  kGelu,      // x Φ(x)
+  kRelu2,     // max(x,0)²
+};
+struct Act {
+  Activation kind = Activation::kSwiGlu;
+  ConstMat x;
+  Mat y;
+};
+struct ActGrad {  // dx may be the same memory as x
+  Activation kind = Activation::kSwiGlu;
+  ConstMat x, dy;
+  Mat dx;
+};
+
+struct Add {  // y = a + b; y may be a or b
+  ConstMat a, b;
+  Mat y;
+};
+struct BiasGrad {  // db[n] (+)= Σ_t dy[t, n], F32
+  ConstMat dy;
+  float* db = nullptr;
+  bool accumulate = true;
+};
+// y = x · keep/(1−p), keep drawn by philox4x32(seed, stream, element/4)[element%4] ≥ ⌊p·2³²⌋; the backward is the same
+// call on dy.
+struct Dropout {
+  ConstMat x;
+  Mat y;  // may be x
+  float p = 0;
+  uint64_t seed = 0, stream = 0;
+};
+
+// Rows of logits to losses: nll[i] = lse(logits[i]) − logits[i][label[i]]. With `gradient`, logits[i] is overwritten by
+// weight[i]·(softmax(logits[i]) − onehot(label[i])). softcap c > 0: logits are first c·tanh(logits/c), and the gradient
+// goes through it. label −100 gives nll 0 and a zero row.
+struct CrossEntropy {
+  Mat logits;  // [rows, vocab], F32 or BF16
+  const int32_t* labels = nullptr;
+  const float* weights = nullptr;  // [rows]; null = 1
+  float* nll = nullptr;            // [rows]
+  bool gradient = false;
+  float softcap = 0;
+};
+struct GatherRows {  // y[i] = x[rows[i]]
+  ConstMat x;
+  const int32_t* rows = nullptr;
+  Mat y;
+};
+struct ScatterRows {  // y = 0, then y[rows[i]] = x[i]; rows distinct
+  ConstMat x;
+  const int32_t* rows = nullptr;
+  Mat y;
+};
+
+// One tensor of an optimizer step. master is what trains; copy (BF16) receives the rounded weight where the model
+// computes in bf16.
+struct OptTensor {
+  float* master = nullptr;
+  const float* grad = nullptr;
+  float *m = nullptr, *v = nullptr;
+  uint16_t* copy = nullptr;
+  int64_t n = 0;
+  float lr = 0, weight_decay = 0;
+};
+// AdamW (Loshchilov & Hutter 2019) as PyTorch computes it: p ← p(1 − lr·wd); m, v moments of g·grad_scale;
+// p ← p − lr/(1−β1^t) · m / (√v/√(1−β2^t) + eps). `step` counts from 1.
+struct AdamW {
+  std::vector<OptTensor> tensors;
+  double beta1 = 0.9, beta2 = 0.95;  // double: 1 − 0.999f is off by 1.3e-5, which PyTorch's states do not show
+  float eps = 1e-8f;
+  float grad_scale = 1;  // clipping coefficient
+  int64_t step = 1;
+};
+// Σ over all tensors of Σ g², in double, fixed order.
+struct SquaredNorm {
+  std::vector<const float*> grads;
+  std::vector<int64_t> sizes;
+};
+
+class Ops {
+ public:
+  virtual ~Ops() = default;
+  virtual std::string_view name() const = 0;  // "reference", "cpu", "cuda", "hip"
+
+  // Names of the ways to compute a call, best default first. A plan stores names; lowering turns them into indices.
+  virtual std::vector<std::string> gemm_algorithms() const = 0;
+  virtual std::vector<std::string> attention_algorithms() const = 0;
+
+  virtual void gemm(const Gemm&) = 0;
+  virtual void embedding(const Embedding&) = 0;
+  virtual void embedding_grad(const EmbeddingGrad&) = 0;
+  virtual void norm(const Norm&) = 0;
+  virtual void norm_grad(const NormGrad&) = 0;
+  virtual void qk_rope(const QkRope&) = 0;
+  virtual void qk_rope_grad(const QkRopeGrad&) = 0;
+  virtual void attention(const Attention&) = 0;
+  virtual void attention_grad(const AttentionGrad&) = 0;
+  virtual void cached_attention(const CachedAttention&) = 0;
+  virtual void store_cache(const StoreCache&) = 0;
+  virtual void act(const Act&) = 0;
+  virtual void act_grad(const ActGrad&) = 0;
+  virtual void add(const Add&) = 0;
+  virtual void bias_grad(const BiasGrad&) = 0;
+  virtual void dropout(const Dropout&) = 0;
+  virtual void cross_entropy(const CrossEntropy&) = 0;
+  virtual void gather_rows(const GatherRows&) = 0;
+  virtual void scatter_rows(const ScatterRows&) = 0;
+  virtual void adamw(const AdamW&) = 0;
+  virtual double squared_norm(const SquaredNorm&) = 0;
+
+  // Scratch memory that a call may use, given once by the owner of the memory plan; a call that needs more is a bug.
+  virtual size_t gemm_scratch(const Gemm&) const = 0;
+  virtual size_t attention_scratch(const Attention&) const = 0;
+  virtual size_t attention_grad_scratch(const AttentionGrad&) const = 0;
+  virtual void set_scratch(void* memory, size_t bytes) = 0;
+};
+
+// Plain loops, no SIMD, no scratch. Slow; right.
+Ops& reference_ops();
+// oneDNN and Highway, the instruction set chosen at run time by what the processor has.
+Ops& cpu_ops();
+
+// What the CPU backend found: for the plan's device identity and `doctor`.
+struct CpuFeatures {
+  std::string model, vector_target;  // e.g. "AMD EPYC …", "AVX3" (Highway's name of AVX-512), "AVX2", "SCALAR"
+  bool avx2 = false, avx512 = false, avx512_bf16 = false, amx_bf16 = false;
+  std::string onednn_version, onednn_isa;
+};
+CpuFeatures cpu_features();
+
+}  // namespace mxt::kernels

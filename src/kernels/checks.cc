@@ -1,0 +1,189 @@
+#include "kernels/checks.h"
+
+#include "base/error.h"
+
+namespace mxt::kernels {
+namespace {
+
+// The reference also takes F64, for numerical derivatives; other backends refuse it when they choose their kernel.
+bool is_real(DType t) { return t == DType::kF32 || t == DType::kBF16 || t == DType::kF64; }
+
+void matrix(const ConstMat& m) {
+  MXT_ASSERT(m.rows >= 0 && m.cols >= 0 && m.ld >= m.cols);
+  MXT_ASSERT(m.p != nullptr || m.rows == 0 || m.cols == 0);
+  MXT_ASSERT(is_real(m.type));
+}
+void shape(const ConstMat& m, int64_t rows, int64_t cols) {
+  matrix(m);
+  MXT_ASSERT(m.rows == rows && m.cols == cols);
+}
+void like(const ConstMat& m, const ConstMat& as) {
+  shape(m, as.rows, as.cols);
+  MXT_ASSERT(m.type == as.type);
+}
+
+template <typename R>
+void rope(const R& r, const ConstMat& x) {
+  MXT_ASSERT(r.heads > 0 && r.kv_heads > 0 && r.head_dim > 0);
+  MXT_ASSERT(x.cols == (r.heads + 2 * r.kv_heads) * r.head_dim);
+  MXT_ASSERT(r.rotary >= 0 && r.rotary % 2 == 0 && r.rotary <= r.head_dim);
+  MXT_ASSERT(r.rotary == 0 || x.rows == 0 || (r.positions && r.cos && r.sin));
+  MXT_ASSERT(is_real(r.wtype));
+}
+
+template <typename A>
+void heads(const A& a) {
+  MXT_ASSERT(a.heads > 0 && a.kv_heads > 0 && a.head_dim > 0 && a.heads % a.kv_heads == 0 && a.window >= 0);
+}
+
+template <typename A>
+void attention(const A& a) {
+  heads(a);
+  const int64_t t = a.q.rows;
+  shape(a.q, t, a.heads * a.head_dim);
+  shape(a.k, t, a.kv_heads * a.head_dim);
+  like(a.v, a.k);
+  MXT_ASSERT(a.k.type == a.q.type);
+  like(a.out, a.q);
+  MXT_ASSERT(a.documents >= 0 && (a.documents > 0 || t == 0) && (a.cu_seqlens || t == 0));
+}
+
+}  // namespace
+
+void check(const Gemm& g) {
+  matrix(g.a), matrix(g.b), matrix(g.c);
+  MXT_ASSERT(g.a.type == g.b.type);
+  MXT_ASSERT((g.trans_a ? g.a.cols : g.a.rows) == g.c.rows);
+  MXT_ASSERT((g.trans_b ? g.b.rows : g.b.cols) == g.c.cols);
+  MXT_ASSERT((g.trans_a ? g.a.rows : g.a.cols) == (g.trans_b ? g.b.cols : g.b.rows));
+  MXT_ASSERT(!(g.bias && g.accumulate));
+}
+
+void check(const Embedding& e) {
+  matrix(e.table);
+  shape(e.y, e.y.rows, e.table.cols);
+  MXT_ASSERT(e.ids || e.y.rows == 0);
+}
+void check(const EmbeddingGrad& e) {
+  matrix(e.dtable);
+  MXT_ASSERT(e.dtable.type == DType::kF32);
+  shape(e.dy, e.dy.rows, e.dtable.cols);
+  MXT_ASSERT(e.ids || e.dy.rows == 0);
+}
+
+void check(const Norm& n) {
+  matrix(n.x);
+  like(n.y, n.x);
+  if (n.r.p) {
+    like(n.r, n.x);
+    like(n.h, n.x);
+  }
+  MXT_ASSERT(is_real(n.wtype));
+}
+void check(const NormGrad& n) {
+  matrix(n.x);
+  like(n.dy, n.x);
+  like(n.dx, n.x);
+  if (n.dres.p) like(n.dres, n.x);
+  MXT_ASSERT(is_real(n.wtype));
+  MXT_ASSERT(n.x.rows == 0 || (n.rstd && (n.mean || !n.layer_norm)));
+}
+
+void check(const QkRope& r) {
+  matrix(r.qkv);
+  like(r.out, r.qkv);
+  rope(r, r.qkv);
+  MXT_ASSERT(r.out.p != r.qkv.p || !(r.q_w || r.k_w) || r.qkv.rows == 0);
+  MXT_ASSERT(r.out.p != r.qkv.p || r.out.ld == r.qkv.ld);
+}
+void check(const QkRopeGrad& r) {
+  matrix(r.dout);
+  like(r.dqkv, r.dout);
+  rope(r, r.dout);
+  if (r.q_w || r.k_w) {
+    like(r.qkv, r.dout);
+    MXT_ASSERT(r.rstd || r.dout.rows == 0);
+  }
+  MXT_ASSERT(r.dqkv.p != r.dout.p || r.dqkv.ld == r.dout.ld);
+  MXT_ASSERT((!r.dq_w || r.q_w) && (!r.dk_w || r.k_w));
+}
+
+void check(const Attention& a) { attention(a); }
+void check(const AttentionGrad& a) {
+  attention(a);
+  like(a.dout, a.q);
+  like(a.dq, a.q);
+  like(a.dk, a.k);
+  like(a.dv, a.v);
+  MXT_ASSERT(a.lse || a.q.rows == 0);
+}
+void check(const CachedAttention& a) {
+  heads(a);
+  shape(a.q, a.q.rows, a.heads * a.head_dim);
+  like(a.out, a.q);
+  MXT_ASSERT(a.requests >= 0 && a.max_pages >= 0 && a.page > 0);
+  MXT_ASSERT(a.q.rows == 0 || (a.k_cache && a.v_cache && a.cu_q && a.context && a.tables));
+}
+void check(const StoreCache& s) {
+  MXT_ASSERT(s.page > 0 && s.kv_heads > 0 && s.head_dim > 0);
+  shape(s.k, s.k.rows, s.kv_heads * s.head_dim);
+  like(s.v, s.k);
+  MXT_ASSERT(s.k.rows == 0 || (s.k_cache && s.v_cache && s.slots));
+}
+
+void check(const Act& a) {
+  matrix(a.x);
+  MXT_ASSERT(a.kind != Activation::kSwiGlu || a.x.cols % 2 == 0);
+  shape(a.y, a.x.rows, a.kind == Activation::kSwiGlu ? a.x.cols / 2 : a.x.cols);
+  MXT_ASSERT(a.y.type == a.x.type);
+}
+void check(const ActGrad& a) {
+  matrix(a.x);
+  MXT_ASSERT(a.kind != Activation::kSwiGlu || a.x.cols % 2 == 0);
+  shape(a.dy, a.x.rows, a.kind == Activation::kSwiGlu ? a.x.cols / 2 : a.x.cols);
+  MXT_ASSERT(a.dy.type == a.x.type);
+  like(a.dx, a.x);
+  MXT_ASSERT(a.dx.p != a.x.p || a.dx.ld == a.x.ld);
+}
+
+void check(const Add& a) {
+  matrix(a.a);
+  like(a.b, a.a);
+  like(a.y, a.a);
+}
+void check(const BiasGrad& b) {
+  matrix(b.dy);
+  MXT_ASSERT(b.db || b.dy.cols == 0);
+}
+void check(const Dropout& d) {
+  matrix(d.x);
+  like(d.y, d.x);
+  MXT_ASSERT(d.p >= 0.0f && d.p <= 1.0f);
+}
+
+void check(const CrossEntropy& c) {
+  matrix(c.logits);
+  MXT_ASSERT(c.logits.rows == 0 || (c.labels && c.nll && c.logits.cols > 0));
+  MXT_ASSERT(c.softcap >= 0.0f);
+}
+void check(const GatherRows& g) {
+  matrix(g.x);
+  shape(g.y, g.y.rows, g.x.cols);
+  MXT_ASSERT(g.y.type == g.x.type && (g.rows || g.y.rows == 0));
+}
+void check(const ScatterRows& s) {
+  matrix(s.y);
+  shape(s.x, s.x.rows, s.y.cols);
+  MXT_ASSERT(s.y.type == s.x.type && (s.rows || s.x.rows == 0));
+}
+
+void check(const AdamW& a) {
+  MXT_ASSERT(a.step >= 1);
+  for (const OptTensor& t : a.tensors) MXT_ASSERT(t.n == 0 || (t.n > 0 && t.master && t.grad && t.m && t.v));
+}
+void check(const SquaredNorm& s) {
+  MXT_ASSERT(s.grads.size() == s.sizes.size());
+  for (size_t i = 0; i < s.grads.size(); ++i) MXT_ASSERT(s.sizes[i] >= 0 && (s.grads[i] || s.sizes[i] == 0));
+}
+
+}  // namespace mxt::kernels

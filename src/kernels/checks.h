@@ -1,0 +1,30 @@
+// Shape and type rules of api.h, asserted at the door of every backend: a call that breaks one is a bug of the caller.
+#pragma once
+
+#include "kernels/api.h"
+
+namespace mxt::kernels {
+
+void check(const Gemm&);
+void check(const Embedding&);
+void check(const EmbeddingGrad&);
+void check(const Norm&);
+void check(const NormGrad&);
+void check(const QkRope&);
+void check(const QkRopeGrad&);
+void check(const Attention&);
+void check(const AttentionGrad&);
+void check(const CachedAttention&);
+void check(const StoreCache&);
+void check(const Act&);
+void check(const ActGrad&);
+void check(const Add&);
+void check(const BiasGrad&);
+void check(const Dropout&);
+void check(const CrossEntropy&);
+void check(const GatherRows&);
+void check(const ScatterRows&);
+void check(const AdamW&);
+void check(const SquaredNorm&);
+
+}  // namespace mxt::kernels

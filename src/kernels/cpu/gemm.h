@@ -1,0 +1,23 @@
+// Matrix products on the CPU. Every candidate gives the same bits for any number of threads.
+//   "auto"          by a written rule (choose() in gemm/gemm.cc): what measured best for the processor and the shape
+//   "panels"        our packed kernel: one fixed order of summation for an output element, whatever m, n and the tiling, so
+//                   a token's result does not depend on which other tokens are in the batch
+//   "onednn"        oneDNN's matmul on fixed tiles of the output
+// Memory: a thread keeps about 1 MiB of its own for packed operands, whatever the shapes; no other scratch is used.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "kernels/api.h"
+#include "kernels/cpu/scratch.h"
+
+namespace mxt::kernels::cpu {
+
+std::vector<std::string> gemm_algorithms();
+
+inline size_t gemm_scratch(const Gemm&) { return 0; }
+void gemm(const Gemm& g);
+inline void gemm(const Gemm& g, Scratch) { gemm(g); }
+
+}  // namespace mxt::kernels::cpu

@@ -1,0 +1,126 @@
+#include <algorithm>
+#include <cmath>
+
+#include "kernels/reference/element.h"
+#include "kernels/reference/reference.h"
+
+namespace mxt::kernels::reference {
+namespace {
+
+double dot(const ConstMat& a, int64_t ra, int64_t ca, const ConstMat& b, int64_t rb, int64_t cb, int64_t n) {
+  double sum = 0;
+  for (int64_t i = 0; i < n; ++i) sum += get(a, ra, ca + i) * get(b, rb, cb + i);
+  return sum;
+}
+
+// First token that token t of a document starting at `begin` sees.
+int64_t first_seen(int64_t begin, int64_t t, int64_t window) {
+  return window > 0 ? std::max(begin, t - window + 1) : begin;
+}
+
+// Calls f(t, first, head) for every query row of every head.
+template <typename A, typename F>
+void for_each_query(const A& a, F f) {
+  for (int64_t doc = 0; doc < a.documents; ++doc)
+    for (int64_t t = a.cu_seqlens[doc]; t < a.cu_seqlens[doc + 1]; ++t)
+      for (int64_t h = 0; h < a.heads; ++h) f(t, first_seen(a.cu_seqlens[doc], t, a.window), h);
+}
+
+}  // namespace
+
+void attention(const Attention& a) {
+  const int64_t d = a.head_dim, group = a.heads / a.kv_heads;
+  std::vector<double> p;
+  for_each_query(a, [&](int64_t t, int64_t first, int64_t h) {
+    const int64_t qc = h * d, kc = h / group * d;
+    p.clear();
+    double top = -INFINITY, sum = 0;
+    for (int64_t s = first; s <= t; ++s) {
+      p.push_back(dot(a.q, t, qc, a.k, s, kc, d) * static_cast<double>(a.scale));
+      top = std::max(top, p.back());
+    }
+    for (double& x : p) sum += x = std::exp(x - top);
+    for (int64_t i = 0; i < d; ++i) {
+      double out = 0;
+      for (int64_t s = first; s <= t; ++s) out += p[static_cast<size_t>(s - first)] * get(a.v, s, kc + i);
+      set(a.out, t, qc + i, out / sum);
+    }
+    if (a.lse) a.lse[h * a.q.rows + t] = static_cast<float>(top + std::log(sum));
+  });
+}
+
+// With P = exp(S − lse), D = Σ_i dout·out:  dv = Pᵀ dout, dS = P ∘ (dout vᵀ − D), dq = scale·dS k, dk = scale·dSᵀ q
+// (Dao 2023, FlashAttention-2, algorithm 2).
+void attention_grad(const AttentionGrad& a) {
+  const int64_t d = a.head_dim, group = a.heads / a.kv_heads, tokens = a.q.rows;
+  const auto q_size = static_cast<size_t>(tokens * a.heads * d), kv_size = static_cast<size_t>(tokens * a.kv_heads * d);
+  std::vector<double> dq(q_size), dk(kv_size), dv(kv_size);
+  for_each_query(a, [&](int64_t t, int64_t first, int64_t h) {
+    const int64_t qc = h * d, kc = h / group * d;
+    const double scale = static_cast<double>(a.scale), lse = static_cast<double>(a.lse[h * tokens + t]);
+    const double delta = dot(a.dout, t, qc, a.out, t, qc, d);
+    for (int64_t s = first; s <= t; ++s) {
+      const double p = std::exp(dot(a.q, t, qc, a.k, s, kc, d) * scale - lse);
+      const double ds = p * (dot(a.dout, t, qc, a.v, s, kc, d) - delta) * scale;
+      for (int64_t i = 0; i < d; ++i) {
+        const auto at_q = static_cast<size_t>(t * a.heads * d + qc + i);
+        const auto at_kv = static_cast<size_t>(s * a.kv_heads * d + kc + i);
+        dv[at_kv] += p * get(a.dout, t, qc + i);
+        dq[at_q] += ds * get(a.k, s, kc + i);
+        dk[at_kv] += ds * get(a.q, t, qc + i);
+      }
+    }
+  });
+  auto store = [&](const Mat& to, const std::vector<double>& from) {
+    for (int64_t t = 0; t < tokens; ++t)
+      for (int64_t i = 0; i < to.cols; ++i) set(to, t, i, from[static_cast<size_t>(t * to.cols + i)]);
+  };
+  store(a.dq, dq), store(a.dk, dk), store(a.dv, dv);
+}
+
+void cached_attention(const CachedAttention& a) {
+  const int64_t d = a.head_dim, group = a.heads / a.kv_heads;
+  std::vector<double> p;
+  for (int64_t r = 0; r < a.requests; ++r) {
+    const int64_t queries = a.cu_q[r + 1] - a.cu_q[r];
+    auto cache_at = [&](int64_t s, int64_t kv_head) {  // element offset of cached token s's vector of one head
+      const int64_t page = a.tables[r * a.max_pages + s / a.page];
+      return ((page * a.kv_heads + kv_head) * a.page + s % a.page) * d;
+    };
+    for (int64_t j = 0; j < queries; ++j)
+      for (int64_t h = 0; h < a.heads; ++h) {
+        const int64_t t = a.cu_q[r] + j, last = a.context[r] - queries + j, first = first_seen(0, last, a.window);
+        p.clear();
+        double top = -INFINITY, sum = 0;
+        for (int64_t s = first; s <= last; ++s) {
+          const int64_t at = cache_at(s, h / group);
+          double score = 0;
+          for (int64_t i = 0; i < d; ++i) score += get(a.q, t, h * d + i) * get(a.k_cache, a.q.type, at + i);
+          p.push_back(score * static_cast<double>(a.scale));
+          top = std::max(top, p.back());
+        }
+        for (double& x : p) sum += x = std::exp(x - top);
+        for (int64_t i = 0; i < d; ++i) {
+          double out = 0;
+          for (int64_t s = first; s <= last; ++s)
+            out += p[static_cast<size_t>(s - first)] * get(a.v_cache, a.q.type, cache_at(s, h / group) + i);
+          set(a.out, t, h * d + i, out / sum);
+        }
+      }
+  }
+}
+
+void store_cache(const StoreCache& c) {
+  for (int64_t t = 0; t < c.k.rows; ++t) {
+    if (c.slots[t] < 0) continue;
+    const int64_t page = c.slots[t] / c.page, row = c.slots[t] % c.page;
+    for (int64_t h = 0; h < c.kv_heads; ++h)
+      for (int64_t i = 0; i < c.head_dim; ++i) {
+        const int64_t at = ((page * c.kv_heads + h) * c.page + row) * c.head_dim + i;
+        set(c.k_cache, c.k.type, at, get(c.k, t, h * c.head_dim + i));
+        set(c.v_cache, c.v.type, at, get(c.v, t, h * c.head_dim + i));
+      }
+  }
+}
+
+}  // namespace mxt::kernels::reference

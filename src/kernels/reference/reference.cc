@@ -1,0 +1,49 @@
+#include "kernels/reference/reference.h"
+
+#include "kernels/checks.h"
+
+namespace mxt::kernels {
+namespace {
+
+class ReferenceOps final : public Ops {
+ public:
+  std::string_view name() const override { return "reference"; }
+  std::vector<std::string> gemm_algorithms() const override { return {"reference"}; }
+  std::vector<std::string> attention_algorithms() const override { return {"reference"}; }
+
+  void gemm(const Gemm& c) override { check(c), reference::gemm(c); }
+  void embedding(const Embedding& c) override { check(c), reference::embedding(c); }
+  void embedding_grad(const EmbeddingGrad& c) override { check(c), reference::embedding_grad(c); }
+  void norm(const Norm& c) override { check(c), reference::norm(c); }
+  void norm_grad(const NormGrad& c) override { check(c), reference::norm_grad(c); }
+  void qk_rope(const QkRope& c) override { check(c), reference::qk_rope(c); }
+  void qk_rope_grad(const QkRopeGrad& c) override { check(c), reference::qk_rope_grad(c); }
+  void attention(const Attention& c) override { check(c), reference::attention(c); }
+  void attention_grad(const AttentionGrad& c) override { check(c), reference::attention_grad(c); }
+  void cached_attention(const CachedAttention& c) override { check(c), reference::cached_attention(c); }
+  void store_cache(const StoreCache& c) override { check(c), reference::store_cache(c); }
+  void act(const Act& c) override { check(c), reference::act(c); }
+  void act_grad(const ActGrad& c) override { check(c), reference::act_grad(c); }
+  void add(const Add& c) override { check(c), reference::add(c); }
+  void bias_grad(const BiasGrad& c) override { check(c), reference::bias_grad(c); }
+  void dropout(const Dropout& c) override { check(c), reference::dropout(c); }
+  void cross_entropy(const CrossEntropy& c) override { check(c), reference::cross_entropy(c); }
+  void gather_rows(const GatherRows& c) override { check(c), reference::gather_rows(c); }
+  void scatter_rows(const ScatterRows& c) override { check(c), reference::scatter_rows(c); }
+  void adamw(const AdamW& c) override { check(c), reference::adamw(c); }
+  double squared_norm(const SquaredNorm& c) override { return check(c), reference::squared_norm(c); }
+
+  size_t gemm_scratch(const Gemm&) const override { return 0; }
+  size_t attention_scratch(const Attention&) const override { return 0; }
+  size_t attention_grad_scratch(const AttentionGrad&) const override { return 0; }
+  void set_scratch(void*, size_t) override {}
+};
+
+}  // namespace
+
+Ops& reference_ops() {
+  static ReferenceOps ops;
+  return ops;
+}
+
+}  // namespace mxt::kernels

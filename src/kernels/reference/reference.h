@@ -1,0 +1,30 @@
+// Every operation of api.h in plain loops: one thread, no SIMD, double inside. The oracle for all other backends.
+#pragma once
+
+#include "kernels/api.h"
+
+namespace mxt::kernels::reference {
+
+void gemm(const Gemm&);
+void embedding(const Embedding&);
+void embedding_grad(const EmbeddingGrad&);
+void norm(const Norm&);
+void norm_grad(const NormGrad&);
+void qk_rope(const QkRope&);
+void qk_rope_grad(const QkRopeGrad&);
+void attention(const Attention&);
+void attention_grad(const AttentionGrad&);
+void cached_attention(const CachedAttention&);
+void store_cache(const StoreCache&);
+void act(const Act&);
+void act_grad(const ActGrad&);
+void add(const Add&);
+void bias_grad(const BiasGrad&);
+void dropout(const Dropout&);
+void cross_entropy(const CrossEntropy&);
+void gather_rows(const GatherRows&);
+void scatter_rows(const ScatterRows&);
+void adamw(const AdamW&);
+double squared_norm(const SquaredNorm&);
+
+}  // namespace mxt::kernels::reference

@@ -1,0 +1,33 @@
+#include "kernels/reference/element.h"
+#include "kernels/reference/reference.h"
+
+namespace mxt::kernels::reference {
+
+void embedding(const Embedding& e) {
+  for (int64_t t = 0; t < e.y.rows; ++t)
+    for (int64_t i = 0; i < e.y.cols; ++i) set(e.y, t, i, get(e.table, e.ids[t], i));
+}
+
+// Added in float, token by token: the order that every backend keeps, so this one can be compared exactly.
+void embedding_grad(const EmbeddingGrad& e) {
+  auto* table = static_cast<float*>(e.dtable.p);
+  if (!e.accumulate)
+    for (int64_t r = 0; r < e.dtable.rows; ++r)
+      for (int64_t i = 0; i < e.dtable.cols; ++i) table[r * e.dtable.ld + i] = 0.0f;
+  for (int64_t t = 0; t < e.dy.rows; ++t)
+    for (int64_t i = 0; i < e.dy.cols; ++i) table[e.ids[t] * e.dtable.ld + i] += static_cast<float>(get(e.dy, t, i));
+}
+
+void gather_rows(const GatherRows& g) {
+  for (int64_t t = 0; t < g.y.rows; ++t)
+    for (int64_t i = 0; i < g.y.cols; ++i) set(g.y, t, i, get(g.x, g.rows[t], i));
+}
+
+void scatter_rows(const ScatterRows& s) {
+  for (int64_t t = 0; t < s.y.rows; ++t)
+    for (int64_t i = 0; i < s.y.cols; ++i) set(s.y, t, i, 0.0);
+  for (int64_t t = 0; t < s.x.rows; ++t)
+    for (int64_t i = 0; i < s.x.cols; ++i) set(s.y, s.rows[t], i, get(s.x, t, i));
+}
+
+}  // namespace mxt::kernels::reference
