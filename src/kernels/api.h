@@ -198,7 +198,7 @@ struct BiasGrad {  // db[n] (+)= Σ_t dy[t, n], F32
   float* db = nullptr;
   bool accumulate = true;
 };
-// y = x · keep/(1−p), keep drawn by philox4x32(seed, stream, element/4)[element%4] ≥ p·2³²; the backward is the same
+// y = x · keep/(1−p), keep drawn by philox4x32(seed, stream, element/4)[element%4] ≥ ⌊p·2³²⌋; the backward is the same
 // call on dy.
 struct Dropout {
   ConstMat x;
@@ -307,7 +307,7 @@ Ops& cpu_ops();
 
 // What the CPU backend found: for the plan's device identity and `doctor`.
 struct CpuFeatures {
-  std::string model, vector_target;  // e.g. "AMD EPYC …", "AVX3_ZEN4"
+  std::string model, vector_target;  // e.g. "AMD EPYC …", "AVX3" (Highway's name of AVX-512), "AVX2", "SCALAR"
   bool avx2 = false, avx512 = false, avx512_bf16 = false, amx_bf16 = false;
   std::string onednn_version, onednn_isa;
 };

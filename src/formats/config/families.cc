@@ -155,6 +155,7 @@ constexpr Family qwen3_vl_moe(std::string_view type) {
   f.experts_per_token = 4;
   f.moe_intermediate_size = 1408;
   f.norm_topk_prob = true;  // its class has no such key: the router always normalises
+  f.tie_embeddings = type == "qwen3_vl_moe_text";
   return f;
 }
 

@@ -2,8 +2,8 @@
 //   "auto"          by a written rule (choose() in gemm/gemm.cc): what measured best for the processor and the shape
 //   "panels"        our packed kernel: one fixed order of summation for an output element, whatever m, n and the tiling, so
 //                   a token's result does not depend on which other tokens are in the batch
-//   "onednn"        oneDNN's matmul over the whole product; thin outputs with a long K go through "onednn_tiles"
-//   "onednn_tiles"  fixed tiles of the output, each one single-threaded oneDNN call
+//   "onednn"        oneDNN's matmul on fixed tiles of the output
+// Memory: a thread keeps about 1 MiB of its own for packed operands, whatever the shapes; no other scratch is used.
 #pragma once
 
 #include <string>
@@ -16,8 +16,8 @@ namespace mxt::kernels::cpu {
 
 std::vector<std::string> gemm_algorithms();
 
-// Bytes that gemm(g) may use with this number of threads; grows with m, n and k.
-size_t gemm_scratch(const Gemm& g);
-void gemm(const Gemm& g, Scratch scratch);
+inline size_t gemm_scratch(const Gemm&) { return 0; }
+void gemm(const Gemm& g);
+inline void gemm(const Gemm& g, Scratch) { gemm(g); }
 
 }  // namespace mxt::kernels::cpu

@@ -1,5 +1,6 @@
 #include "kernels/cpu/gemm/onednn.h"
 
+#include <algorithm>
 #include <cstring>
 #include <memory>
 #include <oneapi/dnnl/dnnl.hpp>
@@ -122,10 +123,8 @@ Entry& find(const Gemm& g) {
   return *it->second;
 }
 
-// A primitive's scratchpad need not grow with its shape, so a plan made for the largest shape may fall short of a smaller
-// one: then the thread's own memory serves.
-void* scratch_memory(size_t need, Scratch scratch) {
-  if (need <= scratch.bytes) return scratch.p;
+// Each thread keeps the largest scratchpad it needed: tiles are small, and so is this.
+void* scratch_memory(size_t need) {
   struct Free {
     void operator()(void* p) const { ::operator delete(p, std::align_val_t(64)); }
   };
@@ -145,27 +144,75 @@ void set(dnnl::memory& m, const void* p) {
 
 }  // namespace
 
-bool onednn_native(DType t) {
-  if (t == DType::kF32) return true;
-  if (t != DType::kBF16) return false;
+bool onednn_usable(DType t) {
+#ifdef _OPENMP
   static const bool bf16 = [] {
     const auto isa = dnnl::get_effective_cpu_isa();
     return isa == dnnl::cpu_isa::avx512_core_bf16 || isa == dnnl::cpu_isa::avx512_core_amx;
   }();
-  return bf16;
+  return t == DType::kF32 || (t == DType::kBF16 && bf16);
+#else
+  (void)t;
+  return false;
+#endif
 }
 
-size_t onednn_scratch(const Gemm& g) { return find(g).scratch_bytes; }
+bool onednn_has_amx() { return dnnl::get_effective_cpu_isa() == dnnl::cpu_isa::avx512_core_amx; }
 
-void onednn_gemm(const Gemm& g, Scratch scratch) {
+void onednn_whole(const Gemm& g) {
   Entry& e = find(g);
   set(e.a, g.a.p), set(e.b, g.b.p), set(e.c, g.c.p);
   if (g.bias) set(e.bias, g.bias);
-  if (e.scratch_bytes > 0) set(e.scratch, scratch_memory(e.scratch_bytes, scratch));
+  if (e.scratch_bytes > 0) set(e.scratch, scratch_memory(e.scratch_bytes));
   thread_local dnnl::stream stream(engine());
   dnnl::error::wrap_c_api(
       dnnl_primitive_execute(e.primitive.get(), stream.get(), static_cast<int>(e.args.size()), e.args.data()),
       "oneDNN: matmul");
+}
+
+namespace {
+
+// oneDNN plans a primitive for the number of threads it sees: one, inside this scope.
+class OneThread {
+ public:
+  OneThread() : before_(num_threads()) { set_num_threads(1); }
+  ~OneThread() { set_num_threads(before_); }
+  OneThread(const OneThread&) = delete;
+  OneThread& operator=(const OneThread&) = delete;
+
+ private:
+  int before_;
+};
+
+// A tile packs its columns of B: the more rows share them the better, as long as there are tiles for many cores.
+constexpr int64_t kTileCols = 192;
+int64_t tile_rows(int64_t m) { return m >= 2048 ? 512 : 256; }
+
+template <typename M>
+M block(const M& x, int64_t row, int64_t rows, int64_t col, int64_t cols) {
+  M out = x;
+  const auto offset = static_cast<size_t>(row * x.ld + col) * size_of(x.type);
+  out.p = static_cast<char*>(const_cast<void*>(static_cast<const void*>(x.p))) + offset;
+  out.rows = rows, out.cols = cols;
+  return out;
+}
+
+}  // namespace
+
+void onednn_gemm(const Gemm& g) {
+  const int64_t m = g.c.rows, n = g.c.cols, k = g.trans_a ? g.a.rows : g.a.cols;
+  const int64_t height = tile_rows(m), down = (m + height - 1) / height, across = (n + kTileCols - 1) / kTileCols;
+  parallel_for(0, down * across, 1, [&](int64_t i, int64_t) {
+    const int64_t row = i % down * height, rows = std::min(height, m - row);
+    const int64_t col = i / down * kTileCols, cols = std::min(kTileCols, n - col);
+    Gemm t = g;
+    t.a = g.trans_a ? block(g.a, 0, k, row, rows) : block(g.a, row, rows, 0, k);
+    t.b = g.trans_b ? block(g.b, col, cols, 0, k) : block(g.b, 0, k, col, cols);
+    t.c = block(g.c, row, rows, col, cols);
+    if (g.bias) t.bias = static_cast<const char*>(g.bias) + static_cast<size_t>(col) * size_of(g.bias_type);
+    const OneThread one;
+    onednn_whole(t);
+  });
 }
 
 }  // namespace mxt::kernels::cpu

@@ -1,4 +1,5 @@
-// One oneDNN matmul, plain strided operands. Primitives are kept per thread, keyed by everything they depend on.
+// oneDNN's matmul on plain strided operands. Primitives are kept per thread, keyed by everything they depend on, so a call
+// costs a look-up.
 #pragma once
 
 #include "kernels/api.h"
@@ -6,11 +7,17 @@
 
 namespace mxt::kernels::cpu {
 
-// Whether oneDNN computes this operand type natively here: F32 always, BF16 from AVX-512 BF16 (or AMX) on.
-bool onednn_native(DType t);
+// Whether oneDNN computes this operand type natively here: F32, and BF16 from AVX-512 BF16 on. False in a build without
+// OpenMP, where oneDNN would start threads of its own.
+bool onednn_usable(DType t);
+bool onednn_has_amx();
 
-// The whole product on this thread's current number of threads (one inside a parallel region). m, n, k ≥ 1.
-void onednn_gemm(const Gemm& g, Scratch scratch);
-size_t onednn_scratch(const Gemm& g);
+// c = alpha · op(a) · op(b) …; m, n, k ≥ 1. One call of oneDNN divides a long k over the threads when the output is small
+// (bf16 24×64×4100 with two threads, any fp32 product with a transposed A), so the output is cut into tiles fixed by the
+// shape, each a call on one thread: the same bits on any number of threads.
+void onednn_gemm(const Gemm& g);
+
+// The whole product in one call with this thread's current number of threads: what oneDNN does alone, for comparison.
+void onednn_whole(const Gemm& g);
 
 }  // namespace mxt::kernels::cpu

@@ -1,0 +1,55 @@
+// The inner kernels of our own matrix product. An operand is packed in "steps" along k: one step is one 4-byte unit, a
+// float or two consecutive bf16 (k, k+1). A packed block is [steps][width] units, so a kernel reads `width` columns of one
+// step side by side, and one unit of the other operand is broadcast against them.
+//
+// Each output element is the running sum over its steps in ascending order, whatever the tile it falls into. So results
+// do not depend on m, n, tile sizes or threads.
+#pragma once
+
+#include <cstdint>
+
+namespace mxt::kernels::cpu {
+
+constexpr int64_t kPanel = 64;  // columns of a panel of B
+
+// c = alpha · a · b (+ c) (+ bias) for m rows against one packed panel of n ≤ 64 columns, or a part of it along k.
+struct PanelCall {
+  const void* a = nullptr;            // unit of row i and step s at a + i·a_row + s·a_step (bytes)
+  int64_t a_row = 0, a_step = 0;
+  const void* b = nullptr;            // [steps][width(n)] units
+  int64_t m = 0, n = 0, steps = 0;
+  float* partial = nullptr;           // [m][64] sums of earlier parts of k (read when from_partial, written when to_partial)
+  bool from_partial = false, to_partial = false;
+  void* c = nullptr;                  // written when !to_partial
+  int64_t ldc = 0;                    // elements
+  bool c_bf16 = false, accumulate = false, bias_bf16 = false;
+  float alpha = 1;
+  const void* bias = nullptr;         // [n]
+};
+
+// Where an operand's elements lie before packing: element (i, k) at p + i·ld + k when k is contiguous, else p + k·ld + i.
+struct PackCall {
+  const void* p = nullptr;
+  int64_t ld = 0;
+  bool k_contiguous = true;
+  int64_t count = 0, width = 0;  // columns i present, and packed (the rest zero)
+  int64_t k = 0;                 // elements along k
+  void* to = nullptr;            // [ceil(k / step)][width] units
+};
+
+// Source and arithmetic of a product: what one step holds.
+enum class Unit { kF32, kBf16Pair, kBf16Widened };  // widened: bf16 in memory, packed as float
+
+struct Micro {
+  const char* name;
+  void (*run)(const PanelCall&);
+  void (*pack)(const PackCall&);
+};
+
+inline int64_t panel_width(int64_t n) { return (n + 15) / 16 * 16; }
+
+// The best kernel of this processor. kBf16Pair needs AVX-512 BF16: null where the processor lacks it.
+const Micro* avx512_micro(Unit unit);     // null without AVX-512 F, BW, VL and BF16
+const Micro& portable_micro(Unit unit);   // Highway; kF32 and kBf16Widened
+
+}  // namespace mxt::kernels::cpu

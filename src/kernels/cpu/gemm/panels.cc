@@ -1,0 +1,176 @@
+#include "kernels/cpu/gemm/panels.h"
+
+#include <algorithm>
+#include <memory>
+#include <new>
+
+#include "base/error.h"
+#include "base/threads.h"
+#include "kernels/cpu/gemm/micro.h"
+
+namespace mxt::kernels::cpu {
+namespace {
+
+// What a thread keeps, in 4-byte units: packed A, packed panels of B, sums between parts of k. Together under 1 MiB, the
+// usual L2.
+constexpr int64_t kUnitsA = 48 << 10, kUnitsB = 64 << 10, kUnitsPartial = 64 << 10;
+constexpr int64_t kPackedPart = 128;  // steps at once where sums are kept anyway
+constexpr int64_t kLeastRows = 96;    // of a task: packing a panel of B then costs about a twentieth of using it
+constexpr double kSerialFlops = 1e6;  // about 2 µs: less than waking the threads costs
+
+// What a thread packs into; made once.
+struct Workspace {
+  struct Free {
+    void operator()(void* p) const { ::operator delete(p, std::align_val_t(64)); }
+  };
+  std::unique_ptr<char, Free> memory;
+  char *a, *b;
+  float* partial;
+  Workspace() {
+    const size_t units = kUnitsA + kUnitsB + kUnitsPartial;
+    memory.reset(static_cast<char*>(::operator new(units * 4, std::align_val_t(64))));
+    a = memory.get(), b = a + kUnitsA * 4, partial = reinterpret_cast<float*>(b + kUnitsB * 4);
+  }
+};
+
+// How the output is cut. The cut never changes a result, so it may follow the number of threads.
+struct Plan {
+  const Gemm& g;
+  const Micro& micro;
+  Unit unit;
+  int64_t m, n, k, steps;
+  int64_t pair;       // elements of k in a step
+  bool pack_a;
+  int64_t part;            // steps taken at once
+  int64_t rows, group;     // of a task: rows, panels
+  int64_t row_tasks, tasks;
+
+  Plan(const Gemm& gemm, const Micro& mi, Unit u) : g(gemm), micro(mi), unit(u) {
+    m = g.c.rows, n = g.c.cols, k = g.trans_a ? g.a.rows : g.a.cols;
+    pair = unit == Unit::kBf16Pair ? 2 : 1;
+    steps = (k + pair - 1) / pair;
+    pack_a = g.trans_a || k % pair != 0 || unit == Unit::kBf16Widened;
+    const int64_t panels = (n + kPanel - 1) / kPanel, enough = 8 * num_threads();
+    if (!pack_a && steps * kPanel <= kUnitsB) {
+      // Whole panels of B. With a short k several stand side by side, so that rows of C are written in longer runs.
+      part = steps;
+      rows = m;
+      group = std::clamp<int64_t>(kUnitsB / 4 / kPanel / steps, 1, panels);
+    } else {
+      // Parts of k, sums kept between them: a part of every operand is read in whole rows where it fits.
+      part = std::min(steps, kPackedPart);
+      rows = std::min(m, kUnitsA / kPackedPart / 2);
+      group = std::clamp<int64_t>(kUnitsPartial / kPanel / panel_width(rows), 1, panels);
+      if (n <= kPanel && pack_a) {
+        rows = std::min(m, kUnitsPartial / kPanel);
+        part = std::min({steps, kUnitsA / panel_width(rows), kUnitsB / kPanel});
+      }
+    }
+    auto count = [&] { return (m + rows - 1) / rows * ((panels + group - 1) / group); };
+    while (count() < enough && (rows > kLeastRows || group > 1)) {
+      if (rows > kLeastRows)
+        rows = std::max(kLeastRows, (rows / 2 + 23) / 24 * 24);
+      else
+        group = (group + 1) / 2;
+    }
+    row_tasks = (m + rows - 1) / rows;
+    tasks = count();
+  }
+};
+
+const char* bytes(const ConstMat& m, int64_t row, int64_t col) {
+  return static_cast<const char*>(m.p) + static_cast<size_t>(row * m.ld + col) * size_of(m.type);
+}
+
+void pack(const Plan& p, const ConstMat& x, bool k_contiguous, int64_t first, int64_t count, int64_t width, int64_t s,
+          void* to) {
+  PackCall c;
+  const int64_t k0 = s * p.pair;
+  c.p = k_contiguous ? bytes(x, first, k0) : bytes(x, k0, first);
+  c.ld = x.ld, c.k_contiguous = k_contiguous, c.count = count, c.width = width;
+  c.k = std::min(p.part * p.pair, p.k - k0), c.to = to;
+  p.micro.pack(c);
+}
+
+struct Task {
+  const Plan& p;
+  const Gemm& g;
+  Workspace& w;
+  int64_t row, rows, col0, col1;
+  PanelCall c;
+
+  Task(const Plan& plan, int64_t index, Workspace& work) : p(plan), g(plan.g), w(work) {
+    row = index % p.row_tasks * p.rows, rows = std::min(p.rows, p.m - row);
+    col0 = index / p.row_tasks * p.group * kPanel, col1 = std::min(p.n, col0 + p.group * kPanel);
+    c.ldc = g.c.ld, c.c_bf16 = g.c.type == DType::kBF16, c.accumulate = g.accumulate, c.alpha = g.alpha;
+    c.bias_bf16 = g.bias_type == DType::kBF16;
+  }
+  void set_a(int64_t from, int64_t s) {
+    c.a = bytes(g.a, row + from, s * p.pair), c.a_row = g.a.ld * static_cast<int64_t>(size_of(g.a.type)), c.a_step = 4;
+  }
+  void pack_b(int64_t col, int64_t s, void* to) {
+    const int64_t n = std::min(kPanel, p.n - col);
+    pack(p, g.b, g.trans_b, col, n, panel_width(n), s, to);
+  }
+  void multiply(int64_t from, int64_t count, int64_t col, const void* b) {
+    c.m = count, c.n = std::min(kPanel, p.n - col), c.b = b;
+    c.c = const_cast<char*>(bytes(g.c, row + from, col));
+    c.bias = g.bias ? static_cast<const char*>(g.bias) + static_cast<size_t>(col) * size_of(g.bias_type) : nullptr;
+    p.micro.run(c);
+  }
+  // All of k at once: the task's panels are packed, then a few rows at a time go through all of them.
+  void whole() {
+    constexpr int64_t kRows = 96;
+    c.steps = p.steps;
+    auto panel = [&](int64_t col) { return w.b + (col - col0) * p.steps * 4; };
+    for (int64_t col = col0; col < col1; col += kPanel) pack_b(col, 0, panel(col));
+    const int64_t chunk = p.group > 1 ? kRows : rows;
+    for (int64_t from = 0; from < rows; from += chunk) {
+      set_a(from, 0);
+      for (int64_t col = col0; col < col1; col += kPanel) multiply(from, std::min(chunk, rows - from), col, panel(col));
+    }
+  }
+  void parts() {
+    const int64_t a_width = panel_width(rows);
+    for (int64_t s = 0; s < p.steps; s += p.part) {
+      c.steps = std::min(p.part, p.steps - s);
+      c.from_partial = s > 0, c.to_partial = s + p.part < p.steps;
+      if (p.pack_a) {
+        pack(p, g.a, !g.trans_a, row, rows, a_width, s, w.a);
+        c.a = w.a, c.a_row = 4, c.a_step = a_width * 4;
+      } else {
+        set_a(0, s);
+      }
+      for (int64_t col = col0; col < col1; col += kPanel) {
+        pack_b(col, s, w.b);
+        c.partial = w.partial + (col - col0) * rows;
+        multiply(0, rows, col, w.b);
+      }
+    }
+  }
+};
+
+void task(const Plan& p, int64_t index) {
+  thread_local Workspace w;
+  Task t(p, index, w);
+  p.part == p.steps && !p.pack_a ? t.whole() : t.parts();
+}
+
+}  // namespace
+
+void panels_gemm(const Gemm& g, bool portable) {
+  Unit unit = g.a.type == DType::kF32 ? Unit::kF32 : Unit::kBf16Pair;
+  const Micro* micro = portable ? nullptr : avx512_micro(unit);
+  if (!micro) {
+    if (unit == Unit::kBf16Pair) unit = Unit::kBf16Widened;
+    micro = &portable_micro(unit);
+  }
+  const Plan p(g, *micro, unit);
+  if (2.0 * static_cast<double>(p.m) * static_cast<double>(p.n) * static_cast<double>(p.k) < kSerialFlops) {
+    for (int64_t i = 0; i < p.tasks; ++i) task(p, i);
+    return;
+  }
+  parallel_for(0, p.tasks, 1, [&](int64_t i, int64_t) { task(p, i); });
+}
+
+}  // namespace mxt::kernels::cpu

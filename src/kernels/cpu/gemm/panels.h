@@ -1,0 +1,12 @@
+// Our own matrix product: panels of 64 columns of B are packed by the thread that uses them and multiplied with rows of
+// A read in place (or packed, when A is transposed or k is odd). Needs no scratch: a thread keeps under 1 MiB of its own.
+#pragma once
+
+#include "kernels/api.h"
+
+namespace mxt::kernels::cpu {
+
+// m, n, k ≥ 1. `portable` asks for the fp32 kernel that any processor runs.
+void panels_gemm(const Gemm& g, bool portable = false);
+
+}  // namespace mxt::kernels::cpu
