@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 
+#include "base/types.h"
 #include "config/recipe.h"
 #include "data/coder.h"
 #include "tokenizer/chat/chat_template.h"

@@ -1,5 +1,7 @@
 #include "pipeline.h"
 
+#include <fmt/ranges.h>
+
 #include <chrono>
 #include <cstdio>
 #include <ctime>
