@@ -1,0 +1,148 @@
+#include "checkpoint/adapter.h"
+
+#include <fmt/ranges.h>
+
+#include <cmath>
+#include <cstring>
+#include <map>
+
+#include "base/error.h"
+#include "base/files.h"
+#include "base/hash.h"
+#include "base/philox.h"
+#include "checkpoint/weights.h"
+#include "formats/peft.h"
+
+namespace mxt::checkpoint {
+namespace {
+
+struct Ends {
+  bool is_a;
+  std::string module;
+};
+
+// "model.layers.0.self_attn.q_proj.lora_A.weight" → A of that module.
+Ends parse_name(const std::string& segment) {
+  for (const bool a : {true, false}) {
+    const std::string suffix = a ? ".lora_A.weight" : ".lora_B.weight";
+    if (segment.ends_with(suffix)) return {a, segment.substr(0, segment.size() - suffix.size())};
+  }
+  MXT_ASSERT(!"not an adapter's segment");
+}
+
+float* values_of(const graph::Graph& g, const runtime::ParamStore& params, const graph::Param& p, const graph::Segment& s, std::vector<float>* scratch) {
+  const runtime::ParamSlot& slot = params[g.value(p.value).param];
+  if (slot.master) return slot.master + s.row * p.cols;
+  scratch->resize(static_cast<size_t>(s.rows * p.cols));
+  return scratch->data();
+}
+
+template <typename F>
+void each_segment(const graph::Graph& g, F&& f) {
+  for (const graph::Param& p : g.params)
+    if (p.adapter)
+      for (const graph::Segment& s : p.segments) f(p, s, parse_name(s.name));
+}
+
+// Puts F32 values of a segment where the parameter computes from.
+void store(const graph::Graph& g, const runtime::ParamStore& params, const graph::Param& p, const graph::Segment& s, const float* values) {
+  const runtime::ParamSlot& slot = params[g.value(p.value).param];
+  if (slot.master) return;
+  const DType type = g.value(p.value).type;
+  convert(values, DType::kF32, static_cast<std::byte*>(slot.weight) + static_cast<size_t>(s.row * p.cols) * size_of(type), type, static_cast<size_t>(s.rows * p.cols));
+}
+
+}  // namespace
+
+void init_adapter(const graph::Graph& g, runtime::ParamStore& params, uint64_t seed) {
+  std::vector<float> scratch;
+  each_segment(g, [&](const graph::Param& p, const graph::Segment& s, const Ends& e) {
+    float* v = values_of(g, params, p, s, &scratch);
+    const int64_t n = s.rows * p.cols;
+    uint64_t stream = 0;
+    Blake3 h;
+    h.update(s.name);
+    const Digest d = h.digest();
+    std::memcpy(&stream, d.data(), sizeof stream);
+    Philox rng(seed, stream);
+    const float bound = 1.0f / std::sqrt(static_cast<float>(p.cols));
+    for (int64_t i = 0; i < n; ++i) v[i] = e.is_a ? (2 * rng.uniform() - 1) * bound : 0.0f;
+    store(g, params, p, s, v);
+  });
+  for (size_t i = 0; i < g.params.size(); ++i)
+    if (g.params[i].adapter) params.sync_weights(static_cast<graph::ParamId>(i));
+}
+
+void save_adapter(const std::string& folder, const graph::Graph& g, const runtime::ParamStore& params, const AdapterSettings& settings) {
+  formats::AdapterConfig c;
+  c.base_model_name_or_path = settings.base;
+  c.r = settings.rank;
+  c.lora_alpha = settings.alpha;
+  c.lora_dropout = settings.dropout;
+  c.use_rslora = settings.rslora;
+  c.fan_in_fan_out = settings.fan_in_fan_out;
+  c.target_modules = settings.target_modules;
+  struct Pair {
+    std::vector<float> a, b;
+    int64_t rank = 0, in = 0, out = 0;
+  };
+  std::map<std::string, Pair> modules;
+  each_segment(g, [&](const graph::Param& p, const graph::Segment& s, const Ends& e) {
+    Pair& m = modules[e.module];
+    std::vector<float> v = read_segment(g, params, p, s);
+    if (e.is_a) {
+      m.rank = s.rows;
+      m.in = p.cols;
+      m.a = std::move(v);
+    } else {
+      m.out = s.rows;
+      m.b = std::move(v);
+    }
+  });
+  std::vector<formats::AdapterTensor> tensors;
+  for (const auto& [name, m] : modules) {
+    formats::AdapterTensor t;
+    t.module = name;
+    t.rank = m.rank;
+    t.in = m.in;
+    t.out = m.out;
+    t.a = m.a.data();
+    t.b = m.b.data();
+    tensors.push_back(t);
+  }
+  formats::write_adapter(folder, c, tensors, DType::kF32);
+}
+
+models::LoraPlan adapter_plan(const std::string& folder) {
+  auto adapter = std::make_shared<const formats::Adapter>(formats::Adapter::open(folder));
+  models::LoraPlan plan;
+  plan.target = [adapter](const std::string& module) -> std::optional<models::LoraTarget> {
+    const auto* m = adapter->find(module);
+    if (!m) return std::nullopt;
+    return models::LoraTarget{m->rank, m->scaling * static_cast<double>(m->rank), false};
+  };
+  return plan;
+}
+
+void load_adapter(const std::string& folder, const graph::Graph& g, runtime::ParamStore& params) {
+  const formats::Adapter adapter = formats::Adapter::open(folder);
+  std::vector<float> scratch;
+  std::map<std::string, int> used;
+  each_segment(g, [&](const graph::Param& p, const graph::Segment& s, const Ends& e) {
+    const auto* m = adapter.find(e.module);
+    if (!m) fail_input("{}: the adapter has no weights for {}, which this run trains", folder, e.module);
+    const auto& t = e.is_a ? m->a : m->b;
+    if (t.shape != std::vector<int64_t>{s.rows, p.cols})
+      fail_input("{}: {} has shape [{}], this model and recipe want [{}, {}]: the adapter was made for another base or rank", folder, t.name, fmt::join(t.shape, ", "), s.rows, p.cols);
+    float* v = values_of(g, params, p, s, &scratch);
+    adapter.read(t, DType::kF32, v);
+    store(g, params, p, s, v);
+    ++used[e.module];
+  });
+  for (const auto& m : adapter.modules())
+    if (!used.contains(m.name)) fail_input("{}: the adapter has weights for {}, which this model has not (or this run does not train): it was made for another base", folder, m.name);
+  for (size_t i = 0; i < g.params.size(); ++i)
+    if (g.params[i].adapter) params.sync_weights(static_cast<graph::ParamId>(i));
+}
+
+}  // namespace mxt::checkpoint

@@ -1,0 +1,110 @@
+#include "checkpoint/state.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cstring>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "base/files.h"
+#include "base/json.h"
+#include "formats/safetensors.h"
+
+namespace mxt::checkpoint {
+namespace {
+
+struct Item {
+  std::string name;
+  float* data;
+  int64_t size;
+};
+
+std::vector<Item> items_of(const graph::Graph& g, const runtime::ParamStore& params) {
+  std::vector<Item> out;
+  for (size_t i = 0; i < g.params.size(); ++i) {
+    const graph::Param& p = g.params[i];
+    const runtime::ParamSlot& s = params[static_cast<graph::ParamId>(i)];
+    if (!p.trainable || !s.grad) continue;
+    out.push_back({p.name + ".m", s.m, s.size});
+    out.push_back({p.name + ".master", s.master, s.size});
+    out.push_back({p.name + ".v", s.v, s.size});
+  }
+  return out;
+}
+
+}  // namespace
+
+std::string step_folder(const std::string& checkpoints, int64_t step) { return fmt::format("{}/step-{}", checkpoints, step); }
+
+std::vector<int64_t> saved_steps(const std::string& checkpoints) {
+  std::vector<int64_t> out;
+  std::error_code ec;
+  for (auto it = fs::directory_iterator(checkpoints, ec); !ec && it != fs::directory_iterator(); it.increment(ec)) {
+    const std::string name = it->path().filename().string();
+    int64_t step = 0;
+    if (!name.starts_with("step-")) continue;
+    const auto r = std::from_chars(name.data() + 5, name.data() + name.size(), step);
+    if (r.ec == std::errc() && r.ptr == name.data() + name.size() && fs::exists(it->path() / "state.json")) out.push_back(step);
+  }
+  std::sort(out.begin(), out.end());
+  return out;
+}
+
+void save_state(const std::string& folder, const graph::Graph& g, const runtime::ParamStore& params, const TrainState& state) {
+  const std::string temp = folder + ".tmp";
+  std::error_code ec;
+  fs::remove_all(temp, ec);
+  make_folders(temp);
+  std::vector<formats::TensorSpec> specs;
+  std::vector<Item> items = items_of(g, params);
+  std::sort(items.begin(), items.end(), [](const Item& a, const Item& b) { return a.name < b.name; });
+  for (const Item& i : items) specs.push_back({i.name, DType::kF32, {i.size}});
+  {
+    formats::SafetensorsWriter w(temp + "/state.safetensors", specs);
+    for (const Item& i : items) w.append_tensor(i.name, i.data, static_cast<size_t>(i.size) * 4);
+    w.commit();
+  }
+  OrderedJson j;
+  j["step"] = state.step;
+  j["tokens"] = state.tokens;
+  j["best_eval"] = state.best_eval;
+  j["best_step"] = state.best_step;
+  j["recipe"] = state.recipe;
+  j["plan_choices"] = state.plan_choices;
+  j["dataset"] = state.dataset;
+  write_file_atomic(temp + "/state.json", j.dump(2) + "\n");
+  replace_folder(temp, folder);
+}
+
+TrainState load_state(const std::string& folder, const graph::Graph& g, runtime::ParamStore& params, const TrainState& expected) {
+  const std::string path = folder + "/state.json";
+  const Json j = read_json_file(path);
+  TrainState s;
+  try {
+    s.step = j.at("step");
+    s.tokens = j.at("tokens");
+    s.best_eval = j.at("best_eval");
+    s.best_step = j.at("best_step");
+    s.recipe = j.at("recipe");
+    s.plan_choices = j.at("plan_choices");
+    s.dataset = j.at("dataset");
+  } catch (const Json::exception& e) {
+    fail_input("{}: not a trainer's state: {}", path, e.what());
+  }
+  auto same = [&](const char* what, const std::string& have, const std::string& want) {
+    if (have != want) fail_input("{}: was saved by a run with another {}: resume with the same one, or choose another --out", folder, what);
+  };
+  same("recipe", s.recipe, expected.recipe);
+  same("plan", s.plan_choices, expected.plan_choices);
+  same("dataset", s.dataset, expected.dataset);
+  const formats::Safetensors file = formats::Safetensors::open(folder + "/state.safetensors");
+  for (const Item& i : items_of(g, params)) {
+    const auto& t = file.at(i.name);
+    if (t.type != DType::kF32 || t.count() != i.size) fail_input("{}: tensor {} does not fit this run", folder, i.name);
+    std::memcpy(i.data, file.bytes(t).data(), t.bytes);
+  }
+  for (size_t i = 0; i < g.params.size(); ++i) params.sync_weights(static_cast<graph::ParamId>(i));
+  return s;
+}
+
+}  // namespace mxt::checkpoint

@@ -1,0 +1,32 @@
+// The trainer's state, for a resume that is bitwise equal to never having stopped: master weights and moments of what
+// trains, the step, and the digests of what the run was started with.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "graph/graph.h"
+#include "runtime/params.h"
+
+namespace mxt::checkpoint {
+
+struct TrainState {
+  int64_t step = 0;              // optimizer steps done
+  int64_t tokens = 0;            // tokens seen, for metrics
+  double best_eval = -1;         // lowest evaluation loss so far, −1 = none
+  int64_t best_step = -1;
+  std::string recipe, plan_choices, dataset;  // BLAKE3 of what the run is made of
+};
+
+// Writes FOLDER (…/step-N) whole: state.json and state.safetensors. Atomic: the folder appears when it is complete.
+void save_state(const std::string& folder, const graph::Graph& g, const runtime::ParamStore& params, const TrainState& state);
+
+// kBadInput where a digest differs from `expected` (naming which), or a tensor does not fit.
+TrainState load_state(const std::string& folder, const graph::Graph& g, runtime::ParamStore& params, const TrainState& expected);
+
+// Steps saved below `checkpoints`, ascending: complete folders only.
+std::vector<int64_t> saved_steps(const std::string& checkpoints);
+std::string step_folder(const std::string& checkpoints, int64_t step);
+
+}  // namespace mxt::checkpoint

@@ -1,0 +1,215 @@
+#include "checkpoint/weights.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "base/files.h"
+#include "base/hash.h"
+#include "base/philox.h"
+#include "base/threads.h"
+#include "formats/safetensors.h"
+#include "models/model.h"
+
+namespace mxt::checkpoint {
+namespace {
+
+using graph::Param;
+using graph::ParamKind;
+using graph::Segment;
+
+bool is_vector(const Param& p) { return p.kind == ParamKind::kNormWeight || p.kind == ParamKind::kBias; }
+
+std::string shape_text(const std::vector<int64_t>& s) { return fmt::format("[{}]", fmt::join(s, ", ")); }
+
+// The shape that a segment has in the file.
+std::vector<int64_t> file_shape(const Param& p, const Segment& s) {
+  if (is_vector(p)) return {s.rows};
+  if (s.transposed) return {p.cols, s.rows};
+  return {s.rows, p.cols};
+}
+
+std::string find_name(const formats::WeightSource& source, const Segment& s) {
+  for (const std::string& name : models::spellings(source.config(), s.name))
+    if (source.has(name)) return name;
+  fail_input("{}: tensor {} is missing: the folder does not hold the whole model", source.path(), s.name);
+}
+
+// Elements before the segment in the parameter: rows of a matrix, columns of a vector.
+int64_t segment_offset(const Param& p, const Segment& s) { return is_vector(p) ? s.row : s.row * p.cols; }
+
+template <typename T>
+void transpose_into(const T* from, int64_t rows, int64_t cols, T* to) {  // [rows, cols] → [cols, rows]
+  parallel_for(0, cols, 64, [&](int64_t b, int64_t e) {
+    for (int64_t c = b; c < e; ++c)
+      for (int64_t r = 0; r < rows; ++r) to[c * rows + r] = from[r * cols + c];
+  });
+}
+
+void read_into(const formats::WeightSource& source, const Param& p, const Segment& s, DType type, std::byte* out) {
+  const std::string name = find_name(source, s);
+  const std::vector<int64_t> want = file_shape(p, s), have = source.shape(name);
+  if (have != want)
+    fail_input("{}: tensor {} has shape {}, the configuration says {}", source.path(), name, shape_text(have), shape_text(want));
+  if (!s.transposed) {
+    source.read(name, type, out);
+    return;
+  }
+  std::vector<std::byte> raw(static_cast<size_t>(s.rows * p.cols) * size_of(type));
+  source.read(name, type, raw.data());
+  if (type == DType::kF32)
+    transpose_into(reinterpret_cast<const float*>(raw.data()), p.cols, s.rows, reinterpret_cast<float*>(out));
+  else
+    transpose_into(reinterpret_cast<const uint16_t*>(raw.data()), p.cols, s.rows, reinterpret_cast<uint16_t*>(out));
+}
+
+}  // namespace
+
+void load_base(const graph::Graph& g, runtime::ParamStore& params, const formats::WeightSource& source) {
+  for (size_t i = 0; i < g.params.size(); ++i) {
+    const Param& p = g.params[i];
+    if (p.adapter) continue;
+    const auto id = static_cast<graph::ParamId>(i);
+    const runtime::ParamSlot& slot = params[id];
+    const DType type = slot.master ? DType::kF32 : g.value(p.value).type;
+    std::byte* base = reinterpret_cast<std::byte*>(slot.master ? static_cast<void*>(slot.master) : slot.weight);
+    for (const Segment& s : p.segments)
+      read_into(source, p, s, type, base + static_cast<size_t>(segment_offset(p, s)) * size_of(type));
+    params.sync_weights(id);
+    source.drop_pages();
+  }
+}
+
+void init_random(const graph::Graph& g, runtime::ParamStore& params, uint64_t seed) {
+  for (size_t i = 0; i < g.params.size(); ++i) {
+    const Param& p = g.params[i];
+    if (p.adapter) continue;
+    const auto id = static_cast<graph::ParamId>(i);
+    const runtime::ParamSlot& slot = params[id];
+    const DType type = g.value(p.value).type;
+    uint64_t stream = 0;
+    Blake3 h;
+    h.update(p.name);
+    const Digest d = h.digest();
+    std::memcpy(&stream, d.data(), sizeof stream);
+    parallel_for(0, slot.size, 1 << 14, [&](int64_t b, int64_t e) {
+      for (int64_t k = b; k < e; ++k) {
+        float v = p.kind == ParamKind::kNormWeight ? 1.0f : 0.0f;
+        if (!is_vector(p)) {
+          // Box-Muller on the element's own draw.
+          const auto r = philox4x32(seed, stream, static_cast<uint64_t>(k));
+          const double u = (static_cast<double>(r[0]) + 1.0) * 0x1p-32, w = static_cast<double>(r[1]) * 0x1p-32;
+          v = p.init_std * static_cast<float>(std::sqrt(-2.0 * std::log(u)) * std::cos(6.283185307179586 * w));
+        }
+        if (slot.master) slot.master[k] = v;
+        else if (type == DType::kF32) static_cast<float*>(slot.weight)[k] = v;
+        else static_cast<uint16_t*>(slot.weight)[k] = float_to_bf16(v);
+      }
+    });
+    params.sync_weights(id);
+  }
+}
+
+std::vector<float> read_segment(const graph::Graph& g, const runtime::ParamStore& params, const Param& p, const Segment& s) {
+  const runtime::ParamSlot& slot = params[g.value(p.value).param];
+  const int64_t n = is_vector(p) ? s.rows : s.rows * p.cols, first = segment_offset(p, s);
+  std::vector<float> out(static_cast<size_t>(n));
+  const DType type = slot.master ? DType::kF32 : g.value(p.value).type;
+  const auto* from = reinterpret_cast<const std::byte*>(slot.master ? static_cast<const void*>(slot.master) : slot.weight);
+  convert(from + static_cast<size_t>(first) * size_of(type), type, out.data(), DType::kF32, out.size());
+  if (!s.transposed) return out;
+  std::vector<float> t(out.size());
+  transpose_into(out.data(), s.rows, p.cols, t.data());
+  return t;
+}
+
+void save_model(const std::string& folder, const graph::Graph& g, const runtime::ParamStore& params, const formats::ModelConfig& config, DType type) {
+  make_folders(folder);
+  struct Piece {
+    const Param* p;
+    const Segment* s;
+  };
+  std::vector<formats::TensorSpec> specs;
+  std::map<std::string, Piece> pieces;
+  for (const Param& p : g.params) {
+    if (p.adapter) continue;
+    for (const Segment& s : p.segments) {
+      specs.push_back({s.name, type, file_shape(p, s)});
+      pieces[s.name] = {&p, &s};
+    }
+  }
+  formats::SafetensorsWriter::Options options;
+  options.max_shard_bytes = 5'000'000'000;
+  specs = formats::SafetensorsWriter::usual_order(std::move(specs));
+  formats::SafetensorsWriter writer(folder + "/model.safetensors", specs, options);
+  std::vector<std::byte> raw;
+  for (const auto& spec : specs) {
+    const Piece& piece = pieces.at(spec.name);
+    const std::vector<float> values = read_segment(g, params, *piece.p, *piece.s);
+    raw.resize(values.size() * size_of(type));
+    convert(values.data(), DType::kF32, raw.data(), type, values.size());
+    writer.append_tensor(spec.name, raw.data(), raw.size());
+  }
+  writer.commit();
+  write_file_atomic(folder + "/config.json", formats::to_hf_config(config, type).dump(2) + "\n");
+}
+
+void merge_adapter(const graph::Graph& g, runtime::ParamStore& params) {
+  for (const graph::Op& op : g.ops) {
+    const auto* add = std::get_if<graph::LoraAddOp>(&op.attrs);
+    if (!add || (g.forward_ops > 0 && &op - g.ops.data() >= g.forward_ops)) continue;
+    // y = x Wᵀ, z = x Aᵀ: find W and A through their products.
+    graph::ValueId w = graph::kNone, a = graph::kNone;
+    for (const graph::Op& o : g.ops) {
+      if (!std::holds_alternative<graph::LinearOp>(o.attrs)) continue;
+      if (o.out[0] == op.in[0]) w = o.in[1];
+      if (o.out[0] == op.in[1]) a = o.in[1];
+    }
+    MXT_ASSERT(w != graph::kNone && a != graph::kNone);
+    const auto w_id = g.value(w).param;
+    const runtime::ParamSlot& ws = params[w_id];
+    const int64_t cols = g.value(w).cols;
+    const DType type = g.value(w).type;
+    auto values = [&](graph::ValueId v) {
+      const runtime::ParamSlot& s = params[g.value(v).param];
+      std::vector<float> f(static_cast<size_t>(s.size));
+      const DType t = s.master ? DType::kF32 : g.value(v).type;
+      convert(s.master ? static_cast<const void*>(s.master) : s.weight, t, f.data(), DType::kF32, f.size());
+      return f;
+    };
+    const std::vector<float> av = values(a);
+    for (size_t k = 0; k < add->blocks.size(); ++k) {
+      const graph::LoraBlock& b = add->blocks[k];
+      const std::vector<float> bv = values(op.in[2 + k]);
+      parallel_for(0, b.cols, 16, [&](int64_t r0, int64_t r1) {
+        std::vector<double> row(static_cast<size_t>(cols));
+        for (int64_t r = r0; r < r1; ++r) {
+          std::fill(row.begin(), row.end(), 0.0);
+          for (int64_t j = 0; j < b.rank; ++j) {
+            const double c = static_cast<double>(b.scale) * bv[static_cast<size_t>(r * b.rank + j)];
+            const float* arow = av.data() + (b.z_col + j) * cols;
+            for (int64_t n = 0; n < cols; ++n) row[static_cast<size_t>(n)] += c * arow[n];
+          }
+          const int64_t at = (b.col + r) * cols;
+          for (int64_t n = 0; n < cols; ++n) {
+            const float delta = static_cast<float>(row[static_cast<size_t>(n)]);
+            if (ws.master) ws.master[at + n] += delta;
+            else if (type == DType::kF32) static_cast<float*>(ws.weight)[at + n] += delta;
+            else {
+              uint16_t& x = static_cast<uint16_t*>(ws.weight)[at + n];
+              x = float_to_bf16(bf16_to_float(x) + delta);
+            }
+          }
+        }
+      });
+    }
+    params.sync_weights(w_id);
+  }
+}
+
+}  // namespace mxt::checkpoint

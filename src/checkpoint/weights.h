@@ -1,0 +1,32 @@
+// Base weights between files and a ParamStore.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "formats/weight_source.h"
+#include "graph/graph.h"
+#include "runtime/params.h"
+
+namespace mxt::checkpoint {
+
+// Fills every base parameter (not adapters). Errors (kBadInput): a missing tensor or one of another shape, by name, with the
+// shape that was expected.
+void load_base(const graph::Graph& g, runtime::ParamStore& params, const formats::WeightSource& source);
+
+// Random base weights: normal(0, Param::init_std) for matrices, norm weights 1, biases 0. A function of (seed, parameter's
+// name, element), so it does not depend on the order of parameters or on threads.
+void init_random(const graph::Graph& g, runtime::ParamStore& params, uint64_t seed);
+
+// A folder that transformers loads: config.json and model.safetensors (sharded above 5 GB) in `type`, with the weights as
+// they now are. The caller adds the tokenizer's files.
+void save_model(const std::string& folder, const graph::Graph& g, const runtime::ParamStore& params, const formats::ModelConfig& config, DType type);
+
+// One parameter's segment as the checkpoint holds it: F32, [rows, cols] or transposed. Used by savers and quantizers.
+std::vector<float> read_segment(const graph::Graph& g, const runtime::ParamStore& params, const graph::Param& p, const graph::Segment& s);
+
+// base + scale·B·A added into the base weights, for `merge` and for serving a merged model. After it the adapter's
+// parameters must not be used.
+void merge_adapter(const graph::Graph& g, runtime::ParamStore& params);
+
+}  // namespace mxt::checkpoint

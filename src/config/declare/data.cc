@@ -1,0 +1,102 @@
+// Declaration of data.
+#include "config/field.h"
+
+namespace mxt::config {
+
+Section declare(const MinHash*) {
+  Declaration<MinHash> d("Near copies by MinHash.");
+  d.field("threshold", &MinHash::threshold, "Estimated Jaccard similarity from which a row is a copy.").range(0, 1);
+  return d.take();
+}
+
+Section declare(const SemDedup*) {
+  Declaration<SemDedup> d("Copies in meaning by embeddings.");
+  d.field("threshold", &SemDedup::threshold, "Cosine similarity from which a row is a copy.").range(0, 1);
+  d.field("model", &SemDedup::model, "Embedding model: Hub id or folder.").non_empty();
+  return d.take();
+}
+
+Section declare(const Dedupe*) {
+  Declaration<Dedupe> d("Removal of copies. Exact copies go whenever one of the two is on.");
+  d.field("minhash", &Dedupe::minhash, "Near copies by MinHash. Absent = off.");
+  d.field("semdedup", &Dedupe::semdedup, "Copies in meaning by embeddings. Absent = off.");
+  return d.take();
+}
+
+Section declare(const Filter*) {
+  Declaration<Filter> d("Rows that are left out.");
+  d.field("min_chars", &Filter::min_chars, "Shorter rows are dropped, in characters of all text.").min(0).plus();
+  d.field("max_chars", &Filter::max_chars, "Longer rows are dropped.").min(1).plus();
+  d.field("max_perplexity", &Filter::max_perplexity, "Rows that a model finds less likely are dropped.").above(1).plus();
+  d.field("perplexity_model", &Filter::perplexity_model, "That model: Hub id, folder or `.gguf` file.")
+      .non_empty()
+      .plus()
+      .default_is("the base model");
+  return d.take();
+}
+
+Section declare(const Shard*) {
+  Declaration<Shard> d("Output files.");
+  d.field("num_shards", &Shard::num_shards, "Files that the tokens are written to.").range(1, 65536);
+  return d.take();
+}
+
+Section declare(const Synth*) {
+  Declaration<Synth> d("Rows made by the program itself, from a seed.");
+  d.field("task", &Synth::task, "What the rows teach: tool_calls = answer a request with one of five tools' calls.").plus();
+  d.field("rows", &Synth::rows, "Rows to train on.").range(1, 10'000'000).plus();
+  d.field("test_rows", &Synth::test_rows, "Held-out rows, no request of which is trained on.").range(0, 1'000'000).plus();
+  d.field("seed", &Synth::seed, "Seed of the rows.").min(0).plus().default_is("meta.seed");
+  return d.take();
+}
+
+Section declare(const Data*) {
+  Declaration<Data> d("Rows, their cleaning, and how they become token sequences.");
+  d.field("source", &Data::source,
+          "hf = a dataset of the Hub; local = files; lighthouse = a content id; mindx_dreams = the consolidation logs "
+          "of mindX; synth = rows made here.");
+  d.field("hf_id", &Data::hf_id, "Dataset id; required by hf.");
+  d.field("hf_config", &Data::hf_config, "Configuration of that dataset, e.g. `main`.")
+      .non_empty()
+      .plus()
+      .default_is("its default");
+  d.field("path", &Data::path, "File, folder or glob; required by local and mindx_dreams.").non_empty();
+  d.field("cid", &Data::cid, "Content id; required by lighthouse.").non_empty().plus();
+  d.field("gateway", &Data::gateway, "HTTP gateway that `cid` is read through; the bytes are checked against the id.")
+      .non_empty()
+      .plus();
+  d.field("split", &Data::split, "Split of a Hub dataset.").non_empty();
+  d.field("streaming", &Data::streaming, "Read rows as they come instead of all files first.");
+  d.field("max_samples", &Data::max_samples, "Rows to use at most.").min(1);
+  d.field("include_evolutions", &Data::include_evolutions,
+          "mindx_dreams: also the `*_evolutions.jsonl` beside `*_training.jsonl`.");
+  d.field("sql", &Data::sql, "Filter over the rows: a SELECT from the table `rows`.").non_empty().plus();
+  d.field("columns", &Data::columns, "The row's columns and what they are to us, e.g. `{question: prompt, answer: completion}`.")
+      .plus()
+      .default_is("detected");
+  d.field("filter", &Data::filter, "Rows that are left out. Absent = off.").plus();
+  d.field("dedupe", &Data::dedupe, "Removal of copies.");
+  d.field("shard", &Data::shard, "Output files.");
+  d.field("seq_len", &Data::seq_len, "Longest sequence in tokens; a longer document is cut at its end.")
+      .range(64, 1'048'576);
+  d.field("packing", &Data::packing, "Several documents in one sequence; attention never crosses them.");
+  d.field("sampling", &Data::sampling,
+          "random_windows = sequences of `seq_len` tokens at seeded random offsets of the whole text.")
+      .plus();
+  d.field("shuffle", &Data::shuffle, "Seeded order, new in each epoch; false = the file's order.").plus();
+  d.field("train_on", &Data::train_on, "Which tokens of a conversation are trained.").plus();
+  d.field("eval_fraction", &Data::eval_fraction, "Part of the rows (of the text, for random_windows: its end) held out.")
+      .min(0)
+      .below(1)
+      .plus();
+  d.field("eval_path", &Data::eval_path, "Held-out rows: file, folder or glob.").non_empty().plus();
+  d.field("synth", &Data::synth, "Rows made by the program itself; only with `source: synth`.")
+      .plus()
+      .derived("its defaults for synth", [](const Recipe& r) -> std::optional<Synth> {
+        if (r.data.source == DataSource::kSynth) return Synth{};
+        return {};
+      });
+  return d.take();
+}
+
+}  // namespace mxt::config

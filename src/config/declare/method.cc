@@ -1,0 +1,124 @@
+// Declaration of train.method: which fields each kind has.
+#include "config/field.h"
+
+namespace mxt::config {
+namespace {
+
+const char* doc_of(MethodKind kind) {
+  switch (kind) {
+    case MethodKind::kFull: return "Supervised fine-tuning of every weight.";
+    case MethodKind::kLora: return "Supervised fine-tuning of a low-rank adapter beside frozen weights.";
+    case MethodKind::kQLora: return "LoRA beside a frozen base that is held in 4 or 8 bits.";
+    case MethodKind::kDpo: return "Direct preference optimisation, on chosen and rejected answers.";
+    case MethodKind::kOrpo: return "Odds-ratio preference optimisation: SFT and preference in one, no reference model.";
+    case MethodKind::kGrpo: return "Group-relative policy optimisation, on prompts with a reward.";
+    case MethodKind::kGspo: return "Group sequence policy optimisation, steadier on mixtures of experts.";
+    case MethodKind::kKto: return "Kahneman-Tversky optimisation, on answers that are good or bad.";
+    case MethodKind::kCpt: return "Continued pretraining on plain text.";
+    case MethodKind::kPpo: return "Proximal policy optimisation (RLHF), with a value head.";
+    case MethodKind::kPretrain: return "Pretraining from scratch on plain text.";
+  }
+  return "";
+}
+
+void declare_rollouts(Declaration<Method>& d) {
+  d.field("clip_range", &Method::clip_range, "Clipping of the probability ratio.").above(0).plus();
+  d.field("max_new_tokens", &Method::max_new_tokens, "Longest sampled answer in tokens.").range(1, 1'048'576).plus();
+  d.field("temperature", &Method::temperature, "Temperature of the sampled answers.").above(0).plus();
+  d.field("top_p", &Method::top_p, "Nucleus of the sampled answers.").above(0).max(1).plus();
+  d.field("reward", &Method::reward,
+          "answer = the last number or \\boxed{} equals the row's reference; exact = the whole text does; model = "
+          "`reward_model` scores it.")
+      .plus();
+  d.field("reward_model", &Method::reward_model, "Model of one output; required by `reward: model`.").non_empty().plus();
+}
+
+void declare_adapter(Declaration<Method>& d) {
+  d.field("lora", &Method::lora, "Train an adapter with these settings. Absent = every weight.").plus();
+}
+
+}  // namespace
+
+Method default_method(MethodKind kind) {
+  Method m;
+  m.kind = kind;
+  if (kind == MethodKind::kLora || kind == MethodKind::kQLora) m.lora.emplace();
+  if (kind == MethodKind::kQLora) {
+    m.lora->target_modules = {"q_proj", "k_proj", "v_proj", "o_proj"};
+    m.quant_bits = 4;
+  }
+  // A sequence's ratio is a mean over its tokens, so its clip is far narrower (Zheng et al. 2025, section 5.1).
+  if (kind == MethodKind::kGspo) m.clip_range = 3e-4;
+  if (kind == MethodKind::kPpo) {
+    m.kl_coef = 0.05;
+    m.num_generations = 1;
+  }
+  return m;
+}
+
+Section declare(const Lora*) {
+  Declaration<Lora> d("A low-rank adapter.");
+  d.field("r", &Lora::r, "Rank.").range(1, 512);
+  d.field("alpha", &Lora::alpha, "Scaling is alpha/r.").range(1, 1024);
+  d.field("dropout", &Lora::dropout, "Dropout before A.").range(0, 1);
+  d.field("target_modules", &Lora::target_modules, "Linear layers that get an adapter, by the end of their name.")
+      .non_empty();
+  d.field("use_rslora", &Lora::use_rslora, "Scaling is alpha/sqrt(r).").plus();
+  d.field("init_adapter", &Lora::init_adapter, "PEFT folder to start from.").non_empty().plus();
+  return d.take();
+}
+
+Section declare_method(MethodKind kind) {
+  using K = MethodKind;
+  Declaration<Method> d(doc_of(kind), default_method(kind));
+  d.field("kind", &Method::kind, "Which method.");
+  switch (kind) {
+    case K::kFull:
+    case K::kPretrain: break;
+    case K::kLora: d.embed(&Method::lora); break;
+    case K::kQLora:
+      d.embed(&Method::lora);
+      d.field("quant_bits", &Method::quant_bits, "Bits of the frozen base: 4 = `quant_type`, 8 = FP8.").one_of({4, 8});
+      d.field("quant_type", &Method::quant_type, "Number type of 4 bits.").plus();
+      break;
+    case K::kDpo:
+      d.field("beta", &Method::beta, "Strength of the preference against staying near the reference.").above(0);
+      declare_adapter(d);
+      break;
+    case K::kOrpo:
+      d.field("beta", &Method::beta, "Weight of the odds-ratio term beside the likelihood.").above(0);
+      declare_adapter(d);
+      break;
+    case K::kKto:
+      d.field("beta", &Method::beta, "Strength of the preference against staying near the reference.").above(0);
+      d.field("desirable_weight", &Method::desirable_weight, "Weight of good answers.").above(0).plus();
+      d.field("undesirable_weight", &Method::undesirable_weight, "Weight of bad answers.").above(0).plus();
+      declare_adapter(d);
+      break;
+    case K::kGrpo:
+      d.field("num_generations", &Method::num_generations, "Answers sampled for each prompt.").range(2, 1024);
+      d.field("kl_coef", &Method::kl_coef, "Weight of the divergence from the reference.").min(0);
+      declare_rollouts(d);
+      declare_adapter(d);
+      break;
+    case K::kGspo:
+      d.field("num_generations", &Method::num_generations, "Answers sampled for each prompt.").range(2, 1024);
+      declare_rollouts(d);
+      declare_adapter(d);
+      break;
+    case K::kPpo:
+      d.field("num_generations", &Method::num_generations, "Answers sampled for each prompt.").range(1, 1024).plus();
+      d.field("kl_coef", &Method::kl_coef, "Weight of the divergence from the reference, inside the reward.").min(0).plus();
+      declare_rollouts(d);
+      d.field("inner_epochs", &Method::inner_epochs, "Passes over each batch of answers.").range(1, 100).plus();
+      d.field("gamma", &Method::gamma, "Discount.").range(0, 1).plus();
+      d.field("gae_lambda", &Method::gae_lambda, "Lambda of the advantage estimate.").range(0, 1).plus();
+      d.field("value_coef", &Method::value_coef, "Weight of the value loss.").min(0).plus();
+      declare_adapter(d);
+      break;
+    case K::kCpt: declare_adapter(d); break;
+  }
+  return d.take();
+}
+
+}  // namespace mxt::config

@@ -1,0 +1,99 @@
+// Declaration of publish. Secrets never stand in a recipe: fields that end in _env name an environment variable.
+#include "config/field.h"
+
+namespace mxt::config {
+
+Section declare(const HfPublish*) {
+  Declaration<HfPublish> d("Hugging Face Hub.");
+  d.field("repo", &HfPublish::repo, "Repository, `owner/name`.").required();
+  d.field("private", &HfPublish::is_private, "Not visible to others.");
+  return d.take();
+}
+
+Section declare(const LighthousePublish*) {
+  Declaration<LighthousePublish> d("Lighthouse storage.");
+  d.field("api_key_env", &LighthousePublish::api_key_env, "Environment variable that holds the API key.").non_empty();
+  return d.take();
+}
+
+Section declare(const IpfsPublish*) {
+  Declaration<IpfsPublish> d("An IPFS node of one's own.");
+  d.field("api_url", &IpfsPublish::api_url, "Kubo's RPC address.").non_empty().plus();
+  return d.take();
+}
+
+Section declare(const MindxPublish*) {
+  Declaration<MindxPublish> d("mindX's register of agents.");
+  d.field("api_url", &MindxPublish::api_url, "Address.").non_empty();
+  d.field("register_as_capability", &MindxPublish::register_as_capability, "Register the model as a capability.");
+  return d.take();
+}
+
+Section declare(const AgenticPlacePublish*) {
+  Declaration<AgenticPlacePublish> d("AgenticPlace listing.");
+  d.field("api_url", &AgenticPlacePublish::api_url, "Address.").non_empty();
+  d.field("chain_map_url", &AgenticPlacePublish::chain_map_url, "Address of the chain map.").non_empty();
+  return d.take();
+}
+
+Section declare(const BankonPublish*) {
+  Declaration<BankonPublish> d("BANKON name in ENS.");
+  d.field("ens_parent", &BankonPublish::ens_parent, "Parent name.").non_empty();
+  d.field("subname", &BankonPublish::subname, "Name below it; \"\" = none.");
+  return d.take();
+}
+
+Section declare(const EvmPublish*) {
+  Declaration<EvmPublish> d("Contracts on one EVM chain. A contract without an address is left out.");
+  d.field("rpc_url", &EvmPublish::rpc_url, "JSON-RPC address.").required().plus();
+  d.field("chain_id", &EvmPublish::chain_id, "Chain that the address must be of: 8453 Base, 84532 Base Sepolia.")
+      .min(1)
+      .plus();
+  d.field("key_env", &EvmPublish::key_env, "Environment variable that holds the private key.").non_empty().plus();
+  d.field("registry", &EvmPublish::registry, "mindxtrain_registry: write-once anchor of digest and CID.").non_empty().plus();
+  d.field("identity_registry", &EvmPublish::identity_registry, "ERC-8004 identity.").non_empty().plus();
+  d.field("reputation_registry", &EvmPublish::reputation_registry, "ERC-8004 reputation.").non_empty().plus();
+  d.field("validation_registry", &EvmPublish::validation_registry, "ERC-8004 validation.").non_empty().plus();
+  d.field("inft", &EvmPublish::inft, "ERC-7857 INFT.").non_empty().plus();
+  return d.take();
+}
+
+Section declare(const AlgorandPublish*) {
+  Declaration<AlgorandPublish> d("Algorand ASA.");
+  d.field("algod_url", &AlgorandPublish::algod_url, "Address of algod.").required().plus();
+  d.field("key_env", &AlgorandPublish::key_env, "Environment variable that holds the mnemonic.").non_empty().plus();
+  d.field("asa_id", &AlgorandPublish::asa_id, "An asset that exists; absent = a new one is made.").min(1).plus();
+  return d.take();
+}
+
+Section declare(const X402*) {
+  Declaration<X402> d("Payment per token.");
+  d.field("network", &X402::network, "Chain.");
+  d.field("asset", &X402::asset, "Token.").non_empty();
+  d.field("receiver_via", &X402::receiver_via, "Who receives.");
+  d.field("price_per_1k_tokens", &X402::price_per_1k_tokens, "In units of the asset.").min(0);
+  return d.take();
+}
+
+Section declare(const Billing*) {
+  Declaration<Billing> d("Payment.");
+  d.field("x402", &Billing::x402, "Payment per token.");
+  return d.take();
+}
+
+Section declare(const Publish*) {
+  Declaration<Publish> d("Where the result is published.");
+  d.field("enabled", &Publish::enabled, "false = off.");
+  d.field("hf", &Publish::hf, "Hugging Face Hub. Absent = not there.");
+  d.field("lighthouse", &Publish::lighthouse, "Lighthouse storage.");
+  d.field("ipfs", &Publish::ipfs, "An IPFS node of one's own. Absent = not there.").plus();
+  d.field("mindx", &Publish::mindx, "mindX's register of agents.");
+  d.field("agenticplace", &Publish::agenticplace, "AgenticPlace listing.");
+  d.field("bankon", &Publish::bankon, "BANKON name in ENS.");
+  d.field("evm", &Publish::evm, "Contracts on one EVM chain. Absent = not there.").plus();
+  d.field("algorand", &Publish::algorand, "Algorand ASA. Absent = not there.").plus();
+  d.field("billing", &Publish::billing, "Payment.");
+  return d.take();
+}
+
+}  // namespace mxt::config

@@ -1,0 +1,95 @@
+// Declarations of meta, hardware, autotune and model.
+#include "config/field.h"
+
+namespace mxt::config {
+namespace {
+
+// Memory of one device in GB, as its maker states it.
+int64_t hbm_of(GpuName n) {
+  switch (n) {
+    case GpuName::kMi300x: return 192;
+    case GpuName::kMi325x: return 256;
+    case GpuName::kMi350x:
+    case GpuName::kMi355x: return 288;
+    case GpuName::kH100: return 80;
+    case GpuName::kH200: return 141;
+    case GpuName::kCpu: return 0;
+  }
+  return 0;
+}
+
+// Known prices of one device for an hour: AMD Developer Cloud's MI300X and the list price of one H100 that the cost
+// comparison of the project uses. A machine of one's own (cpu) costs its energy only.
+std::optional<double> price_of(GpuName n) {
+  if (n == GpuName::kMi300x) return 1.99;
+  if (n == GpuName::kH100) return 4.00;
+  if (n == GpuName::kCpu) return 0.0;
+  return {};
+}
+
+}  // namespace
+
+Section declare(const Meta*) {
+  Declaration<Meta> d("Who and what this run is.");
+  d.field("project", &Meta::project, "Project that the run belongs to.").required();
+  d.field("run_name", &Meta::run_name, "Name of the run.").required();
+  d.field("seed", &Meta::seed, "Seed of every random number of the run.").min(0);
+  d.field("license", &Meta::license, "License of the result, as SPDX spells it.");
+  d.field("description", &Meta::description, "Free text.");
+  return d.take();
+}
+
+Section declare(const Hardware*) {
+  Declaration<Hardware> d("The machine that the recipe is written for.");
+  d.field("name", &Hardware::name, "Kind of device.");
+  d.field("gfx_arch", &Hardware::gfx_arch, "Its instruction set; one that contradicts `name` is an error.")
+      .derived("from `name`", [](const Recipe& r) { return arch_of(r.hardware.name); });
+  d.field("gpus", &Hardware::gpus,
+          "Devices of one machine. MI300-class: 1 or 8 (2 and 4 have asymmetric xGMI links, which starve sharded "
+          "training in silence). H100 and H200: 1, 2, 4 or 8. 0 = the CPU lane, whatever `name` says.")
+      .min(0)
+      .derived("1; 0 for cpu", [](const Recipe& r) -> int64_t { return r.hardware.name == GpuName::kCpu ? 0 : 1; });
+  d.field("nodes", &Hardware::nodes, "Machines, joined by MPI.").min(1).plus();
+  d.field("expected_hbm_gb", &Hardware::expected_hbm_gb, "Memory of one device that the plan may count on, in GB.")
+      .min(64)
+      .derived("from `name`: 192 mi300x, 256 mi325x, 288 mi350x and mi355x, 80 h100, 141 h200",
+               [](const Recipe& r) { return hbm_of(r.hardware.name); });
+  d.field("usd_per_hour", &Hardware::usd_per_hour, "Price of one device for an hour, for `plan` and the receipt.")
+      .min(0)
+      .plus()
+      .derived("1.99 mi300x, 4.00 h100, 0 cpu; else unknown", [](const Recipe& r) { return price_of(r.hardware.name); });
+  return d.take();
+}
+
+Section declare(const Autotune*) {
+  Declaration<Autotune> d("The probe that measures before anything trains.");
+  d.field("enabled", &Autotune::enabled, "Measure; false = the reference plan, which says so.");
+  d.field("plan_path", &Autotune::plan_path, "Where the probe writes its plan.").non_empty();
+  d.field("budget_seconds", &Autotune::budget_seconds, "Longest time that the probe takes.").range(10, 600);
+  d.field("policy", &Autotune::policy, "Everything is decided ahead of time: no tuning inside a run, ever.");
+  return d.take();
+}
+
+Section declare(const Model*) {
+  Declaration<Model> d("The base model.");
+  d.field("name", &Model::name, "Hub id; **+** local folder in HF layout; **+** `.gguf` file.").required();
+  d.field("revision", &Model::revision, "Branch, tag or commit on the Hub.").non_empty();
+  d.field("attn_implementation", &Model::attn_implementation, "Accepted; the plan decides.").hint();
+  d.field("torch_dtype", &Model::torch_dtype, "How frozen weights are held; what trains has an fp32 master.");
+  d.field("trust_remote_code", &Model::trust_remote_code,
+          "Must be false: no code from a model folder is ever run.");
+  d.field("init", &Model::init, "Where weights come from; random needs `config`.").plus();
+  d.field("config", &Model::config, "For `init: random`: path of an HF config.json, or its keys inline.").plus();
+  d.field("tokenizer", &Model::tokenizer,
+          "Folder, Hub id, `.gguf` file, or `char` (one id a character of the data, sorted).")
+      .non_empty()
+      .plus()
+      .default_is("the model's own");
+  d.field("chat_template", &Model::chat_template, "Jinja file that renders conversations.")
+      .non_empty()
+      .plus()
+      .default_is("the tokenizer's own");
+  return d.take();
+}
+
+}  // namespace mxt::config

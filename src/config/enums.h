@@ -1,0 +1,136 @@
+// The recipe's choices as C++ enums. The spelling in YAML stands beside each enum, in the enum's order; a leading '+'
+// marks a spelling that is ours and not the original schema's (it is not part of the spelling).
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <string_view>
+
+namespace mxt::config {
+
+template <typename... T>
+constexpr auto spellings(T... t) {
+  return std::array<std::string_view, sizeof...(T)>{t...};
+}
+
+enum class GpuName { kMi300x, kMi325x, kMi350x, kMi355x, kH100, kH200, kCpu };
+constexpr auto enum_names(GpuName) {
+  return spellings("mi300x", "mi325x", "mi350x", "mi355x", "+h100", "+h200", "+cpu");
+}
+
+enum class Arch { kGfx942, kGfx950, kSm90, kNone };
+constexpr auto enum_names(Arch) { return spellings("gfx942", "gfx950", "+sm_90", "+none"); }
+
+enum class Policy { kAotOnly };
+constexpr auto enum_names(Policy) { return spellings("aot_only"); }
+
+enum class AttnImplementation { kFlashAttention2, kSdpa, kEager };
+constexpr auto enum_names(AttnImplementation) { return spellings("flash_attention_2", "sdpa", "eager"); }
+
+// How numbers are held (model.torch_dtype) or computed with (train.precision).
+enum class Precision { kBFloat16, kFloat16, kFloat32, kFp8E4M3, kMxfp4 };
+constexpr auto enum_names(Precision) {
+  return spellings("bfloat16", "float16", "float32", "fp8_e4m3", "mxfp4");
+}
+
+enum class Init { kPretrained, kRandom };
+constexpr auto enum_names(Init) { return spellings("+pretrained", "+random"); }
+
+enum class DataSource { kHf, kLocal, kLighthouse, kMindxDreams, kSynth };
+constexpr auto enum_names(DataSource) { return spellings("hf", "local", "lighthouse", "mindx_dreams", "+synth"); }
+
+enum class Sampling { kDocuments, kRandomWindows };
+constexpr auto enum_names(Sampling) { return spellings("+documents", "+random_windows"); }
+
+// Which tokens of a conversation are trained.
+enum class TrainOn { kAssistant, kAll };
+constexpr auto enum_names(TrainOn) { return spellings("+assistant", "+all"); }
+
+enum class SynthTask { kToolCalls };
+constexpr auto enum_names(SynthTask) { return spellings("+tool_calls"); }
+
+enum class Backend { kAxolotl, kUnsloth, kTorchtune, kPrimus, kTrlCpu, kNative, kTrl };
+constexpr auto enum_names(Backend) {
+  return spellings("axolotl", "unsloth", "torchtune", "primus", "trl_cpu", "+native", "+trl");
+}
+
+enum class MethodKind { kFull, kLora, kQLora, kDpo, kOrpo, kGrpo, kGspo, kKto, kCpt, kPpo, kPretrain };
+constexpr auto enum_names(MethodKind) {
+  return spellings("full", "lora", "qlora", "dpo", "orpo", "grpo", "gspo", "kto", "cpt", "+ppo", "+pretrain");
+}
+
+enum class QuantType { kNf4, kMxfp4 };
+constexpr auto enum_names(QuantType) { return spellings("+nf4", "+mxfp4"); }
+
+// What an RL answer is worth: 1 where its final answer (the last number, or what stands in \boxed{}) equals the row's
+// reference; 1 where the whole text equals it; or what a reward model says.
+enum class Reward { kAnswer, kExact, kModel };
+constexpr auto enum_names(Reward) { return spellings("+answer", "+exact", "+model"); }
+
+enum class OptimizerName { kAdamwTorchFused, kAdamwTorch, kAdamw8bit, kLion, kAdafactor, kMuon };
+constexpr auto enum_names(OptimizerName) {
+  return spellings("adamw_torch_fused", "adamw_torch", "adamw_8bit", "lion", "adafactor", "+muon");
+}
+
+enum class ScheduleType { kCosine, kLinear, kConstant, kWsd };
+constexpr auto enum_names(ScheduleType) { return spellings("cosine", "linear", "constant", "wsd"); }
+
+enum class FlashBackend { kCk, kTriton, kAiter };
+constexpr auto enum_names(FlashBackend) { return spellings("ck", "triton", "aiter"); }
+
+enum class QuantScheme {
+  kQuarkFp8, kQuarkMxfp4, kGptqRocm, kNone,
+  kFp8Dynamic, kFp8Block, kMxfp4, kGgufF16, kGgufBf16, kGgufQ8_0, kGgufQ4_0, kGgufQ4KM
+};
+constexpr auto enum_names(QuantScheme) {
+  return spellings("quark_fp8", "quark_mxfp4", "gptq_rocm", "none",  //
+                   "+fp8_dynamic", "+fp8_block", "+mxfp4", "+gguf_f16", "+gguf_bf16", "+gguf_q8_0", "+gguf_q4_0",
+                   "+gguf_q4_k_m");
+}
+
+enum class ServeBackend { kVllmRocm, kSglang, kNative };
+constexpr auto enum_names(ServeBackend) { return spellings("vllm-rocm", "sglang", "+native"); }
+
+enum class ReasoningParser { kDeepseekR1, kQwen3, kNone };
+constexpr auto enum_names(ReasoningParser) { return spellings("deepseek_r1", "qwen3", "none"); }
+
+enum class ToolCallParser { kHermes, kQwen3Coder, kNone };
+constexpr auto enum_names(ToolCallParser) { return spellings("hermes", "qwen3_coder", "none"); }
+
+enum class X402Network { kAlgorand, kBase, kBaseSepolia };
+constexpr auto enum_names(X402Network) { return spellings("algorand", "base", "base-sepolia"); }
+
+enum class ReceiverVia { kParsecWallet, kCoinbaseFacilitator };
+constexpr auto enum_names(ReceiverVia) { return spellings("parsec_wallet", "coinbase_facilitator"); }
+
+enum class ReceiptField {
+  kRocmVersion, kGfxArch, kContainerDigest, kAllGitShas, kYamlHash, kDatasetCids, kEvalReport, kEnergyKwh
+};
+constexpr auto enum_names(ReceiptField) {
+  return spellings("rocm_version", "gfx_arch", "container_digest", "all_git_shas", "yaml_hash", "dataset_cids",
+                   "eval_report", "energy_kwh");
+}
+
+template <typename E>
+concept NamedEnum = requires(E e) { enum_names(e); };
+
+// The spelling in YAML, without the mark.
+template <NamedEnum E>
+constexpr std::string_view text_of(E e) {
+  const std::string_view s = enum_names(e)[static_cast<size_t>(e)];
+  return s.front() == '+' ? s.substr(1) : s;
+}
+
+// False where `text` is none of the spellings.
+template <NamedEnum E>
+constexpr bool enum_from_text(std::string_view text, E* out) {
+  const auto names = enum_names(E{});
+  for (size_t i = 0; i < names.size(); ++i)
+    if (text_of(static_cast<E>(i)) == text) {
+      *out = static_cast<E>(i);
+      return true;
+    }
+  return false;
+}
+
+}  // namespace mxt::config

@@ -1,0 +1,204 @@
+#include "config/rules.h"
+
+#include <nlohmann/json.hpp>
+
+#include "config/field.h"
+
+namespace mxt::config {
+namespace {
+
+using Keys = std::vector<std::string_view>;
+
+// Reports at the first of `keys` unless one of them is already known to be wrong.
+class Rules {
+ public:
+  explicit Rules(Reader& reader) : reader_(reader) {}
+  template <typename... A>
+  void refuse(bool broken, const Keys& keys, fmt::format_string<A...> f, A&&... a) {
+    if (!broken) return;
+    for (std::string_view k : keys)
+      if (reader_.has_issue_at(k)) return;
+    reader_.issue(reader_.mark_of(keys[0]), std::string(keys[0]), fmt::format(f, std::forward<A>(a)...));
+  }
+  bool given(std::string_view key) const { return reader_.is_given(key); }
+
+ private:
+  Reader& reader_;
+};
+
+void check_hardware(const Recipe& r, Rules& rules) {
+  const Hardware& h = r.hardware;
+  const std::string_view name = text_of(h.name);
+  rules.refuse(h.gfx_arch != arch_of(h.name), {"hardware.gfx_arch", "hardware.name"},
+               "is {}, but {} is {}: correct one of the two, or leave this out", text_of(h.gfx_arch), name,
+               text_of(arch_of(h.name)));
+  const Keys gpus{"hardware.gpus", "hardware.name"};
+  rules.refuse(is_mi300_class(h.name) && h.gpus != 0 && h.gpus != 1 && h.gpus != 8, gpus,
+               "is {}: {} takes 1 or 8 (0 = the CPU lane), because xGMI bandwidth between subsets of its GPUs is "
+               "asymmetric and starves FSDP in silence",
+               h.gpus, name);
+  rules.refuse(h.gfx_arch == Arch::kSm90 && h.gpus != 0 && h.gpus != 1 && h.gpus != 2 && h.gpus != 4 && h.gpus != 8, gpus,
+               "is {}: {} takes 1, 2, 4 or 8 (0 = the CPU lane)", h.gpus, name);
+  rules.refuse(h.name == GpuName::kCpu && h.gpus != 0, gpus, "is {}: cpu has no GPU, write 0 or leave it out", h.gpus);
+}
+
+void check_numbers(const Recipe& r, Rules& rules) {
+  const auto check = [&](Precision p, std::string_view key, const char* instead) {
+    const Keys keys{key, "hardware.name", "hardware.gpus", "hardware.gfx_arch"};
+    const bool broken = !device_computes(r.hardware, p);
+    const std::string device = r.hardware.cpu_lane() ? "the CPU lane" : std::string(text_of(r.hardware.name));
+    rules.refuse(broken && p == Precision::kMxfp4, keys,
+                 "is mxfp4, which only gfx950 (mi350x, mi355x) computes with; {} does not: {}", device, instead);
+    rules.refuse(broken && p == Precision::kFp8E4M3, keys,
+                 "is fp8_e4m3, which {} has no FP8 units for: {}", device, instead);
+  };
+  check(r.train.precision, "train.precision", "write bfloat16");
+  if (!rules.given("train.base_precision") || r.train.base_precision != Precision::kFp8E4M3) return;
+  const Keys keys{"train.base_precision", "train.method"};
+  rules.refuse(!r.train.method.frozen_base(), keys,
+               "is for a frozen base under LoRA, and method {} trains every weight: remove it, or add lora: {{}}",
+               text_of(r.train.method.kind));
+  rules.refuse(r.train.method.kind == MethodKind::kQLora, keys,
+               "is for lora; under qlora quant_bits says how the base is held: remove it");
+  check(Precision::kFp8E4M3, "train.base_precision", "write bfloat16 or leave it out");
+}
+
+void check_model(const Recipe& r, Rules& rules) {
+  rules.refuse(r.model.trust_remote_code, {"model.trust_remote_code"},
+               "is true: no code from a model folder is ever run; write false or leave it out");
+  rules.refuse(r.model.init == Init::kRandom && r.model.config.empty(), {"model.config", "model.init"},
+               "is missing: init random builds the model from it; give an HF config.json or its keys");
+  rules.refuse(r.model.init == Init::kPretrained && !r.model.config.empty(), {"model.config", "model.init"},
+               "is only for `init: random`: a pretrained model brings its own; remove it, or set model.init");
+}
+
+void check_data(const Recipe& r, Rules& rules) {
+  const Data& d = r.data;
+  using S = DataSource;
+  const std::string_view source = text_of(d.source);
+  rules.refuse(d.source == S::kHf && (!d.hf_id || d.hf_id->empty()), {"data.hf_id", "data.source"},
+               "is missing: source hf needs the dataset's id");
+  rules.refuse((d.source == S::kLocal || d.source == S::kMindxDreams) && !d.path, {"data.path", "data.source"},
+               "is missing: source {} needs a file, folder or glob", source);
+  rules.refuse(d.source == S::kLighthouse && !d.cid, {"data.cid", "data.source"},
+               "is missing: source lighthouse needs a content id");
+  rules.refuse(d.source != S::kSynth && d.synth, {"data.synth", "data.source"},
+               "is only for `source: synth`, and source is {}: remove one of the two", source);
+  rules.refuse(d.eval_path && d.eval_fraction > 0, {"data.eval_fraction", "data.eval_path"},
+               "and data.eval_path both name a held-out part: keep one");
+  rules.refuse(d.filter && d.filter->min_chars && d.filter->max_chars && *d.filter->min_chars > *d.filter->max_chars,
+               {"data.filter.min_chars", "data.filter.max_chars"}, "is more than max_chars: no row would be left");
+  const Method& m = r.train.method;
+  rules.refuse(d.sampling == Sampling::kRandomWindows && (m.is_preference() || m.is_rl()),
+               {"data.sampling", "train.method"},
+               "is random_windows, which cuts plain text anywhere, and method {} needs whole rows: write documents",
+               text_of(m.kind));
+}
+
+void check_train(const Recipe& r, Rules& rules) {
+  const Train& t = r.train;
+  const Method& m = t.method;
+  rules.refuse(m.quant_bits == 8 && rules.given("train.method.quant_type"),
+               {"train.method.quant_type", "train.method.quant_bits"},
+               "is for 4 bits, and quant_bits is 8 (FP8): remove it");
+  rules.refuse(m.is_rl() && m.reward == Reward::kModel && !m.reward_model, {"train.method.reward_model"},
+               "is missing: reward model needs one");
+  rules.refuse(m.is_rl() && m.reward != Reward::kModel && m.reward_model,
+               {"train.method.reward_model", "train.method.reward"},
+               "is given, and reward is {}: write reward: model, or remove it", text_of(m.reward));
+  rules.refuse(t.optimizer.name != OptimizerName::kMuon && t.optimizer.muon,
+               {"train.optimizer.muon", "train.optimizer.name"}, "is only for `name: muon`: remove one of the two");
+  rules.refuse(t.micro_batch && *t.micro_batch > t.batch.per_device, {"train.micro_batch", "train.batch.per_device"},
+               "is {}, more than batch.per_device ({}): a pass is a part of it", t.micro_batch.value_or(0),
+               t.batch.per_device);
+}
+
+bool is_env_name(std::string_view s) {
+  if (s.empty() || (s[0] >= '0' && s[0] <= '9')) return false;
+  for (char c : s)
+    if (!(c == '_' || (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'))) return false;
+  return true;
+}
+
+// PYTORCH_ROCM_ARCH may list several, as "gfx942;gfx950".
+bool lists(std::string_view value, std::string_view arch) {
+  size_t from = 0;
+  while (from <= value.size()) {
+    const size_t end = std::min(value.find(';', from), value.size());
+    if (value.substr(from, end - from) == arch) return true;
+    from = end + 1;
+  }
+  return false;
+}
+
+void check_env(const Recipe& r, Rules& rules) {
+  for (const auto& [name, value] : r.train.env) {
+    const std::string key = "train.env." + name;
+    rules.refuse(!is_env_name(name), {key}, "is no name of an environment variable: letters, digits and _ only");
+  }
+  if (!is_mi300_class(r.hardware.name)) return;
+  for (const auto& [name, value] : mandatory_env(r.hardware.gfx_arch)) {
+    const std::string key = "train.env." + name;
+    const auto it = r.train.env.find(name);
+    rules.refuse(it == r.train.env.end() || it->second.empty(), {key},
+                 "is empty: this key is always set on {}; leave it out for its default {}", text_of(r.hardware.name),
+                 value);
+    if (name == "PYTORCH_ROCM_ARCH" && it != r.train.env.end())
+      rules.refuse(!lists(it->second, value), {key, "hardware.gfx_arch", "hardware.name"},
+                   "is {}, but hardware.gfx_arch is {}: leave it out, it follows gfx_arch", it->second, value);
+  }
+}
+
+}  // namespace
+
+bool device_computes(const Hardware& h, Precision p) {
+  switch (p) {
+    case Precision::kMxfp4: return !h.cpu_lane() && h.gfx_arch == Arch::kGfx950;
+    case Precision::kFp8E4M3: return !h.cpu_lane() && h.gfx_arch != Arch::kNone;
+    default: return true;
+  }
+}
+
+std::vector<std::pair<std::string, std::string>> mandatory_env(Arch gfx_arch) {
+  return {{"PYTORCH_ROCM_ARCH", std::string(text_of(gfx_arch))},
+          {"HSA_NO_SCRATCH_RECLAIM", "1"},
+          {"HIP_FORCE_DEV_KERNARG", "1"},
+          {"GPU_MAX_HW_QUEUES", "1"},
+          {"NVTE_CK_USES_BWD_V3", "1"},
+          {"NVTE_CK_IS_V3_ATOMIC_FP32", "1"},
+          {"PRIMUS_TURBO_ATTN_V3_ATOMIC_FP32", "1"},
+          {"NCCL_MIN_NCHANNELS", "112"}};
+}
+
+void fill_env(Recipe* r) {
+  if (!is_mi300_class(r->hardware.name)) return;
+  for (const auto& [name, value] : mandatory_env(r->hardware.gfx_arch)) r->train.env.emplace(name, value);
+}
+
+std::map<std::string, std::string> check_plan_env(const Recipe& r, const std::map<std::string, std::string>& plan_env) {
+  std::map<std::string, std::string> out = r.train.env;
+  for (const auto& [name, value] : r.train.env)
+    if (!plan_env.contains(name))
+      fail_input("plan: environment: {} is missing: a plan may change values but never remove a key of the recipe's "
+                 "train.env; probe again, or add it (the recipe has {}={})",
+                 name, name, value);
+  for (const auto& [name, value] : plan_env) {
+    if (!is_env_name(name)) fail_input("plan: environment: `{}` is no name of an environment variable", name);
+    if (is_mi300_class(r.hardware.name) && value.empty() && r.train.env.contains(name))
+      fail_input("plan: environment: {} is empty: a plan may change its value, not remove it", name);
+    out[name] = value;
+  }
+  return out;
+}
+
+void check_rules(const Recipe& r, Reader& reader) {
+  Rules rules(reader);
+  check_hardware(r, rules);
+  check_numbers(r, rules);
+  check_model(r, rules);
+  check_data(r, rules);
+  check_train(r, rules);
+  check_env(r, rules);
+}
+
+}  // namespace mxt::config

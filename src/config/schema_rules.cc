@@ -1,0 +1,64 @@
+// rules.cc in the words of JSON Schema, so that an editor says most of it while typing. `name` and `source` absent mean
+// mi300x and hf: an `if` over `properties` holds then, too.
+#include <nlohmann/json.hpp>
+
+#include "config/rules.h"
+
+namespace mxt::config {
+namespace {
+
+constexpr std::string_view kHardware = R"([
+  {"if": {"properties": {"name": {"enum": ["mi300x", "mi325x", "mi350x", "mi355x"]}}},
+   "then": {"properties": {"gpus": {"enum": [0, 1, 8]}}}},
+  {"if": {"properties": {"name": {"enum": ["h100", "h200"]}}, "required": ["name"]},
+   "then": {"properties": {"gpus": {"enum": [0, 1, 2, 4, 8]}, "gfx_arch": {"const": "sm_90"}}}},
+  {"if": {"properties": {"name": {"const": "cpu"}}, "required": ["name"]},
+   "then": {"properties": {"gpus": {"const": 0}, "gfx_arch": {"const": "none"}}}},
+  {"if": {"properties": {"name": {"enum": ["mi300x", "mi325x"]}}},
+   "then": {"properties": {"gfx_arch": {"const": "gfx942"}}}},
+  {"if": {"properties": {"name": {"enum": ["mi350x", "mi355x"]}}, "required": ["name"]},
+   "then": {"properties": {"gfx_arch": {"const": "gfx950"}}}}
+])";
+
+constexpr std::string_view kModel = R"([
+  {"properties": {"trust_remote_code": {"const": false}}},
+  {"if": {"properties": {"init": {"const": "random"}}, "required": ["init"]},
+   "then": {"properties": {"config": {"type": ["string", "object"]}}, "required": ["config"]},
+   "else": {"properties": {"config": {"type": "null"}}}}
+])";
+
+constexpr std::string_view kData = R"([
+  {"if": {"properties": {"source": {"const": "hf"}}},
+   "then": {"properties": {"hf_id": {"type": "string", "minLength": 1}}, "required": ["hf_id"]}},
+  {"if": {"properties": {"source": {"enum": ["local", "mindx_dreams"]}}, "required": ["source"]},
+   "then": {"properties": {"path": {"type": "string"}}, "required": ["path"]}},
+  {"if": {"properties": {"source": {"const": "lighthouse"}}, "required": ["source"]},
+   "then": {"properties": {"cid": {"type": "string"}}, "required": ["cid"]}},
+  {"if": {"not": {"properties": {"source": {"const": "synth"}}, "required": ["source"]}},
+   "then": {"properties": {"synth": {"type": "null"}}}},
+  {"if": {"properties": {"eval_path": {"type": "string"}}, "required": ["eval_path"]},
+   "then": {"properties": {"eval_fraction": {"const": 0}}}}
+])";
+
+// What the CPU lane, and each device, does not compute with.
+constexpr std::string_view kRecipe = R"([
+  {"if": {"properties": {"hardware": {"anyOf": [{"properties": {"name": {"const": "cpu"}}, "required": ["name"]},
+                                                {"properties": {"gpus": {"const": 0}}, "required": ["gpus"]}]}},
+          "required": ["hardware"]},
+   "then": {"properties": {"train": {"properties": {
+     "precision": {"enum": ["bfloat16", "float16", "float32"]}, "base_precision": {"const": "bfloat16"}}}}}},
+  {"if": {"not": {"properties": {"hardware": {"properties": {"name": {"enum": ["mi350x", "mi355x"]}},
+                                              "required": ["name"]}}, "required": ["hardware"]}},
+   "then": {"properties": {"train": {"properties": {"precision": {"not": {"const": "mxfp4"}}}}}}}
+])";
+
+}  // namespace
+
+OrderedJson schema_rules(std::string_view path) {
+  for (const auto& [section, text] :
+       {std::pair{std::string_view("hardware"), kHardware}, {"model", kModel}, {"data", kData}, {"", kRecipe}})
+    if (path == section) return parse_ordered_json(text, "schema rules");
+  return OrderedJson::array();
+}
+
+}  // namespace mxt::config

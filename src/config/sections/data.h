@@ -1,0 +1,61 @@
+// Section `data`: rows, their cleaning, and how they become token sequences.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+
+#include "config/enums.h"
+
+namespace mxt::config {
+
+struct MinHash {
+  double threshold = 0.85;  // estimated Jaccard similarity from which a row counts as a copy
+};
+struct SemDedup {
+  double threshold = 0.95;  // cosine similarity from which a row counts as a copy
+  std::string model = "sentence-transformers/all-MiniLM-L6-v2";
+};
+struct Dedupe {
+  std::optional<MinHash> minhash;    // absent = off
+  std::optional<SemDedup> semdedup;  // absent = off
+};
+struct Filter {
+  std::optional<int64_t> min_chars, max_chars;
+  std::optional<double> max_perplexity;
+  std::optional<std::string> perplexity_model;  // absent = the base model
+};
+struct Shard {
+  int64_t num_shards = 1;
+};
+struct Synth {
+  SynthTask task = SynthTask::kToolCalls;
+  int64_t rows = 1200, test_rows = 60;
+  std::optional<int64_t> seed;  // absent = meta.seed
+};
+
+struct Data {
+  DataSource source = DataSource::kHf;
+  std::optional<std::string> hf_id, hf_config, path, cid;
+  std::string gateway = "https://gateway.lighthouse.storage/ipfs";
+  std::string split = "train";
+  bool streaming = true;
+  std::optional<int64_t> max_samples;
+  bool include_evolutions = false;
+  std::optional<std::string> sql;
+  std::map<std::string, std::string> columns;  // the row's column -> ours; empty = detected
+  std::optional<Filter> filter;
+  Dedupe dedupe;
+  Shard shard;
+  int64_t seq_len = 4096;
+  bool packing = true;
+  Sampling sampling = Sampling::kDocuments;
+  bool shuffle = true;
+  TrainOn train_on = TrainOn::kAssistant;
+  double eval_fraction = 0;
+  std::optional<std::string> eval_path;
+  std::optional<Synth> synth;  // filled with its defaults for source synth
+};
+
+}  // namespace mxt::config

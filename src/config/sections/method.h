@@ -1,0 +1,59 @@
+// `train.method`: a union by `kind`. A kind reads only its own fields (declare/method.cc says which); the others keep
+// the values below and mean nothing.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "config/enums.h"
+
+namespace mxt::config {
+
+struct Lora {
+  int64_t r = 16, alpha = 32;
+  double dropout = 0;
+  std::vector<std::string> target_modules = {"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj",
+                                             "down_proj"};
+  bool use_rslora = false;                  // scaling alpha/sqrt(r) instead of alpha/r
+  std::optional<std::string> init_adapter;  // PEFT folder to start from
+};
+
+struct Method {
+  MethodKind kind = MethodKind::kLora;
+  // The adapter that is trained: present for lora and qlora, and for another kind where the recipe has `lora: {…}`.
+  // Absent = every weight is trained.
+  std::optional<Lora> lora;
+
+  // qlora: 4 = `quant_type`, 8 = FP8 storage. 0 for every other kind.
+  int64_t quant_bits = 0;
+  QuantType quant_type = QuantType::kNf4;
+
+  double beta = 0.1;                                    // dpo orpo kto
+  double desirable_weight = 1, undesirable_weight = 1;  // kto
+
+  // grpo gspo ppo
+  int64_t num_generations = 4;
+  double kl_coef = 0.04;  // grpo, ppo
+  double clip_range = 0.2;
+  int64_t max_new_tokens = 256;
+  double temperature = 1, top_p = 1;
+  Reward reward = Reward::kAnswer;
+  std::optional<std::string> reward_model;
+
+  // ppo
+  int64_t inner_epochs = 4;
+  double gamma = 1, gae_lambda = 0.95, value_coef = 0.1;
+
+  bool frozen_base() const { return lora.has_value(); }
+  bool is_preference() const {
+    return kind == MethodKind::kDpo || kind == MethodKind::kOrpo || kind == MethodKind::kKto;
+  }
+  bool is_rl() const { return kind == MethodKind::kGrpo || kind == MethodKind::kGspo || kind == MethodKind::kPpo; }
+};
+
+// The method with the defaults of its kind.
+Method default_method(MethodKind kind);
+
+}  // namespace mxt::config

@@ -1,0 +1,29 @@
+// Section `model`: the base model.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "config/enums.h"
+
+namespace mxt::config {
+
+// Either a path or the content itself, as canonical JSON; both empty = not given.
+struct PathOrInline {
+  std::string path, json;
+  bool empty() const { return path.empty() && json.empty(); }
+};
+
+struct Model {
+  std::string name;  // Hub id, folder or .gguf file
+  std::optional<std::string> revision;
+  AttnImplementation attn_implementation = AttnImplementation::kFlashAttention2;  // hint
+  Precision torch_dtype = Precision::kBFloat16;  // how weights are held
+  bool trust_remote_code = false;
+  Init init = Init::kPretrained;
+  PathOrInline config;                      // HF config.json, for init random
+  std::optional<std::string> tokenizer;     // folder, Hub id, .gguf, "char"; absent = the model's own
+  std::optional<std::string> chat_template; // Jinja file; absent = the tokenizer's own
+};
+
+}  // namespace mxt::config

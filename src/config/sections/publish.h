@@ -1,0 +1,69 @@
+// Section `publish`. The section absent = the stage is off.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "config/enums.h"
+
+namespace mxt::config {
+
+struct HfPublish {
+  std::string repo;
+  bool is_private = false;  // YAML: private
+};
+struct LighthousePublish {
+  std::string api_key_env = "LIGHTHOUSE_API_KEY";
+};
+struct IpfsPublish {
+  std::string api_url = "http://127.0.0.1:5001";  // Kubo's API
+};
+struct MindxPublish {
+  std::string api_url = "https://mindx.pythai.net/v1/agents";
+  bool register_as_capability = true;
+};
+struct AgenticPlacePublish {
+  std::string api_url = "https://agenticplace.pythai.net/v1/listings";
+  std::string chain_map_url = "https://agenticplace.pythai.net/allchain.html";
+};
+struct BankonPublish {
+  std::string ens_parent = "bankon.eth";
+  std::string subname;
+};
+// Contracts on one EVM chain; an address that is not given is a step that is not done.
+struct EvmPublish {
+  std::string rpc_url;
+  int64_t chain_id = 8453;  // Base
+  std::string key_env = "MINDXTRAIN_EVM_KEY";
+  std::optional<std::string> registry, identity_registry, reputation_registry, validation_registry, inft;
+};
+struct AlgorandPublish {
+  std::string algod_url;
+  std::string key_env = "MINDXTRAIN_ALGORAND_KEY";
+  std::optional<int64_t> asa_id;
+};
+struct X402 {
+  X402Network network = X402Network::kAlgorand;
+  std::string asset = "USDC";
+  ReceiverVia receiver_via = ReceiverVia::kParsecWallet;
+  double price_per_1k_tokens = 0.0002;
+};
+struct Billing {
+  X402 x402;
+};
+
+struct Publish {
+  bool enabled = true;
+  std::optional<HfPublish> hf;
+  LighthousePublish lighthouse;
+  std::optional<IpfsPublish> ipfs;
+  MindxPublish mindx;
+  AgenticPlacePublish agenticplace;
+  BankonPublish bankon;
+  std::optional<EvmPublish> evm;
+  std::optional<AlgorandPublish> algorand;
+  Billing billing;
+};
+
+}  // namespace mxt::config

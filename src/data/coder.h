@@ -1,0 +1,44 @@
+// What this room asks of a tokenizer and its chat template. `make_coder` (data/prepare.h) wraps the real ones.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/json.h"
+
+namespace mxt::data {
+
+struct ByteSpan {  // half open
+  size_t begin = 0, end = 0;
+  bool operator==(const ByteSpan&) const = default;
+};
+
+struct RenderedChat {
+  std::string text;
+  std::vector<ByteSpan> assistant;  // what is trained on, sorted and disjoint
+  std::vector<ByteSpan> plain;      // message text, where control tokens are ordinary text; sorted and disjoint
+};
+
+// Immutable and thread-safe.
+class Coder {
+ public:
+  virtual ~Coder() = default;
+  // Token ids of the text; with `offsets`, the bytes that every token stands for. Control tokens inside `plain` are
+  // ordinary text, elsewhere they are recognised. Nothing is added.
+  virtual std::vector<int32_t> encode(std::string_view text, std::span<const ByteSpan> plain,
+                                      std::vector<ByteSpan>* offsets) const = 0;
+  virtual int32_t eos() const = 0;         // −1 where there is none
+  virtual int64_t vocab_size() const = 0;  // ids of finished token rows must lie below
+  virtual bool has_chat_template() const = 0;
+  // OpenAI messages; `tools` may be null. Errors (kBadInput): the template refuses the row.
+  virtual RenderedChat render(const OrderedJson& messages, const OrderedJson* tools) const = 0;
+  virtual std::string digest() const = 0;  // of everything above: equal digest = equal tokens for equal rows
+  // Bytes of one token, for showing.
+  virtual std::string token_bytes(int32_t id) const = 0;
+};
+
+}  // namespace mxt::data

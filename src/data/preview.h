@@ -1,0 +1,19 @@
+// One example as a person would check it: its text with what is trained marked.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "data/coder.h"
+#include "data/dataset.h"
+
+namespace mxt::data {
+
+enum class Marks { kBrackets, kAnsi };  // ⟦trained⟧, or green on a terminal
+
+// Row `i`, document by document: a head line with its counts, then the text. Control characters of the data are shown
+// as
+// \xNN, so nothing in a data set can steer a terminal. Errors (kBadInput): no such row.
+std::string preview_row(const Dataset& data, int64_t i, const Coder& coder, Marks marks);
+
+}  // namespace mxt::data

@@ -1,0 +1,146 @@
+// Conversations in their several spellings, as OpenAI messages.
+#include <array>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "data/shape/row.h"
+
+namespace mxt::data {
+namespace {
+
+// A text member of an object; "" for anything else (what must be a text is checked where it matters).
+std::string text_member(const OrderedJson& object, const char* key) {
+  if (!object.is_object()) return "";
+  const auto it = object.find(key);
+  return it != object.end() && it->is_string() ? it->get<std::string>() : "";
+}
+
+OrderedJson message(const char* role, std::string content) {
+  return OrderedJson{{"role", role}, {"content", std::move(content)}};
+}
+
+// An array as it stands, or (as in tables, which have no nested columns) its JSON as a text; "" and [] are none.
+std::shared_ptr<OrderedJson> read_tools(const RowView& row) {
+  const OrderedJson* v = row.find("tools");
+  if (!v) return nullptr;
+  OrderedJson tools = *v;
+  if (v->is_string()) {
+    if (trim(v->get_ref<const std::string&>()).empty()) return nullptr;
+    tools = parse_ordered_json(v->get_ref<const std::string&>(), row.where() + ": \"tools\"");
+  }
+  if (!tools.is_array()) row.wrong_type("tools", tools, "an array of tools");
+  for (const OrderedJson& t : tools)
+    if (!t.is_object()) row.wrong_type("tools", t, "an array of tool objects");
+  return tools.empty() ? nullptr : std::make_shared<OrderedJson>(std::move(tools));
+}
+
+OrderedJson function_call(const std::string& value, const std::string& where) {
+  const OrderedJson call = parse_ordered_json(value, where + ": function_call");
+  if (!call.is_object() || !call.contains("name") || !call.contains("arguments"))
+    fail_input("{}: a function_call must be JSON text {{\"name\": …, \"arguments\": {{…}}}}", where);
+  OrderedJson out = message("assistant", "");
+  out["tool_calls"] = OrderedJson::array(
+      {OrderedJson{{"type", "function"}, {"function", {{"name", call["name"]}, {"arguments", call["arguments"]}}}}});
+  return out;
+}
+
+OrderedJson sharegpt_turn(const OrderedJson& turn, size_t index, const std::string& where) {
+  const auto field = [&](const char* key) -> const std::string& {
+    if (!turn.is_object() || !turn.contains(key) || !turn[key].is_string())
+      fail_input("{}: conversations[{}] needs \"from\" and \"value\", both texts", where, index);
+    return turn[key].get_ref<const std::string&>();
+  };
+  const std::string &from = field("from"), &value = field("value");
+  if (from == "function_call") return function_call(value, where);
+  constexpr std::array<std::array<const char*, 2>, 9> kRoles = {{{"human", "user"},
+                                                                 {"user", "user"},
+                                                                 {"gpt", "assistant"},
+                                                                 {"assistant", "assistant"},
+                                                                 {"model", "assistant"},
+                                                                 {"system", "system"},
+                                                                 {"tool", "tool"},
+                                                                 {"observation", "tool"},
+                                                                 {"function_response", "tool"}}};
+  for (const auto& [theirs, role] : kRoles)
+    if (from == theirs) return message(role, value);
+  fail_input(
+      "{}: conversations[{}] is from \"{}\"; known: human, user, gpt, assistant, model, system, tool, observation, "
+      "function_response, function_call",
+      where, index, from);
+}
+
+OrderedJson read_sharegpt(const RowView& row) {
+  const OrderedJson& turns = row.need("conversations");
+  if (!turns.is_array() || turns.empty()) row.wrong_type("conversations", turns, "an array of {\"from\", \"value\"}");
+  OrderedJson messages = OrderedJson::array();
+  // Some sets hold OpenAI messages under this name.
+  if (turns[0].is_object() && turns[0].contains("role"))
+    messages = turns;
+  else
+    for (const OrderedJson& t : turns) messages.push_back(sharegpt_turn(t, messages.size(), row.where()));
+  const std::string system = row.optional_text("system");
+  if (!system.empty() && text_member(messages[0], "role") != "system")
+    messages.insert(messages.begin(), message("system", system));
+  return messages;
+}
+
+OrderedJson read_alpaca(const RowView& row) {
+  OrderedJson messages = OrderedJson::array();
+  if (std::string system = row.optional_text("system"); !system.empty())
+    messages.push_back(message("system", std::move(system)));
+  const std::string input = row.optional_text("input");
+  messages.push_back(
+      message("user", input.empty() ? row.text("instruction") : row.text("instruction") + "\n\n" + input));
+  messages.push_back(message("assistant", row.text("output")));
+  return messages;
+}
+
+}  // namespace
+
+void check_messages(const OrderedJson& messages, const std::string& where, std::string_view column) {
+  if (messages.empty())
+    fail_input("{}: \"{}\" is an empty array; a conversation has at least one message", where, column);
+  for (size_t i = 0; i < messages.size(); ++i) {
+    const OrderedJson& m = messages[i];
+    if (!m.is_object()) fail_input("{}: {}[{}] must be an object with \"role\" and \"content\"", where, column, i);
+    const auto role = m.find("role");
+    if (role == m.end() || !role->is_string()) fail_input("{}: {}[{}] has no \"role\" (a text)", where, column, i);
+    const auto content = m.find("content");
+    const bool calls = m.contains("tool_calls") && !m["tool_calls"].is_null();
+    if (content == m.end() || content->is_null()) {
+      if (!calls) fail_input("{}: {}[{}] has no \"content\" (and no \"tool_calls\")", where, column, i);
+    } else if (content->is_array()) {
+      for (const OrderedJson& part : *content)
+        if (text_member(part, "type") != "text")
+          fail_missing("{}: {}[{}] holds parts other than text; this build trains text only, remove such rows", where,
+                       column, i);
+    } else if (!content->is_string()) {
+      fail_input("{}: {}[{}]: \"content\" must be a text", where, column, i);
+    }
+    if (calls && !m["tool_calls"].is_array())
+      fail_input("{}: {}[{}]: \"tool_calls\" must be an array", where, column, i);
+  }
+}
+
+Example read_chat(const RowView& row, Shape shape) {
+  Example e;
+  e.kind = Example::Kind::kChat;
+  OrderedJson messages;
+  if (shape == Shape::kMessages) {
+    const OrderedJson& v = row.need("messages");
+    if (!v.is_array()) row.wrong_type("messages", v, "an array of {\"role\", \"content\"}");
+    messages = v;
+  } else if (shape == Shape::kShareGpt) {
+    messages = read_sharegpt(row);
+  } else if (shape == Shape::kAlpaca) {
+    messages = read_alpaca(row);
+  } else {
+    messages = OrderedJson::array({message("user", row.text("question")), message("assistant", row.text("answer"))});
+  }
+  check_messages(messages, row.where(), shape == Shape::kShareGpt ? "conversations" : "messages");
+  if (shape == Shape::kMessages || shape == Shape::kShareGpt) e.tools = read_tools(row);
+  e.messages = std::make_shared<OrderedJson>(std::move(messages));
+  return e;
+}
+
+}  // namespace mxt::data

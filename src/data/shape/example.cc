@@ -1,0 +1,272 @@
+#include "data/shape/example.h"
+
+#include <algorithm>
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "data/dataset.h"
+#include "data/shape/row.h"
+
+namespace mxt::data {
+namespace {
+
+struct ShapeColumns {
+  Shape shape;
+  const char* name;
+  std::vector<const char*> required, optional;
+};
+
+const std::vector<ShapeColumns>& all_shapes() {
+  static const std::vector<ShapeColumns> shapes = {
+      {Shape::kTokens, "input_ids/labels", {"input_ids", "labels"}, {}},
+      {Shape::kMessages, "messages", {"messages"}, {"tools"}},
+      {Shape::kShareGpt, "conversations", {"conversations"}, {"system", "tools"}},
+      {Shape::kPreference, "chosen/rejected", {"chosen", "rejected"}, {"prompt"}},
+      {Shape::kCompletion, "prompt/completion", {"prompt", "completion"}, {}},
+      {Shape::kAlpaca, "instruction/output", {"instruction", "output"}, {"input", "system"}},
+      {Shape::kQuestion, "question/answer", {"question", "answer"}, {}},
+      {Shape::kReference, "prompt/answer", {"prompt", "answer"}, {}},
+      {Shape::kText, "text", {"text"}, {}},
+  };
+  return shapes;
+}
+
+std::string join(const std::vector<std::string>& v) {
+  std::string s;
+  for (const std::string& x : v) s += (s.empty() ? "" : ", ") + x;
+  return s;
+}
+
+std::string known_shapes() {
+  std::vector<std::string> names;
+  for (const ShapeColumns& s : all_shapes()) names.emplace_back(s.name);
+  return join(names);
+}
+
+std::string json_type(const OrderedJson& j) {
+  if (j.is_null()) return "null";
+  return std::string(j.is_string()    ? "a text"
+                     : j.is_array()   ? "an array"
+                     : j.is_object()  ? "an object"
+                     : j.is_boolean() ? "a boolean"
+                                      : "a number");
+}
+
+// Our name → the row's column, by the recipe's map or by equal names.
+std::map<std::string, std::string> name_columns(const std::vector<std::string>& there, const std::string& where,
+                                                const std::map<std::string, std::string>& given) {
+  std::map<std::string, std::string> by_ours;
+  if (given.empty()) {
+    for (const std::string& c : there) by_ours[c] = c;
+    return by_ours;
+  }
+  std::vector<std::string> ours;
+  for (const ShapeColumns& s : all_shapes())
+    for (const auto* list : {&s.required, &s.optional})
+      for (const char* c : *list)
+        if (std::find(ours.begin(), ours.end(), c) == ours.end()) ours.emplace_back(c);
+  for (const auto& [theirs, our] : given) {
+    if (std::find(ours.begin(), ours.end(), our) == ours.end()) {
+      const std::string near = nearest(our, ours);
+      fail_input("data.columns: \"{}\" is no column of ours{}; there are: {}", our,
+                 near.empty() ? "" : fmt::format(" (did you mean \"{}\"?)", near), join(ours));
+    }
+    if (std::find(there.begin(), there.end(), theirs) == there.end())
+      fail_input("{}: the row has no column \"{}\", which data.columns names; columns here: {}", where, theirs,
+                 join(there));
+    if (!by_ours.emplace(our, theirs).second)
+      fail_input("data.columns: two columns are mapped to \"{}\": {} and {}", our, by_ours[our], theirs);
+  }
+  return by_ours;
+}
+
+std::vector<int32_t> read_numbers(const RowView& row, const char* column, bool negative_ok) {
+  const OrderedJson& v = row.need(column);
+  if (!v.is_array()) row.wrong_type(column, v, "an array of token ids");
+  std::vector<int32_t> out;
+  out.reserve(v.size());
+  for (const OrderedJson& x : v) {
+    const bool fits = x.is_number_integer() && (negative_ok || x.is_number_unsigned()) &&
+                      x.get<double>() <= std::numeric_limits<int32_t>::max() &&
+                      (x.get<double>() >= 0 || x == kNoTarget);
+    if (!fits)
+      fail_input("{}: \"{}\"[{}] is {}, a token id{} is needed", row.where(), column, out.size(), x.dump(),
+                 negative_ok ? " or -100" : "");
+    out.push_back(x.get<int32_t>());
+  }
+  return out;
+}
+
+}  // namespace
+
+std::string_view name_of(Shape shape) { return all_shapes()[static_cast<size_t>(shape)].name; }
+
+std::string Layout::text() const {
+  std::string s = fmt::format("{} (", name_of(shape));
+  bool first = true;
+  for (const auto& [ours, theirs] : columns) {
+    if (std::find(missing.begin(), missing.end(), ours) != missing.end()) continue;
+    s += (first ? "" : ", ") + (ours == theirs ? ours : theirs + " as " + ours);
+    first = false;
+  }
+  s += ")";
+  if (!unused.empty()) s += "; columns not used: " + join(unused);
+  return s;
+}
+
+OrderedJson row_object(const Record& record) {
+  const std::string where = record.where();
+  if (record.header) {
+    OrderedJson row = OrderedJson::object();
+    for (size_t i = 0; i < record.cells.size(); ++i) {
+      for (const std::string* s : {&record.cells[i], &(*record.header)[i]})
+        if (!is_valid_utf8(*s))
+          fail_input("{}: column {} is not valid UTF-8; convert the file (iconv -t UTF-8)", where, i + 1);
+      row[(*record.header)[i]] = record.cells[i];
+    }
+    return row;
+  }
+  if (!is_valid_utf8(record.text)) fail_input("{}: is not valid UTF-8; convert the file (iconv -t UTF-8)", where);
+  OrderedJson row = parse_ordered_json(record.text, where);
+  if (!row.is_object())
+    fail_input("{}: is {}, each row must be an object such as {{\"text\": …}}", where, json_type(row));
+  return row;
+}
+
+Layout find_layout(const Record& first, const std::map<std::string, std::string>& given) {
+  const std::string where = first.where();
+  if (first.kind == FileKind::kText) return {Shape::kText, {}, {}, {}};
+  const OrderedJson row = row_object(first);
+  std::vector<std::string> there;
+  for (const auto& [key, value] : row.items()) there.push_back(key);
+  const std::map<std::string, std::string> by_ours = name_columns(there, where, given);
+  for (const ShapeColumns& s : all_shapes()) {
+    if (!std::all_of(s.required.begin(), s.required.end(), [&](const char* c) { return by_ours.contains(c); }))
+      continue;
+    Layout layout{s.shape, {}, {}, {}};
+    for (const char* c : s.required) layout.columns.emplace_back(c, by_ours.at(c));
+    // An optional column may be missing from the first row and stand in later ones; under a map only what it names.
+    for (const char* c : s.optional)
+      if (by_ours.contains(c)) {
+        layout.columns.emplace_back(c, by_ours.at(c));
+      } else if (given.empty()) {
+        layout.columns.emplace_back(c, c);
+        layout.missing.emplace_back(c);
+      }
+    for (const std::string& c : there)
+      if (std::none_of(layout.columns.begin(), layout.columns.end(), [&](const auto& p) { return p.second == c; }))
+        layout.unused.push_back(c);
+    return layout;
+  }
+  fail_input("{}: these columns make no known row: {}; known rows: {}. Name yours by data.columns, as {{{}: text}}",
+             where, there.empty() ? "(none)" : join(there), known_shapes(), there.empty() ? "my_column" : there[0]);
+}
+
+const OrderedJson* RowView::find(std::string_view ours) const {
+  for (const auto& [our, theirs] : layout_.columns)
+    if (our == ours) {
+      const auto it = row_.find(theirs);
+      return it == row_.end() || it->is_null() ? nullptr : &*it;
+    }
+  return nullptr;
+}
+
+const OrderedJson& RowView::need(std::string_view ours) const {
+  if (const OrderedJson* v = find(ours)) return *v;
+  std::vector<std::string> there;
+  for (const auto& [key, value] : row_.items()) there.push_back(key);
+  for (const auto& [our, theirs] : layout_.columns)
+    if (our == ours)
+      fail_input("{}: the row has no \"{}\"; rows are {}, as in the first row; columns here: {}", where_, theirs,
+                 name_of(layout_.shape), join(there));
+  MXT_ASSERT(false);
+}
+
+void RowView::wrong_type(std::string_view ours, const OrderedJson& value, std::string_view wanted) const {
+  std::string column(ours);
+  for (const auto& [our, theirs] : layout_.columns)
+    if (our == ours) column = theirs;
+  fail_input("{}: \"{}\" is {}, {} is needed", where_, column, json_type(value), wanted);
+}
+
+const std::string& RowView::text(std::string_view ours) const {
+  const OrderedJson& v = need(ours);
+  if (!v.is_string()) wrong_type(ours, v, "a text");
+  return v.get_ref<const std::string&>();
+}
+
+std::string RowView::optional_text(std::string_view ours) const {
+  const OrderedJson* v = find(ours);
+  if (v && !v->is_string()) wrong_type(ours, *v, "a text");
+  return v ? v->get<std::string>() : std::string();
+}
+
+Example read_example(const Record& record, const Layout& layout) {
+  const std::string where = record.where();
+  Example e;
+  if (record.kind == FileKind::kText) {
+    if (layout.shape != Shape::kText)
+      fail_input("{}: is plain text, the rows before it are {}; keep one shape in a data set", where,
+                 name_of(layout.shape));
+    if (!is_valid_utf8(record.text))
+      fail_input("{}: the text from here is not valid UTF-8; convert the file (iconv -t UTF-8)", where);
+    e.text = record.text;
+    return e;
+  }
+  if (layout.columns.empty())
+    fail_input("{}: is a row, the files before it are plain text; keep one shape in a data set", where);
+  const OrderedJson object = row_object(record);
+  const RowView row(object, layout, where);
+  switch (layout.shape) {
+    case Shape::kText:
+      e.text = row.text("text");
+      return e;
+    case Shape::kCompletion:
+      e.kind = Example::Kind::kCompletion;
+      e.text = row.text("prompt");
+      e.completion = row.text("completion");
+      return e;
+    case Shape::kTokens:
+      e.kind = Example::Kind::kTokens;
+      e.ids = read_numbers(row, "input_ids", false);
+      e.labels = read_numbers(row, "labels", true);
+      if (e.ids.size() != e.labels.size())
+        fail_input("{}: {} input_ids, {} labels; they must be equally many", where, e.ids.size(), e.labels.size());
+      return e;
+    case Shape::kMessages:
+    case Shape::kShareGpt:
+    case Shape::kAlpaca:
+    case Shape::kQuestion:
+      return read_chat(row, layout.shape);
+    case Shape::kPreference:
+    case Shape::kReference:
+      break;
+  }
+  MXT_ASSERT(false);
+}
+
+void check_row(const Record& record, const Layout& layout) {
+  const std::string where = record.where();
+  const OrderedJson object = row_object(record);
+  const RowView row(object, layout, where);
+  const auto text_or_messages = [&](const char* column) {
+    const OrderedJson& v = row.need(column);
+    if (v.is_array())
+      check_messages(v, where, column);
+    else if (!v.is_string())
+      row.wrong_type(column, v, "a text or an array of messages");
+  };
+  if (layout.shape == Shape::kPreference) {
+    text_or_messages("chosen");
+    text_or_messages("rejected");
+    if (row.find("prompt")) text_or_messages("prompt");
+  } else {
+    MXT_ASSERT(layout.shape == Shape::kReference);
+    text_or_messages("prompt");
+    row.text("answer");
+  }
+}
+
+}  // namespace mxt::data

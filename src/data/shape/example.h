@@ -1,0 +1,60 @@
+// Rows of the known shapes, and what each becomes: text, a prompt with its completion, a chat, or finished tokens.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/json.h"
+#include "data/source/records.h"
+
+namespace mxt::data {
+
+// In the order in which they are looked for: a row that has the columns of two shapes is of the first.
+enum class Shape {
+  kTokens,      // input_ids, labels
+  kMessages,    // messages [tools]               OpenAI: role, content, tool_calls
+  kShareGpt,    // conversations [system] [tools]  from, value
+  kPreference,  // chosen, rejected [prompt]
+  kCompletion,  // prompt, completion              texts
+  kAlpaca,      // instruction, output [input] [system]
+  kQuestion,    // question, answer                GSM8K
+  kReference,   // prompt, answer                  RL: a prompt and the answer it is measured against
+  kText,        // text
+};
+std::string_view name_of(Shape shape);  // "messages", "prompt/completion", …
+
+// Where a shape's columns stand in the rows of one data set.
+struct Layout {
+  Shape shape;
+  std::vector<std::pair<std::string, std::string>> columns;  // our name, the row's column; required ones first
+  std::vector<std::string> unused;                           // the other columns of the first row
+  std::vector<std::string> missing;                          // optional columns that the first row does not have
+  std::string text() const;  // "question/answer (question, answer); columns not used: id"
+};
+
+// Rows that train as one document.
+struct Example {
+  enum class Kind { kText, kCompletion, kChat, kTokens } kind = Kind::kText;
+  std::string text;                       // kText; kCompletion: the prompt
+  std::string completion;                 // kCompletion
+  std::shared_ptr<OrderedJson> messages;  // kChat: OpenAI's form
+  std::shared_ptr<OrderedJson> tools;     // kChat: null where none
+  std::vector<int32_t> ids, labels;       // kTokens, labels as long as ids
+};
+
+// The layout of a data set from its first row. `columns` (data.columns) maps the row's columns to ours and then decides
+// alone; else they are detected. Errors (kBadInput): no known shape (lists the columns), a column that is not there, an
+// unknown name of ours (with the nearest).
+Layout find_layout(const Record& first, const std::map<std::string, std::string>& columns);
+
+// One row. Errors (kBadInput) name file and line: not valid JSON or UTF-8, no object, a missing column, a wrong type.
+// Preference and reference rows are checked but are no Example: check_row is for them.
+Example read_example(const Record& record, const Layout& layout);
+void check_row(const Record& record, const Layout& layout);
+
+}  // namespace mxt::data

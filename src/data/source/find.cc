@@ -1,0 +1,102 @@
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <array>
+#include <optional>
+
+#include "base/error.h"
+#include "base/files.h"
+#include "base/log.h"
+#include "data/source/records.h"
+
+namespace mxt::data {
+namespace {
+
+std::optional<FileKind> kind_of(std::string_view path) {
+  for (const char* packed : {".gz", ".zst"})
+    if (path.ends_with(packed)) path.remove_suffix(std::string_view(packed).size());
+  const auto is = [&](auto... endings) { return (path.ends_with(endings) || ...); };
+  if (is(".jsonl", ".ndjson")) return FileKind::kJsonLines;
+  if (is(".json")) return FileKind::kJson;
+  if (is(".csv")) return FileKind::kCsv;
+  if (is(".tsv")) return FileKind::kTsv;
+  if (is(".txt", ".text", ".md")) return FileKind::kText;
+  return std::nullopt;
+}
+
+constexpr const char* kKinds = ".jsonl .ndjson .json .csv .tsv .txt .text .md, each also .gz or .zst";
+
+// The split that a file name carries as a word of its own ("train-00001.jsonl", "my_test.csv"); "" for none. The words
+// are those of the datasets library.
+std::string split_of(std::string_view path) {
+  struct Words {
+    const char* split;
+    std::array<const char*, 4> words;
+  };
+  constexpr std::array<Words, 3> kSplits = {{{"train", {"train", "training", "", ""}},
+                                             {"validation", {"validation", "valid", "dev", "val"}},
+                                             {"test", {"test", "testing", "eval", "evaluation"}}}};
+  const std::string_view name = path.substr(path.rfind('/') + 1);
+  std::string word;
+  for (size_t i = 0; i <= name.size(); ++i) {
+    const char c = i < name.size() ? name[i] : '.';
+    if ((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z')) {
+      word += static_cast<char>(c | 0x20);
+      continue;
+    }
+    for (const Words& s : kSplits)
+      for (const char* w : s.words)
+        if (!word.empty() && word == w) return s.split;
+    word.clear();
+  }
+  return "";
+}
+
+std::vector<SourceFile> in_folder(const std::string& folder, const std::string& wanted) {
+  std::vector<SourceFile> all;
+  std::vector<std::string> splits;
+  for (const std::string& name : list_files(folder))
+    if (const auto kind = kind_of(name)) {
+      if (name.substr(name.rfind('/') + 1).starts_with("README")) continue;
+      all.push_back({(fs::path(folder) / name).string(), *kind});
+      splits.push_back(split_of(name));
+    }
+  if (all.empty()) fail_input("{}: no data files in this folder (known endings: {})", folder, kKinds);
+  if (std::all_of(splits.begin(), splits.end(), [](const std::string& s) { return s.empty(); })) return all;
+
+  const std::string split = split_of(wanted).empty() ? wanted : split_of(wanted);
+  std::vector<SourceFile> chosen;
+  for (size_t i = 0; i < all.size(); ++i)
+    if (splits[i] == split) chosen.push_back(all[i]);
+  if (chosen.empty()) {
+    std::string there;
+    for (const std::string& s : splits)
+      if (!s.empty() && there.find(s) == std::string::npos) there += (there.empty() ? "" : ", ") + s;
+    fail_input("{}: no file of split \"{}\" (file names carry: {}); set data.split or name the files", folder, wanted,
+               there);
+  }
+  if (chosen.size() < all.size())
+    log::info("{}: {} of {} data files belong to split \"{}\"", folder, chosen.size(), all.size(), wanted);
+  return chosen;
+}
+
+}  // namespace
+
+std::vector<SourceFile> find_source_files(const std::string& path, const std::string& split) {
+  struct stat st{};
+  if (::stat(path.c_str(), &st) == 0 && S_ISDIR(st.st_mode)) return in_folder(path, split);
+  const std::vector<std::string> paths = glob_files(path);
+  if (paths.empty())
+    fail_input("{}: no such file or folder; check data.path (paths are relative to the working folder)", path);
+  std::vector<SourceFile> files;
+  for (const std::string& p : paths) {
+    if (::stat(p.c_str(), &st) == 0 && S_ISDIR(st.st_mode)) continue;
+    const auto kind = kind_of(p);
+    if (!kind) fail_input("{}: unknown ending; the data files that can be read: {}", p, kKinds);
+    files.push_back({p, *kind});
+  }
+  if (files.empty()) fail_input("{}: matches folders only; name one folder, or files", path);
+  return files;
+}
+
+}  // namespace mxt::data

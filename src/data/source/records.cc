@@ -1,0 +1,243 @@
+#include "data/source/records.h"
+
+#include <unordered_set>
+
+#include "base/error.h"
+#include "base/text.h"
+
+namespace mxt::data {
+namespace {
+
+bool is_space(int c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r'; }
+
+class Reader : public RecordReader {
+ public:
+  Reader(const SourceFile& file, const SourceLimits& limits)
+      : in_(file.path, limits), kind_(file.kind), path_(std::make_shared<const std::string>(file.path)) {}
+
+ protected:
+  void begin(Record* out) {
+    out->kind = kind_;
+    out->text.clear();
+    out->cells.clear();
+    out->header = nullptr;
+    out->path = path_;
+    out->line = in_.line();
+    out->last_piece = true;
+  }
+  void check_size(size_t bytes, uint64_t line) {
+    if (bytes > in_.limits().row_bytes)
+      fail_input("{}:{}: the row is longer than {} MiB; split it into smaller documents", *path_, line,
+                 in_.limits().row_bytes >> 20);
+  }
+
+  Input in_;
+  FileKind kind_;
+  std::shared_ptr<const std::string> path_;
+};
+
+class JsonLines : public Reader {
+ public:
+  using Reader::Reader;
+  bool next(Record* out) override {
+    do {
+      begin(out);
+      if (!in_.append_line(&out->text)) return false;
+    } while (trim(out->text).empty());
+    return true;
+  }
+};
+
+// Finds the ends of values by counting brackets outside strings; whether they are valid is for the parser.
+class JsonRows : public Reader {
+ public:
+  using Reader::Reader;
+  bool next(Record* out) override {
+    skip_space();
+    if (!started_) {
+      started_ = true;
+      array_ = in_.peek() == '[';
+      if (array_) in_.get();
+      skip_space();
+      if (array_ && in_.peek() == ']') return close();
+    } else if (array_) {
+      if (done_) return end();
+      const int c = in_.get();
+      if (c == ']') return done_ = true, end();
+      if (c != ',') fail_input("{}:{}: expected \",\" or \"]\" after a row of the array", *path_, in_.line());
+      skip_space();
+    }
+    if (in_.peek() == Input::kEnd) {
+      if (array_) fail_input("{}:{}: the array is not closed; the file is truncated", *path_, in_.line());
+      return false;
+    }
+    begin(out);
+    take_value(&out->text, out->line);
+    return true;
+  }
+
+ private:
+  void skip_space() {
+    while (is_space(in_.peek())) in_.get();
+  }
+  bool close() {
+    in_.get();
+    done_ = true;
+    return end();
+  }
+  bool end() {
+    skip_space();
+    if (in_.peek() != Input::kEnd) fail_input("{}:{}: text after the end of the array", *path_, in_.line());
+    return false;
+  }
+  void take_value(std::string* out, uint64_t line) {
+    int depth = 0;
+    for (;;) {
+      const int c = in_.get();
+      if (c == Input::kEnd) fail_input("{}:{}: the row is not closed; the file is truncated", *path_, line);
+      out->push_back(static_cast<char>(c));
+      check_size(out->size(), line);
+      if (c == '"') take_string(out, line);
+      if (c == '{' || c == '[') ++depth;
+      if (c == '}' || c == ']') --depth;
+      if (depth > 0) continue;
+      const int n = in_.peek();
+      if (c == '}' || c == ']' || c == '"' || n == Input::kEnd || n == ',' || n == ']' || is_space(n)) return;
+    }
+  }
+  void take_string(std::string* out, uint64_t line) {
+    for (;;) {
+      int c = in_.get();
+      if (c == Input::kEnd) fail_input("{}:{}: a string is not closed; the file is truncated", *path_, line);
+      out->push_back(static_cast<char>(c));
+      check_size(out->size(), line);
+      if (c == '"') return;
+      if (c == '\\' && (c = in_.get()) != Input::kEnd) out->push_back(static_cast<char>(c));
+    }
+  }
+  bool started_ = false, array_ = false, done_ = false;
+};
+
+class Csv : public Reader {
+ public:
+  Csv(const SourceFile& file, const SourceLimits& limits)
+      : Reader(file, limits), separator_(file.kind == FileKind::kTsv ? '\t' : ',') {
+    std::vector<std::string> names;
+    if (!take_row(&names)) fail_input("{}: is empty; a header line with the column names is needed", *path_);
+    std::unordered_set<std::string> seen;
+    for (const std::string& n : names) {
+      if (n.empty()) fail_input("{}:1: a column has no name", *path_);
+      if (!seen.insert(n).second) fail_input("{}:1: column \"{}\" stands twice", *path_, n);
+    }
+    header_ = std::make_shared<const std::vector<std::string>>(std::move(names));
+  }
+  bool next(Record* out) override {
+    for (;;) {
+      begin(out);
+      if (!take_row(&out->cells)) return false;
+      // A blank line is no row, except in a file of one column, where RFC 4180 has no way to tell: there too it is
+      // none.
+      if (out->cells.size() == 1 && out->cells[0].empty()) continue;
+      if (out->cells.size() != header_->size())
+        fail_input("{}:{}: {} cells, the header has {}; quote cells that hold a separator", *path_, out->line,
+                   out->cells.size(), header_->size());
+      out->header = header_;
+      return true;
+    }
+  }
+
+ private:
+  bool take_row(std::vector<std::string>* cells) {
+    if (in_.peek() == Input::kEnd) return false;
+    const uint64_t line = in_.line();
+    size_t bytes = 0;
+    for (;;) {
+      std::string cell;
+      const bool more = in_.peek() == '"' ? take_quoted(&cell, line) : take_bare(&cell, line);
+      bytes += cell.size() + 1;
+      check_size(bytes, line);
+      cells->push_back(std::move(cell));
+      if (!more) return true;
+    }
+  }
+  // Both return true where a separator follows, false at the end of the row.
+  bool take_bare(std::string* cell, uint64_t line) {
+    for (;;) {
+      const int c = in_.get();
+      if (c == separator_) return true;
+      if (c == '\n' || c == Input::kEnd) return false;
+      if (c == '\r' && in_.peek() == '\n') continue;
+      if (c == '"')
+        fail_input("{}:{}: a quote inside an unquoted cell; quote the cell and double the quotes in it", *path_,
+                   in_.line());
+      cell->push_back(static_cast<char>(c));
+      check_size(cell->size(), line);
+    }
+  }
+  bool take_quoted(std::string* cell, uint64_t line) {
+    const uint64_t opened = in_.line();
+    in_.get();
+    for (;;) {
+      int c = in_.get();
+      if (c == Input::kEnd) fail_input("{}:{}: a quoted cell is not closed", *path_, opened);
+      if (c == '"') {
+        if (in_.peek() == '"') {
+          in_.get();
+        } else {
+          c = in_.get();
+          if (c == '\r' && in_.peek() == '\n') c = in_.get();
+          if (c == separator_) return true;
+          if (c == '\n' || c == Input::kEnd) return false;
+          fail_input("{}:{}: text after the closing quote of a cell; double the quotes inside a cell", *path_,
+                     in_.line());
+        }
+      }
+      cell->push_back(static_cast<char>(c));
+      check_size(cell->size(), line);
+    }
+  }
+
+  int separator_;
+  std::shared_ptr<const std::vector<std::string>> header_;
+};
+
+class Text : public Reader {
+ public:
+  using Reader::Reader;
+  bool next(Record* out) override {
+    constexpr size_t kPiece = size_t{1} << 20;
+    begin(out);
+    while (in_.append_line(&out->text))
+      if (out->text.size() >= kPiece && out->text.back() == '\n' && !is_space(in_.peek()) &&
+          static_cast<signed char>(in_.peek()) > 0)  // ASCII: no wide space, no mark that composes with the line before
+        break;
+    out->last_piece = in_.peek() == Input::kEnd;
+    return !out->text.empty();
+  }
+};
+
+}  // namespace
+
+const char* name_of(FileKind kind) {
+  constexpr const char* kNames[] = {"JSON lines", "JSON", "CSV", "TSV", "text"};
+  return kNames[static_cast<int>(kind)];
+}
+
+std::string Record::where() const { return fmt::format("{}:{}", *path, line); }
+
+std::unique_ptr<RecordReader> open_records(const SourceFile& file, const SourceLimits& limits) {
+  switch (file.kind) {
+    case FileKind::kJsonLines:
+      return std::make_unique<JsonLines>(file, limits);
+    case FileKind::kJson:
+      return std::make_unique<JsonRows>(file, limits);
+    case FileKind::kCsv:
+    case FileKind::kTsv:
+      return std::make_unique<Csv>(file, limits);
+    case FileKind::kText:
+      return std::make_unique<Text>(file, limits);
+  }
+  MXT_ASSERT(false);
+}
+
+}  // namespace mxt::data

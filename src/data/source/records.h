@@ -1,0 +1,52 @@
+// Raw rows of the source files, in order, with bounded memory: nothing is parsed here beyond finding where a row ends,
+// so that parsing and tokenizing can run on all threads.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "data/source/input.h"
+
+namespace mxt::data {
+
+enum class FileKind { kJsonLines, kJson, kCsv, kTsv, kText };
+const char* name_of(FileKind kind);
+
+struct SourceFile {
+  std::string path;
+  FileKind kind;
+};
+
+// The files of a local source, sorted by byte value: a file, a folder (all files of known kinds below it; where names
+// carry splits, as in train.jsonl beside test.jsonl, only those of `split`) or a glob. Kinds by ending, .gz and .zst
+// removed: .jsonl .ndjson; .json; .csv; .tsv; .txt .text .md. Errors (kBadInput): nothing there, an unknown ending (a
+// named file), no file of the split.
+std::vector<SourceFile> find_source_files(const std::string& path, const std::string& split);
+
+struct Record {
+  FileKind kind = FileKind::kJsonLines;
+  std::string text;                                        // JSON text of the row, or plain text
+  std::vector<std::string> cells;                          // CSV: the values, as many as `header`
+  std::shared_ptr<const std::vector<std::string>> header;  // CSV: the column names
+  std::shared_ptr<const std::string> path;
+  uint64_t line = 0;          // where the row begins, from 1
+  bool last_piece = true;     // plain text comes in pieces; true for the last of a file
+  std::string where() const;  // "path:line"
+};
+
+class RecordReader {
+ public:
+  virtual ~RecordReader() = default;
+  virtual bool next(Record* out) = 0;  // false at the end; errors name file and line
+};
+
+// One file. Blank lines between rows are passed over.
+//   JSON lines  one value a line
+//   JSON        an array of rows, or rows one after another
+//   CSV         RFC 4180 with a header line; LF or CRLF; strict: a stray quote or another number of cells is an error
+//   text        pieces of about a MiB, cut after a line end that a non-space follows (always a boundary between tokens)
+std::unique_ptr<RecordReader> open_records(const SourceFile& file, const SourceLimits& limits = {});
+
+}  // namespace mxt::data

@@ -1,0 +1,133 @@
+#include "data/store/shard.h"
+
+#include "base/error.h"
+#include "formats/safetensors.h"
+
+namespace mxt::data {
+namespace {
+
+using formats::Safetensors;
+using formats::SafetensorsWriter;
+using formats::TensorInfo;
+
+template <typename T>
+void append(SafetensorsWriter& w, std::span<const T> values) {
+  w.append(values.data(), values.size_bytes());
+}
+
+template <typename T>
+std::span<const T> tensor(const Safetensors& file, const char* name, DType type) {
+  const TensorInfo& t = file.at(name);
+  const auto bytes = file.bytes(t);
+  if (t.type != type || t.shape.size() != 1 || reinterpret_cast<uintptr_t>(bytes.data()) % alignof(T) != 0)
+    fail_input("{}: tensor \"{}\" is not what a token shard holds; prepare the data again", file.files()[0], name);
+  return {reinterpret_cast<const T*>(bytes.data()), bytes.size() / sizeof(T)};
+}
+
+struct Layout {
+  std::vector<int64_t> row_tokens{0}, row_cu{0};
+  std::vector<int32_t> cu_seqlens;
+  bool labelled = false;
+};
+
+Layout lay_out(std::span<const std::span<const uint32_t>> rows, const std::function<DocumentView(uint32_t)>& document) {
+  Layout l;
+  for (const auto& row : rows) {
+    int32_t at = 0;
+    l.cu_seqlens.push_back(0);
+    for (uint32_t d : row) {
+      const DocumentView v = document(d);
+      l.labelled |= !v.labels.empty();
+      l.cu_seqlens.push_back(at += static_cast<int32_t>(v.ids.size()));
+    }
+    l.row_tokens.push_back(l.row_tokens.back() + at);
+    l.row_cu.push_back(static_cast<int64_t>(l.cu_seqlens.size()));
+  }
+  return l;
+}
+
+SafetensorsWriter::Options options() { return {{{"format", "mindxtrain.tokens.1"}}, 0}; }
+
+}  // namespace
+
+void write_shard(const std::string& path, std::span<const std::span<const uint32_t>> rows,
+                 const std::function<DocumentView(uint32_t)>& document) {
+  const Layout l = lay_out(rows, document);
+  const int64_t n = static_cast<int64_t>(rows.size()) + 1, tokens = l.row_tokens.back();
+  // I64 first, so that every tensor is aligned to its elements.
+  std::vector<formats::TensorSpec> specs = {{"row_cu", DType::kI64, {n}},
+                                            {"row_tokens", DType::kI64, {n}},
+                                            {"cu_seqlens", DType::kI32, {static_cast<int64_t>(l.cu_seqlens.size())}},
+                                            {"ids", DType::kI32, {tokens}}};
+  if (l.labelled) specs.push_back({"labels", DType::kI32, {tokens}});
+  SafetensorsWriter w(path, std::move(specs), options());
+  append<int64_t>(w, l.row_cu);
+  append<int64_t>(w, l.row_tokens);
+  append<int32_t>(w, l.cu_seqlens);
+  for (const auto& row : rows)
+    for (uint32_t d : row) append(w, document(d).ids);
+  if (l.labelled)
+    for (const auto& row : rows)
+      for (uint32_t d : row) {
+        const DocumentView v = document(d);
+        append(w, v.labels.empty() ? v.ids : v.labels);
+      }
+  w.commit();
+}
+
+void write_array(const std::string& path, int64_t tokens,
+                 const std::function<std::span<const int32_t>(size_t)>& piece) {
+  SafetensorsWriter w(path, {{"ids", DType::kI32, {tokens}}}, options());
+  for (size_t k = 0;; ++k) {
+    const std::span<const int32_t> p = piece(k);
+    if (p.empty()) break;
+    append(w, p);
+  }
+  w.commit();
+}
+
+struct Shard::State {
+  Safetensors file;
+  std::span<const int32_t> ids, labels, cu;
+  std::span<const int64_t> row_tokens, row_cu;
+};
+
+Shard::Shard(const std::string& path)
+    : s_(std::make_unique<State>(State{Safetensors::open(path), {}, {}, {}, {}, {}})) {
+  State& s = *s_;
+  s.ids = tensor<int32_t>(s.file, "ids", DType::kI32);
+  if (!s.file.find("row_tokens")) return;
+  s.labels = s.file.find("labels") ? tensor<int32_t>(s.file, "labels", DType::kI32) : s.ids;
+  s.cu = tensor<int32_t>(s.file, "cu_seqlens", DType::kI32);
+  s.row_tokens = tensor<int64_t>(s.file, "row_tokens", DType::kI64);
+  s.row_cu = tensor<int64_t>(s.file, "row_cu", DType::kI64);
+  const auto check = [&](bool good) {
+    if (!good) fail_input("{}: the row index does not fit the tokens; prepare the data again", path);
+  };
+  check(!s.row_tokens.empty() && s.row_tokens.size() == s.row_cu.size() && s.labels.size() == s.ids.size());
+  check(s.row_tokens[0] == 0 && s.row_cu[0] == 0);
+  check(s.row_tokens.back() == static_cast<int64_t>(s.ids.size()) &&
+        s.row_cu.back() == static_cast<int64_t>(s.cu.size()));
+  for (size_t r = 0; r + 1 < s.row_tokens.size(); ++r) {
+    const int64_t n = s.row_tokens[r + 1] - s.row_tokens[r], c = s.row_cu[r], e = s.row_cu[r + 1];
+    check(n >= 1 && n <= INT32_MAX && s.row_tokens[r + 1] <= s.row_tokens.back());
+    check(e - c >= 2 && e <= s.row_cu.back());
+    check(s.cu[static_cast<size_t>(c)] == 0 && s.cu[static_cast<size_t>(e) - 1] == n);
+    for (int64_t i = c + 1; i < e; ++i) check(s.cu[static_cast<size_t>(i)] > s.cu[static_cast<size_t>(i) - 1]);
+  }
+}
+Shard::~Shard() = default;
+Shard::Shard(Shard&&) noexcept = default;
+
+int64_t Shard::rows() const { return s_->row_tokens.empty() ? 0 : static_cast<int64_t>(s_->row_tokens.size()) - 1; }
+std::span<const int32_t> Shard::ids() const { return s_->ids; }
+
+Row Shard::row(int64_t i) const {
+  const size_t r = static_cast<size_t>(i), at = static_cast<size_t>(s_->row_tokens[r]),
+               c = static_cast<size_t>(s_->row_cu[r]);
+  const size_t n = static_cast<size_t>(s_->row_tokens[r + 1]) - at;
+  return {s_->ids.subspan(at, n), s_->labels.subspan(at, n),
+          s_->cu.subspan(c, static_cast<size_t>(s_->row_cu[r + 1]) - c)};
+}
+
+}  // namespace mxt::data

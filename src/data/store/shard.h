@@ -1,0 +1,47 @@
+// Token shards: safetensors files, so that anything can read them. Tensors, all I32 but the two row indices (I64):
+//   ids         [tokens]
+//   labels      [tokens]            absent where every token is trained (labels = ids)
+//   cu_seqlens  [documents + rows]  per row: 0, ends of its documents
+//   row_tokens  [rows + 1]          row r holds tokens row_tokens[r] … row_tokens[r + 1]
+//   row_cu      [rows + 1]          and cu_seqlens row_cu[r] … row_cu[r + 1]
+// A corpus for random windows has `ids` alone.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "data/dataset.h"
+
+namespace mxt::data {
+
+// One document as it is stored. `labels` empty = equal to ids.
+struct DocumentView {
+  std::span<const int32_t> ids, labels;
+};
+
+// Writes rows of whole documents; `rows[r]` lists indices for `document`. The file appears whole or not at all.
+void write_shard(const std::string& path, std::span<const std::span<const uint32_t>> rows,
+                 const std::function<DocumentView(uint32_t)>& document);
+// Writes one array; `piece(k)` gives its parts in turn until an empty one; they hold `tokens` together.
+void write_array(const std::string& path, int64_t tokens, const std::function<std::span<const int32_t>(size_t)>& piece);
+
+class Shard {
+ public:
+  // Checks everything that row() relies on. Errors (kBadInput) name the file.
+  explicit Shard(const std::string& path);
+  ~Shard();
+  Shard(Shard&&) noexcept;
+  int64_t rows() const;
+  Row row(int64_t i) const;
+  std::span<const int32_t> ids() const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> s_;
+};
+
+}  // namespace mxt::data

@@ -1,0 +1,73 @@
+#include "data/synth/synth.h"
+
+#include <nlohmann/json.hpp>
+#include <unordered_set>
+
+#include "base/error.h"
+#include "base/json.h"
+#include "base/text.h"
+#include "data/synth/tasks.h"
+
+namespace mxt::data {
+namespace {
+
+struct Task {
+  const char* name;
+  SynthRow (*draw)(Philox&, Split);
+  uint64_t stream;  // Philox stream of the train split; the test split takes the next one
+};
+
+constexpr Task kTasks[] = {{"tool_calls", draw_tool_call, 0x7359'0000}, {"arithmetic", draw_arithmetic, 0x7359'0010}};
+
+const Task& find_task(std::string_view name) {
+  for (const Task& t : kTasks)
+    if (name == t.name) return t;
+  const std::string near = nearest(name, synth_tasks());
+  fail_input("synth task \"{}\" is unknown{}; there are: tool_calls, arithmetic", name,
+             near.empty() ? "" : fmt::format(" (did you mean \"{}\"?)", near));
+}
+
+}  // namespace
+
+const std::vector<std::string>& synth_tasks() {
+  static const std::vector<std::string> names = [] {
+    std::vector<std::string> v;
+    for (const Task& t : kTasks) v.emplace_back(t.name);
+    return v;
+  }();
+  return names;
+}
+
+std::string SynthRow::json() const {
+  OrderedJson messages = OrderedJson::array();
+  const auto add = [&](const char* role, const std::string& content) {
+    messages.push_back(OrderedJson{{"role", role}, {"content", content}});
+  };
+  if (!system.empty()) add("system", system);
+  add("user", user);
+  add("assistant", answer);
+  return OrderedJson{{"messages", std::move(messages)}}.dump();
+}
+
+std::vector<SynthRow> synth_rows(std::string_view task_name, Split split, int64_t count, uint64_t seed) {
+  const Task& task = find_task(task_name);
+  // A thousand repeats in a row means that the task is exhausted.
+  constexpr int kPatience = 1000;
+  Philox random(seed, task.stream + (split == Split::kTest ? 1 : 0));
+  std::vector<SynthRow> rows;
+  std::unordered_set<std::string> seen;
+  int repeats = 0;
+  while (static_cast<int64_t>(rows.size()) < count) {
+    SynthRow row = task.draw(random, split);
+    if (seen.insert(row.user).second) {
+      rows.push_back(std::move(row));
+      repeats = 0;
+    } else if (++repeats == kPatience) {
+      fail_input("synth task \"{}\" has only about {} different rows, {} were asked for; ask for fewer", task_name,
+                 rows.size(), count);
+    }
+  }
+  return rows;
+}
+
+}  // namespace mxt::data

@@ -1,0 +1,34 @@
+// Small tasks made from a seed, for runs that need no download. A row is a JSON text {"messages":[…]}: system (if any),
+// user, assistant. Everything is our own wording.
+//
+//   tool_calls  five tools (weather, timer, convert, event, message) stand in the system message; the answer is one
+//   call
+//               as compact JSON. Arguments are copied from the request; dates and times come in several spellings and
+//               are answered as YYYY-MM-DD and HH:MM.
+//   arithmetic  sums and differences of numbers below 100.
+//
+// Rows are a function of (task, split, seed, index): asking for more rows keeps the earlier ones. No user text stands
+// twice in a split; train and test share neither a user text nor an argument object (tool_calls: nor any city, label,
+// title, person or message text).
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace mxt::data {
+
+enum class Split { kTrain, kTest };
+
+struct SynthRow {
+  std::string system, user, answer;  // system may be empty
+  std::string json() const;          // {"messages":[…]}
+};
+
+const std::vector<std::string>& synth_tasks();
+
+// Errors (kBadInput): an unknown task (names the nearest), count beyond what the task has.
+std::vector<SynthRow> synth_rows(std::string_view task, Split split, int64_t count, uint64_t seed);
+
+}  // namespace mxt::data

@@ -1,0 +1,209 @@
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <numbers>
+
+#include "base/error.h"
+#include "formats/gguf.h"
+#include "formats/model_config.h"
+
+namespace mxt::formats {
+namespace {
+
+struct GgufFamily {
+  std::string_view arch, model_type, architecture;
+};
+constexpr GgufFamily kFamilies[] = {{"llama", "llama", "LlamaForCausalLM"},
+                                    {"qwen2", "qwen2", "Qwen2ForCausalLM"},
+                                    {"qwen3", "qwen3", "Qwen3ForCausalLM"},
+                                    {"qwen3moe", "qwen3_moe", "Qwen3MoeForCausalLM"},
+                                    {"gpt2", "gpt2", "GPT2LMHeadModel"}};
+
+// Keys below the architecture's name, range-checked.
+class ArchKeys {
+ public:
+  ArchKeys(const Gguf& g, std::string_view arch) : g_(g), arch_(arch) {}
+
+  std::string key(std::string_view name) const { return fmt::format("{}.{}", arch_, name); }
+
+  // Some writers state per-layer lists; one value for all layers is what is built here.
+  std::optional<int64_t> find(std::string_view name, int64_t lo, int64_t hi) const {
+    const std::string k = key(name);
+    const GgufValue* v = g_.find_value(k);
+    if (!v) return std::nullopt;
+    int64_t n = 0;
+    if (v->type == GgufValueType::kArray) {
+      const auto all = g_.integers(k);
+      if (all->empty()) fail_input("{}: key \"{}\" is an empty list", g_.path(), k);
+      for (int64_t x : *all)
+        if (x != all->front()) fail_missing("{}: key \"{}\" differs by layer, which is not built in", g_.path(), k);
+      n = all->front();
+    } else {
+      n = *g_.integer(k);
+    }
+    if (n < lo || n > hi) fail_input("{}: key \"{}\" is {}: it must be from {} to {}", g_.path(), k, n, lo, hi);
+    return n;
+  }
+  int64_t need(std::string_view name, int64_t lo, int64_t hi) const {
+    const auto v = find(name, lo, hi);
+    if (!v) fail_input("{}: key \"{}\" is missing: the file is incomplete", g_.path(), key(name));
+    return *v;
+  }
+  double number(std::string_view name, double otherwise, double lo, double hi) const {
+    const auto v = g_.number(key(name));
+    if (!v) return otherwise;
+    if (!(*v >= lo && *v <= hi))
+      fail_input("{}: key \"{}\" is {}: it must be from {} to {}", g_.path(), key(name), *v, lo, hi);
+    return *v;
+  }
+
+ private:
+  const Gguf& g_;
+  std::string_view arch_;
+};
+
+// Llama 3's frequency division as transformers' _compute_llama3_parameters: per frequency, 1 for short wave lengths,
+// `factor` for long ones, smooth between.
+double llama3_divisor(double inv_freq, const RopeScaling& r) {
+  const double original = static_cast<double>(r.original_max_positions);
+  const double wavelength = 2 * std::numbers::pi / inv_freq;
+  if (wavelength < original / r.high_freq_factor) return 1.0;
+  if (wavelength > original / r.low_freq_factor) return r.factor;
+  const double smooth = (original / wavelength - r.low_freq_factor) / (r.high_freq_factor - r.low_freq_factor);
+  return 1.0 / ((1 - smooth) / r.factor + smooth);
+}
+
+// llama.cpp bakes Llama 3's scaling into a tensor of divisors, one per pair. The parameters are found again by trying
+// the ones that are published; anything else is refused, since config.json could not say it.
+RopeScaling scaling_from_divisors(const Gguf& g, const GgufTensor& t, const ModelConfig& c) {
+  if (t.columns() != c.head_dim / 2 || t.rows() != 1)
+    fail_input("{}: rope_freqs.weight holds {} values, not {}", g.path(), t.columns(), c.head_dim / 2);
+  std::vector<float> divisors(static_cast<size_t>(t.columns()));
+  g.dequantize(t, divisors.data());
+  RopeScaling r;
+  r.kind = RopeScaling::Kind::kLlama3;
+  r.factor = 1;
+  for (float f : divisors) r.factor = std::max(r.factor, static_cast<double>(f));
+  r.low_freq_factor = 1;
+  r.high_freq_factor = 4;
+  r.original_max_positions = 8192;
+  bool same = true, ones = true;
+  for (size_t i = 0; i < divisors.size(); ++i) {
+    const double inv = std::pow(c.rope_theta, -2.0 * static_cast<double>(i) / static_cast<double>(c.head_dim));
+    const double want = llama3_divisor(inv, r);
+    same = same && std::abs(static_cast<double>(divisors[i]) - want) <= 1e-4 * want;
+    ones = ones && divisors[i] == 1.0f;
+  }
+  if (ones) return {};
+  if (!same)
+    fail_missing("{}: its rope_freqs.weight is no Llama 3 scaling: use the Hugging Face folder of this model",
+                 g.path());
+  return r;
+}
+
+RopeScaling scaling_from_keys(const Gguf& g, const ArchKeys& k) {
+  RopeScaling r;
+  const std::string* type = g.text(k.key("rope.scaling.type"));
+  if (!type || *type == "none") return r;
+  if (*type == "linear")
+    r.kind = RopeScaling::Kind::kLinear;
+  else if (*type == "yarn")
+    r.kind = RopeScaling::Kind::kYarn;
+  else
+    fail_missing("{}: rotary scaling of type \"{}\" is not built in for GGUF: none, linear and yarn are", g.path(),
+                 *type);
+  r.factor = k.number("rope.scaling.factor", 1.0, 1e-6, 1e6);
+  r.original_max_positions = k.find("rope.scaling.original_context_length", 1, int64_t{1} << 40).value_or(0);
+  return r;
+}
+
+void read_sizes(const Gguf& g, const ArchKeys& k, ModelConfig& c) {
+  constexpr int64_t kWidth = 1 << 24, kCount = 1 << 16;
+  c.hidden_size = k.need("embedding_length", 1, kWidth);
+  c.num_layers = k.need("block_count", 1, kCount);
+  c.num_heads = k.need("attention.head_count", 1, kCount);
+  c.num_kv_heads = k.find("attention.head_count_kv", 1, kCount).value_or(c.num_heads);
+  c.intermediate_size = k.need("feed_forward_length", 0, kWidth);
+  c.max_positions = k.need("context_length", 1, int64_t{1} << 40);
+  const auto key_length = k.find("attention.key_length", 1, kCount),
+             value_length = k.find("attention.value_length", 1, kCount);
+  if (key_length && value_length && *key_length != *value_length)
+    fail_missing("{}: keys of {} and values of {} are not built in", g.path(), *key_length, *value_length);
+  c.head_dim = key_length.value_or(c.hidden_size / c.num_heads);
+  if (const auto rotated = k.find("rope.dimension_count", 1, kCount); rotated && *rotated != c.head_dim)
+    c.partial_rotary_factor = static_cast<double>(*rotated) / static_cast<double>(c.head_dim);
+  if (c.partial_rotary_factor > 1) fail_input("{}: rope.dimension_count is larger than the heads", g.path());
+  const GgufTensor* embedding = g.find("token_embd.weight");
+  if (!embedding) fail_input("{}: has no tensor token_embd.weight: it is no language model", g.path());
+  c.vocab_size = embedding->rows();
+  if (c.vocab_size > std::numeric_limits<int32_t>::max())
+    fail_input("{}: a vocabulary of {} is out of range", g.path(), c.vocab_size);
+  if (const auto* tokens = g.strings("tokenizer.ggml.tokens");
+      tokens && static_cast<int64_t>(tokens->size()) > c.vocab_size)
+    fail_input("{}: {} tokens but {} embedding rows: tokenizer and weights do not belong together", g.path(),
+               tokens->size(), c.vocab_size);
+}
+
+int64_t id_or_none(const Gguf& g, std::string_view key, int64_t vocabulary) {
+  const int64_t id = g.integer(key).value_or(-1);
+  return id < 0 || id >= vocabulary ? -1 : id;
+}
+
+// Tied where there is no output tensor, or where it repeats the embedding byte by byte (older converters).
+bool is_tied(const Gguf& g) {
+  const GgufTensor *out = g.find("output.weight"), *embedding = g.find("token_embd.weight");
+  if (!out) return true;
+  if (out->type != embedding->type || out->bytes != embedding->bytes) return false;
+  return std::memcmp(g.bytes(*out).data(), g.bytes(*embedding).data(), out->bytes) == 0;
+}
+
+}  // namespace
+
+ModelConfig model_config_from_gguf(const Gguf& g) {
+  const std::string* arch = g.text("general.architecture");
+  if (!arch) fail_input("{}: key \"general.architecture\" is missing: the file holds no model", g.path());
+  const GgufFamily* f = nullptr;
+  for (const auto& x : kFamilies)
+    if (x.arch == *arch) f = &x;
+  if (!f)
+    fail_missing("{}: GGUF models of architecture \"{}\" are not built in: llama, qwen2, qwen3, qwen3moe and gpt2 are",
+                 g.path(), *arch);
+  const ArchKeys k(g, *arch);
+  ModelConfig c;
+  c.model_type = f->model_type;
+  c.architecture = f->architecture;
+  read_sizes(g, k, c);
+  const bool gpt2 = c.model_type == "gpt2";
+  c.norm_eps = gpt2 ? k.number("attention.layer_norm_epsilon", 1e-5, 0, 1)
+                    : k.number("attention.layer_norm_rms_epsilon", 1e-6, 0, 1);
+  c.activation = gpt2 ? "gelu_new" : "silu";
+  if (gpt2) {
+    c.resid_pdrop = c.embd_pdrop = c.attn_pdrop = 0.1;  // transformers' default; the file does not say
+    c.partial_rotary_factor = 1.0;
+  } else {
+    c.rope_theta = k.number("rope.freq_base", 10000.0, 1e-3, 1e15);
+    const GgufTensor* divisors = g.find("rope_freqs.weight");
+    c.rope_scaling = divisors ? scaling_from_divisors(g, *divisors, c) : scaling_from_keys(g, k);
+  }
+  if (c.model_type == "qwen3_moe") {
+    c.num_experts = k.need("expert_count", 1, 1 << 16);
+    c.experts_per_token = k.need("expert_used_count", 1, 1 << 16);
+    c.moe_intermediate_size = k.need("expert_feed_forward_length", 1, 1 << 24);
+    c.norm_topk_prob = true;  // llama.cpp always does for this architecture
+    c.router_aux_loss_coef = 0.001;
+    if (c.intermediate_size == 0) c.intermediate_size = c.moe_intermediate_size;
+  } else if (k.find("expert_count", 0, 1 << 16).value_or(0) > 0) {
+    fail_missing("{}: mixtures of experts of architecture \"{}\" are not built in", g.path(), *arch);
+  }
+  if (c.intermediate_size == 0) fail_input("{}: key \"{}\" is 0", g.path(), k.key("feed_forward_length"));
+  c.tie_embeddings = is_tied(g);
+  c.attention_bias = g.find("blk.0.attn_q.bias") || g.find("blk.0.attn_qkv.bias");
+  c.mlp_bias = g.find("blk.0.ffn_up.bias") != nullptr;
+  c.bos = id_or_none(g, "tokenizer.ggml.bos_token_id", c.vocab_size);
+  c.pad = id_or_none(g, "tokenizer.ggml.padding_token_id", c.vocab_size);
+  if (const int64_t eos = id_or_none(g, "tokenizer.ggml.eos_token_id", c.vocab_size); eos >= 0) c.eos = {eos};
+  c.check(g.path());
+  return c;
+}
+
+}  // namespace mxt::formats

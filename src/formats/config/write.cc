@@ -1,0 +1,123 @@
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "formats/model_config.h"
+
+namespace mxt::formats {
+namespace {
+
+std::string_view torch_name(DType t) {
+  switch (t) {
+    case DType::kBF16:
+      return "bfloat16";
+    case DType::kF16:
+      return "float16";
+    default:
+      return "float32";
+  }
+}
+
+OrderedJson id_or_null(int64_t id) { return id < 0 ? OrderedJson(nullptr) : OrderedJson(id); }
+
+OrderedJson eos_of(const ModelConfig& c) {
+  if (c.eos.empty()) return nullptr;
+  if (c.eos.size() == 1) return c.eos[0];
+  return c.eos;
+}
+
+// The spelling from before transformers 5 (rope_scaling beside rope_theta): both read it.
+OrderedJson scaling_of(const RopeScaling& r) {
+  using Kind = RopeScaling::Kind;
+  if (r.kind == Kind::kNone) return nullptr;
+  OrderedJson j;
+  const char* names[] = {"default", "linear", "dynamic", "yarn", "llama3"};
+  j["rope_type"] = names[static_cast<int>(r.kind)];
+  j["factor"] = r.factor;
+  if (r.original_max_positions > 0) j["original_max_position_embeddings"] = r.original_max_positions;
+  if (r.kind == Kind::kLlama3) {
+    j["low_freq_factor"] = r.low_freq_factor;
+    j["high_freq_factor"] = r.high_freq_factor;
+  }
+  if (r.kind == Kind::kYarn) {
+    j["beta_fast"] = r.beta_fast;
+    j["beta_slow"] = r.beta_slow;
+    if (r.attention_factor) j["attention_factor"] = *r.attention_factor;
+  }
+  return j;
+}
+
+void put_gpt2(const ModelConfig& c, OrderedJson& j) {
+  j["vocab_size"] = c.vocab_size;
+  j["n_positions"] = c.max_positions;
+  j["n_embd"] = c.hidden_size;
+  j["n_layer"] = c.num_layers;
+  j["n_head"] = c.num_heads;
+  j["n_inner"] = c.intermediate_size;
+  j["activation_function"] = c.activation;
+  j["layer_norm_epsilon"] = c.norm_eps;
+  j["resid_pdrop"] = c.resid_pdrop;
+  j["embd_pdrop"] = c.embd_pdrop;
+  j["attn_pdrop"] = c.attn_pdrop;
+}
+
+void put_decoder(const ModelConfig& c, OrderedJson& j) {
+  j["vocab_size"] = c.vocab_size;
+  j["hidden_size"] = c.hidden_size;
+  j["intermediate_size"] = c.intermediate_size;
+  j["num_hidden_layers"] = c.num_layers;
+  j["num_attention_heads"] = c.num_heads;
+  j["num_key_value_heads"] = c.num_kv_heads;
+  j["head_dim"] = c.head_dim;
+  j["hidden_act"] = c.activation;
+  j["max_position_embeddings"] = c.max_positions;
+  j["rms_norm_eps"] = c.norm_eps;
+  j["rope_theta"] = c.rope_theta;
+  j["rope_scaling"] = scaling_of(c.rope_scaling);
+  j["attention_bias"] = c.attention_bias;
+  j["attention_dropout"] = c.attn_pdrop;
+  if (c.model_type == "llama") j["mlp_bias"] = c.mlp_bias;
+  if (c.num_experts > 0) {
+    j["num_experts"] = c.num_experts;
+    j["num_experts_per_tok"] = c.experts_per_token;
+    j["moe_intermediate_size"] = c.moe_intermediate_size;
+    j["norm_topk_prob"] = c.norm_topk_prob;
+    j["decoder_sparse_step"] = c.decoder_sparse_step;
+    j["mlp_only_layers"] = c.mlp_only_layers;
+    j["router_aux_loss_coef"] = c.router_aux_loss_coef;
+  }
+}
+
+}  // namespace
+
+OrderedJson to_hf_config(const ModelConfig& c, std::optional<DType> dtype) {
+  OrderedJson j;
+  if (!dtype) dtype = c.dtype;
+  if (c.raw) {
+    j = *c.raw;
+    j.erase("quantization_config");
+    j["architectures"] = OrderedJson::array({c.architecture});
+    j["model_type"] = c.model_type;
+  } else {
+    MXT_ASSERT(c.layer_types.empty() && c.linear_conv_kernel == 0);  // what comes without raw comes from a GGUF
+    j["architectures"] = OrderedJson::array({c.architecture});
+    j["model_type"] = c.model_type;
+    if (c.model_type == "gpt2")
+      put_gpt2(c, j);
+    else
+      put_decoder(c, j);
+    j["initializer_range"] = c.initializer_range;
+    j["tie_word_embeddings"] = c.tie_embeddings;
+    j["bos_token_id"] = id_or_null(c.bos);
+    j["eos_token_id"] = eos_of(c);
+    j["pad_token_id"] = id_or_null(c.pad);
+    j["use_cache"] = true;
+  }
+  if (dtype) {
+    const bool new_name = j.contains("dtype") && !j.contains("torch_dtype");
+    j[new_name ? "dtype" : "torch_dtype"] = torch_name(*dtype);
+    if (j.contains("dtype")) j["dtype"] = torch_name(*dtype);
+  }
+  return j;
+}
+
+}  // namespace mxt::formats

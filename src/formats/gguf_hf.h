@@ -1,0 +1,37 @@
+// A GGUF seen under Hugging Face's tensor names and layouts.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "formats/gguf.h"
+#include "formats/model_config.h"
+
+namespace mxt::formats {
+
+struct GgufView {
+  enum class Layout {
+    kPlain,       // rows as they stand
+    kRopePairs,   // llama: rows of q and k stand interleaved per head (pairs side by side); `heads` of them
+    kTransposed,  // GPT-2: Hugging Face keeps [in, out], GGUF [out, in]
+  };
+  std::string name;            // Hugging Face's
+  std::vector<int64_t> shape;  // Hugging Face's
+  const GgufTensor* tensor = nullptr;
+  int64_t first_row = 0;  // of the tensor: experts of one layer stand in one tensor
+  Layout layout = Layout::kPlain;
+  int64_t heads = 0;
+};
+
+// One view for every weight, in the order of the file. kBadInput for a tensor that the architecture does not know or
+// whose shape does not fit the config, kMissing for an architecture without a mapping.
+std::vector<GgufView> gguf_hf_views(const Gguf& gguf, const ModelConfig& config);
+
+// Rows [begin, end) of a view to fp32, un-permuted or transposed.
+void read_gguf_view(const Gguf& gguf, const GgufView& view, int64_t begin, int64_t end, float* out);
+
+// GGUF's name of a Hugging Face tensor of the architectures above ("" where it has none); experts excluded.
+std::string gguf_tensor_name(std::string_view hf_name, const ModelConfig& config);
+
+}  // namespace mxt::formats

@@ -1,0 +1,87 @@
+// PEFT's LoRA adapter folders: adapter_config.json and adapter_model.safetensors.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/json.h"
+#include "base/types.h"
+#include "formats/safetensors.h"
+
+namespace mxt::formats {
+
+class WeightSource;
+
+// The fields of LoraConfig that matter here; the rest is written with PEFT's defaults.
+struct AdapterConfig {
+  std::string task_type = "CAUSAL_LM";
+  std::string base_model_name_or_path, revision;  // empty = null
+  int64_t r = 8;
+  double lora_alpha = 8, lora_dropout = 0;
+  bool use_rslora = false;      // scaling alpha/√r instead of alpha/r
+  bool fan_in_fan_out = false;  // the base keeps its matrices as [in, out] (GPT-2's Conv1D)
+  bool inference_mode = true;
+  std::vector<std::string>
+      target_modules;  // as written; one text that is a pattern stands alone with target_is_pattern
+  bool target_is_pattern = false;
+  // Module name endings (or regular expressions, matched as PEFT does) to their own rank and alpha, in file order.
+  std::vector<std::pair<std::string, int64_t>> rank_pattern;
+  std::vector<std::pair<std::string, double>> alpha_pattern;
+
+  int64_t rank(std::string_view module) const;
+  double alpha(std::string_view module) const;
+  double scaling(std::string_view module) const { return scaling_for(alpha(module), rank(module)); }
+  double scaling_for(double alpha, int64_t rank) const;
+};
+
+// kMissing for what is not built in, by name (use_dora, bias, modules_to_save, another peft_type …), kBadInput for
+// values that make no sense.
+AdapterConfig parse_adapter_config(const OrderedJson& j, std::string_view source);
+OrderedJson to_json(const AdapterConfig& config);
+
+// An adapter on disk. Accepts the spellings that PEFT and its readers write: with or without `base_model.model.`, with
+// an adapter's name inside (`lora_A.default.weight`).
+class Adapter {
+ public:
+  struct Module {
+    std::string name;  // of the base's module: "model.layers.0.self_attn.q_proj"
+    int64_t rank = 0, in = 0, out = 0;
+    double scaling = 0;  // of B·A
+    TensorInfo a, b;     // [rank, in] and [out, rank]
+  };
+
+  static Adapter open(const std::string& folder);
+  static bool is_adapter(const std::string& folder) { return fs::exists(fs::path(folder) / "adapter_config.json"); }
+
+  const AdapterConfig& config() const { return config_; }
+  const std::string& folder() const { return folder_; }
+  const std::vector<Module>& modules() const { return modules_; }  // sorted by name
+  const Module* find(std::string_view module) const;               // null where there is none
+  // A or B of a module, converted.
+  void read(const TensorInfo& tensor, DType to, void* out) const;
+  // kBadInput where a module is not in the base or has another shape: the adapter was made for another base.
+  void check_base(const WeightSource& base) const;
+
+ private:
+  std::string folder_;
+  AdapterConfig config_;
+  Safetensors file_;
+  std::vector<Module> modules_;
+};
+
+struct AdapterTensor {
+  std::string module;  // of the base's module
+  int64_t rank = 0, in = 0, out = 0;
+  const float *a = nullptr, *b = nullptr;  // [rank, in], [out, rank]
+};
+// Writes both files into `folder` (made if need be), each atomically; matrices as `type` (F32, BF16 or F16). Modules
+// may come in any order; the bytes depend on content alone. rank_pattern is completed from the modules' own ranks.
+void write_adapter(const std::string& folder, AdapterConfig config, std::span<const AdapterTensor> modules, DType type);
+
+}  // namespace mxt::formats

@@ -1,0 +1,141 @@
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "base/files.h"
+#include "formats/peft.h"
+#include "formats/weight_source.h"
+
+namespace mxt::formats {
+namespace {
+
+constexpr std::string_view kPrefix = "base_model.model.";
+
+struct Part {
+  std::string module;
+  bool is_b = false;
+};
+
+// "base_model.model.X.lora_A[.default].weight" → X, A. Anything else in the file is refused by name: a tensor that is
+// not understood would change the model in silence.
+Part part_of(const std::string& name, const std::string& source) {
+  std::string_view s = name;
+  if (s.starts_with(kPrefix)) s.remove_prefix(kPrefix.size());
+  for (const bool is_b : {false, true}) {
+    const std::string_view mark = is_b ? ".lora_B." : ".lora_A.";
+    const size_t at = s.rfind(mark);
+    if (at == std::string_view::npos || at == 0) continue;
+    const std::string_view tail = s.substr(at + mark.size());
+    const bool plain = tail == "weight";
+    const bool named = tail.ends_with(".weight") && tail.find('.') == tail.size() - 7 && tail.size() > 7;
+    if (plain || named) return {std::string(s.substr(0, at)), is_b};
+  }
+  if (name.find("lora_embedding_") != std::string::npos)
+    fail_missing("{}: \"{}\": LoRA on an embedding is not built in", source, name);
+  fail_missing("{}: tensor \"{}\" is no LoRA matrix, and nothing else is built in for adapters", source, name);
+}
+
+}  // namespace
+
+Adapter Adapter::open(const std::string& folder) {
+  Adapter a;
+  a.folder_ = folder;
+  const std::string config = folder + "/adapter_config.json", weights = folder + "/adapter_model.safetensors";
+  std::error_code ec;
+  if (!fs::exists(config, ec)) fail_input("{}: no such file: {} is not a PEFT adapter folder", config, folder);
+  if (!fs::exists(weights, ec))
+    fail_input("{}: no such file{}", weights,
+               fs::exists(folder + "/adapter_model.bin", ec)
+                   ? ": adapter_model.bin is a pickle, which can run code: convert it"
+                   : "");
+  a.config_ = parse_adapter_config(parse_ordered_json(read_file(config), config), config);
+  a.file_ = Safetensors::open(weights);
+
+  std::map<std::string, Module> modules;
+  for (const TensorInfo& t : a.file_.tensors()) {
+    const Part p = part_of(t.name, weights);
+    Module& m = modules[p.module];
+    TensorInfo& slot = p.is_b ? m.b : m.a;
+    if (!slot.name.empty()) fail_input("{}: \"{}\" and \"{}\" are the same matrix", weights, slot.name, t.name);
+    if (t.shape.size() != 2 || t.shape[0] < 1 || t.shape[1] < 1)
+      fail_input("{}: tensor \"{}\" is no matrix", weights, t.name);
+    if (t.type != DType::kF32 && t.type != DType::kBF16 && t.type != DType::kF16)
+      fail_input("{}: tensor \"{}\" is {}: F32, BF16 and F16 are read", weights, t.name, name_of(t.type));
+    slot = t;
+  }
+  if (modules.empty()) fail_input("{}: holds no LoRA matrices", weights);
+  for (auto& [name, m] : modules) {
+    m.name = name;
+    if (m.a.name.empty() || m.b.name.empty())
+      fail_input("{}: module \"{}\" has only one of lora_A and lora_B: the file is incomplete", weights, name);
+    m.rank = m.a.shape[0];
+    m.in = m.a.shape[1];
+    m.out = m.b.shape[0];
+    if (m.b.shape[1] != m.rank)
+      fail_input("{}: module \"{}\": lora_A has rank {} and lora_B {}", weights, name, m.rank, m.b.shape[1]);
+    if (const int64_t want = a.config_.rank(name); want != m.rank)
+      fail_input("{}: module \"{}\" has rank {} but adapter_config.json says {}: they do not belong together", weights,
+                 name, m.rank, want);
+    m.scaling = a.config_.scaling(name);
+    a.modules_.push_back(std::move(m));
+  }
+  return a;
+}
+
+const Adapter::Module* Adapter::find(std::string_view module) const {
+  const auto it = std::lower_bound(modules_.begin(), modules_.end(), module,
+                                   [](const Module& m, std::string_view s) { return m.name < s; });
+  return it != modules_.end() && it->name == module ? &*it : nullptr;
+}
+
+void Adapter::read(const TensorInfo& t, DType to, void* out) const {
+  const auto bytes = file_.bytes(t);
+  std::vector<uint64_t> aligned((bytes.size() + 7) / 8);  // the file need not align its tensors
+  std::memcpy(aligned.data(), bytes.data(), bytes.size());
+  convert(aligned.data(), t.type, out, to, static_cast<size_t>(t.count()));
+}
+
+void Adapter::check_base(const WeightSource& base) const {
+  for (const Module& m : modules_) {
+    const std::string weight = m.name + ".weight";
+    if (!base.has(weight))
+      fail_input("{}: adapts \"{}\", which {} does not have: it was made for another base{}", folder_, m.name,
+                 base.path(),
+                 config_.base_model_name_or_path.empty() ? "" : " (" + config_.base_model_name_or_path + ")");
+    std::vector<int64_t> want{m.out, m.in};
+    const auto shape = base.shape(weight);
+    const bool fits = shape == want || (config_.fan_in_fan_out && shape == std::vector<int64_t>{m.in, m.out});
+    if (!fits)
+      fail_input("{}: adapts \"{}\" as {} × {}, but {} has it as {} × {}: it was made for another base", folder_,
+                 m.name, m.out, m.in, base.path(), shape.empty() ? 0 : shape[0], shape.size() < 2 ? 1 : shape[1]);
+  }
+}
+
+void write_adapter(const std::string& folder, AdapterConfig config, std::span<const AdapterTensor> modules,
+                   DType type) {
+  MXT_ASSERT(!modules.empty() && (type == DType::kF32 || type == DType::kBF16 || type == DType::kF16));
+  make_folders(folder);
+  std::map<std::string, const AdapterTensor*> by_name;
+  for (const AdapterTensor& m : modules) MXT_ASSERT(by_name.emplace(m.module, &m).second);
+  std::vector<TensorSpec> specs;
+  for (const auto& [name, m] : by_name) {
+    if (config.rank(name) != m->rank) config.rank_pattern.insert(config.rank_pattern.begin(), {name, m->rank});
+    specs.push_back({std::string(kPrefix) + name + ".lora_A.weight", type, {m->rank, m->in}});
+    specs.push_back({std::string(kPrefix) + name + ".lora_B.weight", type, {m->out, m->rank}});
+  }
+  SafetensorsWriter out(folder + "/adapter_model.safetensors", specs);
+  std::vector<char> buffer;
+  for (const auto& [name, m] : by_name)
+    for (const bool is_b : {false, true}) {
+      const auto count = static_cast<size_t>(m->rank * (is_b ? m->out : m->in));
+      buffer.resize(count * size_of(type));
+      convert(is_b ? m->b : m->a, DType::kF32, buffer.data(), type, count);
+      out.append(buffer.data(), buffer.size());
+    }
+  out.commit();
+  write_file_atomic(folder + "/adapter_config.json", to_json(config).dump(2) + "\n");
+}
+
+}  // namespace mxt::formats

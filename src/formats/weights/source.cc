@@ -1,0 +1,211 @@
+#include <algorithm>
+#include <cstring>
+#include <fstream>
+#include <unordered_map>
+
+#include "base/error.h"
+#include "base/hash.h"
+#include "base/text.h"
+#include "formats/gguf.h"
+#include "formats/gguf_hf.h"
+#include "formats/safetensors.h"
+#include "formats/weight_source.h"
+
+namespace mxt::formats {
+namespace {
+
+bool is_float(DType t) {
+  return t == DType::kF32 || t == DType::kF16 || t == DType::kBF16 || t == DType::kF8E4M3 || t == DType::kF64;
+}
+
+int64_t row_size(const std::vector<int64_t>& shape) {
+  int64_t n = 1;
+  for (size_t i = 1; i < shape.size(); ++i) n *= shape[i];
+  return n;
+}
+
+int64_t row_count(const std::vector<int64_t>& shape) { return shape.empty() ? 1 : shape[0]; }
+
+std::string digest_line(const std::string& path) {
+  const FileDigests d = hash_file(path);
+  return fmt::format("{} {} {}\n", d.blake3, d.bytes, fs::path(path).filename().string());
+}
+
+bool is_aligned(const void* p, DType t) { return reinterpret_cast<uintptr_t>(p) % size_of(t) == 0; }
+
+class HfFolder final : public WeightSource {
+ public:
+  explicit HfFolder(const std::string& folder) {
+    path_ = folder;
+    config_ = read_model_config(folder);
+    files_ = Safetensors::open(folder);
+  }
+
+  std::vector<std::string> names() const override {
+    std::vector<std::string> out;
+    for (const auto& t : files_.tensors()) out.push_back(t.name);
+    return out;
+  }
+  bool has(std::string_view name) const override { return find(name) != nullptr; }
+  std::vector<int64_t> shape(std::string_view name) const override { return at(name).shape; }
+  DType stored_type(std::string_view name) const override { return at(name).type; }
+
+  void read(std::string_view name, DType to, void* out, int64_t begin, int64_t end) const override {
+    const TensorInfo& t = at(name);
+    if (end < 0) end = row_count(t.shape);
+    MXT_ASSERT(0 <= begin && begin <= end && end <= row_count(t.shape));
+    if (t.type != to && (!is_float(t.type) || !is_float(to) || to == DType::kF64))
+      fail_input("{}: tensor \"{}\" is {} and cannot be read as {}", path_, t.name, name_of(t.type), name_of(to));
+    const size_t each = size_of(t.type), width = static_cast<size_t>(row_size(t.shape));
+    const std::byte* from = files_.bytes(t).data() + static_cast<size_t>(begin) * width * each;
+    copy(from, t.type, static_cast<char*>(out), to, static_cast<size_t>(end - begin) * width);
+  }
+
+  std::span<const std::byte> mapped(std::string_view name, DType type) const override {
+    const TensorInfo& t = at(name);
+    const auto bytes = files_.bytes(t);
+    return t.type == type && is_aligned(bytes.data(), type) ? bytes : std::span<const std::byte>{};
+  }
+
+  std::string digest_text() const override {
+    std::string out;
+    for (const auto& f : files_.files()) out += digest_line(f);
+    return out;
+  }
+  void drop_pages() const override { files_.drop_pages(); }
+
+ private:
+  // Old files need not align their tensors: those go through a small aligned buffer.
+  static void copy(const std::byte* from, DType type, char* out, DType to, size_t count) {
+    if (type == to || is_aligned(from, type)) {
+      convert(from, type, out, to, count);
+      return;
+    }
+    std::vector<uint64_t> buffer(1 << 13);
+    const size_t step = buffer.size() * sizeof(uint64_t) / size_of(type);
+    for (size_t i = 0; i < count; i += step) {
+      const size_t n = std::min(step, count - i);
+      std::memcpy(buffer.data(), from + i * size_of(type), n * size_of(type));
+      convert(buffer.data(), type, out + i * size_of(to), to, n);
+    }
+  }
+
+  // A checkpoint of the bare model lacks the prefix that the one with a head has, and the other way round (GPT-2 on the
+  // Hub is such a one): transformers takes both.
+  const TensorInfo* find(std::string_view name) const {
+    if (const TensorInfo* t = files_.find(name)) return t;
+    for (std::string_view prefix : {"model.", "transformer.", "bert."}) {
+      if (name.starts_with(prefix)) return files_.find(name.substr(prefix.size()));
+      if (const TensorInfo* t = files_.find(std::string(prefix) + std::string(name))) return t;
+    }
+    return nullptr;
+  }
+  const TensorInfo& at(std::string_view name) const {
+    const TensorInfo* t = find(name);
+    return t ? *t : files_.at(name);
+  }
+
+  Safetensors files_;
+};
+
+class GgufFile final : public WeightSource {
+ public:
+  explicit GgufFile(const std::string& path) : gguf_(Gguf::open(path)) {
+    path_ = path;
+    config_ = model_config_from_gguf(gguf_);
+    views_ = gguf_hf_views(gguf_, config_);
+    for (size_t i = 0; i < views_.size(); ++i)
+      if (!by_name_.emplace(views_[i].name, i).second)
+        fail_input("{}: two tensors stand for \"{}\"", path, views_[i].name);
+  }
+
+  std::vector<std::string> names() const override {
+    std::vector<std::string> out;
+    for (const auto& v : views_) out.push_back(v.name);
+    return out;
+  }
+  bool has(std::string_view name) const override { return by_name_.contains(std::string(name)); }
+  std::vector<int64_t> shape(std::string_view name) const override { return at(name).shape; }
+
+  DType stored_type(std::string_view name) const override {
+    switch (at(name).tensor->type) {
+      case GgmlType::kF16:
+        return DType::kF16;
+      case GgmlType::kBF16:
+        return DType::kBF16;
+      default:
+        return DType::kF32;
+    }
+  }
+
+  void read(std::string_view name, DType to, void* out, int64_t begin, int64_t end) const override {
+    const GgufView& v = at(name);
+    if (end < 0) end = row_count(v.shape);
+    MXT_ASSERT(0 <= begin && begin <= end && end <= row_count(v.shape));
+    if (!is_float(to) || to == DType::kF64)
+      fail_input("{}: tensor \"{}\" cannot be read as {}", path_, v.name, name_of(to));
+    if (to == DType::kF32) return read_gguf_view(gguf_, v, begin, end, static_cast<float*>(out));
+    // Through fp32 in pieces, so that the extra memory stays small whatever the tensor.
+    const int64_t width = row_size(v.shape);
+    const int64_t step = v.layout == GgufView::Layout::kTransposed
+                             ? std::max<int64_t>(1, end - begin)
+                             : std::max<int64_t>(1, (1 << 20) / std::max<int64_t>(1, width));
+    std::vector<float> piece(static_cast<size_t>(std::min(step, end - begin) * width));
+    for (int64_t r = begin; r < end; r += step) {
+      const int64_t n = std::min(step, end - r);
+      read_gguf_view(gguf_, v, r, r + n, piece.data());
+      convert(piece.data(), DType::kF32,
+              static_cast<char*>(out) + static_cast<size_t>((r - begin) * width) * size_of(to), to,
+              static_cast<size_t>(n * width));
+    }
+  }
+
+  std::span<const std::byte> mapped(std::string_view name, DType type) const override {
+    const GgufView& v = at(name);
+    const GgmlType want = type == DType::kBF16  ? GgmlType::kBF16
+                          : type == DType::kF16 ? GgmlType::kF16
+                                                : GgmlType::kF32;
+    const bool plain_type = type == DType::kF32 || type == DType::kF16 || type == DType::kBF16;
+    if (!plain_type || v.tensor->type != want || v.layout != GgufView::Layout::kPlain) return {};
+    const size_t width = static_cast<size_t>(row_size(v.shape)) * size_of(type);
+    const auto bytes = gguf_.bytes(*v.tensor).subspan(static_cast<size_t>(v.first_row) * width,
+                                                      static_cast<size_t>(row_count(v.shape)) * width);
+    return is_aligned(bytes.data(), type) ? bytes : std::span<const std::byte>{};
+  }
+
+  std::string digest_text() const override { return digest_line(path_); }
+  void drop_pages() const override { gguf_.drop_pages(); }
+
+ private:
+  const GgufView& at(std::string_view name) const {
+    const auto it = by_name_.find(std::string(name));
+    if (it != by_name_.end()) return views_[it->second];
+    const std::string near = nearest(name, names());
+    fail_input("{}: has no tensor for \"{}\"{}", path_, name,
+               near.empty() ? std::string() : " (nearest: \"" + near + "\")");
+  }
+
+  Gguf gguf_;
+  std::vector<GgufView> views_;
+  std::unordered_map<std::string, size_t> by_name_;
+};
+
+}  // namespace
+
+bool is_gguf(const std::string& path) {
+  std::error_code ec;
+  if (!fs::is_regular_file(path, ec)) return path.ends_with(".gguf");
+  char magic[4] = {};
+  std::ifstream(path, std::ios::binary).read(magic, 4);
+  return std::memcmp(magic, "GGUF", 4) == 0 || path.ends_with(".gguf");
+}
+
+std::unique_ptr<WeightSource> WeightSource::open(const std::string& path) {
+  std::error_code ec;
+  if (fs::is_directory(path, ec)) return std::make_unique<HfFolder>(path);
+  if (!fs::exists(path, ec)) fail_input("{}: no such model folder or .gguf file", path);
+  if (is_gguf(path)) return std::make_unique<GgufFile>(path);
+  fail_input("{}: is neither a model folder nor a GGUF file", path);
+}
+
+}  // namespace mxt::formats

@@ -1,0 +1,71 @@
+#include "graph/graph.h"
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+
+namespace mxt::graph {
+
+ValueId Graph::add_value(int64_t rows, int64_t cols, DType type, std::string name) {
+  Value v;
+  v.rows = rows;
+  v.cols = cols;
+  v.type = type;
+  v.name = std::move(name);
+  values.push_back(std::move(v));
+  return static_cast<ValueId>(values.size() - 1);
+}
+
+ParamId Graph::add_param(Param p, DType type) {
+  const ParamId id = static_cast<ParamId>(params.size());
+  p.value = add_value(p.rows, p.cols, type, p.name);
+  values.back().param = id;
+  params.push_back(std::move(p));
+  return id;
+}
+
+Op& Graph::add_op(Attrs attrs, std::vector<ValueId> in, std::vector<ValueId> out) {
+  ops.push_back({std::move(attrs), std::move(in), std::move(out)});
+  return ops.back();
+}
+
+ValueId Graph::root(ValueId v) const {
+  while (value(v).same_as != kNone) v = value(v).same_as;
+  return v;
+}
+
+std::string_view op_name(const Op& op) {
+  static constexpr std::string_view kNames[] = {
+      "embedding", "embedding_grad", "linear",    "linear_dx", "linear_dw",    "bias_grad", "lora_add",
+      "lora_dz",   "lora_db",        "norm",      "norm_grad", "qk_rope",      "qk_rope_grad", "attention",
+      "attention_grad", "act",       "act_grad",  "add",       "dropout",      "head",      "logits"};
+  static_assert(std::size(kNames) == std::variant_size_v<Attrs>);
+  return kNames[op.attrs.index()];
+}
+
+std::string Graph::print() const {
+  std::string s;
+  auto show = [&](ValueId v) {
+    const Value& x = value(v);
+    if (x.param != kNone) return x.name;
+    return fmt::format("%{}", v);
+  };
+  for (size_t i = 0; i < ops.size(); ++i) {
+    const Op& op = ops[i];
+    if (static_cast<int32_t>(i) == forward_ops) s += "-- backward\n";
+    std::string outs, ins;
+    for (ValueId v : op.out) {
+      const Value& x = value(v);
+      outs += fmt::format("{}%{}:{}[{},{}]{}", outs.empty() ? "" : ", ", v, name_of(x.type),
+                          x.rows == kTokens ? "T" : std::to_string(x.rows), x.cols,
+                          x.same_as == kNone ? "" : fmt::format("=%{}", x.same_as));
+    }
+    for (ValueId v : op.in) ins += (ins.empty() ? "" : ", ") + show(v);
+    s += fmt::format("{} = {}({})", outs, op_name(op), ins);
+    if (op.param != kNone) s += fmt::format(" d[{}]{}", params[static_cast<size_t>(op.param)].name, op.first_grad ? " first" : "");
+    s += '\n';
+  }
+  return s;
+}
+
+}  // namespace mxt::graph

@@ -1,0 +1,118 @@
+// Graph: a list of operations in execution order over single-assignment values.
+//
+// Every activation is a matrix [tokens, cols]: a step's batch is packed, so `tokens` is the one symbolic size (kTokens); it
+// is known when a batch arrives and never above the maximum that memory was planned for. Token ids, positions, document
+// offsets, targets and loss weights belong to the batch and are read by the operations that need them.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "base/types.h"
+
+namespace mxt::graph {
+
+using ValueId = int32_t;
+using ParamId = int32_t;
+inline constexpr int32_t kNone = -1;
+inline constexpr int64_t kTokens = -1;
+
+enum class ParamKind : uint8_t { kMatrix, kEmbedding, kNormWeight, kBias };
+
+// Where rows [row, row+rows) of a parameter live in a checkpoint. `transposed`: stored [cols, rows] there (GPT-2's Conv1D).
+struct Segment {
+  std::string name;  // e.g. model.layers.0.self_attn.q_proj.weight
+  int64_t row = 0, rows = 0;
+  bool transposed = false;
+};
+
+struct Param {
+  std::string name;  // ours, e.g. layers.0.qkv
+  ParamKind kind = ParamKind::kMatrix;
+  int64_t rows = 1, cols = 0;  // vectors are [1, n]
+  std::vector<Segment> segments;
+  bool trainable = false;
+  bool adapter = false;        // made by the LoRA pass, not part of the base model
+  float init_std = 0;          // random initialisation: normal(0, std); 0 with kMatrix means zeros
+  ValueId value = kNone;
+};
+
+struct Value {
+  int64_t rows = kTokens, cols = 0;
+  DType type = DType::kF32;
+  ParamId param = kNone;       // set for parameters
+  ValueId same_as = kNone;     // this value is computed in place of that one, whose last use is the producing operation
+  std::string name;
+};
+
+// ---- operations: attributes. Inputs and outputs are listed as in/out. ----
+
+struct EmbeddingOp { bool by_position = false; };             // in: table → out: y
+struct EmbeddingGradOp { bool by_position = false; };         // in: dy; param
+struct LinearOp {};                                           // in: x, w[, bias] → out: y = x wᵀ + bias
+struct LinearDxOp {};                                         // in: dy, w[, sum] → out: dx (in place of sum where given)
+struct LinearDwOp {};                                         // in: dy, x; param
+struct BiasGradOp {};                                         // in: dy; param
+struct LoraBlock { int64_t col = 0, cols = 0, z_col = 0, rank = 0; float scale = 1; };  // y[:,col..] += scale·z[:,z_col..]·Bᵀ
+struct LoraAddOp { std::vector<LoraBlock> blocks; };          // in: y, z, B… → out: y (in place)
+struct LoraDzOp { std::vector<LoraBlock> blocks; int64_t z_cols = 0; };  // in: dy, B… → out: dz
+struct LoraDbOp { LoraBlock block; };                         // in: dy, z; param
+struct NormOp { bool layer_norm = false; float eps = 1e-6f; bool residual = false, has_w = true, has_b = false; };
+//   in: x[, r][, w][, b] → out: y, rstd[, mean][, h]
+struct NormGradOp { NormOp of; ParamId b = kNone; bool has_dres = false; };
+//   in: h, dy, rstd[, mean][, w][, dres] → out: dx (in place of dres where given); params w, b
+struct QkRopeOp { int64_t heads = 0, kv_heads = 0, head_dim = 0, rotary = 0; float eps = 1e-6f; bool norm = false; };
+//   in: qkv[, q_w, k_w] → out: qkv'[, rstd] (in place without norm)
+struct QkRopeGradOp { QkRopeOp of; ParamId q_w = kNone, k_w = kNone; };
+//   in: dout[, qkv, rstd, q_w, k_w] → out: dqkv (in place of dout)
+struct AttentionOp { int64_t heads = 0, kv_heads = 0, head_dim = 0, window = 0; float scale = 0; int layer = 0; };
+//   in: qkv → out: o, lse
+struct AttentionGradOp { AttentionOp of; };                   // in: qkv, o, lse, do → out: dqkv
+enum class ActKind : uint8_t { kSwiGlu, kGeluTanh, kGelu, kRelu2 };
+struct ActOp { ActKind kind = ActKind::kSwiGlu; };            // in: x → out: y
+struct ActGradOp { ActKind kind = ActKind::kSwiGlu; };        // in: x, dy → out: dx (in place of x: its last use)
+struct AddOp {};                                              // in: a, b → out: y
+struct DropoutOp { float p = 0; int64_t id = 0; };            // in: x → out: y; backward is the same op on dy
+// The output head fused with cross-entropy, in chunks of `chunk` target rows, so that logits never exist whole. With
+// `gradient` the derivative is taken at once: out dh, and dW into the parameter when it trains.
+struct HeadOp { int64_t chunk = 256; float softcap = 0; bool gradient = false; };
+//   in: h, w → out: nll [tokens, 1][, dh]; param w
+// Logits of chosen rows (the batch names them), F32, for generation.
+struct LogitsOp { float softcap = 0; };                       // in: h, w; result goes to the batch's buffer
+
+using Attrs = std::variant<EmbeddingOp, EmbeddingGradOp, LinearOp, LinearDxOp, LinearDwOp, BiasGradOp, LoraAddOp, LoraDzOp,
+                           LoraDbOp, NormOp, NormGradOp, QkRopeOp, QkRopeGradOp, AttentionOp, AttentionGradOp, ActOp,
+                           ActGradOp, AddOp, DropoutOp, HeadOp, LogitsOp>;
+
+struct Op {
+  Attrs attrs;
+  std::vector<ValueId> in, out;
+  ParamId param = kNone;   // whose gradient this operation adds to
+  bool first_grad = false; // first contribution of a pass to that gradient: overwrites it in the first micro-batch
+};
+
+std::string_view op_name(const Op& op);
+
+struct Graph {
+  DType act_type = DType::kF32;  // F32 or BF16: activations and the computing copy of weights
+  std::vector<Value> values;
+  std::vector<Param> params;
+  std::vector<Op> ops;
+  int32_t forward_ops = 0;       // ops[0, forward_ops) are the forward pass (head included)
+  ValueId hidden = kNone;        // what the head reads
+  int64_t vocab = 0, max_positions = 0, rotary = 0;
+  std::vector<float> rope_cos, rope_sin;  // [max_positions, rotary/2]
+
+  ValueId add_value(int64_t rows, int64_t cols, DType type, std::string name = {});
+  ParamId add_param(Param p, DType type);  // also makes its value
+  Op& add_op(Attrs attrs, std::vector<ValueId> in, std::vector<ValueId> out);
+  const Value& value(ValueId v) const { return values[static_cast<size_t>(v)]; }
+  const Param& param_of(ValueId v) const { return params[static_cast<size_t>(value(v).param)]; }
+  ValueId root(ValueId v) const;  // follows same_as to the buffer's first value
+  std::string print() const;
+};
+
+}  // namespace mxt::graph

@@ -1,0 +1,67 @@
+// Builders: each checks its operands' shapes (a mismatch is a bug of the model's code), makes the output values and appends
+// the operation. Derivatives stand beside them in ops/*.cc and are reached through derive().
+#pragma once
+
+#include "graph/graph.h"
+
+namespace mxt::graph {
+
+ValueId embedding(Graph& g, ValueId table, bool by_position = false);
+ValueId linear(Graph& g, ValueId x, ValueId w, ValueId bias = kNone);
+struct NormOut {
+  ValueId h, y;  // h: the residual stream after the addition (x itself where there was no residual)
+};
+NormOut norm(Graph& g, ValueId x, ValueId residual, ValueId w, ValueId b, bool layer_norm, float eps);
+ValueId qk_rope(Graph& g, ValueId qkv, const QkRopeOp& attrs, ValueId q_w = kNone, ValueId k_w = kNone);
+ValueId attention(Graph& g, ValueId qkv, const AttentionOp& attrs);
+ValueId act(Graph& g, ValueId x, ActKind kind);
+ValueId add(Graph& g, ValueId a, ValueId b);
+ValueId dropout(Graph& g, ValueId x, float p);
+ValueId lora_add(Graph& g, ValueId y, ValueId z, const std::vector<ValueId>& bs, const std::vector<LoraBlock>& blocks);
+// Appends the loss; with `gradient` also dh (the derivative of Σ weight·nll). Returns {nll, dh}.
+struct HeadOut {
+  ValueId nll, dh;
+};
+HeadOut head(Graph& g, ValueId h, ValueId w, int64_t chunk, float softcap, bool gradient);
+void logits(Graph& g, ValueId h, ValueId w, float softcap);
+
+// The state of reverse-mode differentiation that a derivative reads and extends.
+class Backward {
+ public:
+  explicit Backward(Graph& graph);
+  Graph& g;
+  // Whether a gradient must flow to v: it depends on something that trains, or trains itself.
+  bool needs(ValueId v) const { return needs_[static_cast<size_t>(v)]; }
+  ValueId grad(ValueId v) const { return v < static_cast<ValueId>(grads_.size()) ? grads_[static_cast<size_t>(v)] : kNone; }
+  void set_grad(ValueId v, ValueId dv);
+  // dv becomes part of v's gradient: the first is taken as it is, a later one is added.
+  void accumulate(ValueId v, ValueId dv);
+  // A value with v's shape, for its gradient.
+  ValueId like(ValueId v, std::string name = {});
+  // Marks an operation as contributing to a parameter's gradient.
+  void contributes(Op& op, ValueId param_value);
+
+ private:
+  std::vector<ValueId> grads_;
+  std::vector<bool> needs_, touched_;
+};
+
+// Appends the derivative of g.ops[index] to the graph.
+void derive(Backward& b, size_t index);
+
+// Appends the whole backward pass after a head() with gradient. Returns the number of appended operations.
+int64_t differentiate(Graph& g);
+
+// Derivatives, one per operation (ops/*.cc). `op` is a copy: appending moves the list.
+void derive_op(Backward& b, const Op& op, const EmbeddingOp& a);
+void derive_op(Backward& b, const Op& op, const LinearOp& a);
+void derive_op(Backward& b, const Op& op, const LoraAddOp& a);
+void derive_op(Backward& b, const Op& op, const NormOp& a);
+void derive_op(Backward& b, const Op& op, const QkRopeOp& a);
+void derive_op(Backward& b, const Op& op, const AttentionOp& a);
+void derive_op(Backward& b, const Op& op, const ActOp& a);
+void derive_op(Backward& b, const Op& op, const AddOp& a);
+void derive_op(Backward& b, const Op& op, const DropoutOp& a);
+void derive_op(Backward& b, const Op& op, const HeadOp& a);
+
+}  // namespace mxt::graph

@@ -1,0 +1,57 @@
+// Rotary embedding with optional QK-norm, and document-packed causal attention.
+#include "base/error.h"
+#include "graph/ops.h"
+
+namespace mxt::graph {
+
+ValueId qk_rope(Graph& g, ValueId qkv, const QkRopeOp& attrs, ValueId q_w, ValueId k_w) {
+  QkRopeOp a = attrs;
+  a.norm = q_w != kNone;
+  MXT_ASSERT(g.value(qkv).cols == (a.heads + 2 * a.kv_heads) * a.head_dim);
+  std::vector<ValueId> in{qkv}, out{g.add_value(kTokens, g.value(qkv).cols, g.act_type)};
+  if (a.norm) {
+    in.push_back(q_w);
+    in.push_back(k_w);
+    out.push_back(g.add_value(kTokens, a.heads + a.kv_heads, DType::kF32));
+  } else {
+    g.values[static_cast<size_t>(out[0])].same_as = qkv;  // a rotation: its backward needs no input
+  }
+  const ValueId y = out[0];
+  g.add_op(a, std::move(in), std::move(out));
+  return y;
+}
+
+void derive_op(Backward& b, const Op& op, const QkRopeOp& a) {
+  const ValueId dout = b.grad(op.out[0]);
+  if (!b.needs(op.in[0])) return;
+  const ValueId dqkv = b.like(op.in[0]);
+  b.g.values[static_cast<size_t>(dqkv)].same_as = dout;
+  std::vector<ValueId> in{dout};
+  QkRopeGradOp ga{a};
+  if (a.norm) {
+    in.insert(in.end(), {op.in[0], op.out[1], op.in[1], op.in[2]});
+    if (b.needs(op.in[1])) {
+      ga.q_w = b.g.value(op.in[1]).param;
+      ga.k_w = b.g.value(op.in[2]).param;
+    }
+  }
+  b.g.add_op(ga, std::move(in), {dqkv});
+  b.accumulate(op.in[0], dqkv);
+}
+
+ValueId attention(Graph& g, ValueId qkv, const AttentionOp& a) {
+  MXT_ASSERT(g.value(qkv).cols == (a.heads + 2 * a.kv_heads) * a.head_dim && a.heads % a.kv_heads == 0);
+  const ValueId o = g.add_value(kTokens, a.heads * a.head_dim, g.act_type);
+  const ValueId lse = g.add_value(kTokens, a.heads, DType::kF32);
+  g.add_op(a, {qkv}, {o, lse});
+  return o;
+}
+
+void derive_op(Backward& b, const Op& op, const AttentionOp& a) {
+  if (!b.needs(op.in[0])) return;
+  const ValueId dqkv = b.like(op.in[0]);
+  b.g.add_op(AttentionGradOp{a}, {op.in[0], op.out[0], op.out[1], b.grad(op.out[0])}, {dqkv});
+  b.accumulate(op.in[0], dqkv);
+}
+
+}  // namespace mxt::graph

@@ -1,0 +1,49 @@
+#include "base/error.h"
+#include "graph/ops.h"
+
+namespace mxt::graph {
+
+ValueId act(Graph& g, ValueId x, ActKind kind) {
+  const int64_t cols = kind == ActKind::kSwiGlu ? g.value(x).cols / 2 : g.value(x).cols;
+  const ValueId y = g.add_value(kTokens, cols, g.act_type);
+  g.add_op(ActOp{kind}, {x}, {y});
+  return y;
+}
+
+void derive_op(Backward& b, const Op& op, const ActOp& a) {
+  const ValueId dx = b.like(op.in[0]);
+  b.g.values[static_cast<size_t>(dx)].same_as = op.in[0];  // nothing reads x after its derivative
+  b.g.add_op(ActGradOp{a.kind}, {op.in[0], b.grad(op.out[0])}, {dx});
+  b.accumulate(op.in[0], dx);
+}
+
+ValueId add(Graph& g, ValueId a, ValueId b) {
+  MXT_ASSERT(g.value(a).cols == g.value(b).cols);
+  const ValueId y = g.add_value(kTokens, g.value(a).cols, g.act_type);
+  g.add_op(AddOp{}, {a, b}, {y});
+  return y;
+}
+
+void derive_op(Backward& b, const Op& op, const AddOp&) {
+  const ValueId dy = b.grad(op.out[0]);
+  b.accumulate(op.in[0], dy);
+  b.accumulate(op.in[1], dy);
+}
+
+ValueId dropout(Graph& g, ValueId x, float p) {
+  if (p <= 0) return x;
+  int64_t id = 0;
+  for (const Op& op : g.ops) id += std::holds_alternative<DropoutOp>(op.attrs);
+  const ValueId y = g.add_value(kTokens, g.value(x).cols, g.act_type);
+  g.add_op(DropoutOp{p, id}, {x}, {y});
+  return y;
+}
+
+// The mask is a function of (seed, step, id): the same operation on dy.
+void derive_op(Backward& b, const Op& op, const DropoutOp& a) {
+  const ValueId dx = b.like(op.in[0]);
+  b.g.add_op(a, {b.grad(op.out[0])}, {dx});
+  b.accumulate(op.in[0], dx);
+}
+
+}  // namespace mxt::graph

@@ -1,0 +1,17 @@
+#include "base/error.h"
+#include "graph/ops.h"
+
+namespace mxt::graph {
+
+ValueId embedding(Graph& g, ValueId table, bool by_position) {
+  const ValueId y = g.add_value(kTokens, g.value(table).cols, g.act_type);
+  g.add_op(EmbeddingOp{by_position}, {table}, {y});
+  return y;
+}
+
+void derive_op(Backward& b, const Op& op, const EmbeddingOp& a) {
+  if (!b.needs(op.in[0])) return;
+  b.contributes(b.g.add_op(EmbeddingGradOp{a.by_position}, {b.grad(op.out[0])}, {}), op.in[0]);
+}
+
+}  // namespace mxt::graph

@@ -1,0 +1,36 @@
+// The output head: fused with cross-entropy for training and scoring, or plain logits for generation.
+#include "base/error.h"
+#include "graph/ops.h"
+
+namespace mxt::graph {
+
+HeadOut head(Graph& g, ValueId h, ValueId w, int64_t chunk, float softcap, bool gradient) {
+  MXT_ASSERT(g.value(h).cols == g.value(w).cols);
+  g.hidden = h;
+  const ValueId nll = g.add_value(kTokens, 1, DType::kF32);
+  std::vector<ValueId> out{nll};
+  ValueId dh = kNone;
+  if (gradient) {
+    dh = g.add_value(kTokens, g.value(h).cols, g.act_type);
+    out.push_back(dh);
+  }
+  g.add_op(HeadOp{chunk, softcap, gradient}, {h, w}, std::move(out));
+  return {nll, dh};
+}
+
+// The derivative was taken in the forward pass (the loss is its last operation): dh is an output of the head.
+void derive_op(Backward& b, const Op& op, const HeadOp& a) {
+  MXT_ASSERT(a.gradient);
+  if (b.needs(op.in[1])) {
+    for (Op& o : b.g.ops)
+      if (std::holds_alternative<HeadOp>(o.attrs)) b.contributes(o, op.in[1]);
+  }
+  b.accumulate(op.in[0], op.out[1]);
+}
+
+void logits(Graph& g, ValueId h, ValueId w, float softcap) {
+  g.hidden = h;
+  g.add_op(LogitsOp{softcap}, {h, w}, {});
+}
+
+}  // namespace mxt::graph

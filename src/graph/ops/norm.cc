@@ -1,0 +1,54 @@
+// RMSNorm and LayerNorm with the residual addition before them.
+#include "base/error.h"
+#include "graph/ops.h"
+
+namespace mxt::graph {
+
+NormOut norm(Graph& g, ValueId x, ValueId residual, ValueId w, ValueId b, bool layer_norm, float eps) {
+  const int64_t cols = g.value(x).cols;
+  NormOp a{layer_norm, eps, residual != kNone, w != kNone, b != kNone};
+  std::vector<ValueId> in{x};
+  if (a.residual) in.push_back(residual);
+  if (a.has_w) in.push_back(w);
+  if (a.has_b) in.push_back(b);
+  for (ValueId v : in) MXT_ASSERT(g.value(v).cols == cols);
+  const ValueId y = g.add_value(kTokens, cols, g.act_type);
+  std::vector<ValueId> out{y, g.add_value(kTokens, 1, DType::kF32)};
+  if (layer_norm) out.push_back(g.add_value(kTokens, 1, DType::kF32));
+  ValueId h = x;
+  if (a.residual) {
+    h = g.add_value(kTokens, cols, g.act_type);
+    out.push_back(h);
+  }
+  g.add_op(a, std::move(in), std::move(out));
+  return {h, y};
+}
+
+// The gradient that reaches h past the norm (through later residual additions) is added by the same kernel, in place.
+void derive_op(Backward& b, const Op& op, const NormOp& a) {
+  const ValueId y = op.out[0], rstd = op.out[1];
+  const ValueId h = a.residual ? op.out.back() : op.in[0];
+  const size_t w_at = a.residual ? 2 : 1;
+  const ValueId w = a.has_w ? op.in[w_at] : kNone, bias = a.has_b ? op.in[w_at + (a.has_w ? 1 : 0)] : kNone;
+  const ValueId dy = b.grad(y), dres = b.grad(h);
+  ValueId dh = dres;
+  if (dy != kNone) {
+    NormGradOp ga{a, bias != kNone && b.needs(bias) ? b.g.value(bias).param : kNone, dres != kNone};
+    std::vector<ValueId> in{h, dy, rstd};
+    if (a.layer_norm) in.push_back(op.out[2]);
+    if (a.has_w) in.push_back(w);
+    if (ga.has_dres) in.push_back(dres);
+    dh = b.like(h);
+    if (ga.has_dres) b.g.values[static_cast<size_t>(dh)].same_as = dres;
+    Op& gop = b.g.add_op(ga, std::move(in), {dh});
+    if (w != kNone && b.needs(w)) b.contributes(gop, w);
+  }
+  if (a.residual) {
+    b.accumulate(op.in[0], dh);
+    b.accumulate(op.in[1], dh);
+  } else {
+    b.set_grad(h, dh);
+  }
+}
+
+}  // namespace mxt::graph

@@ -1,0 +1,35 @@
+// Rewrites of a graph. They know nothing of devices; a plan names what they choose.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "graph/graph.h"
+
+namespace mxt::graph {
+
+// LoRA (Hu et al. 2021): beside every product y = x Wᵀ whose weight has targeted segments, z = x Aᵀ and y += scale · z Bᵀ. The
+// A matrices of segments that read the same x are stacked, so x is read once. Call before differentiate(), on a frozen base.
+struct LoraSettings {
+  struct Target {
+    int64_t rank = 16;
+    float scale = 2;  // alpha/r, or alpha/√r with rsLoRA
+  };
+  // Decides by the segment's name without ".weight"; returns false where the module gets no adapter.
+  bool (*target)(const void* ctx, const std::string& module, Target* out) = nullptr;
+  const void* ctx = nullptr;
+  float dropout = 0;  // on x before A; one mask for the stacked segments of a product
+};
+// Names of the made parameters' segments are "<module>.lora_A.weight" and "<module>.lora_B.weight".
+void add_lora(Graph& g, const LoraSettings& settings);
+
+enum class Recompute : uint8_t {
+  kNone,   // keep every activation that the backward reads
+  kCheap,  // recompute norm and activation-function outputs from what they were made of
+  kLayer,  // keep only the residual stream between layers
+};
+// Clones forward operations into the backward pass so that the dropped activations need not be kept. After differentiate().
+void recompute(Graph& g, Recompute level);
+std::string_view recompute_name(Recompute level);
+
+}  // namespace mxt::graph

@@ -1,0 +1,75 @@
+#include "infer/scorer.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "base/error.h"
+
+namespace mxt::infer {
+
+Scorer::Scorer(Model& model, int64_t tokens_per_pass)
+    : model_(model), max_tokens_(std::max(tokens_per_pass, model.positions())), program_(model.scorer(max_tokens_)) {}
+
+std::vector<std::vector<float>> Scorer::score(const std::vector<std::vector<int32_t>>& rows) {
+  std::vector<std::vector<float>> out(rows.size());
+  std::vector<int32_t> ids, positions, targets, cu;
+  for (size_t first = 0; first < rows.size();) {
+    ids.clear();
+    positions.clear();
+    targets.clear();
+    cu.assign(1, 0);
+    size_t last = first;
+    for (; last < rows.size(); ++last) {
+      const auto& r = rows[last];
+      if (static_cast<int64_t>(r.size()) > model_.positions()) fail_input("row {}: {} tokens, the model's context is {}", last + 1, r.size(), model_.positions());
+      if (!ids.empty() && static_cast<int64_t>(ids.size() + r.size()) > max_tokens_) break;
+      for (size_t t = 0; t < r.size(); ++t) {
+        if (r[t] < 0 || r[t] >= model_.vocab()) fail_input("row {}: token id {} is outside the model's vocabulary of {}", last + 1, r[t], model_.vocab());
+        ids.push_back(r[t]);
+        positions.push_back(static_cast<int32_t>(t));
+        targets.push_back(t + 1 < r.size() ? r[t + 1] : -100);
+      }
+      if (!r.empty()) cu.push_back(static_cast<int32_t>(ids.size()));
+    }
+    if (!ids.empty()) {
+      runtime::Batch b;
+      b.tokens = static_cast<int64_t>(ids.size());
+      b.ids = ids.data();
+      b.positions = positions.data();
+      b.targets = targets.data();
+      b.cu_seqlens = cu.data();
+      b.documents = static_cast<int64_t>(cu.size()) - 1;
+      program_->run(b);
+    }
+    const float* nll = ids.empty() ? nullptr : program_->nll();
+    size_t at = 0;
+    for (size_t i = first; i < last; ++i) {
+      out[i].resize(rows[i].size());
+      for (size_t t = 0; t < rows[i].size(); ++t) out[i][t] = t == 0 ? std::numeric_limits<float>::quiet_NaN() : -nll[at + t - 1];
+      at += rows[i].size();
+    }
+    first = last;
+  }
+  return out;
+}
+
+double Scorer::perplexity(const std::vector<int32_t>& ids, int64_t window) {
+  window = std::min(window, model_.positions());
+  const int64_t n = static_cast<int64_t>(ids.size()), half = std::max<int64_t>(window / 2, 1);
+  double nll = 0;
+  int64_t count = 0, scored = 1;  // the first token has nothing before it
+  for (int64_t begin = 0; scored < n; begin += half) {
+    const int64_t end = std::min(begin + window, n);
+    const std::vector<int32_t> piece(ids.begin() + begin, ids.begin() + end);
+    const auto lp = score({piece})[0];
+    for (int64_t t = scored; t < end; ++t) {
+      nll -= static_cast<double>(lp[static_cast<size_t>(t - begin)]);
+      ++count;
+    }
+    scored = std::max(scored, end);
+  }
+  return count > 0 ? std::exp(nll / static_cast<double>(count)) : std::numeric_limits<double>::quiet_NaN();
+}
+
+}  // namespace mxt::infer

@@ -1,0 +1,53 @@
+#include "kernels/checks.h"
+#include "kernels/cpu/attention.h"
+#include "kernels/cpu/gemm.h"
+#include "kernels/cpu/pointwise.h"
+
+namespace mxt::kernels {
+namespace {
+
+class CpuOps final : public Ops {
+ public:
+  std::string_view name() const override { return "cpu"; }
+  std::vector<std::string> gemm_algorithms() const override { return cpu::gemm_algorithms(); }
+  std::vector<std::string> attention_algorithms() const override { return cpu::attention_algorithms(); }
+
+  void gemm(const Gemm& c) override { check(c), cpu::gemm(c, scratch_); }
+  void embedding(const Embedding& c) override { check(c), cpu::embedding(c); }
+  void embedding_grad(const EmbeddingGrad& c) override { check(c), cpu::embedding_grad(c); }
+  void norm(const Norm& c) override { check(c), cpu::norm(c); }
+  void norm_grad(const NormGrad& c) override { check(c), cpu::norm_grad(c); }
+  void qk_rope(const QkRope& c) override { check(c), cpu::qk_rope(c); }
+  void qk_rope_grad(const QkRopeGrad& c) override { check(c), cpu::qk_rope_grad(c); }
+  void attention(const Attention& c) override { check(c), cpu::attention(c, scratch_); }
+  void attention_grad(const AttentionGrad& c) override { check(c), cpu::attention_grad(c, scratch_); }
+  void cached_attention(const CachedAttention& c) override { check(c), cpu::cached_attention(c, scratch_); }
+  void store_cache(const StoreCache& c) override { check(c), cpu::store_cache(c); }
+  void act(const Act& c) override { check(c), cpu::act(c); }
+  void act_grad(const ActGrad& c) override { check(c), cpu::act_grad(c); }
+  void add(const Add& c) override { check(c), cpu::add(c); }
+  void bias_grad(const BiasGrad& c) override { check(c), cpu::bias_grad(c); }
+  void dropout(const Dropout& c) override { check(c), cpu::dropout(c); }
+  void cross_entropy(const CrossEntropy& c) override { check(c), cpu::cross_entropy(c); }
+  void gather_rows(const GatherRows& c) override { check(c), cpu::gather_rows(c); }
+  void scatter_rows(const ScatterRows& c) override { check(c), cpu::scatter_rows(c); }
+  void adamw(const AdamW& c) override { check(c), cpu::adamw(c); }
+  double squared_norm(const SquaredNorm& c) override { return check(c), cpu::squared_norm(c); }
+
+  size_t gemm_scratch(const Gemm& c) const override { return cpu::gemm_scratch(c); }
+  size_t attention_scratch(const Attention& c) const override { return cpu::attention_scratch(c); }
+  size_t attention_grad_scratch(const AttentionGrad& c) const override { return cpu::attention_grad_scratch(c); }
+  void set_scratch(void* memory, size_t bytes) override { scratch_ = {memory, bytes}; }
+
+ private:
+  cpu::Scratch scratch_;
+};
+
+}  // namespace
+
+Ops& cpu_ops() {
+  static CpuOps ops;
+  return ops;
+}
+
+}  // namespace mxt::kernels

@@ -1,0 +1,36 @@
+// The CPU's pointwise operations and reductions (everything of api.h but GEMM and attention): Highway, the instruction
+// set chosen at run time. Work is cut by shape alone, so results do not depend on the number of threads; pieces of less
+// than a few microseconds are not shared out.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/api.h"
+
+namespace mxt::kernels::cpu {
+
+void norm(const Norm&);
+void norm_grad(const NormGrad&);
+void qk_rope(const QkRope&);
+void qk_rope_grad(const QkRopeGrad&);
+void act(const Act&);
+void act_grad(const ActGrad&);
+void add(const Add&);
+void bias_grad(const BiasGrad&);
+void dropout(const Dropout&);
+void cross_entropy(const CrossEntropy&);
+void embedding(const Embedding&);
+void embedding_grad(const EmbeddingGrad&);
+void gather_rows(const GatherRows&);
+void scatter_rows(const ScatterRows&);
+void adamw(const AdamW&);
+double squared_norm(const SquaredNorm&);
+
+// Whole arrays, round to nearest even, on all threads.
+void convert(const float* from, uint16_t* to, int64_t n);
+void convert(const uint16_t* from, float* to, int64_t n);
+
+// The instruction set in use: "AVX3" (AVX-512), "AVX2" or "SCALAR".
+const char* vector_target();
+
+}  // namespace mxt::kernels::cpu

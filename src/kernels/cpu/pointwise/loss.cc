@@ -1,0 +1,112 @@
+#include <cmath>
+
+#include "base/error.h"
+#include "base/threads.h"
+#include "kernels/cpu/pointwise.h"
+#include "kernels/cpu/pointwise/work.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/cpu/pointwise/loss.cc"
+#include <hwy/foreach_target.h>
+// After foreach_target.h.
+#include <hwy/highway.h>
+
+#include "kernels/cpu/pointwise/simd-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace mxt::kernels::cpu::HWY_NAMESPACE {
+namespace {
+
+struct Largest {
+  V v;
+  HWY_INLINE Largest() : v(hn::Set(F32(), -HUGE_VALF)) {}
+  HWY_INLINE void merge(const Largest& o) { v = hn::Max(v, o.v); }
+  HWY_INLINE float total() const { return hn::GetLane(hn::MaxOfLanes(F32(), v)); }
+};
+
+HWY_INLINE V or_lowest(V v, Whole) { return v; }
+HWY_INLINE V or_lowest(V v, Part part) {
+  return hn::IfThenElse(hn::FirstN(F32(), static_cast<size_t>(part.n)), v, splat(-HUGE_VALF));
+}
+
+float as_float(float x) { return x; }
+float as_float(uint16_t x) { return bf16_to_float(x); }
+void set_float(float* p, float x) { *p = x; }
+void set_float(uint16_t* p, float x) { *p = float_to_bf16(x); }
+
+// Three passes over a row that stays in the second-level cache: largest logit, Σ exp, gradient.
+template <typename T, bool kCap>
+void cross_entropy_row(const CrossEntropy& c, int64_t row) {
+  const int64_t vocab = c.logits.cols;
+  T* x = static_cast<T*>(c.logits.p) + row * c.logits.ld;
+  const int32_t label = c.labels[row];
+  if (label == -100) {
+    c.nll[row] = 0;
+    if (c.gradient) std::memset(x, 0, static_cast<size_t>(vocab) * sizeof(T));
+    return;
+  }
+  MXT_ASSERT(label >= 0 && label < vocab);
+  const V cap = splat(c.softcap), inv_cap = splat(kCap ? 1.0f / c.softcap : 0.0f), one = splat(1.0f);
+
+  float top = reduce<Largest>(vocab, [&](int64_t i, auto part, Largest& acc) HWY_ATTR {
+                acc.v = hn::Max(acc.v, or_lowest(load(x + i, part), part));
+              }).total();
+  auto capped = [&](float v) { return kCap ? c.softcap * std::tanh(v / c.softcap) : v; };
+  top = capped(top);
+  const float z_label = capped(as_float(x[label]));
+  const V top_v = splat(top);
+  const float sum = reduce<Sum>(vocab, [&](int64_t i, auto part, Sum& acc) HWY_ATTR {
+                      V z = load(x + i, part);
+                      if constexpr (kCap) z = hn::Mul(cap, tanh(hn::Mul(z, inv_cap)));
+                      acc.v = hn::Add(acc.v, exp_bounded(or_lowest(hn::Sub(z, top_v), part)));
+                    }).total();
+  c.nll[row] =
+      static_cast<float>(static_cast<double>(top) - static_cast<double>(z_label) + std::log(static_cast<double>(sum)));
+  if (!c.gradient) return;
+
+  const float weight = c.weights ? c.weights[row] : 1.0f;
+  const V scale = splat(weight / sum);
+  for_each(vocab, [&](int64_t i, auto part) HWY_ATTR {
+    V z = load(x + i, part), slope = one;
+    if constexpr (kCap) {
+      const V t = tanh(hn::Mul(z, inv_cap));
+      z = hn::Mul(cap, t);
+      slope = hn::NegMulAdd(t, t, one);
+    }
+    V g = hn::Mul(exp_bounded(hn::Sub(z, top_v)), scale);
+    if constexpr (kCap) g = hn::Mul(g, slope);
+    store(g, x + i, part);
+  });
+  const float slope = kCap ? 1.0f - (z_label / c.softcap) * (z_label / c.softcap) : 1.0f;
+  set_float(x + label, weight * (std::exp(z_label - top) / sum - 1.0f) * slope);
+}
+
+void cross_entropy_rows(const CrossEntropy& c, int64_t begin, int64_t end) {
+  const bool f32 = c.logits.type == DType::kF32;
+  for (int64_t r = begin; r < end; ++r) {
+    if (c.softcap > 0)
+      f32 ? cross_entropy_row<float, true>(c, r) : cross_entropy_row<uint16_t, true>(c, r);
+    else
+      f32 ? cross_entropy_row<float, false>(c, r) : cross_entropy_row<uint16_t, false>(c, r);
+  }
+}
+
+}  // namespace
+}  // namespace mxt::kernels::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace mxt::kernels::cpu {
+namespace {
+HWY_EXPORT(cross_entropy_rows);
+}
+
+void cross_entropy(const CrossEntropy& c) {
+  MXT_ASSERT(c.logits.type != DType::kF64);
+  const auto kernel = HWY_DYNAMIC_DISPATCH(cross_entropy_rows);
+  parallel_for(0, c.logits.rows, rows_per_piece(c.logits.cols),
+               [&](int64_t begin, int64_t end) { kernel(c, begin, end); });
+}
+
+}  // namespace mxt::kernels::cpu
+#endif  // HWY_ONCE

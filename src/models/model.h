@@ -1,0 +1,55 @@
+// Builds a model's graph from its configuration.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+
+#include "formats/model_config.h"
+#include "graph/graph.h"
+#include "graph/passes.h"
+
+namespace mxt::models {
+
+enum class Purpose : uint8_t {
+  kTrain,     // loss, and the backward pass for what trains
+  kScore,     // per-token losses only
+  kGenerate,  // logits of chosen rows, attention through a cache
+};
+
+struct LoraTarget {
+  int64_t rank = 16;
+  double alpha = 32;
+  bool rslora = false;
+};
+struct LoraPlan {
+  // Decides for a module such as "model.layers.3.self_attn.q_proj"; nothing = no adapter there.
+  std::function<std::optional<LoraTarget>(const std::string& module)> target;
+  float dropout = 0;
+};
+
+struct BuildOptions {
+  DType type = DType::kBF16;    // F32 or BF16: activations and the computing copy of weights
+  Purpose purpose = Purpose::kTrain;
+  bool train_base = false;      // full training: every weight of the model trains
+  const LoraPlan* lora = nullptr;
+  graph::Recompute recompute = graph::Recompute::kNone;
+  int64_t positions = 0;        // longest document; the rotary tables reach so far. At most the model's own maximum
+  int64_t head_chunk = 256;     // target rows per piece of the head
+};
+
+// The whole graph for the purpose. Errors: kMissing for an architecture or a setting that this build has no code for,
+// kBadInput where `positions` is beyond what the model has positions for.
+graph::Graph build(const formats::ModelConfig& config, const BuildOptions& options);
+
+// How a checkpoint may spell a weight's name: the canonical one first, then what older files say.
+std::vector<std::string> spellings(const formats::ModelConfig& config, const std::string& name);
+
+// Frequencies' tables for positions [0, positions): cos and sin, [positions, rotary/2] each, in fp32 as transformers
+// computes them (linear, llama3 and yarn scaling; the attention factor is folded in).
+void rope_tables(const formats::ModelConfig& config, int64_t rotary, int64_t positions, std::vector<float>& cos, std::vector<float>& sin);
+
+// Every module that LoRA can be put on, by its last name part ("q_proj"), for checking target_modules.
+std::vector<std::string> lora_modules(const formats::ModelConfig& config);
+
+}  // namespace mxt::models

@@ -1,0 +1,10 @@
+// Qwen3 dense (Yang et al. 2025): Llama's block with an RMSNorm over each query and key head before the rotation.
+#include "models/decoder.h"
+
+namespace mxt::models {
+
+graph::Graph qwen3(const formats::ModelConfig& c, const BuildOptions& options) {
+  return llama_like(c, options, true, c.attention_bias, c.attention_bias);
+}
+
+}  // namespace mxt::models

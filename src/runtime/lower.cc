@@ -1,0 +1,526 @@
+#include "runtime/lower.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/error.h"
+
+namespace mxt::runtime {
+
+using namespace graph;
+using kernels::ConstMat;
+using kernels::Gemm;
+using kernels::Mat;
+
+Lowering::Lowering(Program& program, const kernels::KernelPlan& plan)
+    : p_(program), g_(program.graph_), ops_(program.ops_), plan_(plan), gemm_names_(ops_.gemm_algorithms()), attention_names_(ops_.attention_algorithms()) {}
+
+void Lowering::run() {
+  for (const Op& op : g_.ops) {
+    op_ = &op;
+    std::visit([&](const auto& a) { lower(a); }, op.attrs);
+  }
+}
+
+void* Lowering::at(ValueId v) const {
+  const Value& x = g_.value(v);
+  if (x.param != kNone) return (*p_.params_)[x.param].weight;
+  return p_.arena_.bytes_at(static_cast<size_t>(p_.memory_.offset[static_cast<size_t>(v)]));
+}
+
+Mat Lowering::mat(ValueId v, const Frame& f) const {
+  const Value& x = g_.value(v);
+  return {p_.params_ ? at(v) : nullptr, x.rows == kTokens ? f.tokens : x.rows, x.cols, x.cols, x.type};
+}
+
+Mat Lowering::grad_mat(ParamId p) const {
+  const Param& x = g_.params[static_cast<size_t>(p)];
+  return {p_.params_ ? grad(p) : nullptr, x.rows, x.cols, x.cols, DType::kF32};
+}
+
+Mat Lowering::columns(Mat m, int64_t first, int64_t count) const {
+  if (m.p) m.p = static_cast<std::byte*>(m.p) + static_cast<size_t>(first) * size_of(m.type);
+  m.cols = count;
+  return m;
+}
+
+const void* Lowering::weight(ValueId v) const { return at(v); }
+float* Lowering::grad(ParamId p) const { return (*p_.params_)[p].grad; }
+
+void Lowering::emit(std::function<void(const Frame&)> fn) { p_.launches_.push_back({static_cast<size_t>(op_ - g_.ops.data()), std::move(fn)}); }
+
+int Lowering::choose(const Gemm& g) {
+  const std::string key = kernels::gemm_key(g);
+  for (auto& t : p_.tunables_)
+    if (t.key == key) {
+      ++t.count;
+      return std::get<Gemm>(t.call).algo;
+    }
+  Gemm call = g;
+  call.algo = kernels::chosen(plan_, key, gemm_names_);
+  p_.tunables_.push_back({key, call, 1});
+  return call.algo;
+}
+
+void Lowering::emit_gemm(std::function<Gemm(const Frame&)> make) {
+  const Frame widest{nullptr, p_.settings_.max_tokens};
+  const Gemm shape = make(widest);
+  const int algo = choose(shape);
+  Gemm with = shape;
+  with.algo = algo;
+  p_.bytes_.workspace = std::max(p_.bytes_.workspace, static_cast<int64_t>(ops_.gemm_scratch(with)));
+  emit([this_make = std::move(make), algo, &ops = ops_](const Frame& f) {
+    Gemm g = this_make(f);
+    g.algo = algo;
+    ops.gemm(g);
+  });
+}
+
+namespace {
+
+// Overwrites in the first micro-batch of a step, adds in later ones; a second contribution of one pass always adds.
+bool adds(const Op& op, const Batch* b) { return !(op.first_grad && (b == nullptr || b->first_micro)); }
+
+}  // namespace
+
+void Lowering::lower(const EmbeddingOp& a) {
+  emit([this, op = op_, a](const Frame& f) {
+    ops_.embedding({a.by_position ? f.batch->positions : f.batch->ids, mat(op->in[0], f), mat(op->out[0], f)});
+  });
+}
+
+void Lowering::lower(const EmbeddingGradOp& a) {
+  emit([this, op = op_, a](const Frame& f) {
+    ops_.embedding_grad({a.by_position ? f.batch->positions : f.batch->ids, mat(op->in[0], f), grad_mat(op->param), adds(*op, f.batch)});
+  });
+}
+
+void Lowering::lower(const LinearOp&) {
+  emit_gemm([this, op = op_](const Frame& f) {
+    Gemm g;
+    g.a = mat(op->in[0], f);
+    g.b = mat(op->in[1], f);
+    g.c = mat(op->out[0], f);
+    g.trans_b = true;
+    if (op->in.size() > 2) {
+      g.bias = p_.params_ ? weight(op->in[2]) : this;  // any address: only its presence matters to the shape
+      g.bias_type = g_.value(op->in[2]).type;
+    }
+    return g;
+  });
+}
+
+void Lowering::lower(const LinearDxOp&) {
+  emit_gemm([this, op = op_](const Frame& f) {
+    Gemm g;
+    g.a = mat(op->in[0], f);
+    g.b = mat(op->in[1], f);
+    g.c = mat(op->out[0], f);
+    g.accumulate = op->in.size() > 2;
+    return g;
+  });
+}
+
+void Lowering::lower(const LinearDwOp&) {
+  emit_gemm([this, op = op_](const Frame& f) {
+    Gemm g;
+    g.a = mat(op->in[0], f);
+    g.b = mat(op->in[1], f);
+    g.c = grad_mat(op->param);
+    g.trans_a = true;
+    g.accumulate = adds(*op, f.batch);
+    return g;
+  });
+}
+
+void Lowering::lower(const BiasGradOp&) {
+  emit([this, op = op_](const Frame& f) { ops_.bias_grad({mat(op->in[0], f), grad(op->param), adds(*op, f.batch)}); });
+}
+
+void Lowering::lower(const LoraAddOp& a) {
+  for (size_t i = 0; i < a.blocks.size(); ++i)
+    emit_gemm([this, op = op_, k = a.blocks[i], i](const Frame& f) {
+      Gemm g;
+      g.a = columns(mat(op->in[1], f), k.z_col, k.rank);
+      g.b = mat(op->in[2 + i], f);
+      g.c = columns(mat(op->out[0], f), k.col, k.cols);
+      g.trans_b = g.accumulate = true;
+      g.alpha = k.scale;
+      return g;
+    });
+}
+
+void Lowering::lower(const LoraDzOp& a) {
+  for (size_t i = 0; i < a.blocks.size(); ++i)
+    emit_gemm([this, op = op_, k = a.blocks[i], i](const Frame& f) {
+      Gemm g;
+      g.a = columns(mat(op->in[0], f), k.col, k.cols);
+      g.b = mat(op->in[1 + i], f);
+      g.c = columns(mat(op->out[0], f), k.z_col, k.rank);
+      g.alpha = k.scale;
+      return g;
+    });
+}
+
+void Lowering::lower(const LoraDbOp& a) {
+  emit_gemm([this, op = op_, k = a.block](const Frame& f) {
+    Gemm g;
+    g.a = columns(mat(op->in[0], f), k.col, k.cols);
+    g.b = columns(mat(op->in[1], f), k.z_col, k.rank);
+    g.c = grad_mat(op->param);
+    g.trans_a = true;
+    g.alpha = k.scale;
+    g.accumulate = adds(*op, f.batch);
+    return g;
+  });
+}
+
+void Lowering::lower(const NormOp& a) {
+  emit([this, op = op_, a](const Frame& f) {
+    kernels::Norm n;
+    n.layer_norm = a.layer_norm;
+    n.eps = a.eps;
+    n.x = mat(op->in[0], f);
+    size_t i = 1;
+    if (a.residual) n.r = mat(op->in[i++], f);
+    n.wtype = g_.act_type;
+    if (a.has_w) n.w = weight(op->in[i++]);
+    if (a.has_b) n.b = weight(op->in[i++]);
+    n.y = mat(op->out[0], f);
+    n.rstd = static_cast<float*>(at(op->out[1]));
+    if (a.layer_norm) n.mean = static_cast<float*>(at(op->out[2]));
+    if (a.residual) n.h = mat(op->out.back(), f);
+    ops_.norm(n);
+  });
+}
+
+void Lowering::lower(const NormGradOp& a) {
+  emit([this, op = op_, a](const Frame& f) {
+    kernels::NormGrad n;
+    n.layer_norm = a.of.layer_norm;
+    size_t i = 0;
+    n.x = mat(op->in[i++], f);
+    n.dy = mat(op->in[i++], f);
+    n.rstd = static_cast<const float*>(at(op->in[i++]));
+    if (a.of.layer_norm) n.mean = static_cast<const float*>(at(op->in[i++]));
+    n.wtype = g_.act_type;
+    if (a.of.has_w) n.w = weight(op->in[i++]);
+    if (a.has_dres) n.dres = mat(op->in[i++], f);
+    n.dx = mat(op->out[0], f);
+    if (op->param != kNone) n.dw = grad(op->param);
+    if (a.b != kNone) n.db = grad(a.b);
+    n.accumulate = adds(*op, f.batch);
+    ops_.norm_grad(n);
+  });
+}
+
+void Lowering::lower(const QkRopeOp& a) {
+  emit([this, op = op_, a](const Frame& f) {
+    kernels::QkRope r;
+    r.qkv = mat(op->in[0], f);
+    r.out = mat(op->out[0], f);
+    r.heads = a.heads;
+    r.kv_heads = a.kv_heads;
+    r.head_dim = a.head_dim;
+    r.rotary = a.rotary;
+    r.positions = f.batch->positions;
+    r.cos = g_.rope_cos.data();
+    r.sin = g_.rope_sin.data();
+    r.eps = a.eps;
+    r.wtype = g_.act_type;
+    if (a.norm) {
+      r.q_w = weight(op->in[1]);
+      r.k_w = weight(op->in[2]);
+      r.rstd = static_cast<float*>(at(op->out[1]));
+    }
+    ops_.qk_rope(r);
+  });
+}
+
+void Lowering::lower(const QkRopeGradOp& a) {
+  emit([this, op = op_, a](const Frame& f) {
+    kernels::QkRopeGrad r;
+    r.dout = mat(op->in[0], f);
+    r.dqkv = mat(op->out[0], f);
+    r.heads = a.of.heads;
+    r.kv_heads = a.of.kv_heads;
+    r.head_dim = a.of.head_dim;
+    r.rotary = a.of.rotary;
+    r.positions = f.batch->positions;
+    r.cos = g_.rope_cos.data();
+    r.sin = g_.rope_sin.data();
+    r.wtype = g_.act_type;
+    if (a.of.norm) {
+      r.qkv = mat(op->in[1], f);
+      r.rstd = static_cast<const float*>(at(op->in[2]));
+      r.q_w = weight(op->in[3]);
+      r.k_w = weight(op->in[4]);
+      if (a.q_w != kNone) {
+        r.dq_w = grad(a.q_w);
+        r.dk_w = grad(a.k_w);
+      }
+      r.accumulate = !f.batch->first_micro;  // these weights have this one use
+    }
+    ops_.qk_rope_grad(r);
+  });
+}
+
+void Lowering::lower(const AttentionOp& a) {
+  const int64_t q = a.heads * a.head_dim, kv = a.kv_heads * a.head_dim;
+  if (p_.settings_.cached) {
+    emit([this, op = op_, a, q, kv](const Frame& f) {
+      const CacheView& c = *f.batch->cache;
+      const size_t layer = static_cast<size_t>(a.layer);
+      const Mat qkv = mat(op->in[0], f);
+      ops_.store_cache({columns(qkv, q, kv), columns(qkv, q + kv, kv), c.k[layer], c.v[layer], c.slots, c.page, a.kv_heads, a.head_dim});
+      kernels::CachedAttention call;
+      call.q = columns(qkv, 0, q);
+      call.out = mat(op->out[0], f);
+      call.k_cache = c.k[layer];
+      call.v_cache = c.v[layer];
+      call.cu_q = c.cu_q;
+      call.context = c.context;
+      call.tables = c.tables;
+      call.requests = c.requests;
+      call.max_pages = c.max_pages;
+      call.page = c.page;
+      call.heads = a.heads;
+      call.kv_heads = a.kv_heads;
+      call.head_dim = a.head_dim;
+      call.window = a.window;
+      call.scale = a.scale;
+      ops_.cached_attention(call);
+    });
+    return;
+  }
+  auto make = [this, op = op_, a, q, kv](const Frame& f) {
+    const Mat qkv = mat(op->in[0], f);
+    kernels::Attention call;
+    call.q = columns(qkv, 0, q);
+    call.k = columns(qkv, q, kv);
+    call.v = columns(qkv, q + kv, kv);
+    call.out = mat(op->out[0], f);
+    if (p_.params_) call.lse = static_cast<float*>(at(op->out[1]));
+    call.cu_seqlens = f.batch ? f.batch->cu_seqlens : nullptr;
+    call.documents = f.batch ? f.batch->documents : p_.settings_.max_documents;
+    call.heads = a.heads;
+    call.kv_heads = a.kv_heads;
+    call.head_dim = a.head_dim;
+    call.window = a.window;
+    call.scale = a.scale;
+    return call;
+  };
+  kernels::Attention widest = make(Frame{nullptr, p_.settings_.max_tokens});
+  const std::string key = kernels::attention_key(widest);
+  widest.algo = kernels::chosen(plan_, key, attention_names_);
+  bool known = false;
+  for (auto& t : p_.tunables_)
+    if (t.key == key) known = ++t.count > 0;
+  if (!known) p_.tunables_.push_back({key, widest, 1});
+  p_.bytes_.workspace = std::max(p_.bytes_.workspace, static_cast<int64_t>(ops_.attention_scratch(widest)));
+  emit([this, make, algo = widest.algo](const Frame& f) {
+    kernels::Attention call = make(f);
+    call.algo = algo;
+    ops_.attention(call);
+  });
+}
+
+void Lowering::lower(const AttentionGradOp& ga) {
+  const AttentionOp& a = ga.of;
+  const int64_t q = a.heads * a.head_dim, kv = a.kv_heads * a.head_dim;
+  auto make = [this, op = op_, a, q, kv](const Frame& f) {
+    const Mat qkv = mat(op->in[0], f), d = mat(op->out[0], f);
+    kernels::AttentionGrad call;
+    call.q = columns(qkv, 0, q);
+    call.k = columns(qkv, q, kv);
+    call.v = columns(qkv, q + kv, kv);
+    call.out = mat(op->in[1], f);
+    if (p_.params_) call.lse = static_cast<const float*>(at(op->in[2]));
+    call.dout = mat(op->in[3], f);
+    call.dq = columns(d, 0, q);
+    call.dk = columns(d, q, kv);
+    call.dv = columns(d, q + kv, kv);
+    call.cu_seqlens = f.batch ? f.batch->cu_seqlens : nullptr;
+    call.documents = f.batch ? f.batch->documents : p_.settings_.max_documents;
+    call.heads = a.heads;
+    call.kv_heads = a.kv_heads;
+    call.head_dim = a.head_dim;
+    call.window = a.window;
+    call.scale = a.scale;
+    return call;
+  };
+  kernels::AttentionGrad widest = make(Frame{nullptr, p_.settings_.max_tokens});
+  const std::string key = kernels::attention_key(widest);
+  widest.algo = kernels::chosen(plan_, key, attention_names_);
+  bool known = false;
+  for (auto& t : p_.tunables_)
+    if (t.key == key) known = ++t.count > 0;
+  if (!known) p_.tunables_.push_back({key, widest, 1});
+  p_.bytes_.workspace = std::max(p_.bytes_.workspace, static_cast<int64_t>(ops_.attention_grad_scratch(widest)));
+  emit([this, make, algo = widest.algo](const Frame& f) {
+    kernels::AttentionGrad call = make(f);
+    call.algo = algo;
+    ops_.attention_grad(call);
+  });
+}
+
+void Lowering::lower(const ActOp& a) {
+  emit([this, op = op_, a](const Frame& f) { ops_.act({static_cast<kernels::Activation>(a.kind), mat(op->in[0], f), mat(op->out[0], f)}); });
+}
+
+void Lowering::lower(const ActGradOp& a) {
+  emit([this, op = op_, a](const Frame& f) {
+    ops_.act_grad({static_cast<kernels::Activation>(a.kind), mat(op->in[0], f), mat(op->in[1], f), mat(op->out[0], f)});
+  });
+}
+
+void Lowering::lower(const AddOp&) {
+  emit([this, op = op_](const Frame& f) { ops_.add({mat(op->in[0], f), mat(op->in[1], f), mat(op->out[0], f)}); });
+}
+
+void Lowering::lower(const DropoutOp& a) {
+  emit([this, op = op_, a](const Frame& f) {
+    // One stream per (step, micro-batch, operation): independent of order, threads and restarts.
+    const Batch& b = *f.batch;
+    const uint64_t stream = (b.step * 4096 + b.micro) * 4096 + static_cast<uint64_t>(a.id);
+    ops_.dropout({mat(op->in[0], f), mat(op->out[0], f), a.p, b.seed, stream});
+  });
+}
+
+// The head works on the rows that have a target, `chunk` of them at a time: gather → logits → losses and their gradient in
+// place → dh of those rows → scatter; the weight's gradient adds up over the chunks in order.
+void Lowering::lower(const HeadOp& a) {
+  const Value& h = g_.value(op_->in[0]);
+  const int64_t vocab = g_.value(op_->in[1]).rows, width = h.cols;
+  const int64_t chunk = std::min(a.chunk, p_.settings_.max_tokens);
+  const int64_t elt = static_cast<int64_t>(size_of(h.type));
+  const int64_t rows_bytes = (chunk * width * elt + 63) / 64 * 64;
+  p_.head_chunk_ = chunk;
+  p_.bytes_.logits = 2 * rows_bytes + chunk * vocab * elt;
+  p_.nll_ = op_->out[0];
+
+  auto rows_mat = [this, width, t = h.type](int64_t n, int64_t offset) {
+    return Mat{p_.params_ ? p_.head_.bytes_at(static_cast<size_t>(offset)) : nullptr, n, width, width, t};
+  };
+  auto logits_mat = [this, vocab, rows_bytes, t = h.type](int64_t n) {
+    return Mat{p_.params_ ? p_.head_.bytes_at(static_cast<size_t>(2 * rows_bytes)) : nullptr, n, vocab, vocab, t};
+  };
+  auto forward = [this, op = op_, rows_mat, logits_mat](int64_t n) {
+    Gemm g;
+    g.a = rows_mat(n, 0);
+    g.b = mat(op->in[1], Frame{nullptr, 0});
+    g.c = logits_mat(n);
+    g.trans_b = true;
+    return g;
+  };
+  auto dx = [this, op = op_, rows_mat, logits_mat, rows_bytes](int64_t n) {
+    Gemm g;
+    g.a = logits_mat(n);
+    g.b = mat(op->in[1], Frame{nullptr, 0});
+    g.c = rows_mat(n, rows_bytes);
+    return g;
+  };
+  auto dw = [this, op = op_, rows_mat, logits_mat](int64_t n, bool accumulate) {
+    Gemm g;
+    g.a = logits_mat(n);
+    g.b = rows_mat(n, 0);
+    g.c = grad_mat(op->param);
+    g.trans_a = true;
+    g.accumulate = accumulate;
+    return g;
+  };
+  const int forward_algo = choose(forward(chunk));
+  const int dx_algo = a.gradient ? choose(dx(chunk)) : 0;
+  const int dw_algo = op_->param != kNone ? choose(dw(chunk, true)) : 0;
+  auto scratch = [&](Gemm g, int algo) {
+    g.algo = algo;
+    p_.bytes_.workspace = std::max(p_.bytes_.workspace, static_cast<int64_t>(ops_.gemm_scratch(g)));
+  };
+  scratch(forward(chunk), forward_algo);
+  if (a.gradient) scratch(dx(chunk), dx_algo);
+  if (op_->param != kNone) scratch(dw(chunk, true), dw_algo);
+
+  emit([this, op = op_, a, chunk, rows_bytes, rows_mat, forward, dx, dw, forward_algo, dx_algo, dw_algo](const Frame& f) {
+    const Batch& b = *f.batch;
+    auto& rows = p_.head_rows_;
+    auto& labels = p_.head_labels_;
+    auto& weights = p_.head_weights_;
+    rows.clear();
+    labels.clear();
+    weights.clear();
+    for (int64_t t = 0; t < f.tokens; ++t)
+      if (b.targets[t] != -100) {
+        rows.push_back(static_cast<int32_t>(t));
+        labels.push_back(b.targets[t]);
+        weights.push_back(b.loss_scale * (b.weights ? b.weights[t] : 1.0f));
+      }
+    const int64_t n = static_cast<int64_t>(rows.size());
+    p_.head_nll_.assign(rows.size(), 0.0f);
+    const Mat hidden = mat(op->in[0], f);
+    Mat dh;
+    if (a.gradient) {
+      dh = mat(op->out[1], f);
+      std::fill_n(static_cast<std::byte*>(dh.p), static_cast<size_t>(dh.rows * dh.ld) * size_of(dh.type), std::byte{0});
+    }
+    bool accumulate = op->param != kNone && adds(*op, &b);
+    for (int64_t i = 0; i < n; i += chunk) {
+      const int64_t m = std::min(chunk, n - i);
+      const Mat hc = rows_mat(m, 0);
+      ops_.gather_rows({hidden, rows.data() + i, hc});
+      Gemm g = forward(m);
+      g.algo = forward_algo;
+      ops_.gemm(g);
+      ops_.cross_entropy({g.c, labels.data() + i, weights.data() + i, p_.head_nll_.data() + i, a.gradient, a.softcap});
+      if (!a.gradient) continue;
+      if (op->param != kNone) {
+        Gemm w = dw(m, accumulate);
+        w.algo = dw_algo;
+        ops_.gemm(w);
+        accumulate = true;
+      }
+      Gemm d = dx(m);
+      d.algo = dx_algo;
+      ops_.gemm(d);
+      const size_t row_bytes = static_cast<size_t>(d.c.cols) * size_of(d.c.type);
+      for (int64_t r = 0; r < m; ++r)
+        std::copy_n(static_cast<const std::byte*>(d.c.p) + static_cast<size_t>(r) * row_bytes, row_bytes,
+                    static_cast<std::byte*>(dh.p) + static_cast<size_t>(rows[static_cast<size_t>(i + r)]) * row_bytes);
+    }
+    if (n == 0 && op->param != kNone && !accumulate) std::fill_n(grad(op->param), (*p_.params_)[op->param].size, 0.0f);
+    float* nll = static_cast<float*>(at(op->out[0]));
+    std::fill_n(nll, f.tokens, 0.0f);
+    for (int64_t i = 0; i < n; ++i) nll[rows[static_cast<size_t>(i)]] = p_.head_nll_[static_cast<size_t>(i)];
+  });
+}
+
+void Lowering::lower(const LogitsOp& a) {
+  const Value& h = g_.value(op_->in[0]);
+  const int64_t width = h.cols;
+  p_.bytes_.logits = p_.settings_.max_tokens * width * static_cast<int64_t>(size_of(h.type));
+  auto make = [this, op = op_, width, t = h.type](int64_t n, float* out) {
+    Gemm g;
+    g.a = Mat{p_.params_ ? p_.head_.data() : nullptr, n, width, width, t};
+    g.b = mat(op->in[1], Frame{nullptr, 0});
+    g.c = Mat{out, n, g_.value(op->in[1]).rows, g_.value(op->in[1]).rows, DType::kF32};
+    g.trans_b = true;
+    return g;
+  };
+  const int algo = choose(make(p_.settings_.max_tokens, nullptr));
+  for (const int64_t n : {int64_t{1}, p_.settings_.max_tokens}) {
+    Gemm g = make(n, nullptr);
+    g.algo = algo;
+    p_.bytes_.workspace = std::max(p_.bytes_.workspace, static_cast<int64_t>(ops_.gemm_scratch(g)));
+  }
+  emit([this, op = op_, a, make, algo](const Frame& f) {
+    const Batch& b = *f.batch;
+    if (b.logit_count == 0) return;
+    Gemm g = make(b.logit_count, b.logits);
+    g.algo = algo;
+    ops_.gather_rows({mat(op->in[0], f), b.logit_rows, Mat{p_.head_.data(), b.logit_count, g.a.cols, g.a.cols, g.a.type}});
+    ops_.gemm(g);
+    if (a.softcap > 0)
+      for (int64_t i = 0; i < g.c.rows * g.c.cols; ++i) b.logits[i] = a.softcap * std::tanh(b.logits[i] / a.softcap);
+  });
+}
+
+}  // namespace mxt::runtime

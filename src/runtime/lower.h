@@ -1,0 +1,62 @@
+// From graph operations to kernel calls. Internal to the room.
+#pragma once
+
+#include <string>
+
+#include "runtime/program.h"
+
+namespace mxt::runtime {
+
+class Lowering {
+ public:
+  Lowering(Program& program, const kernels::KernelPlan& plan);
+  void run();
+
+ private:
+  using ValueId = graph::ValueId;
+  using Frame = Program::Frame;
+
+  // Operand places, read when a launch runs: the arena and the parameters are allocated after lowering.
+  void* at(ValueId v) const;
+  kernels::Mat mat(ValueId v, const Frame& f) const;
+  kernels::Mat grad_mat(graph::ParamId p) const;
+  kernels::Mat columns(kernels::Mat m, int64_t first, int64_t count) const;
+  const void* weight(ValueId v) const;
+  float* grad(graph::ParamId p) const;
+
+  void emit(std::function<void(const Frame&)> fn);
+  // A product whose operands are found when it runs; `shape` fills sizes and flags (pointers may be null then).
+  void emit_gemm(std::function<kernels::Gemm(const Frame&)> make);
+  int choose(const kernels::Gemm& g);
+
+  void lower(const graph::EmbeddingOp&);
+  void lower(const graph::EmbeddingGradOp&);
+  void lower(const graph::LinearOp&);
+  void lower(const graph::LinearDxOp&);
+  void lower(const graph::LinearDwOp&);
+  void lower(const graph::BiasGradOp&);
+  void lower(const graph::LoraAddOp&);
+  void lower(const graph::LoraDzOp&);
+  void lower(const graph::LoraDbOp&);
+  void lower(const graph::NormOp&);
+  void lower(const graph::NormGradOp&);
+  void lower(const graph::QkRopeOp&);
+  void lower(const graph::QkRopeGradOp&);
+  void lower(const graph::AttentionOp&);
+  void lower(const graph::AttentionGradOp&);
+  void lower(const graph::ActOp&);
+  void lower(const graph::ActGradOp&);
+  void lower(const graph::AddOp&);
+  void lower(const graph::DropoutOp&);
+  void lower(const graph::HeadOp&);
+  void lower(const graph::LogitsOp&);
+
+  Program& p_;
+  const graph::Graph& g_;
+  kernels::Ops& ops_;
+  const kernels::KernelPlan& plan_;
+  const graph::Op* op_ = nullptr;
+  std::vector<std::string> gemm_names_, attention_names_;
+};
+
+}  // namespace mxt::runtime

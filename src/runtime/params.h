@@ -1,0 +1,45 @@
+// Weights of a graph in memory: the computing copy (the graph's activation type), and for what trains the fp32 master, the
+// gradient and the optimizer's moments. Everything lies in one allocation whose size is known beforehand.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "device/memory.h"
+#include "graph/graph.h"
+
+namespace mxt::runtime {
+
+struct ParamSlot {
+  void* weight = nullptr;   // [rows, cols] of the value's type
+  float* master = nullptr;  // trainable only; the weight itself where the graph computes in F32
+  float* grad = nullptr;
+  float *m = nullptr, *v = nullptr;
+  int64_t size = 0;
+};
+
+struct ParamBytes {
+  int64_t weights = 0, masters = 0, gradients = 0, moments = 0;
+  int64_t total() const { return weights + masters + gradients + moments; }
+};
+
+class ParamStore {
+ public:
+  // How much it will take, before anything is allocated. `training`: with gradients and moments for what trains.
+  static ParamBytes measure(const graph::Graph& g, bool training);
+  ParamStore(const graph::Graph& g, bool training);
+  const ParamSlot& operator[](graph::ParamId p) const { return slots_[static_cast<size_t>(p)]; }
+  size_t size() const { return slots_.size(); }
+  // Copies masters into the computing copies (after loading or an outside change).
+  void sync_weights(graph::ParamId p);
+  // Another graph over the same parameters, in the same order (an evaluation or generation graph of the same model).
+  bool matches(const graph::Graph& g) const;
+
+ private:
+  device::Buffer memory_;
+  std::vector<ParamSlot> slots_;
+  std::vector<std::pair<int64_t, int64_t>> shapes_;
+  std::vector<DType> types_;
+};
+
+}  // namespace mxt::runtime

@@ -1,0 +1,378 @@
+#include "tokenizer/engine.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "base/threads.h"
+#include "tokenizer/io/byte_level.h"
+#include "tokenizer/text/repair.h"
+#include "tokenizer/text/unicode.h"
+
+namespace mxt::tokenizer {
+
+Engine::Engine(Spec spec) : spec_(std::move(spec)) {
+  const std::string& source = spec_.source;
+  ModelSpec& model = spec_.model;
+  vocab_ = std::make_unique<Vocab>(std::move(model.tokens), std::move(model.present), source);
+  const auto part = [&](const char* key, const std::string& text) { return parse_json(text, source + ": " + key); };
+  const Json pre = part("pre_tokenizer", spec_.pre_tokenizer), decoder = part("decoder", spec_.decoder);
+  try {
+    normalizer_ = normalizer_from_json(part("normalizer", spec_.normalizer), source);
+    pre_ = PreTokenizer(pre, source);
+    decoder_ = Decoder(decoder, source);
+  } catch (const Json::exception& e) {
+    fail_input("{}: normalizer, pre_tokenizer or decoder: {}", source, e.what());
+  }
+  only_nfc_ = normalizer_.only_nfc();
+  scan_ = pre_.scanner();
+  add_tokens();
+  switch (model.kind) {
+    case ModelSpec::Kind::kBpe:
+      bpe_ = std::make_unique<Bpe>(model, *vocab_, pre_.byte_level(), source);
+      break;
+    case ModelSpec::Kind::kWordPiece:
+      if (pre_.byte_level()) fail_input("{}: WordPiece with a ByteLevel pre_tokenizer is not supported", source);
+      wordpiece_ = std::make_unique<WordPiece>(model, *vocab_, source);
+      break;
+    case ModelSpec::Kind::kCharacters:
+      for (int32_t id = 0; id < vocab_->size(); ++id) {
+        if (!vocab_->has(id)) continue;
+        const std::string& t = vocab_->token(id);
+        if (t.empty() || unicode::length_of(static_cast<unsigned char>(t[0])) != t.size())
+          fail_input("{}: token \"{}\" of a character tokenizer is not one character", source, t);
+        size_t n;
+        characters_.emplace(unicode::decode(t.data(), n), id);
+      }
+      break;
+  }
+  if (bpe_ && bpe_->exact()) {
+    lengths_.resize(static_cast<size_t>(vocab_->size()));
+    std::string raw;
+    for (int32_t id = 0; id < vocab_->size(); ++id)
+      lengths_[static_cast<size_t>(id)] =
+          static_cast<uint32_t>(unspell_bytes(vocab_->token(id), raw) ? raw.size() : vocab_->token(id).size());
+  }
+  const auto special = [&](const std::string& t) { return t.empty() ? -1 : id_of(t); };
+  bos = special(spec_.bos_token);
+  eos = special(spec_.eos_token);
+  pad = special(spec_.pad_token);
+}
+
+void Engine::add_tokens() {
+  vocab_size_ = vocab_->size();
+  std::vector<AddedToken> raw, normalized;
+  for (size_t k = 0; k < spec_.added.size(); ++k) {
+    const AddedToken& t = spec_.added[k];
+    const int32_t known = vocab_->find(t.content);
+    if (known >= 0 && known != t.id)
+      fail_input("{}: added token \"{}\" has id {}, but the vocabulary gives it {}", spec_.source, t.content, t.id, known);
+    if (vocab_->has(t.id) && vocab_->token(t.id) != t.content)
+      fail_input("{}: added token \"{}\" has id {}, which is \"{}\" in the vocabulary", spec_.source, t.content, t.id,
+                 vocab_->token(t.id));
+    if (!added_ids_.emplace(t.content, t.id).second)
+      fail_input("{}: added token \"{}\" stands twice", spec_.source, t.content);
+    vocab_size_ = std::max(vocab_size_, t.id + 1);
+    if (static_cast<size_t>(t.id) >= added_at_.size()) added_at_.resize(static_cast<size_t>(t.id) + 1, -1);
+    if (added_at_[static_cast<size_t>(t.id)] >= 0) fail_input("{}: two added tokens have id {}", spec_.source, t.id);
+    added_at_[static_cast<size_t>(t.id)] = static_cast<int32_t>(k);
+    if (t.normalized) {
+      normalized.push_back(t);
+      std::string storage;
+      normalized.back().content = std::string(normalizer_.apply(t.content, storage, nullptr));
+    } else {
+      raw.push_back(t);
+    }
+  }
+  raw_matcher_ = AddedMatcher(std::move(raw));
+  normalized_matcher_ = AddedMatcher(std::move(normalized));
+}
+
+const AddedToken* Engine::added(int32_t id) const {
+  if (id < 0 || static_cast<size_t>(id) >= added_at_.size() || added_at_[static_cast<size_t>(id)] < 0) return nullptr;
+  return &spec_.added[static_cast<size_t>(added_at_[static_cast<size_t>(id)])];
+}
+
+int32_t Engine::id_of(std::string_view token) const {
+  const auto it = added_ids_.find(token);
+  return it != added_ids_.end() ? it->second : vocab_->find(token);
+}
+
+const std::string& Engine::token(int32_t id) const {
+  static const std::string none;
+  if (const auto* a = added(id)) return a->content;
+  return vocab_->has(id) ? vocab_->token(id) : none;
+}
+
+std::string Engine::token_bytes(int32_t id) const {
+  if (const auto* a = added(id)) return a->content;
+  if (!vocab_->has(id)) return "";
+  const std::string& t = vocab_->token(id);
+  std::string raw;
+  if (pre_.byte_level()) return unspell_bytes(t, raw) ? raw : t;
+  if (wordpiece_) return t.starts_with(spec_.model.prefix) ? t.substr(spec_.model.prefix.size()) : t;
+  if (spec_.model.kind == ModelSpec::Kind::kCharacters) return t;
+  // Sentencepiece's spelling: bytes as <0x0A>, spaces as U+2581.
+  if (spec_.model.byte_fallback && t.size() == 6 && t.starts_with("<0x") && t[5] == '>')
+    return std::string(1, static_cast<char>(std::stoi(t.substr(3, 2), nullptr, 16)));
+  for (size_t i = 0; i < t.size();) {
+    if (t.compare(i, 3, "\xE2\x96\x81") == 0) {
+      raw += ' ';
+      i += 3;
+    } else {
+      raw += t[i++];
+    }
+  }
+  return raw;
+}
+
+std::string Engine::decode(std::span<const int32_t> ids, bool skip_special) const {
+  std::vector<std::string> tokens;
+  tokens.reserve(ids.size());
+  for (const int32_t id : ids) {
+    const auto* a = added(id);
+    if (!a && !vocab_->has(id)) continue;
+    if (skip_special && a && a->special) continue;
+    tokens.push_back(token(id));
+  }
+  return decoder_.decode(std::move(tokens));
+}
+
+// ---- encoding
+
+void Engine::put_source(Span s, size_t base, Output& out) const {
+  for (auto m = out.maps.rbegin(); m != out.maps.rend(); ++m) s = (*m)->to_source(s);
+  s = {s.begin + base, s.end + base};
+  out.offsets->push_back(out.repair ? out.repair->to_source(s) : s);
+}
+
+void Engine::put_symbols(const std::vector<Symbol>& symbols, const Piece& piece, size_t shift, size_t base,
+                         Output& out) const {
+  size_t at = 0;
+  for (const auto& s : symbols) {
+    out.put(s.id);
+    if (out.offsets) {
+      const Span t = piece.source(at, at + s.length);
+      put_source({t.begin + shift, t.end + shift}, base, out);
+    }
+    at += s.length;
+  }
+}
+
+void Engine::encode_characters(std::string_view text, size_t shift, size_t base, Output& out) const {
+  for (size_t i = 0; i < text.size();) {
+    size_t n;
+    const uint32_t c = unicode::decode(text.data() + i, n);
+    const auto it = characters_.find(c);
+    if (it == characters_.end())
+      fail_input("{}: character \"{}\" (U+{:04X}) at byte {} is not in the vocabulary: build it from data that has it",
+                 spec_.source, text.substr(i, n), c, base + shift + i);
+    out.put(it->second);
+    if (out.offsets) put_source({shift + i, shift + i + n}, base, out);
+    i += n;
+  }
+}
+
+// Pieces whose tokens' bytes add up to them: the ids at once, the spans from the tokens' lengths.
+void Engine::encode_run(const char* text, size_t readable, const uint32_t* ends, size_t count, size_t shift,
+                        size_t base, Output& out) const {
+  const size_t first = out.used;
+  bpe_->encode_pieces(text, readable, ends, count, *out.cache, out.ids, out.used);
+  if (!out.offsets) return;
+  size_t at = shift;
+  for (size_t k = first; k < out.used; ++k) {
+    const size_t n = lengths_[static_cast<size_t>(out.ids[k])];
+    put_source({at, at + n}, base, out);
+    at += n;
+  }
+}
+
+void Engine::encode_ordinary(std::string_view text, size_t shift, size_t base, Output& out) const {
+  if (text.empty()) return;
+  if (spec_.model.kind == ModelSpec::Kind::kCharacters) return encode_characters(text, shift, base, out);
+  const bool fast = bpe_ && pre_.byte_level() && (bpe_->exact() || !out.offsets);
+  std::vector<uint32_t> ends;
+  if (scan_ && fast) {
+    ends.resize(kScanWindow + 64);
+    for (size_t p = 0; p < text.size();) {
+      const size_t n = scan_pieces(*scan_, text.data(), p, text.size(), ends.data());
+      encode_run(text.data() + p, text.size() - p, ends.data(), n, shift + p, base, out);
+      p += ends[n - 1];
+    }
+    return;
+  }
+  PreTokenizer::Storage storage;
+  const auto pieces = pre_.split(text, base == 0 && shift == 0, storage);
+  std::vector<Symbol> symbols;
+  for (size_t i = 0; i < pieces.size();) {
+    const Piece& p = pieces[i];
+    if (fast && !p.map && p.text.size() < UINT32_MAX / 2) {
+      // Neighbours that touch go together.
+      ends.clear();
+      size_t size = 0;
+      for (; i < pieces.size() && ends.size() < kScanWindow && !pieces[i].map &&
+             pieces[i].text.data() == p.text.data() + size && size + pieces[i].text.size() < UINT32_MAX / 2;
+           ++i)
+        ends.push_back(static_cast<uint32_t>(size += pieces[i].text.size()));
+      encode_run(p.text.data(), size, ends.data(), ends.size(), shift + p.base + p.shift, base, out);
+      continue;
+    }
+    symbols.clear();
+    if (bpe_) bpe_->encode(p.text, symbols);
+    else wordpiece_->encode(p.text, symbols);
+    put_symbols(symbols, p, shift, base, out);
+    ++i;
+  }
+}
+
+void Engine::encode_text(std::string_view text, size_t base, std::span<const Span> plain, bool nfc_safe,
+                         Output& out) const {
+  std::string storage;
+  std::vector<OffsetMap> maps;
+  const bool tracked = out.offsets || (!plain.empty() && !normalized_matcher_.empty());
+  const std::string_view now =
+      only_nfc_ && nfc_safe ? text : normalizer_.apply(text, storage, tracked ? &maps : nullptr);
+  for (const auto& m : maps) out.maps.push_back(&m);
+  if (normalized_matcher_.empty()) {
+    encode_ordinary(now, 0, base, out);
+  } else {
+    std::vector<Span> here;  // the plain spans in the normalised text
+    for (const Span& s : plain)
+      if (s.end > base && s.begin < base + text.size())
+        here.push_back({std::max(s.begin, base) - base, std::min(s.end, base + text.size()) - base});
+    for (const auto& m : maps) here = carry_spans(here, m);
+    normalized_matcher_.split(now, here, [&](const Part& p) {
+      if (p.id < 0) return encode_ordinary(now.substr(p.begin, p.end - p.begin), p.begin, base, out);
+      out.put(p.id);
+      if (out.offsets) put_source({p.begin, p.end}, base, out);
+    });
+  }
+  out.maps.clear();
+}
+
+void Engine::encode(std::string_view text, std::span<const Span> plain, std::vector<int32_t>& ids,
+                    std::vector<Span>* offsets) const {
+  const auto survey = unicode::survey(text);
+  std::string repaired;
+  OffsetMap repair;
+  std::vector<Span> carried;
+  Output out{ids, offsets};
+  out.used = ids.size();
+  if (!survey.valid) {
+    repaired = repair_utf8(text, repair);
+    carried = carry_spans(plain, repair);
+    text = repaired;
+    plain = carried;
+    out.repair = &repair;
+  }
+  CachePool::Loan cache(caches_);
+  out.cache = &*cache;
+  // Memory is only touched when used; by doubling, so that many short calls stay linear.
+  if (const size_t need = ids.size() + text.size() / 3 + 64; need > ids.capacity())
+    ids.reserve(std::max(need, ids.capacity() * 2));
+  // A failure in the middle leaves the caller's ids as they were.
+  const size_t before = ids.size(), spans_before = offsets ? offsets->size() : 0;
+  try {
+    raw_matcher_.split(text, plain, [&](const Part& p) {
+      if (p.id < 0)
+        return encode_text(text.substr(p.begin, p.end - p.begin), p.begin, plain, survey.valid && survey.nfc_safe, out);
+      out.put(p.id);
+      if (offsets) put_source({p.begin, p.end}, 0, out);
+    });
+  } catch (...) {
+    ids.resize(before);
+    if (offsets) offsets->resize(spans_before);
+    throw;
+  }
+  ids.resize(out.used);
+}
+
+namespace {
+
+// A place at or after `from` where every scanner starts a piece whatever stands around: before the blank between two
+// ASCII letters. Normalisers that look at characters and their marks do not look across it.
+size_t safe_cut(std::string_view s, size_t from) {
+  const auto letter = [](char c) { return (c | 0x20) >= 'a' && (c | 0x20) <= 'z'; };
+  for (size_t i = from; i + 1 < s.size(); ++i)
+    if (s[i] == ' ' && i > 0 && letter(s[i - 1]) && letter(s[i + 1])) return i;
+  return s.size();
+}
+
+}  // namespace
+
+void Engine::encode_parallel(std::string_view text, std::span<const Span> plain, int threads,
+                             std::vector<int32_t>& ids) const {
+  constexpr size_t kGrain = size_t{1} << 20;
+  const bool cuttable = scan_ && bpe_ && normalizer_.local() && (normalized_matcher_.empty() || normalizer_.none());
+  const auto survey = cuttable && threads > 1 && text.size() > 2 * kGrain ? unicode::survey(text) : unicode::Survey{};
+  if (!cuttable || threads <= 1 || text.size() <= 2 * kGrain || !survey.valid) return encode(text, plain, ids, nullptr);
+
+  struct Task {
+    std::vector<Part> parts;
+    std::vector<int32_t> ids;
+    size_t bytes = 0;
+  };
+  std::vector<Task> tasks(1);
+  const auto add = [&](const Part& p) {
+    if (tasks.back().bytes >= kGrain) tasks.emplace_back();
+    tasks.back().parts.push_back(p);
+    tasks.back().bytes += p.end - p.begin;
+  };
+  const auto add_text = [&](size_t begin, size_t end) {
+    while (begin < end) {
+      const size_t e = end - begin <= kGrain + kGrain / 2
+                           ? end
+                           : begin + kGrain + safe_cut(text.substr(begin + kGrain, end - begin - kGrain), 0);
+      add({-1, begin, e});
+      begin = e;
+    }
+  };
+  raw_matcher_.split(text, plain, [&](const Part& p) {
+    if (p.id >= 0) return add(p);
+    if (normalized_matcher_.empty()) return add_text(p.begin, p.end);
+    std::vector<Span> here;
+    for (const Span& s : plain)
+      if (s.end > p.begin && s.begin < p.end)
+        here.push_back({std::max(s.begin, p.begin) - p.begin, std::min(s.end, p.end) - p.begin});
+    normalized_matcher_.split(text.substr(p.begin, p.end - p.begin), here, [&](const Part& q) {
+      if (q.id >= 0) add({q.id, p.begin + q.begin, p.begin + q.end});
+      else add_text(p.begin + q.begin, p.begin + q.end);
+    });
+  });
+
+  const int threads_before = num_threads();
+  set_num_threads(threads);
+  const auto restore = std::unique_ptr<const int, void (*)(const int*)>(&threads_before,
+                                                                        [](const int* n) { set_num_threads(*n); });
+  parallel_for(0, static_cast<int64_t>(tasks.size()), 1, [&](int64_t b, int64_t e) {
+    CachePool::Loan cache(caches_);
+    for (int64_t t = b; t < e; ++t) {
+      Task& task = tasks[static_cast<size_t>(t)];
+      Output out{task.ids, nullptr};
+      out.cache = &*cache;
+      task.ids.reserve(task.bytes / 3 + 64);
+      for (const Part& p : task.parts) {
+        if (p.id >= 0) {
+          out.put(p.id);
+          continue;
+        }
+        std::string storage;
+        const std::string_view raw = text.substr(p.begin, p.end - p.begin);
+        encode_ordinary(only_nfc_ && survey.nfc_safe ? raw : normalizer_.apply(raw, storage, nullptr), 0, p.begin, out);
+      }
+      task.ids.resize(out.used);
+    }
+  });
+  std::vector<size_t> at(tasks.size() + 1, ids.size());
+  for (size_t t = 0; t < tasks.size(); ++t) at[t + 1] = at[t] + tasks[t].ids.size();
+  ids.resize(at.back());
+  parallel_for(0, static_cast<int64_t>(tasks.size()), 1, [&](int64_t b, int64_t e) {
+    for (auto t = static_cast<size_t>(b); t < static_cast<size_t>(e); ++t) {
+      std::copy(tasks[t].ids.begin(), tasks[t].ids.end(), ids.begin() + static_cast<ptrdiff_t>(at[t]));
+      tasks[t].ids = {};
+    }
+  });
+}
+
+}  // namespace mxt::tokenizer

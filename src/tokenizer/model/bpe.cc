@@ -1,0 +1,319 @@
+#include "tokenizer/model/bpe.h"
+
+#include <algorithm>
+#include <bit>
+#include <queue>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "tokenizer/io/byte_level.h"
+#include "tokenizer/text/unicode.h"
+
+namespace mxt::tokenizer {
+namespace {
+
+// Up to this many symbols, searching the lowest rank by looking at all is faster than a heap.
+constexpr size_t kShortMerge = 48;
+constexpr size_t kNoToken = SIZE_MAX;
+
+}  // namespace
+
+void PairTable::build(const std::vector<std::pair<int32_t, int32_t>>& merges) {
+  const size_t size = std::bit_ceil(std::max<size_t>(16, merges.size() * 2));
+  slots_.assign(size, kEmpty);
+  mask_ = size - 1;
+  shift_ = 64 - std::countr_zero(size);
+  for (size_t rank = 0; rank < merges.size(); ++rank) {
+    const uint64_t key = key_of(merges[rank].first, merges[rank].second);
+    size_t i = (key * 0x9E3779B97F4A7C15ull) >> shift_;
+    while (slots_[i] != kEmpty && (slots_[i] >> kRankBits) != key) i = (i + 1) & mask_;
+    slots_[i] = key << kRankBits | rank;  // a pair that stands twice counts where it stands last
+  }
+}
+
+Bpe::Bpe(const ModelSpec& spec, const Vocab& vocab, bool byte_level, const std::string& source)
+    : vocab_(vocab),
+      byte_level_(byte_level),
+      ignore_merges_(spec.ignore_merges),
+      byte_fallback_(spec.byte_fallback),
+      fuse_unk_(spec.fuse_unk) {
+  if (vocab.size() >= 1 << PairTable::kIdBits || spec.merges.size() >= (1u << PairTable::kRankBits) - 1)
+    fail_input("{}: {} tokens and {} merges are more than this program takes", source, vocab.size(),
+               spec.merges.size());
+  merged_.reserve(spec.merges.size());
+  for (const auto& [a, b] : spec.merges) {
+    const std::string joined = vocab.token(a) + vocab.token(b);
+    const int32_t id = vocab.find(joined);
+    if (id < 0) fail_input("{}: merge \"{}\" \"{}\": \"{}\" is not in the vocabulary", source, vocab.token(a),
+                           vocab.token(b), joined);
+    merged_.push_back(id);
+  }
+  pairs_.build(spec.merges);
+  if (!spec.unk_token.empty()) {
+    unk_ = vocab.find(spec.unk_token);
+    if (unk_ < 0) fail_input("{}: unk_token \"{}\" is not in the vocabulary", source, spec.unk_token);
+  }
+  for (int b = 0; b < 256; ++b) {
+    const char c = static_cast<char>(b);
+    byte_id_[static_cast<size_t>(b)] = byte_level ? vocab.find(spell_bytes({&c, 1}))
+                                                  : vocab.find(fmt::format("<0x{:02X}>", b));
+  }
+  if (!byte_level_) return;
+  exact_ = std::all_of(byte_id_.begin(), byte_id_.end(), [](int32_t id) { return id >= 0; });
+  byte_pair_rank_.resize(256 * 256);
+  for (size_t a = 0; a < 256; ++a)
+    for (size_t b = 0; b < 256; ++b)
+      byte_pair_rank_[a << 8 | b] =
+          byte_id_[a] < 0 || byte_id_[b] < 0 ? PairTable::kNone : pairs_.find(byte_id_[a], byte_id_[b]);
+  if (ignore_merges_) {
+    std::string raw;
+    for (int32_t id = 0; id < vocab.size(); ++id)
+      if (vocab.has(id) && unspell_bytes(vocab.token(id), raw)) raw_.emplace(raw, id);
+  }
+}
+
+void Bpe::units(std::string_view piece, std::vector<Symbol>& out) const {
+  if (byte_level_ && exact_) {
+    for (const char c : piece) out.push_back({byte_id_[static_cast<unsigned char>(c)], 1});
+    return;
+  }
+  const size_t from = out.size();
+  // An unknown token waits here: with fuse_unk its unknown neighbours join it.
+  Symbol unknown{-1, 0};
+  uint32_t dropped = 0;  // bytes without any token at the start: they go to the first one
+  const auto flush = [&] {
+    if (unknown.id >= 0) out.push_back(unknown);
+    unknown = {-1, 0};
+  };
+  for (size_t i = 0; i < piece.size();) {
+    // On byte level Hugging Face's model sees the spelled bytes as characters, so a unit is one byte.
+    const size_t n = byte_level_ ? 1 : unicode::length_of(static_cast<unsigned char>(piece[i]));
+    const std::string_view unit = piece.substr(i, n);
+    const int32_t id = byte_level_ ? byte_id_[static_cast<unsigned char>(piece[i])] : vocab_.find(unit);
+    const auto fallback = [&](char c) { return byte_id_[static_cast<unsigned char>(c)]; };
+    if (id >= 0) {
+      flush();
+      out.push_back({id, static_cast<uint32_t>(n)});
+    } else if (byte_fallback_ && !byte_level_ &&
+               std::all_of(unit.begin(), unit.end(), [&](char c) { return fallback(c) >= 0; })) {
+      // Hugging Face does not flush here: a waiting unknown token comes after the bytes.
+      for (const char c : unit) out.push_back({fallback(c), 1});
+    } else if (unk_ >= 0) {
+      if (unknown.id >= 0 && !fuse_unk_) flush();
+      unknown.id = unk_;
+      unknown.length += static_cast<uint32_t>(n);
+    } else if (out.size() > from) {
+      out.back().length += static_cast<uint32_t>(n);  // dropped, as Hugging Face does; its bytes go to a neighbour
+    } else {
+      dropped += static_cast<uint32_t>(n);
+    }
+    i += n;
+  }
+  flush();
+  if (out.size() > from) out[from].length += dropped;
+}
+
+// The plain loop: the lowest rank, leftmost, until none is left. Returns how many symbols remain.
+size_t Bpe::merge_short(Symbol* s, size_t n) const {
+  uint32_t ranks[kShortMerge];
+  for (size_t i = 0; i + 1 < n; ++i) ranks[i] = rank(s[i].id, s[i + 1].id);
+  while (n > 1) {
+    size_t best = 0;
+    uint32_t low = ranks[0];
+    for (size_t i = 1; i + 1 < n; ++i)
+      if (ranks[i] < low) {
+        low = ranks[i];
+        best = i;
+      }
+    if (low == PairTable::kNone) break;
+    s[best].id = merged_[low];
+    s[best].length += s[best + 1].length;
+    std::copy(s + best + 2, s + n, s + best + 1);
+    if (best + 2 < n) std::copy(ranks + best + 2, ranks + n - 1, ranks + best + 1);
+    --n;
+    if (best > 0) ranks[best - 1] = rank(s[best - 1].id, s[best].id);
+    if (best + 1 < n) ranks[best] = rank(s[best].id, s[best + 1].id);
+  }
+  return n;
+}
+
+// The same with a heap of (rank, position) and a list of neighbours; an entry whose rank is no longer that of the pair
+// at its position is stale.
+void Bpe::merge_long(std::vector<Symbol>& s, size_t from) const {
+  const size_t n = s.size() - from;
+  Symbol* const at = s.data() + from;
+  constexpr uint32_t kEnd = UINT32_MAX;
+  std::vector<uint32_t> next(n), previous(n), ranks(n, PairTable::kNone);
+  std::vector<uint64_t> entries;
+  for (uint32_t i = 0; i < n; ++i) {
+    previous[i] = i == 0 ? kEnd : i - 1;
+    next[i] = i + 1 == n ? kEnd : i + 1;
+    if (i + 1 == n) break;
+    ranks[i] = rank(at[i].id, at[i + 1].id);
+    if (ranks[i] != PairTable::kNone) entries.push_back(uint64_t{ranks[i]} << 32 | i);
+  }
+  std::priority_queue<uint64_t, std::vector<uint64_t>, std::greater<>> heap(std::greater<>(), std::move(entries));
+  const auto renew = [&](uint32_t i) {
+    ranks[i] = next[i] == kEnd ? PairTable::kNone : rank(at[i].id, at[next[i]].id);
+    if (ranks[i] != PairTable::kNone) heap.push(uint64_t{ranks[i]} << 32 | i);
+  };
+  while (!heap.empty()) {
+    const uint64_t top = heap.top();
+    heap.pop();
+    const auto i = static_cast<uint32_t>(top);
+    if (ranks[i] != top >> 32) continue;
+    const uint32_t right = next[i];
+    at[i].id = merged_[ranks[i]];
+    at[i].length += at[right].length;
+    ranks[right] = PairTable::kNone;
+    next[i] = next[right];
+    if (next[i] != kEnd) previous[next[i]] = i;
+    renew(i);
+    if (previous[i] != kEnd) renew(previous[i]);
+  }
+  size_t kept = 0;
+  for (uint32_t i = 0; i != kEnd; i = next[i]) at[kept++] = at[i];
+  s.resize(from + kept);
+}
+
+void Bpe::encode(std::string_view piece, std::vector<Symbol>& out) const {
+  if (piece.empty()) return;
+  if (piece.size() >= UINT32_MAX) fail_input("a piece of text of {} bytes: at most 4 GiB can be encoded", piece.size());
+  if (ignore_merges_) {
+    int32_t id = -1;
+    if (byte_level_) {
+      const auto it = raw_.find(std::string(piece));
+      if (it != raw_.end()) id = it->second;
+    } else {
+      id = vocab_.find(piece);
+    }
+    if (id >= 0) return out.push_back({id, static_cast<uint32_t>(piece.size())});
+  }
+  const size_t from = out.size();
+  units(piece, out);
+  const size_t n = out.size() - from;
+  if (n <= kShortMerge) out.resize(from + merge_short(out.data() + from, n));
+  else merge_long(out, from);
+}
+
+// A short piece; returns how many ids it wrote (at most n), or kNoToken where a byte has no token.
+size_t Bpe::encode_short(const char* piece, size_t n, int32_t* ids) const {
+  uint32_t ranks[PieceCache::kShort + 1];
+  const auto byte = [&](size_t i) { return static_cast<size_t>(static_cast<unsigned char>(piece[i])); };
+  int32_t missing = 0;
+  for (size_t i = 0; i < n; ++i) missing |= ids[i] = byte_id_[byte(i)];
+  if (missing < 0) return kNoToken;
+  for (size_t i = 0; i + 1 < n; ++i) ranks[i] = byte_pair_rank_[byte(i) << 8 | byte(i + 1)];
+  while (n > 1) {
+    size_t best = 0;
+    uint32_t low = ranks[0];
+    for (size_t i = 1; i + 1 < n; ++i) {
+      const bool less = ranks[i] < low;
+      low = less ? ranks[i] : low;
+      best = less ? i : best;
+    }
+    if (low == PairTable::kNone) break;
+    ids[best] = merged_[low];
+    for (size_t i = best + 1; i + 1 < n; ++i) {
+      ids[i] = ids[i + 1];
+      ranks[i] = ranks[i + 1];
+    }
+    --n;
+    if (best > 0) ranks[best - 1] = rank(ids[best - 1], ids[best]);
+    if (best + 1 < n) ranks[best] = rank(ids[best], ids[best + 1]);
+  }
+  return n;
+}
+
+// A piece that the cache does not hold, of any length.
+void Bpe::encode_slow(std::string_view piece, PieceCache& cache, std::vector<int32_t>& ids) const {
+  ids.clear();
+  if (piece.size() <= PieceCache::kShort && !ignore_merges_) {
+    ids.resize(piece.size());
+    const size_t n = encode_short(piece.data(), piece.size(), ids.data());
+    if (n != kNoToken) return ids.resize(n);
+    ids.clear();
+  }
+  const bool keep = piece.size() > PieceCache::kShort && piece.size() <= PieceCache::kLongest;
+  const uint64_t h = keep ? PieceCache::hash_long(piece) : 0;
+  if (keep)
+    if (const auto* found = cache.find_long(piece, h)) {
+      ids.assign(cache.ids_of(*found), cache.ids_of(*found) + found->count);
+      return;
+    }
+  std::vector<Symbol> symbols;
+  encode(piece, symbols);
+  for (const auto& s : symbols) ids.push_back(s.id);
+  if (keep) cache.insert_long(piece, h, ids.data(), ids.size());
+}
+
+void Bpe::encode_pieces(const char* text, size_t readable, const uint32_t* ends, size_t count, PieceCache& cache,
+                        std::vector<int32_t>& out, size_t& used) const {
+  constexpr size_t kBlock = 32;                 // pieces looked up together, so that their cache misses overlap
+  constexpr size_t kRoom = kBlock * 16;         // the most ids that a block of short pieces gives
+  static constexpr auto kMasks = [] {
+    std::array<PieceCache::Key, 16> m{};
+    for (size_t n = 0; n < 16; ++n)
+      m[n] = {n >= 8 ? ~uint64_t{0} : (uint64_t{1} << (8 * n)) - 1, n <= 8 ? 0 : (uint64_t{1} << (8 * (n - 8))) - 1};
+    return m;
+  }();
+  PieceCache::Key keys[kBlock];
+  uint64_t hashes[kBlock];
+  uint32_t begin = 0;
+  for (size_t first = 0; first < count; first += kBlock) {
+    const size_t n = std::min(kBlock, count - first);
+    uint32_t p = begin;
+    for (size_t k = 0; k < n; ++k) {
+      const uint32_t e = ends[first + k], length = e - p;
+      if (length <= PieceCache::kShort) [[likely]] {
+        PieceCache::Key key{0, 0};
+        if (p + 16 <= readable) [[likely]] {
+          std::memcpy(&key, text + p, 16);
+          key.a &= kMasks[length].a;
+          key.b &= kMasks[length].b;
+        } else {
+          std::memcpy(&key, text + p, length);
+        }
+        key.b |= uint64_t{length} << 56;
+        keys[k] = key;
+        hashes[k] = PieceCache::hash(key);
+        __builtin_prefetch(cache.bucket(hashes[k]));
+      }
+      p = e;
+    }
+    if (out.size() - used < kRoom) out.resize(std::max(used + (used >> 2), used + std::min(size_t{1} << 14, readable) + kRoom));
+    int32_t* to = out.data() + used;
+    p = begin;
+    for (size_t k = 0; k < n; ++k) {
+      const uint32_t e = ends[first + k], length = e - p;
+      const std::string_view piece(text + p, length);
+      p = e;
+      if (length <= PieceCache::kShort) [[likely]] {
+        PieceCache::Entry* b = cache.bucket(hashes[k]);
+        b = b[0].key == keys[k] ? b : b + 1;
+        if (b->key == keys[k]) [[likely]] {
+          if (b->count <= 3) [[likely]] {
+            to[0] = b->ids[0];
+            to[1] = b->ids[1];
+            to[2] = b->ids[2];
+          } else {
+            std::copy_n(cache.ids_of(*b), b->count, to);
+          }
+          to += b->count;
+          continue;
+        }
+      }
+      encode_slow(piece, cache, cache.scratch);
+      const auto& ids = cache.scratch;
+      if (length <= PieceCache::kShort) cache.insert(hashes[k], keys[k], ids.data(), ids.size());
+      used = static_cast<size_t>(to - out.data());
+      const size_t need = used + ids.size() + kRoom;
+      if (out.size() < need) out.resize(need + (used >> 2));
+      to = std::copy(ids.begin(), ids.end(), out.data() + used);
+    }
+    used = static_cast<size_t>(to - out.data());
+    begin = p;
+  }
+}
+
+}  // namespace mxt::tokenizer

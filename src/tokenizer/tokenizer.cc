@@ -1,0 +1,66 @@
+#include "tokenizer/tokenizer.h"
+
+#include "tokenizer/engine.h"
+#include "tokenizer/io/load.h"
+#include "tokenizer/io/save.h"
+
+namespace mxt::tokenizer {
+
+Tokenizer::Tokenizer(std::unique_ptr<const Engine> engine) : engine_(std::move(engine)) {}
+Tokenizer::~Tokenizer() = default;
+
+std::shared_ptr<const Tokenizer> Tokenizer::from_spec(Spec spec) {
+  return std::shared_ptr<const Tokenizer>(new Tokenizer(std::make_unique<const Engine>(std::move(spec))));
+}
+std::shared_ptr<const Tokenizer> Tokenizer::from_folder(const std::string& dir) {
+  return from_spec(spec_from_folder(dir));
+}
+std::shared_ptr<const Tokenizer> Tokenizer::from_json(std::string_view tokenizer_json, std::string_view source) {
+  return from_spec(spec_from_json(tokenizer_json, std::string(source)));
+}
+std::shared_ptr<const Tokenizer> Tokenizer::from_gguf(const GgufTokenizerData& data) {
+  return from_spec(spec_from_gguf(data));
+}
+std::shared_ptr<const Tokenizer> Tokenizer::characters(std::string_view data) {
+  return from_spec(spec_of_characters(data));
+}
+
+std::vector<int32_t> Tokenizer::encode(std::string_view text, std::span<const Span> plain) const {
+  std::vector<int32_t> ids;
+  engine_->encode(text, plain, ids, nullptr);
+  return ids;
+}
+void Tokenizer::encode_append(std::string_view text, std::vector<int32_t>& out, std::span<const Span> plain) const {
+  engine_->encode(text, plain, out, nullptr);
+}
+std::vector<int32_t> Tokenizer::encode_with_offsets(std::string_view text, std::span<const Span> plain,
+                                                    std::vector<Span>& offsets) const {
+  std::vector<int32_t> ids;
+  offsets.clear();
+  engine_->encode(text, plain, ids, &offsets);
+  return ids;
+}
+std::vector<int32_t> Tokenizer::encode_parallel(std::string_view text, int threads, std::span<const Span> plain) const {
+  std::vector<int32_t> ids;
+  engine_->encode_parallel(text, plain, threads, ids);
+  return ids;
+}
+
+std::string Tokenizer::decode(std::span<const int32_t> ids, bool skip_special) const {
+  return engine_->decode(ids, skip_special);
+}
+std::string Tokenizer::token_bytes(int32_t id) const { return engine_->token_bytes(id); }
+const std::string& Tokenizer::token(int32_t id) const { return engine_->token(id); }
+int32_t Tokenizer::id_of(std::string_view token) const { return engine_->id_of(token); }
+bool Tokenizer::is_special(int32_t id) const {
+  const auto* a = engine_->added(id);
+  return a && a->special;
+}
+int32_t Tokenizer::vocab_size() const { return engine_->vocab_size(); }
+int32_t Tokenizer::bos() const { return engine_->bos; }
+int32_t Tokenizer::eos() const { return engine_->eos; }
+int32_t Tokenizer::pad() const { return engine_->pad; }
+std::string Tokenizer::chat_template() const { return engine_->spec().chat_template; }
+void Tokenizer::save(const std::string& dir) const { save_folder(engine_->spec(), engine_->vocab(), dir); }
+
+}  // namespace mxt::tokenizer

@@ -1,0 +1,125 @@
+#include "train/batches.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+
+namespace mxt::train {
+namespace {
+
+int64_t count_targets(const data::Row& row) {
+  int64_t n = 0;
+  for (size_t d = 0; d + 1 < row.cu_seqlens.size(); ++d)
+    for (int32_t t = row.cu_seqlens[d] + 1; t < row.cu_seqlens[d + 1]; ++t) n += row.labels[static_cast<size_t>(t)] != data::kNoTarget;
+  return n;
+}
+
+void add_row(const data::Row& row, PackedBatch& out) {
+  for (size_t d = 0; d + 1 < row.cu_seqlens.size(); ++d) {
+    const size_t b = static_cast<size_t>(row.cu_seqlens[d]), n = static_cast<size_t>(row.cu_seqlens[d + 1]) - b;
+    out.add_document(row.ids.subspan(b, n), row.labels.subspan(b, n));
+  }
+}
+
+}  // namespace
+
+void PackedBatch::clear() {
+  ids_.clear();
+  positions_.clear();
+  targets_.clear();
+  cu_.assign(1, 0);
+  real_ = targets_count_ = 0;
+}
+
+void PackedBatch::add_document(std::span<const int32_t> ids, std::span<const int32_t> labels) {
+  for (size_t t = 0; t < ids.size(); ++t) {
+    ids_.push_back(ids[t]);
+    positions_.push_back(static_cast<int32_t>(t));
+    const int32_t target = t + 1 < ids.size() ? labels[t + 1] : data::kNoTarget;
+    targets_.push_back(target);
+    targets_count_ += target != data::kNoTarget;
+  }
+  real_ += static_cast<int64_t>(ids.size());
+  cu_.push_back(static_cast<int32_t>(ids_.size()));
+}
+
+void PackedBatch::add_window(std::span<const int32_t> window) {
+  for (size_t t = 0; t + 1 < window.size(); ++t) {
+    ids_.push_back(window[t]);
+    positions_.push_back(static_cast<int32_t>(t));
+    targets_.push_back(window[t + 1]);
+  }
+  real_ += static_cast<int64_t>(window.size()) - 1;
+  targets_count_ += static_cast<int64_t>(window.size()) - 1;
+  cu_.push_back(static_cast<int32_t>(ids_.size()));
+}
+
+void PackedBatch::pad(int64_t max_tokens) {
+  const int64_t want = std::min((tokens() + kPad - 1) / kPad * kPad, max_tokens);
+  if (want <= tokens()) return;
+  for (int32_t position = 0; tokens() < want; ++position) {
+    ids_.push_back(0);
+    positions_.push_back(position);
+    targets_.push_back(data::kNoTarget);
+  }
+  cu_.push_back(static_cast<int32_t>(ids_.size()));
+}
+
+runtime::Batch PackedBatch::view() const {
+  runtime::Batch b;
+  b.tokens = tokens();
+  b.ids = ids_.data();
+  b.positions = positions_.data();
+  b.cu_seqlens = cu_.data();
+  b.documents = documents();
+  b.targets = targets_.data();
+  return b;
+}
+
+TrainRows::TrainRows(const std::string& folder, uint64_t seed, bool shuffle, int64_t rows_per_step) : seed_(seed), shuffle_(shuffle), per_step_(rows_per_step) {
+  if (data::is_windows(folder)) windows_ = data::WindowDataset::open(folder);
+  else rows_ = data::Dataset::open(folder);
+}
+
+int64_t TrainRows::rows() const { return rows_ ? rows_->rows() : 0; }
+int64_t TrainRows::steps_per_epoch() const { return rows_ ? (rows_->rows() + per_step_ - 1) / per_step_ : 0; }
+
+int64_t TrainRows::rows_of_step(int64_t step) const {
+  if (windows_) return per_step_;
+  const int64_t first = (step % steps_per_epoch()) * per_step_;
+  return std::min(per_step_, rows_->rows() - first);
+}
+
+int64_t TrainRows::row_index(int64_t step, int64_t i) {
+  const int64_t epoch = step / steps_per_epoch(), at = (step % steps_per_epoch()) * per_step_ + i;
+  if (!shuffle_) return at;
+  if (epoch != epoch_) {
+    order_ = data::epoch_order(seed_, epoch, rows_->rows());
+    epoch_ = epoch;
+  }
+  return order_[static_cast<size_t>(at)];
+}
+
+void TrainRows::add(int64_t step, int64_t i, PackedBatch& out) {
+  if (windows_) out.add_window(windows_->sample(seed_, step, i));
+  else add_row(rows_->row(row_index(step, i)), out);
+}
+
+int64_t TrainRows::targets(int64_t step, int64_t i) {
+  if (windows_) return windows_->seq_len();
+  return count_targets(rows_->row(row_index(step, i)));
+}
+
+EvalRows::EvalRows(const std::string& folder) {
+  if (data::is_windows(folder)) windows_ = data::WindowDataset::open(folder, "eval");
+  else rows_ = data::Dataset::open(folder, "eval");
+}
+
+int64_t EvalRows::rows() const { return windows_ ? windows_->whole_windows() : rows_->rows(); }
+
+void EvalRows::add(int64_t i, PackedBatch& out) const {
+  if (windows_) out.add_window(windows_->window(i * windows_->seq_len()));
+  else add_row(rows_->row(i), out);
+}
+
+}  // namespace mxt::train

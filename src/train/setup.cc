@@ -1,0 +1,186 @@
+#include "train/setup.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "base/files.h"
+#include "base/json.h"
+#include "base/text.h"
+#include "data/dataset.h"
+
+namespace mxt::train {
+namespace {
+
+using config::MethodKind;
+
+void refuse_unsupported(const config::Recipe& r) {
+  using config::text_of;
+  const auto& m = r.train.method;
+  if (r.train.backend != config::Backend::kNative)
+    fail_missing("train.backend {}: this build runs `native` only; `mindxtrain export` writes other trainers' configurations", text_of(r.train.backend));
+  if (!r.hardware.cpu_lane())
+    fail_missing("hardware.name {}: this build trains on the CPU; set hardware.gpus to 0 for the CPU lane", text_of(r.hardware.name));
+  switch (m.kind) {
+    case MethodKind::kFull: case MethodKind::kLora: case MethodKind::kCpt: case MethodKind::kPretrain: break;
+    default: fail_missing("train.method.kind {}: this build trains full, lora, cpt and pretrain", text_of(m.kind));
+  }
+  if (r.train.precision != config::Precision::kBFloat16 && r.train.precision != config::Precision::kFloat32)
+    fail_missing("train.precision {}: this build computes in bfloat16 or float32", text_of(r.train.precision));
+  if (r.train.optimizer.name != config::OptimizerName::kAdamwTorchFused && r.train.optimizer.name != config::OptimizerName::kAdamwTorch)
+    fail_missing("train.optimizer.name {}: this build has adamw_torch_fused and adamw_torch", text_of(r.train.optimizer.name));
+  if (r.train.tool_loss) fail_missing("train.tool_loss: this build weighs every target token alike");
+  if (r.train.fsdp.enabled || r.hardware.nodes > 1) fail_missing("train.fsdp and hardware.nodes: this build trains in one process");
+  if (m.lora && r.train.base_precision != r.train.precision && r.train.base_precision != config::Precision::kBFloat16 && r.train.base_precision != config::Precision::kFloat32)
+    fail_missing("train.base_precision {}: the CPU has no such products", text_of(r.train.base_precision));
+}
+
+formats::ModelConfig random_config(const config::Recipe& r, int64_t tokenizer_vocab) {
+  OrderedJson j;
+  std::string source = r.source;
+  if (!r.model.config.path.empty()) {
+    source = r.model.config.path;
+    j = parse_ordered_json(read_file(source), source);
+  } else {
+    j = parse_ordered_json(r.model.config.json, r.source);
+  }
+  if (!j.contains("vocab_size") && tokenizer_vocab > 0) j["vocab_size"] = tokenizer_vocab;
+  return formats::parse_model_config(j, source);
+}
+
+// The last part of a module's name decides, as PEFT's target_modules; a name with dots must match from a dot on.
+bool names_module(const std::string& module, const std::string& target) {
+  return module == target || module.ends_with("." + target);
+}
+
+}  // namespace
+
+std::unique_ptr<Setup> make_setup(const config::Recipe& recipe, const std::string& model_path, int64_t tokenizer_vocab, const kernels::KernelPlan* plan) {
+  refuse_unsupported(recipe);
+  auto s = std::make_unique<Setup>();
+  s->recipe = recipe;
+  if (recipe.model.init == config::Init::kRandom) {
+    s->model = random_config(recipe, tokenizer_vocab);
+  } else {
+    s->weights = formats::WeightSource::open(model_path);
+    s->model = s->weights->config();
+  }
+  if (tokenizer_vocab > s->model.vocab_size)
+    fail_input("{}: the tokenizer has {} ids but the model's vocabulary is {}: they do not belong together", recipe.source, tokenizer_vocab, s->model.vocab_size);
+  s->type = recipe.train.precision == config::Precision::kFloat32 ? DType::kF32 : DType::kBF16;
+  s->seq_len = recipe.data.seq_len;
+  s->rows_per_step = recipe.train.batch.per_device * recipe.train.batch.grad_accum;
+
+  const auto& method = recipe.train.method;
+  if (method.lora) {
+    s->has_lora = true;
+    const config::Lora lora = *method.lora;
+    const auto known = models::lora_modules(s->model);
+    for (const auto& t : lora.target_modules) {
+      const std::string last = t.substr(t.rfind('.') == std::string::npos ? 0 : t.rfind('.') + 1);
+      if (std::find(known.begin(), known.end(), last) == known.end())
+        fail_input("{}: train.method.target_modules: the model has no linear module \"{}\" (it has {})", recipe.source, t, fmt::join(known, " "));
+    }
+    s->lora.target = [lora](const std::string& module) -> std::optional<models::LoraTarget> {
+      for (const auto& t : lora.target_modules)
+        if (names_module(module, t)) return models::LoraTarget{lora.r, static_cast<double>(lora.alpha), lora.use_rslora};
+      return std::nullopt;
+    };
+    s->lora.dropout = static_cast<float>(lora.dropout);
+  }
+
+  // How many rows a pass takes: the recipe's word, the plan's, or as many as make about 2,048 tokens (more gains nothing on a CPU).
+  const int64_t per_device = recipe.train.batch.per_device;
+  int64_t micro = std::clamp<int64_t>(2048 / s->seq_len, 1, per_device);
+  std::string recompute = recipe.train.gradient_checkpointing ? "cheap" : "none";
+  recompute = "none";
+  if (plan) {
+    if (auto it = plan->choices.find("step micro_batch"); it != plan->choices.end()) micro = std::clamp<int64_t>(std::stoll(it->second), 1, per_device);
+    if (auto it = plan->choices.find("step recompute"); it != plan->choices.end()) recompute = it->second;
+  }
+  if (recipe.train.micro_batch) micro = std::min(*recipe.train.micro_batch, per_device);
+  s->micro_batch = micro;
+  s->max_tokens = micro * s->seq_len;
+
+  s->options.type = s->type;
+  s->options.train_base = !s->has_lora;
+  s->options.lora = s->has_lora ? &s->lora : nullptr;
+  s->options.positions = s->seq_len;
+  // A trained head adds its weight gradient once a piece: larger pieces touch it less often.
+  s->options.head_chunk = s->has_lora ? 256 : 1024;
+  s->options.recompute = recompute == "layer" ? graph::Recompute::kLayer : recompute == "cheap" ? graph::Recompute::kCheap : graph::Recompute::kNone;
+  return s;
+}
+
+graph::Graph Setup::training_graph() const { return models::build(model, options); }
+
+graph::Graph Setup::scoring_graph() const {
+  models::BuildOptions o = options;
+  o.purpose = models::Purpose::kScore;
+  o.recompute = graph::Recompute::kNone;
+  o.head_chunk = 256;
+  return models::build(model, o);
+}
+
+std::map<std::string, int64_t> shapes_of(const Setup& s) {
+  std::map<std::string, int64_t> m{{"vocab", s.model.vocab_size}, {"hidden", s.model.hidden_size}, {"intermediate", s.model.intermediate_size},
+                                   {"layers", s.model.num_layers}, {"heads", s.model.num_heads}, {"kv_heads", s.model.num_kv_heads},
+                                   {"head_dim", s.model.head_dim}, {"seq_len", s.seq_len}, {"rows_per_step", s.rows_per_step},
+                                   {"bits", s.type == DType::kF32 ? 32 : 16}};
+  if (s.has_lora) m["lora_rank"] = s.recipe.train.method.lora->r;
+  return m;
+}
+
+kernels::DeviceIdentity cpu_identity(int threads) {
+  const kernels::CpuFeatures f = kernels::cpu_features();
+  kernels::DeviceIdentity d;
+  d.kind = "cpu";
+  d.name = f.model;
+  d.arch = f.vector_target;
+  d.libraries["onednn"] = f.onednn_version + " " + f.onednn_isa;
+  d.threads = threads;
+  return d;
+}
+
+kernels::KernelPlan default_plan(const Setup& s, const kernels::DeviceIdentity& device) {
+  kernels::KernelPlan p;
+  p.device = device;
+  p.shapes = shapes_of(s);
+  p.env = s.recipe.train.env;
+  p.choices["step micro_batch"] = std::to_string(s.micro_batch);
+  p.choices["step recompute"] = std::string(graph::recompute_name(s.options.recompute));
+  kernels::Ops& ops = kernels::cpu_ops();
+  const auto gemm = ops.gemm_algorithms(), attention = ops.attention_algorithms();
+  const graph::Graph g = s.training_graph();
+  const runtime::Program program(g, p, ops, {s.max_tokens, 0, false});
+  for (const auto& t : program.tunables())
+    p.choices[t.key] = std::holds_alternative<kernels::Gemm>(t.call) ? gemm.front() : attention.front();
+  return p;
+}
+
+MemoryEstimate estimate_memory(const Setup& s, const kernels::KernelPlan& plan, kernels::Ops& ops) {
+  MemoryEstimate e;
+  const graph::Graph g = s.training_graph();
+  e.params = runtime::ParamStore::measure(g, true);
+  e.program = runtime::Program(g, plan, ops, {s.max_tokens, 0, false}).bytes();
+  const auto& r = s.recipe;
+  if (r.data.eval_fraction > 0 || r.data.eval_path || r.data.synth) {
+    const graph::Graph score = s.scoring_graph();
+    e.scoring = runtime::Program(score, plan, ops, {s.max_tokens, 0, false}).bytes();
+  }
+  e.process = 64 << 20;
+  return e;
+}
+
+int64_t total_steps(const config::Recipe& recipe, int64_t rows, int64_t rows_per_step) {
+  const auto& s = recipe.train.schedule;
+  if (s.max_steps) return *s.max_steps;
+  if (rows == 0) fail_input("{}: train.schedule.max_steps: random windows have no epochs: say how many steps to train", recipe.source);
+  return s.epochs * ((rows + rows_per_step - 1) / rows_per_step);
+}
+
+bool evaluates(const config::Recipe& recipe, const std::string& data_folder) {
+  return recipe.train.eval_every.has_value() && data::has_part(data_folder, "eval");
+}
+
+}  // namespace mxt::train

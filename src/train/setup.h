@@ -1,0 +1,63 @@
+// A recipe and a plan compiled into what will run: the graph, its sizes in bytes, the number of steps. Nothing is allocated here:
+// `plan` prints it, `train` runs it.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "config/recipe.h"
+#include "formats/weight_source.h"
+#include "kernels/plan.h"
+#include "models/model.h"
+#include "runtime/params.h"
+#include "runtime/program.h"
+
+namespace mxt::train {
+
+struct Setup {
+  config::Recipe recipe;
+  std::unique_ptr<formats::WeightSource> weights;  // null for model.init random
+  formats::ModelConfig model;
+  models::LoraPlan lora;
+  bool has_lora = false;
+  DType type = DType::kBF16;
+  int64_t seq_len = 0, rows_per_step = 0;
+  int64_t micro_batch = 0;   // rows per pass
+  int64_t max_tokens = 0;    // of a pass
+  models::BuildOptions options;  // of the training graph; `lora` points into this object
+
+  Setup() = default;
+  Setup(const Setup&) = delete;  // options point into it
+
+  graph::Graph training_graph() const;
+  graph::Graph scoring_graph() const;  // the same parameters in the same order
+};
+
+// `model_path`: folder or .gguf file of model.name, found or downloaded by the caller ("" for init random). `tokenizer_vocab`: ids
+// that the data may hold; a random model without a vocab_size of its own takes it, any other must be at least as large. Errors:
+// kMissing for what this build cannot train, kBadInput for a recipe and a model that do not fit.
+std::unique_ptr<Setup> make_setup(const config::Recipe& recipe, const std::string& model_path, int64_t tokenizer_vocab, const kernels::KernelPlan* plan);
+
+// What calls are derived from; a plan for other shapes is refused.
+std::map<std::string, int64_t> shapes_of(const Setup& s);
+
+// The plan of default choices for this set-up on this machine, not measured.
+kernels::KernelPlan default_plan(const Setup& s, const kernels::DeviceIdentity& device);
+kernels::DeviceIdentity cpu_identity(int threads);
+
+struct MemoryEstimate {
+  runtime::ParamBytes params;
+  runtime::ProgramBytes program, scoring;
+  int64_t process = 0;  // the program itself: code, libraries, tables
+  int64_t total() const { return params.total() + program.total() + scoring.total() + process; }
+};
+MemoryEstimate estimate_memory(const Setup& s, const kernels::KernelPlan& plan, kernels::Ops& ops);
+
+// S of RECIPE.md, from the prepared dataset's rows (0 = random windows, which need schedule.max_steps).
+int64_t total_steps(const config::Recipe& recipe, int64_t rows, int64_t rows_per_step);
+
+bool evaluates(const config::Recipe& recipe, const std::string& data_folder);
+
+}  // namespace mxt::train

@@ -1,0 +1,293 @@
+#include "train/trainer.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+
+#include "base/error.h"
+#include "base/files.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "checkpoint/adapter.h"
+#include "checkpoint/state.h"
+#include "checkpoint/weights.h"
+#include "device/memory.h"
+#include "train/batches.h"
+#include "train/schedule.h"
+
+namespace mxt::train {
+namespace {
+
+double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+
+class Run {
+ public:
+  Run(Setup& s, const kernels::KernelPlan& plan, kernels::Ops& ops, const TrainOptions& o)
+      : s_(s), ops_(ops), o_(o), graph_(s.training_graph()), program_(graph_, plan, ops, {s.max_tokens, 0, false}) {
+    check_memory(plan);
+    params_ = std::make_unique<runtime::ParamStore>(graph_, true);
+    program_.allocate(*params_);
+    load_weights();
+    rows_ = std::make_unique<TrainRows>(o.data, s.recipe.meta.seed, s.recipe.data.shuffle, s.rows_per_step);
+    steps_ = total_steps(s.recipe, rows_->rows(), s.rows_per_step);
+    if (s.recipe.train.eval_every && data::has_part(o.data, "eval")) {
+      score_graph_ = s.scoring_graph();
+      scorer_ = std::make_unique<runtime::Program>(score_graph_, plan, ops, runtime::ProgramSettings{s.max_tokens, 0, false});
+      scorer_->allocate(*params_);
+    }
+    for (const auto& [key, list] : plan.candidates)
+      if (key.starts_with("gemm"))
+        for (const auto& c : list) note_peak(key, c);
+  }
+
+  TrainResult run() {
+    TrainResult r;
+    r.steps = steps_;
+    resume();
+    MetricsLog log(o_.out, state_.step);
+    const double begin = now();
+    log::Progress progress("training", static_cast<double>(steps_));
+    int64_t trained_tokens = 0;
+    double trained_flops = 0;
+    while (state_.step < steps_) {
+      StepMetrics m = step();
+      trained_tokens += step_tokens_;
+      trained_flops += step_flops_;
+      if (r.first_loss == 0 && !log.all().size()) r.first_loss = m.loss;
+      if (!std::isfinite(m.loss))
+        fail_input("step {}: the loss is {}: lower train.optimizer.lr, or look at the data; the last good state is in {}/checkpoints", state_.step, m.loss, o_.out);
+      const bool last = state_.step == steps_;
+      const auto& t = s_.recipe.train;
+      if (scorer_ && (state_.step % *t.eval_every == 0 || last)) {
+        m.eval_loss = evaluate(*scorer_, o_.data, s_.micro_batch, s_.max_tokens);
+        if (state_.best_eval < 0 || *m.eval_loss < state_.best_eval) {
+          state_.best_eval = *m.eval_loss;
+          state_.best_step = state_.step;
+        }
+      }
+      log.write(m);
+      const std::string detail = fmt::format("step {}/{}  loss {:.4f}  {:.0f} tok/s{}", state_.step, steps_, m.loss, m.tok_s, m.mfu ? fmt::format("  {:.0f}% of peak", 100 * *m.mfu) : "");
+      progress.update(static_cast<double>(state_.step), detail);
+      const bool stopped = o_.stop && o_.stop->load();
+      if ((t.save_every && state_.step % *t.save_every == 0 && !last) || stopped) save_state();
+      if (stopped && !last) {
+        r.interrupted = true;
+        break;
+      }
+    }
+    log.flush();
+    if (!r.interrupted) save_final();
+    r.seconds = now() - begin;
+    r.done = state_.step;
+    r.tokens = state_.tokens;
+    if (!log.all().empty()) {
+      r.first_loss = log.all().front().loss;
+      r.last_loss = log.all().back().loss;
+    }
+    r.tok_s = r.seconds > 0 ? static_cast<double>(trained_tokens) / r.seconds : 0;
+    r.tflops = r.seconds > 0 ? trained_flops / r.seconds / 1e12 : 0;
+    r.best_eval = state_.best_eval;
+    return r;
+  }
+
+ private:
+  void check_memory(const kernels::KernelPlan& plan) {
+    const MemoryEstimate e = estimate_memory(s_, plan, ops_);
+    const uint64_t free = device::available_host_bytes();
+    if (static_cast<uint64_t>(e.total()) > free)
+      fail_input("this run needs {} of memory (weights {}, gradients and moments {}, activations {}), {} are free: set train.gradient_checkpointing, a smaller data.seq_len or train.micro_batch, or lora instead of full",
+                 human_bytes(static_cast<uint64_t>(e.total())), human_bytes(static_cast<uint64_t>(e.params.weights)),
+                 human_bytes(static_cast<uint64_t>(e.params.total() - e.params.weights)), human_bytes(static_cast<uint64_t>(e.program.total())), human_bytes(free));
+  }
+
+  void load_weights() {
+    const uint64_t seed = s_.recipe.meta.seed;
+    if (s_.weights) checkpoint::load_base(graph_, *params_, *s_.weights);
+    else checkpoint::init_random(graph_, *params_, seed);
+    if (!s_.has_lora) return;
+    const auto& lora = *s_.recipe.train.method.lora;
+    if (lora.init_adapter) checkpoint::load_adapter(*lora.init_adapter, graph_, *params_);
+    else checkpoint::init_adapter(graph_, *params_, seed);
+  }
+
+  // The fastest product that the plan measured is the rate that utilisation is counted against.
+  void note_peak(const std::string& key, const kernels::Candidate& c) {
+    int64_t m = 0, n = 0, k = 0;
+    for (std::string_view w : split(key, ' ')) {
+      if (w.size() < 2) continue;
+      const std::string digits(w.substr(1));
+      if (digits.find_first_not_of("0123456789") != std::string::npos) continue;
+      if (w[0] == 'm') m = std::stoll(digits);
+      if (w[0] == 'n') n = std::stoll(digits);
+      if (w[0] == 'k') k = std::stoll(digits);
+    }
+    if (c.median_us > 0) peak_ = std::max(peak_, 2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k) / c.median_us * 1e6);
+  }
+
+  void resume() {
+    state_.recipe = o_.recipe_digest;
+    state_.plan_choices = o_.plan_digest;
+    state_.dataset = o_.data_digest;
+    if (!o_.resume) return;
+    const std::string folder = o_.out + "/checkpoints";
+    const auto saved = checkpoint::saved_steps(folder);
+    if (o_.resume_from >= 0 && std::find(saved.begin(), saved.end(), o_.resume_from) == saved.end())
+      fail_input("{}: there is no step-{} to resume from ({})", folder, o_.resume_from, saved.empty() ? "no steps are saved" : fmt::format("saved: {}", fmt::join(saved, " ")));
+    if (saved.empty()) return;
+    const int64_t step = o_.resume_from >= 0 ? o_.resume_from : saved.back();
+    state_ = checkpoint::load_state(checkpoint::step_folder(folder, step), graph_, *params_, state_);
+    log::info("resumed at step {} of {}", state_.step, steps_);
+  }
+
+  StepMetrics step() {
+    const double begin = now();
+    const int64_t index = state_.step, rows = rows_->rows_of_step(index);
+    int64_t targets = 0;
+    for (int64_t i = 0; i < rows; ++i) targets += rows_->targets(index, i);
+    double loss = 0;
+    step_tokens_ = 0;
+    step_flops_ = 0;
+    for (int64_t first = 0, micro = 0; first < rows; first += s_.micro_batch, ++micro) {
+      batch_.clear();
+      for (int64_t i = first; i < std::min(rows, first + s_.micro_batch); ++i) rows_->add(index, i, batch_);
+      const int64_t real = batch_.real_tokens(), documents = batch_.documents();
+      batch_.pad(s_.max_tokens);
+      runtime::Batch b = batch_.view();
+      b.loss_scale = 1.0f / static_cast<float>(std::max<int64_t>(targets, 1));
+      b.first_micro = micro == 0;
+      b.seed = s_.recipe.meta.seed;
+      b.step = static_cast<uint64_t>(index);
+      b.micro = static_cast<uint64_t>(micro);
+      program_.run(b);
+      const float* nll = program_.nll();
+      for (int64_t t = 0; t < real; ++t) loss += static_cast<double>(nll[t]);
+      step_tokens_ += real;
+      step_flops_ += program_.flops(real, real / std::max<int64_t>(documents, 1), batch_.targets());
+    }
+    const auto& t = s_.recipe.train;
+    const double lr = learning_rate(t.schedule, t.optimizer.lr, index, steps_);
+    const double norm = update(lr, index + 1);
+    state_.step = index + 1;
+    state_.tokens += step_tokens_;
+    StepMetrics m;
+    m.step = state_.step;
+    m.loss = loss / static_cast<double>(std::max<int64_t>(targets, 1));
+    m.lr = lr;
+    m.grad_norm = norm;
+    m.tokens = state_.tokens;
+    const double seconds = now() - begin;
+    m.tok_s = static_cast<double>(step_tokens_) / seconds;
+    m.tflops = step_flops_ / seconds / 1e12;
+    if (peak_ > 0) m.mfu = m.tflops * 1e12 / peak_;
+    m.memory = device::resident_bytes();
+    return m;
+  }
+
+  // Clip as torch's clip_grad_norm_, then AdamW. Returns the norm before clipping.
+  double update(double lr, int64_t step) {
+    const auto& o = s_.recipe.train.optimizer;
+    kernels::SquaredNorm sn;
+    kernels::AdamW a;
+    for (size_t i = 0; i < graph_.params.size(); ++i) {
+      const graph::Param& p = graph_.params[i];
+      if (!p.trainable) continue;
+      const runtime::ParamSlot& slot = (*params_)[static_cast<graph::ParamId>(i)];
+      sn.grads.push_back(slot.grad);
+      sn.sizes.push_back(slot.size);
+      kernels::OptTensor t;
+      t.master = slot.master;
+      t.grad = slot.grad;
+      t.m = slot.m;
+      t.v = slot.v;
+      t.copy = s_.type == DType::kBF16 ? static_cast<uint16_t*>(slot.weight) : nullptr;
+      t.n = slot.size;
+      t.lr = static_cast<float>(lr);
+      const bool decays = p.kind == graph::ParamKind::kMatrix || p.kind == graph::ParamKind::kEmbedding;
+      t.weight_decay = decays ? static_cast<float>(o.weight_decay) : 0.0f;
+      a.tensors.push_back(t);
+    }
+    const double norm = std::sqrt(ops_.squared_norm(sn));
+    a.grad_scale = o.grad_clip > 0 ? static_cast<float>(std::min(1.0, o.grad_clip / (norm + 1e-6))) : 1.0f;
+    a.beta1 = o.betas[0];
+    a.beta2 = o.betas[1];
+    a.eps = static_cast<float>(o.eps);
+    a.step = step;
+    ops_.adamw(a);
+    return norm;
+  }
+
+  void save_state() {
+    const std::string folder = o_.out + "/checkpoints";
+    make_folders(folder);
+    checkpoint::save_state(checkpoint::step_folder(folder, state_.step), graph_, *params_, state_);
+    // Keep the last n and the best.
+    auto saved = checkpoint::saved_steps(folder);
+    const size_t keep = static_cast<size_t>(std::max<int64_t>(1, s_.recipe.train.keep_last));
+    for (size_t i = 0; i + keep < saved.size(); ++i) {
+      if (saved[i] == state_.best_step) continue;
+      std::error_code ec;
+      fs::remove_all(checkpoint::step_folder(folder, saved[i]), ec);
+    }
+  }
+
+  void save_final() {
+    const std::string target = o_.out + "/checkpoint", temp = target + ".tmp";
+    std::error_code ec;
+    fs::remove_all(temp, ec);
+    if (s_.has_lora) {
+      const auto& lora = *s_.recipe.train.method.lora;
+      checkpoint::AdapterSettings a;
+      a.base = s_.recipe.model.name;
+      a.rank = lora.r;
+      a.alpha = static_cast<double>(lora.alpha);
+      a.dropout = lora.dropout;
+      a.rslora = lora.use_rslora;
+      a.target_modules = lora.target_modules;
+      a.fan_in_fan_out = s_.model.model_type == "gpt2";
+      checkpoint::save_adapter(temp, graph_, *params_, a);
+    } else {
+      const bool f32 = s_.recipe.model.torch_dtype == config::Precision::kFloat32;
+      checkpoint::save_model(temp, graph_, *params_, s_.model, f32 ? DType::kF32 : DType::kBF16);
+    }
+    replace_folder(temp, target);
+  }
+
+  Setup& s_;
+  kernels::Ops& ops_;
+  const TrainOptions& o_;
+  graph::Graph graph_, score_graph_;
+  runtime::Program program_;
+  std::unique_ptr<runtime::Program> scorer_;
+  std::unique_ptr<runtime::ParamStore> params_;
+  std::unique_ptr<TrainRows> rows_;
+  PackedBatch batch_;
+  checkpoint::TrainState state_;
+  int64_t steps_ = 0, step_tokens_ = 0;
+  double step_flops_ = 0, peak_ = 0;
+};
+
+}  // namespace
+
+double evaluate(runtime::Program& program, const std::string& data, int64_t micro_batch, int64_t max_tokens) {
+  const EvalRows rows(data);
+  PackedBatch batch;
+  double loss = 0;
+  int64_t targets = 0;
+  for (int64_t first = 0; first < rows.rows(); first += micro_batch) {
+    batch.clear();
+    for (int64_t i = first; i < std::min(rows.rows(), first + micro_batch); ++i) rows.add(i, batch);
+    const int64_t real = batch.real_tokens();
+    targets += batch.targets();
+    batch.pad(max_tokens);
+    program.run(batch.view());
+    for (int64_t t = 0; t < real; ++t) loss += static_cast<double>(program.nll()[t]);
+  }
+  return targets > 0 ? loss / static_cast<double>(targets) : 0;
+}
+
+TrainResult train(Setup& setup, const kernels::KernelPlan& plan, kernels::Ops& ops, const TrainOptions& options) {
+  Run run(setup, plan, ops, options);
+  return run.run();
+}
+
+}  // namespace mxt::train

@@ -1,0 +1,37 @@
+// The training run: from a set-up and a prepared dataset to a checkpoint.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <string>
+
+#include "kernels/plan.h"
+#include "train/metrics.h"
+#include "train/setup.h"
+
+namespace mxt::train {
+
+struct TrainOptions {
+  std::string out;               // the run's folder
+  std::string data;              // the prepared dataset
+  std::string recipe_digest, plan_digest, data_digest;  // what a resume must match
+  bool resume = false;
+  int64_t resume_from = -1;      // a step; −1 = the newest
+  const std::atomic<bool>* stop = nullptr;  // set by a signal: finish the step, save, return interrupted
+};
+
+struct TrainResult {
+  int64_t steps = 0, done = 0, tokens = 0;
+  double first_loss = 0, last_loss = 0, tok_s = 0, tflops = 0, seconds = 0;
+  double best_eval = -1;
+  bool interrupted = false;
+};
+
+// Trains to the end (or until stopped) and writes OUT/checkpoint, OUT/checkpoints/step-N, metrics and the loss curve. The adapter or model
+// in OUT/checkpoint is a function of recipe, plan, base and data alone.
+TrainResult train(Setup& setup, const kernels::KernelPlan& plan, kernels::Ops& ops, const TrainOptions& options);
+
+// Mean loss over the held-out part.
+double evaluate(runtime::Program& program, const std::string& data, int64_t micro_batch, int64_t max_tokens);
+
+}  // namespace mxt::train

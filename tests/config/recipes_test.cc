@@ -1,0 +1,123 @@
+#include <set>
+
+#include "base/error.h"
+#include "base/files.h"
+#include "config/builtin.h"
+#include "config/support.h"
+
+namespace mxt::config {
+namespace {
+
+const char* const kSeeds[] = {"instella_3b_lora",   "qwen3_8b_sft_lora", "qwen3_8b_sft_full", "qwen3_8b_cpt",
+                              "qwen3_30b_a3b_lora", "qwen3_32b_full_fsdp", "qwen3_32b_dpo",   "qwen3_32b_orpo",
+                              "qwen3_32b_grpo",     "qwen3_6_27b_lora",  "qwen3_6_35b_a3b_lora", "qwen3_vl_8b_sft"};
+const char* const kOurs[] = {"quickstart_cpu",       "shakespeare_char", "gsm8k_qwen3_0_6b_lora",
+                             "gsm8k_smollm2_lora",   "nanochat_d24",     "gpt2_760m",
+                             "hopper_qwen3_8b_lora", "hopper_qwen3_8b_lora_fp8"};
+
+TEST(Recipes, AllAreBuiltInAndValid) {
+  std::set<std::string> names;
+  for (const auto& b : builtin_recipes()) {
+    names.emplace(b.name);
+    const Recipe r = parse_recipe(b.text, b.name);
+    EXPECT_EQ(r.meta.run_name, b.name);
+    EXPECT_FALSE(b.head().empty()) << b.name;
+    EXPECT_EQ(r.train.backend, Backend::kNative);
+    EXPECT_FALSE(r.publish && r.publish->enabled) << b.name;
+    EXPECT_EQ(b.text, read_file(fmt::format("{}/recipes/{}.yaml", MXT_SOURCE_DIR, b.name)));
+  }
+  for (const char* n : kSeeds) EXPECT_TRUE(names.contains(n)) << n;
+  for (const char* n : kOurs) EXPECT_TRUE(names.contains(n)) << n;
+}
+
+TEST(Recipes, SeedsRecipesAreForMi300x) {
+  for (const char* n : kSeeds) {
+    const Recipe r = parse_recipe(builtin_recipe(n).text, n);
+    EXPECT_EQ(r.hardware.name, GpuName::kMi300x);
+    EXPECT_TRUE(r.hardware.gpus == 1 || r.hardware.gpus == 8);
+    EXPECT_EQ(r.train.env.size(), 8u);
+  }
+  EXPECT_EQ(parse_recipe(builtin_recipe("qwen3_30b_a3b_lora").text, "").autotune.budget_seconds, 90);
+  EXPECT_EQ(parse_recipe(builtin_recipe("qwen3_6_35b_a3b_lora").text, "").autotune.budget_seconds, 120);
+}
+
+TEST(Recipes, TwoGpusInAnyOfThemAreRefused) {
+  for (const char* n : kSeeds) {
+    std::string text(builtin_recipe(n).text);
+    const size_t at = text.find("gpus: ");
+    ASSERT_NE(at, std::string::npos);
+    text[at + 6] = '2';
+    EXPECT_NE(lines(text).find("hardware.gpus: is 2"), std::string::npos) << n;
+  }
+}
+
+TEST(Recipes, FactsThatOthersRelyOn) {
+  const Recipe q = parse_recipe(builtin_recipe("quickstart_cpu").text, "");
+  EXPECT_EQ(q.model.name, "./weights/SmolLM2-135M-Instruct.gguf");
+  EXPECT_EQ(q.data.source, DataSource::kSynth);
+  EXPECT_EQ(q.data.synth->rows, 1200);
+  ASSERT_TRUE(q.eval && q.eval->generation && q.eval->harness.tasks.empty());
+  const Recipe s = parse_recipe(builtin_recipe("shakespeare_char").text, "");
+  EXPECT_EQ(s.model.init, Init::kRandom);
+  EXPECT_NE(s.model.config.json.find("\"bias\":false"), std::string::npos);
+  EXPECT_EQ(s.data.sampling, Sampling::kRandomWindows);
+  EXPECT_EQ(s.train.schedule.max_steps, 2000);
+  const Recipe f = parse_recipe(builtin_recipe("hopper_qwen3_8b_lora_fp8").text, "");
+  EXPECT_EQ(f.train.base_precision, Precision::kFp8E4M3);
+  const Recipe n = parse_recipe(builtin_recipe("nanochat_d24").text, "");
+  EXPECT_EQ(n.train.batch.per_device * n.train.batch.grad_accum * n.data.seq_len, 524288);
+}
+
+TEST(Recipes, UnknownNameIsAnswered) {
+  try {
+    builtin_recipe("qwen3_8b_sft_lorra");
+    FAIL();
+  } catch (const Error& e) {
+    EXPECT_NE(std::string(e.what()).find("did you mean qwen3_8b_sft_lora?"), std::string::npos);
+  }
+}
+
+// A recipe as the original project writes them: every section, its backend, its seven environment keys.
+TEST(Recipes, OneOfTheOriginalProjectLoadsUnchanged) {
+  const Recipe r = parse_recipe(R"(
+meta:
+  project: demo
+  run_name: cpu_smoke
+  seed: 2048
+  license: apache-2.0
+  description: >-
+    folded
+    text
+hardware: {name: mi300x, gfx_arch: gfx942, gpus: 0, expected_hbm_gb: 192}
+autotune: {enabled: false, budget_seconds: 60, policy: aot_only}
+model: {name: HuggingFaceTB/SmolLM2-135M, attn_implementation: eager, torch_dtype: float32, trust_remote_code: false}
+data: {source: mindx_dreams, path: /data/memory, include_evolutions: true, max_samples: 32, seq_len: 256, packing: false}
+train:
+  backend: trl_cpu
+  method: {kind: lora, r: 8, alpha: 16, dropout: 0.0, target_modules: [q_proj, k_proj, v_proj, o_proj]}
+  optimizer: {name: adamw_torch, lr: 1.0e-4, betas: [0.9, 0.95], weight_decay: 0.1, grad_clip: 1.0}
+  schedule: {type: cosine, warmup_ratio: 0.03, epochs: 1}
+  batch: {per_device: 1, grad_accum: 4}
+  precision: float32
+  gradient_checkpointing: false
+  flash_attention: {backend: ck}
+  fsdp: {enabled: false}
+  cpu_throttle: {percent: 50, nice_level: 10, omp_proc_bind: true}
+  env: {PYTORCH_ROCM_ARCH: "gfx942", HSA_NO_SCRATCH_RECLAIM: "1", HIP_FORCE_DEV_KERNARG: "1"}
+eval:
+  harness: {tasks: [mmlu], fewshot: 0}
+  regression: {baseline: "", threshold_pct: -100.0}
+quantize: {enabled: false, scheme: none, ptpc: false}
+serve: {backend: vllm-rocm, reasoning_parser: none, tool_call_parser: none, tensor_parallel: 1, max_model_len: 2048, port: 8000}
+publish: {enabled: false}
+receipt: {output: ./out/receipt.json, include: [yaml_hash, dataset_cids]}
+)",
+                                "original.yaml");
+  EXPECT_EQ(r.train.backend, Backend::kTrlCpu);
+  EXPECT_EQ(r.train.env.size(), 8u);
+  EXPECT_EQ(r.receipt.include, (std::vector{ReceiptField::kYamlHash, ReceiptField::kDatasetCids}));
+  EXPECT_EQ(r.meta.description, "folded text");
+}
+
+}  // namespace
+}  // namespace mxt::config

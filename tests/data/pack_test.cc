@@ -1,0 +1,81 @@
+#include "data/encode/pack.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <set>
+
+#include "base/philox.h"
+
+namespace mxt::data {
+namespace {
+
+std::vector<std::vector<uint32_t>> rows_of(const Packing& p) {
+  std::vector<std::vector<uint32_t>> rows;
+  for (size_t r = 0; r < p.rows(); ++r)
+    rows.emplace_back(p.documents.begin() + p.begin[r], p.documents.begin() + p.begin[r + 1]);
+  return rows;
+}
+
+// Best-fit decreasing as the textbook says it, in O(n²).
+size_t plain_best_fit_rows(std::vector<uint32_t> lengths, uint32_t seq_len) {
+  std::stable_sort(lengths.begin(), lengths.end(), std::greater<>());
+  std::vector<uint32_t> space;
+  for (uint32_t n : lengths) {
+    size_t best = space.size();
+    for (size_t i = 0; i < space.size(); ++i)
+      if (space[i] >= n && (best == space.size() || space[i] < space[best])) best = i;
+    if (best == space.size()) space.push_back(seq_len);
+    space[best] -= n;
+  }
+  return space.size();
+}
+
+TEST(Pack, FillsTheFullestRowThatHasRoom) {
+  const std::vector<uint32_t> lengths = {3, 7, 5, 4, 1};
+  EXPECT_EQ(rows_of(pack_best_fit(lengths, 10)), (std::vector<std::vector<uint32_t>>{{0, 1}, {2, 3, 4}}));
+}
+
+TEST(Pack, KeepsEveryDocumentOnceWithinTheLengthAndFillsAsTheTextbook) {
+  for (uint64_t seed = 0; seed < 20; ++seed) {
+    Philox random(seed, 1);
+    const uint32_t seq_len = 64 + static_cast<uint32_t>(random.below(5000));
+    std::vector<uint32_t> lengths(1 + random.below(700));
+    for (uint32_t& n : lengths) n = 1 + static_cast<uint32_t>(random.below(random.below(3) ? seq_len / 3 : seq_len));
+    const Packing p = pack_best_fit(lengths, seq_len);
+    std::set<uint32_t> seen;
+    uint32_t last_first = 0;
+    for (const auto& row : rows_of(p)) {
+      ASSERT_FALSE(row.empty());
+      uint64_t total = 0;
+      for (uint32_t d : row) {
+        EXPECT_TRUE(seen.insert(d).second);
+        total += lengths[d];
+      }
+      EXPECT_LE(total, seq_len);
+      EXPECT_TRUE(std::is_sorted(row.begin(), row.end()));
+      EXPECT_TRUE(row[0] >= last_first);
+      last_first = row[0];
+    }
+    EXPECT_EQ(seen.size(), lengths.size());
+    EXPECT_EQ(p.rows(), plain_best_fit_rows(lengths, seq_len)) << seed;
+  }
+}
+
+TEST(Pack, FillsRowsOfOrdinaryDocumentsAboveNinetyFivePercent) {
+  Philox random(7, 1);
+  std::vector<uint32_t> lengths(100000);
+  uint64_t total = 0;
+  for (uint32_t& n : lengths) total += n = 50 + static_cast<uint32_t>(random.below(900));
+  const Packing p = pack_best_fit(lengths, 4096);
+  EXPECT_GT(static_cast<double>(total) / (static_cast<double>(p.rows()) * 4096), 0.95);
+}
+
+TEST(Pack, OneDocumentARowKeepsFileOrder) {
+  EXPECT_EQ(rows_of(one_per_row(3)), (std::vector<std::vector<uint32_t>>{{0}, {1}, {2}}));
+  EXPECT_EQ(one_per_row(0).rows(), 0u);
+  EXPECT_EQ(pack_best_fit({}, 64).rows(), 0u);
+}
+
+}  // namespace
+}  // namespace mxt::data

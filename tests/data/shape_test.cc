@@ -1,0 +1,158 @@
+#include <nlohmann/json.hpp>
+
+#include "data/shape/example.h"
+#include "helpers.h"
+
+namespace mxt::data {
+namespace {
+
+using testing::error_of;
+using Map = std::map<std::string, std::string>;
+
+Record row(const std::string& text) {
+  Record r;
+  r.text = text;
+  r.path = std::make_shared<const std::string>("d.jsonl");
+  r.line = 3;
+  return r;
+}
+
+Record csv(std::vector<std::string> header, std::vector<std::string> cells) {
+  Record r = row("");
+  r.kind = FileKind::kCsv;
+  r.header = std::make_shared<const std::vector<std::string>>(std::move(header));
+  r.cells = std::move(cells);
+  return r;
+}
+
+Example read(const Record& r, const Map& columns = {}) { return read_example(r, find_layout(r, columns)); }
+std::string messages(const std::string& text) { return read(row(text)).messages->dump(); }
+
+TEST(Shape, IsDetectedFromTheColumns) {
+  const auto shape = [](const char* text) { return find_layout(row(text), {}).shape; };
+  EXPECT_EQ(shape(R"({"text":""})"), Shape::kText);
+  EXPECT_EQ(shape(R"({"instruction":"","input":"","output":"","text":""})"), Shape::kAlpaca);
+  EXPECT_EQ(shape(R"({"question":"","answer":""})"), Shape::kQuestion);
+  EXPECT_EQ(shape(R"({"prompt":"","completion":""})"), Shape::kCompletion);
+  EXPECT_EQ(shape(R"({"prompt":"","answer":""})"), Shape::kReference);
+  EXPECT_EQ(shape(R"({"prompt":"","chosen":"","rejected":""})"), Shape::kPreference);
+  EXPECT_EQ(shape(R"({"messages":[],"text":""})"), Shape::kMessages);
+  EXPECT_EQ(shape(R"({"conversations":[]})"), Shape::kShareGpt);
+  EXPECT_EQ(shape(R"({"input_ids":[],"labels":[]})"), Shape::kTokens);
+}
+
+TEST(Shape, SaysWhatItFoundAndWhatItLeavesOut) {
+  EXPECT_EQ(find_layout(row(R"({"id":1,"question":"","answer":""})"), {}).text(),
+            "question/answer (question, answer); columns not used: id");
+  EXPECT_EQ(find_layout(row(R"({"q":"","a":""})"), {{"q", "prompt"}, {"a", "completion"}}).text(),
+            "prompt/completion (q as prompt, a as completion)");
+}
+
+TEST(Shape, UnknownColumnsAreListed) {
+  const std::string e = error_of([] { find_layout(row(R"({"frage":"","antwort":""})"), {}); });
+  EXPECT_HAS(e, "d.jsonl:3");
+  EXPECT_HAS(e, "frage, antwort");
+  EXPECT_HAS(e, "data.columns");
+}
+
+TEST(Shape, WrongColumnMapsAreRefused) {
+  const Record r = row(R"({"q":"","a":""})");
+  EXPECT_HAS(error_of([&] { find_layout(r, {{"q", "promt"}}); }), "did you mean \"prompt\"");
+  EXPECT_HAS(error_of([&] { find_layout(r, {{"x", "prompt"}}); }), "no column \"x\"");
+  EXPECT_HAS(error_of([&] { find_layout(r, {{"q", "text"}, {"a", "text"}}); }), "two columns");
+}
+
+TEST(Shape, ColumnMapDecidesAlone) {
+  const Record r = row(R"({"messages":[{"role":"user","content":"x"}],"body":"the text"})");
+  EXPECT_EQ(read(r, {{"body", "text"}}).text, "the text");
+}
+
+TEST(Shape, QuestionsAndInstructionsBecomeChats) {
+  EXPECT_EQ(messages(R"({"question":"Q","answer":"A"})"),
+            R"([{"role":"user","content":"Q"},{"role":"assistant","content":"A"}])");
+  EXPECT_EQ(
+      messages(R"({"instruction":"Do","input":"this","output":"done","system":"S"})"),
+      R"([{"role":"system","content":"S"},{"role":"user","content":"Do\n\nthis"},{"role":"assistant","content":"done"}])");
+  EXPECT_EQ(messages(R"({"instruction":"Do","input":"","output":"done"})"),
+            R"([{"role":"user","content":"Do"},{"role":"assistant","content":"done"}])");
+}
+
+TEST(Shape, MessagesKeepTheirFieldsAndKeyOrder) {
+  const std::string m =
+      R"([{"role":"user","content":"x"},{"role":"assistant","content":null,"tool_calls":[{"function":{"name":"f","arguments":{"z":1,"a":2}}}]}])";
+  const Example e = read(row(R"({"messages":)" + m + R"(,"tools":[{"type":"function","function":{"name":"f"}}]})"));
+  EXPECT_EQ(e.messages->dump(), m);
+  EXPECT_EQ(e.tools->dump(), R"([{"type":"function","function":{"name":"f"}}])");
+  const Example t = read(row(R"({"messages":[{"role":"user","content":"x"}],"tools":"[{\"name\":\"f\"}]"})"));
+  EXPECT_EQ(t.tools->dump(), R"([{"name":"f"}])");
+  EXPECT_EQ(read(row(R"({"messages":[{"role":"user","content":"x"}],"tools":[]})")).tools, nullptr);
+}
+
+TEST(Shape, ShareGptBecomesMessages) {
+  EXPECT_EQ(
+      messages(
+          R"({"conversations":[{"from":"human","value":"H"},{"from":"function_call","value":"{\"name\":\"f\",\"arguments\":{\"a\":1}}"},{"from":"observation","value":"O"},{"from":"gpt","value":"G"}],"system":"S"})"),
+      R"([{"role":"system","content":"S"},{"role":"user","content":"H"},{"role":"assistant","content":"","tool_calls":[{"type":"function","function":{"name":"f","arguments":{"a":1}}}]},{"role":"tool","content":"O"},{"role":"assistant","content":"G"}])");
+  EXPECT_HAS(error_of([] { messages(R"({"conversations":[{"from":"bot","value":"H"}]})"); }), "from \"bot\"");
+  EXPECT_HAS(error_of([] { messages(R"({"conversations":[{"from":1,"value":"H"}]})"); }), "conversations[0]");
+  EXPECT_HAS(error_of([] { messages(R"({"conversations":[1]})"); }), "conversations[0]");
+}
+
+TEST(Shape, BrokenMessagesNameTheirPlace) {
+  const auto e = [](const char* text) { return error_of([&] { read(row(text)); }); };
+  EXPECT_HAS(e(R"({"messages":"x"})"), "\"messages\" is a text, an array");
+  EXPECT_HAS(e(R"({"messages":[]})"), "empty array");
+  EXPECT_HAS(e(R"({"messages":[1]})"), "messages[0] must be an object");
+  EXPECT_HAS(e(R"({"messages":[{"content":"x"}]})"), "messages[0] has no \"role\"");
+  EXPECT_HAS(e(R"({"messages":[{"role":"user","content":"x"},{"role":"user"}]})"), "messages[1] has no \"content\"");
+  EXPECT_HAS(e(R"({"messages":[{"role":"user","content":5}]})"), "must be a text");
+  EXPECT_HAS(e(R"({"messages":[{"role":"user","content":"x"}],"tools":"{}"})"), "\"tools\" is an object");
+  EXPECT_HAS(
+      error_of([] { read(row(R"({"messages":[{"role":"user","content":[{"type":"image_url"}]}]})")); }, Exit::kMissing),
+      "text only");
+  EXPECT_HAS(error_of([] { read(row(R"({"messages":[{"role":"user","content":[{"type":7}]}]})")); }, Exit::kMissing),
+             "text only");
+}
+
+TEST(Shape, WrongTypesAndMissingColumnsNameLineAndColumn) {
+  EXPECT_HAS(error_of([] { read(row(R"({"text":5})")); }), "d.jsonl:3: \"text\" is a number, a text is needed");
+  const Layout l = find_layout(row(R"({"q":"","answer":""})"), {{"q", "question"}, {"answer", "answer"}});
+  EXPECT_HAS(error_of([&] { read_example(row(R"({"other":1,"answer":""})"), l); }), "has no \"q\"");
+  EXPECT_HAS(error_of([&] { read_example(row("[1]"), l); }), "is an array");
+  EXPECT_HAS(error_of([&] { read_example(row("{\"a\":"), l); }), "d.jsonl:3");
+  EXPECT_HAS(error_of([&] { read_example(row("{\"q\":\"\xff\"}"), l); }), "UTF-8");
+}
+
+TEST(Shape, TokenRowsAreTakenAsTheyAre) {
+  const Example e = read(row(R"({"input_ids":[1,2,3],"labels":[-100,7,3]})"));
+  EXPECT_EQ(e.ids, (std::vector<int32_t>{1, 2, 3}));
+  EXPECT_EQ(e.labels, (std::vector<int32_t>{-100, 7, 3}));
+  EXPECT_HAS(error_of([] { read(row(R"({"input_ids":[1],"labels":[1,2]})")); }), "1 input_ids, 2 labels");
+  EXPECT_HAS(error_of([] { read(row(R"({"input_ids":[-1],"labels":[1]})")); }), "\"input_ids\"[0] is -1");
+  EXPECT_HAS(error_of([] { read(row(R"({"input_ids":[1.5],"labels":[1]})")); }), "1.5");
+  EXPECT_HAS(error_of([] { read(row(R"({"input_ids":[99999999999],"labels":[1]})")); }), "99999999999");
+  EXPECT_HAS(error_of([] { read(row(R"({"input_ids":[1],"labels":["a"]})")); }), "or -100");
+}
+
+TEST(Shape, CsvCellsAreTexts) {
+  const Example e = read(csv({"prompt", "completion"}, {"2+2=", "4"}));
+  EXPECT_EQ(e.text, "2+2=");
+  EXPECT_EQ(e.completion, "4");
+  EXPECT_HAS(error_of([] { read(csv({"text"}, {"\xc3"})); }), "UTF-8");
+}
+
+TEST(Shape, PreferenceAndReferenceRowsAreChecked) {
+  const auto check = [](const char* text) {
+    return error_of([&] {
+      const Record r = row(text);
+      check_row(r, find_layout(r, {}));
+    });
+  };
+  EXPECT_EQ(check(R"({"prompt":"p","chosen":"a","rejected":"b"})"), "");
+  EXPECT_EQ(check(R"({"chosen":[{"role":"user","content":"x"}],"rejected":[{"role":"user","content":"x"}]})"), "");
+  EXPECT_EQ(check(R"({"prompt":"p","answer":"4"})"), "");
+  EXPECT_HAS(check(R"({"prompt":"p","chosen":1,"rejected":"b"})"), "\"chosen\" is a number");
+}
+
+}  // namespace
+}  // namespace mxt::data

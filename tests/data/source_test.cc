@@ -1,0 +1,201 @@
+#include <zlib.h>
+#include <zstd.h>
+
+#include "data/source/records.h"
+#include "helpers.h"
+
+namespace mxt::data {
+namespace {
+
+using testing::DataTest;
+using testing::error_of;
+
+std::string gzip(const std::string& text) {
+  std::string out(compressBound(text.size()) + 64, '\0');
+  z_stream z{};
+  deflateInit2(&z, 6, Z_DEFLATED, 15 + 16, 8, Z_DEFAULT_STRATEGY);
+  z.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(text.data()));
+  z.avail_in = static_cast<uInt>(text.size());
+  z.next_out = reinterpret_cast<Bytef*>(out.data());
+  z.avail_out = static_cast<uInt>(out.size());
+  EXPECT_EQ(deflate(&z, Z_FINISH), Z_STREAM_END);
+  out.resize(z.total_out);
+  deflateEnd(&z);
+  return out;
+}
+
+std::string zstd(const std::string& text) {
+  std::string out(ZSTD_compressBound(text.size()), '\0');
+  ZSTD_CCtx* c = ZSTD_createCCtx();
+  ZSTD_CCtx_setParameter(c, ZSTD_c_checksumFlag, 1);  // as the zstd command does
+  out.resize(ZSTD_compress2(c, out.data(), out.size(), text.data(), text.size()));
+  ZSTD_freeCCtx(c);
+  return out;
+}
+
+class SourceTest : public DataTest {
+ protected:
+  std::vector<Record> read(const std::string& path, const SourceLimits& limits = {}) {
+    std::vector<Record> out;
+    for (const SourceFile& f : find_source_files(path, "train")) {
+      const auto reader = open_records(f, limits);
+      Record r;
+      while (reader->next(&r)) out.push_back(r);
+    }
+    return out;
+  }
+  std::vector<std::vector<std::string>> cells(const std::string& csv) {
+    std::vector<std::vector<std::string>> out;
+    for (const Record& r : read(write("a.csv", csv))) out.push_back(r.cells);
+    return out;
+  }
+  std::vector<std::string> json(const std::string& text) {
+    std::vector<std::string> out;
+    for (const Record& r : read(write("a.json", text))) out.push_back(r.text);
+    return out;
+  }
+};
+
+TEST_F(SourceTest, JsonLinesKeepLineNumbersOverBlankLinesAndNeedNoLastNewline) {
+  const auto rows = read(write("a.jsonl", "{\"text\":\"1\"}\n\n  \r\n{\"text\":\"2\"}"));
+  ASSERT_EQ(rows.size(), 2u);
+  EXPECT_EQ(rows[0].line, 1u);
+  EXPECT_EQ(rows[1].line, 4u);
+  EXPECT_EQ(rows[1].text, "{\"text\":\"2\"}");
+}
+
+TEST_F(SourceTest, ByteOrderMarkIsSkippedAndUtf16IsRefused) {
+  EXPECT_EQ(read(write("a.jsonl", "\xef\xbb\xbf{}\n"))[0].text, "{}\n");
+  EXPECT_HAS(error_of([&] { read(write("b.jsonl", "\xff\xfe{\0")); }), "iconv");
+}
+
+TEST_F(SourceTest, FolderIsReadInNameOrderAndOtherFilesAreLeftOut) {
+  write("d/b.jsonl", "{\"b\":1}\n");
+  write("d/a.jsonl", "{\"a\":1}\n");
+  write("d/README.md", "not data");
+  write("d/x.bin", "not data");
+  const auto rows = read(path("d"));
+  ASSERT_EQ(rows.size(), 2u);
+  EXPECT_EQ(rows[0].text, "{\"a\":1}\n");
+}
+
+TEST_F(SourceTest, FolderWithSplitsInItsNamesGivesTheSplitAsked) {
+  write("d/my-train-00001.jsonl", "{}");
+  write("d/my_test.jsonl", "{}");
+  ASSERT_EQ(find_source_files(path("d"), "train").size(), 1u);
+  EXPECT_EQ(find_source_files(path("d"), "test")[0].path, path("d/my_test.jsonl"));
+  EXPECT_HAS(error_of([&] { find_source_files(path("d"), "validation"); }), "train, test");
+  EXPECT_EQ(find_source_files(path("d/*.jsonl"), "train").size(), 2u);  // a glob names its files itself
+}
+
+TEST_F(SourceTest, MissingFilesAndUnknownEndingsSayWhatToDo) {
+  EXPECT_HAS(error_of([&] { find_source_files(path("none.jsonl"), "train"); }), "data.path");
+  EXPECT_HAS(error_of([&] { find_source_files(write("a.parquet", "x"), "train"); }), ".jsonl");
+  std::filesystem::create_directory(path("empty"));
+  EXPECT_HAS(error_of([&] { find_source_files(path("empty"), "train"); }), "no data files");
+}
+
+TEST_F(SourceTest, PackedFilesReadAsPlainOnes) {
+  std::string text;
+  for (int i = 0; i < 50000; ++i) text += "{\"text\":\"row " + std::to_string(i) + "\"}\n";
+  for (const std::string& p :
+       {write("a.jsonl.gz", gzip(text)), write("a.jsonl.zst", zstd(text)),
+        write("b.jsonl.gz", gzip(text.substr(0, 1000)) + gzip(text.substr(1000))),
+        write("b.jsonl.zst", zstd(text.substr(0, 1000)) + zstd(text.substr(1000))), write("c.jsonl", gzip(text))}) {
+    std::string back;
+    for (const Record& r : read(p)) back += r.text;
+    EXPECT_EQ(back, text) << p;
+  }
+}
+
+TEST_F(SourceTest, TruncatedCorruptAndMisnamedPacksAreRefused) {
+  std::string text;
+  for (int i = 0; i < 1000; ++i) text += "{\"n\":" + std::to_string(i * 7919) + "}\n";
+  for (const auto& [name, packed] : {std::pair{"a.jsonl.gz", gzip(text)}, std::pair{"a.jsonl.zst", zstd(text)}}) {
+    EXPECT_HAS(error_of([&] { read(write(name, packed.substr(0, packed.size() / 2))); }), "truncated") << name;
+    std::string bad = packed;
+    for (size_t i = bad.size() / 2; i < bad.size() / 2 + 40; ++i) bad[i] = static_cast<char>(~bad[i]);
+    EXPECT_HAS(error_of([&] { read(write(name, bad)); }), "corrupt") << name;
+    EXPECT_HAS(error_of([&] { read(write(name, text)); }), "not compressed") << name;
+  }
+}
+
+TEST_F(SourceTest, RowsAndPacksWithoutEndAreRefused) {
+  SourceLimits limits;
+  limits.row_bytes = 1000;
+  EXPECT_HAS(error_of([&] { read(write("a.jsonl", "{}\n" + std::string(2000, ' ')), limits); }),
+             "a.jsonl:2: the row is longer");
+  EXPECT_HAS(error_of([&] { read(write("a.json", "[\"" + std::string(2000, 'x') + "\"]"), limits); }), "longer");
+  EXPECT_HAS(error_of([&] { read(write("a.csv", "a\n" + std::string(2000, 'x')), limits); }), "longer");
+  limits = {};
+  limits.free_bytes = 1 << 20;
+  EXPECT_HAS(error_of([&] { read(write("a.jsonl.zst", zstd(std::string(64 << 20, '\n'))), limits); }), "bomb");
+}
+
+TEST_F(SourceTest, JsonArraysAndConcatenatedRowsAreCutAtTheirEnds) {
+  using V = std::vector<std::string>;
+  EXPECT_EQ(json(" [ {\"a\": \"]}\\\"\"} ,\n [1,{\"b\":2}] , 3,\"x\" ]\n"),
+            (V{"{\"a\": \"]}\\\"\"}", "[1,{\"b\":2}]", "3", "\"x\""}));
+  EXPECT_EQ(json("{\"a\":1}\n{\"b\":2} {\"c\":3}"), (V{"{\"a\":1}", "{\"b\":2}", "{\"c\":3}"}));
+  EXPECT_EQ(json("[]"), V{});
+  EXPECT_EQ(read(write("b.json", "[\n{},\n\n{}]"))[1].line, 4u);
+}
+
+TEST_F(SourceTest, BrokenJsonArraysNameTheLine) {
+  EXPECT_HAS(error_of([&] { json("[{}\n{}]"); }), "a.json:2: expected \",\"");
+  EXPECT_HAS(error_of([&] { json("[{},\n"); }), "a.json:2: the array is not closed");
+  EXPECT_HAS(error_of([&] { json("[{\"a\":\n"); }), "a.json:1: the row is not closed");
+  EXPECT_HAS(error_of([&] { json("[{\"a\":\"\n"); }), "string is not closed");
+  EXPECT_HAS(error_of([&] { json("[] {}"); }), "after the end");
+}
+
+TEST_F(SourceTest, CsvFollowsTheStandard) {
+  using Rows = std::vector<std::vector<std::string>>;
+  EXPECT_EQ(cells("a,b\n1,2\r\n\"x,\"\"y\"\"\n z\",\n,\n"), (Rows{{"1", "2"}, {"x,\"y\"\n z", ""}, {"", ""}}));
+  EXPECT_EQ(cells("a\r\n\r\n1\r\n\"\"\n"), (Rows{{"1"}}));  // blank lines are no rows
+  EXPECT_EQ(cells("a,b\n1,\" 2 \""), (Rows{{"1", " 2 "}}));
+  EXPECT_EQ(cells("a,b\n1,2\r3"), (Rows{{"1", "2\r3"}}));  // a lone CR is text
+  EXPECT_EQ(cells("a,b\n"), Rows{});
+}
+
+TEST_F(SourceTest, CsvRowsKeepTheirFirstLineAndHeader) {
+  const auto rows = read(write("a.csv", "q,r\n\"1\n2\",3\n4,5\n"));
+  ASSERT_EQ(rows.size(), 2u);
+  EXPECT_EQ(rows[0].line, 2u);
+  EXPECT_EQ(rows[1].line, 4u);
+  EXPECT_EQ(*rows[1].header, (std::vector<std::string>{"q", "r"}));
+}
+
+TEST_F(SourceTest, TabsSeparateInTsv) {
+  EXPECT_EQ(read(write("a.tsv", "a\tb\n1,2\t3\n"))[0].cells, (std::vector<std::string>{"1,2", "3"}));
+}
+
+TEST_F(SourceTest, StrayQuotesAndRaggedRowsAreRefused) {
+  EXPECT_HAS(error_of([&] { cells("a,b\n1\n"); }), "a.csv:2: 1 cells, the header has 2");
+  EXPECT_HAS(error_of([&] { cells("a,b\n1,2,3\n"); }), "3 cells");
+  EXPECT_HAS(error_of([&] { cells("a,b\n1,x\"y\n"); }), "a.csv:2: a quote inside");
+  EXPECT_HAS(error_of([&] { cells("a,b\n1,\"x\"y\n"); }), "after the closing quote");
+  EXPECT_HAS(error_of([&] { cells("a,b\n1,2\n3,\"x\n\n"); }), "a.csv:3: a quoted cell is not closed");
+  EXPECT_HAS(error_of([&] { cells("a,a\n1,2\n"); }), "twice");
+  EXPECT_HAS(error_of([&] { cells(""); }), "header");
+}
+
+TEST_F(SourceTest, TextIsCutOnlyWhereALineBeginsWithASolidCharacter) {
+  std::string text;
+  while (text.size() < 3u << 20) text += "A line of text.\n\n  An indented one.\n\xcc\x81 mark\nlast";
+  const auto pieces = read(write("a.txt", text));
+  ASSERT_GE(pieces.size(), 2u);
+  std::string back;
+  for (size_t i = 0; i < pieces.size(); ++i) {
+    if (i) {
+      EXPECT_EQ(back.back(), '\n');
+      EXPECT_TRUE(pieces[i].text[0] > ' ') << i;
+    }
+    EXPECT_EQ(pieces[i].last_piece, i + 1 == pieces.size());
+    back += pieces[i].text;
+  }
+  EXPECT_EQ(back, text);
+}
+
+}  // namespace
+}  // namespace mxt::data

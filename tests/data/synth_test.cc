@@ -1,0 +1,121 @@
+#include "data/synth/synth.h"
+
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "base/json.h"
+#include "helpers.h"
+
+namespace mxt::data {
+namespace {
+
+using testing::error_of;
+
+TEST(Synth, RowsDependOnTheSeedAloneAndMoreRowsKeepTheFirst) {
+  for (const std::string& task : synth_tasks()) {
+    const auto a = synth_rows(task, Split::kTrain, 50, 1), b = synth_rows(task, Split::kTrain, 80, 1);
+    const auto c = synth_rows(task, Split::kTrain, 50, 2);
+    size_t equal = 0;
+    for (size_t i = 0; i < a.size(); ++i) {
+      EXPECT_EQ(a[i].json(), b[i].json());
+      equal += a[i].json() == c[i].json();
+    }
+    EXPECT_LT(equal, 5u);
+  }
+}
+
+TEST(Synth, TrainAndTestShareNoRequestAndNoArguments) {
+  std::set<std::string> users, arguments, values;
+  for (const SynthRow& r : synth_rows("tool_calls", Split::kTrain, 3000, 5)) {
+    EXPECT_TRUE(users.insert(r.user).second);
+    const Json call = parse_json(r.answer, "answer");
+    arguments.insert(call["arguments"].dump());
+    for (const char* key : {"city", "label", "title", "to", "text"})
+      if (call["name"] != "convert" && call["arguments"].contains(key))
+        values.insert(call["arguments"][key].get<std::string>());
+  }
+  for (const SynthRow& r : synth_rows("tool_calls", Split::kTest, 300, 5)) {
+    EXPECT_FALSE(users.contains(r.user));
+    const Json call = parse_json(r.answer, "answer");
+    EXPECT_FALSE(arguments.contains(call["arguments"].dump())) << r.answer;
+    for (const char* key : {"city", "label", "title", "to", "text"})
+      if (call["name"] != "convert" && call["arguments"].contains(key)) {
+        EXPECT_FALSE(values.contains(call["arguments"][key].get<std::string>()));
+      }
+  }
+  std::set<std::string> sums;
+  for (const SynthRow& r : synth_rows("arithmetic", Split::kTrain, 2000, 5)) sums.insert(r.user);
+  for (const SynthRow& r : synth_rows("arithmetic", Split::kTest, 200, 5)) EXPECT_FALSE(sums.contains(r.user));
+}
+
+TEST(Synth, ToolCallsCopyTheirWordsAndNameTheToolsInTheSystemText) {
+  std::set<std::string> tools;
+  for (const SynthRow& r : synth_rows("tool_calls", Split::kTrain, 500, 9)) {
+    const OrderedJson call = parse_ordered_json(r.answer, "answer");
+    tools.insert(call["name"]);
+    std::string signature = call["name"].get<std::string>() + "(";
+    for (const auto& [key, value] : call["arguments"].items()) {
+      signature += (signature.back() == '(' ? "" : ",") + key;
+      if (value.is_string() && call["name"] != "convert" && key != "date" && key != "time") {
+        EXPECT_HAS(r.user, value.get<std::string>());
+      }
+    }
+    EXPECT_HAS(r.system, signature + ")");
+  }
+  EXPECT_EQ(tools.size(), 5u);
+}
+
+TEST(Synth, DatesAndTimesInEverySpellingKeepTheirValue) {
+  const char* months[] = {"Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"};
+  int spoken = 0;
+  for (const SynthRow& r : synth_rows("tool_calls", Split::kTrain, 1500, 3)) {
+    const Json a = parse_json(r.answer, "answer")["arguments"];
+    if (!a.contains("date")) continue;
+    const std::string date = a["date"];
+    EXPECT_HAS(r.user, date.substr(0, 4));
+    const bool by_name = r.user.find(months[std::stoi(date.substr(5, 2)) - 1]) != std::string::npos;
+    EXPECT_TRUE(by_name ||
+                r.user.find(date.substr(0, 4) + "/" + date.substr(5, 2) + "/" + date.substr(8)) != std::string::npos)
+        << r.user;
+    if (by_name) {
+      EXPECT_HAS(r.user, std::to_string(std::stoi(date.substr(8))));
+    }
+    if (!a.contains("time")) continue;
+    const std::string time = a["time"];
+    if (r.user.find("half past") != std::string::npos) {
+      ++spoken;
+      EXPECT_EQ(time.substr(3), "30");
+    }
+    const int hour = std::stoi(time);
+    if (r.user.find("noon") != std::string::npos) {
+      EXPECT_EQ(time, "12:00");
+    }
+    if (r.user.find(" am") != std::string::npos || r.user.find("the morning") != std::string::npos) {
+      EXPECT_LT(hour, 12);
+    }
+  }
+  EXPECT_GT(spoken, 10);
+}
+
+TEST(Synth, ArithmeticIsRight) {
+  for (const SynthRow& r : synth_rows("arithmetic", Split::kTest, 300, 1)) {
+    int a = 0, b = 0;
+    if (std::sscanf(r.user.c_str(), "%d + %d =", &a, &b) == 2) {
+      EXPECT_EQ(r.answer, std::to_string(a + b));
+    }
+    if (std::sscanf(r.user.c_str(), "%d - %d =", &a, &b) == 2) {
+      EXPECT_EQ(r.answer, std::to_string(a - b));
+    }
+    if (std::sscanf(r.user.c_str(), "Take %d from %d.", &b, &a) == 2) {
+      EXPECT_EQ(r.answer, std::to_string(a - b));
+    }
+  }
+}
+
+TEST(Synth, UnknownTasksAndTooManyRowsAreRefused) {
+  EXPECT_HAS(error_of([] { synth_rows("tool_cals", Split::kTrain, 1, 1); }), "did you mean \"tool_calls\"");
+  EXPECT_HAS(error_of([] { synth_rows("arithmetic", Split::kTrain, 1000000, 1); }), "ask for fewer");
+}
+
+}  // namespace
+}  // namespace mxt::data

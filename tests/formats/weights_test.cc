@@ -1,0 +1,326 @@
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "formats/gguf.h"
+#include "formats/helpers.h"
+#include "formats/peft.h"
+#include "formats/safetensors.h"
+#include "formats/weight_source.h"
+
+namespace mxt::formats {
+namespace {
+
+constexpr const char* kConfig =
+    R"({"model_type":"llama","architectures":["LlamaForCausalLM"],"vocab_size":6,"hidden_size":8,
+  "intermediate_size":4,"num_hidden_layers":1,"num_attention_heads":2,"num_key_value_heads":1,"rope_theta":10000.0})";
+
+std::vector<float> ramp(size_t n, float scale = 0.25f) {
+  std::vector<float> v(n);
+  for (size_t i = 0; i < n; ++i) v[i] = static_cast<float>(i) * scale;
+  return v;
+}
+
+void write_folder(const std::string& folder, std::vector<TensorSpec> specs) {
+  write_file_atomic(folder + "/config.json", kConfig);
+  SafetensorsWriter w(folder + "/model.safetensors", specs);
+  for (const auto& s : specs) {
+    const auto n = static_cast<size_t>(*tensor_bytes(s.shape, s.type) / size_of(s.type));
+    std::vector<char> bytes(n * size_of(s.type));
+    if (s.type == DType::kI64)
+      std::memset(bytes.data(), 1, bytes.size());
+    else
+      convert(ramp(n).data(), DType::kF32, bytes.data(), s.type, n);
+    w.append(bytes.data(), bytes.size());
+  }
+  w.commit();
+}
+
+TEST(WeightSource, FolderReadsRowsAndConverts) {
+  TempFolder dir;
+  // A two-byte tensor first: what follows stands misaligned for four bytes, as old writers left it.
+  write_folder(dir.path(), {{"odd", DType::kBF16, {1}},
+                            {"model.w", DType::kF32, {4, 3}},
+                            {"b", DType::kBF16, {5}},
+                            {"i", DType::kI64, {2}}});
+  const auto s = WeightSource::open(dir.path());
+  EXPECT_EQ(s->config().hidden_size, 8);
+  EXPECT_EQ(s->names(), (std::vector<std::string>{"odd", "model.w", "b", "i"}));
+  float rows[6];
+  s->read("model.w", DType::kF32, rows, 1, 3);
+  EXPECT_EQ(rows[0], 0.75f);
+  EXPECT_EQ(rows[5], 2.0f);
+  uint16_t half[12];
+  s->read("model.w", DType::kBF16, half);
+  EXPECT_EQ(half[11], float_to_bf16(2.75f));
+  EXPECT_TRUE(s->mapped("model.w", DType::kF32).empty());  // misaligned
+  EXPECT_EQ(s->mapped("odd", DType::kBF16).size(), 2u);
+  EXPECT_TRUE(s->mapped("b", DType::kF32).empty());
+  EXPECT_TRUE(s->has("w"));        // a bare model's name for a headed checkpoint
+  EXPECT_TRUE(s->has("model.b"));  // and the other way round
+  EXPECT_FALSE(s->has("model.none"));
+  expect_refused([&] { s->read("i", DType::kF32, rows); }, Exit::kBadInput, "cannot be read as F32");
+  expect_refused([&] { s->shape("model.v"); }, Exit::kBadInput, "nearest: \"model.w\"");
+  EXPECT_NE(s->digest_text().find(" model.safetensors\n"), std::string::npos);
+}
+
+TEST(WeightSource, RefusesWhatIsNoModel) {
+  TempFolder dir;
+  expect_refused([&] { WeightSource::open(dir / "none"); }, Exit::kBadInput, "no such model folder");
+  expect_refused([&] { WeightSource::open(dir.path()); }, Exit::kBadInput, "config.json");
+  write_file_atomic(dir / "x.bin", "hello");
+  expect_refused([&] { WeightSource::open(dir / "x.bin"); }, Exit::kBadInput, "neither a model folder nor a GGUF");
+  write_file_atomic(dir / "x.gguf", "hello");
+  expect_refused([&] { WeightSource::open(dir / "x.gguf"); }, Exit::kBadInput, "is not a GGUF file");
+}
+
+// Writes a llama GGUF whose q and k rows are interleaved as llama.cpp's converter does.
+void write_llama(const std::string& path, bool foreign = false, int64_t up_rows = 4) {
+  GgufWriter w(path);
+  w.add("general.architecture", GgufValue::text("llama"));
+  for (const auto& [k, v] : {std::pair{"block_count", 1u},
+                             {"context_length", 64u},
+                             {"embedding_length", 8u},
+                             {"feed_forward_length", 4u},
+                             {"attention.head_count", 2u},
+                             {"attention.head_count_kv", 1u}})
+    w.add(std::string("llama.") + k, GgufValue::u32(v));
+  const std::vector<std::pair<std::string, std::vector<int64_t>>> tensors{
+      {"token_embd.weight", {6, 8}},
+      {"output_norm.weight", {8}},
+      {"blk.0.attn_norm.weight", {8}},
+      {"blk.0.attn_q.weight", {8, 8}},
+      {"blk.0.attn_k.weight", {4, 8}},
+      {"blk.0.attn_v.weight", {4, 8}},
+      {"blk.0.attn_output.weight", {8, 8}},
+      {"blk.0.ffn_norm.weight", {8}},
+      {"blk.0.ffn_gate.weight", {4, 8}},
+      {"blk.0.ffn_up.weight", {up_rows, 8}},
+      {"blk.0.ffn_down.weight", {8, 4}},
+      {"blk.0.attn_q.bias", {8}},
+      {foreign ? "blk.0.ssm_a" : "output.weight", {6, 8}}};
+  for (const auto& [name, shape] : tensors) w.declare(name, GgmlType::kF32, shape);
+  for (const auto& [name, shape] : tensors) {
+    int64_t n = 1;
+    for (int64_t d : shape) n *= d;
+    w.append(name, ramp(static_cast<size_t>(n), name == "output.weight" ? 1.0f : 0.25f).data(), n / shape.back());
+  }
+  w.commit();
+}
+
+TEST(WeightSource, GgufUndoesLlamasRowOrder) {
+  TempFolder dir;
+  write_llama(dir / "m.gguf");
+  const auto s = WeightSource::open(dir / "m.gguf");
+  EXPECT_FALSE(s->config().tie_embeddings);
+  EXPECT_TRUE(s->config().attention_bias);
+  EXPECT_TRUE(s->has("lm_head.weight"));
+  EXPECT_EQ(s->shape("model.layers.0.mlp.down_proj.weight"), (std::vector<int64_t>{8, 4}));
+  // q: 2 heads of 4; Hugging Face's rows (head, half, j) stand at (head, j, half): 0 2 1 3 | 4 6 5 7.
+  float q[64];
+  s->read("model.layers.0.self_attn.q_proj.weight", DType::kF32, q);
+  const int order[] = {0, 2, 1, 3, 4, 6, 5, 7};
+  for (int r = 0; r < 8; ++r) EXPECT_EQ(q[r * 8], 0.25f * 8 * static_cast<float>(order[r])) << r;
+  float part[16];
+  s->read("model.layers.0.self_attn.q_proj.weight", DType::kF32, part, 5, 7);
+  EXPECT_EQ(std::memcmp(part, q + 40, sizeof part), 0);
+  float bias[8];
+  s->read("model.layers.0.self_attn.q_proj.bias", DType::kF32, bias);
+  for (int r = 0; r < 8; ++r) EXPECT_EQ(bias[r], 0.25f * static_cast<float>(order[r]));
+  EXPECT_TRUE(s->mapped("model.layers.0.self_attn.q_proj.weight", DType::kF32).empty());
+  EXPECT_EQ(s->mapped("model.layers.0.self_attn.v_proj.weight", DType::kF32).size(), 128u);
+  std::vector<uint16_t> half(64);
+  s->read("model.layers.0.self_attn.q_proj.weight", DType::kBF16, half.data());
+  EXPECT_EQ(half[8], float_to_bf16(q[8]));
+}
+
+TEST(WeightSource, GgufRefusesForeignAndMisshapenTensors) {
+  TempFolder dir;
+  write_llama(dir / "f.gguf", true);
+  expect_refused([&] { WeightSource::open(dir / "f.gguf"); }, Exit::kMissing, "ssm_a");
+  write_llama(dir / "s.gguf", false, 5);
+  expect_refused([&] { WeightSource::open(dir / "s.gguf"); }, Exit::kBadInput, "ask for [4, 8]");
+}
+
+TEST(WeightSource, GgufTransposesGpt2AndSplitsExperts) {
+  TempFolder dir;
+  {
+    GgufWriter w(dir / "g.gguf");
+    w.add("general.architecture", GgufValue::text("gpt2"));
+    for (const auto& [k, v] : {std::pair{"block_count", 1u},
+                               {"context_length", 4u},
+                               {"embedding_length", 2u},
+                               {"feed_forward_length", 8u},
+                               {"attention.head_count", 1u}})
+      w.add(std::string("gpt2.") + k, GgufValue::u32(v));
+    w.declare("token_embd.weight", GgmlType::kF32, {3, 2});
+    w.declare("blk.0.attn_qkv.weight", GgmlType::kF32, {6, 2});
+    w.declare("blk.0.attn_qkv.bias", GgmlType::kF32, {6});
+    w.append("token_embd.weight", ramp(6).data(), 3);
+    w.append("blk.0.attn_qkv.weight", ramp(12).data(), 6);
+    w.append("blk.0.attn_qkv.bias", ramp(6).data(), 1);
+    w.commit();
+    const auto s = WeightSource::open(dir / "g.gguf");
+    EXPECT_EQ(s->shape("transformer.h.0.attn.c_attn.weight"), (std::vector<int64_t>{2, 6}));
+    float row[6];
+    s->read("transformer.h.0.attn.c_attn.weight", DType::kF32, row, 1, 2);
+    for (int k = 0; k < 6; ++k) EXPECT_EQ(row[k], 0.25f * static_cast<float>(2 * k + 1));
+  }
+  GgufWriter w(dir / "m.gguf");
+  w.add("general.architecture", GgufValue::text("qwen3moe"));
+  for (const auto& [k, v] : {std::pair{"block_count", 1u},
+                             {"context_length", 4u},
+                             {"embedding_length", 2u},
+                             {"feed_forward_length", 8u},
+                             {"attention.head_count", 1u},
+                             {"expert_count", 3u},
+                             {"expert_used_count", 2u},
+                             {"expert_feed_forward_length", 4u}})
+    w.add(std::string("qwen3moe.") + k, GgufValue::u32(v));
+  w.declare("token_embd.weight", GgmlType::kF32, {3, 2});
+  w.declare("blk.0.ffn_up_exps.weight", GgmlType::kF32, {3, 4, 2});
+  w.append("token_embd.weight", ramp(6).data(), 3);
+  w.append("blk.0.ffn_up_exps.weight", ramp(24).data(), 12);
+  w.commit();
+  const auto s = WeightSource::open(dir / "m.gguf");
+  float e[8];
+  s->read("model.layers.0.mlp.experts.2.up_proj.weight", DType::kF32, e);
+  EXPECT_EQ(e[0], 4.0f);
+  EXPECT_EQ(e[7], 5.75f);
+  EXPECT_EQ(s->mapped("model.layers.0.mlp.experts.1.up_proj.weight", DType::kF32).size(), 32u);
+}
+
+// ---- PEFT ----
+
+void write_adapter_files(const std::string& folder, const std::string& config, std::vector<TensorSpec> specs) {
+  make_folders(folder);
+  write_file_atomic(folder + "/adapter_config.json", config);
+  SafetensorsWriter w(folder + "/adapter_model.safetensors", specs);
+  for (const auto& s : specs) {
+    const auto v = ramp(static_cast<size_t>(*tensor_bytes(s.shape, s.type) / 4));
+    w.append(v.data(), v.size() * 4);
+  }
+  w.commit();
+}
+
+const std::string kModule = "model.layers.0.self_attn.q_proj";
+
+TEST(Peft, RoundTripKeepsPatternsAndScaling) {
+  TempFolder dir;
+  const auto a = ramp(32), b = ramp(32, 0.5f);
+  AdapterConfig c;
+  c.r = 4;
+  c.lora_alpha = 8;
+  c.target_modules = {"q_proj", "v_proj"};
+  c.base_model_name_or_path = "base";
+  c.alpha_pattern = {{"layers.1.self_attn.q_proj", 16}};
+  const std::vector<AdapterTensor> modules{{kModule, 4, 8, 8, a.data(), b.data()},
+                                           {"model.layers.1.self_attn.q_proj", 2, 8, 8, a.data(), b.data()}};
+  write_adapter(dir / "x", c, modules, DType::kF32);
+  const Adapter x = Adapter::open(dir / "x");
+  ASSERT_EQ(x.modules().size(), 2u);
+  EXPECT_EQ(x.find(kModule)->scaling, 2.0);
+  EXPECT_EQ(x.find("model.layers.1.self_attn.q_proj")->rank, 2);
+  EXPECT_EQ(x.find("model.layers.1.self_attn.q_proj")->scaling, 8.0);
+  std::vector<float> got(32);
+  x.read(x.find(kModule)->b, DType::kF32, got.data());
+  EXPECT_EQ(got, b);
+  EXPECT_EQ(x.config().base_model_name_or_path, "base");
+  const std::vector<AdapterTensor> other{modules[1], modules[0]};
+  write_adapter(dir / "y", c, other, DType::kF32);
+  for (const char* f : {"/adapter_model.safetensors", "/adapter_config.json"})
+    EXPECT_EQ(read_file(dir / "x" + f), read_file(dir / "y" + f));
+  EXPECT_EQ(Safetensors::open(dir / "x/adapter_model.safetensors").tensors()[0].name,
+            "base_model.model." + kModule + ".lora_A.weight");
+}
+
+TEST(Peft, ReadsEverySpellingOfNames) {
+  TempFolder dir;
+  for (const std::string prefix : {"base_model.model.", ""})
+    for (const std::string name : {"", ".default", ".my_adapter"}) {
+      write_adapter_files(dir / "a", R"({"peft_type":"LORA","r":2,"lora_alpha":4,"target_modules":["q_proj"]})",
+                          {{prefix + kModule + ".lora_A" + name + ".weight", DType::kF32, {2, 8}},
+                           {prefix + kModule + ".lora_B" + name + ".weight", DType::kF32, {8, 2}}});
+      const Adapter a = Adapter::open(dir / "a");
+      ASSERT_EQ(a.modules().size(), 1u);
+      EXPECT_EQ(a.modules()[0].name, kModule);
+    }
+}
+
+TEST(Peft, PatternsMatchAsPeftMatchesThem) {
+  AdapterConfig c;
+  c.r = 8;
+  c.rank_pattern = {{"self_attn.q_proj", 2}, {".*down_proj", 3}, {"layers\\.(1|2)\\..*", 5}};
+  EXPECT_EQ(c.rank("model.layers.0.self_attn.q_proj"), 2);
+  EXPECT_EQ(c.rank("model.layers.0.my_self_attn.q_proj"), 8);  // only whole parts of a name
+  EXPECT_EQ(c.rank("model.layers.0.mlp.down_proj"), 3);
+  EXPECT_EQ(c.rank("model.layers.1.mlp.up_proj"), 5);
+  EXPECT_EQ(c.rank("model.layers.11.mlp.up_proj"), 8);
+  c.use_rslora = true;
+  EXPECT_EQ(c.scaling_for(8, 4), 4.0);
+  c.rank_pattern = {{"(((a+)+)+)+$", 2}};
+  expect_refused([&] { c.rank(std::string(40, 'a') + "!"); }, Exit::kBadInput, "too long to match");
+  c.rank_pattern = {{"(", 2}};
+  expect_refused([&] { c.rank("x"); }, Exit::kBadInput, "not a valid pattern");
+}
+
+TEST(Peft, RefusesWhatItCannotHonour) {
+  const auto refuse = [](const std::string& json, Exit code, const std::string& part) {
+    expect_refused([&] { parse_adapter_config(parse_ordered_json(json, "a.json"), "a.json"); }, code, part);
+  };
+  refuse(R"({"peft_type":"IA3"})", Exit::kMissing, "IA3");
+  refuse(R"({"use_dora":true})", Exit::kMissing, "use_dora");
+  refuse(R"({"bias":"all"})", Exit::kMissing, "bias");
+  refuse(R"({"lora_bias":true})", Exit::kMissing, "lora_bias");
+  refuse(R"({"modules_to_save":["lm_head"]})", Exit::kMissing, "modules_to_save");
+  refuse(R"({"layer_replication":[[0,4]]})", Exit::kMissing, "layer_replication");
+  refuse(R"({"r":0})", Exit::kBadInput, "\"r\"");
+  refuse(R"({"r":"8"})", Exit::kBadInput, "\"r\"");
+  refuse(R"({"lora_alpha":-1})", Exit::kBadInput, "lora_alpha");
+  refuse(R"({"target_modules":5})", Exit::kBadInput, "target_modules");
+  refuse(R"({"rank_pattern":{"a":0}})", Exit::kBadInput, "rank_pattern.a");
+}
+
+TEST(Peft, RefusesFilesThatDoNotFit) {
+  TempFolder dir;
+  const std::string config = R"({"peft_type":"LORA","r":2,"lora_alpha":4})";
+  const auto refuse = [&](std::vector<TensorSpec> specs, Exit code, const std::string& part) {
+    write_adapter_files(dir / "a", config, std::move(specs));
+    expect_refused([&] { Adapter::open(dir / "a"); }, code, part);
+  };
+  const TensorSpec a{kModule + ".lora_A.weight", DType::kF32, {2, 8}},
+      b{kModule + ".lora_B.weight", DType::kF32, {8, 2}};
+  refuse({a}, Exit::kBadInput, "only one of");
+  refuse({}, Exit::kBadInput, "no LoRA matrices");
+  refuse({a, {kModule + ".lora_B.weight", DType::kF32, {8, 3}}}, Exit::kBadInput, "rank 2 and lora_B 3");
+  refuse({{kModule + ".lora_A.weight", DType::kF32, {4, 8}}, {kModule + ".lora_B.weight", DType::kF32, {8, 4}}},
+         Exit::kBadInput, "adapter_config.json says 2");
+  refuse({a, b, {kModule + ".lora_magnitude_vector", DType::kF32, {8}}}, Exit::kMissing, "magnitude");
+  refuse({a, b, {"model.embed_tokens.lora_embedding_A", DType::kF32, {8, 2}}}, Exit::kMissing, "embedding");
+  refuse({a, b, {"base_model.model." + kModule + ".lora_A.default.weight", DType::kF32, {2, 8}}}, Exit::kBadInput,
+         "same matrix");
+  fs::remove_all(dir / "a");
+  expect_refused([&] { Adapter::open(dir / "a"); }, Exit::kBadInput, "not a PEFT adapter folder");
+}
+
+TEST(Peft, FindsAnAdapterOfAnotherBase) {
+  TempFolder dir;
+  make_folders(dir / "base");
+  write_folder(dir / "base", {{kModule + ".weight", DType::kF32, {8, 8}}});
+  const auto base = WeightSource::open(dir / "base");
+  const auto v = ramp(64);
+  AdapterConfig c;
+  c.r = 2;
+  const auto check = [&](AdapterTensor t) {
+    const std::vector<AdapterTensor> one{t};
+    write_adapter(dir / "a", c, one, DType::kF32);
+    Adapter::open(dir / "a").check_base(*base);
+  };
+  check({kModule, 2, 8, 8, v.data(), v.data()});
+  expect_refused([&] { check({kModule, 2, 16, 8, v.data(), v.data()}); }, Exit::kBadInput, "another base");
+  expect_refused([&] { check({"model.layers.7.self_attn.q_proj", 2, 8, 8, v.data(), v.data()}); }, Exit::kBadInput,
+                 "another base");
+}
+
+}  // namespace
+}  // namespace mxt::formats

@@ -1,0 +1,174 @@
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "kernels/harness.h"
+#include "kernels/reference/reference.h"
+
+namespace mxt::kernels::test {
+namespace {
+
+MXT_OP_TESTS(AttentionOps);
+
+struct Case {
+  std::vector<int32_t> cu;
+  int64_t heads, kv_heads, head_dim, window;
+};
+const Case kCases[] = {
+    {{0, 1}, 1, 1, 8, 0},
+    {{0, 7}, 3, 1, 8, 0},              // one kv head for all
+    {{0, 1, 2, 40, 65}, 4, 2, 64, 0},  // documents, two of length 1
+    {{0, 33, 33, 70}, 2, 2, 80, 0},    // an empty document
+    {{0, 130}, 2, 1, 128, 0},
+    {{0, 50, 97}, 4, 2, 16, 5},  // sliding window
+    {{0, 97}, 2, 1, 8, 1},       // sees itself only
+    {{0, 97, 200}, 1, 1, 64, 64},
+};
+
+template <typename A>
+void common(Trial& r, A& a, const Case& c) {
+  a.cu_seqlens = r.ints(c.cu);
+  a.documents = static_cast<int64_t>(c.cu.size()) - 1;
+  a.heads = c.heads, a.kv_heads = c.kv_heads, a.head_dim = c.head_dim, a.window = c.window;
+  a.scale = 1.0f / std::sqrt(static_cast<float>(c.head_dim));
+}
+
+// Column blocks of one matrix.
+template <typename M>
+M block(const M& m, int64_t first, int64_t cols) {
+  M out = m;
+  const auto offset = static_cast<size_t>(first) * size_of(m.type);
+  if constexpr (std::is_same_v<M, Mat>)
+    out.p = static_cast<char*>(m.p) + offset;
+  else
+    out.p = static_cast<const char*>(m.p) + offset;
+  out.cols = cols;
+  return out;
+}
+
+std::string describe(const Case& c, DType type, int algo) {
+  return fmt::format("{} h{} kv{} d{} docs {} window {} algo {}", label(type), c.heads, c.kv_heads, c.head_dim,
+                     fmt::join(c.cu, ","), c.window, algo);
+}
+
+TEST_P(AttentionOps, ForwardAndItsStatistics) {
+  const auto algorithms = static_cast<int>(GetParam().ops->attention_algorithms().size());
+  ASSERT_GE(algorithms, 1);
+  for (int algo = 0; algo < algorithms; ++algo)
+    for (DType type : kTypes)
+      for (const Case& c : kCases) {
+        SCOPED_TRACE(describe(c, type, algo));
+        check_op(GetParam(),
+                 [&](Trial& r) {
+                   const int64_t tokens = c.cu.back(), q = c.heads * c.head_dim, kv = c.kv_heads * c.head_dim;
+                   Attention a;
+                   common(r, a, c);
+                   const ConstMat qkv = r.input(tokens, q + 2 * kv, type, 1, 1.5);
+                   a.q = block(qkv, 0, q), a.k = block(qkv, q, kv), a.v = block(qkv, q + kv, kv);
+                   a.out = r.output("out", tokens, q, type);
+                   a.lse = r.output_floats("lse", c.heads * tokens);
+                   a.algo = r.ops().name() == "reference" ? 0 : algo;
+                   r.scratch(r.ops().attention_scratch(a));
+                   r.ops().attention(a);
+                 },
+                 {1e-4, type == DType::kF32 ? 2e-5 : 1e-2});
+      }
+}
+
+TEST_P(AttentionOps, Gradient) {
+  const auto algorithms = static_cast<int>(GetParam().ops->attention_algorithms().size());
+  for (int algo = 0; algo < algorithms; ++algo)
+    for (DType type : kTypes)
+      for (const Case& c : kCases) {
+        SCOPED_TRACE(describe(c, type, algo));
+        check_op(GetParam(),
+                 [&](Trial& r) {
+                   const int64_t tokens = c.cu.back(), q = c.heads * c.head_dim, kv = c.kv_heads * c.head_dim;
+                   AttentionGrad g;
+                   common(r, g, c);
+                   const ConstMat qkv = r.input(tokens, q + 2 * kv, type, 1, 1.5);
+                   g.q = block(qkv, 0, q), g.k = block(qkv, q, kv), g.v = block(qkv, q + kv, kv);
+                   g.dout = r.input(tokens, q, type, 2);
+                   // out and lse: the reference's, computed on a host copy of the same inputs.
+                   Trial host(reference_backend());
+                   Attention a;
+                   common(host, a, c);
+                   const ConstMat same = host.input(tokens, q + 2 * kv, type, 1, 1.5);
+                   a.q = block(same, 0, q), a.k = block(same, q, kv), a.v = block(same, q + kv, kv);
+                   a.out = host.output("out", tokens, q, type);
+                   a.lse = host.output_floats("lse", c.heads * tokens);
+                   reference::attention(a);
+                   g.lse = r.floats({a.lse, a.lse + c.heads * tokens});
+                   g.out = r.values(host.read(ConstMat(a.out)), tokens, q, type);
+                   const Mat dqkv = r.output("dqkv", tokens, q + 2 * kv, type);
+                   g.dq = block(dqkv, 0, q), g.dk = block(dqkv, q, kv), g.dv = block(dqkv, q + kv, kv);
+                   g.algo = r.ops().name() == "reference" ? 0 : algo;
+                   r.scratch(r.ops().attention_grad_scratch(g));
+                   r.ops().attention_grad(g);
+                 },
+                 {1e-4, type == DType::kF32 ? 1e-4 : 5e-2});
+      }
+}
+
+struct CacheCase {
+  int64_t heads, kv_heads, head_dim, page, window;
+  std::vector<int32_t> queries, context;
+};
+const CacheCase kCacheCases[] = {
+    {1, 1, 8, 4, 0, {1}, {1}},
+    {9, 3, 64, 16, 0, {1, 1, 1}, {1, 17, 130}},
+    {4, 1, 80, 8, 0, {5, 1, 40}, {5, 33, 64}},  // a prompt, a decode, the rest of a prompt
+    {4, 2, 128, 16, 20, {3, 1}, {50, 70}},
+};
+
+TEST_P(AttentionOps, CachedAttentionReadsPages) {
+  for (DType type : kTypes)
+    for (const CacheCase& c : kCacheCases) {
+      SCOPED_TRACE(fmt::format("{} h{} kv{} d{} page {}", label(type), c.heads, c.kv_heads, c.head_dim, c.page));
+      check_op(GetParam(),
+               [&](Trial& r) {
+                 std::vector<int32_t> cu{0}, tables;
+                 const auto requests = static_cast<int64_t>(c.queries.size());
+                 const int64_t max_pages = 12;
+                 for (size_t i = 0; i < c.queries.size(); ++i) {
+                   cu.push_back(cu.back() + c.queries[i]);
+                   for (int64_t p = 0; p < max_pages; ++p)  // pages of the requests interleaved, backwards
+                     tables.push_back(static_cast<int32_t>((max_pages - 1 - p) * requests + static_cast<int64_t>(i)));
+                 }
+                 const int64_t cache = max_pages * requests * c.kv_heads * c.page * c.head_dim;
+                 CachedAttention a;
+                 a.q = r.input(cu.back(), c.heads * c.head_dim, type, 1, 1.5);
+                 a.out = r.output("out", cu.back(), c.heads * c.head_dim, type);
+                 a.k_cache = r.param(cache, type, 2);
+                 a.v_cache = r.param(cache, type, 3);
+                 a.cu_q = r.ints(cu);
+                 a.context = r.ints(c.context);
+                 a.tables = r.ints(tables);
+                 a.requests = requests, a.max_pages = max_pages, a.page = c.page;
+                 a.heads = c.heads, a.kv_heads = c.kv_heads, a.head_dim = c.head_dim, a.window = c.window;
+                 a.scale = 1.0f / std::sqrt(static_cast<float>(c.head_dim));
+                 r.scratch(1 << 22);
+                 r.ops().cached_attention(a);
+               },
+               {1e-4, type == DType::kF32 ? 2e-5 : 1e-2});
+    }
+}
+
+TEST_P(AttentionOps, StoreCacheSkipsTokensWithoutASlot) {
+  for (DType type : kTypes)
+    check_op(GetParam(),
+             [&](Trial& r) {
+               StoreCache s;
+               s.kv_heads = 3, s.head_dim = 80, s.page = 4;
+               s.k = r.input(5, 240, type, 1);
+               s.v = r.input(5, 240, type, 2);
+               s.k_cache = r.inout_bytes("k", 3 * 4 * 240, type, 3);
+               s.v_cache = r.inout_bytes("v", 3 * 4 * 240, type, 4);
+               s.slots = r.ints({11, -1, 0, 5, 4});
+               r.ops().store_cache(s);
+             },
+             {0, 0});
+}
+
+}  // namespace
+}  // namespace mxt::kernels::test

@@ -1,0 +1,60 @@
+#include <fmt/format.h>
+
+#include "kernels/harness.h"
+
+namespace mxt::kernels::test {
+namespace {
+
+MXT_OP_TESTS(GemmOps);
+
+struct Size {
+  int64_t m, n, k;
+};
+
+void check_gemm(const Backend& backend, const Size& s, bool ta, bool tb, DType type, DType out, bool accumulate,
+                bool bias, int algo) {
+  SCOPED_TRACE(fmt::format("{} m{} n{} k{} {}{} {}>{} acc {} bias {}",
+                           backend.ops->gemm_algorithms()[static_cast<size_t>(algo)], s.m, s.n, s.k, ta ? 't' : 'n',
+                           tb ? 't' : 'n', label(type), label(out), accumulate, bias));
+  check_op(backend,
+           [&](Trial& r) {
+             Gemm g;
+             g.a = ta ? r.input(s.k, s.m, type, 1) : r.input(s.m, s.k, type, 1);
+             g.b = tb ? r.input(s.n, s.k, type, 2) : r.input(s.k, s.n, type, 2);
+             g.c = accumulate ? r.inout("c", s.m, s.n, out, 3) : r.output("c", s.m, s.n, out);
+             g.trans_a = ta, g.trans_b = tb, g.accumulate = accumulate;
+             g.alpha = accumulate ? 0.5f : 1.0f;
+             if (bias) g.bias = r.param(s.n, type, 4), g.bias_type = type;
+             g.algo = r.ops().name() == "reference" ? 0 : algo;
+             r.scratch(r.ops().gemm_scratch(g));
+             r.ops().gemm(g);
+           },
+           {1e-5, 5e-5});
+}
+
+TEST_P(GemmOps, EveryAlgorithmEveryForm) {
+  const Size sizes[] = {{1, 1, 1}, {7, 3, 65}, {65, 33, 64}, {1, 577, 64}, {64, 64, 7}, {16, 96, 300}};
+  const auto algorithms = static_cast<int>(GetParam().ops->gemm_algorithms().size());
+  ASSERT_GE(algorithms, 1);
+  for (int algo = 0; algo < algorithms; ++algo)
+    for (const Size& s : sizes)
+      for (int form = 0; form < 4; ++form)
+        for (DType type : kTypes)
+          for (DType out : kTypes)
+            for (int mode = 0; mode < 3; ++mode)
+              check_gemm(GetParam(), s, form & 1, form & 2, type, out, mode == 1, mode == 2, algo);
+}
+
+TEST_P(GemmOps, TrainingShapesKeepTheirBitsForAnyNumberOfThreads) {
+  const Size sizes[] = {{130, 200, 96}, {48, 16, 1030}};
+  const auto algorithms = static_cast<int>(GetParam().ops->gemm_algorithms().size());
+  for (int algo = 0; algo < algorithms; ++algo)
+    for (DType type : kTypes) {
+      check_gemm(GetParam(), sizes[0], false, true, type, type, false, false, algo);
+      check_gemm(GetParam(), sizes[0], false, false, type, type, false, false, algo);
+      check_gemm(GetParam(), sizes[1], true, false, type, DType::kF32, true, false, algo);
+    }
+}
+
+}  // namespace
+}  // namespace mxt::kernels::test

@@ -1,0 +1,97 @@
+// Our graphs against transformers' fp32 values (tools/golden/models.py): logits, loss, every parameter's gradient, for
+// packed documents, on every backend.
+#include "models/tiny.h"
+
+namespace mxt {
+namespace {
+
+struct Case {
+  std::string model;
+  bool reference;
+};
+
+class Parity : public testing::TestWithParam<Case> {
+ protected:
+  kernels::Ops& ops() { return GetParam().reference ? kernels::reference_ops() : kernels::cpu_ops(); }
+  std::string folder() { return tiny::golden(GetParam().model); }
+};
+
+TEST_P(Parity, LogitsEqualTransformers) {
+  models::BuildOptions o;
+  o.type = DType::kF32;
+  o.purpose = models::Purpose::kGenerate;
+  o.positions = 64;
+  tiny::Model m(folder(), o, ops());
+  const tiny::Packed rows = tiny::read_rows(folder(), 0, 3);
+  runtime::Batch b = rows.batch();
+  std::vector<int32_t> all(rows.ids.size());
+  for (size_t i = 0; i < all.size(); ++i) all[i] = static_cast<int32_t>(i);
+  std::vector<float> logits(all.size() * static_cast<size_t>(m.graph.vocab));
+  b.logit_rows = all.data();
+  b.logit_count = static_cast<int64_t>(all.size());
+  b.logits = logits.data();
+  m.program.run(b);
+  const auto expected = formats::Safetensors::open(folder() + "/expected.safetensors");
+  const auto& t = expected.at("logits");
+  ASSERT_EQ(t.bytes, logits.size() * 4);
+  std::vector<float> want(logits.size());
+  std::memcpy(want.data(), expected.bytes(t).data(), t.bytes);
+  float largest = 0, worst = 0;
+  for (size_t i = 0; i < want.size(); ++i) {
+    largest = std::max(largest, std::abs(want[i]));
+    worst = std::max(worst, std::abs(want[i] - logits[i]));
+  }
+  EXPECT_LT(worst / largest, 1e-5);
+}
+
+TEST_P(Parity, EveryGradientEqualsTransformers) {
+  for (const auto level : {graph::Recompute::kNone, graph::Recompute::kCheap, graph::Recompute::kLayer}) {
+    models::BuildOptions o;
+    o.type = DType::kF32;
+    o.train_base = true;
+    o.positions = 64;
+    o.recompute = level;
+    o.head_chunk = 7;  // several chunks
+    tiny::Model m(folder(), o, ops());
+    m.program.set_poison(true);
+    const double loss = m.loss(tiny::read_rows(folder(), 0, 3));
+    const Json want = read_json_file(folder() + "/expected.json");
+    EXPECT_NEAR(loss, want["loss"].get<double>(), 2e-5 * loss) << graph::recompute_name(level);
+    const auto expected = formats::Safetensors::open(folder() + "/expected.safetensors");
+    size_t compared = 0;
+    for (const graph::Param& p : m.graph.params) {
+      const runtime::ParamSlot& slot = m.params[m.graph.value(p.value).param];
+      const bool vector = p.kind == graph::ParamKind::kNormWeight || p.kind == graph::ParamKind::kBias;
+      for (const graph::Segment& s : p.segments) {
+        const auto& t = expected.at("grad." + s.name);
+        const float* mine = slot.grad + (vector ? s.row : s.row * p.cols);
+        const size_t n = static_cast<size_t>(t.count());
+        std::vector<float> theirs(n), ours(mine, mine + n);
+        std::memcpy(theirs.data(), expected.bytes(t).data(), t.bytes);
+        if (s.transposed)
+          for (int64_t r = 0; r < s.rows; ++r)
+            for (int64_t c = 0; c < p.cols; ++c) ours[static_cast<size_t>(c * s.rows + r)] = mine[r * p.cols + c];
+        // A key bias moves every score of a query alike: its gradient is zero but for rounding.
+        double norm = 0;
+        for (float x : theirs) norm += static_cast<double>(x) * x;
+        if (std::sqrt(norm) < 1e-6) continue;
+        EXPECT_LT(tiny::relative(ours.data(), theirs.data(), n), 1e-4) << s.name << " " << graph::recompute_name(level);
+        ++compared;
+      }
+    }
+    EXPECT_GT(compared, 10u);
+  }
+}
+
+std::vector<Case> cases() {
+  std::vector<Case> all;
+  for (const char* m : {"llama_mqa", "llama_scaled", "qwen3_tied", "qwen3_gqa", "gpt2"})
+    for (const bool reference : {true, false}) all.push_back({m, reference});
+  return all;
+}
+
+INSTANTIATE_TEST_SUITE_P(Golden, Parity, testing::ValuesIn(cases()),
+                         [](const auto& i) { return i.param.model + (i.param.reference ? "_reference" : "_cpu"); });
+
+}  // namespace
+}  // namespace mxt

@@ -1,0 +1,122 @@
+#!/usr/bin/env python3
+"""Golden values of small models from transformers and peft: logits, loss, every gradient, and 20 training steps.
+
+usage: models.py OUTDIR        needs: torch transformers peft safetensors
+Writes OUTDIR/<case>/: config.json, model.safetensors (random weights), adapter/ (PEFT), expected.safetensors, expected.json, and
+rows.jsonl with the documents as {"input_ids", "labels"} rows. The engine must reproduce all of it (tests/models, tests/e2e)."""
+import json, math, os, sys
+import torch
+from safetensors.torch import save_file
+from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, Qwen3Config, Qwen3ForCausalLM
+from peft import LoraConfig, get_peft_model
+
+out = sys.argv[1]
+torch.use_deterministic_algorithms(True)
+# odd head counts, multi-query, tied and untied, head_dim * heads different from the width
+CASES = {
+    "llama_mqa": lambda: LlamaForCausalLM(LlamaConfig(vocab_size=96, hidden_size=40, intermediate_size=56, num_hidden_layers=2, num_attention_heads=5, num_key_value_heads=1, head_dim=8, max_position_embeddings=64, rms_norm_eps=1e-5, tie_word_embeddings=False)),
+    "llama_scaled": lambda: LlamaForCausalLM(LlamaConfig(vocab_size=96, hidden_size=32, intermediate_size=40, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, head_dim=8, max_position_embeddings=128, tie_word_embeddings=True, attention_bias=True, rope_parameters={"rope_type": "llama3", "rope_theta": 10000.0, "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 32})),
+    "qwen3_tied": lambda: Qwen3ForCausalLM(Qwen3Config(vocab_size=96, hidden_size=36, intermediate_size=48, num_hidden_layers=2, num_attention_heads=3, num_key_value_heads=3, head_dim=16, max_position_embeddings=64, tie_word_embeddings=True)),
+    "qwen3_gqa": lambda: Qwen3ForCausalLM(Qwen3Config(vocab_size=96, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=6, num_key_value_heads=2, head_dim=8, max_position_embeddings=64, tie_word_embeddings=False)),
+    "gpt2": lambda: GPT2LMHeadModel(GPT2Config(vocab_size=96, n_embd=36, n_layer=2, n_head=3, n_positions=64, resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0)),
+}
+TARGETS = {"gpt2": ["c_attn", "c_proj", "c_fc"]}
+LINEARS = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
+STEPS, PER_DEVICE, LR, WARMUP, WD, CLIP, BETAS = 20, 2, 3e-3, 0.1, 0.1, 1.0, (0.9, 0.95)
+
+
+def documents(seed, n, vocab=96):
+    g = torch.Generator().manual_seed(seed)
+    docs = []
+    for _ in range(n):
+        t = int(torch.randint(5, 24, (1,), generator=g))
+        ids = torch.randint(0, vocab, (t,), generator=g)
+        labels = ids.clone()
+        labels[: int(torch.randint(0, t // 2 + 1, (1,), generator=g))] = -100
+        docs.append((ids.tolist(), labels.tolist()))
+    return docs
+
+
+def loss_of(model, docs):
+    """Mean over all target tokens of the documents, each document alone (nothing attends across)."""
+    total, count, logits = 0.0, 0, []
+    for ids, labels in docs:
+        x = torch.tensor([ids])
+        lg = model(input_ids=x, use_cache=False).logits[0].float()
+        logits.append(lg)
+        y = torch.tensor(labels[1:])
+        total = total + torch.nn.functional.cross_entropy(lg[:-1], y, ignore_index=-100, reduction="sum")
+        count += int((y != -100).sum())
+    return total / count, torch.cat(logits)
+
+
+def rate(step):
+    w = round(WARMUP * STEPS)
+    if step < w:
+        return LR * (step + 1) / w
+    return LR * (1 + math.cos(math.pi * (step - w) / (STEPS - w))) / 2
+
+
+def train(model, docs):
+    decay = [p for n, p in model.named_parameters() if p.requires_grad and ("lora" in n or (p.ndim >= 2))]
+    plain = [p for n, p in model.named_parameters() if p.requires_grad and not ("lora" in n or p.ndim >= 2)]
+    opt = torch.optim.AdamW([{"params": decay, "weight_decay": WD}, {"params": plain, "weight_decay": 0.0}], lr=LR, betas=BETAS, eps=1e-8)
+    rows = []
+    for s in range(STEPS):
+        batch = [docs[(s * PER_DEVICE + i) % len(docs)] for i in range(PER_DEVICE)]
+        for g in opt.param_groups:
+            g["lr"] = rate(s)
+        loss, _ = loss_of(model, batch)
+        loss.backward()
+        norm = torch.nn.utils.clip_grad_norm_([p for p in model.parameters() if p.requires_grad], CLIP)
+        opt.step()
+        opt.zero_grad()
+        rows.append({"loss": loss.item(), "grad_norm": norm.item(), "lr": rate(s)})
+    return rows
+
+
+for name, make in CASES.items():
+    torch.manual_seed(7)
+    d = os.path.join(out, name)
+    os.makedirs(d, exist_ok=True)
+    model = make().float().eval()
+    with torch.no_grad():  # norms and biases away from 1 and 0, so that their use shows
+        for n, p in model.named_parameters():
+            if p.ndim == 1:
+                p.add_(torch.randn_like(p) * 0.1)
+            else:
+                p.mul_(3.0)
+    model.save_pretrained(d, safe_serialization=True)
+    docs = documents(11, 40)
+    with open(os.path.join(d, "rows.jsonl"), "w") as f:
+        for ids, labels in docs:
+            f.write(json.dumps({"input_ids": ids, "labels": labels}) + "\n")
+    expected = {}
+    loss, logits = loss_of(model, docs[:3])
+    loss.backward()
+    expected["logits"] = logits.detach().contiguous()
+    for n, p in model.named_parameters():
+        if p.grad is not None:
+            expected["grad." + n] = p.grad.clone().contiguous()
+    result = {"loss": loss.item(), "settings": {"steps": STEPS, "per_device": PER_DEVICE, "lr": LR, "warmup_ratio": WARMUP, "weight_decay": WD, "grad_clip": CLIP, "betas": BETAS}}
+    model.zero_grad()
+    state = {k: v.clone() for k, v in model.state_dict().items()}
+    result["full"] = train(model, docs)
+    model.load_state_dict(state)
+    lora = get_peft_model(model, LoraConfig(r=4, lora_alpha=8, lora_dropout=0.0, target_modules=TARGETS.get(name, LINEARS), task_type="CAUSAL_LM", fan_in_fan_out=name == "gpt2"))
+    with torch.no_grad():
+        for n, p in lora.named_parameters():
+            if "lora_B" in n:
+                p.copy_(torch.randn_like(p) * 0.05)
+    lora.save_pretrained(os.path.join(d, "adapter"))
+    loss, logits = loss_of(lora, docs[:3])
+    expected["lora_logits"] = logits.detach().contiguous()
+    result["lora_loss"] = loss.item()
+    result["lora"] = train(lora, docs)
+    save_file(expected, os.path.join(d, "expected.safetensors"))
+    with open(os.path.join(d, "expected.json"), "w") as f:
+        json.dump(result, f, indent=1)
+    for junk in ("adapter/README.md", "generation_config.json"):
+        if os.path.exists(os.path.join(d, junk)):
+            os.remove(os.path.join(d, junk))
+    print(name, "loss", result["loss"], "lora", result["lora_loss"])
