@@ -23,8 +23,13 @@ namespace {
 // data::Coder over the real tokenizer and template.
 class TokenizerCoder : public data::Coder {
  public:
-  explicit TokenizerCoder(TextSide side) : side_(std::move(side)) {
+  TokenizerCoder(TextSide side, int64_t model_vocab) : side_(std::move(side)), vocab_(model_vocab) {
     Blake3 h;
+    h.update(&vocab_, sizeof vocab_);
+    if (!side_.tok) {
+      digest_ = h.hex();
+      return;
+    }
     for (int32_t i = 0; i < side_.tok->vocab_size(); ++i) {
       const std::string& t = side_.tok->token(i);
       h.update(t);
@@ -37,6 +42,7 @@ class TokenizerCoder : public data::Coder {
     digest_ = h.hex();
   }
   std::vector<int32_t> encode(std::string_view text, std::span<const data::ByteSpan> plain, std::vector<data::ByteSpan>* offsets) const override {
+    if (!side_.tok) fail_input("the model's folder has no tokenizer (tokenizer.json): only rows of input_ids can be used; or name one in model.tokenizer");
     std::vector<tokenizer::Span> p;
     for (const auto& s : plain) p.push_back({s.begin, s.end});
     if (!offsets) return side_.tok->encode(text, p);
@@ -46,8 +52,8 @@ class TokenizerCoder : public data::Coder {
     for (const auto& s : o) offsets->push_back({s.begin, s.end});
     return ids;
   }
-  int32_t eos() const override { return side_.tok->eos(); }
-  int64_t vocab_size() const override { return side_.tok->vocab_size(); }
+  int32_t eos() const override { return side_.tok ? side_.tok->eos() : -1; }
+  int64_t vocab_size() const override { return vocab_; }
   bool has_chat_template() const override { return side_.chat != nullptr; }
   data::RenderedChat render(const OrderedJson& messages, const OrderedJson* tools) const override {
     tokenizer::ChatInput in;
@@ -61,10 +67,11 @@ class TokenizerCoder : public data::Coder {
     return out;
   }
   std::string digest() const override { return digest_; }
-  std::string token_bytes(int32_t id) const override { return side_.tok->token_bytes(id); }
+  std::string token_bytes(int32_t id) const override { return side_.tok ? side_.tok->token_bytes(id) : fmt::format("<{}>", id); }
 
  private:
   TextSide side_;
+  int64_t vocab_;
   std::string digest_;
 };
 
@@ -142,6 +149,10 @@ std::string resolve_model(const std::string& name, const std::optional<std::stri
                                 {"*.json", "*.safetensors", "*.jinja", "merges.txt", "vocab.txt"});
 }
 
+bool has_tokenizer(const std::string& path) {
+  return formats::is_gguf(path) || fs::exists(path + "/tokenizer.json") || fs::exists(path + "/vocab.json") || fs::exists(path + "/vocab.txt");
+}
+
 TextSide load_text_side(const std::string& path) {
   TextSide s;
   s.tok = load_tokenizer(path);
@@ -153,14 +164,19 @@ TextSide text_side_of(const config::Recipe& recipe, const std::string& model_pat
   TextSide s;
   if (recipe.model.tokenizer && *recipe.model.tokenizer == "char") s.tok = tokenizer::Tokenizer::characters(data::corpus_characters(recipe));
   else if (recipe.model.tokenizer) s.tok = load_tokenizer(resolve_model(*recipe.model.tokenizer, std::nullopt));
-  else if (!model_path.empty()) s.tok = load_tokenizer(model_path);
+  else if (!model_path.empty() && has_tokenizer(model_path)) s.tok = load_tokenizer(model_path);
+  else if (!model_path.empty()) return s;
   else fail_input("{}: model.tokenizer: a model from scratch needs one: a folder, a Hub id, a .gguf file or char", recipe.source);
   if (recipe.model.chat_template) s.chat = compile_template(*s.tok, read_file(*recipe.model.chat_template), *recipe.model.chat_template);
   else s.chat = compile_template(*s.tok, s.tok->chat_template(), "chat template");
   return s;
 }
 
-std::unique_ptr<data::Coder> make_coder(const TextSide& side) { return std::make_unique<TokenizerCoder>(side); }
+std::unique_ptr<data::Coder> make_coder(const TextSide& side, int64_t model_vocab) {
+  return std::make_unique<TokenizerCoder>(side, std::max(model_vocab, vocabulary_of(side)));
+}
+
+int64_t vocabulary_of(const TextSide& side) { return side.tok ? side.tok->vocab_size() : 0; }
 
 void save_text_side(const TextSide& side, const std::string& folder) { side.tok->save(folder); }
 
