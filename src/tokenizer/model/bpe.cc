@@ -266,17 +266,21 @@ void Bpe::encode_pieces(const char* text, size_t readable, const uint32_t* ends,
     for (size_t k = 0; k < n; ++k) {
       const uint32_t e = ends[first + k], length = e - p;
       if (length <= PieceCache::kShort) [[likely]] {
-        PieceCache::Key key{0, 0};
+        // Two words, never one 16-byte copy: loading what two stores have just written would stall.
+        uint64_t a = 0, b = 0;
         if (p + 16 <= readable) [[likely]] {
-          std::memcpy(&key, text + p, 16);
-          key.a &= kMasks[length].a;
-          key.b &= kMasks[length].b;
+          std::memcpy(&a, text + p, 8);
+          std::memcpy(&b, text + p + 8, 8);
+          a &= kMasks[length].a;
+          b &= kMasks[length].b;
         } else {
-          std::memcpy(&key, text + p, length);
+          std::memcpy(&a, text + p, std::min(length, 8u));
+          if (length > 8) std::memcpy(&b, text + p + 8, length - 8);
         }
-        key.b |= uint64_t{length} << 56;
-        keys[k] = key;
-        hashes[k] = PieceCache::hash(key);
+        b |= uint64_t{length} << 56;
+        keys[k].a = a;
+        keys[k].b = b;
+        hashes[k] = PieceCache::hash({a, b});
         __builtin_prefetch(cache.bucket(hashes[k]));
       }
       p = e;
