@@ -191,7 +191,7 @@ void Engine::encode_run(const char* text, size_t readable, const uint32_t* ends,
 void Engine::encode_ordinary(std::string_view text, size_t shift, size_t base, Output& out) const {
   if (text.empty()) return;
   if (spec_.model.kind == ModelSpec::Kind::kCharacters) return encode_characters(text, shift, base, out);
-  const bool fast = bpe_ && bpe_->exact();
+  const bool fast = bpe_ && pre_.byte_level() && (bpe_->exact() || !out.offsets);
   std::vector<uint32_t> ends;
   if (scan_ && fast) {
     ends.resize(kScanWindow + 64);

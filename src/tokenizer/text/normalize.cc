@@ -117,6 +117,11 @@ bool unicode_form(Kind kind, std::string_view in, std::string& out, OffsetMap* m
   std::string piece;
   size_t before = 0;  // start of the last safe character, or the end of the last stretch
   for (size_t i = 0; i < in.size();) {
+    if (const size_t ascii = unicode::ascii_run(in.data() + i, in.size() - i)) {
+      i += ascii;
+      before = i - 1;
+      continue;
+    }
     size_t n;
     if (safe(unicode::decode(in.data() + i, n))) {
       before = i;

@@ -47,6 +47,18 @@ inline uint32_t decode(const char* p, size_t& n) {
   return n = 4, ((c & 0x07) << 18) | ((b(1) & 0x3F) << 12) | ((b(2) & 0x3F) << 6) | (b(3) & 0x3F);
 }
 
+// How many ASCII bytes stand at p.
+inline size_t ascii_run(const char* p, size_t size) {
+  size_t i = 0;
+  for (; i + 32 <= size; i += 32) {
+    uint64_t w[4];
+    std::memcpy(w, p + i, 32);
+    if ((w[0] | w[1] | w[2] | w[3]) & 0x8080808080808080ull) break;
+  }
+  while (i < size && static_cast<signed char>(p[i]) >= 0) ++i;
+  return i;
+}
+
 // The last character that ends before `end` (> 0): its first byte.
 inline size_t back(std::string_view s, size_t end) {
   --end;
