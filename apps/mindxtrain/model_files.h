@@ -19,7 +19,8 @@ std::string resolve_model(const std::string& name, const std::optional<std::stri
 
 struct TextSide {
   std::shared_ptr<const tokenizer::Tokenizer> tok;          // null where the folder has none: rows of ids will still do
-  std::shared_ptr<const tokenizer::ChatTemplate> chat;  // null where the model has none
+  std::shared_ptr<const tokenizer::ChatTemplate> chat;      // null where the model has none
+  std::string chat_source;
 };
 TextSide load_text_side(const std::string& folder_or_gguf);
 // For a recipe: model.tokenizer (or the model's own), model.chat_template. `corpus` is asked for characters with tokenizer `char`.
