@@ -12,6 +12,7 @@
 //  - Unless said otherwise outputs may not overlap inputs.
 #pragma once
 
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -19,6 +20,10 @@
 #include <vector>
 
 #include "base/types.h"
+
+namespace mxt::device {
+class Accelerator;
+}
 
 namespace mxt::kernels {
 
@@ -125,13 +130,15 @@ struct QkRopeGrad {
 
 // Causal softmax attention inside documents: token t of document [cu[i], cu[i+1]) sees tokens s ≤ t of the same
 // document (with window w > 0 only t − s < w). Grouped queries: q head h reads kv head h / (heads/kv_heads). q, k, v
-// are column blocks of one buffer (views with a common ld); lse F32 [heads, tokens] is ln Σ exp of the scaled scores.
+// are column blocks of one buffer (views with a common ld); lse F32 holds ln Σ exp of the scaled scores of every head and
+// token, [heads, tokens] except where the algorithm says otherwise: the gradient must use the forward's algorithm.
 struct Attention {
   ConstMat q, k, v;                     // [tokens, heads·head_dim], [tokens, kv_heads·head_dim] twice
   Mat out;                              // [tokens, heads·head_dim]
   float* lse = nullptr;                 // may be null when no gradient follows
   const int32_t* cu_seqlens = nullptr;  // [documents + 1], cu[0] = 0, cu[documents] = tokens; host memory on the CPU
   int64_t documents = 0, heads = 0, kv_heads = 0, head_dim = 0;
+  int64_t longest = 0;  // no document is longer; 0: not known. documents·longest = tokens says that all are of that length
   int64_t window = 0;
   float scale = 0;
   int algo = 0;  // index into Ops::attention_algorithms()
@@ -142,6 +149,7 @@ struct AttentionGrad {
   Mat dq, dk, dv;  // overwritten
   const int32_t* cu_seqlens = nullptr;
   int64_t documents = 0, heads = 0, kv_heads = 0, head_dim = 0;
+  int64_t longest = 0;  // no document is longer; 0: not known. documents·longest = tokens says that all are of that length
   int64_t window = 0;
   float scale = 0;
   int algo = 0;
@@ -194,8 +202,8 @@ struct BiasGrad {  // db[n] (+)= Σ_t dy[t, n], F32
   float* db = nullptr;
   bool accumulate = true;
 };
-// y = x · keep/(1−p), keep drawn by philox4x32(seed, stream, element/4)[element%4] ≥ ⌊p·2³²⌋; the backward is the same
-// call on dy.
+// y = x · keep/(1−p), keep drawn by philox4x32(seed, stream, element/4)[element%4] ≥ ⌊p·2³²⌋ with element = row·cols +
+// col; the backward is the same call on dy.
 struct Dropout {
   ConstMat x;
   Mat y;  // may be x
@@ -219,10 +227,11 @@ struct GatherRows {  // y[i] = x[rows[i]]
   const int32_t* rows = nullptr;
   Mat y;
 };
-struct ScatterRows {  // y = 0, then y[rows[i]] = x[i]; rows distinct
+struct ScatterRows {  // y = 0 (where `zero`), then y[rows[i]] = x[i]; rows distinct
   ConstMat x;
   const int32_t* rows = nullptr;
   Mat y;
+  bool zero = true;
 };
 
 // One tensor of an optimizer step. master is what trains; copy (BF16) receives the rounded weight where the model
@@ -241,7 +250,8 @@ struct AdamW {
   std::vector<OptTensor> tensors;
   double beta1 = 0.9, beta2 = 0.95;  // double: 1 − 0.999f is off by 1.3e-5, which PyTorch's states do not show
   float eps = 1e-8f;
-  float grad_scale = 1;  // clipping coefficient
+  float grad_scale = 1;                       // a factor on all gradients
+  const float* device_grad_scale = nullptr;  // a second one in the device's memory (clip_scale), null = 1
   int64_t step = 1;
 };
 // Σ over all tensors of Σ g², in double, fixed order.
@@ -254,6 +264,8 @@ class Ops {
  public:
   virtual ~Ops() = default;
   virtual std::string_view name() const = 0;  // "reference", "cpu", "cuda", "hip"
+  // Whose memory operands lie in; null: the host's.
+  virtual device::Accelerator* device() const { return nullptr; }
 
   // Names of the ways to compute a call, best default first. A plan stores names; lowering turns them into indices.
   virtual std::vector<std::string> gemm_algorithms() const = 0;
@@ -280,6 +292,13 @@ class Ops {
   virtual void scatter_rows(const ScatterRows&) = 0;
   virtual void adamw(const AdamW&) = 0;
   virtual double squared_norm(const SquaredNorm&) = 0;
+  // The same left in the memory of the device, where one has memory of its own: no host waits for it. clip_scale makes the factor
+  // of gradient clipping from it, min(1, max_norm / (√squared + 1e-6)).
+  virtual void squared_norm_to(const SquaredNorm& s, double* squared) { *squared = squared_norm(s); }
+  virtual void clip_scale(const double* squared, float max_norm, float* scale) {
+    const double c = static_cast<double>(max_norm) / (std::sqrt(*squared) + 1e-6);
+    *scale = c < 1 ? static_cast<float>(c) : 1.0f;
+  }
 
   // Scratch memory that a call may use, given once by the owner of the memory plan; a call that needs more is a bug.
   virtual size_t gemm_scratch(const Gemm&) const = 0;

@@ -1,0 +1,52 @@
+# Finds nvcc 13 and NVIDIA's libraries: in the toolkit, or in PyPI wheels (nvidia-cublas, nvidia-cudnn-cu13, nvidia-cuda-nvrtc,
+# nvidia-cudnn-frontend) under MXT_CUDA_PACKAGES, a site-packages folder. Sets MXT_CUDA where all of it is there, and says what is
+# missing where it is not. The language CUDA is not enabled: device code is a handful of files with one command each.
+option(MXT_CUDA "Build libmindxtrain_cuda.so where nvcc is found" ON)
+set(MXT_CUDA_PACKAGES "${CMAKE_SOURCE_DIR}/.cache/cuda" CACHE PATH "site-packages folder with NVIDIA's wheels")
+set(MXT_CUDA_FOUND OFF)
+if(MXT_CUDA)
+  find_program(NVCC nvcc HINTS /usr/local/cuda/bin)
+  if(NVCC)
+    execute_process(COMMAND ${NVCC} --version OUTPUT_VARIABLE _nvcc OUTPUT_STRIP_TRAILING_WHITESPACE)
+    string(REGEX MATCH "release ([0-9]+)" _ "${_nvcc}")
+    set(NVCC_MAJOR "${CMAKE_MATCH_1}")
+    set(_hints /usr/local/cuda ${MXT_CUDA_PACKAGES} ${MXT_CUDA_PACKAGES}/nvidia/cu13 ${MXT_CUDA_PACKAGES}/nvidia/cudnn)
+    find_path(CUDA_RUNTIME_INCLUDE cuda_runtime.h HINTS ${_hints} PATH_SUFFIXES include)
+    find_path(CUBLASLT_INCLUDE cublasLt.h HINTS ${_hints} PATH_SUFFIXES include)
+    find_path(CUDNN_INCLUDE cudnn.h HINTS ${_hints} PATH_SUFFIXES include)
+    find_path(CUDNN_FRONTEND_INCLUDE cudnn_frontend.h HINTS ${_hints} PATH_SUFFIXES include)
+    find_path(NVRTC_INCLUDE nvrtc.h HINTS ${_hints} PATH_SUFFIXES include)
+    find_library(CUDART_LIBRARY NAMES cudart libcudart.so.13 HINTS ${_hints} PATH_SUFFIXES lib64 lib)
+    find_library(CUBLASLT_LIBRARY NAMES cublasLt libcublasLt.so.13 HINTS ${_hints} PATH_SUFFIXES lib64 lib)
+    find_file(CUDNN_LIBRARY NAMES libcudnn.so.9 HINTS ${_hints} PATH_SUFFIXES lib64 lib)
+    set(_missing "")
+    foreach(v CUDA_RUNTIME_INCLUDE CUBLASLT_INCLUDE CUDNN_INCLUDE CUDNN_FRONTEND_INCLUDE NVRTC_INCLUDE CUDART_LIBRARY CUBLASLT_LIBRARY)
+      if(NOT ${v})
+        list(APPEND _missing ${v})
+      endif()
+    endforeach()
+    if(NOT NVCC_MAJOR STREQUAL "13")
+      message(STATUS "CUDA: nvcc is release ${NVCC_MAJOR}, 13 is needed: built without")
+    elseif(_missing)
+      message(STATUS "CUDA: ${_missing} not found: run ./dev setup, or set MXT_CUDA_PACKAGES; built without")
+    else()
+      set(MXT_CUDA_FOUND ON)
+      message(STATUS "CUDA: ${NVCC}, ${CUBLASLT_LIBRARY}")
+    endif()
+  endif()
+endif()
+
+# cuda_object(OUT file.cu): compiles one device source for Hopper; appends the object to the list OUT.
+function(cuda_object out source)
+  get_filename_component(n ${source} NAME)
+  set(object ${CMAKE_CURRENT_BINARY_DIR}/${n}.o)
+  add_custom_command(
+    OUTPUT ${object}
+    COMMAND ${NVCC} -std=c++20 -gencode=arch=compute_90a,code=sm_90a -O3 -lineinfo -Xcompiler -fPIC,-fvisibility=hidden
+            -I${CMAKE_SOURCE_DIR}/src -MD -MF ${object}.d -c ${source} -o ${object}
+    DEPENDS ${source}
+    DEPFILE ${object}.d
+    COMMENT "nvcc ${n}"
+    VERBATIM)
+  set(${out} ${${out}} ${object} PARENT_SCOPE)
+endfunction()

@@ -1,0 +1,136 @@
+#include "device/cuda/cuda_device.h"
+
+#include <algorithm>
+#include <mutex>
+#include <unordered_map>
+
+#include "base/error.h"
+#include "base/text.h"
+
+namespace mxt::device {
+namespace {
+
+class Device final : public CudaDevice {
+ public:
+  Device(int ordinal, const cudaDeviceProp& p) : ordinal_(ordinal) {
+    check_cuda(cudaSetDevice(ordinal), "cudaSetDevice");
+    check_cuda(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreate");
+    int driver = 0, runtime = 0;
+    check_cuda(cudaDriverGetVersion(&driver), "cudaDriverGetVersion");
+    check_cuda(cudaRuntimeGetVersion(&runtime), "cudaRuntimeGetVersion");
+    auto version = [](int v) { return fmt::format("{}.{}", v / 1000, v % 1000 / 10); };
+    properties_.kind = "cuda";
+    properties_.name = p.name;
+    properties_.arch = fmt::format("sm_{}{}{}", p.major, p.minor, p.major == 9 ? "a" : "");
+    properties_.driver = version(driver);
+    properties_.libraries["cudart"] = version(runtime);
+    properties_.multiprocessors = p.multiProcessorCount;
+    properties_.memory = p.totalGlobalMem;
+    properties_.l2_cache = static_cast<uint64_t>(p.l2CacheSize);
+  }
+  ~Device() override { cudaStreamDestroy(stream_); }
+
+  cudaStream_t stream() const override { return stream_; }
+  void add_library(const std::string& name, const std::string& version) override { properties_.libraries[name] = version; }
+  const Properties& properties() const override { return properties_; }
+
+  MemoryInfo memory() const override {
+    size_t free = 0, total = 0;
+    check_cuda(cudaMemGetInfo(&free, &total), "cudaMemGetInfo");
+    const std::lock_guard lock(mutex_);
+    return {free, total, held_, peak_};
+  }
+
+  void* allocate(size_t bytes) override {
+    if (bytes == 0) return nullptr;
+    void* p = nullptr;
+    const cudaError_t e = cudaMalloc(&p, bytes);
+    if (e == cudaErrorMemoryAllocation) {
+      cudaGetLastError();  // not sticky: the next call must not see it
+      fail_input("not enough GPU memory: {} more were needed, {} of {} are free", human_bytes(bytes), human_bytes(memory().free), human_bytes(memory().total));
+    }
+    check_cuda(e, "cudaMalloc");
+    const std::lock_guard lock(mutex_);
+    sizes_[p] = bytes;
+    held_ += bytes;
+    peak_ = std::max(peak_, held_);
+    return p;
+  }
+  void release(void* p) noexcept override {
+    if (p == nullptr) return;
+    cudaFree(p);
+    const std::lock_guard lock(mutex_);
+    held_ -= sizes_[p];
+    sizes_.erase(p);
+  }
+  void* allocate_pinned(size_t bytes) override {
+    void* p = nullptr;
+    if (bytes > 0) check_cuda(cudaMallocHost(&p, bytes), "cudaMallocHost");
+    return p;
+  }
+  void release_pinned(void* p) noexcept override {
+    if (p != nullptr) cudaFreeHost(p);
+  }
+
+  void upload(void* to, const void* from, size_t bytes) override { check_cuda(cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, stream_), "upload"); }
+  void download(void* to, const void* from, size_t bytes) override { check_cuda(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, stream_), "download"); }
+  void copy(void* to, const void* from, size_t bytes) override { check_cuda(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream_), "copy"); }
+  void fill(void* to, int byte, size_t bytes) override { check_cuda(cudaMemsetAsync(to, byte, bytes, stream_), "fill"); }
+  void synchronize() override { check_cuda(cudaStreamSynchronize(stream_), "synchronize"); }
+
+  void begin_recording() override { check_cuda(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeRelaxed), "begin capture"); }
+  void* end_recording() override {
+    cudaGraph_t graph = nullptr;
+    check_cuda(cudaStreamEndCapture(stream_, &graph), "end capture");
+    cudaGraphExec_t exec = nullptr;
+    const cudaError_t e = cudaGraphInstantiate(&exec, graph, 0);
+    cudaGraphDestroy(graph);
+    check_cuda(e, "instantiate graph");
+    return exec;
+  }
+  void replay(void* recording) override { check_cuda(cudaGraphLaunch(static_cast<cudaGraphExec_t>(recording), stream_), "replay graph"); }
+  void discard(void* recording) noexcept override { cudaGraphExecDestroy(static_cast<cudaGraphExec_t>(recording)); }
+
+  void* make_mark() override {
+    cudaEvent_t e = nullptr;
+    check_cuda(cudaEventCreate(&e), "cudaEventCreate");
+    return e;
+  }
+  void mark(void* m) override { check_cuda(cudaEventRecord(static_cast<cudaEvent_t>(m), stream_), "cudaEventRecord"); }
+  void wait(void* m) override { check_cuda(cudaEventSynchronize(static_cast<cudaEvent_t>(m)), "cudaEventSynchronize"); }
+  double elapsed_us(void* from, void* to) override {
+    check_cuda(cudaEventSynchronize(static_cast<cudaEvent_t>(to)), "cudaEventSynchronize");
+    float ms = 0;
+    check_cuda(cudaEventElapsedTime(&ms, static_cast<cudaEvent_t>(from), static_cast<cudaEvent_t>(to)), "cudaEventElapsedTime");
+    return static_cast<double>(ms) * 1000.0;
+  }
+  void release_mark(void* m) noexcept override { cudaEventDestroy(static_cast<cudaEvent_t>(m)); }
+
+ private:
+  int ordinal_;
+  cudaStream_t stream_ = nullptr;
+  Properties properties_;
+  mutable std::mutex mutex_;
+  std::unordered_map<void*, size_t> sizes_;
+  uint64_t held_ = 0, peak_ = 0;
+};
+
+}  // namespace
+
+void check_cuda(cudaError_t e, const char* what) {
+  if (e != cudaSuccess) fail_missing("CUDA: {} failed: {} ({})", what, cudaGetErrorString(e), cudaGetErrorName(e));
+}
+
+std::unique_ptr<CudaDevice> open_cuda_device(int ordinal) {
+  int count = 0;
+  const cudaError_t e = cudaGetDeviceCount(&count);
+  if (e != cudaSuccess || count == 0)
+    fail_missing("no NVIDIA GPU can be used ({}): check `nvidia-smi`, or set train.device: cpu", e == cudaSuccess ? "none found" : cudaGetErrorString(e));
+  if (ordinal < 0 || ordinal >= count) fail_missing("GPU {} was asked for, this machine has {}", ordinal, count);
+  cudaDeviceProp p{};
+  check_cuda(cudaGetDeviceProperties(&p, ordinal), "cudaGetDeviceProperties");
+  if (p.major != 9) fail_missing("GPU {} is a {} (sm_{}{}): this build has kernels for Hopper (sm_90a) alone", ordinal, p.name, p.major, p.minor);
+  return std::make_unique<Device>(ordinal, p);
+}
+
+}  // namespace mxt::device

@@ -1,0 +1,46 @@
+#include "kernels/backend.h"
+
+#include <dlfcn.h>
+
+#include <filesystem>
+#include <map>
+#include <mutex>
+
+#include "base/error.h"
+#include "kernels/cuda/entry.h"
+
+namespace mxt::kernels {
+namespace {
+
+constexpr const char* kLibrary = "libmindxtrain_cuda.so";
+
+void* open_library() {
+  std::error_code ec;
+  const std::filesystem::path here = std::filesystem::read_symlink("/proc/self/exe", ec).parent_path();
+  std::string why;
+  for (const std::filesystem::path& p : {here / kLibrary, here / ".." / "lib" / kLibrary, std::filesystem::path(kLibrary)}) {
+    if (p.has_parent_path() && !std::filesystem::exists(p, ec)) continue;
+    if (void* h = dlopen(p.c_str(), RTLD_NOW | RTLD_LOCAL)) return h;
+    why = dlerror();
+  }
+  fail_missing("CUDA is not available: {} (build where nvcc 13 is found, and pip install nvidia-cublas nvidia-cudnn-cu13, or run ./dev setup)", why);
+}
+
+}  // namespace
+
+Backend cuda_backend(int ordinal) {
+  static std::mutex mutex;
+  static std::map<int, Backend> opened;
+  const std::lock_guard lock(mutex);
+  if (const auto at = opened.find(ordinal); at != opened.end()) return at->second;
+  void* library = open_library();
+  const auto open = reinterpret_cast<mxt_cuda_open_t>(dlsym(library, "mxt_cuda_open"));
+  if (open == nullptr) fail_missing("{} exports no mxt_cuda_open: it is not of this program", kLibrary);
+  Backend b;
+  char error[1024] = {};
+  if (open(MXT_CUDA_ABI, ordinal, &b.device, &b.ops, error, sizeof error) != 0) fail_missing("{}", error);
+  opened[ordinal] = b;
+  return b;
+}
+
+}  // namespace mxt::kernels

@@ -1,0 +1,30 @@
+// Matrix products through cuBLASLt, the algorithm chosen by index in the library's own ranking for the call's shape.
+#pragma once
+
+#include <cublasLt.h>
+#include <cuda_runtime.h>
+
+#include <memory>
+#include <string>
+
+#include "kernels/api.h"
+
+namespace mxt::kernels::cuda {
+
+class GemmRunner {
+ public:
+  static constexpr int kAlgorithms = 8;
+  static constexpr size_t kWorkspace = size_t{32} << 20;  // what cuBLAS advises on Hopper
+  GemmRunner();
+  ~GemmRunner();
+  void run(const Gemm& g, void* workspace, size_t bytes, cudaStream_t stream);
+  std::string version() const;
+
+ private:
+  struct Plan;
+  Plan& plan_for(const Gemm& g, bool epilogue_bias);
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace mxt::kernels::cuda

@@ -1,0 +1,178 @@
+#include "kernels/cuda/ops.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <map>
+
+#include "base/error.h"
+#include "kernels/checks.h"
+#include "kernels/cuda/attention_cudnn.h"
+#include "kernels/cuda/gemm.h"
+#include "kernels/gpu/launch.h"
+
+namespace mxt::kernels::cuda {
+
+void check_launch(const char* what) { device::check_cuda(cudaGetLastError(), what); }
+void require(bool ok, const char* what) {
+  if (!ok) fail_missing("CUDA kernels: {}", what);
+}
+
+namespace {
+
+enum AttentionAlgorithm : int { kCudnn, kPlain };
+
+// A list of tensors as the kernels want it: made once per list and kept, since a run steps over the same tensors every time.
+struct Table {
+  std::vector<std::byte> key;
+  void* items = nullptr;     // OptTensor or Span
+  Piece* pieces = nullptr;
+  float* rates = nullptr;    // AdamW
+  double* partial = nullptr;  // squared norm
+  int64_t count = 0;
+};
+
+class CudaOps final : public Ops {
+ public:
+  explicit CudaOps(device::CudaDevice& d) : d_(d), s_(d.stream()), attention_(s_) {
+    own_ = d_.allocate(kOwn);
+    answer_ = static_cast<double*>(d_.allocate(sizeof(double)));
+    d_.add_library("cublaslt", gemm_.version());
+    d_.add_library("cudnn", attention_.version());
+  }
+  ~CudaOps() override {
+    for (auto& t : tables_)
+      for (void* p : {t.items, static_cast<void*>(t.pieces), static_cast<void*>(t.rates), static_cast<void*>(t.partial)}) d_.release(p);
+    d_.release(own_);
+    d_.release(answer_);
+  }
+
+  std::string_view name() const override { return "cuda"; }
+  device::Accelerator* device() const override { return &d_; }
+  // ltN: the N-th of cuBLASLt's own ranking for the shape.
+  std::vector<std::string> gemm_algorithms() const override {
+    std::vector<std::string> names;
+    for (int i = 0; i < GemmRunner::kAlgorithms; ++i) names.push_back(fmt::format("lt{}", i));
+    return names;
+  }
+  // Calls that cuDNN does not cover (fp32, head sizes above 128 or not a multiple of 8) are computed by `plain` whatever is chosen.
+  std::vector<std::string> attention_algorithms() const override { return {"cudnn", "plain"}; }
+
+  void gemm(const Gemm& c) override { check(c), gemm_.run(c, scratch_, scratch_bytes_, s_); }
+  void embedding(const Embedding& c) override { check(c), cuda::embedding(s_, c); }
+  void embedding_grad(const EmbeddingGrad& c) override { check(c), cuda::embedding_grad(s_, c, own(embedding_grad_scratch(c))); }
+  void norm(const Norm& c) override { check(c), cuda::norm(s_, c); }
+  void norm_grad(const NormGrad& c) override { check(c), cuda::norm_grad(s_, c, own(norm_grad_scratch(c))); }
+  void qk_rope(const QkRope& c) override { check(c), cuda::qk_rope(s_, c); }
+  void qk_rope_grad(const QkRopeGrad& c) override { check(c), cuda::qk_rope_grad(s_, c, own(qk_rope_grad_scratch(c))); }
+  void attention(const Attention& c) override {
+    check(c);
+    if (c.algo == kCudnn && CudnnAttention::covers(c)) attention_.run(c, scratch_, scratch_bytes_);
+    else plain_attention(s_, c);
+  }
+  void attention_grad(const AttentionGrad& c) override {
+    check(c);
+    if (c.algo == kCudnn && CudnnAttention::covers(c)) return attention_.run(c, scratch_, scratch_bytes_);
+    MXT_ASSERT(scratch_bytes_ >= plain_attention_grad_scratch(c));
+    plain_attention_grad(s_, c, scratch_);
+  }
+  void cached_attention(const CachedAttention& c) override { check(c), cuda::cached_attention(s_, c); }
+  void store_cache(const StoreCache& c) override { check(c), cuda::store_cache(s_, c); }
+  void act(const Act& c) override { check(c), cuda::act(s_, c); }
+  void act_grad(const ActGrad& c) override { check(c), cuda::act_grad(s_, c); }
+  void add(const Add& c) override { check(c), cuda::add(s_, c); }
+  void bias_grad(const BiasGrad& c) override { check(c), cuda::bias_grad(s_, c, own(bias_grad_scratch(c))); }
+  void dropout(const Dropout& c) override { check(c), cuda::dropout(s_, c); }
+  void cross_entropy(const CrossEntropy& c) override { check(c), cuda::cross_entropy(s_, c); }
+  void gather_rows(const GatherRows& c) override { check(c), cuda::gather_rows(s_, c); }
+  void scatter_rows(const ScatterRows& c) override { check(c), cuda::scatter_rows(s_, c); }
+
+  void adamw(const AdamW& c) override {
+    check(c);
+    std::vector<OptTensor> items = c.tensors;
+    std::vector<float> rates;
+    for (OptTensor& t : items) {
+      rates.push_back(std::exchange(t.lr, 0.0f));  // rates change from step to step, the rest does not
+      rates.push_back(std::exchange(t.weight_decay, 0.0f));
+    }
+    Table& t = table(items.data(), items.size() * sizeof(OptTensor), items.size(), [&](size_t i) { return items[i].n; });
+    if (t.rates == nullptr) t.rates = static_cast<float*>(d_.allocate(std::max<size_t>(rates.size(), 1) * sizeof(float)));
+    d_.upload(t.rates, rates.data(), rates.size() * sizeof(float));  // pageable: CUDA copies it aside before it returns
+    AdamWScalars a{};
+    a.beta1 = static_cast<float>(c.beta1);
+    a.beta2 = static_cast<float>(c.beta2);
+    a.one_minus_beta1 = static_cast<float>(1.0 - c.beta1);
+    a.one_minus_beta2 = static_cast<float>(1.0 - c.beta2);
+    a.eps = c.eps;
+    a.correction1 = static_cast<float>(1.0 - std::pow(c.beta1, static_cast<double>(c.step)));
+    a.correction2 = static_cast<float>(std::sqrt(1.0 - std::pow(c.beta2, static_cast<double>(c.step))));
+    a.grad_scale = c.grad_scale;
+    a.device_grad_scale = c.device_grad_scale;
+    cuda::adamw(s_, static_cast<const OptTensor*>(t.items), t.rates, t.pieces, t.count, a);
+  }
+  void squared_norm_to(const SquaredNorm& c, double* squared) override {
+    check(c);
+    std::vector<Span> items;
+    for (size_t i = 0; i < c.grads.size(); ++i) items.push_back({c.grads[i], c.sizes[i]});
+    Table& t = table(items.data(), items.size() * sizeof(Span), items.size(), [&](size_t i) { return items[i].n; });
+    if (t.partial == nullptr) t.partial = static_cast<double*>(d_.allocate(static_cast<size_t>(std::max<int64_t>(t.count, 1)) * sizeof(double)));
+    cuda::squared_norm(s_, static_cast<const Span*>(t.items), t.pieces, t.count, t.partial, squared);
+  }
+  double squared_norm(const SquaredNorm& c) override {
+    squared_norm_to(c, answer_);
+    double v = 0;
+    d_.download(&v, answer_, sizeof v);
+    d_.synchronize();
+    return v;
+  }
+  void clip_scale(const double* squared, float max_norm, float* scale) override { cuda::clip_scale(s_, squared, max_norm, scale); }
+
+  size_t gemm_scratch(const Gemm&) const override { return GemmRunner::kWorkspace; }
+  size_t attention_scratch(const Attention& c) const override { return c.algo == kCudnn && CudnnAttention::covers(c) ? attention_.scratch(c) : 0; }
+  size_t attention_grad_scratch(const AttentionGrad& c) const override {
+    return c.algo == kCudnn && CudnnAttention::covers(c) ? attention_.scratch(c) : plain_attention_grad_scratch(c);
+  }
+  void set_scratch(void* memory, size_t bytes) override { scratch_ = memory, scratch_bytes_ = bytes; }
+
+ private:
+  static constexpr size_t kOwn = size_t{64} << 20;  // partial sums of reductions: at most 256 rows of them
+  void* own(size_t bytes) {
+    require(bytes <= kOwn, "a row is too wide for the reduction's partial sums");
+    return own_;
+  }
+
+  template <typename N>
+  Table& table(const void* items, size_t bytes, size_t tensors, N size) {
+    for (Table& t : tables_)
+      if (t.key.size() == bytes && std::memcmp(t.key.data(), items, bytes) == 0) return t;
+    Table& t = tables_.emplace_back();
+    t.key.resize(bytes);
+    std::memcpy(t.key.data(), items, bytes);
+    std::vector<Piece> pieces;
+    for (size_t i = 0; i < tensors; ++i)
+      for (int64_t k = 0; k < ceil_div(size(i), kPiece); ++k) pieces.push_back({static_cast<int32_t>(i), static_cast<int32_t>(k)});
+    t.count = static_cast<int64_t>(pieces.size());
+    t.items = d_.allocate(std::max<size_t>(bytes, 1));
+    t.pieces = static_cast<Piece*>(d_.allocate(std::max<size_t>(pieces.size(), 1) * sizeof(Piece)));
+    d_.upload(t.items, items, bytes);
+    d_.upload(t.pieces, pieces.data(), pieces.size() * sizeof(Piece));
+    d_.synchronize();
+    return t;
+  }
+
+  device::CudaDevice& d_;
+  cudaStream_t s_;
+  GemmRunner gemm_;
+  mutable CudnnAttention attention_;
+  std::vector<Table> tables_;
+  void* own_ = nullptr;
+  double* answer_ = nullptr;
+  void* scratch_ = nullptr;
+  size_t scratch_bytes_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<Ops> make_ops(device::CudaDevice& device) { return std::make_unique<CudaOps>(device); }
+
+}  // namespace mxt::kernels::cuda

@@ -1,0 +1,268 @@
+// Plain attention: one warp a query (or a key, backward), the sum over keys in one fixed order. It takes any head dimension up to
+// 256 and either type; the fast kernels are measured and tested against it.
+#include "kernels/gpu/gpu.h"
+#include "kernels/gpu/launch.h"
+
+namespace mxt::kernels::MXT_GPU_NS {
+namespace {
+
+constexpr int kWarps = 4, kThreads = kWarps * kWarp;
+constexpr int kPerLane = 256 / kWarp;
+
+struct PlainArgs {
+  const void *q, *k, *v, *out, *dout;
+  void *o, *dq, *dk, *dv;
+  int64_t ldq, ldk, ldv, ldo, lddo, lddq, lddk, lddv;
+  float *lse, *delta;
+  const int32_t* cu;
+  int64_t documents, tokens, window;
+  int heads, kv_heads, d;
+  float scale;
+};
+
+// Document of token t: the last i with cu[i] ≤ t.
+__device__ __forceinline__ int64_t document_of(const int32_t* cu, int64_t documents, int64_t t) {
+  int64_t lo = 0, hi = documents - 1;
+  while (lo < hi) {
+    const int64_t mid = (lo + hi + 1) / 2;
+    if (cu[mid] <= t) lo = mid;
+    else hi = mid - 1;
+  }
+  return lo;
+}
+
+template <typename T>
+__device__ __forceinline__ void read(const void* base, int64_t at, int d, int lane, float (&x)[kPerLane]) {
+#pragma unroll
+  for (int j = 0; j < kPerLane; ++j) x[j] = lane + j * kWarp < d ? to_float(static_cast<const T*>(base)[at + lane + j * kWarp]) : 0.0f;
+}
+template <typename T>
+__device__ __forceinline__ void write(void* base, int64_t at, int d, int lane, const float (&x)[kPerLane], float scale) {
+#pragma unroll
+  for (int j = 0; j < kPerLane; ++j)
+    if (lane + j * kWarp < d) static_cast<T*>(base)[at + lane + j * kWarp] = from_float<T>(x[j] * scale);
+}
+__device__ __forceinline__ float dot(const float (&a)[kPerLane], const float (&b)[kPerLane]) {
+  float s = 0;
+#pragma unroll
+  for (int j = 0; j < kPerLane; ++j) s += a[j] * b[j];
+  return warp_sum(s);
+}
+
+// Running softmax of one query over keys taken one at a time.
+struct Running {
+  float top = -INFINITY, sum = 0, out[kPerLane] = {};
+  __device__ __forceinline__ void take(float score, const float (&v)[kPerLane]) {
+    const float m = fmaxf(top, score), keep = expf(top - m), p = expf(score - m);
+    top = m;
+    sum = sum * keep + p;
+#pragma unroll
+    for (int j = 0; j < kPerLane; ++j) out[j] = out[j] * keep + p * v[j];
+  }
+};
+
+template <typename T>
+__global__ void __launch_bounds__(kThreads) plain_forward(PlainArgs a) {
+  const int lane = threadIdx.x % kWarp;
+  const int64_t job = static_cast<int64_t>(blockIdx.x) * kWarps + threadIdx.x / kWarp;
+  if (job >= a.tokens * a.heads) return;
+  const int64_t t = job / a.heads;
+  const int h = static_cast<int>(job % a.heads), kvh = h / (a.heads / a.kv_heads);
+  int64_t first = a.cu[document_of(a.cu, a.documents, t)];
+  if (a.window > 0 && t - a.window + 1 > first) first = t - a.window + 1;
+  float q[kPerLane], x[kPerLane], v[kPerLane];
+  read<T>(a.q, t * a.ldq + h * a.d, a.d, lane, q);
+  Running r;
+  for (int64_t s = first; s <= t; ++s) {
+    read<T>(a.k, s * a.ldk + kvh * a.d, a.d, lane, x);
+    read<T>(a.v, s * a.ldv + kvh * a.d, a.d, lane, v);
+    r.take(dot(q, x) * a.scale, v);
+  }
+  write<T>(a.o, t * a.ldo + h * a.d, a.d, lane, r.out, 1.0f / r.sum);
+  if (a.lse != nullptr && lane == 0) a.lse[h * a.tokens + t] = r.top + logf(r.sum);
+}
+
+// dq of one query, and Σ dout·out, which the other kernel reads.
+template <typename T>
+__global__ void __launch_bounds__(kThreads) plain_dq(PlainArgs a) {
+  const int lane = threadIdx.x % kWarp;
+  const int64_t job = static_cast<int64_t>(blockIdx.x) * kWarps + threadIdx.x / kWarp;
+  if (job >= a.tokens * a.heads) return;
+  const int64_t t = job / a.heads;
+  const int h = static_cast<int>(job % a.heads), kvh = h / (a.heads / a.kv_heads);
+  int64_t first = a.cu[document_of(a.cu, a.documents, t)];
+  if (a.window > 0 && t - a.window + 1 > first) first = t - a.window + 1;
+  float q[kPerLane], x[kPerLane], dout[kPerLane], dq[kPerLane] = {};
+  read<T>(a.q, t * a.ldq + h * a.d, a.d, lane, q);
+  read<T>(a.dout, t * a.lddo + h * a.d, a.d, lane, dout);
+  read<T>(a.out, t * a.ldo + h * a.d, a.d, lane, x);
+  const float delta = dot(dout, x), lse = a.lse[h * a.tokens + t];
+  if (lane == 0) a.delta[h * a.tokens + t] = delta;
+  for (int64_t s = first; s <= t; ++s) {
+    read<T>(a.v, s * a.ldv + kvh * a.d, a.d, lane, x);
+    const float dp = dot(dout, x);
+    read<T>(a.k, s * a.ldk + kvh * a.d, a.d, lane, x);
+    const float ds = expf(dot(q, x) * a.scale - lse) * (dp - delta) * a.scale;
+#pragma unroll
+    for (int j = 0; j < kPerLane; ++j) dq[j] += ds * x[j];
+  }
+  write<T>(a.dq, t * a.lddq + h * a.d, a.d, lane, dq, 1.0f);
+}
+
+template <typename T>
+__global__ void __launch_bounds__(kThreads) plain_dkv(PlainArgs a) {
+  const int lane = threadIdx.x % kWarp, group = a.heads / a.kv_heads;
+  const int64_t job = static_cast<int64_t>(blockIdx.x) * kWarps + threadIdx.x / kWarp;
+  if (job >= a.tokens * a.kv_heads) return;
+  const int64_t s = job / a.kv_heads;
+  const int kvh = static_cast<int>(job % a.kv_heads);
+  int64_t end = a.cu[document_of(a.cu, a.documents, s) + 1];
+  if (a.window > 0 && s + a.window < end) end = s + a.window;
+  float k[kPerLane], v[kPerLane], q[kPerLane], dout[kPerLane], dk[kPerLane] = {}, dv[kPerLane] = {};
+  read<T>(a.k, s * a.ldk + kvh * a.d, a.d, lane, k);
+  read<T>(a.v, s * a.ldv + kvh * a.d, a.d, lane, v);
+  for (int h = kvh * group; h < (kvh + 1) * group; ++h)
+    for (int64_t t = s; t < end; ++t) {
+      read<T>(a.q, t * a.ldq + h * a.d, a.d, lane, q);
+      read<T>(a.dout, t * a.lddo + h * a.d, a.d, lane, dout);
+      const float p = expf(dot(q, k) * a.scale - a.lse[h * a.tokens + t]);
+      const float ds = p * (dot(dout, v) - a.delta[h * a.tokens + t]) * a.scale;
+#pragma unroll
+      for (int j = 0; j < kPerLane; ++j) dv[j] += p * dout[j], dk[j] += ds * q[j];
+    }
+  write<T>(a.dk, s * a.lddk + kvh * a.d, a.d, lane, dk, 1.0f);
+  write<T>(a.dv, s * a.lddv + kvh * a.d, a.d, lane, dv, 1.0f);
+}
+
+struct CachedArgs {
+  const void *q, *k, *v;
+  void* out;
+  int64_t ldq, ldo, requests, max_pages, page, window;
+  const int32_t *cu_q, *context, *tables;
+  int heads, kv_heads, d;
+  float scale;
+};
+
+// One block a (query, head): warp w takes the blocks of 16 keys whose number is w modulo the warps; the warps' results are merged
+// in their order. The split depends on the key's position alone.
+constexpr int kRun = 16;
+
+template <typename T>
+__global__ void __launch_bounds__(kThreads) cached_kernel(CachedArgs a) {
+  __shared__ float tops[kWarps], sums[kWarps], outs[kWarps][256];
+  const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
+  const int64_t t = blockIdx.x;
+  const int h = blockIdx.y, kvh = h / (a.heads / a.kv_heads);
+  const int64_t r = document_of(a.cu_q, a.requests, t);
+  const int64_t queries = a.cu_q[r + 1] - a.cu_q[r], last = a.context[r] - queries + (t - a.cu_q[r]);
+  const int64_t first = a.window > 0 && last - a.window + 1 > 0 ? last - a.window + 1 : 0;
+  float q[kPerLane], x[kPerLane], v[kPerLane];
+  read<T>(a.q, t * a.ldq + h * a.d, a.d, lane, q);
+  Running run;
+  for (int64_t block = first / kRun; block * kRun <= last; ++block) {
+    if (block % kWarps != warp) continue;
+    for (int64_t s = block * kRun; s < (block + 1) * kRun; ++s) {
+      if (s < first || s > last) continue;
+      const int64_t at = ((a.tables[r * a.max_pages + s / a.page] * static_cast<int64_t>(a.kv_heads) + kvh) * a.page + s % a.page) * a.d;
+      read<T>(a.k, at, a.d, lane, x);
+      read<T>(a.v, at, a.d, lane, v);
+      run.take(dot(q, x) * a.scale, v);
+    }
+  }
+  if (lane == 0) tops[warp] = run.top, sums[warp] = run.sum;
+#pragma unroll
+  for (int j = 0; j < kPerLane; ++j)
+    if (lane + j * kWarp < a.d) outs[warp][lane + j * kWarp] = run.out[j];
+  __syncthreads();
+  float top = tops[0];
+  for (int w = 1; w < kWarps; ++w) top = fmaxf(top, tops[w]);
+  for (int i = threadIdx.x; i < a.d; i += kThreads) {
+    float sum = 0, out = 0;
+    for (int w = 0; w < kWarps; ++w) {
+      const float keep = tops[w] == -INFINITY ? 0.0f : expf(tops[w] - top);
+      sum += sums[w] * keep;
+      out += outs[w][i] * keep;
+    }
+    static_cast<T*>(a.out)[t * a.ldo + h * a.d + i] = from_float<T>(out / sum);
+  }
+}
+
+struct Factors {
+  int64_t ld[6];
+};
+__global__ void tables_kernel(const int32_t* cu, int64_t documents, int64_t batch, Factors f, int32_t* tables) {
+  const int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  if (i > batch) return;
+  const int64_t n = batch + 1, begin = cu[i < documents ? i : documents];
+  tables[i] = i < documents ? cu[i + 1] - cu[i] : 0;
+  for (int r = 1; r < 6; ++r) tables[r * n + i] = static_cast<int32_t>(begin * f.ld[r]);
+}
+
+template <typename A>
+PlainArgs arguments(const A& c) {
+  PlainArgs a{};
+  a.q = c.q.p, a.k = c.k.p, a.v = c.v.p;
+  a.ldq = c.q.ld, a.ldk = c.k.ld, a.ldv = c.v.ld, a.ldo = c.out.ld;
+  a.cu = c.cu_seqlens;
+  a.documents = c.documents, a.tokens = c.q.rows, a.window = c.window;
+  a.heads = static_cast<int>(c.heads), a.kv_heads = static_cast<int>(c.kv_heads), a.d = static_cast<int>(c.head_dim);
+  a.scale = c.scale;
+  return a;
+}
+
+unsigned blocks_for(int64_t jobs) { return static_cast<unsigned>(ceil_div(jobs, kWarps)); }
+
+}  // namespace
+
+void plain_attention(Stream s, const Attention& c) {
+  if (c.q.rows == 0) return;
+  require(c.head_dim <= 256, "head_dim is at most 256");
+  PlainArgs a = arguments(c);
+  a.o = c.out.p;
+  a.lse = c.lse;
+  if (c.q.type == DType::kBF16) plain_forward<bf16><<<blocks_for(a.tokens * a.heads), kThreads, 0, s>>>(a);
+  else plain_forward<float><<<blocks_for(a.tokens * a.heads), kThreads, 0, s>>>(a);
+  check_launch("plain_attention");
+}
+
+size_t plain_attention_grad_scratch(const AttentionGrad& c) { return static_cast<size_t>(c.heads * c.q.rows) * sizeof(float); }
+
+void plain_attention_grad(Stream s, const AttentionGrad& c, void* scratch) {
+  if (c.q.rows == 0) return;
+  require(c.head_dim <= 256, "head_dim is at most 256");
+  PlainArgs a = arguments(c);
+  a.out = c.out.p, a.dout = c.dout.p, a.lddo = c.dout.ld;
+  a.dq = c.dq.p, a.dk = c.dk.p, a.dv = c.dv.p;
+  a.lddq = c.dq.ld, a.lddk = c.dk.ld, a.lddv = c.dv.ld;
+  a.lse = const_cast<float*>(c.lse);
+  a.delta = static_cast<float*>(scratch);
+  const unsigned q_blocks = blocks_for(a.tokens * a.heads), kv_blocks = blocks_for(a.tokens * a.kv_heads);
+  if (c.q.type == DType::kBF16) {
+    plain_dq<bf16><<<q_blocks, kThreads, 0, s>>>(a);
+    plain_dkv<bf16><<<kv_blocks, kThreads, 0, s>>>(a);
+  } else {
+    plain_dq<float><<<q_blocks, kThreads, 0, s>>>(a);
+    plain_dkv<float><<<kv_blocks, kThreads, 0, s>>>(a);
+  }
+  check_launch("plain_attention_grad");
+}
+
+void packed_tables(Stream s, const int32_t* cu_seqlens, int64_t documents, int64_t batch, const int64_t (&lds)[6], int32_t* tables) {
+  Factors f;
+  for (int i = 0; i < 6; ++i) f.ld[i] = lds[i];
+  tables_kernel<<<static_cast<unsigned>(ceil_div(batch + 1, 128)), 128, 0, s>>>(cu_seqlens, documents, batch, f, tables);
+  check_launch("packed_tables");
+}
+
+void cached_attention(Stream s, const CachedAttention& c) {
+  if (c.q.rows == 0) return;
+  require(c.head_dim <= 256, "head_dim is at most 256");
+  const CachedArgs a{c.q.p, c.k_cache, c.v_cache, c.out.p, c.q.ld, c.out.ld, c.requests, c.max_pages, c.page, c.window, c.cu_q, c.context, c.tables,
+                     static_cast<int>(c.heads), static_cast<int>(c.kv_heads), static_cast<int>(c.head_dim), c.scale};
+  const dim3 grid(static_cast<unsigned>(c.q.rows), static_cast<unsigned>(c.heads));
+  if (c.q.type == DType::kBF16) cached_kernel<bf16><<<grid, kThreads, 0, s>>>(a);
+  else cached_kernel<float><<<grid, kThreads, 0, s>>>(a);
+  check_launch("cached_attention");
+}
+
+}  // namespace mxt::kernels::MXT_GPU_NS

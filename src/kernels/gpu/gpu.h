@@ -1,0 +1,209 @@
+// What the kernels of this folder need of a GPU language, so that one source compiles as CUDA (sm_90a) and as HIP (gfx942,
+// wavefront 64), each into a namespace of its own.
+#pragma once
+
+#if defined(__HIP__)
+#include <hip/hip_runtime.h>
+#define MXT_GPU_NS hip
+#else
+#include <cuda_runtime.h>
+#define MXT_GPU_NS cuda
+#endif
+
+#include <cstdint>
+
+#include "kernels/api.h"
+
+namespace mxt::kernels::MXT_GPU_NS {
+
+#if defined(__HIP__)
+using Stream = hipStream_t;
+inline constexpr int kWarp = 64;
+#else
+using Stream = cudaStream_t;
+inline constexpr int kWarp = 32;
+#endif
+
+// Throws where the last launch was refused. `what` names the kernel.
+void check_launch(const char* what);
+// A limit of these kernels that a call broke: kMissing.
+void require(bool ok, const char* what);
+
+#if defined(__CUDACC__) || defined(__HIP__)
+
+struct bf16 {
+  uint16_t bits;
+};
+
+template <typename T>
+__device__ __forceinline__ T shuffle_xor(T v, int mask) {
+#if defined(__HIP__)
+  return __shfl_xor(v, mask, kWarp);
+#else
+  return __shfl_xor_sync(0xffffffffu, v, mask);
+#endif
+}
+
+__device__ __forceinline__ void sync_warp() {
+#if defined(__HIP__)
+  __builtin_amdgcn_wave_barrier();
+#else
+  __syncwarp();
+#endif
+}
+
+__device__ __forceinline__ float to_float(float x) { return x; }
+__device__ __forceinline__ float to_float(bf16 x) { return __uint_as_float(static_cast<uint32_t>(x.bits) << 16); }
+
+// Two floats to two bf16, rounded to nearest even; the first lies in the low half.
+__device__ __forceinline__ uint32_t pack_bf16(float lo, float hi) {
+#if defined(__HIP__)
+  auto round = [](float f) {
+    const uint32_t u = __float_as_uint(f);
+    return (u & 0x7fffffffu) > 0x7f800000u ? (u >> 16) | 0x40u : (u + 0x7fffu + ((u >> 16) & 1u)) >> 16;
+  };
+  return (round(lo) & 0xffffu) | (round(hi) << 16);
+#else
+  uint32_t r;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(hi), "f"(lo));
+  return r;
+#endif
+}
+
+template <typename T>
+__device__ __forceinline__ T from_float(float x);
+template <>
+__device__ __forceinline__ float from_float<float>(float x) {
+  return x;
+}
+template <>
+__device__ __forceinline__ bf16 from_float<bf16>(float x) {
+  return {static_cast<uint16_t>(pack_bf16(x, 0.0f))};
+}
+
+// V elements as they lie in memory: 16 bytes at a time, or single elements where shapes or addresses are odd.
+template <typename T, int V>
+struct Raw;
+template <typename T>
+struct Raw<T, 1> {
+  T x;
+  __device__ __forceinline__ void unpack(float (&f)[1]) const { f[0] = to_float(x); }
+  __device__ __forceinline__ static Raw pack(const float (&f)[1]) { return {from_float<T>(f[0])}; }
+};
+template <>
+struct Raw<float, 4> {
+  float4 x;
+  __device__ __forceinline__ void unpack(float (&f)[4]) const { f[0] = x.x, f[1] = x.y, f[2] = x.z, f[3] = x.w; }
+  __device__ __forceinline__ static Raw pack(const float (&f)[4]) { return {make_float4(f[0], f[1], f[2], f[3])}; }
+};
+template <>
+struct Raw<bf16, 8> {
+  uint4 x;
+  __device__ __forceinline__ void unpack(float (&f)[8]) const {
+    const uint32_t w[4] = {x.x, x.y, x.z, x.w};
+#pragma unroll
+    for (int i = 0; i < 4; ++i) f[2 * i] = __uint_as_float(w[i] << 16), f[2 * i + 1] = __uint_as_float(w[i] & 0xffff0000u);
+  }
+  __device__ __forceinline__ static Raw pack(const float (&f)[8]) {
+    return {make_uint4(pack_bf16(f[0], f[1]), pack_bf16(f[2], f[3]), pack_bf16(f[4], f[5]), pack_bf16(f[6], f[7]))};
+  }
+};
+
+template <typename T, int V>
+__device__ __forceinline__ Raw<T, V> load(const void* base, int64_t element) {
+  return *reinterpret_cast<const Raw<T, V>*>(static_cast<const T*>(base) + element);
+}
+template <typename T, int V>
+__device__ __forceinline__ void store(void* base, int64_t element, Raw<T, V> r) {
+  *reinterpret_cast<Raw<T, V>*>(static_cast<T*>(base) + element) = r;
+}
+
+// Parameters come in either type whatever the activations are.
+struct Weights {
+  const void* p;
+  bool is_bf16;
+  template <int V>
+  __device__ __forceinline__ void get(int64_t i, float (&f)[V], float missing) const {
+    if (p == nullptr) {
+#pragma unroll
+      for (int k = 0; k < V; ++k) f[k] = missing;
+    } else if (is_bf16) {
+      if constexpr (V == 8) {
+        load<bf16, 8>(p, i).unpack(f);
+      } else {
+#pragma unroll
+        for (int k = 0; k < V; ++k) f[k] = to_float(static_cast<const bf16*>(p)[i + k]);
+      }
+    } else {
+#pragma unroll
+      for (int k = 0; k < V; ++k) f[k] = static_cast<const float*>(p)[i + k];
+    }
+  }
+};
+
+// Sums over the lanes of a warp, then over the warps of the block in their order: the same bits every time.
+__device__ __forceinline__ float warp_sum(float v) {
+#pragma unroll
+  for (int m = kWarp / 2; m > 0; m /= 2) v += shuffle_xor(v, m);
+  return v;
+}
+__device__ __forceinline__ float warp_max(float v) {
+#pragma unroll
+  for (int m = kWarp / 2; m > 0; m /= 2) v = fmaxf(v, shuffle_xor(v, m));
+  return v;
+}
+// `space` holds one float per warp; the call begins and ends with a barrier, so it may be reused at once.
+__device__ __forceinline__ float block_sum(float v, float* space) {
+  v = warp_sum(v);
+  __syncthreads();
+  if (threadIdx.x % kWarp == 0) space[threadIdx.x / kWarp] = v;
+  __syncthreads();
+  float total = 0;
+  for (int w = 0; w < (static_cast<int>(blockDim.x) + kWarp - 1) / kWarp; ++w) total += space[w];
+  return total;
+}
+__device__ __forceinline__ float block_max(float v, float* space) {
+  v = warp_max(v);
+  __syncthreads();
+  if (threadIdx.x % kWarp == 0) space[threadIdx.x / kWarp] = v;
+  __syncthreads();
+  float top = space[0];
+  for (int w = 1; w < (static_cast<int>(blockDim.x) + kWarp - 1) / kWarp; ++w) top = fmaxf(top, space[w]);
+  return top;
+}
+
+#endif  // device compiler
+
+inline constexpr int64_t elements_of_16_bytes(DType t) { return t == DType::kBF16 ? 8 : 4; }
+inline bool wide(const void* p) { return reinterpret_cast<uintptr_t>(p) % 16 == 0; }
+// A matrix that may be read 16 bytes at a time; an absent one is no obstacle.
+inline bool wide(const ConstMat& m) {
+  const int64_t v = elements_of_16_bytes(m.type);
+  return m.p == nullptr || (wide(m.p) && m.cols % v == 0 && (m.ld % v == 0 || m.rows <= 1));
+}
+
+inline int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+}  // namespace mxt::kernels::MXT_GPU_NS
+
+// Instantiates the statement for the activation type (T) and the access width (V).
+#define MXT_GPU_DISPATCH(type, is_wide, ...)            \
+  do {                                                  \
+    if ((type) == DType::kBF16 && (is_wide)) {          \
+      using T = bf16;                                   \
+      constexpr int V = 8;                              \
+      __VA_ARGS__;                                      \
+    } else if ((type) == DType::kBF16) {                \
+      using T = bf16;                                   \
+      constexpr int V = 1;                              \
+      __VA_ARGS__;                                      \
+    } else if (is_wide) {                               \
+      using T = float;                                  \
+      constexpr int V = 4;                              \
+      __VA_ARGS__;                                      \
+    } else {                                            \
+      using T = float;                                  \
+      constexpr int V = 1;                              \
+      __VA_ARGS__;                                      \
+    }                                                   \
+  } while (0)

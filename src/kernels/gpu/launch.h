@@ -1,0 +1,64 @@
+// Launchers of the kernels in this folder: each queues one operation of api.h on a stream. All pointers are device memory, except
+// that sizes and the lists in AdamW and SquaredNorm are the host's. `scratch` is device memory of at least the stated bytes.
+#pragma once
+
+#include "kernels/gpu/gpu.h"
+
+namespace mxt::kernels::MXT_GPU_NS {
+
+void norm(Stream, const Norm&);
+size_t norm_grad_scratch(const NormGrad&);
+void norm_grad(Stream, const NormGrad&, void* scratch);
+
+void qk_rope(Stream, const QkRope&);
+size_t qk_rope_grad_scratch(const QkRopeGrad&);
+void qk_rope_grad(Stream, const QkRopeGrad&, void* scratch);
+
+void act(Stream, const Act&);
+void act_grad(Stream, const ActGrad&);
+void add(Stream, const Add&);
+void add_bias(Stream, const Mat& y, const void* bias, DType bias_type);  // y += bias, in place
+size_t bias_grad_scratch(const BiasGrad&);
+void bias_grad(Stream, const BiasGrad&, void* scratch);
+void dropout(Stream, const Dropout&);
+
+void embedding(Stream, const Embedding&);
+size_t embedding_grad_scratch(const EmbeddingGrad&);
+void embedding_grad(Stream, const EmbeddingGrad&, void* scratch);
+void gather_rows(Stream, const GatherRows&);
+void scatter_rows(Stream, const ScatterRows&);
+
+void cross_entropy(Stream, const CrossEntropy&);
+
+// A list of tensors cut into pieces of kPiece elements, one block each. The tables live on the device.
+inline constexpr int64_t kPiece = 16384;
+struct Piece {
+  int32_t tensor;
+  int32_t index;  // of the piece within its tensor
+};
+struct AdamWScalars {
+  float beta1, beta2, one_minus_beta1, one_minus_beta2, eps, correction1, correction2, grad_scale;
+  const float* device_grad_scale;  // null, or a factor on the device
+};
+// `rates`: [tensors][2] learning rate and weight decay.
+void adamw(Stream, const OptTensor* tensors, const float* rates, const Piece* pieces, int64_t count, const AdamWScalars&);
+struct Span {
+  const float* p;
+  int64_t n;
+};
+// out[0] = Σ g²; partial holds `count` doubles.
+void squared_norm(Stream, const Span* spans, const Piece* pieces, int64_t count, double* partial, double* out);
+// scale[0] = min(1, max_norm / (√squared + 1e-6)), as torch.nn.utils.clip_grad_norm_.
+void clip_scale(Stream, const double* squared, float max_norm, float* scale);
+
+// One warp a query, any head dimension up to 256, either type: what every other attention is compared with on the device.
+void plain_attention(Stream, const Attention&);
+size_t plain_attention_grad_scratch(const AttentionGrad&);
+void plain_attention_grad(Stream, const AttentionGrad&, void* scratch);
+// Tables of a packed batch: six rows of batch+1 int32. Row 0 holds the lengths of the documents (0 past the last), row r > 0 the
+// documents' first tokens times lds[r].
+void packed_tables(Stream, const int32_t* cu_seqlens, int64_t documents, int64_t batch, const int64_t (&lds)[6], int32_t* tables);
+void cached_attention(Stream, const CachedAttention&);
+void store_cache(Stream, const StoreCache&);
+
+}  // namespace mxt::kernels::MXT_GPU_NS

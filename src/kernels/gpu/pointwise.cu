@@ -1,0 +1,233 @@
+// Activations, additions, bias gradients and dropout: one pass over memory each, 16 bytes a thread where shapes allow.
+#include "kernels/gpu/columns.cuh"
+#include "kernels/gpu/launch.h"
+
+namespace mxt::kernels::MXT_GPU_NS {
+namespace {
+
+constexpr int kThreads = 256;
+
+// Grid of rows × column blocks: rows on x, which may be long.
+template <int V>
+dim3 grid_for(int64_t rows, int64_t cols) {
+  return dim3(static_cast<unsigned>(rows), static_cast<unsigned>(ceil_div(cols / V, kThreads)));
+}
+
+template <typename T>
+__device__ __forceinline__ float exponential(float x);
+template <>
+__device__ __forceinline__ float exponential<float>(float x) {
+  return expf(x);
+}
+template <>
+__device__ __forceinline__ float exponential<bf16>(float x) {  // error 2 ulp of fp32: far below bf16's rounding
+  return __expf(x);
+}
+
+template <typename T>
+__device__ __forceinline__ void activation(Activation kind, float x, float& value, float& slope) {
+  switch (kind) {
+    case Activation::kSwiGlu: {
+      const float s = 1.0f / (1.0f + exponential<T>(-x));
+      value = x * s;
+      slope = s * (1.0f + x * (1.0f - s));
+      break;
+    }
+    case Activation::kGeluTanh: {
+      const float c = 0.7978845608028654f, a = 0.044715f;
+      const float t = tanhf(c * (x + a * x * x * x));
+      value = 0.5f * x * (1.0f + t);
+      slope = 0.5f * (1.0f + t) + 0.5f * x * (1.0f - t * t) * c * (1.0f + 3.0f * a * x * x);
+      break;
+    }
+    case Activation::kGelu: {
+      const float cdf = 0.5f * erfcf(-x * 0.7071067811865476f);
+      value = x * cdf;
+      slope = cdf + x * expf(-0.5f * x * x) * 0.3989422804014327f;
+      break;
+    }
+    case Activation::kRelu2:
+      value = x > 0 ? x * x : 0.0f;
+      slope = x > 0 ? 2.0f * x : 0.0f;
+      break;
+  }
+}
+
+template <typename T, int V>
+__global__ void __launch_bounds__(kThreads) act_kernel(Activation kind, const void* x, int64_t ldx, void* y, int64_t ldy, int64_t cols) {
+  const int64_t row = blockIdx.x, i = (static_cast<int64_t>(blockIdx.y) * kThreads + threadIdx.x) * V;
+  if (i >= cols) return;
+  const Raw<T, V> raw = load<T, V>(x, row * ldx + i);
+  float f[V], up[V], slope;
+  if (kind == Activation::kSwiGlu) load<T, V>(x, row * ldx + cols + i).unpack(up);
+  raw.unpack(f);
+#pragma unroll
+  for (int k = 0; k < V; ++k) {
+    float v;
+    activation<T>(kind, f[k], v, slope);
+    f[k] = kind == Activation::kSwiGlu ? v * up[k] : v;
+  }
+  store<T, V>(y, row * ldy + i, Raw<T, V>::pack(f));
+}
+
+template <typename T, int V>
+__global__ void __launch_bounds__(kThreads) act_grad_kernel(Activation kind, const void* x, int64_t ldx, const void* dy, int64_t lddy, void* dx, int64_t lddx, int64_t cols) {
+  const int64_t row = blockIdx.x, i = (static_cast<int64_t>(blockIdx.y) * kThreads + threadIdx.x) * V;
+  if (i >= cols) return;
+  const bool glu = kind == Activation::kSwiGlu;
+  const Raw<T, V> rx = load<T, V>(x, row * ldx + i), rdy = load<T, V>(dy, row * lddy + i);
+  const Raw<T, V> rup = glu ? load<T, V>(x, row * ldx + cols + i) : rx;
+  float f[V], d[V], up[V];
+  rx.unpack(f);
+  rdy.unpack(d);
+  rup.unpack(up);
+#pragma unroll
+  for (int k = 0; k < V; ++k) {
+    float v, slope;
+    activation<T>(kind, f[k], v, slope);
+    f[k] = d[k] * slope * (glu ? up[k] : 1.0f);
+    up[k] = d[k] * v;
+  }
+  store<T, V>(dx, row * lddx + i, Raw<T, V>::pack(f));
+  if (glu) store<T, V>(dx, row * lddx + cols + i, Raw<T, V>::pack(up));
+}
+
+template <typename T, int V>
+__global__ void __launch_bounds__(kThreads) add_kernel(const void* a, int64_t lda, const void* b, int64_t ldb, void* y, int64_t ldy, int64_t cols) {
+  const int64_t row = blockIdx.x, i = (static_cast<int64_t>(blockIdx.y) * kThreads + threadIdx.x) * V;
+  if (i >= cols) return;
+  const Raw<T, V> ra = load<T, V>(a, row * lda + i), rb = load<T, V>(b, row * ldb + i);
+  float f[V], g[V];
+  ra.unpack(f);
+  rb.unpack(g);
+#pragma unroll
+  for (int k = 0; k < V; ++k) f[k] += g[k];
+  store<T, V>(y, row * ldy + i, Raw<T, V>::pack(f));
+}
+
+template <typename T, int V>
+__global__ void __launch_bounds__(kThreads) add_bias_kernel(void* y, int64_t ld, Weights bias, int64_t cols) {
+  const int64_t row = blockIdx.x, i = (static_cast<int64_t>(blockIdx.y) * kThreads + threadIdx.x) * V;
+  if (i >= cols) return;
+  float f[V], b[V];
+  load<T, V>(y, row * ld + i).unpack(f);
+  bias.get<V>(i, b, 0.0f);
+#pragma unroll
+  for (int k = 0; k < V; ++k) f[k] += b[k];
+  store<T, V>(y, row * ld + i, Raw<T, V>::pack(f));
+}
+
+template <typename T, int V>
+__global__ void __launch_bounds__(256) bias_columns(const void* dy, int64_t ld, int64_t rows, int64_t cols, int64_t rows_per_chunk, float* partial) {
+  __shared__ float space[8][32 * V];
+  const int lane = threadIdx.x % 32, deep = threadIdx.x / 32;
+  const int64_t col = (static_cast<int64_t>(blockIdx.x) * 32 + lane) * V;
+  const int64_t first = blockIdx.y * rows_per_chunk;
+  const int64_t last = first + rows_per_chunk < rows ? first + rows_per_chunk : rows;
+  float sums[V] = {};
+  if (col < cols)
+    for (int64_t t = first + deep; t < last; t += 8) {
+      float f[V];
+      load<T, V>(dy, t * ld + col).unpack(f);
+#pragma unroll
+      for (int k = 0; k < V; ++k) sums[k] += f[k];
+    }
+#pragma unroll
+  for (int k = 0; k < V; ++k) space[deep][lane * V + k] = sums[k];
+  __syncthreads();
+  for (int i = threadIdx.x; i < 32 * V; i += 256) {
+    const int64_t c = static_cast<int64_t>(blockIdx.x) * 32 * V + i;
+    if (c >= cols) continue;
+    float sum = 0;
+    for (int d = 0; d < 8; ++d) sum += space[d][i];
+    partial[blockIdx.y * cols + c] = sum;
+  }
+}
+
+__device__ __forceinline__ uint4 philox(uint64_t key, uint64_t stream, uint64_t index) {
+  uint32_t k0 = static_cast<uint32_t>(key), k1 = static_cast<uint32_t>(key >> 32);
+  uint4 c = make_uint4(static_cast<uint32_t>(index), static_cast<uint32_t>(index >> 32), static_cast<uint32_t>(stream), static_cast<uint32_t>(stream >> 32));
+#pragma unroll
+  for (int round = 0; round < 10; ++round) {
+    const uint64_t p0 = uint64_t{0xD2511F53u} * c.x, p1 = uint64_t{0xCD9E8D57u} * c.z;
+    c = make_uint4(static_cast<uint32_t>(p1 >> 32) ^ c.y ^ k0, static_cast<uint32_t>(p1), static_cast<uint32_t>(p0 >> 32) ^ c.w ^ k1, static_cast<uint32_t>(p0));
+    k0 += 0x9E3779B9u;
+    k1 += 0xBB67AE85u;
+  }
+  return c;
+}
+
+// Four elements a thread: one draw. Elements are counted over the whole matrix, so a draw may span two rows.
+template <typename T>
+__global__ void __launch_bounds__(kThreads) dropout_kernel(const void* x, int64_t ldx, void* y, int64_t ldy, int64_t rows, int64_t cols, uint64_t threshold, float scale, uint64_t seed, uint64_t stream) {
+  const int64_t first = (static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x) * 4;
+  if (first >= rows * cols) return;
+  const uint4 d = philox(seed, stream, static_cast<uint64_t>(first / 4));
+  const uint32_t draw[4] = {d.x, d.y, d.z, d.w};
+#pragma unroll
+  for (int k = 0; k < 4; ++k) {
+    const int64_t e = first + k;
+    if (e >= rows * cols) return;
+    const int64_t row = e / cols, col = e % cols;
+    const float v = to_float(static_cast<const T*>(x)[row * ldx + col]);
+    static_cast<T*>(y)[row * ldy + col] = from_float<T>(draw[k] >= threshold ? v * scale : 0.0f);
+  }
+}
+
+}  // namespace
+
+void act(Stream s, const Act& a) {
+  if (a.y.rows == 0 || a.y.cols == 0) return;
+  const bool is_wide = wide(a.x) && wide(ConstMat(a.y));
+  MXT_GPU_DISPATCH(a.x.type, is_wide, act_kernel<T, V><<<grid_for<V>(a.y.rows, a.y.cols), kThreads, 0, s>>>(a.kind, a.x.p, a.x.ld, a.y.p, a.y.ld, a.y.cols));
+  check_launch("act");
+}
+
+void act_grad(Stream s, const ActGrad& a) {
+  if (a.dy.rows == 0 || a.dy.cols == 0) return;
+  const bool is_wide = wide(a.x) && wide(a.dy) && wide(ConstMat(a.dx));
+  MXT_GPU_DISPATCH(a.x.type, is_wide, act_grad_kernel<T, V><<<grid_for<V>(a.dy.rows, a.dy.cols), kThreads, 0, s>>>(a.kind, a.x.p, a.x.ld, a.dy.p, a.dy.ld, a.dx.p, a.dx.ld, a.dy.cols));
+  check_launch("act_grad");
+}
+
+void add(Stream s, const Add& a) {
+  if (a.y.rows == 0 || a.y.cols == 0) return;
+  const bool is_wide = wide(a.a) && wide(a.b) && wide(ConstMat(a.y));
+  MXT_GPU_DISPATCH(a.y.type, is_wide, add_kernel<T, V><<<grid_for<V>(a.y.rows, a.y.cols), kThreads, 0, s>>>(a.a.p, a.a.ld, a.b.p, a.b.ld, a.y.p, a.y.ld, a.y.cols));
+  check_launch("add");
+}
+
+void add_bias(Stream s, const Mat& y, const void* bias, DType bias_type) {
+  if (y.rows == 0 || y.cols == 0) return;
+  const Weights b{bias, bias_type == DType::kBF16};
+  MXT_GPU_DISPATCH(y.type, wide(ConstMat(y)) && wide(bias), add_bias_kernel<T, V><<<grid_for<V>(y.rows, y.cols), kThreads, 0, s>>>(y.p, y.ld, b, y.cols));
+  check_launch("add_bias");
+}
+
+size_t bias_grad_scratch(const BiasGrad& b) { return static_cast<size_t>(chunk_count(b.dy.rows) * b.dy.cols) * sizeof(float); }
+
+void bias_grad(Stream s, const BiasGrad& b, void* scratch) {
+  const int64_t chunks = b.dy.rows > 0 ? chunk_count(b.dy.rows) : 0;
+  auto* partial = static_cast<float*>(scratch);
+  if (chunks > 0) {
+    MXT_GPU_DISPATCH(b.dy.type, wide(b.dy),
+                     bias_columns<T, V><<<dim3(static_cast<unsigned>(ceil_div(b.dy.cols, 32 * V)), static_cast<unsigned>(chunks)), 256, 0, s>>>(b.dy.p, b.dy.ld, b.dy.rows, b.dy.cols, chunk_rows(b.dy.rows), partial));
+    check_launch("bias_columns");
+  }
+  add_chunks(s, partial, chunks, b.dy.cols, b.dy.cols, b.db, b.accumulate);
+}
+
+void dropout(Stream s, const Dropout& d) {
+  const int64_t n = d.x.rows * d.x.cols;
+  if (n == 0) return;
+  const auto threshold = static_cast<uint64_t>(static_cast<double>(d.p) * 0x1p32);
+  const auto scale = static_cast<float>(1.0 / (1.0 - static_cast<double>(d.p)));
+  const auto blocks = static_cast<unsigned>(ceil_div(n, 4 * kThreads));
+  if (d.x.type == DType::kBF16)
+    dropout_kernel<bf16><<<blocks, kThreads, 0, s>>>(d.x.p, d.x.ld, d.y.p, d.y.ld, d.x.rows, d.x.cols, threshold, scale, d.seed, d.stream);
+  else
+    dropout_kernel<float><<<blocks, kThreads, 0, s>>>(d.x.p, d.x.ld, d.y.p, d.y.ld, d.x.rows, d.x.cols, threshold, scale, d.seed, d.stream);
+  check_launch("dropout");
+}
+
+}  // namespace mxt::kernels::MXT_GPU_NS

@@ -1,0 +1,100 @@
+#include "pair.h"
+
+namespace mxt::test {
+namespace {
+
+using namespace kernels;
+
+struct Case {
+  std::vector<int32_t> lengths;
+  int64_t heads, kv, d, window;
+  bool uniform;  // say so, which lets a dense kernel run
+};
+
+void compare(const Case& c, DType t, int algo, bool exact_lse) {
+  std::vector<int32_t> offsets{0};
+  int32_t longest = 0;
+  for (int32_t n : c.lengths) offsets.push_back(offsets.back() + n), longest = std::max(longest, n);
+  const int64_t tokens = offsets.back(), q_cols = c.heads * c.d, kv_cols = c.kv * c.d, cols = q_cols + 2 * kv_cols;
+  Matrix qkv(tokens, cols, t), out(tokens, q_cols, t), lse(c.heads, tokens, DType::kF32), dout(tokens, q_cols, t), d(tokens, cols, t);
+  qkv.fill(1), dout.fill(2), out.poison(), d.poison(), lse.poison();
+  Array<int32_t> cu(offsets);
+  auto columns = [](Mat m, int64_t first, int64_t count) {
+    m.p = static_cast<std::byte*>(m.p) + static_cast<size_t>(first) * size_of(m.type);
+    m.cols = count;
+    return m;
+  };
+  auto common = [&](auto& a, Side on) {
+    const Mat m = qkv.on(on);
+    a.q = columns(m, 0, q_cols), a.k = columns(m, q_cols, kv_cols), a.v = columns(m, q_cols + kv_cols, kv_cols), a.out = out.on(on);
+    a.cu_seqlens = cu.on(on), a.documents = static_cast<int64_t>(c.lengths.size()), a.heads = c.heads, a.kv_heads = c.kv, a.head_dim = c.d, a.window = c.window;
+    a.longest = longest, a.scale = 1.0f / std::sqrt(static_cast<float>(c.d)), a.algo = algo;
+  };
+  both([&](Ops& ops, Side on) {
+    Attention a;
+    common(a, on);
+    a.lse = lse.f(on);
+    ops.attention(a);
+  });
+  EXPECT_LT(out.error(), t == DType::kBF16 ? 6e-3 : 2e-5);
+  if (exact_lse) EXPECT_NEAR_HOST(lse);
+  both([&](Ops& ops, Side on) {
+    AttentionGrad a;
+    common(a, on);
+    a.lse = lse.f(on), a.dout = dout.on(on);
+    const Mat m = d.on(on);
+    a.dq = columns(m, 0, q_cols), a.dk = columns(m, q_cols, kv_cols), a.dv = columns(m, q_cols + kv_cols, kv_cols);
+    ops.attention_grad(a);
+  });
+  EXPECT_LT(d.error(), t == DType::kBF16 ? 1.5e-2 : 5e-5);
+}
+
+const Case kCases[] = {
+    {{17}, 2, 2, 64, 0, false},          {{128, 128}, 4, 2, 128, 0, true}, {{1, 70, 3, 40}, 4, 1, 64, 0, false}, {{200}, 2, 1, 128, 32, false},
+    {{33, 130, 1}, 3, 3, 64, 16, false}, {{256}, 8, 2, 128, 0, true},
+};
+
+TEST_F(Gpu, PlainAttention) {
+  for (DType t : kTypes)
+    for (const Case& c : kCases) {
+      SCOPED_TRACE(fmt::format("{} {} documents, {}/{} heads of {}, window {}", name_of(t), c.lengths.size(), c.heads, c.kv, c.d, c.window));
+      compare(c, t, 1, true);
+    }
+  compare({{40, 9}, 2, 1, 20, 0, false}, DType::kF32, 1, true);
+  compare({{40, 9}, 2, 1, 256, 0, false}, DType::kBF16, 1, true);
+}
+
+TEST_F(Gpu, CudnnAttention) {
+  for (const Case& c : kCases) {
+    SCOPED_TRACE(fmt::format("{} documents, {}/{} heads of {}, window {}", c.lengths.size(), c.heads, c.kv, c.d, c.window));
+    try {
+      compare(c, DType::kBF16, 0, false);
+    } catch (const Error& e) {
+      ADD_FAILURE() << e.what();
+    }
+  }
+}
+
+TEST_F(Gpu, CachedAttentionAndItsStore) {
+  for (DType t : kTypes)
+    for (int64_t window : {0, 20}) {
+      const int64_t heads = 6, kv = 2, d = 64, page = 16, pages = 12, requests = 3, max_pages = 4;
+      const std::vector<int32_t> cu{0, 1, 6, 7}, context{33, 60, 1};
+      Matrix q(7, heads * d, t), out(7, heads * d, t), k(7, kv * d, t), v(7, kv * d, t), kc(pages, kv * page * d, t), vc(pages, kv * page * d, t);
+      q.fill(1), k.fill(2), v.fill(3), kc.fill(4), vc.fill(5), out.poison();
+      Array<int32_t> cuq(cu), ctx(context), tables({3, 0, 7, 0, 1, 4, 11, 2, 9, 0, 0, 0}), slots({7 * 16 + 0, 4 * 16 + 7, -1, 11 * 16 + 9, 11 * 16 + 10, 2 * 16 + 11, 9 * 16});
+      both([&](Ops& ops, Side on) {
+        ops.store_cache({k.on(on), v.on(on), kc.p(on), vc.p(on), slots.on(on), page, kv, d});
+        CachedAttention a;
+        a.q = q.on(on), a.out = out.on(on), a.k_cache = kc.p(on), a.v_cache = vc.p(on), a.cu_q = cuq.on(on), a.context = ctx.on(on), a.tables = tables.on(on);
+        a.requests = requests, a.max_pages = max_pages, a.page = page, a.heads = heads, a.kv_heads = kv, a.head_dim = d, a.window = window, a.scale = 0.125f;
+        ops.cached_attention(a);
+      });
+      EXPECT_EQ(kc.error(), 0);
+      EXPECT_EQ(vc.error(), 0);
+      EXPECT_NEAR_HOST(out);
+    }
+}
+
+}  // namespace
+}  // namespace mxt::test

@@ -1,0 +1,291 @@
+// Every operation on the GPU against the reference: both types, even and odd shapes, strided operands.
+#include "pair.h"
+
+namespace mxt::test {
+namespace {
+
+using namespace kernels;
+
+struct Shape {
+  int64_t rows, cols, gap;
+};
+const Shape kShapes[] = {{5, 64, 0}, {33, 128, 8}, {7, 37, 3}, {1, 1, 0}, {130, 4096, 0}, {3, 20000, 16}};
+
+TEST_F(Gpu, Norms) {
+  for (DType t : kTypes)
+    for (DType wt : kTypes)
+      for (bool layer : {false, true})
+        for (bool residual : {false, true})
+          for (const Shape& s : kShapes) {
+            SCOPED_TRACE(fmt::format("{} w {} layer {} residual {} {}x{}+{}", name_of(t), name_of(wt), layer, residual, s.rows, s.cols, s.gap));
+            const int64_t ld = s.cols + s.gap;
+            Matrix x(s.rows, s.cols, t, ld), r(s.rows, s.cols, t, ld), h(s.rows, s.cols, t, ld), y(s.rows, s.cols, t, ld), w(1, s.cols, wt), b(1, s.cols, wt);
+            Matrix mean(1, s.rows, DType::kF32), rstd(1, s.rows, DType::kF32), dy(s.rows, s.cols, t, ld), dres(s.rows, s.cols, t, ld), dw(1, s.cols, DType::kF32), db(1, s.cols, DType::kF32);
+            x.fill(1, 2, 0.5f), r.fill(2), w.fill(3, 0.2f, 1), b.fill(4), dy.fill(5), dres.fill(6), dw.fill(7), db.fill(8);
+            h.poison(), y.poison(), rstd.poison();
+            if (layer) mean.poison();
+            else mean.fill(9);
+            both([&](Ops& ops, Side on) {
+              Norm n;
+              n.layer_norm = layer;
+              n.x = x.on(on);
+              if (residual) n.r = r.on(on), n.h = h.on(on);
+              n.y = y.on(on), n.w = w.p(on), n.b = b.p(on), n.wtype = wt, n.mean = mean.f(on), n.rstd = rstd.f(on);
+              ops.norm(n);
+            });
+            EXPECT_NEAR_HOST(y);
+            EXPECT_NEAR_HOST(rstd);
+            if (layer) EXPECT_NEAR_HOST(mean);
+            if (residual) EXPECT_NEAR_HOST(h);
+            both([&](Ops& ops, Side on) {
+              NormGrad n;
+              n.layer_norm = layer;
+              n.x = residual ? h.on(on) : x.on(on);
+              n.dy = dy.on(on), n.w = w.p(on), n.wtype = wt, n.mean = mean.f(on), n.rstd = rstd.f(on), n.dw = dw.f(on);
+              if (layer) n.db = db.f(on);
+              if (residual) n.dres = dres.on(on);
+              n.dx = residual ? dres.on(on) : y.on(on);  // in place of dres
+              ops.norm_grad(n);
+            });
+            if (s.cols > 1 || residual) {  // one column: a constant's gradient is rounding alone
+              if (residual) EXPECT_NEAR_HOST(dres);
+              else EXPECT_NEAR_HOST(y);
+            }
+            EXPECT_NEAR_HOST(dw);
+            EXPECT_NEAR_HOST(db);
+          }
+}
+
+TEST_F(Gpu, NormsGradientOverManyRowsIsTheSameTwice) {
+  Matrix x(3000, 96, DType::kBF16), dy(3000, 96, DType::kBF16), dx(3000, 96, DType::kBF16), rstd(1, 3000, DType::kF32), w(1, 96, DType::kBF16), a(1, 96, DType::kF32), b(1, 96, DType::kF32);
+  x.fill(1), dy.fill(2), rstd.fill(3, 0.1f, 1), w.fill(4);
+  for (Matrix* out : {&a, &b})
+    both([&](Ops& ops, Side on) {
+      NormGrad n;
+      n.x = x.on(on), n.dy = dy.on(on), n.dx = dx.on(on), n.w = w.p(on), n.wtype = DType::kBF16, n.rstd = rstd.f(on), n.dw = out->f(on), n.accumulate = false;
+      ops.norm_grad(n);
+    });
+  EXPECT_NEAR_HOST(a);
+  EXPECT_NEAR_HOST(dx);
+  Array<float> none({});
+  std::vector<float> first(96), second(96);
+  gpu(nullptr)->device->download(first.data(), a.p(Side::kDevice), 96 * 4);
+  gpu(nullptr)->device->download(second.data(), b.p(Side::kDevice), 96 * 4);
+  gpu(nullptr)->device->synchronize();
+  EXPECT_EQ(first, second);
+}
+
+TEST_F(Gpu, RotaryEmbeddingWithAndWithoutNorm) {
+  struct S {
+    int64_t tokens, heads, kv, d, rotary;
+  };
+  for (DType t : kTypes)
+    for (bool norm : {false, true})
+      for (const S& s : {S{5, 4, 2, 64, 64}, S{67, 32, 8, 128, 128}, S{9, 3, 1, 16, 16}, S{11, 3, 3, 20, 8}, S{6, 2, 1, 256, 64}, S{4, 2, 2, 6, 6}, S{300, 9, 3, 64, 64}, S{13, 4, 2, 64, 0}}) {
+        SCOPED_TRACE(fmt::format("{} norm {} {} tokens {}/{} heads of {}, {} rotated", name_of(t), norm, s.tokens, s.heads, s.kv, s.d, s.rotary));
+        const int64_t cols = (s.heads + 2 * s.kv) * s.d, positions = 50;
+        Matrix qkv(s.tokens, cols, t, cols + 8), out(s.tokens, cols, t, cols), qw(1, s.d, t), kw(1, s.d, t), rstd(s.tokens, s.heads + s.kv, DType::kF32), dout(s.tokens, cols, t), dqkv(s.tokens, cols, t);
+        Matrix dqw(1, s.d, DType::kF32), dkw(1, s.d, DType::kF32), c(positions, std::max<int64_t>(s.rotary / 2, 1), DType::kF32), sn(positions, std::max<int64_t>(s.rotary / 2, 1), DType::kF32);
+        qkv.fill(1), qw.fill(2, 0.3f, 1), kw.fill(3, 0.3f, 1), dout.fill(4), dqw.fill(5), dkw.fill(6), c.fill(7), sn.fill(8), out.poison(), dqkv.poison();
+        std::vector<int32_t> p;
+        for (int64_t i = 0; i < s.tokens; ++i) p.push_back(static_cast<int32_t>((i * 7) % positions));
+        Array<int32_t> pos(p);
+        auto common = [&](auto& r, Side on) {
+          r.heads = s.heads, r.kv_heads = s.kv, r.head_dim = s.d, r.rotary = s.rotary, r.positions = pos.on(on), r.cos = c.f(on), r.sin = sn.f(on), r.wtype = t;
+          if (norm) r.q_w = qw.p(on), r.k_w = kw.p(on), r.rstd = rstd.f(on);
+        };
+        both([&](Ops& ops, Side on) {
+          QkRope r;
+          common(r, on);
+          r.qkv = qkv.on(on), r.out = out.on(on);
+          ops.qk_rope(r);
+        });
+        EXPECT_NEAR_HOST(out);
+        if (norm) EXPECT_NEAR_HOST(rstd);
+        both([&](Ops& ops, Side on) {
+          QkRopeGrad r;
+          common(r, on);
+          r.qkv = qkv.on(on), r.dout = dout.on(on), r.dqkv = dqkv.on(on);
+          if (norm) r.dq_w = dqw.f(on), r.dk_w = dkw.f(on);
+          ops.qk_rope_grad(r);
+        });
+        EXPECT_NEAR_HOST(dqkv);
+        EXPECT_NEAR_HOST(dqw);
+        EXPECT_NEAR_HOST(dkw);
+        both([&](Ops& ops, Side on) {  // in place
+          QkRopeGrad r;
+          common(r, on);
+          r.qkv = qkv.on(on), r.dout = dout.on(on), r.dqkv = dout.on(on);
+          ops.qk_rope_grad(r);
+        });
+        EXPECT_NEAR_HOST(dout);
+        if (norm) continue;
+        both([&](Ops& ops, Side on) {
+          QkRope r;
+          common(r, on);
+          r.qkv = qkv.on(on), r.out = qkv.on(on);
+          ops.qk_rope(r);
+        });
+        EXPECT_NEAR_HOST(qkv);
+      }
+}
+
+TEST_F(Gpu, ActivationsAndTheirGradients) {
+  for (DType t : kTypes)
+    for (Activation kind : {Activation::kSwiGlu, Activation::kGeluTanh, Activation::kGelu, Activation::kRelu2})
+      for (const Shape& s : kShapes) {
+        SCOPED_TRACE(fmt::format("{} kind {} {}x{}+{}", name_of(t), static_cast<int>(kind), s.rows, s.cols, s.gap));
+        const int64_t in = kind == Activation::kSwiGlu ? 2 * s.cols : s.cols;
+        Matrix x(s.rows, in, t, in + s.gap), y(s.rows, s.cols, t, s.cols + s.gap), dy(s.rows, s.cols, t, s.cols + s.gap);
+        x.fill(1, 2), dy.fill(2), y.poison();
+        both([&](Ops& ops, Side on) { ops.act({kind, x.on(on), y.on(on)}); });
+        EXPECT_NEAR_HOST(y);
+        both([&](Ops& ops, Side on) { ops.act_grad({kind, x.on(on), dy.on(on), x.on(on)}); });
+        EXPECT_NEAR_HOST(x);
+      }
+}
+
+TEST_F(Gpu, AdditionBiasGradientAndDropout) {
+  for (DType t : kTypes)
+    for (const Shape& s : kShapes) {
+      SCOPED_TRACE(fmt::format("{} {}x{}+{}", name_of(t), s.rows, s.cols, s.gap));
+      const int64_t ld = s.cols + s.gap;
+      Matrix a(s.rows, s.cols, t, ld), b(s.rows, s.cols, t, ld), y(s.rows, s.cols, t, ld), db(1, s.cols, DType::kF32), z(s.rows, s.cols, t, ld);
+      a.fill(1), b.fill(2), db.fill(3), y.poison(), z.poison();
+      both([&](Ops& ops, Side on) {
+        ops.add({a.on(on), b.on(on), y.on(on)});
+        ops.bias_grad({a.on(on), db.f(on), true});
+        ops.dropout({a.on(on), z.on(on), 0.3f, 12345, 99});
+      });
+      EXPECT_NEAR_HOST(y);
+      EXPECT_NEAR_HOST(db);
+      EXPECT_NEAR_HOST(z);
+      both([&](Ops& ops, Side on) { ops.bias_grad({a.on(on), db.f(on), false}), ops.add({a.on(on), b.on(on), a.on(on)}); });
+      EXPECT_NEAR_HOST(db);
+      EXPECT_NEAR_HOST(a);
+    }
+}
+
+TEST_F(Gpu, RowsByIndex) {
+  for (DType t : kTypes)
+    for (DType tt : kTypes)
+      for (int64_t width : {1, 37, 64, 600}) {
+        SCOPED_TRACE(fmt::format("{} table {} width {}", name_of(t), name_of(tt), width));
+        const int64_t tokens = 77, vocab = 19;
+        Matrix table(vocab, width, tt), y(tokens, width, t, width + 8), grad(vocab, width, DType::kF32), back(tokens, width, t);
+        table.fill(1), y.poison(), grad.fill(2), back.poison();
+        std::vector<int32_t> ids, rows;
+        for (int32_t i = 0; i < tokens; ++i) ids.push_back(i % 5 == 0 ? 3 : (i * 11) % static_cast<int32_t>(vocab)), rows.push_back((i * 30 + 4) % static_cast<int32_t>(tokens));
+        Array<int32_t> id(ids), row(rows);
+        both([&](Ops& ops, Side on) { ops.embedding({id.on(on), table.on(on), y.on(on)}); });
+        EXPECT_EQ(y.error(), 0);
+        both([&](Ops& ops, Side on) { ops.embedding_grad({id.on(on), y.on(on), grad.on(on), true}); });
+        EXPECT_EQ(grad.error(), 0);
+        both([&](Ops& ops, Side on) { ops.embedding_grad({id.on(on), y.on(on), grad.on(on), false}); });
+        EXPECT_EQ(grad.error(), 0);
+        both([&](Ops& ops, Side on) { ops.gather_rows({y.on(on), row.on(on), back.on(on)}); });
+        EXPECT_EQ(back.error(), 0);
+        Matrix some(40, width, t), spread(tokens, width, t);
+        some.fill(5), spread.poison();
+        both([&](Ops& ops, Side on) { ops.scatter_rows({some.on(on), row.on(on), spread.on(on)}); });
+        EXPECT_EQ(spread.error(), 0);
+      }
+}
+
+TEST_F(Gpu, EmbeddingGradientOverManyTokens) {
+  const int64_t tokens = 9000, width = 24, vocab = 501;
+  Matrix dy(tokens, width, DType::kBF16), grad(vocab, width, DType::kF32);
+  dy.fill(1), grad.fill(2);
+  std::vector<int32_t> ids;
+  Philox rng(3, 3);
+  for (int64_t i = 0; i < tokens; ++i) ids.push_back(static_cast<int32_t>(rng.below(10) < 3 ? 7 : rng.below(static_cast<uint64_t>(vocab))));
+  Array<int32_t> id(ids);
+  both([&](Ops& ops, Side on) { ops.embedding_grad({id.on(on), dy.on(on), grad.on(on), true}); });
+  EXPECT_EQ(grad.error(), 0);
+}
+
+TEST_F(Gpu, CrossEntropyAndItsGradient) {
+  for (DType t : kTypes)
+    for (float cap : {0.0f, 15.0f})
+      for (int64_t vocab : {5, 1000, 1024, 50257, 151936}) {
+        SCOPED_TRACE(fmt::format("{} cap {} vocab {}", name_of(t), cap, vocab));
+        const int64_t rows = 6;
+        Matrix logits(rows, vocab, t), nll(1, rows, DType::kF32), weights(1, rows, DType::kF32);
+        logits.fill(1, 4), weights.fill(2), nll.poison();
+        Array<int32_t> labels({0, 3, -100, 4, 1, -100});
+        both([&](Ops& ops, Side on) { ops.cross_entropy({logits.on(on), labels.on(on), weights.f(on), nll.f(on), false, cap}); });
+        EXPECT_NEAR_HOST(nll);
+        both([&](Ops& ops, Side on) { ops.cross_entropy({logits.on(on), labels.on(on), weights.f(on), nll.f(on), true, cap}); });
+        EXPECT_NEAR_HOST(nll);
+        EXPECT_LT(logits.error(), t == DType::kBF16 ? 4e-3 : 5e-5);
+      }
+}
+
+TEST_F(Gpu, AdamWNormAndClipping) {
+  const std::vector<int64_t> sizes{1, 37, 16384, 16385, 100000};
+  std::vector<std::unique_ptr<Matrix>> master, grad, m, v, copy;
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    for (auto* list : {&master, &grad, &m, &v}) list->push_back(std::make_unique<Matrix>(1, sizes[i], DType::kF32));
+    copy.push_back(std::make_unique<Matrix>(1, sizes[i], DType::kBF16));
+    master[i]->fill(i), grad[i]->fill(i + 10), m[i]->fill(i + 20, 0.1f), v[i]->fill(i + 30, 0.001f, 0.01f), copy[i]->poison();
+  }
+  std::vector<double> squared;
+  Matrix factor(1, 1, DType::kF32), norm2(1, 2, DType::kF32);
+  for (int64_t step = 1; step <= 3; ++step)
+    both([&](Ops& ops, Side on) {
+      SquaredNorm s;
+      AdamW a;
+      for (size_t i = 0; i < sizes.size(); ++i) {
+        s.grads.push_back(grad[i]->f(on));
+        s.sizes.push_back(sizes[i]);
+        a.tensors.push_back({master[i]->f(on), grad[i]->f(on), m[i]->f(on), v[i]->f(on), i % 2 ? static_cast<uint16_t*>(copy[i]->p(on)) : nullptr, sizes[i], 1e-2f / static_cast<float>(step), i == 1 ? 0.1f : 0.0f});
+      }
+      squared.push_back(ops.squared_norm(s));
+      ops.squared_norm_to(s, reinterpret_cast<double*>(norm2.p(on)));
+      ops.clip_scale(reinterpret_cast<const double*>(norm2.p(on)), 1.0f, factor.f(on));
+      a.step = step;
+      a.device_grad_scale = factor.f(on);
+      if (on == Side::kHost) a.grad_scale *= *factor.f(on), a.device_grad_scale = nullptr;
+      ops.adamw(a);
+    });
+  EXPECT_LT(std::abs(squared[1] / squared[0] - 1), 1e-12);
+  EXPECT_NEAR_HOST(factor);
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    EXPECT_NEAR_HOST(*master[i]);
+    EXPECT_NEAR_HOST(*m[i]);
+    EXPECT_NEAR_HOST(*v[i]);
+    if (i % 2) EXPECT_NEAR_HOST(*copy[i]);
+  }
+}
+
+TEST_F(Gpu, ProductsOfEveryKind) {
+  struct S {
+    int64_t m, n, k, gap;
+  };
+  for (DType t : kTypes)
+    for (DType ct : kTypes)
+      for (const S& s : {S{64, 96, 128, 0}, S{1, 1, 1, 0}, S{33, 17, 65, 0}, S{130, 16, 512, 16}, S{128, 640, 16, 16}, S{37, 48, 24, 5}, S{256, 48, 640, 0}})
+        for (int flags = 0; flags < 16; ++flags) {
+          const bool ta = flags & 1, tb = flags & 2, acc = flags & 4, bias = (flags & 8) && !acc;
+          if ((flags & 8) && acc) continue;
+          SCOPED_TRACE(fmt::format("{} to {} m {} n {} k {} gap {} flags {}", name_of(t), name_of(ct), s.m, s.n, s.k, s.gap, flags));
+          const int64_t ac = ta ? s.m : s.k, bc = tb ? s.k : s.n;
+          Matrix a(ta ? s.k : s.m, ac, t, ac + s.gap), b(tb ? s.n : s.k, bc, t, bc + s.gap), c(s.m, s.n, ct, s.n + s.gap), bs(1, s.n, DType::kF32);
+          a.fill(1), b.fill(2), bs.fill(4);
+          if (acc) c.fill(3);
+          else c.poison();
+          for (int algo : {0, 1}) {
+            if (algo && acc) break;
+            both([&](Ops& ops, Side on) {
+              Gemm g;
+              g.a = a.on(on), g.b = b.on(on), g.c = c.on(on), g.trans_a = ta, g.trans_b = tb, g.accumulate = acc, g.alpha = 0.75f, g.algo = algo;
+              if (bias) g.bias = bs.p(on);
+              ops.gemm(g);
+            });
+            EXPECT_NEAR_HOST(c);
+          }
+        }
+}
+
+}  // namespace
+}  // namespace mxt::test
