@@ -268,7 +268,7 @@ void Bpe::encode_pieces(const char* text, size_t readable, const uint32_t* ends,
       if (length <= PieceCache::kShort) [[likely]] {
         // Two words, never one 16-byte copy: loading what two stores have just written would stall.
         uint64_t a = 0, b = 0;
-        if (p + 16 <= readable) [[likely]] {
+        if (size_t{p} + 16 <= readable) [[likely]] {
           std::memcpy(&a, text + p, 8);
           std::memcpy(&b, text + p + 8, 8);
           a &= kMasks[length].a;
@@ -293,13 +293,13 @@ void Bpe::encode_pieces(const char* text, size_t readable, const uint32_t* ends,
       const std::string_view piece(text + p, length);
       p = e;
       if (length <= PieceCache::kShort) [[likely]] {
-        PieceCache::Entry* b = cache.bucket(hashes[k]);
-        b = b[0].key == keys[k] ? b : b + 1;
-        if (b->key == keys[k]) [[likely]] {
+        // Which of the two ways holds a piece is a coin toss: arithmetic, not a branch.
+        const uint64_t a = keys[k].a, c = keys[k].b;
+        const PieceCache::Entry* b = cache.bucket(hashes[k]);
+        b += ((b->key.a ^ a) | (b->key.b ^ c)) != 0;
+        if (((b->key.a ^ a) | (b->key.b ^ c)) == 0) [[likely]] {
           if (b->count <= 3) [[likely]] {
-            to[0] = b->ids[0];
-            to[1] = b->ids[1];
-            to[2] = b->ids[2];
+            std::memcpy(to, b->ids, sizeof b->ids);
           } else {
             std::copy_n(cache.ids_of(*b), b->count, to);
           }
