@@ -166,6 +166,14 @@ WRITTEN = """
 {% set x = 1 %}{% if true %}{% set x = 2 %}{% endif %}{{ x }}
 {% macro f(n) %}{% if n > 0 %}{{ n }}{{ f(n - 1) }}{% endif %}{% endmacro %}{{ f(5) }}
 {% macro f(n) %}{{ f(n) }}{% endmacro %}{{ f(5) }}
+{% macro m() %}{{ n }}{% endmacro %}{{ m() }}{% set n = 1 %}{{ m() }}
+{% for i in [1] %}{{ n }}{% endfor %}{% set n = 1 %}{{ n }}
+{{ n }}{% for i in [1] %}{{ n }}{% endfor %}{% set n = 1 %}{{ n }}
+{% for i in [1] %}{{ n }}{% endfor %}{% if no %}{% set n = 1 %}{% endif %}{{ n }}
+{% for i in [1] %}{{ n }}{% endfor %}{% if no %}{% set n = 1 %}{% elif no %}{% set n = 2 %}{% else %}{% set n = 3 %}{% endif %}{{ n }}
+{% for i in [1,2] %}{% for j in [1] %}{{ n }}{% endfor %}{% set n = i %}{% for j in [1] %}{{ n }}{% endfor %}{% endfor %}{{ n }}
+{% for i in [1,2] %}{{ n }}{% for j in [1] %}{{ n }}{% endfor %}{% set n = i %}{% endfor %}
+{% set q %}{{ n }}{% endset %}{% with z = n %}{{ n }}{{ z }}{% endwith %}{% set n = 1 %}{{ q }}
 {% macro t() %}<{{ caller(1) }}>{% endmacro %}{% call(x) t() %}b{{ x }}{% endcall %}
 {% macro a(x, y=x) %}{{ x }}{{ y }}{% endmacro %}{{ a(1) }}{{ a() }}
 {% set v | upper | trim %} abc {% endset %}[{{ v }}]

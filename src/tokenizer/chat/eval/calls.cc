@@ -43,7 +43,7 @@ Value Interp::call(const Value& f, Args& args) {
 
 Value Interp::call_macro(const MacroValue& f, Args& args) {
   const Macro& macro = *f.macro;
-  Scope* scope = new_scope(f.scope);
+  Scope* scope = new_scope(f.scope, &macro.frame);
   const auto take = [&](std::string_view name) -> std::optional<Value> {
     for (size_t i = 0; i < args.named.size(); ++i)
       if (args.named[i].first == name) {

@@ -71,7 +71,10 @@ Value Interp::eval(const Expr& e, Scope& scope) {
 
 Value Interp::lookup(NameId name, const Scope& scope) {
   for (const Scope* s = &scope; s; s = s->parent)
-    if (const Value* v = s->find(name)) return *v;
+    if (const Value* v = s->find(name)) {
+      const bool unset = v->is_undefined() && v->object() == nullptr;
+      return unset ? m_.undefined(ast_.names[name]) : *v;
+    }
   if (const Value* v = context_[name]) return *v;
   return m_.undefined(ast_.names[name]);
 }

@@ -4,6 +4,7 @@
 
 #include "base/text.h"
 #include "tokenizer/chat/eval/builtins.h"
+#include "tokenizer/chat/syntax/scopes.h"
 
 namespace mxt::tokenizer::jinja {
 
@@ -17,6 +18,7 @@ Parser::Parser(std::string_view source, std::string_view name) : name_(name), as
 std::unique_ptr<Ast> Parser::run() {
   while (now().kind != TokenKind::kEnd) tag(ast_->body);
   if (!unknown_.empty()) fail_at(unknown_[0].first, unknown_[0].second);
+  resolve_scopes(*ast_);
   return std::move(ast_);
 }
 
