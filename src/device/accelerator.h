@@ -54,6 +54,7 @@ class Accelerator {
   // Timing on the device's own clock: mark() queues a point, elapsed_us() waits for `to` and gives the time between the two.
   virtual void* make_mark() = 0;
   virtual void mark(void* m) = 0;
+  virtual void wait(void* m) = 0;  // until the stream has passed the mark; at once where it was never queued
   virtual double elapsed_us(void* from, void* to) = 0;
   virtual void release_mark(void* m) noexcept = 0;
 };

@@ -21,6 +21,10 @@
 
 #include "base/types.h"
 
+namespace mxt::device {
+class Accelerator;
+}
+
 namespace mxt::kernels {
 
 struct Mat {
@@ -223,10 +227,11 @@ struct GatherRows {  // y[i] = x[rows[i]]
   const int32_t* rows = nullptr;
   Mat y;
 };
-struct ScatterRows {  // y = 0, then y[rows[i]] = x[i]; rows distinct
+struct ScatterRows {  // y = 0 (where `zero`), then y[rows[i]] = x[i]; rows distinct
   ConstMat x;
   const int32_t* rows = nullptr;
   Mat y;
+  bool zero = true;
 };
 
 // One tensor of an optimizer step. master is what trains; copy (BF16) receives the rounded weight where the model
@@ -259,6 +264,8 @@ class Ops {
  public:
   virtual ~Ops() = default;
   virtual std::string_view name() const = 0;  // "reference", "cpu", "cuda", "hip"
+  // Whose memory operands lie in; null: the host's.
+  virtual device::Accelerator* device() const { return nullptr; }
 
   // Names of the ways to compute a call, best default first. A plan stores names; lowering turns them into indices.
   virtual std::vector<std::string> gemm_algorithms() const = 0;

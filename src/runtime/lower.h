@@ -28,6 +28,8 @@ class Lowering {
   // A product whose operands are found when it runs; `shape` fills sizes and flags (pointers may be null then).
   void emit_gemm(std::function<kernels::Gemm(const Frame&)> make);
   int choose(const kernels::Gemm& g);
+  template <typename C>
+  void set_documents(C& call, const Frame& f) const;
 
   void lower(const graph::EmbeddingOp&);
   void lower(const graph::EmbeddingGradOp&);

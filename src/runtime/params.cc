@@ -23,8 +23,8 @@ ParamBytes ParamStore::measure(const graph::Graph& g, bool training) {
   return b;
 }
 
-ParamStore::ParamStore(const graph::Graph& g, bool training) {
-  memory_ = device::Buffer::host(static_cast<size_t>(measure(g, training).total()));
+ParamStore::ParamStore(const graph::Graph& g, bool training, device::Accelerator* device) : device_(device) {
+  memory_ = device::Buffer::on(device, static_cast<size_t>(measure(g, training).total()));
   size_t at = 0;
   auto take = [&](int64_t bytes) {
     void* p = memory_.bytes_at(at);
@@ -49,9 +49,58 @@ ParamStore::ParamStore(const graph::Graph& g, bool training) {
 }
 
 void ParamStore::sync_weights(graph::ParamId p) {
-  const ParamSlot& s = (*this)[p];
+  const Access s = write(p);
   const DType t = types_[static_cast<size_t>(p)];
-  if (s.master && t != DType::kF32) convert(s.master, DType::kF32, s.weight, t, static_cast<size_t>(s.size));
+  if (s->master && t != DType::kF32) convert(s->master, DType::kF32, s->weight, t, static_cast<size_t>(s->size));
+}
+
+namespace {
+
+// Every array of a slot with its size in bytes. Where the graph computes in F32 master and weight are one.
+template <typename F>
+void each_array(ParamSlot& s, DType type, F f) {
+  const size_t n = static_cast<size_t>(s.size);
+  const bool one = static_cast<void*>(s.master) == s.weight;
+  f(s.weight, n * size_of(type));
+  if (one) s.master = static_cast<float*>(s.weight);
+  auto floats = [&](float*& p) {
+    void* q = p;
+    if (p) f(q, n * 4);
+    p = static_cast<float*>(q);
+  };
+  if (!one) floats(s.master);
+  floats(s.grad);
+  floats(s.m);
+  floats(s.v);
+}
+
+}  // namespace
+
+ParamStore::Access::Access(const ParamStore& store, graph::ParamId p, bool write) : slot(store[p]), store_(store), p_(p), write_(write) {
+  if (!store.device_) return;
+  const DType type = store.types_[static_cast<size_t>(p)];
+  size_t bytes = 0;
+  ParamSlot measure = slot;
+  each_array(measure, type, [&](void*&, size_t n) { bytes += static_cast<size_t>(align(static_cast<int64_t>(n))); });
+  copy_.resize(bytes);
+  size_t at = 0;
+  each_array(slot, type, [&](void*& q, size_t n) {
+    store.device_->download(copy_.data() + at, q, n);
+    q = copy_.data() + at;
+    at += static_cast<size_t>(align(static_cast<int64_t>(n)));
+  });
+  store.device_->synchronize();
+}
+
+ParamStore::Access::~Access() {
+  if (!store_.device_ || !write_) return;
+  ParamSlot there = store_[p_];
+  size_t at = 0;
+  each_array(there, store_.types_[static_cast<size_t>(p_)], [&](void*& q, size_t n) {
+    store_.device_->upload(q, copy_.data() + at, n);
+    at += static_cast<size_t>(align(static_cast<int64_t>(n)));
+  });
+  store_.device_->synchronize();
 }
 
 bool ParamStore::matches(const graph::Graph& g) const {

@@ -10,6 +10,12 @@ constexpr std::string_view kCityList[] = {
     "Rome",    "Naples", "Paris",   "Lyon",    "Brussels", "London",   "Leeds",   "Glasgow", "Helsinki", "Stockholm",
     "Bergen",  "Riga",   "Vilnius", "Kyiv",    "Ankara",   "Tehran",   "Mumbai",  "Delhi",   "Kolkata",  "Bangkok",
     "Hanoi",   "Manila", "Jakarta", "Seoul",   "Tokyo",    "Osaka",    "Kyoto",   "Sydney",  "Perth",    "Auckland",
+    "Porto",   "Seville", "Turin",  "Genoa",   "Bologna",  "Verona",   "Venice",  "Florence", "Palermo", "Antwerp",
+    "Ghent",   "Bruges", "Utrecht", "Delft",   "Leiden",   "Bonn",     "Cologne", "Dresden", "Leipzig",  "Bremen",
+    "Basel",   "Bern",   "Salzburg", "Graz",   "Krakow",   "Gdansk",   "Lublin",  "Brno",    "Bratislava", "Budapest",
+    "Zagreb",  "Split",  "Sofia",   "Varna",   "Bucharest", "Izmir",   "Haifa",   "Amman",   "Doha",     "Muscat",
+    "Karachi", "Lahore", "Chennai", "Pune",    "Colombo",  "Dhaka",    "Yangon",  "Taipei",  "Shanghai", "Nagoya",
+    "Dallas",  "Austin", "Houston", "Miami",   "Atlanta",  "Portland", "Calgary", "Ottawa",  "Quebec",   "Halifax",
 };
 constexpr std::string_view kPersonList[] = {
     "Mara",  "Jonas", "Elena", "Omar",  "Priya", "Lucas",  "Nina",   "Tariq",  "Sofia", "Peter",

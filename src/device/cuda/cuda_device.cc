@@ -97,6 +97,7 @@ class Device final : public CudaDevice {
     return e;
   }
   void mark(void* m) override { check_cuda(cudaEventRecord(static_cast<cudaEvent_t>(m), stream_), "cudaEventRecord"); }
+  void wait(void* m) override { check_cuda(cudaEventSynchronize(static_cast<cudaEvent_t>(m)), "cudaEventSynchronize"); }
   double elapsed_us(void* from, void* to) override {
     check_cuda(cudaEventSynchronize(static_cast<cudaEvent_t>(to)), "cudaEventSynchronize");
     float ms = 0;

@@ -48,6 +48,7 @@ class CudaOps final : public Ops {
   }
 
   std::string_view name() const override { return "cuda"; }
+  device::Accelerator* device() const override { return &d_; }
   // ltN: the N-th of cuBLASLt's own ranking for the shape.
   std::vector<std::string> gemm_algorithms() const override {
     std::vector<std::string> names;

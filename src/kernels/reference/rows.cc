@@ -24,7 +24,7 @@ void gather_rows(const GatherRows& g) {
 }
 
 void scatter_rows(const ScatterRows& s) {
-  for (int64_t t = 0; t < s.y.rows; ++t)
+  for (int64_t t = 0; t < s.y.rows && s.zero; ++t)
     for (int64_t i = 0; i < s.y.cols; ++i) set(s.y, t, i, 0.0);
   for (int64_t t = 0; t < s.x.rows; ++t)
     for (int64_t i = 0; i < s.x.cols; ++i) set(s.y, s.rows[t], i, get(s.x, t, i));

@@ -266,17 +266,21 @@ void Bpe::encode_pieces(const char* text, size_t readable, const uint32_t* ends,
     for (size_t k = 0; k < n; ++k) {
       const uint32_t e = ends[first + k], length = e - p;
       if (length <= PieceCache::kShort) [[likely]] {
-        PieceCache::Key key{0, 0};
-        if (p + 16 <= readable) [[likely]] {
-          std::memcpy(&key, text + p, 16);
-          key.a &= kMasks[length].a;
-          key.b &= kMasks[length].b;
+        // Two words, never one 16-byte copy: loading what two stores have just written would stall.
+        uint64_t a = 0, b = 0;
+        if (size_t{p} + 16 <= readable) [[likely]] {
+          std::memcpy(&a, text + p, 8);
+          std::memcpy(&b, text + p + 8, 8);
+          a &= kMasks[length].a;
+          b &= kMasks[length].b;
         } else {
-          std::memcpy(&key, text + p, length);
+          std::memcpy(&a, text + p, std::min(length, 8u));
+          if (length > 8) std::memcpy(&b, text + p + 8, length - 8);
         }
-        key.b |= uint64_t{length} << 56;
-        keys[k] = key;
-        hashes[k] = PieceCache::hash(key);
+        b |= uint64_t{length} << 56;
+        keys[k].a = a;
+        keys[k].b = b;
+        hashes[k] = PieceCache::hash({a, b});
         __builtin_prefetch(cache.bucket(hashes[k]));
       }
       p = e;
@@ -289,13 +293,13 @@ void Bpe::encode_pieces(const char* text, size_t readable, const uint32_t* ends,
       const std::string_view piece(text + p, length);
       p = e;
       if (length <= PieceCache::kShort) [[likely]] {
-        PieceCache::Entry* b = cache.bucket(hashes[k]);
-        b = b[0].key == keys[k] ? b : b + 1;
-        if (b->key == keys[k]) [[likely]] {
+        // Which of the two ways holds a piece is a coin toss: arithmetic, not a branch.
+        const uint64_t a = keys[k].a, c = keys[k].b;
+        const PieceCache::Entry* b = cache.bucket(hashes[k]);
+        b += ((b->key.a ^ a) | (b->key.b ^ c)) != 0;
+        if (((b->key.a ^ a) | (b->key.b ^ c)) == 0) [[likely]] {
           if (b->count <= 3) [[likely]] {
-            to[0] = b->ids[0];
-            to[1] = b->ids[1];
-            to[2] = b->ids[2];
+            std::memcpy(to, b->ids, sizeof b->ids);
           } else {
             std::copy_n(cache.ids_of(*b), b->count, to);
           }

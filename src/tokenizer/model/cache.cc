@@ -1,5 +1,7 @@
 #include "tokenizer/model/cache.h"
 
+#include <sys/mman.h>
+
 #include <cstdlib>
 #include <new>
 
@@ -8,6 +10,7 @@ namespace {
 
 constexpr size_t kMostSpill = size_t{1} << 22;   // ids of pieces with more than three tokens: 16 MiB
 constexpr size_t kMostPieces = size_t{1} << 24;  // bytes of long pieces
+constexpr size_t kHugePage = size_t{1} << 21;
 constexpr int kLengthBits = 16;
 
 }  // namespace
@@ -18,8 +21,13 @@ PieceCache::Table::Table(size_t first_buckets, size_t most_buckets) : most_(most
 
 void PieceCache::Table::allocate(size_t buckets) {
   const size_t bytes = buckets * 2 * sizeof(Entry);  // a bucket is one cache line
-  void* p = std::aligned_alloc(64, bytes);
+  // A large table is read all over: with small pages every look-up would also miss the page table's cache.
+  const bool huge = bytes >= kHugePage;
+  void* p = std::aligned_alloc(huge ? kHugePage : 64, bytes);
   if (!p) throw std::bad_alloc();
+#ifdef MADV_HUGEPAGE
+  if (huge) madvise(p, bytes, MADV_HUGEPAGE);
+#endif
   std::memset(p, 0, bytes);
   entries_.reset(static_cast<Entry*>(p));
   mask_ = buckets - 1;

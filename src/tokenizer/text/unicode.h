@@ -5,6 +5,7 @@
 #include <cstring>
 #include <memory>
 #include <string_view>
+#include <vector>
 
 namespace mxt::tokenizer::unicode {
 
@@ -67,9 +68,9 @@ inline size_t back(std::string_view s, size_t end) {
 }
 
 struct Survey {
-  bool valid = true;      // UTF-8
+  bool valid = true;           // UTF-8; the rest only means something where it is
   bool ascii = true;
-  bool nfc_safe = true;   // no code point that NFC may change (only meaningful where valid)
+  std::vector<size_t> unsafe;  // where characters begin that NFC may change, or join to what stands before them
 };
 // One pass over the text; stops early at invalid bytes.
 Survey survey(std::string_view s);

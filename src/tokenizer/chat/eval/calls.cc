@@ -141,6 +141,7 @@ Value Interp::call_builtin(Builtin f, Args& args) {
         m_.fail_limit(fmt::format("asks for a range of more than {} items", kMaxRange));
       auto* r = m_.make<Range>();
       r->start = part[0];
+      r->stop = part[1];
       r->step = part[2];
       r->size = static_cast<size_t>(size);
       return Value::object(Kind::kRange, r);

@@ -113,7 +113,7 @@ Target Parser::target_part(bool with_namespace) {
     t.what = Target::What::kNamespace;
     t.attribute = expect_name();
     ast_->read[t.name] = true;
-  } else if (name == "loop") {
+  } else if (name == "loop" && loops_ > 0) {
     fail("can't assign to special loop variable");
   }
   return t;
