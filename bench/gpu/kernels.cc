@@ -22,7 +22,7 @@ struct Bench {
   void* to = d.make_mark();
   std::vector<uint16_t> noise;
   void* scratch = nullptr;
-  static constexpr size_t kScratch = size_t{2} << 30;
+  static constexpr size_t kScratch = size_t{8} << 30;
 
   Bench() {
     // Small random numbers: zeros would run faster than real data does.
