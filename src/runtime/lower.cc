@@ -157,6 +157,19 @@ void Lowering::lower(const LoraAddOp& a) {
 }
 
 void Lowering::lower(const LoraDzOp& a) {
+  if (a.joined) {
+    emit_gemm([this, op = op_](const Frame& f) {
+      Gemm g;
+      g.a = mat(op->in[0], f);
+      g.c = mat(op->out[0], f);
+      Mat w = mat(op->in[1], f);
+      const int64_t cols = w.cols;
+      w.cols += g.c.cols;
+      g.b = columns(w, cols, g.c.cols);
+      return g;
+    });
+    return;
+  }
   for (size_t i = 0; i < a.blocks.size(); ++i)
     emit_gemm([this, op = op_, k = a.blocks[i], i](const Frame& f) {
       Gemm g;

@@ -112,6 +112,11 @@ class Joiner {
     g_.values[static_cast<size_t>(y)].same_as = kNone;
     gone_[m.base] = true;
     add = std::move(product);
+    if (m.dz) {
+      Op& down = g_.ops[*m.dz];
+      std::get<LoraDzOp>(down.attrs).joined = true;
+      down.in = {down.in[0], w};
+    }
     if (m.dx) {
       const Op& thin = g_.ops[*m.dx_thin];
       Op& dx = g_.ops[*m.dx];
