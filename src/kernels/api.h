@@ -222,6 +222,11 @@ struct CrossEntropy {
   bool gradient = false;
   float softcap = 0;
 };
+struct Copy {  // y = scale · x, both of one type
+  ConstMat x;
+  Mat y;
+  float scale = 1;
+};
 struct GatherRows {  // y[i] = x[rows[i]]
   ConstMat x;
   const int32_t* rows = nullptr;
@@ -288,6 +293,7 @@ class Ops {
   virtual void bias_grad(const BiasGrad&) = 0;
   virtual void dropout(const Dropout&) = 0;
   virtual void cross_entropy(const CrossEntropy&) = 0;
+  virtual void copy(const Copy&) = 0;
   virtual void gather_rows(const GatherRows&) = 0;
   virtual void scatter_rows(const ScatterRows&) = 0;
   virtual void adamw(const AdamW&) = 0;

@@ -25,12 +25,14 @@ void Lowering::run() {
 void* Lowering::at(ValueId v) const {
   const Value& x = g_.value(v);
   if (x.param != kNone) return (*p_.params_)[x.param].weight;
-  return p_.arena_.bytes_at(static_cast<size_t>(p_.memory_.offset[static_cast<size_t>(v)]));
+  const auto column = x.beside == kNone ? size_t{0} : static_cast<size_t>(g_.value(x.beside).cols) * size_of(x.type);
+  return p_.arena_.bytes_at(static_cast<size_t>(p_.memory_.offset[static_cast<size_t>(v)]) + column);
 }
 
 Mat Lowering::mat(ValueId v, const Frame& f) const {
   const Value& x = g_.value(v);
-  return {p_.params_ ? at(v) : nullptr, x.rows == kTokens ? f.tokens : x.rows, x.cols, x.cols, x.type};
+  const int64_t ld = x.param != kNone ? stride(g_.param_of(v)) : g_.ld(v);
+  return {p_.params_ ? at(v) : nullptr, x.rows == kTokens ? f.tokens : x.rows, x.cols, ld, x.type};
 }
 
 Mat Lowering::grad_mat(ParamId p) const {
@@ -95,14 +97,16 @@ void Lowering::lower(const EmbeddingGradOp& a) {
   });
 }
 
-void Lowering::lower(const LinearOp&) {
-  emit_gemm([this, op = op_](const Frame& f) {
+void Lowering::lower(const LinearOp& a) {
+  emit_gemm([this, op = op_, r = a.joined](const Frame& f) {
     Gemm g;
     g.a = mat(op->in[0], f);
     g.b = mat(op->in[1], f);
     g.c = mat(op->out[0], f);
     g.trans_b = true;
-    if (op->in.size() > 2) {
+    g.a.cols += r;  // z, and the adapter's B
+    g.b.cols += r;
+    if (op->in.size() > (r > 0 ? 3u : 2u)) {
       g.bias = p_.params_ ? weight(op->in[2]) : this;  // any address: only its presence matters to the shape
       g.bias_type = g_.value(op->in[2]).type;
     }
@@ -110,13 +114,15 @@ void Lowering::lower(const LinearOp&) {
   });
 }
 
-void Lowering::lower(const LinearDxOp&) {
-  emit_gemm([this, op = op_](const Frame& f) {
+void Lowering::lower(const LinearDxOp& a) {
+  emit_gemm([this, op = op_, r = a.joined](const Frame& f) {
     Gemm g;
     g.a = mat(op->in[0], f);
     g.b = mat(op->in[1], f);
     g.c = mat(op->out[0], f);
-    g.accumulate = op->in.size() > 2;
+    g.a.cols += r;  // dz, and the adapter's A
+    g.b.rows += r;
+    g.accumulate = op->in.size() > (r > 0 ? 3u : 2u);
     return g;
   });
 }
@@ -151,6 +157,19 @@ void Lowering::lower(const LoraAddOp& a) {
 }
 
 void Lowering::lower(const LoraDzOp& a) {
+  if (a.joined) {
+    emit_gemm([this, op = op_](const Frame& f) {
+      Gemm g;
+      g.a = mat(op->in[0], f);
+      g.c = mat(op->out[0], f);
+      Mat w = mat(op->in[1], f);
+      const int64_t cols = w.cols;
+      w.cols += g.c.cols;
+      g.b = columns(w, cols, g.c.cols);
+      return g;
+    });
+    return;
+  }
   for (size_t i = 0; i < a.blocks.size(); ++i)
     emit_gemm([this, op = op_, k = a.blocks[i], i](const Frame& f) {
       Gemm g;
@@ -172,6 +191,22 @@ void Lowering::lower(const LoraDbOp& a) {
     g.alpha = k.scale;
     g.accumulate = adds(*op, f.batch);
     return g;
+  });
+}
+
+// The adapter changes between steps alone.
+void Lowering::lower(const LoraJoinOp& a) {
+  emit([this, op = op_, blocks = a.blocks](const Frame& f) {
+    if (!f.batch->first_micro) return;
+    const Mat w = mat(op->in[0], f), down = mat(op->in[1], f);
+    auto inside = [&](int64_t row, int64_t col, int64_t rows, int64_t cols) {
+      return Mat{static_cast<std::byte*>(w.p) + static_cast<size_t>(row * w.ld + col) * size_of(w.type), rows, cols, w.ld, w.type};
+    };
+    ops_.copy({down, inside(w.rows, 0, down.rows, down.cols)});
+    for (size_t i = 0; i < blocks.size(); ++i) {
+      const Mat up = mat(op->in[2 + i], f);
+      ops_.copy({up, inside(blocks[i].col, w.cols + blocks[i].z_col, up.rows, up.cols), blocks[i].scale});
+    }
   });
 }
 

@@ -40,6 +40,7 @@ class Lowering {
   void lower(const graph::LoraAddOp&);
   void lower(const graph::LoraDzOp&);
   void lower(const graph::LoraDbOp&);
+  void lower(const graph::LoraJoinOp&);
   void lower(const graph::NormOp&);
   void lower(const graph::NormGradOp&);
   void lower(const graph::QkRopeOp&);

@@ -1,5 +1,7 @@
 #include "runtime/params.h"
 
+#include <cstring>
+
 #include "base/error.h"
 
 namespace mxt::runtime {
@@ -14,7 +16,7 @@ ParamBytes ParamStore::measure(const graph::Graph& g, bool training) {
   for (const graph::Param& p : g.params) {
     const DType t = g.value(p.value).type;
     const int64_t n = p.rows * p.cols, f32 = align(n * 4);
-    b.weights += align(n * static_cast<int64_t>(size_of(t)));
+    b.weights += align(graph::stride(p) * graph::height(p) * static_cast<int64_t>(size_of(t)));
     if (!training || !p.trainable) continue;
     if (t != DType::kF32) b.masters += f32;
     b.gradients += f32;
@@ -35,7 +37,7 @@ ParamStore::ParamStore(const graph::Graph& g, bool training, device::Accelerator
     const DType t = g.value(p.value).type;
     ParamSlot s;
     s.size = p.rows * p.cols;
-    s.weight = take(s.size * static_cast<int64_t>(size_of(t)));
+    s.weight = take(graph::stride(p) * graph::height(p) * static_cast<int64_t>(size_of(t)));
     if (training && p.trainable) {
       s.master = static_cast<float*>(t == DType::kF32 ? s.weight : take(s.size * 4));
       s.grad = static_cast<float*>(take(s.size * 4));
@@ -43,7 +45,7 @@ ParamStore::ParamStore(const graph::Graph& g, bool training, device::Accelerator
       s.v = static_cast<float*>(take(s.size * 4));
     }
     slots_.push_back(s);
-    shapes_.emplace_back(p.rows, p.cols);
+    shapes_.push_back({p.rows, p.cols, p.joined, graph::stride(p)});
     types_.push_back(t);
   }
 }
@@ -77,36 +79,53 @@ void each_array(ParamSlot& s, DType type, F f) {
 }  // namespace
 
 ParamStore::Access::Access(const ParamStore& store, graph::ParamId p, bool write) : slot(store[p]), store_(store), p_(p), write_(write) {
-  if (!store.device_) return;
+  const Shape& shape = store.shapes_[static_cast<size_t>(p)];
+  if (!store.device_ && shape.stride == shape.cols) return;
   const DType type = store.types_[static_cast<size_t>(p)];
   size_t bytes = 0;
   ParamSlot measure = slot;
   each_array(measure, type, [&](void*&, size_t n) { bytes += static_cast<size_t>(align(static_cast<int64_t>(n))); });
   copy_.resize(bytes);
+  move(false);
   size_t at = 0;
   each_array(slot, type, [&](void*& q, size_t n) {
-    store.device_->download(copy_.data() + at, q, n);
     q = copy_.data() + at;
     at += static_cast<size_t>(align(static_cast<int64_t>(n)));
   });
-  store.device_->synchronize();
 }
 
 ParamStore::Access::~Access() {
-  if (!store_.device_ || !write_) return;
+  if (write_ && !copy_.empty()) move(true);
+}
+
+// Between the store and the copy. The weight, the first array, may have wider rows in the store.
+void ParamStore::Access::move(bool back) {
   ParamSlot there = store_[p_];
+  const Shape& shape = store_.shapes_[static_cast<size_t>(p_)];
+  const DType type = store_.types_[static_cast<size_t>(p_)];
   size_t at = 0;
-  each_array(there, store_.types_[static_cast<size_t>(p_)], [&](void*& q, size_t n) {
-    store_.device_->upload(q, copy_.data() + at, n);
+  each_array(there, type, [&](void*& q, size_t n) {
+    const bool wide = at == 0 && shape.stride != shape.cols;
+    const size_t rows = wide ? static_cast<size_t>(shape.rows) : 1, width = n / rows, pitch = wide ? static_cast<size_t>(shape.stride) * size_of(type) : n;
+    std::byte* mine = copy_.data() + at;
+    if (store_.device_) {
+      if (back) store_.device_->upload_rows(q, pitch, mine, width, width, rows);
+      else store_.device_->download_rows(mine, width, q, pitch, width, rows);
+    } else {
+      for (size_t r = 0; r < rows; ++r) {
+        std::byte *a = static_cast<std::byte*>(q) + r * pitch, *b = mine + r * width;
+        back ? std::memcpy(a, b, width) : std::memcpy(b, a, width);
+      }
+    }
     at += static_cast<size_t>(align(static_cast<int64_t>(n)));
   });
-  store_.device_->synchronize();
+  if (store_.device_) store_.device_->synchronize();
 }
 
 bool ParamStore::matches(const graph::Graph& g) const {
   if (g.params.size() != slots_.size()) return false;
   for (size_t i = 0; i < slots_.size(); ++i)
-    if (std::pair(g.params[i].rows, g.params[i].cols) != shapes_[i] || g.value(g.params[i].value).type != types_[i]) return false;
+    if (Shape{g.params[i].rows, g.params[i].cols, g.params[i].joined, graph::stride(g.params[i])} != shapes_[i] || g.value(g.params[i].value).type != types_[i]) return false;
   return true;
 }
 

@@ -11,7 +11,7 @@
 namespace mxt::runtime {
 
 struct ParamSlot {
-  void* weight = nullptr;   // [rows, cols] of the value's type
+  void* weight = nullptr;   // [rows, cols] of the value's type; rows lie graph::stride() apart
   float* master = nullptr;  // trainable only; the weight itself where the graph computes in F32
   float* grad = nullptr;
   float *m = nullptr, *v = nullptr;
@@ -31,8 +31,8 @@ class ParamStore {
   ParamStore(const graph::Graph& g, bool training, device::Accelerator* device = nullptr);
   const ParamSlot& operator[](graph::ParamId p) const { return slots_[static_cast<size_t>(p)]; }
   size_t size() const { return slots_.size(); }
-  // A parameter in host memory: the slot itself where the store lies there, a copy of it otherwise. What write() gave is carried
-  // back to the device when the access ends.
+  // A parameter in host memory with its rows side by side: the slot itself where the store has it so, a copy otherwise. What
+  // write() gave is carried back when the access ends.
   class Access {
    public:
     Access(const ParamStore& store, graph::ParamId p, bool write);
@@ -42,6 +42,7 @@ class ParamStore {
     ParamSlot slot;
 
    private:
+    void move(bool back);
     const ParamStore& store_;
     graph::ParamId p_;
     bool write_;
@@ -59,7 +60,11 @@ class ParamStore {
   device::Accelerator* device_ = nullptr;
   device::Buffer memory_;
   std::vector<ParamSlot> slots_;
-  std::vector<std::pair<int64_t, int64_t>> shapes_;
+  struct Shape {
+    int64_t rows, cols, joined, stride;
+    bool operator==(const Shape&) const = default;
+  };
+  std::vector<Shape> shapes_;
   std::vector<DType> types_;
 };
 

@@ -127,8 +127,9 @@ double Program::flops(int64_t tokens, int64_t document, int64_t targets) const {
     const Op& op = graph_.ops[i];
     const bool backward = graph_.forward_ops > 0 && static_cast<int32_t>(i) >= graph_.forward_ops;
     auto weights = [&](ValueId w) { return 2.0 * static_cast<double>(graph_.value(w).rows) * static_cast<double>(graph_.value(w).cols); };
-    if (std::holds_alternative<LinearOp>(op.attrs) && !backward) total += t * weights(op.in[1]);
-    if (std::holds_alternative<LinearDxOp>(op.attrs)) total += t * weights(op.in[1]);
+    auto joined = [&](int64_t r, int64_t width) { return 2.0 * static_cast<double>(r) * static_cast<double>(width); };
+    if (const auto* l = std::get_if<LinearOp>(&op.attrs); l && !backward) total += t * (weights(op.in[1]) + joined(l->joined, graph_.value(op.in[1]).rows));
+    if (const auto* l = std::get_if<LinearDxOp>(&op.attrs)) total += t * (weights(op.in[1]) + joined(l->joined, graph_.value(op.in[1]).cols));
     if (std::holds_alternative<LinearDwOp>(op.attrs)) {
       const Param& p = graph_.params[static_cast<size_t>(op.param)];
       total += t * 2.0 * static_cast<double>(p.rows) * static_cast<double>(p.cols);

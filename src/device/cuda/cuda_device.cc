@@ -74,6 +74,12 @@ class Device final : public CudaDevice {
 
   void upload(void* to, const void* from, size_t bytes) override { check_cuda(cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, stream_), "upload"); }
   void download(void* to, const void* from, size_t bytes) override { check_cuda(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, stream_), "download"); }
+  void upload_rows(void* to, size_t to_pitch, const void* from, size_t from_pitch, size_t width, size_t rows) override {
+    check_cuda(cudaMemcpy2DAsync(to, to_pitch, from, from_pitch, width, rows, cudaMemcpyHostToDevice, stream_), "upload");
+  }
+  void download_rows(void* to, size_t to_pitch, const void* from, size_t from_pitch, size_t width, size_t rows) override {
+    check_cuda(cudaMemcpy2DAsync(to, to_pitch, from, from_pitch, width, rows, cudaMemcpyDeviceToHost, stream_), "download");
+  }
   void copy(void* to, const void* from, size_t bytes) override { check_cuda(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream_), "copy"); }
   void fill(void* to, int byte, size_t bytes) override { check_cuda(cudaMemsetAsync(to, byte, bytes, stream_), "fill"); }
   void synchronize() override { check_cuda(cudaStreamSynchronize(stream_), "synchronize"); }

@@ -18,6 +18,11 @@ void embedding_grad(const EmbeddingGrad& e) {
     for (int64_t i = 0; i < e.dy.cols; ++i) table[e.ids[t] * e.dtable.ld + i] += static_cast<float>(get(e.dy, t, i));
 }
 
+void copy(const Copy& c) {
+  for (int64_t t = 0; t < c.y.rows; ++t)
+    for (int64_t i = 0; i < c.y.cols; ++i) set(c.y, t, i, get(c.x, t, i) * static_cast<double>(c.scale));
+}
+
 void gather_rows(const GatherRows& g) {
   for (int64_t t = 0; t < g.y.rows; ++t)
     for (int64_t i = 0; i < g.y.cols; ++i) set(g.y, t, i, get(g.x, g.rows[t], i));
