@@ -202,8 +202,8 @@ struct BiasGrad {  // db[n] (+)= Σ_t dy[t, n], F32
   float* db = nullptr;
   bool accumulate = true;
 };
-// y = x · keep/(1−p), keep drawn by philox4x32(seed, stream, element/4)[element%4] ≥ ⌊p·2³²⌋; the backward is the same
-// call on dy.
+// y = x · keep/(1−p), keep drawn by philox4x32(seed, stream, element/4)[element%4] ≥ ⌊p·2³²⌋ with element = row·cols +
+// col; the backward is the same call on dy.
 struct Dropout {
   ConstMat x;
   Mat y;  // may be x

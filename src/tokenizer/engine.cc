@@ -27,6 +27,7 @@ Engine::Engine(Spec spec) : spec_(std::move(spec)) {
   }
   only_nfc_ = normalizer_.only_nfc();
   scan_ = pre_.scanner();
+  cuttable_ = scan_ && model.kind == ModelSpec::Kind::kBpe && normalizer_.local();
   add_tokens();
   switch (model.kind) {
     case ModelSpec::Kind::kBpe:
@@ -141,6 +142,21 @@ std::string Engine::decode(std::span<const int32_t> ids, bool skip_special) cons
 
 // ---- encoding
 
+namespace {
+
+constexpr size_t kStretch = size_t{1} << 16;
+
+// A place at or after `from` where every scanner starts a piece whatever stands around: before the blank between two
+// ASCII letters. Normalisers that look at characters and their marks do not look across it.
+size_t safe_cut(std::string_view s, size_t from) {
+  const auto letter = [](char c) { return (c | 0x20) >= 'a' && (c | 0x20) <= 'z'; };
+  for (size_t i = from; i + 1 < s.size(); ++i)
+    if (s[i] == ' ' && i > 0 && letter(s[i - 1]) && letter(s[i + 1])) return i;
+  return s.size();
+}
+
+}  // namespace
+
 void Engine::put_source(Span s, size_t base, Output& out) const {
   for (auto m = out.maps.rbegin(); m != out.maps.rend(); ++m) s = (*m)->to_source(s);
   s = {s.begin + base, s.end + base};
@@ -191,7 +207,7 @@ void Engine::encode_run(const char* text, size_t readable, const uint32_t* ends,
 void Engine::encode_ordinary(std::string_view text, size_t shift, size_t base, Output& out) const {
   if (text.empty()) return;
   if (spec_.model.kind == ModelSpec::Kind::kCharacters) return encode_characters(text, shift, base, out);
-  const bool fast = bpe_ && bpe_->exact();
+  const bool fast = bpe_ && pre_.byte_level() && (bpe_->exact() || !out.offsets);
   std::vector<uint32_t> ends;
   if (scan_ && fast) {
     ends.resize(kScanWindow + 64);
@@ -226,13 +242,27 @@ void Engine::encode_ordinary(std::string_view text, size_t shift, size_t base, O
   }
 }
 
-void Engine::encode_text(std::string_view text, size_t base, std::span<const Span> plain, bool nfc_safe,
-                         Output& out) const {
+std::string_view Engine::normalize(std::string_view text, size_t base, const unicode::Survey* survey,
+                                   std::string& storage, std::vector<OffsetMap>* maps) const {
+  if (only_nfc_ && survey) return normalizer_.apply_nfc(text, survey->unsafe, base, storage, maps);
+  return normalizer_.apply(text, storage, maps);
+}
+
+void Engine::encode_text(std::string_view text, size_t base, std::span<const Span> plain,
+                         const unicode::Survey* survey, Output& out) const {
+  if (cuttable_ && normalized_matcher_.empty() && !out.offsets && text.size() > 2 * kStretch) {
+    // Stretch by stretch, so that what the normaliser writes stays in the cache and unchanged stretches are not copied.
+    std::string storage;
+    for (size_t b = 0, e; b < text.size(); b = e) {
+      e = text.size() - b <= 2 * kStretch ? text.size() : safe_cut(text, b + kStretch);
+      encode_ordinary(normalize(text.substr(b, e - b), base + b, survey, storage, nullptr), 0, base + b, out);
+    }
+    return;
+  }
   std::string storage;
   std::vector<OffsetMap> maps;
   const bool tracked = out.offsets || (!plain.empty() && !normalized_matcher_.empty());
-  const std::string_view now =
-      only_nfc_ && nfc_safe ? text : normalizer_.apply(text, storage, tracked ? &maps : nullptr);
+  const std::string_view now = normalize(text, base, survey, storage, tracked ? &maps : nullptr);
   for (const auto& m : maps) out.maps.push_back(&m);
   if (normalized_matcher_.empty()) {
     encode_ordinary(now, 0, base, out);
@@ -276,7 +306,7 @@ void Engine::encode(std::string_view text, std::span<const Span> plain, std::vec
   try {
     raw_matcher_.split(text, plain, [&](const Part& p) {
       if (p.id < 0)
-        return encode_text(text.substr(p.begin, p.end - p.begin), p.begin, plain, survey.valid && survey.nfc_safe, out);
+        return encode_text(text.substr(p.begin, p.end - p.begin), p.begin, plain, survey.valid ? &survey : nullptr, out);
       out.put(p.id);
       if (offsets) put_source({p.begin, p.end}, 0, out);
     });
@@ -288,23 +318,10 @@ void Engine::encode(std::string_view text, std::span<const Span> plain, std::vec
   ids.resize(out.used);
 }
 
-namespace {
-
-// A place at or after `from` where every scanner starts a piece whatever stands around: before the blank between two
-// ASCII letters. Normalisers that look at characters and their marks do not look across it.
-size_t safe_cut(std::string_view s, size_t from) {
-  const auto letter = [](char c) { return (c | 0x20) >= 'a' && (c | 0x20) <= 'z'; };
-  for (size_t i = from; i + 1 < s.size(); ++i)
-    if (s[i] == ' ' && i > 0 && letter(s[i - 1]) && letter(s[i + 1])) return i;
-  return s.size();
-}
-
-}  // namespace
-
 void Engine::encode_parallel(std::string_view text, std::span<const Span> plain, int threads,
                              std::vector<int32_t>& ids) const {
   constexpr size_t kGrain = size_t{1} << 20;
-  const bool cuttable = scan_ && bpe_ && normalizer_.local() && (normalized_matcher_.empty() || normalizer_.none());
+  const bool cuttable = cuttable_ && (normalized_matcher_.empty() || normalizer_.none());
   const auto survey = cuttable && threads > 1 && text.size() > 2 * kGrain ? unicode::survey(text) : unicode::Survey{};
   if (!cuttable || threads <= 1 || text.size() <= 2 * kGrain || !survey.valid) return encode(text, plain, ids, nullptr);
 
@@ -359,7 +376,7 @@ void Engine::encode_parallel(std::string_view text, std::span<const Span> plain,
         }
         std::string storage;
         const std::string_view raw = text.substr(p.begin, p.end - p.begin);
-        encode_ordinary(only_nfc_ && survey.nfc_safe ? raw : normalizer_.apply(raw, storage, nullptr), 0, p.begin, out);
+        encode_ordinary(normalize(raw, p.begin, &survey, storage, nullptr), 0, p.begin, out);
       }
       task.ids.resize(out.used);
     }

@@ -16,6 +16,7 @@
 #include "tokenizer/split/pretokenizer.h"
 #include "tokenizer/text/added_tokens.h"
 #include "tokenizer/text/normalize.h"
+#include "tokenizer/text/unicode.h"
 #include "tokenizer/tokenizer.h"
 
 namespace mxt::tokenizer {
@@ -56,7 +57,10 @@ class Engine {
   void add_tokens();
   // Positions below: `base` is where the part of the text begins that was normalised, `shift` where the text at hand
   // begins in the normalised part.
-  void encode_text(std::string_view text, size_t base, std::span<const Span> plain, bool nfc_safe, Output& out) const;
+  void encode_text(std::string_view text, size_t base, std::span<const Span> plain, const unicode::Survey* survey,
+                   Output& out) const;
+  std::string_view normalize(std::string_view text, size_t base, const unicode::Survey* survey, std::string& storage,
+                             std::vector<OffsetMap>* maps) const;
   void encode_ordinary(std::string_view text, size_t shift, size_t base, Output& out) const;
   void encode_run(const char* text, size_t readable, const uint32_t* ends, size_t count, size_t shift, size_t base,
                   Output& out) const;
@@ -71,6 +75,7 @@ class Engine {
   int32_t vocab_size_ = 0;
   Normalizer normalizer_;
   bool only_nfc_ = false;
+  bool cuttable_ = false;  // a text may be cut at safe_cut (engine.cc) and its parts encoded one by one
   AddedMatcher raw_matcher_, normalized_matcher_;  // on the text as it is; on the normalised text
   PreTokenizer pre_;
   std::optional<ScanRule> scan_;

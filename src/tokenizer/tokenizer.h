@@ -10,12 +10,9 @@
 #include <string_view>
 #include <vector>
 
-namespace mxt::tokenizer {
+#include "tokenizer/span.h"
 
-struct Span {  // byte offsets, half open
-  size_t begin, end;
-  bool operator==(const Span&) const = default;
-};
+namespace mxt::tokenizer {
 
 // What the tokenizer.ggml.* keys of a GGUF file say.
 struct GgufTokenizerData {

@@ -1,5 +1,6 @@
 #include "train/setup.h"
 
+
 #include <algorithm>
 #include <nlohmann/json.hpp>
 

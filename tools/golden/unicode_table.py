@@ -104,6 +104,7 @@ def main():
     clean = each(N.BertNormalizer(clean_text=True, handle_chinese_chars=False, strip_accents=False, lowercase=False))
     chinese = each(N.BertNormalizer(clean_text=False, handle_chinese_chars=True, strip_accents=False, lowercase=False))
     accents = each(N.StripAccents())
+    bert_accents = each(N.BertNormalizer(clean_text=False, handle_chinese_chars=False, strip_accents=True, lowercase=False))
     sets = [
         ("kLetter", "\\p{L} of the regex engine", regex(r"\p{L}")),
         ("kNumber", "\\p{N} of the regex engine", regex(r"\p{N}")),
@@ -114,7 +115,8 @@ def main():
         ("kPunctuation", "BERT's punctuation", removed_by(P.Punctuation("removed"))),
         ("kBertDrop", "dropped by BERT's clean_text", {c for c in CPS if clean[c] == ""}),
         ("kBertSpace", "made a space by BERT's clean_text", {c for c in CPS if c != 32 and clean[c] == " "}),
-        ("kMark", "non-spacing mark (dropped with accents)", {c for c in CPS if accents[c] == ""}),
+        ("kMark", "dropped by StripAccents", {c for c in CPS if accents[c] == ""}),
+        ("kBertMark", "dropped by BERT's strip_accents", {c for c in CPS if bert_accents[c] == ""}),
         ("kChinese", "BERT's Chinese characters", {c for c in CPS if chinese[c] != chr(c)}),
         ("kNfcUnsafe", "NFC may change it", nfc_unsafe(canonical)),
         ("kInert", "unknown to the oracle's NFC and NFD", canonical),

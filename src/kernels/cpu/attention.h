@@ -1,5 +1,6 @@
 // Attention on the CPU: tiles of queries against tiles of keys with an online softmax (Milakov & Gimelshein 2018; Dao 2023),
-// fp32 sums, one thread an output tile and no atomics, so results do not depend on the number of threads.
+// fp32 sums, one thread an output and no atomics, so results do not depend on the number of threads. A candidate is a size
+// of tile. Memory: threads keep what a tile's block needs (an L2 cache's worth forward, more backward for long documents).
 #pragma once
 
 #include <string>
@@ -12,13 +13,15 @@ namespace mxt::kernels::cpu {
 
 std::vector<std::string> attention_algorithms();
 
-size_t attention_scratch(const Attention& a);
-void attention(const Attention& a, Scratch scratch);
-
-size_t attention_grad_scratch(const AttentionGrad& a);
-void attention_grad(const AttentionGrad& a, Scratch scratch);
-
-void cached_attention(const CachedAttention& a, Scratch scratch);
+void attention(const Attention& a);
+void attention_grad(const AttentionGrad& a);
+void cached_attention(const CachedAttention& a);
 void store_cache(const StoreCache& c);
+
+inline size_t attention_scratch(const Attention&) { return 0; }
+inline size_t attention_grad_scratch(const AttentionGrad&) { return 0; }
+inline void attention(const Attention& a, Scratch) { attention(a); }
+inline void attention_grad(const AttentionGrad& a, Scratch) { attention_grad(a); }
+inline void cached_attention(const CachedAttention& a, Scratch) { cached_attention(a); }
 
 }  // namespace mxt::kernels::cpu

@@ -49,7 +49,7 @@ void add(const Json& spec, const std::string& source, std::vector<NormalizerStep
     if (flag(spec, "handle_chinese_chars", true)) steps.push_back({Kind::kBertChinese});
     if (flag(spec, "strip_accents", lower)) {
       steps.push_back({Kind::kNfd});
-      steps.push_back({Kind::kStripAccents});
+      steps.push_back({Kind::kBertAccents});
     }
     if (lower) steps.push_back({Kind::kLowercase});
   } else {

@@ -14,6 +14,7 @@ namespace {
 
 // Up to this many symbols, searching the lowest rank by looking at all is faster than a heap.
 constexpr size_t kShortMerge = 48;
+constexpr size_t kNoToken = SIZE_MAX;
 
 }  // namespace
 
@@ -195,11 +196,13 @@ void Bpe::encode(std::string_view piece, std::vector<Symbol>& out) const {
   else merge_long(out, from);
 }
 
-// A short piece of bytes that all have tokens; returns how many ids it wrote (at most n).
+// A short piece; returns how many ids it wrote (at most n), or kNoToken where a byte has no token.
 size_t Bpe::encode_short(const char* piece, size_t n, int32_t* ids) const {
   uint32_t ranks[PieceCache::kShort + 1];
   const auto byte = [&](size_t i) { return static_cast<size_t>(static_cast<unsigned char>(piece[i])); };
-  for (size_t i = 0; i < n; ++i) ids[i] = byte_id_[byte(i)];
+  int32_t missing = 0;
+  for (size_t i = 0; i < n; ++i) missing |= ids[i] = byte_id_[byte(i)];
+  if (missing < 0) return kNoToken;
   for (size_t i = 0; i + 1 < n; ++i) ranks[i] = byte_pair_rank_[byte(i) << 8 | byte(i + 1)];
   while (n > 1) {
     size_t best = 0;
@@ -225,22 +228,23 @@ size_t Bpe::encode_short(const char* piece, size_t n, int32_t* ids) const {
 // A piece that the cache does not hold, of any length.
 void Bpe::encode_slow(std::string_view piece, PieceCache& cache, std::vector<int32_t>& ids) const {
   ids.clear();
-  if (piece.size() <= PieceCache::kShort && exact_ && !ignore_merges_) {
+  if (piece.size() <= PieceCache::kShort && !ignore_merges_) {
     ids.resize(piece.size());
-    ids.resize(encode_short(piece.data(), piece.size(), ids.data()));
-    return;
+    const size_t n = encode_short(piece.data(), piece.size(), ids.data());
+    if (n != kNoToken) return ids.resize(n);
+    ids.clear();
   }
   const bool keep = piece.size() > PieceCache::kShort && piece.size() <= PieceCache::kLongest;
   const uint64_t h = keep ? PieceCache::hash_long(piece) : 0;
   if (keep)
     if (const auto* found = cache.find_long(piece, h)) {
-      ids = *found;
+      ids.assign(cache.ids_of(*found), cache.ids_of(*found) + found->count);
       return;
     }
   std::vector<Symbol> symbols;
   encode(piece, symbols);
   for (const auto& s : symbols) ids.push_back(s.id);
-  if (keep) cache.insert_long(piece, h, ids);
+  if (keep) cache.insert_long(piece, h, ids.data(), ids.size());
 }
 
 void Bpe::encode_pieces(const char* text, size_t readable, const uint32_t* ends, size_t count, PieceCache& cache,
@@ -262,17 +266,21 @@ void Bpe::encode_pieces(const char* text, size_t readable, const uint32_t* ends,
     for (size_t k = 0; k < n; ++k) {
       const uint32_t e = ends[first + k], length = e - p;
       if (length <= PieceCache::kShort) [[likely]] {
-        PieceCache::Key key{0, 0};
-        if (p + 16 <= readable) [[likely]] {
-          std::memcpy(&key, text + p, 16);
-          key.a &= kMasks[length].a;
-          key.b &= kMasks[length].b;
+        // Two words, never one 16-byte copy: loading what two stores have just written would stall.
+        uint64_t a = 0, b = 0;
+        if (size_t{p} + 16 <= readable) [[likely]] {
+          std::memcpy(&a, text + p, 8);
+          std::memcpy(&b, text + p + 8, 8);
+          a &= kMasks[length].a;
+          b &= kMasks[length].b;
         } else {
-          std::memcpy(&key, text + p, length);
+          std::memcpy(&a, text + p, std::min(length, 8u));
+          if (length > 8) std::memcpy(&b, text + p + 8, length - 8);
         }
-        key.b |= uint64_t{length} << 56;
-        keys[k] = key;
-        hashes[k] = PieceCache::hash(key);
+        b |= uint64_t{length} << 56;
+        keys[k].a = a;
+        keys[k].b = b;
+        hashes[k] = PieceCache::hash({a, b});
         __builtin_prefetch(cache.bucket(hashes[k]));
       }
       p = e;
@@ -285,15 +293,15 @@ void Bpe::encode_pieces(const char* text, size_t readable, const uint32_t* ends,
       const std::string_view piece(text + p, length);
       p = e;
       if (length <= PieceCache::kShort) [[likely]] {
-        PieceCache::Entry* b = cache.bucket(hashes[k]);
-        b = b[0].key == keys[k] ? b : b + 1;
-        if (b->key == keys[k]) [[likely]] {
+        // Which of the two ways holds a piece is a coin toss: arithmetic, not a branch.
+        const uint64_t a = keys[k].a, c = keys[k].b;
+        const PieceCache::Entry* b = cache.bucket(hashes[k]);
+        b += ((b->key.a ^ a) | (b->key.b ^ c)) != 0;
+        if (((b->key.a ^ a) | (b->key.b ^ c)) == 0) [[likely]] {
           if (b->count <= 3) [[likely]] {
-            to[0] = b->ids[0];
-            to[1] = b->ids[1];
-            to[2] = b->ids[2];
+            std::memcpy(to, b->ids, sizeof b->ids);
           } else {
-            std::copy_n(cache.spill(*b), b->count, to);
+            std::copy_n(cache.ids_of(*b), b->count, to);
           }
           to += b->count;
           continue;

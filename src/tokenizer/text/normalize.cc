@@ -109,29 +109,43 @@ void normalize_stretch(std::string_view s, const Form& form, std::string& out) {
 
 // A stretch that may change reaches from the last safe character before the first unsafe one to the next safe one: safe
 // characters are starters that never join what stands before them.
-bool unicode_form(Kind kind, std::string_view in, std::string& out, OffsetMap* map) {
-  const Form form = form_of(kind);
+
+// NFC: a survey has found the unsafe characters (`unsafe`, as positions in a text where `in` begins at `base`).
+bool compose(std::string_view in, std::span<const size_t> unsafe, size_t base, std::string& out, OffsetMap* map) {
+  const Form form = form_of(Kind::kNfc);
   const Table& table = Table::get();
-  const auto safe = [&](uint32_t c) { return kind == Kind::kNfc ? !(table[c] & unicode::kNfcUnsafe) : c < 0x80; };
   Writer w(in, out, map);
   std::string piece;
-  size_t before = 0;  // start of the last safe character, or the end of the last stretch
-  for (size_t i = 0; i < in.size();) {
-    size_t n;
-    if (safe(unicode::decode(in.data() + i, n))) {
-      before = i;
-      i += n;
-      continue;
+  for (size_t k = 0, done = 0; k < unsafe.size();) {
+    size_t e = unsafe[k] - base;
+    const size_t begin = e > done ? unicode::back(in, e) : e;
+    for (size_t n; e < in.size() && (table[unicode::decode(in.data() + e, n)] & unicode::kNfcUnsafe); e += n) ++k;
+    piece.clear();
+    normalize_stretch(in.substr(begin, e - begin), form, piece);
+    if (piece != in.substr(begin, e - begin)) {
+      w.keep_until(begin);
+      w.edit(e, [&](std::string& o) { o += piece; });
     }
-    const size_t begin = before;
-    while (i < in.size() && !safe(unicode::decode(in.data() + i, n))) i += n;
+    done = e;
+  }
+  return w.finish();
+}
+
+// The other forms: only ASCII is safe.
+bool unicode_form(Kind kind, std::string_view in, std::string& out, OffsetMap* map) {
+  const Form form = form_of(kind);
+  Writer w(in, out, map);
+  std::string piece;
+  for (size_t i = unicode::ascii_run(in.data(), in.size()); i < in.size();
+       i += unicode::ascii_run(in.data() + i, in.size() - i)) {
+    const size_t begin = i > 0 && static_cast<signed char>(in[i - 1]) >= 0 ? i - 1 : i;
+    while (i < in.size() && static_cast<signed char>(in[i]) < 0) ++i;
     piece.clear();
     normalize_stretch(in.substr(begin, i - begin), form, piece);
     if (piece != in.substr(begin, i - begin)) {
       w.keep_until(begin);
       w.edit(i, [&](std::string& o) { o += piece; });
     }
-    before = i;
   }
   return w.finish();
 }
@@ -209,12 +223,16 @@ bool apply_step(const NormalizerStep& step, std::string_view in, std::string& ou
     case Kind::kNfkc:
     case Kind::kNfkd: {
       const auto s = unicode::survey(in);
-      if (s.ascii || (step.kind == Kind::kNfc && s.nfc_safe)) return false;
+      if (s.ascii) return false;
+      if (step.kind == Kind::kNfc) return compose(in, s.unsafe, 0, out, map);
       return unicode_form(step.kind, in, out, map);
     }
     case Kind::kLowercase: return map_characters(in, out, map, lowercase);
     case Kind::kStripAccents:
       return map_characters(in, out, map, [&](uint32_t c, std::string&) { return (table[c] & unicode::kMark) != 0; });
+    case Kind::kBertAccents:
+      return map_characters(in, out, map,
+                            [&](uint32_t c, std::string&) { return (table[c] & unicode::kBertMark) != 0; });
     case Kind::kBertClean:
       return map_characters(in, out, map, [&](uint32_t c, std::string& o) {
         if (table[c] & unicode::kBertDrop) return true;
@@ -274,6 +292,16 @@ bool Normalizer::local() const {
   return std::all_of(steps_.begin(), steps_.end(), [](const NormalizerStep& s) {
     return s.kind != Kind::kStrip && s.kind != Kind::kPrepend && s.kind != Kind::kReplace;
   });
+}
+
+std::string_view Normalizer::apply_nfc(std::string_view in, std::span<const size_t> unsafe, size_t base,
+                                       std::string& storage, std::vector<OffsetMap>* maps) const {
+  const auto first = std::lower_bound(unsafe.begin(), unsafe.end(), base);
+  const auto last = std::lower_bound(first, unsafe.end(), base + in.size());
+  OffsetMap map;
+  if (first == last || !compose(in, {first, last}, base, storage, maps ? &map : nullptr)) return in;
+  if (maps) maps->push_back(std::move(map));
+  return storage;
 }
 
 std::string_view Normalizer::apply(std::string_view in, std::string& storage, std::vector<OffsetMap>* maps) const {

@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -31,7 +32,7 @@ class OffsetMap {
 
 struct NormalizerStep {
   enum class Kind { kNfc, kNfd, kNfkc, kNfkd, kLowercase, kStripAccents, kStrip, kPrepend, kReplace, kBertClean,
-                    kBertChinese };
+                    kBertChinese, kBertAccents };
   Kind kind;
   bool left = false, right = false;     // kStrip
   std::string pattern, content;         // kReplace (literal pattern), kPrepend (content)
@@ -49,6 +50,9 @@ class Normalizer {
   // The normalised text: `in` itself where nothing changes, else a view of `storage`. `in` is valid UTF-8. Where `maps`
   // is given it gets one map a changing step, first step first.
   std::string_view apply(std::string_view in, std::string& storage, std::vector<OffsetMap>* maps) const;
+  // The same where only_nfc(): `unsafe` is the survey (unicode.h) of a text in which `in` begins at `base`.
+  std::string_view apply_nfc(std::string_view in, std::span<const size_t> unsafe, size_t base, std::string& storage,
+                             std::vector<OffsetMap>* maps) const;
 
  private:
   std::vector<NormalizerStep> steps_;

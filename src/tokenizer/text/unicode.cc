@@ -79,7 +79,8 @@ Survey survey(std::string_view s) {
         return out.valid = false, out;
       }
       c = decode(p, n);
-      if (table[c] & kNfcUnsafe) out.nfc_safe = false;
+      if (table[c] & kNfcUnsafe) [[unlikely]]
+        out.unsafe.push_back(static_cast<size_t>(p - s.data()));
       p += n;
     }
   }

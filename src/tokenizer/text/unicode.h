@@ -5,6 +5,7 @@
 #include <cstring>
 #include <memory>
 #include <string_view>
+#include <vector>
 
 namespace mxt::tokenizer::unicode {
 
@@ -47,6 +48,18 @@ inline uint32_t decode(const char* p, size_t& n) {
   return n = 4, ((c & 0x07) << 18) | ((b(1) & 0x3F) << 12) | ((b(2) & 0x3F) << 6) | (b(3) & 0x3F);
 }
 
+// How many ASCII bytes stand at p.
+inline size_t ascii_run(const char* p, size_t size) {
+  size_t i = 0;
+  for (; i + 32 <= size; i += 32) {
+    uint64_t w[4];
+    std::memcpy(w, p + i, 32);
+    if ((w[0] | w[1] | w[2] | w[3]) & 0x8080808080808080ull) break;
+  }
+  while (i < size && static_cast<signed char>(p[i]) >= 0) ++i;
+  return i;
+}
+
 // The last character that ends before `end` (> 0): its first byte.
 inline size_t back(std::string_view s, size_t end) {
   --end;
@@ -55,9 +68,9 @@ inline size_t back(std::string_view s, size_t end) {
 }
 
 struct Survey {
-  bool valid = true;      // UTF-8
+  bool valid = true;           // UTF-8; the rest only means something where it is
   bool ascii = true;
-  bool nfc_safe = true;   // no code point that NFC may change (only meaningful where valid)
+  std::vector<size_t> unsafe;  // where characters begin that NFC may change, or join to what stands before them
 };
 // One pass over the text; stops early at invalid bytes.
 Survey survey(std::string_view s);

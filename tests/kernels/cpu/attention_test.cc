@@ -35,6 +35,8 @@ std::vector<Case> cases() {
     out.push_back({{37, 90}, 2, 2, 40, 0, t});
     out.push_back({{20, 66}, 2, 2, 7, 5, t});
     out.push_back({{70}, 2, 1, 256, 0, t});
+    out.push_back({{1100, 20}, 2, 1, 32, 0, t});  // long enough to be cut for more threads
+    out.push_back({{1100}, 1, 1, 32, 300, t});
   }
   return out;
 }
@@ -136,7 +138,7 @@ TEST(CpuAttention, BitsDoNotDependOnTheNumberOfThreads) {
     for (size_t algo = 0; algo < names.size(); ++algo) {
       set_num_threads(1);
       const Result one = run(s, static_cast<int>(algo), false);
-      for (int threads : {2, 3, 4}) {
+      for (int threads : {2, 4}) {
         set_num_threads(threads);
         const Result many = run(s, static_cast<int>(algo), false);
         ASSERT_EQ(many.out.bytes, one.out.bytes) << s.describe(names[algo], "out");

@@ -1,129 +1,138 @@
 #include "kernels/cpu/attention.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
-#include <vector>
 
 #include "base/error.h"
 #include "base/threads.h"
+#include "kernels/checks.h"
+#include "kernels/cpu/attention/forward.h"
+#include "kernels/cpu/attention/tasks.h"
 
 namespace mxt::kernels::cpu {
 namespace {
 
-float get(const ConstMat& m, int64_t r, int64_t c) {
-  return m.type == DType::kF32 ? static_cast<const float*>(m.p)[r * m.ld + c]
-                               : bf16_to_float(static_cast<const uint16_t*>(m.p)[r * m.ld + c]);
-}
-void set(const Mat& m, int64_t r, int64_t c, float v) {
-  if (m.type == DType::kF32)
-    static_cast<float*>(m.p)[r * m.ld + c] = v;
-  else
-    static_cast<uint16_t*>(m.p)[r * m.ld + c] = float_to_bf16(v);
-}
-std::vector<float> load(const ConstMat& m, int64_t row, int64_t rows, int64_t col, int64_t cols) {
-  std::vector<float> out(static_cast<size_t>(rows * cols));
-  for (int64_t r = 0; r < rows; ++r)
-    for (int64_t c = 0; c < cols; ++c) out[static_cast<size_t>(r * cols + c)] = get(m, row + r, col + c);
-  return out;
-}
-float dot(const float* a, const float* b, int64_t n) {
-  float s = 0;
-  for (int64_t i = 0; i < n; ++i) s += a[i] * b[i];
-  return s;
+char* at(const void* p, int64_t elements, DType t) {
+  return static_cast<char*>(const_cast<void*>(p)) + elements * static_cast<int64_t>(size_of(t));
 }
 
 }  // namespace
 
-std::vector<std::string> attention_algorithms() { return {"plain"}; }
-size_t attention_scratch(const Attention&) { return 0; }
-size_t attention_grad_scratch(const AttentionGrad&) { return 0; }
+std::vector<std::string> attention_algorithms() { return {"auto", "tile_32", "tile_64", "tile_64x128"}; }
 
-void attention(const Attention& a, Scratch) {
-  const int64_t d = a.head_dim, group = a.heads / a.kv_heads;
-  parallel_for(0, a.documents * a.heads, 1, [&](int64_t item, int64_t) {
-    const int64_t doc = item / a.heads, h = item % a.heads, begin = a.cu_seqlens[doc], n = a.cu_seqlens[doc + 1] - begin;
-    const auto q = load(a.q, begin, n, h * d, d), k = load(a.k, begin, n, h / group * d, d),
-               v = load(a.v, begin, n, h / group * d, d);
-    std::vector<float> p(static_cast<size_t>(n)), out(static_cast<size_t>(d));
-    for (int64_t t = 0; t < n; ++t) {
-      const int64_t first = a.window > 0 ? std::max<int64_t>(0, t - a.window + 1) : 0;
-      float top = -INFINITY, sum = 0;
-      for (int64_t s = first; s <= t; ++s) top = std::max(top, p[s] = a.scale * dot(&q[t * d], &k[s * d], d));
-      std::fill(out.begin(), out.end(), 0.0f);
-      for (int64_t s = first; s <= t; ++s) {
-        sum += p[s] = std::exp(p[s] - top);
-        for (int64_t i = 0; i < d; ++i) out[i] += p[s] * v[s * d + i];
+// "auto", as measured on Zen 5: small tiles waste less above the diagonal, large ones pack and rescale less often.
+TileSize attention_tile(int algo, int64_t length) {
+  switch (algo) {
+    case 0: return attention_tile(length <= 128 ? 1 : length <= 1024 ? 2 : 3, length);
+    case 1: return {32, 32};
+    case 2: return {64, 64};
+    case 3: return {64, 128};
+    default: MXT_ASSERT(!"attention: no such algorithm");
+  }
+}
+
+void attention(const Attention& a) {
+  check(a);
+  const int64_t d = a.head_dim, group = a.heads / a.kv_heads, tokens = a.q.rows;
+  thread_local std::vector<AttentionTask> tasks;
+  tasks.clear();
+  for (int64_t doc = 0; doc < a.documents; ++doc) {
+    const int64_t begin = a.cu_seqlens[doc], n = a.cu_seqlens[doc + 1] - begin;
+    const TileSize tile = attention_tile(a.algo, n);
+    // Queries that share a packed tile of keys: as many as keep their sums in the L2 cache.
+    const int64_t sums = panels_of(d) * kPanel * group;
+    const int64_t block = std::max(tile.queries, (int64_t{64} << 10) / sums / tile.queries * tile.queries);
+    for (int64_t q = 0; q < n; q += block)
+      for (int64_t kv = 0; kv < a.kv_heads; ++kv) tasks.push_back({begin, n, kv, q, std::min(n, q + block), 0, n, tile});
+  }
+  const AttentionTask* list = tasks.data();  // thread_local: another thread has its own
+  parallel_for(0, static_cast<int64_t>(tasks.size()), 1, [&](int64_t i, int64_t) {
+    const AttentionTask& t = list[i];
+    const TileSize tile = t.tile;
+    thread_local Arena arena;
+    thread_local std::vector<QueryTile> queries;
+    TileForward f(a.q.type, d, a.window, a.scale, tile.queries, tile.keys);
+    const int64_t tiles = (t.query_end - t.query_begin + tile.queries - 1) / tile.queries * group;
+    arena.reserve(f.units() + tiles * f.query_units());
+    f.take(arena);
+    queries.clear();
+    for (int64_t h = 0; h < group; ++h)
+      for (int64_t q = t.query_begin; q < t.query_end; q += tile.queries) {
+        QueryTile x;
+        x.q = at(a.q.p, (t.begin + q) * a.q.ld + (t.kv_head * group + h) * d, a.q.type), x.ld = a.q.ld;
+        x.rows = std::min(tile.queries, t.query_end - q), x.first_query = q;
+        f.start(x, arena);
+        queries.push_back(x);
       }
-      for (int64_t i = 0; i < d; ++i) set(a.out, begin + t, h * d + i, out[i] / sum);
-      if (a.lse) a.lse[h * a.q.rows + begin + t] = top + std::log(sum);
+    for (int64_t j = f.first_tile(t.query_begin); j * tile.keys < t.query_end; ++j) {
+      const int64_t key = j * tile.keys, row = t.begin + key;
+      f.set_keys(at(a.k.p, row * a.k.ld + t.kv_head * d, a.k.type), a.k.ld,
+                 at(a.v.p, row * a.v.ld + t.kv_head * d, a.v.type), a.v.ld, key, std::min(tile.keys, t.length - key));
+      for (auto& x : queries)
+        if (x.first_query + x.rows > key && f.first_tile(x.first_query) <= j) f.attend(x);
+    }
+    for (size_t n = 0; n < queries.size(); ++n) {
+      QueryTile& x = queries[n];
+      const int64_t head = t.kv_head * group + static_cast<int64_t>(n) / (tiles / group), row = t.begin + x.first_query;
+      f.finish(x, at(a.out.p, row * a.out.ld + head * d, a.out.type), a.out.ld, a.lse ? a.lse + head * tokens + row : nullptr);
     }
   });
 }
 
-void attention_grad(const AttentionGrad& a, Scratch) {
-  const int64_t d = a.head_dim, group = a.heads / a.kv_heads;
-  parallel_for(0, a.documents * a.kv_heads, 1, [&](int64_t item, int64_t) {
-    const int64_t doc = item / a.kv_heads, kv = item % a.kv_heads, begin = a.cu_seqlens[doc],
-                  n = a.cu_seqlens[doc + 1] - begin;
-    const auto k = load(a.k, begin, n, kv * d, d), v = load(a.v, begin, n, kv * d, d);
-    std::vector<float> dk(static_cast<size_t>(n * d)), dv(static_cast<size_t>(n * d)), dq(static_cast<size_t>(d));
-    for (int64_t h = kv * group; h < (kv + 1) * group; ++h) {
-      const auto q = load(a.q, begin, n, h * d, d), out = load(a.out, begin, n, h * d, d),
-                 dout = load(a.dout, begin, n, h * d, d);
-      for (int64_t t = 0; t < n; ++t) {
-        const float lse = a.lse[h * a.q.rows + begin + t], delta = dot(&dout[t * d], &out[t * d], d);
-        std::fill(dq.begin(), dq.end(), 0.0f);
-        for (int64_t s = a.window > 0 ? std::max<int64_t>(0, t - a.window + 1) : 0; s <= t; ++s) {
-          const float p = std::exp(a.scale * dot(&q[t * d], &k[s * d], d) - lse);
-          const float ds = a.scale * p * (dot(&dout[t * d], &v[s * d], d) - delta);
-          for (int64_t i = 0; i < d; ++i) {
-            dv[s * d + i] += p * dout[t * d + i];
-            dk[s * d + i] += ds * q[t * d + i];
-            dq[i] += ds * k[s * d + i];
-          }
-        }
-        for (int64_t i = 0; i < d; ++i) set(a.dq, begin + t, h * d + i, dq[i]);
-      }
+// Keys are taken in tiles that start at multiples of 64 of the request's own positions, so a query meets the same tiles in
+// the same order however the prompt was cut and whatever else is in the batch.
+void cached_attention(const CachedAttention& a) {
+  check(a);
+  constexpr int64_t kKeys = 64, kQueries = 64;
+  const int64_t d = a.head_dim, group = a.heads / a.kv_heads, size = static_cast<int64_t>(size_of(a.q.type));
+  parallel_for(0, a.requests * a.kv_heads, 1, [&](int64_t i, int64_t) {
+    const int64_t r = i / a.kv_heads, kv = i % a.kv_heads;
+    const int64_t first = a.cu_q[r], count = a.cu_q[r + 1] - first, start = a.context[r] - count;
+    if (count == 0) return;
+    thread_local Arena arena;
+    TileForward f(a.q.type, d, a.window, a.scale, kQueries, kKeys);
+    // One token: its heads are the rows of one tile, when a tile holds them.
+    const bool one = count == 1 && group <= kQueries;
+    const int64_t tiles = one ? 1 : (count + kQueries - 1) / kQueries * group;
+    const int64_t gathered = Arena::rounded(kKeys * d * size / 4 + 1);
+    arena.reserve(f.units() + 2 * gathered + tiles * f.query_units());
+    f.take(arena);
+    char* k = arena.take<char>(gathered);
+    char* v = arena.take<char>(gathered);
+    thread_local std::vector<QueryTile> queries;
+    queries.clear();
+    for (int64_t n = 0; n < tiles; ++n) {
+      const int64_t q = one ? 0 : n / group * kQueries, h = one ? 0 : n % group;
+      QueryTile x;
+      x.q = at(a.q.p, (first + q) * a.q.ld + (kv * group + h) * d, a.q.type), x.ld = one ? d : a.q.ld;
+      x.rows = one ? group : std::min(kQueries, count - q), x.first_query = start + q, x.same_query = one;
+      f.start(x, arena);
+      queries.push_back(x);
     }
-    for (int64_t t = 0; t < n; ++t)
-      for (int64_t i = 0; i < d; ++i) {
-        set(a.dk, begin + t, kv * d + i, dk[t * d + i]);
-        set(a.dv, begin + t, kv * d + i, dv[t * d + i]);
+    for (int64_t key = f.first_tile(start) * kKeys; key < a.context[r]; key += kKeys) {
+      const int64_t keys = std::min(kKeys, a.context[r] - key);
+      for (int64_t s = 0; s < keys;) {
+        const int64_t page = a.tables[r * a.max_pages + (key + s) / a.page], row = (key + s) % a.page;
+        const int64_t rows = std::min(keys - s, a.page - row);
+        const int64_t from = ((page * a.kv_heads + kv) * a.page + row) * d * size;
+        std::memcpy(k + s * d * size, static_cast<const char*>(a.k_cache) + from, static_cast<size_t>(rows * d * size));
+        std::memcpy(v + s * d * size, static_cast<const char*>(a.v_cache) + from, static_cast<size_t>(rows * d * size));
+        s += rows;
       }
-  });
-}
-
-void cached_attention(const CachedAttention& a, Scratch) {
-  const int64_t d = a.head_dim, group = a.heads / a.kv_heads;
-  parallel_for(0, a.requests * a.heads, 1, [&](int64_t item, int64_t) {
-    const int64_t r = item / a.heads, h = item % a.heads, queries = a.cu_q[r + 1] - a.cu_q[r];
-    std::vector<float> p(static_cast<size_t>(a.context[r])), out(static_cast<size_t>(d));
-    auto at = [&](int64_t s) {
-      const int64_t page = a.tables[r * a.max_pages + s / a.page];
-      return (page * a.kv_heads + h / group) * a.page + s % a.page;
-    };
-    const ConstMat k(a.k_cache, 0, d, d, a.q.type), v(a.v_cache, 0, d, d, a.q.type);
-    for (int64_t j = 0; j < queries; ++j) {
-      const int64_t t = a.cu_q[r] + j, last = a.context[r] - queries + j,
-                    first = a.window > 0 ? std::max<int64_t>(0, last - a.window + 1) : 0;
-      float top = -INFINITY, sum = 0;
-      for (int64_t s = first; s <= last; ++s) {
-        float score = 0;
-        for (int64_t i = 0; i < d; ++i) score += get(a.q, t, h * d + i) * get(k, at(s), i);
-        top = std::max(top, p[s] = a.scale * score);
-      }
-      std::fill(out.begin(), out.end(), 0.0f);
-      for (int64_t s = first; s <= last; ++s) {
-        sum += p[s] = std::exp(p[s] - top);
-        for (int64_t i = 0; i < d; ++i) out[i] += p[s] * get(v, at(s), i);
-      }
-      for (int64_t i = 0; i < d; ++i) set(a.out, t, h * d + i, out[i] / sum);
+      f.set_keys(k, d, v, d, key, keys);
+      for (auto& x : queries)
+        if (x.first_query + (one ? 1 : x.rows) > key && f.first_tile(x.first_query) * kKeys <= key) f.attend(x);
+    }
+    for (int64_t n = 0; n < tiles; ++n) {
+      const int64_t q = one ? 0 : n / group * kQueries, h = one ? 0 : n % group;
+      f.finish(queries[static_cast<size_t>(n)], at(a.out.p, (first + q) * a.out.ld + (kv * group + h) * d, a.out.type),
+               one ? d : a.out.ld, nullptr);
     }
   });
 }
 
 void store_cache(const StoreCache& c) {
+  check(c);
   const size_t size = size_of(c.k.type), bytes = static_cast<size_t>(c.head_dim) * size;
   parallel_for(0, c.k.rows, 64, [&](int64_t b, int64_t e) {
     for (int64_t t = b; t < e; ++t) {
@@ -131,10 +140,8 @@ void store_cache(const StoreCache& c) {
       const int64_t page = c.slots[t] / c.page, row = c.slots[t] % c.page;
       for (int64_t h = 0; h < c.kv_heads; ++h) {
         const size_t to = static_cast<size_t>((page * c.kv_heads + h) * c.page + row) * bytes;
-        const size_t from = static_cast<size_t>(t * c.k.ld + h * c.head_dim) * size;
-        std::memcpy(static_cast<char*>(c.k_cache) + to, static_cast<const char*>(c.k.p) + from, bytes);
-        const size_t from_v = static_cast<size_t>(t * c.v.ld + h * c.head_dim) * size;
-        std::memcpy(static_cast<char*>(c.v_cache) + to, static_cast<const char*>(c.v.p) + from_v, bytes);
+        std::memcpy(static_cast<char*>(c.k_cache) + to, at(c.k.p, t * c.k.ld + h * c.head_dim, c.k.type), bytes);
+        std::memcpy(static_cast<char*>(c.v_cache) + to, at(c.v.p, t * c.v.ld + h * c.head_dim, c.v.type), bytes);
       }
     }
   });

@@ -18,9 +18,9 @@ namespace mxt::kernels::cpu::HWY_NAMESPACE {
 namespace {
 
 // out = rotation(x · scale · w), pair by pair: both halves are read before either is written, so out may be x.
-// w null: no weight.
-template <typename T>
-void turn_head(const T* x, T* out, int64_t head_dim, int64_t rotary, const float* cos, const float* sin, float scale,
+// w null: no weight. kBack turns the other way.
+template <bool kBack, typename T, typename Out>
+void turn_head(const T* x, Out* out, int64_t head_dim, int64_t rotary, const float* cos, const float* sin, float scale,
                const float* w) {
   const int64_t half = rotary / 2;
   const V s = splat(scale);
@@ -30,11 +30,11 @@ void turn_head(const T* x, T* out, int64_t head_dim, int64_t rotary, const float
   };
   for_each(half, [&](int64_t i, auto part) HWY_ATTR {
     const V a = value(i, part), b = value(i + half, part);
-    const V c = load(cos + i, part), sn = load(sin + i, part);
+    const V c = load(cos + i, part), sn = kBack ? hn::Neg(load(sin + i, part)) : load(sin + i, part);
     store(hn::NegMulAdd(b, sn, hn::Mul(a, c)), out + i, part);
     store(hn::MulAdd(a, sn, hn::Mul(b, c)), out + i + half, part);
   });
-  if (w || x != out)
+  if (w || static_cast<const void*>(x) != out)
     for_each(head_dim - rotary,
              [&](int64_t i, auto part) HWY_ATTR { store(value(rotary + i, part), out + rotary + i, part); });
 }
@@ -58,7 +58,7 @@ void rope_rows_of(const QkRope& r, int64_t begin, int64_t end, const float* q_w,
         rstd = 1.0f / std::sqrt(squares.total() / static_cast<float>(d) + r.eps);
       }
       if (r.rstd && (q_w || k_w)) r.rstd[t * qk + h] = rstd;
-      turn_head(x + h * d, out + h * d, d, r.rotary, cos, sin, rstd, w);
+      turn_head<false>(x + h * d, out + h * d, d, r.rotary, cos, sin, rstd, w);
     }
     if (x != out) std::memcpy(out + qk * d, x + qk * d, static_cast<size_t>(r.kv_heads * d) * sizeof(T));
   }
@@ -67,20 +67,6 @@ void rope_rows_of(const QkRope& r, int64_t begin, int64_t end, const float* q_w,
 void rope_rows(const QkRope& r, int64_t begin, int64_t end, const float* q_w, const float* k_w) {
   r.qkv.type == DType::kF32 ? rope_rows_of<float>(r, begin, end, q_w, k_w)
                             : rope_rows_of<uint16_t>(r, begin, end, q_w, k_w);
-}
-
-// Turns the gradient of one head back into `g` (floats).
-template <typename T>
-void turn_back(const T* dout, float* g, int64_t head_dim, int64_t rotary, const float* cos, const float* sin) {
-  const int64_t half = rotary / 2;
-  for_each(half, [&](int64_t i, auto part) HWY_ATTR {
-    const V a = load(dout + i, part), b = load(dout + i + half, part);
-    const V c = load(cos + i, part), sn = load(sin + i, part);
-    store(hn::MulAdd(b, sn, hn::Mul(a, c)), g + i, part);
-    store(hn::NegMulAdd(a, sn, hn::Mul(b, c)), g + i + half, part);
-  });
-  for_each(head_dim - rotary,
-           [&](int64_t i, auto part) HWY_ATTR { store(load(dout + rotary + i, part), g + rotary + i, part); });
 }
 
 // RMSNorm's gradient of one head; g holds the gradient of the normed and weighted head.
@@ -111,11 +97,12 @@ void rope_grad_rows_of(const QkRopeGrad& r, int64_t begin, int64_t end, const fl
     const float* sin = half ? r.sin + r.positions[t] * half : nullptr;
     for (int64_t h = 0; h < qk; ++h) {
       const float* w = h < r.heads ? q_w : k_w;
-      turn_back(dout + h * d, head, d, r.rotary, cos, sin);
-      if (w)
+      if (w) {
+        turn_head<true>(dout + h * d, head, d, r.rotary, cos, sin, 1.0f, nullptr);
         norm_back(x + h * d, head, dqkv + h * d, d, r.rstd[t * qk + h], w, h < r.heads ? dq_w : dk_w);
-      else
-        for_each(d, [&](int64_t i, auto part) HWY_ATTR { store(load(head + i, part), dqkv + h * d + i, part); });
+      } else {
+        turn_head<true>(dout + h * d, dqkv + h * d, d, r.rotary, cos, sin, 1.0f, nullptr);
+      }
     }
     if (dout != dqkv) std::memcpy(dqkv + qk * d, dout + qk * d, static_cast<size_t>(r.kv_heads * d) * sizeof(T));
   }

@@ -45,15 +45,16 @@ HWY_INLINE VU32 round_to_bf16(V v) {
   return hn::IfThenElse(hn::RebindMask(d, hn::IsNaN(v)), quiet, rounded);
 }
 
-HWY_INLINE void store(V v, float* p) { hn::StoreU(v, F32(), p); }
-HWY_INLINE void store(V v, uint16_t* p) {
+HWY_INLINE hn::Vec<U16> narrow_bits(V v) {
   const VU32 high = hn::ShiftRight<16>(round_to_bf16(v));
 #if HWY_TARGET == HWY_AVX3
-  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm512_cvtepi32_epi16(high.raw));
+  return hn::Vec<U16>{_mm512_cvtepi32_epi16(high.raw)};
 #else
-  hn::StoreU(hn::DemoteTo(U16(), hn::BitCast(I32(), high)), U16(), p);
+  return hn::DemoteTo(U16(), hn::BitCast(I32(), high));
 #endif
 }
+HWY_INLINE void store(V v, float* p) { hn::StoreU(v, F32(), p); }
+HWY_INLINE void store(V v, uint16_t* p) { hn::StoreU(narrow_bits(v), U16(), p); }
 
 // v as a reader of memory of T will see it.
 HWY_INLINE V rounded_as(V v, const float*) { return v; }
@@ -73,14 +74,29 @@ HWY_INLINE V load(const T* p, Whole) {
   return load(p);
 }
 template <typename T>
+HWY_INLINE void store(V v, T* p, Whole) {
+  store(v, p);
+}
+#if HWY_TARGET == HWY_AVX3  // masked moves do not touch what they leave out
+HWY_INLINE V load(const float* p, Part part) {
+  return hn::MaskedLoad(hn::FirstN(F32(), static_cast<size_t>(part.n)), F32(), p);
+}
+HWY_INLINE V load(const uint16_t* p, Part part) {
+  const auto half = hn::MaskedLoad(hn::FirstN(U16(), static_cast<size_t>(part.n)), U16(), p);
+  return hn::BitCast(F32(), hn::ShiftLeft<16>(hn::PromoteTo(U32(), half)));
+}
+HWY_INLINE void store(V v, float* p, Part part) {
+  hn::BlendedStore(v, hn::FirstN(F32(), static_cast<size_t>(part.n)), F32(), p);
+}
+HWY_INLINE void store(V v, uint16_t* p, Part part) {
+  hn::BlendedStore(narrow_bits(v), hn::FirstN(U16(), static_cast<size_t>(part.n)), U16(), p);
+}
+#else
+template <typename T>
 HWY_INLINE V load(const T* p, Part part) {  // zeros past the end
   HWY_ALIGN T buffer[HWY_MAX_BYTES / sizeof(float)] = {};
   std::memcpy(buffer, p, static_cast<size_t>(part.n) * sizeof(T));
   return load(buffer);
-}
-template <typename T>
-HWY_INLINE void store(V v, T* p, Whole) {
-  store(v, p);
 }
 template <typename T>
 HWY_INLINE void store(V v, T* p, Part part) {
@@ -88,6 +104,7 @@ HWY_INLINE void store(V v, T* p, Part part) {
   store(v, buffer);
   std::memcpy(p, buffer, static_cast<size_t>(part.n) * sizeof(T));
 }
+#endif
 // Zero in the lanes past the end.
 HWY_INLINE V keep(V v, Whole) { return v; }
 HWY_INLINE V keep(V v, Part part) { return hn::IfThenElseZero(hn::FirstN(F32(), static_cast<size_t>(part.n)), v); }

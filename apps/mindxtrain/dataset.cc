@@ -1,0 +1,52 @@
+#include <unistd.h>
+
+#include <cstdio>
+
+#include "base/error.h"
+#include "data/prepare.h"
+#include "data/preview.h"
+#include "formats/weight_source.h"
+#include "model_files.h"
+#include "verbs.h"
+
+namespace mxt::app {
+
+void add_dataset(CLI::App& app) {
+  auto* d = app.add_subcommand("dataset", "prepare and look at data");
+  d->require_subcommand(1);
+  struct Options {
+    std::string recipe, out;
+    int threads = 0;
+    int64_t row = 0;
+  };
+  auto o = std::make_shared<Options>();
+  auto* prep = d->add_subcommand("prep", "rows → tokens, masks, packed shards\nexample: mindxtrain dataset prep recipe.yaml --out out/data");
+  prep->add_option("recipe", o->recipe, "recipe file")->required();
+  prep->add_option("--out", o->out, "folder")->required();
+  prep->add_option("--threads", o->threads, "threads");
+  auto load = [](const Options& opt) {
+    set_threads(opt.threads);
+    const config::Recipe r = config::load_recipe(opt.recipe);
+    const std::string model = r.model.init == config::Init::kPretrained ? resolve_model(r.model.name, r.model.revision) : "";
+    const int64_t vocab = model.empty() ? 0 : formats::WeightSource::open(model)->config().vocab_size;
+    return std::tuple(r, text_side_of(r, model), vocab);
+  };
+  prep->callback([o, load] {
+    const auto [r, text, vocab] = load(*o);
+    const auto coder = make_coder(text, vocab);
+    const data::Prepared p = data::prepare(r, *coder, o->out);
+    std::printf("%s%s\n", p.text().c_str(), p.kept ? " (kept)" : "");
+  });
+  auto* show = d->add_subcommand("show", "one row with what is trained on marked\nexample: mindxtrain dataset show recipe.yaml --data out/data --row 3");
+  show->add_option("recipe", o->recipe, "recipe file")->required();
+  show->add_option("--data", o->out, "a folder that `dataset prep` made")->required();
+  show->add_option("--row", o->row, "which row (0 is the first)");
+  show->callback([o, load] {
+    const auto [r, text, vocab] = load(*o);
+    const auto coder = make_coder(text, vocab);
+    const auto set = data::Dataset::open(o->out);
+    std::printf("%s\n", data::preview_row(set, o->row, *coder, isatty(1) ? data::Marks::kAnsi : data::Marks::kBrackets).c_str());
+  });
+}
+
+}  // namespace mxt::app

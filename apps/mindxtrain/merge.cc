@@ -1,0 +1,35 @@
+#include <cstdio>
+
+#include "base/files.h"
+#include "checkpoint/weights.h"
+#include "infer/model.h"
+#include "model_files.h"
+#include "verbs.h"
+
+namespace mxt::app {
+
+void add_merge(CLI::App& app) {
+  auto* c = app.add_subcommand("merge", "an adapter into its base, as a Hugging Face folder\nexample: mindxtrain merge --model DIR --adapter out/run1/checkpoint --out merged");
+  struct Options {
+    std::string model, adapter, out, dtype;
+  };
+  auto o = std::make_shared<Options>();
+  c->add_option("--model", o->model, "base: folder, .gguf file or Hub id")->required();
+  c->add_option("--adapter", o->adapter, "PEFT folder")->required();
+  c->add_option("--out", o->out, "folder to write")->required();
+  c->add_option("--dtype", o->dtype, "of the written weights (default: the base's)");
+  c->callback([o] {
+    set_threads(0);
+    const std::string path = resolve_model(o->model, std::nullopt);
+    // Merged in fp32 and rounded once.
+    infer::Model model(path, o->adapter, DType::kF32, 64, kernels::cpu_ops());
+    checkpoint::merge_adapter(model.graph(), model.params());
+    const DType type = o->dtype.empty() ? model.config().dtype.value_or(DType::kBF16) : parse_dtype(o->dtype);
+    FolderLock lock(o->out);
+    checkpoint::save_model(o->out, model.graph(), model.params(), model.config(), type);
+    save_text_side(load_text_side(path), o->out);
+    std::printf("%s\n", o->out.c_str());
+  });
+}
+
+}  // namespace mxt::app

@@ -1,0 +1,143 @@
+#include "model_files.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "base/error.h"
+#include "base/files.h"
+#include "base/threads.h"
+#include "data/prepare.h"
+#include "formats/gguf.h"
+#include "formats/gguf_tokenizer.h"
+#include "formats/weight_source.h"
+#include "net/hub.h"
+#include "verbs.h"
+
+namespace mxt::app {
+namespace {
+
+std::shared_ptr<const tokenizer::Tokenizer> load_tokenizer(const std::string& path) {
+  if (!formats::is_gguf(path)) return tokenizer::Tokenizer::from_folder(path);
+  const formats::Gguf file = formats::Gguf::open(path);
+  formats::GgufTokenizerData d = formats::gguf_tokenizer(file);
+  tokenizer::GgufTokenizerData t;
+  t.model = d.model;
+  t.pre = d.pre;
+  t.tokens = std::move(d.tokens);
+  t.token_type = std::move(d.token_type);
+  t.merges = std::move(d.merges);
+  t.bos_id = d.bos;
+  t.eos_id = d.eos;
+  t.pad_id = d.pad;
+  t.unk_id = d.unk;
+  t.add_bos = d.add_bos;
+  t.chat_template = d.chat_template;
+  t.source = path;
+  return tokenizer::Tokenizer::from_gguf(t);
+}
+
+std::shared_ptr<const tokenizer::ChatTemplate> compile_template(const tokenizer::Tokenizer& tok, const std::string& source, const std::string& name) {
+  if (source.empty()) return nullptr;
+  std::map<std::string, std::string> special;
+  auto put = [&](const char* key, int32_t id) {
+    if (id >= 0) special[key] = tok.token(id);
+  };
+  put("bos_token", tok.bos());
+  put("eos_token", tok.eos());
+  put("pad_token", tok.pad());
+  std::vector<std::string> control;
+  for (int32_t i = 0; i < tok.vocab_size(); ++i)
+    if (tok.is_special(i)) control.push_back(tok.token(i));
+  return tokenizer::ChatTemplate::compile(source, name, special, control);
+}
+
+// The ecosystem's variables, as huggingface_hub reads them.
+net::HubSettings hub_settings() {
+  net::HubSettings h;
+  auto set = [](const char* name, std::string& to) {
+    if (const std::string v = environment(name); !v.empty()) to = v;
+  };
+  set("HF_ENDPOINT", h.endpoint);
+  set("HF_TOKEN", h.token);
+  std::string home = environment("HF_HOME");
+  if (home.empty()) {
+    const std::string cache = environment("XDG_CACHE_HOME");
+    home = (cache.empty() ? environment("HOME") + "/.cache" : cache) + "/huggingface";
+  }
+  h.cache_dir = home + "/hub";
+  set("HF_HUB_CACHE", h.cache_dir);
+  const std::string offline = environment("HF_HUB_OFFLINE");
+  h.offline = offline == "1" || offline == "true" || offline == "TRUE" || offline == "True";
+  set("HTTPS_PROXY", h.proxy);
+  set("NO_PROXY", h.no_proxy);
+  h.cancel = &g_stop;
+  return h;
+}
+
+}  // namespace
+
+std::string environment(const char* name) {
+  const char* v = std::getenv(name);
+  return v ? v : "";
+}
+
+std::string resolve_model(const std::string& name, const std::optional<std::string>& revision) {
+  std::error_code ec;
+  if (fs::exists(name, ec)) return name;
+  const bool a_path = name.starts_with(".") || name.starts_with("/") || name.ends_with(".gguf") || std::count(name.begin(), name.end(), '/') != 1;
+  if (a_path) fail_missing("{}: no such model folder or file (for the quickstart's weights: ./dev weights)", name);
+  return net::download_snapshot(hub_settings(), name, net::RepoType::kModel, revision.value_or("main"),
+                                {"*.json", "*.safetensors", "*.jinja", "merges.txt", "vocab.txt"});
+}
+
+bool has_tokenizer(const std::string& path) {
+  return formats::is_gguf(path) || fs::exists(path + "/tokenizer.json") || fs::exists(path + "/vocab.json") || fs::exists(path + "/vocab.txt");
+}
+
+TextSide load_text_side(const std::string& path) {
+  TextSide s;
+  s.tok = load_tokenizer(path);
+  s.chat_source = s.tok->chat_template();
+  s.chat = compile_template(*s.tok, s.chat_source, path + ": chat template");
+  return s;
+}
+
+TextSide text_side_of(const config::Recipe& recipe, const std::string& model_path) {
+  TextSide s;
+  if (recipe.model.tokenizer && *recipe.model.tokenizer == "char") s.tok = tokenizer::Tokenizer::characters(data::corpus_characters(recipe));
+  else if (recipe.model.tokenizer) s.tok = load_tokenizer(resolve_model(*recipe.model.tokenizer, std::nullopt));
+  else if (!model_path.empty() && has_tokenizer(model_path)) s.tok = load_tokenizer(model_path);
+  else if (!model_path.empty()) return s;
+  else fail_input("{}: model.tokenizer: a model from scratch needs one: a folder, a Hub id, a .gguf file or char", recipe.source);
+  s.chat_source = recipe.model.chat_template ? read_file(*recipe.model.chat_template) : s.tok->chat_template();
+  s.chat = compile_template(*s.tok, s.chat_source, recipe.model.chat_template.value_or("chat template"));
+  return s;
+}
+
+std::unique_ptr<data::Coder> make_coder(const TextSide& side, int64_t model_vocab) {
+  return data::make_coder({side.tok, side.chat, side.chat_source, model_vocab});
+}
+
+int64_t vocabulary_of(const TextSide& side) { return side.tok ? side.tok->vocab_size() : 0; }
+
+void save_text_side(const TextSide& side, const std::string& folder) { side.tok->save(folder); }
+
+void set_threads(int asked) {
+  if (asked <= 0) {
+    const std::string env = environment("OMP_NUM_THREADS");
+    if (!env.empty()) asked = std::atoi(env.c_str());
+  }
+  if (asked <= 0) asked = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+  set_num_threads(asked);
+}
+
+DType parse_dtype(const std::string& name) {
+  if (name == "bfloat16" || name == "bf16") return DType::kBF16;
+  if (name == "float32" || name == "fp32" || name == "f32") return DType::kF32;
+  fail_input("--dtype {}: bfloat16 or float32", name);
+}
+
+}  // namespace mxt::app

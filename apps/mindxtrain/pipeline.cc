@@ -1,0 +1,265 @@
+#include "pipeline.h"
+
+#include <fmt/ranges.h>
+
+#include <chrono>
+#include <cstdio>
+#include <ctime>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "base/hash.h"
+#include "base/json.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "base/threads.h"
+#include "checkpoint/weights.h"
+#include "data/prepare.h"
+#include "data/synth/synth.h"
+#include "device/memory.h"
+#include "eval/exact_match.h"
+#include "infer/scorer.h"
+#include "kernels/api.h"
+#include "provenance/identity.h"
+#include "provenance/manifest.h"
+#include "provenance/receipt.h"
+#include "verbs.h"
+
+namespace mxt::app {
+namespace {
+
+std::string utc_now() {
+  const std::time_t t = std::time(nullptr);
+  char buf[32];
+  std::tm tm{};
+  gmtime_r(&t, &tm);
+  std::strftime(buf, sizeof buf, "%Y-%m-%dT%H:%M:%SZ", &tm);
+  return buf;
+}
+
+std::string host_name() {
+  try {
+    return std::string(trim(read_file("/proc/sys/kernel/hostname")));
+  } catch (const Error&) {
+    return "";
+  }
+}
+
+std::string folder_digest(const std::string& folder) {
+  Blake3 h;
+  for (const std::string& f : list_files(folder)) h.update(f + " " + hash_file(folder + "/" + f).blake3 + "\n");
+  return h.hex();
+}
+
+// Held-out requests of a synth task, and their answers.
+std::vector<eval::Question> questions_of(const config::Recipe& r) {
+  std::vector<eval::Question> out;
+  if (!r.data.synth || !r.eval || !r.eval->generation) return out;
+  const auto rows = data::synth_rows(config::text_of(r.data.synth->task), data::Split::kTest, std::min(r.data.synth->test_rows, r.eval->generation->limit),
+                                     static_cast<uint64_t>(r.data.synth->seed.value_or(r.meta.seed)));
+  for (const auto& row : rows) {
+    OrderedJson m = OrderedJson::array();
+    if (!row.system.empty()) m.push_back({{"role", "system"}, {"content", row.system}});
+    m.push_back({{"role", "user"}, {"content", row.user}});
+    out.push_back({m.dump(), row.answer});
+  }
+  return out;
+}
+
+}  // namespace
+
+Pipeline::Pipeline(const Options& o) : o_(o), recipe_(config::load_recipe(o.recipe_path)) {
+  set_threads(o.threads);
+  lock_ = std::make_unique<FolderLock>(o_.out);
+  const std::string kept = o_.out + "/recipe.yaml";
+  recipe_digest_ = config::recipe_hash(recipe_);
+  if (fs::exists(kept)) {
+    if (config::recipe_hash(config::load_recipe(kept)) != recipe_digest_)
+      fail_input("{}: this folder holds the run of another recipe: choose another --out", o_.out);
+  } else {
+    if (fs::exists(o_.out + "/manifest.json") || fs::exists(o_.out + "/checkpoint"))
+      fail_input("{}: this folder holds something else: choose another --out", o_.out);
+    write_file_atomic(kept, recipe_.text);
+  }
+  for (const std::string& line : config::off_stages(recipe_)) log::info("{}", line);
+  if (recipe_.model.init == config::Init::kPretrained) model_path_ = resolve_model(recipe_.model.name, recipe_.model.revision);
+  text_ = text_side_of(recipe_, model_path_);
+}
+
+void Pipeline::plan() {
+  const std::string kept = o_.out + "/plan.json";
+  setup_ = train::make_setup(recipe_, model_path_, vocabulary_of(text_), nullptr);
+  const auto device = train::cpu_identity(num_threads());
+  std::string from = o_.plan_path;
+  if (from.empty() && fs::exists(kept)) from = kept;
+  if (!from.empty()) {
+    const std::string bytes = read_file(from);
+    plan_ = kernels::plan_from_json(bytes, from);
+    const auto differences = kernels::compare(plan_, device, train::shapes_of(*setup_));
+    if (!differences.empty() && from == kept && o_.plan_path.empty()) {
+      log::info("the plan of {} does not fit this machine any more ({}): made anew", o_.out, differences.front());
+      from.clear();
+    } else if (!differences.empty()) {
+      fail_input("{}: the plan does not fit: {}", from, fmt::join(differences, "; "));
+    } else {
+      config::check_plan_env(recipe_, plan_.env);
+      if (from != kept) write_file_atomic(kept, bytes);
+    }
+  }
+  if (from.empty()) {
+    plan_ = train::default_plan(*setup_, device);
+    write_file_atomic(kept, kernels::to_json(plan_));
+  }
+  plan_digest_ = blake3_hex(kernels::plan_choices(plan_));
+  setup_ = train::make_setup(recipe_, model_path_, vocabulary_of(text_), &plan_);
+}
+
+void Pipeline::prepare() {
+  data_folder_ = o_.data;
+  if (data_folder_.empty()) {
+    data_folder_ = o_.out + "/dataset";
+    const auto coder = make_coder(text_, setup_->model.vocab_size);
+    const data::Prepared p = data::prepare(recipe_, *coder, data_folder_);
+    log::info("dataset: {}{}", p.text(), p.kept ? " (kept)" : "");
+  }
+  data_digest_ = blake3_hex(read_file(data_folder_ + "/dataset.json"));
+}
+
+std::string Pipeline::train_record() const {
+  OrderedJson j;
+  j["recipe"] = recipe_digest_;
+  j["plan_choices"] = plan_digest_;
+  j["dataset"] = data_digest_;
+  j["checkpoint"] = fs::exists(o_.out + "/checkpoint") ? folder_digest(o_.out + "/checkpoint") : "";
+  return j.dump(2) + "\n";
+}
+
+bool Pipeline::train() {
+  const std::string record = o_.out + "/train.json";
+  if (fs::exists(record) && fs::exists(o_.out + "/checkpoint") && read_file(record) == train_record()) {
+    log::info("training: already finished, kept");
+    return true;
+  }
+  train::TrainOptions t;
+  t.out = o_.out;
+  t.data = data_folder_;
+  t.recipe_digest = recipe_digest_;
+  t.plan_digest = plan_digest_;
+  t.data_digest = data_digest_;
+  t.resume = o_.resume;
+  t.resume_from = o_.resume_from;
+  t.stop = &g_stop;
+  std::error_code ec;
+  fs::remove(record, ec);
+  result_ = train::train(*setup_, plan_, kernels::cpu_ops(), t);
+  if (result_.interrupted) {
+    log::info("stopped at step {} of {}, state saved: the same command with --resume goes on", result_.done, result_.steps);
+    return false;
+  }
+  if (!setup_->has_lora && text_.tok) save_text_side(text_, o_.out + "/checkpoint");
+  write_file_atomic(record, train_record());
+  trained_now_ = true;
+  return true;
+}
+
+void Pipeline::evaluate(bool after) {
+  if (!recipe_.eval) return;
+  const auto questions = questions_of(recipe_);
+  const bool perplexity = recipe_.eval->perplexity_path.has_value();
+  if (questions.empty() && !perplexity) return;
+  if (!after && recipe_.model.init == config::Init::kRandom) return;
+  make_folders(o_.out + "/eval");
+  const std::string path = o_.out + (after ? "/eval/after.json" : "/eval/before.json");
+  const std::string model = after && !setup_->has_lora ? o_.out + "/checkpoint" : model_path_;
+  const std::string adapter = after && setup_->has_lora ? o_.out + "/checkpoint" : "";
+  const std::string inputs = blake3_hex(recipe_digest_ + plan_digest_ + (after ? folder_digest(o_.out + "/checkpoint") : std::string("base")));
+  if (fs::exists(path)) {
+    const Json j = Json::parse(read_file(path), nullptr, false);
+    if (!j.is_discarded() && j.value("inputs", "") == inputs) return;
+  }
+  OrderedJson out;
+  out["inputs"] = inputs;
+  infer::Model m(model, adapter, setup_->type, 2048, kernels::cpu_ops());
+  if (!questions.empty()) {
+    if (!text_.tok || !text_.chat) fail_input("{}: eval.generation: the model has no chat template to ask with", recipe_.source);
+    const eval::ExactMatch e = eval::exact_match(m, *text_.tok, *text_.chat, questions, recipe_.eval->generation->max_tokens);
+    out["exact_match"] = {{"rows", e.rows}, {"exact", e.exact}, {"share", e.share()}};
+    OrderedJson samples = OrderedJson::array();
+    for (const auto& s : e.samples) samples.push_back({{"messages", parse_ordered_json(s.question, path)}, {"expected", s.expected}, {"got", s.got}, {"exact", s.exact}});
+    out["samples"] = samples;
+  }
+  if (perplexity) {
+    const std::string& file = *recipe_.eval->perplexity_path;
+    if (!text_.tok) fail_input("{}: eval.perplexity_path: the model's folder has no tokenizer", recipe_.source);
+    const auto ids = text_.tok->encode(read_file(file));
+    if (ids.size() < 2) fail_input("{}: eval.perplexity_path: {} is too short to score", recipe_.source, file);
+    infer::Scorer scorer(m, 1024);
+    out["perplexity"] = {{"file", file}, {"tokens", ids.size()}, {"value", scorer.perplexity(ids, 1024)}};
+  }
+  write_file_atomic(path, out.dump(2, ' ', false, OrderedJson::error_handler_t::replace) + "\n");
+  const Score s = read_score(path);
+  log::info("eval {}: {}{}", after ? "after" : "before", s.rows ? fmt::format("exact match {} of {}", s.exact, s.rows) : "",
+            s.perplexity ? fmt::format("{}perplexity {:.3f}", s.rows ? ", " : "", *s.perplexity) : "");
+}
+
+Pipeline::Score Pipeline::read_score(const std::string& path) const {
+  Score s;
+  if (!fs::exists(path)) return s;
+  const Json j = read_json_file(path);
+  if (j.contains("exact_match")) {
+    s.rows = j["exact_match"]["rows"];
+    s.exact = j["exact_match"]["exact"];
+  }
+  if (j.contains("perplexity")) s.perplexity = j["perplexity"]["value"].get<double>();
+  return s;
+}
+
+void Pipeline::manifest() {
+  provenance::ManifestBuilder b(o_.out);
+  b.set_recipe(recipe_);
+  b.add_file("recipe", "recipe.yaml");
+  b.add_file("plan", "plan.json");
+  b.add_value("plan_choices", Json::parse(kernels::plan_choices(plan_)));
+  if (o_.data.empty()) b.add_folder("dataset", "dataset");
+  b.add_folder("checkpoint", "checkpoint");
+  if (fs::exists(o_.out + "/eval") && !list_files(o_.out + "/eval").empty()) b.add_folder("eval", "eval");
+  Json identities = provenance::build_identity();
+  const auto d = train::cpu_identity(num_threads());
+  identities["device"] = {{"kind", d.kind}, {"name", d.name}, {"arch", d.arch}, {"threads", d.threads}};
+  identities["libraries"] = d.libraries;
+  if (setup_->weights) identities["base_model"] = {{"name", recipe_.model.name}, {"weights", setup_->weights->digest_text()}};
+  b.set("identities", identities);
+  Json results;
+  const Score before = read_score(o_.out + "/eval/before.json"), after = read_score(o_.out + "/eval/after.json");
+  if (after.rows) results["exact_match"] = {{"before", before.exact}, {"after", after.exact}, {"rows", after.rows}};
+  if (after.perplexity) results["perplexity"] = {{"before", before.perplexity.value_or(0)}, {"after", *after.perplexity}};
+  if (!results.is_null()) b.set("results", results);
+  b.set("environment", {{"finished", utc_now()}, {"host", host_name()}, {"train_seconds", result_.seconds}, {"tok_s", result_.tok_s}});
+  b.write();
+  const std::string path = o_.out + "/manifest.json";
+  const auto report = provenance::verify(path);
+  provenance::require_verified(report, path);
+  const OrderedJson receipt = provenance::make_receipt(read_json_file(path), recipe_.receipt);
+  write_file_atomic(o_.out + "/receipt.json", receipt.dump(2) + "\n");
+  provenance::write_receipt(receipt, recipe_.receipt);
+}
+
+void Pipeline::summary() const {
+  const Score before = read_score(o_.out + "/eval/before.json"), after = read_score(o_.out + "/eval/after.json");
+  std::printf("\n");
+  if (after.rows) std::printf("exact match     %lld of %lld before, %lld of %lld after (%.1f %%)\n", static_cast<long long>(before.exact), static_cast<long long>(before.rows),
+                              static_cast<long long>(after.exact), static_cast<long long>(after.rows), 100.0 * static_cast<double>(after.exact) / static_cast<double>(after.rows));
+  if (after.perplexity) std::printf("perplexity      %.3f before, %.3f after (%s)\n", before.perplexity.value_or(0), *after.perplexity, recipe_.eval->perplexity_path->c_str());
+  if (trained_now_) {
+    std::printf("training        loss %.4f to %.4f in %lld steps, %lld tokens, %.0f tok/s, %.3f TFLOP/s of model work, %.0f s\n", result_.first_loss, result_.last_loss,
+                static_cast<long long>(result_.done), static_cast<long long>(result_.tokens), result_.tok_s, result_.tflops, result_.seconds);
+    if (result_.best_eval >= 0) std::printf("held out        loss %.4f at best\n", result_.best_eval);
+  }
+  const std::string path = o_.out + "/manifest.json";
+  std::printf("\n%s", provenance::receipt_text(provenance::make_receipt(read_json_file(path), recipe_.receipt)).c_str());
+  std::printf("receipt         verified: %s\n", path.c_str());
+  if (setup_->has_lora) std::printf("\nmindxtrain chat --model %s --adapter %s/checkpoint\n", recipe_.model.name.c_str(), o_.out.c_str());
+  else std::printf("\nmindxtrain chat --model %s/checkpoint\n", o_.out.c_str());
+}
+
+}  // namespace mxt::app

@@ -1,0 +1,56 @@
+// The stages of a run, each in its own folder under OUT; a stage whose inputs have not changed since it finished is kept.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "base/files.h"
+#include "config/recipe.h"
+#include "kernels/plan.h"
+#include "model_files.h"
+#include "train/setup.h"
+#include "train/trainer.h"
+
+namespace mxt::app {
+
+class Pipeline {
+ public:
+  struct Options {
+    std::string recipe_path, out, plan_path, data;  // plan_path and data may be ""
+    bool resume = false;
+    int64_t resume_from = -1;
+    int threads = 0;
+  };
+  explicit Pipeline(const Options& options);
+
+  void plan();                 // OUT/plan.json
+  void prepare();              // OUT/dataset
+  void evaluate(bool after);   // OUT/eval/before.json, after.json
+  bool train();                // OUT/checkpoint; false where interrupted
+  void manifest();             // OUT/manifest.json, receipt
+  void summary() const;        // on stdout
+
+  const config::Recipe& recipe() const { return recipe_; }
+
+ private:
+  struct Score {
+    int64_t rows = 0, exact = 0;
+    std::optional<double> perplexity;
+  };
+  Score read_score(const std::string& path) const;
+  std::string train_record() const;  // what OUT/train.json says when training of exactly this is finished
+
+  Options o_;
+  config::Recipe recipe_;
+  std::unique_ptr<FolderLock> lock_;
+  std::string model_path_;
+  TextSide text_;
+  std::unique_ptr<train::Setup> setup_;
+  kernels::KernelPlan plan_;
+  std::string data_folder_, recipe_digest_, plan_digest_, data_digest_;
+  train::TrainResult result_;
+  bool trained_now_ = false;
+};
+
+}  // namespace mxt::app

@@ -1,0 +1,47 @@
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "base/files.h"
+#include "config/recipe.h"
+#include "verbs.h"
+
+namespace mxt::app {
+
+void add_validate(CLI::App& app) {
+  auto* c = app.add_subcommand("validate", "check a recipe\nexample: mindxtrain validate recipe.yaml");
+  struct Options {
+    std::string recipe;
+    bool json = false;
+  };
+  auto o = std::make_shared<Options>();
+  c->add_option("recipe", o->recipe, "recipe file")->required();
+  c->add_flag("--json", o->json, "machine-readable answer");
+  c->callback([o] {
+    config::Recipe r;
+    const auto issues = config::check_recipe(read_file(o->recipe), o->recipe, &r);
+    if (!issues.empty()) g_exit = 1;
+    if (o->json) {
+      OrderedJson j;
+      j["valid"] = issues.empty();
+      j["issues"] = OrderedJson::array();
+      for (const auto& i : issues) j["issues"].push_back({{"line", i.line}, {"column", i.column}, {"key", i.key}, {"what", i.what}});
+      if (issues.empty()) {
+        j["hash"] = config::recipe_hash(r);
+        j["off"] = config::off_stages(r);
+        j["hints"] = config::hints(r);
+      }
+      std::printf("%s\n", j.dump(2).c_str());
+      return;
+    }
+    for (const auto& i : issues) std::fprintf(stderr, "%s\n", i.text().c_str());
+    if (!issues.empty()) return;
+    for (const auto& l : config::off_stages(r)) std::printf("%s\n", l.c_str());
+    for (const auto& l : config::hints(r)) std::printf("%s\n", l.c_str());
+    std::printf("%s: valid\n", o->recipe.c_str());
+  });
+  app.add_subcommand("schema", "JSON Schema of the recipe, for editors\nexample: mindxtrain schema > recipe.schema.json")->callback([] {
+    std::printf("%s\n", config::schema().dump(2).c_str());
+  });
+}
+
+}  // namespace mxt::app

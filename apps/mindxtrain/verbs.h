@@ -1,0 +1,30 @@
+// One file per verb; each registers its command line and what it does. main.cc turns errors into a line and an exit code.
+#pragma once
+
+#include <CLI/CLI.hpp>
+
+#include <atomic>
+
+namespace mxt::app {
+
+void add_init(CLI::App& app);
+void add_validate(CLI::App& app);   // and schema
+void add_doctor(CLI::App& app);
+void add_plan(CLI::App& app);
+void add_bench(CLI::App& app);
+void add_dataset(CLI::App& app);
+void add_train(CLI::App& app);
+void add_run(CLI::App& app);
+void add_eval(CLI::App& app);
+void add_score(CLI::App& app);
+void add_chat(CLI::App& app);
+void add_merge(CLI::App& app);
+void add_tokenizer(CLI::App& app);
+void add_receipt(CLI::App& app);
+
+// Exit code of the verb that ran; a callback sets it where it is not 0.
+extern int g_exit;
+// Set by SIGINT and SIGTERM.
+extern std::atomic<bool> g_stop;
+
+}  // namespace mxt::app

@@ -1,0 +1,70 @@
+#!/usr/bin/env python3
+"""Our ids and speed beside Hugging Face's: compare.py BENCH_BINARY TOKENIZER_FOLDER TEXT... [--lines] [--speed]
+
+Every id must be equal; the first difference is shown with the text around it and the exit status is 1.
+"""
+import argparse
+import array
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+
+from tokenizers import Tokenizer
+
+
+def ours(a, text):
+    with tempfile.TemporaryDirectory() as d:
+        cmd = [a.bench, a.folder, text, "--ids", d + "/ids", "--repeat", "2" if a.speed else "0"]
+        cmd += ["--lines"] if a.lines else []
+        cmd += ["--threads", str(a.threads)] if a.threads > 1 else []
+        out = json.loads(subprocess.run(cmd, check=True, capture_output=True, text=True).stdout)
+        ids = array.array("i")
+        ids.frombytes(open(d + "/ids", "rb").read())
+        return ids, out
+
+
+def theirs(a, tokenizer, text):
+    data = open(text, "rb").read().decode("utf-8", "replace")
+    parts = data.split("\n") if a.lines else [data]
+    start, ids = time.time(), array.array("i")
+    if a.lines:
+        for i in range(0, len(parts), 4096):
+            for e in tokenizer.encode_batch(parts[i:i + 4096], add_special_tokens=False):
+                ids.extend(e.ids)
+    else:
+        ids.extend(tokenizer.encode(data, add_special_tokens=False).ids)
+    return ids, len(data.encode()) / 1e6 / (time.time() - start)
+
+
+def main():
+    p = argparse.ArgumentParser()
+    p.add_argument("bench")
+    p.add_argument("folder")
+    p.add_argument("texts", nargs="+")
+    p.add_argument("--lines", action="store_true")
+    p.add_argument("--speed", action="store_true")
+    p.add_argument("--threads", type=int, default=1)
+    a = p.parse_args()
+    os.environ.setdefault("RAYON_NUM_THREADS", "1")
+    tokenizer, bad = Tokenizer.from_file(a.folder + "/tokenizer.json"), False
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    for text in a.texts:
+        mine, speed = ours(a, text)
+        hf, hf_speed = theirs(a, tokenizer, text)
+        same = mine == hf
+        bad |= not same
+        print(f"{text}: {len(hf)} ids, {'equal' if same else 'DIFFERENT (ours ' + str(len(mine)) + ')'}; HF {hf_speed:.1f} MB/s, "
+              f"ours cold {speed['cold_mb_s']} warm {speed['warm_mb_s']} MB/s "
+              f"(of processor time {speed['cold_mb_cpu_s']}, {speed['warm_mb_cpu_s']})", flush=True)
+        if not same:
+            k = next((i for i, (x, y) in enumerate(zip(mine, hf)) if x != y), min(len(mine), len(hf)))
+            show = lambda v: [tokenizer.id_to_token(i) for i in v[max(0, k - 4):k + 6]]
+            print(f"  first at id {k}\n  ours   {show(mine)}\n  theirs {show(hf)}")
+    sys.exit(1 if bad else 0)
+
+
+main()

@@ -1,0 +1,118 @@
+#!/usr/bin/env python3
+"""Writes a text for tokenizer comparisons from what a Linux machine has: make_text.py OUT MEGABYTES [--kind KIND]
+
+Kinds: mixed (all below in turn, in blocks), code, prose (manual pages), languages (message catalogues and generated
+Unicode), hard (long runs, marks, random characters, white space of every sort, invalid bytes with --bytes).
+"""
+import argparse
+import glob
+import gzip
+import pathlib
+import random
+import re
+import subprocess
+import sys
+import sysconfig
+
+
+def code():
+    files = sorted(glob.glob(sysconfig.get_paths()["stdlib"] + "/**/*.py", recursive=True))
+    files += sorted(glob.glob("/usr/include/**/*.h", recursive=True))
+    for f in files:
+        yield pathlib.Path(f).read_bytes().decode("utf-8", "replace")
+
+
+def prose():
+    for f in sorted(glob.glob("/usr/share/man/man*/*.gz")) + sorted(glob.glob("/usr/share/doc/*/*.gz")):
+        try:
+            text = gzip.open(f).read().decode("utf-8", "replace")
+        except OSError:
+            continue
+        yield re.sub(r"^\.\w+ ?|\\f[BIRP]|\\", "", text, flags=re.M)
+    for f in sorted(glob.glob("/usr/share/common-licenses/*")) + sorted(glob.glob("/usr/share/doc/**/*.txt", recursive=True)):
+        yield pathlib.Path(f).read_bytes().decode("utf-8", "replace")
+
+
+def catalogues():
+    for f in sorted(glob.glob("/usr/share/locale/*/LC_MESSAGES/*.mo")):
+        raw = pathlib.Path(f).read_bytes()
+        yield raw[raw.find(b"Project-Id"):].decode("utf-8", "replace").replace("\0", "\n")
+    for f in sorted(glob.glob("/usr/share/i18n/locales/*")):
+        yield re.sub(r"<U([0-9A-F]{4,8})>", lambda m: chr(int(m[1], 16)), pathlib.Path(f).read_bytes().decode("utf-8", "replace"))
+
+
+BLOCKS = [(0x4E00, 0x9FFF), (0x3041, 0x30FF), (0xAC00, 0xD7A3), (0x0400, 0x04FF), (0x0590, 0x05FF), (0x0600, 0x06FF),
+          (0x0900, 0x097F), (0x0E00, 0x0E7F), (0x0370, 0x03FF), (0x1F300, 0x1FAFF), (0x0530, 0x058F), (0x00A0, 0x024F),
+          (0x1E00, 0x1EFF), (0x0300, 0x036F), (0x1100, 0x11FF), (0x2000, 0x206F), (0x2100, 0x27BF), (0xFB00, 0xFFEF)]
+
+
+def generated(rng):
+    """Words and sentences of one script at a time; characters follow Zipf's law as letters do."""
+    while True:
+        a, b = rng.choice(BLOCKS)
+        out = []
+        for _ in range(rng.randint(20, 400)):
+            n = rng.choice([1, 2, 3, 4, 5, 6, 8, 12])
+            out.append("".join(chr(a + int((b - a + 1) * rng.random() ** 3)) for _ in range(n)))
+            out.append(rng.choice([" "] * 12 + [", ", ". ", "\u3002", "\uff0c", "\n", "  ", "", "-", " 2024 ", "'s "]))
+        yield "".join(out)
+
+
+SPACES = [" ", "  ", "\t", "\n", "\r\n", "\r", "\n\n", " \n", "\n ", "\u00a0", "\u3000", "\u2028", "\u0085", "\v", "\f", "   \n\n  "]
+
+
+def hard(rng):
+    makers = [
+        lambda: rng.choice("aA1 .'\n\t\u00e9\u4e2d\u0301=-_") * rng.randint(1, 3000),
+        lambda: "".join(rng.choice(SPACES + ["a", "1", ".", "'s", "'LL", "'\u017f", "x", "\u00e9", "\u0301", "!", "\u4e2d"])
+                        for _ in range(rng.randint(1, 500))),
+        lambda: "".join(chr(c) for c in (rng.randrange(0x110000) for _ in range(300)) if not 0xD800 <= c < 0xE000),
+        lambda: "".join(chr(c) for c in (rng.randrange(0x3000) for _ in range(300))),
+        lambda: "".join(rng.choice("abcdefghij0123456789+/=") for _ in range(rng.randint(10, 2000))),
+        lambda: "".join("e" + "".join(chr(rng.randrange(0x300, 0x370)) for _ in range(rng.randint(0, 6))) for _ in range(60)),
+        lambda: " ".join(f"{rng.random() * 10 ** rng.randint(0, 12):.{rng.randint(0, 8)}f}" for _ in range(100)),
+        lambda: rng.choice(["<|im_start|>user\nHi<|im_end|>\n", "<think>\n\n</think>", "<tool_call>", "<|endoftext|>", "<|im_st", "<", "<<|"]),
+    ]
+    while True:
+        yield rng.choice(makers)()
+
+
+def forever(make):
+    while True:
+        some = False
+        for x in make():
+            if x:
+                some = True
+                yield x
+        if not some:
+            yield "nothing of this kind is on this machine\n"
+
+
+def main():
+    p = argparse.ArgumentParser()
+    p.add_argument("out")
+    p.add_argument("megabytes", type=float)
+    p.add_argument("--kind", default="mixed", choices=["mixed", "natural", "code", "prose", "languages", "hard"])
+    p.add_argument("--bytes", action="store_true", help="also invalid UTF-8")
+    p.add_argument("--seed", type=int, default=1)
+    a = p.parse_args()
+    rng = random.Random(a.seed)
+    kinds = {"code": forever(code), "prose": forever(prose), "catalogues": forever(catalogues), "generated": generated(rng),
+             "hard": hard(rng)}
+    use = {"mixed": list(kinds), "natural": ["code", "code", "prose", "catalogues"], "code": ["code"], "prose": ["prose"],
+           "languages": ["catalogues", "generated"], "hard": ["hard"]}[a.kind]
+    left = int(a.megabytes * 1e6)
+    with open(a.out, "wb") as f:
+        while left > 0:
+            for k in use:
+                size = 0
+                while size < 200_000 and left > 0:
+                    raw = next(kinds[k]).encode("utf-8", "replace")[:400_000]
+                    if a.bytes and k == "hard" and rng.random() < 0.3:
+                        raw = bytes(rng.randrange(256) for _ in range(len(raw) // 8 + 1))
+                    f.write(raw)
+                    size += len(raw)
+                    left -= len(raw)
+
+
+main()

@@ -1,0 +1,237 @@
+// Backward of attention, tile by tile (Dao 2023, algorithm 2): scores are computed again from q, k and lse; then
+// dv = pᵀ dout, ds = p ∘ (dout vᵀ − delta), dk = scale·dsᵀ q, dq = scale·ds k. Tiles are computed transposed (keys down,
+// queries across), so that lse and delta lie along vectors and pᵀ, dsᵀ are the left operands of dv and dk.
+#include <algorithm>
+#include <vector>
+
+#include "base/error.h"
+#include "base/threads.h"
+#include "kernels/checks.h"
+#include "kernels/cpu/attention.h"
+#include "kernels/cpu/attention/tasks.h"
+#include "kernels/cpu/attention/tile.h"
+
+namespace mxt::kernels::cpu {
+namespace {
+
+constexpr int64_t kKeyBlock = 512;  // keys whose dk and dv sums are kept at a time
+
+struct Task : AttentionTask {
+  bool want_q, want_kv;
+  double cost;
+};
+
+class Backward {
+ public:
+  Backward(const AttentionGrad& grad, const Task& task, Arena& arena, std::vector<char>& started)
+      : a(grad), t(task), tile(task.tile), kernels(grad.q.type), d(grad.head_dim), group(grad.heads / grad.kv_heads),
+        panels(panels_of(d)), dsteps(kernels.steps(d)), first_started(started) {
+    block = std::min(kKeyBlock, (t.key_end - t.key_begin + tile.keys - 1) / tile.keys * tile.keys);
+    const int64_t q_tiles = (t.query_end - t.query_begin + tile.queries - 1) / tile.queries;
+    const int64_t pair = Arena::rounded(tile.queries * tile.keys), sums = tile.keys * panels * kPanel;
+    const int64_t qt_units = packed_units(kernels, tile.queries, d), qs_units = packed_units(kernels, d, tile.queries);
+    ks_units = packed_units(kernels, d, tile.keys);
+    const bool copy = !kernels.in_place(d);
+    const int64_t dq_units = t.want_q ? group * q_tiles * tile.queries * panels * kPanel : 0;
+    const int64_t kv_units = t.want_kv ? block / tile.keys * sums : 0;
+    arena.reserve(2 * Arena::rounded(qt_units) + 2 * Arena::rounded(qs_units) + 5 * pair + 2 * Arena::rounded(tile.queries) +
+                  Arena::rounded(block / tile.keys * ks_units) + 2 * Arena::rounded(kv_units) + Arena::rounded(dq_units) +
+                  (copy ? 2 * Arena::rounded(block * dsteps) : 0));
+    qt = arena.take<uint32_t>(qt_units), ot = arena.take<uint32_t>(qt_units);
+    qs = arena.take<uint32_t>(qs_units), os = arena.take<uint32_t>(qs_units);
+    st = arena.take(pair), dpt = arena.take(pair), p = arena.take(pair), ds = arena.take(pair), dsq = arena.take<uint32_t>(pair);
+    lse2 = arena.take(tile.queries), delta = arena.take(tile.queries);
+    ks = arena.take<uint32_t>(block / tile.keys * ks_units);
+    dk = arena.take(kv_units), dv = arena.take(kv_units), dq = arena.take(dq_units);
+    if (copy) k_rows = arena.take<uint32_t>(block * dsteps), v_rows = arena.take<uint32_t>(block * dsteps);
+    first_started.assign(static_cast<size_t>(group * q_tiles), 0);
+  }
+
+  void run() {
+    for (int64_t key = t.key_begin; key < t.key_end; key += block) {
+      const int64_t end = std::min(key + block, t.key_end);
+      load_keys(key, end);
+      for (int64_t h = 0; h < group; ++h)
+        for (int64_t q = t.query_begin; q < t.query_end; q += tile.queries) {
+          const int64_t count = std::min(tile.queries, t.query_end - q);
+          if (q + count <= key || (a.window > 0 && end - 1 + a.window <= q)) continue;
+          load_queries(h, q, count);
+          for (int64_t j = key; j < end && j < q + count; j += tile.keys) {
+            const int64_t keys = std::min(tile.keys, end - j);
+            if (a.window > 0 && j + keys - 1 + a.window <= q) continue;
+            pair_of_tiles(h, q, count, key, j, keys);
+          }
+        }
+      if (t.want_kv) store_keys(key, end);
+    }
+    if (t.want_q) store_queries();
+  }
+
+ private:
+  const char* at(const ConstMat& m, int64_t row, int64_t head) const {
+    return static_cast<const char*>(m.p) + ((t.begin + row) * m.ld + head * d) * kernels.size();
+  }
+  int64_t head(int64_t h) const { return t.kv_head * group + h; }
+
+  void load_keys(int64_t key, int64_t end) {
+    if (t.want_q)
+      for (int64_t j = key; j < end; j += tile.keys)
+        kernels.pack(at(a.k, j, t.kv_head), a.k.ld, false, d, std::min(tile.keys, end - j), ks + (j - key) / tile.keys * ks_units);
+    if (k_rows) {
+      kernels.copy_rows(at(a.k, key, t.kv_head), a.k.ld, end - key, d, k_rows);
+      kernels.copy_rows(at(a.v, key, t.kv_head), a.v.ld, end - key, d, v_rows);
+    }
+    keys_started.assign(static_cast<size_t>(block / tile.keys), 0);
+  }
+
+  void load_queries(int64_t h, int64_t q, int64_t count) {
+    const char *queries = at(a.q, q, head(h)), *grads = at(a.dout, q, head(h));
+    kernels.pack(queries, a.q.ld, true, count, d, qt);
+    kernels.pack(grads, a.dout.ld, true, count, d, ot);
+    if (t.want_kv) {
+      kernels.pack(queries, a.q.ld, false, d, count, qs);
+      kernels.pack(grads, a.dout.ld, false, d, count, os);
+    }
+    row_dots(grads, a.dout.ld, at(a.out, q, head(h)), a.out.ld, kernels.bf16, count, d, delta);
+    const float* lse = a.lse + head(h) * a.q.rows + t.begin + q;
+    for (int64_t i = 0; i < count; ++i) lse2[i] = lse[i] * kLog2E;
+    for (int64_t i = count; i < tile.queries; ++i) lse2[i] = delta[i] = 0;
+  }
+
+  // to [keys][queries] = alpha · rows of k or v · packed queries.
+  void products(const ConstMat& m, const uint32_t* rows, int64_t key, int64_t j, int64_t keys, int64_t count,
+                const uint32_t* packed, float alpha, float* to) {
+    PanelCall c;
+    if (rows)
+      c.a = rows + (j - key) * dsteps, c.a_row = dsteps * 4;
+    else
+      c.a = at(m, j, t.kv_head), c.a_row = m.ld * kernels.size();
+    c.a_step = 4, c.m = keys, c.steps = dsteps, c.alpha = alpha, c.ldc = tile.queries;
+    for (int64_t i = 0; i < count; i += kPanel) {
+      c.n = std::min(kPanel, count - i), c.b = packed + i * dsteps, c.c = to + i;
+      kernels.micro->run(c);
+    }
+  }
+
+  // sums [panels][rows of a tile][64] += a · packed right operand of `width` d.
+  void add(const void* left, int64_t row, int64_t step, int64_t m, int64_t steps, const uint32_t* packed, float* sums,
+           int64_t tile_rows, bool started) {
+    PanelCall c;
+    c.a = left, c.a_row = row, c.a_step = step, c.m = m, c.steps = steps, c.from_partial = started, c.to_partial = true;
+    for (int64_t i = 0; i < panels; ++i) {
+      c.n = std::min(kPanel, d - i * kPanel), c.b = packed + i * kPanel * steps, c.partial = sums + i * tile_rows * kPanel;
+      kernels.micro->run(c);
+    }
+  }
+
+  void pair_of_tiles(int64_t h, int64_t q, int64_t count, int64_t key, int64_t j, int64_t keys) {
+    products(a.k, k_rows, key, j, keys, count, qt, a.scale * kLog2E, st);
+    products(a.v, v_rows, key, j, keys, count, ot, 1, dpt);
+    GradTile g;
+    g.st = st, g.dpt = dpt, g.p = p, g.ds = ds, g.ld = tile.queries, g.keys = keys, g.queries = count;
+    g.first_query = q, g.first_key = j, g.window = a.window, g.bf16 = kernels.bf16_inside, g.lse2 = lse2, g.delta = delta;
+    grad_tile(g);
+    const int64_t row = tile.queries * kernels.size_inside(), at_tile = (j - key) / tile.keys;
+    if (t.want_kv) {
+      const int64_t sums = at_tile * tile.keys * panels * kPanel;
+      const bool started = keys_started[static_cast<size_t>(at_tile)];
+      add(p, row, 4, keys, kernels.steps(count), os, dv + sums, tile.keys, started);
+      add(ds, row, 4, keys, kernels.steps(count), qs, dk + sums, tile.keys, started);
+      keys_started[static_cast<size_t>(at_tile)] = 1;
+    }
+    if (t.want_q) {
+      const int64_t index = query_tile(h, q), width = panel_width(count);
+      const void* left = ds;
+      int64_t step = tile.queries * 4;
+      if (kernels.bf16_inside) {
+        PackCall c;
+        c.p = ds, c.ld = tile.queries, c.k_contiguous = false, c.count = count, c.width = width, c.k = keys, c.to = dsq;
+        kernels.micro->pack(c);
+        left = dsq, step = width * 4;
+      }
+      add(left, 4, step, count, kernels.steps(keys), ks + at_tile * ks_units, dq + index * tile.queries * panels * kPanel,
+          tile.queries, first_started[static_cast<size_t>(index)]);
+      first_started[static_cast<size_t>(index)] = 1;
+    }
+  }
+
+  int64_t query_tile(int64_t h, int64_t q) const {
+    return h * ((t.query_end - t.query_begin + tile.queries - 1) / tile.queries) + (q - t.query_begin) / tile.queries;
+  }
+
+  void store(const float* sums, int64_t tile_rows, int64_t rows, float factor, const Mat& m, int64_t row, int64_t column) {
+    StoreRows s;
+    s.from = sums, s.tile_rows = tile_rows, s.rows = rows, s.cols = d, s.factor = factor;
+    s.to = const_cast<char*>(at(m, row, column)), s.ld = m.ld, s.bf16 = kernels.bf16;
+    store_rows(s);
+  }
+  void store_keys(int64_t key, int64_t end) {
+    for (int64_t j = key; j < end; j += tile.keys) {
+      const int64_t sums = (j - key) * panels * kPanel, rows = std::min(tile.keys, end - j);
+      store(dk + sums, tile.keys, rows, a.scale, a.dk, j, t.kv_head);
+      store(dv + sums, tile.keys, rows, 1, a.dv, j, t.kv_head);
+    }
+  }
+  void store_queries() {
+    for (int64_t h = 0; h < group; ++h)
+      for (int64_t q = t.query_begin; q < t.query_end; q += tile.queries)
+        store(dq + query_tile(h, q) * tile.queries * panels * kPanel, tile.queries, std::min(tile.queries, t.query_end - q),
+              a.scale, a.dq, q, head(h));
+  }
+
+  const AttentionGrad& a;
+  const Task& t;
+  const TileSize tile;
+  const TileKernels kernels;
+  const int64_t d, group, panels, dsteps;
+  int64_t block = 0, ks_units = 0;
+  uint32_t *qt, *ot, *qs, *os, *dsq, *ks, *k_rows = nullptr, *v_rows = nullptr;
+  float *st, *dpt, *p, *ds, *lse2, *delta, *dk, *dv, *dq;
+  std::vector<char>& first_started;  // query tiles that have sums
+  std::vector<char> keys_started;    // key tiles that have sums
+};
+
+// One task a document and kv head, unless a document is so long that threads would wait for it: then its keys and its
+// queries are cut, and the scores computed twice. Either way each sum has the same order.
+void make_tasks(const AttentionGrad& a, std::vector<Task>& tasks) {
+  tasks.clear();
+  double total = 0;
+  auto square = [](int64_t n) { return static_cast<double>(n) * static_cast<double>(n); };
+  for (int64_t i = 0; i < a.documents; ++i)
+    total += square(a.cu_seqlens[i + 1] - a.cu_seqlens[i]) * static_cast<double>(a.kv_heads);
+  const double most = total / (2.0 * num_threads());
+  const int64_t cut = kKeyBlock;
+  for (int64_t i = 0; i < a.documents; ++i) {
+    const int64_t begin = a.cu_seqlens[i], n = a.cu_seqlens[i + 1] - begin;
+    if (n == 0) continue;
+    const TileSize tile = attention_tile(a.algo, n);
+    for (int64_t kv = 0; kv < a.kv_heads; ++kv) {
+      if (n <= cut || square(n) <= most || num_threads() == 1) {
+        tasks.push_back({{begin, n, kv, 0, n, 0, n, tile}, true, true, square(n)});
+        continue;
+      }
+      for (int64_t b = 0; b < n; b += cut) {
+        const int64_t e = std::min(n, b + cut);
+        tasks.push_back({{begin, n, kv, b, n, b, e, tile}, false, true, static_cast<double>((n - b) * cut)});
+        tasks.push_back({{begin, n, kv, b, e, 0, e, tile}, true, false, static_cast<double>(e * cut)});
+      }
+    }
+  }
+  std::sort(tasks.begin(), tasks.end(), [](const Task& x, const Task& y) { return x.cost > y.cost; });
+}
+
+}  // namespace
+
+void attention_grad(const AttentionGrad& a) {
+  check(a);
+  thread_local std::vector<Task> tasks;
+  make_tasks(a, tasks);
+  const Task* list = tasks.data();
+  parallel_for(0, static_cast<int64_t>(tasks.size()), 1, [&](int64_t i, int64_t) {
+    thread_local Arena arena;
+    thread_local std::vector<char> started;
+    Backward(a, list[i], arena, started).run();
+  });
+}
+
+}  // namespace mxt::kernels::cpu

@@ -1,0 +1,95 @@
+#include "net/url.h"
+
+#include <charconv>
+
+namespace mxt::net {
+namespace {
+
+std::string lower(std::string_view s) {
+  std::string out(s);
+  for (char& c : out)
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  return out;
+}
+
+bool is_host(std::string_view h) {
+  if (h.empty()) return false;
+  const bool bracketed = h.front() == '[';
+  if (bracketed && (h.size() < 4 || h.back() != ']')) return false;
+  for (char c : bracketed ? h.substr(1, h.size() - 2) : h) {
+    const bool word = (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '.';
+    if (!(word || (bracketed ? c == ':' : (c == '-' || c == '_')))) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+std::string Url::origin() const { return scheme + "://" + host + ":" + std::to_string(port); }
+
+std::string Url::text() const {
+  const bool usual = port == (scheme == "https" ? 443 : 80);
+  return scheme + "://" + host + (usual ? "" : ":" + std::to_string(port)) + target;
+}
+
+std::optional<Url> parse_url(std::string_view s) {
+  if (s.size() > 16'384) return std::nullopt;
+  for (char c : s)
+    if (static_cast<unsigned char>(c) <= 0x20 || c == 0x7f || c == '\\') return std::nullopt;
+  const size_t colon = s.find("://");
+  if (colon == std::string_view::npos) return std::nullopt;
+  Url u;
+  u.scheme = lower(s.substr(0, colon));
+  if (u.scheme != "http" && u.scheme != "https") return std::nullopt;
+  s.remove_prefix(colon + 3);
+  const size_t end = std::min(s.find_first_of("/?#"), s.size());
+  std::string_view authority = s.substr(0, end);
+  if (authority.find('@') != std::string_view::npos) return std::nullopt;
+  u.port = u.scheme == "https" ? 443 : 80;
+  const size_t bracket = authority.rfind(']');
+  const size_t port = authority.find(':', bracket == std::string_view::npos ? 0 : bracket);
+  if (port != std::string_view::npos) {
+    const std::string_view digits = authority.substr(port + 1);
+    const auto r = std::from_chars(digits.data(), digits.data() + digits.size(), u.port);
+    if (r.ec != std::errc() || r.ptr != digits.data() + digits.size() || u.port < 1 || u.port > 65535)
+      return std::nullopt;
+    authority = authority.substr(0, port);
+  }
+  u.host = lower(authority);
+  if (!is_host(u.host)) return std::nullopt;
+  std::string_view rest = s.substr(end);
+  rest = rest.substr(0, std::min(rest.find('#'), rest.size()));
+  u.target = rest.empty() || rest.front() != '/' ? "/" + std::string(rest) : std::string(rest);
+  return u;
+}
+
+std::optional<Url> resolve_url(const Url& base, std::string_view reference) {
+  if (reference.starts_with("//")) return parse_url(base.scheme + ":" + std::string(reference));
+  const size_t scheme = reference.find("://");
+  if (scheme != std::string_view::npos && scheme < std::min(reference.find_first_of("/?#"), reference.size()) + 1)
+    return parse_url(reference);
+  if (reference.starts_with("/")) return parse_url(base.origin() + std::string(reference));
+  std::string path = base.target.substr(0, std::min(base.target.find('?'), base.target.size()));
+  if (reference.starts_with("?")) return parse_url(base.origin() + path + std::string(reference));
+  path.resize(path.rfind('/') + 1);
+  return parse_url(base.origin() + path + std::string(reference));
+}
+
+std::string percent_encode(std::string_view s, std::string_view keep) {
+  static constexpr char kHex[] = "0123456789ABCDEF";
+  std::string out;
+  for (char c : s) {
+    const bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' ||
+                       c == '.' || c == '_' || c == '~';
+    if (plain || keep.find(c) != std::string_view::npos) {
+      out += c;
+    } else {
+      out += '%';
+      out += kHex[static_cast<unsigned char>(c) >> 4];
+      out += kHex[static_cast<unsigned char>(c) & 15];
+    }
+  }
+  return out;
+}
+
+}  // namespace mxt::net

@@ -1,0 +1,82 @@
+// manifest.json of a run: an in-toto Statement v1 whose subjects are what the run read and made, each with the digests
+// of all its files. Dates, durations and host names stand in predicate.environment, outside every subject.
+//
+// Digests of a subject (BLAKE3, and SHA-256 for tools that know no BLAKE3):
+//   a file    the file's bytes
+//   a folder  the canonical JSON of its list [{"blake3","bytes","path","sha256"}…], sorted by path
+//   a value   its canonical JSON
+// predicate.integrity holds a short digest of every field and one of the whole, so an edit is named.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/json.h"
+#include "provenance/sign.h"
+
+namespace mxt::config {
+struct Recipe;
+}
+
+namespace mxt::provenance {
+
+inline constexpr const char* kPredicateType = "urn:mindxtrain:run:v1";
+
+// Collects what the manifest says and writes it. Paths are relative to the run's folder.
+class ManifestBuilder {
+ public:
+  explicit ManifestBuilder(std::string run_folder);
+  ~ManifestBuilder();
+  ManifestBuilder(const ManifestBuilder&) = delete;
+
+  // Names the run: project, run_name, seed and the hash of the effective recipe.
+  void set_recipe(const config::Recipe& recipe);
+
+  // A subject's files are hashed here (all of a folder but dot files). kBadInput where it is not there.
+  void add_file(const std::string& subject, const std::string& path);
+  void add_folder(const std::string& subject, const std::string& path);
+  void add_value(const std::string& subject, const Json& value);
+
+  // A part of the predicate: "identities" (device, driver, libraries, compiler, git_commit, container_digest),
+  // "results", "energy", "pointers" (hf, cid, chain) or "environment" (dates, durations, host).
+  void set(const std::string& part, const Json& value);
+
+  // Writes RUN/manifest.json, and with a key RUN/manifest.dsse.json beside it. Returns the manifest's own BLAKE3.
+  std::string write(const std::optional<SigningKey>& key = {});
+
+ private:
+  struct Parts;
+  std::string folder_;
+  std::unique_ptr<Parts> parts_;
+};
+
+// One thing that does not hold. `field` is a file of the run ("checkpoint/model.safetensors") or a place in the
+// manifest ("/predicate/energy/kwh").
+struct Finding {
+  std::string field, what;
+};
+
+struct VerifyOptions {
+  std::optional<std::string> trusted_key;   // public key that must have signed
+  const config::Recipe* recipe = nullptr;   // the manifest must be of this recipe
+};
+
+struct VerifyReport {
+  std::vector<Finding> findings;
+  std::vector<std::string> subjects;  // "checkpoint: 3 files, 12.4 MiB" for each that holds
+  std::string manifest_digest;        // BLAKE3, as stored
+  std::string signer;                 // public key, "" = not signed
+  bool ok() const { return findings.empty(); }
+};
+
+// Re-hashes everything. What differs is in the report; throws only where the manifest cannot be read at all (kBadInput)
+// or is no manifest (kVerifyFailed).
+VerifyReport verify(const std::string& manifest_path, const VerifyOptions& options = {});
+// Error(kVerifyFailed) with the first finding, and how many more there are.
+void require_verified(const VerifyReport& report, const std::string& manifest_path);
+
+// The digest of one subject, for comparing two runs; "" where the manifest has no such subject.
+std::string subject_digest(const Json& manifest, const std::string& subject);
+
+}  // namespace mxt::provenance

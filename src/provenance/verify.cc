@@ -1,0 +1,244 @@
+// Verification: every file hashed again, every field of the manifest checked against its digest.
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "base/error.h"
+#include "base/files.h"
+#include "base/text.h"
+#include "base/threads.h"
+#include "config/recipe.h"
+#include "provenance/integrity.h"
+
+namespace mxt::provenance {
+namespace {
+
+// A path from a manifest may be anything: it must stay inside the run's folder.
+bool is_inside(const std::string& path) {
+  const fs::path p(path);
+  if (path.empty() || p.is_absolute() || path.find('\0') != std::string::npos) return false;
+  for (const auto& part : p)
+    if (part == "..") return false;
+  return true;
+}
+
+std::string text_at(const Json& j, const char* key) {
+  return j.is_object() && j.contains(key) && j[key].is_string() ? j[key].get<std::string>() : std::string();
+}
+
+uint64_t bytes_at(const Json& j) {
+  return j.is_object() && j.contains("bytes") && j["bytes"].is_number_unsigned() ? j["bytes"].get<uint64_t>() : 0;
+}
+
+class Verifier {
+ public:
+  Verifier(std::string folder, const Json& manifest, VerifyReport& report)
+      : folder_(std::move(folder)), manifest_(manifest), report_(report) {}
+
+  void check_subjects() {
+    const auto at = "/predicate/subjects"_json_pointer;
+    if (!manifest_.contains(at) || !manifest_[at].is_object()) return find("/predicate/subjects", "is missing");
+    for (const auto& [name, entry] : manifest_[at].items()) check_subject(name, entry);
+    if (!manifest_.contains("subject") || !manifest_["subject"].is_array()) return find("/subject", "is missing");
+    std::set<std::string> seen;
+    for (const Json& s : manifest_["subject"]) {
+      const std::string name = text_at(s, "name");
+      if (!manifest_[at].contains(name)) find("/subject " + name, "is no subject of the predicate");
+      if (!seen.insert(name).second) find("/subject " + name, "stands twice");
+    }
+    for (const auto& [name, entry] : manifest_[at].items())
+      if (!seen.contains(name)) find("/subject " + name, "is missing");
+  }
+
+ private:
+  void find(std::string field, std::string what) { report_.findings.push_back({std::move(field), std::move(what)}); }
+
+  // The digests that the statement gives for this subject.
+  FileDigests stated(const std::string& name) const {
+    if (manifest_.contains("subject") && manifest_["subject"].is_array())
+      for (const Json& s : manifest_["subject"])
+        if (text_at(s, "name") == name && s.contains("digest"))
+          return {text_at(s["digest"], "blake3"), text_at(s["digest"], "sha256"), 0};
+    return {};
+  }
+
+  void check_subject(const std::string& name, const Json& entry) {
+    const size_t before = report_.findings.size();
+    const std::string kind = text_at(entry, "kind"), path = text_at(entry, "path");
+    const FileDigests want = stated(name);
+    std::string summary;
+    if (kind == "value") {
+      const FileDigests d = value_digests(entry.contains("value") ? entry["value"] : Json());
+      if (d.blake3 != want.blake3 || d.sha256 != want.sha256)
+        find("/predicate/subjects/" + name + "/value", "does not have the digest of subject " + name);
+      summary = fmt::format("{}: {} bytes of canonical JSON", name, d.bytes);
+    } else if ((kind == "file" || kind == "folder") && !is_inside(path)) {
+      find("/predicate/subjects/" + name + "/path", "leaves the run's folder");
+    } else if (kind == "file") {
+      check_file(path, {want.blake3, want.sha256, bytes_at(entry)}, name);
+      summary = fmt::format("{}: {}, {}", name, path, human_bytes(bytes_at(entry)));
+    } else if (kind == "folder") {
+      summary = check_folder(name, path, entry, want);
+    } else {
+      find("/predicate/subjects/" + name + "/kind", "is none of file, folder, value");
+    }
+    if (report_.findings.size() == before) report_.subjects.push_back(summary);
+  }
+
+  // Says how a file differs, or "" where it does not.
+  std::string difference(const std::string& path, const FileDigests& want) const {
+    const std::string full = folder_ + "/" + path;
+    std::error_code ec;
+    if (!fs::is_regular_file(full, ec)) return "is missing";
+    try {
+      const FileDigests d = hash_file(full);
+      if (d.blake3 == want.blake3 && d.sha256 == want.sha256 && d.bytes == want.bytes) return "";
+      if (d.bytes != want.bytes)
+        return fmt::format("was changed: it has {} bytes, the manifest says {}", d.bytes, want.bytes);
+      return fmt::format("was changed: its BLAKE3 is {}…, the manifest says {}…", d.blake3.substr(0, 16),
+                         want.blake3.substr(0, 16));
+    } catch (const Error& e) {
+      return fmt::format("cannot be read: {}", e.what());
+    }
+  }
+
+  void check_file(const std::string& path, const FileDigests& want, const std::string& subject) {
+    const std::string d = difference(path, want);
+    if (!d.empty()) find(path, fmt::format("{} (subject {})", d, subject));
+  }
+
+  std::string check_folder(const std::string& name, const std::string& path, const Json& entry, const FileDigests& want) {
+    const std::string at = "/predicate/subjects/" + name + "/files";
+    if (!entry.contains("files") || !entry["files"].is_array()) {
+      find(at, "is missing");
+      return "";
+    }
+    std::vector<FileRecord> files;
+    std::set<std::string> listed;
+    for (const Json& f : entry["files"]) {
+      files.push_back({text_at(f, "path"), {text_at(f, "blake3"), text_at(f, "sha256"), bytes_at(f)}});
+      const std::string& p = files.back().path;
+      if (!is_inside(p) || !p.starts_with(path + "/")) {
+        find(at, fmt::format("names {}, which is not in {}", p, path));
+        return "";
+      }
+      listed.insert(p);
+    }
+    const FileDigests d = list_digests(files);
+    if (d.blake3 != want.blake3 || d.sha256 != want.sha256) find(at, "do not have the digest of subject " + name);
+    std::vector<std::string> differences(files.size());
+    parallel_for(0, static_cast<int64_t>(files.size()), 1, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {
+        const FileRecord& f = files[static_cast<size_t>(i)];
+        differences[static_cast<size_t>(i)] = difference(f.path, f.digests);
+      }
+    });
+    for (size_t i = 0; i < files.size(); ++i)
+      if (!differences[i].empty()) find(files[i].path, fmt::format("{} (subject {})", differences[i], name));
+    std::error_code ec;
+    if (fs::is_directory(folder_ + "/" + path, ec))
+      for (const auto& f : list_files(folder_ + "/" + path))
+        if (!listed.contains(path + "/" + f)) find(path + "/" + f, fmt::format("is not in the manifest (subject {})", name));
+    return fmt::format("{}: {} files, {}", name, files.size(), human_bytes(d.bytes));
+  }
+
+  std::string folder_;
+  const Json& manifest_;
+  VerifyReport& report_;
+};
+
+void check_signature(const std::string& manifest_path, std::string_view text, const Json& manifest,
+                     const VerifyOptions& options, VerifyReport& report) {
+  const std::string envelope = fs::path(manifest_path).replace_extension("dsse.json").string();
+  const std::string name = fs::path(envelope).filename().string();
+  const Json signer = manifest["predicate"].value("signer", Json());
+  const bool there = fs::is_regular_file(envelope);
+  if (options.trusted_key && !signer.is_string() && !there) {
+    report.findings.push_back({"/predicate/signer", fmt::format("is absent: the manifest is not signed, and {} was asked for", *options.trusted_key)});
+    return;
+  }
+  if (!signer.is_string() && !there) return;
+  if (!there) {
+    report.findings.push_back({name, "is missing: the manifest says that it is signed"});
+    return;
+  }
+  const std::string key = options.trusted_key ? *options.trusted_key : signer.is_string() ? signer.get<std::string>() : "";
+  if (key.empty()) {
+    report.findings.push_back({name, "is there, but the manifest names no signer"});
+    return;
+  }
+  const std::string why = check_seal(read_file(envelope), text, key);
+  if (why.empty()) report.signer = key;
+  else report.findings.push_back({name, why});
+}
+
+// The first fields in which two canonical recipes differ.
+void compare_recipes(const Json& was, const Json& is, const std::string& at, std::vector<std::string>& out) {
+  if (was == is || out.size() > 8) return;
+  if (was.is_object() && is.is_object()) {
+    for (const auto& [key, value] : was.items())
+      compare_recipes(value, is.contains(key) ? is[key] : Json(), at.empty() ? key : at + "." + key, out);
+    for (const auto& [key, value] : is.items())
+      if (!was.contains(key)) compare_recipes(Json(), value, at.empty() ? key : at + "." + key, out);
+    return;
+  }
+  out.push_back(fmt::format("{}: the run had {}, this recipe has {}", at, was.dump().substr(0, 60), is.dump().substr(0, 60)));
+}
+
+void check_recipe_of_run(const std::string& folder, const Json& manifest, const config::Recipe& recipe,
+                         VerifyReport& report) {
+  const auto at = "/predicate/run/recipe_hash"_json_pointer;
+  const std::string stored = manifest.contains(at) && manifest[at].is_string() ? manifest[at].get<std::string>() : "";
+  if (stored == config::recipe_hash(recipe)) return;
+  // Name the fields, from the run's own copy of its recipe where that is whole.
+  std::vector<std::string> differences;
+  try {
+    const config::Recipe own = config::load_recipe(folder + "/recipe.yaml");
+    if (config::recipe_hash(own) == stored)
+      compare_recipes(Json::parse(config::canonical(own)), Json::parse(config::canonical(recipe)), "", differences);
+  } catch (const Error&) {
+    // Reported by its subject already; the hash alone speaks here.
+  }
+  if (differences.empty()) differences.push_back("is another recipe's hash: the manifest is not of this recipe");
+  for (const auto& d : differences) report.findings.push_back({"recipe", d});
+}
+
+}  // namespace
+
+VerifyReport verify(const std::string& manifest_path, const VerifyOptions& options) {
+  const std::string text = read_file(manifest_path);
+  Json manifest;
+  OrderedJson ordered;
+  try {
+    manifest = parse_json(text, manifest_path);
+    ordered = parse_ordered_json(text, manifest_path);
+  } catch (const Error& e) {
+    fail_verify("{}", e.what());
+  }
+  if (!manifest.is_object() || text_at(manifest, "_type") != "https://in-toto.io/Statement/v1")
+    fail_verify("{}: /_type is not in-toto's Statement v1: this is no manifest of a run", manifest_path);
+  if (text_at(manifest, "predicateType") != kPredicateType || !manifest.contains("predicate") ||
+      !manifest["predicate"].is_object())
+    fail_verify("{}: /predicateType is not {}: this is no manifest of a run", manifest_path, kPredicateType);
+
+  const fs::path parent = fs::path(manifest_path).parent_path();
+  const std::string folder = parent.empty() ? "." : parent.string();
+  VerifyReport report;
+  const auto digest_at = "/predicate/integrity/blake3"_json_pointer;
+  if (manifest.contains(digest_at) && manifest[digest_at].is_string()) report.manifest_digest = manifest[digest_at];
+  report.findings = check_integrity(manifest);
+  Verifier(folder, manifest, report).check_subjects();
+  check_signature(manifest_path, text, manifest, options, report);
+  if (options.recipe) check_recipe_of_run(folder, manifest, *options.recipe, report);
+  if (report.ok() && manifest_text(ordered) != text)
+    report.findings.push_back({"manifest.json", "was rewritten: every value holds, but spacing, spelling or order do not"});
+  return report;
+}
+
+void require_verified(const VerifyReport& report, const std::string& manifest_path) {
+  if (report.ok()) return;
+  const Finding& f = report.findings.front();
+  if (report.findings.size() == 1) fail_verify("{}: {}: {}", manifest_path, f.field, f.what);
+  fail_verify("{}: {}: {} (and {} more)", manifest_path, f.field, f.what, report.findings.size() - 1);
+}
+
+}  // namespace mxt::provenance

@@ -1,0 +1,79 @@
+// A model's chat template: messages in, text out, with what of it is trained on and which bytes are plain text.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/error.h"
+#include "base/json.h"
+#include "tokenizer/chat/jinja.h"
+#include "tokenizer/span.h"
+
+namespace mxt::tokenizer {
+
+// The template's own refusal (raise_exception): jinja::TemplateRefused. Its mistakes: jinja::TemplateError. Its
+// excesses: jinja::TemplateLimit. All are kBadInput and name the template and the line.
+
+// The template leaves out tools or tool calls that the input has.
+class FieldDropped : public Error {
+ public:
+  explicit FieldDropped(const std::string& message) : Error(Exit::kBadInput, message) {}
+};
+
+// An assistant turn cannot be located exactly in the text, so there is no mask to train with.
+class TurnNotLocated : public Error {
+ public:
+  explicit TurnNotLocated(const std::string& message) : Error(Exit::kBadInput, message) {}
+};
+
+// Borrowed for the call. Null stands for nothing.
+struct ChatInput {
+  const OrderedJson* messages = nullptr;  // array of objects
+  const OrderedJson* tools = nullptr;     // array of objects
+  bool add_generation_prompt = false;
+  // chat_template_kwargs: an object of further variables. A name that the template's own machinery or a special token
+  // has is refused (kBadInput).
+  const OrderedJson* kwargs = nullptr;
+  int64_t now = -1;  // seconds since 1970 for strftime_now (local time); -1: the clock
+};
+
+struct RenderedChat {
+  std::string text;
+  std::vector<Span> assistant;  // bytes to train on: after the generation prompt, through the end-of-turn token
+  std::vector<Span> plain;      // bytes from the input: control tokens in them are plain text
+};
+
+// Never changed once compiled: any number of threads may render.
+class ChatTemplate {
+ public:
+  // special_tokens: what the template sees by name (bos_token, eos_token, …). control_tokens: further tokens that may end
+  // a turn, as the tokenizer lists them. Throws jinja::TemplateError.
+  static std::shared_ptr<const ChatTemplate> compile(std::string_view source, std::string_view name,
+                                                     const std::map<std::string, std::string>& special_tokens,
+                                                     const std::vector<std::string>& control_tokens = {},
+                                                     const jinja::Limits& limits = {});
+
+  // For training: everything, or an error where a turn cannot be located.
+  RenderedChat render(const ChatInput& input) const;
+  // For inference: text and plain spans only.
+  RenderedChat render_prompt(const ChatInput& input) const;
+
+  const std::string& name() const { return template_->name(); }
+  const jinja::Template& jinja() const { return *template_; }
+  const std::map<std::string, std::string>& special_tokens() const { return special_tokens_; }
+  const std::vector<std::string>& control_tokens() const { return control_tokens_; }
+  const jinja::Limits& limits() const { return limits_; }
+
+ private:
+  ChatTemplate() = default;
+  std::shared_ptr<const jinja::Template> template_;
+  std::map<std::string, std::string> special_tokens_;
+  std::vector<std::string> control_tokens_;
+  jinja::Limits limits_;
+};
+
+}  // namespace mxt::tokenizer

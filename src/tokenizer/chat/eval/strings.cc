@@ -1,0 +1,206 @@
+#include "tokenizer/chat/eval/strings.h"
+
+#include <algorithm>
+
+#include "tokenizer/chat/values/unicode.h"
+
+namespace mxt::tokenizer::jinja {
+namespace {
+
+bool has_point(std::string_view chars, char32_t c) {
+  for (size_t i = 0, size = 0; i < chars.size(); i += size)
+    if (code_point(chars, i, size) == c) return true;
+  return false;
+}
+
+void push(Machine& m, std::vector<Value>& parts, const StrRef& s, size_t begin, size_t end) {
+  if (parts.size() == parts.capacity()) m.reserve(2 * (parts.size() + 1) * sizeof(Value));
+  parts.push_back(Value::string(slice(m, s, begin, end)));
+}
+
+}  // namespace
+
+StrRef strip(Machine& m, const StrRef& s, const std::string* chars, bool left, bool right) {
+  const std::string& t = s->text;
+  const auto drop = [&](char32_t c) {
+    m.step(chars ? chars->size() / 16 + 1 : 1);
+    return chars ? has_point(*chars, c) : is_space(c);
+  };
+  size_t begin = 0, end = t.size(), size = 0;
+  while (left && begin < end && drop(code_point(t, begin, size))) begin += size;
+  while (right && end > begin && drop(code_point_before(t, end, size))) end -= size;
+  return slice(m, s, begin, end);
+}
+
+std::vector<Value> split_space(Machine& m, const StrRef& s, int64_t most, bool from_right) {
+  const std::string& t = s->text;
+  m.touch_bytes(t.size());
+  std::vector<Value> parts;
+  size_t size = 0;
+  if (!from_right) {
+    size_t at = skip_space(t, 0);
+    while (at < t.size()) {
+      if (most >= 0 && static_cast<int64_t>(parts.size()) == most) {
+        push(m, parts, s, at, t.size());  // the rest as it is
+        break;
+      }
+      size_t end = at;
+      while (end < t.size() && !is_space(code_point(t, end, size))) end += size;
+      push(m, parts, s, at, end);
+      at = skip_space(t, end);
+    }
+    return parts;
+  }
+  size_t end = rskip_space(t, t.size());
+  while (end > 0) {
+    if (most >= 0 && static_cast<int64_t>(parts.size()) == most) {
+      push(m, parts, s, 0, end);
+      break;
+    }
+    size_t begin = end;
+    while (begin > 0 && !is_space(code_point_before(t, begin, size))) begin -= size;
+    push(m, parts, s, begin, end);
+    end = rskip_space(t, begin);
+  }
+  std::reverse(parts.begin(), parts.end());
+  return parts;
+}
+
+std::vector<Value> split_on(Machine& m, const StrRef& s, std::string_view separator, int64_t most, bool from_right) {
+  const std::string& t = s->text;
+  m.touch_bytes(t.size());
+  std::vector<Value> parts;
+  const auto may_split = [&] { return most < 0 || static_cast<int64_t>(parts.size()) < most; };
+  if (!from_right) {
+    size_t from = 0;
+    for (size_t at = t.find(separator); at != std::string::npos && may_split(); at = t.find(separator, from)) {
+      push(m, parts, s, from, at);
+      from = at + separator.size();
+    }
+    push(m, parts, s, from, t.size());
+    return parts;
+  }
+  size_t end = t.size();
+  while (may_split() && end >= separator.size()) {
+    const size_t at = t.rfind(separator, end - separator.size());
+    if (at == std::string::npos) break;
+    push(m, parts, s, at + separator.size(), end);
+    end = at;
+  }
+  push(m, parts, s, 0, end);
+  std::reverse(parts.begin(), parts.end());
+  return parts;
+}
+
+std::vector<Value> split_lines(Machine& m, const StrRef& s, bool keep_ends) {
+  const std::string& t = s->text;
+  m.touch_bytes(t.size());
+  std::vector<Value> parts;
+  size_t from = 0, size = 0;
+  for (size_t i = 0; i < t.size();) {
+    if (!is_line_break(code_point(t, i, size))) {
+      i += size;
+      continue;
+    }
+    size_t after = i + size;
+    if (t[i] == '\r' && after < t.size() && t[after] == '\n') ++after;
+    push(m, parts, s, from, keep_ends ? after : i);
+    from = i = after;
+  }
+  if (from < t.size()) push(m, parts, s, from, t.size());
+  return parts;
+}
+
+StrRef replace(Machine& m, const StrRef& s, std::string_view old, const Str& with, int64_t count) {
+  const std::string& t = s->text;
+  m.touch_bytes(t.size());
+  Builder out(m);
+  out.set_markup(s->markup);
+  size_t from = 0;
+  if (old.empty()) {  // before each character and at the end
+    size_t size = 0;
+    for (size_t i = 0; count != 0; i += size) {
+      out.add(*s, from, i);
+      out.add(with);
+      from = i;
+      if (count > 0) --count;
+      if (i >= t.size()) break;
+      code_point(t, i, size);
+    }
+  } else {
+    for (size_t at = t.find(old); at != std::string::npos && count != 0; at = t.find(old, from)) {
+      out.add(*s, from, at);
+      out.add(with);
+      from = at + old.size();
+      if (count > 0) --count;
+    }
+    if (from == 0) return s;
+  }
+  out.add(*s, from, t.size());
+  return out.finish();
+}
+
+StrRef change_case(Machine& m, const StrRef& s, CaseMap map) {
+  const std::string& t = s->text;
+  Builder out(m);
+  out.set_markup(s->markup);
+  bool inside = false;  // after a cased character
+  std::string piece;
+  for (size_t i = 0, size = 0; i < t.size(); i += size) {
+    const char32_t c = code_point(t, i, size);
+    piece.clear();
+    const auto lower = [&] {
+      if (c == 0x3a3 && is_final_sigma(t, i)) piece = "ς";
+      else append_lower(piece, c);
+    };
+    switch (map) {
+      case CaseMap::kUpper: append_upper(piece, c); break;
+      case CaseMap::kLower: lower(); break;
+      case CaseMap::kFold: append_casefold(piece, c); break;
+      case CaseMap::kSwap:
+        if (is_upper(c)) lower();
+        else if (is_lower(c)) append_upper(piece, c);
+        else piece = t.substr(i, size);
+        break;
+      case CaseMap::kCapitalize:
+        if (i == 0) append_title(piece, c);
+        else lower();
+        break;
+      case CaseMap::kTitle:
+        if (inside) lower();
+        else append_title(piece, c);
+        inside = is_cased(c);
+        break;
+    }
+    out.add(piece, tag_at(*s, i));
+  }
+  return out.finish();
+}
+
+bool is_all_case(std::string_view s, bool upper) {
+  bool cased = false;
+  for (size_t i = 0, size = 0; i < s.size(); i += size) {
+    const char32_t c = code_point(s, i, size);
+    if (is_title(c) || (upper ? is_lower(c) : is_upper(c))) return false;
+    cased |= upper ? is_upper(c) : is_lower(c);
+  }
+  return cased;
+}
+
+StrRef justify(Machine& m, const StrRef& s, int64_t width, char align, std::string_view fill) {
+  m.touch_bytes(s->text.size());
+  const auto n = static_cast<int64_t>(length(s->text));
+  const int64_t missing = width - n;
+  if (missing <= 0) return s;
+  if (missing > 100000) m.fail_limit("pads a string by more than 100000 characters");
+  // str.center puts the odd blank on the left where the width is odd.
+  const int64_t left = align == '>' ? missing : align == '<' ? 0 : missing / 2 + (missing & width & 1);
+  Builder out(m);
+  out.set_markup(s->markup);
+  for (int64_t i = 0; i < left; ++i) out.add(fill);
+  out.add(*s);
+  for (int64_t i = left; i < missing; ++i) out.add(fill);
+  return out.finish();
+}
+
+}  // namespace mxt::tokenizer::jinja

@@ -1,0 +1,157 @@
+#include "net/http.h"
+
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+#include "net/test_server.h"
+#include "net/url.h"
+
+namespace mxt::net {
+namespace {
+
+HttpClient quick() { return HttpClient({.retry_base_seconds = 0.01}); }
+
+void expect_error(const std::function<void()>& f, Exit code, const std::string& part) {
+  try {
+    f();
+    ADD_FAILURE() << "no error; wanted: " << part;
+  } catch (const Error& e) {
+    EXPECT_EQ(static_cast<int>(e.code()), static_cast<int>(code)) << e.what();
+    EXPECT_NE(std::string(e.what()).find(part), std::string::npos) << e.what();
+  }
+}
+
+TEST(Url, PartsAndRefusals) {
+  const auto u = parse_url("HTTPS://Example.COM:8443/a/b?c=d#e");
+  ASSERT_TRUE(u);
+  EXPECT_EQ(u->origin(), "https://example.com:8443");
+  EXPECT_EQ(u->target, "/a/b?c=d");
+  EXPECT_EQ(parse_url("http://h")->text(), "http://h/");
+  EXPECT_EQ(parse_url("http://h?x")->target, "/?x");
+  EXPECT_EQ(parse_url("http://[::1]:80/")->host, "[::1]");
+  for (const char* bad : {"", "ftp://h/", "file:///etc/passwd", "http://", "http://user@h/", "http://h:0/",
+                          "http://h:99999/", "http://a b/", "http://h/\n", "http://h\\@x/", "//h/"})
+    EXPECT_FALSE(parse_url(bad)) << bad;
+  const Url base = *parse_url("http://h:1/a/b?q");
+  EXPECT_EQ(resolve_url(base, "/x")->text(), "http://h:1/x");
+  EXPECT_EQ(resolve_url(base, "c")->text(), "http://h:1/a/c");
+  EXPECT_EQ(resolve_url(base, "?z")->text(), "http://h:1/a/b?z");
+  EXPECT_EQ(resolve_url(base, "//o/x")->text(), "http://o/x");
+  EXPECT_EQ(resolve_url(base, "https://o/x")->text(), "https://o/x");
+  EXPECT_FALSE(resolve_url(base, "javascript://x"));
+  EXPECT_EQ(percent_encode("a b/ü", "/"), "a%20b/%C3%BC");
+}
+
+TEST(Http, GetHeadPostAndRange) {
+  TestServer s([](const ServerRequest& r) {
+    ServerResponse a;
+    a.headers = {{"X-Method", r.method}, {"x-two", "1"}, {"X-Two", "2"}};
+    a.body = r.method == "POST" ? r.body : r.headers.contains("range") ? r.headers.at("range") : "hello";
+    return a;
+  });
+  HttpClient c = quick();
+  const HttpResponse get = c.send({.url = s.url("/a?b")});
+  EXPECT_EQ(get.status, 200);
+  EXPECT_EQ(get.body, "hello");
+  EXPECT_EQ(*get.header("x-TWO"), "2");
+  EXPECT_EQ(get.header("none"), nullptr);
+  EXPECT_EQ(c.send({.method = "HEAD", .url = s.url("/")}).body, "");
+  EXPECT_EQ(
+      c.send(
+           {.method = "POST", .url = s.url("/"), .headers = {{"Content-Type", "x/y"}}, .body = std::string("a\0b", 3)})
+          .body,
+      std::string("a\0b", 3));
+  EXPECT_EQ(c.send({.url = s.url("/"), .range_begin = 5, .range_end = 9}).body, "bytes=5-9");
+  EXPECT_EQ(s.seen()[0].target, "/a?b");
+  EXPECT_EQ(s.seen()[0].headers.at("user-agent"), "mindxtrain");
+}
+
+TEST(Http, SecretsStayWithTheirOrigin) {
+  TestServer other([](const ServerRequest&) { return ServerResponse{.body = "there"}; });
+  TestServer s([&](const ServerRequest& r) {
+    if (r.target == "/here") return ServerResponse{.body = "here"};
+    return ServerResponse{.status = 302, .headers = {{"Location", r.target == "/away" ? other.url("/x") : "/here"}}};
+  });
+  HttpClient c = quick();
+  const Headers secret{{"Authorization", "Bearer t"}, {"Cookie", "c"}, {"X-Plain", "p"}};
+  EXPECT_EQ(c.send({.url = s.url("/near"), .headers = secret}).body, "here");
+  EXPECT_EQ(s.seen().back().headers.at("authorization"), "Bearer t");
+  const HttpResponse r = c.send({.url = s.url("/away"), .headers = secret});
+  EXPECT_EQ(r.body, "there");
+  EXPECT_EQ(r.url, other.url("/x"));
+  const auto seen = other.seen().back().headers;
+  EXPECT_FALSE(seen.contains("authorization") || seen.contains("cookie"));
+  EXPECT_EQ(seen.at("x-plain"), "p");
+  EXPECT_EQ(c.send({.url = s.url("/away"), .leave_origin = false}).status, 302);
+  EXPECT_EQ(c.send({.url = s.url("/near"), .redirects = 0}).status, 302);
+}
+
+TEST(Http, RedirectsEndAndKeepOrChangeTheMethod) {
+  TestServer s([](const ServerRequest& r) {
+    if (r.target == "/end") return ServerResponse{.body = r.method + r.body};
+    if (r.target == "/bad") return ServerResponse{.status = 302, .headers = {{"Location", "file:///etc/passwd"}}};
+    if (r.target == "/307") return ServerResponse{.status = 307, .headers = {{"Location", "/end"}}};
+    if (r.target == "/303") return ServerResponse{.status = 303, .headers = {{"Location", "/end"}}};
+    return ServerResponse{.status = 301, .headers = {{"Location", "/loop"}}};
+  });
+  HttpClient c = quick();
+  EXPECT_EQ(c.send({.method = "POST", .url = s.url("/307"), .body = "b"}).body, "POSTb");
+  EXPECT_EQ(c.send({.method = "POST", .url = s.url("/303"), .body = "b"}).body, "GET");
+  expect_error([&] { c.send({.url = s.url("/loop")}); }, Exit::kBadInput, "more than 5 redirects");
+  expect_error([&] { c.send({.url = s.url("/bad")}); }, Exit::kBadInput, "no http or https");
+}
+
+TEST(Http, RetriesWhatPassesAndOnlyThat) {
+  int calls = 0;
+  TestServer s([&](const ServerRequest& r) {
+    ++calls;
+    if (r.target == "/always") return ServerResponse{.status = 503};
+    if (r.target == "/never") return ServerResponse{.status = 404};
+    return ServerResponse{.status = calls < 3 ? 500 : 200, .body = "ok"};
+  });
+  HttpClient c = quick();
+  std::string got;
+  EXPECT_EQ(c.send({.url = s.url("/"), .on_data = [&](std::string_view d) { got += d; }}).status, 200);
+  EXPECT_EQ(got, "ok");
+  EXPECT_EQ(calls, 3);
+  calls = 0;
+  EXPECT_EQ(c.send({.url = s.url("/always"), .retries = 2}).status, 503);
+  EXPECT_EQ(calls, 3);
+  calls = 0;
+  EXPECT_EQ(c.send({.url = s.url("/never")}).status, 404);
+  EXPECT_EQ(c.send({.method = "POST", .url = s.url("/always")}).status, 503);  // might act twice
+  EXPECT_EQ(calls, 2);
+}
+
+TEST(Http, LimitsHold) {
+  TestServer s([](const ServerRequest& r) {
+    ServerResponse a;
+    if (r.target == "/headers")
+      for (int i = 0; i < 20; ++i) a.headers.emplace_back("X-" + std::to_string(i), std::string(20'000, 'h'));
+    a.body = std::string(100'000, 'x');
+    if (r.target == "/slow") a.delay_ms = 800;
+    return a;
+  });
+  HttpClient c = quick();
+  expect_error([&] { c.send({.url = s.url("/"), .max_bytes = 99'999}); }, Exit::kBadInput, "larger than");
+  EXPECT_EQ(c.send({.url = s.url("/"), .max_bytes = 100'000}).body.size(), 100'000u);
+  EXPECT_THROW(c.send({.url = s.url("/headers"), .retries = 0}), Error);
+  expect_error([&] { c.send({.url = s.url("/slow"), .total_seconds = 0.2, .retries = 0}); }, Exit::kMissing,
+               "cannot be reached");
+  std::atomic<bool> cancel{true};
+  HttpClient stopped({.cancel = &cancel});
+  expect_error([&] { stopped.send({.url = s.url("/slow")}); }, Exit::kInterrupted, "interrupted");
+  struct Stop {};
+  EXPECT_THROW(c.send({.url = s.url("/"), .on_data = [](std::string_view) { throw Stop{}; }}), Stop);
+}
+
+TEST(Http, BadRequestsAndDeadServers) {
+  HttpClient c = quick();
+  expect_error([&] { c.send({.url = "file:///etc/passwd"}); }, Exit::kBadInput, "not an http");
+  expect_error([&] { c.send({.url = "http://127.0.0.1:1/", .headers = {{"A", "b\r\nC: d"}}}); }, Exit::kBadInput,
+               "line break");
+  expect_error([&] { c.send({.url = "http://127.0.0.1:1/", .retries = 1}); }, Exit::kMissing, "cannot be reached");
+}
+
+}  // namespace
+}  // namespace mxt::net

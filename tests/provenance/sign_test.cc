@@ -1,0 +1,107 @@
+#include <sys/stat.h>
+
+#include "base/error.h"
+#include "provenance/support.h"
+
+namespace mxt::provenance {
+namespace {
+
+struct Keys {
+  RunFolder run;
+  std::string path = run.file("key");
+  std::string pub = make_key(path);
+  SigningKey key = load_key(path);
+};
+
+TEST(Key, IsPrivateAndNeverOverwritten) {
+  const Keys k;
+  struct stat st {};
+  ASSERT_EQ(stat(k.path.c_str(), &st), 0);
+  EXPECT_EQ(st.st_mode & 0777, 0600u);
+  EXPECT_EQ(k.key.public_key, k.pub);
+  EXPECT_EQ(load_public_key(k.path + ".pub"), k.pub);
+  EXPECT_EQ(load_public_key(k.pub), k.pub);
+  EXPECT_THROW(make_key(k.path), Error);
+  chmod(k.path.c_str(), 0644);
+  EXPECT_THROW(load_key(k.path), Error);
+}
+
+TEST(Key, WhatIsNoneIsRefused) {
+  const Keys k;
+  try {
+    load_key(k.run.file("nothing"));
+    FAIL();
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), Exit::kMissing);
+    EXPECT_NE(std::string(e.what()).find("receipt keygen"), std::string::npos);
+  }
+  for (const char* text : {"", "{}", "[1]", "{\"type\":\"mindxtrain-ed25519-v1\",\"seed\":\"AAAA\",\"public\":\"x\"}"}) {
+    k.run.put("bad", text);
+    chmod(k.run.file("bad").c_str(), 0600);
+    EXPECT_THROW(load_key(k.run.file("bad")), Error) << text;
+  }
+  EXPECT_THROW(load_public_key("ed25519:AAAA"), Error);
+}
+
+TEST(Envelope, IsDsse) {
+  const Keys k;
+  const Json j = Json::parse(seal("hello", k.key));
+  EXPECT_EQ(j["payloadType"], "application/vnd.in-toto+json");
+  EXPECT_EQ(j["payload"], "aGVsbG8=");
+  ASSERT_EQ(j["signatures"].size(), 1u);
+  EXPECT_EQ(j["signatures"][0]["keyid"], k.pub);
+  EXPECT_EQ(check_seal(j.dump(), "hello", k.pub), "");
+}
+
+TEST(Envelope, AnyChangeIsFound) {
+  const Keys k;
+  const std::string envelope = seal("hello", k.key);
+  EXPECT_NE(check_seal(envelope, "hellp", k.pub), "");
+  const std::string other = make_key(k.run.file("other"));
+  EXPECT_NE(check_seal(envelope, "hello", other), "");
+  Json j = Json::parse(envelope);
+  std::string sig = j["signatures"][0]["sig"];
+  sig[5] = sig[5] == 'A' ? 'B' : 'A';
+  j["signatures"][0]["sig"] = sig;
+  EXPECT_NE(check_seal(j.dump(), "hello", k.pub), "");
+  for (const char* bad : {"", "{}", "[]", "{\"payloadType\":\"x\"}",
+                          "{\"payloadType\":\"application/vnd.in-toto+json\",\"payload\":\"aGVsbG8=\",\"signatures\":[3]}"})
+    EXPECT_NE(check_seal(bad, "hello", k.pub), "") << bad;
+}
+
+TEST(Signed, ManifestVerifiesAndNamesItsSigner) {
+  const Keys k;
+  k.run.write(k.key);
+  EXPECT_EQ(verify(k.run.manifest()).signer, k.pub);
+  EXPECT_TRUE(verify(k.run.manifest(), {.trusted_key = k.pub}).ok());
+  const std::string other = make_key(k.run.file("other"));
+  const VerifyReport r = verify(k.run.manifest(), {.trusted_key = other});
+  ASSERT_EQ(r.findings.size(), 1u);
+  EXPECT_EQ(r.findings[0].field, "manifest.dsse.json");
+}
+
+TEST(Signed, RemovedSignatureIsFound) {
+  const Keys k;
+  k.run.write(k.key);
+  fs::remove(k.run.file("manifest.dsse.json"));
+  ASSERT_EQ(verify(k.run.manifest()).findings.size(), 1u);
+  EXPECT_EQ(verify(k.run.manifest()).findings[0].field, "manifest.dsse.json");
+  k.run.write();
+  EXPECT_TRUE(verify(k.run.manifest()).ok());
+  EXPECT_EQ(verify(k.run.manifest(), {.trusted_key = k.pub}).findings[0].field, "/predicate/signer");
+}
+
+TEST(Signed, ManifestRewrittenWithoutTheKeyIsFound) {
+  const Keys k;
+  k.run.write(k.key);
+  const std::string envelope = read_file(k.run.file("manifest.dsse.json"));
+  k.run.put("plan.json", "{\"choices\":[9]}\n");
+  k.run.write();  // consistent in itself, but not signed
+  k.run.put("manifest.dsse.json", envelope);
+  const VerifyReport r = verify(k.run.manifest(), {.trusted_key = k.pub});
+  ASSERT_FALSE(r.ok());
+  EXPECT_EQ(r.findings[0].field, "manifest.dsse.json");
+}
+
+}  // namespace
+}  // namespace mxt::provenance

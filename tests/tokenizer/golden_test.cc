@@ -1,0 +1,64 @@
+// Ids and decoded texts are those of Hugging Face tokenizers (tools/golden/tokenizer_golden.py).
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "base/files.h"
+#include "base/json.h"
+#include "tokenizer/tokenizer.h"
+
+namespace mxt::tokenizer {
+namespace {
+
+const std::string kGolden = std::string(MXT_SOURCE_DIR) + "/tests/golden/tokenizer/";
+
+void expect_cases(const Tokenizer& t, const Json& cases) {
+  ASSERT_GT(cases.size(), 40u);
+  for (const auto& c : cases) {
+    const auto text = c.at("text").get<std::string>();
+    const auto ids = c.at("ids").get<std::vector<int32_t>>();
+    EXPECT_EQ(t.encode(text), ids) << text;
+    EXPECT_EQ(t.decode(ids), c.at("decoded").get<std::string>()) << text;
+    std::vector<Span> spans;
+    EXPECT_EQ(t.encode_with_offsets(text, {}, spans), ids) << text;
+    ASSERT_EQ(spans.size(), ids.size());
+    for (size_t i = 0; i < spans.size(); ++i) {
+      EXPECT_LE(spans[i].begin, spans[i].end);
+      EXPECT_LE(spans[i].end, text.size());
+      EXPECT_LE(spans[i > 0 ? i - 1 : 0].begin, spans[i].begin) << text;
+    }
+  }
+}
+
+class Golden : public testing::TestWithParam<const char*> {};
+
+TEST_P(Golden, GivesTheOraclesIdsAndText) {
+  const Json j = read_json_file(kGolden + GetParam() + ".json");
+  const auto t = Tokenizer::from_json(j.at("tokenizer").dump(), GetParam());
+  expect_cases(*t, j.at("cases"));
+}
+
+TEST_P(Golden, SavesAndLoadsWithEqualIds) {
+  const Json j = read_json_file(kGolden + GetParam() + ".json");
+  const std::string dir = testing::TempDir() + "/tokenizer_save_" + GetParam();
+  Tokenizer::from_json(j.at("tokenizer").dump(), GetParam())->save(dir);
+  expect_cases(*Tokenizer::from_folder(dir), j.at("cases"));
+}
+
+INSTANTIATE_TEST_SUITE_P(Kinds, Golden,
+                         testing::Values("qwen", "gpt2", "gpt2_prefix", "smollm", "llama3", "nanochat", "o200k", "steps",
+                                         "words", "llama2", "metaspace", "bert"));
+
+// Real tokenizers, where they lie under weights/NAME.
+class Real : public testing::TestWithParam<const char*> {};
+
+TEST_P(Real, GivesTheOraclesIdsAndText) {
+  const std::string dir = std::string(MXT_SOURCE_DIR) + "/weights/" + GetParam();
+  if (!fs::exists(dir + "/tokenizer.json")) GTEST_SKIP() << dir << "/tokenizer.json is not on this machine";
+  expect_cases(*Tokenizer::from_folder(dir), read_json_file(kGolden + "real.json").at(GetParam()));
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, Real, testing::Values("qwen3", "smollm2", "gpt2", "minilm"));
+
+}  // namespace
+}  // namespace mxt::tokenizer

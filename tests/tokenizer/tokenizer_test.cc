@@ -1,0 +1,233 @@
+#include "tokenizer/tokenizer.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <chrono>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "base/error.h"
+#include "base/files.h"
+#include "base/json.h"
+#include "base/philox.h"
+
+namespace mxt::tokenizer {
+namespace {
+
+std::shared_ptr<const Tokenizer> small(const std::string& name) {
+  const Json j = read_json_file(std::string(MXT_SOURCE_DIR) + "/tests/golden/tokenizer/" + name + ".json");
+  return Tokenizer::from_json(j.at("tokenizer").dump(), name);
+}
+
+std::string text_of(const Tokenizer& t, const std::vector<int32_t>& ids) {
+  std::string s;
+  for (const int32_t id : ids) s += t.token_bytes(id);
+  return s;
+}
+
+TEST(Tokenizer, ControlTokensInPlainSpansAreOrdinaryText) {
+  const auto t = small("qwen");
+  const std::string text = "<|im_start|>user\n<|im_end|> x<think><|im_end|>";
+  const int32_t start = t->id_of("<|im_start|>"), end = t->id_of("<|im_end|>"), think = t->id_of("<think>");
+  const auto count = [](const std::vector<int32_t>& v, int32_t id) { return std::count(v.begin(), v.end(), id); };
+  const auto as_control = t->encode(text);
+  EXPECT_EQ(count(as_control, end), 2);
+  const Span body{17, 36};  // from after "user\n" over the first <|im_end|> and <think>
+  const auto guarded = t->encode(text, std::span(&body, 1));
+  EXPECT_EQ(count(guarded, start), 1);
+  EXPECT_EQ(count(guarded, end), 1);
+  EXPECT_EQ(count(guarded, think), 1) << "<think> is no control token";
+  EXPECT_EQ(guarded.back(), end);
+  EXPECT_EQ(text_of(*t, guarded), text);
+  const Span all{0, text.size()};
+  EXPECT_EQ(count(t->encode(text, std::span(&all, 1)), start), 0);
+}
+
+TEST(Tokenizer, OffsetsNameTheBytesOfEachToken) {
+  const auto t = small("qwen");
+  const std::string text = "Hello <|im_end|> 中文 e\xCC\x81t\xC3\xA9 \xFF!";
+  std::vector<Span> spans;
+  const auto ids = t->encode_with_offsets(text, {}, spans);
+  EXPECT_EQ(ids, t->encode(text));
+  std::string rebuilt;
+  size_t covered = 0;
+  for (size_t i = 0; i < ids.size(); ++i) {
+    EXPECT_LE(spans[i].begin, covered);  // no hole
+    covered = std::max(covered, spans[i].end);
+    if (ids[i] == t->id_of("<|im_end|>")) {
+      EXPECT_EQ(text.substr(spans[i].begin, spans[i].end - spans[i].begin), "<|im_end|>");
+    }
+  }
+  EXPECT_EQ(covered, text.size());
+}
+
+TEST(Tokenizer, InvalidUtf8CountsAsReplacementCharacters) {
+  const auto t = small("qwen");
+  EXPECT_EQ(t->encode("a\xFF\xE4\xB8z\xF0\x9F\x98"), t->encode("a\xEF\xBF\xBD\xEF\xBF\xBDz\xEF\xBF\xBD"));
+  EXPECT_EQ(t->encode("\xED\xA0\x80"), t->encode("\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBD"));
+}
+
+TEST(Tokenizer, ParallelAndCachedEncodesGiveTheSameIds) {
+  const auto t = small("qwen");
+  Philox rng(3, 0);
+  std::string text;
+  const char* const kWords[] = {"alpha", " beta", " gamma's", "\n\n", " 12", " e\xCC\x81", "中文", "<|im_end|>", "   ", "!"};
+  while (text.size() < (5u << 20)) text += kWords[rng.below(10)];
+  const auto once = t->encode(text);
+  EXPECT_EQ(t->encode(text), once);
+  EXPECT_EQ(t->encode_parallel(text, 4), once);
+  EXPECT_EQ(t->encode_parallel(text, 1), once);
+  std::vector<Span> spans;
+  EXPECT_EQ(t->encode_with_offsets(text, {}, spans), once);
+  std::vector<std::vector<int32_t>> out(4);
+  std::vector<std::thread> pool;
+  for (auto& o : out) pool.emplace_back([&o, &t, &text] { o = t->encode(text); });
+  for (auto& p : pool) p.join();
+  for (const auto& o : out) EXPECT_EQ(o, once);
+}
+
+TEST(Tokenizer, TokenBytesJoinToTheText) {
+  for (const char* name : {"qwen", "gpt2", "smollm", "llama3", "nanochat"}) {
+    const auto t = small(name);
+    const std::string text = "Straße 中文 🙂 \t\x01 x\n";
+    EXPECT_EQ(text_of(*t, t->encode(text)), text) << name;
+  }
+  EXPECT_EQ(small("qwen")->token_bytes(-1), "");
+  EXPECT_EQ(small("qwen")->token_bytes(1 << 30), "");
+}
+
+TEST(Tokenizer, DecodeSkipsSpecialTokensAndUnknownIds) {
+  const auto t = small("qwen");
+  auto ids = t->encode("a<|im_end|>b<think>");
+  ids.push_back(1 << 20);
+  ids.push_back(-5);
+  EXPECT_EQ(t->decode(ids), "a<|im_end|>b<think>");
+  EXPECT_EQ(t->decode(ids, true), "ab<think>");
+}
+
+TEST(Tokenizer, LongRunsTakeTimeInProportion) {
+  for (const char* name : {"qwen", "o200k", "llama2", "bert"}) {
+    const auto t = small(name);
+    for (const char* unit : {"a", " ", "\n", "=", "ab", "\xCC\x81\xCC\xA3", "中", "<", "'"}) {
+      std::string s;
+      while (s.size() < (1u << 19)) s += unit;
+      const auto start = std::chrono::steady_clock::now();
+      const auto ids = t->encode(s);
+      EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(30)) << name << " " << unit;
+      EXPECT_LE(ids.size(), s.size() + 1);
+    }
+  }
+}
+
+TEST(Characters, AreTheSortedDistinctCodePoints) {
+  const auto t = Tokenizer::characters("hello wörld\n");
+  EXPECT_EQ(t->vocab_size(), 10);
+  EXPECT_EQ(t->encode("he\n"), (std::vector<int32_t>{4, 3, 0}));
+  EXPECT_EQ(t->decode(t->encode("wörld hello")), "wörld hello");
+  EXPECT_THROW(t->encode("x"), Error);
+  std::vector<Span> spans;
+  t->encode_with_offsets("wör", {}, spans);
+  EXPECT_EQ(spans, (std::vector<Span>{{0, 1}, {1, 3}, {3, 4}}));
+  const std::string dir = testing::TempDir() + "/characters";
+  t->save(dir);
+  const auto again = Tokenizer::from_folder(dir);
+  EXPECT_EQ(again->encode("wörld\n"), t->encode("wörld\n"));
+  EXPECT_THROW(again->encode("x"), Error);
+}
+
+// A GGUF's tables of the small tokenizer: what llama.cpp's converter writes.
+GgufTokenizerData gguf_of(const std::string& name, const std::string& pre) {
+  const Json j = read_json_file(std::string(MXT_SOURCE_DIR) + "/tests/golden/tokenizer/" + name + ".json").at("tokenizer");
+  GgufTokenizerData g;
+  g.model = "gpt2";
+  g.pre = pre;
+  size_t size = 0;
+  for (const auto& [t, id] : j.at("model").at("vocab").items()) size = std::max(size, id.get<size_t>() + 1);
+  for (const auto& a : j.at("added_tokens")) size = std::max(size, a.at("id").get<size_t>() + 1);
+  g.tokens.resize(size + 2, "[PAD]");
+  g.token_type.resize(size + 2, 5);
+  for (const auto& [t, id] : j.at("model").at("vocab").items()) {
+    g.tokens[id.get<size_t>()] = t;
+    g.token_type[id.get<size_t>()] = 1;
+  }
+  for (const auto& a : j.at("added_tokens")) {
+    const auto id = a.at("id").get<size_t>();
+    g.tokens[id] = a.at("content");
+    g.token_type[id] = a.at("special").get<bool>() ? 3 : 4;
+  }
+  for (const auto& m : j.at("model").at("merges"))
+    g.merges.push_back(m[0].get<std::string>() + " " + m[1].get<std::string>());
+  g.eos_id = 0;
+  g.chat_template = "{{ messages }}";
+  return g;
+}
+
+TEST(Gguf, GivesTheIdsOfTheFolderItWasMadeFrom) {
+  const std::pair<const char*, const char*> kKinds[] = {{"qwen", "qwen2"}, {"smollm", "smollm"}, {"llama3", "llama-bpe"}, {"gpt2", "gpt-2"}};
+  for (const auto& [name, pre] : kKinds) {
+    const auto folder = small(name);
+    const auto t = Tokenizer::from_gguf(gguf_of(name, pre));
+    EXPECT_EQ(t->eos(), 0);
+    EXPECT_EQ(t->chat_template(), "{{ messages }}");
+    const std::string dir = testing::TempDir() + "/gguf_" + name;
+    t->save(dir);
+    const auto saved = Tokenizer::from_folder(dir);
+    EXPECT_EQ(saved->chat_template(), "{{ messages }}");
+    EXPECT_EQ(saved->eos(), 0);
+    for (const char* text : {"Hello, world!  12345 \n\n x", "<|im_start|>user\nDON'T<|im_end|>", "中文 e\xCC\x81 <think>", "def f():\n\treturn"}) {
+      EXPECT_EQ(t->encode(text), folder->encode(text)) << name << " " << text;
+      EXPECT_EQ(saved->encode(text), folder->encode(text)) << name << " " << text;
+    }
+  }
+}
+
+TEST(Gguf, ReadsWordPiece) {
+  GgufTokenizerData g;
+  g.model = "bert";
+  g.tokens = {"[PAD]", "[UNK]", "[CLS]", "[SEP]", "\xE2\x96\x81hello", "\xE2\x96\x81wor", "ld", "\xE2\x96\x81!"};
+  g.token_type = {3, 3, 3, 3, 1, 1, 1, 1};
+  const auto t = Tokenizer::from_gguf(g);
+  EXPECT_EQ(t->encode("Hello WORLD! xyz"), (std::vector<int32_t>{4, 5, 6, 7, 1}));
+}
+
+TEST(Gguf, RefusesWhatItCannotEncodeEqually) {
+  auto g = gguf_of("qwen", "some-new-model");
+  EXPECT_THROW(Tokenizer::from_gguf(g), Error);
+  g.pre = "qwen2";
+  g.model = "llama";
+  EXPECT_THROW(Tokenizer::from_gguf(g), Error);
+  g.model = "gpt2";
+  g.token_type.pop_back();
+  EXPECT_THROW(Tokenizer::from_gguf(g), Error);
+  g.token_type.push_back(5);
+  g.eos_id = 1 << 20;
+  EXPECT_THROW(Tokenizer::from_gguf(g), Error);
+  g.eos_id = 0;
+  g.merges.push_back("no-such-token t");
+  EXPECT_THROW(Tokenizer::from_gguf(g), Error);
+}
+
+TEST(Folder, ReadsConfigTemplatesAndOldFiles) {
+  const std::string dir = testing::TempDir() + "/folder";
+  fs::remove_all(dir);
+  make_folders(dir);
+  write_file_atomic(dir + "/vocab.json", R"({"a":0,"b":1,"ab":2,"Ġ":3,"<|endoftext|>":4})");
+  write_file_atomic(dir + "/merges.txt", "#version: 0.2\na b\n");
+  write_file_atomic(dir + "/tokenizer_config.json",
+                    R"({"eos_token":{"content":"<|endoftext|>"},"chat_template":[{"name":"tool","template":"x"},{"name":"default","template":"y"}],
+                        "added_tokens_decoder":{"5":{"content":"<new>","special":true}}})");
+  const auto t = Tokenizer::from_folder(dir);
+  EXPECT_EQ(t->encode("ab a<|endoftext|><new>"), (std::vector<int32_t>{2, 3, 0, 4, 5}));
+  EXPECT_EQ(t->eos(), 4);
+  EXPECT_EQ(t->bos(), -1);
+  EXPECT_EQ(t->chat_template(), "y");
+  EXPECT_EQ(t->vocab_size(), 6);
+  EXPECT_TRUE(t->is_special(5));
+  write_file_atomic(dir + "/chat_template.jinja", "z");
+  EXPECT_EQ(Tokenizer::from_folder(dir)->chat_template(), "z");
+  EXPECT_THROW(Tokenizer::from_folder(dir + "/none"), Error);
+}
+
+}  // namespace
+}  // namespace mxt::tokenizer
