@@ -26,7 +26,7 @@ void add_bench(CLI::App& app) {
     const config::Recipe r = o->config.empty() ? config::parse_recipe(config::builtin_recipe("quickstart_cpu").text, "quickstart_cpu") : config::load_recipe(o->config);
     const std::string model = r.model.init == config::Init::kPretrained ? resolve_model(r.model.name, r.model.revision) : "";
     const TextSide text = text_side_of(r, model);
-    const auto setup = train::make_setup(r, model, text.tok->vocab_size(), nullptr);
+    const auto setup = train::make_setup(r, model, vocabulary_of(text), nullptr);
     write_file_atomic(o->out, kernels::to_json(train::default_plan(*setup, train::cpu_identity(num_threads()))));
     std::printf("%s\n", o->out.c_str());
   });

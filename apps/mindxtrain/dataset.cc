@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "data/prepare.h"
 #include "data/preview.h"
+#include "formats/weight_source.h"
 #include "model_files.h"
 #include "verbs.h"
 
@@ -27,11 +28,12 @@ void add_dataset(CLI::App& app) {
     set_threads(opt.threads);
     const config::Recipe r = config::load_recipe(opt.recipe);
     const std::string model = r.model.init == config::Init::kPretrained ? resolve_model(r.model.name, r.model.revision) : "";
-    return std::pair(r, text_side_of(r, model));
+    const int64_t vocab = model.empty() ? 0 : formats::WeightSource::open(model)->config().vocab_size;
+    return std::tuple(r, text_side_of(r, model), vocab);
   };
   prep->callback([o, load] {
-    const auto [r, text] = load(*o);
-    const auto coder = make_coder(text);
+    const auto [r, text, vocab] = load(*o);
+    const auto coder = make_coder(text, vocab);
     const data::Prepared p = data::prepare(r, *coder, o->out);
     std::printf("%s%s\n", p.text().c_str(), p.kept ? " (kept)" : "");
   });
@@ -40,8 +42,8 @@ void add_dataset(CLI::App& app) {
   show->add_option("--data", o->out, "a folder that `dataset prep` made")->required();
   show->add_option("--row", o->row, "which row (0 is the first)");
   show->callback([o, load] {
-    const auto [r, text] = load(*o);
-    const auto coder = make_coder(text);
+    const auto [r, text, vocab] = load(*o);
+    const auto coder = make_coder(text, vocab);
     const auto set = data::Dataset::open(o->out);
     std::printf("%s\n", data::preview_row(set, o->row, *coder, isatty(1) ? data::Marks::kAnsi : data::Marks::kBrackets).c_str());
   });

@@ -8,7 +8,6 @@
 
 #include "base/error.h"
 #include "base/files.h"
-#include "base/hash.h"
 #include "base/threads.h"
 #include "data/prepare.h"
 #include "formats/gguf.h"
@@ -19,54 +18,6 @@
 
 namespace mxt::app {
 namespace {
-
-// data::Coder over the real tokenizer and template.
-class TokenizerCoder : public data::Coder {
- public:
-  explicit TokenizerCoder(TextSide side) : side_(std::move(side)) {
-    Blake3 h;
-    for (int32_t i = 0; i < side_.tok->vocab_size(); ++i) {
-      const std::string& t = side_.tok->token(i);
-      h.update(t);
-      h.update(side_.tok->is_special(i) ? "\1" : "\0", 1);
-    }
-    // Two tokenizers with one vocabulary may still cut differently: what they do with this text tells them apart.
-    const std::string probe = "The 1234 naïve foxes' tails\n\n  can't  \t jump—over_snake_case 東京 🙂 x=3.14;";
-    for (int32_t id : side_.tok->encode(probe)) h.update(&id, sizeof id);
-    h.update(side_.tok->chat_template());
-    digest_ = h.hex();
-  }
-  std::vector<int32_t> encode(std::string_view text, std::span<const data::ByteSpan> plain, std::vector<data::ByteSpan>* offsets) const override {
-    std::vector<tokenizer::Span> p;
-    for (const auto& s : plain) p.push_back({s.begin, s.end});
-    if (!offsets) return side_.tok->encode(text, p);
-    std::vector<tokenizer::Span> o;
-    auto ids = side_.tok->encode_with_offsets(text, p, o);
-    offsets->clear();
-    for (const auto& s : o) offsets->push_back({s.begin, s.end});
-    return ids;
-  }
-  int32_t eos() const override { return side_.tok->eos(); }
-  int64_t vocab_size() const override { return side_.tok->vocab_size(); }
-  bool has_chat_template() const override { return side_.chat != nullptr; }
-  data::RenderedChat render(const OrderedJson& messages, const OrderedJson* tools) const override {
-    tokenizer::ChatInput in;
-    in.messages = &messages;
-    in.tools = tools;
-    const tokenizer::RenderedChat r = side_.chat->render(in);
-    data::RenderedChat out;
-    out.text = r.text;
-    for (const auto& s : r.assistant) out.assistant.push_back({s.begin, s.end});
-    for (const auto& s : r.plain) out.plain.push_back({s.begin, s.end});
-    return out;
-  }
-  std::string digest() const override { return digest_; }
-  std::string token_bytes(int32_t id) const override { return side_.tok->token_bytes(id); }
-
- private:
-  TextSide side_;
-  std::string digest_;
-};
 
 std::shared_ptr<const tokenizer::Tokenizer> load_tokenizer(const std::string& path) {
   if (!formats::is_gguf(path)) return tokenizer::Tokenizer::from_folder(path);
@@ -142,10 +93,15 @@ std::string resolve_model(const std::string& name, const std::optional<std::stri
                                 {"*.json", "*.safetensors", "*.jinja", "merges.txt", "vocab.txt"});
 }
 
+bool has_tokenizer(const std::string& path) {
+  return formats::is_gguf(path) || fs::exists(path + "/tokenizer.json") || fs::exists(path + "/vocab.json") || fs::exists(path + "/vocab.txt");
+}
+
 TextSide load_text_side(const std::string& path) {
   TextSide s;
   s.tok = load_tokenizer(path);
-  s.chat = compile_template(*s.tok, s.tok->chat_template(), path + ": chat template");
+  s.chat_source = s.tok->chat_template();
+  s.chat = compile_template(*s.tok, s.chat_source, path + ": chat template");
   return s;
 }
 
@@ -153,14 +109,19 @@ TextSide text_side_of(const config::Recipe& recipe, const std::string& model_pat
   TextSide s;
   if (recipe.model.tokenizer && *recipe.model.tokenizer == "char") s.tok = tokenizer::Tokenizer::characters(data::corpus_characters(recipe));
   else if (recipe.model.tokenizer) s.tok = load_tokenizer(resolve_model(*recipe.model.tokenizer, std::nullopt));
-  else if (!model_path.empty()) s.tok = load_tokenizer(model_path);
+  else if (!model_path.empty() && has_tokenizer(model_path)) s.tok = load_tokenizer(model_path);
+  else if (!model_path.empty()) return s;
   else fail_input("{}: model.tokenizer: a model from scratch needs one: a folder, a Hub id, a .gguf file or char", recipe.source);
-  if (recipe.model.chat_template) s.chat = compile_template(*s.tok, read_file(*recipe.model.chat_template), *recipe.model.chat_template);
-  else s.chat = compile_template(*s.tok, s.tok->chat_template(), "chat template");
+  s.chat_source = recipe.model.chat_template ? read_file(*recipe.model.chat_template) : s.tok->chat_template();
+  s.chat = compile_template(*s.tok, s.chat_source, recipe.model.chat_template.value_or("chat template"));
   return s;
 }
 
-std::unique_ptr<data::Coder> make_coder(const TextSide& side) { return std::make_unique<TokenizerCoder>(side); }
+std::unique_ptr<data::Coder> make_coder(const TextSide& side, int64_t model_vocab) {
+  return data::make_coder({side.tok, side.chat, side.chat_source, model_vocab});
+}
+
+int64_t vocabulary_of(const TextSide& side) { return side.tok ? side.tok->vocab_size() : 0; }
 
 void save_text_side(const TextSide& side, const std::string& folder) { side.tok->save(folder); }
 

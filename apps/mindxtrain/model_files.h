@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 
+#include "base/types.h"
 #include "config/recipe.h"
 #include "data/coder.h"
 #include "tokenizer/chat/chat_template.h"
@@ -17,14 +18,18 @@ namespace mxt::app {
 std::string resolve_model(const std::string& name, const std::optional<std::string>& revision);
 
 struct TextSide {
-  std::shared_ptr<const tokenizer::Tokenizer> tok;
-  std::shared_ptr<const tokenizer::ChatTemplate> chat;  // null where the model has none
+  std::shared_ptr<const tokenizer::Tokenizer> tok;          // null where the folder has none: rows of ids will still do
+  std::shared_ptr<const tokenizer::ChatTemplate> chat;      // null where the model has none
+  std::string chat_source;
 };
 TextSide load_text_side(const std::string& folder_or_gguf);
 // For a recipe: model.tokenizer (or the model's own), model.chat_template. `corpus` is asked for characters with tokenizer `char`.
 TextSide text_side_of(const config::Recipe& recipe, const std::string& model_path);
 
-std::unique_ptr<data::Coder> make_coder(const TextSide& side);
+// `model_vocab`: ids of finished rows must lie below it.
+std::unique_ptr<data::Coder> make_coder(const TextSide& side, int64_t model_vocab);
+// Ids that the tokenizer can make; 0 where there is none.
+int64_t vocabulary_of(const TextSide& side);
 
 // Writes the tokenizer's files beside a saved model or adapter, so that the folder can be used alone.
 void save_text_side(const TextSide& side, const std::string& folder);

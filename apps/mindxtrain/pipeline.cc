@@ -1,5 +1,7 @@
 #include "pipeline.h"
 
+#include <fmt/ranges.h>
+
 #include <chrono>
 #include <cstdio>
 #include <ctime>
@@ -86,7 +88,7 @@ Pipeline::Pipeline(const Options& o) : o_(o), recipe_(config::load_recipe(o.reci
 
 void Pipeline::plan() {
   const std::string kept = o_.out + "/plan.json";
-  setup_ = train::make_setup(recipe_, model_path_, text_.tok->vocab_size(), nullptr);
+  setup_ = train::make_setup(recipe_, model_path_, vocabulary_of(text_), nullptr);
   const auto device = train::cpu_identity(num_threads());
   std::string from = o_.plan_path;
   if (from.empty() && fs::exists(kept)) from = kept;
@@ -109,14 +111,14 @@ void Pipeline::plan() {
     write_file_atomic(kept, kernels::to_json(plan_));
   }
   plan_digest_ = blake3_hex(kernels::plan_choices(plan_));
-  setup_ = train::make_setup(recipe_, model_path_, text_.tok->vocab_size(), &plan_);
+  setup_ = train::make_setup(recipe_, model_path_, vocabulary_of(text_), &plan_);
 }
 
 void Pipeline::prepare() {
   data_folder_ = o_.data;
   if (data_folder_.empty()) {
     data_folder_ = o_.out + "/dataset";
-    const auto coder = make_coder(text_);
+    const auto coder = make_coder(text_, setup_->model.vocab_size);
     const data::Prepared p = data::prepare(recipe_, *coder, data_folder_);
     log::info("dataset: {}{}", p.text(), p.kept ? " (kept)" : "");
   }
@@ -179,7 +181,7 @@ void Pipeline::evaluate(bool after) {
   out["inputs"] = inputs;
   infer::Model m(model, adapter, setup_->type, 2048, kernels::cpu_ops());
   if (!questions.empty()) {
-    if (!text_.chat) fail_input("{}: eval.generation: the model has no chat template to ask with", recipe_.source);
+    if (!text_.tok || !text_.chat) fail_input("{}: eval.generation: the model has no chat template to ask with", recipe_.source);
     const eval::ExactMatch e = eval::exact_match(m, *text_.tok, *text_.chat, questions, recipe_.eval->generation->max_tokens);
     out["exact_match"] = {{"rows", e.rows}, {"exact", e.exact}, {"share", e.share()}};
     OrderedJson samples = OrderedJson::array();
@@ -188,6 +190,7 @@ void Pipeline::evaluate(bool after) {
   }
   if (perplexity) {
     const std::string& file = *recipe_.eval->perplexity_path;
+    if (!text_.tok) fail_input("{}: eval.perplexity_path: the model's folder has no tokenizer", recipe_.source);
     const auto ids = text_.tok->encode(read_file(file));
     if (ids.size() < 2) fail_input("{}: eval.perplexity_path: {} is too short to score", recipe_.source, file);
     infer::Scorer scorer(m, 1024);

@@ -2,6 +2,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/files.h"
 #include "base/json.h"
 #include "base/text.h"
 #include "base/threads.h"
@@ -31,7 +32,7 @@ void add_plan(CLI::App& app) {
     const TextSide text = text_side_of(r, model);
     kernels::KernelPlan plan;
     if (!o->plan.empty()) plan = kernels::plan_from_json(read_file(o->plan), o->plan);
-    const auto setup = train::make_setup(r, model, text.tok->vocab_size(), o->plan.empty() ? nullptr : &plan);
+    const auto setup = train::make_setup(r, model, vocabulary_of(text), o->plan.empty() ? nullptr : &plan);
     if (o->plan.empty()) plan = train::default_plan(*setup, train::cpu_identity(num_threads()));
     const auto e = train::estimate_memory(*setup, plan, kernels::cpu_ops());
     const bool fits = static_cast<uint64_t>(e.total()) <= device::available_host_bytes();

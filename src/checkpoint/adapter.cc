@@ -30,8 +30,7 @@ Ends parse_name(const std::string& segment) {
   MXT_ASSERT(!"not an adapter's segment");
 }
 
-float* values_of(const graph::Graph& g, const runtime::ParamStore& params, const graph::Param& p, const graph::Segment& s, std::vector<float>* scratch) {
-  const runtime::ParamSlot& slot = params[g.value(p.value).param];
+float* values_of(const runtime::ParamSlot& slot, const graph::Param& p, const graph::Segment& s, std::vector<float>* scratch) {
   if (slot.master) return slot.master + s.row * p.cols;
   scratch->resize(static_cast<size_t>(s.rows * p.cols));
   return scratch->data();
@@ -45,8 +44,7 @@ void each_segment(const graph::Graph& g, F&& f) {
 }
 
 // Puts F32 values of a segment where the parameter computes from.
-void store(const graph::Graph& g, const runtime::ParamStore& params, const graph::Param& p, const graph::Segment& s, const float* values) {
-  const runtime::ParamSlot& slot = params[g.value(p.value).param];
+void store(const graph::Graph& g, const runtime::ParamSlot& slot, const graph::Param& p, const graph::Segment& s, const float* values) {
   if (slot.master) return;
   const DType type = g.value(p.value).type;
   convert(values, DType::kF32, static_cast<std::byte*>(slot.weight) + static_cast<size_t>(s.row * p.cols) * size_of(type), type, static_cast<size_t>(s.rows * p.cols));
@@ -57,7 +55,8 @@ void store(const graph::Graph& g, const runtime::ParamStore& params, const graph
 void init_adapter(const graph::Graph& g, runtime::ParamStore& params, uint64_t seed) {
   std::vector<float> scratch;
   each_segment(g, [&](const graph::Param& p, const graph::Segment& s, const Ends& e) {
-    float* v = values_of(g, params, p, s, &scratch);
+    const auto access = params.write(g.value(p.value).param);
+    float* v = values_of(access.slot, p, s, &scratch);
     const int64_t n = s.rows * p.cols;
     uint64_t stream = 0;
     Blake3 h;
@@ -67,7 +66,7 @@ void init_adapter(const graph::Graph& g, runtime::ParamStore& params, uint64_t s
     Philox rng(seed, stream);
     const float bound = 1.0f / std::sqrt(static_cast<float>(p.cols));
     for (int64_t i = 0; i < n; ++i) v[i] = e.is_a ? (2 * rng.uniform() - 1) * bound : 0.0f;
-    store(g, params, p, s, v);
+    store(g, access.slot, p, s, v);
   });
   for (size_t i = 0; i < g.params.size(); ++i)
     if (g.params[i].adapter) params.sync_weights(static_cast<graph::ParamId>(i));
@@ -134,9 +133,10 @@ void load_adapter(const std::string& folder, const graph::Graph& g, runtime::Par
     const auto& t = e.is_a ? m->a : m->b;
     if (t.shape != std::vector<int64_t>{s.rows, p.cols})
       fail_input("{}: {} has shape [{}], this model and recipe want [{}, {}]: the adapter was made for another base or rank", folder, t.name, fmt::join(t.shape, ", "), s.rows, p.cols);
-    float* v = values_of(g, params, p, s, &scratch);
+    const auto access = params.write(g.value(p.value).param);
+    float* v = values_of(access.slot, p, s, &scratch);
     adapter.read(t, DType::kF32, v);
-    store(g, params, p, s, v);
+    store(g, access.slot, p, s, v);
     ++used[e.module];
   });
   for (const auto& m : adapter.modules())

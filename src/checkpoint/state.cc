@@ -15,7 +15,8 @@ namespace {
 
 struct Item {
   std::string name;
-  float* data;
+  graph::ParamId param;
+  float* runtime::ParamSlot::* array;
   int64_t size;
 };
 
@@ -25,9 +26,10 @@ std::vector<Item> items_of(const graph::Graph& g, const runtime::ParamStore& par
     const graph::Param& p = g.params[i];
     const runtime::ParamSlot& s = params[static_cast<graph::ParamId>(i)];
     if (!p.trainable || !s.grad) continue;
-    out.push_back({p.name + ".m", s.m, s.size});
-    out.push_back({p.name + ".master", s.master, s.size});
-    out.push_back({p.name + ".v", s.v, s.size});
+    const auto id = static_cast<graph::ParamId>(i);
+    out.push_back({p.name + ".m", id, &runtime::ParamSlot::m, s.size});
+    out.push_back({p.name + ".master", id, &runtime::ParamSlot::master, s.size});
+    out.push_back({p.name + ".v", id, &runtime::ParamSlot::v, s.size});
   }
   return out;
 }
@@ -61,7 +63,10 @@ void save_state(const std::string& folder, const graph::Graph& g, const runtime:
   for (const Item& i : items) specs.push_back({i.name, DType::kF32, {i.size}});
   {
     formats::SafetensorsWriter w(temp + "/state.safetensors", specs);
-    for (const Item& i : items) w.append_tensor(i.name, i.data, static_cast<size_t>(i.size) * 4);
+    for (const Item& i : items) {
+      const auto access = params.read(i.param);
+      w.append_tensor(i.name, access.slot.*i.array, static_cast<size_t>(i.size) * 4);
+    }
     w.commit();
   }
   OrderedJson j;
@@ -101,7 +106,8 @@ TrainState load_state(const std::string& folder, const graph::Graph& g, runtime:
   for (const Item& i : items_of(g, params)) {
     const auto& t = file.at(i.name);
     if (t.type != DType::kF32 || t.count() != i.size) fail_input("{}: tensor {} does not fit this run", folder, i.name);
-    std::memcpy(i.data, file.bytes(t).data(), t.bytes);
+    const auto access = params.write(i.param);
+    std::memcpy(access.slot.*i.array, file.bytes(t).data(), t.bytes);
   }
   for (size_t i = 0; i < g.params.size(); ++i) params.sync_weights(static_cast<graph::ParamId>(i));
   return s;

@@ -75,14 +75,16 @@ void load_base(const graph::Graph& g, runtime::ParamStore& params, const formats
     const Param& p = g.params[i];
     if (p.adapter) continue;
     const auto id = static_cast<graph::ParamId>(i);
-    const runtime::ParamSlot& slot = params[id];
+    const auto access = params.write(id);
+    const runtime::ParamSlot& slot = access.slot;
     const DType type = slot.master ? DType::kF32 : g.value(p.value).type;
     std::byte* base = reinterpret_cast<std::byte*>(slot.master ? static_cast<void*>(slot.master) : slot.weight);
     for (const Segment& s : p.segments)
       read_into(source, p, s, type, base + static_cast<size_t>(segment_offset(p, s)) * size_of(type));
-    params.sync_weights(id);
     source.drop_pages();
   }
+  for (size_t i = 0; i < g.params.size(); ++i)
+    if (!g.params[i].adapter) params.sync_weights(static_cast<graph::ParamId>(i));
 }
 
 void init_random(const graph::Graph& g, runtime::ParamStore& params, uint64_t seed) {
@@ -90,7 +92,8 @@ void init_random(const graph::Graph& g, runtime::ParamStore& params, uint64_t se
     const Param& p = g.params[i];
     if (p.adapter) continue;
     const auto id = static_cast<graph::ParamId>(i);
-    const runtime::ParamSlot& slot = params[id];
+    const auto access = params.write(id);
+    const runtime::ParamSlot& slot = access.slot;
     const DType type = g.value(p.value).type;
     uint64_t stream = 0;
     Blake3 h;
@@ -111,12 +114,14 @@ void init_random(const graph::Graph& g, runtime::ParamStore& params, uint64_t se
         else static_cast<uint16_t*>(slot.weight)[k] = float_to_bf16(v);
       }
     });
-    params.sync_weights(id);
   }
+  for (size_t i = 0; i < g.params.size(); ++i)
+    if (!g.params[i].adapter) params.sync_weights(static_cast<graph::ParamId>(i));
 }
 
 std::vector<float> read_segment(const graph::Graph& g, const runtime::ParamStore& params, const Param& p, const Segment& s) {
-  const runtime::ParamSlot& slot = params[g.value(p.value).param];
+  const auto access = params.read(g.value(p.value).param);
+  const runtime::ParamSlot& slot = access.slot;
   const int64_t n = is_vector(p) ? s.rows : s.rows * p.cols, first = segment_offset(p, s);
   std::vector<float> out(static_cast<size_t>(n));
   const DType type = slot.master ? DType::kF32 : g.value(p.value).type;
@@ -172,11 +177,14 @@ void merge_adapter(const graph::Graph& g, runtime::ParamStore& params) {
     }
     MXT_ASSERT(w != graph::kNone && a != graph::kNone);
     const auto w_id = g.value(w).param;
-    const runtime::ParamSlot& ws = params[w_id];
+    {
+    const auto w_access = params.write(w_id);
+    const runtime::ParamSlot& ws = w_access.slot;
     const int64_t cols = g.value(w).cols;
     const DType type = g.value(w).type;
     auto values = [&](graph::ValueId v) {
-      const runtime::ParamSlot& s = params[g.value(v).param];
+      const auto s_access = params.read(g.value(v).param);
+      const runtime::ParamSlot& s = s_access.slot;
       std::vector<float> f(static_cast<size_t>(s.size));
       const DType t = s.master ? DType::kF32 : g.value(v).type;
       convert(s.master ? static_cast<const void*>(s.master) : s.weight, t, f.data(), DType::kF32, f.size());
@@ -207,6 +215,7 @@ void merge_adapter(const graph::Graph& g, runtime::ParamStore& params) {
           }
         }
       });
+    }
     }
     params.sync_weights(w_id);
   }

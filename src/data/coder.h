@@ -1,21 +1,25 @@
-// What this room asks of a tokenizer and its chat template. `make_coder` (data/prepare.h) wraps the real ones.
+// What this room asks of a tokenizer and its chat template; make_coder() wraps the real ones.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "base/json.h"
+#include "tokenizer/span.h"
+
+namespace mxt::tokenizer {
+class Tokenizer;
+class ChatTemplate;
+}  // namespace mxt::tokenizer
 
 namespace mxt::data {
 
-struct ByteSpan {  // half open
-  size_t begin = 0, end = 0;
-  bool operator==(const ByteSpan&) const = default;
-};
+using ByteSpan = tokenizer::Span;
 
 struct RenderedChat {
   std::string text;
@@ -40,5 +44,17 @@ class Coder {
   // Bytes of one token, for showing.
   virtual std::string token_bytes(int32_t id) const = 0;
 };
+
+// The date that templates with strftime_now see in training data: fixed, so that equal inputs prepare to equal bytes on
+// any day (2025-01-01 12:00 UTC: the same day in nearly every time zone).
+inline constexpr int64_t kTemplateTime = 1735732800;
+
+struct CoderParts {
+  std::shared_ptr<const tokenizer::Tokenizer> tokenizer;         // null: finished token rows only
+  std::shared_ptr<const tokenizer::ChatTemplate> chat_template;  // null where the model has none
+  std::string chat_template_source;  // the text that chat_template was compiled from, for the digest
+  int64_t vocab_size = 0;            // the model's, which may be larger than the tokenizer's; 0 = the tokenizer's
+};
+std::unique_ptr<Coder> make_coder(CoderParts parts);
 
 }  // namespace mxt::data

@@ -40,6 +40,9 @@ class Accelerator {
 
   virtual void upload(void* to, const void* from, size_t bytes) = 0;
   virtual void download(void* to, const void* from, size_t bytes) = 0;
+  // `rows` rows of `width` bytes, whose starts lie `pitch` bytes apart.
+  virtual void upload_rows(void* to, size_t to_pitch, const void* from, size_t from_pitch, size_t width, size_t rows) = 0;
+  virtual void download_rows(void* to, size_t to_pitch, const void* from, size_t from_pitch, size_t width, size_t rows) = 0;
   virtual void copy(void* to, const void* from, size_t bytes) = 0;
   virtual void fill(void* to, int byte, size_t bytes) = 0;
   virtual void synchronize() = 0;
@@ -54,6 +57,7 @@ class Accelerator {
   // Timing on the device's own clock: mark() queues a point, elapsed_us() waits for `to` and gives the time between the two.
   virtual void* make_mark() = 0;
   virtual void mark(void* m) = 0;
+  virtual void wait(void* m) = 0;  // until the stream has passed the mark; at once where it was never queued
   virtual double elapsed_us(void* from, void* to) = 0;
   virtual void release_mark(void* m) noexcept = 0;
 };

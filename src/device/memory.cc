@@ -45,8 +45,21 @@ Buffer Buffer::host(size_t bytes) {
   return b;
 }
 
+Buffer Buffer::on(Accelerator* device, size_t bytes) {
+  if (device == nullptr) return host(bytes);
+  Buffer b;
+  if (bytes == 0) return b;
+  b.p_ = device->allocate(bytes);
+  b.bytes_ = bytes;
+  b.device_ = device;
+  device->fill(b.p_, 0, bytes);
+  return b;
+}
+
 Buffer::~Buffer() {
-  if (p_) munmap(p_, bytes_);
+  if (p_ == nullptr) return;
+  if (device_) device_->release(p_);
+  else munmap(p_, bytes_);
 }
 
 uint64_t total_host_bytes() { return proc_kb("/proc/meminfo", "MemTotal:"); }

@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <utility>
 
+#include "device/accelerator.h"
+
 namespace mxt::device {
 
 class Buffer {
@@ -12,11 +14,14 @@ class Buffer {
   Buffer() = default;
   // `bytes` of zeroed, page-aligned memory; kBadInput with the figures where the machine has not enough.
   static Buffer host(size_t bytes);
+  // The same in the memory of `device`, aligned to 256 bytes; null: the host's.
+  static Buffer on(Accelerator* device, size_t bytes);
   ~Buffer();
-  Buffer(Buffer&& o) noexcept : p_(std::exchange(o.p_, nullptr)), bytes_(std::exchange(o.bytes_, 0)) {}
+  Buffer(Buffer&& o) noexcept : p_(std::exchange(o.p_, nullptr)), bytes_(std::exchange(o.bytes_, 0)), device_(std::exchange(o.device_, nullptr)) {}
   Buffer& operator=(Buffer&& o) noexcept {
     std::swap(p_, o.p_);
     std::swap(bytes_, o.bytes_);
+    std::swap(device_, o.device_);
     return *this;
   }
   void* data() const { return p_; }
@@ -26,6 +31,7 @@ class Buffer {
  private:
   void* p_ = nullptr;
   size_t bytes_ = 0;
+  Accelerator* device_ = nullptr;
 };
 
 // Memory that a new allocation may use now: MemAvailable, or less where a cgroup limits this process.

@@ -30,14 +30,23 @@ Op& Graph::add_op(Attrs attrs, std::vector<ValueId> in, std::vector<ValueId> out
 }
 
 ValueId Graph::root(ValueId v) const {
-  while (value(v).same_as != kNone) v = value(v).same_as;
-  return v;
+  for (;;) {
+    const Value& x = value(v);
+    if (x.beside != kNone) v = x.beside;
+    else if (x.same_as != kNone) v = x.same_as;
+    else return v;
+  }
+}
+
+int64_t Graph::ld(ValueId v) const {
+  if (value(v).beside != kNone) return ld(value(v).beside);
+  return value(v).cols + value(root(v)).pad;
 }
 
 std::string_view op_name(const Op& op) {
   static constexpr std::string_view kNames[] = {
       "embedding", "embedding_grad", "linear",    "linear_dx", "linear_dw",    "bias_grad", "lora_add",
-      "lora_dz",   "lora_db",        "norm",      "norm_grad", "qk_rope",      "qk_rope_grad", "attention",
+      "lora_dz",   "lora_db",        "lora_join", "norm",      "norm_grad", "qk_rope",      "qk_rope_grad", "attention",
       "attention_grad", "act",       "act_grad",  "add",       "dropout",      "head",      "logits"};
   static_assert(std::size(kNames) == std::variant_size_v<Attrs>);
   return kNames[op.attrs.index()];

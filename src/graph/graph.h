@@ -36,15 +36,22 @@ struct Param {
   std::vector<Segment> segments;
   bool trainable = false;
   bool adapter = false;        // made by the LoRA pass, not part of the base model
+  int64_t joined = 0;          // ranks of the adapters whose scaled B stands right of the matrix and whose A stands below it
   float init_std = 0;          // random initialisation: normal(0, std); 0 with kMatrix means zeros
   ValueId value = kNone;
 };
+
+// Elements between rows of a parameter in memory, and its rows there: more than its own where adapters are joined to it.
+inline int64_t stride(const Param& p) { return p.joined > 0 ? p.cols + (p.joined + 63) / 64 * 64 : p.cols; }
+inline int64_t height(const Param& p) { return p.rows + p.joined; }
 
 struct Value {
   int64_t rows = kTokens, cols = 0;
   DType type = DType::kF32;
   ParamId param = kNone;       // set for parameters
   ValueId same_as = kNone;     // this value is computed in place of that one, whose last use is the producing operation
+  ValueId beside = kNone;      // this value lies right of that one's columns, in the same rows
+  int64_t pad = 0;             // of a buffer's first value: columns kept free right of its own, for values beside it
   std::string name;
 };
 
@@ -52,14 +59,17 @@ struct Value {
 
 struct EmbeddingOp { bool by_position = false; };             // in: table → out: y
 struct EmbeddingGradOp { bool by_position = false; };         // in: dy; param
-struct LinearOp {};                                           // in: x, w[, bias] → out: y = x wᵀ + bias
-struct LinearDxOp {};                                         // in: dy, w[, sum] → out: dx (in place of sum where given)
+struct LinearOp { int64_t joined = 0; };                      // in: x, w[, bias] → out: y = x wᵀ + bias
+struct LinearDxOp { int64_t joined = 0; };                    // in: dy, w[, sum] → out: dx (in place of sum where given)
+//   joined r > 0: one more input comes last, z (dz), which lies beside x (dy): y = [x|z]·[w|sB]ᵀ, dx = [dy|dz]·[w;A]
 struct LinearDwOp {};                                         // in: dy, x; param
 struct BiasGradOp {};                                         // in: dy; param
 struct LoraBlock { int64_t col = 0, cols = 0, z_col = 0, rank = 0; float scale = 1; };  // y[:,col..] += scale·z[:,z_col..]·Bᵀ
 struct LoraAddOp { std::vector<LoraBlock> blocks; };          // in: y, z, B… → out: y (in place)
-struct LoraDzOp { std::vector<LoraBlock> blocks; int64_t z_cols = 0; };  // in: dy, B… → out: dz
+struct LoraDzOp { std::vector<LoraBlock> blocks; int64_t z_cols = 0; bool joined = false; };  // in: dy, B… → out: dz
+//   joined: in: dy, w; dz = dy · (the scaled B beside w)
 struct LoraDbOp { LoraBlock block; };                         // in: dy, z; param
+struct LoraJoinOp { std::vector<LoraBlock> blocks; };         // in: w, A, B…: writes A and scaled B beside w, once a step
 struct NormOp { bool layer_norm = false; float eps = 1e-6f; bool residual = false, has_w = true, has_b = false; };
 //   in: x[, r][, w][, b] → out: y, rstd[, mean][, h]
 struct NormGradOp { NormOp of; ParamId b = kNone; bool has_dres = false; };
@@ -84,7 +94,7 @@ struct HeadOp { int64_t chunk = 256; float softcap = 0; bool gradient = false; }
 struct LogitsOp { float softcap = 0; };                       // in: h, w; result goes to the batch's buffer
 
 using Attrs = std::variant<EmbeddingOp, EmbeddingGradOp, LinearOp, LinearDxOp, LinearDwOp, BiasGradOp, LoraAddOp, LoraDzOp,
-                           LoraDbOp, NormOp, NormGradOp, QkRopeOp, QkRopeGradOp, AttentionOp, AttentionGradOp, ActOp,
+                           LoraDbOp, LoraJoinOp, NormOp, NormGradOp, QkRopeOp, QkRopeGradOp, AttentionOp, AttentionGradOp, ActOp,
                            ActGradOp, AddOp, DropoutOp, HeadOp, LogitsOp>;
 
 struct Op {
@@ -111,7 +121,8 @@ struct Graph {
   Op& add_op(Attrs attrs, std::vector<ValueId> in, std::vector<ValueId> out);
   const Value& value(ValueId v) const { return values[static_cast<size_t>(v)]; }
   const Param& param_of(ValueId v) const { return params[static_cast<size_t>(value(v).param)]; }
-  ValueId root(ValueId v) const;  // follows same_as to the buffer's first value
+  ValueId root(ValueId v) const;  // follows same_as and beside to the buffer's first value
+  int64_t ld(ValueId v) const;    // elements between rows of an activation
   std::string print() const;
 };
 

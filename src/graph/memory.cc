@@ -56,7 +56,7 @@ int64_t place(std::vector<Buffer>& buffers, const std::vector<size_t>& order) {
 
 int64_t value_bytes(const Graph& g, ValueId v, int64_t tokens) {
   const Value& x = g.value(v);
-  const int64_t n = (x.rows == kTokens ? tokens : x.rows) * x.cols * static_cast<int64_t>(size_of(x.type));
+  const int64_t n = (x.rows == kTokens ? tokens : x.rows) * (x.cols + x.pad) * static_cast<int64_t>(size_of(x.type));
   return (n + kAlign - 1) / kAlign * kAlign;
 }
 

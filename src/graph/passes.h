@@ -23,6 +23,13 @@ struct LoraSettings {
 // Names of the made parameters' segments are "<module>.lora_A.weight" and "<module>.lora_B.weight".
 void add_lora(Graph& g, const LoraSettings& settings);
 
+// Joins each adapter to the product it sits on, so that its thin products stop moving the wide activations: z is kept right of
+// x's columns and dz right of dy's, and with W extended by the scaled B and by A,
+//   y = [x|z]·[W|sB]ᵀ     dx = [dy|dz]·[W;A]
+// are one product each, whose inner dimension grows by the rank. For devices where a thin product costs its bandwidth. After
+// differentiate(); where the adapter has dropout it stays as it is. Not together with recompute().
+void join_lora(Graph& g);
+
 enum class Recompute : uint8_t {
   kNone,   // keep every activation that the backward reads
   kCheap,  // recompute norm and activation-function outputs from what they were made of

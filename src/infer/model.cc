@@ -21,7 +21,7 @@ Model::Model(const std::string& path, const std::string& adapter, DType type, in
   models::BuildOptions score = options_;
   score.purpose = models::Purpose::kScore;
   score_graph_ = models::build(config(), score);
-  params_ = std::make_unique<runtime::ParamStore>(graph_, false);
+  params_ = std::make_unique<runtime::ParamStore>(graph_, false, ops.device());
   checkpoint::load_base(graph_, *params_, *source_);
   if (!adapter.empty()) checkpoint::load_adapter(adapter, graph_, *params_);
 }

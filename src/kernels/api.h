@@ -21,6 +21,10 @@
 
 #include "base/types.h"
 
+namespace mxt::device {
+class Accelerator;
+}
+
 namespace mxt::kernels {
 
 struct Mat {
@@ -198,8 +202,8 @@ struct BiasGrad {  // db[n] (+)= Σ_t dy[t, n], F32
   float* db = nullptr;
   bool accumulate = true;
 };
-// y = x · keep/(1−p), keep drawn by philox4x32(seed, stream, element/4)[element%4] ≥ ⌊p·2³²⌋; the backward is the same
-// call on dy.
+// y = x · keep/(1−p), keep drawn by philox4x32(seed, stream, element/4)[element%4] ≥ ⌊p·2³²⌋ with element = row·cols +
+// col; the backward is the same call on dy.
 struct Dropout {
   ConstMat x;
   Mat y;  // may be x
@@ -218,15 +222,21 @@ struct CrossEntropy {
   bool gradient = false;
   float softcap = 0;
 };
+struct Copy {  // y = scale · x, both of one type
+  ConstMat x;
+  Mat y;
+  float scale = 1;
+};
 struct GatherRows {  // y[i] = x[rows[i]]
   ConstMat x;
   const int32_t* rows = nullptr;
   Mat y;
 };
-struct ScatterRows {  // y = 0, then y[rows[i]] = x[i]; rows distinct
+struct ScatterRows {  // y = 0 (where `zero`), then y[rows[i]] = x[i]; rows distinct
   ConstMat x;
   const int32_t* rows = nullptr;
   Mat y;
+  bool zero = true;
 };
 
 // One tensor of an optimizer step. master is what trains; copy (BF16) receives the rounded weight where the model
@@ -259,6 +269,8 @@ class Ops {
  public:
   virtual ~Ops() = default;
   virtual std::string_view name() const = 0;  // "reference", "cpu", "cuda", "hip"
+  // Whose memory operands lie in; null: the host's.
+  virtual device::Accelerator* device() const { return nullptr; }
 
   // Names of the ways to compute a call, best default first. A plan stores names; lowering turns them into indices.
   virtual std::vector<std::string> gemm_algorithms() const = 0;
@@ -281,6 +293,7 @@ class Ops {
   virtual void bias_grad(const BiasGrad&) = 0;
   virtual void dropout(const Dropout&) = 0;
   virtual void cross_entropy(const CrossEntropy&) = 0;
+  virtual void copy(const Copy&) = 0;
   virtual void gather_rows(const GatherRows&) = 0;
   virtual void scatter_rows(const ScatterRows&) = 0;
   virtual void adamw(const AdamW&) = 0;

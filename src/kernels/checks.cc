@@ -171,6 +171,10 @@ void check(const GatherRows& g) {
   shape(g.y, g.y.rows, g.x.cols);
   MXT_ASSERT(g.y.type == g.x.type && (g.rows || g.y.rows == 0));
 }
+void check(const Copy& c) {
+  matrix(c.y);
+  like(c.x, c.y);
+}
 void check(const ScatterRows& s) {
   matrix(s.y);
   shape(s.x, s.x.rows, s.y.cols);

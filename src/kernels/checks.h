@@ -22,6 +22,7 @@ void check(const Add&);
 void check(const BiasGrad&);
 void check(const Dropout&);
 void check(const CrossEntropy&);
+void check(const Copy&);
 void check(const GatherRows&);
 void check(const ScatterRows&);
 void check(const AdamW&);

@@ -34,6 +34,7 @@ graph::Graph build(const formats::ModelConfig& config, const BuildOptions& optio
     graph::differentiate(g);
     graph::recompute(g, options.recompute);
   }
+  if (options.lora && options.join_lora && options.recompute == graph::Recompute::kNone) graph::join_lora(g);
   return g;
 }
 

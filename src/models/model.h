@@ -34,6 +34,7 @@ struct BuildOptions {
   bool train_base = false;      // full training: every weight of the model trains
   const LoraPlan* lora = nullptr;
   graph::Recompute recompute = graph::Recompute::kNone;
+  bool join_lora = false;       // graph::join_lora, where nothing is recomputed
   int64_t positions = 0;        // longest document; the rotary tables reach so far. At most the model's own maximum
   int64_t head_chunk = 256;     // target rows per piece of the head
 };

@@ -25,12 +25,14 @@ void Lowering::run() {
 void* Lowering::at(ValueId v) const {
   const Value& x = g_.value(v);
   if (x.param != kNone) return (*p_.params_)[x.param].weight;
-  return p_.arena_.bytes_at(static_cast<size_t>(p_.memory_.offset[static_cast<size_t>(v)]));
+  const auto column = x.beside == kNone ? size_t{0} : static_cast<size_t>(g_.value(x.beside).cols) * size_of(x.type);
+  return p_.arena_.bytes_at(static_cast<size_t>(p_.memory_.offset[static_cast<size_t>(v)]) + column);
 }
 
 Mat Lowering::mat(ValueId v, const Frame& f) const {
   const Value& x = g_.value(v);
-  return {p_.params_ ? at(v) : nullptr, x.rows == kTokens ? f.tokens : x.rows, x.cols, x.cols, x.type};
+  const int64_t ld = x.param != kNone ? stride(g_.param_of(v)) : g_.ld(v);
+  return {p_.params_ ? at(v) : nullptr, x.rows == kTokens ? f.tokens : x.rows, x.cols, ld, x.type};
 }
 
 Mat Lowering::grad_mat(ParamId p) const {
@@ -95,14 +97,16 @@ void Lowering::lower(const EmbeddingGradOp& a) {
   });
 }
 
-void Lowering::lower(const LinearOp&) {
-  emit_gemm([this, op = op_](const Frame& f) {
+void Lowering::lower(const LinearOp& a) {
+  emit_gemm([this, op = op_, r = a.joined](const Frame& f) {
     Gemm g;
     g.a = mat(op->in[0], f);
     g.b = mat(op->in[1], f);
     g.c = mat(op->out[0], f);
     g.trans_b = true;
-    if (op->in.size() > 2) {
+    g.a.cols += r;  // z, and the adapter's B
+    g.b.cols += r;
+    if (op->in.size() > (r > 0 ? 3u : 2u)) {
       g.bias = p_.params_ ? weight(op->in[2]) : this;  // any address: only its presence matters to the shape
       g.bias_type = g_.value(op->in[2]).type;
     }
@@ -110,13 +114,15 @@ void Lowering::lower(const LinearOp&) {
   });
 }
 
-void Lowering::lower(const LinearDxOp&) {
-  emit_gemm([this, op = op_](const Frame& f) {
+void Lowering::lower(const LinearDxOp& a) {
+  emit_gemm([this, op = op_, r = a.joined](const Frame& f) {
     Gemm g;
     g.a = mat(op->in[0], f);
     g.b = mat(op->in[1], f);
     g.c = mat(op->out[0], f);
-    g.accumulate = op->in.size() > 2;
+    g.a.cols += r;  // dz, and the adapter's A
+    g.b.rows += r;
+    g.accumulate = op->in.size() > (r > 0 ? 3u : 2u);
     return g;
   });
 }
@@ -151,6 +157,19 @@ void Lowering::lower(const LoraAddOp& a) {
 }
 
 void Lowering::lower(const LoraDzOp& a) {
+  if (a.joined) {
+    emit_gemm([this, op = op_](const Frame& f) {
+      Gemm g;
+      g.a = mat(op->in[0], f);
+      g.c = mat(op->out[0], f);
+      Mat w = mat(op->in[1], f);
+      const int64_t cols = w.cols;
+      w.cols += g.c.cols;
+      g.b = columns(w, cols, g.c.cols);
+      return g;
+    });
+    return;
+  }
   for (size_t i = 0; i < a.blocks.size(); ++i)
     emit_gemm([this, op = op_, k = a.blocks[i], i](const Frame& f) {
       Gemm g;
@@ -172,6 +191,22 @@ void Lowering::lower(const LoraDbOp& a) {
     g.alpha = k.scale;
     g.accumulate = adds(*op, f.batch);
     return g;
+  });
+}
+
+// The adapter changes between steps alone.
+void Lowering::lower(const LoraJoinOp& a) {
+  emit([this, op = op_, blocks = a.blocks](const Frame& f) {
+    if (!f.batch->first_micro) return;
+    const Mat w = mat(op->in[0], f), down = mat(op->in[1], f);
+    auto inside = [&](int64_t row, int64_t col, int64_t rows, int64_t cols) {
+      return Mat{static_cast<std::byte*>(w.p) + static_cast<size_t>(row * w.ld + col) * size_of(w.type), rows, cols, w.ld, w.type};
+    };
+    ops_.copy({down, inside(w.rows, 0, down.rows, down.cols)});
+    for (size_t i = 0; i < blocks.size(); ++i) {
+      const Mat up = mat(op->in[2 + i], f);
+      ops_.copy({up, inside(blocks[i].col, w.cols + blocks[i].z_col, up.rows, up.cols), blocks[i].scale});
+    }
   });
 }
 
@@ -224,8 +259,8 @@ void Lowering::lower(const QkRopeOp& a) {
     r.head_dim = a.head_dim;
     r.rotary = a.rotary;
     r.positions = f.batch->positions;
-    r.cos = g_.rope_cos.data();
-    r.sin = g_.rope_sin.data();
+    r.cos = p_.cos_;
+    r.sin = p_.sin_;
     r.eps = a.eps;
     r.wtype = g_.act_type;
     if (a.norm) {
@@ -247,8 +282,8 @@ void Lowering::lower(const QkRopeGradOp& a) {
     r.head_dim = a.of.head_dim;
     r.rotary = a.of.rotary;
     r.positions = f.batch->positions;
-    r.cos = g_.rope_cos.data();
-    r.sin = g_.rope_sin.data();
+    r.cos = p_.cos_;
+    r.sin = p_.sin_;
     r.wtype = g_.act_type;
     if (a.of.norm) {
       r.qkv = mat(op->in[1], f);
@@ -263,6 +298,15 @@ void Lowering::lower(const QkRopeGradOp& a) {
     }
     ops_.qk_rope_grad(r);
   });
+}
+
+// Before there is a batch: full documents.
+template <typename C>
+void Lowering::set_documents(C& call, const Frame& f) const {
+  const int64_t full = p_.settings_.document > 0 ? p_.settings_.document : p_.settings_.max_tokens;
+  call.cu_seqlens = f.batch ? f.batch->cu_seqlens : nullptr;
+  call.documents = f.batch ? f.batch->documents : (p_.settings_.max_tokens + full - 1) / full;
+  call.longest = f.batch ? f.batch->longest : full;
 }
 
 void Lowering::lower(const AttentionOp& a) {
@@ -301,8 +345,7 @@ void Lowering::lower(const AttentionOp& a) {
     call.v = columns(qkv, q + kv, kv);
     call.out = mat(op->out[0], f);
     if (p_.params_) call.lse = static_cast<float*>(at(op->out[1]));
-    call.cu_seqlens = f.batch ? f.batch->cu_seqlens : nullptr;
-    call.documents = f.batch ? f.batch->documents : p_.settings_.max_documents;
+    set_documents(call, f);
     call.heads = a.heads;
     call.kv_heads = a.kv_heads;
     call.head_dim = a.head_dim;
@@ -340,8 +383,7 @@ void Lowering::lower(const AttentionGradOp& ga) {
     call.dq = columns(d, 0, q);
     call.dk = columns(d, q, kv);
     call.dv = columns(d, q + kv, kv);
-    call.cu_seqlens = f.batch ? f.batch->cu_seqlens : nullptr;
-    call.documents = f.batch ? f.batch->documents : p_.settings_.max_documents;
+    set_documents(call, f);
     call.heads = a.heads;
     call.kv_heads = a.kv_heads;
     call.head_dim = a.head_dim;
@@ -396,9 +438,11 @@ void Lowering::lower(const HeadOp& a) {
   const int64_t elt = static_cast<int64_t>(size_of(h.type));
   const int64_t rows_bytes = (chunk * width * elt + 63) / 64 * 64;
   p_.head_chunk_ = chunk;
-  p_.bytes_.logits = 2 * rows_bytes + chunk * vocab * elt;
+  const int64_t logits_bytes = (chunk * vocab * elt + 63) / 64 * 64;
+  p_.bytes_.logits = 2 * rows_bytes + logits_bytes + p_.settings_.max_tokens * 4;
   p_.nll_ = op_->out[0];
 
+  auto head_losses = [this, at = 2 * rows_bytes + logits_bytes]() -> void* { return p_.head_.bytes_at(static_cast<size_t>(at)); };
   auto rows_mat = [this, width, t = h.type](int64_t n, int64_t offset) {
     return Mat{p_.params_ ? p_.head_.bytes_at(static_cast<size_t>(offset)) : nullptr, n, width, width, t};
   };
@@ -440,56 +484,52 @@ void Lowering::lower(const HeadOp& a) {
   if (a.gradient) scratch(dx(chunk), dx_algo);
   if (op_->param != kNone) scratch(dw(chunk, true), dw_algo);
 
-  emit([this, op = op_, a, chunk, rows_bytes, rows_mat, forward, dx, dw, forward_algo, dx_algo, dw_algo](const Frame& f) {
-    const Batch& b = *f.batch;
-    auto& rows = p_.head_rows_;
-    auto& labels = p_.head_labels_;
-    auto& weights = p_.head_weights_;
-    rows.clear();
-    labels.clear();
-    weights.clear();
-    for (int64_t t = 0; t < f.tokens; ++t)
-      if (b.targets[t] != -100) {
-        rows.push_back(static_cast<int32_t>(t));
-        labels.push_back(b.targets[t]);
-        weights.push_back(b.loss_scale * (b.weights ? b.weights[t] : 1.0f));
-      }
-    const int64_t n = static_cast<int64_t>(rows.size());
-    p_.head_nll_.assign(rows.size(), 0.0f);
+  emit([this, op = op_, a, chunk, head_losses, rows_mat, forward, dx, dw, forward_algo, dx_algo, dw_algo](const Frame& f) {
+    const auto& b = *f.batch;
+    const int64_t n = b.head_count;
     const Mat hidden = mat(op->in[0], f);
     Mat dh;
+    auto rows_of = [](Mat m, int64_t first, int64_t count) {
+      m.p = static_cast<std::byte*>(m.p) + static_cast<size_t>(first * m.ld) * size_of(m.type);
+      m.rows = count;
+      return m;
+    };
     if (a.gradient) {
       dh = mat(op->out[1], f);
-      std::fill_n(static_cast<std::byte*>(dh.p), static_cast<size_t>(dh.rows * dh.ld) * size_of(dh.type), std::byte{0});
+      if (n < f.tokens) ops_.scatter_rows({rows_of(dh, 0, 0), b.head_rows, dh});
     }
+    Mat nll = mat(op->out[0], f);
+    auto* losses = static_cast<float*>(head_losses());
     bool accumulate = op->param != kNone && adds(*op, &b);
     for (int64_t i = 0; i < n; i += chunk) {
-      const int64_t m = std::min(chunk, n - i);
-      const Mat hc = rows_mat(m, 0);
-      ops_.gather_rows({hidden, rows.data() + i, hc});
+      const int64_t m = std::min(chunk, n - i), first = b.host_rows[i];
+      const bool together = b.host_rows[i + m - 1] - first == m - 1;  // rows that lie side by side are used where they are
+      const Mat hc = together ? rows_of(hidden, first, m) : rows_mat(m, 0);
+      if (!together) ops_.gather_rows({hidden, b.head_rows + i, hc});
       Gemm g = forward(m);
+      g.a = hc;
       g.algo = forward_algo;
       ops_.gemm(g);
-      ops_.cross_entropy({g.c, labels.data() + i, weights.data() + i, p_.head_nll_.data() + i, a.gradient, a.softcap});
+      ops_.cross_entropy({g.c, b.head_labels + i, b.head_weights + i, losses + i, a.gradient, a.softcap});
       if (!a.gradient) continue;
       if (op->param != kNone) {
         Gemm w = dw(m, accumulate);
+        w.b = hc;
         w.algo = dw_algo;
         ops_.gemm(w);
         accumulate = true;
       }
       Gemm d = dx(m);
+      if (together) d.c = rows_of(dh, first, m);
       d.algo = dx_algo;
       ops_.gemm(d);
-      const size_t row_bytes = static_cast<size_t>(d.c.cols) * size_of(d.c.type);
-      for (int64_t r = 0; r < m; ++r)
-        std::copy_n(static_cast<const std::byte*>(d.c.p) + static_cast<size_t>(r) * row_bytes, row_bytes,
-                    static_cast<std::byte*>(dh.p) + static_cast<size_t>(rows[static_cast<size_t>(i + r)]) * row_bytes);
+      if (!together) ops_.scatter_rows({d.c, b.head_rows + i, dh, false});
     }
-    if (n == 0 && op->param != kNone && !accumulate) std::fill_n(grad(op->param), (*p_.params_)[op->param].size, 0.0f);
-    float* nll = static_cast<float*>(at(op->out[0]));
-    std::fill_n(nll, f.tokens, 0.0f);
-    for (int64_t i = 0; i < n; ++i) nll[rows[static_cast<size_t>(i)]] = p_.head_nll_[static_cast<size_t>(i)];
+    if (n == 0 && op->param != kNone && !accumulate) {
+      const Mat g = grad_mat(op->param);
+      ops_.scatter_rows({rows_of(g, 0, 0), nullptr, g});
+    }
+    ops_.scatter_rows({Mat{losses, n, 1, 1, DType::kF32}, b.head_rows, nll});
   });
 }
 

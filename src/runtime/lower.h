@@ -28,6 +28,8 @@ class Lowering {
   // A product whose operands are found when it runs; `shape` fills sizes and flags (pointers may be null then).
   void emit_gemm(std::function<kernels::Gemm(const Frame&)> make);
   int choose(const kernels::Gemm& g);
+  template <typename C>
+  void set_documents(C& call, const Frame& f) const;
 
   void lower(const graph::EmbeddingOp&);
   void lower(const graph::EmbeddingGradOp&);
@@ -38,6 +40,7 @@ class Lowering {
   void lower(const graph::LoraAddOp&);
   void lower(const graph::LoraDzOp&);
   void lower(const graph::LoraDbOp&);
+  void lower(const graph::LoraJoinOp&);
   void lower(const graph::NormOp&);
   void lower(const graph::NormGradOp&);
   void lower(const graph::QkRopeOp&);

@@ -11,7 +11,7 @@
 namespace mxt::runtime {
 
 struct ParamSlot {
-  void* weight = nullptr;   // [rows, cols] of the value's type
+  void* weight = nullptr;   // [rows, cols] of the value's type; rows lie graph::stride() apart
   float* master = nullptr;  // trainable only; the weight itself where the graph computes in F32
   float* grad = nullptr;
   float *m = nullptr, *v = nullptr;
@@ -27,18 +27,44 @@ class ParamStore {
  public:
   // How much it will take, before anything is allocated. `training`: with gradients and moments for what trains.
   static ParamBytes measure(const graph::Graph& g, bool training);
-  ParamStore(const graph::Graph& g, bool training);
+  // In the memory of `device`; null: the host's.
+  ParamStore(const graph::Graph& g, bool training, device::Accelerator* device = nullptr);
   const ParamSlot& operator[](graph::ParamId p) const { return slots_[static_cast<size_t>(p)]; }
   size_t size() const { return slots_.size(); }
+  // A parameter in host memory with its rows side by side: the slot itself where the store has it so, a copy otherwise. What
+  // write() gave is carried back when the access ends.
+  class Access {
+   public:
+    Access(const ParamStore& store, graph::ParamId p, bool write);
+    ~Access();
+    Access(const Access&) = delete;
+    const ParamSlot* operator->() const { return &slot; }
+    ParamSlot slot;
+
+   private:
+    void move(bool back);
+    const ParamStore& store_;
+    graph::ParamId p_;
+    bool write_;
+    std::vector<std::byte> copy_;
+  };
+  Access read(graph::ParamId p) const { return {*this, p, false}; }
+  Access write(graph::ParamId p) { return {*this, p, true}; }
+  device::Accelerator* device() const { return device_; }
   // Copies masters into the computing copies (after loading or an outside change).
   void sync_weights(graph::ParamId p);
   // Another graph over the same parameters, in the same order (an evaluation or generation graph of the same model).
   bool matches(const graph::Graph& g) const;
 
  private:
+  device::Accelerator* device_ = nullptr;
   device::Buffer memory_;
   std::vector<ParamSlot> slots_;
-  std::vector<std::pair<int64_t, int64_t>> shapes_;
+  struct Shape {
+    int64_t rows, cols, joined, stride;
+    bool operator==(const Shape&) const = default;
+  };
+  std::vector<Shape> shapes_;
   std::vector<DType> types_;
 };
 

@@ -11,6 +11,92 @@ namespace mxt::runtime {
 
 using namespace graph;
 
+// Packs a batch into one block and carries it to the device in one copy. Two blocks of pinned memory take turns, so that a copy in
+// flight is never overwritten.
+class Program::Staging {
+ public:
+  static int64_t bytes(const ProgramSettings& s) { return align(s.max_documents + 1) + 5 * align(s.max_tokens); }
+  Staging(const ProgramSettings& s, device::Accelerator* device) : device_(device), settings_(s) {
+    const auto n = static_cast<size_t>(bytes(s));
+    if (device_ == nullptr) {
+      host_[0] = device::Buffer::host(n);
+      return;
+    }
+    there_ = device::Buffer::on(device_, n);
+    for (int i = 0; i < 2; ++i) {
+      pinned_[i] = device_->allocate_pinned(n);
+      marks_[i] = device_->make_mark();
+    }
+  }
+  ~Staging() {
+    if (device_ == nullptr) return;
+    for (int i = 0; i < 2; ++i) {
+      device_->release_mark(marks_[i]);
+      device_->release_pinned(pinned_[i]);
+    }
+  }
+  Staging(const Staging&) = delete;
+
+  const Staged& take(const Batch& b) {
+    turn_ = device_ ? 1 - turn_ : 0;
+    if (device_) device_->wait(marks_[turn_]);
+    auto* base = static_cast<std::byte*>(device_ ? pinned_[turn_] : host_[0].data());
+    auto* seen = static_cast<std::byte*>(device_ ? there_.data() : base);
+    staged_ = Staged{};
+    static_cast<Batch&>(staged_) = b;
+    size_t at = 0;
+    auto block = [&](int64_t count) {  // an array's place here, and where the kernels see it
+      const size_t here = at;
+      at += static_cast<size_t>(align(count));
+      return std::pair{base + here, seen + here};
+    };
+    auto copy = [&](const int32_t* from, int64_t count, int64_t room) -> const int32_t* {
+      const auto [to, as_seen] = block(room);
+      if (from == nullptr) return nullptr;
+      std::memcpy(to, from, static_cast<size_t>(count) * sizeof(int32_t));
+      return reinterpret_cast<const int32_t*>(as_seen);
+    };
+    staged_.ids = copy(b.ids, b.tokens, settings_.max_tokens);
+    staged_.positions = copy(b.positions, b.tokens, settings_.max_tokens);
+    if (b.cu_seqlens) MXT_ASSERT(b.documents <= settings_.max_documents);
+    staged_.cu_seqlens = copy(b.cu_seqlens, b.documents + 1, settings_.max_documents + 1);
+    for (int64_t i = 0; b.cu_seqlens && i < b.documents; ++i) staged_.longest = std::max<int64_t>(staged_.longest, b.cu_seqlens[i + 1] - b.cu_seqlens[i]);
+    const auto [rows, rows_seen] = block(settings_.max_tokens);
+    const auto [labels, labels_seen] = block(settings_.max_tokens);
+    const auto [weights, weights_seen] = block(settings_.max_tokens);
+    auto* r = reinterpret_cast<int32_t*>(rows);
+    auto* l = reinterpret_cast<int32_t*>(labels);
+    auto* w = reinterpret_cast<float*>(weights);
+    int64_t n = 0;
+    for (int64_t t = 0; b.targets && t < b.tokens; ++t) {
+      if (b.targets[t] == -100) continue;
+      r[n] = static_cast<int32_t>(t);
+      l[n] = b.targets[t];
+      w[n++] = b.loss_scale * (b.weights ? b.weights[t] : 1.0f);
+    }
+    staged_.head_rows = reinterpret_cast<const int32_t*>(rows_seen);
+    staged_.head_labels = reinterpret_cast<const int32_t*>(labels_seen);
+    staged_.head_weights = reinterpret_cast<const float*>(weights_seen);
+    staged_.host_rows = r;
+    staged_.head_count = n;
+    if (device_) {
+      device_->upload(there_.data(), base, at);
+      device_->mark(marks_[turn_]);
+    }
+    return staged_;
+  }
+
+ private:
+  static int64_t align(int64_t count) { return (count * 4 + 255) / 256 * 256; }
+  device::Accelerator* device_;
+  ProgramSettings settings_;
+  device::Buffer host_[1], there_;
+  void* pinned_[2] = {};
+  void* marks_[2] = {};
+  int turn_ = 0;
+  Staged staged_;
+};
+
 Program::Program(const Graph& g, const kernels::KernelPlan& plan, kernels::Ops& ops, const ProgramSettings& settings)
     : graph_(g), ops_(ops), settings_(settings) {
   if (settings_.max_documents == 0) settings_.max_documents = settings_.max_tokens;
@@ -20,6 +106,11 @@ Program::Program(const Graph& g, const kernels::KernelPlan& plan, kernels::Ops& 
   memory_ = plan_memory(g, settings_.max_tokens, keep);
   bytes_.activations = memory_.bytes;
   bytes_.lower_bound = memory_.lower_bound;
+  bytes_.batch = Staging::bytes(settings_);
+  if (ops_.device()) {
+    if (settings_.cached) fail_missing("generation with a cache runs on the CPU in this build: set the device to cpu");
+    bytes_.batch += static_cast<int64_t>((g.rope_cos.size() + g.rope_sin.size()) * sizeof(float));
+  }
   lowering_ = std::make_unique<Lowering>(*this, plan);
   lowering_->run();
 }
@@ -36,8 +127,9 @@ double Program::flops(int64_t tokens, int64_t document, int64_t targets) const {
     const Op& op = graph_.ops[i];
     const bool backward = graph_.forward_ops > 0 && static_cast<int32_t>(i) >= graph_.forward_ops;
     auto weights = [&](ValueId w) { return 2.0 * static_cast<double>(graph_.value(w).rows) * static_cast<double>(graph_.value(w).cols); };
-    if (std::holds_alternative<LinearOp>(op.attrs) && !backward) total += t * weights(op.in[1]);
-    if (std::holds_alternative<LinearDxOp>(op.attrs)) total += t * weights(op.in[1]);
+    auto joined = [&](int64_t r, int64_t width) { return 2.0 * static_cast<double>(r) * static_cast<double>(width); };
+    if (const auto* l = std::get_if<LinearOp>(&op.attrs); l && !backward) total += t * (weights(op.in[1]) + joined(l->joined, graph_.value(op.in[1]).rows));
+    if (const auto* l = std::get_if<LinearDxOp>(&op.attrs)) total += t * (weights(op.in[1]) + joined(l->joined, graph_.value(op.in[1]).cols));
     if (std::holds_alternative<LinearDwOp>(op.attrs)) {
       const Param& p = graph_.params[static_cast<size_t>(op.param)];
       total += t * 2.0 * static_cast<double>(p.rows) * static_cast<double>(p.cols);
@@ -64,9 +156,23 @@ double Program::flops(int64_t tokens, int64_t document, int64_t targets) const {
 void Program::allocate(ParamStore& params) {
   MXT_ASSERT(params.matches(graph_));
   params_ = &params;
-  arena_ = device::Buffer::host(static_cast<size_t>(bytes_.activations));
-  head_ = device::Buffer::host(static_cast<size_t>(bytes_.logits));
-  scratch_ = device::Buffer::host(static_cast<size_t>(bytes_.workspace));
+  device::Accelerator* device = ops_.device();
+  MXT_ASSERT(params.device() == device);
+  arena_ = device::Buffer::on(device, static_cast<size_t>(bytes_.activations));
+  head_ = device::Buffer::on(device, static_cast<size_t>(bytes_.logits));
+  scratch_ = device::Buffer::on(device, static_cast<size_t>(bytes_.workspace));
+  staging_ = std::make_unique<Staging>(settings_, device);
+  cos_ = graph_.rope_cos.data();
+  sin_ = graph_.rope_sin.data();
+  if (device && !graph_.rope_cos.empty()) {
+    const size_t n = graph_.rope_cos.size() * sizeof(float);
+    rope_ = device::Buffer::on(device, 2 * n);
+    device->upload(rope_.data(), cos_, n);
+    device->upload(rope_.bytes_at(n), sin_, n);
+    device->synchronize();
+    cos_ = static_cast<const float*>(rope_.data());
+    sin_ = reinterpret_cast<const float*>(rope_.bytes_at(n));
+  }
   // For poisoned replay: which buffers die where.
   std::vector<int32_t> last(graph_.values.size(), -1);
   for (size_t i = 0; i < graph_.ops.size(); ++i) {
@@ -83,21 +189,34 @@ void Program::run(const Batch& batch) {
   MXT_ASSERT(params_ != nullptr);
   MXT_ASSERT(batch.tokens > 0 && batch.tokens <= settings_.max_tokens);
   ops_.set_scratch(scratch_.data(), scratch_.size());
-  const Frame frame{&batch, batch.tokens};
+  const Frame frame{&staging_->take(batch), batch.tokens};
+  tokens_ = batch.tokens;
+  nll_fetched_ = false;
   size_t op = 0;
   for (const Launch& l : launches_) {
     if (poison_)
       for (; op < l.op; ++op)
-        for (ValueId v : dead_after_[op])
-          std::memset(arena_.bytes_at(static_cast<size_t>(memory_.offset[static_cast<size_t>(v)])), 0xff,
-                      static_cast<size_t>(value_bytes(graph_, v, settings_.max_tokens)));
+        for (ValueId v : dead_after_[op]) {
+          void* p = arena_.bytes_at(static_cast<size_t>(memory_.offset[static_cast<size_t>(v)]));
+          const auto n = static_cast<size_t>(value_bytes(graph_, v, settings_.max_tokens));
+          if (ops_.device()) ops_.device()->fill(p, 0xff, n);
+          else std::memset(p, 0xff, n);
+        }
     l.run(frame);
   }
 }
 
 const float* Program::nll() const {
   MXT_ASSERT(nll_ != kNone);
-  return reinterpret_cast<const float*>(arena_.bytes_at(static_cast<size_t>(memory_.offset[static_cast<size_t>(nll_)])));
+  const void* p = arena_.bytes_at(static_cast<size_t>(memory_.offset[static_cast<size_t>(nll_)]));
+  if (!ops_.device()) return static_cast<const float*>(p);
+  if (!nll_fetched_) {
+    nll_host_.resize(static_cast<size_t>(tokens_));
+    ops_.device()->download(nll_host_.data(), p, nll_host_.size() * sizeof(float));
+    ops_.device()->synchronize();
+    nll_fetched_ = true;
+  }
+  return nll_host_.data();
 }
 
 }  // namespace mxt::runtime

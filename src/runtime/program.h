@@ -50,13 +50,15 @@ struct ProgramBytes {
   int64_t lower_bound = 0;   // of the arena
   int64_t logits = 0;        // the head's chunk
   int64_t workspace = 0;     // kernels' scratch
-  int64_t total() const { return activations + logits + workspace; }
+  int64_t batch = 0;         // ids, positions, offsets, targets; the rotary tables where a device has its own copy
+  int64_t total() const { return activations + logits + workspace + batch; }
 };
 
 struct ProgramSettings {
   int64_t max_tokens = 0;
   int64_t max_documents = 0;   // 0: up to max_tokens
   bool cached = false;         // generation: attention over a cache
+  int64_t document = 0;        // length of a full document, for attention's scratch; 0: max_tokens
 };
 
 class Program {
@@ -78,17 +80,28 @@ class Program {
   double flops(int64_t tokens, int64_t document, int64_t targets) const;
 
   void allocate(ParamStore& params);
+  // Queues the pass on a device, runs it on the host. The batch may change when it returns.
   void run(const Batch& batch);
-  const float* nll() const;  // [tokens] of the last run; 0 where there was no target
+  // [tokens] of the last run, in host memory; 0 where there was no target. Waits for the device.
+  const float* nll() const;
   // Fills the arena with NaN between a value's last use and the next write in tests: replay must not change.
   void set_poison(bool on) { poison_ = on; }
 
  private:
   friend class Lowering;
+  // A batch where the kernels read it: the same arrays packed into one block (the device's memory, where it has one), and the
+  // rows that have a target.
+  struct Staged : Batch {
+    const int32_t *head_rows = nullptr, *head_labels = nullptr;
+    const float* head_weights = nullptr;
+    const int32_t* host_rows = nullptr;
+    int64_t head_count = 0, longest = 0;
+  };
   struct Frame {
-    const Batch* batch;
+    const Staged* batch;
     int64_t tokens;
   };
+  class Staging;
   struct Launch {
     size_t op;  // of the graph
     std::function<void(const Frame&)> run;
@@ -102,10 +115,12 @@ class Program {
   std::vector<Launch> launches_;
   std::vector<std::vector<graph::ValueId>> dead_after_;
   std::vector<Tunable> tunables_;
-  device::Buffer arena_, head_, scratch_;
-  int64_t head_chunk_ = 0;
-  std::vector<int32_t> head_rows_, head_labels_;
-  std::vector<float> head_weights_, head_nll_;
+  device::Buffer arena_, head_, scratch_, rope_;
+  std::unique_ptr<Staging> staging_;
+  const float *cos_ = nullptr, *sin_ = nullptr;
+  int64_t head_chunk_ = 0, tokens_ = 0;
+  mutable std::vector<float> nll_host_;
+  mutable bool nll_fetched_ = false;
   ParamStore* params_ = nullptr;
   graph::ValueId nll_ = graph::kNone;
   bool poison_ = false;

@@ -1,5 +1,6 @@
 #include "train/setup.h"
 
+
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
@@ -152,7 +153,7 @@ kernels::KernelPlan default_plan(const Setup& s, const kernels::DeviceIdentity& 
   kernels::Ops& ops = kernels::cpu_ops();
   const auto gemm = ops.gemm_algorithms(), attention = ops.attention_algorithms();
   const graph::Graph g = s.training_graph();
-  const runtime::Program program(g, p, ops, {s.max_tokens, 0, false});
+  const runtime::Program program(g, p, ops, {s.max_tokens, 0, false, s.seq_len});
   for (const auto& t : program.tunables())
     p.choices[t.key] = std::holds_alternative<kernels::Gemm>(t.call) ? gemm.front() : attention.front();
   return p;
@@ -162,11 +163,11 @@ MemoryEstimate estimate_memory(const Setup& s, const kernels::KernelPlan& plan, 
   MemoryEstimate e;
   const graph::Graph g = s.training_graph();
   e.params = runtime::ParamStore::measure(g, true);
-  e.program = runtime::Program(g, plan, ops, {s.max_tokens, 0, false}).bytes();
+  e.program = runtime::Program(g, plan, ops, {s.max_tokens, 0, false, s.seq_len}).bytes();
   const auto& r = s.recipe;
   if (r.data.eval_fraction > 0 || r.data.eval_path || r.data.synth) {
     const graph::Graph score = s.scoring_graph();
-    e.scoring = runtime::Program(score, plan, ops, {s.max_tokens, 0, false}).bytes();
+    e.scoring = runtime::Program(score, plan, ops, {s.max_tokens, 0, false, s.seq_len}).bytes();
   }
   e.process = 64 << 20;
   return e;

@@ -23,16 +23,16 @@ double now() { return std::chrono::duration<double>(std::chrono::steady_clock::n
 class Run {
  public:
   Run(Setup& s, const kernels::KernelPlan& plan, kernels::Ops& ops, const TrainOptions& o)
-      : s_(s), ops_(ops), o_(o), graph_(s.training_graph()), program_(graph_, plan, ops, {s.max_tokens, 0, false}) {
+      : s_(s), ops_(ops), o_(o), graph_(s.training_graph()), program_(graph_, plan, ops, {s.max_tokens, 0, false, s.seq_len}) {
     check_memory(plan);
-    params_ = std::make_unique<runtime::ParamStore>(graph_, true);
+    params_ = std::make_unique<runtime::ParamStore>(graph_, true, ops.device());
     program_.allocate(*params_);
     load_weights();
     rows_ = std::make_unique<TrainRows>(o.data, s.recipe.meta.seed, s.recipe.data.shuffle, s.rows_per_step);
     steps_ = total_steps(s.recipe, rows_->rows(), s.rows_per_step);
     if (s.recipe.train.eval_every && data::has_part(o.data, "eval")) {
       score_graph_ = s.scoring_graph();
-      scorer_ = std::make_unique<runtime::Program>(score_graph_, plan, ops, runtime::ProgramSettings{s.max_tokens, 0, false});
+      scorer_ = std::make_unique<runtime::Program>(score_graph_, plan, ops, runtime::ProgramSettings{s.max_tokens, 0, false, s.seq_len});
       scorer_->allocate(*params_);
     }
     for (const auto& [key, list] : plan.candidates)
@@ -93,7 +93,7 @@ class Run {
  private:
   void check_memory(const kernels::KernelPlan& plan) {
     const MemoryEstimate e = estimate_memory(s_, plan, ops_);
-    const uint64_t free = device::available_host_bytes();
+    const uint64_t free = ops_.device() ? ops_.device()->memory().free : device::available_host_bytes();
     if (static_cast<uint64_t>(e.total()) > free)
       fail_input("this run needs {} of memory (weights {}, gradients and moments {}, activations {}), {} are free: set train.gradient_checkpointing, a smaller data.seq_len or train.micro_batch, or lora instead of full",
                  human_bytes(static_cast<uint64_t>(e.total())), human_bytes(static_cast<uint64_t>(e.params.weights)),

@@ -190,6 +190,104 @@ TEST(WeightSource, GgufTransposesGpt2AndSplitsExperts) {
   EXPECT_EQ(s->mapped("model.layers.0.mlp.experts.1.up_proj.weight", DType::kF32).size(), 32u);
 }
 
+// A folder with one quantised matrix of 2 × 64: data bytes i % 7 + 0x38 (FP8) or i (FP4), and given scales.
+struct QuantizedFolder {
+  std::string config = R"({"quant_method":"fp8","weight_block_size":[1,32]})";
+  DType type = DType::kF8E4M3;
+  std::string weight = "weight", scale = "weight_scale";
+  std::vector<int64_t> shape{2, 64}, scale_shape;
+  DType scale_type = DType::kF32;
+  std::vector<float> scales;       // of F32 and BF16
+  std::vector<uint8_t> exponents;  // of U8
+
+  std::unique_ptr<WeightSource> open(const TempFolder& dir) const {
+    write_file_atomic(dir / "config.json", R"({"model_type":"llama","quantization_config":)" + config + "}");
+    SafetensorsWriter w(dir / "model.safetensors",
+                        {{"model.p." + weight, type, shape}, {"model.p." + scale, scale_type, scale_shape}});
+    std::vector<uint8_t> data(static_cast<size_t>(shape[0] * shape[1]));
+    for (size_t i = 0; i < data.size(); ++i) data[i] = static_cast<uint8_t>(type == DType::kU8 ? i : i % 7 + 0x38);
+    w.append(data.data(), data.size());
+    std::vector<char> bytes(static_cast<size_t>(*tensor_bytes(scale_shape, scale_type)));
+    if (scale_type == DType::kU8)
+      std::memcpy(bytes.data(), exponents.data(), bytes.size());
+    else
+      convert(scales.data(), DType::kF32, bytes.data(), scale_type, scales.size());
+    w.append(bytes.data(), bytes.size());
+    w.commit();
+    return WeightSource::open(dir.path());
+  }
+};
+
+TEST(WeightSource, DecodesFp8ByTensorRowAndBlock) {
+  TempFolder dir;
+  const auto check = [&](const QuantizedFolder& f, auto&& scale_of) {
+    const auto s = f.open(dir);
+    EXPECT_EQ(s->names(), (std::vector<std::string>{"model.p.weight"}));
+    EXPECT_EQ(s->stored_type("model.p.weight"), DType::kF32);
+    EXPECT_TRUE(s->mapped("model.p.weight", DType::kF8E4M3).empty());
+    std::vector<float> got(128), row(64);
+    s->read("p.weight", DType::kF32, got.data());
+    for (int i = 0; i < 128; ++i)
+      EXPECT_EQ(got[static_cast<size_t>(i)],
+                f8e4m3_to_float(static_cast<uint8_t>(i % 7 + 0x38)) * scale_of(i / 64, i % 64));
+    s->read("model.p.weight", DType::kF32, row.data(), 1, 2);
+    EXPECT_EQ(std::memcmp(row.data(), &got[64], 256), 0);
+  };
+  check({.scale_shape = {}, .scales = {0.5f}}, [](int, int) { return 0.5f; });                      // Quark per tensor
+  check({.scale_shape = {2}, .scales = {0.5f, 3.0f}}, [](int r, int) { return r ? 3.0f : 0.5f; });  // Quark per channel
+  check({.scale_shape = {2, 1}, .scale_type = DType::kBF16, .scales = {0.5f, 3.0f}},
+        [](int r, int) { return r ? 3.0f : 0.5f; });
+  check({.scale = "weight_scale_inv", .scale_shape = {2, 2}, .scales = {1, 2, 4, 8}},
+        [](int r, int k) { return static_cast<float>(1 << (2 * r + k / 32)); });
+}
+
+TEST(WeightSource, DecodesMxfp4OfBothSpellings) {
+  TempFolder dir;
+  constexpr float kValues[] = {0, 0.5f, 1, 1.5f, 2, 3, 4, 6, -0.0f, -0.5f, -1, -1.5f, -2, -3, -4, -6};
+  for (const char* name : {"weight", "weight_packed"}) {
+    const auto s = QuantizedFolder{.config = R"({"quant_method":"quark"})",
+                                   .type = DType::kU8,
+                                   .weight = name,
+                                   .shape = {2, 32},
+                                   .scale_shape = {2, 2},
+                                   .scale_type = DType::kU8,
+                                   .exponents = {127, 128, 126, 127}}
+                       .open(dir);
+    EXPECT_EQ(s->names(), (std::vector<std::string>{"model.p.weight"}));
+    EXPECT_EQ(s->shape("model.p.weight"), (std::vector<int64_t>{2, 64}));
+    std::vector<float> got(128);
+    s->read("model.p.weight", DType::kF32, got.data());
+    for (int i = 0; i < 128; ++i) {
+      const int byte = i / 2, nibble = i % 2 ? byte >> 4 : byte & 15;
+      const float scale = i < 32 ? 1.0f : i < 64 ? 2.0f : i < 96 ? 0.5f : 1.0f;
+      EXPECT_EQ(got[static_cast<size_t>(i)], kValues[nibble] * scale) << i;
+    }
+  }
+}
+
+TEST(WeightSource, RefusesQuantisationItCannotDecode) {
+  TempFolder dir;
+  const auto refuse = [&](const QuantizedFolder& f, Exit code, const std::string& part) {
+    expect_refused([&] { f.open(dir); }, code, part);
+  };
+  refuse({.config = R"({"quant_method":"gptq"})", .scale_shape = {2}, .scales = {1, 1}}, Exit::kMissing, "gptq");
+  refuse({.scale = "other", .scale_shape = {2}, .scales = {1, 1}}, Exit::kBadInput, "without scales");
+  refuse({.scale_shape = {3}, .scales = {1, 1, 1}}, Exit::kBadInput, "do not fit");
+  refuse({.scale = "weight_scale_inv", .scale_shape = {2, 3}, .scales = {1, 1, 1, 1, 1, 1}}, Exit::kBadInput,
+         "do not fit");
+  refuse({.config = R"({"quant_method":"fp8","weight_block_size":[0,0]})",
+          .scale = "weight_scale_inv",
+          .scale_shape = {2, 2},
+          .scales = {1, 1, 1, 1}},
+         Exit::kBadInput, "do not fit");
+  refuse({.type = DType::kU8,
+          .shape = {2, 32},
+          .scale_shape = {2, 3},
+          .scale_type = DType::kU8,
+          .exponents = {1, 1, 1, 1, 1, 1}},
+         Exit::kBadInput, "do not fit");
+}
+
 // ---- PEFT ----
 
 void write_adapter_files(const std::string& folder, const std::string& config, std::vector<TensorSpec> specs) {

@@ -213,12 +213,11 @@ void check_op(const Backend& backend, const Op& op, Tolerance t) {
   set_num_threads(2);
   const std::vector<Output> got = run(backend, op);
   expect_close(expected, got, t);
-  if (backend.thread_independent)
-    for (int n : {1, 3}) {
-      SCOPED_TRACE(std::to_string(n) + " threads instead of 2");
-      set_num_threads(n);
-      expect_identical(got, run(backend, op));
-    }
+  if (backend.thread_independent) {
+    SCOPED_TRACE("1 thread instead of 2");
+    set_num_threads(1);
+    expect_identical(got, run(backend, op));
+  }
   set_num_threads(threads);
 }
 

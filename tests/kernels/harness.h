@@ -35,7 +35,7 @@ struct Backend {
   Memory* memory = nullptr;
   std::function<void()> enter;      // before a run, may be empty
   std::function<void()> leave;      // after it, may be empty
-  bool thread_independent = false;  // run with 1, 2 and 3 threads and ask for equal bits
+  bool thread_independent = false;  // run with 1 and 2 threads and ask for equal bits
 };
 inline void PrintTo(const Backend& b, std::ostream* out) { *out << b.name; }
 std::vector<Backend> backends();
@@ -105,7 +105,7 @@ void expect_close(const std::vector<Output>& expected, const std::vector<Output>
 void expect_identical(const std::vector<Output>& expected, const std::vector<Output>& got);
 
 std::vector<Output> run(const Backend& backend, const Op& op, int64_t gap = 3);
-// The op on `backend` agrees with the reference, and with itself for other numbers of threads.
+// The op on `backend` agrees with the reference, and with itself on one thread.
 void check_op(const Backend& backend, const Op& op, Tolerance t = {});
 
 // Tests of one op over all backends: TEST_P(OpTest, name) { check_op(GetParam(), …); }

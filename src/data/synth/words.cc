@@ -1,5 +1,8 @@
 #include "data/synth/words.h"
 
+#include <algorithm>
+#include <iterator>
+
 namespace mxt::data::words {
 namespace {
 
@@ -10,6 +13,12 @@ constexpr std::string_view kCityList[] = {
     "Rome",    "Naples", "Paris",   "Lyon",    "Brussels", "London",   "Leeds",   "Glasgow", "Helsinki", "Stockholm",
     "Bergen",  "Riga",   "Vilnius", "Kyiv",    "Ankara",   "Tehran",   "Mumbai",  "Delhi",   "Kolkata",  "Bangkok",
     "Hanoi",   "Manila", "Jakarta", "Seoul",   "Tokyo",    "Osaka",    "Kyoto",   "Sydney",  "Perth",    "Auckland",
+    "Porto",   "Seville", "Turin",  "Genoa",   "Bologna",  "Verona",   "Venice",  "Florence", "Palermo", "Antwerp",
+    "Ghent",   "Bruges", "Utrecht", "Delft",   "Leiden",   "Bonn",     "Cologne", "Dresden", "Leipzig",  "Bremen",
+    "Basel",   "Bern",   "Salzburg", "Graz",   "Krakow",   "Gdansk",   "Lublin",  "Brno",    "Bratislava", "Budapest",
+    "Zagreb",  "Split",  "Sofia",   "Varna",   "Bucharest", "Izmir",   "Haifa",   "Amman",   "Doha",     "Muscat",
+    "Karachi", "Lahore", "Chennai", "Pune",    "Colombo",  "Dhaka",    "Yangon",  "Taipei",  "Shanghai", "Nagoya",
+    "Dallas",  "Austin", "Houston", "Miami",   "Atlanta",  "Portland", "Calgary", "Ottawa",  "Quebec",   "Halifax",
 };
 constexpr std::string_view kPersonList[] = {
     "Mara",  "Jonas", "Elena", "Omar",  "Priya", "Lucas",  "Nina",   "Tariq",  "Sofia", "Peter",
@@ -65,6 +74,26 @@ std::string_view pick(std::span<const std::string_view> list, Philox& random, Sp
   if (split == Split::kTest) return list[random.below(fifths) * 5 + 4];
   const size_t i = random.below(fifths * 4);
   return list[i / 4 * 5 + i % 4];
+}
+
+std::string pick_name(std::span<const std::string_view> list, Philox& random, Split split) {
+  if (split == Split::kTest || random.below(2) == 0) return std::string(list[random.below(list.size())]);
+  static constexpr std::string_view kOnsets[] = {"b", "br", "c", "d", "dr", "f", "g", "gl", "h", "k", "l", "m", "n", "p", "r", "s", "st", "t", "tr", "v", "w", "z"};
+  static constexpr std::string_view kVowels[] = {"a", "e", "i", "o", "u", "ai", "ea", "ou"};
+  static constexpr std::string_view kEnds[] = {"", "", "", "n", "r", "s", "l", "m", "rd", "nt", "ck", "ls"};
+  for (;;) {
+    std::string word;
+    const uint64_t syllables = 1 + random.below(3);
+    for (uint64_t i = 0; i < syllables; ++i) {
+      word += kOnsets[random.below(std::size(kOnsets))];
+      word += kVowels[random.below(std::size(kVowels))];
+    }
+    word += kEnds[random.below(std::size(kEnds))];
+    if (word.size() < 3) continue;
+    const char first = list.front().front();
+    if (first >= 'A' && first <= 'Z') word[0] = static_cast<char>(word[0] - 'a' + 'A');
+    if (std::find(list.begin(), list.end(), word) == list.end()) return word;
+  }
 }
 
 }  // namespace mxt::data::words

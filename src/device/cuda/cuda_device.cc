@@ -74,6 +74,12 @@ class Device final : public CudaDevice {
 
   void upload(void* to, const void* from, size_t bytes) override { check_cuda(cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, stream_), "upload"); }
   void download(void* to, const void* from, size_t bytes) override { check_cuda(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, stream_), "download"); }
+  void upload_rows(void* to, size_t to_pitch, const void* from, size_t from_pitch, size_t width, size_t rows) override {
+    check_cuda(cudaMemcpy2DAsync(to, to_pitch, from, from_pitch, width, rows, cudaMemcpyHostToDevice, stream_), "upload");
+  }
+  void download_rows(void* to, size_t to_pitch, const void* from, size_t from_pitch, size_t width, size_t rows) override {
+    check_cuda(cudaMemcpy2DAsync(to, to_pitch, from, from_pitch, width, rows, cudaMemcpyDeviceToHost, stream_), "download");
+  }
   void copy(void* to, const void* from, size_t bytes) override { check_cuda(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream_), "copy"); }
   void fill(void* to, int byte, size_t bytes) override { check_cuda(cudaMemsetAsync(to, byte, bytes, stream_), "fill"); }
   void synchronize() override { check_cuda(cudaStreamSynchronize(stream_), "synchronize"); }
@@ -97,6 +103,7 @@ class Device final : public CudaDevice {
     return e;
   }
   void mark(void* m) override { check_cuda(cudaEventRecord(static_cast<cudaEvent_t>(m), stream_), "cudaEventRecord"); }
+  void wait(void* m) override { check_cuda(cudaEventSynchronize(static_cast<cudaEvent_t>(m)), "cudaEventSynchronize"); }
   double elapsed_us(void* from, void* to) override {
     check_cuda(cudaEventSynchronize(static_cast<cudaEvent_t>(to)), "cudaEventSynchronize");
     float ms = 0;

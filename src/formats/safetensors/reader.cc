@@ -170,8 +170,9 @@ uint64_t load_u64(const std::byte* p) {
 
 // Entries must tile the data exactly, in some order.
 void check_layout(std::vector<Entry>& entries, uint64_t data_bytes, std::string_view source) {
-  std::stable_sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) {
-    return a.begin != b.begin ? a.begin < b.begin : a.end < b.end;
+  std::sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) {
+    if (a.begin != b.begin) return a.begin < b.begin;
+    return a.end != b.end ? a.end < b.end : a.name < b.name;
   });
   uint64_t at = 0;
   for (const Entry& e : entries) {

@@ -10,6 +10,7 @@
 #include "formats/gguf_hf.h"
 #include "formats/safetensors.h"
 #include "formats/weight_source.h"
+#include "formats/weights/quantized.h"
 
 namespace mxt::formats {
 namespace {
@@ -31,6 +32,21 @@ std::string digest_line(const std::string& path) {
   return fmt::format("{} {} {}\n", d.blake3, d.bytes, fs::path(path).filename().string());
 }
 
+// Rows decoded to fp32 and then converted, in pieces of about 4 MiB: the extra memory stays small whatever the tensor.
+template <typename F>
+void through_fp32(int64_t begin, int64_t end, int64_t width, DType to, void* out, F&& decode, bool whole = false) {
+  if (begin == end) return;
+  if (to == DType::kF32) return decode(begin, end, static_cast<float*>(out));
+  const int64_t step = whole ? end - begin : std::max<int64_t>(1, (1 << 20) / std::max<int64_t>(1, width));
+  std::vector<float> piece(static_cast<size_t>(std::min(step, end - begin) * width));
+  for (int64_t r = begin; r < end; r += step) {
+    const int64_t n = std::min(step, end - r);
+    decode(r, r + n, piece.data());
+    convert(piece.data(), DType::kF32, static_cast<char*>(out) + static_cast<size_t>((r - begin) * width) * size_of(to),
+            to, static_cast<size_t>(n * width));
+  }
+}
+
 bool is_aligned(const void* p, DType t) { return reinterpret_cast<uintptr_t>(p) % size_of(t) == 0; }
 
 class HfFolder final : public WeightSource {
@@ -39,18 +55,26 @@ class HfFolder final : public WeightSource {
     path_ = folder;
     config_ = read_model_config(folder);
     files_ = Safetensors::open(folder);
+    quantized_ = find_quantized(files_, config_, folder);
   }
 
   std::vector<std::string> names() const override {
     std::vector<std::string> out;
-    for (const auto& t : files_.tensors()) out.push_back(t.name);
+    for (const auto& t : files_.tensors())
+      if (!quantized_.hidden.contains(t.name)) out.push_back(t.name);
+    for (const auto& [name, w] : quantized_.weights)
+      if (w.data.name != name) out.push_back(name);
     return out;
   }
-  bool has(std::string_view name) const override { return find(name) != nullptr; }
-  std::vector<int64_t> shape(std::string_view name) const override { return at(name).shape; }
-  DType stored_type(std::string_view name) const override { return at(name).type; }
+  bool has(std::string_view name) const override { return find_weight(name) || find(name); }
+  std::vector<int64_t> shape(std::string_view name) const override {
+    const QuantizedWeight* w = find_weight(name);
+    return w ? w->shape : at(name).shape;
+  }
+  DType stored_type(std::string_view name) const override { return find_weight(name) ? DType::kF32 : at(name).type; }
 
   void read(std::string_view name, DType to, void* out, int64_t begin, int64_t end) const override {
+    if (const QuantizedWeight* w = find_weight(name)) return read_quantized(*w, to, out, begin, end);
     const TensorInfo& t = at(name);
     if (end < 0) end = row_count(t.shape);
     MXT_ASSERT(0 <= begin && begin <= end && end <= row_count(t.shape));
@@ -62,6 +86,7 @@ class HfFolder final : public WeightSource {
   }
 
   std::span<const std::byte> mapped(std::string_view name, DType type) const override {
+    if (find_weight(name)) return {};
     const TensorInfo& t = at(name);
     const auto bytes = files_.bytes(t);
     return t.type == type && is_aligned(bytes.data(), type) ? bytes : std::span<const std::byte>{};
@@ -90,15 +115,35 @@ class HfFolder final : public WeightSource {
     }
   }
 
+  void read_quantized(const QuantizedWeight& w, DType to, void* out, int64_t begin, int64_t end) const {
+    if (end < 0) end = w.shape[0];
+    MXT_ASSERT(0 <= begin && begin <= end && end <= w.shape[0]);
+    if (!is_float(to) || to == DType::kF64)
+      fail_input("{}: tensor \"{}\" cannot be read as {}", path_, w.data.name, name_of(to));
+    through_fp32(begin, end, w.shape[1], to, out,
+                 [&](int64_t b, int64_t e, float* piece) { decode_rows(files_, w, b, e, piece); });
+  }
+
   // A checkpoint of the bare model lacks the prefix that the one with a head has, and the other way round (GPT-2 on the
-  // Hub is such a one): transformers takes both.
-  const TensorInfo* find(std::string_view name) const {
-    if (const TensorInfo* t = files_.find(name)) return t;
+  // Hub is such a one): transformers takes both. `lookup` gives null where it has no such name.
+  template <typename F>
+  static auto with_or_without_prefix(std::string_view name, F&& lookup) -> decltype(lookup(name)) {
+    if (auto* t = lookup(name)) return t;
     for (std::string_view prefix : {"model.", "transformer.", "bert."}) {
-      if (name.starts_with(prefix)) return files_.find(name.substr(prefix.size()));
-      if (const TensorInfo* t = files_.find(std::string(prefix) + std::string(name))) return t;
+      if (name.starts_with(prefix)) return lookup(name.substr(prefix.size()));
+      if (auto* t = lookup(std::string(prefix) + std::string(name))) return t;
     }
     return nullptr;
+  }
+  const TensorInfo* find(std::string_view name) const {
+    return with_or_without_prefix(name, [&](std::string_view n) { return files_.find(n); });
+  }
+  const QuantizedWeight* find_weight(std::string_view name) const {
+    if (quantized_.weights.empty()) return nullptr;
+    return with_or_without_prefix(name, [&](std::string_view n) -> const QuantizedWeight* {
+      const auto it = quantized_.weights.find(n);
+      return it == quantized_.weights.end() ? nullptr : &it->second;
+    });
   }
   const TensorInfo& at(std::string_view name) const {
     const TensorInfo* t = find(name);
@@ -106,6 +151,7 @@ class HfFolder final : public WeightSource {
   }
 
   Safetensors files_;
+  QuantizedTensors quantized_;
 };
 
 class GgufFile final : public WeightSource {
@@ -144,20 +190,11 @@ class GgufFile final : public WeightSource {
     MXT_ASSERT(0 <= begin && begin <= end && end <= row_count(v.shape));
     if (!is_float(to) || to == DType::kF64)
       fail_input("{}: tensor \"{}\" cannot be read as {}", path_, v.name, name_of(to));
-    if (to == DType::kF32) return read_gguf_view(gguf_, v, begin, end, static_cast<float*>(out));
-    // Through fp32 in pieces, so that the extra memory stays small whatever the tensor.
-    const int64_t width = row_size(v.shape);
-    const int64_t step = v.layout == GgufView::Layout::kTransposed
-                             ? std::max<int64_t>(1, end - begin)
-                             : std::max<int64_t>(1, (1 << 20) / std::max<int64_t>(1, width));
-    std::vector<float> piece(static_cast<size_t>(std::min(step, end - begin) * width));
-    for (int64_t r = begin; r < end; r += step) {
-      const int64_t n = std::min(step, end - r);
-      read_gguf_view(gguf_, v, r, r + n, piece.data());
-      convert(piece.data(), DType::kF32,
-              static_cast<char*>(out) + static_cast<size_t>((r - begin) * width) * size_of(to), to,
-              static_cast<size_t>(n * width));
-    }
+    // A transposed tensor is decoded whole for every piece: read it in one.
+    const bool whole = v.layout == GgufView::Layout::kTransposed;
+    through_fp32(
+        begin, end, row_size(v.shape), to, out,
+        [&](int64_t b, int64_t e, float* piece) { read_gguf_view(gguf_, v, b, e, piece); }, whole);
   }
 
   std::span<const std::byte> mapped(std::string_view name, DType type) const override {

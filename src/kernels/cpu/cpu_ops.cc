@@ -1,4 +1,5 @@
 #include "kernels/checks.h"
+#include "kernels/reference/reference.h"
 #include "kernels/cpu/attention.h"
 #include "kernels/cpu/gemm.h"
 #include "kernels/cpu/pointwise.h"
@@ -29,6 +30,7 @@ class CpuOps final : public Ops {
   void bias_grad(const BiasGrad& c) override { check(c), cpu::bias_grad(c); }
   void dropout(const Dropout& c) override { check(c), cpu::dropout(c); }
   void cross_entropy(const CrossEntropy& c) override { check(c), cpu::cross_entropy(c); }
+  void copy(const Copy& c) override { check(c), reference::copy(c); }  // small matrices, once a step
   void gather_rows(const GatherRows& c) override { check(c), cpu::gather_rows(c); }
   void scatter_rows(const ScatterRows& c) override { check(c), cpu::scatter_rows(c); }
   void adamw(const AdamW& c) override { check(c), cpu::adamw(c); }

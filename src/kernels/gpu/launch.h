@@ -17,6 +17,7 @@ void qk_rope_grad(Stream, const QkRopeGrad&, void* scratch);
 void act(Stream, const Act&);
 void act_grad(Stream, const ActGrad&);
 void add(Stream, const Add&);
+void copy(Stream, const Copy&);
 void add_bias(Stream, const Mat& y, const void* bias, DType bias_type);  // y += bias, in place
 size_t bias_grad_scratch(const BiasGrad&);
 void bias_grad(Stream, const BiasGrad&, void* scratch);

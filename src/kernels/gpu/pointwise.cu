@@ -106,6 +106,17 @@ __global__ void __launch_bounds__(kThreads) add_kernel(const void* a, int64_t ld
 }
 
 template <typename T, int V>
+__global__ void __launch_bounds__(kThreads) copy_kernel(const void* x, int64_t ldx, void* y, int64_t ldy, int64_t cols, float scale) {
+  const int64_t row = blockIdx.x, i = (static_cast<int64_t>(blockIdx.y) * kThreads + threadIdx.x) * V;
+  if (i >= cols) return;
+  float f[V];
+  load<T, V>(x, row * ldx + i).unpack(f);
+#pragma unroll
+  for (int k = 0; k < V; ++k) f[k] *= scale;
+  store<T, V>(y, row * ldy + i, Raw<T, V>::pack(f));
+}
+
+template <typename T, int V>
 __global__ void __launch_bounds__(kThreads) add_bias_kernel(void* y, int64_t ld, Weights bias, int64_t cols) {
   const int64_t row = blockIdx.x, i = (static_cast<int64_t>(blockIdx.y) * kThreads + threadIdx.x) * V;
   if (i >= cols) return;
@@ -195,6 +206,13 @@ void add(Stream s, const Add& a) {
   const bool is_wide = wide(a.a) && wide(a.b) && wide(ConstMat(a.y));
   MXT_GPU_DISPATCH(a.y.type, is_wide, add_kernel<T, V><<<grid_for<V>(a.y.rows, a.y.cols), kThreads, 0, s>>>(a.a.p, a.a.ld, a.b.p, a.b.ld, a.y.p, a.y.ld, a.y.cols));
   check_launch("add");
+}
+
+void copy(Stream s, const Copy& c) {
+  if (c.y.rows == 0 || c.y.cols == 0) return;
+  const bool is_wide = wide(c.x) && wide(ConstMat(c.y));
+  MXT_GPU_DISPATCH(c.y.type, is_wide, copy_kernel<T, V><<<grid_for<V>(c.y.rows, c.y.cols), kThreads, 0, s>>>(c.x.p, c.x.ld, c.y.p, c.y.ld, c.y.cols, c.scale));
+  check_launch("copy");
 }
 
 void add_bias(Stream s, const Mat& y, const void* bias, DType bias_type) {

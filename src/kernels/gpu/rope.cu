@@ -8,6 +8,7 @@ namespace mxt::kernels::MXT_GPU_NS {
 namespace {
 
 constexpr int kThreads = 128;
+constexpr int kAhead = 3;         // 48 heads of 128 are three rounds of a block
 constexpr int kGradBlocks = 264;  // blocks that walk over tokens where weights' gradients are wanted: their partial sums are few
 
 struct RopeArgs {
@@ -48,13 +49,24 @@ __global__ void __launch_bounds__(kThreads) rope_fast(RopeArgs a) {
   const int qk = a.heads + a.kv_heads, all = a.in_place ? qk : qk + a.kv_heads;
   const bool norm = a.qw.p != nullptr || a.kw.p != nullptr;
   float c[V], s[V];
+  Raw<T, V> ahead0[kAhead], ahead1[kAhead];
   angles<T, V>(a, t, lane, c, s);
+  // kAhead heads of a lane are read before the first is worked on: enough bytes in flight to fill the memory's pipe.
   for (int first = 0; first < all; first += groups) {  // the same count for every lane: shuffles need all of them
+    if (first % (kAhead * groups) == 0) {
+#pragma unroll
+      for (int j = 0; j < kAhead; ++j) {
+        const int h = first + j * groups + group;
+        const int64_t in = t * a.ldin + static_cast<int64_t>(h < all ? h : 0) * a.head_dim + lane * V;
+        if (first + j * groups < all) ahead0[j] = load<T, V>(a.in, in), ahead1[j] = load<T, V>(a.in, in + half);
+      }
+    }
     const int h = first + group;
     const bool on = h < all;
-    const int64_t in = t * a.ldin + static_cast<int64_t>(on ? h : 0) * a.head_dim + lane * V;
     const int64_t out = t * a.ldout + static_cast<int64_t>(h) * a.head_dim + lane * V;
-    const Raw<T, V> r0 = load<T, V>(a.in, in), r1 = load<T, V>(a.in, in + half);
+    const Raw<T, V> r0 = ahead0[0], r1 = ahead1[0];
+#pragma unroll
+    for (int j = 0; j + 1 < kAhead; ++j) ahead0[j] = ahead0[j + 1], ahead1[j] = ahead1[j + 1];
     if (norm || h < qk) {
       float x0[V], x1[V];
       r0.unpack(x0);
@@ -101,14 +113,27 @@ __global__ void __launch_bounds__(kThreads) rope_grad_fast(RopeArgs a) {
   const int qk = a.heads + a.kv_heads, all = a.in_place ? qk : qk + a.kv_heads;
   const bool norm = a.qw.p != nullptr || a.kw.p != nullptr;
   float dq0[V] = {}, dq1[V] = {}, dk0[V] = {}, dk1[V] = {};
+  Raw<T, V> ahead0[kAhead], ahead1[kAhead], input0[kAhead], input1[kAhead];
   for (int64_t t = blockIdx.x; t < a.tokens; t += gridDim.x) {
     float c[V], s[V];
     angles<T, V>(a, t, lane, c, s);
     for (int first = 0; first < all; first += groups) {
+      if (first % (kAhead * groups) == 0) {
+#pragma unroll
+        for (int j = 0; j < kAhead; ++j) {
+          const int h = first + j * groups + group;
+          const int64_t in = static_cast<int64_t>(h < all ? h : 0) * a.head_dim + lane * V;
+          if (first + j * groups >= all) continue;
+          ahead0[j] = load<T, V>(a.in, t * a.ldin + in), ahead1[j] = load<T, V>(a.in, t * a.ldin + in + half);
+          if (norm) input0[j] = load<T, V>(a.x, t * a.ldx + in), input1[j] = load<T, V>(a.x, t * a.ldx + in + half);
+        }
+      }
       const int h = first + group;
       const bool on = h < all;
       const int64_t col = static_cast<int64_t>(on ? h : 0) * a.head_dim + lane * V;
-      const Raw<T, V> r0 = load<T, V>(a.in, t * a.ldin + col), r1 = load<T, V>(a.in, t * a.ldin + col + half);
+      const Raw<T, V> r0 = ahead0[0], r1 = ahead1[0], i0 = input0[0], i1 = input1[0];
+#pragma unroll
+      for (int j = 0; j + 1 < kAhead; ++j) ahead0[j] = ahead0[j + 1], ahead1[j] = ahead1[j + 1], input0[j] = input0[j + 1], input1[j] = input1[j + 1];
       float g0[V], g1[V];
       r0.unpack(g0);
       r1.unpack(g1);
@@ -124,8 +149,8 @@ __global__ void __launch_bounds__(kThreads) rope_grad_fast(RopeArgs a) {
         const bool is_q = h < a.heads, has = on && h < qk && (is_q ? a.qw.p : a.kw.p) != nullptr;
         const Weights& w = is_q ? a.qw : a.kw;
         float x0[V], x1[V], w0[V], w1[V];
-        load<T, V>(a.x, t * a.ldx + col).unpack(x0);
-        load<T, V>(a.x, t * a.ldx + col + half).unpack(x1);
+        i0.unpack(x0);
+        i1.unpack(x1);
         w.get<V>(lane * V, w0, 1.0f);
         w.get<V>(half + lane * V, w1, 1.0f);
         const float rstd = has ? a.rstd[t * qk + h] : 1.0f;

@@ -168,7 +168,7 @@ void embedding_grad(Stream s, const EmbeddingGrad& e, void* scratch) {
 void gather_rows(Stream s, const GatherRows& g) { move(s, g.x, g.rows, g.y, nullptr, g.y.rows); }
 
 void scatter_rows(Stream s, const ScatterRows& g) {
-  zero(s, g.y);
+  if (g.zero) zero(s, g.y);
   move(s, g.x, nullptr, g.y, g.rows, g.x.rows);
 }
 

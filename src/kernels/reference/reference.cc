@@ -28,6 +28,7 @@ class ReferenceOps final : public Ops {
   void bias_grad(const BiasGrad& c) override { check(c), reference::bias_grad(c); }
   void dropout(const Dropout& c) override { check(c), reference::dropout(c); }
   void cross_entropy(const CrossEntropy& c) override { check(c), reference::cross_entropy(c); }
+  void copy(const Copy& c) override { check(c), reference::copy(c); }
   void gather_rows(const GatherRows& c) override { check(c), reference::gather_rows(c); }
   void scatter_rows(const ScatterRows& c) override { check(c), reference::scatter_rows(c); }
   void adamw(const AdamW& c) override { check(c), reference::adamw(c); }

@@ -22,6 +22,7 @@ void add(const Add&);
 void bias_grad(const BiasGrad&);
 void dropout(const Dropout&);
 void cross_entropy(const CrossEntropy&);
+void copy(const Copy&);
 void gather_rows(const GatherRows&);
 void scatter_rows(const ScatterRows&);
 void adamw(const AdamW&);

@@ -18,13 +18,18 @@ void embedding_grad(const EmbeddingGrad& e) {
     for (int64_t i = 0; i < e.dy.cols; ++i) table[e.ids[t] * e.dtable.ld + i] += static_cast<float>(get(e.dy, t, i));
 }
 
+void copy(const Copy& c) {
+  for (int64_t t = 0; t < c.y.rows; ++t)
+    for (int64_t i = 0; i < c.y.cols; ++i) set(c.y, t, i, get(c.x, t, i) * static_cast<double>(c.scale));
+}
+
 void gather_rows(const GatherRows& g) {
   for (int64_t t = 0; t < g.y.rows; ++t)
     for (int64_t i = 0; i < g.y.cols; ++i) set(g.y, t, i, get(g.x, g.rows[t], i));
 }
 
 void scatter_rows(const ScatterRows& s) {
-  for (int64_t t = 0; t < s.y.rows; ++t)
+  for (int64_t t = 0; t < s.y.rows && s.zero; ++t)
     for (int64_t i = 0; i < s.y.cols; ++i) set(s.y, t, i, 0.0);
   for (int64_t t = 0; t < s.x.rows; ++t)
     for (int64_t i = 0; i < s.x.cols; ++i) set(s.y, s.rows[t], i, get(s.x, t, i));

@@ -183,23 +183,25 @@ TEST(CpuGemm, ThePortableKernelAgreesWithTheReferenceOnEveryTarget) {
 
 TEST(CpuGemm, BitsDoNotDependOnTheNumberOfThreads) {
   const auto names = cpu::gemm_algorithms();
-  auto cases = shapes();
-  for (const auto& s : std::vector<Case>{{576, 16, 8192, true, false, true},
-                                         {16, 576, 8192, true, false, true},
+  std::vector<Case> cases;
+  for (const auto& s : shapes())
+    if (s.accumulate == (s.trans_a == s.trans_b)) cases.push_back(s);
+  for (const auto& s : std::vector<Case>{{576, 16, 4096, true, false, true},
+                                         {16, 576, 4096, true, false, true},
                                          {48, 576, 1024, true, false, true},
                                          {1536, 16, 1024, true, false, false},
-                                         {16, 16, 20000, true, false, false},
-                                         {4, 64, 30000, false, true, false},
+                                         {16, 16, 9000, true, false, false},
+                                         {4, 64, 9000, false, true, false},
                                          {1024, 48, 576},
                                          {1024, 576, 16, false, true, true},
-                                         {600, 600, 600}})
+                                         {300, 600, 300}})
     cases.push_back(s);
   for (auto [ab, ct] : types())
     for (const auto& s : cases) {
       const Problem p(s, ab, ct);
-      for (size_t algo = 0; algo < names.size(); ++algo) {
+      for (size_t algo = 1; algo < names.size(); ++algo) {  // "auto" is one of the others
         const Buffer one = p.run(static_cast<int>(algo), 1);
-        for (int threads : {2, 3, 4})
+        for (int threads : {2, 3})
           ASSERT_EQ(p.run(static_cast<int>(algo), threads).bytes, one.bytes)
               << describe(s, ab, ct, names[algo]) << " with " << threads << " threads";
       }

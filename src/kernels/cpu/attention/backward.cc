@@ -23,8 +23,8 @@ struct Task : AttentionTask {
 
 class Backward {
  public:
-  Backward(const AttentionGrad& grad, TileSize size, const Task& task, Arena& arena, std::vector<char>& started)
-      : a(grad), t(task), tile(size), kernels(grad.q.type), d(grad.head_dim), group(grad.heads / grad.kv_heads),
+  Backward(const AttentionGrad& grad, const Task& task, Arena& arena, std::vector<char>& started)
+      : a(grad), t(task), tile(task.tile), kernels(grad.q.type), d(grad.head_dim), group(grad.heads / grad.kv_heads),
         panels(panels_of(d)), dsteps(kernels.steps(d)), first_started(started) {
     block = std::min(kKeyBlock, (t.key_end - t.key_begin + tile.keys - 1) / tile.keys * tile.keys);
     const int64_t q_tiles = (t.query_end - t.query_begin + tile.queries - 1) / tile.queries;
@@ -193,26 +193,27 @@ class Backward {
 
 // One task a document and kv head, unless a document is so long that threads would wait for it: then its keys and its
 // queries are cut, and the scores computed twice. Either way each sum has the same order.
-void make_tasks(const AttentionGrad& a, TileSize tile, std::vector<Task>& tasks) {
+void make_tasks(const AttentionGrad& a, std::vector<Task>& tasks) {
   tasks.clear();
   double total = 0;
   auto square = [](int64_t n) { return static_cast<double>(n) * static_cast<double>(n); };
   for (int64_t i = 0; i < a.documents; ++i)
     total += square(a.cu_seqlens[i + 1] - a.cu_seqlens[i]) * static_cast<double>(a.kv_heads);
   const double most = total / (2.0 * num_threads());
-  const int64_t cut = std::max(kKeyBlock, tile.queries);
+  const int64_t cut = kKeyBlock;
   for (int64_t i = 0; i < a.documents; ++i) {
     const int64_t begin = a.cu_seqlens[i], n = a.cu_seqlens[i + 1] - begin;
     if (n == 0) continue;
+    const TileSize tile = attention_tile(a.algo, n);
     for (int64_t kv = 0; kv < a.kv_heads; ++kv) {
       if (n <= cut || square(n) <= most || num_threads() == 1) {
-        tasks.push_back({{begin, n, kv, 0, n, 0, n}, true, true, square(n)});
+        tasks.push_back({{begin, n, kv, 0, n, 0, n, tile}, true, true, square(n)});
         continue;
       }
       for (int64_t b = 0; b < n; b += cut) {
         const int64_t e = std::min(n, b + cut);
-        tasks.push_back({{begin, n, kv, b, n, b, e}, false, true, static_cast<double>((n - b) * cut)});
-        tasks.push_back({{begin, n, kv, b, e, 0, e}, true, false, static_cast<double>(e * cut)});
+        tasks.push_back({{begin, n, kv, b, n, b, e, tile}, false, true, static_cast<double>((n - b) * cut)});
+        tasks.push_back({{begin, n, kv, b, e, 0, e, tile}, true, false, static_cast<double>(e * cut)});
       }
     }
   }
@@ -223,14 +224,13 @@ void make_tasks(const AttentionGrad& a, TileSize tile, std::vector<Task>& tasks)
 
 void attention_grad(const AttentionGrad& a) {
   check(a);
-  const TileSize tile = attention_tile(a.algo);
   thread_local std::vector<Task> tasks;
-  make_tasks(a, tile, tasks);
+  make_tasks(a, tasks);
   const Task* list = tasks.data();
   parallel_for(0, static_cast<int64_t>(tasks.size()), 1, [&](int64_t i, int64_t) {
     thread_local Arena arena;
     thread_local std::vector<char> started;
-    Backward(a, tile, list[i], arena, started).run();
+    Backward(a, list[i], arena, started).run();
   });
 }
 

@@ -13,12 +13,15 @@ namespace {
 
 enum Algorithm { kAuto, kPanels, kOneDnn };
 
+// oneDNN 2.6 has no F32 product with a BF16 result.
+bool usable(const Gemm& g) { return onednn_usable(g.a.type) && !(g.a.type == DType::kF32 && g.c.type == DType::kBF16); }
+
 // The rule of "auto". Measured on Zen 5: panels is level with oneDNN on large products and ahead on thin ones, so it is
 // the choice wherever its AVX-512 kernels run. AMX tiles are several times faster, but want enough rows to fill them;
 // below AVX-512 oneDNN's own AVX2 code is ahead in fp32.
 Algorithm choose(const Gemm& g, int64_t k) {
   const bool bf16 = g.a.type == DType::kBF16;
-  if (!onednn_usable(g.a.type)) return kPanels;
+  if (!usable(g)) return kPanels;
   if (bf16) return onednn_has_amx() && g.c.rows >= 32 && g.c.cols >= 32 && k >= 32 ? kOneDnn : kPanels;
   return avx512_micro(Unit::kF32) ? kPanels : kOneDnn;
 }
@@ -51,9 +54,12 @@ void gemm(const Gemm& g) {
   if (g.c.rows == 0 || g.c.cols == 0) return;
   if (k == 0) return empty_product(g);
   switch (g.algo == kAuto ? choose(g, k) : static_cast<Algorithm>(g.algo)) {
-    case kOneDnn: return onednn_usable(g.a.type) ? onednn_gemm(g) : panels_gemm(g);
-    case kPanels: return panels_gemm(g);
-    default: MXT_ASSERT(!"gemm: no such algorithm");
+    case kOneDnn:
+      return usable(g) ? onednn_gemm(g) : panels_gemm(g);
+    case kPanels:
+      return panels_gemm(g);
+    default:
+      MXT_ASSERT(!"gemm: no such algorithm");
   }
 }
 

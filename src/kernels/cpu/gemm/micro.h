@@ -23,6 +23,7 @@ struct PanelCall {
   void* c = nullptr;                  // written when !to_partial
   int64_t ldc = 0;                    // elements
   bool c_bf16 = false, accumulate = false, bias_bf16 = false;
+  bool far = false;                   // c is likely not in a cache yet: fetch rows ahead
   float alpha = 1;
   const void* bias = nullptr;         // [n]
 };

@@ -65,7 +65,7 @@ void tile(const PanelCall& p, int64_t row) {
       sum[i][j] = p.from_partial ? _mm512_load_ps(partial + i * kPanel + j * 16) : _mm512_setzero_ps();
 
   // The rows of C that come next: their stride is too long for the hardware to guess.
-  if (!p.to_partial && row + 2 * kRows <= p.m) {
+  if (p.far && !p.to_partial && row + 2 * kRows <= p.m) {
     const int64_t size = p.c_bf16 ? 2 : 4;
     const char* next = static_cast<const char*>(p.c) + (row + kRows) * p.ldc * size;
 #pragma GCC unroll 12
@@ -168,6 +168,29 @@ inline void transpose16(__m512i r[16]) {
   }
 }
 
+// The same for sixteen whole rows of units in memory: 16 bytes of four rows at a time go straight into the four lanes of a
+// register, which saves half of the shuffles.
+inline void transpose16_from(const char* from, int64_t row, uint32_t* to, int64_t width) {
+#pragma GCC unroll 4
+  for (int q = 0; q < 4; ++q) {
+    __m512i t[4];
+#pragma GCC unroll 4
+    for (int j = 0; j < 4; ++j) {
+      const char* p = from + j * row + q * 16;
+      t[j] = _mm512_castsi128_si512(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+      t[j] = _mm512_mask_broadcast_i32x4(t[j], 0x00f0, _mm_loadu_si128(reinterpret_cast<const __m128i*>(p + 4 * row)));
+      t[j] = _mm512_mask_broadcast_i32x4(t[j], 0x0f00, _mm_loadu_si128(reinterpret_cast<const __m128i*>(p + 8 * row)));
+      t[j] = _mm512_mask_broadcast_i32x4(t[j], 0xf000, _mm_loadu_si128(reinterpret_cast<const __m128i*>(p + 12 * row)));
+    }
+    const __m512i a = _mm512_unpacklo_epi32(t[0], t[1]), b = _mm512_unpackhi_epi32(t[0], t[1]);
+    const __m512i c = _mm512_unpacklo_epi32(t[2], t[3]), d = _mm512_unpackhi_epi32(t[2], t[3]);
+    _mm512_store_si512(to + (4 * q) * width, _mm512_unpacklo_epi64(a, c));
+    _mm512_store_si512(to + (4 * q + 1) * width, _mm512_unpackhi_epi64(a, c));
+    _mm512_store_si512(to + (4 * q + 2) * width, _mm512_unpacklo_epi64(b, d));
+    _mm512_store_si512(to + (4 * q + 3) * width, _mm512_unpackhi_epi64(b, d));
+  }
+}
+
 // k contiguous: 16×16 blocks of units are transposed. An odd last bf16 is paired with zero.
 template <Unit kUnit, bool kWhole>
 inline void pack_block(const PackCall& c, int64_t i0, int64_t s0, int64_t steps) {
@@ -175,6 +198,13 @@ inline void pack_block(const PackCall& c, int64_t i0, int64_t s0, int64_t steps)
   constexpr int64_t kSize = kUnit == Unit::kF32 ? 4 : 2, kPerStep = kPair ? 2 : 1;
   const char* from = static_cast<const char*>(c.p) + (i0 * c.ld + kPerStep * s0) * kSize;
   const int64_t left = c.k - kPerStep * s0, row = c.ld * kSize;
+  uint32_t* to = static_cast<uint32_t*>(c.to) + s0 * c.width + i0;
+  if constexpr (kWhole && kUnit != Unit::kBf16Widened) {
+    // The next sixteen rows at the same place: hardware does not follow sixteen short rows at once.
+#pragma GCC unroll 16
+    for (int i = 16; i < 32; ++i) _mm_prefetch(from + i * row, _MM_HINT_T0);
+    return transpose16_from(from, row, to, c.width);
+  }
   __m512i r[16];
 #pragma GCC unroll 16
   for (int i = 0; i < 16; ++i) {
@@ -183,15 +213,12 @@ inline void pack_block(const PackCall& c, int64_t i0, int64_t s0, int64_t steps)
       r[i] = _mm512_setzero_si512();
       continue;
     }
-    // The next sixteen rows at the same place: hardware does not follow sixteen short rows at once.
-    _mm_prefetch(from + (16 + i) * row, _MM_HINT_T0);
     if constexpr (kPair)
       r[i] = kWhole ? _mm512_loadu_si512(p) : _mm512_maskz_loadu_epi16(left >= 32 ? 0xffffffffu : (1u << left) - 1, p);
     else
       r[i] = load_units<kUnit>(p, 0, kWhole ? 0xffff : mask_of(left));
   }
   transpose16(r);
-  uint32_t* to = static_cast<uint32_t*>(c.to) + s0 * c.width + i0;
 #pragma GCC unroll 16
   for (int s = 0; s < 16; ++s)
     if (kWhole || s0 + s < steps) _mm512_store_si512(to + s * c.width, r[s]);

@@ -16,6 +16,7 @@ namespace {
 constexpr int64_t kUnitsA = 48 << 10, kUnitsB = 64 << 10, kUnitsPartial = 64 << 10;
 constexpr int64_t kPackedPart = 128;  // steps at once where sums are kept anyway
 constexpr int64_t kLeastRows = 96;    // of a task: packing a panel of B then costs about a twentieth of using it
+constexpr int64_t kStreamRows = 16;   // up to here B is read at the speed of memory
 constexpr double kSerialFlops = 1e6;  // about 2 µs: less than waking the threads costs
 
 // What a thread packs into; made once.
@@ -40,7 +41,7 @@ struct Plan {
   Unit unit;
   int64_t m, n, k, steps;
   int64_t pair;       // elements of k in a step
-  bool pack_a;
+  bool pack_a, stream;
   int64_t part;            // steps taken at once
   int64_t rows, group;     // of a task: rows, panels
   int64_t row_tasks, tasks;
@@ -50,28 +51,33 @@ struct Plan {
     pair = unit == Unit::kBf16Pair ? 2 : 1;
     steps = (k + pair - 1) / pair;
     pack_a = g.trans_a || k % pair != 0 || unit == Unit::kBf16Widened;
-    const int64_t panels = (n + kPanel - 1) / kPanel, enough = 8 * num_threads();
-    if (!pack_a && steps * kPanel <= kUnitsB) {
+    const int64_t panels = (n + kPanel - 1) / kPanel, enough = num_threads() == 1 ? 1 : 8 * num_threads();
+    stream = !pack_a && m <= kStreamRows;
+    if (stream) {
+      // Few rows: B goes through the first cache once, a short part of a panel at a time.
+      part = std::min(steps, kPackedPart), rows = m, group = std::min<int64_t>(4, panels);
+    } else if (!pack_a && steps * kPanel <= kUnitsB) {
       // Whole panels of B. With a short k several stand side by side, so that rows of C are written in longer runs.
-      part = steps;
-      rows = m;
+      part = steps, rows = m;
       group = std::clamp<int64_t>(kUnitsB / 4 / kPanel / steps, 1, panels);
     } else {
       // Parts of k, sums kept between them: a part of every operand is read in whole rows where it fits.
       part = std::min(steps, kPackedPart);
-      rows = std::min(m, kUnitsA / kPackedPart / 2);
+      rows = std::min(m, pack_a ? kUnitsA / kPackedPart / 2 : 2 * kUnitsA / kPackedPart / 2);
       group = std::clamp<int64_t>(kUnitsPartial / kPanel / panel_width(rows), 1, panels);
       if (n <= kPanel && pack_a) {
         rows = std::min(m, kUnitsPartial / kPanel);
         part = std::min({steps, kUnitsA / panel_width(rows), kUnitsB / kPanel});
       }
     }
+    // Cut finer for the threads where it costs least: packing B again for fewer rows, or A for fewer panels.
     auto count = [&] { return (m + rows - 1) / rows * ((panels + group - 1) / group); };
     while (count() < enough && (rows > kLeastRows || group > 1)) {
-      if (rows > kLeastRows)
-        rows = std::max(kLeastRows, (rows / 2 + 23) / 24 * 24);
-      else
+      const bool cut_group = rows <= kLeastRows || (group > 1 && (stream || (pack_a ? 80 * group > rows : part < steps)));
+      if (cut_group)
         group = (group + 1) / 2;
+      else
+        rows = std::max(kLeastRows, (rows / 2 + 23) / 24 * 24);
     }
     row_tasks = (m + rows - 1) / rows;
     tasks = count();
@@ -103,7 +109,7 @@ struct Task {
     row = index % p.row_tasks * p.rows, rows = std::min(p.rows, p.m - row);
     col0 = index / p.row_tasks * p.group * kPanel, col1 = std::min(p.n, col0 + p.group * kPanel);
     c.ldc = g.c.ld, c.c_bf16 = g.c.type == DType::kBF16, c.accumulate = g.accumulate, c.alpha = g.alpha;
-    c.bias_bf16 = g.bias_type == DType::kBF16;
+    c.bias_bf16 = g.bias_type == DType::kBF16, c.far = true;
   }
   void set_a(int64_t from, int64_t s) {
     c.a = bytes(g.a, row + from, s * p.pair), c.a_row = g.a.ld * static_cast<int64_t>(size_of(g.a.type)), c.a_step = 4;
@@ -130,6 +136,16 @@ struct Task {
       for (int64_t col = col0; col < col1; col += kPanel) multiply(from, std::min(chunk, rows - from), col, panel(col));
     }
   }
+  void streamed() {
+    for (int64_t col = col0; col < col1; col += kPanel)
+      for (int64_t s = 0; s < p.steps; s += p.part) {
+        c.steps = std::min(p.part, p.steps - s), c.partial = w.partial;
+        c.from_partial = s > 0, c.to_partial = s + p.part < p.steps;
+        set_a(0, s);
+        pack_b(col, s, w.b);
+        multiply(0, rows, col, w.b);
+      }
+  }
   void parts() {
     const int64_t a_width = panel_width(rows);
     for (int64_t s = 0; s < p.steps; s += p.part) {
@@ -153,7 +169,12 @@ struct Task {
 void task(const Plan& p, int64_t index) {
   thread_local Workspace w;
   Task t(p, index, w);
-  p.part == p.steps && !p.pack_a ? t.whole() : t.parts();
+  if (p.stream)
+    t.streamed();
+  else if (p.part == p.steps && !p.pack_a)
+    t.whole();
+  else
+    t.parts();
 }
 
 }  // namespace

@@ -123,7 +123,7 @@ void gather_rows(const GatherRows& g) {
 }
 
 void scatter_rows(const ScatterRows& s) {
-  zero_rows(s.y);
+  if (s.zero) zero_rows(s.y);
   parallel_for(0, s.x.rows, rows_per_piece(s.x.cols), [&](int64_t begin, int64_t end) {
     for (int64_t t = begin; t < end; ++t) copy_row(s.x, t, s.y, s.rows[t]);
   });

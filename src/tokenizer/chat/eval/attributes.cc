@@ -72,13 +72,15 @@ std::optional<Value> own_attribute(Machine& m, const Value& obj, std::string_vie
     case Kind::kRange: {
       const auto& r = obj.as<Range>();
       if (name == "start") return Value::integer(r.start);
+      if (name == "stop") return Value::integer(r.stop);
       if (name == "step") return Value::integer(r.step);
       return std::nullopt;
     }
     case Kind::kInt:
     case Kind::kBool:
     case Kind::kFloat:
-      if (name == "real" || (name == "numerator" && !obj.is(Kind::kFloat))) return obj;
+      if (obj.is(Kind::kFloat) && name == "real") return obj;
+      if (!obj.is(Kind::kFloat) && (name == "real" || name == "numerator")) return Value::integer(obj.as_int());
       if (one_of(name, {"imag", "denominator", "bit_length", "bit_count", "conjugate", "is_integer", "as_integer_ratio",
                         "to_bytes", "from_bytes", "hex", "fromhex"}))
         m.fail("the attribute '{}' of a number is not supported", name);
@@ -99,10 +101,7 @@ std::optional<Value> own_item(Machine& m, const Value& obj, const Value& key) {
 }  // namespace
 
 Value get_attribute(Machine& m, const Value& obj, std::string_view name) {
-  if (obj.is_undefined()) {
-    if (name.starts_with("__") && name.ends_with("__")) return m.undefined_attribute(obj, name);
-    m.fail_undefined(obj);
-  }
+  if (obj.is_undefined()) m.fail_undefined(obj);
   // The usual case first: a key of a dict that is no method.
   if (obj.is(Kind::kDict) && !name.starts_with("_")) {
     const Value* v = obj.as<Dict>().find(name);

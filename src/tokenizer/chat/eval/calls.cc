@@ -43,7 +43,7 @@ Value Interp::call(const Value& f, Args& args) {
 
 Value Interp::call_macro(const MacroValue& f, Args& args) {
   const Macro& macro = *f.macro;
-  Scope* scope = new_scope(f.scope);
+  Scope* scope = new_scope(f.scope, &macro.frame);
   const auto take = [&](std::string_view name) -> std::optional<Value> {
     for (size_t i = 0; i < args.named.size(); ++i)
       if (args.named[i].first == name) {
@@ -141,6 +141,7 @@ Value Interp::call_builtin(Builtin f, Args& args) {
         m_.fail_limit(fmt::format("asks for a range of more than {} items", kMaxRange));
       auto* r = m_.make<Range>();
       r->start = part[0];
+      r->stop = part[1];
       r->step = part[2];
       r->size = static_cast<size_t>(size);
       return Value::object(Kind::kRange, r);

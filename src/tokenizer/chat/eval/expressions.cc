@@ -22,7 +22,11 @@ Value Interp::eval(const Expr& e, Scope& scope) {
       const Value obj = eval(*e.a, scope);
       const Value key = eval(*e.b, scope);
       m_.line = e.line;
-      return get_item(m_, obj, key);
+      if (!key.is(Kind::kSlice)) return get_item(m_, obj, key);
+      // Jinja slices as Python does: what cannot be sliced is an error, not undefined.
+      if (obj.is_undefined()) m_.fail_undefined(obj);
+      if (auto part = index_item(m_, obj, key)) return *part;
+      m_.fail("'{}' object cannot be sliced so", type_name(obj));
     }
     case ExprKind::kSlice: return eval_slice(e, scope);
     case ExprKind::kCall: return eval_call(e, scope);
@@ -67,7 +71,10 @@ Value Interp::eval(const Expr& e, Scope& scope) {
 
 Value Interp::lookup(NameId name, const Scope& scope) {
   for (const Scope* s = &scope; s; s = s->parent)
-    if (const Value* v = s->find(name)) return *v;
+    if (const Value* v = s->find(name)) {
+      const bool unset = v->is_undefined() && v->object() == nullptr;
+      return unset ? m_.undefined(ast_.names[name]) : *v;
+    }
   if (const Value* v = context_[name]) return *v;
   return m_.undefined(ast_.names[name]);
 }

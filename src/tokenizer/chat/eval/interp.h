@@ -15,7 +15,7 @@ namespace mxt::tokenizer::jinja {
 // has none.
 struct Scope : Object {
   Scope* parent = nullptr;
-  std::vector<std::pair<NameId, Value>> variables;
+  std::vector<std::pair<NameId, Value>> variables;  // a plain Value() is a name that is not set yet
   const Value* find(NameId name) const {
     for (const auto& [id, value] : variables)
       if (id == name) return &value;
@@ -72,7 +72,7 @@ class Interp {
   void assign(const Target& target, const Value& value, Scope& scope);
   void set_variable(Scope& scope, NameId name, Value value);
   void emit(const Value& v);
-  Scope* new_scope(Scope* parent);
+  Scope* new_scope(Scope* parent, const Frame* frame = nullptr);
   void apply_turn();
 
   // Expressions (expressions.cc).

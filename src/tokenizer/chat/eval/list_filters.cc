@@ -49,12 +49,13 @@ uint32_t depth_of(const Value& v) {
   return v.is(Kind::kIterator) || v.is_sequence() || v.is(Kind::kDict) || v.is(Kind::kView) ? v.object()->depth : 1;
 }
 
-// A generator that reads its source when it is first asked, as Jinja's do.
+// A generator that reads its source when it is first asked, as Jinja's do. `lenient`: what is false is empty, even where
+// it cannot be iterated.
 template <typename Next>
-Value lazily(Machine& m, const Value& source, Next next) {
+Value lazily(Machine& m, const Value& source, Next next, bool lenient = false) {
   return make_iterator(m, depth_of(source),
-                       [&m, source, next, read = std::function<bool(Value&)>()](Value& out) mutable {
-                         if (!read) read = iterate(m, source);
+                       [&m, source, next, lenient, read = std::function<bool(Value&)>()](Value& out) mutable {
+                         if (!read) read = iterate(m, lenient && !truth(m, source) ? Value() : source);
                          return next(read, out);
                        });
 }
@@ -101,7 +102,7 @@ bool reversible(const Value& v) {
 Value last_filter(Interp& in, const Value& v, const Args& args) {
   Machine& m = in.machine();
   Bound none(m, "last", args, {});
-  if (v.is_undefined()) m.fail("'Undefined' object is not reversible");
+  if (v.is_undefined()) return m.undefined_hint("No last item, sequence was empty.");
   if (!reversible(v)) m.fail("'{}' object is not reversible", type_name(v));
   if (v.is_sequence() || v.is_string()) {
     if (auto item = index_item(m, v, Value::integer(-1))) return *item;
@@ -147,13 +148,15 @@ Value items_filter(Interp& in, const Value& v, const Args& args) {
   });
 }
 
-// sorted(): stable in both directions. `keys` go with the values.
+// sorted(): stable in both directions. `keys` go with the values; `lists`: they compare as lists, else as single values
+// (a list finds equals before it asks for an order, which undefined values have not).
 std::vector<Value> sorted(Machine& m, std::vector<Value> values, const std::vector<std::vector<Value>>& keys,
-                          bool reverse) {
+                          bool reverse, bool lists) {
   std::vector<size_t> order(values.size());
   m.touch_items(4 * values.size());
   std::iota(order.begin(), order.end(), size_t{0});
   const auto less = [&](size_t a, size_t b) {
+    if (!lists) return less_than(m, keys[a][0], keys[b][0]);
     for (size_t k = 0; k < keys[a].size(); ++k)
       if (!equal(m, keys[a][k], keys[b][k])) return less_than(m, keys[a][k], keys[b][k]);
     return false;
@@ -187,7 +190,7 @@ Value sort_filter(Interp& in, const Value& v, const Args& args) {
     auto& key = keys.emplace_back();
     for (const Path& path : paths) key.push_back(folded(in, follow(m, item, path), b.flag(1, false)));
   }
-  return m.list(sorted(m, std::move(items), keys, b.flag(0, false)));
+  return m.list(sorted(m, std::move(items), keys, b.flag(0, false), true));
 }
 
 Value dictsort_filter(Interp& in, const Value& v, const Args& args) {
@@ -204,7 +207,7 @@ Value dictsort_filter(Interp& in, const Value& v, const Args& args) {
     pairs.push_back(m.list({key, value}, Kind::kTuple));
     keys.push_back({folded(in, by == "key" ? key : value, b.flag(0, false))});
   }
-  return m.list(sorted(m, std::move(pairs), keys, b.flag(2, false)));
+  return m.list(sorted(m, std::move(pairs), keys, b.flag(2, false), false));
 }
 
 Value unique_filter(Interp& in, const Value& v, const Args& args) {
@@ -276,7 +279,7 @@ Value map_filter(Interp& in, const Value& v, const Args& args) {
       if (!read(item)) return false;
       out = follow(m, item, path, fallback.is_none() ? nullptr : &fallback);
       return true;
-    });
+    }, true);
   }
   if (args.positional.empty()) m.fail("map requires a filter argument");
   if (!args.positional[0].is_string()) m.fail("map: the name of a filter must be a string");
@@ -288,7 +291,7 @@ Value map_filter(Interp& in, const Value& v, const Args& args) {
     if (!read(item)) return false;
     out = in.call_filter(name, item, rest);
     return true;
-  });
+  }, true);
 }
 
 template <bool wanted, bool by_attribute>
@@ -313,7 +316,7 @@ Value select_filter(Interp& in, const Value& v, const Args& args) {
       if ((test.empty() ? truth(m, tested) : in.call_test(test, tested, rest)) == wanted) return true;
     }
     return false;
-  });
+  }, true);
 }
 
 Value batch_filter(Interp& in, const Value& v, const Args& args) {
@@ -374,7 +377,7 @@ Value groupby_filter(Interp& in, const Value& v, const Args& args) {
   std::vector<std::vector<Value>> keys;
   const auto key_of = [&](const Value& item) { return folded(in, follow(m, item, path, otherwise), exact); };
   for (const Value& item : items) keys.push_back({key_of(item)});
-  items = sorted(m, std::move(items), keys, false);
+  items = sorted(m, std::move(items), keys, false, false);
   std::vector<Value> groups;
   for (size_t i = 0; i < items.size();) {
     const Value key = key_of(items[i]);

@@ -1,4 +1,4 @@
-// Methods of list, tuple, dict, its views, loop and cycler that templates may call. Strings: string_methods.cc.
+// Methods of list, tuple, range, dict, its views, loop and cycler that templates may call. Strings: string_methods.cc.
 #include <algorithm>
 
 #include "tokenizer/chat/eval/builtins.h"
@@ -45,11 +45,11 @@ Value dict_method(Machine& m, const Value& self, std::string_view name, const Ar
 }
 
 Value list_method(Machine& m, const Value& self, std::string_view name, const Args& args) {
-  const auto& items = self.as<List>().items;
   if (name == "copy") {
     Bound none(m, name, args, {});
     return m.list(to_items(m, self));
   }
+  const std::vector<Value> items = to_items(m, self);
   if (name == "count") {
     Bound b(m, name, args, {"value"}, 1);
     Int n = 0;
@@ -86,6 +86,7 @@ bool has_method(const Value& obj, std::string_view name) {
     case Kind::kString: return is_string_method(name);
     case Kind::kDict: return one_of(name, {"get", "items", "keys", "values", "copy"});
     case Kind::kList: return one_of(name, {"index", "count", "copy"});
+    case Kind::kRange:
     case Kind::kTuple: return one_of(name, {"index", "count"});
     case Kind::kLoop: return one_of(name, {"cycle", "changed"});
     case Kind::kCycler: return one_of(name, {"next", "reset"});

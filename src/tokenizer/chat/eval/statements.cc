@@ -33,13 +33,15 @@ Rendered Interp::run() {
   Builder out(m_);
   out.set_limit(m_.limits().output);
   out_ = &out;
-  exec(ast_.body, *new_scope(nullptr));
+  exec(ast_.body, *new_scope(nullptr, &ast_.frame));
   return out.finish_rendered();
 }
 
-Scope* Interp::new_scope(Scope* parent) {
+Scope* Interp::new_scope(Scope* parent, const Frame* frame) {
   auto* s = m_.make<Scope>();
   s->parent = parent;
+  if (frame)
+    for (NameId name : frame->missing) set_variable(*s, name, Value());
   return s;
 }
 
@@ -78,7 +80,7 @@ Interp::Flow Interp::exec(const Stmt& s, Scope& scope) {
     case StmtKind::kSet: assign(s.target, eval(*s.expr, scope), scope); return Flow::kNext;
     case StmtKind::kSetBlock: {
       StrRef text;
-      Scope* inner = new_scope(&scope);
+      Scope* inner = new_scope(&scope, &s.frame);
       if (const Flow f = capture(s.body, *inner, text); f != Flow::kNext) return f;
       Value v = Value::string(std::move(text));
       if (s.expr) v = filter_chain(*s.expr, v, *inner);
@@ -95,7 +97,7 @@ Interp::Flow Interp::exec(const Stmt& s, Scope& scope) {
     case StmtKind::kCallBlock: exec_call_block(s, scope); return Flow::kNext;
     case StmtKind::kFilterBlock: {
       StrRef text;
-      Scope* inner = new_scope(&scope);
+      Scope* inner = new_scope(&scope, &s.frame);
       if (const Flow f = capture(s.body, *inner, text); f != Flow::kNext) return f;
       emit(filter_chain(*s.expr, Value::string(std::move(text)), *inner));
       return Flow::kNext;
@@ -134,7 +136,7 @@ Interp::Flow Interp::exec_if(const Stmt& s, Scope& scope) {
 
 Interp::Flow Interp::exec_with(const Stmt& s, Scope& scope) {
   std::vector<Value> values = eval_all(s.exprs, scope);  // all before the first is assigned
-  Scope* inner = new_scope(&scope);
+  Scope* inner = new_scope(&scope, &s.frame);
   for (size_t i = 0; i < values.size(); ++i) assign(s.targets[i], values[i], *inner);
   return exec(s.body, *inner);
 }
@@ -142,7 +144,7 @@ Interp::Flow Interp::exec_with(const Stmt& s, Scope& scope) {
 Interp::Flow Interp::exec_generation(const Stmt& s, Scope& scope) {
   ++generation_;
   apply_turn();
-  const Flow f = exec(s.body, *new_scope(&scope));
+  const Flow f = exec(s.body, *new_scope(&scope, &s.frame));
   --generation_;
   apply_turn();
   return f;
@@ -223,7 +225,7 @@ Interp::Flow Interp::run_loop(const Stmt& s, Scope& scope, const Value& iterable
     ++loop->index0;
     loop->before = std::move(loop->current);
     loop->current = item;
-    Scope* inner = new_scope(&scope);
+    Scope* inner = new_scope(&scope, &s.frame);
     if (loop_id != ast_.ids.end()) set_variable(*inner, loop_id->second, Value::object(Kind::kLoop, loop));
     assign(s.target, item, *inner);
     if (item.is(Kind::kDict) && item.as<Dict>().message >= 0) {
@@ -236,7 +238,7 @@ Interp::Flow Interp::run_loop(const Stmt& s, Scope& scope, const Value& iterable
     if (flow == Flow::kBreak) break;
   }
   if (any || s.otherwise.empty()) return Flow::kNext;
-  return exec(s.otherwise, *new_scope(&scope));
+  return exec(s.otherwise, *new_scope(&scope, &s.else_frame));
 }
 
 }  // namespace mxt::tokenizer::jinja

@@ -81,11 +81,13 @@ bool order_test(Interp& in, const Value& v, const Args& args) {
 
 bool filter_exists(Interp& in, const Value& v, const Args& args) {
   no_arguments(in, args);
+  if (!hashable(v)) in.machine().fail("unhashable type: '{}'", type_name(v));
   return v.is_string() && find_filter(v.text()) != nullptr;
 }
 
 bool test_exists(Interp& in, const Value& v, const Args& args) {
   no_arguments(in, args);
+  if (!hashable(v)) in.machine().fail("unhashable type: '{}'", type_name(v));
   return v.is_string() && find_test(v.text()) != nullptr;
 }
 

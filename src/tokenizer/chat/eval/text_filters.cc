@@ -100,14 +100,14 @@ Value indent_filter(Interp& in, const Value& v, const Args& args) {
 Value truncate_filter(Interp& in, const Value& v, const Args& args) {
   Machine& m = in.machine();
   Bound b(m, "truncate", args, {"length", "killwords", "end", "leeway"});
-  const StrRef s = need_text(m, v, "truncate");
   const StrRef end = b.given(2) ? need_text(m, b[2], "truncate") : m.text("...").ref();
   const int64_t limit = b.integer(0, 255);
   const int64_t leeway = b.given(3) && !b[3].is_none() ? b.integer(3, 5) : 5;
   const auto end_length = static_cast<int64_t>(length(end->text));
   if (limit < end_length) m.fail("expected length >= {}, got {}", end_length, limit);
   if (leeway < 0) m.fail("expected leeway >= 0, got {}", leeway);
-  if (static_cast<int64_t>(length(s->text)) <= limit + leeway) return v;
+  if (static_cast<int64_t>(require_size(m, v)) <= limit + leeway) return v;
+  const StrRef s = need_text(m, v, "truncate");
   size_t cut = byte_offset(s->text, static_cast<size_t>(limit - end_length));
   if (!b.flag(1, false)) {
     const size_t blank = std::string_view(s->text).substr(0, cut).rfind(' ');

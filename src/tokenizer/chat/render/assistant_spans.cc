@@ -130,6 +130,18 @@ class Locator {
 
   // --- The header.
 
+  // The first n messages with the generation prompt: what the model would be asked to go on from.
+  std::optional<std::string> prompted(size_t n, bool with_kwargs) {
+    const auto [it, fresh] = prompted_.try_emplace({n, with_kwargs});
+    if (!fresh) return it->second;
+    Variant v = run_.whole();
+    v.messages.resize(n);
+    v.with_kwargs = with_kwargs;
+    v.add_generation_prompt = true;
+    if (auto r = run_.try_render(v)) it->second = std::move(r->text);
+    return it->second;
+  }
+
   // What add_generation_prompt adds after the first n messages; nothing where it cannot be told.
   std::optional<std::string> generation_prompt(size_t n, bool with_kwargs) {
     if (!run_.reads_generation_prompt()) return "";
@@ -138,11 +150,10 @@ class Locator {
     Variant v = run_.whole();
     v.messages.resize(n);
     v.with_kwargs = with_kwargs;
-    v.add_generation_prompt = true;
-    const auto with = run_.try_render(v);
     v.add_generation_prompt = false;
-    const auto without = run_.try_render(v);
-    if (with && without && with->text.starts_with(without->text)) it->second = with->text.substr(without->text.size());
+    const auto with = prompted(n, with_kwargs);
+    const auto without = with ? run_.try_render(v) : std::nullopt;
+    if (without && with->starts_with(without->text)) it->second = with->substr(without->text.size());
     return it->second;
   }
 
@@ -154,6 +165,10 @@ class Locator {
     if (whole && !whole->empty() && starts(r_, turn, *whole) && mine.begin == turn.begin + whole->size() &&
         mine.end > mine.begin)
       return mine.begin;
+    // The chat up to here with its prompt is how the text begins: training starts where it ends.
+    if (const auto asked = prompted(i, true); asked && asked->size() >= turn.begin && asked->size() <= turn.end &&
+                                              r_.text.starts_with(*asked) && own_text(r_, turn.begin, asked->size()))
+      return asked->size();
     std::optional<std::string> prompt = generation_prompt(i, true);
     if (!prompt && whole && !whole->empty()) prompt = whole;
     if (prompt && prompt->empty() && run_.reads_generation_prompt()) return after_unprompted(turn, i);
@@ -193,13 +208,10 @@ class Locator {
     const auto p = probe(i);
     if (p && !p->before.empty() && starts(r_, turn, p->before)) {
       if (prompt && prompt->starts_with(p->before)) return turn.begin + p->before.size();
-      if (!prompt) {
-        Variant v = run_.whole();
-        v.messages.resize(i);
-        v.add_generation_prompt = true;
-        const auto with = run_.try_render(v);
-        if (with && with->text.ends_with(p->before)) return turn.begin + p->before.size();
-      }
+      // Something stands before the header, such as a default system prompt in the first message's iteration.
+      if (prompt && !prompt->empty() && p->before.ends_with(*prompt)) return turn.begin + p->before.size();
+      if (const auto asked = prompted(i, true); asked && asked->ends_with(p->before))
+        return turn.begin + p->before.size();
     }
     fail(i, "it does not begin with the generation prompt");
   }
@@ -211,6 +223,9 @@ class Locator {
     if (mine.end > mine.begin && mine.begin == turn.begin) return turn.begin;
     const auto p = probe(i);
     if (p && p->before.empty()) return turn.begin;
+    if (p && starts(r_, turn, p->before))
+      if (const auto asked = prompted(i, true); asked && asked->ends_with(p->before))
+        return turn.begin + p->before.size();
     for (size_t n = 1; n <= run_.messages().size(); ++n) {
       const auto prompt = generation_prompt(n, true);
       if (prompt && !prompt->empty() && starts(r_, turn, *prompt)) return turn.begin + prompt->size();
@@ -247,7 +262,7 @@ class Locator {
 
   ChatRun& run_;
   const Rendered& r_;
-  std::map<std::pair<size_t, bool>, std::optional<std::string>> prompts_;
+  std::map<std::pair<size_t, bool>, std::optional<std::string>> prompts_, prompted_;
 };
 
 std::vector<Span> marked_spans(const Rendered& r) {

@@ -97,7 +97,13 @@ enum class StmtKind : uint8_t {
   kContinue,
 };
 
+// A block with variables of its own; `missing` are its own from the start (scopes.h).
+struct Frame {
+  std::vector<NameId> missing;
+};
+
 struct Macro {
+  Frame frame;
   NameId name = 0;
   std::string label;
   std::vector<NameId> parameters;
@@ -117,12 +123,14 @@ struct Stmt {
   ExprPtr expr;                 // iterable, value, filter or call
   ExprPtr condition;            // of `for … if`
   Block body, otherwise;
+  Frame frame, else_frame;      // of body and otherwise, where they have variables of their own
   std::vector<std::pair<ExprPtr, Block>> branches;
   std::unique_ptr<Macro> macro;
 };
 
 struct Ast {
   Block body;
+  Frame frame;
   std::vector<std::string> names;  // by NameId
   std::unordered_map<std::string, NameId> ids;
   std::vector<bool> read;          // by NameId: stands as a variable somewhere

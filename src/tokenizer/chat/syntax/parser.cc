@@ -4,6 +4,7 @@
 
 #include "base/text.h"
 #include "tokenizer/chat/eval/builtins.h"
+#include "tokenizer/chat/syntax/scopes.h"
 
 namespace mxt::tokenizer::jinja {
 
@@ -17,6 +18,7 @@ Parser::Parser(std::string_view source, std::string_view name) : name_(name), as
 std::unique_ptr<Ast> Parser::run() {
   while (now().kind != TokenKind::kEnd) tag(ast_->body);
   if (!unknown_.empty()) fail_at(unknown_[0].first, unknown_[0].second);
+  resolve_scopes(*ast_);
   return std::move(ast_);
 }
 
@@ -113,7 +115,7 @@ Target Parser::target_part(bool with_namespace) {
     t.what = Target::What::kNamespace;
     t.attribute = expect_name();
     ast_->read[t.name] = true;
-  } else if (name == "loop") {
+  } else if (name == "loop" && loops_ > 0) {
     fail("can't assign to special loop variable");
   }
   return t;

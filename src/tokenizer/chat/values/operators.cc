@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "tokenizer/chat/values/format.h"
 #include "tokenizer/chat/values/repr.h"
 #include "tokenizer/chat/values/unicode.h"
 
@@ -166,9 +167,6 @@ size_t require_size(Machine& m, const Value& v) {
   return *n;
 }
 
-Value character(Machine& m, const StrRef& s, size_t begin, size_t size) {
-  return Value::string(slice(m, s, begin, begin + size));
-}
 
 bool iterable(const Value& v) {
   switch (v.kind()) {
@@ -204,7 +202,7 @@ std::function<bool(Value&)> iterate(Machine& m, const Value& v) {
         size_t size = 0;
         code_point(s->text, at, size);
         m.step();
-        out = character(m, s, at, size);
+        out = Value::string(with_markup(m, slice(m, s, at, at + size), false));
         at += size;
         return true;
       };
@@ -288,7 +286,7 @@ int64_t require_index(Machine& m, const Value& v, std::string_view what) {
 namespace {
 
 struct Bounds {
-  int64_t start = 0, step = 1;
+  int64_t start = 0, stop = 0, step = 1;
   size_t count = 0;
 };
 
@@ -314,7 +312,7 @@ std::optional<Bounds> bounds(Machine& m, const Slice& s, size_t size) {
     return std::min<int64_t>(*v, down ? n - 1 : n);
   };
   b.start = clamp(start, down ? n - 1 : 0);
-  const int64_t end = clamp(stop, down ? -1 : n);
+  const int64_t end = b.stop = clamp(stop, down ? -1 : n);
   if (down ? end < b.start : b.start < end) {
     const int64_t distance = down ? b.start - end : end - b.start;
     const int64_t stride = down ? -b.step : b.step;
@@ -362,8 +360,11 @@ std::optional<Value> index_item(Machine& m, const Value& obj, const Value& index
     if (obj.is(Kind::kRange)) {
       const auto& from = obj.as<Range>();
       auto* r = m.make<Range>();
-      r->start = static_cast<int64_t>(from.at(static_cast<size_t>(std::max<int64_t>(b->start, 0))));
-      r->step = b->count > 1 ? from.step * b->step : 1;  // within the range's own span
+      const auto place = [&](int64_t i) { return static_cast<int64_t>(Int{from.start} + Int{from.step} * i); };
+      r->start = place(b->start);
+      r->stop = place(b->stop);
+      const Int step = Int{from.step} * b->step;  // beyond int64 only where at most one item is left
+      r->step = step == static_cast<int64_t>(step) ? static_cast<int64_t>(step) : 1;
       r->size = b->count;
       return Value::object(Kind::kRange, r);
     }
@@ -389,7 +390,7 @@ std::optional<Value> index_item(Machine& m, const Value& obj, const Value& index
   const size_t begin = byte_offset(obj.text(), at);
   size_t size = 0;
   code_point(obj.text(), begin, size);
-  return character(m, obj.ref(), begin, size);
+  return Value::string(slice(m, obj.ref(), begin, begin + size));
 }
 
 }  // namespace mxt::tokenizer::jinja

@@ -29,7 +29,6 @@ bool iterable(const Value& v);
 std::function<bool(Value&)> iterate(Machine& m, const Value& v);
 std::vector<Value> to_items(Machine& m, const Value& v);
 Value make_iterator(Machine& m, uint32_t depth, std::function<bool(Value&)> next, bool generator = true);
-Value character(Machine& m, const StrRef& s, size_t begin, size_t size);
 
 // obj[index] for strings, sequences and ranges; nothing where Python raises IndexError or TypeError.
 std::optional<Value> index_item(Machine& m, const Value& obj, const Value& index);

@@ -127,7 +127,7 @@ class Printer {
   }
 
   void range(const Range& r) {
-    out_.add(fmt::format("range({}, {}", r.start, int_text(r.at(r.size))));
+    out_.add(fmt::format("range({}, {}", r.start, r.stop));
     out_.add(r.step == 1 ? ")" : fmt::format(", {})", r.step));
   }
 

@@ -166,7 +166,7 @@ struct Dict : Object {
 };
 
 struct Range : Object {
-  int64_t start = 0, step = 1;
+  int64_t start = 0, stop = 0, step = 1;
   size_t size = 0;
   Int at(size_t i) const { return Int{start} + Int{step} * static_cast<Int>(i); }
 };

@@ -1,0 +1,242 @@
+// Training steps of a Qwen3 model's real dimensions with random weights: tokens a second, memory, loss. The engine is the
+// product's own (models, graph, runtime, kernels); the data are random tokens in full rows.
+//   gpu_step MODEL ROWS SEQ MICRO STEPS [lora|full] [none|cheap|layer] [bf16|f32] [joined|apart]
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "base/philox.h"
+#include "base/text.h"
+#include "formats/model_config.h"
+#include "kernels/backend.h"
+#include "models/model.h"
+#include "runtime/program.h"
+
+namespace mxt {
+namespace {
+
+using nlohmann::ordered_json;
+
+formats::ModelConfig qwen3(const std::string& name) {
+  struct S {
+    const char* name;
+    int64_t hidden, ffn, layers, heads;
+    bool tied;
+  };
+  for (const S& s : {S{"0.6b", 1024, 3072, 28, 16, true}, S{"1.7b", 2048, 6144, 28, 16, true}, S{"4b", 2560, 9728, 36, 32, true}, S{"8b", 4096, 12288, 36, 32, false}, S{"14b", 5120, 17408, 40, 40, false}}) {
+    if (name != s.name) continue;
+    const nlohmann::ordered_json j{{"architectures", {"Qwen3ForCausalLM"}}, {"model_type", "qwen3"}, {"vocab_size", 151936}, {"hidden_size", s.hidden}, {"intermediate_size", s.ffn},
+                                   {"num_hidden_layers", s.layers}, {"num_attention_heads", s.heads}, {"num_key_value_heads", 8}, {"head_dim", 128}, {"max_position_embeddings", 40960},
+                                   {"rms_norm_eps", 1e-6}, {"rope_theta", 1000000}, {"tie_word_embeddings", s.tied}, {"hidden_act", "silu"}, {"attention_bias", false}, {"initializer_range", 0.02}};
+    return formats::parse_model_config(j, name);
+  }
+  fail_input("unknown model {}", name);
+}
+
+double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+
+// Times every candidate of every product of the program at its shape and keeps the fastest.
+kernels::KernelPlan probe(const runtime::Program& program, kernels::Backend& b) {
+  kernels::KernelPlan plan;
+  const auto names = b.ops->gemm_algorithms();
+  device::Accelerator& d = *b.device;
+  size_t most = 0;
+  for (const auto& t : program.tunables())
+    if (const auto* g = std::get_if<kernels::Gemm>(&t.call))
+      for (const kernels::ConstMat& m : {g->a, g->b, kernels::ConstMat(g->c)}) most = std::max(most, static_cast<size_t>(m.rows * m.ld) * size_of(m.type));
+  std::vector<uint16_t> noise(size_t{8} << 20);
+  uint32_t s = 99;
+  for (auto& x : noise) x = float_to_bf16(static_cast<float>((s = s * 1664525u + 1013904223u) >> 8) * 0x1p-24f * 0.02f - 0.01f);
+  std::vector<device::Buffer> operands;
+  for (int i = 0; i < 3; ++i) {
+    operands.push_back(device::Buffer::on(&d, most));
+    for (size_t at = 0; at < most; at += noise.size() * 2) d.upload(operands.back().bytes_at(at), noise.data(), std::min(most - at, noise.size() * 2));
+  }
+  auto scratch = device::Buffer::on(&d, size_t{64} << 20);
+  b.ops->set_scratch(scratch.data(), scratch.size());
+  void *from = d.make_mark(), *to = d.make_mark();
+  for (const auto& t : program.tunables()) {
+    const auto* g = std::get_if<kernels::Gemm>(&t.call);
+    if (!g) continue;
+    double best = 0, first = 0;
+    for (size_t i = 0; i < names.size(); ++i) {
+      kernels::Gemm call = *g;
+      call.a.p = operands[0].data(), call.b.p = operands[1].data(), call.c.p = operands[2].data(), call.bias = nullptr, call.algo = static_cast<int>(i);
+      // Back to back for about 15 ms: a step keeps the card at its power limit, where clocks are lower and the ranking is another.
+      d.mark(from);
+      for (int k = 0; k < 2; ++k) b.ops->gemm(call);
+      d.mark(to);
+      const int repeats = std::clamp(static_cast<int>(15000.0 / (d.elapsed_us(from, to) / 2 + 1)), 3, 100);
+      d.mark(from);
+      for (int k = 0; k < repeats; ++k) b.ops->gemm(call);
+      d.mark(to);
+      const double us = d.elapsed_us(from, to) / repeats;
+      if (i == 0) first = us;
+      if (best == 0 || us < best) best = us, plan.choices[t.key] = names[i];
+    }
+    std::printf("%s\n", ordered_json{{"call", t.key}, {"times", t.count}, {"choice", plan.choices[t.key]}, {"us", std::round(best * 10) / 10}, {"lt0_us", std::round(first * 10) / 10}}.dump().c_str());
+  }
+  d.release_mark(from), d.release_mark(to);
+  return plan;
+}
+
+int run(int argc, char** argv) {
+  if (argc < 6) fail_input("usage: gpu_step MODEL ROWS SEQ MICRO STEPS [lora|full] [none|cheap|layer] [bf16|f32] [joined|apart]");
+  const std::string name = argv[1], method = argc > 6 ? argv[6] : "lora", level = argc > 7 ? argv[7] : "none", type = argc > 8 ? argv[8] : "bf16";
+  const int64_t rows = std::stoll(argv[2]), seq = std::stoll(argv[3]), micro = std::stoll(argv[4]), steps = std::stoll(argv[5]), tokens = micro * seq;
+  double at = now();
+  auto lap = [&](const char* what) {
+    std::fprintf(stderr, "%-12s %.2f s\n", what, now() - at);
+    at = now();
+  };
+  kernels::Backend b = kernels::cuda_backend();
+  device::Accelerator& d = *b.device;
+  lap("open");
+  const formats::ModelConfig config = qwen3(name);
+  models::LoraPlan lora;
+  lora.target = [](const std::string&) -> std::optional<models::LoraTarget> { return models::LoraTarget{16, 32, false}; };
+  models::BuildOptions o;
+  o.type = type == "f32" ? DType::kF32 : DType::kBF16;
+  o.train_base = method == "full";
+  o.lora = o.train_base ? nullptr : &lora;
+  o.positions = seq;
+  o.head_chunk = 4096;
+  o.join_lora = argc <= 9 || std::string(argv[9]) != "apart";
+  o.recompute = level == "layer" ? graph::Recompute::kLayer : level == "cheap" ? graph::Recompute::kCheap : graph::Recompute::kNone;
+  const graph::Graph g = models::build(config, o);
+  const runtime::ProgramSettings settings{tokens, micro, false, seq};
+  lap("graph");
+  kernels::KernelPlan plan;
+  {
+    const runtime::Program trial(g, plan, *b.ops, settings);
+    lap("lower");
+    plan = probe(trial, b);
+    lap("probe");
+  }
+  runtime::Program program(g, plan, *b.ops, settings);
+  const auto pb = runtime::ParamStore::measure(g, true);
+  const auto bytes = program.bytes();
+  ordered_json head{{"device", d.properties().name}, {"model", name}, {"method", method}, {"rows", rows}, {"seq", seq}, {"micro", micro}, {"recompute", level}, {"joined", o.join_lora}, {"type", type},
+                    {"planned_GiB", std::round(static_cast<double>(pb.total() + bytes.total()) / (1 << 30) * 100) / 100}, {"weights_GiB", static_cast<double>(pb.weights) / (1 << 30)},
+                    {"activations_GiB", static_cast<double>(bytes.activations) / (1 << 30)}, {"logits_GiB", static_cast<double>(bytes.logits) / (1 << 30)}, {"workspace_GiB", static_cast<double>(bytes.workspace) / (1 << 30)}};
+  std::printf("%s\n", head.dump().c_str());
+  std::fflush(stdout);
+  const size_t other = d.memory().total - d.memory().free;
+  runtime::ParamStore params(g, true, &d);
+  program.allocate(params);
+  lap("allocate");
+  // Frozen weights: normal(0, 0.02) from one block of numbers, read from another place for each parameter.
+  {
+    std::vector<float> noise(size_t{4} << 20);
+    Philox rng(1, 1);
+    for (size_t i = 0; i < noise.size(); i += 2) noise[i] = rng.normal() * 0.02f, noise[i + 1] = -0.7f * noise[i];
+    std::vector<std::byte> typed(noise.size() * size_of(o.type));
+    convert(noise.data(), DType::kF32, typed.data(), o.type, noise.size());
+    for (size_t i = 0; i < g.params.size(); ++i) {
+      const graph::Param& p = g.params[i];
+      const auto id = static_cast<graph::ParamId>(i);
+      const bool vector = p.kind == graph::ParamKind::kNormWeight || p.kind == graph::ParamKind::kBias;
+      if (p.trainable || vector) {
+        {
+          const auto a = params.write(id);
+          const bool zero = p.adapter && p.name.find("lora_B") != std::string::npos;
+          for (int64_t k = 0; k < a->size; ++k) {
+            const float v = vector ? 1.0f : zero ? 0.0f : noise[static_cast<size_t>(k * 7 + static_cast<int64_t>(i) * 911) % noise.size()];
+            if (a->master) a->master[k] = v;
+            else if (o.type == DType::kBF16) static_cast<uint16_t*>(a->weight)[k] = float_to_bf16(v);
+            else static_cast<float*>(a->weight)[k] = v;
+          }
+        }
+        params.sync_weights(id);
+        continue;
+      }
+      const runtime::ParamSlot& s = params[id];
+      const size_t width = static_cast<size_t>(p.cols) * size_of(o.type), pitch = static_cast<size_t>(graph::stride(p)) * size_of(o.type), start = (i * 7919 % 1000) * 64;
+      const int64_t at_once = static_cast<int64_t>((typed.size() - start) / width);
+      for (int64_t row = 0; row < p.rows; row += at_once)
+        d.upload_rows(static_cast<std::byte*>(s.weight) + static_cast<size_t>(row) * pitch, pitch, typed.data() + start, width, width, static_cast<size_t>(std::min(at_once, p.rows - row)));
+    }
+    d.synchronize();
+  }
+  lap("weights");
+
+  kernels::SquaredNorm sn;
+  kernels::AdamW adam;
+  for (size_t i = 0; i < g.params.size(); ++i) {
+    if (!g.params[i].trainable) continue;
+    const runtime::ParamSlot& s = params[static_cast<graph::ParamId>(i)];
+    sn.grads.push_back(s.grad);
+    sn.sizes.push_back(s.size);
+    adam.tensors.push_back({s.master, s.grad, s.m, s.v, o.type == DType::kBF16 ? static_cast<uint16_t*>(s.weight) : nullptr, s.size, 1e-4f, 0});
+  }
+  adam.beta2 = 0.999;
+  auto small = device::Buffer::on(&d, 256);
+  auto* squared = static_cast<double*>(small.data());
+  auto* scale = reinterpret_cast<float*>(small.bytes_at(64));
+  adam.device_grad_scale = scale;
+
+  std::vector<int32_t> ids(static_cast<size_t>(tokens)), positions(ids.size()), targets(ids.size()), cu;
+  for (int64_t i = 0; i <= micro; ++i) cu.push_back(static_cast<int32_t>(i * seq));
+  std::vector<double> seconds;
+  for (int64_t step = 0; step < steps; ++step) {
+    const double begin = now();
+    double loss = 0;
+    for (int64_t first = 0; first < rows; first += micro) {
+      Philox rng(7, static_cast<uint64_t>((step % 4) * 1000 + first));  // four batches in turn: the loss must fall
+      for (int64_t t = 0; t < tokens; ++t) {
+        ids[static_cast<size_t>(t)] = static_cast<int32_t>(rng.next_u32() % 150000);
+        positions[static_cast<size_t>(t)] = static_cast<int32_t>(t % seq);
+      }
+      for (int64_t t = 0; t < tokens; ++t) targets[static_cast<size_t>(t)] = t % seq + 1 < seq ? ids[static_cast<size_t>(t + 1)] : ids[static_cast<size_t>(t)];
+      runtime::Batch batch;
+      batch.tokens = tokens;
+      batch.ids = ids.data(), batch.positions = positions.data(), batch.targets = targets.data(), batch.cu_seqlens = cu.data();
+      batch.documents = micro;
+      batch.loss_scale = 1.0f / static_cast<float>(rows * seq);
+      batch.first_micro = first == 0;
+      batch.step = static_cast<uint64_t>(step);
+      program.run(batch);
+      const float* nll = program.nll();
+      for (int64_t t = 0; t < tokens; ++t) loss += static_cast<double>(nll[t]);
+    }
+    b.ops->squared_norm_to(sn, squared);
+    b.ops->clip_scale(squared, 1.0f, scale);
+    adam.step = step + 1;
+    b.ops->adamw(adam);
+    double norm2 = 0;
+    d.download(&norm2, squared, sizeof norm2);
+    d.synchronize();
+    seconds.push_back(now() - begin);
+    if (step == 0) lap("first step");
+    std::printf("%s\n", ordered_json{{"step", step + 1}, {"loss", loss / static_cast<double>(rows * seq)}, {"grad_norm", std::sqrt(norm2)}, {"tok/s", std::round(static_cast<double>(rows * seq) / seconds.back())}}.dump().c_str());
+    std::fflush(stdout);
+  }
+  const size_t warm = std::min<size_t>(3, seconds.size() - 1);
+  double total = 0;
+  for (size_t i = warm; i < seconds.size(); ++i) total += seconds[i];
+  const auto info = d.memory();
+  const double speed = static_cast<double>(rows * seq) * static_cast<double>(seconds.size() - warm) / total;
+  const double flops = program.flops(seq, seq, seq) / static_cast<double>(seq);
+  std::printf("%s\n", ordered_json{{"tok/s", std::round(speed)}, {"model_TFLOP/s", std::round(speed * flops / 1e10) / 100}, {"of_989", std::round(speed * flops / 989e12 * 1000) / 1000},
+                                   {"allocated_peak_GiB", std::round(static_cast<double>(info.peak) / (1 << 30) * 100) / 100}, {"card_used_GiB", std::round(static_cast<double>(info.total - info.free) / (1 << 30) * 100) / 100},
+                                   {"before_GiB", std::round(static_cast<double>(other) / (1 << 30) * 100) / 100}}.dump().c_str());
+  return 0;
+}
+
+}  // namespace
+}  // namespace mxt
+
+int main(int argc, char** argv) {
+  try {
+    return mxt::run(argc, argv);
+  } catch (const mxt::Error& e) {
+    std::fprintf(stderr, "%s\n", e.what());
+    return static_cast<int>(e.code());
+  }
+}

@@ -1,0 +1,75 @@
+#include "data/coder.h"
+
+#include <unistd.h>
+
+#include <cstdlib>
+
+#include "base/error.h"
+#include "base/files.h"
+#include "base/hash.h"
+#include "tokenizer/chat/chat_template.h"
+#include "tokenizer/tokenizer.h"
+
+namespace mxt::data {
+namespace {
+
+// A digest of what the tokenizer does, wherever it came from (a folder, a GGUF file, characters): of the tokenizer.json
+// that it writes.
+std::string tokenizer_digest(const tokenizer::Tokenizer& t) {
+  std::string folder = (fs::temp_directory_path() / "mindxtrain-tokenizer-XXXXXX").string();
+  if (!::mkdtemp(folder.data())) fail_input("{}: no folder can be made there; free some space", folder);
+  struct Remove {
+    const std::string& folder;
+    ~Remove() {
+      std::error_code ignored;
+      fs::remove_all(folder, ignored);
+    }
+  } remove{folder};
+  t.save(folder);
+  return hash_file((fs::path(folder) / "tokenizer.json").string()).blake3;
+}
+
+class RealCoder : public Coder {
+ public:
+  explicit RealCoder(CoderParts p) : p_(std::move(p)) {
+    if (p_.vocab_size == 0 && p_.tokenizer) p_.vocab_size = p_.tokenizer->vocab_size();
+  }
+
+  std::vector<int32_t> encode(std::string_view text, std::span<const ByteSpan> plain,
+                              std::vector<ByteSpan>* offsets) const override {
+    if (!p_.tokenizer)
+      fail_input("the model has no tokenizer: set model.tokenizer, or give rows of input_ids and labels");
+    return offsets ? p_.tokenizer->encode_with_offsets(text, plain, *offsets) : p_.tokenizer->encode(text, plain);
+  }
+  int32_t eos() const override { return p_.tokenizer ? p_.tokenizer->eos() : -1; }
+  int64_t vocab_size() const override { return p_.vocab_size; }
+  bool has_chat_template() const override { return p_.chat_template != nullptr; }
+  RenderedChat render(const OrderedJson& messages, const OrderedJson* tools) const override {
+    MXT_ASSERT(p_.chat_template);
+    tokenizer::ChatInput in;
+    in.messages = &messages;
+    in.tools = tools;
+    in.now = kTemplateTime;
+    tokenizer::RenderedChat r = p_.chat_template->render(in);
+    return {std::move(r.text), std::move(r.assistant), std::move(r.plain)};
+  }
+  std::string digest() const override {
+    Blake3 h;
+    h.update(p_.tokenizer ? tokenizer_digest(*p_.tokenizer) : "none");
+    h.update(fmt::format(" {} {} {} ", p_.vocab_size, eos(), kTemplateTime));
+    if (p_.chat_template) h.update(blake3_hex(p_.chat_template_source));
+    return h.hex();
+  }
+  std::string token_bytes(int32_t id) const override {
+    return p_.tokenizer ? p_.tokenizer->token_bytes(id) : fmt::format("<{}>", id);
+  }
+
+ private:
+  CoderParts p_;
+};
+
+}  // namespace
+
+std::unique_ptr<Coder> make_coder(CoderParts parts) { return std::make_unique<RealCoder>(std::move(parts)); }
+
+}  // namespace mxt::data

@@ -1,0 +1,86 @@
+// Running the binary and reading what it left.
+#pragma once
+
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+#include "base/files.h"
+#include "base/hash.h"
+#include "base/json.h"
+
+namespace mxt::cli {
+
+struct Result {
+  int code;
+  std::string out;  // stdout and stderr together
+};
+
+inline Result run(const std::string& arguments, const std::string& environment = "") {
+  const std::string command = environment + " '" MXT_BINARY "' " + arguments + " 2>&1";
+  FILE* p = popen(command.c_str(), "r");
+  Result r{-1, {}};
+  char buf[4096];
+  for (size_t n; (n = fread(buf, 1, sizeof buf, p)) > 0;) r.out.append(buf, n);
+  const int status = pclose(p);
+  r.code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  return r;
+}
+
+// A fresh folder, removed at the end.
+class Folder {
+ public:
+  explicit Folder(const std::string& name) : path(testing::TempDir() + "mxt_" + name + "_" + std::to_string(getpid())) {
+    fs::remove_all(path);
+    make_folders(path);
+  }
+  ~Folder() {
+    std::error_code ec;
+    fs::remove_all(path, ec);
+  }
+  std::string operator/(const std::string& name) const { return path + "/" + name; }
+  std::string path;
+};
+
+inline std::vector<Json> lines(const std::string& path) {
+  std::vector<Json> out;
+  const std::string text = read_file(path);
+  for (size_t at = 0; at < text.size();) {
+    const size_t end = text.find('\n', at);
+    out.push_back(Json::parse(text.substr(at, end - at)));
+    at = end + 1;
+  }
+  return out;
+}
+
+inline std::string golden(const std::string& model) { return std::string(MXT_SOURCE_DIR) + "/tests/golden/models/" + model; }
+
+struct Tiny {
+  std::string model = "qwen3_gqa", method = "{kind: full}", precision = "float32", extra;
+  int per_device = 2, grad_accum = 1, steps = 20;
+  bool packing = false;
+};
+
+// A recipe over a golden model and its rows, with the settings of tools/golden/models.py.
+inline std::string recipe(const Tiny& t) {
+  return fmt::format(R"(meta: {{project: test, run_name: tiny}}
+hardware: {{name: cpu}}
+model: {{name: "{0}", torch_dtype: float32}}
+data: {{source: local, path: "{0}/rows.jsonl", seq_len: 64, packing: {1}, shuffle: false}}
+train:
+  method: {2}
+  precision: {3}
+  optimizer: {{lr: 3.0e-3, betas: [0.9, 0.95], weight_decay: 0.1, grad_clip: 1.0}}
+  schedule: {{type: cosine, warmup_ratio: 0.1, max_steps: {4}}}
+  batch: {{per_device: {5}, grad_accum: {6}}}
+{7})",
+                     golden(t.model), t.packing, t.method, t.precision, t.steps, t.per_device, t.grad_accum, t.extra);
+}
+
+}  // namespace mxt::cli

@@ -1,0 +1,153 @@
+// Reproducibility, resume, receipts: what a run promises.
+#include <signal.h>
+
+#include <thread>
+
+#include "base/philox.h"
+#include "e2e/cli.h"
+
+namespace mxt {
+namespace {
+
+std::string checkpoint_digest(const std::string& out) {
+  Blake3 h;
+  for (const auto& f : list_files(out + "/checkpoint")) h.update(f + hash_file(out + "/checkpoint/" + f).blake3);
+  return h.hex();
+}
+
+TEST(Reproducible, SameBytesTwiceAndForOneAndTwoThreads) {
+  for (const char* method : {"{kind: full}", "{kind: lora, r: 4, dropout: 0.1}"})
+    for (const char* precision : {"float32", "bfloat16"}) {
+      cli::Folder f("repeat");
+      cli::Tiny t;
+      t.method = method;
+      t.precision = precision;
+      t.packing = true;
+      write_file_atomic(f / "r.yaml", cli::recipe(t));
+      std::string first;
+      for (const char* threads : {"2", "1", "2"}) {
+        const auto plan = first.empty() ? std::string() : " --plan " + (f / "plan.json");
+        const std::string out = f / (std::string("out") + std::to_string(first.size()));
+        fs::remove_all(out);
+        const auto r = cli::run("train " + (f / "r.yaml") + plan + " --out " + out + " --threads " + threads);
+        ASSERT_EQ(r.code, 0) << r.out;
+        if (first.empty()) {
+          first = checkpoint_digest(out);
+          write_file_atomic(f / "plan.json", read_file(out + "/plan.json"));
+        }
+        EXPECT_EQ(checkpoint_digest(out), first) << method << precision << threads;
+      }
+    }
+}
+
+TEST(Reproducible, KilledAndResumedEqualsNeverStopped) {
+  cli::Folder f("kill");
+  cli::Tiny t;
+  t.method = "{kind: lora, r: 4}";
+  t.steps = 60;
+  t.extra = "  save_every: 3\n  keep_last: 2\n";
+  write_file_atomic(f / "r.yaml", cli::recipe(t));
+  auto r = cli::run("train " + (f / "r.yaml") + " --out " + (f / "whole"));
+  ASSERT_EQ(r.code, 0) << r.out;
+  const std::string want = checkpoint_digest(f / "whole");
+  Philox rng(1, 2);
+  for (int attempt = 0; attempt < 10; ++attempt) {
+    const std::string out = f / ("cut" + std::to_string(attempt));
+    const pid_t child = fork();
+    if (child == 0) {
+      if (!freopen("/dev/null", "w", stderr)) _exit(9);
+      execl(MXT_BINARY, MXT_BINARY, "train", (f / "r.yaml").c_str(), "--plan", (f / "whole/plan.json").c_str(), "--out", out.c_str(), nullptr);
+      _exit(9);
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(20 + rng.below(300)));
+    kill(child, SIGKILL);
+    waitpid(child, nullptr, 0);
+    r = cli::run("train " + (f / "r.yaml") + " --plan " + (f / "whole/plan.json") + " --out " + out + " --resume");
+    ASSERT_EQ(r.code, 0) << r.out;
+    EXPECT_EQ(checkpoint_digest(out), want) << "attempt " << attempt;
+    EXPECT_EQ(cli::lines(out + "/metrics.jsonl").size(), 60u);
+  }
+}
+
+TEST(Reproducible, InterruptSavesAndExitsFour) {
+  cli::Folder f("interrupt");
+  cli::Tiny t;
+  t.steps = 5000;
+  write_file_atomic(f / "r.yaml", cli::recipe(t));
+  const pid_t child = fork();
+  if (child == 0) {
+    if (!freopen("/dev/null", "w", stderr)) _exit(9);
+    execl(MXT_BINARY, MXT_BINARY, "train", (f / "r.yaml").c_str(), "--out", (f / "out").c_str(), nullptr);
+    _exit(9);
+  }
+  for (int i = 0; i < 600 && !(fs::exists(f / "out/metrics.jsonl") && fs::file_size(f / "out/metrics.jsonl") > 0); ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  kill(child, SIGTERM);
+  int status = 0;
+  waitpid(child, &status, 0);
+  ASSERT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(WEXITSTATUS(status), 4);
+  EXPECT_FALSE(fs::is_empty(f / "out/checkpoints"));
+}
+
+TEST(Accumulation, EightTimesOneEqualsOneTimesEight) {
+  cli::Folder f("accumulation");
+  std::vector<double> losses[2];
+  for (int i = 0; i < 2; ++i) {
+    cli::Tiny t;
+    t.per_device = i == 0 ? 8 : 1;
+    t.grad_accum = i == 0 ? 1 : 8;
+    t.steps = 5;
+    write_file_atomic(f / "r.yaml", cli::recipe(t));
+    const std::string out = f / std::to_string(i);
+    const auto r = cli::run("train " + (f / "r.yaml") + " --out " + out);
+    ASSERT_EQ(r.code, 0) << r.out;
+    for (const auto& m : cli::lines(out + "/metrics.jsonl")) losses[i].push_back(m["loss"]);
+  }
+  ASSERT_EQ(losses[0].size(), losses[1].size());
+  for (size_t s = 0; s < losses[0].size(); ++s) EXPECT_NEAR(losses[0][s], losses[1][s], 2e-5 * losses[0][s]);
+}
+
+TEST(Receipt, OneFlippedByteIsNamed) {
+  cli::Folder f("receipt");
+  cli::Tiny t;
+  t.steps = 2;
+  t.method = "{kind: lora, r: 4}";
+  write_file_atomic(f / "r.yaml", cli::recipe(t) + "receipt: {output: \"" + (f / "receipt.json") + "\"}\n");
+  auto r = cli::run("train " + (f / "r.yaml") + " --out " + (f / "out"));
+  ASSERT_EQ(r.code, 0) << r.out;
+  const std::string manifest = f / "out/manifest.json";
+  EXPECT_EQ(cli::run("receipt " + manifest).code, 0);
+  size_t flipped = 0;
+  for (const std::string name : {"recipe.yaml", "plan.json", "checkpoint/adapter_model.safetensors", "checkpoint/adapter_config.json", "dataset/dataset.json"}) {
+    const std::string path = f / ("out/" + name);
+    const std::string good = read_file(path);
+    std::string bad = good;
+    bad[bad.size() / 2] = static_cast<char>(bad[bad.size() / 2] ^ 1);
+    write_file_atomic(path, bad);
+    r = cli::run("receipt " + manifest);
+    EXPECT_EQ(r.code, 2) << name;
+    EXPECT_NE(r.out.find(name), std::string::npos) << r.out;
+    write_file_atomic(path, good);
+    ++flipped;
+  }
+  EXPECT_EQ(flipped, 5u);
+  EXPECT_EQ(cli::run("receipt " + manifest).code, 0);
+}
+
+TEST(Run, KeepsWhatIsFinished) {
+  cli::Folder f("keep");
+  cli::Tiny t;
+  t.steps = 4;
+  write_file_atomic(f / "r.yaml", cli::recipe(t) + "receipt: {output: \"" + (f / "receipt.json") + "\"}\n");
+  auto r = cli::run("run " + (f / "r.yaml") + " --out " + (f / "out"));
+  ASSERT_EQ(r.code, 0) << r.out;
+  const std::string digest = checkpoint_digest(f / "out");
+  r = cli::run("run " + (f / "r.yaml") + " --out " + (f / "out"));
+  ASSERT_EQ(r.code, 0) << r.out;
+  EXPECT_NE(r.out.find("already finished"), std::string::npos) << r.out;
+  EXPECT_EQ(checkpoint_digest(f / "out"), digest);
+}
+
+}  // namespace
+}  // namespace mxt

@@ -1,0 +1,36 @@
+// Twenty steps of training against transformers and peft (tools/golden/models.py): loss, gradient norm and learning rate.
+#include "e2e/cli.h"
+
+namespace mxt {
+namespace {
+
+class Trajectory : public testing::TestWithParam<std::tuple<std::string, std::string>> {};
+
+TEST_P(Trajectory, EqualsTransformersAndPeft) {
+  const auto& [model, kind] = GetParam();
+  cli::Folder f("trajectory_" + model + kind);
+  cli::Tiny t;
+  t.model = model;
+  if (kind == "lora") {
+    const std::string targets = model == "gpt2" ? "[c_attn, c_proj, c_fc]" : "[q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj]";
+    t.method = "{kind: lora, r: 4, alpha: 8, target_modules: " + targets + ", init_adapter: \"" + cli::golden(model) + "/adapter\"}";
+  }
+  write_file_atomic(f / "r.yaml", cli::recipe(t));
+  const auto r = cli::run("train " + (f / "r.yaml") + " --out " + (f / "out"));
+  ASSERT_EQ(r.code, 0) << r.out;
+  const Json want = read_json_file(cli::golden(model) + "/expected.json")[kind];
+  const auto got = cli::lines(f / "out/metrics.jsonl");
+  ASSERT_EQ(got.size(), want.size());
+  for (size_t i = 0; i < got.size(); ++i)
+    for (const char* key : {"loss", "grad_norm", "lr"}) {
+      const double a = got[i][key], b = want[i][key];
+      EXPECT_NEAR(a, b, 1e-4 * std::abs(b)) << key << " of step " << i + 1;
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(Golden, Trajectory,
+                         testing::Combine(testing::Values("llama_mqa", "llama_scaled", "qwen3_tied", "qwen3_gqa", "gpt2"), testing::Values("full", "lora")),
+                         [](const auto& i) { return std::get<0>(i.param) + "_" + std::get<1>(i.param); });
+
+}  // namespace
+}  // namespace mxt

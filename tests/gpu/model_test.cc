@@ -1,0 +1,144 @@
+// A small Qwen3, its loss and every gradient: the engine with the reference's kernels on the host, with the adapters apart and joined,
+// and with the GPU's kernels in the GPU's memory. Packed documents of several lengths, some positions without a target.
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "formats/model_config.h"
+#include "models/model.h"
+#include "pair.h"
+#include "runtime/program.h"
+
+namespace mxt::test {
+namespace {
+
+struct Result {
+  std::vector<float> nll;
+  std::map<std::string, std::vector<float>> grads;
+};
+
+struct Setting {
+  DType type;
+  bool lora, joined;
+  graph::Recompute recompute = graph::Recompute::kNone;
+  int64_t head_chunk = 16;
+};
+
+formats::ModelConfig small() {
+  const nlohmann::ordered_json j{{"architectures", {"Qwen3ForCausalLM"}}, {"model_type", "qwen3"}, {"vocab_size", 131}, {"hidden_size", 64}, {"intermediate_size", 96},
+                                 {"num_hidden_layers", 2}, {"num_attention_heads", 4}, {"num_key_value_heads", 2}, {"head_dim", 32}, {"max_position_embeddings", 64},
+                                 {"rms_norm_eps", 1e-6}, {"rope_theta", 10000}, {"tie_word_embeddings", false}, {"hidden_act", "silu"}, {"attention_bias", false}};
+  return formats::parse_model_config(j, "test");
+}
+
+uint64_t stream_of(const std::string& name) {  // FNV-1a: the same numbers for a parameter wherever it stands in the list
+  uint64_t h = 0xcbf29ce484222325u;
+  for (char c : name) h = (h ^ static_cast<uint8_t>(c)) * 0x100000001b3u;
+  return h;
+}
+
+Result run(const Setting& s, kernels::Ops& ops) {
+  models::LoraPlan lora;
+  lora.target = [](const std::string&) -> std::optional<models::LoraTarget> { return models::LoraTarget{8, 16, false}; };
+  models::BuildOptions o;
+  o.type = s.type;
+  o.train_base = !s.lora;
+  o.lora = s.lora ? &lora : nullptr;
+  o.positions = 40;
+  o.head_chunk = s.head_chunk;
+  o.join_lora = s.joined;
+  o.recompute = s.recompute;
+  const graph::Graph g = models::build(small(), o);
+  runtime::ParamStore params(g, true, ops.device());
+  for (size_t i = 0; i < g.params.size(); ++i) {
+    const auto id = static_cast<graph::ParamId>(i);
+    {
+      const auto a = params.write(id);
+      Philox rng(5, stream_of(g.params[i].name));
+      const bool norm = g.params[i].kind == graph::ParamKind::kNormWeight;
+      for (int64_t k = 0; k < a->size; ++k) {
+        const float v = rng.normal() * 0.1f + (norm ? 1.0f : 0.0f);
+        if (a->master) a->master[k] = v;
+        else if (s.type == DType::kBF16) static_cast<uint16_t*>(a->weight)[k] = float_to_bf16(v);
+        else static_cast<float*>(a->weight)[k] = v;
+      }
+    }
+    params.sync_weights(id);
+  }
+  runtime::Program program(g, {}, ops, {96, 8, false, 40});
+  program.allocate(params);
+  program.set_poison(true);
+  std::vector<float> nll;
+  for (int micro = 0; micro < 2; ++micro) {
+    std::vector<int32_t> ids, positions, targets, cu{0};
+    Philox rng(9, static_cast<uint64_t>(micro));
+    for (int32_t n : {30, 1, 25, 40}) {
+      for (int32_t t = 0; t < n; ++t) {
+        ids.push_back(static_cast<int32_t>(rng.below(131)));
+        positions.push_back(t);
+        targets.push_back(rng.below(4) == 0 ? -100 : static_cast<int32_t>(rng.below(131)));
+      }
+      cu.push_back(static_cast<int32_t>(ids.size()));
+    }
+    runtime::Batch b;
+    b.tokens = static_cast<int64_t>(ids.size());
+    b.ids = ids.data(), b.positions = positions.data(), b.cu_seqlens = cu.data(), b.documents = static_cast<int64_t>(cu.size()) - 1, b.targets = targets.data();
+    b.loss_scale = 1.0f / 100;
+    b.first_micro = micro == 0;
+    program.run(b);
+    nll.insert(nll.end(), program.nll(), program.nll() + b.tokens);
+  }
+  Result r{nll, {}};
+  for (size_t i = 0; i < g.params.size(); ++i) {
+    if (!g.params[i].trainable) continue;
+    const auto a = params.read(static_cast<graph::ParamId>(i));
+    r.grads[g.params[i].name] = std::vector<float>(a->grad, a->grad + a->size);
+  }
+  return r;
+}
+
+double distance(const std::vector<float>& a, const std::vector<float>& b) {
+  if (a.size() != b.size()) return INFINITY;
+  double diff = 0, norm = 0;
+  for (size_t i = 0; i < a.size(); ++i) {
+    if (!std::isfinite(a[i])) return INFINITY;
+    diff += (static_cast<double>(a[i]) - static_cast<double>(b[i])) * (static_cast<double>(a[i]) - static_cast<double>(b[i]));
+    norm += static_cast<double>(b[i]) * static_cast<double>(b[i]);
+  }
+  return std::sqrt(diff / std::max(norm, 1e-30));
+}
+
+void expect_near(const Result& got, const Result& want, double loss, double gradient) {
+  EXPECT_LT(distance(got.nll, want.nll), loss);
+  ASSERT_EQ(got.grads.size(), want.grads.size());
+  for (const auto& [name, g] : want.grads) EXPECT_LT(distance(got.grads.at(name), g), gradient) << name;
+}
+
+TEST(JoinedAdapters, GiveTheSameLossAndGradientsOnTheHost) {
+  const Result apart = run({DType::kF32, true, false}, kernels::reference_ops());
+  expect_near(run({DType::kF32, true, true}, kernels::reference_ops()), apart, 1e-6, 1e-5);
+}
+
+TEST_F(Gpu, WholeModelAgainstTheReference) {
+  for (const bool lora : {true, false})
+    for (const bool joined : {false, true})
+      for (const DType t : kTypes)
+        for (const graph::Recompute r : {graph::Recompute::kNone, graph::Recompute::kCheap, graph::Recompute::kLayer}) {
+          if (joined && (!lora || r != graph::Recompute::kNone)) continue;
+          SCOPED_TRACE(fmt::format("{} {} {} recompute {}", name_of(t), lora ? "lora" : "full", joined ? "joined" : "apart", graph::recompute_name(r)));
+          const Result want = run({DType::kF32, lora, false}, kernels::reference_ops());
+          const bool f32 = t == DType::kF32;
+          expect_near(run({t, lora, joined, r}, *gpu(nullptr)->ops), want, f32 ? 1e-5 : 1e-2, f32 ? 1e-4 : 6e-2);
+        }
+}
+
+TEST_F(Gpu, TheSameStepTwiceGivesTheSameBits) {
+  for (const bool lora : {true, false}) {
+    const Setting s{DType::kBF16, lora, lora, graph::Recompute::kNone, 4096};
+    const Result a = run(s, *gpu(nullptr)->ops), b = run(s, *gpu(nullptr)->ops);
+    EXPECT_EQ(a.nll, b.nll);
+    EXPECT_EQ(a.grads, b.grads);
+  }
+}
+
+}  // namespace
+}  // namespace mxt::test

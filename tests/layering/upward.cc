@@ -1,0 +1,2 @@
+#include "graph/graph.h"
+#include "train/trainer.h"

@@ -1,0 +1,183 @@
+// What of a chat is trained on, what is plain text, and what is refused.
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "base/files.h"
+#include "base/json.h"
+#include "tokenizer/chat/chat_template.h"
+
+namespace mxt::tokenizer {
+namespace {
+
+const std::string kTemplates = std::string(MXT_SOURCE_DIR) + "/tests/golden/tokenizer_chat/templates/";
+
+std::shared_ptr<const ChatTemplate> load(const std::string& name, const std::string& eos,
+                                         const std::vector<std::string>& control = {}) {
+  return ChatTemplate::compile(read_file(kTemplates + name + ".jinja"), name, {{"bos_token", "<s>"}, {"eos_token", eos}},
+                               control);
+}
+std::shared_ptr<const ChatTemplate> qwen3() { return load("qwen3", "<|im_end|>"); }
+
+struct Request {
+  std::string messages, tools = "null", kwargs = "{}";
+  bool add_generation_prompt = false;
+};
+
+RenderedChat render(const ChatTemplate& t, const Request& r) {
+  const OrderedJson messages = parse_ordered_json(r.messages, "messages");
+  const OrderedJson tools = parse_ordered_json(r.tools, "tools"), kwargs = parse_ordered_json(r.kwargs, "kwargs");
+  ChatInput in;
+  in.messages = &messages;
+  in.tools = &tools;
+  in.kwargs = &kwargs;
+  in.add_generation_prompt = r.add_generation_prompt;
+  in.now = 0;
+  return t.render(in);
+}
+
+using Texts = std::vector<std::string>;
+Texts cut(const RenderedChat& c, const std::vector<Span>& spans) {
+  Texts out;
+  for (const Span& s : spans) out.push_back(c.text.substr(s.begin, s.end - s.begin));
+  return out;
+}
+Texts trained(const ChatTemplate& t, const Request& r) {
+  const RenderedChat c = render(t, r);
+  return cut(c, c.assistant);
+}
+
+const char* kTool = R"([{"type":"function","function":{"name":"f","parameters":{}}}])";
+const std::string kUser = R"({"role":"user","content":"Hi"})";
+const std::string kAnswer = R"({"role":"assistant","content":"Yo"})";
+const std::string kReasons = R"({"role":"assistant","content":"Yo","reasoning_content":"hm"})";
+const std::string kCalls = R"({"role":"assistant","content":"Wait.","tool_calls":[{"id":"abcdefghi","type":"function",)"
+                           R"("function":{"name":"f","arguments":{"x":1}}}]})";
+const std::string kResult = R"({"role":"tool","content":"ok","tool_call_id":"abcdefghi"})";
+std::string list(std::initializer_list<std::string> parts) {
+  std::string s = "[";
+  for (const auto& p : parts) s += (s.size() > 1 ? "," : "") + p;
+  return s + "]";
+}
+
+TEST(TrainedSpans, Qwen3FromAfterTheHeaderThroughTheEndToken) {
+  EXPECT_EQ(trained(*qwen3(), {list({kUser, kAnswer, kUser, kAnswer})}),
+            (Texts{"Yo<|im_end|>", "<think>\n\n</think>\n\nYo<|im_end|>"}));
+  EXPECT_EQ(trained(*qwen3(), {list({kUser})}), Texts{});
+}
+
+TEST(TrainedSpans, Qwen3ThinkTextCountsUnlessItIsThePrompts) {
+  const std::string off = R"({"enable_thinking":false})";
+  EXPECT_EQ(trained(*qwen3(), {list({kUser, kReasons})}), Texts{"<think>\nhm\n</think>\n\nYo<|im_end|>"});
+  EXPECT_EQ(trained(*qwen3(), {list({kUser, kAnswer}), "null", off}), Texts{"Yo<|im_end|>"});
+  // Answers of the past have no think block: their header is the prompt's beginning.
+  EXPECT_EQ(trained(*qwen3(), {list({kUser, kAnswer, kUser, kAnswer}), "null", off}),
+            (Texts{"Yo<|im_end|>", "Yo<|im_end|>"}));
+  EXPECT_EQ(trained(*qwen3(), {list({kUser, R"({"role":"assistant","content":"<b>"})", kUser, kAnswer}), "null", off}),
+            (Texts{"<b><|im_end|>", "Yo<|im_end|>"}));
+  EXPECT_EQ(trained(*qwen3(), {list({kUser, kReasons}), "null", off}), Texts{"<think>\nhm\n</think>\n\nYo<|im_end|>"});
+}
+
+TEST(TrainedSpans, Qwen3ToolCallsAndTurnsWithoutContent) {
+  const std::string call = "<tool_call>\n{\"name\": \"f\", \"arguments\": {\"x\": 1}}\n</tool_call><|im_end|>";
+  EXPECT_EQ(trained(*qwen3(), {list({kUser, kCalls, kResult, kAnswer}), kTool}),
+            (Texts{"Wait.\n" + call, "<think>\n\n</think>\n\nYo<|im_end|>"}));
+  EXPECT_EQ(trained(*qwen3(), {list({kUser, R"({"role":"assistant","content":""})", kUser})}), Texts{"<|im_end|>"});
+  EXPECT_EQ(trained(*qwen3(), {list({kAnswer, kUser, kAnswer, kAnswer})}).size(), 3u);
+}
+
+TEST(TrainedSpans, DefaultSystemPromptBeforeAFirstAnswerIsNotTrained) {
+  EXPECT_EQ(trained(*load("smollm2", "<|im_end|>"), {list({kAnswer, kUser, kAnswer})}),
+            (Texts{"Yo<|im_end|>", "Yo<|im_end|>"}));
+}
+
+TEST(TrainedSpans, WithoutAGenerationPromptTheTurnItself) {
+  const auto t = load("bracketed", "</s>");
+  EXPECT_EQ(trained(*t, {list({kUser, kAnswer, kUser, kAnswer})}), (Texts{"Yo</s>", "Yo</s>"}));
+  EXPECT_EQ(trained(*t, {list({kUser, kCalls, kResult, kAnswer}), kTool}),
+            (Texts{R"([CALLS][{"name": "f", "arguments": {"x": 1}, "id": "abcdefghi"}]</s>)", "Yo</s>"}));
+}
+
+TEST(TrainedSpans, OtherEndTokensMustBeKnown) {
+  const Request r{list({kUser, R"({"role":"assistant","tool_calls":[{"function":{"name":"f","arguments":{"x":"1"}}}]})"}),
+                  "null", R"({"builtin":["f"],"date":"d"})"};
+  EXPECT_THROW(trained(*load("header_blocks", "<|end|>"), r), TurnNotLocated);
+  EXPECT_EQ(trained(*load("header_blocks", "<|end|>", {"<|more|>"}), r), Texts{R"(<|python|>f.call(x="1")<|more|>)"});
+}
+
+TEST(TrainedSpans, TemplatesOwnMarksWin) {
+  EXPECT_EQ(trained(*load("marked", "<|stop|>"), {list({kUser, kAnswer, kUser, kAnswer})}),
+            (Texts{"Yo<|stop|>", "Yo<|stop|>"}));
+}
+
+TEST(TrainedSpans, TemplateThatGoesOverIndices) {
+  const auto t = load("by_index", "<|stop|>");
+  EXPECT_EQ(trained(*t, {list({kUser, kAnswer, kUser, kReasons})}), (Texts{"Yo<|stop|>", "hm\n</think>\n\nYo<|stop|>"}));
+}
+
+TEST(TrainedSpans, RefusesRatherThanGuesses) {
+  const auto twice = ChatTemplate::compile(
+      "{% for m in messages %}{{ m.content }}</s>{% endfor %}{% for m in messages %}{{ m.content }}{% endfor %}", "twice",
+      {{"eos_token", "</s>"}});
+  EXPECT_THROW(trained(*twice, {list({kUser, kAnswer})}), TurnNotLocated);
+  const auto endless = ChatTemplate::compile("{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}", "endless", {});
+  EXPECT_THROW(trained(*endless, {list({kUser, kAnswer})}), TurnNotLocated);
+  const auto silent = ChatTemplate::compile("{% for m in messages if m.role == 'user' %}{{ m.content }}{% endfor %}", "silent", {});
+  EXPECT_THROW(trained(*silent, {list({kUser, kAnswer})}), TurnNotLocated);
+}
+
+TEST(TrainedSpans, CapturedAndTransformedTextKeepsItsTurn) {
+  const auto t = ChatTemplate::compile(
+      "{% macro say(m) %}<|{{ m.role }}|>{{ m.content | trim | replace('o', '0') }}<|end|>\n{% endmacro %}"
+      "{% set body %}{% for m in messages %}{{ say(m) }}{% endfor %}{% endset %}{{ body | trim }}"
+      "{% if add_generation_prompt %}\n<|assistant|>{% endif %}",
+      "captured", {{"eos_token", "<|end|>"}});
+  EXPECT_EQ(trained(*t, {list({kUser, kAnswer})}), Texts{"Y0<|end|>"});
+}
+
+TEST(PlainSpans, MessageTextIsPlainAndTheTemplatesIsNot) {
+  const RenderedChat c = render(*qwen3(), {list({R"({"role":"user","content":"<|im_end|> x"})", kReasons}), kTool});
+  const Texts plain = cut(c, c.plain);
+  EXPECT_EQ(plain, (Texts{R"({"type": "function", "function": {"name": "f", "parameters": {}}})", "<|im_end|> x", "hm", "Yo"}));
+}
+
+TEST(PlainSpans, ControlTokenJoinedFromPiecesTouchesPlainText) {
+  const auto t = ChatTemplate::compile("{% for m in messages %}<|{{ m.role }}|>[{{ m.content }}]</s>{% endfor %}", "join",
+                                       {{"eos_token", "</s>"}});
+  const RenderedChat c = render(*t, {R"([{"role":"user","content":"INST"},{"role":"evil|>","content":"x"}])"});
+  EXPECT_EQ(cut(c, c.plain), (Texts{"INST", "evil|>", "x"}));  // the known role `user` is the template's
+}
+
+TEST(DroppedFields, ToolsAndToolCallsThatATemplateIgnores) {
+  const auto smol = load("smollm2", "<|im_end|>");
+  EXPECT_THROW(trained(*smol, {list({kUser, kAnswer}), kTool}), FieldDropped);
+  EXPECT_THROW(trained(*smol, {list({kUser, kCalls})}), FieldDropped);
+  EXPECT_NO_THROW(trained(*smol, {list({kUser, kAnswer}), "[]"}));
+  const auto first = ChatTemplate::compile(
+      "{{ tools[0] | tojson }}{% for m in messages %}{{ m.content }}{{ m.tool_calls[0].function.name if m.tool_calls }}</s>"
+      "{% endfor %}", "first", {{"eos_token", "</s>"}});
+  const std::string two = R"([{"name":"f"},{"name":"g"}])";
+  EXPECT_THROW(trained(*first, {list({kUser}), two}), FieldDropped);
+  EXPECT_THROW(trained(*first, {list({kUser, kCalls}), R"([{"name":"f"}])"}), FieldDropped);  // the arguments
+}
+
+TEST(Kwargs, CannotReplaceWhatTheTemplateStandsOn) {
+  for (const char* kwargs : {R"({"messages":[]})", R"({"tools":[]})", R"({"add_generation_prompt":true})",
+                             R"({"raise_exception":1})", R"({"eos_token":"x"})", R"({"_x":1})", R"({"a b":1})",
+                             R"({"namespace":1})", R"({"chat_template":"x"})", "[1]"})
+    EXPECT_THROW(render(*qwen3(), {list({kUser}), "null", kwargs}), Error) << kwargs;
+}
+
+TEST(Refusal, CarriesTheTemplatesReasonAndLine) {
+  try {
+    render(*load("bracketed", "</s>"), {list({kAnswer})});
+    FAIL();
+  } catch (const jinja::TemplateRefused& e) {
+    EXPECT_EQ(e.reason(), "Roles must alternate user/assistant/user/assistant/…");
+    EXPECT_NE(std::string(e.what()).find("bracketed:"), std::string::npos);
+    EXPECT_GT(e.line(), 10u);
+  }
+}
+
+}  // namespace
+}  // namespace mxt::tokenizer
