@@ -76,6 +76,7 @@ void read_special(const Json& j, Spec& spec) {
 void read_added_decoder(const Json& config, Spec& spec) {
   const auto it = config.find("added_tokens_decoder");
   if (it == config.end() || !it->is_object()) return;
+  std::vector<AddedToken> more;
   for (const auto& [key, t] : it->items()) {
     const std::string content = token_text(t);
     const bool known = std::any_of(spec.added.begin(), spec.added.end(),
@@ -91,9 +92,13 @@ void read_added_decoder(const Json& config, Spec& spec) {
     a.lstrip = t.value("lstrip", false);
     a.rstrip = t.value("rstrip", false);
     a.single_word = t.value("single_word", false);
-    spec.added.push_back(std::move(a));
+    more.push_back(std::move(a));
   }
-  std::stable_sort(spec.added.begin(), spec.added.end(), [](const auto& a, const auto& b) { return a.id < b.id; });
+  const auto lower = [](const AddedToken& a, const AddedToken& b) { return a.id < b.id; };
+  std::stable_sort(more.begin(), more.end(), lower);
+  spec.added.insert(spec.added.end(), more.begin(), more.end());
+  if (!more.empty()) check_added_ids(spec);
+  std::stable_sort(spec.added.begin(), spec.added.end(), lower);
 }
 
 void read_template(const std::string& dir, const Json& config, Spec& spec) {

@@ -110,6 +110,38 @@ AddedToken read_added(const Json& t, const std::string& source) {
 
 }  // namespace
 
+bool added_ids_follow(const Spec& spec, const std::function<int32_t(const std::string&)>& id_in_vocab, size_t vocab_count,
+                      std::string* why) {
+  int64_t highest = -1;
+  for (const auto& a : spec.added) {
+    int64_t id = id_in_vocab(a.content);
+    if (id < 0) id = std::max(highest + 1, static_cast<int64_t>(vocab_count));
+    if (id != a.id) {
+      if (why) *why = fmt::format("added token \"{}\" has id {}, but Hugging Face gives it {}", a.content, a.id, id);
+      return false;
+    }
+    highest = std::max(highest, id);
+  }
+  return true;
+}
+
+void check_added_ids(const Spec& spec) {
+  std::unordered_map<std::string_view, int32_t> ids;
+  size_t count = 0;
+  for (size_t i = 0; i < spec.model.tokens.size(); ++i) {
+    if (!spec.model.present[i]) continue;
+    ++count;
+    ids.emplace(spec.model.tokens[i], static_cast<int32_t>(i));
+  }
+  std::string why;
+  const auto find = [&](const std::string& t) {
+    const auto it = ids.find(t);
+    return it == ids.end() ? -1 : it->second;
+  };
+  if (!added_ids_follow(spec, find, count, &why))
+    fail_input("{}: {}: put the token into model.vocab with the id that is meant", spec.source, why);
+}
+
 Spec spec_from_json(std::string_view text, const std::string& source) {
   const Json j = parse_json(text, source);
   Spec spec;
@@ -120,6 +152,7 @@ Spec spec_from_json(std::string_view text, const std::string& source) {
     read_model(j.at("model"), spec);
     if (j.contains("added_tokens") && !j.at("added_tokens").is_null())
       for (const auto& t : j.at("added_tokens")) spec.added.push_back(read_added(t, source));
+    check_added_ids(spec);
     std::stable_sort(spec.added.begin(), spec.added.end(), [](const auto& a, const auto& b) { return a.id < b.id; });
     const auto part = [&](const char* key, std::string& to) {
       if (const auto it = j.find(key); it != j.end()) to = it->dump();

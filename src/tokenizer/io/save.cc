@@ -4,6 +4,7 @@
 
 #include "base/files.h"
 #include "base/json.h"
+#include "tokenizer/io/load.h"
 
 namespace mxt::tokenizer {
 namespace {
@@ -31,11 +32,20 @@ std::string model_json(const Spec& spec, const Vocab& vocab) {
   }
   out += ",\"vocab\":{";
   const char* comma = "";
+  size_t count = 0;
+  const auto put = [&](const std::string& token, int32_t id) {
+    out.append(comma).append(quoted(token)).append(":").append(std::to_string(id));
+    comma = ",\n";
+  };
   for (int32_t id = 0; id < vocab.size(); ++id) {
     if (!vocab.has(id)) continue;
-    out.append(comma).append(quoted(vocab.token(id))).append(":").append(std::to_string(id));
-    comma = ",\n";
+    put(vocab.token(id), id);
+    ++count;
   }
+  // Added tokens keep their ids when read again only where the vocabulary names them, or where they follow it.
+  if (!added_ids_follow(spec, [&](const std::string& t) { return vocab.find(t); }, count, nullptr))
+    for (const auto& a : spec.added)
+      if (vocab.find(a.content) < 0) put(a.content, a.id);
   out += "}";
   if (m.kind != ModelSpec::Kind::kWordPiece) {
     out += ",\"merges\":[";
