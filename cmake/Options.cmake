@@ -33,6 +33,9 @@ if(MXT_SANITIZE)
     add_compile_options(-fno-sanitize-recover=undefined)
   endif()
 endif()
+if(MXT_FUZZ)
+  add_compile_options(-fsanitize=fuzzer-no-link)  # the rooms report their coverage to the fuzzer
+endif()
 if(BUILD_SHARED_LIBS)
   add_link_options(-Wl,-z,defs)  # a missing arrow between rooms fails at link, not at run time
 endif()

@@ -58,7 +58,8 @@ OrderedJson chat(std::string_view data) {
 }
 
 void run(std::string_view source, std::string_view data) {
-  const auto t = ChatTemplate::compile(source, "fuzz", {{"bos_token", "<s>"}, {"eos_token", "</s>"}}, {"<|end|>"}, small());
+  const auto t =
+      ChatTemplate::compile(source, "fuzz", {{"bos_token", "<s>"}, {"eos_token", "</s>"}}, {"<|end|>"}, small());
   const OrderedJson messages = chat(data);
   OrderedJson tools = OrderedJson::array();
   tools.push_back({{"type", "function"}, {"function", {{"name", "f"}, {"parameters", OrderedJson::object()}}}});

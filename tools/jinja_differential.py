@@ -271,7 +271,7 @@ def theirs(template):
 
 
 # What we refuse and Python does not: an address in the output, integers beyond 128 bits, refused filters.
-ALLOWED = ["cannot print a", "beyond 128 bits", "is too large", "is not supported", "takes no keyword argument", "is complex"]
+ALLOWED = ["cannot print a", "beyond 128 bits", "is too large", "is not supported", "takes no keyword argument", "is complex", "object cannot be sliced so"]
 ADDRESS = re.compile(r"0x[0-9a-f]{6,}")
 
 

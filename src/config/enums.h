@@ -29,9 +29,7 @@ constexpr auto enum_names(AttnImplementation) { return spellings("flash_attentio
 
 // How numbers are held (model.torch_dtype) or computed with (train.precision).
 enum class Precision { kBFloat16, kFloat16, kFloat32, kFp8E4M3, kMxfp4 };
-constexpr auto enum_names(Precision) {
-  return spellings("bfloat16", "float16", "float32", "fp8_e4m3", "mxfp4");
-}
+constexpr auto enum_names(Precision) { return spellings("bfloat16", "float16", "float32", "fp8_e4m3", "mxfp4"); }
 
 enum class Init { kPretrained, kRandom };
 constexpr auto enum_names(Init) { return spellings("+pretrained", "+random"); }
@@ -79,8 +77,18 @@ enum class FlashBackend { kCk, kTriton, kAiter };
 constexpr auto enum_names(FlashBackend) { return spellings("ck", "triton", "aiter"); }
 
 enum class QuantScheme {
-  kQuarkFp8, kQuarkMxfp4, kGptqRocm, kNone,
-  kFp8Dynamic, kFp8Block, kMxfp4, kGgufF16, kGgufBf16, kGgufQ8_0, kGgufQ4_0, kGgufQ4KM
+  kQuarkFp8,
+  kQuarkMxfp4,
+  kGptqRocm,
+  kNone,
+  kFp8Dynamic,
+  kFp8Block,
+  kMxfp4,
+  kGgufF16,
+  kGgufBf16,
+  kGgufQ8_0,
+  kGgufQ4_0,
+  kGgufQ4KM
 };
 constexpr auto enum_names(QuantScheme) {
   return spellings("quark_fp8", "quark_mxfp4", "gptq_rocm", "none",  //
@@ -104,7 +112,14 @@ enum class ReceiverVia { kParsecWallet, kCoinbaseFacilitator };
 constexpr auto enum_names(ReceiverVia) { return spellings("parsec_wallet", "coinbase_facilitator"); }
 
 enum class ReceiptField {
-  kRocmVersion, kGfxArch, kContainerDigest, kAllGitShas, kYamlHash, kDatasetCids, kEvalReport, kEnergyKwh
+  kRocmVersion,
+  kGfxArch,
+  kContainerDigest,
+  kAllGitShas,
+  kYamlHash,
+  kDatasetCids,
+  kEvalReport,
+  kEnergyKwh
 };
 constexpr auto enum_names(ReceiptField) {
   return spellings("rocm_version", "gfx_arch", "container_digest", "all_git_shas", "yaml_hash", "dataset_cids",

@@ -41,13 +41,26 @@ std::string out_of_range(const Field& f, double v) {
 }
 
 bool is_parent(std::string_view parent, std::string_view key) {
-  return parent.empty() ||
-         (key.starts_with(parent) && (key.size() == parent.size() || key[parent.size()] == '.' || key[parent.size()] == '['));
+  return parent.empty() || (key.starts_with(parent) &&
+                            (key.size() == parent.size() || key[parent.size()] == '.' || key[parent.size()] == '['));
+}
+
+// One printable line of bounded length: keys and values of a file may hold anything.
+std::string one_line(const std::string& s) {
+  constexpr size_t kMost = 600;
+  std::string out;
+  for (char c : s.substr(0, kMost)) out += static_cast<unsigned char>(c) < 0x20 || c == 0x7f ? ' ' : c;
+  while (s.size() > kMost && !is_valid_utf8(out)) out.pop_back();
+  return s.size() > kMost ? out + "…" : out;
 }
 
 }  // namespace
 
 // ---- Reader ----------------------------------------------------------------------------------------------------
+
+void Reader::issue(YamlMark m, const std::string& key, const std::string& what) {
+  issues_.push_back({source_, m.line, m.column, one_line(key), one_line(what)});
+}
 
 bool Reader::is_given(std::string_view key) const {
   for (const auto& [k, m] : given_)
@@ -76,24 +89,30 @@ bool Reader::has_issue_at(std::string_view key) const {
 
 void read_value(bool* out, const Field&, const YamlNode& n, const std::string& path, Reader& reader) {
   std::string why;
-  if (const auto v = yaml_bool(n, &why)) *out = *v;
-  else reader.issue(n.mark, path, why);
+  if (const auto v = yaml_bool(n, &why))
+    *out = *v;
+  else
+    reader.issue(n.mark, path, why);
 }
 
 void read_value(int64_t* out, const Field& f, const YamlNode& n, const std::string& path, Reader& reader) {
   std::string why;
   const auto v = yaml_int(n, &why);
   if (v) why = out_of_range(f, static_cast<double>(*v));
-  if (v && why.empty()) *out = *v;
-  else reader.issue(n.mark, path, why);
+  if (v && why.empty())
+    *out = *v;
+  else
+    reader.issue(n.mark, path, why);
 }
 
 void read_value(double* out, const Field& f, const YamlNode& n, const std::string& path, Reader& reader) {
   std::string why;
   const auto v = yaml_float(n, &why);
   if (v) why = out_of_range(f, *v);
-  if (v && why.empty()) *out = *v;
-  else reader.issue(n.mark, path, why);
+  if (v && why.empty())
+    *out = *v;
+  else
+    reader.issue(n.mark, path, why);
 }
 
 void read_value(std::string* out, const Field& f, const YamlNode& n, const std::string& path, Reader& reader) {
@@ -169,11 +188,12 @@ std::optional<std::string> read_choice(const Field& f, const YamlNode& n, const 
     if (w == n.text) return w;
   const std::string near = nearest(n.text, words);
   const std::string shown = n.text.size() > 60 ? n.text.substr(0, 60) + "…" : n.text;
-  if (words.size() == 1) reader.issue(n.mark, path, fmt::format("is `{}`: must be {}", shown, words[0]));
-  else if (near.empty()) reader.issue(n.mark, path, fmt::format("is `{}`: write one of {}", shown, listed(f.choices)));
+  if (words.size() == 1)
+    reader.issue(n.mark, path, fmt::format("is `{}`: must be {}", shown, words[0]));
+  else if (near.empty())
+    reader.issue(n.mark, path, fmt::format("is `{}`: write one of {}", shown, listed(f.choices)));
   else
-    reader.issue(n.mark, path,
-                 fmt::format("is `{}`: did you mean {}? (one of {})", shown, near, listed(f.choices)));
+    reader.issue(n.mark, path, fmt::format("is `{}`: did you mean {}? (one of {})", shown, near, listed(f.choices)));
   return {};
 }
 
@@ -212,8 +232,9 @@ void Section::read(void* owner, const YamlNode& map, const std::string& path, Re
     }
     const std::string near = nearest(e.key, keys());
     reader.issue(e.mark, key,
-                 near.empty() ? fmt::format("is not a key of {}: it has {}", path.empty() ? "a recipe" : path, listed(keys()))
-                              : fmt::format("is not a known key: did you mean {}?", near));
+                 near.empty()
+                     ? fmt::format("is not a key of {}: it has {}", path.empty() ? "a recipe" : path, listed(keys()))
+                     : fmt::format("is not a known key: did you mean {}?", near));
   }
   for (const Field& f : fields)
     if (f.required && !map.find(f.key)) reader.issue(map.mark, prefix + f.key, "is missing: it is required");

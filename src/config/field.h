@@ -24,13 +24,11 @@ struct Section;
 class Reader {
  public:
   explicit Reader(std::string source) : source_(std::move(source)) {}
-  void issue(YamlMark m, std::string key, std::string what) {
-    issues_.push_back({source_, m.line, m.column, std::move(key), std::move(what)});
-  }
+  void issue(YamlMark m, const std::string& key, const std::string& what);
   void give(const std::string& key, YamlMark m) { given_.emplace_back(key, m); }
   bool is_given(std::string_view key) const;
-  YamlMark mark_of(std::string_view key) const;  // of the key, or of its nearest parent that is given
-  bool has_issue_at(std::string_view key) const;   // at the key, above it or below it
+  YamlMark mark_of(std::string_view key) const;   // of the key, or of its nearest parent that is given
+  bool has_issue_at(std::string_view key) const;  // at the key, above it or below it
   std::vector<Issue>& issues() { return issues_; }
   const std::vector<std::pair<std::string, YamlMark>>& given() const { return given_; }
 
@@ -47,14 +45,26 @@ struct Range {
   bool holds(double v) const { return (low_open ? v > low : v >= low) && (high_open ? v < high : v <= high); }
 };
 
-enum class Shape { kBool, kInt, kFloat, kText, kChoice, kList, kChoiceList, kPair, kTextMap, kPathOrInline, kSection,
-                   kUnion };
+enum class Shape {
+  kBool,
+  kInt,
+  kFloat,
+  kText,
+  kChoice,
+  kList,
+  kChoiceList,
+  kPair,
+  kTextMap,
+  kPathOrInline,
+  kSection,
+  kUnion
+};
 
 struct Field {
   std::string key, doc;
   Shape shape = Shape::kText;
-  bool plus = false;      // ours, not of the original schema
-  bool hint = false;      // accepted, and something else decides
+  bool plus = false;  // ours, not of the original schema
+  bool hint = false;  // accepted, and something else decides
   bool required = false;
   bool nullable = false;  // may be absent and stay so; YAML null says the same
   bool non_empty = false;
@@ -63,7 +73,7 @@ struct Field {
   std::vector<std::string> choices;  // spellings, '+' in front of ours
   std::string default_note;          // where the default comes from; "" = default_value is the default
   Json default_value;
-  std::shared_ptr<const Section> section;                              // kSection
+  std::shared_ptr<const Section> section;                                        // kSection
   std::vector<std::pair<std::string, std::shared_ptr<const Section>>> variants;  // kUnion: by `kind`
 
   // `owner` is the struct that has the member.
@@ -194,17 +204,28 @@ struct Unwrapped<std::optional<T>> {
 
 template <typename T>
 constexpr Shape shape_of() {
-  if constexpr (std::is_same_v<T, bool>) return Shape::kBool;
-  else if constexpr (std::is_same_v<T, int64_t>) return Shape::kInt;
-  else if constexpr (std::is_same_v<T, double>) return Shape::kFloat;
-  else if constexpr (std::is_same_v<T, std::string>) return Shape::kText;
-  else if constexpr (NamedEnum<T>) return Shape::kChoice;
-  else if constexpr (std::is_same_v<T, std::vector<std::string>>) return Shape::kList;
-  else if constexpr (std::is_same_v<T, std::array<double, 2>>) return Shape::kPair;
-  else if constexpr (std::is_same_v<T, std::map<std::string, std::string>>) return Shape::kTextMap;
-  else if constexpr (std::is_same_v<T, PathOrInline>) return Shape::kPathOrInline;
-  else if constexpr (Declared<T>) return Shape::kSection;
-  else return Shape::kChoiceList;
+  if constexpr (std::is_same_v<T, bool>)
+    return Shape::kBool;
+  else if constexpr (std::is_same_v<T, int64_t>)
+    return Shape::kInt;
+  else if constexpr (std::is_same_v<T, double>)
+    return Shape::kFloat;
+  else if constexpr (std::is_same_v<T, std::string>)
+    return Shape::kText;
+  else if constexpr (NamedEnum<T>)
+    return Shape::kChoice;
+  else if constexpr (std::is_same_v<T, std::vector<std::string>>)
+    return Shape::kList;
+  else if constexpr (std::is_same_v<T, std::array<double, 2>>)
+    return Shape::kPair;
+  else if constexpr (std::is_same_v<T, std::map<std::string, std::string>>)
+    return Shape::kTextMap;
+  else if constexpr (std::is_same_v<T, PathOrInline>)
+    return Shape::kPathOrInline;
+  else if constexpr (Declared<T>)
+    return Shape::kSection;
+  else
+    return Shape::kChoiceList;
 }
 
 template <NamedEnum E>
@@ -223,17 +244,37 @@ std::vector<std::string> spellings_of(const std::vector<E>&) {
 template <typename C, typename T>
 class FieldRef {
  public:
-  FieldRef(Section* s, T C::*member) : section_(s), index_(s->fields.size() - 1), member_(member) {}
-  FieldRef& plus() { return set([](Field& f) { f.plus = true; }); }
-  FieldRef& hint() { return set([](Field& f) { f.hint = true; }); }
-  FieldRef& required() { return set([](Field& f) { f.required = f.non_empty = true; }); }
-  FieldRef& non_empty() { return set([](Field& f) { f.non_empty = true; }); }
-  FieldRef& range(double low, double high) { return set([=](Field& f) { f.range = {low, high}; }); }
-  FieldRef& min(double low) { return set([=](Field& f) { f.range.low = low; }); }
-  FieldRef& max(double high) { return set([=](Field& f) { f.range.high = high; }); }
-  FieldRef& above(double low) { return set([=](Field& f) { f.range.low = low, f.range.low_open = true; }); }
-  FieldRef& below(double high) { return set([=](Field& f) { f.range.high = high, f.range.high_open = true; }); }
-  FieldRef& one_of(std::vector<int64_t> v) { return set([&](Field& f) { f.allowed = std::move(v); }); }
+  FieldRef(Section* s, T C::* member) : section_(s), index_(s->fields.size() - 1), member_(member) {}
+  FieldRef& plus() {
+    return set([](Field& f) { f.plus = true; });
+  }
+  FieldRef& hint() {
+    return set([](Field& f) { f.hint = true; });
+  }
+  FieldRef& required() {
+    return set([](Field& f) { f.required = f.non_empty = true; });
+  }
+  FieldRef& non_empty() {
+    return set([](Field& f) { f.non_empty = true; });
+  }
+  FieldRef& range(double low, double high) {
+    return set([=](Field& f) { f.range = {low, high}; });
+  }
+  FieldRef& min(double low) {
+    return set([=](Field& f) { f.range.low = low; });
+  }
+  FieldRef& max(double high) {
+    return set([=](Field& f) { f.range.high = high; });
+  }
+  FieldRef& above(double low) {
+    return set([=](Field& f) { f.range.low = low, f.range.low_open = true; });
+  }
+  FieldRef& below(double high) {
+    return set([=](Field& f) { f.range.high = high, f.range.high_open = true; });
+  }
+  FieldRef& one_of(std::vector<int64_t> v) {
+    return set([&](Field& f) { f.allowed = std::move(v); });
+  }
   // The choices that a file may write; the others come by `derived` alone.
   FieldRef& only(std::vector<T> v)
     requires NamedEnum<T>
@@ -244,7 +285,9 @@ class FieldRef {
     });
   }
   // A note in the place of the default, e.g. "the task's own number".
-  FieldRef& default_is(std::string note) { return set([&](Field& f) { f.default_note = std::move(note); }); }
+  FieldRef& default_is(std::string note) {
+    return set([&](Field& f) { f.default_note = std::move(note); });
+  }
   // The default that follows from other fields; used where the file does not give this one.
   FieldRef& derived(std::string note, std::function<T(const Recipe&)> fn) {
     return set([&](Field& f) {
@@ -261,7 +304,7 @@ class FieldRef {
   }
   Section* section_;
   size_t index_;
-  T C::*member_;
+  T C::* member_;
 };
 
 template <typename C>
@@ -272,7 +315,7 @@ class Declaration {
     section_.doc = std::move(doc);
   }
   template <typename T>
-  FieldRef<C, T> field(std::string key, T C::*m, std::string doc) {
+  FieldRef<C, T> field(std::string key, T C::* m, std::string doc) {
     using V = typename Unwrapped<T>::type;
     Field f;
     f.key = std::move(key);
@@ -292,14 +335,18 @@ class Declaration {
         if (n.kind == YamlNode::Kind::kNull && !stage) return slot.reset();
         if (!slot) slot.emplace();
       }
-      if constexpr (Declared<V>) self.section->read(address_in(slot), n, path, reader);
-      else read_value(address_in(slot), self, n, path, reader);
+      if constexpr (Declared<V>)
+        self.section->read(address_in(slot), n, path, reader);
+      else
+        read_value(address_in(slot), self, n, path, reader);
     };
     f.write = [m](const Field& self, const void* o) -> OrderedJson {
       const V* v = address_in(static_cast<const C*>(o)->*m);
       if (!v) return nullptr;
-      if constexpr (Declared<V>) return self.section->write(v);
-      else return write_value(*v);
+      if constexpr (Declared<V>)
+        return self.section->write(v);
+      else
+        return write_value(*v);
     };
     f.default_value = f.write(f, &prototype_);
     section_.fields.push_back(std::move(f));
@@ -308,7 +355,7 @@ class Declaration {
 
   // The fields of a struct that this one has as a member, with their keys at this level.
   template <typename S>
-  void embed(std::optional<S> C::*m) {
+  void embed(std::optional<S> C::* m) {
     for (Field f : declare(static_cast<const S*>(nullptr)).fields) {
       f.read = [m, inner = f.read](const Field& self, void* o, const YamlNode& n, const std::string& p, Reader& r) {
         inner(self, &*(static_cast<C*>(o)->*m), n, p, r);
@@ -327,8 +374,10 @@ class Declaration {
  private:
   template <typename S>
   static auto* address_in(S& slot) {
-    if constexpr (IsOptional<std::remove_const_t<S>>::value) return slot ? &*slot : nullptr;
-    else return &slot;
+    if constexpr (IsOptional<std::remove_const_t<S>>::value)
+      return slot ? &*slot : nullptr;
+    else
+      return &slot;
   }
   Section section_;
   C prototype_;

@@ -11,9 +11,7 @@
 
 namespace mxt::config {
 
-bool Recipe::is_given(std::string_view key) const {
-  return std::find(given.begin(), given.end(), key) != given.end();
-}
+bool Recipe::is_given(std::string_view key) const { return std::find(given.begin(), given.end(), key) != given.end(); }
 
 std::string Issue::text() const {
   return key.empty() ? fmt::format("{}:{}:{}: {}", source, line, column, what)
@@ -65,8 +63,10 @@ std::string recipe_hash(const Recipe& recipe) { return blake3_hex(canonical(reci
 std::vector<std::string> off_stages(const Recipe& r) {
   std::vector<std::string> out;
   const auto stage = [&](const char* name, bool present, bool enabled) {
-    if (!present) out.push_back(fmt::format("{}: absent, so off", name));
-    else if (!enabled) out.push_back(fmt::format("{}: off, as the recipe says", name));
+    if (!present)
+      out.push_back(fmt::format("{}: absent, so off", name));
+    else if (!enabled)
+      out.push_back(fmt::format("{}: off, as the recipe says", name));
   };
   stage("eval", r.eval.has_value(), true);
   stage("quantize", r.quantize.has_value(),
@@ -86,6 +86,15 @@ std::vector<std::string> hints(const Recipe& r) {
     }
   };
   walk(walk, declare_recipe(), "");
+  // The original schema lets a source carry another one's fields: they load, and nobody reads them.
+  using S = DataSource;
+  const S source = r.data.source;
+  for (const auto& [key, read] : {std::pair{"data.hf_id", source == S::kHf},
+                                  {"data.path", source == S::kLocal || source == S::kMindxDreams},
+                                  {"data.cid", source == S::kLighthouse},
+                                  {"data.include_evolutions", source == S::kMindxDreams}})
+    if (!read && r.is_given(key))
+      out.push_back(fmt::format("{}: not read, for data.source is {}", key, text_of(source)));
   return out;
 }
 

@@ -33,7 +33,7 @@ struct Recipe {
   Model model;
   Data data;
   Train train;
-  std::optional<Eval> eval;          // absent = the stage is off, and so for the next three
+  std::optional<Eval> eval;  // absent = the stage is off, and so for the next three
   std::optional<Quantize> quantize;
   std::optional<Serve> serve;
   std::optional<Publish> publish;
@@ -49,8 +49,8 @@ struct Recipe {
 struct Issue {
   std::string source;
   int line = 1, column = 1;
-  std::string key;   // dotted, as `train.optimizer.lr`; "" where the file as a whole is meant
-  std::string what;  // what is wrong; what to do
+  std::string key;           // dotted, as `train.optimizer.lr`; "" where the file as a whole is meant
+  std::string what;          // what is wrong; what to do
   std::string text() const;  // "source:line:column: key: what"
 };
 
@@ -77,7 +77,8 @@ std::vector<std::string> hints(const Recipe& recipe);
 std::vector<std::pair<std::string, std::string>> mandatory_env(Arch gfx_arch);
 // The environment of a run: the recipe's, with a plan's values over it. A plan may change values and add keys, never
 // leave one out (kBadInput, naming the key).
-std::map<std::string, std::string> check_plan_env(const Recipe& recipe, const std::map<std::string, std::string>& plan_env);
+std::map<std::string, std::string> check_plan_env(const Recipe& recipe,
+                                                  const std::map<std::string, std::string>& plan_env);
 
 // The device can multiply in this precision (fp8: MI300-class and Hopper; mxfp4: gfx950; the CPU lane: neither).
 bool device_computes(const Hardware& hardware, Precision precision);

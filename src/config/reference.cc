@@ -43,20 +43,34 @@ std::string choices_text(const Field& f) {
 
 std::string type_text(const Field& f) {
   const std::string range = range_text(f);
-  const auto with = [&](const char* type) { return range.empty() ? std::string(type) : fmt::format("{}, {}", type, range); };
+  const auto with = [&](const char* type) {
+    return range.empty() ? std::string(type) : fmt::format("{}, {}", type, range);
+  };
   switch (f.shape) {
-    case Shape::kBool: return "bool";
-    case Shape::kInt: return with("int");
-    case Shape::kFloat: return with("number");
-    case Shape::kText: return "text";
-    case Shape::kChoice: return choices_text(f);
-    case Shape::kList: return "list of text";
-    case Shape::kChoiceList: return "list of " + choices_text(f);
-    case Shape::kPair: return "two numbers" + (range.empty() ? "" : ", " + range);
-    case Shape::kTextMap: return "map of text";
-    case Shape::kPathOrInline: return "path, or a map";
-    case Shape::kSection: return "section";
-    case Shape::kUnion: return "by `kind`";
+    case Shape::kBool:
+      return "bool";
+    case Shape::kInt:
+      return with("int");
+    case Shape::kFloat:
+      return with("number");
+    case Shape::kText:
+      return "text";
+    case Shape::kChoice:
+      return choices_text(f);
+    case Shape::kList:
+      return "list of text";
+    case Shape::kChoiceList:
+      return "list of " + choices_text(f);
+    case Shape::kPair:
+      return "two numbers" + (range.empty() ? "" : ", " + range);
+    case Shape::kTextMap:
+      return "map of text";
+    case Shape::kPathOrInline:
+      return "path, or a map";
+    case Shape::kSection:
+      return "section";
+    case Shape::kUnion:
+      return "by `kind`";
   }
   return "";
 }
@@ -96,8 +110,8 @@ void add_rows(std::string& out, const Section& s, const std::string& prefix, boo
     const std::string type = elsewhere   ? "the fields of `kind: lora`"
                              : f.section ? "section, may be absent"
                                          : type_text(f);
-    out += fmt::format("| `{}{}`{} | {} | {} | {} |\n", prefix, f.key, mark, cell(type),
-                       cell(default_text(f)), cell(f.doc));
+    out += fmt::format("| `{}{}`{} | {} | {} | {} |\n", prefix, f.key, mark, cell(type), cell(default_text(f)),
+                       cell(f.doc));
     if (f.section && !elsewhere) add_rows(out, *f.section, prefix + f.key + ".", adapters);
   }
 }
@@ -129,9 +143,11 @@ std::string reference_markdown() {
       "**+** marks ours. *hint* marks what is accepted while the plan decides. `meta`, `model` and `data` are "
       "required; an absent `eval`, `quantize`, `serve` or `publish` means that the stage is off. Paths are relative to "
       "the working directory.\n\n"
-      "Strict YAML: one document, no unknown or repeated keys, anchors and merge keys within limits. `true` and `false` "
+      "Strict YAML: one document, no unknown or repeated keys, anchors and merge keys within limits. `true` and "
+      "`false` "
       "are the only bools. Whole numbers are decimal without leading zeros or underscores; `1e-4`, `1.0e-4` and `.5` "
-      "are numbers. Text that YAML would read as a number or bool (`123`, `yes`) stands in quotes. `null` says the same "
+      "are numbers. Text that YAML would read as a number or bool (`123`, `yes`) stands in quotes. `null` says the "
+      "same "
       "as leaving an optional field out.\n";
   for (const Field& f : declare_recipe().fields) {
     out += fmt::format("\n## `{}`{}\n\n{}\n\n{}", f.key, f.required ? " (required)" : "", f.doc, kHeader);

@@ -37,8 +37,8 @@ void check_hardware(const Recipe& r, Rules& rules) {
                "is {}: {} takes 1 or 8 (0 = the CPU lane), because xGMI bandwidth between subsets of its GPUs is "
                "asymmetric and starves FSDP in silence",
                h.gpus, name);
-  rules.refuse(h.gfx_arch == Arch::kSm90 && h.gpus != 0 && h.gpus != 1 && h.gpus != 2 && h.gpus != 4 && h.gpus != 8, gpus,
-               "is {}: {} takes 1, 2, 4 or 8 (0 = the CPU lane)", h.gpus, name);
+  rules.refuse(h.gfx_arch == Arch::kSm90 && h.gpus != 0 && h.gpus != 1 && h.gpus != 2 && h.gpus != 4 && h.gpus != 8,
+               gpus, "is {}: {} takes 1, 2, 4 or 8 (0 = the CPU lane)", h.gpus, name);
   rules.refuse(h.name == GpuName::kCpu && h.gpus != 0, gpus, "is {}: cpu has no GPU, write 0 or leave it out", h.gpus);
 }
 
@@ -49,8 +49,8 @@ void check_numbers(const Recipe& r, Rules& rules) {
     const std::string device = r.hardware.cpu_lane() ? "the CPU lane" : std::string(text_of(r.hardware.name));
     rules.refuse(broken && p == Precision::kMxfp4, keys,
                  "is mxfp4, which only gfx950 (mi350x, mi355x) computes with; {} does not: {}", device, instead);
-    rules.refuse(broken && p == Precision::kFp8E4M3, keys,
-                 "is fp8_e4m3, which {} has no FP8 units for: {}", device, instead);
+    rules.refuse(broken && p == Precision::kFp8E4M3, keys, "is fp8_e4m3, which {} has no FP8 units for: {}", device,
+                 instead);
   };
   check(r.train.precision, "train.precision", "write bfloat16");
   if (!rules.given("train.base_precision") || r.train.base_precision != Precision::kFp8E4M3) return;
@@ -153,9 +153,12 @@ void check_env(const Recipe& r, Rules& rules) {
 
 bool device_computes(const Hardware& h, Precision p) {
   switch (p) {
-    case Precision::kMxfp4: return !h.cpu_lane() && h.gfx_arch == Arch::kGfx950;
-    case Precision::kFp8E4M3: return !h.cpu_lane() && h.gfx_arch != Arch::kNone;
-    default: return true;
+    case Precision::kMxfp4:
+      return !h.cpu_lane() && h.gfx_arch == Arch::kGfx950;
+    case Precision::kFp8E4M3:
+      return !h.cpu_lane() && h.gfx_arch != Arch::kNone;
+    default:
+      return true;
   }
 }
 
@@ -179,9 +182,10 @@ std::map<std::string, std::string> check_plan_env(const Recipe& r, const std::ma
   std::map<std::string, std::string> out = r.train.env;
   for (const auto& [name, value] : r.train.env)
     if (!plan_env.contains(name))
-      fail_input("plan: environment: {} is missing: a plan may change values but never remove a key of the recipe's "
-                 "train.env; probe again, or add it (the recipe has {}={})",
-                 name, name, value);
+      fail_input(
+          "plan: environment: {} is missing: a plan may change values but never remove a key of the recipe's "
+          "train.env; probe again, or add it (the recipe has {}={})",
+          name, name, value);
   for (const auto& [name, value] : plan_env) {
     if (!is_env_name(name)) fail_input("plan: environment: `{}` is no name of an environment variable", name);
     if (is_mi300_class(r.hardware.name) && value.empty() && r.train.env.contains(name))

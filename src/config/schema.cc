@@ -32,7 +32,9 @@ OrderedJson choices_schema(const Field& f) {
 OrderedJson value_schema(const Field& f, const std::string& path) {
   OrderedJson j = OrderedJson::object();
   switch (f.shape) {
-    case Shape::kBool: j["type"] = "boolean"; break;
+    case Shape::kBool:
+      j["type"] = "boolean";
+      break;
     case Shape::kInt:
       j["type"] = "integer";
       add_range(j, f, true);
@@ -45,7 +47,9 @@ OrderedJson value_schema(const Field& f, const std::string& path) {
       j["type"] = "string";
       if (f.non_empty) j["pattern"] = "\\S";
       break;
-    case Shape::kChoice: j = choices_schema(f); break;
+    case Shape::kChoice:
+      j = choices_schema(f);
+      break;
     case Shape::kList:
       j["type"] = "array";
       j["items"] = {{"type", "string"}, {"pattern", "\\S"}};
@@ -65,8 +69,12 @@ OrderedJson value_schema(const Field& f, const std::string& path) {
       j["type"] = "object";
       j["additionalProperties"]["type"] = "string";
       break;
-    case Shape::kPathOrInline: j["type"] = {"string", "object", "null"}; break;
-    case Shape::kSection: j = section_schema(*f.section, path); break;
+    case Shape::kPathOrInline:
+      j["type"] = {"string", "object", "null"};
+      break;
+    case Shape::kSection:
+      j = section_schema(*f.section, path);
+      break;
     case Shape::kUnion:
       j["type"] = "object";
       for (const auto& [kind, section] : f.variants) {

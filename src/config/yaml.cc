@@ -107,7 +107,8 @@ class Builder : public YAML::EventHandler {
   void count(size_t nodes, YamlMark m) {
     total_ += nodes;
     if (total_ > kMaxNodes)
-      throw Stop{{m, "", fmt::format("more than {} values once aliases are written out: a recipe is smaller", kMaxNodes)}};
+      throw Stop{
+          {m, "", fmt::format("more than {} values once aliases are written out: a recipe is smaller", kMaxNodes)}};
   }
   void open(YamlNode::Kind kind, const YAML::Mark& m, YAML::anchor_t anchor) {
     if (static_cast<int>(stack_.size()) >= kMaxDepth) too_deep(m);
@@ -152,8 +153,10 @@ class Builder : public YAML::EventHandler {
       take_key(f, n);
     } else {
       f.has_key = false;
-      if (f.key_is_merge) add_merge(f, std::move(n));
-      else if (f.seen.insert(f.key).second) f.node.entries.push_back({f.key, f.key_mark, std::move(n)});
+      if (f.key_is_merge)
+        add_merge(f, std::move(n));
+      else if (f.seen.insert(f.key).second)
+        f.node.entries.push_back({f.key, f.key_mark, std::move(n)});
       // A second value of the same key was reported when the key was read; the first stays.
     }
   }
@@ -174,9 +177,9 @@ class Builder : public YAML::EventHandler {
       f.merges.push_back(std::move(n));
       return;
     }
-    const bool maps = n.kind == YamlNode::Kind::kList &&
-                      std::all_of(n.items.begin(), n.items.end(),
-                                  [](const YamlNode& i) { return i.kind == YamlNode::Kind::kMap; });
+    const bool maps =
+        n.kind == YamlNode::Kind::kList &&
+        std::all_of(n.items.begin(), n.items.end(), [](const YamlNode& i) { return i.kind == YamlNode::Kind::kMap; });
     if (!maps) throw Stop{{f.key_mark, "", "<< takes a map or a list of maps"}};
     for (YamlNode& i : n.items) f.merges.push_back(std::move(i));
   }
@@ -235,10 +238,14 @@ const YamlNode* YamlNode::find(std::string_view key) const {
 
 std::string_view YamlNode::kind_name() const {
   switch (kind) {
-    case Kind::kMap: return "a map";
-    case Kind::kList: return "a list";
-    case Kind::kScalar: return "a single value";
-    case Kind::kNull: return "nothing";
+    case Kind::kMap:
+      return "a map";
+    case Kind::kList:
+      return "a list";
+    case Kind::kScalar:
+      return "a single value";
+    case Kind::kNull:
+      return "nothing";
   }
   return "";
 }
@@ -251,7 +258,8 @@ YamlResult parse_yaml(std::string_view text) {
     std::istringstream in{std::string(text)};
     YAML::Parser parser(in);
     Builder builder(&result.problems);
-    if (!parser.HandleNextDocument(builder)) throw Stop{{{}, "", "the file is empty: `mindxtrain init` writes a recipe"}};
+    if (!parser.HandleNextDocument(builder))
+      throw Stop{{{}, "", "the file is empty: `mindxtrain init` writes a recipe"}};
     result.root = builder.take_root();
     std::vector<YamlProblem> ignored;
     Builder second(&ignored);

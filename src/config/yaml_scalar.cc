@@ -140,8 +140,10 @@ std::optional<double> yaml_float(const YamlNode& n, std::string* why) {
     return {};
   }
   if (!is_float(n.text)) {
-    if (is_inf_or_nan(n.text)) *why = fmt::format("{}: write a finite number", shown(n));
-    else if (is_foreign_number(n.text)) *why = fmt::format("{}: {}", shown(n), foreign_advice(n.text));
+    if (is_inf_or_nan(n.text))
+      *why = fmt::format("{}: write a finite number", shown(n));
+    else if (is_foreign_number(n.text))
+      *why = fmt::format("{}: {}", shown(n), foreign_advice(n.text));
     return {};
   }
   double v = 0;
@@ -176,7 +178,8 @@ std::optional<std::string> yaml_text(const YamlNode& n, std::string* why) {
 
 Json yaml_to_json(const YamlNode& n, const std::string& key, std::vector<YamlProblem>* problems) {
   switch (n.kind) {
-    case YamlNode::Kind::kNull: return nullptr;
+    case YamlNode::Kind::kNull:
+      return nullptr;
     case YamlNode::Kind::kList: {
       Json j = Json::array();
       for (size_t i = 0; i < n.items.size(); ++i)
@@ -188,7 +191,8 @@ Json yaml_to_json(const YamlNode& n, const std::string& key, std::vector<YamlPro
       for (const auto& e : n.entries) j[e.key] = yaml_to_json(e.value, key + "." + e.key, problems);
       return j;
     }
-    case YamlNode::Kind::kScalar: break;
+    case YamlNode::Kind::kScalar:
+      break;
   }
   std::string why;
   if (!n.plain) return n.text;

@@ -11,9 +11,12 @@ namespace {
 std::string escaped(std::string_view key) {  // RFC 6901
   std::string out;
   for (char c : key) {
-    if (c == '~') out += "~0";
-    else if (c == '/') out += "~1";
-    else out += c;
+    if (c == '~')
+      out += "~0";
+    else if (c == '/')
+      out += "~1";
+    else
+      out += c;
   }
   return out;
 }
@@ -38,10 +41,8 @@ FileDigests list_digests(const std::vector<FileRecord>& files) {
   Json list = Json::array();
   uint64_t bytes = 0;
   for (const auto* f : sorted) {
-    list.push_back({{"path", f->path},
-                    {"bytes", f->digests.bytes},
-                    {"blake3", f->digests.blake3},
-                    {"sha256", f->digests.sha256}});
+    list.push_back(
+        {{"path", f->path}, {"bytes", f->digests.bytes}, {"blake3", f->digests.blake3}, {"sha256", f->digests.sha256}});
     bytes += f->digests.bytes;
   }
   FileDigests d = value_digests(list);
@@ -67,7 +68,8 @@ std::string whole_digest(Json manifest) {
 
 std::vector<Finding> check_integrity(const Json& manifest) {
   const auto fields = "/predicate/integrity/fields"_json_pointer, whole = "/predicate/integrity/blake3"_json_pointer;
-  if (!manifest.contains(fields) || !manifest[fields].is_object() || !manifest.contains(whole) || !manifest[whole].is_string())
+  if (!manifest.contains(fields) || !manifest[fields].is_object() || !manifest.contains(whole) ||
+      !manifest[whole].is_string())
     return {{"/predicate/integrity", "is missing: the manifest cannot show that it is as it was written"}};
   const std::string stored = manifest[whole];
   if (whole_digest(manifest) == stored) return {};
@@ -77,8 +79,10 @@ std::vector<Finding> check_integrity(const Json& manifest) {
   std::vector<Finding> found;
   for (const auto& [at, digest] : now) {
     const auto it = manifest[fields].find(at);
-    if (it == manifest[fields].end()) found.push_back({at, "was added to the manifest"});
-    else if (*it != digest) found.push_back({at, "was edited in the manifest"});
+    if (it == manifest[fields].end())
+      found.push_back({at, "was added to the manifest"});
+    else if (*it != digest)
+      found.push_back({at, "was edited in the manifest"});
   }
   for (const auto& [at, digest] : manifest[fields].items())
     if (!now.contains(at)) found.push_back({at, "was removed from the manifest"});

@@ -60,10 +60,8 @@ void ManifestBuilder::add_folder(const std::string& subject, const std::string& 
   OrderedJson entry = {{"kind", "folder"}, {"path", path}, {"bytes", d.bytes}};
   OrderedJson& list = entry["files"] = OrderedJson::array();
   for (const auto& f : files)
-    list.push_back({{"path", f.path},
-                    {"bytes", f.digests.bytes},
-                    {"blake3", f.digests.blake3},
-                    {"sha256", f.digests.sha256}});
+    list.push_back(
+        {{"path", f.path}, {"bytes", f.digests.bytes}, {"blake3", f.digests.blake3}, {"sha256", f.digests.sha256}});
   parts_->add({subject, d, std::move(entry)});
 }
 
@@ -84,7 +82,8 @@ std::string ManifestBuilder::write(const std::optional<SigningKey>& key) {
   m["subject"] = OrderedJson::array();
   OrderedJson subjects = OrderedJson::object();
   for (const auto& s : parts_->subjects) {
-    m["subject"].push_back({{"name", s.name}, {"digest", {{"blake3", s.digests.blake3}, {"sha256", s.digests.sha256}}}});
+    m["subject"].push_back(
+        {{"name", s.name}, {"digest", {{"blake3", s.digests.blake3}, {"sha256", s.digests.sha256}}}});
     subjects[s.name] = s.entry;
   }
   m["predicateType"] = kPredicateType;
@@ -98,7 +97,8 @@ std::string ManifestBuilder::write(const std::optional<SigningKey>& key) {
   const std::string digest = whole_digest(Json(m));
   p["integrity"]["blake3"] = digest;
 
-  const std::string text = manifest_text(m), path = folder_ + "/manifest.json", envelope = folder_ + "/manifest.dsse.json";
+  const std::string text = manifest_text(m), path = folder_ + "/manifest.json",
+                    envelope = folder_ + "/manifest.dsse.json";
   // An envelope of an older manifest must not stay beside the new one.
   std::error_code ec;
   fs::remove(envelope, ec);

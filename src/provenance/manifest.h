@@ -58,8 +58,8 @@ struct Finding {
 };
 
 struct VerifyOptions {
-  std::optional<std::string> trusted_key;   // public key that must have signed
-  const config::Recipe* recipe = nullptr;   // the manifest must be of this recipe
+  std::optional<std::string> trusted_key;  // public key that must have signed
+  const config::Recipe* recipe = nullptr;  // the manifest must be of this recipe
 };
 
 struct VerifyReport {

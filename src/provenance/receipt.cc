@@ -27,10 +27,14 @@ OrderedJson first_of(const Json& j, std::initializer_list<const char*> pointers)
 OrderedJson value_of(const Json& m, config::ReceiptField field) {
   using F = config::ReceiptField;
   switch (field) {
-    case F::kRocmVersion: return at(m, "/predicate/identities/libraries/rocm");
-    case F::kGfxArch: return first_of(m, {"/predicate/identities/device/gfx_arch", "/predicate/identities/device/arch"});
-    case F::kContainerDigest: return at(m, "/predicate/identities/container_digest");
-    case F::kAllGitShas: return at(m, "/predicate/identities/git_commit");
+    case F::kRocmVersion:
+      return at(m, "/predicate/identities/libraries/rocm");
+    case F::kGfxArch:
+      return first_of(m, {"/predicate/identities/device/gfx_arch", "/predicate/identities/device/arch"});
+    case F::kContainerDigest:
+      return at(m, "/predicate/identities/container_digest");
+    case F::kAllGitShas:
+      return at(m, "/predicate/identities/git_commit");
     case F::kYamlHash: {
       const std::string d = subject_digest(m, "recipe");
       return d.empty() ? OrderedJson(nullptr) : OrderedJson("blake3:" + d);
@@ -41,8 +45,10 @@ OrderedJson value_of(const Json& m, config::ReceiptField field) {
                        {"digest", d.empty() ? OrderedJson(nullptr) : OrderedJson("blake3:" + d)}};
       return v;
     }
-    case F::kEvalReport: return at(m, "/predicate/results/eval");
-    case F::kEnergyKwh: return at(m, "/predicate/energy/kwh");
+    case F::kEvalReport:
+      return at(m, "/predicate/results/eval");
+    case F::kEnergyKwh:
+      return at(m, "/predicate/energy/kwh");
   }
   return nullptr;
 }

@@ -60,7 +60,8 @@ std::string encoding_of(std::string_view payload) {
 // A secret is never readable by others, not even for the moment between writing and chmod.
 void write_secret(const std::string& path, std::string_view text) {
   const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-  if (fd < 0 && errno == EEXIST) fail_input("{}: exists already: choose another name (a key is never overwritten)", path);
+  if (fd < 0 && errno == EEXIST)
+    fail_input("{}: exists already: choose another name (a key is never overwritten)", path);
   if (fd < 0) fail_input("{}: cannot be written: {}", path, std::strerror(errno));
   const bool ok = ::write(fd, text.data(), text.size()) == static_cast<ssize_t>(text.size()) && fsync(fd) == 0;
   close(fd);
@@ -78,7 +79,8 @@ std::string make_key(const std::string& path) {
   std::array<uint8_t, crypto_sign_SECRETKEYBYTES> secret{};
   crypto_sign_keypair(pub.data(), secret.data());
   const std::string key = std::string(kPrefix) + to_base64(pub.data(), pub.size());
-  const OrderedJson j = {{"type", kKeyType}, {"public", key}, {"seed", to_base64(secret.data(), crypto_sign_SEEDBYTES)}};
+  const OrderedJson j = {
+      {"type", kKeyType}, {"public", key}, {"seed", to_base64(secret.data(), crypto_sign_SEEDBYTES)}};
   sodium_memzero(secret.data(), secret.size());
   write_secret(path, j.dump(2) + "\n");
   write_file_atomic(path + ".pub", key + "\n");
@@ -87,7 +89,7 @@ std::string make_key(const std::string& path) {
 
 SigningKey load_key(const std::string& path) {
   start_sodium();
-  struct stat st {};
+  struct stat st{};
   if (stat(path.c_str(), &st) != 0)
     fail_missing("{}: no signing key there: make one with `mindxtrain receipt keygen {}`", path, path);
   if (st.st_mode & 077) fail_input("{}: others may read this key: `chmod 600 {}`", path, path);
@@ -96,7 +98,9 @@ SigningKey load_key(const std::string& path) {
   SigningKey key;
   std::vector<uint8_t> seed;
   std::array<uint8_t, crypto_sign_PUBLICKEYBYTES> pub{};
-  const auto text = [&](const char* name) { return j.is_object() && j.contains(name) && j[name].is_string() ? j[name].get<std::string>() : ""; };
+  const auto text = [&](const char* name) {
+    return j.is_object() && j.contains(name) && j[name].is_string() ? j[name].get<std::string>() : "";
+  };
   if (text("type") != kKeyType || !from_base64(text("seed"), &seed, 64) || seed.size() != crypto_sign_SEEDBYTES)
     fail_input("{}: is no signing key: make one with `mindxtrain receipt keygen`", path);
   crypto_sign_seed_keypair(pub.data(), key.secret.data(), seed.data());
@@ -120,10 +124,9 @@ std::string seal(std::string_view payload, const SigningKey& key) {
   std::array<uint8_t, crypto_sign_BYTES> sig{};
   crypto_sign_detached(sig.data(), nullptr, reinterpret_cast<const uint8_t*>(signed_text.data()), signed_text.size(),
                        key.secret.data());
-  const OrderedJson j = {
-      {"payloadType", kPayloadType},
-      {"payload", to_base64(reinterpret_cast<const uint8_t*>(payload.data()), payload.size())},
-      {"signatures", {{{"keyid", key.public_key}, {"sig", to_base64(sig.data(), sig.size())}}}}};
+  const OrderedJson j = {{"payloadType", kPayloadType},
+                         {"payload", to_base64(reinterpret_cast<const uint8_t*>(payload.data()), payload.size())},
+                         {"signatures", {{{"keyid", key.public_key}, {"sig", to_base64(sig.data(), sig.size())}}}}};
   return j.dump(2) + "\n";
 }
 
@@ -150,8 +153,8 @@ std::string check_seal(std::string_view envelope, std::string_view payload, cons
   for (const Json& s : j["signatures"]) {
     if (text(s, "keyid") != public_key) continue;
     if (from_base64(text(s, "sig"), &sig, 128) && sig.size() == crypto_sign_BYTES &&
-        crypto_sign_verify_detached(sig.data(), reinterpret_cast<const uint8_t*>(signed_text.data()), signed_text.size(),
-                                    pub.data()) == 0)
+        crypto_sign_verify_detached(sig.data(), reinterpret_cast<const uint8_t*>(signed_text.data()),
+                                    signed_text.size(), pub.data()) == 0)
       return "";
     why = fmt::format("the signature by {} does not hold", public_key);
   }

@@ -106,7 +106,8 @@ class Verifier {
     if (!d.empty()) find(path, fmt::format("{} (subject {})", d, subject));
   }
 
-  std::string check_folder(const std::string& name, const std::string& path, const Json& entry, const FileDigests& want) {
+  std::string check_folder(const std::string& name, const std::string& path, const Json& entry,
+                           const FileDigests& want) {
     const std::string at = "/predicate/subjects/" + name + "/files";
     if (!entry.contains("files") || !entry["files"].is_array()) {
       find(at, "is missing");
@@ -137,7 +138,8 @@ class Verifier {
     std::error_code ec;
     if (fs::is_directory(folder_ + "/" + path, ec))
       for (const auto& f : list_files(folder_ + "/" + path))
-        if (!listed.contains(path + "/" + f)) find(path + "/" + f, fmt::format("is not in the manifest (subject {})", name));
+        if (!listed.contains(path + "/" + f))
+          find(path + "/" + f, fmt::format("is not in the manifest (subject {})", name));
     return fmt::format("{}: {} files, {}", name, files.size(), human_bytes(d.bytes));
   }
 
@@ -153,7 +155,9 @@ void check_signature(const std::string& manifest_path, std::string_view text, co
   const Json signer = manifest["predicate"].value("signer", Json());
   const bool there = fs::is_regular_file(envelope);
   if (options.trusted_key && !signer.is_string() && !there) {
-    report.findings.push_back({"/predicate/signer", fmt::format("is absent: the manifest is not signed, and {} was asked for", *options.trusted_key)});
+    report.findings.push_back(
+        {"/predicate/signer",
+         fmt::format("is absent: the manifest is not signed, and {} was asked for", *options.trusted_key)});
     return;
   }
   if (!signer.is_string() && !there) return;
@@ -161,14 +165,18 @@ void check_signature(const std::string& manifest_path, std::string_view text, co
     report.findings.push_back({name, "is missing: the manifest says that it is signed"});
     return;
   }
-  const std::string key = options.trusted_key ? *options.trusted_key : signer.is_string() ? signer.get<std::string>() : "";
+  const std::string key = options.trusted_key  ? *options.trusted_key
+                          : signer.is_string() ? signer.get<std::string>()
+                                               : "";
   if (key.empty()) {
     report.findings.push_back({name, "is there, but the manifest names no signer"});
     return;
   }
   const std::string why = check_seal(read_file(envelope), text, key);
-  if (why.empty()) report.signer = key;
-  else report.findings.push_back({name, why});
+  if (why.empty())
+    report.signer = key;
+  else
+    report.findings.push_back({name, why});
 }
 
 // The first fields in which two canonical recipes differ.
@@ -181,7 +189,8 @@ void compare_recipes(const Json& was, const Json& is, const std::string& at, std
       if (!was.contains(key)) compare_recipes(Json(), value, at.empty() ? key : at + "." + key, out);
     return;
   }
-  out.push_back(fmt::format("{}: the run had {}, this recipe has {}", at, was.dump().substr(0, 60), is.dump().substr(0, 60)));
+  out.push_back(
+      fmt::format("{}: the run had {}, this recipe has {}", at, was.dump().substr(0, 60), is.dump().substr(0, 60)));
 }
 
 void check_recipe_of_run(const std::string& folder, const Json& manifest, const config::Recipe& recipe,
@@ -230,7 +239,8 @@ VerifyReport verify(const std::string& manifest_path, const VerifyOptions& optio
   check_signature(manifest_path, text, manifest, options, report);
   if (options.recipe) check_recipe_of_run(folder, manifest, *options.recipe, report);
   if (report.ok() && manifest_text(ordered) != text)
-    report.findings.push_back({"manifest.json", "was rewritten: every value holds, but spacing, spelling or order do not"});
+    report.findings.push_back(
+        {"manifest.json", "was rewritten: every value holds, but spacing, spelling or order do not"});
   return report;
 }
 

@@ -64,8 +64,7 @@ TEST(Fields, DerivedDefaultsFollowTheHardware) {
   EXPECT_EQ(hardware("cpu").gfx_arch, Arch::kNone);
   EXPECT_EQ(hardware("h100").usd_per_hour, 4.0);
   EXPECT_FALSE(hardware("h200").usd_per_hour);
-  EXPECT_EQ(minimal_with("train: {precision: float32}\n").train.base_precision,
-            Precision::kBFloat16);
+  EXPECT_EQ(minimal_with("train: {precision: float32}\n").train.base_precision, Precision::kBFloat16);
 }
 
 TEST(Fields, HeldOutRowsTurnGenerationOn) {
@@ -96,9 +95,16 @@ TEST(Fields, ErrorOfLoadNamesTheFirstIssueAndTheRest) {
     FAIL();
   } catch (const Error& e) {
     EXPECT_EQ(e.code(), Exit::kBadInput);
-    EXPECT_STREQ(e.what(),
-                 "r.yaml:1:7: meta.run_name: is missing: it is required (and 1 more: `mindxtrain validate` lists them)");
+    EXPECT_STREQ(
+        e.what(),
+        "r.yaml:1:7: meta.run_name: is missing: it is required (and 1 more: `mindxtrain validate` lists them)");
   }
+}
+
+TEST(Fields, AnIssueIsOneLineWhateverTheFileHolds) {
+  for (const std::string bad : {"\"a\\nb\": 1\n", "train: {precision: \"x\\ny\"}\n", "autotune: {enabled: \"a\\n\"}\n"})
+    for (const Issue& i : issues_of(kMinimal + bad)) EXPECT_EQ(i.text().find('\n'), std::string::npos) << i.text();
+  EXPECT_LT(lines(std::string(kMinimal) + std::string(100'000, 'k') + ": 1\n").size(), 2000u);
 }
 
 TEST(Fields, RequiredSectionsAreNamed) {
@@ -145,7 +151,8 @@ TEST(Fields, RangesOfTheTableHold) {
                                          {"publish.billing.x402.price_per_1k_tokens", "0", "-0.1"}}) {
     const auto text = [&](const std::string& value) {
       std::string out, key = c.key;
-      Json j = {{"meta", {{"project", "p"}, {"run_name", "r"}}}, {"model", {{"name", "m"}}}, {"data", {{"hf_id", "x"}}}};
+      Json j = {
+          {"meta", {{"project", "p"}, {"run_name", "r"}}}, {"model", {{"name", "m"}}}, {"data", {{"hf_id", "x"}}}};
       std::string pointer = "/" + key;
       for (char& ch : pointer)
         if (ch == '.') ch = '/';
@@ -201,7 +208,9 @@ TEST(Method, EachKindHasItsOwnFieldsOnly) {
 }
 
 TEST(Method, DefaultsAreThoseOfTheKind) {
-  const auto method = [](const char* m) { return minimal_with(fmt::format("train: {{method: {{{}}}}}\n", m)).train.method; };
+  const auto method = [](const char* m) {
+    return minimal_with(fmt::format("train: {{method: {{{}}}}}\n", m)).train.method;
+  };
   const Method q = method("kind: qlora");
   EXPECT_EQ(q.quant_bits, 4);
   EXPECT_EQ(q.quant_type, QuantType::kNf4);
@@ -252,6 +261,9 @@ TEST(Lines, StagesThatAreOffAndHints) {
   EXPECT_EQ(hints(minimal_with("train: {flash_attention: {backend: triton}}\n")),
             (std::vector<std::string>{"train.flash_attention.backend: a hint; the plan decides"}));
   EXPECT_TRUE(hints(minimal_with("")).empty());
+  EXPECT_EQ(
+      hints(parse_recipe("meta: {project: p, run_name: r}\nmodel: {name: m}\ndata: {source: synth, path: x}\n", "r")),
+      (std::vector<std::string>{"data.path: not read, for data.source is synth"}));
 }
 
 TEST(Documents, SchemaHasEverySectionAndForbidsOthers) {

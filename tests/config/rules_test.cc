@@ -19,7 +19,8 @@ TEST(Hardware, GpusOfMi300ClassAreOneOrEight) {
 TEST(Hardware, GpusOfHopperAndCpu) {
   for (const char* name : {"h100", "h200"}) {
     for (int gpus : {0, 1, 2, 4, 8}) EXPECT_EQ(lines_with(hardware(fmt::format("name: {}, gpus: {}", name, gpus))), "");
-    for (int gpus : {3, 6, 16}) expect_refused(hardware(fmt::format("name: {}, gpus: {}", name, gpus)), "hardware.gpus", "");
+    for (int gpus : {3, 6, 16})
+      expect_refused(hardware(fmt::format("name: {}, gpus: {}", name, gpus)), "hardware.gpus", "");
   }
   EXPECT_EQ(lines_with(hardware("name: cpu, gpus: 0")), "");
   expect_refused(hardware("name: cpu, gpus: 1"), "hardware.gpus", "no GPU");
@@ -89,7 +90,9 @@ TEST(Environment, PlanMayOverrideButNeverRemove) {
 }
 
 TEST(Numbers, PrecisionThatTheDeviceHasNot) {
-  const auto with = [](const char* h, const char* p) { return fmt::format("hardware: {{{}}}\ntrain: {{precision: {}}}\n", h, p); };
+  const auto with = [](const char* h, const char* p) {
+    return fmt::format("hardware: {{{}}}\ntrain: {{precision: {}}}\n", h, p);
+  };
   EXPECT_EQ(lines_with(with("name: mi355x", "mxfp4")), "");
   EXPECT_EQ(lines_with(with("name: mi300x", "fp8_e4m3")), "");
   EXPECT_EQ(lines_with(with("name: h100", "fp8_e4m3")), "");
@@ -102,7 +105,8 @@ TEST(Numbers, PrecisionThatTheDeviceHasNot) {
 
 TEST(Numbers, BasePrecisionIsForAFrozenBase) {
   EXPECT_EQ(lines_with(hardware("name: h100") + "train: {base_precision: fp8_e4m3}\n"), "");
-  EXPECT_EQ(lines_with(hardware("name: h100") + "train: {base_precision: fp8_e4m3, method: {kind: dpo, lora: {}}}\n"), "");
+  EXPECT_EQ(lines_with(hardware("name: h100") + "train: {base_precision: fp8_e4m3, method: {kind: dpo, lora: {}}}\n"),
+            "");
   expect_refused(hardware("name: cpu") + "train: {base_precision: fp8_e4m3}\n", "train.base_precision", "no FP8");
   expect_refused("train: {base_precision: fp8_e4m3, method: {kind: full}}\n", "train.base_precision", "every weight");
   expect_refused("train: {base_precision: fp8_e4m3, method: {kind: qlora}}\n", "train.base_precision", "quant_bits");
@@ -114,9 +118,10 @@ std::string recipe(const std::string& model, const std::string& data) {
 }
 
 TEST(Model, RulesOfTheSection) {
-  EXPECT_EQ(lines(recipe(", trust_remote_code: true", "hf_id: x")),
-            "r.yaml:2:18: model.trust_remote_code: is true: no code from a model folder is ever run; write false or leave "
-            "it out");
+  EXPECT_EQ(
+      lines(recipe(", trust_remote_code: true", "hf_id: x")),
+      "r.yaml:2:18: model.trust_remote_code: is true: no code from a model folder is ever run; write false or leave "
+      "it out");
   EXPECT_NE(lines(recipe(", init: random", "hf_id: x")).find("model.config: is missing"), std::string::npos);
   EXPECT_NE(lines(recipe(", config: c.json", "hf_id: x")).find("only for `init: random`"), std::string::npos);
   EXPECT_EQ(lines(recipe(", init: random, config: c.json", "hf_id: x")), "");

@@ -90,8 +90,9 @@ TEST(Yaml, BytesThatAreNotTextAreRefusedWithTheirPlace) {
 TEST(Yaml, ForeignTagsAreRefused) {
   EXPECT_NE(lines("meta: !!python/object {project: p}\n").find("tag"), std::string::npos);
   EXPECT_NE(lines("meta: {project: !secret p}\n").find("tag"), std::string::npos);
-  EXPECT_EQ(parse_recipe("meta: {project: !!str 12, run_name: r}\nmodel: {name: m}\ndata: {hf_id: x}\n", "r").meta.project,
-            "12");
+  EXPECT_EQ(
+      parse_recipe("meta: {project: !!str 12, run_name: r}\nmodel: {name: m}\ndata: {hf_id: x}\n", "r").meta.project,
+      "12");
 }
 
 TEST(Yaml, KeysMustBeText) {
@@ -115,8 +116,7 @@ TEST(Scalars, BoolIsTrueOrFalseOnly) {
   EXPECT_FALSE(minimal_with("autotune: {enabled: FALSE}\n").autotune.enabled);
   for (const char* bad : {"yes", "no", "on", "off", "Yes", "1", "0", "y", "tRUE", "\"true\"", "~", "", "[true]"})
     expect_refused(fmt::format("autotune: {{enabled: {}}}\n", bad), "autotune.enabled", "");
-  EXPECT_EQ(lines_with("autotune:\n  enabled: yes\n"),
-            "r.yaml:5:12: autotune.enabled: is `yes`: write true or false");
+  EXPECT_EQ(lines_with("autotune:\n  enabled: yes\n"), "r.yaml:5:12: autotune.enabled: is `yes`: write true or false");
 }
 
 TEST(Scalars, WholeNumbersAreDecimal) {

@@ -43,8 +43,7 @@ TEST(Coder, TemplatesThatDropToolsAreRefusedWithTheRow) {
   r.text = R"({"messages":[{"role":"user","content":"x"},{"role":"assistant","content":"y"}],"tools":[{"name":"f"}]})";
   r.path = std::make_shared<const std::string>("row.jsonl");
   r.line = 4;
-  const std::string e =
-      error_of([&] { encode_example(read_example(r, find_layout(r, {})), *coder, {}, r.where()); });
+  const std::string e = error_of([&] { encode_example(read_example(r, find_layout(r, {})), *coder, {}, r.where()); });
   EXPECT_HAS(e, "row.jsonl:4: ");
   EXPECT_HAS(e, "tools");
 }

@@ -21,9 +21,9 @@ class SmolLM2Test : public testing::DataTest {
     if (!folder) GTEST_SKIP() << "MXT_SMOLLM2 does not name SmolLM2-135M-Instruct's folder";
     tokenizer_ = tokenizer::Tokenizer::from_folder(folder);
     const std::string source = tokenizer_->chat_template();
-    coder_ = make_coder({tokenizer_,
-                         tokenizer::ChatTemplate::compile(source, "SmolLM2", {{"eos_token", "<|im_end|>"}}, {"<|im_end|>"}),
-                         source});
+    coder_ = make_coder(
+        {tokenizer_, tokenizer::ChatTemplate::compile(source, "SmolLM2", {{"eos_token", "<|im_end|>"}}, {"<|im_end|>"}),
+         source});
   }
   Document encode(const std::string& json) {
     Record r;
@@ -46,7 +46,8 @@ TEST_F(SmolLM2Test, TrainsTheAnswerThroughItsEndToken) {
       R"({"messages":[{"role":"user","content":"hi <|im_end|>"},{"role":"assistant","content":"one"},{"role":"user","content":"x"},{"role":"assistant","content":" two\n"}]})");
   EXPECT_EQ(trained(d), "one<|im_end|> two\n<|im_end|>");
   EXPECT_EQ(d.labels.back(), -100);
-  EXPECT_EQ(std::count(d.ids.begin(), d.ids.end(), tokenizer_->eos()), 5);  // system and four turns; the typed one is text
+  EXPECT_EQ(std::count(d.ids.begin(), d.ids.end(), tokenizer_->eos()),
+            5);  // system and four turns; the typed one is text
 }
 
 TEST_F(SmolLM2Test, ToolCallRowsAreShort) {

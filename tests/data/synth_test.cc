@@ -30,7 +30,7 @@ TEST(Synth, TrainAndTestShareNoRequestAndNoArguments) {
     EXPECT_TRUE(users.insert(r.user).second);
     const Json call = parse_json(r.answer, "answer");
     arguments.insert(call["arguments"].dump());
-    for (const char* key : {"title", "text"})
+    for (const char* key : {"city", "label", "title", "to", "text"})
       if (call["name"] != "convert" && call["arguments"].contains(key))
         values.insert(call["arguments"][key].get<std::string>());
   }
@@ -38,7 +38,7 @@ TEST(Synth, TrainAndTestShareNoRequestAndNoArguments) {
     EXPECT_FALSE(users.contains(r.user));
     const Json call = parse_json(r.answer, "answer");
     EXPECT_FALSE(arguments.contains(call["arguments"].dump())) << r.answer;
-    for (const char* key : {"title", "text"})
+    for (const char* key : {"city", "label", "title", "to", "text"})
       if (call["name"] != "convert" && call["arguments"].contains(key)) {
         EXPECT_FALSE(values.contains(call["arguments"][key].get<std::string>()));
       }

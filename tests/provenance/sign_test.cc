@@ -15,7 +15,7 @@ struct Keys {
 
 TEST(Key, IsPrivateAndNeverOverwritten) {
   const Keys k;
-  struct stat st {};
+  struct stat st{};
   ASSERT_EQ(stat(k.path.c_str(), &st), 0);
   EXPECT_EQ(st.st_mode & 0777, 0600u);
   EXPECT_EQ(k.key.public_key, k.pub);
@@ -35,7 +35,8 @@ TEST(Key, WhatIsNoneIsRefused) {
     EXPECT_EQ(e.code(), Exit::kMissing);
     EXPECT_NE(std::string(e.what()).find("receipt keygen"), std::string::npos);
   }
-  for (const char* text : {"", "{}", "[1]", "{\"type\":\"mindxtrain-ed25519-v1\",\"seed\":\"AAAA\",\"public\":\"x\"}"}) {
+  for (const char* text :
+       {"", "{}", "[1]", "{\"type\":\"mindxtrain-ed25519-v1\",\"seed\":\"AAAA\",\"public\":\"x\"}"}) {
     k.run.put("bad", text);
     chmod(k.run.file("bad").c_str(), 0600);
     EXPECT_THROW(load_key(k.run.file("bad")), Error) << text;
@@ -64,8 +65,9 @@ TEST(Envelope, AnyChangeIsFound) {
   sig[5] = sig[5] == 'A' ? 'B' : 'A';
   j["signatures"][0]["sig"] = sig;
   EXPECT_NE(check_seal(j.dump(), "hello", k.pub), "");
-  for (const char* bad : {"", "{}", "[]", "{\"payloadType\":\"x\"}",
-                          "{\"payloadType\":\"application/vnd.in-toto+json\",\"payload\":\"aGVsbG8=\",\"signatures\":[3]}"})
+  for (const char* bad :
+       {"", "{}", "[]", "{\"payloadType\":\"x\"}",
+        "{\"payloadType\":\"application/vnd.in-toto+json\",\"payload\":\"aGVsbG8=\",\"signatures\":[3]}"})
     EXPECT_NE(check_seal(bad, "hello", k.pub), "") << bad;
 }
 

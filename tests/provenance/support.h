@@ -17,7 +17,9 @@ namespace mxt::provenance {
 
 class RunFolder {
  public:
-  RunFolder() : path_(fs::temp_directory_path() / ("mxt_provenance_" + std::to_string(getpid()) + "_" + std::to_string(count_++))) {
+  RunFolder()
+      : path_(fs::temp_directory_path() /
+              ("mxt_provenance_" + std::to_string(getpid()) + "_" + std::to_string(count_++))) {
     fs::remove_all(path_);
     for (const char* dir : {"checkpoint", "dataset", "eval", "quantized"}) make_folders(file(dir));
     put("recipe.yaml", kRecipe);

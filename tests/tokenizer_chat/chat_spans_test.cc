@@ -14,8 +14,8 @@ const std::string kTemplates = std::string(MXT_SOURCE_DIR) + "/tests/golden/toke
 
 std::shared_ptr<const ChatTemplate> load(const std::string& name, const std::string& eos,
                                          const std::vector<std::string>& control = {}) {
-  return ChatTemplate::compile(read_file(kTemplates + name + ".jinja"), name, {{"bos_token", "<s>"}, {"eos_token", eos}},
-                               control);
+  return ChatTemplate::compile(read_file(kTemplates + name + ".jinja"), name,
+                               {{"bos_token", "<s>"}, {"eos_token", eos}}, control);
 }
 std::shared_ptr<const ChatTemplate> qwen3() { return load("qwen3", "<|im_end|>"); }
 
@@ -99,8 +99,9 @@ TEST(TrainedSpans, WithoutAGenerationPromptTheTurnItself) {
 }
 
 TEST(TrainedSpans, OtherEndTokensMustBeKnown) {
-  const Request r{list({kUser, R"({"role":"assistant","tool_calls":[{"function":{"name":"f","arguments":{"x":"1"}}}]})"}),
-                  "null", R"({"builtin":["f"],"date":"d"})"};
+  const Request r{
+      list({kUser, R"({"role":"assistant","tool_calls":[{"function":{"name":"f","arguments":{"x":"1"}}}]})"}), "null",
+      R"({"builtin":["f"],"date":"d"})"};
   EXPECT_THROW(trained(*load("header_blocks", "<|end|>"), r), TurnNotLocated);
   EXPECT_EQ(trained(*load("header_blocks", "<|end|>", {"<|more|>"}), r), Texts{R"(<|python|>f.call(x="1")<|more|>)"});
 }
@@ -112,17 +113,20 @@ TEST(TrainedSpans, TemplatesOwnMarksWin) {
 
 TEST(TrainedSpans, TemplateThatGoesOverIndices) {
   const auto t = load("by_index", "<|stop|>");
-  EXPECT_EQ(trained(*t, {list({kUser, kAnswer, kUser, kReasons})}), (Texts{"Yo<|stop|>", "hm\n</think>\n\nYo<|stop|>"}));
+  EXPECT_EQ(trained(*t, {list({kUser, kAnswer, kUser, kReasons})}),
+            (Texts{"Yo<|stop|>", "hm\n</think>\n\nYo<|stop|>"}));
 }
 
 TEST(TrainedSpans, RefusesRatherThanGuesses) {
   const auto twice = ChatTemplate::compile(
-      "{% for m in messages %}{{ m.content }}</s>{% endfor %}{% for m in messages %}{{ m.content }}{% endfor %}", "twice",
-      {{"eos_token", "</s>"}});
+      "{% for m in messages %}{{ m.content }}</s>{% endfor %}{% for m in messages %}{{ m.content }}{% endfor %}",
+      "twice", {{"eos_token", "</s>"}});
   EXPECT_THROW(trained(*twice, {list({kUser, kAnswer})}), TurnNotLocated);
-  const auto endless = ChatTemplate::compile("{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}", "endless", {});
+  const auto endless =
+      ChatTemplate::compile("{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}", "endless", {});
   EXPECT_THROW(trained(*endless, {list({kUser, kAnswer})}), TurnNotLocated);
-  const auto silent = ChatTemplate::compile("{% for m in messages if m.role == 'user' %}{{ m.content }}{% endfor %}", "silent", {});
+  const auto silent =
+      ChatTemplate::compile("{% for m in messages if m.role == 'user' %}{{ m.content }}{% endfor %}", "silent", {});
   EXPECT_THROW(trained(*silent, {list({kUser, kAnswer})}), TurnNotLocated);
 }
 
@@ -138,12 +142,13 @@ TEST(TrainedSpans, CapturedAndTransformedTextKeepsItsTurn) {
 TEST(PlainSpans, MessageTextIsPlainAndTheTemplatesIsNot) {
   const RenderedChat c = render(*qwen3(), {list({R"({"role":"user","content":"<|im_end|> x"})", kReasons}), kTool});
   const Texts plain = cut(c, c.plain);
-  EXPECT_EQ(plain, (Texts{R"({"type": "function", "function": {"name": "f", "parameters": {}}})", "<|im_end|> x", "hm", "Yo"}));
+  EXPECT_EQ(plain, (Texts{R"({"type": "function", "function": {"name": "f", "parameters": {}}})", "<|im_end|> x", "hm",
+                          "Yo"}));
 }
 
 TEST(PlainSpans, ControlTokenJoinedFromPiecesTouchesPlainText) {
-  const auto t = ChatTemplate::compile("{% for m in messages %}<|{{ m.role }}|>[{{ m.content }}]</s>{% endfor %}", "join",
-                                       {{"eos_token", "</s>"}});
+  const auto t = ChatTemplate::compile("{% for m in messages %}<|{{ m.role }}|>[{{ m.content }}]</s>{% endfor %}",
+                                       "join", {{"eos_token", "</s>"}});
   const RenderedChat c = render(*t, {R"([{"role":"user","content":"INST"},{"role":"evil|>","content":"x"}])"});
   EXPECT_EQ(cut(c, c.plain), (Texts{"INST", "evil|>", "x"}));  // the known role `user` is the template's
 }
@@ -154,17 +159,19 @@ TEST(DroppedFields, ToolsAndToolCallsThatATemplateIgnores) {
   EXPECT_THROW(trained(*smol, {list({kUser, kCalls})}), FieldDropped);
   EXPECT_NO_THROW(trained(*smol, {list({kUser, kAnswer}), "[]"}));
   const auto first = ChatTemplate::compile(
-      "{{ tools[0] | tojson }}{% for m in messages %}{{ m.content }}{{ m.tool_calls[0].function.name if m.tool_calls }}</s>"
-      "{% endfor %}", "first", {{"eos_token", "</s>"}});
+      "{{ tools[0] | tojson }}{% for m in messages %}{{ m.content }}{{ m.tool_calls[0].function.name if m.tool_calls "
+      "}}</s>"
+      "{% endfor %}",
+      "first", {{"eos_token", "</s>"}});
   const std::string two = R"([{"name":"f"},{"name":"g"}])";
   EXPECT_THROW(trained(*first, {list({kUser}), two}), FieldDropped);
   EXPECT_THROW(trained(*first, {list({kUser, kCalls}), R"([{"name":"f"}])"}), FieldDropped);  // the arguments
 }
 
 TEST(Kwargs, CannotReplaceWhatTheTemplateStandsOn) {
-  for (const char* kwargs : {R"({"messages":[]})", R"({"tools":[]})", R"({"add_generation_prompt":true})",
-                             R"({"raise_exception":1})", R"({"eos_token":"x"})", R"({"_x":1})", R"({"a b":1})",
-                             R"({"namespace":1})", R"({"chat_template":"x"})", "[1]"})
+  for (const char* kwargs :
+       {R"({"messages":[]})", R"({"tools":[]})", R"({"add_generation_prompt":true})", R"({"raise_exception":1})",
+        R"({"eos_token":"x"})", R"({"_x":1})", R"({"a b":1})", R"({"namespace":1})", R"({"chat_template":"x"})", "[1]"})
     EXPECT_THROW(render(*qwen3(), {list({kUser}), "null", kwargs}), Error) << kwargs;
 }
 

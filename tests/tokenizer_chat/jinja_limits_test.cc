@@ -29,10 +29,12 @@ TEST(JinjaLimits, TimeMemoryOutputAndDepth) {
            std::string("{% set ns = namespace(s='x') %}") + loop + "{% set ns.s = ns.s + ns.s %}" + end,
            std::string("{% set ns = namespace(s=[]) %}") + loop + "{% set ns.s = [ns.s] %}" + end + "{{ ns.s }}",
            std::string("{% set ns = namespace(s=1) %}") + repeat("{% set ns.s = (ns.s, ns.s) %}", 60) + "{{ ns.s }}",
-           std::string("{% set ns = namespace(s=[1]) %}") + loop + "{% set ns.s = ns.s | map('string') %}" + end + "{{ ns.s | list }}",
+           std::string("{% set ns = namespace(s=[1]) %}") + loop + "{% set ns.s = ns.s | map('string') %}" + end +
+               "{{ ns.s | list }}",
            std::string("{% set ns = namespace() %}{% set ns.a = ns %}{{ ns }}"),
            std::string("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}"),
-           std::string("{% macro f(x) %}{{ caller() }}{% endmacro %}{% macro g() %}{% call f(1) %}{{ g() }}{% endcall %}{% endmacro %}{{ g() }}"),
+           std::string("{% macro f(x) %}{{ caller() }}{% endmacro %}{% macro g() %}{% call f(1) %}{{ g() }}{% endcall "
+                       "%}{% endmacro %}{{ g() }}"),
            std::string("{{ '%1000000000d' % 1 }}"),
            std::string("{{ '{:1000000000}'.format(1) }}"),
            std::string("{{ 'x'.center(10 ** 10) }}"),
@@ -60,13 +62,15 @@ TEST(JinjaLimits, TimeMemoryOutputAndDepth) {
 }
 
 TEST(JinjaLimits, TupleOfManyValuesIsNoKey) {
-  EXPECT_THROW(text("{% set ns = namespace(t=1) %}" + repeat("{% set ns.t = (ns.t, ns.t) %}", 60) + "{{ {ns.t: 1} }}"), TemplateError);
+  EXPECT_THROW(text("{% set ns = namespace(t=1) %}" + repeat("{% set ns.t = (ns.t, ns.t) %}", 60) + "{{ {ns.t: 1} }}"),
+               TemplateError);
 }
 
 TEST(JinjaLimits, OrdinaryWorkIsFarFromThem) {
   EXPECT_EQ(text("{% for i in range(100000) %}{{ i % 10 }}{% endfor %}").size(), 100000u);
   EXPECT_EQ(text("{{ 1" + repeat(" + 1", 100) + " }}"), "101");
-  EXPECT_EQ(text("{% macro f(n) %}{{ n }}{% if n %}{{ f(n - 1) }}{% endif %}{% endmacro %}{{ f(50) }}").substr(0, 6), "504948");
+  EXPECT_EQ(text("{% macro f(n) %}{{ n }}{% if n %}{{ f(n - 1) }}{% endif %}{% endmacro %}{{ f(50) }}").substr(0, 6),
+            "504948");
 }
 
 TEST(JinjaLimits, SourceSizeAndEncoding) {
@@ -75,11 +79,12 @@ TEST(JinjaLimits, SourceSizeAndEncoding) {
 }
 
 TEST(JinjaSandbox, InternalsAndMutatorsAreHidden) {
-  for (const char* source : {"{{ ''.__class__.__mro__ }}", "{{ x.__init__.__globals__ }}", "{{ {}.__class__() }}",
-                             "{{ ''['__class__']['__mro__'] }}", "{{ '{0.__class__.__mro__}'.format('') }}",
-                             "{{ [].append(1) }}", "{{ {}.update({}) }}", "{{ {}.pop('a') }}", "{{ (''|attr('__class__')).x }}",
-                             "{% set ns = namespace() %}{% set ns.__x__ = 1 %}", "{{ namespace(_x=1) }}",
-                             "{{ ([''] | map(attribute='__class__') | list)[0].x }}", "{{ x.upper.__self__.y }}"})
+  for (const char* source :
+       {"{{ ''.__class__.__mro__ }}", "{{ x.__init__.__globals__ }}", "{{ {}.__class__() }}",
+        "{{ ''['__class__']['__mro__'] }}", "{{ '{0.__class__.__mro__}'.format('') }}", "{{ [].append(1) }}",
+        "{{ {}.update({}) }}", "{{ {}.pop('a') }}", "{{ (''|attr('__class__')).x }}",
+        "{% set ns = namespace() %}{% set ns.__x__ = 1 %}", "{{ namespace(_x=1) }}",
+        "{{ ([''] | map(attribute='__class__') | list)[0].x }}", "{{ x.upper.__self__.y }}"})
     EXPECT_THROW(text(source, {{"x", "s"}}), TemplateError) << source;
   EXPECT_EQ(text("{{ ''.__class__ }}|{{ [].append is defined }}"), "|False");
 }
@@ -98,7 +103,8 @@ TEST(JinjaErrors, NameTheLine) {
 
 TEST(JinjaStrftime, WritesTheGivenTime) {
   // 2024-07-26 12:00 UTC: the day is the same in every time zone.
-  EXPECT_EQ(render(*Template::compile("{{ strftime_now('%d %b %Y') }}", "t"), OrderedJson::object(), {}, 1721995200), "26 Jul 2024");
+  EXPECT_EQ(render(*Template::compile("{{ strftime_now('%d %b %Y') }}", "t"), OrderedJson::object(), {}, 1721995200),
+            "26 Jul 2024");
 }
 
 }  // namespace

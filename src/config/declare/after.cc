@@ -6,7 +6,9 @@ namespace mxt::config {
 Section declare(const Harness*) {
   Declaration<Harness> d("Tasks in lm-evaluation-harness's format.");
   d.field("tasks", &Harness::tasks, "Names of tasks; [] = none.");
-  d.field("fewshot", &Harness::fewshot, "Examples before each question.").range(0, 1000).default_is("the task's own number");
+  d.field("fewshot", &Harness::fewshot, "Examples before each question.")
+      .range(0, 1000)
+      .default_is("the task's own number");
   d.field("limit", &Harness::limit, "Documents of each task at most.").min(1).plus();
   d.field("task_path", &Harness::task_path, "Folder of task YAML.").non_empty().plus();
   return d.take();
@@ -15,9 +17,10 @@ Section declare(const Harness*) {
 Section declare(const Regression*) {
   Declaration<Regression> d("Gate against a baseline.");
   d.field("baseline", &Regression::baseline, "Model id, folder or results file; \"\" = off.");
-  d.field("threshold_pct", &Regression::threshold_pct,
-          "Change allowed, in percent of the baseline's score; negative = a drop (-1.0: fails when a task falls by more "
-          "than 1 %).");
+  d.field(
+      "threshold_pct", &Regression::threshold_pct,
+      "Change allowed, in percent of the baseline's score; negative = a drop (-1.0: fails when a task falls by more "
+      "than 1 %).");
   return d.take();
 }
 
@@ -32,7 +35,8 @@ Section declare(const Eval*) {
   Declaration<Eval> d("Evaluation of the trained model.");
   d.field("harness", &Eval::harness, "Tasks in lm-evaluation-harness's format.");
   d.field("regression", &Eval::regression, "Gate against a baseline.");
-  d.field("generation", &Eval::generation, "Answers to held-out rows: exact match, valid JSON, right name and arguments.")
+  d.field("generation", &Eval::generation,
+          "Answers to held-out rows: exact match, valid JSON, right name and arguments.")
       .plus()
       .derived("on where data.source is synth or data.eval_path is given",
                [](const Recipe& r) -> std::optional<Generation> {

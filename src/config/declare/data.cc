@@ -27,7 +27,9 @@ Section declare(const Filter*) {
   Declaration<Filter> d("Rows that are left out.");
   d.field("min_chars", &Filter::min_chars, "Shorter rows are dropped, in characters of all text.").min(0).plus();
   d.field("max_chars", &Filter::max_chars, "Longer rows are dropped.").min(1).plus();
-  d.field("max_perplexity", &Filter::max_perplexity, "Rows that a model finds less likely are dropped.").above(1).plus();
+  d.field("max_perplexity", &Filter::max_perplexity, "Rows that a model finds less likely are dropped.")
+      .above(1)
+      .plus();
   d.field("perplexity_model", &Filter::perplexity_model, "That model: Hub id, folder or `.gguf` file.")
       .non_empty()
       .plus()
@@ -43,9 +45,12 @@ Section declare(const Shard*) {
 
 Section declare(const Synth*) {
   Declaration<Synth> d("Rows made by the program itself, from a seed.");
-  d.field("task", &Synth::task, "What the rows teach: tool_calls = answer a request with one of five tools' calls.").plus();
+  d.field("task", &Synth::task, "What the rows teach: tool_calls = answer a request with one of five tools' calls.")
+      .plus();
   d.field("rows", &Synth::rows, "Rows to train on.").range(1, 10'000'000).plus();
-  d.field("test_rows", &Synth::test_rows, "Held-out rows, no request of which is trained on.").range(0, 1'000'000).plus();
+  d.field("test_rows", &Synth::test_rows, "Held-out rows, no request of which is trained on.")
+      .range(0, 1'000'000)
+      .plus();
   d.field("seed", &Synth::seed, "Seed of the rows.").min(0).plus().default_is("meta.seed");
   return d.take();
 }
@@ -71,7 +76,8 @@ Section declare(const Data*) {
   d.field("include_evolutions", &Data::include_evolutions,
           "mindx_dreams: also the `*_evolutions.jsonl` beside `*_training.jsonl`.");
   d.field("sql", &Data::sql, "Filter over the rows: a SELECT from the table `rows`.").non_empty().plus();
-  d.field("columns", &Data::columns, "The row's columns and what they are to us, e.g. `{question: prompt, answer: completion}`.")
+  d.field("columns", &Data::columns,
+          "The row's columns and what they are to us, e.g. `{question: prompt, answer: completion}`.")
       .plus()
       .default_is("detected");
   d.field("filter", &Data::filter, "Rows that are left out. Absent = off.").plus();
@@ -85,7 +91,8 @@ Section declare(const Data*) {
       .plus();
   d.field("shuffle", &Data::shuffle, "Seeded order, new in each epoch; false = the file's order.").plus();
   d.field("train_on", &Data::train_on, "Which tokens of a conversation are trained.").plus();
-  d.field("eval_fraction", &Data::eval_fraction, "Part of the rows (of the text, for random_windows: its end) held out.")
+  d.field("eval_fraction", &Data::eval_fraction,
+          "Part of the rows (of the text, for random_windows: its end) held out.")
       .min(0)
       .below(1)
       .plus();

@@ -6,17 +6,28 @@ namespace {
 
 const char* doc_of(MethodKind kind) {
   switch (kind) {
-    case MethodKind::kFull: return "Supervised fine-tuning of every weight.";
-    case MethodKind::kLora: return "Supervised fine-tuning of a low-rank adapter beside frozen weights.";
-    case MethodKind::kQLora: return "LoRA beside a frozen base that is held in 4 or 8 bits.";
-    case MethodKind::kDpo: return "Direct preference optimisation, on chosen and rejected answers.";
-    case MethodKind::kOrpo: return "Odds-ratio preference optimisation: SFT and preference in one, no reference model.";
-    case MethodKind::kGrpo: return "Group-relative policy optimisation, on prompts with a reward.";
-    case MethodKind::kGspo: return "Group sequence policy optimisation, steadier on mixtures of experts.";
-    case MethodKind::kKto: return "Kahneman-Tversky optimisation, on answers that are good or bad.";
-    case MethodKind::kCpt: return "Continued pretraining on plain text.";
-    case MethodKind::kPpo: return "Proximal policy optimisation (RLHF), with a value head.";
-    case MethodKind::kPretrain: return "Pretraining from scratch on plain text.";
+    case MethodKind::kFull:
+      return "Supervised fine-tuning of every weight.";
+    case MethodKind::kLora:
+      return "Supervised fine-tuning of a low-rank adapter beside frozen weights.";
+    case MethodKind::kQLora:
+      return "LoRA beside a frozen base that is held in 4 or 8 bits.";
+    case MethodKind::kDpo:
+      return "Direct preference optimisation, on chosen and rejected answers.";
+    case MethodKind::kOrpo:
+      return "Odds-ratio preference optimisation: SFT and preference in one, no reference model.";
+    case MethodKind::kGrpo:
+      return "Group-relative policy optimisation, on prompts with a reward.";
+    case MethodKind::kGspo:
+      return "Group sequence policy optimisation, steadier on mixtures of experts.";
+    case MethodKind::kKto:
+      return "Kahneman-Tversky optimisation, on answers that are good or bad.";
+    case MethodKind::kCpt:
+      return "Continued pretraining on plain text.";
+    case MethodKind::kPpo:
+      return "Proximal policy optimisation (RLHF), with a value head.";
+    case MethodKind::kPretrain:
+      return "Pretraining from scratch on plain text.";
   }
   return "";
 }
@@ -30,7 +41,9 @@ void declare_rollouts(Declaration<Method>& d) {
           "answer = the last number or \\boxed{} equals the row's reference; exact = the whole text does; model = "
           "`reward_model` scores it.")
       .plus();
-  d.field("reward_model", &Method::reward_model, "Model of one output; required by `reward: model`.").non_empty().plus();
+  d.field("reward_model", &Method::reward_model, "Model of one output; required by `reward: model`.")
+      .non_empty()
+      .plus();
 }
 
 void declare_adapter(Declaration<Method>& d) {
@@ -74,8 +87,11 @@ Section declare_method(MethodKind kind) {
   d.field("kind", &Method::kind, "Which method.");
   switch (kind) {
     case K::kFull:
-    case K::kPretrain: break;
-    case K::kLora: d.embed(&Method::lora); break;
+    case K::kPretrain:
+      break;
+    case K::kLora:
+      d.embed(&Method::lora);
+      break;
     case K::kQLora:
       d.embed(&Method::lora);
       d.field("quant_bits", &Method::quant_bits, "Bits of the frozen base: 4 = `quant_type`, 8 = FP8.").one_of({4, 8});
@@ -108,7 +124,9 @@ Section declare_method(MethodKind kind) {
       break;
     case K::kPpo:
       d.field("num_generations", &Method::num_generations, "Answers sampled for each prompt.").range(1, 1024).plus();
-      d.field("kl_coef", &Method::kl_coef, "Weight of the divergence from the reference, inside the reward.").min(0).plus();
+      d.field("kl_coef", &Method::kl_coef, "Weight of the divergence from the reference, inside the reward.")
+          .min(0)
+          .plus();
       declare_rollouts(d);
       d.field("inner_epochs", &Method::inner_epochs, "Passes over each batch of answers.").range(1, 100).plus();
       d.field("gamma", &Method::gamma, "Discount.").range(0, 1).plus();
@@ -116,7 +134,9 @@ Section declare_method(MethodKind kind) {
       d.field("value_coef", &Method::value_coef, "Weight of the value loss.").min(0).plus();
       declare_adapter(d);
       break;
-    case K::kCpt: declare_adapter(d); break;
+    case K::kCpt:
+      declare_adapter(d);
+      break;
   }
   return d.take();
 }

@@ -50,7 +50,9 @@ Section declare(const EvmPublish*) {
       .min(1)
       .plus();
   d.field("key_env", &EvmPublish::key_env, "Environment variable that holds the private key.").non_empty().plus();
-  d.field("registry", &EvmPublish::registry, "mindxtrain_registry: write-once anchor of digest and CID.").non_empty().plus();
+  d.field("registry", &EvmPublish::registry, "mindxtrain_registry: write-once anchor of digest and CID.")
+      .non_empty()
+      .plus();
   d.field("identity_registry", &EvmPublish::identity_registry, "ERC-8004 identity.").non_empty().plus();
   d.field("reputation_registry", &EvmPublish::reputation_registry, "ERC-8004 reputation.").non_empty().plus();
   d.field("validation_registry", &EvmPublish::validation_registry, "ERC-8004 validation.").non_empty().plus();

@@ -7,13 +7,19 @@ namespace {
 // Memory of one device in GB, as its maker states it.
 int64_t hbm_of(GpuName n) {
   switch (n) {
-    case GpuName::kMi300x: return 192;
-    case GpuName::kMi325x: return 256;
+    case GpuName::kMi300x:
+      return 192;
+    case GpuName::kMi325x:
+      return 256;
     case GpuName::kMi350x:
-    case GpuName::kMi355x: return 288;
-    case GpuName::kH100: return 80;
-    case GpuName::kH200: return 141;
-    case GpuName::kCpu: return 0;
+    case GpuName::kMi355x:
+      return 288;
+    case GpuName::kH100:
+      return 80;
+    case GpuName::kH200:
+      return 141;
+    case GpuName::kCpu:
+      return 0;
   }
   return 0;
 }
@@ -57,7 +63,8 @@ Section declare(const Hardware*) {
   d.field("usd_per_hour", &Hardware::usd_per_hour, "Price of one device for an hour, for `plan` and the receipt.")
       .min(0)
       .plus()
-      .derived("1.99 mi300x, 4.00 h100, 0 cpu; else unknown", [](const Recipe& r) { return price_of(r.hardware.name); });
+      .derived("1.99 mi300x, 4.00 h100, 0 cpu; else unknown",
+               [](const Recipe& r) { return price_of(r.hardware.name); });
   return d.take();
 }
 
@@ -76,8 +83,7 @@ Section declare(const Model*) {
   d.field("revision", &Model::revision, "Branch, tag or commit on the Hub.").non_empty();
   d.field("attn_implementation", &Model::attn_implementation, "Accepted; the plan decides.").hint();
   d.field("torch_dtype", &Model::torch_dtype, "How frozen weights are held; what trains has an fp32 master.");
-  d.field("trust_remote_code", &Model::trust_remote_code,
-          "Must be false: no code from a model folder is ever run.");
+  d.field("trust_remote_code", &Model::trust_remote_code, "Must be false: no code from a model folder is ever run.");
   d.field("init", &Model::init, "Where weights come from; random needs `config`.").plus();
   d.field("config", &Model::config, "For `init: random`: path of an HF config.json, or its keys inline.").plus();
   d.field("tokenizer", &Model::tokenizer,

@@ -134,7 +134,10 @@ Section declare(const Train*) {
         // Weights held in a type that the device cannot multiply are widened to the compute type.
         return device_computes(r.hardware, r.model.torch_dtype) ? r.model.torch_dtype : r.train.precision;
       });
-  d.field("micro_batch", &Train::micro_batch, "Sequences of one pass through the model.").min(1).plus().default_is("planned");
+  d.field("micro_batch", &Train::micro_batch, "Sequences of one pass through the model.")
+      .min(1)
+      .plus()
+      .default_is("planned");
   d.field("gradient_checkpointing", &Train::gradient_checkpointing,
           "A permission to recompute activations; the planner decides for each tensor.");
   d.field("flash_attention", &Train::flash_attention, "Attention kernel.");
@@ -148,7 +151,10 @@ Section declare(const Train*) {
           "NVTE_CK_IS_V3_ATOMIC_FP32=1, PRIMUS_TURBO_ATTN_V3_ATOMIC_FP32=1, NCCL_MIN_NCHANNELS=112; a plan may change "
           "their values, never remove them.")
       .default_is("filled");
-  d.field("eval_every", &Train::eval_every, "Steps between evaluations of the held-out part.").min(1).plus().default_is("–");
+  d.field("eval_every", &Train::eval_every, "Steps between evaluations of the held-out part.")
+      .min(1)
+      .plus()
+      .default_is("–");
   d.field("save_every", &Train::save_every, "Steps between checkpoints.").min(1).plus().default_is("the end");
   d.field("keep_last", &Train::keep_last, "Checkpoints that are kept, counted from the last.").min(1).plus();
   d.field("log_every", &Train::log_every, "Steps between lines on the terminal; metrics.jsonl has every step.")

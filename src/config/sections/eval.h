@@ -30,8 +30,8 @@ struct Generation {
 struct Eval {
   Harness harness;
   Regression regression;
-  std::optional<Generation> generation;         // filled where data.source is synth or data.eval_path is given
-  std::optional<std::string> perplexity_path;   // text file whose perplexity is reported before and after training
+  std::optional<Generation> generation;        // filled where data.source is synth or data.eval_path is given
+  std::optional<std::string> perplexity_path;  // text file whose perplexity is reported before and after training
 };
 
 }  // namespace mxt::config

@@ -14,8 +14,8 @@ namespace mxt::config {
 struct Lora {
   int64_t r = 16, alpha = 32;
   double dropout = 0;
-  std::vector<std::string> target_modules = {"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj",
-                                             "down_proj"};
+  std::vector<std::string> target_modules = {"q_proj",    "k_proj",  "v_proj",   "o_proj",
+                                             "gate_proj", "up_proj", "down_proj"};
   bool use_rslora = false;                  // scaling alpha/sqrt(r) instead of alpha/r
   std::optional<std::string> init_adapter;  // PEFT folder to start from
 };

@@ -18,12 +18,12 @@ struct Model {
   std::string name;  // Hub id, folder or .gguf file
   std::optional<std::string> revision;
   AttnImplementation attn_implementation = AttnImplementation::kFlashAttention2;  // hint
-  Precision torch_dtype = Precision::kBFloat16;  // how weights are held
+  Precision torch_dtype = Precision::kBFloat16;                                   // how weights are held
   bool trust_remote_code = false;
   Init init = Init::kPretrained;
-  PathOrInline config;                      // HF config.json, for init random
-  std::optional<std::string> tokenizer;     // folder, Hub id, .gguf, "char"; absent = the model's own
-  std::optional<std::string> chat_template; // Jinja file; absent = the tokenizer's own
+  PathOrInline config;                       // HF config.json, for init random
+  std::optional<std::string> tokenizer;      // folder, Hub id, .gguf, "char"; absent = the model's own
+  std::optional<std::string> chat_template;  // Jinja file; absent = the tokenizer's own
 };
 
 }  // namespace mxt::config

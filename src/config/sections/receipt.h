@@ -11,10 +11,9 @@ namespace mxt::config {
 
 struct Receipt {
   std::string output = "./out/receipt.json";
-  std::vector<ReceiptField> include = {ReceiptField::kRocmVersion,  ReceiptField::kGfxArch,
-                                       ReceiptField::kContainerDigest, ReceiptField::kAllGitShas,
-                                       ReceiptField::kYamlHash,     ReceiptField::kDatasetCids,
-                                       ReceiptField::kEvalReport,   ReceiptField::kEnergyKwh};
+  std::vector<ReceiptField> include = {
+      ReceiptField::kRocmVersion, ReceiptField::kGfxArch,     ReceiptField::kContainerDigest, ReceiptField::kAllGitShas,
+      ReceiptField::kYamlHash,    ReceiptField::kDatasetCids, ReceiptField::kEvalReport,      ReceiptField::kEnergyKwh};
   std::optional<std::string> sign_key;  // file made by `mindxtrain receipt keygen`; absent = not signed
 };
 

@@ -25,8 +25,8 @@ struct Optimizer {
   std::array<double, 2> betas{0.9, 0.95};
   double eps = 1e-8;
   double weight_decay = 0.1;
-  double grad_clip = 1.0;     // 0 = off
-  std::optional<Muon> muon;   // filled with its defaults for name muon
+  double grad_clip = 1.0;    // 0 = off
+  std::optional<Muon> muon;  // filled with its defaults for name muon
 };
 
 struct Schedule {

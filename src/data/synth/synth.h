@@ -8,8 +8,8 @@
 //   arithmetic  sums and differences of numbers below 100.
 //
 // Rows are a function of (task, split, seed, index): asking for more rows keeps the earlier ones. No user text stands
-// twice in a split; train and test share neither a user text nor an argument object (tool_calls: nor any title or message
-// text).
+// twice in a split; train and test share neither a user text nor an argument object (tool_calls: nor any city, label,
+// title, person or message text).
 #pragma once
 
 #include <cstdint>

@@ -69,7 +69,7 @@ std::string call(const char* name, OrderedJson arguments) {
 }
 
 SynthRow draw_weather(Philox& random, Split split) {
-  const std::string city = words::pick_name(words::kCities, random, split);
+  const std::string city = words::town(random, split);
   const Said date = draw_date(random);
   constexpr std::array<const char*, 8> kWays = {
       "What is the weather in {0} on {1}?",   "Will it rain in {0} on {1}?",
@@ -81,7 +81,7 @@ SynthRow draw_weather(Philox& random, Split split) {
 }
 
 SynthRow draw_timer(Philox& random, Split split) {
-  const std::string label = words::pick_name(words::kTimerLabels, random, split);
+  const std::string label = words::dish(random, split);
   int minutes;
   std::string length;
   switch (random.below(6)) {
@@ -133,7 +133,7 @@ SynthRow draw_convert(Philox& random, Split split) {
 }
 
 SynthRow draw_event(Philox& random, Split split) {
-  const std::string_view title = words::pick(words::kEventTitles, random, split);
+  const std::string title = words::event_title(random, split);
   const Said date = draw_date(random), time = draw_time(random);
   constexpr std::array<const char*, 7> kWays = {
       "Add {0} on {1} at {2}.",           "Put {0} in my calendar for {1}, {2}.",
@@ -145,8 +145,8 @@ SynthRow draw_event(Philox& random, Split split) {
 }
 
 SynthRow draw_message(Philox& random, Split split) {
-  const std::string to = words::pick_name(words::kPeople, random, split);
-  const std::string_view text = words::pick(words::kMessages, random, split);
+  const std::string to = words::person(random, split);
+  const std::string text = words::message_text(random, split);
   constexpr std::array<const char*, 8> kWays = {
       "Tell {0} that {1}.", "Message {0}: {1}.",          "Send {0} a note that {1}.",  "Let {0} know that {1}.",
       "Write to {0}: {1}.", "Text {0} that {1}, please.", "Can you tell {0} that {1}?", "Please inform {0} that {1}."};

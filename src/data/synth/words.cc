@@ -1,24 +1,20 @@
 #include "data/synth/words.h"
 
-#include <algorithm>
-#include <iterator>
+#include <fmt/format.h>
+
+#include <span>
+#include <string_view>
 
 namespace mxt::data::words {
 namespace {
 
-constexpr std::string_view kCityList[] = {
-    "Oslo",    "Lima",   "Cairo",   "Madrid",  "Dublin",   "Athens",   "Vienna",  "Prague",  "Warsaw",   "Lisbon",
-    "Boston",  "Denver", "Seattle", "Chicago", "Toronto",  "Montreal", "Havana",  "Bogota",  "Quito",    "Santiago",
-    "Nairobi", "Lagos",  "Accra",   "Tunis",   "Berlin",   "Munich",   "Hamburg", "Zurich",  "Geneva",   "Milan",
-    "Rome",    "Naples", "Paris",   "Lyon",    "Brussels", "London",   "Leeds",   "Glasgow", "Helsinki", "Stockholm",
-    "Bergen",  "Riga",   "Vilnius", "Kyiv",    "Ankara",   "Tehran",   "Mumbai",  "Delhi",   "Kolkata",  "Bangkok",
-    "Hanoi",   "Manila", "Jakarta", "Seoul",   "Tokyo",    "Osaka",    "Kyoto",   "Sydney",  "Perth",    "Auckland",
-    "Porto",   "Seville", "Turin",  "Genoa",   "Bologna",  "Verona",   "Venice",  "Florence", "Palermo", "Antwerp",
-    "Ghent",   "Bruges", "Utrecht", "Delft",   "Leiden",   "Bonn",     "Cologne", "Dresden", "Leipzig",  "Bremen",
-    "Basel",   "Bern",   "Salzburg", "Graz",   "Krakow",   "Gdansk",   "Lublin",  "Brno",    "Bratislava", "Budapest",
-    "Zagreb",  "Split",  "Sofia",   "Varna",   "Bucharest", "Izmir",   "Haifa",   "Amman",   "Doha",     "Muscat",
-    "Karachi", "Lahore", "Chennai", "Pune",    "Colombo",  "Dhaka",    "Yangon",  "Taipei",  "Shanghai", "Nagoya",
-    "Dallas",  "Austin", "Houston", "Miami",   "Atlanta",  "Portland", "Calgary", "Ottawa",  "Quebec",   "Halifax",
+constexpr std::string_view kTownFirst[] = {
+    "Ash",   "Bell",  "Birch", "Black", "Bridge", "Brook", "Castle", "Cedar",  "Clear", "Crest",
+    "Deer",  "East",  "Elm",   "Fair",  "Glen",   "Gold",  "Green",  "Hart",   "High",  "Lake",
+    "Maple", "Marsh", "Mill",  "North", "Oak",    "Pine",  "River",  "Spring", "Stone", "West",
+};
+constexpr std::string_view kTownLast[] = {
+    "bury", "dale", "field", "ford", "gate", "ham", "haven", "land", "port", "ton", "ville", "wood",
 };
 constexpr std::string_view kPersonList[] = {
     "Mara",  "Jonas", "Elena", "Omar",  "Priya", "Lucas",  "Nina",   "Tariq",  "Sofia", "Peter",
@@ -26,20 +22,19 @@ constexpr std::string_view kPersonList[] = {
     "Hanna", "Oscar", "Julia", "Simon", "Alice", "Robert", "Nadia",  "Thomas", "Irene", "Samuel",
     "Paula", "Kevin", "Maya",  "Andre", "Linda", "Joseph", "Teresa", "Walter", "Ellen", "Bruno",
 };
-constexpr std::string_view kTimerLabelList[] = {
-    "pasta",   "laundry",  "eggs",     "tea",     "bread",      "rice",       "coffee", "cookies",  "soup",  "nap",
-    "oven",    "pizza",    "homework", "dishes",  "workout",    "stretching", "steak",  "cake",     "break", "reading",
-    "noodles", "potatoes", "garden",   "shower",  "meditation", "chicken",    "piano",  "beans",    "paint", "sauna",
-    "plank",   "salmon",   "dough",    "washing", "lentils",    "running",    "study",  "barbecue", "jam",   "lasagna",
+constexpr std::string_view kDishFirst[] = {
+    "apple",  "bean",  "carrot", "cheese", "cherry", "chicken", "corn",   "fish", "garlic", "lemon",
+    "lentil", "onion", "orange", "peach",  "pepper", "plum",    "potato", "rice", "tomato", "walnut",
 };
-constexpr std::string_view kEventTitleList[] = {
-    "dentist",        "team lunch",      "yoga class",      "book club",      "piano lesson",  "car service",
-    "board meeting",  "haircut",         "job interview",   "movie night",    "budget review", "project kickoff",
-    "doctor visit",   "parent evening",  "soccer practice", "flight check",   "garden party",  "design review",
-    "swim class",     "birthday dinner", "house viewing",   "choir practice", "sales call",    "staff training",
-    "wine tasting",   "guitar lesson",   "eye exam",        "tax meeting",    "school play",   "chess club",
-    "team breakfast", "vet visit",       "dance class",     "code review",    "bank meeting",  "picnic",
-    "museum tour",    "language class",  "press call",      "family dinner",
+constexpr std::string_view kDishLast[] = {
+    "bread", "cake", "curry", "pasta", "pie", "pizza", "salad", "soup", "stew", "tart",
+};
+constexpr std::string_view kEventFirst[] = {
+    "board", "budget", "dance", "design", "family", "garden",  "guitar", "music", "piano", "project",
+    "sales", "school", "staff", "summer", "swim",   "teacher", "team",   "wine",  "yoga",  "youth",
+};
+constexpr std::string_view kEventLast[] = {
+    "call", "class", "club", "dinner", "lesson", "lunch", "meeting", "party", "review", "training",
 };
 constexpr std::string_view kMessageList[] = {
     "I am running late",      "the keys are on the table",
@@ -64,36 +59,30 @@ constexpr std::string_view kMessageList[] = {
     "the shop opens at nine", "I fixed the lamp",
 };
 
+// One choice of n; every fifth is the test split's.
+size_t choose(size_t n, Philox& random, Split split) {
+  const size_t fifths = n / 5;
+  if (split == Split::kTest) return random.below(fifths) * 5 + 4;
+  const size_t i = random.below(fifths * 4);
+  return i / 4 * 5 + i % 4;
+}
+
+std::string pair(std::span<const std::string_view> first, std::string_view between,
+                 std::span<const std::string_view> last, Philox& random, Split split) {
+  const size_t i = choose(first.size() * last.size(), random, split);
+  return fmt::format("{}{}{}", first[i / last.size()], between, last[i % last.size()]);
+}
+
+std::string one(std::span<const std::string_view> list, Philox& random, Split split) {
+  return std::string(list[choose(list.size(), random, split)]);
+}
+
 }  // namespace
 
-const std::span<const std::string_view> kCities = kCityList, kPeople = kPersonList, kTimerLabels = kTimerLabelList,
-                                        kEventTitles = kEventTitleList, kMessages = kMessageList;
-
-std::string_view pick(std::span<const std::string_view> list, Philox& random, Split split) {
-  const size_t fifths = list.size() / 5;
-  if (split == Split::kTest) return list[random.below(fifths) * 5 + 4];
-  const size_t i = random.below(fifths * 4);
-  return list[i / 4 * 5 + i % 4];
-}
-
-std::string pick_name(std::span<const std::string_view> list, Philox& random, Split split) {
-  if (split == Split::kTest || random.below(2) == 0) return std::string(list[random.below(list.size())]);
-  static constexpr std::string_view kOnsets[] = {"b", "br", "c", "d", "dr", "f", "g", "gl", "h", "k", "l", "m", "n", "p", "r", "s", "st", "t", "tr", "v", "w", "z"};
-  static constexpr std::string_view kVowels[] = {"a", "e", "i", "o", "u", "ai", "ea", "ou"};
-  static constexpr std::string_view kEnds[] = {"", "", "", "n", "r", "s", "l", "m", "rd", "nt", "ck", "ls"};
-  for (;;) {
-    std::string word;
-    const uint64_t syllables = 1 + random.below(3);
-    for (uint64_t i = 0; i < syllables; ++i) {
-      word += kOnsets[random.below(std::size(kOnsets))];
-      word += kVowels[random.below(std::size(kVowels))];
-    }
-    word += kEnds[random.below(std::size(kEnds))];
-    if (word.size() < 3) continue;
-    const char first = list.front().front();
-    if (first >= 'A' && first <= 'Z') word[0] = static_cast<char>(word[0] - 'a' + 'A');
-    if (std::find(list.begin(), list.end(), word) == list.end()) return word;
-  }
-}
+std::string town(Philox& random, Split split) { return pair(kTownFirst, "", kTownLast, random, split); }
+std::string dish(Philox& random, Split split) { return pair(kDishFirst, " ", kDishLast, random, split); }
+std::string person(Philox& random, Split split) { return one(kPersonList, random, split); }
+std::string event_title(Philox& random, Split split) { return pair(kEventFirst, " ", kEventLast, random, split); }
+std::string message_text(Philox& random, Split split) { return one(kMessageList, random, split); }
 
 }  // namespace mxt::data::words

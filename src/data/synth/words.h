@@ -1,22 +1,19 @@
-// Word lists of the tool-call task. Titles and messages are cut in two by index: every fifth is for the test split alone.
+// Words of the tool-call task. Every fifth value of a kind is for the test split alone. Towns, dishes and events are put
+// together from two parts: a name that a model knows is recalled rather than copied (measured: real cities gave
+// "Belgium" for "Brussels"), and copying is what the task teaches.
 #pragma once
 
-#include <span>
 #include <string>
-#include <string_view>
 
 #include "base/philox.h"
 #include "data/synth/synth.h"
 
 namespace mxt::data::words {
 
-extern const std::span<const std::string_view> kCities, kPeople, kTimerLabels, kEventTitles, kMessages;
-
-// A word of the split's part.
-std::string_view pick(std::span<const std::string_view> list, Philox& random, Split split);
-// A name that the answer must copy, from the whole list in both splits (a small model cannot spell a name that it has never written:
-// inside quotes it is cut into other tokens than in running text). Half of the training ones are made of syllables, so that copying
-// is learned, not recalled.
-std::string pick_name(std::span<const std::string_view> list, Philox& random, Split split);
+std::string town(Philox& random, Split split);          // "Ashford"
+std::string dish(Philox& random, Split split);          // "onion soup"
+std::string person(Philox& random, Split split);        // "Mara"
+std::string event_title(Philox& random, Split split);   // "team lunch"
+std::string message_text(Philox& random, Split split);  // "the train is delayed"
 
 }  // namespace mxt::data::words

@@ -12,8 +12,10 @@ std::vector<Span> plain_spans(const ChatRun& run, const jinja::Rendered& r) {
   size_t begin = 0;
   for (const jinja::Run& piece : r.runs) {
     if (run.origin(piece.tag.origin).plain) {
-      if (!spans.empty() && spans.back().end == begin) spans.back().end = piece.end;
-      else spans.push_back({begin, piece.end});
+      if (!spans.empty() && spans.back().end == begin)
+        spans.back().end = piece.end;
+      else
+        spans.push_back({begin, piece.end});
     }
     begin = piece.end;
   }

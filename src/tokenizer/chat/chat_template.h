@@ -50,8 +50,8 @@ struct RenderedChat {
 // Never changed once compiled: any number of threads may render.
 class ChatTemplate {
  public:
-  // special_tokens: what the template sees by name (bos_token, eos_token, …). control_tokens: further tokens that may end
-  // a turn, as the tokenizer lists them. Throws jinja::TemplateError.
+  // special_tokens: what the template sees by name (bos_token, eos_token, …). control_tokens: further tokens that may
+  // end a turn, as the tokenizer lists them. Throws jinja::TemplateError.
   static std::shared_ptr<const ChatTemplate> compile(std::string_view source, std::string_view name,
                                                      const std::map<std::string, std::string>& special_tokens,
                                                      const std::vector<std::string>& control_tokens = {},

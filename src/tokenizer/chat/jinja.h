@@ -43,15 +43,16 @@ class TemplateLimit : public TemplateError {
 };
 
 struct Limits {
-  uint64_t steps = 50'000'000;    // evaluated nodes, plus one per 64 bytes or 8 items that an operation touches
+  uint64_t steps = 20'000'000;        // evaluated nodes, plus one per 64 bytes or 8 items that an operation touches
   size_t memory = size_t{512} << 20;  // bytes of values alive
   size_t output = size_t{64} << 20;   // bytes of rendered text
-  uint32_t depth = 600;           // nested evaluations, macro calls included
+  uint32_t depth = 600;               // nested evaluations, macro calls included
 };
 
 constexpr size_t kMaxSource = size_t{1} << 20;  // bytes of a template
 constexpr size_t kMaxRange = 100000;            // items of range(), as in Jinja's sandbox
 constexpr uint32_t kMaxValueDepth = 320;        // lists in lists; JSON allows 256
+constexpr size_t kMaxArguments = 1000;          // named arguments of a call, parameters of a macro
 constexpr uint32_t kMaxSyntaxDepth = 160;       // expressions in expressions, blocks in blocks
 
 // Where a byte comes from. `origin` 0 is the template's own text; others are given out by whoever hands in the data.

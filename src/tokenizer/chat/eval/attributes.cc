@@ -2,8 +2,8 @@
 #include <algorithm>
 
 #include "tokenizer/chat/eval/interp.h"
+#include "tokenizer/chat/text/repr.h"
 #include "tokenizer/chat/values/operators.h"
-#include "tokenizer/chat/values/repr.h"
 
 namespace mxt::tokenizer::jinja {
 namespace {
@@ -39,9 +39,11 @@ std::optional<Value> macro_attribute(Machine& m, const MacroValue& f, std::strin
 std::optional<Value> own_attribute(Machine& m, const Value& obj, std::string_view name) {
   // Every object has these, and the sandbox hides them: nothing to print, an error when used.
   if (name.starts_with("__") && name.ends_with("__") && name.size() > 4)
-    return m.undefined_hint(fmt::format("access to attribute '{}' of '{}' object is unsafe.", name, type_name(obj)), true);
+    return m.undefined_hint(fmt::format("access to attribute '{}' of '{}' object is unsafe.", name, type_name(obj)),
+                            true);
   if (is_mutator(obj, name))
-    return m.undefined_hint(fmt::format("access to attribute '{}' of '{}' object is unsafe.", name, type_name(obj)), true);
+    return m.undefined_hint(fmt::format("access to attribute '{}' of '{}' object is unsafe.", name, type_name(obj)),
+                            true);
   if (has_method(obj, name)) return bound(m, obj, name);
   switch (obj.kind()) {
     case Kind::kNamespace: {
@@ -53,10 +55,10 @@ std::optional<Value> own_attribute(Machine& m, const Value& obj, std::string_vie
       if (v.is_undefined() && v.object() == nullptr) return std::nullopt;
       return v;
     }
-    case Kind::kMacro: return macro_attribute(m, obj.as<MacroValue>(), name);
+    case Kind::kMacro:
+      return macro_attribute(m, obj.as<MacroValue>(), name);
     case Kind::kFunction:
-      if (obj.as<Function>().builtin == Builtin::kDict && name == "fromkeys")
-        m.fail("dict.fromkeys is not supported");
+      if (obj.as<Function>().builtin == Builtin::kDict && name == "fromkeys") m.fail("dict.fromkeys is not supported");
       return std::nullopt;
     case Kind::kCycler: {
       auto& c = obj.as<Cycler>();
@@ -85,13 +87,15 @@ std::optional<Value> own_attribute(Machine& m, const Value& obj, std::string_vie
                         "to_bytes", "from_bytes", "hex", "fromhex"}))
         m.fail("the attribute '{}' of a number is not supported", name);
       return std::nullopt;
-    default: return std::nullopt;
+    default:
+      return std::nullopt;
   }
 }
 
 std::optional<Value> own_item(Machine& m, const Value& obj, const Value& key) {
   if (obj.is(Kind::kDict)) {
     if (!hashable(key)) return std::nullopt;
+    require_key(m, key);
     if (const Value* v = obj.as<Dict>().find(key)) return *v;
     return std::nullopt;
   }

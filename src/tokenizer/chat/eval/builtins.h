@@ -6,7 +6,7 @@
 #include <string_view>
 
 #include "tokenizer/chat/syntax/ast.h"
-#include "tokenizer/chat/values/format.h"
+#include "tokenizer/chat/text/format.h"
 
 namespace mxt::tokenizer::jinja {
 

@@ -2,8 +2,8 @@
 
 #include "tokenizer/chat/eval/builtins.h"
 #include "tokenizer/chat/eval/interp.h"
+#include "tokenizer/chat/text/repr.h"
 #include "tokenizer/chat/values/operators.h"
-#include "tokenizer/chat/values/repr.h"
 
 namespace mxt::tokenizer::jinja {
 
@@ -14,8 +14,10 @@ bool is_callable(const Value& v) {
     case Kind::kFunction:
     case Kind::kMethod:
     case Kind::kLoop:
-    case Kind::kJoiner: return true;
-    default: return false;
+    case Kind::kJoiner:
+      return true;
+    default:
+      return false;
   }
 }
 
@@ -23,10 +25,14 @@ Value Interp::call(const Value& f, Args& args) {
   Level level(m_);
   m_.step();
   switch (f.kind()) {
-    case Kind::kUndefined: m_.fail_undefined(f);
-    case Kind::kMacro: return call_macro(f.as<MacroValue>(), args);
-    case Kind::kFunction: return call_builtin(f.as<Function>().builtin, args);
-    case Kind::kLoop: return call_loop(f.as<Loop>(), args);
+    case Kind::kUndefined:
+      m_.fail_undefined(f);
+    case Kind::kMacro:
+      return call_macro(f.as<MacroValue>(), args);
+    case Kind::kFunction:
+      return call_builtin(f.as<Function>().builtin, args);
+    case Kind::kLoop:
+      return call_loop(f.as<Loop>(), args);
     case Kind::kMethod: {
       const auto& method = f.as<Method>();
       return call_method(m_, method.self, method.name, args);
@@ -37,7 +43,8 @@ Value Interp::call(const Value& f, Args& args) {
       j.used = true;
       return m_.text("");
     }
-    default: m_.fail("'{}' object is not callable", type_name(f));
+    default:
+      m_.fail("'{}' object is not callable", type_name(f));
   }
 }
 
@@ -54,6 +61,7 @@ Value Interp::call_macro(const MacroValue& f, Args& args) {
     return std::nullopt;
   };
   const size_t n = macro.parameters.size();
+  m_.step(n + n * args.named.size() / 16);
   std::vector<std::optional<Value>> values(n);
   bool has_caller_parameter = false;
   for (size_t i = 0; i < n; ++i) {
@@ -89,9 +97,12 @@ Value Interp::call_macro(const MacroValue& f, Args& args) {
   const size_t first_default = n - macro.defaults.size();
   for (size_t i = 0; i < n; ++i) {
     Value v;
-    if (values[i]) v = *values[i];
-    else if (i >= first_default) v = eval(*macro.defaults[i - first_default], *scope);
-    else v = m_.undefined_hint("parameter '" + ast_.names[macro.parameters[i]] + "' was not provided");
+    if (values[i])
+      v = *values[i];
+    else if (i >= first_default)
+      v = eval(*macro.defaults[i - first_default], *scope);
+    else
+      v = m_.undefined_hint("parameter '" + ast_.names[macro.parameters[i]] + "' was not provided");
     set_variable(*scope, macro.parameters[i], std::move(v));
   }
   StrRef text;
@@ -126,7 +137,8 @@ Value Interp::call_builtin(Builtin f, Args& args) {
       throw TemplateRefused(fmt::format("{}:{}: the template refuses this chat: {}", m_.name(), m_.line, reason),
                             m_.line, reason);
     }
-    case Builtin::kStrftime: return strftime_now(args);
+    case Builtin::kStrftime:
+      return strftime_now(args);
     case Builtin::kRange: {
       if (!args.named.empty() || args.positional.empty() || args.positional.size() > 3)
         m_.fail("range expected 1 to 3 arguments, got {}", args.positional.size());
@@ -152,9 +164,10 @@ Value Interp::call_builtin(Builtin f, Args& args) {
       if (args.positional.size() > 1) m_.fail("dict expected at most 1 argument, got {}", args.positional.size());
       Dict* d = m_.make<Dict>();
       const auto put = [&](const Value& key, const Value& value) {
-        if (!hashable(key)) m_.fail("unhashable type: '{}'", type_name(key));
+        require_key(m_, key);
         if (f == Builtin::kNamespace && key.is_string() && key.text().starts_with("_"))
-          m_.fail("Chat templates cannot store underscore-prefixed attributes on a namespace, but got '{}'.", key.text());
+          m_.fail("Chat templates cannot store underscore-prefixed attributes on a namespace, but got '{}'.",
+                  key.text());
         m_.step();
         m_.reserve(4 * sizeof(Value) * (d->items.size() + 1));
         m_.check_depth(*d, value);

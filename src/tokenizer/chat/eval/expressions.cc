@@ -1,6 +1,6 @@
 #include "tokenizer/chat/eval/builtins.h"
 #include "tokenizer/chat/eval/interp.h"
-#include "tokenizer/chat/values/repr.h"
+#include "tokenizer/chat/text/repr.h"
 
 namespace mxt::tokenizer::jinja {
 
@@ -8,11 +8,16 @@ Value Interp::eval(const Expr& e, Scope& scope) {
   Level level(m_);
   m_.step();
   switch (e.kind) {
-    case ExprKind::kConst: return e.constant;
-    case ExprKind::kName: return lookup(e.name, scope);
-    case ExprKind::kTuple: return m_.list(eval_all(e.items, scope), Kind::kTuple);
-    case ExprKind::kList: return m_.list(eval_all(e.items, scope));
-    case ExprKind::kDict: return eval_dict(e, scope);
+    case ExprKind::kConst:
+      return e.constant;
+    case ExprKind::kName:
+      return lookup(e.name, scope);
+    case ExprKind::kTuple:
+      return m_.list(eval_all(e.items, scope), Kind::kTuple);
+    case ExprKind::kList:
+      return m_.list(eval_all(e.items, scope));
+    case ExprKind::kDict:
+      return eval_dict(e, scope);
     case ExprKind::kAttr: {
       const Value obj = eval(*e.a, scope);
       m_.line = e.line;
@@ -28,9 +33,12 @@ Value Interp::eval(const Expr& e, Scope& scope) {
       if (auto part = index_item(m_, obj, key)) return *part;
       m_.fail("'{}' object cannot be sliced so", type_name(obj));
     }
-    case ExprKind::kSlice: return eval_slice(e, scope);
-    case ExprKind::kCall: return eval_call(e, scope);
-    case ExprKind::kFilter: return apply_filter(e, eval(*e.a, scope), scope);
+    case ExprKind::kSlice:
+      return eval_slice(e, scope);
+    case ExprKind::kCall:
+      return eval_call(e, scope);
+    case ExprKind::kFilter:
+      return apply_filter(e, eval(*e.a, scope), scope);
     case ExprKind::kTest: {
       const Value v = eval(*e.a, scope);
       const Args args = eval_args(*e.call, scope);
@@ -51,16 +59,20 @@ Value Interp::eval(const Expr& e, Scope& scope) {
       Value left = eval(*e.a, scope);
       return truth(m_, left) ? left : eval(*e.b, scope);
     }
-    case ExprKind::kNot: return Value::boolean(!truth(m_, eval(*e.a, scope)));
-    case ExprKind::kCompare: return eval_compare(e, scope);
+    case ExprKind::kNot:
+      return Value::boolean(!truth(m_, eval(*e.a, scope)));
+    case ExprKind::kCompare:
+      return eval_compare(e, scope);
     case ExprKind::kBinary: {
       const Value a = eval(*e.a, scope);
       const Value b = eval(*e.b, scope);
       m_.line = e.line;
       return binary(m_, e.op, a, b);
     }
-    case ExprKind::kNegate: return negate(m_, eval(*e.a, scope), true);
-    case ExprKind::kPlus: return negate(m_, eval(*e.a, scope), false);
+    case ExprKind::kNegate:
+      return negate(m_, eval(*e.a, scope), true);
+    case ExprKind::kPlus:
+      return negate(m_, eval(*e.a, scope), false);
     case ExprKind::kConcat: {
       const std::vector<Value> parts = eval_all(e.items, scope);
       return concat(m_, parts.data(), parts.size());
@@ -70,11 +82,13 @@ Value Interp::eval(const Expr& e, Scope& scope) {
 }
 
 Value Interp::lookup(NameId name, const Scope& scope) {
-  for (const Scope* s = &scope; s; s = s->parent)
+  for (const Scope* s = &scope; s; s = s->parent) {
+    if (s->variables.size() > 16) m_.step(s->variables.size() / 16);
     if (const Value* v = s->find(name)) {
       const bool unset = v->is_undefined() && v->object() == nullptr;
       return unset ? m_.undefined(ast_.names[name]) : *v;
     }
+  }
   if (const Value* v = context_[name]) return *v;
   return m_.undefined(ast_.names[name]);
 }
@@ -93,7 +107,7 @@ Value Interp::eval_dict(const Expr& e, Scope& scope) {
   for (size_t i = 0; i + 1 < e.items.size(); i += 2) {
     Value key = eval(*e.items[i], scope);
     Value value = eval(*e.items[i + 1], scope);
-    if (!hashable(key)) m_.fail("unhashable type: '{}'", type_name(key));
+    require_key(m_, key);
     m_.check_depth(*d, value);
     d->set(std::move(key), std::move(value));
   }
@@ -116,10 +130,18 @@ Value Interp::eval_compare(const Expr& e, Scope& scope) {
     m_.line = e.line;
     bool ok = false;
     switch (e.ops[i].first) {
-      case CompareOp::kEq: ok = equal(m_, left, right); break;
-      case CompareOp::kNe: ok = !equal(m_, left, right); break;
-      case CompareOp::kLt: ok = compare(m_, left, right, "<") == -1; break;
-      case CompareOp::kGt: ok = compare(m_, left, right, ">") == 1; break;
+      case CompareOp::kEq:
+        ok = equal(m_, left, right);
+        break;
+      case CompareOp::kNe:
+        ok = !equal(m_, left, right);
+        break;
+      case CompareOp::kLt:
+        ok = compare(m_, left, right, "<") == -1;
+        break;
+      case CompareOp::kGt:
+        ok = compare(m_, left, right, ">") == 1;
+        break;
       case CompareOp::kLe: {
         const int c = compare(m_, left, right, "<=");
         ok = c == -1 || c == 0;
@@ -130,8 +152,12 @@ Value Interp::eval_compare(const Expr& e, Scope& scope) {
         ok = c == 0 || c == 1;
         break;
       }
-      case CompareOp::kIn: ok = contains(m_, right, left); break;
-      case CompareOp::kNotIn: ok = !contains(m_, right, left); break;
+      case CompareOp::kIn:
+        ok = contains(m_, right, left);
+        break;
+      case CompareOp::kNotIn:
+        ok = !contains(m_, right, left);
+        break;
     }
     if (!ok) return Value::boolean(false);
     left = std::move(right);
@@ -155,7 +181,8 @@ Args Interp::eval_args(const CallArgs& call, Scope& scope) {
       if (!key.is_string()) m_.fail("keywords must be strings");
       for (const auto& [name, old] : args.named)
         if (name == key.text()) m_.fail("got multiple values for keyword argument '{}'", name);
-      if (args.named.size() > 1000) m_.fail_limit("passes more than 1000 named arguments");
+      if (args.named.size() >= kMaxArguments) m_.fail_limit("passes too many named arguments");
+      m_.step(args.named.size() / 16 + 1);
       args.named.emplace_back(key.text(), value);
     }
   }

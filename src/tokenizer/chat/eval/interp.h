@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "tokenizer/chat/syntax/ast.h"
-#include "tokenizer/chat/values/format.h"
+#include "tokenizer/chat/text/format.h"
 #include "tokenizer/chat/values/machine.h"
 
 namespace mxt::tokenizer::jinja {

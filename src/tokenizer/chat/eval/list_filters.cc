@@ -5,9 +5,9 @@
 #include "tokenizer/chat/eval/builtins.h"
 #include "tokenizer/chat/eval/interp.h"
 #include "tokenizer/chat/eval/text_filters.h"
+#include "tokenizer/chat/text/repr.h"
+#include "tokenizer/chat/text/unicode.h"
 #include "tokenizer/chat/values/operators.h"
-#include "tokenizer/chat/values/repr.h"
-#include "tokenizer/chat/values/unicode.h"
 
 namespace mxt::tokenizer::jinja {
 namespace {
@@ -49,8 +49,8 @@ uint32_t depth_of(const Value& v) {
   return v.is(Kind::kIterator) || v.is_sequence() || v.is(Kind::kDict) || v.is(Kind::kView) ? v.object()->depth : 1;
 }
 
-// A generator that reads its source when it is first asked, as Jinja's do. `lenient`: what is false is empty, even where
-// it cannot be iterated.
+// A generator that reads its source when it is first asked, as Jinja's do. `lenient`: what is false is empty, even
+// where it cannot be iterated.
 template <typename Next>
 Value lazily(Machine& m, const Value& source, Next next, bool lenient = false) {
   return make_iterator(m, depth_of(source),
@@ -161,8 +161,7 @@ std::vector<Value> sorted(Machine& m, std::vector<Value> values, const std::vect
       if (!equal(m, keys[a][k], keys[b][k])) return less_than(m, keys[a][k], keys[b][k]);
     return false;
   };
-  std::stable_sort(order.begin(), order.end(),
-                   [&](size_t a, size_t b) { return reverse ? less(b, a) : less(a, b); });
+  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return reverse ? less(b, a) : less(a, b); });
   std::vector<Value> result;
   result.reserve(values.size());
   for (size_t i : order) result.push_back(std::move(values[i]));
@@ -219,7 +218,7 @@ Value unique_filter(Interp& in, const Value& v, const Args& args) {
   return lazily(m, v, [&in, &m, path, exact, seen](auto& read, Value& out) {
     while (read(out)) {
       Value key = folded(in, follow(m, out, path), exact);
-      if (!hashable(key)) m.fail("unhashable type: '{}'", type_name(key));
+      require_key(m, key);
       if (seen->find(key)) continue;
       m.reserve(4 * sizeof(Value) * (seen->items.size() + 1));
       m.check_depth(*seen, key);
@@ -274,24 +273,30 @@ Value map_filter(Interp& in, const Value& v, const Args& args) {
     const Value* otherwise = named("default");
     const Path path = attribute_path(m, *attribute);
     const Value fallback = otherwise ? *otherwise : Value::none();
-    return lazily(m, v, [&m, path, fallback](auto& read, Value& out) {
-      Value item;
-      if (!read(item)) return false;
-      out = follow(m, item, path, fallback.is_none() ? nullptr : &fallback);
-      return true;
-    }, true);
+    return lazily(
+        m, v,
+        [&m, path, fallback](auto& read, Value& out) {
+          Value item;
+          if (!read(item)) return false;
+          out = follow(m, item, path, fallback.is_none() ? nullptr : &fallback);
+          return true;
+        },
+        true);
   }
   if (args.positional.empty()) m.fail("map requires a filter argument");
   if (!args.positional[0].is_string()) m.fail("map: the name of a filter must be a string");
   const std::string name = args.positional[0].text();
   Args rest = args;
   rest.positional.erase(rest.positional.begin());
-  return lazily(m, v, [&in, name, rest](auto& read, Value& out) {
-    Value item;
-    if (!read(item)) return false;
-    out = in.call_filter(name, item, rest);
-    return true;
-  }, true);
+  return lazily(
+      m, v,
+      [&in, name, rest](auto& read, Value& out) {
+        Value item;
+        if (!read(item)) return false;
+        out = in.call_filter(name, item, rest);
+        return true;
+      },
+      true);
 }
 
 template <bool wanted, bool by_attribute>
@@ -310,13 +315,16 @@ Value select_filter(Interp& in, const Value& v, const Args& args) {
     test = rest.positional[0].text();
     rest.positional.erase(rest.positional.begin());
   }
-  return lazily(m, v, [&in, &m, path, rest, test](auto& read, Value& out) {
-    while (read(out)) {
-      const Value tested = follow(m, out, path);
-      if ((test.empty() ? truth(m, tested) : in.call_test(test, tested, rest)) == wanted) return true;
-    }
-    return false;
-  }, true);
+  return lazily(
+      m, v,
+      [&in, &m, path, rest, test](auto& read, Value& out) {
+        while (read(out)) {
+          const Value tested = follow(m, out, path);
+          if ((test.empty() ? truth(m, tested) : in.call_test(test, tested, rest)) == wanted) return true;
+        }
+        return false;
+      },
+      true);
 }
 
 Value batch_filter(Interp& in, const Value& v, const Args& args) {
@@ -445,8 +453,8 @@ FilterFn find_filter(std::string_view name) {
 
 std::string no_filter(std::string_view name) {
   for (std::string_view known : {"pprint", "random", "striptags", "urlize", "wordwrap"})
-    if (known == name) return "the filter '" + std::string(name) + "' is not supported in a chat template";
-  return "No filter named '" + std::string(name) + "'.";
+    if (known == name) return fmt::format("the filter '{}' is not supported in a chat template", name);
+  return fmt::format("No filter named '{}'.", name);
 }
 
 }  // namespace mxt::tokenizer::jinja

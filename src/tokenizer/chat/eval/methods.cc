@@ -3,8 +3,8 @@
 
 #include "tokenizer/chat/eval/builtins.h"
 #include "tokenizer/chat/eval/interp.h"
+#include "tokenizer/chat/text/repr.h"
 #include "tokenizer/chat/values/operators.h"
-#include "tokenizer/chat/values/repr.h"
 
 namespace mxt::tokenizer::jinja {
 namespace {
@@ -27,7 +27,7 @@ Value dict_method(Machine& m, const Value& self, std::string_view name, const Ar
   if (name == "get") {
     if (!args.named.empty()) m.fail("dict.get() takes no keyword arguments");
     Bound b(m, "get", args, {"key", "default"}, 1);
-    if (!hashable(b[0])) m.fail("unhashable type: '{}'", type_name(b[0]));
+    require_key(m, b[0]);
     if (const Value* v = d.find(b[0])) return *v;
     return b.get(1, Value::none());
   }
@@ -83,14 +83,21 @@ Value loop_method(Machine& m, Loop& loop, std::string_view name, const Args& arg
 
 bool has_method(const Value& obj, std::string_view name) {
   switch (obj.kind()) {
-    case Kind::kString: return is_string_method(name);
-    case Kind::kDict: return one_of(name, {"get", "items", "keys", "values", "copy"});
-    case Kind::kList: return one_of(name, {"index", "count", "copy"});
+    case Kind::kString:
+      return is_string_method(name);
+    case Kind::kDict:
+      return one_of(name, {"get", "items", "keys", "values", "copy"});
+    case Kind::kList:
+      return one_of(name, {"index", "count", "copy"});
     case Kind::kRange:
-    case Kind::kTuple: return one_of(name, {"index", "count"});
-    case Kind::kLoop: return one_of(name, {"cycle", "changed"});
-    case Kind::kCycler: return one_of(name, {"next", "reset"});
-    default: return false;
+    case Kind::kTuple:
+      return one_of(name, {"index", "count"});
+    case Kind::kLoop:
+      return one_of(name, {"cycle", "changed"});
+    case Kind::kCycler:
+      return one_of(name, {"next", "reset"});
+    default:
+      return false;
   }
 }
 
@@ -98,9 +105,12 @@ Value call_method(Machine& m, const Value& obj, std::string_view name, const Arg
   Level level(m);
   m.step();
   switch (obj.kind()) {
-    case Kind::kString: return call_string_method(m, obj.ref(), name, args);
-    case Kind::kDict: return dict_method(m, obj, name, args);
-    case Kind::kLoop: return loop_method(m, obj.as<Loop>(), name, args);
+    case Kind::kString:
+      return call_string_method(m, obj.ref(), name, args);
+    case Kind::kDict:
+      return dict_method(m, obj, name, args);
+    case Kind::kLoop:
+      return loop_method(m, obj.as<Loop>(), name, args);
     case Kind::kCycler: {
       Bound none(m, name, args, {});
       auto& c = obj.as<Cycler>();
@@ -112,7 +122,8 @@ Value call_method(Machine& m, const Value& obj, std::string_view name, const Arg
       c.at = (c.at + 1) % c.items.size();
       return v;
     }
-    default: return list_method(m, obj, name, args);
+    default:
+      return list_method(m, obj, name, args);
   }
 }
 

@@ -1,14 +1,14 @@
 #include <algorithm>
 
 #include "tokenizer/chat/eval/interp.h"
-#include "tokenizer/chat/values/repr.h"
+#include "tokenizer/chat/text/repr.h"
 
 namespace mxt::tokenizer::jinja {
 namespace {
 
 constexpr std::pair<std::string_view, Builtin> kGlobals[] = {
-    {"range", Builtin::kRange},         {"dict", Builtin::kDict},     {"namespace", Builtin::kNamespace},
-    {"cycler", Builtin::kCycler},       {"joiner", Builtin::kJoiner}, {"raise_exception", Builtin::kRaise},
+    {"range", Builtin::kRange},           {"dict", Builtin::kDict},     {"namespace", Builtin::kNamespace},
+    {"cycler", Builtin::kCycler},         {"joiner", Builtin::kJoiner}, {"raise_exception", Builtin::kRaise},
     {"strftime_now", Builtin::kStrftime},
 };
 
@@ -46,12 +46,12 @@ Scope* Interp::new_scope(Scope* parent, const Frame* frame) {
 }
 
 void Interp::set_variable(Scope& scope, NameId name, Value value) {
+  m_.step(scope.variables.size() / 16 + 2);
   for (auto& [id, old] : scope.variables)
     if (id == name) {
       old = std::move(value);
       return;
     }
-  m_.step(2);
   m_.reserve(sizeof(std::pair<NameId, Value>) * (scope.variables.size() + 1) * 2);
   scope.variables.emplace_back(name, std::move(value));
 }
@@ -71,13 +71,19 @@ Interp::Flow Interp::exec(const Stmt& s, Scope& scope) {
   m_.line = s.line;
   m_.step();
   switch (s.kind) {
-    case StmtKind::kText: out_->add(*s.text); return Flow::kNext;
+    case StmtKind::kText:
+      out_->add(*s.text);
+      return Flow::kNext;
     case StmtKind::kPrint:
       for (const ExprPtr& e : s.exprs) emit(eval(*e, scope));
       return Flow::kNext;
-    case StmtKind::kFor: return exec_for(s, scope);
-    case StmtKind::kIf: return exec_if(s, scope);
-    case StmtKind::kSet: assign(s.target, eval(*s.expr, scope), scope); return Flow::kNext;
+    case StmtKind::kFor:
+      return exec_for(s, scope);
+    case StmtKind::kIf:
+      return exec_if(s, scope);
+    case StmtKind::kSet:
+      assign(s.target, eval(*s.expr, scope), scope);
+      return Flow::kNext;
     case StmtKind::kSetBlock: {
       StrRef text;
       Scope* inner = new_scope(&scope, &s.frame);
@@ -94,7 +100,9 @@ Interp::Flow Interp::exec(const Stmt& s, Scope& scope) {
       set_variable(scope, s.macro->name, Value::object(Kind::kMacro, value));
       return Flow::kNext;
     }
-    case StmtKind::kCallBlock: exec_call_block(s, scope); return Flow::kNext;
+    case StmtKind::kCallBlock:
+      exec_call_block(s, scope);
+      return Flow::kNext;
     case StmtKind::kFilterBlock: {
       StrRef text;
       Scope* inner = new_scope(&scope, &s.frame);
@@ -102,10 +110,14 @@ Interp::Flow Interp::exec(const Stmt& s, Scope& scope) {
       emit(filter_chain(*s.expr, Value::string(std::move(text)), *inner));
       return Flow::kNext;
     }
-    case StmtKind::kWith: return exec_with(s, scope);
-    case StmtKind::kGeneration: return exec_generation(s, scope);
-    case StmtKind::kBreak: return Flow::kBreak;
-    case StmtKind::kContinue: return Flow::kContinue;
+    case StmtKind::kWith:
+      return exec_with(s, scope);
+    case StmtKind::kGeneration:
+      return exec_generation(s, scope);
+    case StmtKind::kBreak:
+      return Flow::kBreak;
+    case StmtKind::kContinue:
+      return Flow::kContinue;
   }
   return Flow::kNext;
 }
@@ -163,12 +175,14 @@ void Interp::exec_call_block(const Stmt& s, Scope& scope) {
 
 void Interp::assign(const Target& t, const Value& value, Scope& scope) {
   switch (t.what) {
-    case Target::What::kName: return set_variable(scope, t.name, value);
+    case Target::What::kName:
+      return set_variable(scope, t.name, value);
     case Target::What::kNamespace: {
       const Value owner = lookup(t.name, scope);
       if (!owner.is(Kind::kNamespace)) m_.fail("cannot assign attribute on non-namespace object");
       if (t.attribute.starts_with("_"))
-        m_.fail("Chat templates cannot store underscore-prefixed attributes on a namespace, but got '{}'.", t.attribute);
+        m_.fail("Chat templates cannot store underscore-prefixed attributes on a namespace, but got '{}'.",
+                t.attribute);
       auto& attributes = owner.as<Namespace>().attributes;
       m_.reserve(4 * sizeof(Value));
       attributes.set(m_.text(t.attribute), value);

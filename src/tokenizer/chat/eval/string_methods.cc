@@ -4,10 +4,10 @@
 
 #include "tokenizer/chat/eval/builtins.h"
 #include "tokenizer/chat/eval/interp.h"
-#include "tokenizer/chat/eval/strings.h"
+#include "tokenizer/chat/text/repr.h"
+#include "tokenizer/chat/text/strings.h"
+#include "tokenizer/chat/text/unicode.h"
 #include "tokenizer/chat/values/operators.h"
-#include "tokenizer/chat/values/repr.h"
-#include "tokenizer/chat/values/unicode.h"
 
 namespace mxt::tokenizer::jinja {
 namespace {
@@ -82,7 +82,7 @@ Value find_method(Machine& m, const StrRef& s, const Args& args) {
   size_t at = std::string::npos;
   if (begin <= end) {
     const std::string_view part = std::string_view(s->text).substr(begin, end - begin);
-    at = last ? part.rfind(sub) : part.find(sub);
+    at = last ? rfind_text(part, sub) : find_text(part, sub, 0);
   }
   if (at == std::string::npos) {
     if (must) m.fail("substring not found");
@@ -99,7 +99,7 @@ Value count_method(Machine& m, const StrRef& s, const Args& args) {
   const std::string_view part = std::string_view(s->text).substr(begin, end - begin);
   if (sub.empty()) return Value::integer(static_cast<Int>(length(part)) + 1);
   Int n = 0;
-  for (size_t i = part.find(sub); i != std::string_view::npos; i = part.find(sub, i + sub.size())) ++n;
+  for (size_t i = find_text(part, sub, 0); i != std::string_view::npos; i = find_text(part, sub, i + sub.size())) ++n;
   return Value::integer(n);
 }
 
@@ -210,7 +210,7 @@ Value partition_method(Machine& m, const StrRef& s, const Args& args) {
   const std::string& sep = text_arg(m, b[0], "partition").text;
   if (sep.empty()) m.fail("empty separator");
   m.touch_bytes(s->text.size());
-  const size_t at = last ? s->text.rfind(sep) : s->text.find(sep);
+  const size_t at = last ? rfind_text(s->text, sep) : find_text(s->text, sep, 0);
   const Value whole = Value::string(s), nothing = Value::string(slice(m, s, 0, 0));
   if (at == std::string::npos)
     return m.list(last ? std::vector<Value>{nothing, nothing, whole} : std::vector<Value>{whole, nothing, nothing},

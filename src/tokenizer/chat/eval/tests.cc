@@ -1,18 +1,16 @@
 // What stands after `is`.
 #include "tokenizer/chat/eval/builtins.h"
 #include "tokenizer/chat/eval/interp.h"
-#include "tokenizer/chat/eval/strings.h"
+#include "tokenizer/chat/text/repr.h"
+#include "tokenizer/chat/text/strings.h"
 #include "tokenizer/chat/values/operators.h"
-#include "tokenizer/chat/values/repr.h"
 
 namespace mxt::tokenizer::jinja {
 namespace {
 
 void no_arguments(Interp& in, const Args& args) { Bound none(in.machine(), "test", args, {}); }
 
-Value remainder(Interp& in, const Value& v, const Value& by) {
-  return binary(in.machine(), BinaryOp::kMod, v, by);
-}
+Value remainder(Interp& in, const Value& v, const Value& by) { return binary(in.machine(), BinaryOp::kMod, v, by); }
 
 template <int wanted>
 bool parity(Interp& in, const Value& v, const Args& args) {
@@ -81,13 +79,13 @@ bool order_test(Interp& in, const Value& v, const Args& args) {
 
 bool filter_exists(Interp& in, const Value& v, const Args& args) {
   no_arguments(in, args);
-  if (!hashable(v)) in.machine().fail("unhashable type: '{}'", type_name(v));
+  require_key(in.machine(), v);
   return v.is_string() && find_filter(v.text()) != nullptr;
 }
 
 bool test_exists(Interp& in, const Value& v, const Args& args) {
   no_arguments(in, args);
-  if (!hashable(v)) in.machine().fail("unhashable type: '{}'", type_name(v));
+  require_key(in.machine(), v);
   return v.is_string() && find_test(v.text()) != nullptr;
 }
 

@@ -7,11 +7,11 @@
 
 #include "tokenizer/chat/eval/builtins.h"
 #include "tokenizer/chat/eval/interp.h"
-#include "tokenizer/chat/eval/strings.h"
-#include "tokenizer/chat/values/number_format.h"
+#include "tokenizer/chat/text/number_format.h"
+#include "tokenizer/chat/text/repr.h"
+#include "tokenizer/chat/text/strings.h"
+#include "tokenizer/chat/text/unicode.h"
 #include "tokenizer/chat/values/operators.h"
-#include "tokenizer/chat/values/repr.h"
-#include "tokenizer/chat/values/unicode.h"
 
 namespace mxt::tokenizer::jinja {
 namespace {
@@ -38,12 +38,17 @@ Value title_filter(Interp& in, const Value& v, const Args& args) {
   bool start = true;  // Jinja's words begin after a blank or one of -({[<
   for (size_t i = 0, size = 0; i < s->text.size(); i += size) {
     const char32_t c = code_point(s->text, i, size);
-    const bool boundary = is_space(c) || (c < 0x80 && std::string_view("-({[<").find(static_cast<char>(c)) != std::string_view::npos);
+    const bool boundary =
+        is_space(c) || (c < 0x80 && std::string_view("-({[<").find(static_cast<char>(c)) != std::string_view::npos);
     piece.clear();
-    if (boundary) piece = s->text.substr(i, size);
-    else if (start) append_upper(piece, c);
-    else if (c == 0x3a3 && is_final_sigma(s->text, i)) piece = "ς";
-    else append_lower(piece, c);
+    if (boundary)
+      piece = s->text.substr(i, size);
+    else if (start)
+      append_upper(piece, c);
+    else if (c == 0x3a3 && is_final_sigma(s->text, i))
+      piece = "ς";
+    else
+      append_lower(piece, c);
     start = boundary;
     out.add(piece, tag_at(*s, i));
   }
@@ -179,9 +184,12 @@ Value urlencode_filter(Interp& in, const Value& v, const Args& args) {
     for (size_t i = 0; i < s->text.size(); ++i) {
       const auto c = static_cast<unsigned char>(s->text[i]);
       const bool plain = std::isalnum(c) || c == '_' || c == '.' || c == '-' || c == '~' || (c == '/' && !query);
-      if (plain) out.add(*s, i, i + 1);
-      else if (c == ' ' && query) out.add("+", tag_at(*s, i));
-      else out.add(std::string{'%', kHex[c >> 4], kHex[c & 15]}, tag_at(*s, i));
+      if (plain)
+        out.add(*s, i, i + 1);
+      else if (c == ' ' && query)
+        out.add("+", tag_at(*s, i));
+      else
+        out.add(std::string{'%', kHex[c >> 4], kHex[c & 15]}, tag_at(*s, i));
     }
   };
   Builder out(m);
@@ -267,7 +275,9 @@ std::optional<Int> parse_int(Machine& m, std::string_view s, int64_t base) {
       continue;
     }
     if (c >= 0x80) return std::nullopt;
-    const int d = c >= '0' && c <= '9' ? static_cast<int>(c - '0') : (c | 0x20) >= 'a' && (c | 0x20) <= 'z' ? static_cast<int>((c | 0x20) - 'a' + 10) : 99;
+    const int d = c >= '0' && c <= '9'                     ? static_cast<int>(c - '0')
+                  : (c | 0x20) >= 'a' && (c | 0x20) <= 'z' ? static_cast<int>((c | 0x20) - 'a' + 10)
+                                                           : 99;
     if (d >= base) return std::nullopt;
     if (__builtin_mul_overflow(value, Int{base}, &value) || __builtin_add_overflow(value, Int{d}, &value))
       m.fail("an integer grows beyond 128 bits");
@@ -427,7 +437,8 @@ Value filesize_filter(Interp& in, const Value& v, const Args& args) {
     unit *= base;
   } while (*bytes >= unit && ++i < 7);
   if (i == 7) unit = std::pow(base, 9);
-  return m.text(fmt::format("{:.1f} {}{}", base * *bytes / unit, binary && i == 0 ? 'K' : kPrefixes[i], binary ? "iB" : "B"));
+  return m.text(
+      fmt::format("{:.1f} {}{}", base * *bytes / unit, binary && i == 0 ? 'K' : kPrefixes[i], binary ? "iB" : "B"));
 }
 
 Value xmlattr_filter(Interp& in, const Value& v, const Args& args) {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <map>
 
-#include "tokenizer/chat/values/unicode.h"
+#include "tokenizer/chat/text/unicode.h"
 
 namespace mxt::tokenizer {
 
@@ -35,8 +35,10 @@ class Locator {
 
  private:
   [[noreturn]] void fail(size_t i, std::string_view why) const {
-    throw TurnNotLocated(fmt::format("{}: cannot tell what to train on in messages[{}]: {}; mark it with "
-                                     "{{% generation %}} in the template", run_.chat_template().name(), i, why));
+    throw TurnNotLocated(
+        fmt::format("{}: cannot tell what to train on in messages[{}]: {}; mark it with "
+                    "{{% generation %}} in the template",
+                    run_.chat_template().name(), i, why));
   }
 
   // Content of message i, as against its role or the template's own text.
@@ -173,13 +175,13 @@ class Locator {
     if (!prompt && whole && !whole->empty()) prompt = whole;
     if (prompt && prompt->empty() && run_.reads_generation_prompt()) return after_unprompted(turn, i);
     if (prompt && starts(r_, turn, *prompt)) return turn.begin + prompt->size();
+    const auto plain = generation_prompt(i, false);
+    if (plain && !plain->empty() && starts(r_, turn, *plain)) return turn.begin + plain->size();
     // A prompt that goes on (think text) where this turn's content already begins.
     if (prompt && mine.end > mine.begin) {
       const std::string_view own = std::string_view(r_.text).substr(turn.begin, mine.begin - turn.begin);
       if (prompt->starts_with(own) && own_text(r_, turn.begin, mine.begin)) return mine.begin;
     }
-    const auto plain = generation_prompt(i, false);
-    if (plain && !plain->empty() && starts(r_, turn, *plain)) return turn.begin + plain->size();
     return after_probe(turn, i, prompt);
   }
 
@@ -216,8 +218,8 @@ class Locator {
     fail(i, "it does not begin with the generation prompt");
   }
 
-  // After these messages the template adds no prompt (a tool's answer, another assistant turn). Then all it writes is the
-  // turn's, unless it writes the very header that it would add elsewhere.
+  // After these messages the template adds no prompt (a tool's answer, another assistant turn). Then all it writes is
+  // the turn's, unless it writes the very header that it would add elsewhere.
   size_t after_unprompted(const Span& turn, size_t i) {
     const Span mine = content(r_, turn, i);
     if (mine.end > mine.begin && mine.begin == turn.begin) return turn.begin;
@@ -270,8 +272,10 @@ std::vector<Span> marked_spans(const Rendered& r) {
   size_t begin = 0;
   for (const Run& run : r.runs) {
     if (run.tag.turn & jinja::Tag::kGeneration) {
-      if (!spans.empty() && spans.back().end == begin) spans.back().end = run.end;
-      else spans.push_back({begin, run.end});
+      if (!spans.empty() && spans.back().end == begin)
+        spans.back().end = run.end;
+      else
+        spans.push_back({begin, run.end});
     }
     begin = run.end;
   }

@@ -4,8 +4,8 @@
 #include <ctime>
 #include <nlohmann/json.hpp>
 
+#include "tokenizer/chat/text/unicode.h"
 #include "tokenizer/chat/values/from_json.h"
-#include "tokenizer/chat/values/unicode.h"
 
 namespace mxt::tokenizer {
 
@@ -17,19 +17,52 @@ namespace {
 
 // Roles that templates know. They name who speaks, and some templates build a control token around them.
 bool is_known_role(const std::string& role) {
-  static constexpr std::string_view kRoles[] = {"system",   "developer", "user",  "assistant",   "tool", "tool_results",
-                                                "function", "ipython",   "model", "observation", "tool_calls"};
+  static constexpr std::string_view kRoles[] = {"system", "developer",    "user",      "assistant",
+                                                "tool",   "tool_results", "function",  "ipython",
+                                                "model",  "observation",  "tool_calls"};
   return std::find(std::begin(kRoles), std::end(kRoles), role) != std::end(kRoles);
 }
 
 // Names of a template's surroundings that a request must not replace.
 bool is_reserved(std::string_view name) {
-  static constexpr std::string_view kNames[] = {
-      "messages", "tools", "add_generation_prompt", "range", "dict", "lipsum", "cycler", "joiner", "namespace",
-      "raise_exception", "strftime_now", "loop", "self", "super", "caller", "varargs", "kwargs", "chat_template",
-      "conversation", "conversations", "tokenize", "tokenizer", "padding", "truncation", "max_length", "return_tensors",
-      "return_dict", "return_assistant_tokens_mask", "tokenizer_kwargs", "continue_final_message", "context",
-      "environment", "true", "false", "none", "True", "False", "None"};
+  static constexpr std::string_view kNames[] = {"messages",
+                                                "tools",
+                                                "add_generation_prompt",
+                                                "range",
+                                                "dict",
+                                                "lipsum",
+                                                "cycler",
+                                                "joiner",
+                                                "namespace",
+                                                "raise_exception",
+                                                "strftime_now",
+                                                "loop",
+                                                "self",
+                                                "super",
+                                                "caller",
+                                                "varargs",
+                                                "kwargs",
+                                                "chat_template",
+                                                "conversation",
+                                                "conversations",
+                                                "tokenize",
+                                                "tokenizer",
+                                                "padding",
+                                                "truncation",
+                                                "max_length",
+                                                "return_tensors",
+                                                "return_dict",
+                                                "return_assistant_tokens_mask",
+                                                "tokenizer_kwargs",
+                                                "continue_final_message",
+                                                "context",
+                                                "environment",
+                                                "true",
+                                                "false",
+                                                "none",
+                                                "True",
+                                                "False",
+                                                "None"};
   return std::find(std::begin(kNames), std::end(kNames), name) != std::end(kNames);
 }
 
@@ -59,7 +92,8 @@ ChatRun::ChatRun(const ChatTemplate& t, const ChatInput& input)
     for (size_t i = 0; i < input.tools->size(); ++i) {
       const OrderedJson& tool = (*input.tools)[i];
       if (!tool.is_object()) fail_input("{}: tools[{}] must be an object (a JSON schema)", t.name(), i);
-      tools.push_back(jinja::from_json(machine_, tool, add_origin({Origin::Part::kTool, -1, static_cast<int32_t>(i), true})));
+      tools.push_back(
+          jinja::from_json(machine_, tool, add_origin({Origin::Part::kTool, -1, static_cast<int32_t>(i), true})));
     }
     whole_.tools = machine_.list(std::move(tools));
     whole_.tools.object()->origin = add_origin({Origin::Part::kKwarg, -1, -1, true});
@@ -105,7 +139,8 @@ Value ChatRun::make_message(const OrderedJson& message, int32_t index) {
     } else {
       const bool role = key == "role" && value.is_string();
       const bool known = role && is_known_role(value.get_ref<const std::string&>());
-      v = jinja::from_json(machine_, value, add_origin({role ? Origin::Part::kRole : Origin::Part::kField, index, -1, !known}));
+      v = jinja::from_json(machine_, value,
+                           add_origin({role ? Origin::Part::kRole : Origin::Part::kField, index, -1, !known}));
     }
     jinja::put(machine_, *d, jinja::json_text(machine_, key, d->origin, "a key of the data"), v);
   };
@@ -134,8 +169,9 @@ Value ChatRun::make_call(const OrderedJson& call, int32_t message, int32_t item)
     if (key == "function" && value.is_object())
       v = make_call(value, message, item);
     else if (key == "name" || key == "arguments")
-      v = jinja::from_json(machine_, value,
-                           add_origin({key == "name" ? Origin::Part::kCallName : Origin::Part::kCallArguments, message, item, true}));
+      v = jinja::from_json(
+          machine_, value,
+          add_origin({key == "name" ? Origin::Part::kCallName : Origin::Part::kCallArguments, message, item, true}));
     else
       v = jinja::from_json(machine_, value, other);
     jinja::put(machine_, *d, jinja::json_text(machine_, key, other, "a key of the data"), v);
@@ -182,8 +218,10 @@ Value ChatRun::message_with(size_t i, std::string_view key, std::optional<Value>
   d->origin = from.origin;
   for (const auto& [k, v] : from.items) {
     const bool changed = k.is_string() && k.text() == key;
-    if (!changed) jinja::put(machine_, *d, k, v);
-    else if (value) jinja::put(machine_, *d, k, *value);
+    if (!changed)
+      jinja::put(machine_, *d, k, v);
+    else if (value)
+      jinja::put(machine_, *d, k, *value);
   }
   return Value::object(Kind::kDict, d);
 }

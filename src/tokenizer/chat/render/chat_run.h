@@ -16,8 +16,8 @@ struct Origin {
   enum class Part : uint8_t { kTemplate, kRole, kField, kCallName, kCallArguments, kCallOther, kTool, kKwarg };
   Part part = Part::kTemplate;
   int32_t message = -1;
-  int32_t item = -1;    // which tool call of the message, or which tool
-  bool plain = false;   // control tokens in it are plain text
+  int32_t item = -1;   // which tool call of the message, or which tool
+  bool plain = false;  // control tokens in it are plain text
 };
 
 // A rendering to be done; by default the whole chat as asked for.

@@ -31,8 +31,10 @@ void check_tools(ChatRun& run, const jinja::Rendered& r, const Seen& seen) {
     rest.erase(rest.begin() + static_cast<int64_t>(i));
     v.tools = rest.empty() ? Value::none() : run.machine().list(std::move(rest));
     if (same_text(run, r, v))
-      throw FieldDropped(fmt::format("{}: the template leaves out tools[{}]: use a model whose template knows tools, or "
-                                     "rows without them", run.chat_template().name(), i));
+      throw FieldDropped(
+          fmt::format("{}: the template leaves out tools[{}]: use a model whose template knows tools, or "
+                      "rows without them",
+                      run.chat_template().name(), i));
   }
 }
 
@@ -59,8 +61,7 @@ Value calls_without(ChatRun& run, const List& calls, size_t item, std::string_vi
   }
   const auto without = [&](const Dict& d) {
     auto* copy = m.make<Dict>(d.items.size() * 3 * sizeof(Value));
-    for (const auto& [k, v] : d.items)
-      copy->set(k, k.is_string() && k.text() == key ? m.text("\uE000") : v);
+    for (const auto& [k, v] : d.items) copy->set(k, k.is_string() && k.text() == key ? m.text("\uE000") : v);
     return Value::object(Kind::kDict, copy);
   };
   const Dict& call = items[item].as<Dict>();
@@ -95,9 +96,10 @@ void check_calls(ChatRun& run, const jinja::Rendered& r, const Seen& seen, size_
       Variant v = run.whole();
       v.messages[i] = run.message_with(i, "tool_calls", calls_without(run, list, item, key));
       if (same_text(run, r, v))
-        throw FieldDropped(fmt::format("{}: the template leaves out {}messages[{}].tool_calls[{}]: use a model whose "
-                                       "template knows tool calls, or rows without them", run.chat_template().name(),
-                                       key.empty() ? "" : fmt::format("the {} of ", key), i, item));
+        throw FieldDropped(
+            fmt::format("{}: the template leaves out {}messages[{}].tool_calls[{}]: use a model whose "
+                        "template knows tool calls, or rows without them",
+                        run.chat_template().name(), key.empty() ? "" : fmt::format("the {} of ", key), i, item));
     }
   }
 }

@@ -5,8 +5,8 @@
 
 namespace mxt::tokenizer {
 
-// Throws FieldDropped where the input has a tool or a tool call (its name, its arguments) that made no difference to the
-// text. `r` is the rendering of run.whole().
+// Throws FieldDropped where the input has a tool or a tool call (its name, its arguments) that made no difference to
+// the text. `r` is the rendering of run.whole().
 void check_dropped_fields(ChatRun& run, const jinja::Rendered& r);
 
 }  // namespace mxt::tokenizer

@@ -27,22 +27,22 @@ enum class ExprKind : uint8_t {
   kName,
   kTuple,
   kList,
-  kDict,      // items: key, value, key, value…
-  kAttr,      // a.text
-  kItem,      // a[b]
-  kSlice,     // items: start, stop, step; null where left out
-  kCall,      // a(call)
-  kFilter,    // a | text(call); a is null in a filter block
-  kTest,      // a is text(call)
-  kCond,      // a if b else c
+  kDict,    // items: key, value, key, value…
+  kAttr,    // a.text
+  kItem,    // a[b]
+  kSlice,   // items: start, stop, step; null where left out
+  kCall,    // a(call)
+  kFilter,  // a | text(call); a is null in a filter block
+  kTest,    // a is text(call)
+  kCond,    // a if b else c
   kAnd,
   kOr,
   kNot,
-  kCompare,   // a, then ops
+  kCompare,  // a, then ops
   kBinary,
   kNegate,
   kPlus,
-  kConcat,    // items
+  kConcat,  // items
 };
 
 enum class CompareOp : uint8_t { kEq, kNe, kLt, kLe, kGt, kGe, kIn, kNotIn };
@@ -83,9 +83,9 @@ using Block = std::vector<StmtPtr>;
 
 enum class StmtKind : uint8_t {
   kText,
-  kPrint,        // exprs
+  kPrint,  // exprs
   kFor,
-  kIf,           // branches, then `otherwise`
+  kIf,  // branches, then `otherwise`
   kSet,
   kSetBlock,
   kMacro,
@@ -120,10 +120,10 @@ struct Stmt {
   Target target;
   std::vector<Target> targets;  // of `with`
   std::vector<ExprPtr> exprs;
-  ExprPtr expr;                 // iterable, value, filter or call
-  ExprPtr condition;            // of `for … if`
+  ExprPtr expr;       // iterable, value, filter or call
+  ExprPtr condition;  // of `for … if`
   Block body, otherwise;
-  Frame frame, else_frame;      // of body and otherwise, where they have variables of their own
+  Frame frame, else_frame;  // of body and otherwise, where they have variables of their own
   std::vector<std::pair<ExprPtr, Block>> branches;
   std::unique_ptr<Macro> macro;
 };
@@ -133,7 +133,7 @@ struct Ast {
   Frame frame;
   std::vector<std::string> names;  // by NameId
   std::unordered_map<std::string, NameId> ids;
-  std::vector<bool> read;          // by NameId: stands as a variable somewhere
+  std::vector<bool> read;  // by NameId: stands as a variable somewhere
   bool generation = false;
 };
 

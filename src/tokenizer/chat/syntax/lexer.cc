@@ -4,7 +4,7 @@
 
 #include "base/text.h"
 #include "tokenizer/chat/jinja.h"
-#include "tokenizer/chat/values/unicode.h"
+#include "tokenizer/chat/text/unicode.h"
 
 namespace mxt::tokenizer::jinja {
 namespace {
@@ -47,7 +47,8 @@ class Lexer {
 
   // Moves to `to`, counting lines.
   void advance(size_t to) {
-    line_ += static_cast<uint32_t>(std::count(s_.begin() + static_cast<int64_t>(at_), s_.begin() + static_cast<int64_t>(to), '\n'));
+    line_ += static_cast<uint32_t>(
+        std::count(s_.begin() + static_cast<int64_t>(at_), s_.begin() + static_cast<int64_t>(to), '\n'));
     line_starting_ = to > at_ ? s_[to - 1] == '\n' : line_starting_;
     at_ = to;
   }
@@ -207,7 +208,10 @@ class Lexer {
     }
     if (!real && s_[at_] == '0') {
       const char base = at_ + 1 < s_.size() ? static_cast<char>(s_[at_ + 1] | 0x20) : '\0';
-      const std::string_view allowed = base == 'x' ? "0123456789abcdefABCDEF" : base == 'o' ? "01234567" : base == 'b' ? "01" : "";
+      const std::string_view allowed = base == 'x'   ? "0123456789abcdefABCDEF"
+                                       : base == 'o' ? "01234567"
+                                       : base == 'b' ? "01"
+                                                     : "";
       const size_t based = allowed.empty() ? at_ + 2 : digits(at_ + 2, allowed);
       end = based > at_ + 2 && !allowed.empty() ? based : digits(at_, "0");
     }
@@ -230,7 +234,9 @@ class Lexer {
     if (i + n > s.size()) fail("truncated escape in a string");
     for (size_t k = i; k < i + n; ++k) {
       const char c = s[k];
-      const int d = c >= '0' && c <= '9' ? c - '0' : (c | 0x20) >= 'a' && (c | 0x20) <= 'f' ? (c | 0x20) - 'a' + 10 : -1;
+      const int d = c >= '0' && c <= '9'                     ? c - '0'
+                    : (c | 0x20) >= 'a' && (c | 0x20) <= 'f' ? (c | 0x20) - 'a' + 10
+                                                             : -1;
       if (d < 0) fail("truncated escape in a string");
       v = v * 16 + static_cast<uint32_t>(d);
     }
@@ -254,7 +260,8 @@ class Lexer {
       } else if (c >= '0' && c <= '7') {
         uint32_t v = 0;
         size_t n = 0;
-        for (; n < 3 && i + n < s.size() && s[i + n] >= '0' && s[i + n] <= '7'; ++n) v = v * 8 + static_cast<uint32_t>(s[i + n] - '0');
+        for (; n < 3 && i + n < s.size() && s[i + n] >= '0' && s[i + n] <= '7'; ++n)
+          v = v * 8 + static_cast<uint32_t>(s[i + n] - '0');
         append_utf8(out, v);
         i += n - 1;
       } else if (c == 'x' || c == 'u' || c == 'U') {
@@ -268,7 +275,9 @@ class Lexer {
       } else if (static_cast<unsigned char>(c) >= 0x80) {
         size_t size = 0;  // Jinja escapes the character first, so that the backslash meets another backslash
         const char32_t p = code_point(s, i, size);
-        out += p < 0x100 ? fmt::format("\\x{:02x}", static_cast<uint32_t>(p)) : p < 0x10000 ? fmt::format("\\u{:04x}", static_cast<uint32_t>(p)) : fmt::format("\\U{:08x}", static_cast<uint32_t>(p));
+        out += p < 0x100     ? fmt::format("\\x{:02x}", static_cast<uint32_t>(p))
+               : p < 0x10000 ? fmt::format("\\u{:04x}", static_cast<uint32_t>(p))
+                             : fmt::format("\\U{:08x}", static_cast<uint32_t>(p));
         i += size - 1;
       } else {
         out.push_back('\\');

@@ -110,9 +110,9 @@ ExprPtr Parser::not_chain() {
 }
 
 ExprPtr Parser::comparison() {
-  static constexpr std::pair<std::string_view, CompareOp> kOps[] = {
-      {"==", CompareOp::kEq}, {"!=", CompareOp::kNe}, {"<", CompareOp::kLt},
-      {"<=", CompareOp::kLe}, {">", CompareOp::kGt},  {">=", CompareOp::kGe}};
+  static constexpr std::pair<std::string_view, CompareOp> kOps[] = {{"==", CompareOp::kEq}, {"!=", CompareOp::kNe},
+                                                                    {"<", CompareOp::kLt},  {"<=", CompareOp::kLe},
+                                                                    {">", CompareOp::kGt},  {">=", CompareOp::kGe}};
   const uint32_t line = now().line;
   ExprPtr left = sum();
   std::vector<std::pair<CompareOp, ExprPtr>> ops;
@@ -166,7 +166,10 @@ ExprPtr Parser::product() {
   while (is_op("*") || is_op("/") || is_op("//") || is_op("%")) {
     const Token t = next();
     ExprPtr e = node(ExprKind::kBinary, t.line);
-    e->op = t.text == "*" ? BinaryOp::kMul : t.text == "/" ? BinaryOp::kDiv : t.text == "%" ? BinaryOp::kMod : BinaryOp::kFloorDiv;
+    e->op = t.text == "*"   ? BinaryOp::kMul
+            : t.text == "/" ? BinaryOp::kDiv
+            : t.text == "%" ? BinaryOp::kMod
+                            : BinaryOp::kFloorDiv;
     e->a = std::move(left);
     e->b = power();
     left = done(std::move(e));
@@ -202,10 +205,14 @@ ExprPtr Parser::unary(bool with_filter) {
 }
 
 bool Parser::literal_name(const std::string& name, Value& out) const {
-  if (name == "true" || name == "True") out = Value::boolean(true);
-  else if (name == "false" || name == "False") out = Value::boolean(false);
-  else if (name == "none" || name == "None") out = Value::none();
-  else return false;
+  if (name == "true" || name == "True")
+    out = Value::boolean(true);
+  else if (name == "false" || name == "False")
+    out = Value::boolean(false);
+  else if (name == "none" || name == "None")
+    out = Value::none();
+  else
+    return false;
   return true;
 }
 
@@ -257,7 +264,8 @@ ExprPtr Parser::primary() {
       e->constant = Value::real(d);
       return e;
     }
-    default: break;
+    default:
+      break;
   }
   if (skip_op("(")) {
     Nesting nesting(*this);
@@ -296,18 +304,25 @@ ExprPtr Parser::dict_literal() {
 
 ExprPtr Parser::postfix(ExprPtr e) {
   for (;;) {
-    if (is_op(".") || is_op("[")) e = subscript(std::move(e));
-    else if (is_op("(")) e = call(std::move(e));
-    else return e;
+    if (is_op(".") || is_op("["))
+      e = subscript(std::move(e));
+    else if (is_op("("))
+      e = call(std::move(e));
+    else
+      return e;
   }
 }
 
 ExprPtr Parser::filters_and_tests(ExprPtr e) {
   for (;;) {
-    if (is_op("|")) e = filter(std::move(e));
-    else if (is_name("is")) e = test(std::move(e));
-    else if (is_op("(")) e = call(std::move(e));
-    else return e;
+    if (is_op("|"))
+      e = filter(std::move(e));
+    else if (is_name("is"))
+      e = test(std::move(e));
+    else if (is_op("("))
+      e = call(std::move(e));
+    else
+      return e;
   }
 }
 
@@ -334,7 +349,7 @@ ExprPtr Parser::test(ExprPtr e) {
   t->a = std::move(e);
   t->text = dotted_name();
   t->test = find_test(t->text);
-  if (!t->test && !soft_) unknown_.emplace_back(t->line, "No test named '" + t->text + "'.");
+  if (!t->test && !soft_) unknown_.emplace_back(t->line, fmt::format("No test named '{}'.", t->text));
   const TokenKind k = now().kind;
   const bool starts_value = k == TokenKind::kName || k == TokenKind::kString || k == TokenKind::kInteger ||
                             k == TokenKind::kFloat || is_op("[") || is_op("{");
@@ -436,6 +451,7 @@ std::unique_ptr<CallArgs> Parser::call_args() {
       ensure(!args->star_star);
       const std::string key = next().text;
       next();
+      if (args->named.size() >= kMaxArguments) fail("a call with more than {} named arguments", kMaxArguments);
       for (const auto& [name, value] : args->named)
         if (name == key) fail("keyword argument repeated: {}", key);
       args->named.emplace_back(key, expression());

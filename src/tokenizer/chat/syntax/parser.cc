@@ -10,7 +10,8 @@ namespace mxt::tokenizer::jinja {
 
 Parser::Parser(std::string_view source, std::string_view name) : name_(name), ast_(std::make_unique<Ast>()) {
   if (source.size() > kMaxSource)
-    fail_input("{}: a template of {} is refused: at most {}", name, human_bytes(source.size()), human_bytes(kMaxSource));
+    fail_input("{}: a template of {} is refused: at most {}", name, human_bytes(source.size()),
+               human_bytes(kMaxSource));
   if (!is_valid_utf8(source)) fail_input("{}: the template is not valid UTF-8", name);
   tokens_ = tokenize(source, name);
 }
@@ -18,7 +19,7 @@ Parser::Parser(std::string_view source, std::string_view name) : name_(name), as
 std::unique_ptr<Ast> Parser::run() {
   while (now().kind != TokenKind::kEnd) tag(ast_->body);
   if (!unknown_.empty()) fail_at(unknown_[0].first, unknown_[0].second);
-  resolve_scopes(*ast_);
+  resolve_scopes(*ast_, name_);
   return std::move(ast_);
 }
 
@@ -74,15 +75,24 @@ StmtPtr Parser::statement() {
   const uint32_t line = now().line;
   const std::string name = now().text;
   StmtPtr s;
-  if (name == "for") s = for_loop();
-  else if (name == "if") s = if_chain();
-  else if (name == "set") s = set();
-  else if (name == "macro") s = macro();
-  else if (name == "call") s = call_block();
-  else if (name == "filter") s = filter_block();
-  else if (name == "with") s = with();
-  else if (name == "generation") s = generation();
-  else if (name == "print") s = print();
+  if (name == "for")
+    s = for_loop();
+  else if (name == "if")
+    s = if_chain();
+  else if (name == "set")
+    s = set();
+  else if (name == "macro")
+    s = macro();
+  else if (name == "call")
+    s = call_block();
+  else if (name == "filter")
+    s = filter_block();
+  else if (name == "with")
+    s = with();
+  else if (name == "generation")
+    s = generation();
+  else if (name == "print")
+    s = print();
   else if (name == "break" || name == "continue") {
     next();
     if (loops_ == 0) fail("'{}' outside of a loop", name);
@@ -197,6 +207,7 @@ void Parser::signature(Macro& m) {
   if (!skip_op("(")) fail("expected '(', got {}", describe());
   while (!is_op(")")) {
     if (!m.parameters.empty()) expect_op(",");
+    if (m.parameters.size() >= kMaxArguments) fail("a macro of more than {} parameters", kMaxArguments);
     const std::string name = expect_name();
     Value ignored;
     if (literal_name(name, ignored)) fail("can't assign to '{}'", name);
@@ -330,13 +341,20 @@ Token Parser::next() {
 
 std::string Parser::describe() const {
   switch (now().kind) {
-    case TokenKind::kEnd: return "the end of the template";
-    case TokenKind::kData: return "template text";
-    case TokenKind::kVariableBegin: return "'{{'";
-    case TokenKind::kVariableEnd: return "'}}'";
-    case TokenKind::kBlockBegin: return "'{%'";
-    case TokenKind::kBlockEnd: return "'%}'";
-    default: return "'" + now().text.substr(0, 60) + "'";
+    case TokenKind::kEnd:
+      return "the end of the template";
+    case TokenKind::kData:
+      return "template text";
+    case TokenKind::kVariableBegin:
+      return "'{{'";
+    case TokenKind::kVariableEnd:
+      return "'}}'";
+    case TokenKind::kBlockBegin:
+      return "'{%'";
+    case TokenKind::kBlockEnd:
+      return "'%}'";
+    default:
+      return fmt::format("'{}'", now().text.substr(0, 60));
   }
 }
 

@@ -114,7 +114,7 @@ class Parser {
   uint32_t loops_ = 0;
   bool soft_ = false;
   std::unique_ptr<Ast> ast_;
-  std::vector<Macro*> macros_;  // that are open
+  std::vector<Macro*> macros_;                             // that are open
   std::vector<std::pair<uint32_t, std::string>> unknown_;  // filters and tests that do not exist, by line
 };
 

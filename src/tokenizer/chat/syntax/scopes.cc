@@ -3,6 +3,7 @@
 #include <functional>
 #include <map>
 #include <set>
+#include <string_view>
 
 namespace mxt::tokenizer::jinja {
 namespace {
@@ -13,10 +14,11 @@ enum class Start : uint8_t { kGiven, kOuter, kMissing };  // what a name is when
 struct Symbols {
   const Symbols* parent = nullptr;
   std::map<NameId, Start> names;
-  std::set<NameId> stored;
+  std::set<NameId> stored, read;
 
   bool knows(NameId n) const { return names.contains(n) || (parent && parent->knows(n)); }
   void load(NameId n) {
+    read.insert(n);
     if (!knows(n)) names[n] = Start::kOuter;
   }
   void store(NameId n) {
@@ -29,10 +31,15 @@ struct Symbols {
   }
 };
 
+constexpr size_t kMostWork = 5'000'000;  // names copied, for templates made to be slow
+
 class Resolver {
  public:
+  explicit Resolver(std::string_view name) : name_(name) {}
+
   // Resolves a block whose names `given` are set from outside; returns the names that it or blocks inside read.
-  std::set<NameId> frame(const Symbols* parent, const Block& body, Frame& out, const std::function<void(Symbols&)>& given) {
+  std::set<NameId> frame(const Symbols* parent, const Block& body, Frame& out,
+                         const std::function<void(Symbols&)>& given) {
     Symbols s;
     s.parent = parent;
     given(s);
@@ -40,9 +47,8 @@ class Resolver {
     const std::set<NameId> inside = inner_frames(body, s);
     for (const auto& [name, start] : s.names)
       if (start == Start::kMissing && inside.contains(name)) out.missing.push_back(name);
-    std::set<NameId> reads = inside;
-    for (const auto& [name, start] : s.names) reads.insert(name);
-    return reads;
+    s.read.insert(inside.begin(), inside.end());
+    return std::move(s.read);
   }
 
  private:
@@ -62,8 +68,10 @@ class Resolver {
   }
 
   void target(const Target& t, Symbols& s, bool parameter) {
-    if (t.what == Target::What::kNamespace) s.load(t.name);
-    else if (t.what == Target::What::kName) parameter ? s.parameter(t.name) : s.store(t.name);
+    if (t.what == Target::What::kNamespace)
+      s.load(t.name);
+    else if (t.what == Target::What::kName)
+      parameter ? s.parameter(t.name) : s.store(t.name);
     for (const Target& item : t.items) target(item, s, parameter);
   }
 
@@ -81,18 +89,29 @@ class Resolver {
           break;
         case StmtKind::kFor:
         case StmtKind::kFilterBlock:
-        case StmtKind::kCallBlock: expr(p->expr, s); break;
-        case StmtKind::kSetBlock: target(p->target, s, false); break;
-        case StmtKind::kMacro: s.store(p->macro->name); break;
-        case StmtKind::kIf: branches(*p, s); break;
-        default: break;
+        case StmtKind::kCallBlock:
+          expr(p->expr, s);
+          break;
+        case StmtKind::kSetBlock:
+          target(p->target, s, false);
+          break;
+        case StmtKind::kMacro:
+          s.store(p->macro->name);
+          break;
+        case StmtKind::kIf:
+          branches(*p, s);
+          break;
+        default:
+          break;
       }
     }
   }
 
-  // Jinja sees three branches: the first, all elif together, else. A name that not all of them set keeps what it was.
+  // A name that any branch sets keeps, before the branch, what it was outside.
   void branches(const Stmt& p, Symbols& s) {
     expr(p.branches[0].first, s);
+    if ((work_ += 4 * (s.names.size() + s.stored.size() + s.read.size()) + 1) > kMostWork)
+      throw TemplateLimit(fmt::format("{}:{}: the template has too many names and branches", name_, p.line), p.line);
     Symbols first = s, middle = s, last = s;
     statements(p.branches[0].second, first);
     for (size_t i = 1; i < p.branches.size(); ++i) {
@@ -100,16 +119,17 @@ class Resolver {
       statements(p.branches[i].second, middle);
     }
     statements(p.otherwise, last);
-    std::map<NameId, int> set_in;
-    for (const Symbols* b : {&first, &middle, &last}) {
+    std::set<NameId> set_inside;
+    for (const Symbols* b : {&first, &middle, &last})
       for (NameId n : b->stored)
-        if (!s.stored.contains(n)) ++set_in[n];
-    }
+        if (!s.stored.contains(n)) set_inside.insert(n);
     for (const Symbols* b : {&first, &middle, &last})
       for (const auto& [name, start] : b->names) s.names[name] = start;
-    for (const Symbols* b : {&first, &middle, &last}) s.stored.insert(b->stored.begin(), b->stored.end());
-    for (const auto& [name, count] : set_in)
-      if (count < 3) s.names[name] = Start::kOuter;
+    for (const Symbols* b : {&first, &middle, &last}) {
+      s.stored.insert(b->stored.begin(), b->stored.end());
+      s.read.insert(b->read.begin(), b->read.end());
+    }
+    for (const NameId name : set_inside) s.names[name] = Start::kOuter;
   }
 
   std::set<NameId> inner_frames(const Block& block, const Symbols& s) {
@@ -150,17 +170,21 @@ class Resolver {
         case StmtKind::kGeneration:
           add(frame(&s, p->body, p->frame, nothing));
           break;
-        default: break;
+        default:
+          break;
       }
     }
     return reads;
   }
+
+  std::string_view name_;
+  size_t work_ = 0;
 };
 
 }  // namespace
 
-void resolve_scopes(Ast& ast) {
-  Resolver().frame(nullptr, ast.body, ast.frame, [](Symbols&) {});
+void resolve_scopes(Ast& ast, std::string_view name) {
+  Resolver(name).frame(nullptr, ast.body, ast.frame, [](Symbols&) {});
 }
 
 }  // namespace mxt::tokenizer::jinja

@@ -1,9 +1,9 @@
 // `+ - * / // % **`, unary signs and `~`.
 #include <cmath>
 
-#include "tokenizer/chat/values/format.h"
+#include "tokenizer/chat/text/format.h"
+#include "tokenizer/chat/text/repr.h"
 #include "tokenizer/chat/values/operators.h"
-#include "tokenizer/chat/values/repr.h"
 
 namespace mxt::tokenizer::jinja {
 namespace {
@@ -77,16 +77,20 @@ Value integers(Machine& m, BinaryOp op, Int a, Int b) {
       if (b == 0) m.fail("integer division or modulo by zero");
       if (a == kMin && b == -1) too_big(m);
       return Value::integer(op == BinaryOp::kMod ? a - floor_div(a, b) * b : floor_div(a, b));
-    case BinaryOp::kPow: return int_power(m, a, b);
+    case BinaryOp::kPow:
+      return int_power(m, a, b);
   }
   return {};
 }
 
 Value reals(Machine& m, BinaryOp op, double a, double b) {
   switch (op) {
-    case BinaryOp::kAdd: return Value::real(a + b);
-    case BinaryOp::kSub: return Value::real(a - b);
-    case BinaryOp::kMul: return Value::real(a * b);
+    case BinaryOp::kAdd:
+      return Value::real(a + b);
+    case BinaryOp::kSub:
+      return Value::real(a - b);
+    case BinaryOp::kMul:
+      return Value::real(a * b);
     case BinaryOp::kDiv:
       if (b == 0) m.fail("float division by zero");
       return Value::real(a / b);

@@ -25,11 +25,16 @@ Value convert(Machine& m, const OrderedJson& j, uint32_t origin) {
   Level level(m);
   m.step();
   switch (j.type()) {
-    case OrderedJson::value_t::null: return Value::none();
-    case OrderedJson::value_t::boolean: return Value::boolean(j.get<bool>());
-    case OrderedJson::value_t::number_integer: return Value::integer(j.get<int64_t>());
-    case OrderedJson::value_t::number_unsigned: return Value::integer(static_cast<Int>(j.get<uint64_t>()));
-    case OrderedJson::value_t::number_float: return Value::real(j.get<double>());
+    case OrderedJson::value_t::null:
+      return Value::none();
+    case OrderedJson::value_t::boolean:
+      return Value::boolean(j.get<bool>());
+    case OrderedJson::value_t::number_integer:
+      return Value::integer(j.get<int64_t>());
+    case OrderedJson::value_t::number_unsigned:
+      return Value::integer(static_cast<Int>(j.get<uint64_t>()));
+    case OrderedJson::value_t::number_float:
+      return Value::real(j.get<double>());
     case OrderedJson::value_t::string:
       return json_text(m, j.get_ref<const std::string&>(), origin, "a string of the data");
     case OrderedJson::value_t::array: {
@@ -48,7 +53,8 @@ Value convert(Machine& m, const OrderedJson& j, uint32_t origin) {
         put(m, *d, json_text(m, key, origin, "a key of the data"), convert(m, value, origin));
       return Value::object(Kind::kDict, d);
     }
-    default: fail_input("{}: the data holds a value that is not JSON", m.name());
+    default:
+      fail_input("{}: the data holds a value that is not JSON", m.name());
   }
 }
 

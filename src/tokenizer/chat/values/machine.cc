@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "tokenizer/chat/values/repr.h"
+#include "tokenizer/chat/text/repr.h"
 
 namespace mxt::tokenizer::jinja {
 
@@ -91,7 +91,8 @@ void Machine::out_of_steps() const {
 }
 
 void Machine::out_of_memory() const {
-  throw TemplateLimit(fmt::format("{}:{}: the template needs more than {} MiB", name_, line, memory_.limit >> 20), line);
+  throw TemplateLimit(fmt::format("{}:{}: the template needs more than {} MiB", name_, line, memory_.limit >> 20),
+                      line);
 }
 
 void Builder::add(std::string_view text, Tag tag) {

@@ -2,23 +2,28 @@
 
 #include <cmath>
 
-#include "tokenizer/chat/values/format.h"
-#include "tokenizer/chat/values/repr.h"
-#include "tokenizer/chat/values/unicode.h"
+#include "tokenizer/chat/text/format.h"
+#include "tokenizer/chat/text/repr.h"
+#include "tokenizer/chat/text/unicode.h"
 
 namespace mxt::tokenizer::jinja {
 
 bool truth(Machine& m, const Value& v) {
   switch (v.kind()) {
     case Kind::kUndefined:
-    case Kind::kNone: return false;
+    case Kind::kNone:
+      return false;
     case Kind::kBool:
-    case Kind::kInt: return v.as_int() != 0;
-    case Kind::kFloat: return v.as_real() != 0;
-    case Kind::kString: return !v.text().empty();
+    case Kind::kInt:
+      return v.as_int() != 0;
+    case Kind::kFloat:
+      return v.as_real() != 0;
+    case Kind::kString:
+      return !v.text().empty();
     case Kind::kLoop:
     case Kind::kIterator:
-    case Kind::kNamespace: return true;
+    case Kind::kNamespace:
+      return true;
     default: {
       const auto n = size_of(m, v);
       return !n || *n > 0;
@@ -30,12 +35,18 @@ bool identical(const Value& a, const Value& b) {
   if (a.kind() != b.kind()) return false;
   switch (a.kind()) {
     case Kind::kNone:
-    case Kind::kUndefined: return a.is_none() || a.object() == b.object();
-    case Kind::kBool: return a.as_bool() == b.as_bool();
-    case Kind::kInt: return a.as_int() == b.as_int() && a.as_int() >= -5 && a.as_int() <= 256;  // CPython's cache
-    case Kind::kFloat: return false;
-    case Kind::kString: return a.ref() == b.ref();
-    default: return a.object() == b.object();
+    case Kind::kUndefined:
+      return a.is_none() || a.object() == b.object();
+    case Kind::kBool:
+      return a.as_bool() == b.as_bool();
+    case Kind::kInt:
+      return a.as_int() == b.as_int() && a.as_int() >= -5 && a.as_int() <= 256;  // CPython's cache
+    case Kind::kFloat:
+      return false;
+    case Kind::kString:
+      return a.ref() == b.ref();
+    default:
+      return a.object() == b.object();
   }
 }
 
@@ -69,10 +80,13 @@ bool equal(Machine& m, const Value& a, const Value& b) {
   if (a.is_number() && b.is_number()) return compare_numbers(a, b) == 0;
   if (a.kind() != b.kind()) return false;
   switch (a.kind()) {
-    case Kind::kNone: return true;
-    case Kind::kUndefined: return true;
+    case Kind::kNone:
+      return true;
+    case Kind::kUndefined:
+      return true;
     case Kind::kList:
-    case Kind::kTuple: return equal_items(m, a.as<List>().items, b.as<List>().items);
+    case Kind::kTuple:
+      return equal_items(m, a.as<List>().items, b.as<List>().items);
     case Kind::kDict: {
       const auto& x = a.as<Dict>();
       const auto& y = b.as<Dict>();
@@ -90,7 +104,8 @@ bool equal(Machine& m, const Value& a, const Value& b) {
       if (x.size != y.size) return false;
       return x.size == 0 || (x.start == y.start && (x.size == 1 || x.step == y.step));
     }
-    default: return a.object() == b.object();
+    default:
+      return a.object() == b.object();
   }
 }
 
@@ -117,6 +132,22 @@ int compare(Machine& m, const Value& a, const Value& b, std::string_view op) {
 
 bool less_than(Machine& m, const Value& a, const Value& b) { return compare(m, a, b, "<") == -1; }
 
+namespace {
+
+void count_key(Machine& m, const Value& key) {
+  m.step();
+  if (key.is_string()) m.touch_bytes(key.text().size());
+  if (key.is(Kind::kTuple))
+    for (const Value& item : key.as<List>().items) count_key(m, item);
+}
+
+}  // namespace
+
+void require_key(Machine& m, const Value& key) {
+  if (!hashable(key)) m.fail("unhashable type: '{}'", type_name(key));
+  count_key(m, key);
+}
+
 bool contains(Machine& m, const Value& container, const Value& item) {
   switch (container.kind()) {
     case Kind::kString:
@@ -125,10 +156,9 @@ bool contains(Machine& m, const Value& container, const Value& item) {
         m.fail("'in <string>' requires string as left operand, not {}", type_name(item));
       }
       m.touch_bytes(container.text().size());
-      return container.text().find(item.text()) != std::string::npos;
+      return find_text(container.text(), item.text(), 0) != std::string::npos;
     case Kind::kDict:
-      if (!hashable(item)) m.fail("unhashable type: '{}'", type_name(item));
-      m.step(2);
+      require_key(m, item);
       return container.as<Dict>().find(item) != nullptr;
     case Kind::kRange:
       if (item.is_integral()) {
@@ -150,14 +180,22 @@ bool contains(Machine& m, const Value& container, const Value& item) {
 
 std::optional<size_t> size_of(Machine& m, const Value& v) {
   switch (v.kind()) {
-    case Kind::kUndefined: return 0;
-    case Kind::kString: m.touch_bytes(v.text().size()); return length(v.text());
+    case Kind::kUndefined:
+      return 0;
+    case Kind::kString:
+      m.touch_bytes(v.text().size());
+      return length(v.text());
     case Kind::kList:
-    case Kind::kTuple: return v.as<List>().items.size();
-    case Kind::kDict: return v.as<Dict>().items.size();
-    case Kind::kRange: return v.as<Range>().size;
-    case Kind::kView: return v.as<View>().dict->items.size();
-    default: return std::nullopt;
+    case Kind::kTuple:
+      return v.as<List>().items.size();
+    case Kind::kDict:
+      return v.as<Dict>().items.size();
+    case Kind::kRange:
+      return v.as<Range>().size;
+    case Kind::kView:
+      return v.as<View>().dict->items.size();
+    default:
+      return std::nullopt;
   }
 }
 
@@ -166,7 +204,6 @@ size_t require_size(Machine& m, const Value& v) {
   if (!n) m.fail("object of type '{}' has no len()", type_name(v));
   return *n;
 }
-
 
 bool iterable(const Value& v) {
   switch (v.kind()) {
@@ -177,8 +214,10 @@ bool iterable(const Value& v) {
     case Kind::kDict:
     case Kind::kRange:
     case Kind::kView:
-    case Kind::kIterator: return true;
-    default: return false;
+    case Kind::kIterator:
+      return true;
+    default:
+      return false;
   }
 }
 
@@ -195,7 +234,8 @@ Value view_item(Machine& m, const View& view, size_t i) {
 
 std::function<bool(Value&)> iterate(Machine& m, const Value& v) {
   switch (v.kind()) {
-    case Kind::kUndefined: return [](Value&) { return false; };
+    case Kind::kUndefined:
+      return [](Value&) { return false; };
     case Kind::kString:
       return [&m, s = v.ref(), at = size_t{0}](Value& out) mutable {
         if (at >= s->text.size()) return false;
@@ -241,7 +281,8 @@ std::function<bool(Value&)> iterate(Machine& m, const Value& v) {
         m.step();
         return it->next(out);
       };
-    default: m.fail("'{}' object is not iterable", type_name(v));
+    default:
+      m.fail("'{}' object is not iterable", type_name(v));
   }
 }
 

@@ -12,10 +12,12 @@ enum class BinaryOp : uint8_t { kAdd, kSub, kMul, kDiv, kFloorDiv, kMod, kPow };
 
 bool truth(Machine& m, const Value& v);
 bool equal(Machine& m, const Value& a, const Value& b);
-bool identical(const Value& a, const Value& b);             // Python's `is`
+bool identical(const Value& a, const Value& b);              // Python's `is`
 bool less_than(Machine& m, const Value& a, const Value& b);  // `<`; refuses what Python refuses
 // -1, 0, 1; `op` is for the message. NaN: 2.
 int compare(Machine& m, const Value& a, const Value& b, std::string_view op);
+// Refuses what cannot be a key, and counts the work of hashing it.
+void require_key(Machine& m, const Value& key);
 bool contains(Machine& m, const Value& container, const Value& item);
 
 Value binary(Machine& m, BinaryOp op, const Value& a, const Value& b);

@@ -13,32 +13,52 @@ constexpr size_t kIndexFrom = 8;  // items of a dict from which it is looked up 
 
 std::string UndefinedInfo::message() const {
   if (!hint.empty()) return hint;
-  if (owner.empty()) return "'" + name + "' is undefined";
-  return "'" + owner + "' has no attribute '" + name + "'";
+  if (owner.empty()) return fmt::format("'{}' is undefined", name);
+  return fmt::format("'{}' has no attribute '{}'", owner, name);
 }
 
 std::string_view type_name(const Value& v) {
   switch (v.kind()) {
-    case Kind::kUndefined: return "Undefined";
-    case Kind::kNone: return "NoneType";
-    case Kind::kBool: return "bool";
-    case Kind::kInt: return "int";
-    case Kind::kFloat: return "float";
-    case Kind::kString: return v.str().markup ? "Markup" : "str";
-    case Kind::kList: return "list";
-    case Kind::kTuple: return "tuple";
-    case Kind::kDict: return "dict";
-    case Kind::kRange: return "range";
-    case Kind::kView: return "dict view";
-    case Kind::kIterator: return "generator";
-    case Kind::kSlice: return "slice";
-    case Kind::kNamespace: return "Namespace";
-    case Kind::kMacro: return "Macro";
-    case Kind::kFunction: return "function";
-    case Kind::kMethod: return "method";
-    case Kind::kLoop: return "LoopContext";
-    case Kind::kCycler: return "Cycler";
-    case Kind::kJoiner: return "Joiner";
+    case Kind::kUndefined:
+      return "Undefined";
+    case Kind::kNone:
+      return "NoneType";
+    case Kind::kBool:
+      return "bool";
+    case Kind::kInt:
+      return "int";
+    case Kind::kFloat:
+      return "float";
+    case Kind::kString:
+      return v.str().markup ? "Markup" : "str";
+    case Kind::kList:
+      return "list";
+    case Kind::kTuple:
+      return "tuple";
+    case Kind::kDict:
+      return "dict";
+    case Kind::kRange:
+      return "range";
+    case Kind::kView:
+      return "dict view";
+    case Kind::kIterator:
+      return "generator";
+    case Kind::kSlice:
+      return "slice";
+    case Kind::kNamespace:
+      return "Namespace";
+    case Kind::kMacro:
+      return "Macro";
+    case Kind::kFunction:
+      return "function";
+    case Kind::kMethod:
+      return "method";
+    case Kind::kLoop:
+      return "LoopContext";
+    case Kind::kCycler:
+      return "Cycler";
+    case Kind::kJoiner:
+      return "Joiner";
   }
   return "object";
 }
@@ -48,31 +68,38 @@ bool hashable(const Value& v) {
     case Kind::kList:
     case Kind::kDict:
     case Kind::kView:
-    case Kind::kSlice: return false;
+    case Kind::kSlice:
+      return false;
     case Kind::kTuple:
       if (v.object()->weight > kHeaviestKey) return false;
       for (const Value& item : v.as<List>().items)
         if (!hashable(item)) return false;
       return true;
-    default: return true;
+    default:
+      return true;
   }
 }
 
 // 1, 1.0 and True are one key, as in Python.
 size_t ValueHash::operator()(const Value& v) const {
   switch (v.kind()) {
-    case Kind::kString: return std::hash<std::string>{}(v.text());
+    case Kind::kString:
+      return std::hash<std::string>{}(v.text());
     case Kind::kBool:
-    case Kind::kInt: return std::hash<double>{}(static_cast<double>(v.as_int()));
-    case Kind::kFloat: return std::hash<double>{}(v.as_real());
+    case Kind::kInt:
+      return std::hash<double>{}(static_cast<double>(v.as_int()));
+    case Kind::kFloat:
+      return std::hash<double>{}(v.as_real());
     case Kind::kTuple: {
       size_t h = 17;
       for (const Value& item : v.as<List>().items) h = h * 1000003 + (*this)(item);
       return h;
     }
     case Kind::kNone:
-    case Kind::kUndefined: return static_cast<size_t>(v.kind());
-    default: return std::hash<const void*>{}(v.object());
+    case Kind::kUndefined:
+      return static_cast<size_t>(v.kind());
+    default:
+      return std::hash<const void*>{}(v.object());
   }
 }
 

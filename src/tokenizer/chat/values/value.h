@@ -136,9 +136,9 @@ class Value {
 // Why a value is undefined: what Jinja says when it is used.
 struct UndefinedInfo : Object {
   std::string name;
-  std::string owner;       // "dict object", empty for a variable
-  std::string hint;        // the whole message where it is another
-  bool unsafe = false;     // the sandbox hid an attribute
+  std::string owner;    // "dict object", empty for a variable
+  std::string hint;     // the whole message where it is another
+  bool unsafe = false;  // the sandbox hid an attribute
   std::string message() const;
 };
 

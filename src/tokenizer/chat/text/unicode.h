@@ -37,9 +37,13 @@ char32_t code_point(std::string_view s, size_t i, size_t& size);
 // The code point that ends before s[i].
 char32_t code_point_before(std::string_view s, size_t i, size_t& size);
 bool is_ascii(std::string_view s);
-size_t length(std::string_view s);                  // in code points
-size_t byte_offset(std::string_view s, size_t n);   // of code point n; the size where there are fewer
-size_t skip_space(std::string_view s, size_t i);    // first byte from i that is no white space
+size_t length(std::string_view s);                   // in code points
+size_t byte_offset(std::string_view s, size_t n);    // of code point n; the size where there are fewer
+size_t skip_space(std::string_view s, size_t i);     // first byte from i that is no white space
 size_t rskip_space(std::string_view s, size_t end);  // end without trailing white space
+
+// Substring search in linear time, whatever the texts (std::string::find is quadratic at worst).
+size_t find_text(std::string_view text, std::string_view what, size_t from);
+size_t rfind_text(std::string_view text, std::string_view what);
 
 }  // namespace mxt::tokenizer::jinja

@@ -8,11 +8,11 @@
 namespace mxt::tokenizer::jinja {
 
 struct NumberStyle {
-  char type = 0;        // d b o x X e E f F g G % n, 0 for none
-  char sign = '-';      // '-', '+' or ' '
+  char type = 0;    // d b o x X e E f F g G % n, 0 for none
+  char sign = '-';  // '-', '+' or ' '
   bool alternate = false;
-  bool zero = false;    // fill with zeros after the sign, up to `width`
-  char grouping = 0;    // ',' or '_'
+  bool zero = false;  // fill with zeros after the sign, up to `width`
+  char grouping = 0;  // ',' or '_'
   int64_t precision = -1;
   int64_t width = 0;
   bool zero_flag_align() const { return zero; }

@@ -1,8 +1,9 @@
-#include "tokenizer/chat/values/unicode.h"
+#include "tokenizer/chat/text/unicode.h"
 
 #include <utf8proc.h>
 
 #include <algorithm>
+#include <cstring>
 #include <iterator>
 
 #include "base/text.h"
@@ -16,7 +17,7 @@ struct ManyCase {
   char32_t upper[3], title[3];
 };
 constexpr ManyCase kManyCase[] = {
-#include "tokenizer/chat/values/case_map.inc"
+#include "tokenizer/chat/text/case_map.inc"
 };
 
 const ManyCase* many_case(char32_t c) {
@@ -30,16 +31,29 @@ utf8proc_category_t category(char32_t c) { return utf8proc_category(static_cast<
 
 bool is_case_ignorable(char32_t c) {
   switch (c) {
-    case '\'': case '.': case ':': case '^': case '`': case 0xb7: case 0x2018: case 0x2019: case 0x2024: case 0x2027: return true;
-    default: break;
+    case '\'':
+    case '.':
+    case ':':
+    case '^':
+    case '`':
+    case 0xb7:
+    case 0x2018:
+    case 0x2019:
+    case 0x2024:
+    case 0x2027:
+      return true;
+    default:
+      break;
   }
   switch (category(c)) {
     case UTF8PROC_CATEGORY_MN:
     case UTF8PROC_CATEGORY_ME:
     case UTF8PROC_CATEGORY_CF:
     case UTF8PROC_CATEGORY_LM:
-    case UTF8PROC_CATEGORY_SK: return true;
-    default: return false;
+    case UTF8PROC_CATEGORY_SK:
+      return true;
+    default:
+      return false;
   }
 }
 
@@ -70,8 +84,10 @@ bool is_printable(char32_t c) {
     case UTF8PROC_CATEGORY_CO:
     case UTF8PROC_CATEGORY_ZL:
     case UTF8PROC_CATEGORY_ZP:
-    case UTF8PROC_CATEGORY_ZS: return false;
-    default: return true;
+    case UTF8PROC_CATEGORY_ZS:
+      return false;
+    default:
+      return true;
   }
 }
 
@@ -111,9 +127,7 @@ bool is_upper(char32_t c) {
 bool is_title(char32_t c) { return c >= 0x80 && category(c) == UTF8PROC_CATEGORY_LT; }
 bool is_cased(char32_t c) { return is_lower(c) || is_upper(c) || is_title(c); }
 
-bool is_name_start(char32_t c) {
-  return c == '_' || is_alpha(c) || (c >= 0x80 && category(c) == UTF8PROC_CATEGORY_NL);
-}
+bool is_name_start(char32_t c) { return c == '_' || is_alpha(c) || (c >= 0x80 && category(c) == UTF8PROC_CATEGORY_NL); }
 bool is_name_part(char32_t c) {
   if (is_name_start(c) || is_decimal(c)) return true;
   if (c < 0x80) return false;
@@ -194,6 +208,22 @@ size_t byte_offset(std::string_view s, size_t n) {
   for (size_t i = 0; i < s.size(); ++i)
     if ((static_cast<unsigned char>(s[i]) & 0xc0) != 0x80 && n-- == 0) return i;
   return s.size();
+}
+
+size_t find_text(std::string_view text, std::string_view what, size_t from) {
+  if (from > text.size()) return std::string_view::npos;
+  if (what.empty()) return from;
+  if (what.size() == 1) return text.find(what[0], from);
+  // glibc's memmem is the two-way algorithm.
+  const void* at = memmem(text.data() + from, text.size() - from, what.data(), what.size());
+  return at ? static_cast<size_t>(static_cast<const char*>(at) - text.data()) : std::string_view::npos;
+}
+
+size_t rfind_text(std::string_view text, std::string_view what) {
+  if (what.size() <= 16) return text.rfind(what);
+  const std::string back_text(text.rbegin(), text.rend()), back_what(what.rbegin(), what.rend());
+  const size_t at = find_text(back_text, back_what, 0);
+  return at == std::string_view::npos ? at : text.size() - at - what.size();
 }
 
 size_t skip_space(std::string_view s, size_t i) {

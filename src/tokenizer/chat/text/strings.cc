@@ -1,8 +1,8 @@
-#include "tokenizer/chat/eval/strings.h"
+#include "tokenizer/chat/text/strings.h"
 
 #include <algorithm>
 
-#include "tokenizer/chat/values/unicode.h"
+#include "tokenizer/chat/text/unicode.h"
 
 namespace mxt::tokenizer::jinja {
 namespace {
@@ -14,6 +14,7 @@ bool has_point(std::string_view chars, char32_t c) {
 }
 
 void push(Machine& m, std::vector<Value>& parts, const StrRef& s, size_t begin, size_t end) {
+  m.step();
   if (parts.size() == parts.capacity()) m.reserve(2 * (parts.size() + 1) * sizeof(Value));
   parts.push_back(Value::string(slice(m, s, begin, end)));
 }
@@ -73,21 +74,24 @@ std::vector<Value> split_on(Machine& m, const StrRef& s, std::string_view separa
   const auto may_split = [&] { return most < 0 || static_cast<int64_t>(parts.size()) < most; };
   if (!from_right) {
     size_t from = 0;
-    for (size_t at = t.find(separator); at != std::string::npos && may_split(); at = t.find(separator, from)) {
+    for (size_t at = find_text(t, separator, 0); at != std::string::npos && may_split();
+         at = find_text(t, separator, from)) {
       push(m, parts, s, from, at);
       from = at + separator.size();
     }
     push(m, parts, s, from, t.size());
     return parts;
   }
-  size_t end = t.size();
-  while (may_split() && end >= separator.size()) {
-    const size_t at = t.rfind(separator, end - separator.size());
-    if (at == std::string::npos) break;
-    push(m, parts, s, at + separator.size(), end);
-    end = at;
+  // From the right: from the left in the mirror.
+  m.reserve(t.size());
+  const std::string mirror(t.rbegin(), t.rend()), mirrored(separator.rbegin(), separator.rend());
+  size_t from = 0;
+  for (size_t at = find_text(mirror, mirrored, 0); at != std::string::npos && may_split();
+       at = find_text(mirror, mirrored, from)) {
+    push(m, parts, s, t.size() - at, t.size() - from);
+    from = at + separator.size();
   }
-  push(m, parts, s, 0, end);
+  push(m, parts, s, 0, t.size() - from);
   std::reverse(parts.begin(), parts.end());
   return parts;
 }
@@ -128,7 +132,8 @@ StrRef replace(Machine& m, const StrRef& s, std::string_view old, const Str& wit
       code_point(t, i, size);
     }
   } else {
-    for (size_t at = t.find(old); at != std::string::npos && count != 0; at = t.find(old, from)) {
+    for (size_t at = find_text(t, old, 0); at != std::string::npos && count != 0; at = find_text(t, old, from)) {
+      m.step();
       out.add(*s, from, at);
       out.add(with);
       from = at + old.size();
@@ -150,25 +155,40 @@ StrRef change_case(Machine& m, const StrRef& s, CaseMap map) {
     const char32_t c = code_point(t, i, size);
     piece.clear();
     const auto lower = [&] {
-      if (c == 0x3a3 && is_final_sigma(t, i)) piece = "ς";
-      else append_lower(piece, c);
+      if (c == 0x3a3 && is_final_sigma(t, i))
+        piece = "ς";
+      else
+        append_lower(piece, c);
     };
     switch (map) {
-      case CaseMap::kUpper: append_upper(piece, c); break;
-      case CaseMap::kLower: lower(); break;
-      case CaseMap::kFold: append_casefold(piece, c); break;
+      case CaseMap::kUpper:
+        append_upper(piece, c);
+        break;
+      case CaseMap::kLower:
+        lower();
+        break;
+      case CaseMap::kFold:
+        append_casefold(piece, c);
+        break;
       case CaseMap::kSwap:
-        if (is_upper(c)) lower();
-        else if (is_lower(c)) append_upper(piece, c);
-        else piece = t.substr(i, size);
+        if (is_upper(c))
+          lower();
+        else if (is_lower(c))
+          append_upper(piece, c);
+        else
+          piece = t.substr(i, size);
         break;
       case CaseMap::kCapitalize:
-        if (i == 0) append_title(piece, c);
-        else lower();
+        if (i == 0)
+          append_title(piece, c);
+        else
+          lower();
         break;
       case CaseMap::kTitle:
-        if (inside) lower();
-        else append_title(piece, c);
+        if (inside)
+          lower();
+        else
+          append_title(piece, c);
         inside = is_cased(c);
         break;
     }

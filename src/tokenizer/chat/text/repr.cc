@@ -1,11 +1,11 @@
-#include "tokenizer/chat/values/repr.h"
+#include "tokenizer/chat/text/repr.h"
 
 #include <algorithm>
 #include <charconv>
 #include <cmath>
 
+#include "tokenizer/chat/text/unicode.h"
 #include "tokenizer/chat/values/operators.h"
-#include "tokenizer/chat/values/unicode.h"
 
 namespace mxt::tokenizer::jinja {
 
@@ -72,17 +72,28 @@ class Printer {
     Level level(m_);
     m_.step();
     switch (v.kind()) {
-      case Kind::kUndefined: return out_.add("Undefined");
-      case Kind::kNone: return out_.add("None");
-      case Kind::kBool: return out_.add(v.as_bool() ? "True" : "False");
-      case Kind::kInt: return out_.add(int_text(v.as_int()));
-      case Kind::kFloat: return out_.add(float_text(v.as_real()));
-      case Kind::kString: return add_repr(m_, out_, v.str());
-      case Kind::kList: return sequence(v.as<List>(), "[", "]");
-      case Kind::kTuple: return sequence(v.as<List>(), "(", v.as<List>().items.size() == 1 ? ",)" : ")");
-      case Kind::kDict: return dict(v.as<Dict>());
-      case Kind::kRange: return range(v.as<Range>());
-      case Kind::kView: return view(v.as<View>());
+      case Kind::kUndefined:
+        return out_.add("Undefined");
+      case Kind::kNone:
+        return out_.add("None");
+      case Kind::kBool:
+        return out_.add(v.as_bool() ? "True" : "False");
+      case Kind::kInt:
+        return out_.add(int_text(v.as_int()));
+      case Kind::kFloat:
+        return out_.add(float_text(v.as_real()));
+      case Kind::kString:
+        return add_repr(m_, out_, v.str());
+      case Kind::kList:
+        return sequence(v.as<List>(), "[", "]");
+      case Kind::kTuple:
+        return sequence(v.as<List>(), "(", v.as<List>().items.size() == 1 ? ",)" : ")");
+      case Kind::kDict:
+        return dict(v.as<Dict>());
+      case Kind::kRange:
+        return range(v.as<Range>());
+      case Kind::kView:
+        return view(v.as<View>());
       case Kind::kNamespace:
         out_.add("<Namespace ");
         dict(v.as<Namespace>().attributes);
@@ -163,15 +174,23 @@ class JsonWriter {
     Level level(m_);
     m_.step();
     switch (v.kind()) {
-      case Kind::kNone: return out_.add("null", tag);
-      case Kind::kBool: return out_.add(v.as_bool() ? "true" : "false", tag);
-      case Kind::kInt: return out_.add(int_text(v.as_int()), tag);
-      case Kind::kFloat: return out_.add(number(v.as_real()), tag);
-      case Kind::kString: return string(v.str());
+      case Kind::kNone:
+        return out_.add("null", tag);
+      case Kind::kBool:
+        return out_.add(v.as_bool() ? "true" : "false", tag);
+      case Kind::kInt:
+        return out_.add(int_text(v.as_int()), tag);
+      case Kind::kFloat:
+        return out_.add(number(v.as_real()), tag);
+      case Kind::kString:
+        return string(v.str());
       case Kind::kList:
-      case Kind::kTuple: return list(v.as<List>());
-      case Kind::kDict: return dict(v.as<Dict>());
-      default: m_.fail("tojson: an object of type {} is not JSON serializable", type_name(v));
+      case Kind::kTuple:
+        return list(v.as<List>());
+      case Kind::kDict:
+        return dict(v.as<Dict>());
+      default:
+        m_.fail("tojson: an object of type {} is not JSON serializable", type_name(v));
     }
   }
 
@@ -252,14 +271,22 @@ class JsonWriter {
 
   static std::string escape(char32_t c) {
     switch (c) {
-      case '"': return "\\\"";
-      case '\\': return "\\\\";
-      case '\n': return "\\n";
-      case '\r': return "\\r";
-      case '\t': return "\\t";
-      case '\b': return "\\b";
-      case '\f': return "\\f";
-      default: break;
+      case '"':
+        return "\\\"";
+      case '\\':
+        return "\\\\";
+      case '\n':
+        return "\\n";
+      case '\r':
+        return "\\r";
+      case '\t':
+        return "\\t";
+      case '\b':
+        return "\\b";
+      case '\f':
+        return "\\f";
+      default:
+        break;
     }
     std::string e = "\\u";
     if (c < 0x10000) {
@@ -326,7 +353,8 @@ std::string brief(Machine& m, const Value& v) {
       if (s.size() > 80) s = s.substr(0, byte_offset(s, 60)) + "…";
       return s;
     }
-    default: return std::string(type_name(v)) + " object";
+    default:
+      return std::string(type_name(v)) + " object";
   }
 }
 

@@ -1,4 +1,4 @@
-#include "tokenizer/chat/values/format.h"
+#include "tokenizer/chat/text/format.h"
 
 #include <algorithm>
 #include <cmath>
@@ -6,10 +6,10 @@
 #include <cstring>
 
 #include "base/text.h"
-#include "tokenizer/chat/values/number_format.h"
+#include "tokenizer/chat/text/number_format.h"
+#include "tokenizer/chat/text/repr.h"
+#include "tokenizer/chat/text/unicode.h"
 #include "tokenizer/chat/values/operators.h"
-#include "tokenizer/chat/values/repr.h"
-#include "tokenizer/chat/values/unicode.h"
 
 namespace mxt::tokenizer::jinja {
 namespace {
@@ -43,7 +43,8 @@ class Percent {
     }
     out_.add(*format_, from, f.size());
     const bool tuple = args_.is(Kind::kTuple);
-    if (!used_mapping_ && (tuple ? used_ < args_.as<List>().items.size() : used_ == 0 && !mapping_ && !args_.is(Kind::kList)))
+    if (!used_mapping_ &&
+        (tuple ? used_ < args_.as<List>().items.size() : used_ == 0 && !mapping_ && !args_.is(Kind::kList)))
       m_.fail("not all arguments converted during string formatting");
     return Value::string(out_.finish());
   }
@@ -94,12 +95,18 @@ class Percent {
     }
     for (;; ++i) {
       const char c = at(i);
-      if (c == '-') left = true;
-      else if (c == '+') style.sign = '+';
-      else if (c == ' ') style.sign = style.sign == '+' ? '+' : ' ';
-      else if (c == '#') style.alternate = true;
-      else if (c == '0') style.zero = true;
-      else break;
+      if (c == '-')
+        left = true;
+      else if (c == '+')
+        style.sign = '+';
+      else if (c == ' ')
+        style.sign = style.sign == '+' ? '+' : ' ';
+      else if (c == '#')
+        style.alternate = true;
+      else if (c == '0')
+        style.zero = true;
+      else
+        break;
     }
     int64_t width = number(i);
     if (width < 0) {
@@ -130,8 +137,12 @@ class Percent {
         body = format_->markup ? html_escape(m_, value) : to_str(m_, value);
         break;
       case 'r':
-      case 'a': body = to_repr(m_, value); break;
-      case 'c': body = one_character(value); break;
+      case 'a':
+        body = to_repr(m_, value);
+        break;
+      case 'c':
+        body = one_character(value);
+        break;
       case 'd':
       case 'i':
       case 'u':
@@ -150,7 +161,8 @@ class Percent {
         body = m_.text(number_text(m_, value, style)).ref();
         break;
       }
-      default: m_.fail("unsupported format character '{}'", type);
+      default:
+        m_.fail("unsupported format character '{}'", type);
     }
     if ((type == 's' || type == 'r') && style.precision >= 0)
       body = slice(m_, body, 0, byte_offset(body->text, static_cast<size_t>(style.precision)));
@@ -234,9 +246,12 @@ class Brace {
     if (i < end && s[i] == '!') {
       if (i + 1 >= end || (i + 2 < end && s[i + 2] != ':')) m_.fail("expected ':' after conversion specifier");
       const char how = s[i + 1];
-      if (how == 's') value = Value::string(to_str(m_, value));
-      else if (how == 'r' || how == 'a') value = Value::string(to_repr(m_, value));
-      else m_.fail("Unknown conversion specifier {}", how);
+      if (how == 's')
+        value = Value::string(to_str(m_, value));
+      else if (how == 'r' || how == 'a')
+        value = Value::string(to_repr(m_, value));
+      else
+        m_.fail("Unknown conversion specifier {}", how);
       i += 2;
     }
     std::string spec;
@@ -305,7 +320,8 @@ class Brace {
     if (value.is_string()) {
       if (spec.number.sign != '-' || spec.number.alternate || spec.number.grouping || spec.number.zero_flag_align())
         m_.fail("this format is not allowed for a string");
-      if (spec.number.type && spec.number.type != 's') m_.fail("Unknown format code '{}' for object of type 'str'", spec.number.type);
+      if (spec.number.type && spec.number.type != 's')
+        m_.fail("Unknown format code '{}' for object of type 'str'", spec.number.type);
       StrRef body = value.ref();
       if (spec.number.precision >= 0)
         body = slice(m_, body, 0, byte_offset(body->text, static_cast<size_t>(spec.number.precision)));
@@ -313,7 +329,8 @@ class Brace {
     }
     if (value.is_number()) {
       if (value.is(Kind::kBool) && !spec.number.type) return add_padded_text(out, value.as_bool() ? "1" : "0", spec);
-      if (spec.align == '=' && spec.fill != "0" && spec.fill != " ") m_.fail("a fill other than 0 after the sign is not supported");
+      if (spec.align == '=' && spec.fill != "0" && spec.fill != " ")
+        m_.fail("a fill other than 0 after the sign is not supported");
       if (spec.align == '=') spec.number.width = spec.width;
       spec.number.zero = spec.align == '=' && spec.fill == "0";
       return add_padded_text(out, number_text(m_, value, spec.number), spec);
@@ -322,7 +339,8 @@ class Brace {
   }
 
   void add_padded_text(Builder& out, const std::string& text, const FormatSpec& spec) {
-    add_padded(m_, out, *m_.text(text).ref(), spec.width, spec.align && spec.align != '=' ? spec.align : '>', spec.fill);
+    add_padded(m_, out, *m_.text(text).ref(), spec.width, spec.align && spec.align != '=' ? spec.align : '>',
+               spec.fill);
   }
 
   Machine& m_;
@@ -360,7 +378,11 @@ StrRef html_escape(Machine& m, const Value& v) {
   const std::string& t = s->text;
   for (size_t i = t.find_first_of("&<>\"'"); i != std::string::npos; i = t.find_first_of("&<>\"'", i + 1)) {
     out.add(*s, from, i);
-    const char* entity = t[i] == '&' ? "&amp;" : t[i] == '<' ? "&lt;" : t[i] == '>' ? "&gt;" : t[i] == '"' ? "&#34;" : "&#39;";
+    const char* entity = t[i] == '&'   ? "&amp;"
+                         : t[i] == '<' ? "&lt;"
+                         : t[i] == '>' ? "&gt;"
+                         : t[i] == '"' ? "&#34;"
+                                       : "&#39;";
     out.add(entity, tag_at(*s, i));
     from = i + 1;
   }

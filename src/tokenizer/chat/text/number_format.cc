@@ -1,10 +1,10 @@
-#include "tokenizer/chat/values/number_format.h"
+#include "tokenizer/chat/text/number_format.h"
 
 #include <cmath>
 #include <cstdio>
 
-#include "tokenizer/chat/values/repr.h"
-#include "tokenizer/chat/values/unicode.h"
+#include "tokenizer/chat/text/repr.h"
+#include "tokenizer/chat/text/unicode.h"
 
 namespace mxt::tokenizer::jinja {
 namespace {
@@ -49,16 +49,20 @@ std::string real_digits(Machine& m, double d, const NumberStyle& style) {
       if (s.find_first_of(".e") == std::string::npos) s += ".0";
       return s;
     }
-    case 'n': return printf_real(d, 'g', precision < 0 ? 6 : precision, style.alternate);
-    case '%': return printf_real(d * 100, 'f', precision < 0 ? 6 : precision, style.alternate) + "%";
-    default: return printf_real(d, style.type, precision < 0 ? 6 : precision, style.alternate);
+    case 'n':
+      return printf_real(d, 'g', precision < 0 ? 6 : precision, style.alternate);
+    case '%':
+      return printf_real(d * 100, 'f', precision < 0 ? 6 : precision, style.alternate) + "%";
+    default:
+      return printf_real(d, style.type, precision < 0 ? 6 : precision, style.alternate);
   }
 }
 
 void group(std::string& digits, char separator, int every) {
   size_t end = 0;
   while (end < digits.size() && std::isalnum(static_cast<unsigned char>(digits[end])) && digits[end] != 'e') ++end;
-  for (auto i = static_cast<int64_t>(end) - every; i > 0; i -= every) digits.insert(static_cast<size_t>(i), 1, separator);
+  for (auto i = static_cast<int64_t>(end) - every; i > 0; i -= every)
+    digits.insert(static_cast<size_t>(i), 1, separator);
 }
 
 }  // namespace
@@ -107,7 +111,8 @@ std::string number_text(Machine& m, const Value& v, const NumberStyle& style) {
   const bool as_int_type = style.type != 0 && std::string_view("dboxXc").find(style.type) != std::string_view::npos;
   const bool as_real_type = style.type != 0 && std::string_view("eEfFgG%").find(style.type) != std::string_view::npos;
   if (v.is_undefined()) m.fail_undefined(v);
-  if (!v.is_number()) m.fail("a number is required to format with '{}', not {}", style.type ? style.type : 'd', type_name(v));
+  if (!v.is_number())
+    m.fail("a number is required to format with '{}', not {}", style.type ? style.type : 'd', type_name(v));
   if (style.type && !as_int_type && !as_real_type && style.type != 'n')
     m.fail("Unknown format code '{}' for object of type '{}'", style.type, type_name(v));
   std::string digits, prefix;
@@ -123,7 +128,10 @@ std::string number_text(Machine& m, const Value& v, const NumberStyle& style) {
       m.fail("cannot convert the float {} to an integer", float_text(v.as_real()));
     const Int i = v.is(Kind::kFloat) ? static_cast<Int>(v.as_real()) : v.as_int();
     negative = i < 0;
-    const unsigned base = style.type == 'x' || style.type == 'X' ? 16 : style.type == 'o' ? 8 : style.type == 'b' ? 2 : 10;
+    const unsigned base = style.type == 'x' || style.type == 'X' ? 16
+                          : style.type == 'o'                    ? 8
+                          : style.type == 'b'                    ? 2
+                                                                 : 10;
     digits = in_base(i, base, style.type == 'X');
     if (base != 10) every = 4;
     if (static_cast<int64_t>(digits.size()) < style.precision)
