@@ -226,7 +226,7 @@ Value tojson_filter(Interp& in, const Value& v, const Args& args) {
   style.sort_keys = b.flag(3, false);
   if (b.given(1) && !b[1].is_none()) {
     style.has_indent = true;
-    style.item_separator = ",";
+    style.item_separator.assign(1, ',');
     if (b[1].is_string()) {
       style.indent = b[1].text();
     } else {

@@ -328,7 +328,10 @@ ExprPtr Parser::filters_and_tests(ExprPtr e) {
 
 std::string Parser::dotted_name() {
   std::string name = expect_name();
-  while (skip_op(".")) name += "." + expect_name();
+  while (skip_op(".")) {
+    name += '.';
+    name += expect_name();
+  }
   return name;
 }
 

@@ -107,7 +107,8 @@ class Resolver {
     }
   }
 
-  // A name that any branch sets keeps, before the branch, what it was outside.
+  // Jinja sees three branches: the first, all elif together, else. A name that one of them sets begins as what it is
+  // outside, since the others may leave it so.
   void branches(const Stmt& p, Symbols& s) {
     expr(p.branches[0].first, s);
     if ((work_ += 4 * (s.names.size() + s.stored.size() + s.read.size()) + 1) > kMostWork)
@@ -119,17 +120,17 @@ class Resolver {
       statements(p.branches[i].second, middle);
     }
     statements(p.otherwise, last);
-    std::set<NameId> set_inside;
+    std::set<NameId> set_here;
     for (const Symbols* b : {&first, &middle, &last})
       for (NameId n : b->stored)
-        if (!s.stored.contains(n)) set_inside.insert(n);
+        if (!s.stored.contains(n)) set_here.insert(n);
     for (const Symbols* b : {&first, &middle, &last})
       for (const auto& [name, start] : b->names) s.names[name] = start;
     for (const Symbols* b : {&first, &middle, &last}) {
       s.stored.insert(b->stored.begin(), b->stored.end());
       s.read.insert(b->read.begin(), b->read.end());
     }
-    for (const NameId name : set_inside) s.names[name] = Start::kOuter;
+    for (NameId n : set_here) s.names[n] = Start::kOuter;
   }
 
   std::set<NameId> inner_frames(const Block& block, const Symbols& s) {

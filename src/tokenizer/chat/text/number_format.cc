@@ -86,7 +86,7 @@ FormatSpec parse_spec(Machine& m, const std::string& text) {
     ++i;
     if (!spec.align) {
       spec.align = '=';
-      spec.fill = "0";
+      spec.fill.assign(1, '0');
     }
   }
   const auto digits = [&](int64_t& n) {
