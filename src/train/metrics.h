@@ -17,6 +17,7 @@ struct StepMetrics {
   double tflops = 0;     // model floating-point operations of this step per second (recompute not counted), 1e12
   std::optional<double> mfu;  // tflops over the rate of the fastest matrix product that the plan measured
   uint64_t memory = 0;   // resident bytes of the process
+  uint64_t peak_memory = 0;  // the most it has had so far (VmHWM)
   std::optional<double> eval_loss;
 };
 
