@@ -38,10 +38,11 @@ TEST(Probe, AsksForEveryCallOfTheStepAndAnswersEachFromTheBackendsList) {
   const auto lora = adapters();
   const Subject s = subject(lora);
   kernels::Ops& ops = kernels::cpu_ops();
-  const Report r = probe(s, ops, {10, false});
+  set_num_threads(1);  // two that wait for each other on a busy machine take all the time there is
+  const Report r = probe(s, ops, {60, false});
   EXPECT_TRUE(r.plan.measured);
   EXPECT_EQ(r.unmeasured, 0);
-  EXPECT_LT(r.seconds, 10);
+  EXPECT_LT(r.seconds, 60);
   const int64_t micro = std::stoll(r.plan.choices.at("step micro_batch"));
   EXPECT_TRUE(micro == 8 || micro == 2);
   const graph::Graph g = models::build(s.model, s.options);
@@ -80,7 +81,9 @@ TEST(Probe, WithoutTimeItStaysWithTheDefaultAndSaysWhatWasNotMeasured) {
   const Report r = probe(subject(lora), kernels::cpu_ops(), {1e-9, false});
   EXPECT_GT(r.unmeasured, 0);
   for (const auto& [key, name] : r.plan.choices)
-    if (key.starts_with("gemm")) EXPECT_EQ(name, kernels::cpu_ops().gemm_algorithms().front()) << key;
+    if (key.starts_with("gemm")) {
+      EXPECT_EQ(name, kernels::cpu_ops().gemm_algorithms().front()) << key;
+    }
   for (const auto& [key, list] : r.plan.candidates)
     for (const auto& c : list) EXPECT_EQ(c.median_us, 0) << key;
   EXPECT_EQ(r.usual_step_us, 0);
