@@ -148,6 +148,7 @@ struct AttentionGrad {
   const float* lse = nullptr;
   Mat dq, dk, dv;  // overwritten
   const int32_t* cu_seqlens = nullptr;
+  const int32_t* host_cu_seqlens = nullptr;  // the same in host memory, where cu_seqlens is not: a device sorts documents by length
   int64_t documents = 0, heads = 0, kv_heads = 0, head_dim = 0;
   int64_t longest = 0;  // no document is longer; 0: not known. documents·longest = tokens says that all are of that length
   int64_t window = 0;

@@ -84,6 +84,8 @@ class Program {
   void run(const Batch& batch);
   // [tokens] of the last run, in host memory; 0 where there was no target. Waits for the device.
   const float* nll() const;
+  // Queues the copy of the same into host memory: there when the device has been waited for.
+  void copy_nll(float* to) const;
   // Fills the arena with NaN between a value's last use and the next write in tests: replay must not change.
   void set_poison(bool on) { poison_ = on; }
 
@@ -94,7 +96,7 @@ class Program {
   struct Staged : Batch {
     const int32_t *head_rows = nullptr, *head_labels = nullptr;
     const float* head_weights = nullptr;
-    const int32_t* host_rows = nullptr;
+    const int32_t *host_rows = nullptr, *host_cu_seqlens = nullptr;
     int64_t head_count = 0, longest = 0;
   };
   struct Frame {

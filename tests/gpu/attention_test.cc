@@ -41,7 +41,7 @@ void compare(const Case& c, DType t, int algo, bool exact_lse) {
   both([&](Ops& ops, Side on) {
     AttentionGrad a;
     common(a, on);
-    a.lse = lse.f(on), a.dout = dout.on(on);
+    a.lse = lse.f(on), a.dout = dout.on(on), a.host_cu_seqlens = offsets.data();
     const Mat m = d.on(on);
     a.dq = columns(m, 0, q_cols), a.dk = columns(m, q_cols, kv_cols), a.dv = columns(m, q_cols + kv_cols, kv_cols);
     ops.attention_grad(a);
