@@ -157,6 +157,39 @@ void Lowering::lower(const LoraAddOp& a) {
 }
 
 void Lowering::lower(const LoraDzOp& a) {
+  if (!a.b.empty()) {
+    auto make = [this, op = op_, a](const Frame& f) {
+      kernels::LoraGrad g;
+      g.dy = mat(op->in[0], f);
+      g.dz = mat(op->out[0], f);
+      g.z = mat(op->in[2], f);
+      Mat w = mat(op->in[1], f);
+      const int64_t cols = w.cols;
+      w.cols += g.dz.cols;
+      g.b = columns(w, cols, g.dz.cols);
+      for (size_t i = 0; i < a.blocks.size(); ++i) {
+        const LoraBlock& k = a.blocks[i];
+        g.blocks.push_back({k.col, k.cols, k.z_col, k.rank, k.scale, p_.params_ ? grad(a.b[i]) : nullptr});
+      }
+      g.accumulate = adds(*op, f.batch);
+      return g;
+    };
+    if (ops_.has_lora_grad(make(Frame{nullptr, p_.settings_.max_tokens}))) {
+      emit([this, make](const Frame& f) { ops_.lora_grad(make(f)); });
+      return;
+    }
+    for (size_t i = 0; i < a.blocks.size(); ++i)
+      emit_gemm([this, op = op_, k = a.blocks[i], param = a.b[i]](const Frame& f) {
+        Gemm g;
+        g.a = columns(mat(op->in[0], f), k.col, k.cols);
+        g.b = columns(mat(op->in[2], f), k.z_col, k.rank);
+        g.c = grad_mat(param);
+        g.trans_a = true;
+        g.alpha = k.scale;
+        g.accumulate = adds(*op, f.batch);
+        return g;
+      });
+  }
   if (a.joined) {
     emit_gemm([this, op = op_](const Frame& f) {
       Gemm g;

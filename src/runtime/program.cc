@@ -172,7 +172,10 @@ double Program::flops(int64_t tokens, int64_t document, int64_t targets) const {
     if (const auto* l = std::get_if<LoraAddOp>(&op.attrs); l && !backward)
       for (const auto& b : l->blocks) lora(b);
     if (const auto* l = std::get_if<LoraDzOp>(&op.attrs))
-      for (const auto& b : l->blocks) lora(b);
+      for (const auto& b : l->blocks) {
+        lora(b);
+        if (!l->b.empty()) lora(b);
+      }
     if (const auto* l = std::get_if<LoraDbOp>(&op.attrs)) lora(l->block);
     // Causal: half of the square; forward has two products of it, backward five.
     auto attention = [&](const AttentionOp& a, double products) {
@@ -236,8 +239,39 @@ void Program::run(const Batch& batch) {
           if (ops_.device()) ops_.device()->fill(p, 0xff, n);
           else std::memset(p, 0xff, n);
         }
+    if (before_) before_();
     l.run(frame);
   }
+}
+
+std::vector<Program::Timing> Program::profile(const Batch& batch) {
+  device::Accelerator* device = ops_.device();
+  MXT_ASSERT(device != nullptr);
+  std::vector<void*> marks;
+  auto mark = [&] {
+    marks.push_back(device->make_mark());
+    device->mark(marks.back());
+  };
+  before_ = mark;
+  run(batch);
+  before_ = nullptr;
+  mark();
+  std::vector<Timing> out;
+  for (size_t i = 0; i < launches_.size(); ++i) {
+    const Op& op = graph_.ops[launches_[i].op];
+    std::string what(op_name(op));
+    for (ValueId v : op.in)
+      if (const Value& x = graph_.value(v); x.param != kNone && x.rows > 1) {
+        what += fmt::format(" [{}, {}]", x.rows, x.cols);
+        break;
+      }
+    auto at = std::find_if(out.begin(), out.end(), [&](const Timing& t) { return t.what == what; });
+    if (at == out.end()) at = out.insert(at, {what, 0, 0});
+    ++at->count;
+    at->us += device->elapsed_us(marks[i], marks[i + 1]);
+  }
+  for (void* m : marks) device->release_mark(m);
+  return out;
 }
 
 void Program::copy_nll(float* to) const {
