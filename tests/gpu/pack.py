@@ -14,8 +14,8 @@ build, out = pathlib.Path(sys.argv[1]).resolve(), pathlib.Path(sys.argv[2])
 cache = (build / "CMakeCache.txt").read_text()
 root = re.search(r"CMAKE_HOME_DIRECTORY:INTERNAL=(.*)", cache).group(1)
 THERE = "/tmp/mxt"
-stage = pathlib.Path(tempfile.mkdtemp())
-(stage / "src").mkdir()
+tree, stage = pathlib.Path(tempfile.mkdtemp()), pathlib.Path(tempfile.mkdtemp())  # what changes often, and what does not
+(tree / "src").mkdir()
 (stage / "lib").mkdir()
 (stage / "include").mkdir()
 
@@ -25,9 +25,9 @@ for f in filter(None, files):
         continue
     source = pathlib.Path(root, f)
     if source.is_file():
-        (stage / "src" / f).parent.mkdir(parents=True, exist_ok=True)
+        (tree / "src" / f).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(source, stage / "src" / f)
-there_build = stage / "src/build/release"
+there_build = tree / "src/build/release"
 for f in build.rglob("*"):
     if f.is_file() and f.suffix in (".cc", ".h", ".inc") and not f.is_symlink() and "rooms" not in f.parts:
         (there_build / f.relative_to(build)).parent.mkdir(parents=True, exist_ok=True)
@@ -59,9 +59,16 @@ for line in commands.splitlines():
         link_lines.append(line.replace("-pthread", "-pthread -Wl,--allow-shlib-undefined", 1))
 # The slow ones first, so that no core waits for them at the end.
 compile_lines.sort(key=lambda s: 0 if "attention_cudnn" in s else 1 if "nvcc" in s or "/apps/" in s else 2)
-(stage / "compile.txt").write_text("\n".join(compile_lines) + "\n")
-(stage / "link.sh").write_text("set -e\n" + "\n".join(link_lines) + "\n")
+(tree / "compile.txt").write_text("\n".join(compile_lines) + "\n")
+(tree / "link.sh").write_text("set -e\n" + "\n".join(link_lines) + "\n")
 
+out.mkdir(parents=True, exist_ok=True)
+shutil.copy(pathlib.Path(root, "tests/gpu/there.sh"), out)
+subprocess.run(["tar", "-C", str(tree), "-czf", str(out / "tree.tgz"), "."], check=True)
+shutil.rmtree(tree)
+print(f"{out}/tree.tgz: {len(compile_lines)} files to compile")
+if (out / "libs.tar.xz").exists():  # made before: remove it when a library is new
+    sys.exit(0)
 for lib in libraries:
     if pathlib.Path(lib).exists() and "libpthread" not in lib:
         shutil.copy(lib, stage / "lib" / pathlib.Path(lib).name)
@@ -88,7 +95,6 @@ shutil.copy(next(pathlib.Path("/usr/share/cargo/registry").glob("blake3-*/c/blak
 frontend = pathlib.Path(root, ".cache/cuda/include")
 shutil.copytree(frontend, stage / "frontend")
 
-out.mkdir(parents=True, exist_ok=True)
-subprocess.run(f"tar -C {stage} -c . | xz -T0 -2 > {out}/mxt.tar.xz", shell=True, check=True)
+subprocess.run(f"tar -C {stage} -c . | xz -T0 -2 > {out}/libs.tar.xz", shell=True, check=True)
 shutil.rmtree(stage)
-print(f"{out}/mxt.tar.xz: {(out / 'mxt.tar.xz').stat().st_size / 2**20:.1f} MiB, {len(compile_lines)} files to compile")
+print(f"{out}/libs.tar.xz: {(out / 'libs.tar.xz').stat().st_size / 2**20:.1f} MiB")

@@ -6,8 +6,8 @@ O=/tmp/mxt_out; rm -rf $O; mkdir -p "$R" $O; R=$(realpath "$R")
 keep() { tar -C $O -czf "$R/logs.tgz" --exclude=dataset --exclude='checkpoint*' .; }  # few files come back from such a machine
 M=/tmp/mxt B=$M/src/build/release
 begin=$(date +%s)
-if [ ! -f $M/built ] || [ "$(cat $M/built)" != "$(sha256sum < "$C/mxt.tar.xz")" ]; then
-  rm -rf $M; mkdir -p $M && tar -C $M -xJf "$C/mxt.tar.xz" || exit 1
+if [ ! -f $M/built ] || [ "$(cat $M/built)" != "$(sha256sum < "$C/tree.tgz")" ]; then
+  rm -rf $M; mkdir -p $M && tar -C $M -xJf "$C/libs.tar.xz" && tar -C $M -xzf "$C/tree.tgz" || exit 1
   SP=$(python3 -c "import nvidia; print(list(nvidia.__path__)[0])")
   mkdir -p $M/src/.cache/cuda && ln -sfn "$SP" $M/src/.cache/cuda/nvidia && ln -sfn $M/frontend $M/src/.cache/cuda/include
   NVRTC=$(dirname "$(find "$SP"/ /usr/local/cuda/ -name nvrtc.h 2>/dev/null | head -1)")
@@ -19,7 +19,7 @@ if [ ! -f $M/built ] || [ "$(cat $M/built)" != "$(sha256sum < "$C/mxt.tar.xz")" 
   tr '\n' '\0' < $M/compile.txt | xargs -0 -P "$(nproc)" -I{} bash -c '{} 2>>/tmp/mxt/errors || exit 255' || { grep -n 'error' $M/errors | head -30; cp $M/errors "$R/"; exit 1; }
   bash $M/link.sh > $M/link.log 2>&1 || { tail -20 $M/link.log; exit 1; }
   cp lib/libmindxtrain_cuda.so apps/mindxtrain/ && cp lib/libmindxtrain_cuda.so tests/gpu/ && cp lib/libmindxtrain_cuda.so bench/gpu/
-  sha256sum < "$C/mxt.tar.xz" > $M/built
+  sha256sum < "$C/tree.tgz" > $M/built
 fi
 echo "== build: $(($(date +%s) - begin)) s"
 here=$M/src/tests/gpu
