@@ -26,7 +26,7 @@ for f in filter(None, files):
     source = pathlib.Path(root, f)
     if source.is_file():
         (tree / "src" / f).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(source, stage / "src" / f)
+        shutil.copy(source, tree / "src" / f)
 there_build = tree / "src/build/release"
 for f in build.rglob("*"):
     if f.is_file() and f.suffix in (".cc", ".h", ".inc") and not f.is_symlink() and "rooms" not in f.parts:
