@@ -9,14 +9,16 @@ begin=$(date +%s)
 if [ ! -f $M/built ] || [ "$(cat $M/built)" != "$(sha256sum < "$C/tree.tgz")" ]; then
   rm -rf $M; mkdir -p $M && tar -C $M -xJf "$C/libs.tar.xz" && tar -C $M -xzf "$C/tree.tgz" || exit 1
   SP=$(python3 -c "import nvidia; print(list(nvidia.__path__)[0])")
-  mkdir -p $M/src/.cache/cuda && ln -sfn "$SP" $M/src/.cache/cuda/nvidia && ln -sfn $M/frontend $M/src/.cache/cuda/include
+  mkdir -p $M/src/.cache/cuda && ln -sfn "$SP" $M/src/.cache/cuda/nvidia && mkdir -p $M/fe && mv $M/frontend $M/fe/include && ln -sfn $M/fe/include $M/src/.cache/cuda/include
   NVRTC=$(dirname "$(find "$SP"/ /usr/local/cuda/ -name nvrtc.h 2>/dev/null | head -1)")
   export CPATH=$M/include:$NVRTC:/usr/local/cuda/include:$SP/cu13/include LIBRARY_PATH=$M/lib
   cd $B
+  # Newer C++ libraries include less in passing than the one this is developed with.
+  sed -i -E 's#(c\+\+|g\+\+) #\1 -include cstdint -include algorithm #' $M/compile.txt
   grep -o ' -o [^ ]*' $M/compile.txt | cut -c5- | xargs -n1 dirname | sort -u | xargs mkdir -p lib apps/mindxtrain tests/gpu bench/gpu
   grep -o '[^ ]*\.a ' $M/link.sh | xargs -n1 dirname | sort -u | xargs mkdir -p
   [ -e /usr/local/cuda/lib64/libcudart.so ] || sed -i "s#/usr/local/cuda/lib64/libcudart.so#$SP/cu13/lib/libcudart.so.13#" $M/link.sh
-  tr '\n' '\0' < $M/compile.txt | xargs -0 -P "$(nproc)" -I{} bash -c '{} 2>>/tmp/mxt/errors || exit 255' || { grep -n 'error' $M/errors | head -30; cp $M/errors "$R/"; exit 1; }
+  tr '\n' '\0' < $M/compile.txt | xargs -0 -P "$(nproc)" -I{} bash -c '{} 2>>/tmp/mxt/errors' || { grep -n 'error' $M/errors | head -30; cp $M/errors "$R/"; exit 1; }
   bash $M/link.sh > $M/link.log 2>&1 || { tail -20 $M/link.log; exit 1; }
   cp lib/libmindxtrain_cuda.so apps/mindxtrain/ && cp lib/libmindxtrain_cuda.so tests/gpu/ && cp lib/libmindxtrain_cuda.so bench/gpu/
   sha256sum < "$C/tree.tgz" > $M/built
@@ -31,13 +33,13 @@ for t in apps/mindxtrain/mindxtrain tests/gpu/gpu_ops_test bench/gpu/gpu_step be
   printf '#!/bin/bash\nexport LD_LIBRARY_PATH=%s\nexec %s "$@"\n' "$M/own:$nv" "$B/$t" > $M/$(basename $t)
 done
 chmod +x $M/mindxtrain $M/gpu_*
-if ! $M/mindxtrain --version > /dev/null 2>&1; then
+if ! $M/mindxtrain version > /dev/null 2>&1; then
   for t in apps/mindxtrain/mindxtrain tests/gpu/gpu_ops_test bench/gpu/gpu_step bench/gpu/gpu_kernels; do
     cp -n $M/loader "$B/$(dirname $t)/loader"
     printf '#!/bin/bash\nexec %s --library-path %s %s "$@"\n' "$B/$(dirname $t)/loader" "$M/lib:$nv:/usr/lib/x86_64-linux-gnu:/usr/local/nvidia/lib64" "$B/$t" > $M/$(basename $t)
   done
 fi
-$M/mindxtrain --version || { ldd $B/apps/mindxtrain/mindxtrain | grep 'not found'; exit 1; }
+$M/mindxtrain version || { ldd $B/apps/mindxtrain/mindxtrain | grep 'not found'; exit 1; }
 nvidia-smi --query-gpu=name,driver_version,power.limit,clocks.max.sm --format=csv,noheader | tee "$O/gpu.txt"; nproc
 export MINDXTRAIN=$M/mindxtrain OUT_FOLDER=$O
 status=0
