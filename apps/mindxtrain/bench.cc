@@ -27,7 +27,8 @@ void add_bench(CLI::App& app) {
     const std::string model = r.model.init == config::Init::kPretrained ? resolve_model(r.model.name, r.model.revision) : "";
     const TextSide text = text_side_of(r, model);
     const auto setup = train::make_setup(r, model, vocabulary_of(text), nullptr);
-    write_file_atomic(o->out, kernels::to_json(train::default_plan(*setup, train::cpu_identity(num_threads()))));
+    const auto backend = train::open_backend(*setup);
+    write_file_atomic(o->out, kernels::to_json(train::default_plan(*setup, train::identity_of(backend, num_threads()), *backend.ops)));
     std::printf("%s\n", o->out.c_str());
   });
 }

@@ -16,7 +16,7 @@ namespace mxt::app {
 namespace {
 
 struct Options {
-  std::string model, adapter, prompt, system, dtype = "bfloat16";
+  std::string model, adapter, prompt, system, dtype = "bfloat16", device = "cpu";
   int64_t max_tokens = 512, top_k = 0;
   double temperature = 0.7, top_p = 0.95;
   uint64_t seed = 0;
@@ -59,13 +59,14 @@ void add_chat(CLI::App& app) {
   c->add_option("--top-k", o->top_k, "0: off");
   c->add_option("--seed", o->seed, "of the sampling");
   c->add_option("--dtype", o->dtype, "bfloat16 or float32");
+  c->add_option("--device", o->device, "cpu, h100 or h200");
   c->add_option("--threads", o->threads, "threads");
   c->callback([o] {
     set_threads(o->threads);
     const std::string path = resolve_model(o->model, std::nullopt);
     const TextSide text = load_text_side(path);
     if (!text.chat) fail_input("{}: the model has no chat template", o->model);
-    infer::Model model(path, o->adapter, parse_dtype(o->dtype), 4096, kernels::cpu_ops());
+    infer::Model model(path, o->adapter, parse_dtype(o->dtype), 4096, ops_on(o->device));
     infer::Engine engine(model, {1, 512});
     OrderedJson messages = OrderedJson::array();
     if (!o->system.empty()) messages.push_back({{"role", "system"}, {"content", o->system}});

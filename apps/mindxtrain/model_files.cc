@@ -13,6 +13,7 @@
 #include "formats/gguf.h"
 #include "formats/gguf_tokenizer.h"
 #include "formats/weight_source.h"
+#include "kernels/backend.h"
 #include "net/hub.h"
 #include "verbs.h"
 
@@ -138,6 +139,12 @@ DType parse_dtype(const std::string& name) {
   if (name == "bfloat16" || name == "bf16") return DType::kBF16;
   if (name == "float32" || name == "fp32" || name == "f32") return DType::kF32;
   fail_input("--dtype {}: bfloat16 or float32", name);
+}
+
+kernels::Ops& ops_on(const std::string& device) {
+  if (device == "cpu") return kernels::cpu_ops();
+  if (device == "h100" || device == "h200") return *kernels::cuda_backend().ops;
+  fail_input("--device {}: cpu, h100 or h200", device);
 }
 
 }  // namespace mxt::app

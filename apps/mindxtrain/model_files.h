@@ -8,6 +8,7 @@
 #include "base/types.h"
 #include "config/recipe.h"
 #include "data/coder.h"
+#include "kernels/api.h"
 #include "tokenizer/chat/chat_template.h"
 #include "tokenizer/tokenizer.h"
 
@@ -39,6 +40,9 @@ void set_threads(int asked);
 
 // "bfloat16" or "float32".
 DType parse_dtype(const std::string& name);
+
+// --device: "cpu", or "h100"/"h200" for the GPU of this machine; kMissing where there is none.
+kernels::Ops& ops_on(const std::string& device);
 
 std::string environment(const char* name);  // "" where unset
 

@@ -89,7 +89,8 @@ Pipeline::Pipeline(const Options& o) : o_(o), recipe_(config::load_recipe(o.reci
 void Pipeline::plan() {
   const std::string kept = o_.out + "/plan.json";
   setup_ = train::make_setup(recipe_, model_path_, vocabulary_of(text_), nullptr);
-  const auto device = train::cpu_identity(num_threads());
+  backend_ = train::open_backend(*setup_);
+  const auto device = train::identity_of(backend_, num_threads());
   std::string from = o_.plan_path;
   if (from.empty() && fs::exists(kept)) from = kept;
   if (!from.empty()) {
@@ -107,7 +108,7 @@ void Pipeline::plan() {
     }
   }
   if (from.empty()) {
-    plan_ = train::default_plan(*setup_, device);
+    plan_ = train::default_plan(*setup_, device, *backend_.ops);
     write_file_atomic(kept, kernels::to_json(plan_));
   }
   plan_digest_ = blake3_hex(kernels::plan_choices(plan_));
@@ -151,7 +152,7 @@ bool Pipeline::train() {
   t.stop = &g_stop;
   std::error_code ec;
   fs::remove(record, ec);
-  result_ = train::train(*setup_, plan_, kernels::cpu_ops(), t);
+  result_ = train::train(*setup_, plan_, *backend_.ops, t);
   if (result_.interrupted) {
     log::info("stopped at step {} of {}, state saved: the same command with --resume goes on", result_.done, result_.steps);
     return false;
@@ -179,7 +180,7 @@ void Pipeline::evaluate(bool after) {
   }
   OrderedJson out;
   out["inputs"] = inputs;
-  infer::Model m(model, adapter, setup_->type, 2048, kernels::cpu_ops());
+  infer::Model m(model, adapter, setup_->type, 2048, *backend_.ops);
   if (!questions.empty()) {
     if (!text_.tok || !text_.chat) fail_input("{}: eval.generation: the model has no chat template to ask with", recipe_.source);
     const eval::ExactMatch e = eval::exact_match(m, *text_.tok, *text_.chat, questions, recipe_.eval->generation->max_tokens);
@@ -224,7 +225,7 @@ void Pipeline::manifest() {
   b.add_folder("checkpoint", "checkpoint");
   if (fs::exists(o_.out + "/eval") && !list_files(o_.out + "/eval").empty()) b.add_folder("eval", "eval");
   Json identities = provenance::build_identity();
-  const auto d = train::cpu_identity(num_threads());
+  const auto d = train::identity_of(backend_, num_threads());
   identities["device"] = {{"kind", d.kind}, {"name", d.name}, {"arch", d.arch}, {"threads", d.threads}};
   identities["libraries"] = d.libraries;
   if (setup_->weights) identities["base_model"] = {{"name", recipe_.model.name}, {"weights", setup_->weights->digest_text()}};

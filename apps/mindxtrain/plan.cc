@@ -33,13 +33,15 @@ void add_plan(CLI::App& app) {
     kernels::KernelPlan plan;
     if (!o->plan.empty()) plan = kernels::plan_from_json(read_file(o->plan), o->plan);
     const auto setup = train::make_setup(r, model, vocabulary_of(text), o->plan.empty() ? nullptr : &plan);
-    if (o->plan.empty()) plan = train::default_plan(*setup, train::cpu_identity(num_threads()));
-    const auto e = train::estimate_memory(*setup, plan, kernels::cpu_ops());
-    const bool fits = static_cast<uint64_t>(e.total()) <= device::available_host_bytes();
+    const auto backend = train::open_backend(*setup);
+    if (o->plan.empty()) plan = train::default_plan(*setup, train::identity_of(backend, num_threads()), *backend.ops);
+    const auto e = train::estimate_memory(*setup, plan, *backend.ops);
+    const uint64_t free = backend.device ? backend.device->memory().free : device::available_host_bytes();
+    const bool fits = static_cast<uint64_t>(e.total()) <= free;
     OrderedJson j;
-    j["device"] = "cpu";
+    j["device"] = backend.device ? backend.device->properties().kind : "cpu";
     j["fits"] = fits;
-    j["peak_bytes"] = {{"host", e.total()}, {"device", 0}};
+    j["peak_bytes"] = {{"host", backend.device ? 0 : e.total()}, {"device", backend.device ? e.total() : 0}};
     j["categories"] = {{"weights", e.params.weights + e.params.masters}, {"gradients", e.params.gradients}, {"optimizer", e.params.moments},
                        {"activations", e.program.activations + e.scoring.activations}, {"workspace", e.program.workspace + e.scoring.workspace}, {"logits", e.program.logits + e.scoring.logits}};
     j["tokens_per_second"] = nullptr;
@@ -53,7 +55,7 @@ void add_plan(CLI::App& app) {
       return;
     }
     for (const auto& [k, v] : j["categories"].items()) std::printf("%-12s %s\n", k.c_str(), human_bytes(v.get<uint64_t>()).c_str());
-    std::printf("%-12s %s (%s free: %s)\n", "peak", human_bytes(static_cast<uint64_t>(e.total())).c_str(), human_bytes(device::available_host_bytes()).c_str(), fits ? "fits" : "does not fit");
+    std::printf("%-12s %s (%s free: %s)\n", "peak", human_bytes(static_cast<uint64_t>(e.total())).c_str(), human_bytes(free).c_str(), fits ? "fits" : "does not fit");
     std::printf("arena        %.1f %% above the lower bound of any packing\n", 100.0 * (static_cast<double>(e.program.activations) / static_cast<double>(e.program.lower_bound) - 1));
   });
 }

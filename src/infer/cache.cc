@@ -8,7 +8,8 @@ int64_t PagedCache::bytes(const formats::ModelConfig& c, DType type, int64_t pag
   return 2 * c.num_layers * pages * kPage * c.num_kv_heads * c.head_dim * static_cast<int64_t>(size_of(type));
 }
 
-PagedCache::PagedCache(const formats::ModelConfig& c, DType type, int64_t pages) : pages_(pages), memory_(device::Buffer::host(static_cast<size_t>(bytes(c, type, pages)))) {
+PagedCache::PagedCache(const formats::ModelConfig& c, DType type, int64_t pages, device::Accelerator* device)
+    : pages_(pages), memory_(device::Buffer::on(device, static_cast<size_t>(bytes(c, type, pages)))) {
   const int64_t layer = pages * kPage * c.num_kv_heads * c.head_dim * static_cast<int64_t>(size_of(type));
   for (int64_t i = 0; i < c.num_layers; ++i) {
     k_.push_back(memory_.bytes_at(static_cast<size_t>(2 * i * layer)));

@@ -12,7 +12,8 @@ namespace mxt::infer {
 class PagedCache {
  public:
   static constexpr int64_t kPage = 16;
-  PagedCache(const formats::ModelConfig& config, DType type, int64_t pages);
+  // In the memory of `device`; null: the host's.
+  PagedCache(const formats::ModelConfig& config, DType type, int64_t pages, device::Accelerator* device = nullptr);
   static int64_t bytes(const formats::ModelConfig& config, DType type, int64_t pages);
   int64_t free_pages() const { return static_cast<int64_t>(free_.size()); }
   int64_t pages() const { return pages_; }

@@ -23,7 +23,7 @@ struct Engine::Slot {
 
 Engine::Engine(Model& model, const EngineSettings& settings)
     : model_(model), settings_(settings), program_(model.generator(settings.tokens_per_pass)),
-      cache_(model.config(), model.type(), settings.batch * pages_for(model.positions())) {}
+      cache_(model.config(), model.type(), settings.batch * pages_for(model.positions()), model.ops().device()) {}
 
 std::vector<Answer> Engine::generate(const std::vector<Request>& requests, const std::function<bool(size_t, int32_t)>& on_token) {
   std::vector<Answer> answers(requests.size());

@@ -157,6 +157,39 @@ void Lowering::lower(const LoraAddOp& a) {
 }
 
 void Lowering::lower(const LoraDzOp& a) {
+  if (!a.b.empty()) {
+    auto make = [this, op = op_, a](const Frame& f) {
+      kernels::LoraGrad g;
+      g.dy = mat(op->in[0], f);
+      g.dz = mat(op->out[0], f);
+      g.z = mat(op->in[2], f);
+      Mat w = mat(op->in[1], f);
+      const int64_t cols = w.cols;
+      w.cols += g.dz.cols;
+      g.b = columns(w, cols, g.dz.cols);
+      for (size_t i = 0; i < a.blocks.size(); ++i) {
+        const LoraBlock& k = a.blocks[i];
+        g.blocks.push_back({k.col, k.cols, k.z_col, k.rank, k.scale, p_.params_ ? grad(a.b[i]) : nullptr});
+      }
+      g.accumulate = adds(*op, f.batch);
+      return g;
+    };
+    if (ops_.has_lora_grad(make(Frame{nullptr, p_.settings_.max_tokens}))) {
+      emit([this, make](const Frame& f) { ops_.lora_grad(make(f)); });
+      return;
+    }
+    for (size_t i = 0; i < a.blocks.size(); ++i)
+      emit_gemm([this, op = op_, k = a.blocks[i], param = a.b[i]](const Frame& f) {
+        Gemm g;
+        g.a = columns(mat(op->in[0], f), k.col, k.cols);
+        g.b = columns(mat(op->in[2], f), k.z_col, k.rank);
+        g.c = grad_mat(param);
+        g.trans_a = true;
+        g.alpha = k.scale;
+        g.accumulate = adds(*op, f.batch);
+        return g;
+      });
+  }
   if (a.joined) {
     emit_gemm([this, op = op_](const Frame& f) {
       Gemm g;
@@ -384,6 +417,7 @@ void Lowering::lower(const AttentionGradOp& ga) {
     call.dk = columns(d, q, kv);
     call.dv = columns(d, q + kv, kv);
     set_documents(call, f);
+    call.host_cu_seqlens = f.batch ? f.batch->host_cu_seqlens : nullptr;
     call.heads = a.heads;
     call.kv_heads = a.kv_heads;
     call.head_dim = a.head_dim;
@@ -533,33 +567,42 @@ void Lowering::lower(const HeadOp& a) {
   });
 }
 
+// On a device the logits of a few rows at a time are made there and fetched: the one place where generation waits for it.
 void Lowering::lower(const LogitsOp& a) {
   const Value& h = g_.value(op_->in[0]);
-  const int64_t width = h.cols;
-  p_.bytes_.logits = p_.settings_.max_tokens * width * static_cast<int64_t>(size_of(h.type));
-  auto make = [this, op = op_, width, t = h.type](int64_t n, float* out) {
+  const int64_t width = h.cols, vocab = g_.value(op_->in[1]).rows;
+  device::Accelerator* device = ops_.device();
+  const int64_t at_once = device ? std::min<int64_t>(p_.settings_.max_tokens, 16) : p_.settings_.max_tokens;
+  const int64_t rows_bytes = (p_.settings_.max_tokens * width * static_cast<int64_t>(size_of(h.type)) + 255) / 256 * 256;
+  p_.bytes_.logits = rows_bytes + (device ? at_once * vocab * 4 : 0);
+  auto make = [this, op = op_, width, vocab, t = h.type](int64_t n, float* out) {
     Gemm g;
     g.a = Mat{p_.params_ ? p_.head_.data() : nullptr, n, width, width, t};
     g.b = mat(op->in[1], Frame{nullptr, 0});
-    g.c = Mat{out, n, g_.value(op->in[1]).rows, g_.value(op->in[1]).rows, DType::kF32};
+    g.c = Mat{out, n, vocab, vocab, DType::kF32};
     g.trans_b = true;
     return g;
   };
-  const int algo = choose(make(p_.settings_.max_tokens, nullptr));
-  for (const int64_t n : {int64_t{1}, p_.settings_.max_tokens}) {
+  const int algo = choose(make(at_once, nullptr));
+  for (const int64_t n : {int64_t{1}, at_once}) {
     Gemm g = make(n, nullptr);
     g.algo = algo;
     p_.bytes_.workspace = std::max(p_.bytes_.workspace, static_cast<int64_t>(ops_.gemm_scratch(g)));
   }
-  emit([this, op = op_, a, make, algo](const Frame& f) {
+  emit([this, op = op_, a, make, algo, device, at_once, rows_bytes, vocab](const Frame& f) {
     const Batch& b = *f.batch;
-    if (b.logit_count == 0) return;
-    Gemm g = make(b.logit_count, b.logits);
-    g.algo = algo;
-    ops_.gather_rows({mat(op->in[0], f), b.logit_rows, Mat{p_.head_.data(), b.logit_count, g.a.cols, g.a.cols, g.a.type}});
-    ops_.gemm(g);
+    for (int64_t first = 0; first < b.logit_count; first += at_once) {
+      const int64_t n = std::min(at_once, b.logit_count - first);
+      float* there = device ? reinterpret_cast<float*>(p_.head_.bytes_at(static_cast<size_t>(rows_bytes))) : b.logits;
+      Gemm g = make(n, there);
+      g.algo = algo;
+      ops_.gather_rows({mat(op->in[0], f), b.logit_rows + first, Mat{p_.head_.data(), n, g.a.cols, g.a.cols, g.a.type}});
+      ops_.gemm(g);
+      if (device) device->download(b.logits + first * vocab, there, static_cast<size_t>(n * vocab) * sizeof(float));
+    }
+    if (device && b.logit_count > 0) device->synchronize();
     if (a.softcap > 0)
-      for (int64_t i = 0; i < g.c.rows * g.c.cols; ++i) b.logits[i] = a.softcap * std::tanh(b.logits[i] / a.softcap);
+      for (int64_t i = 0; i < b.logit_count * vocab; ++i) b.logits[i] = a.softcap * std::tanh(b.logits[i] / a.softcap);
   });
 }
 

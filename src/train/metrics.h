@@ -16,7 +16,7 @@ struct StepMetrics {
   double tok_s = 0;      // of this step
   double tflops = 0;     // model floating-point operations of this step per second (recompute not counted), 1e12
   std::optional<double> mfu;  // tflops over the rate of the fastest matrix product that the plan measured
-  uint64_t memory = 0;   // resident bytes of the process
+  uint64_t memory = 0;   // bytes in use: resident in the process, or allocated on the device
   std::optional<double> eval_loss;
 };
 

@@ -9,6 +9,7 @@
 
 #include "config/recipe.h"
 #include "formats/weight_source.h"
+#include "kernels/backend.h"
 #include "kernels/plan.h"
 #include "models/model.h"
 #include "runtime/params.h"
@@ -21,7 +22,7 @@ struct Setup {
   std::unique_ptr<formats::WeightSource> weights;  // null for model.init random
   formats::ModelConfig model;
   models::LoraPlan lora;
-  bool has_lora = false;
+  bool has_lora = false, gpu = false;  // gpu: the recipe's lane is not the CPU
   DType type = DType::kBF16;
   int64_t seq_len = 0, rows_per_step = 0;
   int64_t micro_batch = 0;   // rows per pass
@@ -43,9 +44,13 @@ std::unique_ptr<Setup> make_setup(const config::Recipe& recipe, const std::strin
 // What calls are derived from; a plan for other shapes is refused.
 std::map<std::string, int64_t> shapes_of(const Setup& s);
 
-// The plan of default choices for this set-up on this machine, not measured.
-kernels::KernelPlan default_plan(const Setup& s, const kernels::DeviceIdentity& device);
+// The device of the recipe's lane, opened: kMissing, with what to do, where this machine has none.
+kernels::Backend open_backend(const Setup& s);
+kernels::DeviceIdentity identity_of(const kernels::Backend& backend, int threads);
 kernels::DeviceIdentity cpu_identity(int threads);
+
+// The plan of default choices for this set-up on this machine, not measured.
+kernels::KernelPlan default_plan(const Setup& s, const kernels::DeviceIdentity& device, kernels::Ops& ops);
 
 struct MemoryEstimate {
   runtime::ParamBytes params;
