@@ -30,6 +30,11 @@ void add_lora(Graph& g, const LoraSettings& settings);
 // differentiate(); where the adapter has dropout it stays as it is. Not together with recompute().
 void join_lora(Graph& g);
 
+// Puts a rounding of x before every product y = x Wᵀ of the forward pass whose weight is quantized with its inputs: `of` says how
+// by the segment's name (all segments of a product must agree). Products that read the same x share it; adapters read x as it
+// was. After add_lora(), on graphs without a backward pass.
+void round_inputs(Graph& g, Rounding (*of)(const void* ctx, const std::string& weight), const void* ctx);
+
 enum class Recompute : uint8_t {
   kNone,   // keep every activation that the backward reads
   kCheap,  // recompute norm and activation-function outputs from what they were made of

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "kernels/small_types.h"
 
 namespace mxt::runtime {
 
@@ -452,6 +453,13 @@ void Lowering::lower(const ActGradOp& a) {
 
 void Lowering::lower(const AddOp&) {
   emit([this, op = op_](const Frame& f) { ops_.add({mat(op->in[0], f), mat(op->in[1], f), mat(op->out[0], f)}); });
+}
+
+void Lowering::lower(const RoundOp& a) {
+  if (ops_.device() != nullptr) fail_missing("{} does not run models whose layout rounds activations: use the CPU", ops_.name());
+  const auto type = a.kind == Rounding::kMxfp4 ? kernels::SmallType::kMxfp4 : kernels::SmallType::kFp8;
+  const int64_t group = a.kind == Rounding::kMxfp4 ? 32 : a.kind == Rounding::kFp8Group128 ? 128 : 0;
+  emit([this, op = op_, type, group](const Frame& f) { kernels::round_rows(type, group, mat(op->in[0], f), mat(op->out[0], f)); });
 }
 
 void Lowering::lower(const DropoutOp& a) {

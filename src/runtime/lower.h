@@ -50,6 +50,7 @@ class Lowering {
   void lower(const graph::ActOp&);
   void lower(const graph::ActGradOp&);
   void lower(const graph::AddOp&);
+  void lower(const graph::RoundOp&);
   void lower(const graph::DropoutOp&);
   void lower(const graph::HeadOp&);
   void lower(const graph::LogitsOp&);
