@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "kernels/memory.h"
 #include "kernels/small_types.h"
 
 namespace mxt::runtime {
@@ -21,6 +22,7 @@ void Lowering::run() {
     op_ = &op;
     std::visit([&](const auto& a) { lower(a); }, op.attrs);
   }
+  p_.bytes_.kernels = static_cast<int64_t>(gemm_memory_ + attention_memory_ + grad_memory_);
 }
 
 void* Lowering::at(ValueId v) const {
@@ -61,6 +63,7 @@ int Lowering::choose(const Gemm& g) {
     }
   Gemm call = g;
   call.algo = kernels::chosen(plan_, key, gemm_names_);
+  gemm_memory_ = std::max(gemm_memory_, kernels::own_memory(ops_, call));
   p_.tunables_.push_back({key, call, 1});
   return call.algo;
 }
@@ -395,6 +398,7 @@ void Lowering::lower(const AttentionOp& a) {
     if (t.key == key) known = ++t.count > 0;
   if (!known) p_.tunables_.push_back({key, widest, 1});
   p_.bytes_.workspace = std::max(p_.bytes_.workspace, static_cast<int64_t>(ops_.attention_scratch(widest)));
+  attention_memory_ = std::max(attention_memory_, kernels::own_memory(ops_, widest));
   emit([this, make, algo = widest.algo](const Frame& f) {
     kernels::Attention call = make(f);
     call.algo = algo;
@@ -434,6 +438,7 @@ void Lowering::lower(const AttentionGradOp& ga) {
     if (t.key == key) known = ++t.count > 0;
   if (!known) p_.tunables_.push_back({key, widest, 1});
   p_.bytes_.workspace = std::max(p_.bytes_.workspace, static_cast<int64_t>(ops_.attention_grad_scratch(widest)));
+  grad_memory_ = std::max(grad_memory_, kernels::own_memory(ops_, widest));
   emit([this, make, algo = widest.algo](const Frame& f) {
     kernels::AttentionGrad call = make(f);
     call.algo = algo;

@@ -61,6 +61,7 @@ class Lowering {
   const kernels::KernelPlan& plan_;
   const graph::Op* op_ = nullptr;
   std::vector<std::string> gemm_names_, attention_names_;
+  size_t gemm_memory_ = 0, attention_memory_ = 0, grad_memory_ = 0;  // what kernels keep of their own
 };
 
 }  // namespace mxt::runtime

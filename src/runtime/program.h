@@ -50,8 +50,9 @@ struct ProgramBytes {
   int64_t lower_bound = 0;   // of the arena
   int64_t logits = 0;        // the head's chunk
   int64_t workspace = 0;     // kernels' scratch
+  int64_t kernels = 0;       // what kernels keep of their own for these calls
   int64_t batch = 0;         // ids, positions, offsets, targets; the rotary tables where a device has its own copy
-  int64_t total() const { return activations + logits + workspace + batch; }
+  int64_t total() const { return activations + logits + workspace + kernels + batch; }
 };
 
 struct ProgramSettings {
