@@ -106,6 +106,13 @@ TextSide load_text_side(const std::string& path) {
   return s;
 }
 
+TextSide with_template(const TextSide& side, const std::string& file) {
+  TextSide s = side;
+  s.chat_source = read_file(file);
+  s.chat = compile_template(*s.tok, s.chat_source, file);
+  return s;
+}
+
 TextSide text_side_of(const config::Recipe& recipe, const std::string& model_path) {
   TextSide s;
   if (recipe.model.tokenizer && *recipe.model.tokenizer == "char") s.tok = tokenizer::Tokenizer::characters(data::corpus_characters(recipe));

@@ -26,7 +26,8 @@ class Lowering {
 
   void emit(std::function<void(const Frame&)> fn);
   // A product whose operands are found when it runs; `shape` fills sizes and flags (pointers may be null then).
-  void emit_gemm(std::function<kernels::Gemm(const Frame&)> make);
+  void emit_gemm(std::function<kernels::Gemm(const Frame&)> make, ValueId b = graph::kNone);
+  const kernels::BlockMatrix* blocks_of(ValueId v) const;
   int choose(const kernels::Gemm& g);
   template <typename C>
   void set_documents(C& call, const Frame& f) const;

@@ -41,7 +41,8 @@ struct Batch {
   // Generation: rows whose logits are wanted, into logits [rows, vocab] F32.
   const int32_t* logit_rows = nullptr;
   int64_t logit_count = 0;
-  float* logits = nullptr;
+  float* logits = nullptr;             // null: not wanted
+  float* hidden = nullptr;             // of the same rows, what the head reads, [rows, width] F32; null: not wanted
   const CacheView* cache = nullptr;    // set: attention reads the cache instead of the batch's own documents
 };
 
