@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "base/threads.h"
 #include "config/builtin.h"
+#include "kernels/backend.h"
 #include "model_files.h"
 #include "probe.h"
 #include "train/setup.h"
@@ -38,6 +39,16 @@ int slower_than(const kernels::KernelPlan& now, const kernels::KernelPlan& befor
   return slower;
 }
 
+// Whether this build drives the recipe's GPU and finds it.
+bool device_is_here(const config::Recipe& r) {
+  if (r.hardware.gfx_arch != config::Arch::kSm90 || r.hardware.gpus != 1) return false;
+  try {
+    return kernels::cuda_backend().ops != nullptr;
+  } catch (const Error&) {
+    return false;
+  }
+}
+
 }  // namespace
 
 void add_bench(CLI::App& app) {
@@ -61,12 +72,16 @@ void add_bench(CLI::App& app) {
     if (const auto folder = fs::path(o->out).parent_path(); !folder.empty()) make_folders(folder.string());
     const std::string model = r.model.init == config::Init::kPretrained ? resolve_model(r.model.name, r.model.revision) : "";
     const TextSide text = text_side_of(r, model);
-    const auto setup = train::make_setup(r, model, vocabulary_of(text), nullptr);
     if (o->dry_run) {
-      write_file_atomic(o->out, kernels::to_json(reference_plan(*setup)));
+      config::Recipe shapes = r;  // they do not depend on the device, which need not be here
+      shapes.hardware.gpus = 0;
+      const bool here = r.hardware.cpu_lane() || device_is_here(r);
+      const auto setup = train::make_setup(here ? r : shapes, model, vocabulary_of(text), nullptr);
+      write_file_atomic(o->out, kernels::to_json(here ? reference_plan(*setup) : absent_plan(*setup, r)));
       std::printf("%s\n", o->out.c_str());
       return;
     }
+    const auto setup = train::make_setup(r, model, vocabulary_of(text), nullptr);
     const auto report = measured_plan(*setup, !threads_given(o->threads), o->policy == "enumerate");
     write_file_atomic(o->out, kernels::to_json(report.plan));
     std::printf("%s%s\n", table_of(report, setup->rows_per_step, setup->seq_len).c_str(), o->out.c_str());

@@ -13,6 +13,7 @@
 #include "formats/gguf.h"
 #include "formats/gguf_tokenizer.h"
 #include "formats/weight_source.h"
+#include "kernels/backend.h"
 #include "net/hub.h"
 #include "verbs.h"
 
@@ -105,6 +106,13 @@ TextSide load_text_side(const std::string& path) {
   return s;
 }
 
+TextSide with_template(const TextSide& side, const std::string& file) {
+  TextSide s = side;
+  s.chat_source = read_file(file);
+  s.chat = compile_template(*s.tok, s.chat_source, file);
+  return s;
+}
+
 TextSide text_side_of(const config::Recipe& recipe, const std::string& model_path) {
   TextSide s;
   if (recipe.model.tokenizer && *recipe.model.tokenizer == "char") s.tok = tokenizer::Tokenizer::characters(data::corpus_characters(recipe));
@@ -137,6 +145,12 @@ DType parse_dtype(const std::string& name) {
   if (name == "bfloat16" || name == "bf16") return DType::kBF16;
   if (name == "float32" || name == "fp32" || name == "f32") return DType::kF32;
   fail_input("--dtype {}: bfloat16 or float32", name);
+}
+
+kernels::Ops& ops_on(const std::string& device) {
+  if (device == "cpu") return kernels::cpu_ops();
+  if (device == "h100" || device == "h200") return *kernels::cuda_backend().ops;
+  fail_input("--device {}: cpu, h100 or h200", device);
 }
 
 }  // namespace mxt::app

@@ -83,6 +83,8 @@ Pipeline::Pipeline(const Options& o) : o_(o), recipe_(config::load_recipe(o.reci
     write_file_atomic(kept, recipe_.text);
   }
   for (const std::string& line : config::off_stages(recipe_)) log::info("{}", line);
+  // A plan that cannot be right is refused before anything is fetched or opened for it.
+  if (!o_.plan_path.empty()) config::check_plan_env(recipe_, kernels::plan_from_json(read_file(o_.plan_path), o_.plan_path).env);
   if (recipe_.model.init == config::Init::kPretrained) model_path_ = resolve_model(recipe_.model.name, recipe_.model.revision);
   text_ = text_side_of(recipe_, model_path_);
 }
@@ -90,7 +92,8 @@ Pipeline::Pipeline(const Options& o) : o_(o), recipe_(config::load_recipe(o.reci
 void Pipeline::plan() {
   const std::string kept = o_.out + "/plan.json";
   setup_ = train::make_setup(recipe_, model_path_, vocabulary_of(text_), nullptr);
-  const auto device = train::cpu_identity(num_threads());
+  backend_ = train::open_backend(*setup_);
+  const auto device = train::identity_of(backend_, num_threads());
   std::string from = o_.plan_path;
   if (from.empty() && fs::exists(kept)) from = kept;
   if (!from.empty()) {
@@ -108,13 +111,14 @@ void Pipeline::plan() {
     }
   }
   if (from.empty()) {
-    if (recipe_.autotune.enabled) {
+    if (recipe_.autotune.enabled && !setup_->gpu) {
       log::info("probe: at most {} s", recipe_.autotune.budget_seconds);
       const auto report = measured_plan(*setup_, !threads_given(o_.threads), false);
       plan_ = report.plan;
       for (std::string_view line : split(table_of(report, setup_->rows_per_step, setup_->seq_len), '\n'))
         if (!line.empty()) log::info("{}", line);
     } else {
+      if (recipe_.autotune.enabled) log::info("plan: default choices, not measured: this build probes on the CPU only");
       plan_ = reference_plan(*setup_);
     }
     write_file_atomic(kept, kernels::to_json(plan_));
@@ -165,7 +169,7 @@ bool Pipeline::train() {
   t.stop = &g_stop;
   std::error_code ec;
   fs::remove(record, ec);
-  result_ = train::train(*setup_, plan_, kernels::cpu_ops(), t);
+  result_ = train::train(*setup_, plan_, *backend_.ops, t);
   if (result_.interrupted) {
     log::info("stopped at step {} of {}, state saved: the same command with --resume goes on", result_.done, result_.steps);
     return false;
@@ -193,7 +197,7 @@ void Pipeline::evaluate(bool after) {
   }
   OrderedJson out;
   out["inputs"] = inputs;
-  infer::Model m(model, adapter, setup_->type, 2048, kernels::cpu_ops());
+  infer::Model m(model, adapter, setup_->type, 2048, *backend_.ops);
   if (!questions.empty()) {
     if (!text_.tok || !text_.chat) fail_input("{}: eval.generation: the model has no chat template to ask with", recipe_.source);
     const eval::ExactMatch e = eval::exact_match(m, *text_.tok, *text_.chat, questions, recipe_.eval->generation->max_tokens);
@@ -238,7 +242,7 @@ void Pipeline::manifest() {
   b.add_folder("checkpoint", "checkpoint");
   if (fs::exists(o_.out + "/eval") && !list_files(o_.out + "/eval").empty()) b.add_folder("eval", "eval");
   Json identities = provenance::build_identity();
-  const auto d = train::cpu_identity(num_threads());
+  const auto d = train::identity_of(backend_, num_threads());
   identities["device"] = {{"kind", d.kind}, {"name", d.name}, {"arch", d.arch}, {"threads", d.threads}};
   identities["libraries"] = d.libraries;
   if (setup_->weights) identities["base_model"] = {{"name", recipe_.model.name}, {"weights", setup_->weights->digest_text()}};

@@ -8,6 +8,7 @@
 #include "base/threads.h"
 #include "config/prices.h"
 #include "data/dataset.h"
+#include "kernels/backend.h"
 #include "model_files.h"
 #include "probe.h"
 #include "train/memory.h"
@@ -83,6 +84,15 @@ std::vector<Savings> recompute_savings(const train::Setup& s, const train::Pass&
   return out;
 }
 
+// The GPU's kernels where there is one, for the workspaces they take; without it the CPU's, and the plan counts none.
+kernels::Ops& gpu_or_cpu_ops() {
+  try {
+    return *kernels::cuda_backend().ops;
+  } catch (const Error&) {
+    return kernels::cpu_ops();
+  }
+}
+
 }  // namespace
 
 void add_plan(CLI::App& app) {
@@ -114,12 +124,14 @@ void add_plan(CLI::App& app) {
     config::DevicePrice d = here ? prices.devices.cpu : device == "h100" ? prices.devices.h100 : prices.devices.mi300x;
     if (own_price && r.hardware.usd_per_hour) d.usd_per_hour = *r.hardware.usd_per_hour, d.price_source = r.source + ": hardware.usd_per_hour";
     if (!here && (d.peak_tflops <= 0 || d.bandwidth_tb_s <= 0 || d.memory_gb <= 0 || d.utilisation <= 0)) fail_input("{}: devices.{} has no peak figures", prices.file, device);
-    r.hardware.gpus = 0;  // the graph is the same everywhere
+    // Its own GPU cuts a step in its own way; for any other device the graph is that of the CPU lane.
+    const bool own_gpu = device == "h100" && r.hardware.gfx_arch == config::Arch::kSm90 && r.hardware.gpus == 1;
+    if (!own_gpu) r.hardware.gpus = 0;
 
     const std::string model = r.model.init == config::Init::kPretrained ? resolve_model(r.model.name, r.model.revision) : "";
     const TextSide text = text_side_of(r, model);
-    kernels::Ops& ops = kernels::cpu_ops();
     auto setup = train::make_setup(r, model, vocabulary_of(text), nullptr);
+    kernels::Ops& ops = own_gpu ? gpu_or_cpu_ops() : kernels::cpu_ops();
     const uint64_t memory = here ? train::host_memory() : static_cast<uint64_t>(d.memory_gb * 1e9 * 0.95);
     kernels::KernelPlan plan;
     if (!o->plan.empty()) {
@@ -127,7 +139,7 @@ void add_plan(CLI::App& app) {
       const auto differences = kernels::compare(plan, here ? train::cpu_identity(num_threads()) : plan.device, train::shapes_of(*setup));
       if (!differences.empty()) fail_input("{}: the plan does not fit: {}", o->plan, differences.front());
     } else {
-      plan = train::default_plan(*setup, train::cpu_identity(num_threads()), ops, train::open_passes(*setup, ops, memory).front());
+      plan = train::default_plan(*setup, train::cpu_identity(num_threads()), ops, own_gpu ? setup->pass() : train::open_passes(*setup, ops, memory).front());
     }
     setup = train::make_setup(r, model, vocabulary_of(text), &plan);
     const train::Pass pass = setup->pass();

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "base/error.h"
 #include "base/threads.h"
 #include "kernels/api.h"
 #include "model_files.h"
@@ -14,11 +15,28 @@ namespace mxt::app {
 bool threads_given(int asked) { return asked > 0 || !environment("OMP_NUM_THREADS").empty(); }
 
 kernels::KernelPlan reference_plan(const train::Setup& setup) {
+  if (setup.gpu) {
+    const auto backend = train::open_backend(setup);
+    return train::default_plan(setup, train::identity_of(backend, num_threads()), *backend.ops, setup.pass());
+  }
   kernels::Ops& ops = kernels::cpu_ops();
   return train::default_plan(setup, train::cpu_identity(num_threads()), ops, train::open_passes(setup, ops, train::host_memory()).front());
 }
 
+kernels::KernelPlan absent_plan(const train::Setup& setup, const config::Recipe& recipe) {
+  kernels::KernelPlan p;
+  p.device.kind = recipe.hardware.gfx_arch == config::Arch::kSm90 ? "cuda" : "hip";
+  p.device.name = std::string(config::text_of(recipe.hardware.name));
+  p.device.arch = std::string(config::text_of(recipe.hardware.gfx_arch));
+  p.shapes = train::shapes_of(setup);
+  p.env = recipe.train.env;
+  p.choices["step micro_batch"] = std::to_string(setup.micro_batch);
+  p.choices["step recompute"] = std::string(graph::recompute_name(setup.options.recompute));
+  return p;
+}
+
 autotune::Report measured_plan(const train::Setup& setup, bool ask_threads, bool enumerate) {
+  if (setup.gpu) fail_missing("bench: this build probes on the CPU only; --dry-run writes the GPU's default choices");
   kernels::Ops& ops = kernels::cpu_ops();
   const auto passes = train::open_passes(setup, ops, train::host_memory());
   autotune::Subject s;

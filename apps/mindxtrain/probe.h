@@ -10,6 +10,10 @@ namespace mxt::app {
 // Default choices, not measured; says so in the plan.
 kernels::KernelPlan reference_plan(const train::Setup& setup);
 
+// The same for a recipe whose device is not here: shapes, environment and how a step is cut, no kernel's choice. `setup`: of the
+// recipe's CPU lane.
+kernels::KernelPlan absent_plan(const train::Setup& setup, const config::Recipe& recipe);
+
 // Measures within the recipe's budget. `ask_threads`: the number of threads is a question too (the command line did not say it).
 autotune::Report measured_plan(const train::Setup& setup, bool ask_threads, bool enumerate);
 

@@ -1,6 +1,6 @@
 // Training steps of a Qwen3 model's real dimensions with random weights: tokens a second, memory, loss. The engine is the
 // product's own (models, graph, runtime, kernels); the data are random tokens in full rows.
-//   gpu_step MODEL ROWS SEQ MICRO STEPS [lora|full] [none|cheap|layer] [bf16|f32] [joined|apart]
+//   gpu_step MODEL ROWS SEQ MICRO STEPS [lora|full] [none|cheap|layer] [bf16|f32] [joined|apart] [profile] [profile]
 #include <sys/resource.h>
 
 #include <algorithm>
@@ -87,7 +87,7 @@ kernels::KernelPlan probe(const runtime::Program& program, kernels::Backend& b) 
 }
 
 int run(int argc, char** argv) {
-  if (argc < 6) fail_input("usage: gpu_step MODEL ROWS SEQ MICRO STEPS [lora|full] [none|cheap|layer] [bf16|f32] [joined|apart]");
+  if (argc < 6) fail_input("usage: gpu_step MODEL ROWS SEQ MICRO STEPS [lora|full] [none|cheap|layer] [bf16|f32] [joined|apart] [profile]");
   const std::string name = argv[1], method = argc > 6 ? argv[6] : "lora", level = argc > 7 ? argv[7] : "none", type = argc > 8 ? argv[8] : "bf16";
   const int64_t rows = std::stoll(argv[2]), seq = std::stoll(argv[3]), micro = std::stoll(argv[4]), steps = std::stoll(argv[5]), tokens = micro * seq;
   double at = now();
@@ -184,6 +184,7 @@ int run(int argc, char** argv) {
   std::vector<int32_t> ids(static_cast<size_t>(tokens)), positions(ids.size()), targets(ids.size()), cu;
   for (int64_t i = 0; i <= micro; ++i) cu.push_back(static_cast<int32_t>(i * seq));
   std::vector<double> seconds;
+  const bool profiled = argc > 10 && std::string(argv[10]) == "profile";
   for (int64_t step = 0; step < steps; ++step) {
     const double begin = now();
     double loss = 0;
@@ -201,7 +202,11 @@ int run(int argc, char** argv) {
       batch.loss_scale = 1.0f / static_cast<float>(rows * seq);
       batch.first_micro = first == 0;
       batch.step = static_cast<uint64_t>(step);
-      program.run(batch);
+      if (profiled && step + 1 == steps && first + micro >= rows) {
+        for (const auto& t : program.profile(batch)) std::printf("%s\n", ordered_json{{"profile", t.what}, {"count", t.count}, {"us", std::round(t.us)}}.dump().c_str());
+      } else {
+        program.run(batch);
+      }
       const float* nll = program.nll();
       for (int64_t t = 0; t < tokens; ++t) loss += static_cast<double>(nll[t]);
     }

@@ -31,6 +31,11 @@ void add_lora(Graph& g, const LoraSettings& settings);
 // differentiate(); where the adapter has dropout it stays as it is. Not together with recompute().
 void join_lora(Graph& g);
 
+// Puts a rounding of x before every product y = x Wᵀ of the forward pass whose weight is quantized with its inputs: `of` says how
+// by the segment's name (all segments of a product must agree). Products that read the same x share it; adapters read x as it
+// was. After add_lora(), on graphs without a backward pass.
+void round_inputs(Graph& g, Rounding (*of)(const void* ctx, const std::string& weight), const void* ctx);
+
 // How much is computed again in the backward pass instead of being kept.
 struct Recompute {
   int64_t tensors = 0;  // the first so many of recompute_order(); 0: none, kLayer's: all

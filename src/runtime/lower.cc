@@ -4,7 +4,9 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "kernels/blocks.h"
 #include "kernels/memory.h"
+#include "kernels/small_types.h"
 
 namespace mxt::runtime {
 
@@ -67,16 +69,23 @@ int Lowering::choose(const Gemm& g) {
   return call.algo;
 }
 
-void Lowering::emit_gemm(std::function<Gemm(const Frame&)> make) {
+const kernels::BlockMatrix* Lowering::blocks_of(ValueId v) const {
+  const ParamId p = g_.value(v).param;
+  return p == kNone ? nullptr : (*p_.params_)[p].blocks;
+}
+
+// `b`: the weight, where the product may be with one.
+void Lowering::emit_gemm(std::function<Gemm(const Frame&)> make, ValueId b) {
   const Frame widest{nullptr, p_.settings_.max_tokens};
   const Gemm shape = make(widest);
   const int algo = choose(shape);
   Gemm with = shape;
   with.algo = algo;
   p_.bytes_.workspace = std::max(p_.bytes_.workspace, static_cast<int64_t>(ops_.gemm_scratch(with)));
-  emit([this_make = std::move(make), algo, &ops = ops_](const Frame& f) {
+  emit([this, this_make = std::move(make), algo, b, &ops = ops_](const Frame& f) {
     Gemm g = this_make(f);
     g.algo = algo;
+    if (const auto* blocks = b == kNone ? nullptr : blocks_of(b)) return kernels::cpu::block_gemm({g.a, blocks, g.c, g.bias, g.bias_type});
     ops.gemm(g);
   });
 }
@@ -90,6 +99,7 @@ bool adds(const Op& op, const Batch* b) { return !(op.first_grad && (b == nullpt
 
 void Lowering::lower(const EmbeddingOp& a) {
   emit([this, op = op_, a](const Frame& f) {
+    if (const auto* blocks = blocks_of(op->in[0])) return kernels::cpu::block_rows(*blocks, a.by_position ? f.batch->positions : f.batch->ids, mat(op->out[0], f));
     ops_.embedding({a.by_position ? f.batch->positions : f.batch->ids, mat(op->in[0], f), mat(op->out[0], f)});
   });
 }
@@ -114,7 +124,7 @@ void Lowering::lower(const LinearOp& a) {
       g.bias_type = g_.value(op->in[2]).type;
     }
     return g;
-  });
+  }, op_->in[1]);
 }
 
 void Lowering::lower(const LinearDxOp& a) {
@@ -160,6 +170,39 @@ void Lowering::lower(const LoraAddOp& a) {
 }
 
 void Lowering::lower(const LoraDzOp& a) {
+  if (!a.b.empty()) {
+    auto make = [this, op = op_, a](const Frame& f) {
+      kernels::LoraGrad g;
+      g.dy = mat(op->in[0], f);
+      g.dz = mat(op->out[0], f);
+      g.z = mat(op->in[2], f);
+      Mat w = mat(op->in[1], f);
+      const int64_t cols = w.cols;
+      w.cols += g.dz.cols;
+      g.b = columns(w, cols, g.dz.cols);
+      for (size_t i = 0; i < a.blocks.size(); ++i) {
+        const LoraBlock& k = a.blocks[i];
+        g.blocks.push_back({k.col, k.cols, k.z_col, k.rank, k.scale, p_.params_ ? grad(a.b[i]) : nullptr});
+      }
+      g.accumulate = adds(*op, f.batch);
+      return g;
+    };
+    if (ops_.has_lora_grad(make(Frame{nullptr, p_.settings_.max_tokens}))) {
+      emit([this, make](const Frame& f) { ops_.lora_grad(make(f)); });
+      return;
+    }
+    for (size_t i = 0; i < a.blocks.size(); ++i)
+      emit_gemm([this, op = op_, k = a.blocks[i], param = a.b[i]](const Frame& f) {
+        Gemm g;
+        g.a = columns(mat(op->in[0], f), k.col, k.cols);
+        g.b = columns(mat(op->in[2], f), k.z_col, k.rank);
+        g.c = grad_mat(param);
+        g.trans_a = true;
+        g.alpha = k.scale;
+        g.accumulate = adds(*op, f.batch);
+        return g;
+      });
+  }
   if (a.joined) {
     emit_gemm([this, op = op_](const Frame& f) {
       Gemm g;
@@ -388,6 +431,7 @@ void Lowering::lower(const AttentionGradOp& ga) {
     call.dk = columns(d, q, kv);
     call.dv = columns(d, q + kv, kv);
     set_documents(call, f);
+    call.host_cu_seqlens = f.batch ? f.batch->host_cu_seqlens : nullptr;
     call.heads = a.heads;
     call.kv_heads = a.kv_heads;
     call.head_dim = a.head_dim;
@@ -423,6 +467,13 @@ void Lowering::lower(const ActGradOp& a) {
 
 void Lowering::lower(const AddOp&) {
   emit([this, op = op_](const Frame& f) { ops_.add({mat(op->in[0], f), mat(op->in[1], f), mat(op->out[0], f)}); });
+}
+
+void Lowering::lower(const RoundOp& a) {
+  if (ops_.device() != nullptr) fail_missing("{} does not run models whose layout rounds activations: use the CPU", ops_.name());
+  const auto type = a.kind == Rounding::kMxfp4 ? kernels::SmallType::kMxfp4 : kernels::SmallType::kFp8;
+  const int64_t group = a.kind == Rounding::kMxfp4 ? 32 : a.kind == Rounding::kFp8Group128 ? 128 : 0;
+  emit([this, op = op_, type, group](const Frame& f) { kernels::round_rows(type, group, mat(op->in[0], f), mat(op->out[0], f)); });
 }
 
 void Lowering::lower(const DropoutOp& a) {
@@ -514,7 +565,8 @@ void Lowering::lower(const HeadOp& a) {
       Gemm g = forward(m);
       g.a = hc;
       g.algo = forward_algo;
-      ops_.gemm(g);
+      if (const auto* blocks = blocks_of(op->in[1])) kernels::cpu::block_gemm({g.a, blocks, g.c, nullptr, DType::kF32});
+      else ops_.gemm(g);
       ops_.cross_entropy({g.c, b.head_labels + i, b.head_weights + i, losses + i, a.gradient, a.softcap});
       if (!a.gradient) continue;
       if (op->param != kNone) {
@@ -538,33 +590,47 @@ void Lowering::lower(const HeadOp& a) {
   });
 }
 
+// On a device the logits of a few rows at a time are made there and fetched: the one place where generation waits for it.
 void Lowering::lower(const LogitsOp& a) {
   const Value& h = g_.value(op_->in[0]);
-  const int64_t width = h.cols;
-  p_.bytes_.logits = p_.settings_.max_tokens * width * static_cast<int64_t>(size_of(h.type));
-  auto make = [this, op = op_, width, t = h.type](int64_t n, float* out) {
+  const int64_t width = h.cols, vocab = g_.value(op_->in[1]).rows;
+  device::Accelerator* device = ops_.device();
+  const int64_t at_once = device ? std::min<int64_t>(p_.settings_.max_tokens, 16) : p_.settings_.max_tokens;
+  const int64_t rows_bytes = (p_.settings_.max_tokens * width * static_cast<int64_t>(size_of(h.type)) + 255) / 256 * 256;
+  p_.bytes_.logits = rows_bytes + (device ? at_once * vocab * 4 : 0);
+  auto make = [this, op = op_, width, vocab, t = h.type](int64_t n, float* out) {
     Gemm g;
     g.a = Mat{p_.params_ ? p_.head_.data() : nullptr, n, width, width, t};
     g.b = mat(op->in[1], Frame{nullptr, 0});
-    g.c = Mat{out, n, g_.value(op->in[1]).rows, g_.value(op->in[1]).rows, DType::kF32};
+    g.c = Mat{out, n, vocab, vocab, DType::kF32};
     g.trans_b = true;
     return g;
   };
-  const int algo = choose(make(p_.settings_.max_tokens, nullptr));
-  for (const int64_t n : {int64_t{1}, p_.settings_.max_tokens}) {
+  const int algo = choose(make(at_once, nullptr));
+  for (const int64_t n : {int64_t{1}, at_once}) {
     Gemm g = make(n, nullptr);
     g.algo = algo;
     p_.bytes_.workspace = std::max(p_.bytes_.workspace, static_cast<int64_t>(ops_.gemm_scratch(g)));
   }
-  emit([this, op = op_, a, make, algo](const Frame& f) {
+  emit([this, op = op_, a, make, algo, device, at_once, rows_bytes, vocab](const Frame& f) {
     const Batch& b = *f.batch;
-    if (b.logit_count == 0) return;
-    Gemm g = make(b.logit_count, b.logits);
-    g.algo = algo;
-    ops_.gather_rows({mat(op->in[0], f), b.logit_rows, Mat{p_.head_.data(), b.logit_count, g.a.cols, g.a.cols, g.a.type}});
-    ops_.gemm(g);
+    if (device && b.hidden) fail_missing("hidden states are not read back from a GPU: use the CPU");
+    for (int64_t first = 0; first < b.logit_count; first += at_once) {
+      const int64_t n = std::min(at_once, b.logit_count - first);
+      float* there = device ? reinterpret_cast<float*>(p_.head_.bytes_at(static_cast<size_t>(rows_bytes))) : b.logits;
+      Gemm g = make(n, there);
+      g.algo = algo;
+      ops_.gather_rows({mat(op->in[0], f), b.logit_rows + first, Mat{p_.head_.data(), n, g.a.cols, g.a.cols, g.a.type}});
+      if (b.hidden) convert(p_.head_.data(), g.a.type, b.hidden, DType::kF32, static_cast<size_t>(n * g.a.cols));
+      if (!b.logits) continue;
+      if (const auto* blocks = blocks_of(op->in[1])) kernels::cpu::block_gemm({g.a, blocks, g.c, nullptr, DType::kF32});
+      else ops_.gemm(g);
+      if (device) device->download(b.logits + first * vocab, there, static_cast<size_t>(n * vocab) * sizeof(float));
+    }
+    if (!b.logits) return;
+    if (device && b.logit_count > 0) device->synchronize();
     if (a.softcap > 0)
-      for (int64_t i = 0; i < g.c.rows * g.c.cols; ++i) b.logits[i] = a.softcap * std::tanh(b.logits[i] / a.softcap);
+      for (int64_t i = 0; i < b.logit_count * vocab; ++i) b.logits[i] = a.softcap * std::tanh(b.logits[i] / a.softcap);
   });
 }
 

@@ -26,7 +26,8 @@ class Lowering {
 
   void emit(std::function<void(const Frame&)> fn);
   // A product whose operands are found when it runs; `shape` fills sizes and flags (pointers may be null then).
-  void emit_gemm(std::function<kernels::Gemm(const Frame&)> make);
+  void emit_gemm(std::function<kernels::Gemm(const Frame&)> make, ValueId b = graph::kNone);
+  const kernels::BlockMatrix* blocks_of(ValueId v) const;
   int choose(const kernels::Gemm& g);
   template <typename C>
   void set_documents(C& call, const Frame& f) const;
@@ -50,6 +51,7 @@ class Lowering {
   void lower(const graph::ActOp&);
   void lower(const graph::ActGradOp&);
   void lower(const graph::AddOp&);
+  void lower(const graph::RoundOp&);
   void lower(const graph::DropoutOp&);
   void lower(const graph::HeadOp&);
   void lower(const graph::LogitsOp&);

@@ -10,6 +10,7 @@
 
 #include "config/recipe.h"
 #include "formats/weight_source.h"
+#include "kernels/backend.h"
 #include "kernels/plan.h"
 #include "models/model.h"
 #include "runtime/params.h"
@@ -28,7 +29,7 @@ struct Setup {
   std::unique_ptr<formats::WeightSource> weights;  // null for model.init random
   formats::ModelConfig model;
   models::LoraPlan lora;
-  bool has_lora = false;
+  bool has_lora = false, gpu = false;  // gpu: the recipe's lane is not the CPU
   DType type = DType::kBF16;
   int64_t seq_len = 0, rows_per_step = 0;
   int64_t micro_batch = 0;   // rows per pass
@@ -55,9 +56,13 @@ std::unique_ptr<Setup> with_recipe(const Setup& s, const config::Recipe& recipe)
 // What calls are derived from; a plan for other shapes is refused.
 std::map<std::string, int64_t> shapes_of(const Setup& s);
 
+// The device of the recipe's lane, opened: kMissing, with what to do, where this machine has none.
+kernels::Backend open_backend(const Setup& s);
+kernels::DeviceIdentity identity_of(const kernels::Backend& backend, int threads);
+kernels::DeviceIdentity cpu_identity(int threads);
+
 // The plan of default choices for this set-up on this machine, not measured.
 kernels::KernelPlan default_plan(const Setup& s, const kernels::DeviceIdentity& device, kernels::Ops& ops, const Pass& pass);
-kernels::DeviceIdentity cpu_identity(int threads);
 
 // S of RECIPE.md, from the prepared dataset's rows (0 = random windows, which need schedule.max_steps).
 int64_t total_steps(const config::Recipe& recipe, int64_t rows, int64_t rows_per_step);

@@ -21,12 +21,32 @@
 namespace mxt::train {
 namespace {
 
+// Host memory that a device copies into without stopping the host.
+class HostFloats {
+ public:
+  HostFloats(device::Accelerator* d, int64_t n) : device_(d) {
+    if (device_) pinned_ = static_cast<float*>(device_->allocate_pinned(static_cast<size_t>(n) * sizeof(float)));
+    else plain_.resize(static_cast<size_t>(n));
+  }
+  ~HostFloats() {
+    if (device_) device_->release_pinned(pinned_);
+  }
+  HostFloats(const HostFloats&) = delete;
+  float* at(int64_t i) { return (device_ ? pinned_ : plain_.data()) + i; }
+
+ private:
+  device::Accelerator* device_;
+  float* pinned_ = nullptr;
+  std::vector<float> plain_;
+};
+
 double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
 class Run {
  public:
   Run(Setup& s, const kernels::KernelPlan& plan, kernels::Ops& ops, const TrainOptions& o)
-      : s_(s), ops_(ops), o_(o), graph_(s.training_graph()), program_(std::make_unique<runtime::Program>(graph_, plan, ops, runtime::ProgramSettings{s.max_tokens, 0, false, s.seq_len})) {
+      : s_(s), ops_(ops), o_(o), graph_(s.training_graph()), program_(std::make_unique<runtime::Program>(graph_, plan, ops, runtime::ProgramSettings{s.max_tokens, 0, false, s.seq_len})),
+        losses_(ops.device(), (s.rows_per_step + s.micro_batch - 1) / s.micro_batch * s.max_tokens) {
     check_memory(plan);
     params_ = std::make_unique<runtime::ParamStore>(graph_, true, ops.device());
     program_->allocate(*params_);
@@ -150,6 +170,7 @@ class Run {
     double loss = 0;
     step_tokens_ = 0;
     step_flops_ = 0;
+    std::vector<std::pair<const float*, int64_t>> losses;  // read after the step's one wait for the device
     for (int64_t first = 0, micro = 0; first < rows; first += s_.micro_batch, ++micro) {
       batch_.clear();
       for (int64_t i = first; i < std::min(rows, first + s_.micro_batch); ++i) rows_->add(index, i, batch_);
@@ -162,14 +183,17 @@ class Run {
       b.step = static_cast<uint64_t>(index);
       b.micro = static_cast<uint64_t>(micro);
       program_->run(b);
-      const float* nll = program_->nll();
-      for (int64_t t = 0; t < real; ++t) loss += static_cast<double>(nll[t]);
+      float* nll = losses_.at(micro * s_.max_tokens);
+      program_->copy_nll(nll);
+      losses.push_back({nll, real});
       step_tokens_ += real;
       step_flops_ += program_->flops(real, real / std::max<int64_t>(documents, 1), batch_.targets());
     }
     const auto& t = s_.recipe.train;
     const double lr = learning_rate(t.schedule, t.optimizer.lr, index, steps_);
     const double norm = update(lr, index + 1);
+    for (const auto& [nll, n] : losses)
+      for (int64_t t = 0; t < n; ++t) loss += static_cast<double>(nll[t]);
     state_.step = index + 1;
     state_.tokens += step_tokens_;
     StepMetrics m;
@@ -182,7 +206,7 @@ class Run {
     m.tok_s = static_cast<double>(step_tokens_) / seconds;
     m.tflops = step_flops_ / seconds / 1e12;
     if (peak_ > 0) m.mfu = m.tflops * 1e12 / peak_;
-    m.memory = device::resident_bytes();
+    m.memory = ops_.device() ? ops_.device()->memory().held : device::resident_bytes();
     m.peak_memory = device::peak_resident_bytes();
     return m;
   }
@@ -266,6 +290,7 @@ class Run {
   std::unique_ptr<runtime::Program> scorer_;
   std::unique_ptr<runtime::ParamStore> params_;
   std::unique_ptr<TrainRows> rows_;
+  HostFloats losses_;
   PackedBatch batch_;
   checkpoint::TrainState state_;
   int64_t steps_ = 0, step_tokens_ = 0;

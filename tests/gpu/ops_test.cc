@@ -287,5 +287,56 @@ TEST_F(Gpu, ProductsOfEveryKind) {
         }
 }
 
+TEST_F(Gpu, AdapterGradientsInOnePass) {
+  struct S {
+    int64_t tokens;
+    std::vector<int64_t> cols;
+  };
+  for (const S& s : {S{8192, {1024}}, S{200, {128, 64, 64}}, S{77, {4096, 1024, 1024}}, S{640, {2560, 2560}}, S{16, {1000}}, S{3, {8}}})
+    for (const bool add : {false, true}) {
+      SCOPED_TRACE(fmt::format("{} tokens, columns {}, {}", s.tokens, fmt::join(s.cols, " "), add ? "added" : "overwritten"));
+      int64_t n = 0;
+      for (int64_t c : s.cols) n += c;
+      const auto blocks = static_cast<int64_t>(s.cols.size()), ranks = blocks * 16;
+      Matrix dy(s.tokens, n, DType::kBF16, n + 64), b(n, ranks, DType::kBF16, ranks + 8), z(s.tokens, ranks, DType::kBF16, ranks + 16), dz(s.tokens, ranks, DType::kBF16, ranks + 64), db(n, 16, DType::kF32);
+      dy.fill(1), b.fill(2, 0.1f), z.fill(3), dz.poison();
+      if (add) db.fill(4);
+      else db.poison();
+      for (int64_t i = 0, col = 0; i < blocks; col += s.cols[static_cast<size_t>(i++)])  // zeros outside the blocks
+        for (int64_t r = 0; r < n; ++r)
+          if (r < col || r >= col + s.cols[static_cast<size_t>(i)])
+            for (int64_t k = 0; k < 16; ++k) b.set(r, i * 16 + k, 0);
+      b.upload();
+      auto part = [](Mat m, int64_t first, int64_t count) {
+        m.p = static_cast<std::byte*>(m.p) + static_cast<size_t>(first) * size_of(m.type);
+        m.cols = count;
+        return m;
+      };
+      both([&](Ops& ops, Side on) {
+        LoraGrad g;
+        g.dy = dy.on(on), g.b = b.on(on), g.z = z.on(on), g.dz = dz.on(on), g.accumulate = add;
+        if (on == Side::kHost) {
+          Gemm down;
+          down.a = g.dy, down.b = g.b, down.c = g.dz;
+          ops.gemm(down);
+        }
+        for (int64_t i = 0, col = 0; i < blocks; col += s.cols[static_cast<size_t>(i++)]) {
+          const int64_t cols = s.cols[static_cast<size_t>(i)];
+          float* to = db.f(on) + col * 16;
+          g.blocks.push_back({col, cols, i * 16, 16, 0.5f, to});
+          if (on == Side::kDevice) continue;
+          Gemm up;
+          up.a = part(dy.on(on), col, cols), up.b = part(z.on(on), i * 16, 16), up.c = Mat{to, cols, 16, 16, DType::kF32}, up.trans_a = true, up.alpha = 0.5f, up.accumulate = add;
+          ops.gemm(up);
+        }
+        if (on == Side::kHost) return;
+        EXPECT_TRUE(ops.has_lora_grad(g));
+        ops.lora_grad(g);
+      });
+      EXPECT_NEAR_HOST(dz);
+      EXPECT_NEAR_HOST(db);
+    }
+}
+
 }  // namespace
 }  // namespace mxt::test

@@ -1,0 +1,248 @@
+// One block of threads takes a slice of 1,024 columns of dy and a range of tokens, 16 of them at a time: its warps hold 128 columns
+// each. dB of those columns stays in registers over the whole range; dz of those tokens is summed over the warps and left as one part
+// for each slice. A second kernel adds the parts in order, so results never depend on who was first.
+#include "kernels/cuda/lora.h"
+
+#include <algorithm>
+
+#include "kernels/gpu/gpu.h"
+
+namespace mxt::kernels::cuda {
+namespace {
+
+constexpr int kRank = 16, kWarps = 8, kWarpCols = 128, kSlice = kWarps * kWarpCols, kTile = 16, kStages = 5;
+constexpr int kMostSlices = 96, kMostBlocks = 8, kProcessors = 132;  // multiprocessors of an H100; another number only costs time
+constexpr int kTileBytes = kTile * kSlice * 2, kZBytes = kTile * kRank * 2, kSumFloats = kWarps * kTile * kRank;
+constexpr int kShared = kStages * (kTileBytes + kZBytes) + 2 * kSumFloats * static_cast<int>(sizeof(float));
+
+struct Slice {
+  int32_t col, cols, z_col;
+};
+struct Args {
+  const bf16 *dy, *b, *z;
+  float *dz_parts, *db_parts;  // [slices][tokens][16], [splits][16][n]
+  int64_t tokens, n, ld_dy, ld_b, ld_z;
+  Slice slices[kMostSlices];
+};
+
+__device__ __forceinline__ uint32_t shared_address(const void* p) { return static_cast<uint32_t>(__cvta_generic_to_shared(p)); }
+// 16 bytes, or zeros where they lie outside.
+__device__ __forceinline__ void copy_async(uint32_t to, const void* from, bool inside) {
+  const int bytes = inside ? 16 : 0;
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes));
+}
+__device__ __forceinline__ void load_matrices(uint32_t (&r)[4], uint32_t at) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];" : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(at));
+}
+__device__ __forceinline__ void load_transposed(uint32_t (&r)[4], uint32_t at) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];" : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(at));
+}
+__device__ __forceinline__ void multiply_add(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+  asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+               : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+__global__ __launch_bounds__(kWarps * 32, 1) void lora_grad_kernel(const __grid_constant__ Args a) {
+  extern __shared__ __align__(128) unsigned char space[];
+  unsigned char* z_space = space + kStages * kTileBytes;
+  auto* sums = reinterpret_cast<float*>(z_space + kStages * kZBytes);
+  const Slice s = a.slices[blockIdx.x];
+  const int thread = static_cast<int>(threadIdx.x), warp = thread / 32, lane = thread % 32;
+  const int64_t tiles = (a.tokens + kTile - 1) / kTile, first = tiles * blockIdx.y / gridDim.y, last = tiles * (blockIdx.y + 1) / gridDim.y;
+
+  // The warp's rows of B as the second operand of dz = dy·B.
+  uint32_t b[kWarpCols / 16][2][2];
+#pragma unroll
+  for (int k = 0; k < kWarpCols / 16; ++k)
+#pragma unroll
+    for (int t = 0; t < 2; ++t)
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+        const int row = warp * kWarpCols + k * 16 + h * 8 + lane % 4 * 2;
+        const bf16* p = a.b + (s.col + row) * a.ld_b + s.z_col + t * 8 + lane / 4;
+        b[k][t][h] = row < s.cols ? static_cast<uint32_t>(p[0].bits) | static_cast<uint32_t>(p[a.ld_b].bits) << 16 : 0u;
+      }
+
+  auto fetch = [&](int64_t tile, int stage) {
+    if (tile < last) {
+      const uint32_t to = shared_address(space + stage * kTileBytes);
+#pragma unroll
+      for (int i = 0; i < kTile * kSlice / 8 / (kWarps * 32); ++i) {
+        const int chunk = i * kWarps * 32 + thread, row = chunk / (kSlice / 8), c = chunk % (kSlice / 8);
+        const int64_t token = tile * kTile + row;
+        const bool inside = token < a.tokens && c * 8 < s.cols;
+        // Chunks of 16 bytes change places within a row, so that a column of them lies in different banks.
+        copy_async(to + row * kSlice * 2 + ((c ^ (row & 7)) * 16), inside ? a.dy + token * a.ld_dy + s.col + c * 8 : a.dy, inside);
+      }
+      if (thread < kTile * 2) {
+        const int row = thread / 2, c = thread % 2;
+        const int64_t token = tile * kTile + row;
+        copy_async(shared_address(z_space + stage * kZBytes) + row * 32 + ((c ^ (row >> 2 & 1)) * 16), token < a.tokens ? a.z + token * a.ld_z + s.z_col + c * 8 : a.z, token < a.tokens);
+      }
+    }
+    asm volatile("cp.async.commit_group;");
+  };
+  auto finish = [&](int64_t tile) {  // the sum over the warps, one element a thread
+    const float* from = sums + (tile & 1) * kSumFloats + thread;
+    float total = 0;
+#pragma unroll
+    for (int w = 0; w < kWarps; ++w) total += from[w * kTile * kRank];
+    const int64_t token = tile * kTile + thread / kRank;
+    if (token < a.tokens) a.dz_parts[(blockIdx.x * a.tokens + token) * kRank + thread % kRank] = total;
+  };
+
+  float db[kWarpCols / 8][4] = {};
+#pragma unroll
+  for (int i = 0; i < kStages - 1; ++i) fetch(first + i, i);
+  int stage = 0;
+  for (int64_t tile = first; tile < last; ++tile) {
+    asm volatile("cp.async.wait_group %0;" ::"n"(kStages - 2));
+    __syncthreads();
+    fetch(tile + kStages - 1, stage == 0 ? kStages - 1 : stage - 1);
+    if (tile > first) finish(tile - 1);
+    const uint32_t dy_at = shared_address(space + stage * kTileBytes) + lane % 16 * kSlice * 2;
+    const int mine = warp * (kWarpCols / 8) + lane / 16, turn = lane & 7;
+    uint32_t z[4];
+    {
+      const int row = (lane & 7) + (lane >> 4) * 8, c = lane >> 3 & 1;
+      load_transposed(z, shared_address(z_space + stage * kZBytes) + row * 32 + ((c ^ (row >> 2 & 1)) * 16));
+    }
+    float dz[2][4] = {};
+#pragma unroll
+    for (int k = 0; k < kWarpCols / 16; ++k) {
+      const uint32_t at = dy_at + (((mine + k * 2) ^ turn) * 16);
+      uint32_t rows[4], cols[4];
+      load_matrices(rows, at);
+      load_transposed(cols, at);
+      multiply_add(dz[0], rows, b[k][0][0], b[k][0][1]);
+      multiply_add(dz[1], rows, b[k][1][0], b[k][1][1]);
+      multiply_add(db[2 * k], z, cols[0], cols[1]);
+      multiply_add(db[2 * k + 1], z, cols[2], cols[3]);
+    }
+    float* mine_sums = sums + (tile & 1) * kSumFloats + warp * kTile * kRank + lane / 4 * kRank + lane % 4 * 2;
+#pragma unroll
+    for (int t = 0; t < 2; ++t) {
+      *reinterpret_cast<float2*>(mine_sums + t * 8) = make_float2(dz[t][0], dz[t][1]);
+      *reinterpret_cast<float2*>(mine_sums + 8 * kRank + t * 8) = make_float2(dz[t][2], dz[t][3]);
+    }
+    stage = stage + 1 == kStages ? 0 : stage + 1;
+  }
+  __syncthreads();
+  if (last > first) finish(last - 1);
+  // db is [rank][column] here: the second kernel turns it.
+#pragma unroll
+  for (int t = 0; t < kWarpCols / 8; ++t) {
+    const int col = warp * kWarpCols + t * 8 + lane % 4 * 2;
+    if (col >= s.cols) continue;
+    float* to = a.db_parts + (blockIdx.y * kRank + lane / 4) * a.n + s.col + col;
+    *reinterpret_cast<float2*>(to) = make_float2(db[t][0], db[t][1]);
+    *reinterpret_cast<float2*>(to + 8 * a.n) = make_float2(db[t][2], db[t][3]);
+  }
+}
+
+struct SumBlock {
+  int64_t col, cols, z_col;
+  int32_t first, count;  // its slices
+  float scale;
+  float* db;
+};
+struct SumArgs {
+  const float *dz_parts, *db_parts;
+  bf16* dz;
+  int64_t tokens, n, ld_dz;
+  int32_t blocks, splits, accumulate;
+  unsigned dz_grid;
+  SumBlock block[kMostBlocks];
+};
+
+__device__ __forceinline__ float4 plus(float4 a, float4 b) { return make_float4(a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w); }
+
+__global__ __launch_bounds__(256) void lora_sum_kernel(const __grid_constant__ SumArgs a) {
+  if (blockIdx.x < a.dz_grid) {  // four ranks of a token a thread
+    const int64_t i = static_cast<int64_t>(blockIdx.x) * 256 + threadIdx.x, per_block = a.tokens * (kRank / 4);
+    if (i >= per_block * a.blocks) return;
+    const SumBlock& k = a.block[i / per_block];
+    const int64_t at = i % per_block, token = at / (kRank / 4), r = at % (kRank / 4) * 4;
+    float4 total = make_float4(0, 0, 0, 0);
+    for (int s = k.first; s < k.first + k.count; ++s) total = plus(total, *reinterpret_cast<const float4*>(a.dz_parts + (s * a.tokens + token) * kRank + r));
+    *reinterpret_cast<uint2*>(a.dz + token * a.ld_dz + k.z_col + r) = make_uint2(pack_bf16(total.x, total.y), pack_bf16(total.z, total.w));
+    return;
+  }
+  // Four ranks of a column a thread; neighbouring threads take neighbouring columns.
+  const int64_t i = static_cast<int64_t>(blockIdx.x - a.dz_grid) * 256 + threadIdx.x, col = i % a.n, r = i / a.n * 4;
+  if (r >= kRank) return;
+  for (int b = 0; b < a.blocks; ++b) {
+    const SumBlock& k = a.block[b];
+    if (col < k.col || col >= k.col + k.cols) continue;
+    float4 total = make_float4(0, 0, 0, 0);
+    for (int s = 0; s < a.splits; ++s) {
+      const float* p = a.db_parts + (s * kRank + r) * a.n + col;
+      total = plus(total, make_float4(p[0], p[a.n], p[2 * a.n], p[3 * a.n]));
+    }
+    auto* to = reinterpret_cast<float4*>(k.db + (col - k.col) * kRank + r);
+    total = make_float4(total.x * k.scale, total.y * k.scale, total.z * k.scale, total.w * k.scale);
+    *to = a.accumulate ? plus(*to, total) : total;
+    return;
+  }
+}
+
+int slices_of(const LoraGrad& g) {
+  int n = 0;
+  for (const auto& k : g.blocks) n += static_cast<int>(ceil_div(k.cols, kSlice));
+  return n;
+}
+
+// Ranges of tokens: whole waves over the multiprocessors, and few parts.
+int splits_of(const LoraGrad& g) {
+  const int slices = slices_of(g), most = static_cast<int>(std::clamp<int64_t>(ceil_div(g.dy.rows, kTile) / 4, 1, 64));
+  int best = 1;
+  double least = 1e9;
+  for (int k = 1; k <= most; ++k) {
+    const double time = static_cast<double>(ceil_div(slices * k, kProcessors)) / k + 0.002 * k;
+    if (time < least) least = time, best = k;
+  }
+  return best;
+}
+
+}  // namespace
+
+bool lora_grad_covers(const LoraGrad& g) {
+  if (g.dy.type != DType::kBF16 || g.b.type != DType::kBF16 || g.z.type != DType::kBF16 || g.dz.type != DType::kBF16) return false;
+  if (g.dy.ld % 8 != 0 || g.z.ld % 8 != 0 || g.dz.ld % 4 != 0 || !wide(g.dy.p) || !wide(g.z.p) || !wide(g.dz.p)) return false;
+  for (const auto& k : g.blocks)
+    if (k.rank != kRank || k.cols % 8 != 0 || k.col % 8 != 0 || k.z_col % 8 != 0 || !wide(k.db)) return false;
+  return !g.blocks.empty() && g.blocks.size() <= kMostBlocks && slices_of(g) <= kMostSlices && g.dy.rows > 0;
+}
+
+size_t lora_grad_scratch(const LoraGrad& g) {
+  return (static_cast<size_t>(slices_of(g)) * static_cast<size_t>(g.dy.rows) + static_cast<size_t>(splits_of(g)) * static_cast<size_t>(g.dy.cols)) * kRank * sizeof(float);
+}
+
+void lora_grad(cudaStream_t stream, const LoraGrad& g, void* scratch) {
+  const int slices = slices_of(g), splits = splits_of(g);
+  Args a{};
+  a.dy = static_cast<const bf16*>(g.dy.p), a.b = static_cast<const bf16*>(g.b.p), a.z = static_cast<const bf16*>(g.z.p);
+  a.tokens = g.dy.rows, a.n = g.dy.cols, a.ld_dy = g.dy.ld, a.ld_b = g.b.ld, a.ld_z = g.z.ld;
+  a.dz_parts = static_cast<float*>(scratch);
+  a.db_parts = a.dz_parts + static_cast<int64_t>(slices) * a.tokens * kRank;
+  SumArgs sum{};
+  sum.dz_parts = a.dz_parts, sum.db_parts = a.db_parts, sum.dz = static_cast<bf16*>(g.dz.p);
+  sum.tokens = a.tokens, sum.n = a.n, sum.ld_dz = g.dz.ld, sum.blocks = static_cast<int32_t>(g.blocks.size()), sum.splits = splits, sum.accumulate = g.accumulate;
+  int n = 0;
+  for (size_t i = 0; i < g.blocks.size(); ++i) {
+    const auto& k = g.blocks[i];
+    sum.block[i] = {k.col, k.cols, k.z_col, n, static_cast<int32_t>(ceil_div(k.cols, kSlice)), k.scale, k.db};
+    for (int64_t c = 0; c < k.cols; c += kSlice) a.slices[n++] = {static_cast<int32_t>(k.col + c), static_cast<int32_t>(std::min<int64_t>(kSlice, k.cols - c)), static_cast<int32_t>(k.z_col)};
+  }
+  static const cudaError_t allowed = cudaFuncSetAttribute(lora_grad_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kShared);
+  require(allowed == cudaSuccess, "lora_grad needs 180 KB of shared memory");
+  lora_grad_kernel<<<dim3(static_cast<unsigned>(slices), static_cast<unsigned>(splits)), kWarps * 32, kShared, stream>>>(a);
+  check_launch("lora_grad");
+  sum.dz_grid = static_cast<unsigned>(ceil_div(a.tokens * (kRank / 4) * sum.blocks, 256));
+  const auto db_grid = static_cast<unsigned>(ceil_div(a.n * (kRank / 4), 256));
+  lora_sum_kernel<<<sum.dz_grid + db_grid, 256, 0, stream>>>(sum);
+  check_launch("lora_grad's sums");
+}
+
+}  // namespace mxt::kernels::cuda

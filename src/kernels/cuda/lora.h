@@ -1,0 +1,15 @@
+// Both gradients of an adapter in one pass over dy (LoraGrad of api.h): dy is read once where two products would read it twice, and at
+// rank 16 each of them costs just that. bf16, every rank 16.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include "kernels/api.h"
+
+namespace mxt::kernels::cuda {
+
+bool lora_grad_covers(const LoraGrad& g);
+size_t lora_grad_scratch(const LoraGrad& g);
+void lora_grad(cudaStream_t stream, const LoraGrad& g, void* scratch);
+
+}  // namespace mxt::kernels::cuda
