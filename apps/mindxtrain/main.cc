@@ -35,6 +35,7 @@ int run(int argc, char** argv) {
   add_eval(app);
   add_score(app);
   add_chat(app);
+  add_serve(app);
   add_merge(app);
   add_tokenizer(app);
   add_receipt(app);

@@ -24,6 +24,8 @@ struct TextSide {
   std::string chat_source;
 };
 TextSide load_text_side(const std::string& folder_or_gguf);
+// The same tokenizer with the chat template in this file.
+TextSide with_template(const TextSide& side, const std::string& file);
 // For a recipe: model.tokenizer (or the model's own), model.chat_template. `corpus` is asked for characters with tokenizer `char`.
 TextSide text_side_of(const config::Recipe& recipe, const std::string& model_path);
 

@@ -23,6 +23,7 @@
 #include "provenance/identity.h"
 #include "provenance/manifest.h"
 #include "provenance/receipt.h"
+#include "probe.h"
 #include "verbs.h"
 
 namespace mxt::app {
@@ -82,6 +83,8 @@ Pipeline::Pipeline(const Options& o) : o_(o), recipe_(config::load_recipe(o.reci
     write_file_atomic(kept, recipe_.text);
   }
   for (const std::string& line : config::off_stages(recipe_)) log::info("{}", line);
+  // A plan that cannot be right is refused before anything is fetched or opened for it.
+  if (!o_.plan_path.empty()) config::check_plan_env(recipe_, kernels::plan_from_json(read_file(o_.plan_path), o_.plan_path).env);
   if (recipe_.model.init == config::Init::kPretrained) model_path_ = resolve_model(recipe_.model.name, recipe_.model.revision);
   text_ = text_side_of(recipe_, model_path_);
 }
@@ -108,10 +111,24 @@ void Pipeline::plan() {
     }
   }
   if (from.empty()) {
-    plan_ = train::default_plan(*setup_, device, *backend_.ops);
+    if (recipe_.autotune.enabled && !setup_->gpu) {
+      log::info("probe: at most {} s", recipe_.autotune.budget_seconds);
+      const auto report = measured_plan(*setup_, !threads_given(o_.threads), false);
+      plan_ = report.plan;
+      for (std::string_view line : split(table_of(report, setup_->rows_per_step, setup_->seq_len), '\n'))
+        if (!line.empty()) log::info("{}", line);
+    } else {
+      if (recipe_.autotune.enabled) log::info("plan: default choices, not measured: this build probes on the CPU only");
+      plan_ = reference_plan(*setup_);
+    }
     write_file_atomic(kept, kernels::to_json(plan_));
   }
   plan_digest_ = blake3_hex(kernels::plan_choices(plan_));
+  if (const auto n = plan_.choices.find("step threads"); n != plan_.choices.end() && !threads_given(o_.threads)) {
+    const int planned = std::atoi(n->second.c_str());
+    if (planned < 1) fail_input("plan: \"step threads\" is \"{}\": a number is wanted", n->second);
+    set_num_threads(std::min(planned, num_threads()));
+  }
   setup_ = train::make_setup(recipe_, model_path_, vocabulary_of(text_), &plan_);
 }
 
@@ -235,7 +252,7 @@ void Pipeline::manifest() {
   if (after.rows) results["exact_match"] = {{"before", before.exact}, {"after", after.exact}, {"rows", after.rows}};
   if (after.perplexity) results["perplexity"] = {{"before", before.perplexity.value_or(0)}, {"after", *after.perplexity}};
   if (!results.is_null()) b.set("results", results);
-  b.set("environment", {{"finished", utc_now()}, {"host", host_name()}, {"train_seconds", result_.seconds}, {"tok_s", result_.tok_s}});
+  b.set("environment", {{"finished", utc_now()}, {"host", host_name()}, {"train_seconds", result_.seconds}, {"tok_s", result_.tok_s}, {"decisions_in_loop", result_.decisions}, {"peak_memory_bytes", result_.peak_memory}});
   b.write();
   const std::string path = o_.out + "/manifest.json";
   const auto report = provenance::verify(path);

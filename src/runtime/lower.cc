@@ -4,6 +4,9 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "kernels/blocks.h"
+#include "kernels/memory.h"
+#include "kernels/small_types.h"
 
 namespace mxt::runtime {
 
@@ -27,6 +30,7 @@ void Lowering::run() {
     op_ = &op;
     std::visit([&](const auto& a) { lower(a); }, op.attrs);
   }
+  p_.bytes_.kernels = static_cast<int64_t>(gemm_memory_ + attention_memory_ + grad_memory_);
 }
 
 void* Lowering::at(ValueId v) const {
@@ -69,26 +73,35 @@ int Lowering::choose(const Gemm& g) {
     }
   Gemm call = g;
   call.algo = kernels::chosen(plan_, key, gemm_names_);
+  gemm_memory_ = std::max(gemm_memory_, kernels::own_memory(ops_, call));
   p_.tunables_.push_back({key, call, 1});
   return call.algo;
 }
 
-void Lowering::emit_gemm(std::function<Gemm(const Frame&)> make) {
+const kernels::BlockMatrix* Lowering::blocks_of(ValueId v) const {
+  const ParamId p = g_.value(v).param;
+  return p == kNone ? nullptr : (*p_.params_)[p].blocks;
+}
+
+// `b`: the weight, where the product may be with one.
+void Lowering::emit_gemm(std::function<Gemm(const Frame&)> make, ValueId b) {
   const Frame widest{nullptr, p_.settings_.max_tokens};
   const Gemm shape = make(widest);
   const int algo = choose(shape);
   Gemm with = shape;
   with.algo = algo;
   p_.bytes_.workspace = std::max(p_.bytes_.workspace, static_cast<int64_t>(ops_.gemm_scratch(with)));
-  emit([this_make = std::move(make), algo, &ops = ops_](const Frame& f) {
+  emit([this, this_make = std::move(make), algo, b, &ops = ops_](const Frame& f) {
     Gemm g = this_make(f);
     g.algo = algo;
+    if (const auto* blocks = b == kNone ? nullptr : blocks_of(b)) return kernels::cpu::block_gemm({g.a, blocks, g.c, g.bias, g.bias_type});
     ops.gemm(g);
   });
 }
 
 void Lowering::lower(const EmbeddingOp& a) {
   emit([this, op = op_, a](const Frame& f) {
+    if (const auto* blocks = blocks_of(op->in[0])) return kernels::cpu::block_rows(*blocks, a.by_position ? f.batch->positions : f.batch->ids, mat(op->out[0], f));
     ops_.embedding({a.by_position ? f.batch->positions : f.batch->ids, mat(op->in[0], f), mat(op->out[0], f)});
   });
 }
@@ -114,7 +127,7 @@ void Lowering::lower(const LinearOp& a) {
       g.bias_type = g_.value(op->in[2]).type;
     }
     return g;
-  });
+  }, op_->in[1]);
 }
 
 void Lowering::lower(const LinearDxOp& a) {
@@ -298,6 +311,7 @@ void Lowering::lower(const AttentionOp& a) {
     if (t.key == key) known = ++t.count > 0;
   if (!known) p_.tunables_.push_back({key, widest, 1});
   p_.bytes_.workspace = std::max(p_.bytes_.workspace, static_cast<int64_t>(ops_.attention_scratch(widest)));
+  attention_memory_ = std::max(attention_memory_, kernels::own_memory(ops_, widest));
   emit([this, make, algo = widest.algo](const Frame& f) {
     kernels::Attention call = make(f);
     call.algo = algo;
@@ -337,6 +351,7 @@ void Lowering::lower(const AttentionGradOp& ga) {
     if (t.key == key) known = ++t.count > 0;
   if (!known) p_.tunables_.push_back({key, widest, 1});
   p_.bytes_.workspace = std::max(p_.bytes_.workspace, static_cast<int64_t>(ops_.attention_grad_scratch(widest)));
+  grad_memory_ = std::max(grad_memory_, kernels::own_memory(ops_, widest));
   emit([this, make, algo = widest.algo](const Frame& f) {
     kernels::AttentionGrad call = make(f);
     call.algo = algo;
@@ -363,6 +378,13 @@ void Lowering::lower(const ActGradOp& a) {
 
 void Lowering::lower(const AddOp&) {
   emit([this, op = op_](const Frame& f) { ops_.add({mat(op->in[0], f), mat(op->in[1], f), mat(op->out[0], f)}); });
+}
+
+void Lowering::lower(const RoundOp& a) {
+  if (ops_.device() != nullptr) fail_missing("{} does not run models whose layout rounds activations: use the CPU", ops_.name());
+  const auto type = a.kind == Rounding::kMxfp4 ? kernels::SmallType::kMxfp4 : kernels::SmallType::kFp8;
+  const int64_t group = a.kind == Rounding::kMxfp4 ? 32 : a.kind == Rounding::kFp8Group128 ? 128 : 0;
+  emit([this, op = op_, type, group](const Frame& f) { kernels::round_rows(type, group, mat(op->in[0], f), mat(op->out[0], f)); });
 }
 
 void Lowering::lower(const DropoutOp& a) {
@@ -458,7 +480,8 @@ void Lowering::lower(const HeadOp& a) {
       Gemm g = forward(m);
       g.a = hc;
       g.algo = forward_algo;
-      ops_.gemm(g);
+      if (const auto* blocks = blocks_of(op->in[1])) kernels::cpu::block_gemm({g.a, blocks, g.c, nullptr, DType::kF32});
+      else ops_.gemm(g);
       ops_.cross_entropy({g.c, b.head_labels + i, b.head_weights + i, losses + i, a.gradient, a.softcap});
       if (!a.gradient) continue;
       if (op->param != kNone) {
@@ -508,16 +531,20 @@ void Lowering::lower(const LogitsOp& a) {
   }
   emit([this, op = op_, a, make, algo, device, at_once, rows_bytes, vocab](const Frame& f) {
     const Batch& b = *f.batch;
+    if (device && b.hidden) fail_missing("hidden states are not read back from a GPU: use the CPU");
     for (int64_t first = 0; first < b.logit_count; first += at_once) {
       const int64_t n = std::min(at_once, b.logit_count - first);
       float* there = device ? reinterpret_cast<float*>(p_.head_.bytes_at(static_cast<size_t>(rows_bytes))) : b.logits;
       Gemm g = make(n, there);
       g.algo = algo;
-      ops_.gather_rows(
-          {mat(op->in[0], f), b.logit_rows + first, Mat{p_.head_.data(), n, g.a.cols, g.a.cols, g.a.type}});
-      ops_.gemm(g);
+      ops_.gather_rows({mat(op->in[0], f), b.logit_rows + first, Mat{p_.head_.data(), n, g.a.cols, g.a.cols, g.a.type}});
+      if (b.hidden) convert(p_.head_.data(), g.a.type, b.hidden, DType::kF32, static_cast<size_t>(n * g.a.cols));
+      if (!b.logits) continue;
+      if (const auto* blocks = blocks_of(op->in[1])) kernels::cpu::block_gemm({g.a, blocks, g.c, nullptr, DType::kF32});
+      else ops_.gemm(g);
       if (device) device->download(b.logits + first * vocab, there, static_cast<size_t>(n * vocab) * sizeof(float));
     }
+    if (!b.logits) return;
     if (device && b.logit_count > 0) device->synchronize();
     if (a.softcap > 0)
       for (int64_t i = 0; i < b.logit_count * vocab; ++i) b.logits[i] = a.softcap * std::tanh(b.logits[i] / a.softcap);

@@ -29,7 +29,8 @@ class Lowering {
 
   void emit(std::function<void(const Frame&)> fn);
   // A product whose operands are found when it runs; `shape` fills sizes and flags (pointers may be null then).
-  void emit_gemm(std::function<kernels::Gemm(const Frame&)> make);
+  void emit_gemm(std::function<kernels::Gemm(const Frame&)> make, ValueId b = graph::kNone);
+  const kernels::BlockMatrix* blocks_of(ValueId v) const;
   int choose(const kernels::Gemm& g);
   // SwiGLU's backward with the adapter gradients that read its operands, where one kernel makes them all
   // (kernels::ActLoraGrad).
@@ -61,6 +62,7 @@ class Lowering {
   void lower(const graph::ActOp&);
   void lower(const graph::ActGradOp&);
   void lower(const graph::AddOp&);
+  void lower(const graph::RoundOp&);
   void lower(const graph::DropoutOp&);
   void lower(const graph::HeadOp&);
   void lower(const graph::LogitsOp&);
@@ -73,6 +75,7 @@ class Lowering {
   std::vector<ActLora> act_lora_;
   std::vector<const graph::Op*> taken_;  // operations that another one's launch computes
   std::vector<std::string> gemm_names_, attention_names_;
+  size_t gemm_memory_ = 0, attention_memory_ = 0, grad_memory_ = 0;  // what kernels keep of their own
 };
 
 }  // namespace mxt::runtime

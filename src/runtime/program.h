@@ -41,7 +41,8 @@ struct Batch {
   // Generation: rows whose logits are wanted, into logits [rows, vocab] F32.
   const int32_t* logit_rows = nullptr;
   int64_t logit_count = 0;
-  float* logits = nullptr;
+  float* logits = nullptr;             // null: not wanted
+  float* hidden = nullptr;             // of the same rows, what the head reads, [rows, width] F32; null: not wanted
   const CacheView* cache = nullptr;    // set: attention reads the cache instead of the batch's own documents
 };
 
@@ -50,8 +51,9 @@ struct ProgramBytes {
   int64_t lower_bound = 0;   // of the arena
   int64_t logits = 0;        // the head's chunk
   int64_t workspace = 0;     // kernels' scratch
+  int64_t kernels = 0;       // what kernels keep of their own for these calls
   int64_t batch = 0;         // ids, positions, offsets, targets; the rotary tables where a device has its own copy
-  int64_t total() const { return activations + logits + workspace + batch; }
+  int64_t total() const { return activations + logits + workspace + kernels + batch; }
 };
 
 struct ProgramSettings {

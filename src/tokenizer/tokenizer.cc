@@ -62,5 +62,6 @@ int32_t Tokenizer::eos() const { return engine_->eos; }
 int32_t Tokenizer::pad() const { return engine_->pad; }
 std::string Tokenizer::chat_template() const { return engine_->spec().chat_template; }
 void Tokenizer::save(const std::string& dir) const { save_folder(engine_->spec(), engine_->vocab(), dir); }
+GgufTokenizerData Tokenizer::to_gguf() const { return to_gguf_data(engine_->spec(), engine_->vocab(), *this); }
 
 }  // namespace mxt::tokenizer

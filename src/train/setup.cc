@@ -1,6 +1,7 @@
 #include "train/setup.h"
 
 #include <algorithm>
+#include <charconv>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
@@ -14,6 +15,7 @@ namespace mxt::train {
 namespace {
 
 using config::MethodKind;
+
 
 void refuse_unsupported(const config::Recipe& r) {
   using config::text_of;
@@ -85,20 +87,22 @@ void choose_for_gpu(Setup& s) {
       }
 }
 
-}  // namespace
+int64_t plan_number(const std::string& key, const std::string& text) {
+  int64_t n = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), n);
+  if (error != std::errc() || end != text.data() + text.size() || n < 1) fail_input("plan: \"{}\" is \"{}\": a number of rows is wanted", key, text);
+  return n;
+}
 
-std::unique_ptr<Setup> make_setup(const config::Recipe& recipe, const std::string& model_path, int64_t tokenizer_vocab, const kernels::KernelPlan* plan) {
-  refuse_unsupported(recipe);
-  auto s = std::make_unique<Setup>();
+graph::Recompute plan_recompute(const std::string& name) {
+  graph::Recompute r;
+  if (!graph::recompute_from_name(name, &r)) fail_input("plan: \"step recompute\" is \"{}\": none, cheap, layer or a number of tensors is wanted", name);
+  return r;
+}
+
+// Everything that follows from the recipe, once the model is known.
+void fill(Setup* s, const config::Recipe& recipe, const kernels::KernelPlan* plan) {
   s->recipe = recipe;
-  if (recipe.model.init == config::Init::kRandom) {
-    s->model = random_config(recipe, tokenizer_vocab);
-  } else {
-    s->weights = formats::WeightSource::open(model_path);
-    s->model = s->weights->config();
-  }
-  if (tokenizer_vocab > s->model.vocab_size)
-    fail_input("{}: the tokenizer has {} ids but the model's vocabulary is {}: they do not belong together", recipe.source, tokenizer_vocab, s->model.vocab_size);
   s->type = recipe.train.precision == config::Precision::kFloat32 ? DType::kF32 : DType::kBF16;
   s->seq_len = recipe.data.seq_len;
   s->rows_per_step = recipe.train.batch.per_device * recipe.train.batch.grad_accum;
@@ -134,12 +138,10 @@ std::unique_ptr<Setup> make_setup(const config::Recipe& recipe, const std::strin
   if (s->gpu) choose_for_gpu(*s);
   else set_pass(*s, std::clamp<int64_t>(2048 / s->seq_len, 1, per_device), graph::Recompute::kNone);  // more than about 2,048 tokens gains nothing on a CPU
   if (plan) {
-    int64_t micro = s->micro_batch;
-    graph::Recompute level = s->options.recompute;
-    if (auto it = plan->choices.find("step micro_batch"); it != plan->choices.end()) micro = std::clamp<int64_t>(std::stoll(it->second), 1, per_device);
-    if (auto it = plan->choices.find("step recompute"); it != plan->choices.end())
-      level = it->second == "layer" ? graph::Recompute::kLayer : it->second == "cheap" ? graph::Recompute::kCheap : graph::Recompute::kNone;
-    set_pass(*s, micro, level);
+    Pass p = s->pass();
+    if (auto it = plan->choices.find("step micro_batch"); it != plan->choices.end()) p.micro_batch = std::clamp<int64_t>(plan_number(it->first, it->second), 1, per_device);
+    if (auto it = plan->choices.find("step recompute"); it != plan->choices.end()) p.recompute = plan_recompute(it->second);
+    set_pass(*s, p.micro_batch, p.recompute);
   }
   if (recipe.train.micro_batch) set_pass(*s, std::min(*recipe.train.micro_batch, per_device), s->options.recompute);
   // Scoring reads the same parameters: what one graph joins the other must join.
@@ -148,10 +150,37 @@ std::unique_ptr<Setup> make_setup(const config::Recipe& recipe, const std::strin
     for (size_t i = 0; i < a.params.size(); ++i)
       if (a.params[i].joined != b.params[i].joined) s->options.join_lora = false;
   }
+}
+
+}  // namespace
+
+std::unique_ptr<Setup> make_setup(const config::Recipe& recipe, const std::string& model_path, int64_t tokenizer_vocab, const kernels::KernelPlan* plan) {
+  refuse_unsupported(recipe);
+  auto s = std::make_unique<Setup>();
+  if (recipe.model.init == config::Init::kRandom) {
+    s->model = random_config(recipe, tokenizer_vocab);
+  } else {
+    s->weights = formats::WeightSource::open(model_path);
+    s->model = s->weights->config();
+  }
+  if (tokenizer_vocab > s->model.vocab_size)
+    fail_input("{}: the tokenizer has {} ids but the model's vocabulary is {}: they do not belong together", recipe.source, tokenizer_vocab, s->model.vocab_size);
+  fill(s.get(), recipe, plan);
   return s;
 }
 
-graph::Graph Setup::training_graph() const { return models::build(model, options); }
+std::unique_ptr<Setup> with_recipe(const Setup& s, const config::Recipe& recipe) {
+  auto out = std::make_unique<Setup>();
+  out->model = s.model;
+  fill(out.get(), recipe, nullptr);
+  return out;
+}
+
+graph::Graph Setup::training_graph(graph::Recompute recompute) const {
+  models::BuildOptions o = options;
+  o.recompute = recompute;
+  return models::build(model, o);
+}
 
 graph::Graph Setup::scoring_graph() const {
   models::BuildOptions o = options;
@@ -195,33 +224,19 @@ kernels::DeviceIdentity identity_of(const kernels::Backend& b, int threads) {
   return d;
 }
 
-kernels::KernelPlan default_plan(const Setup& s, const kernels::DeviceIdentity& device, kernels::Ops& ops) {
+kernels::KernelPlan default_plan(const Setup& s, const kernels::DeviceIdentity& device, kernels::Ops& ops, const Pass& pass) {
   kernels::KernelPlan p;
   p.device = device;
   p.shapes = shapes_of(s);
   p.env = s.recipe.train.env;
-  p.choices["step micro_batch"] = std::to_string(s.micro_batch);
-  p.choices["step recompute"] = std::string(graph::recompute_name(s.options.recompute));
+  p.choices["step micro_batch"] = std::to_string(pass.micro_batch);
+  p.choices["step recompute"] = std::string(graph::recompute_name(pass.recompute));
   const auto gemm = ops.gemm_algorithms(), attention = ops.attention_algorithms();
-  const graph::Graph g = s.training_graph();
-  const runtime::Program program(g, p, ops, {s.max_tokens, 0, false, s.seq_len});
+  const graph::Graph g = s.training_graph(pass.recompute);
+  const runtime::Program program(g, p, ops, {pass.micro_batch * s.seq_len, 0, false, s.seq_len});
   for (const auto& t : program.tunables())
     p.choices[t.key] = std::holds_alternative<kernels::Gemm>(t.call) ? gemm.front() : attention.front();
   return p;
-}
-
-MemoryEstimate estimate_memory(const Setup& s, const kernels::KernelPlan& plan, kernels::Ops& ops) {
-  MemoryEstimate e;
-  const graph::Graph g = s.training_graph();
-  e.params = runtime::ParamStore::measure(g, true);
-  e.program = runtime::Program(g, plan, ops, {s.max_tokens, 0, false, s.seq_len}).bytes();
-  const auto& r = s.recipe;
-  if (r.data.eval_fraction > 0 || r.data.eval_path || r.data.synth) {
-    const graph::Graph score = s.scoring_graph();
-    e.scoring = runtime::Program(score, plan, ops, {s.max_tokens, 0, false, s.seq_len}).bytes();
-  }
-  e.process = 64 << 20;
-  return e;
 }
 
 int64_t total_steps(const config::Recipe& recipe, int64_t rows, int64_t rows_per_step) {

@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "config/recipe.h"
 #include "formats/weight_source.h"
@@ -16,6 +17,12 @@
 #include "runtime/program.h"
 
 namespace mxt::train {
+
+// One way to cut a step into passes.
+struct Pass {
+  int64_t micro_batch = 1;  // rows
+  graph::Recompute recompute = graph::Recompute::kNone;
+};
 
 struct Setup {
   config::Recipe recipe;
@@ -32,7 +39,9 @@ struct Setup {
   Setup() = default;
   Setup(const Setup&) = delete;  // options point into it
 
-  graph::Graph training_graph() const;
+  Pass pass() const { return {micro_batch, options.recompute}; }
+  graph::Graph training_graph() const { return training_graph(options.recompute); }
+  graph::Graph training_graph(graph::Recompute recompute) const;
   graph::Graph scoring_graph() const;  // the same parameters in the same order
 };
 
@@ -40,6 +49,9 @@ struct Setup {
 // that the data may hold; a random model without a vocab_size of its own takes it, any other must be at least as large. Errors:
 // kMissing for what this build cannot train, kBadInput for a recipe and a model that do not fit.
 std::unique_ptr<Setup> make_setup(const config::Recipe& recipe, const std::string& model_path, int64_t tokenizer_vocab, const kernels::KernelPlan* plan);
+
+// The same model under another recipe: for asking what a change would take.
+std::unique_ptr<Setup> with_recipe(const Setup& s, const config::Recipe& recipe);
 
 // What calls are derived from; a plan for other shapes is refused.
 std::map<std::string, int64_t> shapes_of(const Setup& s);
@@ -50,15 +62,7 @@ kernels::DeviceIdentity identity_of(const kernels::Backend& backend, int threads
 kernels::DeviceIdentity cpu_identity(int threads);
 
 // The plan of default choices for this set-up on this machine, not measured.
-kernels::KernelPlan default_plan(const Setup& s, const kernels::DeviceIdentity& device, kernels::Ops& ops);
-
-struct MemoryEstimate {
-  runtime::ParamBytes params;
-  runtime::ProgramBytes program, scoring;
-  int64_t process = 0;  // the program itself: code, libraries, tables
-  int64_t total() const { return params.total() + program.total() + scoring.total() + process; }
-};
-MemoryEstimate estimate_memory(const Setup& s, const kernels::KernelPlan& plan, kernels::Ops& ops);
+kernels::KernelPlan default_plan(const Setup& s, const kernels::DeviceIdentity& device, kernels::Ops& ops, const Pass& pass);
 
 // S of RECIPE.md, from the prepared dataset's rows (0 = random windows, which need schedule.max_steps).
 int64_t total_steps(const config::Recipe& recipe, int64_t rows, int64_t rows_per_step);

@@ -114,6 +114,23 @@ TEST(Errors, InvariantsOfTheHardware) {
   expect_error(cli::run("validate " + (f / "policy.yaml")), 1, {"policy.yaml:3:", "autotune.policy", "aot"});
 }
 
+TEST(Errors, PlanWithoutAnEnvironmentKeyIsRefused) {
+  cli::Folder f("env");
+  std::string text = cli::recipe({});
+  const std::string cpu = "hardware: {name: cpu}";
+  text.replace(text.find(cpu), cpu.size(), "hardware: {name: mi300x, gpus: 1}");
+  write_file_atomic(f / "r.yaml", text);
+  const auto dry = cli::run("bench --config " + (f / "r.yaml") + " --out " + (f / "plan.json") + " --dry-run");
+  ASSERT_EQ(dry.code, 0) << dry.out;
+  Json plan = Json::parse(read_file(f / "plan.json"));
+  ASSERT_FALSE(plan["env"].empty());
+  const std::string key = plan["env"].begin().key();
+  plan["env"].erase(key);
+  write_file_atomic(f / "plan.json", plan.dump(1));
+  expect_error(cli::run("train " + (f / "r.yaml") + " --plan " + (f / "plan.json") + " --out " + (f / "out")), 1,
+               {"plan.json", key});
+}
+
 TEST(Errors, EmptyDatasetIsSaid) {
   cli::Folder f("empty");
   std::string text = cli::recipe({});
