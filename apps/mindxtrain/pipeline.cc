@@ -84,7 +84,14 @@ Pipeline::Pipeline(const Options& o) : o_(o), recipe_(config::load_recipe(o.reci
   }
   for (const std::string& line : config::off_stages(recipe_)) log::info("{}", line);
   // A plan that cannot be right is refused before anything is fetched or opened for it.
-  if (!o_.plan_path.empty()) config::check_plan_env(recipe_, kernels::plan_from_json(read_file(o_.plan_path), o_.plan_path).env);
+  if (!o_.plan_path.empty()) {
+    const auto env = kernels::plan_from_json(read_file(o_.plan_path), o_.plan_path).env;
+    try {
+      config::check_plan_env(recipe_, env);
+    } catch (const Error& e) {
+      throw Error(e.code(), o_.plan_path + ": " + e.what());
+    }
+  }
   if (recipe_.model.init == config::Init::kPretrained) model_path_ = resolve_model(recipe_.model.name, recipe_.model.revision);
   text_ = text_side_of(recipe_, model_path_);
 }
