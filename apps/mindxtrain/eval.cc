@@ -15,7 +15,7 @@ namespace mxt::app {
 void add_eval(CLI::App& app) {
   auto* c = app.add_subcommand("eval", "perplexity of a text, or exact match on a synth task's held-out rows\nexample: mindxtrain eval --model DIR --text data/text/general.txt --out out/eval");
   struct Options {
-    std::string model, adapter, text, synth, out, dtype = "bfloat16";
+    std::string model, adapter, text, synth, out, dtype = "bfloat16", device = "cpu";
     int64_t limit = 60, max_tokens = 128;
     uint64_t seed = 2048;
     int threads = 0;
@@ -29,6 +29,7 @@ void add_eval(CLI::App& app) {
   c->add_option("--limit", o->limit, "rows");
   c->add_option("--max-tokens", o->max_tokens, "longest answer");
   c->add_option("--dtype", o->dtype, "bfloat16 or float32");
+  c->add_option("--device", o->device, "cpu, h100 or h200");
   c->add_option("--threads", o->threads, "threads");
   c->add_option("--out", o->out, "folder for results.json")->required();
   c->callback([o] {
@@ -36,7 +37,7 @@ void add_eval(CLI::App& app) {
     set_threads(o->threads);
     const std::string path = resolve_model(o->model, std::nullopt);
     const TextSide text = load_text_side(path);
-    infer::Model model(path, o->adapter, parse_dtype(o->dtype), 2048, kernels::cpu_ops());
+    infer::Model model(path, o->adapter, parse_dtype(o->dtype), 2048, ops_on(o->device));
     OrderedJson out;
     if (!o->text.empty()) {
       const auto ids = text.tok->encode(read_file(o->text));

@@ -36,6 +36,7 @@ int run(int argc, char** argv) {
   add_eval(app);
   add_score(app);
   add_chat(app);
+  add_serve(app);
   add_merge(app);
   add_quantize(app);
   add_tokenizer(app);

@@ -8,6 +8,7 @@
 #include "base/types.h"
 #include "config/recipe.h"
 #include "data/coder.h"
+#include "kernels/api.h"
 #include "tokenizer/chat/chat_template.h"
 #include "tokenizer/tokenizer.h"
 
@@ -24,6 +25,8 @@ struct TextSide {
 };
 bool has_tokenizer(const std::string& folder_or_gguf);
 TextSide load_text_side(const std::string& folder_or_gguf);
+// The same tokenizer with the chat template in this file.
+TextSide with_template(const TextSide& side, const std::string& file);
 // For a recipe: model.tokenizer (or the model's own), model.chat_template. `corpus` is asked for characters with tokenizer `char`.
 TextSide text_side_of(const config::Recipe& recipe, const std::string& model_path);
 
@@ -40,6 +43,9 @@ void set_threads(int asked);
 
 // "bfloat16" or "float32".
 DType parse_dtype(const std::string& name);
+
+// --device: "cpu", or "h100"/"h200" for the GPU of this machine; kMissing where there is none.
+kernels::Ops& ops_on(const std::string& device);
 
 std::string environment(const char* name);  // "" where unset
 

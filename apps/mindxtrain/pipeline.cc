@@ -23,6 +23,7 @@
 #include "provenance/identity.h"
 #include "provenance/manifest.h"
 #include "provenance/receipt.h"
+#include "probe.h"
 #include "verbs.h"
 
 namespace mxt::app {
@@ -84,6 +85,8 @@ Pipeline::Pipeline(const Options& o) : o_(o), recipe_(config::load_recipe(o.reci
   }
   record_ = std::make_unique<RunRecord>(recipe_, o_.out, o_.verb);
   for (const std::string& line : config::off_stages(recipe_)) log::info("{}", line);
+  // A plan that cannot be right is refused before anything is fetched or opened for it.
+  if (!o_.plan_path.empty()) config::check_plan_env(recipe_, kernels::plan_from_json(read_file(o_.plan_path), o_.plan_path).env);
   if (recipe_.model.init == config::Init::kPretrained) model_path_ = resolve_model(recipe_.model.name, recipe_.model.revision);
   text_ = text_side_of(recipe_, model_path_);
 }
@@ -92,7 +95,8 @@ void Pipeline::plan() {
   record_->stage("plan");
   const std::string kept = o_.out + "/plan.json";
   setup_ = train::make_setup(recipe_, model_path_, vocabulary_of(text_), nullptr);
-  const auto device = train::cpu_identity(num_threads());
+  backend_ = train::open_backend(*setup_);
+  const auto device = train::identity_of(backend_, num_threads());
   std::string from = o_.plan_path;
   if (from.empty() && fs::exists(kept)) from = kept;
   if (!from.empty()) {
@@ -110,10 +114,24 @@ void Pipeline::plan() {
     }
   }
   if (from.empty()) {
-    plan_ = train::default_plan(*setup_, device);
+    if (recipe_.autotune.enabled && !setup_->gpu) {
+      log::info("probe: at most {} s", recipe_.autotune.budget_seconds);
+      const auto report = measured_plan(*setup_, !threads_given(o_.threads), false);
+      plan_ = report.plan;
+      for (std::string_view line : split(table_of(report, setup_->rows_per_step, setup_->seq_len), '\n'))
+        if (!line.empty()) log::info("{}", line);
+    } else {
+      if (recipe_.autotune.enabled) log::info("plan: default choices, not measured: this build probes on the CPU only");
+      plan_ = reference_plan(*setup_);
+    }
     write_file_atomic(kept, kernels::to_json(plan_));
   }
   plan_digest_ = blake3_hex(kernels::plan_choices(plan_));
+  if (const auto n = plan_.choices.find("step threads"); n != plan_.choices.end() && !threads_given(o_.threads)) {
+    const int planned = std::atoi(n->second.c_str());
+    if (planned < 1) fail_input("plan: \"step threads\" is \"{}\": a number is wanted", n->second);
+    set_num_threads(std::min(planned, num_threads()));
+  }
   setup_ = train::make_setup(recipe_, model_path_, vocabulary_of(text_), &plan_);
 }
 
@@ -156,7 +174,7 @@ bool Pipeline::train() {
   t.stop = &g_stop;
   std::error_code ec;
   fs::remove(record, ec);
-  result_ = train::train(*setup_, plan_, kernels::cpu_ops(), t);
+  result_ = train::train(*setup_, plan_, *backend_.ops, t);
   if (result_.interrupted) {
     log::info("stopped at step {} of {}, state saved: the same command with --resume goes on", result_.done, result_.steps);
     record_->end(registry::State::kStopped, metrics(), nullptr);
@@ -186,7 +204,7 @@ void Pipeline::evaluate(bool after) {
   }
   OrderedJson out;
   out["inputs"] = inputs;
-  infer::Model m(model, adapter, setup_->type, 2048, kernels::cpu_ops());
+  infer::Model m(model, adapter, setup_->type, 2048, *backend_.ops);
   if (!questions.empty()) {
     if (!text_.tok || !text_.chat) fail_input("{}: eval.generation: the model has no chat template to ask with", recipe_.source);
     const eval::ExactMatch e = eval::exact_match(m, *text_.tok, *text_.chat, questions, recipe_.eval->generation->max_tokens);
@@ -242,7 +260,7 @@ void Pipeline::manifest() {
   if (fs::exists(o_.out + "/eval") && !list_files(o_.out + "/eval").empty()) b.add_folder("eval", "eval");
   if (quantizes() && fs::exists(o_.out + "/quantized")) b.add_folder("quantized", "quantized");
   Json identities = provenance::build_identity();
-  const auto d = train::cpu_identity(num_threads());
+  const auto d = train::identity_of(backend_, num_threads());
   identities["device"] = {{"kind", d.kind}, {"name", d.name}, {"arch", d.arch}, {"threads", d.threads}};
   identities["libraries"] = d.libraries;
   if (setup_->weights) identities["base_model"] = {{"name", recipe_.model.name}, {"weights", setup_->weights->digest_text()}};
@@ -250,7 +268,8 @@ void Pipeline::manifest() {
   if (const Json r = results(); !r.empty()) b.set("results", r);
   const Json used = usage();
   b.set("energy", used["energy"]);
-  b.set("environment", {{"finished", used["finished"]}, {"host", host_name()}, {"train_seconds", used["train_seconds"]}, {"tok_s", used["tok_s"]}});
+  b.set("environment", {{"finished", used["finished"]}, {"host", host_name()}, {"train_seconds", used["train_seconds"]}, {"tok_s", used["tok_s"]},
+                        {"decisions_in_loop", used["decisions_in_loop"]}, {"peak_memory_bytes", used["peak_memory_bytes"]}});
   b.write();
   const std::string path = o_.out + "/manifest.json";
   const auto report = provenance::verify(path);

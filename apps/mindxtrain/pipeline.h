@@ -7,6 +7,7 @@
 
 #include "base/files.h"
 #include "config/recipe.h"
+#include "kernels/backend.h"
 #include "kernels/plan.h"
 #include "model_files.h"
 #include "provenance/energy.h"
@@ -58,6 +59,7 @@ class Pipeline {
   std::string model_path_;
   TextSide text_;
   std::unique_ptr<train::Setup> setup_;
+  kernels::Backend backend_;
   kernels::KernelPlan plan_;
   std::string data_folder_, recipe_digest_, plan_digest_, data_digest_;
   train::TrainResult result_;

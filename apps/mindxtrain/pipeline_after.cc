@@ -66,7 +66,9 @@ Json Pipeline::usage() const {
   const Json u = {{"energy", meter_.reading()},
                   {"finished", utc_now()},
                   {"train_seconds", result_.seconds},
-                  {"tok_s", result_.tok_s}};
+                  {"tok_s", result_.tok_s},
+                  {"decisions_in_loop", result_.decisions},
+                  {"peak_memory_bytes", result_.peak_memory}};
   write_file_atomic(path, u.dump(2) + "\n");
   return u;
 }

@@ -18,6 +18,7 @@ void add_run(CLI::App& app);
 void add_eval(CLI::App& app);
 void add_score(CLI::App& app);
 void add_chat(CLI::App& app);
+void add_serve(CLI::App& app);
 void add_merge(CLI::App& app);
 void add_quantize(CLI::App& app);
 void add_tokenizer(CLI::App& app);

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -17,6 +18,7 @@ namespace mxt::formats {
 // What a quantized layout does at run time to the inputs of a product: FP8 with a scale for each token or for 128 columns,
 // MXFP4 for 32 columns.
 enum class InputRounding { kNone, kFp8Token, kFp8Group128, kMxfp4 };
+enum class GgmlType : uint32_t;
 
 class WeightSource {
  public:
@@ -45,6 +47,10 @@ class WeightSource {
 
   // The tensor's bytes in the mapped file, where they stand there exactly as `type` and aligned for it; else empty.
   virtual std::span<const std::byte> mapped(std::string_view name, DType type) const = 0;
+
+  // The ggml type of a tensor whose rows can be had as the file holds them (block_row); nothing where they cannot.
+  virtual std::optional<GgmlType> block_type(std::string_view) const { return std::nullopt; }
+  virtual std::span<const std::byte> block_row(std::string_view name, int64_t row) const;
 
   // One line "blake3 bytes name" a weight file. Reads every byte: minutes on large models.
   virtual std::string digest_text() const = 0;

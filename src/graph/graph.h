@@ -66,8 +66,8 @@ struct LinearDwOp {};                                         // in: dy, x; para
 struct BiasGradOp {};                                         // in: dy; param
 struct LoraBlock { int64_t col = 0, cols = 0, z_col = 0, rank = 0; float scale = 1; };  // y[:,col..] += scale·z[:,z_col..]·Bᵀ
 struct LoraAddOp { std::vector<LoraBlock> blocks; };          // in: y, z, B… → out: y (in place)
-struct LoraDzOp { std::vector<LoraBlock> blocks; int64_t z_cols = 0; bool joined = false; };  // in: dy, B… → out: dz
-//   joined: in: dy, w; dz = dy · (the scaled B beside w)
+struct LoraDzOp { std::vector<LoraBlock> blocks; int64_t z_cols = 0; bool joined = false; std::vector<ParamId> b; };  // in: dy, B… → out: dz
+//   joined: in: dy, w[, z]; dz = dy · (the scaled B beside w); with z the gradients of the parameters b are made in the same pass over dy
 struct LoraDbOp { LoraBlock block; };                         // in: dy, z; param
 struct LoraJoinOp { std::vector<LoraBlock> blocks; };         // in: w, A, B…: writes A and scaled B beside w, once a step
 struct NormOp { bool layer_norm = false; float eps = 1e-6f; bool residual = false, has_w = true, has_b = false; };

@@ -8,7 +8,7 @@
 
 namespace mxt::infer {
 
-Model::Model(const std::string& path, const std::string& adapter, DType type, int64_t positions, kernels::Ops& ops)
+Model::Model(const std::string& path, const std::string& adapter, DType type, int64_t positions, kernels::Ops& ops, Weights weights)
     : ops_(ops), source_(formats::WeightSource::open(path)) {
   options_.type = type;
   options_.purpose = models::Purpose::kGenerate;
@@ -27,14 +27,53 @@ Model::Model(const std::string& path, const std::string& adapter, DType type, in
   };
   static_assert(static_cast<int>(graph::Rounding::kMxfp4) == static_cast<int>(formats::InputRounding::kMxfp4));
   for (graph::Graph* g : {&graph_, &score_graph_}) graph::round_inputs(*g, rounding, source_.get());
-  params_ = std::make_unique<runtime::ParamStore>(graph_, false, ops.device());
+  std::vector<const kernels::BlockMatrix*> blocks;
+  if (weights == Weights::kAsStored && !ops.device()) {
+    blocks_ = checkpoint::load_blocks(graph_, *source_);
+    for (const auto& b : blocks_) blocks.push_back(b.get());
+  }
+  params_ = std::make_unique<runtime::ParamStore>(graph_, false, ops.device(), blocks);
   checkpoint::load_base(graph_, *params_, *source_);
   if (!adapter.empty()) checkpoint::load_adapter(adapter, graph_, *params_);
 }
 
-std::unique_ptr<runtime::Program> Model::generator(int64_t max_tokens) {
-  auto p = std::make_unique<runtime::Program>(graph_, plan_, ops_, runtime::ProgramSettings{max_tokens, 0, true});
-  p->allocate(*params_);
+Model::~Model() = default;
+
+struct Model::Adapter {
+  models::LoraPlan lora;
+  graph::Graph graph;
+  std::unique_ptr<runtime::ParamStore> params;
+};
+
+int Model::add_adapter(const std::string& folder) {
+  MXT_ASSERT(options_.lora == nullptr);
+  auto a = std::make_unique<Adapter>();
+  a->lora = checkpoint::adapter_plan(folder);
+  models::BuildOptions o = options_;
+  o.lora = &a->lora;
+  a->graph = models::build(config(), o);
+  a->params = std::make_unique<runtime::ParamStore>(a->graph, *params_);
+  checkpoint::load_adapter(folder, a->graph, *a->params);
+  adapters_.push_back(std::move(a));
+  return adapters() - 1;
+}
+
+// Generation wants products whose results for a token do not depend on how many others there are.
+void Model::plan(const graph::Graph& g, int64_t max_tokens) {
+  const auto names = ops_.gemm_algorithms();
+  const bool rows = std::find(names.begin(), names.end(), "rows") != names.end();
+  // With AVX-512's bf16 products packing pays even for one row.
+  const char* choice = rows && !kernels::cpu_features().avx512_bf16 ? "rows" : "panels";
+  if (std::find(names.begin(), names.end(), choice) == names.end()) return;
+  for (const auto& t : runtime::Program(g, plan_, ops_, runtime::ProgramSettings{max_tokens, 0, true}).tunables())
+    if (std::holds_alternative<kernels::Gemm>(t.call)) plan_.choices[t.key] = choice;
+}
+
+std::unique_ptr<runtime::Program> Model::generator(int64_t max_tokens, int adapter) {
+  const graph::Graph& g = adapter < 0 ? graph_ : adapters_[static_cast<size_t>(adapter)]->graph;
+  plan(g, max_tokens);
+  auto p = std::make_unique<runtime::Program>(g, plan_, ops_, runtime::ProgramSettings{max_tokens, 0, true});
+  p->allocate(adapter < 0 ? *params_ : *adapters_[static_cast<size_t>(adapter)]->params);
   return p;
 }
 

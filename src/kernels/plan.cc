@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -126,7 +127,14 @@ std::string gemm_key(const Gemm& g) {
 std::string attention_key(const Attention& a) { return attention_shape("attention", a); }
 std::string attention_key(const AttentionGrad& a) { return attention_shape("attention_grad", a); }
 
+namespace {
+std::atomic<uint64_t> g_decisions{0};
+}
+uint64_t decisions() { return g_decisions; }
+void count_decision() { ++g_decisions; }
+
 int chosen(const KernelPlan& plan, std::string_view key, const std::vector<std::string>& algorithms) {
+  count_decision();
   const auto choice = plan.choices.find(std::string(key));
   if (choice == plan.choices.end()) return 0;
   const auto at = std::find(algorithms.begin(), algorithms.end(), choice->second);

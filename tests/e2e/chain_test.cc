@@ -26,7 +26,7 @@ std::string text_of_corpus() {
   return s;
 }
 
-// A folder with a tokenizer, a text and a recipe that trains a small random model on sums.
+// A folder with a tokenizer, a text and a recipe that trains a small random model on tool calls.
 class Chain {
  public:
   explicit Chain(const std::string& name, const std::string& scheme = "gguf_q8_0", int steps = 24) : f(name) {
@@ -56,8 +56,8 @@ model:
   tokenizer: "{0}/tokenizer"
   torch_dtype: float32
   config: {{model_type: llama, hidden_size: 64, intermediate_size: 96, num_hidden_layers: 2, num_attention_heads: 2, num_key_value_heads: 1,
-            max_position_embeddings: 256, vocab_size: 320, tie_word_embeddings: true}}
-data: {{source: synth, synth: {{task: arithmetic, rows: 120, test_rows: 8}}, seq_len: 128}}
+            max_position_embeddings: 2048, vocab_size: 320, tie_word_embeddings: true}}
+data: {{source: synth, synth: {{task: tool_calls, rows: 40, test_rows: 8}}, seq_len: 768}}
 train:
   method: {{kind: full}}
   precision: float32
