@@ -16,6 +16,7 @@ struct Case {
     tiny.steps = 2;
     tiny.method = "{kind: lora, r: 4}";
     tiny.precision = "bfloat16";
+    tiny.probe = true;
     recipe = folder / "r.yaml";
     plan = folder / "plan.json";
     write_file_atomic(recipe, cli::recipe(tiny));
