@@ -25,7 +25,8 @@ Engine::Engine(Model& model, const EngineSettings& settings)
     : model_(model), settings_(settings), program_(model.generator(settings.tokens_per_pass)),
       cache_(model.config(), model.type(), settings.batch * pages_for(model.positions())) {}
 
-std::vector<Answer> Engine::generate(const std::vector<Request>& requests, const std::function<bool(size_t, int32_t)>& on_token) {
+std::vector<Answer> Engine::generate(const std::vector<Request>& requests, const std::function<bool(size_t, int32_t)>& on_token,
+                                     const std::function<void(size_t, const Answer&)>& on_done) {
   std::vector<Answer> answers(requests.size());
   for (const Request& r : requests) {
     if (r.prompt.empty()) fail_input("an empty prompt cannot be continued");
@@ -47,6 +48,7 @@ std::vector<Answer> Engine::generate(const std::vector<Request>& requests, const
       s.tokens = r.prompt;
       s.limit = std::min(model_.positions(), static_cast<int64_t>(r.prompt.size()) + std::max<int64_t>(r.max_tokens, 0));
       if (s.limit > static_cast<int64_t>(s.tokens.size())) slots.push_back(std::move(s));
+      else if (on_done) on_done(next, answers[next]);
       ++next;
     }
     if (slots.empty()) break;
@@ -125,6 +127,7 @@ std::vector<Answer> Engine::generate(const std::vector<Request>& requests, const
     }
     for (size_t i = slots.size(); i-- > 0;)
       if (done[i]) {
+        if (on_done) on_done(slots[i].request, answers[slots[i].request]);
         for (int32_t p : slots[i].pages) cache_.give(p);
         slots.erase(slots.begin() + static_cast<ptrdiff_t>(i));
       }
