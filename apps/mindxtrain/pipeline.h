@@ -27,9 +27,11 @@ class Pipeline {
   void plan();                 // OUT/plan.json
   void prepare();              // OUT/dataset
   void evaluate(bool after);   // OUT/eval/before.json, after.json
+  bool harness(bool after);    // OUT/eval/before/, after/ where the recipe names tasks; false where interrupted
   bool train();                // OUT/checkpoint; false where interrupted
   void manifest();             // OUT/manifest.json, receipt
   void summary() const;        // on stdout
+  void require_gate() const;   // kVerifyFailed where the regression gate failed
 
   const config::Recipe& recipe() const { return recipe_; }
 
@@ -50,7 +52,7 @@ class Pipeline {
   kernels::KernelPlan plan_;
   std::string data_folder_, recipe_digest_, plan_digest_, data_digest_;
   train::TrainResult result_;
-  bool trained_now_ = false;
+  bool trained_now_ = false, gate_failed_ = false;
 };
 
 }  // namespace mxt::app
