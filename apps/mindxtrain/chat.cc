@@ -19,7 +19,7 @@ namespace mxt::app {
 namespace {
 
 struct Options {
-  std::string model, adapter, prompt, system, tools, tool_parser = "hermes", dtype = "bfloat16";
+  std::string model, adapter, prompt, system, tools, tool_parser = "hermes", dtype = "bfloat16", device = "cpu";
   int64_t max_tokens = 512, top_k = 0;
   double temperature = 0.7, top_p = 0.95;
   uint64_t seed = 0;
@@ -34,7 +34,8 @@ constexpr const char* kHelp =
     "/result TEXT   what the tool that was called answers\n"
     "/quit          (or the end of input)\n";
 
-// Prints an answer while it is made: content as it is, thinking folded into a counter, tool calls on lines of their own.
+// Prints an answer while it is made: content as it is, thinking folded into a counter, tool calls on lines of their
+// own.
 class Printer {
  public:
   Printer(bool terminal, bool show_thinking) : terminal_(terminal), show_(show_thinking) {}
@@ -42,7 +43,9 @@ class Printer {
     using Kind = serve::Delta::Kind;
     for (const auto& d : deltas) {
       switch (d.kind) {
-        case Kind::kReasoning: think(d.text); break;
+        case Kind::kReasoning:
+          think(d.text);
+          break;
         case Kind::kContent:
           unfold();
           put(d.text);
@@ -86,8 +89,10 @@ class Printer {
   void unfold() {
     if (!folded_) return;
     folded_ = false;
-    if (show_) put(terminal_ ? "\033[0m\n\n" : "\n\n");
-    else if (terminal_) put("\n");
+    if (show_)
+      put(terminal_ ? "\033[0m\n\n" : "\n\n");
+    else if (terminal_)
+      put("\n");
   }
   bool terminal_, show_, folded_ = false;
 };
@@ -95,11 +100,17 @@ class Printer {
 class Conversation {
  public:
   Conversation(const Options& o, const std::string& path)
-      : o_(o), text_(load_text_side(path)), model_(path, o.adapter, parse_dtype(o.dtype), 4096, kernels::cpu_ops(), infer::Weights::kAsStored), engine_(model_, {1, 512}) {
+      : o_(o),
+        text_(load_text_side(
+            path)),  // float32 asks for the weights' exact values; otherwise a GGUF's blocks are used as they lie.
+        model_(path, o.adapter, parse_dtype(o.dtype), 4096, ops_on(o.device),
+               parse_dtype(o.dtype) == DType::kF32 ? infer::Weights::kDecoded : infer::Weights::kAsStored),
+        engine_(model_, {1, 512}) {
     if (!text_.chat) fail_input("{}: the model has no chat template", o.model);
     if (!o.tools.empty()) {
       tools_ = parse_ordered_json(read_file(o.tools), o.tools);
-      if (!tools_.is_array() || tools_.empty()) fail_input("{}: a list of tools is wanted, as OpenAI's API has it", o.tools);
+      if (!tools_.is_array() || tools_.empty())
+        fail_input("{}: a list of tools is wanted, as OpenAI's API has it", o.tools);
     }
     reset(o.system);
   }
@@ -128,7 +139,9 @@ class Conversation {
     parser.reasoning = serve::ReasoningStyle::kThinkTags;
     parser.starts_thinking = trim(rendered.text).ends_with("<think>");
     // Shown even where none were offered: a model tuned to call tools does.
-    parser.tools = o_.tool_parser == "hermes" ? serve::ToolStyle::kHermes : o_.tool_parser == "qwen3_coder" ? serve::ToolStyle::kQwenCoder : serve::ToolStyle::kNone;
+    parser.tools = o_.tool_parser == "hermes"        ? serve::ToolStyle::kHermes
+                   : o_.tool_parser == "qwen3_coder" ? serve::ToolStyle::kQwenCoder
+                                                     : serve::ToolStyle::kNone;
     parser.tool_list = tools_.is_null() ? nullptr : &tools_;
     parser.id_prefix = fmt::format("call_{}_", messages_.size());
     const auto parse = serve::make_parser(parser);
@@ -142,7 +155,8 @@ class Conversation {
     engine_.generate({r}, [&](size_t, int32_t id) {
       const std::string bytes = text_.tok->token_bytes(id);
       // Control tokens are not shown, but tags are some models' control tokens and the parser wants them.
-      const bool tag = bytes.starts_with("<tool_call") || bytes.starts_with("</tool_call") || bytes.starts_with("<think") || bytes.starts_with("</think");
+      const bool tag = bytes.starts_with("<tool_call") || bytes.starts_with("</tool_call") ||
+                       bytes.starts_with("<think") || bytes.starts_with("</think");
       push(stream.push(text_.tok->is_special(id) && !tag ? std::string() : bytes));
       return !g_stop.load();
     });
@@ -176,14 +190,17 @@ class Conversation {
 }  // namespace
 
 void add_chat(CLI::App& app) {
-  auto* c = app.add_subcommand("chat", "talk to a model in the terminal (/help lists its commands)\nexample: mindxtrain chat --model DIR --adapter out/run1/checkpoint");
+  auto* c = app.add_subcommand("chat",
+                               "talk to a model in the terminal (/help lists its commands)\nexample: mindxtrain chat "
+                               "--model DIR --adapter out/run1/checkpoint");
   auto o = std::make_shared<Options>();
   c->add_option("--model", o->model, "folder, .gguf file or Hub id")->required();
   c->add_option("--adapter", o->adapter, "PEFT folder");
   c->add_option("--prompt", o->prompt, "one question, one answer");
   c->add_option("--system", o->system, "system message");
   c->add_option("--tools", o->tools, "JSON file: tools that the model may call, as in OpenAI's API");
-  c->add_option("--tool-call-parser", o->tool_parser, "how the model writes calls")->check(CLI::IsMember({"hermes", "qwen3_coder", "none"}));
+  c->add_option("--tool-call-parser", o->tool_parser, "how the model writes calls")
+      ->check(CLI::IsMember({"hermes", "qwen3_coder", "none"}));
   c->add_flag("--show-thinking", o->show_thinking, "print the reasoning too");
   c->add_option("--max-tokens", o->max_tokens, "longest answer");
   c->add_option("--temperature", o->temperature, "0: the most likely token")->check(CLI::NonNegativeNumber);
@@ -191,6 +208,7 @@ void add_chat(CLI::App& app) {
   c->add_option("--top-k", o->top_k, "0: off");
   c->add_option("--seed", o->seed, "of the sampling");
   c->add_option("--dtype", o->dtype, "bfloat16 or float32");
+  c->add_option("--device", o->device, "cpu, h100 or h200");
   c->add_option("--threads", o->threads, "threads");
   c->callback([o] {
     set_threads(o->threads);
@@ -206,13 +224,19 @@ void add_chat(CLI::App& app) {
       if (said.empty()) continue;
       const std::string word = said.substr(0, said.find(' ')), rest(trim(std::string_view(said).substr(word.size())));
       if (word == "/quit") break;
-      if (word == "/help") std::printf("%s", kHelp);
-      else if (word == "/reset") talk.reset(o->system);
-      else if (word == "/system") talk.reset(o->system = rest);
+      if (word == "/help")
+        std::printf("%s", kHelp);
+      else if (word == "/reset")
+        talk.reset(o->system);
+      else if (word == "/system")
+        talk.reset(o->system = rest);
       else if (word == "/history") {
-        for (const auto& m : talk.messages()) std::printf("%s\n", m.dump(-1, ' ', false, OrderedJson::error_handler_t::replace).c_str());
-      } else if (word == "/result") talk.answer("tool", rest);
-      else talk.answer("user", said);
+        for (const auto& m : talk.messages())
+          std::printf("%s\n", m.dump(-1, ' ', false, OrderedJson::error_handler_t::replace).c_str());
+      } else if (word == "/result")
+        talk.answer("tool", rest);
+      else
+        talk.answer("user", said);
     }
   });
 }

@@ -21,6 +21,12 @@ Model::Model(const std::string& path, const std::string& adapter, DType type, in
   models::BuildOptions score = options_;
   score.purpose = models::Purpose::kScore;
   score_graph_ = models::build(config(), score);
+  // A quantized folder runs as its layout defines: inputs of its products are rounded as the weights were.
+  const auto rounding = [](const void* source, const std::string& weight) {
+    return static_cast<graph::Rounding>(static_cast<const formats::WeightSource*>(source)->input_rounding(weight));
+  };
+  static_assert(static_cast<int>(graph::Rounding::kMxfp4) == static_cast<int>(formats::InputRounding::kMxfp4));
+  for (graph::Graph* g : {&graph_, &score_graph_}) graph::round_inputs(*g, rounding, source_.get());
   std::vector<const kernels::BlockMatrix*> blocks;
   if (weights == Weights::kAsStored && !ops.device()) {
     blocks_ = checkpoint::load_blocks(graph_, *source_);

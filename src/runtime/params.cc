@@ -82,9 +82,10 @@ ParamStore::ParamStore(const graph::Graph& g, const ParamStore& base) : device_(
 }
 
 void ParamStore::sync_weights(graph::ParamId p) {
-  const Access s = write(p);
   const DType t = types_[static_cast<size_t>(p)];
-  if (s->master && t != DType::kF32) convert(s->master, DType::kF32, s->weight, t, static_cast<size_t>(s->size));
+  if (!slots_[static_cast<size_t>(p)].master || t == DType::kF32) return;
+  const Access s = write(p);
+  convert(s->master, DType::kF32, s->weight, t, static_cast<size_t>(s->size));
 }
 
 namespace {

@@ -110,8 +110,27 @@ TEST(Errors, InvariantsOfTheHardware) {
   };
   write_file_atomic(f / "two.yaml", with("hardware: {name: mi300x, gpus: 2}"));
   expect_error(cli::run("validate " + (f / "two.yaml")), 1, {"two.yaml:2:", "hardware.gpus", "1 or 8"});
-  write_file_atomic(f / "policy.yaml", with(cpu + "\nautotune: {policy: jit}"));
+  const std::string probe = "autotune: {enabled: false, budget_seconds: 20}";
+  text.replace(text.find(probe), probe.size(), "autotune: {policy: jit}");
+  write_file_atomic(f / "policy.yaml", text);
   expect_error(cli::run("validate " + (f / "policy.yaml")), 1, {"policy.yaml:3:", "autotune.policy", "aot"});
+}
+
+TEST(Errors, PlanWithoutAnEnvironmentKeyIsRefused) {
+  cli::Folder f("env");
+  std::string text = cli::recipe({});
+  const std::string cpu = "hardware: {name: cpu}";
+  text.replace(text.find(cpu), cpu.size(), "hardware: {name: mi300x, gpus: 1}");
+  write_file_atomic(f / "r.yaml", text);
+  const auto dry = cli::run("bench --config " + (f / "r.yaml") + " --out " + (f / "plan.json") + " --dry-run");
+  ASSERT_EQ(dry.code, 0) << dry.out;
+  Json plan = Json::parse(read_file(f / "plan.json"));
+  ASSERT_FALSE(plan["env"].empty());
+  const std::string key = plan["env"].begin().key();
+  plan["env"].erase(key);
+  write_file_atomic(f / "plan.json", plan.dump(1));
+  expect_error(cli::run("train " + (f / "r.yaml") + " --plan " + (f / "plan.json") + " --out " + (f / "out")), 1,
+               {"plan.json", key});
 }
 
 TEST(Errors, EmptyDatasetIsSaid) {

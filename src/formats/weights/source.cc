@@ -72,6 +72,9 @@ class HfFolder final : public WeightSource {
     return w ? w->shape : at(name).shape;
   }
   DType stored_type(std::string_view name) const override { return find_weight(name) ? DType::kF32 : at(name).type; }
+  InputRounding input_rounding(std::string_view name) const override {
+    return find_weight(name) ? quantized_.inputs : InputRounding::kNone;
+  }
 
   void read(std::string_view name, DType to, void* out, int64_t begin, int64_t end) const override {
     if (const QuantizedWeight* w = find_weight(name)) return read_quantized(*w, to, out, begin, end);

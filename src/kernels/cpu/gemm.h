@@ -19,6 +19,7 @@ namespace mxt::kernels::cpu {
 std::vector<std::string> gemm_algorithms();
 
 inline size_t gemm_scratch(const Gemm&) { return 0; }
+size_t gemm_memory(const Gemm&);  // of all threads
 void gemm(const Gemm& g);
 inline void gemm(const Gemm& g, Scratch) { gemm(g); }
 

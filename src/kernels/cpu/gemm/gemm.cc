@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/threads.h"
 #include "kernels/checks.h"
 #include "kernels/cpu/gemm/micro.h"
 #include "kernels/cpu/gemm/onednn.h"
@@ -44,6 +45,8 @@ void empty_product(const Gemm& g) {
 }
 
 }  // namespace
+
+size_t gemm_memory(const Gemm&) { return static_cast<size_t>(num_threads()) * panels_memory(); }
 
 std::vector<std::string> gemm_algorithms() { return {"auto", "panels", "onednn", "rows"}; }
 
