@@ -4,7 +4,7 @@
     python bench/serve/decode.py --binary build/release/apps/mindxtrain/mindxtrain --model SmolLM2.gguf --types q4_1,q8_0,bf16 --threads 2
 
 The server is measured through its API, so HTTP and sampling are in its figures; llama.cpp is measured in process, with no sampler but an
-argmax. Types other than the file's own are made from it in a temporary folder. Needs: pip install llama-cpp-python gguf numpy openai.
+argmax. Types other than the file's own are made from it in a temporary folder. Needs: pip install llama-cpp-python gguf numpy requests.
 """
 import argparse, json, os, socket, statistics, subprocess, sys, tempfile, time
 
@@ -63,32 +63,32 @@ def free_port():
 
 
 def ours(binary, path, threads, prompt, new, repeats):
-    import httpx
+    import requests
     port = free_port()
     env = dict(os.environ, OMP_NUM_THREADS=str(threads), OMP_WAIT_POLICY="active")
     server = subprocess.Popen([binary, "serve", "--model", path, "--port", str(port), "--threads", str(threads), "--max-model-len", str(len(prompt) + new + 8), "--batch", "1"], env=env, stderr=subprocess.DEVNULL)
     url = f"http://127.0.0.1:{port}"
     try:
-        with httpx.Client(timeout=300) as client:
+        with requests.Session() as client:
             for _ in range(600):
                 try:
                     if client.get(url + "/health").status_code == 200:
                         break
-                except httpx.TransportError:
+                except requests.ConnectionError:
                     time.sleep(0.05)
             out = []
-            for i in range(repeats + 1):
+
+            def seconds(i, tokens):
                 ids = [(t + 7 * i) % 40000 + 100 for t in prompt]  # no help from the prefix cache
-                times = []
                 start = time.perf_counter()
-                with client.stream("POST", url + "/v1/completions", json={"prompt": ids, "max_tokens": new + 1, "temperature": 0, "ignore_eos": True, "stream": True, "logprobs": 0}) as r:
-                    for line in r.iter_lines():
-                        if line.startswith("data: {"):
-                            choices = json.loads(line[6:])["choices"]
-                            if choices and choices[0]["logprobs"]:
-                                times += [time.perf_counter()] * len(choices[0]["logprobs"]["tokens"])
-                if i > 0:  # the first one warms up
-                    out.append((len(ids) / (times[0] - start), new / (times[new] - times[0])))
+                r = client.post(url + "/v1/completions", json={"prompt": ids, "max_tokens": tokens, "temperature": 0, "ignore_eos": True})
+                assert r.json()["usage"]["completion_tokens"] == tokens, r.text
+                return time.perf_counter() - start
+
+            seconds(0, 8)  # warms up
+            for i in range(1, repeats + 1):
+                first, whole = seconds(2 * i, 1), seconds(2 * i + 1, new + 1)
+                out.append((len(prompt) / first, new / (whole - first)))
             return out
     finally:
         server.terminate()

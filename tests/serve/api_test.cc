@@ -171,7 +171,7 @@ std::string raw(const Server& s, const std::string& bytes, bool half_close = fal
 
 bool alive() { return send(shared(), "GET", "/health").status == 200; }
 
-nlohmann::json chat(const std::string& text = "hi") { return {{"model", "tiny"}, {"messages", {{{"role", "user"}, {"content", text}}}}, {"max_tokens", 6}, {"temperature", 0}}; }
+nlohmann::json chat(const std::string& text = "hi") { return {{"model", "tiny"}, {"messages", {{{"role", "user"}, {"content", text}}}}, {"max_tokens", 6}, {"temperature", 0}, {"chat_template_kwargs", {{"enable_thinking", false}}}}; }
 
 TEST(Api, ModelsHealthMetricsAndTheDocument) {
   EXPECT_EQ(send(shared(), "GET", "/health").json()["status"], "ok");
@@ -376,7 +376,7 @@ TEST(Api, BadFieldsAreRefusedByName) {
   for (const auto& [key, v] : std::vector<std::pair<const char*, nlohmann::json>>{{"n", 1000000000}, {"n", 0}, {"n", -1}, {"n", 1.5}, {"n", "1"}, {"n", 18446744073709551615u}, {"temperature", -1}, {"temperature", "hot"}, {"temperature", 1e308},
                                                                                 {"top_p", 2}, {"top_k", -2}, {"max_tokens", -1}, {"max_tokens", 0}, {"max_tokens", 9223372036854775807}, {"stop", 5}, {"stop", {1}}, {"seed", 1.5},
                                                                                 {"stream", "yes"}, {"stream_options", {{"include_usage", true}}}, {"top_logprobs", 2}, {"top_logprobs", 100}, {"logit_bias", {{"-1", 1}}}, {"logit_bias", {{"999999", 1}}},
-                                                                                {"logit_bias", 3}, {"messages", nlohmann::json::array()}, {"messages", 5}, {"messages", nullptr}, {"tools", 5}, {"tools", {{{"type", "function"}}}},
+                                                                                {"logit_bias", 3}, {"messages", nlohmann::json::array()}, {"messages", 5}, {"messages", nullptr}, {"tools", 5}, 
                                                                                 {"chat_template", "{{ 1 }}"}, {"chat_template_kwargs", 5}, {"chat_template_kwargs", {{"messages", 1}}}, {"chat_template_kwargs", {{"tokenize", true}}},
                                                                                 {"response_format", 5}, {"tool_choice", "required"}, {"tool_choice", "sometimes"}, {"stop_token_ids", {-1}}, {"stop_token_ids", {99999}}, {"temprature", 1},
                                                                                 {"priority", 99999999}})
@@ -390,6 +390,7 @@ TEST(Api, BadFieldsAreRefusedByName) {
   auto schema = [&](const char* s) { return with("response_format", {{"type", "json_schema"}, {"json_schema", {{"name", "x"}, {"schema", nlohmann::json::parse(s)}}}}); };
   for (const char* s : {R"({"type":"nope"})", R"({"type":"string","pattern":"(((("})", R"({"type":"string","pattern":"(a+)+\\1"})", R"({"$ref":"#"})", R"({"$ref":"#/x"})", R"({"type":"array","maxItems":-5})"})
     expect_bad(path, schema(s), "response_format");
+  expect_bad(path, with("tools", nlohmann::json::parse(R"([{"type":"function"}])")), "tools[0]");
   auto tool = with_tool();
   tool["tools"][0]["function"]["parameters"] = {{"type", "array"}};
   expect_bad(path, tool, "tools[0].function.parameters");

@@ -8,8 +8,8 @@ transformers for --harness, which compares scores with the harness's own `hf` mo
 """
 import argparse, asyncio, json, os, signal, socket, subprocess, sys, tempfile, time
 
-import httpx
 import openai
+import requests
 
 TOOLS = [{"type": "function", "function": {"name": "get_weather", "description": "Weather of a city", "parameters": {
     "type": "object", "properties": {"city": {"type": "string", "maxLength": 12}, "unit": {"enum": ["C", "F"]}}, "required": ["city", "unit"], "additionalProperties": False}}}]
@@ -26,9 +26,9 @@ class Server:
         self.process = subprocess.Popen([binary, "serve", "--model", model, "--port", str(self.port), "--max-model-len", "2048", *args])
         for _ in range(1200):
             try:
-                if httpx.get(self.url + "/health").status_code == 200:
+                if requests.get(self.url + "/health").status_code == 200:
                     return
-            except httpx.TransportError:
+            except requests.ConnectionError:
                 assert self.process.poll() is None, "the server ended"
                 time.sleep(0.05)
         raise AssertionError("the server does not answer")
@@ -108,7 +108,7 @@ def check_openai(server):
     next(iter(stream))
     stream.close()  # the client leaves
     for _ in range(100):
-        running = [l for l in httpx.get(server.url + "/metrics").text.splitlines() if l.startswith("mindxtrain_requests_running ")][0]
+        running = [l for l in requests.get(server.url + "/metrics").text.splitlines() if l.startswith("mindxtrain_requests_running ")][0]
         if running.endswith(" 0"):
             break
         time.sleep(0.05)
@@ -151,7 +151,7 @@ def check_harness(server, model, limit):
         return {f"{t}/{m}": v for t, row in r["results"].items() for m, v in row.items() if isinstance(v, float) and "stderr" not in m}
 
     served = f"model=served,base_url={server.url}/v1/completions,tokenizer={model},tokenizer_backend=huggingface,num_concurrent=1,max_length=2048,tokenized_requests=True"
-    name = httpx.get(server.url + "/v1/models").json()["data"][0]["id"]
+    name = requests.get(server.url + "/v1/models").json()["data"][0]["id"]
     served = served.replace("model=served", f"model={name}")
     theirs = scores("hf", f"pretrained={model},dtype=float32,device=cpu,max_length=2048", 1)
     for batch in (1, 8):

@@ -226,6 +226,7 @@ class Session : public std::enable_shared_from_this<Session> {
   }
 
  private:
+  // Callers hand over a local: this compiler (GCC 12) destroys some temporaries of a co_await twice.
   asio::awaitable<void> write_whole(HttpAnswer a, unsigned version, bool keep, bool head_only) {
     http::response<http::string_body> r{static_cast<http::status>(a.status), version};
     for (auto& [k, v] : a.headers) r.insert(k, v);
@@ -260,8 +261,10 @@ class Session : public std::enable_shared_from_this<Session> {
     if (head_error) {
       const bool ours = head_error == http::error::header_limit || (head_error.category() == make_error_code(http::error::bad_target).category() && head_error != http::error::end_of_stream && head_error != http::error::partial_message);
       if (ours) {
-        const bool large = head_error == http::error::header_limit;
-        co_await write_whole(plain_error(large ? 431 : 400, large ? "the request's headers are too large" : "this is no HTTP/1.1 request"), 11, false, false);
+        HttpAnswer no = plain_error(400, "this is no HTTP/1.1 request");
+        if (head_error == http::error::header_limit) no = plain_error(431, "the request's headers are too large");
+        if (head_error == http::error::body_limit) no = plain_error(413, "the request body is too large");
+        co_await write_whole(std::move(no), 11, false, false);
       }
       co_return false;
     }
@@ -297,9 +300,10 @@ class Session : public std::enable_shared_from_this<Session> {
     if (!parser.is_done()) {
       const auto [body_error, body_bytes] = co_await http::async_read(stream_, buffer_, parser, kTuple);
       if (body_error) {
-        if (body_error == http::error::body_limit) co_await write_whole(plain_error(413, "the request body is too large"), version, false, false);
-        else if (body_error == beast::error::timeout) co_return false;
-        else if (body_error != http::error::partial_message && body_error != asio::error::eof) co_await write_whole(plain_error(400, "the request body is not well formed"), version, false, false);
+        HttpAnswer no;
+        if (body_error == http::error::body_limit) no = plain_error(413, "the request body is too large");
+        else if (body_error != beast::error::timeout && body_error != http::error::partial_message && body_error != asio::error::eof) no = plain_error(400, "the request body is not well formed");
+        if (!no.body.empty()) co_await write_whole(std::move(no), version, false, false);
         co_return false;
       }
     }

@@ -190,11 +190,16 @@ std::shared_ptr<Automaton> answer_grammar(OperatorState& s, const Fields& f, con
   const bool think = p.thinking && s.settings.reasoning == ReasoningStyle::kThinkTags;
   auto compile = [&](auto&& body, const std::string& source, const char* param) {
     try {
-      return s.grammar(source + (think ? p.thinking_opened ? " after thinking" : " thinking" : ""), [&] {
+      const auto plain = s.grammar(source, [&] {
         JsonGrammar g;
-        auto root = body(g);
-        if (think) root = g.after_thinking(root, p.thinking_opened);
+        const auto root = body(g);
         return g.take(root);
+      });
+      if (!think) return plain;
+      return s.grammar(source + (p.thinking_opened ? " after thinking" : " thinking"), [&] {
+        JsonGrammar g;
+        const auto inner = body(g);
+        return g.take(g.after_thinking(inner, p.thinking_opened));
       });
     } catch (const Error& e) {
       refuse(param, "{}: {}", param, e.what());
