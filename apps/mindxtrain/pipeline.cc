@@ -17,7 +17,9 @@
 #include "data/prepare.h"
 #include "data/synth/synth.h"
 #include "device/memory.h"
+#include "eval/evaluate.h"
 #include "eval/exact_match.h"
+#include "harness.h"
 #include "infer/scorer.h"
 #include "kernels/api.h"
 #include "provenance/identity.h"
@@ -86,7 +88,14 @@ Pipeline::Pipeline(const Options& o) : o_(o), recipe_(config::load_recipe(o.reci
   record_ = std::make_unique<RunRecord>(recipe_, o_.out, o_.verb);
   for (const std::string& line : config::off_stages(recipe_)) log::info("{}", line);
   // A plan that cannot be right is refused before anything is fetched or opened for it.
-  if (!o_.plan_path.empty()) config::check_plan_env(recipe_, kernels::plan_from_json(read_file(o_.plan_path), o_.plan_path).env);
+  if (!o_.plan_path.empty()) {
+    const auto env = kernels::plan_from_json(read_file(o_.plan_path), o_.plan_path).env;
+    try {
+      config::check_plan_env(recipe_, env);
+    } catch (const Error& e) {
+      throw Error(e.code(), o_.plan_path + ": " + e.what());
+    }
+  }
   if (recipe_.model.init == config::Init::kPretrained) model_path_ = resolve_model(recipe_.model.name, recipe_.model.revision);
   text_ = text_side_of(recipe_, model_path_);
 }
@@ -225,6 +234,44 @@ void Pipeline::evaluate(bool after) {
   const Score s = read_score(path);
   log::info("eval {}: {}{}", after ? "after" : "before", s.rows ? fmt::format("exact match {} of {}", s.exact, s.rows) : "",
             s.perplexity ? fmt::format("{}perplexity {:.3f}", s.rows ? ", " : "", *s.perplexity) : "");
+}
+
+bool Pipeline::harness(bool after) {
+  if (!recipe_.eval || recipe_.eval->harness.tasks.empty()) return true;
+  const config::Harness& h = recipe_.eval->harness;
+  HarnessRequest r;
+  r.tasks = h.tasks;
+  r.task_path = h.task_path.value_or("");
+  r.fewshot = h.fewshot;
+  r.limit = h.limit.value_or(0);
+  r.type = setup_->type;
+  if (setup_->gpu) r.device = "h100";
+  if (!after) check_harness(r);  // before hours of training, not after
+  if (!after && recipe_.model.init == config::Init::kRandom) return true;
+  r.model = after && !setup_->has_lora ? o_.out + "/checkpoint" : model_path_;
+  r.adapter = after && setup_->has_lora ? o_.out + "/checkpoint" : "";
+  r.model_name = after ? recipe_.meta.run_name : recipe_.model.name;
+  r.out = o_.out + (after ? "/eval/after" : "/eval/before");
+  make_folders(o_.out + "/cache");  // outside eval/, whose digest must not tell how often a run was interrupted
+  r.cache = o_.out + (after ? "/cache/eval_after.jsonl" : "/cache/eval_before.jsonl");
+  r.inputs = blake3_hex(recipe_digest_ + (after ? folder_digest(o_.out + "/checkpoint") : std::string("base")));
+  r.stamped = false;
+  const auto results = run_harness(r, text_);
+  if (!results) return false;
+  log::info("eval {}:\n{}", after ? "after" : "before", eval::results_table(*results));
+  const config::Regression& gate = recipe_.eval->regression;
+  if (after && !gate.baseline.empty()) {
+    const std::string before = o_.out + "/eval/before/results.json";
+    const bool base = gate.baseline == recipe_.model.name && fs::exists(before);  // measured already
+    gate_failed_ = !regression_gate(r, *results, base ? before : gate.baseline, gate.threshold_pct);
+    if (g_stop) return false;
+  }
+  return true;
+}
+
+void Pipeline::require_gate() const {
+  if (gate_failed_)
+    fail_verify("{}: eval.regression: a score fell below {} by more than threshold_pct = {} allows", recipe_.source, recipe_.eval->regression.baseline, recipe_.eval->regression.threshold_pct);
 }
 
 Pipeline::Score Pipeline::read_score(const std::string& path) const {

@@ -32,10 +32,12 @@ class Pipeline {
   void plan();                 // OUT/plan.json
   void prepare();              // OUT/dataset
   void evaluate(bool after);   // OUT/eval/before.json, after.json
+  bool harness(bool after);    // OUT/eval/before/, after/ where the recipe names tasks; false where interrupted
   bool train();                // OUT/checkpoint; false where interrupted
   void quantize();             // OUT/quantized
   void manifest();             // OUT/manifest.json, receipt
   void summary() const;        // on stdout
+  void require_gate() const;   // kVerifyFailed where the regression gate failed
 
   const config::Recipe& recipe() const { return recipe_; }
 
@@ -65,7 +67,7 @@ class Pipeline {
   train::TrainResult result_;
   std::unique_ptr<RunRecord> record_;
   provenance::EnergyMeter meter_;
-  bool trained_now_ = false;
+  bool trained_now_ = false, gate_failed_ = false;
 };
 
 // A digest of everything in a folder, for telling whether a stage's output is as it was left; "" where there is none.

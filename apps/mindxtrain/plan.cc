@@ -145,7 +145,7 @@ void add_plan(CLI::App& app) {
     const train::Pass pass = setup->pass();
     const auto e = train::estimate_memory(*setup, plan, ops);
     const int64_t on_device = here ? 0 : e.total() - e.process - e.data, on_host = here ? e.total() : e.process + e.data + e.program.batch;
-    const bool fits = static_cast<uint64_t>(here ? on_host : on_device) <= memory;
+    const bool fits = static_cast<uint64_t>(here ? e.needs() : on_device) <= memory;
     const Work w = work_of(*setup, pass, ops);
     const Speed speed = here ? speed_here(plan, *setup, w) : speed_there(d, w);
     const double tok_s = static_cast<double>(w.tokens) * static_cast<double>(devices) / speed.step_s;

@@ -17,14 +17,19 @@ void add_run(CLI::App& app) {
     p.plan();
     p.prepare();
     p.evaluate(false);
-    if (!p.train()) {
+    if (!p.harness(false) || !p.train()) {
       g_exit = 4;
       return;
     }
     p.evaluate(true);
+    if (!p.harness(true)) {
+      g_exit = 4;
+      return;
+    }
     p.quantize();
     p.manifest();
     p.summary();
+    p.require_gate();
   });
 }
 

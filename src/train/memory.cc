@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/files.h"
 #include "base/text.h"
 #include "device/memory.h"
 #include "graph/passes.h"
@@ -14,6 +15,17 @@ namespace {
 int64_t most_tokens(const kernels::Ops& ops) { return ops.device() ? 1 << 16 : 4096; }
 
 bool evaluates_while_training(const config::Recipe& r) { return r.train.eval_every && (r.data.eval_fraction > 0 || r.data.eval_path || r.data.synth); }
+
+// Ids and labels, four bytes each, of what the steps read; a file has no more tokens than bytes.
+int64_t mapped_data(const Setup& s) {
+  const auto& r = s.recipe;
+  double tokens = 64 << 20;
+  if (r.train.schedule.max_steps) tokens = std::min(tokens, static_cast<double>(*r.train.schedule.max_steps) * static_cast<double>(s.rows_per_step * s.seq_len));
+  std::error_code ec;
+  if (r.data.path)
+    if (const auto bytes = fs::file_size(*r.data.path, ec); !ec) tokens = std::min(tokens, static_cast<double>(bytes));
+  return static_cast<int64_t>(tokens) * 8;
+}
 
 }  // namespace
 
@@ -36,8 +48,7 @@ MemoryEstimate estimate_memory(const Setup& s, const Pass& pass, const kernels::
     e.scoring = runtime::Program(score, plan, ops, settings).bytes();
     e.scoring.kernels = std::max<int64_t>(0, e.scoring.kernels - e.program.kernels);  // the two never run together
   }
-  // Ids and labels, four bytes each, of what the steps read.
-  if (const auto steps = s.recipe.train.schedule.max_steps) e.data = *steps * s.rows_per_step * s.seq_len * 8;
+  e.data = mapped_data(s);
   if (!ops.device()) e.process = process_bytes();
   return e;
 }
@@ -56,7 +67,7 @@ std::vector<Pass> open_passes(const Setup& s, kernels::Ops& ops, uint64_t memory
   const kernels::KernelPlan none;
   for (const int64_t n : rows) {
     auto fits = [&](graph::Recompute r) {
-      const int64_t bytes = estimate_memory(s, {n, r}, none, ops).total();
+      const int64_t bytes = estimate_memory(s, {n, r}, none, ops).needs();
       if (bytes < least_bytes) least = {n, r}, least_bytes = bytes;
       return static_cast<uint64_t>(bytes) <= memory;
     };
@@ -122,7 +133,7 @@ std::vector<Change> changes_that_fit(const Setup& s, kernels::Ops& ops, uint64_t
     if (family == last) continue;
     const auto changed = with_recipe(s, q.recipe);
     const Pass pass = open_passes(*changed, ops, memory).front();
-    const int64_t bytes = estimate_memory(*changed, pass, none, ops).total();
+    const int64_t bytes = estimate_memory(*changed, pass, none, ops).needs();
     if (static_cast<uint64_t>(bytes) > memory) continue;
     out.push_back({q.text, bytes});
     last = family;
@@ -133,12 +144,12 @@ std::vector<Change> changes_that_fit(const Setup& s, kernels::Ops& ops, uint64_t
 
 void require_fit(const Setup& s, const kernels::KernelPlan& plan, kernels::Ops& ops, uint64_t memory) {
   const MemoryEstimate e = estimate_memory(s, plan, ops);
-  if (static_cast<uint64_t>(e.total()) <= memory) return;
+  if (static_cast<uint64_t>(e.needs()) <= memory) return;
   auto bytes = [](int64_t n) { return human_bytes(static_cast<uint64_t>(n)); };
   std::string remedy;
   for (const Change& c : changes_that_fit(s, ops, memory)) remedy += fmt::format("{}{} ({})", remedy.empty() ? "" : "; or ", c.text, bytes(c.bytes));
-  fail_input("{}: this run needs {} of memory (weights {}, gradients {}, optimizer {}, activations and workspace {}, program and data {}), {} may be used: {}", s.recipe.source, bytes(e.total()),
-             bytes(e.params.weights + e.params.masters), bytes(e.params.gradients), bytes(e.params.moments), bytes(e.program.total() + e.scoring.total()), bytes(e.process + e.data),
+  fail_input("{}: this run needs {} of memory (weights {}, gradients {}, optimizer {}, activations and workspace {}, program {}), {} may be used: {}", s.recipe.source, bytes(e.needs()),
+             bytes(e.params.weights + e.params.masters), bytes(e.params.gradients), bytes(e.params.moments), bytes(e.program.total() + e.scoring.total()), bytes(e.process),
              human_bytes(memory), remedy.empty() ? "no smaller batch, sequence or adapter makes it fit: take a smaller model or a larger machine" : "it fits with " + remedy);
 }
 

@@ -12,9 +12,10 @@ namespace mxt::train {
 struct MemoryEstimate {
   runtime::ParamBytes params;
   runtime::ProgramBytes program, scoring;
-  int64_t data = 0;     // pages of the dataset that the steps map
+  int64_t data = 0;     // pages of the dataset that the steps map: resident, but given back where memory is short
   int64_t process = 0;  // the program itself: code, libraries, tokenizer, tables; 0 on a device
-  int64_t total() const { return params.total() + program.total() + scoring.total() + data + process; }
+  int64_t needs() const { return params.total() + program.total() + scoring.total() + process; }
+  int64_t total() const { return needs() + data; }
 };
 
 // What the process holds before the run's buffers: resident now (code and libraries as far as they were touched, the tokenizer, the
