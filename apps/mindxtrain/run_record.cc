@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "model_files.h"
+#include "verbs.h"
 
 namespace mxt::app {
 namespace {
@@ -45,8 +46,9 @@ RunRecord::RunRecord(const config::Recipe& r, const std::string& folder, const s
 
 RunRecord::~RunRecord() {
   if (ended_ || !registry_) return;
-  with_registry([&] { registry_->end(id_, registry::State::kFailed, "", nullptr, nullptr); });
-  g_failed = id_;
+  const auto state = g_stop.load() ? registry::State::kStopped : registry::State::kFailed;
+  with_registry([&] { registry_->end(id_, state, "", nullptr, nullptr); });
+  if (state == registry::State::kFailed) g_failed = id_;
 }
 
 void RunRecord::stage(const std::string& name) {

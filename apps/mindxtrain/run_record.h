@@ -17,7 +17,7 @@ std::string registry_path();
 class RunRecord {
  public:
   RunRecord(const config::Recipe& recipe, const std::string& folder, const std::string& verb);
-  ~RunRecord();  // without end(): failed
+  ~RunRecord();  // without end(): stopped where a signal asked for it, else failed
   RunRecord(const RunRecord&) = delete;
   void stage(const std::string& name);
   void end(registry::State state, const Json& metrics, const Json& digests);
