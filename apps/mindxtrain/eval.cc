@@ -5,62 +5,129 @@
 #include "base/files.h"
 #include "base/json.h"
 #include "data/synth/synth.h"
+#include "eval/evaluate.h"
 #include "eval/exact_match.h"
+#include "harness.h"
 #include "infer/scorer.h"
 #include "model_files.h"
 #include "verbs.h"
 
 namespace mxt::app {
+namespace {
+
+struct Options {
+  HarnessRequest harness;
+  std::string config, text, synth, dtype = "bfloat16", baseline;
+  double threshold_pct = -1.0;
+  int64_t limit = 0, max_tokens = 128;
+  uint64_t seed = 2048;
+  int threads = 0;
+  bool json = false;
+};
+
+// The two small measures that need no task file: perplexity of a text, exact match on a synth task's held-out rows.
+void measure_plain(const Options& o, const TextSide& text) {
+  const HarnessRequest& h = o.harness;
+  infer::Model model(h.model, h.adapter, h.type, 2048, ops_on(h.device));
+  OrderedJson out;
+  if (!o.text.empty()) {
+    const auto ids = text.tok->encode(read_file(o.text));
+    if (ids.size() < 2) fail_input("{}: too short to score", o.text);
+    infer::Scorer scorer(model, 1024);
+    out["perplexity"] = {{"file", o.text}, {"tokens", ids.size()}, {"value", scorer.perplexity(ids, 1024)}};
+  }
+  if (!o.synth.empty()) {
+    if (!text.chat) fail_input("{}: the model has no chat template to ask with", h.model_name);
+    std::vector<eval::Question> questions;
+    for (const auto& row : data::synth_rows(o.synth, data::Split::kTest, o.limit > 0 ? o.limit : 60, o.seed)) {
+      OrderedJson m = OrderedJson::array();
+      if (!row.system.empty()) m.push_back({{"role", "system"}, {"content", row.system}});
+      m.push_back({{"role", "user"}, {"content", row.user}});
+      questions.push_back({m.dump(), row.answer});
+    }
+    const auto e = eval::exact_match(model, *text.tok, *text.chat, questions, o.max_tokens);
+    out["exact_match"] = {{"task", o.synth}, {"rows", e.rows}, {"exact", e.exact}, {"share", e.share()}};
+  }
+  make_folders(h.out);
+  write_file_atomic(h.out + "/results.json", out.dump(2) + "\n");
+  std::printf("%s\n", out.dump(2).c_str());
+}
+
+// What a recipe says, where the command line does not.
+void take_from_recipe(Options& o) {
+  const config::Recipe recipe = config::load_recipe(o.config);
+  if (!recipe.eval) fail_input("{}: the recipe has no section eval", o.config);
+  const config::Harness& h = recipe.eval->harness;
+  if (o.harness.tasks.empty()) o.harness.tasks = h.tasks;
+  if (o.harness.task_path.empty()) o.harness.task_path = h.task_path.value_or("");
+  if (!o.harness.fewshot) o.harness.fewshot = h.fewshot;
+  if (o.limit == 0) o.limit = h.limit.value_or(0);
+  if (o.baseline.empty()) {
+    o.baseline = recipe.eval->regression.baseline;
+    o.threshold_pct = recipe.eval->regression.threshold_pct;
+  }
+}
+
+void run(Options& o) {
+  HarnessRequest& h = o.harness;
+  const bool plain = !o.text.empty() || !o.synth.empty();
+  if (h.tasks.empty() && o.config.empty() && !plain) fail_input("eval: name what to measure: --tasks a,b or --config RECIPE (or --text FILE, --synth TASK)");
+  h.fewshot_always = h.fewshot.has_value();
+  if (!o.config.empty()) take_from_recipe(o);
+  h.limit = o.limit;
+  h.type = parse_dtype(o.dtype);
+  set_threads(o.threads);
+  h.model = resolve_model(h.model_name, std::nullopt);
+  const TextSide text = load_text_side(h.model);
+  if (plain) measure_plain(o, text);
+  if (h.tasks.empty()) return;
+  const auto results = run_harness(h, text);
+  if (!results) {
+    g_exit = static_cast<int>(Exit::kInterrupted);
+    return;
+  }
+  if (o.json) std::printf("%s\n", results->dump(2, ' ', false, OrderedJson::error_handler_t::replace).c_str());
+  else std::printf("%s", eval::results_table(*results).c_str());
+  if (!o.baseline.empty() && !regression_gate(h, *results, o.baseline, o.threshold_pct)) {
+    std::fflush(stdout);
+    fail_verify("the regression gate failed: a score fell below {} by more than is allowed", o.baseline);
+  }
+  if (g_stop) g_exit = static_cast<int>(Exit::kInterrupted);
+}
+
+}  // namespace
 
 void add_eval(CLI::App& app) {
-  auto* c = app.add_subcommand("eval", "perplexity of a text, or exact match on a synth task's held-out rows\nexample: mindxtrain eval --model DIR --text data/text/general.txt --out out/eval");
-  struct Options {
-    std::string model, adapter, text, synth, out, dtype = "bfloat16", device = "cpu";
-    int64_t limit = 60, max_tokens = 128;
-    uint64_t seed = 2048;
-    int threads = 0;
-  };
+  auto* c = app.add_subcommand("eval",
+                               "scores on tasks in lm-evaluation-harness's format, with standard errors and a regression gate\n"
+                               "example: mindxtrain eval --model DIR --tasks gsm8k --data-dir data --limit 50 --out out/eval");
   auto o = std::make_shared<Options>();
-  c->add_option("--model", o->model, "folder, .gguf file or Hub id")->required();
-  c->add_option("--adapter", o->adapter, "PEFT folder");
-  c->add_option("--text", o->text, "text file whose perplexity to measure");
-  c->add_option("--synth", o->synth, "task whose held-out rows to answer: tool_calls or arithmetic");
-  c->add_option("--seed", o->seed, "of the task's rows");
-  c->add_option("--limit", o->limit, "rows");
-  c->add_option("--max-tokens", o->max_tokens, "longest answer");
+  HarnessRequest& h = o->harness;
+  c->add_option("--model", h.model_name, "folder, .gguf file or Hub id")->required();
+  c->add_option("--adapter", h.adapter, "PEFT folder");
+  c->add_option("--config", o->config, "recipe whose section eval says what to measure");
+  c->add_option("--tasks", h.tasks, "tasks, groups, tags or YAML files, with commas between them")->delimiter(',');
+  c->add_option("--task-path", h.task_path, "folder of task YAML");
+  c->add_option("--data-dir", h.data_path, "folder that holds the tasks' datasets (DIR/openai/gsm8k or DIR/gsm8k); --task-path is searched too");
+  c->add_option("--fewshot", h.fewshot, "examples before each question (else the recipe's, else each task's own)")->check(CLI::Range(0, 1000));
+  c->add_option("--limit", o->limit, "documents of each task at most")->check(CLI::NonNegativeNumber);
+  c->add_option("--batch-size", h.batch, "requests in one pass; never changes a score")->check(CLI::Range(1, 4096));
   c->add_option("--dtype", o->dtype, "bfloat16 or float32");
-  c->add_option("--device", o->device, "cpu, h100 or h200");
+  c->add_option("--bootstrap-iters", h.bootstrap, "rounds for bootstrapped standard errors; 0 = no standard errors")->check(CLI::NonNegativeNumber);
+  c->add_flag("--apply-chat-template", h.chat_template, "ask through the model's chat template");
+  c->add_flag("--fewshot-as-multiturn,!--no-fewshot-as-multiturn", h.multiturn, "examples as turns of the chat (else one message)");
+  c->add_option("--system-instruction", h.system_instruction, "what stands before every question");
+  c->add_option("--baseline", o->baseline, "results file, model folder or Hub id that the scores are compared with");
+  c->add_option("--threshold-pct", o->threshold_pct, "change allowed against the baseline, in percent (-1: a drop of 1 % fails)");
+  c->add_option("--text", o->text, "text file whose perplexity to measure");
+  c->add_option("--synth", o->synth, "synth task whose held-out rows to answer: tool_calls or arithmetic");
+  c->add_option("--seed", o->seed, "of the synth task's rows");
+  c->add_option("--max-tokens", o->max_tokens, "longest answer to a synth row");
+  c->add_option("--device", h.device, "cpu, h100 or h200");
   c->add_option("--threads", o->threads, "threads");
-  c->add_option("--out", o->out, "folder for results.json")->required();
-  c->callback([o] {
-    if (o->text.empty() && o->synth.empty()) fail_input("eval: name what to measure: --text FILE, --synth TASK");
-    set_threads(o->threads);
-    const std::string path = resolve_model(o->model, std::nullopt);
-    const TextSide text = load_text_side(path);
-    infer::Model model(path, o->adapter, parse_dtype(o->dtype), 2048, ops_on(o->device));
-    OrderedJson out;
-    if (!o->text.empty()) {
-      const auto ids = text.tok->encode(read_file(o->text));
-      if (ids.size() < 2) fail_input("{}: too short to score", o->text);
-      infer::Scorer scorer(model, 1024);
-      out["perplexity"] = {{"file", o->text}, {"tokens", ids.size()}, {"value", scorer.perplexity(ids, 1024)}};
-    }
-    if (!o->synth.empty()) {
-      if (!text.chat) fail_input("{}: the model has no chat template to ask with", o->model);
-      std::vector<eval::Question> questions;
-      for (const auto& row : data::synth_rows(o->synth, data::Split::kTest, o->limit, o->seed)) {
-        OrderedJson m = OrderedJson::array();
-        if (!row.system.empty()) m.push_back({{"role", "system"}, {"content", row.system}});
-        m.push_back({{"role", "user"}, {"content", row.user}});
-        questions.push_back({m.dump(), row.answer});
-      }
-      const auto e = eval::exact_match(model, *text.tok, *text.chat, questions, o->max_tokens);
-      out["exact_match"] = {{"task", o->synth}, {"rows", e.rows}, {"exact", e.exact}, {"share", e.share()}};
-    }
-    make_folders(o->out);
-    write_file_atomic(o->out + "/results.json", out.dump(2) + "\n");
-    std::printf("%s\n", out.dump(2).c_str());
-  });
+  c->add_flag("--json", o->json, "results on stdout as JSON");
+  c->add_option("--out", h.out, "folder for results, samples and finished requests")->required();
+  c->callback([o] { run(*o); });
 }
 
 }  // namespace mxt::app

@@ -87,6 +87,10 @@ std::string environment(const char* name) {
 
 std::string resolve_model(const std::string& name, const std::optional<std::string>& revision) {
   std::error_code ec;
+  if (fs::is_directory(name, ec) && !fs::exists(name + "/config.json", ec)) {
+    const auto files = glob_files(name + "/*.gguf");
+    if (files.size() == 1) return files[0];
+  }
   if (fs::exists(name, ec)) return name;
   const bool a_path = name.starts_with(".") || name.starts_with("/") || name.ends_with(".gguf") || std::count(name.begin(), name.end(), '/') != 1;
   if (a_path) fail_missing("{}: no such model folder or file (for the quickstart's weights: ./dev weights)", name);

@@ -14,7 +14,7 @@
 
 namespace mxt::app {
 
-// A folder or .gguf file as it is; a Hub id by downloading it (HF_ENDPOINT, HF_TOKEN, HF_HOME, HF_HUB_OFFLINE are honoured).
+// A folder or .gguf file as it is (a folder that holds nothing but one .gguf names that); a Hub id by downloading it (HF_ENDPOINT, HF_TOKEN, HF_HOME, HF_HUB_OFFLINE are honoured).
 // kMissing with the remedy where it cannot be had.
 std::string resolve_model(const std::string& name, const std::optional<std::string>& revision);
 
@@ -23,6 +23,7 @@ struct TextSide {
   std::shared_ptr<const tokenizer::ChatTemplate> chat;      // null where the model has none
   std::string chat_source;
 };
+bool has_tokenizer(const std::string& folder_or_gguf);
 TextSide load_text_side(const std::string& folder_or_gguf);
 // The same tokenizer with the chat template in this file.
 TextSide with_template(const TextSide& side, const std::string& file);

@@ -17,7 +17,9 @@
 #include "data/prepare.h"
 #include "data/synth/synth.h"
 #include "device/memory.h"
+#include "eval/evaluate.h"
 #include "eval/exact_match.h"
+#include "harness.h"
 #include "infer/scorer.h"
 #include "kernels/api.h"
 #include "provenance/identity.h"
@@ -29,27 +31,12 @@
 namespace mxt::app {
 namespace {
 
-std::string utc_now() {
-  const std::time_t t = std::time(nullptr);
-  char buf[32];
-  std::tm tm{};
-  gmtime_r(&t, &tm);
-  std::strftime(buf, sizeof buf, "%Y-%m-%dT%H:%M:%SZ", &tm);
-  return buf;
-}
-
 std::string host_name() {
   try {
     return std::string(trim(read_file("/proc/sys/kernel/hostname")));
   } catch (const Error&) {
     return "";
   }
-}
-
-std::string folder_digest(const std::string& folder) {
-  Blake3 h;
-  for (const std::string& f : list_files(folder)) h.update(f + " " + hash_file(folder + "/" + f).blake3 + "\n");
-  return h.hex();
 }
 
 // Held-out requests of a synth task, and their answers.
@@ -69,6 +56,22 @@ std::vector<eval::Question> questions_of(const config::Recipe& r) {
 
 }  // namespace
 
+std::string utc_now() {
+  const std::time_t t = std::time(nullptr);
+  char buf[32];
+  std::tm tm{};
+  gmtime_r(&t, &tm);
+  std::strftime(buf, sizeof buf, "%Y-%m-%dT%H:%M:%SZ", &tm);
+  return buf;
+}
+
+std::string folder_digest(const std::string& folder) {
+  if (!fs::exists(folder)) return "";
+  Blake3 h;
+  for (const std::string& f : list_files(folder)) h.update(f + " " + hash_file(folder + "/" + f).blake3 + "\n");
+  return h.hex();
+}
+
 Pipeline::Pipeline(const Options& o) : o_(o), recipe_(config::load_recipe(o.recipe_path)) {
   set_threads(o.threads);
   lock_ = std::make_unique<FolderLock>(o_.out);
@@ -82,14 +85,23 @@ Pipeline::Pipeline(const Options& o) : o_(o), recipe_(config::load_recipe(o.reci
       fail_input("{}: this folder holds something else: choose another --out", o_.out);
     write_file_atomic(kept, recipe_.text);
   }
+  record_ = std::make_unique<RunRecord>(recipe_, o_.out, o_.verb);
   for (const std::string& line : config::off_stages(recipe_)) log::info("{}", line);
   // A plan that cannot be right is refused before anything is fetched or opened for it.
-  if (!o_.plan_path.empty()) config::check_plan_env(recipe_, kernels::plan_from_json(read_file(o_.plan_path), o_.plan_path).env);
+  if (!o_.plan_path.empty()) {
+    const auto env = kernels::plan_from_json(read_file(o_.plan_path), o_.plan_path).env;
+    try {
+      config::check_plan_env(recipe_, env);
+    } catch (const Error& e) {
+      throw Error(e.code(), o_.plan_path + ": " + e.what());
+    }
+  }
   if (recipe_.model.init == config::Init::kPretrained) model_path_ = resolve_model(recipe_.model.name, recipe_.model.revision);
   text_ = text_side_of(recipe_, model_path_);
 }
 
 void Pipeline::plan() {
+  record_->stage("plan");
   const std::string kept = o_.out + "/plan.json";
   setup_ = train::make_setup(recipe_, model_path_, vocabulary_of(text_), nullptr);
   backend_ = train::open_backend(*setup_);
@@ -133,6 +145,7 @@ void Pipeline::plan() {
 }
 
 void Pipeline::prepare() {
+  record_->stage("dataset");
   data_folder_ = o_.data;
   if (data_folder_.empty()) {
     data_folder_ = o_.out + "/dataset";
@@ -148,11 +161,12 @@ std::string Pipeline::train_record() const {
   j["recipe"] = recipe_digest_;
   j["plan_choices"] = plan_digest_;
   j["dataset"] = data_digest_;
-  j["checkpoint"] = fs::exists(o_.out + "/checkpoint") ? folder_digest(o_.out + "/checkpoint") : "";
+  j["checkpoint"] = folder_digest(o_.out + "/checkpoint");
   return j.dump(2) + "\n";
 }
 
 bool Pipeline::train() {
+  record_->stage("train");
   const std::string record = o_.out + "/train.json";
   if (fs::exists(record) && fs::exists(o_.out + "/checkpoint") && read_file(record) == train_record()) {
     log::info("training: already finished, kept");
@@ -172,6 +186,7 @@ bool Pipeline::train() {
   result_ = train::train(*setup_, plan_, *backend_.ops, t);
   if (result_.interrupted) {
     log::info("stopped at step {} of {}, state saved: the same command with --resume goes on", result_.done, result_.steps);
+    record_->end(registry::State::kStopped, metrics(), nullptr);
     return false;
   }
   if (!setup_->has_lora && text_.tok) save_text_side(text_, o_.out + "/checkpoint");
@@ -182,6 +197,7 @@ bool Pipeline::train() {
 
 void Pipeline::evaluate(bool after) {
   if (!recipe_.eval) return;
+  record_->stage(after ? "eval" : "eval before");
   const auto questions = questions_of(recipe_);
   const bool perplexity = recipe_.eval->perplexity_path.has_value();
   if (questions.empty() && !perplexity) return;
@@ -220,6 +236,44 @@ void Pipeline::evaluate(bool after) {
             s.perplexity ? fmt::format("{}perplexity {:.3f}", s.rows ? ", " : "", *s.perplexity) : "");
 }
 
+bool Pipeline::harness(bool after) {
+  if (!recipe_.eval || recipe_.eval->harness.tasks.empty()) return true;
+  const config::Harness& h = recipe_.eval->harness;
+  HarnessRequest r;
+  r.tasks = h.tasks;
+  r.task_path = h.task_path.value_or("");
+  r.fewshot = h.fewshot;
+  r.limit = h.limit.value_or(0);
+  r.type = setup_->type;
+  if (setup_->gpu) r.device = "h100";
+  if (!after) check_harness(r);  // before hours of training, not after
+  if (!after && recipe_.model.init == config::Init::kRandom) return true;
+  r.model = after && !setup_->has_lora ? o_.out + "/checkpoint" : model_path_;
+  r.adapter = after && setup_->has_lora ? o_.out + "/checkpoint" : "";
+  r.model_name = after ? recipe_.meta.run_name : recipe_.model.name;
+  r.out = o_.out + (after ? "/eval/after" : "/eval/before");
+  make_folders(o_.out + "/cache");  // outside eval/, whose digest must not tell how often a run was interrupted
+  r.cache = o_.out + (after ? "/cache/eval_after.jsonl" : "/cache/eval_before.jsonl");
+  r.inputs = blake3_hex(recipe_digest_ + (after ? folder_digest(o_.out + "/checkpoint") : std::string("base")));
+  r.stamped = false;
+  const auto results = run_harness(r, text_);
+  if (!results) return false;
+  log::info("eval {}:\n{}", after ? "after" : "before", eval::results_table(*results));
+  const config::Regression& gate = recipe_.eval->regression;
+  if (after && !gate.baseline.empty()) {
+    const std::string before = o_.out + "/eval/before/results.json";
+    const bool base = gate.baseline == recipe_.model.name && fs::exists(before);  // measured already
+    gate_failed_ = !regression_gate(r, *results, base ? before : gate.baseline, gate.threshold_pct);
+    if (g_stop) return false;
+  }
+  return true;
+}
+
+void Pipeline::require_gate() const {
+  if (gate_failed_)
+    fail_verify("{}: eval.regression: a score fell below {} by more than threshold_pct = {} allows", recipe_.source, recipe_.eval->regression.baseline, recipe_.eval->regression.threshold_pct);
+}
+
 Pipeline::Score Pipeline::read_score(const std::string& path) const {
   Score s;
   if (!fs::exists(path)) return s;
@@ -232,7 +286,17 @@ Pipeline::Score Pipeline::read_score(const std::string& path) const {
   return s;
 }
 
+Json Pipeline::results() const {
+  Json r = Json::object();
+  const Score before = read_score(o_.out + "/eval/before.json"), after = read_score(o_.out + "/eval/after.json");
+  if (after.rows) r["eval"]["exact_match"] = {{"before", before.exact}, {"after", after.exact}, {"rows", after.rows}};
+  if (after.perplexity) r["eval"]["perplexity"] = {{"before", before.perplexity ? Json(*before.perplexity) : Json()}, {"after", *after.perplexity}};
+  if (const Json q = quantization_report(); !q.is_null()) r["quantized"] = q;
+  return r;
+}
+
 void Pipeline::manifest() {
+  record_->stage("manifest");
   provenance::ManifestBuilder b(o_.out);
   b.set_recipe(recipe_);
   b.add_file("recipe", "recipe.yaml");
@@ -241,25 +305,29 @@ void Pipeline::manifest() {
   if (o_.data.empty()) b.add_folder("dataset", "dataset");
   b.add_folder("checkpoint", "checkpoint");
   if (fs::exists(o_.out + "/eval") && !list_files(o_.out + "/eval").empty()) b.add_folder("eval", "eval");
+  if (quantizes() && fs::exists(o_.out + "/quantized")) b.add_folder("quantized", "quantized");
   Json identities = provenance::build_identity();
   const auto d = train::identity_of(backend_, num_threads());
   identities["device"] = {{"kind", d.kind}, {"name", d.name}, {"arch", d.arch}, {"threads", d.threads}};
   identities["libraries"] = d.libraries;
   if (setup_->weights) identities["base_model"] = {{"name", recipe_.model.name}, {"weights", setup_->weights->digest_text()}};
   b.set("identities", identities);
-  Json results;
-  const Score before = read_score(o_.out + "/eval/before.json"), after = read_score(o_.out + "/eval/after.json");
-  if (after.rows) results["exact_match"] = {{"before", before.exact}, {"after", after.exact}, {"rows", after.rows}};
-  if (after.perplexity) results["perplexity"] = {{"before", before.perplexity.value_or(0)}, {"after", *after.perplexity}};
-  if (!results.is_null()) b.set("results", results);
-  b.set("environment", {{"finished", utc_now()}, {"host", host_name()}, {"train_seconds", result_.seconds}, {"tok_s", result_.tok_s}, {"decisions_in_loop", result_.decisions}, {"peak_memory_bytes", result_.peak_memory}});
+  if (const Json r = results(); !r.empty()) b.set("results", r);
+  const Json used = usage();
+  b.set("energy", used["energy"]);
+  b.set("environment", {{"finished", used["finished"]}, {"host", host_name()}, {"train_seconds", used["train_seconds"]}, {"tok_s", used["tok_s"]},
+                        {"decisions_in_loop", used["decisions_in_loop"]}, {"peak_memory_bytes", used["peak_memory_bytes"]}});
   b.write();
   const std::string path = o_.out + "/manifest.json";
   const auto report = provenance::verify(path);
   provenance::require_verified(report, path);
   const OrderedJson receipt = provenance::make_receipt(read_json_file(path), recipe_.receipt);
   write_file_atomic(o_.out + "/receipt.json", receipt.dump(2) + "\n");
-  provenance::write_receipt(receipt, recipe_.receipt);
+  if (o_.write_receipt) provenance::write_receipt(receipt, recipe_.receipt);
+  Json digests = Json::object();
+  const Json written = read_json_file(path);
+  for (const Json& subject : written["subject"]) digests[subject["name"].get<std::string>()] = subject["digest"]["blake3"];
+  record_->end(registry::State::kFinished, metrics(), digests);
 }
 
 void Pipeline::summary() const {
@@ -272,6 +340,11 @@ void Pipeline::summary() const {
     std::printf("training        loss %.4f to %.4f in %lld steps, %lld tokens, %.0f tok/s, %.3f TFLOP/s of model work, %.0f s\n", result_.first_loss, result_.last_loss,
                 static_cast<long long>(result_.done), static_cast<long long>(result_.tokens), result_.tok_s, result_.tflops, result_.seconds);
     if (result_.best_eval >= 0) std::printf("held out        loss %.4f at best\n", result_.best_eval);
+  }
+  if (const Json q = quantization_report(); !q.is_null()) {
+    const Json& h = q["held_out"];
+    std::printf("quantized       %s, %.1f MiB%s: %s/quantized\n", q["scheme"].get<std::string>().c_str(), q["size"]["bytes"].get<double>() / (1 << 20),
+                h.is_null() ? "" : fmt::format(", perplexity {:+.2f} %, KL {:.2e}", h["perplexity"]["change_pct"].get<double>(), h["kl"].get<double>()).c_str(), o_.out.c_str());
   }
   const std::string path = o_.out + "/manifest.json";
   std::printf("\n%s", provenance::receipt_text(provenance::make_receipt(read_json_file(path), recipe_.receipt)).c_str());

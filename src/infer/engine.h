@@ -25,7 +25,9 @@ class Engine {
   Engine(Model& model, const EngineSettings& settings);
   // Answers in the order of the requests. `on_token(request, id)` is called for each new token; returning false ends that request.
   // Errors (kBadInput): an empty prompt, or one longer than the model's positions.
-  std::vector<Answer> generate(const std::vector<Request>& requests, const std::function<bool(size_t, int32_t)>& on_token = {});
+  // `on_done(request, answer)` is called once for each request when its answer is complete.
+  std::vector<Answer> generate(const std::vector<Request>& requests, const std::function<bool(size_t, int32_t)>& on_token = {},
+                               const std::function<void(size_t, const Answer&)>& on_done = {});
 
  private:
   Scheduler scheduler_;

@@ -12,23 +12,42 @@ Scorer::Scorer(Model& model, int64_t tokens_per_pass)
     : model_(model), max_tokens_(std::max(tokens_per_pass, model.positions())), program_(model.scorer(max_tokens_)) {}
 
 std::vector<std::vector<float>> Scorer::score(const std::vector<std::vector<int32_t>>& rows) {
-  std::vector<std::vector<float>> out(rows.size());
+  std::vector<std::vector<int32_t>> next(rows.size());
+  for (size_t i = 0; i < rows.size(); ++i)
+    if (!rows[i].empty()) {
+      next[i].assign(rows[i].begin() + 1, rows[i].end());
+      next[i].push_back(-100);
+    }
+  auto out = score_targets(rows, next);
+  for (auto& r : out)
+    if (!r.empty()) {
+      r.pop_back();
+      r.insert(r.begin(), std::numeric_limits<float>::quiet_NaN());
+    }
+  return out;
+}
+
+std::vector<std::vector<float>> Scorer::score_targets(const std::vector<std::vector<int32_t>>& inputs, const std::vector<std::vector<int32_t>>& wanted) {
+  std::vector<std::vector<float>> out(inputs.size());
   std::vector<int32_t> ids, positions, targets, cu;
-  for (size_t first = 0; first < rows.size();) {
+  for (size_t first = 0; first < inputs.size();) {
     ids.clear();
     positions.clear();
     targets.clear();
     cu.assign(1, 0);
     size_t last = first;
-    for (; last < rows.size(); ++last) {
-      const auto& r = rows[last];
+    for (; last < inputs.size(); ++last) {
+      const auto& r = inputs[last];
+      MXT_ASSERT(wanted[last].size() == r.size());
       if (static_cast<int64_t>(r.size()) > model_.positions()) fail_input("row {}: {} tokens, the model's context is {}", last + 1, r.size(), model_.positions());
       if (!ids.empty() && static_cast<int64_t>(ids.size() + r.size()) > max_tokens_) break;
       for (size_t t = 0; t < r.size(); ++t) {
-        if (r[t] < 0 || r[t] >= model_.vocab()) fail_input("row {}: token id {} is outside the model's vocabulary of {}", last + 1, r[t], model_.vocab());
+        const int32_t target = wanted[last][t];
+        if (r[t] < 0 || r[t] >= model_.vocab() || target < -100 || target >= model_.vocab())
+          fail_input("row {}: token id {} is outside the model's vocabulary of {}", last + 1, r[t] < 0 || r[t] >= model_.vocab() ? r[t] : target, model_.vocab());
         ids.push_back(r[t]);
         positions.push_back(static_cast<int32_t>(t));
-        targets.push_back(t + 1 < r.size() ? r[t + 1] : -100);
+        targets.push_back(target);
       }
       if (!r.empty()) cu.push_back(static_cast<int32_t>(ids.size()));
     }
@@ -45,9 +64,9 @@ std::vector<std::vector<float>> Scorer::score(const std::vector<std::vector<int3
     const float* nll = ids.empty() ? nullptr : program_->nll();
     size_t at = 0;
     for (size_t i = first; i < last; ++i) {
-      out[i].resize(rows[i].size());
-      for (size_t t = 0; t < rows[i].size(); ++t) out[i][t] = t == 0 ? std::numeric_limits<float>::quiet_NaN() : -nll[at + t - 1];
-      at += rows[i].size();
+      out[i].resize(inputs[i].size());
+      for (size_t t = 0; t < inputs[i].size(); ++t) out[i][t] = wanted[i][t] < 0 ? std::numeric_limits<float>::quiet_NaN() : -nll[at + t];
+      at += inputs[i].size();
     }
     first = last;
   }

@@ -210,6 +210,16 @@ struct ActGrad {  // dx may be the same memory as x
   Mat dx;
 };
 
+// SwiGLU's backward and what LoRA needs of its operands, while they are at hand: act (kSwiGlu), then lora with dy = act.dx (two
+// blocks: gate's columns, then up's), and da (+)= dzᵀ·y for the adapter of the product that reads y = silu(gate)·up.
+struct ActLoraGrad {
+  ActGrad act;
+  LoraGrad lora;
+  ConstMat dz;          // [tokens, rank] of that adapter; no rows: da is not wanted
+  float* da = nullptr;  // F32 [rank, cols of y]
+  bool accumulate_da = false;
+};
+
 struct Add {  // y = a + b; y may be a or b
   ConstMat a, b;
   Mat y;
@@ -297,6 +307,8 @@ class Ops {
   // Only where has_lora_grad says so (pointers may be null when it is asked): elsewhere products do the same.
   virtual bool has_lora_grad(const LoraGrad&) const { return false; }
   virtual void lora_grad(const LoraGrad&) {}
+  virtual bool has_act_lora_grad(const ActLoraGrad&) const { return false; }
+  virtual void act_lora_grad(const ActLoraGrad&) {}
   virtual void embedding(const Embedding&) = 0;
   virtual void embedding_grad(const EmbeddingGrad&) = 0;
   virtual void norm(const Norm&) = 0;

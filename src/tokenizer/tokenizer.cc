@@ -1,5 +1,8 @@
 #include "tokenizer/tokenizer.h"
 
+#include <nlohmann/json.hpp>
+
+#include "base/json.h"
 #include "tokenizer/engine.h"
 #include "tokenizer/io/load.h"
 #include "tokenizer/io/save.h"
@@ -60,6 +63,35 @@ int32_t Tokenizer::vocab_size() const { return engine_->vocab_size(); }
 int32_t Tokenizer::bos() const { return engine_->bos; }
 int32_t Tokenizer::eos() const { return engine_->eos; }
 int32_t Tokenizer::pad() const { return engine_->pad; }
+
+namespace {
+
+// The special tokens before the text in a `TemplateProcessing`, or in one of a sequence's steps.
+void collect_prefix(const Json& p, std::vector<std::string>& out) {
+  const std::string type = p.is_object() ? p.value("type", "") : "";
+  if (type == "Sequence" && p.contains("processors"))
+    for (const Json& step : p["processors"]) collect_prefix(step, out);
+  if ((type == "BertProcessing" || type == "RobertaProcessing") && p.contains("cls") && p["cls"].is_array()) out.push_back(p["cls"][0]);
+  if (type != "TemplateProcessing" || !p.contains("single")) return;
+  for (const Json& item : p["single"]) {
+    if (!item.contains("SpecialToken")) return;
+    out.push_back(item["SpecialToken"].value("id", ""));
+  }
+}
+
+}  // namespace
+
+std::vector<int32_t> Tokenizer::template_prefix() const {
+  std::vector<std::string> tokens;
+  const Spec& spec = engine_->spec();
+  collect_prefix(parse_json(spec.post_processor, spec.source), tokens);
+  if (tokens.empty() && bos() >= 0 && parse_json(spec.config, spec.source).value("add_bos_token", false) && spec.post_processor == "null") return {bos()};
+  std::vector<int32_t> ids;
+  for (const std::string& t : tokens)
+    if (const int32_t id = engine_->id_of(t); id >= 0) ids.push_back(id);
+  return ids;
+}
+
 std::string Tokenizer::chat_template() const { return engine_->spec().chat_template; }
 void Tokenizer::save(const std::string& dir) const { save_folder(engine_->spec(), engine_->vocab(), dir); }
 GgufTokenizerData Tokenizer::to_gguf() const { return to_gguf_data(engine_->spec(), engine_->vocab(), *this); }

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <cstdlib>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -16,6 +17,9 @@
 #include "base/json.h"
 
 namespace mxt::cli {
+
+// What the tests run is not to be seen among the user's own runs.
+inline const int kOwnRegistry = setenv("MINDXTRAIN_HOME", (testing::TempDir() + "mxt_registry_e2e").c_str(), 0);
 
 struct Result {
   int code;

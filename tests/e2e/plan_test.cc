@@ -47,7 +47,7 @@ TEST(Bench, MeasuresEveryCallAndTrainReplaysThePlanAsItIs) {
   const Json manifest = plan_of(c.folder / "out/manifest.json");
   const Json training = plan_of(c.folder / "out/checkpoint/training.json");
   EXPECT_EQ(training["plan_choices"].get<std::string>().size(), 64u);
-  EXPECT_EQ(manifest["environment"]["decisions_in_loop"], 0);
+  EXPECT_EQ(manifest.at("predicate").at("environment").at("decisions_in_loop"), 0);
   r = cli::run("bench --config " + c.recipe + " --out " + (c.folder / "again.json") + " --against " + c.plan);
   EXPECT_TRUE(r.code == 0 || r.code == 2) << r.out;
   EXPECT_NE(r.out.find("calls are slower than before"), std::string::npos) << r.out;

@@ -1,6 +1,6 @@
 #!/bin/bash
 # On a GPU machine, with what pack.py made: builds with every core, then runs what is named.
-# usage: there.sh CARRY_FOLDER OUT WHAT…      WHAT: tests verbs trajectory step steps hero30, or a command in quotes ($MINDXTRAIN starts the binary)
+# usage: there.sh CARRY_FOLDER OUT WHAT…      WHAT: tests verbs trajectory[:lora|full] shakespeare nanogpt step steps hero30, or a command in quotes ($MINDXTRAIN starts the binary)
 C=$(realpath "$1") R=$2; shift 2
 O=/tmp/mxt_out; rm -rf $O; mkdir -p "$R" $O; R=$(realpath "$R")
 keep() { tar -C $O -czf "$R/logs.tgz" --exclude=dataset --exclude='checkpoint*' .; }  # few files come back from such a machine
@@ -50,7 +50,9 @@ for what in "$@"; do
     verbs) python3 "$here/verbs.py" $M/mindxtrain "$O/verbs" || status=1; cp "$O/verbs/verbs.json" "$O/" ;;
     step) $M/gpu_step 8b 8 4096 2 12 lora none bf16 joined profile > "$O/step.json" 2> "$O/step.err" || { status=1; tail -5 "$O/step.err"; }; cat "$O/step.json" ;;
     steps) for s in "0.6b 16 2048 8 8" "1.7b 16 2048 8 8" "4b 16 2048 4 8" "14b 8 2048 2 6" "0.6b 16 2048 8 8 full" "1.7b 16 2048 4 8 full"; do $M/gpu_step $s > "$O/step_$(echo $s | tr ' ' _).json" 2>>"$O/step.err"; echo "$s: $(tail -1 "$O/step_$(echo $s | tr ' ' _).json")"; done ;;
-    trajectory) timeout 260 python3 "$here/trajectory.py" $M/mindxtrain "$O/trajectory" || status=1 ;;
+    trajectory*) timeout 200 python3 "$here/trajectory.py" $M/mindxtrain "$O/trajectory" $(tr ':' ' ' <<< "${what#trajectory}") || status=1 ;;
+    shakespeare) timeout 200 $M/mindxtrain train $M/src/recipes/shakespeare_char_gpu.yaml --out "$O/shakespeare" > "$O/shakespeare.log" 2>&1 || status=1
+      python3 "$here/shakespeare.py" "$O/shakespeare" || status=1 ;;
     hero30) $M/gpu_step 8b 8 4096 2 33 > "$O/hero30.json" 2> "$O/hero30.err" || status=1; tail -1 "$O/hero30.json" ;;
     *) (cd $M/src && bash -c "$what") || status=1 ;;
   esac

@@ -2,7 +2,7 @@
 documents of many lengths. bf16 must stay within three times the spread among PyTorch's own attention kernels (at least 0.5 %), fp32
 within 1e-4. transformers sees each document alone, which is what packing must not change.
 
-usage: trajectory.py MINDXTRAIN OUT [LAYERS]
+usage: trajectory.py MINDXTRAIN OUT [lora|full …]      both without a name
 """
 import gc
 import json
@@ -18,25 +18,36 @@ from peft import LoraConfig, get_peft_model
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from transformers import AutoModelForCausalLM, Qwen3Config
 
-binary, out, layers = sys.argv[1], pathlib.Path(sys.argv[2]), int(sys.argv[3]) if len(sys.argv) > 3 else 28
+binary, out, kinds, layers = sys.argv[1], pathlib.Path(sys.argv[2]), sys.argv[3:] or ["lora", "full"], 28
 out.mkdir(parents=True, exist_ok=True)
 LINEARS = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
-STEPS, ROWS, VOCAB = 20, 6, 151936
+STEPS, ROWS, VOCAB, LONGEST = 20, 4, 151936, 512
 torch.backends.cuda.matmul.allow_tf32 = False
 torch.backends.cudnn.allow_tf32 = False
 torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
 
 config = Qwen3Config(vocab_size=VOCAB, hidden_size=1024, intermediate_size=3072, num_hidden_layers=layers, num_attention_heads=16, num_key_value_heads=8, head_dim=128, max_position_embeddings=2048, rms_norm_eps=1e-6, rope_theta=1000000, tie_word_embeddings=True, initializer_range=0.02)
 torch.manual_seed(3)
-model = AutoModelForCausalLM.from_config(config, torch_dtype=torch.float32).cuda()
+
+
+
+def make(dtype, attention):
+    with torch.device("cuda"):
+        return AutoModelForCausalLM.from_config(config, torch_dtype=dtype, attn_implementation="eager" if attention == "eager" else "sdpa")
+
+
+started = time.time()
+model = make(torch.float32, "math")
+state = {k: v.clone() for k, v in model.state_dict().items()}  # stays on the GPU: every model of this script starts from it
 base = pathlib.Path("/tmp/trajectory_base")
 model.save_pretrained(base, safe_serialization=True)
-peft = get_peft_model(model, LoraConfig(r=16, lora_alpha=32, lora_dropout=0.0, target_modules=LINEARS, task_type="CAUSAL_LM"))
-with torch.no_grad():
-    for n, p in peft.named_parameters():
-        if "lora_B" in n:
-            p.normal_(std=0.02)
-peft.save_pretrained("/tmp/trajectory_adapter")
+peft = None if "lora" not in kinds else get_peft_model(model, LoraConfig(r=16, lora_alpha=32, lora_dropout=0.0, target_modules=LINEARS, task_type="CAUSAL_LM"))
+if peft is not None:
+    with torch.no_grad():
+        for n, p in peft.named_parameters():
+            if "lora_B" in n:
+                p.normal_(std=0.02)
+    peft.save_pretrained("/tmp/trajectory_adapter")
 del peft, model
 gc.collect()
 torch.cuda.empty_cache()
@@ -44,9 +55,10 @@ torch.cuda.empty_cache()
 rng = random.Random(1)
 docs = []
 for _ in range(4 * ROWS):
-    n = rng.choice((rng.randint(2, 60), rng.randint(100, 600), rng.randint(700, 1024)))
+    n = rng.choice((rng.randint(2, 60), rng.randint(80, 300), rng.randint(350, LONGEST)))
     ids = [rng.randrange(VOCAB) for _ in range(n)]
     docs.append((ids, [-100 if k < n // 4 else t for k, t in enumerate(ids)]))
+print(f"model and documents after {time.time() - started:.0f} s", flush=True)
 rows = out / "rows.jsonl"
 rows.write_text("".join(json.dumps({"input_ids": i, "labels": l}) + "\n" for i, l in docs))
 
@@ -62,7 +74,8 @@ def theirs(kind, precision, attention):
     torch.manual_seed(0)
     lora = kind == "lora"
     dtype = torch.bfloat16 if precision == "bfloat16" and lora else torch.float32
-    model = AutoModelForCausalLM.from_pretrained(base, torch_dtype=dtype, attn_implementation="eager" if attention == "eager" else "sdpa").cuda()
+    model = make(dtype, attention)
+    model.load_state_dict(state)
     if lora:
         from peft import PeftModel
         model = PeftModel.from_pretrained(model, "/tmp/trajectory_adapter", is_trainable=True)
@@ -103,7 +116,7 @@ def ours(kind, precision):
 hardware: {{name: h100}}
 autotune: {{enabled: false}}
 model: {{name: "{base}", torch_dtype: float32}}
-data: {{source: local, path: "{rows}", seq_len: 1024, packing: false, shuffle: false}}
+data: {{source: local, path: "{rows}", seq_len: {LONGEST}, packing: false, shuffle: false}}
 train:
   method: {method}
   precision: {precision}
@@ -123,10 +136,11 @@ def distance(a, b, key="loss"):
 
 
 report, ok = {}, True
-for kind in ("lora", "full"):
+for kind in kinds:
     for precision in ("bfloat16", "float32"):
         begin = time.time()
         mine = ours(kind, precision)
+        print(f"{kind} {precision}: ours after {time.time() - begin:.0f} s", flush=True)
         kernels = ("eager", "flash", "cudnn") if precision == "bfloat16" else ("math",)
         other = {}
         for k in kernels:
@@ -140,6 +154,6 @@ for kind in ("lora", "full"):
         worst = max((distance(mine, o) for o in other.values()), default=math.inf)
         report[f"{kind} {precision}"] = {"distance": worst, "nearest": far, "spread": spread, "limit": limit, "ok": worst <= limit, "grad_norm_distance": max((distance(mine, o, "grad_norm") for o in other.values()), default=None), "ours": [x["loss"] for x in mine], "theirs": {k: [x["loss"] for x in v] for k, v in other.items()}}
         ok &= worst <= limit
+        (out / "trajectory.json").write_text(json.dumps({"torch": torch.__version__, "device": torch.cuda.get_device_name(), "layers": layers, "results": report}, indent=1))
         print(f"{kind} {precision}: {worst:.2e} from PyTorch, its own spread {spread:.2e}, limit {limit:.2e}, gradient norms {report[f'{kind} {precision}']['grad_norm_distance']:.2e}: {'ok' if worst <= limit else 'FAILED'} ({time.time() - begin:.0f} s); loss {mine[0]['loss'] if mine else 0:.4f} to {mine[-1]['loss'] if mine else 0:.4f}", flush=True)
-(out / "trajectory.json").write_text(json.dumps({"torch": torch.__version__, "device": torch.cuda.get_device_name(), "layers": layers, "results": report}, indent=1))
 sys.exit(0 if ok else 1)

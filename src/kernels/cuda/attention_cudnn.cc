@@ -151,7 +151,7 @@ class Builder {
   void as_stats(fe::graph::Tensor_attributes& t) {
     t.set_uid(kStats).set_data_type(fe::DataType_t::FLOAT).set_dim({s_.batch, s_.heads, s_.length, 1});
     if (s_.packed) t.set_stride({s_.length * s_.all_heads, 1, s_.all_heads, 1}).set_ragged_offset(offsets("off_stats", kOffStats));
-    else t.set_stride({s_.all_heads * s_.length, s_.length, 1, 1});
+    else t.set_stride({s_.heads * s_.length, s_.length, 1, 1});  // cuDNN wants no gaps: fewer than all heads come one document at a time
   }
   template <typename O>
   void masks(O& o) {

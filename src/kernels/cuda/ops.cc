@@ -65,6 +65,11 @@ class CudaOps final : public Ops {
     MXT_ASSERT(lora_grad_covers(c));
     cuda::lora_grad(s_, c, own(lora_grad_scratch(c)));
   }
+  bool has_act_lora_grad(const ActLoraGrad& c) const override { return act_lora_grad_covers(c) && act_lora_grad_scratch(c) <= kOwn; }
+  void act_lora_grad(const ActLoraGrad& c) override {
+    MXT_ASSERT(act_lora_grad_covers(c));
+    cuda::act_lora_grad(s_, c, own(act_lora_grad_scratch(c)));
+  }
   void embedding(const Embedding& c) override { check(c), cuda::embedding(s_, c); }
   void embedding_grad(const EmbeddingGrad& c) override { check(c), cuda::embedding_grad(s_, c, own(embedding_grad_scratch(c))); }
   void norm(const Norm& c) override { check(c), cuda::norm(s_, c); }

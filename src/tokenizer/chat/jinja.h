@@ -49,6 +49,15 @@ struct Limits {
   uint32_t depth = 600;               // nested evaluations, macro calls included
 };
 
+// How a template is read. The defaults are those of chat templates; plain() is Jinja2 as evaluation tasks configure it.
+struct Style {
+  bool trim_blocks = true, lstrip_blocks = true;
+  bool keep_trailing_newline = false;
+  bool strict_undefined = false;  // printing, testing, comparing or going through an undefined value is an error
+  bool regex_replace = false;     // the filter of that name: Python's re.sub(pattern, replacement, text, count)
+  static Style plain() { return {false, false, true, true, true}; }
+};
+
 constexpr size_t kMaxSource = size_t{1} << 20;  // bytes of a template
 constexpr size_t kMaxRange = 100000;            // items of range(), as in Jinja's sandbox
 constexpr uint32_t kMaxValueDepth = 320;        // lists in lists; JSON allows 256
@@ -82,16 +91,18 @@ struct Ast;
 class Template {
  public:
   // Throws TemplateError for a syntax error, an unknown filter, test or tag, or something refused (include, import…).
-  static std::shared_ptr<const Template> compile(std::string_view source, std::string_view name);
+  static std::shared_ptr<const Template> compile(std::string_view source, std::string_view name, const Style& style = {});
   ~Template();
   const std::string& name() const { return name_; }
   const Ast& ast() const { return *ast_; }
+  const Style& style() const { return style_; }
   bool reads(std::string_view variable) const;  // whether the name stands anywhere as a variable
   bool has_generation() const;                  // whether it has a {% generation %} block
 
  private:
   Template();
   std::string name_;
+  Style style_;
   std::unique_ptr<Ast> ast_;
 };
 

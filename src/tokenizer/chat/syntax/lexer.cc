@@ -27,7 +27,8 @@ std::string normalize(std::string_view source, bool drop_last) {
 
 class Lexer {
  public:
-  Lexer(std::string_view source, std::string_view name) : s_(normalize(source, true)), name_(name) {}
+  Lexer(std::string_view source, std::string_view name, const Style& style)
+      : s_(normalize(source, !style.keep_trailing_newline)), name_(name), style_(style) {}
 
   std::vector<Token> run() {
     while (at_ < s_.size()) root();
@@ -62,7 +63,7 @@ class Lexer {
     if (!starts(closing, j)) return 0;
     j += closing.size();
     if (minus) return skip_space(s_, j) - i;
-    if (!keep && trim && j < s_.size() && s_[j] == '\n') ++j;
+    if (!keep && trim && style_.trim_blocks && j < s_.size() && s_[j] == '\n') ++j;
     return j - i;
   }
 
@@ -102,7 +103,7 @@ class Lexer {
     size_t end = tag;
     if (sign == '-') {
       end = at_ + rskip_space(std::string_view(s_).substr(at_, tag - at_), tag - at_);
-    } else if (sign != '+' && !variable) {
+    } else if (sign != '+' && !variable && style_.lstrip_blocks) {
       const size_t newline = s_.substr(at_, tag - at_).rfind('\n');
       const size_t line = newline == std::string::npos ? at_ : at_ + newline + 1;
       if ((line > at_ || line_starting_) && skip_space(std::string_view(s_).substr(0, tag), line) == tag) end = line;
@@ -313,6 +314,7 @@ class Lexer {
 
   std::string s_;
   std::string name_;
+  Style style_;
   std::vector<Token> tokens_;
   size_t at_ = 0;
   uint32_t line_ = 1;
@@ -321,6 +323,8 @@ class Lexer {
 
 }  // namespace
 
-std::vector<Token> tokenize(std::string_view source, std::string_view name) { return Lexer(source, name).run(); }
+std::vector<Token> tokenize(std::string_view source, std::string_view name, const Style& style) {
+  return Lexer(source, name, style).run();
+}
 
 }  // namespace mxt::tokenizer::jinja

@@ -1,9 +1,11 @@
-// Cuts a template into tokens as Jinja's lexer does, with trim_blocks and lstrip_blocks on.
+// Cuts a template into tokens as Jinja's lexer does.
 #pragma once
 
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "tokenizer/chat/jinja.h"
 
 namespace mxt::tokenizer::jinja {
 
@@ -28,6 +30,6 @@ struct Token {
 };
 
 // Throws TemplateError. `source` is valid UTF-8.
-std::vector<Token> tokenize(std::string_view source, std::string_view name);
+std::vector<Token> tokenize(std::string_view source, std::string_view name, const Style& style = {});
 
 }  // namespace mxt::tokenizer::jinja

@@ -8,12 +8,13 @@
 
 namespace mxt::tokenizer::jinja {
 
-Parser::Parser(std::string_view source, std::string_view name) : name_(name), ast_(std::make_unique<Ast>()) {
+Parser::Parser(std::string_view source, std::string_view name, const Style& style)
+    : name_(name), style_(style), ast_(std::make_unique<Ast>()) {
   if (source.size() > kMaxSource)
     fail_input("{}: a template of {} is refused: at most {}", name, human_bytes(source.size()),
                human_bytes(kMaxSource));
   if (!is_valid_utf8(source)) fail_input("{}: the template is not valid UTF-8", name);
-  tokens_ = tokenize(source, name);
+  tokens_ = tokenize(source, name, style);
 }
 
 std::unique_ptr<Ast> Parser::run() {

@@ -5,6 +5,7 @@
 #include <string_view>
 #include <vector>
 
+#include "tokenizer/chat/jinja.h"
 #include "tokenizer/chat/syntax/ast.h"
 #include "tokenizer/chat/syntax/lexer.h"
 
@@ -12,7 +13,7 @@ namespace mxt::tokenizer::jinja {
 
 class Parser {
  public:
-  Parser(std::string_view source, std::string_view name);
+  Parser(std::string_view source, std::string_view name, const Style& style = {});
   std::unique_ptr<Ast> run();
 
  private:
@@ -108,6 +109,7 @@ class Parser {
   };
 
   std::string name_;
+  Style style_;
   std::vector<Token> tokens_;
   size_t at_ = 0;
   uint32_t depth_ = 0;

@@ -337,6 +337,7 @@ StrRef to_repr(Machine& m, const Value& v) {
 }
 
 StrRef to_str(Machine& m, const Value& v) {
+  m.check_defined(v);
   if (v.is_string()) return v.ref();
   if (v.is_undefined()) return Builder(m).finish();
   return to_repr(m, v);

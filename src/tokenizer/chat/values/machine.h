@@ -58,6 +58,11 @@ class Machine {
   // The line of the template that is being evaluated.
   uint32_t line = 1;
   uint32_t depth = 0;
+  bool strict_undefined = false;  // Style
+  // What an operation on `v` asks first: strictness forbids it on undefined values.
+  void check_defined(const Value& v) const {
+    if (strict_undefined && v.is_undefined()) fail_undefined(v);
+  }
   const Limits& limits() const { return limits_; }
   const std::string& name() const { return name_; }
   // From now on `factor` budgets of steps in all.

@@ -9,6 +9,7 @@
 namespace mxt::tokenizer::jinja {
 
 bool truth(Machine& m, const Value& v) {
+  m.check_defined(v);
   switch (v.kind()) {
     case Kind::kUndefined:
     case Kind::kNone:
@@ -72,6 +73,8 @@ int compare_numbers(const Value& a, const Value& b) {
 bool equal(Machine& m, const Value& a, const Value& b) {
   Level level(m);
   m.step();
+  m.check_defined(a);
+  m.check_defined(b);
   if (a.is_string() || b.is_string()) {
     if (!a.is_string() || !b.is_string()) return false;
     if (a.text().size() == b.text().size()) m.touch_bytes(a.text().size());
@@ -179,6 +182,7 @@ bool contains(Machine& m, const Value& container, const Value& item) {
 }
 
 std::optional<size_t> size_of(Machine& m, const Value& v) {
+  m.check_defined(v);
   switch (v.kind()) {
     case Kind::kUndefined:
       return 0;
@@ -233,6 +237,7 @@ Value view_item(Machine& m, const View& view, size_t i) {
 }  // namespace
 
 std::function<bool(Value&)> iterate(Machine& m, const Value& v) {
+  m.check_defined(v);
   switch (v.kind()) {
     case Kind::kUndefined:
       return [](Value&) { return false; };

@@ -1,0 +1,156 @@
+#include "harness.h"
+
+#include <chrono>
+#include <cstdio>
+#include <ctime>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "base/files.h"
+#include "base/hash.h"
+#include "base/json.h"
+#include "base/log.h"
+#include "eval/code/sandbox.h"
+#include "eval/evaluate.h"
+#include "eval/gate.h"
+#include "verbs.h"
+#include "version.h"
+
+namespace mxt::app {
+namespace {
+
+// 2026-01-31T23-59-59.123456, as the harness names its files.
+std::string stamp() {
+  const auto now = std::chrono::system_clock::now();
+  const std::time_t t = std::chrono::system_clock::to_time_t(now);
+  const auto us = std::chrono::duration_cast<std::chrono::microseconds>(now.time_since_epoch()).count() % 1'000'000;
+  std::tm tm{};
+  localtime_r(&t, &tm);
+  char text[32];
+  std::strftime(text, sizeof text, "%Y-%m-%dT%H-%M-%S", &tm);
+  return fmt::format("{}.{:06}", text, us);
+}
+
+// Messages through the model's template; a begun answer stays open (nothing after it is rendered).
+std::function<std::string(const std::vector<eval::Message>&, bool)> chat_renderer(
+    std::shared_ptr<const tokenizer::ChatTemplate> chat) {
+  return [chat](const std::vector<eval::Message>& messages, bool continues) {
+    OrderedJson list = OrderedJson::array();
+    for (const eval::Message& m : messages) list.push_back({{"role", m.role}, {"content", m.content}});
+    tokenizer::ChatInput in;
+    in.messages = &list;
+    in.add_generation_prompt = !continues;
+    std::string text = chat->render_prompt(in).text;
+    if (!continues) return text;
+    std::string last = messages.back().content;
+    while (!last.empty() && (last.back() == ' ' || last.back() == '\n')) last.pop_back();
+    const size_t at = text.rfind(last);
+    if (at == std::string::npos)
+      fail_input("{}: the template changes the beginning of the answer, so it cannot be continued", chat->name());
+    return text.substr(0, at + messages.back().content.size());
+  };
+}
+
+eval::EvaluateOptions options_of(const HarnessRequest& r) {
+  eval::EvaluateOptions o;
+  o.tasks = r.tasks;
+  o.task_folders = {r.task_path};
+  for (const std::string& folder : {r.data_path, r.task_path})
+    if (!folder.empty()) o.data_folders.push_back(folder);
+  o.fewshot = r.fewshot;
+  o.fewshot_always = r.fewshot_always;
+  o.limit = r.limit;
+  o.bootstrap_iterations = r.bootstrap;
+  o.style.system_instruction = r.system_instruction;
+  o.style.fewshot_as_multiturn = r.multiturn;
+  o.run_programs = [](const std::vector<std::string>& programs) { return eval::run_python_programs(programs); };
+  return o;
+}
+
+}  // namespace
+
+void check_harness(const HarnessRequest& r) { eval::check_tasks(options_of(r)); }
+
+std::optional<OrderedJson> run_harness(const HarnessRequest& r, const TextSide& text) {
+  const std::string kept = r.out + "/results.json";
+  if (!r.inputs.empty() && !r.stamped && fs::exists(kept)) {
+    const OrderedJson before = parse_ordered_json(read_file(kept), kept);
+    if (before.value("inputs", "") == r.inputs) return before;
+  }
+  if (!text.tok) fail_input("{}: the model's folder has no tokenizer", r.model_name);
+  make_folders(r.out);
+  eval::ModelChoice choice;
+  choice.path = r.model;
+  choice.adapter = r.adapter;
+  choice.type = r.type;
+  choice.batch = r.batch;
+  choice.tokenizer = text.tok;
+  choice.ops = &ops_on(r.device);
+  eval::LanguageModel model(choice, &g_stop);
+
+  eval::EvaluateOptions o = options_of(r);
+  if (r.chat_template) {
+    if (!text.chat) fail_input("{}: the model has no chat template", r.model_name);
+    o.style.chat = chat_renderer(text.chat);
+  }
+  o.cache = r.cache.empty() ? r.out + "/requests.jsonl" : r.cache;
+
+  const auto begin = std::chrono::steady_clock::now();
+  eval::Evaluation e = eval::evaluate(model, o);
+  if (!e.finished) {
+    log::info("stopped, finished requests are kept: the same command goes on");
+    return std::nullopt;
+  }
+  OrderedJson config = {
+      {"model", "mindxtrain"},
+      {"model_args", {{"pretrained", r.model_name}, {"dtype", r.type == DType::kF32 ? "float32" : "bfloat16"}}}};
+  if (!r.adapter.empty()) config["model_args"]["peft"] = r.adapter;
+  config["limit"] = r.limit > 0 ? OrderedJson(r.limit) : OrderedJson();
+  config["bootstrap_iters"] = r.bootstrap;
+  config["fewshot_seed"] = 1234;
+  if (r.stamped) config["batch_size"] = r.batch;  // changes no score
+  e.results["config"] = config;
+  if (!r.inputs.empty()) e.results["inputs"] = r.inputs;
+  e.results["mindxtrain_version"] = kVersion;
+  e.results["model_name"] = r.model_name;
+  e.results["model_digest"] = model.identity();
+  e.results["max_length"] = model.max_length();
+  e.results["system_instruction"] = r.system_instruction.empty() ? OrderedJson() : OrderedJson(r.system_instruction);
+  e.results["fewshot_as_multiturn"] = r.chat_template && r.multiturn;
+  e.results["chat_template"] = r.chat_template ? OrderedJson(text.chat_source) : OrderedJson();
+  e.results["chat_template_sha"] = r.chat_template ? OrderedJson(sha256_hex(text.chat_source)) : OrderedJson();
+  if (r.stamped) {
+    e.results["date"] = std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+    e.results["total_evaluation_time_seconds"] =
+        std::to_string(std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
+  }
+  const std::string path = eval::write_results(e, r.out, r.stamped ? stamp() : "");
+  log::info("written: {}", path);
+  return e.results;
+}
+
+bool regression_gate(const HarnessRequest& r, const OrderedJson& results, const std::string& baseline,
+                     double threshold_pct) {
+  OrderedJson before;
+  std::error_code ec;
+  if (baseline.ends_with(".json") && fs::is_regular_file(baseline, ec)) {
+    before = parse_ordered_json(read_file(baseline), baseline);
+  } else {
+    HarnessRequest b = r;
+    b.model = resolve_model(baseline, std::nullopt);
+    b.model_name = baseline;
+    b.adapter.clear();
+    b.out = r.out + "/baseline";
+    if (!r.cache.empty()) b.cache = r.cache + ".baseline";
+    if (!r.inputs.empty()) b.inputs = blake3_hex(r.inputs + baseline);
+    log::info("the baseline {} is evaluated in the same way", baseline);
+    const auto measured = run_harness(b, load_text_side(b.model));
+    if (!measured) return true;  // interrupted: the caller sees the signal
+    before = *measured;
+  }
+  const auto rows = eval::compare_results(before, results, threshold_pct);
+  std::printf("%s", eval::gate_table(rows, threshold_pct).c_str());
+  return eval::passed(rows);
+}
+
+}  // namespace mxt::app

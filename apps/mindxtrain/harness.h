@@ -1,0 +1,43 @@
+// The evaluation harness as the verbs use it: from a recipe or a command line to scores, files and the regression gate.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/json.h"
+#include "base/types.h"
+#include "model_files.h"
+
+namespace mxt::app {
+
+struct HarnessRequest {
+  std::string model, adapter;  // resolved: folder or .gguf; PEFT folder or ""
+  std::string model_name;      // as the user named it
+  std::vector<std::string> tasks;
+  std::string task_path, data_path;  // "" where not given; data is looked for in both, DATA first
+  std::optional<int64_t> fewshot;
+  bool fewshot_always = false;
+  int64_t limit = 0, batch = 16, bootstrap = 100'000;
+  DType type = DType::kBF16;
+  std::string device = "cpu";  // as ops_on() reads it
+  bool chat_template = false, multiturn = true;
+  std::string system_instruction;
+  std::string out;      // folder of the results
+  std::string cache;    // file of finished requests; "" = OUT/requests.jsonl
+  std::string inputs;   // "", or a digest of what the results depend on: results that carry it are kept
+  bool stamped = true;  // dates in the files' names and contents; without them equal runs give equal files
+};
+
+// Runs the tasks and writes results and samples into `out`; nothing where a signal ended it (state saved).
+std::optional<OrderedJson> run_harness(const HarnessRequest& request, const TextSide& text);
+
+// What run_harness would refuse (an unknown task, data or a sandbox that is not here) is refused now.
+void check_harness(const HarnessRequest& request);
+
+// Compares with `baseline`: a results file, or a model that is evaluated in the same way into `out`/baseline. Prints
+// the table; false where a score fell by more than is allowed.
+bool regression_gate(const HarnessRequest& request, const OrderedJson& results, const std::string& baseline,
+                     double threshold_pct);
+
+}  // namespace mxt::app

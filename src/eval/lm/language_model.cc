@@ -1,0 +1,385 @@
+#include "eval/lm/language_model.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "base/files.h"
+#include "base/hash.h"
+#include "base/log.h"
+#include "eval/exact_match.h"
+#include "eval/python/literal.h"
+#include "formats/weight_source.h"
+#include "infer/continuations.h"
+#include "infer/engine.h"
+#include "infer/scorer.h"
+
+namespace mxt::eval {
+
+struct LanguageModel::Loaded {
+  std::unique_ptr<infer::Model> model;
+};
+
+LanguageModel::LanguageModel(ModelChoice choice, const std::atomic<bool>* stop)
+    : choice_(std::move(choice)), stop_(stop) {
+  const auto source = formats::WeightSource::open(choice_.path);
+  const tokenizer::Tokenizer& tok = *choice_.tokenizer;
+  max_length_ = source->config().max_positions;
+  prefix_ = tok.template_prefix();
+  stops_ = stop_tokens(tok, source->config());
+  prefix_token_ = tok.bos() >= 0 ? tok.bos() : tok.eos();
+  if (prefix_token_ < 0)
+    fail_input("{}: the tokenizer has neither a BOS nor an EOS token to begin a text with", choice_.path);
+}
+
+LanguageModel::~LanguageModel() = default;
+
+std::string LanguageModel::identity() const {
+  if (identity_.empty()) {
+    Blake3 h;
+    h.update(formats::WeightSource::open(choice_.path)->digest_text());
+    if (!choice_.adapter.empty())
+      for (const std::string& f : list_files(choice_.adapter))
+        if (f.ends_with(".safetensors") || f.ends_with(".json"))
+          h.update(f + " " + hash_file(choice_.adapter + "/" + f).blake3 + "\n");
+    identity_ = h.hex() + (choice_.type == DType::kF32 ? " float32" : " bfloat16");
+  }
+  return identity_;
+}
+
+std::string LanguageModel::eos_text() const {
+  return choice_.tokenizer->eos() >= 0 ? choice_.tokenizer->token(choice_.tokenizer->eos()) : "";
+}
+
+LanguageModel::Loaded& LanguageModel::load(int64_t positions) {
+  positions = std::min(max_length_, (positions + 255) / 256 * 256);
+  if (!loaded_ || loaded_->model->positions() < positions) {
+    loaded_.reset();  // one copy of the weights at a time
+    loaded_ = std::make_unique<Loaded>();
+    loaded_->model =
+        std::make_unique<infer::Model>(choice_.path, choice_.adapter, choice_.type, positions, *choice_.ops);
+  }
+  return *loaded_;
+}
+
+std::vector<int32_t> LanguageModel::encode(const std::string& text) const {
+  std::vector<int32_t> ids = choice_.tokenizer->encode(text);
+  if (prefix_.empty() || text.starts_with(choice_.tokenizer->token(prefix_token_))) return ids;
+  ids.insert(ids.begin(), prefix_.begin(), prefix_.end());
+  return ids;
+}
+
+// White space at the end of the context belongs to the continuation; both are encoded as one text and cut by the
+// context's length.
+LanguageModel::Pair LanguageModel::encode_pair(const std::string& given_context,
+                                               const std::string& given_continuation) const {
+  if (given_context.empty()) {
+    std::vector<int32_t> c = choice_.tokenizer->encode(given_continuation);
+    if (!c.empty() && c[0] == prefix_token_) return {{c[0]}, {c.begin() + 1, c.end()}};
+    return {{prefix_token_}, std::move(c)};
+  }
+  const std::string context = strip(given_context, false, true);
+  const std::string continuation = given_context.substr(context.size()) + given_continuation;
+  const std::vector<int32_t> whole = encode(context + continuation), head = encode(context);
+  const size_t n = std::min(head.size(), whole.size());
+  return {head, {whole.begin() + static_cast<ptrdiff_t>(n), whole.end()}};
+}
+
+std::string LanguageModel::key(const Request& r, int64_t repeat) const {
+  const Json j = {{"model", identity()},
+                  {"type", static_cast<int>(r.type)},
+                  {"context", r.context},
+                  {"continuation", r.continuation},
+                  {"generation", Json::parse(r.generation.dump())},
+                  {"repeat", repeat}};
+  return blake3_hex(j.dump(-1, ' ', false, Json::error_handler_t::replace)).substr(0, 32);
+}
+
+bool LanguageModel::run(const std::vector<Request*>& requests, int64_t repeats, RequestCache& cache) {
+  std::vector<Request*> likelihood, rolling, generation;
+  for (Request* r : requests) {
+    r->responses.clear();
+    if (r->type == OutputType::kGenerate)
+      generation.push_back(r);
+    else
+      (r->type == OutputType::kRolling ? rolling : likelihood).push_back(r);
+  }
+  return run_likelihood(likelihood, cache) && run_rolling(rolling, cache) && run_generation(generation, repeats, cache);
+}
+
+bool LanguageModel::run_likelihood(const std::vector<Request*>& requests, RequestCache& cache) {
+  std::vector<infer::Continuation> rows;
+  std::vector<Request*> waiting;
+  std::vector<std::string> keys;
+  int64_t longest = 0;
+  for (Request* r : requests) {
+    std::string k = key(*r, 0);
+    if (const OrderedJson* found = cache.find(k)) {
+      r->responses = {*found};
+      continue;
+    }
+    const Pair p = encode_pair(r->context, r->continuation);
+    infer::Continuation c;
+    c.ids = p.context;
+    c.ids.insert(c.ids.end(), p.continuation.begin(), p.continuation.end());
+    c.scored = static_cast<int64_t>(p.continuation.size());
+    if (c.scored == 0 || c.ids.size() < 2) {  // nothing to be surprised by
+      r->responses = {OrderedJson::array({0.0, true})};
+      continue;
+    }
+    if (c.scored > max_length_)
+      fail_input("a continuation has {} tokens, the model's context is {}", c.scored, max_length_);
+    if (const int64_t over = static_cast<int64_t>(c.ids.size()) - (max_length_ + 1); over > 0)
+      c.ids.erase(c.ids.begin(), c.ids.begin() + over);
+    c.scored = std::min(c.scored, static_cast<int64_t>(c.ids.size()) - 1);
+    longest = std::max(longest, static_cast<int64_t>(c.ids.size()) - 1);
+    rows.push_back(std::move(c));
+    waiting.push_back(r);
+    keys.push_back(std::move(k));
+  }
+  if (rows.empty()) return true;
+  infer::ContinuationScorer scorer(*load(longest).model, choice_.batch);
+  log::Progress progress("log-likelihoods", static_cast<double>(rows.size()));
+  size_t done = 0;
+  scorer.score(
+      rows,
+      [&](size_t i, const infer::ContinuationScore& s) {
+        waiting[i]->responses = {OrderedJson::array({s.logprob, s.greedy})};
+        cache.put(keys[i], waiting[i]->responses[0]);
+        progress.update(static_cast<double>(++done));
+      },
+      [&] { return !stopped(); });
+  return !stopped() || done == rows.size();
+}
+
+std::vector<LanguageModel::Pair> rolling_windows(const std::vector<int32_t>& tokens, int32_t prefix,
+                                                 int64_t max_length) {
+  std::vector<LanguageModel::Pair> out;
+  const int64_t n = static_cast<int64_t>(tokens.size());
+  if (n == 0) return out;
+  const int64_t first = std::min(max_length, n);
+  out.push_back({{prefix}, {tokens.begin(), tokens.begin() + first}});
+  for (int64_t predicted = first; predicted < n;) {
+    const int64_t count = std::min(n - predicted, max_length), end = predicted + count;
+    // Read: the max_length tokens before the last one; what is predicted overlaps all but the first of them.
+    const int64_t begin = std::max<int64_t>(end - max_length - 1, 0);
+    out.push_back(
+        {{tokens.begin() + begin, tokens.begin() + predicted}, {tokens.begin() + predicted, tokens.begin() + end}});
+    predicted = end;
+  }
+  return out;
+}
+
+bool LanguageModel::run_rolling(const std::vector<Request*>& requests, RequestCache& cache) {
+  struct Window {
+    size_t request;
+    Pair pair;
+  };
+  std::vector<Window> windows;
+  std::vector<Request*> waiting;
+  std::vector<std::string> keys;
+  std::vector<size_t> left;
+  int64_t longest = 0;
+  for (Request* r : requests) {
+    std::string k = key(*r, 0);
+    if (const OrderedJson* found = cache.find(k)) {
+      r->responses = {*found};
+      continue;
+    }
+    const std::vector<Pair> pairs = rolling_windows(encode(r->continuation), prefix_token_, max_length_);
+    if (pairs.empty()) {
+      r->responses = {OrderedJson(0.0)};
+      continue;
+    }
+    for (const Pair& p : pairs) {
+      longest = std::max(longest, static_cast<int64_t>(p.context.size() + p.continuation.size()) - 1);
+      windows.push_back({waiting.size(), p});
+    }
+    left.push_back(pairs.size());
+    waiting.push_back(r);
+    keys.push_back(std::move(k));
+  }
+  if (windows.empty()) return true;
+  std::vector<double> sums(waiting.size(), 0);
+  infer::Scorer scorer(*load(longest).model, std::max<int64_t>(longest, 1024));
+  log::Progress progress("rolling log-likelihoods", static_cast<double>(windows.size()));
+  for (size_t i = 0; i < windows.size();) {
+    if (stopped()) return false;
+    std::vector<std::vector<int32_t>> inputs, targets;
+    const size_t first = i;
+    for (; i < windows.size() && static_cast<int64_t>(i - first) < choice_.batch; ++i) {
+      const Pair& p = windows[i].pair;
+      std::vector<int32_t> in = p.context, out(p.context.size() - 1, -100);
+      in.insert(in.end(), p.continuation.begin(), p.continuation.end() - 1);
+      out.insert(out.end(), p.continuation.begin(), p.continuation.end());
+      inputs.push_back(std::move(in));
+      targets.push_back(std::move(out));
+    }
+    const auto scores = scorer.score_targets(inputs, targets);
+    for (size_t w = first; w < i; ++w) {
+      double sum = 0;
+      for (float x : scores[w - first])
+        if (!std::isnan(x)) sum += static_cast<double>(x);
+      const size_t r = windows[w].request;
+      sums[r] += sum;
+      if (--left[r] == 0) {
+        waiting[r]->responses = {OrderedJson(sums[r])};
+        cache.put(keys[r], waiting[r]->responses[0]);
+      }
+    }
+    progress.update(static_cast<double>(i));
+  }
+  return true;
+}
+
+GenerationSettings generation_settings(const OrderedJson& kwargs) {
+  GenerationSettings g;
+  double temperature = 0;
+  OrderedJson do_sample;
+  int64_t priority = 99;
+  for (const auto& [k, v] : kwargs.items()) {
+    auto number = [&]() -> double {
+      if (v.is_number()) return v.get<double>();
+      if (v.is_string()) {
+        double d = 0;
+        const std::string& s = v.get_ref<const std::string&>();
+        if (const auto [p, ec] = std::from_chars(s.data(), s.data() + s.size(), d);
+            ec == std::errc() && p == s.data() + s.size())
+          return d;
+      }
+      fail_input("generation_kwargs: {} is a number", k);
+    };
+    const char* const lengths[] = {"max_gen_toks", "max_new_tokens", "max_tokens", "max_completion_tokens"};
+    const auto length = std::find(std::begin(lengths), std::end(lengths), k);
+    if (length != std::end(lengths)) {
+      if (length - std::begin(lengths) < priority && !v.is_null()) {
+        priority = length - std::begin(lengths);
+        g.max_tokens = static_cast<int64_t>(number());
+      }
+    } else if (k == "until") {
+      if (v.is_string())
+        g.until = {v.get<std::string>()};
+      else if (v.is_array())
+        for (const OrderedJson& u : v) g.until.push_back(u.get<std::string>());
+      else if (!v.is_null())
+        fail_input("generation_kwargs: until is text or a list of texts");
+    } else if (k == "temperature")
+      temperature = number();
+    else if (k == "do_sample")
+      do_sample = v;
+    else if (k == "top_p")
+      g.top_p = number();
+    else if (k == "min_p")
+      g.min_p = number();
+    else if (k == "top_k")
+      g.top_k = static_cast<int64_t>(number());
+    else
+      fail_missing("generation_kwargs: {} is not supported here", k);
+  }
+  if (g.max_tokens < 1) fail_input("generation_kwargs: max_gen_toks is at least 1");
+  const bool sample = do_sample.is_null() ? temperature > 0 : do_sample.get<bool>();
+  g.temperature = sample ? temperature : 0;
+  return g;
+}
+
+std::string cut_at_stops(std::string text, const std::vector<std::string>& stops) {
+  for (const std::string& s : stops)
+    if (!s.empty()) text = text.substr(0, text.find(s));
+  return text;
+}
+
+bool LanguageModel::run_generation(const std::vector<Request*>& requests, int64_t repeats, RequestCache& cache) {
+  struct Asked {
+    Request* request;
+    size_t repeat;
+    std::string key;
+    std::vector<std::string> until;
+    size_t longest = 0;  // stop string, bytes
+  };
+  std::vector<infer::Request> prompts;
+  std::vector<Asked> asked;
+  const tokenizer::Tokenizer& tok = *choice_.tokenizer;
+  const std::string eos = eos_text();
+  int64_t longest = 0;
+  for (Request* r : requests) {
+    r->responses.assign(static_cast<size_t>(repeats), OrderedJson());
+    GenerationSettings g = generation_settings(r->generation);
+    if (!eos.empty() && std::find(g.until.begin(), g.until.end(), eos) == g.until.end()) g.until.push_back(eos);
+    std::vector<int32_t> ids;
+    for (int64_t k = 0; k < repeats; ++k) {
+      std::string id = key(*r, g.temperature > 0 ? k : 0);
+      if (const OrderedJson* found = cache.find(id)) {
+        r->responses[static_cast<size_t>(k)] = *found;
+        continue;
+      }
+      if (ids.empty()) {
+        if (max_length_ <= g.max_tokens)
+          fail_input("max_gen_toks is {}, which leaves no room in the model's context of {}", g.max_tokens,
+                     max_length_);
+        ids = encode(r->context);
+        if (ids.empty()) ids = {prefix_token_};
+        if (const int64_t over = static_cast<int64_t>(ids.size()) - (max_length_ - g.max_tokens); over > 0)
+          ids.erase(ids.begin(), ids.begin() + over);
+      }
+      infer::Request p;
+      p.prompt = ids;
+      p.max_tokens = g.max_tokens;
+      p.stop = stops_;
+      p.sampling.temperature = g.temperature;
+      p.sampling.top_k = g.top_k;
+      p.sampling.top_p = g.top_p;
+      p.sampling.min_p = g.min_p;
+      p.sampling.seed = std::stoull(id.substr(0, 16), nullptr, 16);
+      longest = std::max(longest, static_cast<int64_t>(ids.size()) + g.max_tokens);
+      prompts.push_back(std::move(p));
+      Asked a{r, static_cast<size_t>(k), std::move(id), g.until};
+      for (const std::string& u : g.until) a.longest = std::max(a.longest, u.size());
+      asked.push_back(std::move(a));
+      if (g.temperature <= 0 && repeats > 1) break;  // the others are equal: filled below
+    }
+  }
+  if (!prompts.empty()) {
+    // Longest first, so that the last ones to finish are short.
+    std::vector<size_t> order(prompts.size());
+    for (size_t i = 0; i < order.size(); ++i) order[i] = i;
+    std::stable_sort(order.begin(), order.end(),
+                     [&](size_t a, size_t b) { return prompts[a].prompt.size() > prompts[b].prompt.size(); });
+    std::vector<infer::Request> sorted;
+    for (size_t i : order) sorted.push_back(std::move(prompts[i]));
+    infer::EngineSettings settings;
+    settings.batch = choice_.batch;
+    infer::Engine engine(*load(longest).model, settings);
+    log::Progress progress("answers", static_cast<double>(sorted.size()));
+    std::vector<std::vector<int32_t>> tails(sorted.size());  // last tokens of each answer, for the stop strings
+    size_t done = 0;
+    engine.generate(
+        sorted,
+        [&](size_t i, int32_t id) {
+          if (stopped()) return false;
+          const Asked& a = asked[order[i]];
+          std::vector<int32_t>& t = tails[i];
+          t.push_back(id);
+          if (t.size() > a.longest + 4) t.erase(t.begin());
+          const std::string text = tok.decode(t);
+          return std::none_of(a.until.begin(), a.until.end(),
+                              [&](const std::string& u) { return !u.empty() && text.find(u) != std::string::npos; });
+        },
+        [&](size_t i, const infer::Answer& answer) {
+          if (stopped()) return;
+          const Asked& a = asked[order[i]];
+          const OrderedJson text = cut_at_stops(tok.decode(answer.tokens, true), a.until);
+          a.request->responses[a.repeat] = text;
+          cache.put(a.key, text);
+          progress.update(static_cast<double>(++done));
+        });
+    if (stopped() && done < sorted.size()) return false;
+  }
+  for (Request* r : requests)
+    for (OrderedJson& response : r->responses)
+      if (response.is_null()) response = OrderedJson(r->responses[0]);
+  return true;
+}
+
+}  // namespace mxt::eval

@@ -1,0 +1,119 @@
+// Programs that nobody should trust. Needs python3 and user namespaces; skipped, with the reason, where one is not here.
+#include "eval/code/sandbox.h"
+
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <fstream>
+
+#include "base/error.h"
+#include "base/files.h"
+
+namespace mxt::eval {
+namespace {
+
+class Sandbox : public testing::Test {
+ protected:
+  void SetUp() override {
+    try {
+      run_python_programs({"pass"});
+    } catch (const Error& e) {
+      GTEST_SKIP() << e.what();
+    }
+  }
+  static bool passes(const std::string& program, double seconds = 20) {
+    SandboxLimits limits;
+    limits.seconds = seconds;
+    return run_python_programs({program}, limits)[0];
+  }
+};
+
+TEST_F(Sandbox, OrdinaryProgramsPassAndFail) {
+  EXPECT_TRUE(passes("import math, re, collections, itertools, hashlib, typing\nassert math.gcd(12, 18) == 6\nprint('hello')"));
+  EXPECT_FALSE(passes("assert 1 == 2"));
+  EXPECT_FALSE(passes("def f(:"));
+  EXPECT_FALSE(passes("raise ValueError"));
+  EXPECT_TRUE(passes("def f(n):\n    return 1 if n < 2 else n * f(n - 1)\nassert f(50) > 0\n# ünïcode ☃\nassert len('☃') == 1"));
+  EXPECT_EQ(run_python_programs({"pass", "1/0", "pass"}), (std::vector<bool>{true, false, true}));
+}
+
+TEST_F(Sandbox, LeavingEarlyIsNoPass) {
+  EXPECT_FALSE(passes("import sys\nsys.exit(0)"));
+  EXPECT_FALSE(passes("import os\nos._exit(0)"));
+  EXPECT_FALSE(passes("raise SystemExit"));
+  EXPECT_FALSE(passes("import os, signal\nos.kill(os.getpid(), signal.SIGKILL)"));
+  EXPECT_FALSE(passes("import os\nos.execv('/bin/true', ['true'])"));
+}
+
+TEST_F(Sandbox, BlindWritesToTheResultAreNoPass) {
+  EXPECT_FALSE(passes("import os\nfor fd in range(3, 64):\n    try: os.write(fd, b'passed')\n    except OSError: pass\nos._exit(0)"));
+  EXPECT_FALSE(passes("import os\nos.write(3, b'0' * 100000)\nos._exit(0)"));
+  EXPECT_FALSE(passes("import os\nos.write(3, b'x')"));  // even when it then runs to its end
+  EXPECT_FALSE(passes("import os\nos.closerange(0, 64)\nwhile True: pass", 3));
+}
+
+TEST_F(Sandbox, TimeIsLimited) {
+  const auto begin = std::chrono::steady_clock::now();
+  EXPECT_FALSE(passes("while True: pass", 2));
+  EXPECT_FALSE(passes("import time\ntime.sleep(1000)", 2));
+  EXPECT_FALSE(passes("import signal, time\nfor s in range(1, 32):\n    try: signal.signal(s, signal.SIG_IGN)\n    except OSError: pass\ntime.sleep(1000)", 2));
+  EXPECT_LT(std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count(), 30);
+}
+
+TEST_F(Sandbox, AForkBombEndsAlone) {
+  EXPECT_FALSE(passes("import os\nwhile True:\n    try: os.fork()\n    except OSError: pass", 3));
+  EXPECT_FALSE(passes("import os\nn = 0\nfor i in range(50):\n    if os.fork() == 0:\n        import time; time.sleep(100)\n    n += 1\nassert n == 50", 5));
+  // A child that outlives the program's end is taken along.
+  EXPECT_TRUE(passes("import os, time\nif os.fork() == 0:\n    os.setsid()\n    time.sleep(1000)"));
+  EXPECT_TRUE(passes("pass"));
+}
+
+TEST_F(Sandbox, MemoryAndOutputAreLimited) {
+  EXPECT_FALSE(passes("x = bytearray(8 << 30)"));
+  EXPECT_FALSE(passes("x = []\nwhile True: x.append(bytearray(1 << 20))"));
+  EXPECT_FALSE(passes("while True: print('x' * 100000)", 2));
+  EXPECT_TRUE(passes("try:\n    f = open('/tmp/big', 'wb')\n    for i in range(1000): f.write(bytes(1 << 20)); f.flush()\n    raise RuntimeError\nexcept OSError: pass\nexcept BaseException as e:\n    assert not isinstance(e, RuntimeError)\nimport os\nassert os.path.getsize('/tmp/big') <= 32 << 20"));
+}
+
+TEST_F(Sandbox, FilesOutsideAreOutOfReach) {
+  const std::string secret = testing::TempDir() + "sandbox_secret";
+  std::ofstream(secret) << "kept";
+  EXPECT_FALSE(passes("open('" + secret + "').read()"));
+  EXPECT_FALSE(passes("import os\nos.remove('" + secret + "')"));
+  EXPECT_FALSE(passes("open('/etc/passwd').read()"));
+  EXPECT_FALSE(passes("open('/proc/1/environ').read()"));
+  EXPECT_FALSE(passes("open('/usr/bin/mxt_test', 'w')"));
+  EXPECT_FALSE(passes("import os\nos.mkdir('/x')"));
+  EXPECT_TRUE(passes("import os, shutil\nfor d in ('/', '/usr', '/tmp', '/dev'):\n    shutil.rmtree(d, ignore_errors=True)\nassert os.path.exists('/usr/bin')"));
+  EXPECT_TRUE(passes("import os\nassert os.listdir('/tmp') == [] and os.getcwd() == '/tmp'\nopen('a', 'w').write('x')\nassert open('/tmp/a').read() == 'x'"));
+  EXPECT_TRUE(passes("import os\nassert os.listdir('/tmp') == []"));  // nothing is left for the next one
+  EXPECT_EQ(read_file(secret), "kept");
+  EXPECT_TRUE(fs::exists("/usr/bin/env"));
+}
+
+TEST_F(Sandbox, NothingOutsideCanBeKilledOrSeen) {
+  EXPECT_FALSE(passes("import os, signal\nos.kill(-1, signal.SIGKILL)\nos.kill(os.getpid(), signal.SIGKILL)"));
+  EXPECT_FALSE(passes("import os, signal\nos.kill(" + std::to_string(::getpid()) + ", signal.SIGTERM)"));
+  EXPECT_TRUE(passes("import os\nassert os.getpid() == 2 and os.getppid() == 1"));
+  EXPECT_EQ(::kill(::getppid(), 0), 0);
+}
+
+TEST_F(Sandbox, ThereIsNoNetwork) {
+  EXPECT_TRUE(passes("import socket\ns = socket.socket()\ns.settimeout(2)\ntry:\n    s.connect(('127.0.0.1', 80))\n    raise SystemExit\nexcept OSError as e:\n    assert 'nreachable' in str(e) or 'refused' in str(e)\nassert all(n == 'lo' for _, n in socket.if_nameindex())"));
+}
+
+TEST_F(Sandbox, PrivilegesAreGone) {
+  const std::string call = "import ctypes, os\nlibc = ctypes.CDLL(None, use_errno=True)\n";
+  EXPECT_TRUE(passes(call + "assert libc.unshare(0x10000000) == -1"));
+  EXPECT_TRUE(passes(call + "assert libc.mount(b'x', b'/tmp', b'tmpfs', 0, None) == -1"));
+  EXPECT_TRUE(passes(call + "assert libc.ptrace(16, 1, 0, 0) == -1"));
+  EXPECT_TRUE(passes("import os\ntry:\n    os.chroot('/tmp')\n    raise SystemExit\nexcept PermissionError: pass"));
+  EXPECT_TRUE(passes("import os\ntry:\n    os.setuid(12345)\n    raise SystemExit\nexcept OSError: pass"));
+  EXPECT_TRUE(passes("import os\ntry:\n    os.sethostname if False else __import__('socket').sethostname('x')\n    raise SystemExit\nexcept PermissionError: pass"));
+}
+
+}  // namespace
+}  // namespace mxt::eval

@@ -1,0 +1,133 @@
+// What a wrong task file or missing data is answered with.
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "base/files.h"
+#include "eval/task/index.h"
+#include "eval/task/task.h"
+#include "eval/task/yaml.h"
+
+namespace mxt::eval {
+namespace {
+
+const std::string kData = std::string(MXT_SOURCE_DIR) + "/tests/golden/eval/data";
+
+std::string folder(const std::string& name) {
+  const std::string path = testing::TempDir() + "eval_" + name;
+  fs::remove_all(path);
+  make_folders(path);
+  return path;
+}
+void put(const std::string& path, const std::string& text) { std::ofstream(path) << text; }
+
+OrderedJson base() {
+  return {{"task", "t"}, {"dataset_path", "quiz"}, {"test_split", "test"}, {"output_type", "multiple_choice"}, {"doc_to_text", "{{question}}"}, {"doc_to_target", 0}, {"doc_to_choice", {"a", "b"}}};
+}
+
+// The message, and the exit code it would end with.
+std::pair<std::string, int> problem(const OrderedJson& config, const std::string& data = kData) {
+  try {
+    Task t(config, {data});
+    t.requests(2, {});
+  } catch (const Error& e) {
+    return {e.what(), static_cast<int>(e.code())};
+  }
+  return {"", 0};
+}
+
+TEST(TaskErrors, NamesTheKeyThatIsWrong) {
+  EXPECT_EQ(problem(base()).first, "");
+  OrderedJson c = base();
+  c["doc_to_txt"] = "x";
+  EXPECT_NE(problem(c).first.find("did you mean doc_to_text"), std::string::npos);
+  c = base();
+  c["output_type"] = "guess";
+  EXPECT_NE(problem(c).first.find("output_type"), std::string::npos);
+  c = base();
+  c["doc_to_text"] = "{{missing}}";
+  EXPECT_NE(problem(c).first.find("'missing' is undefined"), std::string::npos);
+  c = base();
+  c["doc_to_choice"] = "not a list";
+  EXPECT_EQ(problem(c).second, 1);
+  c = base();
+  c["metric_list"] = {{{"metric", "accc"}}};
+  EXPECT_EQ(problem(c).second, 1);
+  c = base();
+  c["filter_list"] = {{{"name", "f"}, {"filter", {{{"function", "regex"}, {"regex_pattern", "(("}}}}}};
+  EXPECT_NE(problem(c).first.find("regular expression"), std::string::npos);
+}
+
+TEST(TaskErrors, WhatIsNotHereEndsWithThree) {
+  OrderedJson c = base();
+  c["dataset_path"] = "nobody/nothing";
+  const auto [text, code] = problem(c);
+  EXPECT_EQ(code, 3);
+  EXPECT_NE(text.find("nobody/nothing"), std::string::npos);
+  c = base();
+  c["process_docs"] = {{"!function", "utils.process_docs"}, {"folder", "/nowhere/unknown_task"}};
+  EXPECT_EQ(problem(c).second, 3);
+  EXPECT_NE(problem(c).first.find("unknown_task/utils.process_docs"), std::string::npos);
+  c = base();
+  c["output_type"] = "generate_until";
+  c["metric_list"] = {{{"metric", "bleu"}}};
+  EXPECT_EQ(problem(c).second, 3);
+  c = base();
+  c["doc_to_image"] = "x";
+  EXPECT_EQ(problem(c).second, 3);
+}
+
+TEST(TaskErrors, AFunctionOfAnotherVersionIsNotTakenForTheKnownOne) {
+  const std::string f = folder("hellaswag_other") + "/hellaswag";
+  make_folders(f);
+  put(f + "/utils.py", "def process_docs(d): return d\n");
+  OrderedJson c = base();
+  c["process_docs"] = {{"!function", "utils.process_docs"}, {"folder", f}};
+  EXPECT_EQ(problem(c).second, 3);
+  EXPECT_NE(problem(c).first.find("not the version"), std::string::npos);
+}
+
+TEST(TaskErrors, YamlIsBounded) {
+  const std::string f = folder("yaml");
+  put(f + "/a.yaml", "include: b.yaml\ntask: a\n");
+  put(f + "/b.yaml", "include: a.yaml\n");
+  EXPECT_THROW(load_task_yaml(f + "/a.yaml"), Error);
+  put(f + "/bomb.yaml", "a: &a [1,1,1,1,1,1,1,1,1,1]\nb: &b [*a,*a,*a,*a,*a,*a,*a,*a,*a,*a]\nc: &c [*b,*b,*b,*b,*b,*b,*b,*b,*b,*b]\nd: &d [*c,*c,*c,*c,*c,*c,*c,*c,*c,*c]\ne: &e [*d,*d,*d,*d,*d,*d,*d,*d,*d,*d]\n");
+  EXPECT_THROW(load_task_yaml(f + "/bomb.yaml"), Error);
+  put(f + "/list.yaml", "- 1\n");
+  EXPECT_THROW(load_task_yaml(f + "/list.yaml"), Error);
+  put(f + "/types.yaml", "a: yes\nb: 'yes'\nc: 010\nd: 1_000\ne: 1e5\nf: 1.5e+3\ng: ~\nh: 0x1f\ni: .5\n");
+  const OrderedJson t = load_task_yaml(f + "/types.yaml");
+  EXPECT_EQ(t.dump(), R"({"a":true,"b":"yes","c":8,"d":1000,"e":"1e5","f":1500.0,"g":null,"h":31,"i":0.5})");
+}
+
+TEST(TaskErrors, AnUnknownNameHasANeighbour) {
+  try {
+    TaskIndex({}).select({"gsm8"});
+    FAIL();
+  } catch (const Error& e) {
+    EXPECT_NE(std::string(e.what()).find("gsm8k"), std::string::npos);
+  }
+}
+
+TEST(TaskErrors, DataIsFoundByCardByFolderAndByFile) {
+  const std::string f = folder("data");
+  make_folders(f + "/owner/set/sub");
+  put(f + "/owner/set/sub/test.csv", "question,n\nq1,1\n\"a,b\",2\n");
+  OrderedJson c = base();
+  c["dataset_path"] = "owner/set";
+  c["dataset_name"] = "sub";
+  c["doc_to_text"] = "{{question}} {{n + 1}}";
+  Task t(c, {f});
+  EXPECT_EQ(t.requests(0, {})[2].context, "a,b 3");
+  make_folders(f + "/owner/one");
+  put(f + "/owner/one/everything.jsonl", "{\"question\":\"x\"}\n");
+  c = base();
+  c["dataset_path"] = "owner/one";
+  EXPECT_EQ(Task(c, {f}).docs().size(), 1u);
+}
+
+}  // namespace
+}  // namespace mxt::eval
