@@ -17,6 +17,7 @@ namespace mxt::autotune {
 namespace {
 
 // Shares of what is left of the budget when a part begins.
+constexpr double kUsed = 0.9;  // of the budget: the rest is for building graphs, and for what takes longer than it was expected to
 constexpr double kThreadsShare = 0.15, kPassesShare = 0.3, kCallsShare = 0.75;
 constexpr int kLeastRounds = 5, kMostRounds = 15, kEnumerateRounds = 31;
 constexpr double kSampleUs = 300;  // shorter calls are repeated to fill a sample
@@ -85,7 +86,7 @@ class Rounds {
 
 class Probe {
  public:
-  Probe(const Subject& subject, kernels::Ops& ops, const Settings& settings) : s_(subject), ops_(ops), settings_(settings), end_(settings.budget_s), clock_(ops) { report_.plan = s_.plan; }
+  Probe(const Subject& subject, kernels::Ops& ops, const Settings& settings) : s_(subject), ops_(ops), settings_(settings), end_(kUsed * settings.budget_s), clock_(ops) { report_.plan = s_.plan; }
 
   Report run() {
     const double begin = Deadline::now();
@@ -284,7 +285,8 @@ double product_rate(kernels::Ops& ops, DType type) {
     const Choice c{{{"calibration", g, 1}}};
     CallBench bench(c, ops, 0, false);
     bench.sample(0, clock, 1);
-    const double us = bench.sample(0, clock, 1)[0];
+    double us = bench.sample(0, clock, 1)[0];
+    for (int i = 0; i < 4 && us < 1e5; ++i) us = std::min(us, bench.sample(0, clock, 1)[0]);  // another program's turn is not the device's rate
     rate = c.flops() / us * 1e6;
     if (us > 500) break;
   }
