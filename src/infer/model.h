@@ -33,6 +33,7 @@ class Model {
   std::unique_ptr<runtime::Program> scorer(int64_t max_tokens);
 
  private:
+  std::unique_ptr<runtime::Program> program(const graph::Graph& graph, const runtime::ProgramSettings& settings);
   kernels::Ops& ops_;
   std::unique_ptr<formats::WeightSource> source_;
   models::LoraPlan lora_;
