@@ -5,98 +5,238 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/files.h"
 #include "base/json.h"
 #include "base/text.h"
 #include "eval/exact_match.h"
 #include "infer/engine.h"
 #include "model_files.h"
+#include "serve/output/parsers.h"
+#include "serve/output/text_stream.h"
 #include "verbs.h"
 
 namespace mxt::app {
 namespace {
 
 struct Options {
-  std::string model, adapter, prompt, system, dtype = "bfloat16";
+  std::string model, adapter, prompt, system, tools, tool_parser = "hermes", dtype = "bfloat16", device = "cpu";
   int64_t max_tokens = 512, top_k = 0;
   double temperature = 0.7, top_p = 0.95;
   uint64_t seed = 0;
   int threads = 0;
+  bool show_thinking = false;
 };
 
-// Prints an answer while it is made; bytes of a character that is not complete yet wait for the rest.
-class Stream {
+constexpr const char* kHelp =
+    "/system TEXT   another system message, and a new conversation\n"
+    "/reset         a new conversation\n"
+    "/history       the conversation so far\n"
+    "/result TEXT   what the tool that was called answers\n"
+    "/quit          (or the end of input)\n";
+
+// Prints an answer while it is made: content as it is, thinking folded into a counter, tool calls on lines of their
+// own.
+class Printer {
  public:
-  explicit Stream(const tokenizer::Tokenizer& tok) : tok_(tok) {}
-  void token(int32_t id) {
-    if (!tok_.is_special(id)) pending_ += tok_.token_bytes(id);
-    size_t whole = pending_.size();
-    while (whole > 0 && pending_.size() - whole < 4 && !is_valid_utf8(std::string_view(pending_).substr(0, whole))) --whole;
-    if (!is_valid_utf8(std::string_view(pending_).substr(0, whole))) return;
-    std::fwrite(pending_.data(), 1, whole, stdout);
-    std::fflush(stdout);
-    text_ += pending_.substr(0, whole);
-    pending_.erase(0, whole);
+  Printer(bool terminal, bool show_thinking) : terminal_(terminal), show_(show_thinking) {}
+  void take(const serve::Deltas& deltas) {
+    using Kind = serve::Delta::Kind;
+    for (const auto& d : deltas) {
+      switch (d.kind) {
+        case Kind::kReasoning:
+          think(d.text);
+          break;
+        case Kind::kContent:
+          unfold();
+          put(d.text);
+          content += d.text;
+          break;
+        case Kind::kToolBegin:
+          unfold();
+          put((content.empty() && calls.empty() ? "" : "\n") + std::string("→ ") + d.name + " ");
+          calls.push_back({{"type", "function"}, {"id", d.id}, {"function", {{"name", d.name}, {"arguments", ""}}}});
+          break;
+        case Kind::kToolArguments: {
+          put(d.text);
+          auto& a = calls.back()["function"]["arguments"];
+          a = a.get<std::string>() + d.text;
+          break;
+        }
+      }
+    }
   }
-  const std::string& text() const { return text_; }
+  void end() {
+    unfold();
+    put("\n");
+  }
+  std::string content, reasoning;
+  OrderedJson calls = OrderedJson::array();
 
  private:
-  const tokenizer::Tokenizer& tok_;
-  std::string pending_, text_;
+  static void put(const std::string& s) {
+    std::fwrite(s.data(), 1, s.size(), stdout);
+    std::fflush(stdout);
+  }
+  void think(const std::string& text) {
+    reasoning += text;
+    if (show_) {
+      put((folded_ ? "" : terminal_ ? "\033[2m" : "[thinking] ") + text);
+    } else if (terminal_) {
+      put(fmt::format("\r\033[2m[thinking: {} characters]\033[0m", reasoning.size()));
+    }
+    folded_ = true;
+  }
+  void unfold() {
+    if (!folded_) return;
+    folded_ = false;
+    if (show_)
+      put(terminal_ ? "\033[0m\n\n" : "\n\n");
+    else if (terminal_)
+      put("\n");
+  }
+  bool terminal_, show_, folded_ = false;
+};
+
+class Conversation {
+ public:
+  Conversation(const Options& o, const std::string& path)
+      : o_(o),
+        text_(load_text_side(
+            path)),  // float32 asks for the weights' exact values; otherwise a GGUF's blocks are used as they lie.
+        model_(path, o.adapter, parse_dtype(o.dtype), 4096, ops_on(o.device),
+               parse_dtype(o.dtype) == DType::kF32 ? infer::Weights::kDecoded : infer::Weights::kAsStored),
+        engine_(model_, {1, 512}) {
+    if (!text_.chat) fail_input("{}: the model has no chat template", o.model);
+    if (!o.tools.empty()) {
+      tools_ = parse_ordered_json(read_file(o.tools), o.tools);
+      if (!tools_.is_array() || tools_.empty())
+        fail_input("{}: a list of tools is wanted, as OpenAI's API has it", o.tools);
+    }
+    reset(o.system);
+  }
+  void reset(const std::string& system) {
+    messages_ = OrderedJson::array();
+    if (!system.empty()) messages_.push_back({{"role", "system"}, {"content", system}});
+  }
+  const OrderedJson& messages() const { return messages_; }
+
+  void answer(const std::string& role, const std::string& said) {
+    OrderedJson message{{"role", role}, {"content", said}};
+    if (role == "tool" && !last_call_.empty()) message["tool_call_id"] = last_call_;
+    messages_.push_back(std::move(message));
+    tokenizer::ChatInput in;
+    in.messages = &messages_;
+    in.tools = tools_.is_null() ? nullptr : &tools_;
+    in.add_generation_prompt = true;
+    const auto rendered = text_.chat->render_prompt(in);
+    infer::Request r;
+    r.prompt = text_.tok->encode(rendered.text, rendered.plain);
+    r.max_tokens = o_.max_tokens;
+    r.stop = eval::stop_tokens(*text_.tok, model_.config());
+    r.logprobs = -1;
+    r.sampling = {o_.temperature, o_.top_k, o_.top_p, 0, o_.seed};
+    serve::ParserSettings parser;
+    parser.reasoning = serve::ReasoningStyle::kThinkTags;
+    parser.starts_thinking = trim(rendered.text).ends_with("<think>");
+    // Shown even where none were offered: a model tuned to call tools does.
+    parser.tools = o_.tool_parser == "hermes"        ? serve::ToolStyle::kHermes
+                   : o_.tool_parser == "qwen3_coder" ? serve::ToolStyle::kQwenCoder
+                                                     : serve::ToolStyle::kNone;
+    parser.tool_list = tools_.is_null() ? nullptr : &tools_;
+    parser.id_prefix = fmt::format("call_{}_", messages_.size());
+    const auto parse = serve::make_parser(parser);
+    serve::TextStream stream;
+    Printer printer(isatty(1), o_.show_thinking);
+    auto push = [&](const std::string& t) {
+      serve::Deltas deltas;
+      parse->push(t, deltas);
+      printer.take(deltas);
+    };
+    engine_.generate({r}, [&](size_t, int32_t id) {
+      const std::string bytes = text_.tok->token_bytes(id);
+      // Control tokens are not shown, but tags are some models' control tokens and the parser wants them.
+      const bool tag = bytes.starts_with("<tool_call") || bytes.starts_with("</tool_call") ||
+                       bytes.starts_with("<think") || bytes.starts_with("</think");
+      push(stream.push(text_.tok->is_special(id) && !tag ? std::string() : bytes));
+      return !g_stop.load();
+    });
+    push(stream.finish());
+    serve::Deltas rest;
+    parse->finish(rest);
+    printer.take(rest);
+    printer.end();
+    OrderedJson reply{{"role", "assistant"}, {"content", printer.content}};
+    if (!printer.calls.empty() && !tools_.is_null()) {
+      last_call_ = printer.calls.back()["id"].get<std::string>();
+      // Templates write arguments as JSON: they get the object where it is one.
+      for (auto& c : printer.calls) {
+        auto parsed = OrderedJson::parse(c["function"]["arguments"].get<std::string>(), nullptr, false);
+        if (!parsed.is_discarded()) c["function"]["arguments"] = std::move(parsed);
+      }
+      reply["tool_calls"] = std::move(printer.calls);
+    }
+    messages_.push_back(std::move(reply));
+  }
+
+ private:
+  const Options& o_;
+  TextSide text_;
+  infer::Model model_;
+  infer::Engine engine_;
+  OrderedJson messages_, tools_;
+  std::string last_call_;
 };
 
 }  // namespace
 
 void add_chat(CLI::App& app) {
-  auto* c = app.add_subcommand("chat", "talk to a model in the terminal\nexample: mindxtrain chat --model DIR --adapter out/run1/checkpoint");
+  auto* c = app.add_subcommand("chat",
+                               "talk to a model in the terminal (/help lists its commands)\nexample: mindxtrain chat "
+                               "--model DIR --adapter out/run1/checkpoint");
   auto o = std::make_shared<Options>();
   c->add_option("--model", o->model, "folder, .gguf file or Hub id")->required();
   c->add_option("--adapter", o->adapter, "PEFT folder");
   c->add_option("--prompt", o->prompt, "one question, one answer");
   c->add_option("--system", o->system, "system message");
+  c->add_option("--tools", o->tools, "JSON file: tools that the model may call, as in OpenAI's API");
+  c->add_option("--tool-call-parser", o->tool_parser, "how the model writes calls")
+      ->check(CLI::IsMember({"hermes", "qwen3_coder", "none"}));
+  c->add_flag("--show-thinking", o->show_thinking, "print the reasoning too");
   c->add_option("--max-tokens", o->max_tokens, "longest answer");
   c->add_option("--temperature", o->temperature, "0: the most likely token")->check(CLI::NonNegativeNumber);
   c->add_option("--top-p", o->top_p, "nucleus")->check(CLI::Range(0.0, 1.0));
   c->add_option("--top-k", o->top_k, "0: off");
   c->add_option("--seed", o->seed, "of the sampling");
   c->add_option("--dtype", o->dtype, "bfloat16 or float32");
+  c->add_option("--device", o->device, "cpu, h100 or h200");
   c->add_option("--threads", o->threads, "threads");
   c->callback([o] {
     set_threads(o->threads);
-    const std::string path = resolve_model(o->model, std::nullopt);
-    const TextSide text = load_text_side(path);
-    if (!text.chat) fail_input("{}: the model has no chat template", o->model);
-    infer::Model model(path, o->adapter, parse_dtype(o->dtype), 4096, kernels::cpu_ops());
-    infer::Engine engine(model, {1, 512});
-    OrderedJson messages = OrderedJson::array();
-    if (!o->system.empty()) messages.push_back({{"role", "system"}, {"content", o->system}});
-    auto answer = [&](const std::string& question) {
-      messages.push_back({{"role", "user"}, {"content", question}});
-      infer::Request r;
-      r.prompt = eval::encode_prompt(*text.tok, *text.chat, messages);
-      r.max_tokens = o->max_tokens;
-      r.stop = eval::stop_tokens(*text.tok, model.config());
-      r.sampling = {o->temperature, o->top_k, o->top_p, 0, o->seed};
-      Stream stream(*text.tok);
-      engine.generate({r}, [&](size_t, int32_t id) {
-        stream.token(id);
-        return !g_stop.load();
-      });
-      std::printf("\n");
-      messages.push_back({{"role", "assistant"}, {"content", stream.text()}});
-    };
-    if (!o->prompt.empty()) {
-      answer(o->prompt);
-      return;
-    }
-    std::string line;
-    while (!g_stop.load()) {
+    Conversation talk(*o, resolve_model(o->model, std::nullopt));
+    if (!o->prompt.empty()) return talk.answer("user", o->prompt);
+    for (std::string line; !g_stop.load();) {
       if (isatty(0)) {
         std::printf("> ");
         std::fflush(stdout);
       }
       if (!std::getline(std::cin, line)) break;
-      if (trim(line).empty()) continue;
-      answer(line);
+      const std::string said(trim(line));
+      if (said.empty()) continue;
+      const std::string word = said.substr(0, said.find(' ')), rest(trim(std::string_view(said).substr(word.size())));
+      if (word == "/quit") break;
+      if (word == "/help")
+        std::printf("%s", kHelp);
+      else if (word == "/reset")
+        talk.reset(o->system);
+      else if (word == "/system")
+        talk.reset(o->system = rest);
+      else if (word == "/history") {
+        for (const auto& m : talk.messages())
+          std::printf("%s\n", m.dump(-1, ' ', false, OrderedJson::error_handler_t::replace).c_str());
+      } else if (word == "/result")
+        talk.answer("tool", rest);
+      else
+        talk.answer("user", said);
     }
   });
 }

@@ -28,7 +28,7 @@ struct Options {
 // The two small measures that need no task file: perplexity of a text, exact match on a synth task's held-out rows.
 void measure_plain(const Options& o, const TextSide& text) {
   const HarnessRequest& h = o.harness;
-  infer::Model model(h.model, h.adapter, h.type, 2048, kernels::cpu_ops());
+  infer::Model model(h.model, h.adapter, h.type, 2048, ops_on(h.device));
   OrderedJson out;
   if (!o.text.empty()) {
     const auto ids = text.tok->encode(read_file(o.text));
@@ -123,6 +123,7 @@ void add_eval(CLI::App& app) {
   c->add_option("--synth", o->synth, "synth task whose held-out rows to answer: tool_calls or arithmetic");
   c->add_option("--seed", o->seed, "of the synth task's rows");
   c->add_option("--max-tokens", o->max_tokens, "longest answer to a synth row");
+  c->add_option("--device", h.device, "cpu, h100 or h200");
   c->add_option("--threads", o->threads, "threads");
   c->add_flag("--json", o->json, "results on stdout as JSON");
   c->add_option("--out", h.out, "folder for results, samples and finished requests")->required();

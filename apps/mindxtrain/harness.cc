@@ -85,7 +85,7 @@ std::optional<OrderedJson> run_harness(const HarnessRequest& r, const TextSide& 
   choice.type = r.type;
   choice.batch = r.batch;
   choice.tokenizer = text.tok;
-  choice.ops = &kernels::cpu_ops();
+  choice.ops = &ops_on(r.device);
   eval::LanguageModel model(choice, &g_stop);
 
   eval::EvaluateOptions o = options_of(r);

@@ -20,6 +20,7 @@ struct HarnessRequest {
   bool fewshot_always = false;
   int64_t limit = 0, batch = 16, bootstrap = 100'000;
   DType type = DType::kBF16;
+  std::string device = "cpu";  // as ops_on() reads it
   bool chat_template = false, multiturn = true;
   std::string system_instruction;
   std::string out;      // folder of the results

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "run_record.h"
 #include "version.h"
 #include "verbs.h"
 
@@ -35,9 +36,12 @@ int run(int argc, char** argv) {
   add_eval(app);
   add_score(app);
   add_chat(app);
+  add_serve(app);
   add_merge(app);
+  add_quantize(app);
   add_tokenizer(app);
   add_receipt(app);
+  add_runs(app);
   add_doctor(app);
   app.add_subcommand("version", "what this binary is")->callback([] { std::printf("mindxtrain %s\n", kVersion); });
   app.preparse_callback([&](size_t) {
@@ -67,6 +71,7 @@ int main(int argc, char** argv) {
     return app::run(argc, argv);
   } catch (const Error& e) {
     log::line(log::Level::kError, std::string("mindxtrain: ") + e.what());
+    app::note_failure(e.what());
     return static_cast<int>(e.code());
   } catch (const std::bad_alloc&) {
     log::line(log::Level::kError, "mindxtrain: out of memory");

@@ -13,6 +13,7 @@
 #include "formats/gguf.h"
 #include "formats/gguf_tokenizer.h"
 #include "formats/weight_source.h"
+#include "kernels/backend.h"
 #include "net/hub.h"
 #include "verbs.h"
 
@@ -86,6 +87,10 @@ std::string environment(const char* name) {
 
 std::string resolve_model(const std::string& name, const std::optional<std::string>& revision) {
   std::error_code ec;
+  if (fs::is_directory(name, ec) && !fs::exists(name + "/config.json", ec)) {
+    const auto files = glob_files(name + "/*.gguf");
+    if (files.size() == 1) return files[0];
+  }
   if (fs::exists(name, ec)) return name;
   const bool a_path = name.starts_with(".") || name.starts_with("/") || name.ends_with(".gguf") || std::count(name.begin(), name.end(), '/') != 1;
   if (a_path) fail_missing("{}: no such model folder or file (for the quickstart's weights: ./dev weights)", name);
@@ -105,13 +110,19 @@ TextSide load_text_side(const std::string& path) {
   return s;
 }
 
+TextSide with_template(const TextSide& side, const std::string& file) {
+  TextSide s = side;
+  s.chat_source = read_file(file);
+  s.chat = compile_template(*s.tok, s.chat_source, file);
+  return s;
+}
+
 TextSide text_side_of(const config::Recipe& recipe, const std::string& model_path) {
   TextSide s;
   if (recipe.model.tokenizer && *recipe.model.tokenizer == "char") s.tok = tokenizer::Tokenizer::characters(data::corpus_characters(recipe));
   else if (recipe.model.tokenizer) s.tok = load_tokenizer(resolve_model(*recipe.model.tokenizer, std::nullopt));
   else if (!model_path.empty() && has_tokenizer(model_path)) s.tok = load_tokenizer(model_path);
-  else if (!model_path.empty()) return s;
-  else fail_input("{}: model.tokenizer: a model from scratch needs one: a folder, a Hub id, a .gguf file or char", recipe.source);
+  else return s;  // finished rows of ids need none; text is refused where it is met
   s.chat_source = recipe.model.chat_template ? read_file(*recipe.model.chat_template) : s.tok->chat_template();
   s.chat = compile_template(*s.tok, s.chat_source, recipe.model.chat_template.value_or("chat template"));
   return s;
@@ -138,6 +149,12 @@ DType parse_dtype(const std::string& name) {
   if (name == "bfloat16" || name == "bf16") return DType::kBF16;
   if (name == "float32" || name == "fp32" || name == "f32") return DType::kF32;
   fail_input("--dtype {}: bfloat16 or float32", name);
+}
+
+kernels::Ops& ops_on(const std::string& device) {
+  if (device == "cpu") return kernels::cpu_ops();
+  if (device == "h100" || device == "h200") return *kernels::cuda_backend().ops;
+  fail_input("--device {}: cpu, h100 or h200", device);
 }
 
 }  // namespace mxt::app

@@ -8,12 +8,13 @@
 #include "base/types.h"
 #include "config/recipe.h"
 #include "data/coder.h"
+#include "kernels/api.h"
 #include "tokenizer/chat/chat_template.h"
 #include "tokenizer/tokenizer.h"
 
 namespace mxt::app {
 
-// A folder or .gguf file as it is; a Hub id by downloading it (HF_ENDPOINT, HF_TOKEN, HF_HOME, HF_HUB_OFFLINE are honoured).
+// A folder or .gguf file as it is (a folder that holds nothing but one .gguf names that); a Hub id by downloading it (HF_ENDPOINT, HF_TOKEN, HF_HOME, HF_HUB_OFFLINE are honoured).
 // kMissing with the remedy where it cannot be had.
 std::string resolve_model(const std::string& name, const std::optional<std::string>& revision);
 
@@ -22,7 +23,10 @@ struct TextSide {
   std::shared_ptr<const tokenizer::ChatTemplate> chat;      // null where the model has none
   std::string chat_source;
 };
+bool has_tokenizer(const std::string& folder_or_gguf);
 TextSide load_text_side(const std::string& folder_or_gguf);
+// The same tokenizer with the chat template in this file.
+TextSide with_template(const TextSide& side, const std::string& file);
 // For a recipe: model.tokenizer (or the model's own), model.chat_template. `corpus` is asked for characters with tokenizer `char`.
 TextSide text_side_of(const config::Recipe& recipe, const std::string& model_path);
 
@@ -39,6 +43,9 @@ void set_threads(int asked);
 
 // "bfloat16" or "float32".
 DType parse_dtype(const std::string& name);
+
+// --device: "cpu", or "h100"/"h200" for the GPU of this machine; kMissing where there is none.
+kernels::Ops& ops_on(const std::string& device);
 
 std::string environment(const char* name);  // "" where unset
 

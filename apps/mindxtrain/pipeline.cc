@@ -25,19 +25,11 @@
 #include "provenance/identity.h"
 #include "provenance/manifest.h"
 #include "provenance/receipt.h"
+#include "probe.h"
 #include "verbs.h"
 
 namespace mxt::app {
 namespace {
-
-std::string utc_now() {
-  const std::time_t t = std::time(nullptr);
-  char buf[32];
-  std::tm tm{};
-  gmtime_r(&t, &tm);
-  std::strftime(buf, sizeof buf, "%Y-%m-%dT%H:%M:%SZ", &tm);
-  return buf;
-}
 
 std::string host_name() {
   try {
@@ -45,12 +37,6 @@ std::string host_name() {
   } catch (const Error&) {
     return "";
   }
-}
-
-std::string folder_digest(const std::string& folder) {
-  Blake3 h;
-  for (const std::string& f : list_files(folder)) h.update(f + " " + hash_file(folder + "/" + f).blake3 + "\n");
-  return h.hex();
 }
 
 // Held-out requests of a synth task, and their answers.
@@ -70,6 +56,22 @@ std::vector<eval::Question> questions_of(const config::Recipe& r) {
 
 }  // namespace
 
+std::string utc_now() {
+  const std::time_t t = std::time(nullptr);
+  char buf[32];
+  std::tm tm{};
+  gmtime_r(&t, &tm);
+  std::strftime(buf, sizeof buf, "%Y-%m-%dT%H:%M:%SZ", &tm);
+  return buf;
+}
+
+std::string folder_digest(const std::string& folder) {
+  if (!fs::exists(folder)) return "";
+  Blake3 h;
+  for (const std::string& f : list_files(folder)) h.update(f + " " + hash_file(folder + "/" + f).blake3 + "\n");
+  return h.hex();
+}
+
 Pipeline::Pipeline(const Options& o) : o_(o), recipe_(config::load_recipe(o.recipe_path)) {
   set_threads(o.threads);
   lock_ = std::make_unique<FolderLock>(o_.out);
@@ -83,15 +85,27 @@ Pipeline::Pipeline(const Options& o) : o_(o), recipe_(config::load_recipe(o.reci
       fail_input("{}: this folder holds something else: choose another --out", o_.out);
     write_file_atomic(kept, recipe_.text);
   }
+  record_ = std::make_unique<RunRecord>(recipe_, o_.out, o_.verb);
   for (const std::string& line : config::off_stages(recipe_)) log::info("{}", line);
+  // A plan that cannot be right is refused before anything is fetched or opened for it.
+  if (!o_.plan_path.empty()) {
+    const auto env = kernels::plan_from_json(read_file(o_.plan_path), o_.plan_path).env;
+    try {
+      config::check_plan_env(recipe_, env);
+    } catch (const Error& e) {
+      throw Error(e.code(), o_.plan_path + ": " + e.what());
+    }
+  }
   if (recipe_.model.init == config::Init::kPretrained) model_path_ = resolve_model(recipe_.model.name, recipe_.model.revision);
   text_ = text_side_of(recipe_, model_path_);
 }
 
 void Pipeline::plan() {
+  record_->stage("plan");
   const std::string kept = o_.out + "/plan.json";
   setup_ = train::make_setup(recipe_, model_path_, vocabulary_of(text_), nullptr);
-  const auto device = train::cpu_identity(num_threads());
+  backend_ = train::open_backend(*setup_);
+  const auto device = train::identity_of(backend_, num_threads());
   std::string from = o_.plan_path;
   if (from.empty() && fs::exists(kept)) from = kept;
   if (!from.empty()) {
@@ -109,14 +123,29 @@ void Pipeline::plan() {
     }
   }
   if (from.empty()) {
-    plan_ = train::default_plan(*setup_, device);
+    if (recipe_.autotune.enabled && !setup_->gpu) {
+      log::info("probe: at most {} s", recipe_.autotune.budget_seconds);
+      const auto report = measured_plan(*setup_, !threads_given(o_.threads), false);
+      plan_ = report.plan;
+      for (std::string_view line : split(table_of(report, setup_->rows_per_step, setup_->seq_len), '\n'))
+        if (!line.empty()) log::info("{}", line);
+    } else {
+      if (recipe_.autotune.enabled) log::info("plan: default choices, not measured: this build probes on the CPU only");
+      plan_ = reference_plan(*setup_);
+    }
     write_file_atomic(kept, kernels::to_json(plan_));
   }
   plan_digest_ = blake3_hex(kernels::plan_choices(plan_));
+  if (const auto n = plan_.choices.find("step threads"); n != plan_.choices.end() && !threads_given(o_.threads)) {
+    const int planned = std::atoi(n->second.c_str());
+    if (planned < 1) fail_input("plan: \"step threads\" is \"{}\": a number is wanted", n->second);
+    set_num_threads(std::min(planned, num_threads()));
+  }
   setup_ = train::make_setup(recipe_, model_path_, vocabulary_of(text_), &plan_);
 }
 
 void Pipeline::prepare() {
+  record_->stage("dataset");
   data_folder_ = o_.data;
   if (data_folder_.empty()) {
     data_folder_ = o_.out + "/dataset";
@@ -132,11 +161,12 @@ std::string Pipeline::train_record() const {
   j["recipe"] = recipe_digest_;
   j["plan_choices"] = plan_digest_;
   j["dataset"] = data_digest_;
-  j["checkpoint"] = fs::exists(o_.out + "/checkpoint") ? folder_digest(o_.out + "/checkpoint") : "";
+  j["checkpoint"] = folder_digest(o_.out + "/checkpoint");
   return j.dump(2) + "\n";
 }
 
 bool Pipeline::train() {
+  record_->stage("train");
   const std::string record = o_.out + "/train.json";
   if (fs::exists(record) && fs::exists(o_.out + "/checkpoint") && read_file(record) == train_record()) {
     log::info("training: already finished, kept");
@@ -153,9 +183,10 @@ bool Pipeline::train() {
   t.stop = &g_stop;
   std::error_code ec;
   fs::remove(record, ec);
-  result_ = train::train(*setup_, plan_, kernels::cpu_ops(), t);
+  result_ = train::train(*setup_, plan_, *backend_.ops, t);
   if (result_.interrupted) {
     log::info("stopped at step {} of {}, state saved: the same command with --resume goes on", result_.done, result_.steps);
+    record_->end(registry::State::kStopped, metrics(), nullptr);
     return false;
   }
   if (!setup_->has_lora && text_.tok) save_text_side(text_, o_.out + "/checkpoint");
@@ -166,6 +197,7 @@ bool Pipeline::train() {
 
 void Pipeline::evaluate(bool after) {
   if (!recipe_.eval) return;
+  record_->stage(after ? "eval" : "eval before");
   const auto questions = questions_of(recipe_);
   const bool perplexity = recipe_.eval->perplexity_path.has_value();
   if (questions.empty() && !perplexity) return;
@@ -181,7 +213,7 @@ void Pipeline::evaluate(bool after) {
   }
   OrderedJson out;
   out["inputs"] = inputs;
-  infer::Model m(model, adapter, setup_->type, 2048, kernels::cpu_ops());
+  infer::Model m(model, adapter, setup_->type, 2048, *backend_.ops);
   if (!questions.empty()) {
     if (!text_.tok || !text_.chat) fail_input("{}: eval.generation: the model has no chat template to ask with", recipe_.source);
     const eval::ExactMatch e = eval::exact_match(m, *text_.tok, *text_.chat, questions, recipe_.eval->generation->max_tokens);
@@ -213,6 +245,7 @@ bool Pipeline::harness(bool after) {
   r.fewshot = h.fewshot;
   r.limit = h.limit.value_or(0);
   r.type = setup_->type;
+  if (setup_->gpu) r.device = "h100";
   if (!after) check_harness(r);  // before hours of training, not after
   if (!after && recipe_.model.init == config::Init::kRandom) return true;
   r.model = after && !setup_->has_lora ? o_.out + "/checkpoint" : model_path_;
@@ -253,7 +286,17 @@ Pipeline::Score Pipeline::read_score(const std::string& path) const {
   return s;
 }
 
+Json Pipeline::results() const {
+  Json r = Json::object();
+  const Score before = read_score(o_.out + "/eval/before.json"), after = read_score(o_.out + "/eval/after.json");
+  if (after.rows) r["eval"]["exact_match"] = {{"before", before.exact}, {"after", after.exact}, {"rows", after.rows}};
+  if (after.perplexity) r["eval"]["perplexity"] = {{"before", before.perplexity ? Json(*before.perplexity) : Json()}, {"after", *after.perplexity}};
+  if (const Json q = quantization_report(); !q.is_null()) r["quantized"] = q;
+  return r;
+}
+
 void Pipeline::manifest() {
+  record_->stage("manifest");
   provenance::ManifestBuilder b(o_.out);
   b.set_recipe(recipe_);
   b.add_file("recipe", "recipe.yaml");
@@ -262,25 +305,29 @@ void Pipeline::manifest() {
   if (o_.data.empty()) b.add_folder("dataset", "dataset");
   b.add_folder("checkpoint", "checkpoint");
   if (fs::exists(o_.out + "/eval") && !list_files(o_.out + "/eval").empty()) b.add_folder("eval", "eval");
+  if (quantizes() && fs::exists(o_.out + "/quantized")) b.add_folder("quantized", "quantized");
   Json identities = provenance::build_identity();
-  const auto d = train::cpu_identity(num_threads());
+  const auto d = train::identity_of(backend_, num_threads());
   identities["device"] = {{"kind", d.kind}, {"name", d.name}, {"arch", d.arch}, {"threads", d.threads}};
   identities["libraries"] = d.libraries;
   if (setup_->weights) identities["base_model"] = {{"name", recipe_.model.name}, {"weights", setup_->weights->digest_text()}};
   b.set("identities", identities);
-  Json results;
-  const Score before = read_score(o_.out + "/eval/before.json"), after = read_score(o_.out + "/eval/after.json");
-  if (after.rows) results["exact_match"] = {{"before", before.exact}, {"after", after.exact}, {"rows", after.rows}};
-  if (after.perplexity) results["perplexity"] = {{"before", before.perplexity.value_or(0)}, {"after", *after.perplexity}};
-  if (!results.is_null()) b.set("results", results);
-  b.set("environment", {{"finished", utc_now()}, {"host", host_name()}, {"train_seconds", result_.seconds}, {"tok_s", result_.tok_s}});
+  if (const Json r = results(); !r.empty()) b.set("results", r);
+  const Json used = usage();
+  b.set("energy", used["energy"]);
+  b.set("environment", {{"finished", used["finished"]}, {"host", host_name()}, {"train_seconds", used["train_seconds"]}, {"tok_s", used["tok_s"]},
+                        {"decisions_in_loop", used["decisions_in_loop"]}, {"peak_memory_bytes", used["peak_memory_bytes"]}});
   b.write();
   const std::string path = o_.out + "/manifest.json";
   const auto report = provenance::verify(path);
   provenance::require_verified(report, path);
   const OrderedJson receipt = provenance::make_receipt(read_json_file(path), recipe_.receipt);
   write_file_atomic(o_.out + "/receipt.json", receipt.dump(2) + "\n");
-  provenance::write_receipt(receipt, recipe_.receipt);
+  if (o_.write_receipt) provenance::write_receipt(receipt, recipe_.receipt);
+  Json digests = Json::object();
+  const Json written = read_json_file(path);
+  for (const Json& subject : written["subject"]) digests[subject["name"].get<std::string>()] = subject["digest"]["blake3"];
+  record_->end(registry::State::kFinished, metrics(), digests);
 }
 
 void Pipeline::summary() const {
@@ -293,6 +340,11 @@ void Pipeline::summary() const {
     std::printf("training        loss %.4f to %.4f in %lld steps, %lld tokens, %.0f tok/s, %.3f TFLOP/s of model work, %.0f s\n", result_.first_loss, result_.last_loss,
                 static_cast<long long>(result_.done), static_cast<long long>(result_.tokens), result_.tok_s, result_.tflops, result_.seconds);
     if (result_.best_eval >= 0) std::printf("held out        loss %.4f at best\n", result_.best_eval);
+  }
+  if (const Json q = quantization_report(); !q.is_null()) {
+    const Json& h = q["held_out"];
+    std::printf("quantized       %s, %.1f MiB%s: %s/quantized\n", q["scheme"].get<std::string>().c_str(), q["size"]["bytes"].get<double>() / (1 << 20),
+                h.is_null() ? "" : fmt::format(", perplexity {:+.2f} %, KL {:.2e}", h["perplexity"]["change_pct"].get<double>(), h["kl"].get<double>()).c_str(), o_.out.c_str());
   }
   const std::string path = o_.out + "/manifest.json";
   std::printf("\n%s", provenance::receipt_text(provenance::make_receipt(read_json_file(path), recipe_.receipt)).c_str());

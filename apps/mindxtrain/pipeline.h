@@ -7,8 +7,11 @@
 
 #include "base/files.h"
 #include "config/recipe.h"
+#include "kernels/backend.h"
 #include "kernels/plan.h"
 #include "model_files.h"
+#include "provenance/energy.h"
+#include "run_record.h"
 #include "train/setup.h"
 #include "train/trainer.h"
 
@@ -17,10 +20,12 @@ namespace mxt::app {
 class Pipeline {
  public:
   struct Options {
+    std::string verb = "run";    // as the registry shows it
     std::string recipe_path, out, plan_path, data;  // plan_path and data may be ""
     bool resume = false;
     int64_t resume_from = -1;
     int threads = 0;
+    bool write_receipt = true;   // to the recipe's receipt.output, beside OUT/receipt.json
   };
   explicit Pipeline(const Options& options);
 
@@ -29,6 +34,7 @@ class Pipeline {
   void evaluate(bool after);   // OUT/eval/before.json, after.json
   bool harness(bool after);    // OUT/eval/before/, after/ where the recipe names tasks; false where interrupted
   bool train();                // OUT/checkpoint; false where interrupted
+  void quantize();             // OUT/quantized
   void manifest();             // OUT/manifest.json, receipt
   void summary() const;        // on stdout
   void require_gate() const;   // kVerifyFailed where the regression gate failed
@@ -41,6 +47,12 @@ class Pipeline {
     std::optional<double> perplexity;
   };
   Score read_score(const std::string& path) const;
+  Json usage() const;          // energy, seconds: of the process that trained, kept in OUT/usage.json
+  bool quantizes() const;      // the stage is on
+  std::string quantize_record() const;
+  Json quantization_report() const;  // OUT/quantized/quantization.json, null where the stage is off
+  Json results() const;        // what was measured: eval, quantized
+  Json metrics() const;        // the same with how training went, for the registry
   std::string train_record() const;  // what OUT/train.json says when training of exactly this is finished
 
   Options o_;
@@ -49,10 +61,17 @@ class Pipeline {
   std::string model_path_;
   TextSide text_;
   std::unique_ptr<train::Setup> setup_;
+  kernels::Backend backend_;
   kernels::KernelPlan plan_;
   std::string data_folder_, recipe_digest_, plan_digest_, data_digest_;
   train::TrainResult result_;
+  std::unique_ptr<RunRecord> record_;
+  provenance::EnergyMeter meter_;
   bool trained_now_ = false, gate_failed_ = false;
 };
+
+// A digest of everything in a folder, for telling whether a stage's output is as it was left; "" where there is none.
+std::string folder_digest(const std::string& folder);
+std::string utc_now();
 
 }  // namespace mxt::app

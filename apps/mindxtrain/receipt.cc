@@ -2,24 +2,54 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/files.h"
 #include "base/json.h"
 #include "config/recipe.h"
 #include "provenance/manifest.h"
 #include "provenance/receipt.h"
+#include "replay.h"
 #include "verbs.h"
 
 namespace mxt::app {
 
+namespace {
+
+struct Options {
+  std::string manifest, config, key, work;
+  bool json = false, replay = false;
+  int threads = 0;
+};
+
+// A manifest that holds is not enough: what it names must come out again.
+void run_replay(const Options& o, provenance::VerifyReport& report) {
+  std::string work = o.work;
+  if (work.empty()) {
+    const fs::path run = fs::absolute(o.manifest).parent_path();
+    work = run.string() + ".replay";
+    std::error_code ec;
+    fs::remove_all(work, ec);  // of an earlier replay
+  }
+  report.findings = replay(o.manifest, work, o.threads);
+  if (report.ok()) {
+    report.subjects.push_back("replay: the same plan choices, dataset and checkpoint");
+    std::error_code ec;
+    if (o.work.empty()) fs::remove_all(work, ec);
+  } else {
+    report.subjects.push_back("replay: left in " + work);
+  }
+}
+
+}  // namespace
+
 void add_receipt(CLI::App& app) {
   auto* c = app.add_subcommand("receipt", "re-hash everything that a manifest names\nexample: mindxtrain receipt out/run1/manifest.json");
-  struct Options {
-    std::string manifest, config, key;
-    bool json = false;
-  };
   auto o = std::make_shared<Options>();
   c->add_option("manifest", o->manifest, "manifest.json of a run")->required();
   c->add_option("--config", o->config, "the manifest must be of this recipe");
   c->add_option("--key", o->key, "public key that must have signed");
+  auto* replay_flag = c->add_flag("--replay", o->replay, "train again from recipe, plan and data, and compare the checkpoint");
+  c->add_option("--work", o->work, "empty folder for the replay (default: beside the run's, removed when all is equal)")->needs(replay_flag);
+  c->add_option("--threads", o->threads, "threads of the replay")->needs(replay_flag);
   c->add_flag("--json", o->json, "machine-readable answer");
   c->callback([o] {
     provenance::VerifyOptions v;
@@ -29,7 +59,8 @@ void add_receipt(CLI::App& app) {
       v.recipe = &recipe;
     }
     if (!o->key.empty()) v.trusted_key = provenance::load_public_key(o->key);
-    const auto report = provenance::verify(o->manifest, v);
+    auto report = provenance::verify(o->manifest, v);
+    if (o->replay && report.ok()) run_replay(*o, report);
     if (o->json) {
       OrderedJson j;
       j["verified"] = report.ok();

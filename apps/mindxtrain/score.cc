@@ -13,7 +13,7 @@ namespace mxt::app {
 void add_score(CLI::App& app) {
   auto* c = app.add_subcommand("score", "log-probability of every token of given rows\nexample: mindxtrain score --model DIR --input rows.jsonl --output out.jsonl");
   struct Options {
-    std::string model, adapter, input, output, dtype = "bfloat16";
+    std::string model, adapter, input, output, dtype = "bfloat16", device = "cpu";
     int threads = 0;
   };
   auto o = std::make_shared<Options>();
@@ -22,6 +22,7 @@ void add_score(CLI::App& app) {
   c->add_option("--input", o->input, "JSONL rows {\"ids\":[…]} or {\"text\":\"…\"}")->required();
   c->add_option("--output", o->output, "JSONL answers {\"logprobs\":[null,…]}")->required();
   c->add_option("--dtype", o->dtype, "bfloat16 or float32");
+  c->add_option("--device", o->device, "cpu, h100 or h200");
   c->add_option("--threads", o->threads, "threads");
   c->callback([o] {
     set_threads(o->threads);
@@ -55,7 +56,7 @@ void add_score(CLI::App& app) {
       }
       longest = std::max(longest, static_cast<int64_t>(rows.back().size()));
     }
-    infer::Model model(path, o->adapter, parse_dtype(o->dtype), longest, kernels::cpu_ops());
+    infer::Model model(path, o->adapter, parse_dtype(o->dtype), longest, ops_on(o->device));
     infer::Scorer scorer(model, std::min<int64_t>(std::max<int64_t>(longest, 2048), 8192));
     AtomicFile out(o->output);
     for (const auto& lp : scorer.score(rows)) {

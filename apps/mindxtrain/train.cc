@@ -14,6 +14,7 @@ void add_train(CLI::App& app) {
   c->add_option("--data", o->data, "a folder that `dataset prep` made");
   c->add_option("--threads", o->threads, "threads (default: OMP_NUM_THREADS, else all cores)");
   c->callback([o] {
+    o->verb = "train";
     if (o->resume_from >= 0) o->resume = true;
     Pipeline p(*o);
     p.plan();

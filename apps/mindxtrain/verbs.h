@@ -18,9 +18,12 @@ void add_run(CLI::App& app);
 void add_eval(CLI::App& app);
 void add_score(CLI::App& app);
 void add_chat(CLI::App& app);
+void add_serve(CLI::App& app);
 void add_merge(CLI::App& app);
+void add_quantize(CLI::App& app);
 void add_tokenizer(CLI::App& app);
 void add_receipt(CLI::App& app);
+void add_runs(CLI::App& app);
 
 // Exit code of the verb that ran; a callback sets it where it is not 0.
 extern int g_exit;

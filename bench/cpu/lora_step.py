@@ -1,16 +1,18 @@
 #!/usr/bin/env python3
 """The quickstart's training step against transformers + peft, in one sitting, with the same threads: SmolLM2-135M, LoRA r16 on all seven
-linears, bf16, 4 x 256 tokens, every token trained. Also what oneDNN reaches alone on the step's shapes (build/release/bench/kernels/
-gemm_bench, built with -DMXT_BENCH=ON).
+linears, bf16, 4 x 256 tokens, every token trained; and against what oneDNN reaches alone on the step's products, measured between
+the rounds.
 
-usage: lora_step.py MODEL_HF_FOLDER [--binary build/release/apps/mindxtrain/mindxtrain] [--steps 20] [--threads 2] [--rounds 3]
-needs: torch transformers peft (an environment of its own; the product needs no Python)
-Prints one JSON object: medians of tok/s over the rounds, ours and theirs in turn, and the ratio."""
+usage: lora_step.py MODEL_HF_FOLDER [--build build/release] [--steps 20] [--threads 2] [--rounds 3]
+needs: torch transformers peft (an environment of its own; the product needs no Python), a build with -DMXT_BENCH=ON
+Prints one JSON object: tok/s of every round, ours and theirs in turn, model TFLOP/s (recompute not counted), oneDNN's, and the ratios."""
 import argparse, json, os, statistics, subprocess, sys, tempfile, time
+
+from ceiling import lora_step_products, onednn_alone
 
 p = argparse.ArgumentParser()
 p.add_argument("model")
-p.add_argument("--binary", default="build/release/apps/mindxtrain/mindxtrain")
+p.add_argument("--build", default="build/release")
 p.add_argument("--steps", type=int, default=20)
 p.add_argument("--threads", type=int, default=2)
 p.add_argument("--rounds", type=int, default=3)
@@ -42,7 +44,7 @@ receipt: {{output: "{folder}/receipt.json"}}
 """
         )
     out = f"{folder}/out{time.time_ns()}"
-    subprocess.run([a.binary, "--quiet", "train", f"{folder}/r.yaml", "--out", out, "--threads", str(a.threads)], check=True)
+    subprocess.run([f"{a.build}/apps/mindxtrain/mindxtrain", "--quiet", "train", f"{folder}/r.yaml", "--out", out, "--threads", str(a.threads)], check=True)
     rows = [json.loads(l) for l in open(f"{out}/metrics.jsonl")]
     rows = rows[len(rows) // 4 :]  # after warm-up
     return statistics.median(r["tok_s"] for r in rows), statistics.median(r["tflops"] for r in rows)
@@ -77,16 +79,20 @@ def peer():
     return B * T / statistics.median(times[1:])
 
 
-mine, tflops, theirs = [], [], []
+products = lora_step_products(json.load(open(f"{a.model}/config.json")), B * T, B * T)
+mine, tflops, theirs, alone = [], [], [], []
 with tempfile.TemporaryDirectory() as folder:
     for _ in range(a.rounds):
         if a.only != "peer":
             s, f = ours(folder)
             mine.append(s)
             tflops.append(f)
+            alone.append(onednn_alone(f"{a.build}/bench/kernels/gemm_bench", products, a.threads)["tflops"])
         if a.only != "ours":
             theirs.append(peer())
-result = {"what": "SmolLM2-135M LoRA r16, bf16, 4 x 256 tokens", "threads": a.threads, "ours_tok_s": [round(x) for x in mine], "ours_tflops": [round(x, 3) for x in tflops], "peer_tok_s": [round(x) for x in theirs]}
+result = {"what": "SmolLM2-135M LoRA r16, bf16, 4 x 256 tokens", "threads": a.threads, "ours_tok_s": [round(x) for x in mine], "ours_tflops": [round(x, 3) for x in tflops], "onednn_alone_tflops": alone, "peer_tok_s": [round(x) for x in theirs]}
+if alone:
+    result["of_onednn_alone"] = round(statistics.median(tflops) / statistics.median(alone), 3)
 if mine and theirs:
     result["ratio"] = round(statistics.median(mine) / statistics.median(theirs), 2)
 print(json.dumps(result))

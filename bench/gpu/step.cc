@@ -1,6 +1,6 @@
-// Training steps of a Qwen3 model's real dimensions with random weights: tokens a second, memory, loss. The engine is the
-// product's own (models, graph, runtime, kernels); the data are random tokens in full rows.
-//   gpu_step MODEL ROWS SEQ MICRO STEPS [lora|full] [none|cheap|layer] [bf16|f32] [joined|apart]
+// Training steps of a Qwen3 model's real dimensions with random weights: tokens a second, memory, loss. The engine is
+// the product's own (models, graph, runtime, kernels); the data are random tokens in full rows.
+//   gpu_step MODEL ROWS SEQ MICRO STEPS [lora|full] [none|cheap|layer] [bf16|f32] [joined|apart] [profile] [profile]
 #include <sys/resource.h>
 
 #include <algorithm>
@@ -29,11 +29,26 @@ formats::ModelConfig qwen3(const std::string& name) {
     int64_t hidden, ffn, layers, heads;
     bool tied;
   };
-  for (const S& s : {S{"0.6b", 1024, 3072, 28, 16, true}, S{"1.7b", 2048, 6144, 28, 16, true}, S{"4b", 2560, 9728, 36, 32, true}, S{"8b", 4096, 12288, 36, 32, false}, S{"14b", 5120, 17408, 40, 40, false}}) {
+  for (const S& s :
+       {S{"0.6b", 1024, 3072, 28, 16, true}, S{"1.7b", 2048, 6144, 28, 16, true}, S{"4b", 2560, 9728, 36, 32, true},
+        S{"8b", 4096, 12288, 36, 32, false}, S{"14b", 5120, 17408, 40, 40, false}}) {
     if (name != s.name) continue;
-    const nlohmann::ordered_json j{{"architectures", {"Qwen3ForCausalLM"}}, {"model_type", "qwen3"}, {"vocab_size", 151936}, {"hidden_size", s.hidden}, {"intermediate_size", s.ffn},
-                                   {"num_hidden_layers", s.layers}, {"num_attention_heads", s.heads}, {"num_key_value_heads", 8}, {"head_dim", 128}, {"max_position_embeddings", 40960},
-                                   {"rms_norm_eps", 1e-6}, {"rope_theta", 1000000}, {"tie_word_embeddings", s.tied}, {"hidden_act", "silu"}, {"attention_bias", false}, {"initializer_range", 0.02}};
+    const nlohmann::ordered_json j{{"architectures", {"Qwen3ForCausalLM"}},
+                                   {"model_type", "qwen3"},
+                                   {"vocab_size", 151936},
+                                   {"hidden_size", s.hidden},
+                                   {"intermediate_size", s.ffn},
+                                   {"num_hidden_layers", s.layers},
+                                   {"num_attention_heads", s.heads},
+                                   {"num_key_value_heads", 8},
+                                   {"head_dim", 128},
+                                   {"max_position_embeddings", 40960},
+                                   {"rms_norm_eps", 1e-6},
+                                   {"rope_theta", 1000000},
+                                   {"tie_word_embeddings", s.tied},
+                                   {"hidden_act", "silu"},
+                                   {"attention_bias", false},
+                                   {"initializer_range", 0.02}};
     return formats::parse_model_config(j, name);
   }
   fail_input("unknown model {}", name);
@@ -49,14 +64,17 @@ kernels::KernelPlan probe(const runtime::Program& program, kernels::Backend& b) 
   size_t most = 0;
   for (const auto& t : program.tunables())
     if (const auto* g = std::get_if<kernels::Gemm>(&t.call))
-      for (const kernels::ConstMat& m : {g->a, g->b, kernels::ConstMat(g->c)}) most = std::max(most, static_cast<size_t>(m.rows * m.ld) * size_of(m.type));
+      for (const kernels::ConstMat& m : {g->a, g->b, kernels::ConstMat(g->c)})
+        most = std::max(most, static_cast<size_t>(m.rows * m.ld) * size_of(m.type));
   std::vector<uint16_t> noise(size_t{8} << 20);
   uint32_t s = 99;
-  for (auto& x : noise) x = float_to_bf16(static_cast<float>((s = s * 1664525u + 1013904223u) >> 8) * 0x1p-24f * 0.02f - 0.01f);
+  for (auto& x : noise)
+    x = float_to_bf16(static_cast<float>((s = s * 1664525u + 1013904223u) >> 8) * 0x1p-24f * 0.02f - 0.01f);
   std::vector<device::Buffer> operands;
   for (int i = 0; i < 3; ++i) {
     operands.push_back(device::Buffer::on(&d, most));
-    for (size_t at = 0; at < most; at += noise.size() * 2) d.upload(operands.back().bytes_at(at), noise.data(), std::min(most - at, noise.size() * 2));
+    for (size_t at = 0; at < most; at += noise.size() * 2)
+      d.upload(operands.back().bytes_at(at), noise.data(), std::min(most - at, noise.size() * 2));
   }
   auto scratch = device::Buffer::on(&d, size_t{64} << 20);
   b.ops->set_scratch(scratch.data(), scratch.size());
@@ -67,8 +85,10 @@ kernels::KernelPlan probe(const runtime::Program& program, kernels::Backend& b) 
     double best = 0, first = 0;
     for (size_t i = 0; i < names.size(); ++i) {
       kernels::Gemm call = *g;
-      call.a.p = operands[0].data(), call.b.p = operands[1].data(), call.c.p = operands[2].data(), call.bias = nullptr, call.algo = static_cast<int>(i);
-      // Back to back for about 15 ms: a step keeps the card at its power limit, where clocks are lower and the ranking is another.
+      call.a.p = operands[0].data(), call.b.p = operands[1].data(), call.c.p = operands[2].data(), call.bias = nullptr,
+      call.algo = static_cast<int>(i);
+      // Back to back for about 15 ms: a step keeps the card at its power limit, where clocks are lower and the ranking
+      // is another.
       d.mark(from);
       for (int k = 0; k < 2; ++k) b.ops->gemm(call);
       d.mark(to);
@@ -80,16 +100,27 @@ kernels::KernelPlan probe(const runtime::Program& program, kernels::Backend& b) 
       if (i == 0) first = us;
       if (best == 0 || us < best) best = us, plan.choices[t.key] = names[i];
     }
-    std::printf("%s\n", ordered_json{{"call", t.key}, {"times", t.count}, {"choice", plan.choices[t.key]}, {"us", std::round(best * 10) / 10}, {"lt0_us", std::round(first * 10) / 10}}.dump().c_str());
+    std::printf("%s\n", ordered_json{{"call", t.key},
+                                     {"times", t.count},
+                                     {"choice", plan.choices[t.key]},
+                                     {"us", std::round(best * 10) / 10},
+                                     {"lt0_us", std::round(first * 10) / 10}}
+                            .dump()
+                            .c_str());
   }
   d.release_mark(from), d.release_mark(to);
   return plan;
 }
 
 int run(int argc, char** argv) {
-  if (argc < 6) fail_input("usage: gpu_step MODEL ROWS SEQ MICRO STEPS [lora|full] [none|cheap|layer] [bf16|f32] [joined|apart]");
-  const std::string name = argv[1], method = argc > 6 ? argv[6] : "lora", level = argc > 7 ? argv[7] : "none", type = argc > 8 ? argv[8] : "bf16";
-  const int64_t rows = std::stoll(argv[2]), seq = std::stoll(argv[3]), micro = std::stoll(argv[4]), steps = std::stoll(argv[5]), tokens = micro * seq;
+  if (argc < 6)
+    fail_input(
+        "usage: gpu_step MODEL ROWS SEQ MICRO STEPS [lora|full] [none|cheap|layer] [bf16|f32] [joined|apart] "
+        "[profile]");
+  const std::string name = argv[1], method = argc > 6 ? argv[6] : "lora", level = argc > 7 ? argv[7] : "none",
+                    type = argc > 8 ? argv[8] : "bf16";
+  const int64_t rows = std::stoll(argv[2]), seq = std::stoll(argv[3]), micro = std::stoll(argv[4]),
+                steps = std::stoll(argv[5]), tokens = micro * seq;
   double at = now();
   auto lap = [&](const char* what) {
     std::fprintf(stderr, "%-12s %.2f s\n", what, now() - at);
@@ -100,7 +131,9 @@ int run(int argc, char** argv) {
   lap("open");
   const formats::ModelConfig config = qwen3(name);
   models::LoraPlan lora;
-  lora.target = [](const std::string&) -> std::optional<models::LoraTarget> { return models::LoraTarget{16, 32, false}; };
+  lora.target = [](const std::string&) -> std::optional<models::LoraTarget> {
+    return models::LoraTarget{16, 32, false};
+  };
   models::BuildOptions o;
   o.type = type == "f32" ? DType::kF32 : DType::kBF16;
   o.train_base = method == "full";
@@ -108,7 +141,9 @@ int run(int argc, char** argv) {
   o.positions = seq;
   o.head_chunk = 4096;
   o.join_lora = argc <= 9 || std::string(argv[9]) != "apart";
-  o.recompute = level == "layer" ? graph::Recompute::kLayer : level == "cheap" ? graph::Recompute::kCheap : graph::Recompute::kNone;
+  o.recompute = level == "layer"   ? graph::Recompute::kLayer
+                : level == "cheap" ? graph::Recompute::kCheap
+                                   : graph::Recompute::kNone;
   const graph::Graph g = models::build(config, o);
   const runtime::ProgramSettings settings{tokens, micro, false, seq};
   lap("graph");
@@ -122,9 +157,21 @@ int run(int argc, char** argv) {
   runtime::Program program(g, plan, *b.ops, settings);
   const auto pb = runtime::ParamStore::measure(g, true);
   const auto bytes = program.bytes();
-  ordered_json head{{"device", d.properties().name}, {"model", name}, {"method", method}, {"rows", rows}, {"seq", seq}, {"micro", micro}, {"recompute", level}, {"joined", o.join_lora}, {"type", type},
-                    {"planned_GiB", std::round(static_cast<double>(pb.total() + bytes.total()) / (1 << 30) * 100) / 100}, {"weights_GiB", static_cast<double>(pb.weights) / (1 << 30)},
-                    {"activations_GiB", static_cast<double>(bytes.activations) / (1 << 30)}, {"logits_GiB", static_cast<double>(bytes.logits) / (1 << 30)}, {"workspace_GiB", static_cast<double>(bytes.workspace) / (1 << 30)}};
+  ordered_json head{
+      {"device", d.properties().name},
+      {"model", name},
+      {"method", method},
+      {"rows", rows},
+      {"seq", seq},
+      {"micro", micro},
+      {"recompute", level},
+      {"joined", o.join_lora},
+      {"type", type},
+      {"planned_GiB", std::round(static_cast<double>(pb.total() + bytes.total()) / (1 << 30) * 100) / 100},
+      {"weights_GiB", static_cast<double>(pb.weights) / (1 << 30)},
+      {"activations_GiB", static_cast<double>(bytes.activations) / (1 << 30)},
+      {"logits_GiB", static_cast<double>(bytes.logits) / (1 << 30)},
+      {"workspace_GiB", static_cast<double>(bytes.workspace) / (1 << 30)}};
   std::printf("%s\n", head.dump().c_str());
   std::fflush(stdout);
   const size_t other = d.memory().total - d.memory().free;
@@ -147,20 +194,27 @@ int run(int argc, char** argv) {
           const auto a = params.write(id);
           const bool zero = p.adapter && p.name.find("lora_B") != std::string::npos;
           for (int64_t k = 0; k < a->size; ++k) {
-            const float v = vector ? 1.0f : zero ? 0.0f : noise[static_cast<size_t>(k * 7 + static_cast<int64_t>(i) * 911) % noise.size()];
-            if (a->master) a->master[k] = v;
-            else if (o.type == DType::kBF16) static_cast<uint16_t*>(a->weight)[k] = float_to_bf16(v);
-            else static_cast<float*>(a->weight)[k] = v;
+            const float v = vector ? 1.0f
+                            : zero ? 0.0f
+                                   : noise[static_cast<size_t>(k * 7 + static_cast<int64_t>(i) * 911) % noise.size()];
+            if (a->master)
+              a->master[k] = v;
+            else if (o.type == DType::kBF16)
+              static_cast<uint16_t*>(a->weight)[k] = float_to_bf16(v);
+            else
+              static_cast<float*>(a->weight)[k] = v;
           }
         }
         params.sync_weights(id);
         continue;
       }
       const runtime::ParamSlot& s = params[id];
-      const size_t width = static_cast<size_t>(p.cols) * size_of(o.type), pitch = static_cast<size_t>(graph::stride(p)) * size_of(o.type), start = (i * 7919 % 1000) * 64;
+      const size_t width = static_cast<size_t>(p.cols) * size_of(o.type),
+                   pitch = static_cast<size_t>(graph::stride(p)) * size_of(o.type), start = (i * 7919 % 1000) * 64;
       const int64_t at_once = static_cast<int64_t>((typed.size() - start) / width);
       for (int64_t row = 0; row < p.rows; row += at_once)
-        d.upload_rows(static_cast<std::byte*>(s.weight) + static_cast<size_t>(row) * pitch, pitch, typed.data() + start, width, width, static_cast<size_t>(std::min(at_once, p.rows - row)));
+        d.upload_rows(static_cast<std::byte*>(s.weight) + static_cast<size_t>(row) * pitch, pitch, typed.data() + start,
+                      width, width, static_cast<size_t>(std::min(at_once, p.rows - row)));
     }
     d.synchronize();
   }
@@ -173,7 +227,8 @@ int run(int argc, char** argv) {
     const runtime::ParamSlot& s = params[static_cast<graph::ParamId>(i)];
     sn.grads.push_back(s.grad);
     sn.sizes.push_back(s.size);
-    adam.tensors.push_back({s.master, s.grad, s.m, s.v, o.type == DType::kBF16 ? static_cast<uint16_t*>(s.weight) : nullptr, s.size, 1e-4f, 0});
+    adam.tensors.push_back({s.master, s.grad, s.m, s.v,
+                            o.type == DType::kBF16 ? static_cast<uint16_t*>(s.weight) : nullptr, s.size, 1e-4f, 0});
   }
   adam.beta2 = 0.999;
   auto small = device::Buffer::on(&d, 256);
@@ -183,7 +238,11 @@ int run(int argc, char** argv) {
 
   std::vector<int32_t> ids(static_cast<size_t>(tokens)), positions(ids.size()), targets(ids.size()), cu;
   for (int64_t i = 0; i <= micro; ++i) cu.push_back(static_cast<int32_t>(i * seq));
+  // Losses of a step come into pinned memory and are read at its end, as the trainer does: the host never waits between
+  // micro-batches.
+  auto* losses = static_cast<float*>(d.allocate_pinned(static_cast<size_t>(rows * seq) * sizeof(float)));
   std::vector<double> seconds;
+  const bool profiled = argc > 10 && std::string(argv[10]) == "profile";
   for (int64_t step = 0; step < steps; ++step) {
     const double begin = now();
     double loss = 0;
@@ -193,17 +252,25 @@ int run(int argc, char** argv) {
         ids[static_cast<size_t>(t)] = static_cast<int32_t>(rng.next_u32() % 150000);
         positions[static_cast<size_t>(t)] = static_cast<int32_t>(t % seq);
       }
-      for (int64_t t = 0; t < tokens; ++t) targets[static_cast<size_t>(t)] = t % seq + 1 < seq ? ids[static_cast<size_t>(t + 1)] : ids[static_cast<size_t>(t)];
+      for (int64_t t = 0; t < tokens; ++t)
+        targets[static_cast<size_t>(t)] =
+            t % seq + 1 < seq ? ids[static_cast<size_t>(t + 1)] : ids[static_cast<size_t>(t)];
       runtime::Batch batch;
       batch.tokens = tokens;
-      batch.ids = ids.data(), batch.positions = positions.data(), batch.targets = targets.data(), batch.cu_seqlens = cu.data();
+      batch.ids = ids.data(), batch.positions = positions.data(), batch.targets = targets.data(),
+      batch.cu_seqlens = cu.data();
       batch.documents = micro;
       batch.loss_scale = 1.0f / static_cast<float>(rows * seq);
       batch.first_micro = first == 0;
       batch.step = static_cast<uint64_t>(step);
-      program.run(batch);
-      const float* nll = program.nll();
-      for (int64_t t = 0; t < tokens; ++t) loss += static_cast<double>(nll[t]);
+      if (profiled && step + 1 == steps && first + micro >= rows) {
+        for (const auto& t : program.profile(batch))
+          std::printf("%s\n",
+                      ordered_json{{"profile", t.what}, {"count", t.count}, {"us", std::round(t.us)}}.dump().c_str());
+      } else {
+        program.run(batch);
+      }
+      program.copy_nll(losses + first * seq);
     }
     b.ops->squared_norm_to(sn, squared);
     b.ops->clip_scale(squared, 1.0f, scale);
@@ -212,20 +279,34 @@ int run(int argc, char** argv) {
     double norm2 = 0;
     d.download(&norm2, squared, sizeof norm2);
     d.synchronize();
+    for (int64_t t = 0; t < rows * seq; ++t) loss += static_cast<double>(losses[t]);
     seconds.push_back(now() - begin);
     if (step == 0) lap("first step");
-    std::printf("%s\n", ordered_json{{"step", step + 1}, {"loss", loss / static_cast<double>(rows * seq)}, {"grad_norm", std::sqrt(norm2)}, {"tok/s", std::round(static_cast<double>(rows * seq) / seconds.back())}}.dump().c_str());
+    std::printf("%s\n", ordered_json{{"step", step + 1},
+                                     {"loss", loss / static_cast<double>(rows * seq)},
+                                     {"grad_norm", std::sqrt(norm2)},
+                                     {"tok/s", std::round(static_cast<double>(rows * seq) / seconds.back())}}
+                            .dump()
+                            .c_str());
     std::fflush(stdout);
   }
+  d.release_pinned(losses);
   const size_t warm = std::min<size_t>(3, seconds.size() - 1);
   double total = 0;
   for (size_t i = warm; i < seconds.size(); ++i) total += seconds[i];
   const auto info = d.memory();
   const double speed = static_cast<double>(rows * seq) * static_cast<double>(seconds.size() - warm) / total;
   const double flops = program.flops(seq, seq, seq) / static_cast<double>(seq);
-  std::printf("%s\n", ordered_json{{"tok/s", std::round(speed)}, {"model_TFLOP/s", std::round(speed * flops / 1e10) / 100}, {"of_989", std::round(speed * flops / 989e12 * 1000) / 1000},
-                                   {"allocated_peak_GiB", std::round(static_cast<double>(info.peak) / (1 << 30) * 100) / 100}, {"card_used_GiB", std::round(static_cast<double>(info.total - info.free) / (1 << 30) * 100) / 100},
-                                   {"before_GiB", std::round(static_cast<double>(other) / (1 << 30) * 100) / 100}}.dump().c_str());
+  std::printf(
+      "%s\n",
+      ordered_json{{"tok/s", std::round(speed)},
+                   {"model_TFLOP/s", std::round(speed * flops / 1e10) / 100},
+                   {"of_989", std::round(speed * flops / 989e12 * 1000) / 1000},
+                   {"allocated_peak_GiB", std::round(static_cast<double>(info.peak) / (1 << 30) * 100) / 100},
+                   {"card_used_GiB", std::round(static_cast<double>(info.total - info.free) / (1 << 30) * 100) / 100},
+                   {"before_GiB", std::round(static_cast<double>(other) / (1 << 30) * 100) / 100}}
+          .dump()
+          .c_str());
   return 0;
 }
 

@@ -52,6 +52,8 @@ J parse(std::string_view text, std::string_view source) {
     for (char& c : why)
       if (static_cast<unsigned char>(c) < 0x20) c = ' ';
     fail_input("{}:{}:{}: not valid JSON: {}", source, p.line, p.column, why);
+  } catch (const typename J::out_of_range& e) {  // a number larger than a double holds
+    fail_input("{}: not valid JSON: {}", source, std::string_view(e.what()).substr(0, 200));
   }
 }
 

@@ -13,7 +13,9 @@
 #include "base/hash.h"
 #include "base/philox.h"
 #include "base/threads.h"
+#include "formats/gguf.h"
 #include "formats/safetensors.h"
+#include "kernels/blocks.h"
 #include "models/model.h"
 
 namespace mxt::checkpoint {
@@ -70,11 +72,60 @@ void read_into(const formats::WeightSource& source, const Param& p, const Segmen
 
 }  // namespace
 
+std::vector<std::unique_ptr<kernels::BlockMatrix>> load_blocks(const graph::Graph& g, const formats::WeightSource& source) {
+  using formats::GgmlType;
+  std::vector<std::unique_ptr<kernels::BlockMatrix>> out(g.params.size());
+  for (size_t i = 0; i < g.params.size(); ++i) {
+    const Param& p = g.params[i];
+    if (p.adapter || is_vector(p) || p.cols % kernels::BlockMatrix::kBlock != 0 || p.rows % kernels::BlockMatrix::kGroup != 0) continue;
+    bool four = true, eight = true;
+    for (const Segment& s : p.segments) {
+      const GgmlType type = s.transposed ? GgmlType::kF32 : source.block_type(find_name(source, s)).value_or(GgmlType::kF32);
+      four = four && (type == GgmlType::kQ4_0 || type == GgmlType::kQ4_1);
+      eight = eight && type == GgmlType::kQ8_0;
+    }
+    if (!four && !eight) continue;
+    const auto kind = four ? kernels::BlockKind::kQ4 : kernels::BlockKind::kQ8;
+    auto m = std::make_unique<kernels::BlockMatrix>(kind, p.rows, p.cols);
+    for (const Segment& s : p.segments) {
+      const std::string name = find_name(source, s);
+      const std::vector<int64_t> have = source.shape(name);
+      if (have != file_shape(p, s)) fail_input("{}: tensor {} has shape {}, the configuration says {}", source.path(), name, shape_text(have), shape_text(file_shape(p, s)));
+      const bool no_minimum = source.block_type(name) == GgmlType::kQ4_0;
+      parallel_for(0, s.rows, 64, [&](int64_t b, int64_t e) {
+        const auto blocks = static_cast<size_t>(p.cols / kernels::BlockMatrix::kBlock);
+        std::vector<std::byte> row(blocks * 20);
+        for (int64_t r = b; r < e; ++r) {
+          const auto bytes = source.block_row(name, r);
+          if (no_minimum) {  // d·(q − 8) = d·q + (−8d): a power of two, so exact (but for a d near the end of f16, refused)
+            for (size_t k = 0; k < blocks; ++k) {
+              uint16_t d;
+              std::memcpy(&d, bytes.data() + 18 * k, 2);
+              const uint16_t m8 = float_to_f16(-8 * f16_to_float(d));
+              if (f16_to_float(m8) != -8 * f16_to_float(d)) fail_input("{}: tensor {} has a scale of {}, which is no weight's", source.path(), name, f16_to_float(d));
+              std::memcpy(row.data() + 20 * k, &d, 2);
+              std::memcpy(row.data() + 20 * k + 2, &m8, 2);
+              std::memcpy(row.data() + 20 * k + 4, bytes.data() + 18 * k + 2, 16);
+            }
+            m->set_row(s.row + r, row.data());
+          } else {
+            m->set_row(s.row + r, bytes.data());
+          }
+        }
+      });
+    }
+    out[i] = std::move(m);
+    source.drop_pages();
+  }
+  return out;
+}
+
 void load_base(const graph::Graph& g, runtime::ParamStore& params, const formats::WeightSource& source) {
   for (size_t i = 0; i < g.params.size(); ++i) {
     const Param& p = g.params[i];
     if (p.adapter) continue;
     const auto id = static_cast<graph::ParamId>(i);
+    if (params[id].blocks) continue;  // is there already
     const auto access = params.write(id);
     const runtime::ParamSlot& slot = access.slot;
     const DType type = slot.master ? DType::kF32 : g.value(p.value).type;

@@ -2,15 +2,22 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
+#include <vector>
 
 #include "formats/weight_source.h"
 #include "graph/graph.h"
+#include "kernels/blocks.h"
 #include "runtime/params.h"
 
 namespace mxt::checkpoint {
 
-// Fills every base parameter (not adapters). Errors (kBadInput): a missing tensor or one of another shape, by name, with the
+// For every parameter of g whose rows the file holds in blocks that multiply as they are (GGUF's Q4_0, Q4_1, Q8_0; all rows of one kind):
+// those, in the order of g's parameters; null for the others. For ParamStore.
+std::vector<std::unique_ptr<kernels::BlockMatrix>> load_blocks(const graph::Graph& g, const formats::WeightSource& source);
+
+// Fills every base parameter (not adapters, nor what the store has in blocks). Errors (kBadInput): a missing tensor or one of another shape, by name, with the
 // shape that was expected.
 void load_base(const graph::Graph& g, runtime::ParamStore& params, const formats::WeightSource& source);
 

@@ -97,9 +97,7 @@ std::span<const int32_t> WindowDataset::window(int64_t offset) const {
   return s_->ids.subspan(static_cast<size_t>(offset), static_cast<size_t>(seq_len()) + 1);
 }
 
-std::span<const int32_t> WindowDataset::sample(uint64_t seed, int64_t step, int64_t index) const {
-  return window(window_offset(seed, step, index, tokens(), seq_len()));
-}
+int64_t WindowDataset::windows() const { return std::max<int64_t>(1, (tokens() - seq_len()) / seq_len()); }
 
 bool has_part(const std::string& folder, std::string_view part) { return read_manifest(folder).part(part) != nullptr; }
 bool is_windows(const std::string& folder) { return read_manifest(folder).windows; }
@@ -112,12 +110,12 @@ std::vector<uint32_t> epoch_order(uint64_t seed, int64_t epoch, int64_t rows) {
   return order;
 }
 
-int64_t window_offset(uint64_t seed, int64_t step, int64_t index, int64_t tokens, int64_t seq_len) {
-  MXT_ASSERT(step >= 0 && index >= 0 && tokens > seq_len);
-  const auto r = philox4x32(seed, streams::kWindows | static_cast<uint64_t>(step), static_cast<uint64_t>(index));
-  // The high half of a 64 × 64 bit product: even to 2^-64 · tokens, and one draw per window.
+int64_t window_phase(uint64_t seed, int64_t epoch, int64_t tokens, int64_t seq_len) {
+  MXT_ASSERT(epoch >= 0 && tokens > seq_len);
+  const auto r = philox4x32(seed, streams::kWindows | static_cast<uint64_t>(epoch), 0);
+  // The high half of a 64 × 64 bit product: even to 2^-64 · range.
   const unsigned __int128 x = (uint64_t{r[0]} << 32) | r[1];
-  return static_cast<int64_t>((x * static_cast<uint64_t>(tokens - seq_len)) >> 64);
+  return static_cast<int64_t>((x * static_cast<uint64_t>(std::min(seq_len, tokens - seq_len))) >> 64);
 }
 
 }  // namespace mxt::data

@@ -1,6 +1,7 @@
 #include "device/memory.h"
 
 #include <sys/mman.h>
+#include <sys/resource.h>
 
 #include <algorithm>
 #include <fstream>
@@ -68,6 +69,10 @@ uint64_t available_host_bytes() {
   uint64_t free = proc_kb("/proc/meminfo", "MemAvailable:");
   const uint64_t limit = read_number("/sys/fs/cgroup/memory.max"), used = read_number("/sys/fs/cgroup/memory.current");
   if (limit > 0) free = std::min(free, limit > used ? limit - used : 0);
+  if (rlimit r{}; getrlimit(RLIMIT_AS, &r) == 0 && r.rlim_cur != RLIM_INFINITY) {
+    const uint64_t mapped = proc_kb("/proc/self/status", "VmSize:");
+    free = std::min<uint64_t>(free, r.rlim_cur > mapped ? r.rlim_cur - mapped : 0);
+  }
   return free;
 }
 

@@ -66,8 +66,8 @@ struct LinearDwOp {};                                         // in: dy, x; para
 struct BiasGradOp {};                                         // in: dy; param
 struct LoraBlock { int64_t col = 0, cols = 0, z_col = 0, rank = 0; float scale = 1; };  // y[:,col..] += scale·z[:,z_col..]·Bᵀ
 struct LoraAddOp { std::vector<LoraBlock> blocks; };          // in: y, z, B… → out: y (in place)
-struct LoraDzOp { std::vector<LoraBlock> blocks; int64_t z_cols = 0; bool joined = false; };  // in: dy, B… → out: dz
-//   joined: in: dy, w; dz = dy · (the scaled B beside w)
+struct LoraDzOp { std::vector<LoraBlock> blocks; int64_t z_cols = 0; bool joined = false; std::vector<ParamId> b; };  // in: dy, B… → out: dz
+//   joined: in: dy, w[, z]; dz = dy · (the scaled B beside w); with z the gradients of the parameters b are made in the same pass over dy
 struct LoraDbOp { LoraBlock block; };                         // in: dy, z; param
 struct LoraJoinOp { std::vector<LoraBlock> blocks; };         // in: w, A, B…: writes A and scaled B beside w, once a step
 struct NormOp { bool layer_norm = false; float eps = 1e-6f; bool residual = false, has_w = true, has_b = false; };
@@ -84,6 +84,10 @@ struct AttentionGradOp { AttentionOp of; };                   // in: qkv, o, lse
 enum class ActKind : uint8_t { kSwiGlu, kGeluTanh, kGelu, kRelu2 };
 struct ActOp { ActKind kind = ActKind::kSwiGlu; };            // in: x → out: y
 struct ActGradOp { ActKind kind = ActKind::kSwiGlu; };        // in: x, dy → out: dx (in place of x: its last use)
+// What a product with a quantized weight sees of its input at run time. kFp8Group128 and kMxfp4 share a scale over 128 and
+// 32 columns, kFp8Token over the row.
+enum class Rounding : uint8_t { kNone, kFp8Token, kFp8Group128, kMxfp4 };
+struct RoundOp { Rounding kind = Rounding::kNone; };          // in: x → out: y
 struct AddOp {};                                              // in: a, b → out: y
 struct DropoutOp { float p = 0; int64_t id = 0; };            // in: x → out: y; backward is the same op on dy
 // The output head fused with cross-entropy, in chunks of `chunk` target rows, so that logits never exist whole. With
@@ -95,7 +99,7 @@ struct LogitsOp { float softcap = 0; };                       // in: h, w; resul
 
 using Attrs = std::variant<EmbeddingOp, EmbeddingGradOp, LinearOp, LinearDxOp, LinearDwOp, BiasGradOp, LoraAddOp, LoraDzOp,
                            LoraDbOp, LoraJoinOp, NormOp, NormGradOp, QkRopeOp, QkRopeGradOp, AttentionOp, AttentionGradOp, ActOp,
-                           ActGradOp, AddOp, DropoutOp, HeadOp, LogitsOp>;
+                           ActGradOp, AddOp, DropoutOp, HeadOp, LogitsOp, RoundOp>;
 
 struct Op {
   Attrs attrs;

@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <numeric>
+#include <tuple>
 
 #include "base/error.h"
+#include "base/philox.h"
 
 namespace mxt::graph {
 namespace {
@@ -28,29 +30,112 @@ void check_in_place(const Graph& g) {
         MXT_ASSERT(last[static_cast<size_t>(a)] <= static_cast<int32_t>(i));
 }
 
-// Places buffers one after another in the given order, each at the lowest offset where nothing that is alive at the same
-// time lies.
-int64_t place(std::vector<Buffer>& buffers, const std::vector<size_t>& order) {
-  std::vector<size_t> placed;  // sorted by offset
+// Places buffers one after another in the given order, each into the smallest hole among those alive at the same time that takes it,
+// else on top of them. Gives up (INT64_MAX) where it reaches `limit`.
+int64_t place(std::vector<Buffer>& buffers, const std::vector<size_t>& order, int64_t limit = INT64_MAX) {
+  struct Placed {
+    int64_t offset, end;
+    int32_t first, last;
+  };
+  std::vector<Placed> placed;  // sorted by offset
+  placed.reserve(order.size());
   int64_t top = 0;
   for (size_t i : order) {
     Buffer& b = buffers[i];
     int64_t at = 0, best = -1, best_gap = INT64_MAX;
-    for (size_t j : placed) {
-      const Buffer& o = buffers[j];
+    for (const Placed& o : placed) {
       if (o.last < b.first || b.last < o.first) continue;
-      if (o.offset - at >= b.bytes && o.offset - at < best_gap) {  // best fit among the holes
+      if (o.offset - at >= b.bytes && o.offset - at < best_gap) {
         best = at;
         best_gap = o.offset - at;
       }
-      at = std::max(at, o.offset + o.bytes);
+      at = std::max(at, o.end);
     }
     b.offset = best >= 0 ? best : at;
     top = std::max(top, b.offset + b.bytes);
-    placed.insert(std::upper_bound(placed.begin(), placed.end(), i, [&](size_t x, size_t y) { return buffers[x].offset < buffers[y].offset; }), i);
+    if (top >= limit) return INT64_MAX;
+    const auto where = std::upper_bound(placed.begin(), placed.end(), b.offset, [](int64_t x, const Placed& y) { return x < y.offset; });
+    placed.insert(where, {b.offset, b.offset + b.bytes, b.first, b.last});
   }
   return top;
 }
+
+// Packing intervals is NP-hard (Garey & Johnson's storage allocation). First a few orders that each win on some graphs; while the best
+// stands above the lower bound, buffers that reach the top are placed earlier, which makes the others fit around them.
+class Packing {
+ public:
+  Packing(std::vector<Buffer> buffers, int64_t lower_bound) : buffers_(std::move(buffers)), lower_bound_(lower_bound), order_(buffers_.size()) { std::iota(order_.begin(), order_.end(), size_t{0}); }
+
+  std::vector<Buffer> run(int64_t* bytes) {
+    const auto& b = buffers_;
+    auto life = [&](size_t i) { return static_cast<int64_t>(b[i].last - b[i].first) + 1; };
+    // The most bytes alive at any operation of a buffer's life: those around the peak come first.
+    const std::vector<int64_t> pressure = pressures();
+    attempt([&](size_t i) { return std::tuple(-b[i].bytes, static_cast<int64_t>(b[i].first), i); });
+    attempt([&](size_t i) { return std::tuple(-life(i), -b[i].bytes, i); });
+    attempt([&](size_t i) { return std::tuple(static_cast<int64_t>(b[i].first), -b[i].bytes, i); });
+    attempt([&](size_t i) { return std::tuple(-static_cast<double>(b[i].bytes) * static_cast<double>(life(i)), i); });
+    attempt([&](size_t i) { return std::tuple(-pressure[i], -life(i), -b[i].bytes, i); });
+    attempt([&](size_t i) { return std::tuple(-pressure[i], -b[i].bytes, i); });
+    improve();
+    *bytes = top_;
+    return best_;
+  }
+
+ private:
+  static constexpr double kClose = 1.01;            // near enough to the lower bound
+  static constexpr double kWork = 3e7;              // pairs of buffers looked at: some tens of milliseconds
+
+  std::vector<int64_t> pressures() const {
+    int32_t end = 0;
+    for (const Buffer& b : buffers_) end = std::max(end, b.last);
+    std::vector<int64_t> live(static_cast<size_t>(end) + 2, 0);
+    for (const Buffer& b : buffers_) {
+      live[static_cast<size_t>(b.first)] += b.bytes;
+      live[static_cast<size_t>(b.last) + 1] -= b.bytes;
+    }
+    for (size_t i = 1; i < live.size(); ++i) live[i] += live[i - 1];
+    std::vector<int64_t> out;
+    for (const Buffer& b : buffers_) out.push_back(*std::max_element(live.begin() + b.first, live.begin() + b.last + 1));
+    return out;
+  }
+  bool close() const { return static_cast<double>(top_) <= kClose * static_cast<double>(lower_bound_); }
+  bool keep(const std::vector<size_t>& order, int64_t top) {
+    if (top >= top_) return false;
+    top_ = top;
+    best_ = buffers_;
+    best_order_ = order;
+    return true;
+  }
+  template <typename Key>
+  void attempt(Key key) {
+    if (top_ == lower_bound_) return;
+    std::sort(order_.begin(), order_.end(), [&](size_t x, size_t y) { return key(x) < key(y); });
+    keep(order_, place(buffers_, order_, top_));
+  }
+  void improve() {
+    const double pairs = static_cast<double>(buffers_.size()) * static_cast<double>(buffers_.size()) / 2;
+    const int tries = static_cast<int>(std::clamp(kWork / std::max(1.0, pairs), 8.0, 400.0));
+    Philox random(0x9ac4, 1);
+    for (int i = 0; i < tries && !close(); ++i) {
+      std::vector<size_t> high;  // positions in the order of what ends near the top
+      for (size_t p = 0; p < best_order_.size(); ++p) {
+        const Buffer& b = best_[best_order_[p]];
+        if (b.offset + b.bytes > lower_bound_) high.push_back(p);
+      }
+      std::vector<size_t> order = best_order_;
+      const size_t from = high[random.below(high.size())];
+      const size_t to = i % 2 == 0 ? from / 2 : random.below(from + 1);
+      std::rotate(order.begin() + static_cast<std::ptrdiff_t>(to), order.begin() + static_cast<std::ptrdiff_t>(from), order.begin() + static_cast<std::ptrdiff_t>(from) + 1);
+      const int64_t top = place(buffers_, order, top_ + 1);
+      if (!keep(order, top) && top == top_) best_order_ = order, best_ = buffers_;  // sideways
+    }
+  }
+
+  std::vector<Buffer> buffers_, best_;
+  int64_t lower_bound_, top_ = INT64_MAX;
+  std::vector<size_t> order_, best_order_;
+};
 
 }  // namespace
 
@@ -93,34 +178,7 @@ MemoryPlan plan_memory(const Graph& g, int64_t tokens, const std::vector<ValueId
   for (const Buffer& b : buffers)
     if (b.first < g.forward_ops && b.last >= g.forward_ops) plan.bytes_at_peak_for_backward += b.bytes;
 
-  // Packing intervals is NP-hard; the orders below each win on some graphs, so the best of them is taken.
-  auto size_first = [&](size_t a, size_t b) { return std::tuple(-buffers[a].bytes, buffers[a].first, a) < std::tuple(-buffers[b].bytes, buffers[b].first, b); };
-  auto life_first = [&](size_t a, size_t b) {
-    const int32_t la = buffers[a].last - buffers[a].first, lb = buffers[b].last - buffers[b].first;
-    return std::tuple(-la, -buffers[a].bytes, a) < std::tuple(-lb, -buffers[b].bytes, b);
-  };
-  auto time_first = [&](size_t a, size_t b) { return std::tuple(buffers[a].first, -buffers[a].bytes, a) < std::tuple(buffers[b].first, -buffers[b].bytes, b); };
-  auto area_first = [&](size_t a, size_t b) {
-    const double aa = static_cast<double>(buffers[a].bytes) * (buffers[a].last - buffers[a].first + 1);
-    const double ab = static_cast<double>(buffers[b].bytes) * (buffers[b].last - buffers[b].first + 1);
-    return std::tuple(-aa, a) < std::tuple(-ab, b);
-  };
-  std::vector<size_t> order(buffers.size());
-  std::vector<Buffer> best;
-  plan.bytes = INT64_MAX;
-  auto attempt = [&](auto less) {
-    std::iota(order.begin(), order.end(), size_t{0});
-    std::sort(order.begin(), order.end(), less);
-    const int64_t top = place(buffers, order);
-    if (top < plan.bytes) {
-      plan.bytes = top;
-      best = buffers;
-    }
-  };
-  attempt(size_first);
-  attempt(life_first);
-  attempt(time_first);
-  attempt(area_first);
+  const std::vector<Buffer> best = Packing(std::move(buffers), plan.lower_bound).run(&plan.bytes);
   for (const Buffer& b : best) plan.offset[static_cast<size_t>(b.root)] = b.offset;
   for (size_t v = 0; v < g.values.size(); ++v) {
     const ValueId r = g.root(static_cast<ValueId>(v));

@@ -1,6 +1,7 @@
 // Rewrites of a graph. They know nothing of devices; a plan names what they choose.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -30,13 +31,41 @@ void add_lora(Graph& g, const LoraSettings& settings);
 // differentiate(); where the adapter has dropout it stays as it is. Not together with recompute().
 void join_lora(Graph& g);
 
-enum class Recompute : uint8_t {
-  kNone,   // keep every activation that the backward reads
-  kCheap,  // recompute norm and activation-function outputs from what they were made of
-  kLayer,  // keep only the residual stream between layers
+// Puts a rounding of x before every product y = x Wᵀ of the forward pass whose weight is quantized with its inputs: `of` says how
+// by the segment's name (all segments of a product must agree). Products that read the same x share it; adapters read x as it
+// was. After add_lora(), on graphs without a backward pass.
+void round_inputs(Graph& g, Rounding (*of)(const void* ctx, const std::string& weight), const void* ctx);
+
+// How much is computed again in the backward pass instead of being kept.
+struct Recompute {
+  int64_t tensors = 0;  // the first so many of recompute_order(); 0: none, kLayer's: all
+  bool operator==(const Recompute&) const = default;
+  static const Recompute kNone;   // keep every activation that the backward reads
+  static const Recompute kCheap;  // norm and activation-function outputs
+  static const Recompute kLayer;  // keep only the residual stream between layers
 };
+inline constexpr Recompute Recompute::kNone{0};
+inline constexpr Recompute Recompute::kCheap{-1};
+inline constexpr Recompute Recompute::kLayer{INT64_MAX};
+
+// An activation that the backward pass reads and that can be made again from what is kept.
+struct Droppable {
+  ValueId value = kNone;
+  double cost = 0;    // of making it again, operations of a token; what only moves memory counts 50 a byte
+  double bytes = 0;   // of a token
+};
+// All of them, the least cost for a byte first; of equal ones the earlier layer's, whose memory is bound for longer. `document`: tokens
+// of a document, which attention's cost grows with. After differentiate().
+std::vector<Droppable> recompute_order(const Graph& g, int64_t document);
+
 // Clones forward operations into the backward pass so that the dropped activations need not be kept. After differentiate().
-void recompute(Graph& g, Recompute level);
-std::string_view recompute_name(Recompute level);
+void recompute(Graph& g, Recompute what, int64_t document = 0);  // document 0: the longest that the graph has positions for
+std::string recompute_name(Recompute what);                      // "none", "cheap", "layer" or the number
+// The inverse; false where `name` is none of these.
+bool recompute_from_name(const std::string& name, Recompute* what);
+
+// Which results lie where an operand lay: undoes what a derivative marked and what is not safe in this graph (the operand is read again
+// later), and joins what is safe (sums, dropout). Last of the passes.
+void in_place(Graph& g);
 
 }  // namespace mxt::graph

@@ -80,7 +80,7 @@ void ContinuationScorer::score(const std::vector<Continuation>& rows,
   };
   auto release = [&](const std::vector<int32_t>& table) {
     for (int32_t p : table)
-      if (--uses[static_cast<size_t>(p)] == 0) cache_->give(p);
+      if (--uses[static_cast<size_t>(p)] == 0) cache_->release(p);
   };
 
   // `table` holds the pages of group `g`, whose tokens before `at` are in the cache.

@@ -1,25 +1,13 @@
-// Generation: requests share passes over the model (continuous batching); each keeps its own pages of the cache. What a request gets
-// does not depend on what else is in the batch.
+// Generation for a fixed list of requests: the scheduler, stepped until all are answered.
 #pragma once
 
 #include <cstdint>
 #include <functional>
-#include <memory>
-#include <string>
 #include <vector>
 
-#include "infer/cache.h"
-#include "infer/model.h"
-#include "infer/sampler.h"
+#include "infer/scheduler.h"
 
 namespace mxt::infer {
-
-struct Request {
-  std::vector<int32_t> prompt;    // not empty
-  int64_t max_tokens = 128;       // of the answer; cut to what fits the model's positions
-  std::vector<int32_t> stop;      // ends the answer; not part of it
-  Sampling sampling;
-};
 
 struct Answer {
   std::vector<int32_t> tokens;
@@ -42,11 +30,7 @@ class Engine {
                                const std::function<void(size_t, const Answer&)>& on_done = {});
 
  private:
-  struct Slot;
-  Model& model_;
-  EngineSettings settings_;
-  std::unique_ptr<runtime::Program> program_;
-  PagedCache cache_;
+  Scheduler scheduler_;
 };
 
 }  // namespace mxt::infer

@@ -8,7 +8,7 @@
 
 namespace mxt::infer {
 
-Model::Model(const std::string& path, const std::string& adapter, DType type, int64_t positions, kernels::Ops& ops)
+Model::Model(const std::string& path, const std::string& adapter, DType type, int64_t positions, kernels::Ops& ops, Weights weights)
     : ops_(ops), source_(formats::WeightSource::open(path)) {
   options_.type = type;
   options_.purpose = models::Purpose::kGenerate;
@@ -21,29 +21,66 @@ Model::Model(const std::string& path, const std::string& adapter, DType type, in
   models::BuildOptions score = options_;
   score.purpose = models::Purpose::kScore;
   score_graph_ = models::build(config(), score);
-  params_ = std::make_unique<runtime::ParamStore>(graph_, false, ops.device());
+  // A quantized folder runs as its layout defines: inputs of its products are rounded as the weights were.
+  const auto rounding = [](const void* source, const std::string& weight) {
+    return static_cast<graph::Rounding>(static_cast<const formats::WeightSource*>(source)->input_rounding(weight));
+  };
+  static_assert(static_cast<int>(graph::Rounding::kMxfp4) == static_cast<int>(formats::InputRounding::kMxfp4));
+  for (graph::Graph* g : {&graph_, &score_graph_}) graph::round_inputs(*g, rounding, source_.get());
+  std::vector<const kernels::BlockMatrix*> blocks;
+  if (weights == Weights::kAsStored && !ops.device()) {
+    blocks_ = checkpoint::load_blocks(graph_, *source_);
+    for (const auto& b : blocks_) blocks.push_back(b.get());
+  }
+  params_ = std::make_unique<runtime::ParamStore>(graph_, false, ops.device(), blocks);
   checkpoint::load_base(graph_, *params_, *source_);
   if (!adapter.empty()) checkpoint::load_adapter(adapter, graph_, *params_);
 }
 
-// What a request gets must not depend on how many rows stand beside its own. A library's product may sum a row differently when there
-// are more of them (oneDNN's does), and "auto" may choose by their number; our panels never do. So where the backend has panels, they
-// make every product here.
-std::unique_ptr<runtime::Program> Model::program(const graph::Graph& graph, const runtime::ProgramSettings& settings) {
-  auto p = std::make_unique<runtime::Program>(graph, plan_, ops_, settings);
+Model::~Model() = default;
+
+struct Model::Adapter {
+  models::LoraPlan lora;
+  graph::Graph graph;
+  std::unique_ptr<runtime::ParamStore> params;
+};
+
+int Model::add_adapter(const std::string& folder) {
+  MXT_ASSERT(options_.lora == nullptr);
+  auto a = std::make_unique<Adapter>();
+  a->lora = checkpoint::adapter_plan(folder);
+  models::BuildOptions o = options_;
+  o.lora = &a->lora;
+  a->graph = models::build(config(), o);
+  a->params = std::make_unique<runtime::ParamStore>(a->graph, *params_);
+  checkpoint::load_adapter(folder, a->graph, *a->params);
+  adapters_.push_back(std::move(a));
+  return adapters() - 1;
+}
+
+// Generation wants products whose results for a token do not depend on how many others there are.
+void Model::plan(const graph::Graph& g, int64_t max_tokens) {
   const auto names = ops_.gemm_algorithms();
-  if (std::find(names.begin(), names.end(), "panels") != names.end()) {
-    size_t added = 0;
-    for (const auto& t : p->tunables())
-      if (std::holds_alternative<kernels::Gemm>(t.call)) added += plan_.choices.emplace(t.key, "panels").second;
-    if (added) p = std::make_unique<runtime::Program>(graph, plan_, ops_, settings);
-  }
-  p->allocate(*params_);
+  const bool rows = std::find(names.begin(), names.end(), "rows") != names.end();
+  // With AVX-512's bf16 products packing pays even for one row.
+  const char* choice = rows && !kernels::cpu_features().avx512_bf16 ? "rows" : "panels";
+  if (std::find(names.begin(), names.end(), choice) == names.end()) return;
+  for (const auto& t : runtime::Program(g, plan_, ops_, runtime::ProgramSettings{max_tokens, 0, true}).tunables())
+    if (std::holds_alternative<kernels::Gemm>(t.call)) plan_.choices[t.key] = choice;
+}
+
+std::unique_ptr<runtime::Program> Model::generator(int64_t max_tokens, int adapter) {
+  const graph::Graph& g = adapter < 0 ? graph_ : adapters_[static_cast<size_t>(adapter)]->graph;
+  plan(g, max_tokens);
+  auto p = std::make_unique<runtime::Program>(g, plan_, ops_, runtime::ProgramSettings{max_tokens, 0, true});
+  p->allocate(adapter < 0 ? *params_ : *adapters_[static_cast<size_t>(adapter)]->params);
   return p;
 }
 
-std::unique_ptr<runtime::Program> Model::generator(int64_t max_tokens) { return program(graph_, {max_tokens, 0, true}); }
-
-std::unique_ptr<runtime::Program> Model::scorer(int64_t max_tokens) { return program(score_graph_, {max_tokens, 0, false}); }
+std::unique_ptr<runtime::Program> Model::scorer(int64_t max_tokens) {
+  auto p = std::make_unique<runtime::Program>(score_graph_, plan_, ops_, runtime::ProgramSettings{max_tokens, 0, false});
+  p->allocate(*params_);
+  return p;
+}
 
 }  // namespace mxt::infer

@@ -1,12 +1,14 @@
-// A model in memory for use: base weights, optionally with a LoRA adapter beside them.
+// A model in memory for use: base weights, optionally with a LoRA adapter beside them, and further adapters over the same weights.
 #pragma once
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "formats/weight_source.h"
 #include "graph/graph.h"
 #include "kernels/api.h"
+#include "kernels/blocks.h"
 #include "kernels/plan.h"
 #include "models/model.h"
 #include "runtime/params.h"
@@ -14,11 +16,16 @@
 
 namespace mxt::infer {
 
+// How weights are held: decoded to the computing type; or in the blocks of a GGUF file where the device multiplies with those (Q4_0,
+// Q4_1, Q8_0 on the CPU), which takes a quarter of the memory and rounds activations to int8 in those products (kernels/blocks.h).
+enum class Weights : uint8_t { kDecoded, kAsStored };
+
 class Model {
  public:
   // `path`: HF folder or .gguf; `adapter`: PEFT folder or "". `positions`: longest sequence that will be used, at most the model's
   // own maximum (0 = that maximum, at most 8,192).
-  Model(const std::string& path, const std::string& adapter, DType type, int64_t positions, kernels::Ops& ops);
+  Model(const std::string& path, const std::string& adapter, DType type, int64_t positions, kernels::Ops& ops, Weights weights = Weights::kDecoded);
+  ~Model();
   Model(const Model&) = delete;
 
   const formats::ModelConfig& config() const { return source_->config(); }
@@ -28,19 +35,25 @@ class Model {
   kernels::Ops& ops() const { return ops_; }
   runtime::ParamStore& params() { return *params_; }
   const graph::Graph& graph() const { return graph_; }
-  // Programs over these weights. The model must outlive them.
-  std::unique_ptr<runtime::Program> generator(int64_t max_tokens);
+  // One more adapter over the base weights, which are not copied; its number. Not together with the constructor's adapter.
+  int add_adapter(const std::string& folder);
+  int adapters() const { return static_cast<int>(adapters_.size()); }
+  // Programs over these weights; `adapter`: a number of add_adapter, −1 for the model as constructed. The model must outlive them.
+  std::unique_ptr<runtime::Program> generator(int64_t max_tokens, int adapter = -1);
   std::unique_ptr<runtime::Program> scorer(int64_t max_tokens);
 
  private:
-  std::unique_ptr<runtime::Program> program(const graph::Graph& graph, const runtime::ProgramSettings& settings);
   kernels::Ops& ops_;
   std::unique_ptr<formats::WeightSource> source_;
   models::LoraPlan lora_;
   models::BuildOptions options_;
   graph::Graph graph_, score_graph_;
+  void plan(const graph::Graph& g, int64_t max_tokens);
   kernels::KernelPlan plan_;
+  std::vector<std::unique_ptr<kernels::BlockMatrix>> blocks_;  // of the parameters that have any
   std::unique_ptr<runtime::ParamStore> params_;
+  struct Adapter;
+  std::vector<std::unique_ptr<Adapter>> adapters_;
 };
 
 }  // namespace mxt::infer

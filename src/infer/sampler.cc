@@ -2,11 +2,23 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numeric>
 
 #include "base/philox.h"
 
 namespace mxt::infer {
+namespace {
+
+struct Better {
+  std::span<const float> logits;
+  bool operator()(int32_t a, int32_t b) const {
+    const float x = logits[static_cast<size_t>(a)], y = logits[static_cast<size_t>(b)];
+    return x != y ? x > y : a < b;
+  }
+};
+
+}  // namespace
 
 double log_sum_exp(std::span<const float> logits) {
   const float top = *std::max_element(logits.begin(), logits.end());
@@ -15,44 +27,82 @@ double log_sum_exp(std::span<const float> logits) {
   return static_cast<double>(top) + std::log(sum);
 }
 
-int32_t sample(std::span<const float> logits, const Sampling& s, uint64_t n) {
-  if (s.temperature <= 0) return static_cast<int32_t>(std::max_element(logits.begin(), logits.end()) - logits.begin());
+std::vector<int32_t> most_likely(std::span<const float> logits, int64_t count) {
   std::vector<int32_t> order(logits.size());
   std::iota(order.begin(), order.end(), 0);
-  auto better = [&](int32_t a, int32_t b) {
-    const float x = logits[static_cast<size_t>(a)], y = logits[static_cast<size_t>(b)];
-    return x != y ? x > y : a < b;
-  };
-  size_t keep = order.size();
-  if (s.top_k > 0 && static_cast<size_t>(s.top_k) < keep) {
-    keep = static_cast<size_t>(s.top_k);
-    std::nth_element(order.begin(), order.begin() + static_cast<ptrdiff_t>(keep), order.end(), better);
-    order.resize(keep);
+  const auto n = static_cast<ptrdiff_t>(std::min<size_t>(static_cast<size_t>(std::max<int64_t>(count, 0)), order.size()));
+  std::partial_sort(order.begin(), order.begin() + n, order.end(), Better{logits});
+  order.resize(static_cast<size_t>(n));
+  return order;
+}
+
+void adjust(std::span<float> logits, const Sampling& s, const Seen& seen) {
+  for (const auto& [id, times] : seen) {
+    float& x = logits[static_cast<size_t>(id)];
+    const double r = s.repetition_penalty;
+    if (r != 1) x = static_cast<float>(x > 0 ? static_cast<double>(x) / r : static_cast<double>(x) * r);
+    if (times > 0) x -= static_cast<float>(s.presence_penalty + s.frequency_penalty * times);
   }
-  std::sort(order.begin(), order.end(), better);
-  std::vector<double> p(order.size());
-  const double top = logits[static_cast<size_t>(order[0])];
+  for (const auto& [id, bias] : s.logit_bias) logits[static_cast<size_t>(id)] += bias;
+}
+
+void allow_only(std::span<float> logits, std::span<const uint64_t> allowed) {
+  for (size_t i = 0; i < logits.size(); ++i)
+    if (i / 64 >= allowed.size() || !((allowed[i / 64] >> (i % 64)) & 1)) logits[i] = -std::numeric_limits<float>::infinity();
+}
+
+int32_t sample(std::span<const float> logits, const Sampling& s, uint64_t n) {
+  if (s.temperature <= 0) return static_cast<int32_t>(std::max_element(logits.begin(), logits.end()) - logits.begin());
+  const double top = *std::max_element(logits.begin(), logits.end());
+  auto weight = [&](int32_t id) { return std::exp((static_cast<double>(logits[static_cast<size_t>(id)]) - top) / s.temperature); };
+  const auto r = philox4x32(s.seed, 0x73616d706cu, n);
+  const double uniform = static_cast<double>(r[0]) * 0x1p-32 + static_cast<double>(r[1]) * 0x1p-64;
+
+  const size_t vocab = logits.size();
+  size_t most = s.top_k > 0 ? std::min(vocab, static_cast<size_t>(s.top_k)) : vocab;
+  std::vector<int32_t> order(vocab);
+  std::iota(order.begin(), order.end(), 0);
+  std::vector<double> p;
   double total = 0;
-  for (size_t i = 0; i < order.size(); ++i) total += p[i] = std::exp((static_cast<double>(logits[static_cast<size_t>(order[i])]) - top) / s.temperature);
+  if (most == vocab) {
+    // The mass of everything is needed anyway; without further filters it is also all that is needed.
+    p.resize(vocab);
+    for (size_t i = 0; i < vocab; ++i) total += p[i] = weight(static_cast<int32_t>(i));
+    if (s.top_p >= 1 && s.min_p <= 0) {
+      double u = uniform * total;
+      for (size_t i = 0; i < vocab; ++i)
+        if ((u -= p[i]) < 0) return static_cast<int32_t>(i);
+      return static_cast<int32_t>(std::max_element(logits.begin(), logits.end()) - logits.begin());
+    }
+  }
+  // The best ones in order, first a few, then more where the filters keep so many.
+  size_t sorted = 0;
+  for (size_t want = std::min<size_t>(64, most);; want = std::min(most, want * 8)) {
+    std::partial_sort(order.begin() + static_cast<ptrdiff_t>(sorted), order.begin() + static_cast<ptrdiff_t>(want), order.end(), Better{logits});
+    sorted = want;
+    p.resize(sorted);
+    double sum = 0;
+    for (size_t i = 0; i < sorted; ++i) sum += p[i] = weight(order[i]);
+    if (sorted == most) {
+      if (most < vocab) total = sum;
+      break;
+    }
+    if (most == vocab ? sum >= s.top_p * total || p.back() < s.min_p : s.top_p >= 1 && p.back() < s.min_p) break;
+  }
   if (s.top_p < 1) {
     double sum = 0;
     size_t i = 0;
     while (i < p.size() && sum < s.top_p * total) sum += p[i++];
     p.resize(std::max<size_t>(i, 1));
-    total = std::accumulate(p.begin(), p.end(), 0.0);
   }
   if (s.min_p > 0) {
     size_t i = 1;
     while (i < p.size() && p[i] >= s.min_p * p[0]) ++i;
     p.resize(i);
-    total = std::accumulate(p.begin(), p.end(), 0.0);
   }
-  const auto r = philox4x32(s.seed, 0x73616d706cu, n);
-  double u = (static_cast<double>(r[0]) * 0x1p-32 + static_cast<double>(r[1]) * 0x1p-64) * total;
-  for (size_t i = 0; i < p.size(); ++i) {
-    u -= p[i];
-    if (u < 0) return order[i];
-  }
+  double u = uniform * std::accumulate(p.begin(), p.end(), 0.0);
+  for (size_t i = 0; i < p.size(); ++i)
+    if ((u -= p[i]) < 0) return order[i];
   return order[p.size() - 1];
 }
 

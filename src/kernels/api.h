@@ -55,6 +55,22 @@ struct Gemm {
   int algo = 0;  // index into Ops::gemm_algorithms(); 0 = the backend's default
 };
 
+// The gradients of an adapter whose blocks y[:, col..] += z[:, z_col..]·Bᵀ (B scaled) are given dy, in one pass over dy:
+//   dz[:, z_col..] = dy[:, col..]·B        db (+)= scale · dy[:, col..]ᵀ·z[:, z_col..]
+struct LoraGrad {
+  struct Block {
+    int64_t col = 0, cols = 0, z_col = 0, rank = 0;
+    float scale = 1;
+    float* db = nullptr;  // F32 [cols, rank]
+  };
+  ConstMat dy;  // [tokens, n], act
+  ConstMat b;   // [n, ranks], act: the scaled B of each block in its own rows and columns, zeros elsewhere
+  ConstMat z;   // [tokens, ranks]
+  Mat dz;       // [tokens, ranks]
+  std::vector<Block> blocks;
+  bool accumulate = false;  // of db
+};
+
 // y[t] = table[ids[t]]; ids outside the table are a bug of the caller (data is checked before).
 struct Embedding {
   const int32_t* ids = nullptr;
@@ -148,6 +164,7 @@ struct AttentionGrad {
   const float* lse = nullptr;
   Mat dq, dk, dv;  // overwritten
   const int32_t* cu_seqlens = nullptr;
+  const int32_t* host_cu_seqlens = nullptr;  // the same in host memory, where cu_seqlens is not: a device sorts documents by length
   int64_t documents = 0, heads = 0, kv_heads = 0, head_dim = 0;
   int64_t longest = 0;  // no document is longer; 0: not known. documents·longest = tokens says that all are of that length
   int64_t window = 0;
@@ -191,6 +208,16 @@ struct ActGrad {  // dx may be the same memory as x
   Activation kind = Activation::kSwiGlu;
   ConstMat x, dy;
   Mat dx;
+};
+
+// SwiGLU's backward and what LoRA needs of its operands, while they are at hand: act (kSwiGlu), then lora with dy = act.dx (two
+// blocks: gate's columns, then up's), and da (+)= dzᵀ·y for the adapter of the product that reads y = silu(gate)·up.
+struct ActLoraGrad {
+  ActGrad act;
+  LoraGrad lora;
+  ConstMat dz;          // [tokens, rank] of that adapter; no rows: da is not wanted
+  float* da = nullptr;  // F32 [rank, cols of y]
+  bool accumulate_da = false;
 };
 
 struct Add {  // y = a + b; y may be a or b
@@ -277,6 +304,11 @@ class Ops {
   virtual std::vector<std::string> attention_algorithms() const = 0;
 
   virtual void gemm(const Gemm&) = 0;
+  // Only where has_lora_grad says so (pointers may be null when it is asked): elsewhere products do the same.
+  virtual bool has_lora_grad(const LoraGrad&) const { return false; }
+  virtual void lora_grad(const LoraGrad&) {}
+  virtual bool has_act_lora_grad(const ActLoraGrad&) const { return false; }
+  virtual void act_lora_grad(const ActLoraGrad&) {}
   virtual void embedding(const Embedding&) = 0;
   virtual void embedding_grad(const EmbeddingGrad&) = 0;
   virtual void norm(const Norm&) = 0;

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -36,10 +37,10 @@ class Section {
   void only(std::initializer_list<std::string_view> keys) const {
     for (const auto& [key, value] : j_.items())
       if (std::find(keys.begin(), keys.end(), key) == keys.end())
-        fail_input("{}: unknown key \"{}\" in the plan; make the plan again with `autotune`", source_, name(key));
+        fail_input("{}: unknown key \"{}\" in the plan; make the plan again with `mindxtrain bench`", source_, name(key));
     for (std::string_view key : keys)
       if (!j_.contains(key))
-        fail_input("{}: key \"{}\" is missing in the plan; make the plan again with `autotune`", source_, name(key));
+        fail_input("{}: key \"{}\" is missing in the plan; make the plan again with `mindxtrain bench`", source_, name(key));
   }
   Section section(std::string_view key) const { return {at(key), source_, name(key)}; }
   std::string text(std::string_view key) const {
@@ -126,7 +127,14 @@ std::string gemm_key(const Gemm& g) {
 std::string attention_key(const Attention& a) { return attention_shape("attention", a); }
 std::string attention_key(const AttentionGrad& a) { return attention_shape("attention_grad", a); }
 
+namespace {
+std::atomic<uint64_t> g_decisions{0};
+}
+uint64_t decisions() { return g_decisions; }
+void count_decision() { ++g_decisions; }
+
 int chosen(const KernelPlan& plan, std::string_view key, const std::vector<std::string>& algorithms) {
+  count_decision();
   const auto choice = plan.choices.find(std::string(key));
   if (choice == plan.choices.end()) return 0;
   const auto at = std::find(algorithms.begin(), algorithms.end(), choice->second);
@@ -160,7 +168,7 @@ KernelPlan plan_from_json(std::string_view text, std::string_view source) {
   s.only({"schema_version", "device", "shapes", "choices", "candidates", "env", "measured", "budget_s"});
   const int64_t version = s.integer("schema_version", 0, INT32_MAX);
   if (version != KernelPlan::kSchemaVersion)
-    fail_input("{}: key \"schema_version\" is {}, this build reads {}; make the plan again with `autotune`", source,
+    fail_input("{}: key \"schema_version\" is {}, this build reads {}; make the plan again with `mindxtrain bench`", source,
                version, KernelPlan::kSchemaVersion);
   KernelPlan plan;
   plan.device = read_identity(s.section("device"));

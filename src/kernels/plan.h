@@ -25,7 +25,7 @@ struct DeviceIdentity {
 
 struct Candidate {
   std::string algorithm;
-  double median_us = 0, spread_us = 0;  // spread: interquartile range
+  double median_us = 0, spread_us = 0;  // spread: interquartile range; median 0: the budget did not reach it
   bool operator==(const Candidate&) const = default;
 };
 
@@ -35,7 +35,9 @@ struct KernelPlan {
   DeviceIdentity device;
   std::map<std::string, int64_t> shapes;       // what the calls were derived from: "hidden": 576, "tokens": 1024, …
   std::map<std::string, std::string> choices;  // call key → algorithm name
-  std::map<std::string, std::vector<Candidate>> candidates;  // call key → what was timed; empty where not measured
+  // Call key → what was timed. Beside the calls: "step threads" and "step micro_batch" (µs of a row through a slice of the model),
+  // and "step": one optimizer step of the whole model as slices predict it, "default" and "planned".
+  std::map<std::string, std::vector<Candidate>> candidates;
   std::map<std::string, std::string> env;                    // environment the run must have
   bool measured = false;                                     // false: a reference plan (--dry-run), first choices
   double budget_s = 0;                                       // seconds the probe took
@@ -54,6 +56,11 @@ std::string attention_key(const AttentionGrad&);
 // Index of the chosen algorithm of `key` in `algorithms` (a list of Ops). A plan that lacks the key gives 0, the
 // backend's default; a name that this build does not have is an error (kBadInput) that names both.
 int chosen(const KernelPlan& plan, std::string_view key, const std::vector<std::string>& algorithms);
+
+// How often this process has decided which algorithm a call uses, by chosen() or by timing one (the probe counts itself). A
+// training loop sees it stand still.
+uint64_t decisions();
+void count_decision();
 
 // The file: indented JSON, keys sorted, ends with a newline. Reading is strict: an unknown, missing or wrongly typed
 // key is an error (kBadInput) naming `source`, the key and what stands there; so is another schema version.

@@ -35,6 +35,7 @@ graph::Graph build(const formats::ModelConfig& config, const BuildOptions& optio
     graph::recompute(g, options.recompute);
   }
   if (options.lora && options.join_lora && options.recompute == graph::Recompute::kNone) graph::join_lora(g);
+  graph::in_place(g);
   return g;
 }
 

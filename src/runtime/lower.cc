@@ -4,6 +4,9 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "kernels/blocks.h"
+#include "kernels/memory.h"
+#include "kernels/small_types.h"
 
 namespace mxt::runtime {
 
@@ -13,13 +16,21 @@ using kernels::Gemm;
 using kernels::Mat;
 
 Lowering::Lowering(Program& program, const kernels::KernelPlan& plan)
-    : p_(program), g_(program.graph_), ops_(program.ops_), plan_(plan), gemm_names_(ops_.gemm_algorithms()), attention_names_(ops_.attention_algorithms()) {}
+    : p_(program),
+      g_(program.graph_),
+      ops_(program.ops_),
+      plan_(plan),
+      gemm_names_(ops_.gemm_algorithms()),
+      attention_names_(ops_.attention_algorithms()) {}
 
 void Lowering::run() {
+  find_act_lora();
   for (const Op& op : g_.ops) {
+    if (std::find(taken_.begin(), taken_.end(), &op) != taken_.end()) continue;
     op_ = &op;
     std::visit([&](const auto& a) { lower(a); }, op.attrs);
   }
+  p_.bytes_.kernels = static_cast<int64_t>(gemm_memory_ + attention_memory_ + grad_memory_);
 }
 
 void* Lowering::at(ValueId v) const {
@@ -49,7 +60,9 @@ Mat Lowering::columns(Mat m, int64_t first, int64_t count) const {
 const void* Lowering::weight(ValueId v) const { return at(v); }
 float* Lowering::grad(ParamId p) const { return (*p_.params_)[p].grad; }
 
-void Lowering::emit(std::function<void(const Frame&)> fn) { p_.launches_.push_back({static_cast<size_t>(op_ - g_.ops.data()), std::move(fn)}); }
+void Lowering::emit(std::function<void(const Frame&)> fn) {
+  p_.launches_.push_back({static_cast<size_t>(op_ - g_.ops.data()), std::move(fn)});
+}
 
 int Lowering::choose(const Gemm& g) {
   const std::string key = kernels::gemm_key(g);
@@ -60,40 +73,43 @@ int Lowering::choose(const Gemm& g) {
     }
   Gemm call = g;
   call.algo = kernels::chosen(plan_, key, gemm_names_);
+  gemm_memory_ = std::max(gemm_memory_, kernels::own_memory(ops_, call));
   p_.tunables_.push_back({key, call, 1});
   return call.algo;
 }
 
-void Lowering::emit_gemm(std::function<Gemm(const Frame&)> make) {
+const kernels::BlockMatrix* Lowering::blocks_of(ValueId v) const {
+  const ParamId p = g_.value(v).param;
+  return p == kNone ? nullptr : (*p_.params_)[p].blocks;
+}
+
+// `b`: the weight, where the product may be with one.
+void Lowering::emit_gemm(std::function<Gemm(const Frame&)> make, ValueId b) {
   const Frame widest{nullptr, p_.settings_.max_tokens};
   const Gemm shape = make(widest);
   const int algo = choose(shape);
   Gemm with = shape;
   with.algo = algo;
   p_.bytes_.workspace = std::max(p_.bytes_.workspace, static_cast<int64_t>(ops_.gemm_scratch(with)));
-  emit([this_make = std::move(make), algo, &ops = ops_](const Frame& f) {
+  emit([this, this_make = std::move(make), algo, b, &ops = ops_](const Frame& f) {
     Gemm g = this_make(f);
     g.algo = algo;
+    if (const auto* blocks = b == kNone ? nullptr : blocks_of(b)) return kernels::cpu::block_gemm({g.a, blocks, g.c, g.bias, g.bias_type});
     ops.gemm(g);
   });
 }
 
-namespace {
-
-// Overwrites in the first micro-batch of a step, adds in later ones; a second contribution of one pass always adds.
-bool adds(const Op& op, const Batch* b) { return !(op.first_grad && (b == nullptr || b->first_micro)); }
-
-}  // namespace
-
 void Lowering::lower(const EmbeddingOp& a) {
   emit([this, op = op_, a](const Frame& f) {
+    if (const auto* blocks = blocks_of(op->in[0])) return kernels::cpu::block_rows(*blocks, a.by_position ? f.batch->positions : f.batch->ids, mat(op->out[0], f));
     ops_.embedding({a.by_position ? f.batch->positions : f.batch->ids, mat(op->in[0], f), mat(op->out[0], f)});
   });
 }
 
 void Lowering::lower(const EmbeddingGradOp& a) {
   emit([this, op = op_, a](const Frame& f) {
-    ops_.embedding_grad({a.by_position ? f.batch->positions : f.batch->ids, mat(op->in[0], f), grad_mat(op->param), adds(*op, f.batch)});
+    ops_.embedding_grad({a.by_position ? f.batch->positions : f.batch->ids, mat(op->in[0], f), grad_mat(op->param),
+                         adds(*op, f.batch)});
   });
 }
 
@@ -111,7 +127,7 @@ void Lowering::lower(const LinearOp& a) {
       g.bias_type = g_.value(op->in[2]).type;
     }
     return g;
-  });
+  }, op_->in[1]);
 }
 
 void Lowering::lower(const LinearDxOp& a) {
@@ -141,73 +157,6 @@ void Lowering::lower(const LinearDwOp&) {
 
 void Lowering::lower(const BiasGradOp&) {
   emit([this, op = op_](const Frame& f) { ops_.bias_grad({mat(op->in[0], f), grad(op->param), adds(*op, f.batch)}); });
-}
-
-void Lowering::lower(const LoraAddOp& a) {
-  for (size_t i = 0; i < a.blocks.size(); ++i)
-    emit_gemm([this, op = op_, k = a.blocks[i], i](const Frame& f) {
-      Gemm g;
-      g.a = columns(mat(op->in[1], f), k.z_col, k.rank);
-      g.b = mat(op->in[2 + i], f);
-      g.c = columns(mat(op->out[0], f), k.col, k.cols);
-      g.trans_b = g.accumulate = true;
-      g.alpha = k.scale;
-      return g;
-    });
-}
-
-void Lowering::lower(const LoraDzOp& a) {
-  if (a.joined) {
-    emit_gemm([this, op = op_](const Frame& f) {
-      Gemm g;
-      g.a = mat(op->in[0], f);
-      g.c = mat(op->out[0], f);
-      Mat w = mat(op->in[1], f);
-      const int64_t cols = w.cols;
-      w.cols += g.c.cols;
-      g.b = columns(w, cols, g.c.cols);
-      return g;
-    });
-    return;
-  }
-  for (size_t i = 0; i < a.blocks.size(); ++i)
-    emit_gemm([this, op = op_, k = a.blocks[i], i](const Frame& f) {
-      Gemm g;
-      g.a = columns(mat(op->in[0], f), k.col, k.cols);
-      g.b = mat(op->in[1 + i], f);
-      g.c = columns(mat(op->out[0], f), k.z_col, k.rank);
-      g.alpha = k.scale;
-      return g;
-    });
-}
-
-void Lowering::lower(const LoraDbOp& a) {
-  emit_gemm([this, op = op_, k = a.block](const Frame& f) {
-    Gemm g;
-    g.a = columns(mat(op->in[0], f), k.col, k.cols);
-    g.b = columns(mat(op->in[1], f), k.z_col, k.rank);
-    g.c = grad_mat(op->param);
-    g.trans_a = true;
-    g.alpha = k.scale;
-    g.accumulate = adds(*op, f.batch);
-    return g;
-  });
-}
-
-// The adapter changes between steps alone.
-void Lowering::lower(const LoraJoinOp& a) {
-  emit([this, op = op_, blocks = a.blocks](const Frame& f) {
-    if (!f.batch->first_micro) return;
-    const Mat w = mat(op->in[0], f), down = mat(op->in[1], f);
-    auto inside = [&](int64_t row, int64_t col, int64_t rows, int64_t cols) {
-      return Mat{static_cast<std::byte*>(w.p) + static_cast<size_t>(row * w.ld + col) * size_of(w.type), rows, cols, w.ld, w.type};
-    };
-    ops_.copy({down, inside(w.rows, 0, down.rows, down.cols)});
-    for (size_t i = 0; i < blocks.size(); ++i) {
-      const Mat up = mat(op->in[2 + i], f);
-      ops_.copy({up, inside(blocks[i].col, w.cols + blocks[i].z_col, up.rows, up.cols), blocks[i].scale});
-    }
-  });
 }
 
 void Lowering::lower(const NormOp& a) {
@@ -316,7 +265,8 @@ void Lowering::lower(const AttentionOp& a) {
       const CacheView& c = *f.batch->cache;
       const size_t layer = static_cast<size_t>(a.layer);
       const Mat qkv = mat(op->in[0], f);
-      ops_.store_cache({columns(qkv, q, kv), columns(qkv, q + kv, kv), c.k[layer], c.v[layer], c.slots, c.page, a.kv_heads, a.head_dim});
+      ops_.store_cache({columns(qkv, q, kv), columns(qkv, q + kv, kv), c.k[layer], c.v[layer], c.slots, c.page,
+                        a.kv_heads, a.head_dim});
       kernels::CachedAttention call;
       call.q = columns(qkv, 0, q);
       call.out = mat(op->out[0], f);
@@ -361,6 +311,7 @@ void Lowering::lower(const AttentionOp& a) {
     if (t.key == key) known = ++t.count > 0;
   if (!known) p_.tunables_.push_back({key, widest, 1});
   p_.bytes_.workspace = std::max(p_.bytes_.workspace, static_cast<int64_t>(ops_.attention_scratch(widest)));
+  attention_memory_ = std::max(attention_memory_, kernels::own_memory(ops_, widest));
   emit([this, make, algo = widest.algo](const Frame& f) {
     kernels::Attention call = make(f);
     call.algo = algo;
@@ -384,6 +335,7 @@ void Lowering::lower(const AttentionGradOp& ga) {
     call.dk = columns(d, q, kv);
     call.dv = columns(d, q + kv, kv);
     set_documents(call, f);
+    call.host_cu_seqlens = f.batch ? f.batch->host_cu_seqlens : nullptr;
     call.heads = a.heads;
     call.kv_heads = a.kv_heads;
     call.head_dim = a.head_dim;
@@ -399,6 +351,7 @@ void Lowering::lower(const AttentionGradOp& ga) {
     if (t.key == key) known = ++t.count > 0;
   if (!known) p_.tunables_.push_back({key, widest, 1});
   p_.bytes_.workspace = std::max(p_.bytes_.workspace, static_cast<int64_t>(ops_.attention_grad_scratch(widest)));
+  grad_memory_ = std::max(grad_memory_, kernels::own_memory(ops_, widest));
   emit([this, make, algo = widest.algo](const Frame& f) {
     kernels::AttentionGrad call = make(f);
     call.algo = algo;
@@ -407,10 +360,17 @@ void Lowering::lower(const AttentionGradOp& ga) {
 }
 
 void Lowering::lower(const ActOp& a) {
-  emit([this, op = op_, a](const Frame& f) { ops_.act({static_cast<kernels::Activation>(a.kind), mat(op->in[0], f), mat(op->out[0], f)}); });
+  emit([this, op = op_, a](const Frame& f) {
+    ops_.act({static_cast<kernels::Activation>(a.kind), mat(op->in[0], f), mat(op->out[0], f)});
+  });
 }
 
 void Lowering::lower(const ActGradOp& a) {
+  for (const ActLora& k : act_lora_)
+    if (k.act == op_) {
+      emit([this, k](const Frame& f) { ops_.act_lora_grad(act_lora_grad(k, f)); });
+      return;
+    }
   emit([this, op = op_, a](const Frame& f) {
     ops_.act_grad({static_cast<kernels::Activation>(a.kind), mat(op->in[0], f), mat(op->in[1], f), mat(op->out[0], f)});
   });
@@ -418,6 +378,13 @@ void Lowering::lower(const ActGradOp& a) {
 
 void Lowering::lower(const AddOp&) {
   emit([this, op = op_](const Frame& f) { ops_.add({mat(op->in[0], f), mat(op->in[1], f), mat(op->out[0], f)}); });
+}
+
+void Lowering::lower(const RoundOp& a) {
+  if (ops_.device() != nullptr) fail_missing("{} does not run models whose layout rounds activations: use the CPU", ops_.name());
+  const auto type = a.kind == Rounding::kMxfp4 ? kernels::SmallType::kMxfp4 : kernels::SmallType::kFp8;
+  const int64_t group = a.kind == Rounding::kMxfp4 ? 32 : a.kind == Rounding::kFp8Group128 ? 128 : 0;
+  emit([this, op = op_, type, group](const Frame& f) { kernels::round_rows(type, group, mat(op->in[0], f), mat(op->out[0], f)); });
 }
 
 void Lowering::lower(const DropoutOp& a) {
@@ -429,8 +396,8 @@ void Lowering::lower(const DropoutOp& a) {
   });
 }
 
-// The head works on the rows that have a target, `chunk` of them at a time: gather → logits → losses and their gradient in
-// place → dh of those rows → scatter; the weight's gradient adds up over the chunks in order.
+// The head works on the rows that have a target, `chunk` of them at a time: gather → logits → losses and their gradient
+// in place → dh of those rows → scatter; the weight's gradient adds up over the chunks in order.
 void Lowering::lower(const HeadOp& a) {
   const Value& h = g_.value(op_->in[0]);
   const int64_t vocab = g_.value(op_->in[1]).rows, width = h.cols;
@@ -442,7 +409,9 @@ void Lowering::lower(const HeadOp& a) {
   p_.bytes_.logits = 2 * rows_bytes + logits_bytes + p_.settings_.max_tokens * 4;
   p_.nll_ = op_->out[0];
 
-  auto head_losses = [this, at = 2 * rows_bytes + logits_bytes]() -> void* { return p_.head_.bytes_at(static_cast<size_t>(at)); };
+  auto head_losses = [this, at = 2 * rows_bytes + logits_bytes]() -> void* {
+    return p_.head_.bytes_at(static_cast<size_t>(at));
+  };
   auto rows_mat = [this, width, t = h.type](int64_t n, int64_t offset) {
     return Mat{p_.params_ ? p_.head_.bytes_at(static_cast<size_t>(offset)) : nullptr, n, width, width, t};
   };
@@ -484,7 +453,8 @@ void Lowering::lower(const HeadOp& a) {
   if (a.gradient) scratch(dx(chunk), dx_algo);
   if (op_->param != kNone) scratch(dw(chunk, true), dw_algo);
 
-  emit([this, op = op_, a, chunk, head_losses, rows_mat, forward, dx, dw, forward_algo, dx_algo, dw_algo](const Frame& f) {
+  emit([this, op = op_, a, chunk, head_losses, rows_mat, forward, dx, dw, forward_algo, dx_algo,
+        dw_algo](const Frame& f) {
     const auto& b = *f.batch;
     const int64_t n = b.head_count;
     const Mat hidden = mat(op->in[0], f);
@@ -503,13 +473,15 @@ void Lowering::lower(const HeadOp& a) {
     bool accumulate = op->param != kNone && adds(*op, &b);
     for (int64_t i = 0; i < n; i += chunk) {
       const int64_t m = std::min(chunk, n - i), first = b.host_rows[i];
-      const bool together = b.host_rows[i + m - 1] - first == m - 1;  // rows that lie side by side are used where they are
+      const bool together =
+          b.host_rows[i + m - 1] - first == m - 1;  // rows that lie side by side are used where they are
       const Mat hc = together ? rows_of(hidden, first, m) : rows_mat(m, 0);
       if (!together) ops_.gather_rows({hidden, b.head_rows + i, hc});
       Gemm g = forward(m);
       g.a = hc;
       g.algo = forward_algo;
-      ops_.gemm(g);
+      if (const auto* blocks = blocks_of(op->in[1])) kernels::cpu::block_gemm({g.a, blocks, g.c, nullptr, DType::kF32});
+      else ops_.gemm(g);
       ops_.cross_entropy({g.c, b.head_labels + i, b.head_weights + i, losses + i, a.gradient, a.softcap});
       if (!a.gradient) continue;
       if (op->param != kNone) {
@@ -533,33 +505,49 @@ void Lowering::lower(const HeadOp& a) {
   });
 }
 
+// On a device the logits of a few rows at a time are made there and fetched: the one place where generation waits for
+// it.
 void Lowering::lower(const LogitsOp& a) {
   const Value& h = g_.value(op_->in[0]);
-  const int64_t width = h.cols;
-  p_.bytes_.logits = p_.settings_.max_tokens * width * static_cast<int64_t>(size_of(h.type));
-  auto make = [this, op = op_, width, t = h.type](int64_t n, float* out) {
+  const int64_t width = h.cols, vocab = g_.value(op_->in[1]).rows;
+  device::Accelerator* device = ops_.device();
+  const int64_t at_once = device ? std::min<int64_t>(p_.settings_.max_tokens, 16) : p_.settings_.max_tokens;
+  const int64_t rows_bytes =
+      (p_.settings_.max_tokens * width * static_cast<int64_t>(size_of(h.type)) + 255) / 256 * 256;
+  p_.bytes_.logits = rows_bytes + (device ? at_once * vocab * 4 : 0);
+  auto make = [this, op = op_, width, vocab, t = h.type](int64_t n, float* out) {
     Gemm g;
     g.a = Mat{p_.params_ ? p_.head_.data() : nullptr, n, width, width, t};
     g.b = mat(op->in[1], Frame{nullptr, 0});
-    g.c = Mat{out, n, g_.value(op->in[1]).rows, g_.value(op->in[1]).rows, DType::kF32};
+    g.c = Mat{out, n, vocab, vocab, DType::kF32};
     g.trans_b = true;
     return g;
   };
-  const int algo = choose(make(p_.settings_.max_tokens, nullptr));
-  for (const int64_t n : {int64_t{1}, p_.settings_.max_tokens}) {
+  const int algo = choose(make(at_once, nullptr));
+  for (const int64_t n : {int64_t{1}, at_once}) {
     Gemm g = make(n, nullptr);
     g.algo = algo;
     p_.bytes_.workspace = std::max(p_.bytes_.workspace, static_cast<int64_t>(ops_.gemm_scratch(g)));
   }
-  emit([this, op = op_, a, make, algo](const Frame& f) {
+  emit([this, op = op_, a, make, algo, device, at_once, rows_bytes, vocab](const Frame& f) {
     const Batch& b = *f.batch;
-    if (b.logit_count == 0) return;
-    Gemm g = make(b.logit_count, b.logits);
-    g.algo = algo;
-    ops_.gather_rows({mat(op->in[0], f), b.logit_rows, Mat{p_.head_.data(), b.logit_count, g.a.cols, g.a.cols, g.a.type}});
-    ops_.gemm(g);
+    if (device && b.hidden) fail_missing("hidden states are not read back from a GPU: use the CPU");
+    for (int64_t first = 0; first < b.logit_count; first += at_once) {
+      const int64_t n = std::min(at_once, b.logit_count - first);
+      float* there = device ? reinterpret_cast<float*>(p_.head_.bytes_at(static_cast<size_t>(rows_bytes))) : b.logits;
+      Gemm g = make(n, there);
+      g.algo = algo;
+      ops_.gather_rows({mat(op->in[0], f), b.logit_rows + first, Mat{p_.head_.data(), n, g.a.cols, g.a.cols, g.a.type}});
+      if (b.hidden) convert(p_.head_.data(), g.a.type, b.hidden, DType::kF32, static_cast<size_t>(n * g.a.cols));
+      if (!b.logits) continue;
+      if (const auto* blocks = blocks_of(op->in[1])) kernels::cpu::block_gemm({g.a, blocks, g.c, nullptr, DType::kF32});
+      else ops_.gemm(g);
+      if (device) device->download(b.logits + first * vocab, there, static_cast<size_t>(n * vocab) * sizeof(float));
+    }
+    if (!b.logits) return;
+    if (device && b.logit_count > 0) device->synchronize();
     if (a.softcap > 0)
-      for (int64_t i = 0; i < g.c.rows * g.c.cols; ++i) b.logits[i] = a.softcap * std::tanh(b.logits[i] / a.softcap);
+      for (int64_t i = 0; i < b.logit_count * vocab; ++i) b.logits[i] = a.softcap * std::tanh(b.logits[i] / a.softcap);
   });
 }
 

@@ -7,6 +7,9 @@
 
 namespace mxt::runtime {
 
+// Overwrites in the first micro-batch of a step, adds in later ones; a second contribution of one pass always adds.
+inline bool adds(const graph::Op& op, const Batch* b) { return !(op.first_grad && (b == nullptr || b->first_micro)); }
+
 class Lowering {
  public:
   Lowering(Program& program, const kernels::KernelPlan& plan);
@@ -26,8 +29,17 @@ class Lowering {
 
   void emit(std::function<void(const Frame&)> fn);
   // A product whose operands are found when it runs; `shape` fills sizes and flags (pointers may be null then).
-  void emit_gemm(std::function<kernels::Gemm(const Frame&)> make);
+  void emit_gemm(std::function<kernels::Gemm(const Frame&)> make, ValueId b = graph::kNone);
+  const kernels::BlockMatrix* blocks_of(ValueId v) const;
   int choose(const kernels::Gemm& g);
+  // SwiGLU's backward with the adapter gradients that read its operands, where one kernel makes them all
+  // (kernels::ActLoraGrad).
+  struct ActLora {
+    const graph::Op *act = nullptr, *dz = nullptr, *da = nullptr;  // ActGradOp, LoraDzOp, and LinearDwOp or none
+  };
+  void find_act_lora();
+  kernels::ActLoraGrad act_lora_grad(const ActLora& a, const Frame& f) const;
+  kernels::LoraGrad lora_grad(const graph::Op& op, const Frame& f) const;
   template <typename C>
   void set_documents(C& call, const Frame& f) const;
 
@@ -50,6 +62,7 @@ class Lowering {
   void lower(const graph::ActOp&);
   void lower(const graph::ActGradOp&);
   void lower(const graph::AddOp&);
+  void lower(const graph::RoundOp&);
   void lower(const graph::DropoutOp&);
   void lower(const graph::HeadOp&);
   void lower(const graph::LogitsOp&);
@@ -59,7 +72,10 @@ class Lowering {
   kernels::Ops& ops_;
   const kernels::KernelPlan& plan_;
   const graph::Op* op_ = nullptr;
+  std::vector<ActLora> act_lora_;
+  std::vector<const graph::Op*> taken_;  // operations that another one's launch computes
   std::vector<std::string> gemm_names_, attention_names_;
+  size_t gemm_memory_ = 0, attention_memory_ = 0, grad_memory_ = 0;  // what kernels keep of their own
 };
 
 }  // namespace mxt::runtime

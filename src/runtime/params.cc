@@ -25,8 +25,13 @@ ParamBytes ParamStore::measure(const graph::Graph& g, bool training) {
   return b;
 }
 
-ParamStore::ParamStore(const graph::Graph& g, bool training, device::Accelerator* device) : device_(device) {
-  memory_ = device::Buffer::on(device, static_cast<size_t>(measure(g, training).total()));
+ParamStore::ParamStore(const graph::Graph& g, bool training, device::Accelerator* device, const std::vector<const kernels::BlockMatrix*>& blocks) : device_(device) {
+  MXT_ASSERT(blocks.empty() || (blocks.size() == g.params.size() && !training && !device));
+  auto weight_bytes = [&](const graph::Param& p) { return align(graph::stride(p) * graph::height(p) * static_cast<int64_t>(size_of(g.value(p.value).type))); };
+  int64_t total = measure(g, training).total();
+  for (size_t i = 0; i < blocks.size(); ++i)
+    if (blocks[i]) total -= weight_bytes(g.params[i]);
+  memory_ = device::Buffer::on(device, static_cast<size_t>(total));
   size_t at = 0;
   auto take = [&](int64_t bytes) {
     void* p = memory_.bytes_at(at);
@@ -37,7 +42,8 @@ ParamStore::ParamStore(const graph::Graph& g, bool training, device::Accelerator
     const DType t = g.value(p.value).type;
     ParamSlot s;
     s.size = p.rows * p.cols;
-    s.weight = take(graph::stride(p) * graph::height(p) * static_cast<int64_t>(size_of(t)));
+    if (!blocks.empty()) s.blocks = blocks[slots_.size()];
+    if (!s.blocks) s.weight = take(weight_bytes(p));
     if (training && p.trainable) {
       s.master = static_cast<float*>(t == DType::kF32 ? s.weight : take(s.size * 4));
       s.grad = static_cast<float*>(take(s.size * 4));
@@ -50,10 +56,36 @@ ParamStore::ParamStore(const graph::Graph& g, bool training, device::Accelerator
   }
 }
 
+ParamStore::ParamStore(const graph::Graph& g, const ParamStore& base) : device_(base.device_) {
+  auto bytes = [&](const graph::Param& p) { return align(graph::stride(p) * graph::height(p) * static_cast<int64_t>(size_of(g.value(p.value).type))); };
+  int64_t total = 0;
+  for (const graph::Param& p : g.params)
+    if (p.adapter) total += bytes(p);
+  memory_ = device::Buffer::on(device_, static_cast<size_t>(total));
+  int64_t at = 0;
+  size_t next = 0;  // of the base's own parameters, which come first in its store
+  for (const graph::Param& p : g.params) {
+    const Shape shape{p.rows, p.cols, p.joined, graph::stride(p)};
+    ParamSlot s;
+    if (p.adapter) {
+      s.size = p.rows * p.cols;
+      s.weight = memory_.bytes_at(static_cast<size_t>(at));
+      at += bytes(p);
+    } else {
+      MXT_ASSERT(next < base.slots_.size() && base.shapes_[next] == shape);
+      s = base.slots_[next++];
+    }
+    slots_.push_back(s);
+    shapes_.push_back(shape);
+    types_.push_back(g.value(p.value).type);
+  }
+}
+
 void ParamStore::sync_weights(graph::ParamId p) {
-  const Access s = write(p);
   const DType t = types_[static_cast<size_t>(p)];
-  if (s->master && t != DType::kF32) convert(s->master, DType::kF32, s->weight, t, static_cast<size_t>(s->size));
+  if (!slots_[static_cast<size_t>(p)].master || t == DType::kF32) return;
+  const Access s = write(p);
+  convert(s->master, DType::kF32, s->weight, t, static_cast<size_t>(s->size));
 }
 
 namespace {

@@ -8,9 +8,14 @@
 #include "device/memory.h"
 #include "graph/graph.h"
 
+namespace mxt::kernels {
+struct BlockMatrix;
+}
+
 namespace mxt::runtime {
 
 struct ParamSlot {
+  const kernels::BlockMatrix* blocks = nullptr;  // set: the weight is this, and `weight` is null
   void* weight = nullptr;   // [rows, cols] of the value's type; rows lie graph::stride() apart
   float* master = nullptr;  // trainable only; the weight itself where the graph computes in F32
   float* grad = nullptr;
@@ -28,7 +33,11 @@ class ParamStore {
   // How much it will take, before anything is allocated. `training`: with gradients and moments for what trains.
   static ParamBytes measure(const graph::Graph& g, bool training);
   // In the memory of `device`; null: the host's.
-  ParamStore(const graph::Graph& g, bool training, device::Accelerator* device = nullptr);
+  // `blocks`, one a parameter or empty: where set, the weight is that and takes no memory here; it must outlive the store. On the host alone.
+  ParamStore(const graph::Graph& g, bool training, device::Accelerator* device = nullptr, const std::vector<const kernels::BlockMatrix*>& blocks = {});
+  // For use, not training: the weights of the base model are those of `base`, which must outlive this store; only what an adapter
+  // adds has memory of its own. `g` has the base parameters of base's graph in the same order.
+  ParamStore(const graph::Graph& g, const ParamStore& base);
   const ParamSlot& operator[](graph::ParamId p) const { return slots_[static_cast<size_t>(p)]; }
   size_t size() const { return slots_.size(); }
   // A parameter in host memory with its rows side by side: the slot itself where the store has it so, a copy otherwise. What

@@ -33,6 +33,7 @@ class Program::Staging {
     for (int i = 0; i < 2; ++i) {
       device_->release_mark(marks_[i]);
       device_->release_pinned(pinned_[i]);
+      device_->release_pinned(cache_pinned_[i]);
     }
   }
   Staging(const Staging&) = delete;
@@ -59,6 +60,7 @@ class Program::Staging {
     staged_.ids = copy(b.ids, b.tokens, settings_.max_tokens);
     staged_.positions = copy(b.positions, b.tokens, settings_.max_tokens);
     if (b.cu_seqlens) MXT_ASSERT(b.documents <= settings_.max_documents);
+    staged_.host_cu_seqlens = reinterpret_cast<const int32_t*>(base + at);
     staged_.cu_seqlens = copy(b.cu_seqlens, b.documents + 1, settings_.max_documents + 1);
     for (int64_t i = 0; b.cu_seqlens && i < b.documents; ++i) staged_.longest = std::max<int64_t>(staged_.longest, b.cu_seqlens[i + 1] - b.cu_seqlens[i]);
     const auto [rows, rows_seen] = block(settings_.max_tokens);
@@ -81,6 +83,7 @@ class Program::Staging {
     staged_.head_count = n;
     if (device_) {
       device_->upload(there_.data(), base, at);
+      if (b.cache) take_cache(b);
       device_->mark(marks_[turn_]);
     }
     return staged_;
@@ -88,10 +91,42 @@ class Program::Staging {
 
  private:
   static int64_t align(int64_t count) { return (count * 4 + 255) / 256 * 256; }
+
+  // What generation adds, in a block that grows with the number of requests and the pages that each may have.
+  void take_cache(const Batch& b) {
+    const CacheView& c = *b.cache;
+    const std::pair<const int32_t*, int64_t> arrays[] = {{c.cu_q, c.requests + 1}, {c.context, c.requests}, {c.tables, c.requests * c.max_pages}, {c.slots, b.tokens}, {b.logit_rows, b.logit_count}};
+    size_t need = 0;
+    for (const auto& [p, n] : arrays) need += static_cast<size_t>(align(n));
+    if (need > cache_there_.size()) {
+      device_->synchronize();
+      cache_there_ = device::Buffer::on(device_, 2 * need);
+      for (void*& p : cache_pinned_) {
+        device_->release_pinned(p);
+        p = device_->allocate_pinned(2 * need);
+      }
+    }
+    const int32_t* seen[5];
+    size_t at = 0;
+    for (size_t i = 0; i < 5; ++i) {
+      const auto& [p, n] = arrays[i];
+      if (n > 0) std::memcpy(static_cast<std::byte*>(cache_pinned_[turn_]) + at, p, static_cast<size_t>(n) * sizeof(int32_t));
+      seen[i] = reinterpret_cast<const int32_t*>(cache_there_.bytes_at(at));
+      at += static_cast<size_t>(align(n));
+    }
+    device_->upload(cache_there_.data(), cache_pinned_[turn_], at);
+    view_ = c;
+    view_.cu_q = seen[0], view_.context = seen[1], view_.tables = seen[2], view_.slots = seen[3];
+    staged_.cache = &view_;
+    staged_.logit_rows = seen[4];
+  }
+
   device::Accelerator* device_;
   ProgramSettings settings_;
-  device::Buffer host_[1], there_;
+  device::Buffer host_[1], there_, cache_there_;
   void* pinned_[2] = {};
+  void* cache_pinned_[2] = {};
+  CacheView view_;
   void* marks_[2] = {};
   int turn_ = 0;
   Staged staged_;
@@ -108,7 +143,6 @@ Program::Program(const Graph& g, const kernels::KernelPlan& plan, kernels::Ops& 
   bytes_.lower_bound = memory_.lower_bound;
   bytes_.batch = Staging::bytes(settings_);
   if (ops_.device()) {
-    if (settings_.cached) fail_missing("generation with a cache runs on the CPU in this build: set the device to cpu");
     bytes_.batch += static_cast<int64_t>((g.rope_cos.size() + g.rope_sin.size()) * sizeof(float));
   }
   lowering_ = std::make_unique<Lowering>(*this, plan);
@@ -138,7 +172,10 @@ double Program::flops(int64_t tokens, int64_t document, int64_t targets) const {
     if (const auto* l = std::get_if<LoraAddOp>(&op.attrs); l && !backward)
       for (const auto& b : l->blocks) lora(b);
     if (const auto* l = std::get_if<LoraDzOp>(&op.attrs))
-      for (const auto& b : l->blocks) lora(b);
+      for (const auto& b : l->blocks) {
+        lora(b);
+        if (!l->b.empty()) lora(b);
+      }
     if (const auto* l = std::get_if<LoraDbOp>(&op.attrs)) lora(l->block);
     // Causal: half of the square; forward has two products of it, backward five.
     auto attention = [&](const AttentionOp& a, double products) {
@@ -202,17 +239,55 @@ void Program::run(const Batch& batch) {
           if (ops_.device()) ops_.device()->fill(p, 0xff, n);
           else std::memset(p, 0xff, n);
         }
+    if (before_) before_();
     l.run(frame);
   }
 }
 
-const float* Program::nll() const {
+std::vector<Program::Timing> Program::profile(const Batch& batch) {
+  device::Accelerator* device = ops_.device();
+  MXT_ASSERT(device != nullptr);
+  std::vector<void*> marks;
+  auto mark = [&] {
+    marks.push_back(device->make_mark());
+    device->mark(marks.back());
+  };
+  before_ = mark;
+  run(batch);
+  before_ = nullptr;
+  mark();
+  std::vector<Timing> out;
+  for (size_t i = 0; i < launches_.size(); ++i) {
+    const Op& op = graph_.ops[launches_[i].op];
+    std::string what(op_name(op));
+    for (ValueId v : op.in)
+      if (const Value& x = graph_.value(v); x.param != kNone && x.rows > 1) {
+        what += fmt::format(" [{}, {}]", x.rows, x.cols);
+        break;
+      }
+    auto at = std::find_if(out.begin(), out.end(), [&](const Timing& t) { return t.what == what; });
+    if (at == out.end()) at = out.insert(at, {what, 0, 0});
+    ++at->count;
+    at->us += device->elapsed_us(marks[i], marks[i + 1]);
+  }
+  for (void* m : marks) device->release_mark(m);
+  return out;
+}
+
+void Program::copy_nll(float* to) const {
   MXT_ASSERT(nll_ != kNone);
   const void* p = arena_.bytes_at(static_cast<size_t>(memory_.offset[static_cast<size_t>(nll_)]));
-  if (!ops_.device()) return static_cast<const float*>(p);
+  const size_t n = static_cast<size_t>(tokens_) * sizeof(float);
+  if (ops_.device()) ops_.device()->download(to, p, n);
+  else std::memcpy(to, p, n);
+}
+
+const float* Program::nll() const {
+  MXT_ASSERT(nll_ != kNone);
+  if (!ops_.device()) return reinterpret_cast<const float*>(arena_.bytes_at(static_cast<size_t>(memory_.offset[static_cast<size_t>(nll_)])));
   if (!nll_fetched_) {
     nll_host_.resize(static_cast<size_t>(tokens_));
-    ops_.device()->download(nll_host_.data(), p, nll_host_.size() * sizeof(float));
+    copy_nll(nll_host_.data());
     ops_.device()->synchronize();
     nll_fetched_ = true;
   }

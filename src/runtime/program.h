@@ -41,7 +41,8 @@ struct Batch {
   // Generation: rows whose logits are wanted, into logits [rows, vocab] F32.
   const int32_t* logit_rows = nullptr;
   int64_t logit_count = 0;
-  float* logits = nullptr;
+  float* logits = nullptr;             // null: not wanted
+  float* hidden = nullptr;             // of the same rows, what the head reads, [rows, width] F32; null: not wanted
   const CacheView* cache = nullptr;    // set: attention reads the cache instead of the batch's own documents
 };
 
@@ -50,8 +51,9 @@ struct ProgramBytes {
   int64_t lower_bound = 0;   // of the arena
   int64_t logits = 0;        // the head's chunk
   int64_t workspace = 0;     // kernels' scratch
+  int64_t kernels = 0;       // what kernels keep of their own for these calls
   int64_t batch = 0;         // ids, positions, offsets, targets; the rotary tables where a device has its own copy
-  int64_t total() const { return activations + logits + workspace + batch; }
+  int64_t total() const { return activations + logits + workspace + kernels + batch; }
 };
 
 struct ProgramSettings {
@@ -82,8 +84,17 @@ class Program {
   void allocate(ParamStore& params);
   // Queues the pass on a device, runs it on the host. The batch may change when it returns.
   void run(const Batch& batch);
+  // The same pass with the device's clock read around every call, summed over calls of one kind. Only on a device.
+  struct Timing {
+    std::string what;  // operation, and the shape of the weight that it reads
+    int64_t count = 0;
+    double us = 0;
+  };
+  std::vector<Timing> profile(const Batch& batch);
   // [tokens] of the last run, in host memory; 0 where there was no target. Waits for the device.
   const float* nll() const;
+  // Queues the copy of the same into host memory: there when the device has been waited for.
+  void copy_nll(float* to) const;
   // Fills the arena with NaN between a value's last use and the next write in tests: replay must not change.
   void set_poison(bool on) { poison_ = on; }
 
@@ -94,7 +105,7 @@ class Program {
   struct Staged : Batch {
     const int32_t *head_rows = nullptr, *head_labels = nullptr;
     const float* head_weights = nullptr;
-    const int32_t* host_rows = nullptr;
+    const int32_t *host_rows = nullptr, *host_cu_seqlens = nullptr;
     int64_t head_count = 0, longest = 0;
   };
   struct Frame {
@@ -124,6 +135,7 @@ class Program {
   ParamStore* params_ = nullptr;
   graph::ValueId nll_ = graph::kNone;
   bool poison_ = false;
+  std::function<void()> before_;  // each launch, while a pass is profiled
 };
 
 }  // namespace mxt::runtime

@@ -94,5 +94,6 @@ std::vector<int32_t> Tokenizer::template_prefix() const {
 
 std::string Tokenizer::chat_template() const { return engine_->spec().chat_template; }
 void Tokenizer::save(const std::string& dir) const { save_folder(engine_->spec(), engine_->vocab(), dir); }
+GgufTokenizerData Tokenizer::to_gguf() const { return to_gguf_data(engine_->spec(), engine_->vocab(), *this); }
 
 }  // namespace mxt::tokenizer

@@ -78,6 +78,10 @@ class Tokenizer {
   // tokenizer.json, tokenizer_config.json and, where there is one, chat_template.jinja, for transformers: equal ids.
   void save(const std::string& dir) const;
 
+  // For a GGUF file. `pre` is the one of llama.cpp's pre-tokenizers that cuts a probing text as this tokenizer does;
+  // kMissing where none does, or for WordPiece and characters.
+  GgufTokenizerData to_gguf() const;
+
  private:
   explicit Tokenizer(std::unique_ptr<const Engine> engine);
   std::unique_ptr<const Engine> engine_;

@@ -90,19 +90,24 @@ int64_t TrainRows::rows_of_step(int64_t step) const {
   return std::min(per_step_, rows_->rows() - first);
 }
 
-int64_t TrainRows::row_index(int64_t step, int64_t i) {
-  const int64_t epoch = step / steps_per_epoch(), at = (step % steps_per_epoch()) * per_step_ + i;
-  if (!shuffle_) return at;
+int64_t TrainRows::shuffled(int64_t epoch, int64_t at, int64_t rows) {
   if (epoch != epoch_) {
-    order_ = data::epoch_order(seed_, epoch, rows_->rows());
+    order_ = data::epoch_order(seed_, epoch, rows);
     epoch_ = epoch;
   }
   return order_[static_cast<size_t>(at)];
 }
 
+int64_t TrainRows::row_index(int64_t step, int64_t i) {
+  const int64_t epoch = step / steps_per_epoch(), at = (step % steps_per_epoch()) * per_step_ + i;
+  return shuffle_ ? shuffled(epoch, at, rows_->rows()) : at;
+}
+
 void TrainRows::add(int64_t step, int64_t i, PackedBatch& out) {
-  if (windows_) out.add_window(windows_->sample(seed_, step, i));
-  else add_row(rows_->row(row_index(step, i)), out);
+  if (!windows_) return add_row(rows_->row(row_index(step, i)), out);
+  const int64_t draw = step * per_step_ + i, pass = draw / windows_->windows();
+  const int64_t phase = data::window_phase(seed_, pass, windows_->tokens(), windows_->seq_len());
+  out.add_window(windows_->window(phase + shuffled(pass, draw % windows_->windows(), windows_->windows()) * windows_->seq_len()));
 }
 
 int64_t TrainRows::targets(int64_t step, int64_t i) {

@@ -50,6 +50,7 @@ class TrainRows {
 
  private:
   int64_t row_index(int64_t step, int64_t i);
+  int64_t shuffled(int64_t epoch, int64_t at, int64_t rows);
   std::optional<data::Dataset> rows_;
   std::optional<data::WindowDataset> windows_;
   uint64_t seed_;

@@ -26,6 +26,7 @@ OrderedJson to_json(const StepMetrics& m) {
   j["tflops"] = m.tflops;
   j["mfu"] = m.mfu ? OrderedJson(*m.mfu) : OrderedJson(nullptr);
   j["memory_bytes"] = m.memory;
+  j["peak_memory_bytes"] = m.peak_memory;
   j["watts"] = nullptr;
   if (m.eval_loss) j["eval_loss"] = *m.eval_loss;
   return j;

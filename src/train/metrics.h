@@ -16,7 +16,8 @@ struct StepMetrics {
   double tok_s = 0;      // of this step
   double tflops = 0;     // model floating-point operations of this step per second (recompute not counted), 1e12
   std::optional<double> mfu;  // tflops over the rate of the fastest matrix product that the plan measured
-  uint64_t memory = 0;   // resident bytes of the process
+  uint64_t memory = 0;       // bytes in use: resident in the process, or allocated on the device
+  uint64_t peak_memory = 0;  // the most the process has had so far (VmHWM)
   std::optional<double> eval_loss;
 };
 

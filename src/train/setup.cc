@@ -1,7 +1,7 @@
 #include "train/setup.h"
 
-
 #include <algorithm>
+#include <charconv>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
@@ -9,19 +9,22 @@
 #include "base/json.h"
 #include "base/text.h"
 #include "data/dataset.h"
+#include "graph/memory.h"
 
 namespace mxt::train {
 namespace {
 
 using config::MethodKind;
 
+
 void refuse_unsupported(const config::Recipe& r) {
   using config::text_of;
   const auto& m = r.train.method;
   if (r.train.backend != config::Backend::kNative)
     fail_missing("train.backend {}: this build runs `native` only; `mindxtrain export` writes other trainers' configurations", text_of(r.train.backend));
-  if (!r.hardware.cpu_lane())
-    fail_missing("hardware.name {}: this build trains on the CPU; set hardware.gpus to 0 for the CPU lane", text_of(r.hardware.name));
+  if (!r.hardware.cpu_lane() && r.hardware.gfx_arch != config::Arch::kSm90)
+    fail_missing("hardware.name {}: this build trains on h100, h200 and the CPU; set hardware.gpus to 0 for the CPU lane", text_of(r.hardware.name));
+  if (r.hardware.gpus > 1) fail_missing("hardware.gpus {}: this build trains on one GPU", r.hardware.gpus);
   switch (m.kind) {
     case MethodKind::kFull: case MethodKind::kLora: case MethodKind::kCpt: case MethodKind::kPretrain: break;
     default: fail_missing("train.method.kind {}: this build trains full, lora, cpt and pretrain", text_of(m.kind));
@@ -33,7 +36,7 @@ void refuse_unsupported(const config::Recipe& r) {
   if (r.train.tool_loss) fail_missing("train.tool_loss: this build weighs every target token alike");
   if (r.train.fsdp.enabled || r.hardware.nodes > 1) fail_missing("train.fsdp and hardware.nodes: this build trains in one process");
   if (m.lora && r.train.base_precision != r.train.precision && r.train.base_precision != config::Precision::kBFloat16 && r.train.base_precision != config::Precision::kFloat32)
-    fail_missing("train.base_precision {}: the CPU has no such products", text_of(r.train.base_precision));
+    fail_missing("train.base_precision {}: this build has no such products on {}", text_of(r.train.base_precision), r.hardware.cpu_lane() ? "the CPU" : "the GPU");
 }
 
 formats::ModelConfig random_config(const config::Recipe& r, int64_t tokenizer_vocab) {
@@ -54,20 +57,52 @@ bool names_module(const std::string& module, const std::string& target) {
   return module == target || module.ends_with("." + target);
 }
 
-}  // namespace
+void set_pass(Setup& s, int64_t micro, graph::Recompute level) {
+  s.micro_batch = micro;
+  s.max_tokens = micro * s.seq_len;
+  s.options.recompute = level;
+  // Thin products cost a GPU their bandwidth: adapters are joined to the products that they sit on.
+  s.options.join_lora = s.gpu && s.has_lora && s.lora.dropout == 0 && level == graph::Recompute::kNone;
+}
 
-std::unique_ptr<Setup> make_setup(const config::Recipe& recipe, const std::string& model_path, int64_t tokenizer_vocab, const kernels::KernelPlan* plan) {
-  refuse_unsupported(recipe);
-  auto s = std::make_unique<Setup>();
+// What a pass takes on a GPU, without asking one: parameters, arena and head exactly, kernels' workspace from above.
+int64_t gpu_bytes(const Setup& s) {
+  const graph::Graph g = s.training_graph();
+  const int64_t chunk = std::min(s.options.head_chunk, s.max_tokens), width = static_cast<int64_t>(size_of(s.type));
+  const int64_t head = chunk * (s.model.vocab_size + 2 * s.model.hidden_size) * width, workspace = int64_t{4} << 30, context = int64_t{1} << 30;
+  return runtime::ParamStore::measure(g, true).total() + graph::plan_memory(g, s.max_tokens, {}).bytes + head + workspace + context;
+}
+
+// The largest pass of up to 16,384 tokens that the card holds; recomputation where not even 4,096 fit without.
+void choose_for_gpu(Setup& s) {
+  constexpr int64_t kMost = 16384, kEnough = 4096;
+  const int64_t rows = s.recipe.train.batch.per_device, room = s.recipe.hardware.expected_hbm_gb * 1'000'000'000;
+  for (const bool any : {false, true})
+    for (const auto level : {graph::Recompute::kNone, graph::Recompute::kCheap, graph::Recompute::kLayer})
+      for (int64_t micro = rows; micro > 0; --micro) {
+        if (rows % micro != 0 || (micro > 1 && micro * s.seq_len > kMost)) continue;
+        if (!any && micro != rows && micro * s.seq_len < kEnough) continue;
+        set_pass(s, micro, level);
+        if (gpu_bytes(s) <= room) return;
+      }
+}
+
+int64_t plan_number(const std::string& key, const std::string& text) {
+  int64_t n = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), n);
+  if (error != std::errc() || end != text.data() + text.size() || n < 1) fail_input("plan: \"{}\" is \"{}\": a number of rows is wanted", key, text);
+  return n;
+}
+
+graph::Recompute plan_recompute(const std::string& name) {
+  graph::Recompute r;
+  if (!graph::recompute_from_name(name, &r)) fail_input("plan: \"step recompute\" is \"{}\": none, cheap, layer or a number of tensors is wanted", name);
+  return r;
+}
+
+// Everything that follows from the recipe, once the model is known.
+void fill(Setup* s, const config::Recipe& recipe, const kernels::KernelPlan* plan) {
   s->recipe = recipe;
-  if (recipe.model.init == config::Init::kRandom) {
-    s->model = random_config(recipe, tokenizer_vocab);
-  } else {
-    s->weights = formats::WeightSource::open(model_path);
-    s->model = s->weights->config();
-  }
-  if (tokenizer_vocab > s->model.vocab_size)
-    fail_input("{}: the tokenizer has {} ids but the model's vocabulary is {}: they do not belong together", recipe.source, tokenizer_vocab, s->model.vocab_size);
   s->type = recipe.train.precision == config::Precision::kFloat32 ? DType::kF32 : DType::kBF16;
   s->seq_len = recipe.data.seq_len;
   s->rows_per_step = recipe.train.batch.per_device * recipe.train.batch.grad_accum;
@@ -90,36 +125,68 @@ std::unique_ptr<Setup> make_setup(const config::Recipe& recipe, const std::strin
     s->lora.dropout = static_cast<float>(lora.dropout);
   }
 
-  // How many rows a pass takes: the recipe's word, the plan's, or as many as make about 2,048 tokens (more gains nothing on a CPU).
-  const int64_t per_device = recipe.train.batch.per_device;
-  int64_t micro = std::clamp<int64_t>(2048 / s->seq_len, 1, per_device);
-  std::string recompute = recipe.train.gradient_checkpointing ? "cheap" : "none";
-  recompute = "none";
-  if (plan) {
-    if (auto it = plan->choices.find("step micro_batch"); it != plan->choices.end()) micro = std::clamp<int64_t>(std::stoll(it->second), 1, per_device);
-    if (auto it = plan->choices.find("step recompute"); it != plan->choices.end()) recompute = it->second;
-  }
-  if (recipe.train.micro_batch) micro = std::min(*recipe.train.micro_batch, per_device);
-  s->micro_batch = micro;
-  s->max_tokens = micro * s->seq_len;
-
+  s->gpu = !recipe.hardware.cpu_lane();
   s->options.type = s->type;
   s->options.train_base = !s->has_lora;
   s->options.lora = s->has_lora ? &s->lora : nullptr;
   s->options.positions = s->seq_len;
-  // A trained head adds its weight gradient once a piece: larger pieces touch it less often.
-  s->options.head_chunk = s->has_lora ? 256 : 1024;
-  s->options.recompute = recompute == "layer" ? graph::Recompute::kLayer : recompute == "cheap" ? graph::Recompute::kCheap : graph::Recompute::kNone;
+  // A trained head adds its weight gradient once a piece: larger pieces touch it less often. A GPU wants large products.
+  s->options.head_chunk = s->gpu ? 4096 : s->has_lora ? 256 : 1024;
+
+  // How many rows a pass takes and what it recomputes: the recipe's word, the plan's, or what suits the device.
+  const int64_t per_device = recipe.train.batch.per_device;
+  if (s->gpu) choose_for_gpu(*s);
+  else set_pass(*s, std::clamp<int64_t>(2048 / s->seq_len, 1, per_device), graph::Recompute::kNone);  // more than about 2,048 tokens gains nothing on a CPU
+  if (plan) {
+    Pass p = s->pass();
+    if (auto it = plan->choices.find("step micro_batch"); it != plan->choices.end()) p.micro_batch = std::clamp<int64_t>(plan_number(it->first, it->second), 1, per_device);
+    if (auto it = plan->choices.find("step recompute"); it != plan->choices.end()) p.recompute = plan_recompute(it->second);
+    set_pass(*s, p.micro_batch, p.recompute);
+  }
+  if (recipe.train.micro_batch) set_pass(*s, std::min(*recipe.train.micro_batch, per_device), s->options.recompute);
+  // Scoring reads the same parameters: what one graph joins the other must join.
+  if (s->options.join_lora) {
+    const graph::Graph a = s->training_graph(), b = s->scoring_graph();
+    for (size_t i = 0; i < a.params.size(); ++i)
+      if (a.params[i].joined != b.params[i].joined) s->options.join_lora = false;
+  }
+}
+
+}  // namespace
+
+std::unique_ptr<Setup> make_setup(const config::Recipe& recipe, const std::string& model_path, int64_t tokenizer_vocab, const kernels::KernelPlan* plan) {
+  refuse_unsupported(recipe);
+  auto s = std::make_unique<Setup>();
+  if (recipe.model.init == config::Init::kRandom) {
+    s->model = random_config(recipe, tokenizer_vocab);
+  } else {
+    s->weights = formats::WeightSource::open(model_path);
+    s->model = s->weights->config();
+  }
+  if (tokenizer_vocab > s->model.vocab_size)
+    fail_input("{}: the tokenizer has {} ids but the model's vocabulary is {}: they do not belong together", recipe.source, tokenizer_vocab, s->model.vocab_size);
+  fill(s.get(), recipe, plan);
   return s;
 }
 
-graph::Graph Setup::training_graph() const { return models::build(model, options); }
+std::unique_ptr<Setup> with_recipe(const Setup& s, const config::Recipe& recipe) {
+  auto out = std::make_unique<Setup>();
+  out->model = s.model;
+  fill(out.get(), recipe, nullptr);
+  return out;
+}
+
+graph::Graph Setup::training_graph(graph::Recompute recompute) const {
+  models::BuildOptions o = options;
+  o.recompute = recompute;
+  return models::build(model, o);
+}
 
 graph::Graph Setup::scoring_graph() const {
   models::BuildOptions o = options;
   o.purpose = models::Purpose::kScore;
   o.recompute = graph::Recompute::kNone;
-  o.head_chunk = 256;
+  o.head_chunk = gpu ? 2048 : 256;
   return models::build(model, o);
 }
 
@@ -143,34 +210,33 @@ kernels::DeviceIdentity cpu_identity(int threads) {
   return d;
 }
 
-kernels::KernelPlan default_plan(const Setup& s, const kernels::DeviceIdentity& device) {
+kernels::Backend open_backend(const Setup& s) { return s.gpu ? kernels::cuda_backend() : kernels::Backend{nullptr, &kernels::cpu_ops()}; }
+
+kernels::DeviceIdentity identity_of(const kernels::Backend& b, int threads) {
+  if (b.device == nullptr) return cpu_identity(threads);
+  const device::Properties& p = b.device->properties();
+  kernels::DeviceIdentity d;
+  d.kind = p.kind;
+  d.name = p.name;
+  d.arch = p.arch;
+  d.driver = p.driver;
+  d.libraries = p.libraries;
+  return d;
+}
+
+kernels::KernelPlan default_plan(const Setup& s, const kernels::DeviceIdentity& device, kernels::Ops& ops, const Pass& pass) {
   kernels::KernelPlan p;
   p.device = device;
   p.shapes = shapes_of(s);
   p.env = s.recipe.train.env;
-  p.choices["step micro_batch"] = std::to_string(s.micro_batch);
-  p.choices["step recompute"] = std::string(graph::recompute_name(s.options.recompute));
-  kernels::Ops& ops = kernels::cpu_ops();
+  p.choices["step micro_batch"] = std::to_string(pass.micro_batch);
+  p.choices["step recompute"] = std::string(graph::recompute_name(pass.recompute));
   const auto gemm = ops.gemm_algorithms(), attention = ops.attention_algorithms();
-  const graph::Graph g = s.training_graph();
-  const runtime::Program program(g, p, ops, {s.max_tokens, 0, false, s.seq_len});
+  const graph::Graph g = s.training_graph(pass.recompute);
+  const runtime::Program program(g, p, ops, {pass.micro_batch * s.seq_len, 0, false, s.seq_len});
   for (const auto& t : program.tunables())
     p.choices[t.key] = std::holds_alternative<kernels::Gemm>(t.call) ? gemm.front() : attention.front();
   return p;
-}
-
-MemoryEstimate estimate_memory(const Setup& s, const kernels::KernelPlan& plan, kernels::Ops& ops) {
-  MemoryEstimate e;
-  const graph::Graph g = s.training_graph();
-  e.params = runtime::ParamStore::measure(g, true);
-  e.program = runtime::Program(g, plan, ops, {s.max_tokens, 0, false, s.seq_len}).bytes();
-  const auto& r = s.recipe;
-  if (r.data.eval_fraction > 0 || r.data.eval_path || r.data.synth) {
-    const graph::Graph score = s.scoring_graph();
-    e.scoring = runtime::Program(score, plan, ops, {s.max_tokens, 0, false, s.seq_len}).bytes();
-  }
-  e.process = 64 << 20;
-  return e;
 }
 
 int64_t total_steps(const config::Recipe& recipe, int64_t rows, int64_t rows_per_step) {

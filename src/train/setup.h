@@ -6,9 +6,11 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "config/recipe.h"
 #include "formats/weight_source.h"
+#include "kernels/backend.h"
 #include "kernels/plan.h"
 #include "models/model.h"
 #include "runtime/params.h"
@@ -16,12 +18,18 @@
 
 namespace mxt::train {
 
+// One way to cut a step into passes.
+struct Pass {
+  int64_t micro_batch = 1;  // rows
+  graph::Recompute recompute = graph::Recompute::kNone;
+};
+
 struct Setup {
   config::Recipe recipe;
   std::unique_ptr<formats::WeightSource> weights;  // null for model.init random
   formats::ModelConfig model;
   models::LoraPlan lora;
-  bool has_lora = false;
+  bool has_lora = false, gpu = false;  // gpu: the recipe's lane is not the CPU
   DType type = DType::kBF16;
   int64_t seq_len = 0, rows_per_step = 0;
   int64_t micro_batch = 0;   // rows per pass
@@ -31,7 +39,9 @@ struct Setup {
   Setup() = default;
   Setup(const Setup&) = delete;  // options point into it
 
-  graph::Graph training_graph() const;
+  Pass pass() const { return {micro_batch, options.recompute}; }
+  graph::Graph training_graph() const { return training_graph(options.recompute); }
+  graph::Graph training_graph(graph::Recompute recompute) const;
   graph::Graph scoring_graph() const;  // the same parameters in the same order
 };
 
@@ -40,20 +50,19 @@ struct Setup {
 // kMissing for what this build cannot train, kBadInput for a recipe and a model that do not fit.
 std::unique_ptr<Setup> make_setup(const config::Recipe& recipe, const std::string& model_path, int64_t tokenizer_vocab, const kernels::KernelPlan* plan);
 
+// The same model under another recipe: for asking what a change would take.
+std::unique_ptr<Setup> with_recipe(const Setup& s, const config::Recipe& recipe);
+
 // What calls are derived from; a plan for other shapes is refused.
 std::map<std::string, int64_t> shapes_of(const Setup& s);
 
-// The plan of default choices for this set-up on this machine, not measured.
-kernels::KernelPlan default_plan(const Setup& s, const kernels::DeviceIdentity& device);
+// The device of the recipe's lane, opened: kMissing, with what to do, where this machine has none.
+kernels::Backend open_backend(const Setup& s);
+kernels::DeviceIdentity identity_of(const kernels::Backend& backend, int threads);
 kernels::DeviceIdentity cpu_identity(int threads);
 
-struct MemoryEstimate {
-  runtime::ParamBytes params;
-  runtime::ProgramBytes program, scoring;
-  int64_t process = 0;  // the program itself: code, libraries, tables
-  int64_t total() const { return params.total() + program.total() + scoring.total() + process; }
-};
-MemoryEstimate estimate_memory(const Setup& s, const kernels::KernelPlan& plan, kernels::Ops& ops);
+// The plan of default choices for this set-up on this machine, not measured.
+kernels::KernelPlan default_plan(const Setup& s, const kernels::DeviceIdentity& device, kernels::Ops& ops, const Pass& pass);
 
 // S of RECIPE.md, from the prepared dataset's rows (0 = random windows, which need schedule.max_steps).
 int64_t total_steps(const config::Recipe& recipe, int64_t rows, int64_t rows_per_step);

@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <nlohmann/json.hpp>
 
 #include "base/error.h"
 #include "base/files.h"
+#include "base/json.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "checkpoint/adapter.h"
@@ -13,20 +15,41 @@
 #include "checkpoint/weights.h"
 #include "device/memory.h"
 #include "train/batches.h"
+#include "train/memory.h"
 #include "train/schedule.h"
 
 namespace mxt::train {
 namespace {
+
+// Host memory that a device copies into without stopping the host.
+class HostFloats {
+ public:
+  HostFloats(device::Accelerator* d, int64_t n) : device_(d) {
+    if (device_) pinned_ = static_cast<float*>(device_->allocate_pinned(static_cast<size_t>(n) * sizeof(float)));
+    else plain_.resize(static_cast<size_t>(n));
+  }
+  ~HostFloats() {
+    if (device_) device_->release_pinned(pinned_);
+  }
+  HostFloats(const HostFloats&) = delete;
+  float* at(int64_t i) { return (device_ ? pinned_ : plain_.data()) + i; }
+
+ private:
+  device::Accelerator* device_;
+  float* pinned_ = nullptr;
+  std::vector<float> plain_;
+};
 
 double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
 class Run {
  public:
   Run(Setup& s, const kernels::KernelPlan& plan, kernels::Ops& ops, const TrainOptions& o)
-      : s_(s), ops_(ops), o_(o), graph_(s.training_graph()), program_(graph_, plan, ops, {s.max_tokens, 0, false, s.seq_len}) {
+      : s_(s), ops_(ops), o_(o), graph_(s.training_graph()), program_(std::make_unique<runtime::Program>(graph_, plan, ops, runtime::ProgramSettings{s.max_tokens, 0, false, s.seq_len})),
+        losses_(ops.device(), (s.rows_per_step + s.micro_batch - 1) / s.micro_batch * s.max_tokens) {
     check_memory(plan);
     params_ = std::make_unique<runtime::ParamStore>(graph_, true, ops.device());
-    program_.allocate(*params_);
+    program_->allocate(*params_);
     load_weights();
     rows_ = std::make_unique<TrainRows>(o.data, s.recipe.meta.seed, s.recipe.data.shuffle, s.rows_per_step);
     steps_ = total_steps(s.recipe, rows_->rows(), s.rows_per_step);
@@ -46,6 +69,7 @@ class Run {
     resume();
     MetricsLog log(o_.out, state_.step);
     const double begin = now();
+    const uint64_t decided = kernels::decisions();
     log::Progress progress("training", static_cast<double>(steps_));
     int64_t trained_tokens = 0;
     double trained_flops = 0;
@@ -76,6 +100,12 @@ class Run {
       }
     }
     log.flush();
+    r.decisions = kernels::decisions() - decided;
+    MXT_ASSERT(r.decisions == 0);
+    r.peak_memory = device::peak_resident_bytes();
+    // What saving takes (copies in the file's type) fits where activations were.
+    program_.reset();
+    scorer_.reset();
     if (!r.interrupted) save_final();
     r.seconds = now() - begin;
     r.done = state_.step;
@@ -91,14 +121,7 @@ class Run {
   }
 
  private:
-  void check_memory(const kernels::KernelPlan& plan) {
-    const MemoryEstimate e = estimate_memory(s_, plan, ops_);
-    const uint64_t free = ops_.device() ? ops_.device()->memory().free : device::available_host_bytes();
-    if (static_cast<uint64_t>(e.total()) > free)
-      fail_input("this run needs {} of memory (weights {}, gradients and moments {}, activations {}), {} are free: set train.gradient_checkpointing, a smaller data.seq_len or train.micro_batch, or lora instead of full",
-                 human_bytes(static_cast<uint64_t>(e.total())), human_bytes(static_cast<uint64_t>(e.params.weights)),
-                 human_bytes(static_cast<uint64_t>(e.params.total() - e.params.weights)), human_bytes(static_cast<uint64_t>(e.program.total())), human_bytes(free));
-  }
+  void check_memory(const kernels::KernelPlan& plan) { require_fit(s_, plan, ops_, ops_.device() ? ops_.device()->memory().free : host_memory()); }
 
   void load_weights() {
     const uint64_t seed = s_.recipe.meta.seed;
@@ -147,6 +170,7 @@ class Run {
     double loss = 0;
     step_tokens_ = 0;
     step_flops_ = 0;
+    std::vector<std::pair<const float*, int64_t>> losses;  // read after the step's one wait for the device
     for (int64_t first = 0, micro = 0; first < rows; first += s_.micro_batch, ++micro) {
       batch_.clear();
       for (int64_t i = first; i < std::min(rows, first + s_.micro_batch); ++i) rows_->add(index, i, batch_);
@@ -158,15 +182,18 @@ class Run {
       b.seed = s_.recipe.meta.seed;
       b.step = static_cast<uint64_t>(index);
       b.micro = static_cast<uint64_t>(micro);
-      program_.run(b);
-      const float* nll = program_.nll();
-      for (int64_t t = 0; t < real; ++t) loss += static_cast<double>(nll[t]);
+      program_->run(b);
+      float* nll = losses_.at(micro * s_.max_tokens);
+      program_->copy_nll(nll);
+      losses.push_back({nll, real});
       step_tokens_ += real;
-      step_flops_ += program_.flops(real, real / std::max<int64_t>(documents, 1), batch_.targets());
+      step_flops_ += program_->flops(real, real / std::max<int64_t>(documents, 1), batch_.targets());
     }
     const auto& t = s_.recipe.train;
     const double lr = learning_rate(t.schedule, t.optimizer.lr, index, steps_);
     const double norm = update(lr, index + 1);
+    for (const auto& [nll, n] : losses)
+      for (int64_t t = 0; t < n; ++t) loss += static_cast<double>(nll[t]);
     state_.step = index + 1;
     state_.tokens += step_tokens_;
     StepMetrics m;
@@ -179,7 +206,8 @@ class Run {
     m.tok_s = static_cast<double>(step_tokens_) / seconds;
     m.tflops = step_flops_ / seconds / 1e12;
     if (peak_ > 0) m.mfu = m.tflops * 1e12 / peak_;
-    m.memory = device::resident_bytes();
+    m.memory = ops_.device() ? ops_.device()->memory().held : device::resident_bytes();
+    m.peak_memory = device::peak_resident_bytes();
     return m;
   }
 
@@ -249,6 +277,8 @@ class Run {
       const bool f32 = s_.recipe.model.torch_dtype == config::Precision::kFloat32;
       checkpoint::save_model(temp, graph_, *params_, s_.model, f32 ? DType::kF32 : DType::kBF16);
     }
+    // Which choices computed it: two plans that choose alike give equal checkpoints.
+    write_file_atomic(temp + "/training.json", OrderedJson{{"plan_choices", o_.plan_digest}}.dump(2) + "\n");
     replace_folder(temp, target);
   }
 
@@ -256,10 +286,11 @@ class Run {
   kernels::Ops& ops_;
   const TrainOptions& o_;
   graph::Graph graph_, score_graph_;
-  runtime::Program program_;
+  std::unique_ptr<runtime::Program> program_;
   std::unique_ptr<runtime::Program> scorer_;
   std::unique_ptr<runtime::ParamStore> params_;
   std::unique_ptr<TrainRows> rows_;
+  HostFloats losses_;
   PackedBatch batch_;
   checkpoint::TrainState state_;
   int64_t steps_ = 0, step_tokens_ = 0;

@@ -24,6 +24,8 @@ struct TrainResult {
   int64_t steps = 0, done = 0, tokens = 0;
   double first_loss = 0, last_loss = 0, tok_s = 0, tflops = 0, seconds = 0;
   double best_eval = -1;
+  uint64_t decisions = 0;  // kernel choices made inside the loop: always 0, everything was decided before
+  uint64_t peak_memory = 0;     // VmHWM of the process when training ended
   bool interrupted = false;
 };
 

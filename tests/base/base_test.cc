@@ -57,6 +57,7 @@ TEST(Threads, EveryIndexOnceAndErrorsCross) {
 TEST(Json, RefusesDuplicatesDepthAndSyntaxWithPlace) {
   EXPECT_THROW(parse_json(R"({"a":1,"a":2})", "x.json"), Error);
   EXPECT_THROW(parse_json(std::string(100000, '['), "x.json"), Error);
+  EXPECT_THROW(parse_json("5E981", "x.json"), Error);  // more than a double holds
   try {
     parse_json("{\n  \"a\": ]\n}", "x.json");
     FAIL();

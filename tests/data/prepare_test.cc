@@ -263,8 +263,7 @@ TEST_F(PrepareTest, WindowsSplitTheTextAtItsEndAsNanoGpt) {
   EXPECT_EQ(w.size(), 65u);
   EXPECT_EQ(coder_.decode(w), text.substr(904 - 65, 65));
   EXPECT_EQ(coder_.decode(WindowDataset::open(path("out"), "eval").window(0)), text.substr(904, 65));
-  const auto s = d.sample(3, 10, 2);
-  EXPECT_EQ(s.data(), d.window(window_offset(3, 10, 2, 904, 64)).data());
+  EXPECT_EQ(d.windows(), 13);
   EXPECT_HAS(error_of([&] { Dataset::open(path("out")); }), "random_windows");
   EXPECT_HAS(error_of([&] { run(local(write("b.txt", "short"), "seq_len: 64, sampling: random_windows")); }),
              "one window needs 65");
@@ -351,21 +350,18 @@ TEST(EpochOrder, IsAPermutationThatChangesWithSeedAndEpochAndNothingElse) {
   EXPECT_TRUE(epoch_order(1, 0, 0).empty());
 }
 
-TEST(WindowOffset, CoversTheRangeEvenlyAndDependsOnItsArgumentsAlone) {
-  std::vector<int> hits(10, 0);
-  for (int64_t step = 0; step < 1000; ++step)
-    for (int64_t i = 0; i < 10; ++i) {
-      const int64_t at = window_offset(42, step, i, 1064, 64);
-      ASSERT_GE(at, 0);
-      ASSERT_LT(at, 1000);
-      ++hits[static_cast<size_t>(at / 100)];
-    }
-  for (int h : hits) EXPECT_NEAR(h, 1000, 130);
-  EXPECT_EQ(window_offset(42, 7, 3, 1064, 64), window_offset(42, 7, 3, 1064, 64));
-  EXPECT_EQ(window_offset(1, 1, 1, 65, 64), 0);
-  std::set<int64_t> seen;
-  for (int64_t i = 0; i < 100; ++i) seen.insert(window_offset(1, 5, i, 1 << 30, 64));
-  EXPECT_EQ(seen.size(), 100u);
+TEST(WindowPhase, EveryPassCoversTheTextOnAGridOfItsOwn) {
+  const int64_t tokens = 1064, seq_len = 64, windows = (tokens - seq_len) / seq_len;
+  std::set<int64_t> phases;
+  for (int64_t epoch = 0; epoch < 1000; ++epoch) {
+    const int64_t phase = window_phase(42, epoch, tokens, seq_len);
+    ASSERT_GE(phase, 0);
+    ASSERT_LT(phase + (windows - 1) * seq_len, tokens - seq_len);
+    phases.insert(phase);
+  }
+  EXPECT_EQ(phases.size(), 64u);
+  EXPECT_EQ(window_phase(42, 7, 1064, 64), window_phase(42, 7, 1064, 64));
+  EXPECT_EQ(window_phase(1, 1, 65, 64), 0);
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <cstdlib>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -16,6 +17,9 @@
 #include "base/json.h"
 
 namespace mxt::cli {
+
+// What the tests run is not to be seen among the user's own runs.
+inline const int kOwnRegistry = setenv("MINDXTRAIN_HOME", (testing::TempDir() + "mxt_registry_e2e").c_str(), 0);
 
 struct Result {
   int code;
@@ -65,12 +69,14 @@ struct Tiny {
   std::string model = "qwen3_gqa", method = "{kind: full}", precision = "float32", extra;
   int per_device = 2, grad_accum = 1, steps = 20;
   bool packing = false;
+  bool probe = false;  // default choices: what is not about the probe need not wait for it
 };
 
 // A recipe over a golden model and its rows, with the settings of tools/golden/models.py.
 inline std::string recipe(const Tiny& t) {
   return fmt::format(R"(meta: {{project: test, run_name: tiny}}
 hardware: {{name: cpu}}
+autotune: {{enabled: {8}, budget_seconds: 20}}
 model: {{name: "{0}", torch_dtype: float32}}
 data: {{source: local, path: "{0}/rows.jsonl", seq_len: 64, packing: {1}, shuffle: false}}
 train:
@@ -80,7 +86,7 @@ train:
   schedule: {{type: cosine, warmup_ratio: 0.1, max_steps: {4}}}
   batch: {{per_device: {5}, grad_accum: {6}}}
 {7})",
-                     golden(t.model), t.packing, t.method, t.precision, t.steps, t.per_device, t.grad_accum, t.extra);
+                     golden(t.model), t.packing, t.method, t.precision, t.steps, t.per_device, t.grad_accum, t.extra, t.probe);
 }
 
 }  // namespace mxt::cli

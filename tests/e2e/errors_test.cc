@@ -36,7 +36,8 @@ TEST(Errors, PlanOfOtherShapesNamesTheDifference) {
   ASSERT_EQ(cli::run("train " + (f / "a.yaml") + " --out " + (f / "out")).code, 0);
   t.model = "llama_mqa";
   write_file_atomic(f / "b.yaml", cli::recipe(t));
-  expect_error(cli::run("train " + (f / "b.yaml") + " --plan " + (f / "out/plan.json") + " --out " + (f / "out2")), 1, {"plan", "heads"});
+  expect_error(cli::run("train " + (f / "b.yaml") + " --plan " + (f / "out/plan.json") + " --out " + (f / "out2")), 1,
+               {"plan", "heads"});
 }
 
 TEST(Errors, BadRowIsNamedWithItsLine) {
@@ -83,6 +84,75 @@ TEST(Errors, WrongShapeAndMissingTensorAreNamed) {
   text.replace(text.find(name), name.size(), "name: \"" + (f / "model") + "\"");
   write_file_atomic(f / "r.yaml", text);
   expect_error(cli::run("train " + (f / "r.yaml") + " --out " + (f / "out")), 1, {"gate_proj", "48", "56"});
+}
+
+TEST(Errors, YamlThatIsAnAttackIsRefused) {
+  cli::Folder f("yaml");
+  std::string bomb = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n";
+  for (int i = 1; i < 12; ++i) {
+    bomb += fmt::format("a{0}: &a{0} [", i);
+    for (int j = 0; j < 10; ++j) bomb += fmt::format("{}*a{}", j ? ", " : "", i - 1);
+    bomb += "]\n";
+  }
+  write_file_atomic(f / "bomb.yaml", bomb);
+  expect_error(cli::run("validate " + (f / "bomb.yaml")), 1, {"bomb.yaml:", "alias"});
+  write_file_atomic(f / "twice.yaml", cli::recipe({}) + "meta: {project: a}\n");
+  expect_error(cli::run("validate " + (f / "twice.yaml")), 1, {"twice.yaml:", "meta", "1"});
+}
+
+TEST(Errors, InvariantsOfTheHardware) {
+  cli::Folder f("hardware");
+  std::string text = cli::recipe({});
+  const std::string cpu = "hardware: {name: cpu}";
+  const auto with = [&](const std::string& hardware) {
+    std::string t = text;
+    return t.replace(t.find(cpu), cpu.size(), hardware);
+  };
+  write_file_atomic(f / "two.yaml", with("hardware: {name: mi300x, gpus: 2}"));
+  expect_error(cli::run("validate " + (f / "two.yaml")), 1, {"two.yaml:2:", "hardware.gpus", "1 or 8"});
+  const std::string probe = "autotune: {enabled: false, budget_seconds: 20}";
+  text.replace(text.find(probe), probe.size(), "autotune: {policy: jit}");
+  write_file_atomic(f / "policy.yaml", text);
+  expect_error(cli::run("validate " + (f / "policy.yaml")), 1, {"policy.yaml:3:", "autotune.policy", "aot"});
+}
+
+TEST(Errors, PlanWithoutAnEnvironmentKeyIsRefused) {
+  cli::Folder f("env");
+  std::string text = cli::recipe({});
+  const std::string cpu = "hardware: {name: cpu}";
+  text.replace(text.find(cpu), cpu.size(), "hardware: {name: mi300x, gpus: 1}");
+  write_file_atomic(f / "r.yaml", text);
+  const auto dry = cli::run("bench --config " + (f / "r.yaml") + " --out " + (f / "plan.json") + " --dry-run");
+  ASSERT_EQ(dry.code, 0) << dry.out;
+  Json plan = Json::parse(read_file(f / "plan.json"));
+  ASSERT_FALSE(plan["env"].empty());
+  const std::string key = plan["env"].begin().key();
+  plan["env"].erase(key);
+  write_file_atomic(f / "plan.json", plan.dump(1));
+  expect_error(cli::run("train " + (f / "r.yaml") + " --plan " + (f / "plan.json") + " --out " + (f / "out")), 1,
+               {"plan.json", key});
+}
+
+TEST(Errors, EmptyDatasetIsSaid) {
+  cli::Folder f("empty");
+  std::string text = cli::recipe({});
+  const std::string rows = cli::golden("qwen3_gqa") + "/rows.jsonl";
+  write_file_atomic(f / "none.jsonl", "");
+  text.replace(text.find(rows), rows.size(), f / "none.jsonl");
+  write_file_atomic(f / "r.yaml", text);
+  expect_error(cli::run("train " + (f / "r.yaml") + " --out " + (f / "out")), 1, {"none.jsonl"});
+}
+
+TEST(Errors, TruncatedWeightsAreRefused) {
+  cli::Folder f("truncated");
+  const std::string model = f / "model";
+  fs::copy(cli::golden("qwen3_gqa"), model, fs::copy_options::recursive);
+  fs::resize_file(model + "/model.safetensors", fs::file_size(model + "/model.safetensors") / 2);
+  std::string text = cli::recipe({});
+  const std::string name = "name: \"" + cli::golden("qwen3_gqa") + "\"";
+  text.replace(text.find(name), name.size(), "name: \"" + model + "\"");
+  write_file_atomic(f / "r.yaml", text);
+  expect_error(cli::run("train " + (f / "r.yaml") + " --out " + (f / "out")), 1, {"model.safetensors"});
 }
 
 TEST(Errors, WhatThisBuildCannotTrainIsExitThree) {

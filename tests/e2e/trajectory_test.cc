@@ -1,4 +1,5 @@
-// Twenty steps of training against transformers and peft (tools/golden/models.py): loss, gradient norm and learning rate.
+// Twenty steps of training against transformers and peft (tools/golden/models.py): loss, gradient norm and learning
+// rate.
 #include "e2e/cli.h"
 
 namespace mxt {
@@ -12,8 +13,10 @@ TEST_P(Trajectory, EqualsTransformersAndPeft) {
   cli::Tiny t;
   t.model = model;
   if (kind == "lora") {
-    const std::string targets = model == "gpt2" ? "[c_attn, c_proj, c_fc]" : "[q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj]";
-    t.method = "{kind: lora, r: 4, alpha: 8, target_modules: " + targets + ", init_adapter: \"" + cli::golden(model) + "/adapter\"}";
+    const std::string targets =
+        model == "gpt2" ? "[c_attn, c_proj, c_fc]" : "[q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj]";
+    t.method = "{kind: lora, r: 4, alpha: 8, target_modules: " + targets + ", init_adapter: \"" + cli::golden(model) +
+               "/adapter\"}";
   }
   write_file_atomic(f / "r.yaml", cli::recipe(t));
   const auto r = cli::run("train " + (f / "r.yaml") + " --out " + (f / "out"));
@@ -29,7 +32,9 @@ TEST_P(Trajectory, EqualsTransformersAndPeft) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Golden, Trajectory,
-                         testing::Combine(testing::Values("llama_mqa", "llama_scaled", "qwen3_tied", "qwen3_gqa", "gpt2"), testing::Values("full", "lora")),
+                         testing::Combine(testing::Values("llama_mqa", "llama_scaled", "qwen3_tied", "qwen3_gqa",
+                                                          "gpt2"),
+                                          testing::Values("full", "lora")),
                          [](const auto& i) { return std::get<0>(i.param) + "_" + std::get<1>(i.param); });
 
 }  // namespace

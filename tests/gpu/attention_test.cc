@@ -41,7 +41,7 @@ void compare(const Case& c, DType t, int algo, bool exact_lse) {
   both([&](Ops& ops, Side on) {
     AttentionGrad a;
     common(a, on);
-    a.lse = lse.f(on), a.dout = dout.on(on);
+    a.lse = lse.f(on), a.dout = dout.on(on), a.host_cu_seqlens = offsets.data();
     const Mat m = d.on(on);
     a.dq = columns(m, 0, q_cols), a.dk = columns(m, q_cols, kv_cols), a.dv = columns(m, q_cols + kv_cols, kv_cols);
     ops.attention_grad(a);
@@ -72,6 +72,61 @@ TEST_F(Gpu, CudnnAttention) {
     } catch (const Error& e) {
       ADD_FAILURE() << e.what();
     }
+  }
+}
+
+// More documents of a length than one call takes, lengths of every kind in between, and empty ones.
+TEST_F(Gpu, CudnnAttentionOfManyDocuments) {
+  Case c{{}, 4, 2, 64, 0, false};
+  for (int i = 0; i < 700; ++i) c.lengths.push_back(i % 97 == 0 ? 150 + i : i % 5);
+  compare(c, DType::kBF16, 0, false);
+  Case with_window = c;
+  with_window.window = 24;
+  compare(with_window, DType::kBF16, 0, false);
+}
+
+// Long documents whose scores do not fit a call's workspace: taken by groups of heads, against the plain kernel on the same device.
+TEST_F(Gpu, CudnnAttentionInParts) {
+  for (const auto& [lengths, heads, kv, d] : {std::tuple{std::vector<int32_t>{8192, 8192}, 32, 8, 64}, std::tuple{std::vector<int32_t>{5000, 100, 8000}, 16, 4, 128}}) {
+    SCOPED_TRACE(fmt::format("{} documents, {}/{} heads of {}", lengths.size(), heads, kv, d));
+    std::vector<int32_t> offsets{0};
+    for (int32_t n : lengths) offsets.push_back(offsets.back() + n);
+    const int64_t tokens = offsets.back(), q_cols = heads * d, kv_cols = kv * d, cols = q_cols + 2 * kv_cols;
+    Matrix qkv(tokens, cols, DType::kBF16), dout(tokens, q_cols, DType::kBF16), lse(heads, tokens, DType::kF32), out(tokens, q_cols, DType::kBF16), got(tokens, cols, DType::kBF16), want(tokens, cols, DType::kBF16);
+    qkv.fill(1), dout.fill(2);
+    Array<int32_t> cu(offsets);
+    Ops& ops = *gpu(nullptr)->ops;
+    device::Accelerator& device = *gpu(nullptr)->device;
+    auto columns = [](Mat m, int64_t first, int64_t count) {
+      m.p = static_cast<std::byte*>(m.p) + static_cast<size_t>(first) * size_of(m.type);
+      m.cols = count;
+      return m;
+    };
+    for (int algo : {0, 1}) {
+      auto common = [&](auto& a) {
+        const Mat m = qkv.on(Side::kDevice);
+        a.q = columns(m, 0, q_cols), a.k = columns(m, q_cols, kv_cols), a.v = columns(m, q_cols + kv_cols, kv_cols), a.out = out.on(Side::kDevice), a.lse = lse.f(Side::kDevice);
+        a.cu_seqlens = cu.on(Side::kDevice), a.documents = static_cast<int64_t>(lengths.size()), a.heads = heads, a.kv_heads = kv, a.head_dim = d;
+        a.longest = *std::max_element(lengths.begin(), lengths.end()), a.scale = 1.0f / std::sqrt(static_cast<float>(d)), a.algo = algo;
+      };
+      Attention a;
+      common(a);
+      AttentionGrad g;
+      common(g);
+      g.host_cu_seqlens = offsets.data(), g.dout = dout.on(Side::kDevice);
+      const Mat m = (algo == 0 ? got : want).on(Side::kDevice);
+      g.dq = columns(m, 0, q_cols), g.dk = columns(m, q_cols, kv_cols), g.dv = columns(m, q_cols + kv_cols, kv_cols);
+      const size_t bytes = std::max(ops.attention_scratch(a), ops.attention_grad_scratch(g));
+      EXPECT_LT(bytes, size_t{6} << 30);
+      void* scratch = device.allocate(bytes);
+      ops.set_scratch(scratch, bytes);
+      ops.attention(a);
+      ops.attention_grad(g);
+      device.synchronize();
+      device.release(scratch);
+    }
+    want.download();
+    EXPECT_LT(got.error_against(want), 2e-2);
   }
 }
 

@@ -38,7 +38,7 @@ uint64_t stream_of(const std::string& name) {  // FNV-1a: the same numbers for a
 
 Result run(const Setting& s, kernels::Ops& ops) {
   models::LoraPlan lora;
-  lora.target = [](const std::string&) -> std::optional<models::LoraTarget> { return models::LoraTarget{8, 16, false}; };
+  lora.target = [](const std::string&) -> std::optional<models::LoraTarget> { return models::LoraTarget{16, 32, false}; };
   models::BuildOptions o;
   o.type = s.type;
   o.train_base = !s.lora;

@@ -73,6 +73,7 @@ class Matrix {
       for (int64_t c = 0; c < cols_; ++c) set(r, c, std::nanf(""));
     block_.upload();
   }
+  void upload() { block_.upload(); }
   kernels::Mat on(Side s) { return {block_.at(s, offset_), rows_, cols_, ld_, type_}; }
   void* p(Side s) { return block_.at(s, offset_); }
   float* f(Side s) { return static_cast<float*>(p(s)); }
@@ -99,6 +100,16 @@ class Matrix {
         norm += b * b;
       }
     return norm > 0 ? std::sqrt(diff / norm) : std::sqrt(diff);
+  }
+  // The device's values become the host's.
+  void download() {
+    const std::vector<std::byte> got = block_.download();
+    std::memcpy(block_.at(Side::kHost), got.data(), got.size());
+  }
+  // The same distance to what another matrix holds on the host.
+  double error_against(Matrix& other) {
+    std::memcpy(block_.at(Side::kHost), other.block_.at(Side::kHost), block_.bytes());
+    return error();
   }
   double tolerance() const { return type_ == DType::kBF16 ? 4e-3 : 2e-5; }
 

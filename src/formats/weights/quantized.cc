@@ -67,6 +67,33 @@ void fit_mxfp4(QuantizedWeight& w, const std::string& source) {
     fail_input("{}: the scales \"{}\" do not fit \"{}\"", source, w.scale.name, w.data.name);
 }
 
+// Dynamic rounding of inputs, as the config of each method states it.
+InputRounding inputs_of(const ModelConfig& c) {
+  if (!c.raw || !c.raw->contains("quantization_config")) return InputRounding::kNone;
+  const OrderedJson& q = (*c.raw)["quantization_config"];
+  const auto at = [](const OrderedJson& j, const char* key) { return j.is_object() && j.contains(key) ? j[key] : OrderedJson(); };
+  if (c.quantization == "fp8")
+    return at(q, "activation_scheme") == OrderedJson("dynamic")
+               ? (at(q, "weight_block_size").is_array() ? InputRounding::kFp8Group128 : InputRounding::kFp8Token)
+               : InputRounding::kNone;
+  if (c.quantization == "compressed-tensors") {
+    const OrderedJson groups = at(q, "config_groups");
+    if (!groups.is_object() || groups.empty()) return InputRounding::kNone;
+    const OrderedJson in = at(groups.begin().value(), "input_activations");
+    if (at(in, "dynamic") != OrderedJson(true)) return InputRounding::kNone;
+    if (at(in, "num_bits") == OrderedJson(4) && at(in, "group_size") == OrderedJson(32)) return InputRounding::kMxfp4;
+    if (at(in, "num_bits") == OrderedJson(8) && at(in, "strategy") == OrderedJson("token")) return InputRounding::kFp8Token;
+    if (at(in, "num_bits") == OrderedJson(8) && at(in, "group_size") == OrderedJson(128)) return InputRounding::kFp8Group128;
+  }
+  if (c.quantization == "quark") {
+    const OrderedJson in = at(at(q, "global_quant_config"), "input_tensors");
+    if (at(in, "is_dynamic") != OrderedJson(true)) return InputRounding::kNone;
+    if (at(in, "dtype") == OrderedJson("fp4")) return InputRounding::kMxfp4;
+    if (at(in, "dtype") == OrderedJson("fp8_e4m3") && at(in, "qscheme") == OrderedJson("per_channel")) return InputRounding::kFp8Token;
+  }
+  return InputRounding::kNone;
+}
+
 }  // namespace
 
 QuantizedTensors find_quantized(const Safetensors& files, const ModelConfig& c, const std::string& source) {
@@ -103,6 +130,7 @@ QuantizedTensors find_quantized(const Safetensors& files, const ModelConfig& c, 
   if (!c.quantization.empty() && out.weights.empty())
     fail_missing("{}: its config says \"{}\", but none of its weights is in a layout that is read here", source,
                  c.quantization);
+  out.inputs = inputs_of(c);
   return out;
 }
 

@@ -1,5 +1,5 @@
-// Quantised checkpoints of the ecosystem, decoded as they are read: the weights that such a file stands for. What its
-// scheme does to activations at run time is not part of that.
+// Quantised checkpoints of the ecosystem, decoded as they are read: the weights that such a file stands for, and what its
+// scheme does to activations at run time.
 #pragma once
 
 #include <cstdint>
@@ -9,6 +9,7 @@
 
 #include "formats/model_config.h"
 #include "formats/safetensors.h"
+#include "formats/weight_source.h"
 
 namespace mxt::formats {
 
@@ -26,6 +27,7 @@ struct QuantizedWeight {
 struct QuantizedTensors {
   std::map<std::string, QuantizedWeight, std::less<>> weights;  // by the plain weight's name
   std::set<std::string, std::less<>> hidden;                    // tensors that are part of them
+  InputRounding inputs = InputRounding::kNone;                  // of all of them
 };
 
 // kMissing for a quant_method without a decoder here; kBadInput where scales do not fit their weights. Known:

@@ -72,6 +72,9 @@ class HfFolder final : public WeightSource {
     return w ? w->shape : at(name).shape;
   }
   DType stored_type(std::string_view name) const override { return find_weight(name) ? DType::kF32 : at(name).type; }
+  InputRounding input_rounding(std::string_view name) const override {
+    return find_weight(name) ? quantized_.inputs : InputRounding::kNone;
+  }
 
   void read(std::string_view name, DType to, void* out, int64_t begin, int64_t end) const override {
     if (const QuantizedWeight* w = find_weight(name)) return read_quantized(*w, to, out, begin, end);
@@ -210,6 +213,24 @@ class GgufFile final : public WeightSource {
     return is_aligned(bytes.data(), type) ? bytes : std::span<const std::byte>{};
   }
 
+  std::optional<GgmlType> block_type(std::string_view name) const override {
+    const GgufView& v = at(name);
+    if (v.shape.size() != 2 || v.layout == GgufView::Layout::kTransposed) return std::nullopt;
+    return v.tensor->type;
+  }
+  std::span<const std::byte> block_row(std::string_view name, int64_t row) const override {
+    const GgufView& v = at(name);
+    MXT_ASSERT(0 <= row && row < v.shape[0]);
+    int64_t from = row;
+    if (v.layout == GgufView::Layout::kRopePairs) {
+      const int64_t half = v.shape[0] / v.heads / 2;
+      from = row / (2 * half) * (2 * half) + row % half * 2 + row / half % 2;
+    }
+    const GgmlTypeInfo* info = ggml_type_info(v.tensor->type);
+    const size_t bytes = static_cast<size_t>(v.tensor->columns() / info->block) * info->bytes;
+    return gguf_.bytes(*v.tensor).subspan(static_cast<size_t>(v.first_row + from) * bytes, bytes);
+  }
+
   std::string digest_text() const override { return digest_line(path_); }
   void drop_pages() const override { gguf_.drop_pages(); }
 
@@ -228,6 +249,8 @@ class GgufFile final : public WeightSource {
 };
 
 }  // namespace
+
+std::span<const std::byte> WeightSource::block_row(std::string_view, int64_t) const { MXT_ASSERT(!"no blocks"); }
 
 bool is_gguf(const std::string& path) {
   std::error_code ec;

@@ -114,8 +114,23 @@ class Joiner {
     add = std::move(product);
     if (m.dz) {
       Op& down = g_.ops[*m.dz];
-      std::get<LoraDzOp>(down.attrs).joined = true;
-      down.in = {down.in[0], w};
+      auto& attrs = std::get<LoraDzOp>(down.attrs);
+      attrs.joined = true;
+      const ValueId dy = down.in[0];
+      down.in = {dy, w};
+      // The gradients of the Bs read dy as well: one pass makes all of them.
+      std::vector<size_t> ups;
+      for (const LoraBlock& k : blocks)
+        if (const auto at = find<LoraDbOp>([&](const Op& o) { return o.in[0] == dy && o.in[1] == z && std::get<LoraDbOp>(o.attrs).block.col == k.col; })) ups.push_back(*at);
+      const bool all = ups.size() == blocks.size() && std::all_of(ups.begin(), ups.end(), [&](size_t i) { return g_.ops[i].first_grad == g_.ops[ups[0]].first_grad; });
+      if (all) {
+        down.in.push_back(z);
+        down.first_grad = g_.ops[ups[0]].first_grad;
+        for (size_t i : ups) {
+          attrs.b.push_back(g_.ops[i].param);
+          gone_[i] = true;
+        }
+      }
     }
     if (m.dx) {
       const Op& thin = g_.ops[*m.dx_thin];

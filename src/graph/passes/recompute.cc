@@ -1,3 +1,6 @@
+#include <algorithm>
+#include <charconv>
+
 #include "base/error.h"
 #include "graph/graph.h"
 #include "graph/passes.h"
@@ -5,16 +8,65 @@
 namespace mxt::graph {
 namespace {
 
-class Recomputer {
- public:
-  Recomputer(Graph& g, Recompute level) : g_(g), producer_(g.values.size(), -1), drop_(g.values.size(), false), clone_(g.values.size(), kNone) {
+// What can be made again: outputs of these operations. Statistics (rstd, lse) are small and always kept; so are the residual stream
+// and what the head makes.
+bool cheap(const Op& op) { return std::holds_alternative<NormOp>(op.attrs) || std::holds_alternative<ActOp>(op.attrs); }
+bool repeatable(const Op& op) {
+  return cheap(op) || std::holds_alternative<LinearOp>(op.attrs) || std::holds_alternative<LoraAddOp>(op.attrs) || std::holds_alternative<QkRopeOp>(op.attrs) ||
+         std::holds_alternative<AttentionOp>(op.attrs) || std::holds_alternative<DropoutOp>(op.attrs);
+}
+
+// Operation that makes each value of the forward pass, and which values are overwritten there in place: these are gone in any case.
+struct Forward {
+  std::vector<int32_t> producer;
+  std::vector<bool> gone;
+  explicit Forward(const Graph& g) : producer(g.values.size(), -1), gone(g.values.size(), false) {
     for (int32_t i = 0; i < g.forward_ops; ++i)
       for (ValueId v : g.ops[static_cast<size_t>(i)].out) {
-        producer_[static_cast<size_t>(v)] = i;
-        const ValueId alias = g.value(v).same_as;
-        if (alias != kNone) drop_[static_cast<size_t>(alias)] = true;  // overwritten in the forward pass: not there anyway
+        producer[static_cast<size_t>(v)] = i;
+        if (g.value(v).same_as != kNone) gone[static_cast<size_t>(g.value(v).same_as)] = true;
       }
-    for (int32_t i = 0; i < g.forward_ops; ++i) mark(g.ops[static_cast<size_t>(i)], level);
+  }
+};
+
+constexpr double kOpsPerByte = 50;  // between a processor's (about 15) and an accelerator's (about 200)
+
+double token_bytes(const Graph& g, ValueId v) {
+  const Value& x = g.value(v);
+  return x.rows == kTokens ? static_cast<double>(x.cols + x.pad) * static_cast<double>(size_of(x.type)) : 0;
+}
+
+double own_cost(const Graph& g, const Op& op, int64_t document) {
+  double moved = 0;
+  for (ValueId v : op.in) moved += token_bytes(g, v);
+  for (ValueId v : op.out) moved += token_bytes(g, v);
+  const double memory = kOpsPerByte * moved;
+  if (std::holds_alternative<LinearOp>(op.attrs)) {
+    const Value& w = g.value(op.in[1]);
+    return std::max(memory, 2.0 * static_cast<double>(w.rows) * static_cast<double>(w.cols));
+  }
+  if (const auto* a = std::get_if<AttentionOp>(&op.attrs)) {
+    const int64_t seen = a->window > 0 ? std::min(a->window, document / 2) : document / 2;
+    return std::max(memory, 4.0 * static_cast<double>(seen) * static_cast<double>(a->heads * a->head_dim));
+  }
+  return memory;
+}
+
+class Recomputer {
+ public:
+  Recomputer(Graph& g, Recompute what, int64_t document) : g_(g), clone_(g.values.size(), kNone) {
+    Forward forward(g);
+    producer_ = std::move(forward.producer);
+    drop_ = std::move(forward.gone);
+    if (what == Recompute::kCheap || what == Recompute::kLayer) {
+      for (int32_t i = 0; i < g.forward_ops; ++i) {
+        const Op& op = g.ops[static_cast<size_t>(i)];
+        if (what == Recompute::kCheap ? cheap(op) : repeatable(op)) drop_[static_cast<size_t>(op.out[0])] = true;
+      }
+      return;
+    }
+    const auto order = recompute_order(g, document);
+    for (size_t i = 0; i < order.size() && static_cast<int64_t>(i) < what.tensors; ++i) drop_[static_cast<size_t>(order[i].value)] = true;
   }
 
   void run() {
@@ -33,17 +85,6 @@ class Recomputer {
   }
 
  private:
-  // Statistics (rstd, lse) are small and always kept; so are the residual stream and what the head makes.
-  void mark(const Op& op, Recompute level) {
-    auto drop = [&](ValueId v) { drop_[static_cast<size_t>(v)] = true; };
-    if (std::holds_alternative<NormOp>(op.attrs) || std::holds_alternative<ActOp>(op.attrs)) drop(op.out[0]);
-    if (level != Recompute::kLayer) return;
-    const bool inside = std::holds_alternative<LinearOp>(op.attrs) || std::holds_alternative<LoraAddOp>(op.attrs) ||
-                        std::holds_alternative<QkRopeOp>(op.attrs) || std::holds_alternative<AttentionOp>(op.attrs) ||
-                        std::holds_alternative<DropoutOp>(op.attrs);
-    if (inside) drop(op.out[0]);
-  }
-
   ValueId resolve(ValueId v) {
     if (v >= static_cast<ValueId>(drop_.size()) || !drop_[static_cast<size_t>(v)]) return v;
     const int32_t at = producer_[static_cast<size_t>(v)];
@@ -83,14 +124,52 @@ class Recomputer {
 
 }  // namespace
 
-void recompute(Graph& g, Recompute level) {
-  MXT_ASSERT(g.forward_ops > 0);
-  if (level != Recompute::kNone) Recomputer(g, level).run();
+std::vector<Droppable> recompute_order(const Graph& g, int64_t document) {
+  const Forward forward(g);
+  std::vector<bool> read(g.values.size(), false);
+  for (size_t i = static_cast<size_t>(g.forward_ops); i < g.ops.size(); ++i)
+    for (ValueId v : g.ops[i].in) read[static_cast<size_t>(v)] = true;
+  std::vector<Droppable> out;
+  for (int32_t i = 0; i < g.forward_ops; ++i) {
+    const Op& op = g.ops[static_cast<size_t>(i)];
+    const ValueId v = op.out[0];
+    if (!repeatable(op) || !read[static_cast<size_t>(v)] || forward.gone[static_cast<size_t>(v)]) continue;
+    // With it come the operations whose results were overwritten on the way to it.
+    double cost = 0;
+    std::vector<int32_t> todo{i};
+    while (!todo.empty()) {
+      const Op& step = g.ops[static_cast<size_t>(todo.back())];
+      todo.pop_back();
+      cost += own_cost(g, step, document);
+      for (ValueId in : step.in)
+        if (forward.gone[static_cast<size_t>(in)] && forward.producer[static_cast<size_t>(in)] >= 0) todo.push_back(forward.producer[static_cast<size_t>(in)]);
+    }
+    out.push_back({v, cost, token_bytes(g, v)});
+  }
+  std::stable_sort(out.begin(), out.end(), [](const Droppable& a, const Droppable& b) { return a.cost * b.bytes < b.cost * a.bytes; });
+  return out;
 }
 
-std::string_view recompute_name(Recompute level) {
-  static constexpr std::string_view kNames[] = {"none", "cheap", "layer"};
-  return kNames[static_cast<size_t>(level)];
+void recompute(Graph& g, Recompute what, int64_t document) {
+  MXT_ASSERT(g.forward_ops > 0);
+  if (what != Recompute::kNone) Recomputer(g, what, document > 0 ? document : g.max_positions).run();
+}
+
+std::string recompute_name(Recompute what) {
+  if (what == Recompute::kNone) return "none";
+  if (what == Recompute::kCheap) return "cheap";
+  if (what == Recompute::kLayer) return "layer";
+  return std::to_string(what.tensors);
+}
+
+bool recompute_from_name(const std::string& name, Recompute* what) {
+  for (const Recompute r : {Recompute::kNone, Recompute::kCheap, Recompute::kLayer})
+    if (recompute_name(r) == name) return *what = r, true;
+  int64_t n = 0;
+  const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), n);
+  if (error != std::errc() || end != name.data() + name.size() || n < 1 || n == INT64_MAX) return false;
+  *what = {n};
+  return true;
 }
 
 }  // namespace mxt::graph

@@ -18,6 +18,9 @@ void attention_grad(const AttentionGrad& a);
 void cached_attention(const CachedAttention& a);
 void store_cache(const StoreCache& c);
 
+// What the threads keep for such calls, all together.
+size_t attention_memory(const Attention& a);
+size_t attention_grad_memory(const AttentionGrad& a);
 inline size_t attention_scratch(const Attention&) { return 0; }
 inline size_t attention_grad_scratch(const AttentionGrad&) { return 0; }
 inline void attention(const Attention& a, Scratch) { attention(a); }

@@ -1,4 +1,5 @@
 #include "kernels/checks.h"
+#include "kernels/memory.h"
 #include "kernels/reference/reference.h"
 #include "kernels/cpu/attention.h"
 #include "kernels/cpu/gemm.h"
@@ -7,7 +8,7 @@
 namespace mxt::kernels {
 namespace {
 
-class CpuOps final : public Ops {
+class CpuOps final : public Ops, public OwnMemory {
  public:
   std::string_view name() const override { return "cpu"; }
   std::vector<std::string> gemm_algorithms() const override { return cpu::gemm_algorithms(); }
@@ -39,6 +40,9 @@ class CpuOps final : public Ops {
   size_t gemm_scratch(const Gemm& c) const override { return cpu::gemm_scratch(c); }
   size_t attention_scratch(const Attention& c) const override { return cpu::attention_scratch(c); }
   size_t attention_grad_scratch(const AttentionGrad& c) const override { return cpu::attention_grad_scratch(c); }
+  size_t own_memory(const Gemm& c) const override { return cpu::gemm_memory(c); }
+  size_t own_memory(const Attention& c) const override { return cpu::attention_memory(c); }
+  size_t own_memory(const AttentionGrad& c) const override { return cpu::attention_grad_memory(c); }
   void set_scratch(void* memory, size_t bytes) override { scratch_ = {memory, bytes}; }
 
  private:

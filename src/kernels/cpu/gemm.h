@@ -3,6 +3,8 @@
 //   "panels"        our packed kernel: one fixed order of summation for an output element, whatever m, n and the tiling, so
 //                   a token's result does not depend on which other tokens are in the batch
 //   "onednn"        oneDNN's matmul on fixed tiles of the output
+//   "rows"          for y = x Wᵀ (else panels): dot products along k, W read as it lies; for few rows below AVX-512 several times
+//                   faster than packing. A token's result does not depend on the others
 // Memory: a thread keeps about 1 MiB of its own for packed operands, whatever the shapes; no other scratch is used.
 #pragma once
 
@@ -17,6 +19,7 @@ namespace mxt::kernels::cpu {
 std::vector<std::string> gemm_algorithms();
 
 inline size_t gemm_scratch(const Gemm&) { return 0; }
+size_t gemm_memory(const Gemm&);  // of all threads
 void gemm(const Gemm& g);
 inline void gemm(const Gemm& g, Scratch) { gemm(g); }
 

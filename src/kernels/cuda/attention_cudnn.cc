@@ -37,14 +37,17 @@ int64_t power_of_two(int64_t n) {
 
 enum Uid : int64_t { kQ = 1, kK, kV, kO, kStats, kDO, kDQ, kDK, kDV, kLengths, kOffQkv, kOffO, kOffDO, kOffD, kOffStats };
 
-// What decides a graph. Packed batches are rounded up so that a few graphs serve every mix of documents.
+// What one call of cuDNN computes: some documents and some heads. It decides the graph; packed batches are rounded up so that a few
+// graphs serve every mix of documents.
 struct Shape {
   bool backward = false, packed = false, stats = false;
-  int64_t batch = 0, length = 0, total = 0, heads = 0, kv_heads = 0, d = 0, window = 0;
+  int64_t batch = 0, length = 0, total = 0, heads = 0, kv_heads = 0, all_heads = 0, d = 0, window = 0;
   int64_t ldq = 0, ldk = 0, ldv = 0, ldo = 0, lddo = 0, lddq = 0, lddk = 0, lddv = 0;
   float scale = 0;
   auto operator<=>(const Shape&) const = default;
 };
+
+constexpr int64_t kShortest = 128;  // lengths of packed documents are rounded up to this times a power of two
 
 template <typename A>
 Shape shape_of(const A& a, bool backward, bool stats) {
@@ -54,9 +57,9 @@ Shape shape_of(const A& a, bool backward, bool stats) {
   const int64_t tokens = a.q.rows, longest = a.longest > 0 ? a.longest : tokens;
   s.packed = a.documents * longest != tokens;
   s.batch = s.packed ? power_of_two(a.documents) : a.documents;
-  s.length = s.packed ? std::max<int64_t>(power_of_two(longest), 128) : longest;
+  s.length = s.packed ? std::max(power_of_two(longest), kShortest) : longest;
   s.total = s.packed ? power_of_two(tokens) : tokens;
-  s.heads = a.heads, s.kv_heads = a.kv_heads, s.d = a.head_dim, s.window = a.window, s.scale = a.scale;
+  s.heads = s.all_heads = a.heads, s.kv_heads = a.kv_heads, s.d = a.head_dim, s.window = a.window, s.scale = a.scale;
   s.ldq = a.q.ld, s.ldk = a.k.ld, s.ldv = a.v.ld, s.ldo = a.out.ld;
   return s;
 }
@@ -64,6 +67,30 @@ Shape shape_of(const Attention& a) { return shape_of(a, false, a.lse != nullptr)
 Shape shape_of(const AttentionGrad& a) {
   Shape s = shape_of(a, true, true);
   s.lddo = a.dout.ld, s.lddq = a.dq.ld, s.lddk = a.dk.ld, s.lddv = a.dv.ld;
+  return s;
+}
+
+// The deterministic backward keeps the gradient of every score of a call, in bf16: documents, then groups of heads, are taken in
+// several calls so that this stays within kScores.
+constexpr int64_t kScores = int64_t{5} << 29;
+int64_t score_bytes(const Shape& s) { return s.batch * s.heads * ((s.length + 127) / 128 * 128) * ((s.length + 127) / 128 * 128) * 2; }
+// Half of the documents, or one of them with fewer key heads; false where there is nothing left to halve.
+bool halve(Shape& s) {
+  if (s.batch > 1) {
+    s.batch = s.packed ? s.batch / 2 : (s.batch + 1) / 2;
+    return true;
+  }
+  for (int64_t kv = s.kv_heads / 2; kv > 0; --kv) {
+    if (s.kv_heads % kv != 0) continue;
+    s.heads = s.heads / s.kv_heads * kv;
+    s.kv_heads = kv;
+    return true;
+  }
+  return false;
+}
+Shape part_of(Shape s) {
+  while (score_bytes(s) > kScores && halve(s)) {
+  }
   return s;
 }
 
@@ -123,8 +150,8 @@ class Builder {
   }
   void as_stats(fe::graph::Tensor_attributes& t) {
     t.set_uid(kStats).set_data_type(fe::DataType_t::FLOAT).set_dim({s_.batch, s_.heads, s_.length, 1});
-    if (s_.packed) t.set_stride({s_.length * s_.heads, 1, s_.heads, 1}).set_ragged_offset(offsets("off_stats", kOffStats));
-    else t.set_stride({s_.heads * s_.length, s_.length, 1, 1});
+    if (s_.packed) t.set_stride({s_.length * s_.all_heads, 1, s_.all_heads, 1}).set_ragged_offset(offsets("off_stats", kOffStats));
+    else t.set_stride({s_.heads * s_.length, s_.length, 1, 1});  // cuDNN wants no gaps: fewer than all heads come one document at a time
   }
   template <typename O>
   void masks(O& o) {
@@ -156,23 +183,77 @@ struct CudnnAttention::Impl {
     return b;
   }
 
-  template <typename A>
-  void execute(const Shape& s, const A& a, std::unordered_map<int64_t, void*> pack, void* workspace, size_t bytes) {
+  size_t needed(const Shape& s) { return table_bytes(s) + static_cast<size_t>(built(s).workspace); }
+
+  using Pointers = std::unordered_map<int64_t, void*>;
+  // `documents`: which ones of a packed batch; none: the first s.batch.
+  void execute(const Shape& s, const int32_t* cu_seqlens, int64_t count, const DocumentList* documents, Pointers pack, void* workspace, size_t bytes) {
     Built& b = built(s);
     const size_t tables = table_bytes(s);
     MXT_ASSERT(bytes >= tables + static_cast<size_t>(b.workspace));
     if (s.packed) {
       auto* t = static_cast<int32_t*>(workspace);
       const int64_t n = s.batch + 1;
-      const int64_t lds[kTables] = {0, s.ldq, s.ldo, s.lddo, s.lddq, s.heads};
+      const int64_t lds[kTables] = {0, s.ldq, s.ldo, s.lddo, s.lddq, s.all_heads};
       MXT_ASSERT(s.total * std::max({s.ldq, s.ldo, s.lddo, s.lddq}) < INT32_MAX);
-      packed_tables(stream, a.cu_seqlens, a.documents, s.batch, lds, t);
+      packed_tables(stream, cu_seqlens, count, documents, s.batch, lds, t);
       const int64_t uids[kTables] = {kLengths, kOffQkv, kOffO, kOffDO, kOffD, kOffStats};
       for (size_t i = 0; i < kTables; ++i)
         if (s.backward || (uids[i] != kOffDO && uids[i] != kOffD)) pack[uids[i]] = t + static_cast<int64_t>(i) * n;
       if (!s.stats) pack.erase(kOffStats);
     }
     check_fe(b.graph.execute(handle, pack, static_cast<std::byte*>(workspace) + tables), "running attention");
+  }
+
+  // The largest part of `whole` whose workspace fits.
+  Shape fitting(const Shape& whole, size_t bytes) {
+    Shape s = part_of(whole);
+    while (needed(s) > bytes) {
+      if (!halve(s)) fail_missing("cuDNN's attention backward needs {} bytes of workspace, {} were planned", needed(s), bytes);
+    }
+    return s;
+  }
+
+  static void* moved(const void* p, int64_t elements, size_t size) { return const_cast<std::byte*>(static_cast<const std::byte*>(p)) + elements * static_cast<int64_t>(size); }
+  // Operands from token `first` and key head `kv` on.
+  static Pointers operands(const AttentionGrad& a, const Shape& s, int64_t first, int64_t kv) {
+    const int64_t q = kv * (a.heads / a.kv_heads) * a.head_dim, k = kv * a.head_dim;
+    const int64_t head = kv * (a.heads / a.kv_heads);
+    const int64_t stats = s.packed ? head : first * a.heads + head * s.length;
+    return {{kQ, moved(a.q.p, first * a.q.ld + q, 2)},    {kK, moved(a.k.p, first * a.k.ld + k, 2)},      {kV, moved(a.v.p, first * a.v.ld + k, 2)},
+            {kO, moved(a.out.p, first * a.out.ld + q, 2)}, {kDO, moved(a.dout.p, first * a.dout.ld + q, 2)}, {kStats, moved(a.lse, stats, 4)},
+            {kDQ, moved(a.dq.p, first * a.dq.ld + q, 2)}, {kDK, moved(a.dk.p, first * a.dk.ld + k, 2)},   {kDV, moved(a.dv.p, first * a.dv.ld + k, 2)}};
+  }
+
+  void dense_grad(const Shape& whole, const AttentionGrad& a, void* workspace, size_t bytes) {
+    const Shape part = fitting(whole, bytes);
+    for (int64_t d = 0; d < whole.batch; d += part.batch)
+      for (int64_t kv = 0; kv < a.kv_heads; kv += part.kv_heads) {
+        Shape s = part;
+        s.batch = std::min(part.batch, whole.batch - d);
+        s.total = s.batch * s.length;
+        execute(s, nullptr, 0, nullptr, operands(a, s, d * s.length, kv), workspace, bytes);
+      }
+  }
+
+  // Documents of about one length go together: a call's workspace grows with the square of its longest.
+  void packed_grad(const Shape& whole, const AttentionGrad& a, void* workspace, size_t bytes) {
+    MXT_ASSERT(a.host_cu_seqlens != nullptr);
+    std::map<int64_t, std::vector<int32_t>> by_length;
+    for (int64_t i = 0; i < a.documents; ++i)
+      if (const int64_t n = a.host_cu_seqlens[i + 1] - a.host_cu_seqlens[i]; n > 0) by_length[std::max(power_of_two(n), kShortest)].push_back(static_cast<int32_t>(i));
+    for (const auto& [length, list] : by_length) {
+      Shape s = whole;
+      s.length = length;
+      s.batch = std::min<int64_t>(power_of_two(static_cast<int64_t>(list.size())), DocumentList::kMost);
+      s = fitting(s, bytes);
+      for (size_t first = 0; first < list.size(); first += static_cast<size_t>(s.batch)) {
+        DocumentList documents;
+        documents.count = static_cast<int32_t>(std::min(static_cast<size_t>(s.batch), list.size() - first));
+        std::copy_n(list.begin() + static_cast<ptrdiff_t>(first), documents.count, documents.index);
+        for (int64_t kv = 0; kv < a.kv_heads; kv += s.kv_heads) execute(s, a.cu_seqlens, a.documents, &documents, operands(a, s, 0, kv), workspace, bytes);
+      }
+    }
   }
 };
 
@@ -206,27 +287,33 @@ bool CudnnAttention::covers(const AttentionGrad& a) {
   return in_reach(a) && a.dq.ld == a.dk.ld && a.dk.ld == a.dv.ld && a.dq.ld % 8 == 0 && a.dout.ld % 8 == 0 && wide(a.dout.p) && wide(a.dq.p) && wide(a.dk.p) && wide(a.dv.p);
 }
 
+// Room for as many packed documents as there are tokens, too: their tables, and the few bytes a document that cuDNN wants itself.
 size_t CudnnAttention::scratch(const Attention& a) {
-  const Shape s = shape_of(a);
-  return table_bytes(s) + static_cast<size_t>(impl_->built(s).workspace);
+  return impl_->needed(shape_of(a)) + (kTables * sizeof(int32_t) + 128) * static_cast<size_t>(power_of_two(a.q.rows) + 1);
 }
+
+// Enough for documents of the given length, and for one packed document of up to that length: what is more is taken in parts.
 size_t CudnnAttention::scratch(const AttentionGrad& a) {
-  const Shape s = shape_of(a);
-  return table_bytes(s) + static_cast<size_t>(impl_->built(s).workspace);
+  Shape s = shape_of(a);
+  const size_t whole = s.packed ? 0 : impl_->needed(part_of(s));
+  s.packed = true;
+  s.batch = 1;
+  s.length = std::max(power_of_two(a.longest > 0 ? a.longest : a.q.rows), kShortest);
+  s.total = power_of_two(a.q.rows);
+  return std::max(whole, impl_->needed(part_of(s)));
 }
 
 void CudnnAttention::run(const Attention& a, void* workspace, size_t bytes) {
   const Shape s = shape_of(a);
-  std::unordered_map<int64_t, void*> pack{{kQ, const_cast<void*>(a.q.p)}, {kK, const_cast<void*>(a.k.p)}, {kV, const_cast<void*>(a.v.p)}, {kO, a.out.p}};
+  Impl::Pointers pack{{kQ, const_cast<void*>(a.q.p)}, {kK, const_cast<void*>(a.k.p)}, {kV, const_cast<void*>(a.v.p)}, {kO, a.out.p}};
   if (s.stats) pack[kStats] = a.lse;
-  impl_->execute(s, a, std::move(pack), workspace, bytes);
+  impl_->execute(s, a.cu_seqlens, a.documents, nullptr, std::move(pack), workspace, bytes);
 }
 
 void CudnnAttention::run(const AttentionGrad& a, void* workspace, size_t bytes) {
-  impl_->execute(shape_of(a), a,
-                 {{kQ, const_cast<void*>(a.q.p)}, {kK, const_cast<void*>(a.k.p)}, {kV, const_cast<void*>(a.v.p)}, {kO, const_cast<void*>(a.out.p)},
-                  {kStats, const_cast<float*>(a.lse)}, {kDO, const_cast<void*>(a.dout.p)}, {kDQ, a.dq.p}, {kDK, a.dk.p}, {kDV, a.dv.p}},
-                 workspace, bytes);
+  const Shape s = shape_of(a);
+  if (s.packed) impl_->packed_grad(s, a, workspace, bytes);
+  else impl_->dense_grad(s, a, workspace, bytes);
 }
 
 }  // namespace mxt::kernels::cuda

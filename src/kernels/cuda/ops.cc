@@ -9,6 +9,7 @@
 #include "kernels/checks.h"
 #include "kernels/cuda/attention_cudnn.h"
 #include "kernels/cuda/gemm.h"
+#include "kernels/cuda/lora.h"
 #include "kernels/gpu/launch.h"
 
 namespace mxt::kernels::cuda {
@@ -59,6 +60,16 @@ class CudaOps final : public Ops {
   std::vector<std::string> attention_algorithms() const override { return {"cudnn", "plain"}; }
 
   void gemm(const Gemm& c) override { check(c), gemm_.run(c, scratch_, scratch_bytes_, s_); }
+  bool has_lora_grad(const LoraGrad& c) const override { return lora_grad_covers(c) && lora_grad_scratch(c) <= kOwn; }
+  void lora_grad(const LoraGrad& c) override {
+    MXT_ASSERT(lora_grad_covers(c));
+    cuda::lora_grad(s_, c, own(lora_grad_scratch(c)));
+  }
+  bool has_act_lora_grad(const ActLoraGrad& c) const override { return act_lora_grad_covers(c) && act_lora_grad_scratch(c) <= kOwn; }
+  void act_lora_grad(const ActLoraGrad& c) override {
+    MXT_ASSERT(act_lora_grad_covers(c));
+    cuda::act_lora_grad(s_, c, own(act_lora_grad_scratch(c)));
+  }
   void embedding(const Embedding& c) override { check(c), cuda::embedding(s_, c); }
   void embedding_grad(const EmbeddingGrad& c) override { check(c), cuda::embedding_grad(s_, c, own(embedding_grad_scratch(c))); }
   void norm(const Norm& c) override { check(c), cuda::norm(s_, c); }

@@ -190,11 +190,13 @@ __global__ void __launch_bounds__(kThreads) cached_kernel(CachedArgs a) {
 struct Factors {
   int64_t ld[6];
 };
-__global__ void tables_kernel(const int32_t* cu, int64_t documents, int64_t batch, Factors f, int32_t* tables) {
+// list.count < 0: all documents in their order.
+__global__ void tables_kernel(const int32_t* cu, int64_t documents, const __grid_constant__ DocumentList list, int64_t batch, Factors f, int32_t* tables) {
   const int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
   if (i > batch) return;
-  const int64_t n = batch + 1, begin = cu[i < documents ? i : documents];
-  tables[i] = i < documents ? cu[i + 1] - cu[i] : 0;
+  const bool inside = i < (list.count < 0 ? documents : list.count);
+  const int64_t n = batch + 1, d = !inside ? documents : list.count < 0 ? i : list.index[i], begin = cu[d];
+  tables[i] = inside ? cu[d + 1] - cu[d] : 0;
   for (int r = 1; r < 6; ++r) tables[r * n + i] = static_cast<int32_t>(begin * f.ld[r]);
 }
 
@@ -247,10 +249,10 @@ void plain_attention_grad(Stream s, const AttentionGrad& c, void* scratch) {
   check_launch("plain_attention_grad");
 }
 
-void packed_tables(Stream s, const int32_t* cu_seqlens, int64_t documents, int64_t batch, const int64_t (&lds)[6], int32_t* tables) {
+void packed_tables(Stream s, const int32_t* cu_seqlens, int64_t documents, const DocumentList* list, int64_t batch, const int64_t (&lds)[6], int32_t* tables) {
   Factors f;
   for (int i = 0; i < 6; ++i) f.ld[i] = lds[i];
-  tables_kernel<<<static_cast<unsigned>(ceil_div(batch + 1, 128)), 128, 0, s>>>(cu_seqlens, documents, batch, f, tables);
+  tables_kernel<<<static_cast<unsigned>(ceil_div(batch + 1, 128)), 128, 0, s>>>(cu_seqlens, documents, list ? *list : DocumentList{}, batch, f, tables);
   check_launch("packed_tables");
 }
 

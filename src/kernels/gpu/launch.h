@@ -56,9 +56,15 @@ void clip_scale(Stream, const double* squared, float max_norm, float* scale);
 void plain_attention(Stream, const Attention&);
 size_t plain_attention_grad_scratch(const AttentionGrad&);
 void plain_attention_grad(Stream, const AttentionGrad&, void* scratch);
+// Some documents of a batch, by index.
+struct DocumentList {
+  static constexpr int kMost = 512;
+  int32_t count = -1;
+  int32_t index[kMost];
+};
 // Tables of a packed batch: six rows of batch+1 int32. Row 0 holds the lengths of the documents (0 past the last), row r > 0 the
-// documents' first tokens times lds[r].
-void packed_tables(Stream, const int32_t* cu_seqlens, int64_t documents, int64_t batch, const int64_t (&lds)[6], int32_t* tables);
+// documents' first tokens times lds[r]. `list`: of these documents, in this order; null: of all.
+void packed_tables(Stream, const int32_t* cu_seqlens, int64_t documents, const DocumentList* list, int64_t batch, const int64_t (&lds)[6], int32_t* tables);
 void cached_attention(Stream, const CachedAttention&);
 void store_cache(Stream, const StoreCache&);
 

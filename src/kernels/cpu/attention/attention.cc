@@ -16,7 +16,25 @@ char* at(const void* p, int64_t elements, DType t) {
   return static_cast<char*>(const_cast<void*>(p)) + elements * static_cast<int64_t>(size_of(t));
 }
 
+// Queries that share a packed tile of keys: as many as keep their sums in the L2 cache.
+int64_t query_block(const TileSize& tile, int64_t d, int64_t group) {
+  const int64_t sums = panels_of(d) * kPanel * group;
+  return std::max(tile.queries, (int64_t{64} << 10) / sums / tile.queries * tile.queries);
+}
+
+// Units of a thread's arena for a block of `queries` of one document.
+int64_t forward_units(const TileForward& f, int64_t queries, int64_t group) {
+  return f.units() + (queries + f.query_rows() - 1) / f.query_rows() * group * f.query_units();
+}
+
 }  // namespace
+
+size_t attention_memory(const Attention& a) {
+  const int64_t longest = a.longest > 0 ? a.longest : a.q.rows, group = a.heads / a.kv_heads;
+  const TileSize tile = attention_tile(a.algo, longest);
+  const TileForward f(a.q.type, a.head_dim, a.window, a.scale, tile.queries, tile.keys);
+  return static_cast<size_t>(num_threads() * forward_units(f, std::min(longest, query_block(tile, a.head_dim, group)), group) * 4);
+}
 
 std::vector<std::string> attention_algorithms() { return {"auto", "tile_32", "tile_64", "tile_64x128"}; }
 
@@ -39,9 +57,7 @@ void attention(const Attention& a) {
   for (int64_t doc = 0; doc < a.documents; ++doc) {
     const int64_t begin = a.cu_seqlens[doc], n = a.cu_seqlens[doc + 1] - begin;
     const TileSize tile = attention_tile(a.algo, n);
-    // Queries that share a packed tile of keys: as many as keep their sums in the L2 cache.
-    const int64_t sums = panels_of(d) * kPanel * group;
-    const int64_t block = std::max(tile.queries, (int64_t{64} << 10) / sums / tile.queries * tile.queries);
+    const int64_t block = query_block(tile, d, group);
     for (int64_t q = 0; q < n; q += block)
       for (int64_t kv = 0; kv < a.kv_heads; ++kv) tasks.push_back({begin, n, kv, q, std::min(n, q + block), 0, n, tile});
   }
@@ -53,7 +69,7 @@ void attention(const Attention& a) {
     thread_local std::vector<QueryTile> queries;
     TileForward f(a.q.type, d, a.window, a.scale, tile.queries, tile.keys);
     const int64_t tiles = (t.query_end - t.query_begin + tile.queries - 1) / tile.queries * group;
-    arena.reserve(f.units() + tiles * f.query_units());
+    arena.reserve(forward_units(f, t.query_end - t.query_begin, group));
     f.take(arena);
     queries.clear();
     for (int64_t h = 0; h < group; ++h)

@@ -34,9 +34,10 @@ class Backward {
     const bool copy = !kernels.in_place(d);
     const int64_t dq_units = t.want_q ? group * q_tiles * tile.queries * panels * kPanel : 0;
     const int64_t kv_units = t.want_kv ? block / tile.keys * sums : 0;
-    arena.reserve(2 * Arena::rounded(qt_units) + 2 * Arena::rounded(qs_units) + 5 * pair + 2 * Arena::rounded(tile.queries) +
-                  Arena::rounded(block / tile.keys * ks_units) + 2 * Arena::rounded(kv_units) + Arena::rounded(dq_units) +
-                  (copy ? 2 * Arena::rounded(block * dsteps) : 0));
+    reserved = 2 * Arena::rounded(qt_units) + 2 * Arena::rounded(qs_units) + 5 * pair + 2 * Arena::rounded(tile.queries) +
+               Arena::rounded(block / tile.keys * ks_units) + 2 * Arena::rounded(kv_units) + Arena::rounded(dq_units) +
+               (copy ? 2 * Arena::rounded(block * dsteps) : 0);
+    arena.reserve(reserved);
     qt = arena.take<uint32_t>(qt_units), ot = arena.take<uint32_t>(qt_units);
     qs = arena.take<uint32_t>(qs_units), os = arena.take<uint32_t>(qs_units);
     st = arena.take(pair), dpt = arena.take(pair), p = arena.take(pair), ds = arena.take(pair), dsq = arena.take<uint32_t>(pair);
@@ -46,6 +47,8 @@ class Backward {
     if (copy) k_rows = arena.take<uint32_t>(block * dsteps), v_rows = arena.take<uint32_t>(block * dsteps);
     first_started.assign(static_cast<size_t>(group * q_tiles), 0);
   }
+
+  int64_t units() const { return reserved; }  // of the arena
 
   void run() {
     for (int64_t key = t.key_begin; key < t.key_end; key += block) {
@@ -184,7 +187,7 @@ class Backward {
   const TileSize tile;
   const TileKernels kernels;
   const int64_t d, group, panels, dsteps;
-  int64_t block = 0, ks_units = 0;
+  int64_t block = 0, ks_units = 0, reserved = 0;
   uint32_t *qt, *ot, *qs, *os, *dsq, *ks, *k_rows = nullptr, *v_rows = nullptr;
   float *st, *dpt, *p, *ds, *lse2, *delta, *dk, *dv, *dq;
   std::vector<char>& first_started;  // query tiles that have sums
@@ -221,6 +224,15 @@ void make_tasks(const AttentionGrad& a, std::vector<Task>& tasks) {
 }
 
 }  // namespace
+
+// As if every thread had a document of the longest kind, uncut.
+size_t attention_grad_memory(const AttentionGrad& a) {
+  const int64_t longest = a.longest > 0 ? a.longest : a.q.rows;
+  const Task t{{0, longest, 0, 0, longest, 0, longest, attention_tile(a.algo, longest)}, true, true, 0};
+  Arena arena;
+  std::vector<char> started;
+  return static_cast<size_t>(num_threads() * Backward(a, t, arena, started).units() * 4);
+}
 
 void attention_grad(const AttentionGrad& a) {
   check(a);

@@ -3,15 +3,17 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/threads.h"
 #include "kernels/checks.h"
 #include "kernels/cpu/gemm/micro.h"
 #include "kernels/cpu/gemm/onednn.h"
 #include "kernels/cpu/gemm/panels.h"
+#include "kernels/cpu/rows/rows.h"
 
 namespace mxt::kernels::cpu {
 namespace {
 
-enum Algorithm { kAuto, kPanels, kOneDnn };
+enum Algorithm { kAuto, kPanels, kOneDnn, kRows };
 
 // oneDNN 2.6 has no F32 product with a BF16 result.
 bool usable(const Gemm& g) { return onednn_usable(g.a.type) && !(g.a.type == DType::kF32 && g.c.type == DType::kBF16); }
@@ -44,7 +46,9 @@ void empty_product(const Gemm& g) {
 
 }  // namespace
 
-std::vector<std::string> gemm_algorithms() { return {"auto", "panels", "onednn"}; }
+size_t gemm_memory(const Gemm&) { return static_cast<size_t>(num_threads()) * panels_memory(); }
+
+std::vector<std::string> gemm_algorithms() { return {"auto", "panels", "onednn", "rows"}; }
 
 void gemm(const Gemm& g) {
   check(g);
@@ -56,6 +60,8 @@ void gemm(const Gemm& g) {
   switch (g.algo == kAuto ? choose(g, k) : static_cast<Algorithm>(g.algo)) {
     case kOneDnn:
       return usable(g) ? onednn_gemm(g) : panels_gemm(g);
+    case kRows:
+      return g.trans_b && !g.trans_a ? rows_gemm(g) : panels_gemm(g);
     case kPanels:
       return panels_gemm(g);
     default:

@@ -179,6 +179,8 @@ void task(const Plan& p, int64_t index) {
 
 }  // namespace
 
+size_t panels_memory() { return static_cast<size_t>(kUnitsA + kUnitsB + kUnitsPartial) * 4; }
+
 void panels_gemm(const Gemm& g, bool portable) {
   Unit unit = g.a.type == DType::kF32 ? Unit::kF32 : Unit::kBf16Pair;
   const Micro* micro = portable ? nullptr : avx512_micro(unit);

@@ -2,10 +2,13 @@
 // A read in place (or packed, when A is transposed or k is odd). Needs no scratch: a thread keeps under 1 MiB of its own.
 #pragma once
 
+#include <cstddef>
+
 #include "kernels/api.h"
 
 namespace mxt::kernels::cpu {
 
+size_t panels_memory();  // bytes that a thread keeps
 // m, n, k ≥ 1. `portable` asks for the fp32 kernel that any processor runs.
 void panels_gemm(const Gemm& g, bool portable = false);
 

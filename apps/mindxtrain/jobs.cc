@@ -1,0 +1,277 @@
+#include "jobs.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstring>
+#include <ctime>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <random>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "config/recipe.h"
+#include "serve/api_error.h"
+
+extern char** environ;
+
+namespace mxt::app {
+namespace {
+
+// The 22nd field of /proc/PID/stat: with the number it names a process for good. 0 where there is none, or only its remains.
+uint64_t start_time(int64_t pid) {
+  std::ifstream f("/proc/" + std::to_string(pid) + "/stat");
+  std::string line;
+  if (!std::getline(f, line)) return 0;
+  const size_t name_end = line.rfind(')');
+  if (name_end == std::string::npos || name_end + 2 >= line.size() || line[name_end + 2] == 'Z') return 0;
+  size_t at = name_end + 2;
+  for (int field = 3; field < 22 && at != std::string::npos; ++field) at = line.find(' ', at + 1);
+  return at == std::string::npos ? 0 : std::strtoull(line.c_str() + at, nullptr, 10);
+}
+
+std::string new_id() {
+  std::random_device device;
+  return fmt::format("job-{:010}-{:08x}", std::time(nullptr), device());
+}
+
+bool over(const std::string& state) { return state == "finished" || state == "failed" || state == "cancelled"; }
+
+}  // namespace
+
+struct Jobs::Job {
+  std::string id, name, state = "queued";  // queued running cancelling finished failed cancelled
+  int64_t created = 0, started = 0, ended = 0, pid = 0, attempts = 0;
+  uint64_t born = 0;  // start_time of the process
+  std::optional<int> exit_code;
+  bool ours = false;  // a child of this process
+};
+
+Jobs::Jobs(std::string folder, int running) : folder_((make_folders(folder), fs::absolute(folder).string())), most_(running), lock_(folder_) {
+  for (const auto& entry : fs::directory_iterator(folder_)) {
+    const std::string file = entry.path().string() + "/job.json";
+    if (!fs::exists(file)) continue;
+    const Json j = read_json_file(file);
+    auto job = std::make_unique<Job>();
+    try {
+      job->id = j.at("id").get<std::string>();
+      job->name = j.at("name").get<std::string>();
+      job->state = j.at("state").get<std::string>();
+      job->created = j.at("created").get<int64_t>();
+      job->started = j.at("started").get<int64_t>();
+      job->ended = j.at("ended").get<int64_t>();
+      job->pid = j.at("pid").get<int64_t>();
+      job->attempts = j.at("attempts").get<int64_t>();
+      job->born = j.at("process_start").get<uint64_t>();
+      if (!j.at("exit_code").is_null()) job->exit_code = j.at("exit_code").get<int>();
+    } catch (const nlohmann::json::exception& e) {
+      fail_input("{}: {}; move the folder away", file, e.what());
+    }
+    if (job->id != entry.path().filename().string()) fail_input("{}: belongs to {}; move the folder away", file, job->id);
+    // Its process has gone and nobody saw how: it goes on where it was. One that was being cancelled has been.
+    if (!over(job->state) && job->state != "queued" && (job->born == 0 || start_time(job->pid) != job->born)) {
+      job->state = job->state == "cancelling" ? "cancelled" : "queued";
+      save(*job);
+    }
+    jobs_[job->id] = std::move(job);
+  }
+  thread_ = std::thread([this] { loop(); });
+}
+
+Jobs::~Jobs() {
+  {
+    std::lock_guard lock(mutex_);
+    stopping_ = true;
+    wake_.notify_all();
+  }
+  thread_.join();
+}
+
+void Jobs::save(const Job& job) const {
+  OrderedJson j{{"id", job.id},       {"name", job.name}, {"state", job.state},       {"created", job.created},       {"started", job.started},
+                {"ended", job.ended}, {"pid", job.pid},   {"attempts", job.attempts}, {"process_start", job.born}};
+  j["exit_code"] = job.exit_code ? OrderedJson(*job.exit_code) : OrderedJson(nullptr);
+  write_file_atomic(folder_ + "/" + job.id + "/job.json", j.dump(1) + "\n");
+}
+
+OrderedJson Jobs::describe(const Job& job) const {
+  OrderedJson j{{"id", job.id}, {"object", "training.job"}, {"name", job.name}, {"status", job.state}, {"created_at", job.created}, {"attempts", job.attempts}, {"folder", folder_ + "/" + job.id + "/run"}};
+  j["started_at"] = job.started ? OrderedJson(job.started) : OrderedJson(nullptr);
+  j["finished_at"] = job.ended ? OrderedJson(job.ended) : OrderedJson(nullptr);
+  j["exit_code"] = job.exit_code ? OrderedJson(*job.exit_code) : OrderedJson(nullptr);
+  if (job.state == "failed") {
+    // The last line of its log says why.
+    std::ifstream log(folder_ + "/" + job.id + "/log.txt");
+    std::string line, last;
+    while (std::getline(log, line))
+      if (!line.empty()) last = line;
+    j["error"] = last;
+  }
+  return j;
+}
+
+Jobs::Job& Jobs::find(const std::string& id) {
+  const auto it = jobs_.find(id);
+  if (it == jobs_.end()) serve::refuse_status(404, "invalid_request_error", "job_not_found", "there is no such job");
+  return *it->second;
+}
+
+std::string Jobs::create(const std::string& body) {
+  Json j;
+  try {
+    j = parse_json(body, "request");
+  } catch (const Error& e) {
+    serve::refuse("", "{}", e.what());
+  }
+  if (!j.is_object() || !j.contains("recipe") || !j["recipe"].is_string()) serve::refuse("recipe", "recipe must be the text of a recipe");
+  for (const auto& [key, v] : j.items())
+    if (key != "recipe" && key != "name") serve::refuse(key, "unrecognized request argument: {}", key);
+  if (j.contains("name") && (!j["name"].is_string() || j["name"].get<std::string>().size() > 200)) serve::refuse("name", "name must be a text of at most 200 bytes");
+  const auto text = j["recipe"].get<std::string>();
+  config::Recipe recipe;
+  if (const auto issues = config::check_recipe(text, "recipe", &recipe); !issues.empty()) serve::refuse("recipe", "{}{}", issues[0].text(), issues.size() > 1 ? fmt::format(" (and {} more)", issues.size() - 1) : "");
+  auto job = std::make_unique<Job>();
+  job->id = new_id();
+  job->name = j.value("name", recipe.meta.run_name);
+  job->created = std::time(nullptr);
+  const std::string at = folder_ + "/" + job->id;
+  make_folders(at);
+  write_file_atomic(at + "/recipe.yaml", text);
+  std::lock_guard lock(mutex_);
+  save(*job);
+  const std::string out = describe(*job).dump();
+  jobs_[job->id] = std::move(job);
+  wake_.notify_all();
+  return out;
+}
+
+std::string Jobs::list() {
+  std::lock_guard lock(mutex_);
+  OrderedJson data = OrderedJson::array();
+  for (auto it = jobs_.rbegin(); it != jobs_.rend(); ++it) {
+    look(*it->second);
+    data.push_back(describe(*it->second));
+  }
+  return OrderedJson{{"object", "list"}, {"data", std::move(data)}}.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
+}
+
+std::string Jobs::get(const std::string& id) {
+  std::lock_guard lock(mutex_);
+  Job& job = find(id);
+  look(job);
+  return describe(job).dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
+}
+
+std::string Jobs::cancel(const std::string& id) {
+  std::lock_guard lock(mutex_);
+  Job& job = find(id);
+  look(job);
+  if (job.state == "queued") {
+    job.state = "cancelled";
+    job.ended = std::time(nullptr);
+  } else if (job.state == "running") {
+    job.state = "cancelling";
+    ::kill(static_cast<pid_t>(job.pid), SIGTERM);  // it saves its state and ends
+  } else if (over(job.state)) {
+    serve::refuse_status(409, "invalid_request_error", "job_over", "the job is over: " + job.state);
+  }
+  save(job);
+  return describe(job).dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
+}
+
+std::pair<std::vector<std::string>, bool> Jobs::events(const std::string& id, size_t line) {
+  bool ended;
+  {
+    std::lock_guard lock(mutex_);
+    Job& job = find(id);
+    look(job);
+    ended = over(job.state);
+  }
+  std::vector<std::string> lines;
+  std::ifstream f(folder_ + "/" + id + "/run/metrics.jsonl");
+  std::string text;
+  for (size_t n = 0; std::getline(f, text) && !f.eof() && lines.size() < 1000; ++n)  // without its newline a line is not whole yet
+    if (n >= line) lines.push_back(text);
+  return {std::move(lines), ended};
+}
+
+void Jobs::start(Job& job) {
+  const std::string at = folder_ + "/" + job.id, recipe = at + "/recipe.yaml", out = at + "/run", log = at + "/log.txt";
+  const char* argv[] = {"mindxtrain", "run", recipe.c_str(), "--out", out.c_str(), nullptr};
+  posix_spawn_file_actions_t files;
+  posix_spawn_file_actions_init(&files);
+  posix_spawn_file_actions_addopen(&files, 0, "/dev/null", O_RDONLY, 0);
+  posix_spawn_file_actions_addopen(&files, 1, log.c_str(), O_WRONLY | O_CREAT | O_APPEND, 0644);
+  posix_spawn_file_actions_adddup2(&files, 1, 2);
+  posix_spawn_file_actions_addclosefrom_np(&files, 3);  // no socket of ours goes along
+  posix_spawnattr_t attributes;
+  posix_spawnattr_init(&attributes);
+  sigset_t none;
+  sigemptyset(&none);
+  posix_spawnattr_setsigmask(&attributes, &none);
+  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSID | POSIX_SPAWN_SETSIGMASK);  // a signal to the server is not for it
+  pid_t pid = 0;
+  const int rc = ::posix_spawn(&pid, "/proc/self/exe", &files, &attributes, const_cast<char**>(argv), environ);
+  posix_spawn_file_actions_destroy(&files);
+  posix_spawnattr_destroy(&attributes);
+  ++job.attempts;
+  job.started = std::time(nullptr);
+  if (rc != 0) {
+    job.state = "failed";
+    job.ended = job.started;
+    log::warn("job {}: cannot be started: {}", job.id, std::strerror(rc));
+  } else {
+    job.state = "running";
+    job.pid = pid;
+    job.born = start_time(pid);
+    job.ours = true;
+    log::info("job {} started", job.id);
+  }
+  save(job);
+}
+
+void Jobs::look(Job& job) {
+  if (job.state != "running" && job.state != "cancelling") return;
+  int status = 0;
+  if (job.ours) {
+    if (::waitpid(static_cast<pid_t>(job.pid), &status, WNOHANG) != job.pid) return;
+    if (WIFEXITED(status)) job.exit_code = WEXITSTATUS(status);
+  } else if (start_time(job.pid) == job.born) {
+    return;
+  }
+  job.ended = std::time(nullptr);
+  // One that another server started ended unseen: a finished run has its manifest.
+  const bool well = job.exit_code ? *job.exit_code == 0 : !job.ours && fs::exists(folder_ + "/" + job.id + "/run/manifest.json");
+  const bool interrupted = job.exit_code && *job.exit_code == static_cast<int>(Exit::kInterrupted);
+  job.state = job.state == "cancelling" ? "cancelled" : well ? "finished" : interrupted || (!job.exit_code && !job.ours) ? "queued" : "failed";
+  job.ours = false;
+  save(job);
+}
+
+void Jobs::loop() {
+  std::unique_lock lock(mutex_);
+  while (!stopping_) {
+    int running = 0;
+    for (auto& [id, job] : jobs_) {
+      look(*job);
+      running += job->state == "running" || job->state == "cancelling";
+    }
+    for (auto& [id, job] : jobs_)
+      if (job->state == "queued" && running < most_) {
+        try {
+          start(*job);
+        } catch (const std::exception& e) {
+          log::warn("job {}: {}", id, e.what());
+        }
+        ++running;
+      }
+    wake_.wait_for(lock, std::chrono::milliseconds(500));
+  }
+}
+
+}  // namespace mxt::app

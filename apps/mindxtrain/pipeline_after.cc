@@ -1,0 +1,94 @@
+// What follows training and evaluation: the smaller copy, and the numbers that the registry keeps.
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "base/json.h"
+#include "base/log.h"
+#include "pipeline.h"
+#include "quantize/quantize.h"
+#include "quantize_model.h"
+
+namespace mxt::app {
+
+bool Pipeline::quantizes() const {
+  return recipe_.quantize && recipe_.quantize->enabled && recipe_.quantize->scheme != config::QuantScheme::kNone;
+}
+
+// What OUT/quantize.json says when exactly this was quantized and nothing has changed since.
+std::string Pipeline::quantize_record() const {
+  OrderedJson j;
+  j["recipe"] = recipe_digest_;
+  j["checkpoint"] = folder_digest(o_.out + "/checkpoint");
+  j["quantized"] = folder_digest(o_.out + "/quantized");
+  return j.dump(2) + "\n";
+}
+
+void Pipeline::quantize() {
+  if (!quantizes()) return;
+  record_->stage("quantize");
+  const std::string record = o_.out + "/quantize.json", folder = o_.out + "/quantized";
+  if (fs::exists(record) && fs::exists(folder) && read_file(record) == quantize_record()) {
+    log::info("quantize: already done, kept");
+    return;
+  }
+  std::error_code ec;
+  fs::remove(record, ec);
+  fs::remove_all(folder, ec);
+  QuantizeJob job;
+  job.settings = *recipe_.quantize;
+  job.name = recipe_.meta.run_name;
+  job.out = folder;
+  job.model = setup_->has_lora ? model_path_ : o_.out + "/checkpoint";
+  job.adapter = setup_->has_lora ? o_.out + "/checkpoint" : "";
+  job.type = setup_->type;
+  if (recipe_.eval && recipe_.eval->perplexity_path) job.text = *recipe_.eval->perplexity_path;
+  // The recipe may name another tokenizer or template than the model's own.
+  job.own_text_side = !recipe_.model.tokenizer && !recipe_.model.chat_template;
+  const OrderedJson report = quantize_model(job, text_);
+  write_file_atomic(record, quantize_record());
+  std::string text = report_text(report);
+  for (size_t at = 0; at < text.size();) {
+    const size_t end = text.find('\n', at);
+    log::info("{}", text.substr(at, end - at));
+    at = end + 1;
+  }
+}
+
+Json Pipeline::quantization_report() const {
+  const std::string path = o_.out + "/quantized/quantization.json";
+  return quantizes() && fs::exists(path) ? read_json_file(path) : Json();
+}
+
+// Asked for at the end of a run. A process that only finds everything done must not overwrite what the run has cost.
+Json Pipeline::usage() const {
+  const std::string path = o_.out + "/usage.json";
+  if (!trained_now_ && fs::exists(path)) return read_json_file(path);
+  const Json u = {{"energy", meter_.reading()},
+                  {"finished", utc_now()},
+                  {"train_seconds", result_.seconds},
+                  {"tok_s", result_.tok_s},
+                  {"decisions_in_loop", result_.decisions},
+                  {"peak_memory_bytes", result_.peak_memory}};
+  write_file_atomic(path, u.dump(2) + "\n");
+  return u;
+}
+
+Json Pipeline::metrics() const {
+  Json r = results();
+  // From the file: it covers what earlier attempts of this run trained.
+  const std::string path = o_.out + "/metrics.jsonl";
+  if (!fs::exists(path)) return r;
+  const std::string text = read_file(path);
+  const size_t end = text.find_last_not_of('\n');
+  if (end == std::string::npos) return r;
+  const Json first = Json::parse(text.substr(0, text.find('\n')), nullptr, false);
+  const Json last = Json::parse(text.substr(text.rfind('\n', end) + 1), nullptr, false);
+  if (!first.is_object() || !last.is_object()) return r;
+  if (first.contains("loss")) r["first_loss"] = first["loss"];
+  if (last.contains("loss")) r["last_loss"] = last["loss"];
+  for (const char* key : {"step", "tok_s", "eval_loss"})
+    if (last.contains(key)) r[key] = last[key];
+  return r;
+}
+
+}  // namespace mxt::app

@@ -1,0 +1,84 @@
+#include "probe.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "base/threads.h"
+#include "kernels/api.h"
+#include "model_files.h"
+#include "train/memory.h"
+
+namespace mxt::app {
+
+bool threads_given(int asked) { return asked > 0 || !environment("OMP_NUM_THREADS").empty(); }
+
+kernels::KernelPlan reference_plan(const train::Setup& setup) {
+  if (setup.gpu) {
+    const auto backend = train::open_backend(setup);
+    return train::default_plan(setup, train::identity_of(backend, num_threads()), *backend.ops, setup.pass());
+  }
+  kernels::Ops& ops = kernels::cpu_ops();
+  return train::default_plan(setup, train::cpu_identity(num_threads()), ops, train::open_passes(setup, ops, train::host_memory()).front());
+}
+
+kernels::KernelPlan absent_plan(const train::Setup& setup, const config::Recipe& recipe) {
+  kernels::KernelPlan p;
+  p.device.kind = recipe.hardware.gfx_arch == config::Arch::kSm90 ? "cuda" : "hip";
+  p.device.name = std::string(config::text_of(recipe.hardware.name));
+  p.device.arch = std::string(config::text_of(recipe.hardware.gfx_arch));
+  p.shapes = train::shapes_of(setup);
+  p.env = recipe.train.env;
+  p.choices["step micro_batch"] = std::to_string(setup.micro_batch);
+  p.choices["step recompute"] = std::string(graph::recompute_name(setup.options.recompute));
+  return p;
+}
+
+autotune::Report measured_plan(const train::Setup& setup, bool ask_threads, bool enumerate) {
+  if (setup.gpu) fail_missing("bench: this build probes on the CPU only; --dry-run writes the GPU's default choices");
+  kernels::Ops& ops = kernels::cpu_ops();
+  const auto passes = train::open_passes(setup, ops, train::host_memory());
+  autotune::Subject s;
+  s.model = setup.model;
+  s.options = setup.options;
+  s.seq_len = setup.seq_len;
+  s.rows = setup.rows_per_step;
+  s.packed = setup.recipe.data.packing && setup.recipe.data.sampling == config::Sampling::kDocuments;
+  for (const train::Pass& p : passes) s.passes.push_back({p.micro_batch, p.recompute});
+  if (ask_threads)
+    for (int n = num_threads(); n >= 1; n = n > 1 ? (n + 1) / 2 : 0) {
+      s.threads.push_back(n);
+      if (s.threads.size() == 2) break;  // all, and one a core where each core runs two
+    }
+  s.plan = train::default_plan(setup, train::cpu_identity(num_threads()), ops, passes.front());
+  return autotune::probe(s, ops, {static_cast<double>(setup.recipe.autotune.budget_seconds), enumerate});
+}
+
+std::string table_of(const autotune::Report& r, int64_t rows, int64_t seq_len) {
+  std::string out = fmt::format("{:<58} {:>6} {:>14} {:>14} {:>10} {:>10} {:>7}\n", "call", "times", "default", "planned", "us", "us", "gain");
+  auto us = [](double v) { return v > 0 ? fmt::format("{:.1f}", v) : std::string("-"); };
+  auto gain = [](double usual, double chosen) { return usual > 0 && chosen > 0 ? fmt::format("{:.1f}%", 100 * (usual / chosen - 1)) : std::string("-"); };
+  for (const autotune::Line& l : r.lines)
+    out += fmt::format("{:<58} {:>6.0f} {:>14} {:>14} {:>10} {:>10} {:>7}\n", l.key, l.count, l.usual, l.chosen, us(l.usual_us), us(l.chosen_us), gain(l.usual_us, l.chosen_us));
+  for (const char* key : {"step threads", "step micro_batch", "step recompute"}) {
+    const auto choice = r.plan.choices.find(key);
+    if (choice == r.plan.choices.end()) continue;
+    out += fmt::format("{:<58} {:>6} {:>14} {:>14}", key, "", "", choice->second);
+    if (const auto c = r.plan.candidates.find(key); c != r.plan.candidates.end())
+      for (const auto& x : c->second) out += fmt::format("  {}: {} us a row", x.algorithm, us(x.median_us));
+    out += "\n";
+  }
+  if (r.usual_step_us > 0) {
+    const double usual = (r.usual_step_us + r.update_us) * 1e-6, chosen = (r.chosen_step_us + r.update_us) * 1e-6, tokens = static_cast<double>(rows * seq_len);
+    out += fmt::format("whole step, from slices of the model: default {:.3f} s ({:.0f} tok/s), planned {:.3f} s ({:.0f} tok/s), gain {}\n", usual, tokens / usual, chosen, tokens / chosen, gain(usual, chosen));
+  } else {
+    out += "whole step: not measured, the budget was too short\n";
+  }
+  if (r.kept_default) out += "the measured choices were slower together than the default ones: the plan keeps the default\n";
+  if (r.unmeasured > 0) out += fmt::format("{} candidates were not measured within the budget: they stand in the plan with median 0\n", r.unmeasured);
+  out += fmt::format("probe: {:.1f} s\n", r.seconds);
+  return out;
+}
+
+}  // namespace mxt::app

@@ -1,0 +1,131 @@
+#include "quantize_model.h"
+
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "base/files.h"
+#include "base/hash.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "formats/weight_source.h"
+#include "held_out_text.h"
+#include "infer/compare.h"
+#include "quantize/quantize.h"
+
+namespace mxt::app {
+namespace {
+
+constexpr const char* kReport = "quantization.json";
+
+uint64_t weight_bytes(const std::string& path) {
+  if (!fs::is_directory(path)) return fs::file_size(path);
+  uint64_t n = 0;
+  for (const auto& f : list_files(path))
+    if (f.ends_with(".safetensors") && f.find('/') == std::string::npos) n += fs::file_size(path + "/" + f);
+  return n;
+}
+
+// The files of a model folder that are neither weights nor its config.
+void copy_text_files(const std::string& from, const std::string& to) {
+  for (const char* name : {"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json",
+                           "vocab.json", "merges.txt", "vocab.txt", "chat_template.jinja", "generation_config.json"})
+    if (fs::is_regular_file(from + "/" + name)) write_file_atomic(to + "/" + name, read_file(from + "/" + name));
+}
+
+std::string_view rounding_text(formats::InputRounding r) {
+  switch (r) {
+    case formats::InputRounding::kFp8Token:
+      return "fp8, one scale a token";
+    case formats::InputRounding::kFp8Group128:
+      return "fp8, one scale for 128 columns of a token";
+    case formats::InputRounding::kMxfp4:
+      return "mxfp4, one scale for 32 columns of a token";
+    default:
+      return "none";
+  }
+}
+
+OrderedJson compare_models(const QuantizeJob& job, const TextSide& side, const std::string& quantized,
+                           const std::string& original) {
+  const std::string text = job.text.empty() ? std::string(kHeldOutText) : read_file(job.text);
+  const std::vector<int32_t> ids = side.tok->encode(text);
+  if (ids.size() < 2) fail_input("{}: too short to measure a model on", job.text);
+  infer::Model a(original, job.adapter, job.type, job.window, kernels::cpu_ops());
+  infer::Model b(quantized, "", job.type, job.window, kernels::cpu_ops());
+  const infer::Comparison c = infer::compare(a, b, ids, job.window);
+  const auto source = formats::WeightSource::open(quantized);
+  formats::InputRounding rounding = formats::InputRounding::kNone;
+  for (const auto& name : source->names()) rounding = std::max(rounding, source->input_rounding(name));
+  OrderedJson j;
+  j["text"] = {{"file", job.text.empty() ? "built-in" : fs::path(job.text).filename().string()},
+               {"blake3", blake3_hex(text)},
+               {"tokens", ids.size()},
+               {"window", job.window}};
+  j["computed_in"] = job.type == DType::kF32 ? "float32" : "bfloat16";
+  j["input_rounding"] = rounding_text(rounding);  // simulated exactly where the layout has it
+  j["perplexity"] = {{"original", c.perplexity_a},
+                     {"quantized", c.perplexity_b},
+                     {"change_pct", 100 * (c.perplexity_b / c.perplexity_a - 1)}};
+  j["kl"] = c.kl;
+  j["same_top_token"] = c.same_top;
+  return j;
+}
+
+}  // namespace
+
+OrderedJson quantize_model(const QuantizeJob& job, const TextSide& side) {
+  if (fs::exists(job.out) && !fs::exists(job.out + "/" + kReport) && !fs::is_empty(job.out))
+    fail_input("{}: this folder holds something else: choose another --out", job.out);
+  std::string temp = job.out;
+  while (temp.size() > 1 && temp.ends_with('/')) temp.pop_back();
+  temp += ".part";
+  std::error_code ec;
+  fs::remove_all(temp, ec);
+  make_folders(temp);
+  std::unique_ptr<formats::WeightSource> source = formats::WeightSource::open(job.model);
+  if (!job.adapter.empty()) source = formats::WeightSource::with_adapter(std::move(source), job.adapter);
+  const quantize::Written w = quantize::write_quantized(*source, side.tok.get(), job.settings, job.name, temp);
+  if (!w.tokenizer_inside) {
+    if (job.own_text_side && fs::is_directory(job.model))
+      copy_text_files(job.model, temp);
+    else if (side.tok)
+      save_text_side(side, temp);
+  }
+  OrderedJson report;
+  report["scheme"] = config::text_of(job.settings.scheme);
+  if (job.settings.scheme == config::QuantScheme::kQuarkFp8) report["ptpc"] = job.settings.ptpc;
+  report["size"] = {
+      {"bytes", w.bytes},
+      {"original_bytes", weight_bytes(job.model)},
+      {"parameters", w.parameters},
+      {"bits_per_weight", 8.0 * static_cast<double>(w.bytes) / static_cast<double>(std::max<int64_t>(w.parameters, 1))},
+      {"quantized_tensors", w.quantized},
+      {"kept_for_their_shape", w.kept}};
+  if (job.report && side.tok)
+    report["held_out"] = compare_models(job, side, w.model, job.model);
+  else
+    report["held_out"] = nullptr;
+  write_file_atomic(temp + "/" + kReport, report.dump(2) + "\n");
+  replace_folder(temp, job.out);
+  return report;
+}
+
+std::string report_text(const OrderedJson& r) {
+  const auto& size = r["size"];
+  std::string out = fmt::format("{}: {} ({:.2f} bits a weight), the original {}\n", r["scheme"].get<std::string>(),
+                                human_bytes(size["bytes"]), size["bits_per_weight"].get<double>(),
+                                human_bytes(size["original_bytes"]));
+  if (r["held_out"].is_null()) return out + "loss of quality not measured\n";
+  const auto& h = r["held_out"];
+  out += fmt::format("perplexity {:.4f}, the original {:.4f} ({:+.2f} %); KL {:.3e}; same top token {:.2f} %\n",
+                     h["perplexity"]["quantized"].get<double>(), h["perplexity"]["original"].get<double>(),
+                     h["perplexity"]["change_pct"].get<double>(), h["kl"].get<double>(),
+                     100 * h["same_top_token"].get<double>());
+  out += fmt::format(
+      "measured in {} on {} tokens of {} text; inputs of products at run time: {}\n",
+      h["computed_in"].get<std::string>(), h["text"]["tokens"].get<int64_t>(), h["text"]["file"].get<std::string>(),
+      h["input_rounding"] == "none" ? "as they are" : "rounded to " + h["input_rounding"].get<std::string>());
+  return out;
+}
+
+}  // namespace mxt::app

@@ -1,0 +1,70 @@
+#include "run_record.h"
+
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "model_files.h"
+
+namespace mxt::app {
+namespace {
+
+int64_t g_failed = 0;  // id of the run of this process that ended without end()
+
+}  // namespace
+
+std::string registry_path() {
+  std::string home = environment("MINDXTRAIN_HOME");
+  if (home.empty()) {
+    const std::string data = environment("XDG_DATA_HOME"), user = environment("HOME");
+    home = !data.empty() ? data + "/mindxtrain" : user.empty() ? "" : user + "/.local/share/mindxtrain";
+  }
+  if (home.empty()) fail_input("the registry of runs has no place: set MINDXTRAIN_HOME to a folder");
+  return home + "/runs.sqlite";
+}
+
+template <typename F>
+void RunRecord::with_registry(F&& f) {
+  if (!registry_) return;
+  try {
+    f();
+  } catch (const Error& e) {
+    log::warn("{} (the run goes on without it)", e.what());
+    registry_.reset();
+  }
+}
+
+RunRecord::RunRecord(const config::Recipe& r, const std::string& folder, const std::string& verb) {
+  try {
+    registry_ = registry::Registry::open(registry_path());
+  } catch (const Error& e) {
+    log::warn("{} (the run goes on without it)", e.what());
+  }
+  with_registry([&] { id_ = registry_->begin(folder, r.meta.project, r.meta.run_name, config::recipe_hash(r), verb); });
+}
+
+RunRecord::~RunRecord() {
+  if (ended_ || !registry_) return;
+  with_registry([&] { registry_->end(id_, registry::State::kFailed, "", nullptr, nullptr); });
+  g_failed = id_;
+}
+
+void RunRecord::stage(const std::string& name) {
+  with_registry([&] { registry_->set_stage(id_, name); });
+}
+
+void RunRecord::end(registry::State state, const Json& metrics, const Json& digests) {
+  ended_ = true;
+  with_registry([&] { registry_->end(id_, state, "", metrics, digests); });
+}
+
+void note_failure(const std::string& message) {
+  if (g_failed == 0) return;
+  try {
+    registry::Registry::open(registry_path()).end(g_failed, registry::State::kFailed, message, nullptr, nullptr);
+  } catch (const Error&) {
+    // The message is on stderr all the same.
+  }
+}
+
+}  // namespace mxt::app

@@ -1,0 +1,197 @@
+#include <algorithm>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "base/files.h"
+#include "base/json.h"
+#include "config/recipe.h"
+#include "registry/registry.h"
+#include "run_record.h"
+#include "verbs.h"
+
+namespace mxt::app {
+namespace {
+
+using registry::Run;
+
+struct Options {
+  std::vector<std::string> runs;
+  int64_t limit = 20;
+  bool json = false;
+};
+
+// What a run that ended early got to: the last line of its metrics.
+OrderedJson last_step(const Run& r) {
+  const std::string path = r.folder + "/metrics.jsonl";
+  if (!fs::exists(path)) return nullptr;
+  std::string text = read_file(path);
+  while (!text.empty() && text.back() == '\n') text.pop_back();
+  const OrderedJson j = OrderedJson::parse(text.substr(text.rfind('\n') + 1), nullptr, false);
+  return j.is_object() ? j : OrderedJson(nullptr);
+}
+
+OrderedJson to_json(const Run& r) {
+  OrderedJson j;
+  j["id"] = r.id;
+  j["run"] = r.run_name;
+  j["project"] = r.project;
+  j["state"] = registry::name_of(r.state);
+  j["stage"] = r.stage;
+  j["verb"] = r.verb;
+  j["folder"] = r.folder;
+  j["recipe_hash"] = r.recipe_hash;
+  j["started"] = r.started;
+  j["ended"] = r.ended.empty() ? OrderedJson(nullptr) : OrderedJson(r.ended);
+  j["attempts"] = r.attempts;
+  j["host"] = r.host;
+  if (!r.message.empty()) j["message"] = r.message;
+  j["metrics"] = OrderedJson::parse(r.metrics, nullptr, false);
+  j["digests"] = OrderedJson::parse(r.digests, nullptr, false);
+  return j;
+}
+
+std::string cell(const OrderedJson& v) {
+  if (v.is_null()) return "-";
+  if (v.is_string()) return v.get<std::string>();
+  if (v.is_number_float()) return fmt::format("{:.6g}", v.get<double>());
+  return v.dump();
+}
+
+Run find(const registry::Registry& r, const std::string& key) {
+  auto run = r.find(key);
+  if (!run) fail_input("{}: no such run: `mindxtrain runs list` shows ids, names and folders", key);
+  return *run;
+}
+
+void list(const Options& o) {
+  const auto runs = registry::Registry::open(registry_path()).list(o.limit);
+  if (o.json) {
+    OrderedJson all = OrderedJson::array();
+    for (const Run& r : runs) all.push_back(to_json(r));
+    std::printf("%s\n", all.dump(2).c_str());
+    return;
+  }
+  if (runs.empty()) {
+    std::printf("no runs yet\n");
+    return;
+  }
+  std::printf("%5s  %-24s %-12s %-10s %-20s %10s  %s\n", "id", "run", "state", "stage", "started", "last loss",
+              "folder");
+  for (const Run& r : runs) {
+    const OrderedJson m = OrderedJson::parse(r.metrics, nullptr, false);
+    const std::string loss = m.is_object() && m.contains("last_loss") ? cell(m["last_loss"]) : "-";
+    std::printf("%5lld  %-24s %-12s %-10s %-20s %10s  %s\n", static_cast<long long>(r.id),
+                r.run_name.substr(0, 24).c_str(), std::string(registry::name_of(r.state)).c_str(), r.stage.c_str(),
+                r.started.c_str(), loss.c_str(), r.folder.c_str());
+  }
+}
+
+void show(const Options& o) {
+  const Run r = find(registry::Registry::open(registry_path()), o.runs.at(0));
+  OrderedJson j = to_json(r);
+  j["last_step"] = last_step(r);
+  if (o.json) {
+    std::printf("%s\n", j.dump(2).c_str());
+    return;
+  }
+  for (const auto& [key, value] : j.items()) {
+    if (!value.is_object()) {
+      std::printf("%-12s %s\n", key.c_str(), cell(value).c_str());
+      continue;
+    }
+    std::printf("%s\n", key.c_str());
+    for (const auto& [k, v] : value.items()) std::printf("  %-20s %s\n", k.c_str(), cell(v).c_str());
+  }
+}
+
+// The effective recipes of both folders, leaf by leaf.
+void recipe_differences(const Json& a, const Json& b, const std::string& at, OrderedJson& out) {
+  if (a == b) return;
+  if (a.is_object() && b.is_object()) {
+    for (const auto& [k, v] : a.items())
+      recipe_differences(v, b.contains(k) ? b[k] : Json(), at.empty() ? k : at + "." + k, out);
+    for (const auto& [k, v] : b.items())
+      if (!a.contains(k)) recipe_differences(Json(), v, at.empty() ? k : at + "." + k, out);
+    return;
+  }
+  out[at] = {a, b};
+}
+
+Json recipe_of(const Run& r) {
+  try {
+    return Json::parse(config::canonical(config::load_recipe(r.folder + "/recipe.yaml")));
+  } catch (const Error&) {
+    return nullptr;  // moved or removed since
+  }
+}
+
+OrderedJson pairs(const std::string& a, const std::string& b) {
+  const OrderedJson x = OrderedJson::parse(a, nullptr, false), y = OrderedJson::parse(b, nullptr, false);
+  OrderedJson out = OrderedJson::object();
+  if (!x.is_object() || !y.is_object()) return out;
+  for (const auto& [k, v] : x.items()) out[k] = {v, y.contains(k) ? y[k] : OrderedJson(nullptr)};
+  for (const auto& [k, v] : y.items())
+    if (!x.contains(k)) out[k] = {nullptr, v};
+  return out;
+}
+
+void compare(const Options& o) {
+  const auto registry = registry::Registry::open(registry_path());
+  const Run a = find(registry, o.runs.at(0)), b = find(registry, o.runs.at(1));
+  OrderedJson j;
+  j["runs"] = {a.id, b.id};
+  j["recipe"] = OrderedJson::object();
+  const Json ra = recipe_of(a), rb = recipe_of(b);
+  if (ra.is_null() || rb.is_null())
+    j["recipe"] = nullptr;
+  else
+    recipe_differences(ra, rb, "", j["recipe"]);
+  j["metrics"] = pairs(a.metrics, b.metrics);
+  j["digests"] = pairs(a.digests, b.digests);
+  if (o.json) {
+    std::printf("%s\n", j.dump(2).c_str());
+    return;
+  }
+  const auto row = [](const std::string& name, const std::string& x, const std::string& y) {
+    std::printf("%-34s %-28s %s\n", name.c_str(), x.c_str(), y.c_str());
+  };
+  const auto label = [](const Run& r) {
+    return fmt::format("{} {} ({})", r.id, r.run_name, registry::name_of(r.state));
+  };
+  row("", label(a), label(b));
+  std::printf("recipe\n");
+  if (j["recipe"].is_null())
+    std::printf("  a folder is gone: not compared\n");
+  else if (j["recipe"].empty())
+    std::printf("  the same\n");
+  for (const auto& [k, v] : j["recipe"].items()) row("  " + k, cell(v[0]), cell(v[1]));
+  std::printf("metrics\n");
+  for (const auto& [k, v] : j["metrics"].items()) row("  " + k, cell(v[0]), cell(v[1]));
+  std::printf("digests\n");
+  for (const auto& [k, v] : j["digests"].items()) {
+    const bool same = v[0] == v[1];
+    row("  " + k, cell(v[0]).substr(0, 16), same ? "the same" : cell(v[1]).substr(0, 16));
+  }
+}
+
+}  // namespace
+
+void add_runs(CLI::App& app) {
+  auto* c =
+      app.add_subcommand("runs", "what ran on this machine: list, show, compare\nexample: mindxtrain runs compare 3 4");
+  c->require_subcommand(1);
+  auto o = std::make_shared<Options>();
+  auto* l = c->add_subcommand("list", "newest first");
+  l->add_option("--limit", o->limit, "runs at most (0: all)")->check(CLI::NonNegativeNumber);
+  auto* s = c->add_subcommand("show", "one run");
+  s->add_option("run", o->runs, "id, name or folder")->required()->expected(1);
+  auto* d = c->add_subcommand("compare", "two runs: recipes, metrics, digests");
+  d->add_option("runs", o->runs, "ids, names or folders")->required()->expected(2);
+  for (auto* sub : {l, s, d}) sub->add_flag("--json", o->json, "machine-readable answer");
+  l->callback([o] { list(*o); });
+  s->callback([o] { show(*o); });
+  d->callback([o] { compare(*o); });
+}
+
+}  // namespace mxt::app

@@ -1,0 +1,166 @@
+#include "serve/operator.h"
+
+#include <chrono>
+#include <cstdio>
+#include <filesystem>
+#include <thread>
+
+#include "base/error.h"
+#include "base/files.h"
+#include "base/log.h"
+#include "config/recipe.h"
+#include "eval/exact_match.h"
+#include "infer/scheduler.h"
+#include "jobs.h"
+#include "model_files.h"
+#include "net/url.h"
+#include "serve/http/server.h"
+#include "verbs.h"
+
+namespace mxt::app {
+namespace {
+
+struct Options {
+  std::string model, config, upstream, host = "127.0.0.1", api_keys, dtype = "bfloat16", name, chat_template, reasoning, tools, jobs;
+  std::vector<std::string> adapters;
+  int port = 0, threads = 0, running_jobs = 1;
+  int64_t context = 0, batch = 32, queue = 256, prompt_piece = 128;
+  double cache_gib = 0, drain = 30, timeout = 600;
+  bool anyone = false, decode = false;
+};
+
+serve::OperatorSettings settings_of(const Options& o) {
+  serve::OperatorSettings s;
+  if (!o.api_keys.empty()) s.keys = serve::read_api_keys(o.api_keys);
+  if (const std::string key = environment("MINDXTRAIN_API_KEY"); !key.empty()) s.keys.push_back({.name = "environment", .key = key, .jobs = true});
+  const bool local = o.host == "127.0.0.1" || o.host == "::1" || o.host == "localhost";
+  if (!local && s.keys.empty() && !o.anyone)
+    fail_input("--host {} lets others in: give --api-keys FILE or MINDXTRAIN_API_KEY, or say --anyone", o.host);
+  s.max_queue = o.queue;
+  s.request_seconds = o.timeout;
+  if (o.reasoning == "none") s.reasoning = serve::ReasoningStyle::kNone;
+  s.always_thinks = o.reasoning == "deepseek_r1";
+  if (o.tools == "none") s.tools = serve::ToolStyle::kNone;
+  if (o.tools == "qwen3_coder") s.tools = serve::ToolStyle::kQwenCoder;
+  return s;
+}
+
+// Answers until a signal says stop, then lets what is under way finish.
+void listen(const Options& o, serve::Operator& op, const serve::HttpSettings& http, const std::string& what) {
+  serve::HttpServer server(http, [&](const auto& r) { return op.gate(r); }, [&](const auto& r, auto reply) { op.handle(r, std::move(reply)); });
+  op.set_connections([&] { return server.connections(); });
+  server.start();
+  log::info("serving {} at http://{}:{}/v1", what, o.host, server.port());
+  while (!g_stop.load()) std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  log::info("finishing what is under way (a second signal ends at once)");
+  op.set_draining();
+  server.drain(o.drain);
+}
+
+void run(Options o) {
+  set_threads(o.threads);
+  if (!o.config.empty()) {
+    const config::Recipe r = config::load_recipe(o.config);
+    const config::Serve s = r.serve.value_or(config::Serve{});
+    if (o.model.empty()) o.model = r.model.name;
+    if (o.port == 0) o.port = static_cast<int>(s.port);
+    if (s.backend != config::ServeBackend::kNative && o.upstream.empty()) {
+      if (!s.upstream) fail_missing("serve.backend: {} runs apart: start it and give its address as serve.upstream or --upstream", s.backend == config::ServeBackend::kSglang ? "sglang" : "vllm-rocm");
+      o.upstream = *s.upstream;
+    }
+    if (o.context == 0) o.context = s.max_model_len;
+    if (o.host.empty()) o.host = s.host;
+    if (o.reasoning.empty()) o.reasoning = s.reasoning_parser == config::ReasoningParser::kNone ? "none" : s.reasoning_parser == config::ReasoningParser::kDeepseekR1 ? "deepseek_r1" : "qwen3";
+    if (o.tools.empty()) o.tools = s.tool_call_parser == config::ToolCallParser::kNone ? "none" : s.tool_call_parser == config::ToolCallParser::kQwen3Coder ? "qwen3_coder" : "hermes";
+    if (s.tensor_parallel > 1) fail_missing("serve.tensor_parallel: {}: this build serves on one device", s.tensor_parallel);
+  }
+  if (o.host.empty()) o.host = "127.0.0.1";
+  if (o.port == 0) o.port = 8000;
+  serve::OperatorSettings settings = settings_of(o);
+  std::unique_ptr<Jobs> jobs;
+  if (!o.jobs.empty()) {
+    if (settings.keys.empty()) fail_input("--jobs needs a key: --api-keys FILE or MINDXTRAIN_API_KEY");
+    jobs = std::make_unique<Jobs>(o.jobs, o.running_jobs);
+  }
+  serve::HttpSettings http;
+  http.host = o.host;
+  http.port = static_cast<uint16_t>(o.port);
+  if (!o.upstream.empty()) {
+    while (o.upstream.ends_with('/')) o.upstream.pop_back();
+    if (o.upstream.ends_with("/v1")) o.upstream.resize(o.upstream.size() - 3);
+    if (!net::parse_url(o.upstream)) fail_input("--upstream {}: no http(s) address", o.upstream);
+    settings.upstream = o.upstream;
+    settings.upstream_key = environment("MINDXTRAIN_UPSTREAM_KEY");
+    http.handler_threads = 128;  // one waits for each request
+    serve::Operator op({}, settings, jobs.get());
+    return listen(o, op, http, o.upstream);
+  }
+  if (o.model.empty()) fail_input("--model, --config or --upstream is wanted");
+
+  const std::string path = resolve_model(o.model, std::nullopt);
+  TextSide text = load_text_side(path);
+  if (!text.tok) fail_input("{}: has no tokenizer", o.model);
+  if (!o.chat_template.empty()) text = with_template(text, o.chat_template);
+  infer::Model model(path, "", parse_dtype(o.dtype), o.context, kernels::cpu_ops(), o.decode ? infer::Weights::kDecoded : infer::Weights::kAsStored);
+  serve::ServedModel served;
+  served.names.emplace_back(o.name.empty() ? fs::path(path).lexically_normal().filename().string() : o.name, -1);
+  for (const std::string& a : o.adapters) {
+    const size_t eq = a.find('=');
+    if (eq == std::string::npos || eq == 0) fail_input("--adapter {}: NAME=FOLDER is wanted", a);
+    served.names.emplace_back(a.substr(0, eq), model.add_adapter(a.substr(eq + 1)));
+  }
+  infer::SchedulerSettings scheduling;
+  scheduling.batch = o.batch;
+  scheduling.prompt_piece = o.prompt_piece;
+  // Room for the whole context of every request at once, or what the memory limit leaves.
+  const int64_t full = (model.positions() + infer::PagedCache::kPage - 1) / infer::PagedCache::kPage;
+  const double page = static_cast<double>(infer::PagedCache::bytes(model.config(), model.type(), 1));
+  scheduling.cache_pages = std::max(full, std::min(full * o.batch, static_cast<int64_t>((o.cache_gib > 0 ? o.cache_gib : 2.0) * (1 << 30) / page)));
+  infer::Scheduler scheduler(model, scheduling);
+  served.model = &model;
+  served.scheduler = &scheduler;
+  served.tok = text.tok;
+  served.chat = text.chat;
+  served.chat_source = text.chat_source;
+  served.stop = eval::stop_tokens(*text.tok, model.config());
+
+  serve::Operator op(std::move(served), settings, jobs.get());
+  scheduler.start();
+  listen(o, op, http, fmt::format("{} ({} tokens of context, cache for {} tokens)", fs::path(path).filename().string(), model.positions(), scheduler.stats().cache_pages * infer::PagedCache::kPage));
+  scheduler.stop();
+}
+
+}  // namespace
+
+void add_serve(CLI::App& app) {
+  auto* c = app.add_subcommand("serve", "a model behind OpenAI's API\nexample: mindxtrain serve --model DIR --adapter tuned=out/run1/checkpoint");
+  auto o = std::make_shared<Options>();
+  o->host.clear();
+  c->add_option("--model", o->model, "folder, .gguf file or Hub id");
+  c->add_option("--adapter", o->adapters, "NAME=FOLDER: a PEFT adapter, served as the model NAME; may be repeated");
+  c->add_option("--config", o->config, "recipe whose model and serve section to use");
+  c->add_option("--upstream", o->upstream, "address of an OpenAI-compatible server that has the model; its key in MINDXTRAIN_UPSTREAM_KEY");
+  c->add_option("--host", o->host, "address to listen on (127.0.0.1)");
+  c->add_option("--port", o->port, "port (8000)")->check(CLI::Range(1, 65535));
+  c->add_option("--api-keys", o->api_keys, "JSON file of keys and their limits; MINDXTRAIN_API_KEY holds a single one");
+  c->add_flag("--anyone", o->anyone, "listen beyond this machine without keys");
+  c->add_option("--name", o->name, "what the model is called");
+  c->add_option("--chat-template", o->chat_template, "Jinja file instead of the model's own");
+  c->add_option("--reasoning-parser", o->reasoning, "qwen3, deepseek_r1 or none")->check(CLI::IsMember({"qwen3", "deepseek_r1", "none"}));
+  c->add_option("--tool-call-parser", o->tools, "hermes, qwen3_coder or none")->check(CLI::IsMember({"hermes", "qwen3_coder", "none"}));
+  c->add_option("--max-model-len", o->context, "longest prompt and answer together")->check(CLI::PositiveNumber);
+  c->add_option("--batch", o->batch, "requests answered at once")->check(CLI::Range(1, 1024));
+  c->add_option("--queue", o->queue, "requests that may wait; more are answered 429")->check(CLI::NonNegativeNumber);
+  c->add_option("--prompt-piece", o->prompt_piece, "prompt tokens read between two tokens of others")->check(CLI::Range(1, 8192));
+  c->add_option("--cache-gib", o->cache_gib, "most memory for keys and values (2)")->check(CLI::PositiveNumber);
+  c->add_option("--timeout", o->timeout, "longest life of a request in seconds")->check(CLI::PositiveNumber);
+  c->add_option("--drain", o->drain, "seconds for answers under way when asked to stop")->check(CLI::NonNegativeNumber);
+  c->add_option("--jobs", o->jobs, "folder for training jobs: /v1/training/jobs, for keys that may");
+  c->add_option("--running-jobs", o->running_jobs, "jobs at once")->check(CLI::Range(1, 64));
+  c->add_option("--dtype", o->dtype, "bfloat16 or float32");
+  c->add_flag("--decode-weights", o->decode, "hold a GGUF file's weights in --dtype instead of their blocks: more exact, larger, slower");
+  c->add_option("--threads", o->threads, "threads");
+  c->callback([o] { run(*o); });
+}
+
+}  // namespace mxt::app

@@ -1,0 +1,213 @@
+#include "autotune/calls.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace mxt::autotune {
+namespace {
+
+using kernels::Attention;
+using kernels::AttentionGrad;
+using kernels::Gemm;
+
+size_t align(size_t bytes) { return (bytes + 255) / 256 * 256; }
+size_t bytes_of(const kernels::ConstMat& m) { return align(static_cast<size_t>(m.rows * m.ld) * size_of(m.type)); }
+
+int64_t inner(const Gemm& g) { return g.trans_a ? g.a.rows : g.a.cols; }
+
+// Causal attention over documents of `longest`: two products forward, five backward, half of the square.
+template <typename A>
+double attention_flops(const A& a, double products) {
+  return products * static_cast<double>(a.q.rows) * static_cast<double>(a.longest) * static_cast<double>(a.heads * a.head_dim);
+}
+
+// The operands of attention: the packed q|k|v (and its gradient), and [tokens, heads·head_dim] matrices.
+template <typename A>
+size_t packed_bytes(const A& a) { return bytes_of(a.q); }
+template <typename A>
+size_t wide_bytes(const A& a) { return align(static_cast<size_t>(a.q.rows * a.heads * a.head_dim) * size_of(a.q.type)); }
+
+// 16-bit patterns whose halves and wholes are ordinary numbers of both signs, about 2^-7: as bf16, and in pairs as F32.
+std::vector<uint16_t> pattern(size_t n) {
+  std::vector<uint16_t> out(n);
+  uint32_t x = 12345;
+  for (auto& v : out) {
+    x = x * 1664525u + 1013904223u;
+    v = static_cast<uint16_t>(((x >> 16) & 0x8000u) | 0x3c00u | ((x >> 18) & 0x7fu));
+  }
+  return out;
+}
+
+}  // namespace
+
+double Choice::flops() const {
+  double total = 0;
+  for (const Tunable& t : calls) {
+    if (const auto* g = std::get_if<Gemm>(&t.call)) total += 2.0 * static_cast<double>(g->c.rows) * static_cast<double>(g->c.cols) * static_cast<double>(inner(*g));
+    if (const auto* a = std::get_if<Attention>(&t.call)) total += attention_flops(*a, 2);
+    if (const auto* a = std::get_if<AttentionGrad>(&t.call)) total += attention_flops(*a, 5);
+  }
+  return total;
+}
+
+std::vector<Choice> choices_of(const std::vector<Tunable>& tunables) {
+  std::vector<Choice> all;
+  for (const Tunable& t : tunables) {
+    if (std::holds_alternative<AttentionGrad>(t.call)) continue;
+    Choice c{{t}};
+    if (std::holds_alternative<Attention>(t.call)) {
+      const std::string rest = t.key.substr(t.key.find(' '));
+      for (const Tunable& g : tunables)
+        if (std::holds_alternative<AttentionGrad>(g.call) && g.key.substr(g.key.find(' ')) == rest) c.calls.push_back(g);
+    }
+    all.push_back(std::move(c));
+  }
+  std::stable_sort(all.begin(), all.end(), [](const Choice& a, const Choice& b) { return a.flops() * a.count() > b.flops() * b.count(); });
+  return all;
+}
+
+size_t CallBench::bytes(const Choice& choice) {
+  if (const auto* g = std::get_if<Gemm>(&choice.calls[0].call)) return bytes_of(g->a) + bytes_of(g->b) + bytes_of(kernels::ConstMat(g->c)) + align(static_cast<size_t>(g->c.cols) * 4);
+  const auto& a = std::get<Attention>(choice.calls[0].call);
+  return 2 * packed_bytes(a) + 2 * wide_bytes(a) + align(static_cast<size_t>(a.q.rows * a.heads) * 8);
+}
+
+CallBench::CallBench(const Choice& choice, kernels::Ops& ops, int64_t document, bool packed) : choice_(choice), ops_(ops), document_(document), packed_(packed) {
+  size_t scratch = 0;
+  if (const auto* g = std::get_if<Gemm>(&choice.calls[0].call)) build_gemm(*g);
+  else build_attention();
+  const auto algorithms = std::max(ops.gemm_algorithms().size(), ops.attention_algorithms().size());
+  for (size_t algo = 0; algo < algorithms; ++algo)
+    for (const Tunable& t : choice.calls) {
+      if (const auto* g = std::get_if<Gemm>(&t.call); g && algo < ops.gemm_algorithms().size()) {
+        Gemm call = *g;
+        call.algo = static_cast<int>(algo);
+        scratch = std::max(scratch, ops.gemm_scratch(call));
+      } else if (algo < ops.attention_algorithms().size()) {
+        if (const auto* f = std::get_if<Attention>(&t.call)) {
+          Attention call = *f;
+          call.algo = static_cast<int>(algo);
+          scratch = std::max(scratch, ops.attention_scratch(call));
+        }
+        if (const auto* b = std::get_if<AttentionGrad>(&t.call)) {
+          AttentionGrad call = *b;
+          call.algo = static_cast<int>(algo);
+          scratch = std::max(scratch, ops.attention_grad_scratch(call));
+        }
+      }
+    }
+  scratch_ = device::Buffer::on(ops.device(), scratch);
+  // Enough copies to leave the caches, as the operands of a whole model do.
+  copies_ = static_cast<int>(std::clamp<size_t>((size_t{48} << 20) / std::max<size_t>(1, stride_), 1, 8));
+  memory_ = device::Buffer::on(ops.device(), stride_ * static_cast<size_t>(copies_));
+  fill();
+}
+
+void CallBench::build_gemm(const Gemm& g) {
+  for (const size_t n : {bytes_of(g.a), bytes_of(g.b), bytes_of(kernels::ConstMat(g.c)), align(static_cast<size_t>(g.c.cols) * 4)}) {
+    at_.push_back(stride_);
+    stride_ += n;
+  }
+}
+
+void CallBench::build_attention() {
+  const auto& a = std::get<Attention>(choice_.calls[0].call);
+  // qkv, dqkv, out, dout, lse
+  for (const size_t n : {packed_bytes(a), packed_bytes(a), wide_bytes(a), wide_bytes(a), align(static_cast<size_t>(a.q.rows * a.heads) * 8)}) {
+    at_.push_back(stride_);
+    stride_ += n;
+  }
+  std::vector<int32_t> cu;
+  for (const int64_t part : packed_ ? std::vector<int64_t>{1, 4, 16} : std::vector<int64_t>{1}) {
+    const int64_t length = std::max<int64_t>(1, std::min(document_, a.q.rows) / part);
+    const size_t first = cu.size();
+    for (int64_t t = 0; t < a.q.rows; t += length) cu.push_back(static_cast<int32_t>(t));
+    cu.push_back(static_cast<int32_t>(a.q.rows));
+    mixes_.push_back({static_cast<int64_t>(cu.size() - first) - 1, length, first});
+  }
+  documents_ = device::Buffer::on(ops_.device(), cu.size() * 4);
+  if (ops_.device()) {
+    ops_.device()->upload(documents_.data(), cu.data(), cu.size() * 4);
+    ops_.device()->synchronize();
+  } else {
+    std::memcpy(documents_.data(), cu.data(), cu.size() * 4);
+  }
+}
+
+void CallBench::fill() {
+  const auto block = pattern(size_t{1} << 19);
+  const size_t n = block.size() * 2;
+  for (size_t at = 0; at < memory_.size(); at += n) {
+    const size_t part = std::min(n, memory_.size() - at);
+    if (ops_.device()) ops_.device()->upload(memory_.bytes_at(at), block.data(), part);
+    else std::memcpy(memory_.bytes_at(at), block.data(), part);
+  }
+  if (ops_.device()) ops_.device()->synchronize();
+}
+
+Gemm CallBench::gemm(int copy, int algorithm) const {
+  Gemm g = std::get<Gemm>(choice_.calls[0].call);
+  auto place = [&](size_t i) { return memory_.bytes_at(static_cast<size_t>(copy) * stride_ + at_[i]); };
+  g.a.p = place(0);
+  g.b.p = place(1);
+  g.c.p = place(2);
+  if (g.bias) g.bias = place(3);
+  g.algo = algorithm;
+  return g;
+}
+
+template <typename C>
+C CallBench::attention(const C& shape, int copy, size_t mix, int algorithm) const {
+  C a = shape;
+  auto place = [&](size_t i, int64_t elements = 0) {
+    return memory_.bytes_at(static_cast<size_t>(copy) * stride_ + at_[i] + static_cast<size_t>(elements) * size_of(a.q.type));
+  };
+  const int64_t k = a.heads * a.head_dim, v = k + a.kv_heads * a.head_dim;
+  a.q.p = place(0);
+  a.k.p = place(0, k);
+  a.v.p = place(0, v);
+  a.out.p = place(2);
+  a.lse = reinterpret_cast<float*>(place(4));
+  if constexpr (std::is_same_v<C, AttentionGrad>) {
+    a.dq.p = place(1);
+    a.dk.p = place(1, k);
+    a.dv.p = place(1, v);
+    a.dout.p = place(3);
+  }
+  a.cu_seqlens = static_cast<const int32_t*>(documents_.data()) + mixes_[mix].at;
+  a.documents = mixes_[mix].documents;
+  a.longest = mixes_[mix].longest;
+  a.algo = algorithm;
+  return a;
+}
+
+std::vector<double> CallBench::sample(int algorithm, Clock& clock, int repeats) {
+  kernels::count_decision();
+  ops_.set_scratch(scratch_.data(), scratch_.size());
+  std::vector<double> out(choice_.calls.size(), 0);
+  auto next = [&] { return turn_ = (turn_ + 1) % copies_; };
+  if (std::holds_alternative<Gemm>(choice_.calls[0].call)) {
+    out[0] = clock.us([&] {
+      for (int i = 0; i < repeats; ++i) ops_.gemm(gemm(next(), algorithm));
+    }) / repeats;
+    return out;
+  }
+  const int first = turn_;
+  for (size_t c = 0; c < choice_.calls.size(); ++c) {
+    for (size_t mix = 0; mix < mixes_.size(); ++mix) {
+      turn_ = first;
+      if (c == 1)  // what the gradient reads: of this mix, written by this algorithm
+        for (int i = 0; i < std::min(repeats, copies_); ++i) ops_.attention(attention(std::get<Attention>(choice_.calls[0].call), next(), mix, algorithm));
+      turn_ = first;
+      out[c] += clock.us([&] {
+        for (int i = 0; i < repeats; ++i) {
+          if (c == 0) ops_.attention(attention(std::get<Attention>(choice_.calls[0].call), next(), mix, algorithm));
+          else ops_.attention_grad(attention(std::get<AttentionGrad>(choice_.calls[1].call), next(), mix, algorithm));
+        }
+      }) / (repeats * static_cast<double>(mixes_.size()));
+    }
+  }
+  return out;
+}
+
+}  // namespace mxt::autotune

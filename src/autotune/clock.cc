@@ -1,0 +1,28 @@
+#include "autotune/clock.h"
+
+namespace mxt::autotune {
+
+Clock::Clock(kernels::Ops& ops) : device_(ops.device()) {
+  if (!device_) return;
+  from_ = device_->make_mark();
+  to_ = device_->make_mark();
+}
+
+Clock::~Clock() {
+  if (!device_) return;
+  device_->release_mark(from_);
+  device_->release_mark(to_);
+}
+
+void Clock::start() {
+  if (device_) device_->mark(from_);
+  else begin_ = std::chrono::steady_clock::now();
+}
+
+double Clock::stop() {
+  if (!device_) return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - begin_).count();
+  device_->mark(to_);
+  return device_->elapsed_us(from_, to_);
+}
+
+}  // namespace mxt::autotune

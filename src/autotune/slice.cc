@@ -1,0 +1,92 @@
+#include "autotune/slice.h"
+
+#include <algorithm>
+
+namespace mxt::autotune {
+
+formats::ModelConfig slice_of(const formats::ModelConfig& model, int64_t layers) {
+  formats::ModelConfig c = model;
+  c.num_layers = std::min(layers, model.num_layers);
+  c.vocab_size = std::min(kSliceVocab, model.vocab_size);
+  if (static_cast<int64_t>(c.layer_types.size()) > c.num_layers) c.layer_types.resize(static_cast<size_t>(c.num_layers));
+  return c;
+}
+
+Slice::Slice(const formats::ModelConfig& slice, const models::BuildOptions& options, int64_t seq_len, int64_t rows, bool packed, const kernels::KernelPlan& plan, kernels::Ops& ops,
+             std::shared_ptr<runtime::ParamStore> params)
+    : graph_(models::build(slice, options)), ops_(ops), program_(graph_, plan, ops, {rows * seq_len, 0, false, seq_len}), params_(std::move(params)), rows_(rows), seq_len_(seq_len) {
+  if (!params_) {
+    params_ = std::make_shared<runtime::ParamStore>(graph_, true, ops.device());
+    fill_weights();
+  }
+  program_.allocate(*params_);
+  const int64_t document = packed ? std::max<int64_t>(1, seq_len / 2) : seq_len;
+  for (int64_t t = 0; t < rows * seq_len; ++t) {
+    ids_.push_back(static_cast<int32_t>(t * 2654435761LL % slice.vocab_size));
+    const int64_t at = t % seq_len % document;
+    positions_.push_back(static_cast<int32_t>(at));
+    if (at == 0) cu_.push_back(static_cast<int32_t>(t));
+  }
+  cu_.push_back(static_cast<int32_t>(rows * seq_len));
+  flops_ = program_.flops(rows * seq_len, document, rows * seq_len);
+}
+
+int64_t Slice::bytes(const formats::ModelConfig& slice, const models::BuildOptions& options, int64_t seq_len, int64_t rows, const kernels::KernelPlan& plan, kernels::Ops& ops) {
+  const graph::Graph g = models::build(slice, options);
+  return runtime::ParamStore::measure(g, true).total() + runtime::Program(g, plan, ops, {rows * seq_len, 0, false, seq_len}).bytes().total();
+}
+
+// Small values of both signs: products of ordinary numbers, no infinities, and no zeros, which cost a processor less power.
+void Slice::fill_weights() {
+  for (size_t i = 0; i < graph_.params.size(); ++i) {
+    const auto access = params_->write(static_cast<graph::ParamId>(i));
+    const runtime::ParamSlot& s = access.slot;
+    const bool bf16 = graph_.value(graph_.params[i].value).type == DType::kBF16;
+    uint32_t x = 1;
+    for (int64_t k = 0; k < s.size; ++k) {
+      x = x * 1664525u + 1013904223u;
+      const float v = (static_cast<float>(x >> 8) * 0x1p-24f - 0.5f) * 0.05f;
+      if (s.master) s.master[k] = v;
+      if (bf16) static_cast<uint16_t*>(s.weight)[k] = float_to_bf16(v);
+      else static_cast<float*>(s.weight)[k] = v;
+    }
+  }
+}
+
+double Slice::pass_us(Clock& clock) {
+  runtime::Batch b;
+  b.tokens = rows_ * seq_len_;
+  b.ids = ids_.data();
+  b.positions = positions_.data();
+  b.cu_seqlens = cu_.data();
+  b.documents = static_cast<int64_t>(cu_.size()) - 1;
+  b.targets = ids_.data();
+  b.loss_scale = 1.0f / static_cast<float>(b.tokens);
+  return clock.us([&] { program_.run(b); });
+}
+
+int64_t Slice::trained() const {
+  int64_t n = 0;
+  for (const graph::Param& p : graph_.params)
+    if (p.trainable) n += p.rows * p.cols;
+  return n;
+}
+
+double Slice::update_us(Clock& clock) {
+  kernels::SquaredNorm norm;
+  kernels::AdamW a;
+  for (size_t i = 0; i < graph_.params.size(); ++i) {
+    if (!graph_.params[i].trainable) continue;
+    const runtime::ParamSlot& s = (*params_)[static_cast<graph::ParamId>(i)];
+    norm.grads.push_back(s.grad);
+    norm.sizes.push_back(s.size);
+    const bool copy = static_cast<void*>(s.master) != s.weight;
+    a.tensors.push_back({s.master, s.grad, s.m, s.v, copy ? static_cast<uint16_t*>(s.weight) : nullptr, s.size, 1e-6f, 0.1f});
+  }
+  return clock.us([&] {
+    ops_.squared_norm(norm);
+    ops_.adamw(a);
+  });
+}
+
+}  // namespace mxt::autotune

@@ -1,0 +1,82 @@
+#include <algorithm>
+
+#include "base/error.h"
+#include "base/hash.h"
+#include "base/threads.h"
+#include "formats/peft.h"
+#include "formats/weight_source.h"
+
+namespace mxt::formats {
+namespace {
+
+class Merged final : public WeightSource {
+ public:
+  Merged(std::unique_ptr<WeightSource> base, const std::string& folder) : base_(std::move(base)), adapter_(Adapter::open(folder)) {
+    config_ = base_->config();
+    path_ = base_->path();
+    adapter_.check_base(*base_);
+  }
+
+  std::vector<std::string> names() const override { return base_->names(); }
+  bool has(std::string_view name) const override { return base_->has(name); }
+  std::vector<int64_t> shape(std::string_view name) const override { return base_->shape(name); }
+  // Merged values are what fp32 gives; a plain tensor stays what it is.
+  DType stored_type(std::string_view name) const override { return module(name) ? DType::kF32 : base_->stored_type(name); }
+  std::span<const std::byte> mapped(std::string_view name, DType type) const override {
+    return module(name) ? std::span<const std::byte>{} : base_->mapped(name, type);
+  }
+  std::string digest_text() const override {
+    std::string out = base_->digest_text();
+    for (const char* file : {"adapter_model.safetensors", "adapter_config.json"}) {
+      const FileDigests d = hash_file(adapter_.folder() + "/" + file);
+      out += fmt::format("{} {} {}\n", d.blake3, d.bytes, file);
+    }
+    return out;
+  }
+  void drop_pages() const override { base_->drop_pages(); }
+
+  void read(std::string_view name, DType to, void* out, int64_t begin, int64_t end) const override {
+    const Adapter::Module* m = module(name);
+    if (!m) return base_->read(name, to, out, begin, end);
+    const std::vector<int64_t> s = base_->shape(name);
+    if (end < 0) end = s[0];
+    std::vector<float> w(static_cast<size_t>((end - begin) * s[1])), a(static_cast<size_t>(m->rank * m->in)), b(static_cast<size_t>(m->out * m->rank));
+    base_->read(name, DType::kF32, w.data(), begin, end);
+    adapter_.read(m->a, DType::kF32, a.data());
+    adapter_.read(m->b, DType::kF32, b.data());
+    const bool transposed = adapter_.config().fan_in_fan_out;  // the base holds [in, out]
+    parallel_for(begin, end, 16, [&](int64_t first, int64_t last) {
+      std::vector<double> delta(static_cast<size_t>(s[1]));
+      for (int64_t r = first; r < last; ++r) {
+        std::fill(delta.begin(), delta.end(), 0.0);
+        for (int64_t j = 0; j < m->rank; ++j) {
+          const double c = m->scaling * static_cast<double>(transposed ? a[static_cast<size_t>(j * m->in + r)] : b[static_cast<size_t>(r * m->rank + j)]);
+          for (int64_t k = 0; k < s[1]; ++k)
+            delta[static_cast<size_t>(k)] += c * static_cast<double>(transposed ? b[static_cast<size_t>(k * m->rank + j)] : a[static_cast<size_t>(j * m->in + k)]);
+        }
+        float* y = w.data() + (r - begin) * s[1];
+        for (int64_t k = 0; k < s[1]; ++k) y[k] += static_cast<float>(delta[static_cast<size_t>(k)]);
+      }
+    });
+    convert(w.data(), DType::kF32, out, to, w.size());
+  }
+
+ private:
+  const Adapter::Module* module(std::string_view name) const {
+    constexpr std::string_view kSuffix = ".weight";
+    if (!name.ends_with(kSuffix)) return nullptr;
+    name.remove_suffix(kSuffix.size());
+    return adapter_.find(name);
+  }
+
+  std::unique_ptr<WeightSource> base_;
+  Adapter adapter_;
+};
+
+}  // namespace
+
+std::unique_ptr<WeightSource> WeightSource::with_adapter(std::unique_ptr<WeightSource> base, const std::string& folder) {
+  return std::make_unique<Merged>(std::move(base), folder);
+}
+
+}  // namespace mxt::formats

@@ -1,0 +1,415 @@
+#include "infer/scheduler.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "base/error.h"
+#include "base/threads.h"
+
+namespace mxt::infer {
+namespace {
+
+constexpr int64_t kPage = PagedCache::kPage;
+constexpr int64_t kLogitRows = 64;  // of a prompt whose log-probabilities are wanted, in one pass: they are vocab floats each
+
+int64_t pages_for(int64_t tokens) { return (tokens + kPage - 1) / kPage; }
+
+}  // namespace
+
+struct Scheduler::Slot {
+  Id id = 0;
+  Request request;
+  Sink sink;
+  std::vector<int32_t> tokens;  // prompt and answer
+  int64_t cached = 0;           // tokens whose keys and values are in the cache
+  int64_t limit = 0;            // longest it may become
+  int64_t made = 0;             // tokens of the answer
+  int64_t shared = 0;
+  std::vector<int32_t> pages;
+  std::vector<Digest> digests;  // of the full pages that are computed
+  Seen seen;
+  std::vector<NewToken> prompt_tokens;
+  std::vector<double> hidden;
+  bool placed = false, ended = false, rows_done = false;
+
+  int64_t size() const { return static_cast<int64_t>(tokens.size()); }
+  int64_t prompt() const { return static_cast<int64_t>(request.prompt.size()); }
+  int64_t pending() const { return size() - cached; }
+  // Every position of the prompt must be computed with its logits or hidden state: neither can come out of the cache.
+  bool wants_rows() const { return !rows_done && (request.prompt_logprobs >= 0 || request.hidden); }
+};
+
+// One pass over the model: who takes part with how many tokens, and whose logits come out where.
+struct Scheduler::Pass {
+  struct Part {
+    Slot* slot;
+    int64_t from, count;     // positions
+    int64_t first_row, rows; // of the wanted rows; the last is the last position's
+  };
+  std::vector<Part> parts;
+  std::vector<int32_t> ids, positions, cu_q{0}, context, tables, where, rows;
+  bool logits = false, hidden = false;
+};
+
+Scheduler::Scheduler(Model& model, const SchedulerSettings& settings)
+    : model_(model), settings_(settings), max_pages_(pages_for(model.positions())),
+      cache_(model.config(), model.type(), std::max(settings.cache_pages > 0 ? settings.cache_pages : settings.batch * max_pages_, max_pages_), model.ops().device()) {
+  settings_.tokens_per_pass = std::max(settings_.tokens_per_pass, settings_.batch);
+  programs_.resize(static_cast<size_t>(model.adapters()) + 1);
+  stats_.cache_pages = stats_.cache_available = cache_.pages();
+}
+
+Scheduler::~Scheduler() { stop(); }
+
+runtime::Program& Scheduler::program(int adapter) {
+  auto& p = programs_[static_cast<size_t>(adapter + 1)];
+  if (!p) p = model_.generator(settings_.tokens_per_pass, adapter);
+  return *p;
+}
+
+Scheduler::Id Scheduler::submit(Request request, Sink sink) {
+  if (request.prompt.empty()) fail_input("an empty prompt cannot be continued");
+  const auto n = static_cast<int64_t>(request.prompt.size());
+  if (n > model_.positions() || (n == model_.positions() && !request.hidden && request.max_tokens > 0))
+    fail_input("the prompt has {} tokens, the model's context is {}: shorten it", n, model_.positions());
+  auto check = [&](int32_t id) {
+    if (id < 0 || id >= model_.vocab()) fail_input("token id {} is outside the model's vocabulary of {}", id, model_.vocab());
+  };
+  for (int32_t id : request.prompt) check(id);
+  for (const auto& [id, bias] : request.sampling.logit_bias) check(id);
+  MXT_ASSERT(request.adapter >= -1 && request.adapter + 1 < static_cast<int>(programs_.size()));
+  auto s = std::make_unique<Slot>();
+  s->tokens = request.prompt;
+  s->limit = request.hidden ? n : std::min(model_.positions(), n + std::max<int64_t>(request.max_tokens, 0));
+  if (request.sampling.adjusts())
+    for (int32_t id : request.prompt) s->seen.emplace(id, 0);
+  s->request = std::move(request);
+  s->sink = std::move(sink);
+  std::lock_guard lock(mutex_);
+  const Id id = s->id = next_id_++;
+  arrived_.push_back(std::move(s));
+  ++stats_.waiting;
+  ++stats_.requests;
+  wake_.notify_one();
+  return id;
+}
+
+void Scheduler::cancel(Id id) {
+  std::lock_guard lock(mutex_);
+  cancelled_.push_back(id);
+  wake_.notify_one();
+}
+
+SchedulerStats Scheduler::stats() const {
+  std::lock_guard lock(mutex_);
+  return stats_;
+}
+
+void Scheduler::end(Slot& s, Finish why, std::string error) {
+  if (s.ended) return;
+  s.ended = true;
+  release(s);
+  if (s.sink.done) s.sink.done({why, std::move(error), s.shared});
+}
+
+void Scheduler::take_arrivals() {
+  std::vector<Id> cancelled;
+  {
+    std::lock_guard lock(mutex_);
+    for (auto& s : arrived_) waiting_.push_back(std::move(s));
+    arrived_.clear();
+    cancelled.swap(cancelled_);
+  }
+  for (Id id : cancelled)
+    for (auto* list : {&waiting_, &running_})
+      for (auto& s : *list)
+        if (s->id == id) end(*s, Finish::kCancelled);
+  for (auto* list : {&waiting_, &running_}) std::erase_if(*list, [](const SlotPtr& s) { return s->ended; });
+}
+
+void Scheduler::release(Slot& s) {
+  // The last page first, so that the beginning of a prompt stays the longest.
+  for (size_t i = s.pages.size(); i-- > 0;) cache_.release(s.pages[i]);
+  s.pages.clear();
+  s.digests.clear();
+  s.cached = 0;
+  s.placed = false;
+  if (s.rows_done) return;
+  s.prompt_tokens.clear();
+  s.hidden.clear();
+}
+
+// The beginning that the cache already has.
+void Scheduler::place(Slot& s) {
+  s.placed = true;
+  if (!settings_.prefix_cache || s.wants_rows()) return;
+  // At least the last token is computed: its logits are what is wanted.
+  for (int64_t end = kPage; end < s.size(); end += kPage) {
+    const Digest d = page_digest(s.digests.empty() ? Digest{} : s.digests.back(), static_cast<uint32_t>(s.request.adapter + 1),
+                                 std::span(s.tokens).subspan(static_cast<size_t>(end - kPage), kPage));
+    const int32_t page = cache_.find(d);
+    if (page < 0) break;
+    s.pages.push_back(page);
+    s.digests.push_back(d);
+    s.cached = end;
+  }
+  if (s.made == 0) s.shared = s.cached;
+}
+
+void Scheduler::publish(Slot& s) {
+  if (!settings_.prefix_cache) return;
+  while (static_cast<int64_t>(s.digests.size() + 1) * kPage <= s.cached) {
+    const size_t i = s.digests.size();
+    s.digests.push_back(page_digest(i == 0 ? Digest{} : s.digests.back(), static_cast<uint32_t>(s.request.adapter + 1),
+                                    std::span(s.tokens).subspan(i * static_cast<size_t>(kPage), static_cast<size_t>(kPage))));
+    cache_.publish(s.pages[i], s.digests.back());
+  }
+}
+
+// Who goes next: the lowest priority number, then the group with the fewest running, then the one whose last turn is longest ago, then
+// who came first.
+void Scheduler::admit() {
+  std::map<uint64_t, int64_t> load;
+  for (const auto& s : running_) ++load[s->request.group];
+  while (!waiting_.empty() && static_cast<int64_t>(running_.size()) < settings_.batch) {
+    auto key = [&](const SlotPtr& s) { return std::tuple(s->request.priority, load[s->request.group], turn_[s->request.group], s->id); };
+    const auto next = std::min_element(waiting_.begin(), waiting_.end(), [&](const SlotPtr& a, const SlotPtr& b) { return key(a) < key(b); });
+    // Pages for what it holds so far must be there; what it grows by is found later, from the youngest if need be.
+    if (!running_.empty() && cache_.available() < pages_for((*next)->size() + 1)) break;
+    ++load[(*next)->request.group];
+    turn_[(*next)->request.group] = ++turns_;
+    running_.push_back(std::move(*next));
+    waiting_.erase(next);
+  }
+}
+
+// Pages for the first `tokens` tokens, where need be from requests admitted later, which then begin anew. False where there are none.
+bool Scheduler::ensure_pages(Slot& s, int64_t tokens) {
+  while (static_cast<int64_t>(s.pages.size()) < pages_for(tokens)) {
+    if (cache_.available() == 0) {
+      Slot* victim = nullptr;
+      for (auto other = running_.rbegin(); other->get() != &s && victim == nullptr; ++other)
+        if (!(*other)->pages.empty()) victim = other->get();
+      if (victim == nullptr) return false;
+      release(*victim);
+      std::lock_guard lock(mutex_);
+      ++stats_.preemptions;
+      continue;
+    }
+    s.pages.push_back(cache_.take());
+  }
+  return true;
+}
+
+void Scheduler::build(Pass& p, int adapter) {
+  int64_t decoding = 0;
+  for (const auto& s : running_) decoding += s->request.adapter == adapter && s->placed && s->pending() == 1;
+  int64_t room = settings_.tokens_per_pass - decoding;
+  if (decoding > 0) room = std::min(room, settings_.prompt_piece);
+  for (auto& owned : running_) {
+    Slot& s = *owned;
+    if (s.request.adapter != adapter || s.ended) continue;
+    const bool counted = s.placed && s.pending() == 1;
+    if (!s.placed) place(s);
+    int64_t n = counted ? 1 : std::min(s.pending(), room);
+    if (s.wants_rows()) n = std::min(n, kLogitRows);
+    if (n <= 0) continue;
+    if (!ensure_pages(s, s.cached + n)) continue;
+    if (!counted) room -= n;
+    Pass::Part part{&s, s.cached, n, static_cast<int64_t>(p.rows.size()), 0};
+    const bool last = n == s.pending();
+    for (int64_t k = 0; k < n; ++k) {
+      const int64_t at = s.cached + k;
+      if (s.wants_rows() || (last && k == n - 1)) {
+        p.rows.push_back(static_cast<int32_t>(p.ids.size()));
+        ++part.rows;
+      }
+      p.ids.push_back(s.tokens[static_cast<size_t>(at)]);
+      p.positions.push_back(static_cast<int32_t>(at));
+      p.where.push_back(s.pages[static_cast<size_t>(at / kPage)] * static_cast<int32_t>(kPage) + static_cast<int32_t>(at % kPage));
+    }
+    (s.request.hidden ? p.hidden : p.logits) = true;
+    p.cu_q.push_back(static_cast<int32_t>(p.ids.size()));
+    p.context.push_back(static_cast<int32_t>(s.cached + n));
+    p.tables.resize(p.tables.size() + static_cast<size_t>(max_pages_), 0);
+    std::copy(s.pages.begin(), s.pages.end(), p.tables.end() - max_pages_);
+    p.parts.push_back(part);
+  }
+}
+
+void Scheduler::run(Pass& p, int adapter) {
+  runtime::CacheView view;
+  view.k = cache_.k();
+  view.v = cache_.v();
+  view.page = kPage;
+  view.max_pages = max_pages_;
+  view.cu_q = p.cu_q.data();
+  view.context = p.context.data();
+  view.tables = p.tables.data();
+  view.slots = p.where.data();
+  view.requests = static_cast<int64_t>(p.context.size());
+  runtime::Batch b;
+  b.tokens = static_cast<int64_t>(p.ids.size());
+  b.ids = p.ids.data();
+  b.positions = p.positions.data();
+  b.logit_rows = p.rows.data();
+  b.logit_count = static_cast<int64_t>(p.rows.size());
+  logits_.resize(p.logits ? p.rows.size() * static_cast<size_t>(model_.vocab()) : 0);
+  hidden_.resize(p.hidden ? p.rows.size() * static_cast<size_t>(model_.config().hidden_size) : 0);
+  b.logits = p.logits ? logits_.data() : nullptr;
+  b.hidden = p.hidden ? hidden_.data() : nullptr;
+  b.cache = &view;
+  program(adapter).run(b);
+}
+
+NewToken Scheduler::describe(std::span<const float> logits, int32_t id, int64_t likely) const {
+  NewToken t{id, std::numeric_limits<float>::quiet_NaN(), {}};
+  if (likely < 0) return t;
+  const double lse = log_sum_exp(logits);
+  auto logprob = [&](int32_t i) { return static_cast<float>(static_cast<double>(logits[static_cast<size_t>(i)]) - lse); };
+  t.logprob = logprob(id);
+  if (likely > 0)
+    for (int32_t i : most_likely(logits, likely)) t.likely.push_back({i, logprob(i)});
+  return t;
+}
+
+void Scheduler::next_token(Slot& s, std::span<float> logits) {
+  const Request& r = s.request;
+  std::vector<float> raw;
+  const auto allowed = r.constraint ? r.constraint->allowed() : std::span<const uint64_t>{};
+  if (!allowed.empty() && std::all_of(allowed.begin(), allowed.end(), [](uint64_t w) { return w == 0; })) return end(s, Finish::kStop);
+  const bool hold = s.made < r.min_tokens && !r.stop.empty();
+  if ((r.sampling.adjusts() || !allowed.empty() || hold) && r.logprobs >= 0) raw.assign(logits.begin(), logits.end());
+  adjust(logits, r.sampling, s.seen);
+  if (!allowed.empty()) allow_only(logits, allowed);
+  if (hold)
+    for (int32_t id : r.stop) logits[static_cast<size_t>(id)] = -std::numeric_limits<float>::infinity();
+  const int32_t id = sample(logits, r.sampling, static_cast<uint64_t>(s.made));
+  if (std::find(r.stop.begin(), r.stop.end(), id) != r.stop.end()) return end(s, Finish::kStop);
+  const NewToken t = describe(raw.empty() ? std::span<const float>(logits) : std::span<const float>(raw), id, r.logprobs);
+  s.tokens.push_back(id);
+  ++s.made;
+  if (r.sampling.adjusts()) ++s.seen[id];
+  if (r.constraint) r.constraint->accept(id);
+  const bool more = !s.sink.token || s.sink.token(t);
+  if (!more) return end(s, Finish::kStop);
+  if (s.size() >= s.limit) end(s, Finish::kLength);
+}
+
+void Scheduler::harvest(Pass& p) {
+  const auto vocab = static_cast<size_t>(model_.vocab()), width = static_cast<size_t>(model_.config().hidden_size);
+  int64_t prompt_tokens = 0, new_tokens = 0, shared = 0;
+  for (const Pass::Part& part : p.parts) {
+    Slot& s = *part.slot;
+    prompt_tokens += std::min(s.cached + part.count, s.prompt()) - std::min(s.cached, s.prompt());
+    const bool rows = s.wants_rows();
+    if (s.made == 0 && part.from == s.shared) shared += s.shared;
+    s.cached += part.count;
+    publish(s);
+    if (s.request.hidden) {
+      s.hidden.resize(width);
+      for (int64_t k = 0; k < part.rows; ++k)
+        for (size_t c = 0; c < width; ++c) s.hidden[c] += static_cast<double>(hidden_[static_cast<size_t>(part.first_row + k) * width + c]);
+      if (s.pending() > 0) continue;
+      std::vector<float> mean(width);
+      for (size_t c = 0; c < width; ++c) mean[c] = static_cast<float>(s.hidden[c] / static_cast<double>(s.size()));
+      if (s.sink.hidden) s.sink.hidden(mean);
+      end(s, Finish::kStop);
+      continue;
+    }
+    auto row = [&](int64_t k) { return std::span(logits_).subspan(static_cast<size_t>(part.first_row + k) * vocab, vocab); };
+    if (rows) {
+      if (part.from == 0) s.prompt_tokens.push_back({s.tokens[0], std::numeric_limits<float>::quiet_NaN(), {}});
+      for (int64_t k = 0; k < part.count && part.from + k + 1 < s.prompt(); ++k)
+        s.prompt_tokens.push_back(describe(row(k), s.tokens[static_cast<size_t>(part.from + k + 1)], s.request.prompt_logprobs));
+    }
+    if (s.pending() > 0) continue;
+    s.rows_done = true;
+    if (rows && s.sink.prompt) s.sink.prompt(s.prompt_tokens);
+    if (s.limit <= s.prompt()) {
+      end(s, Finish::kLength);
+      continue;
+    }
+    const int64_t before = s.made;
+    try {
+      next_token(s, row(part.rows - 1));
+    } catch (const std::exception& e) {  // a constraint past its limits ends its own request
+      end(s, Finish::kFailed, e.what());
+    }
+    new_tokens += s.made - before;
+  }
+  std::lock_guard lock(mutex_);
+  stats_.prompt_tokens += prompt_tokens;
+  stats_.new_tokens += new_tokens;
+  stats_.shared_tokens += shared;
+  ++stats_.passes;
+}
+
+bool Scheduler::step() {
+  take_arrivals();
+  admit();
+  // Adapters take turns, a pass each.
+  int adapter = -2;
+  for (int i = 1; i <= static_cast<int>(programs_.size()) && adapter == -2; ++i) {
+    const int candidate = (last_adapter_ + 1 + i) % static_cast<int>(programs_.size()) - 1;
+    for (const auto& s : running_)
+      if (s->request.adapter == candidate) adapter = candidate;
+  }
+  if (adapter != -2) {
+    last_adapter_ = adapter;
+    Pass p;
+    try {
+      build(p, adapter);
+      if (!p.parts.empty()) {
+        run(p, adapter);
+        harvest(p);
+      }
+    } catch (const std::exception& e) {  // out of memory, say: those of this pass fail, the others go on
+      for (const auto& part : p.parts) end(*part.slot, Finish::kFailed, e.what());
+      if (p.parts.empty()) throw;
+    }
+    std::erase_if(running_, [](const SlotPtr& s) { return s->ended; });
+  }
+  std::lock_guard lock(mutex_);
+  stats_.waiting = static_cast<int64_t>(waiting_.size() + arrived_.size());
+  stats_.running = static_cast<int64_t>(running_.size());
+  stats_.cache_available = cache_.available();
+  return adapter != -2;
+}
+
+void Scheduler::start() {
+  MXT_ASSERT(!thread_.joinable());
+  stopping_ = false;
+  thread_ = std::thread([this, threads = num_threads()] {
+    set_num_threads(threads);
+    loop();
+  });
+}
+
+void Scheduler::loop() {
+  while (true) {
+    {
+      std::unique_lock lock(mutex_);
+      wake_.wait(lock, [&] { return stopping_ || !arrived_.empty() || !cancelled_.empty() || stats_.running + stats_.waiting > 0; });
+      if (stopping_) break;
+    }
+    step();
+  }
+  take_arrivals();
+  for (auto* list : {&waiting_, &running_}) {
+    for (auto& s : *list) end(*s, Finish::kCancelled);
+    list->clear();
+  }
+}
+
+void Scheduler::stop() {
+  {
+    std::lock_guard lock(mutex_);
+    stopping_ = true;
+    wake_.notify_one();
+  }
+  if (thread_.joinable()) thread_.join();
+}
+
+}  // namespace mxt::infer

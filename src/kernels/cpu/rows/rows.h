@@ -1,0 +1,12 @@
+// y = x Wᵀ by dot products along k, where both are contiguous: W is read once, as it lies, at the speed of memory for few rows of x.
+// An element is the sum of fixed lanes of k, whatever m, n and the tiling.
+#pragma once
+
+#include "kernels/api.h"
+
+namespace mxt::kernels::cpu {
+
+// trans_b, not trans_a.
+void rows_gemm(const Gemm& g);
+
+}  // namespace mxt::kernels::cpu

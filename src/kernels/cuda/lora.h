@@ -1,0 +1,21 @@
+// Both gradients of an adapter in one pass over dy (LoraGrad of api.h): dy is read once where two products would read
+// it twice, and at rank 16 each of them costs just that. bf16, every rank 16.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include "kernels/api.h"
+
+namespace mxt::kernels::cuda {
+
+bool lora_grad_covers(const LoraGrad& g);
+size_t lora_grad_scratch(const LoraGrad& g);
+void lora_grad(cudaStream_t stream, const LoraGrad& g, void* scratch);
+
+// ActLoraGrad of api.h in one pass: gate, up and dy are read once, their gradients written once, and nothing of them is
+// read again.
+bool act_lora_grad_covers(const ActLoraGrad& g);
+size_t act_lora_grad_scratch(const ActLoraGrad& g);
+void act_lora_grad(cudaStream_t stream, const ActLoraGrad& g, void* scratch);
+
+}  // namespace mxt::kernels::cuda

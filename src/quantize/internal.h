@@ -1,0 +1,32 @@
+// Between the files of the room.
+#pragma once
+
+#include "formats/gguf.h"
+#include "quantize/quantize.h"
+
+namespace mxt::quantize {
+
+Written write_hf_folder(const formats::WeightSource& source, const config::Quantize& settings, const std::string& folder);
+Written write_gguf(const formats::WeightSource& source, const tokenizer::Tokenizer& tok, config::QuantScheme scheme,
+                   const std::string& name, const std::string& path);
+
+// The keys of a GGUF that say what the model is and how its text is cut.
+void add_model_keys(formats::GgufWriter& out, const formats::ModelConfig& config, const std::string& name, uint32_t file_type);
+void add_tokenizer_keys(formats::GgufWriter& out, const formats::ModelConfig& config, const tokenizer::Tokenizer& tok);
+// Llama 3's frequency divisors, which llama.cpp reads as a tensor; empty where the model has none.
+std::vector<float> rope_divisors(const formats::ModelConfig& config);
+
+// Tensors that old checkpoints carry and no reader wants: masks and frequency tables.
+bool is_buffer(std::string_view name);
+// "model.layers.3.mlp.up_proj.weight" → "up_proj".
+std::string_view leaf_of(std::string_view name);
+
+// Rows of about 16 MiB of fp32 at a time, a multiple of `unit` rows each but for the last.
+template <typename F>
+void by_rows(int64_t rows, int64_t width, int64_t unit, F&& body) {
+  int64_t step = (int64_t{1} << 22) / (width > 0 ? width : 1) / unit * unit;
+  if (step < unit) step = unit;
+  for (int64_t r = 0; r < rows; r += step) body(r, r + step < rows ? r + step : rows);
+}
+
+}  // namespace mxt::quantize

@@ -1,0 +1,218 @@
+#include "registry/registry.h"
+
+#include <sqlite3.h>
+#include <unistd.h>
+
+#include <charconv>
+#include <ctime>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "base/files.h"
+#include "base/text.h"
+
+namespace mxt::registry {
+namespace {
+
+constexpr int kSchema = 1;
+constexpr int kBusyMs = 10'000;  // another process holds the file for milliseconds; a slow disk for seconds
+
+std::string utc_now() {
+  const std::time_t t = std::time(nullptr);
+  char buf[32];
+  std::tm tm{};
+  gmtime_r(&t, &tm);
+  std::strftime(buf, sizeof buf, "%Y-%m-%dT%H:%M:%SZ", &tm);
+  return buf;
+}
+
+std::string proc_text(const std::string& path) {
+  try {
+    return std::string(trim(read_file(path)));
+  } catch (const Error&) {
+    return "";
+  }
+}
+
+// When the process began, in clock ticks after boot: field 22 of its stat, counted behind the name in brackets. "" where
+// there is no such process.
+std::string start_time(int64_t pid) {
+  const std::string stat = proc_text("/proc/" + std::to_string(pid) + "/stat");
+  size_t at = stat.rfind(')');
+  if (at == std::string::npos) return "";
+  for (int field = 2; field < 22; ++field) {
+    at = stat.find(' ', at + 1);
+    if (at == std::string::npos) return "";
+  }
+  return stat.substr(at + 1, stat.find(' ', at + 1) - at - 1);
+}
+
+std::string boot_id() { return proc_text("/proc/sys/kernel/random/boot_id"); }
+std::string host_name() { return proc_text("/proc/sys/kernel/hostname"); }
+
+constexpr const char* kNames[] = {"running", "finished", "stopped", "failed", "interrupted"};
+
+State state_of(const std::string& name) {
+  for (int i = 0; i < 5; ++i)
+    if (name == kNames[i]) return static_cast<State>(i);
+  return State::kInterrupted;
+}
+
+}  // namespace
+
+std::string_view name_of(State s) { return kNames[static_cast<int>(s)]; }
+
+struct Registry::Db {
+  sqlite3* db = nullptr;
+  std::string path;
+  ~Db() { sqlite3_close(db); }
+
+  [[noreturn]] void fail() const { fail_input("{}: the registry of runs cannot be used: {}", path, sqlite3_errmsg(db)); }
+
+  void run(const char* sql) const {
+    if (sqlite3_exec(db, sql, nullptr, nullptr, nullptr) != SQLITE_OK) fail();
+  }
+
+  // A statement with its values bound in order; columns are read by next().
+  class Statement {
+   public:
+    template <typename... T>
+    Statement(const Db& owner, const char* sql, const T&... values) : owner_(owner) {
+      if (sqlite3_prepare_v2(owner.db, sql, -1, &s_, nullptr) != SQLITE_OK) owner.fail();
+      int i = 0;
+      (bind(++i, values), ...);
+    }
+    ~Statement() { sqlite3_finalize(s_); }
+    Statement(const Statement&) = delete;
+    bool next() {
+      const int rc = sqlite3_step(s_);
+      if (rc != SQLITE_ROW && rc != SQLITE_DONE) owner_.fail();
+      return rc == SQLITE_ROW;
+    }
+    std::string text(int column) const {
+      const auto* t = reinterpret_cast<const char*>(sqlite3_column_text(s_, column));
+      return t ? std::string(t, static_cast<size_t>(sqlite3_column_bytes(s_, column))) : std::string();
+    }
+    int64_t integer(int column) const { return sqlite3_column_int64(s_, column); }
+
+   private:
+    void bind(int i, int64_t v) { sqlite3_bind_int64(s_, i, v); }
+    void bind(int i, const std::string& v) { sqlite3_bind_text(s_, i, v.data(), static_cast<int>(v.size()), SQLITE_TRANSIENT); }
+    const Db& owner_;
+    sqlite3_stmt* s_ = nullptr;
+  };
+};
+
+Registry::Registry(std::unique_ptr<Db> db) : db_(std::move(db)) {}
+Registry::~Registry() = default;
+Registry::Registry(Registry&&) noexcept = default;
+Registry& Registry::operator=(Registry&&) noexcept = default;
+
+Registry Registry::open(const std::string& path) {
+  const fs::path parent = fs::path(path).parent_path();
+  if (!parent.empty()) make_folders(parent.string());
+  auto db = std::make_unique<Db>();
+  db->path = path;
+  if (sqlite3_open_v2(path.c_str(), &db->db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE, nullptr) != SQLITE_OK) db->fail();
+  sqlite3_busy_timeout(db->db, kBusyMs);
+  db->run("PRAGMA journal_mode=WAL");
+  db->run("PRAGMA synchronous=NORMAL");  // with WAL a crash loses no more than the last row written, never the file
+  // One writer makes the tables; the rest finds them.
+  db->run("BEGIN IMMEDIATE");
+  int64_t version = 0;
+  {
+    Db::Statement s(*db, "PRAGMA user_version");
+    if (s.next()) version = s.integer(0);
+  }
+  if (version == 0) {
+    db->run("CREATE TABLE IF NOT EXISTS runs("
+            "id INTEGER PRIMARY KEY AUTOINCREMENT, folder TEXT NOT NULL, project TEXT NOT NULL, run_name TEXT NOT NULL,"
+            "recipe_hash TEXT NOT NULL, verb TEXT NOT NULL, started TEXT NOT NULL, ended TEXT NOT NULL DEFAULT '',"
+            "attempts INTEGER NOT NULL DEFAULT 1, state TEXT NOT NULL, stage TEXT NOT NULL DEFAULT '', message TEXT NOT NULL DEFAULT '',"
+            "host TEXT NOT NULL, pid INTEGER NOT NULL, process TEXT NOT NULL, metrics TEXT NOT NULL DEFAULT '{}',"
+            "digests TEXT NOT NULL DEFAULT '{}', UNIQUE(folder, recipe_hash))");
+    db->run(fmt::format("PRAGMA user_version={}", kSchema).c_str());
+  }
+  db->run("COMMIT");
+  if (version > kSchema) fail_input("{}: the registry of runs is of a newer version of this program", path);
+  return Registry(std::move(db));
+}
+
+int64_t Registry::begin(const std::string& folder, const std::string& project, const std::string& run_name, const std::string& recipe_hash,
+                        const std::string& verb) {
+  const std::string where = fs::absolute(folder).lexically_normal().string();
+  const auto pid = static_cast<int64_t>(getpid());
+  Db::Statement s(*db_,
+                  "INSERT INTO runs(folder, project, run_name, recipe_hash, verb, started, state, host, pid, process)"
+                  " VALUES(?1, ?2, ?3, ?4, ?5, ?6, 'running', ?7, ?8, ?9)"
+                  " ON CONFLICT(folder, recipe_hash) DO UPDATE SET project=?2, run_name=?3, verb=?5, started=?6, ended='', attempts=attempts+1,"
+                  " state='running', stage='', message='', host=?7, pid=?8, process=?9 RETURNING id",
+                  where, project, run_name, recipe_hash, verb, utc_now(), host_name(), pid, boot_id() + " " + start_time(pid));
+  if (!s.next()) db_->fail();
+  const int64_t id = s.integer(0);
+  s.next();
+  return id;
+}
+
+void Registry::set_stage(int64_t id, const std::string& stage) {
+  Db::Statement(*db_, "UPDATE runs SET stage=?1 WHERE id=?2", stage, id).next();
+}
+
+void Registry::end(int64_t id, State state, const std::string& message, const Json& metrics, const Json& digests) {
+  const auto dumped = [](const Json& j) { return j.is_null() ? std::string() : j.dump(-1, ' ', false, Json::error_handler_t::replace); };
+  Db::Statement(*db_,
+                "UPDATE runs SET state=?1, message=?2, ended=?3, metrics=CASE ?4 WHEN '' THEN metrics ELSE ?4 END,"
+                " digests=CASE ?5 WHEN '' THEN digests ELSE ?5 END WHERE id=?6",
+                std::string(name_of(state)), message, utc_now(), dumped(metrics), dumped(digests), id)
+      .next();
+}
+
+namespace {
+constexpr const char* kColumns =
+    "SELECT id, folder, project, run_name, recipe_hash, verb, started, ended, attempts, state, stage, message, host, pid, process, metrics, digests FROM runs ";
+}
+
+std::vector<Run> Registry::list(int64_t limit) const {
+  std::vector<Run> out;
+  Db::Statement s(*db_, (std::string(kColumns) + "ORDER BY started DESC, id DESC LIMIT ?1").c_str(), limit > 0 ? limit : int64_t{-1});
+  const std::string host = host_name(), boot = boot_id();
+  while (s.next()) {
+    Run r;
+    r.id = s.integer(0);
+    r.folder = s.text(1);
+    r.project = s.text(2);
+    r.run_name = s.text(3);
+    r.recipe_hash = s.text(4);
+    r.verb = s.text(5);
+    r.started = s.text(6);
+    r.ended = s.text(7);
+    r.attempts = s.integer(8);
+    r.state = state_of(s.text(9));
+    r.stage = s.text(10);
+    r.message = s.text(11);
+    r.host = s.text(12);
+    r.pid = s.integer(13);
+    // Only the machine that it ran on can tell whether it still does.
+    if (r.state == State::kRunning && r.host == host && s.text(14) != boot + " " + start_time(r.pid)) r.state = State::kInterrupted;
+    r.metrics = s.text(15);
+    r.digests = s.text(16);
+    out.push_back(std::move(r));
+  }
+  return out;
+}
+
+std::optional<Run> Registry::find(const std::string& key) const {
+  int64_t id = -1;
+  const auto parsed = std::from_chars(key.data(), key.data() + key.size(), id);
+  const bool is_id = parsed.ec == std::errc() && parsed.ptr == key.data() + key.size();
+  const std::string folder = fs::absolute(key.empty() ? "." : key).lexically_normal().string();
+  std::optional<Run> by_folder, by_name;
+  for (Run& r : list()) {
+    if (is_id && r.id == id) return std::move(r);
+    if (!by_folder && (r.folder == folder || r.folder + "/" == folder)) by_folder = r;
+    if (!by_name && r.run_name == key) by_name = r;
+  }
+  return by_folder ? by_folder : by_name;
+}
+
+}  // namespace mxt::registry

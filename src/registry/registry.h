@@ -1,0 +1,61 @@
+// The registry of runs: one row for a run's folder and recipe, in a SQLite file that many processes share (WAL, busy
+// timeout). A run that was killed says "running" in the file; readers show it as interrupted, because the process that
+// wrote it, named by id, start time and boot, lives no more.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/json.h"
+
+namespace mxt::registry {
+
+// Of a process that began a run and ended without saying how: interrupted. `kStopped` ended itself on a signal, its state
+// saved.
+enum class State { kRunning, kFinished, kStopped, kFailed, kInterrupted };
+std::string_view name_of(State state);
+
+struct Run {
+  int64_t id = 0;
+  std::string folder;              // absolute
+  std::string project, run_name, recipe_hash, verb;
+  std::string started, ended;      // UTC, ISO 8601; of the last attempt, "" while it lasts
+  int64_t attempts = 1;
+  State state = State::kRunning;
+  std::string stage;               // the last one that was begun: plan, dataset, train …
+  std::string message;             // of a failure
+  std::string host;
+  int64_t pid = 0;                 // of the last attempt
+  std::string metrics, digests;    // JSON objects as text, "{}" where there are none yet
+};
+
+class Registry {
+ public:
+  // Makes the file and its folders where need be. kBadInput where it cannot be opened or is no registry.
+  static Registry open(const std::string& path);
+  ~Registry();
+  Registry(Registry&&) noexcept;
+  Registry& operator=(Registry&&) noexcept;
+
+  // A process begins (or goes on with) the run of `folder`: the row of this folder and recipe, or a new one. Returns its id.
+  int64_t begin(const std::string& folder, const std::string& project, const std::string& run_name, const std::string& recipe_hash,
+                const std::string& verb);
+  void set_stage(int64_t id, const std::string& stage);
+  // The attempt is over. Metrics and digests are kept as they were where null.
+  void end(int64_t id, State state, const std::string& message, const Json& metrics, const Json& digests);
+
+  // Newest first; at most `limit` (0: all).
+  std::vector<Run> list(int64_t limit = 0) const;
+  // By id, by folder, or by run name (the newest of that name); empty where there is none.
+  std::optional<Run> find(const std::string& id_folder_or_name) const;
+
+ private:
+  struct Db;
+  explicit Registry(std::unique_ptr<Db> db);
+  std::unique_ptr<Db> db_;
+};
+
+}  // namespace mxt::registry

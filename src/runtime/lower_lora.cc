@@ -1,0 +1,163 @@
+// Adapters: their products, their gradients, and what one kernel makes together with the operations beside them.
+#include <algorithm>
+
+#include "runtime/lower.h"
+
+namespace mxt::runtime {
+
+using namespace graph;
+using kernels::Gemm;
+using kernels::Mat;
+
+void Lowering::lower(const LoraAddOp& a) {
+  for (size_t i = 0; i < a.blocks.size(); ++i)
+    emit_gemm([this, op = op_, k = a.blocks[i], i](const Frame& f) {
+      Gemm g;
+      g.a = columns(mat(op->in[1], f), k.z_col, k.rank);
+      g.b = mat(op->in[2 + i], f);
+      g.c = columns(mat(op->out[0], f), k.col, k.cols);
+      g.trans_b = g.accumulate = true;
+      g.alpha = k.scale;
+      return g;
+    });
+}
+
+kernels::LoraGrad Lowering::lora_grad(const Op& op, const Frame& f) const {
+  const auto& a = std::get<LoraDzOp>(op.attrs);
+  kernels::LoraGrad g;
+  g.dy = mat(op.in[0], f);
+  g.dz = mat(op.out[0], f);
+  g.z = mat(op.in[2], f);
+  Mat w = mat(op.in[1], f);
+  const int64_t cols = w.cols;
+  w.cols += g.dz.cols;
+  g.b = columns(w, cols, g.dz.cols);
+  for (size_t i = 0; i < a.blocks.size(); ++i) {
+    const LoraBlock& k = a.blocks[i];
+    g.blocks.push_back({k.col, k.cols, k.z_col, k.rank, k.scale, p_.params_ ? grad(a.b[i]) : nullptr});
+  }
+  g.accumulate = adds(op, f.batch);
+  return g;
+}
+
+kernels::ActLoraGrad Lowering::act_lora_grad(const ActLora& a, const Frame& f) const {
+  kernels::ActLoraGrad g;
+  g.act = {static_cast<kernels::Activation>(std::get<ActGradOp>(a.act->attrs).kind), mat(a.act->in[0], f),
+           mat(a.act->in[1], f), mat(a.act->out[0], f)};
+  g.lora = lora_grad(*a.dz, f);
+  if (a.da == nullptr) return g;
+  g.dz = mat(a.da->in[0], f);
+  g.da = p_.params_ ? grad(a.da->param) : nullptr;
+  g.accumulate_da = adds(*a.da, f.batch);
+  return g;
+}
+
+// Looks for act_grad, then lora_dz of its result; and before them the product dzᵀ·y of the same activation's result y,
+// as long as its dz still lives where the activation's gradient is made.
+void Lowering::find_act_lora() {
+  const Frame widest{nullptr, p_.settings_.max_tokens};
+  const size_t n = g_.ops.size();
+  for (size_t i = 0; i + 1 < n; ++i) {
+    const Op &act = g_.ops[i], &next = g_.ops[i + 1];
+    const auto* dz = std::get_if<LoraDzOp>(&next.attrs);
+    if (!std::holds_alternative<ActGradOp>(act.attrs) || dz == nullptr || !dz->joined || dz->b.empty() ||
+        next.in[0] != act.out[0])
+      continue;
+    ActLora found{&act, &next, nullptr};
+    if (!ops_.has_act_lora_grad(act_lora_grad(found, widest))) continue;
+    for (size_t j = i; j-- > 0 && i - j < 8 && found.da == nullptr;) {
+      const Op& dw = g_.ops[j];
+      if (!std::holds_alternative<LinearDwOp>(dw.attrs)) continue;
+      const bool same = std::any_of(g_.ops.begin(), g_.ops.begin() + static_cast<ptrdiff_t>(j), [&](const Op& o) {
+        return std::holds_alternative<ActOp>(o.attrs) && o.out[0] == dw.in[1] && o.in[0] == act.in[0];
+      });
+      const bool lives = std::any_of(g_.ops.begin() + static_cast<ptrdiff_t>(i), g_.ops.end(), [&](const Op& o) {
+        return std::any_of(o.in.begin(), o.in.end(), [&](ValueId v) { return g_.root(v) == g_.root(dw.in[0]); });
+      });
+      const bool kept = std::none_of(
+          g_.ops.begin() + static_cast<ptrdiff_t>(j), g_.ops.begin() + static_cast<ptrdiff_t>(i), [&](const Op& o) {
+            return std::any_of(o.out.begin(), o.out.end(), [&](ValueId v) { return g_.root(v) == g_.root(dw.in[0]); });
+          });
+      ActLora with = found;
+      with.da = &dw;
+      if (same && lives && kept && ops_.has_act_lora_grad(act_lora_grad(with, widest))) found = with;
+    }
+    act_lora_.push_back(found);
+    taken_.push_back(found.dz);
+    if (found.da) taken_.push_back(found.da);
+  }
+}
+
+void Lowering::lower(const LoraDzOp& a) {
+  if (!a.b.empty()) {
+    if (ops_.has_lora_grad(lora_grad(*op_, Frame{nullptr, p_.settings_.max_tokens}))) {
+      emit([this, op = op_](const Frame& f) { ops_.lora_grad(lora_grad(*op, f)); });
+      return;
+    }
+    for (size_t i = 0; i < a.blocks.size(); ++i)
+      emit_gemm([this, op = op_, k = a.blocks[i], param = a.b[i]](const Frame& f) {
+        Gemm g;
+        g.a = columns(mat(op->in[0], f), k.col, k.cols);
+        g.b = columns(mat(op->in[2], f), k.z_col, k.rank);
+        g.c = grad_mat(param);
+        g.trans_a = true;
+        g.alpha = k.scale;
+        g.accumulate = adds(*op, f.batch);
+        return g;
+      });
+  }
+  if (a.joined) {
+    emit_gemm([this, op = op_](const Frame& f) {
+      Gemm g;
+      g.a = mat(op->in[0], f);
+      g.c = mat(op->out[0], f);
+      Mat w = mat(op->in[1], f);
+      const int64_t cols = w.cols;
+      w.cols += g.c.cols;
+      g.b = columns(w, cols, g.c.cols);
+      return g;
+    });
+    return;
+  }
+  for (size_t i = 0; i < a.blocks.size(); ++i)
+    emit_gemm([this, op = op_, k = a.blocks[i], i](const Frame& f) {
+      Gemm g;
+      g.a = columns(mat(op->in[0], f), k.col, k.cols);
+      g.b = mat(op->in[1 + i], f);
+      g.c = columns(mat(op->out[0], f), k.z_col, k.rank);
+      g.alpha = k.scale;
+      return g;
+    });
+}
+
+void Lowering::lower(const LoraDbOp& a) {
+  emit_gemm([this, op = op_, k = a.block](const Frame& f) {
+    Gemm g;
+    g.a = columns(mat(op->in[0], f), k.col, k.cols);
+    g.b = columns(mat(op->in[1], f), k.z_col, k.rank);
+    g.c = grad_mat(op->param);
+    g.trans_a = true;
+    g.alpha = k.scale;
+    g.accumulate = adds(*op, f.batch);
+    return g;
+  });
+}
+
+// The adapter changes between steps alone.
+void Lowering::lower(const LoraJoinOp& a) {
+  emit([this, op = op_, blocks = a.blocks](const Frame& f) {
+    if (!f.batch->first_micro) return;
+    const Mat w = mat(op->in[0], f), down = mat(op->in[1], f);
+    auto inside = [&](int64_t row, int64_t col, int64_t rows, int64_t cols) {
+      return Mat{static_cast<std::byte*>(w.p) + static_cast<size_t>(row * w.ld + col) * size_of(w.type), rows, cols,
+                 w.ld, w.type};
+    };
+    ops_.copy({down, inside(w.rows, 0, down.rows, down.cols)});
+    for (size_t i = 0; i < blocks.size(); ++i) {
+      const Mat up = mat(op->in[2 + i], f);
+      ops_.copy({up, inside(blocks[i].col, w.cols + blocks[i].z_col, up.rows, up.cols), blocks[i].scale});
+    }
+  });
+}
+
+}  // namespace mxt::runtime

@@ -1,0 +1,161 @@
+#include "serve/generation.h"
+
+#include <ctime>
+
+#include "base/error.h"
+#include "base/text.h"
+
+namespace mxt::serve {
+
+std::string dump(const OrderedJson& j) { return j.dump(-1, ' ', false, OrderedJson::error_handler_t::replace); }
+
+Generation::Generation(OperatorState& s, std::shared_ptr<Reply> reply, TicketPtr ticket, CommonFields common, std::string model)
+    : s_(s), common_(std::move(common)), model_(std::move(model)), created_(std::time(nullptr)), reply_(std::move(reply)), ticket_(std::move(ticket)),
+      born_(std::chrono::steady_clock::now()) {}
+
+std::string Generation::token_text(int32_t id) const { return replace_invalid_utf8(s_.served.tok->token_bytes(id)); }
+
+void Generation::start(std::vector<infer::Request> requests) {
+  s_.check_room(static_cast<int64_t>(requests.size()));
+  const auto self = shared_from_this();
+  std::vector<infer::Scheduler::Id> ids;
+  {
+    std::lock_guard lock(mutex_);
+    left_ = requests.size();
+    choices_.resize(requests.size());
+    for (size_t i = 0; i < requests.size(); ++i) {
+      Choice& c = choices_[i];
+      c.index = i;
+      c.text = TextStream(common_.stops, common_.keep_stop);
+      c.prompt_tokens = static_cast<int64_t>(requests[i].prompt.size());
+      c.last = born_;
+      if (i % per_prompt_ == 0) prompt_tokens_ += c.prompt_tokens;
+    }
+    // The lock is held: no token is handled before all are in and the head is out.
+    try {
+      for (size_t i = 0; i < requests.size(); ++i) {
+        infer::Sink sink;
+        sink.token = [self, i](const infer::NewToken& t) { return self->token(i, t); };
+        sink.prompt = [self, i](const std::vector<infer::NewToken>& p) {
+          std::lock_guard lock(self->mutex_);
+          self->on_prompt(self->choices_[i], p);
+        };
+        sink.done = [self, i](const infer::Outcome& o) { self->done(i, o); };
+        ids.push_back(choices_[i].id = s_.served.scheduler->submit(std::move(requests[i]), std::move(sink)));
+      }
+    } catch (const Error& e) {
+      left_ = SIZE_MAX;  // those that are in come to nothing
+      for (auto id : ids) s_.served.scheduler->cancel(id);
+      ApiError a;
+      a.message = e.what();
+      a.param = "prompt";
+      if (a.message.find("context") != std::string::npos) a.code = "context_length_exceeded";
+      throw a;
+    }
+    if (common_.stream) {
+      begun_ = true;
+      reply_->begin(200, {{"Content-Type", "text/event-stream; charset=utf-8"}, {"Cache-Control", "no-cache"}, {"X-Accel-Buffering", "no"}});
+    }
+  }
+  s_.watch(self);
+  reply_->on_gone([weak = weak_from_this()] {
+    if (const auto g = weak.lock()) g->cancel_all();
+  });
+}
+
+void Generation::cancel_all() {
+  std::vector<infer::Scheduler::Id> ids;
+  {
+    std::lock_guard lock(mutex_);
+    for (const Choice& c : choices_)
+      if (!c.done) ids.push_back(c.id);
+  }
+  for (auto id : ids) s_.served.scheduler->cancel(id);
+}
+
+void Generation::expire_if_late(std::chrono::steady_clock::time_point now) {
+  if (std::chrono::duration<double>(now - born_).count() < s_.settings.request_seconds) return;
+  {
+    std::lock_guard lock(mutex_);
+    late_ = true;
+  }
+  cancel_all();
+}
+
+void Generation::write_event(const OrderedJson& j) { reply_->write("data: " + dump(j) + "\n\n"); }
+
+OrderedJson Generation::usage() const {
+  int64_t tokens = 0, shared = 0;
+  for (const Choice& c : choices_) {
+    tokens += c.tokens;
+    if (c.index % per_prompt_ == 0) shared += c.shared;
+  }
+  return {{"prompt_tokens", prompt_tokens_}, {"completion_tokens", tokens}, {"total_tokens", prompt_tokens_ + tokens}, {"prompt_tokens_details", {{"cached_tokens", shared}}}};
+}
+
+bool Generation::token(size_t i, const infer::NewToken& t) {
+  std::lock_guard lock(mutex_);
+  if (left_ == SIZE_MAX) return false;
+  Choice& c = choices_[i];
+  const auto now = std::chrono::steady_clock::now();
+  const double since = std::chrono::duration<double>(now - c.last).count();
+  c.last = now;
+  if (c.tokens++ == 0) s_.metrics.first_token(since);
+  else s_.metrics.between_tokens(since);
+  const bool silent = common_.skip_special && s_.served.tok->is_special(t.id);
+  const std::string text = c.text.push(silent ? std::string() : s_.served.tok->token_bytes(t.id));
+  const bool more = on_token(c, t, text);
+  return more && !c.text.stopped();
+}
+
+void Generation::done(size_t i, const infer::Outcome& o) {
+  std::lock_guard lock(mutex_);
+  if (left_ == SIZE_MAX) return;
+  Choice& c = choices_[i];
+  c.done = true;
+  c.shared = o.shared_tokens;
+  switch (o.finish) {
+    case infer::Finish::kStop: c.reason = "stop"; break;
+    case infer::Finish::kLength: c.reason = "length"; break;
+    case infer::Finish::kCancelled: c.reason = late_ ? "timeout" : "cancelled"; break;
+    case infer::Finish::kFailed:
+      c.reason = "error";
+      failure_ = o.error;
+      break;
+  }
+  on_end(c, c.text.finish());
+  s_.metrics.finished(c.reason);
+  if (--left_ == 0) finish();
+}
+
+void Generation::finish() {
+  s_.metrics.whole(std::chrono::duration<double>(std::chrono::steady_clock::now() - born_).count());
+  bool cancelled = false;
+  for (const Choice& c : choices_) {
+    ticket_->tokens += c.tokens;
+    cancelled = cancelled || c.reason == "cancelled" || c.reason == "timeout";
+  }
+  ticket_->tokens += prompt_tokens_;
+  ApiError e;
+  if (!failure_.empty()) e.status = 500, e.type = "server_error", e.message = failure_;
+  else if (late_ && cancelled) e.status = 504, e.type = "server_error", e.code = "timeout", e.message = fmt::format("the request took longer than {} seconds", s_.settings.request_seconds);
+  else if (cancelled) e.status = 503, e.type = "server_error", e.message = "the server is shutting down";
+  if (begun_) {
+    if (!e.message.empty()) reply_->write("data: " + to_json(e) + "\n\n");
+    else if (common_.include_usage) {
+      OrderedJson last = last_chunk();
+      last["usage"] = usage();
+      write_event(last);
+    }
+    reply_->write("data: [DONE]\n\n");
+    reply_->end();
+  } else if (!e.message.empty()) {
+    reply_->send(to_answer(e));
+  } else {
+    OrderedJson j = body();
+    j["usage"] = usage();
+    reply_->send({200, {{"Content-Type", "application/json"}}, dump(j)});
+  }
+}
+
+}  // namespace mxt::serve

@@ -1,0 +1,69 @@
+// One HTTP request's answers while they are made: several choices, each a request of the scheduler. Internal to the room.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "serve/operator_state.h"
+#include "serve/output/text_stream.h"
+
+namespace mxt::serve {
+
+class Generation : public std::enable_shared_from_this<Generation> {
+ public:
+  Generation(OperatorState& s, std::shared_ptr<Reply> reply, TicketPtr ticket, CommonFields common, std::string model);
+  virtual ~Generation() = default;
+  // One request a choice. Errors before anything is written: ApiError.
+  void start(std::vector<infer::Request> requests);
+  void expire_if_late(std::chrono::steady_clock::time_point now);
+
+ protected:
+  struct Choice {
+    size_t index = 0;
+    infer::Scheduler::Id id = 0;
+    TextStream text{{}};
+    int64_t prompt_tokens = 0, tokens = 0, shared = 0;
+    std::string reason;
+    bool done = false;
+    std::chrono::steady_clock::time_point last;
+  };
+  // Hooks, called under the lock. `text` is what became certain with the token.
+  virtual void on_prompt(Choice&, const std::vector<infer::NewToken>&) {}
+  virtual bool on_token(Choice& c, const infer::NewToken& t, const std::string& text) = 0;  // false: enough
+  virtual void on_end(Choice& c, const std::string& text) = 0;
+  virtual OrderedJson body() = 0;         // the whole answer, where it is not streamed
+  virtual OrderedJson last_chunk() = 0;   // the stream's frame without choices, for usage
+
+  void write_event(const OrderedJson& j);
+  OrderedJson usage() const;
+  std::string token_text(int32_t id) const;
+
+  OperatorState& s_;
+  const CommonFields common_;
+  const std::string model_;
+  const int64_t created_;
+  int64_t prompt_tokens_ = 0;  // of distinct prompts
+  size_t per_prompt_ = 1;      // choices of one prompt stand side by side
+
+ private:
+  bool token(size_t i, const infer::NewToken& t);
+  void done(size_t i, const infer::Outcome& o);
+  void cancel_all();
+  void finish();
+
+  std::shared_ptr<Reply> reply_;
+  TicketPtr ticket_;
+  const std::chrono::steady_clock::time_point born_;
+  std::mutex mutex_;
+  std::vector<Choice> choices_;
+  size_t left_ = 0;
+  bool late_ = false, begun_ = false;
+  std::string failure_;
+};
+
+std::string dump(const OrderedJson& j);
+
+}  // namespace mxt::serve

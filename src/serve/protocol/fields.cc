@@ -1,0 +1,106 @@
+#include "serve/protocol/fields.h"
+
+#include <cmath>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "serve/api_error.h"
+
+namespace mxt::serve {
+
+OrderedJson parse_body(const std::string& body) {
+  OrderedJson j;
+  try {
+    j = parse_ordered_json(body, "request");
+  } catch (const Error& e) {
+    refuse("", "the request body is not valid JSON: {}", e.what());
+  }
+  if (!j.is_object()) refuse("", "the request body must be a JSON object");
+  return j;
+}
+
+const OrderedJson* Fields::get(std::string_view name) const {
+  const auto it = j_.find(name);
+  return it == j_.end() || it->is_null() ? nullptr : &*it;
+}
+
+int64_t Fields::integer(std::string_view name, int64_t otherwise, int64_t least, int64_t most) const {
+  const OrderedJson* v = get(name);
+  if (!v) return otherwise;
+  if (!v->is_number_integer() || (v->is_number_unsigned() && v->get<uint64_t>() > static_cast<uint64_t>(INT64_MAX))) refuse(path(name), "{} must be a whole number from {} to {}", path(name), least, most);
+  const auto x = v->get<int64_t>();
+  if (x < least || x > most) refuse(path(name), "{} must lie between {} and {}, not {}", path(name), least, most, x);
+  return x;
+}
+
+double Fields::number(std::string_view name, double otherwise, double least, double most) const {
+  const OrderedJson* v = get(name);
+  if (!v) return otherwise;
+  if (!v->is_number()) refuse(path(name), "{} must be a number", path(name));
+  const auto x = v->get<double>();
+  if (!std::isfinite(x) || x < least || x > most) refuse(path(name), "{} must lie between {} and {}", path(name), least, most);
+  return x;
+}
+
+bool Fields::flag(std::string_view name, bool otherwise) const {
+  const OrderedJson* v = get(name);
+  if (!v) return otherwise;
+  if (!v->is_boolean()) refuse(path(name), "{} must be true or false", path(name));
+  return v->get<bool>();
+}
+
+std::string Fields::text(std::string_view name, std::string otherwise) const {
+  const OrderedJson* v = get(name);
+  if (!v) return otherwise;
+  if (!v->is_string()) refuse(path(name), "{} must be a text", path(name));
+  return v->get<std::string>();
+}
+
+void Fields::only(std::initializer_list<std::string_view> known) const {
+  for (const auto& [key, value] : j_.items()) {
+    bool found = false;
+    for (auto k : known) found = found || key == k;
+    if (found) continue;
+    const std::string near = nearest(key, std::vector<std::string>(known.begin(), known.end()));
+    refuse(path(key), "unrecognized request argument: {}{}", path(key), near.empty() ? "" : " (nearest: " + near + ")");
+  }
+}
+
+std::vector<int32_t> read_ids(const OrderedJson& list, const std::string& name) {
+  if (!list.is_array()) refuse(name, "{} must be a list of token ids", name);
+  std::vector<int32_t> ids;
+  ids.reserve(list.size());
+  for (const auto& v : list) {
+    if (!v.is_number_integer() || v.get<int64_t>() < 0 || v.get<int64_t>() > INT32_MAX || (v.is_number_unsigned() && v.get<uint64_t>() > INT32_MAX)) refuse(name, "{} holds something that is no token id", name);
+    ids.push_back(v.get<int32_t>());
+  }
+  return ids;
+}
+
+std::vector<Prompt> read_prompts(const OrderedJson& value, const std::string& name, size_t most) {
+  std::vector<Prompt> out;
+  auto ids = [&](const OrderedJson& v) {
+    Prompt p;
+    p.ids = read_ids(v, name);
+    if (p.ids.empty()) refuse(name, "{} must not be empty", name);
+    out.push_back(std::move(p));
+  };
+  if (value.is_string()) {
+    out.push_back({value.get<std::string>(), {}});
+  } else if (value.is_array() && !value.empty()) {
+    if (value[0].is_number()) {
+      ids(value);
+    } else {
+      if (value.size() > most) refuse(name, "{} holds {} prompts, at most {} are taken", name, value.size(), most);
+      for (const auto& v : value) {
+        if (v.is_string()) out.push_back({v.get<std::string>(), {}});
+        else ids(v);
+      }
+    }
+  } else {
+    refuse(name, "{} must be a text, a list of texts, a list of token ids or a list of such lists", name);
+  }
+  return out;
+}
+
+}  // namespace mxt::serve

@@ -1,0 +1,156 @@
+#include "train/memory.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "base/files.h"
+#include "base/text.h"
+#include "device/memory.h"
+#include "graph/passes.h"
+
+namespace mxt::train {
+namespace {
+
+// Of a pass that the probe tries: more fill no device better.
+int64_t most_tokens(const kernels::Ops& ops) { return ops.device() ? 1 << 16 : 4096; }
+
+bool evaluates_while_training(const config::Recipe& r) { return r.train.eval_every && (r.data.eval_fraction > 0 || r.data.eval_path || r.data.synth); }
+
+// Ids and labels, four bytes each, of what the steps read; a file has no more tokens than bytes.
+int64_t mapped_data(const Setup& s) {
+  const auto& r = s.recipe;
+  double tokens = 64 << 20;
+  if (r.train.schedule.max_steps) tokens = std::min(tokens, static_cast<double>(*r.train.schedule.max_steps) * static_cast<double>(s.rows_per_step * s.seq_len));
+  std::error_code ec;
+  if (r.data.path)
+    if (const auto bytes = fs::file_size(*r.data.path, ec); !ec) tokens = std::min(tokens, static_cast<double>(bytes));
+  return static_cast<int64_t>(tokens) * 8;
+}
+
+}  // namespace
+
+int64_t process_bytes() {
+  // Touched by the first step and not before: kernels' code, oneDNN's generated code, threads' stacks. Measured; see docs/planning.md.
+  constexpr int64_t kFirstStep = 4 << 20;
+  return static_cast<int64_t>(device::resident_bytes()) + kFirstStep;
+}
+
+MemoryEstimate estimate_memory(const Setup& s, const kernels::KernelPlan& plan, kernels::Ops& ops) { return estimate_memory(s, s.pass(), plan, ops); }
+
+MemoryEstimate estimate_memory(const Setup& s, const Pass& pass, const kernels::KernelPlan& plan, kernels::Ops& ops) {
+  MemoryEstimate e;
+  const graph::Graph g = s.training_graph(pass.recompute);
+  const runtime::ProgramSettings settings{pass.micro_batch * s.seq_len, 0, false, s.seq_len};
+  e.params = runtime::ParamStore::measure(g, true);
+  e.program = runtime::Program(g, plan, ops, settings).bytes();
+  if (evaluates_while_training(s.recipe)) {
+    const graph::Graph score = s.scoring_graph();
+    e.scoring = runtime::Program(score, plan, ops, settings).bytes();
+    e.scoring.kernels = std::max<int64_t>(0, e.scoring.kernels - e.program.kernels);  // the two never run together
+  }
+  e.data = mapped_data(s);
+  if (!ops.device()) e.process = process_bytes();
+  return e;
+}
+
+uint64_t host_memory() { return (device::available_host_bytes() + device::resident_bytes()) / 20 * 19; }
+
+std::vector<Pass> open_passes(const Setup& s, kernels::Ops& ops, uint64_t memory) {
+  const auto& t = s.recipe.train;
+  std::vector<int64_t> rows{s.micro_batch};
+  if (!t.micro_batch)
+    for (int64_t n = 1; n <= t.batch.per_device; n *= 2)
+      if (n != s.micro_batch && n * s.seq_len <= most_tokens(ops)) rows.push_back(n);
+  std::vector<Pass> fit;
+  Pass least{1, graph::Recompute::kNone};
+  int64_t least_bytes = INT64_MAX;
+  const kernels::KernelPlan none;
+  for (const int64_t n : rows) {
+    auto fits = [&](graph::Recompute r) {
+      const int64_t bytes = estimate_memory(s, {n, r}, none, ops).needs();
+      if (bytes < least_bytes) least = {n, r}, least_bytes = bytes;
+      return static_cast<uint64_t>(bytes) <= memory;
+    };
+    if (fits(graph::Recompute::kNone)) {
+      fit.push_back({n, graph::Recompute::kNone});
+    } else if (t.gradient_checkpointing && fits(graph::Recompute::kLayer)) {
+      // The fewest tensors, in the order of cost for a byte.
+      int64_t few = 0, many = static_cast<int64_t>(graph::recompute_order(s.training_graph(graph::Recompute::kNone), s.seq_len).size());
+      while (many - few > 1) {
+        const int64_t half = (few + many) / 2;
+        (fits({half}) ? many : few) = half;
+      }
+      fit.push_back({n, {many}});
+    }
+  }
+  if (fit.empty()) fit.push_back(least);
+  return fit;
+}
+
+namespace {
+
+struct Asked {
+  std::string text;
+  config::Recipe recipe;
+};
+
+// In the order of what they cost.
+std::vector<Asked> questions(const Setup& s) {
+  const config::Recipe& r = s.recipe;
+  std::vector<Asked> out;
+  auto ask = [&](std::string text, auto change) {
+    config::Recipe changed = r;
+    change(changed);
+    out.push_back({std::move(text), std::move(changed)});
+  };
+  const int64_t micro = r.train.micro_batch ? std::min(*r.train.micro_batch, r.train.batch.per_device) : s.micro_batch;
+  for (int64_t n = micro / 2; n >= 1; n /= 2) ask(fmt::format("train.micro_batch: {}", n), [&](auto& c) { c.train.micro_batch = n; });
+  if (!r.train.gradient_checkpointing) {
+    ask("train.gradient_checkpointing: true", [](auto& c) { c.train.gradient_checkpointing = true; });
+    if (micro > 1)
+      ask("train.gradient_checkpointing: true and train.micro_batch: 1", [](auto& c) {
+        c.train.gradient_checkpointing = true;
+        c.train.micro_batch = 1;
+      });
+  }
+  if (r.train.precision == config::Precision::kFloat32) ask("train.precision: bfloat16", [](auto& c) { c.train.precision = config::Precision::kBFloat16; });
+  if (r.train.method.lora)
+    for (int64_t rank = r.train.method.lora->r / 2; rank >= 1; rank /= 2) ask(fmt::format("train.method.r: {}", rank), [&](auto& c) { c.train.method.lora->r = rank; });
+  for (int64_t n = r.data.seq_len / 2; n >= 64; n /= 2) ask(fmt::format("data.seq_len: {}", n), [&](auto& c) { c.data.seq_len = n; });
+  if (!r.train.method.lora && r.train.method.kind == config::MethodKind::kFull)
+    ask("train.method: {kind: lora, r: 16}", [](auto& c) { c.train.method = config::default_method(config::MethodKind::kLora); });
+  return out;
+}
+
+}  // namespace
+
+std::vector<Change> changes_that_fit(const Setup& s, kernels::Ops& ops, uint64_t memory, size_t most) {
+  std::vector<Change> out;
+  std::string last;  // of a family (text before the colon) the mildest that fits is enough
+  const kernels::KernelPlan none;
+  for (const Asked& q : questions(s)) {
+    const std::string family = q.text.substr(0, q.text.find(':'));
+    if (family == last) continue;
+    const auto changed = with_recipe(s, q.recipe);
+    const Pass pass = open_passes(*changed, ops, memory).front();
+    const int64_t bytes = estimate_memory(*changed, pass, none, ops).needs();
+    if (static_cast<uint64_t>(bytes) > memory) continue;
+    out.push_back({q.text, bytes});
+    last = family;
+    if (out.size() == most) break;
+  }
+  return out;
+}
+
+void require_fit(const Setup& s, const kernels::KernelPlan& plan, kernels::Ops& ops, uint64_t memory) {
+  const MemoryEstimate e = estimate_memory(s, plan, ops);
+  if (static_cast<uint64_t>(e.needs()) <= memory) return;
+  auto bytes = [](int64_t n) { return human_bytes(static_cast<uint64_t>(n)); };
+  std::string remedy;
+  for (const Change& c : changes_that_fit(s, ops, memory)) remedy += fmt::format("{}{} ({})", remedy.empty() ? "" : "; or ", c.text, bytes(c.bytes));
+  fail_input("{}: this run needs {} of memory (weights {}, gradients {}, optimizer {}, activations and workspace {}, program {}), {} may be used: {}", s.recipe.source, bytes(e.needs()),
+             bytes(e.params.weights + e.params.masters), bytes(e.params.gradients), bytes(e.params.moments), bytes(e.program.total() + e.scoring.total()), bytes(e.process),
+             human_bytes(memory), remedy.empty() ? "no smaller batch, sequence or adapter makes it fit: take a smaller model or a larger machine" : "it fits with " + remedy);
+}
+
+}  // namespace mxt::train

@@ -1,0 +1,351 @@
+// `run` from recipe to receipt on a model that the test makes: kill -9 at any moment, tampering, replay, the registry.
+#include <signal.h>
+
+#include <chrono>
+#include <thread>
+
+#include "base/philox.h"
+#include "e2e/cli.h"
+#include "provenance/manifest.h"
+#include "tokenizer/tokenizer.h"
+#include "tokenizer/train.h"
+
+namespace mxt {
+namespace {
+
+constexpr const char* kTemplate =
+    "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}<|end|>{% endfor %}{% if add_generation_prompt "
+    "%}<|assistant|>{% endif %}";
+
+std::string text_of_corpus() {
+  std::string s;
+  Philox random(3, 4);
+  for (int i = 0; i < 400; ++i)
+    s += fmt::format("What is {} plus {}? Answer with the number alone. Take {} from {}.\n", random.below(100),
+                     random.below(100), random.below(100), random.below(100));
+  return s;
+}
+
+// A folder with a tokenizer, a text and a recipe that trains a small random model on tool calls.
+class Chain {
+ public:
+  explicit Chain(const std::string& name, const std::string& scheme = "gguf_q8_0", int steps = 24) : f(name) {
+    const std::string corpus = text_of_corpus();
+    write_file_atomic(f / "text.txt", corpus.substr(0, 1500));
+    tokenizer::TrainOptions o;
+    o.vocab_size = 320;
+    o.pattern = "gpt2";
+    o.special_tokens = {"<|end|>", "<|user|>", "<|assistant|>", "<|system|>"};
+    o.eos_token = "<|end|>";
+    o.chat_template = kTemplate;
+    bool more = true;
+    tokenizer::Tokenizer::from_spec(tokenizer::train_byte_level_bpe(o, [&](std::string_view& t) {
+      t = corpus;
+      return std::exchange(more, false);
+    }))->save(f / "tokenizer");
+    write_file_atomic(f / "r.yaml", recipe(scheme, steps));
+  }
+
+  std::string recipe(const std::string& scheme, int steps) const {
+    return fmt::format(R"(meta: {{project: test, run_name: chain, seed: 7}}
+hardware: {{name: cpu}}
+autotune: {{enabled: false}}
+model:
+  name: tiny
+  init: random
+  tokenizer: "{0}/tokenizer"
+  torch_dtype: float32
+  config: {{model_type: llama, hidden_size: 64, intermediate_size: 96, num_hidden_layers: 2, num_attention_heads: 2, num_key_value_heads: 1,
+            max_position_embeddings: 2048, vocab_size: 320, tie_word_embeddings: true}}
+data: {{source: synth, synth: {{task: tool_calls, rows: 40, test_rows: 8}}, seq_len: 768}}
+train:
+  method: {{kind: full}}
+  precision: float32
+  optimizer: {{lr: 3.0e-3}}
+  schedule: {{max_steps: {2}}}
+  batch: {{per_device: 2, grad_accum: 1}}
+  save_every: 4
+eval: {{harness: {{tasks: []}}, generation: {{limit: 4, max_tokens: 8}}, perplexity_path: "{0}/text.txt"}}
+quantize: {{scheme: {1}}}
+receipt: {{output: "{0}/receipt.json"}}
+)",
+                       f.path, scheme, steps);
+  }
+
+  cli::Result run(const std::string& out, const std::string& extra = "") const {
+    return cli::run("run " + (f / "r.yaml") + " --out " + (f / out) + " " + extra);
+  }
+
+  // The digests that must not depend on how often a run was killed.
+  Json digests(const std::string& out) const {
+    const Json m = read_json_file(f / (out + "/manifest.json"));
+    Json d;
+    for (const char* s : {"dataset", "checkpoint", "eval", "quantized"}) d[s] = provenance::subject_digest(m, s);
+    return d;
+  }
+
+  cli::Folder f;
+};
+
+TEST(Killed, TheNextRunGoesOnAndEndsAlike) {
+  const Chain c("killed");
+  const auto begin = std::chrono::steady_clock::now();
+  auto r = c.run("whole");
+  ASSERT_EQ(r.code, 0) << r.out;
+  const auto whole =
+      std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now() - begin).count();
+  const Json want = c.digests("whole");
+  for (const auto& [subject, digest] : want.items()) ASSERT_NE(digest, "") << subject;
+  const std::string plan = "--plan " + (c.f / "whole/plan.json");
+  Philox random(11, 12);
+  int killed = 0;
+  for (int attempt = 0; attempt < 10; ++attempt) {
+    const std::string out = c.f / fmt::format("cut{}", attempt);
+    const pid_t child = fork();
+    if (child == 0) {
+      if (!freopen("/dev/null", "w", stderr) || !freopen("/dev/null", "w", stdout)) _exit(9);
+      execl(MXT_BINARY, MXT_BINARY, "run", (c.f / "r.yaml").c_str(), "--plan", (c.f / "whole/plan.json").c_str(),
+            "--out", out.c_str(), nullptr);
+      _exit(9);
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(5 + random.below(static_cast<uint32_t>(whole))));
+    kill(child, SIGKILL);
+    int status = 0;
+    waitpid(child, &status, 0);
+    killed += WIFSIGNALED(status);
+    r = c.run(fmt::format("cut{}", attempt), plan);
+    ASSERT_EQ(r.code, 0) << r.out;
+    EXPECT_EQ(c.digests(fmt::format("cut{}", attempt)), want) << "attempt " << attempt;
+    EXPECT_EQ(cli::run("receipt " + out + "/manifest.json").code, 0);
+  }
+  EXPECT_GT(killed, 0);
+  // Again and again in one folder.
+  for (int attempt = 0; attempt < 10; ++attempt) {
+    const pid_t child = fork();
+    if (child == 0) {
+      if (!freopen("/dev/null", "w", stderr) || !freopen("/dev/null", "w", stdout)) _exit(9);
+      execl(MXT_BINARY, MXT_BINARY, "run", (c.f / "r.yaml").c_str(), "--plan", (c.f / "whole/plan.json").c_str(),
+            "--out", (c.f / "often").c_str(), nullptr);
+      _exit(9);
+    }
+    std::this_thread::sleep_for(
+        std::chrono::milliseconds(whole / 4 + random.below(static_cast<uint32_t>(whole / 4 + 1))));
+    kill(child, SIGKILL);
+    waitpid(child, nullptr, 0);
+  }
+  r = c.run("often", plan);
+  ASSERT_EQ(r.code, 0) << r.out;
+  EXPECT_EQ(c.digests("often"), want);
+}
+
+TEST(Stages, AreKeptWhenNothingChangedAndRedoneWhenSomethingDid) {
+  const Chain c("kept", "fp8_dynamic", 4);
+  auto r = c.run("out");
+  ASSERT_EQ(r.code, 0) << r.out;
+  const Json want = c.digests("out");
+  const Json energy = read_json_file(c.f / "out/manifest.json")["predicate"]["environment"];
+  r = c.run("out");
+  ASSERT_EQ(r.code, 0) << r.out;
+  EXPECT_NE(r.out.find("training: already finished"), std::string::npos) << r.out;
+  EXPECT_NE(r.out.find("quantize: already done"), std::string::npos) << r.out;
+  EXPECT_EQ(c.digests("out"), want);
+  EXPECT_EQ(read_json_file(c.f / "out/manifest.json")["predicate"]["environment"], energy);
+  // A lost file is made again, and only what needs it.
+  fs::remove(c.f / "out/quantized/model.safetensors");
+  r = c.run("out");
+  ASSERT_EQ(r.code, 0) << r.out;
+  EXPECT_NE(r.out.find("training: already finished"), std::string::npos) << r.out;
+  EXPECT_EQ(r.out.find("quantize: already done"), std::string::npos) << r.out;
+  EXPECT_EQ(c.digests("out"), want);
+}
+
+TEST(Tampering, EveryArtifactIsNamed) {
+  const Chain c("tamper", "gguf_q8_0", 3);
+  ASSERT_EQ(c.run("out").code, 0);
+  const std::string manifest = c.f / "out/manifest.json";
+  const Json m = read_json_file(manifest);
+  std::vector<std::string> files{"recipe.yaml", "plan.json"};
+  for (const auto& [name, subject] : m["predicate"]["subjects"].items())
+    if (subject.contains("files"))
+      for (const Json& file : subject["files"]) files.push_back(file["path"]);
+  EXPECT_GT(files.size(), 8u);
+  for (const std::string& name : files) {
+    const std::string path = c.f / ("out/" + name), good = read_file(path);
+    for (int kind = 0; kind < 3; ++kind) {
+      std::string bad = good;
+      if (kind == 0) bad[bad.size() / 2] = static_cast<char>(bad[bad.size() / 2] ^ 1);
+      if (kind == 1) bad.pop_back();
+      if (kind == 2)
+        fs::remove(path);
+      else
+        write_file_atomic(path, bad);
+      const auto r = provenance::verify(manifest);
+      ASSERT_FALSE(r.ok()) << name;
+      EXPECT_EQ(r.findings.front().field, name);
+    }
+    const auto r = cli::run("receipt " + manifest);
+    EXPECT_EQ(r.code, 2) << name;
+    EXPECT_NE(r.out.find(name), std::string::npos) << r.out;
+    write_file_atomic(path, good);
+  }
+  // A file that nobody wrote, in a subject's folder.
+  write_file_atomic(c.f / "out/checkpoint/extra.bin", "x");
+  EXPECT_NE(cli::run("receipt " + manifest).out.find("checkpoint/extra.bin"), std::string::npos);
+  EXPECT_EQ(cli::run("receipt " + manifest).code, 2);
+  fs::remove(c.f / "out/checkpoint/extra.bin");
+  EXPECT_EQ(cli::run("receipt " + manifest).code, 0);
+}
+
+void leaves(const Json& j, const Json::json_pointer& at, std::vector<Json::json_pointer>& out) {
+  if (j.is_object() && !j.empty())
+    for (const auto& [k, v] : j.items()) leaves(v, at / k, out);
+  else if (j.is_array() && !j.empty())
+    for (size_t i = 0; i < j.size(); ++i) leaves(j[i], at / i, out);
+  else
+    out.push_back(at);
+}
+
+TEST(Tampering, EveryFieldOfTheManifestIsNamed) {
+  const Chain c("fields", "gguf_q8_0", 3);
+  ASSERT_EQ(c.run("out").code, 0);
+  const std::string manifest = c.f / "out/manifest.json", good = read_file(manifest);
+  const OrderedJson m = OrderedJson::parse(good);
+  std::vector<Json::json_pointer> all;
+  leaves(Json::parse(good), Json::json_pointer(), all);
+  EXPECT_GT(all.size(), 60u);
+  for (const auto& at : all) {
+    OrderedJson bad = m;
+    OrderedJson& leaf = bad[OrderedJson::json_pointer(at.to_string())];
+    if (leaf.is_string()) {
+      std::string s = leaf;
+      if (s.empty())
+        s = "x";
+      else
+        s.back() = s.back() == '0' ? '1' : '0';
+      leaf = s;
+    } else {
+      leaf = leaf.is_number() ? OrderedJson(leaf.get<double>() + 1) : OrderedJson("x");
+    }
+    write_file_atomic(manifest, bad.dump(2) + "\n");
+    try {
+      const auto r = provenance::verify(manifest);
+      ASSERT_FALSE(r.ok()) << at.to_string();
+      bool named = at.to_string().starts_with("/predicate/integrity");
+      std::string findings;
+      for (const auto& f : r.findings) {
+        named = named || f.field == at.to_string();
+        findings += f.field + ": " + f.what + "\n";
+      }
+      EXPECT_TRUE(named) << at.to_string() << " in\n" << findings;
+    } catch (const Error& e) {
+      // No manifest any more: its kind itself was changed.
+      EXPECT_EQ(e.code(), Exit::kVerifyFailed) << at.to_string();
+      EXPECT_NE(std::string(e.what()).find(at.to_string()), std::string::npos) << e.what();
+    }
+  }
+  write_file_atomic(manifest, good);
+  EXPECT_EQ(cli::run("receipt " + manifest).code, 0);
+}
+
+TEST(Tampering, ASwappedPlanAndAnotherRecipeAreNamed) {
+  const Chain c("swap", "fp8_dynamic", 3);
+  ASSERT_EQ(c.run("out").code, 0);
+  const std::string manifest = c.f / "out/manifest.json";
+  // A valid plan of the same kind, from a run with another micro-batch.
+  std::string other = c.recipe("fp8_dynamic", 3);
+  other.replace(other.find("per_device: 2"), 13, "per_device: 4");
+  write_file_atomic(c.f / "other.yaml", other);
+  ASSERT_EQ(cli::run("run " + (c.f / "other.yaml") + " --out " + (c.f / "other")).code, 0);
+  const std::string plan = read_file(c.f / "out/plan.json");
+  write_file_atomic(c.f / "out/plan.json", read_file(c.f / "other/plan.json"));
+  auto r = cli::run("receipt " + manifest);
+  EXPECT_EQ(r.code, 2);
+  EXPECT_NE(r.out.find("plan.json"), std::string::npos) << r.out;
+  write_file_atomic(c.f / "out/plan.json", plan);
+  r = cli::run("receipt " + manifest + " --config " + (c.f / "other.yaml"));
+  EXPECT_EQ(r.code, 2);
+  EXPECT_NE(r.out.find("train.batch.per_device"), std::string::npos) << r.out;
+}
+
+TEST(Replay, AnotherFolderGivesTheSameCheckpoint) {
+  const Chain c("replay", "gguf_q8_0", 8);
+  ASSERT_EQ(c.run("out").code, 0);
+  // The run moved elsewhere: only recipe, plan and manifest and what they name.
+  fs::copy(c.f / "out", c.f / "moved", fs::copy_options::recursive);
+  const std::string manifest = c.f / "moved/manifest.json";
+  auto r = cli::run("receipt " + manifest + " --replay");
+  EXPECT_EQ(r.code, 0) << r.out;
+  EXPECT_NE(r.out.find("replay: the same"), std::string::npos) << r.out;
+  EXPECT_FALSE(fs::exists(c.f / "moved.replay"));
+  // What the checkpoint was made of has changed since: the replay names what comes out differently.
+  std::string recipe = read_file(c.f / "r.yaml");
+  const auto tokenizer = c.f / "tokenizer/tokenizer_config.json";
+  std::string template_file = read_file(c.f / "tokenizer/chat_template.jinja");
+  write_file_atomic(c.f / "tokenizer/chat_template.jinja",
+                    "{% for m in messages %}<|{{ m.role }}|> {{ m.content }}<|end|>{% endfor %}{% if "
+                    "add_generation_prompt %}<|assistant|> {% endif %}");
+  r = cli::run("receipt " + manifest + " --replay --work " + (c.f / "again"));
+  EXPECT_EQ(r.code, 2) << r.out;
+  EXPECT_NE(r.out.find("dataset/"), std::string::npos) << r.out;
+  EXPECT_NE(r.out.find("checkpoint/model.safetensors"), std::string::npos) << r.out;
+}
+
+TEST(Registry, ListsShowsAndComparesRuns) {
+  const Chain c("registry", "fp8_dynamic", 3);
+  const std::string home = "MINDXTRAIN_HOME='" + (c.f / "home") + "'";
+  const auto run = [&](const std::string& recipe, const std::string& out) {
+    return cli::run("run " + (c.f / recipe) + " --out " + (c.f / out), home);
+  };
+  ASSERT_EQ(run("r.yaml", "a").code, 0);
+  std::string other = c.recipe("mxfp4", 3);
+  write_file_atomic(c.f / "other.yaml", other);
+  ASSERT_EQ(run("other.yaml", "b").code, 0);
+  write_file_atomic(c.f / "bad.yaml", other.replace(other.find("text.txt"), 8, "gone.txt"));
+  EXPECT_NE(run("bad.yaml", "c").code, 0);
+  auto r = cli::run("runs list --json", home);
+  ASSERT_EQ(r.code, 0) << r.out;
+  const Json list = Json::parse(r.out);
+  ASSERT_EQ(list.size(), 3u);
+  std::map<std::string, Json> by_folder;
+  for (const Json& row : list) by_folder[fs::path(row["folder"].get<std::string>()).filename().string()] = row;
+  EXPECT_EQ(by_folder["a"]["state"], "finished");
+  EXPECT_EQ(by_folder["a"]["digests"]["checkpoint"], c.digests("a")["checkpoint"]);
+  EXPECT_TRUE(by_folder["a"]["metrics"].contains("last_loss"));
+  EXPECT_EQ(by_folder["c"]["state"], "failed");
+  EXPECT_NE(by_folder["c"]["message"].get<std::string>().find("gone.txt"), std::string::npos);
+  r = cli::run("runs show " + (c.f / "a"), home);
+  EXPECT_EQ(r.code, 0) << r.out;
+  EXPECT_NE(r.out.find("finished"), std::string::npos) << r.out;
+  r = cli::run("runs compare --json " + (c.f / "a") + " " + (c.f / "b"), home);
+  ASSERT_EQ(r.code, 0) << r.out;
+  const Json diff = Json::parse(r.out);
+  EXPECT_EQ(diff["recipe"], Json({{"quantize.scheme", {"fp8_dynamic", "mxfp4"}}}));
+  EXPECT_EQ(diff["digests"]["dataset"][0], diff["digests"]["dataset"][1]);
+  EXPECT_NE(diff["digests"]["quantized"][0], diff["digests"]["quantized"][1]);
+  EXPECT_EQ(cli::run("runs show nothing", home).code, 1);
+}
+
+TEST(Registry, AKilledRunIsShownAsInterrupted) {
+  const Chain c("registry_kill", "fp8_dynamic", 100000);
+  const std::string home = c.f / "home";
+  const pid_t child = fork();
+  if (child == 0) {
+    setenv("MINDXTRAIN_HOME", home.c_str(), 1);
+    if (!freopen("/dev/null", "w", stderr)) _exit(9);
+    execl(MXT_BINARY, MXT_BINARY, "run", (c.f / "r.yaml").c_str(), "--out", (c.f / "out").c_str(), nullptr);
+    _exit(9);
+  }
+  for (int i = 0; i < 600 && !(fs::exists(c.f / "out/metrics.jsonl") && fs::file_size(c.f / "out/metrics.jsonl") > 0);
+       ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  const auto state = [&] {
+    return Json::parse(cli::run("runs list --json", "MINDXTRAIN_HOME='" + home + "'").out)[0]["state"];
+  };
+  EXPECT_EQ(state(), "running");
+  kill(child, SIGKILL);
+  waitpid(child, nullptr, 0);
+  EXPECT_EQ(state(), "interrupted");
+}
+
+}  // namespace
+}  // namespace mxt

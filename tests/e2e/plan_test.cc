@@ -1,0 +1,166 @@
+// The probe, the plan and the memory figures as a user meets them.
+#include <functional>
+
+#include "e2e/cli.h"
+
+namespace mxt {
+namespace {
+
+Json plan_of(const std::string& path) { return Json::parse(read_file(path)); }
+
+struct Case {
+  cli::Folder folder{"planning"};
+  cli::Tiny tiny;
+  std::string recipe, plan;
+  Case() {
+    tiny.steps = 2;
+    tiny.method = "{kind: lora, r: 4}";
+    tiny.precision = "bfloat16";
+    tiny.probe = true;
+    recipe = folder / "r.yaml";
+    plan = folder / "plan.json";
+    write_file_atomic(recipe, cli::recipe(tiny));
+  }
+  void edit(const std::function<void(Json&)>& change) const {
+    Json j = plan_of(plan);
+    change(j);
+    write_file_atomic(plan, j.dump(2) + "\n");
+  }
+  cli::Result train() const { return cli::run("train " + recipe + " --plan " + plan + " --out " + (folder / "out")); }
+};
+
+TEST(Bench, MeasuresEveryCallAndTrainReplaysThePlanAsItIs) {
+  Case c;
+  auto r = cli::run("bench --config " + c.recipe + " --out " + c.plan);
+  ASSERT_EQ(r.code, 0) << r.out;
+  EXPECT_NE(r.out.find("gemm nt bf16"), std::string::npos) << r.out;
+  EXPECT_NE(r.out.find("whole step"), std::string::npos) << r.out;
+  const Json p = plan_of(c.plan);
+  EXPECT_TRUE(p["measured"].get<bool>());
+  EXPECT_LE(p["budget_s"].get<double>(), 60);
+  for (const auto& [key, choice] : p["choices"].items())
+    if (!key.starts_with("step ")) EXPECT_TRUE(p["candidates"].contains(key)) << key;
+  EXPECT_EQ(p["candidates"]["step"].size(), 2u);
+  r = c.train();
+  ASSERT_EQ(r.code, 0) << r.out;
+  EXPECT_EQ(read_file(c.folder / "out/plan.json"), read_file(c.plan));
+  const Json manifest = plan_of(c.folder / "out/manifest.json");
+  const Json training = plan_of(c.folder / "out/checkpoint/training.json");
+  EXPECT_EQ(training["plan_choices"].get<std::string>().size(), 64u);
+  EXPECT_EQ(manifest.at("predicate").at("environment").at("decisions_in_loop"), 0);
+  r = cli::run("bench --config " + c.recipe + " --out " + (c.folder / "again.json") + " --against " + c.plan);
+  EXPECT_TRUE(r.code == 0 || r.code == 2) << r.out;
+  EXPECT_NE(r.out.find("calls are slower than before"), std::string::npos) << r.out;
+}
+
+TEST(Bench, ADryRunSaysThatItWasNotMeasured) {
+  Case c;
+  ASSERT_EQ(cli::run("bench --dry-run --config " + c.recipe + " --out " + c.plan).code, 0);
+  const Json p = plan_of(c.plan);
+  EXPECT_FALSE(p["measured"].get<bool>());
+  EXPECT_TRUE(p["candidates"].empty());
+  EXPECT_FALSE(p["choices"].empty());
+}
+
+TEST(Plan, OfAnotherMachineIsRefusedByName) {
+  const std::vector<std::pair<std::function<void(Json&)>, std::string>> changes = {
+      {[](Json& j) { j["device"]["kind"] = "cuda"; }, "device kind"},
+      {[](Json& j) { j["device"]["libraries"]["onednn"] = "9.9"; }, "library onednn"},
+      {[](Json& j) { j["shapes"]["hidden"] = 12345; }, "shape hidden"},
+      {[](Json& j) { j["schema_version"] = 99; }, "schema_version"},
+      {[](Json& j) { j["choices"]["step micro_batch"] = "many"; }, "step micro_batch"},
+      {[](Json& j) { j["choices"]["step recompute"] = "all of it"; }, "step recompute"},
+      {[](Json& j) { j["choices"].begin().value() = "no_such_algorithm"; }, "no_such_algorithm"},
+  };
+  for (const auto& [change, name] : changes) {
+    Case c;
+    ASSERT_EQ(cli::run("bench --dry-run --config " + c.recipe + " --out " + c.plan).code, 0);
+    c.edit(change);
+    const auto r = c.train();
+    EXPECT_EQ(r.code, 1) << name << ": " << r.out;
+    EXPECT_NE(r.out.find(name), std::string::npos) << name << ": " << r.out;
+  }
+}
+
+TEST(Plan, PrintsBytesTimeAndMoneyForHereAndElsewhere) {
+  Case c;
+  for (const char* device : {"cpu", "h100", "mi300x"}) {
+    const auto r = cli::run("plan " + c.recipe + " --json --device " + device);
+    ASSERT_EQ(r.code, 0) << r.out;
+    const Json j = Json::parse(r.out);
+    EXPECT_EQ(j["device"], device);
+    EXPECT_TRUE(j["fits"].get<bool>());
+    const bool here = std::string(device) == "cpu";
+    EXPECT_GT(j["peak_bytes"]["host"].get<int64_t>(), 0);
+    EXPECT_EQ(j["peak_bytes"]["device"].get<int64_t>() == 0, here);
+    int64_t sum = 0;
+    for (const auto& [name, bytes] : j["categories"].items()) sum += bytes.get<int64_t>();
+    if (here) EXPECT_EQ(sum, j["peak_bytes"]["host"].get<int64_t>());
+    for (const char* key : {"weights", "gradients", "optimizer", "activations", "workspace", "logits"}) EXPECT_TRUE(j["categories"].contains(key)) << key;
+    EXPECT_GT(j["tokens_per_second"].get<double>(), 0);
+    EXPECT_GT(j["seconds"].get<double>(), 0);
+    EXPECT_FALSE(j["measured"].get<bool>());
+    EXPECT_EQ(j["cost_per_1b_tokens_usd"].get<double>() > 0, !here);
+    EXPECT_EQ(j["energy_kwh"].is_null(), here);
+  }
+}
+
+TEST(Plan, AnotherPriceTableIsReadStrictly) {
+  Case c;
+  const std::string table = c.folder / "prices.yaml";
+  std::string text = read_file(std::string(MXT_SOURCE_DIR) + "/recipes/assumptions/prices.yaml");
+  const std::string price = "usd_per_hour: 4.00";
+  text.replace(text.find(price), price.size(), "usd_per_hour: 8.00");
+  write_file_atomic(table, text);
+  auto cost = [&](const std::string& more) { return Json::parse(cli::run("plan " + c.recipe + " --json --device h100" + more).out)["cost_per_1b_tokens_usd"].get<double>(); };
+  EXPECT_NEAR(cost(" --prices " + table), 2 * cost(""), 1e-6);
+  write_file_atomic(table, text + "discount: 3\n");
+  const auto r = cli::run("plan " + c.recipe + " --prices " + table);
+  EXPECT_EQ(r.code, 1);
+  EXPECT_NE(r.out.find("discount"), std::string::npos) << r.out;
+}
+
+TEST(Memory, ARunThatDoesNotFitIsRefusedWithChangesThatMakeItFit) {
+  // A model whose activations are most of what it takes, and an address space that is too small for them.
+  cli::Folder f("fit");
+  std::string rows;
+  for (int i = 0; i < 8; ++i) {
+    std::string ids;
+    for (int t = 0; t < 512; ++t) ids += (t ? "," : "") + std::to_string(t % 200);
+    rows += "{\"input_ids\":[" + ids + "],\"labels\":[" + ids + "]}\n";
+  }
+  write_file_atomic(f / "rows.jsonl", rows);
+  write_file_atomic(f / "r.yaml", R"(meta: {project: test, run_name: fit}
+hardware: {name: cpu}
+autotune: {enabled: false}
+model:
+  name: random
+  init: random
+  config: {model_type: llama, vocab_size: 256, hidden_size: 512, intermediate_size: 2048, num_hidden_layers: 16, num_attention_heads: 8, num_key_value_heads: 8, max_position_embeddings: 512, rms_norm_eps: 1.0e-5, tie_word_embeddings: true, hidden_act: silu}
+data: {source: local, path: ")" + (f / "rows.jsonl") + R"(", seq_len: 512, packing: false}
+train:
+  method: {kind: lora, r: 8}
+  batch: {per_device: 8, grad_accum: 1}
+  micro_batch: 8
+  gradient_checkpointing: false
+  schedule: {max_steps: 1}
+)");
+  const Json needs = Json::parse(cli::run("plan " + (f / "r.yaml") + " --json").out);
+  const auto peak = needs["peak_bytes"]["host"].get<int64_t>(), activations = needs["categories"]["activations"].get<int64_t>();
+  ASSERT_GT(activations, 600 << 20);
+  const std::string limit = fmt::format("ulimit -v {};", (peak - activations / 4) / 1024);
+  const auto said = cli::run("plan " + (f / "r.yaml") + " --json", limit);
+  ASSERT_EQ(said.code, 0) << said.out;
+  const Json plan = Json::parse(said.out);
+  EXPECT_FALSE(plan["fits"].get<bool>());
+  ASSERT_EQ(plan["changes_that_fit"].size(), 3u) << said.out;
+  EXPECT_EQ(plan["changes_that_fit"][0]["change"], "train.micro_batch: 4");
+  for (const auto& x : plan["changes_that_fit"]) EXPECT_LT(x["bytes"].get<int64_t>(), peak);
+  const auto r = cli::run("train " + (f / "r.yaml") + " --out " + (f / "out"), limit);
+  EXPECT_EQ(r.code, 1) << r.out;
+  for (const char* word : {"r.yaml", "of memory", "train.micro_batch: 4", "train.gradient_checkpointing: true"}) EXPECT_NE(r.out.find(word), std::string::npos) << r.out;
+  EXPECT_FALSE(fs::exists(f / "out/metrics.jsonl"));
+}
+
+}  // namespace
+}  // namespace mxt

@@ -1,0 +1,62 @@
+#!/bin/bash
+# On a GPU machine, with what pack.py made: builds with every core, then runs what is named.
+# usage: there.sh CARRY_FOLDER OUT WHAT…      WHAT: tests verbs trajectory[:lora|full] shakespeare nanogpt step steps hero30, or a command in quotes ($MINDXTRAIN starts the binary)
+C=$(realpath "$1") R=$2; shift 2
+O=/tmp/mxt_out; rm -rf $O; mkdir -p "$R" $O; R=$(realpath "$R")
+keep() { tar -C $O -czf "$R/logs.tgz" --exclude=dataset --exclude='checkpoint*' .; }  # few files come back from such a machine
+M=/tmp/mxt B=$M/src/build/release
+begin=$(date +%s)
+if [ ! -f $M/built ] || [ "$(cat $M/built)" != "$(sha256sum < "$C/tree.tgz")" ]; then
+  rm -rf $M; mkdir -p $M && tar -C $M -xJf "$C/libs.tar.xz" && tar -C $M -xzf "$C/tree.tgz" || exit 1
+  SP=$(python3 -c "import nvidia; print(list(nvidia.__path__)[0])")
+  mkdir -p $M/src/.cache/cuda && ln -sfn "$SP" $M/src/.cache/cuda/nvidia && mkdir -p $M/fe && mv $M/frontend $M/fe/include && ln -sfn $M/fe/include $M/src/.cache/cuda/include
+  NVRTC=$(dirname "$(find "$SP"/ /usr/local/cuda/ -name nvrtc.h 2>/dev/null | head -1)")
+  export CPATH=$M/include:$NVRTC:/usr/local/cuda/include:$SP/cu13/include LIBRARY_PATH=$M/lib
+  cd $B
+  # Newer C++ libraries include less in passing than the one this is developed with.
+  sed -i -E 's#(c\+\+|g\+\+) #\1 -include cstdint -include algorithm #' $M/compile.txt
+  grep -o ' -o [^ ]*' $M/compile.txt | cut -c5- | xargs -n1 dirname | sort -u | xargs mkdir -p lib apps/mindxtrain tests/gpu bench/gpu
+  grep -o '[^ ]*\.a ' $M/link.sh | xargs -n1 dirname | sort -u | xargs mkdir -p
+  [ -e /usr/local/cuda/lib64/libcudart.so ] || sed -i "s#/usr/local/cuda/lib64/libcudart.so#$SP/cu13/lib/libcudart.so.13#" $M/link.sh
+  tr '\n' '\0' < $M/compile.txt | xargs -0 -P "$(nproc)" -I{} bash -c '{} 2>>/tmp/mxt/errors' || { grep -n 'error' $M/errors | head -30; cp $M/errors "$R/"; exit 1; }
+  bash $M/link.sh > $M/link.log 2>&1 || { tail -20 $M/link.log; exit 1; }
+  cp lib/libmindxtrain_cuda.so apps/mindxtrain/ && cp lib/libmindxtrain_cuda.so tests/gpu/ && cp lib/libmindxtrain_cuda.so bench/gpu/
+  sha256sum < "$C/tree.tgz" > $M/built
+fi
+echo "== build: $(($(date +%s) - begin)) s"
+here=$M/src/tests/gpu
+SP=$(python3 -c "import nvidia; print(list(nvidia.__path__)[0])")
+nv=$SP/cu13/lib:$SP/cudnn/lib:/usr/local/cuda/lib64
+# Beside the machine's own C and C++ libraries where these are new enough; with the carried ones otherwise.
+mkdir -p $M/own && for l in $M/lib/*.so*; do case $(basename "$l") in libc.so*|libm.so*|libdl.so*|librt.so*|libresolv*|libpthread*|libstdc++*|libgcc_s*|libgomp*) ;; *) cp -P "$l" $M/own/;; esac; done
+for t in apps/mindxtrain/mindxtrain tests/gpu/gpu_ops_test bench/gpu/gpu_step bench/gpu/gpu_kernels; do
+  printf '#!/bin/bash\nexport LD_LIBRARY_PATH=%s\nexec %s "$@"\n' "$M/own:$nv" "$B/$t" > $M/$(basename $t)
+done
+chmod +x $M/mindxtrain $M/gpu_*
+if ! $M/mindxtrain version > /dev/null 2>&1; then
+  for t in apps/mindxtrain/mindxtrain tests/gpu/gpu_ops_test bench/gpu/gpu_step bench/gpu/gpu_kernels; do
+    cp -n $M/loader "$B/$(dirname $t)/loader"
+    printf '#!/bin/bash\nexec %s --library-path %s %s "$@"\n' "$B/$(dirname $t)/loader" "$M/lib:$nv:/usr/lib/x86_64-linux-gnu:/usr/local/nvidia/lib64" "$B/$t" > $M/$(basename $t)
+  done
+fi
+$M/mindxtrain version || { ldd $B/apps/mindxtrain/mindxtrain | grep 'not found'; exit 1; }
+nvidia-smi --query-gpu=name,driver_version,power.limit,clocks.max.sm --format=csv,noheader | tee "$O/gpu.txt"; nproc
+export MINDXTRAIN=$M/mindxtrain OUT_FOLDER=$O
+status=0
+for what in "$@"; do
+  begin=$(date +%s)
+  case $what in
+    tests) timeout 240 $M/gpu_ops_test --gtest_brief=1 > "$O/tests.log" 2>&1 || status=1; grep -n 'FAILED\|Failure\|PASSED\|SKIPPED\|Which\|error\b' "$O/tests.log" | head -40; tail -3 "$O/tests.log" ;;
+    verbs) python3 "$here/verbs.py" $M/mindxtrain "$O/verbs" || status=1; cp "$O/verbs/verbs.json" "$O/" ;;
+    step) $M/gpu_step 8b 8 4096 2 12 lora none bf16 joined profile > "$O/step.json" 2> "$O/step.err" || { status=1; tail -5 "$O/step.err"; }; cat "$O/step.json" ;;
+    steps) for s in "0.6b 16 2048 8 8" "1.7b 16 2048 8 8" "4b 16 2048 4 8" "14b 8 2048 2 6" "0.6b 16 2048 8 8 full" "1.7b 16 2048 4 8 full"; do $M/gpu_step $s > "$O/step_$(echo $s | tr ' ' _).json" 2>>"$O/step.err"; echo "$s: $(tail -1 "$O/step_$(echo $s | tr ' ' _).json")"; done ;;
+    trajectory*) timeout 200 python3 "$here/trajectory.py" $M/mindxtrain "$O/trajectory" $(tr ':' ' ' <<< "${what#trajectory}") || status=1 ;;
+    shakespeare) timeout 200 $M/mindxtrain train $M/src/recipes/shakespeare_char_gpu.yaml --out "$O/shakespeare" > "$O/shakespeare.log" 2>&1 || status=1
+      python3 "$here/shakespeare.py" "$O/shakespeare" || status=1 ;;
+    hero30) $M/gpu_step 8b 8 4096 2 33 > "$O/hero30.json" 2> "$O/hero30.err" || status=1; tail -1 "$O/hero30.json" ;;
+    *) (cd $M/src && bash -c "$what") || status=1 ;;
+  esac
+  echo "== $what: $(($(date +%s) - begin)) s"
+  keep
+done
+exit $status

@@ -1,0 +1,289 @@
+// What a request gets must not depend on anything but the request: alone, among others, in pieces, from the cache, after eviction.
+#include "infer/scheduler.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cmath>
+#include <cstring>
+#include <future>
+
+#include "base/error.h"
+#include "infer/engine.h"
+#include "infer/scorer.h"
+
+namespace mxt::infer {
+namespace {
+
+std::string golden(const std::string& name) { return std::string(MXT_SOURCE_DIR) + "/tests/golden/models/" + name; }
+
+Model& model() {
+  static Model m(golden("qwen3_gqa"), "", DType::kBF16, 0, kernels::cpu_ops());
+  return m;
+}
+
+std::vector<int32_t> prompt(size_t n, uint32_t seed) {
+  std::vector<int32_t> p;
+  for (size_t i = 0; i < n; ++i) p.push_back(static_cast<int32_t>((seed = seed * 1664525u + 1013904223u) >> 8) % static_cast<int32_t>(model().vocab()));
+  return p;
+}
+
+Request request(size_t n, uint32_t seed, int64_t max_tokens = 12) {
+  Request r;
+  r.prompt = prompt(n, seed);
+  r.max_tokens = max_tokens;
+  r.logprobs = 3;
+  return r;
+}
+
+struct Got {
+  std::vector<int32_t> ids;
+  std::vector<float> logprobs;
+  std::vector<NewToken> prompt;
+  std::vector<float> hidden;
+  Outcome outcome;
+  bool done = false;
+  bool operator==(const Got& o) const {
+    return ids == o.ids && logprobs.size() == o.logprobs.size() && std::memcmp(logprobs.data(), o.logprobs.data(), 4 * logprobs.size()) == 0;
+  }
+};
+
+Sink into(Got& g) {
+  Sink s;
+  s.token = [&g](const NewToken& t) {
+    g.ids.push_back(t.id);
+    g.logprobs.push_back(t.logprob);
+    for (const auto& l : t.likely) g.logprobs.push_back(l.logprob);
+    return true;
+  };
+  s.prompt = [&g](const std::vector<NewToken>& p) { g.prompt = p; };
+  s.hidden = [&g](const std::vector<float>& h) { g.hidden = h; };
+  s.done = [&g](const Outcome& o) {
+    EXPECT_FALSE(g.done);
+    g.outcome = o;
+    g.done = true;
+  };
+  return s;
+}
+
+std::vector<Got> answer(Scheduler& s, const std::vector<Request>& requests) {
+  std::vector<Got> got(requests.size());
+  for (size_t i = 0; i < requests.size(); ++i) s.submit(requests[i], into(got[i]));
+  while (s.step()) {
+  }
+  for (const Got& g : got) EXPECT_TRUE(g.done);
+  return got;
+}
+
+Got alone(const Request& r, SchedulerSettings settings = {}) {
+  settings.prefix_cache = false;
+  Scheduler s(model(), settings);
+  return answer(s, {r})[0];
+}
+
+TEST(Scheduler, TheSameAloneAndInABatchOf32) {
+  std::vector<Request> requests;
+  for (uint32_t i = 0; i < 32; ++i) requests.push_back(request(1 + i * 2 % 50, i, 3 + i % 9));
+  Scheduler s(model(), {.batch = 32, .tokens_per_pass = 64});
+  const auto got = answer(s, requests);
+  for (size_t i = 0; i < requests.size(); ++i) EXPECT_EQ(got[i], alone(requests[i])) << i;
+}
+
+TEST(Scheduler, TheSameWhateverTheThreadsAndThePieces) {
+  const Request r = request(50, 5);
+  const Got whole = alone(r);
+  EXPECT_EQ(alone(r, {.batch = 1, .tokens_per_pass = 7}), whole);
+  EXPECT_EQ(alone(r, {.batch = 1, .tokens_per_pass = 1}), whole);
+}
+
+TEST(Scheduler, TheSameAfterAHitInThePrefixCache) {
+  Request r = request(50, 9);
+  const Got fresh = alone(r);
+  Scheduler s(model(), {});
+  EXPECT_EQ(answer(s, {r})[0], fresh);
+  const Got again = answer(s, {r})[0];
+  EXPECT_EQ(again, fresh);
+  EXPECT_EQ(again.outcome.shared_tokens, 48);
+  // Another ending: the pages of the common beginning alone.
+  Request other = r;
+  other.prompt[40] = (other.prompt[40] + 1) % static_cast<int32_t>(model().vocab());
+  const Got o = answer(s, {other})[0];
+  EXPECT_EQ(o.outcome.shared_tokens, 32);
+  EXPECT_EQ(o, alone(other));
+  EXPECT_EQ(s.stats().shared_tokens, 80);
+  EXPECT_EQ(s.stats().cache_available, s.stats().cache_pages);
+}
+
+TEST(Scheduler, TheSameWhenTheCacheIsTooSmallForAll) {
+  const int64_t full = (model().positions() + PagedCache::kPage - 1) / PagedCache::kPage;
+  std::vector<Request> requests;
+  for (uint32_t i = 0; i < 8; ++i) requests.push_back(request(static_cast<size_t>(model().positions()) - 40, i, 30));
+  Scheduler s(model(), {.batch = 8, .tokens_per_pass = 64, .cache_pages = full * 3 / 2});
+  const auto got = answer(s, requests);
+  for (size_t i = 0; i < requests.size(); ++i) EXPECT_EQ(got[i], alone(requests[i])) << i;
+  EXPECT_GT(s.stats().preemptions, 0);
+  EXPECT_EQ(s.stats().cache_available, s.stats().cache_pages);
+}
+
+TEST(Scheduler, SampledAnswersDependOnTheSeedAlone) {
+  std::vector<Request> requests;
+  for (uint32_t i = 0; i < 6; ++i) {
+    requests.push_back(request(20, 3));
+    requests.back().sampling = {.temperature = 1.2, .top_k = 30, .top_p = 0.9, .min_p = 0.01, .seed = i / 2, .repetition_penalty = 1.1, .presence_penalty = 0.2};
+  }
+  Scheduler s(model(), {});
+  const auto got = answer(s, requests);
+  for (size_t i = 0; i < 6; i += 2) EXPECT_EQ(got[i], got[i + 1]);
+  EXPECT_FALSE(got[0] == got[2] && got[2] == got[4]);
+}
+
+TEST(Scheduler, PromptLogprobsAreTheScorers) {
+  Request r = request(50, 21, 1);
+  r.prompt_logprobs = 1;
+  Scheduler s(model(), {.batch = 4, .tokens_per_pass = 32});
+  answer(s, {request(50, 21)});  // what the cache holds must not shorten them
+  const Got g = answer(s, {r})[0];
+  ASSERT_EQ(g.prompt.size(), 50u);
+  Scorer scorer(model());
+  const auto want = scorer.score({r.prompt})[0];
+  EXPECT_TRUE(std::isnan(g.prompt[0].logprob));
+  for (size_t i = 1; i < 50; ++i) {
+    EXPECT_EQ(g.prompt[i].id, r.prompt[i]);
+    EXPECT_NEAR(g.prompt[i].logprob, want[i], 0.03) << i;  // the scorer rounds its logits to bf16
+    ASSERT_EQ(g.prompt[i].likely.size(), 1u);
+    EXPECT_GE(g.prompt[i].likely[0].logprob, g.prompt[i].logprob);
+  }
+  EXPECT_EQ(g.ids.size(), 1u);
+  r.max_tokens = 0;
+  const Got none = answer(s, {r})[0];
+  EXPECT_EQ(none.prompt.size(), 50u);
+  EXPECT_TRUE(none.ids.empty());
+}
+
+TEST(Scheduler, HiddenStatesAreAveragedOverThePrompt) {
+  Request r = request(50, 4);
+  r.hidden = true;
+  const Got a = alone(r), b = alone(r, {.batch = 1, .tokens_per_pass = 5});
+  ASSERT_EQ(static_cast<int64_t>(a.hidden.size()), model().config().hidden_size);
+  EXPECT_TRUE(a.ids.empty());
+  for (size_t i = 0; i < a.hidden.size(); ++i) EXPECT_FLOAT_EQ(a.hidden[i], b.hidden[i]);
+}
+
+TEST(Scheduler, AdaptersShareTheBaseAndGiveWhatTheyGiveAlone) {
+  const std::string folder = golden("qwen3_gqa") + "/adapter";
+  Model shared(golden("qwen3_gqa"), "", DType::kBF16, 0, kernels::cpu_ops());
+  EXPECT_EQ(shared.add_adapter(folder), 0);
+  Model one(golden("qwen3_gqa"), folder, DType::kBF16, 0, kernels::cpu_ops());
+  std::vector<Request> requests;
+  for (uint32_t i = 0; i < 6; ++i) {
+    requests.push_back(request(40, 8));
+    requests.back().adapter = i % 2 == 0 ? -1 : 0;
+  }
+  Scheduler s(shared, {}), t(one, {.prefix_cache = false});
+  const auto got = answer(s, requests);
+  Request plain = requests[1];
+  plain.adapter = -1;
+  const Got with = answer(t, {plain})[0], base = alone(requests[0]);
+  EXPECT_FALSE(with == base);
+  for (size_t i = 0; i < requests.size(); ++i) EXPECT_EQ(got[i], i % 2 == 0 ? base : with) << i;
+}
+
+class Only final : public Constraint {
+ public:
+  explicit Only(std::vector<int32_t> ids) : ids_(std::move(ids)), mask_(static_cast<size_t>(model().vocab() + 63) / 64) {}
+  std::span<const uint64_t> allowed() override {
+    std::fill(mask_.begin(), mask_.end(), 0);
+    if (at_ < ids_.size()) mask_[static_cast<size_t>(ids_[at_]) / 64] |= uint64_t{1} << (ids_[at_] % 64);
+    return mask_;
+  }
+  void accept(int32_t id) override { EXPECT_EQ(id, ids_[at_++]); }
+
+ private:
+  std::vector<int32_t> ids_;
+  std::vector<uint64_t> mask_;
+  size_t at_ = 0;
+};
+
+TEST(Scheduler, AConstraintLeavesNoChoice) {
+  Request r = request(20, 2, 10);
+  r.constraint = std::make_shared<Only>(std::vector<int32_t>{5, 1, 9});
+  Scheduler s(model(), {});
+  const Got g = answer(s, {r})[0];
+  EXPECT_EQ(g.ids, (std::vector<int32_t>{5, 1, 9}));
+  EXPECT_EQ(g.outcome.finish, Finish::kStop);
+}
+
+TEST(Scheduler, BadRequestsAreRefusedAndCostNothing) {
+  Scheduler s(model(), {});
+  Request r = request(4, 1);
+  r.prompt.clear();
+  EXPECT_THROW(s.submit(r, {}), Error);
+  r.prompt = {static_cast<int32_t>(model().vocab())};
+  EXPECT_THROW(s.submit(r, {}), Error);
+  r.prompt = {-1};
+  EXPECT_THROW(s.submit(r, {}), Error);
+  EXPECT_THROW(s.submit(request(static_cast<size_t>(model().positions()), 1), {}), Error);
+  r.prompt = {1};
+  r.sampling.logit_bias = {{-5, 1.0f}};
+  EXPECT_THROW(s.submit(r, {}), Error);
+  EXPECT_FALSE(s.step());
+}
+
+TEST(Scheduler, RunsOnItsOwnThreadAndCancels) {
+  Scheduler s(model(), {.batch = 2, .tokens_per_pass = 16});
+  s.start();
+  std::vector<std::promise<Finish>> ends(12);
+  std::vector<Scheduler::Id> ids;
+  for (size_t i = 0; i < ends.size(); ++i) {
+    Sink sink;
+    sink.done = [&, i](const Outcome& o) { ends[i].set_value(o.finish); };
+    ids.push_back(s.submit(request(30, static_cast<uint32_t>(i), 15), std::move(sink)));
+  }
+  s.cancel(ids[11]);
+  EXPECT_EQ(ends[11].get_future().get(), Finish::kCancelled);
+  for (size_t i = 0; i + 1 < ends.size(); ++i) EXPECT_EQ(ends[i].get_future().get(), Finish::kLength);
+  s.cancel(ids[0]);  // long done
+  std::promise<Finish> last;
+  Sink sink;
+  sink.done = [&](const Outcome& o) { last.set_value(o.finish); };
+  s.submit(request(2, 1, 1000000), std::move(sink));
+  s.stop();
+  const Finish f = last.get_future().get();
+  EXPECT_TRUE(f == Finish::kCancelled || f == Finish::kLength);
+}
+
+TEST(Scheduler, GroupsTakeTurns) {
+  Scheduler s(model(), {.batch = 1, .tokens_per_pass = 64});
+  std::vector<int> order;
+  auto add = [&](uint64_t group, int name, int64_t priority = 0) {
+    Request r = request(4, 1, 2);
+    r.group = group;
+    r.priority = priority;
+    Sink sink;
+    sink.done = [&order, name](const Outcome&) { order.push_back(name); };
+    s.submit(r, std::move(sink));
+  };
+  add(1, 10), add(1, 11), add(2, 20), add(3, 30, -1);
+  while (s.step()) {
+  }
+  EXPECT_EQ(order, (std::vector<int>{30, 10, 20, 11}));
+}
+
+TEST(Engine, AnswersInTheOrderOfTheRequests) {
+  Engine e(model(), {3, 64});
+  std::vector<Request> requests;
+  for (uint32_t i = 0; i < 7; ++i) requests.push_back(request(5 + i, i, 4));
+  const auto a = e.generate(requests);
+  for (size_t i = 0; i < requests.size(); ++i) {
+    requests[i].logprobs = 0;
+    const Got g = alone(requests[i]);
+    EXPECT_EQ(a[i].tokens, g.ids);
+    EXPECT_EQ(a[i].logprobs, g.logprobs);
+  }
+  requests[3].prompt.clear();
+  EXPECT_THROW(e.generate(requests), Error);
+  EXPECT_EQ(e.generate({requests[0]}, [](size_t, int32_t) { return false; })[0].tokens.size(), 1u);
+}
+
+}  // namespace
+}  // namespace mxt::infer

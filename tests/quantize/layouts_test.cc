@@ -1,0 +1,237 @@
+// Every layout, written and read back: the same weights that transformers, compressed-tensors and gguf-py read
+// (tests/golden/quantize/read_back.json, made by tools/golden/quantize.py), and configs that say what was done.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "base/hash.h"
+#include "formats/gguf.h"
+#include "quantize/made_model.h"
+#include "quantize/quantize.h"
+#include "tokenizer/train.h"
+
+namespace mxt::quantize {
+namespace {
+
+using config::QuantScheme;
+
+struct Case {
+  std::string name;
+  config::Quantize settings;
+};
+const Case kCases[] = {{"fp8_dynamic", {true, QuantScheme::kFp8Dynamic, true}},
+                       {"fp8_block", {true, QuantScheme::kFp8Block, true}},
+                       {"quark_fp8", {true, QuantScheme::kQuarkFp8, true}},
+                       {"quark_fp8_tensor", {true, QuantScheme::kQuarkFp8, false}},
+                       {"quark_mxfp4", {true, QuantScheme::kQuarkMxfp4, true}},
+                       {"mxfp4", {true, QuantScheme::kMxfp4, true}},
+                       {"gguf_f16", {true, QuantScheme::kGgufF16, true}},
+                       {"gguf_bf16", {true, QuantScheme::kGgufBf16, true}},
+                       {"gguf_q8_0", {true, QuantScheme::kGgufQ8_0, true}},
+                       {"gguf_q4_0", {true, QuantScheme::kGgufQ4_0, true}},
+                       {"gguf_q4_k_m", {true, QuantScheme::kGgufQ4KM, true}}};
+
+std::shared_ptr<const tokenizer::Tokenizer> small_tokenizer() {
+  tokenizer::TrainOptions o;
+  o.vocab_size = 280;
+  o.pattern = "gpt2";
+  bool more = true;
+  return tokenizer::Tokenizer::from_spec(tokenizer::train_byte_level_bpe(o, [&](std::string_view& t) {
+    t = "the quick brown fox jumps over the lazy dog and the other dogs";
+    return std::exchange(more, false);
+  }));
+}
+
+class Layouts : public testing::Test {
+ protected:
+  Layouts() : root_(testing::TempDir() + "mxt_layouts_" + std::to_string(getpid())) {
+    fs::remove_all(root_);
+    even_model().write(root_ + "/even");
+    ragged_model().write(root_ + "/ragged");
+  }
+  ~Layouts() override { fs::remove_all(root_); }
+
+  Written write(const std::string& model, const Case& c, const std::string& out) {
+    make_folders(root_ + "/" + out);
+    return write_quantized(*formats::WeightSource::open(root_ + "/" + model), small_tokenizer().get(), c.settings,
+                           "made", root_ + "/" + out);
+  }
+  OrderedJson quantization_config(const std::string& out) {
+    return parse_ordered_json(read_file(root_ + "/" + out + "/config.json"), out)["quantization_config"];
+  }
+  std::string root_;
+};
+
+std::string digest(const void* p, size_t bytes) {
+  return sha256_hex({static_cast<const char*>(p), bytes}).substr(0, 16);
+}
+
+TEST_F(Layouts, ReadBackAsOtherReadersDo) {
+  const Json golden = read_json_file(std::string(MXT_SOURCE_DIR) + "/tests/golden/quantize/read_back.json");
+  size_t checked = 0;
+  for (const std::string model : {"even", "ragged"})
+    for (const Case& c : kCases) {
+      const std::string key = model + " " + c.name;
+      const Written w = write(model, c, "out");
+      if (!golden.contains(key)) {
+        EXPECT_EQ(key, "ragged fp8_block");
+        continue;
+      }
+      if (is_gguf_scheme(c.settings.scheme)) {
+        const auto g = formats::Gguf::open(w.model);
+        EXPECT_EQ(g.tensors().size(), golden[key].size());
+        for (const auto& t : g.tensors()) {
+          std::vector<float> v(static_cast<size_t>(t.rows() * t.columns()));
+          g.dequantize(t, v.data());
+          ASSERT_TRUE(golden[key].contains(t.name)) << key << " " << t.name;
+          EXPECT_EQ(formats::ggml_type_info(t.type)->name, golden[key][t.name][0].get<std::string>())
+              << key << " " << t.name;
+          EXPECT_EQ(digest(v.data(), v.size() * 4), golden[key][t.name][1]) << key << " " << t.name;
+          ++checked;
+        }
+        continue;
+      }
+      const auto s = formats::WeightSource::open(w.model);
+      for (const auto& name : s->names()) {
+        int64_t n = 1;
+        for (int64_t d : s->shape(name)) n *= d;
+        std::vector<uint16_t> v(static_cast<size_t>(n));
+        s->read(name, DType::kBF16, v.data());
+        ASSERT_TRUE(golden[key].contains(name)) << key << " " << name;
+        EXPECT_EQ(digest(v.data(), v.size() * 2), golden[key][name]) << key << " " << name;
+        ++checked;
+      }
+      fs::remove_all(root_ + "/out");
+    }
+  EXPECT_GT(checked, 600u);
+}
+
+// What every layout loses on these weights, at most: relative to each matrix's norm.
+TEST_F(Layouts, ErrorsAreWhatTheFormatsAllow) {
+  for (const std::string model : {"even", "ragged"}) {
+    const auto original = formats::WeightSource::open(root_ + "/" + model);
+    for (const Case& c : kCases) {
+      const Written w = write(model, c, "out");
+      const auto s = formats::WeightSource::open(w.model);
+      const bool four = c.name.find("4") != std::string::npos && c.name.find("bf16") == std::string::npos;
+      for (const auto& name : original->names()) {
+        int64_t n = 1;
+        for (int64_t d : original->shape(name)) n *= d;
+        std::vector<float> a(static_cast<size_t>(n)), b(a.size());
+        original->read(name, DType::kF32, a.data());
+        s->read(name, DType::kF32, b.data());
+        double error = 0, norm = 0;
+        for (size_t i = 0; i < a.size(); ++i) {
+          error += (static_cast<double>(a[i]) - b[i]) * (static_cast<double>(a[i]) - b[i]);
+          norm += static_cast<double>(a[i]) * a[i];
+        }
+        EXPECT_LE(std::sqrt(error / norm), four ? 0.16 : 0.035) << model << " " << c.name << " " << name;
+      }
+      fs::remove_all(root_ + "/out");
+    }
+  }
+}
+
+TEST_F(Layouts, TheSameBytesTwice) {
+  for (const Case& c : kCases) {
+    write("even", c, "a");
+    write("even", c, "b");
+    for (const auto& f : list_files(root_ + "/a"))
+      EXPECT_EQ(hash_file(root_ + "/a/" + f).blake3, hash_file(root_ + "/b/" + f).blake3) << c.name << " " << f;
+  }
+}
+
+TEST_F(Layouts, ConfigsNameTheirScheme) {
+  write("ragged", kCases[0], "a");
+  OrderedJson q = quantization_config("a");
+  EXPECT_EQ(q["quant_method"], "compressed-tensors");
+  EXPECT_EQ(q["format"], "float-quantized");
+  EXPECT_EQ(q["ignore"], OrderedJson({"lm_head"}));
+  EXPECT_EQ(q["config_groups"]["group_0"]["weights"]["strategy"], "channel");
+  EXPECT_EQ(q["config_groups"]["group_0"]["input_activations"]["dynamic"], true);
+  write("even", kCases[1], "b");
+  q = quantization_config("b");
+  EXPECT_EQ(q["quant_method"], "fp8");
+  EXPECT_EQ(q["weight_block_size"], OrderedJson({128, 128}));
+  write("even", kCases[2], "c");
+  q = quantization_config("c");
+  EXPECT_EQ(q["quant_method"], "quark");
+  EXPECT_EQ(q["global_quant_config"]["weight"]["qscheme"], "per_channel");
+  EXPECT_EQ(q["global_quant_config"]["input_tensors"]["is_dynamic"], true);
+  EXPECT_EQ(q["export"]["pack_method"], "reorder");
+}
+
+TEST_F(Layouts, TheEngineRoundsInputsAsTheLayoutSays) {
+  using formats::InputRounding;
+  const InputRounding want[] = {InputRounding::kFp8Token, InputRounding::kFp8Group128, InputRounding::kFp8Token,
+                                InputRounding::kFp8Token, InputRounding::kMxfp4,       InputRounding::kNone};
+  for (size_t i = 0; i < std::size(want); ++i) {
+    const auto s = formats::WeightSource::open(write("even", kCases[i], "out").model);
+    EXPECT_EQ(s->input_rounding("model.layers.0.mlp.up_proj.weight"), want[i]) << kCases[i].name;
+    EXPECT_EQ(s->input_rounding("model.embed_tokens.weight"), InputRounding::kNone);
+    fs::remove_all(root_ + "/out");
+  }
+}
+
+TEST_F(Layouts, DamagedWeightsAreNamed) {
+  const std::string file = root_ + "/even/model.safetensors";
+  const auto source = formats::Safetensors::open(file);
+  const auto& t = source.at("model.layers.1.mlp.up_proj.weight");
+  std::string bytes = read_file(file);
+  const uint16_t nan = float_to_bf16(std::numeric_limits<float>::quiet_NaN());
+  std::memcpy(bytes.data() + t.offset + 100, &nan, 2);
+  write_file_atomic(file, bytes);
+  for (const Case& c : kCases) {
+    try {
+      write("even", c, "out");
+      ADD_FAILURE() << c.name;
+    } catch (const Error& e) {
+      EXPECT_EQ(e.code(), Exit::kBadInput);
+      EXPECT_NE(std::string(e.what()).find("model.layers.1.mlp.up_proj.weight"), std::string::npos)
+          << c.name << ": " << e.what();
+    }
+  }
+}
+
+TEST_F(Layouts, WhatIsNotBuiltInSaysSo) {
+  EXPECT_THROW(write("even", {"gptq", {true, QuantScheme::kGptqRocm, true}}, "out"), Error);
+  make_folders(root_ + "/no_tokenizer");
+  EXPECT_THROW(write_quantized(*formats::WeightSource::open(root_ + "/even"), nullptr, kCases[6].settings, "x",
+                               root_ + "/no_tokenizer"),
+               Error);
+}
+
+// The keys of a GGUF give back a tokenizer that cuts text as the one they were made of.
+TEST(TokenizerKeys, ReadBackEncodeAlike) {
+  std::string corpus;
+  for (int i = 0; i < 300; ++i)
+    corpus +=
+        fmt::format("In {} it's {} o'clock, WE'LL pay ${}.{} for {}x{}!\n", 1900 + i, i % 24, i * 37, i, i, i * i);
+  for (const std::string pattern : {"qwen", "smollm", "gpt2"}) {
+    tokenizer::TrainOptions o;
+    o.vocab_size = 700;
+    o.pattern = pattern;
+    o.nfc = pattern == "qwen";
+    o.special_tokens = {"<|end|>"};
+    o.eos_token = "<|end|>";
+    bool more = true;
+    const auto tok = tokenizer::Tokenizer::from_spec(tokenizer::train_byte_level_bpe(o, [&](std::string_view& t) {
+      t = corpus;
+      return std::exchange(more, false);
+    }));
+    const auto keys = tok->to_gguf();
+    if (pattern == "qwen") EXPECT_EQ(keys.pre, "qwen2");
+    if (pattern == "gpt2") EXPECT_EQ(keys.pre, "gpt-2");
+    const auto back = tokenizer::Tokenizer::from_gguf(keys);
+    for (const std::string text :
+         {"In 1999 it's 12345 o'clock", "a  b\n\n c\t1 22 333", "WE'LL we'll caf\xC3\xA9 \xE4\xBD\xA0 <|end|>x", ""})
+      EXPECT_EQ(back->encode(text), tok->encode(text)) << pattern << ": " << text;
+    EXPECT_EQ(back->eos(), tok->eos());
+  }
+}
+
+}  // namespace
+}  // namespace mxt::quantize

@@ -1,0 +1,116 @@
+#include "registry/registry.h"
+
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "base/files.h"
+
+namespace mxt::registry {
+namespace {
+
+class RegistryTest : public testing::Test {
+ protected:
+  RegistryTest() : folder_(testing::TempDir() + "mxt_registry_" + std::to_string(getpid())) {
+    fs::remove_all(folder_);
+    path_ = folder_ + "/deep/runs.sqlite";
+  }
+  ~RegistryTest() override { fs::remove_all(folder_); }
+  std::string folder_, path_;
+};
+
+TEST_F(RegistryTest, ARunGoesFromBeginToEnd) {
+  Registry r = Registry::open(path_);
+  const int64_t id = r.begin("out/a", "p", "first", "hash1", "run");
+  r.set_stage(id, "train");
+  auto run = r.find(std::to_string(id));
+  ASSERT_TRUE(run);
+  EXPECT_EQ(run->state, State::kRunning);
+  EXPECT_EQ(run->stage, "train");
+  EXPECT_EQ(run->folder, fs::absolute("out/a").string());
+  EXPECT_EQ(run->ended, "");
+  r.end(id, State::kFinished, "", {{"loss", 0.5}}, {{"checkpoint", "abc"}});
+  run = r.find("first");
+  ASSERT_TRUE(run);
+  EXPECT_EQ(run->state, State::kFinished);
+  EXPECT_NE(run->ended, "");
+  EXPECT_EQ(run->metrics, R"({"loss":0.5})");
+  EXPECT_EQ(run->digests, R"({"checkpoint":"abc"})");
+  EXPECT_FALSE(r.find("second"));
+}
+
+TEST_F(RegistryTest, TheSameFolderAndRecipeIsOneRun) {
+  Registry r = Registry::open(path_);
+  const int64_t a = r.begin("out/a", "p", "n", "hash1", "run");
+  r.end(a, State::kFailed, "no space", nullptr, nullptr);
+  EXPECT_EQ(r.begin("out/./a", "p", "n", "hash1", "run"), a);
+  auto run = r.find("out/a");
+  ASSERT_TRUE(run);
+  EXPECT_EQ(run->attempts, 2);
+  EXPECT_EQ(run->state, State::kRunning);
+  EXPECT_EQ(run->message, "");
+  EXPECT_NE(r.begin("out/a", "p", "n", "hash2", "run"), a);
+  EXPECT_EQ(r.list().size(), 2u);
+  EXPECT_EQ(r.list(1).size(), 1u);
+}
+
+TEST_F(RegistryTest, AKilledRunIsInterrupted) {
+  const pid_t child = fork();
+  if (child == 0) {
+    Registry::open(path_).begin("out/a", "p", "n", "h", "run");
+    raise(SIGKILL);
+  }
+  waitpid(child, nullptr, 0);
+  const auto runs = Registry::open(path_).list();
+  ASSERT_EQ(runs.size(), 1u);
+  EXPECT_EQ(runs[0].state, State::kInterrupted);
+  EXPECT_EQ(runs[0].pid, child);
+}
+
+TEST_F(RegistryTest, ManyProcessesWriteAtOnce) {
+  constexpr int kProcesses = 8, kRuns = 10;
+  std::vector<pid_t> children;
+  for (int p = 0; p < kProcesses; ++p) {
+    const pid_t child = fork();
+    if (child == 0) {
+      try {
+        for (int i = 0; i < kRuns; ++i) {
+          Registry r = Registry::open(path_);
+          const int64_t id = r.begin("out/" + std::to_string(p) + "_" + std::to_string(i), "p", "n", "h", "run");
+          r.end(id, State::kFinished, "", {{"i", i}}, nullptr);
+        }
+        _exit(0);
+      } catch (const Error&) {
+        _exit(1);
+      }
+    }
+    children.push_back(child);
+  }
+  for (pid_t c : children) {
+    int status = 0;
+    waitpid(c, &status, 0);
+    EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+  }
+  const auto runs = Registry::open(path_).list();
+  EXPECT_EQ(runs.size(), static_cast<size_t>(kProcesses * kRuns));
+  for (const auto& r : runs) EXPECT_EQ(r.state, State::kFinished);
+}
+
+TEST_F(RegistryTest, AFileThatIsNoDatabaseIsRefused) {
+  make_folders(folder_);
+  write_file_atomic(folder_ + "/x", std::string(5000, 'x'));
+  try {
+    Registry::open(folder_ + "/x");
+    FAIL();
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), Exit::kBadInput);
+    EXPECT_NE(std::string(e.what()).find(folder_ + "/x"), std::string::npos);
+  }
+}
+
+}  // namespace
+}  // namespace mxt::registry

@@ -1,0 +1,563 @@
+// The server over real sockets, with a tiny random model and a byte tokenizer that the test makes: protocol, bad inputs, abuse.
+#include <arpa/inet.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "base/files.h"
+#include "base/json.h"
+#include "checkpoint/weights.h"
+#include "models/model.h"
+#include "net/http.h"
+#include "serve/http/server.h"
+#include "serve/operator.h"
+
+namespace mxt::serve {
+namespace {
+
+constexpr const char* kChat =
+    "{% if tools %}{{ tools | tojson }}{% endif %}{% for m in messages %}<s>{{ m.role }}:{{ m.content }}{% if m.tool_calls %}{{ m.tool_calls | tojson }}{% endif %}</s>{% endfor %}"
+    "{% if add_generation_prompt %}<s>assistant:{% if enable_thinking is defined and enable_thinking %}<think>{% endif %}{% endif %}";
+
+// A folder with a model of random weights and a tokenizer of all bytes, <s> and </s>.
+std::string make_model() {
+  const std::string folder = testing::TempDir() + "/serve_test_model";
+  make_folders(folder);
+  // Byte-level alphabet: GPT-2's printable stand-ins.
+  nlohmann::ordered_json vocab;
+  int next = 0;
+  for (int b = 0, n = 0; b < 256; ++b) {
+    const bool plain = (b >= 33 && b <= 126) || (b >= 161 && b <= 172) || (b >= 174 && b <= 255);
+    const int cp = plain ? b : 256 + n++;
+    std::string s;
+    if (cp < 0x80) s = static_cast<char>(cp);
+    else s = {static_cast<char>(0xC0 | cp >> 6), static_cast<char>(0x80 | (cp & 63))};
+    vocab[s] = next++;
+  }
+  nlohmann::ordered_json t;
+  t["version"] = "1.0";
+  t["truncation"] = t["padding"] = t["normalizer"] = nullptr;
+  t["added_tokens"] = nlohmann::ordered_json::array();
+  for (const char* name : {"<s>", "</s>"})
+    t["added_tokens"].push_back({{"id", next++}, {"content", name}, {"single_word", false}, {"lstrip", false}, {"rstrip", false}, {"normalized", false}, {"special", true}});
+  t["pre_tokenizer"] = {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"trim_offsets", true}, {"use_regex", true}};
+  t["post_processor"] = nullptr;
+  t["decoder"] = {{"type", "ByteLevel"}, {"add_prefix_space", true}, {"trim_offsets", true}, {"use_regex", true}};
+  t["model"] = {{"type", "BPE"}, {"dropout", nullptr}, {"unk_token", nullptr}, {"continuing_subword_prefix", nullptr}, {"end_of_word_suffix", nullptr}, {"fuse_unk", false}, {"byte_fallback", false}, {"ignore_merges", false}, {"vocab", vocab}, {"merges", nlohmann::ordered_json::array()}};
+  write_file_atomic(folder + "/tokenizer.json", t.dump());
+  write_file_atomic(folder + "/tokenizer_config.json", nlohmann::json{{"eos_token", "</s>"}, {"tokenizer_class", "PreTrainedTokenizerFast"}}.dump());
+  const auto config = nlohmann::ordered_json::parse(R"({"architectures":["LlamaForCausalLM"],"model_type":"llama","vocab_size":258,"hidden_size":32,"intermediate_size":48,"num_hidden_layers":2,
+    "num_attention_heads":4,"num_key_value_heads":2,"max_position_embeddings":512,"rms_norm_eps":1e-6,"rope_theta":10000.0,"tie_word_embeddings":true,"hidden_act":"silu","initializer_range":0.3,"torch_dtype":"float32","eos_token_id":257})");
+  write_file_atomic(folder + "/config.json", config.dump());
+  const auto c = formats::read_model_config(folder);
+  models::BuildOptions o;
+  o.type = DType::kF32;
+  o.purpose = models::Purpose::kGenerate;
+  o.positions = 64;
+  const graph::Graph g = models::build(c, o);
+  runtime::ParamStore params(g, false);
+  checkpoint::init_random(g, params, 5);
+  checkpoint::save_model(folder, g, params, c, DType::kF32);
+  return folder;
+}
+
+struct Server {
+  std::unique_ptr<infer::Model> model;
+  std::unique_ptr<infer::Scheduler> scheduler;
+  std::unique_ptr<Operator> op;
+  std::unique_ptr<HttpServer> http;
+  std::string url;
+
+  explicit Server(OperatorSettings settings = {}, HttpSettings h = {}, infer::SchedulerSettings sched = {.batch = 8}) {
+    static const std::string folder = make_model();
+    model = std::make_unique<infer::Model>(folder, "", DType::kF32, 512, kernels::cpu_ops());
+    scheduler = std::make_unique<infer::Scheduler>(*model, sched);
+    ServedModel s;
+    s.model = model.get();
+    s.scheduler = scheduler.get();
+    s.tok = tokenizer::Tokenizer::from_folder(folder);
+    s.chat_source = kChat;
+    s.chat = tokenizer::ChatTemplate::compile(kChat, "test", {}, {"<s>", "</s>"});
+    s.stop = {257};
+    s.names = {{"tiny", -1}};
+    op = std::make_unique<Operator>(std::move(s), std::move(settings));
+    http = std::make_unique<HttpServer>(h, [this](const auto& r) { return op->gate(r); }, [this](const auto& r, auto reply) { op->handle(r, std::move(reply)); });
+    scheduler->start();
+    http->start();
+    url = "http://127.0.0.1:" + std::to_string(http->port());
+  }
+  ~Server() {
+    http->drain(0);
+    scheduler->stop();
+  }
+};
+
+Server& shared() {
+  static Server s;
+  return s;
+}
+
+struct Answer {
+  int status = 0;
+  std::string body;
+  net::HttpResponse raw;
+  nlohmann::json json() const { return nlohmann::json::parse(body); }
+};
+
+Answer send(const Server& s, const std::string& method, const std::string& path, const std::string& body = "", net::Headers headers = {}) {
+  net::HttpClient client;
+  net::HttpRequest r;
+  r.method = method;
+  r.url = s.url + path;
+  r.body = body;
+  r.headers = std::move(headers);
+  if (!body.empty()) r.headers.emplace_back("Content-Type", "application/json");
+  r.retries = 0;
+  Answer a;
+  std::string streamed;
+  r.on_data = [&](std::string_view d) { streamed += d; };
+  a.raw = client.send(r);
+  a.status = a.raw.status;
+  a.body = a.raw.body + streamed;
+  return a;
+}
+Answer post(const std::string& path, const nlohmann::json& body) { return send(shared(), "POST", path, body.dump()); }
+
+std::vector<nlohmann::json> events(const std::string& body) {
+  std::vector<nlohmann::json> out;
+  bool done = false;
+  for (size_t at = 0; at < body.size();) {
+    const size_t end = body.find("\n\n", at);
+    EXPECT_NE(end, std::string::npos);
+    const std::string line = body.substr(at, end - at);
+    at = end + 2;
+    EXPECT_FALSE(done);
+    if (line == "data: [DONE]") done = true;
+    else if (line.starts_with("data: ")) out.push_back(nlohmann::json::parse(line.substr(6)));
+  }
+  EXPECT_TRUE(done);
+  return out;
+}
+
+// Raw bytes to the server, what it answers until it closes or the time is over.
+std::string raw(const Server& s, const std::string& bytes, bool half_close = false) {
+  const int fd = ::socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in a{};
+  a.sin_family = AF_INET;
+  a.sin_port = htons(s.http->port());
+  a.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  EXPECT_EQ(::connect(fd, reinterpret_cast<sockaddr*>(&a), sizeof a), 0);
+  timeval t{3, 0};
+  ::setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &t, sizeof t);
+  size_t sent = 0;
+  while (sent < bytes.size()) {
+    const auto n = ::send(fd, bytes.data() + sent, bytes.size() - sent, MSG_NOSIGNAL);
+    if (n <= 0) break;
+    sent += static_cast<size_t>(n);
+  }
+  if (half_close) ::shutdown(fd, SHUT_WR);
+  std::string out;
+  char buffer[4096];
+  for (ssize_t n; (n = ::recv(fd, buffer, sizeof buffer, 0)) > 0;) out.append(buffer, static_cast<size_t>(n));
+  ::close(fd);
+  return out;
+}
+
+bool alive() { return send(shared(), "GET", "/health").status == 200; }
+
+nlohmann::json chat(const std::string& text = "hi") { return {{"model", "tiny"}, {"messages", {{{"role", "user"}, {"content", text}}}}, {"max_tokens", 6}, {"temperature", 0}}; }
+
+TEST(Api, ModelsHealthMetricsAndTheDocument) {
+  EXPECT_EQ(send(shared(), "GET", "/health").json()["status"], "ok");
+  const auto m = send(shared(), "GET", "/v1/models").json();
+  EXPECT_EQ(m["data"][0]["id"], "tiny");
+  EXPECT_EQ(m["data"][0]["object"], "model");
+  EXPECT_EQ(send(shared(), "GET", "/v1/models/tiny").json()["id"], "tiny");
+  EXPECT_EQ(send(shared(), "GET", "/v1/models/other").status, 404);
+  post("/v1/chat/completions", chat());
+  const std::string text = send(shared(), "GET", "/metrics").body;
+  EXPECT_NE(text.find("mindxtrain_generated_tokens_total "), std::string::npos);
+  EXPECT_NE(text.find("mindxtrain_time_to_first_token_seconds_bucket{le=\"+Inf\"}"), std::string::npos);
+  const auto doc = send(shared(), "GET", "/openapi.json").json();
+  EXPECT_EQ(doc["openapi"], "3.1.0");
+  EXPECT_TRUE(doc["paths"].contains("/v1/chat/completions"));
+}
+
+TEST(Api, ChatWholeAndStreamedAreTheSame) {
+  const auto whole = post("/v1/chat/completions", chat()).json();
+  EXPECT_EQ(whole["object"], "chat.completion");
+  const auto& message = whole["choices"][0]["message"];
+  EXPECT_EQ(message["role"], "assistant");
+  EXPECT_EQ(whole["usage"]["total_tokens"].get<int>(), whole["usage"]["prompt_tokens"].get<int>() + whole["usage"]["completion_tokens"].get<int>());
+  auto r = chat();
+  r["stream"] = true;
+  r["stream_options"] = {{"include_usage", true}};
+  const auto list = events(post("/v1/chat/completions", r).body);
+  std::string content, reason;
+  for (const auto& e : list) {
+    EXPECT_EQ(e["object"], "chat.completion.chunk");
+    EXPECT_EQ(e["id"], list[0]["id"]);
+    if (e["choices"].empty()) continue;
+    EXPECT_TRUE(e["usage"].is_null());
+    if (e["choices"][0]["delta"].contains("content")) content += e["choices"][0]["delta"]["content"].get<std::string>();
+    if (!e["choices"][0]["finish_reason"].is_null()) reason = e["choices"][0]["finish_reason"];
+  }
+  EXPECT_EQ(list[0]["choices"][0]["delta"]["role"], "assistant");
+  EXPECT_EQ(content, message["content"]);
+  EXPECT_EQ(reason, whole["choices"][0]["finish_reason"]);
+  EXPECT_TRUE(list.back()["choices"].empty());
+  EXPECT_EQ(list.back()["usage"]["completion_tokens"], whole["usage"]["completion_tokens"]);
+}
+
+TEST(Api, ChatLogprobsAndSeveralChoices) {
+  auto r = chat();
+  r["logprobs"] = true;
+  r["top_logprobs"] = 3;
+  r["temperature"] = 1.0;
+  r["seed"] = 4;
+  r["n"] = 3;
+  const auto a = post("/v1/chat/completions", r).json(), b = post("/v1/chat/completions", r).json();
+  ASSERT_EQ(a["choices"].size(), 3u);
+  for (size_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(a["choices"][i]["index"], i);
+    EXPECT_EQ(a["choices"][i]["message"]["content"], b["choices"][i]["message"]["content"]);
+    for (const auto& t : a["choices"][i]["logprobs"]["content"]) {
+      EXPECT_LE(t["logprob"].get<double>(), 0);
+      EXPECT_EQ(t["top_logprobs"].size(), 3u);
+      EXPECT_TRUE(t["bytes"].is_array());
+    }
+  }
+}
+
+TEST(Api, CompletionsAsTheEvaluationHarnessAsks) {
+  const std::vector<std::vector<int>> prompts{{72, 101, 108, 108, 111}, {65, 66}, {65, 66, 67, 68, 69, 70, 71}};
+  const nlohmann::json r{{"model", "tiny"}, {"prompt", prompts}, {"echo", true}, {"logprobs", 1}, {"max_tokens", 1}, {"temperature", 0}, {"seed", 1234}};
+  const auto j = post("/v1/completions", r).json();
+  ASSERT_EQ(j["choices"].size(), 3u);
+  for (size_t i = 0; i < 3; ++i) {
+    const auto& l = j["choices"][i]["logprobs"];
+    ASSERT_EQ(l["token_logprobs"].size(), prompts[i].size() + 1);
+    EXPECT_TRUE(l["token_logprobs"][0].is_null());
+    EXPECT_TRUE(l["top_logprobs"][0].is_null());
+    for (size_t t = 1; t < l["token_logprobs"].size(); ++t) {
+      double best = -1e9;
+      for (const auto& [k, v] : l["top_logprobs"][t].items()) best = std::max(best, v.get<double>());
+      EXPECT_GE(best, l["token_logprobs"][t].get<double>());
+      if (t + 1 == l["token_logprobs"].size()) EXPECT_EQ(best, l["token_logprobs"][t].get<double>());  // greedy: the same float
+    }
+    auto one = r;
+    one["prompt"] = prompts[i];
+    EXPECT_EQ(post("/v1/completions", one).json()["choices"][0]["logprobs"], l);
+  }
+  const auto text = post("/v1/completions", {{"model", "tiny"}, {"prompt", "abc"}, {"max_tokens", 0}, {"echo", true}}).json();
+  EXPECT_EQ(text["choices"][0]["text"], "abc");
+  EXPECT_EQ(text["choices"][0]["finish_reason"], "length");
+}
+
+TEST(Api, StopsAndBiases) {
+  const nlohmann::json base{{"model", "tiny"}, {"prompt", "abc"}, {"max_tokens", 8}, {"temperature", 0}, {"logit_bias", {{"120", 100}}}};
+  const std::string x = post("/v1/completions", base).json()["choices"][0]["text"];
+  auto stop = base;
+  stop["stop"] = {x.substr(0, x.size() / 4)};
+  const auto j = post("/v1/completions", stop).json();
+  EXPECT_EQ(j["choices"][0]["text"], "");
+  EXPECT_EQ(j["choices"][0]["finish_reason"], "stop");
+}
+
+TEST(Api, StructuredOutputHoldsWhateverTheModelThinks) {
+  auto r = chat();
+  r["max_tokens"] = 300;
+  r["temperature"] = 1.0;
+  for (int seed = 0; seed < 4; ++seed) {
+    r["seed"] = seed;
+    r["response_format"] = nlohmann::json::parse(R"({"type":"json_schema","json_schema":{"name":"x","strict":true,"schema":{"type":"object","properties":{"color":{"enum":["red","blue"]},"n":{"type":"integer","minimum":1,"maximum":20},
+      "tags":{"type":"array","items":{"type":"string","maxLength":4},"maxItems":2}},"required":["color","n","tags"],"additionalProperties":false}}})");
+    const auto j = post("/v1/chat/completions", r).json();
+    ASSERT_TRUE(j.contains("choices")) << j.dump();
+    const auto v = nlohmann::json::parse(j["choices"][0]["message"]["content"].get<std::string>());
+    EXPECT_TRUE(v["color"] == "red" || v["color"] == "blue");
+    EXPECT_TRUE(v["n"] >= 1 && v["n"] <= 20);
+    EXPECT_LE(v["tags"].size(), 2u);
+    EXPECT_EQ(j["choices"][0]["finish_reason"], "stop");
+  }
+}
+
+nlohmann::json with_tool() {
+  auto r = chat();
+  r["tools"] = nlohmann::json::parse(R"([{"type":"function","function":{"name":"weather","description":"d","parameters":{"type":"object","properties":{"city":{"enum":["Oslo","Rome"]}},"required":["city"]}}}])");
+  r["tool_choice"] = "required";
+  r["parallel_tool_calls"] = false;
+  r["max_tokens"] = 300;
+  return r;
+}
+
+TEST(Api, RequiredToolCallsWholeAndStreamed) {
+  const auto j = post("/v1/chat/completions", with_tool()).json();
+  ASSERT_TRUE(j.contains("choices")) << j.dump();
+  const auto& c = j["choices"][0];
+  EXPECT_EQ(c["finish_reason"], "tool_calls");
+  EXPECT_TRUE(c["message"]["content"].is_null());
+  ASSERT_EQ(c["message"]["tool_calls"].size(), 1u);
+  const auto& call = c["message"]["tool_calls"][0];
+  EXPECT_EQ(call["type"], "function");
+  EXPECT_EQ(call["function"]["name"], "weather");
+  const auto arguments = nlohmann::json::parse(call["function"]["arguments"].get<std::string>());
+  EXPECT_TRUE(arguments["city"] == "Oslo" || arguments["city"] == "Rome");
+  auto r = with_tool();
+  r["stream"] = true;
+  r["tool_choice"] = {{"type", "function"}, {"function", {{"name", "weather"}}}};
+  std::string name, text, reason;
+  for (const auto& e : events(post("/v1/chat/completions", r).body))
+    for (const auto& ch : e["choices"]) {
+      if (!ch["finish_reason"].is_null()) reason = ch["finish_reason"];
+      if (!ch["delta"].contains("tool_calls")) continue;
+      const auto& d = ch["delta"]["tool_calls"][0];
+      EXPECT_EQ(d["index"], 0);
+      if (d["function"].contains("name")) name = d["function"]["name"];
+      text += d["function"]["arguments"].get<std::string>();
+    }
+  EXPECT_EQ(name, "weather");
+  EXPECT_EQ(text, call["function"]["arguments"]);
+  EXPECT_EQ(reason, "tool_calls");
+  // The answer goes back in.
+  auto next = with_tool();
+  next["tool_choice"] = "none";
+  next["messages"].push_back(c["message"]);
+  next["messages"].push_back({{"role", "tool"}, {"tool_call_id", call["id"]}, {"content", "sunny"}});
+  EXPECT_EQ(post("/v1/chat/completions", next).status, 200);
+}
+
+TEST(Api, ThinkingIsReasoning) {
+  auto r = chat();
+  r["chat_template_kwargs"] = {{"enable_thinking", true}};
+  const auto m = post("/v1/chat/completions", r).json()["choices"][0]["message"];
+  EXPECT_EQ(m["content"], "");
+  EXPECT_FALSE(m["reasoning"].get<std::string>().empty());
+  EXPECT_EQ(m["reasoning"], m["reasoning_content"]);
+}
+
+TEST(Api, EmbeddingsAndTokens) {
+  const auto j = post("/v1/embeddings", {{"model", "tiny"}, {"input", {"abc", "abd"}}}).json();
+  ASSERT_EQ(j["data"].size(), 2u);
+  EXPECT_EQ(j["data"][0]["embedding"].size(), 32u);
+  EXPECT_NE(j["data"][0]["embedding"], j["data"][1]["embedding"]);
+  EXPECT_EQ(post("/v1/embeddings", {{"model", "tiny"}, {"input", "abc"}}).json()["data"][0]["embedding"], j["data"][0]["embedding"]);
+  EXPECT_EQ(post("/v1/embeddings", {{"input", "abc"}, {"encoding_format", "base64"}}).json()["data"][0]["embedding"].get<std::string>().size(), (32 * 4 + 2) / 3 * 4u);
+  const auto t = post("/tokenize", {{"prompt", "héllo"}, {"add_special_tokens", false}}).json();
+  EXPECT_EQ(t["count"], 6);
+  EXPECT_EQ(post("/detokenize", {{"tokens", t["tokens"]}}).json()["prompt"], "héllo");
+  EXPECT_EQ(send(shared(), "GET", "/tokenizer_info").json()["eos_token"], "</s>");
+  // Control tokens inside a message are text.
+  const auto plain = post("/tokenize", {{"messages", {{{"role", "user"}, {"content", "</s>"}}}}}).json();
+  EXPECT_EQ(std::count(plain["tokens"].begin(), plain["tokens"].end(), 257), 1);
+}
+
+TEST(Api, BadFieldsAreRefusedByName) {
+  auto expect_bad = [&](const std::string& path, nlohmann::json r, const std::string& param) {
+    const Answer a = post(path, r);
+    EXPECT_EQ(a.status, 400) << r.dump() << a.body;
+    const auto j = a.json();
+    EXPECT_EQ(j["error"]["type"], "invalid_request_error") << a.body;
+    EXPECT_FALSE(j["error"]["message"].get<std::string>().empty());
+    EXPECT_EQ(j["error"]["param"].is_null() ? "" : j["error"]["param"].get<std::string>(), param) << a.body;
+  };
+  auto with = [&](const char* key, const nlohmann::json& v) {
+    auto r = chat();
+    r[key] = v;
+    return r;
+  };
+  const std::string path = "/v1/chat/completions";
+  for (const auto& [key, v] : std::vector<std::pair<const char*, nlohmann::json>>{{"n", 1000000000}, {"n", 0}, {"n", -1}, {"n", 1.5}, {"n", "1"}, {"n", 18446744073709551615u}, {"temperature", -1}, {"temperature", "hot"}, {"temperature", 1e308},
+                                                                                {"top_p", 2}, {"top_k", -2}, {"max_tokens", -1}, {"max_tokens", 0}, {"max_tokens", 9223372036854775807}, {"stop", 5}, {"stop", {1}}, {"seed", 1.5},
+                                                                                {"stream", "yes"}, {"stream_options", {{"include_usage", true}}}, {"top_logprobs", 2}, {"top_logprobs", 100}, {"logit_bias", {{"-1", 1}}}, {"logit_bias", {{"999999", 1}}},
+                                                                                {"logit_bias", 3}, {"messages", nlohmann::json::array()}, {"messages", 5}, {"messages", nullptr}, {"tools", 5}, {"tools", {{{"type", "function"}}}},
+                                                                                {"chat_template", "{{ 1 }}"}, {"chat_template_kwargs", 5}, {"chat_template_kwargs", {{"messages", 1}}}, {"chat_template_kwargs", {{"tokenize", true}}},
+                                                                                {"response_format", 5}, {"tool_choice", "required"}, {"tool_choice", "sometimes"}, {"stop_token_ids", {-1}}, {"stop_token_ids", {99999}}, {"temprature", 1},
+                                                                                {"priority", 99999999}})
+    expect_bad(path, with(key, v), std::string(key));
+  expect_bad(path, with("response_format", {{"type", "xml"}}), "response_format.type");
+  expect_bad(path, with("response_format", {{"type", "json_schema"}}), "response_format.json_schema");
+  expect_bad(path, with("messages", {{{"role", "root"}, {"content", "x"}}}), "messages[0].role");
+  expect_bad(path, with("messages", {{{"role", "user"}}}), "messages[0].content");
+  expect_bad(path, with("messages", {{{"role", "user"}, {"content", {{{"type", "image_url"}, {"image_url", {{"url", "http://169.254.169.254/"}}}}}}}}), "messages[0].content");
+  expect_bad(path, with("messages", {{{"role", "assistant"}, {"content", ""}, {"tool_calls", {{{"function", {{"name", "f"}, {"arguments", "{"}}}}}}}}), "messages[0].tool_calls");
+  auto schema = [&](const char* s) { return with("response_format", {{"type", "json_schema"}, {"json_schema", {{"name", "x"}, {"schema", nlohmann::json::parse(s)}}}}); };
+  for (const char* s : {R"({"type":"nope"})", R"({"type":"string","pattern":"(((("})", R"({"type":"string","pattern":"(a+)+\\1"})", R"({"$ref":"#"})", R"({"$ref":"#/x"})", R"({"type":"array","maxItems":-5})"})
+    expect_bad(path, schema(s), "response_format");
+  auto tool = with_tool();
+  tool["tools"][0]["function"]["parameters"] = {{"type", "array"}};
+  expect_bad(path, tool, "tools[0].function.parameters");
+  tool = with_tool();
+  tool["tools"][0]["function"]["parameters"]["properties"]["city"] = {{"type", "strung"}};
+  expect_bad(path, tool, "tools");
+  tool = with_tool();
+  tool["tools"][0]["function"]["name"] = "bad name\n";
+  expect_bad(path, tool, "tools[0].function.name");
+  const std::string cpath = "/v1/completions";
+  for (const auto& [key, v] : std::vector<std::pair<const char*, nlohmann::json>>{{"prompt", ""}, {"prompt", nlohmann::json::array()}, {"prompt", nullptr}, {"prompt", {{-1}}}, {"prompt", {1, "a"}}, {"prompt", 5}, {"prompt", {{1000000}}}, {"prompt", {1e99}},
+                                                                                {"best_of", 1000000000}, {"best_of", 5}, {"suffix", "x"}, {"logprobs", -1}, {"logprobs", 1000}, {"max_tokens", 0}}) {
+    nlohmann::json r{{"model", "tiny"}, {"prompt", "abc"}};
+    r[key] = v;
+    expect_bad(cpath, r, key);
+  }
+  const Answer lengthy = post(cpath, {{"prompt", std::vector<int>(600, 65)}});
+  EXPECT_EQ(lengthy.status, 400);
+  EXPECT_EQ(lengthy.json()["error"]["code"], "context_length_exceeded");
+  EXPECT_EQ(post(path, with("model", "gpt-4")).status, 404);
+  EXPECT_EQ(post(path, with("model", "gpt-4")).json()["error"]["code"], "model_not_found");
+  for (const char* body : {"", "{", "[]", "nul", "{\"a\":1,\"a\":2}", "\xff\xfe", "{\"messages\":\"\xff\"}"}) EXPECT_EQ(send(shared(), "POST", path, std::string(body) + " ").status, 400) << body;
+  EXPECT_EQ(send(shared(), "POST", path, std::string(100000, '[')).status, 400);
+  EXPECT_TRUE(alive());
+}
+
+TEST(Api, TheTemplatesLimitsHold) {
+  auto r = chat(std::string(1 << 20, 'x'));
+  EXPECT_EQ(post("/v1/chat/completions", r).status, 400);  // longer than the context
+  r = chat("{{ 1/0 }} {% for x in range(10**9) %}{% endfor %}");
+  EXPECT_EQ(post("/v1/chat/completions", r).status, 200);  // a message is text, never a template
+  EXPECT_TRUE(alive());
+}
+
+TEST(Http, BadRequestsGetAnAnswerAndCostNothing) {
+  auto status = [](const std::string& answer) { return answer.size() > 12 ? std::atoi(answer.c_str() + 9) : 0; };
+  const std::string h = "Host: x\r\nConnection: close\r\n";
+  EXPECT_EQ(status(raw(shared(), "GET /health HTTP/1.1\r\n" + h + "\r\n")), 200);
+  EXPECT_EQ(status(raw(shared(), "GET /health HTTP/1.0\r\n\r\n")), 200);
+  EXPECT_EQ(status(raw(shared(), "nonsense\r\n\r\n")), 400);
+  EXPECT_EQ(status(raw(shared(), "GET /health HTTP/1.1\r\nHost: a/?x\r\n\r\n")), 400);
+  EXPECT_EQ(status(raw(shared(), "GET http://evil/health HTTP/1.1\r\n" + h + "\r\n")), 400);
+  EXPECT_EQ(status(raw(shared(), "GET /health HTTP/1.1\r\nHost: a\r\nHost: b\r\nConnection: close\r\n\r\n")), 400);
+  EXPECT_EQ(status(raw(shared(), "GET /v1/../health HTTP/1.1\r\n" + h + "\r\n")), 404);
+  EXPECT_EQ(status(raw(shared(), "GET //health HTTP/1.1\r\n" + h + "\r\n")), 404);
+  EXPECT_EQ(status(raw(shared(), "GET /v1/chat/completions HTTP/1.1\r\n" + h + "\r\n")), 405);
+  EXPECT_EQ(status(raw(shared(), "DELETE /health HTTP/1.1\r\n" + h + "\r\n")), 405);
+  EXPECT_EQ(status(raw(shared(), "GET /health HTTP/1.1\r\nX: " + std::string(100000, 'a') + "\r\n\r\n")), 431);
+  EXPECT_EQ(status(raw(shared(), "POST /tokenize HTTP/1.1\r\n" + h + "Content-Length: 999999999999\r\n\r\n")), 413);
+  EXPECT_EQ(status(raw(shared(), "POST /tokenize HTTP/1.1\r\n" + h + "Content-Length: -1\r\n\r\n")), 400);
+  EXPECT_EQ(status(raw(shared(), "POST /tokenize HTTP/1.1\r\n" + h + "Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n")), 400);
+  EXPECT_EQ(status(raw(shared(), "POST /tokenize HTTP/1.1\r\n" + h + "Transfer-Encoding: chunked\r\n\r\nzz\r\n")), 400);
+  std::string big = "POST /tokenize HTTP/1.1\r\n" + h + "Transfer-Encoding: chunked\r\n\r\n";
+  for (int i = 0; i < 20; ++i) big += "80000\r\n" + std::string(0x80000, 'x') + "\r\n";
+  EXPECT_EQ(status(raw(shared(), big + "0\r\n\r\n")), 413);
+  EXPECT_EQ(status(raw(shared(), "POST /tokenize HTTP/1.1\r\n" + h + "Content-Length: 15\r\n\r\n{\"prompt\":\"ab\"}")), 200);
+  raw(shared(), "POST /tokenize HTTP/1.1\r\n" + h + "Content-Length: 50\r\n\r\n{", true);  // ends in the middle
+  // Two in one piece: both are answered, in order.
+  const std::string two = raw(shared(), "GET /health HTTP/1.1\r\nHost: x\r\n\r\nGET /v1/models HTTP/1.1\r\n" + h + "\r\n");
+  EXPECT_LT(two.find("\"ok\""), two.find("\"tiny\""));
+  EXPECT_NE(two.find("\"tiny\""), std::string::npos);
+  EXPECT_TRUE(alive());
+}
+
+TEST(Http, KeysAndTheirLimits) {
+  OperatorSettings o;
+  o.keys = {{.name = "a", .key = "secret-key-number-one"}, {.name = "b", .key = "secret-key-number-two", .requests_per_minute = 2}};
+  Server s(o);
+  auto with = [](const std::string& key) { return net::Headers{{"Authorization", key}}; };
+  EXPECT_EQ(send(s, "GET", "/health").status, 200);
+  for (const std::string& bad : {"", "Bearer", "Bearer ", "Bearer x", "secret-key-number-one", "Basic secret-key-number-one", "Bearer secret-key-number-one "}) {
+    if (bad == "Bearer secret-key-number-one ") continue;  // white space around a field's value is none of it
+    const Answer a = send(s, "GET", "/v1/models", "", with(bad));
+    EXPECT_EQ(a.status, 401) << bad;
+    EXPECT_EQ(a.json()["error"]["code"], "invalid_api_key");
+  }
+  EXPECT_EQ(send(s, "POST", "/v1/chat/completions", "{}").status, 401);  // before the body is looked at
+  EXPECT_EQ(send(s, "GET", "/nowhere").status, 401);
+  EXPECT_EQ(send(s, "GET", "/v1/models", "", with("Bearer secret-key-number-one")).status, 200);
+  for (int i = 0; i < 2; ++i) EXPECT_EQ(send(s, "POST", "/v1/chat/completions", chat().dump(), with("Bearer secret-key-number-two")).status, 200);
+  const Answer limited = send(s, "POST", "/v1/chat/completions", chat().dump(), with("Bearer secret-key-number-two"));
+  EXPECT_EQ(limited.status, 429);
+  ASSERT_NE(limited.raw.header("Retry-After"), nullptr);
+  EXPECT_EQ(send(s, "POST", "/v1/chat/completions", chat().dump(), with("Bearer secret-key-number-one")).status, 200);
+  EXPECT_EQ(send(s, "GET", "/v1/training/jobs", "", with("Bearer secret-key-number-one")).status, 403);
+}
+
+TEST(Http, AFullQueueSaysSo) {
+  OperatorSettings o;
+  o.max_queue = 2;
+  Server s(o, {}, {.batch = 1});
+  std::atomic<int> ok{0}, full{0}, other{0};
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 12; ++i)
+    threads.emplace_back([&] {
+      auto r = chat();
+      r["max_tokens"] = 200;
+      r["ignore_eos"] = true;
+      const Answer a = send(s, "POST", "/v1/chat/completions", r.dump());
+      if (a.status == 200) ++ok;
+      else if (a.status == 429 && a.raw.header("Retry-After")) ++full;
+      else ++other;
+    });
+  for (auto& t : threads) t.join();
+  EXPECT_EQ(other, 0);
+  EXPECT_GE(ok, 1);
+  EXPECT_GE(full, 1);
+}
+
+TEST(Http, ClientsThatLeaveStopTheirRequests) {
+  auto r = chat();
+  r["max_tokens"] = 480;
+  r["ignore_eos"] = true;
+  for (const bool stream : {true, false}) {
+    r["stream"] = stream;
+    const std::string body = r.dump();
+    const std::string request = "POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: " + std::to_string(body.size()) + "\r\n\r\n" + body;
+    std::vector<int> fds;
+    for (int i = 0; i < 6; ++i) {
+      const int fd = ::socket(AF_INET, SOCK_STREAM, 0);
+      sockaddr_in a{};
+      a.sin_family = AF_INET;
+      a.sin_port = htons(shared().http->port());
+      a.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+      ASSERT_EQ(::connect(fd, reinterpret_cast<sockaddr*>(&a), sizeof a), 0);
+      ASSERT_EQ(::send(fd, request.data(), request.size(), 0), static_cast<ssize_t>(request.size()));
+      fds.push_back(fd);
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    for (int fd : fds) {
+      const linger hard{1, 0};
+      ::setsockopt(fd, SOL_SOCKET, SO_LINGER, &hard, sizeof hard);
+      ::close(fd);
+    }
+    for (int i = 0; i < 100 && shared().scheduler->stats().running + shared().scheduler->stats().waiting > 0; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    EXPECT_EQ(shared().scheduler->stats().running, 0);
+  }
+  EXPECT_TRUE(alive());
+}
+
+TEST(Http, DrainLetsAnswersFinish) {
+  auto s = std::make_unique<Server>();
+  Answer a;
+  std::thread t([&] {
+    auto r = chat();
+    r["max_tokens"] = 300;
+    r["ignore_eos"] = true;
+    r["stream"] = true;
+    a = send(*s, "POST", "/v1/chat/completions", r.dump());
+  });
+  while (s->scheduler->stats().new_tokens == 0) std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  s->op->set_draining();
+  s->http->drain(30);
+  t.join();
+  EXPECT_EQ(a.status, 200);
+  EXPECT_EQ(events(a.body).back()["choices"][0]["finish_reason"], "length");
+}
+
+TEST(Http, NothingLeaksBetweenRequests) {
+  std::vector<std::string> alone;
+  for (int i = 0; i < 12; ++i) alone.push_back(post("/v1/chat/completions", chat("question " + std::to_string(i))).json()["choices"][0]["message"]["content"]);
+  std::vector<std::string> together(12);
+  std::vector<std::thread> threads;
+  for (size_t i = 0; i < 12; ++i)
+    threads.emplace_back([&, i] { together[i] = send(shared(), "POST", "/v1/chat/completions", chat("question " + std::to_string(i)).dump()).json()["choices"][0]["message"]["content"]; });
+  for (auto& t : threads) t.join();
+  EXPECT_EQ(alone, together);
+}
+
+}  // namespace
+}  // namespace mxt::serve

@@ -1,0 +1,120 @@
+// Whatever pieces a text comes in, what is made of it is the same.
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "serve/output/parsers.h"
+#include "serve/output/text_stream.h"
+
+namespace mxt::serve {
+namespace {
+
+struct Made {
+  std::string content, reasoning;
+  std::vector<std::string> names, arguments;
+  bool operator==(const Made&) const = default;
+};
+
+Made run(const ParserSettings& s, const std::string& text, size_t piece) {
+  const auto p = make_parser(s);
+  Deltas deltas;
+  for (size_t i = 0; i < text.size(); i += piece) p->push(text.substr(i, piece), deltas);
+  p->finish(deltas);
+  Made m;
+  for (const Delta& d : deltas) {
+    if (d.kind == Delta::Kind::kContent) m.content += d.text;
+    if (d.kind == Delta::Kind::kReasoning) m.reasoning += d.text;
+    if (d.kind == Delta::Kind::kToolBegin) {
+      EXPECT_EQ(d.index, static_cast<int64_t>(m.names.size()));
+      EXPECT_FALSE(d.id.empty());
+      m.names.push_back(d.name);
+      m.arguments.emplace_back();
+    }
+    if (d.kind == Delta::Kind::kToolArguments) m.arguments.at(static_cast<size_t>(d.index)) += d.text;
+  }
+  return m;
+}
+
+void expect(const ParserSettings& s, const std::string& text, const Made& want) {
+  for (size_t piece : {1u, 2u, 3u, 5u, 7u, 11u, 1000u}) {
+    const Made got = run(s, text, piece);
+    EXPECT_EQ(got.content, want.content) << piece << ": " << text;
+    EXPECT_EQ(got.reasoning, want.reasoning) << piece << ": " << text;
+    EXPECT_EQ(got.names, want.names) << piece << ": " << text;
+    EXPECT_EQ(got.arguments, want.arguments) << piece << ": " << text;
+  }
+}
+
+const ParserSettings kHermes{.tools = ToolStyle::kHermes};
+
+TEST(Hermes, ACall) {
+  expect(kHermes, "<tool_call>\n{\"name\": \"add\", \"arguments\": {\"a\": 1, \"b\": [2, {\"c\": \"}\\\"\"}]}}\n</tool_call>",
+         {"", "", {"add"}, {R"({"a": 1, "b": [2, {"c": "}\""}]})"}});
+}
+TEST(Hermes, TextBeforeAndSeveralCalls) {
+  expect(kHermes, "I will.\n\n<tool_call>\n{\"name\": \"a\", \"arguments\": {}}\n</tool_call>\n<tool_call>\n{\"name\": \"b\", \"arguments\": {\"x\": \"<tool_call>\"}}\n</tool_call>\n",
+         {"I will.", "", {"a", "b"}, {"{}", R"({"x": "<tool_call>"})"}});
+}
+TEST(Hermes, ArgumentsBeforeTheNameAndOtherMembers) {
+  expect(kHermes, R"(<tool_call>{"arguments": {"x": 1}, "id": 7, "name": "f\u0041"}</tool_call>)", {"", "", {"fA"}, {R"({"x": 1})"}});
+  expect(kHermes, R"(<tool_call>{"id":12,"name":"f","arguments":5}</tool_call>)", {"", "", {"f"}, {"5"}});
+}
+TEST(Hermes, WhatIsNoCallIsContent) {
+  expect(kHermes, "<tool_call>\nno json\n</tool_call> more", {"<tool_call>\nno json\n</tool_call> more", "", {}, {}});
+  expect(kHermes, "<tool_call>\n{\"arguments\": {}}\n</tool_call>", {"<tool_call>\n{\"arguments\": {}}\n</tool_call>", "", {}, {}});
+  expect(kHermes, "a < b <tool_ca", {"a < b <tool_ca", "", {}, {}});
+  expect(kHermes, "<tool_call>\n{\"na", {"<tool_call>\n{\"na", "", {}, {}});
+}
+TEST(Hermes, CutOffInTheMiddle) {
+  expect(kHermes, "<tool_call>\n{\"name\": \"f\", \"arguments\": {\"x\": \"lon", {"", "", {"f"}, {R"({"x": "lon)"}});
+}
+
+OrderedJson tools() {
+  return OrderedJson::parse(R"([{"type":"function","function":{"name":"f","parameters":{"type":"object","properties":{"n":{"type":"integer"},"s":{"type":"string"},"b":{"type":"boolean"}}}}}])");
+}
+
+TEST(QwenCoder, ParametersByTheirTypes) {
+  const OrderedJson t = tools();
+  const ParserSettings s{.tools = ToolStyle::kQwenCoder, .tool_list = &t};
+  expect(s, "ok\n<tool_call>\n<function=f>\n<parameter=n>\n42\n</parameter>\n<parameter=s>\n42\nlines \"q\"\n</parameter>\n<parameter=b>\nTrue\n</parameter>\n<parameter=z>\n[1]\n</parameter>\n</function>\n</tool_call>\n",
+         {"ok", "", {"f"}, {R"({"n": 42, "s": "42\nlines \"q\"", "b": true, "z": [1]})"}});
+  expect(s, "<tool_call><function=g></function></tool_call>", {"", "", {"g"}, {"{}"}});
+  expect(s, "<tool_call>x", {"<tool_call>x", "", {}, {}});
+}
+
+TEST(Think, ReasoningAndContent) {
+  const ParserSettings s{.reasoning = ReasoningStyle::kThinkTags, .tools = ToolStyle::kHermes};
+  ParserSettings thinking = s;
+  thinking.starts_thinking = true;
+  expect(s, "<think>\nhm\n\nso\n</think>\n\nAnswer\n", {"Answer\n", "hm\n\nso", {}, {}});
+  expect(thinking, "hm</think>Answer", {"Answer", "hm", {}, {}});
+  expect(thinking, "\n<think>\nhm\n</think>\n\n<tool_call>\n{\"name\":\"f\",\"arguments\":{}}\n</tool_call>", {"", "hm", {"f"}, {"{}"}});
+  expect(thinking, "never ends", {"", "never ends", {}, {}});
+  expect(s, "no tags <think>x</think>", {"no tags <think>x</think>", "", {}, {}});
+  expect(s, "<thi", {"<thi", "", {}, {}});
+  expect(thinking, "<think>\n\n</think>\n\nhi", {"hi", "", {}, {}});
+}
+
+TEST(TextStream, CharactersAndStops) {
+  for (size_t piece : {1u, 2u, 3u, 100u}) {
+    TextStream s({"STOP", "é!"});
+    std::string out;
+    const std::string text = "na\xC3\xAFve \xF0\x9F\x98\x80 ST OP \xFF caf\xC3\xA9? STOP never";
+    for (size_t i = 0; i < text.size() && !s.stopped(); i += piece) {
+      const std::string t = s.push(text.substr(i, piece));
+      EXPECT_TRUE(nlohmann::json(t).dump().size() > 0);
+      out += t;
+    }
+    EXPECT_TRUE(s.stopped());
+    EXPECT_EQ(s.stop(), "STOP");
+    EXPECT_EQ(out + s.finish(), "na\xC3\xAFve \xF0\x9F\x98\x80 ST OP \xEF\xBF\xBD caf\xC3\xA9? ");
+  }
+  TextStream open({"abc"});
+  std::string out = open.push("xab");
+  EXPECT_EQ(out, "x");
+  EXPECT_EQ(open.push("\xC3"), "ab");
+  EXPECT_EQ(open.finish(), "\xEF\xBF\xBD");
+}
+
+}  // namespace
+}  // namespace mxt::serve
