@@ -72,7 +72,7 @@ TEST_P(Continuations, DoNotDependOnBatchOrPass) {
 
 TEST_P(Continuations, AgreeWithTheScorer) {
   Model model(golden("qwen3_gqa"), "", GetParam(), 96, kernels::cpu_ops());
-  const auto rows = requests(model.vocab(), 95);
+  const auto rows = requests(model.vocab(), model.positions());
   const auto got = run(model, rows, 16, 256);
   Scorer scorer(model, 512);
   std::vector<std::vector<int32_t>> ids;
