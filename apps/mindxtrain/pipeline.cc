@@ -127,7 +127,8 @@ void Pipeline::plan() {
       log::info("probe: at most {} s", recipe_.autotune.budget_seconds);
       const auto report = measured_plan(*setup_, !threads_given(o_.threads), false);
       plan_ = report.plan;
-      for (std::string_view line : split(table_of(report, setup_->rows_per_step, setup_->seq_len), '\n'))
+      const std::string table = table_of(report, setup_->rows_per_step, setup_->seq_len);  // outlives the lines' views
+      for (std::string_view line : split(table, '\n'))
         if (!line.empty()) log::info("{}", line);
     } else {
       if (recipe_.autotune.enabled) log::info("plan: default choices, not measured: this build probes on the CPU only");
