@@ -1,6 +1,7 @@
 // Cuts a template into tokens as Jinja's lexer does.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
