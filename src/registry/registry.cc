@@ -4,8 +4,10 @@
 #include <unistd.h>
 
 #include <charconv>
+#include <chrono>
 #include <ctime>
 #include <nlohmann/json.hpp>
+#include <thread>
 
 #include "base/error.h"
 #include "base/files.h"
@@ -70,7 +72,19 @@ struct Registry::Db {
   [[noreturn]] void fail() const { fail_input("{}: the registry of runs cannot be used: {}", path, sqlite3_errmsg(db)); }
 
   void run(const char* sql) const {
-    if (sqlite3_exec(db, sql, nullptr, nullptr, nullptr) != SQLITE_OK) fail();
+    if (patiently([&] { return sqlite3_exec(db, sql, nullptr, nullptr, nullptr); }) != SQLITE_OK) fail();
+  }
+
+  // SQLite's busy handler is not asked where waiting could be for ever: on the change to WAL, and while another process recovers or
+  // removes the log. Those are over in milliseconds.
+  template <typename F>
+  static int patiently(F step) {
+    const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(kBusyMs);
+    for (;;) {
+      const int rc = step();
+      if ((rc & 0xff) != SQLITE_BUSY || std::chrono::steady_clock::now() > end) return rc;
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
   }
 
   // A statement with its values bound in order; columns are read by next().
@@ -78,14 +92,18 @@ struct Registry::Db {
    public:
     template <typename... T>
     Statement(const Db& owner, const char* sql, const T&... values) : owner_(owner) {
-      if (sqlite3_prepare_v2(owner.db, sql, -1, &s_, nullptr) != SQLITE_OK) owner.fail();
+      if (patiently([&] { return sqlite3_prepare_v2(owner.db, sql, -1, &s_, nullptr); }) != SQLITE_OK) owner.fail();
       int i = 0;
       (bind(++i, values), ...);
     }
     ~Statement() { sqlite3_finalize(s_); }
     Statement(const Statement&) = delete;
     bool next() {
-      const int rc = sqlite3_step(s_);
+      const int rc = patiently([&] {
+        const int r = sqlite3_step(s_);
+        if ((r & 0xff) == SQLITE_BUSY) sqlite3_reset(s_);  // a busy statement has given no row yet
+        return r;
+      });
       if (rc != SQLITE_ROW && rc != SQLITE_DONE) owner_.fail();
       return rc == SQLITE_ROW;
     }
