@@ -1,6 +1,6 @@
 #!/bin/bash
 # On a GPU machine, with what pack.py made: builds with every core, then runs what is named.
-# usage: there.sh CARRY_FOLDER OUT WHAT…      WHAT: tests verbs trajectory[:lora|full] shakespeare nanogpt step steps hero30, or a command in quotes ($MINDXTRAIN starts the binary)
+# usage: there.sh CARRY_FOLDER OUT WHAT…      WHAT: tests verbs trajectory[:lora|full] shakespeare step steps hero30, or a command in quotes ($MINDXTRAIN starts the binary)
 C=$(realpath "$1") R=$2; shift 2
 O=/tmp/mxt_out; rm -rf $O; mkdir -p "$R" $O; R=$(realpath "$R")
 keep() { tar -C $O -czf "$R/logs.tgz" --exclude=dataset --exclude='checkpoint*' .; }  # few files come back from such a machine
