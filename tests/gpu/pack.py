@@ -55,7 +55,7 @@ for line in commands.splitlines():
         libraries.add(lib)
     line = re.sub(r"/usr/lib/x86_64-linux-gnu/libpthread\.a|/usr/lib/gcc/x86_64-linux-gnu/\d+/libgomp\.so", lambda m: "-lgomp" if "gomp" in m.group(0) else "-lpthread", line)
     line = re.sub(r"/usr/lib/x86_64-linux-gnu/(lib[A-Za-z0-9_+.-]*)", THERE + r"/lib/\1", line)
-    if re.search(r"/usr/bin/cmake|python", line):
+    if re.search(r"/usr/bin/(cmake|python)", line):
         sys.exit(f"a command that cannot run there: {line[:200]}")
     if " -c " in line:
         compile_lines.append(line)
