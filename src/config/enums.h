@@ -44,8 +44,8 @@ constexpr auto enum_names(Sampling) { return spellings("+documents", "+random_wi
 enum class TrainOn { kAssistant, kAll };
 constexpr auto enum_names(TrainOn) { return spellings("+assistant", "+all"); }
 
-enum class SynthTask { kToolCalls };
-constexpr auto enum_names(SynthTask) { return spellings("+tool_calls"); }
+enum class SynthTask { kToolCalls, kArithmetic, kSpelling, kSorting };
+constexpr auto enum_names(SynthTask) { return spellings("+tool_calls", "+arithmetic", "+spelling", "+sorting"); }
 
 enum class Backend { kAxolotl, kUnsloth, kTorchtune, kPrimus, kTrlCpu, kNative, kTrl };
 constexpr auto enum_names(Backend) {
@@ -56,6 +56,10 @@ enum class MethodKind { kFull, kLora, kQLora, kDpo, kOrpo, kGrpo, kGspo, kKto, k
 constexpr auto enum_names(MethodKind) {
   return spellings("full", "lora", "qlora", "dpo", "orpo", "grpo", "gspo", "kto", "cpt", "+ppo", "+pretrain");
 }
+
+// What a shingle of MinHash is made of.
+enum class ShingleUnit { kWords, kCharacters };
+constexpr auto enum_names(ShingleUnit) { return spellings("+words", "+characters"); }
 
 enum class QuantType { kNf4, kMxfp4 };
 constexpr auto enum_names(QuantType) { return spellings("+nf4", "+mxfp4"); }

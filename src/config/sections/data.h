@@ -11,13 +11,17 @@
 namespace mxt::config {
 
 struct MinHash {
-  double threshold = 0.85;  // estimated Jaccard similarity from which a row counts as a copy
+  double threshold = 0.85;  // Jaccard similarity of two rows' shingles from which one is a copy
+  int64_t permutations = 128;
+  ShingleUnit shingles = ShingleUnit::kWords;
+  int64_t ngram = 3;  // units in one shingle
 };
 struct SemDedup {
   double threshold = 0.95;  // cosine similarity from which a row counts as a copy
   std::string model = "sentence-transformers/all-MiniLM-L6-v2";
 };
 struct Dedupe {
+  bool exact = false;  // on its own; minhash and semdedup bring it
   std::optional<MinHash> minhash;    // absent = off
   std::optional<SemDedup> semdedup;  // absent = off
 };
@@ -29,15 +33,27 @@ struct Filter {
 struct Shard {
   int64_t num_shards = 1;
 };
+struct Teacher {
+  std::string endpoint, model, prompts;
+  std::string api_key_env = "OPENAI_API_KEY";
+  std::optional<std::string> system;
+  int64_t max_tokens = 1024;
+  double temperature = 0.7;
+  double requests_per_minute = 60;
+  std::optional<int64_t> max_requests;
+  std::optional<double> max_cost_usd;
+  double input_usd_per_1m = 0, output_usd_per_1m = 0;
+};
 struct Synth {
   SynthTask task = SynthTask::kToolCalls;
   int64_t rows = 1200, test_rows = 60;
-  std::optional<int64_t> seed;  // absent = meta.seed
+  std::optional<int64_t> seed;     // absent = meta.seed
+  std::optional<Teacher> teacher;  // present = its answers instead of the task's rows
 };
 
 struct Data {
   DataSource source = DataSource::kHf;
-  std::optional<std::string> hf_id, hf_config, path, cid;
+  std::optional<std::string> hf_id, hf_config, hf_revision, path, cid;
   std::string gateway = "https://gateway.lighthouse.storage/ipfs";
   std::string split = "train";
   bool streaming = true;
