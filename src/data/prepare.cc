@@ -38,7 +38,7 @@ OrderedJson inputs_of(const Settings& s, const Coder& coder) {
                    {"train_on", s.train_all ? "all" : "assistant"},
                    {"num_shards", s.num_shards},
                    {"eval_fraction", s.eval_fraction}};
-  for (const auto& [name, section] : parse_ordered_json(s.curation, "curation").items()) j[name] = section;
+  j.update(parse_ordered_json(s.curation, "curation"));
   if (s.eval) j["eval_sources"] = s.eval->describe();
   if (s.train.max_rows != INT64_MAX) j["max_samples"] = s.train.max_rows;
   if (s.eval_fraction > 0) j["seed"] = s.seed;
