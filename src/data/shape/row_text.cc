@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "data/shape/ascii.h"
 #include "data/shape/row.h"
 #include "tokenizer/text/unicode.h"
 
@@ -41,7 +42,7 @@ class Scan {
     if (!take('"')) return false;
     for (;;) {
       const char* from = p_;
-      while (p_ < end_ && *p_ != '"' && *p_ != '\\' && static_cast<unsigned char>(*p_) >= 0x20) ++p_;
+      p_ += json_plain_run(p_, static_cast<size_t>(end_ - p_));
       out->append(from, static_cast<size_t>(p_ - from));
       if (p_ == end_ || static_cast<unsigned char>(*p_) < 0x20) return false;
       if (*p_++ == '"') return true;
