@@ -16,6 +16,7 @@
 #include "data/curate.h"
 #include "data/encode/encode.h"
 #include "data/encode/pack.h"
+#include "data/filter/redact.h"
 #include "data/settings.h"
 #include "data/shape/example.h"
 #include "data/store/manifest.h"
@@ -42,8 +43,7 @@ OrderedJson inputs_of(const Settings& s, const Coder& coder) {
                    {"num_shards", s.num_shards},
                    {"eval_fraction", s.eval_fraction}};
   if (!s.train.sql.empty()) j["sql"] = s.train.sql;
-  const OrderedJson curation = parse_ordered_json(s.curation, "curation");  // named: a loop over items() of a temporary dangles
-  for (const auto& [name, section] : curation.items()) j[name] = section;
+  j.update(parse_ordered_json(s.curation, "curation"));
   if (s.eval) j["eval_sources"] = s.eval->describe();
   if (s.train.max_rows != INT64_MAX) j["max_samples"] = s.train.max_rows;
   if (s.eval_fraction > 0) j["seed"] = s.seed;
@@ -72,16 +72,18 @@ class Reader {
     while (take_batch(*rows, &batch)) {
       if (!layout_) set_layout(batch[0]);
       const std::string digest = digest_of(batch);
-      std::optional<std::vector<Document>> documents = pieces_.find(digest);
-      if (documents && documents->size() == batch.size()) {
+      std::optional<Piece> piece = pieces_.find(digest);
+      if (piece && piece->documents.size() == batch.size()) {
         ++found;
       } else {
-        documents = encode(batch);
-        pieces_.put(digest, *documents);
+        piece = encode(batch);
+        pieces_.put(digest, *piece);
       }
+      for (size_t k = 0; k < piece->redacted.size(); ++k) counts_->redacted[k] += piece->redacted[k];
       for (size_t i = 0; i < batch.size(); ++i) {
-        tokens += static_cast<int64_t>((*documents)[i].ids.size());
-        collect(batch[i], std::move((*documents)[i]), out);
+        Document& d = piece->documents[i];
+        tokens += static_cast<int64_t>(d.ids.size());
+        collect(batch[i], std::move(d), out);
       }
       progress.update(rows->done(), fmt::format("{} rows, {} tokens", counts_->rows_in - before, tokens));
       if (access_.cancel && *access_.cancel)
@@ -143,6 +145,7 @@ class Reader {
     };
     add(fmt::format("{} {} {} {}", kRevision, coder_.digest(), s_.train_all, s_.windows));
     add(layout_->text());
+    for (config::Redact k : s_.redact) add(fmt::format("redact {}", static_cast<int>(k)));
     for (const Record& r : batch) {
       const uint8_t kind[2] = {static_cast<uint8_t>(r.kind), r.last_piece};
       h.update(kind, sizeof kind);
@@ -154,16 +157,19 @@ class Reader {
     return h.hex();
   }
 
-  std::vector<Document> encode(const std::vector<Record>& batch) const {
-    std::vector<Document> out(batch.size());
+  Piece encode(const std::vector<Record>& batch) const {
+    Piece out;
+    out.documents.resize(batch.size());
+    std::vector<Redacted> redacted(batch.size());
     std::vector<std::exception_ptr> errors(batch.size());
     parallel_for(0, static_cast<int64_t>(batch.size()), 4, [&](int64_t b, int64_t e) {
       for (int64_t i = b; i < e; ++i) {
         const Record& r = batch[static_cast<size_t>(i)];
         const bool end_text = r.kind != FileKind::kText || (r.last_piece && !s_.windows);
         try {
-          out[static_cast<size_t>(i)] =
-              encode_example(read_example(r, *layout_), coder_, {s_.train_all, end_text}, r.where());
+          Example example = read_example(r, *layout_);
+          if (!s_.redact.empty()) redacted[static_cast<size_t>(i)] = redact_example(&example, s_.redact, r.where());
+          out.documents[static_cast<size_t>(i)] = encode_example(example, coder_, {s_.train_all, end_text}, r.where());
         } catch (...) {
           errors[static_cast<size_t>(i)] = std::current_exception();
         }
@@ -171,6 +177,8 @@ class Reader {
     });
     for (const auto& e : errors)  // the first bad row is named, whichever thread met one first
       if (e) std::rethrow_exception(e);
+    for (const Redacted& n : redacted)
+      for (size_t k = 0; k < n.size(); ++k) out.redacted[k] += n[k];
     return out;
   }
 
@@ -371,6 +379,8 @@ std::string Prepared::text() const {
   if (curation)
     for (const auto& [reason, rows] : curation->dropped)
       if (rows) s += fmt::format(", {} dropped: {}", rows, reason);
+  for (size_t k = 0; k < redacted.size(); ++k)
+    if (redacted[k]) s += fmt::format(", {} redacted: {}", redacted[k], config::text_of(static_cast<config::Redact>(k)));
   if (dropped_no_target) s += fmt::format(", {} dropped without a trained token", dropped_no_target);
   if (cut) s += fmt::format(", {} cut at seq_len ({} tokens lost)", cut, cut_tokens);
   const auto part = [&](const char* name, const PartInfo& p) {

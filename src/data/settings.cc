@@ -107,7 +107,8 @@ std::string teacher_rows(const config::Data& d, const Access& access, const std:
     key = access.variable ? access.variable(t.api_key_env) : "";
     if (key.empty())
       fail_missing(
-          "data.synth.teacher: the environment variable {} is not set; export the endpoint's key in it (any text for an "
+          "data.synth.teacher: the environment variable {} is not set; export the endpoint's key in it (any text for "
+          "an "
           "endpoint that wants none), or name another by api_key_env",
           t.api_key_env);
   }
@@ -127,6 +128,12 @@ std::string curation_of(const config::Data& d) {
   if (d.dedupe.exact || d.dedupe.minhash || d.dedupe.semdedup)
     j["dedupe"] = config::declare(static_cast<const config::Dedupe*>(nullptr)).write(&d.dedupe);
   if (d.filter) j["filter"] = config::declare(static_cast<const config::Filter*>(nullptr)).write(&*d.filter);
+  if (d.filter && !d.filter->decontaminate.empty()) {
+    RowSource benchmarks;
+    for (const std::string& path : d.filter->decontaminate)
+      for (SourceFile& f : find_source_files(path, "test")) benchmarks.files.push_back(std::move(f));
+    j["benchmarks"] = benchmarks.describe();
+  }
   return j.dump();
 }
 
@@ -169,7 +176,7 @@ void check_supported(const config::Recipe& r) {
   if (m.is_preference() || m.is_rl())
     fail_missing("train.method.kind: {}: this build prepares data for lora, qlora, full, cpt and pretrain only",
                  spelling(m.kind));
-  const char* step = d.dedupe.semdedup                       ? "dedupe.semdedup"
+  const char* step = d.dedupe.semdedup                      ? "dedupe.semdedup"
                      : d.filter && d.filter->max_perplexity ? "filter.max_perplexity"
                                                             : nullptr;
   if (step)
@@ -190,6 +197,7 @@ Settings read_settings(const config::Recipe& r, const Access& access, const std:
   s.eval_fraction = d.eval_fraction;
   s.seed = static_cast<uint64_t>(r.meta.seed);
   s.curation = curation_of(d);
+  if (d.filter) s.redact = d.filter->redact;
   if (d.max_samples) s.train.max_rows = *d.max_samples;
   if (d.source == DataSource::kSynth && d.synth->teacher) {
     s.train.files = {{teacher_rows(d, access, out), FileKind::kJsonLines}};

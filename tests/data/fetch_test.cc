@@ -39,11 +39,16 @@ config::Recipe recipe(const std::string& data) {
 // ---- Hub
 
 TEST(SplitFiles, FollowTheConfigurationsOfTheReadme) {
-  const V files = {"README.md", "main/test-00000.parquet", "main/train-00000.parquet", "main/train-00001.parquet",
-                   "socratic/train-00000.parquet", "other.txt"};
+  const V files = {"README.md",
+                   "main/test-00000.parquet",
+                   "main/train-00000.parquet",
+                   "main/train-00001.parquet",
+                   "socratic/train-00000.parquet",
+                   "other.txt"};
   const std::string readme =
       "---\nlicense: mit\nconfigs:\n- config_name: main\n  data_files:\n  - split: train\n    path: main/train-*\n"
-      "  - split: test\n    path:\n    - main/test-*\n- config_name: socratic\n  data_files: socratic/*.parquet\n---\n# x\n";
+      "  - split: test\n    path:\n    - main/test-*\n- config_name: socratic\n  data_files: "
+      "socratic/*.parquet\n---\n# x\n";
   EXPECT_EQ(choose_split_files(files, readme, "main", "train").paths,
             (V{"main/train-00000.parquet", "main/train-00001.parquet"}));
   EXPECT_EQ(choose_split_files(files, readme, "main", "test").paths, (V{"main/test-00000.parquet"}));
@@ -97,12 +102,14 @@ TEST_F(FetchTest, HubDatasetsAreFetchedIntoTheSharedCacheAndReadOffline) {
   access_.hub.token = "secret";
   EXPECT_EQ(run("source: hf, hf_id: org/model").train.documents, 2);
   EXPECT_EQ(hub.store().count("GET", "test"), 0u);
-  EXPECT_TRUE(fs::exists(path("hub/datasets--org--model/snapshots/" + hub.commit + "/data/train-00000-of-00002.jsonl")));
+  EXPECT_TRUE(
+      fs::exists(path("hub/datasets--org--model/snapshots/" + hub.commit + "/data/train-00000-of-00002.jsonl")));
   EXPECT_EQ(read_file(path("hub/datasets--org--model/refs/main")), hub.commit);
   access_.hub.offline = true;
   access_.hub.endpoint = "http://127.0.0.1:1";
   EXPECT_EQ(run("source: hf, hf_id: org/model", "offline").train.documents, 2);
-  EXPECT_HAS(error_of([&] { run("source: hf, hf_id: org/model, split: validation", "no"); }), "no split \"validation\"");
+  EXPECT_HAS(error_of([&] { run("source: hf, hf_id: org/model, split: validation", "no"); }),
+             "no split \"validation\"");
   EXPECT_HAS(error_of([&] { run("source: hf, hf_id: org/absent", "no"); }, Exit::kMissing), "offline");
 }
 
@@ -112,11 +119,14 @@ TEST_F(FetchTest, TheRealClientsTakeTheTestHubForOne) {
   if (!python) GTEST_SKIP() << "set MXT_LIVE_PYTHON to a Python with huggingface_hub";
   FakeHub hub;
   hub.serve_dataset();
-  hub.files = {{"data/train.jsonl", "{\"text\":\"one\"}\n{\"text\":\"two\"}\n"}, {"data/test.jsonl", "{\"text\":\"x\"}\n"}};
+  hub.files = {{"data/train.jsonl", "{\"text\":\"one\"}\n{\"text\":\"two\"}\n"},
+               {"data/test.jsonl", "{\"text\":\"x\"}\n"}};
   const std::string command =
       "HF_HUB_DISABLE_XET=1 HF_HUB_DISABLE_TELEMETRY=1 HF_ENDPOINT=" + hub.url() + " HF_HOME=" + path("home") + " " +
-      std::string(python) + " -c \"from huggingface_hub import snapshot_download; import os; d = snapshot_download('org/model', "
-      "repo_type='dataset', cache_dir='" + path("hub") + "'); print(sorted(os.listdir(d + '/data')))\" > " + path("log") + " 2>&1";
+      std::string(python) +
+      " -c \"from huggingface_hub import snapshot_download; import os; d = snapshot_download('org/model', "
+      "repo_type='dataset', cache_dir='" +
+      path("hub") + "'); print(sorted(os.listdir(d + '/data')))\" > " + path("log") + " 2>&1";
   ASSERT_EQ(std::system(command.c_str()), 0) << read_file(path("log"));
   // What it fetched is found without a network.
   access_.hub.offline = true;
@@ -144,7 +154,9 @@ std::string varint(uint64_t n) {
   for (; n >= 0x80; n >>= 7) s += static_cast<char>(n | 0x80);
   return s + static_cast<char>(n);
 }
-std::string field(int number, const std::string& bytes) { return varint(static_cast<uint64_t>(number << 3 | 2)) + varint(bytes.size()) + bytes; }
+std::string field(int number, const std::string& bytes) {
+  return varint(static_cast<uint64_t>(number << 3 | 2)) + varint(bytes.size()) + bytes;
+}
 std::string number_field(int number, uint64_t v) { return varint(static_cast<uint64_t>(number << 3)) + varint(v); }
 
 // A store of blocks that builds UnixFS and answers as a gateway.
@@ -161,7 +173,8 @@ class Gateway {
   }
   Cid node(int type, const std::string& data, const std::vector<std::pair<std::string, Cid>>& links) {
     std::string block;
-    for (const auto& [name, cid] : links) block += field(2, field(1, cid.binary()) + field(2, name) + number_field(3, 1));
+    for (const auto& [name, cid] : links)
+      block += field(2, field(1, cid.binary()) + field(2, name) + number_field(3, 1));
     std::string unixfs = number_field(1, static_cast<uint64_t>(type));
     if (!data.empty()) unixfs += field(2, data) + number_field(3, data.size());
     return put(Codec::kDagPb, block + field(1, unixfs));
@@ -173,7 +186,9 @@ class Gateway {
     while (level.size() > 1) {
       std::vector<std::pair<std::string, Cid>> up;
       for (size_t i = 0; i < level.size(); i += 8)
-        up.push_back({"", node(2, "", {level.begin() + static_cast<ptrdiff_t>(i), level.begin() + static_cast<ptrdiff_t>(std::min(level.size(), i + 8))})});
+        up.push_back({"", node(2, "",
+                               {level.begin() + static_cast<ptrdiff_t>(i),
+                                level.begin() + static_cast<ptrdiff_t>(std::min(level.size(), i + 8))})});
       level = up;
     }
     return level[0].second;
@@ -182,8 +197,8 @@ class Gateway {
   TestServer& server() { return server_; }
   std::map<Cid, std::string> blocks;
   bool car = true;
-  std::string extra;      // a block that nobody asked for, put into the CAR
-  Cid corrupt{};          // arrives changed
+  std::string extra;  // a block that nobody asked for, put into the CAR
+  Cid corrupt{};      // arrives changed
   size_t cut_after = std::string::npos;
 
  private:
@@ -212,7 +227,8 @@ class Gateway {
     } else if (r.target.substr(q) == "?format=car" && car) {
       a.status = 200;
       // {"roots": [cid], "version": 1} in DAG-CBOR
-      const std::string header = "\xa2\x65roots\x81\xd8\x2a\x58\x25" + std::string(1, '\0') + c.binary() + "\x67version\x01";
+      const std::string header =
+          "\xa2\x65roots\x81\xd8\x2a\x58\x25" + std::string(1, '\0') + c.binary() + "\x67version\x01";
       a.body = varint(header.size()) + header;
       if (!extra.empty()) {
         const std::string section = put(Codec::kRaw, extra).binary() + extra;
@@ -227,7 +243,7 @@ class Gateway {
 };
 
 TEST(Cid, IsReadInEveryBaseAndWrittenInBase32) {
-  const std::string hello = "bafkreifzjut3te7nhyekklss27nh3k72ysco7y32koao5eei66wof36n5e";  // "hello world", raw
+  const std::string hello = "bafkreifzjut3te2nhyekklss27nh3k72ysco7y32koao5eei66wof36n5e";  // "hello world", raw
   const Cid c = net::parse_cid(hello);
   EXPECT_EQ(c.codec, Codec::kRaw);
   EXPECT_TRUE(c.holds("hello world"));
@@ -240,9 +256,9 @@ TEST(Cid, IsReadInEveryBaseAndWrittenInBase32) {
   const Cid v0 = net::parse_cid("Qmf412jQZiuVUtdgnB36FXFX7xg5V6KEbSJ4dpQuhkLyfD");
   EXPECT_EQ(v0.codec, Codec::kDagPb);
   EXPECT_TRUE(v0.holds(field(1, number_field(1, 2) + field(2, "hello world") + number_field(3, 11))));
-  for (const char* bad : {"", "Qm", "bafy", "hello", "bafkreifzjut3te7nhyekklss27nh3k72ysco7y32koao5eei66wof36n5e7", "z",
-                          "b0000", "Qmf412jQZiuVUtdgnB36FXFX7xg5V6KEbSJ4dpQuhkLyf0"})
-    EXPECT_HAS(error_of([&] { net::parse_cid(bad); }), "no content id") << bad;
+  for (const char* bad : {"", "Qm", "bafy", "hello", "bafkreifzjut3te2nhyekklss27nh3k72ysco7y32koao5eei66wof36n5e7",
+                          "z", "b0000", "Qmf412jQZiuVUtdgnB36FXFX7xg5V6KEbSJ4dpQuhkLyf0"})
+    EXPECT_HAS(error_of([&] { net::parse_cid(bad); }), "content id") << bad;
 }
 
 TEST_F(FetchTest, LighthouseContentIsCheckedBlockByBlockAndKept) {
@@ -271,7 +287,8 @@ TEST_F(FetchTest, FoldersAndPathsBelowAContentIdAreRead) {
   Gateway g;
   const std::string one = "{\"text\":\"one\"}\n", two = "text\ntwo\nthree\n";
   const Cid sub = g.node(1, "", {{"train.csv", g.file(two, 1000)}});
-  const Cid root = g.node(1, "", {{"d", sub}, {"train-0.jsonl", g.node(2, one, {})}, {"test.jsonl", g.file(one, 1000)}});
+  const Cid root =
+      g.node(1, "", {{"d", sub}, {"train-0.jsonl", g.node(2, one, {})}, {"test.jsonl", g.file(one, 1000)}});
   const std::string data = "source: lighthouse, gateway: '" + g.url() + "', cid: ";
   EXPECT_EQ(run(data + root.text()).rows_in, 3);
   EXPECT_EQ(run(data + root.text() + "/d/train.csv", "sub").rows_in, 2);
@@ -294,7 +311,13 @@ TEST_F(FetchTest, BytesThatAreNotTheContentAreRefused) {
   g.car = true;
   g.extra = "endless";
   EXPECT_HAS(error_of([&] { run(data); }, Exit::kVerifyFailed), "does not belong");
-  EXPECT_HAS(error_of([&] { run("source: lighthouse, gateway: '" + g.url() + "', cid: bafkreifzjut3te7nhyekklss27nh3k72ysco7y32koao5eei66wof36n5e"); }, Exit::kMissing), "404");
+  EXPECT_HAS(error_of(
+                 [&] {
+                   run("source: lighthouse, gateway: '" + g.url() +
+                       "', cid: bafkreifzjut3te2nhyekklss27nh3k72ysco7y32koao5eei66wof36n5e");
+                 },
+                 Exit::kMissing),
+             "404");
   for (const auto& e : fs::directory_iterator(path("cache/ipfs"))) ADD_FAILURE() << e.path();
 }
 
@@ -314,8 +337,13 @@ TEST_F(FetchTest, ATeacherIsAskedOnceForEachPromptWithinItsCaps) {
     }
     a.status = status;
     const Json q = parse_json(r.body, "request");
-    a.body = Json{{"choices", {{{"message", {{"role", "assistant"}, {"content", "hello " + q["messages"].back()["content"].get<std::string>()}}}, {"finish_reason", "stop"}}}},
-                  {"usage", {{"prompt_tokens", 100}, {"completion_tokens", 10}}}}.dump();
+    a.body =
+        Json{{"choices",
+              {{{"message",
+                 {{"role", "assistant"}, {"content", "hello " + q["messages"].back()["content"].get<std::string>()}}},
+                {"finish_reason", "stop"}}}},
+             {"usage", {{"prompt_tokens", 100}, {"completion_tokens", 10}}}}
+            .dump();
     return a;
   });
   std::string prompts;
@@ -324,7 +352,8 @@ TEST_F(FetchTest, ATeacherIsAskedOnceForEachPromptWithinItsCaps) {
   const auto teacher = [&](const std::string& more) {
     return "source: synth, packing: false, synth: {rows: 4, teacher: {endpoint: '" + server.url("/v1/") +
            "', model: t, requests_per_minute: 60000, system: be kind, max_tokens: 100, input_usd_per_1m: 1000, "
-           "output_usd_per_1m: 1000, prompts: '" + path("prompts.jsonl") + "'" + more + "}}";
+           "output_usd_per_1m: 1000, prompts: '" +
+           path("prompts.jsonl") + "'" + more + "}}";
   };
   EXPECT_HAS(error_of([&] { run(teacher("")); }, Exit::kMissing), "OPENAI_API_KEY");
   access_.variable = [](const std::string& name) { return std::string(name == "OPENAI_API_KEY" ? "key" : ""); };

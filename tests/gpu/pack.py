@@ -90,7 +90,7 @@ shutil.copy("/lib64/ld-linux-x86-64.so.2", stage / "loader")
 for name in ("fmt", "spdlog", "nlohmann", "hwy", "oneapi", "yaml-cpp", "sodium", "gtest", "CLI"):
     shutil.copytree(f"/usr/include/{name}", stage / "include" / name, symlinks=False)
 shutil.copytree("/usr/include/x86_64-linux-gnu/curl", stage / "include/curl")
-for f in [*pathlib.Path("/usr/include").glob("dnnl*.h*"), *map(pathlib.Path, ("/usr/include/sodium.h", "/usr/include/utf8proc.h", "/usr/include/pcre2.h", "/usr/include/zstd.h", "/usr/include/zlib.h", "/usr/include/zconf.h"))]:
+for f in [*pathlib.Path("/usr/include").glob("dnnl*.h*"), *map(pathlib.Path, ("/usr/include/sodium.h", "/usr/include/utf8proc.h", "/usr/include/pcre2.h", "/usr/include/zstd.h", "/usr/include/zlib.h", "/usr/include/zconf.h", "/usr/include/sqlite3.h"))]:
     if f.exists():
         shutil.copy(f, stage / "include")
 for f in pathlib.Path("/usr/include/x86_64-linux-gnu").glob("zconf.h"):

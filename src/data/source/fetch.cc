@@ -187,10 +187,11 @@ SplitFiles choose_split_files(const Paths& files, const std::string& readme, con
   }
   if (!chosen && config.empty() && configs.size() == 1) chosen = &configs[0];
   if (!chosen && !configs.empty())
-    return {{}, fmt::format("{}; set data.hf_config to one of: {}",
-                            config.empty() ? "has several configurations and none is the default"
-                                           : fmt::format("has no configuration \"{}\"", config),
-                            join(names))};
+    return {{},
+            fmt::format("{}; set data.hf_config to one of: {}",
+                        config.empty() ? "has several configurations and none is the default"
+                                       : fmt::format("has no configuration \"{}\"", config),
+                        join(names))};
   if (!chosen || chosen->splits.empty()) {
     const std::string folder = chosen ? chosen->folder : config;
     Paths own = data_files(files, folder);
@@ -207,9 +208,9 @@ SplitFiles choose_split_files(const Paths& files, const std::string& readme, con
         out.paths.push_back(f);
   }
   if (out.paths.empty())
-    out.why_none = there.contains(split)
-                       ? fmt::format("names files for split \"{}\" that it does not have", split)
-                       : fmt::format("has no split \"{}\"; configuration \"{}\" has: {}", split, chosen->name, join(there));
+    out.why_none = there.contains(split) ? fmt::format("names files for split \"{}\" that it does not have", split)
+                                         : fmt::format("has no split \"{}\"; configuration \"{}\" has: {}", split,
+                                                       chosen->name, join(there));
   return out;
 }
 
@@ -278,7 +279,8 @@ std::vector<SourceFile> find_dreams(const std::string& path, bool evolutions) {
       if (n.ends_with("_training.jsonl") || (evolutions && n.ends_with("_evolutions.jsonl")))
         paths.push_back(path + "/" + n);
     if (paths.empty())
-      fail_input("{}: no *_training.jsonl{} below it; check data.path", path, evolutions ? " or *_evolutions.jsonl" : "");
+      fail_input("{}: no *_training.jsonl{} below it; check data.path", path,
+                 evolutions ? " or *_evolutions.jsonl" : "");
   } else {
     paths = glob_files(path);
     if (paths.empty()) fail_input("{}: no such file or folder; check data.path", path);

@@ -22,8 +22,8 @@ std::vector<SourceFile> fetch_hub_dataset(const config::Data& data, const net::H
 std::vector<SourceFile> fetch_content(const config::Data& data, const net::HubSettings& settings,
                                       const std::string& cache_dir);
 
-// mindX's consolidation logs below a folder: **/*_training.jsonl, and with `evolutions` **/*_evolutions.jsonl. A file or
-// a glob names its files itself.
+// mindX's consolidation logs below a folder: **/*_training.jsonl, and with `evolutions` **/*_evolutions.jsonl. A file
+// or a glob names its files itself.
 std::vector<SourceFile> find_dreams(const std::string& path, bool evolutions);
 
 // One split's data files of a Hub repository; `readme` is the text of its README.md.

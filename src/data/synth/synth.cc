@@ -17,8 +17,10 @@ struct Task {
   uint64_t stream;  // Philox stream of the train split; the test split takes the next one
 };
 
-constexpr Task kTasks[] = {{"tool_calls", draw_tool_call, 0x7359'0000}, {"arithmetic", draw_arithmetic, 0x7359'0010},
-                            {"spelling", draw_spelling, 0x7359'0020},     {"sorting", draw_sorting, 0x7359'0030}};
+constexpr Task kTasks[] = {{"tool_calls", draw_tool_call, 0x7359'0000},
+                           {"arithmetic", draw_arithmetic, 0x7359'0010},
+                           {"spelling", draw_spelling, 0x7359'0020},
+                           {"sorting", draw_sorting, 0x7359'0030}};
 
 const Task& find_task(std::string_view name) {
   for (const Task& t : kTasks)

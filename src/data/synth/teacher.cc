@@ -18,8 +18,8 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "base/text.h"
-#include "data/source/records.h"
 #include "data/shape/row.h"
+#include "data/source/records.h"
 
 namespace mxt::data {
 namespace {
@@ -44,7 +44,8 @@ class AnswerFile {
         const Json j = parse_json(line, path);
         if (!j.is_object() || !j.contains("request") || !j["request"].is_string())
           fail_input("{}: is no file of a teacher's answers; move it away", path);
-        have.emplace(j["request"].get<std::string>(), std::pair(j.value("prompt_tokens", int64_t{0}), j.value("answer_tokens", int64_t{0})));
+        have.emplace(j["request"].get<std::string>(),
+                     std::pair(j.value("prompt_tokens", int64_t{0}), j.value("answer_tokens", int64_t{0})));
       }
   }
   ~AnswerFile() { ::close(fd_); }
@@ -83,8 +84,7 @@ std::vector<std::string> read_prompts(const config::Teacher& t, int64_t rows) {
 
 class Teacher {
  public:
-  Teacher(const config::Teacher& t, const std::string& key, const net::HttpOptions& o)
-      : t_(t), options_(o), http_(o) {
+  Teacher(const config::Teacher& t, const std::string& key, const net::HttpOptions& o) : t_(t), options_(o), http_(o) {
     url_ = t.endpoint;
     while (url_.ends_with('/')) url_.pop_back();
     url_ += "/chat/completions";
@@ -103,7 +103,8 @@ class Teacher {
   }
 
   double cost(int64_t prompt, int64_t answer) const {
-    return (static_cast<double>(prompt) * t_.input_usd_per_1m + static_cast<double>(answer) * t_.output_usd_per_1m) / 1e6;
+    return (static_cast<double>(prompt) * t_.input_usd_per_1m + static_cast<double>(answer) * t_.output_usd_per_1m) /
+           1e6;
   }
 
   // The most that a request can cost: no token is shorter than a byte; the chat layout adds a few.
@@ -131,8 +132,7 @@ class Teacher {
         const net::HttpResponse r = http_.send(q);
         if (r.status == 200) return parse_json(r.body, url_);
         why = fmt::format("answered {}: {}", r.status, message_of(r.body));
-        if (r.status == 401 || r.status == 403)
-          fail_missing("{}: {}; check the key in {}", url_, why, t_.api_key_env);
+        if (r.status == 401 || r.status == 403) fail_missing("{}: {}; check the key in {}", url_, why, t_.api_key_env);
         if (r.status != 408 && r.status != 409 && r.status != 429 && r.status < 500) fail_input("{}: {}", url_, why);
         if (const std::string* after = r.header("Retry-After"))
           if (const double s = std::atof(after->c_str()); s > 0) wait = std::min(s, 600.0);
@@ -210,25 +210,30 @@ TeacherReport ask_teacher(const config::Teacher& t, int64_t rows, const std::str
     if (file.have.contains(digest)) continue;
     const Json answer = teacher.ask(body, [&] {
       if (t.max_requests && teacher.requests >= *t.max_requests)
-        fail_missing("data.synth.teacher.max_requests: {} requests are sent, {} of {} prompts answered (kept in {}); "
-                     "raise it to go on",
-                     teacher.requests, report.rows, prompts.size(), out);
+        fail_missing(
+            "data.synth.teacher.max_requests: {} requests are sent, {} of {} prompts answered (kept in {}); "
+            "raise it to go on",
+            teacher.requests, report.rows, prompts.size(), out);
       if (t.max_cost_usd && report.cost_usd + teacher.most(body) > *t.max_cost_usd)
-        fail_missing("data.synth.teacher.max_cost_usd: ${:.4f} are spent and the next answer may cost ${:.4f}; {} of {} "
-                     "prompts answered (kept in {}); raise it to go on",
-                     report.cost_usd, teacher.most(body), report.rows, prompts.size(), out);
+        fail_missing(
+            "data.synth.teacher.max_cost_usd: ${:.4f} are spent and the next answer may cost ${:.4f}; {} of {} "
+            "prompts answered (kept in {}); raise it to go on",
+            report.cost_usd, teacher.most(body), report.rows, prompts.size(), out);
     });
     bool cut = false;
     const std::string text = text_of(answer, t.endpoint, &cut);
     const auto used = [&](const char* name) -> int64_t {
       const auto u = answer.find("usage");
-      return u != answer.end() && u->is_object() && u->contains(name) && (*u)[name].is_number_integer() ? (*u)[name].get<int64_t>() : 0;
+      return u != answer.end() && u->is_object() && u->contains(name) && (*u)[name].is_number_integer()
+                 ? (*u)[name].get<int64_t>()
+                 : 0;
     };
     // An endpoint that does not count is taken at the most it may be, so that the cap holds.
     const bool counted = used("prompt_tokens") > 0;
     const int64_t prompt = counted ? used("prompt_tokens") : static_cast<int64_t>(body.size());
     const int64_t answered = counted ? used("completion_tokens") : t.max_tokens;
-    OrderedJson row = {{"messages", request["messages"]}, {"request", digest}, {"prompt_tokens", prompt}, {"answer_tokens", answered}};
+    OrderedJson row = {
+        {"messages", request["messages"]}, {"request", digest}, {"prompt_tokens", prompt}, {"answer_tokens", answered}};
     row["messages"].push_back({{"role", "assistant"}, {"content", text}});
     cut_short += cut;
     file.append(row.dump() + "\n");

@@ -33,6 +33,8 @@ std::string decode_bits(std::string_view text, std::string_view alphabet, int bi
       out += static_cast<char>(held >> n & 0xff);
     }
   }
+  // What is left over is padding: less than a character, and zero. One text for each id.
+  if (n >= bits || (held & ((1u << n) - 1)) != 0) return "";
   return out;
 }
 
@@ -129,7 +131,8 @@ Cid read_binary_cid(std::string_view* s) {
     fail_input("a content id is broken");
   if (codec != static_cast<uint64_t>(Codec::kRaw) && codec != static_cast<uint64_t>(Codec::kDagPb))
     fail_input("a content id is of codec {:#x}; files are raw (0x55) or dag-pb (0x70)", codec);
-  if (hash != kSha256 || n != 32) fail_input("a content id has hash {:#x}; SHA-256 (0x12) is what can be checked", hash);
+  if (hash != kSha256 || n != 32)
+    fail_input("a content id has hash {:#x}; SHA-256 (0x12) is what can be checked", hash);
   c.codec = static_cast<Codec>(codec);
   c.digest = s->substr(0, n);
   s->remove_prefix(n);

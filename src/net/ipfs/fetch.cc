@@ -21,7 +21,8 @@ constexpr int kMaxDepth = 64;
 // Blocks that are known to be what their ids say, in a file.
 class Blocks {
  public:
-  explicit Blocks(const std::string& path) : file_(path, std::ios::in | std::ios::out | std::ios::binary | std::ios::trunc) {
+  explicit Blocks(const std::string& path)
+      : file_(path, std::ios::in | std::ios::out | std::ios::binary | std::ios::trunc) {
     if (!file_) fail_input("{}: cannot be written", path);
   }
   bool has(const Cid& c) const { return at_.contains(c); }
@@ -177,7 +178,8 @@ class Fetcher {
   // Every block is one that somebody asked for, and is what its id says.
   void accept(const Cid& c, std::string_view b) {
     if (blocks_.has(c)) return;
-    if (!wanted_.contains(c)) fail_verify("{}: the gateway sent block {}, which does not belong here", gateway_, c.text());
+    if (!wanted_.contains(c))
+      fail_verify("{}: the gateway sent block {}, which does not belong here", gateway_, c.text());
     if (!c.holds(b))
       fail_verify("{}: the gateway's bytes are not those of {}: use another data.gateway", gateway_, c.text());
     blocks_.put(c, b);
@@ -220,7 +222,8 @@ std::vector<IpfsFile> fetch_ipfs(const HttpOptions& options, const std::string& 
   const std::string done = ipfs + "/" + c.text();
   const auto listed = [&] {
     std::vector<IpfsFile> files;
-    if (fs::is_regular_file(done + "/content", ec)) files.push_back({fs::path(below).filename().string(), done + "/content"});
+    if (fs::is_regular_file(done + "/content", ec))
+      files.push_back({fs::path(below).filename().string(), done + "/content"});
     for (const std::string& n : list_files(done + "/files")) files.push_back({n, done + "/files/" + n});
     return files;
   };
