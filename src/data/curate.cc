@@ -7,6 +7,7 @@
 #include "base/threads.h"
 #include "data/dedupe/copies.h"
 #include "data/filter/filter.h"
+#include "data/filter/redact.h"
 #include "data/settings.h"
 #include "data/shape/row_text.h"
 
@@ -112,7 +113,9 @@ class Curation::Stay : public RecordReader {
       if (at_ == c_.stays_.size()) fail_input("{}: more rows than in the first reading; the file has changed, start again", out->where());
       const size_t row = at_++;
       if (const auto it = c_.wanted_.find(static_cast<uint32_t>(row)); it != c_.wanted_.end()) sample(*out, it->second);
-      if (c_.stays_[row]) return true;
+      if (!c_.stays_[row]) continue;
+      if (!c_.redact_.empty()) redact(out);
+      return true;
     }
     return false;
   }
@@ -128,6 +131,11 @@ class Curation::Stay : public RecordReader {
       (as_stays ? s.stays_text : s.text) = excerpt(text.text);
     }
   }
+  void redact(Record* r) {
+    if (!layout_) layout_ = find_layout(*r, c_.columns_);
+    const Redacted n = redact_record(r, *layout_, c_.redact_);
+    for (const config::Redact kind : c_.redact_) c_.report_.redacted[std::string(config::text_of(kind))] += n[static_cast<size_t>(kind)];
+  }
   Curation& c_;
   std::unique_ptr<RecordReader> rows_;
   std::optional<Layout> layout_;
@@ -140,6 +148,15 @@ int64_t CurationReport::total_dropped() const {
   return n;
 }
 
+std::string CurationReport::text() const {
+  std::string s;
+  for (const auto& [reason, rows] : dropped)
+    if (rows > 0) s += fmt::format(", {} dropped: {}", rows, reason);
+  for (const auto& [kind, n] : redacted)
+    if (n > 0) s += fmt::format(", {} redacted: {}", n, kind);
+  return s;
+}
+
 std::unique_ptr<RecordReader> Curation::stay(std::unique_ptr<RecordReader> rows) {
   if (!active()) return rows;
   return std::make_unique<Stay>(*this, std::move(rows));
@@ -150,6 +167,7 @@ Curation curate(const RowSource& source, const config::Data& data, const std::st
   const bool dedupe = data.dedupe.exact || data.dedupe.minhash || data.dedupe.semdedup;
   if (!dedupe && !data.filter) return c;
   c.columns_ = data.columns;
+  if (data.filter) c.redact_ = data.filter->redact;
   std::optional<RowFilter> filter;
   std::optional<CopyFinder> finder;
   if (data.filter) filter.emplace(*data.filter);

@@ -26,14 +26,16 @@ struct CurationReport {
   int64_t rows_in = 0;                        // rows read
   std::map<std::string, int64_t> dropped;     // reason → rows, for every reason that is looked for
   int64_t groups = 0, largest_group = 0;      // of copies: groups of more than one row
+  std::map<std::string, int64_t> redacted;    // what data.filter.redact names → how many were replaced
   std::vector<Sample> samples;                // the first few of each reason
   int64_t total_dropped() const;
+  std::string text() const;  // ", 3 dropped: near_copy, 1 redacted: email"; "" where nothing was
 };
 
 class Curation {
  public:
-  // Passes the source's rows on, but for those that went. The Curation must outlive the reader; it gets the texts of its
-  // report's samples as the rows pass.
+  // Passes the source's rows on, but for those that went, with what `redact` names replaced. The Curation must outlive the reader; it gets the texts of its
+  // report's samples and counts of `redact` as the rows pass.
   std::unique_ptr<RecordReader> stay(std::unique_ptr<RecordReader> rows);
   bool active() const { return !stays_.empty(); }
   const CurationReport& report() const { return report_; }
@@ -43,6 +45,7 @@ class Curation {
   class Stay;
   std::vector<bool> stays_;  // [rows]; empty where nothing was asked for
   std::map<std::string, std::string> columns_;
+  std::vector<config::Redact> redact_;
   std::map<uint32_t, std::vector<std::pair<size_t, bool>>> wanted_;  // row → its samples: index, whether as what stays
   CurationReport report_;
 };

@@ -15,7 +15,6 @@
 #include "data/curate.h"
 #include "data/encode/encode.h"
 #include "data/encode/pack.h"
-#include "data/filter/redact.h"
 #include "data/settings.h"
 #include "data/shape/example.h"
 #include "data/store/manifest.h"
@@ -74,7 +73,6 @@ class Reader {
   struct Encoded {
     Document document;
     bool text_file = false, last_piece = true;
-    Redacted redacted{};
     std::exception_ptr error;
   };
 
@@ -119,9 +117,7 @@ class Reader {
         o.text_file = r.kind == FileKind::kText;
         o.last_piece = r.last_piece;
         try {
-          Example example = read_example(r, *layout_);
-          if (!s_.redact.empty()) o.redacted = redact_example(&example, s_.redact, r.where());
-          o.document = encode_example(example, coder_,
+          o.document = encode_example(read_example(r, *layout_), coder_,
                                       {s_.train_all, !o.text_file || (r.last_piece && !s_.windows)}, r.where());
         } catch (...) {
           o.error = std::current_exception();  // the first bad row is named, whichever thread met one first
@@ -134,7 +130,6 @@ class Reader {
   void collect(Encoded e, Spill* out) {
     if (e.error) std::rethrow_exception(e.error);
     counts_->rows_in += e.last_piece;
-    for (size_t k = 0; k < e.redacted.size(); ++k) counts_->redacted[k] += e.redacted[k];
     if (s_.windows) {
       if (!e.document.ids.empty()) out->add(e.document);
     } else if (e.text_file) {
@@ -303,11 +298,7 @@ void need_rows(const Spill& spill, const RowSource& source, const Prepared& coun
 
 std::string Prepared::text() const {
   std::string s = fmt::format("{} rows in ({})", rows_in, shape);
-  if (curation)
-    for (const auto& [reason, rows] : curation->dropped)
-      if (rows) s += fmt::format(", {} dropped: {}", rows, reason);
-  for (size_t k = 0; k < redacted.size(); ++k)
-    if (redacted[k]) s += fmt::format(", {} redacted: {}", redacted[k], config::text_of(static_cast<config::Redact>(k)));
+  if (curation) s += curation->text();
   if (dropped_no_target) s += fmt::format(", {} dropped without a trained token", dropped_no_target);
   if (cut) s += fmt::format(", {} cut at seq_len ({} tokens lost)", cut, cut_tokens);
   const auto part = [&](const char* name, const PartInfo& p) {

@@ -145,7 +145,6 @@ Settings read_settings(const config::Recipe& r) {
   s.eval_fraction = d.eval_fraction;
   s.seed = static_cast<uint64_t>(r.meta.seed);
   s.curation = curation_of(d);
-  if (d.filter) s.redact = d.filter->redact;
   if (d.max_samples) s.train.max_rows = *d.max_samples;
   if (d.source == DataSource::kSynth) {
     s.train.task = synth_task(r, Split::kTrain);

@@ -4,6 +4,8 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "data/shape/row.h"
+#include "data/shape/row_text.h"
 
 namespace mxt::data {
 namespace {
@@ -117,13 +119,16 @@ constexpr std::string_view kMark[] = {"<EMAIL>", "<PHONE>", "<KEY>"};
 // What may begin a match of any kind: all else is passed over at once.
 bool may_begin(char c) { return is_alnum(c) || c == '+' || c == '(' || c == '-'; }
 
+void add(const Redacted& n, Redacted* sum) {
+  for (size_t k = 0; k < n.size(); ++k) (*sum)[k] += n[k];
+}
+
 void redact_json(OrderedJson* j, std::span<const Redact> kinds, Redacted* sum) {
   if (j->is_string()) {
-    const Redacted n = redact_text(&j->get_ref<std::string&>(), kinds);
-    for (size_t k = 0; k < n.size(); ++k) (*sum)[k] += n[k];
+    add(redact_text(&j->get_ref<std::string&>(), kinds), sum);
   } else if (j->is_object()) {
     for (auto it = j->begin(); it != j->end(); ++it)
-      if (it.key() != "role") redact_json(&it.value(), kinds, sum);
+      if (it.key() != "role" && it.key() != "from") redact_json(&it.value(), kinds, sum);
   } else if (j->is_array()) {
     for (OrderedJson& x : *j) redact_json(&x, kinds, sum);
   }
@@ -155,15 +160,26 @@ Redacted redact_text(std::string* text, std::span<const Redact> kinds) {
   return count;
 }
 
-Redacted redact_example(Example* e, std::span<const Redact> kinds, const std::string& where) {
-  if (e->kind == Example::Kind::kTokens)
-    fail_input("{}: the row is finished tokens, which data.filter.redact cannot read; remove it, or give text", where);
+Redacted redact_record(Record* r, const Layout& layout, std::span<const Redact> kinds) {
+  if (layout.shape == Shape::kTokens)
+    fail_input("{}: the row is finished tokens, which data.filter.redact cannot read; remove it, or give text", r->where());
   Redacted sum{};
-  for (std::string* s : {&e->text, &e->completion}) {
-    const Redacted n = redact_text(s, kinds);
-    for (size_t k = 0; k < n.size(); ++k) sum[k] += n[k];
+  if (r->header) {
+    for (const auto& [ours, theirs] : layout.columns)
+      for (size_t i = 0; i < r->cells.size(); ++i)
+        if ((*r->header)[i] == theirs) add(redact_text(&r->cells[i], kinds), &sum);
+    return sum;
   }
-  if (e->messages) redact_json(e->messages.get(), kinds, &sum);
+  thread_local RowText text;  // most rows have nothing to replace: seen without building values
+  read_row_text(*r, layout, &text);
+  add(redact_text(&text.text, kinds), &sum);
+  add(redact_text(&text.context, kinds), &sum);
+  if (sum == Redacted{}) return sum;
+  sum = {};
+  OrderedJson row = row_object(*r);
+  for (const auto& [ours, theirs] : layout.columns)
+    if (const auto it = row.find(theirs); it != row.end()) redact_json(&*it, kinds, &sum);
+  r->text = row.dump();
   return sum;
 }
 
