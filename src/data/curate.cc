@@ -119,6 +119,7 @@ class Curation::Stay : public RecordReader {
     }
     return false;
   }
+  double done() const override { return rows_->done(); }
 
  private:
   void sample(const Record& r, const std::vector<std::pair<size_t, bool>>& wanted) {

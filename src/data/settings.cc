@@ -3,9 +3,11 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/files.h"
 #include "base/hash.h"
 #include "config/field.h"
 #include "data/prepare.h"
+#include "data/source/table.h"
 
 namespace mxt::data {
 namespace {
@@ -22,26 +24,50 @@ std::string spelling(E e) {
 // Files one after another.
 class AllFiles : public RecordReader {
  public:
-  AllFiles(std::vector<SourceFile> files, int64_t max_rows) : files_(std::move(files)), left_(max_rows) {}
+  explicit AllFiles(std::vector<SourceFile> files) : files_(std::move(files)) {
+    std::error_code ec;
+    for (const SourceFile& f : files_) {
+      const auto n = fs::file_size(f.path, ec);
+      begin_.push_back(begin_.back() + (ec ? 0 : static_cast<double>(n)));
+    }
+  }
   bool next(Record* out) override {
-    if (left_ <= 0) return false;
-    while (at_ < files_.size()) {
+    for (; at_ < files_.size(); ++at_) {
       if (!reader_) reader_ = open_records(files_[at_]);
-      if (reader_->next(out)) {
-        left_ -= out->last_piece;
-        return true;
-      }
+      if (reader_->next(out)) return true;
       reader_.reset();
-      ++at_;
     }
     return false;
+  }
+  double done() const override {
+    if (begin_.back() == 0) return 0;
+    const double part = reader_ ? reader_->done() * (begin_[at_ + 1] - begin_[at_]) : 0;
+    return (begin_[at_] + part) / begin_.back();
   }
 
  private:
   std::vector<SourceFile> files_;
-  int64_t left_;
+  std::vector<double> begin_{0};  // bytes of the files before
   size_t at_ = 0;
   std::unique_ptr<RecordReader> reader_;
+};
+
+class FirstRows : public RecordReader {
+ public:
+  FirstRows(std::unique_ptr<RecordReader> rows, int64_t n) : rows_(std::move(rows)), n_(n) {}
+  bool next(Record* out) override {
+    if (read_ >= n_ || !rows_->next(out)) return false;
+    read_ += out->last_piece;
+    return true;
+  }
+  double done() const override {
+    return n_ == INT64_MAX ? rows_->done()
+                           : std::max(rows_->done(), static_cast<double>(read_) / static_cast<double>(n_));
+  }
+
+ private:
+  std::unique_ptr<RecordReader> rows_;
+  int64_t n_, read_ = 0;
 };
 
 class TaskRows : public RecordReader {
@@ -88,7 +114,12 @@ std::string curation_of(const config::Data& d) {
 
 std::unique_ptr<RecordReader> RowSource::open() const {
   if (task) return std::make_unique<TaskRows>(*task, max_rows);
-  return std::make_unique<AllFiles>(files, max_rows);
+  std::unique_ptr<RecordReader> rows;
+  if (sql.empty())
+    rows = std::make_unique<AllFiles>(files);
+  else
+    rows = open_query(sql, files, temp_folder);
+  return std::make_unique<FirstRows>(std::move(rows), max_rows);
 }
 
 std::string RowSource::text() const {
@@ -125,14 +156,13 @@ void check_supported(const config::Recipe& r) {
                  spelling(m.kind));
   const char* step = d.dedupe.semdedup                       ? "dedupe.semdedup"
                      : d.filter && d.filter->max_perplexity ? "filter.max_perplexity"
-                     : d.sql                                ? "sql"
                                                             : nullptr;
   if (step)
     fail_missing("data.{}: this build does not have that cleaning step yet; clean the rows beforehand and remove it",
                  step);
 }
 
-Settings read_settings(const config::Recipe& r) {
+Settings read_settings(const config::Recipe& r, const Access& access, const std::string& out) {
   check_supported(r);
   const config::Data& d = r.data;
   Settings s;
@@ -154,6 +184,10 @@ Settings read_settings(const config::Recipe& r) {
     }
   } else {
     s.train.files = find_source_files(*d.path, d.split);
+  }
+  if (d.sql) {
+    s.train.sql = *d.sql;
+    if (!out.empty()) s.train.temp_folder = (fs::path(out) / kWorkFolder / "sql").string();
   }
   if (d.eval_path) {
     s.eval.emplace();

@@ -13,18 +13,20 @@ namespace mxt::data {
 namespace {
 
 std::optional<FileKind> kind_of(std::string_view path) {
-  for (const char* packed : {".gz", ".zst"})
-    if (path.ends_with(packed)) path.remove_suffix(std::string_view(packed).size());
+  const std::string_view packed = path;
+  for (const char* packing : {".gz", ".zst"})
+    if (path.ends_with(packing)) path.remove_suffix(std::string_view(packing).size());
   const auto is = [&](auto... endings) { return (path.ends_with(endings) || ...); };
   if (is(".jsonl", ".ndjson")) return FileKind::kJsonLines;
   if (is(".json")) return FileKind::kJson;
   if (is(".csv")) return FileKind::kCsv;
   if (is(".tsv")) return FileKind::kTsv;
   if (is(".txt", ".text", ".md")) return FileKind::kText;
+  if (packed == path && is(".parquet")) return FileKind::kParquet;  // it packs its columns itself
   return std::nullopt;
 }
 
-constexpr const char* kKinds = ".jsonl .ndjson .json .csv .tsv .txt .text .md, each also .gz or .zst";
+constexpr const char* kKinds = ".jsonl .ndjson .json .csv .tsv .txt .text .md, each also .gz or .zst, and .parquet";
 
 // The split that a file name carries as a word of its own ("train-00001.jsonl", "my_test.csv"); "" for none. The words
 // are those of the datasets library.
