@@ -16,8 +16,8 @@ bool is_digit(char c) { return c >= '0' && c <= '9'; }
 bool is_alnum(char c) { return is_digit(c) || ((c | 32) >= 'a' && (c | 32) <= 'z'); }
 bool is_wide(char c) { return static_cast<signed char>(c) < 0; }
 
-// Each matcher is asked at position i and answers where the match ends, or i where there is none. None looks further than
-// a bounded number of bytes before it fails, but for PEM blocks, whose head is rare.
+// Each matcher is asked at position i and answers where the match ends, or i where there is none. None looks further
+// than a bounded number of bytes before it fails, but for PEM blocks, whose head is rare.
 
 size_t match_email(std::string_view s, size_t i) {
   constexpr size_t kName = 64, kHost = 253;
@@ -31,7 +31,9 @@ size_t match_email(std::string_view s, size_t i) {
     while (at < s.size() && (is_alnum(s[at]) || s[at] == '-') && at - label < 64) ++at;
     if (at == label) break;
     const std::string_view last = s.substr(label, at - label);
-    if (label > host && last.size() >= 2 && std::all_of(last.begin(), last.end(), [](char c) { return is_alnum(c) && !is_digit(c); })) end = at;
+    if (label > host && last.size() >= 2 &&
+        std::all_of(last.begin(), last.end(), [](char c) { return is_alnum(c) && !is_digit(c); }))
+      end = at;
     if (at == s.size() || s[at] != '.') break;
     label = ++at;
   }
@@ -65,7 +67,8 @@ size_t match_american(std::string_view s, size_t i) {
       if (form[k] == '0' ? !is_digit(s[i + k]) : s[i + k] != form[k]) return false;
     const size_t end = i + form.size();
     // 555-123-4567-8 and 555.123.4567.8 are other numbers.
-    return end == s.size() || !(is_alnum(s[end]) || ((s[end] == '-' || s[end] == '.') && end + 1 < s.size() && is_digit(s[end + 1])));
+    return end == s.size() ||
+           !(is_alnum(s[end]) || ((s[end] == '-' || s[end] == '.') && end + 1 < s.size() && is_digit(s[end + 1])));
   };
   for (std::string_view form : {"(000) 000-0000", "(000)000-0000", "000-000-0000", "000.000.0000"})
     if (fits(form)) return i + form.size();
@@ -83,10 +86,10 @@ size_t match_key(std::string_view s, size_t i) {
     size_t least, most;  // characters after the head
     bool capitals;       // only A–Z and 0–9 follow
   };
-  static constexpr Form kForms[] = {{"AKIA", 16, 16, true}, {"ASIA", 16, 16, true},      {"ghp_", 36, 255, false},
-                                    {"gho_", 36, 255, false}, {"ghs_", 36, 255, false},  {"github_pat_", 22, 255, false},
-                                    {"hf_", 30, 60, false},   {"sk-", 20, 255, false},   {"AIza", 35, 35, false},
-                                    {"xoxb-", 20, 255, false}, {"xoxp-", 20, 255, false}};
+  static constexpr Form kForms[] = {
+      {"AKIA", 16, 16, true},   {"ASIA", 16, 16, true},          {"ghp_", 36, 255, false}, {"gho_", 36, 255, false},
+      {"ghs_", 36, 255, false}, {"github_pat_", 22, 255, false}, {"hf_", 30, 60, false},   {"sk-", 20, 255, false},
+      {"AIza", 35, 35, false},  {"xoxb-", 20, 255, false},       {"xoxp-", 20, 255, false}};
   if (s.substr(i).starts_with("-----BEGIN ")) {
     constexpr size_t kHead = 64, kBlock = 16384;
     const size_t head = s.substr(i, kHead).find("PRIVATE KEY-----");
@@ -162,7 +165,8 @@ Redacted redact_text(std::string* text, std::span<const Redact> kinds) {
 
 Redacted redact_record(Record* r, const Layout& layout, std::span<const Redact> kinds) {
   if (layout.shape == Shape::kTokens)
-    fail_input("{}: the row is finished tokens, which data.filter.redact cannot read; remove it, or give text", r->where());
+    fail_input("{}: the row is finished tokens, which data.filter.redact cannot read; remove it, or give text",
+               r->where());
   Redacted sum{};
   if (r->header) {
     for (const auto& [ours, theirs] : layout.columns)
