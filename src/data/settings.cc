@@ -7,7 +7,9 @@
 #include "base/hash.h"
 #include "config/field.h"
 #include "data/prepare.h"
+#include "data/source/fetch.h"
 #include "data/source/table.h"
+#include "data/synth/teacher.h"
 
 namespace mxt::data {
 namespace {
@@ -96,6 +98,30 @@ RowSource::Task synth_task(const config::Recipe& r, Split split) {
           static_cast<uint64_t>(s.seed.value_or(r.meta.seed))};
 }
 
+// The teacher's answers: a file in the prepared folder, since they were paid for.
+std::string teacher_rows(const config::Data& d, const Access& access, const std::string& out) {
+  const config::Teacher& t = *d.synth->teacher;
+  if (out.empty()) fail_input("data.synth.teacher: its rows make no character tokenizer; set model.tokenizer");
+  std::string key;
+  if (!t.api_key_env.empty()) {
+    key = access.variable ? access.variable(t.api_key_env) : "";
+    if (key.empty())
+      fail_missing(
+          "data.synth.teacher: the environment variable {} is not set; export the endpoint's key in it (any text for an "
+          "endpoint that wants none), or name another by api_key_env",
+          t.api_key_env);
+  }
+  net::HttpOptions o;
+  o.ca_file = access.hub.ca_file;
+  o.proxy = access.hub.proxy;
+  o.no_proxy = access.hub.no_proxy;
+  o.retry_base_seconds = access.hub.retry_base_seconds;
+  o.cancel = access.cancel;
+  const std::string file = (fs::path(out) / "teacher.jsonl").string();
+  ask_teacher(t, d.synth->rows, key, o, file);
+  return file;
+}
+
 std::string curation_of(const config::Data& d) {
   OrderedJson j = OrderedJson::object();
   if (d.dedupe.exact || d.dedupe.minhash || d.dedupe.semdedup)
@@ -145,11 +171,6 @@ OrderedJson RowSource::describe() const {
 
 void check_supported(const config::Recipe& r) {
   const config::Data& d = r.data;
-  if (d.source != DataSource::kLocal && d.source != DataSource::kSynth)
-    fail_missing(
-        "data.source: {}: this build reads local files and synth tasks; download the rows and set data.source: local "
-        "with data.path",
-        spelling(d.source));
   const config::Method& m = r.train.method;
   if (m.is_preference() || m.is_rl())
     fail_missing("train.method.kind: {}: this build prepares data for lora, qlora, full, cpt and pretrain only",
@@ -176,12 +197,20 @@ Settings read_settings(const config::Recipe& r, const Access& access, const std:
   s.seed = static_cast<uint64_t>(r.meta.seed);
   s.curation = curation_of(d);
   if (d.max_samples) s.train.max_rows = *d.max_samples;
-  if (d.source == DataSource::kSynth) {
+  if (d.source == DataSource::kSynth && d.synth->teacher) {
+    s.train.files = {{teacher_rows(d, access, out), FileKind::kJsonLines}};
+  } else if (d.source == DataSource::kSynth) {
     s.train.task = synth_task(r, Split::kTrain);
     if (d.synth->test_rows > 0 && !d.eval_path && d.eval_fraction == 0) {
       s.eval.emplace();
       s.eval->task = synth_task(r, Split::kTest);
     }
+  } else if (d.source == DataSource::kHf) {
+    s.train.files = fetch_hub_dataset(d, access.hub);
+  } else if (d.source == DataSource::kLighthouse) {
+    s.train.files = fetch_content(d, access.hub, access.cache_dir);
+  } else if (d.source == DataSource::kMindxDreams) {
+    s.train.files = find_dreams(*d.path, d.include_evolutions);
   } else {
     s.train.files = find_source_files(*d.path, d.split);
   }

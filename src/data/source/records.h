@@ -4,7 +4,9 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "data/source/input.h"
@@ -24,6 +26,14 @@ struct SourceFile {
 // removed: .jsonl .ndjson; .json; .csv; .tsv; .txt .text .md; .parquet. Errors (kBadInput): nothing there, an unknown ending (a
 // named file), no file of the split.
 std::vector<SourceFile> find_source_files(const std::string& path, const std::string& split);
+
+// The kind that a name's ending says; none for an unknown one.
+std::optional<FileKind> kind_of(std::string_view path);
+// The split that a file's name carries as a word of its own ("train-00001.jsonl", "my_test.csv"), or one of its folders'
+// with `folders`: "train", "validation" or "test"; "" for none. The words are those of the datasets library.
+std::string split_of(std::string_view path, bool folders);
+// The first bytes of a file, as they stand.
+std::string read_head(const std::string& path, size_t bytes);
 
 struct Record {
   FileKind kind = FileKind::kJsonLines;
