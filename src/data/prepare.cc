@@ -12,6 +12,7 @@
 #include "base/philox.h"
 #include "base/text.h"
 #include "base/threads.h"
+#include "data/curate.h"
 #include "data/encode/encode.h"
 #include "data/encode/pack.h"
 #include "data/settings.h"
@@ -37,6 +38,7 @@ OrderedJson inputs_of(const Settings& s, const Coder& coder) {
                    {"train_on", s.train_all ? "all" : "assistant"},
                    {"num_shards", s.num_shards},
                    {"eval_fraction", s.eval_fraction}};
+  for (const auto& [name, section] : parse_ordered_json(s.curation, "curation").items()) j[name] = section;
   if (s.eval) j["eval_sources"] = s.eval->describe();
   if (s.train.max_rows != INT64_MAX) j["max_samples"] = s.train.max_rows;
   if (s.eval_fraction > 0) j["seed"] = s.seed;
@@ -56,8 +58,7 @@ class Reader {
  public:
   Reader(const Settings& s, const Coder& coder, Prepared* counts) : s_(s), coder_(coder), counts_(counts) {}
 
-  void read(const RowSource& source, Spill* out) {
-    const auto rows = source.open();
+  void read(const RowSource& source, std::unique_ptr<RecordReader> rows, Spill* out) {
     std::vector<Record> batch;
     layout_.reset();
     int64_t before = counts_->rows_in;
@@ -297,6 +298,9 @@ void need_rows(const Spill& spill, const RowSource& source, const Prepared& coun
 
 std::string Prepared::text() const {
   std::string s = fmt::format("{} rows in ({})", rows_in, shape);
+  if (curation)
+    for (const auto& [reason, rows] : curation->dropped)
+      if (rows) s += fmt::format(", {} dropped: {}", rows, reason);
   if (dropped_no_target) s += fmt::format(", {} dropped without a trained token", dropped_no_target);
   if (cut) s += fmt::format(", {} cut at seq_len ({} tokens lost)", cut, cut_tokens);
   const auto part = [&](const char* name, const PartInfo& p) {
@@ -334,11 +338,16 @@ Prepared prepare(const config::Recipe& recipe, const Coder& coder, const std::st
   Spill train((fs::path(out) / ".train-documents").string()), eval((fs::path(out) / ".eval-documents").string());
   Reader reader(s, coder, &m.counts);
   if (s.eval) {
-    reader.read(*s.eval, &eval);
+    reader.read(*s.eval, s.eval->open(), &eval);
     eval.finish();
     need_rows(eval, *s.eval, m.counts);
   }
-  reader.read(s.train, &train);
+  Curation curation = curate(s.train, recipe.data, out);
+  reader.read(s.train, curation.stay(s.train.open()), &train);
+  if (curation.active()) {
+    m.counts.curation = curation.report();
+    m.counts.rows_in += curation.report().total_dropped();
+  }
   train.finish();
   need_rows(train, s.train, m.counts);
   (s.windows ? write_arrays : write_documents)(out, s, train, s.eval ? &eval : nullptr, &m);

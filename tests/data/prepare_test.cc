@@ -301,8 +301,8 @@ TEST_F(PrepareTest, PreferenceAndReferenceRowsAreRefusedWithTheWayOut) {
 TEST_F(PrepareTest, WhatThisBuildLacksIsRefusedBeforeReading) {
   EXPECT_HAS(error_of([&] { check_supported(recipe("source: hf, hf_id: a/b")); }, Exit::kMissing), "data.source: hf");
   EXPECT_HAS(
-      error_of([&] { check_supported(local("x.jsonl", "dedupe: {minhash: {threshold: 0.8}}")); }, Exit::kMissing),
-      "dedupe.minhash");
+      error_of([&] { check_supported(local("x.jsonl", "dedupe: {semdedup: {threshold: 0.8}}")); }, Exit::kMissing),
+      "dedupe.semdedup");
   EXPECT_HAS(error_of([&] { check_supported(recipe("source: local, path: x", "train: {method: {kind: dpo}}")); },
                       Exit::kMissing),
              "dpo");

@@ -43,7 +43,7 @@ for f in (build / "rooms").rglob("*"):  # links into the sources
         to.symlink_to(str(f.readlink()).replace(root, f"{THERE}/src"))
 shutil.copy(build / "libblake3.a", there_build / "libblake3.a")
 
-commands = subprocess.run(["ninja", "-t", "commands", "mindxtrain", "mindxtrain_cuda", "gpu_ops_test", "gpu_step", "gpu_kernels"], cwd=build, capture_output=True, text=True, check=True).stdout
+commands = subprocess.run(["ninja", "-t", "commands", "mindxtrain", "mindxtrain_cuda", "gpu_ops_test", "gpu_step", "gpu_kernels", "gemm_bench"], cwd=build, capture_output=True, text=True, check=True).stdout
 compile_lines, link_lines, libraries = [], [], set()
 for line in commands.splitlines():
     if "libblake3.a &&" in line and " qc " in line or "blake3.dir" in line or "git_commit.cmake" in line or "/usr/bin/cmake -E copy" in line:

@@ -5,7 +5,13 @@ namespace mxt::config {
 
 Section declare(const MinHash*) {
   Declaration<MinHash> d("Near copies by MinHash.");
-  d.field("threshold", &MinHash::threshold, "Estimated Jaccard similarity from which a row is a copy.").range(0, 1);
+  d.field("threshold", &MinHash::threshold, "Jaccard similarity of two rows' shingles from which they are copies.")
+      .range(0, 1);
+  d.field("permutations", &MinHash::permutations, "Hash functions of a signature; more find more of the copies.")
+      .range(16, 1024)
+      .plus();
+  d.field("shingles", &MinHash::shingles, "What is compared: runs of words or of characters.").plus();
+  d.field("ngram", &MinHash::ngram, "Words or characters in one shingle.").range(1, 64).plus();
   return d.take();
 }
 
@@ -18,6 +24,7 @@ Section declare(const SemDedup*) {
 
 Section declare(const Dedupe*) {
   Declaration<Dedupe> d("Removal of copies. Exact copies go whenever one of the two is on.");
+  d.field("exact", &Dedupe::exact, "Exact copies alone: equal text but for white space.").plus();
   d.field("minhash", &Dedupe::minhash, "Near copies by MinHash. Absent = off.");
   d.field("semdedup", &Dedupe::semdedup, "Copies in meaning by embeddings. Absent = off.");
   return d.take();

@@ -11,13 +11,17 @@
 namespace mxt::config {
 
 struct MinHash {
-  double threshold = 0.85;  // estimated Jaccard similarity from which a row counts as a copy
+  double threshold = 0.85;  // Jaccard similarity of two rows' shingles from which one is a copy
+  int64_t permutations = 128;
+  ShingleUnit shingles = ShingleUnit::kWords;
+  int64_t ngram = 3;  // units in one shingle
 };
 struct SemDedup {
   double threshold = 0.95;  // cosine similarity from which a row counts as a copy
   std::string model = "sentence-transformers/all-MiniLM-L6-v2";
 };
 struct Dedupe {
+  bool exact = false;  // on its own; minhash and semdedup bring it
   std::optional<MinHash> minhash;    // absent = off
   std::optional<SemDedup> semdedup;  // absent = off
 };
