@@ -45,9 +45,10 @@ __device__ __forceinline__ int32_t first_seen(const FlashArgs& a, int64_t t) {
 template <int Rows, int D>
 __device__ __forceinline__ void load_tile(uint16_t* to, const bf16* from, int64_t ld, int64_t row, int64_t tokens) {
   constexpr int kChunks = D / 8;
+  static_assert(Rows * kChunks % kFlashThreads == 0);
 #pragma unroll
-  for (int i = threadIdx.x; i < Rows * kChunks; i += kFlashThreads) {
-    const int r = i / kChunks, c = i % kChunks;
+  for (int turn = 0; turn < Rows * kChunks / kFlashThreads; ++turn) {
+    const int i = turn * kFlashThreads + static_cast<int>(threadIdx.x), r = i / kChunks, c = i % kChunks;
     const uint4 x = row + r < tokens ? *reinterpret_cast<const uint4*>(from + (row + r) * ld + c * 8) : make_uint4(0, 0, 0, 0);
     *reinterpret_cast<uint4*>(to + r * leading(D) + c * 8) = x;
   }
