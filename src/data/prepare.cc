@@ -15,6 +15,7 @@
 #include "data/curate.h"
 #include "data/encode/encode.h"
 #include "data/encode/pack.h"
+#include "data/filter/redact.h"
 #include "data/settings.h"
 #include "data/shape/example.h"
 #include "data/store/manifest.h"
@@ -38,7 +39,7 @@ OrderedJson inputs_of(const Settings& s, const Coder& coder) {
                    {"train_on", s.train_all ? "all" : "assistant"},
                    {"num_shards", s.num_shards},
                    {"eval_fraction", s.eval_fraction}};
-  for (const auto& [name, section] : parse_ordered_json(s.curation, "curation").items()) j[name] = section;
+  j.update(parse_ordered_json(s.curation, "curation"));
   if (s.eval) j["eval_sources"] = s.eval->describe();
   if (s.train.max_rows != INT64_MAX) j["max_samples"] = s.train.max_rows;
   if (s.eval_fraction > 0) j["seed"] = s.seed;
@@ -73,6 +74,7 @@ class Reader {
   struct Encoded {
     Document document;
     bool text_file = false, last_piece = true;
+    Redacted redacted{};
     std::exception_ptr error;
   };
 
@@ -117,7 +119,9 @@ class Reader {
         o.text_file = r.kind == FileKind::kText;
         o.last_piece = r.last_piece;
         try {
-          o.document = encode_example(read_example(r, *layout_), coder_,
+          Example example = read_example(r, *layout_);
+          if (!s_.redact.empty()) o.redacted = redact_example(&example, s_.redact, r.where());
+          o.document = encode_example(example, coder_,
                                       {s_.train_all, !o.text_file || (r.last_piece && !s_.windows)}, r.where());
         } catch (...) {
           o.error = std::current_exception();  // the first bad row is named, whichever thread met one first
@@ -130,6 +134,7 @@ class Reader {
   void collect(Encoded e, Spill* out) {
     if (e.error) std::rethrow_exception(e.error);
     counts_->rows_in += e.last_piece;
+    for (size_t k = 0; k < e.redacted.size(); ++k) counts_->redacted[k] += e.redacted[k];
     if (s_.windows) {
       if (!e.document.ids.empty()) out->add(e.document);
     } else if (e.text_file) {
@@ -301,6 +306,8 @@ std::string Prepared::text() const {
   if (curation)
     for (const auto& [reason, rows] : curation->dropped)
       if (rows) s += fmt::format(", {} dropped: {}", rows, reason);
+  for (size_t k = 0; k < redacted.size(); ++k)
+    if (redacted[k]) s += fmt::format(", {} redacted: {}", redacted[k], config::text_of(static_cast<config::Redact>(k)));
   if (dropped_no_target) s += fmt::format(", {} dropped without a trained token", dropped_no_target);
   if (cut) s += fmt::format(", {} cut at seq_len ({} tokens lost)", cut, cut_tokens);
   const auto part = [&](const char* name, const PartInfo& p) {

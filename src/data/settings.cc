@@ -75,6 +75,12 @@ std::string curation_of(const config::Data& d) {
   if (d.dedupe.exact || d.dedupe.minhash || d.dedupe.semdedup)
     j["dedupe"] = config::declare(static_cast<const config::Dedupe*>(nullptr)).write(&d.dedupe);
   if (d.filter) j["filter"] = config::declare(static_cast<const config::Filter*>(nullptr)).write(&*d.filter);
+  if (d.filter && !d.filter->decontaminate.empty()) {
+    RowSource benchmarks;
+    for (const std::string& path : d.filter->decontaminate)
+      for (SourceFile& f : find_source_files(path, "test")) benchmarks.files.push_back(std::move(f));
+    j["benchmarks"] = benchmarks.describe();
+  }
   return j.dump();
 }
 
@@ -139,6 +145,7 @@ Settings read_settings(const config::Recipe& r) {
   s.eval_fraction = d.eval_fraction;
   s.seed = static_cast<uint64_t>(r.meta.seed);
   s.curation = curation_of(d);
+  if (d.filter) s.redact = d.filter->redact;
   if (d.max_samples) s.train.max_rows = *d.max_samples;
   if (d.source == DataSource::kSynth) {
     s.train.task = synth_task(r, Split::kTrain);

@@ -61,6 +61,20 @@ TEST(Shingler, WordsAreLowerCaseRunsWithoutPunctuation) {
   EXPECT_EQ(set_of(shingles("a b a b a b", 2)).size(), 2u);
 }
 
+TEST(Shingler, VectorsSeeTheSameWordsAsTheGeneralWay) {
+  Philox random(4, 4);
+  for (int k = 0; k < 300; ++k) {
+    std::string text;
+    for (uint64_t n = random.below(200); n > 0; --n) text += "aZ0 -.,Qz9'xylophone"[random.below(20)];
+    auto general = shingles(text + " \xC3\xA9", 1);  // not ASCII: the general way; one word more
+    general.pop_back();
+    EXPECT_EQ(shingles(text, 1), general) << text;
+  }
+  EXPECT_EQ(shingles(std::string(64, 'a'), 1).size(), 1u);
+  EXPECT_EQ(shingles(std::string(63, 'a') + " b", 1).size(), 2u);
+  EXPECT_EQ(shingles(std::string(128, 'a') + "b", 1), shingles(std::string(128, 'A') + "B", 1));
+}
+
 TEST(Shingler, CharactersKeepPunctuation) {
   EXPECT_EQ(shingles("AbC", 2, ShingleUnit::kCharacters).size(), 2u);
   EXPECT_EQ(shingles("AbC", 2, ShingleUnit::kCharacters), shingles("aBc", 2, ShingleUnit::kCharacters));

@@ -55,7 +55,7 @@ for line in commands.splitlines():
         libraries.add(lib)
     line = re.sub(r"/usr/lib/x86_64-linux-gnu/libpthread\.a|/usr/lib/gcc/x86_64-linux-gnu/\d+/libgomp\.so", lambda m: "-lgomp" if "gomp" in m.group(0) else "-lpthread", line)
     line = re.sub(r"/usr/lib/x86_64-linux-gnu/(lib[A-Za-z0-9_+.-]*)", THERE + r"/lib/\1", line)
-    if re.search(r"/usr/bin/cmake|python", line):
+    if re.search(r"/usr/bin/(cmake|python)", line):
         sys.exit(f"a command that cannot run there: {line[:200]}")
     if " -c " in line:
         compile_lines.append(line)
@@ -90,7 +90,7 @@ shutil.copy("/lib64/ld-linux-x86-64.so.2", stage / "loader")
 for name in ("fmt", "spdlog", "nlohmann", "hwy", "oneapi", "yaml-cpp", "sodium", "gtest", "CLI"):
     shutil.copytree(f"/usr/include/{name}", stage / "include" / name, symlinks=False)
 shutil.copytree("/usr/include/x86_64-linux-gnu/curl", stage / "include/curl")
-for f in [*pathlib.Path("/usr/include").glob("dnnl*.h*"), *map(pathlib.Path, ("/usr/include/sodium.h", "/usr/include/utf8proc.h", "/usr/include/pcre2.h", "/usr/include/zstd.h", "/usr/include/zlib.h", "/usr/include/zconf.h"))]:
+for f in [*pathlib.Path("/usr/include").glob("dnnl*.h*"), *map(pathlib.Path, ("/usr/include/sodium.h", "/usr/include/utf8proc.h", "/usr/include/pcre2.h", "/usr/include/zstd.h", "/usr/include/zlib.h", "/usr/include/zconf.h", "/usr/include/sqlite3.h"))]:
     if f.exists():
         shutil.copy(f, stage / "include")
 for f in pathlib.Path("/usr/include/x86_64-linux-gnu").glob("zconf.h"):

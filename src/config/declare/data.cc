@@ -34,6 +34,34 @@ Section declare(const Filter*) {
   Declaration<Filter> d("Rows that are left out.");
   d.field("min_chars", &Filter::min_chars, "Shorter rows are dropped, in characters of all text.").min(0).plus();
   d.field("max_chars", &Filter::max_chars, "Longer rows are dropped.").min(1).plus();
+  d.field("min_words", &Filter::min_words, "Rows of fewer words are dropped; a word is a run of letters and digits.")
+      .min(0)
+      .plus();
+  d.field("max_words", &Filter::max_words, "Rows of more words are dropped.").min(1).plus();
+  d.field("max_repeated_lines", &Filter::max_repeated_lines,
+          "Rows are dropped of whose lines a larger part repeats an earlier line; blank lines are not counted.")
+      .range(0, 1)
+      .plus();
+  d.field("max_repeated_ngrams", &Filter::max_repeated_ngrams,
+          "Rows are dropped of whose words a larger part stands in a run of five words that was there before.")
+      .range(0, 1)
+      .plus();
+  d.field("min_letters", &Filter::min_letters,
+          "Rows are dropped of whose characters, white space not counted, a smaller part is letters.")
+      .range(0, 1)
+      .plus();
+  d.field("max_symbols", &Filter::max_symbols,
+          "Rows are dropped of whose characters, white space not counted, a larger part is neither letters nor digits.")
+      .range(0, 1)
+      .plus();
+  d.field("decontaminate", &Filter::decontaminate,
+          "Benchmarks: files, folders or globs of rows of any shape. Rows that share a run of words with one are dropped.")
+      .plus();
+  d.field("decontaminate_ngram", &Filter::decontaminate_ngram,
+          "Words in that run; a benchmark's row of fewer words counts where a row is just that.")
+      .range(1, 64)
+      .plus();
+  d.field("redact", &Filter::redact, "What is replaced by <EMAIL>, <PHONE> and <KEY> in the rows that stay.").plus();
   d.field("max_perplexity", &Filter::max_perplexity, "Rows that a model finds less likely are dropped.")
       .above(1)
       .plus();

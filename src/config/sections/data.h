@@ -5,6 +5,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "config/enums.h"
 
@@ -26,7 +27,12 @@ struct Dedupe {
   std::optional<SemDedup> semdedup;  // absent = off
 };
 struct Filter {
-  std::optional<int64_t> min_chars, max_chars;
+  std::optional<int64_t> min_chars, max_chars, min_words, max_words;
+  std::optional<double> max_repeated_lines, max_repeated_ngrams;  // parts, 0–1
+  std::optional<double> min_letters, max_symbols;                 // parts, 0–1
+  std::vector<std::string> decontaminate;                         // files, folders or globs of benchmark rows
+  int64_t decontaminate_ngram = 13;
+  std::vector<Redact> redact;
   std::optional<double> max_perplexity;
   std::optional<std::string> perplexity_model;  // absent = the base model
 };

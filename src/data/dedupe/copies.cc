@@ -109,8 +109,9 @@ void Fingerprinter::print(const RowText& row, RowPrint* out) {
 struct CopyFinder::State {
   // Band keys lie block by block, in a block band by band: a band is read in pieces of this many rows.
   static constexpr size_t kBlock = 4096;
-  // Runs of more rows than this are split by further bands before all pairs are compared.
+  // Runs of more rows than this are thinned before all pairs are compared.
   static constexpr size_t kFull = 128;
+  static constexpr int kHubs = 16;
 
   State(const std::optional<config::MinHash>& m, const std::string& folder) : digests(folder), shingles(folder), keys(folder) {
     if (!m) return;
@@ -158,16 +159,16 @@ struct CopyFinder::State {
     });
   }
 
-  void join_near(const std::vector<bool>& alone, Components* groups) const {
+  void join_near(const std::vector<bool>& copies, Components* groups) const {
     constexpr int kTogether = 4;  // bands in memory at once
     for (int first = 0; first < bands; first += kTogether)
-      parallel_for(first, std::min(bands, first + kTogether), 1, [&](int64_t b, int64_t) { join_band(static_cast<int>(b), alone, groups); });
+      parallel_for(first, std::min(bands, first + kTogether), 1, [&](int64_t b, int64_t) { join_band(static_cast<int>(b), copies, groups); });
   }
 
-  void join_band(int band, const std::vector<bool>& alone, Components* groups) const {
+  void join_band(int band, const std::vector<bool>& copies, Components* groups) const {
     std::vector<uint64_t> order, other;
     for (uint32_t i = 0; i < rows; ++i)
-      if (!alone[i] && !shingles_of(i).empty()) order.push_back(entry(key(band, i), i));
+      if (!copies[i] && !shingles_of(i).empty()) order.push_back(entry(key(band, i), i));
     radix_sort(order, other);
     std::vector<uint64_t>().swap(other);
     std::vector<uint32_t> members;
@@ -178,11 +179,26 @@ struct CopyFinder::State {
     });
   }
 
-  // Joins those of `members`, which share `shared` bands from `band` on, that are similar enough. Pairs in one group
-  // already cannot change the groups. A run too full for all its pairs (rows made from one template) is split by the next
-  // band: only pairs that share that too are compared. Rows equal in all bands are compared with the first alone.
+  // Joins those of `members`, which share `shared` bands from `band` on, that are similar enough. In a run too full for all
+  // its pairs (rows made from one template) all are compared with the smallest by digest; those unlike it with the smallest
+  // of them, and so on; who is left after kHubs such is split by the next band. What is compared does not depend on what
+  // other threads have joined meanwhile.
   void compare(std::vector<uint32_t>& members, int band, int shared, Components* groups) const {
-    if (members.size() > kFull && shared < bands) {
+    if (members.size() > kFull) {
+      const auto digest = digests.as<Digest24>();
+      std::sort(members.begin(), members.end(), [&](uint32_t a, uint32_t b) { return digest[a] < digest[b]; });
+      for (int h = 0; h < kHubs && members.size() > kFull; ++h) {
+        const uint32_t hub = members[0];
+        const std::vector<uint32_t> set = shingle_set(hub);
+        std::erase_if(members, [&](uint32_t m) {
+          if (m != hub && !alike(set, shingle_set(m))) return false;
+          groups->join(hub, m);
+          return true;
+        });
+      }
+    }
+    if (members.size() > kFull) {
+      if (shared == bands) return;  // unlike although all bands agree: hashes that met by chance
       const int next = (band + shared) % bands;
       std::vector<uint64_t> order, other;
       for (uint32_t m : members) order.push_back(entry(key(next, m), m));
@@ -195,23 +211,20 @@ struct CopyFinder::State {
       });
       return;
     }
-    const bool all = members.size() <= kFull;
-    if (!all) {
-      const auto digest = digests.as<Digest24>();
-      std::iter_swap(members.begin(), std::min_element(members.begin(), members.end(), [&](uint32_t a, uint32_t b) { return digest[a] < digest[b]; }));
-    }
-    for (size_t i = 0; i + 1 < members.size() && (all || i == 0); ++i) {
+    for (size_t i = 0; i + 1 < members.size(); ++i) {
       std::vector<uint32_t> mine;
       for (size_t j = i + 1; j < members.size(); ++j) {
-        if (groups->find(members[i]) == groups->find(members[j])) continue;
+        if (groups->find(members[i]) == groups->find(members[j])) continue;  // one more pair cannot change the groups
         if (mine.empty()) mine = shingle_set(members[i]);
-        // |A ∩ B| ≤ min and |A ∪ B| ≥ max: sizes alone may already say no.
-        const std::vector<uint32_t> theirs = shingle_set(members[j]);
-        const double few = static_cast<double>(std::min(mine.size(), theirs.size())), many = static_cast<double>(std::max(mine.size(), theirs.size()));
-        if (few < threshold * many) continue;
-        if (jaccard(mine, theirs) >= threshold) groups->join(members[i], members[j]);
+        if (alike(mine, shingle_set(members[j]))) groups->join(members[i], members[j]);
       }
     }
+  }
+
+  // |A ∩ B| ≤ min and |A ∪ B| ≥ max: sizes alone may already say no.
+  bool alike(const std::vector<uint32_t>& a, const std::vector<uint32_t>& b) const {
+    const size_t few = std::min(a.size(), b.size()), many = std::max(a.size(), b.size());
+    return static_cast<double>(few) >= threshold * static_cast<double>(many) && jaccard(a, b) >= threshold;
   }
 };
 

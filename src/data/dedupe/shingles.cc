@@ -5,6 +5,8 @@
 #include <cstring>
 
 #include "base/error.h"
+#include "base/text.h"
+#include "data/shape/ascii.h"
 #include "tokenizer/text/normalize.h"
 #include "tokenizer/text/unicode.h"
 
@@ -23,15 +25,16 @@ uint64_t mix(uint64_t x) {
 
 constexpr uint64_t kFactor = 0x9E3779B97F4A7C15ull;  // odd: the hash of a run is a polynomial in it, modulo 2^64
 
+// Eight bytes may be read from the word's last part on (kPadding).
+constexpr size_t kPadding = 8;
 uint64_t hash_word(const char* p, size_t n) {
-  uint64_t h = n * kFactor, w = 0;
+  uint64_t h = n * kFactor, w;
   for (; n > 8; n -= 8, p += 8) {
     std::memcpy(&w, p, 8);
     h = mix(h ^ w) * kFactor;
   }
-  w = 0;
-  std::memcpy(&w, p, n);
-  return mix(h ^ w);
+  std::memcpy(&w, p, 8);
+  return mix(h ^ (w & (~uint64_t{0} >> (64 - 8 * n))));  // 1 ≤ n ≤ 8
 }
 
 enum : uint8_t { kBreak = 0, kInWord = 1, kWide = 2 };
@@ -47,35 +50,23 @@ constexpr std::array<uint8_t, 256> kClass = make_classes();
 
 bool is_space(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
 
+// Letters made small; kPadding bytes more at the end.
 void lower(std::string_view in, std::string* out) {
-  out->resize(in.size());
-  char* to = out->data();
-  for (size_t i = 0; i < in.size(); ++i) {
-    const char c = in[i];
-    to[i] = static_cast<char>(c + (c >= 'A' && c <= 'Z' ? 32 : 0));
-  }
-  if (unicode::ascii_run(in.data(), in.size()) == in.size()) return;
   out->clear();
   for (size_t i = 0, n = 0; i < in.size(); i += n) {
-    const uint32_t c = unicode::decode(in.data() + i, n);
-    const uint32_t l = unicode::to_lower(c);
-    if (l == c) out->append(in.substr(i, n));
-    else if (l < 0x80) out->push_back(static_cast<char>(l));
-    else {
-      char b[4];
-      size_t k = 0;
-      if (l < 0x800) b[k++] = static_cast<char>(0xC0 | (l >> 6));
-      else if (l < 0x10000) b[k++] = static_cast<char>(0xE0 | (l >> 12)), b[k++] = static_cast<char>(0x80 | ((l >> 6) & 63));
-      else b[k++] = static_cast<char>(0xF0 | (l >> 18)), b[k++] = static_cast<char>(0x80 | ((l >> 12) & 63)), b[k++] = static_cast<char>(0x80 | ((l >> 6) & 63));
-      b[k++] = static_cast<char>(0x80 | (l & 63));
-      out->append(b, k);
-    }
+    const uint32_t c = unicode::decode(in.data() + i, n), l = unicode::to_lower(c);
+    l == c ? void(out->append(in.substr(i, n))) : append_utf8(*out, l);
   }
+  out->append(kPadding, '\0');
 }
 
 }  // namespace
 
 void normalise_text(std::string_view in, std::string* out) {
+  if (is_plain_line(in.data(), in.size())) {
+    out->assign(in);
+    return;
+  }
   std::string storage;
   const bool ascii = unicode::ascii_run(in.data(), in.size()) == in.size();
   if (!ascii) {
@@ -106,6 +97,22 @@ void normalise_text(std::string_view in, std::string* out) {
 Shingler::Shingler(config::ShingleUnit unit, int ngram) : unit_(unit), n_(static_cast<size_t>(ngram)), leaving_(1) {
   MXT_ASSERT(ngram >= 1);
   for (size_t i = 0; i < n_; ++i) leaving_ *= kFactor;
+}
+
+// lower_ and bits_ are those of the text.
+void Shingler::ascii_words(std::string_view text) {
+  uint64_t before = 0;  // 1 where the last byte of the block before is inside a word
+  size_t begin = 0;
+  for (size_t k = 0; k * 64 < text.size(); ++k) {
+    const uint64_t in = bits_[k];
+    for (uint64_t turns = in ^ ((in << 1) | before); turns != 0; turns &= turns - 1) {
+      const size_t i = k * 64 + static_cast<size_t>(std::countr_zero(turns));
+      if ((in >> (i % 64)) & 1) begin = i;
+      else units_.push_back(hash_word(lower_.data() + begin, i - begin));
+    }
+    before = in >> 63;
+  }
+  if (before && text.size() % 64 == 0) units_.push_back(hash_word(lower_.data() + begin, text.size() - begin));
 }
 
 void Shingler::words(std::string_view text) {
@@ -143,19 +150,32 @@ void Shingler::characters(std::string_view text) {
   for (size_t i = 0, n = 0; i < text.size(); i += n) units_.push_back(mix(kFactor ^ unicode::decode(text.data() + i, n)));
 }
 
-void Shingler::append(std::string_view normalised, std::vector<uint32_t>* out) {
-  lower(normalised, &lower_);
+template <typename T>
+void Shingler::append_runs(std::string_view normalised, std::vector<T>* out) {
+  constexpr int kShift = 64 - 8 * static_cast<int>(sizeof(T));
   units_.clear();
-  unit_ == config::ShingleUnit::kWords ? words(lower_) : characters(lower_);
+  if (unit_ == config::ShingleUnit::kWords && unicode::ascii_run(normalised.data(), normalised.size()) == normalised.size()) {
+    bits_.resize(normalised.size() / 64 + 1);
+    lower_.resize(bits_.size() * 64 + kPadding);
+    lower_and_mark_words(normalised.data(), normalised.size(), lower_.data(), bits_.data());
+    ascii_words(normalised);
+  } else {
+    lower(normalised, &lower_);
+    const std::string_view text(lower_.data(), lower_.size() - kPadding);
+    unit_ == config::ShingleUnit::kWords ? words(text) : characters(text);
+  }
   if (units_.empty()) return;
   uint64_t h = 0;
   const size_t first = std::min(n_, units_.size());
   for (size_t i = 0; i < first; ++i) h = h * kFactor + units_[i];
-  out->push_back(static_cast<uint32_t>(mix(h) >> 32));
+  out->push_back(static_cast<T>(mix(h) >> kShift));
   for (size_t i = first; i < units_.size(); ++i) {
     h = h * kFactor + units_[i] - leaving_ * units_[i - n_];
-    out->push_back(static_cast<uint32_t>(mix(h) >> 32));
+    out->push_back(static_cast<T>(mix(h) >> kShift));
   }
 }
+
+void Shingler::append(std::string_view normalised, std::vector<uint32_t>* out) { append_runs(normalised, out); }
+void Shingler::append(std::string_view normalised, std::vector<uint64_t>* out) { append_runs(normalised, out); }
 
 }  // namespace mxt::data

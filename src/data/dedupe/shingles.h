@@ -22,15 +22,20 @@ class Shingler {
   // Appends one 32-bit hash for each run of n units, in the order of the text and with repetitions; a text of fewer than n
   // units (but one at least) has one shingle, all of it. Hashes are alike on every machine.
   void append(std::string_view normalised, std::vector<uint32_t>* out);
+  // The same with all 64 bits, for sets in which a chance meeting must not happen.
+  void append(std::string_view normalised, std::vector<uint64_t>* out);
 
  private:
+  template <typename T>
+  void append_runs(std::string_view normalised, std::vector<T>* out);
+  void ascii_words(std::string_view text);
   void words(std::string_view text);
   void characters(std::string_view text);
   config::ShingleUnit unit_;
   size_t n_;
   uint64_t leaving_;  // kFactor^n: weight of the unit that leaves a run
   std::string lower_;
-  std::vector<uint64_t> units_;
+  std::vector<uint64_t> bits_, units_;
 };
 
 }  // namespace mxt::data

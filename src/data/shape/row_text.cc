@@ -1,11 +1,11 @@
 #include "data/shape/row_text.h"
 
-#include <cstring>
 #include <nlohmann/json.hpp>
 #include <span>
 
 #include "base/error.h"
 #include "base/text.h"
+#include "data/shape/ascii.h"
 #include "data/shape/row.h"
 #include "tokenizer/text/unicode.h"
 
@@ -42,7 +42,7 @@ class Scan {
     if (!take('"')) return false;
     for (;;) {
       const char* from = p_;
-      while (p_ < end_ && *p_ != '"' && *p_ != '\\' && static_cast<unsigned char>(*p_) >= 0x20) ++p_;
+      p_ += json_plain_run(p_, static_cast<size_t>(end_ - p_));
       out->append(from, static_cast<size_t>(p_ - from));
       if (p_ == end_ || static_cast<unsigned char>(*p_) < 0x20) return false;
       if (*p_++ == '"') return true;
@@ -94,8 +94,27 @@ class Scan {
     }
     if (c == '[') return array([&] { return pass(depth + 1); });
     const char* from = p_;
-    while (p_ < end_ && std::strchr(",]} \t\r\n", *p_) == nullptr) ++p_;
-    return p_ > from;
+    while (p_ < end_ && *p_ != ',' && *p_ != ']' && *p_ != '}' && static_cast<unsigned char>(*p_) > ' ') ++p_;
+    const std::string_view word(from, static_cast<size_t>(p_ - from));
+    return word == "true" || word == "false" || word == "null" || is_number(word);
+  }
+  // -? (0 | [1-9][0-9]*) (. [0-9]+)? ([eE] [+-]? [0-9]+)?
+  static bool is_number(std::string_view s) {
+    size_t i = s.starts_with('-');
+    const auto digits = [&] {
+      const size_t from = i;
+      while (i < s.size() && s[i] >= '0' && s[i] <= '9') ++i;
+      return i > from;
+    };
+    const bool zero = i < s.size() && s[i] == '0';
+    if (zero ? ++i, false : !digits()) return false;
+    if (i < s.size() && s[i] == '.' && (++i, !digits())) return false;
+    if (i < s.size() && (s[i] == 'e' || s[i] == 'E')) {
+      ++i;
+      if (i < s.size() && (s[i] == '+' || s[i] == '-')) ++i;
+      if (!digits()) return false;
+    }
+    return i == s.size();
   }
   bool pass_string() {
     if (p_ == end_ || *p_++ != '"') return false;

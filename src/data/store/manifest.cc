@@ -86,6 +86,8 @@ void write_manifest(const std::string& folder, const Manifest& m) {
                    {"dropped", dropped_json(m.counts)},
                    {"cut", {{"documents", m.counts.cut}, {"tokens", m.counts.cut_tokens}}},
                    {"train", part_json(m.train)}};
+  if (m.counts.redacted != Redacted{})
+    j["redacted"] = {{"email", m.counts.redacted[0]}, {"phone", m.counts.redacted[1]}, {"key", m.counts.redacted[2]}};
   if (m.counts.curation) j["curation"] = curation_json(*m.counts.curation);
   if (m.eval) j["eval"] = part_json(*m.eval);
   write_file_atomic(path_of(folder), j.dump(2) + "\n");
@@ -109,6 +111,8 @@ Manifest read_manifest(const std::string& folder) {
     m.counts.shape = j.at("shape");
     m.counts.rows_in = j.at("rows_in");
     m.counts.dropped_no_target = j.at("dropped").at("no_target");
+    if (j.contains("redacted"))
+      m.counts.redacted = {j.at("redacted").at("email"), j.at("redacted").at("phone"), j.at("redacted").at("key")};
     if (j.contains("curation")) m.counts.curation = read_curation(j);
     m.counts.cut = j.at("cut").at("documents");
     m.counts.cut_tokens = j.at("cut").at("tokens");
