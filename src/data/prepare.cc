@@ -16,7 +16,6 @@
 #include "data/curate.h"
 #include "data/encode/encode.h"
 #include "data/encode/pack.h"
-#include "data/filter/redact.h"
 #include "data/settings.h"
 #include "data/shape/example.h"
 #include "data/store/manifest.h"
@@ -376,11 +375,7 @@ void need_rows(const Spill& spill, const RowSource& source, const Prepared& coun
 
 std::string Prepared::text() const {
   std::string s = fmt::format("{} rows in ({})", rows_in, shape);
-  if (curation)
-    for (const auto& [reason, rows] : curation->dropped)
-      if (rows) s += fmt::format(", {} dropped: {}", rows, reason);
-  for (size_t k = 0; k < redacted.size(); ++k)
-    if (redacted[k]) s += fmt::format(", {} redacted: {}", redacted[k], config::text_of(static_cast<config::Redact>(k)));
+  if (curation) s += curation->text();
   if (dropped_no_target) s += fmt::format(", {} dropped without a trained token", dropped_no_target);
   if (cut) s += fmt::format(", {} cut at seq_len ({} tokens lost)", cut, cut_tokens);
   const auto part = [&](const char* name, const PartInfo& p) {

@@ -197,7 +197,6 @@ Settings read_settings(const config::Recipe& r, const Access& access, const std:
   s.eval_fraction = d.eval_fraction;
   s.seed = static_cast<uint64_t>(r.meta.seed);
   s.curation = curation_of(d);
-  if (d.filter) s.redact = d.filter->redact;
   if (d.max_samples) s.train.max_rows = *d.max_samples;
   if (d.source == DataSource::kSynth && d.synth->teacher) {
     s.train.files = {{teacher_rows(d, access, out), FileKind::kJsonLines}};
