@@ -27,7 +27,7 @@
 namespace mxt::data {
 namespace {
 
-constexpr int kRevision = 1;  // counts changes of this code that change the prepared bytes
+constexpr int kRevision = 2;  // counts changes of this code that change the prepared bytes
 
 // All that decides the prepared bytes.
 OrderedJson inputs_of(const Settings& s, const Coder& coder) {
@@ -71,18 +71,16 @@ class Reader {
     while (take_batch(*rows, &batch)) {
       if (!layout_) set_layout(batch[0]);
       const std::string digest = digest_of(batch);
-      std::optional<Piece> piece = pieces_.find(digest);
-      if (piece && piece->documents.size() == batch.size()) {
+      std::optional<std::vector<Document>> documents = pieces_.find(digest);
+      if (documents && documents->size() == batch.size()) {
         ++found;
       } else {
-        piece = encode(batch);
-        pieces_.put(digest, *piece);
+        documents = encode(batch);
+        pieces_.put(digest, *documents);
       }
-      for (size_t k = 0; k < piece->redacted.size(); ++k) counts_->redacted[k] += piece->redacted[k];
       for (size_t i = 0; i < batch.size(); ++i) {
-        Document& d = piece->documents[i];
-        tokens += static_cast<int64_t>(d.ids.size());
-        collect(batch[i], std::move(d), out);
+        tokens += static_cast<int64_t>((*documents)[i].ids.size());
+        collect(batch[i], std::move((*documents)[i]), out);
       }
       progress.update(rows->done(), fmt::format("{} rows, {} tokens", counts_->rows_in - before, tokens));
       if (access_.cancel && *access_.cancel)
@@ -144,7 +142,6 @@ class Reader {
     };
     add(fmt::format("{} {} {} {}", kRevision, coder_.digest(), s_.train_all, s_.windows));
     add(layout_->text());
-    for (config::Redact k : s_.redact) add(fmt::format("redact {}", static_cast<int>(k)));
     for (const Record& r : batch) {
       const uint8_t kind[2] = {static_cast<uint8_t>(r.kind), r.last_piece};
       h.update(kind, sizeof kind);
@@ -156,19 +153,16 @@ class Reader {
     return h.hex();
   }
 
-  Piece encode(const std::vector<Record>& batch) const {
-    Piece out;
-    out.documents.resize(batch.size());
-    std::vector<Redacted> redacted(batch.size());
+  std::vector<Document> encode(const std::vector<Record>& batch) const {
+    std::vector<Document> out(batch.size());
     std::vector<std::exception_ptr> errors(batch.size());
     parallel_for(0, static_cast<int64_t>(batch.size()), 4, [&](int64_t b, int64_t e) {
       for (int64_t i = b; i < e; ++i) {
         const Record& r = batch[static_cast<size_t>(i)];
         const bool end_text = r.kind != FileKind::kText || (r.last_piece && !s_.windows);
         try {
-          Example example = read_example(r, *layout_);
-          if (!s_.redact.empty()) redacted[static_cast<size_t>(i)] = redact_example(&example, s_.redact, r.where());
-          out.documents[static_cast<size_t>(i)] = encode_example(example, coder_, {s_.train_all, end_text}, r.where());
+          out[static_cast<size_t>(i)] =
+              encode_example(read_example(r, *layout_), coder_, {s_.train_all, end_text}, r.where());
         } catch (...) {
           errors[static_cast<size_t>(i)] = std::current_exception();
         }
@@ -176,8 +170,6 @@ class Reader {
     });
     for (const auto& e : errors)  // the first bad row is named, whichever thread met one first
       if (e) std::rethrow_exception(e);
-    for (const Redacted& n : redacted)
-      for (size_t k = 0; k < n.size(); ++k) out.redacted[k] += n[k];
     return out;
   }
 

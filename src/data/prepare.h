@@ -12,7 +12,6 @@
 #include "data/curate.h"
 #include "data/dataset.h"
 #include "net/hub.h"
-#include "data/filter/redact.h"
 
 namespace mxt::data {
 

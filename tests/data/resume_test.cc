@@ -93,14 +93,13 @@ TEST_F(ResumeTest, DamagedPiecesAreMadeAgain) {
   const Pieces pieces(path("p"));
   const std::vector<Document> documents = {
       {{1, 2, 3}, {}}, {{}, {}}, {{4, 5, 6, 7}, {-100, 5, -100, 7}}, {{1, 2}, {9, -100}}};
-  pieces.put("abc", {documents, {1, 2, 3}});
+  pieces.put("abc", documents);
   const auto back = pieces.find("abc");
   ASSERT_TRUE(back);
-  ASSERT_EQ(back->documents.size(), documents.size());
-  EXPECT_EQ(back->redacted[2], 3);
+  ASSERT_EQ(back->size(), documents.size());
   for (size_t i = 0; i < documents.size(); ++i) {
-    EXPECT_EQ(back->documents[i].ids, documents[i].ids);
-    EXPECT_EQ(back->documents[i].labels, documents[i].labels);
+    EXPECT_EQ((*back)[i].ids, documents[i].ids);
+    EXPECT_EQ((*back)[i].labels, documents[i].labels);
   }
   EXPECT_FALSE(pieces.find("abd"));
   const std::string bytes = read_file(path("p/abc"));

@@ -1,6 +1,5 @@
 #include "data/store/pieces.h"
 
-#include <algorithm>
 #include <cstring>
 #include <span>
 
@@ -18,7 +17,6 @@ namespace {
 struct Header {
   char magic[8];
   uint64_t documents, ids, labels;
-  int64_t redacted[3];
 };
 constexpr char kMagic[8] = {'m', 'x', 't', 'p', 'c', 's', '0', '1'};
 enum Form : uint32_t { kAllTrained, kRuns, kLabels };
@@ -59,8 +57,7 @@ bool expand_runs(std::span<const int32_t> runs, Document* d) {
 
 }  // namespace
 
-void Pieces::put(const std::string& digest, const Piece& piece) const {
-  const std::vector<Document>& documents = piece.documents;
+void Pieces::put(const std::string& digest, const std::vector<Document>& documents) const {
   Header h{};
   std::memcpy(h.magic, kMagic, sizeof kMagic);
   std::vector<Counts> counts;
@@ -75,7 +72,6 @@ void Pieces::put(const std::string& digest, const Piece& piece) const {
   }
   h.documents = documents.size();
   h.labels = labels.size();
-  std::copy(piece.redacted.begin(), piece.redacted.end(), h.redacted);
   make_folders(folder_);
   AtomicFile file((fs::path(folder_) / digest).string());
   Blake3 check;
@@ -92,7 +88,7 @@ void Pieces::put(const std::string& digest, const Piece& piece) const {
   file.commit();
 }
 
-std::optional<Piece> Pieces::find(const std::string& digest) const {
+std::optional<std::vector<Document>> Pieces::find(const std::string& digest) const {
   const std::string path = (fs::path(folder_) / digest).string();
   std::error_code ec;
   if (!fs::is_regular_file(path, ec)) return std::nullopt;
@@ -121,10 +117,7 @@ std::optional<Piece> Pieces::find(const std::string& digest) const {
   take(counts);
   take(ids);
   take(labels);
-  Piece piece;
-  std::vector<Document>& out = piece.documents;
-  out.resize(counts.size());
-  std::copy(std::begin(h.redacted), std::end(h.redacted), piece.redacted.begin());
+  std::vector<Document> out(counts.size());
   size_t i = 0, l = 0;
   for (size_t k = 0; k < counts.size(); ++k) {
     const Counts& c = counts[k];
@@ -138,7 +131,7 @@ std::optional<Piece> Pieces::find(const std::string& digest) const {
     i += c.ids;
     l += c.labels;
   }
-  return piece;
+  return out;
 }
 
 }  // namespace mxt::data
