@@ -29,6 +29,9 @@ export function fill(element: Element, ...children: Child[]): void {
   append(element, children);
 }
 
+// Text in which `this` is code.
+export const prose = (text: string): Child[] => text.split("`").map((part, i) => (i % 2 ? h("code", null, part) : part));
+
 // Styles go through the object model: the page's policy allows no style attributes.
 export function sized(element: HTMLElement, styles: Partial<Record<"width" | "left" | "height" | "background" | "color" | "flexGrow", string>>): HTMLElement {
   Object.assign(element.style, styles);

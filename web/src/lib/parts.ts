@@ -1,9 +1,9 @@
 // Pieces that several views share.
-import { type Child, fill, h } from "./dom";
+import { type Child, fill, h, prose } from "./dom";
 import { message } from "./api";
 
 export function head(title: string, lead: Child, actions: Child = null, eyebrow: Child = null): HTMLElement {
-  return h("header", { class: "head" }, h("div", null, eyebrow ? h("div", { class: "eyebrow" }, eyebrow) : null, h("h1", null, title), lead ? h("div", { class: "muted" }, lead) : null), actions ? h("div", { class: "actions" }, actions) : null);
+  return h("header", { class: "head" }, h("div", null, eyebrow ? h("div", { class: "eyebrow" }, eyebrow) : null, h("h1", null, title), lead ? h("p", { class: "muted" }, typeof lead === "string" ? prose(lead) : lead) : null), actions ? h("div", { class: "actions" }, actions) : null);
 }
 export const failure = (e: unknown): HTMLElement => h("p", { class: "note error", role: "alert" }, message(e));
 export const working = (what: string): HTMLElement => h("p", { class: "working", role: "status" }, what);

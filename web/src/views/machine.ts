@@ -1,5 +1,5 @@
 import { post } from "../lib/api";
-import { type Child, h, type View } from "../lib/dom";
+import { type Child, h, prose, type View } from "../lib/dom";
 import { bytes } from "../lib/format";
 import { facts, head } from "../lib/parts";
 import type { Doctor, Finding } from "../lib/types";
@@ -11,7 +11,7 @@ export function checksOf(findings: Finding[]): HTMLElement {
   const rank = { missing: 0, note: 2, ok: 1 };
   return h("ul", { class: "checks" }, [...findings].sort((a, b) => rank[a.level] - rank[b.level]).map((f) => {
     const [sign, style, word] = marks[f.level];
-    return h("li", { class: style }, h("span", { class: "mark", "aria-hidden": "true" }, sign), h("div", null, h("p", null, h("span", { class: "hidden" }, word), f.what), f.remedy ? h("p", null, f.remedy) : null));
+    return h("li", { class: style }, h("span", { class: "mark", "aria-hidden": "true" }, sign), h("div", null, h("p", null, h("span", { class: "hidden" }, word), prose(f.what)), f.remedy ? h("p", null, prose(f.remedy)) : null));
   }));
 }
 

@@ -1,6 +1,6 @@
 // The plan of a recipe on one device after another: memory by category, time, energy, money.
 import { post } from "../lib/api";
-import { type Child, fill, h, sized } from "../lib/dom";
+import { type Child, fill, h, prose, sized } from "../lib/dom";
 import { bytes, duration, money, number } from "../lib/format";
 import { failure, figures, working } from "../lib/parts";
 import type { Plan } from "../lib/types";
@@ -27,7 +27,7 @@ function details(p: Plan): Child {
     h("section", null, h("h2", null, "Memory"), memory(p)),
     h("section", null, h("h2", null, "Time and money"),
       figures([["a run", p.seconds === null ? "–" : duration(p.seconds)], ["tokens a second", number(p.tokens_per_second)], ["energy", p.energy_kwh === null ? "–" : [number(p.energy_kwh), h("small", null, "kWh")]], ["cost", p.cost_usd === null ? "–" : money(p.cost_usd)], ["for 1 B tokens", money(p.cost_per_1b_tokens_usd)]]),
-      h("p", { class: "muted small" }, p.seconds === null ? "How many steps an epoch has is known once the data is prepared; give train.schedule.max_steps for figures of the whole run. " : `${number(p.steps ?? 0)} steps of ${duration(p.step_seconds)}. `, `Speed ${p.measured ? "measured: " : "estimated: "}${p.speed_from}. `, p.energy_kwh === null ? "The price table states no power for this device. " : "", `Prices of ${p.prices.date}: ${money(p.prices.usd_per_hour)} an hour (${p.prices.source}), ${money(p.prices.usd_per_kwh)} a kWh.`)),
+      h("p", { class: "muted small" }, p.seconds === null ? "How many steps an epoch has is known once the data is prepared; give train.schedule.max_steps for figures of the whole run. " : `${number(p.steps ?? 0)} steps of ${duration(p.step_seconds)}. `, "Speed: ", prose(p.speed_from), ". ", p.energy_kwh === null ? "The price table states no power for this device. " : "", `Prices of ${p.prices.date}: ${money(p.prices.usd_per_hour)} an hour (${p.prices.source}), ${money(p.prices.usd_per_kwh)} a kWh.`)),
     h("section", null, h("h2", null, "A step"),
       h("p", { class: "small" }, `${p.rows_per_step} rows of ${number(p.seq_len)} tokens, in passes of ${p.micro_batch}; ${number(p.step_flops / 1e12)} TFLOP. Recompute: ${p.recompute}.`),
       h("div", { class: "scroll" }, h("table", null, h("thead", null, h("tr", null, h("th", null, "recompute"), h("th", { class: "n" }, "activations"), h("th", { class: "n" }, "more work"))), h("tbody", null, p.recompute_options.map((o) => h("tr", null, h("td", null, o.name), h("td", { class: "n" }, bytes(o.activations)), h("td", { class: "n" }, `${(100 * o.more_work).toFixed(0)} %`))))))),

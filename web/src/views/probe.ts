@@ -12,13 +12,12 @@ function call(key: string, plan: KernelPlan): { gain: number; node: HTMLElement 
   const chosen = plan.choices[key] ?? (key === "step" ? "planned" : "");
   const taken = measured.find((c) => c.algorithm === chosen), usual = list[0];
   const gain = taken && usual && usual.median_us > 0 ? usual.median_us / taken.median_us - 1 : 0;
-  const unit = key.startsWith("step ") ? " a row" : "";
   const node = h("article", { class: "call" },
-    h("h3", null, key, h("span", null, taken && gain > 0.0005 ? `${percent(gain)} against the default` : taken ? "the default is best" : "")),
+    h("h3", null, key.startsWith("step ") ? `${key}, a row` : key, h("span", null, taken && gain > 0.0005 ? `${percent(gain)} against the default` : taken ? "the default is best" : "")),
     h("ul", null, list.map((c) => h("li", { class: c.algorithm === chosen ? "chosen" : "" },
       h("span", { class: "name", title: c.algorithm }, c.algorithm, c.algorithm === chosen ? h("span", { class: "hidden" }, " (chosen)") : null),
       h("div", { class: "track", "aria-hidden": "true" }, c.median_us > 0 ? [sized(h("div", { class: "median" }), { width: `${(100 * c.median_us) / longest}%` }), sized(h("div", { class: "spread" }), { left: `${(100 * Math.max(0, c.median_us - c.spread_us / 2)) / longest}%`, width: `${(100 * c.spread_us) / longest}%` })] : null),
-      h("span", { class: "value" }, c.median_us > 0 ? microseconds(c.median_us) + unit : "not reached")))));
+      h("span", { class: "value" }, c.median_us > 0 ? microseconds(c.median_us) : "not reached")))));
   return { gain, node };
 }
 

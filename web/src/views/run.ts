@@ -92,7 +92,7 @@ export async function runView(key: string): Promise<View> {
 
   const overview = (panel: HTMLElement): (() => void) => {
     charts = {
-      loss: makeChart("Loss", [{ label: "step", colour: "--series-1", faint: true, width: 1 }, { label: "smoothed", colour: "--series-1", width: 2.2 }, { label: "held out", colour: "--series-2", points: true }], (v) => number(v, 3), 260),
+      loss: makeChart("Loss", [{ label: "each step", colour: "--series-1", faint: true, width: 1 }, { label: "smoothed", colour: "--series-1", width: 2.2 }, { label: "held out", colour: "--series-2", points: true }], (v) => number(v, 3), 260),
       lr: makeChart("Learning rate", [{ label: "lr", colour: "--series-3" }], (v) => number(v, 2)),
       speed: makeChart("Tokens a second", [{ label: "tok/s", colour: "--series-2" }], (v) => number(v, 2)),
       memory: makeChart("Memory", [{ label: "now", colour: "--series-4" }, { label: "peak", colour: "--series-7" }], bytes),
