@@ -26,6 +26,17 @@ constexpr size_t kMaxRecipe = 1 << 20;
 
 std::string text_of(const OrderedJson& j) { return j.dump(-1, ' ', false, OrderedJson::error_handler_t::replace); }
 
+// The comment that a recipe begins with, whole (head() is its first line).
+std::string lead_of(std::string_view text) {
+  std::string out;
+  for (std::string_view line : split(text, '\n')) {
+    if (!line.starts_with('#')) break;
+    line = trim(line.substr(1));
+    out += (out.empty() ? "" : " ") + std::string(line);
+  }
+  return out;
+}
+
 // What of a recipe a list shows.
 OrderedJson outline(const config::Recipe& r) {
   return {{"project", r.meta.project},
@@ -58,7 +69,7 @@ std::string CoachDesk::recipes() {
   OrderedJson list = OrderedJson::array();
   for (const auto& b : config::builtin_recipes()) {
     config::Recipe r;
-    OrderedJson j{{"name", b.name}, {"head", b.head()}};
+    OrderedJson j{{"name", b.name}, {"head", lead_of(b.text)}};
     if (config::check_recipe(b.text, b.name, &r).empty()) j.update(outline(r));
     list.push_back(std::move(j));
   }
@@ -67,7 +78,7 @@ std::string CoachDesk::recipes() {
 
 std::string CoachDesk::recipe(const std::string& name) {
   const auto& b = config::builtin_recipe(name);
-  return text_of({{"name", b.name}, {"head", b.head()}, {"text", b.text}});
+  return text_of({{"name", b.name}, {"head", lead_of(b.text)}, {"text", b.text}});
 }
 
 std::string CoachDesk::schema() { return config::schema().dump(); }

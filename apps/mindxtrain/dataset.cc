@@ -3,6 +3,7 @@
 #include <cstdio>
 
 #include "base/error.h"
+#include "base/files.h"
 #include "data/prepare.h"
 #include "data/preview.h"
 #include "formats/weight_source.h"
@@ -15,9 +16,9 @@ void add_dataset(CLI::App& app) {
   auto* d = app.add_subcommand("dataset", "prepare and look at data");
   d->require_subcommand(1);
   struct Options {
-    std::string recipe, out;
+    std::string recipe, out, html;
     int threads = 0;
-    int64_t row = 0;
+    int64_t row = 0, rows = 20;
   };
   auto o = std::make_shared<Options>();
   auto* prep = d->add_subcommand("prep", "rows → tokens, masks, packed shards\nexample: mindxtrain dataset prep recipe.yaml --out out/data");
@@ -41,10 +42,17 @@ void add_dataset(CLI::App& app) {
   show->add_option("recipe", o->recipe, "recipe file")->required();
   show->add_option("--data", o->out, "a folder that `dataset prep` made")->required();
   show->add_option("--row", o->row, "which row (0 is the first)");
+  show->add_option("--html", o->html, "write a page of rows from that row on to this file instead");
+  show->add_option("--rows", o->rows, "how many rows the page shows")->check(CLI::Range(1, 10000));
   show->callback([o, load] {
     const auto [r, text, vocab] = load(*o);
     const auto coder = make_coder(text, vocab);
     const auto set = data::Dataset::open(o->out);
+    if (!o->html.empty()) {
+      write_file_atomic(o->html, data::preview_page(set, o->row, o->rows, *coder));
+      std::printf("%s\n", o->html.c_str());
+      return;
+    }
     std::printf("%s\n", data::preview_row(set, o->row, *coder, isatty(1) ? data::Marks::kAnsi : data::Marks::kBrackets).c_str());
   });
 }

@@ -3,7 +3,8 @@
 linears, bf16, 4 x 256 tokens, every token trained; and against what oneDNN reaches alone on the step's products, measured between
 the rounds.
 
-usage: lora_step.py MODEL_HF_FOLDER [--build build/release] [--steps 20] [--threads 2] [--rounds 3]
+usage: lora_step.py MODEL_HF_FOLDER|random [--build build/release] [--steps 20] [--threads 2] [--rounds 3]
+       random = weights drawn anew with SmolLM2-135M's dimensions (speed does not depend on them)
 needs: torch transformers peft (an environment of its own; the product needs no Python), a build with -DMXT_BENCH=ON
 Prints one JSON object: tok/s of every round, ours and theirs in turn, model TFLOP/s (recompute not counted), oneDNN's, and the ratios."""
 import argparse, json, os, statistics, subprocess, sys, tempfile, time
@@ -19,6 +20,13 @@ p.add_argument("--rounds", type=int, default=3)
 p.add_argument("--only", choices=["ours", "peer"])
 a = p.parse_args()
 B, T = 4, 256
+if a.model == "random":
+    import torch
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    made = tempfile.TemporaryDirectory()
+    a.model = made.name
+    LlamaForCausalLM(LlamaConfig(vocab_size=49152, hidden_size=576, intermediate_size=1536, num_hidden_layers=30, num_attention_heads=9, num_key_value_heads=3, max_position_embeddings=8192, rms_norm_eps=1e-5, rope_theta=1e5, tie_word_embeddings=True, torch_dtype="bfloat16")).to(torch.bfloat16).save_pretrained(a.model)
 
 
 def ours(folder):

@@ -1,6 +1,7 @@
 // Training steps of a Qwen3 model's real dimensions with random weights: tokens a second, memory, loss. The engine is
 // the product's own (models, graph, runtime, kernels); the data are random tokens in full rows.
-//   gpu_step MODEL ROWS SEQ MICRO STEPS [lora|full] [none|cheap|layer] [bf16|f32] [joined|apart] [profile] [profile]
+//   gpu_step MODEL ROWS SEQ MICRO STEPS [lora|full] [none|cheap|layer] [bf16|f32|fp8] [joined|apart] [profile]
+// fp8: activations in bf16 over a base held in E4M3 (train.base_precision: fp8_e4m3)
 #include <sys/resource.h>
 
 #include <algorithm>
@@ -70,11 +71,19 @@ kernels::KernelPlan probe(const runtime::Program& program, kernels::Backend& b) 
   uint32_t s = 99;
   for (auto& x : noise)
     x = float_to_bf16(static_cast<float>((s = s * 1664525u + 1013904223u) >> 8) * 0x1p-24f * 0.02f - 0.01f);
+  // E4M3 operands: the same normal-ish numbers, two of them in the place of one bf16.
+  std::vector<uint8_t> small(noise.size() * 2);
+  for (size_t i = 0; i < small.size(); ++i) small[i] = float_to_f8e4m3(bf16_to_float(noise[i / 2]) * (i % 2 ? 9000.0f : -11000.0f));
   std::vector<device::Buffer> operands;
   for (int i = 0; i < 3; ++i) {
     operands.push_back(device::Buffer::on(&d, most));
     for (size_t at = 0; at < most; at += noise.size() * 2)
       d.upload(operands.back().bytes_at(at), noise.data(), std::min(most - at, noise.size() * 2));
+  }
+  for (int i = 0; i < 2; ++i) {
+    operands.push_back(device::Buffer::on(&d, most));
+    for (size_t at = 0; at < most; at += small.size())
+      d.upload(operands.back().bytes_at(at), small.data(), std::min(most - at, small.size()));
   }
   auto scratch = device::Buffer::on(&d, size_t{64} << 20);
   b.ops->set_scratch(scratch.data(), scratch.size());
@@ -82,10 +91,11 @@ kernels::KernelPlan probe(const runtime::Program& program, kernels::Backend& b) 
   for (const auto& t : program.tunables()) {
     const auto* g = std::get_if<kernels::Gemm>(&t.call);
     if (!g) continue;
-    double best = 0, first = 0;
+    double best = 0, default_us = 0;
     for (size_t i = 0; i < names.size(); ++i) {
       kernels::Gemm call = *g;
-      call.a.p = operands[0].data(), call.b.p = operands[1].data(), call.c.p = operands[2].data(), call.bias = nullptr,
+      const size_t first = call.a.type == DType::kF8E4M3 ? 3 : 0;
+      call.a.p = operands[first].data(), call.b.p = operands[first + 1].data(), call.c.p = operands[2].data(), call.bias = nullptr,
       call.algo = static_cast<int>(i);
       // Back to back for about 15 ms: a step keeps the card at its power limit, where clocks are lower and the ranking
       // is another.
@@ -97,14 +107,14 @@ kernels::KernelPlan probe(const runtime::Program& program, kernels::Backend& b) 
       for (int k = 0; k < repeats; ++k) b.ops->gemm(call);
       d.mark(to);
       const double us = d.elapsed_us(from, to) / repeats;
-      if (i == 0) first = us;
+      if (i == 0) default_us = us;
       if (best == 0 || us < best) best = us, plan.choices[t.key] = names[i];
     }
     std::printf("%s\n", ordered_json{{"call", t.key},
                                      {"times", t.count},
                                      {"choice", plan.choices[t.key]},
                                      {"us", std::round(best * 10) / 10},
-                                     {"lt0_us", std::round(first * 10) / 10}}
+                                     {"lt0_us", std::round(default_us * 10) / 10}}
                             .dump()
                             .c_str());
   }
@@ -115,7 +125,7 @@ kernels::KernelPlan probe(const runtime::Program& program, kernels::Backend& b) 
 int run(int argc, char** argv) {
   if (argc < 6)
     fail_input(
-        "usage: gpu_step MODEL ROWS SEQ MICRO STEPS [lora|full] [none|cheap|layer] [bf16|f32] [joined|apart] "
+        "usage: gpu_step MODEL ROWS SEQ MICRO STEPS [lora|full] [none|cheap|layer] [bf16|f32|fp8] [joined|apart] "
         "[profile]");
   const std::string name = argv[1], method = argc > 6 ? argv[6] : "lora", level = argc > 7 ? argv[7] : "none",
                     type = argc > 8 ? argv[8] : "bf16";
@@ -140,6 +150,7 @@ int run(int argc, char** argv) {
   o.lora = o.train_base ? nullptr : &lora;
   o.positions = seq;
   o.head_chunk = 4096;
+  o.base = type == "fp8" && !o.train_base ? graph::Held::kFp8 : graph::Held::kPlain;
   o.join_lora = argc <= 9 || std::string(argv[9]) != "apart";
   o.recompute = level == "layer"   ? graph::Recompute::kLayer
                 : level == "cheap" ? graph::Recompute::kCheap
@@ -167,6 +178,7 @@ int run(int argc, char** argv) {
       {"recompute", level},
       {"joined", o.join_lora},
       {"type", type},
+      {"adds_quantized", b.ops->adds_quantized()},
       {"planned_GiB", std::round(static_cast<double>(pb.total() + bytes.total()) / (1 << 30) * 100) / 100},
       {"weights_GiB", static_cast<double>(pb.weights) / (1 << 30)},
       {"activations_GiB", static_cast<double>(bytes.activations) / (1 << 30)},
@@ -206,6 +218,14 @@ int run(int argc, char** argv) {
           }
         }
         params.sync_weights(id);
+        continue;
+      }
+      if (p.held != graph::Held::kPlain) {
+        const auto a = params.write(id);
+        auto* to = static_cast<std::byte*>(a->weight);
+        const size_t bytes = static_cast<size_t>(a->size) * size_of(o.type), start = (i * 7919 % 1000) * 64;
+        for (size_t done = 0; done < bytes; done += typed.size() - start)
+          std::memcpy(to + done, typed.data() + start, std::min(bytes - done, typed.size() - start));
         continue;
       }
       const runtime::ParamSlot& s = params[id];

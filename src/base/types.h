@@ -26,6 +26,14 @@ float f16_to_float(uint16_t h);
 uint16_t float_to_f16(float f);
 float f8e4m3_to_float(uint8_t b);    // E4M3FN: no infinities, 0x7f and 0xff are NaN, largest 448
 uint8_t float_to_f8e4m3(float f);    // saturates to ±448
+// The power of two that E4M3 values of a row are multiples of: the least s with largest ≤ 448·s (1 where all is zero, at least 2^-126).
+// A power of two keeps held values exact in bf16 and fp32, so that a product of them is the same wherever it is computed.
+inline float f8e4m3_row_scale(float largest) {
+  if (!(largest > 0)) return 1.0f;
+  const uint32_t u = std::bit_cast<uint32_t>(largest) + 0x1fffffu;  // above 1.75·2^e the exponent grows by one
+  const int exponent = static_cast<int>(u >> 23) - 8;               // biased
+  return std::bit_cast<float>(static_cast<uint32_t>(exponent < 1 ? 1 : exponent) << 23);
+}
 
 // Storage of bf16 with value semantics, for plain code; kernels work on uint16_t.
 struct BF16 {

@@ -57,6 +57,14 @@ constexpr auto enum_names(MethodKind) {
   return spellings("full", "lora", "qlora", "dpo", "orpo", "grpo", "gspo", "kto", "cpt", "+ppo", "+pretrain");
 }
 
+// What a shingle of MinHash is made of.
+enum class ShingleUnit { kWords, kCharacters };
+constexpr auto enum_names(ShingleUnit) { return spellings("+words", "+characters"); }
+
+// What `data.filter.redact` replaces.
+enum class Redact { kEmail, kPhone, kKey };
+constexpr auto enum_names(Redact) { return spellings("+email", "+phone", "+key"); }
+
 enum class QuantType { kNf4, kMxfp4 };
 constexpr auto enum_names(QuantType) { return spellings("+nf4", "+mxfp4"); }
 

@@ -46,7 +46,7 @@ constexpr std::string_view kRecipe = R"([
                                                 {"properties": {"gpus": {"const": 0}}, "required": ["gpus"]}]}},
           "required": ["hardware"]},
    "then": {"properties": {"train": {"properties": {
-     "precision": {"enum": ["bfloat16", "float16", "float32"]}, "base_precision": {"const": "bfloat16"}}}}}},
+     "precision": {"enum": ["bfloat16", "float16", "float32"]}}}}}},
   {"if": {"not": {"properties": {"hardware": {"properties": {"name": {"enum": ["mi350x", "mi355x"]}},
                                               "required": ["name"]}}, "required": ["hardware"]}},
    "then": {"properties": {"train": {"properties": {"precision": {"not": {"const": "mxfp4"}}}}}}}

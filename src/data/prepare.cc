@@ -12,8 +12,10 @@
 #include "base/philox.h"
 #include "base/text.h"
 #include "base/threads.h"
+#include "data/curate.h"
 #include "data/encode/encode.h"
 #include "data/encode/pack.h"
+#include "data/filter/redact.h"
 #include "data/settings.h"
 #include "data/shape/example.h"
 #include "data/store/manifest.h"
@@ -37,6 +39,7 @@ OrderedJson inputs_of(const Settings& s, const Coder& coder) {
                    {"train_on", s.train_all ? "all" : "assistant"},
                    {"num_shards", s.num_shards},
                    {"eval_fraction", s.eval_fraction}};
+  j.update(parse_ordered_json(s.curation, "curation"));
   if (s.eval) j["eval_sources"] = s.eval->describe();
   if (s.train.max_rows != INT64_MAX) j["max_samples"] = s.train.max_rows;
   if (s.eval_fraction > 0) j["seed"] = s.seed;
@@ -56,8 +59,7 @@ class Reader {
  public:
   Reader(const Settings& s, const Coder& coder, Prepared* counts) : s_(s), coder_(coder), counts_(counts) {}
 
-  void read(const RowSource& source, Spill* out) {
-    const auto rows = source.open();
+  void read(const RowSource& source, std::unique_ptr<RecordReader> rows, Spill* out) {
     std::vector<Record> batch;
     layout_.reset();
     int64_t before = counts_->rows_in;
@@ -72,6 +74,7 @@ class Reader {
   struct Encoded {
     Document document;
     bool text_file = false, last_piece = true;
+    Redacted redacted{};
     std::exception_ptr error;
   };
 
@@ -116,7 +119,9 @@ class Reader {
         o.text_file = r.kind == FileKind::kText;
         o.last_piece = r.last_piece;
         try {
-          o.document = encode_example(read_example(r, *layout_), coder_,
+          Example example = read_example(r, *layout_);
+          if (!s_.redact.empty()) o.redacted = redact_example(&example, s_.redact, r.where());
+          o.document = encode_example(example, coder_,
                                       {s_.train_all, !o.text_file || (r.last_piece && !s_.windows)}, r.where());
         } catch (...) {
           o.error = std::current_exception();  // the first bad row is named, whichever thread met one first
@@ -129,6 +134,7 @@ class Reader {
   void collect(Encoded e, Spill* out) {
     if (e.error) std::rethrow_exception(e.error);
     counts_->rows_in += e.last_piece;
+    for (size_t k = 0; k < e.redacted.size(); ++k) counts_->redacted[k] += e.redacted[k];
     if (s_.windows) {
       if (!e.document.ids.empty()) out->add(e.document);
     } else if (e.text_file) {
@@ -297,6 +303,11 @@ void need_rows(const Spill& spill, const RowSource& source, const Prepared& coun
 
 std::string Prepared::text() const {
   std::string s = fmt::format("{} rows in ({})", rows_in, shape);
+  if (curation)
+    for (const auto& [reason, rows] : curation->dropped)
+      if (rows) s += fmt::format(", {} dropped: {}", rows, reason);
+  for (size_t k = 0; k < redacted.size(); ++k)
+    if (redacted[k]) s += fmt::format(", {} redacted: {}", redacted[k], config::text_of(static_cast<config::Redact>(k)));
   if (dropped_no_target) s += fmt::format(", {} dropped without a trained token", dropped_no_target);
   if (cut) s += fmt::format(", {} cut at seq_len ({} tokens lost)", cut, cut_tokens);
   const auto part = [&](const char* name, const PartInfo& p) {
@@ -334,11 +345,16 @@ Prepared prepare(const config::Recipe& recipe, const Coder& coder, const std::st
   Spill train((fs::path(out) / ".train-documents").string()), eval((fs::path(out) / ".eval-documents").string());
   Reader reader(s, coder, &m.counts);
   if (s.eval) {
-    reader.read(*s.eval, &eval);
+    reader.read(*s.eval, s.eval->open(), &eval);
     eval.finish();
     need_rows(eval, *s.eval, m.counts);
   }
-  reader.read(s.train, &train);
+  Curation curation = curate(s.train, recipe.data, out);
+  reader.read(s.train, curation.stay(s.train.open()), &train);
+  if (curation.active()) {
+    m.counts.curation = curation.report();
+    m.counts.rows_in += curation.report().total_dropped();
+  }
   train.finish();
   need_rows(train, s.train, m.counts);
   (s.windows ? write_arrays : write_documents)(out, s, train, s.eval ? &eval : nullptr, &m);

@@ -7,7 +7,9 @@
 
 #include "config/recipe.h"
 #include "data/coder.h"
+#include "data/curate.h"
 #include "data/dataset.h"
+#include "data/filter/redact.h"
 
 namespace mxt::data {
 
@@ -17,6 +19,8 @@ struct Prepared {
   std::string shape;    // "messages", "question/answer", …
   int64_t rows_in = 0;  // rows read (a plain-text file is one)
   int64_t dropped_no_target = 0;
+  std::optional<CurationReport> curation;  // of the training rows; rows_in counts what it dropped
+  Redacted redacted{};                     // what data.filter.redact replaced, by config::Redact
   int64_t cut = 0;         // documents longer than seq_len, cut at their end
   int64_t cut_tokens = 0;  // tokens lost by that
   PartInfo train, eval;

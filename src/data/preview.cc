@@ -1,5 +1,7 @@
 #include "data/preview.h"
 
+#include <algorithm>
+
 #include "base/error.h"
 #include "base/text.h"
 
@@ -30,7 +32,58 @@ std::vector<PreviewPiece> pieces_of(std::span<const int32_t> ids, std::span<cons
   return out;
 }
 
+// Characters that mean something to HTML, and controls, as what is seen: nothing of a data set reaches the page as markup.
+void append_html(std::string* out, const std::string& bytes) {
+  for (char c : replace_invalid_utf8(bytes)) {
+    const unsigned char u = static_cast<unsigned char>(c);
+    if (c == '&') *out += "&amp;";
+    else if (c == '<') *out += "&lt;";
+    else if (c == '>') *out += "&gt;";
+    else if (c == '"') *out += "&quot;";
+    else if (c == '\'') *out += "&#39;";
+    else if ((u < 0x20 && c != '\n' && c != '\t') || u == 0x7f) *out += fmt::format("\\x{:02x}", u);
+    else *out += c;
+  }
+}
+
+constexpr const char* kPageHead = R"(<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">
+<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">
+<title>What is trained</title><style>
+body{font:15px/1.5 system-ui,sans-serif;margin:2rem auto;max-width:60rem;padding:0 1rem;background:#fff;color:#222}
+h2{font-size:1rem;margin:1.5rem 0 .5rem;font-weight:600} pre{white-space:pre-wrap;overflow-wrap:anywhere;border:1px solid #ddd;border-radius:6px;padding:.8rem;margin:0;unicode-bidi:isolate}
+span{box-shadow:-1px 0 0 #0001} .t{background:#c9f0d2} .u{color:#666}
+@media(prefers-color-scheme:dark){body{background:#161616;color:#ddd} pre{border-color:#444} .t{background:#1d4d2b} .u{color:#999}}
+</style></head><body>
+<h1>What is trained</h1><p><span class="t">Green</span>: the loss is taken here. <span class="u">Grey</span>: context only.</p>
+)";
+
 }  // namespace
+
+std::string preview_page(const Dataset& data, int64_t first, int64_t count, const Coder& coder) {
+  if (first < 0 || first >= data.rows()) fail_input("row {} is not there: the data set has rows 0 to {}", first, data.rows() - 1);
+  std::string out = kPageHead;
+  for (int64_t i = first; i < std::min(data.rows(), first + count); ++i) {
+    const Row row = data.row(i);
+    for (size_t d = 0; d + 1 < row.cu_seqlens.size(); ++d) {
+      const size_t b = static_cast<size_t>(row.cu_seqlens[d]), e = static_cast<size_t>(row.cu_seqlens[d + 1]);
+      size_t trained = 0;
+      for (size_t t = b + 1; t < e; ++t) trained += row.labels[t] != kNoTarget;
+      out += fmt::format("<h2>row {}, document {} of {}: {} tokens, {} trained</h2>\n<pre>", i, d + 1, row.cu_seqlens.size() - 1, e - b, trained);
+      for (size_t t = b; t < e;) {
+        const bool on = t > b && row.labels[t] != kNoTarget;
+        std::string bytes;  // tokens together until their characters are whole
+        do bytes += coder.token_bytes(row.ids[t++]);
+        while (t < e && !is_valid_utf8(bytes) && bytes.size() < 16 && (row.labels[t] != kNoTarget) == on);
+        out += on ? "<span class=\"t\">" : "<span class=\"u\">";
+        append_html(&out, bytes);
+        out += "</span>";
+      }
+      out += "</pre>\n";
+    }
+  }
+  return out + "</body></html>\n";
+}
 
 std::vector<PreviewDocument> preview_documents(const Dataset& data, int64_t i, const Coder& coder) {
   if (i < 0 || i >= data.rows()) fail_input("row {} is not there: the data set has rows 0 to {}", i, data.rows() - 1);

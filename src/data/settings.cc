@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/hash.h"
+#include "config/field.h"
 #include "data/prepare.h"
 
 namespace mxt::data {
@@ -69,6 +70,20 @@ RowSource::Task synth_task(const config::Recipe& r, Split split) {
           static_cast<uint64_t>(s.seed.value_or(r.meta.seed))};
 }
 
+std::string curation_of(const config::Data& d) {
+  OrderedJson j = OrderedJson::object();
+  if (d.dedupe.exact || d.dedupe.minhash || d.dedupe.semdedup)
+    j["dedupe"] = config::declare(static_cast<const config::Dedupe*>(nullptr)).write(&d.dedupe);
+  if (d.filter) j["filter"] = config::declare(static_cast<const config::Filter*>(nullptr)).write(&*d.filter);
+  if (d.filter && !d.filter->decontaminate.empty()) {
+    RowSource benchmarks;
+    for (const std::string& path : d.filter->decontaminate)
+      for (SourceFile& f : find_source_files(path, "test")) benchmarks.files.push_back(std::move(f));
+    j["benchmarks"] = benchmarks.describe();
+  }
+  return j.dump();
+}
+
 }  // namespace
 
 std::unique_ptr<RecordReader> RowSource::open() const {
@@ -108,11 +123,10 @@ void check_supported(const config::Recipe& r) {
   if (m.is_preference() || m.is_rl())
     fail_missing("train.method.kind: {}: this build prepares data for lora, qlora, full, cpt and pretrain only",
                  spelling(m.kind));
-  const char* step = d.dedupe.minhash    ? "dedupe.minhash"
-                     : d.dedupe.semdedup ? "dedupe.semdedup"
-                     : d.filter          ? "filter"
-                     : d.sql             ? "sql"
-                                         : nullptr;
+  const char* step = d.dedupe.semdedup                       ? "dedupe.semdedup"
+                     : d.filter && d.filter->max_perplexity ? "filter.max_perplexity"
+                     : d.sql                                ? "sql"
+                                                            : nullptr;
   if (step)
     fail_missing("data.{}: this build does not have that cleaning step yet; clean the rows beforehand and remove it",
                  step);
@@ -130,6 +144,8 @@ Settings read_settings(const config::Recipe& r) {
   s.train_all = d.train_on == config::TrainOn::kAll;
   s.eval_fraction = d.eval_fraction;
   s.seed = static_cast<uint64_t>(r.meta.seed);
+  s.curation = curation_of(d);
+  if (d.filter) s.redact = d.filter->redact;
   if (d.max_samples) s.train.max_rows = *d.max_samples;
   if (d.source == DataSource::kSynth) {
     s.train.task = synth_task(r, Split::kTrain);

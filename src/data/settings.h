@@ -39,6 +39,8 @@ struct Settings {
   bool packing, windows, train_all;
   double eval_fraction;
   uint64_t seed;
+  std::vector<config::Redact> redact;
+  std::string curation;  // what of `dedupe` and `filter` is on, as JSON, for the manifest
 };
 
 // Finds the files. Errors as prepare().

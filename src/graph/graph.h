@@ -29,6 +29,10 @@ struct Segment {
   bool transposed = false;
 };
 
+// How a store holds a frozen matrix: as its type says; as the values that E4M3 with a power of two a row would hold (Quantize of
+// kernels/api.h); or as those E4M3 numbers themselves.
+enum class Held : uint8_t { kPlain, kRounded, kFp8 };
+
 struct Param {
   std::string name;  // ours, e.g. layers.0.qkv
   ParamKind kind = ParamKind::kMatrix;
@@ -36,14 +40,17 @@ struct Param {
   std::vector<Segment> segments;
   bool trainable = false;
   bool adapter = false;        // made by the LoRA pass, not part of the base model
+  Held held = Held::kPlain;    // passes/quantize.cc
   int64_t joined = 0;          // ranks of the adapters whose scaled B stands right of the matrix and whose A stands below it
   float init_std = 0;          // random initialisation: normal(0, std); 0 with kMatrix means zeros
   ValueId value = kNone;
 };
 
 // Elements between rows of a parameter in memory, and its rows there: more than its own where adapters are joined to it.
-inline int64_t stride(const Param& p) { return p.joined > 0 ? p.cols + (p.joined + 63) / 64 * 64 : p.cols; }
-inline int64_t height(const Param& p) { return p.rows + p.joined; }
+// (kFp8: the scaled B has a matrix of its own, joined_stride() wide, and A stays where it is).
+inline int64_t joined_stride(const Param& p) { return (p.joined + 63) / 64 * 64; }
+inline int64_t stride(const Param& p) { return p.joined > 0 && p.held != Held::kFp8 ? p.cols + joined_stride(p) : p.cols; }
+inline int64_t height(const Param& p) { return p.held == Held::kFp8 ? p.rows : p.rows + p.joined; }
 
 struct Value {
   int64_t rows = kTokens, cols = 0;
@@ -59,9 +66,10 @@ struct Value {
 
 struct EmbeddingOp { bool by_position = false; };             // in: table → out: y
 struct EmbeddingGradOp { bool by_position = false; };         // in: dy; param
-struct LinearOp { int64_t joined = 0; };                      // in: x, w[, bias] → out: y = x wᵀ + bias
-struct LinearDxOp { int64_t joined = 0; };                    // in: dy, w[, sum] → out: dx (in place of sum where given)
+struct LinearOp { int64_t joined = 0; bool fp8 = false; };    // in: x, w[, bias] → out: y = x wᵀ + bias
+struct LinearDxOp { int64_t joined = 0; bool fp8 = false; };  // in: dy, w[, sum] → out: dx (in place of sum where given)
 //   joined r > 0: one more input comes last, z (dz), which lies beside x (dy): y = [x|z]·[w|sB]ᵀ, dx = [dy|dz]·[w;A]
+//   fp8: x (dy) is a QuantizeOp's q, w is held in E4M3, and the scales of q come last; before them, with joined and dx, stands A
 struct LinearDwOp {};                                         // in: dy, x; param
 struct BiasGradOp {};                                         // in: dy; param
 struct LoraBlock { int64_t col = 0, cols = 0, z_col = 0, rank = 0; float scale = 1; };  // y[:,col..] += scale·z[:,z_col..]·Bᵀ
@@ -88,6 +96,9 @@ struct ActGradOp { ActKind kind = ActKind::kSwiGlu; };        // in: x, dy → o
 // 32 columns, kFp8Token over the row.
 enum class Rounding : uint8_t { kNone, kFp8Token, kFp8Group128, kMxfp4 };
 struct RoundOp { Rounding kind = Rounding::kNone; };          // in: x → out: y
+// x for a product with a weight held in E4M3, or rounded as if it were: with w its scales multiply x's columns first (the gradient
+// dy of y = x·(diag(scale)·Q)ᵀ meets Q as dy∘scale). In: x[, w] → out: q (E4M3), scale [tokens, 1]; or, for rounded weights, y.
+struct QuantizeOp {};
 struct AddOp {};                                              // in: a, b → out: y
 struct DropoutOp { float p = 0; int64_t id = 0; };            // in: x → out: y; backward is the same op on dy
 // The output head fused with cross-entropy, in chunks of `chunk` target rows, so that logits never exist whole. With
@@ -99,7 +110,7 @@ struct LogitsOp { float softcap = 0; };                       // in: h, w; resul
 
 using Attrs = std::variant<EmbeddingOp, EmbeddingGradOp, LinearOp, LinearDxOp, LinearDwOp, BiasGradOp, LoraAddOp, LoraDzOp,
                            LoraDbOp, LoraJoinOp, NormOp, NormGradOp, QkRopeOp, QkRopeGradOp, AttentionOp, AttentionGradOp, ActOp,
-                           ActGradOp, AddOp, DropoutOp, HeadOp, LogitsOp, RoundOp>;
+                           ActGradOp, AddOp, DropoutOp, HeadOp, LogitsOp, RoundOp, QuantizeOp>;
 
 struct Op {
   Attrs attrs;

@@ -58,27 +58,30 @@ int Model::add_adapter(const std::string& folder) {
   return adapters() - 1;
 }
 
-// Generation wants products whose results for a token do not depend on how many others there are.
-void Model::plan(const graph::Graph& g, int64_t max_tokens) {
+// Products whose results for a token do not depend on how many others there are.
+void Model::plan(const graph::Graph& g, const runtime::ProgramSettings& settings) {
   const auto names = ops_.gemm_algorithms();
-  const bool rows = std::find(names.begin(), names.end(), "rows") != names.end();
-  // With AVX-512's bf16 products packing pays even for one row.
-  const char* choice = rows && !kernels::cpu_features().avx512_bf16 ? "rows" : "panels";
-  if (std::find(names.begin(), names.end(), choice) == names.end()) return;
-  for (const auto& t : runtime::Program(g, plan_, ops_, runtime::ProgramSettings{max_tokens, 0, true}).tunables())
+  const auto offered = [&](const char* name) { return std::find(names.begin(), names.end(), name) != names.end(); };
+  // Many tokens at once pay for packing, and with AVX-512's bf16 products even one does.
+  const char* choice = settings.cached && offered("rows") && !kernels::cpu_features().avx512_bf16 ? "rows" : "panels";
+  if (!offered(choice)) return;
+  for (const auto& t : runtime::Program(g, plan_, ops_, settings).tunables())
     if (std::holds_alternative<kernels::Gemm>(t.call)) plan_.choices[t.key] = choice;
 }
 
 std::unique_ptr<runtime::Program> Model::generator(int64_t max_tokens, int adapter) {
   const graph::Graph& g = adapter < 0 ? graph_ : adapters_[static_cast<size_t>(adapter)]->graph;
-  plan(g, max_tokens);
-  auto p = std::make_unique<runtime::Program>(g, plan_, ops_, runtime::ProgramSettings{max_tokens, 0, true});
+  const runtime::ProgramSettings settings{max_tokens, 0, true};
+  plan(g, settings);
+  auto p = std::make_unique<runtime::Program>(g, plan_, ops_, settings);
   p->allocate(adapter < 0 ? *params_ : *adapters_[static_cast<size_t>(adapter)]->params);
   return p;
 }
 
 std::unique_ptr<runtime::Program> Model::scorer(int64_t max_tokens) {
-  auto p = std::make_unique<runtime::Program>(score_graph_, plan_, ops_, runtime::ProgramSettings{max_tokens, 0, false});
+  const runtime::ProgramSettings settings{max_tokens, 0, false};
+  plan(score_graph_, settings);
+  auto p = std::make_unique<runtime::Program>(score_graph_, plan_, ops_, settings);
   p->allocate(*params_);
   return p;
 }

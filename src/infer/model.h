@@ -48,7 +48,7 @@ class Model {
   models::LoraPlan lora_;
   models::BuildOptions options_;
   graph::Graph graph_, score_graph_;
-  void plan(const graph::Graph& g, int64_t max_tokens);
+  void plan(const graph::Graph& g, const runtime::ProgramSettings& settings);
   kernels::KernelPlan plan_;
   std::vector<std::unique_ptr<kernels::BlockMatrix>> blocks_;  // of the parameters that have any
   std::unique_ptr<runtime::ParamStore> params_;

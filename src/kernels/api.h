@@ -44,6 +44,7 @@ struct ConstMat {
 
 // C = alpha · op(A) · op(B) (+ C) (+ bias as a row). op transposes where the flag says; m, n, k are read off C and A.
 // A and B have one type (F32 or BF16), C is F32 or BF16; fp32 accumulation.
+// A and B in E4M3: C = diag(a_scale) · A · Bᵀ · diag(b_scale) (+ C), trans_b alone, alpha 1; the inner dimension and n are multiples of 16.
 // The three uses: forward y = x Wᵀ (trans_b); input gradient dx = dy W; weight gradient dW = dyᵀ x (trans_a).
 struct Gemm {
   ConstMat a, b;
@@ -52,7 +53,17 @@ struct Gemm {
   float alpha = 1.0f;
   const void* bias = nullptr;  // [n] of bias_type, added once (not with accumulate)
   DType bias_type = DType::kF32;
+  const float *a_scale = nullptr, *b_scale = nullptr;  // E4M3: [m], [n]; null = 1
   int algo = 0;  // index into Ops::gemm_algorithms(); 0 = the backend's default
+};
+
+// Rows of x∘c held as E4M3 with one scale a row (f8e4m3_row_scale of its largest magnitude): q = round(x∘c / scale). With q of x's
+// type: the values that are held so, divided by c again.
+struct Quantize {
+  ConstMat x;                       // act
+  const float* channel = nullptr;  // c: [cols], powers of two; null = 1
+  Mat q;                            // E4M3, or x's type (then it may be x)
+  float* scale = nullptr;           // [rows]; null = not wanted, with q of x's type
 };
 
 // The gradients of an adapter whose blocks y[:, col..] += z[:, z_col..]·Bᵀ (B scaled) are given dy, in one pass over dy:
@@ -304,6 +315,9 @@ class Ops {
   virtual std::vector<std::string> attention_algorithms() const = 0;
 
   virtual void gemm(const Gemm&) = 0;
+  virtual void quantize(const Quantize&) = 0;
+  // Whether products of E4M3 operands may add into C.
+  virtual bool adds_quantized() const { return true; }
   // Only where has_lora_grad says so (pointers may be null when it is asked): elsewhere products do the same.
   virtual bool has_lora_grad(const LoraGrad&) const { return false; }
   virtual void lora_grad(const LoraGrad&) {}

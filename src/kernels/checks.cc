@@ -51,12 +51,25 @@ void attention(const A& a) {
 }  // namespace
 
 void check(const Gemm& g) {
-  matrix(g.a), matrix(g.b), matrix(g.c);
+  if (g.a.type == DType::kF8E4M3) {
+    MXT_ASSERT(g.trans_b && !g.trans_a && g.alpha == 1.0f && g.a.cols % 16 == 0 && g.c.cols % 16 == 0);
+    MXT_ASSERT((g.a.p && g.b.p) || g.c.rows == 0);
+  } else {
+    matrix(g.a), matrix(g.b);
+    MXT_ASSERT(!g.a_scale && !g.b_scale);
+  }
+  matrix(g.c);
   MXT_ASSERT(g.a.type == g.b.type);
   MXT_ASSERT((g.trans_a ? g.a.cols : g.a.rows) == g.c.rows);
   MXT_ASSERT((g.trans_b ? g.b.rows : g.b.cols) == g.c.cols);
   MXT_ASSERT((g.trans_a ? g.a.rows : g.a.cols) == (g.trans_b ? g.b.cols : g.b.rows));
   MXT_ASSERT(!(g.bias && g.accumulate));
+}
+
+void check(const Quantize& q) {
+  matrix(q.x);
+  MXT_ASSERT(q.q.rows == q.x.rows && q.q.cols == q.x.cols && q.q.ld >= q.q.cols);
+  MXT_ASSERT(q.q.type == q.x.type || (q.q.type == DType::kF8E4M3 && (q.scale || q.x.rows == 0)));
 }
 
 void check(const Embedding& e) {

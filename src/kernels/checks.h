@@ -6,6 +6,7 @@
 namespace mxt::kernels {
 
 void check(const Gemm&);
+void check(const Quantize&);
 void check(const Embedding&);
 void check(const EmbeddingGrad&);
 void check(const Norm&);

@@ -66,4 +66,28 @@ void round_rows(SmallType type, int64_t group, const ConstMat& x, const Mat& y) 
   });
 }
 
+void quantize_rows(const Quantize& c) {
+  const int64_t cols = c.x.cols;
+  parallel_for(0, c.x.rows, std::max<int64_t>(1, 8192 / std::max<int64_t>(1, cols)), [&](int64_t b, int64_t e) {
+    std::vector<float> row(static_cast<size_t>(cols));
+    for (int64_t t = b; t < e; ++t) {
+      convert(static_cast<const char*>(c.x.p) + static_cast<size_t>(t * c.x.ld) * size_of(c.x.type), c.x.type, row.data(), DType::kF32, row.size());
+      if (c.channel)
+        for (int64_t i = 0; i < cols; ++i) row[static_cast<size_t>(i)] *= c.channel[i];
+      const float scale = f8e4m3_row_scale(largest(row.data(), cols)), inverse = 1.0f / scale;
+      for (float& x : row) x = to_grid<3, -6>(x * inverse, 448.0f);
+      if (c.scale) c.scale[t] = scale;
+      char* to = static_cast<char*>(c.q.p) + static_cast<size_t>(t * c.q.ld) * size_of(c.q.type);
+      if (c.q.type == DType::kF8E4M3) {
+        for (int64_t i = 0; i < cols; ++i) reinterpret_cast<uint8_t*>(to)[i] = float_to_f8e4m3(row[static_cast<size_t>(i)]);
+        continue;
+      }
+      for (float& x : row) x *= scale;
+      if (c.channel)
+        for (int64_t i = 0; i < cols; ++i) row[static_cast<size_t>(i)] /= c.channel[i];
+      convert(row.data(), DType::kF32, to, c.q.type, row.size());
+    }
+  });
+}
+
 }  // namespace mxt::kernels

@@ -15,4 +15,7 @@ enum class SmallType : uint8_t { kFp8, kMxfp4 };
 // quotients are cut to 6. Values round to nearest, ties to even. F32 or BF16; y may be x; on all threads.
 void round_rows(SmallType type, int64_t group, const ConstMat& x, const Mat& y);
 
+// Quantize of api.h on all threads.
+void quantize_rows(const Quantize&);
+
 }  // namespace mxt::kernels

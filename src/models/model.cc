@@ -35,6 +35,7 @@ graph::Graph build(const formats::ModelConfig& config, const BuildOptions& optio
     graph::recompute(g, options.recompute);
   }
   if (options.lora && options.join_lora && options.recompute == graph::Recompute::kNone) graph::join_lora(g);
+  if (options.lora) graph::quantize_base(g, options.base);
   graph::in_place(g);
   return g;
 }

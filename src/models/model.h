@@ -35,6 +35,7 @@ struct BuildOptions {
   const LoraPlan* lora = nullptr;
   graph::Recompute recompute = graph::Recompute::kNone;
   bool join_lora = false;       // graph::join_lora, where nothing is recomputed
+  graph::Held base = graph::Held::kPlain;  // graph::quantize_base, under LoRA
   int64_t positions = 0;        // longest document; the rotary tables reach so far. At most the model's own maximum
   int64_t head_chunk = 256;     // target rows per piece of the head
 };

@@ -43,6 +43,7 @@ void* Lowering::at(ValueId v) const {
 Mat Lowering::mat(ValueId v, const Frame& f) const {
   const Value& x = g_.value(v);
   const int64_t ld = x.param != kNone ? stride(g_.param_of(v)) : g_.ld(v);
+  if (x.param != kNone && g_.param_of(v).held == Held::kFp8) return {p_.params_ ? at(v) : nullptr, x.rows, x.cols, x.cols, DType::kF8E4M3};
   return {p_.params_ ? at(v) : nullptr, x.rows == kTokens ? f.tokens : x.rows, x.cols, ld, x.type};
 }
 
@@ -114,6 +115,7 @@ void Lowering::lower(const EmbeddingGradOp& a) {
 }
 
 void Lowering::lower(const LinearOp& a) {
+  if (a.fp8) return lower_fp8(a);
   emit_gemm([this, op = op_, r = a.joined](const Frame& f) {
     Gemm g;
     g.a = mat(op->in[0], f);
@@ -131,6 +133,7 @@ void Lowering::lower(const LinearOp& a) {
 }
 
 void Lowering::lower(const LinearDxOp& a) {
+  if (a.fp8) return lower_fp8(a);
   emit_gemm([this, op = op_, r = a.joined](const Frame& f) {
     Gemm g;
     g.a = mat(op->in[0], f);

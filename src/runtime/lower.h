@@ -23,6 +23,7 @@ class Lowering {
   void* at(ValueId v) const;
   kernels::Mat mat(ValueId v, const Frame& f) const;
   kernels::Mat grad_mat(graph::ParamId p) const;
+  kernels::Mat joined(ValueId w, int64_t ranks, const Frame& f) const;  // the scaled B that stands beside w
   kernels::Mat columns(kernels::Mat m, int64_t first, int64_t count) const;
   const void* weight(ValueId v) const;
   float* grad(graph::ParamId p) const;
@@ -63,6 +64,9 @@ class Lowering {
   void lower(const graph::ActGradOp&);
   void lower(const graph::AddOp&);
   void lower(const graph::RoundOp&);
+  void lower(const graph::QuantizeOp&);
+  void lower_fp8(const graph::LinearOp&);
+  void lower_fp8(const graph::LinearDxOp&);
   void lower(const graph::DropoutOp&);
   void lower(const graph::HeadOp&);
   void lower(const graph::LogitsOp&);

@@ -22,16 +22,23 @@ void Lowering::lower(const LoraAddOp& a) {
     });
 }
 
+Mat Lowering::joined(ValueId w, int64_t ranks, const Frame& f) const {
+  const Param& p = g_.param_of(w);
+  if (p.held == Held::kFp8)
+    return {p_.params_ ? (*p_.params_)[g_.value(w).param].joined : nullptr, p.rows, ranks, joined_stride(p), g_.act_type};
+  Mat m = mat(w, f);
+  const int64_t cols = m.cols;
+  m.cols += ranks;
+  return columns(m, cols, ranks);
+}
+
 kernels::LoraGrad Lowering::lora_grad(const Op& op, const Frame& f) const {
   const auto& a = std::get<LoraDzOp>(op.attrs);
   kernels::LoraGrad g;
   g.dy = mat(op.in[0], f);
   g.dz = mat(op.out[0], f);
   g.z = mat(op.in[2], f);
-  Mat w = mat(op.in[1], f);
-  const int64_t cols = w.cols;
-  w.cols += g.dz.cols;
-  g.b = columns(w, cols, g.dz.cols);
+  g.b = joined(op.in[1], g.dz.cols, f);
   for (size_t i = 0; i < a.blocks.size(); ++i) {
     const LoraBlock& k = a.blocks[i];
     g.blocks.push_back({k.col, k.cols, k.z_col, k.rank, k.scale, p_.params_ ? grad(a.b[i]) : nullptr});
@@ -111,10 +118,7 @@ void Lowering::lower(const LoraDzOp& a) {
       Gemm g;
       g.a = mat(op->in[0], f);
       g.c = mat(op->out[0], f);
-      Mat w = mat(op->in[1], f);
-      const int64_t cols = w.cols;
-      w.cols += g.c.cols;
-      g.b = columns(w, cols, g.c.cols);
+      g.b = joined(op->in[1], g.c.cols, f);
       return g;
     });
     return;
@@ -148,6 +152,17 @@ void Lowering::lower(const LoraJoinOp& a) {
   emit([this, op = op_, blocks = a.blocks](const Frame& f) {
     if (!f.batch->first_micro) return;
     const Mat w = mat(op->in[0], f), down = mat(op->in[1], f);
+    if (g_.param_of(op->in[0]).held == Held::kFp8) {
+      const Mat all = joined(op->in[0], down.rows, f);
+      for (size_t i = 0; i < blocks.size(); ++i) {
+        const Mat up = mat(op->in[2 + i], f);
+        Mat to = columns(all, blocks[i].z_col, up.cols);
+        to.p = static_cast<std::byte*>(to.p) + static_cast<size_t>(blocks[i].col * to.ld) * size_of(to.type);
+        to.rows = up.rows;
+        ops_.copy({up, to, blocks[i].scale});
+      }
+      return;
+    }
     auto inside = [&](int64_t row, int64_t col, int64_t rows, int64_t cols) {
       return Mat{static_cast<std::byte*>(w.p) + static_cast<size_t>(row * w.ld + col) * size_of(w.type), rows, cols,
                  w.ld, w.type};

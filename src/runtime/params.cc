@@ -1,13 +1,32 @@
 #include "runtime/params.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "base/error.h"
+#include "base/threads.h"
+#include "kernels/small_types.h"
 
 namespace mxt::runtime {
 namespace {
 
 int64_t align(int64_t bytes) { return (bytes + 63) / 64 * 64; }
+
+// What a parameter takes beside its masters, gradients and moments, array by array.
+struct Parts {
+  int64_t weight, scale = 0, transposed = 0, joined = 0;
+  int64_t total() const { return weight + scale + transposed + joined; }
+};
+Parts parts_of(const graph::Graph& g, const graph::Param& p, bool training) {
+  const auto element = static_cast<int64_t>(size_of(g.value(p.value).type));
+  if (p.held != graph::Held::kFp8) {
+    Parts a{align(graph::stride(p) * graph::height(p) * element)};
+    if (p.held == graph::Held::kRounded) a.scale = align(p.rows * 4);
+    return a;
+  }
+  const int64_t held = align(p.rows * p.cols);
+  return {held, align(p.rows * 4), training ? held : 0, align(p.rows * graph::joined_stride(p) * element)};
+}
 
 }  // namespace
 
@@ -16,7 +35,7 @@ ParamBytes ParamStore::measure(const graph::Graph& g, bool training) {
   for (const graph::Param& p : g.params) {
     const DType t = g.value(p.value).type;
     const int64_t n = p.rows * p.cols, f32 = align(n * 4);
-    b.weights += align(graph::stride(p) * graph::height(p) * static_cast<int64_t>(size_of(t)));
+    b.weights += parts_of(g, p, training).total();
     if (!training || !p.trainable) continue;
     if (t != DType::kF32) b.masters += f32;
     b.gradients += f32;
@@ -27,7 +46,7 @@ ParamBytes ParamStore::measure(const graph::Graph& g, bool training) {
 
 ParamStore::ParamStore(const graph::Graph& g, bool training, device::Accelerator* device, const std::vector<const kernels::BlockMatrix*>& blocks) : device_(device) {
   MXT_ASSERT(blocks.empty() || (blocks.size() == g.params.size() && !training && !device));
-  auto weight_bytes = [&](const graph::Param& p) { return align(graph::stride(p) * graph::height(p) * static_cast<int64_t>(size_of(g.value(p.value).type))); };
+  auto weight_bytes = [&](const graph::Param& p) { return parts_of(g, p, training).weight; };
   int64_t total = measure(g, training).total();
   for (size_t i = 0; i < blocks.size(); ++i)
     if (blocks[i]) total -= weight_bytes(g.params[i]);
@@ -44,6 +63,11 @@ ParamStore::ParamStore(const graph::Graph& g, bool training, device::Accelerator
     s.size = p.rows * p.cols;
     if (!blocks.empty()) s.blocks = blocks[slots_.size()];
     if (!s.blocks) s.weight = take(weight_bytes(p));
+    if (const Parts parts = parts_of(g, p, training); p.held != graph::Held::kPlain) {
+      s.scale = static_cast<float*>(take(parts.scale));
+      if (parts.transposed > 0) s.transposed = take(parts.transposed);
+      if (parts.joined > 0) s.joined = take(parts.joined);
+    }
     if (training && p.trainable) {
       s.master = static_cast<float*>(t == DType::kF32 ? s.weight : take(s.size * 4));
       s.grad = static_cast<float*>(take(s.size * 4));
@@ -51,7 +75,7 @@ ParamStore::ParamStore(const graph::Graph& g, bool training, device::Accelerator
       s.v = static_cast<float*>(take(s.size * 4));
     }
     slots_.push_back(s);
-    shapes_.push_back({p.rows, p.cols, p.joined, graph::stride(p)});
+    shapes_.push_back({p.rows, p.cols, p.joined, graph::stride(p), p.held});
     types_.push_back(t);
   }
 }
@@ -65,7 +89,7 @@ ParamStore::ParamStore(const graph::Graph& g, const ParamStore& base) : device_(
   int64_t at = 0;
   size_t next = 0;  // of the base's own parameters, which come first in its store
   for (const graph::Param& p : g.params) {
-    const Shape shape{p.rows, p.cols, p.joined, graph::stride(p)};
+    const Shape shape{p.rows, p.cols, p.joined, graph::stride(p), p.held};
     ParamSlot s;
     if (p.adapter) {
       s.size = p.rows * p.cols;
@@ -112,6 +136,10 @@ void each_array(ParamSlot& s, DType type, F f) {
 
 ParamStore::Access::Access(const ParamStore& store, graph::ParamId p, bool write) : slot(store[p]), store_(store), p_(p), write_(write) {
   const Shape& shape = store.shapes_[static_cast<size_t>(p)];
+  if (shape.held == graph::Held::kFp8) {
+    decode();
+    return;
+  }
   if (!store.device_ && shape.stride == shape.cols) return;
   const DType type = store.types_[static_cast<size_t>(p)];
   size_t bytes = 0;
@@ -127,7 +155,69 @@ ParamStore::Access::Access(const ParamStore& store, graph::ParamId p, bool write
 }
 
 ParamStore::Access::~Access() {
-  if (write_ && !copy_.empty()) move(true);
+  if (!write_) return;
+  const Shape& shape = store_.shapes_[static_cast<size_t>(p_)];
+  if (shape.held != graph::Held::kPlain) encode();
+  if (!copy_.empty() && shape.held != graph::Held::kFp8) move(true);
+}
+
+void ParamStore::fetch(void* to, const void* from, size_t bytes) const {
+  if (device_) device_->download(to, from, bytes), device_->synchronize();
+  else std::memcpy(to, from, bytes);
+}
+
+void ParamStore::put(void* to, const void* from, size_t bytes) const {
+  if (device_) device_->upload(to, from, bytes), device_->synchronize();
+  else std::memcpy(to, from, bytes);
+}
+
+void ParamStore::Access::decode() {
+  const Shape& shape = store_.shapes_[static_cast<size_t>(p_)];
+  const DType type = store_.types_[static_cast<size_t>(p_)];
+  std::vector<uint8_t> held(static_cast<size_t>(shape.rows * shape.cols));
+  std::vector<float> scale(static_cast<size_t>(shape.rows));
+  store_.fetch(held.data(), slot.weight, held.size());
+  store_.fetch(scale.data(), slot.scale, scale.size() * 4);
+  float values[256];
+  for (int i = 0; i < 256; ++i) values[i] = f8e4m3_to_float(static_cast<uint8_t>(i));
+  copy_.resize(held.size() * size_of(type));
+  slot.weight = copy_.data();
+  parallel_for(0, shape.rows, 16, [&](int64_t b, int64_t e) {
+    for (int64_t i = b * shape.cols; i < e * shape.cols; ++i) {
+      const float x = values[held[static_cast<size_t>(i)]] * scale[static_cast<size_t>(i / shape.cols)];
+      if (type == DType::kBF16) static_cast<uint16_t*>(slot.weight)[i] = float_to_bf16(x);
+      else static_cast<float*>(slot.weight)[i] = x;
+    }
+  });
+}
+
+// Rounds what the access shows; kFp8: carries it into the store, both ways round.
+void ParamStore::Access::encode() {
+  const Shape& shape = store_.shapes_[static_cast<size_t>(p_)];
+  const DType type = store_.types_[static_cast<size_t>(p_)];
+  const ParamSlot& there = store_[p_];
+  std::vector<float> scale(static_cast<size_t>(shape.rows));
+  const kernels::Mat shown{slot.weight, shape.rows, shape.cols, shape.cols, type};
+  if (shape.held == graph::Held::kRounded) {
+    kernels::quantize_rows({shown, nullptr, shown, scale.data()});
+    store_.put(there.scale, scale.data(), scale.size() * 4);
+    return;
+  }
+  std::vector<uint8_t> held(static_cast<size_t>(shape.rows * shape.cols));
+  kernels::quantize_rows({shown, nullptr, {held.data(), shape.rows, shape.cols, shape.cols, DType::kF8E4M3}, scale.data()});
+  store_.put(there.weight, held.data(), held.size());
+  store_.put(there.scale, scale.data(), scale.size() * 4);
+  if (there.transposed == nullptr) return;
+  std::vector<uint8_t> turned(held.size());
+  constexpr int64_t kTile = 64;
+  parallel_for(0, (shape.cols + kTile - 1) / kTile, 1, [&](int64_t b, int64_t e) {
+    for (int64_t tile = b; tile < e; ++tile)
+      for (int64_t r0 = 0; r0 < shape.rows; r0 += kTile)
+        for (int64_t c = tile * kTile; c < std::min(shape.cols, (tile + 1) * kTile); ++c)
+          for (int64_t r = r0; r < std::min(shape.rows, r0 + kTile); ++r)
+            turned[static_cast<size_t>(c * shape.rows + r)] = held[static_cast<size_t>(r * shape.cols + c)];
+  });
+  store_.put(there.transposed, turned.data(), turned.size());
 }
 
 // Between the store and the copy. The weight, the first array, may have wider rows in the store.
@@ -157,7 +247,7 @@ void ParamStore::Access::move(bool back) {
 bool ParamStore::matches(const graph::Graph& g) const {
   if (g.params.size() != slots_.size()) return false;
   for (size_t i = 0; i < slots_.size(); ++i)
-    if (Shape{g.params[i].rows, g.params[i].cols, g.params[i].joined, graph::stride(g.params[i])} != shapes_[i] || g.value(g.params[i].value).type != types_[i]) return false;
+    if (Shape{g.params[i].rows, g.params[i].cols, g.params[i].joined, graph::stride(g.params[i]), g.params[i].held} != shapes_[i] || g.value(g.params[i].value).type != types_[i]) return false;
   return true;
 }
 

@@ -20,6 +20,10 @@ struct ParamSlot {
   float* master = nullptr;  // trainable only; the weight itself where the graph computes in F32
   float* grad = nullptr;
   float *m = nullptr, *v = nullptr;
+  // graph::Held: a power of two a row; with kFp8 `weight` holds E4M3, and the same transposed stands in `transposed` where there is a
+  // gradient of the input, and the adapter's scaled B (graph::joined_stride elements a row) in `joined`.
+  float* scale = nullptr;
+  void *transposed = nullptr, *joined = nullptr;
   int64_t size = 0;
 };
 
@@ -41,7 +45,8 @@ class ParamStore {
   const ParamSlot& operator[](graph::ParamId p) const { return slots_[static_cast<size_t>(p)]; }
   size_t size() const { return slots_.size(); }
   // A parameter in host memory with its rows side by side: the slot itself where the store has it so, a copy otherwise. What
-  // write() gave is carried back when the access ends.
+  // write() gave is carried back when the access ends. A matrix held in E4M3 is seen as its values in the graph's type, and rounded
+  // when it is carried back.
   class Access {
    public:
     Access(const ParamStore& store, graph::ParamId p, bool write);
@@ -52,6 +57,8 @@ class ParamStore {
 
    private:
     void move(bool back);
+    void decode();
+    void encode();
     const ParamStore& store_;
     graph::ParamId p_;
     bool write_;
@@ -66,11 +73,14 @@ class ParamStore {
   bool matches(const graph::Graph& g) const;
 
  private:
+  void fetch(void* to, const void* from, size_t bytes) const;  // out of the store's memory, and into it
+  void put(void* to, const void* from, size_t bytes) const;
   device::Accelerator* device_ = nullptr;
   device::Buffer memory_;
   std::vector<ParamSlot> slots_;
   struct Shape {
     int64_t rows, cols, joined, stride;
+    graph::Held held;
     bool operator==(const Shape&) const = default;
   };
   std::vector<Shape> shapes_;

@@ -35,8 +35,9 @@ void refuse_unsupported(const config::Recipe& r) {
     fail_missing("train.optimizer.name {}: this build has adamw_torch_fused and adamw_torch", text_of(r.train.optimizer.name));
   if (r.train.tool_loss) fail_missing("train.tool_loss: this build weighs every target token alike");
   if (r.train.fsdp.enabled || r.hardware.nodes > 1) fail_missing("train.fsdp and hardware.nodes: this build trains in one process");
-  if (m.lora && r.train.base_precision != r.train.precision && r.train.base_precision != config::Precision::kBFloat16 && r.train.base_precision != config::Precision::kFloat32)
-    fail_missing("train.base_precision {}: this build has no such products on {}", text_of(r.train.base_precision), r.hardware.cpu_lane() ? "the CPU" : "the GPU");
+  if (m.lora && r.train.base_precision != r.train.precision && r.train.base_precision != config::Precision::kBFloat16 &&
+      r.train.base_precision != config::Precision::kFloat32 && r.train.base_precision != config::Precision::kFp8E4M3)
+    fail_missing("train.base_precision {}: this build has bfloat16, float32 and fp8_e4m3", text_of(r.train.base_precision));
 }
 
 formats::ModelConfig random_config(const config::Recipe& r, int64_t tokenizer_vocab) {
@@ -129,6 +130,7 @@ void fill(Setup* s, const config::Recipe& recipe, const kernels::KernelPlan* pla
   s->options.type = s->type;
   s->options.train_base = !s->has_lora;
   s->options.lora = s->has_lora ? &s->lora : nullptr;
+  if (s->has_lora && recipe.train.base_precision == config::Precision::kFp8E4M3) s->options.base = s->gpu ? graph::Held::kFp8 : graph::Held::kRounded;
   s->options.positions = s->seq_len;
   // A trained head adds its weight gradient once a piece: larger pieces touch it less often. A GPU wants large products.
   s->options.head_chunk = s->gpu ? 4096 : s->has_lora ? 256 : 1024;
@@ -196,6 +198,7 @@ std::map<std::string, int64_t> shapes_of(const Setup& s) {
                                    {"head_dim", s.model.head_dim}, {"seq_len", s.seq_len}, {"rows_per_step", s.rows_per_step},
                                    {"bits", s.type == DType::kF32 ? 32 : 16}};
   if (s.has_lora) m["lora_rank"] = s.recipe.train.method.lora->r;
+  if (s.options.base != graph::Held::kPlain) m["base_bits"] = 8;
   return m;
 }
 

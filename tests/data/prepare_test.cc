@@ -301,8 +301,8 @@ TEST_F(PrepareTest, PreferenceAndReferenceRowsAreRefusedWithTheWayOut) {
 TEST_F(PrepareTest, WhatThisBuildLacksIsRefusedBeforeReading) {
   EXPECT_HAS(error_of([&] { check_supported(recipe("source: hf, hf_id: a/b")); }, Exit::kMissing), "data.source: hf");
   EXPECT_HAS(
-      error_of([&] { check_supported(local("x.jsonl", "dedupe: {minhash: {threshold: 0.8}}")); }, Exit::kMissing),
-      "dedupe.minhash");
+      error_of([&] { check_supported(local("x.jsonl", "dedupe: {semdedup: {threshold: 0.8}}")); }, Exit::kMissing),
+      "dedupe.semdedup");
   EXPECT_HAS(error_of([&] { check_supported(recipe("source: local, path: x", "train: {method: {kind: dpo}}")); },
                       Exit::kMissing),
              "dpo");
@@ -338,6 +338,41 @@ TEST_F(PrepareTest, PreviewMarksWhatIsTrainedAndDisarmsControlCharacters) {
             "<|im_start|>user\na\\x1b[31mé<|im_end|>\n<|im_start|>assistant\n⟦hello<|im_end|>⟧\n");
   EXPECT_HAS(preview_row(d, 0, coder_, Marks::kAnsi), "\x1b[32mhello<|im_end|>\x1b[0m");
   EXPECT_HAS(error_of([&] { preview_row(d, 1, coder_, Marks::kAnsi); }), "rows 0 to 0");
+}
+
+TEST_F(PrepareTest, ThePageEscapesWhatTheDataHolds) {
+  run(local(write("a.jsonl", R"({"question":"</pre><script>alert('1')</script>&\u0007","answer":"hello\"é"})")));
+  const std::string page = preview_page(Dataset::open(path("out")), 0, 5, coder_);
+  EXPECT_EQ(page.find("<script"), std::string::npos);
+  EXPECT_EQ(page.find("alert('"), std::string::npos);
+  EXPECT_HAS(page, "<span class=\"u\">&amp;</span><span class=\"u\">\\x07</span>");
+  EXPECT_HAS(page, "<span class=\"t\">hello</span><span class=\"t\">&quot;</span><span class=\"t\">é</span>");
+  EXPECT_HAS(page, "document 1 of 1");
+  EXPECT_HAS(error_of([&] { preview_page(Dataset::open(path("out")), 1, 1, coder_); }), "rows 0 to 0");
+}
+
+TEST_F(PrepareTest, CurationIsAccountedForInTheManifestAndKept) {
+  const std::string file = write("a.jsonl", texts({"one two", "one  two", "three", "x", "write to a.b@c.org now"}));
+  const auto r = local(file, "seq_len: 64, packing: false, dedupe: {exact: true}, filter: {min_chars: 2, redact: [email, phone]}");
+  const Prepared p = run(r);
+  EXPECT_EQ(p.rows_in, 5);
+  EXPECT_EQ(p.train.documents, 3);
+  EXPECT_HAS(p.text(), "1 dropped: exact_copy");
+  EXPECT_HAS(p.text(), "1 redacted: email");
+  const auto d = documents();
+  EXPECT_EQ(d[2], "write to <EMAIL> now<|im_end|>");
+  const Json m = read_json_file(path("out/dataset.json"));
+  EXPECT_EQ(m["rows_in"], 5);
+  EXPECT_EQ(m["dropped"], (Json{{"no_target", 0}, {"exact_copy", 1}, {"min_chars", 1}}));
+  EXPECT_EQ(m["redacted"]["email"], 1);
+  EXPECT_EQ(m["curation"]["groups"], 1);
+  ASSERT_EQ(m["curation"]["samples"].size(), 2u);
+  EXPECT_HAS(m["curation"]["samples"][0]["stays"].get<std::string>(), "a.jsonl:");
+  const Prepared again = run(r);
+  EXPECT_TRUE(again.kept);
+  EXPECT_EQ(again.text(), p.text());
+  EXPECT_EQ(list_files(path("out")).size(), 2u);
+  EXPECT_FALSE(run(local(file, "seq_len: 64, packing: false, dedupe: {exact: true}")).kept);
 }
 
 TEST(EpochOrder, IsAPermutationThatChangesWithSeedAndEpochAndNothingElse) {

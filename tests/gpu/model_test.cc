@@ -21,6 +21,7 @@ struct Setting {
   bool lora, joined;
   graph::Recompute recompute = graph::Recompute::kNone;
   int64_t head_chunk = 16;
+  graph::Held base = graph::Held::kPlain;
 };
 
 formats::ModelConfig small() {
@@ -47,6 +48,7 @@ Result run(const Setting& s, kernels::Ops& ops) {
   o.head_chunk = s.head_chunk;
   o.join_lora = s.joined;
   o.recompute = s.recompute;
+  o.base = s.base;
   const graph::Graph g = models::build(small(), o);
   runtime::ParamStore params(g, true, ops.device());
   for (size_t i = 0; i < g.params.size(); ++i) {
@@ -108,7 +110,7 @@ double distance(const std::vector<float>& a, const std::vector<float>& b) {
 }
 
 void expect_near(const Result& got, const Result& want, double loss, double gradient) {
-  EXPECT_LT(distance(got.nll, want.nll), loss);
+  EXPECT_LT(distance(got.nll, want.nll), loss) << "loss";
   ASSERT_EQ(got.grads.size(), want.grads.size());
   for (const auto& [name, g] : want.grads) EXPECT_LT(distance(got.grads.at(name), g), gradient) << name;
 }
@@ -116,6 +118,33 @@ void expect_near(const Result& got, const Result& want, double loss, double grad
 TEST(JoinedAdapters, GiveTheSameLossAndGradientsOnTheHost) {
   const Result apart = run({DType::kF32, true, false}, kernels::reference_ops());
   expect_near(run({DType::kF32, true, true}, kernels::reference_ops()), apart, 1e-6, 1e-5);
+}
+
+// A base held in E4M3: the products of held numbers with adapters apart and joined, and of the values that they stand for.
+TEST(HeldInFp8, GivesTheSameLossAndGradientsAsRoundedValues) {
+  const Result rounded = run({DType::kF32, true, false, graph::Recompute::kNone, 16, graph::Held::kRounded}, kernels::reference_ops());
+  for (const bool joined : {false, true})
+    expect_near(run({DType::kF32, true, joined, graph::Recompute::kNone, 16, graph::Held::kFp8}, kernels::reference_ops()), rounded, 1e-6, 1e-5);
+  expect_near(run({DType::kF32, true, false, graph::Recompute::kCheap, 16, graph::Held::kFp8}, kernels::reference_ops()), rounded, 1e-6, 1e-5);
+  // Other sums, other last bits: a value at the border of two E4M3 numbers goes the other way, 6 % of it.
+  expect_near(run({DType::kF32, true, false, graph::Recompute::kNone, 16, graph::Held::kRounded}, kernels::cpu_ops()), rounded, 1e-3, 2e-2);
+  // Beside the base as it was: rounding to four bits shows, and not more than that.
+  const Result plain = run({DType::kF32, true, false}, kernels::reference_ops());
+  EXPECT_GT(distance(rounded.nll, plain.nll), 1e-5);
+  expect_near(rounded, plain, 5e-2, 3e-1);
+}
+
+TEST_F(Gpu, ABaseHeldInFp8AgainstTheReference) {
+  for (const DType t : kTypes)
+    for (const bool joined : {false, true})
+      for (const graph::Recompute r : {graph::Recompute::kNone, graph::Recompute::kCheap, graph::Recompute::kLayer}) {
+        if (joined && r != graph::Recompute::kNone) continue;
+        SCOPED_TRACE(fmt::format("{} {} recompute {}", name_of(t), joined ? "joined" : "apart", graph::recompute_name(r)));
+        const Result want = run({DType::kF32, true, false, graph::Recompute::kNone, 16, graph::Held::kRounded}, kernels::reference_ops());
+        // A value near the border between two E4M3 numbers rounds the other way where its last bits differ.
+        const bool f32 = t == DType::kF32;
+        expect_near(run({t, true, joined, r, 16, graph::Held::kFp8}, *gpu(nullptr)->ops), want, f32 ? 1e-3 : 2e-2, f32 ? 2e-2 : 1.5e-1);
+      }
 }
 
 TEST_F(Gpu, WholeModelAgainstTheReference) {
@@ -134,9 +163,14 @@ TEST_F(Gpu, WholeModelAgainstTheReference) {
 TEST_F(Gpu, TheSameStepTwiceGivesTheSameBits) {
   for (const bool lora : {true, false}) {
     const Setting s{DType::kBF16, lora, lora, graph::Recompute::kNone, 4096};
-    const Result a = run(s, *gpu(nullptr)->ops), b = run(s, *gpu(nullptr)->ops);
-    EXPECT_EQ(a.nll, b.nll);
-    EXPECT_EQ(a.grads, b.grads);
+    for (const graph::Held held : {graph::Held::kPlain, graph::Held::kFp8}) {
+      if (held == graph::Held::kFp8 && !lora) continue;
+      Setting with = s;
+      with.base = held;
+      const Result a = run(with, *gpu(nullptr)->ops), b = run(with, *gpu(nullptr)->ops);
+      EXPECT_EQ(a.nll, b.nll);
+      EXPECT_EQ(a.grads, b.grads);
+    }
   }
 }
 

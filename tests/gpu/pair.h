@@ -79,10 +79,11 @@ class Matrix {
   float* f(Side s) { return static_cast<float*>(p(s)); }
   void set(int64_t r, int64_t c, float v) {
     const size_t i = static_cast<size_t>(r * ld_ + c);
-    if (type_ == DType::kBF16) static_cast<uint16_t*>(p(Side::kHost))[i] = float_to_bf16(v);
+    if (type_ == DType::kF8E4M3) static_cast<uint8_t*>(p(Side::kHost))[i] = float_to_f8e4m3(v);
+    else if (type_ == DType::kBF16) static_cast<uint16_t*>(p(Side::kHost))[i] = float_to_bf16(v);
     else static_cast<float*>(p(Side::kHost))[i] = v;
   }
-  static float read(const void* p, DType t, size_t i) { return t == DType::kBF16 ? bf16_to_float(static_cast<const uint16_t*>(p)[i]) : static_cast<const float*>(p)[i]; }
+  static float read(const void* p, DType t, size_t i) { return t == DType::kF8E4M3 ? f8e4m3_to_float(static_cast<const uint8_t*>(p)[i]) : t == DType::kBF16 ? bf16_to_float(static_cast<const uint16_t*>(p)[i]) : static_cast<const float*>(p)[i]; }
   // ‖device − host‖ / ‖host‖; also checks that nothing between the rows was touched.
   double error() {
     const std::vector<std::byte> got = block_.download();

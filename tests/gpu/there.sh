@@ -1,6 +1,7 @@
 #!/bin/bash
 # On a GPU machine, with what pack.py made: builds with every core, then runs what is named.
-# usage: there.sh CARRY_FOLDER OUT WHAT…      WHAT: tests verbs trajectory[:lora|full] shakespeare step steps hero30, or a command in quotes ($MINDXTRAIN starts the binary)
+# usage: there.sh CARRY_FOLDER OUT WHAT…      WHAT: tests verbs trajectory[:lora|full] shakespeare step steps fp8 hero30, or a command in quotes ($MINDXTRAIN starts the binary)
+#        cpu: the CPU benches of bench/cpu with two cores of their own, beside all that is named after it
 C=$(realpath "$1") R=$2; shift 2
 O=/tmp/mxt_out; rm -rf $O; mkdir -p "$R" $O; R=$(realpath "$R")
 keep() { tar -C $O -czf "$R/logs.tgz" --exclude=dataset --exclude='checkpoint*' .; }  # few files come back from such a machine
@@ -8,7 +9,7 @@ M=/tmp/mxt B=$M/src/build/release
 begin=$(date +%s)
 if [ ! -f $M/built ] || [ "$(cat $M/built)" != "$(sha256sum < "$C/tree.tgz")" ]; then
   rm -rf $M; mkdir -p $M && tar -C $M -xJf "$C/libs.tar.xz" && tar -C $M -xzf "$C/tree.tgz" || exit 1
-  [ ! -f "$C/boost.tgz" ] || tar -C $M/include -xzf "$C/boost.tgz"
+  [ ! -f "$C/boost.txz" ] || tar -C $M/include -xJf "$C/boost.txz"
   SP=$(python3 -c "import nvidia; print(list(nvidia.__path__)[0])")
   mkdir -p $M/src/.cache/cuda && ln -sfn "$SP" $M/src/.cache/cuda/nvidia && mkdir -p $M/fe && mv $M/frontend $M/fe/include && ln -sfn $M/fe/include $M/src/.cache/cuda/include
   NVRTC=$(dirname "$(find "$SP"/ /usr/local/cuda/ -name nvrtc.h 2>/dev/null | head -1)")
@@ -16,7 +17,7 @@ if [ ! -f $M/built ] || [ "$(cat $M/built)" != "$(sha256sum < "$C/tree.tgz")" ];
   cd $B
   # Newer C++ libraries include less in passing than the one this is developed with.
   sed -i -E 's#(c\+\+|g\+\+) #\1 -include cstdint -include algorithm -include utility #' $M/compile.txt
-  grep -o ' -o [^ ]*' $M/compile.txt | cut -c5- | xargs -n1 dirname | sort -u | xargs mkdir -p lib apps/mindxtrain tests/gpu bench/gpu
+  grep -o ' -o [^ ]*' $M/compile.txt | cut -c5- | xargs -n1 dirname | sort -u | xargs mkdir -p lib apps/mindxtrain tests/gpu bench/gpu bench/kernels
   grep -o '[^ ]*\.a ' $M/link.sh | xargs -n1 dirname | sort -u | xargs mkdir -p
   [ -e /usr/local/cuda/lib64/libcudart.so ] || sed -i "s#/usr/local/cuda/lib64/libcudart.so#$SP/cu13/lib/libcudart.so.13#" $M/link.sh
   tr '\n' '\0' < $M/compile.txt | xargs -0 -P "$(nproc)" -I{} bash -c '{} 2>>/tmp/mxt/errors' || { grep -n 'error' $M/errors | head -30; cp $M/errors "$R/"; }
@@ -31,13 +32,13 @@ SP=$(python3 -c "import nvidia; print(list(nvidia.__path__)[0])")
 nv=$SP/cu13/lib:$SP/cudnn/lib:/usr/local/cuda/lib64
 # Beside the machine's own C and C++ libraries where these are new enough; with the carried ones otherwise.
 mkdir -p $M/own && for l in $M/lib/*.so*; do case $(basename "$l") in libc.so*|libm.so*|libdl.so*|librt.so*|libresolv*|libpthread*|libstdc++*|libgcc_s*|libgomp*) ;; *) cp -P "$l" $M/own/;; esac; done
-for t in apps/mindxtrain/mindxtrain tests/gpu/gpu_ops_test bench/gpu/gpu_step bench/gpu/gpu_kernels; do
+for t in apps/mindxtrain/mindxtrain tests/gpu/gpu_ops_test bench/gpu/gpu_step bench/gpu/gpu_kernels bench/kernels/gemm_bench; do
   printf '#!/bin/bash\nexport LD_LIBRARY_PATH=%s\nexec %s "$@"\n' "$M/own:$nv" "$B/$t" > $M/$(basename $t)
 done
-chmod +x $M/mindxtrain $M/gpu_*
+chmod +x $M/mindxtrain $M/gpu_* $M/gemm_bench
 $M/gpu_step > /dev/null 2>&1  # without arguments: 1 where it starts at all
 if [ $? -gt 3 ]; then
-  for t in apps/mindxtrain/mindxtrain tests/gpu/gpu_ops_test bench/gpu/gpu_step bench/gpu/gpu_kernels; do
+  for t in apps/mindxtrain/mindxtrain tests/gpu/gpu_ops_test bench/gpu/gpu_step bench/gpu/gpu_kernels bench/kernels/gemm_bench; do
     cp -n $M/loader "$B/$(dirname $t)/loader"
     printf '#!/bin/bash\nexec %s --library-path %s %s "$@"\n' "$B/$(dirname $t)/loader" "$M/lib:$nv:/usr/lib/x86_64-linux-gnu:/usr/local/nvidia/lib64" "$B/$t" > $M/$(basename $t)
   done
@@ -50,8 +51,17 @@ for what in "$@"; do
   begin=$(date +%s)
   case $what in
     tests) timeout 240 $M/gpu_ops_test --gtest_brief=1 > "$O/tests.log" 2>&1 || status=1; grep -n 'FAILED\|Failure\|PASSED\|SKIPPED\|Which\|error\b' "$O/tests.log" | head -40; tail -3 "$O/tests.log" ;;
+    cpu) mkdir -p $M/build/apps/mindxtrain $M/build/bench/kernels "$O/cpu" && ln -sf $M/mindxtrain $M/build/apps/mindxtrain/ && ln -sf $M/gemm_bench $M/build/bench/kernels/
+      taskset -cp 2-$(($(nproc) - 1)) $$ > /dev/null
+      (cd $M/src/bench/cpu; export OMP_NUM_THREADS=2; two() { taskset -c 0,1 timeout 300 python3 "$@" --build $M/build --threads 2; }
+       lscpu > "$O/cpu/lscpu.txt"
+       two lora_step.py random --rounds 2 --steps 16 > "$O/cpu/lora_step.json" 2> "$O/cpu/lora_step.err"
+       two shakespeare.py --seeds 1337 > "$O/cpu/shakespeare.json" 2> "$O/cpu/shakespeare.err"
+       two qwen3_lora_step.py --rounds 2 > "$O/cpu/qwen3_lora_step.json" 2> "$O/cpu/qwen3_lora_step.err"
+       tail -n 1 "$O"/cpu/*.json; tail -qn 2 "$O"/cpu/*.err) > "$O/cpu/log.txt" 2>&1 & ;;
     verbs) python3 "$here/verbs.py" $M/mindxtrain "$O/verbs" || status=1; cp "$O/verbs/verbs.json" "$O/" ;;
     step) $M/gpu_step 8b 8 4096 2 12 lora none bf16 joined profile > "$O/step.json" 2> "$O/step.err" || { status=1; tail -5 "$O/step.err"; }; cat "$O/step.json" ;;
+    fp8) $M/gpu_step 8b 8 4096 2 12 lora none fp8 joined profile > "$O/fp8.json" 2> "$O/fp8.err" || { status=1; tail -5 "$O/fp8.err"; }; cat "$O/fp8.json" ;;
     steps) for s in "0.6b 16 2048 8 8" "1.7b 16 2048 8 8" "4b 16 2048 4 8" "14b 8 2048 2 6" "0.6b 16 2048 8 8 full" "1.7b 16 2048 4 8 full"; do $M/gpu_step $s > "$O/step_$(echo $s | tr ' ' _).json" 2>>"$O/step.err"; echo "$s: $(tail -1 "$O/step_$(echo $s | tr ' ' _).json")"; done ;;
     trajectory*) timeout 200 python3 "$here/trajectory.py" $M/mindxtrain "$O/trajectory" $(tr ':' ' ' <<< "${what#trajectory}") || status=1 ;;
     shakespeare) cd $M/src; timeout 200 $M/mindxtrain train recipes/shakespeare_char_gpu.yaml --out "$O/shakespeare" > "$O/shakespeare.log" 2>&1 || status=1
@@ -62,4 +72,7 @@ for what in "$@"; do
   echo "== $what: $(($(date +%s) - begin)) s"
   keep
 done
+wait
+[ ! -f "$O/cpu/log.txt" ] || cat "$O/cpu/log.txt"
+keep
 exit $status

@@ -5,7 +5,13 @@ namespace mxt::config {
 
 Section declare(const MinHash*) {
   Declaration<MinHash> d("Near copies by MinHash.");
-  d.field("threshold", &MinHash::threshold, "Estimated Jaccard similarity from which a row is a copy.").range(0, 1);
+  d.field("threshold", &MinHash::threshold, "Jaccard similarity of two rows' shingles from which they are copies.")
+      .range(0, 1);
+  d.field("permutations", &MinHash::permutations, "Hash functions of a signature; more find more of the copies.")
+      .range(16, 1024)
+      .plus();
+  d.field("shingles", &MinHash::shingles, "What is compared: runs of words or of characters.").plus();
+  d.field("ngram", &MinHash::ngram, "Words or characters in one shingle.").range(1, 64).plus();
   return d.take();
 }
 
@@ -18,6 +24,7 @@ Section declare(const SemDedup*) {
 
 Section declare(const Dedupe*) {
   Declaration<Dedupe> d("Removal of copies. Exact copies go whenever one of the two is on.");
+  d.field("exact", &Dedupe::exact, "Exact copies alone: equal text but for white space.").plus();
   d.field("minhash", &Dedupe::minhash, "Near copies by MinHash. Absent = off.");
   d.field("semdedup", &Dedupe::semdedup, "Copies in meaning by embeddings. Absent = off.");
   return d.take();
@@ -27,6 +34,34 @@ Section declare(const Filter*) {
   Declaration<Filter> d("Rows that are left out.");
   d.field("min_chars", &Filter::min_chars, "Shorter rows are dropped, in characters of all text.").min(0).plus();
   d.field("max_chars", &Filter::max_chars, "Longer rows are dropped.").min(1).plus();
+  d.field("min_words", &Filter::min_words, "Rows of fewer words are dropped; a word is a run of letters and digits.")
+      .min(0)
+      .plus();
+  d.field("max_words", &Filter::max_words, "Rows of more words are dropped.").min(1).plus();
+  d.field("max_repeated_lines", &Filter::max_repeated_lines,
+          "Rows are dropped of whose lines a larger part repeats an earlier line; blank lines are not counted.")
+      .range(0, 1)
+      .plus();
+  d.field("max_repeated_ngrams", &Filter::max_repeated_ngrams,
+          "Rows are dropped of whose words a larger part stands in a run of five words that was there before.")
+      .range(0, 1)
+      .plus();
+  d.field("min_letters", &Filter::min_letters,
+          "Rows are dropped of whose characters, white space not counted, a smaller part is letters.")
+      .range(0, 1)
+      .plus();
+  d.field("max_symbols", &Filter::max_symbols,
+          "Rows are dropped of whose characters, white space not counted, a larger part is neither letters nor digits.")
+      .range(0, 1)
+      .plus();
+  d.field("decontaminate", &Filter::decontaminate,
+          "Benchmarks: files, folders or globs of rows of any shape. Rows that share a run of words with one are dropped.")
+      .plus();
+  d.field("decontaminate_ngram", &Filter::decontaminate_ngram,
+          "Words in that run; a benchmark's row of fewer words counts where a row is just that.")
+      .range(1, 64)
+      .plus();
+  d.field("redact", &Filter::redact, "What is replaced by <EMAIL>, <PHONE> and <KEY> in the rows that stay.").plus();
   d.field("max_perplexity", &Filter::max_perplexity, "Rows that a model finds less likely are dropped.")
       .above(1)
       .plus();

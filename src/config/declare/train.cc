@@ -127,7 +127,8 @@ Section declare(const Train*) {
   d.field("batch", &Train::batch, "Sequences of one optimizer step.");
   d.field("precision", &Train::precision, "Compute and activation type.");
   d.field("base_precision", &Train::base_precision,
-          "Of a frozen base under LoRA; fp8_e4m3 = FP8 products, forward and activation gradient.")
+          "Of a frozen base under LoRA; fp8_e4m3 = FP8 products, forward and activation gradient (the CPU lane multiplies "
+          "the same rounded numbers in train.precision).")
       .plus()
       .only({Precision::kBFloat16, Precision::kFp8E4M3})
       .derived("= torch_dtype", [](const Recipe& r) {

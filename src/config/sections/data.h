@@ -5,24 +5,34 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "config/enums.h"
 
 namespace mxt::config {
 
 struct MinHash {
-  double threshold = 0.85;  // estimated Jaccard similarity from which a row counts as a copy
+  double threshold = 0.85;  // Jaccard similarity of two rows' shingles from which one is a copy
+  int64_t permutations = 128;
+  ShingleUnit shingles = ShingleUnit::kWords;
+  int64_t ngram = 3;  // units in one shingle
 };
 struct SemDedup {
   double threshold = 0.95;  // cosine similarity from which a row counts as a copy
   std::string model = "sentence-transformers/all-MiniLM-L6-v2";
 };
 struct Dedupe {
+  bool exact = false;  // on its own; minhash and semdedup bring it
   std::optional<MinHash> minhash;    // absent = off
   std::optional<SemDedup> semdedup;  // absent = off
 };
 struct Filter {
-  std::optional<int64_t> min_chars, max_chars;
+  std::optional<int64_t> min_chars, max_chars, min_words, max_words;
+  std::optional<double> max_repeated_lines, max_repeated_ngrams;  // parts, 0–1
+  std::optional<double> min_letters, max_symbols;                 // parts, 0–1
+  std::vector<std::string> decontaminate;                         // files, folders or globs of benchmark rows
+  int64_t decontaminate_ngram = 13;
+  std::vector<Redact> redact;
   std::optional<double> max_perplexity;
   std::optional<std::string> perplexity_model;  // absent = the base model
 };

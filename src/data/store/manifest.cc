@@ -31,6 +31,37 @@ Part read_part(const Json& j) {
   return p;
 }
 
+OrderedJson dropped_json(const Prepared& p) {
+  OrderedJson j = {{"no_target", p.dropped_no_target}};
+  if (p.curation)
+    for (const auto& [reason, rows] : p.curation->dropped) j[reason] = rows;
+  return j;
+}
+
+OrderedJson curation_json(const CurationReport& r) {
+  OrderedJson samples = OrderedJson::array();
+  for (const CurationReport::Sample& s : r.samples) {
+    OrderedJson j = {{"reason", s.reason}, {"row", s.where}, {"text", s.text}};
+    if (!s.stays_where.empty()) j.update({{"stays", s.stays_where}, {"stays_text", s.stays_text}});
+    if (s.similarity > 0) j["similarity"] = s.similarity;
+    samples.push_back(std::move(j));
+  }
+  return {{"rows_in", r.rows_in}, {"groups", r.groups}, {"largest_group", r.largest_group}, {"samples", std::move(samples)}};
+}
+
+CurationReport read_curation(const Json& manifest) {
+  const Json& j = manifest.at("curation");
+  CurationReport r;
+  r.rows_in = j.at("rows_in");
+  r.groups = j.at("groups");
+  r.largest_group = j.at("largest_group");
+  for (const auto& [reason, rows] : manifest.at("dropped").items())
+    if (reason != "no_target") r.dropped[reason] = rows;
+  for (const Json& s : j.at("samples"))
+    r.samples.push_back({s.at("reason"), s.at("row"), s.at("text"), s.value("stays", ""), s.value("stays_text", ""), s.value("similarity", 0.0)});
+  return r;
+}
+
 std::string path_of(const std::string& folder) { return (fs::path(folder) / kManifestName).string(); }
 
 }  // namespace
@@ -52,9 +83,12 @@ void write_manifest(const std::string& folder, const Manifest& m) {
                    {"inputs", parse_ordered_json(m.inputs, "inputs")},
                    {"shape", m.counts.shape},
                    {"rows_in", m.counts.rows_in},
-                   {"dropped", {{"no_target", m.counts.dropped_no_target}}},
+                   {"dropped", dropped_json(m.counts)},
                    {"cut", {{"documents", m.counts.cut}, {"tokens", m.counts.cut_tokens}}},
                    {"train", part_json(m.train)}};
+  if (m.counts.redacted != Redacted{})
+    j["redacted"] = {{"email", m.counts.redacted[0]}, {"phone", m.counts.redacted[1]}, {"key", m.counts.redacted[2]}};
+  if (m.counts.curation) j["curation"] = curation_json(*m.counts.curation);
   if (m.eval) j["eval"] = part_json(*m.eval);
   write_file_atomic(path_of(folder), j.dump(2) + "\n");
 }
@@ -77,6 +111,9 @@ Manifest read_manifest(const std::string& folder) {
     m.counts.shape = j.at("shape");
     m.counts.rows_in = j.at("rows_in");
     m.counts.dropped_no_target = j.at("dropped").at("no_target");
+    if (j.contains("redacted"))
+      m.counts.redacted = {j.at("redacted").at("email"), j.at("redacted").at("phone"), j.at("redacted").at("key")};
+    if (j.contains("curation")) m.counts.curation = read_curation(j);
     m.counts.cut = j.at("cut").at("documents");
     m.counts.cut_tokens = j.at("cut").at("tokens");
     m.train = read_part(j.at("train"));

@@ -31,7 +31,7 @@ class InPlace {
         // The product adds into its output: without that, the sum is an operation of its own.
         const Value like = g_.value(out);
         const ValueId product = g_.add_value(like.rows, like.cols, like.type);
-        g_.ops[i].in.pop_back();
+        g_.ops[i].in.erase(g_.ops[i].in.begin() + 2);
         g_.ops[i].out[k] = product;
         g_.ops.insert(g_.ops.begin() + static_cast<std::ptrdiff_t>(i) + 1, Op{AddOp{}, {product, over}, {out}});
         break;

@@ -4,6 +4,7 @@
 #include "kernels/cpu/attention.h"
 #include "kernels/cpu/gemm.h"
 #include "kernels/cpu/pointwise.h"
+#include "kernels/small_types.h"
 
 namespace mxt::kernels {
 namespace {
@@ -14,7 +15,13 @@ class CpuOps final : public Ops, public OwnMemory {
   std::vector<std::string> gemm_algorithms() const override { return cpu::gemm_algorithms(); }
   std::vector<std::string> attention_algorithms() const override { return cpu::attention_algorithms(); }
 
-  void gemm(const Gemm& c) override { check(c), cpu::gemm(c, scratch_); }
+  // No graph made for the CPU has products of E4M3 operands: it multiplies the values that they hold.
+  void gemm(const Gemm& c) override {
+    check(c);
+    if (c.a.type == DType::kF8E4M3) reference::gemm(c);
+    else cpu::gemm(c, scratch_);
+  }
+  void quantize(const Quantize& c) override { check(c), quantize_rows(c); }
   void embedding(const Embedding& c) override { check(c), cpu::embedding(c); }
   void embedding_grad(const EmbeddingGrad& c) override { check(c), cpu::embedding_grad(c); }
   void norm(const Norm& c) override { check(c), cpu::norm(c); }

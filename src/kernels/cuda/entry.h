@@ -7,7 +7,7 @@
 #include "kernels/api.h"
 
 // Changes whenever Ops, Accelerator or a call's structure does: binary and shared object must be of one build.
-#define MXT_CUDA_ABI 2
+#define MXT_CUDA_ABI 3
 
 extern "C" {
 // Opens GPU `ordinal`. 0, and the two objects, which live until the process ends; otherwise the message is in `error`.

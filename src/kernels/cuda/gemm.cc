@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "device/cuda/cuda_device.h"
 #include "kernels/gpu/launch.h"
 
 namespace mxt::kernels::cuda {
@@ -19,7 +20,8 @@ cudaDataType_t data_type(DType t) {
   switch (t) {
     case DType::kF32: return CUDA_R_32F;
     case DType::kBF16: return CUDA_R_16BF;
-    default: assert_failed("matrices are F32 or BF16", __FILE__, __LINE__);
+    case DType::kF8E4M3: return CUDA_R_8F_E4M3;
+    default: assert_failed("matrices are F32, BF16 or E4M3", __FILE__, __LINE__);
   }
 }
 
@@ -60,17 +62,35 @@ struct GemmRunner::Plan {
 struct GemmRunner::Impl {
   cublasLtHandle_t lt = nullptr;
   std::map<Key, Plan> plans;
+  float* ones = nullptr;  // scales of an E4M3 operand that has none
+  static constexpr int64_t kOnes = 1 << 16;
 };
 
-GemmRunner::GemmRunner() : impl_(std::make_unique<Impl>()) { check_lt(cublasLtCreate(&impl_->lt), "cublasLtCreate"); }
+GemmRunner::GemmRunner() : impl_(std::make_unique<Impl>()) {
+  check_lt(cublasLtCreate(&impl_->lt), "cublasLtCreate");
+  const std::vector<float> ones(Impl::kOnes, 1.0f);
+  device::check_cuda(cudaMalloc(reinterpret_cast<void**>(&impl_->ones), ones.size() * sizeof(float)), "cudaMalloc");
+  device::check_cuda(cudaMemcpy(impl_->ones, ones.data(), ones.size() * sizeof(float), cudaMemcpyHostToDevice), "upload");
+}
 GemmRunner::~GemmRunner() {
   impl_->plans.clear();
+  cudaFree(impl_->ones);
   cublasLtDestroy(impl_->lt);
 }
 
 std::string GemmRunner::version() const {
   const size_t v = cublasLtGetVersion();
   return fmt::format("{}.{}.{}", v / 10000, v / 100 % 100, v % 100);
+}
+
+void GemmRunner::set_scales(Plan& p, const Gemm& g) {
+  auto set = [&](cublasLtMatmulDescAttributes_t a, const float* v, int64_t n) {
+    MXT_ASSERT(v != nullptr || n <= Impl::kOnes);
+    if (v == nullptr) v = impl_->ones;
+    check_lt(cublasLtMatmulDescSetAttribute(p.desc.h, a, &v, sizeof v), "scale pointer");
+  };
+  set(CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, g.b_scale, g.c.cols);
+  set(CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, g.a_scale, g.c.rows);
 }
 
 // cuBLASLt counts columns first: our row-major C is its Cᵀ = op(B)ᵀ op(A)ᵀ, so B comes first and a row bias runs down its rows.
@@ -85,6 +105,15 @@ GemmRunner::Plan& GemmRunner::plan_for(const Gemm& g, bool epilogue_bias) {
   if (epilogue_bias) {
     set(CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS);
     set(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, data_type(g.bias_type));
+  }
+  if (g.a.type == DType::kF8E4M3) {
+    // Sums in the tensor cores' own precision (about 14 bits below the largest term) to the end: its error is far below that of
+    // operands with four bits (docs/performance.md), and promoting every 128 terms to fp32 costs time.
+    set(CUBLASLT_MATMUL_DESC_FAST_ACCUM, int8_t{1});
+    const auto vector = static_cast<int32_t>(CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F);
+    set(CUBLASLT_MATMUL_DESC_A_SCALE_MODE, vector);
+    set(CUBLASLT_MATMUL_DESC_B_SCALE_MODE, vector);
+    set_scales(p, g);
   }
   auto layout = [](cublasLtMatrixLayout_t* l, const ConstMat& m) {
     check_lt(cublasLtMatrixLayoutCreate(l, data_type(m.type), static_cast<uint64_t>(m.cols), static_cast<uint64_t>(m.rows), m.ld), "cublasLtMatrixLayoutCreate");
@@ -113,14 +142,38 @@ GemmRunner::Plan& GemmRunner::plan_for(const Gemm& g, bool epilogue_bias) {
 void GemmRunner::run(const Gemm& g, void* workspace, size_t bytes, cudaStream_t stream) {
   if (g.c.rows == 0 || g.c.cols == 0) return;
   MXT_ASSERT(bytes >= kWorkspace);
-  const bool epilogue_bias = g.bias != nullptr && g.bias_type == g.c.type;
+  const bool fp8 = g.a.type == DType::kF8E4M3, epilogue_bias = g.bias != nullptr && g.bias_type == g.c.type && !fp8;
   Plan& p = plan_for(g, epilogue_bias);
+  if (fp8) set_scales(p, g);
   if (epilogue_bias) check_lt(cublasLtMatmulDescSetAttribute(p.desc.h, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &g.bias, sizeof g.bias), "bias pointer");
   // Past the end of the library's list its last entry stands.
   const auto& algo = p.ranked[std::min(static_cast<size_t>(std::max(g.algo, 0)), p.ranked.size() - 1)].algo;
   const float beta = g.accumulate ? 1.0f : 0.0f;
   check_lt(cublasLtMatmul(impl_->lt, p.desc.h, &g.alpha, g.b.p, p.left.h, g.a.p, p.right.h, &beta, g.c.p, p.out.h, g.c.p, p.out.h, &algo, workspace, bytes, stream), "cublasLtMatmul");
   if (g.bias != nullptr && !epilogue_bias) add_bias(stream, g.c, g.bias, g.bias_type);
+}
+
+bool GemmRunner::adds_quantized(void* workspace, cudaStream_t stream) {
+  if (adds_) return *adds_;
+  constexpr int64_t kSide = 256;
+  void* p = nullptr;
+  device::check_cuda(cudaMalloc(&p, 4 * kSide * kSide), "cudaMalloc");
+  device::check_cuda(cudaMemsetAsync(p, 0, 4 * kSide * kSide, stream), "fill");
+  auto* bytes = static_cast<std::byte*>(p);
+  Gemm g;
+  g.a = {bytes, kSide, kSide, kSide, DType::kF8E4M3};
+  g.b = {bytes + kSide * kSide, kSide, kSide, kSide, DType::kF8E4M3};
+  g.c = {bytes + 2 * kSide * kSide, kSide, kSide, kSide, DType::kBF16};
+  g.trans_b = g.accumulate = true;
+  try {
+    run(g, workspace, kWorkspace, stream);
+    adds_ = true;
+  } catch (const Error&) {
+    adds_ = false;
+  }
+  device::check_cuda(cudaStreamSynchronize(stream), "synchronize");
+  cudaFree(p);
+  return *adds_;
 }
 
 }  // namespace mxt::kernels::cuda

@@ -5,6 +5,7 @@
 #include <cuda_runtime.h>
 
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "kernels/api.h"
@@ -19,9 +20,13 @@ class GemmRunner {
   ~GemmRunner();
   void run(const Gemm& g, void* workspace, size_t bytes, cudaStream_t stream);
   std::string version() const;
+  // Whether the library adds products of E4M3 operands into C: asked once, with a small one.
+  bool adds_quantized(void* workspace, cudaStream_t stream);
 
  private:
   struct Plan;
+  std::optional<bool> adds_;
+  void set_scales(Plan& p, const Gemm& g);
   Plan& plan_for(const Gemm& g, bool epilogue_bias);
   struct Impl;
   std::unique_ptr<Impl> impl_;

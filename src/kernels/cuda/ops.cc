@@ -60,6 +60,8 @@ class CudaOps final : public Ops {
   std::vector<std::string> attention_algorithms() const override { return {"cudnn", "plain"}; }
 
   void gemm(const Gemm& c) override { check(c), gemm_.run(c, scratch_, scratch_bytes_, s_); }
+  void quantize(const Quantize& c) override { check(c), cuda::quantize(s_, c); }
+  bool adds_quantized() const override { return gemm_.adds_quantized(own_, s_); }
   bool has_lora_grad(const LoraGrad& c) const override { return lora_grad_covers(c) && lora_grad_scratch(c) <= kOwn; }
   void lora_grad(const LoraGrad& c) override {
     MXT_ASSERT(lora_grad_covers(c));
@@ -174,7 +176,7 @@ class CudaOps final : public Ops {
 
   device::CudaDevice& d_;
   cudaStream_t s_;
-  GemmRunner gemm_;
+  mutable GemmRunner gemm_;
   mutable CudnnAttention attention_;
   std::vector<Table> tables_;
   void* own_ = nullptr;

@@ -14,6 +14,8 @@ void qk_rope(Stream, const QkRope&);
 size_t qk_rope_grad_scratch(const QkRopeGrad&);
 void qk_rope_grad(Stream, const QkRopeGrad&, void* scratch);
 
+void quantize(Stream, const Quantize&);
+
 void act(Stream, const Act&);
 void act_grad(Stream, const ActGrad&);
 void add(Stream, const Add&);

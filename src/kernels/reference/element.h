@@ -16,6 +16,8 @@ inline double get(const void* p, DType type, int64_t i) {
       return static_cast<double>(bf16_to_float(static_cast<const uint16_t*>(p)[i]));
     case DType::kF64:
       return static_cast<const double*>(p)[i];
+    case DType::kF8E4M3:
+      return static_cast<double>(f8e4m3_to_float(static_cast<const uint8_t*>(p)[i]));
     default:
       assert_failed("element type is F32, BF16 or F64", __FILE__, __LINE__);
   }

@@ -1,3 +1,6 @@
+#include <algorithm>
+#include <cmath>
+
 #include "kernels/reference/element.h"
 #include "kernels/reference/reference.h"
 
@@ -11,10 +14,27 @@ void gemm(const Gemm& g) {
       for (int64_t l = 0; l < k; ++l)
         sum += (g.trans_a ? get(g.a, l, i) : get(g.a, i, l)) * (g.trans_b ? get(g.b, j, l) : get(g.b, l, j));
       sum *= static_cast<double>(g.alpha);
+      if (g.a_scale) sum *= static_cast<double>(g.a_scale[i]);
+      if (g.b_scale) sum *= static_cast<double>(g.b_scale[j]);
       if (g.accumulate) sum += get(ConstMat(g.c), i, j);
       sum += param(g.bias, g.bias_type, j, 0.0);
       set(g.c, i, j, sum);
     }
+}
+
+void quantize(const Quantize& c) {
+  for (int64_t t = 0; t < c.x.rows; ++t) {
+    auto value = [&](int64_t i) { return static_cast<float>(get(c.x, t, i)) * (c.channel ? c.channel[i] : 1.0f); };
+    float largest = 0;
+    for (int64_t i = 0; i < c.x.cols; ++i) largest = std::max(largest, std::abs(value(i)));
+    const float scale = f8e4m3_row_scale(largest);
+    for (int64_t i = 0; i < c.x.cols; ++i) {
+      const uint8_t held = float_to_f8e4m3(value(i) / scale);
+      if (c.q.type == DType::kF8E4M3) static_cast<uint8_t*>(c.q.p)[t * c.q.ld + i] = held;
+      else set(c.q, t, i, static_cast<double>(f8e4m3_to_float(held)) * static_cast<double>(scale) / static_cast<double>(c.channel ? c.channel[i] : 1.0f));
+    }
+    if (c.scale) c.scale[t] = scale;
+  }
 }
 
 }  // namespace mxt::kernels::reference

@@ -12,6 +12,7 @@ class ReferenceOps final : public Ops {
   std::vector<std::string> attention_algorithms() const override { return {"reference"}; }
 
   void gemm(const Gemm& c) override { check(c), reference::gemm(c); }
+  void quantize(const Quantize& c) override { check(c), reference::quantize(c); }
   void embedding(const Embedding& c) override { check(c), reference::embedding(c); }
   void embedding_grad(const EmbeddingGrad& c) override { check(c), reference::embedding_grad(c); }
   void norm(const Norm& c) override { check(c), reference::norm(c); }

@@ -6,6 +6,7 @@
 namespace mxt::kernels::reference {
 
 void gemm(const Gemm&);
+void quantize(const Quantize&);
 void embedding(const Embedding&);
 void embedding_grad(const EmbeddingGrad&);
 void norm(const Norm&);

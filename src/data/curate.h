@@ -1,0 +1,54 @@
+// Which rows of a source stay: copies and unwanted rows are found in a first pass over it, and left out of every later
+// one. In the order of the work: exact copies, near copies, then the filters, of which the first that a row fails is its
+// reason. So each row that goes is counted once.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "config/recipe.h"
+#include "data/source/records.h"
+
+namespace mxt::data {
+
+struct RowSource;
+
+struct CurationReport {
+  struct Sample {
+    std::string reason, where, text;  // the row that went: "file:line" and its beginning
+    std::string stays_where, stays_text;  // a copy: the row that stands for it; else ""
+    double similarity = 0;                // a near copy: Jaccard of the two; it may lie below the threshold, where others join them
+  };
+  int64_t rows_in = 0;                        // rows read
+  std::map<std::string, int64_t> dropped;     // reason → rows, for every reason that is looked for
+  int64_t groups = 0, largest_group = 0;      // of copies: groups of more than one row
+  std::vector<Sample> samples;                // the first few of each reason
+  int64_t total_dropped() const;
+};
+
+class Curation {
+ public:
+  // Passes the source's rows on, but for those that went. The Curation must outlive the reader; it gets the texts of its
+  // report's samples as the rows pass.
+  std::unique_ptr<RecordReader> stay(std::unique_ptr<RecordReader> rows);
+  bool active() const { return !stays_.empty(); }
+  const CurationReport& report() const { return report_; }
+
+ private:
+  friend Curation curate(const RowSource&, const config::Data&, const std::string&);
+  class Stay;
+  std::vector<bool> stays_;  // [rows]; empty where nothing was asked for
+  std::map<std::string, std::string> columns_;
+  std::map<uint32_t, std::vector<std::pair<size_t, bool>>> wanted_;  // row → its samples: index, whether as what stays
+  CurationReport report_;
+};
+
+// Reads the source once where `data` asks for dedupe or filter, else not at all. `folder` takes unnamed files (see
+// dedupe/copies.h). Errors (kBadInput): bad rows, plain-text files (which have no rows), no row left.
+Curation curate(const RowSource& source, const config::Data& data, const std::string& folder);
+
+}  // namespace mxt::data

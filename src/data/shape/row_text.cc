@@ -1,0 +1,251 @@
+#include "data/shape/row_text.h"
+
+#include <nlohmann/json.hpp>
+#include <span>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "data/shape/ascii.h"
+#include "data/shape/row.h"
+#include "tokenizer/text/unicode.h"
+
+namespace mxt::data {
+namespace {
+
+constexpr int kMaxDepth = 256;
+
+// One pass over JSON text. Every function is false where the text is not what it should be: the caller then lets the
+// real parser name the error.
+class Scan {
+ public:
+  explicit Scan(std::string_view s) : p_(s.data()), end_(s.data() + s.size()) {}
+
+  void skip_space() {
+    while (p_ < end_ && (*p_ == ' ' || *p_ == '\t' || *p_ == '\n' || *p_ == '\r')) ++p_;
+  }
+  bool at_end() {
+    skip_space();
+    return p_ == end_;
+  }
+  char peek() {
+    skip_space();
+    return p_ < end_ ? *p_ : '\0';
+  }
+  bool take(char c) {
+    if (peek() != c || p_ == end_) return false;
+    ++p_;
+    return true;
+  }
+
+  // Appends the string's text.
+  bool string(std::string* out) {
+    if (!take('"')) return false;
+    for (;;) {
+      const char* from = p_;
+      p_ += json_plain_run(p_, static_cast<size_t>(end_ - p_));
+      out->append(from, static_cast<size_t>(p_ - from));
+      if (p_ == end_ || static_cast<unsigned char>(*p_) < 0x20) return false;
+      if (*p_++ == '"') return true;
+      if (!escape(out)) return false;
+    }
+  }
+  // Passes a value over; its JSON text is appended where `out` is given.
+  bool value(std::string* out, int depth = 0) {
+    skip_space();
+    const char* from = p_;
+    if (!pass(depth)) return false;
+    if (out) out->append(from, static_cast<size_t>(p_ - from));
+    return true;
+  }
+  // Calls f(key) at each member's value, which f must pass.
+  template <typename F>
+  bool object(std::string* key, F&& f) {
+    if (!take('{')) return false;
+    if (take('}')) return true;
+    do {
+      key->clear();
+      if (!string(key) || !take(':') || !f(std::string_view(*key))) return false;
+    } while (take(','));
+    return take('}');
+  }
+  template <typename F>
+  bool array(F&& f) {
+    if (!take('[')) return false;
+    if (take(']')) return true;
+    do {
+      if (!f()) return false;
+    } while (take(','));
+    return take(']');
+  }
+
+ private:
+  bool pass(int depth) {
+    if (depth > kMaxDepth) return false;
+    const char c = peek();
+    if (c == '"') return pass_string();
+    if (c == '{') {
+      ++p_;
+      if (take('}')) return true;
+      do {
+        skip_space();
+        if (!pass_string() || !take(':') || !pass(depth + 1)) return false;
+      } while (take(','));
+      return take('}');
+    }
+    if (c == '[') return array([&] { return pass(depth + 1); });
+    const char* from = p_;
+    while (p_ < end_ && *p_ != ',' && *p_ != ']' && *p_ != '}' && static_cast<unsigned char>(*p_) > ' ') ++p_;
+    const std::string_view word(from, static_cast<size_t>(p_ - from));
+    return word == "true" || word == "false" || word == "null" || is_number(word);
+  }
+  // -? (0 | [1-9][0-9]*) (. [0-9]+)? ([eE] [+-]? [0-9]+)?
+  static bool is_number(std::string_view s) {
+    size_t i = s.starts_with('-');
+    const auto digits = [&] {
+      const size_t from = i;
+      while (i < s.size() && s[i] >= '0' && s[i] <= '9') ++i;
+      return i > from;
+    };
+    const bool zero = i < s.size() && s[i] == '0';
+    if (zero ? ++i, false : !digits()) return false;
+    if (i < s.size() && s[i] == '.' && (++i, !digits())) return false;
+    if (i < s.size() && (s[i] == 'e' || s[i] == 'E')) {
+      ++i;
+      if (i < s.size() && (s[i] == '+' || s[i] == '-')) ++i;
+      if (!digits()) return false;
+    }
+    return i == s.size();
+  }
+  bool pass_string() {
+    if (p_ == end_ || *p_++ != '"') return false;
+    while (p_ < end_ && *p_ != '"') {
+      if (*p_ == '\\' && ++p_ == end_) return false;
+      ++p_;
+    }
+    return p_ < end_ && *p_++ == '"';
+  }
+  bool hex4(uint32_t* out) {
+    if (end_ - p_ < 4) return false;
+    *out = 0;
+    for (int i = 0; i < 4; ++i) {
+      const char c = *p_++;
+      const int d = c >= '0' && c <= '9' ? c - '0' : (c | 32) >= 'a' && (c | 32) <= 'f' ? (c | 32) - 'a' + 10 : -1;
+      if (d < 0) return false;
+      *out = *out * 16 + static_cast<uint32_t>(d);
+    }
+    return true;
+  }
+  bool escape(std::string* out) {
+    if (p_ == end_) return false;
+    const char c = *p_++;
+    if (c == 'u') {
+      uint32_t code, low;
+      if (!hex4(&code) || (code >= 0xDC00 && code < 0xE000)) return false;
+      if (code >= 0xD800 && code < 0xDC00) {
+        if (end_ - p_ < 2 || *p_++ != '\\' || *p_++ != 'u' || !hex4(&low) || low < 0xDC00 || low >= 0xE000) return false;
+        code = 0x10000 + ((code - 0xD800) << 10) + (low - 0xDC00);
+      }
+      append_utf8(*out, code);
+      return true;
+    }
+    static constexpr std::string_view kFrom = "\"\\/bfnrt", kTo = "\"\\/\b\f\n\r\t";
+    const size_t i = kFrom.find(c);
+    if (i == std::string_view::npos) return false;
+    out->push_back(kTo[i]);
+    return true;
+  }
+
+  const char* p_;
+  const char* end_;
+};
+
+// Buffers of one thread, kept between rows.
+struct Buffers {
+  std::string key, inner_key, role, content;
+  std::vector<std::string> columns;
+};
+
+// {"role"/"from": …, "content"/"value": text or parts, anything else as JSON}
+bool scan_message(Scan& s, Buffers& b, RowText* out) {
+  if (s.peek() != '{') return s.value(&out->text);
+  b.role.clear();
+  b.content.clear();
+  const bool ok = s.object(&b.inner_key, [&](std::string_view key) {
+    if (s.peek() == '"') {
+      if (key == "role" || key == "from") return b.role.clear(), s.string(&b.role);
+      if (!b.content.empty()) b.content += '\n';
+      return s.string(&b.content);
+    }
+    if (s.peek() == 'n') return s.value(nullptr);  // null
+    if (!b.content.empty()) b.content += '\n';
+    if (key == "content" && s.peek() == '[') {  // parts: their texts
+      std::string part_key;
+      return s.array([&] {
+        if (s.peek() != '{') return s.value(&b.content);
+        return s.object(&part_key, [&](std::string_view k) {
+          if (k == "text" && s.peek() == '"') return s.string(&b.content);
+          return s.value(&out->context);
+        });
+      });
+    }
+    return s.value(&b.content);
+  });
+  std::string& to = b.role == "system" ? out->context : out->text;
+  if (!to.empty()) to += '\n';
+  to += b.content;
+  out->context += '\n';
+  out->context += b.role;
+  return ok;
+}
+
+bool is_context(std::string_view ours) { return ours == "tools" || ours == "system" || ours == "labels"; }
+
+void add_column(std::string_view ours, std::string_view text, RowText* out) {
+  std::string& to = is_context(ours) ? out->context : out->text;
+  if (!to.empty()) to += '\n';
+  to += text;
+}
+
+bool scan_row(std::string_view json, const Layout& layout, Buffers& b, RowText* out) {
+  Scan s(json);
+  b.columns.resize(layout.columns.size());
+  for (std::string& c : b.columns) c.clear();
+  const bool ok = s.object(&b.key, [&](std::string_view key) {
+    for (size_t i = 0; i < layout.columns.size(); ++i) {
+      const auto& [ours, theirs] = layout.columns[i];
+      if (theirs != key) continue;
+      if (s.peek() == '"') return s.string(&b.columns[i]);
+      if (s.peek() == '[' && ours != "tools" && ours != "input_ids" && ours != "labels")
+        return s.array([&] { return scan_message(s, b, out); });
+      return s.peek() == 'n' ? s.value(nullptr) : s.value(&b.columns[i]);
+    }
+    return s.value(nullptr);
+  });
+  if (!ok || !s.at_end()) return false;
+  for (size_t i = 0; i < layout.columns.size(); ++i)
+    if (!b.columns[i].empty()) add_column(layout.columns[i].first, b.columns[i], out);
+  return true;
+}
+
+}  // namespace
+
+void read_row_text(const Record& record, const Layout& layout, RowText* out) {
+  MXT_ASSERT(record.kind != FileKind::kText);
+  out->text.clear();
+  out->context.clear();
+  if (record.header) {
+    for (const auto& [ours, theirs] : layout.columns)
+      for (size_t i = 0; i < record.cells.size(); ++i)
+        if ((*record.header)[i] == theirs && !record.cells[i].empty()) add_column(ours, record.cells[i], out);
+    if (!is_valid_utf8(out->text) || !is_valid_utf8(out->context)) row_object(record);  // names the column
+    return;
+  }
+  thread_local Buffers buffers;
+  const size_t ascii = tokenizer::unicode::ascii_run(record.text.data(), record.text.size());
+  if (is_valid_utf8(std::string_view(record.text).substr(ascii)) && scan_row(record.text, layout, buffers, out)) return;
+  const std::string text = row_object(record).dump();  // says what is wrong
+  *out = RowText();
+  MXT_ASSERT(scan_row(text, layout, buffers, out));
+}
+
+}  // namespace mxt::data

@@ -1,0 +1,58 @@
+#include "data/store/scratch.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+
+#include "base/error.h"
+
+namespace mxt::data {
+namespace {
+constexpr size_t kBuffer = size_t{4} << 20;
+}
+
+Scratch::Scratch(const std::string& folder) : folder_(folder) {
+  std::string name = folder + "/.scratch-XXXXXX";
+  fd_ = ::mkostemp(name.data(), O_CLOEXEC);
+  if (fd_ < 0)
+    fail_input("{}: no file can be made here: {}; check the folder and its permissions", folder, std::strerror(errno));
+  ::unlink(name.c_str());
+}
+
+Scratch::~Scratch() {
+  if (map_) ::munmap(const_cast<void*>(map_), size_);
+  ::close(fd_);
+}
+
+void Scratch::append(const void* data, size_t bytes) {
+  MXT_ASSERT(!map_);
+  const char* p = static_cast<const char*>(data);
+  buffer_.insert(buffer_.end(), p, p + bytes);
+  size_ += bytes;
+  if (buffer_.size() >= kBuffer) flush();
+}
+
+void Scratch::flush() {
+  for (size_t at = 0; at < buffer_.size();) {
+    const ssize_t n = ::write(fd_, buffer_.data() + at, buffer_.size() - at);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) fail_input("{}: writing failed: {}; free some space", folder_, std::strerror(errno));
+    at += static_cast<size_t>(n);
+  }
+  buffer_.clear();
+}
+
+void Scratch::finish() {
+  flush();
+  std::vector<char>().swap(buffer_);
+  if (size_ == 0) return;
+  void* p = ::mmap(nullptr, size_, PROT_READ, MAP_SHARED, fd_, 0);
+  if (p == MAP_FAILED) fail_input("{}: a file of {} bytes cannot be mapped: {}", folder_, size_, std::strerror(errno));
+  map_ = p;
+}
+
+}  // namespace mxt::data

@@ -1,0 +1,76 @@
+// Rows to E4M3 with a power of two a row, one block a row: read once, the packs stay in registers between the largest and the store.
+#include "kernels/gpu/quantize.cuh"
+
+#include "kernels/gpu/launch.h"
+
+namespace mxt::kernels::MXT_GPU_NS {
+namespace {
+
+struct QuantizeArgs {
+  const void* x;
+  const float* channel;
+  void* q;
+  float* scale;
+  int64_t ldx, ldq, cols;
+};
+
+// Held: the numbers themselves; else the values that they stand for, in T.
+template <typename T, int V, bool Held>
+__global__ void __launch_bounds__(kRowThreads) quantize_kernel(QuantizeArgs a) {
+  __shared__ float space[kRowThreads / 32];
+  const int64_t row = blockIdx.x, packs = a.cols / V, step = blockDim.x, tid = threadIdx.x;
+  const Channels channels{a.channel};
+  Raw<T, V> kept[kRowPacks];
+#pragma unroll
+  for (int j = 0; j < kRowPacks; ++j)
+    if (tid + j * step < packs) kept[j] = load<T, V>(a.x, row * a.ldx + (tid + j * step) * V);
+  float largest = 0;
+  auto look = [&](const Raw<T, V>& p, int64_t i) {
+    float f[V];
+    p.unpack(f);
+    channels.apply<V>(i * V, f);
+#pragma unroll
+    for (int k = 0; k < V; ++k) largest = fmaxf(largest, fabsf(f[k]));
+  };
+#pragma unroll
+  for (int j = 0; j < kRowPacks; ++j)
+    if (tid + j * step < packs) look(kept[j], tid + j * step);
+  for (int64_t i = tid + kRowPacks * step; i < packs; i += step) look(load<T, V>(a.x, row * a.ldx + i * V), i);
+  const float scale = row_scale(block_max(largest, space)), inverse = 1.0f / scale;
+  auto emit = [&](const Raw<T, V>& p, int64_t i) {
+    float f[V];
+    p.unpack(f);
+    channels.apply<V>(i * V, f);
+    if constexpr (Held) {
+      store_e4m3<V>(static_cast<uint8_t*>(a.q) + row * a.ldq + i * V, f, inverse);
+    } else {
+      float c[V];
+#pragma unroll
+      for (int k = 0; k < V; ++k) c[k] = 1.0f;
+      channels.apply<V>(i * V, c);
+#pragma unroll
+      for (int k = 0; k < V; ++k) f[k] = from_e4m3(to_e4m3(f[k] * inverse)) * scale / c[k];
+      store<T, V>(a.q, row * a.ldq + i * V, Raw<T, V>::pack(f));
+    }
+  };
+#pragma unroll
+  for (int j = 0; j < kRowPacks; ++j)
+    if (tid + j * step < packs) emit(kept[j], tid + j * step);
+  for (int64_t i = tid + kRowPacks * step; i < packs; i += step) emit(load<T, V>(a.x, row * a.ldx + i * V), i);
+  if (tid == 0 && a.scale != nullptr) a.scale[row] = scale;
+}
+
+}  // namespace
+
+void quantize(Stream s, const Quantize& c) {
+  if (c.x.rows == 0) return;
+  const QuantizeArgs a{c.x.p, c.channel, c.q.p, c.scale, c.x.ld, c.q.ld, c.x.cols};
+  const bool held = c.q.type == DType::kF8E4M3;
+  const bool is_wide = wide(c.x) && wide(c.q.p) && wide(c.channel) && c.q.ld % 16 == 0;
+  const auto rows = static_cast<unsigned>(c.x.rows);
+  MXT_GPU_DISPATCH(c.x.type, is_wide, if (held) quantize_kernel<T, V, true><<<rows, row_threads(c.x.cols / V), 0, s>>>(a);
+                   else quantize_kernel<T, V, false><<<rows, row_threads(c.x.cols / V), 0, s>>>(a));
+  check_launch("quantize");
+}
+
+}  // namespace mxt::kernels::MXT_GPU_NS

@@ -1,0 +1,85 @@
+// E4M3 on the device: the conversion, a row's scale (base/types.h: f8e4m3_row_scale), and the stores. Rows that are quantised lie in
+// one block, so that the largest magnitude is known before the first store.
+#pragma once
+
+#include "kernels/gpu/gpu.h"
+
+#if !defined(__HIP__)
+#include <cuda_fp8.h>
+#endif
+
+namespace mxt::kernels::MXT_GPU_NS {
+
+inline constexpr int kRowThreads = 1024, kRowPacks = 4;
+// Threads of a block that keeps a row in registers, at most kRowPacks packs a thread where the row allows it.
+inline int row_threads(int64_t packs) {
+  const int64_t t = ceil_div(ceil_div(packs, kRowPacks), kWarp) * kWarp;
+  return static_cast<int>(t < kRowThreads ? t : kRowThreads);
+}
+
+// The two lowest bytes: lo, then hi; nearest even, cut at ±448.
+__device__ __forceinline__ uint32_t pack_e4m3(float lo, float hi) {
+#if defined(__HIP__)
+  auto one = [](float f) -> uint32_t {
+    const uint32_t u = __float_as_uint(f), sign = u >> 24 & 0x80u, a = u & 0x7fffffffu;
+    if (a > 0x7f800000u) return sign | 0x7fu;
+    const float v = __uint_as_float(a);
+    if (v >= 448.0f) return sign | 0x7eu;
+    if (v < 0.015625f) return sign | static_cast<uint32_t>(rintf(v * 512.0f));
+    return sign | (((a + 0x7ffffu + (a >> 20 & 1u)) >> 20) - (120u << 3));
+  };
+  return one(lo) | one(hi) << 8;
+#else
+  return __nv_cvt_float2_to_fp8x2(make_float2(lo, hi), __NV_SATFINITE, __NV_E4M3);
+#endif
+}
+__device__ __forceinline__ uint32_t to_e4m3(float f) { return pack_e4m3(f, 0.0f) & 0xffu; }
+__device__ __forceinline__ float from_e4m3(uint32_t b) {
+  const float sign = b & 0x80u ? -1.0f : 1.0f;
+  const uint32_t exponent = b >> 3 & 15u, mantissa = b & 7u;
+  if (exponent == 15u && mantissa == 7u) return __uint_as_float(0x7fc00000u);
+  if (exponent == 0) return sign * static_cast<float>(mantissa) * 0.001953125f;
+  return __uint_as_float((b & 0x80u) << 24 | (exponent + 120u) << 23 | mantissa << 20);
+}
+
+__device__ __forceinline__ float row_scale(float largest) {
+  if (!(largest > 0)) return 1.0f;
+  const int exponent = static_cast<int>((__float_as_uint(largest) + 0x1fffffu) >> 23) - 8;
+  return __uint_as_float(static_cast<uint32_t>(exponent < 1 ? 1 : exponent) << 23);
+}
+
+template <int V>
+__device__ __forceinline__ void store_e4m3(uint8_t* to, const float (&f)[V], float inverse) {
+  if constexpr (V == 8) {
+    const uint32_t a = pack_e4m3(f[0] * inverse, f[1] * inverse) | pack_e4m3(f[2] * inverse, f[3] * inverse) << 16;
+    const uint32_t b = pack_e4m3(f[4] * inverse, f[5] * inverse) | pack_e4m3(f[6] * inverse, f[7] * inverse) << 16;
+    *reinterpret_cast<uint2*>(to) = make_uint2(a, b);
+  } else if constexpr (V == 4) {
+    *reinterpret_cast<uint32_t*>(to) =
+        pack_e4m3(f[0] * inverse, f[1] * inverse) | pack_e4m3(f[2] * inverse, f[3] * inverse) << 16;
+  } else {
+#pragma unroll
+    for (int k = 0; k < V; ++k) to[k] = static_cast<uint8_t>(to_e4m3(f[k] * inverse));
+  }
+}
+
+// Factors of the columns, or none.
+struct Channels {
+  const float* p;
+  template <int V>
+  __device__ __forceinline__ void apply(int64_t i, float (&f)[V]) const {
+    if (p == nullptr) return;
+    if constexpr (V % 4 == 0) {
+#pragma unroll
+      for (int k = 0; k < V; k += 4) {
+        const float4 c = *reinterpret_cast<const float4*>(p + i + k);
+        f[k] *= c.x, f[k + 1] *= c.y, f[k + 2] *= c.z, f[k + 3] *= c.w;
+      }
+    } else {
+#pragma unroll
+      for (int k = 0; k < V; ++k) f[k] *= p[i + k];
+    }
+  }
+};
+
+}  // namespace mxt::kernels::MXT_GPU_NS

@@ -1,0 +1,70 @@
+// E4M3 on the GPU against the reference: rows rounded bit for bit, products of held operands.
+#include "pair.h"
+
+namespace mxt::test {
+namespace {
+
+using namespace kernels;
+
+// Powers of two, as a weight's scales are.
+Matrix& channels(Matrix& m, int64_t cols) {
+  for (int64_t c = 0; c < cols; ++c) m.set(0, c, std::ldexp(1.0f, static_cast<int>(c * 7 % 9) - 12));
+  m.upload();
+  return m;
+}
+
+TEST_F(Gpu, RowsRoundToE4m3BitForBit) {
+  struct Shape {
+    int64_t rows, cols, gap;
+  };
+  for (DType t : kTypes)
+    for (const Shape& s : {Shape{5, 64, 0}, {33, 128, 16}, {7, 37, 3}, {1, 1, 0}, {40, 4096, 64}, {9, 12288, 0}, {3, 24576, 64}, {2, 40000, 0}})
+      for (const bool by_channel : {false, true})
+        for (const bool held : {true, false}) {
+          SCOPED_TRACE(fmt::format("{} {}x{}+{} channel {} held {}", name_of(t), s.rows, s.cols, s.gap, by_channel, held));
+          Matrix x(s.rows, s.cols, t, s.cols + s.gap), q(s.rows, s.cols, held ? DType::kF8E4M3 : t, s.cols + s.gap), scale(1, s.rows, DType::kF32), c(1, s.cols, DType::kF32);
+          x.fill(1, 2);
+          for (int64_t i = 0; i < s.cols; ++i) x.set(0, i, 0), x.set(s.rows - 1, i, 1e-30f * static_cast<float>(i % 5));  // nothing, and very little
+          if (s.cols > 8) x.set(s.rows / 2, 3, 448.0f), x.set(s.rows / 2, 7, -3000.0f);
+          x.upload();
+          channels(c, s.cols);
+          q.poison(), scale.poison();
+          both([&](Ops& ops, Side on) {
+            ops.quantize({x.on(on), by_channel ? c.f(on) : nullptr, q.on(on), scale.f(on)});
+          });
+          EXPECT_EQ(q.error(), 0.0);
+          EXPECT_EQ(scale.error(), 0.0);
+        }
+}
+
+TEST_F(Gpu, ProductsOfE4m3Operands) {
+  struct Shape {
+    int64_t m, n, k;
+  };
+  const bool adds = gpu(nullptr)->ops->adds_quantized();
+  std::printf("cuBLASLt adds products of E4M3 operands into C: %s\n", adds ? "yes" : "no");
+  for (const Shape& s : {Shape{64, 64, 64}, {96, 128, 96}, {77, 96, 64}, {1, 48, 32}, {130, 256, 512}, {64, 128, 12288}})
+    for (const DType out : kTypes)
+      for (const bool accumulate : {false, true})
+        for (const bool scaled : {true, false})
+          for (const bool bias : {false, true})
+            for (int algo = 0; algo < 4; ++algo) {
+              if ((accumulate && (bias || !adds)) || (algo > 0 && bias)) continue;
+              SCOPED_TRACE(fmt::format("m{} n{} k{} {} acc {} scaled {} bias {} algo {}", s.m, s.n, s.k, name_of(out), accumulate, scaled, bias, algo));
+              Matrix a(s.m, s.k, DType::kF8E4M3), b(s.n, s.k, DType::kF8E4M3), c(s.m, s.n, out, s.n + 16), sa(1, s.m, DType::kF32), sb(1, s.n, DType::kF32), v(1, s.n, out);
+              a.fill(1, 100), b.fill(2, 60), c.fill(3, static_cast<float>(s.k)), v.fill(4, static_cast<float>(s.k));
+              sa.fill(5, 0.01f, 0.05f), channels(sb, s.n);
+              both([&](Ops& ops, Side on) {
+                Gemm g;
+                g.a = a.on(on), g.b = b.on(on), g.c = c.on(on), g.trans_b = true, g.accumulate = accumulate, g.algo = algo;
+                if (scaled) g.a_scale = sa.f(on), g.b_scale = sb.f(on);
+                if (bias) g.bias = v.p(on), g.bias_type = out;
+                ops.gemm(g);
+              });
+              // The tensor cores' sums are cut about 14 bits below their largest term.
+              EXPECT_LT(c.error(), out == DType::kBF16 ? 5e-3 : 2e-3);
+            }
+}
+
+}  // namespace
+}  // namespace mxt::test
