@@ -54,7 +54,7 @@ class Server {
   }
   stop(signal = "SIGTERM") {
     return new Promise((done) => {
-      if (this.process.exitCode !== null) return done();
+      if (this.process.exitCode !== null || this.process.signalCode !== null) return done();
       this.process.once("exit", done);
       this.process.kill(signal);
     });

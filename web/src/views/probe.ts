@@ -9,6 +9,7 @@ const microseconds = (us: number): string => (us >= 1e6 ? `${number(us / 1e6)} s
 function call(key: string, plan: KernelPlan): { gain: number; node: HTMLElement } {
   const list = plan.candidates[key]!, measured = list.filter((c) => c.median_us > 0);
   const longest = Math.max(...measured.map((c) => c.median_us + c.spread_us / 2), 1e-9);
+  const low = (c: { median_us: number; spread_us: number }): number => Math.max(0, c.median_us - c.spread_us / 2);
   const chosen = plan.choices[key] ?? (key === "step" ? "planned" : "");
   const taken = measured.find((c) => c.algorithm === chosen), usual = list[0];
   const gain = taken && usual && usual.median_us > 0 ? usual.median_us / taken.median_us - 1 : 0;
@@ -16,7 +17,7 @@ function call(key: string, plan: KernelPlan): { gain: number; node: HTMLElement 
     h("h3", null, key.startsWith("step ") ? `${key}, a row` : key, h("span", null, taken && gain > 0.0005 ? `${percent(gain)} against the default` : taken ? "the default is best" : "")),
     h("ul", null, list.map((c) => h("li", { class: c.algorithm === chosen ? "chosen" : "" },
       h("span", { class: "name", title: c.algorithm }, c.algorithm, c.algorithm === chosen ? h("span", { class: "hidden" }, " (chosen)") : null),
-      h("div", { class: "track", "aria-hidden": "true" }, c.median_us > 0 ? [sized(h("div", { class: "median" }), { width: `${(100 * c.median_us) / longest}%` }), sized(h("div", { class: "spread" }), { left: `${(100 * Math.max(0, c.median_us - c.spread_us / 2)) / longest}%`, width: `${(100 * c.spread_us) / longest}%` })] : null),
+      h("div", { class: "track", "aria-hidden": "true" }, c.median_us > 0 ? [sized(h("div", { class: "median" }), { width: `${(100 * c.median_us) / longest}%` }), sized(h("div", { class: "spread" }), { left: `${(100 * low(c)) / longest}%`, width: `${(100 * (c.median_us + c.spread_us / 2 - low(c))) / longest}%` })] : null),
       h("span", { class: "value" }, c.median_us > 0 ? microseconds(c.median_us) : "not reached")))));
   return { gain, node };
 }
