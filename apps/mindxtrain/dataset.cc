@@ -35,7 +35,7 @@ void add_dataset(CLI::App& app) {
   prep->callback([o, load] {
     const auto [r, text, vocab] = load(*o);
     const auto coder = make_coder(text, vocab);
-    const data::Prepared p = data::prepare(r, *coder, o->out);
+    const data::Prepared p = data::prepare(r, *coder, o->out, data_access());
     std::printf("%s%s\n", p.text().c_str(), p.kept ? " (kept)" : "");
   });
   auto* show = d->add_subcommand("show", "one row with what is trained on marked\nexample: mindxtrain dataset show recipe.yaml --data out/data --row 3");

@@ -120,7 +120,7 @@ void add_eval(CLI::App& app) {
   c->add_option("--baseline", o->baseline, "results file, model folder or Hub id that the scores are compared with");
   c->add_option("--threshold-pct", o->threshold_pct, "change allowed against the baseline, in percent (-1: a drop of 1 % fails)");
   c->add_option("--text", o->text, "text file whose perplexity to measure");
-  c->add_option("--synth", o->synth, "synth task whose held-out rows to answer: tool_calls or arithmetic");
+  c->add_option("--synth", o->synth, "synth task whose held-out rows to answer: tool_calls, arithmetic, spelling or sorting");
   c->add_option("--seed", o->seed, "of the synth task's rows");
   c->add_option("--max-tokens", o->max_tokens, "longest answer to a synth row");
   c->add_option("--device", h.device, "cpu, h100 or h200");

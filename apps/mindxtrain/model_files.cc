@@ -85,6 +85,17 @@ std::string environment(const char* name) {
   return v ? v : "";
 }
 
+data::Access data_access() {
+  data::Access a;
+  a.hub = hub_settings();
+  std::string cache = environment("XDG_CACHE_HOME");
+  if (cache.empty() && !environment("HOME").empty()) cache = environment("HOME") + "/.cache";
+  if (!cache.empty()) a.cache_dir = cache + "/mindxtrain";
+  a.variable = [](const std::string& name) { return environment(name.c_str()); };
+  a.cancel = &g_stop;
+  return a;
+}
+
 std::string resolve_model(const std::string& name, const std::optional<std::string>& revision) {
   std::error_code ec;
   if (fs::is_directory(name, ec) && !fs::exists(name + "/config.json", ec)) {
@@ -119,7 +130,7 @@ TextSide with_template(const TextSide& side, const std::string& file) {
 
 TextSide text_side_of(const config::Recipe& recipe, const std::string& model_path) {
   TextSide s;
-  if (recipe.model.tokenizer && *recipe.model.tokenizer == "char") s.tok = tokenizer::Tokenizer::characters(data::corpus_characters(recipe));
+  if (recipe.model.tokenizer && *recipe.model.tokenizer == "char") s.tok = tokenizer::Tokenizer::characters(data::corpus_characters(recipe, data_access()));
   else if (recipe.model.tokenizer) s.tok = load_tokenizer(resolve_model(*recipe.model.tokenizer, std::nullopt));
   else if (!model_path.empty() && has_tokenizer(model_path)) s.tok = load_tokenizer(model_path);
   else return s;  // finished rows of ids need none; text is refused where it is met

@@ -8,6 +8,7 @@
 #include "base/types.h"
 #include "config/recipe.h"
 #include "data/coder.h"
+#include "data/prepare.h"
 #include "kernels/api.h"
 #include "tokenizer/chat/chat_template.h"
 #include "tokenizer/tokenizer.h"
@@ -28,6 +29,8 @@ TextSide load_text_side(const std::string& folder_or_gguf);
 // The same tokenizer with the chat template in this file.
 TextSide with_template(const TextSide& side, const std::string& file);
 // For a recipe: model.tokenizer (or the model's own), model.chat_template. `corpus` is asked for characters with tokenizer `char`.
+// What data::prepare may reach: the Hub's settings, the cache folder, the environment, Ctrl-C.
+data::Access data_access();
 TextSide text_side_of(const config::Recipe& recipe, const std::string& model_path);
 
 // `model_vocab`: ids of finished rows must lie below it.

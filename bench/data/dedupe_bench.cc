@@ -59,12 +59,18 @@ int main(int argc, char** argv) try {
       file = a;
     } else {
       const char* v = ++i < argc ? argv[i] : "";
-      if (a == "--threshold") m.threshold = std::atof(v);
-      else if (a == "--permutations") m.permutations = std::atoi(v);
-      else if (a == "--ngram") m.ngram = std::atoi(v);
-      else if (a == "--threads") set_num_threads(std::atoi(v));
-      else if (a == "--stays") out = v;
-      else return std::fprintf(stderr, "unknown option %s\n", a.c_str()), 1;
+      if (a == "--threshold")
+        m.threshold = std::atof(v);
+      else if (a == "--permutations")
+        m.permutations = std::atoi(v);
+      else if (a == "--ngram")
+        m.ngram = std::atoi(v);
+      else if (a == "--threads")
+        set_num_threads(std::atoi(v));
+      else if (a == "--stays")
+        out = v;
+      else
+        return std::fprintf(stderr, "unknown option %s\n", a.c_str()), 1;
     }
   }
   data::RowSource source;
@@ -81,7 +87,8 @@ int main(int argc, char** argv) try {
     while (rows->next(&r)) stays.push_back(static_cast<uint32_t>(r.line - 1));
   }
   const double whole = since(t);
-  if (!out.empty()) write_file_atomic(out, {reinterpret_cast<const char*>(stays.data()), stays.size() * sizeof(uint32_t)});
+  if (!out.empty())
+    write_file_atomic(out, {reinterpret_cast<const char*>(stays.data()), stays.size() * sizeof(uint32_t)});
 
   const auto rows = source.open();
   data::Record r;
@@ -93,8 +100,11 @@ int main(int argc, char** argv) try {
     texts.push_back(text.text);
   }
   const double signatures = time_signatures(texts, m);
-  std::printf("{\"rows\": %zu, \"kept\": %zu, \"threads\": %d, \"decided_seconds\": %.3f, \"seconds\": %.3f, \"rows_per_second\": %.0f, \"signature_seconds\": %.3f, \"signatures_per_second\": %.0f}\n",
-              texts.size(), stays.size(), num_threads(), decided, whole, static_cast<double>(texts.size()) / whole, signatures, static_cast<double>(texts.size()) / signatures);
+  std::printf(
+      "{\"rows\": %zu, \"kept\": %zu, \"threads\": %d, \"decided_seconds\": %.3f, \"seconds\": %.3f, "
+      "\"rows_per_second\": %.0f, \"signature_seconds\": %.3f, \"signatures_per_second\": %.0f}\n",
+      texts.size(), stays.size(), num_threads(), decided, whole, static_cast<double>(texts.size()) / whole, signatures,
+      static_cast<double>(texts.size()) / signatures);
 } catch (const std::exception& e) {
   std::fprintf(stderr, "%s\n", e.what());
   return 1;

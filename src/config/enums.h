@@ -44,8 +44,8 @@ constexpr auto enum_names(Sampling) { return spellings("+documents", "+random_wi
 enum class TrainOn { kAssistant, kAll };
 constexpr auto enum_names(TrainOn) { return spellings("+assistant", "+all"); }
 
-enum class SynthTask { kToolCalls };
-constexpr auto enum_names(SynthTask) { return spellings("+tool_calls"); }
+enum class SynthTask { kToolCalls, kArithmetic, kSpelling, kSorting };
+constexpr auto enum_names(SynthTask) { return spellings("+tool_calls", "+arithmetic", "+spelling", "+sorting"); }
 
 enum class Backend { kAxolotl, kUnsloth, kTorchtune, kPrimus, kTrlCpu, kNative, kTrl };
 constexpr auto enum_names(Backend) {

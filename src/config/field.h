@@ -105,6 +105,7 @@ Section declare(const SemDedup*);
 Section declare(const Dedupe*);
 Section declare(const Filter*);
 Section declare(const Shard*);
+Section declare(const Teacher*);
 Section declare(const Synth*);
 Section declare(const Data*);
 Section declare(const Lora*);

@@ -85,6 +85,12 @@ void check_data(const Recipe& r, Rules& rules) {
                "is missing: source lighthouse needs a content id");
   rules.refuse(d.source != S::kSynth && d.synth, {"data.synth", "data.source"},
                "is only for `source: synth`, and source is {}: remove one of the two", source);
+  if (d.synth && d.synth->teacher) {
+    const Teacher& t = *d.synth->teacher;
+    rules.refuse(t.max_cost_usd && t.input_usd_per_1m == 0 && t.output_usd_per_1m == 0,
+                 {"data.synth.teacher.max_cost_usd"},
+                 "needs prices: set input_usd_per_1m and output_usd_per_1m, or use max_requests");
+  }
   rules.refuse(d.eval_path && d.eval_fraction > 0, {"data.eval_fraction", "data.eval_path"},
                "and data.eval_path both name a held-out part: keep one");
   rules.refuse(d.filter && d.filter->min_chars && d.filter->max_chars && *d.filter->min_chars > *d.filter->max_chars,

@@ -7,6 +7,7 @@
 #include "base/threads.h"
 #include "data/dedupe/copies.h"
 #include "data/filter/filter.h"
+#include "data/filter/redact.h"
 #include "data/settings.h"
 #include "data/shape/row_text.h"
 
@@ -24,7 +25,10 @@ using Failed = std::vector<int8_t>;
 class FirstPass {
  public:
   FirstPass(const config::Data& data, const RowFilter* filter, CopyFinder* copies)
-      : data_(data), filter_(filter), copies_(copies), prints_(copies ? kPieces : 0, Fingerprinter(data.dedupe.minhash)) {}
+      : data_(data),
+        filter_(filter),
+        copies_(copies),
+        prints_(copies ? kPieces : 0, Fingerprinter(data.dedupe.minhash)) {}
 
   Failed run(RecordReader& rows) {
     Batch now, next, before;
@@ -38,7 +42,8 @@ class FirstPass {
           fill(rows, &next);
           return;
         }
-        const size_t slot = static_cast<size_t>(k) - 1, b = std::min(now.size, slot * piece), e = std::min(now.size, b + piece);
+        const size_t slot = static_cast<size_t>(k) - 1, b = std::min(now.size, slot * piece),
+                     e = std::min(now.size, b + piece);
         for (size_t i = b; i < e; ++i) examine(slot, now, i);
       });
       std::swap(before, now);
@@ -63,8 +68,10 @@ class FirstPass {
     for (size_t bytes = 0; b->size < kRows && bytes < kBytes && rows.next(&b->rows[b->size]); ++b->size) {
       const Record& r = b->rows[b->size];
       if (r.kind == FileKind::kText)
-        fail_input("{}: is plain text, which has no rows; data.dedupe and data.filter work on rows: remove them, or write the texts as {{\"text\": …}} lines",
-                   r.where());
+        fail_input(
+            "{}: is plain text, which has no rows; data.dedupe and data.filter work on rows: remove them, or write the "
+            "texts as {{\"text\": …}} lines",
+            r.where());
       if (!layout_) layout_ = find_layout(r, data_.columns);
       bytes += r.text.size();
       for (const std::string& c : r.cells) bytes += c.size();
@@ -109,13 +116,17 @@ class Curation::Stay : public RecordReader {
   Stay(Curation& c, std::unique_ptr<RecordReader> rows) : c_(c), rows_(std::move(rows)) {}
   bool next(Record* out) override {
     while (rows_->next(out)) {
-      if (at_ == c_.stays_.size()) fail_input("{}: more rows than in the first reading; the file has changed, start again", out->where());
+      if (at_ == c_.stays_.size())
+        fail_input("{}: more rows than in the first reading; the file has changed, start again", out->where());
       const size_t row = at_++;
       if (const auto it = c_.wanted_.find(static_cast<uint32_t>(row)); it != c_.wanted_.end()) sample(*out, it->second);
-      if (c_.stays_[row]) return true;
+      if (!c_.stays_[row]) continue;
+      if (!c_.redact_.empty()) redact(out);
+      return true;
     }
     return false;
   }
+  double done() const override { return rows_->done(); }
 
  private:
   void sample(const Record& r, const std::vector<std::pair<size_t, bool>>& wanted) {
@@ -127,6 +138,12 @@ class Curation::Stay : public RecordReader {
       (as_stays ? s.stays_where : s.where) = r.where();
       (as_stays ? s.stays_text : s.text) = excerpt(text.text);
     }
+  }
+  void redact(Record* r) {
+    if (!layout_) layout_ = find_layout(*r, c_.columns_);
+    const Redacted n = redact_record(r, *layout_, c_.redact_);
+    for (const config::Redact kind : c_.redact_)
+      c_.report_.redacted[std::string(config::text_of(kind))] += n[static_cast<size_t>(kind)];
   }
   Curation& c_;
   std::unique_ptr<RecordReader> rows_;
@@ -140,6 +157,15 @@ int64_t CurationReport::total_dropped() const {
   return n;
 }
 
+std::string CurationReport::text() const {
+  std::string s;
+  for (const auto& [reason, rows] : dropped)
+    if (rows > 0) s += fmt::format(", {} dropped: {}", rows, reason);
+  for (const auto& [kind, n] : redacted)
+    if (n > 0) s += fmt::format(", {} redacted: {}", n, kind);
+  return s;
+}
+
 std::unique_ptr<RecordReader> Curation::stay(std::unique_ptr<RecordReader> rows) {
   if (!active()) return rows;
   return std::make_unique<Stay>(*this, std::move(rows));
@@ -150,6 +176,7 @@ Curation curate(const RowSource& source, const config::Data& data, const std::st
   const bool dedupe = data.dedupe.exact || data.dedupe.minhash || data.dedupe.semdedup;
   if (!dedupe && !data.filter) return c;
   c.columns_ = data.columns;
+  if (data.filter) c.redact_ = data.filter->redact;
   std::optional<RowFilter> filter;
   std::optional<CopyFinder> finder;
   if (data.filter) filter.emplace(*data.filter);
@@ -172,12 +199,15 @@ Curation curate(const RowSource& source, const config::Data& data, const std::st
     const bool copy = dedupe && copies.stays[i] != i;
     c.stays_[i] = !copy && failed[i] < 0;
     if (c.stays_[i]) continue;
-    const std::string reason = !copy ? filter->reasons()[static_cast<size_t>(failed[i])] : copies.exact[i] ? kExact : kNear;
+    const std::string reason = !copy             ? filter->reasons()[static_cast<size_t>(failed[i])]
+                               : copies.exact[i] ? kExact
+                                                 : kNear;
     ++r.dropped[reason];
     if (samples[reason]++ >= kSamplesOfEach) continue;
     c.wanted_[i].emplace_back(r.samples.size(), false);
     if (copy) c.wanted_[copies.stays[i]].emplace_back(r.samples.size(), true);
-    r.samples.push_back({reason, "", "", "", "", copy && !copies.exact[i] ? finder->similarity(i, copies.stays[i]) : 0});
+    r.samples.push_back(
+        {reason, "", "", "", "", copy && !copies.exact[i] ? finder->similarity(i, copies.stays[i]) : 0});
   }
   const int64_t left = r.rows_in - r.total_dropped();
   if (r.rows_in > 0 && left == 0) {

@@ -1,6 +1,6 @@
 // Which rows of a source stay: copies and unwanted rows are found in a first pass over it, and left out of every later
-// one. In the order of the work: exact copies, near copies, then the filters, of which the first that a row fails is its
-// reason. So each row that goes is counted once.
+// one. In the order of the work: exact copies, near copies, then the filters, of which the first that a row fails is
+// its reason. So each row that goes is counted once.
 #pragma once
 
 #include <cstdint>
@@ -19,21 +19,23 @@ struct RowSource;
 
 struct CurationReport {
   struct Sample {
-    std::string reason, where, text;  // the row that went: "file:line" and its beginning
+    std::string reason, where, text;      // the row that went: "file:line" and its beginning
     std::string stays_where, stays_text;  // a copy: the row that stands for it; else ""
-    double similarity = 0;                // a near copy: Jaccard of the two; it may lie below the threshold, where others join them
+    double similarity = 0;  // a near copy: Jaccard of the two; it may lie below the threshold, where others join them
   };
-  int64_t rows_in = 0;                        // rows read
-  std::map<std::string, int64_t> dropped;     // reason → rows, for every reason that is looked for
-  int64_t groups = 0, largest_group = 0;      // of copies: groups of more than one row
-  std::vector<Sample> samples;                // the first few of each reason
+  int64_t rows_in = 0;                      // rows read
+  std::map<std::string, int64_t> dropped;   // reason → rows, for every reason that is looked for
+  int64_t groups = 0, largest_group = 0;    // of copies: groups of more than one row
+  std::map<std::string, int64_t> redacted;  // what data.filter.redact names → how many were replaced
+  std::vector<Sample> samples;              // the first few of each reason
   int64_t total_dropped() const;
+  std::string text() const;  // ", 3 dropped: near_copy, 1 redacted: email"; "" where nothing was
 };
 
 class Curation {
  public:
-  // Passes the source's rows on, but for those that went. The Curation must outlive the reader; it gets the texts of its
-  // report's samples as the rows pass.
+  // Passes the source's rows on, but for those that went, with what `redact` names replaced. The Curation must outlive
+  // the reader; it gets the texts of its report's samples and counts of `redact` as the rows pass.
   std::unique_ptr<RecordReader> stay(std::unique_ptr<RecordReader> rows);
   bool active() const { return !stays_.empty(); }
   const CurationReport& report() const { return report_; }
@@ -43,6 +45,7 @@ class Curation {
   class Stay;
   std::vector<bool> stays_;  // [rows]; empty where nothing was asked for
   std::map<std::string, std::string> columns_;
+  std::vector<config::Redact> redact_;
   std::map<uint32_t, std::vector<std::pair<size_t, bool>>> wanted_;  // row → its samples: index, whether as what stays
   CurationReport report_;
 };

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <exception>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <set>
 
 #include "base/error.h"
@@ -15,10 +16,10 @@
 #include "data/curate.h"
 #include "data/encode/encode.h"
 #include "data/encode/pack.h"
-#include "data/filter/redact.h"
 #include "data/settings.h"
 #include "data/shape/example.h"
 #include "data/store/manifest.h"
+#include "data/store/pieces.h"
 #include "data/store/shard.h"
 #include "data/store/spill.h"
 #include "data/streams.h"
@@ -26,9 +27,10 @@
 namespace mxt::data {
 namespace {
 
-// All that decides the prepared bytes. kRevision counts changes of this code that change them.
+constexpr int kRevision = 1;  // counts changes of this code that change the prepared bytes
+
+// All that decides the prepared bytes.
 OrderedJson inputs_of(const Settings& s, const Coder& coder) {
-  constexpr int kRevision = 1;
   OrderedJson j = {{"revision", kRevision},
                    {"sources", s.train.describe()},
                    {"tokenizer", coder.digest()},
@@ -39,6 +41,7 @@ OrderedJson inputs_of(const Settings& s, const Coder& coder) {
                    {"train_on", s.train_all ? "all" : "assistant"},
                    {"num_shards", s.num_shards},
                    {"eval_fraction", s.eval_fraction}};
+  if (!s.train.sql.empty()) j["sql"] = s.train.sql;
   j.update(parse_ordered_json(s.curation, "curation"));
   if (s.eval) j["eval_sources"] = s.eval->describe();
   if (s.train.max_rows != INT64_MAX) j["max_samples"] = s.train.max_rows;
@@ -54,30 +57,40 @@ std::string key_of(OrderedJson inputs) {
   return blake3_hex(canonical_json(Json::parse(inputs.dump())));
 }
 
-// Reads one source into a spill file.
+// Reads one source into a spill file, piece by piece.
 class Reader {
  public:
-  Reader(const Settings& s, const Coder& coder, Prepared* counts) : s_(s), coder_(coder), counts_(counts) {}
+  Reader(const Settings& s, const Coder& coder, const Pieces& pieces, const Access& access, Prepared* counts)
+      : s_(s), coder_(coder), pieces_(pieces), access_(access), counts_(counts) {}
 
   void read(const RowSource& source, std::unique_ptr<RecordReader> rows, Spill* out) {
     std::vector<Record> batch;
     layout_.reset();
-    int64_t before = counts_->rows_in;
+    int64_t before = counts_->rows_in, tokens = 0, found = 0;
+    log::Progress progress("data: " + source.text(), 1);
     while (take_batch(*rows, &batch)) {
       if (!layout_) set_layout(batch[0]);
-      for (Encoded& e : encode(batch)) collect(std::move(e), out);
+      const std::string digest = digest_of(batch);
+      std::optional<std::vector<Document>> documents = pieces_.find(digest);
+      if (documents && documents->size() == batch.size()) {
+        ++found;
+      } else {
+        documents = encode(batch);
+        pieces_.put(digest, *documents);
+      }
+      for (size_t i = 0; i < batch.size(); ++i) {
+        tokens += static_cast<int64_t>((*documents)[i].ids.size());
+        collect(batch[i], std::move((*documents)[i]), out);
+      }
+      progress.update(rows->done(), fmt::format("{} rows, {} tokens", counts_->rows_in - before, tokens));
+      if (access_.cancel && *access_.cancel)
+        throw Error(Exit::kInterrupted, "interrupted; what is tokenized is kept, the same command goes on from there");
     }
+    if (found) log::info("data: {} pieces were tokenized before", found);
     if (counts_->rows_in == before) fail_input("{}: holds no rows; check data.path", source.text());
   }
 
  private:
-  struct Encoded {
-    Document document;
-    bool text_file = false, last_piece = true;
-    Redacted redacted{};
-    std::exception_ptr error;
-  };
-
   void set_layout(const Record& first) {
     layout_ = find_layout(first, s_.columns);
     const Shape shape = layout_->shape;
@@ -95,57 +108,84 @@ class Reader {
                  name_of(shape));
   }
 
-  // Up to 1,024 rows or some MiB of them: enough for all threads, little memory.
-  static bool take_batch(RecordReader& rows, std::vector<Record>* batch) {
-    constexpr size_t kRows = 1024, kBytes = size_t{8} << 20;
+  // Some MiB of rows: work for all threads, little memory, and seldom more than a second that a crash can cost. Where a
+  // piece ends depends on the rows of its own file alone, so a file that changes leaves the pieces of the others as
+  // they are.
+  bool take_batch(RecordReader& rows, std::vector<Record>* batch) {
+    constexpr size_t kRows = 32768, kBytes = size_t{16} << 20;
     batch->clear();
     size_t bytes = 0;
-    Record r;
-    while (batch->size() < kRows && bytes < kBytes && rows.next(&r)) {
-      bytes += r.text.size();
-      for (const std::string& c : r.cells) bytes += c.size();
-      batch->push_back(std::move(r));
-      r = Record();
+    while (batch->size() < kRows && bytes < kBytes) {
+      if (!ahead_) {
+        ahead_.emplace();
+        if (!rows.next(&*ahead_)) {
+          ahead_.reset();
+          break;
+        }
+      }
+      if (!batch->empty() && *batch->back().path != *ahead_->path) break;
+      bytes += ahead_->text.size();
+      for (const std::string& c : ahead_->cells) bytes += c.size();
+      batch->push_back(std::move(*ahead_));
+      ahead_.reset();
     }
     return !batch->empty();
   }
 
-  std::vector<Encoded> encode(const std::vector<Record>& batch) const {
-    std::vector<Encoded> out(batch.size());
+  // Of all that decides the documents of a piece.
+  std::string digest_of(const std::vector<Record>& batch) const {
+    Blake3 h;
+    const auto add = [&](std::string_view s) {
+      const uint64_t n = s.size();
+      h.update(&n, sizeof n);
+      h.update(s);
+    };
+    add(fmt::format("{} {} {} {}", kRevision, coder_.digest(), s_.train_all, s_.windows));
+    add(layout_->text());
+    for (const Record& r : batch) {
+      const uint8_t kind[2] = {static_cast<uint8_t>(r.kind), r.last_piece};
+      h.update(kind, sizeof kind);
+      add(r.text);
+      if (!r.header) continue;
+      for (const std::string& c : *r.header) add(c);
+      for (const std::string& c : r.cells) add(c);
+    }
+    return h.hex();
+  }
+
+  std::vector<Document> encode(const std::vector<Record>& batch) const {
+    std::vector<Document> out(batch.size());
+    std::vector<std::exception_ptr> errors(batch.size());
     parallel_for(0, static_cast<int64_t>(batch.size()), 4, [&](int64_t b, int64_t e) {
       for (int64_t i = b; i < e; ++i) {
         const Record& r = batch[static_cast<size_t>(i)];
-        Encoded& o = out[static_cast<size_t>(i)];
-        o.text_file = r.kind == FileKind::kText;
-        o.last_piece = r.last_piece;
+        const bool end_text = r.kind != FileKind::kText || (r.last_piece && !s_.windows);
         try {
-          Example example = read_example(r, *layout_);
-          if (!s_.redact.empty()) o.redacted = redact_example(&example, s_.redact, r.where());
-          o.document = encode_example(example, coder_,
-                                      {s_.train_all, !o.text_file || (r.last_piece && !s_.windows)}, r.where());
+          out[static_cast<size_t>(i)] =
+              encode_example(read_example(r, *layout_), coder_, {s_.train_all, end_text}, r.where());
         } catch (...) {
-          o.error = std::current_exception();  // the first bad row is named, whichever thread met one first
+          errors[static_cast<size_t>(i)] = std::current_exception();
         }
       }
     });
+    for (const auto& e : errors)  // the first bad row is named, whichever thread met one first
+      if (e) std::rethrow_exception(e);
     return out;
   }
 
-  void collect(Encoded e, Spill* out) {
-    if (e.error) std::rethrow_exception(e.error);
-    counts_->rows_in += e.last_piece;
-    for (size_t k = 0; k < e.redacted.size(); ++k) counts_->redacted[k] += e.redacted[k];
+  void collect(const Record& r, Document d, Spill* out) {
+    counts_->rows_in += r.last_piece;
     if (s_.windows) {
-      if (!e.document.ids.empty()) out->add(e.document);
-    } else if (e.text_file) {
-      add_text(e.document.ids, e.last_piece, out);
+      if (!d.ids.empty()) out->add(d);
+    } else if (r.kind == FileKind::kText) {
+      add_text(d.ids, r.last_piece, out);
     } else {
-      const int64_t length = static_cast<int64_t>(e.document.ids.size());
-      if (cut(e.document, s_.seq_len)) {
+      const int64_t length = static_cast<int64_t>(d.ids.size());
+      if (cut(d, s_.seq_len)) {
         ++counts_->cut;
         counts_->cut_tokens += length - s_.seq_len;
       }
-      add(e.document, out);
+      add(d, out);
     }
   }
 
@@ -170,7 +210,10 @@ class Reader {
 
   const Settings& s_;
   const Coder& coder_;
+  const Pieces& pieces_;
+  const Access& access_;
   Prepared* counts_;
+  std::optional<Record> ahead_;  // read, and not yet in a piece
   std::optional<Layout> layout_;
   std::vector<int32_t> text_;
 };
@@ -228,14 +271,20 @@ Part write_rows(const std::string& out, std::string_view name, const Settings& s
   return part;
 }
 
-Part write_windows(const std::string& out, std::string_view name, const Settings& s, std::span<const int32_t> ids) {
+Part write_windows(const std::string& out, std::string_view name, const Settings& s, const Spill& spill,
+                   std::span<const int32_t> ids) {
   const int64_t n = static_cast<int64_t>(ids.size());
   if (n <= s.seq_len)
     fail_input(
         "data: the {} part has {} tokens, one window needs {} (data.seq_len + 1); use more text or a shorter seq_len",
         name, n, s.seq_len + 1);
   const std::string file = part_file_name(name, 0, 1);
-  write_array((fs::path(out) / file).string(), n, [&](size_t k) { return k == 0 ? ids : std::span<const int32_t>(); });
+  constexpr size_t kPiece = size_t{4} << 20;
+  write_array((fs::path(out) / file).string(), n, [&](size_t k) {
+    spill.forget();
+    const size_t at = std::min(k * kPiece, ids.size());
+    return ids.subspan(at, std::min(kPiece, ids.size() - at));
+  });
   Part part{{0, 0, n, n - 1, 0}, {}};
   part.files.push_back(described(out, file));
   return part;
@@ -258,11 +307,11 @@ void write_documents(const std::string& out, const Settings& s, const Spill& tra
 void write_arrays(const std::string& out, const Settings& s, const Spill& train, const Spill* eval, Manifest* m) {
   const std::span<const int32_t> ids = train.all_ids();
   const size_t cut = static_cast<size_t>(static_cast<double>(ids.size()) * (1 - s.eval_fraction));
-  m->train = write_windows(out, "train", s, ids.first(cut));
+  m->train = write_windows(out, "train", s, train, ids.first(cut));
   if (eval)
-    m->eval = write_windows(out, "eval", s, eval->all_ids());
+    m->eval = write_windows(out, "eval", s, *eval, eval->all_ids());
   else if (s.eval_fraction > 0)
-    m->eval = write_windows(out, "eval", s, ids.subspan(cut));
+    m->eval = write_windows(out, "eval", s, train, ids.subspan(cut));
 }
 
 // The manifest goes first and comes last: a folder with a manifest is whole.
@@ -278,6 +327,21 @@ void remove_old(const std::string& out) {
           if (f.name.ends_with(".safetensors")) fs::remove(fs::path(out) / f.name, ignored);
   } catch (const Error& e) {
     fail_input("{} (or choose another folder)", e.what());
+  }
+}
+
+// What a killed run left half-written. Pieces are whole, and stay.
+void remove_leftovers(const std::string& out) {
+  std::error_code ignored;
+  make_folders((fs::path(out) / kWorkFolder).string());
+  for (const auto& e : fs::directory_iterator(fs::path(out) / kWorkFolder))
+    if (e.path().filename() != "pieces") fs::remove_all(e.path(), ignored);
+  for (const auto& e : fs::directory_iterator(out)) {
+    const std::string name = e.path().filename().string();
+    const bool shard =
+        (name.starts_with("train-") || name.starts_with("eval-")) && name.find(".safetensors.") != std::string::npos;
+    if (name.ends_with(".tmp") && (shard || name.starts_with(std::string(kManifestName) + ".")))
+      fs::remove(e.path(), ignored);
   }
 }
 
@@ -303,11 +367,7 @@ void need_rows(const Spill& spill, const RowSource& source, const Prepared& coun
 
 std::string Prepared::text() const {
   std::string s = fmt::format("{} rows in ({})", rows_in, shape);
-  if (curation)
-    for (const auto& [reason, rows] : curation->dropped)
-      if (rows) s += fmt::format(", {} dropped: {}", rows, reason);
-  for (size_t k = 0; k < redacted.size(); ++k)
-    if (redacted[k]) s += fmt::format(", {} redacted: {}", redacted[k], config::text_of(static_cast<config::Redact>(k)));
+  if (curation) s += curation->text();
   if (dropped_no_target) s += fmt::format(", {} dropped without a trained token", dropped_no_target);
   if (cut) s += fmt::format(", {} cut at seq_len ({} tokens lost)", cut, cut_tokens);
   const auto part = [&](const char* name, const PartInfo& p) {
@@ -322,8 +382,8 @@ std::string Prepared::text() const {
   return s;
 }
 
-Prepared prepare(const config::Recipe& recipe, const Coder& coder, const std::string& out) {
-  const Settings s = read_settings(recipe);
+Prepared prepare(const config::Recipe& recipe, const Coder& coder, const std::string& out, const Access& access) {
+  const Settings s = read_settings(recipe, access, out);
   Manifest m;
   const OrderedJson inputs = inputs_of(s, coder);
   m.inputs = inputs.dump();
@@ -340,10 +400,14 @@ Prepared prepare(const config::Recipe& recipe, const Coder& coder, const std::st
     }
   }
   make_folders(out);
+  const FolderLock lock(out);
   remove_old(out);
+  remove_leftovers(out);
 
-  Spill train((fs::path(out) / ".train-documents").string()), eval((fs::path(out) / ".eval-documents").string());
-  Reader reader(s, coder, &m.counts);
+  const fs::path work = fs::path(out) / kWorkFolder;
+  Spill train((work / "train-documents").string()), eval((work / "eval-documents").string());
+  const Pieces pieces((work / "pieces").string());
+  Reader reader(s, coder, pieces, access, &m.counts);
   if (s.eval) {
     reader.read(*s.eval, s.eval->open(), &eval);
     eval.finish();
@@ -361,12 +425,14 @@ Prepared prepare(const config::Recipe& recipe, const Coder& coder, const std::st
   m.counts.train = m.train.info;
   if (m.eval) m.counts.eval = m.eval->info;
   write_manifest(out, m);
+  std::error_code ignored;
+  fs::remove_all(work, ignored);
   log::info("data: {}", m.counts.text());
   return m.counts;
 }
 
-std::string corpus_characters(const config::Recipe& recipe) {
-  const Settings s = read_settings(recipe);
+std::string corpus_characters(const config::Recipe& recipe, const Access& access) {
+  const Settings s = read_settings(recipe, access, "");
   std::set<uint32_t> seen;
   for (const RowSource* source : {&s.train, s.eval ? &*s.eval : nullptr}) {
     if (!source) continue;

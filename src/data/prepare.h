@@ -1,7 +1,9 @@
 // `dataset prep`: from a recipe's data section to a prepared folder (data/dataset.h reads it).
 #pragma once
 
+#include <atomic>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
 
@@ -9,9 +11,17 @@
 #include "data/coder.h"
 #include "data/curate.h"
 #include "data/dataset.h"
-#include "data/filter/redact.h"
+#include "net/hub.h"
 
 namespace mxt::data {
+
+// What prepare() may reach beside the recipe's files. Rooms read no environment: the caller does.
+struct Access {
+  net::HubSettings hub;   // for data.source: hf; its proxy and authorities are for the other sources too
+  std::string cache_dir;  // where content that was fetched by id is kept; needed for lighthouse
+  std::function<std::string(const std::string& name)> variable;  // of the environment ("" = unset)
+  const std::atomic<bool>* cancel = nullptr;  // set: kInterrupted at the next piece
+};
 
 // What happened, as `dataset.json` states it. Counts are over all parts.
 struct Prepared {
@@ -20,7 +30,6 @@ struct Prepared {
   int64_t rows_in = 0;  // rows read (a plain-text file is one)
   int64_t dropped_no_target = 0;
   std::optional<CurationReport> curation;  // of the training rows; rows_in counts what it dropped
-  Redacted redacted{};                     // what data.filter.redact replaced, by config::Redact
   int64_t cut = 0;         // documents longer than seq_len, cut at their end
   int64_t cut_tokens = 0;  // tokens lost by that
   PartInfo train, eval;
@@ -29,7 +38,10 @@ struct Prepared {
 
 // Reads the source, renders, tokenizes (on all threads), masks, cuts, splits, packs and writes shards, the manifest
 // last. Bytes depend on the inputs alone: not on threads, time or place. A folder whose manifest names the same inputs
-// and whose files still have their digests is kept. Only files of ours in `out` are ever replaced.
+// and whose files still have their digests is kept. Only files of ours in `out` are ever replaced. Memory is bounded:
+// rows come in pieces of some MiB, tokens lie in files, and about 60 bytes a document are held. Tokenized pieces are
+// kept in `out`/.work/pieces under the digest of their rows until the manifest is written, so the same call after a crash
+// goes on with the first piece that is not there.
 //
 //   documents       a document is a row; of a plain-text file, consecutive pieces of seq_len tokens. Text ends with the
 //                   end-of-text token where there is one.
@@ -40,14 +52,14 @@ struct Prepared {
 //   before
 //                   packing, of an array its last part: tokens from floor(n · (1 − fraction)) on.
 //
-// Errors: kBadInput names file, line and what to do (data.*); no row left; kMissing for sources, cleaning steps and
-// methods that this build does not have.
-Prepared prepare(const config::Recipe& recipe, const Coder& coder, const std::string& out);
+// Errors: kBadInput names file, line and what to do (data.*); no row left; kMissing for servers, libraries and
+// credentials that are not here and methods that this build does not have; kInterrupted.
+Prepared prepare(const config::Recipe& recipe, const Coder& coder, const std::string& out, const Access& access = {});
 
 // What prepare() would refuse before it reads a row (kMissing, kBadInput).
 void check_supported(const config::Recipe& recipe);
 
 // Every character of the corpus once, sorted by code point: what a character tokenizer is built from. Text rows only.
-std::string corpus_characters(const config::Recipe& recipe);
+std::string corpus_characters(const config::Recipe& recipe, const Access& access = {});
 
 }  // namespace mxt::data

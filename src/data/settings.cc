@@ -3,9 +3,13 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/files.h"
 #include "base/hash.h"
 #include "config/field.h"
 #include "data/prepare.h"
+#include "data/source/fetch.h"
+#include "data/source/table.h"
+#include "data/synth/teacher.h"
 
 namespace mxt::data {
 namespace {
@@ -22,26 +26,50 @@ std::string spelling(E e) {
 // Files one after another.
 class AllFiles : public RecordReader {
  public:
-  AllFiles(std::vector<SourceFile> files, int64_t max_rows) : files_(std::move(files)), left_(max_rows) {}
+  explicit AllFiles(std::vector<SourceFile> files) : files_(std::move(files)) {
+    std::error_code ec;
+    for (const SourceFile& f : files_) {
+      const auto n = fs::file_size(f.path, ec);
+      begin_.push_back(begin_.back() + (ec ? 0 : static_cast<double>(n)));
+    }
+  }
   bool next(Record* out) override {
-    if (left_ <= 0) return false;
-    while (at_ < files_.size()) {
+    for (; at_ < files_.size(); ++at_) {
       if (!reader_) reader_ = open_records(files_[at_]);
-      if (reader_->next(out)) {
-        left_ -= out->last_piece;
-        return true;
-      }
+      if (reader_->next(out)) return true;
       reader_.reset();
-      ++at_;
     }
     return false;
+  }
+  double done() const override {
+    if (begin_.back() == 0) return 0;
+    const double part = reader_ ? reader_->done() * (begin_[at_ + 1] - begin_[at_]) : 0;
+    return (begin_[at_] + part) / begin_.back();
   }
 
  private:
   std::vector<SourceFile> files_;
-  int64_t left_;
+  std::vector<double> begin_{0};  // bytes of the files before
   size_t at_ = 0;
   std::unique_ptr<RecordReader> reader_;
+};
+
+class FirstRows : public RecordReader {
+ public:
+  FirstRows(std::unique_ptr<RecordReader> rows, int64_t n) : rows_(std::move(rows)), n_(n) {}
+  bool next(Record* out) override {
+    if (read_ >= n_ || !rows_->next(out)) return false;
+    read_ += out->last_piece;
+    return true;
+  }
+  double done() const override {
+    return n_ == INT64_MAX ? rows_->done()
+                           : std::max(rows_->done(), static_cast<double>(read_) / static_cast<double>(n_));
+  }
+
+ private:
+  std::unique_ptr<RecordReader> rows_;
+  int64_t n_, read_ = 0;
 };
 
 class TaskRows : public RecordReader {
@@ -70,6 +98,30 @@ RowSource::Task synth_task(const config::Recipe& r, Split split) {
           static_cast<uint64_t>(s.seed.value_or(r.meta.seed))};
 }
 
+// The teacher's answers: a file in the prepared folder, since they were paid for.
+std::string teacher_rows(const config::Data& d, const Access& access, const std::string& out) {
+  const config::Teacher& t = *d.synth->teacher;
+  if (out.empty()) fail_input("data.synth.teacher: its rows make no character tokenizer; set model.tokenizer");
+  std::string key;
+  if (!t.api_key_env.empty()) {
+    key = access.variable ? access.variable(t.api_key_env) : "";
+    if (key.empty())
+      fail_missing(
+          "data.synth.teacher: the environment variable {} is not set; export the endpoint's key in it (any text for an "
+          "endpoint that wants none), or name another by api_key_env",
+          t.api_key_env);
+  }
+  net::HttpOptions o;
+  o.ca_file = access.hub.ca_file;
+  o.proxy = access.hub.proxy;
+  o.no_proxy = access.hub.no_proxy;
+  o.retry_base_seconds = access.hub.retry_base_seconds;
+  o.cancel = access.cancel;
+  const std::string file = (fs::path(out) / "teacher.jsonl").string();
+  ask_teacher(t, d.synth->rows, key, o, file);
+  return file;
+}
+
 std::string curation_of(const config::Data& d) {
   OrderedJson j = OrderedJson::object();
   if (d.dedupe.exact || d.dedupe.minhash || d.dedupe.semdedup)
@@ -88,7 +140,12 @@ std::string curation_of(const config::Data& d) {
 
 std::unique_ptr<RecordReader> RowSource::open() const {
   if (task) return std::make_unique<TaskRows>(*task, max_rows);
-  return std::make_unique<AllFiles>(files, max_rows);
+  std::unique_ptr<RecordReader> rows;
+  if (sql.empty())
+    rows = std::make_unique<AllFiles>(files);
+  else
+    rows = open_query(sql, files, temp_folder);
+  return std::make_unique<FirstRows>(std::move(rows), max_rows);
 }
 
 std::string RowSource::text() const {
@@ -114,25 +171,19 @@ OrderedJson RowSource::describe() const {
 
 void check_supported(const config::Recipe& r) {
   const config::Data& d = r.data;
-  if (d.source != DataSource::kLocal && d.source != DataSource::kSynth)
-    fail_missing(
-        "data.source: {}: this build reads local files and synth tasks; download the rows and set data.source: local "
-        "with data.path",
-        spelling(d.source));
   const config::Method& m = r.train.method;
   if (m.is_preference() || m.is_rl())
     fail_missing("train.method.kind: {}: this build prepares data for lora, qlora, full, cpt and pretrain only",
                  spelling(m.kind));
   const char* step = d.dedupe.semdedup                       ? "dedupe.semdedup"
                      : d.filter && d.filter->max_perplexity ? "filter.max_perplexity"
-                     : d.sql                                ? "sql"
                                                             : nullptr;
   if (step)
     fail_missing("data.{}: this build does not have that cleaning step yet; clean the rows beforehand and remove it",
                  step);
 }
 
-Settings read_settings(const config::Recipe& r) {
+Settings read_settings(const config::Recipe& r, const Access& access, const std::string& out) {
   check_supported(r);
   const config::Data& d = r.data;
   Settings s;
@@ -145,16 +196,27 @@ Settings read_settings(const config::Recipe& r) {
   s.eval_fraction = d.eval_fraction;
   s.seed = static_cast<uint64_t>(r.meta.seed);
   s.curation = curation_of(d);
-  if (d.filter) s.redact = d.filter->redact;
   if (d.max_samples) s.train.max_rows = *d.max_samples;
-  if (d.source == DataSource::kSynth) {
+  if (d.source == DataSource::kSynth && d.synth->teacher) {
+    s.train.files = {{teacher_rows(d, access, out), FileKind::kJsonLines}};
+  } else if (d.source == DataSource::kSynth) {
     s.train.task = synth_task(r, Split::kTrain);
     if (d.synth->test_rows > 0 && !d.eval_path && d.eval_fraction == 0) {
       s.eval.emplace();
       s.eval->task = synth_task(r, Split::kTest);
     }
+  } else if (d.source == DataSource::kHf) {
+    s.train.files = fetch_hub_dataset(d, access.hub);
+  } else if (d.source == DataSource::kLighthouse) {
+    s.train.files = fetch_content(d, access.hub, access.cache_dir);
+  } else if (d.source == DataSource::kMindxDreams) {
+    s.train.files = find_dreams(*d.path, d.include_evolutions);
   } else {
     s.train.files = find_source_files(*d.path, d.split);
+  }
+  if (d.sql) {
+    s.train.sql = *d.sql;
+    if (!out.empty()) s.train.temp_folder = (fs::path(out) / kWorkFolder / "sql").string();
   }
   if (d.eval_path) {
     s.eval.emplace();

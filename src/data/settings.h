@@ -14,6 +14,11 @@
 
 namespace mxt::data {
 
+struct Access;
+
+// Of a prepared folder, while it is being made.
+inline constexpr const char* kWorkFolder = ".work";
+
 // One source of rows: files, or a task made from a seed.
 struct RowSource {
   struct Task {
@@ -24,6 +29,7 @@ struct RowSource {
   };
   std::vector<SourceFile> files;
   std::optional<Task> task;
+  std::string sql, temp_folder;  // data.sql, and where its large sorts may lie
   int64_t max_rows = INT64_MAX;
 
   std::unique_ptr<RecordReader> open() const;
@@ -39,11 +45,11 @@ struct Settings {
   bool packing, windows, train_all;
   double eval_fraction;
   uint64_t seed;
-  std::vector<config::Redact> redact;
   std::string curation;  // what of `dedupe` and `filter` is on, as JSON, for the manifest
 };
 
-// Finds the files. Errors as prepare().
-Settings read_settings(const config::Recipe& recipe);
+// Finds the files; fetches them first where they are elsewhere. `out` (may be "") takes temporary files. Errors as
+// prepare().
+Settings read_settings(const config::Recipe& recipe, const Access& access, const std::string& out);
 
 }  // namespace mxt::data

@@ -42,8 +42,8 @@ std::string words(Philox& random, int n) {
 
 TEST(NormaliseText, JoinsWhiteSpaceAndComposesCharacters) {
   EXPECT_EQ(normalised("  a\t\r\n b  "), "a b");
-  EXPECT_EQ(normalised("e\xCC\x81t\xC3\xA9"), "\xC3\xA9t\xC3\xA9");       // e + combining acute = é
-  EXPECT_EQ(normalised("a\xE3\x80\x80\xC2\xA0z"), "a z");                  // ideographic and no-break space
+  EXPECT_EQ(normalised("e\xCC\x81t\xC3\xA9"), "\xC3\xA9t\xC3\xA9");  // e + combining acute = é
+  EXPECT_EQ(normalised("a\xE3\x80\x80\xC2\xA0z"), "a z");            // ideographic and no-break space
   EXPECT_EQ(normalised(" \n"), "");
   EXPECT_EQ(normalised(""), "");
 }
@@ -53,8 +53,8 @@ TEST(Shingler, WordsAreLowerCaseRunsWithoutPunctuation) {
   EXPECT_EQ(shingles("the cat the dog", 2).size(), 3u);
   EXPECT_NE(shingles("the cat", 2), shingles("cat the", 2));
   EXPECT_EQ(shingles("ÉTÉ à Paris", 1), shingles("été À PARIS", 1));
-  EXPECT_EQ(shingles("中文字", 1).size(), 3u);   // each a word
-  EXPECT_EQ(shingles("मैं घर", 1).size(), 2u);    // marks belong to their word
+  EXPECT_EQ(shingles("中文字", 1).size(), 3u);                  // each a word
+  EXPECT_EQ(shingles("मैं घर", 1).size(), 2u);                    // marks belong to their word
   EXPECT_EQ(shingles("one two", 5), shingles("One. Two!", 5));  // shorter than a run: one shingle
   EXPECT_EQ(shingles("one two", 5).size(), 1u);
   EXPECT_TRUE(shingles("?! …", 3).empty());
@@ -173,7 +173,8 @@ TEST_F(CurateTest, ExactCopiesAreEqualTextButForWhiteSpace) {
   config::Data d;
   d.dedupe.exact = true;
   CurationReport r;
-  const auto left = stay(source("a.jsonl", row("one  two") + row("one two ") + row("one Two") + row("") + row(" ")), d, &r);
+  const auto left =
+      stay(source("a.jsonl", row("one  two") + row("one two ") + row("one Two") + row("") + row(" ")), d, &r);
   EXPECT_EQ(left.size(), 3u);
   EXPECT_EQ(r.rows_in, 5);
   EXPECT_EQ(r.dropped.at("exact_copy"), 2);
@@ -187,15 +188,21 @@ TEST_F(CurateTest, ExactCopiesAreEqualTextButForWhiteSpace) {
 TEST_F(CurateTest, ConversationsDifferByRolesAndToolsButAreComparedByTheirWords) {
   config::Data d;
   d.dedupe.exact = true;
-  const std::string user = R"({"messages":[{"role":"user","content":"a b c"}]})" "\n", other = R"({"messages":[{"role":"assistant","content":"a b c"}]})" "\n";
-  const std::string spaced = R"( { "messages" : [ {"content":"a b\u0020c", "role":"user"} ] , "id": 7 } )" "\n";
+  const std::string user = R"({"messages":[{"role":"user","content":"a b c"}]})"
+                           "\n",
+                    other = R"({"messages":[{"role":"assistant","content":"a b c"}]})"
+                            "\n";
+  const std::string spaced = R"( { "messages" : [ {"content":"a b\u0020c", "role":"user"} ] , "id": 7 } )"
+                             "\n";
   EXPECT_EQ(stay(source("a.jsonl", user + other + spaced), d).size(), 2u);
 
   std::string tools, a, b;
   Philox random(1, 1);
   tools = words(random, 300);
-  a = R"({"messages":[{"role":"system","content":")" + tools + R"("},{"role":"user","content":")" + words(random, 20) + "\"}]}\n";
-  b = R"({"messages":[{"role":"system","content":")" + tools + R"("},{"role":"user","content":")" + words(random, 20) + "\"}]}\n";
+  a = R"({"messages":[{"role":"system","content":")" + tools + R"("},{"role":"user","content":")" + words(random, 20) +
+      "\"}]}\n";
+  b = R"({"messages":[{"role":"system","content":")" + tools + R"("},{"role":"user","content":")" + words(random, 20) +
+      "\"}]}\n";
   EXPECT_EQ(stay(source("b.jsonl", a + b), minhash(0.8)).size(), 2u);
 }
 
@@ -250,8 +257,10 @@ TEST_F(CurateTest, WhatStaysDependsOnNeitherOrderNorThreads) {
 
 TEST_F(CurateTest, ManyRowsOfOneTemplateAreComparedWithoutAllTheirPairs) {
   std::string all;
-  const std::string head = "please say how many of the apples in the large basket near the door are left when the farmer takes away exactly";
-  for (int i = 0; i < 4000; ++i) all += row(head + " " + std::to_string(i) + " of them today and " + std::to_string(i / 2) + " more");
+  const std::string head =
+      "please say how many of the apples in the large basket near the door are left when the farmer takes away exactly";
+  for (int i = 0; i < 4000; ++i)
+    all += row(head + " " + std::to_string(i) + " of them today and " + std::to_string(i / 2) + " more");
   CurationReport r;
   const auto left = stay(source("a.jsonl", all), minhash(0.5), &r);
   EXPECT_LT(left.size(), 40u);

@@ -51,8 +51,8 @@ TEST(RowFilter, LimitsAreAllowedThemselvesAndTheFirstFailedIsNamed) {
   EXPECT_EQ(RowFilter(f).reasons(), (std::vector<std::string>{"min_words", "max_symbols"}));
   EXPECT_EQ(first_failed(f, "one two"), -1);
   EXPECT_EQ(first_failed(f, "one!"), 0);
-  EXPECT_EQ(first_failed(f, "a b c !"), -1);   // 1 of 4
-  EXPECT_EQ(first_failed(f, "a b c !!"), 1);   // 2 of 5
+  EXPECT_EQ(first_failed(f, "a b c !"), -1);  // 1 of 4
+  EXPECT_EQ(first_failed(f, "a b c !!"), 1);  // 2 of 5
   EXPECT_EQ(first_failed(f, "?!"), 0);
   config::Filter g;
   g.min_letters = 0.5;
@@ -69,14 +69,16 @@ class FilterTest : public DataTest {};
 
 TEST_F(FilterTest, RowsThatShareARunOfWordsWithABenchmarkGo) {
   config::Filter f;
-  f.decontaminate = {write("bench.jsonl",
-                           R"({"question":"How many apples are left when Tom eats two of nine?","answer":"#### 7"})" "\n"
-                           R"({"question":"Short one","answer":"4"})" "\n"),
-                     write("more.csv", "text\n\"One two three four five six seven\"\n")};
+  f.decontaminate = {
+      write("bench.jsonl", R"({"question":"How many apples are left when Tom eats two of nine?","answer":"#### 7"})"
+                           "\n"
+                           R"({"question":"Short one","answer":"4"})"
+                           "\n"),
+      write("more.csv", "text\n\"One two three four five six seven\"\n")};
   f.decontaminate_ngram = 6;
   EXPECT_EQ(first_failed(f, "He asks: how MANY apples are left -- when I go?"), 0);
   EXPECT_EQ(first_failed(f, "how many apples are left where"), -1);
-  EXPECT_EQ(first_failed(f, "short one 4"), 0);       // a benchmark's row of fewer words: the whole
+  EXPECT_EQ(first_failed(f, "short one 4"), 0);  // a benchmark's row of fewer words: the whole
   EXPECT_EQ(first_failed(f, "a short one 4"), -1);
   EXPECT_EQ(first_failed(f, "zero one two three four five six"), 0);
   f.decontaminate.push_back("nowhere.jsonl");
@@ -93,28 +95,32 @@ std::string redacted(std::string text, Redacted* n = nullptr) {
 TEST(RedactText, Mail) {
   EXPECT_EQ(redacted("to a.b+c@mail.example.org, or x@y.co."), "to <EMAIL>, or <EMAIL>.");
   EXPECT_EQ(redacted("mailto:me@host.museum"), "mailto:<EMAIL>");
-  for (const char* none : {"a@b", "@name", "x @y.org", "1@2.3", "C++@v1.2", "git@", "a@b..org", "a@.org"}) EXPECT_EQ(redacted(none), none);
+  for (const char* none : {"a@b", "@name", "x @y.org", "1@2.3", "C++@v1.2", "git@", "a@b..org", "a@.org"})
+    EXPECT_EQ(redacted(none), none);
 }
 
 TEST(RedactText, Phones) {
   EXPECT_EQ(redacted("call +49 (0)30 1234-5678 now"), "call <PHONE> now");
   EXPECT_EQ(redacted("+14155550123"), "<PHONE>");
   EXPECT_EQ(redacted("(415) 555-0123, 415-555-0123 or 415.555.0123."), "<PHONE>, <PHONE> or <PHONE>.");
-  for (const char* none : {"1234567890", "3+12345678 = 12345681x", "2024-11-22", "192.168.100.100", "+1 2", "1415-555-0123", "415-555-01234",
-                           "415-555-0123-9", "+1234567890123456", "x = 12 - 345-678"})
+  for (const char* none : {"1234567890", "3+12345678 = 12345681x", "2024-11-22", "192.168.100.100", "+1 2",
+                           "1415-555-0123", "415-555-01234", "415-555-0123-9", "+1234567890123456", "x = 12 - 345-678"})
     EXPECT_EQ(redacted(none), none);
 }
 
 TEST(RedactText, Keys) {
   const std::string hex = "0123456789abcdef0123456789abcdef0123";
-  EXPECT_EQ(redacted("AKIA" "IOSFODNN7EXAMPLE."), "<KEY>.");
+  EXPECT_EQ(redacted("AKIA"
+                     "IOSFODNN7EXAMPLE."),
+            "<KEY>.");
   EXPECT_EQ(redacted("token: ghp_" + hex + ";"), "token: <KEY>;");
   EXPECT_EQ(redacted("key=sk-proj-" + hex), "key=<KEY>");
   EXPECT_EQ(redacted("hf_" + hex.substr(0, 34)), "<KEY>");
   EXPECT_EQ(redacted("a\n-----BEGIN RSA PRIVATE KEY-----\nMIIB\n-----END RSA PRIVATE KEY-----\nb"), "a\n<KEY>\nb");
   EXPECT_EQ(redacted("-----BEGIN OPENSSH PRIVATE KEY-----\ncut off"), "<KEY>");
-  for (const char* none : {"AKIAiosfodnn7example", "hf_hub_download(repo_id=x, filename=y)", "sk-learn", "task-0123456789012345678901", "-----BEGIN CERTIFICATE-----",
-                           "risk-averse-and-quite-cautious-people"})
+  for (const char* none :
+       {"AKIAiosfodnn7example", "hf_hub_download(repo_id=x, filename=y)", "sk-learn", "task-0123456789012345678901",
+        "-----BEGIN CERTIFICATE-----", "risk-averse-and-quite-cautious-people"})
     EXPECT_EQ(redacted(none), none);
 }
 

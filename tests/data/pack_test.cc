@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <set>
 
 #include "base/philox.h"
@@ -69,6 +70,28 @@ TEST(Pack, FillsRowsOfOrdinaryDocumentsAboveNinetyFivePercent) {
   for (uint32_t& n : lengths) total += n = 50 + static_cast<uint32_t>(random.below(900));
   const Packing p = pack_best_fit(lengths, 4096);
   EXPECT_GT(static_cast<double>(total) / (static_cast<double>(p.rows()) * 4096), 0.95);
+}
+
+TEST(Pack, FillsMixesOfShortAndLongDocumentsAboveNinetyEightPercent) {
+  Philox random(9, 1);
+  const auto log_normal = [&](double median, double sigma, uint32_t most) {
+    const double n = median * std::exp(sigma * static_cast<double>(random.normal()));
+    return static_cast<uint32_t>(std::clamp(n, 20.0, static_cast<double>(most)));
+  };
+  const auto fill = [](const std::vector<uint32_t>& lengths, uint32_t seq_len) {
+    uint64_t total = 0;
+    for (uint32_t n : lengths) total += n;
+    return static_cast<double>(total) / (static_cast<double>(pack_best_fit(lengths, seq_len).rows()) * seq_len);
+  };
+  std::vector<uint32_t> alpaca, longs, both;
+  for (int i = 0; i < 20000; ++i) alpaca.push_back(log_normal(90, 0.7, 2048));  // instruction rows
+  for (int i = 0; i < 5000; ++i) longs.push_back(log_normal(2500, 0.9, 4096));  // cut at seq_len, as documents are
+  both = longs;
+  both.insert(both.end(), alpaca.begin(), alpaca.begin() + 5000);
+  EXPECT_GT(fill(alpaca, 2048), 0.98);
+  EXPECT_GT(fill(alpaca, 4096), 0.98);
+  EXPECT_GT(fill(longs, 4096), 0.98);
+  EXPECT_GT(fill(both, 4096), 0.98);
 }
 
 TEST(Pack, OneDocumentARowKeepsFileOrder) {

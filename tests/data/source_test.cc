@@ -90,7 +90,7 @@ TEST_F(SourceTest, FolderWithSplitsInItsNamesGivesTheSplitAsked) {
 
 TEST_F(SourceTest, MissingFilesAndUnknownEndingsSayWhatToDo) {
   EXPECT_HAS(error_of([&] { find_source_files(path("none.jsonl"), "train"); }), "data.path");
-  EXPECT_HAS(error_of([&] { find_source_files(write("a.parquet", "x"), "train"); }), ".jsonl");
+  EXPECT_HAS(error_of([&] { find_source_files(write("a.arrow", "x"), "train"); }), ".jsonl");
   std::filesystem::create_directory(path("empty"));
   EXPECT_HAS(error_of([&] { find_source_files(path("empty"), "train"); }), "no data files");
 }

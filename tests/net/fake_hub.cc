@@ -42,7 +42,7 @@ ServerResponse FakeHub::answer(const ServerRequest& r) {
     return error(401, "RepoNotFound", "Repository not found");
   const std::string path = percent_decode(r.target.substr(0, r.target.find('?')));
   const std::string query = r.target.find('?') == std::string::npos ? "" : r.target.substr(r.target.find('?') + 1);
-  const std::string api = "/api/models/org/model/";
+  const std::string api = api_ + "/";
   const auto is_revision = [&](const std::string& s) { return s == "main" || s == commit; };
   if (path.starts_with(api + "revision/")) {
     if (!is_revision(path.substr(api.size() + 9))) return error(404, "RevisionNotFound", "Invalid rev id");
@@ -62,7 +62,7 @@ ServerResponse FakeHub::answer(const ServerRequest& r) {
     if (!is_revision(path.substr(api.size() + 5))) return error(404, "RevisionNotFound", "Invalid rev id");
     return tree_answer(query);
   }
-  const std::string resolve = "/org/model/resolve/";
+  const std::string resolve = page_ + "/resolve/";
   if (path.starts_with(resolve)) {
     const size_t slash = path.find('/', resolve.size());
     if (slash == std::string::npos || !is_revision(path.substr(resolve.size(), slash - resolve.size())))
@@ -89,7 +89,7 @@ ServerResponse FakeHub::tree_answer(const std::string& query) {
   if (from + page < files.size())
     r.headers.emplace_back(
         "Link", "<" +
-                    hub_->url("/api/models/org/model/tree/main?recursive=true&cursor=" + std::to_string(from + page)) +
+                    hub_->url(api_ + "/tree/main?recursive=true&cursor=" + std::to_string(from + page)) +
                     ">; rel=\"next\"");
   return r;
 }

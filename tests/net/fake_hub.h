@@ -17,6 +17,9 @@ class FakeHub {
   TestServer& hub() { return *hub_; }
   TestServer& store() { return *store_; }
 
+  // org/model as a model, or as a dataset of the same name.
+  void serve_dataset() { api_ = "/api/datasets/org/model", page_ = "/datasets/org/model"; }
+
   std::map<std::string, std::string> files;  // of the one repository, org/model
   std::set<std::string> large;               // those in large-file storage
   std::string commit = std::string(40, 'a');
@@ -33,6 +36,7 @@ class FakeHub {
   ServerResponse file_answer(const ServerRequest& r, const std::string& path);
   ServerResponse store_answer(const ServerRequest& r);
   ServerResponse tree_answer(const std::string& query);
+  std::string api_ = "/api/models/org/model", page_ = "/org/model";
   std::unique_ptr<TestServer> store_, hub_;
 };
 

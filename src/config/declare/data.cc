@@ -78,15 +78,42 @@ Section declare(const Shard*) {
   return d.take();
 }
 
+Section declare(const Teacher*) {
+  Declaration<Teacher> d("A teacher model behind an OpenAI-compatible endpoint that answers prompts.");
+  d.field("endpoint", &Teacher::endpoint, "Its base URL, e.g. `https://api.openai.com/v1`.").required().plus();
+  d.field("model", &Teacher::model, "The model's name there.").required().plus();
+  d.field("prompts", &Teacher::prompts, "Rows with a `prompt`, `question` or `text`: file, folder or glob.").required().plus();
+  d.field("api_key_env", &Teacher::api_key_env,
+          "Environment variable that holds the key.")
+      .plus();
+  d.field("system", &Teacher::system, "System message of every request; it becomes part of the rows.").plus();
+  d.field("max_tokens", &Teacher::max_tokens, "Longest answer.").min(1).plus();
+  d.field("temperature", &Teacher::temperature, "Sampling temperature of the teacher.").range(0, 2).plus();
+  d.field("requests_per_minute", &Teacher::requests_per_minute, "Rate that is not exceeded.").above(0).plus();
+  d.field("max_requests", &Teacher::max_requests, "Requests at most, retries counted. Absent = no cap.").min(1).plus();
+  d.field("max_cost_usd", &Teacher::max_cost_usd, "No request that could pass this cost is sent. Absent = no cap.")
+      .above(0)
+      .plus();
+  d.field("input_usd_per_1m", &Teacher::input_usd_per_1m, "Price of a million prompt tokens, US dollars.")
+      .min(0)
+      .plus();
+  d.field("output_usd_per_1m", &Teacher::output_usd_per_1m, "Price of a million answer tokens, US dollars.")
+      .min(0)
+      .plus();
+  return d.take();
+}
+
 Section declare(const Synth*) {
   Declaration<Synth> d("Rows made by the program itself, from a seed.");
-  d.field("task", &Synth::task, "What the rows teach: tool_calls = answer a request with one of five tools' calls.")
+  d.field("task", &Synth::task, "What the rows teach: tool_calls = answer a request with one of five tools' calls; arithmetic, spelling and "
+          "sorting = short questions with one right answer.")
       .plus();
   d.field("rows", &Synth::rows, "Rows to train on.").range(1, 10'000'000).plus();
   d.field("test_rows", &Synth::test_rows, "Held-out rows, no request of which is trained on.")
       .range(0, 1'000'000)
       .plus();
   d.field("seed", &Synth::seed, "Seed of the rows.").min(0).plus().default_is("meta.seed");
+  d.field("teacher", &Synth::teacher, "Answers of a teacher model instead of a task's rows.").plus();
   return d.take();
 }
 
@@ -100,6 +127,10 @@ Section declare(const Data*) {
       .non_empty()
       .plus()
       .default_is("its default");
+  d.field("hf_revision", &Data::hf_revision, "Branch, tag or commit of that dataset.")
+      .non_empty()
+      .plus()
+      .default_is("main");
   d.field("path", &Data::path, "File, folder or glob; required by local and mindx_dreams.").non_empty();
   d.field("cid", &Data::cid, "Content id; required by lighthouse.").non_empty().plus();
   d.field("gateway", &Data::gateway, "HTTP gateway that `cid` is read through; the bytes are checked against the id.")

@@ -39,15 +39,27 @@ struct Filter {
 struct Shard {
   int64_t num_shards = 1;
 };
+struct Teacher {
+  std::string endpoint, model, prompts;
+  std::string api_key_env = "OPENAI_API_KEY";
+  std::optional<std::string> system;
+  int64_t max_tokens = 1024;
+  double temperature = 0.7;
+  double requests_per_minute = 60;
+  std::optional<int64_t> max_requests;
+  std::optional<double> max_cost_usd;
+  double input_usd_per_1m = 0, output_usd_per_1m = 0;
+};
 struct Synth {
   SynthTask task = SynthTask::kToolCalls;
   int64_t rows = 1200, test_rows = 60;
-  std::optional<int64_t> seed;  // absent = meta.seed
+  std::optional<int64_t> seed;     // absent = meta.seed
+  std::optional<Teacher> teacher;  // present = its answers instead of the task's rows
 };
 
 struct Data {
   DataSource source = DataSource::kHf;
-  std::optional<std::string> hf_id, hf_config, path, cid;
+  std::optional<std::string> hf_id, hf_config, hf_revision, path, cid;
   std::string gateway = "https://gateway.lighthouse.storage/ipfs";
   std::string split = "train";
   bool streaming = true;

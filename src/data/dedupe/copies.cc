@@ -113,7 +113,8 @@ struct CopyFinder::State {
   static constexpr size_t kFull = 128;
   static constexpr int kHubs = 16;
 
-  State(const std::optional<config::MinHash>& m, const std::string& folder) : digests(folder), shingles(folder), keys(folder) {
+  State(const std::optional<config::MinHash>& m, const std::string& folder)
+      : digests(folder), shingles(folder), keys(folder) {
     if (!m) return;
     threshold = m->threshold;
     bands = choose_bands(static_cast<int>(m->permutations), threshold).bands;
@@ -132,7 +133,8 @@ struct CopyFinder::State {
     return shingles.as<uint32_t>().subspan(b, shingles_end[row] - b);
   }
   uint32_t key(int band, uint32_t row) const {
-    return keys.as<uint32_t>()[(row / kBlock * static_cast<size_t>(bands) + static_cast<size_t>(band)) * kBlock + row % kBlock];
+    return keys.as<uint32_t>()[(row / kBlock * static_cast<size_t>(bands) + static_cast<size_t>(band)) * kBlock +
+                               row % kBlock];
   }
   std::vector<uint32_t> shingle_set(uint32_t row) const {
     const auto s = shingles_of(row);
@@ -155,14 +157,16 @@ struct CopyFinder::State {
       std::sort(order.begin() + static_cast<ptrdiff_t>(b), order.begin() + static_cast<ptrdiff_t>(e),
                 [&](uint64_t x, uint64_t y) { return digest[row_of(x)] < digest[row_of(y)]; });
       for (size_t i = b + 1; i < e; ++i)
-        if (digest[row_of(order[i])].same_content(digest[row_of(order[i - 1])])) groups->join(row_of(order[i]), row_of(order[i - 1]));
+        if (digest[row_of(order[i])].same_content(digest[row_of(order[i - 1])]))
+          groups->join(row_of(order[i]), row_of(order[i - 1]));
     });
   }
 
   void join_near(const std::vector<bool>& copies, Components* groups) const {
     constexpr int kTogether = 4;  // bands in memory at once
     for (int first = 0; first < bands; first += kTogether)
-      parallel_for(first, std::min(bands, first + kTogether), 1, [&](int64_t b, int64_t) { join_band(static_cast<int>(b), copies, groups); });
+      parallel_for(first, std::min(bands, first + kTogether), 1,
+                   [&](int64_t b, int64_t) { join_band(static_cast<int>(b), copies, groups); });
   }
 
   void join_band(int band, const std::vector<bool>& copies, Components* groups) const {
@@ -179,10 +183,10 @@ struct CopyFinder::State {
     });
   }
 
-  // Joins those of `members`, which share `shared` bands from `band` on, that are similar enough. In a run too full for all
-  // its pairs (rows made from one template) all are compared with the smallest by digest; those unlike it with the smallest
-  // of them, and so on; who is left after kHubs such is split by the next band. What is compared does not depend on what
-  // other threads have joined meanwhile.
+  // Joins those of `members`, which share `shared` bands from `band` on, that are similar enough. In a run too full for
+  // all its pairs (rows made from one template) all are compared with the smallest by digest; those unlike it with the
+  // smallest of them, and so on; who is left after kHubs such is split by the next band. What is compared does not
+  // depend on what other threads have joined meanwhile.
   void compare(std::vector<uint32_t>& members, int band, int shared, Components* groups) const {
     if (members.size() > kFull) {
       const auto digest = digests.as<Digest24>();
@@ -228,12 +232,14 @@ struct CopyFinder::State {
   }
 };
 
-CopyFinder::CopyFinder(const std::optional<config::MinHash>& minhash, const std::string& folder) : s_(std::make_unique<State>(minhash, folder)) {}
+CopyFinder::CopyFinder(const std::optional<config::MinHash>& minhash, const std::string& folder)
+    : s_(std::make_unique<State>(minhash, folder)) {}
 CopyFinder::~CopyFinder() = default;
 
 void CopyFinder::add(std::span<const RowPrint> rows) {
   State& s = *s_;
-  if (s.rows + rows.size() >= UINT32_MAX) fail_input("data.dedupe: more than {} rows in one source; prepare it in parts", UINT32_MAX - 1);
+  if (s.rows + rows.size() >= UINT32_MAX)
+    fail_input("data.dedupe: more than {} rows in one source; prepare it in parts", UINT32_MAX - 1);
   for (const RowPrint& r : rows) {
     Digest24 d;
     std::memcpy(d.content, r.content, sizeof d.content);
@@ -257,7 +263,9 @@ Copies CopyFinder::find() {
   s.shingles.finish();
   s.keys.finish();
   const auto digest = s.digests.as<Digest24>();
-  const auto before = [&](uint32_t a, uint32_t b) { return digest[a] < digest[b] || (!(digest[b] < digest[a]) && a < b); };
+  const auto before = [&](uint32_t a, uint32_t b) {
+    return digest[a] < digest[b] || (!(digest[b] < digest[a]) && a < b);
+  };
   const uint32_t n = static_cast<uint32_t>(s.rows);
   Copies c;
   c.stays.resize(n);

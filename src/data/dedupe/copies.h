@@ -1,9 +1,9 @@
 // Exact and near copies among the rows of a source.
 //
-// Exact: equal normalised text (and context: roles, tools). Near: connected components of the pairs that share a band of
-// their MinHash signatures and whose shingles' Jaccard similarity, counted and not estimated, reaches the threshold. Of
-// every group the row with the smallest digest of its content stays, so what stays does not depend on the order of the
-// rows, nor on threads.
+// Exact: equal normalised text (and context: roles, tools). Near: connected components of the pairs that share a band
+// of their MinHash signatures and whose shingles' Jaccard similarity, counted and not estimated, reaches the threshold.
+// Of every group the row with the smallest digest of its content stays, so what stays does not depend on the order of
+// the rows, nor on threads.
 //
 // Memory: about 30 bytes a row, and up to 16 more while bands are compared. Digests, shingles and band keys
 // lie in unnamed files of the folder (about 4 bytes a word of the text and 80 bytes a row), read through mappings.

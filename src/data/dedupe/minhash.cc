@@ -24,8 +24,10 @@ void signature(const uint32_t* x, size_t n, const uint32_t* a, const uint32_t* b
   const hn::CappedTag<uint32_t, 16> d;
   const size_t lanes = hn::Lanes(d);
   for (size_t k = 0; k < functions; k += 4 * lanes) {
-    const auto a0 = hn::LoadU(d, a + k), a1 = hn::LoadU(d, a + k + lanes), a2 = hn::LoadU(d, a + k + 2 * lanes), a3 = hn::LoadU(d, a + k + 3 * lanes);
-    const auto b0 = hn::LoadU(d, b + k), b1 = hn::LoadU(d, b + k + lanes), b2 = hn::LoadU(d, b + k + 2 * lanes), b3 = hn::LoadU(d, b + k + 3 * lanes);
+    const auto a0 = hn::LoadU(d, a + k), a1 = hn::LoadU(d, a + k + lanes), a2 = hn::LoadU(d, a + k + 2 * lanes),
+               a3 = hn::LoadU(d, a + k + 3 * lanes);
+    const auto b0 = hn::LoadU(d, b + k), b1 = hn::LoadU(d, b + k + lanes), b2 = hn::LoadU(d, b + k + 2 * lanes),
+               b3 = hn::LoadU(d, b + k + 3 * lanes);
     auto m0 = hn::Set(d, ~uint32_t{0}), m1 = m0, m2 = m0, m3 = m0;
     for (size_t i = 0; i < n; ++i) {
       const auto v = hn::Set(d, x[i]);
@@ -65,7 +67,8 @@ MinHash::MinHash(int permutations) : permutations_(permutations) {
 }
 
 void MinHash::signature(std::span<const uint32_t> shingles, uint32_t* out) const {
-  const size_t whole = static_cast<size_t>(permutations_) / kBlock * kBlock, rest = static_cast<size_t>(permutations_) - whole;
+  const size_t whole = static_cast<size_t>(permutations_) / kBlock * kBlock,
+               rest = static_cast<size_t>(permutations_) - whole;
   const auto run = HWY_DYNAMIC_DISPATCH(signature);
   run(shingles.data(), shingles.size(), factor_.data(), shift_.data(), out, whole);
   if (rest == 0) return;

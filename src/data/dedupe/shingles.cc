@@ -70,7 +70,8 @@ void normalise_text(std::string_view in, std::string* out) {
   std::string storage;
   const bool ascii = unicode::ascii_run(in.data(), in.size()) == in.size();
   if (!ascii) {
-    static const tokenizer::Normalizer nfc(std::vector<tokenizer::NormalizerStep>{{.kind = tokenizer::NormalizerStep::Kind::kNfc, .pattern = {}, .content = {}, .regex = {}}});
+    static const tokenizer::Normalizer nfc(std::vector<tokenizer::NormalizerStep>{
+        {.kind = tokenizer::NormalizerStep::Kind::kNfc, .pattern = {}, .content = {}, .regex = {}}});
     in = nfc.apply(in, storage, nullptr);
   }
   out->resize(in.size());
@@ -107,8 +108,10 @@ void Shingler::ascii_words(std::string_view text) {
     const uint64_t in = bits_[k];
     for (uint64_t turns = in ^ ((in << 1) | before); turns != 0; turns &= turns - 1) {
       const size_t i = k * 64 + static_cast<size_t>(std::countr_zero(turns));
-      if ((in >> (i % 64)) & 1) begin = i;
-      else units_.push_back(hash_word(lower_.data() + begin, i - begin));
+      if ((in >> (i % 64)) & 1)
+        begin = i;
+      else
+        units_.push_back(hash_word(lower_.data() + begin, i - begin));
     }
     before = in >> 63;
   }
@@ -147,14 +150,16 @@ void Shingler::words(std::string_view text) {
 }
 
 void Shingler::characters(std::string_view text) {
-  for (size_t i = 0, n = 0; i < text.size(); i += n) units_.push_back(mix(kFactor ^ unicode::decode(text.data() + i, n)));
+  for (size_t i = 0, n = 0; i < text.size(); i += n)
+    units_.push_back(mix(kFactor ^ unicode::decode(text.data() + i, n)));
 }
 
 template <typename T>
 void Shingler::append_runs(std::string_view normalised, std::vector<T>* out) {
   constexpr int kShift = 64 - 8 * static_cast<int>(sizeof(T));
   units_.clear();
-  if (unit_ == config::ShingleUnit::kWords && unicode::ascii_run(normalised.data(), normalised.size()) == normalised.size()) {
+  if (unit_ == config::ShingleUnit::kWords &&
+      unicode::ascii_run(normalised.data(), normalised.size()) == normalised.size()) {
     bits_.resize(normalised.size() / 64 + 1);
     lower_.resize(bits_.size() * 64 + kPadding);
     lower_and_mark_words(normalised.data(), normalised.size(), lower_.data(), bits_.data());

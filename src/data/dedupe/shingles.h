@@ -19,8 +19,8 @@ void normalise_text(std::string_view in, std::string* out);
 class Shingler {
  public:
   Shingler(config::ShingleUnit unit, int ngram);
-  // Appends one 32-bit hash for each run of n units, in the order of the text and with repetitions; a text of fewer than n
-  // units (but one at least) has one shingle, all of it. Hashes are alike on every machine.
+  // Appends one 32-bit hash for each run of n units, in the order of the text and with repetitions; a text of fewer
+  // than n units (but one at least) has one shingle, all of it. Hashes are alike on every machine.
   void append(std::string_view normalised, std::vector<uint32_t>* out);
   // The same with all 64 bits, for sets in which a chance meeting must not happen.
   void append(std::string_view normalised, std::vector<uint64_t>* out);

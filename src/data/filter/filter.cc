@@ -50,9 +50,12 @@ TextMeasures measure_text(std::string_view text, bool lines, bool ngrams) {
   for (size_t i = 0, n = 0; i < text.size(); i += n) {
     const uint16_t c = table[unicode::decode(text.data() + i, n)];
     ++m.characters;
-    if (c & (unicode::kLetter | unicode::kMark)) ++letters;
-    else if (c & unicode::kNumber) ++digits;
-    else if (c & unicode::kWhite) ++spaces;
+    if (c & (unicode::kLetter | unicode::kMark))
+      ++letters;
+    else if (c & unicode::kNumber)
+      ++digits;
+    else if (c & unicode::kWhite)
+      ++spaces;
   }
   if (const size_t seen = static_cast<size_t>(m.characters) - spaces; seen > 0) {
     m.letters = static_cast<double>(letters) / static_cast<double>(seen);
@@ -131,7 +134,8 @@ bool RowFilter::in_benchmark(std::string_view text) const {
   normalise_text(text, &normalised);
   std::vector<uint64_t> runs;
   Shingler(config::ShingleUnit::kWords, static_cast<int>(filter_.decontaminate_ngram)).append(normalised, &runs);
-  return std::any_of(runs.begin(), runs.end(), [&](uint64_t x) { return std::binary_search(benchmark_.begin(), benchmark_.end(), x); });
+  return std::any_of(runs.begin(), runs.end(),
+                     [&](uint64_t x) { return std::binary_search(benchmark_.begin(), benchmark_.end(), x); });
 }
 
 }  // namespace mxt::data

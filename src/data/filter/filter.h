@@ -16,10 +16,11 @@ namespace mxt::data {
 // Counts of one text; parts are 0 where there is nothing to count.
 struct TextMeasures {
   int64_t characters = 0, words = 0;
-  double letters = 0;           // letters and marks / characters that are not white space
-  double symbols = 0;           // neither letters, marks, digits nor white space / the same
-  double repeated_lines = 0;    // lines equal to an earlier one (but for white space at the ends) / lines, blank ones not counted
-  double repeated_ngrams = 0;   // words inside a run of five that stood before / words
+  double letters = 0;  // letters and marks / characters that are not white space
+  double symbols = 0;  // neither letters, marks, digits nor white space / the same
+  double repeated_lines =
+      0;  // lines equal to an earlier one (but for white space at the ends) / lines, blank ones not counted
+  double repeated_ngrams = 0;  // words inside a run of five that stood before / words
 };
 // `text` is valid UTF-8. The two repetitions are left at 0 unless asked for: they cost more than the rest.
 TextMeasures measure_text(std::string_view text, bool lines, bool ngrams);

@@ -4,6 +4,8 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "data/shape/row.h"
+#include "data/shape/row_text.h"
 
 namespace mxt::data {
 namespace {
@@ -14,8 +16,8 @@ bool is_digit(char c) { return c >= '0' && c <= '9'; }
 bool is_alnum(char c) { return is_digit(c) || ((c | 32) >= 'a' && (c | 32) <= 'z'); }
 bool is_wide(char c) { return static_cast<signed char>(c) < 0; }
 
-// Each matcher is asked at position i and answers where the match ends, or i where there is none. None looks further than
-// a bounded number of bytes before it fails, but for PEM blocks, whose head is rare.
+// Each matcher is asked at position i and answers where the match ends, or i where there is none. None looks further
+// than a bounded number of bytes before it fails, but for PEM blocks, whose head is rare.
 
 size_t match_email(std::string_view s, size_t i) {
   constexpr size_t kName = 64, kHost = 253;
@@ -29,7 +31,9 @@ size_t match_email(std::string_view s, size_t i) {
     while (at < s.size() && (is_alnum(s[at]) || s[at] == '-') && at - label < 64) ++at;
     if (at == label) break;
     const std::string_view last = s.substr(label, at - label);
-    if (label > host && last.size() >= 2 && std::all_of(last.begin(), last.end(), [](char c) { return is_alnum(c) && !is_digit(c); })) end = at;
+    if (label > host && last.size() >= 2 &&
+        std::all_of(last.begin(), last.end(), [](char c) { return is_alnum(c) && !is_digit(c); }))
+      end = at;
     if (at == s.size() || s[at] != '.') break;
     label = ++at;
   }
@@ -63,7 +67,8 @@ size_t match_american(std::string_view s, size_t i) {
       if (form[k] == '0' ? !is_digit(s[i + k]) : s[i + k] != form[k]) return false;
     const size_t end = i + form.size();
     // 555-123-4567-8 and 555.123.4567.8 are other numbers.
-    return end == s.size() || !(is_alnum(s[end]) || ((s[end] == '-' || s[end] == '.') && end + 1 < s.size() && is_digit(s[end + 1])));
+    return end == s.size() ||
+           !(is_alnum(s[end]) || ((s[end] == '-' || s[end] == '.') && end + 1 < s.size() && is_digit(s[end + 1])));
   };
   for (std::string_view form : {"(000) 000-0000", "(000)000-0000", "000-000-0000", "000.000.0000"})
     if (fits(form)) return i + form.size();
@@ -81,10 +86,10 @@ size_t match_key(std::string_view s, size_t i) {
     size_t least, most;  // characters after the head
     bool capitals;       // only A–Z and 0–9 follow
   };
-  static constexpr Form kForms[] = {{"AKIA", 16, 16, true}, {"ASIA", 16, 16, true},      {"ghp_", 36, 255, false},
-                                    {"gho_", 36, 255, false}, {"ghs_", 36, 255, false},  {"github_pat_", 22, 255, false},
-                                    {"hf_", 30, 60, false},   {"sk-", 20, 255, false},   {"AIza", 35, 35, false},
-                                    {"xoxb-", 20, 255, false}, {"xoxp-", 20, 255, false}};
+  static constexpr Form kForms[] = {
+      {"AKIA", 16, 16, true},   {"ASIA", 16, 16, true},          {"ghp_", 36, 255, false}, {"gho_", 36, 255, false},
+      {"ghs_", 36, 255, false}, {"github_pat_", 22, 255, false}, {"hf_", 30, 60, false},   {"sk-", 20, 255, false},
+      {"AIza", 35, 35, false},  {"xoxb-", 20, 255, false},       {"xoxp-", 20, 255, false}};
   if (s.substr(i).starts_with("-----BEGIN ")) {
     constexpr size_t kHead = 64, kBlock = 16384;
     const size_t head = s.substr(i, kHead).find("PRIVATE KEY-----");
@@ -117,13 +122,16 @@ constexpr std::string_view kMark[] = {"<EMAIL>", "<PHONE>", "<KEY>"};
 // What may begin a match of any kind: all else is passed over at once.
 bool may_begin(char c) { return is_alnum(c) || c == '+' || c == '(' || c == '-'; }
 
+void add(const Redacted& n, Redacted* sum) {
+  for (size_t k = 0; k < n.size(); ++k) (*sum)[k] += n[k];
+}
+
 void redact_json(OrderedJson* j, std::span<const Redact> kinds, Redacted* sum) {
   if (j->is_string()) {
-    const Redacted n = redact_text(&j->get_ref<std::string&>(), kinds);
-    for (size_t k = 0; k < n.size(); ++k) (*sum)[k] += n[k];
+    add(redact_text(&j->get_ref<std::string&>(), kinds), sum);
   } else if (j->is_object()) {
     for (auto it = j->begin(); it != j->end(); ++it)
-      if (it.key() != "role") redact_json(&it.value(), kinds, sum);
+      if (it.key() != "role" && it.key() != "from") redact_json(&it.value(), kinds, sum);
   } else if (j->is_array()) {
     for (OrderedJson& x : *j) redact_json(&x, kinds, sum);
   }
@@ -155,15 +163,27 @@ Redacted redact_text(std::string* text, std::span<const Redact> kinds) {
   return count;
 }
 
-Redacted redact_example(Example* e, std::span<const Redact> kinds, const std::string& where) {
-  if (e->kind == Example::Kind::kTokens)
-    fail_input("{}: the row is finished tokens, which data.filter.redact cannot read; remove it, or give text", where);
+Redacted redact_record(Record* r, const Layout& layout, std::span<const Redact> kinds) {
+  if (layout.shape == Shape::kTokens)
+    fail_input("{}: the row is finished tokens, which data.filter.redact cannot read; remove it, or give text",
+               r->where());
   Redacted sum{};
-  for (std::string* s : {&e->text, &e->completion}) {
-    const Redacted n = redact_text(s, kinds);
-    for (size_t k = 0; k < n.size(); ++k) sum[k] += n[k];
+  if (r->header) {
+    for (const auto& [ours, theirs] : layout.columns)
+      for (size_t i = 0; i < r->cells.size(); ++i)
+        if ((*r->header)[i] == theirs) add(redact_text(&r->cells[i], kinds), &sum);
+    return sum;
   }
-  if (e->messages) redact_json(e->messages.get(), kinds, &sum);
+  thread_local RowText text;  // most rows have nothing to replace: seen without building values
+  read_row_text(*r, layout, &text);
+  add(redact_text(&text.text, kinds), &sum);
+  add(redact_text(&text.context, kinds), &sum);
+  if (sum == Redacted{}) return sum;
+  sum = {};
+  OrderedJson row = row_object(*r);
+  for (const auto& [ours, theirs] : layout.columns)
+    if (const auto it = row.find(theirs); it != row.end()) redact_json(&*it, kinds, &sum);
+  r->text = row.dump();
   return sum;
 }
 

@@ -17,11 +17,13 @@ using Redacted = std::array<int64_t, 3>;  // by config::Redact: how many were re
 //   email  name@host.tld                                                                          → <EMAIL>
 //   phone  +CC and 7 to 15 digits with single spaces, dots, hyphens or brackets between; (AAA) BBB-CCCC; AAA-BBB-CCCC
 //          and AAA.BBB.CCCC (North America)                                                       → <PHONE>
-//   key    AKIA…/ASIA… (AWS), ghp_ gho_ ghs_ github_pat_ (GitHub), hf_ (Hugging Face), sk- (OpenAI and alike), xox?- (Slack),
+//   key    AKIA…/ASIA… (AWS), ghp_ gho_ ghs_ github_pat_ (GitHub), hf_ (Hugging Face), sk- (OpenAI and alike), xox?-
+//   (Slack),
 //          AIza… (Google), and whole PEM blocks of private keys                                    → <KEY>
 Redacted redact_text(std::string* text, std::span<const config::Redact> kinds);
 
-// Every text of an example but roles. Finished tokens cannot be redacted: kBadInput starting with `where`.
-Redacted redact_example(Example* example, std::span<const config::Redact> kinds, const std::string& where);
+// The same in a row's columns, roles and other keys left alone; the row is written anew where something was replaced.
+// Errors (kBadInput): as read_row_text(); finished tokens, which have no text to read.
+Redacted redact_record(Record* record, const Layout& layout, std::span<const config::Redact> kinds);
 
 }  // namespace mxt::data

@@ -6,8 +6,8 @@
 
 namespace mxt::data {
 
-// How many bytes stand before the first that ends or breaks a JSON string's plain part: a quote, a backslash or a control
-// character. n where there is none.
+// How many bytes stand before the first that ends or breaks a JSON string's plain part: a quote, a backslash or a
+// control character. n where there is none.
 size_t json_plain_run(const char* p, size_t n);
 
 // True where the text is ASCII without control characters, without two spaces side by side and without one at its ends.

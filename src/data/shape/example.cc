@@ -54,6 +54,17 @@ std::string json_type(const OrderedJson& j) {
                                       : "a number");
 }
 
+void drop_null_members(OrderedJson& j) {
+  if (j.is_object()) {
+    std::vector<std::string> absent;
+    for (const auto& [key, value] : j.items())
+      if (value.is_null()) absent.push_back(key);
+    for (const std::string& key : absent) j.erase(key);
+  }
+  if (j.is_structured())
+    for (OrderedJson& value : j) drop_null_members(value);
+}
+
 // Our name → the row's column, by the recipe's map or by equal names.
 std::map<std::string, std::string> name_columns(const std::vector<std::string>& there, const std::string& where,
                                                 const std::map<std::string, std::string>& given) {
@@ -132,6 +143,9 @@ OrderedJson row_object(const Record& record) {
   OrderedJson row = parse_ordered_json(record.text, where);
   if (!row.is_object())
     fail_input("{}: is {}, each row must be an object such as {{\"text\": …}}", where, json_type(row));
+  // A column of a table has one type: its objects carry every key that any row has. What a row does not have is null.
+  if (record.kind == FileKind::kParquet)
+    for (auto& [column, value] : row.items()) drop_null_members(value);
   return row;
 }
 

@@ -142,7 +142,8 @@ class Scan {
       uint32_t code, low;
       if (!hex4(&code) || (code >= 0xDC00 && code < 0xE000)) return false;
       if (code >= 0xD800 && code < 0xDC00) {
-        if (end_ - p_ < 2 || *p_++ != '\\' || *p_++ != 'u' || !hex4(&low) || low < 0xDC00 || low >= 0xE000) return false;
+        if (end_ - p_ < 2 || *p_++ != '\\' || *p_++ != 'u' || !hex4(&low) || low < 0xDC00 || low >= 0xE000)
+          return false;
         code = 0x10000 + ((code - 0xD800) << 10) + (low - 0xDC00);
       }
       append_utf8(*out, code);

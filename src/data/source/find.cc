@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <fstream>
 #include <optional>
 
 #include "base/error.h"
@@ -10,25 +11,22 @@
 #include "data/source/records.h"
 
 namespace mxt::data {
-namespace {
 
 std::optional<FileKind> kind_of(std::string_view path) {
-  for (const char* packed : {".gz", ".zst"})
-    if (path.ends_with(packed)) path.remove_suffix(std::string_view(packed).size());
+  const std::string_view packed = path;
+  for (const char* packing : {".gz", ".zst"})
+    if (path.ends_with(packing)) path.remove_suffix(std::string_view(packing).size());
   const auto is = [&](auto... endings) { return (path.ends_with(endings) || ...); };
   if (is(".jsonl", ".ndjson")) return FileKind::kJsonLines;
   if (is(".json")) return FileKind::kJson;
   if (is(".csv")) return FileKind::kCsv;
   if (is(".tsv")) return FileKind::kTsv;
   if (is(".txt", ".text", ".md")) return FileKind::kText;
+  if (packed == path && is(".parquet")) return FileKind::kParquet;  // it packs its columns itself
   return std::nullopt;
 }
 
-constexpr const char* kKinds = ".jsonl .ndjson .json .csv .tsv .txt .text .md, each also .gz or .zst";
-
-// The split that a file name carries as a word of its own ("train-00001.jsonl", "my_test.csv"); "" for none. The words
-// are those of the datasets library.
-std::string split_of(std::string_view path) {
+std::string split_of(std::string_view path, bool folders) {
   struct Words {
     const char* split;
     std::array<const char*, 4> words;
@@ -36,7 +34,7 @@ std::string split_of(std::string_view path) {
   constexpr std::array<Words, 3> kSplits = {{{"train", {"train", "training", "", ""}},
                                              {"validation", {"validation", "valid", "dev", "val"}},
                                              {"test", {"test", "testing", "eval", "evaluation"}}}};
-  const std::string_view name = path.substr(path.rfind('/') + 1);
+  const std::string_view name = folders ? path : path.substr(path.rfind('/') + 1);
   std::string word;
   for (size_t i = 0; i <= name.size(); ++i) {
     const char c = i < name.size() ? name[i] : '.';
@@ -52,6 +50,18 @@ std::string split_of(std::string_view path) {
   return "";
 }
 
+std::string read_head(const std::string& path, size_t bytes) {
+  std::ifstream in(path, std::ios::binary);
+  std::string s(bytes, '\0');
+  in.read(s.data(), static_cast<std::streamsize>(bytes));
+  s.resize(static_cast<size_t>(std::max<std::streamsize>(0, in.gcount())));
+  return s;
+}
+
+namespace {
+
+constexpr const char* kKinds = ".jsonl .ndjson .json .csv .tsv .txt .text .md, each also .gz or .zst, and .parquet";
+
 std::vector<SourceFile> in_folder(const std::string& folder, const std::string& wanted) {
   std::vector<SourceFile> all;
   std::vector<std::string> splits;
@@ -59,12 +69,12 @@ std::vector<SourceFile> in_folder(const std::string& folder, const std::string& 
     if (const auto kind = kind_of(name)) {
       if (name.substr(name.rfind('/') + 1).starts_with("README")) continue;
       all.push_back({(fs::path(folder) / name).string(), *kind});
-      splits.push_back(split_of(name));
+      splits.push_back(split_of(name, false));
     }
   if (all.empty()) fail_input("{}: no data files in this folder (known endings: {})", folder, kKinds);
   if (std::all_of(splits.begin(), splits.end(), [](const std::string& s) { return s.empty(); })) return all;
 
-  const std::string split = split_of(wanted).empty() ? wanted : split_of(wanted);
+  const std::string split = split_of(wanted, false).empty() ? wanted : split_of(wanted, false);
   std::vector<SourceFile> chosen;
   for (size_t i = 0; i < all.size(); ++i)
     if (splits[i] == split) chosen.push_back(all[i]);

@@ -7,6 +7,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
 #include <string_view>
 
 #include "base/error.h"
@@ -149,6 +150,8 @@ class Input::Zstd : public Unpacker {
 };
 
 Input::Input(std::string path, const SourceLimits& limits) : path_(std::move(path)), limits_(limits), buffer_(kBuffer) {
+  std::error_code ec;
+  if (const auto n = std::filesystem::file_size(path_, ec); !ec) file_bytes_ = n;
   auto plain = std::make_unique<Plain>(std::make_unique<File>(path_));
   const std::string_view head = plain->head();
   if (starts_with(head, "\x1f\x8b"))
@@ -174,6 +177,12 @@ Input::Input(std::string path, const SourceLimits& limits) : path_(std::move(pat
 }
 
 Input::~Input() = default;
+
+double Input::done() const {
+  return file_bytes_ == 0
+             ? 1.0
+             : std::min(1.0, static_cast<double>(unpacker_->packed_bytes()) / static_cast<double>(file_bytes_));
+}
 
 bool Input::fill() {
   at_ = 0;

@@ -36,6 +36,7 @@ class Input {
 
   const std::string& path() const { return path_; }
   const SourceLimits& limits() const { return limits_; }
+  double done() const;  // part of the file that has been read, 0 to 1
   uint64_t line() const { return line_; }  // of the next byte, from 1
 
  private:
@@ -50,7 +51,7 @@ class Input {
   std::unique_ptr<Unpacker> unpacker_;
   std::vector<char> buffer_;
   size_t at_ = 0, end_ = 0;
-  uint64_t line_ = 1, unpacked_ = 0;
+  uint64_t line_ = 1, unpacked_ = 0, file_bytes_ = 0;
 };
 
 }  // namespace mxt::data

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "data/source/table.h"
 
 namespace mxt::data {
 namespace {
@@ -14,6 +15,7 @@ class Reader : public RecordReader {
  public:
   Reader(const SourceFile& file, const SourceLimits& limits)
       : in_(file.path, limits), kind_(file.kind), path_(std::make_shared<const std::string>(file.path)) {}
+  double done() const override { return in_.done(); }
 
  protected:
   void begin(Record* out) {
@@ -219,11 +221,13 @@ class Text : public Reader {
 }  // namespace
 
 const char* name_of(FileKind kind) {
-  constexpr const char* kNames[] = {"JSON lines", "JSON", "CSV", "TSV", "text"};
+  constexpr const char* kNames[] = {"JSON lines", "JSON", "CSV", "TSV", "text", "Parquet"};
   return kNames[static_cast<int>(kind)];
 }
 
-std::string Record::where() const { return fmt::format("{}:{}", *path, line); }
+std::string Record::where() const {
+  return fmt::format("{}:{}{}", *path, kind == FileKind::kParquet || *path == "data.sql" ? " row " : "", line);
+}
 
 std::unique_ptr<RecordReader> open_records(const SourceFile& file, const SourceLimits& limits) {
   switch (file.kind) {
@@ -236,6 +240,8 @@ std::unique_ptr<RecordReader> open_records(const SourceFile& file, const SourceL
       return std::make_unique<Csv>(file, limits);
     case FileKind::kText:
       return std::make_unique<Text>(file, limits);
+    case FileKind::kParquet:
+      return open_parquet(file, limits);
   }
   MXT_ASSERT(false);
 }

@@ -4,14 +4,16 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "data/source/input.h"
 
 namespace mxt::data {
 
-enum class FileKind { kJsonLines, kJson, kCsv, kTsv, kText };
+enum class FileKind { kJsonLines, kJson, kCsv, kTsv, kText, kParquet };
 const char* name_of(FileKind kind);
 
 struct SourceFile {
@@ -21,9 +23,17 @@ struct SourceFile {
 
 // The files of a local source, sorted by byte value: a file, a folder (all files of known kinds below it; where names
 // carry splits, as in train.jsonl beside test.jsonl, only those of `split`) or a glob. Kinds by ending, .gz and .zst
-// removed: .jsonl .ndjson; .json; .csv; .tsv; .txt .text .md. Errors (kBadInput): nothing there, an unknown ending (a
+// removed: .jsonl .ndjson; .json; .csv; .tsv; .txt .text .md; .parquet. Errors (kBadInput): nothing there, an unknown ending (a
 // named file), no file of the split.
 std::vector<SourceFile> find_source_files(const std::string& path, const std::string& split);
+
+// The kind that a name's ending says; none for an unknown one.
+std::optional<FileKind> kind_of(std::string_view path);
+// The split that a file's name carries as a word of its own ("train-00001.jsonl", "my_test.csv"), or one of its folders'
+// with `folders`: "train", "validation" or "test"; "" for none. The words are those of the datasets library.
+std::string split_of(std::string_view path, bool folders);
+// The first bytes of a file, as they stand.
+std::string read_head(const std::string& path, size_t bytes);
 
 struct Record {
   FileKind kind = FileKind::kJsonLines;
@@ -31,21 +41,23 @@ struct Record {
   std::vector<std::string> cells;                          // CSV: the values, as many as `header`
   std::shared_ptr<const std::vector<std::string>> header;  // CSV: the column names
   std::shared_ptr<const std::string> path;
-  uint64_t line = 0;          // where the row begins, from 1
+  uint64_t line = 0;          // where the row begins, from 1; of a table: its number
   bool last_piece = true;     // plain text comes in pieces; true for the last of a file
-  std::string where() const;  // "path:line"
+  std::string where() const;  // "path:line", of a table "path: row N"
 };
 
 class RecordReader {
  public:
   virtual ~RecordReader() = default;
   virtual bool next(Record* out) = 0;  // false at the end; errors name file and line
+  virtual double done() const { return 0; }  // about how much has been read, 0 to 1
 };
 
 // One file. Blank lines between rows are passed over.
 //   JSON lines  one value a line
 //   JSON        an array of rows, or rows one after another
 //   CSV         RFC 4180 with a header line; LF or CRLF; strict: a stray quote or another number of cells is an error
+//   Parquet     by DuckDB (data/source/table.h)
 //   text        pieces of about a MiB, cut after a line end that a non-space follows (always a boundary between tokens)
 std::unique_ptr<RecordReader> open_records(const SourceFile& file, const SourceLimits& limits = {});
 

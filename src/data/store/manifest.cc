@@ -46,7 +46,7 @@ OrderedJson curation_json(const CurationReport& r) {
     if (s.similarity > 0) j["similarity"] = s.similarity;
     samples.push_back(std::move(j));
   }
-  return {{"rows_in", r.rows_in}, {"groups", r.groups}, {"largest_group", r.largest_group}, {"samples", std::move(samples)}};
+  return {{"rows_in", r.rows_in}, {"groups", r.groups}, {"largest_group", r.largest_group}, {"redacted", r.redacted}, {"samples", std::move(samples)}};
 }
 
 CurationReport read_curation(const Json& manifest) {
@@ -55,6 +55,7 @@ CurationReport read_curation(const Json& manifest) {
   r.rows_in = j.at("rows_in");
   r.groups = j.at("groups");
   r.largest_group = j.at("largest_group");
+  r.redacted = j.at("redacted").get<std::map<std::string, int64_t>>();
   for (const auto& [reason, rows] : manifest.at("dropped").items())
     if (reason != "no_target") r.dropped[reason] = rows;
   for (const Json& s : j.at("samples"))
@@ -86,8 +87,6 @@ void write_manifest(const std::string& folder, const Manifest& m) {
                    {"dropped", dropped_json(m.counts)},
                    {"cut", {{"documents", m.counts.cut}, {"tokens", m.counts.cut_tokens}}},
                    {"train", part_json(m.train)}};
-  if (m.counts.redacted != Redacted{})
-    j["redacted"] = {{"email", m.counts.redacted[0]}, {"phone", m.counts.redacted[1]}, {"key", m.counts.redacted[2]}};
   if (m.counts.curation) j["curation"] = curation_json(*m.counts.curation);
   if (m.eval) j["eval"] = part_json(*m.eval);
   write_file_atomic(path_of(folder), j.dump(2) + "\n");
@@ -111,8 +110,6 @@ Manifest read_manifest(const std::string& folder) {
     m.counts.shape = j.at("shape");
     m.counts.rows_in = j.at("rows_in");
     m.counts.dropped_no_target = j.at("dropped").at("no_target");
-    if (j.contains("redacted"))
-      m.counts.redacted = {j.at("redacted").at("email"), j.at("redacted").at("phone"), j.at("redacted").at("key")};
     if (j.contains("curation")) m.counts.curation = read_curation(j);
     m.counts.cut = j.at("cut").at("documents");
     m.counts.cut_tokens = j.at("cut").at("tokens");

@@ -1,5 +1,5 @@
-// A file of numbers too many for memory: appended, then read through a mapping. It has no name from the start, so nothing
-// of it is ever left behind, whatever ends the program.
+// A file of numbers too many for memory: appended, then read through a mapping. It has no name from the start, so
+// nothing of it is ever left behind, whatever ends the program.
 #pragma once
 
 #include <cstddef>

@@ -31,6 +31,10 @@ void Spill::finish() {
 DocumentView Spill::view(size_t i) const {
   const auto* all = reinterpret_cast<const int32_t*>(map_.bytes().data());
   const Entry& e = entries_[i];
+  if ((seen_ += e.length) > size_t{16} << 20) {
+    forget();
+    seen_ = 0;
+  }
   return {{all + e.at, e.length}, {all + e.at + e.length, e.labelled ? e.length : 0}};
 }
 

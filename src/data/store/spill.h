@@ -23,9 +23,11 @@ class Spill {
   void finish();                       // from here on documents may be read
   size_t documents() const { return entries_.size(); }
   uint32_t length(size_t i) const { return entries_[i].length; }
+  // Valid as long as the Spill. What was seen does not stay in memory: not for more than one thread.
   DocumentView view(size_t i) const;
   // All tokens in order; only where no document has labels of its own.
   std::span<const int32_t> all_ids() const;
+  void forget() const { map_.drop_pages(); }  // pages that were read no longer count as memory
 
  private:
   struct Entry {
@@ -38,6 +40,7 @@ class Spill {
   MappedFile map_;
   std::vector<Entry> entries_;
   uint64_t written_ = 0;
+  mutable uint64_t seen_ = 0;  // elements since the last forget()
 };
 
 }  // namespace mxt::data

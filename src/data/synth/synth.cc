@@ -17,13 +17,14 @@ struct Task {
   uint64_t stream;  // Philox stream of the train split; the test split takes the next one
 };
 
-constexpr Task kTasks[] = {{"tool_calls", draw_tool_call, 0x7359'0000}, {"arithmetic", draw_arithmetic, 0x7359'0010}};
+constexpr Task kTasks[] = {{"tool_calls", draw_tool_call, 0x7359'0000}, {"arithmetic", draw_arithmetic, 0x7359'0010},
+                            {"spelling", draw_spelling, 0x7359'0020},     {"sorting", draw_sorting, 0x7359'0030}};
 
 const Task& find_task(std::string_view name) {
   for (const Task& t : kTasks)
     if (name == t.name) return t;
   const std::string near = nearest(name, synth_tasks());
-  fail_input("synth task \"{}\" is unknown{}; there are: tool_calls, arithmetic", name,
+  fail_input("synth task \"{}\" is unknown{}; there are: tool_calls, arithmetic, spelling, sorting", name,
              near.empty() ? "" : fmt::format(" (did you mean \"{}\"?)", near));
 }
 
@@ -47,6 +48,16 @@ std::string SynthRow::json() const {
   add("user", user);
   add("assistant", answer);
   return OrderedJson{{"messages", std::move(messages)}}.dump();
+}
+
+bool is_right(std::string_view task, const SynthRow& row, std::string_view answer) {
+  answer = trim(answer);
+  if (find_task(task).draw != draw_tool_call) return answer == row.answer;
+  try {
+    return parse_json(answer, "answer") == parse_json(row.answer, "row");
+  } catch (const Error&) {
+    return false;  // no JSON, or too deep
+  }
 }
 
 std::vector<SynthRow> synth_rows(std::string_view task_name, Split split, int64_t count, uint64_t seed) {

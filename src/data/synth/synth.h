@@ -5,7 +5,9 @@
 //   call
 //               as compact JSON. Arguments are copied from the request; dates and times come in several spellings and
 //               are answered as YYYY-MM-DD and HH:MM.
-//   arithmetic  sums and differences of numbers below 100.
+//   arithmetic  sums and differences of numbers below 100
+//   spelling    letters of made-up words: spelled, backwards, the n-th, how many of one
+//   sorting     three to seven numbers below 1,000, either way
 //
 // Rows are a function of (task, split, seed, index): asking for more rows keeps the earlier ones. No user text stands
 // twice in a split; train and test share neither a user text nor an argument object (tool_calls: nor any city, label,
@@ -27,6 +29,10 @@ struct SynthRow {
 };
 
 const std::vector<std::string>& synth_tasks();
+
+// Whether a model's answer to a row is right. Exact: white space around it aside, an answer is the row's own text; a tool
+// call is the same JSON value, whatever the order of its keys and its white space.
+bool is_right(std::string_view task, const SynthRow& row, std::string_view answer);
 
 // Errors (kBadInput): an unknown task (names the nearest), count beyond what the task has.
 std::vector<SynthRow> synth_rows(std::string_view task, Split split, int64_t count, uint64_t seed);

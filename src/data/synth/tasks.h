@@ -8,5 +8,7 @@ namespace mxt::data {
 
 SynthRow draw_tool_call(Philox& random, Split split);
 SynthRow draw_arithmetic(Philox& random, Split split);
+SynthRow draw_spelling(Philox& random, Split split);
+SynthRow draw_sorting(Philox& random, Split split);
 
 }  // namespace mxt::data

@@ -1,0 +1,157 @@
+// Preparing that is stopped and started again: nothing finished is repeated, and the result is the same.
+#include <signal.h>
+#include <sys/wait.h>
+
+#include <atomic>
+#include <thread>
+
+#include "base/files.h"
+#include "base/hash.h"
+#include "base/philox.h"
+#include "base/threads.h"
+#include "data/prepare.h"
+#include "data/store/pieces.h"
+#include "helpers.h"
+#include "toy_coder.h"
+
+namespace mxt::data {
+namespace {
+
+using testing::DataTest;
+using testing::error_of;
+
+// Counts the rows that it tokenizes, and may stop the program at one.
+class CountingCoder : public testing::ToyCoder {
+ public:
+  mutable std::atomic<int64_t> rows{0};
+  int64_t stop_at = INT64_MAX;
+  mutable std::atomic<bool> stop{false};
+  int delay_us = 0;
+  std::vector<int32_t> encode(std::string_view text, std::span<const ByteSpan> plain,
+                              std::vector<ByteSpan>* offsets) const override {
+    if (++rows == stop_at) stop = true;
+    if (delay_us) ::usleep(static_cast<useconds_t>(delay_us));
+    return ToyCoder::encode(text, plain, offsets);
+  }
+};
+
+class ResumeTest : public DataTest {
+ protected:
+  // Some files of chats, `rows` each of about a KiB: a piece is 16 MiB of rows.
+  void write_rows(int files, int rows) {
+    Philox random(7, 1);
+    for (int f = 0; f < files; ++f) {
+      std::string s;
+      for (int i = 0; i < rows; ++i)
+        s += R"({"question":")" + std::to_string(f * rows + i) + std::string(1 + random.below(1600), 'q') +
+             R"(","answer":")" + std::string(1 + random.below(400), 'a') + "\"}\n";
+      write("d/" + std::to_string(f) + ".jsonl", s);
+    }
+  }
+  config::Recipe recipe(const std::string& rest = "") {
+    return config::parse_recipe("meta: {project: p, run_name: r}\nmodel: {name: m}\ndata: {source: local, path: '" +
+                                    path("d") + "', seq_len: 4096, eval_fraction: 0.1" + rest + "}\n",
+                                "test.yaml");
+  }
+  std::string manifest(const std::string& out) { return blake3_hex(read_file(path(out) + "/dataset.json")); }
+};
+
+TEST_F(ResumeTest, WhatIsTokenizedIsNotTokenizedAgain) {
+  write_rows(4, 200);
+  CountingCoder whole;
+  prepare(recipe(), whole, path("whole"));
+  ASSERT_EQ(whole.rows, 800);
+
+  CountingCoder first;
+  first.stop_at = 500;  // in the third file: three pieces are done when the call returns
+  Access access;
+  access.cancel = &first.stop;
+  EXPECT_HAS(error_of([&] { prepare(recipe(), first, path("out"), access); }, Exit::kInterrupted), "goes on");
+  EXPECT_FALSE(fs::exists(path("out/dataset.json")));
+  EXPECT_EQ(first.rows, 600);
+  CountingCoder second;
+  prepare(recipe(), second, path("out"));
+  EXPECT_EQ(second.rows, 200);
+  EXPECT_EQ(manifest("out"), manifest("whole"));
+  EXPECT_FALSE(fs::exists(path("out/.work")));
+}
+
+TEST_F(ResumeTest, PiecesOfUnchangedFilesServeAfterOneIsMended) {
+  write_rows(3, 100);
+  const std::string good = read_file(path("d/2.jsonl"));
+  write("d/2.jsonl", good + "broken\n");
+  CountingCoder coder;
+  EXPECT_HAS(error_of([&] { prepare(recipe(), coder, path("out")); }), "2.jsonl:101");
+  EXPECT_TRUE(list_files(path("out")).empty());
+  write("d/2.jsonl", good);
+  CountingCoder again;
+  prepare(recipe(), again, path("out"));
+  EXPECT_EQ(again.rows, 100);
+}
+
+TEST_F(ResumeTest, DamagedPiecesAreMadeAgain) {
+  const Pieces pieces(path("p"));
+  const std::vector<Document> documents = {
+      {{1, 2, 3}, {}}, {{}, {}}, {{4, 5, 6, 7}, {-100, 5, -100, 7}}, {{1, 2}, {9, -100}}};
+  pieces.put("abc", documents);
+  const auto back = pieces.find("abc");
+  ASSERT_TRUE(back);
+  ASSERT_EQ(back->size(), documents.size());
+  for (size_t i = 0; i < documents.size(); ++i) {
+    EXPECT_EQ((*back)[i].ids, documents[i].ids);
+    EXPECT_EQ((*back)[i].labels, documents[i].labels);
+  }
+  EXPECT_FALSE(pieces.find("abd"));
+  const std::string bytes = read_file(path("p/abc"));
+  for (size_t i = 0; i < bytes.size(); ++i) {
+    std::string bad = bytes;
+    bad[i] = static_cast<char>(bad[i] ^ 1);
+    write("p/abc", bad);
+    EXPECT_FALSE(pieces.find("abc")) << i;
+    write("p/abc", bytes.substr(0, i));
+    EXPECT_FALSE(pieces.find("abc")) << i;
+  }
+}
+
+TEST_F(ResumeTest, KilledTenTimesAtRandomTheResultIsTheUndisturbedOne) {
+  write_rows(12, 40);
+  CountingCoder whole;
+  prepare(recipe(), whole, path("whole"));
+  Philox random(static_cast<uint64_t>(::getpid()), 2);
+  int killed = 0;
+  for (bool done = false; !done;) {
+    const pid_t child = ::fork();
+    ASSERT_GE(child, 0);
+    if (child == 0) {
+      set_num_threads(1);
+      CountingCoder slow;
+      slow.delay_us = 300;  // some 20 ms a piece
+      try {
+        prepare(recipe(), slow, path("out"));
+        ::_exit(0);
+      } catch (...) {
+        ::_exit(1);
+      }
+    }
+    if (killed < 10) {
+      ::usleep(static_cast<useconds_t>(1000 + random.below(60'000)));
+      ::kill(child, SIGKILL);
+    }
+    int status = 0;
+    ASSERT_EQ(::waitpid(child, &status, 0), child);
+    killed += WIFSIGNALED(status);
+    if (WIFEXITED(status)) {
+      ASSERT_EQ(WEXITSTATUS(status), 0);
+      if (killed >= 10) break;
+      fs::remove_all(path("out"));  // finished before it was killed: once more
+    }
+  }
+  EXPECT_EQ(killed, 10);
+  EXPECT_EQ(manifest("out"), manifest("whole"));
+  for (const std::string& f : list_files(path("whole")))
+    EXPECT_EQ(read_file(path("whole/" + f)), read_file(path("out/" + f))) << f;
+  for (const auto& e : fs::directory_iterator(path("out"))) EXPECT_FALSE(e.path().extension() == ".tmp") << e.path();
+}
+
+}  // namespace
+}  // namespace mxt::data

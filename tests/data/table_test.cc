@@ -1,0 +1,178 @@
+// Parquet and data.sql. The Parquet files are written by DuckDB itself.
+#include "data/source/table.h"
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "base/files.h"
+#include "base/json.h"
+#include "data/dataset.h"
+#include "data/prepare.h"
+#include "data/source/duckdb_api.h"
+#include "helpers.h"
+#include "toy_coder.h"
+
+namespace mxt::data {
+namespace {
+
+using testing::DataTest;
+using testing::error_of;
+
+class TableTest : public DataTest {
+ protected:
+  void SetUp() override {
+    DataTest::SetUp();
+    try {
+      duckdb::api();
+    } catch (const Error& e) {
+      GTEST_SKIP() << e.what();
+    }
+  }
+  // COPY (query) TO name, and the path of the file.
+  std::string parquet(const std::string& name, const std::string& query) {
+    const duckdb::Api& a = duckdb::api();
+    duckdb::Database db = nullptr;
+    duckdb::Connection con = nullptr;
+    a.open_ext(nullptr, &db, nullptr, nullptr);
+    a.connect(db, &con);
+    std::filesystem::create_directories(std::filesystem::path(path(name)).parent_path());
+    duckdb::Result r;
+    const std::string sql = "COPY (" + query + ") TO '" + path(name) + "' (FORMAT parquet, ROW_GROUP_SIZE 2048)";
+    EXPECT_EQ(a.query(con, sql.c_str(), &r), duckdb::kOk) << a.result_error(&r);
+    a.destroy_result(&r);
+    a.disconnect(&con);
+    a.close(&db);
+    return path(name);
+  }
+  std::vector<Record> all(std::unique_ptr<RecordReader> rows) {
+    std::vector<Record> out;
+    for (Record r; rows->next(&r);) out.push_back(r);
+    return out;
+  }
+  std::vector<std::string> query(const std::string& sql, const std::string& files) {
+    std::vector<std::string> out;
+    const auto found = find_source_files(files, "train");
+    for (const Record& r : all(open_query(sql, found, path(".sql")))) out.push_back(r.text);
+    return out;
+  }
+  config::Recipe recipe(const std::string& data) {
+    return config::parse_recipe("meta: {project: p, run_name: r}\nmodel: {name: m}\ndata: {" + data + "}\n", "t.yaml");
+  }
+};
+
+using V = std::vector<std::string>;
+
+TEST_F(TableTest, ParquetRowsComeInTheirOrderAsJson) {
+  const std::string p = parquet("a.parquet", "SELECT i AS id, 'té ' || i AS text FROM range(10000) t(i)");
+  const auto rows = all(open_records({p, FileKind::kParquet}));
+  ASSERT_EQ(rows.size(), 10000u);
+  for (size_t i = 0; i < rows.size(); ++i)
+    ASSERT_EQ(rows[i].text, fmt::format("{{\"id\":{},\"text\":\"té {}\"}}", i, i));
+  EXPECT_EQ(rows[41].where(), p + ": row 42");
+}
+
+TEST_F(TableTest, NestedParquetRowsTrainAsConversationsAndTheirMissingKeysAreAbsent) {
+  const std::string p = parquet("d/x-train.parquet",
+                                "SELECT [{'role': 'user', 'content': 'hi', 'name': NULL}, {'role': 'assistant', "
+                                "'content': 'hello', 'name': NULL}] AS messages, 'nan'::DOUBLE AS score");
+  testing::ToyCoder coder;
+  const Prepared made = prepare(recipe("source: local, path: '" + path("d") + "', seq_len: 64"), coder, path("out"));
+  EXPECT_EQ(made.shape, "messages");
+  EXPECT_EQ(coder.decode(Dataset::open(path("out"), "train", true).row(0).ids),
+            "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\nhello<|im_end|>\n");
+}
+
+TEST_F(TableTest, BrokenParquetNamesItsFile) {
+  EXPECT_HAS(error_of([&] { all(open_records({write("b.parquet", "PAR1 but no more"), FileKind::kParquet})); }),
+             "b.parquet");
+  const std::string p = parquet("a.parquet", "SELECT repeat('text ', 100) || i AS text FROM range(20000) t(i)");
+  std::string bytes = read_file(p);
+  for (size_t i = 2000; i < 40000; ++i) bytes[i] = static_cast<char>(bytes[i] ^ 0x5a);
+  EXPECT_HAS(error_of([&] { all(open_records({write("c.parquet", bytes), FileKind::kParquet})); }), "c.parquet");
+  EXPECT_HAS(error_of([&] { all(open_records({write("d.parquet", bytes.substr(0, 5000)), FileKind::kParquet})); }),
+             "d.parquet");
+}
+
+TEST_F(TableTest, SqlSelectsFromEveryKindOfFile) {
+  write("a.jsonl", "{\"q\":\"one\",\"n\":1}\n{\"q\":\"two\",\"n\":2}\n");
+  write("b.csv", "q,n\nthree,3\n");
+  write("c.json", "[{\"q\":\"four\",\"n\":4}]");
+  parquet("d.parquet", "SELECT 'five' AS q, 5 AS n");
+  EXPECT_EQ(query("SELECT q AS text FROM rows WHERE n > 1 ORDER BY n DESC;", path("a.jsonl")), (V{
+                                                                                                   "{\"text\":\"two\"}",
+                                                                                               }));
+  EXPECT_EQ(query("SELECT q FROM rows", path("*")),
+            (V{"{\"q\":\"one\"}", "{\"q\":\"two\"}", "{\"q\":\"three\"}", "{\"q\":\"four\"}", "{\"q\":\"five\"}"}));
+  EXPECT_EQ(query("SELECT count(*) AS n FROM rows -- all of them", path("*")), (V{"{\"n\":5}"}));
+}
+
+TEST_F(TableTest, SqlLeavesTextsAndNestedValuesAsTheyAre) {
+  const std::string row =
+      R"({"messages":[{"role":"user","content":null,"calls":[{"b":1,"a":null}]}],"day":"2024-01-05T07:00:00Z",)"
+      R"("id":"6F9619FF-8B86-D011-B42D-00CF4FC964FF","meta":{"z":1,"a":"x"},"ok":true,"s":"007"})";
+  write("a.jsonl", row + "\n");
+  EXPECT_EQ(query("SELECT * FROM rows", path("a.jsonl")), (V{row}));
+  write("b.csv", "code,empty\n007,\n");
+  EXPECT_EQ(query("SELECT * FROM rows", path("b.csv")), (V{R"({"code":"007","empty":""})"}));
+}
+
+TEST_F(TableTest, HostileSqlReachesNothingButItsInputs) {
+  write("a.jsonl", "{\"text\":\"x\"}\n");
+  const std::string secret = write("secret.txt", "secret"), other = write("other.csv", "a\nb\n");
+  const auto refused = [&](const std::string& sql) { return error_of([&] { query(sql, path("a.jsonl")); }); };
+  EXPECT_HAS(refused("SELECT * FROM read_text('" + secret + "')"), "disabled");
+  EXPECT_HAS(refused("SELECT * FROM '" + other + "'"), "disabled");
+  EXPECT_HAS(refused("SELECT * FROM glob('/etc/*')"), "disabled");
+  EXPECT_HAS(refused("SELECT * FROM read_csv('https://example.com/a.csv')"), "data.sql");
+  EXPECT_HAS(refused("COPY rows TO '" + path("out.csv") + "'"), "data.sql");
+  EXPECT_HAS(refused("COPY rows TO '" + path("a.jsonl") + "'"), "data.sql");
+  EXPECT_HAS(refused("SELECT 1; SELECT 2"), "2 statements");
+  EXPECT_HAS(refused("SELECT 1) r; COPY rows TO 'x'; SELECT 1 FROM (SELECT 1"), "data.sql");
+  EXPECT_HAS(refused("SET memory_limit = '100GB'"), "data.sql");
+  EXPECT_HAS(refused("INSTALL httpfs"), "data.sql");
+  EXPECT_HAS(refused("LOAD '" + secret + "'"), "data.sql");
+  EXPECT_HAS(refused("ATTACH '" + path("x.db") + "'"), "data.sql");
+  EXPECT_HAS(refused("CREATE TABLE t AS SELECT 1"), "no SELECT");
+  EXPECT_HAS(refused("PRAGMA version"), "data.sql");
+  EXPECT_HAS(refused(""), "data.sql");
+  EXPECT_HAS(refused("SELEC x"), "data.sql");
+  EXPECT_HAS(refused("SELECT nothing FROM rows"), "nothing");
+  EXPECT_FALSE(std::filesystem::exists(path("out.csv")));
+  EXPECT_FALSE(std::filesystem::exists(path("x.db")));
+  EXPECT_EQ(read_file(path("a.jsonl")), "{\"text\":\"x\"}\n");
+}
+
+TEST_F(TableTest, SqlThatDoesNotFitInMemorySpillsOrIsRefusedAndLeavesNothing) {
+  write("a.jsonl", "{\"text\":\"x\"}\n");
+  std::unique_ptr<RecordReader> rows;
+  const auto files = find_source_files(path("a.jsonl"), "train");
+  // 2 million rows of 400 bytes, sorted: more than DuckDB may hold.
+  rows = open_query("SELECT i, repeat(md5(i::VARCHAR), 12) AS text FROM range(2000000) t(i) ORDER BY text", files,
+                    path(".sql"));
+  Record r;
+  for (int i = 0; i < 1000; ++i) ASSERT_TRUE(rows->next(&r));
+  rows.reset();
+  EXPECT_FALSE(std::filesystem::exists(path(".sql")) && !std::filesystem::is_empty(path(".sql")));
+}
+
+TEST_F(TableTest, SqlErrorsInRowsNameTheStatement) {
+  std::string lines;
+  for (int i = 0; i < 30000; ++i) lines += "{\"n\":1}\n";
+  write("a.jsonl", lines + "{\"n\":\"not a number\"}\n");
+  EXPECT_HAS(error_of([&] { query("SELECT n AS text FROM rows", path("a.jsonl")); }), "data.sql: after");
+  write("t.txt", "text");
+  EXPECT_HAS(error_of([&] { query("SELECT 1", path("t.txt")); }), "plain text");
+}
+
+TEST_F(TableTest, PreparingWithSqlIsKeptUntilTheStatementChanges) {
+  const std::string file = write("a.jsonl", "{\"text\":\"hello\",\"lang\":\"en\"}\n{\"text\":\"é\",\"lang\":\"fr\"}\n");
+  const std::string data = "source: local, path: '" + file + "', seq_len: 64, sql: ";
+  testing::ToyCoder coder;
+  EXPECT_EQ(prepare(recipe(data + "\"SELECT text FROM rows WHERE lang = 'fr'\""), coder, path("out")).train.documents,
+            1);
+  EXPECT_TRUE(prepare(recipe(data + "\"SELECT text FROM rows WHERE lang = 'fr'\""), coder, path("out")).kept);
+  EXPECT_FALSE(prepare(recipe(data + "\"SELECT text FROM rows\""), coder, path("out")).kept);
+}
+
+}  // namespace
+}  // namespace mxt::data
