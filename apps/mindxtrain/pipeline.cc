@@ -72,14 +72,31 @@ std::string folder_digest(const std::string& folder) {
   return h.hex();
 }
 
+namespace {
+
+// What a run is but for the machine that it runs on.
+std::string hash_without_hardware(const config::Recipe& recipe) {
+  Json j = Json::parse(config::canonical(recipe));
+  j.erase("hardware");
+  return blake3_hex(canonical_json(j));
+}
+
+}  // namespace
+
 Pipeline::Pipeline(const Options& o) : o_(o), recipe_(config::load_recipe(o.recipe_path)) {
   set_threads(o.threads);
   lock_ = std::make_unique<FolderLock>(o_.out);
   const std::string kept = o_.out + "/recipe.yaml";
   recipe_digest_ = config::recipe_hash(recipe_);
   if (fs::exists(kept)) {
-    if (config::recipe_hash(config::load_recipe(kept)) != recipe_digest_)
-      fail_input("{}: this folder holds the run of another recipe: choose another --out", o_.out);
+    if (const config::Recipe before = config::load_recipe(kept); config::recipe_hash(before) != recipe_digest_) {
+      if (!o_.resume || hash_without_hardware(before) != hash_without_hardware(recipe_))
+        fail_input("{}: this folder holds the run of another recipe: choose another --out", o_.out);
+      // The same run on other hardware: its state goes on, the plan is made again.
+      log::info("resuming on other hardware: {} and the plan are replaced", kept);
+      fs::remove(o_.out + "/plan.json");
+      write_file_atomic(kept, recipe_.text);
+    }
   } else {
     if (fs::exists(o_.out + "/manifest.json") || fs::exists(o_.out + "/checkpoint"))
       fail_input("{}: this folder holds something else: choose another --out", o_.out);
@@ -176,7 +193,7 @@ bool Pipeline::train() {
   train::TrainOptions t;
   t.out = o_.out;
   t.data = data_folder_;
-  t.recipe_digest = recipe_digest_;
+  t.recipe_digest = hash_without_hardware(recipe_);
   t.plan_digest = plan_digest_;
   t.data_digest = data_digest_;
   t.resume = o_.resume;

@@ -201,6 +201,8 @@ void run(int64_t tokens, int64_t length) {
   }
   int32_t* mixed_offsets = ints(mixed);
   attention("cudnn packed, 100 to 1600", mixed_offsets, static_cast<int64_t>(mixed.size()) - 1, 1600, pairs, 0);
+  attention("flash dense", offsets, tokens / length, length, T * len / 2, 2);
+  attention("flash, 100 to 1600", mixed_offsets, static_cast<int64_t>(mixed.size()) - 1, 1600, pairs, 2);
   attention("plain, 100 to 1600", mixed_offsets, static_cast<int64_t>(mixed.size()) - 1, 1600, pairs, 1);
 
   {

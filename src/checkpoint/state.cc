@@ -77,6 +77,7 @@ void save_state(const std::string& folder, const graph::Graph& g, const runtime:
   j["recipe"] = state.recipe;
   j["plan_choices"] = state.plan_choices;
   j["dataset"] = state.dataset;
+  j["device"] = state.device;
   write_file_atomic(temp + "/state.json", j.dump(2) + "\n");
   replace_folder(temp, folder);
 }
@@ -93,6 +94,7 @@ TrainState load_state(const std::string& folder, const graph::Graph& g, runtime:
     s.recipe = j.at("recipe");
     s.plan_choices = j.at("plan_choices");
     s.dataset = j.at("dataset");
+    s.device = j.value("device", expected.device);
   } catch (const Json::exception& e) {
     fail_input("{}: not a trainer's state: {}", path, e.what());
   }
@@ -100,7 +102,7 @@ TrainState load_state(const std::string& folder, const graph::Graph& g, runtime:
     if (have != want) fail_input("{}: was saved by a run with another {}: resume with the same one, or choose another --out", folder, what);
   };
   same("recipe", s.recipe, expected.recipe);
-  same("plan", s.plan_choices, expected.plan_choices);
+  if (s.device == expected.device) same("plan", s.plan_choices, expected.plan_choices);
   same("dataset", s.dataset, expected.dataset);
   const formats::Safetensors file = formats::Safetensors::open(folder + "/state.safetensors");
   for (const Item& i : items_of(g, params)) {
@@ -110,6 +112,7 @@ TrainState load_state(const std::string& folder, const graph::Graph& g, runtime:
     std::memcpy(access.slot.*i.array, file.bytes(t).data(), t.bytes);
   }
   for (size_t i = 0; i < g.params.size(); ++i) params.sync_weights(static_cast<graph::ParamId>(i));
+  s.device = expected.device, s.plan_choices = expected.plan_choices;  // what goes on is this device's
   return s;
 }
 

@@ -86,7 +86,7 @@ struct QkRopeOp { int64_t heads = 0, kv_heads = 0, head_dim = 0, rotary = 0; flo
 //   in: qkv[, q_w, k_w] → out: qkv'[, rstd] (in place without norm)
 struct QkRopeGradOp { QkRopeOp of; ParamId q_w = kNone, k_w = kNone; };
 //   in: dout[, qkv, rstd, q_w, k_w] → out: dqkv (in place of dout)
-struct AttentionOp { int64_t heads = 0, kv_heads = 0, head_dim = 0, window = 0; float scale = 0; int layer = 0; };
+struct AttentionOp { int64_t heads = 0, kv_heads = 0, head_dim = 0, window = 0; float scale = 0; int layer = 0; float dropout = 0; };
 //   in: qkv → out: o, lse
 struct AttentionGradOp { AttentionOp of; };                   // in: qkv, o, lse, do → out: dqkv
 enum class ActKind : uint8_t { kSwiGlu, kGeluTanh, kGelu, kRelu2 };

@@ -159,6 +159,11 @@ struct QkRopeGrad {
 // document (with window w > 0 only t − s < w). Grouped queries: q head h reads kv head h / (heads/kv_heads). q, k, v
 // are column blocks of one buffer (views with a common ld); lse F32 holds ln Σ exp of the scaled scores of every head and
 // token, [heads, tokens] except where the algorithm says otherwise: the gradient must use the forward's algorithm.
+// dropout p > 0: weights become weight · keep/(1−p) after the softmax (lse is that of all of them), keep drawn for query row t and key
+// row s of the batch by philox4x32(seed, stream, attention_drop_index(head, t, s))[s % 4] ≥ ⌊p·2³²⌋; the gradient draws the same.
+inline uint64_t attention_drop_index(int64_t head, int64_t t, int64_t s) {
+  return static_cast<uint64_t>(head) << 52 | static_cast<uint64_t>(t) << 26 | static_cast<uint64_t>(s) >> 2;
+}
 struct Attention {
   ConstMat q, k, v;                     // [tokens, heads·head_dim], [tokens, kv_heads·head_dim] twice
   Mat out;                              // [tokens, heads·head_dim]
@@ -167,7 +172,8 @@ struct Attention {
   int64_t documents = 0, heads = 0, kv_heads = 0, head_dim = 0;
   int64_t longest = 0;  // no document is longer; 0: not known. documents·longest = tokens says that all are of that length
   int64_t window = 0;
-  float scale = 0;
+  float scale = 0, dropout = 0;
+  uint64_t seed = 0, stream = 0;  // of dropout
   int algo = 0;  // index into Ops::attention_algorithms()
 };
 struct AttentionGrad {
@@ -179,7 +185,8 @@ struct AttentionGrad {
   int64_t documents = 0, heads = 0, kv_heads = 0, head_dim = 0;
   int64_t longest = 0;  // no document is longer; 0: not known. documents·longest = tokens says that all are of that length
   int64_t window = 0;
-  float scale = 0;
+  float scale = 0, dropout = 0;
+  uint64_t seed = 0, stream = 0;
   int algo = 0;
 };
 

@@ -45,6 +45,7 @@ void attention(const A& a) {
   like(a.v, a.k);
   MXT_ASSERT(a.k.type == a.q.type);
   like(a.out, a.q);
+  MXT_ASSERT(a.dropout >= 0 && a.dropout < 1);
   MXT_ASSERT(a.documents >= 0 && (a.documents > 0 || t == 0) && (a.cu_seqlens || t == 0));
 }
 

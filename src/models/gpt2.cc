@@ -15,9 +15,7 @@ Graph gpt2(const formats::ModelConfig& c, const BuildOptions& options) {
   Graph& g = d.g;
   const bool biased = !(c.raw && c.raw->contains("bias") && (*c.raw)["bias"].is_boolean() && !(*c.raw)["bias"].get<bool>());
   const bool training = options.purpose == Purpose::kTrain;
-  if (training && c.attn_pdrop > 0)
-    fail_missing("attn_pdrop is {}: this build has no dropout inside attention; set attn_pdrop to 0 in model.config", c.attn_pdrop);
-  const float drop_in = training ? static_cast<float>(c.embd_pdrop) : 0, drop_out = training ? static_cast<float>(c.resid_pdrop) : 0;
+  const float drop_in = training ? static_cast<float>(c.embd_pdrop) : 0, drop_out = training ? static_cast<float>(c.resid_pdrop) : 0, drop_attention = training ? static_cast<float>(c.attn_pdrop) : 0;
   const float std = static_cast<float>(c.initializer_range), eps = static_cast<float>(c.norm_eps);
   // The projections into the residual stream start smaller, as the paper says: 2 of them a layer.
   const float std_out = std / std::sqrt(2.0f * static_cast<float>(c.num_layers));
@@ -41,7 +39,7 @@ Graph gpt2(const formats::ModelConfig& c, const BuildOptions& options) {
     const ValueId qkv = linear(g, n.y, conv1d(ours + "qkv", theirs + "attn.c_attn.weight", width, 3 * width, std), vec(ours + "qkv_bias", theirs + "attn.c_attn.bias", 3 * width));
     float scale = 1.0f / std::sqrt(static_cast<float>(c.head_dim));
     if (c.scale_attn_by_layer) scale /= static_cast<float>(i + 1);
-    const ValueId o = attention(g, qkv, {c.num_heads, c.num_heads, c.head_dim, 0, scale, static_cast<int>(i)});
+    const ValueId o = attention(g, qkv, {c.num_heads, c.num_heads, c.head_dim, 0, scale, static_cast<int>(i), drop_attention});
     branch = dropout(g, linear(g, o, conv1d(ours + "o", theirs + "attn.c_proj.weight", width, width, std_out), vec(ours + "o_bias", theirs + "attn.c_proj.bias", width)), drop_out);
 
     n = norm(g, h, branch, d.norm_weight(ours + "mlp_norm", theirs + "ln_2.weight", width), vec(ours + "mlp_norm_b", theirs + "ln_2.bias", width), true, eps);

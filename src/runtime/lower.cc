@@ -261,6 +261,19 @@ void Lowering::set_documents(C& call, const Frame& f) const {
   call.longest = f.batch ? f.batch->longest : full;
 }
 
+// One stream per (step, micro-batch, operation): independent of order, threads and restarts. Attention's operations are counted from
+// kAttentionStreams on.
+constexpr uint64_t kStreams = 4096, kAttentionStreams = 2048;
+uint64_t dropout_stream(const Batch& b, uint64_t id) { return (b.step * kStreams + b.micro) * kStreams + id; }
+
+template <typename C>
+void set_dropout(C& call, const AttentionOp& a, const Batch* b) {
+  call.dropout = a.dropout;
+  if (b == nullptr || !(a.dropout > 0)) return;
+  call.seed = b->seed;
+  call.stream = dropout_stream(*b, kAttentionStreams + static_cast<uint64_t>(a.layer));
+}
+
 void Lowering::lower(const AttentionOp& a) {
   const int64_t q = a.heads * a.head_dim, kv = a.kv_heads * a.head_dim;
   if (p_.settings_.cached) {
@@ -304,6 +317,7 @@ void Lowering::lower(const AttentionOp& a) {
     call.head_dim = a.head_dim;
     call.window = a.window;
     call.scale = a.scale;
+    set_dropout(call, a, f.batch);
     return call;
   };
   kernels::Attention widest = make(Frame{nullptr, p_.settings_.max_tokens});
@@ -344,6 +358,7 @@ void Lowering::lower(const AttentionGradOp& ga) {
     call.head_dim = a.head_dim;
     call.window = a.window;
     call.scale = a.scale;
+    set_dropout(call, a, f.batch);
     return call;
   };
   kernels::AttentionGrad widest = make(Frame{nullptr, p_.settings_.max_tokens});
@@ -392,10 +407,8 @@ void Lowering::lower(const RoundOp& a) {
 
 void Lowering::lower(const DropoutOp& a) {
   emit([this, op = op_, a](const Frame& f) {
-    // One stream per (step, micro-batch, operation): independent of order, threads and restarts.
     const Batch& b = *f.batch;
-    const uint64_t stream = (b.step * 4096 + b.micro) * 4096 + static_cast<uint64_t>(a.id);
-    ops_.dropout({mat(op->in[0], f), mat(op->out[0], f), a.p, b.seed, stream});
+    ops_.dropout({mat(op->in[0], f), mat(op->out[0], f), a.p, b.seed, dropout_stream(b, static_cast<uint64_t>(a.id))});
   });
 }
 

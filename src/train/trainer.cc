@@ -149,6 +149,7 @@ class Run {
 
   void resume() {
     state_.recipe = o_.recipe_digest;
+    state_.device = s_.gpu ? "cuda" : "cpu";
     state_.plan_choices = o_.plan_digest;
     state_.dataset = o_.data_digest;
     if (!o_.resume) return;

@@ -1,6 +1,6 @@
 #!/bin/bash
 # On a GPU machine, with what pack.py made: builds with every core, then runs what is named.
-# usage: there.sh CARRY_FOLDER OUT WHAT…      WHAT: tests verbs trajectory[:lora|full] shakespeare step steps fp8 hero30, or a command in quotes ($MINDXTRAIN starts the binary)
+# usage: there.sh CARRY_FOLDER OUT WHAT…      WHAT: tests verbs trajectory[:lora|full] shakespeare step steps fp8 kernels hero30, or a command in quotes ($MINDXTRAIN starts the binary)
 #        cpu: the CPU benches of bench/cpu with two cores of their own, beside all that is named after it
 C=$(realpath "$1") R=$2; shift 2
 O=/tmp/mxt_out; rm -rf $O; mkdir -p "$R" $O; R=$(realpath "$R")
@@ -62,6 +62,7 @@ for what in "$@"; do
     verbs) python3 "$here/verbs.py" $M/mindxtrain "$O/verbs" || status=1; cp "$O/verbs/verbs.json" "$O/" ;;
     step) $M/gpu_step 8b 8 4096 2 12 lora none bf16 joined profile > "$O/step.json" 2> "$O/step.err" || { status=1; tail -5 "$O/step.err"; }; cat "$O/step.json" ;;
     fp8) $M/gpu_step 8b 8 4096 2 12 lora none fp8 joined profile > "$O/fp8.json" 2> "$O/fp8.err" || { status=1; tail -5 "$O/fp8.err"; }; cat "$O/fp8.json" ;;
+    kernels) $M/gpu_kernels 8192 4096 > "$O/kernels.json" 2> "$O/kernels.err" || { status=1; tail -5 "$O/kernels.err"; }; grep attention "$O/kernels.json" ;;
     steps) for s in "0.6b 16 2048 8 8" "1.7b 16 2048 8 8" "4b 16 2048 4 8" "14b 8 2048 2 6" "0.6b 16 2048 8 8 full" "1.7b 16 2048 4 8 full"; do $M/gpu_step $s > "$O/step_$(echo $s | tr ' ' _).json" 2>>"$O/step.err"; echo "$s: $(tail -1 "$O/step_$(echo $s | tr ' ' _).json")"; done ;;
     trajectory*) timeout 200 python3 "$here/trajectory.py" $M/mindxtrain "$O/trajectory" $(tr ':' ' ' <<< "${what#trajectory}") || status=1 ;;
     shakespeare) cd $M/src; timeout 200 $M/mindxtrain train recipes/shakespeare_char_gpu.yaml --out "$O/shakespeare" > "$O/shakespeare.log" 2>&1 || status=1

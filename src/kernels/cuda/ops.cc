@@ -21,7 +21,7 @@ void require(bool ok, const char* what) {
 
 namespace {
 
-enum AttentionAlgorithm : int { kCudnn, kPlain };
+enum AttentionAlgorithm : int { kCudnn, kPlain, kFlash };
 
 // A list of tensors as the kernels want it: made once per list and kept, since a run steps over the same tensors every time.
 struct Table {
@@ -56,8 +56,14 @@ class CudaOps final : public Ops {
     for (int i = 0; i < GemmRunner::kAlgorithms; ++i) names.push_back(fmt::format("lt{}", i));
     return names;
   }
-  // Calls that cuDNN does not cover (fp32, head sizes above 128 or not a multiple of 8) are computed by `plain` whatever is chosen.
-  std::vector<std::string> attention_algorithms() const override { return {"cudnn", "plain"}; }
+  // What a call is computed by: cuDNN has no fp32, no head sizes above 128 or not a multiple of 8, and other random numbers for dropout;
+  // `flash` takes bf16 of 64 and 128; `plain` takes all.
+  std::vector<std::string> attention_algorithms() const override { return {"cudnn", "plain", "flash"}; }
+  template <typename A>
+  static int algorithm_of(const A& c) {
+    if (c.algo == kCudnn && CudnnAttention::covers(c) && !(c.dropout > 0)) return kCudnn;
+    return c.algo != kPlain && flash_covers(c) ? kFlash : kPlain;
+  }
 
   void gemm(const Gemm& c) override { check(c), gemm_.run(c, scratch_, scratch_bytes_, s_); }
   void quantize(const Quantize& c) override { check(c), cuda::quantize(s_, c); }
@@ -80,14 +86,19 @@ class CudaOps final : public Ops {
   void qk_rope_grad(const QkRopeGrad& c) override { check(c), cuda::qk_rope_grad(s_, c, own(qk_rope_grad_scratch(c))); }
   void attention(const Attention& c) override {
     check(c);
-    if (c.algo == kCudnn && CudnnAttention::covers(c)) attention_.run(c, scratch_, scratch_bytes_);
-    else plain_attention(s_, c);
+    switch (algorithm_of(c)) {
+      case kCudnn: return attention_.run(c, scratch_, scratch_bytes_);
+      case kFlash: return flash_attention(s_, c);
+      default: return plain_attention(s_, c);
+    }
   }
   void attention_grad(const AttentionGrad& c) override {
     check(c);
-    if (c.algo == kCudnn && CudnnAttention::covers(c)) return attention_.run(c, scratch_, scratch_bytes_);
-    MXT_ASSERT(scratch_bytes_ >= plain_attention_grad_scratch(c));
-    plain_attention_grad(s_, c, scratch_);
+    const int algorithm = algorithm_of(c);
+    if (algorithm == kCudnn) return attention_.run(c, scratch_, scratch_bytes_);
+    MXT_ASSERT(scratch_bytes_ >= attention_grad_scratch(c));
+    if (algorithm == kFlash) flash_attention_grad(s_, c, scratch_);
+    else plain_attention_grad(s_, c, scratch_);
   }
   void cached_attention(const CachedAttention& c) override { check(c), cuda::cached_attention(s_, c); }
   void store_cache(const StoreCache& c) override { check(c), cuda::store_cache(s_, c); }
@@ -142,9 +153,13 @@ class CudaOps final : public Ops {
   void clip_scale(const double* squared, float max_norm, float* scale) override { cuda::clip_scale(s_, squared, max_norm, scale); }
 
   size_t gemm_scratch(const Gemm&) const override { return GemmRunner::kWorkspace; }
-  size_t attention_scratch(const Attention& c) const override { return c.algo == kCudnn && CudnnAttention::covers(c) ? attention_.scratch(c) : 0; }
+  size_t attention_scratch(const Attention& c) const override { return algorithm_of(c) == kCudnn ? attention_.scratch(c) : 0; }
   size_t attention_grad_scratch(const AttentionGrad& c) const override {
-    return c.algo == kCudnn && CudnnAttention::covers(c) ? attention_.scratch(c) : plain_attention_grad_scratch(c);
+    switch (algorithm_of(c)) {
+      case kCudnn: return attention_.scratch(c);
+      case kFlash: return flash_attention_grad_scratch(c);
+      default: return plain_attention_grad_scratch(c);
+    }
   }
   void set_scratch(void* memory, size_t bytes) override { scratch_ = memory, scratch_bytes_ = bytes; }
 

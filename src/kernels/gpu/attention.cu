@@ -2,6 +2,7 @@
 // 256 and either type; the fast kernels are measured and tested against it.
 #include "kernels/gpu/gpu.h"
 #include "kernels/gpu/launch.h"
+#include "kernels/gpu/random.cuh"
 
 namespace mxt::kernels::MXT_GPU_NS {
 namespace {
@@ -18,7 +19,13 @@ struct PlainArgs {
   int64_t documents, tokens, window;
   int heads, kv_heads, d;
   float scale;
+  AttentionDrop drop;
 };
+
+// The factor of a weight.
+__device__ __forceinline__ float kept(const AttentionDrop& d, int head, int64_t t, int64_t s) {
+  return d.threshold == 0 ? 1.0f : attention_keeps(d, head, t, s) ? d.scale : 0.0f;
+}
 
 // Document of token t: the last i with cu[i] ≤ t.
 __device__ __forceinline__ int64_t document_of(const int32_t* cu, int64_t documents, int64_t t) {
@@ -52,12 +59,12 @@ __device__ __forceinline__ float dot(const float (&a)[kPerLane], const float (&b
 // Running softmax of one query over keys taken one at a time.
 struct Running {
   float top = -INFINITY, sum = 0, out[kPerLane] = {};
-  __device__ __forceinline__ void take(float score, const float (&v)[kPerLane]) {
+  __device__ __forceinline__ void take(float score, const float (&v)[kPerLane], float factor = 1.0f) {
     const float m = fmaxf(top, score), keep = expf(top - m), p = expf(score - m);
     top = m;
     sum = sum * keep + p;
 #pragma unroll
-    for (int j = 0; j < kPerLane; ++j) out[j] = out[j] * keep + p * v[j];
+    for (int j = 0; j < kPerLane; ++j) out[j] = out[j] * keep + p * factor * v[j];
   }
 };
 
@@ -76,7 +83,7 @@ __global__ void __launch_bounds__(kThreads) plain_forward(PlainArgs a) {
   for (int64_t s = first; s <= t; ++s) {
     read<T>(a.k, s * a.ldk + kvh * a.d, a.d, lane, x);
     read<T>(a.v, s * a.ldv + kvh * a.d, a.d, lane, v);
-    r.take(dot(q, x) * a.scale, v);
+    r.take(dot(q, x) * a.scale, v, kept(a.drop, h, t, s));
   }
   write<T>(a.o, t * a.ldo + h * a.d, a.d, lane, r.out, 1.0f / r.sum);
   if (a.lse != nullptr && lane == 0) a.lse[h * a.tokens + t] = r.top + logf(r.sum);
@@ -100,7 +107,7 @@ __global__ void __launch_bounds__(kThreads) plain_dq(PlainArgs a) {
   if (lane == 0) a.delta[h * a.tokens + t] = delta;
   for (int64_t s = first; s <= t; ++s) {
     read<T>(a.v, s * a.ldv + kvh * a.d, a.d, lane, x);
-    const float dp = dot(dout, x);
+    const float dp = dot(dout, x) * kept(a.drop, h, t, s);
     read<T>(a.k, s * a.ldk + kvh * a.d, a.d, lane, x);
     const float ds = expf(dot(q, x) * a.scale - lse) * (dp - delta) * a.scale;
 #pragma unroll
@@ -126,9 +133,9 @@ __global__ void __launch_bounds__(kThreads) plain_dkv(PlainArgs a) {
       read<T>(a.q, t * a.ldq + h * a.d, a.d, lane, q);
       read<T>(a.dout, t * a.lddo + h * a.d, a.d, lane, dout);
       const float p = expf(dot(q, k) * a.scale - a.lse[h * a.tokens + t]);
-      const float ds = p * (dot(dout, v) - a.delta[h * a.tokens + t]) * a.scale;
+      const float keep = kept(a.drop, h, t, s), ds = p * (dot(dout, v) * keep - a.delta[h * a.tokens + t]) * a.scale;
 #pragma unroll
-      for (int j = 0; j < kPerLane; ++j) dv[j] += p * dout[j], dk[j] += ds * q[j];
+      for (int j = 0; j < kPerLane; ++j) dv[j] += p * keep * dout[j], dk[j] += ds * q[j];
     }
   write<T>(a.dk, s * a.lddk + kvh * a.d, a.d, lane, dk, 1.0f);
   write<T>(a.dv, s * a.lddv + kvh * a.d, a.d, lane, dv, 1.0f);
@@ -209,6 +216,7 @@ PlainArgs arguments(const A& c) {
   a.documents = c.documents, a.tokens = c.q.rows, a.window = c.window;
   a.heads = static_cast<int>(c.heads), a.kv_heads = static_cast<int>(c.kv_heads), a.d = static_cast<int>(c.head_dim);
   a.scale = c.scale;
+  a.drop = attention_drop(c);
   return a;
 }
 

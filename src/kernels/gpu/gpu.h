@@ -5,6 +5,11 @@
 #if defined(__HIP__)
 #include <hip/hip_runtime.h>
 #define MXT_GPU_NS hip
+#define __grid_constant__  // CUDA's: arguments of a kernel are in constant memory here in any case
+// HIP 5's __syncthreads() calls this, which newer compilers do not bring. These kernels have no wider fence.
+extern "C" __device__ inline void __atomic_work_item_fence(__cl_mem_fence_flags, __memory_order, __memory_scope) {
+  __builtin_amdgcn_fence(__ATOMIC_SEQ_CST, "workgroup");
+}
 #else
 #include <cuda_runtime.h>
 #define MXT_GPU_NS cuda

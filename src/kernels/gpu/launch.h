@@ -58,6 +58,12 @@ void clip_scale(Stream, const double* squared, float max_norm, float* scale);
 void plain_attention(Stream, const Attention&);
 size_t plain_attention_grad_scratch(const AttentionGrad&);
 void plain_attention_grad(Stream, const AttentionGrad&, void* scratch);
+// On the matrix units: bf16, head dimensions 64 and 128. lse is [heads, tokens].
+bool flash_covers(const Attention&);
+bool flash_covers(const AttentionGrad&);
+void flash_attention(Stream, const Attention&);
+size_t flash_attention_grad_scratch(const AttentionGrad&);
+void flash_attention_grad(Stream, const AttentionGrad&, void* scratch);
 // Some documents of a batch, by index.
 struct DocumentList {
   static constexpr int kMost = 512;

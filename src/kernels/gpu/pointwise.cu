@@ -1,6 +1,7 @@
 // Activations, additions, bias gradients and dropout: one pass over memory each, 16 bytes a thread where shapes allow.
 #include "kernels/gpu/columns.cuh"
 #include "kernels/gpu/launch.h"
+#include "kernels/gpu/random.cuh"
 
 namespace mxt::kernels::MXT_GPU_NS {
 namespace {
@@ -153,19 +154,6 @@ __global__ void __launch_bounds__(256) bias_columns(const void* dy, int64_t ld, 
     for (int d = 0; d < 8; ++d) sum += space[d][i];
     partial[blockIdx.y * cols + c] = sum;
   }
-}
-
-__device__ __forceinline__ uint4 philox(uint64_t key, uint64_t stream, uint64_t index) {
-  uint32_t k0 = static_cast<uint32_t>(key), k1 = static_cast<uint32_t>(key >> 32);
-  uint4 c = make_uint4(static_cast<uint32_t>(index), static_cast<uint32_t>(index >> 32), static_cast<uint32_t>(stream), static_cast<uint32_t>(stream >> 32));
-#pragma unroll
-  for (int round = 0; round < 10; ++round) {
-    const uint64_t p0 = uint64_t{0xD2511F53u} * c.x, p1 = uint64_t{0xCD9E8D57u} * c.z;
-    c = make_uint4(static_cast<uint32_t>(p1 >> 32) ^ c.y ^ k0, static_cast<uint32_t>(p1), static_cast<uint32_t>(p0 >> 32) ^ c.w ^ k1, static_cast<uint32_t>(p0));
-    k0 += 0x9E3779B9u;
-    k1 += 0xBB67AE85u;
-  }
-  return c;
 }
 
 // Four elements a thread: one draw. Elements are counted over the whole matrix, so a draw may span two rows.

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/philox.h"
 #include "kernels/reference/element.h"
 #include "kernels/reference/reference.h"
 
@@ -16,6 +17,15 @@ double dot(const ConstMat& a, int64_t ra, int64_t ca, const ConstMat& b, int64_t
 // First token that token t of a document starting at `begin` sees.
 int64_t first_seen(int64_t begin, int64_t t, int64_t window) {
   return window > 0 ? std::max(begin, t - window + 1) : begin;
+}
+
+// The factor of a weight: 1 without dropout.
+template <typename A>
+double kept(const A& a, int64_t head, int64_t t, int64_t s) {
+  if (!(a.dropout > 0)) return 1;
+  const auto threshold = static_cast<uint64_t>(static_cast<double>(a.dropout) * 0x1p32);
+  const bool keep = philox4x32(a.seed, a.stream, attention_drop_index(head, t, s))[static_cast<size_t>(s % 4)] >= threshold;
+  return keep ? 1.0 / (1.0 - static_cast<double>(a.dropout)) : 0.0;
 }
 
 // Calls f(t, first, head) for every query row of every head.
@@ -40,6 +50,7 @@ void attention(const Attention& a) {
       top = std::max(top, p.back());
     }
     for (double& x : p) sum += x = std::exp(x - top);
+    for (int64_t s = first; s <= t; ++s) p[static_cast<size_t>(s - first)] *= kept(a, h, t, s);
     for (int64_t i = 0; i < d; ++i) {
       double out = 0;
       for (int64_t s = first; s <= t; ++s) out += p[static_cast<size_t>(s - first)] * get(a.v, s, kc + i);
@@ -50,7 +61,7 @@ void attention(const Attention& a) {
 }
 
 // With P = exp(S − lse), D = Σ_i dout·out:  dv = Pᵀ dout, dS = P ∘ (dout vᵀ − D), dq = scale·dS k, dk = scale·dSᵀ q
-// (Dao 2023, FlashAttention-2, algorithm 2).
+// (Dao 2023, FlashAttention-2, algorithm 2). Dropout multiplies P in dv and dout vᵀ in dS; D stays, since out went through it.
 void attention_grad(const AttentionGrad& a) {
   const int64_t d = a.head_dim, group = a.heads / a.kv_heads, tokens = a.q.rows;
   const auto q_size = static_cast<size_t>(tokens * a.heads * d), kv_size = static_cast<size_t>(tokens * a.kv_heads * d);
@@ -61,11 +72,11 @@ void attention_grad(const AttentionGrad& a) {
     const double delta = dot(a.dout, t, qc, a.out, t, qc, d);
     for (int64_t s = first; s <= t; ++s) {
       const double p = std::exp(dot(a.q, t, qc, a.k, s, kc, d) * scale - lse);
-      const double ds = p * (dot(a.dout, t, qc, a.v, s, kc, d) - delta) * scale;
+      const double keep = kept(a, h, t, s), ds = p * (dot(a.dout, t, qc, a.v, s, kc, d) * keep - delta) * scale;
       for (int64_t i = 0; i < d; ++i) {
         const auto at_q = static_cast<size_t>(t * a.heads * d + qc + i);
         const auto at_kv = static_cast<size_t>(s * a.kv_heads * d + kc + i);
-        dv[at_kv] += p * get(a.dout, t, qc + i);
+        dv[at_kv] += p * keep * get(a.dout, t, qc + i);
         dq[at_q] += ds * get(a.k, s, kc + i);
         dk[at_kv] += ds * get(a.q, t, qc + i);
       }

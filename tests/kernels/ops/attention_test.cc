@@ -13,6 +13,7 @@ MXT_OP_TESTS(AttentionOps);
 struct Case {
   std::vector<int32_t> cu;
   int64_t heads, kv_heads, head_dim, window;
+  float dropout = 0;
 };
 const Case kCases[] = {
     {{0, 1}, 1, 1, 8, 0},
@@ -23,6 +24,8 @@ const Case kCases[] = {
     {{0, 50, 97}, 4, 2, 16, 5},  // sliding window
     {{0, 97}, 2, 1, 8, 1},       // sees itself only
     {{0, 97, 200}, 1, 1, 64, 64},
+    {{0, 3, 97, 230}, 4, 2, 64, 0, 0.2f},  // dropout of the weights
+    {{0, 81}, 2, 1, 16, 30, 0.5f},
 };
 
 template <typename A>
@@ -31,6 +34,7 @@ void common(Trial& r, A& a, const Case& c) {
   a.documents = static_cast<int64_t>(c.cu.size()) - 1;
   a.heads = c.heads, a.kv_heads = c.kv_heads, a.head_dim = c.head_dim, a.window = c.window;
   a.scale = 1.0f / std::sqrt(static_cast<float>(c.head_dim));
+  a.dropout = c.dropout, a.seed = 5, a.stream = 9;
 }
 
 // Column blocks of one matrix.
@@ -47,8 +51,8 @@ M block(const M& m, int64_t first, int64_t cols) {
 }
 
 std::string describe(const Case& c, DType type, int algo) {
-  return fmt::format("{} h{} kv{} d{} docs {} window {} algo {}", label(type), c.heads, c.kv_heads, c.head_dim,
-                     fmt::join(c.cu, ","), c.window, algo);
+  return fmt::format("{} h{} kv{} d{} docs {} window {} dropout {} algo {}", label(type), c.heads, c.kv_heads, c.head_dim,
+                     fmt::join(c.cu, ","), c.window, c.dropout, algo);
 }
 
 TEST_P(AttentionOps, ForwardAndItsStatistics) {

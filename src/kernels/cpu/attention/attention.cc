@@ -71,12 +71,13 @@ void attention(const Attention& a) {
     const int64_t tiles = (t.query_end - t.query_begin + tile.queries - 1) / tile.queries * group;
     arena.reserve(forward_units(f, t.query_end - t.query_begin, group));
     f.take(arena);
+    f.set_dropout(Drop::of(a), t.begin);
     queries.clear();
     for (int64_t h = 0; h < group; ++h)
       for (int64_t q = t.query_begin; q < t.query_end; q += tile.queries) {
         QueryTile x;
         x.q = at(a.q.p, (t.begin + q) * a.q.ld + (t.kv_head * group + h) * d, a.q.type), x.ld = a.q.ld;
-        x.rows = std::min(tile.queries, t.query_end - q), x.first_query = q;
+        x.rows = std::min(tile.queries, t.query_end - q), x.first_query = q, x.head = t.kv_head * group + h;
         f.start(x, arena);
         queries.push_back(x);
       }

@@ -133,7 +133,16 @@ class Backward {
     GradTile g;
     g.st = st, g.dpt = dpt, g.p = p, g.ds = ds, g.ld = tile.queries, g.keys = keys, g.queries = count;
     g.first_query = q, g.first_key = j, g.window = a.window, g.bf16 = kernels.bf16_inside, g.lse2 = lse2, g.delta = delta;
+    const Drop drop = Drop::of(a);
+    if (drop.threshold > 0) draw(drop, h, q, count, j, keys);
+    if (drop.threshold > 0)
+      for (int64_t k = 0; k < keys; ++k)
+        for (int64_t i = 0; i < count; ++i) dpt[k * tile.queries + i] = kept(k, i) ? dpt[k * tile.queries + i] * drop.scale : 0.0f;
     grad_tile(g);
+    if (drop.threshold > 0)  // dv's factor 1/(1−p) is applied when it is stored
+      for (int64_t k = 0; k < keys; ++k)
+        for (int64_t i = 0; i < count; ++i)
+          if (!kept(k, i)) kernels.bf16_inside ? void(reinterpret_cast<uint16_t*>(p)[k * tile.queries + i] = 0) : void(p[k * tile.queries + i] = 0);
     const int64_t row = tile.queries * kernels.size_inside(), at_tile = (j - key) / tile.keys;
     if (t.want_kv) {
       const int64_t sums = at_tile * tile.keys * panels * kPanel;
@@ -158,6 +167,18 @@ class Backward {
     }
   }
 
+  void draw(const Drop& drop, int64_t h, int64_t q, int64_t count, int64_t j, int64_t keys) {
+    mask.resize(static_cast<size_t>(tile.keys * tile.queries));
+    bool four[4];
+    for (int64_t i = 0; i < count; ++i)
+      for (int64_t k = 0; k < keys;) {
+        const int64_t row = t.begin + j + k, n = std::min<int64_t>(4 - row % 4, keys - k);
+        drop.draw(head(h), t.begin + q + i, row, four);
+        for (int64_t s = 0; s < n; ++s, ++k) mask[static_cast<size_t>(k * tile.queries + i)] = four[(row + s) % 4];
+      }
+  }
+  bool kept(int64_t k, int64_t i) const { return mask[static_cast<size_t>(k * tile.queries + i)] != 0; }
+
   int64_t query_tile(int64_t h, int64_t q) const {
     return h * ((t.query_end - t.query_begin + tile.queries - 1) / tile.queries) + (q - t.query_begin) / tile.queries;
   }
@@ -172,7 +193,7 @@ class Backward {
     for (int64_t j = key; j < end; j += tile.keys) {
       const int64_t sums = (j - key) * panels * kPanel, rows = std::min(tile.keys, end - j);
       store(dk + sums, tile.keys, rows, a.scale, a.dk, j, t.kv_head);
-      store(dv + sums, tile.keys, rows, 1, a.dv, j, t.kv_head);
+      store(dv + sums, tile.keys, rows, Drop::of(a).scale, a.dv, j, t.kv_head);
     }
   }
   void store_queries() {
@@ -192,6 +213,7 @@ class Backward {
   float *st, *dpt, *p, *ds, *lse2, *delta, *dk, *dv, *dq;
   std::vector<char>& first_started;  // query tiles that have sums
   std::vector<char> keys_started;    // key tiles that have sums
+  std::vector<char> mask;            // dropout: [keys][queries] of the pair of tiles at hand
 };
 
 // One task a document and kv head, unless a document is so long that threads would wait for it: then its keys and its

@@ -56,6 +56,16 @@ void TileForward::attend(QueryTile& q) {
   t.first_query = q.first_query, t.first_key = first_key_, t.window = window_, t.same_query = q.same_query;
   t.bf16 = kernels_.bf16_inside, t.top = q.top, t.sum = q.sum, t.out = q.out, t.panels = panels_, t.tile_rows = query_rows_;
   softmax_tile(t);
+  if (drop_.threshold > 0) {
+    bool kept[4];
+    for (int64_t r = 0; r < q.rows; ++r)
+      for (int64_t c = 0; c < keys_;) {
+        const int64_t row = begin_ + first_key_ + c, n = std::min<int64_t>(4 - row % 4, keys_ - c);
+        drop_.draw(q.head, begin_ + q.first_query + r, row, kept);
+        for (int64_t i = 0; i < n; ++i, ++c)
+          if (!kept[(row + i) % 4]) kernels_.bf16_inside ? void(reinterpret_cast<uint16_t*>(p_)[r * key_rows_ + c] = 0) : void(p_[r * key_rows_ + c] = 0);
+      }
+  }
 
   // out += p v.
   PanelCall o;
@@ -71,7 +81,7 @@ void TileForward::attend(QueryTile& q) {
 void TileForward::finish(QueryTile& q, void* out, int64_t ld, float* lse) const {
   for (int64_t r = 0; r < q.rows; ++r) {
     if (lse) lse[r] = q.top[r] * kLn2 + std::log(q.sum[r]);
-    q.sum[r] = 1 / q.sum[r];
+    q.sum[r] = drop_.scale / q.sum[r];
   }
   StoreRows s;
   s.from = q.out, s.tile_rows = query_rows_, s.rows = q.rows, s.cols = d_, s.factors = q.sum;

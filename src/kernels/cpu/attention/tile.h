@@ -9,6 +9,7 @@
 #include <new>
 
 #include "base/error.h"
+#include "base/philox.h"
 #include "kernels/api.h"
 #include "kernels/cpu/gemm/micro.h"
 
@@ -50,6 +51,22 @@ struct StoreRows {
   void* to = nullptr;
   int64_t ld = 0;
   bool bf16 = false;
+};
+
+// Dropout of attention's weights (kernels/api.h); threshold 0: none.
+struct Drop {
+  uint64_t threshold = 0, seed = 0, stream = 0;
+  float scale = 1;
+  template <typename A>
+  static Drop of(const A& a) {
+    if (!(a.dropout > 0)) return {};
+    return {static_cast<uint64_t>(static_cast<double>(a.dropout) * 0x1p32), a.seed, a.stream, static_cast<float>(1.0 / (1.0 - static_cast<double>(a.dropout)))};
+  }
+  // Of the four keys that share a draw with row s; t and s are rows of the batch.
+  void draw(int64_t head, int64_t t, int64_t s, bool (&kept)[4]) const {
+    const auto words = philox4x32(seed, stream, attention_drop_index(head, t, s));
+    for (size_t i = 0; i < 4; ++i) kept[i] = words[i] >= threshold;
+  }
 };
 
 void softmax_tile(const SoftmaxTile& t);
