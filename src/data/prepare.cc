@@ -27,7 +27,7 @@
 namespace mxt::data {
 namespace {
 
-constexpr int kRevision = 1;  // counts changes of this code that change the prepared bytes
+constexpr int kRevision = 2;  // counts changes of this code that change the prepared bytes
 
 // All that decides the prepared bytes.
 OrderedJson inputs_of(const Settings& s, const Coder& coder) {
