@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
+#include "answers.h"
 #include "base/files.h"
 #include "base/json.h"
 #include "base/text.h"
@@ -22,32 +23,40 @@ bool can_open(const char* library) {
 
 }  // namespace
 
+OrderedJson doctor_answer() {
+  const auto f = kernels::cpu_features();
+  OrderedJson j;
+  j["cpu"] = {{"model", f.model}, {"cores", std::thread::hardware_concurrency()}, {"vector", f.vector_target}, {"avx512_bf16", f.avx512_bf16}, {"amx_bf16", f.amx_bf16}, {"onednn", f.onednn_version}, {"onednn_isa", f.onednn_isa}};
+  j["memory_bytes"] = {{"total", device::total_host_bytes()}, {"available", device::available_host_bytes()}};
+  j["disk_free_bytes"] = free_disk_bytes(".");
+  const bool driver = can_open("libcuda.so.1");
+  j["nvidia_driver"] = driver;
+  j["rocm"] = can_open("libamdhip64.so");
+  OrderedJson missing = OrderedJson::array();
+  if (!f.avx512_bf16 && !f.amx_bf16) missing.push_back({{"what", "bf16 products in the processor"}, {"remedy", "none needed: bfloat16 recipes run with fp32 products, slower; train.precision float32 is the direct choice"}});
+  if (!driver) missing.push_back({{"what", "an NVIDIA driver"}, {"remedy", "recipes for h100 and h200 need one; set hardware.name: cpu to train here"}});
+  j["missing"] = missing;
+  return j;
+}
+
 void add_doctor(CLI::App& app) {
   auto* c = app.add_subcommand("doctor", "what this machine has, what is missing and how to get it");
   auto json = std::make_shared<bool>(false);
   c->add_flag("--json", *json, "machine-readable answer");
   c->callback([json] {
-    const auto f = kernels::cpu_features();
-    OrderedJson j;
-    j["cpu"] = {{"model", f.model}, {"cores", std::thread::hardware_concurrency()}, {"vector", f.vector_target}, {"avx512_bf16", f.avx512_bf16}, {"amx_bf16", f.amx_bf16}, {"onednn", f.onednn_version}, {"onednn_isa", f.onednn_isa}};
-    j["memory_bytes"] = {{"total", device::total_host_bytes()}, {"available", device::available_host_bytes()}};
-    j["disk_free_bytes"] = free_disk_bytes(".");
-    const bool driver = can_open("libcuda.so.1");
-    j["nvidia_driver"] = driver;
-    j["rocm"] = can_open("libamdhip64.so");
-    OrderedJson missing = OrderedJson::array();
-    if (!f.avx512_bf16 && !f.amx_bf16) missing.push_back({{"what", "bf16 products in the processor"}, {"remedy", "none needed: bfloat16 recipes run with fp32 products, slower; train.precision float32 is the direct choice"}});
-    if (!driver) missing.push_back({{"what", "an NVIDIA driver"}, {"remedy", "recipes for h100 and h200 need one; set hardware.name: cpu to train here"}});
-    j["missing"] = missing;
+    const OrderedJson j = doctor_answer();
     if (*json) {
       std::printf("%s\n", j.dump(2).c_str());
       return;
     }
-    std::printf("processor   %s, %u cores, %s%s%s, oneDNN %s (%s)\n", f.model.c_str(), std::thread::hardware_concurrency(), f.vector_target.c_str(), f.avx512_bf16 ? ", AVX-512 bf16" : "", f.amx_bf16 ? ", AMX" : "",
-                f.onednn_version.c_str(), f.onednn_isa.c_str());
-    std::printf("memory      %s, %s free\n", human_bytes(device::total_host_bytes()).c_str(), human_bytes(device::available_host_bytes()).c_str());
-    std::printf("disk        %s free here\n", human_bytes(free_disk_bytes(".")).c_str());
-    for (const auto& m : missing) std::printf("missing     %s: %s\n", m["what"].get<std::string>().c_str(), m["remedy"].get<std::string>().c_str());
+    const OrderedJson& cpu = j["cpu"];
+    auto flag = [&](const char* key, const char* text) { return cpu[key].get<bool>() ? text : ""; };
+    auto text = [&](const char* key) { return cpu[key].get<std::string>(); };
+    std::printf("processor   %s, %u cores, %s%s%s, oneDNN %s (%s)\n", text("model").c_str(), cpu["cores"].get<unsigned>(), text("vector").c_str(), flag("avx512_bf16", ", AVX-512 bf16"), flag("amx_bf16", ", AMX"),
+                text("onednn").c_str(), text("onednn_isa").c_str());
+    std::printf("memory      %s, %s free\n", human_bytes(j["memory_bytes"]["total"].get<uint64_t>()).c_str(), human_bytes(j["memory_bytes"]["available"].get<uint64_t>()).c_str());
+    std::printf("disk        %s free here\n", human_bytes(j["disk_free_bytes"].get<uint64_t>()).c_str());
+    for (const auto& m : j["missing"]) std::printf("missing     %s: %s\n", m["what"].get<std::string>().c_str(), m["remedy"].get<std::string>().c_str());
   });
 }
 

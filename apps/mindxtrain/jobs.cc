@@ -16,6 +16,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "config/recipe.h"
+#include "run_record.h"
 #include "serve/api_error.h"
 
 extern char** environ;
@@ -44,37 +45,17 @@ bool over(const std::string& state) { return state == "finished" || state == "fa
 
 }  // namespace
 
-struct Jobs::Job {
-  std::string id, name, state = "queued";  // queued running cancelling finished failed cancelled
-  int64_t created = 0, started = 0, ended = 0, pid = 0, attempts = 0;
-  uint64_t born = 0;  // start_time of the process
-  std::optional<int> exit_code;
+struct Jobs::Job : registry::JobRow {
   bool ours = false;  // a child of this process
 };
 
-Jobs::Jobs(std::string folder, int running) : folder_((make_folders(folder), fs::absolute(folder).string())), most_(running), lock_(folder_) {
-  for (const auto& entry : fs::directory_iterator(folder_)) {
-    const std::string file = entry.path().string() + "/job.json";
-    if (!fs::exists(file)) continue;
-    const Json j = read_json_file(file);
-    auto job = std::make_unique<Job>();
-    try {
-      job->id = j.at("id").get<std::string>();
-      job->name = j.at("name").get<std::string>();
-      job->state = j.at("state").get<std::string>();
-      job->created = j.at("created").get<int64_t>();
-      job->started = j.at("started").get<int64_t>();
-      job->ended = j.at("ended").get<int64_t>();
-      job->pid = j.at("pid").get<int64_t>();
-      job->attempts = j.at("attempts").get<int64_t>();
-      job->born = j.at("process_start").get<uint64_t>();
-      if (!j.at("exit_code").is_null()) job->exit_code = j.at("exit_code").get<int>();
-    } catch (const nlohmann::json::exception& e) {
-      fail_input("{}: {}; move the folder away", file, e.what());
-    }
-    if (job->id != entry.path().filename().string()) fail_input("{}: belongs to {}; move the folder away", file, job->id);
+Jobs::Jobs(std::string folder, int running, Roots roots)
+    : folder_((make_folders(folder), fs::absolute(folder).lexically_normal().string())), most_(running), roots_(std::move(roots)), lock_(folder_), registry_(registry::Registry::open(registry_path())) {
+  for (registry::JobRow& row : registry_.jobs(folder_)) {
+    if (!fs::exists(folder_ + "/" + row.id + "/recipe.yaml")) continue;  // its folder was removed: so is the job
+    auto job = std::make_unique<Job>(Job{std::move(row), false});
     // Its process has gone and nobody saw how: it goes on where it was. One that was being cancelled has been.
-    if (!over(job->state) && job->state != "queued" && (job->born == 0 || start_time(job->pid) != job->born)) {
+    if (!over(job->state) && job->state != "queued" && (job->process_start == 0 || start_time(job->pid) != job->process_start)) {
       job->state = job->state == "cancelling" ? "cancelled" : "queued";
       save(*job);
     }
@@ -92,12 +73,7 @@ Jobs::~Jobs() {
   thread_.join();
 }
 
-void Jobs::save(const Job& job) const {
-  OrderedJson j{{"id", job.id},       {"name", job.name}, {"state", job.state},       {"created", job.created},       {"started", job.started},
-                {"ended", job.ended}, {"pid", job.pid},   {"attempts", job.attempts}, {"process_start", job.born}};
-  j["exit_code"] = job.exit_code ? OrderedJson(*job.exit_code) : OrderedJson(nullptr);
-  write_file_atomic(folder_ + "/" + job.id + "/job.json", j.dump(1) + "\n");
-}
+void Jobs::save(const Job& job) { registry_.save_job(job); }
 
 OrderedJson Jobs::describe(const Job& job) const {
   OrderedJson j{{"id", job.id}, {"object", "training.job"}, {"name", job.name}, {"status", job.state}, {"created_at", job.created}, {"attempts", job.attempts}, {"folder", folder_ + "/" + job.id + "/run"}};
@@ -135,7 +111,10 @@ std::string Jobs::create(const std::string& body) {
   const auto text = j["recipe"].get<std::string>();
   config::Recipe recipe;
   if (const auto issues = config::check_recipe(text, "recipe", &recipe); !issues.empty()) serve::refuse("recipe", "{}{}", issues[0].text(), issues.size() > 1 ? fmt::format(" (and {} more)", issues.size() - 1) : "");
+  if (const auto outside = roots_.outside(recipe); !outside.empty()) serve::refuse("recipe", "{}: {}", outside[0].key, outside[0].what);
   auto job = std::make_unique<Job>();
+  job->folder = folder_;
+  job->state = "queued";
   job->id = new_id();
   job->name = j.value("name", recipe.meta.run_name);
   job->created = std::time(nullptr);
@@ -184,6 +163,29 @@ std::string Jobs::cancel(const std::string& id) {
   return describe(job).dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
 }
 
+std::string Jobs::resume(const std::string& id) {
+  std::lock_guard lock(mutex_);
+  Job& job = find(id);
+  look(job);
+  if (job.state != "cancelled" && job.state != "failed") serve::refuse_status(409, "invalid_request_error", "job_not_stopped", "the job cannot be resumed: it is " + job.state);
+  job.state = "queued";
+  job.ended = 0;
+  job.exit_code.reset();
+  save(job);
+  wake_.notify_all();
+  return describe(job).dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
+}
+
+std::vector<registry::JobRow> Jobs::rows() {
+  std::lock_guard lock(mutex_);
+  std::vector<registry::JobRow> out;
+  for (auto it = jobs_.rbegin(); it != jobs_.rend(); ++it) {
+    look(*it->second);
+    out.push_back(*it->second);
+  }
+  return out;
+}
+
 std::pair<std::vector<std::string>, bool> Jobs::events(const std::string& id, size_t line) {
   bool ended;
   {
@@ -228,7 +230,7 @@ void Jobs::start(Job& job) {
   } else {
     job.state = "running";
     job.pid = pid;
-    job.born = start_time(pid);
+    job.process_start = start_time(pid);
     job.ours = true;
     log::info("job {} started", job.id);
   }
@@ -241,7 +243,7 @@ void Jobs::look(Job& job) {
   if (job.ours) {
     if (::waitpid(static_cast<pid_t>(job.pid), &status, WNOHANG) != job.pid) return;
     if (WIFEXITED(status)) job.exit_code = WEXITSTATUS(status);
-  } else if (start_time(job.pid) == job.born) {
+  } else if (start_time(job.pid) == job.process_start) {
     return;
   }
   job.ended = std::time(nullptr);

@@ -96,7 +96,7 @@ data::Access data_access() {
   return a;
 }
 
-std::string resolve_model(const std::string& name, const std::optional<std::string>& revision) {
+std::string resolve_model(const std::string& name, const std::optional<std::string>& revision, Fetch fetch) {
   std::error_code ec;
   if (fs::is_directory(name, ec) && !fs::exists(name + "/config.json", ec)) {
     const auto files = glob_files(name + "/*.gguf");
@@ -105,7 +105,9 @@ std::string resolve_model(const std::string& name, const std::optional<std::stri
   if (fs::exists(name, ec)) return name;
   const bool a_path = name.starts_with(".") || name.starts_with("/") || name.ends_with(".gguf") || std::count(name.begin(), name.end(), '/') != 1;
   if (a_path) fail_missing("{}: no such model folder or file (for the quickstart's weights: ./dev weights)", name);
-  return net::download_snapshot(hub_settings(), name, net::RepoType::kModel, revision.value_or("main"),
+  net::HubSettings hub = hub_settings();
+  hub.offline = hub.offline || fetch == Fetch::kNever;
+  return net::download_snapshot(hub, name, net::RepoType::kModel, revision.value_or("main"),
                                 {"*.json", "*.safetensors", "*.jinja", "merges.txt", "vocab.txt"});
 }
 
@@ -128,10 +130,10 @@ TextSide with_template(const TextSide& side, const std::string& file) {
   return s;
 }
 
-TextSide text_side_of(const config::Recipe& recipe, const std::string& model_path) {
+TextSide text_side_of(const config::Recipe& recipe, const std::string& model_path, Fetch fetch) {
   TextSide s;
   if (recipe.model.tokenizer && *recipe.model.tokenizer == "char") s.tok = tokenizer::Tokenizer::characters(data::corpus_characters(recipe, data_access()));
-  else if (recipe.model.tokenizer) s.tok = load_tokenizer(resolve_model(*recipe.model.tokenizer, std::nullopt));
+  else if (recipe.model.tokenizer) s.tok = load_tokenizer(resolve_model(*recipe.model.tokenizer, std::nullopt, fetch));
   else if (!model_path.empty() && has_tokenizer(model_path)) s.tok = load_tokenizer(model_path);
   else return s;  // finished rows of ids need none; text is refused where it is met
   s.chat_source = recipe.model.chat_template ? read_file(*recipe.model.chat_template) : s.tok->chat_template();

@@ -17,7 +17,8 @@ namespace mxt::app {
 
 // A folder or .gguf file as it is (a folder that holds nothing but one .gguf names that); a Hub id by downloading it (HF_ENDPOINT, HF_TOKEN, HF_HOME, HF_HUB_OFFLINE are honoured).
 // kMissing with the remedy where it cannot be had.
-std::string resolve_model(const std::string& name, const std::optional<std::string>& revision);
+enum class Fetch { kAllowed, kNever };  // kNever: what the cache lacks is kMissing
+std::string resolve_model(const std::string& name, const std::optional<std::string>& revision, Fetch fetch = Fetch::kAllowed);
 
 struct TextSide {
   std::shared_ptr<const tokenizer::Tokenizer> tok;          // null where the folder has none: rows of ids will still do
@@ -28,10 +29,10 @@ bool has_tokenizer(const std::string& folder_or_gguf);
 TextSide load_text_side(const std::string& folder_or_gguf);
 // The same tokenizer with the chat template in this file.
 TextSide with_template(const TextSide& side, const std::string& file);
-// For a recipe: model.tokenizer (or the model's own), model.chat_template. `corpus` is asked for characters with tokenizer `char`.
 // What data::prepare may reach: the Hub's settings, the cache folder, the environment, Ctrl-C.
 data::Access data_access();
-TextSide text_side_of(const config::Recipe& recipe, const std::string& model_path);
+// For a recipe: model.tokenizer (or the model's own; `char`: the characters of its data), model.chat_template.
+TextSide text_side_of(const config::Recipe& recipe, const std::string& model_path, Fetch fetch = Fetch::kAllowed);
 
 // `model_vocab`: ids of finished rows must lie below it.
 std::unique_ptr<data::Coder> make_coder(const TextSide& side, int64_t model_vocab);

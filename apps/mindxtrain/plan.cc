@@ -1,206 +1,58 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
-#include "base/error.h"
-#include "base/files.h"
-#include "base/json.h"
 #include "base/text.h"
-#include "base/threads.h"
-#include "config/prices.h"
-#include "data/dataset.h"
-#include "kernels/backend.h"
-#include "model_files.h"
-#include "probe.h"
-#include "train/memory.h"
-#include "train/setup.h"
+#include "estimate.h"
 #include "verbs.h"
 
 namespace mxt::app {
-namespace {
-
-// What a step costs on a device, and how sure that is.
-struct Speed {
-  double step_s = 0;   // 0: not known
-  bool measured = false;
-  std::string from;    // in words
-};
-
-struct Work {
-  double flops = 0;    // of a step: the model's own operations, every token with a target
-  int64_t tokens = 0;  // of a step
-  int64_t bytes = 0;   // that a step moves at least: weights a pass, gradients, masters and moments once
-};
-
-Work work_of(const train::Setup& s, const train::Pass& pass, kernels::Ops& ops) {
-  const graph::Graph g = s.training_graph(pass.recompute);
-  const kernels::KernelPlan none;
-  const runtime::Program program(g, none, ops, {pass.micro_batch * s.seq_len, 0, false, s.seq_len});
-  const auto params = runtime::ParamStore::measure(g, true);
-  const int64_t passes = (s.rows_per_step + pass.micro_batch - 1) / pass.micro_batch;
-  Work w;
-  w.tokens = s.rows_per_step * s.seq_len;
-  w.flops = program.flops(w.tokens, s.seq_len, w.tokens);
-  w.bytes = 2 * passes * params.weights + 2 * (params.masters + params.moments) + (passes + 1) * params.gradients;
-  return w;
-}
-
-Speed speed_here(const kernels::KernelPlan& plan, const train::Setup& s, const Work& w) {
-  if (const auto step = plan.candidates.find("step"); plan.measured && step != plan.candidates.end() && step->second.size() == 2 && step->second[1].median_us > 0)
-    return {step->second[1].median_us * 1e-6, true, "the plan's measurements"};
-  // No plan: one product, timed now, and what a step usually reaches of it.
-  constexpr double kOfOneProduct = 0.6;
-  const double rate = autotune::product_rate(kernels::cpu_ops(), s.type);
-  return {w.flops / (rate * kOfOneProduct), false, "an estimate: 60 % of one product's rate, timed now; `mindxtrain bench` measures"};
-}
-
-Speed speed_there(const config::DevicePrice& d, const Work& w) {
-  const double compute = w.flops / (d.peak_tflops * 1e12 * d.utilisation), memory = static_cast<double>(w.bytes) / (d.bandwidth_tb_s * 1e12);
-  return {std::max(compute, memory), false, fmt::format("not measured: published peak {:.0f} TFLOP/s, {:.2f} TB/s ({}), {:.0f} % of it assumed", d.peak_tflops, d.bandwidth_tb_s, d.source, 100 * d.utilisation)};
-}
-
-// Steps of the run; 0 where nothing says how many rows there are.
-int64_t steps_of(const train::Setup& s, const std::string& data) {
-  if (s.recipe.train.schedule.max_steps) return *s.recipe.train.schedule.max_steps;
-  if (!data.empty() && !data::is_windows(data)) return train::total_steps(s.recipe, data::Dataset::open(data).rows(), s.rows_per_step);
-  return 0;
-}
-
-struct Savings {
-  std::string name;
-  int64_t activations = 0;
-  double more_flops = 0;  // part of the step's own
-};
-
-// What recomputation would save: nothing, half of the tensors in the order of their cost, all of them.
-std::vector<Savings> recompute_savings(const train::Setup& s, const train::Pass& pass, kernels::Ops& ops, const Work& w) {
-  const auto order = graph::recompute_order(s.training_graph(graph::Recompute::kNone), s.seq_len);
-  const auto n = static_cast<int64_t>(order.size());
-  std::vector<Savings> out;
-  for (const int64_t k : {int64_t{0}, n / 2, n}) {
-    double more = 0;
-    for (int64_t i = 0; i < k; ++i) more += order[static_cast<size_t>(i)].cost;
-    out.push_back({fmt::format("{} of {} tensors", k, n), train::estimate_memory(s, {pass.micro_batch, {k}}, {}, ops).program.activations, more * static_cast<double>(w.tokens) / w.flops});
-  }
-  return out;
-}
-
-// The GPU's kernels where there is one, for the workspaces they take; without it the CPU's, and the plan counts none.
-kernels::Ops& gpu_or_cpu_ops() {
-  try {
-    return *kernels::cuda_backend().ops;
-  } catch (const Error&) {
-    return kernels::cpu_ops();
-  }
-}
-
-}  // namespace
 
 void add_plan(CLI::App& app) {
   auto* c = app.add_subcommand("plan", "what a run will take in memory, time, energy and money, before anything is allocated\nexample: mindxtrain plan recipe.yaml --plan plan.json --json");
   struct Options {
-    std::string recipe, plan, device, prices, data;
+    std::string recipe;
+    EstimateOptions estimate;
     int threads = 0;
     bool json = false;
   };
   auto o = std::make_shared<Options>();
   c->add_option("recipe", o->recipe, "recipe file")->required();
-  c->add_option("--plan", o->plan, "AutotunePlan whose choices and times to count with");
-  c->add_option("--device", o->device, "cpu, h100 or mi300x (default: the recipe's)")->check(CLI::IsMember({"cpu", "h100", "mi300x"}));
-  c->add_option("--data", o->data, "a folder that `dataset prep` made: says how many steps an epoch has");
-  c->add_option("--prices", o->prices, "price table (default: the one that ships, recipes/assumptions/prices.yaml)");
+  c->add_option("--plan", o->estimate.plan, "AutotunePlan whose choices and times to count with");
+  c->add_option("--device", o->estimate.device, "cpu, h100 or mi300x (default: the recipe's)")->check(CLI::IsMember({"cpu", "h100", "mi300x"}));
+  c->add_option("--data", o->estimate.data, "a folder that `dataset prep` made: says how many steps an epoch has");
+  c->add_option("--prices", o->estimate.prices, "price table (default: the one that ships, recipes/assumptions/prices.yaml)");
   c->add_option("--threads", o->threads, "threads (default: OMP_NUM_THREADS, else all cores)");
   c->add_flag("--json", o->json, "machine-readable answer");
   c->callback([o] {
     set_threads(o->threads);
-    const config::Prices prices = o->prices.empty() ? config::builtin_prices() : config::parse_prices(read_file(o->prices), o->prices);
-    config::Recipe r = config::load_recipe(o->recipe);
-    std::string device = o->device;
-    if (device.empty()) device = r.hardware.cpu_lane() ? "cpu" : std::string(config::text_of(r.hardware.name));
-    if (device != "cpu" && device != "h100" && device != "mi300x")
-      fail_missing("plan: no published figures of {} are known: --device cpu, h100 or mi300x", device);
-    const bool here = device == "cpu";
-    const int64_t devices = here ? 1 : std::max<int64_t>(1, r.hardware.gpus) * r.hardware.nodes;
-    const bool own_price = device == config::text_of(r.hardware.name) && r.is_given("hardware.usd_per_hour");
-    config::DevicePrice d = here ? prices.devices.cpu : device == "h100" ? prices.devices.h100 : prices.devices.mi300x;
-    if (own_price && r.hardware.usd_per_hour) d.usd_per_hour = *r.hardware.usd_per_hour, d.price_source = r.source + ": hardware.usd_per_hour";
-    if (!here && (d.peak_tflops <= 0 || d.bandwidth_tb_s <= 0 || d.memory_gb <= 0 || d.utilisation <= 0)) fail_input("{}: devices.{} has no peak figures", prices.file, device);
-    // Its own GPU cuts a step in its own way; for any other device the graph is that of the CPU lane.
-    const bool own_gpu = device == "h100" && r.hardware.gfx_arch == config::Arch::kSm90 && r.hardware.gpus == 1;
-    if (!own_gpu) r.hardware.gpus = 0;
-
-    const std::string model = r.model.init == config::Init::kPretrained ? resolve_model(r.model.name, r.model.revision) : "";
-    const TextSide text = text_side_of(r, model);
-    auto setup = train::make_setup(r, model, vocabulary_of(text), nullptr);
-    kernels::Ops& ops = own_gpu ? gpu_or_cpu_ops() : kernels::cpu_ops();
-    const uint64_t memory = here ? train::host_memory() : static_cast<uint64_t>(d.memory_gb * 1e9 * 0.95);
-    kernels::KernelPlan plan;
-    if (!o->plan.empty()) {
-      plan = kernels::plan_from_json(read_file(o->plan), o->plan);
-      const auto differences = kernels::compare(plan, here ? train::cpu_identity(num_threads()) : plan.device, train::shapes_of(*setup));
-      if (!differences.empty()) fail_input("{}: the plan does not fit: {}", o->plan, differences.front());
-    } else {
-      plan = train::default_plan(*setup, train::cpu_identity(num_threads()), ops, own_gpu ? setup->pass() : train::open_passes(*setup, ops, memory).front());
-    }
-    setup = train::make_setup(r, model, vocabulary_of(text), &plan);
-    const train::Pass pass = setup->pass();
-    const auto e = train::estimate_memory(*setup, plan, ops);
-    const int64_t on_device = here ? 0 : e.total() - e.process - e.data, on_host = here ? e.total() : e.process + e.data + e.program.batch;
-    const bool fits = static_cast<uint64_t>(here ? e.needs() : on_device) <= memory;
-    const Work w = work_of(*setup, pass, ops);
-    const Speed speed = here ? speed_here(plan, *setup, w) : speed_there(d, w);
-    const double tok_s = static_cast<double>(w.tokens) * static_cast<double>(devices) / speed.step_s;
-    const int64_t steps = steps_of(*setup, o->data);
-    const double watts = d.watts * static_cast<double>(devices);
-    auto usd = [&](double seconds) { return seconds / 3600 * (d.usd_per_hour > 0 ? d.usd_per_hour * static_cast<double>(devices) : watts / 1000 * prices.usd_per_kwh); };
-    const auto changes = fits ? std::vector<train::Change>{} : train::changes_that_fit(*setup, ops, memory);
-
-    OrderedJson j;
-    j["device"] = device;
-    j["fits"] = fits;
-    j["peak_bytes"] = {{"host", on_host}, {"device", on_device}};
-    j["categories"] = {{"weights", e.params.weights + e.params.masters}, {"gradients", e.params.gradients}, {"optimizer", e.params.moments},
-                       {"activations", e.program.activations + e.scoring.activations}, {"workspace", e.program.workspace + e.program.kernels + e.program.batch + e.scoring.workspace + e.scoring.kernels + e.scoring.batch},
-                       {"logits", e.program.logits + e.scoring.logits}, {"data", e.data}, {"process", e.process}};
-    j["lower_bound_bytes"] = e.program.lower_bound;
-    j["available_bytes"] = memory;
-    j["micro_batch"] = pass.micro_batch;
-    j["recompute"] = graph::recompute_name(pass.recompute);
-    j["steps"] = steps > 0 ? OrderedJson(steps) : OrderedJson(nullptr);
-    j["step_seconds"] = speed.step_s;
-    j["step_flops"] = w.flops;
-    j["tokens_per_second"] = tok_s;
-    const double seconds = static_cast<double>(steps) * speed.step_s / (here ? 1.0 : static_cast<double>(devices));
-    j["seconds"] = steps > 0 ? OrderedJson(seconds) : OrderedJson(nullptr);
-    j["energy_kwh"] = steps > 0 && watts > 0 ? OrderedJson(watts * seconds / 3.6e6) : OrderedJson(nullptr);
-    j["cost_usd"] = steps > 0 ? OrderedJson(usd(seconds)) : OrderedJson(nullptr);
-    j["cost_per_1b_tokens_usd"] = usd(1e9 / tok_s);
-    j["measured"] = speed.measured;
-    j["speed_from"] = speed.from;
-    j["prices"] = {{"file", prices.file}, {"date", prices.date}, {"usd_per_hour", d.usd_per_hour}, {"source", d.price_source}, {"usd_per_kwh", prices.usd_per_kwh}, {"watts", d.watts}};
-    if (!fits) {
-      j["changes_that_fit"] = OrderedJson::array();
-      for (const auto& x : changes) j["changes_that_fit"].push_back({{"change", x.text}, {"bytes", x.bytes}});
-    }
+    const OrderedJson j = estimate(config::load_recipe(o->recipe), o->estimate);
     if (o->json) {
       std::printf("%s\n", j.dump(2).c_str());
       return;
     }
-    auto bytes = [](int64_t n) { return human_bytes(static_cast<uint64_t>(n)); };
+    auto bytes = [](const OrderedJson& n) { return human_bytes(n.get<uint64_t>()); };
+    auto number = [&](const char* key) { return j[key].get<double>(); };
     auto line = [](const std::string& name, const std::string& value) { std::printf("%-14s %s\n", name.c_str(), value.c_str()); };
-    for (const auto& [k, v] : j["categories"].items()) line(k, bytes(v.get<int64_t>()));
-    line("peak", fmt::format("{} of {} that may be used: {}", bytes(here ? on_host : on_device), human_bytes(memory), fits ? "fits" : "does not fit"));
-    for (const auto& x : changes) line("fits with", fmt::format("{}: {}", x.text, bytes(x.bytes)));
-    line("arena", fmt::format("{}, the most alive at once {}: {:.2f} % above", bytes(e.program.activations), bytes(e.program.lower_bound), 100.0 * (static_cast<double>(e.program.activations) / static_cast<double>(e.program.lower_bound) - 1)));
-    line("pass", fmt::format("{} rows of {} tokens, {} passes a step, recompute {}", pass.micro_batch, setup->seq_len, (setup->rows_per_step + pass.micro_batch - 1) / pass.micro_batch, graph::recompute_name(pass.recompute)));
-    for (const auto& x : recompute_savings(*setup, pass, ops, w)) line("recompute", fmt::format("{}: activations {}, {:.0f} % more work", x.name, bytes(x.activations), 100 * x.more_flops));
-    line("speed", fmt::format("{:.0f} tok/s, {:.3f} s a step, {:.2f} TFLOP a step ({})", tok_s, speed.step_s, w.flops / 1e12, speed.from));
-    if (steps > 0) line("time", fmt::format("{} steps, {:.0f} s", steps, seconds));
+    const auto device = j["device"].get<std::string>();
+    const OrderedJson& prices = j["prices"];
+    const double watts = prices["watts"];
+    const auto rows = j["rows_per_step"].get<int64_t>(), micro = j["micro_batch"].get<int64_t>();
+    for (const auto& [k, v] : j["categories"].items()) line(k, bytes(v));
+    line("peak", fmt::format("{} of {} that may be used: {}", bytes(j["peak_bytes"][device == "cpu" ? "host" : "device"]), bytes(j["available_bytes"]), j["fits"].get<bool>() ? "fits" : "does not fit"));
+    if (j.contains("changes_that_fit"))
+      for (const auto& x : j["changes_that_fit"]) line("fits with", fmt::format("{}: {}", x["change"].get<std::string>(), bytes(x["bytes"])));
+    line("arena", fmt::format("{}, the most alive at once {}: {:.2f} % above", bytes(j["activations_bytes"]), bytes(j["lower_bound_bytes"]), 100.0 * (number("activations_bytes") / number("lower_bound_bytes") - 1)));
+    line("pass", fmt::format("{} rows of {} tokens, {} passes a step, recompute {}", micro, j["seq_len"].get<int64_t>(), (rows + micro - 1) / micro, j["recompute"].get<std::string>()));
+    for (const auto& x : j["recompute_options"]) line("recompute", fmt::format("{}: activations {}, {:.0f} % more work", x["name"].get<std::string>(), bytes(x["activations"]), 100 * x["more_work"].get<double>()));
+    line("speed", fmt::format("{:.0f} tok/s, {:.3f} s a step, {:.2f} TFLOP a step ({})", number("tokens_per_second"), number("step_seconds"), number("step_flops") / 1e12, j["speed_from"].get<std::string>()));
+    const bool timed = !j["steps"].is_null();
+    if (timed) line("time", fmt::format("{} steps, {:.0f} s", j["steps"].get<int64_t>(), number("seconds")));
     else line("time", "not known: how many rows there are is seen when the data is prepared (--data FOLDER)");
-    if (watts > 0 && steps > 0) line("energy", fmt::format("{:.3f} kWh at {:.0f} W", watts * seconds / 3.6e6, watts));
+    if (!j["energy_kwh"].is_null()) line("energy", fmt::format("{:.3f} kWh at {:.0f} W", number("energy_kwh"), watts));
     else line("energy", fmt::format("not known: write devices.{}.watts into a price table", device));
-    if (steps > 0) line("cost", fmt::format("{:.2f} USD", usd(seconds)));
-    line("cost of 1B", fmt::format("{:.2f} USD for 1,000,000,000 tokens", usd(1e9 / tok_s)));
-    line("prices", fmt::format("{} of {}: {:.2f} USD/h ({}), {:.2f} USD/kWh", prices.file, prices.date, d.usd_per_hour, d.price_source, prices.usd_per_kwh));
+    if (timed) line("cost", fmt::format("{:.2f} USD", number("cost_usd")));
+    line("cost of 1B", fmt::format("{:.2f} USD for 1,000,000,000 tokens", number("cost_per_1b_tokens_usd")));
+    line("prices", fmt::format("{} of {}: {:.2f} USD/h ({}), {:.2f} USD/kWh", prices["file"].get<std::string>(), prices["date"].get<std::string>(), prices["usd_per_hour"].get<double>(), prices["source"].get<std::string>(), prices["usd_per_kwh"].get<double>()));
   });
 }
 

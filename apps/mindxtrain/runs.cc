@@ -2,10 +2,9 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
+#include "answers.h"
 #include "base/error.h"
-#include "base/files.h"
 #include "base/json.h"
-#include "config/recipe.h"
 #include "registry/registry.h"
 #include "run_record.h"
 #include "verbs.h"
@@ -20,36 +19,6 @@ struct Options {
   int64_t limit = 20;
   bool json = false;
 };
-
-// What a run that ended early got to: the last line of its metrics.
-OrderedJson last_step(const Run& r) {
-  const std::string path = r.folder + "/metrics.jsonl";
-  if (!fs::exists(path)) return nullptr;
-  std::string text = read_file(path);
-  while (!text.empty() && text.back() == '\n') text.pop_back();
-  const OrderedJson j = OrderedJson::parse(text.substr(text.rfind('\n') + 1), nullptr, false);
-  return j.is_object() ? j : OrderedJson(nullptr);
-}
-
-OrderedJson to_json(const Run& r) {
-  OrderedJson j;
-  j["id"] = r.id;
-  j["run"] = r.run_name;
-  j["project"] = r.project;
-  j["state"] = registry::name_of(r.state);
-  j["stage"] = r.stage;
-  j["verb"] = r.verb;
-  j["folder"] = r.folder;
-  j["recipe_hash"] = r.recipe_hash;
-  j["started"] = r.started;
-  j["ended"] = r.ended.empty() ? OrderedJson(nullptr) : OrderedJson(r.ended);
-  j["attempts"] = r.attempts;
-  j["host"] = r.host;
-  if (!r.message.empty()) j["message"] = r.message;
-  j["metrics"] = OrderedJson::parse(r.metrics, nullptr, false);
-  j["digests"] = OrderedJson::parse(r.digests, nullptr, false);
-  return j;
-}
 
 std::string cell(const OrderedJson& v) {
   if (v.is_null()) return "-";
@@ -68,7 +37,7 @@ void list(const Options& o) {
   const auto runs = registry::Registry::open(registry_path()).list(o.limit);
   if (o.json) {
     OrderedJson all = OrderedJson::array();
-    for (const Run& r : runs) all.push_back(to_json(r));
+    for (const Run& r : runs) all.push_back(run_answer(r));
     std::printf("%s\n", all.dump(2).c_str());
     return;
   }
@@ -89,7 +58,7 @@ void list(const Options& o) {
 
 void show(const Options& o) {
   const Run r = find(registry::Registry::open(registry_path()), o.runs.at(0));
-  OrderedJson j = to_json(r);
+  OrderedJson j = run_answer(r);
   j["last_step"] = last_step(r);
   if (o.json) {
     std::printf("%s\n", j.dump(2).c_str());
@@ -105,50 +74,10 @@ void show(const Options& o) {
   }
 }
 
-// The effective recipes of both folders, leaf by leaf.
-void recipe_differences(const Json& a, const Json& b, const std::string& at, OrderedJson& out) {
-  if (a == b) return;
-  if (a.is_object() && b.is_object()) {
-    for (const auto& [k, v] : a.items())
-      recipe_differences(v, b.contains(k) ? b[k] : Json(), at.empty() ? k : at + "." + k, out);
-    for (const auto& [k, v] : b.items())
-      if (!a.contains(k)) recipe_differences(Json(), v, at.empty() ? k : at + "." + k, out);
-    return;
-  }
-  out[at] = {a, b};
-}
-
-Json recipe_of(const Run& r) {
-  try {
-    return Json::parse(config::canonical(config::load_recipe(r.folder + "/recipe.yaml")));
-  } catch (const Error&) {
-    return nullptr;  // moved or removed since
-  }
-}
-
-OrderedJson pairs(const std::string& a, const std::string& b) {
-  const OrderedJson x = OrderedJson::parse(a, nullptr, false), y = OrderedJson::parse(b, nullptr, false);
-  OrderedJson out = OrderedJson::object();
-  if (!x.is_object() || !y.is_object()) return out;
-  for (const auto& [k, v] : x.items()) out[k] = {v, y.contains(k) ? y[k] : OrderedJson(nullptr)};
-  for (const auto& [k, v] : y.items())
-    if (!x.contains(k)) out[k] = {nullptr, v};
-  return out;
-}
-
 void compare(const Options& o) {
   const auto registry = registry::Registry::open(registry_path());
   const Run a = find(registry, o.runs.at(0)), b = find(registry, o.runs.at(1));
-  OrderedJson j;
-  j["runs"] = {a.id, b.id};
-  j["recipe"] = OrderedJson::object();
-  const Json ra = recipe_of(a), rb = recipe_of(b);
-  if (ra.is_null() || rb.is_null())
-    j["recipe"] = nullptr;
-  else
-    recipe_differences(ra, rb, "", j["recipe"]);
-  j["metrics"] = pairs(a.metrics, b.metrics);
-  j["digests"] = pairs(a.digests, b.digests);
+  const OrderedJson j = compare_answer(a, b);
   if (o.json) {
     std::printf("%s\n", j.dump(2).c_str());
     return;

@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "base/log.h"
+#include "coach.h"
 #include "config/recipe.h"
 #include "eval/exact_match.h"
 #include "infer/scheduler.h"
@@ -22,19 +23,19 @@ namespace {
 
 struct Options {
   std::string model, config, upstream, host = "127.0.0.1", api_keys, dtype = "bfloat16", name, chat_template, reasoning, tools, jobs;
-  std::vector<std::string> adapters;
+  std::vector<std::string> adapters, roots;
   int port = 0, threads = 0, running_jobs = 1;
   int64_t context = 0, batch = 32, queue = 256, prompt_piece = 128;
   double cache_gib = 0, drain = 30, timeout = 600;
-  bool anyone = false, decode = false;
+  bool anyone = false, decode = false, no_coach = false;
 };
 
 serve::OperatorSettings settings_of(const Options& o) {
   serve::OperatorSettings s;
   if (!o.api_keys.empty()) s.keys = serve::read_api_keys(o.api_keys);
   if (const std::string key = environment("MINDXTRAIN_API_KEY"); !key.empty()) s.keys.push_back({.name = "environment", .key = key, .jobs = true});
-  const bool local = o.host == "127.0.0.1" || o.host == "::1" || o.host == "localhost";
-  if (!local && s.keys.empty() && !o.anyone)
+  s.local = o.host == "127.0.0.1" || o.host == "::1" || o.host == "localhost";
+  if (!s.local && s.keys.empty() && !o.anyone)
     fail_input("--host {} lets others in: give --api-keys FILE or MINDXTRAIN_API_KEY, or say --anyone", o.host);
   s.max_queue = o.queue;
   s.request_seconds = o.timeout;
@@ -51,6 +52,7 @@ void listen(const Options& o, serve::Operator& op, const serve::HttpSettings& ht
   op.set_connections([&] { return server.connections(); });
   server.start();
   log::info("serving {} at http://{}:{}/v1", what, o.host, server.port());
+  if (!o.no_coach) log::info("Coach: http://{}:{}/coach/", o.host, server.port());
   while (!g_stop.load()) std::this_thread::sleep_for(std::chrono::milliseconds(100));
   log::info("finishing what is under way (a second signal ends at once)");
   op.set_draining();
@@ -77,11 +79,16 @@ void run(Options o) {
   if (o.host.empty()) o.host = "127.0.0.1";
   if (o.port == 0) o.port = 8000;
   serve::OperatorSettings settings = settings_of(o);
+  std::vector<std::string> folders = o.roots;
+  for (const std::string& f : {o.jobs, o.model})
+    if (!f.empty()) folders.push_back(f);
+  const Roots roots(folders);
   std::unique_ptr<Jobs> jobs;
   if (!o.jobs.empty()) {
-    if (settings.keys.empty()) fail_input("--jobs needs a key: --api-keys FILE or MINDXTRAIN_API_KEY");
-    jobs = std::make_unique<Jobs>(o.jobs, o.running_jobs);
+    if (settings.keys.empty() && !settings.local) fail_input("--jobs needs a key: --api-keys FILE or MINDXTRAIN_API_KEY");
+    jobs = std::make_unique<Jobs>(o.jobs, o.running_jobs, roots);
   }
+  auto coach_for = [&](std::vector<std::string> models) { return o.no_coach ? nullptr : std::make_unique<CoachDesk>(roots, jobs.get(), std::move(models)); };
   serve::HttpSettings http;
   http.host = o.host;
   http.port = static_cast<uint16_t>(o.port);
@@ -92,10 +99,16 @@ void run(Options o) {
     settings.upstream = o.upstream;
     settings.upstream_key = environment("MINDXTRAIN_UPSTREAM_KEY");
     http.handler_threads = 128;  // one waits for each request
-    serve::Operator op({}, settings, jobs.get());
+    const auto coach = coach_for({});
+    serve::Operator op({}, settings, jobs.get(), coach.get());
     return listen(o, op, http, o.upstream);
   }
-  if (o.model.empty()) fail_input("--model, --config or --upstream is wanted");
+  if (o.model.empty()) {
+    if (!jobs) fail_input("--model, --config or --upstream is wanted; --jobs FOLDER alone serves Coach and training jobs");
+    const auto coach = coach_for({});
+    serve::Operator op({}, settings, jobs.get(), coach.get());
+    return listen(o, op, http, "training jobs");
+  }
 
   const std::string path = resolve_model(o.model, std::nullopt);
   TextSide text = load_text_side(path);
@@ -124,7 +137,10 @@ void run(Options o) {
   served.chat_source = text.chat_source;
   served.stop = eval::stop_tokens(*text.tok, model.config());
 
-  serve::Operator op(std::move(served), settings, jobs.get());
+  std::vector<std::string> names;
+  for (const auto& [name, adapter] : served.names) names.push_back(name);
+  const auto coach = coach_for(names);
+  serve::Operator op(std::move(served), settings, jobs.get(), coach.get());
   scheduler.start();
   listen(o, op, http, fmt::format("{} ({} tokens of context, cache for {} tokens)", fs::path(path).filename().string(), model.positions(), scheduler.stats().cache_pages * infer::PagedCache::kPage));
   scheduler.stop();
@@ -155,7 +171,9 @@ void add_serve(CLI::App& app) {
   c->add_option("--cache-gib", o->cache_gib, "most memory for keys and values (2)")->check(CLI::PositiveNumber);
   c->add_option("--timeout", o->timeout, "longest life of a request in seconds")->check(CLI::PositiveNumber);
   c->add_option("--drain", o->drain, "seconds for answers under way when asked to stop")->check(CLI::NonNegativeNumber);
-  c->add_option("--jobs", o->jobs, "folder for training jobs: /v1/training/jobs, for keys that may");
+  c->add_option("--jobs", o->jobs, "folder for training jobs: /v1/training/jobs for keys that may, and Coach; alone it serves no model");
+  c->add_option("--root", o->roots, "a further folder whose files the recipes of jobs may name (the working directory always); may be repeated");
+  c->add_flag("--no-coach", o->no_coach, "without the page at /coach/");
   c->add_option("--running-jobs", o->running_jobs, "jobs at once")->check(CLI::Range(1, 64));
   c->add_option("--dtype", o->dtype, "bfloat16 or float32");
   c->add_flag("--decode-weights", o->decode, "hold a GGUF file's weights in --dtype instead of their blocks: more exact, larger, slower");

@@ -1,11 +1,25 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
+#include "answers.h"
 #include "base/files.h"
 #include "config/recipe.h"
 #include "verbs.h"
 
 namespace mxt::app {
+
+OrderedJson check_answer(const std::vector<config::Issue>& issues, const config::Recipe& r) {
+  OrderedJson j;
+  j["valid"] = issues.empty();
+  j["issues"] = OrderedJson::array();
+  for (const auto& i : issues) j["issues"].push_back({{"line", i.line}, {"column", i.column}, {"key", i.key}, {"what", i.what}});
+  if (issues.empty()) {
+    j["hash"] = config::recipe_hash(r);
+    j["off"] = config::off_stages(r);
+    j["hints"] = config::hints(r);
+  }
+  return j;
+}
 
 void add_validate(CLI::App& app) {
   auto* c = app.add_subcommand("validate", "check a recipe\nexample: mindxtrain validate recipe.yaml");
@@ -21,15 +35,7 @@ void add_validate(CLI::App& app) {
     const auto issues = config::check_recipe(read_file(o->recipe), o->recipe, &r);
     if (!issues.empty()) g_exit = 1;
     if (o->json) {
-      OrderedJson j;
-      j["valid"] = issues.empty();
-      j["issues"] = OrderedJson::array();
-      for (const auto& i : issues) j["issues"].push_back({{"line", i.line}, {"column", i.column}, {"key", i.key}, {"what", i.what}});
-      if (issues.empty()) {
-        j["hash"] = config::recipe_hash(r);
-        j["off"] = config::off_stages(r);
-        j["hints"] = config::hints(r);
-      }
+      const OrderedJson j = check_answer(issues, r);
       std::printf("%s\n", j.dump(2).c_str());
       return;
     }

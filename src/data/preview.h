@@ -3,11 +3,23 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "data/coder.h"
 #include "data/dataset.h"
 
 namespace mxt::data {
+
+struct PreviewPiece {
+  std::string text;  // safe to show: control characters as \xNN
+  bool trained = false;
+};
+struct PreviewDocument {
+  int64_t tokens = 0, trained = 0;
+  std::vector<PreviewPiece> pieces;
+};
+// Row `i`, document by document. Errors (kBadInput): no such row.
+std::vector<PreviewDocument> preview_documents(const Dataset& data, int64_t i, const Coder& coder);
 
 enum class Marks { kBrackets, kAnsi };  // ⟦trained⟧, or green on a terminal
 

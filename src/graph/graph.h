@@ -78,10 +78,11 @@ struct LoraDzOp { std::vector<LoraBlock> blocks; int64_t z_cols = 0; bool joined
 //   joined: in: dy, w[, z]; dz = dy · (the scaled B beside w); with z the gradients of the parameters b are made in the same pass over dy
 struct LoraDbOp { LoraBlock block; };                         // in: dy, z; param
 struct LoraJoinOp { std::vector<LoraBlock> blocks; };         // in: w, A, B…: writes A and scaled B beside w, once a step
-struct NormOp { bool layer_norm = false; float eps = 1e-6f; bool residual = false, has_w = true, has_b = false; };
-//   in: x[, r][, w][, b] → out: y, rstd[, mean][, h]
-struct NormGradOp { NormOp of; ParamId b = kNone; bool has_dres = false; };
-//   in: h, dy, rstd[, mean][, w][, dres] → out: dx (in place of dres where given); params w, b
+struct NormOp { bool layer_norm = false; float eps = 1e-6f; bool residual = false, has_w = true, has_b = false; bool held = false; };
+//   in: x[, r][, w][, b] → out: y, rstd[, mean][, h][, q, scale]; held: y is also written as QuantizeOp would
+struct NormGradOp { NormOp of; ParamId b = kNone; bool has_dres = false, held = false; };
+//   in: h, dy, rstd[, mean][, w][, dres][, channels] → out: dx (in place of dres where given)[, q, scale]; params w, b; held: dx also
+//   as QuantizeOp would write it, with the scales of the weight `channels`
 struct QkRopeOp { int64_t heads = 0, kv_heads = 0, head_dim = 0, rotary = 0; float eps = 1e-6f; bool norm = false; };
 //   in: qkv[, q_w, k_w] → out: qkv'[, rstd] (in place without norm)
 struct QkRopeGradOp { QkRopeOp of; ParamId q_w = kNone, k_w = kNone; };
@@ -90,7 +91,7 @@ struct AttentionOp { int64_t heads = 0, kv_heads = 0, head_dim = 0, window = 0; 
 //   in: qkv → out: o, lse
 struct AttentionGradOp { AttentionOp of; };                   // in: qkv, o, lse, do → out: dqkv
 enum class ActKind : uint8_t { kSwiGlu, kGeluTanh, kGelu, kRelu2 };
-struct ActOp { ActKind kind = ActKind::kSwiGlu; };            // in: x → out: y
+struct ActOp { ActKind kind = ActKind::kSwiGlu; bool held = false; };  // in: x → out: y[, q, scale]
 struct ActGradOp { ActKind kind = ActKind::kSwiGlu; };        // in: x, dy → out: dx (in place of x: its last use)
 // What a product with a quantized weight sees of its input at run time. kFp8Group128 and kMxfp4 share a scale over 128 and
 // 32 columns, kFp8Token over the row.

@@ -66,6 +66,13 @@ struct Quantize {
   float* scale = nullptr;           // [rows]; null = not wanted, with q of x's type
 };
 
+// What a kernel that makes rows writes beside them: its rounded result as Quantize holds it. q.p null: not wanted.
+struct HeldCopy {
+  const float* channel = nullptr;
+  Mat q;                   // E4M3
+  float* scale = nullptr;  // [rows]
+};
+
 // The gradients of an adapter whose blocks y[:, col..] += z[:, z_col..]·Bᵀ (B scaled) are given dy, in one pass over dy:
 //   dz[:, z_col..] = dy[:, col..]·B        db (+)= scale · dy[:, col..]ᵀ·z[:, z_col..]
 struct LoraGrad {
@@ -109,6 +116,7 @@ struct Norm {
   float* mean = nullptr;  // [rows], LayerNorm only; may be null when no gradient follows
   float* rstd = nullptr;  // [rows]; may be null when no gradient follows
   float eps = 1e-6f;
+  HeldCopy held;  // of y
 };
 // dx = d norm/dh (+ dres where dres.p is set: the gradient that reaches h past the norm). dw, db: F32 [cols], null =
 // not wanted. dx may be dres's buffer.
@@ -121,6 +129,7 @@ struct NormGrad {
   const float *mean = nullptr, *rstd = nullptr;
   float *dw = nullptr, *db = nullptr;
   bool accumulate = true;  // of dw, db
+  HeldCopy held;           // of dx
 };
 
 // Rotary embedding (Su et al. 2021) in the half-split ("neox") layout of transformers: for i < rotary/2,
@@ -221,6 +230,7 @@ struct Act {
   Activation kind = Activation::kSwiGlu;
   ConstMat x;
   Mat y;
+  HeldCopy held;  // of y
 };
 struct ActGrad {  // dx may be the same memory as x
   Activation kind = Activation::kSwiGlu;

@@ -73,6 +73,9 @@ struct VerifyReport {
 // Re-hashes everything. What differs is in the report; throws only where the manifest cannot be read at all (kBadInput)
 // or is no manifest (kVerifyFailed).
 VerifyReport verify(const std::string& manifest_path, const VerifyOptions& options = {});
+// The same for the text of a manifest that lies elsewhere, against the run in `folder`. "" = the run's files are not here: the
+// manifest's own digests are checked, no file's, and no subject is reported to hold.
+VerifyReport verify_text(std::string_view text, const std::string& name, const std::string& folder, const VerifyOptions& options = {});
 // Error(kVerifyFailed) with the first finding, and how many more there are.
 void require_verified(const VerifyReport& report, const std::string& manifest_path);
 

@@ -214,7 +214,11 @@ void check_recipe_of_run(const std::string& folder, const Json& manifest, const 
 }  // namespace
 
 VerifyReport verify(const std::string& manifest_path, const VerifyOptions& options) {
-  const std::string text = read_file(manifest_path);
+  const fs::path parent = fs::path(manifest_path).parent_path();
+  return verify_text(read_file(manifest_path), manifest_path, parent.empty() ? "." : parent.string(), options);
+}
+
+VerifyReport verify_text(std::string_view text, const std::string& manifest_path, const std::string& folder, const VerifyOptions& options) {
   Json manifest;
   OrderedJson ordered;
   try {
@@ -229,14 +233,14 @@ VerifyReport verify(const std::string& manifest_path, const VerifyOptions& optio
       !manifest["predicate"].is_object())
     fail_verify("{}: /predicateType is not {}: this is no manifest of a run", manifest_path, kPredicateType);
 
-  const fs::path parent = fs::path(manifest_path).parent_path();
-  const std::string folder = parent.empty() ? "." : parent.string();
   VerifyReport report;
   const auto digest_at = "/predicate/integrity/blake3"_json_pointer;
   if (manifest.contains(digest_at) && manifest[digest_at].is_string()) report.manifest_digest = manifest[digest_at];
   report.findings = check_integrity(manifest);
-  Verifier(folder, manifest, report).check_subjects();
-  check_signature(manifest_path, text, manifest, options, report);
+  if (!folder.empty()) {
+    Verifier(folder, manifest, report).check_subjects();
+    check_signature(folder + "/" + fs::path(manifest_path).filename().string(), text, manifest, options, report);
+  }
   if (options.recipe) check_recipe_of_run(folder, manifest, *options.recipe, report);
   if (report.ok() && manifest_text(ordered) != text)
     report.findings.push_back(

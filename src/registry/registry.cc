@@ -16,7 +16,7 @@
 namespace mxt::registry {
 namespace {
 
-constexpr int kSchema = 1;
+constexpr int kSchema = 2;  // 2: jobs
 constexpr int kBusyMs = 10'000;  // another process holds the file for milliseconds; a slow disk for seconds
 
 std::string utc_now() {
@@ -149,8 +149,13 @@ Registry Registry::open(const std::string& path) {
             "attempts INTEGER NOT NULL DEFAULT 1, state TEXT NOT NULL, stage TEXT NOT NULL DEFAULT '', message TEXT NOT NULL DEFAULT '',"
             "host TEXT NOT NULL, pid INTEGER NOT NULL, process TEXT NOT NULL, metrics TEXT NOT NULL DEFAULT '{}',"
             "digests TEXT NOT NULL DEFAULT '{}', UNIQUE(folder, recipe_hash))");
-    db->run(fmt::format("PRAGMA user_version={}", kSchema).c_str());
   }
+  if (version < 2)
+    db->run("CREATE TABLE IF NOT EXISTS jobs("
+            "folder TEXT NOT NULL, id TEXT NOT NULL, name TEXT NOT NULL, state TEXT NOT NULL, created INTEGER NOT NULL, started INTEGER NOT NULL,"
+            "ended INTEGER NOT NULL, attempts INTEGER NOT NULL, pid INTEGER NOT NULL, process_start INTEGER NOT NULL, exit_code INTEGER NOT NULL,"
+            "PRIMARY KEY(folder, id))");
+  if (version < kSchema) db->run(fmt::format("PRAGMA user_version={}", kSchema).c_str());
   db->run("COMMIT");
   if (version > kSchema) fail_input("{}: the registry of runs is of a newer version of this program", path);
   return Registry(std::move(db));
@@ -183,6 +188,23 @@ void Registry::end(int64_t id, State state, const std::string& message, const Js
                 " digests=CASE ?5 WHEN '' THEN digests ELSE ?5 END WHERE id=?6",
                 std::string(name_of(state)), message, utc_now(), dumped(metrics), dumped(digests), id)
       .next();
+}
+
+void Registry::save_job(const JobRow& j) {
+  Db::Statement(*db_, "INSERT OR REPLACE INTO jobs(folder, id, name, state, created, started, ended, attempts, pid, process_start, exit_code) VALUES(?,?,?,?,?,?,?,?,?,?,?)", j.folder, j.id, j.name,
+                j.state, j.created, j.started, j.ended, j.attempts, j.pid, static_cast<int64_t>(j.process_start), int64_t{j.exit_code.value_or(-1)})
+      .next();
+}
+
+std::vector<JobRow> Registry::jobs(const std::string& folder) const {
+  std::vector<JobRow> out;
+  Db::Statement s(*db_, "SELECT id, name, state, created, started, ended, attempts, pid, process_start, exit_code FROM jobs WHERE folder=? ORDER BY id", folder);
+  while (s.next()) {
+    JobRow j{folder, s.text(0), s.text(1), s.text(2), s.integer(3), s.integer(4), s.integer(5), s.integer(6), s.integer(7), static_cast<uint64_t>(s.integer(8)), {}};
+    if (s.integer(9) >= 0) j.exit_code = static_cast<int>(s.integer(9));
+    out.push_back(std::move(j));
+  }
+  return out;
 }
 
 namespace {

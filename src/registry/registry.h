@@ -1,4 +1,4 @@
-// The registry of runs: one row for a run's folder and recipe, in a SQLite file that many processes share (WAL, busy
+// The registry of runs and of servers' jobs: one row for a run's folder and recipe, in a SQLite file that many processes share (WAL, busy
 // timeout). A run that was killed says "running" in the file; readers show it as interrupted, because the process that
 // wrote it, named by id, start time and boot, lives no more.
 #pragma once
@@ -32,6 +32,16 @@ struct Run {
   std::string metrics, digests;    // JSON objects as text, "{}" where there are none yet
 };
 
+// A training job that a server started: `mindxtrain run` in FOLDER/ID. The run itself has a row of its own.
+struct JobRow {
+  std::string folder, id;          // the server's folder of jobs, absolute; the job's name in it
+  std::string name, state;         // queued running cancelling finished failed cancelled
+  int64_t created = 0, started = 0, ended = 0;  // Unix time, 0: not yet
+  int64_t attempts = 0, pid = 0;
+  uint64_t process_start = 0;      // with the pid it names a process for good
+  std::optional<int> exit_code;
+};
+
 class Registry {
  public:
   // Makes the file and its folders where need be. kBadInput where it cannot be opened or is no registry.
@@ -46,6 +56,10 @@ class Registry {
   void set_stage(int64_t id, const std::string& stage);
   // The attempt is over. Metrics and digests are kept as they were where null.
   void end(int64_t id, State state, const std::string& message, const Json& metrics, const Json& digests);
+
+  // Adds the job or writes over what is there of (folder, id).
+  void save_job(const JobRow& job);
+  std::vector<JobRow> jobs(const std::string& folder) const;  // by id
 
   // Newest first; at most `limit` (0: all).
   std::vector<Run> list(int64_t limit = 0) const;

@@ -176,7 +176,8 @@ void Lowering::lower(const NormOp& a) {
     n.y = mat(op->out[0], f);
     n.rstd = static_cast<float*>(at(op->out[1]));
     if (a.layer_norm) n.mean = static_cast<float*>(at(op->out[2]));
-    if (a.residual) n.h = mat(op->out.back(), f);
+    if (a.residual) n.h = mat(op->out[op->out.size() - (a.held ? 3 : 1)], f);
+    if (a.held) n.held = held_copy(*op, kNone, f);
     ops_.norm(n);
   });
 }
@@ -197,6 +198,7 @@ void Lowering::lower(const NormGradOp& a) {
     if (op->param != kNone) n.dw = grad(op->param);
     if (a.b != kNone) n.db = grad(a.b);
     n.accumulate = adds(*op, f.batch);
+    if (a.held) n.held = held_copy(*op, op->in.back(), f);
     ops_.norm_grad(n);
   });
 }
@@ -379,7 +381,7 @@ void Lowering::lower(const AttentionGradOp& ga) {
 
 void Lowering::lower(const ActOp& a) {
   emit([this, op = op_, a](const Frame& f) {
-    ops_.act({static_cast<kernels::Activation>(a.kind), mat(op->in[0], f), mat(op->out[0], f)});
+    ops_.act({static_cast<kernels::Activation>(a.kind), mat(op->in[0], f), mat(op->out[0], f), a.held ? held_copy(*op, kNone, f) : kernels::HeldCopy{}});
   });
 }
 

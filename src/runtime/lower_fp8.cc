@@ -9,6 +9,14 @@ using namespace graph;
 using kernels::Gemm;
 using kernels::Mat;
 
+kernels::HeldCopy Lowering::held_copy(const Op& op, ValueId channels, const Frame& f) const {
+  kernels::HeldCopy h;
+  if (channels != kNone) h.channel = (*p_.params_)[g_.value(channels).param].scale;
+  h.q = mat(op.out[op.out.size() - 2], f);
+  h.scale = static_cast<float*>(at(op.out.back()));
+  return h;
+}
+
 void Lowering::lower(const QuantizeOp&) {
   emit([this, op = op_](const Frame& f) {
     kernels::Quantize q;

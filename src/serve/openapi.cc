@@ -78,7 +78,7 @@ std::string openapi_document() {
   paths["/v1/training/jobs"]["get"] = operation("Training jobs", nullptr, any);
   paths["/v1/training/jobs"]["post"] = operation("Start `mindxtrain run` on a recipe", {{"type", "object"}, {"properties", {{"recipe", typed("string")}, {"name", typed("string")}}}, {"required", {"recipe"}}}, any);
   const OrderedJson id = OrderedJson::array({{{"name", "id"}, {"in", "path"}, {"required", true}, {"schema", typed("string")}}});
-  for (const auto& [path, method, summary] : {std::tuple{"/v1/training/jobs/{id}", "get", "One job"}, {"/v1/training/jobs/{id}/cancel", "post", "Stop a job; its state is saved"}, {"/v1/training/jobs/{id}/events", "get", "Its metrics as they are written, as server-sent events"}}) {
+  for (const auto& [path, method, summary] : {std::tuple{"/v1/training/jobs/{id}", "get", "One job"}, {"/v1/training/jobs/{id}/cancel", "post", "Stop a job; its state is saved"}, {"/v1/training/jobs/{id}/resume", "post", "Go on with a job that was cancelled or has failed"}, {"/v1/training/jobs/{id}/events", "get", "Its metrics as they are written, as server-sent events"}}) {
     paths[path][method] = operation(summary, nullptr, any);
     paths[path][method]["parameters"] = id;
   }

@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "serve/coach/access.h"
 #include "serve/generation.h"
 #include "serve/operator_state.h"
 
@@ -108,14 +109,15 @@ std::vector<int32_t> OperatorState::encode(const Prompt& p, const std::string& n
   return ids;
 }
 
-Operator::Operator(ServedModel served, OperatorSettings settings, TrainingJobs* jobs) : s_(std::make_shared<OperatorState>()) {
-  MXT_ASSERT(served.names.empty() == !settings.upstream.empty());
+Operator::Operator(ServedModel served, OperatorSettings settings, TrainingJobs* jobs, Coach* coach) : s_(std::make_shared<OperatorState>()) {
+  MXT_ASSERT(served.names.empty() || settings.upstream.empty());
   s_->served = std::move(served);
   std::vector<ApiKey> keys = settings.keys;
   s_->settings = std::move(settings);
   for (auto& k : s_->settings.keys) k.key.clear();
   s_->keys = std::make_unique<KeyRing>(std::move(keys));
   s_->jobs = jobs;
+  s_->coach = coach;
   s_->created = std::time(nullptr);
   s_->clock = std::thread([s = s_.get()] { s->run_clock(); });
 }
@@ -146,6 +148,10 @@ std::optional<HttpAnswer> Operator::gate(const HttpRequest& r) {
       if (!is_host(value)) return no(error(400, "invalid_request_error", "", "the Host header names no host"));
     }
   if (hosts > 1) return no(error(400, "invalid_request_error", "", "more than one Host header"));
+  if (s_->coach && (r.path == "/coach" || r.path.starts_with("/coach/"))) {
+    if (auto e = check_coach_access(r, *s_->keys, s_->settings.local, r.path.starts_with("/coach/api/"))) return no(std::move(*e));
+    return std::nullopt;
+  }
   bool known = false, open = false, method = false;
   const std::string asked = r.method == "HEAD" ? "GET" : r.method;
   for (const Route& route : kRoutes)
@@ -196,54 +202,6 @@ std::string metrics_text(OperatorState& s) {
                          {"preemptions_total", "Requests that had to give up their pages.", n(t.preemptions), true}});
 }
 
-// /v1/training/jobs, /v1/training/jobs/ID, …/cancel, …/events.
-void training(OperatorState& s, const HttpRequest& r, const std::shared_ptr<Reply>& reply) {
-  if (!s.jobs) refuse_status(501, "server_error", "", "this server runs no training jobs: start it with --jobs FOLDER");
-  const std::string rest = r.path.substr(std::string("/v1/training/jobs").size());
-  auto wrong = [&] { refuse_status(405, "invalid_request_error", "method_not_allowed", fmt::format("{} does not take {}", r.path, r.method)); };
-  if (rest.empty()) {
-    if (r.method == "POST") return reply->send(json_answer(s.jobs->create(r.body)));
-    if (r.method != "GET") wrong();
-    return reply->send(json_answer(s.jobs->list()));
-  }
-  const size_t slash = rest.find('/', 1);
-  const std::string id = rest.substr(1, slash == std::string::npos ? slash : slash - 1), verb = slash == std::string::npos ? "" : rest.substr(slash + 1);
-  if (verb.empty()) {
-    if (r.method != "GET") wrong();
-    return reply->send(json_answer(s.jobs->get(id)));
-  }
-  if (verb == "cancel") {
-    if (r.method != "POST") wrong();
-    return reply->send(json_answer(s.jobs->cancel(id)));
-  }
-  if (verb != "events") refuse_status(404, "invalid_request_error", "not_found", fmt::format("there is no {}", replace_invalid_utf8(r.path)));
-  if (r.method != "GET") wrong();
-  s.jobs->get(id);
-  reply->begin(200, {{"Content-Type", "text/event-stream; charset=utf-8"}, {"Cache-Control", "no-cache"}});
-  // Followed on a thread of its own: it lasts as long as the job.
-  ++s.followers;
-  std::thread([&s, jobs = s.jobs, reply, id] {
-    size_t line = 0;
-    try {
-      for (bool over = false; !over && !reply->gone() && !s.draining;) {
-        const auto [lines, ended] = jobs->events(id, line);
-        for (const auto& l : lines) reply->write("data: " + l + "\n\n");
-        line += lines.size();
-        over = ended && lines.empty();
-        if (!over && lines.empty()) {
-          reply->write(": \n\n");
-          std::this_thread::sleep_for(std::chrono::milliseconds(500));
-        }
-      }
-      reply->write("event: end\ndata: " + jobs->get(id) + "\n\ndata: [DONE]\n\n");
-    } catch (const std::exception& e) {
-      log::warn("job {}: {}", id, e.what());
-    }
-    reply->end();
-    --s.followers;
-  }).detach();
-}
-
 // Notes the status that an answer goes out with.
 class Counted final : public Reply {
  public:
@@ -269,11 +227,36 @@ class Counted final : public Reply {
 
 }  // namespace
 
+void training(OperatorState& s, const HttpRequest& r, const std::string& rest, const std::shared_ptr<Reply>& reply) {
+  if (!s.jobs) refuse_status(501, "server_error", "", "this server runs no training jobs: start it with --jobs FOLDER");
+  auto wrong = [&] { refuse_status(405, "invalid_request_error", "method_not_allowed", fmt::format("{} does not take {}", replace_invalid_utf8(r.path), r.method)); };
+  if (rest.empty()) {
+    if (r.method == "POST") return reply->send(json_answer(s.jobs->create(r.body)));
+    if (r.method != "GET") wrong();
+    return reply->send(json_answer(s.jobs->list()));
+  }
+  const size_t slash = rest.find('/', 1);
+  const std::string id = rest.substr(1, slash == std::string::npos ? slash : slash - 1), verb = slash == std::string::npos ? "" : rest.substr(slash + 1);
+  if (verb.empty()) {
+    if (r.method != "GET") wrong();
+    return reply->send(json_answer(s.jobs->get(id)));
+  }
+  if (verb == "cancel" || verb == "resume") {
+    if (r.method != "POST") wrong();
+    return reply->send(json_answer(verb == "cancel" ? s.jobs->cancel(id) : s.jobs->resume(id)));
+  }
+  if (rest[0] != '/' || verb != "events") refuse_status(404, "invalid_request_error", "not_found", fmt::format("there is no {}", replace_invalid_utf8(r.path)));
+  if (r.method != "GET") wrong();
+  s.jobs->get(id);
+  follow(
+      s, reply, [jobs = s.jobs, id](size_t line) { return jobs->events(id, line); }, [jobs = s.jobs, id] { return jobs->get(id); });
+}
+
 void Operator::handle(const HttpRequest& r, std::shared_ptr<Reply> out) {
   OperatorState& s = *s_;
   const std::string& p = r.path;
   const bool jobs = p.starts_with("/v1/training/");
-  const auto reply = std::make_shared<Counted>(std::move(out), s.metrics, jobs ? "/v1/training/jobs" : p.starts_with("/v1/models") ? "/v1/models" : p);
+  const auto reply = std::make_shared<Counted>(std::move(out), s.metrics, jobs ? "/v1/training/jobs" : p.starts_with("/coach") ? "/coach" : p.starts_with("/v1/models") ? "/v1/models" : p);
   try {
     const int key = s.keys->find(r.header("Authorization"));
     if (p == "/health") {
@@ -282,14 +265,16 @@ void Operator::handle(const HttpRequest& r, std::shared_ptr<Reply> out) {
     }
     if (p == "/metrics") return reply->send({200, {{"Content-Type", "text/plain; version=0.0.4; charset=utf-8"}}, metrics_text(s)});
     if (p == "/openapi.json") return reply->send(json_answer(openapi_document()));
+    if (s.coach && (p == "/coach" || p.starts_with("/coach/"))) return coach(s, r, reply);
     if (!s.settings.upstream.empty() && !jobs) return forward(s, r, reply, s.keys->enter(key));
     if (p == "/v1/models") return reply->send(json_answer(models_json(s, nullptr)));
     if (p.starts_with("/v1/models/")) {
       const std::string name = p.substr(11);
       return reply->send(json_answer(models_json(s, &name)));
     }
+    if (jobs) return training(s, r, p.substr(std::string_view("/v1/training/jobs").size()), reply);
+    if (s.served.names.empty()) refuse_status(503, "server_error", "no_model", "this server serves no model: start it with --model");
     if (p == "/tokenizer_info") return reply->send(json_answer(tokenizer_info(s)));
-    if (jobs) return training(s, r, reply);
     auto ticket = s.keys->enter(key);
     if (p == "/tokenize") return reply->send(json_answer(tokenize(s, r.body)));
     if (p == "/detokenize") return reply->send(json_answer(detokenize(s, r.body)));

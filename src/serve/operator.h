@@ -37,6 +37,7 @@ struct ServedModel {
 
 struct OperatorSettings {
   std::vector<ApiKey> keys;      // empty: anyone
+  bool local = true;             // listens on loopback alone
   ReasoningStyle reasoning = ReasoningStyle::kThinkTags;
   bool always_thinks = false;    // the model thinks without being asked (DeepSeek-R1)
   ToolStyle tools = ToolStyle::kHermes;
@@ -55,15 +56,18 @@ class TrainingJobs {
   virtual std::string list() = 0;
   virtual std::string get(const std::string& id) = 0;
   virtual std::string cancel(const std::string& id) = 0;
+  virtual std::string resume(const std::string& id) = 0;  // what was cancelled, or failed, goes on where it was
   // Lines of the job's metrics from `line` on, and whether it is over.
   virtual std::pair<std::vector<std::string>, bool> events(const std::string& id, size_t line) = 0;
 };
 
+class Coach;
 struct OperatorState;
 
 class Operator {
  public:
-  Operator(ServedModel served, OperatorSettings settings, TrainingJobs* jobs = nullptr);
+  // An empty ServedModel without an upstream serves no model: /health, jobs and Coach alone.
+  Operator(ServedModel served, OperatorSettings settings, TrainingJobs* jobs = nullptr, Coach* coach = nullptr);
   ~Operator();
   Operator(const Operator&) = delete;
 

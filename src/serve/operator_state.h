@@ -5,6 +5,7 @@
 #include <unordered_map>
 
 #include "serve/api_error.h"
+#include "serve/coach/coach.h"
 #include "serve/grammar/grammar.h"
 #include "serve/operator.h"
 #include "serve/protocol/fields.h"
@@ -17,11 +18,12 @@ struct OperatorState {
   ServedModel served;
   OperatorSettings settings;
   TrainingJobs* jobs = nullptr;
+  Coach* coach = nullptr;
   std::unique_ptr<KeyRing> keys;
   Metrics metrics;
   int64_t created = 0;  // Unix time
   std::atomic<bool> draining{false};
-  std::atomic<int> followers{0};  // threads that follow a job
+  std::atomic<int> followers{0};  // threads that follow a run or work for Coach
   std::function<int64_t()> connections;
 
   // Bytes of the vocabulary for grammars; made when first wanted.
@@ -59,6 +61,11 @@ std::string tokenize(OperatorState& s, const std::string& body);
 std::string detokenize(OperatorState& s, const std::string& body);
 std::string tokenizer_info(OperatorState& s);
 std::string openapi_document();
+// Training jobs; `rest`: the path after that of the list ("", "/ID", "/ID/cancel" …).
+void training(OperatorState& s, const HttpRequest& r, const std::string& rest, const std::shared_ptr<Reply>& reply);
+void coach(OperatorState& s, const HttpRequest& r, const std::shared_ptr<Reply>& reply);
+// Server-sent events: the lines as they come, at the end `last` as the event "end". `events`: lines from a number on, and whether it is over.
+void follow(OperatorState& s, const std::shared_ptr<Reply>& reply, std::function<std::pair<std::vector<std::string>, bool>(size_t)> events, std::function<std::string()> last);
 
 // Sampling and limits that every endpoint reads alike. `otherwise`: max_tokens where the request says nothing; −1: what is left.
 struct CommonFields {

@@ -37,7 +37,7 @@ TEST(Pack, FillsTheFullestRowThatHasRoom) {
   EXPECT_EQ(rows_of(pack_best_fit(lengths, 10)), (std::vector<std::vector<uint32_t>>{{0, 1}, {2, 3, 4}}));
 }
 
-TEST(Pack, KeepsEveryDocumentOnceWithinTheLengthAndFillsAsTheTextbook) {
+TEST(Pack, KeepsEveryDocumentOnceWithinTheLengthAndFillsAtLeastAsTheTextbook) {
   for (uint64_t seed = 0; seed < 20; ++seed) {
     Philox random(seed, 1);
     const uint32_t seq_len = 64 + static_cast<uint32_t>(random.below(5000));
@@ -59,7 +59,7 @@ TEST(Pack, KeepsEveryDocumentOnceWithinTheLengthAndFillsAsTheTextbook) {
       last_first = row[0];
     }
     EXPECT_EQ(seen.size(), lengths.size());
-    EXPECT_EQ(p.rows(), plain_best_fit_rows(lengths, seq_len)) << seed;
+    EXPECT_LE(p.rows(), plain_best_fit_rows(lengths, seq_len)) << seed;
   }
 }
 
@@ -92,6 +92,19 @@ TEST(Pack, FillsMixesOfShortAndLongDocumentsAboveNinetyEightPercent) {
   EXPECT_GT(fill(alpaca, 4096), 0.98);
   EXPECT_GT(fill(longs, 4096), 0.98);
   EXPECT_GT(fill(both, 4096), 0.98);
+}
+
+TEST(Pack, FindsTheSumsThatFillRowsWhereBestFitDoesNot) {
+  // Best-fit decreasing: 5 + 4, 4 + 3 + 2, 2. Better: 5 + 3 + 2, 4 + 4 + 2.
+  EXPECT_EQ(plain_best_fit_rows({5, 4, 4, 3, 2, 2}, 10), 3u);
+  EXPECT_EQ(pack_best_fit(std::vector<uint32_t>{5, 4, 4, 3, 2, 2}, 10).rows(), 2u);
+  // As GSM8K's: 100 to 400 tokens, few to a row.
+  Philox random(3, 1);
+  std::vector<uint32_t> some(7000);
+  uint64_t total = 0;
+  for (uint32_t& n : some) total += n = 100 + static_cast<uint32_t>(random.below(150) + random.below(150));
+  const Packing p = pack_best_fit(some, 1024);
+  EXPECT_GT(static_cast<double>(total) / (static_cast<double>(p.rows()) * 1024), 0.99);
 }
 
 TEST(Pack, OneDocumentARowKeepsFileOrder) {

@@ -37,6 +37,43 @@ TEST_F(Gpu, RowsRoundToE4m3BitForBit) {
         }
 }
 
+// What norms, their gradients and activations write beside their results is what rounding the results gives.
+TEST_F(Gpu, RowsHeldBesideTheirKernelsResults) {
+  Ops& ops = *gpu(nullptr)->ops;
+  for (const DType t : kTypes)
+    for (const int64_t cols : {int64_t{64}, int64_t{37}, int64_t{4096}, int64_t{12288}, int64_t{20000}}) {
+      SCOPED_TRACE(fmt::format("{} {} columns", name_of(t), cols));
+      const int64_t rows = 9, ld = cols + (cols % 16 == 0 ? 64 : 3);
+      Matrix x(rows, 2 * cols, t), r(rows, cols, t, ld), h(rows, cols, t, ld), y(rows, cols, t, ld), dx(rows, cols, t, ld), w(1, cols, t), rstd(1, rows, DType::kF32), c(1, cols, DType::kF32);
+      Matrix q(rows, cols, DType::kF8E4M3), scale(1, rows, DType::kF32), want(rows, cols, DType::kF8E4M3), want_scale(1, rows, DType::kF32);
+      x.fill(1, 2), r.fill(2), w.fill(3, 0.2f, 1), channels(c, cols);
+      const Side on = Side::kDevice;
+      Mat left = x.on(on);
+      left.cols = cols;
+      auto same = [&](Matrix& result, const float* channel) {
+        ops.quantize({result.on(on), channel, want.on(on), want_scale.f(on)});
+        gpu(nullptr)->device->synchronize();
+        want.download(), want_scale.download();
+        EXPECT_EQ(q.error_against(want), 0.0);
+        EXPECT_EQ(scale.error_against(want_scale), 0.0);
+        q.poison(), scale.poison();
+      };
+      q.poison(), scale.poison();
+      Norm n;
+      n.x = left, n.r = r.on(on), n.h = h.on(on), n.y = y.on(on), n.w = w.p(on), n.wtype = t, n.rstd = rstd.f(on), n.held = {nullptr, q.on(on), scale.f(on)};
+      ops.norm(n);
+      same(y, nullptr);
+      NormGrad g;
+      g.x = h.on(on), g.dy = y.on(on), g.dres = r.on(on), g.dx = dx.on(on), g.w = w.p(on), g.wtype = t, g.rstd = rstd.f(on), g.held = {c.f(on), q.on(on), scale.f(on)};
+      ops.norm_grad(g);
+      same(dx, c.f(on));
+      ops.act({Activation::kSwiGlu, x.on(on), y.on(on), {nullptr, q.on(on), scale.f(on)}});
+      same(y, nullptr);
+      ops.act({Activation::kGeluTanh, left, y.on(on), {nullptr, q.on(on), scale.f(on)}});
+      same(y, nullptr);
+    }
+}
+
 TEST_F(Gpu, ProductsOfE4m3Operands) {
   struct Shape {
     int64_t m, n, k;

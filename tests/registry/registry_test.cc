@@ -100,6 +100,36 @@ TEST_F(RegistryTest, ManyProcessesWriteAtOnce) {
   for (const auto& r : runs) EXPECT_EQ(r.state, State::kFinished);
 }
 
+TEST_F(RegistryTest, JobsAreKeptByFolderAndId) {
+  {
+    Registry r = Registry::open(path_);
+    JobRow j;
+    j.folder = "/jobs";
+    j.id = "job-2";
+    j.name = "second";
+    j.state = "queued";
+    j.created = 20;
+    r.save_job(j);
+    j.state = "failed";
+    j.exit_code = 3;
+    j.process_start = 123456789;
+    r.save_job(j);
+    j.id = "job-1";
+    j.exit_code.reset();
+    r.save_job(j);
+    j.folder = "/others";
+    r.save_job(j);
+  }
+  const auto jobs = Registry::open(path_).jobs("/jobs");
+  ASSERT_EQ(jobs.size(), 2u);
+  EXPECT_EQ(jobs[0].id, "job-1");
+  EXPECT_FALSE(jobs[0].exit_code);
+  EXPECT_EQ(jobs[1].state, "failed");
+  EXPECT_EQ(jobs[1].exit_code, 3);
+  EXPECT_EQ(jobs[1].process_start, 123456789u);
+  EXPECT_EQ(jobs[1].created, 20);
+}
+
 TEST_F(RegistryTest, AFileThatIsNoDatabaseIsRefused) {
   make_folders(folder_);
   write_file_atomic(folder_ + "/x", std::string(5000, 'x'));

@@ -85,11 +85,79 @@ Packing gather(const std::vector<uint32_t>& row_of, size_t rows) {
   return p;
 }
 
-}  // namespace
+// Fills one row after another as full as can be: from lengths that are there, the sums that some of them make are the
+// set bits of a word array (subset sum by dynamic programming).
+class SumFiller {
+ public:
+  explicit SumFiller(uint32_t seq_len) : reach_(seq_len / 64 + 1), last_(seq_len + 1) {}
 
-Packing pack_best_fit(std::span<const uint32_t> lengths, uint32_t seq_len) {
-  MXT_ASSERT(lengths.size() < kNone);
-  std::vector<uint32_t> order(lengths.size()), row_of(lengths.size());
+  // Which of `items` (descending, each ≤ space, each once) make the largest sum ≤ space.
+  void fill(std::span<const uint32_t> items, uint32_t space, std::vector<uint32_t>* chosen) {
+    chosen->clear();
+    const size_t words = space / 64 + 1;
+    std::fill_n(reach_.begin(), words, 0);
+    reach_[0] = 1;
+    for (uint32_t i = 0; i < items.size() && !has(space); ++i) {
+      const size_t skip = items[i] / 64, shift = items[i] % 64;
+      for (size_t w = words; w-- > skip;) {  // downwards: an item counts once
+        uint64_t moved = reach_[w - skip] << shift;
+        if (shift > 0 && w > skip) moved |= reach_[w - skip - 1] >> (64 - shift);
+        for (uint64_t fresh = moved & ~reach_[w]; fresh != 0; fresh &= fresh - 1) {
+          const size_t sum = w * 64 + static_cast<size_t>(std::countr_zero(fresh));
+          if (sum > space) break;
+          last_[sum] = i;
+          reach_[w] |= uint64_t{1} << (sum % 64);
+        }
+      }
+    }
+    uint32_t sum = space;
+    while (!has(sum)) --sum;
+    // Each sum was first reached by its last item, over sums that earlier items had reached.
+    for (; sum > 0; sum -= items[last_[sum]]) chosen->push_back(items[last_[sum]]);
+  }
+
+ private:
+  bool has(uint32_t sum) const { return (reach_[sum / 64] >> (sum % 64)) & 1; }
+  std::vector<uint64_t> reach_;
+  std::vector<uint32_t> last_;
+};
+
+// Row by row: the longest document left, and with it those that fill the row best. At most kItems different lengths are
+// weighed for a row, spread evenly over those that fit.
+uint32_t pack_by_sums(std::span<const uint32_t> lengths, uint32_t seq_len, std::vector<uint32_t>* row_of) {
+  constexpr size_t kItems = 256;
+  std::vector<std::vector<uint32_t>> documents(size_t{seq_len} + 1);  // by length, the first in file order last
+  for (size_t d = lengths.size(); d-- > 0;) documents[lengths[d]].push_back(static_cast<uint32_t>(d));
+  std::vector<uint32_t> left;  // lengths of which there are documents, ascending
+  for (uint32_t n = 1; n <= seq_len; ++n)
+    if (!documents[n].empty()) left.push_back(n);
+  SumFiller filler(seq_len);
+  std::vector<uint32_t> items, chosen;
+  uint32_t rows = 0;
+  const auto take = [&](uint32_t n) {
+    (*row_of)[documents[n].back()] = rows;
+    documents[n].pop_back();
+    if (documents[n].empty()) left.erase(std::lower_bound(left.begin(), left.end(), n));
+  };
+  for (; !left.empty(); ++rows) {
+    const uint32_t first = left.back();
+    take(first);
+    const uint32_t space = seq_len - first;
+    const size_t fit = static_cast<size_t>(std::upper_bound(left.begin(), left.end(), space) - left.begin());
+    items.clear();
+    for (size_t k = std::min(fit, kItems); k-- > 0;) {
+      const uint32_t n = left[fit <= kItems ? k : k * (fit - 1) / (kItems - 1)];
+      for (size_t copies = std::min<size_t>({documents[n].size(), space / n, 4}); copies > 0; --copies)
+        items.push_back(n);
+    }
+    filler.fill(items, space, &chosen);
+    for (uint32_t n : chosen) take(n);
+  }
+  return rows;
+}
+
+uint32_t pack_by_best_fit(std::span<const uint32_t> lengths, uint32_t seq_len, std::vector<uint32_t>* row_of) {
+  std::vector<uint32_t> order(lengths.size());
   std::iota(order.begin(), order.end(), 0u);
   std::stable_sort(order.begin(), order.end(), [&](uint32_t a, uint32_t b) { return lengths[a] > lengths[b]; });
   FreeSpaces free(seq_len);
@@ -107,11 +175,24 @@ Packing pack_best_fit(std::span<const uint32_t> lengths, uint32_t seq_len) {
       row = queues.pop(space);
       if (queues.head[space] == kNone) free.erase(space);
     }
-    row_of[d] = row;
+    (*row_of)[d] = row;
     if (queues.head[space - n] == kNone) free.insert(space - n);
     queues.push(space - n, row);
   }
-  return gather(row_of, rows);
+  return rows;
+}
+
+}  // namespace
+
+Packing pack_best_fit(std::span<const uint32_t> lengths, uint32_t seq_len) {
+  MXT_ASSERT(lengths.size() < kNone);
+  std::vector<uint32_t> row_of(lengths.size());
+  const uint32_t rows = pack_by_best_fit(lengths, seq_len, &row_of);
+  const uint64_t tokens = std::accumulate(lengths.begin(), lengths.end(), uint64_t{0});
+  if (tokens * 200 >= uint64_t{rows} * seq_len * 199) return gather(row_of, rows);  // 99.5 % full
+  std::vector<uint32_t> other(lengths.size());
+  const uint32_t fewer = pack_by_sums(lengths, seq_len, &other);
+  return fewer < rows ? gather(other, fewer) : gather(row_of, rows);
 }
 
 Packing one_per_row(size_t documents) {

@@ -55,8 +55,27 @@ class Quantizer {
       out.push_back(g_.add_value(g_.value(x).rows, 1, DType::kF32));
       op.in.push_back(out[1]);
       attrs.fp8 = true;
+      if (joins_producer(x, channels, out)) return;
     }
     g_.add_op(QuantizeOp{}, std::move(in), std::move(out));
+  }
+
+  // What makes rows of x whole writes q beside x: one read of x less.
+  bool joins_producer(ValueId x, ValueId channels, const std::vector<ValueId>& out) {
+    for (size_t i = g_.ops.size(); i-- > 0;) {
+      Op& op = g_.ops[i];
+      if (op.out.empty() || op.out[0] != x) continue;
+      bool* flag = nullptr;
+      if (auto* n = std::get_if<NormOp>(&op.attrs)) flag = channels == kNone ? &n->held : nullptr;
+      else if (auto* a = std::get_if<ActOp>(&op.attrs)) flag = channels == kNone ? &a->held : nullptr;
+      else if (auto* d = std::get_if<NormGradOp>(&op.attrs)) flag = channels != kNone ? &d->held : nullptr;
+      if (flag == nullptr || *flag) return false;
+      *flag = true;
+      if (channels != kNone) op.in.push_back(channels);
+      op.out.insert(op.out.end(), out.begin(), out.end());
+      return true;
+    }
+    return false;
   }
 
   // The adapters are joined before anything else.

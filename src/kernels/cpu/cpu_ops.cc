@@ -24,15 +24,15 @@ class CpuOps final : public Ops, public OwnMemory {
   void quantize(const Quantize& c) override { check(c), quantize_rows(c); }
   void embedding(const Embedding& c) override { check(c), cpu::embedding(c); }
   void embedding_grad(const EmbeddingGrad& c) override { check(c), cpu::embedding_grad(c); }
-  void norm(const Norm& c) override { check(c), cpu::norm(c); }
-  void norm_grad(const NormGrad& c) override { check(c), cpu::norm_grad(c); }
+  void norm(const Norm& c) override { check(c), cpu::norm(c), hold(c.y, c.held); }
+  void norm_grad(const NormGrad& c) override { check(c), cpu::norm_grad(c), hold(c.dx, c.held); }
   void qk_rope(const QkRope& c) override { check(c), cpu::qk_rope(c); }
   void qk_rope_grad(const QkRopeGrad& c) override { check(c), cpu::qk_rope_grad(c); }
   void attention(const Attention& c) override { check(c), cpu::attention(c, scratch_); }
   void attention_grad(const AttentionGrad& c) override { check(c), cpu::attention_grad(c, scratch_); }
   void cached_attention(const CachedAttention& c) override { check(c), cpu::cached_attention(c, scratch_); }
   void store_cache(const StoreCache& c) override { check(c), cpu::store_cache(c); }
-  void act(const Act& c) override { check(c), cpu::act(c); }
+  void act(const Act& c) override { check(c), cpu::act(c), hold(c.y, c.held); }
   void act_grad(const ActGrad& c) override { check(c), cpu::act_grad(c); }
   void add(const Add& c) override { check(c), cpu::add(c); }
   void bias_grad(const BiasGrad& c) override { check(c), cpu::bias_grad(c); }
@@ -53,6 +53,9 @@ class CpuOps final : public Ops, public OwnMemory {
   void set_scratch(void* memory, size_t bytes) override { scratch_ = {memory, bytes}; }
 
  private:
+  void hold(const ConstMat& y, const HeldCopy& h) {
+    if (h.q.p != nullptr) quantize({y, h.channel, h.q, h.scale});
+  }
   cpu::Scratch scratch_;
 };
 

@@ -2,6 +2,7 @@
 // registers between the passes, so that each input is read from memory once.
 #include "kernels/gpu/columns.cuh"
 #include "kernels/gpu/launch.h"
+#include "kernels/gpu/quantize.cuh"
 
 namespace mxt::kernels::MXT_GPU_NS {
 namespace {
@@ -16,6 +17,9 @@ struct NormArgs {
   float *mean, *rstd;
   float eps;
   bool layer_norm;
+  uint8_t* q;
+  float* scale;
+  int64_t ldq;
 };
 
 int threads_for(int64_t packs) {
@@ -100,12 +104,15 @@ __global__ void __launch_bounds__(512) norm_kernel(NormArgs a) {
     a.b.get<V>(i * V, b, 0.0f);
 #pragma unroll
     for (int k = 0; k < V; ++k) f[k] = (f[k] - mean) * rstd * w[k] + b[k];
-    store<T, V>(a.y, row * a.ldy + i * V, Raw<T, V>::pack(f));
+    const Raw<T, V> y = Raw<T, V>::pack(f);
+    store<T, V>(a.y, row * a.ldy + i * V, y);
+    return y;
   };
 #pragma unroll
   for (int j = 0; j < kCached; ++j)
-    if (tid + j * step < packs) emit(kept[j], tid + j * step);
+    if (tid + j * step < packs) kept[j] = emit(kept[j], tid + j * step);
   for (int64_t i = tid + kCached * step; i < packs; i += step) emit(load<T, V>(source, row * lds + i * V), i);
+  if (a.q != nullptr) hold_row<T, V>(kept, a.y, row * a.ldy, packs, Channels{nullptr}, a.q + row * a.ldq, a.scale + row, space);
   if (tid == 0) {
     if (a.mean != nullptr && a.layer_norm) a.mean[row] = mean;
     if (a.rstd != nullptr) a.rstd[row] = rstd;
@@ -119,6 +126,10 @@ struct NormGradArgs {
   Weights w;
   const float *mean, *rstd;
   bool layer_norm;
+  uint8_t* q;
+  float* scale;
+  const float* channel;
+  int64_t ldq;
 };
 
 // dx = rstd·(g − (Σg + x̂·Σgx̂)/cols) + dres with g = dy·w, x̂ = (x − mean)·rstd; Σg only in LayerNorm.
@@ -171,15 +182,18 @@ __global__ void __launch_bounds__(512) norm_grad_kernel(NormGradArgs a) {
       const float xhat = (x[k] - mean) * rstd;
       x[k] = rstd * (dy[k] * w[k] - (sum_g + xhat * sum_gx)) + (a.dres != nullptr ? r[k] : 0.0f);
     }
-    store<T, V>(a.dx, row * a.lddx + i * V, Raw<T, V>::pack(x));
+    const Raw<T, V> dx = Raw<T, V>::pack(x);
+    store<T, V>(a.dx, row * a.lddx + i * V, dx);
+    return dx;
   };
 #pragma unroll
   for (int j = 0; j < kCached; ++j)
-    if (tid + j * step < packs) emit(xs[j], dys[j], res[j], tid + j * step);
+    if (tid + j * step < packs) xs[j] = emit(xs[j], dys[j], res[j], tid + j * step);
   for (int64_t i = tid + kCached * step; i < packs; i += step) {
     const Raw<T, V> x = load<T, V>(a.x, row * a.ldx + i * V), dy = load<T, V>(a.dy, row * a.lddy + i * V);
     emit(x, dy, a.dres != nullptr ? load<T, V>(a.dres, row * a.lddres + i * V) : x, i);
   }
+  if (a.q != nullptr) hold_row<T, V>(xs, a.dx, row * a.lddx, packs, Channels{a.channel}, a.q + row * a.ldq, a.scale + row, space);
 }
 
 // Partial Σ_t dy·x̂ (first `cols` of a partial row) and Σ_t dy (second) over one chunk of rows: 32 packs wide, 8 rows deep.
@@ -222,8 +236,8 @@ Weights weights(const void* p, DType t) { return {p, t == DType::kBF16}; }
 
 void norm(Stream s, const Norm& n) {
   if (n.x.rows == 0) return;
-  const NormArgs a{n.x.p, n.r.p, n.h.p, n.y.p, n.x.ld, n.r.ld, n.h.ld, n.y.ld, n.x.cols, weights(n.w, n.wtype), weights(n.b, n.wtype), n.mean, n.rstd, n.eps, n.layer_norm};
-  const bool is_wide = wide(n.x) && wide(n.r) && wide(ConstMat(n.h)) && wide(ConstMat(n.y)) && wide(n.w) && wide(n.b);
+  const NormArgs a{n.x.p, n.r.p, n.h.p, n.y.p, n.x.ld, n.r.ld, n.h.ld, n.y.ld, n.x.cols, weights(n.w, n.wtype), weights(n.b, n.wtype), n.mean, n.rstd, n.eps, n.layer_norm, static_cast<uint8_t*>(n.held.q.p), n.held.scale, n.held.q.ld};
+  const bool is_wide = wide(n.x) && wide(n.r) && wide(ConstMat(n.h)) && wide(ConstMat(n.y)) && wide(n.w) && wide(n.b) && wide(n.held);
   MXT_GPU_DISPATCH(n.x.type, is_wide, norm_kernel<T, V><<<static_cast<unsigned>(n.x.rows), threads_for(n.x.cols / V), 0, s>>>(a));
   check_launch("norm");
 }
@@ -234,8 +248,8 @@ size_t norm_grad_scratch(const NormGrad& n) {
 
 void norm_grad(Stream s, const NormGrad& n, void* scratch) {
   if (n.x.rows > 0) {
-    const NormGradArgs a{n.x.p, n.dy.p, n.dres.p, n.dx.p, n.x.ld, n.dy.ld, n.dres.ld, n.dx.ld, n.x.cols, n.x.rows, weights(n.w, n.wtype), n.mean, n.rstd, n.layer_norm};
-    const bool is_wide = wide(n.x) && wide(n.dy) && wide(n.dres) && wide(ConstMat(n.dx)) && wide(n.w);
+    const NormGradArgs a{n.x.p, n.dy.p, n.dres.p, n.dx.p, n.x.ld, n.dy.ld, n.dres.ld, n.dx.ld, n.x.cols, n.x.rows, weights(n.w, n.wtype), n.mean, n.rstd, n.layer_norm, static_cast<uint8_t*>(n.held.q.p), n.held.scale, n.held.channel, n.held.q.ld};
+    const bool is_wide = wide(n.x) && wide(n.dy) && wide(n.dres) && wide(ConstMat(n.dx)) && wide(n.w) && wide(n.held);
     // Columns first: dx may be dres's buffer, never x's or dy's.
     if (n.dw || n.db) {
       MXT_GPU_DISPATCH(n.x.type, is_wide,

@@ -1,6 +1,7 @@
 // Activations, additions, bias gradients and dropout: one pass over memory each, 16 bytes a thread where shapes allow.
 #include "kernels/gpu/columns.cuh"
 #include "kernels/gpu/launch.h"
+#include "kernels/gpu/quantize.cuh"
 #include "kernels/gpu/random.cuh"
 
 namespace mxt::kernels::MXT_GPU_NS {
@@ -69,6 +70,37 @@ __global__ void __launch_bounds__(kThreads) act_kernel(Activation kind, const vo
     f[k] = kind == Activation::kSwiGlu ? v * up[k] : v;
   }
   store<T, V>(y, row * ldy + i, Raw<T, V>::pack(f));
+}
+
+// One block a row, since y is held too.
+template <typename T, int V>
+__global__ void __launch_bounds__(kRowThreads) act_held_kernel(Activation kind, const void* x, int64_t ldx, void* y, int64_t ldy, int64_t cols, uint8_t* q, int64_t ldq, float* scale) {
+  __shared__ float space[kRowThreads / 32];
+  const int64_t row = blockIdx.x, packs = cols / V, step = blockDim.x, tid = threadIdx.x;
+  const bool glu = kind == Activation::kSwiGlu;
+  Raw<T, V> kept[kRowPacks], ups[kRowPacks];
+  auto take = [&](const Raw<T, V>& first, const Raw<T, V>& second, int64_t i) {
+    float f[V], up[V], v, slope;
+    first.unpack(f);
+    second.unpack(up);
+#pragma unroll
+    for (int k = 0; k < V; ++k) {
+      activation<T>(kind, f[k], v, slope);
+      f[k] = glu ? v * up[k] : v;
+    }
+    const Raw<T, V> out = Raw<T, V>::pack(f);
+    store<T, V>(y, row * ldy + i * V, out);
+    return out;
+  };
+  auto other = [&](int64_t i) { return load<T, V>(x, row * ldx + (glu ? cols : 0) + i * V); };
+#pragma unroll
+  for (int j = 0; j < kRowPacks; ++j)
+    if (tid + j * step < packs) kept[j] = load<T, V>(x, row * ldx + (tid + j * step) * V), ups[j] = other(tid + j * step);
+#pragma unroll
+  for (int j = 0; j < kRowPacks; ++j)
+    if (tid + j * step < packs) kept[j] = take(kept[j], ups[j], tid + j * step);
+  for (int64_t i = tid + kRowPacks * step; i < packs; i += step) take(load<T, V>(x, row * ldx + i * V), other(i), i);
+  hold_row<T, V>(kept, y, row * ldy, packs, Channels{nullptr}, q + row * ldq, scale + row, space);
 }
 
 template <typename T, int V>
@@ -177,7 +209,13 @@ __global__ void __launch_bounds__(kThreads) dropout_kernel(const void* x, int64_
 
 void act(Stream s, const Act& a) {
   if (a.y.rows == 0 || a.y.cols == 0) return;
-  const bool is_wide = wide(a.x) && wide(ConstMat(a.y));
+  // gate and up are read apart: both begin where the width allows it.
+  const bool is_wide = wide(a.x) && wide(ConstMat(a.y)) && wide(a.held);
+  if (a.held.q.p != nullptr) {
+    MXT_GPU_DISPATCH(a.x.type, is_wide, act_held_kernel<T, V><<<static_cast<unsigned>(a.y.rows), row_threads(a.y.cols / V), 0, s>>>(a.kind, a.x.p, a.x.ld, a.y.p, a.y.ld, a.y.cols, static_cast<uint8_t*>(a.held.q.p), a.held.q.ld, a.held.scale));
+    check_launch("act");
+    return;
+  }
   MXT_GPU_DISPATCH(a.x.type, is_wide, act_kernel<T, V><<<grid_for<V>(a.y.rows, a.y.cols), kThreads, 0, s>>>(a.kind, a.x.p, a.x.ld, a.y.p, a.y.ld, a.y.cols));
   check_launch("act");
 }

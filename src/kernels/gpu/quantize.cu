@@ -20,44 +20,35 @@ __global__ void __launch_bounds__(kRowThreads) quantize_kernel(QuantizeArgs a) {
   __shared__ float space[kRowThreads / 32];
   const int64_t row = blockIdx.x, packs = a.cols / V, step = blockDim.x, tid = threadIdx.x;
   const Channels channels{a.channel};
-  Raw<T, V> kept[kRowPacks];
+  [[maybe_unused]] Raw<T, V> kept[kRowPacks];
 #pragma unroll
-  for (int j = 0; j < kRowPacks; ++j)
+  for (int j = 0; j < kRowPacks && Held; ++j)
     if (tid + j * step < packs) kept[j] = load<T, V>(a.x, row * a.ldx + (tid + j * step) * V);
-  float largest = 0;
-  auto look = [&](const Raw<T, V>& p, int64_t i) {
-    float f[V];
-    p.unpack(f);
-    channels.apply<V>(i * V, f);
+  if constexpr (Held) {
+    hold_row<T, V>(kept, a.x, row * a.ldx, packs, channels, static_cast<uint8_t*>(a.q) + row * a.ldq, a.scale + row, space);
+  } else {
+    float largest = 0;
+    auto look = [&](const Raw<T, V>& p, int64_t i) {
+      float f[V];
+      p.unpack(f);
+      channels.apply<V>(i * V, f);
 #pragma unroll
-    for (int k = 0; k < V; ++k) largest = fmaxf(largest, fabsf(f[k]));
-  };
-#pragma unroll
-  for (int j = 0; j < kRowPacks; ++j)
-    if (tid + j * step < packs) look(kept[j], tid + j * step);
-  for (int64_t i = tid + kRowPacks * step; i < packs; i += step) look(load<T, V>(a.x, row * a.ldx + i * V), i);
-  const float scale = row_scale(block_max(largest, space)), inverse = 1.0f / scale;
-  auto emit = [&](const Raw<T, V>& p, int64_t i) {
-    float f[V];
-    p.unpack(f);
-    channels.apply<V>(i * V, f);
-    if constexpr (Held) {
-      store_e4m3<V>(static_cast<uint8_t*>(a.q) + row * a.ldq + i * V, f, inverse);
-    } else {
-      float c[V];
+      for (int k = 0; k < V; ++k) largest = fmaxf(largest, fabsf(f[k]));
+    };
+    for (int64_t i = tid; i < packs; i += step) look(load<T, V>(a.x, row * a.ldx + i * V), i);
+    const float scale = row_scale(block_max(largest, space)), inverse = 1.0f / scale;
+    for (int64_t i = tid; i < packs; i += step) {
+      float f[V], c[V];
+      load<T, V>(a.x, row * a.ldx + i * V).unpack(f);
 #pragma unroll
       for (int k = 0; k < V; ++k) c[k] = 1.0f;
       channels.apply<V>(i * V, c);
 #pragma unroll
-      for (int k = 0; k < V; ++k) f[k] = from_e4m3(to_e4m3(f[k] * inverse)) * scale / c[k];
+      for (int k = 0; k < V; ++k) f[k] = from_e4m3(to_e4m3(f[k] * c[k] * inverse)) * scale / c[k];
       store<T, V>(a.q, row * a.ldq + i * V, Raw<T, V>::pack(f));
     }
-  };
-#pragma unroll
-  for (int j = 0; j < kRowPacks; ++j)
-    if (tid + j * step < packs) emit(kept[j], tid + j * step);
-  for (int64_t i = tid + kRowPacks * step; i < packs; i += step) emit(load<T, V>(a.x, row * a.ldx + i * V), i);
-  if (tid == 0 && a.scale != nullptr) a.scale[row] = scale;
+    if (tid == 0 && a.scale != nullptr) a.scale[row] = scale;
+  }
 }
 
 }  // namespace

@@ -82,4 +82,38 @@ struct Channels {
   }
 };
 
+// The row that this block has made, as E4M3: its packs as they were stored, `kept` of each thread and the rest read back from `y`, where the
+// same thread wrote them. `space`: a float a warp.
+template <typename T, int V, int Kept>
+__device__ __forceinline__ void hold_row(const Raw<T, V> (&kept)[Kept], const void* y, int64_t at, int64_t packs, Channels channels, uint8_t* q, float* scale, float* space) {
+  const int64_t step = blockDim.x, tid = threadIdx.x;
+  float largest = 0;
+  auto look = [&](const Raw<T, V>& p, int64_t i) {
+    float f[V];
+    p.unpack(f);
+    channels.apply<V>(i * V, f);
+#pragma unroll
+    for (int k = 0; k < V; ++k) largest = fmaxf(largest, fabsf(f[k]));
+  };
+#pragma unroll
+  for (int j = 0; j < Kept; ++j)
+    if (tid + j * step < packs) look(kept[j], tid + j * step);
+  for (int64_t i = tid + Kept * step; i < packs; i += step) look(load<T, V>(y, at + i * V), i);
+  const float s = row_scale(block_max(largest, space)), inverse = 1.0f / s;
+  auto emit = [&](const Raw<T, V>& p, int64_t i) {
+    float f[V];
+    p.unpack(f);
+    channels.apply<V>(i * V, f);
+    store_e4m3<V>(q + i * V, f, inverse);
+  };
+#pragma unroll
+  for (int j = 0; j < Kept; ++j)
+    if (tid + j * step < packs) emit(kept[j], tid + j * step);
+  for (int64_t i = tid + Kept * step; i < packs; i += step) emit(load<T, V>(y, at + i * V), i);
+  if (tid == 0) *scale = s;
+}
+
+// Where the operands of a kernel with a held copy allow 16 bytes at a time, the copy allows its own width.
+inline bool wide(const HeldCopy& h) { return h.q.p == nullptr || (wide(h.q.p) && h.q.ld % 16 == 0 && wide(h.channel)); }
+
 }  // namespace mxt::kernels::MXT_GPU_NS

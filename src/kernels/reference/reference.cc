@@ -15,15 +15,15 @@ class ReferenceOps final : public Ops {
   void quantize(const Quantize& c) override { check(c), reference::quantize(c); }
   void embedding(const Embedding& c) override { check(c), reference::embedding(c); }
   void embedding_grad(const EmbeddingGrad& c) override { check(c), reference::embedding_grad(c); }
-  void norm(const Norm& c) override { check(c), reference::norm(c); }
-  void norm_grad(const NormGrad& c) override { check(c), reference::norm_grad(c); }
+  void norm(const Norm& c) override { check(c), reference::norm(c), hold(c.y, c.held); }
+  void norm_grad(const NormGrad& c) override { check(c), reference::norm_grad(c), hold(c.dx, c.held); }
   void qk_rope(const QkRope& c) override { check(c), reference::qk_rope(c); }
   void qk_rope_grad(const QkRopeGrad& c) override { check(c), reference::qk_rope_grad(c); }
   void attention(const Attention& c) override { check(c), reference::attention(c); }
   void attention_grad(const AttentionGrad& c) override { check(c), reference::attention_grad(c); }
   void cached_attention(const CachedAttention& c) override { check(c), reference::cached_attention(c); }
   void store_cache(const StoreCache& c) override { check(c), reference::store_cache(c); }
-  void act(const Act& c) override { check(c), reference::act(c); }
+  void act(const Act& c) override { check(c), reference::act(c), hold(c.y, c.held); }
   void act_grad(const ActGrad& c) override { check(c), reference::act_grad(c); }
   void add(const Add& c) override { check(c), reference::add(c); }
   void bias_grad(const BiasGrad& c) override { check(c), reference::bias_grad(c); }
@@ -39,6 +39,11 @@ class ReferenceOps final : public Ops {
   size_t attention_scratch(const Attention&) const override { return 0; }
   size_t attention_grad_scratch(const AttentionGrad&) const override { return 0; }
   void set_scratch(void*, size_t) override {}
+
+ private:
+  void hold(const ConstMat& y, const HeldCopy& h) {
+    if (h.q.p != nullptr) quantize({y, h.channel, h.q, h.scale});
+  }
 };
 
 }  // namespace

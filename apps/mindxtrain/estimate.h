@@ -1,0 +1,23 @@
+// What a run will take in memory, time, energy and money: for `plan` and for Coach.
+#pragma once
+
+#include <string>
+
+#include "base/json.h"
+#include "config/recipe.h"
+#include "model_files.h"
+
+namespace mxt::app {
+
+struct EstimateOptions {
+  std::string plan;    // AutotunePlan whose choices and times to count with
+  std::string device;  // cpu, h100 or mi300x; "": the recipe's
+  std::string prices;  // price table; "": the one that ships
+  std::string data;    // prepared folder: says how many steps an epoch has
+  Fetch fetch = Fetch::kAllowed;
+};
+
+// The answer of `plan --json` (RECIPE's keys first). Nothing is allocated but the graphs. Errors: as the verb's.
+OrderedJson estimate(config::Recipe recipe, const EstimateOptions& options);
+
+}  // namespace mxt::app
