@@ -35,7 +35,10 @@ there_build = tree / "src/build/release"
 for f in build.rglob("*"):
     if f.is_file() and f.suffix in (".cc", ".h", ".inc") and not f.is_symlink() and "rooms" not in f.parts:
         (there_build / f.relative_to(build)).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(f, there_build / f.relative_to(build))
+        (there_build / f.relative_to(build)).write_bytes(f.read_bytes().replace(root.encode(), f"{THERE}/src".encode()))
+for f in pathlib.Path(root, "web/dist").rglob("*.gz"):  # the page that the binary carries
+    (tree / "src" / f.relative_to(root)).parent.mkdir(parents=True, exist_ok=True)
+    shutil.copy(f, tree / "src" / f.relative_to(root))
 for f in (build / "rooms").rglob("*"):  # links into the sources
     if f.is_symlink():
         to = there_build / f.relative_to(build)
