@@ -269,6 +269,7 @@ try {
   // A receipt dropped in: whole, tampered with, and of another machine.
   const manifest = join(jobs, key, "run", "manifest.json"), text = readFileSync(manifest, "utf8");
   const drop = async (content) => {
+    await page.locator(".drop").waitFor();
     await page.evaluate((t) => { const d = new DataTransfer(); d.items.add(new File([t], "manifest.json", { type: "application/json" })); document.querySelector(".drop").dispatchEvent(new DragEvent("drop", { dataTransfer: d, bubbles: true, cancelable: true })); }, content);
     await page.locator(".verdict strong, .note.error").first().waitFor({ timeout: 60000 });
     return page.locator(".verdict strong, .note.error").first().innerText();
@@ -291,6 +292,7 @@ try {
 
   // A plan dropped in, and the machine.
   await go("#/probe");
+  await page.locator(".drop").waitFor();
   await page.evaluate((t) => { const d = new DataTransfer(); d.items.add(new File([t], "plan.json")); document.querySelector(".drop").dispatchEvent(new DragEvent("drop", { dataTransfer: d, bubbles: true, cancelable: true })); }, readFileSync(join(jobs, key, "run", "plan.json"), "utf8"));
   await page.locator(".call").first().waitFor();
   await check("probe");
@@ -304,11 +306,11 @@ try {
   const guest = await browser.newContext({ viewport: { width: 390, height: 844 } });
   const door = await guest.newPage();
   await door.goto(guarded.url + "/coach/");
-  await door.getByLabel("Token").waitFor();
+  await door.getByRole('textbox', { name: 'Token' }).waitFor();
   await door.screenshot({ path: join(shots, "token-390.png") });
-  await door.getByLabel("Token").fill("wrong-token-wrong-token");
+  await door.getByRole('textbox', { name: 'Token' }).fill("wrong-token-wrong-token");
   await door.keyboard.press("Enter");
-  await door.getByLabel("Token").fill("a-token-of-the-test-0001");
+  await door.getByRole('textbox', { name: 'Token' }).fill("a-token-of-the-test-0001");
   await door.keyboard.press("Enter");
   await door.locator(".rows > li").first().waitFor();
   assert.equal(await door.evaluate(() => localStorage.length), 0, "nothing of the token outlives the tab");
