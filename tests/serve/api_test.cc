@@ -17,6 +17,7 @@
 #include "net/http.h"
 #include "serve/http/server.h"
 #include "serve/operator.h"
+#include "client.h"
 
 namespace mxt::serve {
 namespace {
@@ -103,29 +104,8 @@ Server& shared() {
   return s;
 }
 
-struct Answer {
-  int status = 0;
-  std::string body;
-  net::HttpResponse raw;
-  nlohmann::json json() const { return nlohmann::json::parse(body); }
-};
-
 Answer send(const Server& s, const std::string& method, const std::string& path, const std::string& body = "", net::Headers headers = {}) {
-  net::HttpClient client;
-  net::HttpRequest r;
-  r.method = method;
-  r.url = s.url + path;
-  r.body = body;
-  r.headers = std::move(headers);
-  if (!body.empty()) r.headers.emplace_back("Content-Type", "application/json");
-  r.retries = 0;
-  Answer a;
-  std::string streamed;
-  r.on_data = [&](std::string_view d) { streamed += d; };
-  a.raw = client.send(r);
-  a.status = a.raw.status;
-  a.body = a.raw.body + streamed;
-  return a;
+  return ask(s.url, method, path, body, std::move(headers));
 }
 Answer post(const std::string& path, const nlohmann::json& body) { return send(shared(), "POST", path, body.dump()); }
 

@@ -13,6 +13,7 @@
 #include "serve/coach/page.h"
 #include "serve/http/server.h"
 #include "serve/operator.h"
+#include "client.h"
 
 namespace mxt::serve {
 namespace {
@@ -80,29 +81,8 @@ struct Server {
   std::string host() const { return "127.0.0.1:" + std::to_string(http->port()); }
 };
 
-struct Answer {
-  int status = 0;
-  std::string body;
-  net::HttpResponse raw;
-  nlohmann::json json() const { return nlohmann::json::parse(body); }
-};
-
 Answer send(const Server& s, const std::string& method, const std::string& path, const std::string& body = "", net::Headers headers = {}) {
-  net::HttpClient client;
-  net::HttpRequest r;
-  r.method = method;
-  r.url = "http://" + s.host() + path;
-  r.body = body;
-  r.headers = std::move(headers);
-  if (method == "POST" && !net::find_header(r.headers, "Content-Type")) r.headers.emplace_back("Content-Type", "application/json");
-  r.retries = r.redirects = 0;
-  Answer a;
-  std::string streamed;
-  r.on_data = [&](std::string_view d) { streamed += d; };
-  a.raw = client.send(r);
-  a.status = a.raw.status;
-  a.body = a.raw.body + streamed;
-  return a;
+  return ask("http://" + s.host(), method, path, body, std::move(headers));
 }
 
 TEST(Coach, CallsReachTheDesk) {

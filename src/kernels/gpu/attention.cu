@@ -1,5 +1,6 @@
 // Plain attention: one warp a query (or a key, backward), the sum over keys in one fixed order. It takes any head dimension up to
 // 256 and either type; the fast kernels are measured and tested against it.
+#include "kernels/gpu/documents.cuh"
 #include "kernels/gpu/gpu.h"
 #include "kernels/gpu/launch.h"
 #include "kernels/gpu/random.cuh"
@@ -25,17 +26,6 @@ struct PlainArgs {
 // The factor of a weight.
 __device__ __forceinline__ float kept(const AttentionDrop& d, int head, int64_t t, int64_t s) {
   return d.threshold == 0 ? 1.0f : attention_keeps(d, head, t, s) ? d.scale : 0.0f;
-}
-
-// Document of token t: the last i with cu[i] ≤ t.
-__device__ __forceinline__ int64_t document_of(const int32_t* cu, int64_t documents, int64_t t) {
-  int64_t lo = 0, hi = documents - 1;
-  while (lo < hi) {
-    const int64_t mid = (lo + hi + 1) / 2;
-    if (cu[mid] <= t) lo = mid;
-    else hi = mid - 1;
-  }
-  return lo;
 }
 
 template <typename T>

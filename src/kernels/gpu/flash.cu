@@ -4,6 +4,7 @@
 // twice, every sum has one owner and one order.
 #include "kernels/gpu/flash.cuh"
 
+#include "kernels/gpu/documents.cuh"
 #include "kernels/gpu/launch.h"
 #include "kernels/gpu/random.cuh"
 
@@ -27,17 +28,8 @@ struct FlashArgs {
   AttentionDrop drop;
 };
 
-__device__ __forceinline__ int64_t document_at(const int32_t* cu, int64_t documents, int64_t t) {
-  int64_t lo = 0, hi = documents - 1;
-  while (lo < hi) {
-    const int64_t mid = (lo + hi + 1) / 2;
-    if (cu[mid] <= t) lo = mid;
-    else hi = mid - 1;
-  }
-  return lo;
-}
 __device__ __forceinline__ int32_t first_seen(const FlashArgs& a, int64_t t) {
-  const int64_t begin = a.cu[document_at(a.cu, a.documents, t)], windowed = t - a.window + 1;
+  const int64_t begin = a.cu[document_of(a.cu, a.documents, t)], windowed = t - a.window + 1;
   return static_cast<int32_t>(a.window > 0 && windowed > begin ? windowed : begin);
 }
 
@@ -251,7 +243,7 @@ __global__ void __launch_bounds__(kFlashThreads) flash_dkv(const FlashArgs a) {
   load_tile<kOwn, D>(k, a.k + kvh * D, a.ldk, row, a.tokens);
   load_tile<kOwn, D>(v, a.v + kvh * D, a.ldv, row, a.tokens);
   const int64_t last_key = (row + kOwn < a.tokens ? row + kOwn : a.tokens) - 1;
-  int64_t end = a.cu[document_at(a.cu, a.documents, last_key) + 1];
+  int64_t end = a.cu[document_of(a.cu, a.documents, last_key) + 1];
   if (a.window > 0 && last_key + a.window < end) end = last_key + a.window;
   float dk[D / 16][kElements] = {}, dv[D / 16][kElements] = {};
   for (int h = kvh * group; h < (kvh + 1) * group; ++h)
