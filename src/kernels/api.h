@@ -330,6 +330,9 @@ class Ops {
   // Names of the ways to compute a call, best default first. A plan stores names; lowering turns them into indices.
   virtual std::vector<std::string> gemm_algorithms() const = 0;
   virtual std::vector<std::string> attention_algorithms() const = 0;
+  // The first algorithm that runs the same code for this call as `algo` does: what goes under two names is timed once.
+  virtual int same_gemm(const Gemm&, int algo) const { return algo; }
+  virtual int same_attention(const Attention&, int algo) const { return algo; }
 
   virtual void gemm(const Gemm&) = 0;
   virtual void quantize(const Quantize&) = 0;

@@ -12,6 +12,7 @@
 namespace mxt::kernels::cpu {
 
 std::vector<std::string> attention_algorithms();
+int same_attention(const Attention&, int algo);  // Ops::same_attention
 
 void attention(const Attention& a);
 void attention_grad(const AttentionGrad& a);

@@ -14,6 +14,8 @@ class CpuOps final : public Ops, public OwnMemory {
   std::string_view name() const override { return "cpu"; }
   std::vector<std::string> gemm_algorithms() const override { return cpu::gemm_algorithms(); }
   std::vector<std::string> attention_algorithms() const override { return cpu::attention_algorithms(); }
+  int same_gemm(const Gemm& c, int algo) const override { return cpu::same_gemm(c, algo); }
+  int same_attention(const Attention& c, int algo) const override { return cpu::same_attention(c, algo); }
 
   // No graph made for the CPU has products of E4M3 operands: it multiplies the values that they hold.
   void gemm(const Gemm& c) override {

@@ -17,6 +17,7 @@
 namespace mxt::kernels::cpu {
 
 std::vector<std::string> gemm_algorithms();
+int same_gemm(const Gemm&, int algo);  // Ops::same_gemm
 
 inline size_t gemm_scratch(const Gemm&) { return 0; }
 size_t gemm_memory(const Gemm&);  // of all threads

@@ -49,6 +49,11 @@ TileSize attention_tile(int algo, int64_t length) {
   }
 }
 
+int same_attention(const Attention& a, int algo) {
+  const int64_t longest = a.longest > 0 ? a.longest : a.q.rows;
+  return algo == 1 && longest <= 128 ? 0 : algo;  // "auto" with short documents alone
+}
+
 void attention(const Attention& a) {
   check(a);
   const int64_t d = a.head_dim, group = a.heads / a.kv_heads, tokens = a.q.rows;

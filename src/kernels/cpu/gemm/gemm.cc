@@ -28,6 +28,24 @@ Algorithm choose(const Gemm& g, int64_t k) {
   return avx512_micro(Unit::kF32) ? kPanels : kOneDnn;
 }
 
+// What `algo` comes to for this product.
+Algorithm resolve(const Gemm& g, int64_t k, int algo) {
+  switch (algo == kAuto ? choose(g, k) : static_cast<Algorithm>(algo)) {
+    case kOneDnn:
+      return usable(g) ? kOneDnn : kPanels;
+    case kRows:
+      return g.trans_b && !g.trans_a ? kRows : kPanels;
+    case kPanels:
+      return kPanels;
+    case kAuto:
+      break;
+  }
+  MXT_ASSERT(!"gemm: no such algorithm");
+  return kPanels;
+}
+
+int64_t inner(const Gemm& g) { return g.trans_a ? g.a.rows : g.a.cols; }
+
 // k = 0: the product is zero, what is added to it stays.
 void empty_product(const Gemm& g) {
   if (g.accumulate) return;
@@ -50,22 +68,27 @@ size_t gemm_memory(const Gemm&) { return static_cast<size_t>(num_threads()) * pa
 
 std::vector<std::string> gemm_algorithms() { return {"auto", "panels", "onednn", "rows"}; }
 
+int same_gemm(const Gemm& g, int algo) {
+  const Algorithm code = resolve(g, inner(g), algo);
+  for (int first = 0; first < algo; ++first)
+    if (resolve(g, inner(g), first) == code) return first;
+  return algo;
+}
+
 void gemm(const Gemm& g) {
   check(g);
   MXT_ASSERT(g.a.type == DType::kF32 || g.a.type == DType::kBF16);
   MXT_ASSERT(g.c.type == DType::kF32 || g.c.type == DType::kBF16);
-  const int64_t k = g.trans_a ? g.a.rows : g.a.cols;
+  const int64_t k = inner(g);
   if (g.c.rows == 0 || g.c.cols == 0) return;
   if (k == 0) return empty_product(g);
-  switch (g.algo == kAuto ? choose(g, k) : static_cast<Algorithm>(g.algo)) {
+  switch (resolve(g, k, g.algo)) {
     case kOneDnn:
-      return usable(g) ? onednn_gemm(g) : panels_gemm(g);
+      return onednn_gemm(g);
     case kRows:
-      return g.trans_b && !g.trans_a ? rows_gemm(g) : panels_gemm(g);
-    case kPanels:
-      return panels_gemm(g);
+      return rows_gemm(g);
     default:
-      MXT_ASSERT(!"gemm: no such algorithm");
+      return panels_gemm(g);
   }
 }
 
