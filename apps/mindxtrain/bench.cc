@@ -9,6 +9,7 @@
 #include "kernels/backend.h"
 #include "model_files.h"
 #include "probe.h"
+#include "throttle.h"
 #include "train/setup.h"
 #include "verbs.h"
 
@@ -66,8 +67,8 @@ void add_bench(CLI::App& app) {
   c->add_option("--against", o->against, "an older plan: exit 2 where a choice got slower");
   c->add_option("--threads", o->threads, "threads (default: OMP_NUM_THREADS, else all cores, and whether fewer are faster)");
   c->callback([o] {
-    set_threads(o->threads);
     const config::Recipe r = o->config.empty() ? config::parse_recipe(config::builtin_recipe("quickstart_cpu").text, "quickstart_cpu") : config::load_recipe(o->config);
+    apply_throttle(r, o->threads);
     if (o->out.empty()) o->out = r.autotune.plan_path;
     if (const auto folder = fs::path(o->out).parent_path(); !folder.empty()) make_folders(folder.string());
     const std::string model = r.model.init == config::Init::kPretrained ? resolve_model(r.model.name, r.model.revision) : "";

@@ -4,11 +4,11 @@
 
 #include <chrono>
 #include <cstdio>
-#include <ctime>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
 #include "base/hash.h"
+#include "base/host.h"
 #include "base/json.h"
 #include "base/log.h"
 #include "base/text.h"
@@ -26,18 +26,11 @@
 #include "provenance/manifest.h"
 #include "provenance/receipt.h"
 #include "probe.h"
+#include "throttle.h"
 #include "verbs.h"
 
 namespace mxt::app {
 namespace {
-
-std::string host_name() {
-  try {
-    return std::string(trim(read_file("/proc/sys/kernel/hostname")));
-  } catch (const Error&) {
-    return "";
-  }
-}
 
 // Held-out requests of a synth task, and their answers.
 std::vector<eval::Question> questions_of(const config::Recipe& r) {
@@ -55,15 +48,6 @@ std::vector<eval::Question> questions_of(const config::Recipe& r) {
 }
 
 }  // namespace
-
-std::string utc_now() {
-  const std::time_t t = std::time(nullptr);
-  char buf[32];
-  std::tm tm{};
-  gmtime_r(&t, &tm);
-  std::strftime(buf, sizeof buf, "%Y-%m-%dT%H:%M:%SZ", &tm);
-  return buf;
-}
 
 std::string folder_digest(const std::string& folder) {
   if (!fs::exists(folder)) return "";
@@ -84,7 +68,7 @@ std::string hash_without_hardware(const config::Recipe& recipe) {
 }  // namespace
 
 Pipeline::Pipeline(const Options& o) : o_(o), recipe_(config::load_recipe(o.recipe_path)) {
-  set_threads(o.threads);
+  apply_throttle(recipe_, o.threads);
   lock_ = std::make_unique<FolderLock>(o_.out);
   const std::string kept = o_.out + "/recipe.yaml";
   recipe_digest_ = config::recipe_hash(recipe_);
@@ -159,6 +143,8 @@ void Pipeline::plan() {
     if (planned < 1) fail_input("plan: \"step threads\" is \"{}\": a number is wanted", n->second);
     set_num_threads(std::min(planned, num_threads()));
   }
+  const auto pinning = plan_.choices.find("step pinning");
+  pin_threads(pinning != plan_.choices.end() && pinning->second == "cores" && may_pin(recipe_));
   setup_ = train::make_setup(recipe_, model_path_, vocabulary_of(text_), &plan_);
 }
 
@@ -254,8 +240,10 @@ void Pipeline::evaluate(bool after) {
             s.perplexity ? fmt::format("{}perplexity {:.3f}", s.rows ? ", " : "", *s.perplexity) : "");
 }
 
+bool Pipeline::harness_asked() const { return recipe_.eval && !recipe_.eval->harness.tasks.empty(); }
+
 bool Pipeline::harness(bool after) {
-  if (!recipe_.eval || recipe_.eval->harness.tasks.empty()) return true;
+  if (!harness_asked()) return true;
   const config::Harness& h = recipe_.eval->harness;
   HarnessRequest r;
   r.tasks = h.tasks;
@@ -309,6 +297,9 @@ Json Pipeline::results() const {
   const Score before = read_score(o_.out + "/eval/before.json"), after = read_score(o_.out + "/eval/after.json");
   if (after.rows) r["eval"]["exact_match"] = {{"before", before.exact}, {"after", after.exact}, {"rows", after.rows}};
   if (after.perplexity) r["eval"]["perplexity"] = {{"before", before.perplexity ? Json(*before.perplexity) : Json()}, {"after", *after.perplexity}};
+  // The harness's scores and standard errors; all else that its files say is covered by their digests.
+  for (const char* when : {"before", "after"})
+    if (const std::string path = fmt::format("{}/eval/{}/results.json", o_.out, when); harness_asked() && fs::exists(path)) r["eval"]["harness"][when] = read_json_file(path)["results"];
   if (const Json q = quantization_report(); !q.is_null()) r["quantized"] = q;
   return r;
 }

@@ -42,6 +42,7 @@ class Pipeline {
   const config::Recipe& recipe() const { return recipe_; }
 
  private:
+  bool harness_asked() const;
   struct Score {
     int64_t rows = 0, exact = 0;
     std::optional<double> perplexity;
@@ -72,6 +73,5 @@ class Pipeline {
 
 // A digest of everything in a folder, for telling whether a stage's output is as it was left; "" where there is none.
 std::string folder_digest(const std::string& folder);
-std::string utc_now();
 
 }  // namespace mxt::app

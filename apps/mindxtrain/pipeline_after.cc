@@ -2,6 +2,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/host.h"
 #include "base/json.h"
 #include "base/log.h"
 #include "pipeline.h"

@@ -2,7 +2,9 @@
 #include <nlohmann/json.hpp>
 
 #include "base/text.h"
+#include "config/recipe.h"
 #include "estimate.h"
+#include "throttle.h"
 #include "verbs.h"
 
 namespace mxt::app {
@@ -24,8 +26,9 @@ void add_plan(CLI::App& app) {
   c->add_option("--threads", o->threads, "threads (default: OMP_NUM_THREADS, else all cores)");
   c->add_flag("--json", o->json, "machine-readable answer");
   c->callback([o] {
-    set_threads(o->threads);
-    const OrderedJson j = estimate(config::load_recipe(o->recipe), o->estimate);
+    const config::Recipe recipe = config::load_recipe(o->recipe);
+    apply_throttle(recipe, o->threads);
+    const OrderedJson j = estimate(recipe, o->estimate);
     if (o->json) {
       std::printf("%s\n", j.dump(2).c_str());
       return;

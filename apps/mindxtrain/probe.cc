@@ -14,6 +14,8 @@ namespace mxt::app {
 
 bool threads_given(int asked) { return asked > 0 || !environment("OMP_NUM_THREADS").empty(); }
 
+bool may_pin(const config::Recipe& recipe) { return recipe.train.cpu_throttle.omp_proc_bind && num_threads() == usable_cores() && num_threads() > 1; }
+
 kernels::KernelPlan reference_plan(const train::Setup& setup) {
   if (setup.gpu) {
     const auto backend = train::open_backend(setup);
@@ -51,6 +53,7 @@ autotune::Report measured_plan(const train::Setup& setup, bool ask_threads, bool
       s.threads.push_back(n);
       if (s.threads.size() == 2) break;  // all, and one a core where each core runs two
     }
+  s.pinning = may_pin(setup.recipe);
   s.plan = train::default_plan(setup, train::cpu_identity(num_threads()), ops, passes.front());
   return autotune::probe(s, ops, {static_cast<double>(setup.recipe.autotune.budget_seconds), enumerate});
 }
@@ -61,7 +64,7 @@ std::string table_of(const autotune::Report& r, int64_t rows, int64_t seq_len) {
   auto gain = [](double usual, double chosen) { return usual > 0 && chosen > 0 ? fmt::format("{:.1f}%", 100 * (usual / chosen - 1)) : std::string("-"); };
   for (const autotune::Line& l : r.lines)
     out += fmt::format("{:<58} {:>6.0f} {:>14} {:>14} {:>10} {:>10} {:>7}\n", l.key, l.count, l.usual, l.chosen, us(l.usual_us), us(l.chosen_us), gain(l.usual_us, l.chosen_us));
-  for (const char* key : {"step threads", "step micro_batch", "step recompute"}) {
+  for (const char* key : {"step threads", "step pinning", "step micro_batch", "step recompute"}) {
     const auto choice = r.plan.choices.find(key);
     if (choice == r.plan.choices.end()) continue;
     out += fmt::format("{:<58} {:>6} {:>14} {:>14}", key, "", "", choice->second);

@@ -22,5 +22,8 @@ std::string table_of(const autotune::Report& report, int64_t rows, int64_t seq_l
 
 // Whether --threads or OMP_NUM_THREADS said how many threads to use.
 bool threads_given(int asked);
+// Whether the plan may bind threads to cores: the recipe permits it and every core is used; two programs that share a machine would be
+// bound to the same ones.
+bool may_pin(const config::Recipe& recipe);
 
 }  // namespace mxt::app

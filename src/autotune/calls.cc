@@ -18,14 +18,19 @@ int64_t inner(const Gemm& g) { return g.trans_a ? g.a.rows : g.a.cols; }
 // Causal attention over documents of `longest`: two products forward, five backward, half of the square.
 template <typename A>
 double attention_flops(const A& a, double products) {
-  return products * static_cast<double>(a.q.rows) * static_cast<double>(a.longest) * static_cast<double>(a.heads * a.head_dim);
+  return products * static_cast<double>(a.q.rows) * static_cast<double>(a.longest) *
+         static_cast<double>(a.heads * a.head_dim);
 }
 
 // The operands of attention: the packed q|k|v (and its gradient), and [tokens, heads·head_dim] matrices.
 template <typename A>
-size_t packed_bytes(const A& a) { return bytes_of(a.q); }
+size_t packed_bytes(const A& a) {
+  return bytes_of(a.q);
+}
 template <typename A>
-size_t wide_bytes(const A& a) { return align(static_cast<size_t>(a.q.rows * a.heads * a.head_dim) * size_of(a.q.type)); }
+size_t wide_bytes(const A& a) {
+  return align(static_cast<size_t>(a.q.rows * a.heads * a.head_dim) * size_of(a.q.type));
+}
 
 // 16-bit patterns whose halves and wholes are ordinary numbers of both signs, about 2^-7: as bf16, and in pairs as F32.
 std::vector<uint16_t> pattern(size_t n) {
@@ -43,7 +48,8 @@ std::vector<uint16_t> pattern(size_t n) {
 double Choice::flops() const {
   double total = 0;
   for (const Tunable& t : calls) {
-    if (const auto* g = std::get_if<Gemm>(&t.call)) total += 2.0 * static_cast<double>(g->c.rows) * static_cast<double>(g->c.cols) * static_cast<double>(inner(*g));
+    if (const auto* g = std::get_if<Gemm>(&t.call))
+      total += 2.0 * static_cast<double>(g->c.rows) * static_cast<double>(g->c.cols) * static_cast<double>(inner(*g));
     if (const auto* a = std::get_if<Attention>(&t.call)) total += attention_flops(*a, 2);
     if (const auto* a = std::get_if<AttentionGrad>(&t.call)) total += attention_flops(*a, 5);
   }
@@ -58,65 +64,117 @@ std::vector<Choice> choices_of(const std::vector<Tunable>& tunables) {
     if (std::holds_alternative<Attention>(t.call)) {
       const std::string rest = t.key.substr(t.key.find(' '));
       for (const Tunable& g : tunables)
-        if (std::holds_alternative<AttentionGrad>(g.call) && g.key.substr(g.key.find(' ')) == rest) c.calls.push_back(g);
+        if (std::holds_alternative<AttentionGrad>(g.call) && g.key.substr(g.key.find(' ')) == rest)
+          c.calls.push_back(g);
     }
     all.push_back(std::move(c));
   }
-  std::stable_sort(all.begin(), all.end(), [](const Choice& a, const Choice& b) { return a.flops() * a.count() > b.flops() * b.count(); });
+  std::stable_sort(all.begin(), all.end(),
+                   [](const Choice& a, const Choice& b) { return a.flops() * a.count() > b.flops() * b.count(); });
   return all;
 }
 
-size_t CallBench::bytes(const Choice& choice) {
-  if (const auto* g = std::get_if<Gemm>(&choice.calls[0].call)) return bytes_of(g->a) + bytes_of(g->b) + bytes_of(kernels::ConstMat(g->c)) + align(static_cast<size_t>(g->c.cols) * 4);
-  const auto& a = std::get<Attention>(choice.calls[0].call);
-  return 2 * packed_bytes(a) + 2 * wide_bytes(a) + align(static_cast<size_t>(a.q.rows * a.heads) * 8);
+std::vector<int> algorithms_of(const Choice& choice, kernels::Ops& ops) {
+  const Gemm* g = std::get_if<Gemm>(&choice.calls[0].call);
+  const size_t n = (g ? ops.gemm_algorithms() : ops.attention_algorithms()).size();
+  std::vector<int> all;
+  for (int algo = 0; algo < static_cast<int>(n); ++algo)
+    if ((g ? ops.same_gemm(*g, algo) : ops.same_attention(std::get<Attention>(choice.calls[0].call), algo)) == algo)
+      all.push_back(algo);
+  return all;
 }
 
-CallBench::CallBench(const Choice& choice, kernels::Ops& ops, int64_t document, bool packed) : choice_(choice), ops_(ops), document_(document), packed_(packed) {
-  size_t scratch = 0;
-  if (const auto* g = std::get_if<Gemm>(&choice.calls[0].call)) build_gemm(*g);
-  else build_attention();
-  const auto algorithms = std::max(ops.gemm_algorithms().size(), ops.attention_algorithms().size());
-  for (size_t algo = 0; algo < algorithms; ++algo)
-    for (const Tunable& t : choice.calls) {
-      if (const auto* g = std::get_if<Gemm>(&t.call); g && algo < ops.gemm_algorithms().size()) {
-        Gemm call = *g;
-        call.algo = static_cast<int>(algo);
-        scratch = std::max(scratch, ops.gemm_scratch(call));
-      } else if (algo < ops.attention_algorithms().size()) {
-        if (const auto* f = std::get_if<Attention>(&t.call)) {
-          Attention call = *f;
-          call.algo = static_cast<int>(algo);
-          scratch = std::max(scratch, ops.attention_scratch(call));
-        }
-        if (const auto* b = std::get_if<AttentionGrad>(&t.call)) {
-          AttentionGrad call = *b;
-          call.algo = static_cast<int>(algo);
-          scratch = std::max(scratch, ops.attention_grad_scratch(call));
-        }
-      }
+namespace {
+
+Layout layout_of(const Choice& choice) {
+  Layout l;
+  auto put = [](std::vector<size_t>& at, size_t& bytes, std::initializer_list<size_t> sizes) {
+    for (const size_t n : sizes) {
+      at.push_back(bytes);
+      bytes += n;
     }
-  scratch_ = device::Buffer::on(ops.device(), scratch);
-  // Enough copies to leave the caches, as the operands of a whole model do.
-  copies_ = static_cast<int>(std::clamp<size_t>((size_t{48} << 20) / std::max<size_t>(1, stride_), 1, 8));
-  memory_ = device::Buffer::on(ops.device(), stride_ * static_cast<size_t>(copies_));
-  fill();
+  };
+  if (const auto* g = std::get_if<Gemm>(&choice.calls[0].call)) {
+    put(l.read, l.read_bytes,
+        {bytes_of(g->a), bytes_of(g->b), align(static_cast<size_t>(g->c.cols) * 4)});  // A, B, bias
+    put(l.written, l.written_bytes, {bytes_of(kernels::ConstMat(g->c))});
+  } else {
+    const auto& a = std::get<Attention>(choice.calls[0].call);
+    put(l.read, l.read_bytes, {packed_bytes(a), wide_bytes(a)});  // qkv, dout
+    put(l.written, l.written_bytes,
+        {packed_bytes(a), wide_bytes(a), align(static_cast<size_t>(a.q.rows * a.heads) * 8)});  // dqkv, out, lse
+  }
+  return l;
 }
 
-void CallBench::build_gemm(const Gemm& g) {
-  for (const size_t n : {bytes_of(g.a), bytes_of(g.b), bytes_of(kernels::ConstMat(g.c)), align(static_cast<size_t>(g.c.cols) * 4)}) {
-    at_.push_back(stride_);
-    stride_ += n;
-  }
+// Enough copies to leave the caches, as the operands of a whole model do.
+int copies_of(const Layout& l) {
+  return static_cast<int>(
+      std::clamp<size_t>((size_t{48} << 20) / std::max<size_t>(1, l.read_bytes + l.written_bytes), 1, 8));
 }
 
-void CallBench::build_attention() {
-  const auto& a = std::get<Attention>(choice_.calls[0].call);
-  // qkv, dqkv, out, dout, lse
-  for (const size_t n : {packed_bytes(a), packed_bytes(a), wide_bytes(a), wide_bytes(a), align(static_cast<size_t>(a.q.rows * a.heads) * 8)}) {
-    at_.push_back(stride_);
-    stride_ += n;
+void fill(device::Buffer& memory, device::Accelerator* device) {
+  const auto block = pattern(size_t{1} << 19);
+  const size_t n = block.size() * 2;
+  for (size_t at = 0; at < memory.size(); at += n) {
+    const size_t part = std::min(n, memory.size() - at);
+    if (device)
+      device->upload(memory.bytes_at(at), block.data(), part);
+    else
+      std::memcpy(memory.bytes_at(at), block.data(), part);
   }
+  if (device) device->synchronize();
+}
+
+}  // namespace
+
+size_t Operands::bytes(const Choice& choice) {
+  const Layout l = layout_of(choice);
+  return l.read_bytes + l.written_bytes;
+}
+
+Operands::Operands(const std::vector<const Choice*>& choices, kernels::Ops& ops) {
+  size_t read = 0, written = 0;
+  for (const Choice* c : choices) {
+    const Layout l = layout_of(*c);
+    read = std::max(read, l.read_bytes * static_cast<size_t>(copies_of(l)));
+    written = std::max(written, l.written_bytes * static_cast<size_t>(copies_of(l)));
+  }
+  read_ = device::Buffer::on(ops.device(), read);
+  written_ = device::Buffer::on(ops.device(), written);
+  fill(read_, ops.device());
+  fill(written_, ops.device());
+}
+
+CallBench::CallBench(const Choice& choice, kernels::Ops& ops, const Operands& operands, int64_t document, bool packed)
+    : choice_(choice),
+      ops_(ops),
+      operands_(operands),
+      document_(document),
+      packed_(packed),
+      at_(layout_of(choice)),
+      copies_(copies_of(at_)) {
+  if (const auto* a = std::get_if<Attention>(&choice.calls[0].call)) make_documents(*a);
+  scratch_ = device::Buffer::on(ops.device(), scratch_bytes());
+}
+
+size_t CallBench::scratch_bytes() const {
+  size_t most = 0;
+  for (const int algo : algorithms_of(choice_, ops_))
+    for (const Tunable& t : choice_.calls)
+      std::visit(
+          [&](auto call) {
+            call.algo = algo;
+            using C = decltype(call);
+            if constexpr (std::is_same_v<C, Gemm>) most = std::max(most, ops_.gemm_scratch(call));
+            if constexpr (std::is_same_v<C, Attention>) most = std::max(most, ops_.attention_scratch(call));
+            if constexpr (std::is_same_v<C, AttentionGrad>) most = std::max(most, ops_.attention_grad_scratch(call));
+          },
+          t.call);
+  return most;
+}
+
+void CallBench::make_documents(const Attention& a) {
   std::vector<int32_t> cu;
   for (const int64_t part : packed_ ? std::vector<int64_t>{1, 4, 16} : std::vector<int64_t>{1}) {
     const int64_t length = std::max<int64_t>(1, std::min(document_, a.q.rows) / part);
@@ -134,24 +192,14 @@ void CallBench::build_attention() {
   }
 }
 
-void CallBench::fill() {
-  const auto block = pattern(size_t{1} << 19);
-  const size_t n = block.size() * 2;
-  for (size_t at = 0; at < memory_.size(); at += n) {
-    const size_t part = std::min(n, memory_.size() - at);
-    if (ops_.device()) ops_.device()->upload(memory_.bytes_at(at), block.data(), part);
-    else std::memcpy(memory_.bytes_at(at), block.data(), part);
-  }
-  if (ops_.device()) ops_.device()->synchronize();
-}
-
 Gemm CallBench::gemm(int copy, int algorithm) const {
   Gemm g = std::get<Gemm>(choice_.calls[0].call);
-  auto place = [&](size_t i) { return memory_.bytes_at(static_cast<size_t>(copy) * stride_ + at_[i]); };
-  g.a.p = place(0);
-  g.b.p = place(1);
-  g.c.p = place(2);
-  if (g.bias) g.bias = place(3);
+  const Layout& l = at_;
+  auto read = [&](size_t i) { return operands_.read_at(static_cast<size_t>(copy) * l.read_bytes + l.read[i]); };
+  g.a.p = read(0);
+  g.b.p = read(1);
+  if (g.bias) g.bias = read(2);
+  g.c.p = operands_.written_at(static_cast<size_t>(copy) * l.written_bytes);
   g.algo = algorithm;
   return g;
 }
@@ -159,20 +207,26 @@ Gemm CallBench::gemm(int copy, int algorithm) const {
 template <typename C>
 C CallBench::attention(const C& shape, int copy, size_t mix, int algorithm) const {
   C a = shape;
-  auto place = [&](size_t i, int64_t elements = 0) {
-    return memory_.bytes_at(static_cast<size_t>(copy) * stride_ + at_[i] + static_cast<size_t>(elements) * size_of(a.q.type));
+  const Layout& l = at_;
+  auto read = [&](size_t i, int64_t elements = 0) {
+    return operands_.read_at(static_cast<size_t>(copy) * l.read_bytes + l.read[i] +
+                             static_cast<size_t>(elements) * size_of(a.q.type));
+  };
+  auto written = [&](size_t i, int64_t elements = 0) {
+    return operands_.written_at(static_cast<size_t>(copy) * l.written_bytes + l.written[i] +
+                                static_cast<size_t>(elements) * size_of(a.q.type));
   };
   const int64_t k = a.heads * a.head_dim, v = k + a.kv_heads * a.head_dim;
-  a.q.p = place(0);
-  a.k.p = place(0, k);
-  a.v.p = place(0, v);
-  a.out.p = place(2);
-  a.lse = reinterpret_cast<float*>(place(4));
+  a.q.p = read(0);
+  a.k.p = read(0, k);
+  a.v.p = read(0, v);
+  a.out.p = written(1);
+  a.lse = reinterpret_cast<float*>(written(2));
   if constexpr (std::is_same_v<C, AttentionGrad>) {
-    a.dq.p = place(1);
-    a.dk.p = place(1, k);
-    a.dv.p = place(1, v);
-    a.dout.p = place(3);
+    a.dq.p = written(0);
+    a.dk.p = written(0, k);
+    a.dv.p = written(0, v);
+    a.dout.p = read(1);
   }
   a.cu_seqlens = static_cast<const int32_t*>(documents_.data()) + mixes_[mix].at;
   a.documents = mixes_[mix].documents;
@@ -197,12 +251,15 @@ std::vector<double> CallBench::sample(int algorithm, Clock& clock, int repeats) 
     for (size_t mix = 0; mix < mixes_.size(); ++mix) {
       turn_ = first;
       if (c == 1)  // what the gradient reads: of this mix, written by this algorithm
-        for (int i = 0; i < std::min(repeats, copies_); ++i) ops_.attention(attention(std::get<Attention>(choice_.calls[0].call), next(), mix, algorithm));
+        for (int i = 0; i < std::min(repeats, copies_); ++i)
+          ops_.attention(attention(std::get<Attention>(choice_.calls[0].call), next(), mix, algorithm));
       turn_ = first;
       out[c] += clock.us([&] {
         for (int i = 0; i < repeats; ++i) {
-          if (c == 0) ops_.attention(attention(std::get<Attention>(choice_.calls[0].call), next(), mix, algorithm));
-          else ops_.attention_grad(attention(std::get<AttentionGrad>(choice_.calls[1].call), next(), mix, algorithm));
+          if (c == 0)
+            ops_.attention(attention(std::get<Attention>(choice_.calls[0].call), next(), mix, algorithm));
+          else
+            ops_.attention_grad(attention(std::get<AttentionGrad>(choice_.calls[1].call), next(), mix, algorithm));
         }
       }) / (repeats * static_cast<double>(mixes_.size()));
     }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 namespace mxt::autotune {
 namespace {
@@ -13,54 +14,79 @@ double at(const std::vector<double>& sorted, double part) {
   return sorted[i] + (x - std::floor(x)) * (next - sorted[i]);
 }
 
-bool measured(const kernels::Candidate& c) { return c.median_us > 0; }
-
-double margin(const kernels::Candidate& c, const kernels::Candidate& fastest) {
-  return std::max({kNoise * fastest.median_us, c.spread_us, fastest.spread_us});
+size_t rounds_of(const Samples& samples) {
+  for (const auto& s : samples)
+    if (!s.empty()) return s.size();
+  return 0;
 }
 
-const kernels::Candidate* fastest_of(const std::vector<kernels::Candidate>& all) {
-  const kernels::Candidate* best = nullptr;
-  for (const auto& c : all)
-    if (measured(c) && (!best || c.median_us < best->median_us || (c.median_us == best->median_us && c.algorithm < best->algorithm))) best = &c;
-  return best;
-}
+// Candidates other than the default that beat it.
+bool beats(const Gain& g) { return g.value > std::max(kMargin, g.error); }
 
 }  // namespace
 
-kernels::Candidate summarise(std::string algorithm, std::vector<double> samples) {
+std::vector<size_t> quiet_rounds(const Samples& samples) {
+  const size_t n = rounds_of(samples);
+  std::vector<double> disturbance(n, 0);
+  for (const auto& s : samples) {
+    if (s.empty()) continue;
+    const double least = *std::min_element(s.begin(), s.end());
+    for (size_t r = 0; r < n; ++r) disturbance[r] += s[r] / least;
+  }
+  std::vector<size_t> order(n);
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return disturbance[a] < disturbance[b]; });
+  order.resize((n + 1) / 2);
+  std::sort(order.begin(), order.end());
+  return order;
+}
+
+kernels::Candidate summarise(std::string algorithm, const std::vector<double>& samples,
+                             const std::vector<size_t>& rounds) {
   kernels::Candidate c{std::move(algorithm), 0, 0};
-  if (samples.empty()) return c;
-  std::sort(samples.begin(), samples.end());
-  c.median_us = at(samples, 0.5);
-  c.spread_us = at(samples, 0.75) - at(samples, 0.25);
+  if (samples.empty() || rounds.empty()) return c;
+  std::vector<double> v;
+  for (const size_t r : rounds) v.push_back(samples[r]);
+  std::sort(v.begin(), v.end());
+  c.median_us = at(v, 0.5);
+  c.spread_us = at(v, 0.75) - at(v, 0.25);
   return c;
 }
 
-bool within_noise(const kernels::Candidate& c, const kernels::Candidate& fastest) {
-  return measured(c) && c.median_us - fastest.median_us <= margin(c, fastest);
+Gain gain(const Samples& samples, size_t base, size_t c) {
+  if (samples[base].empty() || samples[c].empty()) return {-1, 0};
+  std::vector<double> ratio;
+  for (const size_t r : quiet_rounds(samples)) ratio.push_back(samples[base][r] / samples[c][r]);
+  std::sort(ratio.begin(), ratio.end());
+  return {at(ratio, 0.5) - 1,
+          1.57 * (at(ratio, 0.75) - at(ratio, 0.25)) / std::sqrt(static_cast<double>(ratio.size()))};
 }
 
-size_t choose(const std::vector<kernels::Candidate>& candidates, double count, double pass_us) {
-  const kernels::Candidate* fastest = fastest_of(candidates);
-  if (!fastest || !measured(candidates[0]) || within_noise(candidates[0], *fastest)) return 0;
-  if (pass_us > 0 && (candidates[0].median_us - fastest->median_us) * count < kFelt * pass_us) return 0;
-  const kernels::Candidate* choice = fastest;
-  for (const auto& c : candidates)
-    if (within_noise(c, *fastest) && c.algorithm < choice->algorithm) choice = &c;
-  return static_cast<size_t>(choice - candidates.data());
+size_t choose(const std::vector<std::string>& names, const Samples& samples) {
+  if (rounds_of(samples) < kLeastRounds || samples[0].empty()) return 0;
+  size_t fastest = 0;
+  for (size_t c = 1; c < names.size(); ++c)
+    if (beats(gain(samples, 0, c)) && (fastest == 0 || gain(samples, fastest, c).value > 0)) fastest = c;
+  if (fastest == 0) return 0;
+  size_t choice = fastest;
+  for (size_t c = 1; c < names.size(); ++c)
+    if (names[c] < names[choice] && beats(gain(samples, 0, c)) && !beats(gain(samples, c, fastest))) choice = c;
+  return choice;
 }
 
-bool undecided(const std::vector<kernels::Candidate>& candidates, double count, double pass_us) {
-  const kernels::Candidate* fastest = fastest_of(candidates);
-  if (!fastest) return false;
-  if (pass_us > 0 && measured(candidates[0]) && 2 * (candidates[0].median_us - fastest->median_us) * count < kFelt * pass_us) return false;
-  for (const auto& c : candidates) {
-    if (&c == fastest || !measured(c)) continue;
-    const double past = (c.median_us - fastest->median_us - margin(c, *fastest)) / fastest->median_us;
-    if (std::abs(past) < kNoise / 2) return true;
+bool undecided(const Samples& samples) {
+  if (samples[0].empty()) return false;
+  for (size_t c = 1; c < samples.size(); ++c) {
+    if (samples[c].empty()) continue;
+    const Gain g = gain(samples, 0, c);
+    if (std::abs(g.value - kMargin) < std::max(0.02, g.error)) return true;
   }
   return false;
+}
+
+bool within_noise(const kernels::Candidate& c, const kernels::Candidate& faster) {
+  return c.median_us > 0 &&
+         c.median_us - faster.median_us <= std::max({kNoise * faster.median_us, c.spread_us, faster.spread_us});
 }
 
 }  // namespace mxt::autotune

@@ -1,5 +1,6 @@
-// The rule by which measurements become choices. It is written down so that two probes of a quiet machine choose alike: the clock
-// decides only where the difference is larger than the noise.
+// The rule by which measurements become choices. It is made so that two probes of one machine choose alike: candidates
+// are compared within rounds, in the rounds that nothing disturbed, and the default stays unless another is clearly
+// faster.
 #pragma once
 
 #include <string>
@@ -9,23 +10,46 @@
 
 namespace mxt::autotune {
 
-// A difference below this part of the faster time counts as noise, however little the samples spread.
+// samples[c][r]: µs of candidate c in round r. A round has timed every candidate, one right after the other. A
+// candidate that failed has no samples.
+using Samples = std::vector<std::vector<double>>;
+
+// What another candidate must gain over the default to replace it. Two kernels are mostly either within 3 % of each
+// other or far apart; the edge lies where few are.
+inline constexpr double kMargin = 0.08;
+// Fewer rounds are no measurement.
+inline constexpr size_t kLeastRounds = 5;
+// A difference below this part of the faster time counts as noise between two plans (bench --against), however little
+// the samples spread.
 inline constexpr double kNoise = 0.05;
-// A call whose gain is below this part of the whole pass keeps the default: nobody would feel it.
-inline constexpr double kFelt = 0.002;
 
-// Median and interquartile range of samples in µs (linear interpolation between order statistics, as numpy.percentile).
-kernels::Candidate summarise(std::string algorithm, std::vector<double> samples);
+// The quieter half of the rounds (rounded up), in their order. A round's disturbance is the sum of its candidates'
+// times, each over the least that the candidate ever took: what slows a machine for a while slows all of a round, a
+// spike one of it.
+std::vector<size_t> quiet_rounds(const Samples& samples);
 
-// Whether `c` is as fast as `fastest` to within noise: max(5 %, either's interquartile range).
-bool within_noise(const kernels::Candidate& c, const kernels::Candidate& fastest);
+// Median and interquartile range of a candidate over these rounds (linear interpolation between order statistics, as
+// numpy.percentile); zeros without samples.
+kernels::Candidate summarise(std::string algorithm, const std::vector<double>& samples,
+                             const std::vector<size_t>& rounds);
 
-// Index of the choice. `candidates[0]` is the default; one with median 0 was not measured. The fastest is taken, unless the default
-// is within noise of it, or else another with a smaller name is. An unmeasured default stays. `pass_us`: what the whole pass takes
-// (0 = not known), `count`: how often the call stands in it.
-size_t choose(const std::vector<kernels::Candidate>& candidates, double count = 1, double pass_us = 0);
+// How much faster `c` is than `base`: the median over the quiet rounds of t(base) / t(c), less 1.
+struct Gain {
+  double value = 0;
+  double error =
+      0;  // half of the median's 95 % interval: 1.57 · interquartile range / √rounds (McGill, Tukey, Larsen 1978)
+};
+Gain gain(const Samples& samples, size_t base, size_t c);
 
-// Whether another round could still change the choice: a candidate stands near the edge of the noise.
-bool undecided(const std::vector<kernels::Candidate>& candidates, double count = 1, double pass_us = 0);
+// Index of the choice; candidate 0 is the default. Another replaces it when its gain is larger than kMargin and than
+// the gain's error; of several the fastest, or one with a smaller name that the fastest does not beat by as much. With
+// fewer than kLeastRounds rounds, or without the default's, the default stays.
+size_t choose(const std::vector<std::string>& names, const Samples& samples);
+
+// Whether another round could still change the choice: a gain lies nearer to the margin than its error (at least 2 %).
+bool undecided(const Samples& samples);
+
+// Whether `c` of one plan is as fast as `faster` of another: max(5 %, either's interquartile range).
+bool within_noise(const kernels::Candidate& c, const kernels::Candidate& faster);
 
 }  // namespace mxt::autotune

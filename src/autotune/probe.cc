@@ -1,98 +1,50 @@
 #include "autotune/probe.h"
 
 #include <algorithm>
+#include <cmath>
 #include <functional>
 #include <memory>
-#include <numeric>
 
 #include "autotune/calls.h"
 #include "autotune/choose.h"
 #include "autotune/clock.h"
+#include "autotune/question.h"
 #include "autotune/slice.h"
 #include "base/error.h"
-#include "base/log.h"
 #include "base/threads.h"
 
 namespace mxt::autotune {
 namespace {
 
-// Shares of what is left of the budget when a part begins.
-constexpr double kUsed = 0.9;  // of the budget: the rest is for building graphs, and for what takes longer than it was expected to
-constexpr double kThreadsShare = 0.15, kPassesShare = 0.3, kCallsShare = 0.75;
-constexpr int kLeastRounds = 5, kMostRounds = 15, kEnumerateRounds = 31;
-constexpr double kSampleUs = 300;  // shorter calls are repeated to fill a sample
+// Parts of the budget. What a question that is not asked would have had goes to the calls; the last tenth is for
+// building graphs, and for what takes longer than it was expected to.
+constexpr double kUsed = 0.9, kThreadsPart = 0.07, kPinningPart = 0.07, kPassesPart = 0.2, kCheckPart = 0.3;
+constexpr size_t kPassRounds = 5;  // of slices of the model: samples are long
+constexpr double kSampleUs = 500;  // shorter calls are repeated to fill a sample
+constexpr int kMostRepeats = 50;
+constexpr double kMoreThanPeak =
+    1.3;  // what passes and calls take, over what their operations would at the product's rate
+constexpr double kBytesPerUs = 5e3;  // memory's part of a call's expected time: 5 GB/s, less than any machine's
 
-using Parts = std::vector<double>;  // µs of each call that one choice is for
+// Rounds by what a sample is expected to take: a long one averages over more of what disturbs.
+size_t rounds_for(double sample_us) { return sample_us > 50e3 ? kLeastRounds : sample_us > 10e3 ? 9 : 15; }
 
-// Rounds over candidates in turn. `sample(i)` measures candidate i; `cost(i)` is what it is expected to take, in µs, before that is
-// known. A candidate that the deadline does not allow before its first sample, or that fails, has no samples.
-class Rounds {
- public:
-  Rounds(std::vector<std::string> names, std::function<double(size_t)> cost, std::function<Parts(size_t)> sample) : names_(std::move(names)), cost_(std::move(cost)), sample_(std::move(sample)), samples_(names_.size()) {}
-
-  void run(const Deadline& deadline, const Settings& settings, double count = 1, double pass_us = 0) {
-    const size_t n = names_.size();
-    std::vector<double> longest(n, 0);
-    std::vector<bool> out(n, false);
-    auto timed = [&](size_t i) {
-      const double begin = Deadline::now();
-      Parts p = sample_(i);
-      longest[i] = std::max(longest[i], (Deadline::now() - begin) * 1e6);
-      return p;
-    };
-    for (size_t i = 0; i < n; ++i) {  // the first run pays for pages, code and caches, and does not count
-      out[i] = !deadline.allows(cost_(i));
-      if (out[i]) continue;
-      try {
-        timed(i);
-      } catch (const Error& e) {
-        log::debug("probe: {}: {}", names_[i], e.what());
-        out[i] = true;
-      }
-    }
-    const int most = settings.enumerate ? kEnumerateRounds : kMostRounds;
-    for (int round = 0; round < most; ++round) {
-      if (round >= kLeastRounds && !settings.enumerate && !undecided(totals(), count, pass_us)) break;
-      double whole = 0;
-      for (size_t i = 0; i < n; ++i) whole += out[i] ? 0 : longest[i];
-      if (round > 0 && !deadline.allows(whole)) break;  // a round is whole, or it is not begun
-      for (size_t i = 0; i < n; ++i)
-        if (!out[i] && deadline.allows(longest[i])) samples_[i].push_back(timed(i));
-    }
-  }
-  std::vector<kernels::Candidate> totals() const {
-    return summaries([](const Parts& p) { return std::accumulate(p.begin(), p.end(), 0.0); });
-  }
-  std::vector<kernels::Candidate> part(size_t k) const {
-    return summaries([k](const Parts& p) { return p[k]; });
-  }
-
- private:
-  template <typename F>
-  std::vector<kernels::Candidate> summaries(F value) const {
-    std::vector<kernels::Candidate> all;
-    for (size_t i = 0; i < names_.size(); ++i) {
-      std::vector<double> v;
-      for (const Parts& p : samples_[i]) v.push_back(value(p));
-      all.push_back(summarise(names_[i], std::move(v)));
-    }
-    return all;
-  }
-  std::vector<std::string> names_;
-  std::function<double(size_t)> cost_;
-  std::function<Parts(size_t)> sample_;
-  std::vector<std::vector<Parts>> samples_;
-};
+// The rate as it enters expectations: rounded down to half an octave, so that two probes expect alike.
+double steady(double rate) { return std::exp2(std::floor(2 * std::log2(rate)) / 2); }
 
 class Probe {
  public:
-  Probe(const Subject& subject, kernels::Ops& ops, const Settings& settings) : s_(subject), ops_(ops), settings_(settings), end_(kUsed * settings.budget_s), clock_(ops) { report_.plan = s_.plan; }
+  Probe(const Subject& subject, kernels::Ops& ops, const Settings& settings)
+      : s_(subject), ops_(ops), settings_(settings), end_(kUsed * settings.budget_s), clock_(ops) {
+    report_.plan = s_.plan;
+  }
 
   Report run() {
     const double begin = Deadline::now();
-    rate_ = product_rate(ops_, s_.options.type) * 1e-6;
+    rate_ = steady(product_rate(ops_, s_.options.type) * 1e-6);
     pass_ = s_.passes.front();
     threads();
+    pinning();
     passes();
     calls();
     check();
@@ -102,41 +54,67 @@ class Probe {
   }
 
  private:
-  // µs that `flops` will take, twice over: from one product, larger where the device is fast.
-  double expect(double flops) const { return 2 * flops / rate_; }
+  double expect(double flops) const { return kMoreThanPeak * flops / rate_; }  // µs
+  // Whether rounds of so many operations, and one to warm up, fit a part of the budget. Decided by counting alone: what
+  // is asked does not depend on how the clock ran before.
+  bool fits(double flops, double part) const {
+    return static_cast<double>(kPassRounds + 1) * expect(flops) < part * settings_.budget_s * 1e6;
+  }
+  Deadline part(double share) const { return Deadline(std::min(end_.left(), share * settings_.budget_s)); }
+
   models::BuildOptions options(const Pass& p) const {
     models::BuildOptions o = s_.options;
     o.recompute = p.recompute;
     return o;
   }
-  std::unique_ptr<Slice> slice(int64_t layers, const Pass& p, const kernels::KernelPlan& plan, std::shared_ptr<runtime::ParamStore> params = nullptr) const {
+  std::unique_ptr<Slice> slice(int64_t layers, const Pass& p, const kernels::KernelPlan& plan,
+                               std::shared_ptr<runtime::ParamStore> params = nullptr) const {
     Pass part = p;  // as many of the slice's tensors as of the model's
-    if (p.recompute.tensors > 0 && p.recompute != graph::Recompute::kLayer) part.recompute.tensors = std::max<int64_t>(1, p.recompute.tensors * std::min(layers, s_.model.num_layers) / s_.model.num_layers);
-    return std::make_unique<Slice>(slice_of(s_.model, layers), options(part), s_.seq_len, p.micro_batch, s_.packed, plan, ops_, std::move(params));
+    if (p.recompute.tensors > 0 && p.recompute != graph::Recompute::kLayer)
+      part.recompute.tensors =
+          std::max<int64_t>(1, p.recompute.tensors * std::min(layers, s_.model.num_layers) / s_.model.num_layers);
+    return std::make_unique<Slice>(slice_of(s_.model, layers), options(part), s_.seq_len, p.micro_batch, s_.packed,
+                                   plan, ops_, std::move(params));
   }
   void record(const std::string& key, const std::vector<kernels::Candidate>& all, size_t choice) {
     report_.plan.candidates[key] = all;
     report_.plan.choices[key] = all[choice].algorithm;
     for (const auto& c : all) report_.unmeasured += c.median_us == 0;
   }
+  static Parts a_row(Slice& slice, Clock& clock) { return {slice.pass_us(clock) / static_cast<double>(slice.rows())}; }
 
+  // A pass of one row with each number of threads.
   void threads() {
     if (s_.threads.empty()) return;
     std::vector<std::string> names;
-    for (int n : s_.threads) names.push_back(std::to_string(n));
+    double each = 0;  // passes of the default's length that one round takes
+    for (int n : s_.threads) {
+      names.push_back(std::to_string(n));
+      each += static_cast<double>(s_.threads[0]) / n;
+    }
     report_.plan.choices["step threads"] = names[0];
     if (names.size() == 1) return;
-    auto part = slice(1, pass_, s_.plan);
-    Rounds r(names, [&](size_t i) { return expect(part->flops()) * s_.threads[0] / s_.threads[i]; },
-             [&](size_t i) {
-               set_num_threads(s_.threads[i]);
-               return Parts{part->pass_us(clock_) / static_cast<double>(part->rows())};
-             });
-    r.run(end_.part(kThreadsShare), settings_);
-    const auto all = r.totals();
-    const size_t choice = choose(all);
-    record("step threads", all, choice);
-    set_num_threads(s_.threads[choice]);
+    const auto one = slice(1, {1, pass_.recompute}, s_.plan);
+    Question q(names, [&](size_t i) {
+      set_num_threads(s_.threads[i]);
+      return a_row(*one, clock_);
+    });
+    if (fits(each * one->flops(), kThreadsPart)) ask(q, kPassRounds, part(kThreadsPart), settings_.enumerate);
+    record("step threads", q.summary(), q.choice());
+    set_num_threads(s_.threads[q.choice()]);
+  }
+
+  // Whether threads stay on a core each.
+  void pinning() {
+    if (!s_.pinning || num_threads() != usable_cores()) return;
+    const auto one = slice(1, {1, pass_.recompute}, s_.plan);
+    Question q({"none", "cores"}, [&](size_t i) {
+      pin_threads(i == 1);
+      return a_row(*one, clock_);
+    });
+    if (fits(2 * one->flops(), kPinningPart)) ask(q, kPassRounds, part(kPinningPart), settings_.enumerate);
+    record("step pinning", q.summary(), q.choice());
+    pin_threads(q.choice() == 1);
   }
 
   void passes() {
@@ -147,118 +125,207 @@ class Probe {
     std::vector<std::string> names;
     std::vector<std::unique_ptr<Slice>> slices;
     std::shared_ptr<runtime::ParamStore> params;
+    double flops = 0;
     for (const Pass& p : s_.passes) {
       names.push_back(std::to_string(p.micro_batch));
       slices.push_back(slice(1, p, s_.plan, params));
       params = slices.back()->params();
+      flops += slices.back()->flops();
     }
-    Rounds r(names, [&](size_t i) { return expect(slices[i]->flops()); },
-             [&](size_t i) { return Parts{slices[i]->pass_us(clock_) / static_cast<double>(slices[i]->rows())}; });
-    r.run(end_.part(kPassesShare), settings_);
-    const auto all = r.totals();
-    const size_t choice = choose(all);
-    record("step micro_batch", all, choice);
-    pass_ = s_.passes[choice];
+    Question q(names, [&](size_t i) { return a_row(*slices[i], clock_); });
+    if (fits(flops, kPassesPart)) ask(q, kPassRounds, part(kPassesPart), settings_.enumerate);
+    record("step micro_batch", q.summary(), q.choice());
+    pass_ = s_.passes[q.choice()];
     choices["step recompute"] = std::string(graph::recompute_name(pass_.recompute));
+  }
+
+  // A call of the step with what it takes to ask about it.
+  struct Call {
+    const Choice* choice;
+    std::vector<int> algorithms;
+    double once_us = 0;  // expected, of one time
+    int repeats = 1;     // of one sample
+    size_t rounds = 0;
+    std::unique_ptr<CallBench> bench;  // null: not asked about
+    std::unique_ptr<Question> question;
+    double sample_us() const { return once_us * repeats; }
+    double takes_us() const { return static_cast<double>(algorithms.size() * (rounds + 1)) * sample_us(); }
+  };
+
+  Call call(const Choice& c) const {
+    Call call{&c, algorithms_of(c, ops_)};
+    call.once_us = expect(c.flops()) + static_cast<double>(Operands::bytes(c)) / kBytesPerUs;
+    call.repeats = static_cast<int>(std::clamp(kSampleUs / call.once_us, 1.0, static_cast<double>(kMostRepeats)));
+    call.rounds =
+        call.algorithms.size() == 1 ? kLeastRounds : rounds_for(call.sample_us()) * (settings_.enumerate ? 3 : 1);
+    return call;
   }
 
   void calls() {
     const graph::Graph g = models::build(s_.model, options(pass_));
-    const auto all = choices_of(runtime::Program(g, s_.plan, ops_, {pass_.micro_batch * s_.seq_len, 0, false, s_.seq_len}).tunables());
+    const auto choices = choices_of(
+        runtime::Program(g, s_.plan, ops_, {pass_.micro_batch * s_.seq_len, 0, false, s_.seq_len}).tunables());
     // What the default pass calls and this one does not is no choice of the plan.
     std::erase_if(report_.plan.choices, [](const auto& c) { return !c.first.starts_with("step "); });
-    const Deadline deadline = end_.part(kCallsShare);
-    double work = 0;  // flops that are still to be looked at
-    for (const Choice& c : all) work += c.flops() * c.count();
-    double pass_us = work / rate_, measured_us = 0, measured_work = 0;
-    for (const Choice& c : all) {
-      const bool gemm = std::holds_alternative<kernels::Gemm>(c.calls[0].call);
-      const auto names = gemm ? ops_.gemm_algorithms() : ops_.attention_algorithms();
-      // Its part of what is left: its part of the work that is left, and a little more for the small ones.
-      const double share = std::min(1.0, 0.1 + c.flops() * c.count() / std::max(1.0, work));
-      work -= c.flops() * c.count();
-      const Rounds r = measure(c, names, deadline.part(share), pass_us);
-      const auto total = r.totals();
-      const size_t choice = choose(total, c.count(), pass_us);
-      for (size_t i = 0; i < c.calls.size(); ++i) {
-        const auto each = r.part(i);
-        record(c.calls[i].key, each, choice);
-        report_.lines.push_back({c.calls[i].key, names[0], names[choice], static_cast<double>(c.calls[i].count), each[0].median_us, each[choice].median_us});
-      }
-      if (total[0].median_us > 0) {
-        measured_us += total[0].median_us * c.count();
-        measured_work += c.flops() * c.count();
-        pass_us = measured_us * (1 + std::max(0.0, work) / measured_work);
-      }
+    double share = kUsed - kCheckPart;
+    for (const auto& [key, used] :
+         {std::pair{"step threads", kThreadsPart}, {"step pinning", kPinningPart}, {"step micro_batch", kPassesPart}})
+      if (report_.plan.candidates.contains(key)) share -= used;
+    std::vector<Call> all;
+    for (const Choice& c : choices) all.push_back(call(c));
+    const auto asked = affordable(all, share * settings_.budget_s * 1e6);
+    std::vector<const Choice*> lent;
+    for (const Call* c : asked) lent.push_back(c->choice);
+    const Deadline deadline = part(share);
+    const Operands operands(lent, ops_);
+    for (Call* c : asked) c->bench = std::make_unique<CallBench>(*c->choice, ops_, operands, s_.seq_len, s_.packed);
+    for (Call& c : all) {
+      std::vector<std::string> names;
+      for (int a : c.algorithms) names.push_back(name_of(*c.choice, a));
+      c.question = std::make_unique<Question>(
+          names, [this, &c](size_t i) { return c.bench->sample(c.algorithms[i], clock_, c.repeats); });
+    }
+    rounds(asked, deadline);
+    for (Call& c : all) answer(c);
+  }
+
+  std::string name_of(const Choice& c, int algorithm) const {
+    const auto names =
+        std::holds_alternative<kernels::Gemm>(c.calls[0].call) ? ops_.gemm_algorithms() : ops_.attention_algorithms();
+    return names[static_cast<size_t>(algorithm)];
+  }
+
+  // The calls that are asked about: those that stand most often in a pass first (they gain most for the time they
+  // take), as long as the expected time lasts. All of a call's candidates are timed, or none.
+  static std::vector<Call*> affordable(std::vector<Call>& all, double us) {
+    std::vector<Call*> order, asked;
+    for (Call& c : all) order.push_back(&c);
+    std::stable_sort(order.begin(), order.end(),
+                     [](const Call* a, const Call* b) { return a->choice->count() > b->choice->count(); });
+    for (Call* c : order) {
+      if (c->takes_us() > us) continue;
+      us -= c->takes_us();
+      asked.push_back(c);
+    }
+    return asked;
+  }
+
+  // Rounds go over all calls in turn: what slows the machine for a second costs each call a round or two, not one call
+  // all of them. Then more rounds for those whose answer is near the edge.
+  static void rounds(std::vector<Call*> calls, const Deadline& deadline) {
+    std::erase_if(calls, [&](Call* c) { return !deadline.allows(c->sample_us()) || !c->question->warm(); });
+    auto turn = [&](auto&& takes_part) {
+      std::vector<Call*> now;
+      double us = 0;
+      for (Call* c : calls)
+        if (takes_part(*c)) {
+          now.push_back(c);
+          us += c->question->cost();
+        }
+      if (now.empty() || !deadline.allows(us)) return false;
+      for (Call* c : now) c->question->round();
+      return true;
+    };
+    // Long samples, of which there are few, spread over two turns each.
+    for (size_t n = 0, idle = 0; idle < 2; ++n) {
+      const bool done = turn(
+          [&](const Call& c) { return c.question->rounds() < c.rounds && (n % 2 == 0 || c.rounds > kLeastRounds); });
+      idle = done ? 0 : idle + 1;
+    }
+    while (turn([&](const Call& c) { return c.question->rounds() < 3 * c.rounds && undecided(c.question->totals()); }))
+      continue;
+    for (Call* c : calls) c->question->forget_if_short();
+  }
+
+  void answer(const Call& c) {
+    const size_t choice = c.question->choice();
+    const auto& names = c.question->names();
+    for (size_t i = 0; i < c.choice->calls.size(); ++i) {
+      const auto each = c.question->summary(i);
+      record(c.choice->calls[i].key, each, choice);
+      report_.lines.push_back({c.choice->calls[i].key, names[0], names[choice],
+                               static_cast<double>(c.choice->calls[i].count), each[0].median_us,
+                               each[choice].median_us});
     }
   }
 
-  Rounds measure(const Choice& c, const std::vector<std::string>& names, const Deadline& deadline, double pass_us) {
-    // Making the operands takes time as well: about a second for 2 GB.
-    const double once = expect(c.flops()), fill = static_cast<double>(CallBench::bytes(c)) * 5e-4;
-    std::unique_ptr<CallBench> bench;
-    if (deadline.allows(once + fill)) bench = std::make_unique<CallBench>(c, ops_, s_.seq_len, s_.packed);
-    int repeats = 1;
-    Rounds r(names, [&](size_t) { return bench ? once : 1e18; },
-             [&](size_t i) {
-               Parts p = bench->sample(static_cast<int>(i), clock_, repeats);
-               const double us = std::accumulate(p.begin(), p.end(), 0.0);
-               if (repeats == 1 && us < kSampleUs) repeats = static_cast<int>(std::clamp(kSampleUs / std::max(us, 1.0), 1.0, 50.0));
-               return p;
-             });
-    r.run(deadline, settings_, c.count(), pass_us);
-    return r;
-  }
-
-  // Slices of one and of two layers, with the default choices and with the plan's: what the whole comes to, and whether it is a gain.
+  // A pass of one layer with the default choices and with the plan's, in turn: whether the whole is a gain. Then a pass
+  // of two layers, for what a step of the whole model takes.
   void check() {
     const Pass usual = s_.passes.front();
-    kernels::KernelPlan chosen = report_.plan;
     const int threads_usual = s_.threads.empty() ? 0 : s_.threads[0], threads_chosen = num_threads();
-    std::vector<std::unique_ptr<Slice>> slices;
-    std::vector<std::shared_ptr<runtime::ParamStore>> params(2);
-    const int64_t more = std::min<int64_t>(3, s_.model.num_layers);
-    for (int i = 0; i < 4; ++i) {  // usual 1 layer, usual more, chosen 1, chosen more
-      const auto layers = i % 2;
-      slices.push_back(slice(layers ? more : 1, i < 2 ? usual : pass_, i < 2 ? s_.plan : chosen, params[static_cast<size_t>(layers)]));
-      params[static_cast<size_t>(layers)] = slices.back()->params();
-    }
-    auto pass = [&](size_t i) {
-      if (threads_usual) set_num_threads(i == 0 ? threads_usual : threads_chosen);
-      return Parts{slices[2 * i]->pass_us(clock_) / static_cast<double>(slices[2 * i]->rows()), slices[2 * i + 1]->pass_us(clock_) / static_cast<double>(slices[2 * i]->rows())};
-    };
-    Rounds r({"default", "planned"}, [&](size_t i) { return expect(slices[2 * i]->flops() + slices[2 * i + 1]->flops()); }, pass);
-    r.run(end_, settings_);
-    if (threads_usual) set_num_threads(threads_chosen);
-    const auto one = r.part(0), several = r.part(1), total = r.totals();
-    if (total[0].median_us == 0 || total[1].median_us == 0) return;
+    const auto pinned = report_.plan.choices.find("step pinning");
+    const bool pin = pinned != report_.plan.choices.end() && pinned->second == "cores";
+    const bool differs = !same_choices();
+    const auto planned = slice(1, pass_, report_.plan);
+    std::unique_ptr<Slice> by_default;
+    if (differs) by_default = slice(1, usual, s_.plan, planned->params());
+    const int64_t more = std::min<int64_t>(2, s_.model.num_layers);
+    const auto two = slice(more, pass_, report_.plan);
+    Question q(differs ? std::vector<std::string>{"planned", "default"} : std::vector<std::string>{"planned"},
+               [&](size_t i) {
+                 if (differs) set_conditions(i == 1 ? threads_usual : threads_chosen, pin && i == 0);
+                 return a_row(i == 0 ? *planned : *by_default, clock_);
+               });
+    Question longer({"planned"}, [&](size_t) { return a_row(*two, clock_); });
+    const double flops = planned->flops() * (differs ? 2 : 1) + two->flops();
+    if (!fits(flops, kCheckPart)) return;
+    ask(q, kPassRounds, end_, settings_.enumerate);
+    set_conditions(threads_chosen, pin);
+    ask(longer, kPassRounds, end_, false);
+    const auto one = q.summary(), several = longer.summary();
+    if (one[0].median_us == 0 || several[0].median_us == 0) return;
+    const Gain lost = differs ? gain(q.totals(), 0, 1) : Gain{};
+    report_.kept_default = lost.value > std::max(kNoise, lost.error);
+    step_of(one[0], several[0], 1 / (1 + lost.value), *two);
+    if (!report_.kept_default) return;
+    report_.chosen_step_us = report_.usual_step_us;
+    report_.plan.choices = s_.plan.choices;
+    if (threads_usual) report_.plan.choices["step threads"] = std::to_string(threads_usual);
+    set_conditions(threads_usual, false);
+    for (Line& l : report_.lines) l.chosen = l.usual, l.chosen_us = l.usual_us;
+  }
+
+  // What the plan chooses otherwise than the default plan, which lacks nothing that it has: calls take the first
+  // algorithm.
+  bool same_choices() const {
+    if (pass_.micro_batch != s_.passes.front().micro_batch || pass_.recompute != s_.passes.front().recompute)
+      return false;
+    if (!s_.threads.empty() && num_threads() != s_.threads[0]) return false;
+    if (const auto p = report_.plan.choices.find("step pinning");
+        p != report_.plan.choices.end() && p->second != "none")
+      return false;
+    return std::all_of(report_.lines.begin(), report_.lines.end(), [](const Line& l) { return l.chosen == l.usual; });
+  }
+
+  static void set_conditions(int threads, bool pin) {
+    if (threads > 0) set_num_threads(threads);
+    pin_threads(pin);
+  }
+
+  // A step of the whole model from slices of one and of two layers.
+  void step_of(const kernels::Candidate& one, const kernels::Candidate& two, double default_over_planned,
+               Slice& slice) {
+    const double layers = static_cast<double>(s_.model.num_layers), rows = static_cast<double>(s_.rows);
+    const double layer = layers > 1 ? std::max(0.0, two.median_us - one.median_us) : one.median_us,
+                 ends = std::max(0.0, one.median_us - layer);
     // The ends of the model (embedding, head, loss) grow with the vocabulary.
-    const double words = static_cast<double>(s_.model.vocab_size) / static_cast<double>(std::min(kSliceVocab, s_.model.vocab_size));
-    auto whole = [&](size_t i) {
-      const double layer = more > 1 ? std::max(0.0, several[i].median_us - one[i].median_us) / static_cast<double>(more - 1) : one[i].median_us;
-      const double ends = std::max(0.0, one[i].median_us - layer);
-      return layer * static_cast<double>(s_.model.num_layers) + ends * words;  // of one row
-    };
-    const double rows = static_cast<double>(s_.rows);
-    report_.usual_step_us = whole(0) * rows;
-    report_.chosen_step_us = whole(1) * rows;
+    const double words =
+        static_cast<double>(s_.model.vocab_size) / static_cast<double>(std::min(kSliceVocab, s_.model.vocab_size));
+    report_.chosen_step_us = (layer * layers + ends * words) * rows;
+    report_.usual_step_us = report_.chosen_step_us * default_over_planned;
     if (end_.left() > 0) {
-      const double update = slices[2]->update_us(clock_);
       int64_t trained = 0;
       const graph::Graph g = models::build(s_.model, options(pass_));
       for (const graph::Param& p : g.params)
         if (p.trainable) trained += p.rows * p.cols;
-      report_.update_us = update * static_cast<double>(trained) / static_cast<double>(std::max<int64_t>(1, slices[2]->trained()));
+      report_.update_us = slice.update_us(clock_) * static_cast<double>(trained) /
+                          static_cast<double>(std::max<int64_t>(1, slice.trained()));
     }
-    if (total[1].median_us > total[0].median_us && !within_noise(total[1], total[0])) {
-      report_.kept_default = true;
-      report_.chosen_step_us = report_.usual_step_us;
-      report_.plan.choices = s_.plan.choices;
-      if (threads_usual) report_.plan.choices["step threads"] = std::to_string(threads_usual);
-      for (Line& l : report_.lines) l.chosen = l.usual, l.chosen_us = l.usual_us;
-    }
-    report_.plan.candidates["step"] = {{"default", report_.usual_step_us + report_.update_us, total[0].spread_us / total[0].median_us * report_.usual_step_us},
-                                       {"planned", report_.chosen_step_us + report_.update_us, total[1].spread_us / total[1].median_us * report_.chosen_step_us}};
+    const double spread = one.spread_us / one.median_us;
+    report_.plan.candidates["step"] = {
+        {"default", report_.usual_step_us + report_.update_us, spread * report_.usual_step_us},
+        {"planned", report_.chosen_step_us + report_.update_us, spread * report_.chosen_step_us}};
   }
 
   const Subject& s_;
@@ -268,7 +335,7 @@ class Probe {
   Clock clock_;
   Report report_;
   Pass pass_;
-  double rate_ = 1;  // flops per µs
+  double rate_ = 1;  // flops per µs, as steady() has it
 };
 
 }  // namespace
@@ -283,10 +350,13 @@ double product_rate(kernels::Ops& ops, DType type) {
     g.c = {nullptr, n, n, n, type};
     g.trans_b = true;
     const Choice c{{{"calibration", g, 1}}};
-    CallBench bench(c, ops, 0, false);
+    const Operands operands({&c}, ops);
+    CallBench bench(c, ops, operands, 0, false);
     bench.sample(0, clock, 1);
     double us = bench.sample(0, clock, 1)[0];
-    for (int i = 0; i < 4 && us < 1e5; ++i) us = std::min(us, bench.sample(0, clock, 1)[0]);  // another program's turn is not the device's rate
+    // The least of many: another program's turn is not the device's rate.
+    const Deadline enough(0.25);
+    for (int i = 0; i < 30 && enough.left() > 0; ++i) us = std::min(us, bench.sample(0, clock, 1)[0]);
     rate = c.flops() / us * 1e6;
     if (us > 500) break;
   }

@@ -1,5 +1,7 @@
 #include "base/threads.h"
 
+#include <sched.h>
+
 #include <algorithm>
 #include <atomic>
 #include <exception>
@@ -38,9 +40,46 @@ class FirstError {
   std::exception_ptr error_;
 };
 
-}  // namespace
+// The cores of this process as it was started.
+const std::vector<int>& cores() {
+  static const std::vector<int> list = [] {
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    std::vector<int> all;
+    if (sched_getaffinity(0, sizeof set, &set) == 0)
+      for (int i = 0; i < CPU_SETSIZE; ++i)
+        if (CPU_ISSET(i, &set)) all.push_back(i);
+    return all;
+  }();
+  return list;
+}
 
 #ifdef MXT_OPENMP
+// Allows the calling thread core `only`, or all for -1.
+void allow(int only) {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  for (int c : cores())
+    if (only < 0 || c == only) CPU_SET(c, &set);
+  sched_setaffinity(0, sizeof set, &set);  // refused: the thread stays where it may be, which changes no result
+}
+#endif
+
+}  // namespace
+
+int usable_cores() { return std::max<int>(1, static_cast<int>(cores().size())); }
+
+#ifdef MXT_OPENMP
+
+void pin_threads(bool on) {
+  static bool pinned = false;
+  if (on == pinned || omp_in_parallel()) return;
+  const auto n = static_cast<int>(cores().size());
+  if (on && n < omp_get_max_threads()) return;
+  pinned = on;
+#pragma omp parallel
+  if (omp_get_thread_num() > 0) allow(on ? cores()[static_cast<size_t>(omp_get_thread_num())] : -1);
+}
 
 int num_threads() { return omp_get_max_threads(); }
 void set_num_threads(int n) { omp_set_num_threads(std::max(1, n)); }
@@ -66,6 +105,8 @@ namespace {
 std::atomic<int> g_threads{static_cast<int>(std::max(1u, std::thread::hardware_concurrency()))};
 thread_local bool t_inside = false;
 }  // namespace
+
+void pin_threads(bool) {}  // threads live for one call: there is nothing to bind
 
 int num_threads() { return g_threads; }
 void set_num_threads(int n) { g_threads = std::max(1, n); }

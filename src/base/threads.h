@@ -14,6 +14,12 @@ int num_threads();
 // n ≥ 1. Applies to this thread's later parallel regions (oneDNN's too).
 void set_num_threads(int n);
 
+// Cores that this process may run on.
+int usable_cores();
+// Binds thread i of the pool to the i-th of them (where there are as many), or gives all threads all of them back. The calling thread
+// stays free, so that threads and programs that it starts later are not bound to one core.
+void pin_threads(bool on);
+
 // A plain pointer and context instead of std::function: kernels call this thousands of times a step.
 void parallel_for_raw(int64_t begin, int64_t end, int64_t grain, void (*fn)(void*, int64_t, int64_t), void* ctx);
 

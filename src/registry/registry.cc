@@ -5,12 +5,12 @@
 
 #include <charconv>
 #include <chrono>
-#include <ctime>
 #include <nlohmann/json.hpp>
 #include <thread>
 
 #include "base/error.h"
 #include "base/files.h"
+#include "base/host.h"
 #include "base/text.h"
 
 namespace mxt::registry {
@@ -18,15 +18,6 @@ namespace {
 
 constexpr int kSchema = 2;  // 2: jobs
 constexpr int kBusyMs = 10'000;  // another process holds the file for milliseconds; a slow disk for seconds
-
-std::string utc_now() {
-  const std::time_t t = std::time(nullptr);
-  char buf[32];
-  std::tm tm{};
-  gmtime_r(&t, &tm);
-  std::strftime(buf, sizeof buf, "%Y-%m-%dT%H:%M:%SZ", &tm);
-  return buf;
-}
 
 std::string proc_text(const std::string& path) {
   try {
@@ -50,7 +41,6 @@ std::string start_time(int64_t pid) {
 }
 
 std::string boot_id() { return proc_text("/proc/sys/kernel/random/boot_id"); }
-std::string host_name() { return proc_text("/proc/sys/kernel/hostname"); }
 
 constexpr const char* kNames[] = {"running", "finished", "stopped", "failed", "interrupted"};
 

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "base/threads.h"
 #include "runtime/program.h"
@@ -13,14 +14,17 @@ namespace {
 
 models::LoraPlan adapters() {
   models::LoraPlan lora;
-  lora.target = [](const std::string&) -> std::optional<models::LoraTarget> { return models::LoraTarget{8, 16.0, false}; };
+  lora.target = [](const std::string&) -> std::optional<models::LoraTarget> {
+    return models::LoraTarget{8, 16.0, false};
+  };
   return lora;
 }
 
 Subject subject(const models::LoraPlan& lora) {
   Subject s;
   s.model = formats::parse_model_config(
-      OrderedJson::parse(R"({"model_type": "llama", "architectures": ["LlamaForCausalLM"], "vocab_size": 512, "hidden_size": 64, "intermediate_size": 192, "num_hidden_layers": 4,
+      OrderedJson::parse(
+          R"({"model_type": "llama", "architectures": ["LlamaForCausalLM"], "vocab_size": 512, "hidden_size": 64, "intermediate_size": 192, "num_hidden_layers": 4,
       "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 256, "rms_norm_eps": 1e-5, "tie_word_embeddings": true, "hidden_act": "silu"})"),
       "test");
   s.options.type = DType::kBF16;
@@ -46,12 +50,21 @@ TEST(Probe, AsksForEveryCallOfTheStepAndAnswersEachFromTheBackendsList) {
   const int64_t micro = std::stoll(r.plan.choices.at("step micro_batch"));
   EXPECT_TRUE(micro == 8 || micro == 2);
   const graph::Graph g = models::build(s.model, s.options);
-  const runtime::Program program(g, r.plan, ops, {micro * s.seq_len, 0, false, s.seq_len});  // a name that it does not have throws
+  const runtime::Program program(g, r.plan, ops,
+                                 {micro * s.seq_len, 0, false, s.seq_len});  // a name that it does not have throws
   size_t thin = 0, gradients = 0;
   for (const auto& t : program.tunables()) {
     ASSERT_TRUE(r.plan.choices.contains(t.key)) << t.key;
     const auto& list = r.plan.candidates.at(t.key);
-    EXPECT_EQ(list.size(), (t.key.starts_with("gemm") ? ops.gemm_algorithms() : ops.attention_algorithms()).size());
+    std::set<std::string> own;  // what does something of its own for this call
+    const auto* product = std::get_if<kernels::Gemm>(&t.call);
+    const auto names = product ? ops.gemm_algorithms() : ops.attention_algorithms();
+    for (int a = 0; product && a < static_cast<int>(names.size()); ++a)
+      own.insert(names[static_cast<size_t>(ops.same_gemm(*product, a))]);
+    if (product) {
+      EXPECT_EQ(list.size(), own.size()) << t.key;
+    }
+    EXPECT_EQ(list[0].algorithm, names[0]);
     for (const auto& c : list) EXPECT_GT(c.median_us, 0) << t.key << c.algorithm;
     if (const auto* gemm = std::get_if<kernels::Gemm>(&t.call)) {
       thin += gemm->c.cols == 8 || gemm->c.rows == 8;
@@ -104,6 +117,21 @@ TEST(Probe, NumberOfThreadsIsAskedWhereItIsOpen) {
   set_num_threads(before);
   EXPECT_EQ(r.plan.candidates.at("step threads").size(), 2u);
   EXPECT_TRUE(r.plan.choices.at("step threads") == "1" || r.plan.choices.at("step threads") == "2");
+}
+
+TEST(Probe, PinningIsAskedWhereItMayBeAndEveryCoreIsUsed) {
+  const auto lora = adapters();
+  Subject s = subject(lora);
+  const int before = num_threads();
+  set_num_threads(usable_cores());
+  EXPECT_FALSE(probe(s, kernels::cpu_ops(), {5, false}).plan.choices.contains("step pinning"));
+  s.pinning = true;
+  const Report r = probe(s, kernels::cpu_ops(), {5, false});
+  pin_threads(false);
+  set_num_threads(before);
+  if (usable_cores() == 1) GTEST_SKIP() << "one core: there is nothing to bind";
+  ASSERT_TRUE(r.plan.choices.contains("step pinning"));
+  EXPECT_EQ(r.plan.candidates.at("step pinning").size(), 2u);
 }
 
 }  // namespace

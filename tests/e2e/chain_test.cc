@@ -43,6 +43,20 @@ class Chain {
       t = corpus;
       return std::exchange(more, false);
     }))->save(f / "tokenizer");
+    make_folders(f / "tasks");
+    write_file_atomic(f / "tasks/sums.yaml", fmt::format(R"(task: sums
+dataset_path: json
+dataset_kwargs: {{data_files: {{test: "{}"}}}}
+output_type: multiple_choice
+test_split: test
+doc_to_text: "{{{{a}}}} plus {{{{b}}}} is"
+doc_to_choice: choices
+doc_to_target: gold
+metric_list: [{{metric: acc, aggregation: mean, higher_is_better: true}}]
+)", f / "tasks/sums.jsonl"));
+    std::string rows;
+    for (int i = 0; i < 6; ++i) rows += fmt::format(R"({{"a": {}, "b": {}, "choices": ["{}", "{}"], "gold": 0}})", i, i + 1, 2 * i + 1, 3 * i + 5) + "\n";
+    write_file_atomic(f / "tasks/sums.jsonl", rows);
     write_file_atomic(f / "r.yaml", recipe(scheme, steps));
   }
 
@@ -65,7 +79,7 @@ train:
   schedule: {{max_steps: {2}}}
   batch: {{per_device: 2, grad_accum: 1}}
   save_every: 4
-eval: {{harness: {{tasks: []}}, generation: {{limit: 4, max_tokens: 8}}, perplexity_path: "{0}/text.txt"}}
+eval: {{harness: {{tasks: [sums], task_path: "{0}/tasks"}}, generation: {{limit: 4, max_tokens: 8}}, perplexity_path: "{0}/text.txt"}}
 quantize: {{scheme: {1}}}
 receipt: {{output: "{0}/receipt.json"}}
 )",
@@ -159,6 +173,33 @@ TEST(Stages, AreKeptWhenNothingChangedAndRedoneWhenSomethingDid) {
   EXPECT_EQ(c.digests("out"), want);
 }
 
+TEST(HumanEval, WhatTheModelWritesRunsInTheSandbox) {
+  const Chain c("humaneval", "fp8_dynamic", 2);
+  ASSERT_EQ(c.run("out").code, 0);
+  // The prompt ends in a comment, so that the function is whole whatever the model adds; the second one's test is not met.
+  const std::string prompt = R"(def one():\n    return 1\n#)";
+  std::string rows;
+  for (int wanted : {1, 2})
+    rows += fmt::format(R"({{"task_id": "t/{0}", "prompt": "{1}", "test": "def check(f):\n    assert f() == {0}\n", "entry_point": "one"}})", wanted, prompt) + "\n";
+  write_file_atomic(c.f / "tasks/he.jsonl", rows);
+  write_file_atomic(c.f / "tasks/he.yaml", fmt::format(R"(task: he
+dataset_path: json
+dataset_kwargs: {{data_files: {{test: "{}"}}}}
+unsafe_code: true
+output_type: generate_until
+test_split: test
+doc_to_text: "{{{{prompt}}}}"
+doc_to_target: "{{{{test}}}}\ncheck({{{{entry_point}}}})"
+metric_list: [{{metric: !function humaneval/utils.pass_at_k, aggregation: mean, higher_is_better: true, k: [1]}}]
+generation_kwargs: {{until: ["\n"], max_gen_toks: 1, do_sample: false}}
+filter_list: [{{name: create_test, filter: [{{function: custom, filter_fn: !function humaneval/utils.build_predictions}}]}}]
+)", c.f / "tasks/he.jsonl"));
+  const auto r = cli::run("eval --model " + (c.f / "out/checkpoint") + " --tasks he --task-path " + (c.f / "tasks") + " --json --out " + (c.f / "he"));
+  if (r.code == 3) GTEST_SKIP() << r.out;  // no python3, or no namespaces
+  ASSERT_EQ(r.code, 0) << r.out;
+  EXPECT_NE(r.out.find("\"pass@1,create_test\": 0.5"), std::string::npos) << r.out;
+}
+
 TEST(Tampering, EveryArtifactIsNamed) {
   const Chain c("tamper", "gguf_q8_0", 3);
   ASSERT_EQ(c.run("out").code, 0);
@@ -169,6 +210,7 @@ TEST(Tampering, EveryArtifactIsNamed) {
     if (subject.contains("files"))
       for (const Json& file : subject["files"]) files.push_back(file["path"]);
   EXPECT_GT(files.size(), 8u);
+  for (const char* f : {"eval/after/results.json", "eval/after/samples_sums.jsonl"}) EXPECT_NE(std::find(files.begin(), files.end(), f), files.end()) << f;
   for (const std::string& name : files) {
     const std::string path = c.f / ("out/" + name), good = read_file(path);
     for (int kind = 0; kind < 3; ++kind) {
@@ -213,6 +255,11 @@ TEST(Tampering, EveryFieldOfTheManifestIsNamed) {
   std::vector<Json::json_pointer> all;
   leaves(Json::parse(good), Json::json_pointer(), all);
   EXPECT_GT(all.size(), 60u);
+  // The harness's scores stand in it as its own files say them.
+  const Json scores = read_json_file(c.f / "out/eval/after/results.json")["results"];
+  EXPECT_EQ(Json::parse(m["predicate"]["results"]["eval"]["harness"]["after"].dump()), scores);
+  const auto score = Json::json_pointer("/predicate/results/eval/harness/after/sums") / "acc,none";
+  EXPECT_NE(std::find(all.begin(), all.end(), score), all.end());
   for (const auto& at : all) {
     OrderedJson bad = m;
     OrderedJson& leaf = bad[OrderedJson::json_pointer(at.to_string())];

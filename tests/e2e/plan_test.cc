@@ -53,6 +53,37 @@ TEST(Bench, MeasuresEveryCallAndTrainReplaysThePlanAsItIs) {
   EXPECT_NE(r.out.find("calls are slower than before"), std::string::npos) << r.out;
 }
 
+TEST(Throttle, PercentOfTheCoresAndPriorityAreHonoured) {
+  Case c;
+  c.tiny.extra = "  cpu_throttle: {percent: 1, nice_level: 3}\n";
+  write_file_atomic(c.recipe, cli::recipe(c.tiny));
+  auto r = cli::run("bench --dry-run --config " + c.recipe + " --out " + c.plan, "OMP_NUM_THREADS=");
+  ASSERT_EQ(r.code, 0) << r.out;
+  EXPECT_EQ(plan_of(c.plan)["device"]["threads"], 1);
+  r = cli::run("bench --dry-run --config " + c.recipe + " --out " + c.plan, "OMP_NUM_THREADS=2");  // what is said wins
+  ASSERT_EQ(r.code, 0) << r.out;
+  EXPECT_EQ(plan_of(c.plan)["device"]["threads"], 2);
+  if (geteuid() == 0) GTEST_SKIP() << "root may have any priority";
+  c.tiny.extra = "  cpu_throttle: {nice_level: -20}\n";
+  write_file_atomic(c.recipe, cli::recipe(c.tiny));
+  r = cli::run("bench --dry-run --config " + c.recipe + " --out " + c.plan);
+  EXPECT_EQ(r.code, 3) << r.out;
+  EXPECT_NE(r.out.find("nice_level"), std::string::npos) << r.out;
+}
+
+TEST(Doctor, SaysWhatIsThereAndHowToGetTheRest) {
+  const auto r = cli::run("doctor --json");
+  ASSERT_EQ(r.code, 0) << r.out;
+  const Json j = Json::parse(r.out);
+  for (const auto& [key, word] : {std::pair{"duckdb", "DuckDB"}, {"python", "python3"}}) {
+    std::string remedy;
+    for (const Json& m : j["missing"])
+      if (m["what"].get<std::string>().find(word) != std::string::npos) remedy = m["remedy"];
+    EXPECT_EQ(j[key].is_null(), !remedy.empty()) << key;  // one or the other
+  }
+  EXPECT_TRUE(j.contains("cuda"));
+}
+
 TEST(Bench, ADryRunSaysThatItWasNotMeasured) {
   Case c;
   ASSERT_EQ(cli::run("bench --dry-run --config " + c.recipe + " --out " + c.plan).code, 0);

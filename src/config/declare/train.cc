@@ -105,9 +105,9 @@ Section declare(const Fsdp*) {
 
 Section declare(const CpuThrottle*) {
   Declaration<CpuThrottle> d("How much of the host a run on the CPU takes.");
-  d.field("percent", &CpuThrottle::percent, "Part of the cores.").range(1, 100);
+  d.field("percent", &CpuThrottle::percent, "Part of the cores, where neither --threads nor OMP_NUM_THREADS says how many.").range(1, 100);
   d.field("nice_level", &CpuThrottle::nice_level, "Scheduling priority.").range(-20, 19);
-  d.field("omp_proc_bind", &CpuThrottle::omp_proc_bind, "Bind threads to cores that lie close together.");
+  d.field("omp_proc_bind", &CpuThrottle::omp_proc_bind, "A permission: the plan may bind each thread to a core, where all cores are used and that is measured faster.");
   return d.take();
 }
 

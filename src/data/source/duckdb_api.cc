@@ -82,6 +82,7 @@ Api bind_all() {
   MXT_BIND(vector_get_data);
   MXT_BIND(vector_get_validity);
   MXT_BIND(free);
+  MXT_BIND(library_version);
 #undef MXT_BIND
   return a;
 }

@@ -74,6 +74,7 @@ struct Api {
   void* (*vector_get_data)(Vector);
   uint64_t* (*vector_get_validity)(Vector);  // null where every value is valid
   void (*free)(void*);
+  const char* (*library_version)();
 };
 
 // Opens the library once: beside the program, in ../lib, in `.cache/duckdb` of a folder above the program (where

@@ -58,11 +58,15 @@ void make_pipe(Fd& read, Fd& write) {
   write.fd = p[1];
 }
 
+}  // namespace
+
 std::string find_python() {
   for (const char* p : {"/usr/bin/python3", "/usr/local/bin/python3", "/bin/python3", "/opt/bin/python3"})
     if (::access(p, X_OK) == 0) return p;
   fail_missing("running programs needs python3 (Debian: apt install python3-minimal)");
 }
+
+namespace {
 
 bool write_whole(const std::string& path, const std::string& text) {
   const Fd f(::open(path.c_str(), O_WRONLY | O_CLOEXEC));

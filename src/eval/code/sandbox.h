@@ -17,6 +17,9 @@ struct SandboxLimits {
   uint64_t processes = 4;                       // at once, threads included
 };
 
+// The python3 that programs run with; kMissing, with how to get one, where there is none.
+std::string find_python();
+
 // Whether each program ran to its end without an exception, as the tests of HumanEval and the like say "passed".
 // exit(), a crash, a limit or a signal is a failure. Errors (kMissing): no python3, or a kernel that forbids these
 // namespaces; nothing was run then.

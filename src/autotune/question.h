@@ -1,0 +1,57 @@
+// One question of the probe: candidates that are timed round by round, one right after the other, so that a round
+// compares them under the same conditions.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "autotune/choose.h"
+#include "autotune/clock.h"
+
+namespace mxt::autotune {
+
+using Parts = std::vector<double>;  // µs of each call that one choice is for
+
+class Question {
+ public:
+  // `sample(i)` measures candidate i; candidate 0 is the default.
+  Question(std::vector<std::string> names, std::function<Parts(size_t)> sample)
+      : names_(std::move(names)),
+        sample_(std::move(sample)),
+        samples_(names_.size()),
+        longest_(names_.size(), 0),
+        out_(names_.size(), false) {}
+
+  // The first run pays for pages, code and caches, and does not count. A candidate that throws is no candidate. →
+  // whether the default runs.
+  bool warm();
+  // A round over all candidates; every other one backwards, so that none always follows the same.
+  void round();
+  size_t rounds() const { return rounds_; }
+  // µs that a round has taken at most.
+  double cost() const;
+  // All or nothing: a question without enough rounds was not asked.
+  void forget_if_short();
+
+  const std::vector<std::string>& names() const { return names_; }
+  Samples totals() const;  // sums over the parts
+  std::vector<kernels::Candidate> summary() const;
+  std::vector<kernels::Candidate> summary(size_t part) const;  // over the rounds that are quiet for the totals
+  size_t choice() const { return choose(names_, totals()); }
+
+ private:
+  Parts timed(size_t i);
+  std::vector<std::string> names_;
+  std::function<Parts(size_t)> sample_;
+  std::vector<std::vector<Parts>> samples_;
+  std::vector<double> longest_;
+  std::vector<bool> out_;
+  size_t rounds_ = 0;
+};
+
+// Asks alone: warm-up, `rounds` rounds, and while the answer is undecided up to three times as many. Ends at the
+// deadline.
+void ask(Question& q, size_t rounds, const Deadline& deadline, bool enumerate);
+
+}  // namespace mxt::autotune

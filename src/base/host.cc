@@ -1,0 +1,28 @@
+#include "base/host.h"
+
+#include <ctime>
+
+#include "base/error.h"
+#include "base/files.h"
+#include "base/text.h"
+
+namespace mxt {
+
+std::string utc_now() {
+  const std::time_t t = std::time(nullptr);
+  char buf[32];
+  std::tm tm{};
+  gmtime_r(&t, &tm);
+  std::strftime(buf, sizeof buf, "%Y-%m-%dT%H:%M:%SZ", &tm);
+  return buf;
+}
+
+std::string host_name() {
+  try {
+    return std::string(trim(read_file("/proc/sys/kernel/hostname")));
+  } catch (const Error&) {
+    return "";
+  }
+}
+
+}  // namespace mxt
