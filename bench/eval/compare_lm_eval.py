@@ -5,16 +5,21 @@ Needs lm_eval, torch, transformers and datasets. The harness's own YAML is used 
 indexed); where a task wants a dataset of the Hub, rows in its shape are made from GSM8K and a text, and both sides read them.
 
   bench/eval/compare_lm_eval.py --binary build/release/apps/mindxtrain/mindxtrain --model DIR --gsm8k DIR --text FILE --out DIR
+                                [--humaneval HumanEval.jsonl.gz --tasks humaneval,gsm8k] [--chat] [--max-gen-toks 96]
+
+--chat asks through the model's chat template on both sides. --max-gen-toks shortens the tasks' answers, in the copy that both read.
+The metric of HumanEval lies on the Hub; where that cannot be reached its rule (the program with its tests ends without an exception in 3 s) stands
+in for it here: programs run in a process of their own, without a sandbox on lm-eval's side.
 
 Exit code 1 where anything differs by more than is said at the top of `compare`.
 """
-import argparse, glob, json, os, random, shutil, subprocess, sys, time
+import argparse, glob, gzip, json, os, random, re, shutil, subprocess, sys, time
 from pathlib import Path
 
 # task → (documents, few-shot or None)
 TASKS = {"arc_easy": (16, None), "piqa": (4, 3), "hellaswag": (4, 2), "lambada_openai": (10, None), "wikitext": (2, None),
-         "mmlu_stem": (3, 5), "winogrande": (6, None), "gsm8k": (2, None)}
-FOLDERS = ["arc", "piqa", "hellaswag", "lambada", "wikitext", "winogrande", "gsm8k", "mmlu/default"]
+         "mmlu_stem": (3, 5), "winogrande": (6, None), "gsm8k": (2, None), "humaneval": (3, None)}
+FOLDERS = ["arc", "piqa", "hellaswag", "lambada", "wikitext", "winogrande", "gsm8k", "mmlu/default", "humaneval"]
 SUBJECTS = ["mmlu_abstract_algebra", "mmlu_astronomy"]
 
 
@@ -33,7 +38,7 @@ def card(folder, configs):
     (folder / "README.md").write_text("\n".join(lines) + "\n---\n")
 
 
-def make_data(root, gsm8k, text):
+def make_data(root, gsm8k, text, humaneval):
     rng = random.Random(7)
     train = [json.loads(l) for l in open(f"{gsm8k}/train.jsonl")][:400]
     test = [json.loads(l) for l in open(f"{gsm8k}/test.jsonl")][:100]
@@ -42,6 +47,10 @@ def make_data(root, gsm8k, text):
     d = root / "openai/gsm8k"
     write(d / "main/train.jsonl", train), write(d / "main/test.jsonl", test)
     card(d, {"main": {"train": "main/train.jsonl", "test": "main/test.jsonl"}})
+
+    if humaneval:
+        with (gzip.open if humaneval.endswith(".gz") else open)(humaneval, "rt") as f:
+            write(root / "openai/openai_humaneval/test.jsonl", [json.loads(l) for l in f])
 
     def choices(r, n):
         other = [number(rng.choice(train)) for _ in range(n - 1)]
@@ -110,33 +119,52 @@ def make_data(root, gsm8k, text):
     card(d, configs)
 
 
-def copy_tasks(to):
+def copy_tasks(to, max_gen_toks):
     import lm_eval
     here = Path(lm_eval.__file__).parent / "tasks"
     for f in FOLDERS:
         if (to / f).exists():
             continue
         shutil.copytree(here / f, to / f, ignore=shutil.ignore_patterns("__pycache__", "*.md"))
+    for f in to.glob("*/*.yaml") if max_gen_toks else []:
+        f.write_text(re.sub(r"max_gen_toks: \d+", f"max_gen_toks: {max_gen_toks}", f.read_text()))
     for f in (to / "mmlu/default").glob("mmlu_*.yaml"):
         if f.stem not in SUBJECTS:
             f.unlink()
 
 
+class CodeEval:
+    """code_eval for one program a sample: passed is that the process ends by itself with 0."""
+
+    def compute(self, references, predictions, k):
+        def passed(program):
+            try:
+                return subprocess.run([sys.executable, "-c", program], capture_output=True, timeout=3).returncode == 0
+            except subprocess.TimeoutExpired:
+                return False
+        return {"pass@1": sum(passed(p[0] + "\n" + r) for r, p in zip(references, predictions)) / len(references)}, None
+
+
 def run_oracle(a, tasks, work):
-    os.environ.update(HF_DATASETS_OFFLINE="1", HF_HUB_OFFLINE="1", DISABLE_MULTIPROC="1", HF_DATASETS_CACHE=str(work / "hf_cache"))
+    os.environ.update(HF_DATASETS_OFFLINE="1", HF_HUB_OFFLINE="1", DISABLE_MULTIPROC="1", HF_ALLOW_CODE_EVAL="1", HF_DATASETS_CACHE=str(work / "hf_cache"))
     os.chdir(work / "data")
     import torch
     from lm_eval import simple_evaluate
     from lm_eval.models.huggingface import HFLM
     from lm_eval.tasks import TaskManager
     torch.set_num_threads(a.threads)
+    if "humaneval" in tasks:
+        import evaluate
+
+        evaluate.load = lambda name: CodeEval()
     lm = HFLM(pretrained=a.model, dtype="float32", device="cpu", batch_size=4)
     manager = TaskManager(include_path=str(work / "tasks"), include_defaults=False)
     out = {}
     for task in tasks:
         limit, shots = TASKS[task]
         began = time.time()
-        r = simple_evaluate(model=lm, tasks=[task], num_fewshot=shots, limit=limit, task_manager=manager, bootstrap_iters=a.bootstrap, log_samples=True)
+        r = simple_evaluate(model=lm, tasks=[task], num_fewshot=shots, limit=limit, task_manager=manager, bootstrap_iters=a.bootstrap, log_samples=True,
+                            confirm_run_unsafe_code=True, apply_chat_template=a.chat, fewshot_as_multiturn=a.chat)
         out[task] = {k: r[k] for k in ("results", "samples") if k in r}
         out[task]["groups"] = r.get("groups", {})
         out[task]["seconds"] = time.time() - began
@@ -150,7 +178,7 @@ def run_ours(a, tasks, work, batch):
         to = work / f"ours_{batch}/{task}"
         shutil.rmtree(to, ignore_errors=True)
         cmd = [a.binary, "--quiet", "eval", "--model", a.model, "--tasks", task, "--task-path", work / "tasks", "--data-dir", work / "data", "--limit", limit, "--dtype", "float32",
-               "--batch-size", batch, "--bootstrap-iters", a.bootstrap, "--threads", a.threads, "--out", to] + (["--fewshot", shots] if shots is not None else [])
+               "--batch-size", batch, "--bootstrap-iters", a.bootstrap, "--threads", a.threads, "--out", to] + (["--fewshot", shots] if shots is not None else []) + (["--apply-chat-template"] if a.chat else [])
         began = time.time()
         done = subprocess.run([str(c) for c in cmd], capture_output=True, text=True)
         if done.returncode:
@@ -217,15 +245,18 @@ def compare(ours, oracle):
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--binary", required=True), p.add_argument("--model", required=True), p.add_argument("--gsm8k", required=True), p.add_argument("--text", required=True), p.add_argument("--out", required=True)
-    p.add_argument("--tasks", default=",".join(TASKS)), p.add_argument("--batch-sizes", default="1,7,64"), p.add_argument("--bootstrap", type=int, default=2000), p.add_argument("--threads", type=int, default=1)
+    p.add_argument("--tasks"), p.add_argument("--batch-sizes", default="1,7,64"), p.add_argument("--bootstrap", type=int, default=2000), p.add_argument("--threads", type=int, default=1)
     p.add_argument("--keep-oracle", action="store_true", help="use oracle.json of an earlier run where it is there")
+    p.add_argument("--humaneval"), p.add_argument("--chat", action="store_true"), p.add_argument("--max-gen-toks", type=int)
     a = p.parse_args()
+    a.tasks = a.tasks or ",".join(t for t in TASKS if t != "humaneval" or a.humaneval)
+    a.humaneval = a.humaneval and os.path.abspath(a.humaneval)
     a.binary, a.model, a.gsm8k, a.text = (os.path.abspath(x) for x in (a.binary, a.model, a.gsm8k, a.text))
     work = Path(a.out).absolute()
     work.mkdir(parents=True, exist_ok=True)
     tasks = a.tasks.split(",")
-    make_data(work / "data", a.gsm8k, a.text)
-    copy_tasks(work / "tasks")
+    make_data(work / "data", a.gsm8k, a.text, a.humaneval)
+    copy_tasks(work / "tasks", a.max_gen_toks)
     sizes = [int(b) for b in a.batch_sizes.split(",")]
     runs = {b: run_ours(a, tasks, work, b) for b in sizes}
     bad = 0
