@@ -168,7 +168,7 @@ void Pipeline::prepare() {
   if (data_folder_.empty()) {
     data_folder_ = o_.out + "/dataset";
     const auto coder = make_coder(text_, setup_->model.vocab_size);
-    const data::Prepared p = data::prepare(recipe_, *coder, data_folder_, data_access());
+    const data::Prepared p = data::prepare(recipe_, *coder, data_folder_, data_access(recipe_));
     log::info("dataset: {}{}", p.text(), p.kept ? " (kept)" : "");
   }
   data_digest_ = blake3_hex(read_file(data_folder_ + "/dataset.json"));
