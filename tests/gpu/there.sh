@@ -1,6 +1,6 @@
 #!/bin/bash
 # On a GPU machine, with what pack.py made: builds with every core, then runs what is named.
-# usage: there.sh CARRY_FOLDER OUT WHAT…      WHAT: tests verbs trajectory[:lora|full] shakespeare step steps fp8 kernels hero30, or a command in quotes ($MINDXTRAIN starts the binary)
+# usage: there.sh CARRY_FOLDER OUT WHAT…      WHAT: tests verbs trajectory[:lora|full] shakespeare step steps fp8 kernels 'hero FLAGS…' (bench/gpu/hero.py), or a command in quotes ($MINDXTRAIN starts the binary)
 #        cpu: the CPU benches of bench/cpu with two cores of their own, beside all that is named after it
 C=$(realpath "$1") R=$2; shift 2
 O=/tmp/mxt_out; rm -rf $O; mkdir -p "$R" $O; R=$(realpath "$R")
@@ -67,7 +67,8 @@ for what in "$@"; do
     trajectory*) timeout 200 python3 "$here/trajectory.py" $M/mindxtrain "$O/trajectory" $(tr ':' ' ' <<< "${what#trajectory}") || status=1 ;;
     shakespeare) cd $M/src; timeout 200 $M/mindxtrain train recipes/shakespeare_char_gpu.yaml --out "$O/shakespeare" > "$O/shakespeare.log" 2>&1 || status=1
       python3 "$here/shakespeare.py" "$O/shakespeare" || status=1 ;;
-    hero30) $M/gpu_step 8b 8 4096 2 33 > "$O/hero30.json" 2> "$O/hero30.err" || status=1; tail -1 "$O/hero30.json" ;;
+    hero*) n=$(tr -dc 'a-z0-9' <<< "$what"); rm -rf $M/hero
+      timeout 560 python3 $M/src/bench/gpu/hero.py $M/mindxtrain $M/hero ${what#hero} || status=1; cp $M/hero/hero.json "$O/$n.json"; cp $M/hero/plan.json "$O/$n.plan.json"; cp $M/hero/log.txt "$O/$n.log" ;;
     *) (cd $M/src && bash -c "$what") || status=1 ;;
   esac
   echo "== $what: $(($(date +%s) - begin)) s"
