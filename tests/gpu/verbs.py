@@ -96,8 +96,8 @@ WINDOWS = f"data:\n  source: local\n  path: {text}\n  sampling: random_windows\n
 PACKED = f"data:\n  source: local\n  path: {rows}\n  columns: {{prompt: prompt, completion: completion}}\n  seq_len: 512\n  packing: true\n  eval_fraction: 0.05\n"
 
 
-def pretrain(precision, steps, lr="1.0e-3"):
-    return f"train:\n  backend: native\n  method:\n    kind: pretrain\n  optimizer:\n    name: adamw_torch\n    lr: {lr}\n  schedule:\n    type: cosine\n    max_steps: {steps}\n    warmup_ratio: 0.1\n  batch:\n    per_device: 8\n    grad_accum: 2\n  precision: {precision}\n  save_every: 20\n  eval_every: 20\n"
+def pretrain(precision, steps, lr="1.0e-3", save=20):
+    return f"train:\n  backend: native\n  method:\n    kind: pretrain\n  optimizer:\n    name: adamw_torch\n    lr: {lr}\n  schedule:\n    type: cosine\n    max_steps: {steps}\n    warmup_ratio: 0.1\n  batch:\n    per_device: 8\n    grad_accum: 2\n  precision: {precision}\n  save_every: {save}\n  eval_every: 20\n"
 
 
 def lora(precision, dropout=0.0):
@@ -122,6 +122,21 @@ check("two runs, equal bytes", digest(OUT / "again/checkpoint") == digest(OUT / 
 (OUT / "again/train.json").unlink(missing_ok=True)
 run("pretrain_resume", "train", again, "--out", OUT / "again", "--resume-from", "20")
 check("resumed at step 20, equal bytes", digest(OUT / "again/checkpoint") == digest(OUT / "pretrain_bf16_gpu/checkpoint"), "checkpoint folders")
+
+# What one device saved half way the other carries on: the same masters, moments and place in the data, so losses differ by rounding.
+half = pretrain("float32", 12, "2.0e-4", save=6)
+for first, second in (("gpu", "cpu"), ("cpu", "gpu")):
+    name = OUT / f"crossing_{first}_{second}"
+    run(f"crossing_{first}", "train", recipe(f"crossing_{first}", MODEL, WINDOWS, half, first == "gpu"), "--out", name)
+    whole = losses(name)
+    # The same recipe but for its hardware; its name is part of it.
+    other = OUT / f"crossing_{first}_on_{second}.yaml"
+    text_of = (OUT / f"crossing_{first}.yaml").read_text()
+    other.write_text(text_of.replace("  gpus: 0\n", "") if first == "cpu" else text_of.replace("  name: h100\n", "  name: h100\n  gpus: 0\n", 1))
+    (name / "train.json").unlink(missing_ok=True)
+    run(f"crossing_{first}_on_{second}", "train", other, "--out", name, "--resume-from", "6")
+    d = distance(losses(name)[6:], whole[6:])
+    check(f"stopped on the {first}, resumed on the {second}", d < 1e-4 and len(losses(name)) == 12, f"largest relative difference of the last {len(whole[6:])} losses {d:.2e}")
 
 # LoRA over it on packed documents, adapters joined (no dropout) and apart (dropout); generation and perplexity before and after.
 base = OUT / "pretrain_bf16_gpu/checkpoint"
