@@ -117,10 +117,11 @@ short = losses(OUT / "pretrain_bf16_short")
 d = distance(short, gpu32)
 check("pretrain bf16 beside fp32", d < 2e-2 and len(short) == 12, f"largest relative difference of 12 losses {d:.2e}")
 again = OUT / "pretrain_bf16_gpu.yaml"
-run("pretrain_again", "train", again, "--out", OUT / "again")
+PLAN = ("--plan", OUT / "pretrain_bf16_gpu/plan.json")  # the promise is for one plan: a probe of its own may choose otherwise
+run("pretrain_again", "train", again, "--out", OUT / "again", *PLAN)
 check("two runs, equal bytes", digest(OUT / "again/checkpoint") == digest(OUT / "pretrain_bf16_gpu/checkpoint"), "checkpoint folders")
 (OUT / "again/train.json").unlink(missing_ok=True)
-run("pretrain_resume", "train", again, "--out", OUT / "again", "--resume-from", "20")
+run("pretrain_resume", "train", again, "--out", OUT / "again", "--resume-from", "20", *PLAN)
 check("resumed at step 20, equal bytes", digest(OUT / "again/checkpoint") == digest(OUT / "pretrain_bf16_gpu/checkpoint"), "checkpoint folders")
 
 # What one device saved half way the other carries on: the same masters, moments and place in the data, so losses differ by rounding.
@@ -145,7 +146,7 @@ EVAL = f"eval:\n  harness:\n    tasks: []\n  perplexity_path: {OUT / 'short.txt'
 (OUT / "short.txt").write_text(text.read_text()[:20000])
 for name, precision, dropout, gpu in (("lora_gpu", "bfloat16", 0.0, True), ("lora_again", "bfloat16", 0.0, True), ("lora_dropout", "bfloat16", 0.1, True), ("lora_fp32_gpu", "float32", 0.0, True), ("lora_fp32_cpu", "float32", 0.0, False)):
     r = recipe(name, ON_BASE, PACKED, lora(precision, dropout), gpu, EVAL)
-    run(name, "run" if name == "lora_gpu" else "train", r, "--out", OUT / name)
+    run(name, "run" if name == "lora_gpu" else "train", r, "--out", OUT / name, *(("--plan", OUT / "lora_gpu/plan.json") if name == "lora_again" else ()))
 a, c = losses(OUT / "lora_fp32_gpu"), losses(OUT / "lora_fp32_cpu")
 d = distance(a, c)
 check("LoRA fp32 on packed documents, GPU against CPU", d < 2e-4 and len(a) == 30, f"largest relative difference of {len(a)} losses {d:.2e}")
