@@ -14,6 +14,7 @@ namespace {
 // What a thread keeps, in 4-byte units: packed A, packed panels of B, sums between parts of k. Together under 1 MiB, the
 // usual L2.
 constexpr int64_t kUnitsA = 48 << 10, kUnitsB = 64 << 10, kUnitsPartial = 64 << 10;
+constexpr int64_t kUnitsSlack = kPackSlack * kUnitsB / kPanel;  // no part has more steps
 constexpr int64_t kPackedPart = 128;  // steps at once where sums are kept anyway
 constexpr int64_t kLeastRows = 96;    // of a task: packing a panel of B then costs about a twentieth of using it
 constexpr int64_t kStreamRows = 16;   // up to here B is read at the speed of memory
@@ -28,9 +29,8 @@ struct Workspace {
   char *a, *b;
   float* partial;
   Workspace() {
-    const size_t units = kUnitsA + kUnitsB + kUnitsPartial;
-    memory.reset(static_cast<char*>(::operator new(units * 4, std::align_val_t(64))));
-    a = memory.get(), b = a + kUnitsA * 4, partial = reinterpret_cast<float*>(b + kUnitsB * 4);
+    memory.reset(static_cast<char*>(::operator new(panels_memory(), std::align_val_t(64))));
+    a = memory.get(), b = a + (kUnitsA + kUnitsSlack) * 4, partial = reinterpret_cast<float*>(b + kUnitsB * 4);
   }
 };
 
@@ -88,13 +88,12 @@ const char* bytes(const ConstMat& m, int64_t row, int64_t col) {
   return static_cast<const char*>(m.p) + static_cast<size_t>(row * m.ld + col) * size_of(m.type);
 }
 
-void pack(const Plan& p, const ConstMat& x, bool k_contiguous, int64_t first, int64_t count, int64_t width, int64_t s,
-          void* to) {
+void pack(const Plan& p, const ConstMat& x, bool left, bool k_contiguous, int64_t first, int64_t count, int64_t width, int64_t s, void* to) {
   PackCall c;
   const int64_t k0 = s * p.pair;
   c.p = k_contiguous ? bytes(x, first, k0) : bytes(x, k0, first);
   c.ld = x.ld, c.k_contiguous = k_contiguous, c.count = count, c.width = width;
-  c.k = std::min(p.part * p.pair, p.k - k0), c.to = to;
+  c.k = std::min(p.part * p.pair, p.k - k0), c.to = to, c.left = left;
   p.micro.pack(c);
 }
 
@@ -116,7 +115,7 @@ struct Task {
   }
   void pack_b(int64_t col, int64_t s, void* to) {
     const int64_t n = std::min(kPanel, p.n - col);
-    pack(p, g.b, g.trans_b, col, n, panel_width(n), s, to);
+    pack(p, g.b, false, g.trans_b, col, n, panel_width(n), s, to);
   }
   void multiply(int64_t from, int64_t count, int64_t col, const void* b) {
     c.m = count, c.n = std::min(kPanel, p.n - col), c.b = b;
@@ -152,8 +151,8 @@ struct Task {
       c.steps = std::min(p.part, p.steps - s);
       c.from_partial = s > 0, c.to_partial = s + p.part < p.steps;
       if (p.pack_a) {
-        pack(p, g.a, !g.trans_a, row, rows, a_width, s, w.a);
-        c.a = w.a, c.a_row = 4, c.a_step = a_width * 4;
+        pack(p, g.a, true, !g.trans_a, row, rows, a_width, s, w.a);
+        c.a = w.a, c.a_row = 4, c.a_step = a_width * 4, c.packed = true;
       } else {
         set_a(0, s);
       }
@@ -179,16 +178,21 @@ void task(const Plan& p, int64_t index) {
 
 }  // namespace
 
-size_t panels_memory() { return static_cast<size_t>(kUnitsA + kUnitsB + kUnitsPartial) * 4; }
+const Micro& best_micro(bool bf16, bool portable, Unit* unit) {
+  *unit = bf16 ? Unit::kBf16Pair : Unit::kF32;
+  const Micro* micro = portable ? nullptr : avx512_micro(*unit);
+  if (micro) return *micro;
+  *unit = bf16 ? Unit::kBf16Widened : Unit::kF32;
+  if (!portable) micro = avx2_micro(*unit);
+  return micro ? *micro : portable_micro(*unit);
+}
+
+size_t panels_memory() { return static_cast<size_t>(kUnitsA + kUnitsSlack + kUnitsB + kUnitsPartial) * 4; }
 
 void panels_gemm(const Gemm& g, bool portable) {
-  Unit unit = g.a.type == DType::kF32 ? Unit::kF32 : Unit::kBf16Pair;
-  const Micro* micro = portable ? nullptr : avx512_micro(unit);
-  if (!micro) {
-    if (unit == Unit::kBf16Pair) unit = Unit::kBf16Widened;
-    micro = &portable_micro(unit);
-  }
-  const Plan p(g, *micro, unit);
+  Unit unit;
+  const Micro& micro = best_micro(g.a.type == DType::kBF16, portable, &unit);
+  const Plan p(g, micro, unit);
   if (2.0 * static_cast<double>(p.m) * static_cast<double>(p.n) * static_cast<double>(p.k) < kSerialFlops) {
     for (int64_t i = 0; i < p.tasks; ++i) task(p, i);
     return;
