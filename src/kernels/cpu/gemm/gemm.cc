@@ -43,7 +43,7 @@ void empty_product(const Gemm& g) {
 
 }  // namespace
 
-size_t gemm_memory(const Gemm&) { return static_cast<size_t>(num_threads()) * panels_memory(); }
+size_t gemm_memory(const Gemm&) { return static_cast<size_t>(num_threads()) * panels_memory() + panels_shared_memory(); }
 
 std::vector<std::string> gemm_algorithms() { return {"auto", "panels", "onednn", "rows"}; }
 
