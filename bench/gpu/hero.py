@@ -2,7 +2,8 @@
 """The hero workload through the product's own verbs: Qwen3's dimensions with random weights, LoRA r16 on all seven linears, full rows of
 random tokens. `bench` measures the plan, `train --plan` runs it; the same step with the libraries' default choices is timed beside it.
 
-usage: hero.py MINDXTRAIN OUT [--model 8b] [--rows 8] [--seq 4096] [--steps 12] [--fp8] [--full] [--default] [--twice] [--peer]
+usage: hero.py MINDXTRAIN OUT [--model 8b] [--rows 8] [--seq 4096] [--steps 12] [--fp8] [--full] [--plan FILE] [--default] [--twice] [--peer]
+  --plan     a plan that was measured before, of this machine or another of its kind, instead of measuring one
   --default  a run with a plan of default choices (bench --dry-run) too
   --twice    the same run again: the checkpoints' digests must be equal
   --peer     transformers, peft and torch.compile on this machine, at 2 x 2048 and 4 x 4096 tokens
@@ -24,6 +25,7 @@ p.add_argument("--model", default="8b")
 p.add_argument("--rows", type=int, default=8)
 p.add_argument("--seq", type=int, default=4096)
 p.add_argument("--steps", type=int, default=12)
+p.add_argument("--plan", type=pathlib.Path)
 for flag in ("fp8", "full", "default", "twice", "peer"):
     p.add_argument("--" + flag, action="store_true")
 a = p.parse_args()
@@ -126,8 +128,12 @@ def train(name, plan):
 
 
 result = {"what": f"Qwen3-{a.model}, {'full' if a.full else 'LoRA r16'}, {'FP8 base, ' if a.fp8 else ''}bf16, {a.rows} x {a.seq} tokens a step", "runs": []}
-seconds, table = run("bench", "--config", recipe, "--out", a.out / "plan.json")
-result["bench_seconds"] = round(seconds, 1)
+if a.plan:
+    table = ""
+    (a.out / "plan.json").write_bytes(a.plan.read_bytes())
+else:
+    seconds, table = run("bench", "--config", recipe, "--out", a.out / "plan.json")
+    result["bench_seconds"] = round(seconds, 1)
 result["table"] = table.splitlines()
 result["runs"].append(train("planned", a.out / "plan.json"))
 if a.default:
