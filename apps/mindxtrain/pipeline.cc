@@ -140,7 +140,7 @@ void Pipeline::plan() {
     }
   }
   if (from.empty()) {
-    if (recipe_.autotune.enabled && !setup_->gpu) {
+    if (recipe_.autotune.enabled) {
       log::info("probe: at most {} s", recipe_.autotune.budget_seconds);
       const auto report = measured_plan(*setup_, !threads_given(o_.threads), false);
       plan_ = report.plan;
@@ -148,7 +148,6 @@ void Pipeline::plan() {
       for (std::string_view line : split(table, '\n'))
         if (!line.empty()) log::info("{}", line);
     } else {
-      if (recipe_.autotune.enabled) log::info("plan: default choices, not measured: this build probes on the CPU only");
       plan_ = reference_plan(*setup_);
     }
     write_file_atomic(kept, kernels::to_json(plan_));
