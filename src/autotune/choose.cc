@@ -21,7 +21,7 @@ size_t rounds_of(const Samples& samples) {
 }
 
 // Candidates other than the default that beat it.
-bool beats(const Gain& g) { return g.value > std::max(kMargin, g.error); }
+bool beats(const Gain& g, double margin) { return g.value > std::max(margin, g.error); }
 
 }  // namespace
 
@@ -62,24 +62,25 @@ Gain gain(const Samples& samples, size_t base, size_t c) {
           1.57 * (at(ratio, 0.75) - at(ratio, 0.25)) / std::sqrt(static_cast<double>(ratio.size()))};
 }
 
-size_t choose(const std::vector<std::string>& names, const Samples& samples) {
+size_t choose(const std::vector<std::string>& names, const Samples& samples, double margin) {
   if (rounds_of(samples) < kLeastRounds || samples[0].empty()) return 0;
   size_t fastest = 0;
   for (size_t c = 1; c < names.size(); ++c)
-    if (beats(gain(samples, 0, c)) && (fastest == 0 || gain(samples, fastest, c).value > 0)) fastest = c;
+    if (beats(gain(samples, 0, c), margin) && (fastest == 0 || gain(samples, fastest, c).value > 0)) fastest = c;
   if (fastest == 0) return 0;
   size_t choice = fastest;
   for (size_t c = 1; c < names.size(); ++c)
-    if (names[c] < names[choice] && beats(gain(samples, 0, c)) && !beats(gain(samples, c, fastest))) choice = c;
+    if (names[c] < names[choice] && beats(gain(samples, 0, c), margin) && !beats(gain(samples, c, fastest), margin))
+      choice = c;
   return choice;
 }
 
-bool undecided(const Samples& samples) {
+bool undecided(const Samples& samples, double margin) {
   if (samples[0].empty()) return false;
   for (size_t c = 1; c < samples.size(); ++c) {
     if (samples[c].empty()) continue;
     const Gain g = gain(samples, 0, c);
-    if (std::abs(g.value - kMargin) < std::max(0.02, g.error)) return true;
+    if (std::abs(g.value - margin) < std::max(margin / 4, g.error)) return true;
   }
   return false;
 }

@@ -14,9 +14,12 @@ namespace mxt::autotune {
 // candidate that failed has no samples.
 using Samples = std::vector<std::vector<double>>;
 
-// What another candidate must gain over the default to replace it. Two kernels are mostly either within 3 % of each
-// other or far apart; the edge lies where few are.
-inline constexpr double kMargin = 0.08;
+// What another candidate must gain over the default to replace it, beside the error that its own rounds show. In host
+// memory a kernel's time differs by several percent from process to process (which pages, which neighbours), and the
+// rounds of one process do not show it; kernels there mostly differ by 3 % or by far more, so the edge lies where few
+// are. A device with memory and a clock of its own repeats to a fraction of a percent, and its candidates lie close
+// together: the rounds' own error decides.
+inline constexpr double kHostMargin = 0.08, kDeviceMargin = 0.005;
 // Fewer rounds are no measurement.
 inline constexpr size_t kLeastRounds = 5;
 // A difference below this part of the faster time counts as noise between two plans (bench --against), however little
@@ -41,13 +44,14 @@ struct Gain {
 };
 Gain gain(const Samples& samples, size_t base, size_t c);
 
-// Index of the choice; candidate 0 is the default. Another replaces it when its gain is larger than kMargin and than
+// Index of the choice; candidate 0 is the default. Another replaces it when its gain is larger than `margin` and than
 // the gain's error; of several the fastest, or one with a smaller name that the fastest does not beat by as much. With
 // fewer than kLeastRounds rounds, or without the default's, the default stays.
-size_t choose(const std::vector<std::string>& names, const Samples& samples);
+size_t choose(const std::vector<std::string>& names, const Samples& samples, double margin = kHostMargin);
 
-// Whether another round could still change the choice: a gain lies nearer to the margin than its error (at least 2 %).
-bool undecided(const Samples& samples);
+// Whether another round could still change the choice: a gain lies nearer to the margin than its error (at least a
+// quarter of the margin).
+bool undecided(const Samples& samples, double margin = kHostMargin);
 
 // Whether `c` of one plan is as fast as `faster` of another: max(5 %, either's interquartile range).
 bool within_noise(const kernels::Candidate& c, const kernels::Candidate& faster);

@@ -24,7 +24,8 @@ constexpr double kSampleUs = 500;  // shorter calls are repeated to fill a sampl
 constexpr int kMostRepeats = 50;
 constexpr double kMoreThanPeak =
     1.3;  // what passes and calls take, over what their operations would at the product's rate
-constexpr double kBytesPerUs = 5e3;  // memory's part of a call's expected time: 5 GB/s, less than any machine's
+// Memory's part of a call's expected time: 5 GB/s, or 500 GB/s of a device's own memory; less than any has.
+constexpr double kHostBytesPerUs = 5e3, kDeviceBytesPerUs = 5e5;
 
 // Rounds by what a sample is expected to take: a long one averages over more of what disturbs.
 size_t rounds_for(double sample_us) { return sample_us > 50e3 ? kLeastRounds : sample_us > 10e3 ? 9 : 15; }
@@ -95,7 +96,7 @@ class Probe {
     report_.plan.choices["step threads"] = names[0];
     if (names.size() == 1) return;
     const auto one = slice(1, {1, pass_.recompute}, s_.plan);
-    Question q(names, [&](size_t i) {
+    Question q(names, margin_, [&](size_t i) {
       set_num_threads(s_.threads[i]);
       return a_row(*one, clock_);
     });
@@ -108,7 +109,7 @@ class Probe {
   void pinning() {
     if (!s_.pinning || num_threads() != usable_cores()) return;
     const auto one = slice(1, {1, pass_.recompute}, s_.plan);
-    Question q({"none", "cores"}, [&](size_t i) {
+    Question q({"none", "cores"}, margin_, [&](size_t i) {
       pin_threads(i == 1);
       return a_row(*one, clock_);
     });
@@ -132,7 +133,7 @@ class Probe {
       params = slices.back()->params();
       flops += slices.back()->flops();
     }
-    Question q(names, [&](size_t i) { return a_row(*slices[i], clock_); });
+    Question q(names, margin_, [&](size_t i) { return a_row(*slices[i], clock_); });
     if (fits(flops, kPassesPart)) ask(q, kPassRounds, part(kPassesPart), settings_.enumerate);
     record("step micro_batch", q.summary(), q.choice());
     pass_ = s_.passes[q.choice()];
@@ -154,7 +155,8 @@ class Probe {
 
   Call call(const Choice& c) const {
     Call call{&c, algorithms_of(c, ops_)};
-    call.once_us = expect(c.flops()) + static_cast<double>(Operands::bytes(c)) / kBytesPerUs;
+    call.once_us = expect(c.flops()) +
+                   static_cast<double>(Operands::bytes(c)) / (ops_.device() ? kDeviceBytesPerUs : kHostBytesPerUs);
     call.repeats = static_cast<int>(std::clamp(kSampleUs / call.once_us, 1.0, static_cast<double>(kMostRepeats)));
     call.rounds =
         call.algorithms.size() == 1 ? kLeastRounds : rounds_for(call.sample_us()) * (settings_.enumerate ? 3 : 1);
@@ -183,7 +185,7 @@ class Probe {
       std::vector<std::string> names;
       for (int a : c.algorithms) names.push_back(name_of(*c.choice, a));
       c.question = std::make_unique<Question>(
-          names, [this, &c](size_t i) { return c.bench->sample(c.algorithms[i], clock_, c.repeats); });
+          names, margin_, [this, &c](size_t i) { return c.bench->sample(c.algorithms[i], clock_, c.repeats); });
     }
     rounds(asked, deadline);
     for (Call& c : all) answer(c);
@@ -232,8 +234,7 @@ class Probe {
           [&](const Call& c) { return c.question->rounds() < c.rounds && (n % 2 == 0 || c.rounds > kLeastRounds); });
       idle = done ? 0 : idle + 1;
     }
-    while (turn([&](const Call& c) { return c.question->rounds() < 3 * c.rounds && undecided(c.question->totals()); }))
-      continue;
+    while (turn([&](const Call& c) { return c.question->rounds() < 3 * c.rounds && c.question->open(); })) continue;
     for (Call* c : calls) c->question->forget_if_short();
   }
 
@@ -262,12 +263,12 @@ class Probe {
     if (differs) by_default = slice(1, usual, s_.plan, planned->params());
     const int64_t more = std::min<int64_t>(2, s_.model.num_layers);
     const auto two = slice(more, pass_, report_.plan);
-    Question q(differs ? std::vector<std::string>{"planned", "default"} : std::vector<std::string>{"planned"},
+    Question q(differs ? std::vector<std::string>{"planned", "default"} : std::vector<std::string>{"planned"}, margin_,
                [&](size_t i) {
                  if (differs) set_conditions(i == 1 ? threads_usual : threads_chosen, pin && i == 0);
                  return a_row(i == 0 ? *planned : *by_default, clock_);
                });
-    Question longer({"planned"}, [&](size_t) { return a_row(*two, clock_); });
+    Question longer({"planned"}, margin_, [&](size_t) { return a_row(*two, clock_); });
     const double flops = planned->flops() * (differs ? 2 : 1) + two->flops();
     if (!fits(flops, kCheckPart)) return;
     ask(q, kPassRounds, end_, settings_.enumerate);
@@ -335,6 +336,7 @@ class Probe {
   Clock clock_;
   Report report_;
   Pass pass_;
+  const double margin_ = ops_.device() ? kDeviceMargin : kHostMargin;
   double rate_ = 1;  // flops per µs, as steady() has it
 };
 

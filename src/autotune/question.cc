@@ -73,8 +73,7 @@ std::vector<kernels::Candidate> Question::summary(size_t part) const {
 void ask(Question& q, size_t rounds, const Deadline& deadline, bool enumerate) {
   if (!q.warm()) return;
   const size_t most = (enumerate ? 3 : 1) * rounds;
-  while (deadline.allows(q.cost()) && (q.rounds() < most || (q.rounds() < 3 * most && undecided(q.totals()))))
-    q.round();
+  while (deadline.allows(q.cost()) && (q.rounds() < most || (q.rounds() < 3 * most && q.open()))) q.round();
   q.forget_if_short();
 }
 

@@ -15,9 +15,10 @@ using Parts = std::vector<double>;  // µs of each call that one choice is for
 
 class Question {
  public:
-  // `sample(i)` measures candidate i; candidate 0 is the default.
-  Question(std::vector<std::string> names, std::function<Parts(size_t)> sample)
+  // `sample(i)` measures candidate i; candidate 0 is the default; `margin`: see choose.h.
+  Question(std::vector<std::string> names, double margin, std::function<Parts(size_t)> sample)
       : names_(std::move(names)),
+        margin_(margin),
         sample_(std::move(sample)),
         samples_(names_.size()),
         longest_(names_.size(), 0),
@@ -38,11 +39,13 @@ class Question {
   Samples totals() const;  // sums over the parts
   std::vector<kernels::Candidate> summary() const;
   std::vector<kernels::Candidate> summary(size_t part) const;  // over the rounds that are quiet for the totals
-  size_t choice() const { return choose(names_, totals()); }
+  size_t choice() const { return choose(names_, totals(), margin_); }
+  bool open() const { return undecided(totals(), margin_); }
 
  private:
   Parts timed(size_t i);
   std::vector<std::string> names_;
+  double margin_;
   std::function<Parts(size_t)> sample_;
   std::vector<std::vector<Parts>> samples_;
   std::vector<double> longest_;

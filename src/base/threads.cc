@@ -73,7 +73,7 @@ int usable_cores() { return std::max<int>(1, static_cast<int>(cores().size())); 
 
 void pin_threads(bool on) {
   static bool pinned = false;
-  if (on == pinned || omp_in_parallel()) return;
+  if ((!on && !pinned) || omp_in_parallel()) return;
   const auto n = static_cast<int>(cores().size());
   if (on && n < omp_get_max_threads()) return;
   pinned = on;
@@ -83,6 +83,7 @@ void pin_threads(bool on) {
 
 int num_threads() { return omp_get_max_threads(); }
 void set_num_threads(int n) { omp_set_num_threads(std::max(1, n)); }
+void release_workers() { omp_pause_resource_all(omp_pause_soft); }
 
 void parallel_for_raw(int64_t begin, int64_t end, int64_t grain, void (*fn)(void*, int64_t, int64_t), void* ctx) {
   if (end <= begin) return;
@@ -110,6 +111,7 @@ void pin_threads(bool) {}  // threads live for one call: there is nothing to bin
 
 int num_threads() { return g_threads; }
 void set_num_threads(int n) { g_threads = std::max(1, n); }
+void release_workers() {}
 
 void parallel_for_raw(int64_t begin, int64_t end, int64_t grain, void (*fn)(void*, int64_t, int64_t), void* ctx) {
   if (end <= begin) return;

@@ -46,6 +46,13 @@ TEST(Choose, TheFastestWinsBeyondTheMargin) {
   EXPECT_EQ(choose({"z", "a"}, constant({109, 100})), 1u);
 }
 
+TEST(Choose, ASteadyDevicesClockFindsOnePercent) {
+  EXPECT_EQ(choose({"z", "a"}, constant({101, 100}), kDeviceMargin), 1u);
+  EXPECT_EQ(choose({"z", "a"}, constant({100.3, 100}), kDeviceMargin), 0u);
+  EXPECT_EQ(choose({"z", "a"}, {{101, 102, 100, 103, 100}, {100, 103, 98, 101, 101}}, kDeviceMargin),
+            0u);  // its own rounds do not agree
+}
+
 TEST(Choose, AmongOthersWithinTheMarginTheFirstNameWins) {
   EXPECT_EQ(choose({"z", "c", "b", "a"}, constant({200, 100, 103, 120})), 2u);
 }
