@@ -15,6 +15,7 @@
 #include "formats/weight_source.h"
 #include "kernels/backend.h"
 #include "net/hub.h"
+#include "semantic.h"
 #include "verbs.h"
 
 namespace mxt::app {
@@ -85,13 +86,15 @@ std::string environment(const char* name) {
   return v ? v : "";
 }
 
-data::Access data_access() {
+data::Access data_access(Fetch fetch) {
   data::Access a;
   a.hub = hub_settings();
   std::string cache = environment("XDG_CACHE_HOME");
   if (cache.empty() && !environment("HOME").empty()) cache = environment("HOME") + "/.cache";
   if (!cache.empty()) a.cache_dir = cache + "/mindxtrain";
   a.variable = [](const std::string& name) { return environment(name.c_str()); };
+  a.embedder = [fetch](const std::string& model) { return make_embedder(model, "data.dedupe.semdedup.model", fetch); };
+  a.scorer = [fetch](const std::string& model) { return make_scorer(model, "data.filter.perplexity_model", fetch); };
   a.cancel = &g_stop;
   return a;
 }

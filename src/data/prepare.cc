@@ -413,7 +413,7 @@ Prepared prepare(const config::Recipe& recipe, const Coder& coder, const std::st
     eval.finish();
     need_rows(eval, *s.eval, m.counts);
   }
-  Curation curation = curate(s.train, recipe.data, out);
+  Curation curation = curate(s.train, recipe.data, out, s.models, access.cancel);
   reader.read(s.train, curation.stay(s.train.open()), &train);
   if (curation.active()) {
     m.counts.curation = curation.report();

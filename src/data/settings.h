@@ -9,6 +9,7 @@
 
 #include "base/json.h"
 #include "config/recipe.h"
+#include "data/semantic/models.h"
 #include "data/source/records.h"
 #include "data/synth/synth.h"
 
@@ -46,6 +47,7 @@ struct Settings {
   double eval_fraction;
   uint64_t seed;
   std::string curation;  // what of `dedupe` and `filter` is on, as JSON, for the manifest
+  Models models;         // that they ask for
 };
 
 // Finds the files; fetches them first where they are elsewhere. `out` (may be "") takes temporary files. Errors as
