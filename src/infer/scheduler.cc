@@ -381,6 +381,7 @@ bool Scheduler::step() {
 void Scheduler::start() {
   MXT_ASSERT(!thread_.joinable());
   stopping_ = false;
+  release_workers();  // they loaded the weights; this thread only listens from here on
   thread_ = std::thread([this, threads = num_threads()] {
     set_num_threads(threads);
     loop();
