@@ -197,18 +197,22 @@ void Bpe::encode(std::string_view piece, std::vector<Symbol>& out) const {
 
 // A piece that the cache does not hold.
 void Bpe::encode_slow(std::string_view piece, PieceCache& cache, std::vector<int32_t>& ids) const {
-  ids.clear();
-  if (exact_ && piece.size() <= Merger::kMost) {
+  if (piece.size() <= Merger::kMost) {
+    ids.clear();
     if (ignore_merges_)
       if (const auto it = raw_.find(std::string(piece)); it != raw_.end()) return ids.push_back(it->second);
     const size_t n = piece.size();
     const auto byte = [&](size_t i) { return static_cast<size_t>(static_cast<unsigned char>(piece[i])); };
     ids.resize(n);
-    for (size_t i = 0; i < n; ++i) ids[i] = byte_id_[byte(i)];
-    uint32_t* ranks = cache.merger.ranks(n);
-    for (size_t i = 0; i + 1 < n; ++i) ranks[i] = byte_pair_rank_[byte(i) << 8 | byte(i + 1)];
-    return ids.resize(cache.merger.merge(ids.data(), ranks, n, pairs_, merged_));
+    int32_t missing = 0;
+    for (size_t i = 0; i < n; ++i) missing |= ids[i] = byte_id_[byte(i)];
+    if (missing >= 0) {
+      uint32_t* ranks = cache.merger.ranks(n);
+      for (size_t i = 0; i + 1 < n; ++i) ranks[i] = byte_pair_rank_[byte(i) << 8 | byte(i + 1)];
+      return ids.resize(cache.merger.merge(ids.data(), ranks, n, pairs_, merged_));
+    }
   }
+  ids.clear();
   std::vector<Symbol> symbols;
   encode(piece, symbols);
   for (const auto& s : symbols) ids.push_back(s.id);
