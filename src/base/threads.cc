@@ -44,6 +44,7 @@ class FirstError {
 
 int num_threads() { return omp_get_max_threads(); }
 void set_num_threads(int n) { omp_set_num_threads(std::max(1, n)); }
+void release_workers() { omp_pause_resource_all(omp_pause_soft); }
 
 void parallel_for_raw(int64_t begin, int64_t end, int64_t grain, void (*fn)(void*, int64_t, int64_t), void* ctx) {
   if (end <= begin) return;
@@ -69,6 +70,7 @@ thread_local bool t_inside = false;
 
 int num_threads() { return g_threads; }
 void set_num_threads(int n) { g_threads = std::max(1, n); }
+void release_workers() {}
 
 void parallel_for_raw(int64_t begin, int64_t end, int64_t grain, void (*fn)(void*, int64_t, int64_t), void* ctx) {
   if (end <= begin) return;

@@ -13,6 +13,9 @@ namespace mxt {
 int num_threads();
 // n ≥ 1. Applies to this thread's later parallel regions (oneDNN's too).
 void set_num_threads(int n);
+// Ends the workers that this thread's parallel regions left waiting; the next region makes new ones. Each thread that opens regions has
+// workers of its own, so one that hands work over to another must do this, or its workers compete with the other's.
+void release_workers();
 
 // A plain pointer and context instead of std::function: kernels call this thousands of times a step.
 void parallel_for_raw(int64_t begin, int64_t end, int64_t grain, void (*fn)(void*, int64_t, int64_t), void* ctx);
