@@ -101,10 +101,8 @@ class Conversation {
  public:
   Conversation(const Options& o, const std::string& path)
       : o_(o),
-        text_(load_text_side(
-            path)),  // float32 asks for the weights' exact values; otherwise a GGUF's blocks are used as they lie.
-        model_(path, o.adapter, parse_dtype(o.dtype), 4096, ops_on(o.device),
-               parse_dtype(o.dtype) == DType::kF32 ? infer::Weights::kDecoded : infer::Weights::kAsStored),
+        text_(load_text_side(path)),
+        model_(path, o.adapter, parse_dtype(o.dtype), 4096, ops_on(o.device), infer::Weights::kAsStored),
         engine_(model_, {1, 512}) {
     if (!text_.chat) fail_input("{}: the model has no chat template", o.model);
     if (!o.tools.empty()) {

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstring>
 #include <map>
+#include <optional>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
@@ -72,49 +73,82 @@ void read_into(const formats::WeightSource& source, const Param& p, const Segmen
 
 }  // namespace
 
-std::vector<std::unique_ptr<kernels::BlockMatrix>> load_blocks(const graph::Graph& g, const formats::WeightSource& source) {
+namespace {
+
+using kernels::BlockKind;
+using kernels::BlockMatrix;
+
+// The kind that all segments of a matrix can be held in without a change of their values, or of those that reading them in `type` gives.
+std::optional<BlockKind> kind_of(const Param& p, const formats::WeightSource& source, DType type, bool plain) {
   using formats::GgmlType;
-  std::vector<std::unique_ptr<kernels::BlockMatrix>> out(g.params.size());
+  if (p.adapter || is_vector(p) || p.cols % BlockMatrix::kBlock != 0) return std::nullopt;
+  bool four = true, eight = true, bf16 = plain;
+  for (const Segment& s : p.segments) {
+    if (s.transposed) return std::nullopt;
+    const std::string name = find_name(source, s);
+    const GgmlType ggml = source.block_type(name).value_or(GgmlType::kF32);
+    four = four && (ggml == GgmlType::kQ4_0 || ggml == GgmlType::kQ4_1);
+    eight = eight && ggml == GgmlType::kQ8_0;
+    bf16 = bf16 && (type == DType::kBF16 || source.stored_type(name) == DType::kBF16);
+  }
+  if (four) return BlockKind::kQ4;
+  if (eight) return BlockKind::kQ8;
+  return bf16 ? std::optional(BlockKind::kBF16) : std::nullopt;
+}
+
+// Row r of a tensor as BlockMatrix::set_row wants it; Q4_0 through `row`.
+const std::byte* block_row(const formats::WeightSource& source, const std::string& name, int64_t r, std::vector<std::byte>& row) {
+  const auto bytes = source.block_row(name, r);
+  if (source.block_type(name) != formats::GgmlType::kQ4_0) return bytes.data();
+  row.resize(bytes.size() / 18 * 20);
+  for (size_t k = 0; k < bytes.size() / 18; ++k) {  // d·(q − 8) = d·q + (−8d): a power of two, so exact (but for a d near the end of f16, refused)
+    uint16_t d;
+    std::memcpy(&d, bytes.data() + 18 * k, 2);
+    const uint16_t m8 = float_to_f16(-8 * f16_to_float(d));
+    if (f16_to_float(m8) != -8 * f16_to_float(d)) fail_input("{}: tensor {} has a scale of {}, which is no weight's", source.path(), name, f16_to_float(d));
+    std::memcpy(row.data() + 20 * k, &d, 2);
+    std::memcpy(row.data() + 20 * k + 2, &m8, 2);
+    std::memcpy(row.data() + 20 * k + 4, bytes.data() + 18 * k + 2, 16);
+  }
+  return row.data();
+}
+
+}  // namespace
+
+BlockWeights load_blocks(const graph::Graph& g, const formats::WeightSource& source, bool plain) {
+  std::vector<std::optional<BlockKind>> kinds;
+  auto room = [](BlockKind kind, const Param& p) { return (BlockMatrix::bytes(kind, p.rows, p.cols) + 63) / 64 * 64; };
+  size_t total = 0, at = 0;
+  for (const Param& p : g.params) {
+    kinds.push_back(kind_of(p, source, g.value(p.value).type, plain));
+    if (kinds.back()) total += room(*kinds.back(), p);
+  }
+  BlockWeights out;
+  out.matrices.resize(g.params.size());
+  out.memory = device::Buffer::host(total);
   for (size_t i = 0; i < g.params.size(); ++i) {
     const Param& p = g.params[i];
-    if (p.adapter || is_vector(p) || p.cols % kernels::BlockMatrix::kBlock != 0 || p.rows % kernels::BlockMatrix::kGroup != 0) continue;
-    bool four = true, eight = true;
-    for (const Segment& s : p.segments) {
-      const GgmlType type = s.transposed ? GgmlType::kF32 : source.block_type(find_name(source, s)).value_or(GgmlType::kF32);
-      four = four && (type == GgmlType::kQ4_0 || type == GgmlType::kQ4_1);
-      eight = eight && type == GgmlType::kQ8_0;
-    }
-    if (!four && !eight) continue;
-    const auto kind = four ? kernels::BlockKind::kQ4 : kernels::BlockKind::kQ8;
-    auto m = std::make_unique<kernels::BlockMatrix>(kind, p.rows, p.cols);
+    const auto kind = kinds[i];
+    if (!kind) continue;
+    auto m = std::make_unique<BlockMatrix>(*kind, p.rows, p.cols, out.memory.bytes_at(at));
+    at += room(*kind, p);
     for (const Segment& s : p.segments) {
       const std::string name = find_name(source, s);
       const std::vector<int64_t> have = source.shape(name);
       if (have != file_shape(p, s)) fail_input("{}: tensor {} has shape {}, the configuration says {}", source.path(), name, shape_text(have), shape_text(file_shape(p, s)));
-      const bool no_minimum = source.block_type(name) == GgmlType::kQ4_0;
       parallel_for(0, s.rows, 64, [&](int64_t b, int64_t e) {
-        const auto blocks = static_cast<size_t>(p.cols / kernels::BlockMatrix::kBlock);
-        std::vector<std::byte> row(blocks * 20);
-        for (int64_t r = b; r < e; ++r) {
-          const auto bytes = source.block_row(name, r);
-          if (no_minimum) {  // d·(q − 8) = d·q + (−8d): a power of two, so exact (but for a d near the end of f16, refused)
-            for (size_t k = 0; k < blocks; ++k) {
-              uint16_t d;
-              std::memcpy(&d, bytes.data() + 18 * k, 2);
-              const uint16_t m8 = float_to_f16(-8 * f16_to_float(d));
-              if (f16_to_float(m8) != -8 * f16_to_float(d)) fail_input("{}: tensor {} has a scale of {}, which is no weight's", source.path(), name, f16_to_float(d));
-              std::memcpy(row.data() + 20 * k, &d, 2);
-              std::memcpy(row.data() + 20 * k + 2, &m8, 2);
-              std::memcpy(row.data() + 20 * k + 4, bytes.data() + 18 * k + 2, 16);
-            }
-            m->set_row(s.row + r, row.data());
-          } else {
-            m->set_row(s.row + r, bytes.data());
-          }
+        std::vector<std::byte> row;
+        if (*kind == BlockKind::kBF16) {
+          const size_t bytes = static_cast<size_t>(p.cols) * 2;
+          row.resize(static_cast<size_t>(e - b) * bytes);
+          source.read(name, DType::kBF16, row.data(), b, e);
+          for (int64_t r = b; r < e; ++r) m->set_row(s.row + r, row.data() + static_cast<size_t>(r - b) * bytes);
+        } else {
+          for (int64_t r = b; r < e; ++r) m->set_row(s.row + r, block_row(source, name, r, row));
         }
       });
     }
-    out[i] = std::move(m);
+    out.matrices[i] = std::move(m);
     source.drop_pages();
   }
   return out;

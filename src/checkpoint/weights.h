@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "device/memory.h"
 #include "formats/weight_source.h"
 #include "graph/graph.h"
 #include "kernels/blocks.h"
@@ -13,9 +14,13 @@
 
 namespace mxt::checkpoint {
 
-// For every parameter of g whose rows the file holds in blocks that multiply as they are (GGUF's Q4_0, Q4_1, Q8_0; all rows of one kind):
-// those, in the order of g's parameters; null for the others. For ParamStore.
-std::vector<std::unique_ptr<kernels::BlockMatrix>> load_blocks(const graph::Graph& g, const formats::WeightSource& source);
+// For every parameter of g whose rows the file holds in blocks that multiply as they are (GGUF's Q4_0, Q4_1, Q8_0; all rows of one kind),
+// with `plain` also what is stored in BF16 or computed in it: those, in the order of g's parameters; null for the others. For ParamStore.
+struct BlockWeights {
+  device::Buffer memory;  // all of them, on huge pages
+  std::vector<std::unique_ptr<kernels::BlockMatrix>> matrices;
+};
+BlockWeights load_blocks(const graph::Graph& g, const formats::WeightSource& source, bool plain);
 
 // Fills every base parameter (not adapters, nor what the store has in blocks). Errors (kBadInput): a missing tensor or one of another shape, by name, with the
 // shape that was expected.

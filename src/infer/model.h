@@ -5,10 +5,10 @@
 #include <string>
 #include <vector>
 
+#include "checkpoint/weights.h"
 #include "formats/weight_source.h"
 #include "graph/graph.h"
 #include "kernels/api.h"
-#include "kernels/blocks.h"
 #include "kernels/plan.h"
 #include "models/model.h"
 #include "runtime/params.h"
@@ -16,8 +16,8 @@
 
 namespace mxt::infer {
 
-// How weights are held: decoded to the computing type; or in the blocks of a GGUF file where the device multiplies with those (Q4_0,
-// Q4_1, Q8_0 on the CPU), which takes a quarter of the memory and rounds activations to int8 in those products (kernels/blocks.h).
+// How weights are held: decoded to the computing type; or with the values that the file has, in the blocks of a GGUF file where the
+// device multiplies with those (Q4_0, Q4_1, Q8_0 on the CPU: a quarter of the memory) or in BF16 in the same order (kernels/blocks.h).
 enum class Weights : uint8_t { kDecoded, kAsStored };
 
 class Model {
@@ -50,7 +50,7 @@ class Model {
   graph::Graph graph_, score_graph_;
   void plan(const graph::Graph& g, const runtime::ProgramSettings& settings);
   kernels::KernelPlan plan_;
-  std::vector<std::unique_ptr<kernels::BlockMatrix>> blocks_;  // of the parameters that have any
+  checkpoint::BlockWeights blocks_;  // of the parameters that have any
   std::unique_ptr<runtime::ParamStore> params_;
   struct Adapter;
   std::vector<std::unique_ptr<Adapter>> adapters_;

@@ -1,17 +1,17 @@
 #include "kernels/cpu/rows/blocks.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 
 #include "base/error.h"
 #include "base/threads.h"
 #include "base/types.h"
-#include "kernels/blocks.h"
+#include "kernels/cpu/gemm/micro.h"
 
 namespace mxt::kernels {
-namespace cpu {
 namespace {
+
+constexpr size_t kRows = BlockMatrix::kGroup;
 
 float half(const std::byte* p) {
   uint16_t h;
@@ -19,97 +19,127 @@ float half(const std::byte* p) {
   return f16_to_float(h);
 }
 
-// The same operations in the same order as the vector kernels, so that the bits are the same.
-template <bool kFour>
-void portable(const BlockTile& t) {
-  constexpr size_t kBytes = kFour ? 160 : 272;
-  for (int n = 0; n < t.tokens; ++n)
-    for (int r = 0; r < 8; ++r) {
-      float acc = 0, mins = 0;
-      for (int64_t b = 0; b < t.blocks; ++b) {
-        const std::byte* p = t.group + static_cast<size_t>(b) * kBytes;
-        const int8_t* x = t.x[n] + b * 32;
-        int32_t sum = 0;
-        for (int k = 0; k < 32; ++k) {
-          int q;
-          if (kFour) {
-            const auto byte = std::to_integer<int>(p[32 + k / 8 * 32 + r * 4 + k % 4]);
-            q = k % 8 < 4 ? byte & 15 : byte >> 4;
-          } else {
-            q = static_cast<int8_t>(std::to_integer<int>(p[16 + k / 4 * 32 + r * 4 + k % 4]));
-          }
-          sum += q * x[k];
-        }
-        acc = std::fma(half(p + 2 * r) * t.dx[n][b], static_cast<float>(sum), acc);
-        if (kFour) mins = std::fma(half(p + 16 + 2 * r), t.sx[n][b], mins);
-      }
-      t.out[n][r] = acc + mins;
-    }
-}
-
-void round_block(const float* x, int8_t* q, float* d, float* s) {
-  float top = 0;
-  for (int i = 0; i < 32; ++i) top = std::max(top, std::abs(x[i]));
-  const float scale = top / 127.0f, inverse = top > 0 ? 127.0f / top : 0.0f;
-  int32_t sum = 0;
-  for (int i = 0; i < 32; ++i) {
-    q[i] = static_cast<int8_t>(std::nearbyint(x[i] * inverse));
-    sum += q[i];
-  }
-  *d = scale;
-  *s = scale * static_cast<float>(sum);
-}
+// Bytes before the words of a block of a group.
+size_t scale_bytes(BlockKind kind) { return kind == BlockKind::kQ4 ? 4 * kRows : kind == BlockKind::kQ8 ? 2 * kRows : 0; }
 
 }  // namespace
 
-const BlockKernels& portable_blocks() {
-  static const BlockKernels k{portable<true>, portable<false>, round_block};
-  return k;
-}
-
-}  // namespace cpu
-
-BlockMatrix::BlockMatrix(BlockKind k, int64_t r, int64_t c) : kind(k), rows(r), cols(c) {
-  MXT_ASSERT(cols % kBlock == 0 && rows % kGroup == 0);
-  data.resize(static_cast<size_t>(rows * (cols / kBlock)) * block_bytes(kind));
+BlockMatrix::BlockMatrix(BlockKind k, int64_t r, int64_t c, std::byte* memory) : kind(k), rows(r), cols(c), data(memory) {
+  MXT_ASSERT(cols % kBlock == 0);
+  if (data) return;
+  own_.resize(bytes());
+  data = own_.data();
 }
 
 void BlockMatrix::set_row(int64_t r, const std::byte* blocks) {
   const size_t bytes = block_bytes(kind), i = static_cast<size_t>(r % kGroup);
   auto* to = const_cast<std::byte*>(group(r / kGroup));
-  for (int64_t b = 0; b < cols / kBlock; ++b, blocks += bytes, to += bytes * kGroup) {
-    std::memcpy(to + 2 * i, blocks, 2);
+  for (int64_t b = 0; b < cols / kBlock; ++b, blocks += bytes, to += bytes * kRows) {
+    std::byte* const word = to + scale_bytes(kind) + 4 * i;
+    auto put = [&](size_t j, uint32_t w) { std::memcpy(word + j * 4 * kRows, &w, 4); };
+    if (kind != BlockKind::kBF16) std::memcpy(to + 2 * i, blocks, 2);
     if (kind == BlockKind::kQ4) {
-      std::memcpy(to + 16 + 2 * i, blocks + 2, 2);
-      for (size_t k = 0; k < 32; ++k) {
-        const auto byte = std::to_integer<unsigned>(blocks[4 + k % 16]);
-        const unsigned q = k < 16 ? byte & 15 : byte >> 4;
-        std::byte& out = to[32 + k / 8 * 32 + i * 4 + k % 4];
-        out = k % 8 < 4 ? static_cast<std::byte>(q) : out | static_cast<std::byte>(q << 4);
+      std::memcpy(to + 2 * kRows + 2 * i, blocks + 2, 2);
+      for (size_t j = 0; j < 4; ++j) {
+        uint32_t w = 0;
+        for (size_t n = 0; n < 8; ++n) {
+          const size_t k = 8 * j + n;
+          const auto byte = std::to_integer<uint32_t>(blocks[4 + k % 16]);
+          w |= (k < 16 ? byte & 15 : byte >> 4) << (4 * n);
+        }
+        put(j, w);
+      }
+    } else if (kind == BlockKind::kQ8) {
+      for (size_t j = 0; j < 8; ++j) {
+        uint32_t w = 0;
+        for (size_t n = 0; n < 4; ++n) w |= std::to_integer<uint32_t>(blocks[2 + 4 * j + n]) << (24 - 8 * n);
+        put(j, w);
       }
     } else {
-      for (size_t k = 0; k < 32; ++k) to[16 + k / 4 * 32 + i * 4 + k % 4] = blocks[2 + k];
+      for (size_t j = 0; j < 16; ++j) {
+        uint16_t v[2];
+        std::memcpy(v, blocks + 4 * j, 4);
+        put(j, static_cast<uint32_t>(v[0]) << 16 | v[1]);
+      }
     }
   }
 }
 
 void BlockMatrix::read_row(int64_t r, float* out) const {
-  const size_t bytes = block_bytes(kind) * kGroup, i = static_cast<size_t>(r % kGroup);
+  const size_t bytes = block_bytes(kind) * kRows, i = static_cast<size_t>(r % kGroup);
   const std::byte* p = group(r / kGroup);
   for (int64_t b = 0; b < cols / kBlock; ++b, p += bytes, out += 32) {
-    const float d = cpu::half(p + 2 * i), m = kind == BlockKind::kQ4 ? cpu::half(p + 16 + 2 * i) : 0.0f;
+    const float d = kind == BlockKind::kBF16 ? 1.0f : half(p + 2 * i), m = kind == BlockKind::kQ4 ? half(p + 2 * kRows + 2 * i) : 0.0f;
+    auto word = [&](size_t j) {
+      uint32_t w;
+      std::memcpy(&w, p + scale_bytes(kind) + (j * kRows + i) * 4, 4);
+      return w;
+    };
     for (size_t k = 0; k < 32; ++k) {
-      if (kind == BlockKind::kQ4) {
-        const auto byte = std::to_integer<int>(p[32 + k / 8 * 32 + i * 4 + k % 4]);
-        out[k] = d * static_cast<float>(k % 8 < 4 ? byte & 15 : byte >> 4) + m;
-      } else {
-        out[k] = d * static_cast<float>(static_cast<int8_t>(std::to_integer<int>(p[16 + k / 4 * 32 + i * 4 + k % 4])));
-      }
+      if (kind == BlockKind::kQ4) out[k] = d * static_cast<float>(word(k / 8) >> (4 * (k % 8)) & 15) + m;
+      else if (kind == BlockKind::kQ8) out[k] = d * static_cast<float>(static_cast<int8_t>(word(k / 4) >> (24 - 8 * (k % 4)) & 255));
+      else out[k] = bf16_to_float(static_cast<uint16_t>(word(k / 2) >> (k % 2 == 0 ? 16 : 0) & 0xffff));
     }
   }
 }
 
 namespace cpu {
+namespace {
+
+constexpr int64_t kFew = 2 * kTokens;          // tokens up to which decoding for each four costs less than keeping what is decoded
+constexpr int64_t kAtOnce = 192, kPart = 128;  // of a panel: tokens, and k, whose operands stay in the caches
+
+// `count` columns of a row of the result.
+void store(const BlockGemm& g, float* v, int64_t row, int64_t col, int64_t count) {
+  const int64_t at = row * g.c.ld + col;
+  if (g.bias && g.bias_type == DType::kF32)
+    for (int64_t j = 0; j < count; ++j) v[j] += static_cast<const float*>(g.bias)[col + j];
+  else if (g.bias)
+    for (int64_t j = 0; j < count; ++j) v[j] += bf16_to_float(static_cast<const uint16_t*>(g.bias)[col + j]);
+  convert(v, DType::kF32, static_cast<char*>(g.c.p) + static_cast<size_t>(at) * size_of(g.c.type), g.c.type, static_cast<size_t>(count));
+}
+
+// A few tokens against groups [first, last).
+void few(const BlockGemm& g, const float* x, int64_t ldx, int64_t first, int64_t last) {
+  alignas(64) float out[kTokens * kRows];
+  BlockProduct p;
+  p.kind = g.b->kind, p.blocks = g.b->cols / BlockMatrix::kBlock, p.ldx = ldx, p.out = out;
+  for (int64_t group = first; group < last; ++group) {
+    const int64_t col = group * BlockMatrix::kGroup, count = std::min(BlockMatrix::kGroup, g.b->rows - col);
+    p.group = g.b->group(group);
+    for (int64_t n = 0; n < g.a.rows; n += kTokens) {
+      p.tokens = static_cast<int>(std::min<int64_t>(kTokens, g.a.rows - n)), p.x = x + n * ldx;
+      block_product(p);
+      for (int i = 0; i < p.tokens; ++i) store(g, out + i * kRows, n + i, col, count);
+    }
+  }
+}
+
+// Tokens [from, from + count) against the two groups of a panel, each part of them decoded once.
+void panel(const BlockGemm& g, const Micro& micro, const float* x, int64_t ldx, int64_t from, int64_t count, int64_t index) {
+  struct Workspace {
+    alignas(64) float b[kPart * kPanel], partial[kAtOnce * kPanel];
+  };
+  thread_local Workspace w;
+  static_assert(kPanel == 2 * BlockMatrix::kGroup);
+  const int64_t blocks = g.b->cols / BlockMatrix::kBlock, col = index * kPanel, width = std::min(kPanel, g.b->rows - col), groups = g.b->groups();
+  PanelCall c;
+  c.a_row = ldx * 4, c.a_step = 4, c.b = w.b, c.m = count, c.n = kPanel, c.partial = w.partial, c.to_partial = true;
+  for (int64_t block = 0; block < blocks; block += kPart / 32) {
+    const int64_t n = std::min(kPart / 32, blocks - block);
+    for (int64_t h = 0; h < 2; ++h) {
+      const int64_t group = 2 * index + h;
+      if (group < groups) block_decode({g.b->kind, g.b->group(group) + static_cast<size_t>(block) * kRows * BlockMatrix::block_bytes(g.b->kind), n, w.b + h * BlockMatrix::kGroup, kPanel});
+      else
+        for (int64_t k = 0; k < 32 * n; ++k) std::fill_n(w.b + k * kPanel + h * BlockMatrix::kGroup, BlockMatrix::kGroup, 0.0f);
+    }
+    c.a = x + from * ldx + block * 32, c.steps = 32 * n, c.from_partial = block > 0;
+    micro.run(c);
+  }
+  for (int64_t i = 0; i < count; ++i) store(g, w.partial + i * kPanel, from + i, col, width);
+}
+
+}  // namespace
 
 void block_rows(const BlockMatrix& table, const int32_t* ids, const Mat& y) {
   parallel_for(0, y.rows, 64, [&](int64_t b, int64_t e) {
@@ -121,71 +151,32 @@ void block_rows(const BlockMatrix& table, const int32_t* ids, const Mat& y) {
   });
 }
 
-namespace {
-
-// Eight columns of a row of the result.
-void store(const BlockGemm& g, float* v, int64_t row, int64_t col) {
-  const int64_t at = row * g.c.ld + col;
-  if (g.bias)
-    for (int j = 0; j < 8; ++j) v[j] += g.bias_type == DType::kF32 ? static_cast<const float*>(g.bias)[col + j] : bf16_to_float(static_cast<const uint16_t*>(g.bias)[col + j]);
-  if (g.c.type == DType::kF32) std::memcpy(static_cast<float*>(g.c.p) + at, v, 32);
-  else
-    for (int j = 0; j < 8; ++j) static_cast<uint16_t*>(g.c.p)[at + j] = float_to_bf16(v[j]);
-}
-
-}  // namespace
-
 void block_gemm(const BlockGemm& g) {
-  const int64_t m = g.a.rows, k = g.a.cols, blocks = k / BlockMatrix::kBlock, groups = g.b->rows / BlockMatrix::kGroup;
+  const int64_t m = g.a.rows, k = g.a.cols, groups = g.b->groups();
   MXT_ASSERT(k == g.b->cols && g.c.rows == m && g.c.cols == g.b->rows);
-  static const BlockKernels& kernels = avx2_blocks() ? *avx2_blocks() : portable_blocks();
-  // The caller's thread owns what all threads read.
-  thread_local std::vector<int8_t> q;
-  thread_local std::vector<float> scales;
-  q.resize(static_cast<size_t>(m * k));
-  scales.resize(static_cast<size_t>(2 * m * blocks));
-  int8_t* const x = q.data();
-  float* const dx = scales.data();
-  float* const sx = dx + m * blocks;
-  auto round = [&](int64_t first, int64_t last) {
-    float values[32];
-    for (int64_t t = first; t < last; ++t)
-      for (int64_t b = 0; b < blocks; ++b) {
-        const int64_t at = t * g.a.ld + b * 32;
-        const float* from = values;
-        if (g.a.type == DType::kF32) from = static_cast<const float*>(g.a.p) + at;
-        else
-          for (int i = 0; i < 32; ++i) values[i] = bf16_to_float(static_cast<const uint16_t*>(g.a.p)[at + i]);
-        kernels.round(from, x + t * k + b * 32, dx + t * blocks + b, sx + t * blocks + b);
-      }
-  };
-  if (m < 16) round(0, m);
-  else parallel_for(0, m, 8, round);
-
-  auto work = [&](int64_t first, int64_t last) {
-    alignas(32) float out[kTokens][8];
-    BlockTile t;
-    t.blocks = blocks;
-    // Some tokens at a time through all groups of the piece: both stay in the caches.
-    for (int64_t from = 0; from < m; from += 64)
-      for (int64_t group = first; group < last; ++group) {
-        t.group = g.b->group(group);
-        for (int64_t n = from; n < std::min(m, from + 64); n += kTokens) {
-          t.tokens = static_cast<int>(std::min<int64_t>(kTokens, m - n));
-          for (int i = 0; i < t.tokens; ++i) {
-            t.x[i] = x + (n + i) * k;
-            t.dx[i] = dx + (n + i) * blocks;
-            t.sx[i] = sx + (n + i) * blocks;
-            t.out[i] = out[i];
-          }
-          (g.b->kind == BlockKind::kQ4 ? kernels.q4 : kernels.q8)(t);
-          for (int i = 0; i < t.tokens; ++i) store(g, out[i], n + i, group * 8);
-        }
-      }
-  };
-  // Pieces of about a hundred thousand products: less costs more in waking threads. The cut changes no result.
-  const int64_t grain = std::max<int64_t>(8, (int64_t{1} << 17) / std::max<int64_t>(1, m * k * 8));
-  parallel_for(0, groups, grain, work);
+  thread_local std::vector<float> widened;  // the caller's: all threads read it
+  const float* x = static_cast<const float*>(g.a.p);
+  int64_t ldx = g.a.ld;
+  if (g.a.type == DType::kBF16) {
+    widened.resize(static_cast<size_t>(m * k));
+    float* to = widened.data();
+    parallel_for(0, m, 16, [&](int64_t b, int64_t e) {
+      for (int64_t i = b; i < e; ++i) convert(static_cast<const uint16_t*>(g.a.p) + i * g.a.ld, DType::kBF16, to + i * k, DType::kF32, static_cast<size_t>(k));
+    });
+    x = to, ldx = k;
+  }
+  if (m <= kFew) {
+    // About sixteen pieces, of a few microseconds at least.
+    const int64_t grain = std::max<int64_t>({1, (int64_t{1} << 15) / (m * k * BlockMatrix::kGroup), groups / 16});
+    return parallel_for(0, groups, grain, [&](int64_t first, int64_t last) { few(g, x, ldx, first, last); });
+  }
+  const Micro* fast = avx512_micro(Unit::kF32);
+  const Micro& micro = fast ? *fast : portable_micro(Unit::kF32);
+  const int64_t panels = (groups + 1) / 2, chunks = (m + kAtOnce - 1) / kAtOnce;
+  parallel_for(0, panels * chunks, 1, [&](int64_t i, int64_t) {
+    const int64_t from = i / panels * kAtOnce;
+    panel(g, micro, x, ldx, from, std::min(kAtOnce, m - from), i % panels);
+  });
 }
 
 }  // namespace cpu

@@ -1,30 +1,35 @@
-// Inner kernels of products with block weights: up to kTokens tokens against one group of eight rows.
+// Inner kernels of products with block weights, compiled by Highway once per instruction set.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/blocks.h"
+
 namespace mxt::kernels::cpu {
 
 constexpr int kTokens = 4;
 
-struct BlockTile {
+// Up to kTokens tokens against one group of rows, weights decoded in registers.
+struct BlockProduct {
+  BlockKind kind = BlockKind::kQ4;
   const std::byte* group = nullptr;
   int64_t blocks = 0;
   int tokens = 0;
-  const int8_t* x[kTokens] = {};    // rounded, 32 a block
-  const float* dx[kTokens] = {};    // scale of each block
-  const float* sx[kTokens] = {};    // sum of each block's values, as rounded
-  float* out[kTokens] = {};         // eight each
+  const float* x = nullptr;  // [tokens][ldx]
+  int64_t ldx = 0;
+  float* out = nullptr;      // [tokens][32]
 };
+void block_product(const BlockProduct& p);
 
-struct BlockKernels {
-  void (*q4)(const BlockTile&);
-  void (*q8)(const BlockTile&);
-  // 32 values to int8: scale and sum.
-  void (*round)(const float* x, int8_t* q, float* d, float* s);
+// A group's weights of some blocks as a panel for the kernels of gemm/micro.h: to[k][row], rows `ld` apart.
+struct BlockDecode {
+  BlockKind kind = BlockKind::kQ4;
+  const std::byte* first = nullptr;  // block
+  int64_t blocks = 0;
+  float* to = nullptr;
+  int64_t ld = 0;
 };
-const BlockKernels& portable_blocks();
-const BlockKernels* avx2_blocks();  // null where the processor has no AVX2, FMA and F16C
+void block_decode(const BlockDecode& p);
 
 }  // namespace mxt::kernels::cpu

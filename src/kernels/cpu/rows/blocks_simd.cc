@@ -1,0 +1,161 @@
+// A vector holds one k of neighbouring rows: one value of x, broadcast, multiplies them all, sums end up one row a lane, and nothing is
+// added across lanes. So the order of a sum is the order of k on every instruction set.
+#include "kernels/cpu/rows/blocks.h"
+
+#include <hwy/cache_control.h>
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/cpu/rows/blocks_simd.cc"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+HWY_BEFORE_NAMESPACE();
+namespace mxt::kernels::cpu::HWY_NAMESPACE {
+
+namespace hn = hwy::HWY_NAMESPACE;
+using D = hn::CappedTag<float, 16>;
+using V = hn::Vec<D>;
+using DU = hn::RebindToUnsigned<D>;
+using U = hn::Vec<DU>;
+
+constexpr int kLanes = static_cast<int>(hn::MaxLanes(D()));
+constexpr int kGroup = static_cast<int>(BlockMatrix::kGroup), kVecs = kGroup / kLanes;
+
+constexpr int kAhead = 2048;  // bytes
+
+constexpr int scale_bytes(BlockKind kind) { return kind == BlockKind::kQ4 ? 4 * kGroup : kind == BlockKind::kQ8 ? 2 * kGroup : 0; }
+constexpr int values_a_word(BlockKind kind) { return kind == BlockKind::kQ4 ? 8 : kind == BlockKind::kQ8 ? 4 : 2; }
+constexpr int words(BlockKind kind) { return 32 / values_a_word(kind); }
+constexpr int block_bytes(BlockKind kind) { return scale_bytes(kind) + words(kind) * kGroup * 4; }
+
+// 16-bit floats of the rows of vector v.
+HWY_INLINE V halves(const std::byte* p, int v) {
+  const hn::Rebind<uint16_t, D> d16;
+  const hn::Rebind<hwy::float16_t, D> dh;
+  return hn::PromoteTo(D(), hn::BitCast(dh, hn::LoadU(d16, reinterpret_cast<const uint16_t*>(p) + v * kLanes)));
+}
+
+// Takes the next k out of words.
+template <BlockKind kKind>
+HWY_INLINE V next(U& w, V scale, V least) {
+  const D d;
+  const DU du;
+  const hn::RebindToSigned<D> di;
+  if constexpr (kKind == BlockKind::kQ4) {
+    const V q = hn::ConvertTo(d, hn::BitCast(di, hn::And(w, hn::Set(du, 15u))));
+    w = hn::ShiftRight<4>(w);
+    return hn::MulAdd(q, scale, least);
+  } else if constexpr (kKind == BlockKind::kQ8) {  // 2²⁴q; the scale undoes it
+    const V q = hn::ConvertTo(d, hn::BitCast(di, hn::And(w, hn::Set(du, 0xff000000u))));
+    w = hn::ShiftLeft<8>(w);
+    return hn::Mul(q, scale);
+  } else {
+    const V q = hn::BitCast(d, hn::And(w, hn::Set(du, 0xffff0000u)));
+    w = hn::ShiftLeft<16>(w);
+    return q;
+  }
+}
+
+template <BlockKind kKind, int kC>
+HWY_INLINE void scales(const std::byte* p, int v0, V (&scale)[kC], V (&least)[kC]) {
+  const D d;
+  for (int v = 0; v < kC; ++v) {
+    scale[v] = least[v] = hn::Zero(d);
+    if constexpr (kKind == BlockKind::kQ4) scale[v] = halves(p, v0 + v), least[v] = halves(p + 2 * kGroup, v0 + v);
+    if constexpr (kKind == BlockKind::kQ8) scale[v] = hn::Mul(halves(p, v0 + v), hn::Set(d, 0x1p-24f));
+  }
+}
+
+template <int kC>
+HWY_INLINE void load(const std::byte* p, int v0, U (&w)[kC]) {
+  for (int v = 0; v < kC; ++v) w[v] = hn::LoadU(DU(), reinterpret_cast<const uint32_t*>(p) + (v0 + v) * kLanes);
+}
+
+// kM tokens against kC vectors of rows from v0 on.
+template <BlockKind kKind, int kM, int kC>
+HWY_ATTR void tile(const BlockProduct& c, int v0) {
+  const D d;
+  V sum[kM][kC];
+  for (int m = 0; m < kM; ++m)
+    for (int v = 0; v < kC; ++v) sum[m][v] = hn::Zero(d);
+  const std::byte* p = c.group;
+  const float* x = c.x;
+  for (int64_t b = 0; b < c.blocks; ++b, p += block_bytes(kKind)) {
+    V scale[kC], least[kC];
+    scales<kKind>(p, v0, scale, least);
+    for (int j = 0; j < words(kKind); ++j, x += values_a_word(kKind)) {
+      U w[kC];
+      load(p + scale_bytes(kKind) + j * kGroup * 4, v0, w);
+      // The processor's own prefetching ends with each page.
+      for (int line = 0; kM == 1 && line < kGroup * 4; line += 64) hwy::Prefetch(p + scale_bytes(kKind) + j * kGroup * 4 + line + kAhead);
+      for (int i = 0; i < values_a_word(kKind); ++i) {
+        V value[kC];
+        for (int v = 0; v < kC; ++v) value[v] = next<kKind>(w[v], scale[v], least[v]);
+        for (int m = 0; m < kM; ++m) {
+          const V a = hn::Set(d, x[m * c.ldx + i]);
+          for (int v = 0; v < kC; ++v) sum[m][v] = hn::MulAdd(a, value[v], sum[m][v]);
+        }
+      }
+    }
+  }
+  for (int m = 0; m < kM; ++m)
+    for (int v = 0; v < kC; ++v) hn::StoreU(sum[m][v], d, c.out + m * kGroup + (v0 + v) * kLanes);
+}
+
+// One token's sums of all rows, or several tokens' of half of them, fit the registers.
+template <BlockKind kKind>
+HWY_ATTR void product_of(const BlockProduct& c) {
+  constexpr int kAll = kVecs < 4 ? kVecs : 4, kSome = kVecs < 2 ? kVecs : 2;
+  for (int v = 0; c.tokens == 1 && v < kVecs; v += kAll) tile<kKind, 1, kAll>(c, v);
+  for (int v = 0; c.tokens > 1 && v < kVecs; v += kSome) {
+    if (c.tokens == 2) tile<kKind, 2, kSome>(c, v);
+    if (c.tokens == 3) tile<kKind, 3, kSome>(c, v);
+    if (c.tokens == 4) tile<kKind, 4, kSome>(c, v);
+  }
+}
+
+template <BlockKind kKind>
+HWY_ATTR void decode_of(const BlockDecode& c) {
+  const D d;
+  constexpr int kC = kVecs < 4 ? kVecs : 4;
+  for (int v0 = 0; v0 < kVecs; v0 += kC) {
+    const std::byte* p = c.first;
+    float* to = c.to + v0 * kLanes;
+    for (int64_t b = 0; b < c.blocks; ++b, p += block_bytes(kKind)) {
+      V scale[kC], least[kC];
+      scales<kKind>(p, v0, scale, least);
+      for (int j = 0; j < words(kKind); ++j) {
+        U w[kC];
+        load(p + scale_bytes(kKind) + j * kGroup * 4, v0, w);
+        for (int i = 0; i < values_a_word(kKind); ++i, to += c.ld)
+          for (int v = 0; v < kC; ++v) hn::StoreU(next<kKind>(w[v], scale[v], least[v]), d, to + v * kLanes);
+      }
+    }
+  }
+}
+
+HWY_ATTR void product(const BlockProduct& c) {
+  if (c.kind == BlockKind::kQ4) product_of<BlockKind::kQ4>(c);
+  if (c.kind == BlockKind::kQ8) product_of<BlockKind::kQ8>(c);
+  if (c.kind == BlockKind::kBF16) product_of<BlockKind::kBF16>(c);
+}
+HWY_ATTR void decode(const BlockDecode& c) {
+  if (c.kind == BlockKind::kQ4) decode_of<BlockKind::kQ4>(c);
+  if (c.kind == BlockKind::kQ8) decode_of<BlockKind::kQ8>(c);
+  if (c.kind == BlockKind::kBF16) decode_of<BlockKind::kBF16>(c);
+}
+
+}  // namespace mxt::kernels::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace mxt::kernels::cpu {
+
+HWY_EXPORT(product);
+HWY_EXPORT(decode);
+
+void block_product(const BlockProduct& p) { HWY_DYNAMIC_DISPATCH(product)(p); }
+void block_decode(const BlockDecode& p) { HWY_DYNAMIC_DISPATCH(decode)(p); }
+
+}  // namespace mxt::kernels::cpu
+#endif
