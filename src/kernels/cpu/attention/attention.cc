@@ -126,12 +126,17 @@ void cached_attention(const CachedAttention& a) {
       f.start(x, arena);
       queries.push_back(x);
     }
+    auto page_at = [&](int64_t key) { return ((a.tables[r * a.max_pages + key / a.page] * a.kv_heads + kv) * a.page + key % a.page) * d * size; };
     for (int64_t key = f.first_tile(start) * kKeys; key < a.context[r]; key += kKeys) {
+      // Pages lie anywhere, so the processor cannot guess the next ones.
+      for (int64_t next = key + kKeys; next < std::min<int64_t>(key + 2 * kKeys, a.context[r]); next += a.page)
+        for (int64_t line = 0, from = page_at(next); line < a.page * d * size; line += 64) {
+          __builtin_prefetch(static_cast<const char*>(a.k_cache) + from + line);
+          __builtin_prefetch(static_cast<const char*>(a.v_cache) + from + line);
+        }
       const int64_t keys = std::min(kKeys, a.context[r] - key);
       for (int64_t s = 0; s < keys;) {
-        const int64_t page = a.tables[r * a.max_pages + (key + s) / a.page], row = (key + s) % a.page;
-        const int64_t rows = std::min(keys - s, a.page - row);
-        const int64_t from = ((page * a.kv_heads + kv) * a.page + row) * d * size;
+        const int64_t rows = std::min(keys - s, a.page - (key + s) % a.page), from = page_at(key + s);
         std::memcpy(k + s * d * size, static_cast<const char*>(a.k_cache) + from, static_cast<size_t>(rows * d * size));
         std::memcpy(v + s * d * size, static_cast<const char*>(a.v_cache) + from, static_cast<size_t>(rows * d * size));
         s += rows;

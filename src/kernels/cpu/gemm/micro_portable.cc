@@ -15,9 +15,6 @@ namespace hn = hwy::HWY_NAMESPACE;
 using D = hn::CappedTag<float, 16>;
 using V = hn::Vec<D>;
 
-constexpr int kRows = 6;
-constexpr int kVecs = 2;  // 12 sums fit every x86 register file
-
 // Scales and stores a row of sums; plain loops, which the compiler vectorises for the target.
 HWY_ATTR void finish(const PanelCall& p, const float* sum, int64_t row, int64_t col, int64_t count) {
   const int64_t at = row * p.ldc + col;
@@ -40,8 +37,8 @@ HWY_ATTR void finish(const PanelCall& p, const float* sum, int64_t row, int64_t 
   }
 }
 
-// kN rows from `row` on against two vectors of columns from `col` on.
-template <int kN>
+// kN rows from `row` on against kVecs vectors of columns from `col` on.
+template <int kN, int kVecs>
 HWY_ATTR void tile(const PanelCall& p, int64_t row, int64_t col) {
   const D d;
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(d)), width = panel_width(p.n);
@@ -52,18 +49,17 @@ HWY_ATTR void tile(const PanelCall& p, int64_t row, int64_t col) {
       sum[i][j] = p.from_partial ? hn::LoadU(d, partial + i * kPanel + j * lanes) : hn::Zero(d);
   const char* a = static_cast<const char*>(p.a) + row * p.a_row;
   const float* b = static_cast<const float*>(p.b) + col;
-  const bool two = col + lanes < width;
   for (int64_t s = 0; s < p.steps; ++s, a += p.a_step, b += width) {
-    const V b0 = hn::LoadU(d, b), b1 = two ? hn::LoadU(d, b + lanes) : b0;
+    V bv[kVecs];
+    for (int j = 0; j < kVecs; ++j) bv[j] = hn::LoadU(d, b + j * lanes);
     for (int i = 0; i < kN; ++i) {
       const V av = hn::Set(d, *reinterpret_cast<const float*>(a + i * p.a_row));
-      sum[i][0] = hn::MulAdd(av, b0, sum[i][0]);
-      sum[i][1] = hn::MulAdd(av, b1, sum[i][1]);
+      for (int j = 0; j < kVecs; ++j) sum[i][j] = hn::MulAdd(av, bv[j], sum[i][j]);
     }
   }
-  HWY_ALIGN float out[kVecs * 16];
+  HWY_ALIGN float out[16];
   for (int i = 0; i < kN; ++i)
-    for (int j = 0; j < (two ? kVecs : 1); ++j) {
+    for (int j = 0; j < kVecs; ++j) {
       if (p.to_partial) {
         hn::StoreU(sum[i][j], d, partial + i * kPanel + j * lanes);
       } else {
@@ -74,30 +70,79 @@ HWY_ATTR void tile(const PanelCall& p, int64_t row, int64_t col) {
     }
 }
 
-HWY_ATTR void run(const PanelCall& p) {
-  const int64_t lanes = static_cast<int64_t>(hn::Lanes(D())), width = panel_width(p.n);
-  int64_t row = 0;
-  for (; row + kRows <= p.m; row += kRows)
-    for (int64_t col = 0; col < width; col += kVecs * lanes) tile<kRows>(p, row, col);
-  for (; row + 2 <= p.m; row += 2)
-    for (int64_t col = 0; col < width; col += kVecs * lanes) tile<2>(p, row, col);
-  for (; row < p.m; ++row)
-    for (int64_t col = 0; col < width; col += kVecs * lanes) tile<1>(p, row, col);
+// Few rows take more columns at once: eight sums keep both multipliers busy, twelve and what they need fit 16 registers.
+template <int kN>
+HWY_ATTR void rows_of(const PanelCall& p, int64_t row) {
+  constexpr int kWide = kN == 1 ? 8 : kN <= 3 ? 4 : 2, kLanes = static_cast<int>(hn::MaxLanes(D()));
+  const int64_t width = panel_width(p.n);
+  int64_t col = 0;
+  for (; col + kWide * kLanes <= width; col += kWide * kLanes) tile<kN, kWide>(p, row, col);
+  for (; col < width; col += 16) tile<kN, 16 / kLanes>(p, row, col);
 }
 
+HWY_ATTR void run(const PanelCall& p) {
+  int64_t row = 0;
+  for (; row + 6 <= p.m; row += 6) rows_of<6>(p, row);
+  switch (p.m - row) {
+    case 5: return rows_of<5>(p, row);
+    case 4: return rows_of<4>(p, row);
+    case 3: return rows_of<3>(p, row);
+    case 2: return rows_of<2>(p, row);
+    case 1: return rows_of<1>(p, row);
+    default: return;
+  }
+}
+
+#if HWY_TARGET != HWY_SCALAR
+using D4 = hn::FixedTag<float, 4>;
+HWY_INLINE hn::Vec<D4> four(const float* p) { return hn::LoadU(D4(), p); }
+HWY_INLINE hn::Vec<D4> four(const uint16_t* p) {
+  const hn::RebindToUnsigned<D4> du;
+  return hn::BitCast(D4(), hn::ShiftLeft<16>(hn::PromoteTo(du, hn::LoadU(hn::Rebind<uint16_t, D4>(), p))));
+}
+
+// Four steps of four columns, which stand `ld` apart.
+template <typename T>
+HWY_INLINE void transpose(const T* p, int64_t ld, float* to, int64_t width) {
+  const D4 d;
+  const auto a = four(p), b = four(p + ld), c = four(p + 2 * ld), e = four(p + 3 * ld);
+  const auto ac0 = hn::InterleaveLower(d, a, c), ac1 = hn::InterleaveUpper(d, a, c);
+  const auto be0 = hn::InterleaveLower(d, b, e), be1 = hn::InterleaveUpper(d, b, e);
+  hn::StoreU(hn::InterleaveLower(d, ac0, be0), d, to);
+  hn::StoreU(hn::InterleaveUpper(d, ac0, be0), d, to + width);
+  hn::StoreU(hn::InterleaveLower(d, ac1, be1), d, to + 2 * width);
+  hn::StoreU(hn::InterleaveUpper(d, ac1, be1), d, to + 3 * width);
+}
+#else
+template <typename T>
+HWY_INLINE void transpose(const T* p, int64_t ld, float* to, int64_t width) {
+  for (int64_t i = 0; i < 4; ++i)
+    for (int64_t s = 0; s < 4; ++s) {
+      if constexpr (sizeof(T) == 2) to[s * width + i] = bf16_to_float(p[i * ld + s]);
+      else to[s * width + i] = p[i * ld + s];
+    }
+}
+#endif
+
 // Sixteen steps of sixteen columns at a time, so that reads and writes both stay within a few cache lines.
-template <bool kBf16>
+template <typename T>
 HWY_ATTR void pack(const PackCall& c) {
   float* to = static_cast<float*>(c.to);
+  const T* const p = static_cast<const T*>(c.p);
   auto load = [&](int64_t at) HWY_ATTR {
-    if constexpr (kBf16)
-      return bf16_to_float(static_cast<const uint16_t*>(c.p)[at]);
+    if constexpr (sizeof(T) == 2)
+      return bf16_to_float(p[at]);
     else
-      return static_cast<const float*>(c.p)[at];
+      return p[at];
   };
   if (c.k_contiguous) {
     for (int64_t i0 = 0; i0 < c.width; i0 += 16)
       for (int64_t s0 = 0; s0 < c.k; s0 += 16) {
+        if (i0 + 16 <= c.count && s0 + 16 <= c.k) {
+          for (int64_t i = i0; i < i0 + 16; i += 4)
+            for (int64_t s = s0; s < s0 + 16; s += 4) transpose(p + i * c.ld + s, c.ld, to + s * c.width + i, c.width);
+          continue;
+        }
         const int64_t s1 = s0 + 16 < c.k ? s0 + 16 : c.k;
         for (int64_t i = i0; i < i0 + 16; ++i) {
           if (i < c.count)
@@ -114,8 +159,8 @@ HWY_ATTR void pack(const PackCall& c) {
   }
 }
 
-HWY_ATTR void pack_f32(const PackCall& c) { pack<false>(c); }
-HWY_ATTR void pack_bf16(const PackCall& c) { pack<true>(c); }
+HWY_ATTR void pack_f32(const PackCall& c) { pack<float>(c); }
+HWY_ATTR void pack_bf16(const PackCall& c) { pack<uint16_t>(c); }
 
 }  // namespace mxt::kernels::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
