@@ -3,7 +3,8 @@
 
     python bench/serve/decode.py --binary build/release/apps/mindxtrain/mindxtrain --model SmolLM2.gguf --types q4_1,q8_0,bf16 --threads 2
 
-The server is measured through its API, so HTTP and sampling are in its figures; llama.cpp is measured in process, with no sampler but an
+The server is measured through its API, so HTTP and sampling are in its figures (decoding: the answer of `new` tokens less the time to the
+first one); llama.cpp is measured in process, with no sampler but an
 argmax. Types other than the file's own are made from it in a temporary folder. Needs: pip install llama-cpp-python gguf numpy requests.
 """
 import argparse, json, os, socket, statistics, subprocess, sys, tempfile, time
@@ -40,6 +41,52 @@ def convert(source, kind, folder):
     return path
 
 
+def qwen3_0_6b(source, kind, folder):
+    """A GGUF file with the dimensions of Qwen3-0.6B and the tokenizer of `source`, its vocabulary filled up; random weights, the same in every layer."""
+    import gguf
+    from gguf import GGMLQuantizationType as T
+    from gguf.quants import quantize
+    target = {"q8_0": T.Q8_0, "bf16": T.BF16, "q4_0": T.Q4_0, "q4_1": T.Q4_1}[kind]
+    width, ffn, layers, heads, kv_heads, head_dim, vocab = 1024, 3072, 28, 16, 8, 128, 151936
+    path = os.path.join(folder, f"qwen3-0.6b-{kind}.gguf")
+    reader = gguf.GGUFReader(source)
+    w = gguf.GGUFWriter(path, "qwen3")
+    for field in reader.fields.values():
+        if not field.name.startswith("tokenizer."):
+            continue
+        value, sub = field.contents(), field.types[-1] if len(field.types) > 1 else None
+        if field.name == "tokenizer.ggml.tokens":
+            value = value + [f"<extra_{i}>" for i in range(len(value), vocab)]
+        if field.name == "tokenizer.ggml.token_type":
+            value = value + [5] * (vocab - len(value))  # unused
+        if field.name == "tokenizer.ggml.scores":
+            value = value + [0.0] * (vocab - len(value))
+        w.add_key_value(field.name, value, field.types[0], sub_type=sub)
+    w.add_block_count(layers), w.add_context_length(40960), w.add_embedding_length(width), w.add_feed_forward_length(ffn)
+    w.add_head_count(heads), w.add_head_count_kv(kv_heads), w.add_key_length(head_dim), w.add_value_length(head_dim)
+    w.add_layer_norm_rms_eps(1e-6), w.add_rope_freq_base(1e6)
+    random = np.random.default_rng(1)
+
+    def matrix(rows, cols):
+        return quantize(random.standard_normal((rows, cols), dtype=np.float32) * 0.02, target)
+
+    layer = {"attn_q": matrix(heads * head_dim, width), "attn_k": matrix(kv_heads * head_dim, width), "attn_v": matrix(kv_heads * head_dim, width),
+             "attn_output": matrix(width, heads * head_dim), "ffn_gate": matrix(ffn, width), "ffn_up": matrix(ffn, width), "ffn_down": matrix(width, ffn)}
+    ones = {"attn_norm": width, "ffn_norm": width, "attn_q_norm": head_dim, "attn_k_norm": head_dim}
+    w.add_tensor("token_embd.weight", matrix(vocab, width), raw_dtype=target)
+    w.add_tensor("output_norm.weight", np.ones(width, np.float32))
+    for i in range(layers):
+        for name, data in layer.items():
+            w.add_tensor(f"blk.{i}.{name}.weight", data, raw_dtype=target)
+        for name, n in ones.items():
+            w.add_tensor(f"blk.{i}.{name}.weight", np.ones(n, np.float32))
+    w.write_header_to_file()
+    w.write_kv_data_to_file()
+    w.write_tensors_to_file()
+    w.close()
+    return path
+
+
 def llama_cpp(path, threads, prompt, new, repeats):
     from llama_cpp import Llama
     model = Llama(model_path=path, n_ctx=len(prompt) + new + 8, n_threads=threads, n_threads_batch=threads, n_batch=512, logits_all=False, verbose=False)
@@ -65,7 +112,7 @@ def free_port():
 def ours(binary, path, threads, prompt, new, repeats):
     import requests
     port = free_port()
-    env = dict(os.environ, OMP_NUM_THREADS=str(threads), OMP_WAIT_POLICY="active")
+    env = dict(os.environ, OMP_NUM_THREADS=str(threads))
     server = subprocess.Popen([binary, "serve", "--model", path, "--port", str(port), "--threads", str(threads), "--max-model-len", str(len(prompt) + new + 8), "--batch", "1"], env=env, stderr=subprocess.DEVNULL)
     url = f"http://127.0.0.1:{port}"
     try:
@@ -100,18 +147,31 @@ def main():
     p.add_argument("--binary", default="build/release/apps/mindxtrain/mindxtrain")
     p.add_argument("--model", required=True, help="a GGUF file")
     p.add_argument("--types", default="q4_1,q8_0,bf16", help="the first is the file as it is")
+    p.add_argument("--shape", choices=["qwen3-0.6b"], help="instead of the file's model one of these dimensions, with random weights and the file's tokenizer")
+    p.add_argument("--folder", help="where the files that are made stay")
     p.add_argument("--threads", type=int, default=os.cpu_count())
     p.add_argument("--prompt", type=int, default=512)
     p.add_argument("--new", type=int, default=128)
     p.add_argument("--repeats", type=int, default=3)
+    p.add_argument("--prepare", action="store_true", help="makes the files in --folder and ends")
     p.add_argument("--only", choices=["ours", "llama.cpp"])
     p.add_argument("--out")
     a = p.parse_args()
     prompt = [(i * 7919) % 40000 + 100 for i in range(a.prompt)]
-    result = {"threads": a.threads, "prompt": a.prompt, "new": a.new, "types": {}}
-    with tempfile.TemporaryDirectory() as folder:
+    result = {"shape": a.shape or os.path.basename(a.model), "threads": a.threads, "prompt": a.prompt, "new": a.new, "types": {}}
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = a.folder or scratch
         for i, kind in enumerate(a.types.split(",")):
-            path = a.model if i == 0 else convert(a.model, kind, folder)
+            if a.shape:
+                path = os.path.join(folder, f"{a.shape}-{kind}.gguf")
+                path = path if os.path.exists(path) else qwen3_0_6b(a.model, kind, folder)
+            elif i == 0:
+                path = a.model
+            else:
+                path = os.path.join(folder, f"model-{kind}.gguf")
+                path = path if os.path.exists(path) else convert(a.model, kind, folder)
+            if a.prepare:
+                continue
             row = {}
             for name, run in (("ours", lambda: ours(a.binary, path, a.threads, prompt, a.new, a.repeats)), ("llama.cpp", lambda: llama_cpp(path, a.threads, prompt, a.new, a.repeats))):
                 if a.only and a.only != name:

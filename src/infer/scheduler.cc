@@ -206,7 +206,8 @@ void Scheduler::build(Pass& p, int adapter) {
   int64_t decoding = 0;
   for (const auto& s : running_) decoding += s->request.adapter == adapter && s->placed && s->pending() == 1;
   int64_t room = settings_.tokens_per_pass - decoding;
-  if (decoding > 0) room = std::min(room, settings_.prompt_piece);
+  // A crowd that decodes bears longer pieces, or those who come new would wait for most of it to finish.
+  if (decoding > 0) room = std::min(room, std::max(settings_.prompt_piece, decoding));
   for (auto& owned : running_) {
     Slot& s = *owned;
     if (s.request.adapter != adapter || s.ended) continue;
