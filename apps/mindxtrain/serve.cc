@@ -1,6 +1,10 @@
 #include "serve/operator.h"
 
+#include <unistd.h>
+
+#include <cerrno>
 #include <chrono>
+#include <csignal>
 #include <cstdio>
 #include <filesystem>
 #include <thread>
@@ -27,7 +31,7 @@ struct Options {
   int port = 0, threads = 0, running_jobs = 1;
   int64_t context = 0, batch = 32, queue = 256, prompt_piece = 128;
   double cache_gib = 0, drain = 30, timeout = 600;
-  bool anyone = false, decode = false, no_coach = false;
+  bool anyone = false, no_coach = false, follow_stdin = false;
 };
 
 serve::OperatorSettings settings_of(const Options& o) {
@@ -59,7 +63,19 @@ void listen(const Options& o, serve::Operator& op, const serve::HttpSettings& ht
   server.drain(o.drain);
 }
 
+// A program that dies, however it does, closes the pipe that is our standard input.
+void stop_when_stdin_ends() {
+  std::thread([] {
+    char c[64];
+    ssize_t n;
+    while ((n = ::read(0, c, sizeof c)) > 0 || (n < 0 && errno == EINTR)) {
+    }
+    ::kill(::getpid(), SIGTERM);
+  }).detach();
+}
+
 void run(Options o) {
+  if (o.follow_stdin) stop_when_stdin_ends();
   set_threads(o.threads);
   if (!o.config.empty()) {
     const config::Recipe r = config::load_recipe(o.config);
@@ -114,7 +130,7 @@ void run(Options o) {
   TextSide text = load_text_side(path);
   if (!text.tok) fail_input("{}: has no tokenizer", o.model);
   if (!o.chat_template.empty()) text = with_template(text, o.chat_template);
-  infer::Model model(path, "", parse_dtype(o.dtype), o.context, kernels::cpu_ops(), o.decode ? infer::Weights::kDecoded : infer::Weights::kAsStored);
+  infer::Model model(path, "", parse_dtype(o.dtype), o.context, kernels::cpu_ops(), infer::Weights::kAsStored);
   serve::ServedModel served;
   served.names.emplace_back(o.name.empty() ? fs::path(path).lexically_normal().filename().string() : o.name, -1);
   for (const std::string& a : o.adapters) {
@@ -174,9 +190,9 @@ void add_serve(CLI::App& app) {
   c->add_option("--jobs", o->jobs, "folder for training jobs: /v1/training/jobs for keys that may, and Coach; alone it serves no model");
   c->add_option("--root", o->roots, "a further folder whose files the recipes of jobs may name (the working directory always); may be repeated");
   c->add_flag("--no-coach", o->no_coach, "without the page at /coach/");
+  c->add_flag("--until-stdin-ends", o->follow_stdin, "stop when standard input ends: with the program that started this one");
   c->add_option("--running-jobs", o->running_jobs, "jobs at once")->check(CLI::Range(1, 64));
   c->add_option("--dtype", o->dtype, "bfloat16 or float32");
-  c->add_flag("--decode-weights", o->decode, "hold a GGUF file's weights in --dtype instead of their blocks: more exact, larger, slower");
   c->add_option("--threads", o->threads, "threads");
   c->callback([o] { run(*o); });
 }

@@ -79,7 +79,7 @@ void Trial::spawn(const std::vector<std::string>& arguments, std::vector<std::st
   s.port = free_port();
   s.models = std::move(models);
   s.log = fmt::format("{}/trial-{}.log", scratch_, servers_.size());
-  std::vector<std::string> words{"mindxtrain", "serve", "--host", "127.0.0.1", "--port", std::to_string(s.port), "--drain", "0", "--batch", "4", "--cache-gib", "0.5"};
+  std::vector<std::string> words{"mindxtrain", "serve", "--host", "127.0.0.1", "--port", std::to_string(s.port), "--drain", "0", "--until-stdin-ends", "--batch", "4", "--cache-gib", "0.5"};
   words.insert(words.end(), arguments.begin(), arguments.end());
   std::vector<char*> argv;
   for (auto& w : words) argv.push_back(w.data());
@@ -90,9 +90,11 @@ void Trial::spawn(const std::vector<std::string>& arguments, std::vector<std::st
     if (std::strncmp(*e, "MINDXTRAIN_API_KEY=", 19) != 0) env.push_back(*e);
   env.push_back(key.data());
   env.push_back(nullptr);
+  int life[2];  // the child's standard input ends when this process does
+  if (::pipe2(life, O_CLOEXEC) != 0) fail_input("the models cannot be served: {}", std::strerror(errno));
   posix_spawn_file_actions_t files;
   posix_spawn_file_actions_init(&files);
-  posix_spawn_file_actions_addopen(&files, 0, "/dev/null", O_RDONLY, 0);
+  posix_spawn_file_actions_adddup2(&files, life[0], 0);
   posix_spawn_file_actions_addopen(&files, 1, s.log.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
   posix_spawn_file_actions_adddup2(&files, 1, 2);
   posix_spawn_file_actions_addclosefrom_np(&files, 3);
@@ -105,6 +107,9 @@ void Trial::spawn(const std::vector<std::string>& arguments, std::vector<std::st
   const int rc = ::posix_spawn(&s.pid, "/proc/self/exe", &files, &attributes, argv.data(), env.data());
   posix_spawn_file_actions_destroy(&files);
   posix_spawnattr_destroy(&attributes);
+  ::close(life[0]);
+  s.life = life[1];
+  if (rc != 0) ::close(s.life);
   if (rc != 0) fail_input("the models cannot be served: {}", std::strerror(rc));
   servers_.push_back(std::move(s));
 }
@@ -167,6 +172,7 @@ void Trial::stop_locked() {
       }
       std::this_thread::sleep_for(std::chrono::milliseconds(20));
     }
+    ::close(s.life);
   }
   servers_.clear();
 }

@@ -1,5 +1,5 @@
 // The base and the tuned model of one run, served by processes of their own (`mindxtrain serve` on loopback, behind a key that nobody else
-// has), so that trying them costs the server neither memory nor its life.
+// has), so that trying them costs the server neither memory nor its life. They end with this process, however it ends.
 #pragma once
 
 #include <sys/types.h>
@@ -29,6 +29,7 @@ class Trial {
   struct Server {
     pid_t pid = 0;
     int port = 0;
+    int life = -1;  // our end of its standard input
     std::vector<std::string> models;
     std::string log;
     bool ready = false;
