@@ -7,6 +7,7 @@
 #include "data/prepare.h"
 #include "data/preview.h"
 #include "formats/weight_source.h"
+#include "job_share.h"
 #include "model_files.h"
 #include "verbs.h"
 
@@ -16,7 +17,8 @@ void add_dataset(CLI::App& app) {
   auto* d = app.add_subcommand("dataset", "prepare and look at data");
   d->require_subcommand(1);
   struct Options {
-    std::string recipe, out, html;
+    std::string recipe, out, html, job;
+    bool no_merge = false;
     int threads = 0;
     int64_t row = 0, rows = 20;
   };
@@ -25,6 +27,10 @@ void add_dataset(CLI::App& app) {
   prep->add_option("recipe", o->recipe, "recipe file")->required();
   prep->add_option("--out", o->out, "folder")->required();
   prep->add_option("--threads", o->threads, "threads");
+  prep->add_option("--job", o->job,
+                   "one of jobs that share the work and the folder: K/N, as 3/16, or auto (Slurm arrays, MPI ranks); the "
+                   "last to finish merges");
+  prep->add_flag("--no-merge", o->no_merge, "with --job: leave merging to `dataset merge`");
   auto load = [](const Options& opt) {
     set_threads(opt.threads);
     const config::Recipe r = config::load_recipe(opt.recipe);
@@ -35,7 +41,22 @@ void add_dataset(CLI::App& app) {
   prep->callback([o, load] {
     const auto [r, text, vocab] = load(*o);
     const auto coder = make_coder(text, vocab);
-    const data::Prepared p = data::prepare(r, *coder, o->out, data_access());
+    const auto say = [](const data::Prepared& p) { std::printf("%s%s\n", p.text().c_str(), p.kept ? " (kept)" : ""); };
+    if (o->job.empty()) return say(data::prepare(r, *coder, o->out, data_access(r)));
+    const data::JobShare share = job_share(o->job, environment);
+    const data::JobDone done = data::prepare_job(r, *coder, o->out, share, data_access(r));
+    if (done.prepared || (done.last && !o->no_merge)) return say(data::merge_jobs(r, *coder, o->out, data_access(r)));
+    std::printf("job %d/%d is done: %lld blocks, %lld rows made now\n", share.job, share.jobs,
+                static_cast<long long>(done.blocks), static_cast<long long>(done.rows));
+  });
+  auto* merge = d->add_subcommand("merge", "what the jobs of `dataset prep --job` made → the prepared folder\nexample: mindxtrain dataset merge recipe.yaml --out out/data");
+  merge->add_option("recipe", o->recipe, "recipe file")->required();
+  merge->add_option("--out", o->out, "the jobs' folder")->required();
+  merge->add_option("--threads", o->threads, "threads");
+  merge->callback([o, load] {
+    const auto [r, text, vocab] = load(*o);
+    const auto coder = make_coder(text, vocab);
+    const data::Prepared p = data::merge_jobs(r, *coder, o->out, data_access(r));
     std::printf("%s%s\n", p.text().c_str(), p.kept ? " (kept)" : "");
   });
   auto* show = d->add_subcommand("show", "one row with what is trained on marked\nexample: mindxtrain dataset show recipe.yaml --data out/data --row 3");

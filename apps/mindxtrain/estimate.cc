@@ -42,9 +42,14 @@ Work work_of(const train::Setup& s, const train::Pass& pass, kernels::Ops& ops) 
   return w;
 }
 
-Speed speed_here(const kernels::KernelPlan& plan, const train::Setup& s, const Work& w) {
+// What the plan measured for a step; not measured: step_s 0.
+Speed speed_of(const kernels::KernelPlan& plan) {
   if (const auto step = plan.candidates.find("step"); plan.measured && step != plan.candidates.end() && step->second.size() == 2 && step->second[1].median_us > 0)
-    return {step->second[1].median_us * 1e-6, true, "the plan's measurements"};
+    return {step->second[1].median_us * 1e-6, true, fmt::format("the plan's measurements on {}", plan.device.name)};
+  return {};
+}
+
+Speed speed_here(const train::Setup& s, const Work& w) {
   // No plan: one product, timed now, and what a step usually reaches of it.
   constexpr double kOfOneProduct = 0.6;
   const double rate = autotune::product_rate(kernels::cpu_ops(), s.type);
@@ -71,7 +76,7 @@ struct Savings {
 
 // What recomputation would save: nothing, half of the tensors in the order of their cost, all of them.
 std::vector<Savings> recompute_savings(const train::Setup& s, const train::Pass& pass, kernels::Ops& ops, const Work& w) {
-  const auto order = graph::recompute_order(s.training_graph(graph::Recompute::kNone), s.seq_len);
+  const auto order = s.recompute_order();
   const auto n = static_cast<int64_t>(order.size());
   std::vector<Savings> out;
   for (const int64_t k : {int64_t{0}, n / 2, n}) {
@@ -119,6 +124,8 @@ OrderedJson estimate(config::Recipe r, const EstimateOptions& o) {
     plan = kernels::plan_from_json(read_file(o.plan), o.plan);
     const auto differences = kernels::compare(plan, here ? train::cpu_identity(num_threads()) : plan.device, train::shapes_of(*setup));
     if (!differences.empty()) fail_input("{}: the plan does not fit: {}", o.plan, differences.front());
+    // Kernels that are not here cannot be asked for their workspace: how the step is cut is what can be counted.
+    if (plan.device.kind != (ops.device() ? "cuda" : "cpu")) std::erase_if(plan.choices, [](const auto& c) { return !c.first.starts_with("step "); });
   } else {
     plan = train::default_plan(*setup, train::cpu_identity(num_threads()), ops, own_gpu ? setup->pass() : train::open_passes(*setup, ops, memory).front());
   }
@@ -128,7 +135,9 @@ OrderedJson estimate(config::Recipe r, const EstimateOptions& o) {
   const int64_t on_device = here ? 0 : e.total() - e.process - e.data, on_host = here ? e.total() : e.process + e.data + e.program.batch;
   const bool fits = static_cast<uint64_t>(here ? e.needs() : on_device) <= memory;
   const Work w = work_of(*setup, pass, ops);
-  const Speed speed = here ? speed_here(plan, *setup, w) : speed_there(d, w);
+  Speed speed;
+  if (plan.device.kind == (own_gpu ? "cuda" : here ? "cpu" : "")) speed = speed_of(plan);
+  if (!speed.measured) speed = here ? speed_here(*setup, w) : speed_there(d, w);
   const double tok_s = static_cast<double>(w.tokens) * static_cast<double>(devices) / speed.step_s;
   const int64_t steps = steps_of(*setup, o.data);
   const double watts = d.watts * static_cast<double>(devices);
@@ -157,6 +166,7 @@ OrderedJson estimate(config::Recipe r, const EstimateOptions& o) {
   j["cost_per_1b_tokens_usd"] = usd(1e9 / tok_s);
   j["measured"] = speed.measured;
   j["speed_from"] = speed.from;
+  j["kernels_workspace_counted"] = here || ops.device() != nullptr;
   j["prices"] = {{"file", prices.file}, {"date", prices.date}, {"usd_per_hour", d.usd_per_hour}, {"source", d.price_source}, {"usd_per_kwh", prices.usd_per_kwh}, {"watts", d.watts}};
   if (!fits) {
     j["changes_that_fit"] = OrderedJson::array();

@@ -13,6 +13,8 @@
 #include "eval/code/sandbox.h"
 #include "eval/evaluate.h"
 #include "eval/gate.h"
+#include "eval/task/index.h"
+#include "eval/task/task.h"
 #include "verbs.h"
 #include "version.h"
 
@@ -127,6 +129,27 @@ std::optional<OrderedJson> run_harness(const HarnessRequest& r, const TextSide& 
   const std::string path = eval::write_results(e, r.out, r.stamped ? stamp() : "");
   log::info("written: {}", path);
   return e.results;
+}
+
+std::vector<std::string> eval_texts(const config::Eval& e) {
+  const std::string path = e.harness.task_path.value_or("");
+  const eval::Selection all = eval::TaskIndex({path}).select(e.harness.tasks);
+  std::vector<std::string> texts, folders;
+  if (!path.empty()) folders.push_back(path);
+  const auto collect = [&](const auto& self, const OrderedJson& j) -> void {
+    if (j.is_string()) texts.back() += (texts.back().empty() ? "" : "\n") + j.get<std::string>();
+    if (j.is_structured())
+      for (const OrderedJson& part : j) self(self, part);
+  };
+  for (const OrderedJson& config : all.tasks) {
+    const eval::Task task(config, folders);
+    for (const OrderedJson& doc : task.docs()) {
+      texts.emplace_back();
+      collect(collect, doc);
+    }
+    log::info("decontamination: {} documents of task {}", task.docs().size(), task.name());
+  }
+  return texts;
 }
 
 bool regression_gate(const HarnessRequest& r, const OrderedJson& results, const std::string& baseline,

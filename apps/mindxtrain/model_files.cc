@@ -15,6 +15,7 @@
 #include "formats/weight_source.h"
 #include "kernels/backend.h"
 #include "net/hub.h"
+#include "harness.h"
 #include "verbs.h"
 
 namespace mxt::app {
@@ -85,8 +86,9 @@ std::string environment(const char* name) {
   return v ? v : "";
 }
 
-data::Access data_access() {
+data::Access data_access(const config::Recipe& recipe) {
   data::Access a;
+  if (recipe.eval) a.eval_texts = [eval = *recipe.eval] { return eval_texts(eval); };
   a.hub = hub_settings();
   std::string cache = environment("XDG_CACHE_HOME");
   if (cache.empty() && !environment("HOME").empty()) cache = environment("HOME") + "/.cache";
@@ -132,7 +134,7 @@ TextSide with_template(const TextSide& side, const std::string& file) {
 
 TextSide text_side_of(const config::Recipe& recipe, const std::string& model_path, Fetch fetch) {
   TextSide s;
-  if (recipe.model.tokenizer && *recipe.model.tokenizer == "char") s.tok = tokenizer::Tokenizer::characters(data::corpus_characters(recipe, data_access()));
+  if (recipe.model.tokenizer && *recipe.model.tokenizer == "char") s.tok = tokenizer::Tokenizer::characters(data::corpus_characters(recipe, data_access(recipe)));
   else if (recipe.model.tokenizer) s.tok = load_tokenizer(resolve_model(*recipe.model.tokenizer, std::nullopt, fetch));
   else if (!model_path.empty() && has_tokenizer(model_path)) s.tok = load_tokenizer(model_path);
   else return s;  // finished rows of ids need none; text is refused where it is met

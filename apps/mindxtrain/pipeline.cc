@@ -140,7 +140,7 @@ void Pipeline::plan() {
     }
   }
   if (from.empty()) {
-    if (recipe_.autotune.enabled && !setup_->gpu) {
+    if (recipe_.autotune.enabled) {
       log::info("probe: at most {} s", recipe_.autotune.budget_seconds);
       const auto report = measured_plan(*setup_, !threads_given(o_.threads), false);
       plan_ = report.plan;
@@ -148,7 +148,6 @@ void Pipeline::plan() {
       for (std::string_view line : split(table, '\n'))
         if (!line.empty()) log::info("{}", line);
     } else {
-      if (recipe_.autotune.enabled) log::info("plan: default choices, not measured: this build probes on the CPU only");
       plan_ = reference_plan(*setup_);
     }
     write_file_atomic(kept, kernels::to_json(plan_));
@@ -168,7 +167,7 @@ void Pipeline::prepare() {
   if (data_folder_.empty()) {
     data_folder_ = o_.out + "/dataset";
     const auto coder = make_coder(text_, setup_->model.vocab_size);
-    const data::Prepared p = data::prepare(recipe_, *coder, data_folder_, data_access());
+    const data::Prepared p = data::prepare(recipe_, *coder, data_folder_, data_access(recipe_));
     log::info("dataset: {}{}", p.text(), p.kept ? " (kept)" : "");
   }
   data_digest_ = blake3_hex(read_file(data_folder_ + "/dataset.json"));

@@ -37,7 +37,8 @@ void add_plan(CLI::App& app) {
     const OrderedJson& prices = j["prices"];
     const double watts = prices["watts"];
     const auto rows = j["rows_per_step"].get<int64_t>(), micro = j["micro_batch"].get<int64_t>();
-    for (const auto& [k, v] : j["categories"].items()) line(k, bytes(v));
+    for (const auto& [k, v] : j["categories"].items())
+      line(k, bytes(v) + (k == "workspace" && !j["kernels_workspace_counted"].get<bool>() ? " (and what the device's own kernels take: counted where the device is)" : ""));
     line("peak", fmt::format("{} of {} that may be used: {}", bytes(j["peak_bytes"][device == "cpu" ? "host" : "device"]), bytes(j["available_bytes"]), j["fits"].get<bool>() ? "fits" : "does not fit"));
     if (j.contains("changes_that_fit"))
       for (const auto& x : j["changes_that_fit"]) line("fits with", fmt::format("{}: {}", x["change"].get<std::string>(), bytes(x["bytes"])));

@@ -35,24 +35,40 @@ kernels::KernelPlan absent_plan(const train::Setup& setup, const config::Recipe&
   return p;
 }
 
+namespace {
+
+// The passes that the probe compares, the default first. A GPU's was chosen to fill the card, so only the half of it is a question there.
+std::vector<autotune::Pass> passes_of(const train::Setup& setup, const kernels::Backend& backend) {
+  std::vector<autotune::Pass> out;
+  if (!backend.device) {
+    for (const train::Pass& p : train::open_passes(setup, *backend.ops, train::host_memory())) out.push_back({p.micro_batch, p.recompute});
+    return out;
+  }
+  constexpr int64_t kEnough = 4096;  // tokens; fewer fill no GPU
+  const train::Pass whole = setup.pass();
+  out.push_back({whole.micro_batch, whole.recompute});
+  if (!setup.recipe.train.micro_batch && whole.micro_batch % 2 == 0 && whole.micro_batch / 2 * setup.seq_len >= kEnough) out.push_back({whole.micro_batch / 2, whole.recompute});
+  return out;
+}
+
+}  // namespace
+
 autotune::Report measured_plan(const train::Setup& setup, bool ask_threads, bool enumerate) {
-  if (setup.gpu) fail_missing("bench: this build probes on the CPU only; --dry-run writes the GPU's default choices");
-  kernels::Ops& ops = kernels::cpu_ops();
-  const auto passes = train::open_passes(setup, ops, train::host_memory());
+  const auto backend = train::open_backend(setup);
   autotune::Subject s;
   s.model = setup.model;
   s.options = setup.options;
   s.seq_len = setup.seq_len;
   s.rows = setup.rows_per_step;
   s.packed = setup.recipe.data.packing && setup.recipe.data.sampling == config::Sampling::kDocuments;
-  for (const train::Pass& p : passes) s.passes.push_back({p.micro_batch, p.recompute});
-  if (ask_threads)
+  s.passes = passes_of(setup, backend);
+  if (ask_threads && !backend.device)
     for (int n = num_threads(); n >= 1; n = n > 1 ? (n + 1) / 2 : 0) {
       s.threads.push_back(n);
       if (s.threads.size() == 2) break;  // all, and one a core where each core runs two
     }
-  s.plan = train::default_plan(setup, train::cpu_identity(num_threads()), ops, passes.front());
-  return autotune::probe(s, ops, {static_cast<double>(setup.recipe.autotune.budget_seconds), enumerate});
+  s.plan = train::default_plan(setup, train::identity_of(backend, num_threads()), *backend.ops, {s.passes[0].micro_batch, s.passes[0].recompute});
+  return autotune::probe(s, *backend.ops, {static_cast<double>(setup.recipe.autotune.budget_seconds), enumerate});
 }
 
 std::string table_of(const autotune::Report& r, int64_t rows, int64_t seq_len) {

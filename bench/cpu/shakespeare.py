@@ -17,11 +17,12 @@ p.add_argument("--as-peer", action="store_true", help=argparse.SUPPRESS)
 a = p.parse_args()
 root = os.path.abspath(f"{os.path.dirname(__file__)}/../..")
 TEXT = f"{root}/../shared/data/tinyshakespeare/input.txt"
-LAYERS, HEADS, WIDTH, BLOCK, BATCH, STEPS, WARMUP = 4, 4, 128, 64, 12, 2000, 100
+LAYERS, HEADS, WIDTH, BLOCK, BATCH, STEPS, WARMUP, EVERY = 4, 4, 128, 64, 12, 2000, 100, 1000
 
 
 def as_peer():
-    """The GPT of nanoGPT's CPU setting as PyTorch's own modules express it, with its schedule, split, optimizer groups and evaluations."""
+    """The GPT of nanoGPT's CPU setting as PyTorch's own modules express it, with its schedule, split and optimizer groups; evaluated as often
+    as the recipe says, over the whole held-out text."""
     import math
 
     import torch
@@ -74,28 +75,28 @@ def as_peer():
     decay = [w for w in model.parameters() if w.dim() >= 2]
     rest = [w for w in model.parameters() if w.dim() < 2]
     optimizer = torch.optim.AdamW([{"params": decay, "weight_decay": 0.1}, {"params": rest, "weight_decay": 0.0}], lr=1e-3, betas=(0.9, 0.99))
-    for step in range(STEPS + 1):
+    val = parts["val"]
+    n = (len(val) - 1) // BLOCK
+
+    def evaluate():
+        with torch.no_grad():
+            x, y = val[: n * BLOCK].view(n, BLOCK), val[1 : n * BLOCK + 1].view(n, BLOCK)
+            return sum(model(x[i : i + 256], y[i : i + 256]).item() * len(x[i : i + 256]) for i in range(0, n, 256)) / n
+
+    for step in range(STEPS):
         along = (step - WARMUP) / (STEPS - WARMUP)
         rate = 1e-3 * (step + 1) / (WARMUP + 1) if step < WARMUP else 1e-4 + 0.5 * (1 + math.cos(math.pi * along)) * 9e-4
         for group in optimizer.param_groups:
             group["lr"] = rate
-        if step % 250 == 0:
-            with torch.no_grad():
-                for part in parts:
-                    sum(model(*windows(part)).item() for _ in range(20))
-        if step == STEPS:
-            break
         loss = model(*windows("train"))
         loss.backward()
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
         loss.item()
-    val = parts["val"]
-    n = (len(val) - 1) // BLOCK
-    with torch.no_grad():
-        x, y = val[: n * BLOCK].view(n, BLOCK), val[1 : n * BLOCK + 1].view(n, BLOCK)
-        print(sum(model(x[i : i + 256], y[i : i + 256]).item() * len(x[i : i + 256]) for i in range(0, n, 256)) / n)
+        if (step + 1) % EVERY == 0:
+            last = evaluate()
+    print(last)
 
 
 def timed(command, **more):

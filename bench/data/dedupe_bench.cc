@@ -82,7 +82,7 @@ int main(int argc, char** argv) try {
   std::vector<std::string> texts;
   std::vector<uint32_t> stays;
   {
-    const auto rows = c.stay(source.open());
+    const auto rows = c.stay(source);
     data::Record r;
     while (rows->next(&r)) stays.push_back(static_cast<uint32_t>(r.line - 1));
   }

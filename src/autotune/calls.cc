@@ -117,7 +117,7 @@ void CallBench::build_attention() {
     at_.push_back(stride_);
     stride_ += n;
   }
-  std::vector<int32_t> cu;
+  auto& cu = cu_;
   for (const int64_t part : packed_ ? std::vector<int64_t>{1, 4, 16} : std::vector<int64_t>{1}) {
     const int64_t length = std::max<int64_t>(1, std::min(document_, a.q.rows) / part);
     const size_t first = cu.size();
@@ -175,6 +175,7 @@ C CallBench::attention(const C& shape, int copy, size_t mix, int algorithm) cons
     a.dout.p = place(3);
   }
   a.cu_seqlens = static_cast<const int32_t*>(documents_.data()) + mixes_[mix].at;
+  if constexpr (std::is_same_v<C, AttentionGrad>) a.host_cu_seqlens = cu_.data() + mixes_[mix].at;
   a.documents = mixes_[mix].documents;
   a.longest = mixes_[mix].longest;
   a.algo = algorithm;

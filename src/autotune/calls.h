@@ -51,10 +51,11 @@ class CallBench {
   int copies_ = 1, turn_ = 0;
   struct Mix {
     int64_t documents, longest;
-    size_t at;  // of cu_seqlens in documents_on_
+    size_t at;  // of its cu_seqlens in cu_ and documents_
   };
   std::vector<Mix> mixes_;
-  device::Buffer documents_;
+  std::vector<int32_t> cu_;
+  device::Buffer documents_;  // the same on the device
 };
 
 }  // namespace mxt::autotune

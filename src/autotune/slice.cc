@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "base/threads.h"
+
 namespace mxt::autotune {
 
 formats::ModelConfig slice_of(const formats::ModelConfig& model, int64_t layers) {
@@ -42,14 +44,16 @@ void Slice::fill_weights() {
     const auto access = params_->write(static_cast<graph::ParamId>(i));
     const runtime::ParamSlot& s = access.slot;
     const bool bf16 = graph_.value(graph_.params[i].value).type == DType::kBF16;
-    uint32_t x = 1;
-    for (int64_t k = 0; k < s.size; ++k) {
-      x = x * 1664525u + 1013904223u;
-      const float v = (static_cast<float>(x >> 8) * 0x1p-24f - 0.5f) * 0.05f;
-      if (s.master) s.master[k] = v;
-      if (bf16) static_cast<uint16_t*>(s.weight)[k] = float_to_bf16(v);
-      else static_cast<float*>(s.weight)[k] = v;
-    }
+    parallel_for(0, s.size, 1 << 16, [&](int64_t first, int64_t last) {
+      auto x = static_cast<uint32_t>(first >> 16) * 2654435761u + 1;
+      for (int64_t k = first; k < last; ++k) {
+        x = x * 1664525u + 1013904223u;
+        const float v = (static_cast<float>(x >> 8) * 0x1p-24f - 0.5f) * 0.05f;
+        if (s.master) s.master[k] = v;
+        if (bf16) static_cast<uint16_t*>(s.weight)[k] = float_to_bf16(v);
+        else static_cast<float*>(s.weight)[k] = v;
+      }
+    });
   }
 }
 

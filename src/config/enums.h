@@ -34,8 +34,13 @@ constexpr auto enum_names(Precision) { return spellings("bfloat16", "float16", "
 enum class Init { kPretrained, kRandom };
 constexpr auto enum_names(Init) { return spellings("+pretrained", "+random"); }
 
-enum class DataSource { kHf, kLocal, kLighthouse, kMindxDreams, kSynth };
-constexpr auto enum_names(DataSource) { return spellings("hf", "local", "lighthouse", "mindx_dreams", "+synth"); }
+enum class DataSource { kHf, kLocal, kLighthouse, kMindxDreams, kSynth, kMixture };
+constexpr auto enum_names(DataSource) {
+  return spellings("hf", "local", "lighthouse", "mindx_dreams", "+synth", "+mixture");
+}
+
+enum class MixtureStop { kFirstExhausted, kAllExhausted };
+constexpr auto enum_names(MixtureStop) { return spellings("+first_exhausted", "+all_exhausted"); }
 
 enum class Sampling { kDocuments, kRandomWindows };
 constexpr auto enum_names(Sampling) { return spellings("+documents", "+random_windows"); }

@@ -250,7 +250,7 @@ void Section::derive(void* owner, const Recipe& recipe, const std::string& path,
   const std::string prefix = path.empty() ? "" : path + ".";
   for (const Field& f : fields) {
     if (f.derive && !reader.is_given(prefix + f.key)) f.derive(owner, recipe);
-    if (f.section)
+    if (f.section && f.child)
       if (void* child = f.child(owner)) f.section->derive(child, recipe, prefix + f.key, reader);
   }
 }

@@ -57,6 +57,7 @@ enum class Shape {
   kTextMap,
   kPathOrInline,
   kSection,
+  kSectionList,
   kUnion
 };
 
@@ -73,7 +74,7 @@ struct Field {
   std::vector<std::string> choices;  // spellings, '+' in front of ours
   std::string default_note;          // where the default comes from; "" = default_value is the default
   Json default_value;
-  std::shared_ptr<const Section> section;                                        // kSection
+  std::shared_ptr<const Section> section;                                        // kSection, kSectionList
   std::vector<std::pair<std::string, std::shared_ptr<const Section>>> variants;  // kUnion: by `kind`
 
   // `owner` is the struct that has the member.
@@ -107,6 +108,7 @@ Section declare(const Filter*);
 Section declare(const Shard*);
 Section declare(const Teacher*);
 Section declare(const Synth*);
+Section declare(const MixtureSource*);
 Section declare(const Data*);
 Section declare(const Lora*);
 Section declare(const Muon*);
@@ -143,6 +145,17 @@ template <typename T>
 concept Declared = requires(const T* p) {
   { declare(p) } -> std::same_as<Section>;
 };
+
+template <typename T>
+struct ListItem {
+  using type = void;
+};
+template <typename T>
+struct ListItem<std::vector<T>> {
+  using type = T;
+};
+template <typename T>
+concept DeclaredList = Declared<typename ListItem<T>::type>;
 
 // ---- values: one overload set per type --------------------------------------------------------------------------
 
@@ -225,6 +238,8 @@ constexpr Shape shape_of() {
     return Shape::kPathOrInline;
   else if constexpr (Declared<T>)
     return Shape::kSection;
+  else if constexpr (DeclaredList<T>)
+    return Shape::kSectionList;
   else
     return Shape::kChoiceList;
 }
@@ -328,6 +343,8 @@ class Declaration {
       f.section = std::make_shared<const Section>(declare(static_cast<const V*>(nullptr)));
       f.child = [m](void* o) -> void* { return address_in(static_cast<C*>(o)->*m); };
     }
+    if constexpr (DeclaredList<V>)
+      f.section = std::make_shared<const Section>(declare(static_cast<const typename V::value_type*>(nullptr)));
     f.read = [m](const Field& self, void* o, const YamlNode& n, const std::string& path, Reader& reader) {
       auto& slot = static_cast<C*>(o)->*m;
       if constexpr (IsOptional<T>::value) {
@@ -338,7 +355,12 @@ class Declaration {
       }
       if constexpr (Declared<V>)
         self.section->read(address_in(slot), n, path, reader);
-      else
+      else if constexpr (DeclaredList<V>) {
+        if (!is_list(self, n, path, reader)) return;
+        address_in(slot)->clear();
+        for (size_t i = 0; i < n.items.size(); ++i)
+          self.section->read(&address_in(slot)->emplace_back(), n.items[i], fmt::format("{}[{}]", path, i), reader);
+      } else
         read_value(address_in(slot), self, n, path, reader);
     };
     f.write = [m](const Field& self, const void* o) -> OrderedJson {
@@ -346,7 +368,11 @@ class Declaration {
       if (!v) return nullptr;
       if constexpr (Declared<V>)
         return self.section->write(v);
-      else
+      else if constexpr (DeclaredList<V>) {
+        OrderedJson j = OrderedJson::array();
+        for (const auto& item : *v) j.push_back(self.section->write(&item));
+        return j;
+      } else
         return write_value(*v);
     };
     f.default_value = f.write(f, &prototype_);

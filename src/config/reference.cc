@@ -69,6 +69,8 @@ std::string type_text(const Field& f) {
       return "path, or a map";
     case Shape::kSection:
       return "section";
+    case Shape::kSectionList:
+      return "list of maps";
     case Shape::kUnion:
       return "by `kind`";
   }
@@ -102,17 +104,18 @@ void add_rows(std::string& out, const Section& s, const std::string& prefix, boo
   for (const Field& f : s.fields) {
     const std::string mark = std::string(f.plus ? " **+**" : "") + (f.hint ? " *hint*" : "");
     if (f.shape == Shape::kUnion) continue;
-    if (f.section && !f.nullable) {
+    if (f.shape == Shape::kSection && !f.nullable) {
       add_rows(out, *f.section, prefix + f.key + ".");
       continue;
     }
     const bool elsewhere = !adapters && f.key == "lora";
     const std::string type = elsewhere   ? "the fields of `kind: lora`"
-                             : f.section ? "section, may be absent"
+                             : f.shape == Shape::kSection ? "section, may be absent"
                                          : type_text(f);
     out += fmt::format("| `{}{}`{} | {} | {} | {} |\n", prefix, f.key, mark, cell(type), cell(default_text(f)),
                        cell(f.doc));
-    if (f.section && !elsewhere) add_rows(out, *f.section, prefix + f.key + ".", adapters);
+    if (f.section && !elsewhere)
+      add_rows(out, *f.section, prefix + f.key + (f.shape == Shape::kSectionList ? "[]." : "."), adapters);
   }
 }
 

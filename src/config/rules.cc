@@ -73,6 +73,31 @@ void check_model(const Recipe& r, Rules& rules) {
                "is only for `init: random`: a pretrained model brings its own; remove it, or set model.init");
 }
 
+void check_mixture(const Data& d, Rules& rules) {
+  const bool mixture = d.source == DataSource::kMixture;
+  rules.refuse(mixture && d.mixture.empty(), {"data.mixture", "data.source"},
+               "is missing: source mixture needs a list of sources, as [{{path: a.jsonl, weight: 2}}]");
+  rules.refuse(!mixture && !d.mixture.empty(), {"data.mixture", "data.source"},
+               "is only for `source: mixture`, and source is {}: remove one of the two", text_of(d.source));
+  for (size_t i = 0; i < d.mixture.size(); ++i) {
+    const MixtureSource& m = d.mixture[i];
+    rules.refuse(m.path.has_value() == m.hf_id.has_value(), {fmt::format("data.mixture[{}]", i), "data.mixture"},
+                 "names {}: give path or hf_id", m.path ? "both path and hf_id" : "no rows");
+  }
+  const std::pair<bool, const char*> alone[] = {{d.path.has_value(), "path"},
+                                                {d.hf_id.has_value(), "hf_id"},
+                                                {d.max_samples.has_value(), "max_samples"},
+                                                {!d.columns.empty(), "columns"}};
+  for (const auto& [given, key] : alone)
+    rules.refuse(mixture && given, {fmt::format("data.{}", key), "data.source"},
+                 "is for one source: with `source: mixture` give it in data.mixture");
+  rules.refuse(mixture && d.sql, {"data.sql", "data.source"}, "asks one source: it cannot be with `source: mixture`");
+  rules.refuse(mixture && d.sampling == Sampling::kRandomWindows, {"data.sampling", "data.source"},
+               "is random_windows, which reads one text: a mixture is of documents");
+  rules.refuse(mixture && !d.shuffle, {"data.shuffle", "data.source"},
+               "is false, and the seeded order is what mixes the sources of a mixture: remove it");
+}
+
 void check_data(const Recipe& r, Rules& rules) {
   const Data& d = r.data;
   using S = DataSource;
@@ -83,6 +108,7 @@ void check_data(const Recipe& r, Rules& rules) {
                "is missing: source {} needs a file, folder or glob", source);
   rules.refuse(d.source == S::kLighthouse && !d.cid, {"data.cid", "data.source"},
                "is missing: source lighthouse needs a content id");
+  check_mixture(d, rules);
   rules.refuse(d.source != S::kSynth && d.synth, {"data.synth", "data.source"},
                "is only for `source: synth`, and source is {}: remove one of the two", source);
   if (d.synth && d.synth->teacher) {
@@ -95,6 +121,8 @@ void check_data(const Recipe& r, Rules& rules) {
                "and data.eval_path both name a held-out part: keep one");
   rules.refuse(d.filter && d.filter->min_chars && d.filter->max_chars && *d.filter->min_chars > *d.filter->max_chars,
                {"data.filter.min_chars", "data.filter.max_chars"}, "is more than max_chars: no row would be left");
+  rules.refuse(d.filter && d.filter->decontaminate_eval && !r.eval, {"data.filter.decontaminate_eval"},
+               "needs the eval section, whose tasks' documents it looks for: add it, or remove this");
   const Method& m = r.train.method;
   rules.refuse(d.sampling == Sampling::kRandomWindows && (m.is_preference() || m.is_rl()),
                {"data.sampling", "train.method"},

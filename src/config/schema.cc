@@ -75,6 +75,10 @@ OrderedJson value_schema(const Field& f, const std::string& path) {
     case Shape::kSection:
       j = section_schema(*f.section, path);
       break;
+    case Shape::kSectionList:
+      j["type"] = "array";
+      j["items"] = section_schema(*f.section, path + "[]");
+      break;
     case Shape::kUnion:
       j["type"] = "object";
       for (const auto& [kind, section] : f.variants) {

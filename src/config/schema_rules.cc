@@ -27,6 +27,11 @@ constexpr std::string_view kModel = R"([
    "else": {"properties": {"config": {"type": "null"}}}}
 ])";
 
+constexpr std::string_view kMixtureSource = R"([
+  {"oneOf": [{"properties": {"path": {"type": "string"}, "hf_id": {"type": "null"}}, "required": ["path"]},
+             {"properties": {"hf_id": {"type": "string"}, "path": {"type": "null"}}, "required": ["hf_id"]}]}
+])";
+
 constexpr std::string_view kData = R"([
   {"if": {"properties": {"source": {"const": "hf"}}},
    "then": {"properties": {"hf_id": {"type": "string", "minLength": 1}}, "required": ["hf_id"]}},
@@ -36,6 +41,11 @@ constexpr std::string_view kData = R"([
    "then": {"properties": {"cid": {"type": "string"}}, "required": ["cid"]}},
   {"if": {"not": {"properties": {"source": {"const": "synth"}}, "required": ["source"]}},
    "then": {"properties": {"synth": {"type": "null"}}}},
+  {"if": {"properties": {"source": {"const": "mixture"}}, "required": ["source"]},
+   "then": {"properties": {"mixture": {"minItems": 1}, "path": {"type": "null"}, "hf_id": {"type": "null"},
+                           "max_samples": {"type": "null"}, "sql": {"type": "null"}, "columns": {"maxProperties": 0},
+                           "sampling": {"const": "documents"}, "shuffle": {"const": true}}, "required": ["mixture"]},
+   "else": {"properties": {"mixture": {"maxItems": 0}}}},
   {"if": {"properties": {"eval_path": {"type": "string"}}, "required": ["eval_path"]},
    "then": {"properties": {"eval_fraction": {"const": 0}}}}
 ])";
@@ -56,7 +66,7 @@ constexpr std::string_view kRecipe = R"([
 
 OrderedJson schema_rules(std::string_view path) {
   for (const auto& [section, text] :
-       {std::pair{std::string_view("hardware"), kHardware}, {"model", kModel}, {"data", kData}, {"", kRecipe}})
+       {std::pair{std::string_view("hardware"), kHardware}, {"model", kModel}, {"data", kData}, {"data.mixture[]", kMixtureSource}, {"", kRecipe}})
     if (path == section) return parse_ordered_json(text, "schema rules");
   return OrderedJson::array();
 }

@@ -4,10 +4,9 @@
 
 #include "base/error.h"
 #include "base/log.h"
-#include "base/threads.h"
 #include "data/dedupe/copies.h"
 #include "data/filter/filter.h"
-#include "data/filter/redact.h"
+#include "data/first_pass.h"
 #include "data/settings.h"
 #include "data/shape/row_text.h"
 
@@ -17,89 +16,6 @@ namespace {
 constexpr const char* kExact = "exact_copy";
 constexpr const char* kNear = "near_copy";
 constexpr size_t kSamplesOfEach = 5;
-
-// What the first pass keeps of a row besides what the copy finder keeps: the check that it failed, −1 = none.
-using Failed = std::vector<int8_t>;
-
-// Reads and examines rows. Reading is one thread's work, so it goes on beside the examination of the rows before.
-class FirstPass {
- public:
-  FirstPass(const config::Data& data, const RowFilter* filter, CopyFinder* copies)
-      : data_(data),
-        filter_(filter),
-        copies_(copies),
-        prints_(copies ? kPieces : 0, Fingerprinter(data.dedupe.minhash)) {}
-
-  Failed run(RecordReader& rows) {
-    Batch now, next, before;
-    fill(rows, &now);
-    while (now.size > 0) {
-      const size_t piece = (now.size + kPieces - 1) / kPieces;
-      // The first piece of work is the reading; on one thread it comes first too.
-      parallel_for(0, static_cast<int64_t>(kPieces) + 1, 1, [&](int64_t k, int64_t) {
-        if (k == 0) {
-          keep(before);
-          fill(rows, &next);
-          return;
-        }
-        const size_t slot = static_cast<size_t>(k) - 1, b = std::min(now.size, slot * piece),
-                     e = std::min(now.size, b + piece);
-        for (size_t i = b; i < e; ++i) examine(slot, now, i);
-      });
-      std::swap(before, now);
-      std::swap(now, next);
-    }
-    keep(before);
-    return std::move(failed_);
-  }
-
- private:
-  static constexpr size_t kPieces = 64, kRows = 8192, kBytes = size_t{8} << 20;
-  struct Batch {
-    size_t size = 0;
-    std::vector<Record> rows;
-    std::vector<RowPrint> prints;
-    std::vector<int8_t> failed;
-  };
-
-  void fill(RecordReader& rows, Batch* b) {
-    b->size = 0;
-    b->rows.resize(kRows);
-    for (size_t bytes = 0; b->size < kRows && bytes < kBytes && rows.next(&b->rows[b->size]); ++b->size) {
-      const Record& r = b->rows[b->size];
-      if (r.kind == FileKind::kText)
-        fail_input(
-            "{}: is plain text, which has no rows; data.dedupe and data.filter work on rows: remove them, or write the "
-            "texts as {{\"text\": …}} lines",
-            r.where());
-      if (!layout_) layout_ = find_layout(r, data_.columns);
-      bytes += r.text.size();
-      for (const std::string& c : r.cells) bytes += c.size();
-    }
-    b->prints.resize(copies_ ? b->size : 0);
-    b->failed.assign(filter_ ? b->size : 0, -1);
-  }
-
-  void examine(size_t slot, Batch& b, size_t i) {
-    thread_local RowText text;
-    read_row_text(b.rows[i], *layout_, &text);
-    if (copies_) prints_[slot].print(text, &b.prints[i]);
-    if (filter_) b.failed[i] = static_cast<int8_t>(filter_->check(text));
-  }
-
-  void keep(const Batch& b) {
-    if (copies_) copies_->add(std::span(b.prints).first(copies_ ? b.size : 0));
-    failed_.insert(failed_.end(), b.failed.begin(), b.failed.end());
-    if (!filter_) failed_.resize(failed_.size() + b.size, -1);
-  }
-
-  const config::Data& data_;
-  const RowFilter* filter_;
-  CopyFinder* copies_;
-  std::vector<Fingerprinter> prints_;  // one a piece
-  std::optional<Layout> layout_;
-  Failed failed_;
-};
 
 std::string excerpt(const std::string& text) {
   constexpr size_t kBytes = 200;
@@ -113,43 +29,59 @@ std::string excerpt(const std::string& text) {
 
 class Curation::Stay : public RecordReader {
  public:
-  Stay(Curation& c, std::unique_ptr<RecordReader> rows) : c_(c), rows_(std::move(rows)) {}
+  Stay(Curation& c, const RowSource& source) : c_(c), source_(source), streams_(source.streams()) {}
   bool next(Record* out) override {
-    while (rows_->next(out)) {
-      if (at_ == c_.stays_.size())
-        fail_input("{}: more rows than in the first reading; the file has changed, start again", out->where());
-      const size_t row = at_++;
-      if (const auto it = c_.wanted_.find(static_cast<uint32_t>(row)); it != c_.wanted_.end()) sample(*out, it->second);
-      if (!c_.stays_[row]) continue;
-      if (!c_.redact_.empty()) redact(out);
-      return true;
+    for (; at_ < streams_.size(); ++at_, rows_.reset()) {
+      const RowSource& mine = *streams_[at_].source;
+      if (!rows_) rows_ = streams_[at_].open();
+      while (rows_->next(out)) {
+        layouts_.offer(mine, *out);
+        const size_t row = row_++;
+        c_.check_rows(source_, row_);
+        c_.sample(row, *out, layouts_.of(mine));
+        if (!c_.stays(row)) continue;
+        if (!c_.redact_.empty()) c_.add_redacted(redact_record(out, layouts_.of(mine), c_.redact_));
+        return true;
+      }
     }
     return false;
   }
-  double done() const override { return rows_->done(); }
 
  private:
-  void sample(const Record& r, const std::vector<std::pair<size_t, bool>>& wanted) {
-    if (!layout_) layout_ = find_layout(r, c_.columns_);
-    RowText text;
-    read_row_text(r, *layout_, &text);
-    for (const auto& [i, as_stays] : wanted) {
-      CurationReport::Sample& s = c_.report_.samples[i];
-      (as_stays ? s.stays_where : s.where) = r.where();
-      (as_stays ? s.stays_text : s.text) = excerpt(text.text);
-    }
-  }
-  void redact(Record* r) {
-    if (!layout_) layout_ = find_layout(*r, c_.columns_);
-    const Redacted n = redact_record(r, *layout_, c_.redact_);
-    for (const config::Redact kind : c_.redact_)
-      c_.report_.redacted[std::string(config::text_of(kind))] += n[static_cast<size_t>(kind)];
-  }
   Curation& c_;
+  const RowSource& source_;
+  std::vector<RowStream> streams_;
   std::unique_ptr<RecordReader> rows_;
-  std::optional<Layout> layout_;
-  size_t at_ = 0;
+  Layouts layouts_;
+  size_t at_ = 0, row_ = 0;
 };
+
+void Curation::check_rows(const RowSource& source, size_t rows) const {
+  if (rows > stays_.size())
+    fail_input("{}: more rows than in the first reading; a file has changed, start again", source.text());
+}
+
+bool Curation::wants(size_t row, size_t n) const {
+  const auto it = wanted_.lower_bound(static_cast<uint32_t>(row));
+  return it != wanted_.end() && it->first < row + n;
+}
+
+void Curation::sample(size_t row, const Record& r, const Layout& layout) {
+  const auto it = wanted_.find(static_cast<uint32_t>(row));
+  if (it == wanted_.end()) return;
+  RowText text;
+  read_row_text(r, layout, &text);
+  for (const auto& [i, as_stays] : it->second) {
+    CurationReport::Sample& s = report_.samples[i];
+    (as_stays ? s.stays_where : s.where) = r.where();
+    (as_stays ? s.stays_text : s.text) = excerpt(text.text);
+  }
+}
+
+void Curation::add_redacted(const Redacted& n) {
+  for (const config::Redact kind : redact_)
+    report_.redacted[std::string(config::text_of(kind))] += n[static_cast<size_t>(kind)];
+}
 
 int64_t CurationReport::total_dropped() const {
   int64_t n = 0;
@@ -166,22 +98,29 @@ std::string CurationReport::text() const {
   return s;
 }
 
-std::unique_ptr<RecordReader> Curation::stay(std::unique_ptr<RecordReader> rows) {
-  if (!active()) return rows;
-  return std::make_unique<Stay>(*this, std::move(rows));
+std::unique_ptr<RecordReader> Curation::stay(const RowSource& source) {
+  if (!active()) return source.open();
+  return std::make_unique<Stay>(*this, source);
 }
 
-Curation curate(const RowSource& source, const config::Data& data, const std::string& folder) {
+bool finds_copies(const config::Data& d) { return d.dedupe.exact || d.dedupe.minhash || d.dedupe.semdedup; }
+bool curates(const config::Data& d) { return finds_copies(d) || d.filter; }
+
+Curation curate(const RowSource& source, const config::Data& data, const std::string& folder,
+                const Settings* settings, const Work* work) {
   Curation c;
-  const bool dedupe = data.dedupe.exact || data.dedupe.minhash || data.dedupe.semdedup;
-  if (!dedupe && !data.filter) return c;
-  c.columns_ = data.columns;
+  if (!curates(data)) return c;
+  const bool dedupe = finds_copies(data);
   if (data.filter) c.redact_ = data.filter->redact;
   std::optional<RowFilter> filter;
   std::optional<CopyFinder> finder;
-  if (data.filter) filter.emplace(*data.filter);
+  if (data.filter) filter.emplace(*data.filter, settings ? settings->eval_texts : std::vector<std::string>());
   if (dedupe) finder.emplace(data.dedupe.minhash, folder);
-  const Failed failed = FirstPass(data, filter ? &*filter : nullptr, finder ? &*finder : nullptr).run(*source.open());
+  std::vector<int8_t> failed;  // the check that a row failed, −1 = none
+  FirstPass(data, filter ? &*filter : nullptr, dedupe, settings ? settings->curation : "", work).run(source, [&](const Findings& f) {
+    if (finder) finder->add(f.prints);
+    failed.insert(failed.end(), f.failed.begin(), f.failed.end());
+  });
   Copies copies;
   if (finder) copies = finder->find();
 

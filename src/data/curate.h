@@ -11,11 +11,11 @@
 #include <vector>
 
 #include "config/recipe.h"
+#include "data/filter/redact.h"
 #include "data/source/records.h"
+#include "data/work.h"
 
 namespace mxt::data {
-
-struct RowSource;
 
 struct CurationReport {
   struct Sample {
@@ -34,24 +34,35 @@ struct CurationReport {
 
 class Curation {
  public:
-  // Passes the source's rows on, but for those that went, with what `redact` names replaced. The Curation must outlive
-  // the reader; it gets the texts of its report's samples and counts of `redact` as the rows pass.
-  std::unique_ptr<RecordReader> stay(std::unique_ptr<RecordReader> rows);
+  // The source's rows, but for those that went, with what `redact` names replaced. The Curation and the source must
+  // outlive the reader; the report gets the texts of its samples and counts of `redact` as the rows pass.
+  std::unique_ptr<RecordReader> stay(const RowSource& source);
   bool active() const { return !stays_.empty(); }
   const CurationReport& report() const { return report_; }
 
+  // The same for who reads blocks. Rows are numbered through the source.
+  bool stays(size_t row) const { return stays_[row]; }
+  void check_rows(const RowSource& source, size_t rows) const;  // kBadInput: more than in the first reading
+  bool wants(size_t row, size_t n) const;                       // whether one of n rows is a sample of the report
+  void sample(size_t row, const Record& record, const Layout& layout);
+  void add_redacted(const Redacted& n);
+
  private:
-  friend Curation curate(const RowSource&, const config::Data&, const std::string&);
+  friend Curation curate(const RowSource&, const config::Data&, const std::string&, const Settings*, const Work*);
   class Stay;
   std::vector<bool> stays_;  // [rows]; empty where nothing was asked for
-  std::map<std::string, std::string> columns_;
   std::vector<config::Redact> redact_;
   std::map<uint32_t, std::vector<std::pair<size_t, bool>>> wanted_;  // row → its samples: index, whether as what stays
   CurationReport report_;
 };
 
 // Reads the source once where `data` asks for dedupe or filter, else not at all. `folder` takes unnamed files (see
-// dedupe/copies.h). Errors (kBadInput): bad rows, plain-text files (which have no rows), no row left.
-Curation curate(const RowSource& source, const config::Data& data, const std::string& folder);
+// dedupe/copies.h). With `settings` and `work` findings are kept. Errors (kBadInput): bad rows, plain-text files (which
+// have no rows), no row left.
+Curation curate(const RowSource& source, const config::Data& data, const std::string& folder,
+                const Settings* settings = nullptr, const Work* work = nullptr);
+// Whether `data` asks for any of it; for copies.
+bool curates(const config::Data& data);
+bool finds_copies(const config::Data& data);
 
 }  // namespace mxt::data

@@ -12,211 +12,22 @@
 #include "base/log.h"
 #include "base/philox.h"
 #include "base/text.h"
-#include "base/threads.h"
 #include "data/curate.h"
 #include "data/encode/encode.h"
+#include "data/encode/mix.h"
 #include "data/encode/pack.h"
+#include "data/inputs.h"
+#include "data/jobs.h"
 #include "data/settings.h"
 #include "data/shape/example.h"
 #include "data/store/manifest.h"
-#include "data/store/pieces.h"
 #include "data/store/shard.h"
 #include "data/store/spill.h"
 #include "data/streams.h"
+#include "data/token_pass.h"
 
 namespace mxt::data {
 namespace {
-
-constexpr int kRevision = 2;  // counts changes of this code that change the prepared bytes
-
-// All that decides the prepared bytes.
-OrderedJson inputs_of(const Settings& s, const Coder& coder) {
-  OrderedJson j = {{"revision", kRevision},
-                   {"sources", s.train.describe()},
-                   {"tokenizer", coder.digest()},
-                   {"columns", s.columns},
-                   {"seq_len", s.seq_len},
-                   {"packing", s.packing},
-                   {"sampling", s.windows ? "random_windows" : "documents"},
-                   {"train_on", s.train_all ? "all" : "assistant"},
-                   {"num_shards", s.num_shards},
-                   {"eval_fraction", s.eval_fraction}};
-  if (!s.train.sql.empty()) j["sql"] = s.train.sql;
-  j.update(parse_ordered_json(s.curation, "curation"));
-  if (s.eval) j["eval_sources"] = s.eval->describe();
-  if (s.train.max_rows != INT64_MAX) j["max_samples"] = s.train.max_rows;
-  if (s.eval_fraction > 0) j["seed"] = s.seed;
-  return j;
-}
-
-// Where a file stands does not change what it becomes.
-std::string key_of(OrderedJson inputs) {
-  for (const char* list : {"sources", "eval_sources"})
-    if (inputs.contains(list))
-      for (OrderedJson& source : inputs[list]) source.erase("path");
-  return blake3_hex(canonical_json(Json::parse(inputs.dump())));
-}
-
-// Reads one source into a spill file, piece by piece.
-class Reader {
- public:
-  Reader(const Settings& s, const Coder& coder, const Pieces& pieces, const Access& access, Prepared* counts)
-      : s_(s), coder_(coder), pieces_(pieces), access_(access), counts_(counts) {}
-
-  void read(const RowSource& source, std::unique_ptr<RecordReader> rows, Spill* out) {
-    std::vector<Record> batch;
-    layout_.reset();
-    int64_t before = counts_->rows_in, tokens = 0, found = 0;
-    log::Progress progress("data: " + source.text(), 1);
-    while (take_batch(*rows, &batch)) {
-      if (!layout_) set_layout(batch[0]);
-      const std::string digest = digest_of(batch);
-      std::optional<std::vector<Document>> documents = pieces_.find(digest);
-      if (documents && documents->size() == batch.size()) {
-        ++found;
-      } else {
-        documents = encode(batch);
-        pieces_.put(digest, *documents);
-      }
-      for (size_t i = 0; i < batch.size(); ++i) {
-        tokens += static_cast<int64_t>((*documents)[i].ids.size());
-        collect(batch[i], std::move((*documents)[i]), out);
-      }
-      progress.update(rows->done(), fmt::format("{} rows, {} tokens", counts_->rows_in - before, tokens));
-      if (access_.cancel && *access_.cancel)
-        throw Error(Exit::kInterrupted, "interrupted; what is tokenized is kept, the same command goes on from there");
-    }
-    if (found) log::info("data: {} pieces were tokenized before", found);
-    if (counts_->rows_in == before) fail_input("{}: holds no rows; check data.path", source.text());
-  }
-
- private:
-  void set_layout(const Record& first) {
-    layout_ = find_layout(first, s_.columns);
-    const Shape shape = layout_->shape;
-    log::info("data: rows are {}", first.kind == FileKind::kText ? "plain text" : layout_->text());
-    counts_->shape = name_of(shape);
-    if (shape == Shape::kPreference || shape == Shape::kReference) {
-      check_row(first, *layout_);
-      fail_missing(
-          "{}: rows are {}, for preference or reinforcement methods, which this build does not have; to train on "
-          "answers name them by data.columns, as {{prompt: prompt, {}: completion}}",
-          first.where(), name_of(shape), shape == Shape::kPreference ? "chosen" : "answer");
-    }
-    if (s_.windows && shape != Shape::kText)
-      fail_input("{}: rows are {}; data.sampling: random_windows reads text only, use documents", first.where(),
-                 name_of(shape));
-  }
-
-  // Some MiB of rows: work for all threads, little memory, and seldom more than a second that a crash can cost. Where a
-  // piece ends depends on the rows of its own file alone, so a file that changes leaves the pieces of the others as
-  // they are.
-  bool take_batch(RecordReader& rows, std::vector<Record>* batch) {
-    constexpr size_t kRows = 32768, kBytes = size_t{16} << 20;
-    batch->clear();
-    size_t bytes = 0;
-    while (batch->size() < kRows && bytes < kBytes) {
-      if (!ahead_) {
-        ahead_.emplace();
-        if (!rows.next(&*ahead_)) {
-          ahead_.reset();
-          break;
-        }
-      }
-      if (!batch->empty() && *batch->back().path != *ahead_->path) break;
-      bytes += ahead_->text.size();
-      for (const std::string& c : ahead_->cells) bytes += c.size();
-      batch->push_back(std::move(*ahead_));
-      ahead_.reset();
-    }
-    return !batch->empty();
-  }
-
-  // Of all that decides the documents of a piece.
-  std::string digest_of(const std::vector<Record>& batch) const {
-    Blake3 h;
-    const auto add = [&](std::string_view s) {
-      const uint64_t n = s.size();
-      h.update(&n, sizeof n);
-      h.update(s);
-    };
-    add(fmt::format("{} {} {} {}", kRevision, coder_.digest(), s_.train_all, s_.windows));
-    add(layout_->text());
-    for (const Record& r : batch) {
-      const uint8_t kind[2] = {static_cast<uint8_t>(r.kind), r.last_piece};
-      h.update(kind, sizeof kind);
-      add(r.text);
-      if (!r.header) continue;
-      for (const std::string& c : *r.header) add(c);
-      for (const std::string& c : r.cells) add(c);
-    }
-    return h.hex();
-  }
-
-  std::vector<Document> encode(const std::vector<Record>& batch) const {
-    std::vector<Document> out(batch.size());
-    std::vector<std::exception_ptr> errors(batch.size());
-    parallel_for(0, static_cast<int64_t>(batch.size()), 4, [&](int64_t b, int64_t e) {
-      for (int64_t i = b; i < e; ++i) {
-        const Record& r = batch[static_cast<size_t>(i)];
-        const bool end_text = r.kind != FileKind::kText || (r.last_piece && !s_.windows);
-        try {
-          out[static_cast<size_t>(i)] =
-              encode_example(read_example(r, *layout_), coder_, {s_.train_all, end_text}, r.where());
-        } catch (...) {
-          errors[static_cast<size_t>(i)] = std::current_exception();
-        }
-      }
-    });
-    for (const auto& e : errors)  // the first bad row is named, whichever thread met one first
-      if (e) std::rethrow_exception(e);
-    return out;
-  }
-
-  void collect(const Record& r, Document d, Spill* out) {
-    counts_->rows_in += r.last_piece;
-    if (s_.windows) {
-      if (!d.ids.empty()) out->add(d);
-    } else if (r.kind == FileKind::kText) {
-      add_text(d.ids, r.last_piece, out);
-    } else {
-      const int64_t length = static_cast<int64_t>(d.ids.size());
-      if (cut(d, s_.seq_len)) {
-        ++counts_->cut;
-        counts_->cut_tokens += length - s_.seq_len;
-      }
-      add(d, out);
-    }
-  }
-
-  // A file of plain text has no rows of its own: consecutive pieces of seq_len tokens are its documents.
-  void add_text(const std::vector<int32_t>& ids, bool last, Spill* out) {
-    text_.insert(text_.end(), ids.begin(), ids.end());
-    const size_t n = static_cast<size_t>(s_.seq_len);
-    size_t at = 0;
-    for (; text_.size() - at >= n || (last && at < text_.size()); at += std::min(n, text_.size() - at)) {
-      const auto from = text_.begin() + static_cast<ptrdiff_t>(at);
-      add({{from, from + static_cast<ptrdiff_t>(std::min(n, text_.size() - at))}, {}}, out);
-    }
-    text_.erase(text_.begin(), text_.begin() + static_cast<ptrdiff_t>(at));
-  }
-
-  void add(const Document& d, Spill* out) {
-    if (count_targets(d) == 0)
-      ++counts_->dropped_no_target;
-    else
-      out->add(d);
-  }
-
-  const Settings& s_;
-  const Coder& coder_;
-  const Pieces& pieces_;
-  const Access& access_;
-  Prepared* counts_;
-  std::optional<Record> ahead_;  // read, and not yet in a piece
-  std::optional<Layout> layout_;
-  std::vector<int32_t> text_;
-};
 
 // The documents held out: exactly round(fraction · n) of them, at least one, never all; chosen by the seed.
 std::vector<bool> choose_held_out(size_t n, double fraction, uint64_t seed) {
@@ -290,10 +101,37 @@ Part write_windows(const std::string& out, std::string_view name, const Settings
   return part;
 }
 
+// Of each source of a mixture the documents that its weight asks for; `documents`: those not held out, in file order.
+std::vector<uint32_t> mix_sources(const Settings& s, const Spill& spill, const std::vector<uint32_t>& documents,
+                                  std::vector<MixedSource>* sources) {
+  std::vector<MixPart> parts;
+  size_t at = 0;
+  uint32_t end = 0;
+  for (MixedSource& m : *sources) {
+    end += static_cast<uint32_t>(m.documents);
+    const size_t begin = at;
+    for (m.tokens = 0; at < documents.size() && documents[at] < end; ++at) m.tokens += spill.length(documents[at]);
+    m.documents = static_cast<int64_t>(at - begin);
+    if (at == begin)
+      fail_input("{}: no document of this source of data.mixture is left to train on ({} rows read); remove it",
+                 m.source, m.rows_in);
+    parts.push_back({m.weight, std::span(documents).subspan(begin, at - begin)});
+  }
+  std::vector<uint32_t> all;
+  const auto mixed = mix(parts, s.mixture_stop, [&](uint32_t d) { return spill.length(d); }, s.seed);
+  for (size_t i = 0; i < mixed.size(); ++i) {
+    (*sources)[i].used_documents = static_cast<int64_t>(mixed[i].size());
+    for (uint32_t d : mixed[i]) (*sources)[i].used_tokens += spill.length(d);
+    all.insert(all.end(), mixed[i].begin(), mixed[i].end());
+  }
+  return all;
+}
+
 void write_documents(const std::string& out, const Settings& s, const Spill& train, const Spill* eval, Manifest* m) {
   const std::vector<bool> held = choose_held_out(train.documents(), s.eval_fraction, s.seed);
   std::vector<uint32_t> in_train, in_eval;
   for (uint32_t d = 0; d < train.documents(); ++d) (held[d] ? in_eval : in_train).push_back(d);
+  if (!m->counts.mixture.empty()) in_train = mix_sources(s, train, in_train, &m->counts.mixture);
   m->train = write_rows(out, "train", s, train, in_train);
   if (eval) {
     in_eval.resize(eval->documents());
@@ -330,12 +168,13 @@ void remove_old(const std::string& out) {
   }
 }
 
-// What a killed run left half-written. Pieces are whole, and stay.
+// What a killed run left half-written. Blocks are whole, and stay.
 void remove_leftovers(const std::string& out) {
+  const std::set<fs::path> whole = {"prints", "tokens", kJobsFolder};
   std::error_code ignored;
   make_folders((fs::path(out) / kWorkFolder).string());
   for (const auto& e : fs::directory_iterator(fs::path(out) / kWorkFolder))
-    if (e.path().filename() != "pieces") fs::remove_all(e.path(), ignored);
+    if (!whole.contains(e.path().filename())) fs::remove_all(e.path(), ignored);
   for (const auto& e : fs::directory_iterator(out)) {
     const std::string name = e.path().filename().string();
     const bool shard =
@@ -378,57 +217,85 @@ std::string Prepared::text() const {
       s += fmt::format("; {}: {} tokens", name, p.tokens);
   };
   part("train", train);
+  for (const MixedSource& m : mixture)
+    s += fmt::format("; {}: {:.1f} % of it ({} tokens, {} documents of {})", m.source,
+                     100.0 * static_cast<double>(m.used_tokens) / static_cast<double>(std::max<int64_t>(train.tokens, 1)),
+                     m.used_tokens, m.used_documents, m.documents);
   part("eval", eval);
   return s;
 }
 
-Prepared prepare(const config::Recipe& recipe, const Coder& coder, const std::string& out, const Access& access) {
-  const Settings s = read_settings(recipe, access, out);
+namespace {
+
+// Of a finished folder for the same inputs.
+std::optional<Prepared> find_prepared(const std::string& out, const std::string& key) {
+  if (!has_manifest(out)) return std::nullopt;
+  const Manifest old = read_manifest(out);
+  if (old.key != key || !still_good(out, old)) return std::nullopt;
+  Prepared kept = old.counts;
+  kept.kept = true;
+  log::info("data: {} is already prepared", out);
+  return kept;
+}
+
+// `jobs` > 0: they have done all blocks.
+Prepared prepare(const config::Recipe& recipe, const Settings& s, const Coder& coder, const std::string& out,
+                 const Access& access, int jobs) {
   Manifest m;
   const OrderedJson inputs = inputs_of(s, coder);
   m.inputs = inputs.dump();
   m.key = key_of(inputs);
   m.windows = s.windows;
   m.seq_len = s.seq_len;
-  if (has_manifest(out)) {
-    const Manifest old = read_manifest(out);
-    if (old.key == m.key && still_good(out, old)) {
-      Prepared kept = old.counts;
-      kept.kept = true;
-      log::info("data: {} is already prepared", out);
-      return kept;
-    }
-  }
+  if (const auto kept = find_prepared(out, m.key)) return *kept;
   make_folders(out);
   const FolderLock lock(out);
-  remove_old(out);
+  if (const auto kept = find_prepared(out, m.key)) return *kept;  // by whoever had the lock before
   remove_leftovers(out);
 
-  const fs::path work = fs::path(out) / kWorkFolder;
-  Spill train((work / "train-documents").string()), eval((work / "eval-documents").string());
-  const Pieces pieces((work / "pieces").string());
-  Reader reader(s, coder, pieces, access, &m.counts);
+  const fs::path folder = fs::path(out) / kWorkFolder;
+  Work work{folder.string(), access.cancel, {}};
+  if (jobs > 0) work.missing = missing_part(s, jobs);
+  Spill train((folder / "train-documents").string()), eval((folder / "eval-documents").string());
+  for (const RowSource& source : s.train.mixture) m.counts.mixture.push_back({source.text(), source.weight});
+  TokenPass tokens(s, coder, recipe.data, work, &m.counts);
   if (s.eval) {
-    reader.read(*s.eval, s.eval->open(), &eval);
+    tokens.run(*s.eval, nullptr, &eval);
     eval.finish();
     need_rows(eval, *s.eval, m.counts);
   }
-  Curation curation = curate(s.train, recipe.data, out);
-  reader.read(s.train, curation.stay(s.train.open()), &train);
+  Curation curation = curate(s.train, recipe.data, out, &s, &work);
+  tokens.run(s.train, curation.active() ? &curation : nullptr, &train);
   if (curation.active()) {
     m.counts.curation = curation.report();
     m.counts.rows_in += curation.report().total_dropped();
   }
   train.finish();
   need_rows(train, s.train, m.counts);
+  remove_old(out);
   (s.windows ? write_arrays : write_documents)(out, s, train, s.eval ? &eval : nullptr, &m);
   m.counts.train = m.train.info;
   if (m.eval) m.counts.eval = m.eval->info;
   write_manifest(out, m);
   std::error_code ignored;
-  fs::remove_all(work, ignored);
+  fs::remove_all(folder, ignored);
   log::info("data: {}", m.counts.text());
   return m.counts;
+}
+
+}  // namespace
+
+Prepared prepare(const config::Recipe& recipe, const Coder& coder, const std::string& out, const Access& access) {
+  return prepare(recipe, read_settings(recipe, access, out), coder, out, access, 0);
+}
+
+Prepared merge_jobs(const config::Recipe& recipe, const Coder& coder, const std::string& out, const Access& access) {
+  const Settings s = read_settings(recipe, access, out);
+  const MergeLock lock(out);  // two jobs may be the last to finish: one waits, and finds the other's work
+  if (has_manifest(out))
+    if (const auto kept = find_prepared(out, key_of(inputs_of(s, coder)))) return *kept;
+  const int jobs = check_done((fs::path(out) / kWorkFolder).string(), jobs_key(s, coder));
+  return prepare(recipe, s, coder, out, access, jobs);
 }
 
 std::string corpus_characters(const config::Recipe& recipe, const Access& access) {
@@ -440,7 +307,7 @@ std::string corpus_characters(const config::Recipe& recipe, const Access& access
     Record r;
     std::optional<Layout> layout;
     while (rows->next(&r)) {
-      if (!layout) layout = find_layout(r, s.columns);
+      if (!layout) layout = find_layout(r, source->columns);
       if (layout->shape != Shape::kText)
         fail_input("{}: rows are {}; a character tokenizer is built from text rows", r.where(), name_of(layout->shape));
       const Example e = read_example(r, *layout);

@@ -6,6 +6,7 @@
 #include <functional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "config/recipe.h"
 #include "data/coder.h"
@@ -20,7 +21,17 @@ struct Access {
   net::HubSettings hub;   // for data.source: hf; its proxy and authorities are for the other sources too
   std::string cache_dir;  // where content that was fetched by id is kept; needed for lighthouse
   std::function<std::string(const std::string& name)> variable;  // of the environment ("" = unset)
+  std::function<std::vector<std::string>()> eval_texts;  // texts of the eval tasks' documents, for decontaminate_eval
   const std::atomic<bool>* cancel = nullptr;  // set: kInterrupted at the next piece
+};
+
+// One source of a mixture: its documents that were there to train on, and those that are trained on (with repetitions).
+struct MixedSource {
+  std::string source;
+  double weight = 1;
+  int64_t rows_in = 0, dropped = 0;  // rows read; of them left out by curation or without a trained token
+  int64_t documents = 0, tokens = 0;
+  int64_t used_documents = 0, used_tokens = 0;
 };
 
 // What happened, as `dataset.json` states it. Counts are over all parts.
@@ -32,6 +43,7 @@ struct Prepared {
   std::optional<CurationReport> curation;  // of the training rows; rows_in counts what it dropped
   int64_t cut = 0;         // documents longer than seq_len, cut at their end
   int64_t cut_tokens = 0;  // tokens lost by that
+  std::vector<MixedSource> mixture;  // in the recipe's order; empty for one source
   PartInfo train, eval;
   std::string text() const;  // one line for a person
 };
@@ -39,9 +51,9 @@ struct Prepared {
 // Reads the source, renders, tokenizes (on all threads), masks, cuts, splits, packs and writes shards, the manifest
 // last. Bytes depend on the inputs alone: not on threads, time or place. A folder whose manifest names the same inputs
 // and whose files still have their digests is kept. Only files of ours in `out` are ever replaced. Memory is bounded:
-// rows come in pieces of some MiB, tokens lie in files, and about 60 bytes a document are held. Tokenized pieces are
-// kept in `out`/.work/pieces under the digest of their rows until the manifest is written, so the same call after a crash
-// goes on with the first piece that is not there.
+// rows come in blocks of some MiB, tokens lie in files, and about 60 bytes a document are held. What both readings find
+// out about a block is kept in `out`/.work until the manifest is written (work.h), so the same call after a crash goes on
+// with the first block that is not there.
 //
 //   documents       a document is a row; of a plain-text file, consecutive pieces of seq_len tokens. Text ends with the
 //                   end-of-text token where there is one.
@@ -55,6 +67,23 @@ struct Prepared {
 // Errors: kBadInput names file, line and what to do (data.*); no row left; kMissing for servers, libraries and
 // credentials that are not here and methods that this build does not have; kInterrupted.
 Prepared prepare(const config::Recipe& recipe, const Coder& coder, const std::string& out, const Access& access = {});
+
+// One of `jobs` that prepare together; the first is 1.
+struct JobShare {
+  int job = 1, jobs = 1;
+};
+struct JobDone {
+  int64_t blocks = 0, rows = 0;  // blocks of this job, and rows that were made now
+  bool last = false;             // all jobs are done: merge
+  bool prepared = false;         // the folder was finished before
+};
+// The part of one job (data/jobs.h): nothing but files in `out`/.work. Errors: as prepare().
+JobDone prepare_job(const config::Recipe& recipe, const Coder& coder, const std::string& out, JobShare job,
+                    const Access& access = {});
+// The rest, once all jobs are done: the folder that prepare() alone would have made, byte for byte. Errors: as
+// prepare(); kBadInput for a job that has not finished, or whose part is damaged or of other inputs.
+Prepared merge_jobs(const config::Recipe& recipe, const Coder& coder, const std::string& out,
+                    const Access& access = {});
 
 // What prepare() would refuse before it reads a row (kMissing, kBadInput).
 void check_supported(const config::Recipe& recipe);

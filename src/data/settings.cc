@@ -23,19 +23,15 @@ std::string spelling(E e) {
   return std::string(s.substr(s.starts_with('+')));
 }
 
-// Files one after another.
-class AllFiles : public RecordReader {
+// Streams one after another.
+class AllStreams : public RecordReader {
  public:
-  explicit AllFiles(std::vector<SourceFile> files) : files_(std::move(files)) {
-    std::error_code ec;
-    for (const SourceFile& f : files_) {
-      const auto n = fs::file_size(f.path, ec);
-      begin_.push_back(begin_.back() + (ec ? 0 : static_cast<double>(n)));
-    }
+  explicit AllStreams(std::vector<RowStream> streams) : streams_(std::move(streams)) {
+    for (const RowStream& s : streams_) begin_.push_back(begin_.back() + static_cast<double>(s.bytes()));
   }
   bool next(Record* out) override {
-    for (; at_ < files_.size(); ++at_) {
-      if (!reader_) reader_ = open_records(files_[at_]);
+    for (; at_ < streams_.size(); ++at_) {
+      if (!reader_) reader_ = streams_[at_].open();
       if (reader_->next(out)) return true;
       reader_.reset();
     }
@@ -48,8 +44,8 @@ class AllFiles : public RecordReader {
   }
 
  private:
-  std::vector<SourceFile> files_;
-  std::vector<double> begin_{0};  // bytes of the files before
+  std::vector<RowStream> streams_;
+  std::vector<double> begin_{0};  // bytes of the streams before
   size_t at_ = 0;
   std::unique_ptr<RecordReader> reader_;
 };
@@ -123,7 +119,28 @@ std::string teacher_rows(const config::Data& d, const Access& access, const std:
   return file;
 }
 
-std::string curation_of(const config::Data& d) {
+std::vector<RowSource> mixture_of(const config::Data& d, const Access& access) {
+  std::vector<RowSource> all;
+  for (const config::MixtureSource& m : d.mixture) {
+    RowSource& s = all.emplace_back();
+    if (m.path) {
+      s.files = find_source_files(*m.path, m.split);
+    } else {
+      config::Data one;
+      one.hf_id = m.hf_id;
+      one.hf_config = m.hf_config;
+      one.hf_revision = m.hf_revision;
+      one.split = m.split;
+      s.files = fetch_hub_dataset(one, access.hub);
+    }
+    if (m.max_samples) s.max_rows = *m.max_samples;
+    s.columns = m.columns;
+    s.weight = m.weight;
+  }
+  return all;
+}
+
+std::string curation_of(const config::Data& d, const std::vector<std::string>& eval_texts) {
   OrderedJson j = OrderedJson::object();
   if (d.dedupe.exact || d.dedupe.minhash || d.dedupe.semdedup)
     j["dedupe"] = config::declare(static_cast<const config::Dedupe*>(nullptr)).write(&d.dedupe);
@@ -134,28 +151,81 @@ std::string curation_of(const config::Data& d) {
       for (SourceFile& f : find_source_files(path, "test")) benchmarks.files.push_back(std::move(f));
     j["benchmarks"] = benchmarks.describe();
   }
+  if (!eval_texts.empty()) {
+    Blake3 h;
+    for (const std::string& t : eval_texts) {
+      const uint64_t n = t.size();
+      h.update(&n, sizeof n);
+      h.update(t);
+    }
+    j["eval_documents"] = {{"texts", eval_texts.size()}, {"blake3", h.hex()}};
+  }
   return j.dump();
 }
 
 }  // namespace
 
-std::unique_ptr<RecordReader> RowSource::open() const {
-  if (task) return std::make_unique<TaskRows>(*task, max_rows);
+std::unique_ptr<RecordReader> RowStream::open() const {
+  const RowSource& s = *source;
+  if (file) return open_records(s.files[*file]);
+  if (s.task) return std::make_unique<TaskRows>(*s.task, s.max_rows);
   std::unique_ptr<RecordReader> rows;
-  if (sql.empty())
-    rows = std::make_unique<AllFiles>(files);
-  else
-    rows = open_query(sql, files, temp_folder);
-  return std::make_unique<FirstRows>(std::move(rows), max_rows);
+  if (!s.sql.empty()) {
+    rows = open_query(s.sql, s.files, s.temp_folder);
+  } else {
+    std::vector<RowStream> files;
+    for (size_t i = 0; i < s.files.size(); ++i) files.push_back({source, i});
+    rows = std::make_unique<AllStreams>(std::move(files));
+  }
+  return std::make_unique<FirstRows>(std::move(rows), s.max_rows);
+}
+
+std::string RowStream::text() const { return file ? source->files[*file].path : source->text(); }
+
+std::string RowStream::identity() const {
+  if (file) return fmt::format("{} {}", name_of(source->files[*file].kind), source->digest(*file).blake3);
+  OrderedJson j = source->describe();
+  for (OrderedJson& f : j) f.erase("path");
+  return OrderedJson{{"source", std::move(j)}, {"sql", source->sql}, {"rows", source->max_rows}}.dump();
+}
+
+uint64_t RowStream::bytes() const {
+  uint64_t sum = source->task ? 1 : 0;
+  std::error_code ec;
+  for (size_t i = 0; i < source->files.size(); ++i)
+    if (!file || *file == i)
+      if (const auto n = fs::file_size(source->files[i].path, ec); !ec) sum += n;
+  return sum;
+}
+
+std::vector<RowStream> RowSource::streams() const {
+  std::vector<RowStream> parts;
+  for (const RowSource& m : mixture)
+    for (const RowStream& s : m.streams()) parts.push_back(s);
+  if (!mixture.empty()) return parts;
+  if (task || !sql.empty() || max_rows != INT64_MAX) return {{this, std::nullopt}};
+  std::vector<RowStream> all;
+  for (size_t i = 0; i < files.size(); ++i) all.push_back({this, i});
+  return all;
+}
+
+std::unique_ptr<RecordReader> RowSource::open() const { return std::make_unique<AllStreams>(streams()); }
+
+const FileDigests& RowSource::digest(size_t i) const {
+  const auto it = digests_.find(i);
+  return it != digests_.end() ? it->second : digests_[i] = hash_file(files[i].path);
 }
 
 std::string RowSource::text() const {
   if (task) return "synth " + task->name;
+  if (!mixture.empty()) return fmt::format("{} (and {} more sources)", mixture[0].text(), mixture.size() - 1);
   return files.size() == 1 ? files[0].path : fmt::format("{} (and {} more files)", files[0].path, files.size() - 1);
 }
 
 OrderedJson RowSource::describe() const {
   OrderedJson j = OrderedJson::array();
+  for (const RowSource& m : mixture)
+    for (OrderedJson& f : m.describe()) j.push_back(std::move(f));
   if (task) {
     j.push_back(OrderedJson{{"synth", task->name},
                             {"split", task->split == Split::kTrain ? "train" : "test"},
@@ -163,9 +233,10 @@ OrderedJson RowSource::describe() const {
                             {"seed", task->seed}});
     return j;
   }
-  for (const SourceFile& f : files) {
-    const FileDigests d = hash_file(f.path);
-    j.push_back(OrderedJson{{"path", f.path}, {"kind", name_of(f.kind)}, {"bytes", d.bytes}, {"blake3", d.blake3}});
+  for (size_t i = 0; i < files.size(); ++i) {
+    const FileDigests& d = digest(i);
+    j.push_back(OrderedJson{
+        {"path", files[i].path}, {"kind", name_of(files[i].kind)}, {"bytes", d.bytes}, {"blake3", d.blake3}});
   }
   return j;
 }
@@ -188,7 +259,7 @@ Settings read_settings(const config::Recipe& r, const Access& access, const std:
   check_supported(r);
   const config::Data& d = r.data;
   Settings s;
-  s.columns = d.columns;
+  s.train.columns = d.columns;
   s.seq_len = d.seq_len;
   s.num_shards = d.shard.num_shards;
   s.packing = d.packing;
@@ -196,7 +267,12 @@ Settings read_settings(const config::Recipe& r, const Access& access, const std:
   s.train_all = d.train_on == config::TrainOn::kAll;
   s.eval_fraction = d.eval_fraction;
   s.seed = static_cast<uint64_t>(r.meta.seed);
-  s.curation = curation_of(d);
+  if (d.filter && d.filter->decontaminate_eval) {
+    if (!access.eval_texts) fail_input("data.filter.decontaminate_eval: there are no eval tasks here");
+    s.eval_texts = access.eval_texts();
+  }
+  s.curation = curation_of(d, s.eval_texts);
+  s.mixture_stop = d.mixture_stop;
   if (d.max_samples) s.train.max_rows = *d.max_samples;
   if (d.source == DataSource::kSynth && d.synth->teacher) {
     s.train.files = {{teacher_rows(d, access, out), FileKind::kJsonLines}};
@@ -206,6 +282,8 @@ Settings read_settings(const config::Recipe& r, const Access& access, const std:
       s.eval.emplace();
       s.eval->task = synth_task(r, Split::kTest);
     }
+  } else if (d.source == DataSource::kMixture) {
+    s.train.mixture = mixture_of(d, access);
   } else if (d.source == DataSource::kHf) {
     s.train.files = fetch_hub_dataset(d, access.hub);
   } else if (d.source == DataSource::kLighthouse) {
@@ -223,6 +301,7 @@ Settings read_settings(const config::Recipe& r, const Access& access, const std:
     s.eval.emplace();
     s.eval->files = find_source_files(*d.eval_path, "test");
   }
+  if (s.eval) s.eval->columns = d.columns;
   return s;
 }
 

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "base/hash.h"
 #include "base/json.h"
 #include "config/recipe.h"
 #include "data/source/records.h"
@@ -18,6 +19,20 @@ struct Access;
 
 // Of a prepared folder, while it is being made.
 inline constexpr const char* kWorkFolder = ".work";
+inline constexpr const char* kJobsFolder = "jobs";
+
+struct RowSource;
+
+// Rows of a source that are cut into blocks on their own: a file; or all rows of a source that is limited, queried or
+// made. Valid as long as its RowSource.
+struct RowStream {
+  const RowSource* source;
+  std::optional<size_t> file;  // of source->files; none: all of the source
+  std::unique_ptr<RecordReader> open() const;
+  std::string text() const;      // for messages
+  std::string identity() const;  // equal where the rows are equal, wherever they stand: kind and digest
+  uint64_t bytes() const;        // about how much there is to read
+};
 
 // One source of rows: files, or a task made from a seed.
 struct RowSource {
@@ -31,21 +46,30 @@ struct RowSource {
   std::optional<Task> task;
   std::string sql, temp_folder;  // data.sql, and where its large sorts may lie
   int64_t max_rows = INT64_MAX;
+  std::map<std::string, std::string> columns;  // data.columns
+  std::vector<RowSource> mixture;              // these one after another instead, each with its weight
+  double weight = 1;
 
-  std::unique_ptr<RecordReader> open() const;
+  std::vector<RowStream> streams() const;       // in the order of the rows
+  std::unique_ptr<RecordReader> open() const;  // all rows
   std::string text() const;      // for messages
   OrderedJson describe() const;  // for the manifest: files with size and digest, or the task
+  const FileDigests& digest(size_t file) const;  // computed once
+
+ private:
+  mutable std::map<size_t, FileDigests> digests_;
 };
 
 struct Settings {
   RowSource train;
   std::optional<RowSource> eval;
-  std::map<std::string, std::string> columns;
   int64_t seq_len, num_shards;
   bool packing, windows, train_all;
   double eval_fraction;
   uint64_t seed;
-  std::string curation;  // what of `dedupe` and `filter` is on, as JSON, for the manifest
+  config::MixtureStop mixture_stop = config::MixtureStop::kFirstExhausted;
+  std::vector<std::string> eval_texts;  // of data.filter.decontaminate_eval
+  std::string curation;                 // what of `dedupe` and `filter` is on, as JSON, for the manifest
 };
 
 // Finds the files; fetches them first where they are elsewhere. `out` (may be "") takes temporary files. Errors as

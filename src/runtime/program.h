@@ -84,7 +84,7 @@ class Program {
   void allocate(ParamStore& params);
   // Queues the pass on a device, runs it on the host. The batch may change when it returns.
   void run(const Batch& batch);
-  // The same pass with the device's clock read around every call, summed over calls of one kind. Only on a device.
+  // The same pass with the clock read around every call (the device's, where there is one), summed over calls of one kind.
   struct Timing {
     std::string what;  // operation, and the shape of the weight that it reads
     int64_t count = 0;

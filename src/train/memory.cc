@@ -75,7 +75,7 @@ std::vector<Pass> open_passes(const Setup& s, kernels::Ops& ops, uint64_t memory
       fit.push_back({n, graph::Recompute::kNone});
     } else if (t.gradient_checkpointing && fits(graph::Recompute::kLayer)) {
       // The fewest tensors, in the order of cost for a byte.
-      int64_t few = 0, many = static_cast<int64_t>(graph::recompute_order(s.training_graph(graph::Recompute::kNone), s.seq_len).size());
+      int64_t few = 0, many = static_cast<int64_t>(s.recompute_order().size());
       while (many - few > 1) {
         const int64_t half = (few + many) / 2;
         (fits({half}) ? many : few) = half;

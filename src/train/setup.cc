@@ -181,7 +181,15 @@ std::unique_ptr<Setup> with_recipe(const Setup& s, const config::Recipe& recipe)
 graph::Graph Setup::training_graph(graph::Recompute recompute) const {
   models::BuildOptions o = options;
   o.recompute = recompute;
+  o.join_lora = options.join_lora && recompute == graph::Recompute::kNone;
   return models::build(model, o);
+}
+
+std::vector<graph::Droppable> Setup::recompute_order() const {
+  models::BuildOptions o = options;
+  o.recompute = graph::Recompute::kNone;
+  o.join_lora = false;
+  return graph::recompute_order(models::build(model, o), seq_len);
 }
 
 graph::Graph Setup::scoring_graph() const {

@@ -41,7 +41,8 @@ struct Setup {
 
   Pass pass() const { return {micro_batch, options.recompute}; }
   graph::Graph training_graph() const { return training_graph(options.recompute); }
-  graph::Graph training_graph(graph::Recompute recompute) const;
+  graph::Graph training_graph(graph::Recompute recompute) const;  // adapters are joined only where nothing is recomputed
+  std::vector<graph::Droppable> recompute_order() const;          // what a pass may recompute, the cheapest for its bytes first
   graph::Graph scoring_graph() const;  // the same parameters in the same order
 };
 

@@ -161,7 +161,7 @@ class CurateTest : public DataTest {
   std::vector<std::string> stay(const RowSource& s, const config::Data& d, CurationReport* report = nullptr) {
     Curation c = curate(s, d, folder_);
     std::vector<std::string> left;
-    const auto rows = c.stay(s.open());
+    const auto rows = c.stay(s);
     Record r;
     while (rows->next(&r)) left.push_back(r.text);
     if (report) *report = c.report();
@@ -295,7 +295,7 @@ TEST_F(CurateTest, PlantedPairsAreFoundWithPrecisionAndRecall) {
   const RowSource s = source("a.jsonl", all);
   Curation c = curate(s, minhash(0.8), folder_);
   std::vector<int> left(exact.size(), 0);
-  const auto rows = c.stay(s.open());
+  const auto rows = c.stay(s);
   Record r;
   while (rows->next(&r)) ++left[(r.line - 1) / 2];
   int hit = 0, copies = 0, called = 0;

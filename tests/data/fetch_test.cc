@@ -133,6 +133,50 @@ TEST_F(FetchTest, TheRealClientsTakeTheTestHubForOne) {
   EXPECT_EQ(run("source: hf, hf_id: org/model").train.documents, 2);
 }
 
+// The same for load_dataset, with rows as JSON lines and as Parquet (in large-file storage).
+TEST_F(FetchTest, TheDatasetsLibraryLoadsFromTheTestHub) {
+  const char* python = std::getenv("MXT_LIVE_PYTHON");
+  if (!python) GTEST_SKIP() << "set MXT_LIVE_PYTHON to a Python with datasets";
+  const std::string py = python;
+  if (std::system((py + " -c 'import datasets, pyarrow' 2>/dev/null").c_str()) != 0)
+    GTEST_SKIP() << py << " has no datasets";
+  write("make.py",
+        "import sys, pyarrow as pa, pyarrow.parquet as pq\n"
+        "pq.write_table(pa.table({'question': ['a', 'b', 'c'], 'answer': ['1', '2', '3']}), sys.argv[1])\n");
+  ASSERT_EQ(std::system((py + " " + path("make.py") + " " + path("rows.parquet")).c_str()), 0);
+  write("load.py",
+        "import sys, datasets\n"
+        "d = datasets.load_dataset('org/model')\n"
+        "assert sorted(d) == ['test', 'train'], d\n"
+        "print([dict(r) for r in d['train']])\n"
+        "print([dict(r) for r in datasets.load_dataset('org/model', split='test', streaming=True)])\n");
+  const std::string rows = "{\"question\":\"a\",\"answer\":\"1\"}\n{\"question\":\"b\",\"answer\":\"2\"}\n";
+  for (const std::string kind : {"jsonl", "parquet"}) {
+    FakeHub hub;
+    hub.serve_dataset();
+    const std::string train = kind == "jsonl" ? rows + "{\"question\":\"c\",\"answer\":\"3\"}\n" : read_file(path("rows.parquet"));
+    hub.files = {{"data/train-00000-of-00001." + kind, train}, {"data/test-00000-of-00001." + kind, train}};
+    hub.large = {"data/train-00000-of-00001." + kind, "data/test-00000-of-00001." + kind};
+    const std::string command = "HF_HUB_DISABLE_XET=1 HF_HUB_DISABLE_TELEMETRY=1 HF_ENDPOINT=" + hub.url() +
+                                " HF_HOME=" + path("home-" + kind) + " NO_PROXY='*' " + py + " " + path("load.py") + " > " +
+                                path("log") + " 2>&1";
+    const int code = std::system(command.c_str());
+    std::string seen;
+    for (const ServerRequest& r : hub.hub().seen()) seen += r.method + " " + r.target + "\n";
+    ASSERT_EQ(code, 0) << read_file(path("log")) << seen;
+    const std::string want = "[{'question': 'a', 'answer': '1'}, {'question': 'b', 'answer': '2'}, {'question': 'c', 'answer': '3'}]";
+    EXPECT_HAS(read_file(path("log")), want + "\n" + want);
+    // And ours reads the same.
+    access_.hub.endpoint = hub.url();
+    access_.hub.cache_dir = path("hub-" + kind);
+    try {
+      EXPECT_EQ(run("source: hf, hf_id: org/model", "out-" + kind).train.documents, 3);
+    } catch (const Error& e) {
+      ASSERT_EQ(e.code(), Exit::kMissing) << e.what();  // Parquet without DuckDB
+    }
+  }
+}
+
 // ---- mindX
 
 TEST_F(FetchTest, DreamsAreTheTrainingLogsAndOnRequestTheEvolutions) {

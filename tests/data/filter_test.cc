@@ -85,6 +85,63 @@ TEST_F(FilterTest, RowsThatShareARunOfWordsWithABenchmarkGo) {
   EXPECT_HAS(error_of([&] { first_failed(f, "x"); }), "nowhere.jsonl");
 }
 
+TEST_F(FilterTest, EvalDocumentsAreBenchmarksToo) {
+  config::Filter f;
+  f.decontaminate_eval = true;
+  f.decontaminate_ngram = 4;
+  const RowFilter filter(f, {"What is the capital of France?\nParis"});
+  EXPECT_EQ(filter.reasons(), (std::vector<std::string>{"decontaminate"}));
+  RowText row;
+  row.text = "asked: what is the capital of Peru";
+  EXPECT_EQ(filter.check(row), 0);
+  row.text = "what is a capital of France";
+  EXPECT_EQ(filter.check(row), -1);
+}
+
+TEST(Languages, RowsInOtherLanguagesGo) {
+  const std::string english = "The quick brown fox jumps over the lazy dog, and nobody in the village was surprised.",
+                    german = "Der schnelle braune Fuchs springt über den faulen Hund, und niemand im Dorf wunderte sich.",
+                    french = "Le renard brun rapide saute par-dessus le chien paresseux, et personne ne fut surpris.",
+                    chinese = "敏捷的棕色狐狸跳过了懒狗，村里没有人感到惊讶。", short_text = "ok 42";
+  config::Filter f;
+  f.languages = {"en", "de"};
+  try {
+    RowFilter probe(f);
+  } catch (const Error& e) {
+    ASSERT_EQ(e.code(), Exit::kMissing) << e.what();
+    GTEST_SKIP() << e.what();
+  }
+  EXPECT_EQ(RowFilter(f).reasons(), (std::vector<std::string>{"languages"}));
+  EXPECT_EQ(first_failed(f, english), -1);
+  EXPECT_EQ(first_failed(f, german), -1);
+  EXPECT_EQ(first_failed(f, french), 0);
+  EXPECT_EQ(first_failed(f, chinese), 0);
+  EXPECT_EQ(first_failed(f, short_text), -1);  // nothing can be told
+  f.drop_unknown_language = true;
+  EXPECT_EQ(first_failed(f, short_text), 0);
+  f.languages = {"zh"};
+  EXPECT_EQ(first_failed(f, chinese), -1);
+  f.languages = {"en"};
+  f.min_language_part = 0.9;
+  EXPECT_EQ(first_failed(f, english + " " + french), 0);  // about half
+  f.min_language_part = 0.3;
+  EXPECT_EQ(first_failed(f, english + " " + french), -1);
+  f.languages = {"klingon!"};
+  EXPECT_HAS(error_of([&] { RowFilter x(f); }), "klingon");
+  f.languages = {"en"};
+  f.min_chars = 3;
+  f.decontaminate_eval = true;  // reasons keep their order and their numbers
+  const RowFilter all(f, {"one two three four five six seven eight nine ten eleven twelve thirteen fourteen"});
+  EXPECT_EQ(all.reasons(), (std::vector<std::string>{"min_chars", "languages", "decontaminate"}));
+  RowText row;
+  row.text = "x";
+  EXPECT_EQ(all.check(row), 0);
+  row.text = french;
+  EXPECT_EQ(all.check(row), 1);
+  row.text = english + " one two three four five six seven eight nine ten eleven twelve thirteen fourteen";
+  EXPECT_EQ(all.check(row), 2);
+}
+
 std::string redacted(std::string text, Redacted* n = nullptr) {
   constexpr Redact kAll[] = {Redact::kEmail, Redact::kPhone, Redact::kKey};
   const Redacted count = redact_text(&text, kAll);

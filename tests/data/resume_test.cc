@@ -3,14 +3,16 @@
 #include <sys/wait.h>
 
 #include <atomic>
+#include <cstring>
 #include <thread>
 
 #include "base/files.h"
 #include "base/hash.h"
 #include "base/philox.h"
 #include "base/threads.h"
+#include "data/first_pass.h"
 #include "data/prepare.h"
-#include "data/store/pieces.h"
+#include "data/store/token_blocks.h"
 #include "helpers.h"
 #include "toy_coder.h"
 
@@ -89,27 +91,63 @@ TEST_F(ResumeTest, PiecesOfUnchangedFilesServeAfterOneIsMended) {
   EXPECT_EQ(again.rows, 100);
 }
 
-TEST_F(ResumeTest, DamagedPiecesAreMadeAgain) {
-  const Pieces pieces(path("p"));
+TEST_F(ResumeTest, DamagedBlocksAreMadeAgain) {
+  const Kept kept(path("p"));
   const std::vector<Document> documents = {
       {{1, 2, 3}, {}}, {{}, {}}, {{4, 5, 6, 7}, {-100, 5, -100, 7}}, {{1, 2}, {9, -100}}};
-  pieces.put("abc", documents);
-  const auto back = pieces.find("abc");
+  TokenBlock block;
+  for (const Document& d : documents) block.rows.push_back({d, true, false, true});
+  block.rows[1].made = false;
+  block.redacted = {{1, 2, 3}, {}, {}, {0, 0, 7}};
+  block.last = true;
+  block.shape = Shape::kAlpaca;
+  put_tokens(kept, "abc", block);
+  const auto back = find_tokens(kept, "abc");
   ASSERT_TRUE(back);
-  ASSERT_EQ(back->size(), documents.size());
+  ASSERT_EQ(back->rows.size(), documents.size());
   for (size_t i = 0; i < documents.size(); ++i) {
-    EXPECT_EQ((*back)[i].ids, documents[i].ids);
-    EXPECT_EQ((*back)[i].labels, documents[i].labels);
+    EXPECT_EQ(back->rows[i].document.ids, documents[i].ids);
+    EXPECT_EQ(back->rows[i].document.labels, documents[i].labels);
+    EXPECT_EQ(back->rows[i].made, i != 1);
   }
-  EXPECT_FALSE(pieces.find("abd"));
+  EXPECT_EQ(back->redacted, block.redacted);
+  EXPECT_TRUE(back->last);
+  EXPECT_EQ(back->shape, Shape::kAlpaca);
+  EXPECT_FALSE(find_tokens(kept, "abd"));
   const std::string bytes = read_file(path("p/abc"));
   for (size_t i = 0; i < bytes.size(); ++i) {
     std::string bad = bytes;
     bad[i] = static_cast<char>(bad[i] ^ 1);
     write("p/abc", bad);
-    EXPECT_FALSE(pieces.find("abc")) << i;
+    EXPECT_FALSE(find_tokens(kept, "abc")) << i;
     write("p/abc", bytes.substr(0, i));
-    EXPECT_FALSE(pieces.find("abc")) << i;
+    EXPECT_FALSE(find_tokens(kept, "abc")) << i;
+  }
+}
+
+TEST_F(ResumeTest, FindingsComeBackAsTheyWereKept) {
+  const Kept kept(path("p"));
+  Findings f;
+  f.prints.resize(3);
+  f.prints[0] = {{1, 2}, 77, {5, 6, 5}, {8, 9}};
+  f.prints[2] = {{3}, 78, {1}, {2, 3}};
+  f.failed = {-1, 2, -1};
+  f.last = true;
+  put_findings(kept, "x", f);
+  Findings g;
+  ASSERT_TRUE(find_findings(kept, "x", &g));
+  EXPECT_EQ(g.failed, f.failed);
+  EXPECT_TRUE(g.last);
+  for (size_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(std::memcmp(g.prints[i].content, f.prints[i].content, 16), 0);
+    EXPECT_EQ(g.prints[i].spelling, f.prints[i].spelling);
+    EXPECT_EQ(g.prints[i].shingles, f.prints[i].shingles);
+    EXPECT_EQ(g.prints[i].band_keys, f.prints[i].band_keys);
+  }
+  const std::string bytes = read_file(path("p/x"));
+  for (size_t i = 0; i < bytes.size(); ++i) {
+    write("p/x", bytes.substr(0, i));
+    EXPECT_FALSE(find_findings(kept, "x", &g)) << i;
   }
 }
 

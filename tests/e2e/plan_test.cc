@@ -105,6 +105,36 @@ TEST(Plan, PrintsBytesTimeAndMoneyForHereAndElsewhere) {
   }
 }
 
+TEST(Plan, OfARecipeForAGpuIsPrintedWhereThereIsNone) {
+  Case c;
+  std::string text = cli::recipe(c.tiny);
+  text.replace(text.find("name: cpu"), 9, "name: h100");
+  write_file_atomic(c.recipe, text);
+  auto r = cli::run("plan " + c.recipe + " --json");
+  ASSERT_EQ(r.code, 0) << r.out;
+  Json j = Json::parse(r.out);
+  EXPECT_EQ(j["device"], "h100");
+  EXPECT_FALSE(j["measured"].get<bool>());
+  ASSERT_EQ(j["recompute_options"].size(), 3u);  // of adapters that are joined while nothing is recomputed
+  EXPECT_LT(j["recompute_options"][2]["activations"].get<int64_t>(), j["recompute_options"][0]["activations"].get<int64_t>());
+  // A plan that was measured there: its time counts.
+  ASSERT_EQ(cli::run("bench --dry-run --config " + c.recipe + " --out " + c.plan).code, 0);
+  c.edit([](Json& p) {
+    p["measured"] = true;
+    p["device"]["name"] = "NVIDIA H100 80GB HBM3";
+    p["choices"]["gemm nt bf16 m1 n1 k1"] = "lt3";
+    p["candidates"]["step"] = {{{"algorithm", "default"}, {"median_us", 3e6}, {"spread_us", 0}}, {{"algorithm", "planned"}, {"median_us", 2e6}, {"spread_us", 0}}};
+  });
+  r = cli::run("plan " + c.recipe + " --json --plan " + c.plan);
+  ASSERT_EQ(r.code, 0) << r.out;
+  j = Json::parse(r.out);
+  EXPECT_TRUE(j["measured"].get<bool>());
+  EXPECT_DOUBLE_EQ(j["step_seconds"].get<double>(), 2.0);
+  r = cli::run("plan " + c.recipe + " --json --device mi300x --plan " + c.plan);
+  ASSERT_EQ(r.code, 0) << r.out;
+  EXPECT_FALSE(Json::parse(r.out)["measured"].get<bool>());
+}
+
 TEST(Plan, AnotherPriceTableIsReadStrictly) {
   Case c;
   const std::string table = c.folder / "prices.yaml";

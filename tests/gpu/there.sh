@@ -1,6 +1,6 @@
 #!/bin/bash
 # On a GPU machine, with what pack.py made: builds with every core, then runs what is named.
-# usage: there.sh CARRY_FOLDER OUT WHAT…      WHAT: tests verbs trajectory[:lora|full] shakespeare step steps fp8 kernels hero30, or a command in quotes ($MINDXTRAIN starts the binary)
+# usage: there.sh CARRY_FOLDER OUT WHAT…      WHAT: tests verbs trajectory[:lora|full|lora/fp8…] 'shakespeare [--peer]' sanitizer step steps fp8 kernels 'hero FLAGS…' (bench/gpu/hero.py), or a command in quotes ($MINDXTRAIN starts the binary)
 #        cpu: the CPU benches of bench/cpu with two cores of their own, beside all that is named after it
 C=$(realpath "$1") R=$2; shift 2
 O=/tmp/mxt_out; rm -rf $O; mkdir -p "$R" $O; R=$(realpath "$R")
@@ -65,9 +65,14 @@ for what in "$@"; do
     kernels) $M/gpu_kernels 8192 4096 > "$O/kernels.json" 2> "$O/kernels.err" || { status=1; tail -5 "$O/kernels.err"; }; grep attention "$O/kernels.json" ;;
     steps) for s in "0.6b 16 2048 8 8" "1.7b 16 2048 8 8" "4b 16 2048 4 8" "14b 8 2048 2 6" "0.6b 16 2048 8 8 full" "1.7b 16 2048 4 8 full"; do $M/gpu_step $s > "$O/step_$(echo $s | tr ' ' _).json" 2>>"$O/step.err"; echo "$s: $(tail -1 "$O/step_$(echo $s | tr ' ' _).json")"; done ;;
     trajectory*) timeout 200 python3 "$here/trajectory.py" $M/mindxtrain "$O/trajectory" $(tr ':' ' ' <<< "${what#trajectory}") || status=1 ;;
-    shakespeare) cd $M/src; timeout 200 $M/mindxtrain train recipes/shakespeare_char_gpu.yaml --out "$O/shakespeare" > "$O/shakespeare.log" 2>&1 || status=1
-      python3 "$here/shakespeare.py" "$O/shakespeare" || status=1 ;;
-    hero30) $M/gpu_step 8b 8 4096 2 33 > "$O/hero30.json" 2> "$O/hero30.err" || status=1; tail -1 "$O/hero30.json" ;;
+    shakespeare*) timeout 400 python3 $M/src/bench/gpu/shakespeare.py $M/mindxtrain $M/shakespeare ${what#shakespeare} > "$O/shakespeare.json" 2> "$O/shakespeare.err" || status=1; tail -1 "$O/shakespeare.json"; tail -3 "$O/shakespeare.err" ;;
+    sanitizer) # Every access and every barrier of the op tests, on their small shapes.
+      for tool in memcheck racecheck; do
+        timeout 150 compute-sanitizer --tool $tool --error-exitcode 9 $M/gpu_ops_test --gtest_brief=1 ${SANITIZED:+--gtest_filter=$SANITIZED} > "$O/$tool.log" 2>&1; code=$?; [ $code = 0 ] || status=1
+        echo "$tool: exit $code"; grep -n 'ERROR SUMMARY\|RACECHECK SUMMARY\|Error:\|Invalid\|hazard\|PASSED\|FAILED' "$O/$tool.log" | head -12
+      done ;;
+    hero*) n=$(tr -dc 'a-z0-9' <<< "$what"); rm -rf $M/hero
+      timeout 560 python3 $M/src/bench/gpu/hero.py $M/mindxtrain $M/hero ${what#hero} || status=1; cp $M/hero/hero.json "$O/$n.json"; cp $M/hero/plan.json "$O/$n.plan.json"; cp $M/hero/log.txt "$O/$n.log" ;;
     *) (cd $M/src && bash -c "$what") || status=1 ;;
   esac
   echo "== $what: $(($(date +%s) - begin)) s"

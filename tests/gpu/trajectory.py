@@ -2,7 +2,9 @@
 documents of many lengths. bf16 must stay within three times the spread among PyTorch's own attention kernels (at least 0.5 %), fp32
 within 1e-4. transformers sees each document alone, which is what packing must not change.
 
-usage: trajectory.py MINDXTRAIN OUT [lora|full …]      both without a name
+The FP8 base (lora/fp8) is another model: its losses are reported beside those of our bf16 run.
+
+usage: trajectory.py MINDXTRAIN OUT [KIND[/PRECISION] …]      KIND lora or full, PRECISION bfloat16, float32 or fp8; all without a name
 """
 import gc
 import json
@@ -18,7 +20,10 @@ from peft import LoraConfig, get_peft_model
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from transformers import AutoModelForCausalLM, Qwen3Config
 
-binary, out, kinds, layers = sys.argv[1], pathlib.Path(sys.argv[2]), sys.argv[3:] or ["lora", "full"], 28
+ALL = ["lora/bfloat16", "lora/float32", "lora/fp8", "full/bfloat16", "full/float32"]
+binary, out, layers = sys.argv[1], pathlib.Path(sys.argv[2]), 28
+wanted = [w for w in ALL if not sys.argv[3:] or w in sys.argv[3:] or w.split("/")[0] in sys.argv[3:]]
+kinds = {w.split("/")[0] for w in wanted}
 out.mkdir(parents=True, exist_ok=True)
 LINEARS = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
 STEPS, ROWS, VOCAB, LONGEST = 20, 4, 151936, 512
@@ -110,7 +115,8 @@ def theirs(kind, precision, attention):
 
 def ours(kind, precision):
     lora = kind == "lora"
-    name = f"{kind}_{precision}"
+    name, fp8 = f"{kind}_{precision}", precision == "fp8"
+    precision = "bfloat16" if fp8 else precision
     method = f'{{kind: lora, r: 16, alpha: 32, target_modules: [{", ".join(LINEARS)}], init_adapter: /tmp/trajectory_adapter}}' if lora else "{kind: full}"
     (out / f"{name}.yaml").write_text(f"""meta: {{project: test, run_name: {name}}}
 hardware: {{name: h100}}
@@ -120,6 +126,7 @@ data: {{source: local, path: "{rows}", seq_len: {LONGEST}, packing: false, shuff
 train:
   method: {method}
   precision: {precision}
+{'  base_precision: fp8_e4m3' if fp8 else ''}
   optimizer: {{lr: {'1.0e-3' if lora else '1.0e-4'}, betas: [0.9, 0.95], weight_decay: 0.1, grad_clip: 1.0}}
   schedule: {{type: cosine, warmup_ratio: 0.1, max_steps: {STEPS}}}
   batch: {{per_device: {ROWS}, grad_accum: 1}}
@@ -135,25 +142,35 @@ def distance(a, b, key="loss"):
     return max((abs(x[key] - y[key]) / abs(y[key]) for x, y in zip(a, b)), default=math.inf) if len(a) == len(b) == STEPS else math.inf
 
 
+def write():
+    (out / "trajectory.json").write_text(json.dumps({"torch": torch.__version__, "device": torch.cuda.get_device_name(), "layers": layers, "results": report}, indent=1))
+
+
 report, ok = {}, True
-for kind in kinds:
-    for precision in ("bfloat16", "float32"):
-        begin = time.time()
-        mine = ours(kind, precision)
-        print(f"{kind} {precision}: ours after {time.time() - begin:.0f} s", flush=True)
-        kernels = ("eager", "flash", "cudnn") if precision == "bfloat16" else ("math",)
-        other = {}
-        for k in kernels:
-            try:
-                other[k] = theirs(kind, precision, k)
-            except Exception as e:  # a kernel that this PyTorch has not
-                print(f"{kind} {precision} {k}: {e}", flush=True)
-        spread = max((distance(a, b) for a in other.values() for b in other.values()), default=0)
-        limit = max(3 * spread, 0.005) if precision == "bfloat16" else 1e-4
-        far = min((distance(mine, o) for o in other.values()), default=math.inf)
-        worst = max((distance(mine, o) for o in other.values()), default=math.inf)
-        report[f"{kind} {precision}"] = {"distance": worst, "nearest": far, "spread": spread, "limit": limit, "ok": worst <= limit, "grad_norm_distance": max((distance(mine, o, "grad_norm") for o in other.values()), default=None), "ours": [x["loss"] for x in mine], "theirs": {k: [x["loss"] for x in v] for k, v in other.items()}}
-        ok &= worst <= limit
-        (out / "trajectory.json").write_text(json.dumps({"torch": torch.__version__, "device": torch.cuda.get_device_name(), "layers": layers, "results": report}, indent=1))
-        print(f"{kind} {precision}: {worst:.2e} from PyTorch, its own spread {spread:.2e}, limit {limit:.2e}, gradient norms {report[f'{kind} {precision}']['grad_norm_distance']:.2e}: {'ok' if worst <= limit else 'FAILED'} ({time.time() - begin:.0f} s); loss {mine[0]['loss'] if mine else 0:.4f} to {mine[-1]['loss'] if mine else 0:.4f}", flush=True)
+for kind, precision in (w.split("/") for w in wanted):
+    begin = time.time()
+    mine = ours(kind, precision)
+    print(f"{kind} {precision}: ours after {time.time() - begin:.0f} s", flush=True)
+    if precision == "fp8":
+        beside = ours(kind, "bfloat16")
+        report["lora fp8"] = {"distance_from_bf16": distance(mine, beside), "ours": [x["loss"] for x in mine], "bf16": [x["loss"] for x in beside]}
+        ok &= distance(mine, beside) <= 0.02  # rounding of the base and of what it multiplies, not another course
+        print(f"lora fp8: {distance(mine, beside):.2e} from bf16 at most; losses {[round(x['loss'], 4) for x in mine]} beside {[round(x['loss'], 4) for x in beside]}", flush=True)
+        write()
+        continue
+    kernels = ("eager", "flash", "cudnn") if precision == "bfloat16" else ("math",)
+    other = {}
+    for k in kernels:
+        try:
+            other[k] = theirs(kind, precision, k)
+        except Exception as e:  # a kernel that this PyTorch has not
+            print(f"{kind} {precision} {k}: {e}", flush=True)
+    spread = max((distance(a, b) for a in other.values() for b in other.values()), default=0)
+    limit = max(3 * spread, 0.005) if precision == "bfloat16" else 1e-4
+    far = min((distance(mine, o) for o in other.values()), default=math.inf)
+    worst = max((distance(mine, o) for o in other.values()), default=math.inf)
+    report[f"{kind} {precision}"] = {"distance": worst, "nearest": far, "spread": spread, "limit": limit, "ok": worst <= limit, "grad_norm_distance": max((distance(mine, o, "grad_norm") for o in other.values()), default=None), "ours": [x["loss"] for x in mine], "theirs": {k: [x["loss"] for x in v] for k, v in other.items()}}
+    ok &= worst <= limit
+    write()
+    print(f"{kind} {precision}: {worst:.2e} from PyTorch, its own spread {spread:.2e}, limit {limit:.2e}, gradient norms {report[f'{kind} {precision}']['grad_norm_distance']:.2e}: {'ok' if worst <= limit else 'FAILED'} ({time.time() - begin:.0f} s); loss {mine[0]['loss'] if mine else 0:.4f} to {mine[-1]['loss'] if mine else 0:.4f}", flush=True)
 sys.exit(0 if ok else 1)

@@ -31,6 +31,34 @@ std::string etag_of(const std::string& content, bool large) {
   return large ? h : h.substr(0, 40);
 }
 
+namespace {
+
+Json file_entry(const std::string& name, const std::string& content, bool big) {
+  Json e{{"type", "file"}, {"oid", etag_of(content, false)}, {"size", content.size()}, {"path", name}};
+  if (big) e["lfs"] = {{"oid", etag_of(content, true)}, {"size", content.size()}, {"pointerSize", 134}};
+  return e;
+}
+
+}  // namespace
+
+// The form lists paths=…&paths=…; files and folders that are there are answered, the others are not.
+ServerResponse FakeHub::paths_answer(const std::string& form) {
+  Json out = Json::array();
+  for (size_t at = 0; at < form.size();) {
+    const size_t end = std::min(form.find('&', at), form.size());
+    if (form.compare(at, 6, "paths=") == 0) {
+      const std::string path = percent_decode(form.substr(at + 6, end - at - 6));
+      const auto f = files.find(path);
+      if (f != files.end())
+        out.push_back(file_entry(path, f->second, large.contains(path)));
+      else if (const auto below = files.lower_bound(path + "/"); below != files.end() && below->first.starts_with(path + "/"))
+        out.push_back({{"type", "directory"}, {"oid", std::string(40, 'd')}, {"size", 0}, {"path", path}});
+    }
+    at = end + 1;
+  }
+  return json(out);
+}
+
 FakeHub::FakeHub() {
   store_ = std::make_unique<TestServer>([this](const ServerRequest& r) { return store_answer(r); });
   hub_ = std::make_unique<TestServer>([this](const ServerRequest& r) { return answer(r); });
@@ -44,8 +72,8 @@ ServerResponse FakeHub::answer(const ServerRequest& r) {
   const std::string query = r.target.find('?') == std::string::npos ? "" : r.target.substr(r.target.find('?') + 1);
   const std::string api = api_ + "/";
   const auto is_revision = [&](const std::string& s) { return s == "main" || s == commit; };
-  if (path.starts_with(api + "revision/")) {
-    if (!is_revision(path.substr(api.size() + 9))) return error(404, "RevisionNotFound", "Invalid rev id");
+  if (path == api_ || path.starts_with(api + "revision/")) {
+    if (path != api_ && !is_revision(path.substr(api.size() + 9))) return error(404, "RevisionNotFound", "Invalid rev id");
     Json siblings = Json::array();
     for (const auto& [name, content] : files) siblings.push_back({{"rfilename", name}});
     return json({{"id", "org/model"},
@@ -59,8 +87,13 @@ ServerResponse FakeHub::answer(const ServerRequest& r) {
                  {"likes", 0}});
   }
   if (path.starts_with(api + "tree/")) {
-    if (!is_revision(path.substr(api.size() + 5))) return error(404, "RevisionNotFound", "Invalid rev id");
-    return tree_answer(query);
+    const std::string rest = path.substr(api.size() + 5), revision = rest.substr(0, rest.find('/'));
+    if (!is_revision(revision)) return error(404, "RevisionNotFound", "Invalid rev id");
+    return tree_answer(rest.substr(std::min(rest.size(), revision.size() + 1)), query);
+  }
+  if (path.starts_with(api + "paths-info/")) {
+    if (!is_revision(path.substr(api.size() + 11))) return error(404, "RevisionNotFound", "Invalid rev id");
+    return paths_answer(r.body);
   }
   const std::string resolve = page_ + "/resolve/";
   if (path.starts_with(resolve)) {
@@ -72,7 +105,13 @@ ServerResponse FakeHub::answer(const ServerRequest& r) {
   return error(404, "RepoNotFound", "Repository not found");
 }
 
-ServerResponse FakeHub::tree_answer(const std::string& query) {
+ServerResponse FakeHub::tree_answer(const std::string& folder, const std::string& query) {
+  if (!folder.empty()) {  // small: in one page, and all below it
+    Json out = Json::array();
+    for (const auto& [name, content] : files)
+      if (name.starts_with(folder + "/")) out.push_back(file_entry(name, content, large.contains(name)));
+    return out.empty() ? error(404, "EntryNotFound", "Entry not found") : json(out);
+  }
   size_t from = 0;
   if (const size_t at = query.find("cursor="); at != std::string::npos) from = std::stoul(query.substr(at + 7));
   Json out = Json::array();
@@ -80,10 +119,7 @@ ServerResponse FakeHub::tree_answer(const std::string& query) {
   out.push_back({{"type", "directory"}, {"oid", std::string(40, 'd')}, {"size", 0}, {"path", "sub"}});
   for (const auto& [name, content] : files) {
     if (i++ < from || i > from + page) continue;
-    const bool big = large.contains(name);
-    Json e{{"type", "file"}, {"oid", etag_of(content, false)}, {"size", content.size()}, {"path", name}};
-    if (big) e["lfs"] = {{"oid", etag_of(content, true)}, {"size", content.size()}, {"pointerSize", 134}};
-    out.push_back(e);
+    out.push_back(file_entry(name, content, large.contains(name)));
   }
   ServerResponse r = json(out);
   if (from + page < files.size())

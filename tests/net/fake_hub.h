@@ -1,4 +1,5 @@
-// A Hub as its clients see it: revision and tree API (in pages), HEAD and GET of files, large files on another origin.
+// A Hub as its clients see it: revision, tree (in pages) and paths-info API, HEAD and GET of files, large files on
+// another origin.
 #pragma once
 
 #include <map>
@@ -35,7 +36,8 @@ class FakeHub {
   ServerResponse answer(const ServerRequest& r);
   ServerResponse file_answer(const ServerRequest& r, const std::string& path);
   ServerResponse store_answer(const ServerRequest& r);
-  ServerResponse tree_answer(const std::string& query);
+  ServerResponse tree_answer(const std::string& folder, const std::string& query);
+  ServerResponse paths_answer(const std::string& form);
   std::string api_ = "/api/models/org/model", page_ = "/org/model";
   std::unique_ptr<TestServer> store_, hub_;
 };

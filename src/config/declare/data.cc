@@ -61,6 +61,17 @@ Section declare(const Filter*) {
           "Words in that run; a benchmark's row of fewer words counts where a row is just that.")
       .range(1, 64)
       .plus();
+  d.field("decontaminate_eval", &Filter::decontaminate_eval,
+          "Also the documents of `eval.harness.tasks` that are asked, from their local files.")
+      .plus();
+  d.field("languages", &Filter::languages,
+          "ISO codes, as `[en, de]`: rows of whose text less than `min_language_part` is in them are dropped.")
+      .plus()
+      .default_is("all");
+  d.field("min_language_part", &Filter::min_language_part, "That part, by bytes of the text.").range(0, 1).plus();
+  d.field("drop_unknown_language", &Filter::drop_unknown_language,
+          "Drop rows whose language cannot be told (short texts, code) too.")
+      .plus();
   d.field("redact", &Filter::redact, "What is replaced by <EMAIL>, <PHONE> and <KEY> in the rows that stay.").plus();
   d.field("max_perplexity", &Filter::max_perplexity, "Rows that a model finds less likely are dropped.")
       .above(1)
@@ -117,11 +128,33 @@ Section declare(const Synth*) {
   return d.take();
 }
 
+Section declare(const MixtureSource*) {
+  Declaration<MixtureSource> d("One source of a mixture: `path` or `hf_id`.");
+  d.field("path", &MixtureSource::path, "File, folder or glob.").non_empty().plus();
+  d.field("hf_id", &MixtureSource::hf_id, "Dataset id on the Hub.").non_empty().plus();
+  d.field("hf_config", &MixtureSource::hf_config, "Configuration of that dataset.")
+      .non_empty()
+      .plus()
+      .default_is("its default");
+  d.field("hf_revision", &MixtureSource::hf_revision, "Branch, tag or commit of that dataset.")
+      .non_empty()
+      .plus()
+      .default_is("main");
+  d.field("split", &MixtureSource::split, "Split of it.").non_empty().plus();
+  d.field("max_samples", &MixtureSource::max_samples, "Rows to read of it at most.").min(1).plus();
+  d.field("columns", &MixtureSource::columns, "Its rows' columns and what they are to us.").plus().default_is("detected");
+  d.field("weight", &MixtureSource::weight,
+          "Its share of the tokens trained on is this, divided by the sum of all weights.")
+      .above(0)
+      .plus();
+  return d.take();
+}
+
 Section declare(const Data*) {
   Declaration<Data> d("Rows, their cleaning, and how they become token sequences.");
   d.field("source", &Data::source,
           "hf = a dataset of the Hub; local = files; lighthouse = a content id; mindx_dreams = the consolidation logs "
-          "of mindX; synth = rows made here.");
+          "of mindX; synth = rows made here; mixture = several sources by weight.");
   d.field("hf_id", &Data::hf_id, "Dataset id; required by hf.");
   d.field("hf_config", &Data::hf_config, "Configuration of that dataset, e.g. `main`.")
       .non_empty()
@@ -163,6 +196,11 @@ Section declare(const Data*) {
       .below(1)
       .plus();
   d.field("eval_path", &Data::eval_path, "Held-out rows: file, folder or glob.").non_empty().plus();
+  d.field("mixture", &Data::mixture, "Sources that are mixed by weight; only with `source: mixture`.").plus();
+  d.field("mixture_stop", &Data::mixture_stop,
+          "How large the mixture is: first_exhausted = until one source is used up, no row twice; all_exhausted = until "
+          "every source is used up, rows of the others repeated.")
+      .plus();
   d.field("synth", &Data::synth, "Rows made by the program itself; only with `source: synth`.")
       .plus()
       .derived("its defaults for synth", [](const Recipe& r) -> std::optional<Synth> {

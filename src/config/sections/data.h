@@ -31,7 +31,11 @@ struct Filter {
   std::optional<double> max_repeated_lines, max_repeated_ngrams;  // parts, 0–1
   std::optional<double> min_letters, max_symbols;                 // parts, 0–1
   std::vector<std::string> decontaminate;                         // files, folders or globs of benchmark rows
+  bool decontaminate_eval = false;  // also the documents of eval.harness.tasks
   int64_t decontaminate_ngram = 13;
+  std::vector<std::string> languages;  // ISO codes; empty = all
+  double min_language_part = 0.5;      // of the text, in those languages
+  bool drop_unknown_language = false;
   std::vector<Redact> redact;
   std::optional<double> max_perplexity;
   std::optional<std::string> perplexity_model;  // absent = the base model
@@ -57,6 +61,15 @@ struct Synth {
   std::optional<Teacher> teacher;  // present = its answers instead of the task's rows
 };
 
+// One source of a mixture: `path` or `hf_id`.
+struct MixtureSource {
+  std::optional<std::string> path, hf_id, hf_config, hf_revision;
+  std::string split = "train";
+  std::optional<int64_t> max_samples;
+  std::map<std::string, std::string> columns;
+  double weight = 1;  // share of the tokens trained on, with the others' weights
+};
+
 struct Data {
   DataSource source = DataSource::kHf;
   std::optional<std::string> hf_id, hf_config, hf_revision, path, cid;
@@ -77,6 +90,8 @@ struct Data {
   TrainOn train_on = TrainOn::kAssistant;
   double eval_fraction = 0;
   std::optional<std::string> eval_path;
+  std::vector<MixtureSource> mixture;
+  MixtureStop mixture_stop = MixtureStop::kFirstExhausted;
   std::optional<Synth> synth;  // filled with its defaults for source synth
 };
 

@@ -71,7 +71,7 @@ TextMeasures measure_text(std::string_view text, bool lines, bool ngrams) {
   return m;
 }
 
-RowFilter::RowFilter(const config::Filter& f) : filter_(f) {
+RowFilter::RowFilter(const config::Filter& f, const std::vector<std::string>& eval_texts) : filter_(f) {
   const auto on = [&](bool given, const char* name) {
     if (given) reasons_.emplace_back(name);
   };
@@ -83,7 +83,9 @@ RowFilter::RowFilter(const config::Filter& f) : filter_(f) {
   on(f.max_symbols.has_value(), "max_symbols");
   on(f.max_repeated_lines.has_value(), "max_repeated_lines");
   on(f.max_repeated_ngrams.has_value(), "max_repeated_ngrams");
-  on(!f.decontaminate.empty(), "decontaminate");
+  on(!f.languages.empty(), "languages");
+  on(!f.decontaminate.empty() || f.decontaminate_eval, "decontaminate");
+  if (!f.languages.empty()) languages_.emplace(f.languages);
   Shingler shingler(config::ShingleUnit::kWords, static_cast<int>(f.decontaminate_ngram));
   std::string text;
   for (const std::string& path : f.decontaminate)
@@ -103,6 +105,10 @@ RowFilter::RowFilter(const config::Filter& f) : filter_(f) {
         shingler.append(text, &benchmark_);
       }
     }
+  for (const std::string& t : eval_texts) {
+    normalise_text(t, &text);
+    shingler.append(text, &benchmark_);
+  }
   std::sort(benchmark_.begin(), benchmark_.end());
   benchmark_.erase(std::unique(benchmark_.begin(), benchmark_.end()), benchmark_.end());
 }
@@ -125,8 +131,17 @@ int RowFilter::check(const RowText& row) const {
   check(f.max_symbols, [&](double x) { return m.symbols > x; });
   check(f.max_repeated_lines, [&](double x) { return m.repeated_lines > x; });
   check(f.max_repeated_ngrams, [&](double x) { return m.repeated_ngrams > x; });
-  if (failed < 0 && !f.decontaminate.empty() && in_benchmark(row.text)) failed = at + 1;
+  if (languages_) {
+    ++at;
+    if (failed < 0 && !in_languages(row.text)) failed = at;
+  }
+  if (failed < 0 && !benchmark_.empty() && in_benchmark(row.text)) failed = at + 1;
   return failed;
+}
+
+bool RowFilter::in_languages(std::string_view text) const {
+  const double part = languages_->part(text);
+  return part < 0 ? !filter_.drop_unknown_language : part >= filter_.min_language_part;
 }
 
 bool RowFilter::in_benchmark(std::string_view text) const {

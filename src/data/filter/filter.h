@@ -3,12 +3,14 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "config/sections/data.h"
+#include "data/filter/language.h"
 #include "data/shape/row_text.h"
 
 namespace mxt::data {
@@ -27,17 +29,20 @@ TextMeasures measure_text(std::string_view text, bool lines, bool ngrams);
 
 class RowFilter {
  public:
-  // Reads the benchmarks of `decontaminate`. Errors (kBadInput): no such file, bad rows.
-  explicit RowFilter(const config::Filter& filter);
+  // Reads the benchmarks of `decontaminate`; `eval_texts` are more of them. Errors: kBadInput for no such file, bad rows,
+  // a language that is not known; kMissing where languages cannot be told here.
+  explicit RowFilter(const config::Filter& filter, const std::vector<std::string>& eval_texts = {});
   // Names of the checks that are on, in the order in which they are made: "min_chars", …
   const std::vector<std::string>& reasons() const { return reasons_; }
   // The first check that the row fails, as an index of reasons(); −1 where it passes. May be called by many threads.
   int check(const RowText& row) const;
 
  private:
+  bool in_languages(std::string_view text) const;
   bool in_benchmark(std::string_view text) const;
   config::Filter filter_;
   std::vector<std::string> reasons_;
+  std::optional<Languages> languages_;
   std::vector<uint64_t> benchmark_;  // hashes of its runs of words, sorted
 };
 

@@ -49,6 +49,28 @@ OrderedJson curation_json(const CurationReport& r) {
   return {{"rows_in", r.rows_in}, {"groups", r.groups}, {"largest_group", r.largest_group}, {"redacted", r.redacted}, {"samples", std::move(samples)}};
 }
 
+OrderedJson mixture_json(const Prepared& p) {
+  OrderedJson j = OrderedJson::array();
+  for (const MixedSource& m : p.mixture)
+    j.push_back({{"source", m.source},
+                 {"weight", m.weight},
+                 {"rows_in", m.rows_in},
+                 {"dropped", m.dropped},
+                 {"documents", m.documents},
+                 {"tokens", m.tokens},
+                 {"used_documents", m.used_documents},
+                 {"used_tokens", m.used_tokens}});
+  return j;
+}
+
+std::vector<MixedSource> read_mixture(const Json& j) {
+  std::vector<MixedSource> all;
+  for (const Json& m : j)
+    all.push_back({m.at("source"), m.at("weight"), m.at("rows_in"), m.at("dropped"), m.at("documents"), m.at("tokens"),
+                   m.at("used_documents"), m.at("used_tokens")});
+  return all;
+}
+
 CurationReport read_curation(const Json& manifest) {
   const Json& j = manifest.at("curation");
   CurationReport r;
@@ -88,6 +110,7 @@ void write_manifest(const std::string& folder, const Manifest& m) {
                    {"cut", {{"documents", m.counts.cut}, {"tokens", m.counts.cut_tokens}}},
                    {"train", part_json(m.train)}};
   if (m.counts.curation) j["curation"] = curation_json(*m.counts.curation);
+  if (!m.counts.mixture.empty()) j["mixture"] = mixture_json(m.counts);
   if (m.eval) j["eval"] = part_json(*m.eval);
   write_file_atomic(path_of(folder), j.dump(2) + "\n");
 }
@@ -111,6 +134,7 @@ Manifest read_manifest(const std::string& folder) {
     m.counts.rows_in = j.at("rows_in");
     m.counts.dropped_no_target = j.at("dropped").at("no_target");
     if (j.contains("curation")) m.counts.curation = read_curation(j);
+    if (j.contains("mixture")) m.counts.mixture = read_mixture(j.at("mixture"));
     m.counts.cut = j.at("cut").at("documents");
     m.counts.cut_tokens = j.at("cut").at("tokens");
     m.train = read_part(j.at("train"));

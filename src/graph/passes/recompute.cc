@@ -132,6 +132,7 @@ std::vector<Droppable> recompute_order(const Graph& g, int64_t document) {
   std::vector<Droppable> out;
   for (int32_t i = 0; i < g.forward_ops; ++i) {
     const Op& op = g.ops[static_cast<size_t>(i)];
+    if (op.out.empty()) continue;  // joining of an adapter
     const ValueId v = op.out[0];
     if (!repeatable(op) || !read[static_cast<size_t>(v)] || forward.gone[static_cast<size_t>(v)]) continue;
     // With it come the operations whose results were overwritten on the way to it.

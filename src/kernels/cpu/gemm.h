@@ -5,7 +5,8 @@
 //   "onednn"        oneDNN's matmul on fixed tiles of the output
 //   "rows"          for y = x Wᵀ (else panels): dot products along k, W read as it lies; for few rows below AVX-512 several times
 //                   faster than packing. A token's result does not depend on the others
-// Memory: a thread keeps about 1 MiB of its own for packed operands, whatever the shapes; no other scratch is used.
+// Memory: a thread keeps about 1 MiB of its own for packed operands, whatever the shapes, and the calling one up to 2 MiB more; no
+// other scratch is used.
 #pragma once
 
 #include <string>

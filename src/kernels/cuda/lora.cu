@@ -1,7 +1,7 @@
-// One block of threads takes a slice of 1,024 columns of dy and a range of tokens, 16 of them at a time: its warps hold
-// 128 columns each. dB of those columns stays in registers over the whole range; dz of those tokens is summed over the
-// warps and left as one part for each slice. A second kernel adds the parts in order, so results never depend on who
-// was first.
+// One block of threads takes a slice of 1,024 columns of dy and a range of tokens, 16 of them at a time: its 16 warps
+// hold 64 columns each (four warps a scheduler: with two, loads, arithmetic and products of a tile wait for each
+// other). dB of those columns stays in registers over the whole range; dz of those tokens is summed over the warps and
+// left as one part for each slice. A second kernel adds the parts in order, so results never depend on who was first.
 #include "kernels/cuda/lora.h"
 
 #include <algorithm>
@@ -11,7 +11,7 @@
 namespace mxt::kernels::cuda {
 namespace {
 
-constexpr int kRank = 16, kWarps = 8, kWarpCols = 128, kSlice = kWarps * kWarpCols, kTile = 16, kStages = 5;
+constexpr int kRank = 16, kWarps = 16, kWarpCols = 64, kSlice = kWarps * kWarpCols, kTile = 16, kStages = 5;
 constexpr int kMostSlices = 96, kMostBlocks = 8,
               kProcessors = 132;  // multiprocessors of an H100; another number only costs time
 constexpr int kTileBytes = kTile * kSlice * 2, kZBytes = kTile * kRank * 2, kSumFloats = kWarps * kTile * kRank;
@@ -95,7 +95,8 @@ __global__ __launch_bounds__(kWarps * 32, 1) void lora_grad_kernel(const __grid_
     }
     asm volatile("cp.async.commit_group;");
   };
-  auto finish = [&](int64_t tile) {  // the sum over the warps, one element a thread
+  auto finish = [&](int64_t tile) {  // the sum over the warps, one element a thread of the first half
+    if (thread >= kTile * kRank) return;
     const float* from = sums + (tile & 1) * kSumFloats + thread;
     float total = 0;
 #pragma unroll
@@ -156,7 +157,7 @@ __global__ __launch_bounds__(kWarps * 32, 1) void lora_grad_kernel(const __grid_
 // The same with SwiGLU's backward before it: a slice is 512 columns of gate and the 512 of up beside them. A warp turns
 // its 64 columns of gate, up and dy into dgate, dup and y where they lie in shared memory, stores the first two, and
 // multiplies all three.
-constexpr int kActCols = 64, kActSlice = kWarps * kActCols, kActStages = 3;
+constexpr int kActCols = 32, kActSlice = kWarps * kActCols, kActStages = 3;
 constexpr int kActTile = kTile * kActSlice * 2, kActStage = 3 * (kActTile + kZBytes);
 constexpr int kActSums = 2 * kWarps * kTile * kRank;
 constexpr int kActShared = kActStages * kActStage + 2 * kActSums * static_cast<int>(sizeof(float));
@@ -220,18 +221,16 @@ __global__ __launch_bounds__(kWarps * 32, 1) void act_lora_grad_kernel(const __g
     }
     asm volatile("cp.async.commit_group;");
   };
-  auto finish = [&](int64_t tile) {
-    const int64_t token = tile * kTile + thread / kRank;
+  static_assert(kWarps * 32 == 2 * kTile * kRank);
+  auto finish = [&](int64_t tile) {  // one half of the threads sums gate's, the other up's
+    const int p = thread / (kTile * kRank), at = thread % (kTile * kRank);
+    const int64_t token = tile * kTile + at / kRank;
+    const float* from = sums + (tile & 1) * kActSums + p * kWarps * kTile * kRank + at;
+    float total = 0;
 #pragma unroll
-    for (int p = 0; p < 2; ++p) {
-      const float* from = sums + (tile & 1) * kActSums + p * kWarps * kTile * kRank + thread;
-      float total = 0;
-#pragma unroll
-      for (int w = 0; w < kWarps; ++w) total += from[w * kTile * kRank];
-      if (token < a.tokens)
-        a.dz_parts[((static_cast<int64_t>(p) * gridDim.x + blockIdx.x) * a.tokens + token) * kRank + thread % kRank] =
-            total;
-    }
+    for (int w = 0; w < kWarps; ++w) total += from[w * kTile * kRank];
+    if (token < a.tokens)
+      a.dz_parts[((static_cast<int64_t>(p) * gridDim.x + blockIdx.x) * a.tokens + token) * kRank + at % kRank] = total;
   };
 
   float db[2][kActCols / 8][4] = {}, da[kActCols / 8][4] = {};
@@ -245,8 +244,10 @@ __global__ __launch_bounds__(kWarps * 32, 1) void act_lora_grad_kernel(const __g
     if (tile > first) finish(tile - 1);
     unsigned char* here = space + stage * kActStage;
 #pragma unroll
-    for (int i = 0; i < kTile / 4; ++i) {  // eight lanes a row: 128 bytes of each matrix
-      const int row = i * 4 + lane / 8, c = warp * (kActCols / 8) + lane % 8;
+    for (int i = 0; i < kTile / 8; ++i) {
+      // Four lanes a row, 64 bytes of each matrix. Eight lanes that go to shared memory together take rows four apart,
+      // whose chunks lie in different banks.
+      const int row = i * 8 + (lane / 4 & 1) * 4 + lane / 8, c = warp * (kActCols / 8) + lane % 4;
       auto* at = reinterpret_cast<Raw<bf16, 8>*>(here + row * kActSlice * 2 + ((c ^ (row & 7)) * 16));
       auto* at_up = reinterpret_cast<Raw<bf16, 8>*>(reinterpret_cast<unsigned char*>(at) + kActTile);
       auto* at_dy = reinterpret_cast<Raw<bf16, 8>*>(reinterpret_cast<unsigned char*>(at) + 2 * kActTile);
@@ -254,7 +255,8 @@ __global__ __launch_bounds__(kWarps * 32, 1) void act_lora_grad_kernel(const __g
       at->unpack(g), at_up->unpack(u), at_dy->unpack(d);
 #pragma unroll
       for (int k = 0; k < 8; ++k) {
-        const float s = 1.0f / (1.0f + __expf(-g[k])), value = g[k] * s, slope = s * (1.0f + g[k] * (1.0f - s));
+        const float s = __fdividef(1.0f, 1.0f + __expf(-g[k])), value = g[k] * s,
+                    slope = s * (1.0f + g[k] * (1.0f - s));
         const float dy = d[k];
         g[k] = dy * slope * u[k];
         d[k] = value * u[k];

@@ -157,7 +157,7 @@ class Backward {
       int64_t step = tile.queries * 4;
       if (kernels.bf16_inside) {
         PackCall c;
-        c.p = ds, c.ld = tile.queries, c.k_contiguous = false, c.count = count, c.width = width, c.k = keys, c.to = dsq;
+        c.p = ds, c.ld = tile.queries, c.k_contiguous = false, c.count = count, c.width = width, c.k = keys, c.to = dsq;  // [steps][width]: AVX-512's
         kernels.micro->pack(c);
         left = dsq, step = width * 4;
       }

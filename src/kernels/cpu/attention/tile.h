@@ -85,9 +85,7 @@ struct TileKernels {
 
   explicit TileKernels(DType t, bool portable = false) : bf16(t == DType::kBF16) {
     MXT_ASSERT(t == DType::kF32 || t == DType::kBF16);
-    unit = bf16 ? Unit::kBf16Pair : Unit::kF32;
-    micro = portable ? nullptr : avx512_micro(unit);
-    if (!micro) unit = bf16 ? Unit::kBf16Widened : Unit::kF32, micro = &portable_micro(unit);
+    micro = &best_micro(bf16, portable, &unit);
     pair = unit == Unit::kBf16Pair ? 2 : 1;
     bf16_inside = unit == Unit::kBf16Pair;
   }

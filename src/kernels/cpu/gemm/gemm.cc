@@ -18,14 +18,11 @@ enum Algorithm { kAuto, kPanels, kOneDnn, kRows };
 // oneDNN 2.6 has no F32 product with a BF16 result.
 bool usable(const Gemm& g) { return onednn_usable(g.a.type) && !(g.a.type == DType::kF32 && g.c.type == DType::kBF16); }
 
-// The rule of "auto". Measured on Zen 5: panels is level with oneDNN on large products and ahead on thin ones, so it is
-// the choice wherever its AVX-512 kernels run. AMX tiles are several times faster, but want enough rows to fill them;
-// below AVX-512 oneDNN's own AVX2 code is ahead in fp32.
+// The rule of "auto". Measured on Zen 5 and Zen 3: panels is level with oneDNN on large products, and ahead on thin ones and where the
+// left operand is transposed. AMX tiles are several times faster, but want enough rows to fill them.
 Algorithm choose(const Gemm& g, int64_t k) {
   const bool bf16 = g.a.type == DType::kBF16;
-  if (!usable(g)) return kPanels;
-  if (bf16) return onednn_has_amx() && g.c.rows >= 32 && g.c.cols >= 32 && k >= 32 ? kOneDnn : kPanels;
-  return avx512_micro(Unit::kF32) ? kPanels : kOneDnn;
+  return bf16 && usable(g) && onednn_has_amx() && g.c.rows >= 32 && g.c.cols >= 32 && k >= 32 ? kOneDnn : kPanels;
 }
 
 // k = 0: the product is zero, what is added to it stays.
@@ -46,7 +43,7 @@ void empty_product(const Gemm& g) {
 
 }  // namespace
 
-size_t gemm_memory(const Gemm&) { return static_cast<size_t>(num_threads()) * panels_memory(); }
+size_t gemm_memory(const Gemm&) { return static_cast<size_t>(num_threads()) * panels_memory() + panels_shared_memory(); }
 
 std::vector<std::string> gemm_algorithms() { return {"auto", "panels", "onednn", "rows"}; }
 

@@ -1,6 +1,6 @@
 // The inner kernels of our own matrix product. An operand is packed in "steps" along k: one step is one 4-byte unit, a
-// float or two consecutive bf16 (k, k+1). A packed block is [steps][width] units, so a kernel reads `width` columns of one
-// step side by side, and one unit of the other operand is broadcast against them.
+// float or two consecutive bf16 (k, k+1). A kernel reads the columns of one step side by side, and one unit of the other operand is
+// broadcast against them. How packed units lie is the kernel's own; most have [steps][width].
 //
 // Each output element is the running sum over its steps in ascending order, whatever the tile it falls into. So results
 // do not depend on m, n, tile sizes or threads.
@@ -16,7 +16,8 @@ constexpr int64_t kPanel = 64;  // columns of a panel of B
 struct PanelCall {
   const void* a = nullptr;            // unit of row i and step s at a + i·a_row + s·a_step (bytes)
   int64_t a_row = 0, a_step = 0;
-  const void* b = nullptr;            // [steps][width(n)] units
+  bool packed = false;                // a was packed by the same kernel, as many steps; its strides here are those of [steps][width]
+  const void* b = nullptr;            // packed by the same kernel, as many steps
   int64_t m = 0, n = 0, steps = 0;
   float* partial = nullptr;           // [m][64] sums of earlier parts of k (read when from_partial, written when to_partial)
   bool from_partial = false, to_partial = false;
@@ -28,6 +29,8 @@ struct PanelCall {
   const void* bias = nullptr;         // [n]
 };
 
+constexpr int64_t kPackSlack = 8;  // columns
+
 // Where an operand's elements lie before packing: element (i, k) at p + i·ld + k when k is contiguous, else p + k·ld + i.
 struct PackCall {
   const void* p = nullptr;
@@ -35,7 +38,8 @@ struct PackCall {
   bool k_contiguous = true;
   int64_t count = 0, width = 0;  // columns i present, and packed (the rest zero)
   int64_t k = 0;                 // elements along k
-  void* to = nullptr;            // [ceil(k / step)][width] units
+  void* to = nullptr;            // ceil(k / step) · width units, on the left of width + kPackSlack
+  bool left = false;             // for the left operand of a product
 };
 
 // Source and arithmetic of a product: what one step holds.
@@ -49,8 +53,12 @@ struct Micro {
 
 inline int64_t panel_width(int64_t n) { return (n + 15) / 16 * 16; }
 
-// The best kernel of this processor. kBf16Pair needs AVX-512 BF16: null where the processor lacks it.
 const Micro* avx512_micro(Unit unit);     // null without AVX-512 F, BW, VL and BF16
+const Micro* avx2_micro(Unit unit);       // kF32 and kBf16Widened; null without AVX2 and FMA
 const Micro& portable_micro(Unit unit);   // Highway; kF32 and kBf16Widened
+
+// The best kernel of this processor for operands of a type in memory, or the one that any processor runs. `unit` becomes what it
+// works on: pairs of bf16 need AVX-512 BF16, elsewhere bf16 is packed as float.
+const Micro& best_micro(bool bf16, bool portable, Unit* unit);
 
 }  // namespace mxt::kernels::cpu

@@ -14,6 +14,9 @@ namespace {
 // What a thread keeps, in 4-byte units: packed A, packed panels of B, sums between parts of k. Together under 1 MiB, the
 // usual L2.
 constexpr int64_t kUnitsA = 48 << 10, kUnitsB = 64 << 10, kUnitsPartial = 64 << 10;
+constexpr int64_t kUnitsSlack = kPackSlack * kUnitsB / kPanel;  // no part has more steps
+constexpr int64_t kUnitsShared = 512 << 10;  // a packed B that all threads read: 2 MiB, their part of the last cache
+constexpr int64_t kSharedPart = 256;         // steps at once where A is packed too: 16 columns of B and 6 rows of A stay in the first cache
 constexpr int64_t kPackedPart = 128;  // steps at once where sums are kept anyway
 constexpr int64_t kLeastRows = 96;    // of a task: packing a panel of B then costs about a twentieth of using it
 constexpr int64_t kStreamRows = 16;   // up to here B is read at the speed of memory
@@ -28,11 +31,22 @@ struct Workspace {
   char *a, *b;
   float* partial;
   Workspace() {
-    const size_t units = kUnitsA + kUnitsB + kUnitsPartial;
-    memory.reset(static_cast<char*>(::operator new(units * 4, std::align_val_t(64))));
-    a = memory.get(), b = a + kUnitsA * 4, partial = reinterpret_cast<float*>(b + kUnitsB * 4);
+    memory.reset(static_cast<char*>(::operator new(panels_memory(), std::align_val_t(64))));
+    a = memory.get(), b = a + (kUnitsA + kUnitsSlack) * 4, partial = reinterpret_cast<float*>(b + kUnitsB * 4);
   }
 };
+
+// A whole B, packed once for a product; the thread that calls keeps the memory.
+float* shared_memory(int64_t units) {
+  thread_local std::unique_ptr<float, Workspace::Free> memory;
+  thread_local int64_t have = 0;
+  if (have < units) {
+    memory.reset();
+    memory.reset(static_cast<float*>(::operator new(static_cast<size_t>(units) * 4, std::align_val_t(64))));
+    have = units;
+  }
+  return memory.get();
+}
 
 // How the output is cut. The cut never changes a result, so it may follow the number of threads.
 struct Plan {
@@ -42,6 +56,7 @@ struct Plan {
   int64_t m, n, k, steps;
   int64_t pair;       // elements of k in a step
   bool pack_a, stream;
+  float* shared = nullptr;  // all of B: panel i at i · kPanel · steps, each part of k on its own
   int64_t part;            // steps taken at once
   int64_t rows, group;     // of a task: rows, panels
   int64_t row_tasks, tasks;
@@ -56,6 +71,11 @@ struct Plan {
     if (stream) {
       // Few rows: B goes through the first cache once, a short part of a panel at a time.
       part = std::min(steps, kPackedPart), rows = m, group = std::min<int64_t>(4, panels);
+    } else if (panels * kPanel * steps <= kUnitsShared && m > kLeastRows) {
+      shared = shared_memory(panels * kPanel * steps);
+      part = pack_a ? std::min(steps, kSharedPart) : steps;
+      cut_shared(panels);
+      return;
     } else if (!pack_a && steps * kPanel <= kUnitsB) {
       // Whole panels of B. With a short k several stand side by side, so that rows of C are written in longer runs.
       part = steps, rows = m;
@@ -82,21 +102,47 @@ struct Plan {
     row_tasks = (m + rows - 1) / rows;
     tasks = count();
   }
+
+  // The cut that ends soonest, counted in multiply-adds: a task's own, packing its A, and a little for starting it. Of nearly equal
+  // ones the finer, which suffers less when a core is held up.
+  void cut_shared(int64_t panels) {
+    constexpr int64_t kPackCost = 16, kStart = 20000, kStep = 24;
+    const int64_t threads = num_threads();
+    double best = 0;
+    for (int64_t down = 1; down <= 64; down += down < 4 ? 1 : down / 2) {
+      const int64_t r = std::min(m, ((m + down - 1) / down + kStep - 1) / kStep * kStep);
+      if (pack_a && panel_width(r) * part > kUnitsA) continue;
+      for (int64_t across = 1; across <= panels; across += across < 4 ? 1 : across / 2) {
+        const int64_t g = (panels + across - 1) / across;
+        if (part < steps && panel_width(r) * g * kPanel > kUnitsPartial) continue;
+        const int64_t n_rows = (m + r - 1) / r, count = n_rows * ((panels + g - 1) / g);
+        const double cost = static_cast<double>(r * steps * (g * kPanel + (pack_a ? kPackCost : 0)) + kStart);
+        const double ends = cost * static_cast<double>((count + threads - 1) / threads) * (1 + 0.2 * static_cast<double>(threads) / static_cast<double>(count));
+        if (best == 0 || ends < best) best = ends, rows = r, group = g, row_tasks = n_rows, tasks = count;
+      }
+    }
+  }
 };
 
 const char* bytes(const ConstMat& m, int64_t row, int64_t col) {
   return static_cast<const char*>(m.p) + static_cast<size_t>(row * m.ld + col) * size_of(m.type);
 }
 
-void pack(const Plan& p, const ConstMat& x, bool k_contiguous, int64_t first, int64_t count, int64_t width, int64_t s,
-          void* to) {
+void pack(const Plan& p, const ConstMat& x, bool left, bool k_contiguous, int64_t first, int64_t count, int64_t width, int64_t s, void* to) {
   PackCall c;
   const int64_t k0 = s * p.pair;
   c.p = k_contiguous ? bytes(x, first, k0) : bytes(x, k0, first);
   c.ld = x.ld, c.k_contiguous = k_contiguous, c.count = count, c.width = width;
-  c.k = std::min(p.part * p.pair, p.k - k0), c.to = to;
+  c.k = std::min(p.part * p.pair, p.k - k0), c.to = to, c.left = left;
   p.micro.pack(c);
 }
+
+void pack_columns(const Plan& p, int64_t col, int64_t s, void* to) {
+  const int64_t n = std::min(kPanel, p.n - col);
+  pack(p, p.g.b, false, p.g.trans_b, col, n, panel_width(n), s, to);
+}
+
+float* shared_b(const Plan& p, int64_t col, int64_t s) { return p.shared + col * p.steps + s * panel_width(std::min(kPanel, p.n - col)); }
 
 struct Task {
   const Plan& p;
@@ -114,9 +160,11 @@ struct Task {
   void set_a(int64_t from, int64_t s) {
     c.a = bytes(g.a, row + from, s * p.pair), c.a_row = g.a.ld * static_cast<int64_t>(size_of(g.a.type)), c.a_step = 4;
   }
-  void pack_b(int64_t col, int64_t s, void* to) {
-    const int64_t n = std::min(kPanel, p.n - col);
-    pack(p, g.b, g.trans_b, col, n, panel_width(n), s, to);
+  // Columns from `col` on, steps from s on: packed here, or by the product for all.
+  const void* pack_b(int64_t col, int64_t s, void* to) {
+    if (p.shared) return shared_b(p, col, s);
+    pack_columns(p, col, s, to);
+    return to;
   }
   void multiply(int64_t from, int64_t count, int64_t col, const void* b) {
     c.m = count, c.n = std::min(kPanel, p.n - col), c.b = b;
@@ -128,8 +176,9 @@ struct Task {
   void whole() {
     constexpr int64_t kRows = 96;
     c.steps = p.steps;
-    auto panel = [&](int64_t col) { return w.b + (col - col0) * p.steps * 4; };
-    for (int64_t col = col0; col < col1; col += kPanel) pack_b(col, 0, panel(col));
+    auto panel = [&](int64_t col) -> void* { return p.shared ? static_cast<void*>(shared_b(p, col, 0)) : w.b + (col - col0) * p.steps * 4; };
+    if (!p.shared)
+      for (int64_t col = col0; col < col1; col += kPanel) pack_columns(p, col, 0, panel(col));
     const int64_t chunk = p.group > 1 ? kRows : rows;
     for (int64_t from = 0; from < rows; from += chunk) {
       set_a(from, 0);
@@ -142,7 +191,7 @@ struct Task {
         c.steps = std::min(p.part, p.steps - s), c.partial = w.partial;
         c.from_partial = s > 0, c.to_partial = s + p.part < p.steps;
         set_a(0, s);
-        pack_b(col, s, w.b);
+        pack_columns(p, col, s, w.b);
         multiply(0, rows, col, w.b);
       }
   }
@@ -152,15 +201,15 @@ struct Task {
       c.steps = std::min(p.part, p.steps - s);
       c.from_partial = s > 0, c.to_partial = s + p.part < p.steps;
       if (p.pack_a) {
-        pack(p, g.a, !g.trans_a, row, rows, a_width, s, w.a);
-        c.a = w.a, c.a_row = 4, c.a_step = a_width * 4;
+        pack(p, g.a, true, !g.trans_a, row, rows, a_width, s, w.a);
+        c.a = w.a, c.a_row = 4, c.a_step = a_width * 4, c.packed = true;
       } else {
         set_a(0, s);
       }
       for (int64_t col = col0; col < col1; col += kPanel) {
-        pack_b(col, s, w.b);
+        const void* b = pack_b(col, s, w.b);
         c.partial = w.partial + (col - col0) * rows;
-        multiply(0, rows, col, w.b);
+        multiply(0, rows, col, b);
       }
     }
   }
@@ -179,21 +228,33 @@ void task(const Plan& p, int64_t index) {
 
 }  // namespace
 
-size_t panels_memory() { return static_cast<size_t>(kUnitsA + kUnitsB + kUnitsPartial) * 4; }
+const Micro& best_micro(bool bf16, bool portable, Unit* unit) {
+  *unit = bf16 ? Unit::kBf16Pair : Unit::kF32;
+  const Micro* micro = portable ? nullptr : avx512_micro(*unit);
+  if (micro) return *micro;
+  *unit = bf16 ? Unit::kBf16Widened : Unit::kF32;
+  if (!portable) micro = avx2_micro(*unit);
+  return micro ? *micro : portable_micro(*unit);
+}
+
+size_t panels_shared_memory() { return static_cast<size_t>(kUnitsShared) * 4; }
+size_t panels_memory() { return static_cast<size_t>(kUnitsA + kUnitsSlack + kUnitsB + kUnitsPartial) * 4; }
 
 void panels_gemm(const Gemm& g, bool portable) {
-  Unit unit = g.a.type == DType::kF32 ? Unit::kF32 : Unit::kBf16Pair;
-  const Micro* micro = portable ? nullptr : avx512_micro(unit);
-  if (!micro) {
-    if (unit == Unit::kBf16Pair) unit = Unit::kBf16Widened;
-    micro = &portable_micro(unit);
+  Unit unit;
+  const Micro& micro = best_micro(g.a.type == DType::kBF16, portable, &unit);
+  const Plan p(g, micro, unit);
+  // Below this all is done by the calling thread.
+  const int64_t alone = 2.0 * static_cast<double>(p.m) * static_cast<double>(p.n) * static_cast<double>(p.k) < kSerialFlops ? INT64_MAX / 2 : 1;
+  if (p.shared) {
+    const int64_t parts = (p.steps + p.part - 1) / p.part, panels = (p.n + kPanel - 1) / kPanel;
+    parallel_for(0, panels * parts, alone, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) pack_columns(p, i / parts * kPanel, i % parts * p.part, shared_b(p, i / parts * kPanel, i % parts * p.part));
+    });
   }
-  const Plan p(g, *micro, unit);
-  if (2.0 * static_cast<double>(p.m) * static_cast<double>(p.n) * static_cast<double>(p.k) < kSerialFlops) {
-    for (int64_t i = 0; i < p.tasks; ++i) task(p, i);
-    return;
-  }
-  parallel_for(0, p.tasks, 1, [&](int64_t i, int64_t) { task(p, i); });
+  parallel_for(0, p.tasks, alone, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) task(p, i);
+  });
 }
 
 }  // namespace mxt::kernels::cpu

@@ -1,5 +1,6 @@
-// Our own matrix product: panels of 64 columns of B are packed by the thread that uses them and multiplied with rows of
-// A read in place (or packed, when A is transposed or k is odd). Needs no scratch: a thread keeps under 1 MiB of its own.
+// Our own matrix product: panels of 64 columns of B are packed (a small B once for all threads, else by the thread that uses them) and
+// multiplied with rows of A read in place (or packed, when A is transposed or k is odd). Needs no scratch: a thread keeps under 1 MiB
+// of its own, the one that calls up to 2 MiB more.
 #pragma once
 
 #include <cstddef>
@@ -8,7 +9,8 @@
 
 namespace mxt::kernels::cpu {
 
-size_t panels_memory();  // bytes that a thread keeps
+size_t panels_memory();         // bytes that every thread keeps
+size_t panels_shared_memory();  // and the thread that calls
 // m, n, k ≥ 1. `portable` asks for the fp32 kernel that any processor runs.
 void panels_gemm(const Gemm& g, bool portable = false);
 

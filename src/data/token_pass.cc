@@ -1,0 +1,220 @@
+#include "data/token_pass.h"
+
+#include <algorithm>
+#include <exception>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "base/threads.h"
+#include "data/encode/encode.h"
+
+namespace mxt::data {
+namespace {
+
+constexpr int kRevision = 3;  // changes with what equal rows become
+
+bool lacks(const TokenBlock& b, const std::vector<bool>& make) {
+  for (size_t i = 0; i < b.rows.size(); ++i)
+    if (make[i] && !b.rows[i].made) return true;
+  return false;
+}
+
+}  // namespace
+
+TokenPass::TokenPass(const Settings& s, const Coder& coder, const config::Data& data, const Work& work,
+                     Prepared* counts)
+    : s_(s), coder_(coder), work_(work), kept_(work.folder + "/tokens"), counts_(counts) {
+  if (data.filter) redact_ = data.filter->redact;
+  settings_ = fmt::format("tokens {} {} {} {}", kRevision, coder.digest(), s.train_all, s.windows);
+}
+
+std::string TokenPass::name(const RowStream& stream, size_t block) {
+  // Held-out rows are left as they are.
+  std::string settings = settings_;
+  if (!s_.eval || stream.source != &*s_.eval)
+    for (const config::Redact r : redact_) settings += fmt::format(" {}", config::text_of(r));
+  return block_name(stream, block, settings, &layouts_);
+}
+
+void TokenPass::run(const RowSource& source, Curation* curation, Spill* out) {
+  const std::vector<RowStream> streams = source.streams();
+  double bytes = 0, before_bytes = 0;
+  for (const RowStream& s : streams) bytes += static_cast<double>(s.bytes());
+  const int64_t rows_before = counts_->rows_in;
+  int64_t tokens = 0, found = 0;
+  size_t row = 0;
+  std::vector<bool> make;
+  log::Progress progress("data: " + source.text(), 1);
+  for (const RowStream& stream : streams) {
+    MixedSource* mixed = source.mixture.empty() ? nullptr : &counts_->mixture[static_cast<size_t>(stream.source - source.mixture.data())];
+    const size_t first_row = row, documents = out->documents();
+    BlockReader reader(stream);
+    std::vector<Record> rows;
+    for (size_t b = 0;; ++b) {
+      const std::string key = name(stream, b);
+      std::optional<TokenBlock> block = find_tokens(kept_, key);
+      const auto stays = [&](size_t n) {
+        make.assign(n, true);
+        if (!curation) return;
+        curation->check_rows(source, row + n);
+        for (size_t i = 0; i < n; ++i) make[i] = curation->stays(row + i);
+      };
+      if (block) stays(block->rows.size());
+      const bool whole = block && !lacks(*block, make);
+      found += whole;
+      if (!whole && work_.missing) work_.missing(stream, b);
+      if (!whole || (curation && curation->wants(row, block->rows.size()))) {
+        bool last = false;
+        reader.read(b, &rows, &last);
+        if (!block) stays(rows.size());
+        if (block && block->rows.size() != rows.size()) block.reset();
+        if (curation)
+          for (size_t i = 0; i < rows.size(); ++i)
+            curation->sample(row + i, rows[i], set_layout(stream, reader.first()));
+        if (!whole) {
+          if (!block) block.emplace();
+          block->last = last;
+          if (!rows.empty()) {
+            const Layout& layout = set_layout(stream, reader.first());
+            block->shape = layout.shape;
+            fill(rows, layout, make, curation != nullptr, &*block);
+          }
+          put_tokens(kept_, key, *block);
+        }
+      }
+      if (!block->rows.empty()) counts_->shape = name_of(block->shape);
+      for (size_t i = 0; i < block->rows.size(); ++i) {
+        if (!make[i]) continue;
+        if (curation && !block->redacted.empty()) curation->add_redacted(block->redacted[i]);
+        tokens += static_cast<int64_t>(block->rows[i].document.ids.size());
+        collect(std::move(block->rows[i]), out);
+      }
+      row += block->rows.size();
+      progress.update(bytes > 0 ? (before_bytes + reader.done() * static_cast<double>(stream.bytes())) / bytes : 0,
+                      fmt::format("{} rows, {} tokens", counts_->rows_in - rows_before, tokens));
+      work_.check_cancel();
+      if (block->last) break;
+    }
+    if (mixed) {
+      mixed->rows_in += static_cast<int64_t>(row - first_row);
+      mixed->documents += static_cast<int64_t>(out->documents() - documents);
+      mixed->dropped = std::max<int64_t>(0, mixed->rows_in - mixed->documents);  // plain text has more documents than rows
+    }
+    before_bytes += static_cast<double>(stream.bytes());
+  }
+  if (found) log::info("data: {} blocks were tokenized before", found);
+  if (row == 0) fail_input("{}: holds no rows; check data.path", source.text());
+}
+
+std::optional<bool> TokenPass::has(const RowStream& stream, size_t block, const std::vector<bool>& make) {
+  const std::optional<TokenBlock> b = find_tokens(kept_, name(stream, block));
+  if (!b || (!make.empty() && b->rows.size() != make.size()) ||
+      lacks(*b, make.empty() ? std::vector<bool>(b->rows.size(), true) : make))
+    return std::nullopt;
+  return b->last;
+}
+
+void TokenPass::encode(const RowStream& stream, size_t block, const std::vector<Record>& rows, const Record& first,
+                       bool last, const std::vector<bool>& make, bool redact) {
+  TokenBlock b;
+  b.last = last;
+  if (!rows.empty()) {
+    const Layout& layout = set_layout(stream, first);
+    b.shape = layout.shape;
+    fill(rows, layout, make, redact, &b);
+  }
+  put_tokens(kept_, name(stream, block), b);
+}
+
+const Layout& TokenPass::set_layout(const RowStream& stream, const Record& first) {
+  if (!stream.file) layouts_.offer(*stream.source, first);
+  const Layout& layout = layouts_.of(*stream.source);
+  refuse_shape(first, layout);
+  if (said_.insert(stream.source).second)
+    log::info("data: rows are {}", first.kind == FileKind::kText ? "plain text" : layout.text());
+  return layout;
+}
+
+void TokenPass::refuse_shape(const Record& first, const Layout& layout) const {
+  const Shape shape = layout.shape;
+  if (shape == Shape::kPreference || shape == Shape::kReference) {
+    check_row(first, layout);
+    fail_missing(
+        "{}: rows are {}, for preference or reinforcement methods, which this build does not have; to train on "
+        "answers name them by data.columns, as {{prompt: prompt, {}: completion}}",
+        first.where(), name_of(shape), shape == Shape::kPreference ? "chosen" : "answer");
+  }
+  if (s_.windows && shape != Shape::kText)
+    fail_input("{}: rows are {}; data.sampling: random_windows reads text only, use documents", first.where(),
+               name_of(shape));
+}
+
+void TokenPass::fill(const std::vector<Record>& rows, const Layout& layout, const std::vector<bool>& make, bool redact,
+                     TokenBlock* block) const {
+  redact = redact && !redact_.empty();
+  block->rows.resize(rows.size());
+  if (redact) block->redacted.resize(rows.size(), Redacted{});
+  std::vector<std::exception_ptr> errors(rows.size());
+  parallel_for(0, static_cast<int64_t>(rows.size()), 4, [&](int64_t b, int64_t e) {
+    for (size_t i = static_cast<size_t>(b); i < static_cast<size_t>(e); ++i) {
+      const Record& r = rows[i];
+      TokenBlock::Row& out = block->rows[i];
+      out.text = r.kind == FileKind::kText;
+      out.last_piece = r.last_piece;
+      if (!make[i] || out.made) continue;
+      const bool end_text = !out.text || (r.last_piece && !s_.windows);
+      try {
+        if (redact) {
+          Record clean = r;
+          block->redacted[i] = redact_record(&clean, layout, redact_);
+          out.document = encode_example(read_example(clean, layout), coder_, {s_.train_all, end_text}, r.where());
+        } else {
+          out.document = encode_example(read_example(r, layout), coder_, {s_.train_all, end_text}, r.where());
+        }
+        out.made = true;
+      } catch (...) {
+        errors[i] = std::current_exception();
+      }
+    }
+  });
+  for (const auto& e : errors)  // the first bad row is named, whichever thread met one first
+    if (e) std::rethrow_exception(e);
+}
+
+void TokenPass::collect(TokenBlock::Row r, Spill* out) {
+  counts_->rows_in += r.last_piece;
+  Document& d = r.document;
+  if (s_.windows) {
+    if (!d.ids.empty()) out->add(d);
+  } else if (r.text) {
+    add_text(d.ids, r.last_piece, out);
+  } else {
+    const int64_t length = static_cast<int64_t>(d.ids.size());
+    if (cut(d, s_.seq_len)) {
+      ++counts_->cut;
+      counts_->cut_tokens += length - s_.seq_len;
+    }
+    add(d, out);
+  }
+}
+
+// A file of plain text has no rows of its own: consecutive pieces of seq_len tokens are its documents.
+void TokenPass::add_text(const std::vector<int32_t>& ids, bool last, Spill* out) {
+  text_.insert(text_.end(), ids.begin(), ids.end());
+  const size_t n = static_cast<size_t>(s_.seq_len);
+  size_t at = 0;
+  for (; text_.size() - at >= n || (last && at < text_.size()); at += std::min(n, text_.size() - at)) {
+    const auto from = text_.begin() + static_cast<ptrdiff_t>(at);
+    add({{from, from + static_cast<ptrdiff_t>(std::min(n, text_.size() - at))}, {}}, out);
+  }
+  text_.erase(text_.begin(), text_.begin() + static_cast<ptrdiff_t>(at));
+}
+
+void TokenPass::add(const Document& d, Spill* out) {
+  if (count_targets(d) == 0)
+    ++counts_->dropped_no_target;
+  else
+    out->add(d);
+}
+
+}  // namespace mxt::data

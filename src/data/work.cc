@@ -1,0 +1,45 @@
+#include "data/work.h"
+
+#include "base/error.h"
+#include "base/hash.h"
+
+namespace mxt::data {
+
+void Work::check_cancel() const {
+  if (cancel && *cancel)
+    throw Error(Exit::kInterrupted, "interrupted; what is done is kept, the same command goes on from there");
+}
+
+const Layout& Layouts::of(const RowSource& source) {
+  if (!found_.contains(&source)) {
+    Record first;
+    if (!source.open()->next(&first)) fail_input("{}: holds no rows; check data.path", source.text());
+    offer(source, first);
+  }
+  return found_.at(&source);
+}
+
+void Layouts::offer(const RowSource& source, const Record& first) {
+  if (!found_.contains(&source)) found_.emplace(&source, find_layout(first, source.columns));
+}
+
+std::string block_name(const RowStream& stream, size_t block, std::string_view settings, Layouts* layouts) {
+  Blake3 h;
+  const auto add = [&](std::string_view s) {
+    const uint64_t n = s.size();
+    h.update(&n, sizeof n);
+    h.update(s);
+  };
+  add(settings);
+  add(stream.identity());
+  // A file's layout may come from another file; of a whole source it follows from its content and the columns.
+  if (stream.file) add(layouts->of(*stream.source).text());
+  for (const auto& [theirs, ours] : stream.source->columns) {
+    add(theirs);
+    add(ours);
+  }
+  add(std::to_string(block));
+  return h.hex();
+}
+
+}  // namespace mxt::data

@@ -1,0 +1,242 @@
+// AVX2 with FMA, in fp32: 16 registers hold 12 sums (6 rows × 16 columns), two vectors of the panel and a broadcast. Operands are packed
+// as [width/16][steps][16] on the right and [rows/6][steps][6] on the left, so that what a tile reads lies one after another: with a
+// whole panel's stride it would fall into a few sets of the first cache.
+#include "kernels/cpu/gemm/micro.h"
+
+#include <hwy/base.h>
+
+#include "base/types.h"
+
+#if HWY_ARCH_X86 && (HWY_COMPILER_GCC || HWY_COMPILER_CLANG)
+#include <immintrin.h>
+
+#include <algorithm>
+
+HWY_PUSH_ATTRIBUTES("avx2,fma")
+
+namespace mxt::kernels::cpu {
+namespace {
+
+constexpr int64_t kCols = 16;
+constexpr int kMaxRows = 6;
+constexpr int64_t kChunkUnits = 16 << 10;  // of rows that go through all columns before the next: they stay in the second cache
+
+inline __m256i mask_of(int64_t n) {  // the first n of 8 lanes
+  return _mm256_cmpgt_epi32(_mm256_set1_epi32(static_cast<int>(std::clamp<int64_t>(n, 0, 8))), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+}
+
+inline __m256 widen(__m128i v) { return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(v), 16)); }
+inline __m256 load8(const float* p) { return _mm256_loadu_ps(p); }
+inline __m256 load8(const uint16_t* p) { return widen(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))); }
+template <typename T>
+inline __m256 load_first(const T* p, int64_t n) {  // zeros past n
+  if (n >= 8) return load8(p);
+  alignas(32) T v[8] = {};
+  for (int64_t i = 0; i < n; ++i) v[i] = p[i];
+  return load8(v);
+}
+
+// To nearest, ties to even; NaN stays NaN.
+inline __m128i narrow(__m256 v) {
+  const __m256i u = _mm256_castps_si256(v), odd = _mm256_and_si256(_mm256_srli_epi32(u, 16), _mm256_set1_epi32(1));
+  const __m256i rounded = _mm256_add_epi32(_mm256_add_epi32(u, _mm256_set1_epi32(0x7fff)), odd);
+  const __m256i quiet = _mm256_or_si256(u, _mm256_set1_epi32(0x400000));
+  const __m256i nan = _mm256_castps_si256(_mm256_cmp_ps(v, v, _CMP_UNORD_Q));
+  const __m256i high = _mm256_srli_epi32(_mm256_blendv_epi8(rounded, quiet, nan), 16);
+  return _mm_packus_epi32(_mm256_castsi256_si128(high), _mm256_extracti128_si256(high, 1));
+}
+
+// Up to eight of a finished row: scale, bias, previous value, store.
+inline void finish(const PanelCall& p, __m256 v, int64_t row, int64_t col) {
+  const int64_t at = row * p.ldc + col, n = p.n - col;
+  if (n <= 0) return;
+  __m256 add = _mm256_setzero_ps();
+  if (p.bias) add = p.bias_bf16 ? load_first(static_cast<const uint16_t*>(p.bias) + col, n) : load_first(static_cast<const float*>(p.bias) + col, n);
+  const __m256 alpha = _mm256_set1_ps(p.alpha);
+  if (!p.c_bf16) {
+    float* c = static_cast<float*>(p.c) + at;
+    if (n >= 8) {
+      if (p.accumulate) add = _mm256_loadu_ps(c);
+      _mm256_storeu_ps(c, _mm256_fmadd_ps(v, alpha, add));
+    } else {
+      const __m256i mask = mask_of(n);
+      if (p.accumulate) add = _mm256_maskload_ps(c, mask);
+      _mm256_maskstore_ps(c, mask, _mm256_fmadd_ps(v, alpha, add));
+    }
+    return;
+  }
+  uint16_t* c = static_cast<uint16_t*>(p.c) + at;
+  if (p.accumulate) add = load_first(c, n);
+  const __m128i out = narrow(_mm256_fmadd_ps(v, alpha, add));
+  if (n >= 8) return _mm_storeu_si128(reinterpret_cast<__m128i*>(c), out);
+  alignas(16) uint16_t some[8];
+  _mm_store_si128(reinterpret_cast<__m128i*>(some), out);
+  for (int64_t i = 0; i < n; ++i) c[i] = some[i];
+}
+
+// kRows rows from `row` on against 16 columns from `col` on.
+template <int kRows>
+void tile(const PanelCall& p, int64_t row, int64_t col) {
+  __m256 sum[kRows][2];
+  float* partial = p.partial + row * kPanel + col;
+#pragma GCC unroll 6
+  for (int i = 0; i < kRows; ++i)
+#pragma GCC unroll 2
+    for (int j = 0; j < 2; ++j) sum[i][j] = p.from_partial ? _mm256_loadu_ps(partial + i * kPanel + j * 8) : _mm256_setzero_ps();
+
+  const float* b = static_cast<const float*>(p.b) + col * p.steps;
+  const char* a = static_cast<const char*>(p.a) + (p.packed ? row * p.steps * 4 : row * p.a_row);
+  const int64_t r1 = p.packed ? 4 : p.a_row, r3 = 3 * r1, r5 = 5 * r1, step = p.packed ? kMaxRows * 4 : p.a_step;
+  const int64_t offset[kMaxRows] = {0, r1, 2 * r1, r3, 4 * r1, r5};
+  for (int64_t s = 0; s < p.steps; ++s, a += step, b += kCols) {
+    const __m256 b0 = _mm256_loadu_ps(b), b1 = _mm256_loadu_ps(b + 8);
+#pragma GCC unroll 6
+    for (int i = 0; i < kRows; ++i) {
+      const __m256 v = _mm256_broadcast_ss(reinterpret_cast<const float*>(a + offset[i]));
+      sum[i][0] = _mm256_fmadd_ps(v, b0, sum[i][0]);
+      sum[i][1] = _mm256_fmadd_ps(v, b1, sum[i][1]);
+    }
+  }
+
+  if (p.to_partial) {
+#pragma GCC unroll 6
+    for (int i = 0; i < kRows; ++i)
+#pragma GCC unroll 2
+      for (int j = 0; j < 2; ++j) _mm256_storeu_ps(partial + i * kPanel + j * 8, sum[i][j]);
+  } else if (!p.c_bf16 && !p.bias && col + kCols <= p.n) {
+    const __m256 alpha = _mm256_set1_ps(p.alpha);
+    float* c = static_cast<float*>(p.c) + row * p.ldc + col;
+#pragma GCC unroll 6
+    for (int i = 0; i < kRows; ++i, c += p.ldc)
+#pragma GCC unroll 2
+      for (int j = 0; j < 2; ++j)
+        _mm256_storeu_ps(c + j * 8, p.accumulate ? _mm256_fmadd_ps(sum[i][j], alpha, _mm256_loadu_ps(c + j * 8)) : _mm256_mul_ps(sum[i][j], alpha));
+  } else {
+    alignas(32) float rows[kRows][kCols];
+#pragma GCC unroll 6
+    for (int i = 0; i < kRows; ++i)
+#pragma GCC unroll 2
+      for (int j = 0; j < 2; ++j) _mm256_store_ps(rows[i] + j * 8, sum[i][j]);
+    for (int i = 0; i < kRows; ++i)
+      for (int j = 0; j < 2; ++j) finish(p, _mm256_load_ps(rows[i] + j * 8), row + i, col + j * 8);
+  }
+}
+
+template <int kRows>
+void last_rows(const PanelCall& p, int64_t row, int64_t rows, int64_t col) {
+  if constexpr (kRows > 0) {
+    if (rows == kRows)
+      tile<kRows>(p, row, col);
+    else
+      last_rows<kRows - 1>(p, row, rows, col);
+  }
+}
+
+void run(const PanelCall& p) {
+  const int64_t width = panel_width(p.n), chunk = std::max<int64_t>(48, kChunkUnits / p.steps / kMaxRows * kMaxRows);
+  for (int64_t first = 0; first < p.m; first += chunk) {
+    const int64_t end = std::min(p.m, first + chunk);
+    for (int64_t col = 0; col < width; col += kCols) {
+      int64_t row = first;
+      for (; row + kMaxRows <= end; row += kMaxRows) tile<kMaxRows>(p, row, col);
+      last_rows<kMaxRows - 1>(p, row, end - row, col);
+    }
+  }
+}
+
+inline void transpose8(__m256 r[8]) {
+  __m256 t[8];
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; ++i) t[2 * i] = _mm256_unpacklo_ps(r[2 * i], r[2 * i + 1]), t[2 * i + 1] = _mm256_unpackhi_ps(r[2 * i], r[2 * i + 1]);
+#pragma GCC unroll 2
+  for (int i = 0; i < 2; ++i) {
+    r[4 * i] = _mm256_shuffle_ps(t[4 * i], t[4 * i + 2], 0x44);
+    r[4 * i + 1] = _mm256_shuffle_ps(t[4 * i], t[4 * i + 2], 0xee);
+    r[4 * i + 2] = _mm256_shuffle_ps(t[4 * i + 1], t[4 * i + 3], 0x44);
+    r[4 * i + 3] = _mm256_shuffle_ps(t[4 * i + 1], t[4 * i + 3], 0xee);
+  }
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; ++i) t[i] = _mm256_permute2f128_ps(r[i], r[i + 4], 0x20), t[i + 4] = _mm256_permute2f128_ps(r[i], r[i + 4], 0x31);
+#pragma GCC unroll 8
+  for (int i = 0; i < 8; ++i) r[i] = t[i];
+}
+
+// The first six of eight.
+inline void store6(float* p, __m256 v) {
+  _mm_storeu_ps(p, _mm256_castps256_ps128(v));
+  _mm_storel_pi(reinterpret_cast<__m64*>(p + 4), _mm256_extractf128_ps(v, 1));
+}
+
+// Columns contiguous: a row of memory at a time, so that reads are long runs.
+template <typename T, int kWidth, int kStep>  // blocks of kWidth columns, each [steps][kStep]
+void pack_straight(const PackCall& c) {
+  const T* from = static_cast<const T*>(c.p);
+  float* to = static_cast<float*>(c.to);
+  const int64_t end = c.left ? c.count : c.width, whole = c.count - 7;
+  for (int64_t s = 0; s < c.k; ++s, from += c.ld) {
+    const T* ahead = from + 8 * c.ld;
+    if (s + 8 < c.k)
+      for (int64_t i = 0; i < c.count; i += 64 / static_cast<int64_t>(sizeof(T))) _mm_prefetch(reinterpret_cast<const char*>(ahead + i), _MM_HINT_T0);
+    float* out = to + s * kStep;
+    int64_t i = 0;
+    if constexpr (kWidth == 8) {
+      for (; i + 8 < whole; i += 16, out += 16 * c.k) _mm256_storeu_ps(out, load8(from + i)), _mm256_storeu_ps(out + 8, load8(from + i + 8));
+      for (; i < end; i += 8) _mm256_storeu_ps(out + i % 16, load_first(from + i, std::clamp<int64_t>(c.count - i, 0, 8))), out += i % 16 == 8 ? 16 * c.k : 0;
+    } else {
+      for (; i < whole; i += kWidth, out += kStep * c.k) store6(out, load8(from + i));
+      for (; i < end; i += kWidth, out += kStep * c.k) store6(out, load_first(from + i, c.count - i));
+    }
+  }
+}
+
+// k contiguous: eight columns by eight steps are transposed in registers.
+template <typename T, int kWidth>
+inline void pack_transposed(const PackCall& c, int64_t i0, int64_t down, float* out) {
+  const T* from = static_cast<const T*>(c.p);
+  const int64_t n = std::clamp<int64_t>(c.count - i0, 0, kWidth);
+  for (int64_t s0 = 0; s0 < c.k; s0 += 8) {
+    const int64_t steps = std::min<int64_t>(8, c.k - s0);
+    __m256 r[8];
+#pragma GCC unroll 8
+    for (int i = 0; i < 8; ++i) r[i] = i < n ? load_first(from + (i0 + i) * c.ld + s0, steps) : _mm256_setzero_ps();
+    transpose8(r);
+#pragma GCC unroll 8
+    for (int s = 0; s < 8; ++s)
+      if (s < steps) kWidth == 6 ? store6(out + (s0 + s) * down, r[s]) : _mm256_storeu_ps(out + (s0 + s) * down, r[s]);
+  }
+}
+
+template <typename T>
+void pack(const PackCall& c) {
+  float* to = static_cast<float*>(c.to);
+  if (!c.k_contiguous)
+    c.left ? pack_straight<T, kMaxRows, kMaxRows>(c) : pack_straight<T, 8, kCols>(c);
+  else if (c.left)
+    for (int64_t i = 0; i < c.count; i += kMaxRows) pack_transposed<T, kMaxRows>(c, i, kMaxRows, to + i * c.k);
+  else
+    for (int64_t i = 0; i < c.width; i += 8) pack_transposed<T, 8>(c, i, kCols, to + i / kCols * kCols * c.k + i % kCols);
+}
+
+}  // namespace
+}  // namespace mxt::kernels::cpu
+
+HWY_POP_ATTRIBUTES
+
+namespace mxt::kernels::cpu {
+
+const Micro* avx2_micro(Unit unit) {
+  static const bool here = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+  if (!here || unit == Unit::kBf16Pair) return nullptr;
+  static const Micro f32{"avx2", run, pack<float>}, widened{"avx2", run, pack<uint16_t>};
+  return unit == Unit::kF32 ? &f32 : &widened;
+}
+
+}  // namespace mxt::kernels::cpu
+
+#else
+
+namespace mxt::kernels::cpu {
+const Micro* avx2_micro(Unit) { return nullptr; }
+}  // namespace mxt::kernels::cpu
+
+#endif

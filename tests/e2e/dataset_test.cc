@@ -1,0 +1,103 @@
+// `dataset prep` as a user runs it: jobs, and bad input.
+#include <algorithm>
+
+#include "e2e/cli.h"
+
+namespace mxt {
+namespace {
+
+std::string recipe(const std::string& data) {
+  return "meta: {project: test, run_name: data}\nhardware: {name: cpu}\n"
+         "model: {name: chars, init: random, tokenizer: char, config: {model_type: gpt2, n_layer: 1, n_head: 1, n_embd: 8, "
+         "n_positions: 64}}\ndata: {source: local, seq_len: 64, " +
+         data + "}\n";
+}
+
+std::string all_of(const std::string& folder) {
+  std::string all;
+  for (const std::string& f : list_files(folder)) all += f + "\n" + read_file(folder + "/" + f);
+  return all;
+}
+
+TEST(DatasetPrep, ArrayTasksAndRanksMakeTheSingleRunsFolder) {
+  cli::Folder f("jobs");
+  for (int k = 0; k < 4; ++k) {
+    std::string rows;
+    for (int i = 0; i < 50; ++i) rows += fmt::format("{{\"text\":\"row {} of {} copies\"}}\n", i % 30, k % 3);
+    make_folders(f / "rows");
+    write_file_atomic(f / fmt::format("rows/{}.jsonl", k), rows);
+  }
+  write_file_atomic(f / "r.yaml", recipe("path: '" + (f / "rows") + "', eval_fraction: 0.1, dedupe: {exact: true}"));
+  const std::string prep = "dataset prep " + (f / "r.yaml") + " --out ";
+  ASSERT_EQ(cli::run(prep + (f / "single")).code, 0);
+  const std::string want = all_of(f / "single");
+
+  for (int id : {14, 10, 12}) {  // an array 10-14:2
+    const auto r = cli::run(prep + (f / "array") + " --job auto",
+                            fmt::format("SLURM_ARRAY_TASK_ID={} SLURM_ARRAY_TASK_MIN=10 SLURM_ARRAY_TASK_STEP=2 "
+                                        "SLURM_ARRAY_TASK_COUNT=3 SLURM_PROCID=0 SLURM_NTASKS=1",
+                                        id));
+    ASSERT_EQ(r.code, 0) << r.out;
+    EXPECT_NE(r.out.find(id == 12 ? "exact_copy" : "is done"), std::string::npos) << r.out;  // the last one merges
+  }
+  EXPECT_EQ(all_of(f / "array"), want);
+
+  for (const auto& [rank, size] : {std::pair("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"), {"PMI_RANK", "PMI_SIZE"}, {"SLURM_PROCID", "SLURM_NTASKS"}}) {
+    const std::string out = f / rank;
+    for (int i : {0, 1}) {
+      const auto r = cli::run(prep + out + " --job auto --no-merge", fmt::format("{}={} {}=2", rank, i, size));
+      ASSERT_EQ(r.code, 0) << r.out;
+    }
+    EXPECT_FALSE(fs::exists(out + "/dataset.json"));
+    const auto merged = cli::run("dataset merge " + (f / "r.yaml") + " --out " + out);
+    ASSERT_EQ(merged.code, 0) << merged.out;
+    EXPECT_EQ(all_of(out), want);
+  }
+
+  // At the same time.
+  const std::string job = std::string("'") + MXT_BINARY + "' " + prep + (f / "together") + " --job ";
+  ASSERT_EQ(std::system(("(" + job + "1/3 & " + job + "2/3 & " + job + "3/3 & wait) >/dev/null 2>&1").c_str()), 0);
+  ASSERT_EQ(cli::run("dataset merge " + (f / "r.yaml") + " --out " + (f / "together")).code, 0);
+  EXPECT_EQ(all_of(f / "together"), want);
+
+  EXPECT_EQ(cli::run(prep + (f / "no") + " --job auto").code, 1);
+  EXPECT_EQ(cli::run(prep + (f / "no") + " --job 4/3").code, 1);
+  EXPECT_EQ(cli::run(prep + (f / "no") + " --job x").code, 1);
+  const auto none = cli::run("dataset merge " + (f / "r.yaml") + " --out " + (f / "no"));
+  EXPECT_EQ(none.code, 1);
+  EXPECT_NE(none.out.find("no job has finished"), std::string::npos) << none.out;
+}
+
+TEST(DatasetPrep, BadInputIsOneLineWithFileAndRowAndLeavesNothing) {
+  cli::Folder f("bad");
+  const std::string good = "{\"text\":\"good\"}\n";
+  const struct {
+    const char *file, *says, *data;
+    std::string bytes;
+  } kCases[] = {
+      {"torn.jsonl.zst", "torn.jsonl.zst", "", std::string("\x28\xb5\x2f\xfd\x04\x00\x51\x00\x00garbage", 16)},
+      {"columns.jsonl", "columns.jsonl:3", "", good + good + "{\"body\":\"no text\"}\n"},
+      {"types.jsonl", "types.jsonl:2", "", good + "{\"text\":7}\n"},
+      {"kinds.jsonl", "kinds.jsonl:2", "", good + "[1,2]\n"},
+      {"utf8.jsonl", "utf8.jsonl:2", "", good + "{\"text\":\"a\xff b\"}\n"},
+      {"json.jsonl", "json.jsonl:3", "", good + good + "{\"text\":\n"},
+      {"long.jsonl", "long.jsonl:2", "", good + "{\"text\":\"" + std::string(100 << 20, 'x') + "\"}\n"},
+      {"empty.jsonl", "empty.jsonl", "", "\n\n"},
+      {"none.jsonl", "no row is left", ", filter: {min_words: 100}", good + good},
+      {"mapped.jsonl", "mapped.jsonl", ", columns: {body: text}", good},
+  };
+  for (const auto& c : kCases) {
+    write_file_atomic(f / c.file, c.bytes);
+    for (const char* more : {"", ", dedupe: {exact: true}"}) {
+      write_file_atomic(f / "r.yaml", recipe("path: '" + (f / c.file) + "'" + c.data + more));
+      const auto r = cli::run("dataset prep " + (f / "r.yaml") + " --out " + (f / "out"));
+      EXPECT_EQ(r.code, 1) << c.file << ": " << r.out;
+      EXPECT_NE(r.out.find(c.says), std::string::npos) << c.file << ": " << r.out;
+      EXPECT_LT(std::count(r.out.begin(), r.out.end(), '\n'), 4) << r.out;
+      if (fs::exists(f / "out")) EXPECT_TRUE(list_files(f / "out").empty()) << c.file;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace mxt
