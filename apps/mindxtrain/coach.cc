@@ -190,7 +190,7 @@ std::string CoachDesk::preview(const std::string& text, int64_t row) {
   std::lock_guard lock(heavy_);
   const auto coder = coder_of(r);
   const std::string folder = scratch_ + "/" + config::recipe_hash(r).substr(0, 16);
-  data::prepare(r, *coder, folder, data_access(r));
+  data::prepare(r, *coder, folder, data_access(r, Fetch::kNever));
   OrderedJson j = row_answer(data::Dataset::open(folder), row, *coder);
   j["sample"] = true;
   return text_of(j);

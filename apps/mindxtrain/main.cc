@@ -35,6 +35,7 @@ int run(int argc, char** argv) {
   add_train(app);
   add_eval(app);
   add_score(app);
+  add_embed(app);
   add_chat(app);
   add_serve(app);
   add_merge(app);

@@ -16,6 +16,7 @@
 #include "kernels/backend.h"
 #include "net/hub.h"
 #include "harness.h"
+#include "semantic.h"
 #include "verbs.h"
 
 namespace mxt::app {
@@ -86,7 +87,7 @@ std::string environment(const char* name) {
   return v ? v : "";
 }
 
-data::Access data_access(const config::Recipe& recipe) {
+data::Access data_access(const config::Recipe& recipe, Fetch fetch) {
   data::Access a;
   if (recipe.eval) a.eval_texts = [eval = *recipe.eval] { return eval_texts(eval); };
   a.hub = hub_settings();
@@ -94,6 +95,8 @@ data::Access data_access(const config::Recipe& recipe) {
   if (cache.empty() && !environment("HOME").empty()) cache = environment("HOME") + "/.cache";
   if (!cache.empty()) a.cache_dir = cache + "/mindxtrain";
   a.variable = [](const std::string& name) { return environment(name.c_str()); };
+  a.embedder = [fetch](const std::string& model) { return make_embedder(model, "data.dedupe.semdedup.model", fetch); };
+  a.scorer = [fetch](const std::string& model) { return make_scorer(model, "data.filter.perplexity_model", fetch); };
   a.cancel = &g_stop;
   return a;
 }

@@ -29,8 +29,8 @@ bool has_tokenizer(const std::string& folder_or_gguf);
 TextSide load_text_side(const std::string& folder_or_gguf);
 // The same tokenizer with the chat template in this file.
 TextSide with_template(const TextSide& side, const std::string& file);
-// What data::prepare may reach: the Hub's settings, the cache folder, the environment, Ctrl-C, the recipe's eval tasks.
-data::Access data_access(const config::Recipe& recipe);
+// What data::prepare may reach: the Hub's settings, the cache folder, the environment, Ctrl-C, the recipe's eval tasks and models.
+data::Access data_access(const config::Recipe& recipe, Fetch fetch = Fetch::kAllowed);
 // For a recipe: model.tokenizer (or the model's own; `char`: the characters of its data), model.chat_template.
 TextSide text_side_of(const config::Recipe& recipe, const std::string& model_path, Fetch fetch = Fetch::kAllowed);
 

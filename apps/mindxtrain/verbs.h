@@ -17,6 +17,7 @@ void add_train(CLI::App& app);
 void add_run(CLI::App& app);
 void add_eval(CLI::App& app);
 void add_score(CLI::App& app);
+void add_embed(CLI::App& app);
 void add_chat(CLI::App& app);
 void add_serve(CLI::App& app);
 void add_merge(CLI::App& app);

@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
-"""Our ids and speed beside Hugging Face's: compare.py BENCH_BINARY TOKENIZER_FOLDER TEXT... [--lines] [--speed]
+"""Our ids and speed beside Hugging Face's: compare.py BENCH_BINARY TOKENIZER_FOLDER TEXT... [--lines] [--speed] [--gigatoken PYTHON]
 
-Every id must be equal; the first difference is shown with the text around it and the exit status is 1.
+Every id must be equal; the first difference is shown with the text around it and the exit status is 1. With --gigatoken the speed of
+gigatoken (PyPI, in the environment of the Python that is named) is measured in turn with ours, on as many cores: cold is the first
+encode of a fresh tokenizer, warm the best of the later ones.
 """
 import argparse
 import array
@@ -17,13 +19,34 @@ from tokenizers import Tokenizer
 
 def ours(a, text):
     with tempfile.TemporaryDirectory() as d:
-        cmd = [a.bench, a.folder, text, "--ids", d + "/ids", "--repeat", "2" if a.speed else "0"]
+        cmd = [a.bench, a.folder, text, "--ids", d + "/ids", "--repeat", "2" if a.speed or a.gigatoken else "0"]
         cmd += ["--lines"] if a.lines else []
         cmd += ["--threads", str(a.threads)] if a.threads > 1 else []
         out = json.loads(subprocess.run(cmd, check=True, capture_output=True, text=True).stdout)
         ids = array.array("i")
         ids.frombytes(open(d + "/ids", "rb").read())
         return ids, out
+
+
+GIGATOKEN = """
+import json, os, sys, time
+import gigatoken
+os.sched_setaffinity(0, set(sorted(os.sched_getaffinity(0))[: int(sys.argv[3])]))
+data = open(sys.argv[2], "rb").read()
+tokenizer, times = gigatoken.Tokenizer(sys.argv[1] + "/tokenizer.json"), []
+cut = data.split(b"\\n") if int(sys.argv[3]) > 1 else None
+for _ in range(4):
+    start = time.time()
+    n = len(tokenizer.encode(data)) if cut is None else sum(map(len, tokenizer.encode_batch(cut, parallel=True)))
+    times.append(len(data) / 1e6 / (time.time() - start))
+print(json.dumps({"ids": n, "cold": round(times[0], 1), "warm": round(max(times[1:]), 1)}))
+"""
+
+
+def gigatoken(a, text):
+    """{ids, cold, warm}: MB/s; with several threads the text goes as a batch of lines, the one way in which gigatoken uses them."""
+    out = subprocess.run([a.gigatoken, "-c", GIGATOKEN, os.path.realpath(a.folder), text, str(a.threads)], check=True, capture_output=True, text=True, env={**os.environ, "RAYON_NUM_THREADS": str(a.threads)})
+    return json.loads(out.stdout)
 
 
 def theirs(a, tokenizer, text):
@@ -47,6 +70,7 @@ def main():
     p.add_argument("--lines", action="store_true")
     p.add_argument("--speed", action="store_true")
     p.add_argument("--threads", type=int, default=1)
+    p.add_argument("--gigatoken", metavar="PYTHON")
     a = p.parse_args()
     os.environ.setdefault("RAYON_NUM_THREADS", "1")
     tokenizer, bad = Tokenizer.from_file(a.folder + "/tokenizer.json"), False
@@ -54,6 +78,9 @@ def main():
     tokenizer.no_padding()
     for text in a.texts:
         mine, speed = ours(a, text)
+        if a.gigatoken:
+            g, ratio = gigatoken(a, text), lambda k: round(speed[f"{k}_mb_s"] / g[k], 2)
+            print(f"{text}: gigatoken {g['ids']} ids, cold {g['cold']} warm {g['warm']} MB/s; ours {ratio('cold')} and {ratio('warm')} times that", flush=True)
         hf, hf_speed = theirs(a, tokenizer, text)
         same = mine == hf
         bad |= not same

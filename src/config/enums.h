@@ -66,6 +66,10 @@ constexpr auto enum_names(MethodKind) {
 enum class ShingleUnit { kWords, kCharacters };
 constexpr auto enum_names(ShingleUnit) { return spellings("+words", "+characters"); }
 
+// Which of the copies in a cluster stays.
+enum class Keep { kFarthest, kNearest };
+constexpr auto enum_names(Keep) { return spellings("+farthest", "+nearest"); }
+
 // What `data.filter.redact` replaces.
 enum class Redact { kEmail, kPhone, kKey };
 constexpr auto enum_names(Redact) { return spellings("+email", "+phone", "+key"); }

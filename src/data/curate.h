@@ -1,8 +1,10 @@
 // Which rows of a source stay: copies and unwanted rows are found in a first pass over it, and left out of every later
-// one. In the order of the work: exact copies, near copies, then the filters, of which the first that a row fails is
-// its reason. So each row that goes is counted once.
+// one. In the order of the work: exact copies, near copies, the filters, of which the first that a row fails is its
+// reason; then what takes a model, for the rows that are left: copies in meaning, perplexity. So each row that goes is
+// counted once.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -12,6 +14,7 @@
 
 #include "config/recipe.h"
 #include "data/filter/redact.h"
+#include "data/semantic/stage.h"
 #include "data/source/records.h"
 #include "data/work.h"
 
@@ -21,11 +24,13 @@ struct CurationReport {
   struct Sample {
     std::string reason, where, text;      // the row that went: "file:line" and its beginning
     std::string stays_where, stays_text;  // a copy: the row that stands for it; else ""
-    double similarity = 0;  // a near copy: Jaccard of the two; it may lie below the threshold, where others join them
+    double similarity = 0;  // a near copy: Jaccard of the two; it may lie below the threshold, where others join them;
+                            // a copy in meaning: their cosine
   };
   int64_t rows_in = 0;                      // rows read
   std::map<std::string, int64_t> dropped;   // reason → rows, for every reason that is looked for
   int64_t groups = 0, largest_group = 0;    // of copies: groups of more than one row
+  std::optional<SemanticReport> semantic;   // of copies in meaning
   std::map<std::string, int64_t> redacted;  // what data.filter.redact names → how many were replaced
   std::vector<Sample> samples;              // the first few of each reason
   int64_t total_dropped() const;
@@ -56,7 +61,8 @@ class Curation {
   CurationReport report_;
 };
 
-// Reads the source once where `data` asks for dedupe or filter, else not at all. `folder` takes unnamed files (see
+// Reads the source once where `data` asks for dedupe or filter, and once more for each step that takes a model
+// (`settings` holds them); else not at all. `folder` takes unnamed files (see
 // dedupe/copies.h). With `settings` and `work` findings are kept. Errors (kBadInput): bad rows, plain-text files (which
 // have no rows), no row left.
 Curation curate(const RowSource& source, const config::Data& data, const std::string& folder,

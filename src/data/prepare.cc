@@ -170,7 +170,7 @@ void remove_old(const std::string& out) {
 
 // What a killed run left half-written. Blocks are whole, and stay.
 void remove_leftovers(const std::string& out) {
-  const std::set<fs::path> whole = {"prints", "tokens", kJobsFolder};
+  const std::set<fs::path> whole = {"prints", "models", "tokens", kJobsFolder};
   std::error_code ignored;
   make_folders((fs::path(out) / kWorkFolder).string());
   for (const auto& e : fs::directory_iterator(fs::path(out) / kWorkFolder))

@@ -12,6 +12,7 @@
 #include "data/coder.h"
 #include "data/curate.h"
 #include "data/dataset.h"
+#include "data/semantic/models.h"
 #include "net/hub.h"
 
 namespace mxt::data {
@@ -21,6 +22,10 @@ struct Access {
   net::HubSettings hub;   // for data.source: hf; its proxy and authorities are for the other sources too
   std::string cache_dir;  // where content that was fetched by id is kept; needed for lighthouse
   std::function<std::string(const std::string& name)> variable;  // of the environment ("" = unset)
+  // The models of data.dedupe.semdedup and data.filter.max_perplexity, by what the recipe names: the layers above make
+  // them. Errors (kMissing): it cannot be had.
+  std::function<std::shared_ptr<Embedder>(const std::string& model)> embedder;
+  std::function<std::shared_ptr<Scorer>(const std::string& model)> scorer;
   std::function<std::vector<std::string>()> eval_texts;  // texts of the eval tasks' documents, for decontaminate_eval
   const std::atomic<bool>* cancel = nullptr;  // set: kInterrupted at the next piece
 };

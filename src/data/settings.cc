@@ -140,7 +140,29 @@ std::vector<RowSource> mixture_of(const config::Data& d, const Access& access) {
   return all;
 }
 
-std::string curation_of(const config::Data& d, const std::vector<std::string>& eval_texts) {
+// The base model scores where no other is named.
+std::string perplexity_model(const config::Recipe& r) {
+  const config::Filter& f = *r.data.filter;
+  if (!f.perplexity_model && r.model.init != config::Init::kPretrained)
+    fail_input("data.filter.max_perplexity: the model starts from random weights, which know no text; name a pretrained one by perplexity_model");
+  return f.perplexity_model.value_or(r.model.name);
+}
+
+Models models_of(const config::Recipe& r, const Access& access) {
+  const config::Data& d = r.data;
+  Models m;
+  if (d.dedupe.semdedup) {
+    if (!access.embedder) fail_missing("data.dedupe.semdedup: this program brings no embedding models; use mindxtrain");
+    m.embedder = access.embedder(d.dedupe.semdedup->model);
+  }
+  if (d.filter && d.filter->max_perplexity) {
+    if (!access.scorer) fail_missing("data.filter.max_perplexity: this program brings no models; use mindxtrain");
+    m.scorer = access.scorer(perplexity_model(r));
+  }
+  return m;
+}
+
+std::string curation_of(const config::Data& d, const std::vector<std::string>& eval_texts, const Models& models) {
   OrderedJson j = OrderedJson::object();
   if (d.dedupe.exact || d.dedupe.minhash || d.dedupe.semdedup)
     j["dedupe"] = config::declare(static_cast<const config::Dedupe*>(nullptr)).write(&d.dedupe);
@@ -160,6 +182,8 @@ std::string curation_of(const config::Data& d, const std::vector<std::string>& e
     }
     j["eval_documents"] = {{"texts", eval_texts.size()}, {"blake3", h.hex()}};
   }
+  if (models.embedder) j["embedding_model"] = models.embedder->digest();
+  if (models.scorer) j["perplexity_model"] = models.scorer->digest();
   return j.dump();
 }
 
@@ -247,12 +271,7 @@ void check_supported(const config::Recipe& r) {
   if (m.is_preference() || m.is_rl())
     fail_missing("train.method.kind: {}: this build prepares data for lora, qlora, full, cpt and pretrain only",
                  spelling(m.kind));
-  const char* step = d.dedupe.semdedup                      ? "dedupe.semdedup"
-                     : d.filter && d.filter->max_perplexity ? "filter.max_perplexity"
-                                                            : nullptr;
-  if (step)
-    fail_missing("data.{}: this build does not have that cleaning step yet; clean the rows beforehand and remove it",
-                 step);
+  if (d.filter && d.filter->max_perplexity) perplexity_model(r);
 }
 
 Settings read_settings(const config::Recipe& r, const Access& access, const std::string& out) {
@@ -271,7 +290,8 @@ Settings read_settings(const config::Recipe& r, const Access& access, const std:
     if (!access.eval_texts) fail_input("data.filter.decontaminate_eval: there are no eval tasks here");
     s.eval_texts = access.eval_texts();
   }
-  s.curation = curation_of(d, s.eval_texts);
+  s.models = models_of(r, access);
+  s.curation = curation_of(d, s.eval_texts, s.models);
   s.mixture_stop = d.mixture_stop;
   if (d.max_samples) s.train.max_rows = *d.max_samples;
   if (d.source == DataSource::kSynth && d.synth->teacher) {

@@ -10,6 +10,7 @@
 #include "base/hash.h"
 #include "base/json.h"
 #include "config/recipe.h"
+#include "data/semantic/models.h"
 #include "data/source/records.h"
 #include "data/synth/synth.h"
 
@@ -70,6 +71,7 @@ struct Settings {
   config::MixtureStop mixture_stop = config::MixtureStop::kFirstExhausted;
   std::vector<std::string> eval_texts;  // of data.filter.decontaminate_eval
   std::string curation;                 // what of `dedupe` and `filter` is on, as JSON, for the manifest
+  Models models;                        // that they ask for
 };
 
 // Finds the files; fetches them first where they are elsewhere. `out` (may be "") takes temporary files. Errors as

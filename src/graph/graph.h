@@ -64,8 +64,10 @@ struct Value {
 
 // ---- operations: attributes. Inputs and outputs are listed as in/out. ----
 
-struct EmbeddingOp { bool by_position = false; };             // in: table → out: y
-struct EmbeddingGradOp { bool by_position = false; };         // in: dy; param
+// Which row of the table a token takes: its id's, its position's, or the first (BERT's token type, one for all).
+enum class RowOf : uint8_t { kId, kPosition, kFirst };
+struct EmbeddingOp { RowOf row = RowOf::kId; };               // in: table → out: y
+struct EmbeddingGradOp { RowOf row = RowOf::kId; };           // in: dy; param
 struct LinearOp { int64_t joined = 0; bool fp8 = false; };    // in: x, w[, bias] → out: y = x wᵀ + bias
 struct LinearDxOp { int64_t joined = 0; bool fp8 = false; };  // in: dy, w[, sum] → out: dx (in place of sum where given)
 //   joined r > 0: one more input comes last, z (dz), which lies beside x (dy): y = [x|z]·[w|sB]ᵀ, dx = [dy|dz]·[w;A]
@@ -87,8 +89,8 @@ struct QkRopeOp { int64_t heads = 0, kv_heads = 0, head_dim = 0, rotary = 0; flo
 //   in: qkv[, q_w, k_w] → out: qkv'[, rstd] (in place without norm)
 struct QkRopeGradOp { QkRopeOp of; ParamId q_w = kNone, k_w = kNone; };
 //   in: dout[, qkv, rstd, q_w, k_w] → out: dqkv (in place of dout)
-struct AttentionOp { int64_t heads = 0, kv_heads = 0, head_dim = 0, window = 0; float scale = 0; int layer = 0; float dropout = 0; };
-//   in: qkv → out: o, lse
+struct AttentionOp { int64_t heads = 0, kv_heads = 0, head_dim = 0, window = 0; float scale = 0; int layer = 0; float dropout = 0; bool causal = true; };
+//   in: qkv → out: o, lse; not causal: every token of a document sees all of it
 struct AttentionGradOp { AttentionOp of; };                   // in: qkv, o, lse, do → out: dqkv
 enum class ActKind : uint8_t { kSwiGlu, kGeluTanh, kGelu, kRelu2 };
 struct ActOp { ActKind kind = ActKind::kSwiGlu; bool held = false; };  // in: x → out: y[, q, scale]
@@ -108,10 +110,12 @@ struct HeadOp { int64_t chunk = 256; float softcap = 0; bool gradient = false; }
 //   in: h, w → out: nll [tokens, 1][, dh]; param w
 // Logits of chosen rows (the batch names them), F32, for generation.
 struct LogitsOp { float softcap = 0; };                       // in: h, w; result goes to the batch's buffer
+// The mean of each document's rows, F32, for embeddings.
+struct MeanPoolOp {};                                         // in: h; result goes to the batch's buffer
 
 using Attrs = std::variant<EmbeddingOp, EmbeddingGradOp, LinearOp, LinearDxOp, LinearDwOp, BiasGradOp, LoraAddOp, LoraDzOp,
                            LoraDbOp, LoraJoinOp, NormOp, NormGradOp, QkRopeOp, QkRopeGradOp, AttentionOp, AttentionGradOp, ActOp,
-                           ActGradOp, AddOp, DropoutOp, HeadOp, LogitsOp, RoundOp, QuantizeOp>;
+                           ActGradOp, AddOp, DropoutOp, HeadOp, LogitsOp, RoundOp, QuantizeOp, MeanPoolOp>;
 
 struct Op {
   Attrs attrs;

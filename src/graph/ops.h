@@ -6,7 +6,7 @@
 
 namespace mxt::graph {
 
-ValueId embedding(Graph& g, ValueId table, bool by_position = false);
+ValueId embedding(Graph& g, ValueId table, RowOf row = RowOf::kId);
 ValueId linear(Graph& g, ValueId x, ValueId w, ValueId bias = kNone);
 struct NormOut {
   ValueId h, y;  // h: the residual stream after the addition (x itself where there was no residual)
@@ -24,6 +24,7 @@ struct HeadOut {
 };
 HeadOut head(Graph& g, ValueId h, ValueId w, int64_t chunk, float softcap, bool gradient);
 void logits(Graph& g, ValueId h, ValueId w, float softcap);
+void mean_pool(Graph& g, ValueId h);
 
 // The state of reverse-mode differentiation that a derivative reads and extends.
 class Backward {

@@ -164,8 +164,8 @@ struct QkRopeGrad {
   bool accumulate = true;
 };
 
-// Causal softmax attention inside documents: token t of document [cu[i], cu[i+1]) sees tokens s ≤ t of the same
-// document (with window w > 0 only t − s < w). Grouped queries: q head h reads kv head h / (heads/kv_heads). q, k, v
+// Softmax attention inside documents: token t of document [cu[i], cu[i+1]) sees tokens s ≤ t of the same
+// document (with window w > 0 only t − s < w), or all of it where it is not causal (no window or dropout then). Grouped queries: q head h reads kv head h / (heads/kv_heads). q, k, v
 // are column blocks of one buffer (views with a common ld); lse F32 holds ln Σ exp of the scaled scores of every head and
 // token, [heads, tokens] except where the algorithm says otherwise: the gradient must use the forward's algorithm.
 // dropout p > 0: weights become weight · keep/(1−p) after the softmax (lse is that of all of them), keep drawn for query row t and key
@@ -182,6 +182,7 @@ struct Attention {
   int64_t longest = 0;  // no document is longer; 0: not known. documents·longest = tokens says that all are of that length
   int64_t window = 0;
   float scale = 0, dropout = 0;
+  bool causal = true;  // false: the host's backends alone, without a gradient
   uint64_t seed = 0, stream = 0;  // of dropout
   int algo = 0;  // index into Ops::attention_algorithms()
 };
@@ -287,6 +288,11 @@ struct GatherRows {  // y[i] = x[rows[i]]
   const int32_t* rows = nullptr;
   Mat y;
 };
+struct MeanPool {  // y[i] = mean of the rows of document [cu[i], cu[i+1]), at least one
+  ConstMat x;      // [tokens, width], act
+  const int32_t* cu_seqlens = nullptr;
+  Mat y;  // [documents, width], F32
+};
 struct ScatterRows {  // y = 0 (where `zero`), then y[rows[i]] = x[i]; rows distinct
   ConstMat x;
   const int32_t* rows = nullptr;
@@ -359,6 +365,7 @@ class Ops {
   virtual void copy(const Copy&) = 0;
   virtual void gather_rows(const GatherRows&) = 0;
   virtual void scatter_rows(const ScatterRows&) = 0;
+  virtual void mean_pool(const MeanPool&) {}  // the host's backends alone: lowering refuses it elsewhere
   virtual void adamw(const AdamW&) = 0;
   virtual double squared_norm(const SquaredNorm&) = 0;
   // The same left in the memory of the device, where one has memory of its own: no host waits for it. clip_scale makes the factor

@@ -122,7 +122,10 @@ void check(const QkRopeGrad& r) {
   MXT_ASSERT((!r.dq_w || r.q_w) && (!r.dk_w || r.k_w));
 }
 
-void check(const Attention& a) { attention(a); }
+void check(const Attention& a) {
+  attention(a);
+  MXT_ASSERT(a.causal || (a.window == 0 && a.dropout == 0));
+}
 void check(const AttentionGrad& a) {
   attention(a);
   like(a.dout, a.q);
@@ -193,6 +196,11 @@ void check(const ScatterRows& s) {
   matrix(s.y);
   shape(s.x, s.x.rows, s.y.cols);
   MXT_ASSERT(s.y.type == s.x.type && (s.rows || s.x.rows == 0));
+}
+
+void check(const MeanPool& m) {
+  matrix(m.x), matrix(m.y);
+  MXT_ASSERT(m.y.cols == m.x.cols && m.y.type == DType::kF32 && (m.cu_seqlens || m.y.rows == 0));
 }
 
 void check(const AdamW& a) {

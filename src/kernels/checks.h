@@ -26,6 +26,7 @@ void check(const CrossEntropy&);
 void check(const Copy&);
 void check(const GatherRows&);
 void check(const ScatterRows&);
+void check(const MeanPool&);
 void check(const AdamW&);
 void check(const SquaredNorm&);
 

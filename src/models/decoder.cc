@@ -52,12 +52,14 @@ ValueId Decoder::norm_weight(const std::string& ours, const std::string& theirs,
 
 ValueId Decoder::bias(const std::string& ours, std::vector<Segment> segments) { return vector(ours, ParamKind::kBias, std::move(segments)); }
 
-void Decoder::finish(ValueId h, ValueId w) {
+void Decoder::finish(ValueId h, ValueId embedding) {
+  if (o.purpose == Purpose::kEmbed) return mean_pool(g, h);
+  const ValueId w = c.tie_embeddings ? embedding : matrix("head", c.hidden_size, {{"lm_head.weight", 0, c.vocab_size}}, static_cast<float>(c.initializer_range));
   const float softcap = static_cast<float>(c.final_logit_softcapping);
   switch (o.purpose) {
     case Purpose::kTrain: head(g, h, w, o.head_chunk, softcap, true); break;
     case Purpose::kScore: head(g, h, w, o.head_chunk, softcap, false); break;
-    case Purpose::kGenerate: logits(g, h, w, softcap); break;
+    default: logits(g, h, w, softcap);
   }
 }
 
@@ -106,7 +108,7 @@ Graph llama_like(const formats::ModelConfig& config, const BuildOptions& options
     branch = linear(g, act(g, gate_up, ActKind::kSwiGlu), d.matrix(ours + "down", ffn, {{mlp_name("down_proj.weight"), 0, width}}, std), b_down);
   }
   const NormOut last = norm(g, h, branch, d.norm_weight("norm", "model.norm.weight", width), kNone, false, eps);
-  d.finish(last.y, c.tie_embeddings ? table : d.matrix("head", width, {{"lm_head.weight", 0, c.vocab_size}}, std));
+  d.finish(last.y, table);
   return std::move(g);
 }
 

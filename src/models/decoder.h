@@ -17,8 +17,8 @@ class Decoder {
   // One norm weight or bias of n elements, named as in the checkpoint.
   graph::ValueId norm_weight(const std::string& ours, const std::string& theirs, int64_t n);
   graph::ValueId bias(const std::string& ours, std::vector<graph::Segment> segments);
-  // Appends the head for the purpose; w is the output matrix (the embedding where they are tied).
-  void finish(graph::ValueId h, graph::ValueId w);
+  // Appends the head for the purpose, over the output matrix (the embedding where they are tied).
+  void finish(graph::ValueId h, graph::ValueId embedding);
 };
 
 // A pre-norm transformer block's model with rotary embedding and SwiGLU: Llama and its kin. `qk_norm`: Qwen3's.
@@ -27,5 +27,6 @@ graph::Graph llama_like(const formats::ModelConfig& config, const BuildOptions& 
 graph::Graph llama(const formats::ModelConfig& config, const BuildOptions& options);
 graph::Graph qwen3(const formats::ModelConfig& config, const BuildOptions& options);
 graph::Graph gpt2(const formats::ModelConfig& config, const BuildOptions& options);
+graph::Graph bert(const formats::ModelConfig& config, const BuildOptions& options);
 
 }  // namespace mxt::models

@@ -30,7 +30,7 @@ Graph gpt2(const formats::ModelConfig& c, const BuildOptions& options) {
   const ValueId wte = d.matrix("embed", width, {{"transformer.wte.weight", 0, c.vocab_size}}, std);
   const ValueId wpe = d.matrix("positions", width, {{"transformer.wpe.weight", 0, c.max_positions}}, std);
   for (ValueId t : {wte, wpe}) g.params[static_cast<size_t>(g.value(t).param)].kind = ParamKind::kEmbedding;
-  ValueId h = dropout(g, add(g, embedding(g, wte), embedding(g, wpe, true)), drop_in);
+  ValueId h = dropout(g, add(g, embedding(g, wte), embedding(g, wpe, RowOf::kPosition)), drop_in);
   ValueId branch = kNone;
   for (int64_t i = 0; i < c.num_layers; ++i) {
     const std::string ours = fmt::format("layers.{}.", i), theirs = fmt::format("transformer.h.{}.", i);
@@ -48,7 +48,7 @@ Graph gpt2(const formats::ModelConfig& c, const BuildOptions& options) {
     branch = dropout(g, linear(g, act(g, up, activation), conv1d(ours + "down", theirs + "mlp.c_proj.weight", ffn, width, std_out), vec(ours + "down_bias", theirs + "mlp.c_proj.bias", width)), drop_out);
   }
   const NormOut last = norm(g, h, branch, d.norm_weight("norm", "transformer.ln_f.weight", width), vec("norm_b", "transformer.ln_f.bias", width), true, eps);
-  d.finish(last.y, c.tie_embeddings ? wte : d.matrix("head", width, {{"lm_head.weight", 0, c.vocab_size}}, std));
+  d.finish(last.y, wte);
   return std::move(g);
 }
 

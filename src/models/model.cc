@@ -13,7 +13,8 @@ graph::Graph forward(const formats::ModelConfig& c, const BuildOptions& o) {
   if (c.model_type == "qwen3") return qwen3(c, o);
   if (c.model_type == "llama" || c.model_type == "mistral" || c.model_type == "qwen2") return llama(c, o);
   if (c.model_type == "gpt2") return gpt2(c, o);
-  fail_missing("{} models: this build has no graph for them yet (it has llama, mistral, qwen2, qwen3, gpt2)", c.model_type);
+  if (c.model_type == "bert") return bert(c, o);
+  fail_missing("{} models: this build has no graph for them yet (it has llama, mistral, qwen2, qwen3, gpt2, and bert for embeddings)", c.model_type);
 }
 
 bool lora_target(const void* ctx, const std::string& module, graph::LoraSettings::Target* out) {
@@ -45,7 +46,7 @@ std::vector<std::string> spellings(const formats::ModelConfig& config, const std
   auto without = [&](std::string_view prefix) {
     if (name.starts_with(prefix)) all.push_back(name.substr(prefix.size()));
   };
-  without(config.model_type == "gpt2" ? "transformer." : "model.");
+  without(config.model_type == "gpt2" ? "transformer." : config.model_type == "bert" ? "bert." : "model.");
   return all;
 }
 

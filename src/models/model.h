@@ -15,6 +15,7 @@ enum class Purpose : uint8_t {
   kTrain,     // loss, and the backward pass for what trains
   kScore,     // per-token losses only
   kGenerate,  // logits of chosen rows, attention through a cache
+  kEmbed,     // the mean of each document's last hidden states
 };
 
 struct LoraTarget {
@@ -41,6 +42,7 @@ struct BuildOptions {
 };
 
 // The whole graph for the purpose. Errors: kMissing for an architecture or a setting that this build has no code for,
+// and for an encoder (bert) with any purpose but kEmbed;
 // kBadInput where `positions` is beyond what the model has positions for.
 graph::Graph build(const formats::ModelConfig& config, const BuildOptions& options);
 

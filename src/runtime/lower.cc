@@ -100,17 +100,22 @@ void Lowering::emit_gemm(std::function<Gemm(const Frame&)> make, ValueId b) {
   });
 }
 
+const int32_t* Lowering::rows_of(RowOf row, const Frame& f) const {
+  return row == RowOf::kId ? f.batch->ids : row == RowOf::kPosition ? f.batch->positions : first_rows_.data();
+}
+
 void Lowering::lower(const EmbeddingOp& a) {
+  if (a.row == RowOf::kFirst) first_rows_.resize(static_cast<size_t>(p_.settings_.max_tokens));
   emit([this, op = op_, a](const Frame& f) {
-    if (const auto* blocks = blocks_of(op->in[0])) return kernels::cpu::block_rows(*blocks, a.by_position ? f.batch->positions : f.batch->ids, mat(op->out[0], f));
-    ops_.embedding({a.by_position ? f.batch->positions : f.batch->ids, mat(op->in[0], f), mat(op->out[0], f)});
+    const int32_t* rows = rows_of(a.row, f);
+    if (const auto* blocks = blocks_of(op->in[0])) return kernels::cpu::block_rows(*blocks, rows, mat(op->out[0], f));
+    ops_.embedding({rows, mat(op->in[0], f), mat(op->out[0], f)});
   });
 }
 
 void Lowering::lower(const EmbeddingGradOp& a) {
   emit([this, op = op_, a](const Frame& f) {
-    ops_.embedding_grad({a.by_position ? f.batch->positions : f.batch->ids, mat(op->in[0], f), grad_mat(op->param),
-                         adds(*op, f.batch)});
+    ops_.embedding_grad({rows_of(a.row, f), mat(op->in[0], f), grad_mat(op->param), adds(*op, f.batch)});
   });
 }
 
@@ -278,7 +283,9 @@ void set_dropout(C& call, const AttentionOp& a, const Batch* b) {
 
 void Lowering::lower(const AttentionOp& a) {
   const int64_t q = a.heads * a.head_dim, kv = a.kv_heads * a.head_dim;
+  if (!a.causal && ops_.device()) fail_missing("encoders (attention to both sides) run on the CPU only");
   if (p_.settings_.cached) {
+    MXT_ASSERT(a.causal);
     emit([this, op = op_, a, q, kv](const Frame& f) {
       const CacheView& c = *f.batch->cache;
       const size_t layer = static_cast<size_t>(a.layer);
@@ -319,6 +326,7 @@ void Lowering::lower(const AttentionOp& a) {
     call.head_dim = a.head_dim;
     call.window = a.window;
     call.scale = a.scale;
+    call.causal = a.causal;
     set_dropout(call, a, f.batch);
     return call;
   };
@@ -566,6 +574,14 @@ void Lowering::lower(const LogitsOp& a) {
     if (device && b.logit_count > 0) device->synchronize();
     if (a.softcap > 0)
       for (int64_t i = 0; i < b.logit_count * vocab; ++i) b.logits[i] = a.softcap * std::tanh(b.logits[i] / a.softcap);
+  });
+}
+
+void Lowering::lower(const MeanPoolOp&) {
+  if (ops_.device()) fail_missing("embeddings are made on the CPU only");
+  emit([this, op = op_](const Frame& f) {
+    const Mat h = mat(op->in[0], f);
+    ops_.mean_pool({h, f.batch->cu_seqlens, Mat{f.batch->pooled, f.batch->documents, h.cols, h.cols, DType::kF32}});
   });
 }
 

@@ -21,6 +21,7 @@ class Lowering {
 
   // Operand places, read when a launch runs: the arena and the parameters are allocated after lowering.
   void* at(ValueId v) const;
+  const int32_t* rows_of(graph::RowOf row, const Frame& f) const;
   kernels::Mat mat(ValueId v, const Frame& f) const;
   kernels::Mat grad_mat(graph::ParamId p) const;
   kernels::Mat joined(ValueId w, int64_t ranks, const Frame& f) const;  // the scaled B that stands beside w
@@ -72,12 +73,14 @@ class Lowering {
   void lower(const graph::DropoutOp&);
   void lower(const graph::HeadOp&);
   void lower(const graph::LogitsOp&);
+  void lower(const graph::MeanPoolOp&);
 
   Program& p_;
   const graph::Graph& g_;
   kernels::Ops& ops_;
   const kernels::KernelPlan& plan_;
   const graph::Op* op_ = nullptr;
+  std::vector<int32_t> first_rows_;  // RowOf::kFirst
   std::vector<ActLora> act_lora_;
   std::vector<const graph::Op*> taken_;  // operations that another one's launch computes
   std::vector<std::string> gemm_names_, attention_names_;

@@ -180,7 +180,8 @@ double Program::flops(int64_t tokens, int64_t document, int64_t targets) const {
     if (const auto* l = std::get_if<LoraDbOp>(&op.attrs)) lora(l->block);
     // Causal: half of the square; forward has two products of it, backward five.
     auto attention = [&](const AttentionOp& a, double products) {
-      const double seen = a.window > 0 ? std::min<double>(static_cast<double>(document) / 2, static_cast<double>(a.window)) : static_cast<double>(document) / 2;
+      const double all = static_cast<double>(document), half = all / 2;
+      const double seen = !a.causal ? all : a.window > 0 ? std::min(half, static_cast<double>(a.window)) : half;
       total += t * products * 2.0 * seen * static_cast<double>(a.heads * a.head_dim);
     };
     if (const auto* x = std::get_if<AttentionOp>(&op.attrs); x && !backward) attention(*x, 2);

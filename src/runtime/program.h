@@ -43,6 +43,7 @@ struct Batch {
   int64_t logit_count = 0;
   float* logits = nullptr;             // null: not wanted
   float* hidden = nullptr;             // of the same rows, what the head reads, [rows, width] F32; null: not wanted
+  float* pooled = nullptr;             // embedding: the mean of each document's rows, [documents, width] F32
   const CacheView* cache = nullptr;    // set: attention reads the cache instead of the batch's own documents
 };
 

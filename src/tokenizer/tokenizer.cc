@@ -66,30 +66,48 @@ int32_t Tokenizer::pad() const { return engine_->pad; }
 
 namespace {
 
-// The special tokens before the text in a `TemplateProcessing`, or in one of a sequence's steps.
-void collect_prefix(const Json& p, std::vector<std::string>& out) {
+// The special tokens before and after the text in a `TemplateProcessing`, or in one of a sequence's steps.
+struct Around {
+  std::vector<std::string> before, after;
+};
+void collect(const Json& p, Around& out) {
   const std::string type = p.is_object() ? p.value("type", "") : "";
   if (type == "Sequence" && p.contains("processors"))
-    for (const Json& step : p["processors"]) collect_prefix(step, out);
-  if ((type == "BertProcessing" || type == "RobertaProcessing") && p.contains("cls") && p["cls"].is_array()) out.push_back(p["cls"][0]);
+    for (const Json& step : p["processors"]) collect(step, out);
+  if (type == "BertProcessing" || type == "RobertaProcessing")
+    for (const char* key : {"cls", "sep"})
+      if (p.contains(key) && p[key].is_array() && !p[key].empty() && p[key][0].is_string())
+        (key[0] == 'c' ? out.before : out.after).push_back(p[key][0]);
   if (type != "TemplateProcessing" || !p.contains("single")) return;
+  bool text = false;
   for (const Json& item : p["single"]) {
-    if (!item.contains("SpecialToken")) return;
-    out.push_back(item["SpecialToken"].value("id", ""));
+    if (!item.contains("SpecialToken")) text = true;
+    else (text ? out.after : out.before).push_back(item["SpecialToken"].value("id", ""));
   }
+}
+
+std::vector<int32_t> ids_of(const Engine& engine, const std::vector<std::string>& tokens) {
+  std::vector<int32_t> ids;
+  for (const std::string& t : tokens)
+    if (const int32_t id = engine.id_of(t); id >= 0) ids.push_back(id);
+  return ids;
 }
 
 }  // namespace
 
 std::vector<int32_t> Tokenizer::template_prefix() const {
-  std::vector<std::string> tokens;
   const Spec& spec = engine_->spec();
-  collect_prefix(parse_json(spec.post_processor, spec.source), tokens);
-  if (tokens.empty() && bos() >= 0 && parse_json(spec.config, spec.source).value("add_bos_token", false) && spec.post_processor == "null") return {bos()};
-  std::vector<int32_t> ids;
-  for (const std::string& t : tokens)
-    if (const int32_t id = engine_->id_of(t); id >= 0) ids.push_back(id);
-  return ids;
+  Around around;
+  collect(parse_json(spec.post_processor, spec.source), around);
+  if (around.before.empty() && bos() >= 0 && parse_json(spec.config, spec.source).value("add_bos_token", false) && spec.post_processor == "null") return {bos()};
+  return ids_of(*engine_, around.before);
+}
+
+std::vector<int32_t> Tokenizer::template_suffix() const {
+  const Spec& spec = engine_->spec();
+  Around around;
+  collect(parse_json(spec.post_processor, spec.source), around);
+  return ids_of(*engine_, around.after);
 }
 
 std::string Tokenizer::chat_template() const { return engine_->spec().chat_template; }

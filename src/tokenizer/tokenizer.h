@@ -73,6 +73,8 @@ class Tokenizer {
   int32_t pad() const;
   // What Hugging Face's encode(text) puts before the ids of the text (the post-processor's template): a BOS, mostly nothing.
   std::vector<int32_t> template_prefix() const;
+  // And what it puts after them: BERT's [SEP].
+  std::vector<int32_t> template_suffix() const;
   std::string chat_template() const;  // "" where none
 
   // tokenizer.json, tokenizer_config.json and, where there is one, chat_template.jinja, for transformers: equal ids.

@@ -299,9 +299,6 @@ TEST_F(PrepareTest, PreferenceAndReferenceRowsAreRefusedWithTheWayOut) {
 }
 
 TEST_F(PrepareTest, WhatThisBuildLacksIsRefusedBeforeReading) {
-  EXPECT_HAS(
-      error_of([&] { check_supported(local("x.jsonl", "dedupe: {semdedup: {threshold: 0.8}}")); }, Exit::kMissing),
-      "dedupe.semdedup");
   EXPECT_HAS(error_of([&] { check_supported(recipe("source: local, path: x", "train: {method: {kind: dpo}}")); },
                       Exit::kMissing),
              "dpo");

@@ -18,7 +18,15 @@ Section declare(const MinHash*) {
 Section declare(const SemDedup*) {
   Declaration<SemDedup> d("Copies in meaning by embeddings.");
   d.field("threshold", &SemDedup::threshold, "Cosine similarity from which a row is a copy.").range(0, 1);
-  d.field("model", &SemDedup::model, "Embedding model: Hub id or folder.").non_empty();
+  d.field("model", &SemDedup::model, "Embedding model: Hub id, folder or `.gguf` file; an encoder (BERT), or a decoder, whose last "
+          "hidden states are averaged.")
+      .non_empty();
+  d.field("keep", &SemDedup::keep, "Which of a cluster's copies stays: the one farthest from its centroid, or the nearest.")
+      .plus();
+  d.field("clusters", &SemDedup::clusters, "Clusters within which rows are compared.")
+      .range(1, 1'000'000)
+      .plus()
+      .default_is("the square root of the number of rows");
   return d.take();
 }
 

@@ -20,6 +20,8 @@ struct MinHash {
 struct SemDedup {
   double threshold = 0.95;  // cosine similarity from which a row counts as a copy
   std::string model = "sentence-transformers/all-MiniLM-L6-v2";
+  Keep keep = Keep::kFarthest;      // which of its copies stays, by the distance from the centroid
+  std::optional<int64_t> clusters;  // absent = the square root of the number of rows
 };
 struct Dedupe {
   bool exact = false;  // on its own; minhash and semdedup bring it

@@ -46,7 +46,12 @@ OrderedJson curation_json(const CurationReport& r) {
     if (s.similarity > 0) j["similarity"] = s.similarity;
     samples.push_back(std::move(j));
   }
-  return {{"rows_in", r.rows_in}, {"groups", r.groups}, {"largest_group", r.largest_group}, {"redacted", r.redacted}, {"samples", std::move(samples)}};
+  OrderedJson j = {{"rows_in", r.rows_in}, {"groups", r.groups}, {"largest_group", r.largest_group}};
+  if (r.semantic)
+    j["semantic"] = {{"rows", r.semantic->rows}, {"clusters", r.semantic->clusters}, {"largest_cluster", r.semantic->largest_cluster},
+                     {"groups", r.semantic->groups}, {"largest_group", r.semantic->largest_group}};
+  j.update({{"redacted", r.redacted}, {"samples", std::move(samples)}});
+  return j;
 }
 
 OrderedJson mixture_json(const Prepared& p) {
@@ -77,6 +82,10 @@ CurationReport read_curation(const Json& manifest) {
   r.rows_in = j.at("rows_in");
   r.groups = j.at("groups");
   r.largest_group = j.at("largest_group");
+  if (j.contains("semantic")) {
+    const Json& s = j["semantic"];
+    r.semantic = {s.at("rows"), s.at("clusters"), s.at("largest_cluster"), s.at("groups"), s.at("largest_group")};
+  }
   r.redacted = j.at("redacted").get<std::map<std::string, int64_t>>();
   for (const auto& [reason, rows] : manifest.at("dropped").items())
     if (reason != "no_target") r.dropped[reason] = rows;

@@ -40,6 +40,7 @@ void derive_op(Backward& b, const Op& op, const QkRopeOp& a) {
 }
 
 ValueId attention(Graph& g, ValueId qkv, const AttentionOp& a) {
+  MXT_ASSERT(a.causal || (a.window == 0 && a.dropout == 0));
   MXT_ASSERT(g.value(qkv).cols == (a.heads + 2 * a.kv_heads) * a.head_dim && a.heads % a.kv_heads == 0);
   const ValueId o = g.add_value(kTokens, a.heads * a.head_dim, g.act_type);
   const ValueId lse = g.add_value(kTokens, a.heads, DType::kF32);
@@ -49,6 +50,7 @@ ValueId attention(Graph& g, ValueId qkv, const AttentionOp& a) {
 
 void derive_op(Backward& b, const Op& op, const AttentionOp& a) {
   if (!b.needs(op.in[0])) return;
+  MXT_ASSERT(a.causal);  // encoders are not trained
   const ValueId dqkv = b.like(op.in[0]);
   b.g.add_op(AttentionGradOp{a}, {op.in[0], op.out[0], op.out[1], b.grad(op.out[0])}, {dqkv});
   b.accumulate(op.in[0], dqkv);

@@ -3,15 +3,16 @@
 
 namespace mxt::graph {
 
-ValueId embedding(Graph& g, ValueId table, bool by_position) {
+ValueId embedding(Graph& g, ValueId table, RowOf row) {
   const ValueId y = g.add_value(kTokens, g.value(table).cols, g.act_type);
-  g.add_op(EmbeddingOp{by_position}, {table}, {y});
+  g.add_op(EmbeddingOp{row}, {table}, {y});
   return y;
 }
 
 void derive_op(Backward& b, const Op& op, const EmbeddingOp& a) {
   if (!b.needs(op.in[0])) return;
-  b.contributes(b.g.add_op(EmbeddingGradOp{a.by_position}, {b.grad(op.out[0])}, {}), op.in[0]);
+  MXT_ASSERT(a.row != RowOf::kFirst);  // encoders are not trained
+  b.contributes(b.g.add_op(EmbeddingGradOp{a.row}, {b.grad(op.out[0])}, {}), op.in[0]);
 }
 
 }  // namespace mxt::graph

@@ -33,4 +33,9 @@ void logits(Graph& g, ValueId h, ValueId w, float softcap) {
   g.add_op(LogitsOp{softcap}, {h, w}, {});
 }
 
+void mean_pool(Graph& g, ValueId h) {
+  g.hidden = h;
+  g.add_op(MeanPoolOp{}, {h}, {});
+}
+
 }  // namespace mxt::graph

@@ -41,6 +41,7 @@ class CpuOps final : public Ops, public OwnMemory {
   void copy(const Copy& c) override { check(c), reference::copy(c); }  // small matrices, once a step
   void gather_rows(const GatherRows& c) override { check(c), cpu::gather_rows(c); }
   void scatter_rows(const ScatterRows& c) override { check(c), cpu::scatter_rows(c); }
+  void mean_pool(const MeanPool& c) override { check(c), cpu::mean_pool(c); }
   void adamw(const AdamW& c) override { check(c), cpu::adamw(c); }
   double squared_norm(const SquaredNorm& c) override { return check(c), cpu::squared_norm(c); }
 

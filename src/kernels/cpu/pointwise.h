@@ -23,6 +23,7 @@ void embedding(const Embedding&);
 void embedding_grad(const EmbeddingGrad&);
 void gather_rows(const GatherRows&);
 void scatter_rows(const ScatterRows&);
+void mean_pool(const MeanPool&);
 void adamw(const AdamW&);
 double squared_norm(const SquaredNorm&);
 

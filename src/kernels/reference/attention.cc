@@ -28,12 +28,15 @@ double kept(const A& a, int64_t head, int64_t t, int64_t s) {
   return keep ? 1.0 / (1.0 - static_cast<double>(a.dropout)) : 0.0;
 }
 
-// Calls f(t, first, head) for every query row of every head.
+bool is_causal(const Attention& a) { return a.causal; }
+bool is_causal(const AttentionGrad&) { return true; }
+
+// Calls f(t, first, last, head) for every query row of every head: it sees rows first … last.
 template <typename A, typename F>
 void for_each_query(const A& a, F f) {
   for (int64_t doc = 0; doc < a.documents; ++doc)
     for (int64_t t = a.cu_seqlens[doc]; t < a.cu_seqlens[doc + 1]; ++t)
-      for (int64_t h = 0; h < a.heads; ++h) f(t, first_seen(a.cu_seqlens[doc], t, a.window), h);
+      for (int64_t h = 0; h < a.heads; ++h) f(t, first_seen(a.cu_seqlens[doc], t, a.window), is_causal(a) ? t : a.cu_seqlens[doc + 1] - 1, h);
 }
 
 }  // namespace
@@ -41,19 +44,19 @@ void for_each_query(const A& a, F f) {
 void attention(const Attention& a) {
   const int64_t d = a.head_dim, group = a.heads / a.kv_heads;
   std::vector<double> p;
-  for_each_query(a, [&](int64_t t, int64_t first, int64_t h) {
+  for_each_query(a, [&](int64_t t, int64_t first, int64_t last, int64_t h) {
     const int64_t qc = h * d, kc = h / group * d;
     p.clear();
     double top = -INFINITY, sum = 0;
-    for (int64_t s = first; s <= t; ++s) {
+    for (int64_t s = first; s <= last; ++s) {
       p.push_back(dot(a.q, t, qc, a.k, s, kc, d) * static_cast<double>(a.scale));
       top = std::max(top, p.back());
     }
     for (double& x : p) sum += x = std::exp(x - top);
-    for (int64_t s = first; s <= t; ++s) p[static_cast<size_t>(s - first)] *= kept(a, h, t, s);
+    for (int64_t s = first; s <= last; ++s) p[static_cast<size_t>(s - first)] *= kept(a, h, t, s);
     for (int64_t i = 0; i < d; ++i) {
       double out = 0;
-      for (int64_t s = first; s <= t; ++s) out += p[static_cast<size_t>(s - first)] * get(a.v, s, kc + i);
+      for (int64_t s = first; s <= last; ++s) out += p[static_cast<size_t>(s - first)] * get(a.v, s, kc + i);
       set(a.out, t, qc + i, out / sum);
     }
     if (a.lse) a.lse[h * a.q.rows + t] = static_cast<float>(top + std::log(sum));
@@ -66,7 +69,7 @@ void attention_grad(const AttentionGrad& a) {
   const int64_t d = a.head_dim, group = a.heads / a.kv_heads, tokens = a.q.rows;
   const auto q_size = static_cast<size_t>(tokens * a.heads * d), kv_size = static_cast<size_t>(tokens * a.kv_heads * d);
   std::vector<double> dq(q_size), dk(kv_size), dv(kv_size);
-  for_each_query(a, [&](int64_t t, int64_t first, int64_t h) {
+  for_each_query(a, [&](int64_t t, int64_t first, int64_t, int64_t h) {
     const int64_t qc = h * d, kc = h / group * d;
     const double scale = static_cast<double>(a.scale), lse = static_cast<double>(a.lse[h * tokens + t]);
     const double delta = dot(a.dout, t, qc, a.out, t, qc, d);

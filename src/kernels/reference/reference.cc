@@ -32,6 +32,7 @@ class ReferenceOps final : public Ops {
   void copy(const Copy& c) override { check(c), reference::copy(c); }
   void gather_rows(const GatherRows& c) override { check(c), reference::gather_rows(c); }
   void scatter_rows(const ScatterRows& c) override { check(c), reference::scatter_rows(c); }
+  void mean_pool(const MeanPool& c) override { check(c), reference::mean_pool(c); }
   void adamw(const AdamW& c) override { check(c), reference::adamw(c); }
   double squared_norm(const SquaredNorm& c) override { return check(c), reference::squared_norm(c); }
 

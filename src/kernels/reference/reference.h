@@ -26,6 +26,7 @@ void cross_entropy(const CrossEntropy&);
 void copy(const Copy&);
 void gather_rows(const GatherRows&);
 void scatter_rows(const ScatterRows&);
+void mean_pool(const MeanPool&);
 void adamw(const AdamW&);
 double squared_norm(const SquaredNorm&);
 

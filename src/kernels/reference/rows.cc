@@ -35,4 +35,13 @@ void scatter_rows(const ScatterRows& s) {
     for (int64_t i = 0; i < s.x.cols; ++i) set(s.y, s.rows[t], i, get(s.x, t, i));
 }
 
+void mean_pool(const MeanPool& m) {
+  for (int64_t d = 0; d < m.y.rows; ++d)
+    for (int64_t i = 0; i < m.y.cols; ++i) {
+      double sum = 0;
+      for (int64_t t = m.cu_seqlens[d]; t < m.cu_seqlens[d + 1]; ++t) sum += get(m.x, t, i);
+      set(m.y, d, i, sum / (m.cu_seqlens[d + 1] - m.cu_seqlens[d]));
+    }
+}
+
 }  // namespace mxt::kernels::reference

@@ -59,6 +59,12 @@ Spec from_vocab_txt(const std::string& dir, const Json& config) {
                          {"lowercase", config.value("do_lower_case", true)}}.dump();
   spec.pre_tokenizer = R"({"type":"BertPreTokenizer"})";
   spec.decoder = R"({"type":"WordPiece","prefix":"##","cleanup":true})";
+  const auto id_of = [&](const char* token) {
+    const auto& t = spec.model.tokens;
+    return std::find(t.begin(), t.end(), token) - t.begin();
+  };
+  if (const auto cls = id_of("[CLS]"), sep = id_of("[SEP]"), n = std::ssize(spec.model.tokens); cls < n && sep < n)
+    spec.post_processor = Json{{"type", "BertProcessing"}, {"sep", {"[SEP]", sep}}, {"cls", {"[CLS]", cls}}}.dump();
   return spec;
 }
 

@@ -14,7 +14,6 @@ namespace {
 
 // Up to this many symbols, searching the lowest rank by looking at all is faster than a heap.
 constexpr size_t kShortMerge = 48;
-constexpr size_t kNoToken = SIZE_MAX;
 
 }  // namespace
 
@@ -196,55 +195,27 @@ void Bpe::encode(std::string_view piece, std::vector<Symbol>& out) const {
   else merge_long(out, from);
 }
 
-// A short piece; returns how many ids it wrote (at most n), or kNoToken where a byte has no token.
-size_t Bpe::encode_short(const char* piece, size_t n, int32_t* ids) const {
-  uint32_t ranks[PieceCache::kShort + 1];
-  const auto byte = [&](size_t i) { return static_cast<size_t>(static_cast<unsigned char>(piece[i])); };
-  int32_t missing = 0;
-  for (size_t i = 0; i < n; ++i) missing |= ids[i] = byte_id_[byte(i)];
-  if (missing < 0) return kNoToken;
-  for (size_t i = 0; i + 1 < n; ++i) ranks[i] = byte_pair_rank_[byte(i) << 8 | byte(i + 1)];
-  while (n > 1) {
-    size_t best = 0;
-    uint32_t low = ranks[0];
-    for (size_t i = 1; i + 1 < n; ++i) {
-      const bool less = ranks[i] < low;
-      low = less ? ranks[i] : low;
-      best = less ? i : best;
-    }
-    if (low == PairTable::kNone) break;
-    ids[best] = merged_[low];
-    for (size_t i = best + 1; i + 1 < n; ++i) {
-      ids[i] = ids[i + 1];
-      ranks[i] = ranks[i + 1];
-    }
-    --n;
-    if (best > 0) ranks[best - 1] = rank(ids[best - 1], ids[best]);
-    if (best + 1 < n) ranks[best] = rank(ids[best], ids[best + 1]);
-  }
-  return n;
-}
-
-// A piece that the cache does not hold, of any length.
+// A piece that the cache does not hold.
 void Bpe::encode_slow(std::string_view piece, PieceCache& cache, std::vector<int32_t>& ids) const {
-  ids.clear();
-  if (piece.size() <= PieceCache::kShort && !ignore_merges_) {
-    ids.resize(piece.size());
-    const size_t n = encode_short(piece.data(), piece.size(), ids.data());
-    if (n != kNoToken) return ids.resize(n);
+  if (piece.size() <= Merger::kMost) {
     ids.clear();
-  }
-  const bool keep = piece.size() > PieceCache::kShort && piece.size() <= PieceCache::kLongest;
-  const uint64_t h = keep ? PieceCache::hash_long(piece) : 0;
-  if (keep)
-    if (const auto* found = cache.find_long(piece, h)) {
-      ids.assign(cache.ids_of(*found), cache.ids_of(*found) + found->count);
-      return;
+    if (ignore_merges_)
+      if (const auto it = raw_.find(std::string(piece)); it != raw_.end()) return ids.push_back(it->second);
+    const size_t n = piece.size();
+    const auto byte = [&](size_t i) { return static_cast<size_t>(static_cast<unsigned char>(piece[i])); };
+    ids.resize(n);
+    int32_t missing = 0;
+    for (size_t i = 0; i < n; ++i) missing |= ids[i] = byte_id_[byte(i)];
+    if (missing >= 0) {
+      uint32_t* ranks = cache.merger.ranks(n);
+      for (size_t i = 0; i + 1 < n; ++i) ranks[i] = byte_pair_rank_[byte(i) << 8 | byte(i + 1)];
+      return ids.resize(cache.merger.merge(ids.data(), ranks, n, pairs_, merged_));
     }
+  }
+  ids.clear();
   std::vector<Symbol> symbols;
   encode(piece, symbols);
   for (const auto& s : symbols) ids.push_back(s.id);
-  if (keep) cache.insert_long(piece, h, ids.data(), ids.size());
 }
 
 void Bpe::encode_pieces(const char* text, size_t readable, const uint32_t* ends, size_t count, PieceCache& cache,
@@ -282,6 +253,9 @@ void Bpe::encode_pieces(const char* text, size_t readable, const uint32_t* ends,
         keys[k].b = b;
         hashes[k] = PieceCache::hash({a, b});
         __builtin_prefetch(cache.bucket(hashes[k]));
+      } else if (length <= PieceCache::kLongest) {
+        hashes[k] = PieceCache::hash_long({text + p, length});
+        __builtin_prefetch(cache.long_bucket(hashes[k]));
       }
       p = e;
     }
@@ -307,13 +281,23 @@ void Bpe::encode_pieces(const char* text, size_t readable, const uint32_t* ends,
           continue;
         }
       }
+      const auto put = [&](const int32_t* ids, size_t n_ids) {
+        used = static_cast<size_t>(to - out.data());
+        const size_t need = used + n_ids + kRoom;
+        if (out.size() < need) out.resize(need + (used >> 2));
+        to = std::copy_n(ids, n_ids, out.data() + used);
+      };
+      const bool long_kept = length > PieceCache::kShort && length <= PieceCache::kLongest;
+      if (long_kept)
+        if (const auto* found = cache.find_long(piece, hashes[k])) {
+          put(cache.ids_of(*found), found->count);
+          continue;
+        }
       encode_slow(piece, cache, cache.scratch);
       const auto& ids = cache.scratch;
-      if (length <= PieceCache::kShort) cache.insert(hashes[k], keys[k], ids.data(), ids.size());
-      used = static_cast<size_t>(to - out.data());
-      const size_t need = used + ids.size() + kRoom;
-      if (out.size() < need) out.resize(need + (used >> 2));
-      to = std::copy(ids.begin(), ids.end(), out.data() + used);
+      if (long_kept) cache.insert_long(piece, hashes[k], ids.data(), ids.size());
+      else if (length <= PieceCache::kShort) cache.insert(hashes[k], keys[k], ids.data(), ids.size());
+      put(ids.data(), ids.size());
     }
     used = static_cast<size_t>(to - out.data());
     begin = p;

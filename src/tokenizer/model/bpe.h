@@ -64,7 +64,6 @@ class Bpe {
   size_t merge_short(Symbol* s, size_t n) const;
   void merge_long(std::vector<Symbol>& s, size_t from) const;
   uint32_t rank(int32_t a, int32_t b) const { return pairs_.find(a, b); }
-  size_t encode_short(const char* piece, size_t n, int32_t* ids) const;
   void encode_slow(std::string_view piece, PieceCache& cache, std::vector<int32_t>& ids) const;
 
   const Vocab& vocab_;

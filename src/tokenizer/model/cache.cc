@@ -8,7 +8,7 @@
 namespace mxt::tokenizer {
 namespace {
 
-constexpr size_t kMostSpill = size_t{1} << 22;   // ids of pieces with more than three tokens: 16 MiB
+constexpr size_t kMostSpill = size_t{1} << 23;   // ids of pieces with more than three tokens: 32 MiB
 constexpr size_t kMostPieces = size_t{1} << 24;  // bytes of long pieces
 constexpr size_t kHugePage = size_t{1} << 21;
 constexpr int kLengthBits = 16;

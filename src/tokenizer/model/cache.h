@@ -1,6 +1,6 @@
 // What pieces became, so that a word is merged once: two-way tables whose entries hold the key and up to three ids in
-// half a cache line. Pieces up to 15 bytes are their own key; longer ones (up to 256) are found by hash and compared
-// with a copy. Bounded memory; one user at a time. What is kept depends on the texts seen, the ids never do.
+// half a cache line. Pieces up to 15 bytes are their own key; longer ones (up to 4,096) are found by hash and compared
+// with a copy. Bounded memory (at most 96 MiB, where the text is that varied); one user at a time. What is kept depends on the texts seen, the ids never do.
 #pragma once
 
 #include <cstdint>
@@ -10,6 +10,8 @@
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "tokenizer/model/merge.h"
 
 namespace mxt::tokenizer {
 
@@ -25,7 +27,7 @@ class PieceCache {
     uint32_t count;
   };
   static constexpr size_t kShort = 15;     // longest short piece
-  static constexpr size_t kLongest = 256;  // longer pieces are not kept
+  static constexpr size_t kLongest = 4096;  // longer pieces are not kept
 
   static uint64_t hash(const Key& k) {
     const auto m = static_cast<unsigned __int128>(k.a ^ 0x2D358DCCAA6C78A5ull) * (k.b ^ 0x8BB84B93962EACC9ull);
@@ -35,11 +37,13 @@ class PieceCache {
   const int32_t* ids_of(const Entry& e) const { return e.count <= 3 ? e.ids : spill_.data() + e.ids[0]; }
   void insert(uint64_t h, const Key& key, const int32_t* ids, size_t count);
 
+  const Entry* long_bucket(uint64_t h) const { return long_.bucket(h); }
   static uint64_t hash_long(std::string_view piece);
   const Entry* find_long(std::string_view piece, uint64_t h) const;  // nullptr where absent
   void insert_long(std::string_view piece, uint64_t h, const int32_t* ids, size_t count);
 
   std::vector<int32_t> scratch;  // for the user
+  Merger merger;                 // likewise
 
  private:
   struct Free {
@@ -63,7 +67,7 @@ class PieceCache {
   void make_room(size_t ids, size_t bytes);
 
   Table short_{size_t{1} << 12, size_t{1} << 19};  // 256 KiB to 32 MiB
-  Table long_{size_t{1} << 8, size_t{1} << 16};    // 16 KiB to 4 MiB; key: hash, then place in pieces_ and length
+  Table long_{size_t{1} << 8, size_t{1} << 18};    // 16 KiB to 16 MiB; key: hash, then place in pieces_ and length
   std::vector<int32_t> spill_;
   std::string pieces_;
 };

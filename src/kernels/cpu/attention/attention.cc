@@ -78,10 +78,13 @@ void attention(const Attention& a) {
         QueryTile x;
         x.q = at(a.q.p, (t.begin + q) * a.q.ld + (t.kv_head * group + h) * d, a.q.type), x.ld = a.q.ld;
         x.rows = std::min(tile.queries, t.query_end - q), x.first_query = q, x.head = t.kv_head * group + h;
+        // Who sees all keys is where the last one is.
+        if (!a.causal) x.first_query = t.length - 1, x.same_query = true;
         f.start(x, arena);
         queries.push_back(x);
       }
-    for (int64_t j = f.first_tile(t.query_begin); j * tile.keys < t.query_end; ++j) {
+    const int64_t key_end = a.causal ? t.query_end : t.length;
+    for (int64_t j = f.first_tile(t.query_begin); j * tile.keys < key_end; ++j) {
       const int64_t key = j * tile.keys, row = t.begin + key;
       f.set_keys(at(a.k.p, row * a.k.ld + t.kv_head * d, a.k.type), a.k.ld,
                  at(a.v.p, row * a.v.ld + t.kv_head * d, a.v.type), a.v.ld, key, std::min(tile.keys, t.length - key));
@@ -90,7 +93,8 @@ void attention(const Attention& a) {
     }
     for (size_t n = 0; n < queries.size(); ++n) {
       QueryTile& x = queries[n];
-      const int64_t head = t.kv_head * group + static_cast<int64_t>(n) / (tiles / group), row = t.begin + x.first_query;
+      const int64_t k = static_cast<int64_t>(n), head = t.kv_head * group + k / (tiles / group);
+      const int64_t row = t.begin + t.query_begin + k % (tiles / group) * tile.queries;
       f.finish(x, at(a.out.p, row * a.out.ld + head * d, a.out.type), a.out.ld, a.lse ? a.lse + head * tokens + row : nullptr);
     }
   });

@@ -129,6 +129,20 @@ void scatter_rows(const ScatterRows& s) {
   });
 }
 
+void mean_pool(const MeanPool& m) {
+  parallel_for(0, m.y.rows, 1, [&](int64_t d, int64_t) {
+    const int64_t begin = m.cu_seqlens[d], end = m.cu_seqlens[d + 1];
+    auto* y = reinterpret_cast<float*>(row_of(m.y, d));
+    std::fill(y, y + m.y.cols, 0.0f);
+    for (int64_t t = begin; t < end; ++t) {
+      const char* x = row_of(m.x, t);
+      m.x.type == DType::kF32 ? HWY_DYNAMIC_DISPATCH(add_f32)(reinterpret_cast<const float*>(x), y, m.y.cols)
+                              : HWY_DYNAMIC_DISPATCH(add_bf16)(reinterpret_cast<const uint16_t*>(x), y, m.y.cols);
+    }
+    for (int64_t i = 0; i < m.y.cols; ++i) y[i] /= static_cast<float>(end - begin);
+  });
+}
+
 // On x86 the better target is the lower bit.
 const char* vector_target() {
   const int64_t usable = hwy::SupportedTargets() & HWY_TARGETS;
