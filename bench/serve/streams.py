@@ -96,11 +96,11 @@ class Load:
                 else:
                     await loop.sock_sendall(s, request)
                     until = time.monotonic() + 20
-                    while time.monotonic() < min(until, self.end) and await loop.sock_recv(s, 16):
+                    while time.monotonic() < min(until, self.end) and await asyncio.wait_for(loop.sock_recv(s, 16), 20):
                         await asyncio.sleep(0.2)
                 setattr(self, kind, getattr(self, kind) + 1)
             except OSError:
-                pass  # the server may end such a connection
+                await asyncio.sleep(0.1)  # the server may end such a connection, or have said all
             finally:
                 s.close()
 
