@@ -39,10 +39,11 @@ class Load:
         while time.monotonic() < self.end:
             n += self.a.streams
             try:
-                await self.one(n)
+                await asyncio.wait_for(self.one(n), self.a.patience)
                 self.done += 1
             except (OSError, ValueError, asyncio.IncompleteReadError) as e:
                 self.errors.append(f"{type(e).__name__}: {e}")
+                await asyncio.sleep(0.1)
 
     async def one(self, seed):
         tokens = self.a.tokens
@@ -55,7 +56,9 @@ class Load:
                 raise ValueError(status.decode().strip() or "closed without an answer")
             usage, first = None, True
             while line := await reader.readline():
-                if not line.startswith(b"data: ") or line.startswith(b"data: [DONE]"):
+                if line.startswith(b"data: [DONE]"):
+                    break
+                if not line.startswith(b"data: "):
                     continue
                 event = json.loads(line[6:])
                 if "error" in event:
@@ -93,11 +96,11 @@ class Load:
                 else:
                     await loop.sock_sendall(s, request)
                     until = time.monotonic() + 20
-                    while time.monotonic() < min(until, self.end) and await loop.sock_recv(s, 16):
+                    while time.monotonic() < min(until, self.end) and await asyncio.wait_for(loop.sock_recv(s, 16), 20):
                         await asyncio.sleep(0.2)
                 setattr(self, kind, getattr(self, kind) + 1)
             except OSError:
-                pass  # the server may end such a connection
+                await asyncio.sleep(0.1)  # the server may end such a connection, or have said all
             finally:
                 s.close()
 
@@ -117,6 +120,7 @@ def main():
     p.add_argument("--prompt", type=int, default=64, help="mean tokens of a prompt")
     p.add_argument("--tokens", type=int, default=32, help="of an answer")
     p.add_argument("--bad", type=int, default=4, help="misbehaving clients of each kind at any time")
+    p.add_argument("--patience", type=float, default=120, help="seconds after which a stream counts as failed")
     p.add_argument("--threads", type=int, default=os.cpu_count())
     p.add_argument("--out")
     a = p.parse_args()

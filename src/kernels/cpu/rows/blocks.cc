@@ -124,15 +124,14 @@ void panel(const BlockGemm& g, const Micro& micro, const float* x, int64_t ldx, 
   static_assert(kPanel == 2 * BlockMatrix::kGroup);
   const int64_t blocks = g.b->cols / BlockMatrix::kBlock, col = index * kPanel, width = std::min(kPanel, g.b->rows - col), groups = g.b->groups();
   PanelCall c;
+  const bool strips = &micro == avx2_micro(Unit::kF32);  // its panels are [4][steps][16], the others' [steps][64]
   c.a_row = ldx * 4, c.a_step = 4, c.b = w.b, c.m = count, c.n = kPanel, c.partial = w.partial, c.to_partial = true;
   for (int64_t block = 0; block < blocks; block += kPart / 32) {
     const int64_t n = std::min(kPart / 32, blocks - block);
-    for (int64_t h = 0; h < 2; ++h) {
-      const int64_t group = 2 * index + h;
-      if (group < groups) block_decode({g.b->kind, g.b->group(group) + static_cast<size_t>(block) * kRows * BlockMatrix::block_bytes(g.b->kind), n, w.b + h * BlockMatrix::kGroup, kPanel});
-      else
-        for (int64_t k = 0; k < 32 * n; ++k) std::fill_n(w.b + k * kPanel + h * BlockMatrix::kGroup, BlockMatrix::kGroup, 0.0f);
-    }
+    const int64_t ld = strips ? 16 : kPanel, strip = strips ? 32 * n * 16 : 16;
+    if (2 * index + 1 == groups) std::fill_n(w.b, 32 * n * kPanel, 0.0f);
+    for (int64_t h = 0; h < 2 && 2 * index + h < groups; ++h)
+      block_decode({g.b->kind, g.b->group(2 * index + h) + static_cast<size_t>(block) * kRows * BlockMatrix::block_bytes(g.b->kind), n, w.b + 2 * h * strip, ld, strip});
     c.a = x + from * ldx + block * 32, c.steps = 32 * n, c.from_partial = block > 0;
     micro.run(c);
   }
@@ -170,8 +169,8 @@ void block_gemm(const BlockGemm& g) {
     const int64_t grain = std::max<int64_t>({1, (int64_t{1} << 15) / (m * k * BlockMatrix::kGroup), groups / 16});
     return parallel_for(0, groups, grain, [&](int64_t first, int64_t last) { few(g, x, ldx, first, last); });
   }
-  const Micro* fast = avx512_micro(Unit::kF32);
-  const Micro& micro = fast ? *fast : portable_micro(Unit::kF32);
+  Unit unit;
+  const Micro& micro = best_micro(false, false, &unit);
   const int64_t panels = (groups + 1) / 2, chunks = (m + kAtOnce - 1) / kAtOnce;
   parallel_for(0, panels * chunks, 1, [&](int64_t i, int64_t) {
     const int64_t from = i / panels * kAtOnce;

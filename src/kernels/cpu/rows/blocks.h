@@ -22,13 +22,13 @@ struct BlockProduct {
 };
 void block_product(const BlockProduct& p);
 
-// A group's weights of some blocks as a panel for the kernels of gemm/micro.h: to[k][row], rows `ld` apart.
+// A group's weights of some blocks as a part of a panel for the kernels of gemm/micro.h: row r at to[k·ld + r/16·strip + r%16].
 struct BlockDecode {
   BlockKind kind = BlockKind::kQ4;
   const std::byte* first = nullptr;  // block
   int64_t blocks = 0;
   float* to = nullptr;
-  int64_t ld = 0;
+  int64_t ld = 0, strip = 0;
 };
 void block_decode(const BlockDecode& p);
 

@@ -120,7 +120,9 @@ HWY_ATTR void decode_of(const BlockDecode& c) {
   constexpr int kC = kVecs < 4 ? kVecs : 4;
   for (int v0 = 0; v0 < kVecs; v0 += kC) {
     const std::byte* p = c.first;
-    float* to = c.to + v0 * kLanes;
+    int64_t at[kC];
+    for (int v = 0; v < kC; ++v) at[v] = (v0 + v) * kLanes / 16 * c.strip + (v0 + v) * kLanes % 16;
+    float* to = c.to;
     for (int64_t b = 0; b < c.blocks; ++b, p += block_bytes(kKind)) {
       V scale[kC], least[kC];
       scales<kKind>(p, v0, scale, least);
@@ -128,7 +130,7 @@ HWY_ATTR void decode_of(const BlockDecode& c) {
         U w[kC];
         load(p + scale_bytes(kKind) + j * kGroup * 4, v0, w);
         for (int i = 0; i < values_a_word(kKind); ++i, to += c.ld)
-          for (int v = 0; v < kC; ++v) hn::StoreU(next<kKind>(w[v], scale[v], least[v]), d, to + v * kLanes);
+          for (int v = 0; v < kC; ++v) hn::StoreU(next<kKind>(w[v], scale[v], least[v]), d, to + at[v]);
       }
     }
   }
