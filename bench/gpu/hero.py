@@ -146,9 +146,10 @@ stated = json.loads(stated)
 held = result["runs"][0]["memory_bytes"]
 result["planned_bytes"], result["planned_over_held"] = stated["peak_bytes"]["device"], round(stated["peak_bytes"]["device"] / held, 4) if held else None
 result["planned_tok_s"] = round(stated["tokens_per_second"])
+(a.out / "hero.json").write_text(json.dumps(result, indent=1))
 if a.peer:
     result["peer"] = peer()
-(a.out / "hero.json").write_text(json.dumps(result, indent=1))
+    (a.out / "hero.json").write_text(json.dumps(result, indent=1))
 print("\n".join(result["table"]))
 print(json.dumps({k: v for k, v in result.items() if k != "table"}))
 same = not a.twice or result["runs"][0]["checkpoint"] == result["runs"][-1]["checkpoint"]
