@@ -182,7 +182,7 @@ TEST(HumanEval, WhatTheModelWritesRunsInTheSandbox) {
   for (int wanted : {1, 2})
     rows += fmt::format(R"({{"task_id": "t/{0}", "prompt": "{1}", "test": "def check(f):\n    assert f() == {0}\n", "entry_point": "one"}})", wanted, prompt) + "\n";
   write_file_atomic(c.f / "tasks/he.jsonl", rows);
-  write_file_atomic(c.f / "tasks/he.yaml", fmt::format(R"(task: he
+  write_file_atomic(c.f / "tasks/he.yaml", fmt::format(R"T(task: he
 dataset_path: json
 dataset_kwargs: {{data_files: {{test: "{}"}}}}
 unsafe_code: true
@@ -193,7 +193,7 @@ doc_to_target: "{{{{test}}}}\ncheck({{{{entry_point}}}})"
 metric_list: [{{metric: !function humaneval/utils.pass_at_k, aggregation: mean, higher_is_better: true, k: [1]}}]
 generation_kwargs: {{until: ["\n"], max_gen_toks: 1, do_sample: false}}
 filter_list: [{{name: create_test, filter: [{{function: custom, filter_fn: !function humaneval/utils.build_predictions}}]}}]
-)", c.f / "tasks/he.jsonl"));
+)T", c.f / "tasks/he.jsonl"));
   const auto r = cli::run("eval --model " + (c.f / "out/checkpoint") + " --tasks he --task-path " + (c.f / "tasks") + " --json --out " + (c.f / "he"));
   if (r.code == 3) GTEST_SKIP() << r.out;  // no python3, or no namespaces
   ASSERT_EQ(r.code, 0) << r.out;
