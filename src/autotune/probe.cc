@@ -283,6 +283,7 @@ class Probe {
     report_.chosen_step_us = report_.usual_step_us;
     report_.plan.choices = s_.plan.choices;
     if (threads_usual) report_.plan.choices["step threads"] = std::to_string(threads_usual);
+    if (report_.plan.candidates.contains("step pinning")) report_.plan.choices["step pinning"] = "none";
     set_conditions(threads_usual, false);
     for (Line& l : report_.lines) l.chosen = l.usual, l.chosen_us = l.usual_us;
   }

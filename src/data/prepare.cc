@@ -316,6 +316,7 @@ std::string corpus_characters(const config::Recipe& recipe, const Access& access
   }
   std::string all;
   for (uint32_t c : seen) append_utf8(all, c);
+  if (all.empty()) fail_input("{}: no text is left to build a character tokenizer from: {} is empty", recipe.source, recipe.data.path.value_or("the data"));
   return all;
 }
 
