@@ -106,23 +106,30 @@ ServerResponse FakeHub::answer(const ServerRequest& r) {
 }
 
 ServerResponse FakeHub::tree_answer(const std::string& folder, const std::string& query) {
-  if (!folder.empty()) {  // small: in one page, and all below it
-    Json out = Json::array();
-    for (const auto& [name, content] : files)
-      if (name.starts_with(folder + "/")) out.push_back(file_entry(name, content, large.contains(name)));
-    return out.empty() ? error(404, "EntryNotFound", "Entry not found") : json(out);
+  const bool recursive = query.find("recursive=true") != std::string::npos || query.find("recursive=True") != std::string::npos;
+  const std::string below = folder.empty() ? "" : folder + "/";
+  std::set<std::string> folders;
+  std::vector<std::string> names;
+  for (const auto& [name, content] : files) {
+    if (!name.starts_with(below)) continue;
+    bool direct = true;
+    for (size_t at = name.find('/', below.size()); at != std::string::npos; at = name.find('/', at + 1)) {
+      if (direct || recursive) folders.insert(name.substr(0, at));
+      direct = false;
+    }
+    if (direct || recursive) names.push_back(name);
   }
+  if (names.empty() && folders.empty() && !folder.empty()) return error(404, "EntryNotFound", "Entry not found");
   size_t from = 0;
   if (const size_t at = query.find("cursor="); at != std::string::npos) from = std::stoul(query.substr(at + 7));
   Json out = Json::array();
-  size_t i = 0;
-  out.push_back({{"type", "directory"}, {"oid", std::string(40, 'd')}, {"size", 0}, {"path", "sub"}});
-  for (const auto& [name, content] : files) {
-    if (i++ < from || i > from + page) continue;
-    out.push_back(file_entry(name, content, large.contains(name)));
-  }
+  if (from == 0)
+    for (const std::string& f : folders)
+      out.push_back({{"type", "directory"}, {"oid", std::string(40, 'd')}, {"size", 0}, {"path", f}});
+  for (size_t i = from; i < std::min(names.size(), from + page); ++i)
+    out.push_back(file_entry(names[i], files.at(names[i]), large.contains(names[i])));
   ServerResponse r = json(out);
-  if (from + page < files.size())
+  if (from + page < names.size())
     r.headers.emplace_back(
         "Link", "<" +
                     hub_->url(api_ + "/tree/main?recursive=true&cursor=" + std::to_string(from + page)) +
