@@ -49,7 +49,7 @@ OrderedJson doctor_answer() {
       missing.push_back({{"what", what}, {"remedy", e.what()}});
     }
   };
-  look("duckdb", "DuckDB, for Parquet and data.sql", [] { return std::string(data::duckdb::api().library_version()); });
+  look("duckdb", "DuckDB, for Parquet and data.sql", [] { return data::duckdb::version(); });
   look("python", "python3, for the programs of HumanEval", [] { return eval::find_python(); });
   if (!f.avx512_bf16 && !f.amx_bf16)
     missing.push_back({{"what", "bf16 products in the processor"},

@@ -94,4 +94,9 @@ const Api& api() {
   return a;
 }
 
+std::string version() {
+  const Api* a = &api();
+  return a->library_version();
+}
+
 }  // namespace mxt::data::duckdb

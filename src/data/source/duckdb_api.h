@@ -80,5 +80,6 @@ struct Api {
 // Opens the library once: beside the program, in ../lib, in `.cache/duckdb` of a folder above the program (where
 // ./dev setup puts it), or where the loader finds it. kMissing with the remedy where it is nowhere.
 const Api& api();
+std::string version();  // as the library says, e.g. "v1.5.6"
 
 }  // namespace mxt::data::duckdb

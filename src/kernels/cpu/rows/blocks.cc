@@ -7,6 +7,7 @@
 #include "base/threads.h"
 #include "base/types.h"
 #include "kernels/cpu/gemm/micro.h"
+#include "kernels/cpu/rows/rows.h"
 
 namespace mxt::kernels {
 namespace {
@@ -153,17 +154,9 @@ void block_rows(const BlockMatrix& table, const int32_t* ids, const Mat& y) {
 void block_gemm(const BlockGemm& g) {
   const int64_t m = g.a.rows, k = g.a.cols, groups = g.b->groups();
   MXT_ASSERT(k == g.b->cols && g.c.rows == m && g.c.cols == g.b->rows);
-  thread_local std::vector<float> widened;  // the caller's: all threads read it
-  const float* x = static_cast<const float*>(g.a.p);
-  int64_t ldx = g.a.ld;
-  if (g.a.type == DType::kBF16) {
-    widened.resize(static_cast<size_t>(m * k));
-    float* to = widened.data();
-    parallel_for(0, m, 16, [&](int64_t b, int64_t e) {
-      for (int64_t i = b; i < e; ++i) convert(static_cast<const uint16_t*>(g.a.p) + i * g.a.ld, DType::kBF16, to + i * k, DType::kF32, static_cast<size_t>(k));
-    });
-    x = to, ldx = k;
-  }
+  const F32Rows rows = as_f32(g.a);
+  const float* x = rows.p;
+  const int64_t ldx = rows.ld;
   if (m <= kFew) {
     // About sixteen pieces, of a few microseconds at least.
     const int64_t grain = std::max<int64_t>({1, (int64_t{1} << 15) / (m * k * BlockMatrix::kGroup), groups / 16});

@@ -95,20 +95,22 @@ namespace mxt::kernels::cpu {
 
 HWY_EXPORT(run);
 
+F32Rows as_f32(const ConstMat& a) {
+  if (a.type == DType::kF32) return {static_cast<const float*>(a.p), a.ld};
+  thread_local std::vector<float> widened;
+  widened.resize(static_cast<size_t>(a.rows * a.cols));
+  float* to = widened.data();  // other threads write through it
+  parallel_for(0, a.rows, 16, [&](int64_t b, int64_t e) {
+    for (int64_t i = b; i < e; ++i) convert(static_cast<const uint16_t*>(a.p) + i * a.ld, DType::kBF16, to + i * a.cols, DType::kF32, static_cast<size_t>(a.cols));
+  });
+  return {to, a.cols};
+}
+
 void rows_gemm(const Gemm& g) {
   const int64_t m = g.a.rows, n = g.c.cols, k = g.a.cols;
-  thread_local std::vector<float> widened;
-  const float* x = static_cast<const float*>(g.a.p);
-  int64_t ldx = g.a.ld;
-  if (g.a.type == DType::kBF16) {
-    widened.resize(static_cast<size_t>(m * k));
-    float* to = widened.data();
-    parallel_for(0, m, 16, [&](int64_t b, int64_t e) {
-      for (int64_t i = b; i < e; ++i) convert(static_cast<const uint16_t*>(g.a.p) + i * g.a.ld, DType::kBF16, to + i * k, DType::kF32, static_cast<size_t>(k));
-    });
-    x = to;
-    ldx = k;
-  }
+  const F32Rows rows = as_f32(g.a);
+  const float* x = rows.p;
+  const int64_t ldx = rows.ld;
   // Columns of the output a piece takes; rows in blocks whose x stays in the second cache. The cut changes no result.
   const int64_t step = std::clamp<int64_t>((int64_t{1} << 17) / std::max<int64_t>(1, m * k) / 24 * 24, 24, 768);
   parallel_for(0, n, step, [&](int64_t first, int64_t last) {

@@ -6,6 +6,13 @@
 
 namespace mxt::kernels::cpu {
 
+// The rows of an F32 or BF16 matrix as F32: as they lie, or widened into memory that the calling thread keeps until its next call.
+struct F32Rows {
+  const float* p;
+  int64_t ld;
+};
+F32Rows as_f32(const ConstMat& a);
+
 // trans_b, not trans_a.
 void rows_gemm(const Gemm& g);
 
