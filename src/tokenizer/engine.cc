@@ -311,8 +311,10 @@ void Engine::encode(std::string_view text, std::span<const Span> plain, std::vec
   }
   CachePool::Loan cache(caches_);
   out.cache = &*cache;
-  // Memory is only touched when used, so what mixed scripts want may be asked for; by doubling, so that many short calls stay linear.
-  if (const size_t need = ids.size() + text.size() / 8 * 5 + 64; need > ids.capacity()) {
+  // Memory is only touched when used, so what the worst text wants may be asked for (of a large one: what mixed scripts want); by doubling,
+  // so that many short calls stay linear.
+  constexpr size_t kLarge = size_t{1} << 26;
+  if (const size_t need = ids.size() + (text.size() <= kLarge ? text.size() : text.size() / 8 * 5) + 64; need > ids.capacity()) {
     ids.reserve(std::max(need, ids.capacity() * 2));
     prefer_large_pages(ids.data(), ids.capacity() * sizeof(int32_t));
   }
