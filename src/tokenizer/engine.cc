@@ -70,7 +70,8 @@ void Engine::add_tokens() {
     const AddedToken& t = spec_.added[k];
     const int32_t known = vocab_->find(t.content);
     if (known >= 0 && known != t.id)
-      fail_input("{}: added token \"{}\" has id {}, but the vocabulary gives it {}", spec_.source, t.content, t.id, known);
+      fail_input("{}: added token \"{}\" has id {}, but the vocabulary gives it {}", spec_.source, t.content, t.id,
+                 known);
     if (vocab_->has(t.id) && vocab_->token(t.id) != t.content)
       fail_input("{}: added token \"{}\" has id {}, which is \"{}\" in the vocabulary", spec_.source, t.content, t.id,
                  vocab_->token(t.id));
@@ -157,11 +158,13 @@ size_t safe_cut(std::string_view s, size_t from) {
   return s.size();
 }
 
-// For memory that is about to be written for the first time: clearing it page by page would cost a tenth of the encoding.
+// For memory that is about to be written for the first time: clearing it page by page would cost a tenth of the
+// encoding.
 void prefer_large_pages(void* p, size_t bytes) {
 #ifdef MADV_HUGEPAGE
   constexpr uintptr_t kPage = uintptr_t{1} << 21;
-  const auto begin = (reinterpret_cast<uintptr_t>(p) + kPage - 1) / kPage * kPage, end = (reinterpret_cast<uintptr_t>(p) + bytes) / kPage * kPage;
+  const auto begin = (reinterpret_cast<uintptr_t>(p) + kPage - 1) / kPage * kPage,
+             end = (reinterpret_cast<uintptr_t>(p) + bytes) / kPage * kPage;
   if (end > begin) madvise(reinterpret_cast<void*>(begin), end - begin, MADV_HUGEPAGE);
 #else
   (void)p, (void)bytes;
@@ -248,8 +251,10 @@ void Engine::encode_ordinary(std::string_view text, size_t shift, size_t base, O
       continue;
     }
     symbols.clear();
-    if (bpe_) bpe_->encode(p.text, symbols);
-    else wordpiece_->encode(p.text, symbols);
+    if (bpe_)
+      bpe_->encode(p.text, symbols);
+    else
+      wordpiece_->encode(p.text, symbols);
     put_symbols(symbols, p, shift, base, out);
     ++i;
   }
@@ -261,8 +266,8 @@ std::string_view Engine::normalize(std::string_view text, size_t base, const uni
   return normalizer_.apply(text, storage, maps);
 }
 
-void Engine::encode_text(std::string_view text, size_t base, std::span<const Span> plain,
-                         const unicode::Survey* survey, Output& out) const {
+void Engine::encode_text(std::string_view text, size_t base, std::span<const Span> plain, const unicode::Survey* survey,
+                         Output& out) const {
   if (cuttable_ && normalized_matcher_.empty() && !out.offsets && text.size() > 2 * kStretch) {
     // Stretch by stretch, so that what the normaliser writes stays in the cache and unchanged stretches are not copied.
     std::string storage;
@@ -311,10 +316,11 @@ void Engine::encode(std::string_view text, std::span<const Span> plain, std::vec
   }
   CachePool::Loan cache(caches_);
   out.cache = &*cache;
-  // Memory is only touched when used, so what the worst text wants may be asked for (of a large one: what mixed scripts want); by doubling,
-  // so that many short calls stay linear.
+  // Memory is only touched when used, so what the worst text wants may be asked for (of a large one: what mixed scripts
+  // want); by doubling, so that many short calls stay linear.
   constexpr size_t kLarge = size_t{1} << 26;
-  if (const size_t need = ids.size() + (text.size() <= kLarge ? text.size() : text.size() / 8 * 5) + 64; need > ids.capacity()) {
+  if (const size_t need = ids.size() + (text.size() <= kLarge ? text.size() : text.size() / 8 * 5) + 64;
+      need > ids.capacity()) {
     ids.reserve(std::max(need, ids.capacity() * 2));
     prefer_large_pages(ids.data(), ids.capacity() * sizeof(int32_t));
   }
@@ -323,7 +329,8 @@ void Engine::encode(std::string_view text, std::span<const Span> plain, std::vec
   try {
     raw_matcher_.split(text, plain, [&](const Part& p) {
       if (p.id < 0)
-        return encode_text(text.substr(p.begin, p.end - p.begin), p.begin, plain, survey.valid ? &survey : nullptr, out);
+        return encode_text(text.substr(p.begin, p.end - p.begin), p.begin, plain, survey.valid ? &survey : nullptr,
+                           out);
       out.put(p.id);
       if (offsets) put_source({p.begin, p.end}, 0, out);
     });
@@ -370,15 +377,17 @@ void Engine::encode_parallel(std::string_view text, std::span<const Span> plain,
       if (s.end > p.begin && s.begin < p.end)
         here.push_back({std::max(s.begin, p.begin) - p.begin, std::min(s.end, p.end) - p.begin});
     normalized_matcher_.split(text.substr(p.begin, p.end - p.begin), here, [&](const Part& q) {
-      if (q.id >= 0) add({q.id, p.begin + q.begin, p.begin + q.end});
-      else add_text(p.begin + q.begin, p.begin + q.end);
+      if (q.id >= 0)
+        add({q.id, p.begin + q.begin, p.begin + q.end});
+      else
+        add_text(p.begin + q.begin, p.begin + q.end);
     });
   });
 
   const int threads_before = num_threads();
   set_num_threads(threads);
-  const auto restore = std::unique_ptr<const int, void (*)(const int*)>(&threads_before,
-                                                                        [](const int* n) { set_num_threads(*n); });
+  const auto restore =
+      std::unique_ptr<const int, void (*)(const int*)>(&threads_before, [](const int* n) { set_num_threads(*n); });
   parallel_for(0, static_cast<int64_t>(tasks.size()), 1, [&](int64_t b, int64_t e) {
     CachePool::Loan cache(caches_);
     for (int64_t t = b; t < e; ++t) {

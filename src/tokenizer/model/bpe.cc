@@ -31,8 +31,9 @@ Bpe::Bpe(const ModelSpec& spec, const Vocab& vocab, bool byte_level, const std::
   for (const auto& [a, b] : spec.merges) {
     const std::string joined = vocab.token(a) + vocab.token(b);
     const int32_t id = vocab.find(joined);
-    if (id < 0) fail_input("{}: merge \"{}\" \"{}\": \"{}\" is not in the vocabulary", source, vocab.token(a),
-                           vocab.token(b), joined);
+    if (id < 0)
+      fail_input("{}: merge \"{}\" \"{}\": \"{}\" is not in the vocabulary", source, vocab.token(a), vocab.token(b),
+                 joined);
     merged.push_back(id);
   }
   pairs_.build(spec.merges, std::move(merged));
@@ -42,16 +43,16 @@ Bpe::Bpe(const ModelSpec& spec, const Vocab& vocab, bool byte_level, const std::
   }
   for (int b = 0; b < 256; ++b) {
     const char c = static_cast<char>(b);
-    byte_id_[static_cast<size_t>(b)] = byte_level ? vocab.find(spell_bytes({&c, 1}))
-                                                  : vocab.find(fmt::format("<0x{:02X}>", b));
+    byte_id_[static_cast<size_t>(b)] =
+        byte_level ? vocab.find(spell_bytes({&c, 1})) : vocab.find(fmt::format("<0x{:02X}>", b));
   }
   if (!byte_level_) return;
   exact_ = std::all_of(byte_id_.begin(), byte_id_.end(), [](int32_t id) { return id >= 0; });
   byte_pair_key_.resize(256 * 256);
   for (size_t a = 0; a < 256; ++a)
     for (size_t b = 0; b < 256; ++b)
-      byte_pair_key_[a << 8 | b] =
-          ShortRun::key(byte_id_[a] < 0 || byte_id_[b] < 0 ? PairTable::kNone : pairs_.find(byte_id_[a], byte_id_[b]), 0);
+      byte_pair_key_[a << 8 | b] = ShortRun::key(
+          byte_id_[a] < 0 || byte_id_[b] < 0 ? PairTable::kNone : pairs_.find(byte_id_[a], byte_id_[b]), 0);
   if (ignore_merges_) {
     std::string raw;
     for (int32_t id = 0; id < vocab.size(); ++id)
@@ -179,8 +180,10 @@ void Bpe::encode(std::string_view piece, std::vector<Symbol>& out) const {
   const size_t from = out.size();
   units(piece, out);
   const size_t n = out.size() - from;
-  if (n <= kShortMerge) out.resize(from + merge_short(out.data() + from, n));
-  else merge_long(out, from);
+  if (n <= kShortMerge)
+    out.resize(from + merge_short(out.data() + from, n));
+  else
+    merge_long(out, from);
 }
 
 bool Bpe::start_run(std::string_view piece, ShortRun& run) const {
@@ -188,7 +191,8 @@ bool Bpe::start_run(std::string_view piece, ShortRun& run) const {
   const auto* bytes = reinterpret_cast<const unsigned char*>(piece.data());
   int32_t missing = 0;
   for (size_t i = 0; i < n; ++i) missing |= run.ids[i] = byte_id_[bytes[i]];
-  for (size_t i = 0; i + 1 < n; ++i) run.keys[i] = byte_pair_key_[size_t{bytes[i]} << 8 | bytes[i + 1]] | static_cast<uint32_t>(i);
+  for (size_t i = 0; i + 1 < n; ++i)
+    run.keys[i] = byte_pair_key_[size_t{bytes[i]} << 8 | bytes[i + 1]] | static_cast<uint32_t>(i);
   run.width = static_cast<uint32_t>((n + 7) / 8 * 8);
   for (size_t i = n - 1; i < run.width; ++i) run.keys[i] = ShortRun::kNever;
   run.left = n == 64 ? ~uint64_t{0} : (uint64_t{1} << n) - 1;
@@ -264,7 +268,9 @@ void Bpe::merge_missing(const Block& block, size_t k, uint32_t begin, PieceCache
     const std::string_view piece(block.text + begin, length);
     begin += length;
     if (length > ShortRun::kMost || n == PieceCache::kRuns) continue;
-    if (length <= PieceCache::kShort ? cache.find(block.hashes[k], block.keys[k]) != nullptr : cache.find_long(piece, block.hashes[k]) != nullptr) continue;
+    if (length <= PieceCache::kShort ? cache.find(block.hashes[k], block.keys[k]) != nullptr
+                                     : cache.find_long(piece, block.hashes[k]) != nullptr)
+      continue;
     if (!start_run(piece, runs[n])) continue;
     begins[n] = begin - length;
     of[n++] = k;
@@ -276,7 +282,8 @@ void Bpe::merge_missing(const Block& block, size_t k, uint32_t begin, PieceCache
     const std::string_view piece(block.text + begins[i], block.ends[at] - begins[i]);
     const auto* ids = runs[i].ids;
     if (piece.size() <= PieceCache::kShort) {
-      if (!cache.find(block.hashes[at], block.keys[at])) cache.insert(block.hashes[at], block.keys[at], ids, runs[i].width);
+      if (!cache.find(block.hashes[at], block.keys[at]))
+        cache.insert(block.hashes[at], block.keys[at], ids, runs[i].width);
     } else if (!cache.find_long(piece, block.hashes[at])) {
       cache.insert_long(piece, block.hashes[at], ids, runs[i].width);
     }
@@ -294,7 +301,8 @@ void Bpe::encode_pieces(const char* text, size_t readable, const uint32_t* ends,
     block.ends = ends + first;
     block.count = n;
     hash_pieces(block, begin, readable, cache);
-    if (out.size() - used < kRoom) out.resize(std::max(used + (used >> 2), used + std::min(size_t{1} << 14, readable) + kRoom));
+    if (out.size() - used < kRoom)
+      out.resize(std::max(used + (used >> 2), used + std::min(size_t{1} << 14, readable) + kRoom));
     int32_t* to = out.data() + used;
     uint32_t p = begin;
     size_t merged_until = 0;  // merge_missing has been asked up to here
@@ -341,8 +349,10 @@ void Bpe::encode_pieces(const char* text, size_t readable, const uint32_t* ends,
       }
       encode_slow(piece, cache, cache.scratch);
       const auto& ids = cache.scratch;
-      if (long_kept) cache.insert_long(piece, block.hashes[k], ids.data(), ids.size());
-      else if (length <= PieceCache::kShort) cache.insert(block.hashes[k], block.keys[k], ids.data(), ids.size());
+      if (long_kept)
+        cache.insert_long(piece, block.hashes[k], ids.data(), ids.size());
+      else if (length <= PieceCache::kShort)
+        cache.insert(block.hashes[k], block.keys[k], ids.data(), ids.size());
       put(ids.data(), ids.size());
     }
     used = static_cast<size_t>(to - out.data());

@@ -50,7 +50,8 @@ class Bpe {
     uint64_t hashes[kMost];       // of those that are kept
   };
   static void hash_pieces(Block& block, uint32_t begin, size_t readable, PieceCache& cache);
-  // Keeps what the pieces from `k` on (it begins at `begin`) become that the cache does not hold and that fit a ShortRun.
+  // Keeps what the pieces from `k` on (it begins at `begin`) become that the cache does not hold and that fit a
+  // ShortRun.
   void merge_missing(const Block& block, size_t k, uint32_t begin, PieceCache& cache) const;
   bool start_run(std::string_view piece, ShortRun& run) const;  // false where a byte has no token
   void encode_slow(std::string_view piece, PieceCache& cache, std::vector<int32_t>& ids) const;
@@ -58,8 +59,9 @@ class Bpe {
   const Vocab& vocab_;
   bool byte_level_, ignore_merges_, byte_fallback_, fuse_unk_, exact_ = false;
   int32_t unk_ = -1;
-  std::array<int32_t, 256> byte_id_{};      // byte level: the byte's token; else the fallback token; -1 where none
-  std::vector<uint32_t> byte_pair_key_;     // 256 × 256: a ShortRun's key at place 0, the first look-up of every pair of neighbours
+  std::array<int32_t, 256> byte_id_{};  // byte level: the byte's token; else the fallback token; -1 where none
+  std::vector<uint32_t>
+      byte_pair_key_;  // 256 × 256: a ShortRun's key at place 0, the first look-up of every pair of neighbours
   PairTable pairs_;
   std::unordered_map<std::string, int32_t> raw_;  // ignore_merges on byte level: raw bytes → id
 };
