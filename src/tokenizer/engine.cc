@@ -301,7 +301,7 @@ void Engine::encode_text(std::string_view text, size_t base, std::span<const Spa
 
 void Engine::encode(std::string_view text, std::span<const Span> plain, std::vector<int32_t>& ids,
                     std::vector<Span>* offsets) const {
-  const auto survey = unicode::survey(text);
+  const auto survey = unicode::survey(text, only_nfc_);
   std::string repaired;
   OffsetMap repair;
   std::vector<Span> carried;
@@ -346,7 +346,8 @@ void Engine::encode_parallel(std::string_view text, std::span<const Span> plain,
                              std::vector<int32_t>& ids) const {
   constexpr size_t kGrain = size_t{1} << 20;
   const bool cuttable = cuttable_ && (normalized_matcher_.empty() || normalizer_.none());
-  const auto survey = cuttable && threads > 1 && text.size() > 2 * kGrain ? unicode::survey(text) : unicode::Survey{};
+  const auto survey =
+      cuttable && threads > 1 && text.size() > 2 * kGrain ? unicode::survey(text, only_nfc_) : unicode::Survey{};
   if (!cuttable || threads <= 1 || text.size() <= 2 * kGrain || !survey.valid) return encode(text, plain, ids, nullptr);
 
   struct Task {

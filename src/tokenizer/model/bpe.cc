@@ -301,8 +301,9 @@ void Bpe::encode_pieces(const char* text, size_t readable, const uint32_t* ends,
     block.ends = ends + first;
     block.count = n;
     hash_pieces(block, begin, readable, cache);
-    if (out.size() - used < kRoom)
-      out.resize(std::max(used + (used >> 2), used + std::min(size_t{1} << 14, readable) + kRoom));
+    // By small steps: what is made is written while it lies in a near cache. (Beyond its capacity the vector grows by
+    // doubling.)
+    if (out.size() - used < kRoom) out.resize(used + kRoom + std::min(size_t{1} << 14, readable));
     int32_t* to = out.data() + used;
     uint32_t p = begin;
     size_t merged_until = 0;  // merge_missing has been asked up to here
@@ -314,7 +315,7 @@ void Bpe::encode_pieces(const char* text, size_t readable, const uint32_t* ends,
       const auto put = [&](const int32_t* ids, size_t n_ids) {
         used = static_cast<size_t>(to - out.data());
         const size_t need = used + n_ids + kRoom;
-        if (out.size() < need) out.resize(need + (used >> 2));
+        if (out.size() < need) out.resize(need);
         to = std::copy_n(ids, n_ids, out.data() + used);
       };
       const bool long_kept = length > PieceCache::kShort && length <= PieceCache::kLongest;

@@ -52,30 +52,36 @@ void PieceCache::Table::clear() {
   filled_ = 0;
 }
 
-PieceCache::Entry& PieceCache::Table::free_or_old(uint64_t h) {
-  // A table that may not grow is filled further than others, then old entries give way.
-  if (filled_ <= (mask_ + 1) / 4 * 7)
-    for (size_t k = 0; k < kReach; ++k)
-      for (Entry *e = bucket(h + k), *end = e + 2; e < end; ++e)
-        if (e->count == 0) return ++filled_, *e;
-  Entry* b = bucket(h);
-  if (b[0].count == 0) return ++filled_, b[0];
-  filled_ += b[1].count == 0;
-  b[1] = b[0];
-  return b[0];
+PieceCache::Entry* PieceCache::Table::free_place(uint64_t h) {
+  for (size_t k = 0; k < kReach; ++k)
+    for (Entry *e = bucket(h + k), *end = e + 2; e < end; ++e)
+      if (e->count == 0) {
+        ++filled_;
+        return e;
+      }
+  return nullptr;
 }
 
 template <typename F>
 PieceCache::Entry& PieceCache::Table::place(uint64_t h, F&& hash_of) {
-  if (filled_ > (mask_ + 1) / 4 * 5 && mask_ + 1 < most_) {
-    const size_t n = (mask_ + 1) * 2, buckets = std::min(most_, (mask_ + 1) * (n < 8192 ? 4 : 2));
-    const Pages old = std::exchange(entries_, Pages(buckets * kBucketBytes));
-    mask_ = buckets - 1;
+  for (;;) {
+    const size_t buckets = mask_ + 1;
+    const bool may_grow = buckets < most_;
+    // A table that may not grow is filled further than others, then old entries give way.
+    if (filled_ <= (may_grow ? buckets / 2 * 3 : buckets / 4 * 7))
+      if (Entry* e = free_place(h)) return *e;
+    if (!may_grow) break;
+    const Pages old = std::exchange(entries_, Pages(2 * buckets * kBucketBytes));
+    mask_ = 2 * buckets - 1;
     filled_ = 0;
-    for (const Entry *e = old.as<Entry>(), *end = e + n; e < end; ++e)
-      if (e->count) free_or_old(hash_of(*e)) = *e;
+    for (const Entry *e = old.as<Entry>(), *end = e + 2 * buckets; e < end; ++e)
+      if (e->count)
+        if (Entry* to = free_place(hash_of(*e))) *to = *e;
   }
-  return free_or_old(h);
+  Entry* b = bucket(h);
+  filled_ += (b[0].count == 0) + (b[0].count != 0 && b[1].count == 0);
+  b[1] = b[0];
+  return b[0];
 }
 
 PieceCache::PieceCache(int halvings)

@@ -92,8 +92,8 @@ class PieceCache {
     void clear();
 
    private:
-    static constexpr size_t kReach = 4;  // buckets in which an entry may stand
-    Entry& free_or_old(uint64_t h);
+    static constexpr size_t kReach = 8;  // buckets in which an entry may stand
+    Entry* free_place(uint64_t h);       // nullptr where all are taken
     Pages entries_;
     size_t mask_, filled_ = 0, most_;
   };

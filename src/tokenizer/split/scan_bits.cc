@@ -1,8 +1,11 @@
 // The bulk scanner: see scanner.h. Bit i of word w of a mask stands for byte 64 w + i of the window; all bytes of a
 // character carry its class. Masks have a zero word before and after, so shifts need no special case.
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cstring>
+#include <map>
+#include <vector>
 
 #ifdef __SSE2__
 #include <emmintrin.h>
@@ -104,36 +107,63 @@ inline Block classify_ascii(const char* p) {
 }
 #endif
 
+// The patterns' classes in two bits a code point, 64 code points a block, equal blocks shared: small enough for the
+// nearest cache.
+template <uint16_t kNumberBit>
+class SmallTable {
+ public:
+  enum Class : unsigned { kOther = 0, kLetter = 1, kNumber = 2, kSpace = 3 };
+  static const SmallTable& get() {
+    static const SmallTable table;
+    return table;
+  }
+  unsigned operator[](uint32_t c) const {
+    return blocks_[size_t{index_[c >> 6]} * 2 + (c >> 5 & 1)] >> (2 * (c & 31)) & 3;
+  }
+
+ private:
+  SmallTable() {
+    const auto& table = unicode::Table::get();
+    std::map<std::array<Word, 2>, uint16_t> seen;
+    for (uint32_t b = 0; b < index_.size(); ++b) {
+      std::array<Word, 2> block{};
+      for (uint32_t i = 0; i < 64; ++i) {
+        const uint16_t f = table[b * 64 + i];
+        const Word c = f & kNumberBit         ? kNumber
+                       : f & unicode::kLetter ? kLetter
+                       : f & unicode::kSpace  ? kSpace
+                                              : kOther;
+        block[i >> 5] |= c << (2 * (i & 31));
+      }
+      const auto [it, fresh] = seen.emplace(block, static_cast<uint16_t>(blocks_.size() / 2));
+      if (fresh) blocks_.insert(blocks_.end(), block.begin(), block.end());
+      index_[b] = it->second;
+    }
+  }
+  std::array<uint16_t, 0x110000 / 64> index_;
+  std::vector<Word> blocks_;
+};
+
 // The non-ASCII characters whose first byte lies in word w (`leads`; at p, three bytes more may be read); the last may
 // reach into the next word.
 template <uint16_t kNumberBit>
-void classify_wide(Window& x, size_t w, const char* p, Word leads, const unicode::Table& table) {
-  const auto if_set = [](uint16_t flag) { return Word{0} - Word{flag != 0}; };
-  Word letter = 0, number = 0, space = 0, all = 0, letters = 0, numbers = 0, spaces = 0;
-  unsigned i = 0, n = 0;
+void classify_wide(Window& x, size_t w, const char* p, Word leads, const SmallTable<kNumberBit>& table) {
+  Word of[4] = {}, all = 0;  // by class
+  unsigned i = 0, n = 0, c = 0;
   for (; leads; leads &= leads - 1) {
     i = static_cast<unsigned>(std::countr_zero(leads));
-    const uint16_t f = table[unicode::decode_wide(p + i, n)];
+    c = table[unicode::decode_wide(p + i, n)];
     all = (Word{1} << n) - 1;
-    numbers = if_set(f & kNumberBit), letters = if_set(f & unicode::kLetter) & ~numbers,
-    spaces = if_set(f & unicode::kSpace);
-    letter |= all << i & letters;
-    number |= all << i & numbers;
-    space |= all << i & spaces;
+    of[c] |= all << i;
   }
-  x.letter[w] |= letter;
-  x.number[w] |= number;
-  x.space[w] |= space;
-  if (i + n <= 64) return;
-  const Word tail = all >> (64 - i);
-  x.letter[w + 1] |= tail & letters;
-  x.number[w + 1] |= tail & numbers;
-  x.space[w + 1] |= tail & spaces;
+  Mask* const masks[4] = {nullptr, &x.letter, &x.number, &x.space};
+  for (unsigned k = 1; k < 4; ++k) (*masks[k])[w] |= of[k];
+  if (i + n > 64 && c != 0) (*masks[c])[w + 1] |= all >> (64 - i);
 }
 
 template <uint16_t kNumberBit>
 void classify(Window& x) {
-  const auto& table = unicode::Table::get();
+  const auto& table = SmallTable<kNumberBit>::get();
   x.words = (x.size + 63) / 64;
   x.zero();
   for (size_t w = 0; w < x.words; ++w) {

@@ -235,7 +235,7 @@ bool apply_step(const NormalizerStep& step, std::string_view in, std::string& ou
     case Kind::kNfd:
     case Kind::kNfkc:
     case Kind::kNfkd: {
-      const auto s = unicode::survey(in);
+      const auto s = unicode::survey(in, step.kind == Kind::kNfc);
       if (s.ascii) return false;
       if (step.kind == Kind::kNfc) return compose(in, s.unsafe, 0, out, map);
       return unicode_form(step.kind, in, out, map);

@@ -11,7 +11,7 @@
 
 namespace mxt::tokenizer::unicode {
 
-Survey survey_plain(std::string_view s) {
+Survey survey_plain(std::string_view s, bool nfc) {
   const Table& table = Table::get();
   Survey out;
   const char* p = s.data();
@@ -49,7 +49,7 @@ Survey survey_plain(std::string_view s) {
         return out.valid = false, out;
       }
       c = decode(p, n);
-      if (table[c] & kNfcUnsafe) [[unlikely]]
+      if (nfc && (table[c] & kNfcUnsafe)) [[unlikely]]
         out.unsafe.push_back(static_cast<size_t>(p - s.data()));
       p += n;
     }
@@ -113,7 +113,7 @@ MXT_AVX2 inline __m256i twice(const Nibbles& t) {
   return _mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(t.data())));
 }
 
-MXT_AVX2 Survey survey_avx2(std::string_view s) {
+MXT_AVX2 Survey survey_avx2(std::string_view s, bool nfc) {
   static const UnsafeLeads unsafe_leads;
   const Table& table = Table::get();
   Survey out;
@@ -142,6 +142,8 @@ MXT_AVX2 Survey survey_avx2(std::string_view s) {
     error = _mm256_or_si256(
         error, _mm256_xor_si256(wrong, _mm256_and_si256(later, _mm256_set1_epi8(static_cast<char>(0x80)))));
     previous = v;
+    out.ascii = false;
+    if (!nfc) return;
     const __m256i suspect = _mm256_and_si256(_mm256_shuffle_epi8(lead_low, _mm256_and_si256(v, low_half)),
                                              _mm256_shuffle_epi8(lead_high, half(v)));
     for (auto m = ~static_cast<unsigned>(_mm256_movemask_epi8(_mm256_cmpeq_epi8(suspect, _mm256_setzero_si256()))); m;
@@ -151,7 +153,6 @@ MXT_AVX2 Survey survey_avx2(std::string_view s) {
       const uint32_t c = decode_wide(p + i, n);
       if (c < 0x110000 && (table[c] & kNfcUnsafe)) out.unsafe.push_back(at + i);
     }
-    out.ascii = false;
   };
   constexpr size_t kCheck = 4096;  // invalid texts are left soon
   size_t i = 0;
@@ -173,9 +174,9 @@ const bool vectors = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("b
 
 }  // namespace
 
-Survey survey(std::string_view s) { return vectors ? survey_avx2(s) : survey_plain(s); }
+Survey survey(std::string_view s, bool nfc) { return vectors ? survey_avx2(s, nfc) : survey_plain(s, nfc); }
 #else
-Survey survey(std::string_view s) { return survey_plain(s); }
+Survey survey(std::string_view s, bool nfc) { return survey_plain(s, nfc); }
 #endif
 
 }  // namespace mxt::tokenizer::unicode

@@ -82,9 +82,9 @@ struct Survey {
   bool ascii = true;
   std::vector<size_t> unsafe;  // where characters begin that NFC may change, or join to what stands before them
 };
-// One pass over the text; stops early at invalid bytes.
-Survey survey(std::string_view s);
+// One pass over the text; stops early at invalid bytes. Unsafe characters are looked for where `nfc` is true.
+Survey survey(std::string_view s, bool nfc);
 // The same in plain loops: where there are no vector instructions, and the tests' oracle.
-Survey survey_plain(std::string_view s);
+Survey survey_plain(std::string_view s, bool nfc);
 
 }  // namespace mxt::tokenizer::unicode
