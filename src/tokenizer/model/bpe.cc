@@ -258,6 +258,26 @@ void Bpe::hash_pieces(Block& block, uint32_t begin, size_t readable, PieceCache&
   }
 }
 
+void Bpe::find_pieces(Block& block, uint32_t begin, const PieceCache& cache) {
+  uint32_t p = begin;
+  for (size_t k = 0; k < block.count; ++k) {
+    const uint32_t length = block.ends[k] - p;
+    p = block.ends[k];
+    if (length <= PieceCache::kShort) [[likely]] {
+      // Which of the two ways holds a piece is a coin toss: arithmetic, not a branch.
+      const uint64_t a = block.keys[k].a, c = block.keys[k].b;
+      const PieceCache::Entry* b = cache.bucket(block.hashes[k]);
+      b += ((b->key.a ^ a) | (b->key.b ^ c)) != 0;
+      if (((b->key.a ^ a) | (b->key.b ^ c)) != 0) [[unlikely]]
+        b = cache.find(block.hashes[k], block.keys[k]);
+      block.found[k] = b;
+      if (b && b->count > 3) __builtin_prefetch(cache.ids_of(*b));
+    } else if (length <= PieceCache::kLongest) {
+      cache.prefetch_long(block.hashes[k]);
+    }
+  }
+}
+
 void Bpe::merge_missing(const Block& block, size_t k, uint32_t begin, PieceCache& cache) const {
   ShortRun* const runs = cache.runs();
   size_t of[Block::kMost];
@@ -301,12 +321,14 @@ void Bpe::encode_pieces(const char* text, size_t readable, const uint32_t* ends,
     block.ends = ends + first;
     block.count = n;
     hash_pieces(block, begin, readable, cache);
+    find_pieces(block, begin, cache);
     // By small steps: what is made is written while it lies in a near cache. (Beyond its capacity the vector grows by
     // doubling.)
     if (out.size() - used < kRoom) out.resize(used + kRoom + std::min(size_t{1} << 14, readable));
     int32_t* to = out.data() + used;
     uint32_t p = begin;
-    size_t merged_until = 0;  // merge_missing has been asked up to here
+    bool changed = false;  // since find_pieces
+    bool merged = false;   // merge_missing has been asked for the rest of the block
     for (size_t k = 0; k < n; ++k) {
       const uint32_t e = block.ends[k], length = e - p;
       const std::string_view piece(text + p, length);
@@ -321,14 +343,9 @@ void Bpe::encode_pieces(const char* text, size_t readable, const uint32_t* ends,
       const bool long_kept = length > PieceCache::kShort && length <= PieceCache::kLongest;
       const auto look_up = [&] {
         if (length <= PieceCache::kShort) [[likely]] {
-          // Which of the two ways holds a piece is a coin toss: arithmetic, not a branch.
-          const uint64_t a = block.keys[k].a, c = block.keys[k].b;
-          const PieceCache::Entry* b = cache.bucket(block.hashes[k]);
-          b += ((b->key.a ^ a) | (b->key.b ^ c)) != 0;
-          if (((b->key.a ^ a) | (b->key.b ^ c)) != 0) [[unlikely]] {
-            b = cache.find(block.hashes[k], block.keys[k]);
-            if (!b) return false;
-          }
+          const PieceCache::Entry* b = changed ? cache.find(block.hashes[k], block.keys[k]) : block.found[k];
+          if (!b) [[unlikely]]
+            return false;
           if (b->count <= 3) [[likely]] {
             std::memcpy(to, b->ids, sizeof b->ids);
           } else {
@@ -343,9 +360,10 @@ void Bpe::encode_pieces(const char* text, size_t readable, const uint32_t* ends,
         return found != nullptr;
       };
       if (look_up()) continue;
-      if (!ignore_merges_ && merged_until <= k && length <= ShortRun::kMost) {
+      changed = true;
+      if (!ignore_merges_ && !merged && length <= ShortRun::kMost) {
         merge_missing(block, k, at, cache);
-        merged_until = n;
+        merged = true;
         if (look_up()) continue;
       }
       encode_slow(piece, cache, cache.scratch);

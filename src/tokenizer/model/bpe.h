@@ -46,10 +46,13 @@ class Bpe {
     const char* text;
     const uint32_t* ends;
     size_t count;
-    PieceCache::Key keys[kMost];  // of short pieces
-    uint64_t hashes[kMost];       // of those that are kept
+    PieceCache::Key keys[kMost];            // of short pieces
+    uint64_t hashes[kMost];                 // of those that are kept
+    const PieceCache::Entry* found[kMost];  // of short pieces; nullptr where absent
   };
+  // Both let the memory that comes next be fetched: of the tables, then of the ids.
   static void hash_pieces(Block& block, uint32_t begin, size_t readable, PieceCache& cache);
+  static void find_pieces(Block& block, uint32_t begin, const PieceCache& cache);
   // Keeps what the pieces from `k` on (it begins at `begin`) become that the cache does not hold and that fit a
   // ShortRun.
   void merge_missing(const Block& block, size_t k, uint32_t begin, PieceCache& cache) const;

@@ -13,7 +13,6 @@ constexpr size_t kShortBytes = size_t{64} << 20, kLongBytes = size_t{16} << 20, 
                  kPieceBytes = size_t{32} << 20;
 static_assert(kShortBytes + kLongBytes + kSpillBytes + kPieceBytes == PieceCache::kMostBytes);
 constexpr size_t kHugePage = size_t{1} << 21;
-constexpr int kLengthBits = 16;
 constexpr size_t kBucketBytes = 2 * sizeof(PieceCache::Entry), kFirstBuckets = size_t{1} << 10;
 
 }  // namespace

@@ -48,14 +48,15 @@ class PieceCache {
     int32_t ids[3];  // more than three: ids[0] is where they begin in `spill`
     uint32_t count;
   };
-  static constexpr size_t kShort = 15;      // longest short piece
+  static constexpr size_t kShort = 15;  // longest short piece
+  static constexpr int kLengthBits = 16;
   static constexpr size_t kLongest = 4096;  // longer pieces are not kept
 
   static uint64_t hash(const Key& k) {
     const auto m = static_cast<unsigned __int128>(k.a ^ 0x2D358DCCAA6C78A5ull) * (k.b ^ 0x8BB84B93962EACC9ull);
     return static_cast<uint64_t>(m) ^ static_cast<uint64_t>(m >> 64);
   }
-  Entry* bucket(uint64_t h) { return short_.bucket(h); }
+  const Entry* bucket(uint64_t h) const { return short_.bucket(h); }
   const Entry* find(uint64_t h, const Key& key) const {  // nullptr where absent
     return short_.find(h, [&](const Entry& e) { return e.key == key; });
   }
@@ -63,6 +64,13 @@ class PieceCache {
   void insert(uint64_t h, const Key& key, const int32_t* ids, size_t count);
 
   const Entry* long_bucket(uint64_t h) const { return long_.bucket(h); }
+  void prefetch_long(uint64_t h) const {
+    const Entry* b = long_.bucket(h);
+    b += b->key.a != h;
+    if (b->key.a != h) return;
+    __builtin_prefetch(pieces_.as<char>() + (b->key.b >> kLengthBits));
+    __builtin_prefetch(ids_of(*b));
+  }
   static uint64_t hash_long(std::string_view piece);
   const Entry* find_long(std::string_view piece, uint64_t h) const;
   void insert_long(std::string_view piece, uint64_t h, const int32_t* ids, size_t count);
