@@ -3,7 +3,7 @@
 
 Every id must be equal; the first difference is shown with the text around it and the exit status is 1. With --gigatoken the speed of
 gigatoken (PyPI, in the environment of the Python that is named) is measured in turn with ours, on as many cores: cold is the first
-encode of a fresh tokenizer, warm the best of the later ones.
+encode of a fresh tokenizer, warm the best of the later ones; --rounds N gives the best of N fresh processes of each and leaves the ids.
 """
 import argparse
 import array
@@ -36,9 +36,9 @@ data = open(sys.argv[2], "rb").read()
 tokenizer, times = gigatoken.Tokenizer(sys.argv[1] + "/tokenizer.json"), []
 cut = data.split(b"\\n") if int(sys.argv[3]) > 1 else None
 for _ in range(4):
-    start = time.time()
+    start, cpu = time.time(), time.process_time()
     n = len(tokenizer.encode(data)) if cut is None else sum(map(len, tokenizer.encode_batch(cut, parallel=True)))
-    times.append(len(data) / 1e6 / (time.time() - start))
+    times.append(len(data) / 1e6 / ((time.process_time() - cpu) if cut is None else (time.time() - start)))
 print(json.dumps({"ids": n, "cold": round(times[0], 1), "warm": round(max(times[1:]), 1)}))
 """
 
@@ -47,6 +47,23 @@ def gigatoken(a, text):
     """{ids, cold, warm}: MB/s; with several threads the text goes as a batch of lines, the one way in which gigatoken uses them."""
     out = subprocess.run([a.gigatoken, "-c", GIGATOKEN, os.path.realpath(a.folder), text, str(a.threads)], check=True, capture_output=True, text=True, env={**os.environ, "RAYON_NUM_THREADS": str(a.threads)})
     return json.loads(out.stdout)
+
+
+def beside(a, text):
+    """Ours and gigatoken in turn, `--rounds` fresh processes each; the best cold and the best warm figure of either, MB/s (of processor
+    time on one core, of the clock on several)."""
+    of, out = ("mb_cpu_s" if a.threads == 1 else "mb_s"), {"text": os.path.basename(text), "threads": a.threads}
+    best = lambda who, cold, warm: out.update({who: [max(x, y) for x, y in zip(out.get(who, [0, 0]), (cold, warm))]})
+    for _ in range(a.rounds):
+        cmd = [a.bench, a.folder, text, "--repeat", "3"] + (["--threads", str(a.threads)] if a.threads > 1 else [])
+        speed = json.loads(subprocess.run(cmd, check=True, capture_output=True, text=True).stdout)
+        best("ours", speed[f"cold_{of}"], speed[f"warm_{of}"])
+        try:
+            g = gigatoken(a, text)
+            best("gigatoken", g["cold"], g["warm"])
+        except subprocess.CalledProcessError as e:
+            out["gigatoken_refuses"] = e.stderr.strip().splitlines()[-1][:120]
+    print(json.dumps(out), flush=True)
 
 
 def theirs(a, tokenizer, text):
@@ -71,8 +88,13 @@ def main():
     p.add_argument("--speed", action="store_true")
     p.add_argument("--threads", type=int, default=1)
     p.add_argument("--gigatoken", metavar="PYTHON")
+    p.add_argument("--rounds", type=int, default=0, help="only the speed beside gigatoken's, the best of so many rounds")
     a = p.parse_args()
     os.environ.setdefault("RAYON_NUM_THREADS", "1")
+    if a.rounds:
+        for text in a.texts:
+            beside(a, text)
+        return
     tokenizer, bad = Tokenizer.from_file(a.folder + "/tokenizer.json"), False
     tokenizer.no_truncation()
     tokenizer.no_padding()

@@ -58,6 +58,11 @@ Engine::Engine(Spec spec) : spec_(std::move(spec)) {
       lengths_[static_cast<size_t>(id)] =
           static_cast<uint32_t>(unspell_bytes(vocab_->token(id), raw) ? raw.size() : vocab_->token(id).size());
   }
+  // The tables of characters are built when they are first asked: now, not in somebody's first text.
+  constexpr std::string_view kWide = "\xC3\xA9";
+  unicode::survey(kWide, true);
+  if (std::vector<uint32_t> ends(kScanWindow + 64); scan_)
+    scan_pieces(*scan_, kWide.data(), 0, kWide.size(), ends.data());
   const auto special = [&](const std::string& t) { return t.empty() ? -1 : id_of(t); };
   bos = special(spec_.bos_token);
   eos = special(spec_.eos_token);
