@@ -256,9 +256,10 @@ void Scheduler::run(Pass& p, int adapter) {
   b.positions = p.positions.data();
   b.logit_rows = p.rows.data();
   b.logit_count = static_cast<int64_t>(p.rows.size());
-  logits_.resize(p.logits ? p.rows.size() * static_cast<size_t>(model_.vocab()) : 0);
+  const size_t need = p.logits ? p.rows.size() * static_cast<size_t>(model_.vocab()) * sizeof(float) : 0;
+  if (need > logits_.size()) logits_ = device::Buffer::shared_with(model_.ops().device(), need);
   hidden_.resize(p.hidden ? p.rows.size() * static_cast<size_t>(model_.config().hidden_size) : 0);
-  b.logits = p.logits ? logits_.data() : nullptr;
+  b.logits = p.logits ? static_cast<float*>(logits_.data()) : nullptr;
   b.hidden = p.hidden ? hidden_.data() : nullptr;
   b.cache = &view;
   program(adapter).run(b);
@@ -319,7 +320,7 @@ void Scheduler::harvest(Pass& p) {
       end(s, Finish::kStop);
       continue;
     }
-    auto row = [&](int64_t k) { return std::span(logits_).subspan(static_cast<size_t>(part.first_row + k) * vocab, vocab); };
+    auto row = [&](int64_t k) { return std::span(static_cast<float*>(logits_.data()) + static_cast<size_t>(part.first_row + k) * vocab, vocab); };
     if (rows) {
       if (part.from == 0) s.prompt_tokens.push_back({s.tokens[0], std::numeric_limits<float>::quiet_NaN(), {}});
       for (int64_t k = 0; k < part.count && part.from + k + 1 < s.prompt(); ++k)

@@ -537,7 +537,7 @@ void Lowering::lower(const LogitsOp& a) {
   const Value& h = g_.value(op_->in[0]);
   const int64_t width = h.cols, vocab = g_.value(op_->in[1]).rows;
   device::Accelerator* device = ops_.device();
-  const int64_t at_once = device ? std::min<int64_t>(p_.settings_.max_tokens, 16) : p_.settings_.max_tokens;
+  const int64_t at_once = device ? std::min<int64_t>(p_.settings_.max_tokens, 64) : p_.settings_.max_tokens;
   const int64_t rows_bytes =
       (p_.settings_.max_tokens * width * static_cast<int64_t>(size_of(h.type)) + 255) / 256 * 256;
   p_.bytes_.logits = rows_bytes + (device ? at_once * vocab * 4 : 0);
@@ -557,14 +557,24 @@ void Lowering::lower(const LogitsOp& a) {
   }
   emit([this, op = op_, a, make, algo, device, at_once, rows_bytes, vocab](const Frame& f) {
     const Batch& b = *f.batch;
-    if (device && b.hidden) fail_missing("hidden states are not read back from a GPU: use the CPU");
     for (int64_t first = 0; first < b.logit_count; first += at_once) {
       const int64_t n = std::min(at_once, b.logit_count - first);
       float* there = device ? reinterpret_cast<float*>(p_.head_.bytes_at(static_cast<size_t>(rows_bytes))) : b.logits;
       Gemm g = make(n, there);
       g.algo = algo;
       ops_.gather_rows({mat(op->in[0], f), b.logit_rows + first, Mat{p_.head_.data(), n, g.a.cols, g.a.cols, g.a.type}});
-      if (b.hidden) convert(p_.head_.data(), g.a.type, b.hidden, DType::kF32, static_cast<size_t>(n * g.a.cols));
+      if (b.hidden) {
+        const auto count = static_cast<size_t>(n * g.a.cols);
+        const void* rows = p_.head_.data();
+        std::vector<std::byte> fetched;
+        if (device) {
+          fetched.resize(count * size_of(g.a.type));
+          device->download(fetched.data(), rows, fetched.size());
+          device->synchronize();
+          rows = fetched.data();
+        }
+        convert(rows, g.a.type, b.hidden + first * g.a.cols, DType::kF32, count);
+      }
       if (!b.logits) continue;
       if (const auto* blocks = blocks_of(op->in[1])) kernels::cpu::block_gemm({g.a, blocks, g.c, nullptr, DType::kF32});
       else ops_.gemm(g);

@@ -327,6 +327,44 @@ TEST_F(Gpu, ProductsOfEveryKind) {
         }
 }
 
+// Rows of x against W: beside the reference, and bit for bit the same whatever stands beside a row.
+TEST_F(Gpu, ThinProductsWhateverTheNumberOfRows) {
+  struct S {
+    int64_t n, k, gap;
+  };
+  const auto names = gpu(nullptr)->ops->gemm_algorithms();
+  const auto thin = static_cast<int>(std::find(names.begin(), names.end(), "thin") - names.begin());
+  ASSERT_LT(thin, static_cast<int>(names.size()));
+  for (DType ct : {DType::kBF16, DType::kF32})
+    for (const S& s : {S{17, 8, 0}, S{96, 4096, 16}, S{272, 12288, 0}, S{272, 4112, 0}, S{33, 136, 8}, S{1000, 1000, 0}}) {
+      std::vector<float> alone;  // the first row
+      for (int64_t m : {1, 3, 8, 9, 16, 17, 32, 33, 64, 65})
+        for (bool acc : {false, true}) {
+          SCOPED_TRACE(fmt::format("to {} m {} n {} k {} accumulate {}", name_of(ct), m, s.n, s.k, acc));
+          Matrix a(m, s.k, DType::kBF16, s.k + s.gap), b(s.n, s.k, DType::kBF16, s.k + s.gap), c(m, s.n, ct, s.n + s.gap), bias(1, s.n, DType::kF32);
+          a.fill(1), b.fill(2), bias.fill(4);
+          acc ? c.fill(3) : c.poison();
+          both([&](Ops& ops, Side on) {
+            Gemm g;
+            g.a = a.on(on), g.b = b.on(on), g.c = c.on(on), g.trans_b = true, g.accumulate = acc, g.alpha = 0.75f;
+            if (!acc) g.bias = bias.p(on);
+            if (on == Side::kDevice) {
+              g.algo = thin;
+              EXPECT_EQ(ops.same_gemm(g, thin), m <= 64 ? thin : 0);
+            }
+            ops.gemm(g);
+          });
+          EXPECT_NEAR_HOST(c);
+          if (acc || m > 64) continue;
+          c.download();
+          std::vector<float> first;
+          for (int64_t i = 0; i < s.n; ++i) first.push_back(Matrix::read(c.p(Side::kHost), ct, static_cast<size_t>(i)));
+          if (alone.empty()) alone = first;
+          EXPECT_EQ(first, alone);
+        }
+    }
+}
+
 TEST_F(Gpu, AdapterGradientsInOnePass) {
   struct S {
     int64_t tokens;

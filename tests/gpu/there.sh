@@ -1,7 +1,8 @@
 #!/bin/bash
 # On a GPU machine, with what pack.py made: builds with every core, then runs what is named.
-# usage: there.sh CARRY_FOLDER OUT WHAT…      WHAT: tests verbs trajectory[:lora|full|lora/fp8…] 'shakespeare [--peer]' sanitizer step steps fp8 kernels 'hero FLAGS…' (bench/gpu/hero.py), or a command in quotes ($MINDXTRAIN starts the binary)
-#        cpu: the CPU benches of bench/cpu with two cores of their own, beside all that is named after it
+# usage: there.sh CARRY_FOLDER OUT WHAT…      WHAT: tests verbs trajectory[:lora|full|lora/fp8…] 'shakespeare [--peer]' sanitizer step steps fp8 kernels 'hero FLAGS…' (bench/gpu/hero.py) 'decode FLAGS…' (bench/gpu/decode.py, wants CARRY_FOLDER/smollm2), or a command in quotes ($MINDXTRAIN starts the binary)
+#        'cpu lora|shakespeare|qwen3|gsm8k…': CPU benches of bench/cpu with two cores of their own, beside all that is named after it
+#        (gsm8k wants CARRY_FOLDER/smollm2: the tokenizer's files, train.jsonl, test.jsonl)
 C=$(realpath "$1") R=$2; shift 2
 O=/tmp/mxt_out; rm -rf $O; mkdir -p "$R" $O; R=$(realpath "$R")
 keep() { tar -C $O -czf "$R/logs.tgz" --exclude=dataset --exclude='checkpoint*' .; }  # few files come back from such a machine
@@ -51,14 +52,19 @@ for what in "$@"; do
   begin=$(date +%s)
   case $what in
     tests) timeout 240 $M/gpu_ops_test --gtest_brief=1 > "$O/tests.log" 2>&1 || status=1; grep -n 'FAILED\|Failure\|PASSED\|SKIPPED\|Which\|error\b' "$O/tests.log" | head -40; tail -3 "$O/tests.log" ;;
-    cpu) mkdir -p $M/build/apps/mindxtrain $M/build/bench/kernels "$O/cpu" && ln -sf $M/mindxtrain $M/build/apps/mindxtrain/ && ln -sf $M/gemm_bench $M/build/bench/kernels/
+    cpu*) mkdir -p $M/build/apps/mindxtrain $M/build/bench/kernels "$O/cpu" && ln -sf $M/mindxtrain $M/build/apps/mindxtrain/ && ln -sf $M/gemm_bench $M/build/bench/kernels/
       taskset -cp 2-$(($(nproc) - 1)) $$ > /dev/null
-      (cd $M/src/bench/cpu; export OMP_NUM_THREADS=2; two() { taskset -c 0,1 timeout 300 python3 "$@" --build $M/build --threads 2; }
+      (cd $M/src/bench/cpu; export OMP_NUM_THREADS=2
+       two() { n=${1%.py}; taskset -c 0,1 timeout 300 python3 "$@" --build $M/build --threads 2 > "$O/cpu/$n.json" 2> "$O/cpu/$n.err"; echo "$n: exit $?"; tail -n 1 "$O/cpu/$n.json"; tail -n 2 "$O/cpu/$n.err"; }
        lscpu > "$O/cpu/lscpu.txt"
-       two lora_step.py random --rounds 2 --steps 16 > "$O/cpu/lora_step.json" 2> "$O/cpu/lora_step.err"
-       two shakespeare.py --seeds 1337 > "$O/cpu/shakespeare.json" 2> "$O/cpu/shakespeare.err"
-       two qwen3_lora_step.py --rounds 2 > "$O/cpu/qwen3_lora_step.json" 2> "$O/cpu/qwen3_lora_step.err"
-       tail -n 1 "$O"/cpu/*.json; tail -qn 2 "$O"/cpu/*.err) > "$O/cpu/log.txt" 2>&1 & ;;
+       for n in ${what#cpu}; do
+         case $n in
+           lora) two lora_step.py random --rounds 2 --steps 16 ;;
+           shakespeare) two shakespeare.py --seeds 1337 ;;
+           qwen3) two qwen3_lora_step.py --rounds 2 ;;
+           gsm8k) two gsm8k_smollm2_lora.py random --tokenizer "$C/smollm2" --train "$C/smollm2/train.jsonl" --held "$C/smollm2/test.jsonl" --steps 20 ;;
+         esac
+       done) > "$O/cpu/log.txt" 2>&1 & ;;
     verbs) python3 "$here/verbs.py" $M/mindxtrain "$O/verbs" || status=1; cp "$O/verbs/verbs.json" "$O/" ;;
     step) $M/gpu_step 8b 8 4096 2 12 lora none bf16 joined profile > "$O/step.json" 2> "$O/step.err" || { status=1; tail -5 "$O/step.err"; }; cat "$O/step.json" ;;
     fp8) $M/gpu_step 8b 8 4096 2 12 lora none fp8 joined profile > "$O/fp8.json" 2> "$O/fp8.err" || { status=1; tail -5 "$O/fp8.err"; }; cat "$O/fp8.json" ;;
@@ -68,9 +74,10 @@ for what in "$@"; do
     shakespeare*) timeout 400 python3 $M/src/bench/gpu/shakespeare.py $M/mindxtrain $M/shakespeare ${what#shakespeare} > "$O/shakespeare.json" 2> "$O/shakespeare.err" || status=1; tail -1 "$O/shakespeare.json"; tail -3 "$O/shakespeare.err" ;;
     sanitizer) # Every access and every barrier of the op tests, on their small shapes.
       for tool in memcheck racecheck; do
-        timeout 150 compute-sanitizer --tool $tool --error-exitcode 9 $M/gpu_ops_test --gtest_brief=1 ${SANITIZED:+--gtest_filter=$SANITIZED} > "$O/$tool.log" 2>&1; code=$?; [ $code = 0 ] || status=1
+        timeout ${SANITIZER_S:-150} compute-sanitizer --tool $tool --error-exitcode 9 $M/gpu_ops_test --gtest_brief=1 ${SANITIZED:+--gtest_filter=$SANITIZED} > "$O/$tool.log" 2>&1; code=$?; [ $code = 0 ] || status=1
         echo "$tool: exit $code"; grep -n 'ERROR SUMMARY\|RACECHECK SUMMARY\|Error:\|Invalid\|hazard\|PASSED\|FAILED' "$O/$tool.log" | head -12
       done ;;
+    decode*) timeout 400 python3 $M/src/bench/gpu/decode.py $M/mindxtrain $M/decode "$C/smollm2" ${what#decode} > "$O/decode.json" 2> "$O/decode.err" || status=1; tail -1 "$O/decode.json"; tail -5 "$O/decode.err" ;;
     hero*) n=$(tr -dc 'a-z0-9' <<< "$what"); rm -rf $M/hero
       timeout 560 python3 $M/src/bench/gpu/hero.py $M/mindxtrain $M/hero ${what#hero} || status=1; cp $M/hero/hero.json "$O/$n.json"; cp $M/hero/plan.json "$O/$n.plan.json"; cp $M/hero/log.txt "$O/$n.log" ;;
     *) (cd $M/src && bash -c "$what") || status=1 ;;
