@@ -44,6 +44,8 @@ int32_t place_of(std::span<const float> x, float value) {
 
 }  // namespace
 
+int32_t most_likely(std::span<const float> logits) { return place_of(logits, largest(logits)); }
+
 double log_sum_exp(std::span<const float> logits) {
   const float top = largest(logits);
   double sum = 0;
@@ -76,7 +78,7 @@ void allow_only(std::span<float> logits, std::span<const uint64_t> allowed) {
 }
 
 int32_t sample(std::span<const float> logits, const Sampling& s, uint64_t n) {
-  if (s.temperature <= 0) return place_of(logits, largest(logits));
+  if (s.temperature <= 0) return most_likely(logits);
   const double top = largest(logits);
   auto weight = [&](int32_t id) { return std::exp((static_cast<double>(logits[static_cast<size_t>(id)]) - top) / s.temperature); };
   const auto r = philox4x32(s.seed, 0x73616d706cu, n);
@@ -96,7 +98,7 @@ int32_t sample(std::span<const float> logits, const Sampling& s, uint64_t n) {
       double u = uniform * total;
       for (size_t i = 0; i < vocab; ++i)
         if ((u -= p[i]) < 0) return static_cast<int32_t>(i);
-      return place_of(logits, largest(logits));
+      return most_likely(logits);
     }
   }
   // The best ones in order, first a few, then more where the filters keep so many.

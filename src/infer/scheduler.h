@@ -18,6 +18,7 @@
 
 #include "infer/cache.h"
 #include "infer/constraint.h"
+#include "infer/logit_rows.h"
 #include "infer/model.h"
 #include "infer/sampler.h"
 
@@ -130,7 +131,8 @@ class Scheduler {
   std::map<uint64_t, uint64_t> turn_;                        // of a group: when one of its requests was last admitted
   uint64_t turns_ = 0;
   int last_adapter_ = -1;
-  device::Buffer logits_;        // of the pass's wanted rows, F32; grows
+  LogitRows logit_memory_;
+  std::span<float> logits_;  // of the pass's wanted rows
   std::vector<float> hidden_;
 
   mutable std::mutex mutex_;

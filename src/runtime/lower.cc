@@ -531,8 +531,8 @@ void Lowering::lower(const HeadOp& a) {
   });
 }
 
-// On a device the logits of a few rows at a time are made there and fetched: the one place where generation waits for
-// it.
+// On a device the logits of a few rows at a time are made there and fetched; the end of the pass is the one place where
+// generation waits for it.
 void Lowering::lower(const LogitsOp& a) {
   const Value& h = g_.value(op_->in[0]);
   const int64_t width = h.cols, vocab = g_.value(op_->in[1]).rows;
@@ -555,7 +555,7 @@ void Lowering::lower(const LogitsOp& a) {
     g.algo = algo;
     p_.bytes_.workspace = std::max(p_.bytes_.workspace, static_cast<int64_t>(ops_.gemm_scratch(g)));
   }
-  emit([this, op = op_, a, make, algo, device, at_once, rows_bytes, vocab](const Frame& f) {
+  emit([this, op = op_, make, algo, device, at_once, rows_bytes, vocab](const Frame& f) {
     const Batch& b = *f.batch;
     for (int64_t first = 0; first < b.logit_count; first += at_once) {
       const int64_t n = std::min(at_once, b.logit_count - first);
@@ -580,11 +580,13 @@ void Lowering::lower(const LogitsOp& a) {
       else ops_.gemm(g);
       if (device) device->download(b.logits + first * vocab, there, static_cast<size_t>(n * vocab) * sizeof(float));
     }
+  });
+  p_.finish_ = [a, device, vocab](const Batch& b) {
     if (!b.logits) return;
     if (device && b.logit_count > 0) device->synchronize();
     if (a.softcap > 0)
       for (int64_t i = 0; i < b.logit_count * vocab; ++i) b.logits[i] = a.softcap * std::tanh(b.logits[i] / a.softcap);
-  });
+  };
 }
 
 void Lowering::lower(const MeanPoolOp&) {

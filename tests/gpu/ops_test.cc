@@ -41,8 +41,8 @@ TEST_F(Gpu, Norms) {
             });
             EXPECT_NEAR_HOST(y);
             EXPECT_NEAR_HOST(rstd);
-            if (layer) EXPECT_NEAR_HOST(mean);
-            if (residual) EXPECT_NEAR_HOST(h);
+            if (layer) { EXPECT_NEAR_HOST(mean); }
+            if (residual) { EXPECT_NEAR_HOST(h); }
             both([&](Ops& ops, Side on) {
               NormGrad n;
               n.layer_norm = layer;
@@ -118,7 +118,7 @@ TEST_F(Gpu, RotaryEmbeddingWithAndWithoutNorm) {
           ops.qk_rope(r);
         });
         EXPECT_NEAR_HOST(out);
-        if (norm) EXPECT_NEAR_HOST(rstd);
+        if (norm) { EXPECT_NEAR_HOST(rstd); }
         both([&](Ops& ops, Side on) {
           QkRopeGrad r;
           common(r, on);
@@ -286,7 +286,7 @@ TEST_F(Gpu, AdamWNormAndClipping) {
     EXPECT_NEAR_HOST(*master[i]);
     EXPECT_NEAR_HOST(*m[i]);
     EXPECT_NEAR_HOST(*v[i]);
-    if (i % 2) EXPECT_NEAR_HOST(*copy[i]);
+    if (i % 2) { EXPECT_NEAR_HOST(*copy[i]); }
   }
 }
 
@@ -336,9 +336,9 @@ TEST_F(Gpu, ThinProductsWhateverTheNumberOfRows) {
   const auto thin = static_cast<int>(std::find(names.begin(), names.end(), "thin") - names.begin());
   ASSERT_LT(thin, static_cast<int>(names.size()));
   for (DType ct : {DType::kBF16, DType::kF32})
-    for (const S& s : {S{17, 8, 0}, S{96, 4096, 16}, S{272, 12288, 0}, S{272, 4112, 0}, S{33, 136, 8}, S{1000, 1000, 0}}) {
+    for (const S& s : {S{17, 8, 0}, S{96, 4096, 16}, S{48, 12288, 0}, S{72, 4112, 0}, S{33, 136, 8}, S{500, 1000, 0}}) {
       std::vector<float> alone;  // the first row
-      for (int64_t m : {1, 3, 8, 9, 16, 17, 32, 33, 64, 65})
+      for (int64_t m : {1, 8, 9, 17, 33, 64, 65})
         for (bool acc : {false, true}) {
           SCOPED_TRACE(fmt::format("to {} m {} n {} k {} accumulate {}", name_of(ct), m, s.n, s.k, acc));
           Matrix a(m, s.k, DType::kBF16, s.k + s.gap), b(s.n, s.k, DType::kBF16, s.k + s.gap), c(m, s.n, ct, s.n + s.gap), bias(1, s.n, DType::kF32);
@@ -482,7 +482,7 @@ TEST_F(Gpu, ActLoraGradInOnePass) {
         EXPECT_NEAR_HOST(dz);
         // Where the two exponentials round to different bf16 neighbours, these sums in fp32 show it.
         EXPECT_LT(db.error(), 2e-4);
-        if (down) EXPECT_LT(da.error(), 2e-4);
+        if (down) { EXPECT_LT(da.error(), 2e-4); }
       }
 }
 

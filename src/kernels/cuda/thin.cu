@@ -20,7 +20,7 @@ struct ThinArgs {
 };
 
 __device__ __forceinline__ void multiply_add(float (&c)[4], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint32_t b0, uint32_t b1) {
-  asm volatile(
+  asm(
       "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
       : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
       : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
@@ -28,7 +28,7 @@ __device__ __forceinline__ void multiply_add(float (&c)[4], uint32_t a0, uint32_
 // W is read once: past the first-level cache.
 __device__ __forceinline__ uint4 read_once(const bf16* p) {
   uint4 v;
-  asm volatile("ld.global.L1::no_allocate.L2::256B.v4.u32 {%0,%1,%2,%3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(p));
+  asm("ld.global.L1::no_allocate.L2::256B.v4.u32 {%0,%1,%2,%3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(p));
   return v;
 }
 
@@ -55,32 +55,41 @@ __global__ __launch_bounds__(kWarps * 32) void thin_kernel(const __grid_constant
       w[tile][half] = a.w + (row < a.n ? row : a.n - 1) * a.ldw + t * 8;  // rows past the end: computed, not stored
     }
   for (int p = 0; p < kPanels; ++p) x[p] = a.x + (p * 8 + g) * a.ldx + t * 8;
+  const auto read_x = [&](const bf16* from, int64_t k, int row) {
+    return row < a.m && k + t * 8 < a.k ? *reinterpret_cast<const uint4*>(from + k) : make_uint4(0, 0, 0, 0);
+  };
   float sum[kTiles][kPanels][4] = {};
-  for (int64_t k0 = warp * static_cast<int64_t>(kUnit); k0 < a.k; k0 += kWarps * kUnit) {
-    uint4 wide[kTiles][2][4];
+  // Four chunks of W on their way: as soon as one is used, the same of the next unit is asked for.
+  uint4 wide[4][kTiles][2];
+  const auto fetch = [&](int c, int64_t k) {
 #pragma unroll
-    for (int c = 0; c < 4; ++c)
+    for (int tile = 0; tile < kTiles; ++tile)
 #pragma unroll
-      for (int tile = 0; tile < kTiles; ++tile)
+      for (int half = 0; half < 2; ++half) wide[c][tile][half] = k + t * 8 < a.k ? read_once(w[tile][half] + k) : make_uint4(0, 0, 0, 0);
+  };
+  int64_t k0 = warp * static_cast<int64_t>(kUnit);
 #pragma unroll
-        for (int half = 0; half < 2; ++half) {
-          const int64_t k = k0 + c * kChunk;
-          wide[tile][half][c] = k + t * 8 < a.k ? read_once(w[tile][half] + k) : make_uint4(0, 0, 0, 0);
-        }
+  for (int c = 0; c < 4; ++c) fetch(c, k0 + c * kChunk);
+  for (; k0 < a.k; k0 += kWarps * kUnit) {
+    uint4 few[kPanels == 1 ? 4 : 1];
+    if constexpr (kPanels == 1) {
+#pragma unroll
+      for (int c = 0; c < 4; ++c) few[c] = read_x(x[0], k0 + c * kChunk, g);
+    }
 #pragma unroll
     for (int c = 0; c < 4; ++c) {
       const int64_t k = k0 + c * kChunk;
 #pragma unroll
       for (int p = 0; p < kPanels; ++p) {
-        uint4 v = make_uint4(0, 0, 0, 0);
-        if (p * 8 + g < a.m && k + t * 8 < a.k) v = *reinterpret_cast<const uint4*>(x[p] + k);
+        const uint4 v = kPanels == 1 ? few[kPanels == 1 ? c : 0] : read_x(x[p], k, p * 8 + g);
 #pragma unroll
         for (int tile = 0; tile < kTiles; ++tile) {
-          const uint4 top = wide[tile][0][c], low = wide[tile][1][c];
+          const uint4 top = wide[c][tile][0], low = wide[c][tile][1];
           multiply_add(sum[tile][p], top.x, low.x, top.y, low.y, v.x, v.y);
           multiply_add(sum[tile][p], top.z, low.z, top.w, low.w, v.z, v.w);
         }
       }
+      fetch(c, k + kWarps * kUnit);
     }
   }
 
