@@ -145,7 +145,10 @@ void run(const PanelCall& p) {
     const int64_t end = std::min(p.m, first + chunk);
     for (int64_t col = 0; col < width; col += kCols) {
       int64_t row = first;
-      for (; row + kMaxRows <= end; row += kMaxRows) tile<kMaxRows>(p, row, col);
+      // Packed rows lie in sixes. Elsewhere the last eight are two fours: two rows alone wait for their own sums.
+      const int64_t last = p.packed || (end - first) % kMaxRows != 2 || end - first < 8 ? end : end - 8;
+      for (; row + kMaxRows <= last; row += kMaxRows) tile<kMaxRows>(p, row, col);
+      if (last < end) tile<4>(p, row, col), tile<4>(p, row + 4, col), row = end;
       last_rows<kMaxRows - 1>(p, row, end - row, col);
     }
   }
@@ -239,7 +242,7 @@ namespace mxt::kernels::cpu {
 const Micro* avx2_micro(Unit unit) {
   static const bool here = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
   if (!here || unit == Unit::kBf16Pair) return nullptr;
-  static const Micro f32{"avx2", run, pack<float>}, widened{"avx2", run, pack<uint16_t>};
+  static const Micro f32{"avx2", run, pack<float>, 2048}, widened{"avx2", run, pack<uint16_t>, 2048};
   return unit == Unit::kF32 ? &f32 : &widened;
 }
 

@@ -16,7 +16,7 @@ namespace {
 constexpr int64_t kUnitsA = 48 << 10, kUnitsB = 64 << 10, kUnitsPartial = 64 << 10;
 constexpr int64_t kUnitsSlack = kPackSlack * kUnitsB / kPanel;  // no part has more steps
 constexpr int64_t kUnitsShared = 512 << 10;  // a packed B that all threads read: 2 MiB, their part of the last cache
-constexpr int64_t kSharedPart = 256;         // steps at once: 16 columns of B and 6 rows of A stay in the first cache
+constexpr int64_t kSharedPart = 256;         // steps at once where A is packed too: 16 columns of B and 6 rows of A stay in the first cache
 constexpr int64_t kPackedPart = 128;  // steps at once where sums are kept anyway
 constexpr int64_t kLeastRows = 96;    // of a task: packing a panel of B then costs about a twentieth of using it
 constexpr int64_t kStreamRows = 16;   // up to here B is read at the speed of memory
@@ -65,9 +65,7 @@ struct Plan {
     m = g.c.rows, n = g.c.cols, k = g.trans_a ? g.a.rows : g.a.cols;
     pair = unit == Unit::kBf16Pair ? 2 : 1;
     steps = (k + pair - 1) / pair;
-    // Rows a multiple of 2 KiB apart get into each other's way in a first cache that finds its lines by part of the address (Zen's):
-    // a third of the speed, where packing costs a tenth.
-    const bool clash = unit == Unit::kF32 && g.a.ld * 4 % 2048 == 0 && g.c.cols > kPanel;
+    const bool clash = micro.clash > 0 && g.a.ld * static_cast<int64_t>(size_of(g.a.type)) % micro.clash == 0 && n > kPanel;
     pack_a = g.trans_a || k % pair != 0 || unit == Unit::kBf16Widened || clash;
     const int64_t panels = (n + kPanel - 1) / kPanel, enough = num_threads() == 1 ? 1 : 8 * num_threads();
     stream = !pack_a && m <= kStreamRows;
@@ -76,7 +74,7 @@ struct Plan {
       part = std::min(steps, kPackedPart), rows = m, group = std::min<int64_t>(4, panels);
     } else if (panels * kPanel * steps <= kUnitsShared && m > kLeastRows) {
       shared = shared_memory(panels * kPanel * steps);
-      part = std::min(steps, kSharedPart);
+      part = pack_a ? std::min(steps, kSharedPart) : steps;
       cut_shared(panels);
       return;
     } else if (!pack_a && steps * kPanel <= kUnitsB) {
