@@ -47,11 +47,6 @@ ShardFile described(const std::string& out, std::string name) {
   return {std::move(name), d.bytes, d.blake3};
 }
 
-int64_t targets_of(const DocumentView& v) {
-  const auto& labels = v.labels.empty() ? v.ids : v.labels;
-  return static_cast<int64_t>(labels.size()) - 1 - std::count(labels.begin() + 1, labels.end(), kNoTarget);
-}
-
 Part write_rows(const std::string& out, std::string_view name, const Settings& s, const Spill& spill,
                 const std::vector<uint32_t>& documents) {
   std::vector<uint32_t> lengths;
@@ -59,14 +54,15 @@ Part write_rows(const std::string& out, std::string_view name, const Settings& s
   for (uint32_t d : documents) {
     lengths.push_back(spill.length(d));
     part.info.tokens += spill.length(d);
-    part.info.targets += targets_of(spill.view(d));
+    part.info.targets += spill.targets(d);
   }
-  const Packing p = s.packing ? pack_best_fit(lengths, static_cast<uint32_t>(s.seq_len)) : one_per_row(lengths.size());
+  Packing p = s.packing ? pack_best_fit(lengths, static_cast<uint32_t>(s.seq_len)) : one_per_row(lengths.size());
+  for (uint32_t& d : p.documents) d = documents[d];
   std::vector<std::span<const uint32_t>> rows;
   for (size_t r = 0; r < p.rows(); ++r) {
     rows.emplace_back(p.documents.data() + p.begin[r], p.begin[r + 1] - p.begin[r]);
     int64_t n = 0;
-    for (uint32_t d : rows.back()) n += lengths[d];
+    for (uint32_t d : rows.back()) n += spill.length(d);
     part.info.longest = std::max(part.info.longest, n);
   }
   part.info.rows = static_cast<int64_t>(rows.size());
@@ -75,8 +71,7 @@ Part write_rows(const std::string& out, std::string_view name, const Settings& s
   for (size_t i = 0; i < shards; ++i) {
     const std::string file = part_file_name(name, i, shards);
     const size_t b = rows.size() * i / shards, e = rows.size() * (i + 1) / shards;
-    write_shard((fs::path(out) / file).string(), std::span(rows).subspan(b, e - b),
-                [&](uint32_t d) { return spill.view(documents[d]); });
+    write_shard((fs::path(out) / file).string(), std::span(rows).subspan(b, e - b), spill);
     part.files.push_back(described(out, file));
   }
   return part;
@@ -218,9 +213,10 @@ std::string Prepared::text() const {
   };
   part("train", train);
   for (const MixedSource& m : mixture)
-    s += fmt::format("; {}: {:.1f} % of it ({} tokens, {} documents of {})", m.source,
-                     100.0 * static_cast<double>(m.used_tokens) / static_cast<double>(std::max<int64_t>(train.tokens, 1)),
-                     m.used_tokens, m.used_documents, m.documents);
+    s += fmt::format(
+        "; {}: {:.1f} % of it ({} tokens, {} documents of {})", m.source,
+        100.0 * static_cast<double>(m.used_tokens) / static_cast<double>(std::max<int64_t>(train.tokens, 1)),
+        m.used_tokens, m.used_documents, m.documents);
   part("eval", eval);
   return s;
 }
@@ -256,7 +252,7 @@ Prepared prepare(const config::Recipe& recipe, const Settings& s, const Coder& c
   const fs::path folder = fs::path(out) / kWorkFolder;
   Work work{folder.string(), access.cancel, {}};
   if (jobs > 0) work.missing = missing_part(s, jobs);
-  Spill train((folder / "train-documents").string()), eval((folder / "eval-documents").string());
+  Spill train(folder.string()), eval(folder.string());
   for (const RowSource& source : s.train.mixture) m.counts.mixture.push_back({source.text(), source.weight});
   TokenPass tokens(s, coder, recipe.data, work, &m.counts);
   if (s.eval) {
@@ -316,7 +312,9 @@ std::string corpus_characters(const config::Recipe& recipe, const Access& access
   }
   std::string all;
   for (uint32_t c : seen) append_utf8(all, c);
-  if (all.empty()) fail_input("{}: no text is left to build a character tokenizer from: {} is empty", recipe.source, recipe.data.path.value_or("the data"));
+  if (all.empty())
+    fail_input("{}: no text is left to build a character tokenizer from: {} is empty", recipe.source,
+               recipe.data.path.value_or("the data"));
   return all;
 }
 

@@ -57,9 +57,20 @@ Buffer Buffer::on(Accelerator* device, size_t bytes) {
   return b;
 }
 
+Buffer Buffer::shared_with(Accelerator* device, size_t bytes) {
+  if (device == nullptr) return host(bytes);
+  Buffer b;
+  b.p_ = device->allocate_pinned(bytes);
+  b.bytes_ = bytes;
+  b.device_ = device;
+  b.pinned_ = true;
+  return b;
+}
+
 Buffer::~Buffer() {
   if (p_ == nullptr) return;
-  if (device_) device_->release(p_);
+  if (pinned_) device_->release_pinned(p_);
+  else if (device_) device_->release(p_);
   else munmap(p_, bytes_);
 }
 

@@ -16,12 +16,15 @@ class Buffer {
   static Buffer host(size_t bytes);
   // The same in the memory of `device`, aligned to 256 bytes; null: the host's.
   static Buffer on(Accelerator* device, size_t bytes);
+  // Host memory that `device` reaches without a copy between (pinned, not zeroed); null: as host().
+  static Buffer shared_with(Accelerator* device, size_t bytes);
   ~Buffer();
-  Buffer(Buffer&& o) noexcept : p_(std::exchange(o.p_, nullptr)), bytes_(std::exchange(o.bytes_, 0)), device_(std::exchange(o.device_, nullptr)) {}
+  Buffer(Buffer&& o) noexcept : p_(std::exchange(o.p_, nullptr)), bytes_(std::exchange(o.bytes_, 0)), device_(std::exchange(o.device_, nullptr)), pinned_(o.pinned_) {}
   Buffer& operator=(Buffer&& o) noexcept {
     std::swap(p_, o.p_);
     std::swap(bytes_, o.bytes_);
     std::swap(device_, o.device_);
+    std::swap(pinned_, o.pinned_);
     return *this;
   }
   void* data() const { return p_; }
@@ -32,6 +35,7 @@ class Buffer {
   void* p_ = nullptr;
   size_t bytes_ = 0;
   Accelerator* device_ = nullptr;
+  bool pinned_ = false;
 };
 
 // Memory that a new allocation may use now: MemAvailable, or less where a cgroup limits this process.

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/threads.h"
+#include "infer/logit_rows.h"
 #include "infer/sampler.h"
 
 namespace mxt::infer {
@@ -88,7 +89,7 @@ void ContinuationScorer::score(const std::vector<Continuation>& rows,
   int64_t at = 0;
   std::vector<int32_t> table, before;
   std::vector<int32_t> ids, positions, cu_q, context, tables, where, logit_rows;
-  std::vector<float> logits;
+  LogitRows logit_memory(model_.ops().device());
   std::vector<double> lse;
   std::vector<int32_t> best;
   struct Piece {
@@ -145,7 +146,7 @@ void ContinuationScorer::score(const std::vector<Continuation>& rows,
         fresh = true;
       }
     }
-    logits.resize(logit_rows.size() * vocab);
+    const std::span<float> logits = logit_memory.take(logit_rows.size() * vocab);
     runtime::CacheView view;
     view.k = cache_->k();
     view.v = cache_->v();
@@ -174,7 +175,7 @@ void ContinuationScorer::score(const std::vector<Continuation>& rows,
       for (int64_t r = first; r < last; ++r) {
         const std::span<const float> row(logits.data() + static_cast<size_t>(r) * vocab, vocab);
         lse[static_cast<size_t>(r)] = log_sum_exp(row);
-        best[static_cast<size_t>(r)] = static_cast<int32_t>(std::max_element(row.begin(), row.end()) - row.begin());
+        best[static_cast<size_t>(r)] = most_likely(row);
       }
     });
     for (const Piece& p : pieces)

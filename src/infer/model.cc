@@ -64,7 +64,7 @@ void Model::plan(const graph::Graph& g, const runtime::ProgramSettings& settings
   const auto names = ops_.gemm_algorithms();
   const auto offered = [&](const char* name) { return std::find(names.begin(), names.end(), name) != names.end(); };
   // Many tokens at once pay for packing, and with AVX-512's bf16 products even one does.
-  const char* choice = settings.cached && offered("rows") && !kernels::cpu_features().avx512_bf16 ? "rows" : "panels";
+  const char* choice = offered("thin") ? "thin" : settings.cached && offered("rows") && !kernels::cpu_features().avx512_bf16 ? "rows" : "panels";
   if (!offered(choice)) return;
   for (const auto& t : runtime::Program(g, plan_, ops_, settings).tunables())
     if (std::holds_alternative<kernels::Gemm>(t.call)) plan_.choices[t.key] = choice;

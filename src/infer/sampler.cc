@@ -18,10 +18,36 @@ struct Better {
   }
 };
 
+// The largest value and its first place: in lanes, which compilers turn into vector instructions where a search for the place is a chain.
+float largest(std::span<const float> x) {
+  constexpr size_t kLanes = 16;
+  float lanes[kLanes];
+  std::fill(lanes, lanes + kLanes, -std::numeric_limits<float>::infinity());
+  size_t i = 0;
+  for (; i + kLanes <= x.size(); i += kLanes)
+    for (size_t j = 0; j < kLanes; ++j) lanes[j] = x[i + j] > lanes[j] ? x[i + j] : lanes[j];
+  float top = *std::max_element(lanes, lanes + kLanes);
+  for (; i < x.size(); ++i) top = std::max(top, x[i]);
+  return top;
+}
+int32_t place_of(std::span<const float> x, float value) {
+  constexpr size_t kBlock = 64;
+  size_t i = 0;
+  for (; i + kBlock <= x.size(); i += kBlock) {
+    int found = 0;
+    for (size_t j = 0; j < kBlock; ++j) found |= x[i + j] == value;
+    if (found) break;
+  }
+  while (i < x.size() && x[i] != value) ++i;
+  return i < x.size() ? static_cast<int32_t>(i) : 0;
+}
+
 }  // namespace
 
+int32_t most_likely(std::span<const float> logits) { return place_of(logits, largest(logits)); }
+
 double log_sum_exp(std::span<const float> logits) {
-  const float top = *std::max_element(logits.begin(), logits.end());
+  const float top = largest(logits);
   double sum = 0;
   for (float x : logits) sum += std::exp(static_cast<double>(x) - static_cast<double>(top));
   return static_cast<double>(top) + std::log(sum);
@@ -52,8 +78,8 @@ void allow_only(std::span<float> logits, std::span<const uint64_t> allowed) {
 }
 
 int32_t sample(std::span<const float> logits, const Sampling& s, uint64_t n) {
-  if (s.temperature <= 0) return static_cast<int32_t>(std::max_element(logits.begin(), logits.end()) - logits.begin());
-  const double top = *std::max_element(logits.begin(), logits.end());
+  if (s.temperature <= 0) return most_likely(logits);
+  const double top = largest(logits);
   auto weight = [&](int32_t id) { return std::exp((static_cast<double>(logits[static_cast<size_t>(id)]) - top) / s.temperature); };
   const auto r = philox4x32(s.seed, 0x73616d706cu, n);
   const double uniform = static_cast<double>(r[0]) * 0x1p-32 + static_cast<double>(r[1]) * 0x1p-64;
@@ -72,7 +98,7 @@ int32_t sample(std::span<const float> logits, const Sampling& s, uint64_t n) {
       double u = uniform * total;
       for (size_t i = 0; i < vocab; ++i)
         if ((u -= p[i]) < 0) return static_cast<int32_t>(i);
-      return static_cast<int32_t>(std::max_element(logits.begin(), logits.end()) - logits.begin());
+      return most_likely(logits);
     }
   }
   // The best ones in order, first a few, then more where the filters keep so many.

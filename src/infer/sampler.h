@@ -36,6 +36,8 @@ int32_t sample(std::span<const float> logits, const Sampling& s, uint64_t n);
 
 // ln Σ exp of the logits, in double.
 double log_sum_exp(std::span<const float> logits);
+// The most likely id, the lowest among equals.
+int32_t most_likely(std::span<const float> logits);
 // The `count` most likely ids, best first, the lower id among equals.
 std::vector<int32_t> most_likely(std::span<const float> logits, int64_t count);
 

@@ -54,7 +54,8 @@ struct Scheduler::Pass {
 
 Scheduler::Scheduler(Model& model, const SchedulerSettings& settings)
     : model_(model), settings_(settings), max_pages_(pages_for(model.positions())),
-      cache_(model.config(), model.type(), std::max(settings.cache_pages > 0 ? settings.cache_pages : settings.batch * max_pages_, max_pages_), model.ops().device()) {
+      cache_(model.config(), model.type(), std::max(settings.cache_pages > 0 ? settings.cache_pages : settings.batch * max_pages_, max_pages_), model.ops().device()),
+      logit_memory_(model.ops().device()) {
   settings_.tokens_per_pass = std::max(settings_.tokens_per_pass, settings_.batch);
   programs_.resize(static_cast<size_t>(model.adapters()) + 1);
   stats_.cache_pages = stats_.cache_available = cache_.pages();
@@ -256,7 +257,7 @@ void Scheduler::run(Pass& p, int adapter) {
   b.positions = p.positions.data();
   b.logit_rows = p.rows.data();
   b.logit_count = static_cast<int64_t>(p.rows.size());
-  logits_.resize(p.logits ? p.rows.size() * static_cast<size_t>(model_.vocab()) : 0);
+  logits_ = logit_memory_.take(p.logits ? p.rows.size() * static_cast<size_t>(model_.vocab()) : 0);
   hidden_.resize(p.hidden ? p.rows.size() * static_cast<size_t>(model_.config().hidden_size) : 0);
   b.logits = p.logits ? logits_.data() : nullptr;
   b.hidden = p.hidden ? hidden_.data() : nullptr;
@@ -319,7 +320,7 @@ void Scheduler::harvest(Pass& p) {
       end(s, Finish::kStop);
       continue;
     }
-    auto row = [&](int64_t k) { return std::span(logits_).subspan(static_cast<size_t>(part.first_row + k) * vocab, vocab); };
+    auto row = [&](int64_t k) { return logits_.subspan(static_cast<size_t>(part.first_row + k) * vocab, vocab); };
     if (rows) {
       if (part.from == 0) s.prompt_tokens.push_back({s.tokens[0], std::numeric_limits<float>::quiet_NaN(), {}});
       for (int64_t k = 0; k < part.count && part.from + k + 1 < s.prompt(); ++k)

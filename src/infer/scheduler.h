@@ -1,7 +1,8 @@
 // The one way to generate: requests are submitted and cancelled at any time and from any thread; whoever calls step() does the work.
 // Requests share passes over the model (continuous batching); long prompts are read in pieces between the tokens of others; full pages
 // of the cache are shared by prompts that begin alike. What a request gets does not depend on what else is in the batch, on how its
-// prompt was cut, or on what the cache already held.
+// prompt was cut, or on what the cache already held; on a GPU that holds to the bit for passes of up to 64 tokens, beyond which the
+// library's products round as it suits their shape.
 #pragma once
 
 #include <atomic>
@@ -17,6 +18,7 @@
 
 #include "infer/cache.h"
 #include "infer/constraint.h"
+#include "infer/logit_rows.h"
 #include "infer/model.h"
 #include "infer/sampler.h"
 
@@ -129,7 +131,9 @@ class Scheduler {
   std::map<uint64_t, uint64_t> turn_;                        // of a group: when one of its requests was last admitted
   uint64_t turns_ = 0;
   int last_adapter_ = -1;
-  std::vector<float> logits_, hidden_;
+  LogitRows logit_memory_;
+  std::span<float> logits_;  // of the pass's wanted rows
+  std::vector<float> hidden_;
 
   mutable std::mutex mutex_;
   std::condition_variable wake_;

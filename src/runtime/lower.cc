@@ -127,6 +127,7 @@ void Lowering::lower(const LinearOp& a) {
     g.b = mat(op->in[1], f);
     g.c = mat(op->out[0], f);
     g.trans_b = true;
+    g.b_constant = p_.settings_.cached && r == 0;  // generation writes no weights, except that it joins adapters to them
     g.a.cols += r;  // z, and the adapter's B
     g.b.cols += r;
     if (op->in.size() > (r > 0 ? 3u : 2u)) {
@@ -531,13 +532,13 @@ void Lowering::lower(const HeadOp& a) {
   });
 }
 
-// On a device the logits of a few rows at a time are made there and fetched: the one place where generation waits for
-// it.
+// On a device the logits of a few rows at a time are made there and fetched; the end of the pass is the one place where
+// generation waits for it.
 void Lowering::lower(const LogitsOp& a) {
   const Value& h = g_.value(op_->in[0]);
   const int64_t width = h.cols, vocab = g_.value(op_->in[1]).rows;
   device::Accelerator* device = ops_.device();
-  const int64_t at_once = device ? std::min<int64_t>(p_.settings_.max_tokens, 16) : p_.settings_.max_tokens;
+  const int64_t at_once = device ? std::min<int64_t>(p_.settings_.max_tokens, 64) : p_.settings_.max_tokens;
   const int64_t rows_bytes =
       (p_.settings_.max_tokens * width * static_cast<int64_t>(size_of(h.type)) + 255) / 256 * 256;
   p_.bytes_.logits = rows_bytes + (device ? at_once * vocab * 4 : 0);
@@ -546,7 +547,7 @@ void Lowering::lower(const LogitsOp& a) {
     g.a = Mat{p_.params_ ? p_.head_.data() : nullptr, n, width, width, t};
     g.b = mat(op->in[1], Frame{nullptr, 0});
     g.c = Mat{out, n, vocab, vocab, DType::kF32};
-    g.trans_b = true;
+    g.trans_b = g.b_constant = true;
     return g;
   };
   const int algo = choose(make(at_once, nullptr));
@@ -555,26 +556,38 @@ void Lowering::lower(const LogitsOp& a) {
     g.algo = algo;
     p_.bytes_.workspace = std::max(p_.bytes_.workspace, static_cast<int64_t>(ops_.gemm_scratch(g)));
   }
-  emit([this, op = op_, a, make, algo, device, at_once, rows_bytes, vocab](const Frame& f) {
+  emit([this, op = op_, make, algo, device, at_once, rows_bytes, vocab](const Frame& f) {
     const Batch& b = *f.batch;
-    if (device && b.hidden) fail_missing("hidden states are not read back from a GPU: use the CPU");
     for (int64_t first = 0; first < b.logit_count; first += at_once) {
       const int64_t n = std::min(at_once, b.logit_count - first);
       float* there = device ? reinterpret_cast<float*>(p_.head_.bytes_at(static_cast<size_t>(rows_bytes))) : b.logits;
       Gemm g = make(n, there);
       g.algo = algo;
       ops_.gather_rows({mat(op->in[0], f), b.logit_rows + first, Mat{p_.head_.data(), n, g.a.cols, g.a.cols, g.a.type}});
-      if (b.hidden) convert(p_.head_.data(), g.a.type, b.hidden, DType::kF32, static_cast<size_t>(n * g.a.cols));
+      if (b.hidden) {
+        const auto count = static_cast<size_t>(n * g.a.cols);
+        const void* rows = p_.head_.data();
+        std::vector<std::byte> fetched;
+        if (device) {
+          fetched.resize(count * size_of(g.a.type));
+          device->download(fetched.data(), rows, fetched.size());
+          device->synchronize();
+          rows = fetched.data();
+        }
+        convert(rows, g.a.type, b.hidden + first * g.a.cols, DType::kF32, count);
+      }
       if (!b.logits) continue;
       if (const auto* blocks = blocks_of(op->in[1])) kernels::cpu::block_gemm({g.a, blocks, g.c, nullptr, DType::kF32});
       else ops_.gemm(g);
       if (device) device->download(b.logits + first * vocab, there, static_cast<size_t>(n * vocab) * sizeof(float));
     }
+  });
+  p_.finish_ = [a, device, vocab](const Batch& b) {
     if (!b.logits) return;
     if (device && b.logit_count > 0) device->synchronize();
     if (a.softcap > 0)
       for (int64_t i = 0; i < b.logit_count * vocab; ++i) b.logits[i] = a.softcap * std::tanh(b.logits[i] / a.softcap);
-  });
+  };
 }
 
 void Lowering::lower(const MeanPoolOp&) {

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <variant>
@@ -41,7 +42,7 @@ struct Batch {
   // Generation: rows whose logits are wanted, into logits [rows, vocab] F32.
   const int32_t* logit_rows = nullptr;
   int64_t logit_count = 0;
-  float* logits = nullptr;             // null: not wanted
+  float* logits = nullptr;             // null: not wanted; with a device, pinned (device::Buffer::shared_with)
   float* hidden = nullptr;             // of the same rows, what the head reads, [rows, width] F32; null: not wanted
   float* pooled = nullptr;             // embedding: the mean of each document's rows, [documents, width] F32
   const CacheView* cache = nullptr;    // set: attention reads the cache instead of the batch's own documents
@@ -137,6 +138,13 @@ class Program {
   graph::ValueId nll_ = graph::kNone;
   bool poison_ = false;
   std::function<void()> before_;  // each launch, while a pass is profiled
+  std::function<void(const Batch&)> finish_;  // on the host when all is queued; null: nothing
+  // Small generation passes are the same calls again and again, with what changes in the device's memory: the device keeps a recording
+  // of each kind and is given one order a pass instead of hundreds. Null: seen once, not recorded yet.
+  std::map<std::vector<uint64_t>, void*> recordings_;
+  bool replay(const Frame& frame);
+  void queue(const Frame& frame);
+  void forget_recordings();
 };
 
 }  // namespace mxt::runtime

@@ -346,6 +346,40 @@ TEST_F(SemanticPrepareTest, InterruptedAndStartedAgainItIsTheSame) {
   EXPECT_EQ(list_files(path("out")).size(), 2u);
 }
 
+// Copies in meaning go across the sources of a mixture, and jobs with a merge make the single run's folder.
+TEST_F(SemanticPrepareTest, MixturesAndJobsMakeTheSingleRunsFolder) {
+  std::string first, second;
+  for (int i = 0; i < 120; ++i) first += row("topic " + std::to_string(i) + " first " + std::to_string(i));
+  for (int i = 100; i < 160; ++i)
+    second += "{\"body\":\"topic " + std::to_string(i) + " second " + std::to_string(i) + "\"}\n";
+  write("a.jsonl", first);
+  write("b.jsonl", second);
+  const auto recipe = config::parse_recipe(
+      "meta: {project: p, run_name: r}\nmodel: {name: m}\ndata: {source: mixture, seq_len: 64, eval_fraction: 0.1,\n"
+      "  mixture: [{path: '" + path("a.jsonl") + "', weight: 2}, {path: '" + path("b.jsonl") +
+          "', columns: {body: text}, weight: 1}],\n"
+          "  dedupe: {semdedup: {threshold: 0.9, clusters: 1}}, filter: {min_words: 3}}\n",
+      "t.yaml");
+  const Prepared single = prepare(recipe, coder_, path("single"), access_);
+  EXPECT_EQ(single.curation->dropped.at("semantic_copy"), 20);
+  EXPECT_EQ(single.curation->semantic->groups, 20);
+  ASSERT_EQ(single.mixture.size(), 2u);
+  EXPECT_EQ(single.mixture[0].dropped + single.mixture[1].dropped, 20);
+  for (int jobs : {1, 3}) {
+    const std::string out = path("jobs" + std::to_string(jobs));
+    for (int j = jobs; j >= 1; --j) {
+      embedder_->seen = 0;
+      prepare_job(recipe, coder_, out, {j, jobs}, access_);
+      EXPECT_EQ(embedder_->seen, 0u);  // which rows are embedded is known only when all jobs are done
+    }
+    merge_jobs(recipe, coder_, out, access_);
+    EXPECT_EQ(embedder_->seen, 180u);
+    for (const std::string& file : list_files(path("single")))
+      EXPECT_EQ(read_file(out + "/" + file), read_file(path("single/") + file)) << file;
+    EXPECT_EQ(list_files(out), list_files(path("single")));
+  }
+}
+
 TEST_F(SemanticPrepareTest, WhatCannotBeIsRefusedWithTheWayOut) {
   const std::string rows = row("topic 1 a");
   access_.embedder = nullptr;

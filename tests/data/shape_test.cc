@@ -123,6 +123,19 @@ TEST(Shape, WrongTypesAndMissingColumnsNameLineAndColumn) {
   EXPECT_HAS(error_of([&] { read_example(row("{\"q\":\"\xff\"}"), l); }), "UTF-8");
 }
 
+// Texts taken straight from the JSON are those that the parser gives, and what it refuses is not taken.
+TEST(Shape, FlatTextsAreTheParsers) {
+  const Layout l = find_layout(row(R"({"text":""})"), {});
+  for (const char* same :
+       {R"({"text":"a"})", R"( { "id" : -1.5e3 , "text" : "a\"\\\n\u00e9\ud83d\ude00€" , "z":null,"t":"\t"} )",
+        R"({"text":"a","meta":{"text":"b"}})", R"({"text":""})", R"({"Text":"x","text":"y"})"})
+    EXPECT_EQ(read_example(row(same), l).text, OrderedJson::parse(same)["text"].get<std::string>()) << same;
+  for (const char* bad : {R"({"text":"a"} x)", R"({"text":"a",})", R"({"text":"a","b":01})", R"({"text":"a","b":"\q"})",
+                          R"({"text":"\ud800"})", R"({"text":"a")", "{\"text\":\"a\tb\"}", "{\"text\":\"a\",\"b\":\"\x01\"}",
+                          R"({"text":5})", R"({"b":"text"})", R"({"text":"a","text":"b"})", R"({"b":1,"text":"a","b":2})", "{\"text\":\"a\",\"b\":\"\xff\"}"})
+    EXPECT_HAS(error_of([&] { read_example(row(bad), l); }), "d.jsonl:3") << bad;
+}
+
 TEST(Shape, TokenRowsAreTakenAsTheyAre) {
   const Example e = read(row(R"({"input_ids":[1,2,3],"labels":[-100,7,3]})"));
   EXPECT_EQ(e.ids, (std::vector<int32_t>{1, 2, 3}));

@@ -118,6 +118,14 @@ TEST_F(SourceTest, TruncatedCorruptAndMisnamedPacksAreRefused) {
     EXPECT_HAS(error_of([&] { read(write(name, bad)); }), "corrupt") << name;
     EXPECT_HAS(error_of([&] { read(write(name, text)); }), "not compressed") << name;
   }
+  // The row at which unpacking ends is named.
+  std::string long_text;
+  for (int i = 0; i < 200'000; ++i) long_text += "{\"n\":" + std::to_string(int64_t{i} * 7919 * 104729) + "}\n";
+  for (const auto& [name, packed] : {std::pair{"b.jsonl.gz", gzip(long_text)}, std::pair{"b.jsonl.zst", zstd(long_text)}}) {
+    const std::string said = error_of([&] { read(write(name, packed.substr(0, packed.size() / 2))); });
+    const int line = std::atoi(said.substr(said.find(':') + 1).c_str());
+    EXPECT_TRUE(line > 50'000 && line < 150'000) << said;
+  }
 }
 
 TEST_F(SourceTest, RowsAndPacksWithoutEndAreRefused) {

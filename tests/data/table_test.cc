@@ -71,6 +71,14 @@ TEST_F(TableTest, ParquetRowsComeInTheirOrderAsJson) {
   EXPECT_EQ(rows[41].where(), p + ": row 42");
 }
 
+TEST_F(TableTest, BytesAreTextWhereTheyAreUtf8) {
+  const std::string p = parquet("a.parquet", "SELECT encode('té') AS text UNION ALL SELECT '\\xFF'::BLOB");
+  const auto rows = all(open_records({p, FileKind::kParquet}));
+  ASSERT_EQ(rows.size(), 2u);
+  EXPECT_EQ(rows[0].text, "{\"text\":\"té\"}");
+  EXPECT_EQ(rows[1].text, "{\"text\":null}");
+}
+
 TEST_F(TableTest, NestedParquetRowsTrainAsConversationsAndTheirMissingKeysAreAbsent) {
   const std::string p = parquet("d/x-train.parquet",
                                 "SELECT [{'role': 'user', 'content': 'hi', 'name': NULL}, {'role': 'assistant', "

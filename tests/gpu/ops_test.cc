@@ -41,8 +41,8 @@ TEST_F(Gpu, Norms) {
             });
             EXPECT_NEAR_HOST(y);
             EXPECT_NEAR_HOST(rstd);
-            if (layer) EXPECT_NEAR_HOST(mean);
-            if (residual) EXPECT_NEAR_HOST(h);
+            if (layer) { EXPECT_NEAR_HOST(mean); }
+            if (residual) { EXPECT_NEAR_HOST(h); }
             both([&](Ops& ops, Side on) {
               NormGrad n;
               n.layer_norm = layer;
@@ -118,7 +118,7 @@ TEST_F(Gpu, RotaryEmbeddingWithAndWithoutNorm) {
           ops.qk_rope(r);
         });
         EXPECT_NEAR_HOST(out);
-        if (norm) EXPECT_NEAR_HOST(rstd);
+        if (norm) { EXPECT_NEAR_HOST(rstd); }
         both([&](Ops& ops, Side on) {
           QkRopeGrad r;
           common(r, on);
@@ -286,7 +286,7 @@ TEST_F(Gpu, AdamWNormAndClipping) {
     EXPECT_NEAR_HOST(*master[i]);
     EXPECT_NEAR_HOST(*m[i]);
     EXPECT_NEAR_HOST(*v[i]);
-    if (i % 2) EXPECT_NEAR_HOST(*copy[i]);
+    if (i % 2) { EXPECT_NEAR_HOST(*copy[i]); }
   }
 }
 
@@ -325,6 +325,47 @@ TEST_F(Gpu, ProductsOfEveryKind) {
             EXPECT_NEAR_HOST(c);
           }
         }
+}
+
+// Rows of x against W: beside the reference, and bit for bit the same whatever stands beside a row.
+TEST_F(Gpu, ThinProductsWhateverTheNumberOfRows) {
+  struct S {
+    int64_t n, k, gap;
+  };
+  const auto names = gpu(nullptr)->ops->gemm_algorithms();
+  const auto thin = static_cast<int>(std::find(names.begin(), names.end(), "thin") - names.begin());
+  ASSERT_LT(thin, static_cast<int>(names.size()));
+  for (DType ct : {DType::kBF16, DType::kF32})
+    for (const S& s : {S{17, 8, 0}, S{96, 4096, 16}, S{48, 12288, 0}, S{72, 4112, 0}, S{33, 136, 8}, S{500, 1000, 0}}) {
+      std::vector<float> alone;  // the first row
+      for (int64_t m : {1, 8, 9, 17, 33, 64})
+        for (bool acc : {false, true}) {
+          SCOPED_TRACE(fmt::format("to {} m {} n {} k {} accumulate {}", name_of(ct), m, s.n, s.k, acc));
+          Matrix a(m, s.k, DType::kBF16, s.k + s.gap), b(s.n, s.k, DType::kBF16, s.k + s.gap), c(m, s.n, ct, s.n + s.gap), bias(1, s.n, DType::kF32);
+          a.fill(1), b.fill(2), bias.fill(4);
+          acc ? c.fill(3) : c.poison();
+          both([&](Ops& ops, Side on) {
+            Gemm g;
+            g.a = a.on(on), g.b = b.on(on), g.c = c.on(on), g.trans_b = true, g.accumulate = acc, g.alpha = 0.75f;
+            if (!acc) g.bias = bias.p(on);
+            if (on == Side::kDevice) {
+              g.algo = thin, g.b_constant = m % 2 == 1;
+              EXPECT_EQ(ops.same_gemm(g, thin), thin);
+              g.a.rows = g.c.rows = 65;  // the library's
+              EXPECT_EQ(ops.same_gemm(g, thin), 0);
+              g.a.rows = g.c.rows = m;
+            }
+            ops.gemm(g);
+          });
+          EXPECT_NEAR_HOST(c);
+          if (acc) continue;
+          c.download();
+          std::vector<float> first;
+          for (int64_t i = 0; i < s.n; ++i) first.push_back(Matrix::read(c.p(Side::kHost), ct, static_cast<size_t>(i)));
+          if (alone.empty()) alone = first;
+          EXPECT_EQ(first, alone);
+        }
+    }
 }
 
 TEST_F(Gpu, AdapterGradientsInOnePass) {
@@ -444,7 +485,7 @@ TEST_F(Gpu, ActLoraGradInOnePass) {
         EXPECT_NEAR_HOST(dz);
         // Where the two exponentials round to different bf16 neighbours, these sums in fp32 show it.
         EXPECT_LT(db.error(), 2e-4);
-        if (down) EXPECT_LT(da.error(), 2e-4);
+        if (down) { EXPECT_LT(da.error(), 2e-4); }
       }
 }
 

@@ -1,7 +1,8 @@
 """Packs this tree and its build commands for a GPU machine that has g++, nvcc, Python and NVIDIA's libraries (as PyTorch's wheels) but
 none of Debian's packages: sources, headers, shared libraries, and the commands that ninja would run. there.sh builds and runs it.
 
-usage: pack.py BUILD_FOLDER OUT_FOLDER      (a configured build: cmake --preset release -DMXT_BENCH=ON)
+usage: pack.py BUILD_FOLDER OUT_FOLDER [TARGET…]      (a configured build: cmake --preset release -DMXT_BENCH=ON)
+TARGET: what is built there, all that there.sh can run without one.
 """
 import pathlib
 import re
@@ -14,6 +15,7 @@ build, out = pathlib.Path(sys.argv[1]).resolve(), pathlib.Path(sys.argv[2])
 cache = (build / "CMakeCache.txt").read_text()
 root = re.search(r"CMAKE_HOME_DIRECTORY:INTERNAL=(.*)", cache).group(1)
 THERE = "/tmp/mxt"
+ALL = ["mindxtrain", "mindxtrain_cuda", "gpu_ops_test", "gpu_step", "gpu_decode_step", "gpu_kernels", "gemm_bench"]
 tree, stage = pathlib.Path(tempfile.mkdtemp()), pathlib.Path(tempfile.mkdtemp())  # what changes often, and what does not
 (tree / "src").mkdir()
 (stage / "lib").mkdir()
@@ -46,7 +48,7 @@ for f in (build / "rooms").rglob("*"):  # links into the sources
         to.symlink_to(str(f.readlink()).replace(root, f"{THERE}/src"))
 shutil.copy(build / "libblake3.a", there_build / "libblake3.a")
 
-commands = subprocess.run(["ninja", "-t", "commands", "mindxtrain", "mindxtrain_cuda", "gpu_ops_test", "gpu_step", "gpu_kernels", "gemm_bench"], cwd=build, capture_output=True, text=True, check=True).stdout
+commands = subprocess.run(["ninja", "-t", "commands", *(sys.argv[3:] or ALL)], cwd=build, capture_output=True, text=True, check=True).stdout
 compile_lines, link_lines, libraries = [], [], set()
 for line in commands.splitlines():
     if "libblake3.a &&" in line and " qc " in line or "blake3.dir" in line or "git_commit.cmake" in line or "/usr/bin/cmake -E copy" in line:

@@ -1,7 +1,8 @@
 #!/bin/bash
 # On a GPU machine, with what pack.py made: builds with every core, then runs what is named.
-# usage: there.sh CARRY_FOLDER OUT WHAT…      WHAT: tests verbs trajectory[:lora|full|lora/fp8…] 'shakespeare [--peer]' sanitizer step steps fp8 kernels 'hero FLAGS…' (bench/gpu/hero.py), or a command in quotes ($MINDXTRAIN starts the binary)
-#        cpu: the CPU benches of bench/cpu with two cores of their own, beside all that is named after it
+# usage: there.sh CARRY_FOLDER OUT WHAT…      WHAT: tests verbs trajectory[:lora|full|lora/fp8…] 'shakespeare [--peer]' sanitizer step steps fp8 kernels 'hero FLAGS…' (bench/gpu/hero.py) 'decode FLAGS…' (bench/gpu/decode.py, wants CARRY_FOLDER/smollm2), or a command in quotes ($MINDXTRAIN starts the binary)
+#        'cpu lora|shakespeare|qwen3|gsm8k…': CPU benches of bench/cpu with two cores of their own, beside all that is named after it
+#        (gsm8k wants CARRY_FOLDER/smollm2: the tokenizer's files, train.jsonl, test.jsonl)
 C=$(realpath "$1") R=$2; shift 2
 O=/tmp/mxt_out; rm -rf $O; mkdir -p "$R" $O; R=$(realpath "$R")
 keep() { tar -C $O -czf "$R/logs.tgz" --exclude=dataset --exclude='checkpoint*' .; }  # few files come back from such a machine
@@ -23,7 +24,7 @@ if [ ! -f $M/built ] || [ "$(cat $M/built)" != "$(sha256sum < "$C/tree.tgz")" ];
   tr '\n' '\0' < $M/compile.txt | xargs -0 -P "$(nproc)" -I{} bash -c '{} 2>>/tmp/mxt/errors' || { grep -n 'error' $M/errors | head -30; cp $M/errors "$R/"; }
   # What fails to compile stops only what needs it: the tests and the step are built without the verbs.
   bash $M/link.sh > $M/link.log 2>&1; ls -la apps/mindxtrain/mindxtrain tests/gpu/gpu_ops_test bench/gpu/gpu_step || tail -20 $M/link.log
-  cp lib/libmindxtrain_cuda.so apps/mindxtrain/ && cp lib/libmindxtrain_cuda.so tests/gpu/ && cp lib/libmindxtrain_cuda.so bench/gpu/
+  for d in apps/mindxtrain tests/gpu bench/gpu; do cp lib/libmindxtrain_cuda.so $d/; done
   sha256sum < "$C/tree.tgz" > $M/built
 fi
 echo "== build: $(($(date +%s) - begin)) s"
@@ -32,13 +33,13 @@ SP=$(python3 -c "import nvidia; print(list(nvidia.__path__)[0])")
 nv=$SP/cu13/lib:$SP/cudnn/lib:/usr/local/cuda/lib64
 # Beside the machine's own C and C++ libraries where these are new enough; with the carried ones otherwise.
 mkdir -p $M/own && for l in $M/lib/*.so*; do case $(basename "$l") in libc.so*|libm.so*|libdl.so*|librt.so*|libresolv*|libpthread*|libstdc++*|libgcc_s*|libgomp*) ;; *) cp -P "$l" $M/own/;; esac; done
-for t in apps/mindxtrain/mindxtrain tests/gpu/gpu_ops_test bench/gpu/gpu_step bench/gpu/gpu_kernels bench/kernels/gemm_bench; do
+for t in apps/mindxtrain/mindxtrain tests/gpu/gpu_ops_test bench/gpu/gpu_step bench/gpu/gpu_decode_step bench/gpu/gpu_kernels bench/kernels/gemm_bench; do
   printf '#!/bin/bash\nexport LD_LIBRARY_PATH=%s\nexec %s "$@"\n' "$M/own:$nv" "$B/$t" > $M/$(basename $t)
 done
 chmod +x $M/mindxtrain $M/gpu_* $M/gemm_bench
-$M/gpu_step > /dev/null 2>&1  # without arguments: 1 where it starts at all
+[ ! -x $B/bench/gpu/gpu_decode_step ] || $M/gpu_decode_step > /dev/null 2>&1  # without arguments: 1 where it starts at all
 if [ $? -gt 3 ]; then
-  for t in apps/mindxtrain/mindxtrain tests/gpu/gpu_ops_test bench/gpu/gpu_step bench/gpu/gpu_kernels bench/kernels/gemm_bench; do
+  for t in apps/mindxtrain/mindxtrain tests/gpu/gpu_ops_test bench/gpu/gpu_step bench/gpu/gpu_decode_step bench/gpu/gpu_kernels bench/kernels/gemm_bench; do
     cp -n $M/loader "$B/$(dirname $t)/loader"
     printf '#!/bin/bash\nexec %s --library-path %s %s "$@"\n' "$B/$(dirname $t)/loader" "$M/lib:$nv:/usr/lib/x86_64-linux-gnu:/usr/local/nvidia/lib64" "$B/$t" > $M/$(basename $t)
   done
@@ -51,14 +52,19 @@ for what in "$@"; do
   begin=$(date +%s)
   case $what in
     tests) timeout 240 $M/gpu_ops_test --gtest_brief=1 > "$O/tests.log" 2>&1 || status=1; grep -n 'FAILED\|Failure\|PASSED\|SKIPPED\|Which\|error\b' "$O/tests.log" | head -40; tail -3 "$O/tests.log" ;;
-    cpu) mkdir -p $M/build/apps/mindxtrain $M/build/bench/kernels "$O/cpu" && ln -sf $M/mindxtrain $M/build/apps/mindxtrain/ && ln -sf $M/gemm_bench $M/build/bench/kernels/
+    cpu*) mkdir -p $M/build/apps/mindxtrain $M/build/bench/kernels "$O/cpu" && ln -sf $M/mindxtrain $M/build/apps/mindxtrain/ && ln -sf $M/gemm_bench $M/build/bench/kernels/
       taskset -cp 2-$(($(nproc) - 1)) $$ > /dev/null
-      (cd $M/src/bench/cpu; export OMP_NUM_THREADS=2; two() { taskset -c 0,1 timeout 300 python3 "$@" --build $M/build --threads 2; }
+      (cd $M/src/bench/cpu; export OMP_NUM_THREADS=2
+       two() { n=${1%.py}; taskset -c 0,1 timeout 300 python3 "$@" --build $M/build --threads 2 > "$O/cpu/$n.json" 2> "$O/cpu/$n.err"; echo "$n: exit $?"; tail -n 1 "$O/cpu/$n.json"; tail -n 2 "$O/cpu/$n.err"; }
        lscpu > "$O/cpu/lscpu.txt"
-       two lora_step.py random --rounds 2 --steps 16 > "$O/cpu/lora_step.json" 2> "$O/cpu/lora_step.err"
-       two shakespeare.py --seeds 1337 > "$O/cpu/shakespeare.json" 2> "$O/cpu/shakespeare.err"
-       two qwen3_lora_step.py --rounds 2 > "$O/cpu/qwen3_lora_step.json" 2> "$O/cpu/qwen3_lora_step.err"
-       tail -n 1 "$O"/cpu/*.json; tail -qn 2 "$O"/cpu/*.err) > "$O/cpu/log.txt" 2>&1 & ;;
+       for n in ${what#cpu}; do
+         case $n in
+           lora) two lora_step.py random --rounds 2 --steps 16 ;;
+           shakespeare) two shakespeare.py --seeds 1337 ;;
+           qwen3) two qwen3_lora_step.py --rounds 2 ;;
+           gsm8k) two gsm8k_smollm2_lora.py random --tokenizer "$C/smollm2" --train "$C/smollm2/train.jsonl" --held "$C/smollm2/test.jsonl" --steps 20 ;;
+         esac
+       done) > "$O/cpu/log.txt" 2>&1 & ;;
     verbs) python3 "$here/verbs.py" $M/mindxtrain "$O/verbs" || status=1; cp "$O/verbs/verbs.json" "$O/" ;;
     step) $M/gpu_step 8b 8 4096 2 12 lora none bf16 joined profile > "$O/step.json" 2> "$O/step.err" || { status=1; tail -5 "$O/step.err"; }; cat "$O/step.json" ;;
     fp8) $M/gpu_step 8b 8 4096 2 12 lora none fp8 joined profile > "$O/fp8.json" 2> "$O/fp8.err" || { status=1; tail -5 "$O/fp8.err"; }; cat "$O/fp8.json" ;;
@@ -66,11 +72,15 @@ for what in "$@"; do
     steps) for s in "0.6b 16 2048 8 8" "1.7b 16 2048 8 8" "4b 16 2048 4 8" "14b 8 2048 2 6" "0.6b 16 2048 8 8 full" "1.7b 16 2048 4 8 full"; do $M/gpu_step $s > "$O/step_$(echo $s | tr ' ' _).json" 2>>"$O/step.err"; echo "$s: $(tail -1 "$O/step_$(echo $s | tr ' ' _).json")"; done ;;
     trajectory*) timeout 200 python3 "$here/trajectory.py" $M/mindxtrain "$O/trajectory" $(tr ':' ' ' <<< "${what#trajectory}") || status=1 ;;
     shakespeare*) timeout 400 python3 $M/src/bench/gpu/shakespeare.py $M/mindxtrain $M/shakespeare ${what#shakespeare} > "$O/shakespeare.json" 2> "$O/shakespeare.err" || status=1; tail -1 "$O/shakespeare.json"; tail -3 "$O/shakespeare.err" ;;
-    sanitizer) # Every access and every barrier of the op tests, on their small shapes.
+    sanitizer) # Every access and every barrier of our kernels in the op tests. Left out: long documents, and under racecheck, which the
+      # library's own kernels do not bear, every test that calls it.
+      skip='*LongDocuments*:*InParts*:JoinedAdapters*:HeldInFp8*:*TheSameStepTwice*'
       for tool in memcheck racecheck; do
-        timeout 150 compute-sanitizer --tool $tool --error-exitcode 9 $M/gpu_ops_test --gtest_brief=1 ${SANITIZED:+--gtest_filter=$SANITIZED} > "$O/$tool.log" 2>&1; code=$?; [ $code = 0 ] || status=1
+        [ $tool = memcheck ] || skip="$skip:*.Products*:*Cudnn*:*ABaseHeld*:*WholeModel*"
+        timeout ${SANITIZER_S:-150} compute-sanitizer --tool $tool --kernel-name kns=mxt --error-exitcode 9 $M/gpu_ops_test --gtest_filter="${SANITIZED:--$skip}" > "$O/$tool.log" 2>&1; code=$?; [ $code = 0 ] || status=1
         echo "$tool: exit $code"; grep -n 'ERROR SUMMARY\|RACECHECK SUMMARY\|Error:\|Invalid\|hazard\|PASSED\|FAILED' "$O/$tool.log" | head -12
       done ;;
+    decode*) timeout 400 python3 $M/src/bench/gpu/decode.py $M/mindxtrain $M/decode "$C/smollm2" ${what#decode} > "$O/decode.json" 2> "$O/decode.err" || status=1; tail -1 "$O/decode.json"; tail -5 "$O/decode.err" ;;
     hero*) n=$(tr -dc 'a-z0-9' <<< "$what"); rm -rf $M/hero
       timeout 560 python3 $M/src/bench/gpu/hero.py $M/mindxtrain $M/hero ${what#hero} || status=1; cp $M/hero/hero.json "$O/$n.json"; cp $M/hero/plan.json "$O/$n.plan.json"; cp $M/hero/log.txt "$O/$n.log" ;;
     *) (cd $M/src && bash -c "$what") || status=1 ;;

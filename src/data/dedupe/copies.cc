@@ -128,17 +128,22 @@ struct CopyFinder::State {
   std::vector<uint64_t> shingles_end;  // [rows], in elements
   std::vector<uint32_t> pending;       // the block of keys being filled
 
-  std::span<const uint32_t> shingles_of(uint32_t row) const {
-    const uint64_t b = row == 0 ? 0 : shingles_end[row - 1];
-    return shingles.as<uint32_t>().subspan(b, shingles_end[row] - b);
+  uint64_t shingles_begin(uint32_t row) const { return row == 0 ? 0 : shingles_end[row - 1]; }
+  bool has_shingles(uint32_t row) const { return shingles_end[row] > shingles_begin(row); }
+  // Of `n` rows from `row` on, all of one block.
+  void read_keys(int band, uint32_t row, size_t n, uint32_t* out) const {
+    const size_t at = (row / kBlock * static_cast<size_t>(bands) + static_cast<size_t>(band)) * kBlock + row % kBlock;
+    keys.read(at * sizeof(uint32_t), n * sizeof(uint32_t), out);
   }
   uint32_t key(int band, uint32_t row) const {
-    return keys.as<uint32_t>()[(row / kBlock * static_cast<size_t>(bands) + static_cast<size_t>(band)) * kBlock +
-                               row % kBlock];
+    uint32_t k;
+    read_keys(band, row, 1, &k);
+    return k;
   }
   std::vector<uint32_t> shingle_set(uint32_t row) const {
-    const auto s = shingles_of(row);
-    std::vector<uint32_t> v(s.begin(), s.end());
+    const uint64_t b = shingles_begin(row);
+    std::vector<uint32_t> v(shingles_end[row] - b);
+    shingles.read(b * sizeof(uint32_t), v.size() * sizeof(uint32_t), v.data());
     std::sort(v.begin(), v.end());
     v.erase(std::unique(v.begin(), v.end()), v.end());
     return v;
@@ -171,8 +176,14 @@ struct CopyFinder::State {
 
   void join_band(int band, const std::vector<bool>& copies, Components* groups) const {
     std::vector<uint64_t> order, other;
-    for (uint32_t i = 0; i < rows; ++i)
-      if (!copies[i] && !shingles_of(i).empty()) order.push_back(entry(key(band, i), i));
+    order.reserve(rows);
+    std::vector<uint32_t> block(kBlock);
+    for (size_t b = 0; b < rows; b += kBlock) {
+      const size_t n = std::min(kBlock, rows - b);
+      read_keys(band, static_cast<uint32_t>(b), n, block.data());
+      for (uint32_t i = static_cast<uint32_t>(b); i < b + n; ++i)
+        if (!copies[i] && has_shingles(i)) order.push_back(entry(block[i - b], i));
+    }
     radix_sort(order, other);
     std::vector<uint64_t>().swap(other);
     std::vector<uint32_t> members;

@@ -5,8 +5,9 @@
 // Of every group the row with the smallest digest of its content stays, so what stays does not depend on the order of
 // the rows, nor on threads.
 //
-// Memory: about 30 bytes a row, and up to 16 more while bands are compared. Digests, shingles and band keys
-// lie in unnamed files of the folder (about 4 bytes a word of the text and 80 bytes a row), read through mappings.
+// Memory: about 30 bytes a row, up to 16 more a thread while bands are compared, and 24 for the digests, which are
+// mapped. Digests, shingles and band keys lie in unnamed files of the folder (about 4 bytes a word of the text and 80
+// bytes a row).
 #pragma once
 
 #include <cstdint>

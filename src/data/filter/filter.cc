@@ -1,7 +1,10 @@
 #include "data/filter/filter.h"
 
 #include <algorithm>
+#include <array>
+#include <bit>
 #include <unordered_set>
+#include <utility>
 
 #include "base/error.h"
 #include "base/text.h"
@@ -13,7 +16,8 @@ namespace mxt::data {
 namespace {
 
 namespace unicode = tokenizer::unicode;
-constexpr int kRepeated = 5;  // words of a repeated run
+constexpr int kRepeated = 5;                                                // words of a repeated run
+constexpr uint64_t kDigit = uint64_t{1} << 21, kSpace = uint64_t{1} << 42;  // fields of a word of counts
 
 double repeated_lines(std::string_view text) {
   std::unordered_set<std::string_view> seen;
@@ -27,14 +31,47 @@ double repeated_lines(std::string_view text) {
   return lines == 0 ? 0 : static_cast<double>(again) / static_cast<double>(lines);
 }
 
-double repeated_ngrams(std::string_view normalised, size_t words) {
-  if (words < kRepeated) return 0;
+// A set of hashes that is filled for one text after another: open addressing, no memory of its own for each member.
+class HashSet {
+ public:
+  void reset(size_t most) {
+    slots_.assign(std::bit_ceil(2 * most + 1), 0);
+    zero_ = false;
+  }
+  bool insert(uint64_t x) {  // false where it was there
+    if (x == 0) return !std::exchange(zero_, true);
+    const size_t mask = slots_.size() - 1;
+    size_t i = x & mask;
+    for (; slots_[i] != 0; i = (i + 1) & mask)
+      if (slots_[i] == x) return false;
+    slots_[i] = x;
+    return true;
+  }
+
+ private:
+  std::vector<uint64_t> slots_;
+  bool zero_ = false;
+};
+
+// What measuring needs again for every row of one thread.
+struct Buffers {
+  std::string normalised;
+  Shingler words{config::ShingleUnit::kWords, 1}, repeated{config::ShingleUnit::kWords, kRepeated};
+  std::vector<uint32_t> hashes;
   std::vector<uint64_t> runs;
-  Shingler(config::ShingleUnit::kWords, kRepeated).append(normalised, &runs);
-  std::unordered_set<uint64_t> seen;
+  HashSet seen;
+};
+
+double repeated_ngrams(Buffers& b, size_t words) {
+  if (words < kRepeated) return 0;
+  std::vector<uint64_t>& runs = b.runs;
+  runs.clear();
+  b.repeated.append(b.normalised, &runs);
+  HashSet& seen = b.seen;
+  seen.reset(runs.size());
   size_t covered = 0, until = 0;  // words [0, until) are counted already where they are covered
   for (size_t i = 0; i < runs.size(); ++i) {
-    if (seen.insert(runs[i]).second) continue;
+    if (seen.insert(runs[i])) continue;
     covered += i + kRepeated - std::max(until, i);
     until = i + kRepeated;
   }
@@ -46,8 +83,28 @@ double repeated_ngrams(std::string_view normalised, size_t words) {
 TextMeasures measure_text(std::string_view text, bool lines, bool ngrams) {
   const unicode::Table& table = unicode::Table::get();
   TextMeasures m;
+  // ASCII, which is most text: three counts in one word, added up for as many bytes as they cannot overflow.
+  static const std::array<uint64_t, 128> kinds = [&] {
+    std::array<uint64_t, 128> k{};
+    for (uint32_t c = 0; c < k.size(); ++c)
+      k[c] = table[c] & (unicode::kLetter | unicode::kMark) ? 1
+             : table[c] & unicode::kNumber                  ? kDigit
+             : table[c] & unicode::kWhite                   ? kSpace
+                                                            : 0;
+    return k;
+  }();
   size_t letters = 0, digits = 0, spaces = 0;
-  for (size_t i = 0, n = 0; i < text.size(); i += n) {
+  const size_t ascii = unicode::ascii_run(text.data(), text.size());
+  for (size_t i = 0; i < ascii;) {
+    uint64_t sum = 0;
+    for (const size_t end = std::min(ascii, i + (size_t{1} << 20)); i < end; ++i)
+      sum += kinds[static_cast<unsigned char>(text[i])];
+    letters += sum % kDigit;
+    digits += sum % kSpace / kDigit;
+    spaces += sum / kSpace;
+  }
+  m.characters = static_cast<int64_t>(ascii);
+  for (size_t i = ascii, n = 0; i < text.size(); i += n) {
     const uint16_t c = table[unicode::decode(text.data() + i, n)];
     ++m.characters;
     if (c & (unicode::kLetter | unicode::kMark))
@@ -61,13 +118,13 @@ TextMeasures measure_text(std::string_view text, bool lines, bool ngrams) {
     m.letters = static_cast<double>(letters) / static_cast<double>(seen);
     m.symbols = static_cast<double>(seen - letters - digits) / static_cast<double>(seen);
   }
-  std::string normalised;
-  normalise_text(text, &normalised);
-  std::vector<uint32_t> words;
-  Shingler(config::ShingleUnit::kWords, 1).append(normalised, &words);
-  m.words = static_cast<int64_t>(words.size());
+  thread_local Buffers b;
+  normalise_text(text, &b.normalised);
+  b.hashes.clear();
+  b.words.append(b.normalised, &b.hashes);
+  m.words = static_cast<int64_t>(b.hashes.size());
   if (lines) m.repeated_lines = repeated_lines(text);
-  if (ngrams) m.repeated_ngrams = repeated_ngrams(normalised, words.size());
+  if (ngrams) m.repeated_ngrams = repeated_ngrams(b, b.hashes.size());
   return m;
 }
 

@@ -1,6 +1,7 @@
 #include "data/filter/redact.h"
 
 #include <algorithm>
+#include <array>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
@@ -119,8 +120,18 @@ using Match = size_t (*)(std::string_view, size_t);
 constexpr Match kMatch[] = {match_email, match_phone, match_key};
 constexpr std::string_view kMark[] = {"<EMAIL>", "<PHONE>", "<KEY>"};
 
-// What may begin a match of any kind: all else is passed over at once.
-bool may_begin(char c) { return is_alnum(c) || c == '+' || c == '(' || c == '-'; }
+// What may begin a match of each kind, one bit a kind: all else is passed over at once.
+constexpr uint8_t kMailBit = 1 << static_cast<int>(Redact::kEmail), kPhoneBit = 1 << static_cast<int>(Redact::kPhone),
+                  kKeyBit = 1 << static_cast<int>(Redact::kKey);
+constexpr std::array<uint8_t, 256> kMayBegin = [] {
+  std::array<uint8_t, 256> m{};
+  for (const auto& [first, last] : {std::pair('0', '9'), std::pair('a', 'z'), std::pair('A', 'Z')})
+    for (int c = first; c <= last; ++c) m[static_cast<size_t>(c)] |= kMailBit;
+  for (size_t c = '0'; c <= '9'; ++c) m[c] |= kPhoneBit;
+  for (unsigned char c : {'+', '('}) m[c] |= kPhoneBit;
+  for (unsigned char c : {'-', 'A', 'g', 'h', 's', 'x'}) m[c] |= kKeyBit;  // of match_key's heads
+  return m;
+}();
 
 void add(const Redacted& n, Redacted* sum) {
   for (size_t k = 0; k < n.size(); ++k) (*sum)[k] += n[k];
@@ -143,11 +154,18 @@ Redacted redact_text(std::string* text, std::span<const Redact> kinds) {
   Redacted count{};
   std::string out;
   const std::string_view s = *text;
+  uint8_t wanted = 0;
+  for (const Redact kind : kinds)
+    if (kind != Redact::kEmail || s.find('@') != std::string_view::npos) wanted |= 1 << static_cast<int>(kind);
+  if (wanted == 0) return count;
   size_t done = 0;
   for (size_t i = 0; i < s.size(); ++i) {
-    if (!may_begin(s[i])) continue;
+    const uint8_t here = kMayBegin[static_cast<unsigned char>(s[i])] & wanted;
+    if (here == 0) continue;
     for (const Redact kind : kinds) {
-      const size_t k = static_cast<size_t>(kind), end = kMatch[k](s, i);
+      const size_t k = static_cast<size_t>(kind);
+      if (!(here >> k & 1)) continue;
+      const size_t end = kMatch[k](s, i);
       if (end == i) continue;
       out.append(s.substr(done, i - done)).append(kMark[k]);
       ++count[k];

@@ -45,7 +45,6 @@ SemanticCopies SemDedup::find() {
   out.similarity.assign(n, 1.0f);
   rows_.finish();
   if (n == 0) return out;
-  const std::span<const int16_t> rows = rows_.as<int16_t>();
 
   // Keys are hashes: their order is one of chance, and the same however the rows came.
   std::vector<uint32_t> order(n);
@@ -59,9 +58,15 @@ SemanticCopies SemDedup::find() {
   {
     const size_t sampled = std::min(n, k * kSamplePerCluster);
     std::vector<int16_t> sample(sampled * stride_);
-    for (size_t i = 0; i < sampled; ++i)
-      std::copy_n(rows.data() + order[i] * stride_, stride_, sample.data() + i * stride_);
-    KMeans(sample, stride_, k, kIterations).assign(rows, nearest);
+    for (size_t i = 0; i < sampled; ++i) read_row(order[i], sample.data() + i * stride_);
+    const KMeans means(sample, stride_, k, kIterations);
+    constexpr size_t kPiece = 8192;
+    sample.resize(kPiece * stride_);
+    for (size_t b = 0; b < n; b += kPiece) {
+      const size_t count = std::min(kPiece, n - b);
+      rows_.read(b * stride_ * sizeof(int16_t), count * stride_ * sizeof(int16_t), sample.data());
+      means.assign(std::span(sample).first(count * stride_), std::span(nearest).subspan(b, count));
+    }
   }
 
   const bool far = settings_.keep == config::Keep::kFarthest;
@@ -96,9 +101,12 @@ SemanticCopies SemDedup::find() {
   return out;
 }
 
+void SemDedup::read_row(size_t row, int16_t* to) const {
+  rows_.read(row * stride_ * sizeof(int16_t), stride_ * sizeof(int16_t), to);
+}
+
 // The members of one cluster, those that would rather stay first.
 void SemDedup::thin(std::span<const uint32_t> members, SemanticCopies* out) const {
-  const std::span<const int16_t> rows = rows_.as<int16_t>();
   constexpr size_t kPanel = Panels::kPanel;
   Panels kept(stride_), own(stride_);
   std::vector<uint32_t> kept_rows;
@@ -124,7 +132,7 @@ void SemDedup::thin(std::span<const uint32_t> members, SemanticCopies* out) cons
     const size_t count = std::min(kBlock, members.size() - at);
     own.clear();
     for (size_t r = 0; r < count; ++r) {
-      std::copy_n(rows.data() + members[at + r] * stride_, stride_, block.data() + r * stride_);
+      read_row(members[at + r], block.data() + r * stride_);
       squares[r] = squared(block.data() + r * stride_, stride_);
       own.add(block.data() + r * stride_);
       best[r] = {-2, members[at + r]};

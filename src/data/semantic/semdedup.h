@@ -40,6 +40,7 @@ class SemDedup {
   std::vector<uint64_t> keys_;
   std::vector<double> wide_;
   std::vector<int16_t> row_;
+  void read_row(size_t row, int16_t* to) const;
   Scratch rows_;
 };
 

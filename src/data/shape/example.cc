@@ -8,6 +8,7 @@
 #include "base/text.h"
 #include "data/dataset.h"
 #include "data/shape/row.h"
+#include "data/shape/row_text.h"
 
 namespace mxt::data {
 namespace {
@@ -231,6 +232,7 @@ Example read_example(const Record& record, const Layout& layout) {
   }
   if (layout.columns.empty())
     fail_input("{}: is a row, the files before it are plain text; keep one shape in a data set", where);
+  if (layout.shape == Shape::kText && read_flat_text(record, layout.columns[0].second, &e.text)) return e;
   const OrderedJson object = row_object(record);
   const RowView row(object, layout, where);
   switch (layout.shape) {

@@ -1,5 +1,7 @@
 #include "data/shape/row_text.h"
 
+#include <algorithm>
+#include <array>
 #include <nlohmann/json.hpp>
 #include <span>
 
@@ -117,12 +119,8 @@ class Scan {
     return i == s.size();
   }
   bool pass_string() {
-    if (p_ == end_ || *p_++ != '"') return false;
-    while (p_ < end_ && *p_ != '"') {
-      if (*p_ == '\\' && ++p_ == end_) return false;
-      ++p_;
-    }
-    return p_ < end_ && *p_++ == '"';
+    passed_.clear();
+    return string(&passed_);
   }
   bool hex4(uint32_t* out) {
     if (end_ - p_ < 4) return false;
@@ -158,6 +156,7 @@ class Scan {
 
   const char* p_;
   const char* end_;
+  std::string passed_;
 };
 
 // Buffers of one thread, kept between rows.
@@ -207,14 +206,31 @@ void add_column(std::string_view ours, std::string_view text, RowText* out) {
   to += text;
 }
 
-bool scan_row(std::string_view json, const Layout& layout, Buffers& b, RowText* out) {
+bool is_list(std::string_view ours) {
+  return ours == "messages" || ours == "conversations" || ours == "input_ids" || ours == "labels";
+}
+bool is_text_or_list(std::string_view ours) {
+  return ours == "prompt" || ours == "chosen" || ours == "rejected" || ours == "tools";
+}
+bool is_optional(std::string_view ours, Shape shape) {
+  return ours == "tools" || ours == "system" || ours == "input" || (ours == "prompt" && shape == Shape::kPreference);
+}
+
+// `plain` is false where a column that must be there is not, or one may be of a wrong type.
+bool scan_row(std::string_view json, const Layout& layout, Buffers& b, RowText* out, bool* plain) {
   Scan s(json);
   b.columns.resize(layout.columns.size());
   for (std::string& c : b.columns) c.clear();
+  uint64_t seen = 0;
+  *plain = true;
   const bool ok = s.object(&b.key, [&](std::string_view key) {
     for (size_t i = 0; i < layout.columns.size(); ++i) {
       const auto& [ours, theirs] = layout.columns[i];
       if (theirs != key) continue;
+      const char c = s.peek();
+      const bool right = is_text_or_list(ours) ? c == '"' || c == '[' : c == (is_list(ours) ? '[' : '"');
+      if (!right && !(c == 'n' && is_optional(ours, layout.shape))) *plain = false;
+      seen |= uint64_t{1} << i;
       if (s.peek() == '"') return s.string(&b.columns[i]);
       if (s.peek() == '[' && ours != "tools" && ours != "input_ids" && ours != "labels")
         return s.array([&] { return scan_message(s, b, out); });
@@ -223,9 +239,20 @@ bool scan_row(std::string_view json, const Layout& layout, Buffers& b, RowText* 
     return s.value(nullptr);
   });
   if (!ok || !s.at_end()) return false;
-  for (size_t i = 0; i < layout.columns.size(); ++i)
-    if (!b.columns[i].empty()) add_column(layout.columns[i].first, b.columns[i], out);
+  for (size_t i = 0; i < layout.columns.size(); ++i) {
+    const std::string& ours = layout.columns[i].first;
+    if (!(seen >> i & 1) && !is_optional(ours, layout.shape)) *plain = false;
+    if (!b.columns[i].empty()) add_column(ours, b.columns[i], out);
+  }
   return true;
+}
+
+// Says which column is missing or of a wrong type.
+void check_types(const Record& record, const Layout& layout) {
+  if (layout.shape == Shape::kPreference || layout.shape == Shape::kReference)
+    check_row(record, layout);
+  else
+    read_example(record, layout);
 }
 
 }  // namespace
@@ -243,10 +270,38 @@ void read_row_text(const Record& record, const Layout& layout, RowText* out) {
   }
   thread_local Buffers buffers;
   const size_t ascii = tokenizer::unicode::ascii_run(record.text.data(), record.text.size());
-  if (is_valid_utf8(std::string_view(record.text).substr(ascii)) && scan_row(record.text, layout, buffers, out)) return;
-  const std::string text = row_object(record).dump();  // says what is wrong
-  *out = RowText();
-  MXT_ASSERT(scan_row(text, layout, buffers, out));
+  bool plain = false;
+  if (!is_valid_utf8(std::string_view(record.text).substr(ascii)) ||
+      !scan_row(record.text, layout, buffers, out, &plain)) {
+    const std::string text = row_object(record).dump();  // says what is wrong
+    *out = RowText();
+    MXT_ASSERT(scan_row(text, layout, buffers, out, &plain));
+  }
+  if (!plain) check_types(record, layout);
+}
+
+bool read_flat_text(const Record& record, std::string_view column, std::string* out) {
+  if (record.header) return false;
+  const std::string_view json = record.text;
+  const size_t ascii = tokenizer::unicode::ascii_run(json.data(), json.size());
+  if (!is_valid_utf8(json.substr(ascii))) return false;
+  thread_local std::string key;
+  thread_local std::array<std::string, 16> seen;  // a key that stands twice is an error
+  Scan s(json);
+  bool found = false;
+  size_t keys = 0;
+  const bool ok = s.object(&key, [&](std::string_view name) {
+    if (keys == seen.size() || std::find(seen.begin(), seen.begin() + keys, name) != seen.begin() + keys) return false;
+    seen[keys++] = name;
+    const char c = s.peek();
+    if (name != column) return c != '{' && c != '[' && s.value(nullptr);
+    if (c != '"') return false;
+    found = true;
+    return s.string(out);
+  });
+  if (ok && found && s.at_end()) return true;
+  out->clear();
+  return false;
 }
 
 }  // namespace mxt::data

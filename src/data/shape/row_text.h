@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 
 #include "data/shape/example.h"
 
@@ -17,7 +18,12 @@ struct RowText {
 };
 
 // Not for plain-text files, which have no rows. Errors (kBadInput) name file and line: not valid JSON or UTF-8, no
-// object. Missing columns and wrong types are left to read_example().
+// object, a column that is missing or of a wrong type: what is
+// dropped is checked like what stays.
 void read_row_text(const Record& record, const Layout& layout, RowText* out);
+
+// One column's text where it can be taken straight from the row's JSON: a valid object of at most 16 plain values,
+// of which the column is a text. False for all else, which read_example() parses. `out` must be empty.
+bool read_flat_text(const Record& record, std::string_view column, std::string* out);
 
 }  // namespace mxt::data

@@ -55,6 +55,9 @@ class Input::Unpacker {
   virtual ~Unpacker() = default;
   virtual size_t read(char* to, size_t room) = 0;  // 0 = the end
   uint64_t packed_bytes() const { return file_->total(); }
+  // Where the text that is being unpacked goes on.
+  std::string where() const { return fmt::format("{}:{}", file_->path(), line ? *line : 1); }
+  const uint64_t* line = nullptr;
   std::string_view head() {
     refill();
     return {packed_.data() + at_, end_ - at_};
@@ -95,7 +98,7 @@ class Input::Gzip : public Unpacker {
     z_.avail_out = static_cast<uInt>(room);
     while (z_.avail_out == room) {
       if (!refill()) {
-        if (!between_) fail_input("{}: the gzip data ends early; the file is truncated, get it again", file_->path());
+        if (!between_) fail_input("{}: the gzip data ends early; the file is truncated, get it again", where());
         return 0;
       }
       if (between_) {  // another member may follow; zero padding (as tar writes) ends the file
@@ -110,8 +113,7 @@ class Input::Gzip : public Unpacker {
       if (rc == Z_STREAM_END)
         between_ = true;
       else if (rc != Z_OK && rc != Z_BUF_ERROR)
-        fail_input("{}: the gzip data is corrupt ({}); get the file again", file_->path(),
-                   z_.msg ? z_.msg : "bad stream");
+        fail_input("{}: the gzip data is corrupt ({}); get the file again", where(), z_.msg ? z_.msg : "bad stream");
     }
     return room - z_.avail_out;
   }
@@ -137,9 +139,9 @@ class Input::Zstd : public Unpacker {
       hint_ = ZSTD_decompressStream(stream_, &out, &in);
       at_ = in.pos;
       if (ZSTD_isError(hint_))
-        fail_input("{}: the zstd data is corrupt ({}); get the file again", file_->path(), ZSTD_getErrorName(hint_));
+        fail_input("{}: the zstd data is corrupt ({}); get the file again", where(), ZSTD_getErrorName(hint_));
       if (out.pos == 0 && in.pos == before && at_ == end_ && !refill())
-        fail_input("{}: the zstd data ends early; the file is truncated, get it again", file_->path());
+        fail_input("{}: the zstd data ends early; the file is truncated, get it again", where());
     }
     return out.pos;
   }
@@ -162,6 +164,8 @@ Input::Input(std::string path, const SourceLimits& limits) : path_(std::move(pat
     fail_input("{}: is not compressed as its name says; rename it, or compress it", path_);
   else
     unpacker_ = std::move(plain);
+
+  unpacker_->line = &line_;
 
   while (end_ < 4) {  // enough for a byte order mark
     const size_t n = unpacker_->read(buffer_.data() + end_, buffer_.size() - end_);

@@ -178,15 +178,17 @@ std::vector<std::vector<std::string>> columns_of(Connection& c, const std::strin
   return c.rows("SELECT column_name, column_type FROM (DESCRIBE " + from + "\n)", 2);
 }
 
-// The rows of `query` as JSON, one text a row. JSON has no NaN and no infinity.
+// The rows of `query` as JSON, one text a row. JSON has no NaN and no infinity, and no bytes: those that are UTF-8, as
+// older writers leave texts, are texts.
 std::string as_json(Connection& c, const std::string& query) {
   std::string replace;
-  for (const auto& column : columns_of(c, query))
-    if (column[1] == "DOUBLE" || column[1] == "FLOAT") {
-      const std::string name = identifier(column[0]);
-      replace +=
-          fmt::format("{}CASE WHEN isfinite({}) THEN {} END AS {}", replace.empty() ? "" : ", ", name, name, name);
-    }
+  for (const auto& column : columns_of(c, query)) {
+    const std::string name = identifier(column[0]);
+    std::string value;
+    if (column[1] == "DOUBLE" || column[1] == "FLOAT") value = fmt::format("CASE WHEN isfinite({}) THEN {} END", name, name);
+    if (column[1] == "BLOB") value = fmt::format("TRY(decode({}))", name);
+    if (!value.empty()) replace += fmt::format("{}{} AS {}", replace.empty() ? "" : ", ", value, name);
+  }
   return fmt::format("SELECT to_json(r)::VARCHAR FROM (SELECT *{} FROM ({}\n)) r",
                      replace.empty() ? "" : " REPLACE (" + replace + ")", query);
 }

@@ -29,7 +29,7 @@ Scratch::~Scratch() {
 }
 
 void Scratch::append(const void* data, size_t bytes) {
-  MXT_ASSERT(!map_);
+  MXT_ASSERT(!finished_);
   const char* p = static_cast<const char*>(data);
   buffer_.insert(buffer_.end(), p, p + bytes);
   size_ += bytes;
@@ -49,10 +49,36 @@ void Scratch::flush() {
 void Scratch::finish() {
   flush();
   std::vector<char>().swap(buffer_);
-  if (size_ == 0) return;
+  finished_ = true;
+}
+
+void Scratch::read(size_t at, size_t bytes, void* to) const {
+  MXT_ASSERT(finished_ && at <= size_ && bytes <= size_ - at);
+  char* p = static_cast<char*>(to);
+  while (bytes > 0) {
+    const ssize_t n = ::pread(fd_, p, bytes, static_cast<off_t>(at));
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) fail_input("{}: reading failed: {}", folder_, n < 0 ? std::strerror(errno) : "the file ends early");
+    p += n;
+    at += static_cast<size_t>(n);
+    bytes -= static_cast<size_t>(n);
+  }
+}
+
+void Scratch::expect(size_t at, size_t bytes) const {
+  (void)::posix_fadvise(fd_, static_cast<off_t>(at), static_cast<off_t>(bytes), POSIX_FADV_WILLNEED);  // a hint
+}
+
+void Scratch::forget() const {
+  if (map_) ::madvise(const_cast<void*>(map_), size_, MADV_DONTNEED);
+}
+
+const void* Scratch::map() const {
+  MXT_ASSERT(finished_);
+  if (size_ == 0 || map_) return map_;
   void* p = ::mmap(nullptr, size_, PROT_READ, MAP_SHARED, fd_, 0);
   if (p == MAP_FAILED) fail_input("{}: a file of {} bytes cannot be mapped: {}", folder_, size_, std::strerror(errno));
-  map_ = p;
+  return map_ = p;
 }
 
 }  // namespace mxt::data

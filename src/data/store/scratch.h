@@ -1,5 +1,5 @@
-// A file of numbers too many for memory: appended, then read through a mapping. It has no name from the start, so
-// nothing of it is ever left behind, whatever ends the program.
+// A file of numbers too many for memory: appended, then read. It has no name from the start, so nothing of it is ever
+// left behind, whatever ends the program.
 #pragma once
 
 #include <cstddef>
@@ -21,18 +21,26 @@ class Scratch {
   void append(const void* data, size_t bytes);
   size_t size() const { return size_; }
   void finish();  // from here on it may be read, no longer appended to
+  // For reading here and there: a mapping would count whole neighbourhoods of each place as this program's memory.
+  // Errors (kBadInput): the disk fails.
+  void read(size_t at, size_t bytes, void* to) const;
+  void expect(size_t at, size_t bytes) const;  // it will be read soon: the disk may begin
+  // All of it, mapped at the first call: for files that are few bytes a row, and for reading from one end to the other.
   template <typename T>
   std::span<const T> as() const {
-    return {static_cast<const T*>(map_), size_ / sizeof(T)};
+    return {static_cast<const T*>(map()), size_ / sizeof(T)};
   }
+  void forget() const;  // what was read through the mapping no longer counts as memory
 
  private:
   void flush();
+  const void* map() const;
   std::string folder_;
   int fd_ = -1;
   std::vector<char> buffer_;
   size_t size_ = 0;
-  const void* map_ = nullptr;
+  bool finished_ = false;
+  mutable const void* map_ = nullptr;
 };
 
 }  // namespace mxt::data

@@ -1,6 +1,7 @@
 #include "data/store/shard.h"
 
 #include "base/error.h"
+#include "data/store/spill.h"
 #include "formats/safetensors.h"
 
 namespace mxt::data {
@@ -24,21 +25,20 @@ std::span<const T> tensor(const Safetensors& file, const char* name, DType type)
   return {reinterpret_cast<const T*>(bytes.data()), bytes.size() / sizeof(T)};
 }
 
-struct Layout {
+struct RowIndex {
   std::vector<int64_t> row_tokens{0}, row_cu{0};
   std::vector<int32_t> cu_seqlens;
   bool labelled = false;
 };
 
-Layout lay_out(std::span<const std::span<const uint32_t>> rows, const std::function<DocumentView(uint32_t)>& document) {
-  Layout l;
+RowIndex lay_out(std::span<const std::span<const uint32_t>> rows, const Spill& documents) {
+  RowIndex l;
   for (const auto& row : rows) {
     int32_t at = 0;
     l.cu_seqlens.push_back(0);
     for (uint32_t d : row) {
-      const DocumentView v = document(d);
-      l.labelled |= !v.labels.empty();
-      l.cu_seqlens.push_back(at += static_cast<int32_t>(v.ids.size()));
+      l.labelled |= documents.labelled(d);
+      l.cu_seqlens.push_back(at += static_cast<int32_t>(documents.length(d)));
     }
     l.row_tokens.push_back(l.row_tokens.back() + at);
     l.row_cu.push_back(static_cast<int64_t>(l.cu_seqlens.size()));
@@ -46,13 +46,25 @@ Layout lay_out(std::span<const std::span<const uint32_t>> rows, const std::funct
   return l;
 }
 
+// Calls write(document) for all of them. They lie anywhere in their file, which may long have left the file cache: the
+// disk is told of them some rows ahead, so that it need not be waited for one by one.
+template <typename F>
+void each_document(std::span<const std::span<const uint32_t>> rows, const Spill& documents, F&& write) {
+  constexpr size_t kAhead = 256;
+  for (size_t r = 0; r < rows.size() + kAhead; ++r) {
+    if (r < rows.size())
+      for (uint32_t d : rows[r]) documents.expect(d);
+    if (r >= kAhead)
+      for (uint32_t d : rows[r - kAhead]) write(documents.view(d));
+  }
+}
+
 SafetensorsWriter::Options options() { return {{{"format", "mindxtrain.tokens.1"}}, 0}; }
 
 }  // namespace
 
-void write_shard(const std::string& path, std::span<const std::span<const uint32_t>> rows,
-                 const std::function<DocumentView(uint32_t)>& document) {
-  const Layout l = lay_out(rows, document);
+void write_shard(const std::string& path, std::span<const std::span<const uint32_t>> rows, const Spill& documents) {
+  const RowIndex l = lay_out(rows, documents);
   const int64_t n = static_cast<int64_t>(rows.size()) + 1, tokens = l.row_tokens.back();
   // I64 first, so that every tensor is aligned to its elements.
   std::vector<formats::TensorSpec> specs = {{"row_cu", DType::kI64, {n}},
@@ -64,14 +76,9 @@ void write_shard(const std::string& path, std::span<const std::span<const uint32
   append<int64_t>(w, l.row_cu);
   append<int64_t>(w, l.row_tokens);
   append<int32_t>(w, l.cu_seqlens);
-  for (const auto& row : rows)
-    for (uint32_t d : row) append(w, document(d).ids);
+  each_document(rows, documents, [&](const DocumentView& v) { append(w, v.ids); });
   if (l.labelled)
-    for (const auto& row : rows)
-      for (uint32_t d : row) {
-        const DocumentView v = document(d);
-        append(w, v.labels.empty() ? v.ids : v.labels);
-      }
+    each_document(rows, documents, [&](const DocumentView& v) { append(w, v.labels.empty() ? v.ids : v.labels); });
   w.commit();
 }
 

@@ -18,14 +18,9 @@
 
 namespace mxt::data {
 
-// One document as it is stored. `labels` empty = equal to ids.
-struct DocumentView {
-  std::span<const int32_t> ids, labels;
-};
-
-// Writes rows of whole documents; `rows[r]` lists indices for `document`. The file appears whole or not at all.
-void write_shard(const std::string& path, std::span<const std::span<const uint32_t>> rows,
-                 const std::function<DocumentView(uint32_t)>& document);
+class Spill;
+// Writes rows of whole documents; `rows[r]` lists their indices. The file appears whole or not at all.
+void write_shard(const std::string& path, std::span<const std::span<const uint32_t>> rows, const Spill& documents);
 // Writes one array; `piece(k)` gives its parts in turn until an empty one; they hold `tokens` together.
 void write_array(const std::string& path, int64_t tokens, const std::function<std::span<const int32_t>(size_t)>& piece);
 

@@ -2,45 +2,47 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
-#include "base/files.h"
 #include "data/encode/encode.h"
-#include "data/store/shard.h"
+#include "data/store/scratch.h"
 
 namespace mxt::data {
 
+// One document as it is stored. `labels` empty = equal to ids.
+struct DocumentView {
+  std::span<const int32_t> ids, labels;
+};
+
 class Spill {
  public:
-  explicit Spill(std::string path);  // the file is removed with the object
-  ~Spill();
-  Spill(const Spill&) = delete;
+  explicit Spill(const std::string& folder) : file_(folder) {}
 
   void add(const Document& document);  // not empty
-  void finish();                       // from here on documents may be read
+  void finish() { file_.finish(); }    // from here on documents may be read
   size_t documents() const { return entries_.size(); }
   uint32_t length(size_t i) const { return entries_[i].length; }
-  // Valid as long as the Spill. What was seen does not stay in memory: not for more than one thread.
-  DocumentView view(size_t i) const;
+  int64_t targets(size_t i) const { return entries_[i].targets; }  // count_targets()
+  bool labelled(size_t i) const { return entries_[i].labelled; }
+  void expect(size_t i) const;        // it will be viewed soon
+  DocumentView view(size_t i) const;  // valid until the next call
   // All tokens in order; only where no document has labels of its own.
-  std::span<const int32_t> all_ids() const;
-  void forget() const { map_.drop_pages(); }  // pages that were read no longer count as memory
+  std::span<const int32_t> all_ids() const { return file_.as<int32_t>(); }
+  void forget() const { file_.forget(); }  // what was read of all_ids() no longer counts as memory
 
  private:
   struct Entry {
     uint64_t at;  // in elements
     uint32_t length;
-    bool labelled;
+    uint32_t targets : 31;
+    uint32_t labelled : 1;
+    size_t elements() const { return size_t{length} * (1 + labelled); }
   };
-  std::string path_;
-  std::unique_ptr<AtomicFile> file_;
-  MappedFile map_;
+  Scratch file_;
   std::vector<Entry> entries_;
-  uint64_t written_ = 0;
-  mutable uint64_t seen_ = 0;  // elements since the last forget()
+  mutable std::vector<int32_t> document_;  // what view() shows
 };
 
 }  // namespace mxt::data

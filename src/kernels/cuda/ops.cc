@@ -10,6 +10,7 @@
 #include "kernels/cuda/attention_cudnn.h"
 #include "kernels/cuda/gemm.h"
 #include "kernels/cuda/lora.h"
+#include "kernels/cuda/thin.h"
 #include "kernels/gpu/launch.h"
 
 namespace mxt::kernels::cuda {
@@ -50,12 +51,15 @@ class CudaOps final : public Ops {
 
   std::string_view name() const override { return "cuda"; }
   device::Accelerator* device() const override { return &d_; }
-  // ltN: the N-th of cuBLASLt's own ranking for the shape.
+  // ltN: the N-th of cuBLASLt's own ranking for the shape; thin: our kernel for few rows, lt0 where it does not take the call.
+  static constexpr int kThin = GemmRunner::kAlgorithms;
   std::vector<std::string> gemm_algorithms() const override {
     std::vector<std::string> names;
     for (int i = 0; i < GemmRunner::kAlgorithms; ++i) names.push_back(fmt::format("lt{}", i));
+    names.push_back("thin");
     return names;
   }
+  int same_gemm(const Gemm& c, int algo) const override { return algo == kThin && !thin_covers(c) ? 0 : algo; }
   // What a call is computed by: cuDNN has no fp32, no head sizes above 128 or not a multiple of 8, and other random numbers for dropout;
   // `flash` takes bf16 of 64 and 128; `plain` takes all.
   std::vector<std::string> attention_algorithms() const override { return {"cudnn", "plain", "flash"}; }
@@ -65,7 +69,12 @@ class CudaOps final : public Ops {
     return c.algo != kPlain && flash_covers(c) ? kFlash : kPlain;
   }
 
-  void gemm(const Gemm& c) override { check(c), gemm_.run(c, scratch_, scratch_bytes_, s_); }
+  void gemm(const Gemm& c) override {
+    check(c);
+    Gemm g = c;
+    g.algo = same_gemm(c, c.algo);
+    g.algo == kThin ? thin_gemm(s_, g) : gemm_.run(g, scratch_, scratch_bytes_, s_);
+  }
   void quantize(const Quantize& c) override { check(c), cuda::quantize(s_, c); }
   bool adds_quantized() const override { return gemm_.adds_quantized(own_, s_); }
   bool has_lora_grad(const LoraGrad& c) const override { return lora_grad_covers(c) && lora_grad_scratch(c) <= kOwn; }

@@ -131,59 +131,6 @@ __global__ void __launch_bounds__(kThreads) plain_dkv(PlainArgs a) {
   write<T>(a.dv, s * a.lddv + kvh * a.d, a.d, lane, dv, 1.0f);
 }
 
-struct CachedArgs {
-  const void *q, *k, *v;
-  void* out;
-  int64_t ldq, ldo, requests, max_pages, page, window;
-  const int32_t *cu_q, *context, *tables;
-  int heads, kv_heads, d;
-  float scale;
-};
-
-// One block a (query, head): warp w takes the blocks of 16 keys whose number is w modulo the warps; the warps' results are merged
-// in their order. The split depends on the key's position alone.
-constexpr int kRun = 16;
-
-template <typename T>
-__global__ void __launch_bounds__(kThreads) cached_kernel(CachedArgs a) {
-  __shared__ float tops[kWarps], sums[kWarps], outs[kWarps][256];
-  const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
-  const int64_t t = blockIdx.x;
-  const int h = blockIdx.y, kvh = h / (a.heads / a.kv_heads);
-  const int64_t r = document_of(a.cu_q, a.requests, t);
-  const int64_t queries = a.cu_q[r + 1] - a.cu_q[r], last = a.context[r] - queries + (t - a.cu_q[r]);
-  const int64_t first = a.window > 0 && last - a.window + 1 > 0 ? last - a.window + 1 : 0;
-  float q[kPerLane], x[kPerLane], v[kPerLane];
-  read<T>(a.q, t * a.ldq + h * a.d, a.d, lane, q);
-  Running run;
-  for (int64_t block = first / kRun; block * kRun <= last; ++block) {
-    if (block % kWarps != warp) continue;
-    for (int64_t s = block * kRun; s < (block + 1) * kRun; ++s) {
-      if (s < first || s > last) continue;
-      const int64_t at = ((a.tables[r * a.max_pages + s / a.page] * static_cast<int64_t>(a.kv_heads) + kvh) * a.page + s % a.page) * a.d;
-      read<T>(a.k, at, a.d, lane, x);
-      read<T>(a.v, at, a.d, lane, v);
-      run.take(dot(q, x) * a.scale, v);
-    }
-  }
-  if (lane == 0) tops[warp] = run.top, sums[warp] = run.sum;
-#pragma unroll
-  for (int j = 0; j < kPerLane; ++j)
-    if (lane + j * kWarp < a.d) outs[warp][lane + j * kWarp] = run.out[j];
-  __syncthreads();
-  float top = tops[0];
-  for (int w = 1; w < kWarps; ++w) top = fmaxf(top, tops[w]);
-  for (int i = threadIdx.x; i < a.d; i += kThreads) {
-    float sum = 0, out = 0;
-    for (int w = 0; w < kWarps; ++w) {
-      const float keep = tops[w] == -INFINITY ? 0.0f : expf(tops[w] - top);
-      sum += sums[w] * keep;
-      out += outs[w][i] * keep;
-    }
-    static_cast<T*>(a.out)[t * a.ldo + h * a.d + i] = from_float<T>(out / sum);
-  }
-}
-
 struct Factors {
   int64_t ld[6];
 };
@@ -252,17 +199,6 @@ void packed_tables(Stream s, const int32_t* cu_seqlens, int64_t documents, const
   for (int i = 0; i < 6; ++i) f.ld[i] = lds[i];
   tables_kernel<<<static_cast<unsigned>(ceil_div(batch + 1, 128)), 128, 0, s>>>(cu_seqlens, documents, list ? *list : DocumentList{}, batch, f, tables);
   check_launch("packed_tables");
-}
-
-void cached_attention(Stream s, const CachedAttention& c) {
-  if (c.q.rows == 0) return;
-  require(c.head_dim <= 256, "head_dim is at most 256");
-  const CachedArgs a{c.q.p, c.k_cache, c.v_cache, c.out.p, c.q.ld, c.out.ld, c.requests, c.max_pages, c.page, c.window, c.cu_q, c.context, c.tables,
-                     static_cast<int>(c.heads), static_cast<int>(c.kv_heads), static_cast<int>(c.head_dim), c.scale};
-  const dim3 grid(static_cast<unsigned>(c.q.rows), static_cast<unsigned>(c.heads));
-  if (c.q.type == DType::kBF16) cached_kernel<bf16><<<grid, kThreads, 0, s>>>(a);
-  else cached_kernel<float><<<grid, kThreads, 0, s>>>(a);
-  check_launch("cached_attention");
 }
 
 }  // namespace mxt::kernels::MXT_GPU_NS

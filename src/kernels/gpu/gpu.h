@@ -36,6 +36,34 @@ void require(bool ok, const char* what);
 
 #if defined(__CUDACC__) || defined(__HIP__)
 
+// A kernel launched by launch_early() may start while the one before it on the stream still runs: the time between two short kernels
+// goes. Before anything that another kernel writes is read, and before anything is written, it calls previous_done(), in every block:
+// then all before it have ended, since each of them has waited likewise. next_may_start() lets the one after it in as soon as
+// all blocks of this one have begun.
+__device__ __forceinline__ void previous_done() {
+#if !defined(__HIP__)
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+__device__ __forceinline__ void next_may_start() {
+#if !defined(__HIP__)
+  asm volatile("griddepcontrol.launch_dependents;");
+#endif
+}
+template <typename... P, typename... A>
+void launch_early(void (*kernel)(P...), dim3 grid, dim3 block, Stream stream, A... a) {
+#if defined(__HIP__)
+  kernel<<<grid, block, 0, stream>>>(static_cast<P>(a)...);
+#else
+  cudaLaunchAttribute early{};
+  early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  early.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t c{};
+  c.gridDim = grid, c.blockDim = block, c.stream = stream, c.attrs = &early, c.numAttrs = 1;
+  cudaLaunchKernelEx(&c, kernel, static_cast<P>(a)...);  // check_launch() sees a refusal
+#endif
+}
+
 struct bf16 {
   uint16_t bits;
 };

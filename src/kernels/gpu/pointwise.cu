@@ -57,6 +57,8 @@ __device__ __forceinline__ void activation(Activation kind, float x, float& valu
 
 template <typename T, int V>
 __global__ void __launch_bounds__(kThreads) act_kernel(Activation kind, const void* x, int64_t ldx, void* y, int64_t ldy, int64_t cols) {
+  next_may_start();
+  previous_done();
   const int64_t row = blockIdx.x, i = (static_cast<int64_t>(blockIdx.y) * kThreads + threadIdx.x) * V;
   if (i >= cols) return;
   const Raw<T, V> raw = load<T, V>(x, row * ldx + i);
@@ -216,7 +218,7 @@ void act(Stream s, const Act& a) {
     check_launch("act");
     return;
   }
-  MXT_GPU_DISPATCH(a.x.type, is_wide, act_kernel<T, V><<<grid_for<V>(a.y.rows, a.y.cols), kThreads, 0, s>>>(a.kind, a.x.p, a.x.ld, a.y.p, a.y.ld, a.y.cols));
+  MXT_GPU_DISPATCH(a.x.type, is_wide, launch_early(act_kernel<T, V>, grid_for<V>(a.y.rows, a.y.cols), dim3(kThreads), s, a.kind, a.x.p, a.x.ld, a.y.p, a.y.ld, a.y.cols));
   check_launch("act");
 }
 

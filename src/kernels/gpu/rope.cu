@@ -43,6 +43,8 @@ __device__ __forceinline__ void angles(const RopeArgs& a, int64_t t, int lane, f
 
 template <typename T, int V>
 __global__ void __launch_bounds__(kThreads) rope_fast(RopeArgs a) {
+  next_may_start();
+  previous_done();
   const int half = a.head_dim / 2, lanes = half / V;
   const int lane = threadIdx.x % lanes, group = threadIdx.x / lanes, groups = kThreads / lanes;
   const int64_t t = blockIdx.x;
@@ -321,8 +323,8 @@ void qk_rope(Stream s, const QkRope& r) {
   a.eps = r.eps;
   const auto blocks = static_cast<unsigned>(r.qkv.rows);
   if (is_fast(r, r.qkv.type) && wide(r.qkv) && wide(ConstMat(r.out))) {
-    if (r.qkv.type == DType::kBF16) rope_fast<bf16, 8><<<blocks, kThreads, 0, s>>>(a);
-    else rope_fast<float, 4><<<blocks, kThreads, 0, s>>>(a);
+    if (r.qkv.type == DType::kBF16) launch_early(rope_fast<bf16, 8>, dim3(blocks), dim3(kThreads), s, a);
+    else launch_early(rope_fast<float, 4>, dim3(blocks), dim3(kThreads), s, a);
   } else if (r.qkv.type == DType::kBF16) {
     rope_slow<bf16, false><<<blocks, kThreads, 0, s>>>(a);
   } else {

@@ -122,16 +122,6 @@ __global__ void __launch_bounds__(kThreads) add_runs(const uint64_t* keys, int64
   table[id * ldt + col] = sum;
 }
 
-template <typename T>
-__global__ void store_cache_kernel(const T* x, int64_t ld, T* cache, const int32_t* slots, int64_t page, int kv_heads, int head_dim) {
-  const int64_t slot = slots[blockIdx.x];
-  if (slot < 0) return;
-  for (int i = threadIdx.x; i < kv_heads * head_dim; i += blockDim.x) {
-    const int h = i / head_dim, k = i % head_dim;
-    cache[((slot / page * kv_heads + h) * page + slot % page) * head_dim + k] = x[blockIdx.x * ld + i];
-  }
-}
-
 }  // namespace
 
 void embedding(Stream s, const Embedding& e) {
@@ -170,19 +160,6 @@ void gather_rows(Stream s, const GatherRows& g) { move(s, g.x, g.rows, g.y, null
 void scatter_rows(Stream s, const ScatterRows& g) {
   if (g.zero) zero(s, g.y);
   move(s, g.x, nullptr, g.y, g.rows, g.x.rows);
-}
-
-void store_cache(Stream s, const StoreCache& c) {
-  if (c.k.rows == 0) return;
-  const auto grid = static_cast<unsigned>(c.k.rows);
-  const int kv = static_cast<int>(c.kv_heads), d = static_cast<int>(c.head_dim);
-  for (int which = 0; which < 2; ++which) {
-    const ConstMat& x = which == 0 ? c.k : c.v;
-    void* cache = which == 0 ? c.k_cache : c.v_cache;
-    if (x.type == DType::kBF16) store_cache_kernel<uint16_t><<<grid, kThreads, 0, s>>>(static_cast<const uint16_t*>(x.p), x.ld, static_cast<uint16_t*>(cache), c.slots, c.page, kv, d);
-    else store_cache_kernel<float><<<grid, kThreads, 0, s>>>(static_cast<const float*>(x.p), x.ld, static_cast<float*>(cache), c.slots, c.page, kv, d);
-    check_launch("store_cache");
-  }
 }
 
 }  // namespace mxt::kernels::MXT_GPU_NS

@@ -1,0 +1,97 @@
+// Qwen3's dimensions and random weights for the benches of this folder.
+#pragma once
+
+#include <algorithm>
+#include <cstring>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+#include "base/philox.h"
+#include "formats/model_config.h"
+#include "runtime/params.h"
+
+namespace mxt {
+
+inline formats::ModelConfig qwen3(const std::string& name) {
+  struct S {
+    const char* name;
+    int64_t hidden, ffn, layers, heads;
+    bool tied;
+  };
+  for (const S& s :
+       {S{"0.6b", 1024, 3072, 28, 16, true}, S{"1.7b", 2048, 6144, 28, 16, true}, S{"4b", 2560, 9728, 36, 32, true},
+        S{"8b", 4096, 12288, 36, 32, false}, S{"14b", 5120, 17408, 40, 40, false}}) {
+    if (name != s.name) continue;
+    const nlohmann::ordered_json j{{"architectures", {"Qwen3ForCausalLM"}},
+                                   {"model_type", "qwen3"},
+                                   {"vocab_size", 151936},
+                                   {"hidden_size", s.hidden},
+                                   {"intermediate_size", s.ffn},
+                                   {"num_hidden_layers", s.layers},
+                                   {"num_attention_heads", s.heads},
+                                   {"num_key_value_heads", 8},
+                                   {"head_dim", 128},
+                                   {"max_position_embeddings", 40960},
+                                   {"rms_norm_eps", 1e-6},
+                                   {"rope_theta", 1000000},
+                                   {"tie_word_embeddings", s.tied},
+                                   {"hidden_act", "silu"},
+                                   {"attention_bias", false},
+                                   {"initializer_range", 0.02}};
+    return formats::parse_model_config(j, name);
+  }
+  fail_input("unknown model {}", name);
+}
+
+// Frozen weights: normal(0, 0.02) from one block of numbers, read from another place for each parameter. Norms are 1, an adapter's B 0.
+inline void fill_with_noise(runtime::ParamStore& params, const graph::Graph& g, DType type, device::Accelerator& d) {
+  std::vector<float> noise(size_t{4} << 20);
+  Philox rng(1, 1);
+  for (size_t i = 0; i < noise.size(); i += 2) noise[i] = rng.normal() * 0.02f, noise[i + 1] = -0.7f * noise[i];
+  std::vector<std::byte> typed(noise.size() * size_of(type));
+  convert(noise.data(), DType::kF32, typed.data(), type, noise.size());
+  for (size_t i = 0; i < g.params.size(); ++i) {
+    const graph::Param& p = g.params[i];
+    const auto id = static_cast<graph::ParamId>(i);
+    const bool vector = p.kind == graph::ParamKind::kNormWeight || p.kind == graph::ParamKind::kBias;
+    if (p.trainable || vector) {
+      {
+        const auto a = params.write(id);
+        const bool zero = p.adapter && p.name.find("lora_B") != std::string::npos;
+        for (int64_t k = 0; k < a->size; ++k) {
+          const float v = vector ? 1.0f
+                          : zero ? 0.0f
+                                 : noise[static_cast<size_t>(k * 7 + static_cast<int64_t>(i) * 911) % noise.size()];
+          if (a->master)
+            a->master[k] = v;
+          else if (type == DType::kBF16)
+            static_cast<uint16_t*>(a->weight)[k] = float_to_bf16(v);
+          else
+            static_cast<float*>(a->weight)[k] = v;
+        }
+      }
+      params.sync_weights(id);
+      continue;
+    }
+    if (p.held != graph::Held::kPlain) {
+      const auto a = params.write(id);
+      auto* to = static_cast<std::byte*>(a->weight);
+      const size_t bytes = static_cast<size_t>(a->size) * size_of(type), start = (i * 7919 % 1000) * 64;
+      for (size_t done = 0; done < bytes; done += typed.size() - start)
+        std::memcpy(to + done, typed.data() + start, std::min(bytes - done, typed.size() - start));
+      continue;
+    }
+    const runtime::ParamSlot& s = params[id];
+    const size_t width = static_cast<size_t>(p.cols) * size_of(type),
+                 pitch = static_cast<size_t>(graph::stride(p)) * size_of(type), start = (i * 7919 % 1000) * 64;
+    const int64_t at_once = static_cast<int64_t>((typed.size() - start) / width);
+    for (int64_t row = 0; row < p.rows; row += at_once)
+      d.upload_rows(static_cast<std::byte*>(s.weight) + static_cast<size_t>(row) * pitch, pitch, typed.data() + start,
+                    width, width, static_cast<size_t>(std::min(at_once, p.rows - row)));
+  }
+  d.synchronize();
+}
+
+}  // namespace mxt
