@@ -1,10 +1,14 @@
 #include "base/threads.h"
 
+#include <pthread.h>
 #include <sched.h>
 
 #include <algorithm>
 #include <atomic>
+#include <condition_variable>
 #include <exception>
+#include <limits>
+#include <memory>
 #include <mutex>
 #include <thread>
 #include <vector>
@@ -15,30 +19,6 @@
 
 namespace mxt {
 namespace {
-
-// Keeps the first exception: nothing may leave an OpenMP region by unwinding.
-class FirstError {
- public:
-  template <typename F>
-  void guard(F&& f) {
-    if (failed_.load(std::memory_order_relaxed)) return;
-    try {
-      f();
-    } catch (...) {
-      std::lock_guard lock(mutex_);
-      if (!error_) error_ = std::current_exception();
-      failed_ = true;
-    }
-  }
-  void rethrow() {
-    if (error_) std::rethrow_exception(error_);
-  }
-
- private:
-  std::atomic<bool> failed_{false};
-  std::mutex mutex_;
-  std::exception_ptr error_;
-};
 
 // The cores of this process as it was started.
 const std::vector<int>& cores() {
@@ -54,89 +34,208 @@ const std::vector<int>& cores() {
   return list;
 }
 
-#ifdef MXT_OPENMP
-// Allows the calling thread core `only`, or all for -1.
-void allow(int only) {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  for (int c : cores())
-    if (only < 0 || c == only) CPU_SET(c, &set);
-  sched_setaffinity(0, sizeof set, &set);  // refused: the thread stays where it may be, which changes no result
-}
+// Waits for a moment of some nanoseconds to a microsecond, longer the longer it has been; false when it is time to sleep. The processor
+// is offered to others soon, so that a thread that waits for one without a core does not keep it from getting one.
+class Patience {
+ public:
+  bool left() {
+    constexpr int kPauses = 4000, kYields = 10000;  // about 100 µs, then two milliseconds
+    if (++waited_ < kPauses) {
+#if defined(__x86_64__)
+      __builtin_ia32_pause();
 #endif
+    } else {
+      sched_yield();
+    }
+    return waited_ < kPauses + kYields;
+  }
+
+ private:
+  int waited_ = 0;
+};
+
+thread_local bool t_inside = false;  // a piece runs on this thread
+
+struct Job {
+  int64_t begin = 0, end = 0, grain = 1;
+  void (*fn)(void*, int64_t, int64_t) = nullptr;
+  void* ctx = nullptr;
+};
+
+// The workers of one thread that opens regions. A region is over when its pieces are done; a worker that was not there in time is not
+// waited for, so one that another program keeps from its core costs little.
+class Team {
+ public:
+  ~Team() { resize(0); }
+  Team() = default;
+  Team(const Team&) = delete;
+
+  void resize(int workers) {
+    const auto want = static_cast<size_t>(workers);
+    if (want == workers_.size()) return;
+    {
+      std::lock_guard lock(mutex_);
+      stopping_ = true;
+    }
+    wake_.notify_all();
+    for (auto& w : workers_) w.join();
+    workers_.clear();
+    stopping_ = false;
+    while (workers_.size() < want) {
+      workers_.emplace_back([this] { serve(); });
+      if (pinned_) bind(workers_.size() - 1);
+    }
+  }
+
+  void pin(bool on) {
+    pinned_ = on;
+    for (size_t i = 0; i < workers_.size(); ++i) bind(i);
+  }
+  bool pinned() const { return pinned_; }
+
+  void run(const Job& job, uint32_t pieces) {
+    job_ = job;
+    error_ = nullptr;
+    failed_.store(false, std::memory_order_relaxed);
+    unfinished_.store(pieces, std::memory_order_relaxed);
+    // From here on any worker may take pieces. Orders against sleepers_ in serve().
+    ticket_.store(uint64_t{pieces} << 32);
+    if (sleepers_.load() > 0) {
+      { std::lock_guard lock(mutex_); }
+      wake_.notify_all();
+    }
+    take_pieces();
+    for (Patience p; unfinished_.load(std::memory_order_acquire) > 0;) {
+      if (p.left()) continue;
+      std::unique_lock lock(mutex_);
+      caller_sleeps_ = true;
+      done_.wait(lock, [this] { return unfinished_.load() == 0; });
+      caller_sleeps_ = false;
+    }
+    if (error_) std::rethrow_exception(error_);
+  }
+
+ private:
+  bool offered() const {
+    const uint64_t t = ticket_.load();
+    return static_cast<uint32_t>(t) < t >> 32;
+  }
+
+  bool take_pieces() {
+    bool took = false;
+    for (uint64_t t = ticket_.load(std::memory_order_acquire); static_cast<uint32_t>(t) < t >> 32;) {
+      // The region cannot end before a piece taken here is done: job_ stays as it is until then.
+      if (!ticket_.compare_exchange_weak(t, t + 1, std::memory_order_acq_rel, std::memory_order_acquire)) continue;
+      took = true;
+      run_piece(static_cast<uint32_t>(t));
+      if (unfinished_.fetch_sub(1) == 1 && caller_sleeps_.load()) {
+        { std::lock_guard lock(mutex_); }
+        done_.notify_one();
+      }
+      t = ticket_.load(std::memory_order_acquire);
+    }
+    return took;
+  }
+
+  void run_piece(int64_t piece) {
+    if (failed_.load(std::memory_order_relaxed)) return;
+    const bool before = t_inside;
+    t_inside = true;
+    try {
+      const int64_t begin = job_.begin + piece * job_.grain;
+      job_.fn(job_.ctx, begin, std::min(job_.end, begin + job_.grain));
+    } catch (...) {
+      std::lock_guard lock(mutex_);
+      if (!error_) error_ = std::current_exception();
+      failed_ = true;
+    }
+    t_inside = before;
+  }
+
+  void serve() {
+#ifdef MXT_OPENMP
+    omp_set_num_threads(1);  // what libraries do inside a piece
+#endif
+    for (Patience p; !stopping_;) {
+      if (take_pieces()) p = {};
+      if (p.left()) continue;
+      std::unique_lock lock(mutex_);
+      ++sleepers_;
+      wake_.wait(lock, [this] { return stopping_ || offered(); });
+      --sleepers_;
+      p = {};
+    }
+  }
+
+  // Refused: the thread stays where it may be, which changes no result.
+  void bind(size_t worker) {
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    for (size_t i = 0; i < cores().size(); ++i)
+      if (!pinned_ || i == worker + 1) CPU_SET(cores()[i], &set);
+    pthread_setaffinity_np(workers_[worker].native_handle(), sizeof set, &set);
+  }
+
+  Job job_;
+  alignas(64) std::atomic<uint64_t> ticket_{0};      // pieces of the region << 32 | the next one to be taken
+  alignas(64) std::atomic<uint32_t> unfinished_{0};  // pieces that are not done
+  alignas(64) std::atomic<int> sleepers_{0};
+  std::atomic<bool> stopping_{false}, caller_sleeps_{false}, failed_{false};
+  std::mutex mutex_;
+  std::condition_variable wake_, done_;
+  std::exception_ptr error_;
+  std::vector<std::thread> workers_;
+  bool pinned_ = false;
+};
+
+std::unique_ptr<Team>& own_team() {
+  thread_local std::unique_ptr<Team> team;
+  return team;
+}
+
+Team& team() {
+  auto& t = own_team();
+  if (!t) t = std::make_unique<Team>();
+  t->resize(num_threads() - 1);
+  return *t;
+}
 
 }  // namespace
 
 int usable_cores() { return std::max<int>(1, static_cast<int>(cores().size())); }
 
 #ifdef MXT_OPENMP
-
-void pin_threads(bool on) {
-  static bool pinned = false;
-  if ((!on && !pinned) || omp_in_parallel()) return;
-  const auto n = static_cast<int>(cores().size());
-  if (on && n < omp_get_max_threads()) return;
-  pinned = on;
-#pragma omp parallel
-  if (omp_get_thread_num() > 0) allow(on ? cores()[static_cast<size_t>(omp_get_thread_num())] : -1);
-}
-
 int num_threads() { return omp_get_max_threads(); }
 void set_num_threads(int n) { omp_set_num_threads(std::max(1, n)); }
-void release_workers() { omp_pause_resource_all(omp_pause_soft); }
-
-void parallel_for_raw(int64_t begin, int64_t end, int64_t grain, void (*fn)(void*, int64_t, int64_t), void* ctx) {
-  if (end <= begin) return;
-  grain = std::max<int64_t>(1, grain);
-  const int64_t pieces = (end - begin + grain - 1) / grain;
-  if (pieces == 1 || omp_in_parallel() || omp_get_max_threads() == 1) {
-    for (int64_t p = 0; p < pieces; ++p) fn(ctx, begin + p * grain, std::min(end, begin + (p + 1) * grain));
-    return;
-  }
-  FirstError error;
-#pragma omp parallel for schedule(dynamic, 1)
-  for (int64_t p = 0; p < pieces; ++p)
-    error.guard([&] { fn(ctx, begin + p * grain, std::min(end, begin + (p + 1) * grain)); });
-  error.rethrow();
-}
-
 #else
-
 namespace {
-std::atomic<int> g_threads{static_cast<int>(std::max(1u, std::thread::hardware_concurrency()))};
-thread_local bool t_inside = false;
-}  // namespace
+thread_local int t_threads = usable_cores();
+}
+int num_threads() { return t_threads; }
+void set_num_threads(int n) { t_threads = std::max(1, n); }
+#endif
 
-void pin_threads(bool) {}  // threads live for one call: there is nothing to bind
+void release_workers() { own_team().reset(); }
 
-int num_threads() { return g_threads; }
-void set_num_threads(int n) { g_threads = std::max(1, n); }
-void release_workers() {}
+void pin_threads(bool on) {
+  if ((!on && !(own_team() && own_team()->pinned())) || t_inside) return;
+  if (on && usable_cores() < num_threads()) return;
+  team().pin(on);
+}
 
 void parallel_for_raw(int64_t begin, int64_t end, int64_t grain, void (*fn)(void*, int64_t, int64_t), void* ctx) {
   if (end <= begin) return;
   grain = std::max<int64_t>(1, grain);
   const int64_t pieces = (end - begin + grain - 1) / grain;
-  const int workers = static_cast<int>(std::min<int64_t>(pieces, g_threads));
-  if (workers <= 1 || t_inside) {
+  if (pieces == 1 || t_inside || num_threads() == 1) {
     for (int64_t p = 0; p < pieces; ++p) fn(ctx, begin + p * grain, std::min(end, begin + (p + 1) * grain));
     return;
   }
-  std::atomic<int64_t> next{0};
-  FirstError error;
-  auto work = [&] {
-    t_inside = true;
-    for (int64_t p; (p = next++) < pieces;)
-      error.guard([&] { fn(ctx, begin + p * grain, std::min(end, begin + (p + 1) * grain)); });
-    t_inside = false;
-  };
-  std::vector<std::thread> pool;
-  for (int i = 1; i < workers; ++i) pool.emplace_back(work);
-  work();
-  for (auto& t : pool) t.join();
-  error.rethrow();
+  constexpr int64_t kMost = std::numeric_limits<uint32_t>::max();
+  for (int64_t first = 0; first < pieces; first += kMost) {
+    const int64_t count = std::min(kMost, pieces - first), from = begin + first * grain;
+    team().run({from, count == pieces - first ? end : from + count * grain, grain, fn, ctx}, static_cast<uint32_t>(count));
+  }
 }
-
-#endif
 
 }  // namespace mxt

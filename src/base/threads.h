@@ -1,5 +1,5 @@
-// Threads. One pool for the whole program: OpenMP's, shared with oneDNN, so cores are never oversubscribed. Built
-// without OpenMP (ThreadSanitizer) the same calls run on std::thread.
+// Threads. A thread that opens parallel regions has workers of its own, which wait for the next region, awake at first. Libraries with
+// threads of their own (oneDNN with OpenMP) are called inside pieces and get one there, so cores are not oversubscribed.
 //
 // Rule for results: how work is cut must not depend on the number of threads. Cut into a fixed number of pieces (or by a
 // fixed grain), and reduce pieces in index order.
@@ -11,7 +11,7 @@
 namespace mxt {
 
 int num_threads();
-// n ≥ 1. Applies to this thread's later parallel regions (oneDNN's too).
+// n ≥ 1. Applies to this thread's later parallel regions (OpenMP's too).
 void set_num_threads(int n);
 // Ends the workers that this thread's parallel regions left waiting; the next region makes new ones. Each thread that opens regions has
 // workers of its own, so one that hands work over to another must do this, or its workers compete with the other's.

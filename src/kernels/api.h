@@ -55,6 +55,7 @@ struct Gemm {
   DType bias_type = DType::kF32;
   const float *a_scale = nullptr, *b_scale = nullptr;  // E4M3: [m], [n]; null = 1
   int algo = 0;  // index into Ops::gemm_algorithms(); 0 = the backend's default
+  bool b_constant = false;  // the call before this one does not write b: a kernel may read it before that call has ended
 };
 
 // Rows of x∘c held as E4M3 with one scale a row (f8e4m3_row_scale of its largest magnitude): q = round(x∘c / scale). With q of x's

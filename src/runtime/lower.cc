@@ -127,6 +127,7 @@ void Lowering::lower(const LinearOp& a) {
     g.b = mat(op->in[1], f);
     g.c = mat(op->out[0], f);
     g.trans_b = true;
+    g.b_constant = p_.settings_.cached && r == 0;  // generation writes no weights, except that it joins adapters to them
     g.a.cols += r;  // z, and the adapter's B
     g.b.cols += r;
     if (op->in.size() > (r > 0 ? 3u : 2u)) {
@@ -546,7 +547,7 @@ void Lowering::lower(const LogitsOp& a) {
     g.a = Mat{p_.params_ ? p_.head_.data() : nullptr, n, width, width, t};
     g.b = mat(op->in[1], Frame{nullptr, 0});
     g.c = Mat{out, n, vocab, vocab, DType::kF32};
-    g.trans_b = true;
+    g.trans_b = g.b_constant = true;
     return g;
   };
   const int algo = choose(make(at_once, nullptr));

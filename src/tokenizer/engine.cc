@@ -3,6 +3,7 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <mutex>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
@@ -70,7 +71,8 @@ void Engine::add_tokens() {
     const AddedToken& t = spec_.added[k];
     const int32_t known = vocab_->find(t.content);
     if (known >= 0 && known != t.id)
-      fail_input("{}: added token \"{}\" has id {}, but the vocabulary gives it {}", spec_.source, t.content, t.id, known);
+      fail_input("{}: added token \"{}\" has id {}, but the vocabulary gives it {}", spec_.source, t.content, t.id,
+                 known);
     if (vocab_->has(t.id) && vocab_->token(t.id) != t.content)
       fail_input("{}: added token \"{}\" has id {}, which is \"{}\" in the vocabulary", spec_.source, t.content, t.id,
                  vocab_->token(t.id));
@@ -157,15 +159,40 @@ size_t safe_cut(std::string_view s, size_t from) {
   return s.size();
 }
 
-// For memory that is about to be written for the first time: clearing it page by page would cost a tenth of the encoding.
+// For memory that is about to be written for the first time: clearing it page by page would cost a tenth of the
+// encoding.
 void prefer_large_pages(void* p, size_t bytes) {
 #ifdef MADV_HUGEPAGE
   constexpr uintptr_t kPage = uintptr_t{1} << 21;
-  const auto begin = (reinterpret_cast<uintptr_t>(p) + kPage - 1) / kPage * kPage, end = (reinterpret_cast<uintptr_t>(p) + bytes) / kPage * kPage;
+  const auto begin = (reinterpret_cast<uintptr_t>(p) + kPage - 1) / kPage * kPage,
+             end = (reinterpret_cast<uintptr_t>(p) + bytes) / kPage * kPage;
   if (end > begin) madvise(reinterpret_cast<void*>(begin), end - begin, MADV_HUGEPAGE);
 #else
   (void)p, (void)bytes;
 #endif
+}
+
+unicode::Survey survey_parallel(std::string_view text, bool nfc, size_t grain) {
+  // Cut where characters begin: then the parts are valid where the whole is.
+  std::vector<size_t> cuts{0};
+  while (text.size() - cuts.back() > grain) {
+    size_t at = cuts.back() + grain;
+    for (int k = 0; k < 3 && (static_cast<unsigned char>(text[at]) & 0xC0) == 0x80; ++k) --at;
+    cuts.push_back(at);
+  }
+  cuts.push_back(text.size());
+  std::vector<unicode::Survey> parts(cuts.size() - 1);
+  parallel_for(0, static_cast<int64_t>(parts.size()), 1, [&](int64_t b, int64_t e) {
+    for (auto i = static_cast<size_t>(b); i < static_cast<size_t>(e); ++i)
+      parts[i] = unicode::survey(text.substr(cuts[i], cuts[i + 1] - cuts[i]), nfc);
+  });
+  unicode::Survey all;
+  for (size_t i = 0; i < parts.size(); ++i) {
+    all.valid &= parts[i].valid;
+    all.ascii &= parts[i].ascii;
+    for (const size_t at : parts[i].unsafe) all.unsafe.push_back(cuts[i] + at);
+  }
+  return all;
 }
 
 }  // namespace
@@ -248,8 +275,10 @@ void Engine::encode_ordinary(std::string_view text, size_t shift, size_t base, O
       continue;
     }
     symbols.clear();
-    if (bpe_) bpe_->encode(p.text, symbols);
-    else wordpiece_->encode(p.text, symbols);
+    if (bpe_)
+      bpe_->encode(p.text, symbols);
+    else
+      wordpiece_->encode(p.text, symbols);
     put_symbols(symbols, p, shift, base, out);
     ++i;
   }
@@ -261,8 +290,8 @@ std::string_view Engine::normalize(std::string_view text, size_t base, const uni
   return normalizer_.apply(text, storage, maps);
 }
 
-void Engine::encode_text(std::string_view text, size_t base, std::span<const Span> plain,
-                         const unicode::Survey* survey, Output& out) const {
+void Engine::encode_text(std::string_view text, size_t base, std::span<const Span> plain, const unicode::Survey* survey,
+                         Output& out) const {
   if (cuttable_ && normalized_matcher_.empty() && !out.offsets && text.size() > 2 * kStretch) {
     // Stretch by stretch, so that what the normaliser writes stays in the cache and unchanged stretches are not copied.
     std::string storage;
@@ -296,7 +325,7 @@ void Engine::encode_text(std::string_view text, size_t base, std::span<const Spa
 
 void Engine::encode(std::string_view text, std::span<const Span> plain, std::vector<int32_t>& ids,
                     std::vector<Span>* offsets) const {
-  const auto survey = unicode::survey(text);
+  const auto survey = unicode::survey(text, only_nfc_);
   std::string repaired;
   OffsetMap repair;
   std::vector<Span> carried;
@@ -311,8 +340,11 @@ void Engine::encode(std::string_view text, std::span<const Span> plain, std::vec
   }
   CachePool::Loan cache(caches_);
   out.cache = &*cache;
-  // Memory is only touched when used, so what mixed scripts want may be asked for; by doubling, so that many short calls stay linear.
-  if (const size_t need = ids.size() + text.size() / 8 * 5 + 64; need > ids.capacity()) {
+  // Memory is only touched when used, so what the worst text wants may be asked for (of a large one: what mixed scripts
+  // want); by doubling, so that many short calls stay linear.
+  constexpr size_t kLarge = size_t{1} << 26;
+  if (const size_t need = ids.size() + (text.size() <= kLarge ? text.size() : text.size() / 8 * 5) + 64;
+      need > ids.capacity()) {
     ids.reserve(std::max(need, ids.capacity() * 2));
     prefer_large_pages(ids.data(), ids.capacity() * sizeof(int32_t));
   }
@@ -321,7 +353,8 @@ void Engine::encode(std::string_view text, std::span<const Span> plain, std::vec
   try {
     raw_matcher_.split(text, plain, [&](const Part& p) {
       if (p.id < 0)
-        return encode_text(text.substr(p.begin, p.end - p.begin), p.begin, plain, survey.valid ? &survey : nullptr, out);
+        return encode_text(text.substr(p.begin, p.end - p.begin), p.begin, plain, survey.valid ? &survey : nullptr,
+                           out);
       out.put(p.id);
       if (offsets) put_source({p.begin, p.end}, 0, out);
     });
@@ -337,13 +370,19 @@ void Engine::encode_parallel(std::string_view text, std::span<const Span> plain,
                              std::vector<int32_t>& ids) const {
   constexpr size_t kGrain = size_t{1} << 20;
   const bool cuttable = cuttable_ && (normalized_matcher_.empty() || normalizer_.none());
-  const auto survey = cuttable && threads > 1 && text.size() > 2 * kGrain ? unicode::survey(text) : unicode::Survey{};
-  if (!cuttable || threads <= 1 || text.size() <= 2 * kGrain || !survey.valid) return encode(text, plain, ids, nullptr);
+  if (!cuttable || threads <= 1 || text.size() <= 2 * kGrain) return encode(text, plain, ids, nullptr);
+  const int threads_before = num_threads();
+  set_num_threads(threads);
+  const auto restore =
+      std::unique_ptr<const int, void (*)(const int*)>(&threads_before, [](const int* n) { set_num_threads(*n); });
+  const auto survey = survey_parallel(text, only_nfc_, 4 * kGrain);
+  if (!survey.valid) return encode(text, plain, ids, nullptr);
 
   struct Task {
     std::vector<Part> parts;
     std::vector<int32_t> ids;
-    size_t bytes = 0;
+    size_t bytes = 0, used = 0;
+    bool done = false;
   };
   std::vector<Task> tasks(1);
   const auto add = [&](const Part& p) {
@@ -368,22 +407,32 @@ void Engine::encode_parallel(std::string_view text, std::span<const Span> plain,
       if (s.end > p.begin && s.begin < p.end)
         here.push_back({std::max(s.begin, p.begin) - p.begin, std::min(s.end, p.end) - p.begin});
     normalized_matcher_.split(text.substr(p.begin, p.end - p.begin), here, [&](const Part& q) {
-      if (q.id >= 0) add({q.id, p.begin + q.begin, p.begin + q.end});
-      else add_text(p.begin + q.begin, p.begin + q.end);
+      if (q.id >= 0)
+        add({q.id, p.begin + q.begin, p.begin + q.end});
+      else
+        add_text(p.begin + q.begin, p.begin + q.end);
     });
   });
 
-  const int threads_before = num_threads();
-  set_num_threads(threads);
-  const auto restore = std::unique_ptr<const int, void (*)(const int*)>(&threads_before,
-                                                                        [](const int* n) { set_num_threads(*n); });
-  parallel_for(0, static_cast<int64_t>(tasks.size()), 1, [&](int64_t b, int64_t e) {
+  // Tasks are taken in order, and what is done is appended as soon as all before it is: few buffers, which stay in the
+  // caches.
+  std::mutex mutex;
+  std::vector<std::vector<int32_t>> buffers;
+  size_t taken = 0, appended = 0;
+  ids.reserve(ids.size() + text.size() / 8 * 5);
+  prefer_large_pages(ids.data(), ids.capacity() * sizeof(int32_t));
+  const auto work = [&](int64_t, int64_t) {
     CachePool::Loan cache(caches_);
-    for (int64_t t = b; t < e; ++t) {
-      Task& task = tasks[static_cast<size_t>(t)];
+    std::unique_lock lock(mutex);
+    while (taken < tasks.size()) {
+      Task& task = tasks[taken++];
+      if (!buffers.empty()) {
+        task.ids = std::move(buffers.back());
+        buffers.pop_back();
+      }
+      lock.unlock();
       Output out{task.ids, nullptr};
       out.cache = &*cache;
-      task.ids.reserve(task.bytes / 3 + 64);
       for (const Part& p : task.parts) {
         if (p.id >= 0) {
           out.put(p.id);
@@ -393,18 +442,23 @@ void Engine::encode_parallel(std::string_view text, std::span<const Span> plain,
         const std::string_view raw = text.substr(p.begin, p.end - p.begin);
         encode_ordinary(normalize(raw, p.begin, &survey, storage, nullptr), 0, p.begin, out);
       }
-      task.ids.resize(out.used);
+      lock.lock();
+      task.used = out.used;
+      task.done = true;
+      for (; appended < tasks.size() && tasks[appended].done; ++appended) {
+        auto& made = tasks[appended].ids;
+        ids.insert(ids.end(), made.begin(), made.begin() + static_cast<ptrdiff_t>(tasks[appended].used));
+        buffers.push_back(std::move(made));
+      }
     }
-  });
-  std::vector<size_t> at(tasks.size() + 1, ids.size());
-  for (size_t t = 0; t < tasks.size(); ++t) at[t + 1] = at[t] + tasks[t].ids.size();
-  ids.resize(at.back());
-  parallel_for(0, static_cast<int64_t>(tasks.size()), 1, [&](int64_t b, int64_t e) {
-    for (auto t = static_cast<size_t>(b); t < static_cast<size_t>(e); ++t) {
-      std::copy(tasks[t].ids.begin(), tasks[t].ids.end(), ids.begin() + static_cast<ptrdiff_t>(at[t]));
-      tasks[t].ids = {};
-    }
-  });
+  };
+  const size_t before = ids.size();
+  try {
+    parallel_for(0, threads, 1, work);
+  } catch (...) {
+    ids.resize(before);
+    throw;
+  }
 }
 
 }  // namespace mxt::tokenizer

@@ -1,7 +1,9 @@
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <thread>
 
 #include "base/error.h"
 #include "base/files.h"
@@ -52,6 +54,50 @@ TEST(Threads, EveryIndexOnceAndErrorsCross) {
   });
   for (int s : seen) EXPECT_EQ(s, 1);
   EXPECT_THROW(parallel_for(0, 10, 1, [](int64_t b, int64_t) { if (b == 5) fail_input("five"); }), Error);
+}
+
+TEST(Threads, ManyShortRegionsOfChangingWidth) {
+  const int before = num_threads();
+  std::vector<int64_t> sums(64);
+  for (int64_t region = 0; region < 20000; ++region) {
+    if (region % 4000 == 0) set_num_threads(1 + static_cast<int>(region / 4000));
+    const int64_t n = 1 + region % 64;
+    parallel_for(0, n, 1, [&](int64_t i, int64_t) { sums[static_cast<size_t>(i)] = region + i; });
+    for (int64_t i = 0; i < n; ++i) ASSERT_EQ(sums[static_cast<size_t>(i)], region + i);
+  }
+  set_num_threads(before);
+}
+
+TEST(Threads, RegionsInsidePiecesAndOnOtherThreads) {
+  const int before = num_threads();
+  set_num_threads(3);
+  std::atomic<int64_t> count{0};
+  auto regions = [&] {
+    for (int i = 0; i < 200; ++i)
+      parallel_for(0, 8, 1, [&](int64_t, int64_t) { parallel_for(0, 10, 3, [&](int64_t b, int64_t e) { count += e - b; }); });
+  };
+  std::thread other([&] {
+    set_num_threads(2);
+    regions();
+  });
+  regions();
+  other.join();
+  release_workers();
+  regions();
+  EXPECT_EQ(count, 3 * 200 * 80);
+  set_num_threads(before);
+}
+
+TEST(Threads, AnErrorOfAWorkerLeavesThePoolUsable) {
+  const int before = num_threads();
+  set_num_threads(2);
+  for (int i = 0; i < 200; ++i) {
+    EXPECT_THROW(parallel_for(0, 100, 1, [](int64_t b, int64_t) { if (b >= 50) fail_input("half"); }), Error);
+    int64_t n = 0;
+    parallel_for(0, 1, 1, [&](int64_t, int64_t) { ++n; });
+    EXPECT_EQ(n, 1);
+  }
+  set_num_threads(before);
 }
 
 TEST(Json, RefusesDuplicatesDepthAndSyntaxWithPlace) {

@@ -16,7 +16,7 @@ struct ThinArgs {
   const void* bias;
   int64_t ldx, ldw, ldy, m, n, k;
   float alpha;
-  bool accumulate, bias_bf16;
+  bool accumulate, bias_bf16, constant;
 };
 
 __device__ __forceinline__ void multiply_add(float (&c)[4], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint32_t b0, uint32_t b1) {
@@ -28,26 +28,18 @@ __device__ __forceinline__ void multiply_add(float (&c)[4], uint32_t a0, uint32_
 // W is read once: past the first-level cache.
 __device__ __forceinline__ uint4 read_once(const bf16* p) {
   uint4 v;
-  asm("ld.global.L1::no_allocate.L2::256B.v4.u32 {%0,%1,%2,%3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(p));
+  asm volatile("ld.global.L1::no_allocate.L2::256B.v4.u32 {%0,%1,%2,%3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(p));
   return v;
 }
 
 // kTiles · 16 rows of W a block, kPanels · 8 rows of x.
 template <typename Y, int kTiles, int kPanels>
-__global__ __launch_bounds__(kWarps * 32) void thin_kernel(const __grid_constant__ ThinArgs a) {
+__global__ __launch_bounds__(kWarps * 32, kPanels <= 2 ? 3 : 1) void thin_kernel(const __grid_constant__ ThinArgs a) {
   __shared__ float sums[kWarps][16][kPanels * 8 + 1];
+  next_may_start();
   const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32, g = lane / 4, t = lane % 4;
   const int64_t first = static_cast<int64_t>(blockIdx.x) * (16 * kTiles);
-  // This kernel may start while the one before it runs. What W does not have in the second-level cache yet is asked for until x is there;
-  // a line that is written meanwhile is right in that cache all the same.
-  for (int u = 0; u < 2; ++u) {
-    const int64_t row = first + lane / 2, k = (warp + u * kWarps) * static_cast<int64_t>(kUnit) + lane % 2 * 64;
-    for (int tile = 0; tile < kTiles; ++tile)
-      if (row + tile * 16 < a.n && k < a.k) asm volatile("prefetch.global.L2 [%0];" ::"l"(a.w + (row + tile * 16) * a.ldw + k));
-  }
-  previous_done();
-  next_may_start();
-
+  constexpr bool kEarly = kPanels <= 2;  // with more, registers are short and the compiler does better on its own
   const bf16 *w[kTiles][2], *x[kPanels];
   for (int tile = 0; tile < kTiles; ++tile)
     for (int half = 0; half < 2; ++half) {
@@ -55,9 +47,6 @@ __global__ __launch_bounds__(kWarps * 32) void thin_kernel(const __grid_constant
       w[tile][half] = a.w + (row < a.n ? row : a.n - 1) * a.ldw + t * 8;  // rows past the end: computed, not stored
     }
   for (int p = 0; p < kPanels; ++p) x[p] = a.x + (p * 8 + g) * a.ldx + t * 8;
-  const auto read_x = [&](const bf16* from, int64_t k, int row) {
-    return row < a.m && k + t * 8 < a.k ? *reinterpret_cast<const uint4*>(from + k) : make_uint4(0, 0, 0, 0);
-  };
   float sum[kTiles][kPanels][4] = {};
   // Four chunks of W on their way: as soon as one is used, the same of the next unit is asked for.
   uint4 wide[4][kTiles][2];
@@ -65,23 +54,38 @@ __global__ __launch_bounds__(kWarps * 32) void thin_kernel(const __grid_constant
 #pragma unroll
     for (int tile = 0; tile < kTiles; ++tile)
 #pragma unroll
-      for (int half = 0; half < 2; ++half) wide[c][tile][half] = k + t * 8 < a.k ? read_once(w[tile][half] + k) : make_uint4(0, 0, 0, 0);
+      for (int half = 0; half < 2; ++half) {
+        const bf16* from = w[tile][half] + k;
+        if (k + t * 8 >= a.k) wide[c][tile][half] = make_uint4(0, 0, 0, 0);
+        else if constexpr (kEarly) wide[c][tile][half] = read_once(from);
+        else wide[c][tile][half] = __ldcs(reinterpret_cast<const uint4*>(from));
+      }
   };
   int64_t k0 = warp * static_cast<int64_t>(kUnit);
+  const auto fetch_unit = [&] {
 #pragma unroll
-  for (int c = 0; c < 4; ++c) fetch(c, k0 + c * kChunk);
+    for (int c = 0; c < 4; ++c) fetch(c, k0 + c * kChunk);
+  };
+  // While the kernel before this one runs, W is on its way already: a unit into registers where nobody writes W meanwhile, the next two
+  // (else all three) into the second-level cache, where a line that is written stays right.
+  const bool early = kEarly && a.constant;
+  if (early) fetch_unit();
+  for (int u = early ? 1 : 0; u < 3; ++u) {
+    const int64_t row = first + lane / 2, k = k0 + u * (kWarps * kUnit) + lane % 2 * 64;
+    for (int tile = 0; tile < kTiles; ++tile)
+      if (row + tile * 16 < a.n && k < a.k) asm volatile("prefetch.global.L2 [%0];" ::"l"(a.w + (row + tile * 16) * a.ldw + k));
+  }
+  previous_done();
+  if (!early) fetch_unit();
+
   for (; k0 < a.k; k0 += kWarps * kUnit) {
-    uint4 few[kPanels == 1 ? 4 : 1];
-    if constexpr (kPanels == 1) {
-#pragma unroll
-      for (int c = 0; c < 4; ++c) few[c] = read_x(x[0], k0 + c * kChunk, g);
-    }
 #pragma unroll
     for (int c = 0; c < 4; ++c) {
       const int64_t k = k0 + c * kChunk;
 #pragma unroll
       for (int p = 0; p < kPanels; ++p) {
-        const uint4 v = kPanels == 1 ? few[kPanels == 1 ? c : 0] : read_x(x[p], k, p * 8 + g);
+        uint4 v = make_uint4(0, 0, 0, 0);
+        if (p * 8 + g < a.m && k + t * 8 < a.k) v = *reinterpret_cast<const uint4*>(x[p] + k);
 #pragma unroll
         for (int tile = 0; tile < kTiles; ++tile) {
           const uint4 top = wide[c][tile][0], low = wide[c][tile][1];
@@ -139,7 +143,7 @@ bool thin_covers(const Gemm& g) {
 void thin_gemm(cudaStream_t stream, const Gemm& g) {
   if (g.c.rows == 0 || g.c.cols == 0) return;
   const ThinArgs a{static_cast<const bf16*>(g.a.p), static_cast<const bf16*>(g.b.p), g.c.p, g.bias, g.a.ld, g.b.ld, g.c.ld, g.c.rows, g.c.cols, g.a.cols,
-                   g.alpha, g.accumulate, g.bias_type == DType::kBF16};
+                   g.alpha, g.accumulate, g.bias_type == DType::kBF16, g.b_constant};
   if (g.c.type == DType::kBF16) launch<bf16>(stream, a);
   else launch<float>(stream, a);
   check_launch("thin_gemm");

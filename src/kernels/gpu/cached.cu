@@ -1,5 +1,5 @@
 // Generation: new keys and values go into the paged cache, new queries look over it. A block answers one query of one head. Its threads
-// stand in groups of 16, a group takes eight keys at a time (group g those of number g, g + 32, … in steps of eight) with eight elements
+// stand in groups of 16, a group takes eight keys at a time (group g the eights of number g, g + 16, …) with eight elements
 // of them a thread, and the groups' results are merged in their order: which sum a key belongs to depends on its position alone.
 #include "kernels/gpu/documents.cuh"
 #include "kernels/gpu/gpu.h"
@@ -8,7 +8,7 @@
 namespace mxt::kernels::MXT_GPU_NS {
 namespace {
 
-constexpr int kThreads = 512, kGroup = 16, kGroups = kThreads / kGroup, kKeys = 8, kMostDim = 256;
+constexpr int kThreads = 256, kGroup = 16, kGroups = kThreads / kGroup, kKeys = 8, kMostDim = 256;
 
 struct CachedArgs {
   const void *q, *k, *v;
@@ -41,14 +41,16 @@ __device__ __forceinline__ void read8(const void* base, int64_t at, int count, f
 // kParts · 128 elements a head at most.
 template <typename T, bool kWide, int kParts>
 __global__ void __launch_bounds__(kThreads) cached_kernel(CachedArgs a) {
-  __shared__ float tops[kGroups], sums[kGroups], outs[kGroups][kMostDim / 2 * kParts];
-  previous_done();
+  __shared__ float tops[kGroups], sums[kGroups], outs[kGroups][kParts * 128];
   next_may_start();
+  previous_done();
   const int group = threadIdx.x / kGroup, lane = threadIdx.x % kGroup;
   const int64_t t = blockIdx.x;
   const int h = blockIdx.y, kvh = h / (a.heads / a.kv_heads);
-  const int64_t r = document_of(a.cu_q, a.requests, t);
-  const int64_t queries = a.cu_q[r + 1] - a.cu_q[r], last = a.context[r] - queries + (t - a.cu_q[r]);
+  // As many queries as requests: one each.
+  const bool single = a.requests == gridDim.x;
+  const int64_t r = single ? t : document_of(a.cu_q, a.requests, t);
+  const int64_t last = single ? a.context[r] - 1 : a.context[r] - (a.cu_q[r + 1] - a.cu_q[r]) + (t - a.cu_q[r]);
   const int64_t begin = a.window > 0 && last - a.window + 1 > 0 ? last - a.window + 1 : 0;
   const int32_t* pages = a.tables + r * a.max_pages;
   auto there = [&](int part) { return a.d - part * 128 - lane * 8; };
@@ -66,6 +68,13 @@ __global__ void __launch_bounds__(kThreads) cached_kernel(CachedArgs a) {
       const int64_t s = mine + i;
       at[i] = s < begin || s > last ? -1 : ((pages[s / a.page] * static_cast<int64_t>(a.kv_heads) + kvh) * a.page + s % a.page) * a.d + lane * 8;
       score[i] = 0;
+    }
+    // Values are asked for beside the keys, where registers hold both.
+    constexpr bool kAhead = kWide && sizeof(T) == 2 && kParts == 1;
+    Raw<T, kAhead ? 8 : 1> ahead[kAhead ? kKeys : 1];
+    if constexpr (kAhead) {
+#pragma unroll
+      for (int i = 0; i < kKeys; ++i) ahead[i] = at[i] >= 0 && there(0) > 0 ? load<T, 8>(a.v, at[i]) : Raw<T, 8>{};
     }
 #pragma unroll
     for (int p = 0; p < kParts; ++p)
@@ -99,7 +108,8 @@ __global__ void __launch_bounds__(kThreads) cached_kernel(CachedArgs a) {
 #pragma unroll
       for (int i = 0; i < kKeys; ++i) {
         float v[8];
-        read8<T, kWide>(a.v, at[i] + p * 128, at[i] < 0 ? 0 : there(p), v);
+        if constexpr (kAhead) ahead[i].unpack(v);
+        else read8<T, kWide>(a.v, at[i] + p * 128, at[i] < 0 ? 0 : there(p), v);
 #pragma unroll
         for (int j = 0; j < 8; ++j) out[p][j] += score[i] * v[j];
       }
@@ -111,15 +121,19 @@ __global__ void __launch_bounds__(kThreads) cached_kernel(CachedArgs a) {
 #pragma unroll
     for (int j = 0; j < 8; ++j) outs[group][p * 128 + lane * 8 + j] = out[p][j];
   __syncthreads();
-  float m = tops[0];
+  float m = tops[0], all = 0;
+#pragma unroll
   for (int g = 1; g < kGroups; ++g) m = fmaxf(m, tops[g]);
+  float keep[kGroups];
+#pragma unroll
+  for (int g = 0; g < kGroups; ++g) {
+    keep[g] = tops[g] == -INFINITY ? 0.0f : expf(tops[g] - m);
+    all += sums[g] * keep[g];
+  }
   for (int i = threadIdx.x; i < a.d; i += kThreads) {
-    float all = 0, value = 0;
-    for (int g = 0; g < kGroups; ++g) {
-      const float keep = tops[g] == -INFINITY ? 0.0f : expf(tops[g] - m);
-      all += sums[g] * keep;
-      value += outs[g][i] * keep;
-    }
+    float value = 0;
+#pragma unroll
+    for (int g = 0; g < kGroups; ++g) value += outs[g][i] * keep[g];
     static_cast<T*>(a.out)[t * a.ldo + static_cast<int64_t>(h) * a.d + i] = from_float<T>(value / all);
   }
 }
@@ -127,8 +141,8 @@ __global__ void __launch_bounds__(kThreads) cached_kernel(CachedArgs a) {
 // blockIdx.y: 0 keys, 1 values.
 template <typename T>
 __global__ void __launch_bounds__(128) store_cache_kernel(const T* k, const T* v, int64_t ldk, int64_t ldv, T* k_cache, T* v_cache, const int32_t* slots, int64_t page, int kv_heads, int head_dim) {
-  previous_done();
   next_may_start();
+  previous_done();
   const int64_t slot = slots[blockIdx.x];
   if (slot < 0) return;
   const T* x = blockIdx.y == 0 ? k + blockIdx.x * ldk : v + blockIdx.x * ldv;

@@ -37,8 +37,9 @@ void require(bool ok, const char* what);
 #if defined(__CUDACC__) || defined(__HIP__)
 
 // A kernel launched by launch_early() may start while the one before it on the stream still runs: the time between two short kernels
-// goes. It begins with previous_done(), before anything that another kernel writes is read or anything is written;
-// next_may_start() lets the one after it in as soon as all blocks of this one have begun.
+// goes. Before anything that another kernel writes is read, and before anything is written, it calls previous_done(), in every block:
+// then all before it have ended, since each of them has waited likewise. next_may_start() lets the one after it in as soon as
+// all blocks of this one have begun.
 __device__ __forceinline__ void previous_done() {
 #if !defined(__HIP__)
   asm volatile("griddepcontrol.wait;" ::: "memory");

@@ -30,8 +30,8 @@ int threads_for(int64_t packs) {
 template <typename T, int V>
 __global__ void __launch_bounds__(512) norm_kernel(NormArgs a) {
   __shared__ float space[16];
-  previous_done();
   next_may_start();
+  previous_done();
   const int64_t row = blockIdx.x, packs = a.cols / V, step = blockDim.x, tid = threadIdx.x;
   Raw<T, V> kept[kCached];
 #pragma unroll

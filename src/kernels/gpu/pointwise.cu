@@ -57,8 +57,8 @@ __device__ __forceinline__ void activation(Activation kind, float x, float& valu
 
 template <typename T, int V>
 __global__ void __launch_bounds__(kThreads) act_kernel(Activation kind, const void* x, int64_t ldx, void* y, int64_t ldy, int64_t cols) {
-  previous_done();
   next_may_start();
+  previous_done();
   const int64_t row = blockIdx.x, i = (static_cast<int64_t>(blockIdx.y) * kThreads + threadIdx.x) * V;
   if (i >= cols) return;
   const Raw<T, V> raw = load<T, V>(x, row * ldx + i);

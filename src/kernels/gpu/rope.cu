@@ -43,8 +43,8 @@ __device__ __forceinline__ void angles(const RopeArgs& a, int64_t t, int lane, f
 
 template <typename T, int V>
 __global__ void __launch_bounds__(kThreads) rope_fast(RopeArgs a) {
-  previous_done();
   next_may_start();
+  previous_done();
   const int half = a.head_dim / 2, lanes = half / V;
   const int lane = threadIdx.x % lanes, group = threadIdx.x / lanes, groups = kThreads / lanes;
   const int64_t t = blockIdx.x;

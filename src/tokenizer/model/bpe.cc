@@ -17,19 +17,6 @@ constexpr size_t kShortMerge = 48;
 
 }  // namespace
 
-void PairTable::build(const std::vector<std::pair<int32_t, int32_t>>& merges) {
-  const size_t size = std::bit_ceil(std::max<size_t>(16, merges.size() * 2));
-  slots_.assign(size, kEmpty);
-  mask_ = size - 1;
-  shift_ = 64 - std::countr_zero(size);
-  for (size_t rank = 0; rank < merges.size(); ++rank) {
-    const uint64_t key = key_of(merges[rank].first, merges[rank].second);
-    size_t i = (key * 0x9E3779B97F4A7C15ull) >> shift_;
-    while (slots_[i] != kEmpty && (slots_[i] >> kRankBits) != key) i = (i + 1) & mask_;
-    slots_[i] = key << kRankBits | rank;  // a pair that stands twice counts where it stands last
-  }
-}
-
 Bpe::Bpe(const ModelSpec& spec, const Vocab& vocab, bool byte_level, const std::string& source)
     : vocab_(vocab),
       byte_level_(byte_level),
@@ -39,31 +26,33 @@ Bpe::Bpe(const ModelSpec& spec, const Vocab& vocab, bool byte_level, const std::
   if (vocab.size() >= 1 << PairTable::kIdBits || spec.merges.size() >= (1u << PairTable::kRankBits) - 1)
     fail_input("{}: {} tokens and {} merges are more than this program takes", source, vocab.size(),
                spec.merges.size());
-  merged_.reserve(spec.merges.size());
+  std::vector<int32_t> merged;
+  merged.reserve(spec.merges.size());
   for (const auto& [a, b] : spec.merges) {
     const std::string joined = vocab.token(a) + vocab.token(b);
     const int32_t id = vocab.find(joined);
-    if (id < 0) fail_input("{}: merge \"{}\" \"{}\": \"{}\" is not in the vocabulary", source, vocab.token(a),
-                           vocab.token(b), joined);
-    merged_.push_back(id);
+    if (id < 0)
+      fail_input("{}: merge \"{}\" \"{}\": \"{}\" is not in the vocabulary", source, vocab.token(a), vocab.token(b),
+                 joined);
+    merged.push_back(id);
   }
-  pairs_.build(spec.merges);
+  pairs_.build(spec.merges, std::move(merged));
   if (!spec.unk_token.empty()) {
     unk_ = vocab.find(spec.unk_token);
     if (unk_ < 0) fail_input("{}: unk_token \"{}\" is not in the vocabulary", source, spec.unk_token);
   }
   for (int b = 0; b < 256; ++b) {
     const char c = static_cast<char>(b);
-    byte_id_[static_cast<size_t>(b)] = byte_level ? vocab.find(spell_bytes({&c, 1}))
-                                                  : vocab.find(fmt::format("<0x{:02X}>", b));
+    byte_id_[static_cast<size_t>(b)] =
+        byte_level ? vocab.find(spell_bytes({&c, 1})) : vocab.find(fmt::format("<0x{:02X}>", b));
   }
   if (!byte_level_) return;
   exact_ = std::all_of(byte_id_.begin(), byte_id_.end(), [](int32_t id) { return id >= 0; });
-  byte_pair_rank_.resize(256 * 256);
+  byte_pair_key_.resize(256 * 256);
   for (size_t a = 0; a < 256; ++a)
     for (size_t b = 0; b < 256; ++b)
-      byte_pair_rank_[a << 8 | b] =
-          byte_id_[a] < 0 || byte_id_[b] < 0 ? PairTable::kNone : pairs_.find(byte_id_[a], byte_id_[b]);
+      byte_pair_key_[a << 8 | b] = ShortRun::key(
+          byte_id_[a] < 0 || byte_id_[b] < 0 ? PairTable::kNone : pairs_.find(byte_id_[a], byte_id_[b]), 0);
   if (ignore_merges_) {
     std::string raw;
     for (int32_t id = 0; id < vocab.size(); ++id)
@@ -125,7 +114,7 @@ size_t Bpe::merge_short(Symbol* s, size_t n) const {
         best = i;
       }
     if (low == PairTable::kNone) break;
-    s[best].id = merged_[low];
+    s[best].id = pairs_.merged(low);
     s[best].length += s[best + 1].length;
     std::copy(s + best + 2, s + n, s + best + 1);
     if (best + 2 < n) std::copy(ranks + best + 2, ranks + n - 1, ranks + best + 1);
@@ -162,7 +151,7 @@ void Bpe::merge_long(std::vector<Symbol>& s, size_t from) const {
     const auto i = static_cast<uint32_t>(top);
     if (ranks[i] != top >> 32) continue;
     const uint32_t right = next[i];
-    at[i].id = merged_[ranks[i]];
+    at[i].id = pairs_.merged(ranks[i]);
     at[i].length += at[right].length;
     ranks[right] = PairTable::kNone;
     next[i] = next[right];
@@ -191,13 +180,29 @@ void Bpe::encode(std::string_view piece, std::vector<Symbol>& out) const {
   const size_t from = out.size();
   units(piece, out);
   const size_t n = out.size() - from;
-  if (n <= kShortMerge) out.resize(from + merge_short(out.data() + from, n));
-  else merge_long(out, from);
+  if (n <= kShortMerge)
+    out.resize(from + merge_short(out.data() + from, n));
+  else
+    merge_long(out, from);
+}
+
+bool Bpe::start_run(std::string_view piece, ShortRun& run) const {
+  const size_t n = piece.size();
+  const auto* bytes = reinterpret_cast<const unsigned char*>(piece.data());
+  int32_t missing = 0;
+  for (size_t i = 0; i < n; ++i) missing |= run.ids[i] = byte_id_[bytes[i]];
+  for (size_t i = 0; i + 1 < n; ++i)
+    run.keys[i] = byte_pair_key_[size_t{bytes[i]} << 8 | bytes[i + 1]] | static_cast<uint32_t>(i);
+  run.width = static_cast<uint32_t>((n + 7) / 8 * 8);
+  for (size_t i = n - 1; i < run.width; ++i) run.keys[i] = ShortRun::kNever;
+  run.left = n == 64 ? ~uint64_t{0} : (uint64_t{1} << n) - 1;
+  run.waits = 0;
+  return missing >= 0;
 }
 
 // A piece that the cache does not hold.
 void Bpe::encode_slow(std::string_view piece, PieceCache& cache, std::vector<int32_t>& ids) const {
-  if (piece.size() <= Merger::kMost) {
+  if (piece.size() <= LongMerger::kMost) {
     ids.clear();
     if (ignore_merges_)
       if (const auto it = raw_.find(std::string(piece)); it != raw_.end()) return ids.push_back(it->second);
@@ -207,9 +212,9 @@ void Bpe::encode_slow(std::string_view piece, PieceCache& cache, std::vector<int
     int32_t missing = 0;
     for (size_t i = 0; i < n; ++i) missing |= ids[i] = byte_id_[byte(i)];
     if (missing >= 0) {
-      uint32_t* ranks = cache.merger.ranks(n);
-      for (size_t i = 0; i + 1 < n; ++i) ranks[i] = byte_pair_rank_[byte(i) << 8 | byte(i + 1)];
-      return ids.resize(cache.merger.merge(ids.data(), ranks, n, pairs_, merged_));
+      uint32_t* keys = cache.merger.keys(n);
+      for (size_t i = 0; i + 1 < n; ++i) keys[i] = byte_pair_key_[byte(i) << 8 | byte(i + 1)];
+      return ids.resize(cache.merger.merge(ids.data(), keys, n, pairs_));
     }
   }
   ids.clear();
@@ -218,85 +223,155 @@ void Bpe::encode_slow(std::string_view piece, PieceCache& cache, std::vector<int
   for (const auto& s : symbols) ids.push_back(s.id);
 }
 
-void Bpe::encode_pieces(const char* text, size_t readable, const uint32_t* ends, size_t count, PieceCache& cache,
-                        std::vector<int32_t>& out, size_t& used) const {
-  constexpr size_t kBlock = 32;                 // pieces looked up together, so that their cache misses overlap
-  constexpr size_t kRoom = kBlock * 16;         // the most ids that a block of short pieces gives
+void Bpe::hash_pieces(Block& block, uint32_t begin, size_t readable, PieceCache& cache) {
   static constexpr auto kMasks = [] {
     std::array<PieceCache::Key, 16> m{};
     for (size_t n = 0; n < 16; ++n)
       m[n] = {n >= 8 ? ~uint64_t{0} : (uint64_t{1} << (8 * n)) - 1, n <= 8 ? 0 : (uint64_t{1} << (8 * (n - 8))) - 1};
     return m;
   }();
-  PieceCache::Key keys[kBlock];
-  uint64_t hashes[kBlock];
-  uint32_t begin = 0;
-  for (size_t first = 0; first < count; first += kBlock) {
-    const size_t n = std::min(kBlock, count - first);
-    uint32_t p = begin;
-    for (size_t k = 0; k < n; ++k) {
-      const uint32_t e = ends[first + k], length = e - p;
-      if (length <= PieceCache::kShort) [[likely]] {
-        // Two words, never one 16-byte copy: loading what two stores have just written would stall.
-        uint64_t a = 0, b = 0;
-        if (size_t{p} + 16 <= readable) [[likely]] {
-          std::memcpy(&a, text + p, 8);
-          std::memcpy(&b, text + p + 8, 8);
-          a &= kMasks[length].a;
-          b &= kMasks[length].b;
-        } else {
-          std::memcpy(&a, text + p, std::min(length, 8u));
-          if (length > 8) std::memcpy(&b, text + p + 8, length - 8);
-        }
-        b |= uint64_t{length} << 56;
-        keys[k].a = a;
-        keys[k].b = b;
-        hashes[k] = PieceCache::hash({a, b});
-        __builtin_prefetch(cache.bucket(hashes[k]));
-      } else if (length <= PieceCache::kLongest) {
-        hashes[k] = PieceCache::hash_long({text + p, length});
-        __builtin_prefetch(cache.long_bucket(hashes[k]));
+  uint32_t p = begin;
+  for (size_t k = 0; k < block.count; ++k) {
+    const uint32_t e = block.ends[k], length = e - p;
+    if (length <= PieceCache::kShort) [[likely]] {
+      // Two words, never one 16-byte copy: loading what two stores have just written would stall.
+      uint64_t a = 0, b = 0;
+      if (size_t{p} + 16 <= readable) [[likely]] {
+        std::memcpy(&a, block.text + p, 8);
+        std::memcpy(&b, block.text + p + 8, 8);
+        a &= kMasks[length].a;
+        b &= kMasks[length].b;
+      } else {
+        std::memcpy(&a, block.text + p, std::min(length, 8u));
+        if (length > 8) std::memcpy(&b, block.text + p + 8, length - 8);
       }
-      p = e;
+      b |= uint64_t{length} << 56;
+      block.keys[k].a = a;
+      block.keys[k].b = b;
+      block.hashes[k] = PieceCache::hash({a, b});
+      __builtin_prefetch(cache.bucket(block.hashes[k]));
+    } else if (length <= PieceCache::kLongest) {
+      block.hashes[k] = PieceCache::hash_long({block.text + p, length});
+      __builtin_prefetch(cache.long_bucket(block.hashes[k]));
     }
-    if (out.size() - used < kRoom) out.resize(std::max(used + (used >> 2), used + std::min(size_t{1} << 14, readable) + kRoom));
+    p = e;
+  }
+}
+
+void Bpe::find_pieces(Block& block, uint32_t begin, const PieceCache& cache) {
+  uint32_t p = begin;
+  for (size_t k = 0; k < block.count; ++k) {
+    const uint32_t length = block.ends[k] - p;
+    p = block.ends[k];
+    if (length <= PieceCache::kShort) [[likely]] {
+      // Which of the two ways holds a piece is a coin toss: arithmetic, not a branch.
+      const uint64_t a = block.keys[k].a, c = block.keys[k].b;
+      const PieceCache::Entry* b = cache.bucket(block.hashes[k]);
+      b += ((b->key.a ^ a) | (b->key.b ^ c)) != 0;
+      if (((b->key.a ^ a) | (b->key.b ^ c)) != 0) [[unlikely]]
+        b = cache.find(block.hashes[k], block.keys[k]);
+      block.found[k] = b;
+      if (b && b->count > 3) __builtin_prefetch(cache.ids_of(*b));
+    } else if (length <= PieceCache::kLongest) {
+      cache.prefetch_long(block.hashes[k]);
+    }
+  }
+}
+
+void Bpe::merge_missing(const Block& block, size_t k, uint32_t begin, PieceCache& cache) const {
+  ShortRun* const runs = cache.runs();
+  size_t of[Block::kMost];
+  uint32_t begins[Block::kMost];
+  size_t n = 0;
+  for (; k < block.count; ++k) {
+    const uint32_t length = block.ends[k] - begin;
+    const std::string_view piece(block.text + begin, length);
+    begin += length;
+    if (length > ShortRun::kMost || n == PieceCache::kRuns) continue;
+    if (length <= PieceCache::kShort ? cache.find(block.hashes[k], block.keys[k]) != nullptr
+                                     : cache.find_long(piece, block.hashes[k]) != nullptr)
+      continue;
+    if (!start_run(piece, runs[n])) continue;
+    begins[n] = begin - length;
+    of[n++] = k;
+  }
+  if (n == 0) return;
+  merge_runs(runs, n, pairs_);
+  for (size_t i = 0; i < n; ++i) {
+    const size_t at = of[i];
+    const std::string_view piece(block.text + begins[i], block.ends[at] - begins[i]);
+    const auto* ids = runs[i].ids;
+    if (piece.size() <= PieceCache::kShort) {
+      if (!cache.find(block.hashes[at], block.keys[at]))
+        cache.insert(block.hashes[at], block.keys[at], ids, runs[i].width);
+    } else if (!cache.find_long(piece, block.hashes[at])) {
+      cache.insert_long(piece, block.hashes[at], ids, runs[i].width);
+    }
+  }
+}
+
+void Bpe::encode_pieces(const char* text, size_t readable, const uint32_t* ends, size_t count, PieceCache& cache,
+                        std::vector<int32_t>& out, size_t& used) const {
+  constexpr size_t kRoom = Block::kMost * 16;  // the most ids that a block of short pieces gives
+  Block block;
+  block.text = text;
+  uint32_t begin = 0;
+  for (size_t first = 0; first < count; first += Block::kMost) {
+    const size_t n = std::min(Block::kMost, count - first);
+    block.ends = ends + first;
+    block.count = n;
+    hash_pieces(block, begin, readable, cache);
+    find_pieces(block, begin, cache);
+    // By small steps: what is made is written while it lies in a near cache. (Beyond its capacity the vector grows by
+    // doubling.)
+    if (out.size() - used < kRoom) out.resize(used + kRoom + std::min(size_t{1} << 14, readable));
     int32_t* to = out.data() + used;
-    p = begin;
+    uint32_t p = begin;
+    bool changed = false;  // since find_pieces
+    bool merged = false;   // merge_missing has been asked for the rest of the block
     for (size_t k = 0; k < n; ++k) {
-      const uint32_t e = ends[first + k], length = e - p;
+      const uint32_t e = block.ends[k], length = e - p;
       const std::string_view piece(text + p, length);
+      const uint32_t at = p;
       p = e;
-      if (length <= PieceCache::kShort) [[likely]] {
-        // Which of the two ways holds a piece is a coin toss: arithmetic, not a branch.
-        const uint64_t a = keys[k].a, c = keys[k].b;
-        const PieceCache::Entry* b = cache.bucket(hashes[k]);
-        b += ((b->key.a ^ a) | (b->key.b ^ c)) != 0;
-        if (((b->key.a ^ a) | (b->key.b ^ c)) == 0) [[likely]] {
+      const auto put = [&](const int32_t* ids, size_t n_ids) {
+        used = static_cast<size_t>(to - out.data());
+        const size_t need = used + n_ids + kRoom;
+        if (out.size() < need) out.resize(need);
+        to = std::copy_n(ids, n_ids, out.data() + used);
+      };
+      const bool long_kept = length > PieceCache::kShort && length <= PieceCache::kLongest;
+      const auto look_up = [&] {
+        if (length <= PieceCache::kShort) [[likely]] {
+          const PieceCache::Entry* b = changed ? cache.find(block.hashes[k], block.keys[k]) : block.found[k];
+          if (!b) [[unlikely]]
+            return false;
           if (b->count <= 3) [[likely]] {
             std::memcpy(to, b->ids, sizeof b->ids);
           } else {
             std::copy_n(cache.ids_of(*b), b->count, to);
           }
           to += b->count;
-          continue;
+          return true;
         }
-      }
-      const auto put = [&](const int32_t* ids, size_t n_ids) {
-        used = static_cast<size_t>(to - out.data());
-        const size_t need = used + n_ids + kRoom;
-        if (out.size() < need) out.resize(need + (used >> 2));
-        to = std::copy_n(ids, n_ids, out.data() + used);
+        if (!long_kept) return false;
+        const auto* found = cache.find_long(piece, block.hashes[k]);
+        if (found) put(cache.ids_of(*found), found->count);
+        return found != nullptr;
       };
-      const bool long_kept = length > PieceCache::kShort && length <= PieceCache::kLongest;
-      if (long_kept)
-        if (const auto* found = cache.find_long(piece, hashes[k])) {
-          put(cache.ids_of(*found), found->count);
-          continue;
-        }
+      if (look_up()) continue;
+      changed = true;
+      if (!ignore_merges_ && !merged && length <= ShortRun::kMost) {
+        merge_missing(block, k, at, cache);
+        merged = true;
+        if (look_up()) continue;
+      }
       encode_slow(piece, cache, cache.scratch);
       const auto& ids = cache.scratch;
-      if (long_kept) cache.insert_long(piece, hashes[k], ids.data(), ids.size());
-      else if (length <= PieceCache::kShort) cache.insert(hashes[k], keys[k], ids.data(), ids.size());
+      if (long_kept)
+        cache.insert_long(piece, block.hashes[k], ids.data(), ids.size());
+      else if (length <= PieceCache::kShort)
+        cache.insert(block.hashes[k], block.keys[k], ids.data(), ids.size());
       put(ids.data(), ids.size());
     }
     used = static_cast<size_t>(to - out.data());

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "tokenizer/model/cache.h"
+#include "tokenizer/model/pair_table.h"
 #include "tokenizer/model/vocab.h"
 #include "tokenizer/spec.h"
 
@@ -18,31 +19,6 @@ namespace mxt::tokenizer {
 struct Symbol {
   int32_t id;
   uint32_t length;
-};
-
-// (left id, right id) → rank of their merge. Eight bytes a slot, linear probing, at most half full.
-class PairTable {
- public:
-  static constexpr uint32_t kNone = UINT32_MAX;
-  static constexpr int kIdBits = 21, kRankBits = 22;
-  void build(const std::vector<std::pair<int32_t, int32_t>>& merges);
-  uint32_t find(int32_t a, int32_t b) const {
-    const uint64_t key = key_of(a, b);
-    for (size_t i = (key * 0x9E3779B97F4A7C15ull) >> shift_;; i = (i + 1) & mask_) {
-      const uint64_t slot = slots_[i];
-      if ((slot >> kRankBits) == key) return static_cast<uint32_t>(slot & ((1u << kRankBits) - 1));
-      if (slot == kEmpty) return kNone;
-    }
-  }
-
- private:
-  static constexpr uint64_t kEmpty = ~uint64_t{0};
-  static uint64_t key_of(int32_t a, int32_t b) {
-    return static_cast<uint64_t>(static_cast<uint32_t>(a)) << kIdBits | static_cast<uint32_t>(b);
-  }
-  std::vector<uint64_t> slots_;
-  size_t mask_ = 0;
-  int shift_ = 63;
 };
 
 class Bpe {
@@ -64,16 +40,32 @@ class Bpe {
   size_t merge_short(Symbol* s, size_t n) const;
   void merge_long(std::vector<Symbol>& s, size_t from) const;
   uint32_t rank(int32_t a, int32_t b) const { return pairs_.find(a, b); }
+  // Pieces that are looked up together, so that their cache misses overlap.
+  struct Block {
+    static constexpr size_t kMost = 64;
+    const char* text;
+    const uint32_t* ends;
+    size_t count;
+    PieceCache::Key keys[kMost];            // of short pieces
+    uint64_t hashes[kMost];                 // of those that are kept
+    const PieceCache::Entry* found[kMost];  // of short pieces; nullptr where absent
+  };
+  // Both let the memory that comes next be fetched: of the tables, then of the ids.
+  static void hash_pieces(Block& block, uint32_t begin, size_t readable, PieceCache& cache);
+  static void find_pieces(Block& block, uint32_t begin, const PieceCache& cache);
+  // Keeps what the pieces from `k` on (it begins at `begin`) become that the cache does not hold and that fit a
+  // ShortRun.
+  void merge_missing(const Block& block, size_t k, uint32_t begin, PieceCache& cache) const;
+  bool start_run(std::string_view piece, ShortRun& run) const;  // false where a byte has no token
   void encode_slow(std::string_view piece, PieceCache& cache, std::vector<int32_t>& ids) const;
 
   const Vocab& vocab_;
   bool byte_level_, ignore_merges_, byte_fallback_, fuse_unk_, exact_ = false;
   int32_t unk_ = -1;
-  std::array<int32_t, 256> byte_id_{};      // byte level: the byte's token; else the fallback token; -1 where none
-  std::vector<int32_t> whole_;              // byte level with ignore_merges
-  std::vector<uint32_t> byte_pair_rank_;    // 256 × 256: the first look-up of every pair of neighbours
+  std::array<int32_t, 256> byte_id_{};  // byte level: the byte's token; else the fallback token; -1 where none
+  std::vector<uint32_t>
+      byte_pair_key_;  // 256 × 256: a ShortRun's key at place 0, the first look-up of every pair of neighbours
   PairTable pairs_;
-  std::vector<int32_t> merged_;             // rank → id of the merged token
   std::unordered_map<std::string, int32_t> raw_;  // ignore_merges on byte level: raw bytes → id
 };
 

@@ -2,55 +2,98 @@
 
 #include <sys/mman.h>
 
-#include <cstdlib>
+#include <algorithm>
 #include <new>
+#include <utility>
 
 namespace mxt::tokenizer {
 namespace {
 
-constexpr size_t kMostSpill = size_t{1} << 23;   // ids of pieces with more than three tokens: 32 MiB
-constexpr size_t kMostPieces = size_t{1} << 24;  // bytes of long pieces
+constexpr size_t kShortBytes = size_t{64} << 20, kLongBytes = size_t{16} << 20, kSpillBytes = size_t{96} << 20,
+                 kPieceBytes = size_t{32} << 20;
+static_assert(kShortBytes + kLongBytes + kSpillBytes + kPieceBytes == PieceCache::kMostBytes);
 constexpr size_t kHugePage = size_t{1} << 21;
-constexpr int kLengthBits = 16;
+constexpr size_t kBucketBytes = 2 * sizeof(PieceCache::Entry), kFirstBuckets = size_t{1} << 10;
 
 }  // namespace
 
-void PieceCache::Free::operator()(Entry* p) const { std::free(p); }
-
-PieceCache::Table::Table(size_t first_buckets, size_t most_buckets) : most_(most_buckets) { allocate(first_buckets); }
-
-void PieceCache::Table::allocate(size_t buckets) {
-  const size_t bytes = buckets * 2 * sizeof(Entry);  // a bucket is one cache line
-  // A large table is read all over: with small pages every look-up would also miss the page table's cache.
+Pages::Pages(size_t bytes) : bytes_(bytes) {
   const bool huge = bytes >= kHugePage;
-  void* p = std::aligned_alloc(huge ? kHugePage : 64, bytes);
-  if (!p) throw std::bad_alloc();
+  // What is mapped lies anywhere: a large page more, and the ends go back.
+  const size_t room = huge ? bytes + kHugePage : bytes;
+  void* p = mmap(nullptr, room, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (p == MAP_FAILED) throw std::bad_alloc();
+  memory_ = p;
+  if (!huge) return;
+  const auto at = reinterpret_cast<uintptr_t>(p), begin = (at + kHugePage - 1) / kHugePage * kHugePage;
+  if (begin > at) munmap(p, begin - at);
+  if (at + kHugePage > begin) munmap(reinterpret_cast<void*>(begin + bytes), at + kHugePage - begin);
+  memory_ = reinterpret_cast<void*>(begin);
 #ifdef MADV_HUGEPAGE
-  if (huge) madvise(p, bytes, MADV_HUGEPAGE);
+  madvise(memory_, bytes, MADV_HUGEPAGE);
 #endif
-  std::memset(p, 0, bytes);
-  entries_.reset(static_cast<Entry*>(p));
-  mask_ = buckets - 1;
+}
+Pages::~Pages() {
+  if (memory_) munmap(memory_, bytes_);
+}
+Pages::Pages(Pages&& other) noexcept : memory_(std::exchange(other.memory_, nullptr)), bytes_(other.bytes_) {}
+Pages& Pages::operator=(Pages&& other) noexcept {
+  std::swap(memory_, other.memory_);
+  std::swap(bytes_, other.bytes_);
+  return *this;
+}
+
+PieceCache::Table::Table(size_t most_bytes)
+    : entries_(kFirstBuckets * kBucketBytes), mask_(kFirstBuckets - 1), most_(most_bytes / kBucketBytes) {}
+
+void PieceCache::Table::clear() {
+  std::memset(entries_.as<void>(), 0, (mask_ + 1) * kBucketBytes);
   filled_ = 0;
+}
+
+PieceCache::Entry* PieceCache::Table::free_place(uint64_t h) {
+  for (size_t k = 0; k < kReach; ++k)
+    for (Entry *e = bucket(h + k), *end = e + 2; e < end; ++e)
+      if (e->count == 0) {
+        ++filled_;
+        return e;
+      }
+  return nullptr;
 }
 
 template <typename F>
 PieceCache::Entry& PieceCache::Table::place(uint64_t h, F&& hash_of) {
-  const auto shift_in = [this](uint64_t at) {
-    Entry* b = bucket(at);
-    filled_ += b[1].count == 0;
-    b[1] = b[0];
-    return b;
-  };
-  // A quarter full: few buckets then want more than their two entries.
-  if (filled_ > mask_ / 2 && mask_ + 1 < most_) {
-    const size_t n = (mask_ + 1) * 2;
-    const auto old = std::move(entries_);
-    allocate((mask_ + 1) * 4);
-    for (size_t i = 0; i < n; ++i)
-      if (old[i].count) *shift_in(hash_of(old[i])) = old[i];
+  for (;;) {
+    const size_t buckets = mask_ + 1;
+    const bool may_grow = buckets < most_;
+    // A table that may not grow is filled further than others, then old entries give way.
+    if (filled_ <= (may_grow ? buckets / 2 * 3 : buckets / 4 * 7))
+      if (Entry* e = free_place(h)) return *e;
+    if (!may_grow) break;
+    const Pages old = std::exchange(entries_, Pages(2 * buckets * kBucketBytes));
+    mask_ = 2 * buckets - 1;
+    filled_ = 0;
+    for (const Entry *e = old.as<Entry>(), *end = e + 2 * buckets; e < end; ++e)
+      if (e->count)
+        if (Entry* to = free_place(hash_of(*e))) *to = *e;
   }
-  return *shift_in(h);
+  Entry* b = bucket(h);
+  filled_ += (b[0].count == 0) + (b[0].count != 0 && b[1].count == 0);
+  b[1] = b[0];
+  return b[0];
+}
+
+PieceCache::PieceCache(int halvings)
+    : short_(kShortBytes >> halvings),
+      long_(kLongBytes >> halvings),
+      most_spill_((kSpillBytes >> halvings) / sizeof(int32_t)),
+      most_pieces_(kPieceBytes >> halvings),
+      spill_(kSpillBytes >> halvings),
+      pieces_(kPieceBytes >> halvings) {}
+
+ShortRun* PieceCache::runs() {
+  if (!runs_) runs_ = std::make_unique<ShortRun[]>(kRuns);
+  return runs_.get();
 }
 
 void PieceCache::fill(Entry& e, const Key& key, const int32_t* ids, size_t count) {
@@ -59,15 +102,15 @@ void PieceCache::fill(Entry& e, const Key& key, const int32_t* ids, size_t count
   if (count <= 3) {
     for (size_t i = 0; i < count; ++i) e.ids[i] = ids[i];
   } else {
-    e.ids[0] = static_cast<int32_t>(spill_.size());
-    spill_.insert(spill_.end(), ids, ids + count);
+    e.ids[0] = static_cast<int32_t>(spilled_);
+    std::copy_n(ids, count, spill_.as<int32_t>() + spilled_);
+    spilled_ += count;
   }
 }
 
 void PieceCache::make_room(size_t ids, size_t bytes) {
-  if (spill_.size() + ids <= kMostSpill && pieces_.size() + bytes <= kMostPieces) return;
-  spill_.clear();
-  pieces_.clear();
+  if (spilled_ + ids <= most_spill_ && pieces_used_ + bytes <= most_pieces_) return;
+  spilled_ = pieces_used_ = 0;
   short_.clear();
   long_.clear();
 }
@@ -89,31 +132,34 @@ uint64_t PieceCache::hash_long(std::string_view s) {
 }
 
 const PieceCache::Entry* PieceCache::find_long(std::string_view piece, uint64_t h) const {
-  const Entry* b = long_.bucket(h);
-  for (int way = 0; way < 2; ++way, ++b)
-    if (b->count && b->key.a == h && (b->key.b & ((1u << kLengthBits) - 1)) == piece.size() &&
-        std::memcmp(pieces_.data() + (b->key.b >> kLengthBits), piece.data(), piece.size()) == 0)
-      return b;
-  return nullptr;
+  return long_.find(h, [&](const Entry& e) {
+    return e.key.a == h && (e.key.b & ((1u << kLengthBits) - 1)) == piece.size() &&
+           std::memcmp(pieces_.as<char>() + (e.key.b >> kLengthBits), piece.data(), piece.size()) == 0;
+  });
 }
 
 void PieceCache::insert_long(std::string_view piece, uint64_t h, const int32_t* ids, size_t count) {
   if (count == 0 || piece.size() > kLongest) return;
   make_room(count, piece.size());
-  const Key key{h, pieces_.size() << kLengthBits | piece.size()};
-  pieces_ += piece;
+  const Key key{h, pieces_used_ << kLengthBits | piece.size()};
+  std::memcpy(pieces_.as<char>() + pieces_used_, piece.data(), piece.size());
+  pieces_used_ += piece.size();
   fill(long_.place(h, [](const Entry& e) { return e.key.a; }), key, ids, count);
 }
 
 CachePool::Loan::Loan(CachePool& pool) : pool_(pool) {
+  constexpr size_t kLarge = 8;
+  int halvings = 0;
   {
     std::lock_guard lock(pool.mutex_);
     if (!pool.free_.empty()) {
       cache_ = std::move(pool.free_.back());
       pool.free_.pop_back();
+      return;
     }
+    if (++pool.made_ > kLarge) halvings = 2;
   }
-  if (!cache_) cache_ = std::make_unique<PieceCache>();
+  cache_ = std::make_unique<PieceCache>(halvings);
 }
 
 CachePool::Loan::~Loan() {

@@ -1,8 +1,7 @@
 #include "tokenizer/model/merge.h"
 
 #include <algorithm>
-
-#include "tokenizer/model/bpe.h"
+#include <bit>
 
 #if defined(__x86_64__) && defined(__GNUC__)
 #include <immintrin.h>
@@ -12,9 +11,9 @@ namespace mxt::tokenizer {
 namespace {
 
 constexpr size_t kBlock = 64;
-constexpr int kPlaceBits = 6, kBlockBits = 8;
-constexpr uint32_t kNever = UINT32_MAX;
-static_assert(PairTable::kRankBits + kBlockBits < 32 && Merger::kMost <= (kBlock << kBlockBits));
+constexpr int kPlaceBits = ShortRun::kPlaceBits, kBlockBits = 8;
+constexpr uint32_t kNever = ShortRun::kNever;
+static_assert(PairTable::kRankBits + kBlockBits < 32 && LongMerger::kMost <= (kBlock << kBlockBits));
 
 // n is a multiple of 8.
 uint32_t least_plain(const uint32_t* keys, size_t n) {
@@ -23,9 +22,67 @@ uint32_t least_plain(const uint32_t* keys, size_t n) {
   return least;
 }
 
+// One merge, and the next ones for as long as no look-up has to be waited for. False at the end.
+template <uint32_t (*kLeast)(const uint32_t*, size_t)>
+inline __attribute__((always_inline)) bool advance(ShortRun& r, const PairTable& pairs) {
+  for (uint32_t w = 0; w < r.waits; ++w)
+    r.keys[r.pending[w].place] = ShortRun::key(pairs.find(r.pending[w].query), r.pending[w].place);
+  r.waits = 0;
+  for (;;) {
+    const uint32_t k = kLeast(r.keys, r.width);
+    if (k == kNever) return false;
+    const unsigned i = k & (ShortRun::kMost - 1);
+    const uint64_t above = r.left & (~uint64_t{1} << i), below = r.left & ((uint64_t{1} << i) - 1);
+    const auto right = static_cast<unsigned>(std::countr_zero(above));
+    const uint64_t beyond = above & (above - 1);
+    r.left ^= uint64_t{1} << right;
+    r.keys[right] = kNever;
+    r.keys[i] = kNever;
+    r.ids[i] = pairs.merged(k >> kPlaceBits);
+    const auto ask = [&](unsigned a, unsigned b) __attribute__((always_inline)) {
+      const auto q = PairTable::query(r.ids[a], r.ids[b]);
+      r.keys[a] = kNever;
+      if (!pairs.possible(q)) return;
+      pairs.prefetch(q);
+      r.pending[r.waits++] = {q, a};
+    };
+    if (beyond) ask(i, static_cast<unsigned>(std::countr_zero(beyond)));
+    if (below) ask(63 - static_cast<unsigned>(std::countl_zero(below)), i);
+    if (r.waits > 0) return true;
+  }
+}
+
+template <uint32_t (*kLeast)(const uint32_t*, size_t)>
+inline __attribute__((always_inline)) void merge_all(ShortRun* runs, size_t count, const PairTable& pairs) {
+  constexpr size_t kTogether = 32;
+  for (; count > 0; runs += std::min(count, kTogether), count -= std::min(count, kTogether)) {
+    ShortRun* active[kTogether];
+    size_t n = std::min(count, kTogether);
+    for (size_t i = 0; i < n; ++i) active[i] = runs + i;
+    while (n > 0)
+      for (size_t i = 0; i < n;) {
+        ShortRun& r = *active[i];
+        if (advance<kLeast>(r, pairs)) {
+          ++i;
+          continue;
+        }
+        uint32_t kept = 0;
+        for (uint64_t m = r.left; m; m &= m - 1) r.ids[kept++] = r.ids[std::countr_zero(m)];
+        r.width = kept;
+        active[i] = active[--n];
+      }
+  }
+}
+
+void merge_runs_plain(ShortRun* runs, size_t count, const PairTable& pairs) {
+  merge_all<least_plain>(runs, count, pairs);
+}
+
 #if defined(__x86_64__) && defined(__GNUC__)
-__attribute__((target("avx2"))) uint32_t least_avx2(const uint32_t* keys, size_t n) {
-  const auto at = [keys](size_t i) __attribute__((target("avx2"))) { return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(keys + i)); };
+__attribute__((target("avx2"))) inline uint32_t least_avx2(const uint32_t* keys, size_t n) {
+  const auto at = [keys](size_t i) __attribute__((target("avx2"))) {
+    return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(keys + i));
+  };
   __m256i v = at(0);
   for (size_t i = 8; i < n; i += 8) v = _mm256_min_epu32(v, at(i));
   __m128i h = _mm_min_epu32(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1));
@@ -33,21 +90,30 @@ __attribute__((target("avx2"))) uint32_t least_avx2(const uint32_t* keys, size_t
   h = _mm_min_epu32(h, _mm_shuffle_epi32(h, 0xb1));
   return static_cast<uint32_t>(_mm_cvtsi128_si32(h));
 }
-const auto least = __builtin_cpu_supports("avx2") ? least_avx2 : least_plain;
+__attribute__((target("avx2,bmi,bmi2,lzcnt"))) void merge_runs_avx2(ShortRun* runs, size_t count,
+                                                                    const PairTable& pairs) {
+  merge_all<least_avx2>(runs, count, pairs);
+}
+const bool vectors = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("bmi2");
+const auto least = vectors ? least_avx2 : least_plain;
+const auto merge_runs_best = vectors ? merge_runs_avx2 : merge_runs_plain;
 #else
 const auto least = least_plain;
+const auto merge_runs_best = merge_runs_plain;
 #endif
 
 size_t rounded(size_t n) { return (n + 7) / 8 * 8; }
 
 }  // namespace
 
-uint32_t* Merger::ranks(size_t n) {
-  if (ranks_.size() < n) ranks_.resize(std::max(n, 2 * ranks_.size()));
-  return ranks_.data();
+void merge_runs(ShortRun* runs, size_t count, const PairTable& pairs) { merge_runs_best(runs, count, pairs); }
+
+uint32_t* LongMerger::keys(size_t n) {
+  if (first_.size() < n) first_.resize(std::max(n, 2 * first_.size()));
+  return first_.data();
 }
 
-size_t Merger::merge(int32_t* ids, const uint32_t* ranks, size_t n, const PairTable& pairs, const std::vector<int32_t>& merged) {
+size_t LongMerger::merge(int32_t* ids, const uint32_t* first, size_t n, const PairTable& pairs) {
   const size_t blocks = (n + kBlock - 1) / kBlock, width = blocks == 1 ? rounded(n) : kBlock, tops = rounded(blocks);
   if (keys_.size() < blocks * kBlock) {
     keys_.resize(blocks * kBlock), tops_.resize(tops);
@@ -55,13 +121,13 @@ size_t Merger::merge(int32_t* ids, const uint32_t* ranks, size_t n, const PairTa
   }
   uint32_t* keys = keys_.data();
   uint16_t *next = next_.data(), *previous = previous_.data();
-  const auto key = [](uint32_t rank, size_t i) { return rank == PairTable::kNone ? kNever : rank << kPlaceBits | static_cast<uint32_t>(i % kBlock); };
+  const auto key = [](uint32_t rank, size_t i) { return ShortRun::key(rank, i % kBlock); };
   const auto renew = [&](size_t block) {
     const uint32_t k = least(keys + block * kBlock, kBlock);
     tops_[block] = k == kNever ? kNever : k >> kPlaceBits << kBlockBits | static_cast<uint32_t>(block);
   };
   for (size_t i = 0; i < n; ++i) {
-    keys[i] = i + 1 < n ? key(ranks[i], i) : kNever;
+    keys[i] = i + 1 < n ? first[i] | static_cast<uint32_t>(i % kBlock) : kNever;
     next[i] = static_cast<uint16_t>(i + 1), previous[i] = static_cast<uint16_t>(i - 1);
   }
   std::fill(keys + n, keys + (blocks == 1 ? width : blocks * kBlock), kNever);
@@ -80,7 +146,7 @@ size_t Merger::merge(int32_t* ids, const uint32_t* ranks, size_t n, const PairTa
     const uint32_t k = least(keys + block * kBlock, width);
     if (k == kNever) break;
     const size_t i = block * kBlock + (k & (kBlock - 1)), right = next[i], after = next[right];
-    ids[i] = merged[k >> kPlaceBits];
+    ids[i] = pairs.merged(k >> kPlaceBits);
     --left;
     next[i] = static_cast<uint16_t>(after);
     keys[right] = kNever;

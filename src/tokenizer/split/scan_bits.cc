@@ -1,8 +1,11 @@
 // The bulk scanner: see scanner.h. Bit i of word w of a mask stands for byte 64 w + i of the window; all bytes of a
 // character carry its class. Masks have a zero word before and after, so shifts need no special case.
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cstring>
+#include <map>
+#include <vector>
 
 #ifdef __SSE2__
 #include <emmintrin.h>
@@ -24,7 +27,7 @@ struct Mask {
   Word word[kWords + 2];
   Word& operator[](size_t w) { return word[w + 1]; }
   Word operator[](size_t w) const { return word[w + 1]; }
-  Word before(size_t w) const { return word[w + 1] << 1 | word[w] >> 63; }   // bit i: byte i - 1
+  Word before(size_t w) const { return word[w + 1] << 1 | word[w] >> 63; }     // bit i: byte i - 1
   Word after(size_t w) const { return word[w + 1] >> 1 | word[w + 2] << 63; }  // bit i: byte i + 1
   bool test(size_t i) const { return (word[(i >> 6) + 1] >> (i & 63)) & 1; }
   void set(size_t i) { word[(i >> 6) + 1] |= Word{1} << (i & 63); }
@@ -40,7 +43,9 @@ struct Window {
   Mask letter, number, space, valid, blank, newline, quote, cont, start;
 
   Word other(size_t w) const { return valid[w] & ~(letter[w] | number[w] | space[w]); }
-  Word other_before(size_t w) const { return valid.before(w) & ~(letter.before(w) | number.before(w) | space.before(w)); }
+  Word other_before(size_t w) const {
+    return valid.before(w) & ~(letter.before(w) | number.before(w) | space.before(w));
+  }
   void zero() {
     for (Mask* m : {&letter, &number, &space, &valid, &blank, &newline, &quote, &cont, &start}) {
       m->word[0] = 0;
@@ -50,7 +55,7 @@ struct Window {
 };
 
 struct Block {
-  Word high, letter, number, space, blank, newline, quote;
+  Word high, cont, letter, number, space, blank, newline, quote;
 };
 
 #ifdef __SSE2__
@@ -65,9 +70,11 @@ inline Block classify_ascii(const char* p) {
   for (int k = 0; k < 4; ++k) {
     const __m128i v = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p + 16 * k));
     const __m128i blank = _mm_cmpeq_epi8(v, _mm_set1_epi8(' '));
-    const __m128i newline = _mm_or_si128(_mm_cmpeq_epi8(v, _mm_set1_epi8('\n')), _mm_cmpeq_epi8(v, _mm_set1_epi8('\r')));
+    const __m128i newline =
+        _mm_or_si128(_mm_cmpeq_epi8(v, _mm_set1_epi8('\n')), _mm_cmpeq_epi8(v, _mm_set1_epi8('\r')));
     const int s = 16 * k;
     b.high |= bits(v) << s;
+    b.cont |= bits(_mm_cmplt_epi8(v, _mm_set1_epi8(static_cast<char>(0xC0)))) << s;
     b.letter |= bits(in(_mm_or_si128(v, _mm_set1_epi8(0x20)), 'a', 'z')) << s;
     b.number |= bits(in(v, '0', '9')) << s;
     b.space |= bits(_mm_or_si128(blank, in(v, 9, 13))) << s;
@@ -83,10 +90,15 @@ inline Block classify_ascii(const char* p) {
   for (int i = 0; i < 64; ++i) {
     const unsigned char c = static_cast<unsigned char>(p[i]);
     const Word bit = Word{1} << i;
-    if (c >= 0x80) b.high |= bit;
-    else if ((c | 0x20) >= 'a' && (c | 0x20) <= 'z') b.letter |= bit;
-    else if (c >= '0' && c <= '9') b.number |= bit;
-    else if (c == ' ' || (c >= 9 && c <= 13)) b.space |= bit;
+    if (c >= 0x80 && c < 0xC0) b.cont |= bit;
+    if (c >= 0x80)
+      b.high |= bit;
+    else if ((c | 0x20) >= 'a' && (c | 0x20) <= 'z')
+      b.letter |= bit;
+    else if (c >= '0' && c <= '9')
+      b.number |= bit;
+    else if (c == ' ' || (c >= 9 && c <= 13))
+      b.space |= bit;
     if (c == ' ') b.blank |= bit;
     if (c == '\n' || c == '\r') b.newline |= bit;
     if (c == '\'') b.quote |= bit;
@@ -95,51 +107,85 @@ inline Block classify_ascii(const char* p) {
 }
 #endif
 
-// The non-ASCII characters whose first byte lies in word w; the last may reach into the next word.
+// The patterns' classes in two bits a code point, 64 code points a block, equal blocks shared: small enough for the
+// nearest cache.
 template <uint16_t kNumberBit>
-void classify_wide(Window& x, size_t w, Word high, const unicode::Table& table) {
-  high &= ~x.cont[w];  // bytes of a character that began in the word before
-  while (high) {
-    const unsigned i = static_cast<unsigned>(std::countr_zero(high));
-    size_t n;
-    const uint16_t f = table[unicode::decode(x.text + w * 64 + i, n)];
-    const Word all = (Word{1} << n) - 1;
-    const Word low = all << i, tail = i + n > 64 ? all >> (64 - i) : 0;
-    x.cont[w] |= (all - 1) << i;
-    x.cont[w + 1] |= tail;
-    Mask* m = f & kNumberBit ? &x.number : f & unicode::kLetter ? &x.letter : f & unicode::kSpace ? &x.space : nullptr;
-    if (m) {
-      (*m)[w] |= low;
-      (*m)[w + 1] |= tail;
-    }
-    high &= ~low;
+class SmallTable {
+ public:
+  enum Class : unsigned { kOther = 0, kLetter = 1, kNumber = 2, kSpace = 3 };
+  static const SmallTable& get() {
+    static const SmallTable table;
+    return table;
   }
+  unsigned operator[](uint32_t c) const {
+    return blocks_[size_t{index_[c >> 6]} * 2 + (c >> 5 & 1)] >> (2 * (c & 31)) & 3;
+  }
+
+ private:
+  SmallTable() {
+    const auto& table = unicode::Table::get();
+    std::map<std::array<Word, 2>, uint16_t> seen;
+    for (uint32_t b = 0; b < index_.size(); ++b) {
+      std::array<Word, 2> block{};
+      for (uint32_t i = 0; i < 64; ++i) {
+        const uint16_t f = table[b * 64 + i];
+        const Word c = f & kNumberBit         ? kNumber
+                       : f & unicode::kLetter ? kLetter
+                       : f & unicode::kSpace  ? kSpace
+                                              : kOther;
+        block[i >> 5] |= c << (2 * (i & 31));
+      }
+      const auto [it, fresh] = seen.emplace(block, static_cast<uint16_t>(blocks_.size() / 2));
+      if (fresh) blocks_.insert(blocks_.end(), block.begin(), block.end());
+      index_[b] = it->second;
+    }
+  }
+  std::array<uint16_t, 0x110000 / 64> index_;
+  std::vector<Word> blocks_;
+};
+
+// The non-ASCII characters whose first byte lies in word w (`leads`; at p, three bytes more may be read); the last may
+// reach into the next word.
+template <uint16_t kNumberBit>
+void classify_wide(Window& x, size_t w, const char* p, Word leads, const SmallTable<kNumberBit>& table) {
+  Word of[4] = {}, all = 0;  // by class
+  unsigned i = 0, n = 0, c = 0;
+  for (; leads; leads &= leads - 1) {
+    i = static_cast<unsigned>(std::countr_zero(leads));
+    c = table[unicode::decode_wide(p + i, n)];
+    all = (Word{1} << n) - 1;
+    of[c] |= all << i;
+  }
+  Mask* const masks[4] = {nullptr, &x.letter, &x.number, &x.space};
+  for (unsigned k = 1; k < 4; ++k) (*masks[k])[w] |= of[k];
+  if (i + n > 64 && c != 0) (*masks[c])[w + 1] |= all >> (64 - i);
 }
 
 template <uint16_t kNumberBit>
 void classify(Window& x) {
-  const auto& table = unicode::Table::get();
+  const auto& table = SmallTable<kNumberBit>::get();
   x.words = (x.size + 63) / 64;
   x.zero();
   for (size_t w = 0; w < x.words; ++w) {
     const size_t here = std::min<size_t>(64, x.size - w * 64);
-    Block b;
-    if (here == 64) {
-      b = classify_ascii(x.text + w * 64);
-      x.valid[w] = ~Word{0};
-    } else {
-      char padded[64] = {};
-      std::memcpy(padded, x.text + w * 64, here);
-      b = classify_ascii(padded);
-      x.valid[w] = (Word{1} << here) - 1;
+    const char* p = x.text + w * 64;
+    char padded[64 + 8];
+    if (w * 64 + sizeof padded > x.size) {  // what lies behind must not be read
+      std::memset(padded, 0, sizeof padded);
+      std::memcpy(padded, p, std::min(sizeof padded, x.size - w * 64));
+      p = padded;
     }
+    Block b = classify_ascii(p);
+    const Word valid = here == 64 ? ~Word{0} : (Word{1} << here) - 1;
+    x.valid[w] = valid;
     x.letter[w] |= b.letter;
     x.number[w] |= b.number;
     x.space[w] |= b.space;
     x.blank[w] = b.blank;
     x.newline[w] = b.newline;
     x.quote[w] = b.quote;
-    if (b.high) classify_wide<kNumberBit>(x, w, b.high, table);
+    x.cont[w] = b.cont;
+    if (const Word leads = b.high & ~b.cont) classify_wide<kNumberBit>(x, w, p, leads, table);
   }
 }
 
@@ -167,9 +213,12 @@ void contractions(Window& x, size_t w, Word quotes) {
     };
     const int a = at(i + 1), b = at(i + 2);
     size_t n = 0;
-    if (a == 's' || a == 't' || a == 'm' || a == 'd') n = 2;
-    else if (((a == 'r' || a == 'v') && b == 'e') || (a == 'l' && b == 'l')) n = 3;
-    else if (kFold && a == '\xC5' && b == '\xBF') n = 3;  // ſ folds to s
+    if (a == 's' || a == 't' || a == 'm' || a == 'd')
+      n = 2;
+    else if (((a == 'r' || a == 'v') && b == 'e') || (a == 'l' && b == 'l'))
+      n = 3;
+    else if (kFold && a == '\xC5' && b == '\xBF')
+      n = 3;  // ſ folds to s
     if (n == 0) continue;
     x.start.clear(i + 1);
     if (i + n < x.size) x.start.set(i + n);
@@ -192,8 +241,7 @@ void starts_gpt2(Window& x) {
     start_at_character(x, w, space & stop);
   }
   // After all words: a contraction may clear a start in the next word.
-  for (size_t w = 0; w < x.words; ++w)
-    contractions<false>(x, w, x.quote[w] & ~x.other_before(w) & ~x.blank.before(w));
+  for (size_t w = 0; w < x.words; ++w) contractions<false>(x, w, x.quote[w] & ~x.other_before(w) & ~x.blank.before(w));
 }
 
 // Blanks between two newlines: `\s*[\r\n]+` takes them all, so no piece starts there, unless the newlines before were
@@ -219,8 +267,10 @@ void group_digits(Window& x, int most) {
       continue;
     }
     if (x.cont.test(i)) continue;
-    if (k % most == 0) x.start.set(i);
-    else x.start.clear(i);
+    if (k % most == 0)
+      x.start.set(i);
+    else
+      x.start.clear(i);
     ++k;
   }
 }
@@ -260,8 +310,7 @@ void starts_cl100k(Window& x, int max_digits) {
       for (Word m = x.space[w] & ~x.newline[w] & x.newline.after(w); m; m &= m - 1)
         join_blanks_before_newline(x, w * 64 + static_cast<size_t>(std::countr_zero(m)));
   if (max_digits > 1 && long_number) group_digits(x, max_digits);
-  for (size_t w = 0; w < x.words; ++w)
-    contractions<true>(x, w, x.quote[w] & ~x.other_before(w) & ~x.blank.before(w));
+  for (size_t w = 0; w < x.words; ++w) contractions<true>(x, w, x.quote[w] & ~x.other_before(w) & ~x.blank.before(w));
 }
 
 // Writes the positions of the start bits in (0, limit].

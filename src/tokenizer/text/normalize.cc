@@ -54,16 +54,27 @@ Form form_of(Kind k) {
   return {k == Kind::kNfc || k == Kind::kNfkc, compat, compat ? unicode::kInertCompat : unicode::kInert};
 }
 
-// Normalises one stretch of code points that holds no inert one. utf8proc's own ordering is quadratic in the number of
-// marks, so the ordering is done here.
-void normalize_run(std::vector<utf8proc_int32_t>& cps, const Form& form, std::string& out) {
-  if (cps.empty()) return;
+// Buffers that are used again for every stretch of a text.
+struct Scratch {
+  std::vector<utf8proc_int32_t> characters, decomposed;
+  std::string piece;
+};
+
+// Normalises one stretch of code points (`s.characters`) that holds no inert one. utf8proc's own ordering is quadratic
+// in the number of marks, so the ordering is done here.
+void normalize_run(Scratch& s, const Form& form, std::string& out) {
+  if (s.characters.empty()) return;
   const auto ccc = [](utf8proc_int32_t c) { return utf8proc_get_property(c)->combining_class; };
-  std::vector<utf8proc_int32_t> d;
-  d.reserve(cps.size() * 2);
-  const auto flags = static_cast<utf8proc_option_t>(UTF8PROC_STABLE | UTF8PROC_DECOMPOSE |
-                                                    (form.compat ? UTF8PROC_COMPAT : 0));
-  for (const auto c : cps) {
+  auto& d = s.decomposed;
+  d.clear();
+  const auto flags =
+      static_cast<utf8proc_option_t>(UTF8PROC_STABLE | UTF8PROC_DECOMPOSE | (form.compat ? UTF8PROC_COMPAT : 0));
+  constexpr utf8proc_int32_t kFirstSyllable = 0xAC00, kLastSyllable = 0xD7A3;  // Hangul's are decomposed by arithmetic
+  for (const auto c : s.characters) {
+    if (utf8proc_get_property(c)->decomp_seqindex == UINT16_MAX && !(c >= kFirstSyllable && c <= kLastSyllable)) {
+      d.push_back(c);
+      continue;
+    }
     utf8proc_int32_t buffer[64];
     int boundary = 0;
     const auto n = utf8proc_decompose_char(c, buffer, 64, flags, &boundary);
@@ -77,8 +88,9 @@ void normalize_run(std::vector<utf8proc_int32_t>& cps, const Form& form, std::st
     }
     size_t e = i;
     while (e < d.size() && ccc(d[e]) != 0) ++e;
-    std::stable_sort(d.begin() + static_cast<ptrdiff_t>(i), d.begin() + static_cast<ptrdiff_t>(e),
-                     [&](auto a, auto b) { return ccc(a) < ccc(b); });
+    const auto before = [&](auto a, auto b) { return ccc(a) < ccc(b); };
+    const auto first = d.begin() + static_cast<ptrdiff_t>(i), last = d.begin() + static_cast<ptrdiff_t>(e);
+    if (!std::is_sorted(first, last, before)) std::stable_sort(first, last, before);
     i = e;
   }
   auto n = static_cast<utf8proc_ssize_t>(d.size());
@@ -87,24 +99,25 @@ void normalize_run(std::vector<utf8proc_int32_t>& cps, const Form& form, std::st
     MXT_ASSERT(n >= 0);
   }
   for (utf8proc_ssize_t i = 0; i < n; ++i) append_utf8(out, static_cast<uint32_t>(d[static_cast<size_t>(i)]));
-  cps.clear();
+  s.characters.clear();
 }
 
-void normalize_stretch(std::string_view s, const Form& form, std::string& out) {
+// The stretch's normal form, in scratch.piece.
+void normalize_stretch(std::string_view s, const Form& form, Scratch& scratch) {
   const Table& table = Table::get();
-  std::vector<utf8proc_int32_t> cps;
+  scratch.piece.clear();
   for (size_t i = 0; i < s.size();) {
     size_t n;
     const uint32_t c = unicode::decode(s.data() + i, n);
     if (table[c] & form.inert) {
-      normalize_run(cps, form, out);
-      out.append(s.substr(i, n));
+      normalize_run(scratch, form, scratch.piece);
+      scratch.piece.append(s.substr(i, n));
     } else {
-      cps.push_back(static_cast<utf8proc_int32_t>(c));
+      scratch.characters.push_back(static_cast<utf8proc_int32_t>(c));
     }
     i += n;
   }
-  normalize_run(cps, form, out);
+  normalize_run(scratch, form, scratch.piece);
 }
 
 // A stretch that may change reaches from the last safe character before the first unsafe one to the next safe one: safe
@@ -115,13 +128,13 @@ bool compose(std::string_view in, std::span<const size_t> unsafe, size_t base, s
   const Form form = form_of(Kind::kNfc);
   const Table& table = Table::get();
   Writer w(in, out, map);
-  std::string piece;
+  Scratch scratch;
+  const std::string& piece = scratch.piece;
   for (size_t k = 0, done = 0; k < unsafe.size();) {
     size_t e = unsafe[k] - base;
     const size_t begin = e > done ? unicode::back(in, e) : e;
     for (size_t n; e < in.size() && (table[unicode::decode(in.data() + e, n)] & unicode::kNfcUnsafe); e += n) ++k;
-    piece.clear();
-    normalize_stretch(in.substr(begin, e - begin), form, piece);
+    normalize_stretch(in.substr(begin, e - begin), form, scratch);
     if (piece != in.substr(begin, e - begin)) {
       w.keep_until(begin);
       w.edit(e, [&](std::string& o) { o += piece; });
@@ -135,13 +148,13 @@ bool compose(std::string_view in, std::span<const size_t> unsafe, size_t base, s
 bool unicode_form(Kind kind, std::string_view in, std::string& out, OffsetMap* map) {
   const Form form = form_of(kind);
   Writer w(in, out, map);
-  std::string piece;
+  Scratch scratch;
+  const std::string& piece = scratch.piece;
   for (size_t i = unicode::ascii_run(in.data(), in.size()); i < in.size();
        i += unicode::ascii_run(in.data() + i, in.size() - i)) {
     const size_t begin = i > 0 && static_cast<signed char>(in[i - 1]) >= 0 ? i - 1 : i;
     while (i < in.size() && static_cast<signed char>(in[i]) < 0) ++i;
-    piece.clear();
-    normalize_stretch(in.substr(begin, i - begin), form, piece);
+    normalize_stretch(in.substr(begin, i - begin), form, scratch);
     if (piece != in.substr(begin, i - begin)) {
       w.keep_until(begin);
       w.edit(i, [&](std::string& o) { o += piece; });
@@ -222,12 +235,13 @@ bool apply_step(const NormalizerStep& step, std::string_view in, std::string& ou
     case Kind::kNfd:
     case Kind::kNfkc:
     case Kind::kNfkd: {
-      const auto s = unicode::survey(in);
+      const auto s = unicode::survey(in, step.kind == Kind::kNfc);
       if (s.ascii) return false;
       if (step.kind == Kind::kNfc) return compose(in, s.unsafe, 0, out, map);
       return unicode_form(step.kind, in, out, map);
     }
-    case Kind::kLowercase: return map_characters(in, out, map, lowercase);
+    case Kind::kLowercase:
+      return map_characters(in, out, map, lowercase);
     case Kind::kStripAccents:
       return map_characters(in, out, map, [&](uint32_t c, std::string&) { return (table[c] & unicode::kMark) != 0; });
     case Kind::kBertAccents:
@@ -248,14 +262,16 @@ bool apply_step(const NormalizerStep& step, std::string_view in, std::string& ou
         o += ' ';
         return true;
       });
-    case Kind::kStrip: return strip(in, step.left, step.right, out, map);
+    case Kind::kStrip:
+      return strip(in, step.left, step.right, out, map);
     case Kind::kPrepend: {
       if (in.empty() || step.content.empty()) return false;
       out = step.content + std::string(in);
       if (map) map->add({0, step.content.size(), 0, 0});
       return true;
     }
-    case Kind::kReplace: return replace(step, in, out, map);
+    case Kind::kReplace:
+      return replace(step, in, out, map);
   }
   return false;
 }

@@ -48,6 +48,16 @@ inline uint32_t decode(const char* p, size_t& n) {
   return n = 4, ((c & 0x07) << 18) | ((b(1) & 0x3F) << 12) | ((b(2) & 0x3F) << 6) | (b(3) & 0x3F);
 }
 
+// The same for a character of two to four bytes, without branches: they would be guessed wrong where scripts mix. Reads
+// four bytes.
+inline uint32_t decode_wide(const char* p, unsigned& n) {
+  const auto b = [&](int i) { return static_cast<uint32_t>(static_cast<unsigned char>(p[i])); };
+  const uint32_t lead = b(0), bits = (lead & 0x3F) << 18 | (b(1) & 0x3F) << 12 | (b(2) & 0x3F) << 6 | (b(3) & 0x3F);
+  const unsigned more = (lead >= 0xE0) + (lead >= 0xF0);
+  n = 2 + more;
+  return bits >> (12 - 6 * more) & ((uint32_t{1} << (11 + 5 * more)) - 1);
+}
+
 // How many ASCII bytes stand at p.
 inline size_t ascii_run(const char* p, size_t size) {
   size_t i = 0;
@@ -68,11 +78,13 @@ inline size_t back(std::string_view s, size_t end) {
 }
 
 struct Survey {
-  bool valid = true;           // UTF-8; the rest only means something where it is
+  bool valid = true;  // UTF-8; the rest only means something where it is
   bool ascii = true;
   std::vector<size_t> unsafe;  // where characters begin that NFC may change, or join to what stands before them
 };
-// One pass over the text; stops early at invalid bytes.
-Survey survey(std::string_view s);
+// One pass over the text; stops early at invalid bytes. Unsafe characters are looked for where `nfc` is true.
+Survey survey(std::string_view s, bool nfc);
+// The same in plain loops: where there are no vector instructions, and the tests' oracle.
+Survey survey_plain(std::string_view s, bool nfc);
 
 }  // namespace mxt::tokenizer::unicode

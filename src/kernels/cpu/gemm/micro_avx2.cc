@@ -88,13 +88,20 @@ void tile(const PanelCall& p, int64_t row, int64_t col) {
   const char* a = static_cast<const char*>(p.a) + (p.packed ? row * p.steps * 4 : row * p.a_row);
   const int64_t r1 = p.packed ? 4 : p.a_row, r3 = 3 * r1, r5 = 5 * r1, step = p.packed ? kMaxRows * 4 : p.a_step;
   const int64_t offset[kMaxRows] = {0, r1, 2 * r1, r3, 4 * r1, r5};
-  for (int64_t s = 0; s < p.steps; ++s, a += step, b += kCols) {
-    const __m256 b0 = _mm256_loadu_ps(b), b1 = _mm256_loadu_ps(b + 8);
+  // The rows of the next tile are fetched while these are worked on, where they are met for the first time: a line of each every 16 steps.
+  const bool ahead = col == 0 && !p.packed && row + 2 * kRows <= p.m;
+  for (int64_t s = 0; s < p.steps;) {
+    if (ahead)
 #pragma GCC unroll 6
-    for (int i = 0; i < kRows; ++i) {
-      const __m256 v = _mm256_broadcast_ss(reinterpret_cast<const float*>(a + offset[i]));
-      sum[i][0] = _mm256_fmadd_ps(v, b0, sum[i][0]);
-      sum[i][1] = _mm256_fmadd_ps(v, b1, sum[i][1]);
+      for (int i = 0; i < kRows; ++i) _mm_prefetch(a + kRows * r1 + offset[i], _MM_HINT_T0);
+    for (const int64_t end = std::min(p.steps, s + 16); s < end; ++s, a += step, b += kCols) {
+      const __m256 b0 = _mm256_loadu_ps(b), b1 = _mm256_loadu_ps(b + 8);
+#pragma GCC unroll 6
+      for (int i = 0; i < kRows; ++i) {
+        const __m256 v = _mm256_broadcast_ss(reinterpret_cast<const float*>(a + offset[i]));
+        sum[i][0] = _mm256_fmadd_ps(v, b0, sum[i][0]);
+        sum[i][1] = _mm256_fmadd_ps(v, b1, sum[i][1]);
+      }
     }
   }
 
@@ -138,7 +145,10 @@ void run(const PanelCall& p) {
     const int64_t end = std::min(p.m, first + chunk);
     for (int64_t col = 0; col < width; col += kCols) {
       int64_t row = first;
-      for (; row + kMaxRows <= end; row += kMaxRows) tile<kMaxRows>(p, row, col);
+      // Packed rows lie in sixes. Elsewhere the last eight are two fours: two rows alone wait for their own sums.
+      const int64_t last = p.packed || (end - first) % kMaxRows != 2 || end - first < 8 ? end : end - 8;
+      for (; row + kMaxRows <= last; row += kMaxRows) tile<kMaxRows>(p, row, col);
+      if (last < end) tile<4>(p, row, col), tile<4>(p, row + 4, col), row = end;
       last_rows<kMaxRows - 1>(p, row, end - row, col);
     }
   }
@@ -167,24 +177,29 @@ inline void store6(float* p, __m256 v) {
   _mm_storel_pi(reinterpret_cast<__m64*>(p + 4), _mm256_extractf128_ps(v, 1));
 }
 
-// Columns contiguous: a row of memory at a time, so that reads are long runs.
+// Columns contiguous: a row of memory at a time, so that reads are long runs. On the left a few blocks at a time: what is written to lies
+// kStep · k apart, which for the usual k means in the same few sets of the first cache.
 template <typename T, int kWidth, int kStep>  // blocks of kWidth columns, each [steps][kStep]
 void pack_straight(const PackCall& c) {
-  const T* from = static_cast<const T*>(c.p);
-  float* to = static_cast<float*>(c.to);
-  const int64_t end = c.left ? c.count : c.width, whole = c.count - 7;
-  for (int64_t s = 0; s < c.k; ++s, from += c.ld) {
-    const T* ahead = from + 8 * c.ld;
-    if (s + 8 < c.k)
-      for (int64_t i = 0; i < c.count; i += 64 / static_cast<int64_t>(sizeof(T))) _mm_prefetch(reinterpret_cast<const char*>(ahead + i), _MM_HINT_T0);
-    float* out = to + s * kStep;
-    int64_t i = 0;
-    if constexpr (kWidth == 8) {
-      for (; i + 8 < whole; i += 16, out += 16 * c.k) _mm256_storeu_ps(out, load8(from + i)), _mm256_storeu_ps(out + 8, load8(from + i + 8));
-      for (; i < end; i += 8) _mm256_storeu_ps(out + i % 16, load_first(from + i, std::clamp<int64_t>(c.count - i, 0, 8))), out += i % 16 == 8 ? 16 * c.k : 0;
-    } else {
-      for (; i < whole; i += kWidth, out += kStep * c.k) store6(out, load8(from + i));
-      for (; i < end; i += kWidth, out += kStep * c.k) store6(out, load_first(from + i, c.count - i));
+  constexpr int64_t kAtOnce = kWidth == 8 ? int64_t{1} << 40 : 8 * kWidth;
+  const int64_t all = c.left ? c.count : c.width;
+  for (int64_t first = 0; first < all; first += kAtOnce) {
+    const T* from = static_cast<const T*>(c.p) + first;
+    float* to = static_cast<float*>(c.to) + first * c.k;
+    const int64_t count = std::min(kAtOnce, c.count - first), end = std::min(kAtOnce, all - first), whole = c.count - first - 7;
+    for (int64_t s = 0; s < c.k; ++s, from += c.ld) {
+      const T* ahead = from + 8 * c.ld;
+      if (s + 8 < c.k)
+        for (int64_t i = 0; i < count; i += 64 / static_cast<int64_t>(sizeof(T))) _mm_prefetch(reinterpret_cast<const char*>(ahead + i), _MM_HINT_T0);
+      float* out = to + s * kStep;
+      int64_t i = 0;
+      if constexpr (kWidth == 8) {
+        for (; i + 8 < whole; i += 16, out += 16 * c.k) _mm256_storeu_ps(out, load8(from + i)), _mm256_storeu_ps(out + 8, load8(from + i + 8));
+        for (; i < end; i += 8) _mm256_storeu_ps(out + i % 16, load_first(from + i, std::clamp<int64_t>(count - i, 0, 8))), out += i % 16 == 8 ? 16 * c.k : 0;
+      } else {
+        for (; i < std::min(whole, end); i += kWidth, out += kStep * c.k) store6(out, load8(from + i));
+        for (; i < end; i += kWidth, out += kStep * c.k) store6(out, load_first(from + i, c.count - first - i));
+      }
     }
   }
 }
@@ -227,7 +242,7 @@ namespace mxt::kernels::cpu {
 const Micro* avx2_micro(Unit unit) {
   static const bool here = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
   if (!here || unit == Unit::kBf16Pair) return nullptr;
-  static const Micro f32{"avx2", run, pack<float>}, widened{"avx2", run, pack<uint16_t>};
+  static const Micro f32{"avx2", run, pack<float>, 2048}, widened{"avx2", run, pack<uint16_t>, 2048};
   return unit == Unit::kF32 ? &f32 : &widened;
 }
 

@@ -184,9 +184,20 @@ class OneThread {
   int before_;
 };
 
-// A tile packs its columns of B: the more rows share them the better, as long as there are tiles for many cores.
-constexpr int64_t kTileCols = 192;
-int64_t tile_rows(int64_t m) { return m >= 2048 ? 512 : 256; }
+// How the output is cut: by its shape alone. A tile packs its columns of B: the more rows share them the better, as long as there are
+// tiles for many cores. An output of few such tiles is cut into four of nearly one size instead, so that two or four threads end together.
+struct Tiles {
+  int64_t rows, cols;
+  Tiles(int64_t m, int64_t n) : rows(m >= 2048 ? 512 : 256), cols(192) {
+    constexpr int64_t kFew = 10, kRound = 32, kLeast = 128;
+    if (((m + rows - 1) / rows) * ((n + cols - 1) / cols) >= kFew) return;
+    rows = m, cols = n;
+    for (int i = 0; i < 2; ++i) {
+      int64_t& longer = rows >= cols ? rows : cols;
+      if (longer >= kLeast) longer = ((longer + 1) / 2 + kRound - 1) / kRound * kRound;
+    }
+  }
+};
 
 template <typename M>
 M block(const M& x, int64_t row, int64_t rows, int64_t col, int64_t cols) {
@@ -201,10 +212,11 @@ M block(const M& x, int64_t row, int64_t rows, int64_t col, int64_t cols) {
 
 void onednn_gemm(const Gemm& g) {
   const int64_t m = g.c.rows, n = g.c.cols, k = g.trans_a ? g.a.rows : g.a.cols;
-  const int64_t height = tile_rows(m), down = (m + height - 1) / height, across = (n + kTileCols - 1) / kTileCols;
+  const Tiles tile(m, n);
+  const int64_t down = (m + tile.rows - 1) / tile.rows, across = (n + tile.cols - 1) / tile.cols;
   parallel_for(0, down * across, 1, [&](int64_t i, int64_t) {
-    const int64_t row = i % down * height, rows = std::min(height, m - row);
-    const int64_t col = i / down * kTileCols, cols = std::min(kTileCols, n - col);
+    const int64_t row = i % down * tile.rows, rows = std::min(tile.rows, m - row);
+    const int64_t col = i / down * tile.cols, cols = std::min(tile.cols, n - col);
     Gemm t = g;
     t.a = g.trans_a ? block(g.a, 0, k, row, rows) : block(g.a, row, rows, 0, k);
     t.b = g.trans_b ? block(g.b, col, cols, 0, k) : block(g.b, 0, k, col, cols);

@@ -65,7 +65,8 @@ struct Plan {
     m = g.c.rows, n = g.c.cols, k = g.trans_a ? g.a.rows : g.a.cols;
     pair = unit == Unit::kBf16Pair ? 2 : 1;
     steps = (k + pair - 1) / pair;
-    pack_a = g.trans_a || k % pair != 0 || unit == Unit::kBf16Widened;
+    const bool clash = micro.clash > 0 && g.a.ld * static_cast<int64_t>(size_of(g.a.type)) % micro.clash == 0 && n > kPanel;
+    pack_a = g.trans_a || k % pair != 0 || unit == Unit::kBf16Widened || clash;
     const int64_t panels = (n + kPanel - 1) / kPanel, enough = num_threads() == 1 ? 1 : 8 * num_threads();
     stream = !pack_a && m <= kStreamRows;
     if (stream) {
