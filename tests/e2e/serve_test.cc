@@ -1,0 +1,90 @@
+// The server as a process of its own: how it ends.
+#include <arpa/inet.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+
+#include <chrono>
+#include <csignal>
+#include <thread>
+
+#include "cli.h"
+
+namespace mxt {
+namespace {
+
+sockaddr_in local(uint16_t port) {
+  sockaddr_in a{};
+  a.sin_family = AF_INET;
+  a.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  a.sin_port = htons(port);
+  return a;
+}
+
+// A port that nobody has at the moment.
+uint16_t free_port() {
+  const int s = socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in a = local(0);
+  socklen_t n = sizeof a;
+  EXPECT_EQ(bind(s, reinterpret_cast<sockaddr*>(&a), n), 0);
+  EXPECT_EQ(getsockname(s, reinterpret_cast<sockaddr*>(&a), &n), 0);
+  close(s);
+  return ntohs(a.sin_port);
+}
+
+bool answers(uint16_t port) {
+  const int s = socket(AF_INET, SOCK_STREAM, 0);
+  const sockaddr_in a = local(port);
+  const bool there = connect(s, reinterpret_cast<const sockaddr*>(&a), sizeof a) == 0;
+  close(s);
+  return there;
+}
+
+template <typename F>
+bool within(std::chrono::seconds limit, F done) {
+  for (const auto end = std::chrono::steady_clock::now() + limit; std::chrono::steady_clock::now() < end;) {
+    if (done()) return true;
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
+  return false;
+}
+
+// A program starts the server with --until-stdin-ends and is killed: the server must not outlive it.
+TEST(Serve, EndsWithTheProgramThatStartedIt) {
+  cli::Folder f("orphan");
+  const uint16_t port = free_port();
+  ASSERT_EQ(prctl(PR_SET_CHILD_SUBREAPER, 1), 0);  // the orphan becomes ours, so that its end can be seen
+  int said[2];
+  ASSERT_EQ(pipe(said), 0);
+  const pid_t starter = fork();
+  if (starter == 0) {
+    int to_server[2];
+    if (pipe(to_server) != 0) _exit(9);
+    const pid_t server = fork();
+    if (server == 0) {
+      dup2(to_server[0], 0);
+      close(to_server[0]), close(to_server[1]), close(said[0]), close(said[1]);
+      if (!freopen((f / "log").c_str(), "w", stderr)) _exit(9);
+      execl(MXT_BINARY, MXT_BINARY, "serve", "--jobs", (f / "jobs").c_str(), "--port", std::to_string(port).c_str(),
+            "--until-stdin-ends", nullptr);
+      _exit(9);
+    }
+    close(to_server[0]);
+    if (write(said[1], &server, sizeof server) != sizeof server) _exit(9);
+    while (true) pause();
+  }
+  pid_t server = 0;
+  ASSERT_EQ(read(said[0], &server, sizeof server), static_cast<ssize_t>(sizeof server));
+  close(said[0]), close(said[1]);
+  EXPECT_TRUE(within(std::chrono::seconds(30), [&] { return answers(port); })) << read_file(f / "log");
+  EXPECT_EQ(kill(server, 0), 0);
+  kill(starter, SIGKILL);
+  waitpid(starter, nullptr, 0);
+  int status = 0;
+  const bool ended = within(std::chrono::seconds(30), [&] { return waitpid(server, &status, WNOHANG) == server; });
+  if (!ended) kill(server, SIGKILL), waitpid(server, nullptr, 0);
+  EXPECT_TRUE(ended);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status << ": " << read_file(f / "log");
+}
+
+}  // namespace
+}  // namespace mxt
