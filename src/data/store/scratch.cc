@@ -12,8 +12,12 @@
 
 namespace mxt::data {
 namespace {
+
 constexpr size_t kBuffer = size_t{4} << 20;
-}
+// What is small enough to count whole is read without a call to the kernel for each place.
+constexpr size_t kMapped = size_t{256} << 20;
+
+}  // namespace
 
 Scratch::Scratch(const std::string& folder) : folder_(folder) {
   std::string name = folder + "/.scratch-XXXXXX";
@@ -50,10 +54,15 @@ void Scratch::finish() {
   flush();
   std::vector<char>().swap(buffer_);
   finished_ = true;
+  if (size_ <= kMapped) map();
 }
 
 void Scratch::read(size_t at, size_t bytes, void* to) const {
   MXT_ASSERT(finished_ && at <= size_ && bytes <= size_ - at);
+  if (size_ <= kMapped) {
+    if (bytes > 0) std::memcpy(to, static_cast<const char*>(map_) + at, bytes);
+    return;
+  }
   char* p = static_cast<char*>(to);
   while (bytes > 0) {
     const ssize_t n = ::pread(fd_, p, bytes, static_cast<off_t>(at));
