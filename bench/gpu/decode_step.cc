@@ -1,4 +1,5 @@
-// One pass of generation at a Qwen3 model's real dimensions with random weights: requests that each add a token to a context.
+// One pass of generation at a Qwen3 model's real dimensions with random weights: requests that each add a token to a
+// context.
 //   gpu_decode_step MODEL CONTEXT PASSES REQUESTS… [profile]
 // For each number of requests: the time of a pass, and what reading the weights and the
 // cache once would take at the rate of a copy on the device (bytes read and written).
@@ -7,18 +8,16 @@
 #include <cmath>
 #include <cstdio>
 
+#include "bench.h"
 #include "infer/cache.h"
 #include "kernels/backend.h"
 #include "models/model.h"
-#include "qwen3.h"
 #include "runtime/program.h"
 
 namespace mxt {
 namespace {
 
 using nlohmann::ordered_json;
-
-double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
 double copy_rate(device::Accelerator& d) {
   constexpr size_t kBytes = size_t{2} << 30;
@@ -57,13 +56,16 @@ int run(int argc, char** argv) {
   fill_with_noise(params, g, o.type, d);
   double read = 0;  // once a pass, whatever the number of requests
   for (const graph::Param& p : g.params)
-    if (p.kind != graph::ParamKind::kEmbedding || config.tie_embeddings) read += 2.0 * static_cast<double>(p.rows * p.cols);
+    if (p.kind != graph::ParamKind::kEmbedding || config.tie_embeddings)
+      read += 2.0 * static_cast<double>(p.rows * p.cols);
   for (int i = 4; i < argc - (profiled ? 1 : 0); ++i) {
-    const int64_t requests = std::stoll(argv[i]), kPage = infer::PagedCache::kPage, each = (context + kPage - 1) / kPage;
+    const int64_t requests = std::stoll(argv[i]), kPage = infer::PagedCache::kPage,
+                  each = (context + kPage - 1) / kPage;
     infer::PagedCache cache(config, o.type, requests * each, &d);
     std::vector<int32_t> ids, positions, cu{0}, contexts, tables, slots, rows;
     for (int64_t r = 0; r < requests; ++r) {
-      ids.push_back(static_cast<int32_t>(1000 + 37 * r)), positions.push_back(static_cast<int32_t>(context - 1)), cu.push_back(static_cast<int32_t>(r + 1));
+      ids.push_back(static_cast<int32_t>(1000 + 37 * r)), positions.push_back(static_cast<int32_t>(context - 1)),
+          cu.push_back(static_cast<int32_t>(r + 1));
       contexts.push_back(static_cast<int32_t>(context)), rows.push_back(static_cast<int32_t>(r));
       for (int64_t p = 0; p < each; ++p) tables.push_back(cache.take());
       slots.push_back(tables.back() * static_cast<int32_t>(kPage) + static_cast<int32_t>((context - 1) % kPage));
@@ -73,7 +75,8 @@ int run(int argc, char** argv) {
     view.cu_q = cu.data(), view.context = contexts.data(), view.tables = tables.data(), view.slots = slots.data();
     auto logits = device::Buffer::shared_with(&d, static_cast<size_t>(requests * config.vocab_size) * sizeof(float));
     runtime::Batch batch;
-    batch.tokens = requests, batch.ids = ids.data(), batch.positions = positions.data(), batch.logit_rows = rows.data(), batch.logit_count = requests;
+    batch.tokens = requests, batch.ids = ids.data(), batch.positions = positions.data(), batch.logit_rows = rows.data(),
+    batch.logit_count = requests;
     batch.logits = static_cast<float*>(logits.data()), batch.cache = &view;
     for (int k = 0; k < 3; ++k) program.run(batch);
     std::vector<double> us;
@@ -83,10 +86,26 @@ int run(int argc, char** argv) {
       us.push_back((now() - begin) * 1e6);
     }
     std::sort(us.begin(), us.end());
-    const double bytes = read + static_cast<double>(infer::PagedCache::bytes(config, o.type, 1)) / static_cast<double>(kPage) * static_cast<double>(context * requests), median = us[us.size() / 2];
-    std::printf("%s\n", ordered_json{{"device", d.properties().name}, {"model", argv[1]}, {"context", context}, {"requests", requests}, {"us", std::round(median)}, {"least_us", std::round(us[0])}, {"tok_s", std::round(1e6 / median * static_cast<double>(requests) * 10) / 10}, {"copy_GB_s", std::round(rate / 1e9)}, {"floor_us", std::round(bytes / rate * 1e6)}, {"of_ceiling", std::round(bytes / rate * 1e9 / median) / 1000}}.dump().c_str());
+    const double bytes = read + static_cast<double>(infer::PagedCache::bytes(config, o.type, 1)) /
+                                    static_cast<double>(kPage) * static_cast<double>(context * requests),
+                 median = us[us.size() / 2];
+    std::printf("%s\n", ordered_json{{"device", d.properties().name},
+                                     {"model", argv[1]},
+                                     {"context", context},
+                                     {"requests", requests},
+                                     {"us", std::round(median)},
+                                     {"least_us", std::round(us[0])},
+                                     {"tok_s", std::round(1e6 / median * static_cast<double>(requests) * 10) / 10},
+                                     {"copy_GB_s", std::round(rate / 1e9)},
+                                     {"floor_us", std::round(bytes / rate * 1e6)},
+                                     {"of_ceiling", std::round(bytes / rate * 1e9 / median) / 1000}}
+                            .dump()
+                            .c_str());
     if (profiled)
-      for (const auto& t : program.profile(batch)) std::printf("%s\n", ordered_json{{"profile", t.what}, {"count", t.count}, {"us", std::round(t.us * 10) / 10}}.dump().c_str());
+      for (const auto& t : program.profile(batch))
+        std::printf(
+            "%s\n",
+            ordered_json{{"profile", t.what}, {"count", t.count}, {"us", std::round(t.us * 10) / 10}}.dump().c_str());
     std::fflush(stdout);
   }
   return 0;
@@ -95,11 +114,4 @@ int run(int argc, char** argv) {
 }  // namespace
 }  // namespace mxt
 
-int main(int argc, char** argv) {
-  try {
-    return mxt::run(argc, argv);
-  } catch (const std::exception& e) {
-    std::fprintf(stderr, "%s\n", e.what());
-    return 1;
-  }
-}
+int main(int argc, char** argv) { return mxt::guarded(mxt::run, argc, argv); }

@@ -14,18 +14,16 @@
 #include "base/error.h"
 #include "base/philox.h"
 #include "base/text.h"
+#include "bench.h"
 #include "formats/model_config.h"
 #include "kernels/backend.h"
 #include "models/model.h"
-#include "qwen3.h"
 #include "runtime/program.h"
 
 namespace mxt {
 namespace {
 
 using nlohmann::ordered_json;
-
-double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
 // Times every candidate of every product of the program at its shape and keeps the fastest.
 kernels::KernelPlan probe(const runtime::Program& program, kernels::Backend& b) {
@@ -43,7 +41,8 @@ kernels::KernelPlan probe(const runtime::Program& program, kernels::Backend& b) 
     x = float_to_bf16(static_cast<float>((s = s * 1664525u + 1013904223u) >> 8) * 0x1p-24f * 0.02f - 0.01f);
   // E4M3 operands: the same normal-ish numbers, two of them in the place of one bf16.
   std::vector<uint8_t> small(noise.size() * 2);
-  for (size_t i = 0; i < small.size(); ++i) small[i] = float_to_f8e4m3(bf16_to_float(noise[i / 2]) * (i % 2 ? 9000.0f : -11000.0f));
+  for (size_t i = 0; i < small.size(); ++i)
+    small[i] = float_to_f8e4m3(bf16_to_float(noise[i / 2]) * (i % 2 ? 9000.0f : -11000.0f));
   std::vector<device::Buffer> operands;
   for (int i = 0; i < 3; ++i) {
     operands.push_back(device::Buffer::on(&d, most));
@@ -65,8 +64,8 @@ kernels::KernelPlan probe(const runtime::Program& program, kernels::Backend& b) 
     for (size_t i = 0; i < names.size(); ++i) {
       kernels::Gemm call = *g;
       const size_t first = call.a.type == DType::kF8E4M3 ? 3 : 0;
-      call.a.p = operands[first].data(), call.b.p = operands[first + 1].data(), call.c.p = operands[2].data(), call.bias = nullptr,
-      call.algo = static_cast<int>(i);
+      call.a.p = operands[first].data(), call.b.p = operands[first + 1].data(), call.c.p = operands[2].data(),
+      call.bias = nullptr, call.algo = static_cast<int>(i);
       // Back to back for about 15 ms: a step keeps the card at its power limit, where clocks are lower and the ranking
       // is another.
       d.mark(from);
@@ -256,11 +255,4 @@ int run(int argc, char** argv) {
 }  // namespace
 }  // namespace mxt
 
-int main(int argc, char** argv) {
-  try {
-    return mxt::run(argc, argv);
-  } catch (const mxt::Error& e) {
-    std::fprintf(stderr, "%s\n", e.what());
-    return static_cast<int>(e.code());
-  }
-}
+int main(int argc, char** argv) { return mxt::guarded(mxt::run, argc, argv); }

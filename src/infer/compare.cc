@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "base/threads.h"
 #include "infer/cache.h"
+#include "infer/logit_rows.h"
 #include "infer/sampler.h"
 
 namespace mxt::infer {
@@ -20,16 +21,16 @@ class Reader {
  public:
   Reader(Model& model, int64_t window)
       : model_(model), pages_((window + PagedCache::kPage - 1) / PagedCache::kPage), program_(model.generator(kPiece)),
-        cache_(model.config(), model.type(), pages_), tables_(static_cast<size_t>(pages_)) {
+        cache_(model.config(), model.type(), pages_, model.ops().device()), logits_(model.ops().device()), tables_(static_cast<size_t>(pages_)) {
     std::iota(tables_.begin(), tables_.end(), 0);
   }
 
   // Tokens [at, at + n) of a sequence that begins with `ids`; the tokens before were fed already.
-  const std::vector<float>& logits(const int32_t* ids, int64_t at, int64_t n) {
+  std::span<const float> logits(const int32_t* ids, int64_t at, int64_t n) {
     std::vector<int32_t> positions(static_cast<size_t>(n)), rows(static_cast<size_t>(n));
     std::iota(positions.begin(), positions.end(), static_cast<int32_t>(at));
     std::iota(rows.begin(), rows.end(), 0);
-    logits_.resize(static_cast<size_t>(n * model_.vocab()));
+    const std::span<float> logits = logits_.take(static_cast<size_t>(n * model_.vocab()));
     const int32_t cu[] = {0, static_cast<int32_t>(n)}, context[] = {static_cast<int32_t>(at + n)};
     runtime::CacheView view;
     view.k = cache_.k();
@@ -47,10 +48,10 @@ class Reader {
     b.positions = positions.data();
     b.logit_rows = rows.data();
     b.logit_count = n;
-    b.logits = logits_.data();
+    b.logits = logits.data();
     b.cache = &view;
     program_->run(b);
-    return logits_;
+    return logits;
   }
 
  private:
@@ -58,8 +59,8 @@ class Reader {
   int64_t pages_;
   std::unique_ptr<runtime::Program> program_;
   PagedCache cache_;
+  LogitRows logits_;
   std::vector<int32_t> tables_;
-  std::vector<float> logits_;
 };
 
 struct Row {
@@ -76,7 +77,7 @@ Row compare_row(std::span<const float> a, std::span<const float> b, int32_t targ
   }
   r.nll_a = lse_a - static_cast<double>(a[static_cast<size_t>(target)]);
   r.nll_b = lse_b - static_cast<double>(b[static_cast<size_t>(target)]);
-  r.same = std::max_element(a.begin(), a.end()) - a.begin() == std::max_element(b.begin(), b.end()) - b.begin();
+  r.same = most_likely(a) == most_likely(b);
   return r;
 }
 
@@ -100,8 +101,8 @@ Comparison compare(Model& a, Model& b, const std::vector<int32_t>& ids, int64_t 
     const int64_t end = std::min(begin + window, n);
     for (int64_t at = begin; at < end - 1; at += kPiece) {
       const int64_t m = std::min(kPiece, end - 1 - at);
-      const auto& la = read_a.logits(ids.data() + begin, at - begin, m);
-      const auto& lb = read_b.logits(ids.data() + begin, at - begin, m);
+      const auto la = read_a.logits(ids.data() + begin, at - begin, m);
+      const auto lb = read_b.logits(ids.data() + begin, at - begin, m);
       std::vector<Row> rows(static_cast<size_t>(m));
       parallel_for(0, m, 1, [&](int64_t first, int64_t last) {
         for (int64_t i = first; i < last; ++i) {

@@ -258,7 +258,15 @@ bool Program::replay(const Frame& frame) {
   }
   if (at->second == nullptr) {
     device->begin_recording();
-    queue(frame);
+    try {
+      queue(frame);
+    } catch (...) {  // the device must not go on recording
+      try {
+        device->discard(device->end_recording());
+      } catch (const Error&) {  // the recording has ended with an error of its own, the first one counts
+      }
+      throw;
+    }
     at->second = device->end_recording();
   }
   device->replay(at->second);

@@ -1,7 +1,9 @@
-// Qwen3's dimensions and random weights for the benches of this folder.
+// What the benches of whole passes share: Qwen3's dimensions, random weights, a clock, and how a program ends.
 #pragma once
 
 #include <algorithm>
+#include <chrono>
+#include <cstdio>
 #include <cstring>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -13,6 +15,20 @@
 #include "runtime/params.h"
 
 namespace mxt {
+
+inline double now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+// run()'s exit code; an error's own, with its line, where it throws one.
+inline int guarded(int (*run)(int, char**), int argc, char** argv) {
+  try {
+    return run(argc, argv);
+  } catch (const Error& e) {
+    std::fprintf(stderr, "%s\n", e.what());
+    return static_cast<int>(e.code());
+  }
+}
 
 inline formats::ModelConfig qwen3(const std::string& name) {
   struct S {
@@ -45,7 +61,8 @@ inline formats::ModelConfig qwen3(const std::string& name) {
   fail_input("unknown model {}", name);
 }
 
-// Frozen weights: normal(0, 0.02) from one block of numbers, read from another place for each parameter. Norms are 1, an adapter's B 0.
+// Frozen weights: normal(0, 0.02) from one block of numbers, read from another place for each parameter. Norms are 1,
+// an adapter's B 0.
 inline void fill_with_noise(runtime::ParamStore& params, const graph::Graph& g, DType type, device::Accelerator& d) {
   std::vector<float> noise(size_t{4} << 20);
   Philox rng(1, 1);
