@@ -86,6 +86,7 @@ Pipeline::Pipeline(const Options& o) : o_(o), recipe_(config::load_recipe(o.reci
       fail_input("{}: this folder holds something else: choose another --out", o_.out);
     write_file_atomic(kept, recipe_.text);
   }
+  remove_unfinished(o_.out);
   record_ = std::make_unique<RunRecord>(recipe_, o_.out, o_.verb);
   for (const std::string& line : config::off_stages(recipe_)) log::info("{}", line);
   // A plan that cannot be right is refused before anything is fetched or opened for it.

@@ -65,7 +65,8 @@ std::string read_file(const std::string& path) {
 
 AtomicFile::AtomicFile(std::string path) : path_(std::move(path)) {
   static std::atomic<unsigned> counter{0};
-  temp_ = fmt::format("{}.{}.{}.tmp", path_, getpid(), counter++);
+  const fs::path p(path_);
+  temp_ = (p.parent_path() / fmt::format(".{}.{}.{}.tmp", p.filename().string(), getpid(), counter++)).string();
   fd_ = open(temp_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
   if (fd_ < 0) fail_input("{}: cannot be written: {}", path_, why(errno));
   buffer_.reserve(kBuffer);
@@ -122,6 +123,36 @@ void write_file_atomic(const std::string& path, std::string_view bytes) {
   AtomicFile f(path);
   f.write(bytes);
   f.commit();
+}
+
+namespace {
+
+// As AtomicFile names them: .NAME.PROCESS.NUMBER.tmp
+bool is_unfinished(std::string_view name) {
+  if (!name.starts_with(".") || !name.ends_with(".tmp")) return false;
+  name.remove_suffix(4);
+  for (int i = 0; i < 2; ++i) {
+    const size_t dot = name.find_last_not_of("0123456789");
+    if (dot == std::string_view::npos || dot == 0 || name[dot] != '.' || dot + 1 == name.size()) return false;
+    name = name.substr(0, dot);
+  }
+  return true;
+}
+
+}  // namespace
+
+void remove_unfinished(const std::string& folder) {
+  std::error_code ec;
+  std::vector<fs::path> found;
+  for (auto it = fs::recursive_directory_iterator(folder, ec); !ec && it != fs::recursive_directory_iterator(); it.increment(ec)) {
+    const std::string name = it->path().filename().string();
+    if (!it->is_directory(ec)) {
+      if (is_unfinished(name)) found.push_back(it->path());
+    } else if (name.starts_with(".")) {
+      it.disable_recursion_pending();
+    }
+  }
+  for (const fs::path& p : found) fs::remove(p, ec);
 }
 
 void replace_folder(const std::string& temp, const std::string& target) {

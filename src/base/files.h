@@ -39,6 +39,10 @@ class AtomicFile {
   void flush();
 };
 
+// Removes what killed processes had begun with the two above in `folder` and below it, dot folders left out. Only for who holds the
+// folder: another process may be writing there. Until then such files are dot files, which list_files() does not see.
+void remove_unfinished(const std::string& folder);
+
 // Replaces the folder `target` by the finished folder `temp` (both on one file system), so that a reader sees either
 // the whole old folder or the whole new one.
 void replace_folder(const std::string& temp, const std::string& target);

@@ -170,13 +170,7 @@ void remove_leftovers(const std::string& out) {
   make_folders((fs::path(out) / kWorkFolder).string());
   for (const auto& e : fs::directory_iterator(fs::path(out) / kWorkFolder))
     if (!whole.contains(e.path().filename())) fs::remove_all(e.path(), ignored);
-  for (const auto& e : fs::directory_iterator(out)) {
-    const std::string name = e.path().filename().string();
-    const bool shard =
-        (name.starts_with("train-") || name.starts_with("eval-")) && name.find(".safetensors.") != std::string::npos;
-    if (name.ends_with(".tmp") && (shard || name.starts_with(std::string(kManifestName) + ".")))
-      fs::remove(e.path(), ignored);
-  }
+  remove_unfinished(out);
 }
 
 bool still_good(const std::string& out, const Manifest& m) {

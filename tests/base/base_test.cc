@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <cmath>
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <thread>
 
@@ -126,6 +127,22 @@ TEST(Files, AtomicWriteLeavesOldFileWhenAbandoned) {
   EXPECT_EQ(read_file(dir + "/f"), "new");
   FolderLock lock(dir);
   EXPECT_THROW(FolderLock second(dir), Error);
+  fs::remove_all(dir);
+}
+
+TEST(Files, OnlyWhatAKilledWriterLeftIsRemoved) {
+  const std::string dir = testing::TempDir() + "mxt_unfinished";
+  fs::remove_all(dir);
+  make_folders(dir + "/sub");
+  make_folders(dir + "/.hidden");
+  const std::vector<std::string> left = {".f.json.12.0.tmp", "sub/.model-00001.safetensors.7.31.tmp"};
+  const std::vector<std::string> others = {".bashrc", ".f.tmp", ".f.1.tmp", ".f.x.1.tmp", "..1.tmp", ".1.1.tmp", "f.json.1.0.tmp", ".hidden/.f.1.0.tmp"};
+  for (const auto& names : {left, others})
+    for (const std::string& n : names) std::ofstream(dir + "/" + n) << "x";
+  EXPECT_EQ(list_files(dir), std::vector<std::string>{"f.json.1.0.tmp"});
+  remove_unfinished(dir);
+  for (const std::string& n : left) EXPECT_FALSE(fs::exists(dir + "/" + n)) << n;
+  for (const std::string& n : others) EXPECT_TRUE(fs::exists(dir + "/" + n)) << n;
   fs::remove_all(dir);
 }
 

@@ -152,6 +152,30 @@ TEST(Killed, TheNextRunGoesOnAndEndsAlike) {
   EXPECT_EQ(c.digests("often"), want);
 }
 
+// What a kill may leave: some answers of the harness and not the others, and a file that was not whole yet.
+TEST(Killed, AnEvaluationThatFindsSomeAnswersGivesTheSameScores) {
+  const Chain c("some_answers", "gguf_q8_0", 4);
+  ASSERT_EQ(c.run("out").code, 0);
+  const Json want = c.digests("out");
+  const std::string cache = c.f / "out/cache/eval_after.jsonl", answers = read_file(cache);
+  const auto lines = static_cast<size_t>(std::count(answers.begin(), answers.end(), '\n'));
+  ASSERT_EQ(lines, 12u);
+  size_t end = 0;
+  for (size_t kept = 0; kept < lines; ++kept) {
+    fs::remove_all(c.f / "out/eval/after");
+    fs::remove(c.f / "out/manifest.json");
+    write_file_atomic(cache, answers.substr(0, end + 1));  // and a line cut off after one byte
+    write_file_atomic(c.f / "out/eval/.after.json.1.0.tmp", "{");
+    write_file_atomic(c.f / "out/.plan.json.1.0.tmp", "{");
+    const auto r = c.run("out");
+    ASSERT_EQ(r.code, 0) << r.out;
+    EXPECT_EQ(c.digests("out"), want) << kept;
+    EXPECT_FALSE(fs::exists(c.f / "out/eval/.after.json.1.0.tmp"));
+    EXPECT_FALSE(fs::exists(c.f / "out/.plan.json.1.0.tmp"));
+    end = answers.find('\n', end) + 1;
+  }
+}
+
 TEST(Stages, AreKeptWhenNothingChangedAndRedoneWhenSomethingDid) {
   const Chain c("kept", "fp8_dynamic", 4);
   auto r = c.run("out");
