@@ -68,6 +68,7 @@ int main(int argc, char** argv) {
   sigaction(SIGINT, &sa, nullptr);
   sigaction(SIGTERM, &sa, nullptr);
   std::signal(SIGPIPE, SIG_IGN);
+  std::signal(SIGXFSZ, SIG_IGN);  // a file over `ulimit -f` is a failed write, said as such
   try {
     return app::run(argc, argv);
   } catch (const Error& e) {

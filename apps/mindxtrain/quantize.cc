@@ -4,6 +4,7 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "config/enums.h"
+#include "quantize/quantize.h"
 #include "quantize_model.h"
 #include "verbs.h"
 
@@ -29,7 +30,7 @@ void add_quantize(CLI::App& app) {
                                "quantize --model DIR --scheme fp8_dynamic --out small");
   struct Options {
     QuantizeJob job;
-    std::string model, scheme, dtype = "bfloat16";
+    std::string model, scheme, dtype;
     bool per_tensor = false, no_report = false, json = false;
     int threads = 0;
   };
@@ -43,7 +44,9 @@ void add_quantize(CLI::App& app) {
   c->add_option("--out", o->job.out, "folder to write")->required();
   c->add_option("--text", o->job.text, "held-out text for the report (default: one that is built in)");
   c->add_option("--window", o->job.window, "tokens of context in the report")->check(CLI::Range(2, 1 << 20));
-  c->add_option("--dtype", o->dtype, "the report runs both models in bfloat16 or float32");
+  c->add_option("--dtype", o->dtype,
+                "the report runs both models in bfloat16 or float32 (default: float32 for gguf_*, so that the KL is "
+                "the format's and not that of rounded activations; else bfloat16)");
   c->add_flag("--no-report", o->no_report, "do not run the models");
   c->add_flag("--json", o->json, "machine-readable answer");
   c->add_option("--threads", o->threads, "threads (default: OMP_NUM_THREADS, else all cores)");
@@ -53,7 +56,9 @@ void add_quantize(CLI::App& app) {
     job.settings.scheme = scheme_of(o->scheme);
     job.settings.ptpc = !o->per_tensor;
     job.report = !o->no_report;
-    job.type = parse_dtype(o->dtype);
+    job.type = !o->dtype.empty()                               ? parse_dtype(o->dtype)
+               : quantize::is_gguf_scheme(job.settings.scheme) ? DType::kF32
+                                                               : DType::kBF16;
     job.model = resolve_model(o->model, std::nullopt);
     job.name = fs::path(o->model).filename().string();
     const TextSide side = has_tokenizer(job.model) ? load_text_side(job.model) : TextSide{};

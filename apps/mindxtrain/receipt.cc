@@ -44,7 +44,7 @@ void run_replay(const Options& o, provenance::VerifyReport& report) {
 void add_receipt(CLI::App& app) {
   auto* c = app.add_subcommand("receipt", "re-hash everything that a manifest names\nexample: mindxtrain receipt out/run1/manifest.json");
   auto o = std::make_shared<Options>();
-  c->add_option("manifest", o->manifest, "manifest.json of a run")->required();
+  c->add_option("manifest", o->manifest, "manifest.json of a run, or the run's folder")->required();
   c->add_option("--config", o->config, "the manifest must be of this recipe");
   c->add_option("--key", o->key, "public key that must have signed");
   auto* replay_flag = c->add_flag("--replay", o->replay, "train again from recipe, plan and data, and compare the checkpoint");
@@ -52,6 +52,8 @@ void add_receipt(CLI::App& app) {
   c->add_option("--threads", o->threads, "threads of the replay")->needs(replay_flag);
   c->add_flag("--json", o->json, "machine-readable answer");
   c->callback([o] {
+    std::error_code ec;
+    if (fs::is_directory(o->manifest, ec)) o->manifest += "/manifest.json";
     provenance::VerifyOptions v;
     config::Recipe recipe;
     if (!o->config.empty()) {

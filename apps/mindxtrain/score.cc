@@ -59,9 +59,14 @@ void add_score(CLI::App& app) {
     infer::Model model(path, o->adapter, parse_dtype(o->dtype), longest, ops_on(o->device));
     infer::Scorer scorer(model, std::min<int64_t>(std::max<int64_t>(longest, 2048), 8192));
     AtomicFile out(o->output);
+    size_t row = 0;
     for (const auto& lp : scorer.score(rows)) {
+      ++row;
       Json j = Json::array();
-      for (float v : lp) j.push_back(std::isnan(v) ? Json(nullptr) : Json(v));
+      for (size_t t = 0; t < lp.size(); ++t) {
+        if (t > 0 && std::isnan(lp[t])) fail_input("{}: row {}, token {}: no log-probability: {} holds weights that are not numbers, or overflows in {}", o->input, row, t + 1, path, o->dtype);
+        j.push_back(t == 0 ? Json(nullptr) : Json(lp[t]));
+      }
       out.write(Json{{"logprobs", j}}.dump() + "\n");
     }
     out.commit();

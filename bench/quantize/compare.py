@@ -197,14 +197,14 @@ def main():
     a.add_argument("--model", required=True, help="SmolLM2-135M-Instruct as a Hugging Face folder")
     a.add_argument("--text", default=str(Path(__file__).resolve().parents[2] / "data/text/general.txt"))
     a.add_argument("--only", default=",".join(SCHEMES))
-    a.add_argument("--dtype", default="bfloat16")
+    a.add_argument("--dtype", help="of the report (default: the product's: float32 for gguf_*, else bfloat16)")
     a.add_argument("--threads", type=int, default=2)
     args = a.parse_args()
     with tempfile.TemporaryDirectory() as tmp:
         for scheme in args.only.split(","):
             folder = Path(tmp) / scheme
             report = json.loads(call(args.binary, "quantize", "--model", args.model, "--scheme", scheme, "--out", folder, "--text", args.text,
-                                     "--dtype", args.dtype, "--threads", args.threads, "--json"))
+                                     *(["--dtype", args.dtype] if args.dtype else []), "--threads", args.threads, "--json"))
             size, held = report["size"], report["held_out"]
             print(f"{scheme}: {size['bytes'] / 1e6:.1f} MB, {size['bits_per_weight']:.2f} bits a weight; perplexity {held['perplexity']['quantized']:.4f} "
                   f"({held['perplexity']['change_pct']:+.2f} %), KL {held['kl']:.3e}, same top token {100 * held['same_top_token']:.1f} %", flush=True)
