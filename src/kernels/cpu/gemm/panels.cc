@@ -57,6 +57,7 @@ struct Plan {
   int64_t m, n, k, steps;
   int64_t pair;                 // elements of k in a step
   bool pack_a, copy_a, stream;  // copy_a: packed as rows
+  int64_t most_shared;          // units
   float* shared = nullptr;      // all of B: panel i at i · kPanel · steps, each part of k on its own
   float* shared_a = nullptr;    // a transposed A, part by part, where it fits beside B
   int64_t part;                 // steps taken at once
@@ -71,17 +72,18 @@ struct Plan {
         micro.clash > 0 && g.a.ld * static_cast<int64_t>(size_of(g.a.type)) % micro.clash == 0 && n > kPanel;
     pack_a = g.trans_a || k % pair != 0 || unit == Unit::kBf16Widened || clash;
     copy_a = pack_a && !g.trans_a && micro.blocks;
+    most_shared = pack_a && micro.blocks ? 2 * kUnitsShared : kUnitsShared;
     const int64_t panels = (n + kPanel - 1) / kPanel, enough = num_threads() == 1 ? 1 : 8 * num_threads();
     stream = !pack_a && m <= kStreamRows;
     if (stream) {
       // Few rows: B goes through the first cache once, a short part of a panel at a time.
       part = std::min(steps, kPackedPart), rows = m, group = std::min<int64_t>(4, panels);
-    } else if (panels * kPanel * steps <= kUnitsShared && m > kLeastRows) {
+    } else if (panels * kPanel * steps <= most_shared && m > kLeastRows) {
       part = pack_a ? std::min(steps, kSharedPart) : steps;
-      const int64_t units_b = panels * kPanel * steps,
-                    units = units_b + (g.trans_a && micro.blocks ? parts() * part_a() : kUnitsShared);
-      shared = shared_memory(std::min(units, kUnitsShared));
-      if (units <= kUnitsShared) shared_a = shared + units_b;
+      const int64_t units_b = panels * kPanel * steps, units_both = units_b + parts() * part_a();
+      const bool both = g.trans_a && micro.blocks && units_both <= most_shared;
+      shared = shared_memory(both ? units_both : units_b);
+      if (both) shared_a = shared + units_b;
       cut_shared(panels);
       return;
     } else if (!pack_a && steps * kPanel <= kUnitsB) {
@@ -112,6 +114,12 @@ struct Plan {
     tasks = count();
   }
 
+  // Columns of C at a time so that their part of B is packed once for all tasks; all of them where that is so or brings nothing.
+  int64_t columns() const {
+    if (shared || !pack_a || !micro.blocks || m <= kLeastRows || most_shared < kPanel * steps) return n;
+    const int64_t panels = (n + kPanel - 1) / kPanel, at_once = most_shared / (kPanel * steps), times = (panels + at_once - 1) / at_once;
+    return (panels + times - 1) / times * kPanel;
+  }
   int64_t parts() const { return (steps + part - 1) / part; }
   int64_t part_a() const { return (m + 5) / 6 * packed_six(part); }  // units of a part of shared_a
   int64_t units_a(int64_t r) const {
@@ -286,13 +294,23 @@ const Micro& best_micro(bool bf16, bool portable, Unit* unit) {
   return micro ? *micro : portable_micro(*unit);
 }
 
-size_t panels_shared_memory() { return static_cast<size_t>(kUnitsShared) * 4; }
+size_t panels_shared_memory() { return static_cast<size_t>(2 * kUnitsShared) * 4; }
 size_t panels_memory() { return static_cast<size_t>(kUnitsA + kUnitsSlack + kUnitsB + kUnitsPartial) * 4; }
 
 void panels_gemm(const Gemm& g, bool portable) {
   Unit unit;
   const Micro& micro = best_micro(g.a.type == DType::kBF16, portable, &unit);
   const Plan p(g, micro, unit);
+  if (const int64_t columns = p.columns(); columns < p.n) {
+    for (int64_t col = 0; col < p.n; col += columns) {
+      Gemm some = g;
+      some.b.p = g.trans_b ? bytes(g.b, col, 0) : bytes(g.b, 0, col), some.c.p = const_cast<char*>(bytes(g.c, 0, col));
+      some.c.cols = std::min(columns, p.n - col), (g.trans_b ? some.b.rows : some.b.cols) = some.c.cols;
+      if (g.bias) some.bias = static_cast<const char*>(g.bias) + static_cast<size_t>(col) * size_of(g.bias_type);
+      panels_gemm(some, portable);
+    }
+    return;
+  }
   // Below this all is done by the calling thread.
   const int64_t alone =
       2.0 * static_cast<double>(p.m) * static_cast<double>(p.n) * static_cast<double>(p.k) < kSerialFlops
