@@ -17,7 +17,7 @@ constexpr int kWarps = 8, kPart = 512, kMostRows = 64, kThreads = (kWarps + 1) *
 template <int kTiles, int kPanels>
 struct Ring {
   // A multiprocessor starts about twenty bulk copies a microsecond: they must be long.
-  static constexpr int kRows = kTiles * 16, kColumns = (kTiles == 1 ? 2 : 1) * kPart, kSums = kPanels * 8 + 1;
+  static constexpr int kRows = kTiles * 16, kColumns = (kPanels == 1 ? 4 : kTiles == 1 ? 2 : 1) * kPart, kSums = kPanels * 8 + 1;
   static constexpr int kRowBytes = kColumns * 2 + 64;  // 64 more: eight threads that read two rows touch all banks once
   static constexpr int kStageBytes = kRows * kRowBytes;
   static constexpr int kStages = (225 * 1024 - kWarps * 16 * kSums * 4) / kStageBytes;

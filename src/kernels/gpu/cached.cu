@@ -10,7 +10,7 @@
 namespace mxt::kernels::MXT_GPU_NS {
 namespace {
 
-constexpr int kThreads = 256, kGroup = 16, kGroups = kThreads / kGroup, kKeys = 8, kRound = kGroups * kKeys, kChunk = 4 * kRound, kMostShares = 16, kMostDim = kThreads;
+constexpr int kThreads = 256, kGroup = 16, kGroups = kThreads / kGroup, kKeys = 8, kRound = kGroups * kKeys, kChunk = 4 * kRound, kMostDim = kThreads;
 
 struct CachedArgs {
   const void *q, *k, *v;
@@ -249,20 +249,24 @@ void launch(Stream s, dim3 grid, int heads_a_block, bool is_wide, const CachedAr
 }
 
 int64_t chunks_of(const CachedAttention& c) { return ceil_div(c.max_pages * c.page, kChunk); }
-// Blocks that fill the device: with fewer answers than that, chunks are shared; with more, heads share a block.
-constexpr int64_t kBlocks = 264;
-bool shares(const CachedAttention& c) { return c.q.rows * c.heads < 2 * kBlocks && chunks_of(c) > 1; }
-static_assert(2 * kBlocks * sizeof(int32_t) <= kMostDone);
+// With fewer answers than this, blocks share their chunks; with more, heads share a block. As many blocks as multiprocessors, since the
+// product after this one may begin to read its weights only when all of them have begun.
+constexpr int64_t kBlocks = 128;
+static_assert(kBlocks * sizeof(int32_t) <= kMostDone);
+int64_t shares(const CachedAttention& c) {
+  const int64_t room = kBlocks / (c.q.rows * c.heads), chunks = chunks_of(c);
+  return room < 1 ? 1 : room < chunks ? room : chunks;
+}
 int heads_a_block(const CachedAttention& c, bool is_wide) {
-  const int64_t group = c.heads / c.kv_heads;
-  if (c.head_dim > 128 || !is_wide || c.q.rows * c.heads < 2 * kBlocks) return 1;
-  return group % 4 == 0 ? 4 : group % 2 == 0 ? 2 : 1;
+  const int64_t group = c.heads / c.kv_heads, answers = c.q.rows * c.heads;
+  if (c.head_dim > 128 || !is_wide || answers <= kBlocks || group % 2 != 0) return 1;
+  return answers <= 2 * kBlocks || group % 4 != 0 ? 2 : 4;
 }
 
 }  // namespace
 
 CachedScratch cached_attention_scratch(const CachedAttention& c) {
-  if (!shares(c)) return {};
+  if (c.q.rows == 0 || shares(c) == 1) return {};
   return {static_cast<size_t>(c.q.rows * c.heads * chunks_of(c) * (2 + c.head_dim)) * sizeof(float), static_cast<size_t>(c.q.rows * c.heads) * sizeof(int32_t)};
 }
 
@@ -271,7 +275,7 @@ void cached_attention(Stream s, const CachedAttention& c, void* parts, void* don
   require(c.head_dim <= kMostDim, "head_dim is at most 256");
   const CachedArgs a{c.q.p, c.k_cache, c.v_cache, c.out.p, c.q.ld, c.out.ld, c.requests, c.max_pages, c.page, c.window, c.cu_q, c.context, c.tables,
                      static_cast<int>(c.heads), static_cast<int>(c.kv_heads), static_cast<int>(c.head_dim), c.scale, static_cast<float*>(parts), static_cast<int32_t*>(done), static_cast<int>(chunks_of(c))};
-  const dim3 grid(static_cast<unsigned>(c.q.rows), 1, shares(c) ? static_cast<unsigned>(chunks_of(c) < kMostShares ? chunks_of(c) : kMostShares) : 1);
+  const dim3 grid(static_cast<unsigned>(c.q.rows), 1, static_cast<unsigned>(shares(c)));
   const bool is_wide = c.head_dim % 8 == 0 && wide(c.q) && wide(c.k_cache) && wide(c.v_cache);
   const int heads = heads_a_block(c, is_wide);
   if (c.q.type == DType::kBF16) launch<bf16>(s, grid, heads, is_wide, a);
