@@ -82,6 +82,7 @@ std::shared_ptr<Automaton> OperatorState::grammar(const std::string& source, con
     }
   auto made = std::make_shared<Automaton>(compile(), token_bytes());
   if (made->start() == Automaton::kDead) fail_input("the schema allows no value");
+  made->tokens(made->start());  // what is too ambiguous shows here already, as the client's error
   grammars_.emplace_front(source, made);
   if (grammars_.size() > kKeptGrammars) grammars_.pop_back();
   return made;
