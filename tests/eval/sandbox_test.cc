@@ -78,6 +78,15 @@ TEST_F(Sandbox, MemoryAndOutputAreLimited) {
   EXPECT_TRUE(passes("try:\n    f = open('/tmp/big', 'wb')\n    for i in range(1000): f.write(bytes(1 << 20)); f.flush()\n    raise RuntimeError\nexcept OSError: pass\nexcept BaseException as e:\n    assert not isinstance(e, RuntimeError)\nimport os\nassert os.path.getsize('/tmp/big') <= 32 << 20"));
 }
 
+// Segments and message queues live on without a process, files of memfd_create count against no address space.
+TEST_F(Sandbox, ThereIsNoMemoryBesideTheLimits) {
+  const std::string libc = "import ctypes\nlibc = ctypes.CDLL(None, use_errno=True)\n";
+  EXPECT_TRUE(passes(libc + "assert libc.shmget(0, 4096, 0o1600) == -1"));
+  EXPECT_TRUE(passes(libc + "assert libc.msgget(0, 0o1600) == -1"));
+  EXPECT_TRUE(passes(libc + "assert libc.semget(0, 1, 0o1600) == -1"));
+  EXPECT_TRUE(passes("import os\ntry:\n    os.memfd_create('x')\n    raise SystemExit\nexcept PermissionError: pass"));
+}
+
 TEST_F(Sandbox, FilesOutsideAreOutOfReach) {
   const std::string secret = testing::TempDir() + "sandbox_secret";
   std::ofstream(secret) << "kept";

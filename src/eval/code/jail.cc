@@ -70,7 +70,12 @@ constexpr uint32_t kForbidden[] = {SYS_unshare,
                                    SYS_acct,
                                    SYS_syslog,
                                    SYS_clock_settime,
-                                   SYS_settimeofday};
+                                   SYS_settimeofday,
+                                   // memory that no limit of a process or of the scratch folder counts
+                                   SYS_memfd_create,
+                                   SYS_shmget,
+                                   SYS_msgget,
+                                   SYS_semget};
 constexpr uint32_t kNewSpaces =
     CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS | CLONE_NEWCGROUP;
 

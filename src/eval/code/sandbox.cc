@@ -138,6 +138,8 @@ bool run_one(const std::string& program, const std::string& python, const Sandbo
   const bool mapped = map_ids(child);
   const int map_error = errno;
   if (mapped) {
+    // Where the whole machine runs out of memory, the kernel ends the program and not us.
+    (void)write_whole("/proc/" + std::to_string(child) + "/oom_score_adj", "1000");
     (void)!::write(go_w.fd, "g", 1);
     // Feed the program, hear the word, until the end or the deadline. A program that closes its files or says too much
     // ends nothing early.
