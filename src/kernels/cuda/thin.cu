@@ -81,7 +81,7 @@ __global__ __launch_bounds__(kThreads, 1) void thin_kernel(const __grid_constant
   __shared__ float sums[kWarps][16][R::kSums];
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
   if (threadIdx.x == 0) {
-    for (int i = 0; i < R::kStages; ++i) full[i].init(1), empty[i].init(kWarps);
+    for (int i = 0; i < R::kStages; ++i) full[i].init(1), empty[i].init(kWarps * 32);
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
   }
   __syncthreads();
@@ -140,8 +140,7 @@ __global__ __launch_bounds__(kThreads, 1) void thin_kernel(const __grid_constant
           }
         }
       }
-      __syncwarp();
-      if (lane == 0) empty[slot].arrive();
+      empty[slot].arrive();
     }
 #pragma unroll
     for (int tile = 0; tile < kTiles; ++tile) {
