@@ -19,6 +19,9 @@ from pathlib import Path
 # task → (documents, few-shot or None)
 TASKS = {"arc_easy": (16, None), "piqa": (4, 3), "hellaswag": (4, 2), "lambada_openai": (10, None), "wikitext": (2, None),
          "mmlu_stem": (3, 5), "winogrande": (6, None), "gsm8k": (2, None), "humaneval": (3, None)}
+# Of our own, in tasks/: Jinja lists as choices, several right answers, inputs as choices, other delimiters and samplers, acc_mutual_info,
+# brier, f1, mcc, filters one after the other with repeats, a group within a group.
+TASKS |= {f"shape_{t}": (10, None) for t in ("mutual", "brier", "list_choice", "map_target", "multi_target", "multi_input", "regex", "gen_nums", "ll", "roll", "group")}
 FOLDERS = ["arc", "piqa", "hellaswag", "lambada", "wikitext", "winogrande", "gsm8k", "mmlu/default", "humaneval"]
 SUBJECTS = ["mmlu_abstract_algebra", "mmlu_astronomy"]
 
@@ -106,6 +109,16 @@ def make_data(root, gsm8k, text, humaneval):
         write(d / f"{split}.jsonl", part)
     card(d, {"winogrande_xl": {s: f"{s}.jsonl" for s in ("train", "validation")}})
 
+    rows = []
+    for i, r in enumerate(train[:90]):
+        c, gold = choices(r, 4)
+        while len(set(c)) < 4:
+            c, gold = choices(r, 4)
+        rows.append({"q": r["question"], "full": r["answer"], "opts": dict(zip("abcd", c)), "choices": c, "gold": gold, "letter": "abcd"[gold], "num": number(r), "yes": i % 3 == 0,
+                     "subj": ["math", "Œuvre ☃", "hist"][i % 3], "many": [gold, (gold + 1) % 4], "short": r["question"].split(". ")[0]})
+    for split, part in [("train", rows[:40]), ("validation", rows[40:65]), ("test", rows[65:])]:
+        write(root / f"shapes/{split}.jsonl", part)
+
     d, configs = root / "cais/mmlu", {}
     for subject in SUBJECTS:
         name = subject.removeprefix("mmlu_")
@@ -126,6 +139,7 @@ def copy_tasks(to, max_gen_toks):
         if (to / f).exists():
             continue
         shutil.copytree(here / f, to / f, ignore=shutil.ignore_patterns("__pycache__", "*.md"))
+    shutil.copytree(Path(__file__).resolve().parent / "tasks", to / "shapes", dirs_exist_ok=True)
     for f in to.glob("*/*.yaml") if max_gen_toks else []:
         f.write_text(re.sub(r"max_gen_toks: \d+", f"max_gen_toks: {max_gen_toks}", f.read_text()))
     for f in (to / "mmlu/default").glob("mmlu_*.yaml"):
@@ -168,7 +182,7 @@ def run_oracle(a, tasks, work):
         out[task] = {k: r[k] for k in ("results", "samples") if k in r}
         out[task]["groups"] = r.get("groups", {})
         out[task]["seconds"] = time.time() - began
-    return json.loads(json.dumps(out, default=lambda o: o.item() if hasattr(o, "item") else str(o)))
+    return json.loads(json.dumps(out, default=lambda o: o.tolist() if hasattr(o, "tolist") else str(o)))
 
 
 def run_ours(a, tasks, work, batch):
@@ -207,7 +221,7 @@ def compare(ours, oracle):
                 got = u["results"][name].get(key)
                 metric, f = key.split(",", 1)
                 want_e, got_e = metrics.get(f"{metric}_stderr,{f}"), u["results"][name].get(f"{metric}_stderr,{f}")
-                wide = "perplexity" in metric or "bits" in metric
+                wide = any(name in metric for name in ("perplexity", "bits", "brier"))
                 ok = got is not None and abs(got - want) <= (2e-4 * abs(want) if wide else 1e-9)
                 if isinstance(want_e, float) and want_e == want_e:
                     ok = ok and isinstance(got_e, (int, float)) and abs(got_e - want_e) <= max(1e-4, 0.1 * abs(want_e) if wide else 0)

@@ -31,6 +31,8 @@ struct RopeScaling {
   bool operator==(const RopeScaling&) const = default;
 };
 
+constexpr int64_t kMaxLayers = 1024;  // the deepest published models have under 200
+
 struct ModelConfig {
   std::string architecture;  // "Qwen3ForCausalLM"; for a model with a vision part the whole one's name
   std::string model_type;    // "qwen3"
@@ -65,11 +67,13 @@ struct ModelConfig {
   double final_logit_softcapping = 0;  // nanochat: cap·tanh(logits / cap); 0 = none
   int64_t type_vocab_size = 0;         // bert
   bool scale_attn_by_layer = false;    // gpt2: scale_attn_by_inverse_layer_idx
+  bool scale_attn = true;              // gpt2: scale_attn_weights, scores over the root of head_dim
 
   // The file as it was (null for a GGUF): models take their rarer keys from here.
   std::shared_ptr<const OrderedJson> raw;
 
   bool is_sparse_layer(int64_t layer) const;
+  int64_t rotary() const;  // coordinates of a head that are rotated
   // Throws kBadInput when the text part does not hold together (sizes out of range, heads that do not divide …).
   void check(std::string_view source) const;
 };

@@ -67,9 +67,11 @@ Graph llama_like(const formats::ModelConfig& config, const BuildOptions& options
   Decoder d(config, options);
   Graph& g = d.g;
   const formats::ModelConfig& c = config;
+  if (c.activation != "silu" && c.activation != "swish")
+    fail_missing("{} models with \"hidden_act\": \"{}\" are not built in: silu is", c.model_type, c.activation);
   const float std = static_cast<float>(c.initializer_range), eps = static_cast<float>(c.norm_eps);
   const int64_t width = c.hidden_size, q = c.num_heads * c.head_dim, kv = c.num_kv_heads * c.head_dim, ffn = c.intermediate_size;
-  const int64_t rotary = static_cast<int64_t>(static_cast<double>(c.head_dim) * c.partial_rotary_factor);
+  const int64_t rotary = c.rotary();
   g.rotary = rotary;
   rope_tables(c, rotary, options.positions, g.rope_cos, g.rope_sin);
 

@@ -10,6 +10,17 @@ namespace mxt::models {
 
 using namespace graph;
 
+namespace {
+
+ActKind activation_of(const formats::ModelConfig& c) {
+  if (c.activation == "gelu") return ActKind::kGelu;
+  if (c.activation == "gelu_new" || c.activation == "gelu_pytorch_tanh") return ActKind::kGeluTanh;
+  if (c.activation == "relu2") return ActKind::kRelu2;
+  fail_missing("gpt2 models with \"activation_function\": \"{}\" are not built in: gelu, gelu_new, gelu_pytorch_tanh and relu2 are", c.activation);
+}
+
+}  // namespace
+
 Graph gpt2(const formats::ModelConfig& c, const BuildOptions& options) {
   Decoder d(c, options);
   Graph& g = d.g;
@@ -20,7 +31,7 @@ Graph gpt2(const formats::ModelConfig& c, const BuildOptions& options) {
   // The projections into the residual stream start smaller, as the paper says: 2 of them a layer.
   const float std_out = std / std::sqrt(2.0f * static_cast<float>(c.num_layers));
   const int64_t width = c.hidden_size, ffn = c.intermediate_size;
-  const ActKind activation = c.activation == "gelu" ? ActKind::kGelu : c.activation == "relu2" ? ActKind::kRelu2 : ActKind::kGeluTanh;
+  const ActKind activation = activation_of(c);
 
   auto vec = [&](const std::string& ours, const std::string& theirs, int64_t n) { return biased ? d.bias(ours, {{theirs, 0, n}}) : kNone; };
   auto conv1d = [&](const std::string& ours, const std::string& theirs, int64_t in, int64_t out, float s) {
@@ -37,7 +48,7 @@ Graph gpt2(const formats::ModelConfig& c, const BuildOptions& options) {
     NormOut n = norm(g, h, branch, d.norm_weight(ours + "attn_norm", theirs + "ln_1.weight", width), vec(ours + "attn_norm_b", theirs + "ln_1.bias", width), true, eps);
     h = n.h;
     const ValueId qkv = linear(g, n.y, conv1d(ours + "qkv", theirs + "attn.c_attn.weight", width, 3 * width, std), vec(ours + "qkv_bias", theirs + "attn.c_attn.bias", 3 * width));
-    float scale = 1.0f / std::sqrt(static_cast<float>(c.head_dim));
+    float scale = c.scale_attn ? 1.0f / std::sqrt(static_cast<float>(c.head_dim)) : 1.0f;
     if (c.scale_attn_by_layer) scale /= static_cast<float>(i + 1);
     const ValueId o = attention(g, qkv, {c.num_heads, c.num_heads, c.head_dim, 0, scale, static_cast<int>(i), drop_attention});
     branch = dropout(g, linear(g, o, conv1d(ours + "o", theirs + "attn.c_proj.weight", width, width, std_out), vec(ours + "o_bias", theirs + "attn.c_proj.bias", width)), drop_out);

@@ -71,7 +71,7 @@ void add_model_keys(formats::GgufWriter& out, const ModelConfig& c, const std::s
   }
   if (arch == "llama") {
     out.add(key("vocab_size"), GgufValue::u32(u32(c.vocab_size)));
-    out.add(key("rope.dimension_count"), GgufValue::u32(u32(std::llround(static_cast<double>(c.head_dim) * c.partial_rotary_factor))));
+    out.add(key("rope.dimension_count"), GgufValue::u32(u32(c.rotary())));
   }
   out.add(key("rope.freq_base"), GgufValue::f32(static_cast<float>(c.rope_theta)));
   const RopeScaling& r = c.rope_scaling;

@@ -78,8 +78,10 @@ class Run {
       trained_tokens += step_tokens_;
       trained_flops += step_flops_;
       if (r.first_loss == 0 && !log.all().size()) r.first_loss = m.loss;
-      if (!std::isfinite(m.loss))
-        fail_input("step {}: the loss is {}: lower train.optimizer.lr, or look at the data; the last good state is in {}/checkpoints", state_.step, m.loss, o_.out);
+      // A gradient that is not finite has gone into the weights by now, even where the loss before it was still a number.
+      for (const auto& [what, value] : {std::pair{"loss", m.loss}, std::pair{"gradient's norm", m.grad_norm}})
+        if (!std::isfinite(value))
+          fail_input("step {}: the {} is {}: lower train.optimizer.lr, or look at the data; the last good state is in {}/checkpoints", state_.step, what, value, o_.out);
       const bool last = state_.step == steps_;
       const auto& t = s_.recipe.train;
       if (scorer_ && (state_.step % *t.eval_every == 0 || last)) {

@@ -38,6 +38,21 @@ std::pair<std::string, int> problem(const OrderedJson& config, const std::string
   return {"", 0};
 }
 
+// A folder may hold what is no task; who asks for that very file is told why.
+TEST(TaskErrors, AFileThatWasPassedOverSaysWhyWhenItIsAskedFor) {
+  const std::string path = folder("passed_over");
+  put(path + "/broken.yaml", "task: broken\ninclude: nowhere.yaml\n");
+  put(path + "/fine.yaml", "task: fine\n");
+  const TaskIndex index({path});
+  EXPECT_EQ(index.select({"fine"}).tasks.size(), 1u);
+  try {
+    index.select({"broken"});
+    ADD_FAILURE();
+  } catch (const Error& e) {
+    EXPECT_NE(std::string(e.what()).find("nowhere.yaml"), std::string::npos) << e.what();
+  }
+}
+
 TEST(TaskErrors, NamesTheKeyThatIsWrong) {
   EXPECT_EQ(problem(base()).first, "");
   OrderedJson c = base();
@@ -58,6 +73,18 @@ TEST(TaskErrors, NamesTheKeyThatIsWrong) {
   c = base();
   c["filter_list"] = {{{"name", "f"}, {"filter", {{{"function", "regex"}, {"regex_pattern", "(("}}}}}};
   EXPECT_NE(problem(c).first.find("regular expression"), std::string::npos);
+  c["filter_list"] = {{{"name", "f"}, {"filter", {{{"function", "take_first_k"}}}}}};
+  EXPECT_NE(problem(c).first.find("task t: filter f: k is a whole number"), std::string::npos);
+  c["filter_list"] = {{{"name", "f"}, {"filter", {{{"function", "regex"}, {"group_select", "x"}}}}}};
+  EXPECT_NE(problem(c).first.find("group_select is a whole number"), std::string::npos);
+  c = base();
+  c["metric_list"] = {{{"metric", "exact_match"}, {"regexes_to_ignore", {5}}}};
+  EXPECT_NE(problem(c).first.find("regexes_to_ignore holds text"), std::string::npos);
+  c["metric_list"] = {{{"metric", "acc"}, {"higher_is_better", "maybe"}}};
+  EXPECT_NE(problem(c).first.find("higher_is_better"), std::string::npos);
+  c = base();
+  c["repeats"] = 100000000;
+  EXPECT_NE(problem(c).first.find("repeats"), std::string::npos);
 }
 
 TEST(TaskErrors, WhatIsNotHereEndsWithThree) {

@@ -109,6 +109,10 @@ TEST(ModelConfig, QwenWindowsAndLayerTypes) {
   const ModelConfig w = parse(
       R"({"model_type":"qwen3","num_hidden_layers":4,"use_sliding_window":true,"sliding_window":128,"max_window_layers":3})");
   EXPECT_EQ(w.sliding_window, 128);
+  // A window that begins beyond the last layer is none.
+  EXPECT_EQ(parse(R"({"model_type":"qwen3","num_hidden_layers":4,"use_sliding_window":true,"sliding_window":128})")
+                .sliding_window,
+            0);
   EXPECT_EQ(w.layer_types,
             (std::vector<std::string>{"full_attention", "full_attention", "full_attention", "sliding_attention"}));
   const ModelConfig h =
@@ -142,6 +146,20 @@ TEST(ModelConfig, RefusesWithKeyAndValue) {
   refused(R"({"model_type":"llama","tie_word_embeddings":1})", Exit::kBadInput, "true or false");
   refused(R"({"model_type":"llama","torch_dtype":"int3"})", Exit::kBadInput, "int3");
   refused(R"({"model_type":"llama","rope_scaling":{"type":"longrope","factor":2}})", Exit::kMissing, "longrope");
+  refused(R"({"model_type":"qwen3","partial_rotary_factor":0.5})", Exit::kMissing, "partial_rotary_factor");
+  refused(R"({"model_type":"llama","attention_multiplier":0.1})", Exit::kMissing, "attention_multiplier");
+  refused(R"({"model_type":"llama","final_logit_softcapping":30.0})", Exit::kMissing, "final_logit_softcapping");
+  refused(R"({"model_type":"llama","num_local_experts":8})", Exit::kMissing, "num_local_experts");
+  refused(R"({"model_type":"llama","num_hidden_layers":65536})", Exit::kBadInput, "num_hidden_layers");
+  refused(
+      R"({"model_type":"llama","rope_parameters":{"rope_type":"default"},"rope_scaling":{"type":"linear","factor":4}})",
+      Exit::kBadInput, "differ");
+  refused(R"({"model_type":"llama","num_hidden_layers":1,"layer_types":["sliding_attention"]})", Exit::kBadInput,
+          "no \"sliding_window\" is in use");
+  refused(R"({"model_type":"qwen3","num_hidden_layers":1,"layer_types":["linear_attention"]})", Exit::kMissing,
+          "linear_attention");
+  refused(R"({"model_type":"mistral","num_hidden_layers":1,"layer_types":["full_attention"]})", Exit::kMissing,
+          "all their layers slide");
   refused(R"({"model_type":"llama","rope_scaling":{"type":"linear"}})", Exit::kBadInput, "no \"factor\"");
   refused(R"({"model_type":"llama","rope_scaling":{"rope_type":"llama3","factor":8}})", Exit::kBadInput,
           "low_freq_factor");
@@ -226,7 +244,7 @@ TEST(ModelConfig, FromGguf) {
 // Divisors as transformers computes them for Llama 3.2 (factor 32): a file that carries them states the scaling.
 TEST(ModelConfig, FindsLlama3ScalingInTheDivisors) {
   TempFolder dir;
-  const auto file = [&](double spoil) {
+  const auto file = [&](double spoil, uint32_t rotated = 64) {
     std::vector<float> f;
     for (int i = 0; i < 32; ++i) {
       const double inv = std::pow(500000.0, -2.0 * i / 64), wave = 2 * std::numbers::pi / inv;
@@ -248,6 +266,7 @@ TEST(ModelConfig, FindsLlama3ScalingInTheDivisors) {
                                {"attention.head_count", 2u}})
       w.add(std::string("llama.") + k, GgufValue::u32(v));
     w.add("llama.rope.freq_base", GgufValue::f32(500000));
+    w.add("llama.rope.dimension_count", GgufValue::u32(rotated));
     w.declare("token_embd.weight", GgmlType::kF32, {1, 128});
     w.declare("rope_freqs.weight", GgmlType::kF32, {32});
     w.append("token_embd.weight", std::vector<float>(128).data(), 1);
@@ -260,6 +279,7 @@ TEST(ModelConfig, FindsLlama3ScalingInTheDivisors) {
   EXPECT_EQ(c.rope_scaling.factor, 32.0);
   EXPECT_EQ(c.rope_scaling.original_max_positions, 8192);
   expect_refused([&] { file(1.01); }, Exit::kMissing, "no Llama 3 scaling");
+  expect_refused([&] { file(1, 7); }, Exit::kBadInput, "is odd");
 }
 
 }  // namespace

@@ -368,6 +368,7 @@ TEST(Peft, RefusesWhatItCannotHonour) {
   };
   refuse(R"({"peft_type":"IA3"})", Exit::kMissing, "IA3");
   refuse(R"({"use_dora":true})", Exit::kMissing, "use_dora");
+  refuse(R"({"init_lora_weights":"pissa_niter_4"})", Exit::kMissing, "pissa_niter_4");
   refuse(R"({"bias":"all"})", Exit::kMissing, "bias");
   refuse(R"({"lora_bias":true})", Exit::kMissing, "lora_bias");
   refuse(R"({"modules_to_save":["lm_head"]})", Exit::kMissing, "modules_to_save");

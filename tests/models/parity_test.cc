@@ -1,5 +1,6 @@
 // Our graphs against transformers' fp32 values (tools/golden/models.py): logits, loss, every parameter's gradient, for
 // packed documents, on every backend.
+#include "base/error.h"
 #include "models/tiny.h"
 
 namespace mxt {
@@ -80,6 +81,27 @@ TEST_P(Parity, EveryGradientEqualsTransformers) {
       }
     }
     EXPECT_GT(compared, 10u);
+  }
+}
+
+// What a configuration asks for and no graph here does is refused: never computed as something else.
+TEST(ModelGraph, ActivationsThatAreNotBuiltInAreRefused) {
+  models::BuildOptions o;
+  o.positions = 64;
+  for (const auto& [model, key, good, bad] : {std::tuple{"llama_mqa", "hidden_act", "swish", "gelu"},
+                                              {"qwen3_tied", "hidden_act", "silu", "relu"},
+                                              {"gpt2", "activation_function", "relu2", "quick_gelu"}}) {
+    OrderedJson config = parse_ordered_json(read_file(tiny::golden(model) + "/config.json"), model);
+    config[key] = good;
+    EXPECT_NO_THROW(models::build(formats::parse_model_config(config, model), o)) << model;
+    config[key] = bad;
+    try {
+      models::build(formats::parse_model_config(config, model), o);
+      ADD_FAILURE() << model << " with " << bad;
+    } catch (const Error& e) {
+      EXPECT_EQ(e.code(), Exit::kMissing);
+      EXPECT_NE(std::string(e.what()).find(bad), std::string::npos);
+    }
   }
 }
 

@@ -279,6 +279,7 @@ GenerationSettings generation_settings(const OrderedJson& kwargs) {
       fail_missing("generation_kwargs: {} is not supported here", k);
   }
   if (g.max_tokens < 1) fail_input("generation_kwargs: max_gen_toks is at least 1");
+  if (temperature < 0) fail_input("generation_kwargs: temperature is {}: it is at least 0", temperature);
   const bool sample = do_sample.is_null() ? temperature > 0 : do_sample.get<bool>();
   g.temperature = sample ? temperature : 0;
   return g;

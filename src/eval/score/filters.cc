@@ -23,6 +23,13 @@ std::string option(const OrderedJson& f, const char* key, const std::string& oth
   return *it;
 }
 
+int64_t whole(const OrderedJson& f, const char* key, std::optional<int64_t> otherwise, const std::string& where) {
+  const auto it = f.find(key);
+  if (it == f.end() && otherwise) return *otherwise;
+  if (it == f.end() || !it->is_number_integer()) fail_input("{}: {} is a whole number", where, key);
+  return it->get<int64_t>();
+}
+
 void check_options(const OrderedJson& f, const std::string& where, std::initializer_list<const char*> known) {
   for (const auto& [k, v] : f.items())
     if (k != "function" && std::none_of(known.begin(), known.end(), [&](const char* n) { return k == n; }))
@@ -113,7 +120,8 @@ OrderedJson multi_choice(const OrderedJson& f, const std::string& where, const P
 FilterChain::FilterChain(const OrderedJson& entry, const std::string& task) {
   OrderedJson functions = OrderedJson::array({{{"function", "take_first"}}});
   if (!entry.is_null()) {
-    if (!entry.is_object() || !entry.contains("name") || !entry.contains("filter") || !entry["filter"].is_array())
+    if (!entry.is_object() || !entry.contains("name") || !entry["name"].is_string() || !entry.contains("filter") ||
+        !entry["filter"].is_array())
       fail_input("{}: an entry of filter_list has a name and a list `filter`", task);
     name_ = entry["name"];
     functions = entry["filter"];
@@ -131,7 +139,9 @@ FilterChain::FilterChain(const OrderedJson& entry, const std::string& task) {
       });
     } else if (kind == "take_first_k") {
       check_options(f, where, {"k"});
-      const size_t k = f.at("k").get<size_t>();
+      const int64_t first = whole(f, "k", std::nullopt, where);
+      if (first < 1) fail_input("{}: k is a whole number from 1", where);
+      const auto k = static_cast<size_t>(first);
       steps_.push_back([where, k](OrderedJson list, const OrderedJson&) {
         if (!list.is_array() || list.size() < k)
           fail_input("{}: take_first_k needs {} answers; raise `repeats`", where, k);
@@ -159,7 +169,7 @@ FilterChain::FilterChain(const OrderedJson& entry, const std::string& task) {
       else
         check_options(f, where, {"regex_pattern", "group_select", "fallback"});
       auto re = std::make_shared<PythonRegex>(option(f, "regex_pattern", "#### (\\-?[0-9\\.\\,]+)"), where);
-      const int64_t select = f.value("group_select", int64_t{0});
+      const int64_t select = whole(f, "group_select", 0, where);
       const std::string fallback = option(f, "fallback", "[invalid]");
       if (choices) {
         steps_.push_back([=](OrderedJson list, const OrderedJson& doc) {

@@ -180,7 +180,10 @@ ExactMatchOptions exact_match_options(const OrderedJson& metric, const std::stri
     else if (k == "regexes_to_ignore") {
       if (v.is_null()) continue;
       if (!v.is_array()) fail_input("{}: regexes_to_ignore is a list", where);
-      for (const OrderedJson& r : v) o.regexes_to_ignore.push_back(r.get<std::string>());
+      for (const OrderedJson& r : v) {
+        if (!r.is_string()) fail_input("{}: regexes_to_ignore holds text, not {}", where, r.dump());
+        o.regexes_to_ignore.push_back(r);
+      }
     } else {
       fail_input("{}: exact_match has no option {}", where, k);
     }

@@ -48,8 +48,8 @@ TaskIndex::TaskIndex(const std::vector<std::string>& folders) {
       try {
         add(load_task_yaml(path), path, here);
       } catch (const Error& e) {
-        log::debug("passed over: {}",
-                   e.what());  // a folder may hold templates and other YAML; what is asked for is read again
+        // A folder may hold templates and other YAML; why one was passed over is said where it is asked for.
+        unread_.emplace(fs::path(path).stem().string(), e.what());
       }
     }
     for (auto& [name, entry] : here) entries_[name] = std::move(entry);
@@ -103,6 +103,7 @@ Selection TaskIndex::select(const std::vector<std::string>& names) const {
             nullptr);
       continue;
     }
+    if (const auto it = unread_.find(name); it != unread_.end()) fail_input("{}", it->second);
     std::vector<std::string> known;
     for (const auto& [k, v] : entries_) known.push_back(k);
     const std::string near = nearest(name, known);

@@ -54,6 +54,7 @@ class TaskIndex {
   void build_task(OrderedJson config, const std::string& path, const OrderedJson& overrides, Selection& out,
                   Group* parent) const;
   std::map<std::string, Entry> entries_;
+  std::map<std::string, std::string> unread_;  // a file's name without its ending → why it holds no task
 };
 
 }  // namespace mxt::eval

@@ -126,7 +126,8 @@ Task::Task(OrderedJson given, const std::vector<std::string>& folders) : config_
     fewshot_ = config_["num_fewshot"];
     fewshot_is_zero_ = fewshot_ == 0;
   }
-  if (!config_["repeats"].is_number_integer() || config_["repeats"] < 1) fail("repeats is a whole number from 1");
+  if (!config_["repeats"].is_number_integer() || config_["repeats"] < 1 || config_["repeats"] > 10'000)
+    fail("repeats is a whole number from 1 to 10000");
   repeats_ = config_["repeats"];
   if (type_ == OutputType::kGenerate) {
     OrderedJson& g = config_["generation_kwargs"];
@@ -210,6 +211,8 @@ void Task::read_metrics() {
     } else {
       metric.aggregation = aggregation(agg.is_string() ? agg.get<std::string>() : agg.dump(), where);
     }
+    if (m.contains("higher_is_better") && !m["higher_is_better"].is_boolean())
+      fail("higher_is_better is true or false");
     if (m.contains("higher_is_better")) metric.higher_is_better = m["higher_is_better"];
     if (metric.name == "pass_at_k")
       for (int64_t k : pass_at_) expanded_[fmt::format("pass@{}", k)] = metric.aggregation;

@@ -120,7 +120,7 @@ RopeScaling scaling_from_keys(const Gguf& g, const ArchKeys& k) {
 void read_sizes(const Gguf& g, const ArchKeys& k, ModelConfig& c) {
   constexpr int64_t kWidth = 1 << 24, kCount = 1 << 16;
   c.hidden_size = k.need("embedding_length", 1, kWidth);
-  c.num_layers = k.need("block_count", 1, kCount);
+  c.num_layers = k.need("block_count", 1, kMaxLayers);
   c.num_heads = k.need("attention.head_count", 1, kCount);
   c.num_kv_heads = k.find("attention.head_count_kv", 1, kCount).value_or(c.num_heads);
   c.intermediate_size = k.need("feed_forward_length", 0, kWidth);
@@ -133,6 +133,8 @@ void read_sizes(const Gguf& g, const ArchKeys& k, ModelConfig& c) {
   if (const auto rotated = k.find("rope.dimension_count", 1, kCount); rotated && *rotated != c.head_dim)
     c.partial_rotary_factor = static_cast<double>(*rotated) / static_cast<double>(c.head_dim);
   if (c.partial_rotary_factor > 1) fail_input("{}: rope.dimension_count is larger than the heads", g.path());
+  if (c.rotary() % 2 != 0)
+    fail_input("{}: rope.dimension_count {} is odd: coordinates turn in pairs", g.path(), c.rotary());
   const GgufTensor* embedding = g.find("token_embd.weight");
   if (!embedding) fail_input("{}: has no tensor token_embd.weight: it is no language model", g.path());
   c.vocab_size = embedding->rows();

@@ -152,7 +152,10 @@ RopeScaling parse_scaling(const OrderedJson& j, std::string_view source) {
 void parse_rope(const Keys& k, const Family& f, ModelConfig& c) {
   if (f.rope_theta == 0) return;
   const OrderedJson* parameters = k.object("rope_parameters");
-  const OrderedJson* scaling = parameters ? parameters : k.object("rope_scaling");
+  const OrderedJson* older = k.object("rope_scaling");
+  const OrderedJson* scaling = parameters ? parameters : older;
+  if (parameters && older && !(parse_scaling(*parameters, k.source()) == parse_scaling(*older, k.source())))
+    fail_input("{}: \"rope_scaling\" and \"rope_parameters\" differ: keep the one that is meant", k.source());
   if (parameters)
     for (const auto& [name, v] : parameters->items())
       if (v.is_object())
@@ -164,6 +167,10 @@ void parse_rope(const Keys& k, const Family& f, ModelConfig& c) {
     c.rope_theta = p.number({"rope_theta"}, c.rope_theta, 1e-3, 1e15);
     c.partial_rotary_factor = p.number({"partial_rotary_factor"}, c.partial_rotary_factor, 1e-3, 1.0);
   }
+  // transformers' class of such a model either passes over the key or fails, by rope_type; others rotate that part.
+  if (f.partial_rotary_factor == 1.0 && c.partial_rotary_factor != 1.0)
+    fail_missing("{}: \"partial_rotary_factor\": {} is not built in for {} models", k.source(), c.partial_rotary_factor,
+                 f.model_type);
   if (scaling) c.rope_scaling = parse_scaling(*scaling, k.source());
 }
 
@@ -189,14 +196,49 @@ void parse_layer_types(const Keys& k, const Family& f, ModelConfig& c) {
       c.layer_types.push_back(i >= full ? "sliding_attention" : "full_attention");
   }
   bool all_full = true;
-  for (const auto& t : c.layer_types) all_full = all_full && t == "full_attention";
+  for (const auto& t : c.layer_types) {
+    all_full = all_full && t == "full_attention";
+    if (t == "linear_attention" && !f.linear_attention)
+      fail_missing("{}: layer type \"{}\" is not built in for {} models", k.source(), t, f.model_type);
+    if (t == "sliding_attention" && c.sliding_window == 0)
+      fail_input("{}: \"layer_types\" names sliding_attention, but no \"sliding_window\" is in use", k.source());
+    if (t != "sliding_attention" && f.sliding && c.sliding_window > 0)
+      fail_missing("{}: layer type \"{}\" is not built in for {} models: all their layers slide", k.source(), t,
+                   f.model_type);
+  }
+  if (all_full && !c.layer_types.empty()) c.sliding_window = 0;
   if (all_full) c.layer_types.clear();
+}
+
+// Keys by which other families scale or bend what these compute: under one of our types they are a mistake in the file,
+// or a model that merely borrows the name. Every one has a value at which it does nothing.
+void refuse_foreign(const Keys& k, const Family& f) {
+  constexpr std::pair<const char*, double> kNeutral[] = {{"attention_multiplier", 0},
+                                                         {"embedding_multiplier", 1},
+                                                         {"residual_multiplier", 1},
+                                                         {"logits_scaling", 1},
+                                                         {"attn_logit_softcapping", 0},
+                                                         {"logit_scale", 1},
+                                                         {"query_pre_attn_scalar", 0},
+                                                         {"scale_emb", 1},
+                                                         {"final_logit_softcapping", 0},
+                                                         {"num_local_experts", 0},
+                                                         {"num_experts", 0}};
+  for (const auto& [name, neutral] : kNeutral) {
+    const std::string_view key = name;
+    if ((key == "final_logit_softcapping" && f.softcap != 0) || (key.ends_with("experts") && f.num_experts != 0))
+      continue;
+    const OrderedJson* v = k.find({name});
+    if (v && v->is_number() && v->get<double>() != neutral)
+      fail_missing("{}: \"{}\" is {}: {} models have no such thing, and this one would be computed wrong", k.source(),
+                   name, Keys::shown(*v), f.model_type);
+  }
 }
 
 void parse_sizes(const Keys& k, const Family& f, ModelConfig& c) {
   c.vocab_size = k.integer({"vocab_size"}, f.vocab_size, 1, kMaxTokens);
   c.hidden_size = k.integer({"hidden_size", "n_embd"}, f.hidden_size, 1, kMaxWidth);
-  c.num_layers = k.integer({"num_hidden_layers", "n_layer"}, f.num_layers, 1, kMaxCount);
+  c.num_layers = k.integer({"num_hidden_layers", "n_layer"}, f.num_layers, 1, kMaxLayers);
   c.num_heads = k.integer({"num_attention_heads", "n_head"}, f.num_heads, 1, kMaxCount);
   c.max_positions = k.integer({"max_position_embeddings", "n_positions"}, f.max_positions, 1, int64_t{1} << 40);
   const int64_t inner = f.intermediate_size ? f.intermediate_size : 4 * c.hidden_size;
@@ -243,6 +285,7 @@ std::optional<DType> parse_dtype(const Keys& k) {
 
 // Everything that describes the text model; `whole` is the file, `k` its text_config where it has one.
 void parse_text(const Keys& k, const Keys& whole, const Family& f, ModelConfig& c) {
+  refuse_foreign(k, f);
   parse_sizes(k, f, c);
   c.norm_eps = k.number({"rms_norm_eps", "layer_norm_epsilon", "layer_norm_eps"}, f.norm_eps, 0, 1);
   parse_rope(k, f, c);
@@ -266,6 +309,7 @@ void parse_text(const Keys& k, const Keys& whole, const Family& f, ModelConfig& 
   c.final_logit_softcapping = k.number({"final_logit_softcapping"}, f.softcap, 0, 1e6);
   if (f.model_type == "bert") c.type_vocab_size = k.integer({"type_vocab_size"}, 2, 1, kMaxCount);
   c.scale_attn_by_layer = k.boolean({"scale_attn_by_inverse_layer_idx"}, false);
+  c.scale_attn = k.boolean({"scale_attn_weights"}, true);
   c.dtype = parse_dtype(k);
   if (!c.dtype) c.dtype = parse_dtype(whole);
 }
@@ -318,6 +362,8 @@ bool ModelConfig::is_sparse_layer(int64_t layer) const {
     if (dense == layer) return false;
   return (layer + 1) % decoder_sparse_step == 0;
 }
+
+int64_t ModelConfig::rotary() const { return std::llround(static_cast<double>(head_dim) * partial_rotary_factor); }
 
 void ModelConfig::check(std::string_view source) const {
   if (num_heads % num_kv_heads != 0)

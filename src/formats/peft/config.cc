@@ -142,6 +142,16 @@ AdapterConfig parse_adapter_config(const OrderedJson& j, std::string_view source
   if (const std::string bias = text(j, "bias", "none", source); bias != "none")
     fail_missing("{}: \"bias\": \"{}\" is not built in: merge the adapter with PEFT, or train it with bias none",
                  source, bias);
+  // PiSSA, OLoRA, CorDA, LoftQ and LoRA-GA take their first adapter out of the base: an adapter so saved belongs to the
+  // base that was left, and PEFT makes that one anew on loading. The other ways leave the base alone.
+  if (const OrderedJson* v = find(j, "init_lora_weights"); v && !v->is_boolean()) {
+    const std::string how = text(j, "init_lora_weights", "", source);
+    if (how != "gaussian" && how != "eva" && how != "orthogonal" && how != "mica")
+      fail_missing(
+          "{}: \"init_lora_weights\": \"{}\" changes the base and is not built in: save it with PEFT's "
+          "path_initial_model_for_weight_conversion",
+          source, how);
+  }
   AdapterConfig c;
   c.task_type = text(j, "task_type", "", source);
   c.base_model_name_or_path = text(j, "base_model_name_or_path", "", source);
