@@ -3,8 +3,9 @@
 linears, bf16, 4 x 256 tokens, every token trained; and against what oneDNN reaches alone on the step's products, measured between
 the rounds.
 
-usage: lora_step.py MODEL_HF_FOLDER|random [--build build/release] [--steps 20] [--threads 2] [--rounds 3]
+usage: lora_step.py MODEL_HF_FOLDER|random [--build build/release] [--steps 20] [--threads 2] [--rounds 3] [--peer-type bfloat16|float32]
        random = weights drawn anew with SmolLM2-135M's dimensions (speed does not depend on them)
+       PyTorch has no fast bf16 products for a processor without AVX-512 (0.5 GFLOP/s on AVX2: a step takes minutes); its fp32 is the peer there
 needs: torch transformers peft (an environment of its own; the product needs no Python), a build with -DMXT_BENCH=ON
 Prints one JSON object: tok/s of every round, ours and theirs in turn, model TFLOP/s (recompute not counted), oneDNN's, and the ratios."""
 import argparse, json, os, statistics, subprocess, sys, tempfile, time
@@ -17,6 +18,7 @@ p.add_argument("--build", default="build/release")
 p.add_argument("--steps", type=int, default=20)
 p.add_argument("--threads", type=int, default=2)
 p.add_argument("--rounds", type=int, default=3)
+p.add_argument("--peer-type", choices=["bfloat16", "float32"], default="bfloat16")
 p.add_argument("--only", choices=["ours", "peer"])
 a = p.parse_args()
 B, T = 4, 256
@@ -68,7 +70,7 @@ def peer():
 
     if not _peer:
         torch.set_num_threads(a.threads)
-        m = AutoModelForCausalLM.from_pretrained(a.model, dtype=torch.bfloat16)
+        m = AutoModelForCausalLM.from_pretrained(a.model, dtype=getattr(torch, a.peer_type))
         m.config.use_cache = False
         m = get_peft_model(m, LoraConfig(r=16, lora_alpha=32, target_modules=["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"], task_type="CAUSAL_LM"))
         m.train()
@@ -98,7 +100,7 @@ with tempfile.TemporaryDirectory() as folder:
             alone.append(onednn_alone(f"{a.build}/bench/kernels/gemm_bench", products, a.threads)["tflops"])
         if a.only != "ours":
             theirs.append(peer())
-result = {"what": "SmolLM2-135M LoRA r16, bf16, 4 x 256 tokens", "threads": a.threads, "ours_tok_s": [round(x) for x in mine], "ours_tflops": [round(x, 3) for x in tflops], "onednn_alone_tflops": alone, "peer_tok_s": [round(x) for x in theirs]}
+result = {"what": "SmolLM2-135M LoRA r16, bf16, 4 x 256 tokens", "threads": a.threads, "ours_tok_s": [round(x) for x in mine], "ours_tflops": [round(x, 3) for x in tflops], "onednn_alone_tflops": alone, "peer_type": a.peer_type, "peer_tok_s": [round(x) for x in theirs]}
 if alone:
     result["of_onednn_alone"] = round(statistics.median(tflops) / statistics.median(alone), 3)
 if mine and theirs:

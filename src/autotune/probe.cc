@@ -131,9 +131,17 @@ class Probe {
       names.push_back(std::to_string(p.micro_batch));
       slices.push_back(slice(1, p, s_.plan, params));
       params = slices.back()->params();
-      flops += slices.back()->flops();
     }
-    Question q(names, margin_, [&](size_t i) { return a_row(*slices[i], clock_); });
+    // As many rows of each as the largest takes: of samples of different length the short ones would escape what interrupts the long ones.
+    int64_t rows = 0;
+    for (const auto& x : slices) rows = std::max(rows, x->rows());
+    const auto times = [&](size_t i) { return std::max<int64_t>(1, rows / slices[i]->rows()); };
+    for (size_t i = 0; i < slices.size(); ++i) flops += slices[i]->flops() * static_cast<double>(times(i));
+    Question q(names, margin_, [&](size_t i) {
+      double us = 0;
+      for (int64_t k = 0; k < times(i); ++k) us += slices[i]->pass_us(clock_);
+      return Parts{us / static_cast<double>(times(i) * slices[i]->rows())};
+    });
     if (fits(flops, kPassesPart)) ask(q, kPassRounds, part(kPassesPart), settings_.enumerate);
     record("step micro_batch", q.summary(), q.choice());
     pass_ = s_.passes[q.choice()];

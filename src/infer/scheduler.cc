@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <optional>
 
 #include "base/error.h"
 #include "base/threads.h"
@@ -276,11 +277,11 @@ NewToken Scheduler::describe(std::span<const float> logits, int32_t id, int64_t 
   return t;
 }
 
-void Scheduler::next_token(Slot& s, std::span<float> logits) {
+// The next token of a request, or none where it ends without one. Reads and changes nothing but this request's own.
+std::optional<NewToken> Scheduler::choose(const Slot& s, std::span<float> logits, std::span<const uint64_t> allowed) const {
   const Request& r = s.request;
   std::vector<float> raw;
-  const auto allowed = r.constraint ? r.constraint->allowed() : std::span<const uint64_t>{};
-  if (!allowed.empty() && std::all_of(allowed.begin(), allowed.end(), [](uint64_t w) { return w == 0; })) return end(s, Finish::kStop);
+  if (!allowed.empty() && std::all_of(allowed.begin(), allowed.end(), [](uint64_t w) { return w == 0; })) return std::nullopt;
   const bool hold = s.made < r.min_tokens && !r.stop.empty();
   if ((r.sampling.adjusts() || !allowed.empty() || hold) && r.logprobs >= 0) raw.assign(logits.begin(), logits.end());
   adjust(logits, r.sampling, s.seen);
@@ -288,12 +289,16 @@ void Scheduler::next_token(Slot& s, std::span<float> logits) {
   if (hold)
     for (int32_t id : r.stop) logits[static_cast<size_t>(id)] = -std::numeric_limits<float>::infinity();
   const int32_t id = sample(logits, r.sampling, static_cast<uint64_t>(s.made));
-  if (std::find(r.stop.begin(), r.stop.end(), id) != r.stop.end()) return end(s, Finish::kStop);
-  const NewToken t = describe(raw.empty() ? std::span<const float>(logits) : std::span<const float>(raw), id, r.logprobs);
-  s.tokens.push_back(id);
+  if (std::find(r.stop.begin(), r.stop.end(), id) != r.stop.end()) return std::nullopt;
+  return describe(raw.empty() ? std::span<const float>(logits) : std::span<const float>(raw), id, r.logprobs);
+}
+
+void Scheduler::deliver(Slot& s, const NewToken& t) {
+  const Request& r = s.request;
+  s.tokens.push_back(t.id);
   ++s.made;
-  if (r.sampling.adjusts()) ++s.seen[id];
-  if (r.constraint) r.constraint->accept(id);
+  if (r.sampling.adjusts()) ++s.seen[t.id];
+  if (r.constraint) r.constraint->accept(t.id);
   const bool more = !s.sink.token || s.sink.token(t);
   if (!more) return end(s, Finish::kStop);
   if (s.size() >= s.limit) end(s, Finish::kLength);
@@ -302,6 +307,14 @@ void Scheduler::next_token(Slot& s, std::span<float> logits) {
 void Scheduler::harvest(Pass& p) {
   const auto vocab = static_cast<size_t>(model_.vocab()), width = static_cast<size_t>(model_.config().hidden_size);
   int64_t prompt_tokens = 0, new_tokens = 0, shared = 0;
+  struct Ready {
+    Slot* slot;
+    std::span<float> logits;
+    std::span<const uint64_t> allowed;
+    std::optional<NewToken> token;
+    std::string error;
+  };
+  std::vector<Ready> ready;
   for (const Pass::Part& part : p.parts) {
     Slot& s = *part.slot;
     prompt_tokens += std::min(s.cached + part.count, s.prompt()) - std::min(s.cached, s.prompt());
@@ -333,14 +346,29 @@ void Scheduler::harvest(Pass& p) {
       end(s, Finish::kLength);
       continue;
     }
-    const int64_t before = s.made;
+    Ready r{&s, row(part.rows - 1), {}, {}, {}};
     try {
-      next_token(s, row(part.rows - 1));
-    } catch (const std::exception& e) {  // a constraint past its limits ends its own request
-      end(s, Finish::kFailed, e.what());
+      if (s.request.constraint) r.allowed = s.request.constraint->allowed();  // requests share automata
+    } catch (const std::exception& e) {  // past its limits: it ends its own request
+      r.error = e.what();
     }
-    new_tokens += s.made - before;
+    ready.push_back(std::move(r));
   }
+  // A vocabulary's logits a request: side by side, then told in the requests' order.
+  parallel_for(0, static_cast<int64_t>(ready.size()), 1, [&](int64_t first, int64_t last) {
+    for (auto i = static_cast<size_t>(first); i < static_cast<size_t>(last); ++i) try {
+        if (ready[i].error.empty()) ready[i].token = choose(*ready[i].slot, ready[i].logits, ready[i].allowed);
+      } catch (const std::exception& e) {
+        ready[i].error = e.what();
+      }
+  });
+  for (Ready& r : ready) try {
+      if (!r.error.empty()) fail_input("{}", r.error);
+      r.token ? deliver(*r.slot, *r.token) : end(*r.slot, Finish::kStop);
+      new_tokens += r.token.has_value();
+    } catch (const std::exception& e) {
+      end(*r.slot, Finish::kFailed, e.what());
+    }
   std::lock_guard lock(mutex_);
   stats_.prompt_tokens += prompt_tokens;
   stats_.new_tokens += new_tokens;

@@ -11,6 +11,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <mutex>
 #include <string>
 #include <thread>
@@ -117,7 +118,8 @@ class Scheduler {
   void build(Pass& p, int adapter);
   void run(Pass& p, int adapter);
   void harvest(Pass& p);
-  void next_token(Slot& s, std::span<float> logits);
+  std::optional<NewToken> choose(const Slot& s, std::span<float> logits, std::span<const uint64_t> allowed) const;
+  void deliver(Slot& s, const NewToken& t);
   NewToken describe(std::span<const float> logits, int32_t id, int64_t likely) const;
   runtime::Program& program(int adapter);
   void loop();

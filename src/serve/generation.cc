@@ -29,6 +29,7 @@ void Generation::start(std::vector<infer::Request> requests) {
       c.text = TextStream(common_.stops, common_.keep_stop);
       c.prompt_tokens = static_cast<int64_t>(requests[i].prompt.size());
       c.last = born_;
+      constrained_ = constrained_ || requests[i].constraint != nullptr;
       if (i % per_prompt_ == 0) prompt_tokens_ += c.prompt_tokens;
     }
     // The lock is held: no token is handled before all are in and the head is out.
@@ -137,7 +138,9 @@ void Generation::finish() {
   }
   ticket_->tokens += prompt_tokens_;
   ApiError e;
-  if (!failure_.empty()) e.status = 500, e.type = "server_error", e.message = failure_;
+  // Where a grammar is at work it is the schema that was too much.
+  if (!failure_.empty() && constrained_) e.message = failure_, e.param = "response_format";
+  else if (!failure_.empty()) e.status = 500, e.type = "server_error", e.message = failure_;
   else if (late_ && cancelled) e.status = 504, e.type = "server_error", e.code = "timeout", e.message = fmt::format("the request took longer than {} seconds", s_.settings.request_seconds);
   else if (cancelled) e.status = 503, e.type = "server_error", e.message = "the server is shutting down";
   if (begun_) {

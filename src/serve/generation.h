@@ -60,7 +60,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
   std::mutex mutex_;
   std::vector<Choice> choices_;
   size_t left_ = 0;
-  bool late_ = false, begun_ = false;
+  bool late_ = false, begun_ = false, constrained_ = false;
   std::string failure_;
 };
 

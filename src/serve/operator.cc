@@ -82,6 +82,7 @@ std::shared_ptr<Automaton> OperatorState::grammar(const std::string& source, con
     }
   auto made = std::make_shared<Automaton>(compile(), token_bytes());
   if (made->start() == Automaton::kDead) fail_input("the schema allows no value");
+  made->tokens(made->start());  // what is too ambiguous shows here already, as the client's error
   grammars_.emplace_front(source, made);
   if (grammars_.size() > kKeptGrammars) grammars_.pop_back();
   return made;
@@ -170,7 +171,14 @@ std::optional<HttpAnswer> Operator::gate(const HttpRequest& r) {
   }
   if (!open && !s_->keys->open() && key < 0) return no(error(401, "authentication_error", "invalid_api_key", "no valid API key: send it as \"Authorization: Bearer KEY\""));
   if (!known) return no(error(404, "invalid_request_error", "not_found", fmt::format("there is no {}", replace_invalid_utf8(r.path))));
-  if (!method) return no(error(405, "invalid_request_error", "method_not_allowed", fmt::format("{} does not take {}", r.path, r.method)));
+  if (!method) {
+    HttpAnswer a = no(error(405, "invalid_request_error", "method_not_allowed", fmt::format("{} does not take {}", r.path, r.method)));
+    std::string allow;
+    for (const Route& route : kRoutes)
+      if (r.path == route.path) allow = std::string_view(route.method) == "GET" ? "GET, HEAD" : route.method;
+    a.headers.emplace_back("Allow", allow.empty() ? "GET, HEAD" : allow);
+    return a;
+  }
   return std::nullopt;
 }
 

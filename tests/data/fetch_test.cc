@@ -388,6 +388,7 @@ TEST_F(FetchTest, ATeacherIsAskedOnceForEachPromptWithinItsCaps) {
                 {"finish_reason", "stop"}}}},
              {"usage", {{"prompt_tokens", 100}, {"completion_tokens", 10}}}}
             .dump();
+    if (calls == 4) a.body.resize(a.body.size() - 9);  // cut short on its way: asked again
     return a;
   });
   std::string prompts;
@@ -407,13 +408,13 @@ TEST_F(FetchTest, ATeacherIsAskedOnceForEachPromptWithinItsCaps) {
   EXPECT_HAS(error_of([&] { run(teacher(", max_cost_usd: 0.3")); }, Exit::kMissing), "$0.2200 are spent");
   EXPECT_EQ(calls, 3);
   EXPECT_EQ(run(teacher("")).train.documents, 4);
-  EXPECT_EQ(calls, 5);
+  EXPECT_EQ(calls, 6);
   EXPECT_TRUE(run(teacher("")).kept);
-  EXPECT_EQ(calls, 5);
+  EXPECT_EQ(calls, 6);
   const std::string all = read_file(path("out/teacher.jsonl"));
   write("out/teacher.jsonl", all.substr(0, all.size() - 10));  // a crash tore the last line
   run(teacher(""));
-  EXPECT_EQ(calls, 6);
+  EXPECT_EQ(calls, 7);
   EXPECT_EQ(read_file(path("out/teacher.jsonl")), all);
   status = 400;
   EXPECT_HAS(error_of([&] { run(teacher(""), "new"); }), "answered 400");

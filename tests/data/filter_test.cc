@@ -159,6 +159,7 @@ TEST(RedactText, Mail) {
 TEST(RedactText, Phones) {
   EXPECT_EQ(redacted("call +49 (0)30 1234-5678 now"), "call <PHONE> now");
   EXPECT_EQ(redacted("+14155550123"), "<PHONE>");
+  EXPECT_EQ(redacted("+1-415-555-0123 4155550123 and +44 20 7946 0123, +123456789012345678"), "<PHONE> 4155550123 and <PHONE>, +123456789012345678");
   EXPECT_EQ(redacted("(415) 555-0123, 415-555-0123 or 415.555.0123."), "<PHONE>, <PHONE> or <PHONE>.");
   for (const char* none : {"1234567890", "3+12345678 = 12345681x", "2024-11-22", "192.168.100.100", "+1 2",
                            "1415-555-0123", "415-555-01234", "415-555-0123-9", "+1234567890123456", "x = 12 - 345-678"})
@@ -173,6 +174,7 @@ TEST(RedactText, Keys) {
   EXPECT_EQ(redacted("token: ghp_" + hex + ";"), "token: <KEY>;");
   EXPECT_EQ(redacted("key=sk-proj-" + hex), "key=<KEY>");
   EXPECT_EQ(redacted("hf_" + hex.substr(0, 34)), "<KEY>");
+  EXPECT_EQ(redacted("hf_abcdefghijklmnopqrstuvwxyzABCDEFGH"), "<KEY>");
   EXPECT_EQ(redacted("a\n-----BEGIN RSA PRIVATE KEY-----\nMIIB\n-----END RSA PRIVATE KEY-----\nb"), "a\n<KEY>\nb");
   EXPECT_EQ(redacted("-----BEGIN OPENSSH PRIVATE KEY-----\ncut off"), "<KEY>");
   for (const char* none :

@@ -88,6 +88,12 @@ TEST(Shape, MessagesKeepTheirFieldsAndKeyOrder) {
   EXPECT_EQ(read(row(R"({"messages":[{"role":"user","content":"x"}],"tools":[]})")).tools, nullptr);
 }
 
+TEST(Shape, TextPartsAreOneText) {
+  EXPECT_EQ(messages(R"({"messages":[{"role":"user","content":[{"type":"text","text":"a"},{"type":"text","text":"b"}]},{"role":"assistant","content":"c"}]})"),
+            R"([{"role":"user","content":"ab"},{"role":"assistant","content":"c"}])");
+  EXPECT_HAS(error_of([] { read(row(R"({"messages":[{"role":"user","content":[{"type":"text"}]}]})")); }), "messages[0]");
+}
+
 TEST(Shape, ShareGptBecomesMessages) {
   EXPECT_EQ(
       messages(

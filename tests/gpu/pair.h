@@ -83,6 +83,7 @@ class Matrix {
     else if (type_ == DType::kBF16) static_cast<uint16_t*>(p(Side::kHost))[i] = float_to_bf16(v);
     else static_cast<float*>(p(Side::kHost))[i] = v;
   }
+  float get(int64_t r, int64_t c) { return read(p(Side::kHost), type_, static_cast<size_t>(r * ld_ + c)); }
   static float read(const void* p, DType t, size_t i) { return t == DType::kF8E4M3 ? f8e4m3_to_float(static_cast<const uint8_t*>(p)[i]) : t == DType::kBF16 ? bf16_to_float(static_cast<const uint16_t*>(p)[i]) : static_cast<const float*>(p)[i]; }
   // ‖device − host‖ / ‖host‖; also checks that nothing between the rows was touched.
   double error() {

@@ -215,6 +215,27 @@ TEST(Api, ChatLogprobsAndSeveralChoices) {
   }
 }
 
+TEST(Api, SeveralGreedyChoicesAreTheSame) {
+  auto r = chat();
+  r["n"] = 2;
+  const auto j = post("/v1/chat/completions", r).json();
+  ASSERT_EQ(j["choices"].size(), 2u) << j.dump();
+  EXPECT_EQ(j["choices"][0]["message"], j["choices"][1]["message"]);
+}
+
+TEST(Api, MalformedSchemasAreTheClientsError) {
+  auto r = chat();
+  nlohmann::json wide;
+  for (int i = 0; i < 1500; ++i) wide["properties"]["p" + std::to_string(i)] = {{"type", "string"}};
+  for (const nlohmann::json& schema : {wide, nlohmann::json::parse(R"({"type":"string","nullable":"yes"})"), nlohmann::json::parse(R"({"allOf":[{"$ref":"#/a~2b"}]})"),
+                                       nlohmann::json::parse(R"({"properties":{"a":true},"allOf":[{"properties":[1]}]})")}) {
+    r["response_format"] = {{"type", "json_schema"}, {"json_schema", {{"name", "x"}, {"schema", schema}}}};
+    const auto a = post("/v1/chat/completions", r);
+    EXPECT_EQ(a.status, 400) << a.body.substr(0, 300);
+    EXPECT_EQ(a.json()["error"]["param"], "response_format");
+  }
+}
+
 TEST(Api, CompletionsAsTheEvaluationHarnessAsks) {
   const std::vector<std::vector<int>> prompts{{72, 101, 108, 108, 111}, {65, 66}, {65, 66, 67, 68, 69, 70, 71}};
   const nlohmann::json r{{"model", "tiny"}, {"prompt", prompts}, {"echo", true}, {"logprobs", 1}, {"max_tokens", 1}, {"temperature", 0}, {"seed", 1234}};
@@ -410,6 +431,7 @@ TEST(Http, BadRequestsGetAnAnswerAndCostNothing) {
   const std::string h = "Host: x\r\nConnection: close\r\n";
   EXPECT_EQ(status(raw(shared(), "GET /health HTTP/1.1\r\n" + h + "\r\n")), 200);
   EXPECT_EQ(status(raw(shared(), "GET /health HTTP/1.0\r\n\r\n")), 200);
+  EXPECT_EQ(status(raw(shared(), "GET /health HTTP/1.1\r\nConnection: close\r\n\r\n")), 400);  // RFC 9112: a Host is a must
   EXPECT_EQ(status(raw(shared(), "nonsense\r\n\r\n")), 400);
   EXPECT_EQ(status(raw(shared(), "GET /health HTTP/1.1\r\nHost: a/?x\r\n\r\n")), 400);
   EXPECT_EQ(status(raw(shared(), "GET http://evil/health HTTP/1.1\r\n" + h + "\r\n")), 400);
@@ -418,6 +440,7 @@ TEST(Http, BadRequestsGetAnAnswerAndCostNothing) {
   EXPECT_EQ(status(raw(shared(), "GET //health HTTP/1.1\r\n" + h + "\r\n")), 404);
   EXPECT_EQ(status(raw(shared(), "GET /v1/chat/completions HTTP/1.1\r\n" + h + "\r\n")), 405);
   EXPECT_EQ(status(raw(shared(), "DELETE /health HTTP/1.1\r\n" + h + "\r\n")), 405);
+  EXPECT_NE(raw(shared(), "DELETE /health HTTP/1.1\r\n" + h + "\r\n").find("Allow: GET, HEAD\r\n"), std::string::npos);
   EXPECT_EQ(status(raw(shared(), "GET /health HTTP/1.1\r\nX: " + std::string(100000, 'a') + "\r\n\r\n")), 431);
   EXPECT_EQ(status(raw(shared(), "POST /tokenize HTTP/1.1\r\n" + h + "Content-Length: 999999999999\r\n\r\n")), 413);
   EXPECT_EQ(status(raw(shared(), "POST /tokenize HTTP/1.1\r\n" + h + "Content-Length: -1\r\n\r\n")), 400);

@@ -48,8 +48,10 @@ size_t match_international(std::string_view s, size_t i) {
   while (at < s.size() && digits <= 15) {
     if (is_digit(s[at])) {
       ++digits;
-      end = ++at;
+      ++at;
       gap = false;
+      // Where a group ends the number may: another that follows it after a space would make both too long.
+      if (digits >= 8 && digits <= 15 && (at == s.size() || !is_alnum(s[at]))) end = at;
     } else if (!gap && (s[at] == ' ' || s[at] == '-' || s[at] == '.' || s[at] == '(' || s[at] == ')')) {
       ++at;
       gap = s[at - 1] != ')' && !(at < s.size() && s[at] == '(');  // " (" and ") " are two separators
@@ -57,7 +59,7 @@ size_t match_international(std::string_view s, size_t i) {
       break;
     }
   }
-  return digits >= 8 && digits <= 15 && (end == s.size() || !is_alnum(s[end])) ? end : i;
+  return end;
 }
 
 size_t match_american(std::string_view s, size_t i) {
@@ -104,14 +106,19 @@ size_t match_key(std::string_view s, size_t i) {
   if (i > 0 && (is_alnum(s[i - 1]) || s[i - 1] == '_' || s[i - 1] == '-')) return i;
   for (const Form& f : kForms) {
     if (!s.substr(i).starts_with(f.head)) continue;
-    size_t at = i + f.head.size(), digits = 0;
+    size_t at = i + f.head.size(), digits = 0, small = 0, capitals = 0, joints = 0;
     const size_t from = at;
     for (; at < s.size() && at - from <= f.most; ++at) {
       const char c = s[at];
       if (f.capitals ? !(is_digit(c) || (c >= 'A' && c <= 'Z')) : !(is_alnum(c) || c == '_' || c == '-')) break;
       digits += is_digit(c);
+      small += c >= 'a' && c <= 'z';
+      capitals += c >= 'A' && c <= 'Z';
+      joints += c == '_' || c == '-';
     }
-    if (at - from >= f.least && at - from <= f.most && digits > 0 && (at == s.size() || !is_alnum(s[at]))) return at;
+    // Hugging Face's tokens have no digits; names of programs are words with joints between them.
+    const bool random = digits > 0 || (small > 0 && capitals > 0 && joints == 0);
+    if (at - from >= f.least && at - from <= f.most && random && (at == s.size() || !is_alnum(s[at]))) return at;
   }
   return i;
 }

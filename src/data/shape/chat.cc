@@ -137,7 +137,19 @@ Example read_chat(const RowView& row, Shape shape) {
   } else {
     messages = OrderedJson::array({message("user", row.text("question")), message("assistant", row.text("answer"))});
   }
-  check_messages(messages, row.where(), shape == Shape::kShareGpt ? "conversations" : "messages");
+  const std::string_view column = shape == Shape::kShareGpt ? "conversations" : "messages";
+  check_messages(messages, row.where(), column);
+  // Parts are one text: most templates know no others.
+  for (size_t i = 0; i < messages.size(); ++i) {
+    if (!messages[i].contains("content") || !messages[i]["content"].is_array()) continue;
+    std::string all;
+    for (const OrderedJson& part : messages[i]["content"]) {
+      if (!part.contains("text") || !part["text"].is_string())
+        fail_input("{}: {}[{}]: a part of type text holds a \"text\"", row.where(), column, i);
+      all += part["text"].get_ref<const std::string&>();
+    }
+    messages[i]["content"] = std::move(all);
+  }
   if (shape == Shape::kMessages || shape == Shape::kShareGpt) e.tools = read_tools(row);
   e.messages = std::make_shared<OrderedJson>(std::move(messages));
   return e;

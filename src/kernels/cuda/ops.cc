@@ -39,6 +39,8 @@ class CudaOps final : public Ops {
   explicit CudaOps(device::CudaDevice& d) : d_(d), s_(d.stream()), attention_(s_) {
     own_ = d_.allocate(kOwn);
     answer_ = static_cast<double*>(d_.allocate(sizeof(double)));
+    done_ = d_.allocate(kMostDone);
+    d_.fill(done_, 0, kMostDone);
     d_.add_library("cublaslt", gemm_.version());
     d_.add_library("cudnn", attention_.version());
   }
@@ -47,6 +49,7 @@ class CudaOps final : public Ops {
       for (void* p : {t.items, static_cast<void*>(t.pieces), static_cast<void*>(t.rates), static_cast<void*>(t.partial)}) d_.release(p);
     d_.release(own_);
     d_.release(answer_);
+    d_.release(done_);
   }
 
   std::string_view name() const override { return "cuda"; }
@@ -109,7 +112,12 @@ class CudaOps final : public Ops {
     if (algorithm == kFlash) flash_attention_grad(s_, c, scratch_);
     else plain_attention_grad(s_, c, scratch_);
   }
-  void cached_attention(const CachedAttention& c) override { check(c), cuda::cached_attention(s_, c); }
+  void cached_attention(const CachedAttention& c) override {
+    check(c);
+    const CachedScratch bytes = cached_attention_scratch(c);
+    MXT_ASSERT(bytes.done <= kMostDone);
+    cuda::cached_attention(s_, c, own(bytes.parts), done_);
+  }
   void store_cache(const StoreCache& c) override { check(c), cuda::store_cache(s_, c); }
   void act(const Act& c) override { check(c), cuda::act(s_, c); }
   void act_grad(const ActGrad& c) override { check(c), cuda::act_grad(s_, c); }
@@ -205,6 +213,7 @@ class CudaOps final : public Ops {
   std::vector<Table> tables_;
   void* own_ = nullptr;
   double* answer_ = nullptr;
+  void* done_ = nullptr;  // of blocks that share an answer
   void* scratch_ = nullptr;
   size_t scratch_bytes_ = 0;
 };

@@ -1,6 +1,8 @@
-// One block takes 16 or 32 rows of W; its eight warps share k among them, units of 128 columns in turn, and multiply with the tensor
-// cores: W's rows are the 16 rows of a product, x's rows its 8 columns. A thread loads 16 bytes of a row of W and of a row of x and
-// uses them as the fragments of two products: which k a product takes first does not matter as long as both sides agree.
+// A block a multiprocessor. One warp of it asks for W, 16 or 32 rows of some columns a stage, in bulk copies into a ring in shared memory;
+// eight warps multiply what has come with the tensor cores: W's rows are the 16 rows of a product, x's rows its 8 columns. A thread
+// takes 16 bytes of a row of W and of a row of x as the fragments of two products: which k a product takes first does not matter as
+// long as both sides agree. The ring begins to fill while the kernels before this one still run (launch_early): between two products
+// the memory never rests.
 #include "kernels/cuda/thin.h"
 
 #include "kernels/gpu/gpu.h"
@@ -8,13 +10,26 @@
 namespace mxt::kernels::cuda {
 namespace {
 
-constexpr int kWarps = 8, kChunk = 32, kUnit = 4 * kChunk, kMostRows = 64;
+// Of each kPart columns a warp takes kPart / kWarps, whatever the stage's width: this is the order of the sum over k.
+constexpr int kWarps = 8, kPart = 512, kMostRows = 64, kThreads = (kWarps + 1) * 32;
+
+// kTiles · 16 rows of W a stage, kPanels · 8 rows of x.
+template <int kTiles, int kPanels>
+struct Ring {
+  // A multiprocessor starts about twenty bulk copies a microsecond: they must be long.
+  static constexpr int kRows = kTiles * 16, kColumns = (kPanels == 1 ? 4 : kTiles == 1 ? 2 : 1) * kPart, kSums = kPanels * 8 + 1;
+  static constexpr int kRowBytes = kColumns * 2 + 64;  // 64 more: eight threads that read two rows touch all banks once
+  static constexpr int kStageBytes = kRows * kRowBytes;
+  static constexpr int kStages = (225 * 1024 - kWarps * 16 * kSums * 4) / kStageBytes;
+  static constexpr size_t kBytes = static_cast<size_t>(kStages) * kStageBytes;
+};
 
 struct ThinArgs {
   const bf16 *x, *w;
   void* y;
   const void* bias;
-  int64_t ldx, ldw, ldy, m, n, k;
+  int64_t ldx, ldw, ldy;
+  int m, n, k;
   float alpha;
   bool accumulate, bias_bf16, constant;
 };
@@ -25,103 +40,151 @@ __device__ __forceinline__ void multiply_add(float (&c)[4], uint32_t a0, uint32_
       : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
       : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
 }
-// W is read once: past the first-level cache.
-__device__ __forceinline__ uint4 read_once(const bf16* p) {
-  uint4 v;
-  asm volatile("ld.global.L1::no_allocate.L2::256B.v4.u32 {%0,%1,%2,%3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(p));
-  return v;
-}
 
-// kTiles · 16 rows of W a block, kPanels · 8 rows of x.
+__device__ __forceinline__ uint32_t shared_address(const void* p) { return static_cast<uint32_t>(__cvta_generic_to_shared(p)); }
+
+// A barrier in shared memory whose phases end when all arrivals, and all bytes that were announced, are there.
+struct Gate {
+  uint64_t word;
+  __device__ void init(int arrivals) { asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(&word)), "r"(arrivals)); }
+  __device__ void arrive() { asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(&word)) : "memory"); }
+  __device__ void arrive_and_expect(int bytes) {
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(&word)), "r"(bytes) : "memory");
+  }
+  // Until the phase of this parity has ended.
+  __device__ void wait(int parity) {
+    uint32_t done = 0;
+    while (!done)
+      asm volatile("{\n.reg .pred p;\nmbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\nselp.u32 %0, 1, 0, p;\n}" : "=r"(done) : "r"(shared_address(&word)), "r"(parity) : "memory");
+  }
+};
+
+// W is read once: the second-level cache lets it go first.
+__device__ __forceinline__ uint64_t read_once() {
+  uint64_t policy;
+  asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+  return policy;
+}
+__device__ __forceinline__ void copy_to_shared(void* to, const void* from, int bytes, Gate* gate, uint64_t policy) {
+  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], %4;" ::"r"(shared_address(to)), "l"(from), "r"(bytes),
+               "r"(shared_address(&gate->word)), "l"(policy)
+               : "memory");
+}
+// Of the warps that multiply.
+__device__ __forceinline__ void sync_multipliers() { asm volatile("bar.sync 1, %0;" ::"n"(kWarps * 32) : "memory"); }
+
 template <typename Y, int kTiles, int kPanels>
-__global__ __launch_bounds__(kWarps * 32, kPanels <= 2 ? 3 : 1) void thin_kernel(const __grid_constant__ ThinArgs a) {
-  __shared__ float sums[kWarps][16][kPanels * 8 + 1];
+__global__ __launch_bounds__(kThreads, 1) void thin_kernel(const __grid_constant__ ThinArgs a) {
+  using R = Ring<kTiles, kPanels>;
+  extern __shared__ __align__(128) unsigned char ring[];
+  __shared__ Gate full[R::kStages], empty[R::kStages];
+  __shared__ float sums[kWarps][16][R::kSums];
+  const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
+  if (threadIdx.x == 0) {
+    for (int i = 0; i < R::kStages; ++i) full[i].init(1), empty[i].init(kWarps * 32);
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+  }
+  __syncthreads();
   next_may_start();
-  const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32, g = lane / 4, t = lane % 4;
-  const int64_t first = static_cast<int64_t>(blockIdx.x) * (16 * kTiles);
-  constexpr bool kEarly = kPanels <= 2;  // with more, registers are short and the compiler does better on its own
-  const bf16 *w[kTiles][2], *x[kPanels];
-  for (int tile = 0; tile < kTiles; ++tile)
-    for (int half = 0; half < 2; ++half) {
-      const int64_t row = first + tile * 16 + half * 8 + g;
-      w[tile][half] = a.w + (row < a.n ? row : a.n - 1) * a.ldw + t * 8;  // rows past the end: computed, not stored
-    }
-  for (int p = 0; p < kPanels; ++p) x[p] = a.x + (p * 8 + g) * a.ldx + t * 8;
-  float sum[kTiles][kPanels][4] = {};
-  // Four chunks of W on their way: as soon as one is used, the same of the next unit is asked for.
-  uint4 wide[4][kTiles][2];
-  const auto fetch = [&](int c, int64_t k) {
-#pragma unroll
-    for (int tile = 0; tile < kTiles; ++tile)
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        const bf16* from = w[tile][half] + k;
-        if (k + t * 8 >= a.k) wide[c][tile][half] = make_uint4(0, 0, 0, 0);
-        else if constexpr (kEarly) wide[c][tile][half] = read_once(from);
-        else wide[c][tile][half] = __ldcs(reinterpret_cast<const uint4*>(from));
+  const int stride = static_cast<int>(gridDim.x) * R::kRows;
+  int slot = 0, parity = 0;
+  const auto advance = [&] {
+    if (++slot == R::kStages) slot = 0, parity ^= 1;
+  };
+  if (warp == kWarps) {
+    const uint64_t policy = read_once();
+    if (!a.constant) previous_done();
+    for (int first = static_cast<int>(blockIdx.x) * R::kRows; first < a.n; first += stride) {
+      const bf16* row = a.w + min(first + lane, a.n - 1) * a.ldw;  // rows past the end: computed, not stored
+      for (int k = 0; k < a.k; k += R::kColumns, advance()) {
+        const int bytes = min(R::kColumns, a.k - k) * 2;
+        empty[slot].wait(parity ^ 1);
+        if (lane == 0) full[slot].arrive_and_expect(bytes * R::kRows);
+        __syncwarp();
+        if (lane < R::kRows) copy_to_shared(ring + slot * R::kStageBytes + lane * R::kRowBytes, row + k, bytes, &full[slot], policy);
       }
-  };
-  int64_t k0 = warp * static_cast<int64_t>(kUnit);
-  const auto fetch_unit = [&] {
-#pragma unroll
-    for (int c = 0; c < 4; ++c) fetch(c, k0 + c * kChunk);
-  };
-  // While the kernel before this one runs, W is on its way already: a unit into registers where nobody writes W meanwhile, the next two
-  // (else all three) into the second-level cache, where a line that is written stays right.
-  const bool early = kEarly && a.constant;
-  if (early) fetch_unit();
-  for (int u = early ? 1 : 0; u < 3; ++u) {
-    const int64_t row = first + lane / 2, k = k0 + u * (kWarps * kUnit) + lane % 2 * 64;
-    for (int tile = 0; tile < kTiles; ++tile)
-      if (row + tile * 16 < a.n && k < a.k) asm volatile("prefetch.global.L2 [%0];" ::"l"(a.w + (row + tile * 16) * a.ldw + k));
+    }
+    return;
   }
   previous_done();
-  if (!early) fetch_unit();
-
-  for (; k0 < a.k; k0 += kWarps * kUnit) {
+  const int g = lane / 4, t = lane % 4;
+  float sum[kTiles][kPanels][4] = {};
+  constexpr int kChunks = R::kColumns / kWarps / 32, kOfPart = kPart / kWarps;
+  for (int first = static_cast<int>(blockIdx.x) * R::kRows; first < a.n; first += stride) {
+    for (int k0 = 0; k0 < a.k; k0 += R::kColumns, advance()) {
+      const auto column = [&](int c) { return c * 32 / kOfPart * kPart + warp * kOfPart + c * 32 % kOfPart + t * 8; };
+      uint4 x[kChunks][kPanels];
 #pragma unroll
-    for (int c = 0; c < 4; ++c) {
-      const int64_t k = k0 + c * kChunk;
+      for (int c = 0; c < kChunks; ++c)
 #pragma unroll
-      for (int p = 0; p < kPanels; ++p) {
-        uint4 v = make_uint4(0, 0, 0, 0);
-        if (p * 8 + g < a.m && k + t * 8 < a.k) v = *reinterpret_cast<const uint4*>(x[p] + k);
+        for (int p = 0; p < kPanels; ++p) {
+          x[c][p] = make_uint4(0, 0, 0, 0);
+          if (p * 8 + g < a.m && k0 + column(c) < a.k) x[c][p] = *reinterpret_cast<const uint4*>(a.x + (p * 8 + g) * a.ldx + k0 + column(c));
+        }
+      full[slot].wait(parity);
+      const unsigned char* stage = ring + slot * R::kStageBytes + g * R::kRowBytes;
+#pragma unroll
+      for (int c = 0; c < kChunks; ++c) {
+        const bool there = k0 + column(c) < a.k;  // what lies in the ring past the end is no number
 #pragma unroll
         for (int tile = 0; tile < kTiles; ++tile) {
-          const uint4 top = wide[c][tile][0], low = wide[c][tile][1];
-          multiply_add(sum[tile][p], top.x, low.x, top.y, low.y, v.x, v.y);
-          multiply_add(sum[tile][p], top.z, low.z, top.w, low.w, v.z, v.w);
+          uint4 top = make_uint4(0, 0, 0, 0), low = top;
+          if (there) {
+            top = *reinterpret_cast<const uint4*>(stage + tile * 16 * R::kRowBytes + column(c) * 2);
+            low = *reinterpret_cast<const uint4*>(stage + (tile * 16 + 8) * R::kRowBytes + column(c) * 2);
+          }
+#pragma unroll
+          for (int p = 0; p < kPanels; ++p) {
+            multiply_add(sum[tile][p], top.x, low.x, top.y, low.y, x[c][p].x, x[c][p].y);
+            multiply_add(sum[tile][p], top.z, low.z, top.w, low.w, x[c][p].z, x[c][p].w);
+          }
         }
       }
-      fetch(c, k + kWarps * kUnit);
+      empty[slot].arrive();
+    }
+#pragma unroll
+    for (int tile = 0; tile < kTiles; ++tile) {
+#pragma unroll
+      for (int p = 0; p < kPanels; ++p)
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          sums[warp][g + i / 2 * 8][p * 8 + t * 2 + i % 2] = sum[tile][p][i];
+          sum[tile][p][i] = 0;
+        }
+      sync_multipliers();
+      for (int i = static_cast<int>(threadIdx.x); i < 16 * a.m; i += kWarps * 32) {
+        const int row = i / 16, n = first + tile * 16 + i % 16;
+        if (n >= a.n) continue;
+        float v = 0;
+        for (int q = 0; q < kWarps; ++q) v += sums[q][i % 16][row];
+        v *= a.alpha;
+        if (a.bias) v += a.bias_bf16 ? to_float(static_cast<const bf16*>(a.bias)[n]) : static_cast<const float*>(a.bias)[n];
+        Y* to = static_cast<Y*>(a.y) + row * a.ldy + n;
+        if (a.accumulate) v += to_float(*to);
+        *to = from_float<Y>(v);
+      }
+      sync_multipliers();
     }
   }
+}
 
-  for (int tile = 0; tile < kTiles; ++tile) {
-    if (tile > 0) __syncthreads();
-#pragma unroll
-    for (int p = 0; p < kPanels; ++p)
-#pragma unroll
-      for (int i = 0; i < 4; ++i) sums[warp][g + i / 2 * 8][p * 8 + t * 2 + i % 2] = sum[tile][p][i];
-    __syncthreads();
-    for (int i = static_cast<int>(threadIdx.x); i < 16 * kPanels * 8; i += kWarps * 32) {
-      const int row = i / 16;
-      const int64_t n = first + tile * 16 + i % 16;
-      if (row >= a.m || n >= a.n) continue;
-      float v = 0;
-      for (int s = 0; s < kWarps; ++s) v += sums[s][i % 16][row];
-      v *= a.alpha;
-      if (a.bias) v += a.bias_bf16 ? to_float(static_cast<const bf16*>(a.bias)[n]) : static_cast<const float*>(a.bias)[n];
-      Y* to = static_cast<Y*>(a.y) + row * a.ldy + n;
-      if (a.accumulate) v += to_float(*to);
-      *to = from_float<Y>(v);
-    }
-  }
+int multiprocessors() {
+  static const int count = [] {
+    int device = 0, n = 0;
+    cudaGetDevice(&device);
+    cudaDeviceGetAttribute(&n, cudaDevAttrMultiProcessorCount, device);
+    return n > 0 ? n : 1;
+  }();
+  return count;
 }
 
 template <typename Y, int kTiles, int kPanels>
 void launch(cudaStream_t stream, const ThinArgs& a) {
-  launch_early(thin_kernel<Y, kTiles, kPanels>, dim3(static_cast<unsigned>(ceil_div(a.n, 16 * kTiles))), dim3(kWarps * 32), stream, a);
+  using R = Ring<kTiles, kPanels>;
+  static const bool large = cudaFuncSetAttribute(thin_kernel<Y, kTiles, kPanels>, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(R::kBytes)) == cudaSuccess;
+  require(large, "a multiprocessor has too little shared memory for products of few rows");
+  const int blocks = static_cast<int>(ceil_div(a.n, R::kRows)), grid = blocks < multiprocessors() ? blocks : multiprocessors();
+  launch_early(thin_kernel<Y, kTiles, kPanels>, dim3(static_cast<unsigned>(grid)), dim3(kThreads), R::kBytes, stream, a);
 }
 template <typename Y>
 void launch(cudaStream_t stream, const ThinArgs& a) {
@@ -137,13 +200,13 @@ bool aligned(const ConstMat& m) { return reinterpret_cast<uintptr_t>(m.p) % 16 =
 
 bool thin_covers(const Gemm& g) {
   return !g.trans_a && g.trans_b && g.a.type == DType::kBF16 && g.b.type == DType::kBF16 && (g.c.type == DType::kBF16 || g.c.type == DType::kF32) &&
-         g.c.rows <= kMostRows && g.a.cols % 8 == 0 && aligned(g.a) && aligned(g.b) && (g.bias == nullptr || g.bias_type == DType::kBF16 || g.bias_type == DType::kF32);
+         g.c.rows <= kMostRows && g.a.cols % 8 == 0 && g.c.cols < (int64_t{1} << 30) && g.a.cols < (int64_t{1} << 30) && aligned(g.a) && aligned(g.b) && (g.bias == nullptr || g.bias_type == DType::kBF16 || g.bias_type == DType::kF32);
 }
 
 void thin_gemm(cudaStream_t stream, const Gemm& g) {
   if (g.c.rows == 0 || g.c.cols == 0) return;
-  const ThinArgs a{static_cast<const bf16*>(g.a.p), static_cast<const bf16*>(g.b.p), g.c.p, g.bias, g.a.ld, g.b.ld, g.c.ld, g.c.rows, g.c.cols, g.a.cols,
-                   g.alpha, g.accumulate, g.bias_type == DType::kBF16, g.b_constant};
+  const ThinArgs a{static_cast<const bf16*>(g.a.p), static_cast<const bf16*>(g.b.p), g.c.p, g.bias, g.a.ld, g.b.ld, g.c.ld,
+                   static_cast<int>(g.c.rows), static_cast<int>(g.c.cols), static_cast<int>(g.a.cols), g.alpha, g.accumulate, g.bias_type == DType::kBF16, g.b_constant};
   if (g.c.type == DType::kBF16) launch<bf16>(stream, a);
   else launch<float>(stream, a);
   check_launch("thin_gemm");

@@ -1,6 +1,8 @@
-// Generation: new keys and values go into the paged cache, new queries look over it. A block answers one query of one head. Its threads
-// stand in groups of 16, a group takes eight keys at a time (group g the eights of number g, g + 16, …) with eight elements
-// of them a thread, and the groups' results are merged in their order: which sum a key belongs to depends on its position alone.
+// Generation: new keys and values go into the paged cache, new queries look over it. A block answers one query of one head, or of several
+// heads that share keys. Its threads stand in groups of 16, a group takes eight keys at a time (group g the eights of number g, g + 16, …)
+// with eight elements of them a thread; the groups' results are merged in their order, once every kChunk keys, and the chunks' in theirs:
+// which sum a key belongs to depends on its position alone, not on who computes it. Where queries are few, chunks are shared among blocks
+// and the last block to finish merges them.
 #include "kernels/gpu/documents.cuh"
 #include "kernels/gpu/gpu.h"
 #include "kernels/gpu/launch.h"
@@ -8,7 +10,7 @@
 namespace mxt::kernels::MXT_GPU_NS {
 namespace {
 
-constexpr int kThreads = 256, kGroup = 16, kGroups = kThreads / kGroup, kKeys = 8, kMostDim = 256;
+constexpr int kThreads = 256, kGroup = 16, kGroups = kThreads / kGroup, kKeys = 8, kRound = kGroups * kKeys, kChunk = 4 * kRound, kMostDim = kThreads;
 
 struct CachedArgs {
   const void *q, *k, *v;
@@ -17,6 +19,23 @@ struct CachedArgs {
   const int32_t *cu_q, *context, *tables;
   int heads, kv_heads, d;
   float scale;
+  // Chunks shared among gridDim.z blocks: what each gave ([query][head][chunk]: top, sum, d elements) and how many are done, 0 between calls.
+  float* parts;
+  int32_t* done;
+  int chunks;
+};
+
+// Rounded by itself: every variant of the kernel must give the same bits, so that none may leave it to the compiler which products ride in
+// which additions.
+__device__ __forceinline__ float times(float x, float y) { return __fmul_rn(x, y); }
+
+// Results over keys so far, of one head: largest score, sum of weights, weighted sum of one element. Chunks are added in their order.
+struct Running {
+  float top = -INFINITY, sum = 0, out = 0;
+  __device__ __forceinline__ void add(float t, float s, float o) {
+    const float m = fmaxf(top, t), a = top == -INFINITY ? 0.0f : expf(top - m), b = t == -INFINITY ? 0.0f : expf(t - m);
+    top = m, sum = fmaf(s, b, times(sum, a)), out = fmaf(o, b, times(out, a));
+  }
 };
 
 // Elements at+0 … at+7 of which `count` are there; kWide: all or none of them, and aligned.
@@ -38,104 +57,169 @@ __device__ __forceinline__ void read8(const void* base, int64_t at, int count, f
   }
 }
 
-// kParts · 128 elements a head at most.
-template <typename T, bool kWide, int kParts>
+// kParts · 128 elements a head at most; kHeads heads a block.
+template <typename T, bool kWide, int kParts, int kHeads>
 __global__ void __launch_bounds__(kThreads) cached_kernel(CachedArgs a) {
-  __shared__ float tops[kGroups], sums[kGroups], outs[kGroups][kParts * 128];
+  __shared__ float tops[kHeads][kGroups], sums[kHeads][kGroups], outs[kHeads][kGroups][kParts * 128];
+  __shared__ int before;
   next_may_start();
-  previous_done();
-  const int group = threadIdx.x / kGroup, lane = threadIdx.x % kGroup;
+  const int group = threadIdx.x / kGroup, lane = threadIdx.x % kGroup, tid = static_cast<int>(threadIdx.x);
   const int64_t t = blockIdx.x;
-  const int h = blockIdx.y, kvh = h / (a.heads / a.kv_heads);
+  const int h0 = blockIdx.y * kHeads, kvh = h0 / (a.heads / a.kv_heads);
   // As many queries as requests: one each.
   const bool single = a.requests == gridDim.x;
   const int64_t r = single ? t : document_of(a.cu_q, a.requests, t);
-  const int64_t last = single ? a.context[r] - 1 : a.context[r] - (a.cu_q[r + 1] - a.cu_q[r]) + (t - a.cu_q[r]);
-  const int64_t begin = a.window > 0 && last - a.window + 1 > 0 ? last - a.window + 1 : 0;
+  const int last = single ? a.context[r] - 1 : a.context[r] - (a.cu_q[r + 1] - a.cu_q[r]) + static_cast<int>(t - a.cu_q[r]);
+  const int begin = a.window > 0 && last - a.window + 1 > 0 ? static_cast<int>(last - a.window + 1) : 0, page = static_cast<int>(a.page);
   const int32_t* pages = a.tables + r * a.max_pages;
   auto there = [&](int part) { return a.d - part * 128 - lane * 8; };
-  float q[kParts][8], out[kParts][8] = {}, top = -INFINITY, sum = 0;
+  // The first element of key s.
+  auto key_at = [&](int s) { return ((pages[s / page] * static_cast<int64_t>(a.kv_heads) + kvh) * page + s % page) * a.d; };
+  const int first_chunk = begin / kChunk, last_chunk = last / kChunk, share = static_cast<int>(gridDim.z);
+  const int mine = first_chunk + (static_cast<int>(blockIdx.z) - first_chunk % share + share) % share;  // chunks of number z, z + share, …
+  // No kernel writes the page tables, the requests' lengths or old keys: their way to the second-level cache begins while the kernels
+  // before this one run.
+  constexpr int kLine = 128 / static_cast<int>(sizeof(T));
+  if (mine <= last_chunk && lane * kLine < a.d)
+    for (int s = mine * kChunk + group; s <= last && s < (mine + 1) * kChunk; s += kGroups)
+      if (s >= begin) {
+        prefetch(static_cast<const T*>(a.k) + key_at(s) + lane * kLine);
+        prefetch(static_cast<const T*>(a.v) + key_at(s) + lane * kLine);
+      }
+  previous_done();
+  if (mine > last_chunk) return;
+  float q[kHeads][kParts][8];
 #pragma unroll
-  for (int p = 0; p < kParts; ++p) read8<T, kWide>(a.q, t * a.ldq + static_cast<int64_t>(h) * a.d + p * 128 + lane * 8, there(p), q[p]);
-  // All groups of a block go round equally often: the sums over lanes need every thread of a warp.
-  for (int64_t first = begin / kKeys * kKeys; first <= last; first += kGroups * kKeys) {
-    // A key belongs to the group of its number in steps of kKeys, wherever the window begins.
-    const int64_t round = first / kKeys, mine = (round + (group - round % kGroups + kGroups) % kGroups) * kKeys;
-    int64_t at[kKeys];
-    float score[kKeys];
+  for (int h = 0; h < kHeads; ++h)
 #pragma unroll
-    for (int i = 0; i < kKeys; ++i) {
-      const int64_t s = mine + i;
-      at[i] = s < begin || s > last ? -1 : ((pages[s / a.page] * static_cast<int64_t>(a.kv_heads) + kvh) * a.page + s % a.page) * a.d + lane * 8;
-      score[i] = 0;
-    }
-    // Values are asked for beside the keys, where registers hold both.
-    constexpr bool kAhead = kWide && sizeof(T) == 2 && kParts == 1;
-    Raw<T, kAhead ? 8 : 1> ahead[kAhead ? kKeys : 1];
-    if constexpr (kAhead) {
+    for (int p = 0; p < kParts; ++p) read8<T, kWide>(a.q, t * a.ldq + static_cast<int64_t>(h0 + h) * a.d + p * 128 + lane * 8, there(p), q[h][p]);
+  Running running[kHeads];  // of element `tid`
+  const bool shared = share > 1 && last_chunk > first_chunk, one_page = page % kKeys == 0;
+  constexpr int64_t kPart = 2;  // floats of a part before its elements
+  auto part = [&](int h, int chunk) { return a.parts + ((t * a.heads + h0 + h) * a.chunks + chunk) * (kPart + a.d); };
+  int computed = 0;
+  for (int chunk = mine; chunk <= last_chunk; chunk += share, ++computed) {
+    float out[kHeads][kParts][8] = {}, top[kHeads], sum[kHeads] = {};
 #pragma unroll
-      for (int i = 0; i < kKeys; ++i) ahead[i] = at[i] >= 0 && there(0) > 0 ? load<T, 8>(a.v, at[i]) : Raw<T, 8>{};
-    }
-#pragma unroll
-    for (int p = 0; p < kParts; ++p)
+    for (int h = 0; h < kHeads; ++h) top[h] = -INFINITY;
+    // All groups of a block go round equally often: the sums over lanes need every thread of a warp.
+    for (int first = max(chunk * kChunk, begin / kRound * kRound); first < (chunk + 1) * kChunk && first <= last; first += kRound) {
+      const int s0 = first + group * kKeys;
+      int64_t at[kKeys];
+      float score[kHeads][kKeys];
+      const int64_t base = one_page && s0 <= last && s0 + kKeys > begin ? key_at(s0) : 0;
 #pragma unroll
       for (int i = 0; i < kKeys; ++i) {
-        float k[8];
-        read8<T, kWide>(a.k, at[i] + p * 128, at[i] < 0 ? 0 : there(p), k);
+        const int s = s0 + i;
+        at[i] = s < begin || s > last ? -1 : (one_page ? base + static_cast<int64_t>(i) * a.d : key_at(s)) + lane * 8;
 #pragma unroll
-        for (int j = 0; j < 8; ++j) score[i] += q[p][j] * k[j];
+        for (int h = 0; h < kHeads; ++h) score[h][i] = 0;
       }
-    float m = top;
+      // Values are asked for beside the keys, where registers hold both.
+      constexpr bool kAhead = kWide && sizeof(T) == 2 && kParts == 1;
+      Raw<T, kAhead ? 8 : 1> ahead[kAhead ? kKeys : 1];
+      if constexpr (kAhead) {
 #pragma unroll
-    for (int i = 0; i < kKeys; ++i) {
-#pragma unroll
-      for (int mask = kGroup / 2; mask > 0; mask /= 2) score[i] += shuffle_xor(score[i], mask);
-      score[i] = at[i] < 0 ? -INFINITY : score[i] * a.scale;
-      m = fmaxf(m, score[i]);
-    }
-    const float keep = top == -INFINITY ? 0.0f : expf(top - m);
-    top = m;
-    sum *= keep;
-#pragma unroll
-    for (int i = 0; i < kKeys; ++i) {
-      score[i] = score[i] == -INFINITY ? 0.0f : expf(score[i] - m);
-      sum += score[i];
-    }
-#pragma unroll
-    for (int p = 0; p < kParts; ++p) {
-#pragma unroll
-      for (int j = 0; j < 8; ++j) out[p][j] *= keep;
-#pragma unroll
-      for (int i = 0; i < kKeys; ++i) {
-        float v[8];
-        if constexpr (kAhead) ahead[i].unpack(v);
-        else read8<T, kWide>(a.v, at[i] + p * 128, at[i] < 0 ? 0 : there(p), v);
-#pragma unroll
-        for (int j = 0; j < 8; ++j) out[p][j] += score[i] * v[j];
+        for (int i = 0; i < kKeys; ++i) ahead[i] = at[i] >= 0 && there(0) > 0 ? load<T, 8>(a.v, at[i]) : Raw<T, 8>{};
       }
+#pragma unroll
+      for (int p = 0; p < kParts; ++p)
+#pragma unroll
+        for (int i = 0; i < kKeys; ++i) {
+          float k[8];
+          read8<T, kWide>(a.k, at[i] + p * 128, at[i] < 0 ? 0 : there(p), k);
+#pragma unroll
+          for (int h = 0; h < kHeads; ++h)
+#pragma unroll
+            for (int j = 0; j < 8; ++j) score[h][i] = fmaf(q[h][p][j], k[j], score[h][i]);
+        }
+#pragma unroll
+      for (int h = 0; h < kHeads; ++h) {
+        float m = top[h];
+#pragma unroll
+        for (int i = 0; i < kKeys; ++i) {
+#pragma unroll
+          for (int mask = kGroup / 2; mask > 0; mask /= 2) score[h][i] += shuffle_xor(score[h][i], mask);
+          score[h][i] = at[i] < 0 ? -INFINITY : times(score[h][i], a.scale);
+          m = fmaxf(m, score[h][i]);
+        }
+        const float keep = top[h] == -INFINITY ? 0.0f : expf(top[h] - m);
+        top[h] = m;
+        sum[h] = times(sum[h], keep);
+#pragma unroll
+        for (int i = 0; i < kKeys; ++i) {
+          score[h][i] = score[h][i] == -INFINITY ? 0.0f : expf(score[h][i] - m);
+          sum[h] += score[h][i];
+        }
+#pragma unroll
+        for (int p = 0; p < kParts; ++p)
+#pragma unroll
+          for (int j = 0; j < 8; ++j) out[h][p][j] = times(out[h][p][j], keep);
+      }
+#pragma unroll
+      for (int p = 0; p < kParts; ++p)
+#pragma unroll
+        for (int i = 0; i < kKeys; ++i) {
+          float v[8];
+          if constexpr (kAhead) ahead[i].unpack(v);
+          else read8<T, kWide>(a.v, at[i] + p * 128, at[i] < 0 ? 0 : there(p), v);
+#pragma unroll
+          for (int h = 0; h < kHeads; ++h)
+#pragma unroll
+            for (int j = 0; j < 8; ++j) out[h][p][j] = fmaf(score[h][i], v[j], out[h][p][j]);
+        }
+    }
+    if (computed > 0) __syncthreads();
+#pragma unroll
+    for (int h = 0; h < kHeads; ++h) {
+      if (lane == 0) tops[h][group] = top[h], sums[h][group] = sum[h];
+#pragma unroll
+      for (int p = 0; p < kParts; ++p)
+#pragma unroll
+        for (int j = 0; j < 8; ++j) outs[h][group][p * 128 + lane * 8 + j] = out[h][p][j];
+    }
+    __syncthreads();
+#pragma unroll
+    for (int h = 0; h < kHeads; ++h) {
+      float m = tops[h][0], all = 0, value = 0;
+#pragma unroll
+      for (int g = 1; g < kGroups; ++g) m = fmaxf(m, tops[h][g]);
+#pragma unroll
+      for (int g = 0; g < kGroups; ++g) {
+        const float keep = tops[h][g] == -INFINITY ? 0.0f : expf(tops[h][g] - m);
+        all = fmaf(sums[h][g], keep, all);
+        if (tid < a.d) value = fmaf(outs[h][g][tid], keep, value);
+      }
+      if (!shared) {
+        running[h].add(m, all, value);
+        continue;
+      }
+      float* to = part(h, chunk);
+      if (tid == 0) to[0] = m, to[1] = all;
+      if (tid < a.d) to[kPart + tid] = value;
     }
   }
-  if (lane == 0) tops[group] = top, sums[group] = sum;
+  if (shared) {
+    __threadfence();
+    __syncthreads();
+    int32_t* done = a.done + t * gridDim.y + blockIdx.y;
+    if (tid == 0) {
+      before = atomicAdd(done, computed);
+      if (before + computed == last_chunk - first_chunk + 1) *done = 0;
+    }
+    __syncthreads();
+    if (before + computed != last_chunk - first_chunk + 1) return;
+    __threadfence();
 #pragma unroll
-  for (int p = 0; p < kParts; ++p)
-#pragma unroll
-    for (int j = 0; j < 8; ++j) outs[group][p * 128 + lane * 8 + j] = out[p][j];
-  __syncthreads();
-  float m = tops[0], all = 0;
-#pragma unroll
-  for (int g = 1; g < kGroups; ++g) m = fmaxf(m, tops[g]);
-  float keep[kGroups];
-#pragma unroll
-  for (int g = 0; g < kGroups; ++g) {
-    keep[g] = tops[g] == -INFINITY ? 0.0f : expf(tops[g] - m);
-    all += sums[g] * keep[g];
+    for (int h = 0; h < kHeads; ++h)
+      for (int chunk = first_chunk; chunk <= last_chunk; ++chunk) {
+        const float* from = part(h, chunk);
+        running[h].add(read_shared_level(from), read_shared_level(from + 1), tid < a.d ? read_shared_level(from + kPart + tid) : 0.0f);
+      }
   }
-  for (int i = threadIdx.x; i < a.d; i += kThreads) {
-    float value = 0;
+  if (tid >= a.d) return;
 #pragma unroll
-    for (int g = 0; g < kGroups; ++g) value += outs[g][i] * keep[g];
-    static_cast<T*>(a.out)[t * a.ldo + static_cast<int64_t>(h) * a.d + i] = from_float<T>(value / all);
-  }
+  for (int h = 0; h < kHeads; ++h) static_cast<T*>(a.out)[t * a.ldo + static_cast<int64_t>(h0 + h) * a.d + tid] = from_float<T>(running[h].out / running[h].sum);
 }
 
 // blockIdx.y: 0 keys, 1 values.
@@ -153,23 +237,49 @@ __global__ void __launch_bounds__(128) store_cache_kernel(const T* k, const T* v
   }
 }
 
-template <typename T, bool kWide>
-void launch(Stream s, dim3 grid, const CachedArgs& a) {
-  if (a.d <= 128) launch_early(cached_kernel<T, kWide, 1>, grid, dim3(kThreads), s, a);
-  else launch_early(cached_kernel<T, kWide, 2>, grid, dim3(kThreads), s, a);
+template <typename T>
+void launch(Stream s, dim3 grid, int heads_a_block, bool is_wide, const CachedArgs& a) {
+  grid.y = static_cast<unsigned>(a.heads / heads_a_block);
+  const auto go = [&](auto kernel) { launch_early(kernel, grid, dim3(kThreads), 0, s, a); };
+  if (a.d > 128) is_wide ? go(cached_kernel<T, true, 2, 1>) : go(cached_kernel<T, false, 2, 1>);
+  else if (!is_wide) go(cached_kernel<T, false, 1, 1>);
+  else if (heads_a_block == 4) go(cached_kernel<T, true, 1, 4>);
+  else if (heads_a_block == 2) go(cached_kernel<T, true, 1, 2>);
+  else go(cached_kernel<T, true, 1, 1>);
+}
+
+int64_t chunks_of(const CachedAttention& c) { return ceil_div(c.max_pages * c.page, kChunk); }
+// With fewer answers than this, blocks share their chunks; with more, heads share a block. As many blocks as multiprocessors, since the
+// product after this one may begin to read its weights only when all of them have begun.
+constexpr int64_t kBlocks = 128;
+static_assert(kBlocks * sizeof(int32_t) <= kMostDone);
+int64_t shares(const CachedAttention& c) {
+  const int64_t room = kBlocks / (c.q.rows * c.heads), chunks = chunks_of(c);
+  return room < 1 ? 1 : room < chunks ? room : chunks;
+}
+int heads_a_block(const CachedAttention& c, bool is_wide) {
+  const int64_t group = c.heads / c.kv_heads, answers = c.q.rows * c.heads;
+  if (c.head_dim > 128 || !is_wide || answers <= kBlocks || group % 2 != 0) return 1;
+  return answers <= 2 * kBlocks || group % 4 != 0 ? 2 : 4;
 }
 
 }  // namespace
 
-void cached_attention(Stream s, const CachedAttention& c) {
+CachedScratch cached_attention_scratch(const CachedAttention& c) {
+  if (c.q.rows == 0 || shares(c) == 1) return {};
+  return {static_cast<size_t>(c.q.rows * c.heads * chunks_of(c) * (2 + c.head_dim)) * sizeof(float), static_cast<size_t>(c.q.rows * c.heads) * sizeof(int32_t)};
+}
+
+void cached_attention(Stream s, const CachedAttention& c, void* parts, void* done) {
   if (c.q.rows == 0) return;
   require(c.head_dim <= kMostDim, "head_dim is at most 256");
   const CachedArgs a{c.q.p, c.k_cache, c.v_cache, c.out.p, c.q.ld, c.out.ld, c.requests, c.max_pages, c.page, c.window, c.cu_q, c.context, c.tables,
-                     static_cast<int>(c.heads), static_cast<int>(c.kv_heads), static_cast<int>(c.head_dim), c.scale};
-  const dim3 grid(static_cast<unsigned>(c.q.rows), static_cast<unsigned>(c.heads));
+                     static_cast<int>(c.heads), static_cast<int>(c.kv_heads), static_cast<int>(c.head_dim), c.scale, static_cast<float*>(parts), static_cast<int32_t*>(done), static_cast<int>(chunks_of(c))};
+  const dim3 grid(static_cast<unsigned>(c.q.rows), 1, static_cast<unsigned>(shares(c)));
   const bool is_wide = c.head_dim % 8 == 0 && wide(c.q) && wide(c.k_cache) && wide(c.v_cache);
-  if (c.q.type == DType::kBF16) is_wide ? launch<bf16, true>(s, grid, a) : launch<bf16, false>(s, grid, a);
-  else is_wide ? launch<float, true>(s, grid, a) : launch<float, false>(s, grid, a);
+  const int heads = heads_a_block(c, is_wide);
+  if (c.q.type == DType::kBF16) launch<bf16>(s, grid, heads, is_wide, a);
+  else launch<float>(s, grid, heads, is_wide, a);
   check_launch("cached_attention");
 }
 
@@ -178,7 +288,7 @@ void store_cache(Stream s, const StoreCache& c) {
   const dim3 grid(static_cast<unsigned>(c.k.rows), 2);
   const int kv = static_cast<int>(c.kv_heads), d = static_cast<int>(c.head_dim);
   auto store = [&]<typename T>(T*) {
-    launch_early(store_cache_kernel<T>, grid, dim3(128), s, static_cast<const T*>(c.k.p), static_cast<const T*>(c.v.p), c.k.ld, c.v.ld, static_cast<T*>(c.k_cache), static_cast<T*>(c.v_cache), c.slots, c.page, kv, d);
+    launch_early(store_cache_kernel<T>, grid, dim3(128), 0, s, static_cast<const T*>(c.k.p), static_cast<const T*>(c.v.p), c.k.ld, c.v.ld, static_cast<T*>(c.k_cache), static_cast<T*>(c.v_cache), c.slots, c.page, kv, d);
   };
   if (c.k.type == DType::kBF16) store(static_cast<uint16_t*>(nullptr));
   else store(static_cast<float*>(nullptr));

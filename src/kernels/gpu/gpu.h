@@ -50,16 +50,30 @@ __device__ __forceinline__ void next_may_start() {
   asm volatile("griddepcontrol.launch_dependents;");
 #endif
 }
-template <typename... P, typename... A>
-void launch_early(void (*kernel)(P...), dim3 grid, dim3 block, Stream stream, A... a) {
+// Into the second-level cache, where a line that another kernel writes stays right: allowed before previous_done().
+__device__ __forceinline__ void prefetch(const void* p) {
+#if !defined(__HIP__)
+  asm volatile("prefetch.global.L2 [%0];" ::"l"(p));
+#endif
+}
+// From the cache that all multiprocessors share: what another block of this kernel has written.
+__device__ __forceinline__ float read_shared_level(const float* p) {
 #if defined(__HIP__)
-  kernel<<<grid, block, 0, stream>>>(static_cast<P>(a)...);
+  return *static_cast<const volatile float*>(p);
+#else
+  return __ldcg(p);
+#endif
+}
+template <typename... P, typename... A>
+void launch_early(void (*kernel)(P...), dim3 grid, dim3 block, size_t shared, Stream stream, A... a) {
+#if defined(__HIP__)
+  kernel<<<grid, block, shared, stream>>>(static_cast<P>(a)...);
 #else
   cudaLaunchAttribute early{};
   early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
   early.val.programmaticStreamSerializationAllowed = 1;
   cudaLaunchConfig_t c{};
-  c.gridDim = grid, c.blockDim = block, c.stream = stream, c.attrs = &early, c.numAttrs = 1;
+  c.gridDim = grid, c.blockDim = block, c.dynamicSmemBytes = shared, c.stream = stream, c.attrs = &early, c.numAttrs = 1;
   cudaLaunchKernelEx(&c, kernel, static_cast<P>(a)...);  // check_launch() sees a refusal
 #endif
 }
@@ -171,6 +185,9 @@ struct Weights {
 #pragma unroll
       for (int k = 0; k < V; ++k) f[k] = static_cast<const float*>(p)[i + k];
     }
+  }
+  __device__ __forceinline__ void prefetch_at(int64_t i) const {
+    if (p != nullptr) prefetch(static_cast<const char*>(p) + i * (is_bf16 ? 2 : 4));
   }
 };
 

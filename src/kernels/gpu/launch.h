@@ -73,7 +73,14 @@ struct DocumentList {
 // Tables of a packed batch: six rows of batch+1 int32. Row 0 holds the lengths of the documents (0 past the last), row r > 0 the
 // documents' first tokens times lds[r]. `list`: of these documents, in this order; null: of all.
 void packed_tables(Stream, const int32_t* cu_seqlens, int64_t documents, const DocumentList* list, int64_t batch, const int64_t (&lds)[6], int32_t* tables);
-void cached_attention(Stream, const CachedAttention&);
+// Where few queries look over many keys, blocks share them: `parts` takes what each found, `done` counts (4 bytes an answer, 0 before and
+// after every call).
+struct CachedScratch {
+  size_t parts = 0, done = 0;
+};
+inline constexpr size_t kMostDone = 4096;
+CachedScratch cached_attention_scratch(const CachedAttention&);
+void cached_attention(Stream, const CachedAttention&, void* parts, void* done);
 void store_cache(Stream, const StoreCache&);
 
 }  // namespace mxt::kernels::MXT_GPU_NS

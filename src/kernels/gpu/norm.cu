@@ -31,8 +31,10 @@ template <typename T, int V>
 __global__ void __launch_bounds__(512) norm_kernel(NormArgs a) {
   __shared__ float space[16];
   next_may_start();
-  previous_done();
   const int64_t row = blockIdx.x, packs = a.cols / V, step = blockDim.x, tid = threadIdx.x;
+  if (gridDim.x == 1)  // generation of one token: nothing else brings them into the cache in time
+    for (int64_t i = tid; i < packs; i += step) a.w.prefetch_at(i * V), a.b.prefetch_at(i * V);
+  previous_done();
   Raw<T, V> kept[kCached];
 #pragma unroll
   for (int j = 0; j < kCached; ++j)
@@ -240,7 +242,7 @@ void norm(Stream s, const Norm& n) {
   if (n.x.rows == 0) return;
   const NormArgs a{n.x.p, n.r.p, n.h.p, n.y.p, n.x.ld, n.r.ld, n.h.ld, n.y.ld, n.x.cols, weights(n.w, n.wtype), weights(n.b, n.wtype), n.mean, n.rstd, n.eps, n.layer_norm, static_cast<uint8_t*>(n.held.q.p), n.held.scale, n.held.q.ld};
   const bool is_wide = wide(n.x) && wide(n.r) && wide(ConstMat(n.h)) && wide(ConstMat(n.y)) && wide(n.w) && wide(n.b) && wide(n.held);
-  MXT_GPU_DISPATCH(n.x.type, is_wide, launch_early(norm_kernel<T, V>, dim3(static_cast<unsigned>(n.x.rows)), dim3(static_cast<unsigned>(threads_for(n.x.cols / V))), s, a));
+  MXT_GPU_DISPATCH(n.x.type, is_wide, launch_early(norm_kernel<T, V>, dim3(static_cast<unsigned>(n.x.rows)), dim3(static_cast<unsigned>(threads_for(n.x.cols / V))), 0, s, a));
   check_launch("norm");
 }
 

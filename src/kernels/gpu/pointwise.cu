@@ -218,7 +218,7 @@ void act(Stream s, const Act& a) {
     check_launch("act");
     return;
   }
-  MXT_GPU_DISPATCH(a.x.type, is_wide, launch_early(act_kernel<T, V>, grid_for<V>(a.y.rows, a.y.cols), dim3(kThreads), s, a.kind, a.x.p, a.x.ld, a.y.p, a.y.ld, a.y.cols));
+  MXT_GPU_DISPATCH(a.x.type, is_wide, launch_early(act_kernel<T, V>, grid_for<V>(a.y.rows, a.y.cols), dim3(kThreads), 0, s, a.kind, a.x.p, a.x.ld, a.y.p, a.y.ld, a.y.cols));
   check_launch("act");
 }
 

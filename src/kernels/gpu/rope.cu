@@ -44,10 +44,17 @@ __device__ __forceinline__ void angles(const RopeArgs& a, int64_t t, int lane, f
 template <typename T, int V>
 __global__ void __launch_bounds__(kThreads) rope_fast(RopeArgs a) {
   next_may_start();
-  previous_done();
   const int half = a.head_dim / 2, lanes = half / V;
   const int lane = threadIdx.x % lanes, group = threadIdx.x / lanes, groups = kThreads / lanes;
   const int64_t t = blockIdx.x;
+  if (gridDim.x <= 8 && group == 0) {  // generation: nothing else brings them into the cache in time
+    a.qw.prefetch_at(lane * V), a.qw.prefetch_at(half + lane * V), a.kw.prefetch_at(lane * V), a.kw.prefetch_at(half + lane * V);
+    if (a.rotary > 0) {
+      const int64_t at = static_cast<int64_t>(a.positions[t]) * (a.rotary / 2) + lane * V;
+      prefetch(a.cos + at), prefetch(a.sin + at);
+    }
+  }
+  previous_done();
   const int qk = a.heads + a.kv_heads, all = a.in_place ? qk : qk + a.kv_heads;
   const bool norm = a.qw.p != nullptr || a.kw.p != nullptr;
   float c[V], s[V];
@@ -323,8 +330,8 @@ void qk_rope(Stream s, const QkRope& r) {
   a.eps = r.eps;
   const auto blocks = static_cast<unsigned>(r.qkv.rows);
   if (is_fast(r, r.qkv.type) && wide(r.qkv) && wide(ConstMat(r.out))) {
-    if (r.qkv.type == DType::kBF16) launch_early(rope_fast<bf16, 8>, dim3(blocks), dim3(kThreads), s, a);
-    else launch_early(rope_fast<float, 4>, dim3(blocks), dim3(kThreads), s, a);
+    if (r.qkv.type == DType::kBF16) launch_early(rope_fast<bf16, 8>, dim3(blocks), dim3(kThreads), 0, s, a);
+    else launch_early(rope_fast<float, 4>, dim3(blocks), dim3(kThreads), 0, s, a);
   } else if (r.qkv.type == DType::kBF16) {
     rope_slow<bf16, false><<<blocks, kThreads, 0, s>>>(a);
   } else {

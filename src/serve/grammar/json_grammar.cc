@@ -14,10 +14,11 @@ constexpr size_t kMaxCells = 200'000;
 constexpr int kMaxDepth = 64;
 constexpr int64_t kMaxCount = 4096;
 
-const std::set<std::string, std::less<>> kAnnotations{"title", "description", "default", "examples", "example", "$schema", "$id", "$comment", "deprecated", "readOnly", "writeOnly",
-                                                      "$defs", "definitions", "strict", "nullable", "id"};
-const std::set<std::string, std::less<>> kKeywords{"type", "enum", "const", "properties", "required", "additionalProperties", "items", "prefixItems", "minItems", "maxItems", "minLength",
-                                                   "maxLength", "pattern", "format", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "anyOf", "oneOf", "allOf", "$ref"};
+const std::set<std::string, std::less<>> kKeywords{
+    "type",    "enum",        "const",    "properties", "required",         "additionalProperties",
+    "items",   "prefixItems", "minItems", "maxItems",   "minLength",        "maxLength",
+    "pattern", "format",      "minimum",  "maximum",    "exclusiveMinimum", "exclusiveMaximum",
+    "anyOf",   "oneOf",       "allOf",    "$ref"};
 
 ByteSet one(char c) { return byte_range(static_cast<unsigned char>(c), static_cast<unsigned char>(c)); }
 ByteSet of_text(std::string_view s) {
@@ -37,7 +38,8 @@ std::string spelled(const OrderedJson& j) {
 int64_t count(const OrderedJson& s, const char* key, int64_t otherwise, const std::string& at) {
   if (!s.contains(key)) return otherwise;
   const auto& v = s[key];
-  if (!v.is_number_integer() || v.get<int64_t>() < 0 || v.get<int64_t>() > kMaxCount) fail_input("{}/{}: a whole number from 0 to {} is wanted", at, key, kMaxCount);
+  if (!v.is_number_integer() || v.get<int64_t>() < 0 || v.get<int64_t>() > kMaxCount)
+    fail_input("{}/{}: a whole number from 0 to {} is wanted", at, key, kMaxCount);
   return v.get<int64_t>();
 }
 
@@ -80,7 +82,9 @@ JsonGrammar::JsonGrammar() {
   const Rule natural = g_.of({t("0"), {b('1', '9'), Grammar::call(digits)}});
   integer_ = g_.of({{Grammar::call(natural)}, then(t("-"), {b('1', '9'), Grammar::call(digits)})});
   const Rule fraction = g_.of({{}, {g_.bytes(one('.')), digit, Grammar::call(digits)}});
-  const Rule exponent = g_.of({{}, {g_.bytes(of_text("eE")), Grammar::call(g_.of({{}, t("+"), t("-")})), digit, Grammar::call(g_.of({{}, {digit}}))}});
+  const Rule exponent = g_.of({{},
+                               {g_.bytes(of_text("eE")), Grammar::call(g_.of({{}, t("+"), t("-")})), digit,
+                                Grammar::call(g_.of({{}, {digit}}))}});
   const Rule sign = g_.of({{}, t("-")});
   number_ = g_.of({{Grammar::call(sign), Grammar::call(natural), Grammar::call(fraction), Grammar::call(exponent)}});
   boolean_ = g_.of({t("true"), t("false")});
@@ -88,8 +92,10 @@ JsonGrammar::JsonGrammar() {
   any_ = g_.add();
   const Rule pair = g_.of({{Grammar::call(string_), g_.bytes(one(':')), Grammar::call(ws_), Grammar::call(any_)}});
   const Rule pairs = list(pair, 0, -1), values = list(any_, 0, -1);
-  object_ = g_.of({{g_.bytes(one('{')), Grammar::call(ws_), Grammar::call(pairs), Grammar::call(ws_), g_.bytes(one('}'))}});
-  array_ = g_.of({{g_.bytes(one('[')), Grammar::call(ws_), Grammar::call(values), Grammar::call(ws_), g_.bytes(one(']'))}});
+  object_ =
+      g_.of({{g_.bytes(one('{')), Grammar::call(ws_), Grammar::call(pairs), Grammar::call(ws_), g_.bytes(one('}'))}});
+  array_ =
+      g_.of({{g_.bytes(one('[')), Grammar::call(ws_), Grammar::call(values), Grammar::call(ws_), g_.bytes(one(']'))}});
   for (Rule r : {object_, array_, string_, number_, boolean_, null_}) g_.choice(any_, {Grammar::call(r)});
 }
 
@@ -151,8 +157,10 @@ JsonGrammar::Rule JsonGrammar::until(std::string_view tag) {
       to[n].set(static_cast<size_t>(c));
     }
     for (const auto& [n, set] : to) {
-      if (n == tag.size()) g_.choice(at[i], {g_.bytes(set)});
-      else g_.choice(at[i], {g_.bytes(set), Grammar::call(at[n])});
+      if (n == tag.size())
+        g_.choice(at[i], {g_.bytes(set)});
+      else
+        g_.choice(at[i], {g_.bytes(set), Grammar::call(at[n])});
     }
   }
   return at[0];
@@ -166,18 +174,21 @@ JsonGrammar::Rule JsonGrammar::schema(const OrderedJson& s) {
   return value(s, "#", 0);
 }
 
-JsonGrammar::Rule JsonGrammar::reference(const std::string& ref, const std::string& at, int depth) {
-  if (const auto it = references_.find(ref); it != references_.end()) return it->second;
+const OrderedJson& JsonGrammar::target(const std::string& ref, const std::string& at) const {
   if (!ref.starts_with("#")) fail_input("{}/$ref: {} is outside the schema", at, ref);
-  const OrderedJson* target = nullptr;
   try {
     const OrderedJson::json_pointer p(ref.substr(1));
-    if (document_->contains(p)) target = &(*document_)[p];
-  } catch (const std::exception&) {
+    if (document_->contains(p)) return (*document_)[p];
+  } catch (const OrderedJson::exception&) {
   }
-  if (target == nullptr) fail_input("{}/$ref: {} is not in the schema", at, ref);
+  fail_input("{}/$ref: {} is not in the schema", at, ref);
+}
+
+JsonGrammar::Rule JsonGrammar::reference(const std::string& ref, const std::string& at, int depth) {
+  if (const auto it = references_.find(ref); it != references_.end()) return it->second;
+  const OrderedJson& to = target(ref, at);
   const Rule r = references_[ref] = g_.add();
-  g_.choice(r, {Grammar::call(value(*target, ref, depth + 1))});
+  g_.choice(r, {Grammar::call(value(to, ref, depth + 1))});
   return r;
 }
 
@@ -190,10 +201,23 @@ JsonGrammar::Rule JsonGrammar::value(const OrderedJson& s, const std::string& at
   }
   if (!s.is_object()) fail_input("{}: a schema is an object", at);
   for (const auto& [key, v] : s.items())
-    if (!kAnnotations.contains(key) && !kKeywords.contains(key)) fail_input("{}: the keyword \"{}\" is not supported", at, key);
+    if (!is_annotation(key) && !kKeywords.contains(key)) fail_input("{}: the keyword \"{}\" is not supported", at, key);
+  const bool nullable = s.contains("nullable");
+  if (nullable && !s["nullable"].is_boolean()) fail_input("{}/nullable: true or false is wanted", at);
+  // What stands beside $ref and anyOf holds as well: it becomes part of what they name.
+  auto without = [&](const char* key) {
+    OrderedJson rest = s;
+    rest.erase(key);
+    return rest;
+  };
+  auto demands = [](const OrderedJson& rest) {
+    return std::any_of(rest.items().begin(), rest.items().end(), [](const auto& e) { return !is_annotation(e.key()); });
+  };
   if (s.contains("$ref")) {
     if (!s["$ref"].is_string()) fail_input("{}/$ref: a text is wanted", at);
-    return reference(s["$ref"].get<std::string>(), at, depth);
+    const OrderedJson rest = without("$ref");
+    if (!demands(rest)) return reference(s["$ref"].get<std::string>(), at, depth);
+    return value(both(rest, target(s["$ref"].get<std::string>(), at), at), at, depth + 1);
   }
   if (s.contains("const")) return literal(spelled(s["const"]));
   if (s.contains("enum")) {
@@ -205,27 +229,25 @@ JsonGrammar::Rule JsonGrammar::value(const OrderedJson& s, const std::string& at
   for (const char* key : {"anyOf", "oneOf"})
     if (s.contains(key)) {
       if (!s[key].is_array() || s[key].empty()) fail_input("{}/{}: a list of schemas is wanted", at, key);
+      const OrderedJson rest = without(key);
+      const bool beside = demands(rest);
       std::vector<Rule> choices;
-      for (size_t i = 0; i < s[key].size(); ++i) choices.push_back(value(s[key][i], at + "/" + key + "/" + std::to_string(i), depth + 1));
+      for (size_t i = 0; i < s[key].size(); ++i) {
+        const std::string there = at + "/" + key + "/" + std::to_string(i);
+        choices.push_back(beside ? value(both(rest, s[key][i], there), there, depth + 1)
+                                 : value(s[key][i], there, depth + 1));
+      }
       return any_of(choices);
     }
   if (s.contains("allOf")) {
     if (!s["allOf"].is_array() || s["allOf"].empty()) fail_input("{}/allOf: a list of schemas is wanted", at);
-    OrderedJson merged = s;
-    merged.erase("allOf");
+    OrderedJson merged = without("allOf");
     for (const auto& part : s["allOf"]) {
-      const OrderedJson* p = &part;
-      if (part.is_object() && part.contains("$ref") && part["$ref"].is_string() && part["$ref"].get<std::string>().starts_with("#/")) {
-        const OrderedJson::json_pointer pointer(part["$ref"].get<std::string>().substr(1));
-        if (document_->contains(pointer)) p = &(*document_)[pointer];
-      }
-      if (!p->is_object()) fail_input("{}/allOf: objects are wanted", at);
-      for (const auto& [key, v] : p->items()) {
-        if (key == "properties" && merged.contains(key)) merged[key].update(v);
-        else if (key == "required" && merged.contains(key)) merged[key].insert(merged[key].end(), v.begin(), v.end());
-        else if (merged.contains(key) && !kAnnotations.contains(key) && merged[key] != v) fail_input("{}/allOf: two different values of \"{}\"", at, key);
-        else merged[key] = v;
-      }
+      const bool refers = part.is_object() && part.contains("$ref") && part["$ref"].is_string();
+      OrderedJson own = part;
+      if (refers) own.erase("$ref");
+      if (refers) merged = both(merged, target(part["$ref"].get<std::string>(), at + "/allOf"), at + "/allOf");
+      merged = both(merged, own, at + "/allOf");
     }
     return value(merged, at, depth + 1);
   }
@@ -246,20 +268,17 @@ JsonGrammar::Rule JsonGrammar::value(const OrderedJson& s, const std::string& at
   } else {
     return any_;
   }
-  if (s.value("nullable", false)) choices.push_back(null_);
+  if (nullable && s["nullable"].get<bool>()) choices.push_back(null_);
   return any_of(choices);
 }
 
-JsonGrammar::Rule JsonGrammar::of_type(const std::string& type, const OrderedJson& s, const std::string& at, int depth) {
+JsonGrammar::Rule JsonGrammar::of_type(const std::string& type, const OrderedJson& s, const std::string& at,
+                                       int depth) {
   if (type == "object") return object(s, at, depth);
   if (type == "array") return array(s, at, depth);
   if (type == "string") return string(s, at);
   if (type == "integer") return integer(s, at);
-  if (type == "number") {
-    for (const char* key : {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"})
-      if (s.contains(key)) fail_input("{}/{}: not supported for numbers with fractions", at, key);
-    return number_;
-  }
+  if (type == "number") return number(s, at);
   if (type == "boolean") return boolean_;
   if (type == "null") return null_;
   fail_input("{}/type: \"{}\" is no JSON type", at, type);
@@ -274,7 +293,8 @@ JsonGrammar::Rule JsonGrammar::object(const OrderedJson& s, const std::string& a
     if (!s["required"].is_array()) fail_input("{}/required: a list of names is wanted", at);
     for (const auto& r : s["required"]) {
       if (!r.is_string()) fail_input("{}/required: a list of names is wanted", at);
-      if (!properties.contains(r.get<std::string>())) fail_input("{}/required: \"{}\" is not among the properties", at, r.get<std::string>());
+      if (!properties.contains(r.get<std::string>()))
+        fail_input("{}/required: \"{}\" is not among the properties", at, r.get<std::string>());
       required.insert(r.get<std::string>());
     }
   }
@@ -282,7 +302,8 @@ JsonGrammar::Rule JsonGrammar::object(const OrderedJson& s, const std::string& a
   Rule other = -1;
   if (s.contains("additionalProperties") ? s["additionalProperties"] != OrderedJson(false) : properties.empty()) {
     other = any_;
-    if (s.contains("additionalProperties") && s["additionalProperties"].is_object()) other = value(s["additionalProperties"], at + "/additionalProperties", depth + 1);
+    if (s.contains("additionalProperties") && s["additionalProperties"].is_object())
+      other = value(s["additionalProperties"], at + "/additionalProperties", depth + 1);
   }
   const Symbol comma = g_.bytes(one(',')), colon = g_.bytes(one(':')), ws = Grammar::call(ws_);
   // What may follow, from the last property to the first; [1]: something stands before, so a comma does too.
@@ -327,9 +348,13 @@ JsonGrammar::Rule JsonGrammar::array(const OrderedJson& s, const std::string& at
   Rule inside;
   if (s.contains("prefixItems")) {
     if (!s["prefixItems"].is_array()) fail_input("{}/prefixItems: a list of schemas is wanted", at);
-    if (s.contains("items") && s["items"] != OrderedJson(false)) fail_input("{}: items beside prefixItems is not supported", at);
+    if (s.contains("items") && s["items"] != OrderedJson(false))
+      fail_input("{}: items beside prefixItems is not supported", at);
+    const size_t n = s["prefixItems"].size();
+    if (least > static_cast<int64_t>(n))
+      fail_input("{}/minItems: more than the {} of prefixItems is not supported", at, n);
     Sequence all;
-    for (size_t i = 0; i < s["prefixItems"].size(); ++i) {
+    for (size_t i = 0; i < n && (most < 0 || static_cast<int64_t>(i) < most); ++i) {
       if (i > 0) all.insert(all.end(), {comma, ws});
       all.push_back(Grammar::call(value(s["prefixItems"][i], at + "/prefixItems/" + std::to_string(i), depth + 1)));
     }
@@ -343,83 +368,28 @@ JsonGrammar::Rule JsonGrammar::array(const OrderedJson& s, const std::string& at
 JsonGrammar::Rule JsonGrammar::string(const OrderedJson& s, const std::string& at) {
   const Symbol quote = g_.bytes(one('"'));
   std::string regex;
+  const char* from = s.contains("pattern") ? "pattern" : "format";
   if (s.contains("pattern")) {
     if (!s["pattern"].is_string()) fail_input("{}/pattern: a text is wanted", at);
+    if (s.contains("format")) fail_input("{}: format beside pattern is not supported", at);
     regex = s["pattern"].get<std::string>();
-  } else if (s.contains("format") && s["format"].is_string()) {
-    static const std::map<std::string, std::string> known{
-        {"date", R"(^\d{4}-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])$)"},
-        {"time", R"(^([01]\d|2[0-3]):[0-5]\d:[0-5]\d(\.\d{1,6})?(Z|[+-]([01]\d|2[0-3]):[0-5]\d)?$)"},
-        {"date-time", R"(^\d{4}-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])T([01]\d|2[0-3]):[0-5]\d:[0-5]\d(\.\d{1,6})?(Z|[+-]([01]\d|2[0-3]):[0-5]\d)$)"},
-        {"uuid", R"(^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$)"}};
-    if (const auto it = known.find(s["format"].get<std::string>()); it != known.end()) regex = it->second;
+  } else if (s.contains("format")) {
+    if (!s["format"].is_string()) fail_input("{}/format: a text is wanted", at);
+    regex = pattern_of_format(s["format"].get<std::string>());
+    if (regex.empty()) fail_input("{}/format: \"{}\" is not supported", at, s["format"].get<std::string>());
   }
   const int64_t least = count(s, "minLength", 0, at), most = count(s, "maxLength", -1, at);
   if (most >= 0 && most < least) fail_input("{}: maxLength is less than minLength", at);
   if (!regex.empty()) {
-    if (s.contains("pattern") && (least > 0 || most >= 0)) fail_input("{}: minLength and maxLength beside pattern are not supported", at);
+    if (least > 0 || most >= 0) fail_input("{}: minLength and maxLength beside {} are not supported", at, from);
     try {
       return g_.of({{quote, Grammar::call(pattern(regex)), quote}});
     } catch (const Error& e) {
-      fail_input("{}/pattern: {}", at, e.what());
+      fail_input("{}/{}: {}", at, from, e.what());
     }
   }
   if (least == 0 && most < 0) return string_;
   return g_.of({{quote, Grammar::call(repeat(char_, least, most)), quote}});
-}
-
-// [low, high] as decimal digits without leading zeros: cut where the number of digits changes, then digit by digit.
-JsonGrammar::Rule JsonGrammar::between(uint64_t low, uint64_t high) {
-  const Rule digit = g_.of({{g_.bytes(byte_range('0', '9'))}});
-  auto range = [&](const std::string& a, const std::string& b, auto&& self) -> Rule {
-    if (a.empty()) return g_.of({{}});
-    const bool free = a.find_first_not_of('0') == std::string::npos && b.find_first_not_of('9') == std::string::npos;
-    if (free) return repeat(digit, static_cast<int64_t>(a.size()), static_cast<int64_t>(a.size()));
-    const std::string zeros(a.size() - 1, '0'), nines(a.size() - 1, '9');
-    const Rule r = g_.add();
-    auto take = [&](char first, char last, const std::string& x, const std::string& y) {
-      if (first <= last) g_.choice(r, {g_.bytes(byte_range(static_cast<unsigned char>(first), static_cast<unsigned char>(last))), Grammar::call(self(x, y, self))});
-    };
-    if (a[0] == b[0]) {
-      take(a[0], a[0], a.substr(1), b.substr(1));
-    } else {
-      take(a[0], a[0], a.substr(1), nines);
-      take(static_cast<char>(a[0] + 1), static_cast<char>(b[0] - 1), zeros, nines);
-      take(b[0], b[0], zeros, b.substr(1));
-    }
-    return r;
-  };
-  const Rule all = g_.add();
-  for (uint64_t from = low; from <= high;) {
-    uint64_t limit = 10;
-    while (limit <= from) limit *= 10;
-    const uint64_t to = std::min(high, limit - 1);
-    g_.choice(all, {Grammar::call(range(std::to_string(from), std::to_string(to), range))});
-    from = to + 1;
-  }
-  return all;
-}
-
-JsonGrammar::Rule JsonGrammar::integer(const OrderedJson& s, const std::string& at) {
-  constexpr int64_t kLimit = 999'999'999'999'999;
-  auto bound = [&](const char* key, const char* exclusive, int64_t otherwise, int64_t step) {
-    int64_t v = otherwise;
-    for (const char* k : {key, exclusive})
-      if (s.contains(k)) {
-        if (!s[k].is_number() || s[k].get<double>() != std::floor(s[k].get<double>()) || std::abs(s[k].get<double>()) > static_cast<double>(kLimit))
-          fail_input("{}/{}: a whole number of at most 15 digits is wanted", at, k);
-        const int64_t x = static_cast<int64_t>(s[k].get<double>()) + (k == exclusive ? step : 0);
-        v = step > 0 ? std::max(v, x) : std::min(v, x);
-      }
-    return v;
-  };
-  const int64_t low = bound("minimum", "exclusiveMinimum", -kLimit, 1), high = bound("maximum", "exclusiveMaximum", kLimit, -1);
-  if (low == -kLimit && high == kLimit) return integer_;
-  if (low > high) fail_input("{}: no integer lies between minimum and maximum", at);
-  const Rule r = g_.add();
-  if (high >= 0) g_.choice(r, {Grammar::call(between(static_cast<uint64_t>(std::max<int64_t>(low, 0)), static_cast<uint64_t>(high)))});
-  if (low < 0) g_.choice(r, {g_.bytes(one('-')), Grammar::call(between(static_cast<uint64_t>(std::max<int64_t>(-high, 1)), static_cast<uint64_t>(-low)))});
-  return r;
 }
 
 JsonGrammar::Rule JsonGrammar::after_thinking(Rule body, bool opened) {
@@ -432,13 +402,15 @@ JsonGrammar::Rule JsonGrammar::after_thinking(Rule body, bool opened) {
   return opened ? g_.of({think}) : g_.of({think, {Grammar::call(body)}});
 }
 
-JsonGrammar::Rule JsonGrammar::tool_calls(const OrderedJson& tools, const std::string& only, ToolStyle style, bool single) {
+JsonGrammar::Rule JsonGrammar::tool_calls(const OrderedJson& tools, const std::string& only, ToolStyle style,
+                                          bool single) {
   const Rule call = g_.add();
   for (const auto& tool : tools) {
     const auto& f = tool["function"];
     const std::string name = f["name"].get<std::string>();
     if (!only.empty() && name != only) continue;
-    const OrderedJson empty = {{"type", "object"}, {"properties", OrderedJson::object()}, {"additionalProperties", false}};
+    const OrderedJson empty = {
+        {"type", "object"}, {"properties", OrderedJson::object()}, {"additionalProperties", false}};
     const OrderedJson& parameters = f.contains("parameters") && !f["parameters"].is_null() ? f["parameters"] : empty;
     document_ = &parameters;
     references_.clear();
@@ -453,13 +425,15 @@ JsonGrammar::Rule JsonGrammar::tool_calls(const OrderedJson& tools, const std::s
         for (const auto& [key, p] : parameters["properties"].items()) {
           Sequence one_parameter;
           g_.text(one_parameter, "<parameter=" + key + ">\n");
-          const bool text = p.is_object() && (!p.contains("type") || p["type"] == "string") && !p.contains("enum") && !p.contains("const");
+          const bool text = p.is_object() && (!p.contains("type") || p["type"] == "string") && !p.contains("enum") &&
+                            !p.contains("const");
           if (text) {
             one_parameter.push_back(Grammar::call(until("\n</parameter>")));
             g_.text(one_parameter, "\n");
           } else if (p.is_object() && p.contains("enum") && p["enum"].is_array()) {
             std::vector<Rule> choices;
-            for (const auto& v : p["enum"]) choices.push_back(literal(v.is_string() ? v.get<std::string>() : spelled(v)));
+            for (const auto& v : p["enum"])
+              choices.push_back(literal(v.is_string() ? v.get<std::string>() : spelled(v)));
             one_parameter.push_back(Grammar::call(any_of(choices)));
             g_.text(one_parameter, "\n</parameter>\n");
           } else {

@@ -282,7 +282,8 @@ class Session : public std::enable_shared_from_this<Session> {
     bool keep = parser.get().keep_alive() && !s_->draining;
 
     std::optional<HttpAnswer> refused;
-    if (request.path.empty() || request.path[0] != '/') refused = plain_error(400, "the request target must be a path");
+    if (version >= 11 && !request.header("Host")) refused = plain_error(400, "the request has no Host header");
+    else if (request.path.empty() || request.path[0] != '/') refused = plain_error(400, "the request target must be a path");
     else if (parser.content_length() && *parser.content_length() > s_->settings.max_body_bytes) refused = plain_error(413, "the request body is too large");
     else if (s_->draining) refused = plain_error(503, "the server is shutting down");
     else refused = s_->gate(request);

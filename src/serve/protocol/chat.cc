@@ -203,6 +203,8 @@ std::shared_ptr<Automaton> answer_grammar(OperatorState& s, const Fields& f, con
       });
     } catch (const Error& e) {
       refuse(param, "{}: {}", param, e.what());
+    } catch (const OrderedJson::exception&) {  // a value of another type than its keyword has
+      refuse(param, "{}: this is no JSON schema", param);
     }
   };
   if (choice == ToolChoice::kRequired) {

@@ -64,7 +64,6 @@ CommonFields read_common(const OperatorState& s, const Fields& f, const char* ma
     c.include_usage = inside.flag("include_usage", false);
   }
   c.n = f.integer("n", 1, 1, s.settings.max_choices);
-  if (c.n > 1 && r.sampling.temperature == 0) refuse("n", "n must be 1 at temperature 0: the answers would be the same");
   return c;
 }
 

@@ -34,7 +34,8 @@ export function makeChart(title: string, lines: Line[], format: (v: number) => s
       {
         width: Math.max(plot.clientWidth, 120),
         height,
-        scales: { x: { time: false } },
+        // One step alone has no span: it stands in the middle.
+        scales: { x: { time: false, range: (_u, low, high) => (low === high ? [low - 1, high + 1] : [low, high]) } },
         legend: { show: true, live: true },
         cursor: { points: { size: 6 }, y: false },
         axes: [{ ...axis, grid: { show: false }, size: 24, values: (_u, v) => v.map((x) => (Number.isInteger(x) ? x.toLocaleString("en-US") : "")) }, { ...axis, size: 58, values: (_u, v) => v.map(format) }],
@@ -44,7 +45,7 @@ export function makeChart(title: string, lines: Line[], format: (v: number) => s
             label: l.label,
             stroke: colour(l.colour) + (l.faint ? "55" : ""),
             width: l.points ? 0 : (l.width ?? 1.6),
-            points: l.points ? { show: true, size: 6, fill: colour(l.colour) } : { show: false },
+            points: { show: l.points ? true : (u) => u.data[0].length < 3, size: 6, fill: colour(l.colour) },
             spanGaps: true,
             value: (_u, v) => (v === null || v === undefined ? "–" : format(v)),
           })),
@@ -81,8 +82,8 @@ export function makeChart(title: string, lines: Line[], format: (v: number) => s
   };
 }
 
-// Exponential mean, started without bias.
-export function smooth(values: number[], keep = 0.9): number[] {
+// Exponential mean, started without bias; over about a tenth of the steps, so that it does not lag behind a short run.
+export function smooth(values: number[], keep = Math.min(0.95, Math.max(0.3, 1 - 10 / values.length))): number[] {
   let sum = 0, weight = 0;
   return values.map((v) => {
     sum = keep * sum + (1 - keep) * v;

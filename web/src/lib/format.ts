@@ -9,7 +9,7 @@ export function number(n: number, digits = 3): string {
   if (!Number.isFinite(n)) return "–";
   if (n === 0) return "0";
   const a = Math.abs(n);
-  if (a >= 1e15 || a < 1e-3) return n.toExponential(2).replace("e", " e").replace("+", "");
+  if (a >= 1e15 || a < 1e-3) return n.toExponential(2).replace(/\.?0+e/, "e").replace("e+", "e");
   return a >= 1000 ? Math.round(n).toLocaleString("en-US") : String(Number(n.toPrecision(digits + 1)));
 }
 export function duration(seconds: number): string {
@@ -23,6 +23,9 @@ export function duration(seconds: number): string {
 }
 export function money(usd: number): string {
   return usd > 0 && usd < 0.01 ? `$${usd.toPrecision(2)}` : `$${usd.toLocaleString("en-US", { minimumFractionDigits: 2, maximumFractionDigits: 2 })}`;
+}
+export function energy(kwh: number): string {
+  return kwh > 0 && kwh < 0.01 ? `${number(1000 * kwh)} Wh` : `${number(kwh)} kWh`;
 }
 // "2026-01-31T12:00:00Z" as the reader's clock has it.
 export function when(utc: string): string {

@@ -7,6 +7,16 @@ import type { Comparison, RunSummary, Step } from "../lib/types";
 
 const cell = (v: unknown): string => (v === null || v === undefined ? "–" : typeof v === "number" ? number(v) : typeof v === "string" ? v : JSON.stringify(v));
 
+// Figures that lie deeper as rows of their own.
+function deeper(rows: [string, [unknown, unknown]][]): [string, [unknown, unknown]][] {
+  const object = (v: unknown): v is Record<string, unknown> => typeof v === "object" && v !== null && !Array.isArray(v);
+  return rows.flatMap(([k, [x, y]]): [string, [unknown, unknown]][] => {
+    if (!object(x) && !object(y)) return [[k, [x, y]]];
+    const p = object(x) ? x : {}, q = object(y) ? y : {};
+    return deeper([...new Set([...Object.keys(p), ...Object.keys(q)])].map((name) => [`${k}.${name}`, [p[name], q[name]]]));
+  });
+}
+
 export async function compareView(a: string, b: string): Promise<View> {
   const c = await get<Comparison>(`compare?a=${encodeURIComponent(a)}&b=${encodeURIComponent(b)}`);
   const stop = new AbortController();
@@ -43,7 +53,7 @@ export async function compareView(a: string, b: string): Promise<View> {
   const node = h("div", null, head("Two runs", null, null, h("a", { href: "#/runs" }, "Runs")),
     h("div", { class: "charts" }, loss.node, speed.node, lr.node),
     h("section", null, h("h2", null, "What the recipes do differently"), recipe),
-    Object.keys(c.metrics).length ? h("section", null, h("h2", null, "Results"), table(Object.entries(c.metrics))) : null,
+    Object.keys(c.metrics).length ? h("section", null, h("h2", null, "Results"), table(deeper(Object.entries(c.metrics)))) : null,
     Object.keys(c.digests).length ? h("section", null, h("h2", null, "Digests"), table(Object.entries(c.digests), true)) : null);
   return { title: "Two runs", node, leave: () => { stop.abort(); clearTimeout(pending); loss.close(); speed.close(); lr.close(); } };
 }

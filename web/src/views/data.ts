@@ -22,7 +22,7 @@ export function rowsPanel(panel: HTMLElement, ask: (row: number) => Promise<Row>
       const r = await ask(row);
       if (mine !== turn) return;
       rows = r.rows;
-      of.textContent = `of ${number(r.rows)}`;
+      of.textContent = `0 to ${number(r.rows - 1)}`;
       back.disabled = row === 0;
       on.disabled = row >= r.rows - 1;
       fill(body,

@@ -1,7 +1,7 @@
 // The plan of a recipe on one device after another: memory by category, time, energy, money.
 import { post } from "../lib/api";
 import { type Child, fill, h, prose, sized } from "../lib/dom";
-import { bytes, duration, money, number } from "../lib/format";
+import { bytes, duration, energy, money, number } from "../lib/format";
 import { failure, figures, working } from "../lib/parts";
 import type { Plan } from "../lib/types";
 
@@ -26,7 +26,7 @@ function details(p: Plan): Child {
     p.changes_that_fit?.length ? h("ul", null, p.changes_that_fit.map((c) => h("li", null, `It would fit with ${c.change} (${bytes(c.bytes)}).`))) : null,
     h("section", null, h("h2", null, "Memory"), memory(p)),
     h("section", null, h("h2", null, "Time and money"),
-      figures([["a run", p.seconds === null ? "–" : duration(p.seconds)], ["tokens a second", number(p.tokens_per_second)], ["energy", p.energy_kwh === null ? "–" : [number(p.energy_kwh), h("small", null, "kWh")]], ["cost", p.cost_usd === null ? "–" : money(p.cost_usd)], ["for 1 B tokens", money(p.cost_per_1b_tokens_usd)]]),
+      figures([["a run", p.seconds === null ? "–" : duration(p.seconds)], ["tokens a second", number(p.tokens_per_second)], ["energy", p.energy_kwh === null ? "–" : energy(p.energy_kwh)], ["cost", p.cost_usd === null ? "–" : money(p.cost_usd)], ["for 1 B tokens", money(p.cost_per_1b_tokens_usd)]]),
       h("p", { class: "muted small" }, p.seconds === null ? "How many steps an epoch has is known once the data is prepared; give train.schedule.max_steps for figures of the whole run. " : `${number(p.steps ?? 0)} steps of ${duration(p.step_seconds)}. `, "Speed: ", prose(p.speed_from), ". ", p.energy_kwh === null ? "The price table states no power for this device. " : "", `Prices of ${p.prices.date}: ${money(p.prices.usd_per_hour)} an hour (${p.prices.source}), ${money(p.prices.usd_per_kwh)} a kWh.`)),
     h("section", null, h("h2", null, "A step"),
       h("p", { class: "small" }, `${p.rows_per_step} rows of ${number(p.seq_len)} tokens, in passes of ${p.micro_batch}; ${number(p.step_flops / 1e12)} TFLOP. Recompute: ${p.recompute}.`),
@@ -40,7 +40,7 @@ function beside(plans: [string, Plan | Error | null][]): HTMLElement {
     h("thead", null, h("tr", null, h("td", null, h("span", { class: "hidden" }, "Figure")), plans.map(([d]) => h("th", { class: "n", scope: "col" }, names[d])))),
     h("tbody", null,
       row("memory", (p) => `${bytes(peak(p))}${p.fits ? "" : " – too much"}`), row("of", (p) => bytes(p.available_bytes)), row("tokens a second", (p) => number(p.tokens_per_second)),
-      row("a run", (p) => (p.seconds === null ? "–" : duration(p.seconds))), row("energy", (p) => (p.energy_kwh === null ? "–" : `${number(p.energy_kwh)} kWh`)), row("cost", (p) => (p.cost_usd === null ? "–" : money(p.cost_usd))), row("1 B tokens", (p) => money(p.cost_per_1b_tokens_usd)))));
+      row("a run", (p) => (p.seconds === null ? "–" : duration(p.seconds))), row("energy", (p) => (p.energy_kwh === null ? "–" : energy(p.energy_kwh))), row("cost", (p) => (p.cost_usd === null ? "–" : money(p.cost_usd))), row("1 B tokens", (p) => money(p.cost_per_1b_tokens_usd)))));
 }
 
 export function planPanel(panel: HTMLElement, recipe: () => string, own: () => string): () => void {

@@ -6,7 +6,7 @@ import type { KernelPlan } from "../lib/types";
 
 const microseconds = (us: number): string => (us >= 1e6 ? `${number(us / 1e6)} s` : us >= 1e3 ? `${number(us / 1e3)} ms` : `${number(us)} µs`);
 
-function call(key: string, plan: KernelPlan): { gain: number; node: HTMLElement } {
+function call(key: string, plan: KernelPlan): { gain: number; timed: boolean; node: HTMLElement } {
   const list = plan.candidates[key]!, measured = list.filter((c) => c.median_us > 0);
   const longest = Math.max(...measured.map((c) => c.median_us + c.spread_us / 2), 1e-9);
   const low = (c: { median_us: number; spread_us: number }): number => Math.max(0, c.median_us - c.spread_us / 2);
@@ -19,7 +19,7 @@ function call(key: string, plan: KernelPlan): { gain: number; node: HTMLElement 
       h("span", { class: "name", title: c.algorithm }, c.algorithm, c.algorithm === chosen ? h("span", { class: "hidden" }, " (chosen)") : null),
       h("div", { class: "track", "aria-hidden": "true" }, c.median_us > 0 ? [sized(h("div", { class: "median" }), { width: `${(100 * c.median_us) / longest}%` }), sized(h("div", { class: "spread" }), { left: `${(100 * low(c)) / longest}%`, width: `${(100 * (c.median_us + c.spread_us / 2 - low(c))) / longest}%` })] : null),
       h("span", { class: "value" }, c.median_us > 0 ? microseconds(c.median_us) : "not reached")))));
-  return { gain, node };
+  return { gain, timed: measured.length > 0, node };
 }
 
 export function probeCharts(plan: KernelPlan): Child {
@@ -30,8 +30,11 @@ export function probeCharts(plan: KernelPlan): Child {
     ["Matrix products", "Largest gain first.", (k) => !k.startsWith("step") && !k.startsWith("attention")],
   ];
   const section = ([name, lead, has]: [string, string, (k: string) => boolean]): Child => {
-    const calls = keys.filter(has).map((k) => call(k, plan)).sort((a, b) => b.gain - a.gain);
-    return calls.length ? h("section", null, h("h2", null, name), lead ? h("p", { class: "muted" }, lead) : null, h("div", { class: "probe" }, calls.map((c) => c.node))) : null;
+    const calls = keys.filter(has).map((k) => call(k, plan)).sort((a, b) => b.gain - a.gain), timed = calls.filter((c) => c.timed), rest = calls.filter((c) => !c.timed);
+    if (!calls.length) return null;
+    const list = (some: typeof calls): Child => h("div", { class: "probe" }, some.map((c) => c.node));
+    return h("section", null, h("h2", null, name), lead ? h("p", { class: "muted" }, lead) : null, timed.length ? list(timed) : null,
+      rest.length ? h("details", null, h("summary", null, `${rest.length} not timed: the plan keeps the default`), list(rest)) : null);
   };
   return [
     facts([["device", `${plan.device.name}${plan.device.arch ? `, ${plan.device.arch}` : ""}, ${plan.device.threads} thread${plan.device.threads > 1 ? "s" : ""}`], ["libraries", Object.entries(plan.device.libraries).map(([k, v]) => `${k} ${v}`).join(", ") || "–"], ["probe", plan.measured ? `${duration(plan.budget_s)}, bars are medians, the thin line the middle half of the timings` : "not measured: a reference plan of default choices"], ["shapes", Object.entries(plan.shapes).map(([k, v]) => `${k} ${v}`).join(", ")]]),

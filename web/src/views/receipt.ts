@@ -1,11 +1,20 @@
 // A manifest.json is checked where the run's files are: on the server. What is not there is said, never passed over.
 import { post } from "../lib/api";
 import { type Child, h, type View } from "../lib/dom";
-import { bytes } from "../lib/format";
+import { bytes, number } from "../lib/format";
 import { dropZone, facts, head, loader } from "../lib/parts";
 import type { Verification } from "../lib/types";
 
-const text = (v: unknown): string => (v === null || v === undefined ? "–" : typeof v === "object" ? JSON.stringify(v) : String(v));
+// What a receipt holds, objects as rows of their own; what is not known is left out.
+const words = (name: string): string => name.replaceAll("_", " ");
+function lines(name: string, v: unknown): [string, Child][] {
+  if (v === null || v === undefined) return [];
+  if (Array.isArray(v)) return v.flatMap((x, i) => lines(`${name} ${i + 1}`, x));
+  if (typeof v === "object") return Object.entries(v).flatMap(([k, x]) => lines(`${name} · ${words(k)}`, x));
+  if (typeof v === "number") return [[name, number(v)]];
+  const s = String(v);
+  return s ? [[name, /[0-9a-f]{32}/.test(s) ? h("span", { class: "mono" }, s) : s]] : [];
+}
 
 export function verdict(v: Verification): Child {
   const [style, title, lead] = v.verified
@@ -19,7 +28,7 @@ export function verdict(v: Verification): Child {
     v.findings.length ? h("section", null, h("h2", null, "What differs"), h("ul", { class: "checks" }, v.findings.map((f) => h("li", { class: "missing" }, h("span", { class: "mark", "aria-hidden": "true" }, "✕"), h("div", null, h("p", { class: "mono" }, f.field), h("p", null, f.what)))))) : null,
     v.here && v.subjects.length ? h("section", null, h("h2", null, "What was hashed"), h("ul", { class: "checks" }, v.subjects.map((s) => h("li", { class: "ok" }, h("span", { class: "mark", "aria-hidden": "true" }, "✓"), h("p", null, s))))) : null,
     missing.length ? h("section", null, h("h2", null, "Not on this machine"), h("div", { class: "scroll" }, h("table", null, h("thead", null, h("tr", null, h("th", null, "file"), h("th", null, "subject"), h("th", { class: "n" }, "size"), h("th", null, "BLAKE3"))), h("tbody", null, missing.map((f) => h("tr", null, h("td", { class: "mono" }, f.path), h("td", null, f.subject), h("td", { class: "n" }, bytes(f.bytes)), h("td", { class: "mono" }, f.blake3.slice(0, 16) + "…"))))))) : null,
-    v.receipt ? h("section", null, h("h2", null, "The receipt"), facts(Object.entries(v.receipt).map(([k, x]): [string, Child] => [k.replaceAll("_", " "), text(x)]))) : null,
+    v.receipt ? h("section", null, h("h2", null, "The receipt"), facts(Object.entries(v.receipt).flatMap(([k, x]) => (k === "manifest" ? [] : lines(words(k), x))))) : null,
     h("p", { class: "muted small" }, "Manifest ", h("span", { class: "mono" }, v.manifest_blake3 || "–"), v.signer ? ["; signed by ", h("span", { class: "mono" }, v.signer)] : "; not signed"),
   ];
 }

@@ -28,12 +28,12 @@ class Side {
     this.turns.push({ role: "user", content: question });
     const answer = h("div", { class: "turn" }, "…");
     this.text.append(h("div", { class: "turn user" }, question), answer);
-    let said = "", thought = "", first = 0, last = 0, tokens = 0;
+    let said = "", thought = "", cut = false, first = 0, last = 0, tokens = 0;
     try {
       const messages = [...(system ? [{ role: "system", content: system }] : []), ...this.turns];
       for await (const e of events("POST", target.path, { model: target.model, messages, stream: true, stream_options: { include_usage: true }, ...settings }, signal)) {
         if (e.data === "[DONE]") break;
-        const chunk = JSON.parse(e.data) as { error?: { message: string }; choices: { delta: { content?: string; reasoning?: string } }[]; usage?: { completion_tokens: number } };
+        const chunk = JSON.parse(e.data) as { error?: { message: string }; choices: { delta: { content?: string; reasoning?: string }; finish_reason?: string | null }[]; usage?: { completion_tokens: number } };
         if (chunk.error) throw new Error(chunk.error.message);
         const delta = chunk.choices[0]?.delta;
         if (delta?.content || delta?.reasoning) {
@@ -42,11 +42,13 @@ class Side {
         }
         said += delta?.content ?? "";
         thought += delta?.reasoning ?? "";
+        cut ||= chunk.choices[0]?.finish_reason === "length";
         if (chunk.usage) tokens = chunk.usage.completion_tokens;
         fill(answer, thought ? h("details", null, h("summary", { class: "muted small" }, "Thoughts"), h("div", { class: "muted" }, thought)) : null, said || (thought ? "" : "…"));
       }
       if (!said && !thought) fill(answer, h("span", { class: "muted" }, "(it says nothing)"));
       this.turns.push({ role: "assistant", content: said });
+      if (cut) answer.append(h("span", { class: "muted" }, " … (cut: the longest answer is reached)"));
       fill(this.speed, tokens ? `${tokens} tokens${last > first ? `, ${number((tokens - 1) / ((last - first) / 1000))} a second` : ""}` : "");
     } catch (e) {
       this.turns.pop();

@@ -1,6 +1,7 @@
-// AVX2 with FMA, in fp32: 16 registers hold 12 sums (6 rows × 16 columns), two vectors of the panel and a broadcast. Operands are packed
-// as [width/16][steps][16] on the right and [rows/6][steps][6] on the left, so that what a tile reads lies one after another: with a
-// whole panel's stride it would fall into a few sets of the first cache.
+// AVX2 with FMA, in fp32: 16 registers hold 12 sums (6 rows × 16 columns), two vectors of the panel and a broadcast.
+// Operands are packed as [width/16][steps][16] on the right and, where it is transposed, [rows/6][steps][6] on the
+// left, so that what a tile reads lies one after another: with a whole panel's stride it would fall into a few sets of
+// the first cache.
 #include "kernels/cpu/gemm/micro.h"
 
 #include <hwy/base.h>
@@ -19,10 +20,12 @@ namespace {
 
 constexpr int64_t kCols = 16;
 constexpr int kMaxRows = 6;
-constexpr int64_t kChunkUnits = 16 << 10;  // of rows that go through all columns before the next: they stay in the second cache
+constexpr int64_t kChunkUnits =
+    16 << 10;  // of rows that go through all columns before the next: they stay in the second cache
 
 inline __m256i mask_of(int64_t n) {  // the first n of 8 lanes
-  return _mm256_cmpgt_epi32(_mm256_set1_epi32(static_cast<int>(std::clamp<int64_t>(n, 0, 8))), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+  return _mm256_cmpgt_epi32(_mm256_set1_epi32(static_cast<int>(std::clamp<int64_t>(n, 0, 8))),
+                            _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
 }
 
 inline __m256 widen(__m128i v) { return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(v), 16)); }
@@ -51,7 +54,9 @@ inline void finish(const PanelCall& p, __m256 v, int64_t row, int64_t col) {
   const int64_t at = row * p.ldc + col, n = p.n - col;
   if (n <= 0) return;
   __m256 add = _mm256_setzero_ps();
-  if (p.bias) add = p.bias_bf16 ? load_first(static_cast<const uint16_t*>(p.bias) + col, n) : load_first(static_cast<const float*>(p.bias) + col, n);
+  if (p.bias)
+    add = p.bias_bf16 ? load_first(static_cast<const uint16_t*>(p.bias) + col, n)
+                      : load_first(static_cast<const float*>(p.bias) + col, n);
   const __m256 alpha = _mm256_set1_ps(p.alpha);
   if (!p.c_bf16) {
     float* c = static_cast<float*>(p.c) + at;
@@ -82,13 +87,15 @@ void tile(const PanelCall& p, int64_t row, int64_t col) {
 #pragma GCC unroll 6
   for (int i = 0; i < kRows; ++i)
 #pragma GCC unroll 2
-    for (int j = 0; j < 2; ++j) sum[i][j] = p.from_partial ? _mm256_loadu_ps(partial + i * kPanel + j * 8) : _mm256_setzero_ps();
+    for (int j = 0; j < 2; ++j)
+      sum[i][j] = p.from_partial ? _mm256_loadu_ps(partial + i * kPanel + j * 8) : _mm256_setzero_ps();
 
   const float* b = static_cast<const float*>(p.b) + col * p.steps;
-  const char* a = static_cast<const char*>(p.a) + (p.packed ? row * p.steps * 4 : row * p.a_row);
+  const char* a = static_cast<const char*>(p.a) + (p.packed ? row / kMaxRows * packed_six(p.steps) * 4 : row * p.a_row);
   const int64_t r1 = p.packed ? 4 : p.a_row, r3 = 3 * r1, r5 = 5 * r1, step = p.packed ? kMaxRows * 4 : p.a_step;
   const int64_t offset[kMaxRows] = {0, r1, 2 * r1, r3, 4 * r1, r5};
-  // The rows of the next tile are fetched while these are worked on, where they are met for the first time: a line of each every 16 steps.
+  // The rows of the next tile are fetched while these are worked on, where they are met for the first time: a line of
+  // each every 16 steps.
   const bool ahead = col == 0 && !p.packed && row + 2 * kRows <= p.m;
   for (int64_t s = 0; s < p.steps;) {
     if (ahead)
@@ -117,7 +124,8 @@ void tile(const PanelCall& p, int64_t row, int64_t col) {
     for (int i = 0; i < kRows; ++i, c += p.ldc)
 #pragma GCC unroll 2
       for (int j = 0; j < 2; ++j)
-        _mm256_storeu_ps(c + j * 8, p.accumulate ? _mm256_fmadd_ps(sum[i][j], alpha, _mm256_loadu_ps(c + j * 8)) : _mm256_mul_ps(sum[i][j], alpha));
+        _mm256_storeu_ps(c + j * 8, p.accumulate ? _mm256_fmadd_ps(sum[i][j], alpha, _mm256_loadu_ps(c + j * 8))
+                                                 : _mm256_mul_ps(sum[i][j], alpha));
   } else {
     alignas(32) float rows[kRows][kCols];
 #pragma GCC unroll 6
@@ -157,7 +165,8 @@ void run(const PanelCall& p) {
 inline void transpose8(__m256 r[8]) {
   __m256 t[8];
 #pragma GCC unroll 4
-  for (int i = 0; i < 4; ++i) t[2 * i] = _mm256_unpacklo_ps(r[2 * i], r[2 * i + 1]), t[2 * i + 1] = _mm256_unpackhi_ps(r[2 * i], r[2 * i + 1]);
+  for (int i = 0; i < 4; ++i)
+    t[2 * i] = _mm256_unpacklo_ps(r[2 * i], r[2 * i + 1]), t[2 * i + 1] = _mm256_unpackhi_ps(r[2 * i], r[2 * i + 1]);
 #pragma GCC unroll 2
   for (int i = 0; i < 2; ++i) {
     r[4 * i] = _mm256_shuffle_ps(t[4 * i], t[4 * i + 2], 0x44);
@@ -166,7 +175,8 @@ inline void transpose8(__m256 r[8]) {
     r[4 * i + 3] = _mm256_shuffle_ps(t[4 * i + 1], t[4 * i + 3], 0xee);
   }
 #pragma GCC unroll 4
-  for (int i = 0; i < 4; ++i) t[i] = _mm256_permute2f128_ps(r[i], r[i + 4], 0x20), t[i + 4] = _mm256_permute2f128_ps(r[i], r[i + 4], 0x31);
+  for (int i = 0; i < 4; ++i)
+    t[i] = _mm256_permute2f128_ps(r[i], r[i + 4], 0x20), t[i + 4] = _mm256_permute2f128_ps(r[i], r[i + 4], 0x31);
 #pragma GCC unroll 8
   for (int i = 0; i < 8; ++i) r[i] = t[i];
 }
@@ -177,59 +187,72 @@ inline void store6(float* p, __m256 v) {
   _mm_storel_pi(reinterpret_cast<__m64*>(p + 4), _mm256_extractf128_ps(v, 1));
 }
 
-// Columns contiguous: a row of memory at a time, so that reads are long runs. On the left a few blocks at a time: what is written to lies
-// kStep · k apart, which for the usual k means in the same few sets of the first cache.
-template <typename T, int kWidth, int kStep>  // blocks of kWidth columns, each [steps][kStep]
-void pack_straight(const PackCall& c) {
-  constexpr int64_t kAtOnce = kWidth == 8 ? int64_t{1} << 40 : 8 * kWidth;
-  const int64_t all = c.left ? c.count : c.width;
-  for (int64_t first = 0; first < all; first += kAtOnce) {
-    const T* from = static_cast<const T*>(c.p) + first;
-    float* to = static_cast<float*>(c.to) + first * c.k;
-    const int64_t count = std::min(kAtOnce, c.count - first), end = std::min(kAtOnce, all - first), whole = c.count - first - 7;
-    for (int64_t s = 0; s < c.k; ++s, from += c.ld) {
-      const T* ahead = from + 8 * c.ld;
-      if (s + 8 < c.k)
-        for (int64_t i = 0; i < count; i += 64 / static_cast<int64_t>(sizeof(T))) _mm_prefetch(reinterpret_cast<const char*>(ahead + i), _MM_HINT_T0);
-      float* out = to + s * kStep;
-      int64_t i = 0;
-      if constexpr (kWidth == 8) {
-        for (; i + 8 < whole; i += 16, out += 16 * c.k) _mm256_storeu_ps(out, load8(from + i)), _mm256_storeu_ps(out + 8, load8(from + i + 8));
-        for (; i < end; i += 8) _mm256_storeu_ps(out + i % 16, load_first(from + i, std::clamp<int64_t>(count - i, 0, 8))), out += i % 16 == 8 ? 16 * c.k : 0;
-      } else {
-        for (; i < std::min(whole, end); i += kWidth, out += kStep * c.k) store6(out, load8(from + i));
-        for (; i < end; i += kWidth, out += kStep * c.k) store6(out, load_first(from + i, c.count - first - i));
-      }
+// Columns contiguous: a row of memory at a time, so that reads are long runs, into blocks of kWidth columns, `down`
+// apart.
+template <typename T, int kWidth>
+void pack_straight(const PackCall& c, int64_t down) {
+  const T* from = static_cast<const T*>(c.p);
+  float* to = static_cast<float*>(c.to);
+  const int64_t all = c.left ? c.count : c.width, whole = c.count - 7;
+  for (int64_t s = 0; s < c.k; ++s, from += c.ld, to += kWidth) {
+    if (s + 8 < c.k)
+      for (int64_t i = 0; i < c.count; i += 64 / static_cast<int64_t>(sizeof(T)))
+        _mm_prefetch(reinterpret_cast<const char*>(from + 8 * c.ld + i), _MM_HINT_T0);
+    float* out = to;
+    int64_t i = 0;
+    if constexpr (kWidth == kCols) {
+      for (; i + 8 < whole; i += kCols, out += down)
+        _mm256_storeu_ps(out, load8(from + i)), _mm256_storeu_ps(out + 8, load8(from + i + 8));
+      for (; i < all; i += 8)
+        _mm256_storeu_ps(out + i % kCols, load_first(from + i, std::clamp<int64_t>(c.count - i, 0, 8))),
+            out += i % kCols == 8 ? down : 0;
+    } else {
+      for (; i < whole; i += kWidth, out += down) store6(out, load8(from + i));
+      for (; i < all; i += kWidth, out += down) store6(out, load_first(from + i, c.count - i));
     }
   }
 }
 
 // k contiguous: eight columns by eight steps are transposed in registers.
-template <typename T, int kWidth>
-inline void pack_transposed(const PackCall& c, int64_t i0, int64_t down, float* out) {
+template <typename T>
+void pack_transposed(const PackCall& c) {
   const T* from = static_cast<const T*>(c.p);
-  const int64_t n = std::clamp<int64_t>(c.count - i0, 0, kWidth);
-  for (int64_t s0 = 0; s0 < c.k; s0 += 8) {
-    const int64_t steps = std::min<int64_t>(8, c.k - s0);
-    __m256 r[8];
+  for (int64_t i0 = 0; i0 < c.width; i0 += 8) {
+    float* out = static_cast<float*>(c.to) + i0 / kCols * (c.down ? c.down : kCols * c.k) + i0 % kCols;
+    const int64_t n = std::clamp<int64_t>(c.count - i0, 0, 8);
+    for (int64_t s0 = 0; s0 < c.k; s0 += 8) {
+      const int64_t steps = std::min<int64_t>(8, c.k - s0);
+      __m256 r[8];
 #pragma GCC unroll 8
-    for (int i = 0; i < 8; ++i) r[i] = i < n ? load_first(from + (i0 + i) * c.ld + s0, steps) : _mm256_setzero_ps();
-    transpose8(r);
+      for (int i = 0; i < 8; ++i) r[i] = i < n ? load_first(from + (i0 + i) * c.ld + s0, steps) : _mm256_setzero_ps();
+      transpose8(r);
 #pragma GCC unroll 8
-    for (int s = 0; s < 8; ++s)
-      if (s < steps) kWidth == 6 ? store6(out + (s0 + s) * down, r[s]) : _mm256_storeu_ps(out + (s0 + s) * down, r[s]);
+      for (int s = 0; s < 8; ++s)
+        if (s < steps) _mm256_storeu_ps(out + (s0 + s) * kCols, r[s]);
+    }
+  }
+}
+
+// Rows as they are, but floats, and where they do not clash. Broadcasting from rows costs as little as from packed
+// sixes; transposing them would cost a tenth of a product with 128 columns.
+template <typename T>
+void copy_rows(const PackCall& c) {
+  const int64_t down = copied_row(c.k), whole = c.k / 8 * 8;
+  for (int64_t i = 0; i < c.count; ++i) {
+    const T* from = static_cast<const T*>(c.p) + i * c.ld;
+    float* to = static_cast<float*>(c.to) + i * down;
+    for (int64_t s = 0; s < whole; s += 8) _mm256_storeu_ps(to + s, load8(from + s));
+    if (whole < c.k) _mm256_storeu_ps(to + whole, load_first(from + whole, c.k - whole));
   }
 }
 
 template <typename T>
 void pack(const PackCall& c) {
-  float* to = static_cast<float*>(c.to);
   if (!c.k_contiguous)
-    c.left ? pack_straight<T, kMaxRows, kMaxRows>(c) : pack_straight<T, 8, kCols>(c);
-  else if (c.left)
-    for (int64_t i = 0; i < c.count; i += kMaxRows) pack_transposed<T, kMaxRows>(c, i, kMaxRows, to + i * c.k);
+    c.left ? pack_straight<T, kMaxRows>(c, c.down ? c.down : packed_six(c.k))
+           : pack_straight<T, kCols>(c, c.down ? c.down : kCols * c.k);
   else
-    for (int64_t i = 0; i < c.width; i += 8) pack_transposed<T, 8>(c, i, kCols, to + i / kCols * kCols * c.k + i % kCols);
+    c.left ? copy_rows<T>(c) : pack_transposed<T>(c);
 }
 
 }  // namespace
@@ -242,7 +265,7 @@ namespace mxt::kernels::cpu {
 const Micro* avx2_micro(Unit unit) {
   static const bool here = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
   if (!here || unit == Unit::kBf16Pair) return nullptr;
-  static const Micro f32{"avx2", run, pack<float>, 2048}, widened{"avx2", run, pack<uint16_t>, 2048};
+  static const Micro f32{"avx2", run, pack<float>, 2048, true}, widened{"avx2", run, pack<uint16_t>, 2048, true};
   return unit == Unit::kF32 ? &f32 : &widened;
 }
 

@@ -11,12 +11,13 @@
 namespace mxt::kernels::cpu {
 namespace {
 
-// What a thread keeps, in 4-byte units: packed A, packed panels of B, sums between parts of k. Together under 1 MiB, the
-// usual L2.
+// What a thread keeps, in 4-byte units: packed A, packed panels of B, sums between parts of k. Together under 1 MiB,
+// the usual L2.
 constexpr int64_t kUnitsA = 48 << 10, kUnitsB = 64 << 10, kUnitsPartial = 64 << 10;
 constexpr int64_t kUnitsSlack = kPackSlack * kUnitsB / kPanel;  // no part has more steps
 constexpr int64_t kUnitsShared = 512 << 10;  // a packed B that all threads read: 2 MiB, their part of the last cache
-constexpr int64_t kSharedPart = 256;         // steps at once where A is packed too: 16 columns of B and 6 rows of A stay in the first cache
+constexpr int64_t kSharedPart =
+    256;  // steps at once where A is packed too: 16 columns of B and 6 rows of A stay in the first cache
 constexpr int64_t kPackedPart = 128;  // steps at once where sums are kept anyway
 constexpr int64_t kLeastRows = 96;    // of a task: packing a panel of B then costs about a twentieth of using it
 constexpr int64_t kStreamRows = 16;   // up to here B is read at the speed of memory
@@ -54,27 +55,35 @@ struct Plan {
   const Micro& micro;
   Unit unit;
   int64_t m, n, k, steps;
-  int64_t pair;       // elements of k in a step
-  bool pack_a, stream;
-  float* shared = nullptr;  // all of B: panel i at i · kPanel · steps, each part of k on its own
-  int64_t part;            // steps taken at once
-  int64_t rows, group;     // of a task: rows, panels
+  int64_t pair;                 // elements of k in a step
+  bool pack_a, copy_a, stream;  // copy_a: packed as rows
+  int64_t most_shared;          // units
+  float* shared = nullptr;      // all of B: panel i at i · kPanel · steps, each part of k on its own
+  float* shared_a = nullptr;    // a transposed A, part by part, where it fits beside B
+  int64_t part;                 // steps taken at once
+  int64_t rows, group;          // of a task: rows, panels
   int64_t row_tasks, tasks;
 
   Plan(const Gemm& gemm, const Micro& mi, Unit u) : g(gemm), micro(mi), unit(u) {
     m = g.c.rows, n = g.c.cols, k = g.trans_a ? g.a.rows : g.a.cols;
     pair = unit == Unit::kBf16Pair ? 2 : 1;
     steps = (k + pair - 1) / pair;
-    const bool clash = micro.clash > 0 && g.a.ld * static_cast<int64_t>(size_of(g.a.type)) % micro.clash == 0 && n > kPanel;
+    const bool clash =
+        micro.clash > 0 && g.a.ld * static_cast<int64_t>(size_of(g.a.type)) % micro.clash == 0 && n > kPanel;
     pack_a = g.trans_a || k % pair != 0 || unit == Unit::kBf16Widened || clash;
+    copy_a = pack_a && !g.trans_a && micro.blocks;
+    most_shared = pack_a && micro.blocks ? 2 * kUnitsShared : kUnitsShared;
     const int64_t panels = (n + kPanel - 1) / kPanel, enough = num_threads() == 1 ? 1 : 8 * num_threads();
     stream = !pack_a && m <= kStreamRows;
     if (stream) {
       // Few rows: B goes through the first cache once, a short part of a panel at a time.
       part = std::min(steps, kPackedPart), rows = m, group = std::min<int64_t>(4, panels);
-    } else if (panels * kPanel * steps <= kUnitsShared && m > kLeastRows) {
-      shared = shared_memory(panels * kPanel * steps);
+    } else if (panels * kPanel * steps <= most_shared && m > kLeastRows) {
       part = pack_a ? std::min(steps, kSharedPart) : steps;
+      const int64_t units_b = panels * kPanel * steps, units_both = units_b + parts() * part_a();
+      const bool both = g.trans_a && micro.blocks && units_both <= most_shared;
+      shared = shared_memory(both ? units_both : units_b);
+      if (both) shared_a = shared + units_b;
       cut_shared(panels);
       return;
     } else if (!pack_a && steps * kPanel <= kUnitsB) {
@@ -86,7 +95,7 @@ struct Plan {
       part = std::min(steps, kPackedPart);
       rows = std::min(m, pack_a ? kUnitsA / kPackedPart / 2 : 2 * kUnitsA / kPackedPart / 2);
       group = std::clamp<int64_t>(kUnitsPartial / kPanel / panel_width(rows), 1, panels);
-      if (n <= kPanel && pack_a) {
+      if (n <= kPanel && pack_a && !copy_a) {
         rows = std::min(m, kUnitsPartial / kPanel);
         part = std::min({steps, kUnitsA / panel_width(rows), kUnitsB / kPanel});
       }
@@ -94,7 +103,8 @@ struct Plan {
     // Cut finer for the threads where it costs least: packing B again for fewer rows, or A for fewer panels.
     auto count = [&] { return (m + rows - 1) / rows * ((panels + group - 1) / group); };
     while (count() < enough && (rows > kLeastRows || group > 1)) {
-      const bool cut_group = rows <= kLeastRows || (group > 1 && (stream || (pack_a ? 80 * group > rows : part < steps)));
+      const bool cut_group =
+          rows <= kLeastRows || (group > 1 && (stream || (pack_a ? 80 * group > rows : part < steps)));
       if (cut_group)
         group = (group + 1) / 2;
       else
@@ -104,21 +114,37 @@ struct Plan {
     tasks = count();
   }
 
-  // The cut that ends soonest, counted in multiply-adds: a task's own, packing its A, and a little for starting it. Of nearly equal
-  // ones the finer, which suffers less when a core is held up.
+  // Columns of C at a time so that their part of B is packed once for all tasks; all of them where that is so or brings nothing.
+  int64_t columns() const {
+    if (shared || !pack_a || !micro.blocks || m <= kLeastRows || most_shared < kPanel * steps) return n;
+    const int64_t panels = (n + kPanel - 1) / kPanel, at_once = most_shared / (kPanel * steps), times = (panels + at_once - 1) / at_once;
+    return (panels + times - 1) / times * kPanel;
+  }
+  int64_t parts() const { return (steps + part - 1) / part; }
+  int64_t part_a() const { return (m + 5) / 6 * packed_six(part); }  // units of a part of shared_a
+  int64_t units_a(int64_t r) const {
+    if (!micro.blocks) return panel_width(r) * part;
+    return copy_a ? r * copied_row(part) : (r + 5) / 6 * packed_six(part);
+  }
+
+  // The cut that ends soonest, counted in multiply-adds: a task's own, packing its A, and a little for starting it. Of
+  // nearly equal ones the finer, which suffers less when a core is held up.
   void cut_shared(int64_t panels) {
-    constexpr int64_t kPackCost = 16, kStart = 20000, kStep = 24;
+    constexpr int64_t kStart = 20000, kStep = 24;
+    const bool own_a = pack_a && !shared_a;
+    const int64_t pack_cost = copy_a ? 4 : own_a ? 16 : 0;
     const int64_t threads = num_threads();
     double best = 0;
     for (int64_t down = 1; down <= 64; down += down < 4 ? 1 : down / 2) {
       const int64_t r = std::min(m, ((m + down - 1) / down + kStep - 1) / kStep * kStep);
-      if (pack_a && panel_width(r) * part > kUnitsA) continue;
+      if (own_a && units_a(r) > kUnitsA) continue;
       for (int64_t across = 1; across <= panels; across += across < 4 ? 1 : across / 2) {
         const int64_t g = (panels + across - 1) / across;
         if (part < steps && panel_width(r) * g * kPanel > kUnitsPartial) continue;
         const int64_t n_rows = (m + r - 1) / r, count = n_rows * ((panels + g - 1) / g);
-        const double cost = static_cast<double>(r * steps * (g * kPanel + (pack_a ? kPackCost : 0)) + kStart);
-        const double ends = cost * static_cast<double>((count + threads - 1) / threads) * (1 + 0.2 * static_cast<double>(threads) / static_cast<double>(count));
+        const double cost = static_cast<double>(r * steps * (g * kPanel + pack_cost) + kStart);
+        const double ends = cost * static_cast<double>((count + threads - 1) / threads) *
+                            (1 + 0.2 * static_cast<double>(threads) / static_cast<double>(count));
         if (best == 0 || ends < best) best = ends, rows = r, group = g, row_tasks = n_rows, tasks = count;
       }
     }
@@ -129,7 +155,8 @@ const char* bytes(const ConstMat& m, int64_t row, int64_t col) {
   return static_cast<const char*>(m.p) + static_cast<size_t>(row * m.ld + col) * size_of(m.type);
 }
 
-void pack(const Plan& p, const ConstMat& x, bool left, bool k_contiguous, int64_t first, int64_t count, int64_t width, int64_t s, void* to) {
+void pack(const Plan& p, const ConstMat& x, bool left, bool k_contiguous, int64_t first, int64_t count, int64_t width,
+          int64_t s, void* to) {
   PackCall c;
   const int64_t k0 = s * p.pair;
   c.p = k_contiguous ? bytes(x, first, k0) : bytes(x, k0, first);
@@ -143,7 +170,28 @@ void pack_columns(const Plan& p, int64_t col, int64_t s, void* to) {
   pack(p, p.g.b, false, p.g.trans_b, col, n, panel_width(n), s, to);
 }
 
-float* shared_b(const Plan& p, int64_t col, int64_t s) { return p.shared + col * p.steps + s * panel_width(std::min(kPanel, p.n - col)); }
+float* shared_b(const Plan& p, int64_t col, int64_t s) {
+  return p.shared + col * p.steps + s * panel_width(std::min(kPanel, p.n - col));
+}
+
+// Steps [s, s + count) of both operands for all tasks, in whole rows of a transposed A: a task's few columns of it
+// would be short reads far apart. Blocks of AVX2's kernel alone.
+void pack_rows(const Plan& p, int64_t s, int64_t count) {
+  const int64_t begin = s / p.part * p.part, length = std::min(p.part, p.steps - begin);
+  PackCall c;
+  c.p = bytes(p.g.a, s, 0), c.ld = p.g.a.ld, c.k_contiguous = false, c.count = c.width = p.m, c.k = count,
+  c.left = true;
+  c.down = packed_six(length), c.to = p.shared_a + begin / p.part * p.part_a() + (s - begin) * 6;
+  p.micro.pack(c);
+  for (int64_t col = 0; col < p.n; col += kPanel) {
+    PackCall b;
+    b.count = std::min(kPanel, p.n - col), b.width = panel_width(b.count), b.k = count, b.ld = p.g.b.ld,
+    b.k_contiguous = p.g.trans_b;
+    b.p = p.g.trans_b ? bytes(p.g.b, col, s) : bytes(p.g.b, s, col);
+    b.down = 16 * length, b.to = shared_b(p, col, begin) + (s - begin) * 16;
+    p.micro.pack(b);
+  }
+}
 
 struct Task {
   const Plan& p;
@@ -177,7 +225,9 @@ struct Task {
   void whole() {
     constexpr int64_t kRows = 96;
     c.steps = p.steps;
-    auto panel = [&](int64_t col) -> void* { return p.shared ? static_cast<void*>(shared_b(p, col, 0)) : w.b + (col - col0) * p.steps * 4; };
+    auto panel = [&](int64_t col) -> void* {
+      return p.shared ? static_cast<void*>(shared_b(p, col, 0)) : w.b + (col - col0) * p.steps * 4;
+    };
     if (!p.shared)
       for (int64_t col = col0; col < col1; col += kPanel) pack_columns(p, col, 0, panel(col));
     const int64_t chunk = p.group > 1 ? kRows : rows;
@@ -201,9 +251,15 @@ struct Task {
     for (int64_t s = 0; s < p.steps; s += p.part) {
       c.steps = std::min(p.part, p.steps - s);
       c.from_partial = s > 0, c.to_partial = s + p.part < p.steps;
-      if (p.pack_a) {
+      if (p.shared_a) {
+        c.a = p.shared_a + s / p.part * p.part_a() + row / 6 * packed_six(c.steps), c.packed = true;
+      } else if (p.pack_a) {
         pack(p, g.a, true, !g.trans_a, row, rows, a_width, s, w.a);
-        c.a = w.a, c.a_row = 4, c.a_step = a_width * 4, c.packed = true;
+        c.a = w.a;
+        if (p.copy_a)
+          c.a_row = copied_row(c.steps) * 4, c.a_step = 4;
+        else
+          c.a_row = 4, c.a_step = a_width * 4, c.packed = true;
       } else {
         set_a(0, s);
       }
@@ -238,19 +294,38 @@ const Micro& best_micro(bool bf16, bool portable, Unit* unit) {
   return micro ? *micro : portable_micro(*unit);
 }
 
-size_t panels_shared_memory() { return static_cast<size_t>(kUnitsShared) * 4; }
+size_t panels_shared_memory() { return static_cast<size_t>(2 * kUnitsShared) * 4; }
 size_t panels_memory() { return static_cast<size_t>(kUnitsA + kUnitsSlack + kUnitsB + kUnitsPartial) * 4; }
 
 void panels_gemm(const Gemm& g, bool portable) {
   Unit unit;
   const Micro& micro = best_micro(g.a.type == DType::kBF16, portable, &unit);
   const Plan p(g, micro, unit);
+  if (const int64_t columns = p.columns(); columns < p.n) {
+    for (int64_t col = 0; col < p.n; col += columns) {
+      Gemm some = g;
+      some.b.p = g.trans_b ? bytes(g.b, col, 0) : bytes(g.b, 0, col), some.c.p = const_cast<char*>(bytes(g.c, 0, col));
+      some.c.cols = std::min(columns, p.n - col), (g.trans_b ? some.b.rows : some.b.cols) = some.c.cols;
+      if (g.bias) some.bias = static_cast<const char*>(g.bias) + static_cast<size_t>(col) * size_of(g.bias_type);
+      panels_gemm(some, portable);
+    }
+    return;
+  }
   // Below this all is done by the calling thread.
-  const int64_t alone = 2.0 * static_cast<double>(p.m) * static_cast<double>(p.n) * static_cast<double>(p.k) < kSerialFlops ? INT64_MAX / 2 : 1;
-  if (p.shared) {
-    const int64_t parts = (p.steps + p.part - 1) / p.part, panels = (p.n + kPanel - 1) / kPanel;
+  const int64_t alone =
+      2.0 * static_cast<double>(p.m) * static_cast<double>(p.n) * static_cast<double>(p.k) < kSerialFlops
+          ? INT64_MAX / 2
+          : 1;
+  if (p.shared_a) {
+    constexpr int64_t kSteps = 32;  // divides a part
+    parallel_for(0, p.steps, alone == 1 ? kSteps : alone, [&](int64_t begin, int64_t end) {
+      for (int64_t s = begin; s < end; s += kSteps) pack_rows(p, s, std::min(kSteps, end - s));
+    });
+  } else if (p.shared) {
+    const int64_t parts = p.parts(), panels = (p.n + kPanel - 1) / kPanel;
     parallel_for(0, panels * parts, alone, [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) pack_columns(p, i / parts * kPanel, i % parts * p.part, shared_b(p, i / parts * kPanel, i % parts * p.part));
+      for (int64_t i = begin; i < end; ++i)
+        pack_columns(p, i / parts * kPanel, i % parts * p.part, shared_b(p, i / parts * kPanel, i % parts * p.part));
     });
   }
   parallel_for(0, p.tasks, alone, [&](int64_t begin, int64_t end) {
