@@ -41,7 +41,7 @@ void Pipeline::quantize() {
   job.out = folder;
   job.model = setup_->has_lora ? model_path_ : o_.out + "/checkpoint";
   job.adapter = setup_->has_lora ? o_.out + "/checkpoint" : "";
-  job.type = setup_->type;
+  if (setup_->type == DType::kF32) job.type = DType::kF32;
   if (recipe_.eval && recipe_.eval->perplexity_path) job.text = *recipe_.eval->perplexity_path;
   // The recipe may name another tokenizer or template than the model's own.
   job.own_text_side = !recipe_.model.tokenizer && !recipe_.model.chat_template;

@@ -4,7 +4,6 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "config/enums.h"
-#include "quantize/quantize.h"
 #include "quantize_model.h"
 #include "verbs.h"
 
@@ -45,8 +44,8 @@ void add_quantize(CLI::App& app) {
   c->add_option("--text", o->job.text, "held-out text for the report (default: one that is built in)");
   c->add_option("--window", o->job.window, "tokens of context in the report")->check(CLI::Range(2, 1 << 20));
   c->add_option("--dtype", o->dtype,
-                "the report runs both models in bfloat16 or float32 (default: float32 for gguf_*, so that the KL is "
-                "the format's and not that of rounded activations; else bfloat16)");
+                "the report runs both models in bfloat16 or float32 (default: float32 for gguf_* up to a billion "
+                "parameters, so that the KL is the format's and not that of rounded activations; else bfloat16)");
   c->add_flag("--no-report", o->no_report, "do not run the models");
   c->add_flag("--json", o->json, "machine-readable answer");
   c->add_option("--threads", o->threads, "threads (default: OMP_NUM_THREADS, else all cores)");
@@ -56,9 +55,7 @@ void add_quantize(CLI::App& app) {
     job.settings.scheme = scheme_of(o->scheme);
     job.settings.ptpc = !o->per_tensor;
     job.report = !o->no_report;
-    job.type = !o->dtype.empty()                               ? parse_dtype(o->dtype)
-               : quantize::is_gguf_scheme(job.settings.scheme) ? DType::kF32
-                                                               : DType::kBF16;
+    if (!o->dtype.empty()) job.type = parse_dtype(o->dtype);
     job.model = resolve_model(o->model, std::nullopt);
     job.name = fs::path(o->model).filename().string();
     const TextSide side = has_tokenizer(job.model) ? load_text_side(job.model) : TextSide{};

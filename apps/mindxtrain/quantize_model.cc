@@ -16,6 +16,7 @@ namespace mxt::app {
 namespace {
 
 constexpr const char* kReport = "quantization.json";
+constexpr int64_t kParametersInFloat32 = 1'000'000'000;  // two models of 4 GB
 
 uint64_t weight_bytes(const std::string& path) {
   if (!fs::is_directory(path)) return fs::file_size(path);
@@ -45,15 +46,16 @@ std::string_view rounding_text(formats::InputRounding r) {
   }
 }
 
-OrderedJson compare_models(const QuantizeJob& job, const TextSide& side, const std::string& quantized,
-                           const std::string& original) {
+OrderedJson compare_models(const QuantizeJob& job, const TextSide& side, const quantize::Written& written) {
+  const bool precise = quantize::is_gguf_scheme(job.settings.scheme) && written.parameters <= kParametersInFloat32;
+  const DType type = job.type.value_or(precise ? DType::kF32 : DType::kBF16);
   const std::string text = job.text.empty() ? std::string(kHeldOutText) : read_file(job.text);
   const std::vector<int32_t> ids = side.tok->encode(text);
   if (ids.size() < 2) fail_input("{}: too short to measure a model on", job.text);
-  infer::Model a(original, job.adapter, job.type, job.window, kernels::cpu_ops());
-  infer::Model b(quantized, "", job.type, job.window, kernels::cpu_ops());
+  infer::Model a(job.model, job.adapter, type, job.window, kernels::cpu_ops());
+  infer::Model b(written.model, "", type, job.window, kernels::cpu_ops());
   const infer::Comparison c = infer::compare(a, b, ids, job.window);
-  const auto source = formats::WeightSource::open(quantized);
+  const auto source = formats::WeightSource::open(written.model);
   formats::InputRounding rounding = formats::InputRounding::kNone;
   for (const auto& name : source->names()) rounding = std::max(rounding, source->input_rounding(name));
   OrderedJson j;
@@ -61,7 +63,7 @@ OrderedJson compare_models(const QuantizeJob& job, const TextSide& side, const s
                {"blake3", blake3_hex(text)},
                {"tokens", ids.size()},
                {"window", job.window}};
-  j["computed_in"] = job.type == DType::kF32 ? "float32" : "bfloat16";
+  j["computed_in"] = type == DType::kF32 ? "float32" : "bfloat16";
   j["input_rounding"] = rounding_text(rounding);  // simulated exactly where the layout has it
   j["perplexity"] = {{"original", c.perplexity_a},
                      {"quantized", c.perplexity_b},
@@ -102,7 +104,7 @@ OrderedJson quantize_model(const QuantizeJob& job, const TextSide& side) {
       {"quantized_tensors", w.quantized},
       {"kept_for_their_shape", w.kept}};
   if (job.report && side.tok)
-    report["held_out"] = compare_models(job, side, w.model, job.model);
+    report["held_out"] = compare_models(job, side, w);
   else
     report["held_out"] = nullptr;
   write_file_atomic(temp + "/" + kReport, report.dump(2) + "\n");

@@ -1,6 +1,7 @@
 // Quantizing a model into a folder, with the report of what it cost: shared by `quantize` and `run`.
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "base/json.h"
@@ -16,7 +17,9 @@ struct QuantizeJob {
   std::string out;            // appears whole or not at all
   std::string text;           // held-out text file for the report; "" = the built-in one
   bool report = true;         // perplexity and KL against the original
-  DType type = DType::kBF16;  // in which both models are run for it
+  // In which both models are run for it. Unset: float32 for GGUF, so that the KL is the format's and not that of rounded activations
+  // (half of Q8_0's), where both models take little memory; else bfloat16.
+  std::optional<DType> type;
   int64_t window = 512;
   bool own_text_side = true;  // the model's tokenizer files as they are; false: `side` is written instead
 };
