@@ -78,12 +78,14 @@ TEST_F(Sandbox, MemoryAndOutputAreLimited) {
   EXPECT_TRUE(passes("try:\n    f = open('/tmp/big', 'wb')\n    for i in range(1000): f.write(bytes(1 << 20)); f.flush()\n    raise RuntimeError\nexcept OSError: pass\nexcept BaseException as e:\n    assert not isinstance(e, RuntimeError)\nimport os\nassert os.path.getsize('/tmp/big') <= 32 << 20"));
 }
 
+// What a program begins with that calls the C library by itself.
+const std::string kLibc = "import ctypes, os\nlibc = ctypes.CDLL(None, use_errno=True)\n";
+
 // Segments and message queues live on without a process, files of memfd_create count against no address space.
 TEST_F(Sandbox, ThereIsNoMemoryBesideTheLimits) {
-  const std::string libc = "import ctypes\nlibc = ctypes.CDLL(None, use_errno=True)\n";
-  EXPECT_TRUE(passes(libc + "assert libc.shmget(0, 4096, 0o1600) == -1"));
-  EXPECT_TRUE(passes(libc + "assert libc.msgget(0, 0o1600) == -1"));
-  EXPECT_TRUE(passes(libc + "assert libc.semget(0, 1, 0o1600) == -1"));
+  EXPECT_TRUE(passes(kLibc + "assert libc.shmget(0, 4096, 0o1600) == -1"));
+  EXPECT_TRUE(passes(kLibc + "assert libc.msgget(0, 0o1600) == -1"));
+  EXPECT_TRUE(passes(kLibc + "assert libc.semget(0, 1, 0o1600) == -1"));
   EXPECT_TRUE(passes("import os\ntry:\n    os.memfd_create('x')\n    raise SystemExit\nexcept PermissionError: pass"));
 }
 
@@ -115,10 +117,9 @@ TEST_F(Sandbox, ThereIsNoNetwork) {
 }
 
 TEST_F(Sandbox, PrivilegesAreGone) {
-  const std::string call = "import ctypes, os\nlibc = ctypes.CDLL(None, use_errno=True)\n";
-  EXPECT_TRUE(passes(call + "assert libc.unshare(0x10000000) == -1"));
-  EXPECT_TRUE(passes(call + "assert libc.mount(b'x', b'/tmp', b'tmpfs', 0, None) == -1"));
-  EXPECT_TRUE(passes(call + "assert libc.ptrace(16, 1, 0, 0) == -1"));
+  EXPECT_TRUE(passes(kLibc + "assert libc.unshare(0x10000000) == -1"));
+  EXPECT_TRUE(passes(kLibc + "assert libc.mount(b'x', b'/tmp', b'tmpfs', 0, None) == -1"));
+  EXPECT_TRUE(passes(kLibc + "assert libc.ptrace(16, 1, 0, 0) == -1"));
   EXPECT_TRUE(passes("import os\ntry:\n    os.chroot('/tmp')\n    raise SystemExit\nexcept PermissionError: pass"));
   EXPECT_TRUE(passes("import os\ntry:\n    os.setuid(12345)\n    raise SystemExit\nexcept OSError: pass"));
   EXPECT_TRUE(passes("import os\ntry:\n    os.sethostname if False else __import__('socket').sethostname('x')\n    raise SystemExit\nexcept PermissionError: pass"));
