@@ -95,8 +95,8 @@ __global__ void __launch_bounds__(kThreads) cached_kernel(CachedArgs a) {
     for (int p = 0; p < kParts; ++p) read8<T, kWide>(a.q, t * a.ldq + static_cast<int64_t>(h0 + h) * a.d + p * 128 + lane * 8, there(p), q[h][p]);
   Running running[kHeads];  // of element `tid`
   const bool shared = share > 1 && last_chunk > first_chunk, one_page = page % kKeys == 0;
-  constexpr int64_t kPart = 2;  // floats of a part before its elements
-  auto part = [&](int h, int chunk) { return a.parts + ((t * a.heads + h0 + h) * a.chunks + chunk) * (kPart + a.d); };
+  constexpr int64_t kScalars = 2;  // floats of a part before its elements
+  auto part = [&](int h, int chunk) { return a.parts + ((t * a.heads + h0 + h) * a.chunks + chunk) * (kScalars + a.d); };
   int computed = 0;
   for (int chunk = mine; chunk <= last_chunk; chunk += share, ++computed) {
     float out[kHeads][kParts][8] = {}, top[kHeads], sum[kHeads] = {};
@@ -196,7 +196,7 @@ __global__ void __launch_bounds__(kThreads) cached_kernel(CachedArgs a) {
       }
       float* to = part(h, chunk);
       if (tid == 0) to[0] = m, to[1] = all;
-      if (tid < a.d) to[kPart + tid] = value;
+      if (tid < a.d) to[kScalars + tid] = value;
     }
   }
   if (shared) {
@@ -214,7 +214,7 @@ __global__ void __launch_bounds__(kThreads) cached_kernel(CachedArgs a) {
     for (int h = 0; h < kHeads; ++h)
       for (int chunk = first_chunk; chunk <= last_chunk; ++chunk) {
         const float* from = part(h, chunk);
-        running[h].add(read_shared_level(from), read_shared_level(from + 1), tid < a.d ? read_shared_level(from + kPart + tid) : 0.0f);
+        running[h].add(read_shared_level(from), read_shared_level(from + 1), tid < a.d ? read_shared_level(from + kScalars + tid) : 0.0f);
       }
   }
   if (tid >= a.d) return;
