@@ -160,6 +160,9 @@ TEST(Api, ModelsHealthMetricsAndTheDocument) {
   EXPECT_EQ(m["data"][0]["object"], "model");
   EXPECT_EQ(send(shared(), "GET", "/v1/models/tiny").json()["id"], "tiny");
   EXPECT_EQ(send(shared(), "GET", "/v1/models/other").status, 404);
+  EXPECT_EQ(send(shared(), "GET", "/v1/models/t%69ny").json()["id"], "tiny");
+  EXPECT_EQ(send(shared(), "GET", "/v1/models/org%2Fother").status, 404);
+  for (const char* bad : {"%", "t%6", "%zz", "%ff", "%+1"}) EXPECT_EQ(send(shared(), "GET", std::string("/v1/models/") + bad).status, 400) << bad;
   post("/v1/chat/completions", chat());
   const std::string text = send(shared(), "GET", "/metrics").body;
   EXPECT_NE(text.find("mindxtrain_generated_tokens_total "), std::string::npos);
