@@ -1,3 +1,4 @@
+#include <sys/stat.h>
 #include <zlib.h>
 #include <zstd.h>
 
@@ -93,6 +94,29 @@ TEST_F(SourceTest, MissingFilesAndUnknownEndingsSayWhatToDo) {
   EXPECT_HAS(error_of([&] { find_source_files(write("a.arrow", "x"), "train"); }), ".jsonl");
   std::filesystem::create_directory(path("empty"));
   EXPECT_HAS(error_of([&] { find_source_files(path("empty"), "train"); }), "no data files");
+}
+
+TEST_F(SourceTest, WhatIsNoFileIsNamedAsWhatItIs) {
+  ASSERT_EQ(::mkfifo(path("pipe.jsonl").c_str(), 0600), 0);
+  EXPECT_HAS(error_of([&] { find_source_files(path("pipe.jsonl"), "train"); }), "neither a file nor a folder");
+  EXPECT_HAS(error_of([&] { find_source_files("/dev/zero", "train"); }), "neither a file nor a folder");
+  std::filesystem::create_symlink("loop.jsonl", path("loop.jsonl"));
+  EXPECT_HAS(error_of([&] { find_source_files(path("loop.jsonl"), "train"); }), "no such file");
+  std::filesystem::create_directory(path("d1"));
+  EXPECT_HAS(error_of([&] { find_source_files(path("d*"), "train"); }), "no file matches");
+  write("d/a.jsonl", "{}");
+  std::filesystem::create_directory_symlink(".", path("d/self"));
+  EXPECT_EQ(find_source_files(path("d"), "train").size(), 1u);
+  EXPECT_EQ(find_source_files(path("{d,d1,e}/*.{jsonl,csv}"), "train").size(), 1u);
+}
+
+TEST_F(SourceTest, EmptyAndOddPackedFilesAreCalledWhatTheyAre) {
+  for (const char* name : {"a.jsonl.gz", "a.jsonl.zst"}) EXPECT_HAS(error_of([&] { read(write(name, "")); }), "is empty");
+  EXPECT_HAS(error_of([&] { read(write("b.csv", "te\xffxt\nab\n")); }), "b.csv:1: a column's name");
+  // pzstd begins with a skippable frame.
+  std::string frame(ZSTD_compressBound(3), '\0');
+  frame.resize(ZSTD_compress(frame.data(), frame.size(), "{}\n", 3, 1));
+  EXPECT_EQ(read(write("c.jsonl.zst", std::string("\x50\x2a\x4d\x18\x04\0\0\0abcd", 12) + frame))[0].text, "{}\n");
 }
 
 TEST_F(SourceTest, PackedFilesReadAsPlainOnes) {

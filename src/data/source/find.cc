@@ -95,17 +95,19 @@ std::vector<SourceFile> in_folder(const std::string& folder, const std::string& 
 std::vector<SourceFile> find_source_files(const std::string& path, const std::string& split) {
   struct stat st{};
   if (::stat(path.c_str(), &st) == 0 && S_ISDIR(st.st_mode)) return in_folder(path, split);
+  if (::stat(path.c_str(), &st) == 0 && !S_ISREG(st.st_mode))
+    fail_input("{}: is neither a file nor a folder; rows are read more than once, so write them to a file first", path);
   const std::vector<std::string> paths = glob_files(path);
+  if (paths.empty() && path.find_first_of("*?[{") != std::string::npos)
+    fail_input("{}: no file matches; a pattern in data.path names files, not folders (it is relative to the working folder)", path);
   if (paths.empty())
     fail_input("{}: no such file or folder; check data.path (paths are relative to the working folder)", path);
   std::vector<SourceFile> files;
   for (const std::string& p : paths) {
-    if (::stat(p.c_str(), &st) == 0 && S_ISDIR(st.st_mode)) continue;
     const auto kind = kind_of(p);
     if (!kind) fail_input("{}: unknown ending; the data files that can be read: {}", p, kKinds);
     files.push_back({p, *kind});
   }
-  if (files.empty()) fail_input("{}: matches folders only; name one folder, or files", path);
   return files;
 }
 
