@@ -234,6 +234,21 @@ TEST_F(PrepareTest, SynthTasksBringTheirTestRows) {
   EXPECT_HAS(documents("eval")[9], synth_rows("tool_calls", Split::kTest, 10, 2048)[9].answer);
 }
 
+TEST_F(PrepareTest, SynthRowsOfSeveralTurnsAreConversations) {
+  const Prepared p = run(recipe(
+      "source: synth, seq_len: 512, packing: false, synth: {task: tool_calls, rows: 10, turns: 3, test_rows: 5}"));
+  EXPECT_EQ(p.train.rows, 10);
+  EXPECT_EQ(p.eval.rows, 5);
+  const auto rows = synth_rows("tool_calls", Split::kTrain, 30, 2048);
+  const std::string third = documents("train")[2];
+  for (size_t i = 6; i < 9; ++i) {
+    EXPECT_HAS(third, rows[i].user);
+    EXPECT_HAS(third, rows[i].answer);
+  }
+  EXPECT_EQ(third.find("Tools: "), third.rfind("Tools: "));
+  EXPECT_HAS(documents("eval")[4], synth_rows("tool_calls", Split::kTest, 5, 2048)[4].answer);
+}
+
 TEST_F(PrepareTest, MaxSamplesReadsTheFirstRows) {
   run(local(write("a.jsonl", texts({"one", "two", "three"})), "seq_len: 64, max_samples: 2"));
   EXPECT_EQ(documents(), (std::vector<std::string>{"one<|im_end|>", "two<|im_end|>"}));

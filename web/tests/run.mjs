@@ -141,7 +141,7 @@ try {
     await page.evaluate((t) => { const d = new DataTransfer(); d.setData("text/plain", t); const root = document.querySelector(".editor").shadowRoot; root.querySelector(".cm-content").dispatchEvent(new ClipboardEvent("paste", { clipboardData: d, bubbles: true, cancelable: true })); }, text);
   };
   const builtin = (await server.json(`/coach/api/recipes/${recipe}`)).text;
-  const small = real ? builtin.replace(/name: \.\/weights\/\S+/, `name: ${model}`).replace(/\n    epochs: 1/, `\n    max_steps: ${option("steps", "12")}`).replace("rows: 1200", "rows: 96").replace("test_rows: 60", "test_rows: 4").replace("limit: 60", "limit: 4") + `\nreceipt:\n  output: ${join(folder, "receipt.json")}\n` : tiny.quick;
+  const small = real ? builtin.replace(/name: \.\/weights\/\S+/, `name: ${model}`).replace(/\n    epochs: 1/, `\n    max_steps: ${option("steps", "12")}`).replace("rows: 90", "rows: 20").replace("test_rows: 60", "test_rows: 4").replace("limit: 60", "limit: 4") + `\nreceipt:\n  output: ${join(folder, "receipt.json")}\n` : tiny.quick;
   await replace(small.replace("train:\n", "train:\n  bach: {per_device: 4}\n").replace("seq_len: ", "seq_len: 1"));
   await page.locator(".issues li").first().waitFor();
   assert.match(await page.locator(".issues").innerText(), /bach/);
