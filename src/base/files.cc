@@ -248,14 +248,19 @@ uint64_t free_disk_bytes(const std::string& path) {
 std::vector<std::string> list_files(const std::string& folder) {
   std::vector<std::string> out;
   std::error_code ec;
+  std::string at = folder;
   for (auto it = fs::recursive_directory_iterator(folder, ec); !ec && it != fs::recursive_directory_iterator();
        it.increment(ec)) {
+    at = it->path().string();
     if (it->path().filename().string().starts_with(".")) {
       if (it->is_directory()) it.disable_recursion_pending();
       continue;
     }
     if (it->is_regular_file()) out.push_back(fs::relative(it->path(), folder).generic_string());
   }
+  // A folder that is there and cannot be read would be rows, or files of a digest, left out in silence.
+  if (ec && ec != std::errc::no_such_file_or_directory && ec != std::errc::not_a_directory)
+    fail_input("{}: cannot be read: {}", at, ec.message());
   std::sort(out.begin(), out.end());
   return out;
 }
@@ -287,7 +292,9 @@ void glob_into(const fs::path& base, const std::vector<std::string>& parts, size
   }
   const fs::path dir = base.empty() ? fs::path(".") : base;
   if (part == "**") glob_into(base, parts, i + 1, out);
-  for (auto it = fs::directory_iterator(dir, ec); !ec && it != fs::directory_iterator(); it.increment(ec)) {
+  auto it = fs::directory_iterator(dir, ec);
+  if (ec == std::errc::permission_denied) fail_input("{}: cannot be read: {}", dir.string(), ec.message());
+  for (; !ec && it != fs::directory_iterator(); it.increment(ec)) {
     const std::string name = it->path().filename().string();
     if (name.starts_with(".")) continue;
     const fs::path next = base.empty() ? fs::path(name) : base / name;

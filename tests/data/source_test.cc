@@ -90,7 +90,7 @@ TEST_F(SourceTest, FolderWithSplitsInItsNamesGivesTheSplitAsked) {
 }
 
 TEST_F(SourceTest, MissingFilesAndUnknownEndingsSayWhatToDo) {
-  EXPECT_HAS(error_of([&] { find_source_files(path("none.jsonl"), "train"); }), "data.path");
+  EXPECT_HAS(error_of([&] { find_source_files(path("none.jsonl"), "train"); }), "relative to the working folder");
   EXPECT_HAS(error_of([&] { find_source_files(write("a.arrow", "x"), "train"); }), ".jsonl");
   std::filesystem::create_directory(path("empty"));
   EXPECT_HAS(error_of([&] { find_source_files(path("empty"), "train"); }), "no data files");
@@ -108,6 +108,27 @@ TEST_F(SourceTest, WhatIsNoFileIsNamedAsWhatItIs) {
   std::filesystem::create_directory_symlink(".", path("d/self"));
   EXPECT_EQ(find_source_files(path("d"), "train").size(), 1u);
   EXPECT_EQ(find_source_files(path("{d,d1,e}/*.{jsonl,csv}"), "train").size(), 1u);
+}
+
+TEST_F(SourceTest, NamesThatAreNoLineOfTextAreRefused) {
+  for (const char* name : {"d/a\xff.jsonl", "d/a\nb.jsonl", "d/\x1b[31m.jsonl"}) {
+    const std::string file = write(name, "{}");
+    const std::string e = error_of([&] { find_source_files(path("d"), "train"); });
+    EXPECT_HAS(e, "the name of this file holds");
+    EXPECT_EQ(e.find_first_of("\xff\n\x1b"), std::string::npos);
+    EXPECT_EQ(error_of([&] { find_source_files(path("d/*"), "train"); }), e);
+    std::filesystem::remove(file);
+  }
+}
+
+TEST_F(SourceTest, FoldersThatCannotBeReadAreNotLeftOut) {
+  if (::geteuid() == 0) GTEST_SKIP() << "root reads everything";
+  write("d/a.jsonl", "{}");
+  write("d/s/b.jsonl", "{}");
+  ASSERT_EQ(::chmod(path("d/s").c_str(), 0), 0);
+  EXPECT_HAS(error_of([&] { find_source_files(path("d"), "train"); }), "d/s: cannot be read");
+  EXPECT_HAS(error_of([&] { find_source_files(path("d/**/*.jsonl"), "train"); }), "d/s: cannot be read");
+  ASSERT_EQ(::chmod(path("d/s").c_str(), 0700), 0);
 }
 
 TEST_F(SourceTest, EmptyAndOddPackedFilesAreCalledWhatTheyAre) {
