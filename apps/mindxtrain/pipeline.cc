@@ -114,7 +114,9 @@ Pipeline::Pipeline(const Options& o) : o_(o), recipe_(config::load_recipe(o.reci
   if (recipe_.receipt.sign_key && o_.sign) key_ = provenance::load_key(*recipe_.receipt.sign_key);
   record_ = std::make_unique<RunRecord>(recipe_, o_.out, o_.verb);
   for (const std::string& line : config::off_stages(recipe_)) log::info("{}", line);
-  // A plan that cannot be right is refused before anything is fetched or opened for it.
+  // What cannot be is refused before anything is fetched or opened for it.
+  if (std::string_view(o_.verb) == "run" && recipe_.eval && recipe_.eval->generation && !recipe_.data.synth)
+    fail_missing("{}: eval.generation: this build asks for the answers to a synth task's rows alone; for other rows name a task that reads them in eval.harness.tasks", recipe_.source);
   if (!o_.plan_path.empty()) {
     const auto env = kernels::plan_from_json(read_file(o_.plan_path), o_.plan_path).env;
     try {
