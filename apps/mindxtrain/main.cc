@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "run_record.h"
 #include "version.h"
 #include "verbs.h"
@@ -72,14 +73,14 @@ int main(int argc, char** argv) {
   try {
     return app::run(argc, argv);
   } catch (const Error& e) {
-    log::line(log::Level::kError, std::string("mindxtrain: ") + e.what());
+    log::line(log::Level::kError, "mindxtrain: " + printable(e.what()));
     app::note_failure(e.what());
     return static_cast<int>(e.code());
   } catch (const std::bad_alloc&) {
     log::line(log::Level::kError, "mindxtrain: out of memory");
     return static_cast<int>(Exit::kBadInput);
   } catch (const std::exception& e) {
-    log::line(log::Level::kError, std::string("mindxtrain: ") + e.what());
+    log::line(log::Level::kError, "mindxtrain: " + printable(e.what()));
     return static_cast<int>(Exit::kBadInput);
   }
 }

@@ -52,11 +52,32 @@ std::vector<eval::Question> questions_of(const config::Recipe& r) {
 std::string folder_digest(const std::string& folder) {
   if (!fs::exists(folder)) return "";
   Blake3 h;
-  for (const std::string& f : list_files(folder)) h.update(f + " " + hash_file(folder + "/" + f).blake3 + "\n");
+  for (const std::string& f : list_entries(folder)) h.update(f + " " + (fs::is_regular_file(folder + "/" + f) ? hash_file(folder + "/" + f).blake3 : "no file") + "\n");
   return h.hex();
 }
 
 namespace {
+
+// The run's folder holds its data, so that its receipt covers them: files of a prepared folder are linked into it, or copied where they
+// lie on another disk.
+void adopt_dataset(const std::string& from, const std::string& to) {
+  const char* name = "/dataset.json";
+  if (!fs::exists(from + name)) fail_input("{}: is no prepared dataset (it has no dataset.json): make one with `mindxtrain dataset prep RECIPE --out {}`", from, from);
+  std::error_code ec;
+  if (fs::equivalent(from, to, ec)) return;
+  const auto files = list_files(from);
+  const auto same = [&](const std::string& f) { return fs::exists(to + "/" + f) && fs::file_size(to + "/" + f) == fs::file_size(from + "/" + f); };
+  if (fs::exists(to + name) && read_file(to + name) == read_file(from + name) && std::all_of(files.begin(), files.end(), same)) return;
+  const std::string part = to + ".part";
+  fs::remove_all(part, ec);
+  for (const std::string& f : files) {
+    make_folders(fs::path(part + "/" + f).parent_path().string());
+    fs::create_hard_link(from + "/" + f, part + "/" + f, ec);
+    if (ec) fs::copy_file(from + "/" + f, part + "/" + f, ec);
+    if (ec) fail_input("{}/{}: cannot be copied to {}: {}", from, f, part, ec.message());
+  }
+  replace_folder(part, to);
+}
 
 // What a run is but for the machine that it runs on.
 std::string hash_without_hardware(const config::Recipe& recipe) {
@@ -87,6 +108,10 @@ Pipeline::Pipeline(const Options& o) : o_(o), recipe_(config::load_recipe(o.reci
     write_file_atomic(kept, recipe_.text);
   }
   remove_unfinished(o_.out);
+  for (const char* folder : {"dataset", "checkpoint", "eval", "quantized"})
+    if (fs::is_symlink(fs::symlink_status(o_.out + "/" + folder)))
+      fail_input("{}/{}: is a symbolic link, and a receipt covers a folder that holds its files itself: make --out the link, or remove this one", o_.out, folder);
+  if (recipe_.receipt.sign_key && o_.sign) key_ = provenance::load_key(*recipe_.receipt.sign_key);
   record_ = std::make_unique<RunRecord>(recipe_, o_.out, o_.verb);
   for (const std::string& line : config::off_stages(recipe_)) log::info("{}", line);
   // A plan that cannot be right is refused before anything is fetched or opened for it.
@@ -150,13 +175,17 @@ void Pipeline::plan() {
 
 void Pipeline::prepare() {
   record_->stage("dataset");
-  data_folder_ = o_.data;
-  if (data_folder_.empty()) {
-    data_folder_ = o_.out + "/dataset";
+  data_folder_ = o_.out + "/dataset";
+  if (!o_.data.empty()) {
+    adopt_dataset(o_.data, data_folder_);
+  } else {
     const auto coder = make_coder(text_, setup_->model.vocab_size);
     const data::Prepared p = data::prepare(recipe_, *coder, data_folder_, data_access(recipe_));
-    log::info("dataset: {}{}", p.text(), p.kept ? " (kept)" : "");
+      if (p.kept) log::info("dataset: {} (kept)", p.text());
   }
+  // What preparing needs beside its result, and leaves where it was killed at its end: no part of what the receipt covers.
+  std::error_code ec;
+  for (const char* left : {"/.lock", "/.work"}) fs::remove_all(data_folder_ + left, ec);
   data_digest_ = blake3_hex(read_file(data_folder_ + "/dataset.json"));
 }
 
@@ -172,7 +201,7 @@ std::string Pipeline::train_record() const {
 bool Pipeline::train() {
   record_->stage("train");
   const std::string record = o_.out + "/train.json";
-  if (fs::exists(record) && fs::exists(o_.out + "/checkpoint") && read_file(record) == train_record()) {
+  if (o_.resume_from < 0 && fs::exists(record) && fs::exists(o_.out + "/checkpoint") && read_file(record) == train_record()) {
     log::info("training: already finished, kept");
     return true;
   }
@@ -295,7 +324,7 @@ Pipeline::Score Pipeline::read_score(const std::string& path) const {
 Json Pipeline::results() const {
   Json r = Json::object();
   const Score before = read_score(o_.out + "/eval/before.json"), after = read_score(o_.out + "/eval/after.json");
-  if (after.rows) r["eval"]["exact_match"] = {{"before", before.exact}, {"after", after.exact}, {"rows", after.rows}};
+  if (after.rows) r["eval"]["exact_match"] = {{"before", before.rows ? Json(before.exact) : Json()}, {"after", after.exact}, {"rows", after.rows}};
   if (after.perplexity) r["eval"]["perplexity"] = {{"before", before.perplexity ? Json(*before.perplexity) : Json()}, {"after", *after.perplexity}};
   // The harness's scores and standard errors; all else that its files say is covered by their digests.
   for (const char* when : {"before", "after"})
@@ -311,7 +340,7 @@ void Pipeline::manifest() {
   b.add_file("recipe", "recipe.yaml");
   b.add_file("plan", "plan.json");
   b.add_value("plan_choices", Json::parse(kernels::plan_choices(plan_)));
-  if (o_.data.empty()) b.add_folder("dataset", "dataset");
+  b.add_folder("dataset", "dataset");
   b.add_folder("checkpoint", "checkpoint");
   if (fs::exists(o_.out + "/eval") && !list_files(o_.out + "/eval").empty()) b.add_folder("eval", "eval");
   if (quantizes() && fs::exists(o_.out + "/quantized")) b.add_folder("quantized", "quantized");
@@ -326,12 +355,16 @@ void Pipeline::manifest() {
   b.set("energy", used["energy"]);
   b.set("environment", {{"finished", used["finished"]}, {"host", host_name()}, {"train_seconds", used["train_seconds"]}, {"tok_s", used["tok_s"]},
                         {"decisions_in_loop", used["decisions_in_loop"]}, {"peak_memory_bytes", used["peak_memory_bytes"]}});
-  b.write();
+  for (const char* record : {"metrics.jsonl", "loss.svg"})
+    if (fs::exists(o_.out + "/" + record)) b.add_record(record);
+  if (fs::exists(o_.out + "/tensorboard"))
+    for (const std::string& f : list_files(o_.out + "/tensorboard")) b.add_record("tensorboard/" + f);
+  b.write(key_);
   const std::string path = o_.out + "/manifest.json";
   const auto report = provenance::verify(path);
   provenance::require_verified(report, path);
   const OrderedJson receipt = provenance::make_receipt(read_json_file(path), recipe_.receipt);
-  write_file_atomic(o_.out + "/receipt.json", receipt.dump(2) + "\n");
+  write_file_atomic(o_.out + "/" + provenance::kReceiptName, receipt.dump(2) + "\n");
   if (o_.write_receipt) provenance::write_receipt(receipt, recipe_.receipt);
   Json digests = Json::object();
   const Json written = read_json_file(path);
@@ -342,9 +375,10 @@ void Pipeline::manifest() {
 void Pipeline::summary() const {
   const Score before = read_score(o_.out + "/eval/before.json"), after = read_score(o_.out + "/eval/after.json");
   std::printf("\n");
-  if (after.rows) std::printf("exact match     %lld of %lld before, %lld of %lld after (%.1f %%)\n", static_cast<long long>(before.exact), static_cast<long long>(before.rows),
+  // A model of random weights has no "before".
+  if (after.rows) std::printf("exact match     %s%lld of %lld after (%.1f %%)\n", before.rows ? fmt::format("{} of {} before, ", before.exact, before.rows).c_str() : "",
                               static_cast<long long>(after.exact), static_cast<long long>(after.rows), 100.0 * static_cast<double>(after.exact) / static_cast<double>(after.rows));
-  if (after.perplexity) std::printf("perplexity      %.3f before, %.3f after (%s)\n", before.perplexity.value_or(0), *after.perplexity, recipe_.eval->perplexity_path->c_str());
+  if (after.perplexity) std::printf("perplexity      %s%.3f after (%s)\n", before.perplexity ? fmt::format("{:.3f} before, ", *before.perplexity).c_str() : "", *after.perplexity, recipe_.eval->perplexity_path->c_str());
   if (trained_now_) {
     std::printf("training        loss %.4f to %.4f in %lld steps, %lld tokens, %.0f tok/s, %.3f TFLOP/s of model work, %.0f s\n", result_.first_loss, result_.last_loss,
                 static_cast<long long>(result_.done), static_cast<long long>(result_.tokens), result_.tok_s, result_.tflops, result_.seconds);

@@ -11,6 +11,7 @@
 #include "kernels/plan.h"
 #include "model_files.h"
 #include "provenance/energy.h"
+#include "provenance/sign.h"
 #include "run_record.h"
 #include "train/setup.h"
 #include "train/trainer.h"
@@ -26,6 +27,7 @@ class Pipeline {
     int64_t resume_from = -1;
     int threads = 0;
     bool write_receipt = true;   // to the recipe's receipt.output, beside OUT/receipt.json
+    bool sign = true;            // where the recipe names a key
   };
   explicit Pipeline(const Options& options);
 
@@ -68,6 +70,7 @@ class Pipeline {
   train::TrainResult result_;
   std::unique_ptr<RunRecord> record_;
   provenance::EnergyMeter meter_;
+  std::optional<provenance::SigningKey> key_;
   bool trained_now_ = false, gate_failed_ = false;
 };
 

@@ -265,6 +265,16 @@ std::vector<std::string> list_files(const std::string& folder) {
   return out;
 }
 
+std::vector<std::string> list_entries(const std::string& folder) {
+  std::vector<std::string> out;
+  std::error_code ec;
+  for (auto it = fs::recursive_directory_iterator(folder, ec); !ec && it != fs::recursive_directory_iterator(); it.increment(ec))
+    if (!fs::is_directory(it->symlink_status())) out.push_back(it->path().lexically_relative(folder).generic_string());
+  if (ec) fail_input("{}: cannot be read: {}", folder, why(ec.value()));
+  std::sort(out.begin(), out.end());
+  return out;
+}
+
 namespace {
 
 // Matches path components one by one; `**` stands for any number of them.

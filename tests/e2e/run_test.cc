@@ -187,5 +187,31 @@ TEST(Run, KeepsWhatIsFinished) {
   EXPECT_EQ(checkpoint_digest(f / "out"), digest);
 }
 
+TEST(Merge, NeedsNoTokenizerAndNeverWritesOverItsInputs) {
+  const cli::Folder f("merge");
+  fs::copy(cli::golden("qwen3_gqa"), f / "base", fs::copy_options::recursive);
+  const std::string merge = "merge --model " + (f / "base") + " --adapter " + (f / "base/adapter") + " --out ";
+  auto r = cli::run(merge + (f / "merged"));
+  ASSERT_EQ(r.code, 0) << r.out;
+  EXPECT_NE(r.out.find("has no tokenizer files"), std::string::npos) << r.out;
+  EXPECT_TRUE(fs::exists(f / "merged/model.safetensors"));
+  // A tokenizer of a kind that this program does not read goes along all the same.
+  write_file_atomic(f / "base/tokenizer.model", "sentencepiece");
+  ASSERT_EQ(cli::run(merge + (f / "again")).code, 0);
+  EXPECT_EQ(read_file(f / "again/tokenizer.model"), "sentencepiece");
+  EXPECT_EQ(read_file(f / "again/model.safetensors"), read_file(f / "merged/model.safetensors"));
+  const std::string weights = read_file(f / "base/model.safetensors");
+  EXPECT_EQ(cli::run(merge + (f / "base")).code, 1);
+  EXPECT_EQ(cli::run(merge + (f / "base/adapter")).code, 1);
+  EXPECT_EQ(read_file(f / "base/model.safetensors"), weights);
+}
+
+TEST(Threads, AnImpossibleNumberIsRefused) {
+  const cli::Folder f("threads");
+  const std::string score = "score --model " + cli::golden("gpt2") + " --input " + cli::golden("gpt2") + "/rows.jsonl --output " + (f / "o.jsonl");
+  for (const char* n : {"-3", "100000", "x"}) EXPECT_EQ(cli::run(score + " --threads " + n).code, 1) << n;
+  for (const char* n : {"abc", "-1", "0", "100000", "99999999999999999999"}) EXPECT_EQ(cli::run(score, std::string("OMP_NUM_THREADS=") + n).code, 1) << n;
+}
+
 }  // namespace
 }  // namespace mxt
