@@ -402,6 +402,7 @@ TEST_F(PrepareTest, NoRowsSaysWhatIsTrue) {
   const std::string file = write("a.jsonl", texts({"one"})), none = write("b.jsonl", "\n\n");
   EXPECT_HAS(error_of([&] { run(local(none)); }), "b.jsonl: holds no rows");
   EXPECT_HAS(error_of([&] { run(local(file, "sql: 'SELECT * FROM rows WHERE false'")); }), "data.sql: gives no rows of");
+  EXPECT_HAS(error_of([&] { run(local(file, "filter: {decontaminate: ['" + none + "']}")); }), "b.jsonl holds no rows");
   EXPECT_FALSE(fs::exists(path("out/dataset.json")));
 }
 
