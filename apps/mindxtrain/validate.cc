@@ -45,8 +45,11 @@ void add_validate(CLI::App& app) {
     for (const auto& l : config::hints(r)) std::printf("%s\n", l.c_str());
     std::printf("%s: valid\n", o->recipe.c_str());
   });
-  app.add_subcommand("schema", "JSON Schema of the recipe, for editors\nexample: mindxtrain schema > recipe.schema.json")->callback([] {
-    std::printf("%s\n", config::schema().dump(2, ' ', false, OrderedJson::error_handler_t::replace).c_str());
+  auto* schema = app.add_subcommand("schema", "JSON Schema of the recipe, for editors\nexample: mindxtrain schema > recipe.schema.json");
+  auto markdown = std::make_shared<bool>();
+  schema->add_flag("--markdown", *markdown, "the reference of every field instead (docs/recipe.md)");
+  schema->callback([markdown] {
+    std::fputs((*markdown ? config::reference_markdown() : config::schema().dump(2) + "\n").c_str(), stdout);
   });
 }
 

@@ -1,7 +1,7 @@
-// Where a training step's time goes on the CPU: the model of recipes/shakespeare_char.yaml on random tokens, the time
-// of every operation summed over a step: the median over the steps, and the least, which tells more where others share
-// the processor.
-//   cpu_step [f32|bf16] [steps] [threads] [algorithm of every product, or auto] [rows of 64 tokens at once, 12]
+// Where a training step's time goes on the CPU: the model of recipes/shakespeare_char.yaml or SmolLM2-135M's dimensions
+// with LoRA on all linears, on random tokens and weights; the time of every operation summed over a step: the median
+// over the steps, and the least, which tells more where others share the processor.
+//   cpu_step characters|lora [f32|bf16] [steps] [threads] [algorithm of every product, or auto] [rows at once, all]
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -29,32 +29,65 @@ double median(std::vector<double> v) {
   return v[v.size() / 2];
 }
 
-constexpr int64_t kRows = 12, kSeq = 64, kVocab = 65;
+struct Work {
+  nlohmann::ordered_json config;
+  bool lora;
+  int64_t rows, seq;  // of a step
+};
 
-void run(DType type, int64_t steps, const std::string& algorithm, int64_t at_once) {
-  const int64_t micros = kRows / at_once, tokens = at_once * kSeq;
-  const formats::ModelConfig config =
-      formats::parse_model_config(nlohmann::ordered_json{{"model_type", "gpt2"},
-                                                         {"vocab_size", kVocab},
-                                                         {"n_layer", 4},
-                                                         {"n_head", 4},
-                                                         {"n_embd", 128},
-                                                         {"n_positions", kSeq},
-                                                         {"bias", false},
-                                                         {"activation_function", "gelu"},
-                                                         {"resid_pdrop", 0.0},
-                                                         {"embd_pdrop", 0.0},
-                                                         {"attn_pdrop", 0.0},
-                                                         {"tie_word_embeddings", true}},
-                                  "shakespeare_char");
+Work characters() {
+  return {{{"model_type", "gpt2"},
+           {"vocab_size", 65},
+           {"n_layer", 4},
+           {"n_head", 4},
+           {"n_embd", 128},
+           {"n_positions", 64},
+           {"bias", false},
+           {"activation_function", "gelu"},
+           {"resid_pdrop", 0.0},
+           {"embd_pdrop", 0.0},
+           {"attn_pdrop", 0.0},
+           {"tie_word_embeddings", true}},
+          false,
+          12,
+          64};
+}
+
+Work lora() {
+  return {{{"model_type", "llama"},
+           {"vocab_size", 49152},
+           {"hidden_size", 576},
+           {"intermediate_size", 1536},
+           {"num_hidden_layers", 30},
+           {"num_attention_heads", 9},
+           {"num_key_value_heads", 3},
+           {"max_position_embeddings", 8192},
+           {"rms_norm_eps", 1e-5},
+           {"rope_theta", 1e5},
+           {"hidden_act", "silu"},
+           {"tie_word_embeddings", true}},
+          true,
+          4,
+          256};
+}
+
+void run(const Work& w, DType type, int64_t steps, const std::string& algorithm, int64_t at_once) {
+  if (at_once <= 0) at_once = w.rows;
+  const int64_t micros = w.rows / at_once, tokens = at_once * w.seq;
+  const formats::ModelConfig config = formats::parse_model_config(w.config, "bench");
+  models::LoraPlan lora;
+  lora.target = [](const std::string&) -> std::optional<models::LoraTarget> {
+    return models::LoraTarget{16, 32, false};
+  };
   models::BuildOptions o;
   o.type = type;
-  o.train_base = true;
-  o.positions = kSeq;
-  o.head_chunk = tokens;
+  o.train_base = !w.lora;
+  o.lora = w.lora ? &lora : nullptr;
+  o.positions = w.seq;
+  o.head_chunk = std::min<int64_t>(tokens, 256);
   const graph::Graph g = models::build(config, o);
   kernels::Ops& ops = kernels::cpu_ops();
-  const runtime::ProgramSettings settings{tokens, at_once, false, kSeq};
+  const runtime::ProgramSettings settings{tokens, at_once, false, w.seq};
   kernels::KernelPlan plan;
   if (!algorithm.empty())
     for (const auto& t : runtime::Program(g, plan, ops, settings).tunables())
@@ -69,10 +102,18 @@ void run(DType type, int64_t steps, const std::string& algorithm, int64_t at_onc
     const runtime::ParamSlot& s = params[id];
     {
       Philox rng(1, i);
-      const bool vector = g.params[i].kind == graph::ParamKind::kNormWeight;
+      const auto& param = g.params[i];
       const auto a = params.write(id);
-      for (int64_t k = 0; k < a->size; ++k) a->master[k] = vector ? 1.0f : rng.normal() * 0.06f;
+      auto value = [&] { return param.kind == graph::ParamKind::kNormWeight ? 1.0f : rng.normal() * 0.06f; };
+      if (a->master) {
+        for (int64_t k = 0; k < a->size; ++k) a->master[k] = value();
+      } else if (type == DType::kBF16) {
+        for (int64_t k = 0; k < a->size; ++k) static_cast<uint16_t*>(a->weight)[k] = float_to_bf16(value());
+      } else {
+        for (int64_t k = 0; k < a->size; ++k) static_cast<float*>(a->weight)[k] = value();
+      }
     }
+    if (!s.master) continue;
     params.sync_weights(id);
     norm.grads.push_back(s.grad);
     norm.sizes.push_back(s.size);
@@ -80,8 +121,8 @@ void run(DType type, int64_t steps, const std::string& algorithm, int64_t at_onc
                             type == DType::kBF16 ? static_cast<uint16_t*>(s.weight) : nullptr, s.size, 1e-4f, 0.1f});
   }
   std::vector<int32_t> ids(static_cast<size_t>(tokens)), positions(ids.size()), targets(ids.size()), cu;
-  for (int64_t i = 0; i <= at_once; ++i) cu.push_back(static_cast<int32_t>(i * kSeq));
-  for (int64_t t = 0; t < tokens; ++t) positions[static_cast<size_t>(t)] = static_cast<int32_t>(t % kSeq);
+  for (int64_t i = 0; i <= at_once; ++i) cu.push_back(static_cast<int32_t>(i * w.seq));
+  for (int64_t t = 0; t < tokens; ++t) positions[static_cast<size_t>(t)] = static_cast<int32_t>(t % w.seq);
   std::vector<double> whole;
   std::map<std::string, std::vector<double>> parts;
   std::map<std::string, int64_t> counts;
@@ -92,12 +133,12 @@ void run(DType type, int64_t steps, const std::string& algorithm, int64_t at_onc
     const double begin = now_us();
     for (int64_t micro = 0; micro < micros; ++micro) {
       for (auto* x : {&ids, &targets})
-        for (int32_t& v : *x) v = static_cast<int32_t>(rng.next_u32() % kVocab);
+        for (int32_t& v : *x) v = static_cast<int32_t>(rng.next_u32() % static_cast<uint32_t>(config.vocab_size));
       runtime::Batch b;
       b.tokens = tokens;
       b.ids = ids.data(), b.positions = positions.data(), b.targets = targets.data(), b.cu_seqlens = cu.data();
       b.documents = at_once;
-      b.loss_scale = 1.0f / (kRows * kSeq);
+      b.loss_scale = 1.0f / static_cast<float>(w.rows * w.seq);
       b.first_micro = micro == 0;
       if (!apart) {
         program.run(b);
@@ -125,21 +166,21 @@ void run(DType type, int64_t steps, const std::string& algorithm, int64_t at_onc
   for (const auto& [us, what] : rows)
     fmt::print("{:>10.1f} us  {:>10.1f}  {:>3} x  {}\n", us, least(parts[what]), std::max<int64_t>(1, counts[what]),
                what);
-  const double flops = program.flops(tokens, kSeq, tokens) * static_cast<double>(micros);
+  const double flops = program.flops(tokens, w.seq, tokens) * static_cast<double>(micros);
   fmt::print(
       "{:>10.1f} us  {:>10.1f}  together; a step without clocks {:.1f} us, {:.1f} ({:.0f} tok/s; {:.1f} GFLOP/s, "
       "{:.1f})\n",
-      total, total_least, median(whole), least(whole), kRows * kSeq / median(whole) * 1e6, flops / median(whole) * 1e-3,
-      flops / least(whole) * 1e-3);
+      total, total_least, median(whole), least(whole), static_cast<double>(w.rows * w.seq) / median(whole) * 1e6,
+      flops / median(whole) * 1e-3, flops / least(whole) * 1e-3);
 }
 
 }  // namespace
 }  // namespace mxt
 
 int main(int argc, char** argv) {
-  const std::string type = argc > 1 ? argv[1] : "f32";
-  if (argc > 3) mxt::set_num_threads(std::atoi(argv[3]));
-  const std::string algorithm = argc > 4 ? argv[4] : "auto";
-  mxt::run(type == "bf16" ? mxt::DType::kBF16 : mxt::DType::kF32, argc > 2 ? std::atoi(argv[2]) : 40,
-           algorithm == "auto" ? "" : algorithm, argc > 5 ? std::atoi(argv[5]) : mxt::kRows);
+  const std::string what = argc > 1 ? argv[1] : "characters", type = argc > 2 ? argv[2] : "f32";
+  if (argc > 4) mxt::set_num_threads(std::atoi(argv[4]));
+  const std::string algorithm = argc > 5 ? argv[5] : "auto";
+  mxt::run(what == "lora" ? mxt::lora() : mxt::characters(), type == "bf16" ? mxt::DType::kBF16 : mxt::DType::kF32,
+           argc > 3 ? std::atoi(argv[3]) : 40, algorithm == "auto" ? "" : algorithm, argc > 6 ? std::atoi(argv[6]) : 0);
 }

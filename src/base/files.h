@@ -86,7 +86,8 @@ uint64_t free_disk_bytes(const std::string& path);
 std::vector<std::string> list_files(const std::string& folder);
 // Everything below `folder` that is no folder, paths relative to it, sorted by byte value: dot files too, links not followed.
 std::vector<std::string> list_entries(const std::string& folder);
-// Files that match a shell pattern with `*`, `?`, `[…]` and `**` (any depth); sorted. A plain path matches itself.
+// Files that match a shell pattern with `*`, `?`, `[…]`, `{a,b}` and `**` (any depth); sorted. A plain path matches itself.
+// Errors (kBadInput): braces that stand for more than 10,000 patterns.
 std::vector<std::string> glob_files(const std::string& pattern);
 
 }  // namespace mxt

@@ -126,6 +126,7 @@ void append_utf8(std::string& out, uint32_t c) {
 }
 
 std::string nearest(std::string_view word, const std::vector<std::string>& candidates) {
+  if (word.size() > 200) return "";  // no slip of the hand; the work grows with its length
   size_t best = word.size() / 3 + 2;
   std::string out;
   for (const auto& c : candidates) {

@@ -71,18 +71,20 @@ class FirstRows : public RecordReader {
 class TaskRows : public RecordReader {
  public:
   TaskRows(const RowSource::Task& t, int64_t max_rows)
-      : rows_(synth_rows(t.name, t.split, std::min(t.rows, max_rows), t.seed)),
+      : turns_(static_cast<size_t>(t.turns)),
+        rows_(synth_rows(t.name, t.split, std::min(t.rows, max_rows) * t.turns, t.seed)),
         path_(std::make_shared<const std::string>("synth " + t.name)) {}
   bool next(Record* out) override {
-    if (at_ == rows_.size()) return false;
+    if (at_ * turns_ == rows_.size()) return false;
     *out = Record();
-    out->text = rows_[at_++].json();
+    out->text = conversation(std::span(rows_).subspan(at_++ * turns_, turns_));
     out->path = path_;
     out->line = at_;
     return true;
   }
 
  private:
+  size_t turns_;
   std::vector<SynthRow> rows_;
   std::shared_ptr<const std::string> path_;
   size_t at_ = 0;
@@ -90,7 +92,8 @@ class TaskRows : public RecordReader {
 
 RowSource::Task synth_task(const config::Recipe& r, Split split) {
   const config::Synth& s = *r.data.synth;
-  return {spelling(s.task), split, split == Split::kTrain ? s.rows : s.test_rows,
+  const bool train = split == Split::kTrain;
+  return {spelling(s.task), split, train ? s.rows : s.test_rows, train ? s.turns : 1,
           static_cast<uint64_t>(s.seed.value_or(r.meta.seed))};
 }
 
@@ -254,6 +257,7 @@ OrderedJson RowSource::describe() const {
     j.push_back(OrderedJson{{"synth", task->name},
                             {"split", task->split == Split::kTrain ? "train" : "test"},
                             {"rows", task->rows},
+                            {"turns", task->turns},
                             {"seed", task->seed}});
     return j;
   }

@@ -40,7 +40,7 @@ struct RowSource {
   struct Task {
     std::string name;
     Split split;
-    int64_t rows;
+    int64_t rows, turns;  // a row is a conversation of so many requests
     uint64_t seed;
   };
   std::vector<SourceFile> files;

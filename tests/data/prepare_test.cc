@@ -7,6 +7,7 @@
 #include "base/json.h"
 #include "base/philox.h"
 #include "base/threads.h"
+#include "data/inputs.h"
 #include "data/preview.h"
 #include "data/synth/synth.h"
 #include "helpers.h"
@@ -233,6 +234,21 @@ TEST_F(PrepareTest, SynthTasksBringTheirTestRows) {
   EXPECT_HAS(documents("eval")[9], synth_rows("tool_calls", Split::kTest, 10, 2048)[9].answer);
 }
 
+TEST_F(PrepareTest, SynthRowsOfSeveralTurnsAreConversations) {
+  const Prepared p = run(recipe(
+      "source: synth, seq_len: 512, packing: false, synth: {task: tool_calls, rows: 10, turns: 3, test_rows: 5}"));
+  EXPECT_EQ(p.train.rows, 10);
+  EXPECT_EQ(p.eval.rows, 5);
+  const auto rows = synth_rows("tool_calls", Split::kTrain, 30, 2048);
+  const std::string third = documents("train")[2];
+  for (size_t i = 6; i < 9; ++i) {
+    EXPECT_HAS(third, rows[i].user);
+    EXPECT_HAS(third, rows[i].answer);
+  }
+  EXPECT_EQ(third.find("Tools: "), third.rfind("Tools: "));
+  EXPECT_HAS(documents("eval")[4], synth_rows("tool_calls", Split::kTest, 5, 2048)[4].answer);
+}
+
 TEST_F(PrepareTest, MaxSamplesReadsTheFirstRows) {
   run(local(write("a.jsonl", texts({"one", "two", "three"})), "seq_len: 64, max_samples: 2"));
   EXPECT_EQ(documents(), (std::vector<std::string>{"one<|im_end|>", "two<|im_end|>"}));
@@ -369,6 +385,24 @@ TEST_F(PrepareTest, CurationIsAccountedForInTheManifestAndKept) {
   EXPECT_EQ(again.text(), p.text());
   EXPECT_EQ(list_files(path("out")).size(), 2u);
   EXPECT_FALSE(run(local(file, "seq_len: 64, packing: false, dedupe: {exact: true}")).kept);
+}
+
+TEST_F(PrepareTest, ShowingWithAnotherRecipeIsSaid) {
+  const std::string file = write("a.jsonl", texts({"one", "two"})), other = write("b.jsonl", texts({"one", "three"}));
+  run(local(file));
+  EXPECT_EQ(compare_inputs(path("out"), local(file), coder_), "");
+  EXPECT_HAS(compare_inputs(path("out"), local(file, "seq_len: 128, packing: false"), coder_), "data.seq_len 64 (the recipe: 128), data.packing true");
+  EXPECT_HAS(compare_inputs(path("out"), local(other), coder_), "other files");
+  ToyCoder stranger;
+  stranger.end = 3;
+  EXPECT_HAS(error_of([&] { compare_inputs(path("out"), local(file), stranger); }), "another tokenizer");
+}
+
+TEST_F(PrepareTest, NoRowsSaysWhatIsTrue) {
+  const std::string file = write("a.jsonl", texts({"one"})), none = write("b.jsonl", "\n\n");
+  EXPECT_HAS(error_of([&] { run(local(none)); }), "b.jsonl: holds no rows");
+  EXPECT_HAS(error_of([&] { run(local(file, "sql: 'SELECT * FROM rows WHERE false'")); }), "data.sql: gives no rows of");
+  EXPECT_FALSE(fs::exists(path("out/dataset.json")));
 }
 
 TEST(EpochOrder, IsAPermutationThatChangesWithSeedAndEpochAndNothingElse) {

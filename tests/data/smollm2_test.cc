@@ -53,7 +53,7 @@ TEST_F(SmolLM2Test, TrainsTheAnswerThroughItsEndToken) {
 TEST_F(SmolLM2Test, ToolCallRowsAreShort) {
   int64_t tokens = 0, longest = 0;
   for (const SynthRow& r : synth_rows("tool_calls", Split::kTrain, 500, 2048)) {
-    const Document d = encode(r.json());
+    const Document d = encode(conversation({&r, 1}));
     EXPECT_EQ(trained(d), r.answer + "<|im_end|>");
     tokens += static_cast<int64_t>(d.ids.size());
     longest = std::max(longest, static_cast<int64_t>(d.ids.size()));

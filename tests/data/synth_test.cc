@@ -17,8 +17,8 @@ TEST(Synth, RowsDependOnTheSeedAloneAndMoreRowsKeepTheFirst) {
     const auto c = synth_rows(task, Split::kTrain, 50, 2);
     size_t equal = 0;
     for (size_t i = 0; i < a.size(); ++i) {
-      EXPECT_EQ(a[i].json(), b[i].json());
-      equal += a[i].json() == c[i].json();
+      EXPECT_EQ(conversation({&a[i], 1}), conversation({&b[i], 1}));
+      equal += conversation({&a[i], 1}) == conversation({&c[i], 1});
     }
     EXPECT_LT(equal, 5u);
   }

@@ -82,7 +82,7 @@ for what in "$@"; do
       done ;;
     decode*) timeout 400 python3 $M/src/bench/gpu/decode.py $M/mindxtrain $M/decode "$C/smollm2" ${what#decode} > "$O/decode.json" 2> "$O/decode.err" || status=1; tail -1 "$O/decode.json"; tail -5 "$O/decode.err" ;;
     hero*) n=$(tr -dc 'a-z0-9' <<< "$what"); rm -rf $M/hero
-      timeout 560 python3 $M/src/bench/gpu/hero.py $M/mindxtrain $M/hero ${what#hero} || status=1; cp $M/hero/hero.json "$O/$n.json"; cp $M/hero/plan.json "$O/$n.plan.json"; cp $M/hero/log.txt "$O/$n.log" ;;
+      timeout ${HERO_S:-480} python3 $M/src/bench/gpu/hero.py $M/mindxtrain $M/hero ${what#hero} || status=1; cp $M/hero/hero.json "$O/$n.json"; cp $M/hero/plan.json "$O/$n.plan.json"; cp $M/hero/log.txt "$O/$n.log" ;;
     *) (cd $M/src && bash -c "$what") || status=1 ;;
   esac
   echo "== $what: $(($(date +%s) - begin)) s"

@@ -128,7 +128,10 @@ Section declare(const Synth*) {
           "sorting = short questions with one right answer.")
       .plus();
   d.field("rows", &Synth::rows, "Rows to train on.").range(1, 10'000'000).plus();
-  d.field("test_rows", &Synth::test_rows, "Held-out rows, no request of which is trained on.")
+  d.field("turns", &Synth::turns, "Requests of a row to train on, each with its answer: a conversation, whose system message is read once.")
+      .range(1, 64)
+      .plus();
+  d.field("test_rows", &Synth::test_rows, "Held-out rows of one request each, none of which is trained on.")
       .range(0, 1'000'000)
       .plus();
   d.field("seed", &Synth::seed, "Seed of the rows.").min(0).plus().default_is("meta.seed");

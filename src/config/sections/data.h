@@ -58,7 +58,7 @@ struct Teacher {
 };
 struct Synth {
   SynthTask task = SynthTask::kToolCalls;
-  int64_t rows = 1200, test_rows = 60;
+  int64_t rows = 1200, turns = 1, test_rows = 60;
   std::optional<int64_t> seed;     // absent = meta.seed
   std::optional<Teacher> teacher;  // present = its answers instead of the task's rows
 };

@@ -41,14 +41,16 @@ const std::vector<std::string>& synth_tasks() {
   return names;
 }
 
-std::string SynthRow::json() const {
+std::string conversation(std::span<const SynthRow> rows) {
   OrderedJson messages = OrderedJson::array();
   const auto add = [&](const char* role, const std::string& content) {
     messages.push_back(OrderedJson{{"role", role}, {"content", content}});
   };
-  if (!system.empty()) add("system", system);
-  add("user", user);
-  add("assistant", answer);
+  if (!rows.front().system.empty()) add("system", rows.front().system);
+  for (const SynthRow& row : rows) {
+    add("user", row.user);
+    add("assistant", row.answer);
+  }
   return OrderedJson{{"messages", std::move(messages)}}.dump();
 }
 

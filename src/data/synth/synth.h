@@ -1,5 +1,5 @@
-// Small tasks made from a seed, for runs that need no download. A row is a JSON text {"messages":[…]}: system (if any),
-// user, assistant. Everything is our own wording.
+// Small tasks made from a seed, for runs that need no download: a request and its one right answer, under a system
+// message that a task's rows share. Everything is our own wording.
 //
 //   tool_calls  five tools (weather, timer, convert, event, message) stand in the system message; the answer is one
 //   call
@@ -15,6 +15,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -25,8 +26,10 @@ enum class Split { kTrain, kTest };
 
 struct SynthRow {
   std::string system, user, answer;  // system may be empty
-  std::string json() const;          // {"messages":[…]}
 };
+
+// {"messages":[…]}: the first row's system message, then every row's request and answer.
+std::string conversation(std::span<const SynthRow> rows);
 
 const std::vector<std::string>& synth_tasks();
 

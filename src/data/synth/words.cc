@@ -67,10 +67,13 @@ size_t choose(size_t n, Philox& random, Split split) {
   return i / 4 * 5 + i % 4;
 }
 
+// Two words of which each stands in both splits, and their pair in one.
 std::string pair(std::span<const std::string_view> first, std::string_view between,
                  std::span<const std::string_view> last, Philox& random, Split split) {
-  const size_t i = choose(first.size() * last.size(), random, split);
-  return fmt::format("{}{}{}", first[i / last.size()], between, last[i % last.size()]);
+  size_t i, j;
+  do i = random.below(first.size()), j = random.below(last.size());
+  while (((i + j) % 5 == 4) != (split == Split::kTest));
+  return fmt::format("{}{}{}", first[i], between, last[j]);
 }
 
 std::string one(std::span<const std::string_view> list, Philox& random, Split split) {
