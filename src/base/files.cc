@@ -66,6 +66,9 @@ std::string read_file(const std::string& path) {
 AtomicFile::AtomicFile(std::string path) : path_(std::move(path)) {
   static std::atomic<unsigned> counter{0};
   const fs::path p(path_);
+  std::error_code ec;
+  if (const auto kind = fs::status(p, ec).type(); kind != fs::file_type::not_found && kind != fs::file_type::regular && kind != fs::file_type::none)
+    fail_input("{}: is {}, and a file would take its place: choose another name", path_, kind == fs::file_type::directory ? "a folder" : "no regular file");
   temp_ = (p.parent_path() / fmt::format(".{}.{}.{}.tmp", p.filename().string(), getpid(), counter++)).string();
   fd_ = open(temp_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
   if (fd_ < 0) fail_input("{}: cannot be written: {}", path_, why(errno));
@@ -215,6 +218,7 @@ void MappedFile::drop_pages() const {
 }
 
 FolderLock::FolderLock(const std::string& folder) {
+  if (folder.empty()) fail_input("the folder to write to has no name: give --out one");
   make_folders(folder);
   path_ = folder + "/.lock";
   fd_ = open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
