@@ -2,8 +2,11 @@
 
 #include <fmt/ranges.h>
 
+#include <algorithm>
+#include <cctype>
 #include <chrono>
 #include <cstdio>
+#include <cstring>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
@@ -47,10 +50,20 @@ std::vector<eval::Question> questions_of(const config::Recipe& r) {
   return out;
 }
 
+// As a shell reads it back.
+std::string shell_word(const std::string& s) {
+  const auto plain = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) || std::strchr("/._-+=:,@%", c); };
+  if (!s.empty() && std::all_of(s.begin(), s.end(), plain)) return s;
+  std::string out = "'";
+  for (char c : s) out += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return out + "'";
+}
+
 }  // namespace
 
 std::string folder_digest(const std::string& folder) {
   if (!fs::exists(folder)) return "";
+  if (fs::is_regular_file(folder)) return hash_file(folder).blake3;
   Blake3 h;
   for (const std::string& f : list_entries(folder)) h.update(f + " " + (fs::is_regular_file(folder + "/" + f) ? hash_file(folder + "/" + f).blake3 : "no file") + "\n");
   return h.hex();
@@ -94,7 +107,13 @@ Pipeline::Pipeline(const Options& o) : o_(o), recipe_(config::load_recipe(o.reci
   const std::string kept = o_.out + "/recipe.yaml";
   recipe_digest_ = config::recipe_hash(recipe_);
   if (fs::exists(kept)) {
-    if (const config::Recipe before = config::load_recipe(kept); config::recipe_hash(before) != recipe_digest_) {
+    config::Recipe before;
+    try {
+      before = config::load_recipe(kept);
+    } catch (const Error& e) {
+      fail_input("{}: the recipe of this folder's run is damaged ({}): restore it, or choose another --out", o_.out, e.what());
+    }
+    if (config::recipe_hash(before) != recipe_digest_) {
       if (!o_.resume || hash_without_hardware(before) != hash_without_hardware(recipe_))
         fail_input("{}: this folder holds the run of another recipe: choose another --out", o_.out);
       // The same run on other hardware: its state goes on, the plan is made again.
@@ -181,9 +200,15 @@ void Pipeline::prepare() {
   if (!o_.data.empty()) {
     adopt_dataset(o_.data, data_folder_);
   } else {
+    const std::string made = "dataset/dataset.json";
+    if (fs::exists(o_.out + "/" + made) && noted(made) && !is_as_left(made)) {
+      log::warn("{}/{}: was changed since it was made: the data are prepared again", o_.out, made);
+      fs::remove(o_.out + "/" + made);
+    }
     const auto coder = make_coder(text_, setup_->model.vocab_size);
     const data::Prepared p = data::prepare(recipe_, *coder, data_folder_, data_access(recipe_));
-      if (p.kept) log::info("dataset: {} (kept)", p.text());
+    if (p.kept) log::info("dataset: {} (kept)", p.text());
+    if (!p.kept || !noted(made)) note(made);
   }
   // What preparing needs beside its result, and leaves where it was killed at its end: no part of what the receipt covers.
   std::error_code ec;
@@ -238,13 +263,13 @@ void Pipeline::evaluate(bool after) {
   if (questions.empty() && !perplexity) return;
   if (!after && recipe_.model.init == config::Init::kRandom) return;
   make_folders(o_.out + "/eval");
-  const std::string path = o_.out + (after ? "/eval/after.json" : "/eval/before.json");
+  const std::string name = after ? "after.json" : "before.json", path = o_.out + "/eval/" + name;
   const std::string model = after && !setup_->has_lora ? o_.out + "/checkpoint" : model_path_;
   const std::string adapter = after && setup_->has_lora ? o_.out + "/checkpoint" : "";
   const std::string inputs = blake3_hex(recipe_digest_ + plan_digest_ + (after ? folder_digest(o_.out + "/checkpoint") : std::string("base")));
   if (fs::exists(path)) {
     const Json j = Json::parse(read_file(path), nullptr, false);
-    if (!j.is_discarded() && j.value("inputs", "") == inputs) return;
+    if (j.is_object() && j.value("inputs", Json()) == Json(inputs) && is_as_left("eval/" + name)) return;
   }
   OrderedJson out;
   out["inputs"] = inputs;
@@ -266,9 +291,27 @@ void Pipeline::evaluate(bool after) {
     out["perplexity"] = {{"file", file}, {"tokens", ids.size()}, {"value", scorer.perplexity(ids, 1024)}};
   }
   write_file_atomic(path, out.dump(2, ' ', false, OrderedJson::error_handler_t::replace) + "\n");
+  note("eval/" + name);
   const Score s = read_score(path);
   log::info("eval {}: {}{}", after ? "after" : "before", s.rows ? fmt::format("exact match {} of {}", s.exact, s.rows) : "",
             s.perplexity ? fmt::format("{}perplexity {:.3f}", s.rows ? ", " : "", *s.perplexity) : "");
+}
+
+// OUT/pieces.json holds the digest of what was finished: a piece that was edited or cut since is made again, never put under a new manifest.
+Json Pipeline::noted_pieces() const {
+  const std::string path = o_.out + "/pieces.json";
+  const Json j = fs::exists(path) ? Json::parse(read_file(path), nullptr, false) : Json();
+  return j.is_object() ? j : Json::object();
+}
+
+bool Pipeline::noted(const std::string& piece) const { return noted_pieces().contains(piece); }
+
+bool Pipeline::is_as_left(const std::string& piece) const { return noted_pieces().value(piece, Json()) == Json(folder_digest(o_.out + "/" + piece)); }
+
+void Pipeline::note(const std::string& piece) const {
+  Json j = noted_pieces();
+  j[piece] = folder_digest(o_.out + "/" + piece);
+  write_file_atomic(o_.out + "/pieces.json", j.dump(2) + "\n");
 }
 
 bool Pipeline::harness_asked() const { return recipe_.eval && !recipe_.eval->harness.tasks.empty(); }
@@ -293,8 +336,12 @@ bool Pipeline::harness(bool after) {
   r.cache = o_.out + (after ? "/cache/eval_after.jsonl" : "/cache/eval_before.jsonl");
   r.inputs = blake3_hex(recipe_digest_ + (after ? folder_digest(o_.out + "/checkpoint") : std::string("base")));
   r.stamped = false;
+  const std::string piece = after ? "eval/after" : "eval/before";
+  std::error_code ec;
+  if (!is_as_left(piece)) fs::remove_all(r.out, ec);  // its answers are in the cache
   const auto results = run_harness(r, text_);
   if (!results) return false;
+  note(piece);
   log::info("eval {}:\n{}", after ? "after" : "before", eval::results_table(*results));
   const config::Regression& gate = recipe_.eval->regression;
   if (after && !gate.baseline.empty()) {
@@ -354,9 +401,9 @@ void Pipeline::manifest() {
   b.set("identities", identities);
   if (const Json r = results(); !r.empty()) b.set("results", r);
   const Json used = usage();
-  b.set("energy", used["energy"]);
-  b.set("environment", {{"finished", used["finished"]}, {"host", host_name()}, {"train_seconds", used["train_seconds"]}, {"tok_s", used["tok_s"]},
-                        {"decisions_in_loop", used["decisions_in_loop"]}, {"peak_memory_bytes", used["peak_memory_bytes"]}});
+  b.set("energy", used.value("energy", Json()));
+  b.set("environment", {{"finished", used.value("finished", Json())}, {"host", host_name()}, {"train_seconds", used.value("train_seconds", Json())}, {"tok_s", used.value("tok_s", Json())},
+                        {"decisions_in_loop", used.value("decisions_in_loop", Json())}, {"peak_memory_bytes", used.value("peak_memory_bytes", Json())}});
   for (const char* record : {"metrics.jsonl", "loss.svg"})
     if (fs::exists(o_.out + "/" + record)) b.add_record(record);
   if (fs::exists(o_.out + "/tensorboard"))
@@ -394,8 +441,9 @@ void Pipeline::summary() const {
   const std::string path = o_.out + "/manifest.json";
   std::printf("\n%s", provenance::receipt_text(provenance::make_receipt(read_json_file(path), recipe_.receipt)).c_str());
   std::printf("receipt         verified: %s\n", path.c_str());
-  if (setup_->has_lora) std::printf("\nmindxtrain chat --model %s --adapter %s/checkpoint\n", recipe_.model.name.c_str(), o_.out.c_str());
-  else std::printf("\nmindxtrain chat --model %s/checkpoint\n", o_.out.c_str());
+  const std::string checkpoint = shell_word(o_.out + "/checkpoint");
+  if (setup_->has_lora) std::printf("\nmindxtrain chat --model %s --adapter %s\n", shell_word(recipe_.model.name).c_str(), checkpoint.c_str());
+  else std::printf("\nmindxtrain chat --model %s\n", checkpoint.c_str());
 }
 
 }  // namespace mxt::app

@@ -45,6 +45,10 @@ class Pipeline {
 
  private:
   bool harness_asked() const;
+  Json noted_pieces() const;
+  bool noted(const std::string& piece) const;  // a file or folder below OUT
+  bool is_as_left(const std::string& piece) const;
+  void note(const std::string& piece) const;
   struct Score {
     int64_t rows = 0, exact = 0;
     std::optional<double> perplexity;

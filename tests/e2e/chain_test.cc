@@ -338,6 +338,25 @@ TEST(Tampering, ASwappedPlanAndAnotherRecipeAreNamed) {
   EXPECT_NE(r.out.find("train.batch.per_device"), std::string::npos) << r.out;
 }
 
+// A run on a finished folder makes again what was damaged or edited since; it never puts an edit under a new manifest.
+TEST(Stages, DamagedPiecesAreMadeAgain) {
+  const Chain c("damaged", "fp8_dynamic", 2);
+  ASSERT_EQ(c.run("out").code, 0);
+  const Json want = c.digests("out");
+  for (const char* name : {"eval/after.json", "eval/after/results.json", "eval/after/samples_sums.jsonl", "dataset/dataset.json", "checkpoint/config.json",
+                           "quantized/config.json", "usage.json", "train.json", "quantize.json", "pieces.json", "manifest.json", "receipt.json"}) {
+    const std::string path = c.f / (std::string("out/") + name), good = read_file(path);
+    std::string edited = good;
+    edited[edited.size() / 2] = edited[edited.size() / 2] == '1' ? '2' : '1';
+    for (const std::string& bad : {good.substr(0, good.size() / 2), std::string(), std::string("[]"), edited}) {
+      write_file_atomic(path, bad);
+      const auto r = c.run("out");
+      ASSERT_EQ(r.code, 0) << name << "\n" << r.out;
+      EXPECT_EQ(c.digests("out"), want) << name;
+    }
+  }
+}
+
 TEST(Signed, ARunSignsWithTheRecipesKey) {
   const Chain c("signed", "fp8_dynamic", 2);
   std::string recipe = c.recipe("fp8_dynamic", 2);
