@@ -6,6 +6,7 @@
 #include "base/files.h"
 #include "base/threads.h"
 #include "config/prices.h"
+#include "cost.h"
 #include "data/dataset.h"
 #include "kernels/backend.h"
 #include "model_files.h"
@@ -101,14 +102,13 @@ kernels::Ops& gpu_or_cpu_ops() {
 OrderedJson estimate(config::Recipe r, const EstimateOptions& o) {
   const config::Prices prices = o.prices.empty() ? config::builtin_prices() : config::parse_prices(read_file(o.prices), o.prices);
   std::string device = o.device;
-  if (device.empty()) device = r.hardware.cpu_lane() ? "cpu" : std::string(config::text_of(r.hardware.name));
+  if (device.empty()) device = priced_device(r);
   if (device != "cpu" && device != "h100" && device != "mi300x")
     fail_missing("plan: no published figures of {} are known: --device cpu, h100 or mi300x", device);
   const bool here = device == "cpu";
-  const int64_t devices = here ? 1 : std::max<int64_t>(1, r.hardware.gpus) * r.hardware.nodes;
-  const bool own_price = device == config::text_of(r.hardware.name) && r.is_given("hardware.usd_per_hour");
-  config::DevicePrice d = here ? prices.devices.cpu : device == "h100" ? prices.devices.h100 : prices.devices.mi300x;
-  if (own_price && r.hardware.usd_per_hour) d.usd_per_hour = *r.hardware.usd_per_hour, d.price_source = r.source + ": hardware.usd_per_hour";
+  const Rate rate = *rate_of(r, device, prices);
+  const config::DevicePrice& d = rate.price;
+  const int64_t devices = rate.devices;
   if (!here && (d.peak_tflops <= 0 || d.bandwidth_tb_s <= 0 || d.memory_gb <= 0 || d.utilisation <= 0)) fail_input("{}: devices.{} has no peak figures", prices.file, device);
   // Its own GPU cuts a step in its own way; for any other device the graph is that of the CPU lane.
   const bool own_gpu = device == "h100" && r.hardware.gfx_arch == config::Arch::kSm90 && r.hardware.gpus == 1;
@@ -140,8 +140,8 @@ OrderedJson estimate(config::Recipe r, const EstimateOptions& o) {
   if (!speed.measured) speed = here ? speed_here(*setup, w) : speed_there(d, w);
   const double tok_s = static_cast<double>(w.tokens) * static_cast<double>(devices) / speed.step_s;
   const int64_t steps = steps_of(*setup, o.data);
-  const double watts = d.watts * static_cast<double>(devices);
-  auto usd = [&](double seconds) { return seconds / 3600 * (d.usd_per_hour > 0 ? d.usd_per_hour * static_cast<double>(devices) : watts / 1000 * prices.usd_per_kwh); };
+  const double watts = rate.watts();
+  auto usd = [&](double seconds) { return rate.usd(seconds).value_or(0); };
   const auto changes = fits ? std::vector<train::Change>{} : train::changes_that_fit(*setup, ops, memory);
 
   OrderedJson j;

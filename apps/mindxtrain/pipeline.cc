@@ -127,6 +127,10 @@ Pipeline::Pipeline(const Options& o) : o_(o), recipe_(config::load_recipe(o.reci
     write_file_atomic(kept, recipe_.text);
   }
   remove_unfinished(o_.out);
+  if (const std::string usage = o_.out + "/usage.json"; fs::exists(usage)) {
+    spent_before_ = Json::parse(read_file(usage), nullptr, false);
+    if (!spent_before_.is_object()) spent_before_ = Json(Json::value_t::discarded);
+  }
   for (const char* folder : {"dataset", "checkpoint", "eval", "quantized"})
     if (fs::is_symlink(fs::symlink_status(o_.out + "/" + folder)))
       fail_input("{}/{}: is a symbolic link, and a receipt covers a folder that holds its files itself: make --out the link, or remove this one", o_.out, folder);
@@ -402,7 +406,8 @@ void Pipeline::manifest() {
   if (const Json r = results(); !r.empty()) b.set("results", r);
   const Json used = usage();
   b.set("energy", used.value("energy", Json()));
-  b.set("environment", {{"finished", used.value("finished", Json())}, {"host", host_name()}, {"train_seconds", used.value("train_seconds", Json())}, {"tok_s", used.value("tok_s", Json())},
+  b.set("environment", {{"finished", used.value("finished", Json())}, {"host", host_name()}, {"run_seconds", used.value("run_seconds", Json())}, {"cost_usd", used.value("cost_usd", Json())},
+                        {"train_seconds", used.value("train_seconds", Json())}, {"tok_s", used.value("tok_s", Json())},
                         {"decisions_in_loop", used.value("decisions_in_loop", Json())}, {"peak_memory_bytes", used.value("peak_memory_bytes", Json())}});
   for (const char* record : {"metrics.jsonl", "loss.svg"})
     if (fs::exists(o_.out + "/" + record)) b.add_record(record);

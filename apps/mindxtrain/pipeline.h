@@ -1,7 +1,9 @@
 // The stages of a run, each in its own folder under OUT; a stage whose inputs have not changed since it finished is kept.
 #pragma once
 
+#include <chrono>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 
@@ -30,6 +32,7 @@ class Pipeline {
     bool sign = true;            // where the recipe names a key
   };
   explicit Pipeline(const Options& options);
+  ~Pipeline();  // notes what this process has spent, however it ends
 
   void plan();                 // OUT/plan.json
   void prepare();              // OUT/dataset
@@ -54,7 +57,8 @@ class Pipeline {
     std::optional<double> perplexity;
   };
   Score read_score(const std::string& path) const;
-  Json usage() const;          // energy, seconds: of the process that trained, kept in OUT/usage.json
+  Json spent() const;          // energy, seconds: of all processes of this run
+  Json usage();                // the same at the run's end, with its cost; kept in OUT/usage.json
   bool quantizes() const;      // the stage is on
   std::string quantize_record() const;
   Json quantization_report() const;  // OUT/quantized/quantization.json, null where the stage is off
@@ -74,8 +78,10 @@ class Pipeline {
   train::TrainResult result_;
   std::unique_ptr<RunRecord> record_;
   provenance::EnergyMeter meter_;
+  std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();
+  Json spent_before_;          // OUT/usage.json as it was found; null where there was none
   std::optional<provenance::SigningKey> key_;
-  bool trained_now_ = false, gate_failed_ = false;
+  bool trained_now_ = false, gate_failed_ = false, usage_is_final_ = false;
 };
 
 // A digest of everything in a folder, for telling whether a stage's output is as it was left; "" where there is none.

@@ -5,6 +5,7 @@
 #include "base/host.h"
 #include "base/json.h"
 #include "base/log.h"
+#include "cost.h"
 #include "pipeline.h"
 #include "quantize/quantize.h"
 #include "quantize_model.h"
@@ -60,24 +61,59 @@ Json Pipeline::quantization_report() const {
   return quantizes() && fs::exists(path) ? read_json_file(path) : Json();
 }
 
-// Asked for at the end of a run. A process that only finds everything done must not overwrite what the run has cost.
-Json Pipeline::usage() const {
-  const std::string path = o_.out + "/usage.json";
-  if (!trained_now_ && fs::exists(path)) {
-    const Json was = Json::parse(read_file(path), nullptr, false);
-    if (was.is_object()) return was;
-    log::warn("{}: is damaged: what the run has cost is not known any more", path);
-    return {{"energy", {{"kwh", nullptr}, {"method", "not known: the record was damaged"}}}, {"finished", nullptr}, {"train_seconds", nullptr},
-            {"tok_s", nullptr}, {"decisions_in_loop", nullptr}, {"peak_memory_bytes", nullptr}};
+namespace {
+
+double number(const Json& j, const char* key) {
+  const Json v = j.is_object() ? j.value(key, Json()) : Json();
+  return v.is_number() ? v.get<double>() : 0;
+}
+
+}  // namespace
+
+// A process that is killed notes nothing: its seconds are not known.
+Json Pipeline::spent() const {
+  const bool first = spent_before_.is_null();
+  Json u = first ? Json::object() : spent_before_;
+  u.erase("finished");
+  u["run_seconds"] = number(spent_before_, "run_seconds") + std::chrono::duration<double>(std::chrono::steady_clock::now() - began_).count();
+  Json energy = meter_.reading();
+  if (const Json before = first ? Json() : spent_before_.value("energy", Json()); before.is_object() && energy["kwh"].is_number())
+    energy["kwh"] = before.value("kwh", Json()).is_number() ? Json(number(before, "kwh") + energy["kwh"].get<double>()) : Json();
+  u["energy"] = energy;
+  u["train_seconds"] = number(spent_before_, "train_seconds") + result_.seconds;
+  if (result_.tok_s > 0) {
+    u["tok_s"] = result_.tok_s;
+    u["decisions_in_loop"] = result_.decisions;
+    u["peak_memory_bytes"] = result_.peak_memory;
   }
-  const Json u = {{"energy", meter_.reading()},
-                  {"finished", utc_now()},
-                  {"train_seconds", result_.seconds},
-                  {"tok_s", result_.tok_s},
-                  {"decisions_in_loop", result_.decisions},
-                  {"peak_memory_bytes", result_.peak_memory}};
-  write_file_atomic(path, u.dump(2) + "\n");
   return u;
+}
+
+// A process that only finds everything done must not overwrite what the run has cost.
+Json Pipeline::usage() {
+  usage_is_final_ = true;
+  if (!trained_now_ && (spent_before_.is_discarded() || spent_before_.contains("finished"))) {
+    if (!spent_before_.is_discarded()) return spent_before_;
+    log::warn("{}/usage.json: is damaged: what the run has cost is not known any more", o_.out);
+    return {{"energy", {{"kwh", nullptr}, {"method", "not known: the record was damaged"}}}};
+  }
+  Json u = spent();
+  u["finished"] = utc_now();
+  const Json kwh = u["energy"].value("kwh", Json());
+  const auto rate = rate_of(recipe_, priced_device(recipe_), config::builtin_prices());
+  const auto cost = rate ? rate->usd(u["run_seconds"], kwh.is_number() ? std::optional(kwh.get<double>()) : std::nullopt) : std::nullopt;
+  u["cost_usd"] = cost ? Json(*cost) : Json();
+  write_file_atomic(o_.out + "/usage.json", u.dump(2) + "\n");
+  return u;
+}
+
+Pipeline::~Pipeline() {
+  if (usage_is_final_ || spent_before_.is_discarded() || spent_before_.contains("finished")) return;
+  try {
+    write_file_atomic(o_.out + "/usage.json", spent().dump(2) + "\n");
+  } catch (const std::exception& e) {
+    log::debug("{}", e.what());
+  }
 }
 
 Json Pipeline::metrics() const {

@@ -53,9 +53,12 @@ void add_plan(CLI::App& app) {
     if (timed) line("time", fmt::format("{} steps, {:.0f} s", j["steps"].get<int64_t>(), number("seconds")));
     else line("time", "not known: how many rows there are is seen when the data is prepared (--data FOLDER)");
     if (!j["energy_kwh"].is_null()) line("energy", fmt::format("{:.3f} kWh at {:.0f} W", number("energy_kwh"), watts));
+    else if (watts > 0) line("energy", fmt::format("not known without the time; {:.0f} W", watts));
     else line("energy", fmt::format("not known: write devices.{}.watts into a price table", device));
-    if (timed) line("cost", fmt::format("{:.2f} USD", number("cost_usd")));
-    line("cost of 1B", fmt::format("{:.2f} USD for 1,000,000,000 tokens", number("cost_per_1b_tokens_usd")));
+    const bool priced = watts > 0 || prices["usd_per_hour"].get<double>() > 0;
+    if (!priced) line("cost", fmt::format("not known: write devices.{0}.watts into a price table, or hardware.usd_per_hour into the recipe", device));
+    if (timed && priced) line("cost", fmt::format("{:.2f} USD", number("cost_usd")));
+    if (priced) line("cost of 1B", fmt::format("{:.2f} USD for 1,000,000,000 tokens", number("cost_per_1b_tokens_usd")));
     line("prices", fmt::format("{} of {}: {:.2f} USD/h ({}), {:.2f} USD/kWh", prices["file"].get<std::string>(), prices["date"].get<std::string>(), prices["usd_per_hour"].get<double>(), prices["source"].get<std::string>(), prices["usd_per_kwh"].get<double>()));
   });
 }

@@ -144,6 +144,29 @@ TEST(Interrupted, AProbeEndsAtOnceAndTheNextRunBeginsAgain) {
   }
 }
 
+TEST(Usage, WhatEveryProcessOfARunHasSpentIsInItsReceipt) {
+  cli::Folder f("usage");
+  cli::Tiny t;
+  t.method = "{kind: lora, r: 4}";
+  t.steps = 2000;
+  std::string recipe = cli::recipe(t);
+  recipe.replace(recipe.find("{name: cpu}"), 11, "{name: cpu, usd_per_hour: 3600}");  // a dollar a second
+  write_file_atomic(f / "r.yaml", recipe);
+  const std::string out = f / "out";
+  ASSERT_EQ(interrupted({"run", f / "r.yaml", "--out", out}, out + "/metrics.jsonl"), 4);
+  const double first = read_json_file(out + "/usage.json")["run_seconds"];
+  EXPECT_GT(first, 0);
+  for (int time = 0; time < 2; ++time) {  // the second finds everything done and costs nothing
+    const auto r = cli::run("run " + (f / "r.yaml") + " --out " + out);
+    ASSERT_EQ(r.code, 0) << r.out;
+    const Json spent = read_json_file(out + "/manifest.json")["predicate"]["environment"];
+    EXPECT_GT(spent["run_seconds"].get<double>(), first);
+    EXPECT_NEAR(spent["cost_usd"].get<double>(), spent["run_seconds"].get<double>(), 1e-9);
+    EXPECT_EQ(read_json_file(out + "/receipt.json")["cost_usd"], spent["cost_usd"]);
+    EXPECT_EQ(read_json_file(out + "/usage.json")["cost_usd"], spent["cost_usd"]);
+  }
+}
+
 TEST(Accumulation, EightTimesOneEqualsOneTimesEight) {
   cli::Folder f("accumulation");
   std::vector<double> losses[2];
