@@ -8,6 +8,7 @@
 #include "answers.h"
 #include "base/error.h"
 #include "base/files.h"
+#include "base/text.h"
 #include "coach.h"
 #include "data/dataset.h"
 #include "provenance/manifest.h"
@@ -110,7 +111,7 @@ OrderedJson CoachDesk::summary(const Found& f) const {
   j["attempts"] = f.job ? f.job->attempts : f.run->attempts;
   j["stage"] = f.run ? f.run->stage : "";
   j["message"] = f.run ? f.run->message : "";
-  j["folder"] = f.folder;
+  j["folder"] = replace_invalid_utf8(f.folder);
   j["metrics"] = f.run ? OrderedJson::parse(f.run->metrics, nullptr, false) : OrderedJson::object();
   return j;
 }

@@ -4,6 +4,8 @@
 
 #include "base/error.h"
 #include "base/files.h"
+#include "base/log.h"
+#include "data/inputs.h"
 #include "data/prepare.h"
 #include "data/preview.h"
 #include "formats/weight_source.h"
@@ -69,6 +71,7 @@ void add_dataset(CLI::App& app) {
     const auto [r, text, vocab] = load(*o);
     const auto coder = make_coder(text, vocab);
     const auto set = data::Dataset::open(o->out);
+    if (const std::string other = data::compare_inputs(o->out, r, *coder); !other.empty()) log::warn("{}", other);
     if (!o->html.empty()) {
       write_file_atomic(o->html, data::preview_page(set, o->row, o->rows, *coder));
       std::printf("%s\n", o->html.c_str());

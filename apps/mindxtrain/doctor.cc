@@ -73,7 +73,7 @@ void add_doctor(CLI::App& app) {
   c->callback([json] {
     const OrderedJson j = doctor_answer();
     if (*json) {
-      std::printf("%s\n", j.dump(2).c_str());
+      std::printf("%s\n", j.dump(2, ' ', false, OrderedJson::error_handler_t::replace).c_str());
       return;
     }
     const OrderedJson& cpu = j["cpu"];

@@ -50,7 +50,7 @@ void measure_plain(const Options& o, const TextSide& text) {
   }
   make_folders(h.out);
   write_file_atomic(h.out + "/results.json", out.dump(2) + "\n");
-  std::printf("%s\n", out.dump(2).c_str());
+  std::printf("%s\n", out.dump(2, ' ', false, OrderedJson::error_handler_t::replace).c_str());
 }
 
 // What a recipe says, where the command line does not.

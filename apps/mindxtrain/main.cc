@@ -1,9 +1,18 @@
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
+#include <cstring>
 #include <new>
 
 #include "base/error.h"
+#include "base/files.h"
 #include "base/log.h"
+#include "base/text.h"
+#include "model_files.h"
 #include "run_record.h"
 #include "version.h"
 #include "verbs.h"
@@ -52,10 +61,29 @@ int run(int argc, char** argv) {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& e) {
     if (e.get_exit_code() == 0) return app.exit(e);  // --help
-    log::line(log::Level::kError, std::string("mindxtrain: ") + e.what() + " (mindxtrain --help lists verbs, mindxtrain VERB --help their options)");
+    std::string what = e.what();
+    // The largest double stands for "no bound" in CLI11's checks.
+    if (const size_t at = what.find(" to 17976931348623157"); at != std::string::npos) what.replace(at, what.find_first_not_of("0123456789.", at + 4) - at, " or more");
+    log::line(log::Level::kError, "mindxtrain: " + printable(what) + " (mindxtrain --help lists verbs, mindxtrain VERB --help their options)");
     return static_cast<int>(Exit::kBadInput);
   }
   return g_exit;
+}
+
+// A descriptor that a file opened later would get in the place of a closed stdin, stdout or stderr: what is printed would go into that file.
+void open_closed_streams() {
+  for (int fd = 0; fd <= 2; ++fd)
+    if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", O_RDWR) < 0) std::_Exit(static_cast<int>(Exit::kBadInput));
+}
+
+// An answer that did not reach its file is no success; a reader that has gone (a closed pipe) had what it wanted.
+int flush_answer(int code) {
+  errno = 0;
+  if (std::fflush(stdout) == 0 && !std::ferror(stdout)) return code;
+  if (errno == 0 && write(1, "\n", 1) == 1) errno = EIO;  // an earlier write failed, this one does not
+  if (errno == EPIPE) return code;
+  log::line(log::Level::kError, fmt::format("mindxtrain: the answer could not be written to stdout: {}", std::strerror(errno)));
+  return code == 0 ? static_cast<int>(Exit::kBadInput) : code;
 }
 
 }  // namespace
@@ -63,6 +91,11 @@ int run(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   using namespace mxt;
+  app::open_closed_streams();
+  if (const std::string tmp = app::environment("TMPDIR"); !tmp.empty() && !fs::is_directory(tmp)) {
+    log::warn("TMPDIR={} is no folder: /tmp is used", printable(tmp));
+    unsetenv("TMPDIR");
+  }
   struct sigaction sa {};
   sa.sa_handler = app::on_signal;
   sigaction(SIGINT, &sa, nullptr);
@@ -70,16 +103,16 @@ int main(int argc, char** argv) {
   std::signal(SIGPIPE, SIG_IGN);
   std::signal(SIGXFSZ, SIG_IGN);  // a file over `ulimit -f` is a failed write, said as such
   try {
-    return app::run(argc, argv);
+    return app::flush_answer(app::run(argc, argv));
   } catch (const Error& e) {
-    log::line(log::Level::kError, std::string("mindxtrain: ") + e.what());
+    log::line(log::Level::kError, "mindxtrain: " + printable(e.what()));
     app::note_failure(e.what());
     return static_cast<int>(e.code());
   } catch (const std::bad_alloc&) {
     log::line(log::Level::kError, "mindxtrain: out of memory");
     return static_cast<int>(Exit::kBadInput);
   } catch (const std::exception& e) {
-    log::line(log::Level::kError, std::string("mindxtrain: ") + e.what());
+    log::line(log::Level::kError, "mindxtrain: " + printable(e.what()));
     return static_cast<int>(Exit::kBadInput);
   }
 }

@@ -1,7 +1,10 @@
 #include <cstdio>
 
+#include "base/error.h"
 #include "base/files.h"
+#include "base/log.h"
 #include "checkpoint/weights.h"
+#include "formats/weight_source.h"
 #include "infer/model.h"
 #include "model_files.h"
 #include "verbs.h"
@@ -21,13 +24,18 @@ void add_merge(CLI::App& app) {
   c->callback([o] {
     set_threads(0);
     const std::string path = resolve_model(o->model, std::nullopt);
+    std::error_code ec;
+    for (const std::string& given : {path, o->adapter})
+      if (fs::equivalent(given, o->out, ec)) fail_input("--out {}: the merged model would overwrite what it is made of: choose another folder", o->out);
     // Merged in fp32 and rounded once.
     infer::Model model(path, o->adapter, DType::kF32, 64, kernels::cpu_ops());
     checkpoint::merge_adapter(model.graph(), model.params());
     const DType type = o->dtype.empty() ? model.config().dtype.value_or(DType::kBF16) : parse_dtype(o->dtype);
     FolderLock lock(o->out);
     checkpoint::save_model(o->out, model.graph(), model.params(), model.config(), type);
-    save_text_side(load_text_side(path), o->out);
+    // Merging reads no text: whatever tokenizer the base has goes along as it is.
+    if (formats::is_gguf(path)) save_text_side(load_text_side(path), o->out);
+    else if (!copy_text_files(path, o->out)) log::info("{}: has no tokenizer files, so {} has none either", path, o->out);
     std::printf("%s\n", o->out.c_str());
   });
 }

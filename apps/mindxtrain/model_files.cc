@@ -154,11 +154,22 @@ int64_t vocabulary_of(const TextSide& side) { return side.tok ? side.tok->vocab_
 
 void save_text_side(const TextSide& side, const std::string& folder) { side.tok->save(folder); }
 
+int copy_text_files(const std::string& from, const std::string& to) {
+  int copied = 0;
+  for (const char* name : {"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "vocab.json", "merges.txt", "vocab.txt",
+                           "tokenizer.model", "chat_template.jinja", "chat_template.json", "generation_config.json"})
+    if (fs::is_regular_file(from + "/" + name)) write_file_atomic(to + "/" + name, read_file(from + "/" + name)), ++copied;
+  return copied;
+}
+
 void set_threads(int asked) {
-  if (asked <= 0) {
-    const std::string env = environment("OMP_NUM_THREADS");
-    if (!env.empty()) asked = std::atoi(env.c_str());
-  }
+  constexpr int kMost = 1024;
+  if (asked < 0 || asked > kMost) fail_input("--threads {}: 1 to {}", asked, kMost);
+  if (asked == 0)
+    if (const std::string env = environment("OMP_NUM_THREADS"); !env.empty()) {
+      asked = static_cast<int>(std::clamp(std::strtol(env.c_str(), nullptr, 10), -1L, long{kMost} + 1));
+      if (asked < 1 || asked > kMost) fail_input("OMP_NUM_THREADS={}: a number of threads is wanted, 1 to {}", env, kMost);
+    }
   if (asked <= 0) asked = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
   set_num_threads(asked);
 }

@@ -42,6 +42,9 @@ int64_t vocabulary_of(const TextSide& side);
 // Writes the tokenizer's files beside a saved model or adapter, so that the folder can be used alone.
 void save_text_side(const TextSide& side, const std::string& folder);
 
+// Copies the files of a model folder that are neither weights nor its config, whatever tokenizer they are of. How many there were.
+int copy_text_files(const std::string& from, const std::string& to);
+
 // --threads, else OMP_NUM_THREADS, else all cores.
 void set_threads(int asked);
 

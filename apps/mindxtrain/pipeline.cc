@@ -2,8 +2,11 @@
 
 #include <fmt/ranges.h>
 
+#include <algorithm>
+#include <cctype>
 #include <chrono>
 #include <cstdio>
+#include <cstring>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
@@ -47,16 +50,47 @@ std::vector<eval::Question> questions_of(const config::Recipe& r) {
   return out;
 }
 
+// As a shell reads it back.
+std::string shell_word(const std::string& s) {
+  const auto plain = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) || std::strchr("/._-+=:,@%", c); };
+  if (!s.empty() && std::all_of(s.begin(), s.end(), plain)) return s;
+  std::string out = "'";
+  for (char c : s) out += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return out + "'";
+}
+
 }  // namespace
 
 std::string folder_digest(const std::string& folder) {
   if (!fs::exists(folder)) return "";
+  if (fs::is_regular_file(folder)) return hash_file(folder).blake3;
   Blake3 h;
-  for (const std::string& f : list_files(folder)) h.update(f + " " + hash_file(folder + "/" + f).blake3 + "\n");
+  for (const std::string& f : list_entries(folder)) h.update(f + " " + (fs::is_regular_file(folder + "/" + f) ? hash_file(folder + "/" + f).blake3 : "no file") + "\n");
   return h.hex();
 }
 
 namespace {
+
+// The run's folder holds its data, so that its receipt covers them: files of a prepared folder are linked into it, or copied where they
+// lie on another disk.
+void adopt_dataset(const std::string& from, const std::string& to) {
+  const char* name = "/dataset.json";
+  if (!fs::exists(from + name)) fail_input("{}: is no prepared dataset (it has no dataset.json): make one with `mindxtrain dataset prep RECIPE --out {}`", from, from);
+  std::error_code ec;
+  if (fs::equivalent(from, to, ec)) return;
+  const auto files = list_files(from);
+  const auto same = [&](const std::string& f) { return fs::exists(to + "/" + f) && fs::file_size(to + "/" + f) == fs::file_size(from + "/" + f); };
+  if (fs::exists(to + name) && read_file(to + name) == read_file(from + name) && std::all_of(files.begin(), files.end(), same)) return;
+  const std::string part = to + ".part";
+  fs::remove_all(part, ec);
+  for (const std::string& f : files) {
+    make_folders(fs::path(part + "/" + f).parent_path().string());
+    fs::create_hard_link(from + "/" + f, part + "/" + f, ec);
+    if (ec) fs::copy_file(from + "/" + f, part + "/" + f, ec);
+    if (ec) fail_input("{}/{}: cannot be copied to {}: {}", from, f, part, ec.message());
+  }
+  replace_folder(part, to);
+}
 
 // What a run is but for the machine that it runs on.
 std::string hash_without_hardware(const config::Recipe& recipe) {
@@ -73,7 +107,13 @@ Pipeline::Pipeline(const Options& o) : o_(o), recipe_(config::load_recipe(o.reci
   const std::string kept = o_.out + "/recipe.yaml";
   recipe_digest_ = config::recipe_hash(recipe_);
   if (fs::exists(kept)) {
-    if (const config::Recipe before = config::load_recipe(kept); config::recipe_hash(before) != recipe_digest_) {
+    config::Recipe before;
+    try {
+      before = config::load_recipe(kept);
+    } catch (const Error& e) {
+      fail_input("{}: the recipe of this folder's run is damaged ({}): restore it, or choose another --out", o_.out, e.what());
+    }
+    if (config::recipe_hash(before) != recipe_digest_) {
       if (!o_.resume || hash_without_hardware(before) != hash_without_hardware(recipe_))
         fail_input("{}: this folder holds the run of another recipe: choose another --out", o_.out);
       // The same run on other hardware: its state goes on, the plan is made again.
@@ -87,9 +127,15 @@ Pipeline::Pipeline(const Options& o) : o_(o), recipe_(config::load_recipe(o.reci
     write_file_atomic(kept, recipe_.text);
   }
   remove_unfinished(o_.out);
+  for (const char* folder : {"dataset", "checkpoint", "eval", "quantized"})
+    if (fs::is_symlink(fs::symlink_status(o_.out + "/" + folder)))
+      fail_input("{}/{}: is a symbolic link, and a receipt covers a folder that holds its files itself: make --out the link, or remove this one", o_.out, folder);
+  if (recipe_.receipt.sign_key && o_.sign) key_ = provenance::load_key(*recipe_.receipt.sign_key);
   record_ = std::make_unique<RunRecord>(recipe_, o_.out, o_.verb);
   for (const std::string& line : config::off_stages(recipe_)) log::info("{}", line);
-  // A plan that cannot be right is refused before anything is fetched or opened for it.
+  // What cannot be is refused before anything is fetched or opened for it.
+  if (std::string_view(o_.verb) == "run" && recipe_.eval && recipe_.eval->generation && !recipe_.data.synth)
+    fail_missing("{}: eval.generation: this build asks for the answers to a synth task's rows alone; for other rows name a task that reads them in eval.harness.tasks", recipe_.source);
   if (!o_.plan_path.empty()) {
     const auto env = kernels::plan_from_json(read_file(o_.plan_path), o_.plan_path).env;
     try {
@@ -150,13 +196,23 @@ void Pipeline::plan() {
 
 void Pipeline::prepare() {
   record_->stage("dataset");
-  data_folder_ = o_.data;
-  if (data_folder_.empty()) {
-    data_folder_ = o_.out + "/dataset";
+  data_folder_ = o_.out + "/dataset";
+  if (!o_.data.empty()) {
+    adopt_dataset(o_.data, data_folder_);
+  } else {
+    const std::string made = "dataset/dataset.json";
+    if (fs::exists(o_.out + "/" + made) && noted(made) && !is_as_left(made)) {
+      log::warn("{}/{}: was changed since it was made: the data are prepared again", o_.out, made);
+      fs::remove(o_.out + "/" + made);
+    }
     const auto coder = make_coder(text_, setup_->model.vocab_size);
     const data::Prepared p = data::prepare(recipe_, *coder, data_folder_, data_access(recipe_));
-    log::info("dataset: {}{}", p.text(), p.kept ? " (kept)" : "");
+    if (p.kept) log::info("dataset: {} (kept)", p.text());
+    if (!p.kept || !noted(made)) note(made);
   }
+  // What preparing needs beside its result, and leaves where it was killed at its end: no part of what the receipt covers.
+  std::error_code ec;
+  for (const char* left : {"/.lock", "/.work"}) fs::remove_all(data_folder_ + left, ec);
   data_digest_ = blake3_hex(read_file(data_folder_ + "/dataset.json"));
 }
 
@@ -172,7 +228,7 @@ std::string Pipeline::train_record() const {
 bool Pipeline::train() {
   record_->stage("train");
   const std::string record = o_.out + "/train.json";
-  if (fs::exists(record) && fs::exists(o_.out + "/checkpoint") && read_file(record) == train_record()) {
+  if (o_.resume_from < 0 && fs::exists(record) && fs::exists(o_.out + "/checkpoint") && read_file(record) == train_record()) {
     log::info("training: already finished, kept");
     return true;
   }
@@ -207,13 +263,13 @@ void Pipeline::evaluate(bool after) {
   if (questions.empty() && !perplexity) return;
   if (!after && recipe_.model.init == config::Init::kRandom) return;
   make_folders(o_.out + "/eval");
-  const std::string path = o_.out + (after ? "/eval/after.json" : "/eval/before.json");
+  const std::string name = after ? "after.json" : "before.json", path = o_.out + "/eval/" + name;
   const std::string model = after && !setup_->has_lora ? o_.out + "/checkpoint" : model_path_;
   const std::string adapter = after && setup_->has_lora ? o_.out + "/checkpoint" : "";
   const std::string inputs = blake3_hex(recipe_digest_ + plan_digest_ + (after ? folder_digest(o_.out + "/checkpoint") : std::string("base")));
   if (fs::exists(path)) {
     const Json j = Json::parse(read_file(path), nullptr, false);
-    if (!j.is_discarded() && j.value("inputs", "") == inputs) return;
+    if (j.is_object() && j.value("inputs", Json()) == Json(inputs) && is_as_left("eval/" + name)) return;
   }
   OrderedJson out;
   out["inputs"] = inputs;
@@ -235,9 +291,27 @@ void Pipeline::evaluate(bool after) {
     out["perplexity"] = {{"file", file}, {"tokens", ids.size()}, {"value", scorer.perplexity(ids, 1024)}};
   }
   write_file_atomic(path, out.dump(2, ' ', false, OrderedJson::error_handler_t::replace) + "\n");
+  note("eval/" + name);
   const Score s = read_score(path);
   log::info("eval {}: {}{}", after ? "after" : "before", s.rows ? fmt::format("exact match {} of {}", s.exact, s.rows) : "",
             s.perplexity ? fmt::format("{}perplexity {:.3f}", s.rows ? ", " : "", *s.perplexity) : "");
+}
+
+// OUT/pieces.json holds the digest of what was finished: a piece that was edited or cut since is made again, never put under a new manifest.
+Json Pipeline::noted_pieces() const {
+  const std::string path = o_.out + "/pieces.json";
+  const Json j = fs::exists(path) ? Json::parse(read_file(path), nullptr, false) : Json();
+  return j.is_object() ? j : Json::object();
+}
+
+bool Pipeline::noted(const std::string& piece) const { return noted_pieces().contains(piece); }
+
+bool Pipeline::is_as_left(const std::string& piece) const { return noted_pieces().value(piece, Json()) == Json(folder_digest(o_.out + "/" + piece)); }
+
+void Pipeline::note(const std::string& piece) const {
+  Json j = noted_pieces();
+  j[piece] = folder_digest(o_.out + "/" + piece);
+  write_file_atomic(o_.out + "/pieces.json", j.dump(2) + "\n");
 }
 
 bool Pipeline::harness_asked() const { return recipe_.eval && !recipe_.eval->harness.tasks.empty(); }
@@ -262,8 +336,12 @@ bool Pipeline::harness(bool after) {
   r.cache = o_.out + (after ? "/cache/eval_after.jsonl" : "/cache/eval_before.jsonl");
   r.inputs = blake3_hex(recipe_digest_ + (after ? folder_digest(o_.out + "/checkpoint") : std::string("base")));
   r.stamped = false;
+  const std::string piece = after ? "eval/after" : "eval/before";
+  std::error_code ec;
+  if (!is_as_left(piece)) fs::remove_all(r.out, ec);  // its answers are in the cache
   const auto results = run_harness(r, text_);
   if (!results) return false;
+  note(piece);
   log::info("eval {}:\n{}", after ? "after" : "before", eval::results_table(*results));
   const config::Regression& gate = recipe_.eval->regression;
   if (after && !gate.baseline.empty()) {
@@ -295,7 +373,7 @@ Pipeline::Score Pipeline::read_score(const std::string& path) const {
 Json Pipeline::results() const {
   Json r = Json::object();
   const Score before = read_score(o_.out + "/eval/before.json"), after = read_score(o_.out + "/eval/after.json");
-  if (after.rows) r["eval"]["exact_match"] = {{"before", before.exact}, {"after", after.exact}, {"rows", after.rows}};
+  if (after.rows) r["eval"]["exact_match"] = {{"before", before.rows ? Json(before.exact) : Json()}, {"after", after.exact}, {"rows", after.rows}};
   if (after.perplexity) r["eval"]["perplexity"] = {{"before", before.perplexity ? Json(*before.perplexity) : Json()}, {"after", *after.perplexity}};
   // The harness's scores and standard errors; all else that its files say is covered by their digests.
   for (const char* when : {"before", "after"})
@@ -311,7 +389,7 @@ void Pipeline::manifest() {
   b.add_file("recipe", "recipe.yaml");
   b.add_file("plan", "plan.json");
   b.add_value("plan_choices", Json::parse(kernels::plan_choices(plan_)));
-  if (o_.data.empty()) b.add_folder("dataset", "dataset");
+  b.add_folder("dataset", "dataset");
   b.add_folder("checkpoint", "checkpoint");
   if (fs::exists(o_.out + "/eval") && !list_files(o_.out + "/eval").empty()) b.add_folder("eval", "eval");
   if (quantizes() && fs::exists(o_.out + "/quantized")) b.add_folder("quantized", "quantized");
@@ -323,15 +401,19 @@ void Pipeline::manifest() {
   b.set("identities", identities);
   if (const Json r = results(); !r.empty()) b.set("results", r);
   const Json used = usage();
-  b.set("energy", used["energy"]);
-  b.set("environment", {{"finished", used["finished"]}, {"host", host_name()}, {"train_seconds", used["train_seconds"]}, {"tok_s", used["tok_s"]},
-                        {"decisions_in_loop", used["decisions_in_loop"]}, {"peak_memory_bytes", used["peak_memory_bytes"]}});
-  b.write();
+  b.set("energy", used.value("energy", Json()));
+  b.set("environment", {{"finished", used.value("finished", Json())}, {"host", host_name()}, {"train_seconds", used.value("train_seconds", Json())}, {"tok_s", used.value("tok_s", Json())},
+                        {"decisions_in_loop", used.value("decisions_in_loop", Json())}, {"peak_memory_bytes", used.value("peak_memory_bytes", Json())}});
+  for (const char* record : {"metrics.jsonl", "loss.svg"})
+    if (fs::exists(o_.out + "/" + record)) b.add_record(record);
+  if (fs::exists(o_.out + "/tensorboard"))
+    for (const std::string& f : list_files(o_.out + "/tensorboard")) b.add_record("tensorboard/" + f);
+  b.write(key_);
   const std::string path = o_.out + "/manifest.json";
   const auto report = provenance::verify(path);
   provenance::require_verified(report, path);
   const OrderedJson receipt = provenance::make_receipt(read_json_file(path), recipe_.receipt);
-  write_file_atomic(o_.out + "/receipt.json", receipt.dump(2) + "\n");
+  write_file_atomic(o_.out + "/" + provenance::kReceiptName, receipt.dump(2) + "\n");
   if (o_.write_receipt) provenance::write_receipt(receipt, recipe_.receipt);
   Json digests = Json::object();
   const Json written = read_json_file(path);
@@ -342,9 +424,10 @@ void Pipeline::manifest() {
 void Pipeline::summary() const {
   const Score before = read_score(o_.out + "/eval/before.json"), after = read_score(o_.out + "/eval/after.json");
   std::printf("\n");
-  if (after.rows) std::printf("exact match     %lld of %lld before, %lld of %lld after (%.1f %%)\n", static_cast<long long>(before.exact), static_cast<long long>(before.rows),
+  // A model of random weights has no "before".
+  if (after.rows) std::printf("exact match     %s%lld of %lld after (%.1f %%)\n", before.rows ? fmt::format("{} of {} before, ", before.exact, before.rows).c_str() : "",
                               static_cast<long long>(after.exact), static_cast<long long>(after.rows), 100.0 * static_cast<double>(after.exact) / static_cast<double>(after.rows));
-  if (after.perplexity) std::printf("perplexity      %.3f before, %.3f after (%s)\n", before.perplexity.value_or(0), *after.perplexity, recipe_.eval->perplexity_path->c_str());
+  if (after.perplexity) std::printf("perplexity      %s%.3f after (%s)\n", before.perplexity ? fmt::format("{:.3f} before, ", *before.perplexity).c_str() : "", *after.perplexity, recipe_.eval->perplexity_path->c_str());
   if (trained_now_) {
     std::printf("training        loss %.4f to %.4f in %lld steps, %lld tokens, %.0f tok/s, %.3f TFLOP/s of model work, %.0f s\n", result_.first_loss, result_.last_loss,
                 static_cast<long long>(result_.done), static_cast<long long>(result_.tokens), result_.tok_s, result_.tflops, result_.seconds);
@@ -358,8 +441,9 @@ void Pipeline::summary() const {
   const std::string path = o_.out + "/manifest.json";
   std::printf("\n%s", provenance::receipt_text(provenance::make_receipt(read_json_file(path), recipe_.receipt)).c_str());
   std::printf("receipt         verified: %s\n", path.c_str());
-  if (setup_->has_lora) std::printf("\nmindxtrain chat --model %s --adapter %s/checkpoint\n", recipe_.model.name.c_str(), o_.out.c_str());
-  else std::printf("\nmindxtrain chat --model %s/checkpoint\n", o_.out.c_str());
+  const std::string checkpoint = shell_word(o_.out + "/checkpoint");
+  if (setup_->has_lora) std::printf("\nmindxtrain chat --model %s --adapter %s\n", shell_word(recipe_.model.name).c_str(), checkpoint.c_str());
+  else std::printf("\nmindxtrain chat --model %s\n", checkpoint.c_str());
 }
 
 }  // namespace mxt::app

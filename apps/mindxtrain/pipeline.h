@@ -11,6 +11,7 @@
 #include "kernels/plan.h"
 #include "model_files.h"
 #include "provenance/energy.h"
+#include "provenance/sign.h"
 #include "run_record.h"
 #include "train/setup.h"
 #include "train/trainer.h"
@@ -26,6 +27,7 @@ class Pipeline {
     int64_t resume_from = -1;
     int threads = 0;
     bool write_receipt = true;   // to the recipe's receipt.output, beside OUT/receipt.json
+    bool sign = true;            // where the recipe names a key
   };
   explicit Pipeline(const Options& options);
 
@@ -43,6 +45,10 @@ class Pipeline {
 
  private:
   bool harness_asked() const;
+  Json noted_pieces() const;
+  bool noted(const std::string& piece) const;  // a file or folder below OUT
+  bool is_as_left(const std::string& piece) const;
+  void note(const std::string& piece) const;
   struct Score {
     int64_t rows = 0, exact = 0;
     std::optional<double> perplexity;
@@ -68,6 +74,7 @@ class Pipeline {
   train::TrainResult result_;
   std::unique_ptr<RunRecord> record_;
   provenance::EnergyMeter meter_;
+  std::optional<provenance::SigningKey> key_;
   bool trained_now_ = false, gate_failed_ = false;
 };
 

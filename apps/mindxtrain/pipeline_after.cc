@@ -63,7 +63,13 @@ Json Pipeline::quantization_report() const {
 // Asked for at the end of a run. A process that only finds everything done must not overwrite what the run has cost.
 Json Pipeline::usage() const {
   const std::string path = o_.out + "/usage.json";
-  if (!trained_now_ && fs::exists(path)) return read_json_file(path);
+  if (!trained_now_ && fs::exists(path)) {
+    const Json was = Json::parse(read_file(path), nullptr, false);
+    if (was.is_object()) return was;
+    log::warn("{}: is damaged: what the run has cost is not known any more", path);
+    return {{"energy", {{"kwh", nullptr}, {"method", "not known: the record was damaged"}}}, {"finished", nullptr}, {"train_seconds", nullptr},
+            {"tok_s", nullptr}, {"decisions_in_loop", nullptr}, {"peak_memory_bytes", nullptr}};
+  }
   const Json u = {{"energy", meter_.reading()},
                   {"finished", utc_now()},
                   {"train_seconds", result_.seconds},

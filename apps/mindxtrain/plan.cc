@@ -30,7 +30,7 @@ void add_plan(CLI::App& app) {
     apply_throttle(recipe, o->threads);
     const OrderedJson j = estimate(recipe, o->estimate);
     if (o->json) {
-      std::printf("%s\n", j.dump(2).c_str());
+      std::printf("%s\n", j.dump(2, ' ', false, OrderedJson::error_handler_t::replace).c_str());
       return;
     }
     auto bytes = [](const OrderedJson& n) { return human_bytes(n.get<uint64_t>()); };

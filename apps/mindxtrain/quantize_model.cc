@@ -26,13 +26,6 @@ uint64_t weight_bytes(const std::string& path) {
   return n;
 }
 
-// The files of a model folder that are neither weights nor its config.
-void copy_text_files(const std::string& from, const std::string& to) {
-  for (const char* name : {"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json",
-                           "vocab.json", "merges.txt", "vocab.txt", "chat_template.jinja", "generation_config.json"})
-    if (fs::is_regular_file(from + "/" + name)) write_file_atomic(to + "/" + name, read_file(from + "/" + name));
-}
-
 std::string_view rounding_text(formats::InputRounding r) {
   switch (r) {
     case formats::InputRounding::kFp8Token:

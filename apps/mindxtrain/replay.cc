@@ -53,6 +53,7 @@ std::vector<provenance::Finding> replay(const std::string& manifest_path, const 
   o.out = work;
   o.threads = threads;
   o.write_receipt = false;
+  o.sign = false;  // another machine may replay, without the key
   Pipeline p(o);
   p.plan();
   p.prepare();

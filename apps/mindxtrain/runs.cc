@@ -5,6 +5,7 @@
 #include "answers.h"
 #include "base/error.h"
 #include "base/json.h"
+#include "base/text.h"
 #include "registry/registry.h"
 #include "run_record.h"
 #include "verbs.h"
@@ -38,7 +39,7 @@ void list(const Options& o) {
   if (o.json) {
     OrderedJson all = OrderedJson::array();
     for (const Run& r : runs) all.push_back(run_answer(r));
-    std::printf("%s\n", all.dump(2).c_str());
+    std::printf("%s\n", all.dump(2, ' ', false, OrderedJson::error_handler_t::replace).c_str());
     return;
   }
   if (runs.empty()) {
@@ -52,7 +53,7 @@ void list(const Options& o) {
     const std::string loss = m.is_object() && m.contains("last_loss") ? cell(m["last_loss"]) : "-";
     std::printf("%5lld  %-24s %-12s %-10s %-20s %10s  %s\n", static_cast<long long>(r.id),
                 r.run_name.substr(0, 24).c_str(), std::string(registry::name_of(r.state)).c_str(), r.stage.c_str(),
-                r.started.c_str(), loss.c_str(), r.folder.c_str());
+                r.started.c_str(), loss.c_str(), printable(r.folder).c_str());
   }
 }
 
@@ -61,7 +62,7 @@ void show(const Options& o) {
   OrderedJson j = run_answer(r);
   j["last_step"] = last_step(r);
   if (o.json) {
-    std::printf("%s\n", j.dump(2).c_str());
+    std::printf("%s\n", j.dump(2, ' ', false, OrderedJson::error_handler_t::replace).c_str());
     return;
   }
   for (const auto& [key, value] : j.items()) {
@@ -79,7 +80,7 @@ void compare(const Options& o) {
   const Run a = find(registry, o.runs.at(0)), b = find(registry, o.runs.at(1));
   const OrderedJson j = compare_answer(a, b);
   if (o.json) {
-    std::printf("%s\n", j.dump(2).c_str());
+    std::printf("%s\n", j.dump(2, ' ', false, OrderedJson::error_handler_t::replace).c_str());
     return;
   }
   const auto row = [](const std::string& name, const std::string& x, const std::string& y) {

@@ -3,6 +3,7 @@
 #include "answers.h"
 #include "base/error.h"
 #include "base/files.h"
+#include "base/text.h"
 #include "config/recipe.h"
 
 namespace mxt::app {
@@ -61,7 +62,7 @@ OrderedJson run_answer(const Run& r) {
   j["state"] = registry::name_of(r.state);
   j["stage"] = r.stage;
   j["verb"] = r.verb;
-  j["folder"] = r.folder;
+  j["folder"] = replace_invalid_utf8(r.folder);
   j["recipe_hash"] = r.recipe_hash;
   j["started"] = r.started;
   j["ended"] = r.ended.empty() ? OrderedJson(nullptr) : OrderedJson(r.ended);

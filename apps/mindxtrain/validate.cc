@@ -36,7 +36,7 @@ void add_validate(CLI::App& app) {
     if (!issues.empty()) g_exit = 1;
     if (o->json) {
       const OrderedJson j = check_answer(issues, r);
-      std::printf("%s\n", j.dump(2).c_str());
+      std::printf("%s\n", j.dump(2, ' ', false, OrderedJson::error_handler_t::replace).c_str());
       return;
     }
     for (const auto& i : issues) std::fprintf(stderr, "%s\n", i.text().c_str());

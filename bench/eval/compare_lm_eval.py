@@ -5,7 +5,7 @@ Needs lm_eval, torch, transformers and datasets. The harness's own YAML is used 
 indexed); where a task wants a dataset of the Hub, rows in its shape are made from GSM8K and a text, and both sides read them.
 
   bench/eval/compare_lm_eval.py --binary build/release/apps/mindxtrain/mindxtrain --model DIR --gsm8k DIR --text FILE --out DIR
-                                [--humaneval HumanEval.jsonl.gz --tasks humaneval,gsm8k] [--chat] [--max-gen-toks 96]
+                                [--humaneval HumanEval.jsonl.gz --tasks humaneval,gsm8k] [--chat] [--max-gen-toks 96] [--seconds 90]
 
 --chat asks through the model's chat template on both sides. --max-gen-toks shortens the tasks' answers, in the copy that both read.
 The metric of HumanEval lies on the Hub; where that cannot be reached its rule (the program with its tests ends without an exception in 3 s) stands
@@ -159,52 +159,77 @@ class CodeEval:
         return {"pass@1": sum(passed(p[0] + "\n" + r) for r, p in zip(references, predictions)) / len(references)}, None
 
 
-def run_oracle(a, tasks, work):
-    os.environ.update(HF_DATASETS_OFFLINE="1", HF_HUB_OFFLINE="1", DISABLE_MULTIPROC="1", HF_ALLOW_CODE_EVAL="1", HF_DATASETS_CACHE=str(work / "hf_cache"))
-    os.chdir(work / "data")
-    import torch
-    from lm_eval import simple_evaluate
-    from lm_eval.models.huggingface import HFLM
-    from lm_eval.tasks import TaskManager
-    torch.set_num_threads(a.threads)
-    if "humaneval" in tasks:
-        import evaluate
+class Oracle:
+    """lm-eval's model and its index of tasks, loaded once, when the first task asks."""
 
-        evaluate.load = lambda name: CodeEval()
-    lm = HFLM(pretrained=a.model, dtype="float32", device="cpu", batch_size=4)
-    manager = TaskManager(include_path=str(work / "tasks"), include_defaults=False)
-    out = {}
-    for task in tasks:
-        limit, shots = TASKS[task]
-        began = time.time()
-        r = simple_evaluate(model=lm, tasks=[task], num_fewshot=shots, limit=limit, task_manager=manager, bootstrap_iters=a.bootstrap, log_samples=True,
-                            confirm_run_unsafe_code=True, apply_chat_template=a.chat, fewshot_as_multiturn=a.chat)
-        out[task] = {k: r[k] for k in ("results", "samples") if k in r}
-        out[task]["groups"] = r.get("groups", {})
-        out[task]["seconds"] = time.time() - began
+    def __init__(self, a, work):
+        self.a, self.work, self.lm = a, work, None
+
+    def run(self, task):
+        if self.lm is None:
+            self.load()
+        return oracle_answers(self.a, task, self.lm, self.manager)
+
+    def load(self):
+        os.environ.update(HF_DATASETS_OFFLINE="1", HF_HUB_OFFLINE="1", DISABLE_MULTIPROC="1", HF_ALLOW_CODE_EVAL="1", HF_DATASETS_CACHE=str(self.work / "hf_cache"))
+        os.chdir(self.work / "data")
+        import evaluate
+        import torch
+        from lm_eval.models.huggingface import HFLM
+        from lm_eval.tasks import TaskManager
+        torch.set_num_threads(self.a.threads)
+        if "humaneval" in self.a.tasks:
+            evaluate.load = lambda name: CodeEval()
+        self.lm = HFLM(pretrained=self.a.model, dtype="float32", device="cpu", batch_size=4)
+        self.manager = TaskManager(include_path=str(self.work / "tasks"), include_defaults=False)
+
+
+def oracle_answers(a, task, lm, manager):
+    from lm_eval import simple_evaluate
+    limit, shots = TASKS[task]
+    began = time.time()
+    r = simple_evaluate(model=lm, tasks=[task], num_fewshot=shots, limit=limit, task_manager=manager, bootstrap_iters=a.bootstrap, log_samples=True,
+                        confirm_run_unsafe_code=True, apply_chat_template=a.chat, fewshot_as_multiturn=a.chat)
+    out = {k: r[k] for k in ("results", "samples") if k in r} | {"groups": r.get("groups", {}), "seconds": time.time() - began}
     return json.loads(json.dumps(out, default=lambda o: o.tolist() if hasattr(o, "tolist") else str(o)))
 
 
-def run_ours(a, tasks, work, batch):
-    out = {}
-    for task in tasks:
-        limit, shots = TASKS[task]
-        to = work / f"ours_{batch}/{task}"
-        shutil.rmtree(to, ignore_errors=True)
-        cmd = [a.binary, "--quiet", "eval", "--model", a.model, "--tasks", task, "--task-path", work / "tasks", "--data-dir", work / "data", "--limit", limit, "--dtype", "float32",
-               "--batch-size", batch, "--bootstrap-iters", a.bootstrap, "--threads", a.threads, "--out", to] + (["--fewshot", shots] if shots is not None else []) + (["--apply-chat-template"] if a.chat else [])
-        began = time.time()
-        done = subprocess.run([str(c) for c in cmd], capture_output=True, text=True)
-        if done.returncode:
-            sys.exit(f"{task}: exit code {done.returncode}\n{done.stderr}")
-        r = json.load(open(glob.glob(f"{to}/results_*.json")[0]))
-        r["seconds"] = time.time() - began
-        r["samples"] = {}
-        for f in glob.glob(f"{to}/samples_*.jsonl"):
-            name = Path(f).name[len("samples_"):].rsplit("_", 1)[0]
-            r["samples"][name] = [json.loads(l) for l in open(f)]
-        out[task] = r
-    return out
+def oracle_settings(a):
+    return json.dumps([a.model, a.bootstrap, a.chat, a.max_gen_toks, TASKS])
+
+
+class Kept:
+    """What is known of each task, in OUT/NAME.json, for as long as the settings are the same."""
+
+    def __init__(self, work, name, settings):
+        self.file, self.settings = work / f"{name}.json", settings
+        stored = json.load(open(self.file)) if self.file.exists() else {}
+        self.tasks = stored["tasks"] if stored.get("settings") == settings else {}
+
+    def get(self, task, make):
+        if task not in self.tasks:
+            self.tasks[task] = make()
+            self.file.write_text(json.dumps({"settings": self.settings, "tasks": self.tasks}))
+        return self.tasks[task]
+
+
+def run_ours(a, task, work, batch):
+    limit, shots = TASKS[task]
+    to = work / f"ours_{batch}/{task}"
+    shutil.rmtree(to, ignore_errors=True)
+    cmd = [a.binary, "--quiet", "eval", "--model", a.model, "--tasks", task, "--task-path", work / "tasks", "--data-dir", work / "data", "--limit", limit, "--dtype", "float32",
+           "--batch-size", batch, "--bootstrap-iters", a.bootstrap, "--threads", a.threads, "--out", to] + (["--fewshot", shots] if shots is not None else []) + (["--apply-chat-template"] if a.chat else [])
+    began = time.time()
+    done = subprocess.run([str(c) for c in cmd], capture_output=True, text=True)
+    if done.returncode:
+        sys.exit(f"{task}: exit code {done.returncode}\n{done.stderr}")
+    r = json.load(open(glob.glob(f"{to}/results_*.json")[0]))
+    r["seconds"] = time.time() - began
+    r["samples"] = {}
+    for f in glob.glob(f"{to}/samples_*.jsonl"):
+        name = Path(f).name[len("samples_"):].rsplit("_", 1)[0]
+        r["samples"][name] = [json.loads(l) for l in open(f)]
+    return r
 
 
 def compare(ours, oracle):
@@ -260,7 +285,7 @@ def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--binary", required=True), p.add_argument("--model", required=True), p.add_argument("--gsm8k", required=True), p.add_argument("--text", required=True), p.add_argument("--out", required=True)
     p.add_argument("--tasks"), p.add_argument("--batch-sizes", default="1,7,64"), p.add_argument("--bootstrap", type=int, default=2000), p.add_argument("--threads", type=int, default=1)
-    p.add_argument("--keep-oracle", action="store_true", help="use oracle.json of an earlier run where it is there")
+    p.add_argument("--seconds", type=float, default=float("inf"), help="begin no task after this long, and exit 4: the same command goes on with the rest")
     p.add_argument("--humaneval"), p.add_argument("--chat", action="store_true"), p.add_argument("--max-gen-toks", type=int)
     a = p.parse_args()
     a.tasks = a.tasks or ",".join(t for t in TASKS if t != "humaneval" or a.humaneval)
@@ -272,26 +297,25 @@ def main():
     make_data(work / "data", a.gsm8k, a.text, a.humaneval)
     copy_tasks(work / "tasks", a.max_gen_toks)
     sizes = [int(b) for b in a.batch_sizes.split(",")]
-    runs = {b: run_ours(a, tasks, work, b) for b in sizes}
-    bad = 0
+    # What is finished stands in done.json, for as long as binary, model and settings are the same.
+    stat = os.stat(a.binary)
+    answers = Kept(work, "oracle", oracle_settings(a))
+    done = Kept(work, "done", f"{oracle_settings(a)} {a.batch_sizes} {a.binary} {stat.st_size} {stat.st_mtime_ns}")
+    oracle = Oracle(a, work)
+    began = time.time()
     for task in tasks:
-        first = runs[sizes[0]][task]
-        for b in sizes[1:]:
-            same = runs[b][task]["results"] == first["results"] and runs[b][task]["samples"] == first["samples"]
-            bad += not same
-            if not same:
-                print(f"{task}: batch sizes {sizes[0]} and {b} give different results")
-    if not bad:
-        print(f"batch sizes {sizes}: results and samples identical")
-    path, oracle = work / "oracle.json", {}
-    if a.keep_oracle and path.exists():
-        oracle = json.load(open(path))
-    missing = [t for t in tasks if t not in oracle]
-    if missing:
-        oracle.update(run_oracle(a, missing, work))
-        path.write_text(json.dumps(oracle))
-    bad += compare(runs[sizes[0]], {t: oracle[t] for t in tasks})
-    print("equal" if not bad else f"{bad} differences")
+        if task in done.tasks:
+            continue
+        if time.time() - began > a.seconds:
+            print(f"{sum(t not in done.tasks for t in tasks)} of {len(tasks)} tasks are left: the same command goes on")
+            sys.exit(4)
+        runs = [run_ours(a, task, work, b) for b in sizes]
+        same = all(r["results"] == runs[0]["results"] and r["samples"] == runs[0]["samples"] for r in runs)
+        bad = compare({task: runs[0]}, {task: answers.get(task, lambda: oracle.run(task))}) + (not same)
+        print(f"{task}: batch sizes {sizes}: results and samples {'identical' if same else 'DIFFER'}", flush=True)
+        done.get(task, lambda: bad)
+    bad = sum(done.tasks[t] for t in tasks)
+    print(f"{len(tasks)} tasks: equal" if not bad else f"{len(tasks)} tasks: {bad} differences")
     sys.exit(1 if bad else 0)
 
 

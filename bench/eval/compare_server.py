@@ -9,7 +9,7 @@ Exit code 1 where a score differs by more than 1e-3 (of the value for perplexiti
 import argparse, json, os, socket, subprocess, sys, time, urllib.request
 from pathlib import Path
 
-from compare_lm_eval import TASKS, copy_tasks, make_data, run_oracle
+from compare_lm_eval import TASKS, Kept, Oracle, copy_tasks, make_data, oracle_settings
 
 p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 p.add_argument("--binary", required=True), p.add_argument("--model", required=True), p.add_argument("--gsm8k", required=True), p.add_argument("--text", required=True), p.add_argument("--out", required=True)
@@ -18,15 +18,13 @@ a = p.parse_args()
 a.binary, a.model, a.gsm8k, a.text = (os.path.abspath(x) for x in (a.binary, a.model, a.gsm8k, a.text))
 work = Path(a.out).absolute()
 work.mkdir(parents=True, exist_ok=True)
-make_data(work / "data", a.gsm8k, a.text)
-copy_tasks(work / "tasks")
+a.humaneval, a.chat, a.max_gen_toks = None, False, None
+make_data(work / "data", a.gsm8k, a.text, a.humaneval)
+copy_tasks(work / "tasks", a.max_gen_toks)
 tasks = a.tasks.split(",")
-path = work / "oracle.json"
-oracle = json.load(open(path)) if path.exists() else {}
-missing = [t for t in tasks if t not in oracle]
-if missing:
-    oracle.update(run_oracle(a, missing, work))
-    path.write_text(json.dumps(oracle))
+kept = Kept(work, "oracle", oracle_settings(a))
+model = Oracle(a, work)
+oracle = {t: kept.get(t, lambda: model.run(t)) for t in tasks}
 
 os.environ.update(HF_DATASETS_OFFLINE="1", HF_HUB_OFFLINE="1", DISABLE_MULTIPROC="1", HF_DATASETS_CACHE=str(work / "hf_cache"), OPENAI_API_KEY="unused")
 os.chdir(work / "data")

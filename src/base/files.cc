@@ -66,6 +66,9 @@ std::string read_file(const std::string& path) {
 AtomicFile::AtomicFile(std::string path) : path_(std::move(path)) {
   static std::atomic<unsigned> counter{0};
   const fs::path p(path_);
+  std::error_code ec;
+  if (const auto kind = fs::status(p, ec).type(); kind != fs::file_type::not_found && kind != fs::file_type::regular && kind != fs::file_type::none)
+    fail_input("{}: is {}, and a file would take its place: choose another name", path_, kind == fs::file_type::directory ? "a folder" : "no regular file");
   temp_ = (p.parent_path() / fmt::format(".{}.{}.{}.tmp", p.filename().string(), getpid(), counter++)).string();
   fd_ = open(temp_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
   if (fd_ < 0) fail_input("{}: cannot be written: {}", path_, why(errno));
@@ -215,6 +218,7 @@ void MappedFile::drop_pages() const {
 }
 
 FolderLock::FolderLock(const std::string& folder) {
+  if (folder.empty()) fail_input("the folder to write to has no name: give --out one");
   make_folders(folder);
   path_ = folder + "/.lock";
   fd_ = open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
@@ -248,14 +252,29 @@ uint64_t free_disk_bytes(const std::string& path) {
 std::vector<std::string> list_files(const std::string& folder) {
   std::vector<std::string> out;
   std::error_code ec;
+  std::string at = folder;
   for (auto it = fs::recursive_directory_iterator(folder, ec); !ec && it != fs::recursive_directory_iterator();
        it.increment(ec)) {
+    at = it->path().string();
     if (it->path().filename().string().starts_with(".")) {
       if (it->is_directory()) it.disable_recursion_pending();
       continue;
     }
     if (it->is_regular_file()) out.push_back(fs::relative(it->path(), folder).generic_string());
   }
+  // A folder that is there and cannot be read would be rows, or files of a digest, left out in silence.
+  if (ec && ec != std::errc::no_such_file_or_directory && ec != std::errc::not_a_directory)
+    fail_input("{}: cannot be read: {}", at, ec.message());
+  std::sort(out.begin(), out.end());
+  return out;
+}
+
+std::vector<std::string> list_entries(const std::string& folder) {
+  std::vector<std::string> out;
+  std::error_code ec;
+  for (auto it = fs::recursive_directory_iterator(folder, ec); !ec && it != fs::recursive_directory_iterator(); it.increment(ec))
+    if (!fs::is_directory(it->symlink_status())) out.push_back(it->path().lexically_relative(folder).generic_string());
+  if (ec) fail_input("{}: cannot be read: {}", folder, why(ec.value()));
   std::sort(out.begin(), out.end());
   return out;
 }
@@ -277,7 +296,9 @@ void glob_into(const fs::path& base, const std::vector<std::string>& parts, size
   }
   const fs::path dir = base.empty() ? fs::path(".") : base;
   if (part == "**") glob_into(base, parts, i + 1, out);
-  for (auto it = fs::directory_iterator(dir, ec); !ec && it != fs::directory_iterator(); it.increment(ec)) {
+  auto it = fs::directory_iterator(dir, ec);
+  if (ec == std::errc::permission_denied) fail_input("{}: cannot be read: {}", dir.string(), ec.message());
+  for (; !ec && it != fs::directory_iterator(); it.increment(ec)) {
     const std::string name = it->path().filename().string();
     if (name.starts_with(".")) continue;
     const fs::path next = base.empty() ? fs::path(name) : base / name;
@@ -289,19 +310,49 @@ void glob_into(const fs::path& base, const std::vector<std::string>& parts, size
   }
 }
 
+constexpr size_t kMaxPatterns = 10000, kMaxPattern = 4096;
+
+// `a{b,c}d` is `abd` and `acd`. Braces without a comma of their own, or not closed, are as they stand (as in bash).
+void expand_braces(const std::string& done, std::string_view rest, std::vector<std::string>& out) {
+  for (size_t open = rest.find('{'); open != std::string_view::npos; open = rest.find('{', open + 1)) {
+    std::vector<size_t> cuts{open};  // the brace, its commas, the closing brace
+    size_t close = open;
+    for (int depth = 0; close < rest.size(); ++close) {
+      const char c = rest[close];
+      depth += c == '{';
+      if (c == ',' && depth == 1) cuts.push_back(close);
+      if (c == '}' && --depth == 0) break;
+    }
+    if (close == rest.size() || cuts.size() == 1) continue;
+    cuts.push_back(close);
+    for (size_t i = 0; i + 1 < cuts.size(); ++i) {
+      const std::string_view choice = rest.substr(cuts[i] + 1, cuts[i + 1] - cuts[i] - 1);
+      // A choice may hold braces itself, so it goes through here again with what follows.
+      expand_braces(done + std::string(rest.substr(0, open)), std::string(choice) + std::string(rest.substr(close + 1)), out);
+    }
+    return;
+  }
+  if (out.size() == kMaxPatterns) fail_input("the braces of the pattern stand for more than {} patterns; write fewer", kMaxPatterns);
+  out.push_back(done + std::string(rest));
+}
+
 }  // namespace
 
 std::vector<std::string> glob_files(const std::string& pattern) {
   std::error_code ec;
   if (fs::is_regular_file(pattern, ec)) return {pattern};
-  std::vector<std::string> parts;
-  fs::path root;
-  for (const auto& c : fs::path(pattern)) {
-    if (c == "/") root = "/";
-    else if (!c.empty()) parts.push_back(c.string());
+  if (pattern.size() > kMaxPattern) fail_input("the pattern has {} bytes, at most {} are taken", pattern.size(), kMaxPattern);
+  std::vector<std::string> out, patterns;
+  expand_braces("", pattern, patterns);
+  for (const std::string& p : patterns) {
+    std::vector<std::string> parts;
+    fs::path root;
+    for (const auto& c : fs::path(p)) {
+      if (c == "/") root = "/";
+      else if (!c.empty()) parts.push_back(c.string());
+    }
+    glob_into(root, parts, 0, out);
   }
-  std::vector<std::string> out;
-  glob_into(root, parts, 0, out);
   std::sort(out.begin(), out.end());
   out.erase(std::unique(out.begin(), out.end()), out.end());
   return out;

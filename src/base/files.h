@@ -84,7 +84,10 @@ uint64_t free_disk_bytes(const std::string& path);
 // Regular files below `folder`, paths relative to it, sorted by byte value; dot files and symbolic links to outside
 // are left out.
 std::vector<std::string> list_files(const std::string& folder);
-// Files that match a shell pattern with `*`, `?`, `[…]` and `**` (any depth); sorted. A plain path matches itself.
+// Everything below `folder` that is no folder, paths relative to it, sorted by byte value: dot files too, links not followed.
+std::vector<std::string> list_entries(const std::string& folder);
+// Files that match a shell pattern with `*`, `?`, `[…]`, `{a,b}` and `**` (any depth); sorted. A plain path matches itself.
+// Errors (kBadInput): braces that stand for more than 10,000 patterns.
 std::vector<std::string> glob_files(const std::string& pattern);
 
 }  // namespace mxt

@@ -1,7 +1,8 @@
 #include "base/json.h"
 
 #include <nlohmann/json.hpp>
-#include <set>
+#include <type_traits>
+#include <unordered_set>
 #include <vector>
 
 #include "base/error.h"
@@ -10,7 +11,7 @@
 namespace mxt {
 namespace {
 
-constexpr int kMaxDepth = 256;
+constexpr size_t kMaxDepth = 256;
 
 struct Position {
   size_t line = 1, column = 1;
@@ -29,32 +30,94 @@ Position position_of(std::string_view text, size_t byte) {
   return p;
 }
 
+// Makes the value from the parser's events. nlohmann's own maker looks through all keys of an object for each new one,
+// which a hostile megabyte of keys turns into minutes.
 template <typename J>
-J parse(std::string_view text, std::string_view source) {
-  std::vector<std::set<std::string>> keys;
-  auto callback = [&](int depth, typename J::parse_event_t event, J& parsed) {
-    using E = typename J::parse_event_t;
-    if (depth > kMaxDepth) fail_input("{}: JSON is nested deeper than {} levels", source, kMaxDepth);
-    if (event == E::object_start) keys.emplace_back();
-    if (event == E::object_end) keys.pop_back();
-    if (event == E::key && !keys.back().insert(parsed.template get<std::string>()).second)
-      fail_input("{}: key \"{}\" stands twice in one object", source, parsed.template get<std::string>());
+class Maker {
+ public:
+  using number_integer_t = typename J::number_integer_t;
+  using number_unsigned_t = typename J::number_unsigned_t;
+  using number_float_t = typename J::number_float_t;
+  using string_t = typename J::string_t;
+  using binary_t = typename J::binary_t;
+
+  Maker(std::string_view text, std::string_view source) : text_(text), source_(source) {}
+  J take() { return std::move(root_); }
+
+  bool null() { return put(nullptr), true; }
+  bool boolean(bool v) { return put(v), true; }
+  bool number_integer(number_integer_t v) { return put(v), true; }
+  bool number_unsigned(number_unsigned_t v) { return put(v), true; }
+  bool number_float(number_float_t v, const string_t&) { return put(v), true; }
+  bool string(string_t& v) { return put(std::move(v)), true; }
+  bool binary(binary_t&) { return false; }  // JSON text has none
+  bool start_object(size_t) {
+    open_.push_back({put(J::object()), {}, {}});
     return true;
-  };
-  // The parser's own recursion is flat, but destroying a deep value is not: depth is checked while parsing.
-  try {
-    return J::parse(text.begin(), text.end(), callback);
-  } catch (const typename J::parse_error& e) {
-    const Position p = position_of(text, e.byte > 0 ? e.byte - 1 : 0);
+  }
+  bool key(string_t& k) {
+    Open& o = open_.back();
+    if (!o.keys.insert(k).second) fail_input("{}: key \"{}\" stands twice in one object", source_, k);
+    o.key = std::move(k);
+    return true;
+  }
+  bool end_object() { return open_.pop_back(), true; }
+  bool start_array(size_t) {
+    open_.push_back({put(J::array()), {}, {}});
+    return true;
+  }
+  bool end_array() { return open_.pop_back(), true; }
+  bool parse_error(size_t byte, const std::string&, const nlohmann::detail::exception& e) {
+    if (e.id == 406)  // a number larger than a double holds
+      fail_input("{}: not valid JSON: {}", source_, std::string_view(e.what()).substr(0, 200));
+    const Position p = position_of(text_, byte > 0 ? byte - 1 : 0);
     std::string why = e.what();
     if (auto at = why.find("syntax error"); at != std::string::npos) why = why.substr(at);
     if (auto at = why.find("; last read"); at != std::string::npos) why = why.substr(0, at);
     for (char& c : why)
       if (static_cast<unsigned char>(c) < 0x20) c = ' ';
-    fail_input("{}:{}:{}: not valid JSON: {}", source, p.line, p.column, why);
-  } catch (const typename J::out_of_range& e) {  // a number larger than a double holds
-    fail_input("{}: not valid JSON: {}", source, std::string_view(e.what()).substr(0, 200));
+    fail_input("{}:{}:{}: not valid JSON: {}", source_, p.line, p.column, why);
   }
+
+ private:
+  struct Open {
+    J* value;
+    std::unordered_set<std::string> keys;  // of an object, so far
+    std::string key;
+  };
+
+  template <typename V>
+  J* put(V&& v) {
+    // The parser is flat, but destroying a deep value is not.
+    if (open_.size() > kMaxDepth) fail_input("{}: JSON is nested deeper than {} levels", source_, kMaxDepth);
+    if (open_.empty()) {
+      root_ = J(std::forward<V>(v));
+      return &root_;
+    }
+    Open& o = open_.back();
+    if (o.value->is_array()) {
+      auto& list = *o.value->template get_ptr<typename J::array_t*>();
+      return &list.emplace_back(std::forward<V>(v));
+    }
+    auto& members = *o.value->template get_ptr<typename J::object_t*>();
+    if constexpr (std::is_same_v<J, OrderedJson>) {
+      using Members = std::vector<std::pair<const std::string, J>>;
+      return &static_cast<Members&>(members).emplace_back(std::move(o.key), J(std::forward<V>(v))).second;
+    } else {
+      return &members.emplace(std::move(o.key), J(std::forward<V>(v))).first->second;
+    }
+  }
+
+  std::string_view text_, source_;
+  J root_;
+  std::vector<Open> open_;
+};
+
+template <typename J>
+J parse(std::string_view text, std::string_view source) {
+  Maker<J> maker(text, source);
+  J::sax_parse(text.begin(), text.end(), &maker);
+  return maker.take();
 }
 
 }  // namespace

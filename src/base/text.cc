@@ -63,6 +63,27 @@ std::string replace_invalid_utf8(std::string_view s) {
   return out;
 }
 
+std::string printable(std::string_view s) {
+  std::string out;
+  out.reserve(s.size());
+  const auto hex = [&](unsigned char c) {
+    constexpr const char* kDigits = "0123456789abcdef";
+    out += {'\\', 'x', kDigits[c >> 4], kDigits[c & 15]};
+  };
+  for (size_t i = 0; i < s.size();) {
+    const int n = sequence(s, i);
+    const auto c = static_cast<unsigned char>(s[i]);
+    const bool c1 = n == 2 && c == 0xC2 && static_cast<unsigned char>(s[i + 1]) < 0xA0;  // U+0080 to U+009F
+    if (n > 0 && c >= 0x20 && c != 0x7F && !c1) {
+      out.append(s.substr(i, static_cast<size_t>(n)));
+      i += static_cast<size_t>(n);
+    } else {
+      for (int k = n > 0 ? n : -n; k > 0; --k) hex(static_cast<unsigned char>(s[i++]));
+    }
+  }
+  return out;
+}
+
 uint32_t next_code_point(std::string_view s, size_t& i) {
   const auto b = [&](size_t k) { return static_cast<uint32_t>(static_cast<unsigned char>(s[k])); };
   const uint32_t c = b(i);
@@ -105,6 +126,7 @@ void append_utf8(std::string& out, uint32_t c) {
 }
 
 std::string nearest(std::string_view word, const std::vector<std::string>& candidates) {
+  if (word.size() > 200) return "";  // no slip of the hand; the work grows with its length
   size_t best = word.size() / 3 + 2;
   std::string out;
   for (const auto& c : candidates) {

@@ -10,12 +10,15 @@
 #include <limits>
 #include <memory>
 #include <mutex>
+#include <system_error>
 #include <thread>
 #include <vector>
 
 #ifdef MXT_OPENMP
 #include <omp.h>
 #endif
+
+#include "base/log.h"
 
 namespace mxt {
 namespace {
@@ -71,7 +74,7 @@ class Team {
   Team(const Team&) = delete;
 
   void resize(int workers) {
-    const auto want = static_cast<size_t>(workers);
+    const size_t want = std::min(static_cast<size_t>(workers), most_);
     if (want == workers_.size()) return;
     {
       std::lock_guard lock(mutex_);
@@ -82,7 +85,13 @@ class Team {
     workers_.clear();
     stopping_ = false;
     while (workers_.size() < want) {
-      workers_.emplace_back([this] { serve(); });
+      try {
+        workers_.emplace_back([this] { serve(); });
+      } catch (const std::system_error& e) {  // `ulimit -u`, a container's limit: fewer threads do the same work
+        most_ = workers_.size();
+        log::warn("only {} of {} threads could be started: {}", most_ + 1, want + 1, e.what());
+        break;
+      }
       if (pinned_) bind(workers_.size() - 1);
     }
   }
@@ -185,6 +194,7 @@ class Team {
   std::condition_variable wake_, done_;
   std::exception_ptr error_;
   std::vector<std::thread> workers_;
+  size_t most_ = std::numeric_limits<size_t>::max();  // that the system lets us start
   bool pinned_ = false;
 };
 

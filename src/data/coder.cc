@@ -44,12 +44,13 @@ class RealCoder : public Coder {
   int32_t eos() const override { return p_.tokenizer ? p_.tokenizer->eos() : -1; }
   int64_t vocab_size() const override { return p_.vocab_size; }
   bool has_chat_template() const override { return p_.chat_template != nullptr; }
-  RenderedChat render(const OrderedJson& messages, const OrderedJson* tools) const override {
+  RenderedChat render(const OrderedJson& messages, const OrderedJson* tools, size_t trained_from) const override {
     MXT_ASSERT(p_.chat_template);
     tokenizer::ChatInput in;
     in.messages = &messages;
     in.tools = tools;
     in.now = kTemplateTime;
+    in.trained_from = trained_from;
     tokenizer::RenderedChat r = p_.chat_template->render(in);
     return {std::move(r.text), std::move(r.assistant), std::move(r.plain)};
   }

@@ -2,9 +2,11 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/error.h"
 #include "base/files.h"
 #include "base/hash.h"
 #include "data/jobs.h"
+#include "data/store/manifest.h"
 
 namespace mxt::data {
 namespace {
@@ -52,6 +54,37 @@ std::string key_of(OrderedJson inputs) {
     if (inputs.contains(list))
       for (OrderedJson& source : inputs[list]) source.erase("path");
   return blake3_hex(canonical_json(Json::parse(inputs.dump())));
+}
+
+std::string compare_inputs(const std::string& folder, const config::Recipe& r, const Coder& coder) {
+  const config::Data& d = r.data;
+  const OrderedJson made = parse_ordered_json(read_manifest(folder).inputs, folder);
+  if (made.value("tokenizer", "") != coder.digest())
+    fail_input("{}: was prepared with another tokenizer or chat template than this recipe's; show it with the recipe that made it",
+               folder);
+  std::string all;
+  const auto compare = [&](const char* name, const OrderedJson& was, const OrderedJson& is) {
+    if (was != is) all += fmt::format("{}data.{} {} (the recipe: {})", all.empty() ? "" : ", ", name, was.dump(), is.dump());
+  };
+  const auto was = [&](const char* name) { return made.contains(name) ? made[name] : OrderedJson(); };
+  compare("seq_len", was("seq_len"), d.seq_len);
+  compare("packing", was("packing"), d.packing);
+  compare("sampling", was("sampling"), config::text_of(d.sampling));
+  compare("train_on", was("train_on"), config::text_of(d.train_on));
+  compare("columns", was("columns"), OrderedJson(d.columns));
+  compare("sql", was("sql"), d.sql ? OrderedJson(*d.sql) : OrderedJson());
+  compare("eval_fraction", was("eval_fraction"), d.eval_fraction);
+  compare("max_samples", was("max_samples"), d.max_samples ? OrderedJson(*d.max_samples) : OrderedJson());
+  OrderedJson there = OrderedJson::array(), now = OrderedJson::array();
+  if (d.source == config::DataSource::kLocal) {
+    std::error_code ec;
+    for (const OrderedJson& f : was("sources")) there.push_back({f.value("path", f.value("synth", "")), f.value("bytes", 0)});
+    for (const SourceFile& f : find_source_files(*d.path, d.split)) now.push_back({f.path, fs::file_size(f.path, ec)});
+    if (there != now)
+      all += fmt::format("{}other files ({} and {} in all; the recipe: {} and {})", all.empty() ? "" : ", ",
+                         there.empty() ? "none" : there[0][0].dump(), there.size(), now[0][0].dump(), now.size());
+  }
+  return all.empty() ? "" : fmt::format("{}: was prepared from other inputs than this recipe's, and is shown as it is: {}", folder, all);
 }
 
 std::string jobs_key(const Settings& s, const Coder& coder) {

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "base/json.h"
+#include "config/recipe.h"
 #include "data/coder.h"
 #include "data/settings.h"
 
@@ -12,5 +13,10 @@ namespace mxt::data {
 OrderedJson inputs_of(const Settings& settings, const Coder& coder);
 // Their digest; where a file stands does not change what it becomes.
 std::string key_of(OrderedJson inputs);
+
+// For who shows a prepared folder with a recipe: one line on what of the recipe the folder was not made with, "" where
+// nothing differs. Without fetching or hashing: local files are compared by name and size, those of the Hub not at all.
+// Errors (kBadInput): another tokenizer or chat template, whose texts would be shown wrong; no prepared folder.
+std::string compare_inputs(const std::string& folder, const config::Recipe& recipe, const Coder& coder);
 
 }  // namespace mxt::data

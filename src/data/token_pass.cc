@@ -103,7 +103,7 @@ void TokenPass::run(const RowSource& source, Curation* curation, Spill* out) {
     before_bytes += static_cast<double>(stream.bytes());
   }
   if (found) log::info("data: {} blocks were tokenized before", found);
-  if (row == 0) fail_input("{}: holds no rows; check data.path", source.text());
+  if (row == 0) fail_no_rows(source);
 }
 
 std::optional<bool> TokenPass::has(const RowStream& stream, size_t block, const std::vector<bool>& make) {

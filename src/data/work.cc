@@ -10,10 +10,15 @@ void Work::check_cancel() const {
     throw Error(Exit::kInterrupted, "interrupted; what is done is kept, the same command goes on from there");
 }
 
+void fail_no_rows(const RowSource& source) {
+  if (!source.sql.empty()) fail_input("data.sql: gives no rows of {}; loosen its conditions", source.text());
+  fail_input("{}: holds no rows; choose other data", source.text());
+}
+
 const Layout& Layouts::of(const RowSource& source) {
   if (!found_.contains(&source)) {
     Record first;
-    if (!source.open()->next(&first)) fail_input("{}: holds no rows; check data.path", source.text());
+    if (!source.open()->next(&first)) fail_no_rows(source);
     offer(source, first);
   }
   return found_.at(&source);

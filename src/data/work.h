@@ -33,6 +33,9 @@ class Layouts {
   std::map<const RowSource*, Layout> found_;
 };
 
+// The error of a source that has none.
+[[noreturn]] void fail_no_rows(const RowSource& source);
+
 // The name that the work on a block is kept by.
 std::string block_name(const RowStream& stream, size_t block, std::string_view settings, Layouts* layouts);
 

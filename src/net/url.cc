@@ -92,4 +92,22 @@ std::string percent_encode(std::string_view s, std::string_view keep) {
   return out;
 }
 
+std::optional<std::string> percent_decode(std::string_view s) {
+  const auto digit = [](char c) {
+    const char small = static_cast<char>(c | 0x20);
+    return c >= '0' && c <= '9' ? c - '0' : small >= 'a' && small <= 'f' ? small - 'a' + 10 : -1;
+  };
+  std::string out;
+  for (size_t i = 0; i < s.size(); ++i) {
+    if (s[i] != '%') {
+      out += s[i];
+      continue;
+    }
+    if (s.size() - i < 3 || digit(s[i + 1]) < 0 || digit(s[i + 2]) < 0) return std::nullopt;
+    out += static_cast<char>(digit(s[i + 1]) * 16 + digit(s[i + 2]));
+    i += 2;
+  }
+  return out;
+}
+
 }  // namespace mxt::net

@@ -24,5 +24,7 @@ std::optional<Url> parse_url(std::string_view text);
 std::optional<Url> resolve_url(const Url& base, std::string_view reference);
 // Percent-encodes all but letters, digits, "-._~" and the characters of `keep`.
 std::string percent_encode(std::string_view s, std::string_view keep = "");
+// Empty where a % is not followed by two hexadecimal digits. The bytes are whatever was encoded: not checked for UTF-8.
+std::optional<std::string> percent_decode(std::string_view s);
 
 }  // namespace mxt::net

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/files.h"
+#include "base/text.h"
 #include "base/threads.h"
 #include "config/recipe.h"
 #include "provenance/integrity.h"
@@ -19,7 +20,7 @@ struct ManifestBuilder::Parts {
     OrderedJson entry;
   };
   std::vector<Subject> subjects;
-  OrderedJson run = OrderedJson::object();
+  OrderedJson run = OrderedJson::object(), records = OrderedJson::array();
   std::map<std::string, Json> set;
 
   void add(Subject s) {
@@ -51,7 +52,11 @@ void ManifestBuilder::add_folder(const std::string& subject, const std::string& 
   const std::string root = folder_ + "/" + path;
   if (!fs::is_directory(root)) fail_input("{}: the folder of the manifest's {} is not there", root, subject);
   std::vector<FileRecord> files;
-  for (const auto& f : list_files(root)) files.push_back({path + "/" + f, {}});
+  for (const auto& f : list_entries(root)) {
+    if (!fs::is_regular_file(fs::symlink_status(root + "/" + f)) || !is_valid_utf8(f))
+      fail_input("{}/{}: stands in the folder of the manifest's {}, which can hold plain files with names in UTF-8 alone: remove it", root, f, subject);
+    files.push_back({path + "/" + f, {}});
+  }
   parallel_for(0, static_cast<int64_t>(files.size()), 1, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i)
       files[static_cast<size_t>(i)].digests = hash_file(folder_ + "/" + files[static_cast<size_t>(i)].path);
@@ -68,6 +73,11 @@ void ManifestBuilder::add_folder(const std::string& subject, const std::string& 
 void ManifestBuilder::add_value(const std::string& subject, const Json& value) {
   OrderedJson entry = {{"kind", "value"}, {"value", value}};
   parts_->add({subject, value_digests(value), std::move(entry)});
+}
+
+void ManifestBuilder::add_record(const std::string& path) {
+  const FileDigests d = hash_file(folder_ + "/" + path);
+  parts_->records.push_back({{"path", path}, {"bytes", d.bytes}, {"blake3", d.blake3}, {"sha256", d.sha256}});
 }
 
 void ManifestBuilder::set(const std::string& part, const Json& value) {
@@ -92,6 +102,7 @@ std::string ManifestBuilder::write(const std::optional<SigningKey>& key) {
   p["subjects"] = std::move(subjects);
   for (const char* part : {"identities", "results", "energy", "pointers", "environment"})
     p[part] = parts_->set.contains(part) ? OrderedJson(parts_->set.at(part)) : OrderedJson(nullptr);
+  if (!parts_->records.empty()) p["environment"]["files"] = parts_->records;
   p["signer"] = key ? OrderedJson(key->public_key) : OrderedJson(nullptr);
   p["integrity"]["fields"] = leaf_digests(Json(m));
   const std::string digest = whole_digest(Json(m));
@@ -99,9 +110,10 @@ std::string ManifestBuilder::write(const std::optional<SigningKey>& key) {
 
   const std::string text = manifest_text(m), path = folder_ + "/manifest.json",
                     envelope = folder_ + "/manifest.dsse.json";
-  // An envelope of an older manifest must not stay beside the new one.
+  // What was made of an older manifest must not stay beside the new one.
   std::error_code ec;
   fs::remove(envelope, ec);
+  fs::remove(folder_ + "/" + kReceiptName, ec);
   write_file_atomic(path, text);
   if (key) write_file_atomic(envelope, seal(text, *key));
   return digest;

@@ -23,6 +23,8 @@ namespace mxt::provenance {
 
 inline constexpr const char* kPredicateType = "urn:mindxtrain:run:v1";
 
+inline constexpr const char* kReceiptName = "receipt.json";  // beside the manifest: what make_receipt() says of it
+
 // Collects what the manifest says and writes it. Paths are relative to the run's folder.
 class ManifestBuilder {
  public:
@@ -33,10 +35,14 @@ class ManifestBuilder {
   // Names the run: project, run_name, seed and the hash of the effective recipe.
   void set_recipe(const config::Recipe& recipe);
 
-  // A subject's files are hashed here (all of a folder but dot files). kBadInput where it is not there.
+  // A subject's files are hashed here (all of a folder, dot files too). kBadInput where it is not there or holds a link.
   void add_file(const std::string& subject, const std::string& path);
   void add_folder(const std::string& subject, const std::string& path);
   void add_value(const std::string& subject, const Json& value);
+
+  // A file beside the subjects that two equal runs need not share (metrics, curve, events): its digests stand in
+  // predicate.environment.files and are checked like a subject's.
+  void add_record(const std::string& path);
 
   // A part of the predicate: "identities" (device, driver, libraries, compiler, git_commit, container_digest),
   // "results", "energy", "pointers" (hf, cid, chain) or "environment" (dates, durations, host).

@@ -8,6 +8,7 @@
 #include "base/threads.h"
 #include "config/recipe.h"
 #include "provenance/integrity.h"
+#include "provenance/receipt.h"
 
 namespace mxt::provenance {
 namespace {
@@ -39,6 +40,7 @@ class Verifier {
     if (!manifest_.contains(at) || !manifest_[at].is_object()) return find("/predicate/subjects", "is missing");
     for (const auto& [name, entry] : manifest_[at].items()) check_subject(name, entry);
     if (!manifest_.contains("subject") || !manifest_["subject"].is_array()) return find("/subject", "is missing");
+    check_records();
     std::set<std::string> seen;
     for (const Json& s : manifest_["subject"]) {
       const std::string name = text_at(s, "name");
@@ -84,11 +86,40 @@ class Verifier {
     if (report_.findings.size() == before) report_.subjects.push_back(summary);
   }
 
+  // The first symbolic link on the way from the run's folder to this path; "" = none.
+  std::string link_on(const std::string& path) const {
+    fs::path at;
+    std::error_code ec;
+    for (const auto& part : fs::path(path)) {
+      at /= part;
+      if (fs::is_symlink(fs::symlink_status(folder_ / at, ec))) return at.generic_string();
+    }
+    return "";
+  }
+
+  // Files beside the subjects.
+  void check_records() {
+    const auto at = "/predicate/environment/files"_json_pointer;
+    if (!manifest_.contains(at) || !manifest_[at].is_array()) return;
+    for (const Json& f : manifest_[at]) {
+      const std::string path = text_at(f, "path");
+      if (!is_inside(path)) {
+        find(at.to_string(), fmt::format("names {}, which is not in the run's folder", path));
+        continue;
+      }
+      const std::string d = difference(path, {text_at(f, "blake3"), text_at(f, "sha256"), bytes_at(f)});
+      if (!d.empty()) find(path, d);
+    }
+  }
+
   // Says how a file differs, or "" where it does not.
   std::string difference(const std::string& path, const FileDigests& want) const {
-    const std::string full = folder_ + "/" + path;
-    std::error_code ec;
-    if (!fs::is_regular_file(full, ec)) return "is missing";
+    const std::string full = (folder_ / path).string();
+    if (const std::string link = link_on(path); !link.empty())
+      return link == path ? "was replaced by a symbolic link" : fmt::format("stands behind the symbolic link {}", link);
+    const auto kind = fs::symlink_status(full).type();
+    if (kind == fs::file_type::not_found) return "is missing";
+    if (kind != fs::file_type::regular) return "is no file any more";
     try {
       const FileDigests d = hash_file(full);
       if (d.blake3 == want.blake3 && d.sha256 == want.sha256 && d.bytes == want.bytes) return "";
@@ -136,17 +167,53 @@ class Verifier {
     for (size_t i = 0; i < files.size(); ++i)
       if (!differences[i].empty()) find(files[i].path, fmt::format("{} (subject {})", differences[i], name));
     std::error_code ec;
-    if (fs::is_directory(folder_ + "/" + path, ec))
-      for (const auto& f : list_files(folder_ + "/" + path))
-        if (!listed.contains(path + "/" + f))
-          find(path + "/" + f, fmt::format("is not in the manifest (subject {})", name));
+    try {
+      if (fs::is_directory((folder_ / path).string(), ec))
+        for (const auto& f : list_entries((folder_ / path).string()))
+          if (!listed.contains(path + "/" + f)) find(path + "/" + f, fmt::format("is not in the manifest (subject {})", name));
+    } catch (const Error& e) {
+      find(path, e.what());
+    }
     return fmt::format("{}: {} files, {}", name, files.size(), human_bytes(d.bytes));
   }
 
-  std::string folder_;
+  fs::path folder_;
   const Json& manifest_;
   VerifyReport& report_;
 };
+
+// RUN/receipt.json says nothing of its own: it must follow from the manifest. It may be absent.
+void check_receipt(const std::string& folder, const Json& manifest, VerifyReport& report) {
+  const std::string path = folder + "/" + kReceiptName;
+  const auto kind = fs::symlink_status(path).type();
+  if (kind == fs::file_type::not_found) return;
+  const auto find = [&](std::string what) { report.findings.push_back({kReceiptName, std::move(what)}); };
+  if (kind != fs::file_type::regular) return find("is no file");
+  config::Receipt settings;
+  try {
+    if (fs::is_regular_file(folder + "/recipe.yaml")) settings = config::load_recipe(folder + "/recipe.yaml").receipt;
+  } catch (const Error&) {
+    // Reported by its subject; the receipt then holds what it can.
+  }
+  try {
+    const OrderedJson want = make_receipt(manifest, settings);
+    const std::string text = read_file(path);
+    if (text == want.dump(2) + "\n") return;
+    const OrderedJson is = parse_ordered_json(text, path);
+    const size_t before = report.findings.size();
+    if (!is.is_object()) return find("is no receipt");
+    for (const auto& [key, value] : want.items())
+      if (!is.contains(key))
+        find(key + " is missing");
+      else if (is[key] != value)
+        find(key + " was edited: the manifest says otherwise");
+    for (const auto& [key, value] : is.items())
+      if (!want.contains(key)) find(key + " was added");
+    if (report.findings.size() == before) find("was rewritten: every value holds, but spacing, spelling or order do not");
+  } catch (const Error& e) {
+    find(e.what());
+  }
+}
 
 void check_signature(const std::string& manifest_path, std::string_view text, const Json& manifest,
                      const VerifyOptions& options, VerifyReport& report) {
@@ -201,7 +268,8 @@ void check_recipe_of_run(const std::string& folder, const Json& manifest, const 
   // Name the fields, from the run's own copy of its recipe where that is whole.
   std::vector<std::string> differences;
   try {
-    const config::Recipe own = config::load_recipe(folder + "/recipe.yaml");
+    const std::string path = folder + "/recipe.yaml";
+    const config::Recipe own = fs::is_regular_file(path) ? config::load_recipe(path) : config::Recipe();
     if (config::recipe_hash(own) == stored)
       compare_recipes(Json::parse(config::canonical(own)), Json::parse(config::canonical(recipe)), "", differences);
   } catch (const Error&) {
@@ -227,6 +295,8 @@ VerifyReport verify_text(std::string_view text, const std::string& manifest_path
   } catch (const Error& e) {
     fail_verify("{}", e.what());
   }
+  if (manifest.is_object() && manifest.contains("manifest") && manifest.contains("subjects"))
+    fail_verify("{}: this is a receipt, which says what a manifest holds: give the run's folder or its manifest.json", manifest_path);
   if (!manifest.is_object() || text_at(manifest, "_type") != "https://in-toto.io/Statement/v1")
     fail_verify("{}: /_type is not in-toto's Statement v1: this is no manifest of a run", manifest_path);
   if (text_at(manifest, "predicateType") != kPredicateType || !manifest.contains("predicate") ||
@@ -239,6 +309,7 @@ VerifyReport verify_text(std::string_view text, const std::string& manifest_path
   report.findings = check_integrity(manifest);
   if (!folder.empty()) {
     Verifier(folder, manifest, report).check_subjects();
+    check_receipt(folder, manifest, report);
     check_signature(folder + "/" + fs::path(manifest_path).filename().string(), text, manifest, options, report);
   }
   if (options.recipe) check_recipe_of_run(folder, manifest, *options.recipe, report);

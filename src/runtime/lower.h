@@ -1,14 +1,21 @@
 // From graph operations to kernel calls. Internal to the room.
 #pragma once
 
+#include <algorithm>
 #include <string>
 
+#include "kernels/memory.h"
 #include "runtime/program.h"
 
 namespace mxt::runtime {
 
 // Overwrites in the first micro-batch of a step, adds in later ones; a second contribution of one pass always adds.
 inline bool adds(const graph::Op& op, const Batch* b) { return !(op.first_grad && (b == nullptr || b->first_micro)); }
+
+// One stream per (step, micro-batch, operation): independent of order, threads and restarts. Attention's operations are
+// counted from kAttentionStreams on.
+inline constexpr uint64_t kStreams = 4096, kAttentionStreams = 2048;
+inline uint64_t dropout_stream(const Batch& b, uint64_t id) { return (b.step * kStreams + b.micro) * kStreams + id; }
 
 class Lowering {
  public:
@@ -33,6 +40,19 @@ class Lowering {
   // A product whose operands are found when it runs; `shape` fills sizes and flags (pointers may be null then).
   void emit_gemm(std::function<kernels::Gemm(const Frame&)> make, ValueId b = graph::kNone);
   const kernels::BlockMatrix* blocks_of(ValueId v) const;
+  // The plan's way to compute a call. A key that is new is one more for the probe.
+  template <typename C>
+  int choose(const std::string& key, C call, const std::vector<std::string>& names, size_t& memory) {
+    for (auto& t : p_.tunables_)
+      if (t.key == key) {
+        ++t.count;
+        return std::get<C>(t.call).algo;
+      }
+    call.algo = kernels::chosen(plan_, key, names);
+    memory = std::max(memory, kernels::own_memory(ops_, call));
+    p_.tunables_.push_back({key, call, 1});
+    return call.algo;
+  }
   int choose(const kernels::Gemm& g);
   // SwiGLU's backward with the adapter gradients that read its operands, where one kernel makes them all
   // (kernels::ActLoraGrad).
@@ -43,7 +63,7 @@ class Lowering {
   kernels::ActLoraGrad act_lora_grad(const ActLora& a, const Frame& f) const;
   kernels::LoraGrad lora_grad(const graph::Op& op, const Frame& f) const;
   template <typename C>
-  void set_documents(C& call, const Frame& f) const;
+  void set_packed(C& call, const graph::AttentionOp& a, const Frame& f) const;
 
   void lower(const graph::EmbeddingOp&);
   void lower(const graph::EmbeddingGradOp&);

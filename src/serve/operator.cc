@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "net/url.h"
 #include "serve/coach/access.h"
 #include "serve/generation.h"
 #include "serve/operator_state.h"
@@ -277,8 +278,9 @@ void Operator::handle(const HttpRequest& r, std::shared_ptr<Reply> out) {
     if (!s.settings.upstream.empty() && !jobs) return forward(s, r, reply, s.keys->enter(key));
     if (p == "/v1/models") return reply->send(json_answer(models_json(s, nullptr)));
     if (p.starts_with("/v1/models/")) {
-      const std::string name = p.substr(11);
-      return reply->send(json_answer(models_json(s, &name)));
+      const auto name = net::percent_decode(std::string_view(p).substr(11));  // clients encode the id: org%2Fmodel
+      if (!name || !is_valid_utf8(*name)) refuse_status(400, "invalid_request_error", "", "the model's name in the path is not encoded as URLs are");
+      return reply->send(json_answer(models_json(s, &*name)));
     }
     if (jobs) return training(s, r, p.substr(std::string_view("/v1/training/jobs").size()), reply);
     if (s.served.names.empty()) refuse_status(503, "server_error", "no_model", "this server serves no model: start it with --model");

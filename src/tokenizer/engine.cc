@@ -328,8 +328,16 @@ void Engine::encode_text(std::string_view text, size_t base, std::span<const Spa
   out.maps.clear();
 }
 
+// A large text goes task by task on one thread too: then ids are made in memory that stays in the caches, and what is large is
+// written once.
 void Engine::encode(std::string_view text, std::span<const Span> plain, std::vector<int32_t>& ids,
                     std::vector<Span>* offsets) const {
+  if (offsets) return encode_whole(text, plain, ids, offsets);
+  encode_parallel(text, plain, 1, ids);
+}
+
+void Engine::encode_whole(std::string_view text, std::span<const Span> plain, std::vector<int32_t>& ids,
+                          std::vector<Span>* offsets) const {
   const auto survey = unicode::survey(text, only_nfc_);
   std::string repaired;
   OffsetMap repair;
@@ -375,13 +383,13 @@ void Engine::encode_parallel(std::string_view text, std::span<const Span> plain,
                              std::vector<int32_t>& ids) const {
   constexpr size_t kGrain = size_t{1} << 20;
   const bool cuttable = cuttable_ && (normalized_matcher_.empty() || normalizer_.none());
-  if (!cuttable || threads <= 1 || text.size() <= 2 * kGrain) return encode(text, plain, ids, nullptr);
+  if (!cuttable || text.size() <= 2 * kGrain) return encode_whole(text, plain, ids, nullptr);
   const int threads_before = num_threads();
-  set_num_threads(threads);
-  const auto restore =
-      std::unique_ptr<const int, void (*)(const int*)>(&threads_before, [](const int* n) { set_num_threads(*n); });
-  const auto survey = survey_parallel(text, only_nfc_, 4 * kGrain);
-  if (!survey.valid) return encode(text, plain, ids, nullptr);
+  if (threads > 1) set_num_threads(threads);
+  const auto restore = std::unique_ptr<const int, void (*)(const int*)>(threads > 1 ? &threads_before : nullptr,
+                                                                        [](const int* n) { set_num_threads(*n); });
+  const auto survey = threads > 1 ? survey_parallel(text, only_nfc_, 4 * kGrain) : unicode::survey(text, only_nfc_);
+  if (!survey.valid) return encode_whole(text, plain, ids, nullptr);
 
   struct Task {
     std::vector<Part> parts;
@@ -424,8 +432,10 @@ void Engine::encode_parallel(std::string_view text, std::span<const Span> plain,
   std::mutex mutex;
   std::vector<std::vector<int32_t>> buffers;
   size_t taken = 0, appended = 0;
-  ids.reserve(ids.size() + text.size() / 8 * 5);
-  prefer_large_pages(ids.data(), ids.capacity() * sizeof(int32_t));
+  if (const size_t need = ids.size() + text.size() / 8 * 5; need > ids.capacity()) {
+    ids.reserve(std::max(need, ids.capacity() * 2));  // by doubling, so that many calls stay linear
+    prefer_large_pages(ids.data(), ids.capacity() * sizeof(int32_t));
+  }
   const auto work = [&](int64_t, int64_t) {
     CachePool::Loan cache(caches_);
     std::unique_lock lock(mutex);
@@ -459,7 +469,10 @@ void Engine::encode_parallel(std::string_view text, std::span<const Span> plain,
   };
   const size_t before = ids.size();
   try {
-    parallel_for(0, threads, 1, work);
+    if (threads > 1)
+      parallel_for(0, threads, 1, work);
+    else
+      work(0, 1);
   } catch (...) {
     ids.resize(before);
     throw;

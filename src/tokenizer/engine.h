@@ -28,6 +28,7 @@ class Engine {
   // offsets: null, or gets one span a token.
   void encode(std::string_view text, std::span<const Span> plain, std::vector<int32_t>& ids,
               std::vector<Span>* offsets) const;
+  // Large texts task by task, on `threads` threads.
   void encode_parallel(std::string_view text, std::span<const Span> plain, int threads, std::vector<int32_t>& ids) const;
   std::string decode(std::span<const int32_t> ids, bool skip_special) const;
   std::string token_bytes(int32_t id) const;
@@ -54,6 +55,7 @@ class Engine {
       ids[used++] = id;
     }
   };
+  void encode_whole(std::string_view text, std::span<const Span> plain, std::vector<int32_t>& ids, std::vector<Span>* offsets) const;
   void add_tokens();
   // Positions below: `base` is where the part of the text begins that was normalised, `shift` where the text at hand
   // begins in the normalised part.

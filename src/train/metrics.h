@@ -15,7 +15,7 @@ struct StepMetrics {
   int64_t tokens = 0;    // seen so far, padding not counted
   double tok_s = 0;      // of this step
   double tflops = 0;     // model floating-point operations of this step per second (recompute not counted), 1e12
-  std::optional<double> mfu;  // tflops over the rate of the fastest matrix product that the plan measured
+  std::optional<double> mfu;  // tflops over the largest rate seen: of the plan's fastest matrix product, or of a step that was faster
   uint64_t memory = 0;       // bytes in use: resident in the process, or allocated on the device
   uint64_t peak_memory = 0;  // the most the process has had so far (VmHWM)
   std::optional<double> eval_loss;

@@ -93,7 +93,7 @@ class Run {
       }
       log.write(m);
       const std::string detail = fmt::format("step {}/{}  loss {:.4f}  {:.0f} tok/s{}", state_.step, steps_, m.loss, m.tok_s, m.mfu ? fmt::format("  {:.0f}% of peak", 100 * *m.mfu) : "");
-      progress.update(static_cast<double>(state_.step), detail);
+      if (state_.step % t.log_every == 0 || last) progress.update(static_cast<double>(state_.step), detail);
       const bool stopped = o_.stop && o_.stop->load();
       if ((t.save_every && state_.step % *t.save_every == 0 && !last) || stopped) save_state();
       if (stopped && !last) {
@@ -208,7 +208,14 @@ class Run {
     const double seconds = now() - begin;
     m.tok_s = static_cast<double>(step_tokens_) / seconds;
     m.tflops = step_flops_ / seconds / 1e12;
-    if (peak_ > 0) m.mfu = m.tflops * 1e12 / peak_;
+    if (peak_ > 0) {
+      if (const double rate = m.tflops * 1e12; rate > peak_) {
+        if (!peak_passed_) log::warn("step {} did {:.3f} TFLOP/s, more than the {:.3f} of the plan's fastest product: the machine was busy when the plan was measured; utilisation counts from the fastest step so far", m.step, m.tflops, peak_ * 1e-12);
+        peak_passed_ = true;
+        peak_ = rate;
+      }
+      m.mfu = m.tflops * 1e12 / peak_;
+    }
     m.memory = ops_.device() ? ops_.device()->memory().held : device::resident_bytes();
     m.peak_memory = device::peak_resident_bytes();
     return m;
@@ -297,7 +304,8 @@ class Run {
   PackedBatch batch_;
   checkpoint::TrainState state_;
   int64_t steps_ = 0, step_tokens_ = 0;
-  double step_flops_ = 0, peak_ = 0;
+  double step_flops_ = 0, peak_ = 0;  // peak_: the largest rate seen, in flops a second; 0 = the plan measured no product
+  bool peak_passed_ = false;
 };
 
 }  // namespace

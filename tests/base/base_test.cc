@@ -101,7 +101,24 @@ TEST(Threads, AnErrorOfAWorkerLeavesThePoolUsable) {
   set_num_threads(before);
 }
 
+TEST(Json, TheWorkGrowsWithTheText) {
+  // 300,000 keys, which took minutes when each was looked for among all before it.
+  std::string text = "{";
+  for (int i = 0; i < 300000; ++i) text += fmt::format("{}\"{}\":[{},null,-1,2.5,true,\"x\",{{}}]", i ? "," : "", i, i);
+  text += "}";
+  const OrderedJson j = parse_ordered_json(text, "x.json");
+  EXPECT_EQ(j.size(), 300000u);
+  EXPECT_EQ(j.back().dump(), R"([299999,null,-1,2.5,true,"x",{}])");
+  EXPECT_EQ(j.dump(), text);
+  EXPECT_EQ(parse_json(text, "x.json"), Json::parse(text));
+  EXPECT_EQ(nearest(std::string(1 << 20, 'a'), {"learning_rate"}), "");
+}
+
 TEST(Json, RefusesDuplicatesDepthAndSyntaxWithPlace) {
+  EXPECT_THROW(parse_ordered_json(R"({"a":{"b":1,"c":2,"b":3}})", "x.json"), Error);
+  EXPECT_EQ(parse_ordered_json(R"([{"b":1},{"b":{"b":2}}])", "x.json").dump(), R"([{"b":1},{"b":{"b":2}}])");
+  EXPECT_NO_THROW(parse_json(std::string(256, '[') + "1" + std::string(256, ']'), "x.json"));
+  EXPECT_THROW(parse_json(std::string(257, '[') + "1" + std::string(257, ']'), "x.json"), Error);
   EXPECT_THROW(parse_json(R"({"a":1,"a":2})", "x.json"), Error);
   EXPECT_THROW(parse_json(std::string(100000, '['), "x.json"), Error);
   EXPECT_THROW(parse_json("5E981", "x.json"), Error);  // more than a double holds
@@ -143,6 +160,31 @@ TEST(Files, OnlyWhatAKilledWriterLeftIsRemoved) {
   remove_unfinished(dir);
   for (const std::string& n : left) EXPECT_FALSE(fs::exists(dir + "/" + n)) << n;
   for (const std::string& n : others) EXPECT_TRUE(fs::exists(dir + "/" + n)) << n;
+  fs::remove_all(dir);
+}
+
+TEST(Files, BracesOfAPatternAreChoices) {
+  std::string dir = (fs::temp_directory_path() / "mxt_glob_XXXXXX").string();
+  ASSERT_NE(mkdtemp(dir.data()), nullptr);
+  for (const char* name : {"a/1.txt", "a/2.txt", "b/1.txt", "c/1.txt", "{x}/1.txt", "{a,b}.txt"}) {
+    fs::create_directories(fs::path(dir + "/" + name).parent_path());
+    std::ofstream(dir + "/" + name) << "x";
+  }
+  const auto found = [&](const std::string& pattern) {
+    std::string all;
+    for (const std::string& f : glob_files(dir + "/" + pattern)) all += f.substr(dir.size() + 1) + " ";
+    return all;
+  };
+  EXPECT_EQ(found("{a,b}/*.txt"), "a/1.txt a/2.txt b/1.txt ");
+  EXPECT_EQ(found("{b,a,{c,a}}/{1,}.txt"), "a/1.txt b/1.txt c/1.txt ");
+  EXPECT_EQ(found("{x}/*.txt"), "{x}/1.txt ");     // one choice is none
+  EXPECT_EQ(found("{a,b}.txt"), "{a,b}.txt ");     // a plain path matches itself
+  EXPECT_EQ(found("{a,b/*.txt"), "");
+  EXPECT_EQ(found("?/{1,2}.txt"), "a/1.txt a/2.txt b/1.txt c/1.txt ");
+  std::string many;
+  for (int i = 0; i < 40; ++i) many += "{a,b}";
+  EXPECT_THROW(found(many), Error);
+  EXPECT_THROW(found(std::string(100000, '{') + many), Error);
   fs::remove_all(dir);
 }
 

@@ -50,6 +50,23 @@ TEST(Encode, OnlyTheAnswerAndItsEndTokenAreTrainedNotTheNewlineAfterIt) {
   EXPECT_EQ(count_targets(d), 3);
 }
 
+TEST(Encode, OfAPromptAndCompletionInMessagesTheCompletionsAssistantTurnsAreTrained) {
+  const auto trained = [](const char* json) {
+    std::string s;
+    for (int32_t l : encode(json).labels)
+      if (l != kNo) s += ToyCoder().token_bytes(l);
+    return s;
+  };
+  EXPECT_EQ(trained(R"({"prompt":[{"role":"user","content":"a"},{"role":"assistant","content":"b"},{"role":"user","content":"c"}],
+                        "completion":[{"role":"assistant","content":"d"},{"role":"tool","content":"e"},
+                                      {"role":"assistant","content":[{"type":"text","text":"f"},{"type":"text","text":"g"}]}]})"),
+            "d<|im_end|>fg<|im_end|>");
+  EXPECT_EQ(trained(R"({"prompt":[{"role":"assistant","content":"b"}],"completion":[{"role":"user","content":"d"}]})"), "");
+  // The same text as the conversation in one list.
+  EXPECT_EQ(encode(R"({"prompt":[{"role":"user","content":"a"}],"completion":[{"role":"assistant","content":"d"}]})").ids,
+            encode(R"({"messages":[{"role":"user","content":"a"},{"role":"assistant","content":"d"}]})").ids);
+}
+
 TEST(Encode, EveryAssistantTurnIsTrained) {
   const Document d = encode(
       R"({"messages":[{"role":"assistant","content":"a"},{"role":"user","content":"b"},{"role":"assistant","content":"c"}]})");

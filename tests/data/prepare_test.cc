@@ -7,6 +7,7 @@
 #include "base/json.h"
 #include "base/philox.h"
 #include "base/threads.h"
+#include "data/inputs.h"
 #include "data/preview.h"
 #include "data/synth/synth.h"
 #include "helpers.h"
@@ -384,6 +385,25 @@ TEST_F(PrepareTest, CurationIsAccountedForInTheManifestAndKept) {
   EXPECT_EQ(again.text(), p.text());
   EXPECT_EQ(list_files(path("out")).size(), 2u);
   EXPECT_FALSE(run(local(file, "seq_len: 64, packing: false, dedupe: {exact: true}")).kept);
+}
+
+TEST_F(PrepareTest, ShowingWithAnotherRecipeIsSaid) {
+  const std::string file = write("a.jsonl", texts({"one", "two"})), other = write("b.jsonl", texts({"one", "three"}));
+  run(local(file));
+  EXPECT_EQ(compare_inputs(path("out"), local(file), coder_), "");
+  EXPECT_HAS(compare_inputs(path("out"), local(file, "seq_len: 128, packing: false"), coder_), "data.seq_len 64 (the recipe: 128), data.packing true");
+  EXPECT_HAS(compare_inputs(path("out"), local(other), coder_), "other files");
+  ToyCoder stranger;
+  stranger.end = 3;
+  EXPECT_HAS(error_of([&] { compare_inputs(path("out"), local(file), stranger); }), "another tokenizer");
+}
+
+TEST_F(PrepareTest, NoRowsSaysWhatIsTrue) {
+  const std::string file = write("a.jsonl", texts({"one"})), none = write("b.jsonl", "\n\n");
+  EXPECT_HAS(error_of([&] { run(local(none)); }), "b.jsonl: holds no rows");
+  EXPECT_HAS(error_of([&] { run(local(file, "sql: 'SELECT * FROM rows WHERE false'")); }), "data.sql: gives no rows of");
+  EXPECT_HAS(error_of([&] { run(local(file, "filter: {decontaminate: ['" + none + "']}")); }), "b.jsonl holds no rows");
+  EXPECT_FALSE(fs::exists(path("out/dataset.json")));
 }
 
 TEST(EpochOrder, IsAPermutationThatChangesWithSeedAndEpochAndNothingElse) {

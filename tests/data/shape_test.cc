@@ -62,6 +62,32 @@ TEST(Shape, WrongColumnMapsAreRefused) {
   EXPECT_HAS(error_of([&] { find_layout(r, {{"q", "text"}, {"a", "text"}}); }), "two columns");
 }
 
+TEST(Shape, PromptAndCompletionAreBothTextsOrBothMessages) {
+  const auto refused = [](const char* text) { return error_of([&] { read(row(text)); }); };
+  const Example e = read(row(R"({"prompt":[{"role":"user","content":"a"}],"completion":[{"role":"assistant","content":"b"}],"tools":[{"type":"function"}]})"));
+  EXPECT_EQ(e.trained_from, 1u);
+  ASSERT_NE(e.tools, nullptr);
+  EXPECT_HAS(refused(R"({"prompt":"a","completion":[{"role":"assistant","content":"b"}]})"), "\"prompt\" is a text, a list of messages");
+  EXPECT_HAS(refused(R"({"prompt":[{"role":"user","content":"a"}],"completion":"b"})"), "\"completion\" is a text");
+  EXPECT_HAS(refused(R"({"prompt":[],"completion":[{"role":"assistant","content":"b"}]})"), "\"prompt\" is an empty array");
+  EXPECT_HAS(refused(R"({"prompt":[{"role":"user","content":"a"}],"completion":[{"content":"b"}]})"), "completion[0] has no \"role\"");
+  EXPECT_HAS(refused(R"({"prompt":"a","completion":"b","tools":[{"type":"function"}]})"), "the row has \"tools\"");
+  EXPECT_EQ(read(row(R"({"prompt":"a","completion":"b","tools":[]})")).completion, "b");
+}
+
+TEST(Shape, AToolCallHasAName) {
+  const auto calls = [](const std::string& call) {
+    return R"({"messages":[{"role":"user","content":"x"},{"role":"assistant","content":"","tool_calls":[)" + call + "]}]}";
+  };
+  for (const char* good : {R"({"function":{"name":"f","arguments":{}}})", R"({"name":"f","arguments":{}})"}) read(row(calls(good)));
+  for (const char* bad : {"5", "{}", R"({"function":{}})", R"({"function":"f"})", R"({"function":{"name":null}})", R"({"name":3})"})
+    EXPECT_HAS(error_of([&] { read(row(calls(bad))); }), "d.jsonl:3: messages[1].tool_calls[0] must be") << bad;
+}
+
+TEST(Shape, NullIsNotCalledMissing) {
+  EXPECT_HAS(error_of([] { read(row(R"({"question":"a","answer":null})")); }), "d.jsonl:3: \"answer\" is null");
+}
+
 TEST(Shape, ColumnMapDecidesAlone) {
   const Record r = row(R"({"messages":[{"role":"user","content":"x"}],"body":"the text"})");
   EXPECT_EQ(read(r, {{"body", "text"}}).text, "the text");

@@ -1,3 +1,4 @@
+#include <sys/stat.h>
 #include <zlib.h>
 #include <zstd.h>
 
@@ -89,10 +90,54 @@ TEST_F(SourceTest, FolderWithSplitsInItsNamesGivesTheSplitAsked) {
 }
 
 TEST_F(SourceTest, MissingFilesAndUnknownEndingsSayWhatToDo) {
-  EXPECT_HAS(error_of([&] { find_source_files(path("none.jsonl"), "train"); }), "data.path");
+  EXPECT_HAS(error_of([&] { find_source_files(path("none.jsonl"), "train"); }), "relative to the working folder");
   EXPECT_HAS(error_of([&] { find_source_files(write("a.arrow", "x"), "train"); }), ".jsonl");
   std::filesystem::create_directory(path("empty"));
   EXPECT_HAS(error_of([&] { find_source_files(path("empty"), "train"); }), "no data files");
+}
+
+TEST_F(SourceTest, WhatIsNoFileIsNamedAsWhatItIs) {
+  ASSERT_EQ(::mkfifo(path("pipe.jsonl").c_str(), 0600), 0);
+  EXPECT_HAS(error_of([&] { find_source_files(path("pipe.jsonl"), "train"); }), "neither a file nor a folder");
+  EXPECT_HAS(error_of([&] { find_source_files("/dev/zero", "train"); }), "neither a file nor a folder");
+  std::filesystem::create_symlink("loop.jsonl", path("loop.jsonl"));
+  EXPECT_HAS(error_of([&] { find_source_files(path("loop.jsonl"), "train"); }), "no such file");
+  std::filesystem::create_directory(path("d1"));
+  EXPECT_HAS(error_of([&] { find_source_files(path("d*"), "train"); }), "no file matches");
+  write("d/a.jsonl", "{}");
+  std::filesystem::create_directory_symlink(".", path("d/self"));
+  EXPECT_EQ(find_source_files(path("d"), "train").size(), 1u);
+  EXPECT_EQ(find_source_files(path("{d,d1,e}/*.{jsonl,csv}"), "train").size(), 1u);
+}
+
+TEST_F(SourceTest, NamesThatAreNoLineOfTextAreRefused) {
+  for (const char* name : {"d/a\xff.jsonl", "d/a\nb.jsonl", "d/\x1b[31m.jsonl"}) {
+    const std::string file = write(name, "{}");
+    const std::string e = error_of([&] { find_source_files(path("d"), "train"); });
+    EXPECT_HAS(e, "the name of this file holds");
+    EXPECT_EQ(e.find_first_of("\xff\n\x1b"), std::string::npos);
+    EXPECT_EQ(error_of([&] { find_source_files(path("d/*"), "train"); }), e);
+    std::filesystem::remove(file);
+  }
+}
+
+TEST_F(SourceTest, FoldersThatCannotBeReadAreNotLeftOut) {
+  if (::geteuid() == 0) GTEST_SKIP() << "root reads everything";
+  write("d/a.jsonl", "{}");
+  write("d/s/b.jsonl", "{}");
+  ASSERT_EQ(::chmod(path("d/s").c_str(), 0), 0);
+  EXPECT_HAS(error_of([&] { find_source_files(path("d"), "train"); }), "d/s: cannot be read");
+  EXPECT_HAS(error_of([&] { find_source_files(path("d/**/*.jsonl"), "train"); }), "d/s: cannot be read");
+  ASSERT_EQ(::chmod(path("d/s").c_str(), 0700), 0);
+}
+
+TEST_F(SourceTest, EmptyAndOddPackedFilesAreCalledWhatTheyAre) {
+  for (const char* name : {"a.jsonl.gz", "a.jsonl.zst"}) EXPECT_HAS(error_of([&] { read(write(name, "")); }), "is empty");
+  EXPECT_HAS(error_of([&] { read(write("b.csv", "te\xffxt\nab\n")); }), "b.csv:1: a column's name");
+  // pzstd begins with a skippable frame.
+  std::string frame(ZSTD_compressBound(3), '\0');
+  frame.resize(ZSTD_compress(frame.data(), frame.size(), "{}\n", 3, 1));
+  EXPECT_EQ(read(write("c.jsonl.zst", std::string("\x50\x2a\x4d\x18\x04\0\0\0abcd", 12) + frame))[0].text, "{}\n");
 }
 
 TEST_F(SourceTest, PackedFilesReadAsPlainOnes) {

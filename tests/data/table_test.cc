@@ -124,6 +124,15 @@ TEST_F(TableTest, SqlLeavesTextsAndNestedValuesAsTheyAre) {
   EXPECT_EQ(query("SELECT * FROM rows", path("b.csv")), (V{R"({"code":"007","empty":""})"}));
 }
 
+TEST_F(TableTest, ABrokenFileIsNamedUnderSql) {
+  for (const auto& [name, bytes] : {std::pair<const char*, const char*>{"a.csv", "text\nab\xff\n"}, {"b.jsonl", "{\"text\":\"a\"}\n{\"text\":\n"}}) {
+    write(name, bytes);
+    const std::string e = error_of([&] { query("SELECT * FROM rows", path(name)); });
+    EXPECT_HAS(e, path(name));
+    EXPECT_HAS(e, "ine");  // and its line
+  }
+}
+
 TEST_F(TableTest, HostileSqlReachesNothingButItsInputs) {
   write("a.jsonl", "{\"text\":\"x\"}\n");
   const std::string secret = write("secret.txt", "secret"), other = write("other.csv", "a\nb\n");

@@ -36,17 +36,18 @@ class ToyCoder : public Coder {
   int32_t eos() const override { return end; }
   int64_t vocab_size() const override { return kFirstWord + static_cast<int64_t>(kWords.size()); }
   bool has_chat_template() const override { return chat; }
-  RenderedChat render(const OrderedJson& messages, const OrderedJson*) const override {
+  RenderedChat render(const OrderedJson& messages, const OrderedJson*, size_t trained_from) const override {
     if (refuse) fail_input("toy template: refused");
     RenderedChat r;
-    for (const OrderedJson& m : messages) {
+    for (size_t i = 0; i < messages.size(); ++i) {
+      const OrderedJson& m = messages[i];
       const std::string role = m["role"], content = m["content"];
       r.text += "<|im_start|>" + role + "\n";
       const size_t begin = r.text.size();
       r.text += content;
       r.plain.push_back({begin, r.text.size()});
       r.text += "<|im_end|>";
-      if (role == "assistant") r.assistant.push_back({begin, r.text.size()});
+      if (role == "assistant" && i >= trained_from) r.assistant.push_back({begin, r.text.size()});
       r.text += "\n";
     }
     return r;

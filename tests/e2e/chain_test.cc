@@ -338,6 +338,81 @@ TEST(Tampering, ASwappedPlanAndAnotherRecipeAreNamed) {
   EXPECT_NE(r.out.find("train.batch.per_device"), std::string::npos) << r.out;
 }
 
+// A run on a finished folder makes again what was damaged or edited since; it never puts an edit under a new manifest.
+TEST(Stages, DamagedPiecesAreMadeAgain) {
+  const Chain c("damaged", "fp8_dynamic", 2);
+  ASSERT_EQ(c.run("out").code, 0);
+  const Json want = c.digests("out");
+  for (const char* name : {"eval/after.json", "eval/after/results.json", "eval/after/samples_sums.jsonl", "dataset/dataset.json", "checkpoint/config.json",
+                           "quantized/config.json", "usage.json", "train.json", "quantize.json", "pieces.json", "manifest.json", "receipt.json"}) {
+    const std::string path = c.f / (std::string("out/") + name), good = read_file(path);
+    std::string edited = good;
+    edited[edited.size() / 2] = edited[edited.size() / 2] == '1' ? '2' : '1';
+    for (const std::string& bad : {good.substr(0, good.size() / 2), std::string(), std::string("[]"), edited}) {
+      write_file_atomic(path, bad);
+      const auto r = c.run("out");
+      ASSERT_EQ(r.code, 0) << name << "\n" << r.out;
+      EXPECT_EQ(c.digests("out"), want) << name;
+    }
+  }
+}
+
+TEST(Signed, ARunSignsWithTheRecipesKey) {
+  const Chain c("signed", "fp8_dynamic", 2);
+  std::string recipe = c.recipe("fp8_dynamic", 2);
+  const std::string key = c.f / "key";
+  recipe.insert(recipe.rfind('}'), ", sign_key: \"" + key + "\"");
+  write_file_atomic(c.f / "r.yaml", recipe);
+  auto r = c.run("out");
+  EXPECT_EQ(r.code, 3) << r.out;
+  EXPECT_NE(r.out.find("mindxtrain receipt keygen " + key), std::string::npos) << r.out;
+  r = cli::run("receipt keygen " + key);
+  ASSERT_EQ(r.code, 0) << r.out;
+  EXPECT_EQ(cli::run("receipt keygen " + key).code, 1);  // never over another key
+  ASSERT_EQ(c.run("out").code, 0);
+  r = cli::run("receipt " + (c.f / "out") + " --key " + key + ".pub");
+  EXPECT_EQ(r.code, 0) << r.out;
+  EXPECT_NE(r.out.find("signer              ed25519:"), std::string::npos) << r.out;
+  EXPECT_EQ(cli::run("receipt " + (c.f / "out") + " --replay").code, 0);
+  const std::string envelope = c.f / "out/manifest.dsse.json", good = read_file(envelope);
+  for (size_t at : {size_t{5}, good.size() / 2, good.size() - 30}) {
+    std::string bad = good;
+    bad[at] = bad[at] == 'A' ? 'B' : 'A';
+    write_file_atomic(envelope, bad);
+    r = cli::run("receipt " + (c.f / "out"));
+    EXPECT_EQ(r.code, 2) << at;
+    EXPECT_NE(r.out.find("manifest.dsse.json"), std::string::npos) << r.out;
+  }
+  fs::remove(envelope);
+  EXPECT_EQ(cli::run("receipt " + (c.f / "out")).code, 2);
+}
+
+// What a killed `dataset prep` leaves, a dot file of somebody, a folder of data from elsewhere.
+TEST(Dataset, TheRunsFolderHoldsItsDataAndNothingElse) {
+  const Chain c("own_data", "fp8_dynamic", 2);
+  ASSERT_EQ(c.run("out").code, 0);
+  const Json want = c.digests("out");
+  make_folders(c.f / "out/dataset/.work/tokens");
+  write_file_atomic(c.f / "out/checkpoint/.note", "x");
+  EXPECT_EQ(cli::run("receipt " + (c.f / "out")).code, 2);
+  ASSERT_EQ(c.run("out").code, 0);
+  EXPECT_EQ(c.digests("out"), want);
+  EXPECT_FALSE(fs::exists(c.f / "out/dataset/.work"));
+  ASSERT_EQ(cli::run("dataset prep " + (c.f / "r.yaml") + " --out " + (c.f / "data")).code, 0);
+  auto r = cli::run("train " + (c.f / "r.yaml") + " --out " + (c.f / "trained") + " --data " + (c.f / "data"));
+  ASSERT_EQ(r.code, 0) << r.out;
+  for (const char* s : {"dataset", "checkpoint"}) EXPECT_EQ(c.digests("trained")[s], want[s]) << s;
+  r = cli::run("train " + (c.f / "r.yaml") + " --out " + (c.f / "other") + " --data " + (c.f / "tasks"));
+  EXPECT_EQ(r.code, 1);
+  EXPECT_NE(r.out.find("is no prepared dataset"), std::string::npos) << r.out;
+  EXPECT_EQ(cli::run("train " + (c.f / "r.yaml") + " --out " + (c.f / "trained") + " --resume-from 99").code, 1);
+  fs::rename(c.f / "out/eval", c.f / "eval");
+  fs::create_symlink(c.f / "eval", c.f / "out/eval");
+  r = c.run("out");
+  EXPECT_EQ(r.code, 1);
+  EXPECT_NE(r.out.find("is a symbolic link"), std::string::npos) << r.out;
+}
+
 TEST(Replay, AnotherFolderGivesTheSameCheckpoint) {
   const Chain c("replay", "gguf_q8_0", 8);
   ASSERT_EQ(c.run("out").code, 0);

@@ -1,5 +1,6 @@
 // Reproducibility, resume, receipts: what a run promises.
 #include <signal.h>
+#include <sys/stat.h>
 
 #include <map>
 #include <thread>
@@ -185,6 +186,59 @@ TEST(Run, KeepsWhatIsFinished) {
   ASSERT_EQ(r.code, 0) << r.out;
   EXPECT_NE(r.out.find("already finished"), std::string::npos) << r.out;
   EXPECT_EQ(checkpoint_digest(f / "out"), digest);
+}
+
+TEST(Merge, NeedsNoTokenizerAndNeverWritesOverItsInputs) {
+  const cli::Folder f("merge");
+  fs::copy(cli::golden("qwen3_gqa"), f / "base", fs::copy_options::recursive);
+  const std::string merge = "merge --model " + (f / "base") + " --adapter " + (f / "base/adapter") + " --out ";
+  auto r = cli::run(merge + (f / "merged"));
+  ASSERT_EQ(r.code, 0) << r.out;
+  EXPECT_NE(r.out.find("has no tokenizer files"), std::string::npos) << r.out;
+  EXPECT_TRUE(fs::exists(f / "merged/model.safetensors"));
+  // A tokenizer of a kind that this program does not read goes along all the same.
+  write_file_atomic(f / "base/tokenizer.model", "sentencepiece");
+  ASSERT_EQ(cli::run(merge + (f / "again")).code, 0);
+  EXPECT_EQ(read_file(f / "again/tokenizer.model"), "sentencepiece");
+  EXPECT_EQ(read_file(f / "again/model.safetensors"), read_file(f / "merged/model.safetensors"));
+  const std::string weights = read_file(f / "base/model.safetensors");
+  EXPECT_EQ(cli::run(merge + (f / "base")).code, 1);
+  EXPECT_EQ(cli::run(merge + (f / "base/adapter")).code, 1);
+  EXPECT_EQ(read_file(f / "base/model.safetensors"), weights);
+}
+
+TEST(Threads, AnImpossibleNumberIsRefused) {
+  const cli::Folder f("threads");
+  write_file_atomic(f / "rows.jsonl", "{\"ids\":[1,2,3]}\n");
+  const std::string score = "score --model " + cli::golden("gpt2") + " --input " + (f / "rows.jsonl") + " --output " + (f / "o.jsonl");
+  EXPECT_EQ(cli::run(score + " --threads 2").code, 0);
+  for (const char* n : {"-3", "100000", "x"}) EXPECT_EQ(cli::run(score + " --threads " + n).code, 1) << n;
+  for (const char* n : {"abc", "-1", "0", "100000", "99999999999999999999"}) EXPECT_EQ(cli::run(score, std::string("OMP_NUM_THREADS=") + n).code, 1) << n;
+}
+
+TEST(Answers, ThatDoNotReachTheirFileAreNoSuccess) {
+  const cli::Folder f("answers");
+  const auto code = [](const std::string& command) {
+    const int status = std::system(command.c_str());
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  };
+  const std::string binary = std::string("'") + MXT_BINARY + "' ";
+  EXPECT_EQ(code(binary + "schema > /dev/full 2> /dev/null"), 1);
+  EXPECT_EQ(code(binary + "init --list > /dev/full 2> /dev/null"), 1);
+  EXPECT_EQ(code(binary + "schema >&- 2> /dev/null"), 0);
+  EXPECT_EQ(code("sh -c \"" + binary + "schema; echo \\$? > " + (f / "rc") + "\" | head -c 1 > /dev/null"), 0);
+  for (int i = 0; i < 100 && !fs::exists(f / "rc"); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  EXPECT_EQ(read_file(f / "rc"), "0\n");  // the reader had what it wanted
+  // A pipe or a device is not replaced by a file.
+  ASSERT_EQ(mkfifo((f / "pipe").c_str(), 0600), 0);
+  write_file_atomic(f / "rows.jsonl", "{\"ids\":[1,2,3]}\n");
+  const auto r = cli::run("score --model " + cli::golden("gpt2") + " --input " + (f / "rows.jsonl") + " --output " + (f / "pipe"));
+  EXPECT_EQ(r.code, 1);
+  EXPECT_NE(r.out.find("is no regular file"), std::string::npos) << r.out;
+  EXPECT_TRUE(fs::is_fifo(f / "pipe"));
+  const auto limit = cli::run("runs list --limit -1");
+  EXPECT_EQ(limit.code, 1);
+  EXPECT_LT(limit.out.size(), 200u) << limit.out;
 }
 
 }  // namespace

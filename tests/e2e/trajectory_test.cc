@@ -14,7 +14,7 @@ TEST_P(Trajectory, EqualsTransformersAndPeft) {
   t.model = model;
   if (kind == "lora") {
     const std::string targets =
-        model == "gpt2" ? "[c_attn, c_proj, c_fc]" : "[q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj]";
+        model.starts_with("gpt2") ? "[c_attn, c_proj, c_fc]" : "[q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj]";
     t.method = "{kind: lora, r: 4, alpha: 8, target_modules: " + targets + ", init_adapter: \"" + cli::golden(model) +
                "/adapter\"}";
   }
@@ -33,7 +33,7 @@ TEST_P(Trajectory, EqualsTransformersAndPeft) {
 
 INSTANTIATE_TEST_SUITE_P(Golden, Trajectory,
                          testing::Combine(testing::Values("llama_mqa", "llama_scaled", "qwen3_tied", "qwen3_gqa",
-                                                          "gpt2"),
+                                                          "gpt2", "gpt2_scales"),
                                           testing::Values("full", "lora")),
                          [](const auto& i) { return std::get<0>(i.param) + "_" + std::get<1>(i.param); });
 

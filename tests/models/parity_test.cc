@@ -107,7 +107,7 @@ TEST(ModelGraph, ActivationsThatAreNotBuiltInAreRefused) {
 
 std::vector<Case> cases() {
   std::vector<Case> all;
-  for (const char* m : {"llama_mqa", "llama_scaled", "qwen3_tied", "qwen3_gqa", "gpt2"})
+  for (const char* m : {"llama_mqa", "llama_scaled", "qwen3_tied", "qwen3_gqa", "gpt2", "gpt2_scales"})
     for (const bool reference : {true, false}) all.push_back({m, reference});
   return all;
 }

@@ -4,6 +4,7 @@
 
 #include "base/hash.h"
 #include "base/json.h"
+#include "net/url.h"
 
 namespace mxt::net {
 namespace {
@@ -47,7 +48,7 @@ ServerResponse FakeHub::paths_answer(const std::string& form) {
   for (size_t at = 0; at < form.size();) {
     const size_t end = std::min(form.find('&', at), form.size());
     if (form.compare(at, 6, "paths=") == 0) {
-      const std::string path = percent_decode(form.substr(at + 6, end - at - 6));
+      const std::string path = percent_decode(form.substr(at + 6, end - at - 6)).value();
       const auto f = files.find(path);
       if (f != files.end())
         out.push_back(file_entry(path, f->second, large.contains(path)));
@@ -68,7 +69,7 @@ ServerResponse FakeHub::answer(const ServerRequest& r) {
   const auto auth = r.headers.find("authorization");
   if (!token.empty() && (auth == r.headers.end() || auth->second != "Bearer " + token))
     return error(401, "RepoNotFound", "Repository not found");
-  const std::string path = percent_decode(r.target.substr(0, r.target.find('?')));
+  const std::string path = percent_decode(r.target.substr(0, r.target.find('?'))).value();
   const std::string query = r.target.find('?') == std::string::npos ? "" : r.target.substr(r.target.find('?') + 1);
   const std::string api = api_ + "/";
   const auto is_revision = [&](const std::string& s) { return s == "main" || s == commit; };
@@ -161,7 +162,7 @@ ServerResponse FakeHub::file_answer(const ServerRequest& r, const std::string& p
 }
 
 ServerResponse FakeHub::store_answer(const ServerRequest& r) {
-  const std::string path = percent_decode(r.target.substr(7));
+  const std::string path = percent_decode(r.target.substr(7)).value();
   const auto f = files.find(path);
   if (f == files.end()) return error(404, "", "no");
   std::string content = f->second;

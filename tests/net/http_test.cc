@@ -40,6 +40,8 @@ TEST(Url, PartsAndRefusals) {
   EXPECT_EQ(resolve_url(base, "https://o/x")->text(), "https://o/x");
   EXPECT_FALSE(resolve_url(base, "javascript://x"));
   EXPECT_EQ(percent_encode("a b/ü", "/"), "a%20b/%C3%BC");
+  EXPECT_EQ(percent_decode("a%20b%2F%C3%bc+"), "a b/ü+");
+  for (const char* bad : {"%", "a%2", "%g0", "%0g", "% 1"}) EXPECT_FALSE(percent_decode(bad)) << bad;
 }
 
 TEST(Http, GetHeadPostAndRange) {

@@ -49,6 +49,4 @@ class TestServer {
   std::thread acceptor_;
 };
 
-std::string percent_decode(std::string_view s);
-
 }  // namespace mxt::net

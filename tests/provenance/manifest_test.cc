@@ -1,3 +1,5 @@
+#include <sys/stat.h>
+
 #include "base/error.h"
 #include "base/hash.h"
 #include "provenance/integrity.h"
@@ -112,6 +114,86 @@ TEST(Tamper, MissingExtraAndShortenedFilesAreNamed) {
                      "checkpoint/extra.bin is not in the manifest (subject checkpoint)",
                      "dataset/shard-00000.bin was changed: it has 5 bytes, the manifest says 3000 (subject dataset)",
                      "eval/results.json is missing (subject eval)"}));
+}
+
+TEST(Tamper, AnAddedFileOfAnyNameIsNamed) {
+  const RunFolder run;
+  run.write();
+  for (const char* name : {".hidden", ".lock", ".results.json.1.0.tmp", ".work/x", "sub/.y", " ", "a\xff", "\x1b[31m"}) {
+    const std::string path = std::string("eval/") + name;
+    make_folders(fs::path(run.file(path)).parent_path().string());
+    run.put(path, "");
+    const VerifyReport r = verify(run.manifest());
+    ASSERT_EQ(r.findings.size(), 1u) << name;
+    EXPECT_EQ(r.findings[0].field, path);
+    EXPECT_EQ(r.findings[0].what, "is not in the manifest (subject eval)");
+    fs::remove(run.file(path));
+  }
+  EXPECT_TRUE(verify(run.manifest()).ok());
+}
+
+TEST(Tamper, ALinkOrAnotherKindInAFilesPlaceIsNamed) {
+  const RunFolder run;
+  run.write();
+  for (const std::string name : {"plan.json", "eval/results.json"}) {
+    const std::string path = run.file(name), elsewhere = run.file("elsewhere");
+    fs::rename(path, elsewhere);
+    fs::create_symlink(elsewhere, path);  // the same bytes
+    EXPECT_EQ(verify(run.manifest()).findings.at(0).field, name);
+    EXPECT_NE(verify(run.manifest()).findings.at(0).what.find("symbolic link"), std::string::npos);
+    fs::remove(path);
+    ASSERT_EQ(mkfifo(path.c_str(), 0600), 0);
+    EXPECT_EQ(verify(run.manifest()).findings.at(0).field, name);
+    fs::remove(path);
+    fs::rename(elsewhere, path);
+  }
+  fs::rename(run.file("checkpoint"), run.file("moved"));
+  fs::create_symlink(run.file("moved"), run.file("checkpoint"));
+  EXPECT_EQ(verify(run.manifest()).findings.at(0).what.find("stands behind the symbolic link checkpoint"), 0u);
+  fs::remove(run.file("checkpoint"));
+  fs::rename(run.file("moved"), run.file("checkpoint"));
+  fs::create_symlink("results.json", run.file("eval/more.json"));
+  EXPECT_EQ(verify(run.manifest()).findings.at(0).field, "eval/more.json");
+  EXPECT_THROW(run.write(), Error);  // and no manifest is made of one
+}
+
+TEST(Tamper, TheReceiptMustFollowFromTheManifest) {
+  const RunFolder run;
+  run.write();
+  const OrderedJson good = make_receipt(read_json_file(run.manifest()), config::Receipt());
+  run.put("receipt.json", good.dump(2) + "\n");
+  EXPECT_TRUE(verify(run.manifest()).ok());
+  for (const auto& [key, value] : good.items()) {
+    OrderedJson edited = good;
+    edited[key] = "edited";
+    run.put("receipt.json", edited.dump(2) + "\n");
+    const VerifyReport r = verify(run.manifest());
+    ASSERT_EQ(r.findings.size(), 1u) << key;
+    EXPECT_EQ(r.findings[0].field, "receipt.json");
+    EXPECT_EQ(r.findings[0].what.find(key + " was edited"), 0u) << r.findings[0].what;
+  }
+  for (const std::string text : {std::string("{"), std::string("[]"), std::string(), good.dump(), good.dump(2) + "\n\n"}) {
+    run.put("receipt.json", text);
+    EXPECT_EQ(verify(run.manifest()).findings.at(0).field, "receipt.json") << text;
+  }
+  EXPECT_EQ(code_of(run.file("receipt.json")), Exit::kVerifyFailed);  // given in the manifest's place
+  run.write();
+  EXPECT_FALSE(fs::exists(run.file("receipt.json")));  // a new manifest makes an old receipt stale
+}
+
+TEST(Tamper, RecordsBesideTheSubjectsAreNamed) {
+  const RunFolder run;
+  run.put("metrics.jsonl", "{}\n");
+  ManifestBuilder b(run.file(""));
+  b.add_file("plan", "plan.json");
+  b.add_record("metrics.jsonl");
+  b.set("environment", {{"host", "a"}});
+  b.write();
+  EXPECT_TRUE(verify(run.manifest()).ok());
+  run.put("metrics.jsonl", "{ }\n");
+  EXPECT_EQ(verify(run.manifest()).findings.at(0).field, "metrics.jsonl");
+  fs::remove(run.file("metrics.jsonl"));
+  EXPECT_EQ(verify(run.manifest()).findings.at(0).what, "is missing");
 }
 
 void collect(const Json& j, const std::string& at, std::vector<std::string>& out) {

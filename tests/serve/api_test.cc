@@ -160,6 +160,9 @@ TEST(Api, ModelsHealthMetricsAndTheDocument) {
   EXPECT_EQ(m["data"][0]["object"], "model");
   EXPECT_EQ(send(shared(), "GET", "/v1/models/tiny").json()["id"], "tiny");
   EXPECT_EQ(send(shared(), "GET", "/v1/models/other").status, 404);
+  EXPECT_EQ(send(shared(), "GET", "/v1/models/t%69ny").json()["id"], "tiny");
+  EXPECT_EQ(send(shared(), "GET", "/v1/models/org%2Fother").status, 404);
+  for (const char* bad : {"%", "t%6", "%zz", "%ff", "%+1"}) EXPECT_EQ(send(shared(), "GET", std::string("/v1/models/") + bad).status, 400) << bad;
   post("/v1/chat/completions", chat());
   const std::string text = send(shared(), "GET", "/metrics").body;
   EXPECT_NE(text.find("mindxtrain_generated_tokens_total "), std::string::npos);
@@ -234,6 +237,47 @@ TEST(Api, MalformedSchemasAreTheClientsError) {
     EXPECT_EQ(a.status, 400) << a.body.substr(0, 300);
     EXPECT_EQ(a.json()["error"]["param"], "response_format");
   }
+}
+
+TEST(Api, FieldsWithoutEffectHaveTypesToo) {
+  const nlohmann::json wrong[] = {5, -1.5, nlohmann::json::array({1}), {{"a", 1}}};
+  auto refused = [](const char* path, nlohmann::json r, const char* name, const nlohmann::json& value) {
+    r[name] = value;
+    const auto a = post(path, r);
+    EXPECT_EQ(a.status, 400) << name << " " << value.dump() << " " << a.body.substr(0, 200);
+  };
+  for (const auto& w : wrong) {
+    for (const char* name : {"user", "safety_identifier", "prompt_cache_key", "service_tier", "store", "metadata", "reasoning_effort"}) refused("/v1/chat/completions", chat(), name, w);
+    for (const char* name : {"user", "add_special_tokens"}) refused("/v1/completions", {{"prompt", "a"}, {"max_tokens", 1}}, name, w);
+    refused("/v1/embeddings", {{"input", "a"}}, "user", w);
+    for (const char* name : {"model", "add_special_tokens", "add_generation_prompt", "tools", "chat_template_kwargs", "return_token_strs"}) refused("/tokenize", {{"prompt", "a"}}, name, w);
+    refused("/detokenize", {{"tokens", {65}}}, "model", w);
+  }
+  auto r = chat();
+  r["user"] = r["safety_identifier"] = "u", r["store"] = false, r["metadata"] = {{"a", "b"}}, r["reasoning_effort"] = "low", r["service_tier"] = "auto";
+  EXPECT_EQ(post("/v1/chat/completions", r).status, 200);
+  EXPECT_EQ(post("/tokenize", {{"model", "other"}, {"prompt", "a"}}).status, 404);
+}
+
+TEST(Api, HostileBodiesCostLittleAndTellNothing) {
+  nlohmann::json bias;
+  for (int i = 0; i < 200000; ++i) bias[std::to_string(i)] = 1;
+  auto r = chat();
+  r["logit_bias"] = bias;
+  const auto before = std::chrono::steady_clock::now();
+  EXPECT_EQ(post("/v1/chat/completions", r).status, 400);
+  auto odd = chat();
+  odd[std::string(1 << 20, 'x')] = 1;
+  const auto a = post("/v1/chat/completions", odd);
+  EXPECT_EQ(a.status, 400);
+  EXPECT_LT(a.body.size(), 1000u);
+  EXPECT_LT(std::chrono::duration<double>(std::chrono::steady_clock::now() - before).count(), 20.0);
+  // What the template refuses is told without where it lies.
+  auto bad = chat();
+  bad["chat_template_kwargs"]["range"] = 1;
+  const auto b = post("/v1/chat/completions", bad);
+  EXPECT_EQ(b.status, 400);
+  EXPECT_EQ(b.body.find("serve_test_model"), std::string::npos) << b.body;
 }
 
 TEST(Api, CompletionsAsTheEvaluationHarnessAsks) {
@@ -446,6 +490,13 @@ TEST(Http, BadRequestsGetAnAnswerAndCostNothing) {
   EXPECT_EQ(status(raw(shared(), "POST /tokenize HTTP/1.1\r\n" + h + "Content-Length: -1\r\n\r\n")), 400);
   EXPECT_EQ(status(raw(shared(), "POST /tokenize HTTP/1.1\r\n" + h + "Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n")), 400);
   EXPECT_EQ(status(raw(shared(), "POST /tokenize HTTP/1.1\r\n" + h + "Transfer-Encoding: chunked\r\n\r\nzz\r\n")), 400);
+  // What a body is when it is not chunked is a guess, and a guess lets a request hide in another's body.
+  for (const char* coding : {"gzip, chunked", "identity", "xchunked", "chunked, chunked", "chunked\r\nTransfer-Encoding: gzip"}) {
+    const std::string a = raw(shared(), "POST /tokenize HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: " + std::string(coding) + "\r\n\r\n0\r\n\r\nGET /health HTTP/1.1\r\nHost: x\r\n\r\n");
+    EXPECT_GE(status(a), 400) << coding;
+    EXPECT_EQ(a.find("\"ok\""), std::string::npos) << coding;
+  }
+  EXPECT_EQ(status(raw(shared(), "POST /tokenize HTTP/1.1\r\n" + h + "Content-Encoding: gzip\r\nContent-Length: 2\r\n\r\n{}")), 415);
   std::string big = "POST /tokenize HTTP/1.1\r\n" + h + "Transfer-Encoding: chunked\r\n\r\n";
   for (int i = 0; i < 20; ++i) big += "80000\r\n" + std::string(0x80000, 'x') + "\r\n";
   EXPECT_EQ(status(raw(shared(), big + "0\r\n\r\n")), 413);

@@ -22,6 +22,7 @@ std::shared_ptr<const ChatTemplate> qwen3() { return load("qwen3", "<|im_end|>")
 struct Request {
   std::string messages, tools = "null", kwargs = "{}";
   bool add_generation_prompt = false;
+  size_t trained_from = 0;
 };
 
 RenderedChat render(const ChatTemplate& t, const Request& r) {
@@ -33,6 +34,7 @@ RenderedChat render(const ChatTemplate& t, const Request& r) {
   in.kwargs = &kwargs;
   in.add_generation_prompt = r.add_generation_prompt;
   in.now = 0;
+  in.trained_from = r.trained_from;
   return t.render(in);
 }
 
@@ -109,6 +111,22 @@ TEST(TrainedSpans, OtherEndTokensMustBeKnown) {
 TEST(TrainedSpans, TemplatesOwnMarksWin) {
   EXPECT_EQ(trained(*load("marked", "<|stop|>"), {list({kUser, kAnswer, kUser, kAnswer})}),
             (Texts{"Yo<|stop|>", "Yo<|stop|>"}));
+}
+
+TEST(TrainedSpans, TurnsOfThePromptAreContext) {
+  const std::string chat = list({kUser, kAnswer, kUser, kReasons, kUser, kCalls});
+  const Texts all = trained(*qwen3(), {chat});
+  ASSERT_EQ(all.size(), 3u);
+  for (size_t from = 0; from <= 6; ++from)
+    EXPECT_EQ(trained(*qwen3(), {.messages = chat, .trained_from = from}), Texts(all.begin() + static_cast<ptrdiff_t>(from / 2), all.end()));
+  const auto marked = load("marked", "<|stop|>");
+  EXPECT_EQ(trained(*marked, {.messages = list({kUser, kAnswer, kUser, kReasons}), .trained_from = 2}), Texts{"Yo<|stop|>"});
+  EXPECT_EQ(trained(*marked, {.messages = list({kUser, kAnswer, kUser}), .trained_from = 2}), Texts{});
+  // Marked outside a loop: whose turn that is cannot be told.
+  const auto loose = ChatTemplate::compile("{{ messages[0].content }}{% generation %}{{ messages[1].content }}</s>{% endgeneration %}",
+                                           "loose", {{"eos_token", "</s>"}});
+  EXPECT_EQ(trained(*loose, {list({kUser, kAnswer})}), Texts{"Yo</s>"});
+  EXPECT_THROW(trained(*loose, {.messages = list({kUser, kAnswer}), .trained_from = 1}), TurnNotLocated);
 }
 
 TEST(TrainedSpans, TemplateThatGoesOverIndices) {

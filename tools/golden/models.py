@@ -19,8 +19,11 @@ CASES = {
     "qwen3_tied": lambda: Qwen3ForCausalLM(Qwen3Config(vocab_size=96, hidden_size=36, intermediate_size=48, num_hidden_layers=2, num_attention_heads=3, num_key_value_heads=3, head_dim=16, max_position_embeddings=64, tie_word_embeddings=True)),
     "qwen3_gqa": lambda: Qwen3ForCausalLM(Qwen3Config(vocab_size=96, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=6, num_key_value_heads=2, head_dim=8, max_position_embeddings=64, tie_word_embeddings=False)),
     "gpt2": lambda: GPT2LMHeadModel(GPT2Config(vocab_size=96, n_embd=36, n_layer=2, n_head=3, n_positions=64, resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0)),
+    # scores are not divided by the root of head_dim, but by the layer's number
+    "gpt2_scales": lambda: GPT2LMHeadModel(GPT2Config(vocab_size=96, n_embd=20, n_layer=3, n_head=5, n_positions=64, resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0, initializer_range=0.1, scale_attn_weights=False, scale_attn_by_inverse_layer_idx=True, attn_implementation="eager")),
 }
-TARGETS = {"gpt2": ["c_attn", "c_proj", "c_fc"]}
+GPT2 = ["c_attn", "c_proj", "c_fc"]
+TARGETS = {"gpt2": GPT2, "gpt2_scales": GPT2}
 LINEARS = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
 STEPS, PER_DEVICE, LR, WARMUP, WD, CLIP, BETAS = 20, 2, 3e-3, 0.1, 0.1, 1.0, (0.9, 0.95)
 
@@ -103,7 +106,7 @@ for name, make in CASES.items():
     state = {k: v.clone() for k, v in model.state_dict().items()}
     result["full"] = train(model, docs)
     model.load_state_dict(state)
-    lora = get_peft_model(model, LoraConfig(r=4, lora_alpha=8, lora_dropout=0.0, target_modules=TARGETS.get(name, LINEARS), task_type="CAUSAL_LM", fan_in_fan_out=name == "gpt2"))
+    lora = get_peft_model(model, LoraConfig(r=4, lora_alpha=8, lora_dropout=0.0, target_modules=TARGETS.get(name, LINEARS), task_type="CAUSAL_LM", fan_in_fan_out=name in TARGETS))
     with torch.no_grad():
         for n, p in lora.named_parameters():
             if "lora_B" in n:

@@ -1,4 +1,4 @@
-// Coach in a real browser, from the list of recipes to the receipt, on a tiny model that the test makes; `--model DIR_OR_GGUF --recipe NAME` does the
+// Coach in a real browser, from the list of recipes to the receipt by keyboard alone, on a tiny model that the test makes; `--model DIR_OR_GGUF --recipe NAME` does the
 // journey on a real one. Screenshots of every view in light, dark and at 390 px lie in web/tests/out/. Ends with 77 where a browser is missing.
 //
 //   node web/tests/run.mjs --binary build/release/apps/mindxtrain/mindxtrain
@@ -9,6 +9,7 @@ import { createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { dirname, join, resolve } from "node:path";
 import { fileURLToPath } from "node:url";
+import { contrast, openTab, press, reach, walk } from "./keyboard.mjs";
 import { makeTinyModel } from "./model.mjs";
 
 const here = dirname(fileURLToPath(import.meta.url)), repository = resolve(here, "../..");
@@ -84,9 +85,11 @@ try {
   page.on("console", (m) => { if (m.type() === "error" && !/Failed to load resource|ERR_/.test(m.text())) complaints.push(m.text()); });
   page.on("pageerror", (e) => complaints.push(String(e)));
 
-  // What must hold of every view: names for all that can be reached, one heading of the first rank, no sideways scrolling at 390 px.
+  // What must hold of every view: contrast, all of it within reach of Tab (where nothing moves meanwhile), names for all that can be reached, one heading of the first rank, no sideways scrolling at 390 px.
   let number = 0;
-  const check = async (name) => {
+  const check = async (name, still = true) => {
+    if (still) await walk(page, name);
+    await contrast(page, name);
     const problems = await page.evaluate(() => {
       const out = [];
       const name = (e) => e.getAttribute("aria-label") || (e.getAttribute("aria-labelledby") && document.getElementById(e.getAttribute("aria-labelledby"))?.textContent) || e.closest("label")?.textContent?.trim() || e.textContent?.trim() || e.getAttribute("title");
@@ -103,6 +106,7 @@ try {
     await page.screenshot({ path: join(shots, label + ".png"), fullPage: true });
     await page.emulateMedia({ colorScheme: "dark" });
     await sleep(60);
+    await contrast(page, name + ", dark");
     await page.screenshot({ path: join(shots, label + "-dark.png"), fullPage: true });
     await page.emulateMedia({ colorScheme: "light" });
     await page.setViewportSize({ width: 390, height: 844 });
@@ -118,7 +122,7 @@ try {
     console.log("view", name);
   };
   const go = async (hash) => { await page.goto(`${server.url}/coach/${hash}`); await page.waitForSelector("h1"); };
-  const tab = async (name) => { await page.getByRole("tab", { name, exact: false }).click(); };
+  const tab = (name) => openTab(page, name);
 
   // Pick a recipe.
   await go("");
@@ -126,17 +130,13 @@ try {
   assert.ok((await page.locator(".rows > li").count()) >= 15, "the recipes of the binary are listed");
   await check("recipes");
   const recipe = option("recipe", "quickstart_cpu");
-  await page.getByRole("link", { name: new RegExp(recipe) }).first().click();
+  await press(page, new RegExp(recipe), "a");
   await page.locator(".editor .cm-content").waitFor();
   await page.getByText("Valid", { exact: true }).waitFor();
 
-  // By keyboard alone: the editor is reached by Tab and left by Escape, Tab.
-  await page.keyboard.press("Tab");
-  assert.ok(await page.evaluate(() => document.activeElement !== document.body), "Tab reaches something");
-
   // Edit: what is wrong appears as it is typed, with its place and a remedy.
   const replace = async (text) => {
-    await page.locator(".editor .cm-content").click();
+    await reach(page, "Recipe, YAML");
     await page.keyboard.press("Control+A");
     await page.evaluate((t) => { const d = new DataTransfer(); d.setData("text/plain", t); const root = document.querySelector(".editor").shadowRoot; root.querySelector(".cm-content").dispatchEvent(new ClipboardEvent("paste", { clipboardData: d, bubbles: true, cancelable: true })); }, text);
   };
@@ -147,11 +147,13 @@ try {
   assert.match(await page.locator(".issues").innerText(), /bach/);
   assert.ok(await page.locator(".editor .cm-lint-marker-error").count(), "the line is marked");
   await check("edit-with-a-mistake");
-  await page.locator(".issues button").first().click();
+  await press(page, /bach/, "button");
+  assert.ok(await page.evaluate(() => window.focused().matches(".cm-content")), "a problem leads to its place in the editor");
+  await page.keyboard.press("Escape");
+  await page.keyboard.press("Shift+Tab");
   await replace(small);
   await page.getByText("Valid", { exact: true }).waitFor();
   // Completion from the schema.
-  await page.locator(".editor .cm-content").click();
   await page.keyboard.press("Control+End");
   await page.keyboard.type("eva");
   await page.locator(".editor .cm-tooltip-autocomplete").waitFor();
@@ -183,15 +185,21 @@ try {
   await check("data");
 
   // Launch and watch.
-  await page.getByRole("button", { name: "Start run" }).click();
+  await press(page, "Start run", "button");
   await page.waitForURL(/#\/runs\/job-/);
   const key = page.url().split("/").pop();
   await page.locator(".chart canvas").first().waitFor();
   await page.waitForFunction(() => /Step \d+/.test(document.querySelector("main").innerText), null, { timeout: 300000 });
-  await check("watch");
+  await check("watch", false);
+  // A view that refreshes itself leaves the keyboard where it is.
+  const running = async () => (await server.json(`/coach/api/runs/${key}`)).can.stop;
+  if (await running()) await reach(page, "Stop", "button").catch(async (e) => assert.ok(!(await running()), e.message));
+  await sleep(2000);
+  const held = await page.evaluate(() => window.nameOf(window.focused()));
+  if (await running()) assert.equal(held, "Stop");
   // Stop, then kill the server and start it again: the list is intact; resume.
-  if ((await server.json(`/coach/api/runs/${key}`)).can.stop) {
-    await page.getByRole("button", { name: "Stop" }).click();
+  if (await running()) {
+    await page.keyboard.press("Enter");
     await page.waitForFunction(() => /cancelled|finished/.test(document.querySelector(".state").textContent), null, { timeout: 120000 });
   }
   const before = await server.json(`/coach/api/runs/${key}`);
@@ -204,7 +212,7 @@ try {
   await page.locator(".state").first().waitFor();
   if (after.state === "cancelled") {
     await check("stopped");
-    await page.getByRole("button", { name: "Resume" }).click();
+    await press(page, "Resume", "button");
   }
   await page.waitForFunction(() => document.querySelector(".state")?.textContent === "finished", null, { timeout: 600000 });
   await sleep(400);
@@ -243,9 +251,10 @@ try {
   await go("#/runs");
   await page.locator("tbody tr").nth(1).waitFor();
   await check("runs");
-  await page.locator("tbody input[type=checkbox]").nth(0).check();
-  await page.locator("tbody input[type=checkbox]").nth(1).check();
-  await page.getByRole("button", { name: "Compare two" }).click();
+  await press(page, /^Compare \S+, /, "input", "Space");
+  await press(page, /^Compare \S+, /, "input", "Space");
+  assert.equal(await page.locator("tbody input:checked").count(), 2);
+  await press(page, "Compare two", "button");
   await page.waitForURL(/#\/compare\//);
   await page.getByText("train.optimizer.lr").waitFor();
   await page.waitForFunction(() => document.querySelector(".chart .hidden")?.textContent.includes("now"));
@@ -254,8 +263,11 @@ try {
   // Try base and tuned.
   await go(`#/try/${key}`);
   await page.getByRole("textbox", { name: "Message" }).waitFor({ timeout: 180000 });
-  await page.getByLabel("Longest answer, tokens").fill("24");
-  await page.getByRole("textbox", { name: "Message" }).fill("What does Ada like?");
+  await reach(page, "Longest answer, tokens", "input");
+  await page.keyboard.press("Control+A");
+  await page.keyboard.type("24");
+  await reach(page, "Message", "textarea");
+  await page.keyboard.type("What does Ada like?");
   await page.keyboard.press("Enter");
   await page.getByRole("button", { name: "Send" }).waitFor({ timeout: 120000 });
   await page.waitForFunction(() => [...document.querySelectorAll(".answer header span")].every((e) => /tokens/.test(e.textContent)), null, { timeout: 60000 });
@@ -318,6 +330,13 @@ try {
   assert.deepEqual(foreign, [], "the page asks nobody else");
   assert.deepEqual(complaints, [], "nothing on the console, no breach of the policy");
   console.log(`all checks hold; screenshots in ${shots}`);
+} catch (e) {
+  const open = browser?.contexts()[0]?.pages()[0];
+  if (open) {
+    await open.screenshot({ path: join(shots, "failure.png"), fullPage: true }).catch(() => undefined);
+    console.error(await open.locator("main").innerText().catch(() => ""));
+  }
+  throw e;
 } finally {
   await browser?.close();
   for (const s of servers) await s.stop("SIGTERM").catch(() => undefined);

@@ -36,11 +36,11 @@ Section declare(const Eval*) {
   d.field("harness", &Eval::harness, "Tasks in lm-evaluation-harness's format.");
   d.field("regression", &Eval::regression, "Gate against a baseline.");
   d.field("generation", &Eval::generation,
-          "Answers to held-out rows: exact match, valid JSON, right name and arguments.")
+          "Answers to the held-out rows of a synth task, by exact match.")
       .plus()
-      .derived("on where data.source is synth or data.eval_path is given",
+      .derived("on where data.source is synth",
                [](const Recipe& r) -> std::optional<Generation> {
-                 if (r.data.source == DataSource::kSynth || r.data.eval_path) return Generation{};
+                 if (r.data.source == DataSource::kSynth) return Generation{};
                  return {};
                });
   d.field("perplexity_path", &Eval::perplexity_path,

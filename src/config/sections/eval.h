@@ -20,8 +20,7 @@ struct Regression {
   double threshold_pct = -1.0;  // percent change allowed; negative = a drop
 };
 
-// Answers of the trained model to the held-out rows (synth's test rows, or data.eval_path), compared with the rows'
-// own: exact match, and for tool calls valid JSON, right name, right arguments.
+// Answers of the trained model to a synth task's test rows: right where they are the rows' own, letter by letter.
 struct Generation {
   int64_t limit = 60;  // rows
   int64_t max_tokens = 128;
@@ -30,7 +29,7 @@ struct Generation {
 struct Eval {
   Harness harness;
   Regression regression;
-  std::optional<Generation> generation;        // filled where data.source is synth or data.eval_path is given
+  std::optional<Generation> generation;        // filled where data.source is synth
   std::optional<std::string> perplexity_path;  // text file whose perplexity is reported before and after training
 };
 

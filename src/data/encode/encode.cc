@@ -36,7 +36,7 @@ Document encode_chat(const Example& e, const Coder& coder, const EncodeRules& ru
         where);
   RenderedChat chat;
   try {
-    chat = coder.render(*e.messages, e.tools.get());
+    chat = coder.render(*e.messages, e.tools.get(), e.trained_from);
   } catch (const Error& error) {
     throw Error(error.code(), fmt::format("{}: {}", where, error.what()));
   }

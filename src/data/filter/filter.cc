@@ -145,13 +145,15 @@ RowFilter::RowFilter(const config::Filter& f, const std::vector<std::string>& ev
   if (!f.languages.empty()) languages_.emplace(f.languages);
   Shingler shingler(config::ShingleUnit::kWords, static_cast<int>(f.decontaminate_ngram));
   std::string text;
-  for (const std::string& path : f.decontaminate)
+  for (const std::string& path : f.decontaminate) {
+    bool any = false;
     for (const SourceFile& file : find_source_files(path, "test")) {
       const auto rows = open_records(file);
       Record r;
       RowText row;
       std::optional<Layout> layout;
       while (rows->next(&r)) {
+        any = true;
         if (r.kind == FileKind::kText) {
           normalise_text(replace_invalid_utf8(r.text), &text);
         } else {
@@ -162,6 +164,8 @@ RowFilter::RowFilter(const config::Filter& f, const std::vector<std::string>& ev
         shingler.append(text, &benchmark_);
       }
     }
+    if (!any) fail_input("data.filter.decontaminate: {} holds no rows, so nothing could be found to overlap with it", path);
+  }
   for (const std::string& t : eval_texts) {
     normalise_text(t, &text);
     shingler.append(text, &benchmark_);

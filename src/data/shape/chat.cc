@@ -119,8 +119,48 @@ void check_messages(const OrderedJson& messages, const std::string& where, std::
     }
     if (calls && !m["tool_calls"].is_array())
       fail_input("{}: {}[{}]: \"tool_calls\" must be an array", where, column, i);
+    if (calls)
+      for (size_t k = 0; k < m["tool_calls"].size(); ++k) {
+        const OrderedJson& call = m["tool_calls"][k];
+        // Some sets leave out the level of "function".
+        const OrderedJson* f = call.is_object() && call.contains("function") ? &call["function"] : &call;
+        if (!f->is_object() || !f->contains("name") || !(*f)["name"].is_string())
+          fail_input("{}: {}[{}].tool_calls[{}] must be {{\"function\": {{\"name\": …, \"arguments\": …}}}}", where, column, i, k);
+      }
   }
 }
+
+namespace {
+
+// Checked messages, each content one text: most templates know no parts.
+OrderedJson whole_messages(OrderedJson messages, const std::string& where, std::string_view column) {
+  check_messages(messages, where, column);
+  for (size_t i = 0; i < messages.size(); ++i) {
+    if (!messages[i].contains("content") || !messages[i]["content"].is_array()) continue;
+    std::string all;
+    for (const OrderedJson& part : messages[i]["content"]) {
+      if (!part.contains("text") || !part["text"].is_string())
+        fail_input("{}: {}[{}]: a part of type text holds a \"text\"", where, column, i);
+      all += part["text"].get_ref<const std::string&>();
+    }
+    messages[i]["content"] = std::move(all);
+  }
+  return messages;
+}
+
+// TRL's prompt and completion as lists: one conversation, of which the completion's assistant turns are trained on.
+OrderedJson read_prompt_completion(const RowView& row, size_t* trained_from) {
+  OrderedJson all = OrderedJson::array();
+  for (const char* column : {"prompt", "completion"}) {
+    const OrderedJson& v = row.need(column);
+    if (!v.is_array()) row.wrong_type(column, v, "a list of messages, as its other half is,");
+    *trained_from = all.size();
+    for (OrderedJson& m : whole_messages(v, row.where(), column)) all.push_back(std::move(m));
+  }
+  return all;
+}
+
+}  // namespace
 
 Example read_chat(const RowView& row, Shape shape) {
   Example e;
@@ -134,23 +174,14 @@ Example read_chat(const RowView& row, Shape shape) {
     messages = read_sharegpt(row);
   } else if (shape == Shape::kAlpaca) {
     messages = read_alpaca(row);
+  } else if (shape == Shape::kCompletion) {
+    messages = read_prompt_completion(row, &e.trained_from);
   } else {
     messages = OrderedJson::array({message("user", row.text("question")), message("assistant", row.text("answer"))});
   }
-  const std::string_view column = shape == Shape::kShareGpt ? "conversations" : "messages";
-  check_messages(messages, row.where(), column);
-  // Parts are one text: most templates know no others.
-  for (size_t i = 0; i < messages.size(); ++i) {
-    if (!messages[i].contains("content") || !messages[i]["content"].is_array()) continue;
-    std::string all;
-    for (const OrderedJson& part : messages[i]["content"]) {
-      if (!part.contains("text") || !part["text"].is_string())
-        fail_input("{}: {}[{}]: a part of type text holds a \"text\"", row.where(), column, i);
-      all += part["text"].get_ref<const std::string&>();
-    }
-    messages[i]["content"] = std::move(all);
-  }
-  if (shape == Shape::kMessages || shape == Shape::kShareGpt) e.tools = read_tools(row);
+  if (shape != Shape::kCompletion)
+    messages = whole_messages(std::move(messages), row.where(), shape == Shape::kShareGpt ? "conversations" : "messages");
+  if (shape != Shape::kAlpaca && shape != Shape::kQuestion) e.tools = read_tools(row);
   e.messages = std::make_shared<OrderedJson>(std::move(messages));
   return e;
 }

@@ -25,7 +25,7 @@ const std::vector<ShapeColumns>& all_shapes() {
       {Shape::kMessages, "messages", {"messages"}, {"tools"}},
       {Shape::kShareGpt, "conversations", {"conversations"}, {"system", "tools"}},
       {Shape::kPreference, "chosen/rejected", {"chosen", "rejected"}, {"prompt"}},
-      {Shape::kCompletion, "prompt/completion", {"prompt", "completion"}, {}},
+      {Shape::kCompletion, "prompt/completion", {"prompt", "completion"}, {"tools"}},
       {Shape::kAlpaca, "instruction/output", {"instruction", "output"}, {"input", "system"}},
       {Shape::kQuestion, "question/answer", {"question", "answer"}, {}},
       {Shape::kReference, "prompt/answer", {"prompt", "answer"}, {}},
@@ -193,7 +193,10 @@ const OrderedJson& RowView::need(std::string_view ours) const {
   std::vector<std::string> there;
   for (const auto& [key, value] : row_.items()) there.push_back(key);
   for (const auto& [our, theirs] : layout_.columns)
-    if (our == ours)
+    if (our == ours && row_.contains(theirs))
+      fail_input("{}: \"{}\" is null{}, a value is needed; rows are {}, as in the first row", where_, theirs,
+                 where_.find(": row ") == std::string::npos ? "" : " (or bytes that are no UTF-8)", name_of(layout_.shape));
+    else if (our == ours)
       fail_input("{}: the row has no \"{}\"; rows are {}, as in the first row; columns here: {}", where_, theirs,
                  name_of(layout_.shape), join(there));
   MXT_ASSERT(false);
@@ -240,6 +243,9 @@ Example read_example(const Record& record, const Layout& layout) {
       e.text = row.text("text");
       return e;
     case Shape::kCompletion:
+      if (row.need("prompt").is_array() || row.need("completion").is_array()) return read_chat(row, layout.shape);
+      if (const OrderedJson* tools = row.find("tools"); tools && !tools->empty() && *tools != "")
+        row.wrong_type("prompt", row.need("prompt"), "a list of messages, since the row has \"tools\",");
       e.kind = Example::Kind::kCompletion;
       e.text = row.text("prompt");
       e.completion = row.text("completion");

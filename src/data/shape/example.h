@@ -20,7 +20,7 @@ enum class Shape {
   kMessages,    // messages [tools]               OpenAI: role, content, tool_calls
   kShareGpt,    // conversations [system] [tools]  from, value
   kPreference,  // chosen, rejected [prompt]
-  kCompletion,  // prompt, completion              texts
+  kCompletion,  // prompt, completion [tools]      texts, or both lists of messages (as TRL has them)
   kAlpaca,      // instruction, output [input] [system]
   kQuestion,    // question, answer                GSM8K
   kReference,   // prompt, answer                  RL: a prompt and the answer it is measured against
@@ -44,6 +44,7 @@ struct Example {
   std::string completion;                 // kCompletion
   std::shared_ptr<OrderedJson> messages;  // kChat: OpenAI's form
   std::shared_ptr<OrderedJson> tools;     // kChat: null where none
+  size_t trained_from = 0;                // kChat: the messages before are the prompt's, context only
   std::vector<int32_t> ids, labels;       // kTokens, labels as long as ids
 };
 

@@ -210,7 +210,7 @@ bool is_list(std::string_view ours) {
   return ours == "messages" || ours == "conversations" || ours == "input_ids" || ours == "labels";
 }
 bool is_text_or_list(std::string_view ours) {
-  return ours == "prompt" || ours == "chosen" || ours == "rejected" || ours == "tools";
+  return ours == "prompt" || ours == "completion" || ours == "chosen" || ours == "rejected" || ours == "tools";
 }
 bool is_optional(std::string_view ours, Shape shape) {
   return ours == "tools" || ours == "system" || ours == "input" || (ours == "prompt" && shape == Shape::kPreference);

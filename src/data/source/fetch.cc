@@ -282,11 +282,13 @@ std::vector<SourceFile> find_dreams(const std::string& path, bool evolutions) {
       fail_input("{}: no *_training.jsonl{} below it; check data.path", path,
                  evolutions ? " or *_evolutions.jsonl" : "");
   } else {
-    paths = glob_files(path);
-    if (paths.empty()) fail_input("{}: no such file or folder; check data.path", path);
+    paths = find_named_files(path);
   }
   std::vector<SourceFile> out;
-  for (const std::string& p : paths) out.push_back({p, FileKind::kJsonLines});
+  for (const std::string& p : paths) {
+    check_file_name(p);
+    out.push_back({p, FileKind::kJsonLines});
+  }
   return out;
 }
 

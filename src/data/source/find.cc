@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "data/source/records.h"
 
 namespace mxt::data {
@@ -62,6 +63,19 @@ namespace {
 
 constexpr const char* kKinds = ".jsonl .ndjson .json .csv .tsv .txt .text .md, each also .gz or .zst, and .parquet";
 
+}  // namespace
+
+void check_file_name(const std::string& path) {
+  const bool control = std::any_of(path.begin(), path.end(), [](unsigned char c) { return c < 0x20 || c == 0x7f; });
+  if (!control && is_valid_utf8(path)) return;
+  std::string shown = replace_invalid_utf8(path);
+  for (char& c : shown)
+    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = '?';
+  fail_input("{}: the name of this file holds {}; rename it", shown, control ? "control characters" : "bytes that are no UTF-8");
+}
+
+namespace {
+
 std::vector<SourceFile> in_folder(const std::string& folder, const std::string& wanted) {
   std::vector<SourceFile> all;
   std::vector<std::string> splits;
@@ -69,6 +83,7 @@ std::vector<SourceFile> in_folder(const std::string& folder, const std::string& 
     if (const auto kind = kind_of(name)) {
       if (name.substr(name.rfind('/') + 1).starts_with("README")) continue;
       all.push_back({(fs::path(folder) / name).string(), *kind});
+      check_file_name(all.back().path);
       splits.push_back(split_of(name, false));
     }
   if (all.empty()) fail_input("{}: no data files in this folder (known endings: {})", folder, kKinds);
@@ -92,20 +107,27 @@ std::vector<SourceFile> in_folder(const std::string& folder, const std::string& 
 
 }  // namespace
 
+std::vector<std::string> find_named_files(const std::string& path) {
+  struct stat st{};
+  if (::stat(path.c_str(), &st) == 0 && !S_ISREG(st.st_mode))
+    fail_input("{}: is neither a file nor a folder; rows are read more than once, so write them to a file first", path);
+  const std::vector<std::string> paths = glob_files(path);
+  if (paths.empty() && path.find_first_of("*?[{") != std::string::npos)
+    fail_input("{}: no file matches; a pattern names files, not folders (it is relative to the working folder)", path);
+  if (paths.empty()) fail_input("{}: no such file or folder; check the path (it is relative to the working folder)", path);
+  for (const std::string& p : paths) check_file_name(p);
+  return paths;
+}
+
 std::vector<SourceFile> find_source_files(const std::string& path, const std::string& split) {
   struct stat st{};
   if (::stat(path.c_str(), &st) == 0 && S_ISDIR(st.st_mode)) return in_folder(path, split);
-  const std::vector<std::string> paths = glob_files(path);
-  if (paths.empty())
-    fail_input("{}: no such file or folder; check data.path (paths are relative to the working folder)", path);
   std::vector<SourceFile> files;
-  for (const std::string& p : paths) {
-    if (::stat(p.c_str(), &st) == 0 && S_ISDIR(st.st_mode)) continue;
+  for (const std::string& p : find_named_files(path)) {
     const auto kind = kind_of(p);
     if (!kind) fail_input("{}: unknown ending; the data files that can be read: {}", p, kKinds);
     files.push_back({p, *kind});
   }
-  if (files.empty()) fail_input("{}: matches folders only; name one folder, or files", path);
   return files;
 }
 

@@ -44,6 +44,13 @@ class File {
   uint64_t total_ = 0;
 };
 
+// A frame, or a skippable one, with which pzstd's files begin (RFC 8878, 3.1).
+bool is_zstd(std::string_view s) {
+  if (s.size() < 4) return false;
+  const bool skippable = (static_cast<unsigned char>(s[0]) & 0xf0) == 0x50 && s.substr(1, 3) == "\x2a\x4d\x18";
+  return skippable || s.substr(0, 4) == "\x28\xb5\x2f\xfd";
+}
+
 bool starts_with(std::string_view s, std::string_view head) { return s.substr(0, head.size()) == head; }
 
 }  // namespace
@@ -158,8 +165,10 @@ Input::Input(std::string path, const SourceLimits& limits) : path_(std::move(pat
   const std::string_view head = plain->head();
   if (starts_with(head, "\x1f\x8b"))
     unpacker_ = std::make_unique<Gzip>(std::move(*plain));
-  else if (starts_with(head, "\x28\xb5\x2f\xfd"))
+  else if (is_zstd(head))
     unpacker_ = std::make_unique<Zstd>(std::move(*plain));
+  else if (head.empty() && (path_.ends_with(".gz") || path_.ends_with(".zst")))
+    fail_input("{}: is empty, not even a compressed empty text; get the file again", path_);
   else if (path_.ends_with(".gz") || path_.ends_with(".zst"))
     fail_input("{}: is not compressed as its name says; rename it, or compress it", path_);
   else

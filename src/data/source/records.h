@@ -27,6 +27,12 @@ struct SourceFile {
 // named file), no file of the split.
 std::vector<SourceFile> find_source_files(const std::string& path, const std::string& split);
 
+// The files of a path that names some, a pattern or a single one. Errors (kBadInput): none there, no regular file, a name that
+// is no line of UTF-8.
+std::vector<std::string> find_named_files(const std::string& path);
+// A name goes into JSON and into messages of one line.
+void check_file_name(const std::string& path);
+
 // The kind that a name's ending says; none for an unknown one.
 std::optional<FileKind> kind_of(std::string_view path);
 // The split that a file's name carries as a word of its own ("train-00001.jsonl", "my_test.csv"), or one of its folders'

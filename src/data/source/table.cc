@@ -28,10 +28,19 @@ std::string quoted(std::string_view s, char q) {
 std::string literal(std::string_view s) { return quoted(s, '\''); }
 std::string identifier(std::string_view s) { return quoted(s, '"'); }
 
-// The first line, without the caret drawing that follows it.
+// The first line, without the caret drawing that follows it; of CSV the reason and the file stand on later ones.
 std::string first_line(const char* text) {
   std::string s = text ? text : "no reason given";
-  s = s.substr(0, s.find('\n')).substr(0, 500);
+  size_t end = s.find('\n');
+  std::string file;
+  if (const size_t at = s.find("\n  file = "); at != std::string::npos)
+    file = s.substr(at + 10, s.find('\n', at + 10) - at - 10) + ": ";
+  if (s.find("CSV Error") < end)
+    for (int more = 0; more < 2 && end != std::string::npos; ++more) {
+      s[end] = ' ';
+      end = s.find('\n', end);
+    }
+  s = (file + s.substr(0, end)).substr(0, 500);
   return replace_invalid_utf8(s);
 }
 

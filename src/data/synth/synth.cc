@@ -54,16 +54,6 @@ std::string conversation(std::span<const SynthRow> rows) {
   return OrderedJson{{"messages", std::move(messages)}}.dump();
 }
 
-bool is_right(std::string_view task, const SynthRow& row, std::string_view answer) {
-  answer = trim(answer);
-  if (find_task(task).draw != draw_tool_call) return answer == row.answer;
-  try {
-    return parse_json(answer, "answer") == parse_json(row.answer, "row");
-  } catch (const Error&) {
-    return false;  // no JSON, or too deep
-  }
-}
-
 std::vector<SynthRow> synth_rows(std::string_view task_name, Split split, int64_t count, uint64_t seed) {
   const Task& task = find_task(task_name);
   // A thousand repeats in a row means that the task is exhausted.

@@ -33,10 +33,6 @@ std::string conversation(std::span<const SynthRow> rows);
 
 const std::vector<std::string>& synth_tasks();
 
-// Whether a model's answer to a row is right. Exact: white space around it aside, an answer is the row's own text; a tool
-// call is the same JSON value, whatever the order of its keys and its white space.
-bool is_right(std::string_view task, const SynthRow& row, std::string_view answer);
-
 // Errors (kBadInput): an unknown task (names the nearest), count beyond what the task has.
 std::vector<SynthRow> synth_rows(std::string_view task, Split split, int64_t count, uint64_t seed);
 

@@ -81,7 +81,8 @@ class Converter {
         for (const auto& entry : n) {
           if (!entry.first.IsScalar()) fail_input("{}:{}: a key must be text", name_, entry.first.Mark().line + 1);
           if (entry.first.Scalar() == "<<" && entry.second.IsMap()) {
-            for (const auto& [k, v] : run(entry.second, depth + 1).items())
+            const OrderedJson merged = run(entry.second, depth + 1);  // items() refers to it
+            for (const auto& [k, v] : merged.items())
               if (!map.contains(k)) map[k] = v;
             continue;
           }

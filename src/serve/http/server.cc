@@ -283,6 +283,8 @@ class Session : public std::enable_shared_from_this<Session> {
 
     std::optional<HttpAnswer> refused;
     if (version >= 11 && !request.header("Host")) refused = plain_error(400, "the request has no Host header");
+    else if (std::any_of(request.headers.begin(), request.headers.end(), [](const auto& h) { return equal_any_case(h.first, "Transfer-Encoding") && !equal_any_case(h.second, "chunked"); })) refused = plain_error(501, "the only transfer coding that is taken is chunked"), keep = false;
+    else if (const std::string* coding = request.header("Content-Encoding"); coding && !equal_any_case(*coding, "identity")) refused = plain_error(415, "request bodies are taken uncompressed");
     else if (request.path.empty() || request.path[0] != '/') refused = plain_error(400, "the request target must be a path");
     else if (parser.content_length() && *parser.content_length() > s_->settings.max_body_bytes) refused = plain_error(413, "the request body is too large");
     else if (s_->draining) refused = plain_error(503, "the server is shutting down");

@@ -180,6 +180,9 @@ std::shared_ptr<Automaton> answer_grammar(OperatorState& s, const Fields& f, con
       if (!j || !j->is_object()) refuse("response_format.json_schema", "response_format.json_schema is missing");
       const Fields spec(*j, "response_format.json_schema.");
       spec.only({"name", "description", "schema", "strict"});
+      spec.text("name");
+      spec.text("description");
+      spec.flag("strict", false);
       if (!spec.has("schema")) refuse("response_format.json_schema.schema", "response_format.json_schema.schema is missing");
       schema = *spec.get("schema");
     } else if (type != "text" && type != "json_object") {
@@ -228,6 +231,14 @@ void chat_completions(OperatorState& s, const HttpRequest& http, std::shared_ptr
           "presence_penalty", "frequency_penalty", "repetition_penalty", "logit_bias", "user", "seed", "tools", "tool_choice", "parallel_tool_calls", "response_format",
           "chat_template_kwargs", "reasoning_effort", "min_tokens", "ignore_eos", "stop_token_ids", "skip_special_tokens", "include_stop_str_in_output", "priority", "store", "metadata",
           "service_tier", "safety_identifier", "prompt_cache_key", "add_generation_prompt"});
+  // Taken from clients and without effect here: checked all the same, so that a mistake does not wait for another server.
+  for (const char* name : {"user", "safety_identifier", "prompt_cache_key", "service_tier"}) f.text(name);
+  f.flag("store", false);
+  if (const OrderedJson* m = f.get("metadata")) {
+    if (!m->is_object()) refuse("metadata", "metadata must be an object of texts");
+    for (const auto& [key, value] : m->items())
+      if (!value.is_string()) refuse("metadata", "metadata must be an object of texts");
+  }
   std::string model;
   const int adapter = s.adapter_of(f, model);
   CommonFields common = read_common(s, f, f.has("max_completion_tokens") ? "max_completion_tokens" : "max_tokens", -1);

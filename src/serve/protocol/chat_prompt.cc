@@ -132,7 +132,11 @@ ChatPrompt render_chat(const OperatorState& s, const Fields& f, bool offer_tools
       if (k->contains(name)) refuse("chat_template_kwargs", "chat_template_kwargs may not set {}", name);
     kwargs = *k;
   }
-  if (const std::string effort = f.text("reasoning_effort"); effort == "none" && !kwargs.contains("enable_thinking")) kwargs["enable_thinking"] = false;
+  const std::string effort = f.text("reasoning_effort", "medium");
+  bool known = false;
+  for (const char* level : {"none", "minimal", "low", "medium", "high", "xhigh"}) known = known || effort == level;
+  if (!known) refuse("reasoning_effort", "reasoning_effort must be none, minimal, low, medium, high or xhigh");
+  if (effort == "none" && !kwargs.contains("enable_thinking")) kwargs["enable_thinking"] = false;
   tokenizer::ChatInput in;
   in.messages = &messages;
   in.tools = p.tools.is_null() ? nullptr : &p.tools;
@@ -143,7 +147,9 @@ ChatPrompt render_chat(const OperatorState& s, const Fields& f, bool offer_tools
     p.text = r.text;
     p.ids = s.served.tok->encode(r.text, r.plain);
   } catch (const Error& e) {
-    refuse(dynamic_cast<const tokenizer::FieldDropped*>(&e) && !p.tools.is_null() ? "tools" : "messages", "{}", e.what());
+    std::string why = e.what();  // begins with the template's name, which tells where the model lies on this machine
+    if (const auto at = why.find(s.served.chat->name()); at != std::string::npos) why.replace(at, s.served.chat->name().size(), "the model's chat template");
+    refuse(dynamic_cast<const tokenizer::FieldDropped*>(&e) && !p.tools.is_null() ? "tools" : "messages", "{}", why);
   }
   const std::string_view end = trim(p.text);
   p.thinking_opened = end.ends_with("<think>");

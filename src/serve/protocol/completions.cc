@@ -114,6 +114,8 @@ void completions(OperatorState& s, const HttpRequest& http, std::shared_ptr<Repl
   f.only({"model", "prompt", "max_tokens", "temperature", "top_p", "top_k", "min_p", "n", "stream", "stream_options", "logprobs", "echo", "stop", "presence_penalty", "frequency_penalty",
           "repetition_penalty", "best_of", "logit_bias", "user", "seed", "suffix", "min_tokens", "ignore_eos", "stop_token_ids", "skip_special_tokens", "include_stop_str_in_output",
           "add_special_tokens", "priority"});
+  f.text("user");
+  f.flag("add_special_tokens", true);  // no token is ever added to a prompt
   std::string model;
   const int adapter = s.adapter_of(f, model);
   CommonFields common = read_common(s, f, "max_tokens", 16);

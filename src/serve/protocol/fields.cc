@@ -62,7 +62,8 @@ void Fields::only(std::initializer_list<std::string_view> known) const {
     for (auto k : known) found = found || key == k;
     if (found) continue;
     const std::string near = nearest(key, std::vector<std::string>(known.begin(), known.end()));
-    refuse(path(key), "unrecognized request argument: {}{}", path(key), near.empty() ? "" : " (nearest: " + near + ")");
+    const std::string shown = path(replace_invalid_utf8(std::string_view(key).substr(0, 100)));
+    refuse(shown, "unrecognized request argument: {}{}", shown, near.empty() ? "" : " (nearest: " + near + ")");
   }
 }
 

@@ -10,11 +10,16 @@ std::string tokenize(OperatorState& s, const std::string& text) {
   const OrderedJson body = parse_body(text);
   const Fields f(body);
   f.only({"model", "prompt", "messages", "tools", "add_special_tokens", "add_generation_prompt", "return_token_strs", "chat_template_kwargs", "reasoning_effort"});
+  std::string model;
+  s.adapter_of(f, model);
+  f.flag("add_special_tokens", true);
   if (f.has("prompt") == f.has("messages")) refuse("prompt", "either prompt or messages is wanted");
   std::vector<int32_t> ids;
   if (f.has("messages")) {
     ids = render_chat(s, f, true).ids;
   } else {
+    for (const char* name : {"tools", "add_generation_prompt", "chat_template_kwargs", "reasoning_effort"})
+      if (f.has(name)) refuse(name, "{} is for messages, not for a prompt", name);
     ids = s.served.tok->encode(f.text("prompt"));
   }
   OrderedJson j{{"count", ids.size()}, {"max_model_len", s.served.model->positions()}, {"tokens", ids}};
@@ -29,6 +34,8 @@ std::string detokenize(OperatorState& s, const std::string& text) {
   const OrderedJson body = parse_body(text);
   const Fields f(body);
   f.only({"model", "tokens", "skip_special_tokens"});
+  std::string model;
+  s.adapter_of(f, model);
   if (!f.has("tokens")) refuse("tokens", "tokens is missing");
   const auto ids = read_ids(*f.get("tokens"), "tokens");
   for (int32_t id : ids)
@@ -134,6 +141,7 @@ void embeddings(OperatorState& s, const HttpRequest& http, std::shared_ptr<Reply
   const OrderedJson body = parse_body(http.body);
   const Fields f(body);
   f.only({"model", "input", "encoding_format", "dimensions", "user"});
+  f.text("user");
   std::string model;
   const int adapter = s.adapter_of(f, model);
   const std::string format = f.text("encoding_format", "float");

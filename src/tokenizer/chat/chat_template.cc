@@ -41,7 +41,7 @@ RenderedChat ChatTemplate::render(const ChatInput& input) const {
   jinja::Rendered r = run.render(run.whole());
   check_dropped_fields(run, r);
   RenderedChat chat;
-  chat.assistant = assistant_spans(run, r);
+  chat.assistant = assistant_spans(run, r, input.trained_from);
   chat.plain = plain_spans(run, r);
   chat.text = std::move(r.text);
   return chat;

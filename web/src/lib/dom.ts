@@ -24,9 +24,18 @@ export function h<K extends keyof HTMLElementTagNameMap>(tag: K, props: Props | 
   return element;
 }
 
+// In place of what was there. A view that refreshes itself leaves the keyboard where it was: on what has the same name now, else
+// on what stands in the same place.
 export function fill(element: Element, ...children: Child[]): void {
+  const usable = (): HTMLElement[] => [...element.querySelectorAll<HTMLElement>("a[href], button:not(:disabled), input, select, textarea, summary, [tabindex='0']")];
+  const name = (e: Element): string => `${e.tagName} ${e.getAttribute("aria-label") ?? e.getAttribute("href") ?? e.textContent}`;
+  const held = element === document.activeElement ? -1 : usable().findIndex((e) => e === document.activeElement);
+  const wanted = held < 0 ? "" : name(document.activeElement!);
   element.replaceChildren();
   append(element, children);
+  if (held < 0) return;
+  const now = usable();
+  (now.find((e) => name(e) === wanted) ?? now[Math.min(held, now.length - 1)])?.focus({ preventScroll: true });
 }
 
 // Text in which `this` is code.

@@ -21,9 +21,9 @@ class Locator {
  public:
   Locator(ChatRun& run, const Rendered& r) : run_(run), r_(r) {}
 
-  std::vector<Span> all() {
+  std::vector<Span> all(size_t from) {
     std::vector<Span> spans;
-    for (size_t i = 0; i < run_.messages().size(); ++i) {
+    for (size_t i = from; i < run_.messages().size(); ++i) {
       if (!run_.is_assistant(i)) continue;
       const Span turn = locate(run_.whole(), r_, i);
       const size_t begin = after_header(turn, i);
@@ -267,11 +267,15 @@ class Locator {
   std::map<std::pair<size_t, bool>, std::optional<std::string>> prompts_, prompted_;
 };
 
-std::vector<Span> marked_spans(const Rendered& r) {
+std::vector<Span> marked_spans(const ChatRun& run_of, const Rendered& r, size_t from) {
   std::vector<Span> spans;
   size_t begin = 0;
   for (const Run& run : r.runs) {
-    if (run.tag.turn & jinja::Tag::kGeneration) {
+    const bool marked = run.tag.turn & jinja::Tag::kGeneration;
+    if (marked && from > 0 && turn_of(run) == 0)
+      throw TurnNotLocated(fmt::format("{}: cannot tell which message a {{% generation %}} block is of: it stands in no loop over the messages",
+                                       run_of.chat_template().name()));
+    if (marked && (from == 0 || turn_of(run) > from)) {
       if (!spans.empty() && spans.back().end == begin)
         spans.back().end = run.end;
       else
@@ -284,17 +288,17 @@ std::vector<Span> marked_spans(const Rendered& r) {
 
 }  // namespace
 
-std::vector<Span> assistant_spans(ChatRun& run, const Rendered& r) {
+std::vector<Span> assistant_spans(ChatRun& run, const Rendered& r, size_t from) {
   bool any = false;
-  for (size_t i = 0; i < run.messages().size(); ++i) any |= run.is_assistant(i);
+  for (size_t i = from; i < run.messages().size(); ++i) any |= run.is_assistant(i);
   if (run.chat_template().jinja().has_generation()) {
-    auto spans = marked_spans(r);
+    auto spans = marked_spans(run, r, from);
     if (any && spans.empty())
       throw TurnNotLocated(fmt::format("{}: the template has a {{% generation %}} block, but it wrote nothing in it",
                                        run.chat_template().name()));
     return spans;
   }
-  return any ? Locator(run, r).all() : std::vector<Span>{};
+  return any ? Locator(run, r).all(from) : std::vector<Span>{};
 }
 
 }  // namespace mxt::tokenizer
