@@ -92,9 +92,9 @@ std::string table_of(const autotune::Report& r, int64_t rows, int64_t seq_len) {
     const double usual = (r.usual_step_us + r.update_us) * 1e-6, chosen = (r.chosen_step_us + r.update_us) * 1e-6, tokens = static_cast<double>(rows * seq_len);
     out += fmt::format("whole step, from slices of the model: default {:.3f} s ({:.0f} tok/s), planned {:.3f} s ({:.0f} tok/s), gain {}\n", usual, tokens / usual, chosen, tokens / chosen, gain(usual, chosen));
   } else {
-    out += "whole step: not measured, the budget was too short\n";
+    out += "whole step: not timed, the budget was too short; gain 0.0%, for every choice is the default one\n";
   }
-  if (r.kept_default) out += "the measured choices were slower together than the default ones: the plan keeps the default\n";
+  if (r.kept_default) out += fmt::format("the measured choices gain too little together ({:.1f}%): the plan keeps the default ones\n", 100 * r.declined_gain);
   if (r.unmeasured > 0) out += fmt::format("{} candidates were not measured within the budget: they stand in the plan with median 0\n", r.unmeasured);
   out += fmt::format("probe: {:.1f} s\n", r.seconds);
   return out;

@@ -15,11 +15,13 @@ namespace mxt::autotune {
 using Samples = std::vector<std::vector<double>>;
 
 // What another candidate must gain over the default to replace it, beside the error that its own rounds show. In host
-// memory a kernel's time differs by several percent from process to process (which pages, which neighbours), and the
-// rounds of one process do not show it; kernels there mostly differ by 3 % or by far more, so the edge lies where few
-// are. A device with memory and a clock of its own repeats to a fraction of a percent, and its candidates lie close
-// together: the rounds' own error decides.
-inline constexpr double kHostMargin = 0.08, kDeviceMargin = 0.005;
+// memory the gain of a call of a millisecond moves by up to 10 points from process to process (which pages, which
+// neighbours: ten probes of the characters' recipe), and the rounds of one process do not show it. A device with memory
+// and a clock of its own repeats to a fraction of a percent, and its candidates lie close together: the rounds' own
+// error decides.
+inline constexpr double kHostMargin = 0.25, kDeviceMargin = 0.005;
+// A candidate that takes this many times the default's time twice is timed no more: it could not win.
+inline constexpr double kHopeless = 1.5;
 // Fewer rounds are no measurement.
 inline constexpr size_t kLeastRounds = 5;
 // A difference below this part of the faster time counts as noise between two plans (bench --against), however little

@@ -19,8 +19,8 @@ namespace {
 // Parts of the budget. What a question that is not asked would have had goes to the calls; the last tenth is for
 // building graphs, and for what takes longer than it was expected to.
 constexpr double kUsed = 0.9, kThreadsPart = 0.07, kPinningPart = 0.07, kPassesPart = 0.2, kCheckPart = 0.3;
-constexpr size_t kPassRounds = 5;  // of slices of the model: samples are long
-constexpr double kSampleUs = 500;  // shorter calls are repeated to fill a sample
+constexpr size_t kPassRounds[] = {15, 9, kLeastRounds};  // of slices of the model: as many as fit
+constexpr double kSampleUs = 500;                        // shorter calls are repeated to fill a sample
 constexpr int kMostRepeats = 50;
 constexpr double kMoreThanPeak =
     1.3;  // what passes and calls take, over what their operations would at the product's rate
@@ -56,10 +56,25 @@ class Probe {
 
  private:
   double expect(double flops) const { return kMoreThanPeak * flops / rate_; }  // µs
-  // Whether rounds of so many operations, and one to warm up, fit a part of the budget. Decided by counting alone: what
-  // is asked does not depend on how the clock ran before.
-  bool fits(double flops, double part) const {
-    return static_cast<double>(kPassRounds + 1) * expect(flops) < part * settings_.budget_s * 1e6;
+  // How many rounds of so many operations, and one to warm up, fit a part of the budget. Decided by counting alone:
+  // what is asked does not depend on how the clock ran before.
+  size_t rounds_that_fit(double flops, double part) const {
+    const double n = std::floor(part * settings_.budget_s * 1e6 / expect(flops)) - 1;
+    return n >= 1 ? static_cast<size_t>(std::min(n, 1e6)) : 0;
+  }
+  // Of passes that something is chosen by; 0: too few.
+  size_t pass_rounds(double flops, double part) const {
+    const size_t n = rounds_that_fit(flops, part);
+    for (const size_t rounds : kPassRounds)
+      if (rounds <= n) return rounds;
+    return 0;
+  }
+  // Asks about passes where they fit; then their part of the budget is no longer the calls'.
+  void ask_if_fits(Question& q, double flops, double part_of_budget) {
+    const size_t rounds = pass_rounds(flops, part_of_budget);
+    if (rounds == 0) return;
+    ask(q, rounds, part(part_of_budget), settings_.enumerate);
+    used_ += part_of_budget;
   }
   Deadline part(double share) const { return Deadline(std::min(end_.left(), share * settings_.budget_s)); }
 
@@ -100,7 +115,7 @@ class Probe {
       set_num_threads(s_.threads[i]);
       return a_row(*one, clock_);
     });
-    if (fits(each * one->flops(), kThreadsPart)) ask(q, kPassRounds, part(kThreadsPart), settings_.enumerate);
+    ask_if_fits(q, each * one->flops(), kThreadsPart);
     record("step threads", q.summary(), q.choice());
     set_num_threads(s_.threads[q.choice()]);
   }
@@ -113,7 +128,7 @@ class Probe {
       pin_threads(i == 1);
       return a_row(*one, clock_);
     });
-    if (fits(2 * one->flops(), kPinningPart)) ask(q, kPassRounds, part(kPinningPart), settings_.enumerate);
+    ask_if_fits(q, 2 * one->flops(), kPinningPart);
     record("step pinning", q.summary(), q.choice());
     pin_threads(q.choice() == 1);
   }
@@ -132,7 +147,8 @@ class Probe {
       slices.push_back(slice(1, p, s_.plan, params));
       params = slices.back()->params();
     }
-    // As many rows of each as the largest takes: of samples of different length the short ones would escape what interrupts the long ones.
+    // As many rows of each as the largest takes: of samples of different length the short ones would escape what
+    // interrupts the long ones.
     int64_t rows = 0;
     for (const auto& x : slices) rows = std::max(rows, x->rows());
     const auto times = [&](size_t i) { return std::max<int64_t>(1, rows / slices[i]->rows()); };
@@ -142,7 +158,7 @@ class Probe {
       for (int64_t k = 0; k < times(i); ++k) us += slices[i]->pass_us(clock_);
       return Parts{us / static_cast<double>(times(i) * slices[i]->rows())};
     });
-    if (fits(flops, kPassesPart)) ask(q, kPassRounds, part(kPassesPart), settings_.enumerate);
+    ask_if_fits(q, flops, kPassesPart);
     record("step micro_batch", q.summary(), q.choice());
     pass_ = s_.passes[q.choice()];
     choices["step recompute"] = std::string(graph::recompute_name(pass_.recompute));
@@ -163,8 +179,12 @@ class Probe {
 
   Call call(const Choice& c) const {
     Call call{&c, algorithms_of(c, ops_)};
-    call.once_us = expect(c.flops()) +
-                   static_cast<double>(Operands::bytes(c)) / (ops_.device() ? kDeviceBytesPerUs : kHostBytesPerUs);
+    // Attention is timed over three mixes of documents, and its gradient reads what a forward pass has written.
+    double work = c.flops();
+    if (std::holds_alternative<kernels::Attention>(c.calls[0].call))
+      work *= (c.calls.size() > 1 ? 9.0 / 7 : 1) * (s_.packed ? 1 + 1 / 4.0 + 1 / 16.0 : 1);
+    call.once_us =
+        expect(work) + static_cast<double>(Operands::bytes(c)) / (ops_.device() ? kDeviceBytesPerUs : kHostBytesPerUs);
     call.repeats = static_cast<int>(std::clamp(kSampleUs / call.once_us, 1.0, static_cast<double>(kMostRepeats)));
     call.rounds =
         call.algorithms.size() == 1 ? kLeastRounds : rounds_for(call.sample_us()) * (settings_.enumerate ? 3 : 1);
@@ -177,10 +197,7 @@ class Probe {
         runtime::Program(g, s_.plan, ops_, {pass_.micro_batch * s_.seq_len, 0, false, s_.seq_len}).tunables());
     // What the default pass calls and this one does not is no choice of the plan.
     std::erase_if(report_.plan.choices, [](const auto& c) { return !c.first.starts_with("step "); });
-    double share = kUsed - kCheckPart;
-    for (const auto& [key, used] :
-         {std::pair{"step threads", kThreadsPart}, {"step pinning", kPinningPart}, {"step micro_batch", kPassesPart}})
-      if (report_.plan.candidates.contains(key)) share -= used;
+    const double share = kUsed - kCheckPart - used_;
     std::vector<Call> all;
     for (const Choice& c : choices) all.push_back(call(c));
     const auto asked = affordable(all, share * settings_.budget_s * 1e6);
@@ -205,13 +222,16 @@ class Probe {
     return names[static_cast<size_t>(algorithm)];
   }
 
-  // The calls that are asked about: those that stand most often in a pass first (they gain most for the time they
-  // take), as long as the expected time lasts. All of a call's candidates are timed, or none.
+  // The calls that are asked about: those with something to choose first, then those that stand most often in a pass
+  // (they gain most for the time they take), as long as the expected time lasts. All of a call's candidates are timed,
+  // or none.
   static std::vector<Call*> affordable(std::vector<Call>& all, double us) {
     std::vector<Call*> order, asked;
     for (Call& c : all) order.push_back(&c);
-    std::stable_sort(order.begin(), order.end(),
-                     [](const Call* a, const Call* b) { return a->choice->count() > b->choice->count(); });
+    std::stable_sort(order.begin(), order.end(), [](const Call* a, const Call* b) {
+      const bool open = a->algorithms.size() > 1;
+      return open != (b->algorithms.size() > 1) ? open : a->choice->count() > b->choice->count();
+    });
     for (Call* c : order) {
       if (c->takes_us() > us) continue;
       us -= c->takes_us();
@@ -236,6 +256,16 @@ class Probe {
       for (Call* c : now) c->question->round();
       return true;
     };
+    if (turn([](const Call&) { return true; })) {
+      for (Call* c : calls) c->question->give_up_hopeless();
+      // Late already: the last of the list are left out, instead of all being asked too little.
+      double us = 0;
+      for (const Call* c : calls) us += static_cast<double>(c->rounds - 1) * c->question->cost();
+      for (; !calls.empty() && !deadline.allows(us); calls.pop_back()) {
+        us -= static_cast<double>(calls.back()->rounds - 1) * calls.back()->question->cost();
+        calls.back()->question->forget_if_short();
+      }
+    }
     // Long samples, of which there are few, spread over two turns each.
     for (size_t n = 0, idle = 0; idle < 2; ++n) {
       const bool done = turn(
@@ -258,8 +288,10 @@ class Probe {
     }
   }
 
-  // A pass of one layer with the default choices and with the plan's, in turn: whether the whole is a gain. Then a pass
-  // of two layers, for what a step of the whole model takes.
+  // A pass of one layer with the default choices and with the plan's, in turn: whether the whole is a gain; without one
+  // the default choices stay. In host memory a gain within noise is none: single calls near the edge would make plans
+  // differ for nothing. A device's clock is steady, so there only a loss speaks against the plan. Then a pass of two
+  // layers, for what a step of the whole model takes.
   void check() {
     const Pass usual = s_.passes.front();
     const int threads_usual = s_.threads.empty() ? 0 : s_.threads[0], threads_chosen = num_threads();
@@ -278,21 +310,36 @@ class Probe {
                });
     Question longer({"planned"}, margin_, [&](size_t) { return a_row(*two, clock_); });
     const double flops = planned->flops() * (differs ? 2 : 1) + two->flops();
-    if (!fits(flops, kCheckPart)) return;
-    ask(q, kPassRounds, end_, settings_.enumerate);
+    if (differs && pass_rounds(flops, kCheckPart) == 0) {  // no plan that was not checked
+      keep_default();
+      return check();
+    }
+    // One round will do for a time that nothing is chosen by.
+    const size_t rounds =
+        differs ? pass_rounds(flops, kCheckPart) : std::min(kLeastRounds, rounds_that_fit(flops, kCheckPart));
+    if (rounds == 0) return;
+    ask(q, rounds, end_, settings_.enumerate && differs);
     set_conditions(threads_chosen, pin);
-    ask(longer, kPassRounds, end_, false);
+    ask(longer, std::min(rounds, kLeastRounds), end_, false);
     const auto one = q.summary(), several = longer.summary();
+    const Gain gained = differs && one[0].median_us > 0 ? gain(q.totals(), 1, 0) : Gain{};
+    const double noise = std::max(kNoise, gained.error);
+    if (differs && (one[0].median_us == 0 || gained.value <= (ops_.device() ? -noise : noise))) {
+      report_.declined_gain = gained.value;
+      keep_default();
+    }
     if (one[0].median_us == 0 || several[0].median_us == 0) return;
-    const Gain lost = differs ? gain(q.totals(), 0, 1) : Gain{};
-    report_.kept_default = lost.value > std::max(kNoise, lost.error);
-    step_of(one[0], several[0], 1 / (1 + lost.value), *two);
-    if (!report_.kept_default) return;
-    report_.chosen_step_us = report_.usual_step_us;
+    step_of(one[0], several[0], 1 + gained.value, *two);
+  }
+
+  void keep_default() {
+    const int threads = s_.threads.empty() ? 0 : s_.threads[0];
+    report_.kept_default = true;
+    pass_ = s_.passes.front();
     report_.plan.choices = s_.plan.choices;
-    if (threads_usual) report_.plan.choices["step threads"] = std::to_string(threads_usual);
+    if (threads) report_.plan.choices["step threads"] = std::to_string(threads);
     if (report_.plan.candidates.contains("step pinning")) report_.plan.choices["step pinning"] = "none";
-    set_conditions(threads_usual, false);
+    set_conditions(threads, false);
     for (Line& l : report_.lines) l.chosen = l.usual, l.chosen_us = l.usual_us;
   }
 
@@ -324,6 +371,7 @@ class Probe {
         static_cast<double>(s_.model.vocab_size) / static_cast<double>(std::min(kSliceVocab, s_.model.vocab_size));
     report_.chosen_step_us = (layer * layers + ends * words) * rows;
     report_.usual_step_us = report_.chosen_step_us * default_over_planned;
+    if (report_.kept_default) report_.chosen_step_us = report_.usual_step_us;
     if (end_.left() > 0) {
       int64_t trained = 0;
       const graph::Graph g = models::build(s_.model, options(pass_));
@@ -345,6 +393,7 @@ class Probe {
   Clock clock_;
   Report report_;
   Pass pass_;
+  double used_ = 0;  // of the budget, by the questions before the calls
   const double margin_ = ops_.device() ? kDeviceMargin : kHostMargin;
   double rate_ = 1;  // flops per µs, as steady() has it
 };

@@ -8,8 +8,8 @@
 //   3. kernel calls     every product of the step, forward and gradients, the adapters' thin ones too, and attention
 //   with its
 //                       gradient, with every algorithm of the backend that does something of its own
-//   4. the check        the slice with the default choices and with the plan's, in turn: a plan that is slower is not
-//   written
+//   4. the check        the slice with the default choices and with the plan's, in turn: a plan that is not faster as a
+//   whole is not written
 // Two probes are to choose alike. So what is asked follows from counting operations, not from how the clock ran;
 // candidates are timed one right after the other, round by round, and rounds go over all calls in turn; choose.h
 // compares them within rounds. What was not asked is in the plan with median 0, and the default stays.
@@ -65,11 +65,13 @@ struct Report {
   // the plan's candidates they stand as "step", update included.
   double usual_step_us = 0, chosen_step_us = 0;
   double update_us = 0;       // clipping and the optimizer, of all that trains
-  bool kept_default = false;  // the check found the choices slower than the default ones
+  bool kept_default = false;  // the check found that the choices gain too little together, or could not be made
+  double declined_gain = 0;   // what they gained, where the default ones were kept
   double seconds = 0;
 };
 
-// Operations per second of one large product of this type with the default algorithm, timed now (half a second at most on a slow device).
+// Operations per second of one large product of this type with the default algorithm, timed now (half a second at most
+// on a slow device).
 double product_rate(kernels::Ops& ops, DType type);
 
 Report probe(const Subject& subject, kernels::Ops& ops, const Settings& settings);

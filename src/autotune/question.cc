@@ -7,6 +7,11 @@
 #include "base/log.h"
 
 namespace mxt::autotune {
+namespace {
+
+double sum(const Parts& p) { return std::accumulate(p.begin(), p.end(), 0.0); }
+
+}  // namespace
 
 Parts Question::timed(size_t i) {
   const double begin = Deadline::now();
@@ -16,9 +21,10 @@ Parts Question::timed(size_t i) {
 }
 
 bool Question::warm() {
+  warm_.resize(names_.size());
   for (size_t i = 0; i < names_.size(); ++i) {
     try {
-      timed(i);
+      warm_[i] = timed(i);
     } catch (const Error& e) {
       log::debug("probe: {}: {}", names_[i], e.what());
       out_[i] = true;
@@ -36,10 +42,22 @@ void Question::round() {
   ++rounds_;
 }
 
-double Question::cost() const { return std::accumulate(longest_.begin(), longest_.end(), 0.0); }
+void Question::give_up_hopeless() {
+  if (rounds_ != 1) return;
+  const double usual = std::max(sum(warm_[0]), sum(samples_[0][0]));
+  for (size_t i = 1; i < names_.size(); ++i) {
+    if (out_[i] || std::min(sum(warm_[i]), sum(samples_[i][0])) < kHopeless * usual) continue;
+    given_up_[i] = samples_[i][0];
+    samples_[i].clear();
+    longest_[i] = 0;
+    out_[i] = true;
+  }
+}
 
-void Question::forget_if_short() {
-  if (rounds_ >= kLeastRounds) return;
+double Question::cost() const { return sum(longest_); }
+
+void Question::forget_if_short(size_t least) {
+  if (rounds_ >= least) return;
   for (auto& s : samples_) s.clear();
   rounds_ = 0;
 }
@@ -47,15 +65,21 @@ void Question::forget_if_short() {
 Samples Question::totals() const {
   Samples all(names_.size());
   for (size_t i = 0; i < names_.size(); ++i)
-    for (const Parts& p : samples_[i]) all[i].push_back(std::accumulate(p.begin(), p.end(), 0.0));
+    for (const Parts& p : samples_[i]) all[i].push_back(sum(p));
   return all;
+}
+
+kernels::Candidate Question::summarised(size_t i, const std::vector<double>& samples, const std::vector<size_t>& rounds,
+                                        double given_up) const {
+  if (samples.empty()) return {names_[i], given_up, 0};
+  return summarise(names_[i], samples, rounds);
 }
 
 std::vector<kernels::Candidate> Question::summary() const {
   const Samples s = totals();
   const auto quiet = quiet_rounds(s);
   std::vector<kernels::Candidate> all;
-  for (size_t i = 0; i < names_.size(); ++i) all.push_back(summarise(names_[i], s[i], quiet));
+  for (size_t i = 0; i < names_.size(); ++i) all.push_back(summarised(i, s[i], quiet, sum(given_up_[i])));
   return all;
 }
 
@@ -65,7 +89,7 @@ std::vector<kernels::Candidate> Question::summary(size_t part) const {
   for (size_t i = 0; i < names_.size(); ++i) {
     std::vector<double> v;
     for (const Parts& p : samples_[i]) v.push_back(p[part]);
-    all.push_back(summarise(names_[i], v, quiet));
+    all.push_back(summarised(i, v, quiet, given_up_[i].empty() ? 0 : given_up_[i][part]));
   }
   return all;
 }
@@ -74,7 +98,7 @@ void ask(Question& q, size_t rounds, const Deadline& deadline, bool enumerate) {
   if (!q.warm()) return;
   const size_t most = (enumerate ? 3 : 1) * rounds;
   while (deadline.allows(q.cost()) && (q.rounds() < most || (q.rounds() < 3 * most && q.open()))) q.round();
-  q.forget_if_short();
+  q.forget_if_short(std::min(rounds, kLeastRounds));
 }
 
 }  // namespace mxt::autotune

@@ -10,18 +10,20 @@ formats::ModelConfig slice_of(const formats::ModelConfig& model, int64_t layers)
   formats::ModelConfig c = model;
   c.num_layers = std::min(layers, model.num_layers);
   c.vocab_size = std::min(kSliceVocab, model.vocab_size);
-  if (static_cast<int64_t>(c.layer_types.size()) > c.num_layers) c.layer_types.resize(static_cast<size_t>(c.num_layers));
+  if (static_cast<int64_t>(c.layer_types.size()) > c.num_layers)
+    c.layer_types.resize(static_cast<size_t>(c.num_layers));
   return c;
 }
 
-Slice::Slice(const formats::ModelConfig& slice, const models::BuildOptions& options, int64_t seq_len, int64_t rows, bool packed, const kernels::KernelPlan& plan, kernels::Ops& ops,
+Slice::Slice(const formats::ModelConfig& slice, const models::BuildOptions& options, int64_t seq_len, int64_t rows,
+             bool packed, const kernels::KernelPlan& plan, kernels::Ops& ops,
              std::shared_ptr<runtime::ParamStore> params)
-    : graph_(models::build(slice, options)), ops_(ops), program_(graph_, plan, ops, {rows * seq_len, 0, false, seq_len}), params_(std::move(params)), rows_(rows), seq_len_(seq_len) {
-  if (!params_) {
-    params_ = std::make_shared<runtime::ParamStore>(graph_, true, ops.device());
-    fill_weights();
-  }
-  program_.allocate(*params_);
+    : graph_(models::build(slice, options)),
+      ops_(ops),
+      program_(graph_, plan, ops, {rows * seq_len, 0, false, seq_len}),
+      params_(std::move(params)),
+      rows_(rows),
+      seq_len_(seq_len) {
   const int64_t document = packed ? std::max<int64_t>(1, seq_len / 2) : seq_len;
   for (int64_t t = 0; t < rows * seq_len; ++t) {
     ids_.push_back(static_cast<int32_t>(t * 2654435761LL % slice.vocab_size));
@@ -33,12 +35,15 @@ Slice::Slice(const formats::ModelConfig& slice, const models::BuildOptions& opti
   flops_ = program_.flops(rows * seq_len, document, rows * seq_len);
 }
 
-int64_t Slice::bytes(const formats::ModelConfig& slice, const models::BuildOptions& options, int64_t seq_len, int64_t rows, const kernels::KernelPlan& plan, kernels::Ops& ops) {
+int64_t Slice::bytes(const formats::ModelConfig& slice, const models::BuildOptions& options, int64_t seq_len,
+                     int64_t rows, const kernels::KernelPlan& plan, kernels::Ops& ops) {
   const graph::Graph g = models::build(slice, options);
-  return runtime::ParamStore::measure(g, true).total() + runtime::Program(g, plan, ops, {rows * seq_len, 0, false, seq_len}).bytes().total();
+  return runtime::ParamStore::measure(g, true).total() +
+         runtime::Program(g, plan, ops, {rows * seq_len, 0, false, seq_len}).bytes().total();
 }
 
-// Small values of both signs: products of ordinary numbers, no infinities, and no zeros, which cost a processor less power.
+// Small values of both signs: products of ordinary numbers, no infinities, and no zeros, which cost a processor less
+// power.
 void Slice::fill_weights() {
   for (size_t i = 0; i < graph_.params.size(); ++i) {
     const auto access = params_->write(static_cast<graph::ParamId>(i));
@@ -50,14 +55,31 @@ void Slice::fill_weights() {
         x = x * 1664525u + 1013904223u;
         const float v = (static_cast<float>(x >> 8) * 0x1p-24f - 0.5f) * 0.05f;
         if (s.master) s.master[k] = v;
-        if (bf16) static_cast<uint16_t*>(s.weight)[k] = float_to_bf16(v);
-        else static_cast<float*>(s.weight)[k] = v;
+        if (bf16)
+          static_cast<uint16_t*>(s.weight)[k] = float_to_bf16(v);
+        else
+          static_cast<float*>(s.weight)[k] = v;
       }
     });
   }
 }
 
+const std::shared_ptr<runtime::ParamStore>& Slice::params() {
+  if (!params_) {
+    params_ = std::make_shared<runtime::ParamStore>(graph_, true, ops_.device());
+    fill_weights();
+  }
+  return params_;
+}
+
+void Slice::allocate() {
+  if (allocated_) return;
+  program_.allocate(*params());
+  allocated_ = true;
+}
+
 double Slice::pass_us(Clock& clock) {
+  allocate();
   runtime::Batch b;
   b.tokens = rows_ * seq_len_;
   b.ids = ids_.data();
@@ -77,6 +99,7 @@ int64_t Slice::trained() const {
 }
 
 double Slice::update_us(Clock& clock) {
+  allocate();
   kernels::SquaredNorm norm;
   kernels::AdamW a;
   for (size_t i = 0; i < graph_.params.size(); ++i) {
@@ -85,7 +108,8 @@ double Slice::update_us(Clock& clock) {
     norm.grads.push_back(s.grad);
     norm.sizes.push_back(s.size);
     const bool copy = static_cast<void*>(s.master) != s.weight;
-    a.tensors.push_back({s.master, s.grad, s.m, s.v, copy ? static_cast<uint16_t*>(s.weight) : nullptr, s.size, 1e-6f, 0.1f});
+    a.tensors.push_back(
+        {s.master, s.grad, s.m, s.v, copy ? static_cast<uint16_t*>(s.weight) : nullptr, s.size, 1e-6f, 0.1f});
   }
   return clock.us([&] {
     ops_.squared_norm(norm);

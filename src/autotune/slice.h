@@ -1,4 +1,5 @@
-// A few layers of a model as a running step program: what a pass costs with everything in it, without the whole model's memory.
+// A few layers of a model as a running step program: what a pass costs with everything in it, without the whole model's
+// memory.
 #pragma once
 
 #include <memory>
@@ -20,20 +21,24 @@ formats::ModelConfig slice_of(const formats::ModelConfig& model, int64_t layers)
 
 class Slice {
  public:
-  // `params` may be another slice's of the same layers; null: its own. A pass holds `rows` rows of `seq_len` tokens, each a document
-  // (two where `packed`), every token with a target.
-  Slice(const formats::ModelConfig& slice, const models::BuildOptions& options, int64_t seq_len, int64_t rows, bool packed, const kernels::KernelPlan& plan, kernels::Ops& ops,
+  // Counts; memory is taken by params() and the first pass. `params` may be another slice's of the same layers; null:
+  // its own. A pass holds `rows` rows of `seq_len` tokens, each a document (two where `packed`), every token with a
+  // target.
+  Slice(const formats::ModelConfig& slice, const models::BuildOptions& options, int64_t seq_len, int64_t rows,
+        bool packed, const kernels::KernelPlan& plan, kernels::Ops& ops,
         std::shared_ptr<runtime::ParamStore> params = nullptr);
   // What it takes to build, before it is built.
-  static int64_t bytes(const formats::ModelConfig& slice, const models::BuildOptions& options, int64_t seq_len, int64_t rows, const kernels::KernelPlan& plan, kernels::Ops& ops);
+  static int64_t bytes(const formats::ModelConfig& slice, const models::BuildOptions& options, int64_t seq_len,
+                       int64_t rows, const kernels::KernelPlan& plan, kernels::Ops& ops);
   double pass_us(Clock& clock);
   double update_us(Clock& clock);  // clipping's norm and AdamW over what trains
   int64_t trained() const;         // parameters that train
   double flops() const { return flops_; }
   int64_t rows() const { return rows_; }
-  const std::shared_ptr<runtime::ParamStore>& params() const { return params_; }
+  const std::shared_ptr<runtime::ParamStore>& params();
 
  private:
+  void allocate();
   void fill_weights();
   graph::Graph graph_;
   kernels::Ops& ops_;
@@ -42,6 +47,7 @@ class Slice {
   std::vector<int32_t> ids_, positions_, cu_;
   int64_t rows_, seq_len_;
   double flops_ = 0;
+  bool allocated_ = false;
 };
 
 }  // namespace mxt::autotune

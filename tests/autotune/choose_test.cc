@@ -8,6 +8,8 @@
 #include <map>
 #include <random>
 
+#include "autotune/question.h"
+
 namespace mxt::autotune {
 namespace {
 
@@ -42,8 +44,8 @@ TEST(Choose, QuietRoundsAreThoseThatNothingSlowedAsAWhole) {
 
 TEST(Choose, TheFastestWinsBeyondTheMargin) {
   EXPECT_EQ(choose({"auto", "b", "c"}, constant({100, 70, 85})), 1u);
-  EXPECT_EQ(choose({"z", "a"}, constant({107, 100})), 0u);
-  EXPECT_EQ(choose({"z", "a"}, constant({109, 100})), 1u);
+  EXPECT_EQ(choose({"z", "a"}, constant({123, 100})), 0u);
+  EXPECT_EQ(choose({"z", "a"}, constant({127, 100})), 1u);
 }
 
 TEST(Choose, ASteadyDevicesClockFindsOnePercent) {
@@ -54,7 +56,7 @@ TEST(Choose, ASteadyDevicesClockFindsOnePercent) {
 }
 
 TEST(Choose, AmongOthersWithinTheMarginTheFirstNameWins) {
-  EXPECT_EQ(choose({"z", "c", "b", "a"}, constant({200, 100, 103, 120})), 2u);
+  EXPECT_EQ(choose({"z", "c", "b", "a"}, constant({200, 100, 103, 130})), 2u);
 }
 
 TEST(Choose, WhatWasNotMeasuredIsNotChosen) {
@@ -69,8 +71,8 @@ TEST(Choose, AGainThatItsOwnRoundsDoNotConfirmIsNone) {
 }
 
 TEST(Choose, OnlyTheEdgeIsUndecided) {
-  EXPECT_TRUE(undecided(constant({109, 100})));
-  EXPECT_TRUE(undecided(constant({107, 100})));
+  EXPECT_TRUE(undecided(constant({129, 100})));
+  EXPECT_TRUE(undecided(constant({121, 100})));
   EXPECT_FALSE(undecided(constant({150, 100})));
   EXPECT_FALSE(undecided(constant({103, 100})));
 }
@@ -119,10 +121,10 @@ TEST(Choose, ANoisyClockChangesNoChoice) {
   const std::vector<std::pair<std::vector<double>, size_t>> calls = {
       {{1000, 1000}, 0},              // equal
       {{1000, 1010, 990, 1005}, 0},   // as good as equal
-      {{1000, 970}, 0},               // 3 % is nobody's gain
+      {{1000, 900}, 0},               // 11 % is what processes differ by
       {{1000, 1200, 2500, 1100}, 0},  // the default is the best
-      {{1000, 860}, 1},               // 16 %
-      {{1000, 1100, 840, 3000}, 2},   // 19 %
+      {{1000, 730}, 1},               // 37 %
+      {{1000, 1100, 720, 3000}, 2},   // 39 %
       {{1000, 500, 490, 510}, 1},     // three of a kind: the first name
       {{1000, 1000, 1000, 600}, 3},
   };
@@ -133,10 +135,27 @@ TEST(Choose, ANoisyClockChangesNoChoice) {
   }
 }
 
-TEST(Choose, AGainOfTwelvePercentIsFoundByAlmostEveryProbe) {
+TEST(Choose, AGainOfThirtyPercentIsFoundByAlmostEveryProbe) {
   int found = 0;
-  for (uint32_t seed = 1; seed <= 500; ++seed) found += probed({1000, 1000 / 1.12}, seed) == 1;
+  for (uint32_t seed = 1; seed <= 500; ++seed) found += probed({1000, 1000 / 1.30}, seed) == 1;
   EXPECT_GE(found, 495);
+}
+
+TEST(Question, ACandidateThatCannotWinIsTimedTwiceAndStillReported) {
+  std::vector<int> asked(3, 0);
+  const std::vector<double> us{100, 60, 400};
+  Question q({"auto", "fast", "slow"}, kHostMargin, [&](size_t i) {
+    ++asked[i];
+    return Parts{us[i]};
+  });
+  ASSERT_TRUE(q.warm());
+  q.round();
+  q.give_up_hopeless();
+  while (q.rounds() < 9) q.round();
+  EXPECT_EQ(asked, (std::vector<int>{10, 10, 2}));
+  EXPECT_EQ(q.choice(), 1u);
+  EXPECT_EQ(q.summary()[2].median_us, 400);
+  EXPECT_EQ(q.summary(0)[2].median_us, 400);
 }
 
 }  // namespace

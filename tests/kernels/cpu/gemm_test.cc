@@ -84,7 +84,8 @@ struct Problem {
 std::vector<Case> shapes() {
   std::vector<Case> all{{1, 1, 1},       {1, 576, 576},    {4, 192, 576},   {8, 70, 130},       {33, 65, 17},    {96, 96, 96},
                         {130, 48, 576},  {256, 192, 64},   {100, 576, 16},  {64, 300, 1536},    {7, 129, 3},     {24, 64, 4100},
-                        {200, 1000, 40}, {16, 2050, 48}, {101, 1030, 1030}};
+                        {200, 1000, 40}, {16, 2050, 48}, {101, 1030, 1030},
+                        {10900, 3, 257}};  // rows of a transposed A beyond what 64 tasks keep
   std::vector<Case> out;
   for (const auto& s : all)
     for (int flags = 0; flags < 8; ++flags) {

@@ -135,7 +135,8 @@ struct Plan {
     const int64_t pack_cost = copy_a ? 4 : own_a ? 16 : 0;
     const int64_t threads = num_threads();
     double best = 0;
-    for (int64_t down = 1; down <= 64; down += down < 4 ? 1 : down / 2) {
+    // Further than 64 where no task's A would fit what a thread keeps: a transposed A of 12,288 rows and more, as the head's gradient has.
+    for (int64_t down = 1; down <= 64 || best == 0; down += down < 4 ? 1 : down / 2) {
       const int64_t r = std::min(m, ((m + down - 1) / down + kStep - 1) / kStep * kStep);
       if (own_a && units_a(r) > kUnitsA) continue;
       for (int64_t across = 1; across <= panels; across += across < 4 ? 1 : across / 2) {
