@@ -136,21 +136,32 @@ else:
     seconds, table = run("bench", "--config", recipe, "--out", a.out / "plan.json")
     result["bench_seconds"] = round(seconds, 1)
 result["table"] = table.splitlines()
-result["runs"].append(train("planned", a.out / "plan.json"))
+
+
+def keep(**more):
+    """What is known so far is on disk: a machine that is lent may go before the end."""
+    result.update(more)
+    (a.out / "hero.json").write_text(json.dumps(result, indent=1))
+
+
+def measure(name, plan):
+    result["runs"].append(train(name, plan))
+    keep()
+
+
+measure("planned", a.out / "plan.json")
 if a.default:
     run("bench", "--config", recipe, "--out", a.out / "default.json", "--dry-run")
-    result["runs"].append(train("default", a.out / "default.json"))
+    measure("default", a.out / "default.json")
 if a.twice:
-    result["runs"].append(train("again", a.out / "plan.json"))
+    measure("again", a.out / "plan.json")
 _, stated = run("plan", recipe, "--plan", a.out / "plan.json", "--json")
 stated = json.loads(stated)
 held = result["runs"][0]["memory_bytes"]
 result["planned_bytes"], result["planned_over_held"] = stated["peak_bytes"]["device"], round(stated["peak_bytes"]["device"] / held, 4) if held else None
-result["planned_tok_s"] = round(stated["tokens_per_second"])
-(a.out / "hero.json").write_text(json.dumps(result, indent=1))
+keep(planned_tok_s=round(stated["tokens_per_second"]))
 if a.peer:
-    result["peer"] = peer()
-    (a.out / "hero.json").write_text(json.dumps(result, indent=1))
+    keep(peer=peer())
 print("\n".join(result["table"]))
 print(json.dumps({k: v for k, v in result.items() if k != "table"}))
 same = not a.twice or result["runs"][0]["checkpoint"] == result["runs"][-1]["checkpoint"]

@@ -23,75 +23,37 @@ p.add_argument("--as-peer", action="store_true", help=argparse.SUPPRESS)
 a = p.parse_args()
 root = pathlib.Path(__file__).resolve().parents[2]
 TEXT = root / "../shared/data/tinyshakespeare/input.txt"
-LAYERS, HEADS, WIDTH, BLOCK, BATCH, STEPS, WARMUP, DROPOUT = 6, 6, 384, 256, 64, 5000, 100, 0.2
+BLOCK, BATCH, STEPS = 256, 64, 5000
 
 
 def as_peer():
+    sys.path.insert(0, str(root / "bench"))
     import torch
-    from torch import nn
-    from torch.nn import functional as F
+
+    import nanogpt
 
     torch.manual_seed(1337)
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
-    text = TEXT.read_text()
-    letters = {c: i for i, c in enumerate(sorted(set(text)))}
-    ids = torch.tensor([letters[c] for c in text])
-    cut = int(0.9 * len(ids))
-    parts = {"train": ids[:cut], "val": ids[cut:]}
-
-    class Block(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.norm1, self.norm2 = nn.LayerNorm(WIDTH, bias=False), nn.LayerNorm(WIDTH, bias=False)
-            self.qkv, self.out = nn.Linear(WIDTH, 3 * WIDTH, bias=False), nn.Linear(WIDTH, WIDTH, bias=False)
-            self.up, self.down = nn.Linear(WIDTH, 4 * WIDTH, bias=False), nn.Linear(4 * WIDTH, WIDTH, bias=False)
-            self.drop = nn.Dropout(DROPOUT)
-
-        def forward(self, x):
-            b, t, _ = x.shape
-            q, k, v = (y.view(b, t, HEADS, WIDTH // HEADS).transpose(1, 2) for y in self.qkv(self.norm1(x)).split(WIDTH, 2))
-            y = F.scaled_dot_product_attention(q, k, v, is_causal=True, dropout_p=DROPOUT if self.training else 0)
-            x = x + self.drop(self.out(y.transpose(1, 2).reshape(b, t, WIDTH)))
-            return x + self.drop(self.down(F.gelu(self.up(self.norm2(x)))))
-
-    class Gpt(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.token, self.place = nn.Embedding(len(letters), WIDTH), nn.Embedding(BLOCK, WIDTH)
-            self.blocks, self.norm = nn.ModuleList(Block() for _ in range(LAYERS)), nn.LayerNorm(WIDTH, bias=False)
-            self.drop = nn.Dropout(DROPOUT)
-            for name, w in self.named_parameters():
-                if w.dim() == 2:
-                    nn.init.normal_(w, 0, 0.02 / math.sqrt(2 * LAYERS) if name.endswith(("out.weight", "down.weight")) else 0.02)
-
-        def forward(self, x, y):
-            h = self.drop(self.token(x) + self.place(torch.arange(x.shape[1], device=x.device)))
-            for block in self.blocks:
-                h = block(h)
-            return F.cross_entropy(F.linear(self.norm(h), self.token.weight).flatten(0, 1), y.flatten())
+    s = nanogpt.Setting(layers=6, heads=6, width=384, block=BLOCK, batch=BATCH, steps=STEPS, dropout=0.2)
+    text = nanogpt.Text(TEXT)
 
     def windows(part):
-        at = torch.randint(len(parts[part]) - BLOCK, (BATCH,))
-        take = lambda shift: torch.stack([parts[part][i + shift : i + shift + BLOCK] for i in at]).pin_memory().to("cuda", non_blocking=True)
-        return take(0), take(1)
+        return tuple(w.pin_memory().to("cuda", non_blocking=True) for w in text.windows(part, s))
 
-    plain = Gpt().cuda()
-    decay = [w for w in plain.parameters() if w.dim() >= 2]
-    rest = [w for w in plain.parameters() if w.dim() < 2]
-    optimizer = torch.optim.AdamW([{"params": decay, "weight_decay": 0.1}, {"params": rest, "weight_decay": 0.0}], lr=1e-3, betas=(0.9, 0.99), fused=True)
+    plain = nanogpt.Gpt(s, len(text.letters)).cuda()
+    optimizer = nanogpt.optimizer_of(plain, fused=True)
     model, half = torch.compile(plain), torch.autocast("cuda", torch.bfloat16)
     best, training, begin = math.inf, 0.0, 0.0
     batch = windows("train")
     for step in range(STEPS + 1):
-        along = (step - WARMUP) / (STEPS - WARMUP)
-        for group in optimizer.param_groups:
-            group["lr"] = 1e-3 * (step + 1) / (WARMUP + 1) if step < WARMUP else 1e-4 + 0.5 * (1 + math.cos(math.pi * along)) * 9e-4
+        nanogpt.set_rate(optimizer, step, s)
         if step % 250 == 0:
             torch.cuda.synchronize()
             training += time.time() - begin if step > 250 else 0
             model.eval()
             with torch.no_grad(), half:
-                best = min(best, {part: sum(model(*windows(part)).item() for _ in range(200)) / 200 for part in parts}["val"])
+                best = min(best, sum(model(*windows("val")).item() for _ in range(200)) / 200)
+                sum(model(*windows("train")).item() for _ in range(200))
             model.train()
             torch.cuda.synchronize()
             begin = time.time()
@@ -101,7 +63,7 @@ def as_peer():
             loss = model(*batch)
         batch = windows("train")
         loss.backward()
-        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
         if step % 10 == 0:

@@ -145,7 +145,8 @@ def ours(binary, path, threads, prompt, new, repeats):
 def main():
     p = argparse.ArgumentParser()
     p.add_argument("--binary", default="build/release/apps/mindxtrain/mindxtrain")
-    p.add_argument("--model", required=True, help="a GGUF file")
+    p.add_argument("--model", help="a GGUF file")
+    p.add_argument("--files", nargs="+", help="instead of --model: these files and folders as they are (folders without llama.cpp, which reads none)")
     p.add_argument("--types", default="q4_1,q8_0,bf16", help="the first is the file as it is")
     p.add_argument("--shape", choices=["qwen3-0.6b"], help="instead of the file's model one of these dimensions, with random weights and the file's tokenizer")
     p.add_argument("--folder", help="where the files that are made stay")
@@ -158,11 +159,13 @@ def main():
     p.add_argument("--out")
     a = p.parse_args()
     prompt = [(i * 7919) % 40000 + 100 for i in range(a.prompt)]
-    result = {"shape": a.shape or os.path.basename(a.model), "threads": a.threads, "prompt": a.prompt, "new": a.new, "types": {}}
+    result = {"shape": a.shape or os.path.basename(a.model or ""), "threads": a.threads, "prompt": a.prompt, "new": a.new, "types": {}}
     with tempfile.TemporaryDirectory() as scratch:
         folder = a.folder or scratch
-        for i, kind in enumerate(a.types.split(",")):
-            if a.shape:
+        for i, kind in enumerate(a.files or a.types.split(",")):
+            if a.files:
+                path, kind = kind, os.path.basename(os.path.dirname(kind) if kind.endswith("/model.gguf") else kind)
+            elif a.shape:
                 path = os.path.join(folder, f"{a.shape}-{kind}.gguf")
                 path = path if os.path.exists(path) else qwen3_0_6b(a.model, kind, folder)
             elif i == 0:
@@ -174,7 +177,7 @@ def main():
                 continue
             row = {}
             for name, run in (("ours", lambda: ours(a.binary, path, a.threads, prompt, a.new, a.repeats)), ("llama.cpp", lambda: llama_cpp(path, a.threads, prompt, a.new, a.repeats))):
-                if a.only and a.only != name:
+                if (a.only and a.only != name) or (name == "llama.cpp" and os.path.isdir(path)):
                     continue
                 runs = run()
                 row[name] = {"prefill_tok_s": round(statistics.median(r[0] for r in runs), 1), "decode_tok_s": round(statistics.median(r[1] for r in runs), 1)}

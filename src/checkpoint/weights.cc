@@ -82,24 +82,46 @@ using kernels::BlockMatrix;
 std::optional<BlockKind> kind_of(const Param& p, const formats::WeightSource& source, DType type, bool plain) {
   using formats::GgmlType;
   if (p.adapter || is_vector(p) || p.cols % BlockMatrix::kBlock != 0) return std::nullopt;
-  bool four = true, eight = true, bf16 = plain;
+  bool four = true, eight = true, four_k = true, parts = true, bf16 = plain;
   for (const Segment& s : p.segments) {
     if (s.transposed) return std::nullopt;
     const std::string name = find_name(source, s);
     const GgmlType ggml = source.block_type(name).value_or(GgmlType::kF32);
     four = four && (ggml == GgmlType::kQ4_0 || ggml == GgmlType::kQ4_1);
     eight = eight && ggml == GgmlType::kQ8_0;
+    four_k = four_k && ggml == GgmlType::kQ4_K;
+    parts = parts && formats::ggml_has_parts(ggml);
     bf16 = bf16 && (type == DType::kBF16 || source.stored_type(name) == DType::kBF16);
   }
   if (four) return BlockKind::kQ4;
   if (eight) return BlockKind::kQ8;
+  if (four_k) return BlockKind::kQ4F;
+  if (parts) return BlockKind::kQ8F;
   return bf16 ? std::optional(BlockKind::kBF16) : std::nullopt;
 }
 
-// Row r of a tensor as BlockMatrix::set_row wants it; Q4_0 through `row`.
-const std::byte* block_row(const formats::WeightSource& source, const std::string& name, int64_t r, std::vector<std::byte>& row) {
+// Row r of a tensor as BlockMatrix::set_row wants it, through `row` where the file has it otherwise.
+const std::byte* block_row(const formats::WeightSource& source, const std::string& name, int64_t r, BlockKind kind, std::vector<std::byte>& row) {
   const auto bytes = source.block_row(name, r);
-  if (source.block_type(name) != formats::GgmlType::kQ4_0) return bytes.data();
+  const formats::GgmlType type = *source.block_type(name);
+  if (kind == BlockKind::kQ4F || kind == BlockKind::kQ8F) {
+    std::vector<formats::GgmlPart> parts(static_cast<size_t>(source.shape(name)[1] / BlockMatrix::kBlock));
+    formats::ggml_parts(type, bytes.data(), source.shape(name)[1], parts.data());
+    const size_t size = BlockMatrix::block_bytes(kind);
+    row.resize(parts.size() * size);
+    std::byte* to = row.data();
+    for (const formats::GgmlPart& p : parts) {
+      if (kind == BlockKind::kQ8F) {
+        std::memcpy(to, p.scale, 8), std::memcpy(to + 8, &p.least, 4), std::memcpy(to + 12, p.q, 32);
+      } else {
+        std::memcpy(to, p.scale, 4), std::memcpy(to + 4, &p.least, 4);
+        for (size_t i = 0; i < 16; ++i) to[8 + i] = static_cast<std::byte>(p.q[i] | p.q[i + 16] << 4);
+      }
+      to += size;
+    }
+    return row.data();
+  }
+  if (type != formats::GgmlType::kQ4_0) return bytes.data();
   row.resize(bytes.size() / 18 * 20);
   for (size_t k = 0; k < bytes.size() / 18; ++k) {  // d·(q − 8) = d·q + (−8d): a power of two, so exact (but for a d near the end of f16, refused)
     uint16_t d;
@@ -144,7 +166,7 @@ BlockWeights load_blocks(const graph::Graph& g, const formats::WeightSource& sou
           source.read(name, DType::kBF16, row.data(), b, e);
           for (int64_t r = b; r < e; ++r) m->set_row(s.row + r, row.data() + static_cast<size_t>(r - b) * bytes);
         } else {
-          for (int64_t r = b; r < e; ++r) m->set_row(s.row + r, block_row(source, name, r, row));
+          for (int64_t r = b; r < e; ++r) m->set_row(s.row + r, block_row(source, name, r, *kind, row));
         }
       });
     }

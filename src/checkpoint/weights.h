@@ -14,7 +14,7 @@
 
 namespace mxt::checkpoint {
 
-// For every parameter of g whose rows the file holds in blocks that multiply as they are (GGUF's Q4_0, Q4_1, Q8_0; all rows of one kind),
+// For every parameter of g whose rows the file holds in blocks that multiply as they are (GGUF's Q4_0 to Q8_0 and Q4_K to Q6_K),
 // with `plain` also what is stored in BF16 or computed in it: those, in the order of g's parameters; null for the others. For ParamStore.
 struct BlockWeights {
   device::Buffer memory;  // all of them, on huge pages

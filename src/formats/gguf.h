@@ -68,6 +68,15 @@ const GgmlTypeInfo* ggml_type_info(std::string_view name);  // "q4_k" and "Q4_K"
 // `rows` rows of `columns` values (a multiple of the block) to fp32, bit by bit as gguf-py and ggml's reference do.
 // On several threads. `type` must have can_decode.
 void ggml_dequantize(GgmlType type, const void* in, int64_t rows, int64_t columns, float* out);
+// 32 values in a row: value k = scale[k / 16]·q[k] + least, rounded once: the product is exact where least is not 0.
+struct GgmlPart {
+  float scale[2] = {0, 0}, least = 0;
+  int8_t q[32] = {};
+};
+// Whether every value of a type has that form here: Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q4_K, Q5_K, Q6_K.
+bool ggml_has_parts(GgmlType type);
+// A row of `columns` values (a multiple of the block) as columns/32 parts.
+void ggml_parts(GgmlType type, const void* in, int64_t columns, GgmlPart* out);
 // The reference encoders of ggml (no importance matrix). On several threads. `type` must have can_encode.
 void ggml_quantize(GgmlType type, const float* in, int64_t rows, int64_t columns, void* out);
 

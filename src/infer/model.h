@@ -17,7 +17,7 @@
 namespace mxt::infer {
 
 // How weights are held: decoded to the computing type; or with the values that the file has, in the blocks of a GGUF file where the
-// device multiplies with those (Q4_0, Q4_1, Q8_0 on the CPU: a quarter of the memory) or in BF16 in the same order (kernels/blocks.h).
+// device multiplies with those (Q4_0 to Q8_0 and Q4_K to Q6_K on the CPU: a quarter to 0.7 of the memory) or in BF16 in the same order (kernels/blocks.h).
 enum class Weights : uint8_t { kDecoded, kAsStored };
 
 class Model {

@@ -3,7 +3,10 @@
 //   kQ4: value = d·q + m, q = 0…15 (GGUF's Q4_0 and Q4_1, m = −8d for the former)      2 + 2 + 16 bytes a block
 //   kQ8: value = d·q, q = −128…127 (Q8_0)                                               2 + 32 bytes a block
 //   kBF16: value                                                                        64 bytes a block
-// Rows stand in groups of 32, the last filled up with zeros. A group holds, block after block: 32 d (f16), for kQ4 32 m (f16), then words
+//   kQ4F: as kQ4, d and m in F32 (Q4_K, whose d is a product)                           4 + 4 + 16
+//   kQ8F: value = d[k/16]·q + m, q as in kQ8, d and m in F32 (what has at most 8 bits:  8 + 4 + 32
+//         Q5_0, Q5_1, Q5_K, Q6_K, and rows of several types)
+// Rows stand in groups of 32, the last filled up with zeros. A group holds, block after block: 32 times each d and m, then words
 // of four bytes, one a row side by side: kQ4 word j has k = 8j…8j+7 from the lowest four bits up, kQ8 word j has k = 4j…4j+3 and kBF16
 // word j has k = 2j, 2j+1, both from the highest bits down.
 #pragma once
@@ -16,7 +19,9 @@
 
 namespace mxt::kernels {
 
-enum class BlockKind : uint8_t { kQ4, kQ8, kBF16 };
+enum class BlockKind : uint8_t { kQ4, kQ8, kBF16, kQ4F, kQ8F };
+// In the order that stands above: bytes of a row's block before its values, and of its values.
+constexpr size_t kBlockScales[] = {4, 2, 0, 8, 12}, kBlockValues[] = {16, 32, 64, 16, 32};
 
 struct BlockMatrix {
   static constexpr int64_t kBlock = 32, kGroup = 32;
@@ -29,11 +34,12 @@ struct BlockMatrix {
   BlockMatrix(BlockMatrix&&) = default;
   size_t bytes() const { return bytes(kind, rows, cols); }
   static size_t bytes(BlockKind kind, int64_t rows, int64_t cols) { return static_cast<size_t>((rows + kGroup - 1) / kGroup * kGroup * (cols / kBlock)) * block_bytes(kind); }
-  static size_t block_bytes(BlockKind kind) { return kind == BlockKind::kQ4 ? 20 : kind == BlockKind::kQ8 ? 34 : 64; }
+  static constexpr size_t scale_bytes(BlockKind kind) { return kBlockScales[static_cast<size_t>(kind)]; }
+  static constexpr size_t block_bytes(BlockKind kind) { return scale_bytes(kind) + kBlockValues[static_cast<size_t>(kind)]; }
   int64_t groups() const { return (rows + kGroup - 1) / kGroup; }
   const std::byte* group(int64_t g) const { return data + static_cast<size_t>(g * (cols / kBlock) * kGroup) * block_bytes(kind); }
-  // Row r from `blocks`: cols/32 times f16 d, for kQ4 f16 m, then q in order of k (kQ4: byte i has k = i low and k = i + 16 high), which
-  // is GGUF's Q4_1 and Q8_0; for kBF16 the row's values.
+  // Row r from `blocks`: cols/32 times d (kQ8F: two), m where the kind has one, then q in order of k (nibbles: byte i has k = i low and
+  // k = i + 16 high), which for kQ4 and kQ8 is GGUF's Q4_1 and Q8_0; for kBF16 the row's values.
   void set_row(int64_t r, const std::byte* blocks);
   void read_row(int64_t r, float* out) const;  // its values
 

@@ -239,7 +239,7 @@ void Engine::encode_characters(std::string_view text, size_t shift, size_t base,
 void Engine::encode_run(const char* text, size_t readable, const uint32_t* ends, size_t count, size_t shift,
                         size_t base, Output& out) const {
   const size_t first = out.used;
-  bpe_->encode_pieces(text, readable, ends, count, *out.cache, out.ids, out.used);
+  bpe_->encode_pieces(text, readable, ends, count, out.loan->fresh(), out.loan->space(), out.ids, out.used);
   if (!out.offsets) return;
   size_t at = shift;
   for (size_t k = first; k < out.used; ++k) {
@@ -351,8 +351,8 @@ void Engine::encode_whole(std::string_view text, std::span<const Span> plain, st
     plain = carried;
     out.repair = &repair;
   }
-  CachePool::Loan cache(caches_);
-  out.cache = &*cache;
+  CachePool::Loan loan(caches_);
+  out.loan = &loan;
   // Memory is only touched when used, so what the worst text wants may be asked for (of a large one: what mixed scripts
   // want); by doubling, so that many short calls stay linear.
   constexpr size_t kLarge = size_t{1} << 26;
@@ -437,7 +437,7 @@ void Engine::encode_parallel(std::string_view text, std::span<const Span> plain,
     prefer_large_pages(ids.data(), ids.capacity() * sizeof(int32_t));
   }
   const auto work = [&](int64_t, int64_t) {
-    CachePool::Loan cache(caches_);
+    CachePool::Loan loan(caches_);
     std::unique_lock lock(mutex);
     while (taken < tasks.size()) {
       Task& task = tasks[taken++];
@@ -447,7 +447,7 @@ void Engine::encode_parallel(std::string_view text, std::span<const Span> plain,
       }
       lock.unlock();
       Output out{task.ids, nullptr};
-      out.cache = &*cache;
+      out.loan = &loan;
       for (const Part& p : task.parts) {
         if (p.id >= 0) {
           out.put(p.id);

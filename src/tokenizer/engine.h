@@ -46,7 +46,7 @@ class Engine {
   struct Output {
     std::vector<int32_t>& ids;
     std::vector<Span>* offsets;
-    PieceCache* cache = nullptr;
+    CachePool::Loan* loan = nullptr;
     size_t used = 0;                           // ids in use; the vector may be longer while encoding
     std::vector<const OffsetMap*> maps = {};   // of the normaliser, first step first
     const OffsetMap* repair = nullptr;         // of invalid UTF-8

@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <random>
+
 #include "formats/gguf_tokenizer.h"
 #include "formats/helpers.h"
 
@@ -300,6 +303,34 @@ TEST(GgufTokenizer, TakesTheListsAndRefusesWhatDoesNotFit) {
     const float zero[8] = {};
     w.append("token_embd.weight", zero, 2);
   });
+}
+
+TEST(Gguf, PartsAreTheValuesOfTheBlocks) {
+  std::mt19937 random(5);
+  int types = 0;
+  for (uint32_t t = 0; t < 40; ++t) {
+    const auto type = static_cast<GgmlType>(t);
+    if (!ggml_has_parts(type)) continue;
+    ++types;
+    const GgmlTypeInfo* info = ggml_type_info(type);
+    const int64_t columns = 3 * info->block;
+    for (int round = 0; round < 50; ++round) {
+      std::vector<uint8_t> row(3 * info->bytes);
+      for (uint8_t& b : row) b = static_cast<uint8_t>(random());
+      for (uint32_t k = 0; k < 3; ++k)  // exponents of weights: no infinity
+        for (const uint32_t at : type == GgmlType::kQ6_K ? std::vector<uint32_t>{209} : info->block == 256 || type == GgmlType::kQ4_1 || type == GgmlType::kQ5_1 ? std::vector<uint32_t>{1, 3} : std::vector<uint32_t>{1})
+          row[k * info->bytes + at] &= 0xBF;
+      std::vector<float> want(static_cast<size_t>(columns));
+      ggml_dequantize(type, row.data(), 1, columns, want.data());
+      std::vector<GgmlPart> parts(static_cast<size_t>(columns / 32));
+      ggml_parts(type, row.data(), columns, parts.data());
+      for (size_t k = 0; k < want.size(); ++k) {
+        const GgmlPart& p = parts[k / 32];
+        ASSERT_EQ(std::fma(p.scale[k % 32 / 16], static_cast<float>(p.q[k % 32]), p.least), want[k]) << info->name << " " << k;
+      }
+    }
+  }
+  EXPECT_EQ(types, 8);
 }
 
 }  // namespace

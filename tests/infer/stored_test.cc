@@ -93,7 +93,7 @@ class Stored : public testing::TestWithParam<formats::GgmlType> {
   std::unique_ptr<Model> model_;
   int adapter_ = 0;
 };
-INSTANTIATE_TEST_SUITE_P(Types, Stored, testing::Values(formats::GgmlType::kQ4_0, formats::GgmlType::kQ4_1, formats::GgmlType::kQ8_0, formats::GgmlType::kBF16),
+INSTANTIATE_TEST_SUITE_P(Types, Stored, testing::Values(formats::GgmlType::kQ4_0, formats::GgmlType::kQ4_1, formats::GgmlType::kQ8_0, formats::GgmlType::kBF16, formats::GgmlType::kQ5_0, formats::GgmlType::kQ5_1),
                          [](const auto& p) { return std::string(formats::ggml_type_info(p.param)->name); });
 
 TEST_P(Stored, TheSameAloneInABatchOf32AndAfterAPrefixHit) {

@@ -1,7 +1,9 @@
 // What makes encoding fast against the plain functions that say what it must give.
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <numeric>
+#include <thread>
 
 #include "base/philox.h"
 #include "base/text.h"
@@ -65,7 +67,8 @@ TEST(FastPaths, PiecesMergedTogetherAreThoseMergedOneByOne) {
     ModelSpec model = random_model(rng, 50 + rng.below(4000), round % 2 == 0);
     Vocab vocab(std::move(model.tokens), std::move(model.present), "test");
     const Bpe bpe(model, vocab, true, "test");
-    PieceCache cache(round % 3 == 0 ? 12 : 0);  // the small one forgets all the time
+    CachePool pool(round % 3 == 0 ? 12 : 0);  // the small one forgets all the time
+    CachePool::Loan loan(pool);
     std::string text;
     std::vector<uint32_t> ends;
     for (int k = 0; k < 2000; ++k) {
@@ -88,7 +91,12 @@ TEST(FastPaths, PiecesMergedTogetherAreThoseMergedOneByOne) {
     for (int again = 0; again < 2; ++again) {
       std::vector<int32_t> ids;
       size_t used = 0;
-      bpe.encode_pieces(text.data(), text.size(), ends.data(), ends.size(), cache, ids, used);
+      for (size_t k = 0, begin = 0; k < ends.size();) {  // by parts, between which a full cache is replaced
+        std::vector<uint32_t> part;
+        for (; k < ends.size() && part.size() < 300; ++k) part.push_back(static_cast<uint32_t>(ends[k] - begin));
+        bpe.encode_pieces(text.data() + begin, text.size() - begin, part.data(), part.size(), loan.fresh(), loan.space(), ids, used);
+        begin += part.back();
+      }
       ids.resize(used);
       ASSERT_EQ(ids, want) << round << " " << again;
     }
@@ -149,33 +157,73 @@ TEST(FastPaths, SurveyRefusesEveryWrongSequence) {
       EXPECT_TRUE(unicode::survey(std::string(before, 'a') + good, true).valid);
 }
 
+PieceCache::Key key_of(uint64_t v) { return {v * 0x9E3779B97F4A7C15ull, (v & 0xFFFF) | uint64_t{10} << 56}; }
+std::vector<int32_t> ids_for(uint64_t v) {
+  std::vector<int32_t> ids(1 + v % 7);
+  for (size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<int32_t>(v * 10 + i);
+  return ids;
+}
+std::string long_piece(uint64_t v) { return "a long piece of text " + std::to_string(v); }
+
+void keep(PieceCache& cache, uint64_t v) {
+  const auto ids = ids_for(v);
+  const std::string piece = long_piece(v);
+  PieceCache::Insertion insertion(cache, ids.size() > 3 ? 2 * ids.size() : 0, piece.size());
+  insertion.put(PieceCache::hash(key_of(v)), key_of(v), ids.data(), ids.size());
+  insertion.put_long(piece, PieceCache::hash_long(piece), ids.data(), ids.size());
+}
+// How many of the two pieces made of v the cache holds; what it holds must be theirs.
+size_t held(const PieceCache& cache, uint64_t v) {
+  const auto view = cache.view();
+  const std::string piece = long_piece(v);
+  size_t n = 0;
+  for (const auto* e : {view.find(PieceCache::hash(key_of(v)), key_of(v)), view.find_long(piece, PieceCache::hash_long(piece))})
+    if (e) {
+      ++n;
+      const int32_t* ids = view.ids_of(*e);
+      if (std::vector<int32_t>(ids, ids + e->count) != ids_for(v)) ADD_FAILURE() << "wrong ids of " << v;
+    }
+  return n;
+}
+
 TEST(FastPaths, CacheForgetsButNeverGivesAnotherPiecesIds) {
   Philox rng(23, 0);
   PieceCache cache(8);
-  const auto key_of = [](uint64_t v) {
-    return PieceCache::Key{v * 0x9E3779B97F4A7C15ull, (v & 0xFFFF) | uint64_t{10} << 56};
-  };
-  const auto ids_of = [](uint64_t v) {
-    std::vector<int32_t> ids(1 + v % 7);
-    for (size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<int32_t>(v * 10 + i);
-    return ids;
-  };
-  size_t kept = 0;
+  size_t kept = 0, cleared = 0, fresh = 0;
   for (uint64_t v = 1; v < 60000; ++v) {
-    const auto ids = ids_of(v);
-    cache.insert(PieceCache::hash(key_of(v)), key_of(v), ids.data(), ids.size());
-    ASSERT_NE(cache.find(PieceCache::hash(key_of(v)), key_of(v)), nullptr);
-    const std::string piece = "a long piece of text " + std::to_string(v);
-    cache.insert_long(piece, PieceCache::hash_long(piece), ids.data(), ids.size());
-    const uint64_t w = 1 + rng.below(v), h = PieceCache::hash(key_of(w));
-    const std::string old = "a long piece of text " + std::to_string(w);
-    for (const auto* e : {cache.find(h, key_of(w)), cache.find_long(old, PieceCache::hash_long(old))})
-      if (e) {
-        ++kept;
-        ASSERT_EQ(std::vector<int32_t>(cache.ids_of(*e), cache.ids_of(*e) + e->count), ids_of(w));
-      }
+    keep(cache, v);
+    fresh += held(cache, v);
+    kept += held(cache, 1 + rng.below(v));
+    if (!cache.full()) continue;
+    cache.clear();
+    ++cleared;
+    ASSERT_EQ(held(cache, v), 0u);
   }
   EXPECT_GT(kept, 1000u);
+  EXPECT_GT(cleared, 5u);
+  EXPECT_GT(fresh, 2 * 58000u);  // where all near places are taken, or room is short, it may not be kept
+}
+
+TEST(FastPaths, ThreadsShareACacheThatGrowsAndIsReplaced) {
+  for (const int halvings : {2, 9}) {
+    CachePool pool(halvings);
+    std::atomic<size_t> kept = 0, replaced = 0;
+    std::vector<std::thread> threads;
+    for (uint64_t t = 0; t < 4; ++t)
+      threads.emplace_back([&, t] {
+        Philox rng(24, t);
+        CachePool::Loan loan(pool);
+        for (uint64_t v = 1; v < 30000; ++v) {  // all threads insert the same pieces
+          PieceCache& cache = loan.fresh();
+          keep(cache, v);
+          kept += held(cache, 1 + rng.below(v + 20));
+          replaced += cache.full();
+        }
+      });
+    for (auto& t : threads) t.join();
+    EXPECT_GT(kept, 1000u);
+    EXPECT_EQ(replaced > 5, halvings == 9);
+  }
 }
 
 }  // namespace

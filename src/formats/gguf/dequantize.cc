@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/threads.h"
 #include "formats/gguf.h"
+#include "formats/gguf/k_quants.h"
 
 namespace mxt::formats {
 namespace {
@@ -93,18 +94,11 @@ void q3_k(const uint8_t* b, float* y) {
   }
 }
 
-// Scale and minimum of group g in the 12 bytes that Q4_K and Q5_K share: six bits each.
-std::array<float, 2> scale_min(const uint8_t* s, int g) {
-  if (g < 4) return {static_cast<float>(s[g] & 63), static_cast<float>(s[g + 4] & 63)};
-  return {static_cast<float>((s[g + 4] & 15) | (s[g - 4] >> 6) << 4),
-          static_cast<float>((s[g + 4] >> 4) | (s[g] >> 6) << 4)};
-}
-
 void q4_k(const uint8_t* b, float* y) {
   const float d = half_at(b), dmin = half_at(b + 2);
   const uint8_t* q = b + 16;
   for (int g = 0; g < 8; ++g) {
-    const auto [scale, minimum] = scale_min(b + 4, g);
+    const auto [scale, minimum] = k_scale_min(b + 4, g);
     const float dl = d * scale, ml = dmin * minimum;
     const uint8_t* from = q + g / 2 * 32;
     const int shift = g % 2 * 4;
@@ -116,7 +110,7 @@ void q5_k(const uint8_t* b, float* y) {
   const float d = half_at(b), dmin = half_at(b + 2);
   const uint8_t *high = b + 16, *q = b + 48;
   for (int g = 0; g < 8; ++g) {
-    const auto [scale, minimum] = scale_min(b + 4, g);
+    const auto [scale, minimum] = k_scale_min(b + 4, g);
     const float dl = d * scale, ml = dmin * minimum;
     const uint8_t* from = q + g / 2 * 32;
     const int shift = g % 2 * 4;

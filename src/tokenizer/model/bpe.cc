@@ -201,7 +201,8 @@ bool Bpe::start_run(std::string_view piece, ShortRun& run) const {
 }
 
 // A piece that the cache does not hold.
-void Bpe::encode_slow(std::string_view piece, PieceCache& cache, std::vector<int32_t>& ids) const {
+void Bpe::encode_slow(std::string_view piece, MergeSpace& space) const {
+  std::vector<int32_t>& ids = space.ids;
   if (piece.size() <= LongMerger::kMost) {
     ids.clear();
     if (ignore_merges_)
@@ -212,9 +213,9 @@ void Bpe::encode_slow(std::string_view piece, PieceCache& cache, std::vector<int
     int32_t missing = 0;
     for (size_t i = 0; i < n; ++i) missing |= ids[i] = byte_id_[byte(i)];
     if (missing >= 0) {
-      uint32_t* keys = cache.merger.keys(n);
+      uint32_t* keys = space.merger.keys(n);
       for (size_t i = 0; i + 1 < n; ++i) keys[i] = byte_pair_key_[byte(i) << 8 | byte(i + 1)];
-      return ids.resize(cache.merger.merge(ids.data(), keys, n, pairs_));
+      return ids.resize(space.merger.merge(ids.data(), keys, n, pairs_));
     }
   }
   ids.clear();
@@ -223,7 +224,7 @@ void Bpe::encode_slow(std::string_view piece, PieceCache& cache, std::vector<int
   for (const auto& s : symbols) ids.push_back(s.id);
 }
 
-void Bpe::hash_pieces(Block& block, uint32_t begin, size_t readable, PieceCache& cache) {
+void Bpe::hash_pieces(Block& block, uint32_t begin, size_t readable, const PieceCache::View& view) {
   static constexpr auto kMasks = [] {
     std::array<PieceCache::Key, 16> m{};
     for (size_t n = 0; n < 16; ++n)
@@ -249,86 +250,91 @@ void Bpe::hash_pieces(Block& block, uint32_t begin, size_t readable, PieceCache&
       block.keys[k].a = a;
       block.keys[k].b = b;
       block.hashes[k] = PieceCache::hash({a, b});
-      __builtin_prefetch(cache.bucket(block.hashes[k]));
+      __builtin_prefetch(view.bucket(block.hashes[k]));
     } else if (length <= PieceCache::kLongest) {
       block.hashes[k] = PieceCache::hash_long({block.text + p, length});
-      __builtin_prefetch(cache.long_bucket(block.hashes[k]));
+      __builtin_prefetch(view.long_bucket(block.hashes[k]));
     }
     p = e;
   }
 }
 
-void Bpe::find_pieces(Block& block, uint32_t begin, const PieceCache& cache) {
+void Bpe::find_pieces(Block& block, uint32_t begin, const PieceCache::View& view) {
   uint32_t p = begin;
   for (size_t k = 0; k < block.count; ++k) {
     const uint32_t length = block.ends[k] - p;
     p = block.ends[k];
     if (length <= PieceCache::kShort) [[likely]] {
       // Which of the two ways holds a piece is a coin toss: arithmetic, not a branch.
-      const uint64_t a = block.keys[k].a, c = block.keys[k].b;
-      const PieceCache::Entry* b = cache.bucket(block.hashes[k]);
-      b += ((b->key.a ^ a) | (b->key.b ^ c)) != 0;
-      if (((b->key.a ^ a) | (b->key.b ^ c)) != 0) [[unlikely]]
-        b = cache.find(block.hashes[k], block.keys[k]);
+      const PieceCache::Entry* b = view.bucket(block.hashes[k]);
+      b += !b->is(block.keys[k]);
+      if (!b->is(block.keys[k])) [[unlikely]]
+        b = view.find(block.hashes[k], block.keys[k]);
       block.found[k] = b;
-      if (b && b->count > 3) __builtin_prefetch(cache.ids_of(*b));
+      if (b && b->count > 3) __builtin_prefetch(view.ids_of(*b));
     } else if (length <= PieceCache::kLongest) {
-      cache.prefetch_long(block.hashes[k]);
+      view.prefetch_long(block.hashes[k]);
     }
   }
 }
 
-void Bpe::merge_missing(const Block& block, size_t k, uint32_t begin, PieceCache& cache) const {
-  ShortRun* const runs = cache.runs();
-  size_t of[Block::kMost];
-  uint32_t begins[Block::kMost];
+size_t Bpe::merge_missing(Block& block, size_t k, uint32_t begin, const PieceCache::View& view, PieceCache& cache,
+                          MergeSpace& space) const {
+  size_t of[MergeSpace::kRuns];
+  uint32_t begins[MergeSpace::kRuns];
   size_t n = 0;
-  for (; k < block.count; ++k) {
+  for (; k < block.count && n < MergeSpace::kRuns; ++k) {
     const uint32_t length = block.ends[k] - begin;
     const std::string_view piece(block.text + begin, length);
     begin += length;
-    if (length > ShortRun::kMost || n == PieceCache::kRuns) continue;
-    if (length <= PieceCache::kShort ? cache.find(block.hashes[k], block.keys[k]) != nullptr
-                                     : cache.find_long(piece, block.hashes[k]) != nullptr)
+    block.runs[k] = nullptr;
+    if (length > ShortRun::kMost) continue;
+    if (length <= PieceCache::kShort ? block.found[k] != nullptr : view.find_long(piece, block.hashes[k]) != nullptr)
       continue;
-    if (!start_run(piece, runs[n])) continue;
+    if (!start_run(piece, space.runs[n])) continue;
+    block.runs[k] = &space.runs[n];
     begins[n] = begin - length;
     of[n++] = k;
   }
-  if (n == 0) return;
-  merge_runs(runs, n, pairs_);
+  if (n == 0) return k;
+  merge_runs(space.runs, n, pairs_);
+  size_t spilled = 0, bytes = 0;
+  for (size_t i = 0; i < n; ++i) {
+    const size_t length = block.ends[of[i]] - begins[i];
+    if (space.runs[i].width > 3) spilled += space.runs[i].width;
+    if (length > PieceCache::kShort) bytes += length;
+  }
+  PieceCache::Insertion insertion(cache, spilled, bytes);
   for (size_t i = 0; i < n; ++i) {
     const size_t at = of[i];
     const std::string_view piece(block.text + begins[i], block.ends[at] - begins[i]);
-    const auto* ids = runs[i].ids;
-    if (piece.size() <= PieceCache::kShort) {
-      if (!cache.find(block.hashes[at], block.keys[at]))
-        cache.insert(block.hashes[at], block.keys[at], ids, runs[i].width);
-    } else if (!cache.find_long(piece, block.hashes[at])) {
-      cache.insert_long(piece, block.hashes[at], ids, runs[i].width);
-    }
+    if (piece.size() <= PieceCache::kShort)
+      insertion.put(block.hashes[at], block.keys[at], space.runs[i].ids, space.runs[i].width);
+    else
+      insertion.put_long(piece, block.hashes[at], space.runs[i].ids, space.runs[i].width);
   }
+  return k;
 }
 
 void Bpe::encode_pieces(const char* text, size_t readable, const uint32_t* ends, size_t count, PieceCache& cache,
-                        std::vector<int32_t>& out, size_t& used) const {
+                        MergeSpace& space, std::vector<int32_t>& out, size_t& used) const {
   constexpr size_t kRoom = Block::kMost * 16;  // the most ids that a block of short pieces gives
   Block block;
   block.text = text;
   uint32_t begin = 0;
   for (size_t first = 0; first < count; first += Block::kMost) {
     const size_t n = std::min(Block::kMost, count - first);
+    const PieceCache::View view = cache.view();
     block.ends = ends + first;
     block.count = n;
-    hash_pieces(block, begin, readable, cache);
-    find_pieces(block, begin, cache);
+    hash_pieces(block, begin, readable, view);
+    find_pieces(block, begin, view);
     // By small steps: what is made is written while it lies in a near cache. (Beyond its capacity the vector grows by
     // doubling.)
     if (out.size() - used < kRoom) out.resize(used + kRoom + std::min(size_t{1} << 14, readable));
     int32_t* to = out.data() + used;
     uint32_t p = begin;
-    bool changed = false;  // since find_pieces
-    bool merged = false;   // merge_missing has been asked for the rest of the block
+    size_t merged = 0;  // merge_missing has looked at the pieces before this one
     for (size_t k = 0; k < n; ++k) {
       const uint32_t e = block.ends[k], length = e - p;
       const std::string_view piece(text + p, length);
@@ -340,39 +346,38 @@ void Bpe::encode_pieces(const char* text, size_t readable, const uint32_t* ends,
         if (out.size() < need) out.resize(need);
         to = std::copy_n(ids, n_ids, out.data() + used);
       };
-      const bool long_kept = length > PieceCache::kShort && length <= PieceCache::kLongest;
-      const auto look_up = [&] {
-        if (length <= PieceCache::kShort) [[likely]] {
-          const PieceCache::Entry* b = changed ? cache.find(block.hashes[k], block.keys[k]) : block.found[k];
-          if (!b) [[unlikely]]
-            return false;
+      if (length <= PieceCache::kShort) [[likely]] {
+        if (const PieceCache::Entry* b = block.found[k]) [[likely]] {
           if (b->count <= 3) [[likely]] {
             std::memcpy(to, b->ids, sizeof b->ids);
           } else {
-            std::copy_n(cache.ids_of(*b), b->count, to);
+            std::copy_n(view.ids_of(*b), b->count, to);
           }
           to += b->count;
-          return true;
+          continue;
         }
-        if (!long_kept) return false;
-        const auto* found = cache.find_long(piece, block.hashes[k]);
-        if (found) put(cache.ids_of(*found), found->count);
-        return found != nullptr;
-      };
-      if (look_up()) continue;
-      changed = true;
-      if (!ignore_merges_ && !merged && length <= ShortRun::kMost) {
-        merge_missing(block, k, at, cache);
-        merged = true;
-        if (look_up()) continue;
+      } else if (length <= PieceCache::kLongest) {
+        if (const auto* found = view.find_long(piece, block.hashes[k])) {
+          put(view.ids_of(*found), found->count);
+          continue;
+        }
       }
-      encode_slow(piece, cache, cache.scratch);
-      const auto& ids = cache.scratch;
-      if (long_kept)
-        cache.insert_long(piece, block.hashes[k], ids.data(), ids.size());
-      else if (length <= PieceCache::kShort)
-        cache.insert(block.hashes[k], block.keys[k], ids.data(), ids.size());
-      put(ids.data(), ids.size());
+      if (!ignore_merges_ && length <= ShortRun::kMost) {
+        if (k >= merged) merged = merge_missing(block, k, at, view, cache, space);
+        if (const ShortRun* run = block.runs[k]) {
+          put(run->ids, run->width);
+          continue;
+        }
+      }
+      encode_slow(piece, space);
+      put(space.ids.data(), space.ids.size());
+      if (length > PieceCache::kLongest) continue;
+      const bool is_long = length > PieceCache::kShort;
+      PieceCache::Insertion insertion(cache, space.ids.size() > 3 ? space.ids.size() : 0, is_long ? length : 0);
+      if (is_long)
+        insertion.put_long(piece, block.hashes[k], space.ids.data(), space.ids.size());
+      else
+        insertion.put(block.hashes[k], block.keys[k], space.ids.data(), space.ids.size());
     }
     used = static_cast<size_t>(to - out.data());
     begin = p;

@@ -31,7 +31,7 @@ class Bpe {
   // Appends the tokens of consecutive pieces: piece k is text[ends[k - 1], ends[k]), from 0. `readable` bytes from
   // `text` may be read (≥ the last end). Byte-level only.
   void encode_pieces(const char* text, size_t readable, const uint32_t* ends, size_t count, PieceCache& cache,
-                     std::vector<int32_t>& out, size_t& used) const;
+                     MergeSpace& space, std::vector<int32_t>& out, size_t& used) const;
   // True where every byte has a token: then the tokens' bytes add up to the piece.
   bool exact() const { return exact_; }
 
@@ -49,15 +49,17 @@ class Bpe {
     PieceCache::Key keys[kMost];            // of short pieces
     uint64_t hashes[kMost];                 // of those that are kept
     const PieceCache::Entry* found[kMost];  // of short pieces; nullptr where absent
+    const ShortRun* runs[kMost];            // of pieces just merged
   };
   // Both let the memory that comes next be fetched: of the tables, then of the ids.
-  static void hash_pieces(Block& block, uint32_t begin, size_t readable, PieceCache& cache);
-  static void find_pieces(Block& block, uint32_t begin, const PieceCache& cache);
-  // Keeps what the pieces from `k` on (it begins at `begin`) become that the cache does not hold and that fit a
-  // ShortRun.
-  void merge_missing(const Block& block, size_t k, uint32_t begin, PieceCache& cache) const;
-  bool start_run(std::string_view piece, ShortRun& run) const;  // false where a byte has no token
-  void encode_slow(std::string_view piece, PieceCache& cache, std::vector<int32_t>& ids) const;
+  static void hash_pieces(Block& block, uint32_t begin, size_t readable, const PieceCache::View& view);
+  static void find_pieces(Block& block, uint32_t begin, const PieceCache::View& view);
+  // Merges the pieces from `k` on (it begins at `begin`) that `view` does not hold and that fit a ShortRun, as many as
+  // there is space for, and keeps what they become. Returns the first piece that was not looked at.
+  size_t merge_missing(Block& block, size_t k, uint32_t begin, const PieceCache::View& view, PieceCache& cache,
+                       MergeSpace& space) const;
+  bool start_run(std::string_view piece, ShortRun& run) const;        // false where a byte has no token
+  void encode_slow(std::string_view piece, MergeSpace& space) const;  // to space.ids
 
   const Vocab& vocab_;
   bool byte_level_, ignore_merges_, byte_fallback_, fuse_unk_, exact_ = false;

@@ -30,6 +30,22 @@ BlockMatrix make(BlockKind kind, int64_t rows, int64_t cols, std::vector<float>&
         }
         continue;
       }
+      if (kind == BlockKind::kQ4F || kind == BlockKind::kQ8F) {
+        const size_t scales = BlockMatrix::scale_bytes(kind);
+        const bool nibbles = kind == BlockKind::kQ4F;
+        // Scales of 17 bits as a K-quant's are, products with q exact.
+        auto scale = [&] { return std::ldexp(static_cast<float>(1 + random() % 0x1FFFF), -26); };
+        const float d[2] = {scale(), scale()}, least = -64 * scale();
+        std::memcpy(p, d, 8);
+        std::memcpy(p + scales - 4, &least, 4);
+        for (size_t i = scales; i < bytes; ++i) p[i] = static_cast<std::byte>(random() % 256);
+        for (int k = 0; k < 32; ++k) {
+          const auto byte = std::to_integer<int>(p[scales + static_cast<size_t>(nibbles ? k % 16 : k)]);
+          const int q = !nibbles ? static_cast<int8_t>(byte) : k < 16 ? byte & 15 : byte >> 4;
+          v[k] = static_cast<float>(static_cast<double>(d[nibbles ? 0 : k / 16]) * q + least);
+        }
+        continue;
+      }
       const uint16_t d = float_to_f16(0.001f * static_cast<float>(1 + random() % 50)), lo = float_to_f16(-0.01f * static_cast<float>(random() % 30));
       std::memcpy(p, &d, 2);
       if (kind == BlockKind::kQ4) std::memcpy(p + 2, &lo, 2);
@@ -68,7 +84,7 @@ std::vector<float> product(const BlockMatrix& w, const std::vector<float>& x, in
 }
 
 class Blocks : public testing::TestWithParam<BlockKind> {};
-INSTANTIATE_TEST_SUITE_P(Kinds, Blocks, testing::Values(BlockKind::kQ4, BlockKind::kQ8, BlockKind::kBF16));
+INSTANTIATE_TEST_SUITE_P(Kinds, Blocks, testing::Values(BlockKind::kQ4, BlockKind::kQ8, BlockKind::kBF16, BlockKind::kQ4F, BlockKind::kQ8F));
 
 TEST_P(Blocks, RowsAreWhatWasPut) {
   std::vector<float> values;

@@ -34,13 +34,14 @@ class Backward {
     const bool copy = !kernels.in_place(d);
     const int64_t dq_units = t.want_q ? group * q_tiles * tile.queries * panels * kPanel : 0;
     const int64_t kv_units = t.want_kv ? block / tile.keys * sums : 0;
-    reserved = 2 * Arena::rounded(qt_units) + 2 * Arena::rounded(qs_units) + 5 * pair + 2 * Arena::rounded(tile.queries) +
+    reserved = 2 * Arena::rounded(qt_units) + 2 * Arena::rounded(qs_units) + (kernels.amx ? 6 : 5) * pair + 2 * Arena::rounded(tile.queries) +
                Arena::rounded(block / tile.keys * ks_units) + 2 * Arena::rounded(kv_units) + Arena::rounded(dq_units) +
                (copy ? 2 * Arena::rounded(block * dsteps) : 0);
     arena.reserve(reserved);
     qt = arena.take<uint32_t>(qt_units), ot = arena.take<uint32_t>(qt_units);
     qs = arena.take<uint32_t>(qs_units), os = arena.take<uint32_t>(qs_units);
     st = arena.take(pair), dpt = arena.take(pair), p = arena.take(pair), ds = arena.take(pair), dsq = arena.take<uint32_t>(pair);
+    if (kernels.amx) dsr = arena.take<uint32_t>(pair);
     lse2 = arena.take(tile.queries), delta = arena.take(tile.queries);
     ks = arena.take<uint32_t>(block / tile.keys * ks_units);
     dk = arena.take(kv_units), dv = arena.take(kv_units), dq = arena.take(dq_units);
@@ -112,7 +113,7 @@ class Backward {
     c.a_step = 4, c.m = keys, c.steps = dsteps, c.alpha = alpha, c.ldc = tile.queries;
     for (int64_t i = 0; i < count; i += kPanel) {
       c.n = std::min(kPanel, count - i), c.b = packed + i * dsteps, c.c = to + i;
-      kernels.micro->run(c);
+      kernels.multiply(c);
     }
   }
 
@@ -123,7 +124,7 @@ class Backward {
     c.a = left, c.a_row = row, c.a_step = step, c.m = m, c.steps = steps, c.from_partial = started, c.to_partial = true;
     for (int64_t i = 0; i < panels; ++i) {
       c.n = std::min(kPanel, d - i * kPanel), c.b = packed + i * kPanel * steps, c.partial = sums + i * tile_rows * kPanel;
-      kernels.micro->run(c);
+      kernels.multiply(c);
     }
   }
 
@@ -154,14 +155,20 @@ class Backward {
     if (t.want_q) {
       const int64_t index = query_tile(h, q), width = panel_width(count);
       const void* left = ds;
-      int64_t step = tile.queries * 4;
+      int64_t step = tile.queries * 4, row_of_left = 4;
       if (kernels.bf16_inside) {
         PackCall c;
         c.p = ds, c.ld = tile.queries, c.k_contiguous = false, c.count = count, c.width = width, c.k = keys, c.to = dsq;  // [steps][width]: AVX-512's
         kernels.micro->pack(c);
         left = dsq, step = width * 4;
       }
-      add(left, 4, step, count, kernels.steps(keys), ks + at_tile * ks_units, dq + index * tile.queries * panels * kPanel,
+      if (kernels.amx) {  // the same units as rows of queries
+        PackCall c;
+        c.p = dsq, c.ld = width, c.count = kernels.steps(keys), c.width = panel_width(c.count), c.k = count, c.to = dsr;
+        avx512_micro(Unit::kF32)->pack(c);
+        left = dsr, row_of_left = c.width * 4, step = 4;
+      }
+      add(left, row_of_left, step, count, kernels.steps(keys), ks + at_tile * ks_units, dq + index * tile.queries * panels * kPanel,
           tile.queries, first_started[static_cast<size_t>(index)]);
       first_started[static_cast<size_t>(index)] = 1;
     }
@@ -209,7 +216,7 @@ class Backward {
   const TileKernels kernels;
   const int64_t d, group, panels, dsteps;
   int64_t block = 0, ks_units = 0, reserved = 0;
-  uint32_t *qt, *ot, *qs, *os, *dsq, *ks, *k_rows = nullptr, *v_rows = nullptr;
+  uint32_t *qt, *ot, *qs, *os, *dsq, *dsr = nullptr, *ks, *k_rows = nullptr, *v_rows = nullptr;
   float *st, *dpt, *p, *ds, *lse2, *delta, *dk, *dv, *dq;
   std::vector<char>& first_started;  // query tiles that have sums
   std::vector<char> keys_started;    // key tiles that have sums

@@ -48,7 +48,7 @@ void TileForward::attend(QueryTile& q) {
   }
   for (int64_t i = 0; i < keys_; i += kPanel) {
     c.n = std::min(kPanel, keys_ - i), c.b = kt_ + i * c.steps, c.c = s_ + i;
-    kernels_.micro->run(c);
+    kernels_.multiply(c);
   }
 
   SoftmaxTile t;
@@ -73,7 +73,7 @@ void TileForward::attend(QueryTile& q) {
   o.m = q.rows, o.steps = kernels_.steps(keys_), o.from_partial = q.started, o.to_partial = true;
   for (int64_t i = 0; i < panels_; ++i) {
     o.n = std::min(kPanel, d_ - i * kPanel), o.b = v_ + i * kPanel * o.steps, o.partial = q.out + i * query_rows_ * kPanel;
-    kernels_.micro->run(o);
+    kernels_.multiply(o);
   }
   q.started = true;
 }

@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "base/philox.h"
 #include "kernels/api.h"
+#include "kernels/cpu/gemm/amx.h"
 #include "kernels/cpu/gemm/micro.h"
 
 namespace mxt::kernels::cpu {
@@ -82,13 +83,16 @@ struct TileKernels {
   bool bf16;         // of the operands in memory
   int64_t pair;      // elements of k in a step
   bool bf16_inside;  // type of weights that are multiplied on
+  bool amx;          // products by tile registers: left operands must have k contiguous
 
   explicit TileKernels(DType t, bool portable = false) : bf16(t == DType::kBF16) {
     MXT_ASSERT(t == DType::kF32 || t == DType::kBF16);
     micro = &best_micro(bf16, portable, &unit);
     pair = unit == Unit::kBf16Pair ? 2 : 1;
     bf16_inside = unit == Unit::kBf16Pair;
+    amx = bf16_inside && amx_here();
   }
+  void multiply(const PanelCall& c) const { amx ? amx_panel(c) : micro->run(c); }
   int64_t size() const { return bf16 ? 2 : 4; }
   int64_t size_inside() const { return bf16_inside ? 2 : 4; }
   int64_t steps(int64_t k) const { return (k + pair - 1) / pair; }

@@ -19,10 +19,12 @@ enum Algorithm { kAuto, kPanels, kOneDnn, kRows };
 bool usable(const Gemm& g) { return onednn_usable(g.a.type) && !(g.a.type == DType::kF32 && g.c.type == DType::kBF16); }
 
 // The rule of "auto". Measured on Zen 5 and Zen 3: panels is level with oneDNN on large products, and ahead on thin ones and where the
-// left operand is transposed. AMX tiles are several times faster, but want enough rows to fill them.
+// left operand is transposed. AMX tiles are several times faster, also on an adapter's thin products; few rows are left to panels,
+// where a token's result does not depend on the others.
 Algorithm choose(const Gemm& g, int64_t k) {
-  const bool bf16 = g.a.type == DType::kBF16;
-  return bf16 && usable(g) && onednn_has_amx() && g.c.rows >= 32 && g.c.cols >= 32 && k >= 32 ? kOneDnn : kPanels;
+  constexpr int64_t kLeast = 16;
+  const bool amx = g.a.type == DType::kBF16 && usable(g) && onednn_has_amx();
+  return amx && g.c.rows >= kLeast && g.c.cols >= kLeast && k >= kLeast ? kOneDnn : kPanels;
 }
 
 // What `algo` comes to for this product.

@@ -89,40 +89,33 @@ void act_grad_rows_of(const ActGrad& a, int64_t begin, int64_t end) {
   }
 }
 
-void act_rows(const Act& a, int64_t begin, int64_t end) {
-  const bool f32 = a.x.type == DType::kF32;
-  auto run = [&](auto kind) HWY_ATTR {
-    f32 ? act_rows_of<float, decltype(kind)::value>(a, begin, end)
-        : act_rows_of<uint16_t, decltype(kind)::value>(a, begin, end);
-  };
-  switch (a.kind) {
+// Calls f with the kind as a constant.
+template <typename F>
+void with_kind(Activation kind, F&& f) {
+  switch (kind) {
     case Activation::kSwiGlu:
-      return run(std::integral_constant<Activation, Activation::kSwiGlu>());
+      return f(std::integral_constant<Activation, Activation::kSwiGlu>());
     case Activation::kGeluTanh:
-      return run(std::integral_constant<Activation, Activation::kGeluTanh>());
+      return f(std::integral_constant<Activation, Activation::kGeluTanh>());
     case Activation::kGelu:
-      return run(std::integral_constant<Activation, Activation::kGelu>());
+      return f(std::integral_constant<Activation, Activation::kGelu>());
     case Activation::kRelu2:
-      return run(std::integral_constant<Activation, Activation::kRelu2>());
+      return f(std::integral_constant<Activation, Activation::kRelu2>());
   }
 }
 
+void act_rows(const Act& a, int64_t begin, int64_t end) {
+  with_kind(a.kind, [&](auto kind) HWY_ATTR {
+    a.x.type == DType::kF32 ? act_rows_of<float, decltype(kind)::value>(a, begin, end)
+                            : act_rows_of<uint16_t, decltype(kind)::value>(a, begin, end);
+  });
+}
+
 void act_grad_rows(const ActGrad& a, int64_t begin, int64_t end) {
-  const bool f32 = a.x.type == DType::kF32;
-  auto run = [&](auto kind) HWY_ATTR {
-    f32 ? act_grad_rows_of<float, decltype(kind)::value>(a, begin, end)
-        : act_grad_rows_of<uint16_t, decltype(kind)::value>(a, begin, end);
-  };
-  switch (a.kind) {
-    case Activation::kSwiGlu:
-      return run(std::integral_constant<Activation, Activation::kSwiGlu>());
-    case Activation::kGeluTanh:
-      return run(std::integral_constant<Activation, Activation::kGeluTanh>());
-    case Activation::kGelu:
-      return run(std::integral_constant<Activation, Activation::kGelu>());
-    case Activation::kRelu2:
-      return run(std::integral_constant<Activation, Activation::kRelu2>());
-  }
+  with_kind(a.kind, [&](auto kind) HWY_ATTR {
+    a.x.type == DType::kF32 ? act_grad_rows_of<float, decltype(kind)::value>(a, begin, end)
+                            : act_grad_rows_of<uint16_t, decltype(kind)::value>(a, begin, end);
+  });
 }
 
 template <typename T>

@@ -20,8 +20,14 @@ float half(const std::byte* p) {
   return f16_to_float(h);
 }
 
-// Bytes before the words of a block of a group.
-size_t scale_bytes(BlockKind kind) { return kind == BlockKind::kQ4 ? 4 * kRows : kind == BlockKind::kQ8 ? 2 * kRows : 0; }
+float single(const std::byte* p) {
+  float f;
+  std::memcpy(&f, p, 4);
+  return f;
+}
+
+bool is_nibbles(BlockKind kind) { return kind == BlockKind::kQ4 || kind == BlockKind::kQ4F; }
+bool is_bytes(BlockKind kind) { return kind == BlockKind::kQ8 || kind == BlockKind::kQ8F; }
 
 }  // namespace
 
@@ -33,33 +39,34 @@ BlockMatrix::BlockMatrix(BlockKind k, int64_t r, int64_t c, std::byte* memory) :
 }
 
 void BlockMatrix::set_row(int64_t r, const std::byte* blocks) {
-  const size_t bytes = block_bytes(kind), i = static_cast<size_t>(r % kGroup);
+  const size_t bytes = block_bytes(kind), scales = scale_bytes(kind), i = static_cast<size_t>(r % kGroup);
   auto* to = const_cast<std::byte*>(group(r / kGroup));
   for (int64_t b = 0; b < cols / kBlock; ++b, blocks += bytes, to += bytes * kRows) {
-    std::byte* const word = to + scale_bytes(kind) + 4 * i;
+    std::byte* const word = to + scales * kRows + 4 * i;
     auto put = [&](size_t j, uint32_t w) { std::memcpy(word + j * 4 * kRows, &w, 4); };
-    if (kind != BlockKind::kBF16) std::memcpy(to + 2 * i, blocks, 2);
-    if (kind == BlockKind::kQ4) {
-      std::memcpy(to + 2 * kRows + 2 * i, blocks + 2, 2);
+    const size_t one = kind == BlockKind::kQ4 || kind == BlockKind::kQ8 ? 2 : 4;
+    for (size_t s = 0; s < scales; s += one) std::memcpy(to + s * kRows + one * i, blocks + s, one);
+    const std::byte* const q = blocks + scales;
+    if (is_nibbles(kind)) {
       for (size_t j = 0; j < 4; ++j) {
         uint32_t w = 0;
         for (size_t n = 0; n < 8; ++n) {
           const size_t k = 8 * j + n;
-          const auto byte = std::to_integer<uint32_t>(blocks[4 + k % 16]);
+          const auto byte = std::to_integer<uint32_t>(q[k % 16]);
           w |= (k < 16 ? byte & 15 : byte >> 4) << (4 * n);
         }
         put(j, w);
       }
-    } else if (kind == BlockKind::kQ8) {
+    } else if (is_bytes(kind)) {
       for (size_t j = 0; j < 8; ++j) {
         uint32_t w = 0;
-        for (size_t n = 0; n < 4; ++n) w |= std::to_integer<uint32_t>(blocks[2 + 4 * j + n]) << (24 - 8 * n);
+        for (size_t n = 0; n < 4; ++n) w |= std::to_integer<uint32_t>(q[4 * j + n]) << (24 - 8 * n);
         put(j, w);
       }
     } else {
       for (size_t j = 0; j < 16; ++j) {
         uint16_t v[2];
-        std::memcpy(v, blocks + 4 * j, 4);
+        std::memcpy(v, q + 4 * j, 4);
         put(j, static_cast<uint32_t>(v[0]) << 16 | v[1]);
       }
     }
@@ -70,15 +77,19 @@ void BlockMatrix::read_row(int64_t r, float* out) const {
   const size_t bytes = block_bytes(kind) * kRows, i = static_cast<size_t>(r % kGroup);
   const std::byte* p = group(r / kGroup);
   for (int64_t b = 0; b < cols / kBlock; ++b, p += bytes, out += 32) {
-    const float d = kind == BlockKind::kBF16 ? 1.0f : half(p + 2 * i), m = kind == BlockKind::kQ4 ? half(p + 2 * kRows + 2 * i) : 0.0f;
+    float d[2] = {1, 1}, m = 0;
+    if (kind == BlockKind::kQ4 || kind == BlockKind::kQ8) d[0] = d[1] = half(p + 2 * i);
+    if (kind == BlockKind::kQ4) m = half(p + 2 * kRows + 2 * i);
+    if (kind == BlockKind::kQ4F) d[0] = d[1] = single(p + 4 * i), m = single(p + 4 * (kRows + i));
+    if (kind == BlockKind::kQ8F) d[0] = single(p + 4 * i), d[1] = single(p + 4 * (kRows + i)), m = single(p + 4 * (2 * kRows + i));
     auto word = [&](size_t j) {
       uint32_t w;
-      std::memcpy(&w, p + scale_bytes(kind) + (j * kRows + i) * 4, 4);
+      std::memcpy(&w, p + scale_bytes(kind) * kRows + (j * kRows + i) * 4, 4);
       return w;
     };
     for (size_t k = 0; k < 32; ++k) {
-      if (kind == BlockKind::kQ4) out[k] = d * static_cast<float>(word(k / 8) >> (4 * (k % 8)) & 15) + m;
-      else if (kind == BlockKind::kQ8) out[k] = d * static_cast<float>(static_cast<int8_t>(word(k / 4) >> (24 - 8 * (k % 4)) & 255));
+      if (is_nibbles(kind)) out[k] = d[0] * static_cast<float>(word(k / 8) >> (4 * (k % 8)) & 15) + m;
+      else if (is_bytes(kind)) out[k] = d[k / 16] * static_cast<float>(static_cast<int8_t>(word(k / 4) >> (24 - 8 * (k % 4)) & 255)) + m;
       else out[k] = bf16_to_float(static_cast<uint16_t>(word(k / 2) >> (k % 2 == 0 ? 16 : 0) & 0xffff));
     }
   }

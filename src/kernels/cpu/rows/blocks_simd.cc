@@ -23,10 +23,14 @@ constexpr int kGroup = static_cast<int>(BlockMatrix::kGroup), kVecs = kGroup / k
 
 constexpr int kAhead = 2048;  // bytes
 
-constexpr int scale_bytes(BlockKind kind) { return kind == BlockKind::kQ4 ? 4 * kGroup : kind == BlockKind::kQ8 ? 2 * kGroup : 0; }
-constexpr int values_a_word(BlockKind kind) { return kind == BlockKind::kQ4 ? 8 : kind == BlockKind::kQ8 ? 4 : 2; }
-constexpr int words(BlockKind kind) { return 32 / values_a_word(kind); }
-constexpr int block_bytes(BlockKind kind) { return scale_bytes(kind) + words(kind) * kGroup * 4; }
+// Of a group's block.
+constexpr int scale_bytes(BlockKind kind) { return static_cast<int>(BlockMatrix::scale_bytes(kind)) * kGroup; }
+constexpr int block_bytes(BlockKind kind) { return static_cast<int>(BlockMatrix::block_bytes(kind)) * kGroup; }
+constexpr int words(BlockKind kind) { return (block_bytes(kind) - scale_bytes(kind)) / kGroup / 4; }
+constexpr int values_a_word(BlockKind kind) { return 32 / words(kind); }
+constexpr bool is_nibbles(BlockKind kind) { return kind == BlockKind::kQ4 || kind == BlockKind::kQ4F; }
+// Words that share scales.
+constexpr int words_a_scale(BlockKind kind) { return kind == BlockKind::kQ8F ? words(kind) / 2 : words(kind); }
 
 // 16-bit floats of the rows of vector v.
 HWY_INLINE V halves(const std::byte* p, int v) {
@@ -35,20 +39,22 @@ HWY_INLINE V halves(const std::byte* p, int v) {
   return hn::PromoteTo(D(), hn::BitCast(dh, hn::LoadU(d16, reinterpret_cast<const uint16_t*>(p) + v * kLanes)));
 }
 
+HWY_INLINE V singles(const std::byte* p, int v) { return hn::LoadU(D(), reinterpret_cast<const float*>(p) + v * kLanes); }
+
 // Takes the next k out of words.
 template <BlockKind kKind>
 HWY_INLINE V next(U& w, V scale, V least) {
   const D d;
   const DU du;
   const hn::RebindToSigned<D> di;
-  if constexpr (kKind == BlockKind::kQ4) {
+  if constexpr (is_nibbles(kKind)) {
     const V q = hn::ConvertTo(d, hn::BitCast(di, hn::And(w, hn::Set(du, 15u))));
     w = hn::ShiftRight<4>(w);
     return hn::MulAdd(q, scale, least);
-  } else if constexpr (kKind == BlockKind::kQ8) {  // 2²⁴q; the scale undoes it
+  } else if constexpr (kKind != BlockKind::kBF16) {  // 2²⁴q; the scale undoes it
     const V q = hn::ConvertTo(d, hn::BitCast(di, hn::And(w, hn::Set(du, 0xff000000u))));
     w = hn::ShiftLeft<8>(w);
-    return hn::Mul(q, scale);
+    return kKind == BlockKind::kQ8 ? hn::Mul(q, scale) : hn::MulAdd(q, scale, least);
   } else {
     const V q = hn::BitCast(d, hn::And(w, hn::Set(du, 0xffff0000u)));
     w = hn::ShiftLeft<16>(w);
@@ -56,13 +62,19 @@ HWY_INLINE V next(U& w, V scale, V least) {
   }
 }
 
+// Those of the word j and the following ones.
 template <BlockKind kKind, int kC>
-HWY_INLINE void scales(const std::byte* p, int v0, V (&scale)[kC], V (&least)[kC]) {
+HWY_INLINE void scales(const std::byte* p, int j, int v0, V (&scale)[kC], V (&least)[kC]) {
   const D d;
   for (int v = 0; v < kC; ++v) {
     scale[v] = least[v] = hn::Zero(d);
     if constexpr (kKind == BlockKind::kQ4) scale[v] = halves(p, v0 + v), least[v] = halves(p + 2 * kGroup, v0 + v);
     if constexpr (kKind == BlockKind::kQ8) scale[v] = hn::Mul(halves(p, v0 + v), hn::Set(d, 0x1p-24f));
+    if constexpr (kKind == BlockKind::kQ4F) scale[v] = singles(p, v0 + v), least[v] = singles(p + 4 * kGroup, v0 + v);
+    if constexpr (kKind == BlockKind::kQ8F) {
+      scale[v] = hn::Mul(singles(p + j / words_a_scale(kKind) * 4 * kGroup, v0 + v), hn::Set(d, 0x1p-24f));
+      least[v] = singles(p + 8 * kGroup, v0 + v);
+    }
   }
 }
 
@@ -82,8 +94,9 @@ HWY_ATTR void tile(const BlockProduct& c, int v0) {
   const float* x = c.x;
   for (int64_t b = 0; b < c.blocks; ++b, p += block_bytes(kKind)) {
     V scale[kC], least[kC];
-    scales<kKind>(p, v0, scale, least);
+    scales<kKind>(p, 0, v0, scale, least);
     for (int j = 0; j < words(kKind); ++j, x += values_a_word(kKind)) {
+      if (words_a_scale(kKind) < words(kKind) && j == words_a_scale(kKind)) scales<kKind>(p, j, v0, scale, least);
       U w[kC];
       load(p + scale_bytes(kKind) + j * kGroup * 4, v0, w);
       // The processor's own prefetching ends with each page.
@@ -125,8 +138,9 @@ HWY_ATTR void decode_of(const BlockDecode& c) {
     float* to = c.to;
     for (int64_t b = 0; b < c.blocks; ++b, p += block_bytes(kKind)) {
       V scale[kC], least[kC];
-      scales<kKind>(p, v0, scale, least);
+      scales<kKind>(p, 0, v0, scale, least);
       for (int j = 0; j < words(kKind); ++j) {
+        if (words_a_scale(kKind) < words(kKind) && j == words_a_scale(kKind)) scales<kKind>(p, j, v0, scale, least);
         U w[kC];
         load(p + scale_bytes(kKind) + j * kGroup * 4, v0, w);
         for (int i = 0; i < values_a_word(kKind); ++i, to += c.ld)
@@ -140,11 +154,15 @@ HWY_ATTR void product(const BlockProduct& c) {
   if (c.kind == BlockKind::kQ4) product_of<BlockKind::kQ4>(c);
   if (c.kind == BlockKind::kQ8) product_of<BlockKind::kQ8>(c);
   if (c.kind == BlockKind::kBF16) product_of<BlockKind::kBF16>(c);
+  if (c.kind == BlockKind::kQ4F) product_of<BlockKind::kQ4F>(c);
+  if (c.kind == BlockKind::kQ8F) product_of<BlockKind::kQ8F>(c);
 }
 HWY_ATTR void decode(const BlockDecode& c) {
   if (c.kind == BlockKind::kQ4) decode_of<BlockKind::kQ4>(c);
   if (c.kind == BlockKind::kQ8) decode_of<BlockKind::kQ8>(c);
   if (c.kind == BlockKind::kBF16) decode_of<BlockKind::kBF16>(c);
+  if (c.kind == BlockKind::kQ4F) decode_of<BlockKind::kQ4F>(c);
+  if (c.kind == BlockKind::kQ8F) decode_of<BlockKind::kQ8F>(c);
 }
 
 }  // namespace mxt::kernels::cpu::HWY_NAMESPACE
