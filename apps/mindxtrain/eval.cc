@@ -4,6 +4,7 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "base/json.h"
+#include "base/text.h"
 #include "data/synth/synth.h"
 #include "eval/evaluate.h"
 #include "eval/exact_match.h"
@@ -17,7 +18,7 @@ namespace {
 
 struct Options {
   HarnessRequest harness;
-  std::string config, text, synth, dtype = "bfloat16", baseline;
+  std::string tasks, config, text, synth, dtype = "bfloat16", baseline;
   double threshold_pct = -1.0;
   int64_t limit = 0, max_tokens = 128;
   uint64_t seed = 2048;
@@ -34,7 +35,7 @@ void measure_plain(const Options& o, const TextSide& text) {
     const auto ids = text.tok->encode(read_file(o.text));
     if (ids.size() < 2) fail_input("{}: too short to score", o.text);
     infer::Scorer scorer(model, 1024);
-    out["perplexity"] = {{"file", o.text}, {"tokens", ids.size()}, {"value", scorer.perplexity(ids, 1024)}};
+    out["perplexity"] = {{"file", o.text}, {"tokens", ids.size()}, {"value", scorer.perplexity(ids, 1024, &g_stop)}};
   }
   if (!o.synth.empty()) {
     if (!text.chat) fail_input("{}: the model has no chat template to ask with", h.model_name);
@@ -45,7 +46,7 @@ void measure_plain(const Options& o, const TextSide& text) {
       m.push_back({{"role", "user"}, {"content", row.user}});
       questions.push_back({m.dump(), row.answer});
     }
-    const auto e = eval::exact_match(model, *text.tok, *text.chat, questions, o.max_tokens);
+    const auto e = eval::exact_match(model, *text.tok, *text.chat, questions, o.max_tokens, &g_stop);
     out["exact_match"] = {{"task", o.synth}, {"rows", e.rows}, {"exact", e.exact}, {"share", e.share()}};
   }
   make_folders(h.out);
@@ -70,6 +71,11 @@ void take_from_recipe(Options& o) {
 
 void run(Options& o) {
   HarnessRequest& h = o.harness;
+  if (!o.tasks.empty())
+    for (const std::string_view name : split(o.tasks, ',')) {
+      if (trim(name).empty()) fail_input("--tasks {}: a name is missing between the commas", o.tasks);
+      h.tasks.emplace_back(trim(name));
+    }
   const bool plain = !o.text.empty() || !o.synth.empty();
   if (h.tasks.empty() && o.config.empty() && !plain) fail_input("eval: name what to measure: --tasks a,b or --config RECIPE (or --text FILE, --synth TASK)");
   h.fewshot_always = h.fewshot.has_value();
@@ -106,7 +112,7 @@ void add_eval(CLI::App& app) {
   c->add_option("--model", h.model_name, "folder, .gguf file or Hub id")->required();
   c->add_option("--adapter", h.adapter, "PEFT folder");
   c->add_option("--config", o->config, "recipe whose section eval says what to measure");
-  c->add_option("--tasks", h.tasks, "tasks, groups, tags or YAML files, with commas between them")->delimiter(',');
+  c->add_option("--tasks", o->tasks, "tasks, groups, tags or YAML files, with commas between them");
   c->add_option("--task-path", h.task_path, "folder of task YAML");
   c->add_option("--data-dir", h.data_path, "folder that holds the tasks' datasets (DIR/openai/gsm8k or DIR/gsm8k); --task-path is searched too");
   c->add_option("--fewshot", h.fewshot, "examples before each question (else the recipe's, else each task's own)")->check(CLI::Range(0, 1000));

@@ -31,6 +31,9 @@ void on_signal(int) {
 
 int run(int argc, char** argv) {
   CLI::App app{"mindxtrain: one person's fine-tuner. `mindxtrain run recipe.yaml --out DIR` does everything; the other verbs are its parts."};
+  // CLI11 would take the next option for the value.
+  for (int i = 1; i < argc; ++i)
+    if (const std::string_view a = argv[i]; a.starts_with("--") && a.find('=') == a.size() - 1) fail_input("{} a value is missing (an empty one is written {} \"\")", a, a.substr(0, a.size() - 1));
   app.require_subcommand(1);
   app.fallthrough();
   bool quiet = false;
@@ -100,6 +103,9 @@ int main(int argc, char** argv) {
   sa.sa_handler = app::on_signal;
   sigaction(SIGINT, &sa, nullptr);
   sigaction(SIGTERM, &sa, nullptr);
+  // A terminal that was closed; under nohup it stays ignored.
+  struct sigaction before {};
+  if (sigaction(SIGHUP, nullptr, &before) == 0 && before.sa_handler != SIG_IGN) sigaction(SIGHUP, &sa, nullptr);
   std::signal(SIGPIPE, SIG_IGN);
   std::signal(SIGXFSZ, SIG_IGN);  // a file over `ulimit -f` is a failed write, said as such
   try {

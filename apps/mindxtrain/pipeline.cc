@@ -245,7 +245,7 @@ bool Pipeline::train() {
   fs::remove(record, ec);
   result_ = train::train(*setup_, plan_, *backend_.ops, t);
   if (result_.interrupted) {
-    log::info("stopped at step {} of {}, state saved: the same command with --resume goes on", result_.done, result_.steps);
+    log::info("stopped at step {} of {}, state saved: the same command{} goes on", result_.done, result_.steps, std::string_view(o_.verb) == "train" ? " with --resume" : "");
     record_->end(registry::State::kStopped, metrics(), nullptr);
     return false;
   }
@@ -276,7 +276,7 @@ void Pipeline::evaluate(bool after) {
   infer::Model m(model, adapter, setup_->type, 2048, *backend_.ops);
   if (!questions.empty()) {
     if (!text_.tok || !text_.chat) fail_input("{}: eval.generation: the model has no chat template to ask with", recipe_.source);
-    const eval::ExactMatch e = eval::exact_match(m, *text_.tok, *text_.chat, questions, recipe_.eval->generation->max_tokens);
+    const eval::ExactMatch e = eval::exact_match(m, *text_.tok, *text_.chat, questions, recipe_.eval->generation->max_tokens, &g_stop);
     out["exact_match"] = {{"rows", e.rows}, {"exact", e.exact}, {"share", e.share()}};
     OrderedJson samples = OrderedJson::array();
     for (const auto& s : e.samples) samples.push_back({{"messages", parse_ordered_json(s.question, path)}, {"expected", s.expected}, {"got", s.got}, {"exact", s.exact}});
@@ -288,7 +288,7 @@ void Pipeline::evaluate(bool after) {
     const auto ids = text_.tok->encode(read_file(file));
     if (ids.size() < 2) fail_input("{}: eval.perplexity_path: {} is too short to score", recipe_.source, file);
     infer::Scorer scorer(m, 1024);
-    out["perplexity"] = {{"file", file}, {"tokens", ids.size()}, {"value", scorer.perplexity(ids, 1024)}};
+    out["perplexity"] = {{"file", file}, {"tokens", ids.size()}, {"value", scorer.perplexity(ids, 1024, &g_stop)}};
   }
   write_file_atomic(path, out.dump(2, ' ', false, OrderedJson::error_handler_t::replace) + "\n");
   note("eval/" + name);

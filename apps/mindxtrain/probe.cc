@@ -8,6 +8,7 @@
 #include "base/threads.h"
 #include "kernels/api.h"
 #include "model_files.h"
+#include "verbs.h"
 #include "train/memory.h"
 
 namespace mxt::app {
@@ -71,7 +72,7 @@ autotune::Report measured_plan(const train::Setup& setup, bool ask_threads, bool
     }
   s.pinning = !backend.device && may_pin(setup.recipe);
   s.plan = train::default_plan(setup, train::identity_of(backend, num_threads()), *backend.ops, {s.passes[0].micro_batch, s.passes[0].recompute});
-  return autotune::probe(s, *backend.ops, {static_cast<double>(setup.recipe.autotune.budget_seconds), enumerate});
+  return autotune::probe(s, *backend.ops, {static_cast<double>(setup.recipe.autotune.budget_seconds), enumerate, &g_stop});
 }
 
 std::string table_of(const autotune::Report& r, int64_t rows, int64_t seq_len) {

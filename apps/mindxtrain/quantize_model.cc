@@ -11,6 +11,7 @@
 #include "held_out_text.h"
 #include "infer/compare.h"
 #include "quantize/quantize.h"
+#include "verbs.h"
 
 namespace mxt::app {
 namespace {
@@ -47,7 +48,7 @@ OrderedJson compare_models(const QuantizeJob& job, const TextSide& side, const q
   if (ids.size() < 2) fail_input("{}: too short to measure a model on", job.text);
   infer::Model a(job.model, job.adapter, type, job.window, kernels::cpu_ops());
   infer::Model b(written.model, "", type, job.window, kernels::cpu_ops());
-  const infer::Comparison c = infer::compare(a, b, ids, job.window);
+  const infer::Comparison c = infer::compare(a, b, ids, job.window, &g_stop);
   const auto source = formats::WeightSource::open(written.model);
   formats::InputRounding rounding = formats::InputRounding::kNone;
   for (const auto& name : source->names()) rounding = std::max(rounding, source->input_rounding(name));
@@ -79,7 +80,7 @@ OrderedJson quantize_model(const QuantizeJob& job, const TextSide& side) {
   make_folders(temp);
   std::unique_ptr<formats::WeightSource> source = formats::WeightSource::open(job.model);
   if (!job.adapter.empty()) source = formats::WeightSource::with_adapter(std::move(source), job.adapter);
-  const quantize::Written w = quantize::write_quantized(*source, side.tok.get(), job.settings, job.name, temp);
+  const quantize::Written w = quantize::write_quantized(*source, side.tok.get(), job.settings, job.name, temp, &g_stop);
   if (!w.tokenizer_inside) {
     if (job.own_text_side && fs::is_directory(job.model))
       copy_text_files(job.model, temp);

@@ -169,7 +169,7 @@ void add_serve(CLI::App& app) {
   auto o = std::make_shared<Options>();
   o->host.clear();
   c->add_option("--model", o->model, "folder, .gguf file or Hub id");
-  c->add_option("--adapter", o->adapters, "NAME=FOLDER: a PEFT adapter, served as the model NAME; may be repeated");
+  c->add_option("--adapter", o->adapters, "NAME=FOLDER: a PEFT adapter, served as the model NAME; may be repeated")->allow_extra_args(false);
   c->add_option("--config", o->config, "recipe whose model and serve section to use");
   c->add_option("--upstream", o->upstream, "address of an OpenAI-compatible server that has the model; its key in MINDXTRAIN_UPSTREAM_KEY");
   c->add_option("--host", o->host, "address to listen on (127.0.0.1)");
@@ -188,7 +188,7 @@ void add_serve(CLI::App& app) {
   c->add_option("--timeout", o->timeout, "longest life of a request in seconds")->check(CLI::PositiveNumber);
   c->add_option("--drain", o->drain, "seconds for answers under way when asked to stop")->check(CLI::NonNegativeNumber);
   c->add_option("--jobs", o->jobs, "folder for training jobs: /v1/training/jobs for keys that may, and Coach; alone it serves no model");
-  c->add_option("--root", o->roots, "a further folder whose files the recipes of jobs may name (the working directory always); may be repeated");
+  c->add_option("--root", o->roots, "a further folder whose files the recipes of jobs may name (the working directory always); may be repeated")->allow_extra_args(false);
   c->add_flag("--no-coach", o->no_coach, "without the page at /coach/");
   c->add_flag("--until-stdin-ends", o->follow_stdin, "stop when standard input ends: with the program that started this one");
   c->add_option("--running-jobs", o->running_jobs, "jobs at once")->check(CLI::Range(1, 64));

@@ -2,7 +2,7 @@
 
 namespace mxt::autotune {
 
-Clock::Clock(kernels::Ops& ops) : device_(ops.device()) {
+Clock::Clock(kernels::Ops& ops, StopFlag stop) : device_(ops.device()), stop_(stop) {
   if (!device_) return;
   from_ = device_->make_mark();
   to_ = device_->make_mark();
@@ -15,6 +15,7 @@ Clock::~Clock() {
 }
 
 void Clock::start() {
+  check_stop(stop_);
   if (device_) device_->mark(from_);
   else begin_ = std::chrono::steady_clock::now();
 }

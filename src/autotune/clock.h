@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <chrono>
 
+#include "base/stop.h"
 #include "device/accelerator.h"
 #include "kernels/api.h"
 
@@ -11,7 +12,8 @@ namespace mxt::autotune {
 
 class Clock {
  public:
-  explicit Clock(kernels::Ops& ops);
+  // kInterrupted before work is timed once `stop` is set.
+  explicit Clock(kernels::Ops& ops, StopFlag stop = nullptr);
   ~Clock();
   Clock(const Clock&) = delete;
   // µs from before `work` is queued until the device has finished it.
@@ -26,6 +28,7 @@ class Clock {
   void start();
   double stop();
   device::Accelerator* device_;
+  StopFlag stop_;
   void *from_ = nullptr, *to_ = nullptr;
   std::chrono::steady_clock::time_point begin_;
 };

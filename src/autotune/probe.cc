@@ -36,7 +36,7 @@ double steady(double rate) { return std::exp2(std::floor(2 * std::log2(rate)) / 
 class Probe {
  public:
   Probe(const Subject& subject, kernels::Ops& ops, const Settings& settings)
-      : s_(subject), ops_(ops), settings_(settings), end_(kUsed * settings.budget_s), clock_(ops) {
+      : s_(subject), ops_(ops), settings_(settings), end_(kUsed * settings.budget_s), clock_(ops, settings.stop) {
     report_.plan = s_.plan;
   }
 

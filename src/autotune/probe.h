@@ -19,6 +19,7 @@
 #include <string>
 #include <vector>
 
+#include "base/stop.h"
 #include "formats/model_config.h"
 #include "graph/passes.h"
 #include "kernels/api.h"
@@ -48,6 +49,7 @@ struct Subject {
 struct Settings {
   double budget_s = 60;
   bool enumerate = false;  // more rounds, and no early end
+  StopFlag stop = nullptr;
 };
 
 // One call of the report.

@@ -26,6 +26,7 @@ bool Question::warm() {
     try {
       warm_[i] = timed(i);
     } catch (const Error& e) {
+      if (e.code() == Exit::kInterrupted) throw;
       log::debug("probe: {}: {}", names_[i], e.what());
       out_[i] = true;
     }

@@ -2,12 +2,12 @@
 
 #include "base/error.h"
 #include "base/hash.h"
+#include "base/stop.h"
 
 namespace mxt::data {
 
 void Work::check_cancel() const {
-  if (cancel && *cancel)
-    throw Error(Exit::kInterrupted, "interrupted; what is done is kept, the same command goes on from there");
+  check_stop(cancel);
 }
 
 void fail_no_rows(const RowSource& source) {

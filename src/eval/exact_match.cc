@@ -26,7 +26,8 @@ std::vector<int32_t> encode_prompt(const tokenizer::Tokenizer& tok, const tokeni
   return tok.encode(r.text, r.plain);
 }
 
-ExactMatch exact_match(infer::Model& model, const tokenizer::Tokenizer& tok, const tokenizer::ChatTemplate& chat, const std::vector<Question>& questions, int64_t max_tokens) {
+ExactMatch exact_match(infer::Model& model, const tokenizer::Tokenizer& tok, const tokenizer::ChatTemplate& chat, const std::vector<Question>& questions, int64_t max_tokens,
+                       StopFlag stop) {
   std::vector<infer::Request> requests;
   for (const Question& q : questions) {
     infer::Request r;
@@ -36,7 +37,8 @@ ExactMatch exact_match(infer::Model& model, const tokenizer::Tokenizer& tok, con
     requests.push_back(std::move(r));
   }
   infer::Engine engine(model, {});
-  const auto answers = engine.generate(requests);
+  const auto answers = engine.generate(requests, [stop](size_t, int32_t) { return !stop || !*stop; });
+  check_stop(stop);
   ExactMatch m;
   for (size_t i = 0; i < questions.size(); ++i) {
     const std::string got(trim(tok.decode(answers[i].tokens, true)));

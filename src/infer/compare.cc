@@ -83,7 +83,7 @@ Row compare_row(std::span<const float> a, std::span<const float> b, int32_t targ
 
 }  // namespace
 
-Comparison compare(Model& a, Model& b, const std::vector<int32_t>& ids, int64_t window) {
+Comparison compare(Model& a, Model& b, const std::vector<int32_t>& ids, int64_t window, StopFlag stop) {
   if (a.vocab() != b.vocab()) fail_input("the models have vocabularies of {} and {}: they cannot be compared", a.vocab(), b.vocab());
   const auto n = static_cast<int64_t>(ids.size());
   if (n < 2) fail_input("a text of {} tokens is too short to compare models on", n);
@@ -100,6 +100,7 @@ Comparison compare(Model& a, Model& b, const std::vector<int32_t>& ids, int64_t 
     // Every window is read to one before its end: the token there is the last to be predicted.
     const int64_t end = std::min(begin + window, n);
     for (int64_t at = begin; at < end - 1; at += kPiece) {
+      check_stop(stop);
       const int64_t m = std::min(kPiece, end - 1 - at);
       const auto la = read_a.logits(ids.data() + begin, at - begin, m);
       const auto lb = read_b.logits(ids.data() + begin, at - begin, m);

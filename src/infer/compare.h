@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "base/stop.h"
 #include "infer/model.h"
 
 namespace mxt::infer {
@@ -17,7 +18,8 @@ struct Comparison {
 
 // Reads `ids` in windows of `window` tokens that overlap by half; each token is predicted once, with at least half a window
 // before it (but for the first). Logits are fp32; sums are in double and in a fixed order. kBadInput where the vocabularies
-// differ, an id is outside of them or the text has fewer than two tokens.
-Comparison compare(Model& a, Model& b, const std::vector<int32_t>& ids, int64_t window);
+// differ, an id is outside of them or the text has fewer than two tokens; kInterrupted
+// between windows once `stop` is set.
+Comparison compare(Model& a, Model& b, const std::vector<int32_t>& ids, int64_t window, StopFlag stop = nullptr);
 
 }  // namespace mxt::infer

@@ -73,12 +73,13 @@ std::vector<std::vector<float>> Scorer::score_targets(const std::vector<std::vec
   return out;
 }
 
-double Scorer::perplexity(const std::vector<int32_t>& ids, int64_t window) {
+double Scorer::perplexity(const std::vector<int32_t>& ids, int64_t window, StopFlag stop) {
   window = std::min(window, model_.positions());
   const int64_t n = static_cast<int64_t>(ids.size()), half = std::max<int64_t>(window / 2, 1);
   double nll = 0;
   int64_t count = 0, scored = 1;  // the first token has nothing before it
   for (int64_t begin = 0; scored < n; begin += half) {
+    check_stop(stop);
     const int64_t end = std::min(begin + window, n);
     const std::vector<int32_t> piece(ids.begin() + begin, ids.begin() + end);
     const auto lp = score({piece})[0];

@@ -5,6 +5,7 @@
 #include <memory>
 #include <vector>
 
+#include "base/stop.h"
 #include "infer/model.h"
 
 namespace mxt::infer {
@@ -18,8 +19,8 @@ class Scorer {
   // For each row of inputs logprobs[t] = ln p(targets[t] | inputs[≤ t]), NaN where targets[t] is −100. Same errors.
   std::vector<std::vector<float>> score_targets(const std::vector<std::vector<int32_t>>& inputs, const std::vector<std::vector<int32_t>>& targets);
   // exp(mean −ln p) of a long text, read in windows of `window` tokens that overlap by half, each token scored once with at least half a
-  // window before it (but for the first).
-  double perplexity(const std::vector<int32_t>& ids, int64_t window);
+  // window before it (but for the first). `stop`: looked at between windows (kInterrupted).
+  double perplexity(const std::vector<int32_t>& ids, int64_t window, StopFlag stop = nullptr);
 
  private:
   Model& model_;

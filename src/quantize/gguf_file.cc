@@ -78,7 +78,7 @@ class GgufFileWriter {
   GgufFileWriter(const formats::WeightSource& source, const tokenizer::Tokenizer& tok, QuantScheme scheme, const std::string& path)
       : source_(source), tok_(tok), c_(source.config()), scheme_(scheme), path_(path) {}
 
-  Written run(const std::string& name) {
+  Written run(const std::string& name, StopFlag stop) {
     collect();
     formats::GgufWriter out(path_);
     add_model_keys(out, c_, name, file_type_of(scheme_));
@@ -90,6 +90,7 @@ class GgufFileWriter {
     log::Progress progress("quantizing", static_cast<double>(items_.size()));
     double done = 0;
     for (const Item& item : items_) {
+      check_stop(stop);
       write(item, out);
       source_.drop_pages();
       progress.update(++done, item.name);
@@ -270,8 +271,8 @@ class GgufFileWriter {
 }  // namespace
 
 Written write_gguf(const formats::WeightSource& source, const tokenizer::Tokenizer& tok, QuantScheme scheme, const std::string& name,
-                   const std::string& path) {
-  return GgufFileWriter(source, tok, scheme, path).run(name);
+                   const std::string& path, StopFlag stop) {
+  return GgufFileWriter(source, tok, scheme, path).run(name, stop);
 }
 
 }  // namespace mxt::quantize

@@ -139,7 +139,7 @@ class FolderWriter {
   FolderWriter(const formats::WeightSource& source, const config::Quantize& settings, const std::string& folder)
       : source_(source), settings_(settings), folder_(folder), type_(plain_type()), layout_(layout_of(settings, type_)) {}
 
-  Written run() {
+  Written run(StopFlag stop) {
     declare();
     SafetensorsWriter::Options options;
     options.max_shard_bytes = kShardBytes;
@@ -147,6 +147,7 @@ class FolderWriter {
     log::Progress progress("quantizing", static_cast<double>(written_.parameters));
     double done = 0;
     for (const Item& item : items_) {
+      check_stop(stop);
       if (item.quantized)
         write_quantized(item, out);
       else
@@ -310,8 +311,9 @@ class FolderWriter {
 
 }  // namespace
 
-Written write_hf_folder(const formats::WeightSource& source, const config::Quantize& settings, const std::string& folder) {
-  return FolderWriter(source, settings, folder).run();
+Written write_hf_folder(const formats::WeightSource& source, const config::Quantize& settings, const std::string& folder,
+                        StopFlag stop) {
+  return FolderWriter(source, settings, folder).run(stop);
 }
 
 }  // namespace mxt::quantize

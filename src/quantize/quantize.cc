@@ -24,13 +24,13 @@ bool is_buffer(std::string_view name) {
 }
 
 Written write_quantized(const formats::WeightSource& source, const tokenizer::Tokenizer* tok, const config::Quantize& settings,
-                        const std::string& name, const std::string& folder) {
+                        const std::string& name, const std::string& folder, StopFlag stop) {
   if (settings.scheme == QuantScheme::kGptqRocm)
     fail_missing("quantize: scheme gptq_rocm is not built in: quark_fp8, quark_mxfp4, fp8_dynamic, fp8_block, mxfp4 and gguf_* are");
   if (settings.scheme == QuantScheme::kNone) fail_input("quantize: scheme none writes nothing");
-  if (!is_gguf_scheme(settings.scheme)) return write_hf_folder(source, settings, folder);
+  if (!is_gguf_scheme(settings.scheme)) return write_hf_folder(source, settings, folder, stop);
   if (!tok) fail_input("{}: a .gguf file holds its tokenizer, and this model has none", source.path());
-  return write_gguf(source, *tok, settings.scheme, name, folder + "/model.gguf");
+  return write_gguf(source, *tok, settings.scheme, name, folder + "/model.gguf", stop);
 }
 
 }  // namespace mxt::quantize

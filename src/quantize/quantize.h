@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "base/stop.h"
 #include "config/sections/quantize.h"
 #include "formats/weight_source.h"
 #include "tokenizer/tokenizer.h"
@@ -32,9 +33,10 @@ struct Written {
 
 // Writes into `folder`, which must exist. Holds a few rows at a time whatever the model's size. `tok` may be null for
 // folders. `name` goes into a GGUF's general.name. Errors: kBadInput for weights that are not finite, by name; kMissing
-// for a scheme or an architecture that has no such layout.
+// for a scheme or an architecture that has no such layout; kInterrupted between tensors once `stop` is set.
 Written write_quantized(const formats::WeightSource& source, const tokenizer::Tokenizer* tok,
-                        const config::Quantize& settings, const std::string& name, const std::string& folder);
+                        const config::Quantize& settings, const std::string& name, const std::string& folder,
+                        StopFlag stop = nullptr);
 
 bool is_gguf_scheme(config::QuantScheme scheme);
 

@@ -17,6 +17,13 @@ TEST(Errors, UnknownKeyNamesTheNearest) {
   expect_error(cli::run("validate " + (f / "r.yaml")), 1, {"r.yaml:", "trian", "train"});
 }
 
+TEST(Errors, AnEmptyValueTakesNoOptionForItself) {
+  expect_error(cli::run("eval --tasks , --model m --out o"), 1, {"--tasks ,", "a name is missing"});
+  expect_error(cli::run("eval --tasks a,,b --model m --out o"), 1, {"--tasks a,,b", "a name is missing"});
+  expect_error(cli::run("eval --tasks= --model m --out o"), 1, {"--tasks=", "a value is missing"});
+  expect_error(cli::run("serve --adapter a=b c=d --model m"), 1, {"c=d", "not expected"});
+}
+
 TEST(Errors, AnotherRecipesFolderIsRefused) {
   cli::Folder f("other");
   cli::Tiny t;

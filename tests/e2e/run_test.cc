@@ -18,7 +18,7 @@ std::string checkpoint_digest(const std::string& out) {
 }
 
 // Runs the binary, interrupts it once `started` holds something, and gives its exit code.
-int interrupted(std::vector<std::string> arguments, const std::string& started) {
+int interrupted(std::vector<std::string> arguments, const std::string& started, int signal = SIGTERM) {
   const pid_t child = fork();
   if (child == 0) {
     if (!freopen("/dev/null", "w", stderr)) _exit(9);
@@ -31,7 +31,7 @@ int interrupted(std::vector<std::string> arguments, const std::string& started) 
   }
   for (int i = 0; i < 2400 && !(fs::exists(started) && fs::file_size(started) > 0); ++i)
     std::this_thread::sleep_for(std::chrono::milliseconds(25));
-  kill(child, SIGTERM);
+  kill(child, signal);
   int status = 0;
   waitpid(child, &status, 0);
   return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
@@ -126,6 +126,22 @@ TEST(Reproducible, InterruptSavesAndExitsFour) {
   write_file_atomic(f / "r.yaml", cli::recipe(t));
   EXPECT_EQ(interrupted({"train", f / "r.yaml", "--out", f / "out"}, f / "out/metrics.jsonl"), 4);
   EXPECT_FALSE(fs::is_empty(f / "out/checkpoints"));
+}
+
+// Also by the terminal that was closed, and before there is anything to save.
+TEST(Interrupted, AProbeEndsAtOnceAndTheNextRunBeginsAgain) {
+  cli::Folder f("probe");
+  cli::Tiny t;
+  t.probe = true;
+  t.steps = 3;
+  write_file_atomic(f / "r.yaml", cli::recipe(t));
+  for (const int signal : {SIGHUP, SIGINT}) {
+    const std::string out = f / std::to_string(signal);
+    EXPECT_EQ(interrupted({"run", f / "r.yaml", "--out", out}, out + "/recipe.yaml", signal), 4);
+    EXPECT_FALSE(fs::exists(out + "/plan.json"));
+    const auto r = cli::run("run " + (f / "r.yaml") + " --out " + out);
+    EXPECT_EQ(r.code, 0) << r.out;
+  }
 }
 
 TEST(Accumulation, EightTimesOneEqualsOneTimesEight) {
