@@ -40,8 +40,10 @@ export function tabs(label: string, list: Tab[], first = 0): { node: HTMLElement
       b.tabIndex = n === i ? 0 : -1;
     });
     panel.setAttribute("aria-labelledby", id + i);
-    panel.replaceChildren();
-    leave = list[i]!.open(panel);
+    // A place of its own for each opening: an answer that comes after its tab was left is shown nowhere.
+    const place = h("div");
+    panel.replaceChildren(place);
+    leave = list[i]!.open(place);
   };
   const buttons = list.map((t, i) => h("button", { role: "tab", type: "button", id: id + i, "aria-controls": id + "p", onclick: () => open(i) }, t.name));
   const bar = h("div", {
