@@ -1,13 +1,14 @@
 #include "config/field.h"
 
+#include <cmath>
+
 #include "base/text.h"
 
 namespace mxt::config {
 namespace {
 
 std::string number(double v) {
-  if (v == static_cast<double>(static_cast<int64_t>(v)) && std::abs(v) < 1e15)
-    return fmt::format("{}", static_cast<int64_t>(v));
+  if (std::abs(v) < 1e15 && v == std::floor(v)) return fmt::format("{}", static_cast<int64_t>(v));
   return fmt::format("{}", v);
 }
 

@@ -89,6 +89,11 @@ TEST(Fields, EveryIssueOfAFileIsReportedInItsOrder) {
             "r.yaml:4:1: trian: is not a known key: did you mean train?");
 }
 
+TEST(Fields, NumbersBeyondAnyIntegerAreNamedAsTheyAre) {
+  const std::string out = lines(std::string(kMinimal) + "train: {schedule: {min_lr_ratio: 1e+87}}\n");
+  EXPECT_NE(out.find("train.schedule.min_lr_ratio: is 1e+87: must be"), std::string::npos) << out;
+}
+
 TEST(Fields, ErrorOfLoadNamesTheFirstIssueAndTheRest) {
   try {
     parse_recipe("meta: {project: p}\nmodel: {name: m}\ndata: {hf_id: x, seq_len: 1}\n", "r.yaml");
