@@ -10,12 +10,6 @@
 namespace mxt::formats {
 namespace {
 
-float half_at(const uint8_t* p) {
-  uint16_t h;
-  std::memcpy(&h, p, 2);
-  return f16_to_float(h);
-}
-
 // Nibbles in the order of Q4_0 to Q5_1, with a fifth bit where `high` is given.
 void nibbles(const uint8_t* b, const uint8_t* high, int minus, int8_t* q) {
   uint32_t h = 0;
