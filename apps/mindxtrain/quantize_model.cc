@@ -7,9 +7,11 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "checkpoint/weights.h"
 #include "formats/weight_source.h"
 #include "held_out_text.h"
 #include "infer/compare.h"
+#include "models/model.h"
 #include "quantize/quantize.h"
 #include "verbs.h"
 
@@ -67,6 +69,34 @@ OrderedJson compare_models(const QuantizeJob& job, const TextSide& side, const q
   return j;
 }
 
+// What is written names the configuration's sizes, so the tensors must have them. Where this build has no graph of an architecture
+// (its folders can be quantized all the same) nothing says what the sizes should be.
+void check_sizes(const formats::WeightSource& source) {
+  graph::Graph g;
+  try {
+    g = models::build(source.config(), {.purpose = models::Purpose::kScore});
+  } catch (const Error& e) {
+    if (e.code() != Exit::kMissing) throw;
+    return;
+  }
+  checkpoint::check_base(g, source);
+}
+
+// A folder that is removed with all in it unless it has been moved to its place.
+struct Unfinished {
+  explicit Unfinished(std::string folder) : path(std::move(folder)) {
+    remove();
+    make_folders(path);
+  }
+  ~Unfinished() { remove(); }
+  Unfinished(const Unfinished&) = delete;
+  void remove() const {
+    std::error_code ec;
+    fs::remove_all(path, ec);
+  }
+  const std::string path;
+};
+
 }  // namespace
 
 OrderedJson quantize_model(const QuantizeJob& job, const TextSide& side) {
@@ -75,10 +105,9 @@ OrderedJson quantize_model(const QuantizeJob& job, const TextSide& side) {
   std::string temp = job.out;
   while (temp.size() > 1 && temp.ends_with('/')) temp.pop_back();
   temp += ".part";
-  std::error_code ec;
-  fs::remove_all(temp, ec);
-  make_folders(temp);
+  const Unfinished folder(temp);
   std::unique_ptr<formats::WeightSource> source = formats::WeightSource::open(job.model);
+  check_sizes(*source);
   if (!job.adapter.empty()) source = formats::WeightSource::with_adapter(std::move(source), job.adapter);
   const quantize::Written w = quantize::write_quantized(*source, side.tok.get(), job.settings, job.name, temp, &g_stop);
   if (!w.tokenizer_inside) {

@@ -43,6 +43,14 @@ std::string find_name(const formats::WeightSource& source, const Segment& s) {
   fail_input("{}: tensor {} is missing: the folder does not hold the whole model", source.path(), s.name);
 }
 
+// The segment's name in the file, which holds it in the shape that the graph wants.
+std::string checked_name(const formats::WeightSource& source, const Param& p, const Segment& s) {
+  std::string name = find_name(source, s);
+  if (const std::vector<int64_t> want = file_shape(p, s), have = source.shape(name); have != want)
+    fail_input("{}: tensor {} has shape {}, the configuration says {}", source.path(), name, shape_text(have), shape_text(want));
+  return name;
+}
+
 // Elements before the segment in the parameter: rows of a matrix, columns of a vector.
 int64_t segment_offset(const Param& p, const Segment& s) { return is_vector(p) ? s.row : s.row * p.cols; }
 
@@ -55,10 +63,7 @@ void transpose_into(const T* from, int64_t rows, int64_t cols, T* to) {  // [row
 }
 
 void read_into(const formats::WeightSource& source, const Param& p, const Segment& s, DType type, std::byte* out) {
-  const std::string name = find_name(source, s);
-  const std::vector<int64_t> want = file_shape(p, s), have = source.shape(name);
-  if (have != want)
-    fail_input("{}: tensor {} has shape {}, the configuration says {}", source.path(), name, shape_text(have), shape_text(want));
+  const std::string name = checked_name(source, p, s);
   if (!s.transposed) {
     source.read(name, type, out);
     return;
@@ -155,9 +160,7 @@ BlockWeights load_blocks(const graph::Graph& g, const formats::WeightSource& sou
     auto m = std::make_unique<BlockMatrix>(*kind, p.rows, p.cols, out.memory.bytes_at(at));
     at += room(*kind, p);
     for (const Segment& s : p.segments) {
-      const std::string name = find_name(source, s);
-      const std::vector<int64_t> have = source.shape(name);
-      if (have != file_shape(p, s)) fail_input("{}: tensor {} has shape {}, the configuration says {}", source.path(), name, shape_text(have), shape_text(file_shape(p, s)));
+      const std::string name = checked_name(source, p, s);
       parallel_for(0, s.rows, 64, [&](int64_t b, int64_t e) {
         std::vector<std::byte> row;
         if (*kind == BlockKind::kBF16) {
@@ -174,6 +177,12 @@ BlockWeights load_blocks(const graph::Graph& g, const formats::WeightSource& sou
     source.drop_pages();
   }
   return out;
+}
+
+void check_base(const graph::Graph& g, const formats::WeightSource& source) {
+  for (const Param& p : g.params)
+    if (!p.adapter)
+      for (const Segment& s : p.segments) checked_name(source, p, s);
 }
 
 void load_base(const graph::Graph& g, runtime::ParamStore& params, const formats::WeightSource& source) {

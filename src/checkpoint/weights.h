@@ -22,6 +22,9 @@ struct BlockWeights {
 };
 BlockWeights load_blocks(const graph::Graph& g, const formats::WeightSource& source, bool plain);
 
+// The file holds every base parameter of g in its shape. Reads no weights. Errors: as load_base.
+void check_base(const graph::Graph& g, const formats::WeightSource& source);
+
 // Fills every base parameter (not adapters, nor what the store has in blocks). Errors (kBadInput): a missing tensor or one of another shape, by name, with the
 // shape that was expected.
 void load_base(const graph::Graph& g, runtime::ParamStore& params, const formats::WeightSource& source);

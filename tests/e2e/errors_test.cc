@@ -162,6 +162,19 @@ TEST(Errors, TruncatedWeightsAreRefused) {
   expect_error(cli::run("train " + (f / "r.yaml") + " --out " + (f / "out")), 1, {"model.safetensors"});
 }
 
+// Nothing of the model is run without a report, and what is written would name sizes that its tensors do not have.
+TEST(Errors, QuantizeOfContradictingSizesLeavesNothing) {
+  cli::Folder f("sizes");
+  const std::string model = f / "model";
+  fs::copy(cli::golden("qwen3_gqa"), model, fs::copy_options::recursive);
+  Json config = Json::parse(read_file(model + "/config.json"));
+  config["hidden_size"] = config["hidden_size"].get<int64_t>() + 32;
+  write_file_atomic(model + "/config.json", config.dump());
+  expect_error(cli::run("quantize --model " + model + " --scheme fp8_dynamic --no-report --out " + (f / "out")), 1, {"has shape", "the configuration says"});
+  EXPECT_FALSE(fs::exists(f / "out"));
+  EXPECT_FALSE(fs::exists(f / "out.part"));
+}
+
 TEST(Errors, WhatThisBuildCannotTrainIsExitThree) {
   cli::Folder f("dpo");
   cli::Tiny t;
