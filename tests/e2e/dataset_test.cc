@@ -94,7 +94,9 @@ TEST(DatasetPrep, BadInputIsOneLineWithFileAndRowAndLeavesNothing) {
       EXPECT_EQ(r.code, 1) << c.file << ": " << r.out;
       EXPECT_NE(r.out.find(c.says), std::string::npos) << c.file << ": " << r.out;
       EXPECT_LT(std::count(r.out.begin(), r.out.end(), '\n'), 4) << r.out;
-      if (fs::exists(f / "out")) EXPECT_TRUE(list_files(f / "out").empty()) << c.file;
+      if (fs::exists(f / "out")) {
+        EXPECT_TRUE(list_files(f / "out").empty()) << c.file;
+      }
     }
   }
 }

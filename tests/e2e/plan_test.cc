@@ -39,7 +39,9 @@ TEST(Bench, MeasuresEveryCallAndTrainReplaysThePlanAsItIs) {
   EXPECT_TRUE(p["measured"].get<bool>());
   EXPECT_LE(p["budget_s"].get<double>(), 60);
   for (const auto& [key, choice] : p["choices"].items())
-    if (!key.starts_with("step ")) EXPECT_TRUE(p["candidates"].contains(key)) << key;
+    if (!key.starts_with("step ")) {
+      EXPECT_TRUE(p["candidates"].contains(key)) << key;
+    }
   EXPECT_EQ(p["candidates"]["step"].size(), 2u);
   r = c.train();
   ASSERT_EQ(r.code, 0) << r.out;
@@ -126,7 +128,9 @@ TEST(Plan, PrintsBytesTimeAndMoneyForHereAndElsewhere) {
     EXPECT_EQ(j["peak_bytes"]["device"].get<int64_t>() == 0, here);
     int64_t sum = 0;
     for (const auto& [name, bytes] : j["categories"].items()) sum += bytes.get<int64_t>();
-    if (here) EXPECT_EQ(sum, j["peak_bytes"]["host"].get<int64_t>());
+    if (here) {
+      EXPECT_EQ(sum, j["peak_bytes"]["host"].get<int64_t>());
+    }
     for (const char* key : {"weights", "gradients", "optimizer", "activations", "workspace", "logits"}) EXPECT_TRUE(j["categories"].contains(key)) << key;
     EXPECT_GT(j["tokens_per_second"].get<double>(), 0);
     EXPECT_GT(j["seconds"].get<double>(), 0);

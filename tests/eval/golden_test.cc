@@ -41,7 +41,9 @@ TEST(EvalGolden, ReadsAndPrintsPythonLiterals) {
     ASSERT_EQ(v.has_value(), l.size() > 1) << l[0];
     if (!v) continue;
     EXPECT_EQ(*v, l[1]) << l[0];
-    if (l[0].get<std::string>()[0] != '{') EXPECT_EQ(python_str(*v), l[2].get<std::string>()) << l[0];
+    if (l[0].get<std::string>()[0] != '{') {
+      EXPECT_EQ(python_str(*v), l[2].get<std::string>()) << l[0];
+    }
   }
 }
 
@@ -88,7 +90,9 @@ TEST(EvalGolden, MetricsAndStandardErrorsAreEqual) {
     EXPECT_NEAR(a.compute(items), c["value"].get<double>(), 1e-12 * (1 + std::fabs(c["value"].get<double>()))) << c["name"];
     const OrderedJson e = standard_error(a, items, c["iterations"]);
     ASSERT_EQ(e.is_null(), c["stderr"].is_null()) << c["name"];
-    if (!e.is_null()) EXPECT_NEAR(e.get<double>(), c["stderr"].get<double>(), 1e-9) << c["name"];
+    if (!e.is_null()) {
+      EXPECT_NEAR(e.get<double>(), c["stderr"].get<double>(), 1e-9) << c["name"];
+    }
   }
   const auto errors = g["pooled"][0].get<std::vector<double>>(), sizes = g["pooled"][1].get<std::vector<double>>();
   EXPECT_NEAR(pooled_standard_error(errors, sizes), g["pooled"][2].get<double>(), 1e-12);

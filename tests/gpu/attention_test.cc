@@ -39,7 +39,9 @@ void compare(const Case& c, DType t, int algo, bool exact_lse) {
     ops.attention(a);
   });
   EXPECT_LT(out.error(), t == DType::kBF16 ? 6e-3 : 2e-5);
-  if (exact_lse) EXPECT_NEAR_HOST(lse);
+  if (exact_lse) {
+    EXPECT_NEAR_HOST(lse);
+  }
   both([&](Ops& ops, Side on) {
     AttentionGrad a;
     common(a, on);

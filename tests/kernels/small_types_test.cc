@@ -50,7 +50,7 @@ std::vector<float> noise(int64_t n, float scale) {
 }
 
 TEST(RoundRows, IsWhatTheFormatsDefine) {
-  for (const auto [type, group] :
+  for (const auto& [type, group] :
        {std::pair{SmallType::kFp8, int64_t{0}}, {SmallType::kFp8, int64_t{128}}, {SmallType::kMxfp4, int64_t{32}}})
     for (int64_t cols : {1, 31, 576, 1536})
       for (float scale : {1e-30f, 0.01f, 300.0f}) {

@@ -172,7 +172,7 @@ TEST(Tamper, TheReceiptMustFollowFromTheManifest) {
     EXPECT_EQ(r.findings[0].field, "receipt.json");
     EXPECT_EQ(r.findings[0].what.find(key + " was edited"), 0u) << r.findings[0].what;
   }
-  for (const std::string text : {std::string("{"), std::string("[]"), std::string(), good.dump(), good.dump(2) + "\n\n"}) {
+  for (const std::string& text : {std::string("{"), std::string("[]"), std::string(), good.dump(), good.dump(2) + "\n\n"}) {
     run.put("receipt.json", text);
     EXPECT_EQ(verify(run.manifest()).findings.at(0).field, "receipt.json") << text;
   }

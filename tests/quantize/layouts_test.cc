@@ -223,8 +223,12 @@ TEST(TokenizerKeys, ReadBackEncodeAlike) {
       return std::exchange(more, false);
     }));
     const auto keys = tok->to_gguf();
-    if (pattern == "qwen") EXPECT_EQ(keys.pre, "qwen2");
-    if (pattern == "gpt2") EXPECT_EQ(keys.pre, "gpt-2");
+    if (pattern == "qwen") {
+      EXPECT_EQ(keys.pre, "qwen2");
+    }
+    if (pattern == "gpt2") {
+      EXPECT_EQ(keys.pre, "gpt-2");
+    }
     const auto back = tokenizer::Tokenizer::from_gguf(keys);
     for (const std::string text :
          {"In 1999 it's 12345 o'clock", "a  b\n\n c\t1 22 333", "WE'LL we'll caf\xC3\xA9 \xE4\xBD\xA0 <|end|>x", ""})

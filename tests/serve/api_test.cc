@@ -294,7 +294,9 @@ TEST(Api, CompletionsAsTheEvaluationHarnessAsks) {
       double best = -1e9;
       for (const auto& [k, v] : l["top_logprobs"][t].items()) best = std::max(best, v.get<double>());
       EXPECT_GE(best, l["token_logprobs"][t].get<double>());
-      if (t + 1 == l["token_logprobs"].size()) EXPECT_EQ(best, l["token_logprobs"][t].get<double>());  // greedy: the same float
+      if (t + 1 == l["token_logprobs"].size()) {  // greedy: the same float
+        EXPECT_EQ(best, l["token_logprobs"][t].get<double>());
+      }
     }
     auto one = r;
     one["prompt"] = prompts[i];
@@ -515,7 +517,7 @@ TEST(Http, KeysAndTheirLimits) {
   Server s(o);
   auto with = [](const std::string& key) { return net::Headers{{"Authorization", key}}; };
   EXPECT_EQ(send(s, "GET", "/health").status, 200);
-  for (const std::string& bad : {"", "Bearer", "Bearer ", "Bearer x", "secret-key-number-one", "Basic secret-key-number-one", "Bearer secret-key-number-one "}) {
+  for (const std::string bad : {"", "Bearer", "Bearer ", "Bearer x", "secret-key-number-one", "Basic secret-key-number-one", "Bearer secret-key-number-one "}) {
     if (bad == "Bearer secret-key-number-one ") continue;  // white space around a field's value is none of it
     const Answer a = send(s, "GET", "/v1/models", "", with(bad));
     EXPECT_EQ(a.status, 401) << bad;
