@@ -95,6 +95,11 @@ shutil.copy("/lib64/ld-linux-x86-64.so.2", stage / "loader")
 for name in ("fmt", "spdlog", "nlohmann", "hwy", "oneapi", "yaml-cpp", "sodium", "gtest", "CLI"):
     shutil.copytree(f"/usr/include/{name}", stage / "include" / name, symlinks=False)
 shutil.copytree("/usr/include/x86_64-linux-gnu/curl", stage / "include/curl")
+# Of Boost what the build has read: the whole of it is too large to travel.
+read = subprocess.run(["ninja", "-t", "deps"], cwd=build, capture_output=True, text=True, check=True).stdout
+for f in set(re.findall(r"/usr/include/(boost/\S+)", read)):
+    (stage / "include" / f).parent.mkdir(parents=True, exist_ok=True)
+    shutil.copy(pathlib.Path("/usr/include") / f, stage / "include" / f)
 for f in [*pathlib.Path("/usr/include").glob("dnnl*.h*"), *map(pathlib.Path, ("/usr/include/sodium.h", "/usr/include/utf8proc.h", "/usr/include/pcre2.h", "/usr/include/zstd.h", "/usr/include/zlib.h", "/usr/include/zconf.h", "/usr/include/sqlite3.h"))]:
     if f.exists():
         shutil.copy(f, stage / "include")

@@ -10,7 +10,6 @@ M=/tmp/mxt B=$M/src/build/release
 begin=$(date +%s)
 if [ ! -f $M/built ] || [ "$(cat $M/built)" != "$(sha256sum < "$C/tree.tgz")" ]; then
   rm -rf $M; mkdir -p $M && tar -C $M -xJf "$C/libs.tar.xz" && tar -C $M -xzf "$C/tree.tgz" || exit 1
-  [ ! -f "$C/boost.txz" ] || tar -C $M/include -xJf "$C/boost.txz"
   SP=$(python3 -c "import nvidia; print(list(nvidia.__path__)[0])")
   mkdir -p $M/src/.cache/cuda && ln -sfn "$SP" $M/src/.cache/cuda/nvidia && mkdir -p $M/fe && mv $M/frontend $M/fe/include && ln -sfn $M/fe/include $M/src/.cache/cuda/include
   NVRTC=$(dirname "$(find "$SP"/ /usr/local/cuda/ -name nvrtc.h 2>/dev/null | head -1)")
