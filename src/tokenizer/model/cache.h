@@ -143,7 +143,7 @@ class PieceCache {
     const size_t mask;
     std::atomic<size_t> filled = 0;
   };
-  // Doubled until `most` buckets. Readers of an older table go on with it.
+  // Grown fourfold until `most` buckets. Readers of an older table go on with it.
   struct Growing {
     explicit Growing(size_t most_bytes);
     View::Buckets view() const;
