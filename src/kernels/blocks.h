@@ -7,8 +7,8 @@
 //   kQ8F: value = d[k/16]·q + m, q as in kQ8, d and m in F32 (what has at most 8 bits:  8 + 4 + 32
 //         Q5_0, Q5_1, Q5_K, Q6_K, and rows of several types)
 // Rows stand in groups of 32, the last filled up with zeros. A group holds, block after block: 32 times each d and m, then words
-// of four bytes, one a row side by side: kQ4 word j has k = 8j…8j+7 from the lowest four bits up, kQ8 word j has k = 4j…4j+3 and kBF16
-// word j has k = 2j, 2j+1, both from the highest bits down.
+// of four bytes, one a row side by side: kQ4's four words have k = j, j + 4, … j + 28, the first in the highest four bits, the others from
+// the lowest up; kQ8 word j has k = 4j…4j+3 and kBF16 word j has k = 2j, 2j+1, both from the highest bits down.
 #pragma once
 
 #include <cstddef>

@@ -26,6 +26,9 @@ float single(const std::byte* p) {
   return f;
 }
 
+// Where a word's nibbles stand, in bits: the first one highest (blocks_simd.cc says why).
+size_t nibble_at(size_t n) { return n == 0 ? 28 : 4 * n - 4; }
+
 bool is_nibbles(BlockKind kind) { return kind == BlockKind::kQ4 || kind == BlockKind::kQ4F; }
 bool is_bytes(BlockKind kind) { return kind == BlockKind::kQ8 || kind == BlockKind::kQ8F; }
 
@@ -51,9 +54,9 @@ void BlockMatrix::set_row(int64_t r, const std::byte* blocks) {
       for (size_t j = 0; j < 4; ++j) {
         uint32_t w = 0;
         for (size_t n = 0; n < 8; ++n) {
-          const size_t k = 8 * j + n;
+          const size_t k = 4 * n + j;
           const auto byte = std::to_integer<uint32_t>(q[k % 16]);
-          w |= (k < 16 ? byte & 15 : byte >> 4) << (4 * n);
+          w |= (k < 16 ? byte & 15 : byte >> 4) << nibble_at(n);
         }
         put(j, w);
       }
@@ -88,7 +91,7 @@ void BlockMatrix::read_row(int64_t r, float* out) const {
       return w;
     };
     for (size_t k = 0; k < 32; ++k) {
-      if (is_nibbles(kind)) out[k] = d[0] * static_cast<float>(word(k / 8) >> (4 * (k % 8)) & 15) + m;
+      if (is_nibbles(kind)) out[k] = d[0] * static_cast<float>(word(k % 4) >> nibble_at(k / 4) & 15) + m;
       else if (is_bytes(kind)) out[k] = d[k / 16] * static_cast<float>(static_cast<int8_t>(word(k / 4) >> (24 - 8 * (k % 4)) & 255)) + m;
       else out[k] = bf16_to_float(static_cast<uint16_t>(word(k / 2) >> (k % 2 == 0 ? 16 : 0) & 0xffff));
     }

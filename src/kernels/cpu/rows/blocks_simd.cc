@@ -27,7 +27,6 @@ constexpr int kAhead = 2048;  // bytes
 constexpr int scale_bytes(BlockKind kind) { return static_cast<int>(BlockMatrix::scale_bytes(kind)) * kGroup; }
 constexpr int block_bytes(BlockKind kind) { return static_cast<int>(BlockMatrix::block_bytes(kind)) * kGroup; }
 constexpr int words(BlockKind kind) { return (block_bytes(kind) - scale_bytes(kind)) / kGroup / 4; }
-constexpr int values_a_word(BlockKind kind) { return 32 / words(kind); }
 constexpr bool is_nibbles(BlockKind kind) { return kind == BlockKind::kQ4 || kind == BlockKind::kQ4F; }
 // Words that share scales.
 constexpr int words_a_scale(BlockKind kind) { return kind == BlockKind::kQ8F ? words(kind) / 2 : words(kind); }
@@ -41,28 +40,7 @@ HWY_INLINE V halves(const std::byte* p, int v) {
 
 HWY_INLINE V singles(const std::byte* p, int v) { return hn::LoadU(D(), reinterpret_cast<const float*>(p) + v * kLanes); }
 
-// Takes the next k out of words.
-template <BlockKind kKind>
-HWY_INLINE V next(U& w, V scale, V least) {
-  const D d;
-  const DU du;
-  const hn::RebindToSigned<D> di;
-  if constexpr (is_nibbles(kKind)) {
-    const V q = hn::ConvertTo(d, hn::BitCast(di, hn::And(w, hn::Set(du, 15u))));
-    w = hn::ShiftRight<4>(w);
-    return hn::MulAdd(q, scale, least);
-  } else if constexpr (kKind != BlockKind::kBF16) {  // 2²⁴q; the scale undoes it
-    const V q = hn::ConvertTo(d, hn::BitCast(di, hn::And(w, hn::Set(du, 0xff000000u))));
-    w = hn::ShiftLeft<8>(w);
-    return kKind == BlockKind::kQ8 ? hn::Mul(q, scale) : hn::MulAdd(q, scale, least);
-  } else {
-    const V q = hn::BitCast(d, hn::And(w, hn::Set(du, 0xffff0000u)));
-    w = hn::ShiftLeft<16>(w);
-    return q;
-  }
-}
-
-// Those of the word j and the following ones.
+// Scales of the words from j on.
 template <BlockKind kKind, int kC>
 HWY_INLINE void scales(const std::byte* p, int j, int v0, V (&scale)[kC], V (&least)[kC]) {
   const D d;
@@ -78,38 +56,91 @@ HWY_INLINE void scales(const std::byte* p, int j, int v0, V (&scale)[kC], V (&le
   }
 }
 
-template <int kC>
-HWY_INLINE void load(const std::byte* p, int v0, U (&w)[kC]) {
-  for (int v = 0; v < kC; ++v) w[v] = hn::LoadU(DU(), reinterpret_cast<const uint32_t*>(p) + (v0 + v) * kLanes);
+HWY_INLINE U word(const std::byte* p, int j, int v) {
+  return hn::LoadU(DU(), reinterpret_cast<const uint32_t*>(p) + j * kGroup + v * kLanes);
+}
+
+// Nibbles are used where they stand in their word, as 16ⁿq with a scale of 16⁻ⁿ, which is exact: so each costs a mask and no shift, and only
+// the highest, where the sign would be, is shifted down. `to(k, value)` takes 32 k in order.
+template <BlockKind kKind, int kC, class To>
+HWY_INLINE void nibbles(const std::byte* p, int v0, const To& to) {
+  const D d;
+  const DU du;
+  const hn::RebindToSigned<D> di;
+  V scale[kC], least[kC], value[kC];
+  scales<kKind>(p, 0, v0, scale, least);
+  p += scale_bytes(kKind);
+  for (int j = 0; j < 4; ++j) {
+    for (int v = 0; v < kC; ++v) value[v] = hn::MulAdd(hn::ConvertTo(d, hn::BitCast(di, hn::ShiftRight<28>(word(p, j, v0 + v)))), scale[v], least[v]);
+    to(j, value);
+  }
+  U mask = hn::Set(du, 15u);
+  for (int k = 4; k < 32; k += 4) {
+    for (int j = 0; j < 4; ++j) {
+      for (int v = 0; v < kC; ++v) value[v] = hn::MulAdd(hn::ConvertTo(d, hn::BitCast(di, hn::And(mask, word(p, j, v0 + v)))), scale[v], least[v]);
+      to(k + j, value);
+    }
+    mask = hn::ShiftLeft<4>(mask);
+    for (int v = 0; v < kC; ++v) scale[v] = hn::Mul(scale[v], hn::Set(d, 0x1p-4f));
+  }
+}
+
+// As `nibbles`, for bytes and bf16, which stand in their words from the highest bits down.
+template <BlockKind kKind, int kC, class To>
+HWY_INLINE void wider(const std::byte* p, int v0, const To& to) {
+  constexpr int kValues = 32 / words(kKind), kBits = 32 / kValues;
+  const D d;
+  const DU du;
+  const hn::RebindToSigned<D> di;
+  const U mask = hn::Set(du, ~uint32_t{0} << (32 - kBits));
+  V scale[kC], least[kC];
+  scales<kKind>(p, 0, v0, scale, least);
+  for (int j = 0; j < words(kKind); ++j) {
+    if (words_a_scale(kKind) < words(kKind) && j == words_a_scale(kKind)) scales<kKind>(p, j, v0, scale, least);
+    U w[kC];
+    for (int v = 0; v < kC; ++v) w[v] = word(p + scale_bytes(kKind), j, v0 + v);
+    for (int i = 0; i < kValues; ++i) {
+      V value[kC];
+      for (int v = 0; v < kC; ++v) {
+        const U high = hn::And(w[v], mask);
+        w[v] = hn::ShiftLeft<kBits>(w[v]);
+        if constexpr (kKind == BlockKind::kBF16) {
+          value[v] = hn::BitCast(d, high);
+        } else {  // 2²⁴q; the scale undoes it
+          const V q = hn::ConvertTo(d, hn::BitCast(di, high));
+          value[v] = kKind == BlockKind::kQ8 ? hn::Mul(q, scale[v]) : hn::MulAdd(q, scale[v], least[v]);
+        }
+      }
+      to(kValues * j + i, value);
+    }
+  }
+}
+
+template <BlockKind kKind, int kC, class To>
+HWY_INLINE void values(const std::byte* p, int v0, const To& to) {
+  if constexpr (is_nibbles(kKind)) nibbles<kKind, kC>(p, v0, to);
+  else wider<kKind, kC>(p, v0, to);
 }
 
 // kM tokens against kC vectors of rows from v0 on.
 template <BlockKind kKind, int kM, int kC>
 HWY_ATTR void tile(const BlockProduct& c, int v0) {
+  constexpr int kPerLine = 64 / (words(kKind) * 4);  // k whose words fill a cache line
   const D d;
   V sum[kM][kC];
   for (int m = 0; m < kM; ++m)
     for (int v = 0; v < kC; ++v) sum[m][v] = hn::Zero(d);
   const std::byte* p = c.group;
   const float* x = c.x;
-  for (int64_t b = 0; b < c.blocks; ++b, p += block_bytes(kKind)) {
-    V scale[kC], least[kC];
-    scales<kKind>(p, 0, v0, scale, least);
-    for (int j = 0; j < words(kKind); ++j, x += values_a_word(kKind)) {
-      if (words_a_scale(kKind) < words(kKind) && j == words_a_scale(kKind)) scales<kKind>(p, j, v0, scale, least);
-      U w[kC];
-      load(p + scale_bytes(kKind) + j * kGroup * 4, v0, w);
+  for (int64_t b = 0; b < c.blocks; ++b, p += block_bytes(kKind), x += 32) {
+    values<kKind, kC>(p, v0, [&](int k, const V(&value)[kC]) HWY_ATTR {
       // The processor's own prefetching ends with each page.
-      for (int line = 0; kM == 1 && line < kGroup * 4; line += 64) hwy::Prefetch(p + scale_bytes(kKind) + j * kGroup * 4 + line + kAhead);
-      for (int i = 0; i < values_a_word(kKind); ++i) {
-        V value[kC];
-        for (int v = 0; v < kC; ++v) value[v] = next<kKind>(w[v], scale[v], least[v]);
-        for (int m = 0; m < kM; ++m) {
-          const V a = hn::Set(d, x[m * c.ldx + i]);
-          for (int v = 0; v < kC; ++v) sum[m][v] = hn::MulAdd(a, value[v], sum[m][v]);
-        }
+      if (kM == 1 && k % kPerLine == 0) hwy::Prefetch(p + scale_bytes(kKind) + k / kPerLine * 64 + kAhead);
+      for (int m = 0; m < kM; ++m) {
+        const V a = hn::Set(d, x[m * c.ldx + k]);
+        for (int v = 0; v < kC; ++v) sum[m][v] = hn::MulAdd(a, value[v], sum[m][v]);
       }
-    }
+    });
   }
   for (int m = 0; m < kM; ++m)
     for (int v = 0; v < kC; ++v) hn::StoreU(sum[m][v], d, c.out + m * kGroup + (v0 + v) * kLanes);
@@ -136,17 +167,10 @@ HWY_ATTR void decode_of(const BlockDecode& c) {
     int64_t at[kC];
     for (int v = 0; v < kC; ++v) at[v] = (v0 + v) * kLanes / 16 * c.strip + (v0 + v) * kLanes % 16;
     float* to = c.to;
-    for (int64_t b = 0; b < c.blocks; ++b, p += block_bytes(kKind)) {
-      V scale[kC], least[kC];
-      scales<kKind>(p, 0, v0, scale, least);
-      for (int j = 0; j < words(kKind); ++j) {
-        if (words_a_scale(kKind) < words(kKind) && j == words_a_scale(kKind)) scales<kKind>(p, j, v0, scale, least);
-        U w[kC];
-        load(p + scale_bytes(kKind) + j * kGroup * 4, v0, w);
-        for (int i = 0; i < values_a_word(kKind); ++i, to += c.ld)
-          for (int v = 0; v < kC; ++v) hn::StoreU(next<kKind>(w[v], scale[v], least[v]), d, to + at[v]);
-      }
-    }
+    for (int64_t b = 0; b < c.blocks; ++b, p += block_bytes(kKind), to += 32 * c.ld)
+      values<kKind, kC>(p, v0, [&](int k, const V(&value)[kC]) HWY_ATTR {
+        for (int v = 0; v < kC; ++v) hn::StoreU(value[v], d, to + k * c.ld + at[v]);
+      });
   }
 }
 
