@@ -21,7 +21,7 @@ using U = hn::Vec<DU>;
 constexpr int kLanes = static_cast<int>(hn::MaxLanes(D()));
 constexpr int kGroup = static_cast<int>(BlockMatrix::kGroup), kVecs = kGroup / kLanes;
 
-constexpr int kAhead = 2048;  // bytes
+constexpr int kAhead = 4096;  // bytes
 
 // Of a group's block.
 constexpr int scale_bytes(BlockKind kind) { return static_cast<int>(BlockMatrix::scale_bytes(kind)) * kGroup; }
