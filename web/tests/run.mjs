@@ -238,7 +238,7 @@ try {
   await check("receipt-of-run");
 
   // A kill in the middle of a job: the next server finds it and it runs to its end.
-  const second = await server.json("/coach/api/jobs", { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify({ recipe: small.replace(/run_name: .*/, "run_name: second").replace(/lr: .*/, "lr: 2.0e-3").replace(/receipt\.json/, "second.json") }) });
+  const second = await server.json("/coach/api/jobs", { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify({ recipe: small.replace(/run_name: .*/, "run_name: second").replace(/lr: .*/, "lr: 7.0e-4").replace(/receipt\.json/, "second.json") }) });
   for (let i = 0; i < 1200; ++i) {
     const r = await server.json(`/coach/api/runs/${second.id}`);
     if (r.last_step || r.state === "failed") break;
