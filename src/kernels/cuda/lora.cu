@@ -53,6 +53,7 @@ __device__ __forceinline__ void multiply_add(float (&c)[4], const uint32_t (&a)[
 }
 
 __global__ __launch_bounds__(kWarps * 32, 1) void lora_grad_kernel(const __grid_constant__ Args a) {
+  next_may_start();
   extern __shared__ __align__(128) unsigned char space[];
   unsigned char* z_space = space + kStages * kTileBytes;
   auto* sums = reinterpret_cast<float*>(z_space + kStages * kZBytes);
@@ -171,6 +172,7 @@ struct ActArgs {
 };
 
 __global__ __launch_bounds__(kWarps * 32, 1) void act_lora_grad_kernel(const __grid_constant__ ActArgs a) {
+  next_may_start();
   extern __shared__ __align__(128) unsigned char space[];
   auto* sums = reinterpret_cast<float*>(space + kActStages * kActStage);
   const int64_t col = static_cast<int64_t>(blockIdx.x) * kActSlice;
@@ -351,12 +353,14 @@ __device__ __forceinline__ float4 plus(float4 a, float4 b) {
 }
 
 __global__ __launch_bounds__(256) void lora_sum_kernel(const __grid_constant__ SumArgs a) {
+  previous_done();
   if (blockIdx.x < a.dz_grid) {  // four ranks of a token a thread
     const int64_t i = static_cast<int64_t>(blockIdx.x) * 256 + threadIdx.x, per_block = a.tokens * (kRank / 4);
     if (i >= per_block * a.blocks) return;
     const SumBlock& k = a.block[i / per_block];
     const int64_t at = i % per_block, token = at / (kRank / 4), r = at % (kRank / 4) * 4;
     float4 total = make_float4(0, 0, 0, 0);
+#pragma unroll 8
     for (int s = k.first; s < k.first + k.count; ++s)
       total = plus(total, *reinterpret_cast<const float4*>(a.dz_parts + (s * a.tokens + token) * kRank + r));
     *reinterpret_cast<uint2*>(a.dz + token * a.ld_dz + k.z_col + r) =
@@ -369,6 +373,7 @@ __global__ __launch_bounds__(256) void lora_sum_kernel(const __grid_constant__ S
     if (i >= count) return;
     auto* to = reinterpret_cast<float4*>(a.da + i);
     float4 total = a.accumulate_da ? *to : make_float4(0, 0, 0, 0);
+#pragma unroll 8
     for (int s = 0; s < a.splits; ++s)
       total = plus(total, *reinterpret_cast<const float4*>(a.da_parts + s * count + i));
     *to = total;
@@ -381,6 +386,7 @@ __global__ __launch_bounds__(256) void lora_sum_kernel(const __grid_constant__ S
     const SumBlock& k = a.block[b];
     if (col < k.col || col >= k.col + k.cols) continue;
     float4 total = make_float4(0, 0, 0, 0);
+#pragma unroll 8
     for (int s = 0; s < a.splits; ++s) {
       const float* p = a.db_parts + (s * kRank + r) * a.n + col;
       total = plus(total, make_float4(p[0], p[a.n], p[2 * a.n], p[3 * a.n]));
@@ -455,7 +461,7 @@ void lora_grad(cudaStream_t stream, const LoraGrad& g, void* scratch) {
   check_launch("lora_grad");
   sum.dz_grid = static_cast<unsigned>(ceil_div(a.tokens * (kRank / 4) * sum.blocks, 256));
   sum.db_grid = static_cast<unsigned>(ceil_div(a.n * (kRank / 4), 256));
-  lora_sum_kernel<<<sum.dz_grid + sum.db_grid, 256, 0, stream>>>(sum);
+  launch_early(lora_sum_kernel, dim3(sum.dz_grid + sum.db_grid), dim3(256), 0, stream, sum);
   check_launch("lora_grad's sums");
 }
 
@@ -513,7 +519,7 @@ void act_lora_grad(cudaStream_t stream, const ActLoraGrad& g, void* scratch) {
   sum.dz_grid = static_cast<unsigned>(ceil_div(2 * tokens * (kRank / 4), 256));
   sum.db_grid = static_cast<unsigned>(ceil_div(2 * cols * (kRank / 4), 256));
   const auto da_grid = down ? static_cast<unsigned>(ceil_div(cols * (kRank / 4), 256)) : 0u;
-  lora_sum_kernel<<<sum.dz_grid + sum.db_grid + da_grid, 256, 0, stream>>>(sum);
+  launch_early(lora_sum_kernel, dim3(sum.dz_grid + sum.db_grid + da_grid), dim3(256), 0, stream, sum);
   check_launch("act_lora_grad's sums");
 }
 

@@ -114,7 +114,8 @@ __global__ void __launch_bounds__(kThreads) rope_fast(RopeArgs a) {
   }
 }
 
-template <typename T, int V>
+// SUMS: the weights' gradients are wanted too. Frozen norms leave the registers of their sums to more blocks at once.
+template <typename T, int V, bool SUMS>
 __global__ void __launch_bounds__(kThreads) rope_grad_fast(RopeArgs a) {
   extern __shared__ float sums[];  // [groups][2][head_dim]
   const int half = a.head_dim / 2, lanes = half / V;
@@ -168,7 +169,7 @@ __global__ void __launch_bounds__(kThreads) rope_grad_fast(RopeArgs a) {
         for (int k = 0; k < V; ++k) {
           x0[k] *= rstd;
           x1[k] *= rstd;
-          if (has && a.partial != nullptr) {
+          if (SUMS && has) {
             const float p0 = g0[k] * x0[k], p1 = g1[k] * x1[k];
             if (is_q) dq0[k] += p0, dq1[k] += p1;
             else dk0[k] += p0, dk1[k] += p1;
@@ -187,7 +188,7 @@ __global__ void __launch_bounds__(kThreads) rope_grad_fast(RopeArgs a) {
       store<T, V>(a.out, out + half, h < qk ? Raw<T, V>::pack(g1) : r1);
     }
   }
-  if (a.partial == nullptr) return;
+  if (!SUMS) return;
   float* mine = sums + group * 2 * a.head_dim;
 #pragma unroll
   for (int k = 0; k < V; ++k) {
@@ -358,8 +359,10 @@ void qk_rope_grad(Stream s, const QkRopeGrad& r, void* scratch) {
     if (is_fast(r, r.dout.type) && wide(r.dout) && wide(ConstMat(r.dqkv)) && wide(r.qkv)) {
       const int64_t groups = kThreads / (r.head_dim / 2 / elements_of_16_bytes(r.dout.type));
       const size_t bytes = wants ? static_cast<size_t>(groups * 2 * r.head_dim) * sizeof(float) : 0;
-      if (r.dout.type == DType::kBF16) rope_grad_fast<bf16, 8><<<grid, kThreads, bytes, s>>>(a);
-      else rope_grad_fast<float, 4><<<grid, kThreads, bytes, s>>>(a);
+      const bool bf = r.dout.type == DType::kBF16;
+      const auto kernel = bf ? (wants ? rope_grad_fast<bf16, 8, true> : rope_grad_fast<bf16, 8, false>)
+                             : (wants ? rope_grad_fast<float, 4, true> : rope_grad_fast<float, 4, false>);
+      kernel<<<grid, kThreads, bytes, s>>>(a);
     } else {
       const size_t bytes = wants ? static_cast<size_t>(kThreads / kWarp * 2 * r.head_dim) * sizeof(float) : 0;
       if (r.dout.type == DType::kBF16) rope_slow<bf16, true><<<grid, kThreads, bytes, s>>>(a);
