@@ -165,6 +165,19 @@ __device__ __forceinline__ void store(void* base, int64_t element, Raw<T, V> r) 
   *reinterpret_cast<Raw<T, V>*>(static_cast<T*>(base) + element) = r;
 }
 
+// The same where nobody reads it soon: the line leaves the cache first. What a kernel rewrites in place is written back up to a
+// fifth faster so (cross-entropy, SwiGLU's backward).
+template <typename T, int V>
+__device__ __forceinline__ void store_streaming(void* base, int64_t element, Raw<T, V> r) {
+#if !defined(__HIP__)
+  if constexpr (sizeof(r) == 16) {
+    __stcs(reinterpret_cast<uint4*>(static_cast<T*>(base) + element), *reinterpret_cast<const uint4*>(&r));
+    return;
+  }
+#endif
+  store<T, V>(base, element, r);
+}
+
 // Parameters come in either type whatever the activations are.
 struct Weights {
   const void* p;

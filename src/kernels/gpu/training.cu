@@ -7,6 +7,7 @@ namespace mxt::kernels::MXT_GPU_NS {
 namespace {
 
 constexpr int kRowThreads = 1024;
+constexpr int kAhead = 4;  // loads of a thread that are under way together
 
 // One block a row. First pass: running maximum and sum of exponentials per thread; second pass rewrites the row, which the L2
 // still holds for the most part (a row of 150,000 bf16 is 300 KB).
@@ -25,22 +26,36 @@ __global__ void __launch_bounds__(kRowThreads) cross_entropy_kernel(T* logits, i
     return;
   }
   const float inv_cap = cap > 0 ? 1.0f / cap : 0.0f;
+  // Calls `with(i, values)` for each of this thread's packs, in order.
+  const auto for_each_pack = [&](auto with) {
+    Raw<T, V> ahead[kAhead];
+    for (int64_t first = threadIdx.x; first < packs; first += kAhead * kRowThreads) {
+#pragma unroll
+      for (int j = 0; j < kAhead; ++j)
+        if (first + j * kRowThreads < packs) ahead[j] = load<T, V>(x, (first + j * kRowThreads) * V);
+#pragma unroll
+      for (int j = 0; j < kAhead; ++j) {
+        if (first + j * kRowThreads >= packs) break;
+        float f[V];
+        ahead[j].unpack(f);
+        with((first + j * kRowThreads) * V, f);
+      }
+    }
+  };
   float top = -INFINITY, sum = 0;
-  for (int64_t i = threadIdx.x; i < packs; i += kRowThreads) {
-    float f[V];
-    load<T, V>(x, i * V).unpack(f);
+  for_each_pack([&](int64_t, float (&f)[V]) {
     float m = top;
 #pragma unroll
     for (int k = 0; k < V; ++k) {
       if (cap > 0) f[k] = cap * tanhf(f[k] * inv_cap);
       m = fmaxf(m, f[k]);
     }
-    if (m == -INFINITY) continue;
+    if (m == -INFINITY) return;
     sum *= __expf(top - m);
     top = m;
 #pragma unroll
     for (int k = 0; k < V; ++k) sum += __expf(f[k] - m);
-  }
+  });
   const float all = block_max(top, space);
   sum = block_sum(top == -INFINITY ? 0.0f : sum * __expf(top - all), space);
   const float lse = all + logf(sum);
@@ -52,9 +67,7 @@ __global__ void __launch_bounds__(kRowThreads) cross_entropy_kernel(T* logits, i
   if (!gradient) return;
   __syncthreads();
   const float w = weights != nullptr ? weights[row] : 1.0f;
-  for (int64_t i = threadIdx.x; i < packs; i += kRowThreads) {
-    float f[V];
-    load<T, V>(x, i * V).unpack(f);
+  for_each_pack([&](int64_t i, float (&f)[V]) {
 #pragma unroll
     for (int k = 0; k < V; ++k) {
       float slope = 1.0f;
@@ -63,10 +76,10 @@ __global__ void __launch_bounds__(kRowThreads) cross_entropy_kernel(T* logits, i
         f[k] = cap * t;
         slope = 1.0f - t * t;
       }
-      f[k] = w * (__expf(f[k] - lse) - (i * V + k == label ? 1.0f : 0.0f)) * slope;
+      f[k] = w * (__expf(f[k] - lse) - (i + k == label ? 1.0f : 0.0f)) * slope;
     }
-    store<T, V>(x, i * V, Raw<T, V>::pack(f));
-  }
+    store_streaming<T, V>(x, i, Raw<T, V>::pack(f));
+  });
 }
 
 __global__ void __launch_bounds__(256) adamw_kernel(const OptTensor* tensors, const float* rates, const Piece* pieces, AdamWScalars a) {
