@@ -410,7 +410,7 @@ int splits_of(const LoraGrad& g, int slices) {
   int best = 1;
   double least = 1e9;
   for (int k = 1; k <= most; ++k) {
-    const double time = static_cast<double>(ceil_div(slices * k, kProcessors)) / k + 0.001 * k;
+    const double time = static_cast<double>(ceil_div(slices * k, kProcessors)) / k + 0.002 * k;
     if (time < least) least = time, best = k;
   }
   return best;
