@@ -1,4 +1,5 @@
-// Hostile schemas: compiling ends soon, in a grammar or in a typed error; what the grammar takes is JSON; every state's tokens can go on.
+// Hostile schemas: compiling ends soon, in a grammar or in a typed error; what the grammar takes is JSON; every state's
+// tokens can go on.
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 #include <string>

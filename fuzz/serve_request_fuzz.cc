@@ -1,4 +1,5 @@
-// Hostile request bodies and hostile answers: a body is taken or refused with an ApiError; an answer is parsed alike in any pieces.
+// Hostile request bodies and hostile answers: a body is taken or refused with an ApiError; an answer is parsed alike in
+// any pieces.
 #include <cstdlib>
 #include <string>
 #include <string_view>
@@ -16,7 +17,8 @@ std::string flat(const ParserSettings& s, std::string_view text, size_t piece) {
   const auto p = make_parser(s);
   TextStream stream({"STOP"});
   Deltas deltas;
-  for (size_t i = 0; i < text.size() && !stream.stopped(); i += piece) p->push(stream.push(text.substr(i, piece)), deltas);
+  for (size_t i = 0; i < text.size() && !stream.stopped(); i += piece)
+    p->push(stream.push(text.substr(i, piece)), deltas);
   p->push(stream.finish(), deltas);
   p->finish(deltas);
   std::string content, reasoning, calls;
@@ -36,7 +38,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   static OperatorState* state = [] {
     auto* s = new OperatorState;
     s->served.tok = tokenizer::Tokenizer::characters(" abcdefghijklmnopqrstuvwxyz{}[]\":,.<>/|0123456789\n");
-    s->served.chat_source = "{% for m in messages %}{{ m.role }}:{{ m.content }}{{ m.tool_calls | tojson if m.tool_calls }}\n{% endfor %}{{ tools | tojson if tools }}";
+    s->served.chat_source =
+        "{% for m in messages %}{{ m.role }}:{{ m.content }}{{ m.tool_calls | tojson if m.tool_calls }}\n{% endfor "
+        "%}{{ tools | tojson if tools }}";
     s->served.chat = tokenizer::ChatTemplate::compile(s->served.chat_source, "fuzz", {});
     return s;
   }();

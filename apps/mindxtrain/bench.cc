@@ -33,7 +33,8 @@ int slower_than(const kernels::KernelPlan& now, const kernels::KernelPlan& befor
     ++compared;
     if (autotune::within_noise(*b, *a) || b->median_us < a->median_us) continue;
     ++slower;
-    std::printf("slower: %s: %s %.1f us, before %s %.1f us\n", key.c_str(), b->algorithm.c_str(), b->median_us, a->algorithm.c_str(), a->median_us);
+    std::printf("slower: %s: %s %.1f us, before %s %.1f us\n", key.c_str(), b->algorithm.c_str(), b->median_us,
+                a->algorithm.c_str(), a->median_us);
   }
   if (compared == 0) fail_input("--against: the two plans have no measured call in common");
   std::printf("%d of %d calls are slower than before\n", slower, compared);
@@ -53,7 +54,9 @@ bool device_is_here(const config::Recipe& r) {
 }  // namespace
 
 void add_bench(CLI::App& app) {
-  auto* c = app.add_subcommand("bench", "measure this machine on a recipe's shapes and write the AutotunePlan\nexample: mindxtrain bench --config recipe.yaml --out plan.json");
+  auto* c = app.add_subcommand("bench",
+                               "measure this machine on a recipe's shapes and write the AutotunePlan\nexample: "
+                               "mindxtrain bench --config recipe.yaml --out plan.json");
   struct Options {
     std::string config, out, policy = "aot_only", against;
     bool dry_run = false;
@@ -63,17 +66,22 @@ void add_bench(CLI::App& app) {
   c->add_option("--config", o->config, "recipe (default: the built-in quickstart)");
   c->add_option("--out", o->out, "plan file (default: the recipe's autotune.plan_path)");
   c->add_flag("--dry-run", o->dry_run, "a reference plan of default choices, without measuring");
-  c->add_option("--policy", o->policy, "enumerate: every round of the budget, no early end")->check(CLI::IsMember({"aot_only", "enumerate"}));
+  c->add_option("--policy", o->policy, "enumerate: every round of the budget, no early end")
+      ->check(CLI::IsMember({"aot_only", "enumerate"}));
   c->add_option("--against", o->against, "an older plan: exit 2 where a choice got slower");
-  c->add_option("--threads", o->threads, "threads (default: OMP_NUM_THREADS, else all cores, and whether fewer are faster)");
+  c->add_option("--threads", o->threads,
+                "threads (default: OMP_NUM_THREADS, else all cores, and whether fewer are faster)");
   c->callback([o] {
-    const config::Recipe r = o->config.empty() ? config::parse_recipe(config::builtin_recipe("quickstart_cpu").text, "quickstart_cpu") : config::load_recipe(o->config);
+    const config::Recipe r = o->config.empty()
+                                 ? config::parse_recipe(config::builtin_recipe("quickstart_cpu").text, "quickstart_cpu")
+                                 : config::load_recipe(o->config);
     apply_throttle(r, o->threads);
     if (o->out.empty()) o->out = r.autotune.plan_path;
     if (const auto folder = fs::path(o->out).parent_path(); !folder.empty()) make_folders(folder.string());
     std::optional<kernels::KernelPlan> against;  // read first: a minute of measuring is not lost to a wrong name
     if (!o->against.empty()) against = kernels::plan_from_json(read_file(o->against), o->against);
-    const std::string model = r.model.init == config::Init::kPretrained ? resolve_model(r.model.name, r.model.revision) : "";
+    const std::string model =
+        r.model.init == config::Init::kPretrained ? resolve_model(r.model.name, r.model.revision) : "";
     const TextSide text = text_side_of(r, model);
     if (o->dry_run) {
       config::Recipe shapes = r;  // they do not depend on the device, which need not be here

@@ -53,7 +53,12 @@ OrderedJson outline(const config::Recipe& r) {
 }  // namespace
 
 CoachDesk::CoachDesk(Roots roots, Jobs* jobs, std::vector<std::string> models)
-    : roots_(std::move(roots)), jobs_(jobs), models_(std::move(models)), registry_path_(registry_path()), scratch_((fs::temp_directory_path() / fmt::format("mindxtrain-coach-{}", ::getpid())).string()), trial_(scratch_) {}
+    : roots_(std::move(roots)),
+      jobs_(jobs),
+      models_(std::move(models)),
+      registry_path_(registry_path()),
+      scratch_((fs::temp_directory_path() / fmt::format("mindxtrain-coach-{}", ::getpid())).string()),
+      trial_(scratch_) {}
 
 CoachDesk::~CoachDesk() {
   trial_.stop();
@@ -62,7 +67,10 @@ CoachDesk::~CoachDesk() {
 }
 
 std::string CoachDesk::about() {
-  return text_of({{"version", kVersion}, {"jobs", jobs_ != nullptr}, {"models", models_}, {"folder", fs::current_path().string()}});
+  return text_of({{"version", kVersion},
+                  {"jobs", jobs_ != nullptr},
+                  {"models", models_},
+                  {"folder", fs::current_path().string()}});
 }
 
 std::string CoachDesk::recipes() {
@@ -109,7 +117,8 @@ config::Recipe CoachDesk::accepted(const std::string& text) const {
 }
 
 std::string CoachDesk::plan(const std::string& text, const std::string& device) {
-  if (!device.empty() && device != "cpu" && device != "h100" && device != "mi300x") serve::refuse("device", "device must be cpu, h100 or mi300x");
+  if (!device.empty() && device != "cpu" && device != "h100" && device != "mi300x")
+    serve::refuse("device", "device must be cpu, h100 or mi300x");
   const config::Recipe r = accepted(text);
   std::lock_guard lock(heavy_);
   EstimateOptions o;
@@ -121,7 +130,9 @@ std::string CoachDesk::plan(const std::string& text, const std::string& device) 
 std::string CoachDesk::preflight(const std::string& text) {
   OrderedJson j = doctor_answer();
   OrderedJson findings = OrderedJson::array();
-  auto say = [&](const char* level, const std::string& what, const std::string& remedy = "") { findings.push_back({{"level", level}, {"what", what}, {"remedy", remedy}}); };
+  auto say = [&](const char* level, const std::string& what, const std::string& remedy = "") {
+    findings.push_back({{"level", level}, {"what", what}, {"remedy", remedy}});
+  };
   if (text.empty()) {
     j["findings"] = std::move(findings);
     return text_of(j);
@@ -129,31 +140,45 @@ std::string CoachDesk::preflight(const std::string& text) {
   const config::Recipe r = accepted(text);
   say("ok", "the recipe is valid");
   const bool nvidia = r.hardware.gfx_arch == config::Arch::kSm90;
-  if (r.hardware.cpu_lane()) say("ok", fmt::format("the processor: {}", j["cpu"]["model"].get<std::string>()));
-  else if (nvidia && j["nvidia_driver"].get<bool>()) say("ok", "an NVIDIA driver is here");
-  else say("missing", fmt::format("{} is not on this machine", config::text_of(r.hardware.name)), "run the recipe there, or set hardware.name: cpu to train here");
+  if (r.hardware.cpu_lane())
+    say("ok", fmt::format("the processor: {}", j["cpu"]["model"].get<std::string>()));
+  else if (nvidia && j["nvidia_driver"].get<bool>())
+    say("ok", "an NVIDIA driver is here");
+  else
+    say("missing", fmt::format("{} is not on this machine", config::text_of(r.hardware.name)),
+        "run the recipe there, or set hardware.name: cpu to train here");
   auto model = [&](const std::string& name, const char* key) {
     try {
-      say("ok", fmt::format("{}: {} is here", key, fs::path(resolve_model(name, r.model.revision, Fetch::kNever)).filename().string()));
+      say("ok", fmt::format("{}: {} is here", key,
+                            fs::path(resolve_model(name, r.model.revision, Fetch::kNever)).filename().string()));
     } catch (const Error& e) {
-      const bool hub = !name.starts_with(".") && !name.starts_with("/") && std::count(name.begin(), name.end(), '/') == 1 && !name.ends_with(".gguf");
-      if (hub) say("note", fmt::format("{}: {} is not on this machine yet", key, name), "the run downloads it from the Hub; gated models want HF_TOKEN");
-      else say("missing", fmt::format("{}: {}", key, e.what()));
+      const bool hub = !name.starts_with(".") && !name.starts_with("/") &&
+                       std::count(name.begin(), name.end(), '/') == 1 && !name.ends_with(".gguf");
+      if (hub)
+        say("note", fmt::format("{}: {} is not on this machine yet", key, name),
+            "the run downloads it from the Hub; gated models want HF_TOKEN");
+      else
+        say("missing", fmt::format("{}: {}", key, e.what()));
     }
   };
   if (r.model.init == config::Init::kPretrained) model(r.model.name, "model.name");
   if (r.model.tokenizer && *r.model.tokenizer != "char") model(*r.model.tokenizer, "model.tokenizer");
   auto files = [&](const std::string& pattern, const char* key) {
     const size_t n = fs::is_directory(pattern) ? list_files(pattern).size() : glob_files(pattern).size();
-    if (n > 0) say("ok", fmt::format("{}: {} file{}", key, n, n == 1 ? "" : "s"));
-    else say("missing", fmt::format("{}: {}: no such file", key, pattern), "put it there, or change the path");
+    if (n > 0)
+      say("ok", fmt::format("{}: {} file{}", key, n, n == 1 ? "" : "s"));
+    else
+      say("missing", fmt::format("{}: {}: no such file", key, pattern), "put it there, or change the path");
   };
   if (r.data.path) files(*r.data.path, "data.path");
   if (r.data.eval_path) files(*r.data.eval_path, "data.eval_path");
   if (r.eval && r.eval->perplexity_path) files(*r.eval->perplexity_path, "eval.perplexity_path");
-  if (r.eval && r.eval->harness.task_path && !r.eval->harness.tasks.empty()) files(*r.eval->harness.task_path, "eval.harness.task_path");
-  say(j["disk_free_bytes"].get<uint64_t>() < (uint64_t{1} << 30) ? "missing" : "ok", fmt::format("{} free on the disk", human_bytes(j["disk_free_bytes"].get<uint64_t>())));
-  say(jobs_ ? "ok" : "missing", jobs_ ? "runs can be launched from here" : "this server launches no runs", jobs_ ? "" : "start it with --jobs FOLDER");
+  if (r.eval && r.eval->harness.task_path && !r.eval->harness.tasks.empty())
+    files(*r.eval->harness.task_path, "eval.harness.task_path");
+  say(j["disk_free_bytes"].get<uint64_t>() < (uint64_t{1} << 30) ? "missing" : "ok",
+      fmt::format("{} free on the disk", human_bytes(j["disk_free_bytes"].get<uint64_t>())));
+  say(jobs_ ? "ok" : "missing", jobs_ ? "runs can be launched from here" : "this server launches no runs",
+      jobs_ ? "" : "start it with --jobs FOLDER");
   for (const auto& l : config::off_stages(r)) say("note", l);
   for (const auto& l : config::hints(r)) say("note", l);
   j["findings"] = std::move(findings);
@@ -170,21 +195,30 @@ OrderedJson row_answer(const data::Dataset& set, int64_t row, const data::Coder&
     documents.push_back({{"tokens", d.tokens}, {"trained", d.trained}, {"pieces", std::move(pieces)}});
   }
   const data::PartInfo& info = set.info();
-  return {{"row", row}, {"rows", set.rows()}, {"tokens", info.tokens}, {"targets", info.targets}, {"seq_len", set.seq_len()}, {"documents", std::move(documents)}};
+  return {{"row", row},
+          {"rows", set.rows()},
+          {"tokens", info.tokens},
+          {"targets", info.targets},
+          {"seq_len", set.seq_len()},
+          {"documents", std::move(documents)}};
 }
 
 std::unique_ptr<data::Coder> coder_of(const config::Recipe& r) {
-  const std::string model = r.model.init == config::Init::kPretrained ? resolve_model(r.model.name, r.model.revision, Fetch::kNever) : "";
-  return make_coder(text_side_of(r, model, Fetch::kNever), model.empty() ? 0 : formats::WeightSource::open(model)->config().vocab_size);
+  const std::string model =
+      r.model.init == config::Init::kPretrained ? resolve_model(r.model.name, r.model.revision, Fetch::kNever) : "";
+  return make_coder(text_side_of(r, model, Fetch::kNever),
+                    model.empty() ? 0 : formats::WeightSource::open(model)->config().vocab_size);
 }
 
 }  // namespace
 
 std::string CoachDesk::preview(const std::string& text, int64_t row) {
   config::Recipe r = accepted(text);
-  if (r.data.source != config::DataSource::kLocal && r.data.source != config::DataSource::kSynth && r.data.source != config::DataSource::kMindxDreams)
+  if (r.data.source != config::DataSource::kLocal && r.data.source != config::DataSource::kSynth &&
+      r.data.source != config::DataSource::kMindxDreams)
     fail_input("data.source: rows that have to be fetched are shown once a run has prepared them");
-  if (r.data.sampling != config::Sampling::kDocuments) fail_input("data.sampling: random windows of one text have no rows; every token is trained on");
+  if (r.data.sampling != config::Sampling::kDocuments)
+    fail_input("data.sampling: random windows of one text have no rows; every token is trained on");
   r.data.max_samples = std::min(r.data.max_samples.value_or(kPreviewRows), kPreviewRows);
   if (r.data.synth) r.data.synth->rows = std::min(r.data.synth->rows, kPreviewRows);
   std::lock_guard lock(heavy_);
@@ -199,7 +233,8 @@ std::string CoachDesk::preview(const std::string& text, int64_t row) {
 std::string CoachDesk::run_row(const std::string& key, int64_t row) {
   const Found f = find(key);
   if (!fs::exists(f.folder + "/dataset/dataset.json")) fail_input("the run has prepared no data yet");
-  if (data::is_windows(f.folder + "/dataset")) fail_input("random windows of one text have no rows; every token is trained on");
+  if (data::is_windows(f.folder + "/dataset"))
+    fail_input("random windows of one text have no rows; every token is trained on");
   const config::Recipe r = config::load_recipe(f.folder + "/recipe.yaml");
   std::lock_guard lock(heavy_);
   return text_of(row_answer(data::Dataset::open(f.folder + "/dataset"), row, *coder_of(r)));

@@ -1,4 +1,5 @@
-// What stands behind the page at /coach/: the verbs' own parts, with the paths of a request held to the server's folders.
+// What stands behind the page at /coach/: the verbs' own parts, with the paths of a request held to the server's
+// folders.
 #pragma once
 
 #include <memory>

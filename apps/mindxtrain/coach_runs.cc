@@ -131,11 +131,18 @@ std::string CoachDesk::run(const std::string& key) {
   j["last_step"] = last_step(at);
   j["digests"] = f.run ? OrderedJson::parse(f.run->digests, nullptr, false) : OrderedJson::object();
   auto has = [&](const char* name) { return fs::exists(f.folder + "/" + name); };
-  j["has"] = {{"plan", has("plan.json")}, {"dataset", has("dataset/dataset.json")}, {"checkpoint", has("train.json")}, {"manifest", has("manifest.json")}, {"log", f.job.has_value()}};
-  const std::string recipe = f.job ? fs::path(f.folder).parent_path().string() + "/recipe.yaml" : f.folder + "/recipe.yaml";
+  j["has"] = {{"plan", has("plan.json")},
+              {"dataset", has("dataset/dataset.json")},
+              {"checkpoint", has("train.json")},
+              {"manifest", has("manifest.json")},
+              {"log", f.job.has_value()}};
+  const std::string recipe =
+      f.job ? fs::path(f.folder).parent_path().string() + "/recipe.yaml" : f.folder + "/recipe.yaml";
   j["recipe"] = fs::exists(recipe) ? OrderedJson(read_file(recipe)) : OrderedJson(nullptr);
   const std::string state = f.state();
-  j["can"] = {{"stop", f.job && (state == "running" || state == "queued")}, {"resume", f.job && (state == "cancelled" || state == "failed")}, {"try", has("train.json")}};
+  j["can"] = {{"stop", f.job && (state == "running" || state == "queued")},
+              {"resume", f.job && (state == "cancelled" || state == "failed")},
+              {"try", has("train.json")}};
   if (f.job && state == "failed" && j["message"] == "") {
     std::string log = tail(fs::path(f.folder).parent_path().string() + "/log.txt");
     while (!log.empty() && log.back() == '\n') log.pop_back();
@@ -174,7 +181,8 @@ std::pair<std::vector<std::string>, bool> CoachDesk::events(const std::string& k
   std::vector<std::string> lines;
   std::ifstream file(f.folder + "/metrics.jsonl");
   std::string text;
-  for (size_t n = 0; std::getline(file, text) && !file.eof() && lines.size() < 1000; ++n)  // without its newline a line is not whole yet
+  for (size_t n = 0; std::getline(file, text) && !file.eof() && lines.size() < 1000;
+       ++n)  // without its newline a line is not whole yet
     if (n >= line) lines.push_back(text);
   return {std::move(lines), f.over()};
 }
@@ -184,7 +192,8 @@ std::string CoachDesk::verify(const std::string& text) {
   const Json manifest = parse_json(text, "manifest.json");
   // Whose files? The run with these bytes as its manifest, else one of the same recipe.
   const auto at = "/predicate/run/recipe_hash"_json_pointer;
-  const std::string recipe = manifest.is_object() && manifest.contains(at) && manifest[at].is_string() ? manifest[at].get<std::string>() : "";
+  const std::string recipe =
+      manifest.is_object() && manifest.contains(at) && manifest[at].is_string() ? manifest[at].get<std::string>() : "";
   std::optional<Found> own;
   for (auto& f : all()) {
     if (!f.run || recipe.empty() || f.run->recipe_hash != recipe || !fs::exists(f.folder + "/manifest.json")) continue;
@@ -193,7 +202,10 @@ std::string CoachDesk::verify(const std::string& text) {
     if (same) break;
   }
   const auto report = provenance::verify_text(text, "manifest.json", own ? own->folder : "");
-  OrderedJson j{{"verified", own && report.ok()}, {"here", own.has_value()}, {"whole", report.ok()}, {"manifest_blake3", report.manifest_digest}};
+  OrderedJson j{{"verified", own && report.ok()},
+                {"here", own.has_value()},
+                {"whole", report.ok()},
+                {"manifest_blake3", report.manifest_digest}};
   j["run"] = own ? OrderedJson(own->key) : OrderedJson(nullptr);
   j["folder"] = own ? OrderedJson(own->folder) : OrderedJson(nullptr);
   j["signer"] = report.signer.empty() ? OrderedJson(nullptr) : OrderedJson(report.signer);
@@ -204,10 +216,16 @@ std::string CoachDesk::verify(const std::string& text) {
   try {
     for (const auto& [name, entry] : manifest.at("predicate").at("subjects").items())
       if (entry.contains("files"))
-        for (const auto& f : entry["files"]) j["files"].push_back({{"subject", name}, {"path", f.at("path")}, {"bytes", f.at("bytes")}, {"blake3", f.at("blake3")}, {"here", own && fs::exists(own->folder + "/" + f.at("path").get<std::string>())}});
+        for (const auto& f : entry["files"])
+          j["files"].push_back({{"subject", name},
+                                {"path", f.at("path")},
+                                {"bytes", f.at("bytes")},
+                                {"blake3", f.at("blake3")},
+                                {"here", own && fs::exists(own->folder + "/" + f.at("path").get<std::string>())}});
     if (report.ok()) j["receipt"] = provenance::make_receipt(manifest, config::Receipt{});
   } catch (const nlohmann::json::exception& e) {
-    j["findings"].push_back({{"field", "/predicate/subjects"}, {"what", std::string("is not of the shape of a manifest: ") + e.what()}});
+    j["findings"].push_back(
+        {{"field", "/predicate/subjects"}, {"what", std::string("is not of the shape of a manifest: ") + e.what()}});
     j["verified"] = j["whole"] = false;
   }
   return text_of(j);
@@ -230,6 +248,8 @@ std::string CoachDesk::stop_trial() {
   return trial();
 }
 
-std::string CoachDesk::trial_address(const std::string& model, std::string& api_key) { return trial_.address(model, api_key); }
+std::string CoachDesk::trial_address(const std::string& model, std::string& api_key) {
+  return trial_.address(model, api_key);
+}
 
 }  // namespace mxt::app

@@ -25,18 +25,21 @@ void add_dataset(CLI::App& app) {
     int64_t row = 0, rows = 20;
   };
   auto o = std::make_shared<Options>();
-  auto* prep = d->add_subcommand("prep", "rows → tokens, masks, packed shards\nexample: mindxtrain dataset prep recipe.yaml --out out/data");
+  auto* prep = d->add_subcommand(
+      "prep", "rows → tokens, masks, packed shards\nexample: mindxtrain dataset prep recipe.yaml --out out/data");
   prep->add_option("recipe", o->recipe, "recipe file")->required();
   prep->add_option("--out", o->out, "folder")->required();
   prep->add_option("--threads", o->threads, "threads");
-  prep->add_option("--job", o->job,
-                   "one of jobs that share the work and the folder: K/N, as 3/16, or auto (Slurm arrays, MPI ranks); the "
-                   "last to finish merges");
+  prep->add_option(
+      "--job", o->job,
+      "one of jobs that share the work and the folder: K/N, as 3/16, or auto (Slurm arrays, MPI ranks); the "
+      "last to finish merges");
   prep->add_flag("--no-merge", o->no_merge, "with --job: leave merging to `dataset merge`");
   auto load = [](const Options& opt) {
     set_threads(opt.threads);
     const config::Recipe r = config::load_recipe(opt.recipe);
-    const std::string model = r.model.init == config::Init::kPretrained ? resolve_model(r.model.name, r.model.revision) : "";
+    const std::string model =
+        r.model.init == config::Init::kPretrained ? resolve_model(r.model.name, r.model.revision) : "";
     const int64_t vocab = model.empty() ? 0 : formats::WeightSource::open(model)->config().vocab_size;
     return std::tuple(r, text_side_of(r, model), vocab);
   };
@@ -51,7 +54,9 @@ void add_dataset(CLI::App& app) {
     std::printf("job %d/%d is done: %lld blocks, %lld rows made now\n", share.job, share.jobs,
                 static_cast<long long>(done.blocks), static_cast<long long>(done.rows));
   });
-  auto* merge = d->add_subcommand("merge", "what the jobs of `dataset prep --job` made → the prepared folder\nexample: mindxtrain dataset merge recipe.yaml --out out/data");
+  auto* merge = d->add_subcommand("merge",
+                                  "what the jobs of `dataset prep --job` made → the prepared folder\nexample: "
+                                  "mindxtrain dataset merge recipe.yaml --out out/data");
   merge->add_option("recipe", o->recipe, "recipe file")->required();
   merge->add_option("--out", o->out, "the jobs' folder")->required();
   merge->add_option("--threads", o->threads, "threads");
@@ -61,7 +66,9 @@ void add_dataset(CLI::App& app) {
     const data::Prepared p = data::merge_jobs(r, *coder, o->out, data_access(r));
     std::printf("%s%s\n", p.text().c_str(), p.kept ? " (kept)" : "");
   });
-  auto* show = d->add_subcommand("show", "one row with what is trained on marked\nexample: mindxtrain dataset show recipe.yaml --data out/data --row 3");
+  auto* show = d->add_subcommand(
+      "show",
+      "one row with what is trained on marked\nexample: mindxtrain dataset show recipe.yaml --data out/data --row 3");
   show->add_option("recipe", o->recipe, "recipe file")->required();
   show->add_option("--data", o->out, "a folder that `dataset prep` made")->required();
   show->add_option("--row", o->row, "which row (0 is the first)");
@@ -77,7 +84,9 @@ void add_dataset(CLI::App& app) {
       std::printf("%s\n", o->html.c_str());
       return;
     }
-    std::printf("%s\n", data::preview_row(set, o->row, *coder, isatty(1) ? data::Marks::kAnsi : data::Marks::kBrackets).c_str());
+    std::printf(
+        "%s\n",
+        data::preview_row(set, o->row, *coder, isatty(1) ? data::Marks::kAnsi : data::Marks::kBrackets).c_str());
   });
 }
 

@@ -19,9 +19,9 @@ namespace {
 
 // What a step costs on a device, and how sure that is.
 struct Speed {
-  double step_s = 0;   // 0: not known
+  double step_s = 0;  // 0: not known
   bool measured = false;
-  std::string from;    // in words
+  std::string from;  // in words
 };
 
 struct Work {
@@ -45,7 +45,8 @@ Work work_of(const train::Setup& s, const train::Pass& pass, kernels::Ops& ops) 
 
 // What the plan measured for a step; not measured: step_s 0.
 Speed speed_of(const kernels::KernelPlan& plan) {
-  if (const auto step = plan.candidates.find("step"); plan.measured && step != plan.candidates.end() && step->second.size() == 2 && step->second[1].median_us > 0)
+  if (const auto step = plan.candidates.find("step");
+      plan.measured && step != plan.candidates.end() && step->second.size() == 2 && step->second[1].median_us > 0)
     return {step->second[1].median_us * 1e-6, true, fmt::format("the plan's measurements on {}", plan.device.name)};
   return {};
 }
@@ -54,18 +55,23 @@ Speed speed_here(const train::Setup& s, const Work& w) {
   // No plan: one product, timed now, and what a step usually reaches of it.
   constexpr double kOfOneProduct = 0.6;
   const double rate = autotune::product_rate(kernels::cpu_ops(), s.type);
-  return {w.flops / (rate * kOfOneProduct), false, "an estimate: 60 % of one product's rate, timed now; `mindxtrain bench` measures"};
+  return {w.flops / (rate * kOfOneProduct), false,
+          "an estimate: 60 % of one product's rate, timed now; `mindxtrain bench` measures"};
 }
 
 Speed speed_there(const config::DevicePrice& d, const Work& w) {
-  const double compute = w.flops / (d.peak_tflops * 1e12 * d.utilisation), memory = static_cast<double>(w.bytes) / (d.bandwidth_tb_s * 1e12);
-  return {std::max(compute, memory), false, fmt::format("not measured: published peak {:.0f} TFLOP/s, {:.2f} TB/s ({}), {:.0f} % of it assumed", d.peak_tflops, d.bandwidth_tb_s, d.source, 100 * d.utilisation)};
+  const double compute = w.flops / (d.peak_tflops * 1e12 * d.utilisation),
+               memory = static_cast<double>(w.bytes) / (d.bandwidth_tb_s * 1e12);
+  return {std::max(compute, memory), false,
+          fmt::format("not measured: published peak {:.0f} TFLOP/s, {:.2f} TB/s ({}), {:.0f} % of it assumed",
+                      d.peak_tflops, d.bandwidth_tb_s, d.source, 100 * d.utilisation)};
 }
 
 // Steps of the run; 0 where nothing says how many rows there are.
 int64_t steps_of(const train::Setup& s, const std::string& data) {
   if (s.recipe.train.schedule.max_steps) return *s.recipe.train.schedule.max_steps;
-  if (!data.empty() && !data::is_windows(data)) return train::total_steps(s.recipe, data::Dataset::open(data).rows(), s.rows_per_step);
+  if (!data.empty() && !data::is_windows(data))
+    return train::total_steps(s.recipe, data::Dataset::open(data).rows(), s.rows_per_step);
   return 0;
 }
 
@@ -76,14 +82,17 @@ struct Savings {
 };
 
 // What recomputation would save: nothing, half of the tensors in the order of their cost, all of them.
-std::vector<Savings> recompute_savings(const train::Setup& s, const train::Pass& pass, kernels::Ops& ops, const Work& w) {
+std::vector<Savings> recompute_savings(const train::Setup& s, const train::Pass& pass, kernels::Ops& ops,
+                                       const Work& w) {
   const auto order = s.recompute_order();
   const auto n = static_cast<int64_t>(order.size());
   std::vector<Savings> out;
   for (const int64_t k : {int64_t{0}, n / 2, n}) {
     double more = 0;
     for (int64_t i = 0; i < k; ++i) more += order[static_cast<size_t>(i)].cost;
-    out.push_back({fmt::format("{} of {} tensors", k, n), train::estimate_memory(s, {pass.micro_batch, {k}}, {}, ops).program.activations, more * static_cast<double>(w.tokens) / w.flops});
+    out.push_back({fmt::format("{} of {} tensors", k, n),
+                   train::estimate_memory(s, {pass.micro_batch, {k}}, {}, ops).program.activations,
+                   more * static_cast<double>(w.tokens) / w.flops});
   }
   return out;
 }
@@ -100,7 +109,8 @@ kernels::Ops& gpu_or_cpu_ops() {
 }  // namespace
 
 OrderedJson estimate(config::Recipe r, const EstimateOptions& o) {
-  const config::Prices prices = o.prices.empty() ? config::builtin_prices() : config::parse_prices(read_file(o.prices), o.prices);
+  const config::Prices prices =
+      o.prices.empty() ? config::builtin_prices() : config::parse_prices(read_file(o.prices), o.prices);
   std::string device = o.device;
   if (device.empty()) device = priced_device(r);
   if (device != "cpu" && device != "h100" && device != "mi300x")
@@ -109,12 +119,14 @@ OrderedJson estimate(config::Recipe r, const EstimateOptions& o) {
   const Rate rate = *rate_of(r, device, prices);
   const config::DevicePrice& d = rate.price;
   const int64_t devices = rate.devices;
-  if (!here && (d.peak_tflops <= 0 || d.bandwidth_tb_s <= 0 || d.memory_gb <= 0 || d.utilisation <= 0)) fail_input("{}: devices.{} has no peak figures", prices.file, device);
+  if (!here && (d.peak_tflops <= 0 || d.bandwidth_tb_s <= 0 || d.memory_gb <= 0 || d.utilisation <= 0))
+    fail_input("{}: devices.{} has no peak figures", prices.file, device);
   // Its own GPU cuts a step in its own way; for any other device the graph is that of the CPU lane.
   const bool own_gpu = device == "h100" && r.hardware.gfx_arch == config::Arch::kSm90 && r.hardware.gpus == 1;
   if (!own_gpu) r.hardware.gpus = 0;
 
-  const std::string model = r.model.init == config::Init::kPretrained ? resolve_model(r.model.name, r.model.revision, o.fetch) : "";
+  const std::string model =
+      r.model.init == config::Init::kPretrained ? resolve_model(r.model.name, r.model.revision, o.fetch) : "";
   const TextSide text = text_side_of(r, model, o.fetch);
   auto setup = train::make_setup(r, model, vocabulary_of(text), nullptr);
   kernels::Ops& ops = own_gpu ? gpu_or_cpu_ops() : kernels::cpu_ops();
@@ -122,17 +134,21 @@ OrderedJson estimate(config::Recipe r, const EstimateOptions& o) {
   kernels::KernelPlan plan;
   if (!o.plan.empty()) {
     plan = kernels::plan_from_json(read_file(o.plan), o.plan);
-    const auto differences = kernels::compare(plan, here ? train::cpu_identity(num_threads()) : plan.device, train::shapes_of(*setup));
+    const auto differences =
+        kernels::compare(plan, here ? train::cpu_identity(num_threads()) : plan.device, train::shapes_of(*setup));
     if (!differences.empty()) fail_input("{}: the plan does not fit: {}", o.plan, differences.front());
     // Kernels that are not here cannot be asked for their workspace: how the step is cut is what can be counted.
-    if (plan.device.kind != (ops.device() ? "cuda" : "cpu")) std::erase_if(plan.choices, [](const auto& c) { return !c.first.starts_with("step "); });
+    if (plan.device.kind != (ops.device() ? "cuda" : "cpu"))
+      std::erase_if(plan.choices, [](const auto& c) { return !c.first.starts_with("step "); });
   } else {
-    plan = train::default_plan(*setup, train::cpu_identity(num_threads()), ops, own_gpu ? setup->pass() : train::open_passes(*setup, ops, memory).front());
+    plan = train::default_plan(*setup, train::cpu_identity(num_threads()), ops,
+                               own_gpu ? setup->pass() : train::open_passes(*setup, ops, memory).front());
   }
   setup = train::make_setup(r, model, vocabulary_of(text), &plan);
   const train::Pass pass = setup->pass();
   const auto e = train::estimate_memory(*setup, plan, ops);
-  const int64_t on_device = here ? 0 : e.total() - e.process - e.data, on_host = here ? e.total() : e.process + e.data + e.program.batch;
+  const int64_t on_device = here ? 0 : e.total() - e.process - e.data,
+                on_host = here ? e.total() : e.process + e.data + e.program.batch;
   const bool fits = static_cast<uint64_t>(here ? e.needs() : on_device) <= memory;
   const Work w = work_of(*setup, pass, ops);
   Speed speed;
@@ -148,9 +164,15 @@ OrderedJson estimate(config::Recipe r, const EstimateOptions& o) {
   j["device"] = device;
   j["fits"] = fits;
   j["peak_bytes"] = {{"host", on_host}, {"device", on_device}};
-  j["categories"] = {{"weights", e.params.weights + e.params.masters}, {"gradients", e.params.gradients}, {"optimizer", e.params.moments},
-                     {"activations", e.program.activations + e.scoring.activations}, {"workspace", e.program.workspace + e.program.kernels + e.program.batch + e.scoring.workspace + e.scoring.kernels + e.scoring.batch},
-                     {"logits", e.program.logits + e.scoring.logits}, {"data", e.data}, {"process", e.process}};
+  j["categories"] = {{"weights", e.params.weights + e.params.masters},
+                     {"gradients", e.params.gradients},
+                     {"optimizer", e.params.moments},
+                     {"activations", e.program.activations + e.scoring.activations},
+                     {"workspace", e.program.workspace + e.program.kernels + e.program.batch + e.scoring.workspace +
+                                       e.scoring.kernels + e.scoring.batch},
+                     {"logits", e.program.logits + e.scoring.logits},
+                     {"data", e.data},
+                     {"process", e.process}};
   j["lower_bound_bytes"] = e.program.lower_bound;
   j["available_bytes"] = memory;
   j["micro_batch"] = pass.micro_batch;
@@ -167,7 +189,12 @@ OrderedJson estimate(config::Recipe r, const EstimateOptions& o) {
   j["measured"] = speed.measured;
   j["speed_from"] = speed.from;
   j["kernels_workspace_counted"] = here || ops.device() != nullptr;
-  j["prices"] = {{"file", prices.file}, {"date", prices.date}, {"usd_per_hour", d.usd_per_hour}, {"source", d.price_source}, {"usd_per_kwh", prices.usd_per_kwh}, {"watts", d.watts}};
+  j["prices"] = {{"file", prices.file},
+                 {"date", prices.date},
+                 {"usd_per_hour", d.usd_per_hour},
+                 {"source", d.price_source},
+                 {"usd_per_kwh", prices.usd_per_kwh},
+                 {"watts", d.watts}};
   if (!fits) {
     j["changes_that_fit"] = OrderedJson::array();
     for (const auto& x : changes) j["changes_that_fit"].push_back({{"change", x.text}, {"bytes", x.bytes}});
@@ -176,7 +203,8 @@ OrderedJson estimate(config::Recipe r, const EstimateOptions& o) {
   j["rows_per_step"] = setup->rows_per_step;
   j["seq_len"] = setup->seq_len;
   j["recompute_options"] = OrderedJson::array();
-  for (const auto& x : recompute_savings(*setup, pass, ops, w)) j["recompute_options"].push_back({{"name", x.name}, {"activations", x.activations}, {"more_work", x.more_flops}});
+  for (const auto& x : recompute_savings(*setup, pass, ops, w))
+    j["recompute_options"].push_back({{"name", x.name}, {"activations", x.activations}, {"more_work", x.more_flops}});
   return j;
 }
 

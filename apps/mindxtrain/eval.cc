@@ -77,7 +77,8 @@ void run(Options& o) {
       h.tasks.emplace_back(trim(name));
     }
   const bool plain = !o.text.empty() || !o.synth.empty();
-  if (h.tasks.empty() && o.config.empty() && !plain) fail_input("eval: name what to measure: --tasks a,b or --config RECIPE (or --text FILE, --synth TASK)");
+  if (h.tasks.empty() && o.config.empty() && !plain)
+    fail_input("eval: name what to measure: --tasks a,b or --config RECIPE (or --text FILE, --synth TASK)");
   h.fewshot_always = h.fewshot.has_value();
   if (!o.config.empty()) take_from_recipe(o);
   h.limit = o.limit;
@@ -92,8 +93,10 @@ void run(Options& o) {
     g_exit = static_cast<int>(Exit::kInterrupted);
     return;
   }
-  if (o.json) std::printf("%s\n", results->dump(2, ' ', false, OrderedJson::error_handler_t::replace).c_str());
-  else std::printf("%s", eval::results_table(*results).c_str());
+  if (o.json)
+    std::printf("%s\n", results->dump(2, ' ', false, OrderedJson::error_handler_t::replace).c_str());
+  else
+    std::printf("%s", eval::results_table(*results).c_str());
   if (!o.baseline.empty() && !regression_gate(h, *results, o.baseline, o.threshold_pct)) {
     std::fflush(stdout);
     fail_verify("the regression gate failed: a score fell below {} by more than is allowed", o.baseline);
@@ -104,9 +107,10 @@ void run(Options& o) {
 }  // namespace
 
 void add_eval(CLI::App& app) {
-  auto* c = app.add_subcommand("eval",
-                               "scores on tasks in lm-evaluation-harness's format, with standard errors and a regression gate\n"
-                               "example: mindxtrain eval --model DIR --tasks gsm8k --data-dir data --limit 50 --out out/eval");
+  auto* c = app.add_subcommand(
+      "eval",
+      "scores on tasks in lm-evaluation-harness's format, with standard errors and a regression gate\n"
+      "example: mindxtrain eval --model DIR --tasks gsm8k --data-dir data --limit 50 --out out/eval");
   auto o = std::make_shared<Options>();
   HarnessRequest& h = o->harness;
   c->add_option("--model", h.model_name, "folder, .gguf file or Hub id")->required();
@@ -114,19 +118,25 @@ void add_eval(CLI::App& app) {
   c->add_option("--config", o->config, "recipe whose section eval says what to measure");
   c->add_option("--tasks", o->tasks, "tasks, groups, tags or YAML files, with commas between them");
   c->add_option("--task-path", h.task_path, "folder of task YAML");
-  c->add_option("--data-dir", h.data_path, "folder that holds the tasks' datasets (DIR/openai/gsm8k or DIR/gsm8k); --task-path is searched too");
-  c->add_option("--fewshot", h.fewshot, "examples before each question (else the recipe's, else each task's own)")->check(CLI::Range(0, 1000));
+  c->add_option("--data-dir", h.data_path,
+                "folder that holds the tasks' datasets (DIR/openai/gsm8k or DIR/gsm8k); --task-path is searched too");
+  c->add_option("--fewshot", h.fewshot, "examples before each question (else the recipe's, else each task's own)")
+      ->check(CLI::Range(0, 1000));
   c->add_option("--limit", o->limit, "documents of each task at most")->check(CLI::NonNegativeNumber);
   c->add_option("--batch-size", h.batch, "requests in one pass; never changes a score")->check(CLI::Range(1, 4096));
   c->add_option("--dtype", o->dtype, "bfloat16 or float32");
-  c->add_option("--bootstrap-iters", h.bootstrap, "rounds for bootstrapped standard errors; 0 = no standard errors")->check(CLI::NonNegativeNumber);
+  c->add_option("--bootstrap-iters", h.bootstrap, "rounds for bootstrapped standard errors; 0 = no standard errors")
+      ->check(CLI::NonNegativeNumber);
   c->add_flag("--apply-chat-template", h.chat_template, "ask through the model's chat template");
-  c->add_flag("--fewshot-as-multiturn,!--no-fewshot-as-multiturn", h.multiturn, "examples as turns of the chat (else one message)");
+  c->add_flag("--fewshot-as-multiturn,!--no-fewshot-as-multiturn", h.multiturn,
+              "examples as turns of the chat (else one message)");
   c->add_option("--system-instruction", h.system_instruction, "what stands before every question");
   c->add_option("--baseline", o->baseline, "results file, model folder or Hub id that the scores are compared with");
-  c->add_option("--threshold-pct", o->threshold_pct, "change allowed against the baseline, in percent (-1: a drop of 1 % fails)");
+  c->add_option("--threshold-pct", o->threshold_pct,
+                "change allowed against the baseline, in percent (-1: a drop of 1 % fails)");
   c->add_option("--text", o->text, "text file whose perplexity to measure");
-  c->add_option("--synth", o->synth, "synth task whose held-out rows to answer: tool_calls, arithmetic, spelling or sorting");
+  c->add_option("--synth", o->synth,
+                "synth task whose held-out rows to answer: tool_calls, arithmetic, spelling or sorting");
   c->add_option("--seed", o->seed, "of the synth task's rows");
   c->add_option("--max-tokens", o->max_tokens, "longest answer to a synth row");
   c->add_option("--device", h.device, "cpu, h100 or h200");

@@ -36,7 +36,8 @@ std::optional<OrderedJson> run_harness(const HarnessRequest& request, const Text
 // What run_harness would refuse (an unknown task, data or a sandbox that is not here) is refused now.
 void check_harness(const HarnessRequest& request);
 
-// The texts of each document of the tasks, joined by "\n": what training data is decontaminated by. Errors: as check_harness().
+// The texts of each document of the tasks, joined by "\n": what training data is decontaminated by. Errors: as
+// check_harness().
 std::vector<std::string> eval_texts(const config::Eval& eval);
 
 // Compares with `baseline`: a results file, or a model that is evaluated in the same way into `out`/baseline. Prints

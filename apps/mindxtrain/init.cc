@@ -8,7 +8,9 @@
 namespace mxt::app {
 
 void add_init(CLI::App& app) {
-  auto* c = app.add_subcommand("init", "start from a recipe that ships with the program\nexample: mindxtrain init quickstart_cpu --out recipe.yaml");
+  auto* c = app.add_subcommand(
+      "init",
+      "start from a recipe that ships with the program\nexample: mindxtrain init quickstart_cpu --out recipe.yaml");
   struct Options {
     bool list = false;
     std::string name, out;
@@ -19,7 +21,9 @@ void add_init(CLI::App& app) {
   c->add_option("--out", o->out, "file to write (default: NAME.yaml)");
   c->callback([o] {
     if (o->list) {
-      for (const auto& r : config::builtin_recipes()) std::printf("%-26.*s %.*s\n", static_cast<int>(r.name.size()), r.name.data(), static_cast<int>(r.head().size()), r.head().data());
+      for (const auto& r : config::builtin_recipes())
+        std::printf("%-26.*s %.*s\n", static_cast<int>(r.name.size()), r.name.data(), static_cast<int>(r.head().size()),
+                    r.head().data());
       return;
     }
     if (o->name.empty()) fail_input("init: which recipe? (mindxtrain init --list)");

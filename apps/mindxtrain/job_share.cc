@@ -43,7 +43,8 @@ data::JobShare job_share(const std::string& text, const std::function<std::strin
   }
   const struct {
     const char *rank, *size;
-  } kRanks[] = {{"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"}, {"PMI_RANK", "PMI_SIZE"}, {"SLURM_PROCID", "SLURM_NTASKS"}};
+  } kRanks[] = {
+      {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"}, {"PMI_RANK", "PMI_SIZE"}, {"SLURM_PROCID", "SLURM_NTASKS"}};
   for (const auto& r : kRanks)
     if (!variable(r.rank).empty()) return checked({read(r.rank, 0) + 1, read(r.size, 0)}, r.rank);
   fail_input(

@@ -24,7 +24,8 @@ extern char** environ;
 namespace mxt::app {
 namespace {
 
-// The 22nd field of /proc/PID/stat: with the number it names a process for good. 0 where there is none, or only its remains.
+// The 22nd field of /proc/PID/stat: with the number it names a process for good. 0 where there is none, or only its
+// remains.
 uint64_t start_time(int64_t pid) {
   std::ifstream f("/proc/" + std::to_string(pid) + "/stat");
   std::string line;
@@ -50,12 +51,17 @@ struct Jobs::Job : registry::JobRow {
 };
 
 Jobs::Jobs(std::string folder, int running, Roots roots)
-    : folder_((make_folders(folder), fs::absolute(folder).lexically_normal().string())), most_(running), roots_(std::move(roots)), lock_(folder_), registry_(registry::Registry::open(registry_path())) {
+    : folder_((make_folders(folder), fs::absolute(folder).lexically_normal().string())),
+      most_(running),
+      roots_(std::move(roots)),
+      lock_(folder_),
+      registry_(registry::Registry::open(registry_path())) {
   for (registry::JobRow& row : registry_.jobs(folder_)) {
     if (!fs::exists(folder_ + "/" + row.id + "/recipe.yaml")) continue;  // its folder was removed: so is the job
     auto job = std::make_unique<Job>(Job{std::move(row), false});
     // Its process has gone and nobody saw how: it goes on where it was. One that was being cancelled has been.
-    if (!over(job->state) && job->state != "queued" && (job->process_start == 0 || start_time(job->pid) != job->process_start)) {
+    if (!over(job->state) && job->state != "queued" &&
+        (job->process_start == 0 || start_time(job->pid) != job->process_start)) {
       job->state = job->state == "cancelling" ? "cancelled" : "queued";
       save(*job);
     }
@@ -76,7 +82,13 @@ Jobs::~Jobs() {
 void Jobs::save(const Job& job) { registry_.save_job(job); }
 
 OrderedJson Jobs::describe(const Job& job) const {
-  OrderedJson j{{"id", job.id}, {"object", "training.job"}, {"name", job.name}, {"status", job.state}, {"created_at", job.created}, {"attempts", job.attempts}, {"folder", folder_ + "/" + job.id + "/run"}};
+  OrderedJson j{{"id", job.id},
+                {"object", "training.job"},
+                {"name", job.name},
+                {"status", job.state},
+                {"created_at", job.created},
+                {"attempts", job.attempts},
+                {"folder", folder_ + "/" + job.id + "/run"}};
   j["started_at"] = job.started ? OrderedJson(job.started) : OrderedJson(nullptr);
   j["finished_at"] = job.ended ? OrderedJson(job.ended) : OrderedJson(nullptr);
   j["exit_code"] = job.exit_code ? OrderedJson(*job.exit_code) : OrderedJson(nullptr);
@@ -104,14 +116,19 @@ std::string Jobs::create(const std::string& body) {
   } catch (const Error& e) {
     serve::refuse("", "{}", e.what());
   }
-  if (!j.is_object() || !j.contains("recipe") || !j["recipe"].is_string()) serve::refuse("recipe", "recipe must be the text of a recipe");
+  if (!j.is_object() || !j.contains("recipe") || !j["recipe"].is_string())
+    serve::refuse("recipe", "recipe must be the text of a recipe");
   for (const auto& [key, v] : j.items())
     if (key != "recipe" && key != "name") serve::refuse(key, "unrecognized request argument: {}", key);
-  if (j.contains("name") && (!j["name"].is_string() || j["name"].get<std::string>().size() > 200)) serve::refuse("name", "name must be a text of at most 200 bytes");
+  if (j.contains("name") && (!j["name"].is_string() || j["name"].get<std::string>().size() > 200))
+    serve::refuse("name", "name must be a text of at most 200 bytes");
   const auto text = j["recipe"].get<std::string>();
   config::Recipe recipe;
-  if (const auto issues = config::check_recipe(text, "recipe", &recipe); !issues.empty()) serve::refuse("recipe", "{}{}", issues[0].text(), issues.size() > 1 ? fmt::format(" (and {} more)", issues.size() - 1) : "");
-  if (const auto outside = roots_.outside(recipe); !outside.empty()) serve::refuse("recipe", "{}: {}", outside[0].key, outside[0].what);
+  if (const auto issues = config::check_recipe(text, "recipe", &recipe); !issues.empty())
+    serve::refuse("recipe", "{}{}", issues[0].text(),
+                  issues.size() > 1 ? fmt::format(" (and {} more)", issues.size() - 1) : "");
+  if (const auto outside = roots_.outside(recipe); !outside.empty())
+    serve::refuse("recipe", "{}: {}", outside[0].key, outside[0].what);
   auto job = std::make_unique<Job>();
   job->folder = folder_;
   job->state = "queued";
@@ -136,7 +153,8 @@ std::string Jobs::list() {
     look(*it->second);
     data.push_back(describe(*it->second));
   }
-  return OrderedJson{{"object", "list"}, {"data", std::move(data)}}.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
+  return OrderedJson{{"object", "list"}, {"data", std::move(data)}}.dump(-1, ' ', false,
+                                                                         OrderedJson::error_handler_t::replace);
 }
 
 std::string Jobs::get(const std::string& id) {
@@ -167,7 +185,9 @@ std::string Jobs::resume(const std::string& id) {
   std::lock_guard lock(mutex_);
   Job& job = find(id);
   look(job);
-  if (job.state != "cancelled" && job.state != "failed") serve::refuse_status(409, "invalid_request_error", "job_not_stopped", "the job cannot be resumed: it is " + job.state);
+  if (job.state != "cancelled" && job.state != "failed")
+    serve::refuse_status(409, "invalid_request_error", "job_not_stopped",
+                         "the job cannot be resumed: it is " + job.state);
   job.state = "queued";
   job.ended = 0;
   job.exit_code.reset();
@@ -197,7 +217,8 @@ std::pair<std::vector<std::string>, bool> Jobs::events(const std::string& id, si
   std::vector<std::string> lines;
   std::ifstream f(folder_ + "/" + id + "/run/metrics.jsonl");
   std::string text;
-  for (size_t n = 0; std::getline(f, text) && !f.eof() && lines.size() < 1000; ++n)  // without its newline a line is not whole yet
+  for (size_t n = 0; std::getline(f, text) && !f.eof() && lines.size() < 1000;
+       ++n)  // without its newline a line is not whole yet
     if (n >= line) lines.push_back(text);
   return {std::move(lines), ended};
 }
@@ -216,7 +237,8 @@ void Jobs::start(Job& job) {
   sigset_t none;
   sigemptyset(&none);
   posix_spawnattr_setsigmask(&attributes, &none);
-  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSID | POSIX_SPAWN_SETSIGMASK);  // a signal to the server is not for it
+  posix_spawnattr_setflags(&attributes,
+                           POSIX_SPAWN_SETSID | POSIX_SPAWN_SETSIGMASK);  // a signal to the server is not for it
   pid_t pid = 0;
   const int rc = ::posix_spawn(&pid, "/proc/self/exe", &files, &attributes, const_cast<char**>(argv), environ);
   posix_spawn_file_actions_destroy(&files);
@@ -248,9 +270,13 @@ void Jobs::look(Job& job) {
   }
   job.ended = std::time(nullptr);
   // One that another server started ended unseen: a finished run has its manifest.
-  const bool well = job.exit_code ? *job.exit_code == 0 : !job.ours && fs::exists(folder_ + "/" + job.id + "/run/manifest.json");
+  const bool well =
+      job.exit_code ? *job.exit_code == 0 : !job.ours && fs::exists(folder_ + "/" + job.id + "/run/manifest.json");
   const bool interrupted = job.exit_code && *job.exit_code == static_cast<int>(Exit::kInterrupted);
-  job.state = job.state == "cancelling" ? "cancelled" : well ? "finished" : interrupted || (!job.exit_code && !job.ours) ? "queued" : "failed";
+  job.state = job.state == "cancelling"                      ? "cancelled"
+              : well                                         ? "finished"
+              : interrupted || (!job.exit_code && !job.ours) ? "queued"
+                                                             : "failed";
   job.ours = false;
   save(job);
 }

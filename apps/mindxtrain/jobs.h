@@ -1,5 +1,6 @@
-// Training jobs for /v1/training/jobs: each is `mindxtrain run` as a process of its own in a folder of its own. They stand in the registry
-// and outlive the server: what still runs is found again, what was interrupted goes on, what waited waits.
+// Training jobs for /v1/training/jobs: each is `mindxtrain run` as a process of its own in a folder of its own. They
+// stand in the registry and outlive the server: what still runs is found again, what was interrupted goes on, what
+// waited waits.
 #pragma once
 
 #include <condition_variable>
@@ -19,7 +20,8 @@ namespace mxt::app {
 
 class Jobs final : public serve::TrainingJobs {
  public:
-  // FOLDER/ID/{recipe.yaml, log.txt, run/}. `running`: so many at once, the others wait in order. Recipes may name files in `roots` alone.
+  // FOLDER/ID/{recipe.yaml, log.txt, run/}. `running`: so many at once, the others wait in order. Recipes may name
+  // files in `roots` alone.
   Jobs(std::string folder, int running, Roots roots);
   ~Jobs() override;  // jobs go on
 

@@ -14,8 +14,8 @@
 #include "base/text.h"
 #include "model_files.h"
 #include "run_record.h"
-#include "version.h"
 #include "verbs.h"
+#include "version.h"
 
 namespace mxt::app {
 
@@ -30,10 +30,13 @@ void on_signal(int) {
 }
 
 int run(int argc, char** argv) {
-  CLI::App app{"mindxtrain: one person's fine-tuner. `mindxtrain run recipe.yaml --out DIR` does everything; the other verbs are its parts."};
+  CLI::App app{
+      "mindxtrain: one person's fine-tuner. `mindxtrain run recipe.yaml --out DIR` does everything; the other verbs "
+      "are its parts."};
   // CLI11 would take the next option for the value.
   for (int i = 1; i < argc; ++i)
-    if (const std::string_view a = argv[i]; a.starts_with("--") && a.find('=') == a.size() - 1) fail_input("{} a value is missing (an empty one is written {} \"\")", a, a.substr(0, a.size() - 1));
+    if (const std::string_view a = argv[i]; a.starts_with("--") && a.find('=') == a.size() - 1)
+      fail_input("{} a value is missing (an empty one is written {} \"\")", a, a.substr(0, a.size() - 1));
   app.require_subcommand(1);
   app.fallthrough();
   bool quiet = false;
@@ -66,14 +69,17 @@ int run(int argc, char** argv) {
     if (e.get_exit_code() == 0) return app.exit(e);  // --help
     std::string what = e.what();
     // The largest double stands for "no bound" in CLI11's checks.
-    if (const size_t at = what.find(" to 17976931348623157"); at != std::string::npos) what.replace(at, what.find_first_not_of("0123456789.", at + 4) - at, " or more");
-    log::line(log::Level::kError, "mindxtrain: " + printable(what) + " (mindxtrain --help lists verbs, mindxtrain VERB --help their options)");
+    if (const size_t at = what.find(" to 17976931348623157"); at != std::string::npos)
+      what.replace(at, what.find_first_not_of("0123456789.", at + 4) - at, " or more");
+    log::line(log::Level::kError, "mindxtrain: " + printable(what) +
+                                      " (mindxtrain --help lists verbs, mindxtrain VERB --help their options)");
     return static_cast<int>(Exit::kBadInput);
   }
   return g_exit;
 }
 
-// A descriptor that a file opened later would get in the place of a closed stdin, stdout or stderr: what is printed would go into that file.
+// A descriptor that a file opened later would get in the place of a closed stdin, stdout or stderr: what is printed
+// would go into that file.
 void open_closed_streams() {
   for (int fd = 0; fd <= 2; ++fd)
     if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", O_RDWR) < 0) std::_Exit(static_cast<int>(Exit::kBadInput));
@@ -85,7 +91,8 @@ int flush_answer(int code) {
   if (std::fflush(stdout) == 0 && !std::ferror(stdout)) return code;
   if (errno == 0 && write(1, "\n", 1) == 1) errno = EIO;  // an earlier write failed, this one does not
   if (errno == EPIPE) return code;
-  log::line(log::Level::kError, fmt::format("mindxtrain: the answer could not be written to stdout: {}", std::strerror(errno)));
+  log::line(log::Level::kError,
+            fmt::format("mindxtrain: the answer could not be written to stdout: {}", std::strerror(errno)));
   return code == 0 ? static_cast<int>(Exit::kBadInput) : code;
 }
 
@@ -99,12 +106,12 @@ int main(int argc, char** argv) {
     log::warn("TMPDIR={} is no folder: /tmp is used", printable(tmp));
     unsetenv("TMPDIR");
   }
-  struct sigaction sa {};
+  struct sigaction sa{};
   sa.sa_handler = app::on_signal;
   sigaction(SIGINT, &sa, nullptr);
   sigaction(SIGTERM, &sa, nullptr);
   // A terminal that was closed; under nohup it stays ignored.
-  struct sigaction before {};
+  struct sigaction before{};
   if (sigaction(SIGHUP, nullptr, &before) == 0 && before.sa_handler != SIG_IGN) sigaction(SIGHUP, &sa, nullptr);
   std::signal(SIGPIPE, SIG_IGN);
   std::signal(SIGXFSZ, SIG_IGN);  // a file over `ulimit -f` is a failed write, said as such

@@ -12,7 +12,9 @@
 namespace mxt::app {
 
 void add_merge(CLI::App& app) {
-  auto* c = app.add_subcommand("merge", "an adapter into its base, as a Hugging Face folder\nexample: mindxtrain merge --model DIR --adapter out/run1/checkpoint --out merged");
+  auto* c = app.add_subcommand("merge",
+                               "an adapter into its base, as a Hugging Face folder\nexample: mindxtrain merge --model "
+                               "DIR --adapter out/run1/checkpoint --out merged");
   struct Options {
     std::string model, adapter, out, dtype;
   };
@@ -26,7 +28,8 @@ void add_merge(CLI::App& app) {
     const std::string path = resolve_model(o->model, std::nullopt);
     std::error_code ec;
     for (const std::string& given : {path, o->adapter})
-      if (fs::equivalent(given, o->out, ec)) fail_input("--out {}: the merged model would overwrite what it is made of: choose another folder", o->out);
+      if (fs::equivalent(given, o->out, ec))
+        fail_input("--out {}: the merged model would overwrite what it is made of: choose another folder", o->out);
     // Merged in fp32 and rounded once.
     infer::Model model(path, o->adapter, DType::kF32, 64, kernels::cpu_ops());
     checkpoint::merge_adapter(model.graph(), model.params());
@@ -34,8 +37,10 @@ void add_merge(CLI::App& app) {
     FolderLock lock(o->out);
     checkpoint::save_model(o->out, model.graph(), model.params(), model.config(), type);
     // Merging reads no text: whatever tokenizer the base has goes along as it is.
-    if (formats::is_gguf(path)) save_text_side(load_text_side(path), o->out);
-    else if (!copy_text_files(path, o->out)) log::info("{}: has no tokenizer files, so {} has none either", path, o->out);
+    if (formats::is_gguf(path))
+      save_text_side(load_text_side(path), o->out);
+    else if (!copy_text_files(path, o->out))
+      log::info("{}: has no tokenizer files, so {} has none either", path, o->out);
     std::printf("%s\n", o->out.c_str());
   });
 }

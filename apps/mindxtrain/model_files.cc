@@ -13,9 +13,9 @@
 #include "formats/gguf.h"
 #include "formats/gguf_tokenizer.h"
 #include "formats/weight_source.h"
+#include "harness.h"
 #include "kernels/backend.h"
 #include "net/hub.h"
-#include "harness.h"
 #include "semantic.h"
 #include "verbs.h"
 
@@ -42,7 +42,8 @@ std::shared_ptr<const tokenizer::Tokenizer> load_tokenizer(const std::string& pa
   return tokenizer::Tokenizer::from_gguf(t);
 }
 
-std::shared_ptr<const tokenizer::ChatTemplate> compile_template(const tokenizer::Tokenizer& tok, const std::string& source, const std::string& name) {
+std::shared_ptr<const tokenizer::ChatTemplate> compile_template(const tokenizer::Tokenizer& tok,
+                                                                const std::string& source, const std::string& name) {
   if (source.empty()) return nullptr;
   std::map<std::string, std::string> special;
   auto put = [&](const char* key, int32_t id) {
@@ -108,7 +109,8 @@ std::string resolve_model(const std::string& name, const std::optional<std::stri
     if (files.size() == 1) return files[0];
   }
   if (fs::exists(name, ec)) return name;
-  const bool a_path = name.starts_with(".") || name.starts_with("/") || name.ends_with(".gguf") || std::count(name.begin(), name.end(), '/') != 1;
+  const bool a_path = name.starts_with(".") || name.starts_with("/") || name.ends_with(".gguf") ||
+                      std::count(name.begin(), name.end(), '/') != 1;
   if (a_path) fail_missing("{}: no such model folder or file (for the quickstart's weights: ./dev weights)", name);
   net::HubSettings hub = hub_settings();
   hub.offline = hub.offline || fetch == Fetch::kNever;
@@ -117,7 +119,8 @@ std::string resolve_model(const std::string& name, const std::optional<std::stri
 }
 
 bool has_tokenizer(const std::string& path) {
-  return formats::is_gguf(path) || fs::exists(path + "/tokenizer.json") || fs::exists(path + "/vocab.json") || fs::exists(path + "/vocab.txt");
+  return formats::is_gguf(path) || fs::exists(path + "/tokenizer.json") || fs::exists(path + "/vocab.json") ||
+         fs::exists(path + "/vocab.txt");
 }
 
 TextSide load_text_side(const std::string& path) {
@@ -137,10 +140,14 @@ TextSide with_template(const TextSide& side, const std::string& file) {
 
 TextSide text_side_of(const config::Recipe& recipe, const std::string& model_path, Fetch fetch) {
   TextSide s;
-  if (recipe.model.tokenizer && *recipe.model.tokenizer == "char") s.tok = tokenizer::Tokenizer::characters(data::corpus_characters(recipe, data_access(recipe)));
-  else if (recipe.model.tokenizer) s.tok = load_tokenizer(resolve_model(*recipe.model.tokenizer, std::nullopt, fetch));
-  else if (!model_path.empty() && has_tokenizer(model_path)) s.tok = load_tokenizer(model_path);
-  else return s;  // finished rows of ids need none; text is refused where it is met
+  if (recipe.model.tokenizer && *recipe.model.tokenizer == "char")
+    s.tok = tokenizer::Tokenizer::characters(data::corpus_characters(recipe, data_access(recipe)));
+  else if (recipe.model.tokenizer)
+    s.tok = load_tokenizer(resolve_model(*recipe.model.tokenizer, std::nullopt, fetch));
+  else if (!model_path.empty() && has_tokenizer(model_path))
+    s.tok = load_tokenizer(model_path);
+  else
+    return s;  // finished rows of ids need none; text is refused where it is met
   s.chat_source = recipe.model.chat_template ? read_file(*recipe.model.chat_template) : s.tok->chat_template();
   s.chat = compile_template(*s.tok, s.chat_source, recipe.model.chat_template.value_or("chat template"));
   return s;
@@ -156,9 +163,11 @@ void save_text_side(const TextSide& side, const std::string& folder) { side.tok-
 
 int copy_text_files(const std::string& from, const std::string& to) {
   int copied = 0;
-  for (const char* name : {"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "vocab.json", "merges.txt", "vocab.txt",
-                           "tokenizer.model", "chat_template.jinja", "chat_template.json", "generation_config.json"})
-    if (fs::is_regular_file(from + "/" + name)) write_file_atomic(to + "/" + name, read_file(from + "/" + name)), ++copied;
+  for (const char* name : {"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json",
+                           "vocab.json", "merges.txt", "vocab.txt", "tokenizer.model", "chat_template.jinja",
+                           "chat_template.json", "generation_config.json"})
+    if (fs::is_regular_file(from + "/" + name))
+      write_file_atomic(to + "/" + name, read_file(from + "/" + name)), ++copied;
   return copied;
 }
 
@@ -168,7 +177,8 @@ void set_threads(int asked) {
   if (asked == 0)
     if (const std::string env = environment("OMP_NUM_THREADS"); !env.empty()) {
       asked = static_cast<int>(std::clamp(std::strtol(env.c_str(), nullptr, 10), -1L, long{kMost} + 1));
-      if (asked < 1 || asked > kMost) fail_input("OMP_NUM_THREADS={}: a number of threads is wanted, 1 to {}", env, kMost);
+      if (asked < 1 || asked > kMost)
+        fail_input("OMP_NUM_THREADS={}: a number of threads is wanted, 1 to {}", env, kMost);
     }
   if (asked <= 0) asked = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
   set_num_threads(asked);

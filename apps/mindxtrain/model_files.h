@@ -15,21 +15,23 @@
 
 namespace mxt::app {
 
-// A folder or .gguf file as it is (a folder that holds nothing but one .gguf names that); a Hub id by downloading it (HF_ENDPOINT, HF_TOKEN, HF_HOME, HF_HUB_OFFLINE are honoured).
-// kMissing with the remedy where it cannot be had.
+// A folder or .gguf file as it is (a folder that holds nothing but one .gguf names that); a Hub id by downloading it
+// (HF_ENDPOINT, HF_TOKEN, HF_HOME, HF_HUB_OFFLINE are honoured). kMissing with the remedy where it cannot be had.
 enum class Fetch { kAllowed, kNever };  // kNever: what the cache lacks is kMissing
-std::string resolve_model(const std::string& name, const std::optional<std::string>& revision, Fetch fetch = Fetch::kAllowed);
+std::string resolve_model(const std::string& name, const std::optional<std::string>& revision,
+                          Fetch fetch = Fetch::kAllowed);
 
 struct TextSide {
-  std::shared_ptr<const tokenizer::Tokenizer> tok;          // null where the folder has none: rows of ids will still do
-  std::shared_ptr<const tokenizer::ChatTemplate> chat;      // null where the model has none
+  std::shared_ptr<const tokenizer::Tokenizer> tok;      // null where the folder has none: rows of ids will still do
+  std::shared_ptr<const tokenizer::ChatTemplate> chat;  // null where the model has none
   std::string chat_source;
 };
 bool has_tokenizer(const std::string& folder_or_gguf);
 TextSide load_text_side(const std::string& folder_or_gguf);
 // The same tokenizer with the chat template in this file.
 TextSide with_template(const TextSide& side, const std::string& file);
-// What data::prepare may reach: the Hub's settings, the cache folder, the environment, Ctrl-C, the recipe's eval tasks and models.
+// What data::prepare may reach: the Hub's settings, the cache folder, the environment, Ctrl-C, the recipe's eval tasks
+// and models.
 data::Access data_access(const config::Recipe& recipe, Fetch fetch = Fetch::kAllowed);
 // For a recipe: model.tokenizer (or the model's own; `char`: the characters of its data), model.chat_template.
 TextSide text_side_of(const config::Recipe& recipe, const std::string& model_path, Fetch fetch = Fetch::kAllowed);
@@ -42,7 +44,8 @@ int64_t vocabulary_of(const TextSide& side);
 // Writes the tokenizer's files beside a saved model or adapter, so that the folder can be used alone.
 void save_text_side(const TextSide& side, const std::string& folder);
 
-// Copies the files of a model folder that are neither weights nor its config, whatever tokenizer they are of. How many there were.
+// Copies the files of a model folder that are neither weights nor its config, whatever tokenizer they are of. How many
+// there were.
 int copy_text_files(const std::string& from, const std::string& to);
 
 // --threads, else OMP_NUM_THREADS, else all cores.

@@ -25,10 +25,10 @@
 #include "harness.h"
 #include "infer/scorer.h"
 #include "kernels/api.h"
+#include "probe.h"
 #include "provenance/identity.h"
 #include "provenance/manifest.h"
 #include "provenance/receipt.h"
-#include "probe.h"
 #include "throttle.h"
 #include "verbs.h"
 
@@ -39,7 +39,8 @@ namespace {
 std::vector<eval::Question> questions_of(const config::Recipe& r) {
   std::vector<eval::Question> out;
   if (!r.data.synth || !r.eval || !r.eval->generation) return out;
-  const auto rows = data::synth_rows(config::text_of(r.data.synth->task), data::Split::kTest, std::min(r.data.synth->test_rows, r.eval->generation->limit),
+  const auto rows = data::synth_rows(config::text_of(r.data.synth->task), data::Split::kTest,
+                                     std::min(r.data.synth->test_rows, r.eval->generation->limit),
                                      static_cast<uint64_t>(r.data.synth->seed.value_or(r.meta.seed)));
   for (const auto& row : rows) {
     OrderedJson m = OrderedJson::array();
@@ -65,22 +66,30 @@ std::string folder_digest(const std::string& folder) {
   if (!fs::exists(folder)) return "";
   if (fs::is_regular_file(folder)) return hash_file(folder).blake3;
   Blake3 h;
-  for (const std::string& f : list_entries(folder)) h.update(f + " " + (fs::is_regular_file(folder + "/" + f) ? hash_file(folder + "/" + f).blake3 : "no file") + "\n");
+  for (const std::string& f : list_entries(folder))
+    h.update(f + " " + (fs::is_regular_file(folder + "/" + f) ? hash_file(folder + "/" + f).blake3 : "no file") + "\n");
   return h.hex();
 }
 
 namespace {
 
-// The run's folder holds its data, so that its receipt covers them: files of a prepared folder are linked into it, or copied where they
-// lie on another disk.
+// The run's folder holds its data, so that its receipt covers them: files of a prepared folder are linked into it, or
+// copied where they lie on another disk.
 void adopt_dataset(const std::string& from, const std::string& to) {
   const char* name = "/dataset.json";
-  if (!fs::exists(from + name)) fail_input("{}: is no prepared dataset (it has no dataset.json): make one with `mindxtrain dataset prep RECIPE --out {}`", from, from);
+  if (!fs::exists(from + name))
+    fail_input(
+        "{}: is no prepared dataset (it has no dataset.json): make one with `mindxtrain dataset prep RECIPE --out {}`",
+        from, from);
   std::error_code ec;
   if (fs::equivalent(from, to, ec)) return;
   const auto files = list_files(from);
-  const auto same = [&](const std::string& f) { return fs::exists(to + "/" + f) && fs::file_size(to + "/" + f) == fs::file_size(from + "/" + f); };
-  if (fs::exists(to + name) && read_file(to + name) == read_file(from + name) && std::all_of(files.begin(), files.end(), same)) return;
+  const auto same = [&](const std::string& f) {
+    return fs::exists(to + "/" + f) && fs::file_size(to + "/" + f) == fs::file_size(from + "/" + f);
+  };
+  if (fs::exists(to + name) && read_file(to + name) == read_file(from + name) &&
+      std::all_of(files.begin(), files.end(), same))
+    return;
   const std::string part = to + ".part";
   fs::remove_all(part, ec);
   for (const std::string& f : files) {
@@ -111,7 +120,8 @@ Pipeline::Pipeline(const Options& o) : o_(o), recipe_(config::load_recipe(o.reci
     try {
       before = config::load_recipe(kept);
     } catch (const Error& e) {
-      fail_input("{}: the recipe of this folder's run is damaged ({}): restore it, or choose another --out", o_.out, e.what());
+      fail_input("{}: the recipe of this folder's run is damaged ({}): restore it, or choose another --out", o_.out,
+                 e.what());
     }
     if (config::recipe_hash(before) != recipe_digest_) {
       if (!o_.resume || hash_without_hardware(before) != hash_without_hardware(recipe_))
@@ -133,13 +143,19 @@ Pipeline::Pipeline(const Options& o) : o_(o), recipe_(config::load_recipe(o.reci
   }
   for (const char* folder : {"dataset", "checkpoint", "eval", "quantized"})
     if (fs::is_symlink(fs::symlink_status(o_.out + "/" + folder)))
-      fail_input("{}/{}: is a symbolic link, and a receipt covers a folder that holds its files itself: make --out the link, or remove this one", o_.out, folder);
+      fail_input(
+          "{}/{}: is a symbolic link, and a receipt covers a folder that holds its files itself: make --out the link, "
+          "or remove this one",
+          o_.out, folder);
   if (recipe_.receipt.sign_key && o_.sign) key_ = provenance::load_key(*recipe_.receipt.sign_key);
   record_ = std::make_unique<RunRecord>(recipe_, o_.out, o_.verb);
   for (const std::string& line : config::off_stages(recipe_)) log::info("{}", line);
   // What cannot be is refused before anything is fetched or opened for it.
   if (std::string_view(o_.verb) == "run" && recipe_.eval && recipe_.eval->generation && !recipe_.data.synth)
-    fail_missing("{}: eval.generation: this build asks for the answers to a synth task's rows alone; for other rows name a task that reads them in eval.harness.tasks", recipe_.source);
+    fail_missing(
+        "{}: eval.generation: this build asks for the answers to a synth task's rows alone; for other rows name a task "
+        "that reads them in eval.harness.tasks",
+        recipe_.source);
   if (!o_.plan_path.empty()) {
     const auto env = kernels::plan_from_json(read_file(o_.plan_path), o_.plan_path).env;
     try {
@@ -148,7 +164,8 @@ Pipeline::Pipeline(const Options& o) : o_(o), recipe_(config::load_recipe(o.reci
       throw Error(e.code(), o_.plan_path + ": " + e.what());
     }
   }
-  if (recipe_.model.init == config::Init::kPretrained) model_path_ = resolve_model(recipe_.model.name, recipe_.model.revision);
+  if (recipe_.model.init == config::Init::kPretrained)
+    model_path_ = resolve_model(recipe_.model.name, recipe_.model.revision);
   text_ = text_side_of(recipe_, model_path_);
 }
 
@@ -214,7 +231,8 @@ void Pipeline::prepare() {
     if (p.kept) log::info("dataset: {} (kept)", p.text());
     if (!p.kept || !noted(made)) note(made);
   }
-  // What preparing needs beside its result, and leaves where it was killed at its end: no part of what the receipt covers.
+  // What preparing needs beside its result, and leaves where it was killed at its end: no part of what the receipt
+  // covers.
   std::error_code ec;
   for (const char* left : {"/.lock", "/.work"}) fs::remove_all(data_folder_ + left, ec);
   data_digest_ = blake3_hex(read_file(data_folder_ + "/dataset.json"));
@@ -232,7 +250,8 @@ std::string Pipeline::train_record() const {
 bool Pipeline::train() {
   record_->stage("train");
   const std::string record = o_.out + "/train.json";
-  if (o_.resume_from < 0 && fs::exists(record) && fs::exists(o_.out + "/checkpoint") && read_file(record) == train_record()) {
+  if (o_.resume_from < 0 && fs::exists(record) && fs::exists(o_.out + "/checkpoint") &&
+      read_file(record) == train_record()) {
     log::info("training: already finished, kept");
     return true;
   }
@@ -249,7 +268,8 @@ bool Pipeline::train() {
   fs::remove(record, ec);
   result_ = train::train(*setup_, plan_, *backend_.ops, t);
   if (result_.interrupted) {
-    log::info("stopped at step {} of {}, state saved: the same command{} goes on", result_.done, result_.steps, std::string_view(o_.verb) == "train" ? " with --resume" : "");
+    log::info("stopped at step {} of {}, state saved: the same command{} goes on", result_.done, result_.steps,
+              std::string_view(o_.verb) == "train" ? " with --resume" : "");
     record_->end(registry::State::kStopped, metrics(), nullptr);
     return false;
   }
@@ -270,7 +290,8 @@ void Pipeline::evaluate(bool after) {
   const std::string name = after ? "after.json" : "before.json", path = o_.out + "/eval/" + name;
   const std::string model = after && !setup_->has_lora ? o_.out + "/checkpoint" : model_path_;
   const std::string adapter = after && setup_->has_lora ? o_.out + "/checkpoint" : "";
-  const std::string inputs = blake3_hex(recipe_digest_ + plan_digest_ + (after ? folder_digest(o_.out + "/checkpoint") : std::string("base")));
+  const std::string inputs =
+      blake3_hex(recipe_digest_ + plan_digest_ + (after ? folder_digest(o_.out + "/checkpoint") : std::string("base")));
   if (fs::exists(path)) {
     const Json j = Json::parse(read_file(path), nullptr, false);
     if (j.is_object() && j.value("inputs", Json()) == Json(inputs) && is_as_left("eval/" + name)) return;
@@ -279,11 +300,17 @@ void Pipeline::evaluate(bool after) {
   out["inputs"] = inputs;
   infer::Model m(model, adapter, setup_->type, 2048, *backend_.ops);
   if (!questions.empty()) {
-    if (!text_.tok || !text_.chat) fail_input("{}: eval.generation: the model has no chat template to ask with", recipe_.source);
-    const eval::ExactMatch e = eval::exact_match(m, *text_.tok, *text_.chat, questions, recipe_.eval->generation->max_tokens, &g_stop);
+    if (!text_.tok || !text_.chat)
+      fail_input("{}: eval.generation: the model has no chat template to ask with", recipe_.source);
+    const eval::ExactMatch e =
+        eval::exact_match(m, *text_.tok, *text_.chat, questions, recipe_.eval->generation->max_tokens, &g_stop);
     out["exact_match"] = {{"rows", e.rows}, {"exact", e.exact}, {"share", e.share()}};
     OrderedJson samples = OrderedJson::array();
-    for (const auto& s : e.samples) samples.push_back({{"messages", parse_ordered_json(s.question, path)}, {"expected", s.expected}, {"got", s.got}, {"exact", s.exact}});
+    for (const auto& s : e.samples)
+      samples.push_back({{"messages", parse_ordered_json(s.question, path)},
+                         {"expected", s.expected},
+                         {"got", s.got},
+                         {"exact", s.exact}});
     out["samples"] = samples;
   }
   if (perplexity) {
@@ -297,11 +324,13 @@ void Pipeline::evaluate(bool after) {
   write_file_atomic(path, out.dump(2, ' ', false, OrderedJson::error_handler_t::replace) + "\n");
   note("eval/" + name);
   const Score s = read_score(path);
-  log::info("eval {}: {}{}", after ? "after" : "before", s.rows ? fmt::format("exact match {} of {}", s.exact, s.rows) : "",
+  log::info("eval {}: {}{}", after ? "after" : "before",
+            s.rows ? fmt::format("exact match {} of {}", s.exact, s.rows) : "",
             s.perplexity ? fmt::format("{}perplexity {:.3f}", s.rows ? ", " : "", *s.perplexity) : "");
 }
 
-// OUT/pieces.json holds the digest of what was finished: a piece that was edited or cut since is made again, never put under a new manifest.
+// OUT/pieces.json holds the digest of what was finished: a piece that was edited or cut since is made again, never put
+// under a new manifest.
 Json Pipeline::noted_pieces() const {
   const std::string path = o_.out + "/pieces.json";
   const Json j = fs::exists(path) ? Json::parse(read_file(path), nullptr, false) : Json();
@@ -310,7 +339,9 @@ Json Pipeline::noted_pieces() const {
 
 bool Pipeline::noted(const std::string& piece) const { return noted_pieces().contains(piece); }
 
-bool Pipeline::is_as_left(const std::string& piece) const { return noted_pieces().value(piece, Json()) == Json(folder_digest(o_.out + "/" + piece)); }
+bool Pipeline::is_as_left(const std::string& piece) const {
+  return noted_pieces().value(piece, Json()) == Json(folder_digest(o_.out + "/" + piece));
+}
 
 void Pipeline::note(const std::string& piece) const {
   Json j = noted_pieces();
@@ -359,7 +390,8 @@ bool Pipeline::harness(bool after) {
 
 void Pipeline::require_gate() const {
   if (gate_failed_)
-    fail_verify("{}: eval.regression: a score fell below {} by more than threshold_pct = {} allows", recipe_.source, recipe_.eval->regression.baseline, recipe_.eval->regression.threshold_pct);
+    fail_verify("{}: eval.regression: a score fell below {} by more than threshold_pct = {} allows", recipe_.source,
+                recipe_.eval->regression.baseline, recipe_.eval->regression.threshold_pct);
 }
 
 Pipeline::Score Pipeline::read_score(const std::string& path) const {
@@ -377,11 +409,17 @@ Pipeline::Score Pipeline::read_score(const std::string& path) const {
 Json Pipeline::results() const {
   Json r = Json::object();
   const Score before = read_score(o_.out + "/eval/before.json"), after = read_score(o_.out + "/eval/after.json");
-  if (after.rows) r["eval"]["exact_match"] = {{"before", before.rows ? Json(before.exact) : Json()}, {"after", after.exact}, {"rows", after.rows}};
-  if (after.perplexity) r["eval"]["perplexity"] = {{"before", before.perplexity ? Json(*before.perplexity) : Json()}, {"after", *after.perplexity}};
+  if (after.rows)
+    r["eval"]["exact_match"] = {
+        {"before", before.rows ? Json(before.exact) : Json()}, {"after", after.exact}, {"rows", after.rows}};
+  if (after.perplexity)
+    r["eval"]["perplexity"] = {{"before", before.perplexity ? Json(*before.perplexity) : Json()},
+                               {"after", *after.perplexity}};
   // The harness's scores and standard errors; all else that its files say is covered by their digests.
   for (const char* when : {"before", "after"})
-    if (const std::string path = fmt::format("{}/eval/{}/results.json", o_.out, when); harness_asked() && fs::exists(path)) r["eval"]["harness"][when] = read_json_file(path)["results"];
+    if (const std::string path = fmt::format("{}/eval/{}/results.json", o_.out, when);
+        harness_asked() && fs::exists(path))
+      r["eval"]["harness"][when] = read_json_file(path)["results"];
   if (const Json q = quantization_report(); !q.is_null()) r["quantized"] = q;
   return r;
 }
@@ -401,14 +439,20 @@ void Pipeline::manifest() {
   const auto d = train::identity_of(backend_, num_threads());
   identities["device"] = {{"kind", d.kind}, {"name", d.name}, {"arch", d.arch}, {"threads", d.threads}};
   identities["libraries"] = d.libraries;
-  if (setup_->weights) identities["base_model"] = {{"name", recipe_.model.name}, {"weights", setup_->weights->digest_text()}};
+  if (setup_->weights)
+    identities["base_model"] = {{"name", recipe_.model.name}, {"weights", setup_->weights->digest_text()}};
   b.set("identities", identities);
   if (const Json r = results(); !r.empty()) b.set("results", r);
   const Json used = usage();
   b.set("energy", used.value("energy", Json()));
-  b.set("environment", {{"finished", used.value("finished", Json())}, {"host", host_name()}, {"run_seconds", used.value("run_seconds", Json())}, {"cost_usd", used.value("cost_usd", Json())},
-                        {"train_seconds", used.value("train_seconds", Json())}, {"tok_s", used.value("tok_s", Json())},
-                        {"decisions_in_loop", used.value("decisions_in_loop", Json())}, {"peak_memory_bytes", used.value("peak_memory_bytes", Json())}});
+  b.set("environment", {{"finished", used.value("finished", Json())},
+                        {"host", host_name()},
+                        {"run_seconds", used.value("run_seconds", Json())},
+                        {"cost_usd", used.value("cost_usd", Json())},
+                        {"train_seconds", used.value("train_seconds", Json())},
+                        {"tok_s", used.value("tok_s", Json())},
+                        {"decisions_in_loop", used.value("decisions_in_loop", Json())},
+                        {"peak_memory_bytes", used.value("peak_memory_bytes", Json())}});
   for (const char* record : {"metrics.jsonl", "loss.svg"})
     if (fs::exists(o_.out + "/" + record)) b.add_record(record);
   if (fs::exists(o_.out + "/tensorboard"))
@@ -422,7 +466,8 @@ void Pipeline::manifest() {
   if (o_.write_receipt) provenance::write_receipt(receipt, recipe_.receipt);
   Json digests = Json::object();
   const Json written = read_json_file(path);
-  for (const Json& subject : written["subject"]) digests[subject["name"].get<std::string>()] = subject["digest"]["blake3"];
+  for (const Json& subject : written["subject"])
+    digests[subject["name"].get<std::string>()] = subject["digest"]["blake3"];
   record_->end(registry::State::kFinished, metrics(), digests);
 }
 
@@ -430,25 +475,43 @@ void Pipeline::summary() const {
   const Score before = read_score(o_.out + "/eval/before.json"), after = read_score(o_.out + "/eval/after.json");
   std::printf("\n");
   // A model of random weights has no "before".
-  if (after.rows) std::printf("exact match     %s%lld of %lld after (%.1f %%)\n", before.rows ? fmt::format("{} of {} before, ", before.exact, before.rows).c_str() : "",
-                              static_cast<long long>(after.exact), static_cast<long long>(after.rows), 100.0 * static_cast<double>(after.exact) / static_cast<double>(after.rows));
-  if (after.perplexity) std::printf("perplexity      %s%.3f after (%s)\n", before.perplexity ? fmt::format("{:.3f} before, ", *before.perplexity).c_str() : "", *after.perplexity, recipe_.eval->perplexity_path->c_str());
+  if (after.rows)
+    std::printf("exact match     %s%lld of %lld after (%.1f %%)\n",
+                before.rows ? fmt::format("{} of {} before, ", before.exact, before.rows).c_str() : "",
+                static_cast<long long>(after.exact), static_cast<long long>(after.rows),
+                100.0 * static_cast<double>(after.exact) / static_cast<double>(after.rows));
+  if (after.perplexity)
+    std::printf("perplexity      %s%.3f after (%s)\n",
+                before.perplexity ? fmt::format("{:.3f} before, ", *before.perplexity).c_str() : "", *after.perplexity,
+                recipe_.eval->perplexity_path->c_str());
   if (trained_now_) {
-    std::printf("training        loss %.4f to %.4f in %lld steps, %lld tokens, %.0f tok/s, %.3f TFLOP/s of model work, %.0f s\n", result_.first_loss, result_.last_loss,
-                static_cast<long long>(result_.done), static_cast<long long>(result_.tokens), result_.tok_s, result_.tflops, result_.seconds);
+    std::printf(
+        "training        loss %.4f to %.4f in %lld steps, %lld tokens, %.0f tok/s, %.3f TFLOP/s of model work, %.0f "
+        "s\n",
+        result_.first_loss, result_.last_loss, static_cast<long long>(result_.done),
+        static_cast<long long>(result_.tokens), result_.tok_s, result_.tflops, result_.seconds);
     if (result_.best_eval >= 0) std::printf("held out        loss %.4f at best\n", result_.best_eval);
   }
   if (const Json q = quantization_report(); !q.is_null()) {
     const Json& h = q["held_out"];
-    std::printf("quantized       %s, %.1f MiB%s: %s/quantized\n", q["scheme"].get<std::string>().c_str(), q["size"]["bytes"].get<double>() / (1 << 20),
-                h.is_null() ? "" : fmt::format(", perplexity {:+.2f} %, KL {:.2e}", h["perplexity"]["change_pct"].get<double>(), h["kl"].get<double>()).c_str(), o_.out.c_str());
+    std::printf("quantized       %s, %.1f MiB%s: %s/quantized\n", q["scheme"].get<std::string>().c_str(),
+                q["size"]["bytes"].get<double>() / (1 << 20),
+                h.is_null() ? ""
+                            : fmt::format(", perplexity {:+.2f} %, KL {:.2e}",
+                                          h["perplexity"]["change_pct"].get<double>(), h["kl"].get<double>())
+                                  .c_str(),
+                o_.out.c_str());
   }
   const std::string path = o_.out + "/manifest.json";
-  std::printf("\n%s", provenance::receipt_text(provenance::make_receipt(read_json_file(path), recipe_.receipt)).c_str());
+  std::printf("\n%s",
+              provenance::receipt_text(provenance::make_receipt(read_json_file(path), recipe_.receipt)).c_str());
   std::printf("receipt         verified: %s\n", path.c_str());
   const std::string checkpoint = shell_word(o_.out + "/checkpoint");
-  if (setup_->has_lora) std::printf("\nmindxtrain chat --model %s --adapter %s\n", shell_word(recipe_.model.name).c_str(), checkpoint.c_str());
-  else std::printf("\nmindxtrain chat --model %s\n", checkpoint.c_str());
+  if (setup_->has_lora)
+    std::printf("\nmindxtrain chat --model %s --adapter %s\n", shell_word(recipe_.model.name).c_str(),
+                checkpoint.c_str());
+  else
+    std::printf("\nmindxtrain chat --model %s\n", checkpoint.c_str());
 }
 
 }  // namespace mxt::app

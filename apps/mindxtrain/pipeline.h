@@ -1,4 +1,5 @@
-// The stages of a run, each in its own folder under OUT; a stage whose inputs have not changed since it finished is kept.
+// The stages of a run, each in its own folder under OUT; a stage whose inputs have not changed since it finished is
+// kept.
 #pragma once
 
 #include <chrono>
@@ -23,26 +24,26 @@ namespace mxt::app {
 class Pipeline {
  public:
   struct Options {
-    std::string verb = "run";    // as the registry shows it
+    std::string verb = "run";                       // as the registry shows it
     std::string recipe_path, out, plan_path, data;  // plan_path and data may be ""
     bool resume = false;
     int64_t resume_from = -1;
     int threads = 0;
-    bool write_receipt = true;   // to the recipe's receipt.output, beside OUT/receipt.json
-    bool sign = true;            // where the recipe names a key
+    bool write_receipt = true;  // to the recipe's receipt.output, beside OUT/receipt.json
+    bool sign = true;           // where the recipe names a key
   };
   explicit Pipeline(const Options& options);
   ~Pipeline();  // notes what this process has spent, however it ends
 
-  void plan();                 // OUT/plan.json
-  void prepare();              // OUT/dataset
-  void evaluate(bool after);   // OUT/eval/before.json, after.json
-  bool harness(bool after);    // OUT/eval/before/, after/ where the recipe names tasks; false where interrupted
-  bool train();                // OUT/checkpoint; false where interrupted
-  void quantize();             // OUT/quantized
-  void manifest();             // OUT/manifest.json, receipt
-  void summary() const;        // on stdout
-  void require_gate() const;   // kVerifyFailed where the regression gate failed
+  void plan();                // OUT/plan.json
+  void prepare();             // OUT/dataset
+  void evaluate(bool after);  // OUT/eval/before.json, after.json
+  bool harness(bool after);   // OUT/eval/before/, after/ where the recipe names tasks; false where interrupted
+  bool train();               // OUT/checkpoint; false where interrupted
+  void quantize();            // OUT/quantized
+  void manifest();            // OUT/manifest.json, receipt
+  void summary() const;       // on stdout
+  void require_gate() const;  // kVerifyFailed where the regression gate failed
 
   const config::Recipe& recipe() const { return recipe_; }
 
@@ -57,13 +58,13 @@ class Pipeline {
     std::optional<double> perplexity;
   };
   Score read_score(const std::string& path) const;
-  Json spent() const;          // energy, seconds: of all processes of this run
-  Json usage();                // the same at the run's end, with its cost; kept in OUT/usage.json
-  bool quantizes() const;      // the stage is on
+  Json spent() const;      // energy, seconds: of all processes of this run
+  Json usage();            // the same at the run's end, with its cost; kept in OUT/usage.json
+  bool quantizes() const;  // the stage is on
   std::string quantize_record() const;
   Json quantization_report() const;  // OUT/quantized/quantization.json, null where the stage is off
-  Json results() const;        // what was measured: eval, quantized
-  Json metrics() const;        // the same with how training went, for the registry
+  Json results() const;              // what was measured: eval, quantized
+  Json metrics() const;              // the same with how training went, for the registry
   std::string train_record() const;  // what OUT/train.json says when training of exactly this is finished
 
   Options o_;
@@ -79,7 +80,7 @@ class Pipeline {
   std::unique_ptr<RunRecord> record_;
   provenance::EnergyMeter meter_;
   std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();
-  Json spent_before_;          // OUT/usage.json as it was found; null where there was none
+  Json spent_before_;  // OUT/usage.json as it was found; null where there was none
   std::optional<provenance::SigningKey> key_;
   bool trained_now_ = false, gate_failed_ = false, usage_is_final_ = false;
 };

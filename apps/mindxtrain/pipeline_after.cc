@@ -75,10 +75,13 @@ Json Pipeline::spent() const {
   const bool first = spent_before_.is_null();
   Json u = first ? Json::object() : spent_before_;
   u.erase("finished");
-  u["run_seconds"] = number(spent_before_, "run_seconds") + std::chrono::duration<double>(std::chrono::steady_clock::now() - began_).count();
+  u["run_seconds"] = number(spent_before_, "run_seconds") +
+                     std::chrono::duration<double>(std::chrono::steady_clock::now() - began_).count();
   Json energy = meter_.reading();
-  if (const Json before = first ? Json() : spent_before_.value("energy", Json()); before.is_object() && energy["kwh"].is_number())
-    energy["kwh"] = before.value("kwh", Json()).is_number() ? Json(number(before, "kwh") + energy["kwh"].get<double>()) : Json();
+  if (const Json before = first ? Json() : spent_before_.value("energy", Json());
+      before.is_object() && energy["kwh"].is_number())
+    energy["kwh"] =
+        before.value("kwh", Json()).is_number() ? Json(number(before, "kwh") + energy["kwh"].get<double>()) : Json();
   u["energy"] = energy;
   u["train_seconds"] = number(spent_before_, "train_seconds") + result_.seconds;
   if (result_.tok_s > 0) {
@@ -101,7 +104,9 @@ Json Pipeline::usage() {
   u["finished"] = utc_now();
   const Json kwh = u["energy"].value("kwh", Json());
   const auto rate = rate_of(recipe_, priced_device(recipe_), config::builtin_prices());
-  const auto cost = rate ? rate->usd(u["run_seconds"], kwh.is_number() ? std::optional(kwh.get<double>()) : std::nullopt) : std::nullopt;
+  const auto cost = rate
+                        ? rate->usd(u["run_seconds"], kwh.is_number() ? std::optional(kwh.get<double>()) : std::nullopt)
+                        : std::nullopt;
   u["cost_usd"] = cost ? Json(*cost) : Json();
   write_file_atomic(o_.out + "/usage.json", u.dump(2) + "\n");
   return u;

@@ -10,7 +10,9 @@
 namespace mxt::app {
 
 void add_plan(CLI::App& app) {
-  auto* c = app.add_subcommand("plan", "what a run will take in memory, time, energy and money, before anything is allocated\nexample: mindxtrain plan recipe.yaml --plan plan.json --json");
+  auto* c = app.add_subcommand("plan",
+                               "what a run will take in memory, time, energy and money, before anything is "
+                               "allocated\nexample: mindxtrain plan recipe.yaml --plan plan.json --json");
   struct Options {
     std::string recipe;
     EstimateOptions estimate;
@@ -20,9 +22,11 @@ void add_plan(CLI::App& app) {
   auto o = std::make_shared<Options>();
   c->add_option("recipe", o->recipe, "recipe file")->required();
   c->add_option("--plan", o->estimate.plan, "AutotunePlan whose choices and times to count with");
-  c->add_option("--device", o->estimate.device, "cpu, h100 or mi300x (default: the recipe's)")->check(CLI::IsMember({"cpu", "h100", "mi300x"}));
+  c->add_option("--device", o->estimate.device, "cpu, h100 or mi300x (default: the recipe's)")
+      ->check(CLI::IsMember({"cpu", "h100", "mi300x"}));
   c->add_option("--data", o->estimate.data, "a folder that `dataset prep` made: says how many steps an epoch has");
-  c->add_option("--prices", o->estimate.prices, "price table (default: the one that ships, recipes/assumptions/prices.yaml)");
+  c->add_option("--prices", o->estimate.prices,
+                "price table (default: the one that ships, recipes/assumptions/prices.yaml)");
   c->add_option("--threads", o->threads, "threads (default: OMP_NUM_THREADS, else all cores)");
   c->add_flag("--json", o->json, "machine-readable answer");
   c->callback([o] {
@@ -35,31 +39,56 @@ void add_plan(CLI::App& app) {
     }
     auto bytes = [](const OrderedJson& n) { return human_bytes(n.get<uint64_t>()); };
     auto number = [&](const char* key) { return j[key].get<double>(); };
-    auto line = [](const std::string& name, const std::string& value) { std::printf("%-14s %s\n", name.c_str(), value.c_str()); };
+    auto line = [](const std::string& name, const std::string& value) {
+      std::printf("%-14s %s\n", name.c_str(), value.c_str());
+    };
     const auto device = j["device"].get<std::string>();
     const OrderedJson& prices = j["prices"];
     const double watts = prices["watts"];
     const auto rows = j["rows_per_step"].get<int64_t>(), micro = j["micro_batch"].get<int64_t>();
     for (const auto& [k, v] : j["categories"].items())
-      line(k, bytes(v) + (k == "workspace" && !j["kernels_workspace_counted"].get<bool>() ? " (and what the device's own kernels take: counted where the device is)" : ""));
-    line("peak", fmt::format("{} of {} that may be used: {}", bytes(j["peak_bytes"][device == "cpu" ? "host" : "device"]), bytes(j["available_bytes"]), j["fits"].get<bool>() ? "fits" : "does not fit"));
+      line(k, bytes(v) + (k == "workspace" && !j["kernels_workspace_counted"].get<bool>()
+                              ? " (and what the device's own kernels take: counted where the device is)"
+                              : ""));
+    line("peak",
+         fmt::format("{} of {} that may be used: {}", bytes(j["peak_bytes"][device == "cpu" ? "host" : "device"]),
+                     bytes(j["available_bytes"]), j["fits"].get<bool>() ? "fits" : "does not fit"));
     if (j.contains("changes_that_fit"))
-      for (const auto& x : j["changes_that_fit"]) line("fits with", fmt::format("{}: {}", x["change"].get<std::string>(), bytes(x["bytes"])));
-    line("arena", fmt::format("{}, the most alive at once {}: {:.2f} % above", bytes(j["activations_bytes"]), bytes(j["lower_bound_bytes"]), 100.0 * (number("activations_bytes") / number("lower_bound_bytes") - 1)));
-    line("pass", fmt::format("{} rows of {} tokens, {} passes a step, recompute {}", micro, j["seq_len"].get<int64_t>(), (rows + micro - 1) / micro, j["recompute"].get<std::string>()));
-    for (const auto& x : j["recompute_options"]) line("recompute", fmt::format("{}: activations {}, {:.0f} % more work", x["name"].get<std::string>(), bytes(x["activations"]), 100 * x["more_work"].get<double>()));
-    line("speed", fmt::format("{:.0f} tok/s, {:.3f} s a step, {:.2f} TFLOP a step ({})", number("tokens_per_second"), number("step_seconds"), number("step_flops") / 1e12, j["speed_from"].get<std::string>()));
+      for (const auto& x : j["changes_that_fit"])
+        line("fits with", fmt::format("{}: {}", x["change"].get<std::string>(), bytes(x["bytes"])));
+    line("arena", fmt::format("{}, the most alive at once {}: {:.2f} % above", bytes(j["activations_bytes"]),
+                              bytes(j["lower_bound_bytes"]),
+                              100.0 * (number("activations_bytes") / number("lower_bound_bytes") - 1)));
+    line("pass", fmt::format("{} rows of {} tokens, {} passes a step, recompute {}", micro, j["seq_len"].get<int64_t>(),
+                             (rows + micro - 1) / micro, j["recompute"].get<std::string>()));
+    for (const auto& x : j["recompute_options"])
+      line("recompute", fmt::format("{}: activations {}, {:.0f} % more work", x["name"].get<std::string>(),
+                                    bytes(x["activations"]), 100 * x["more_work"].get<double>()));
+    line("speed", fmt::format("{:.0f} tok/s, {:.3f} s a step, {:.2f} TFLOP a step ({})", number("tokens_per_second"),
+                              number("step_seconds"), number("step_flops") / 1e12, j["speed_from"].get<std::string>()));
     const bool timed = !j["steps"].is_null();
-    if (timed) line("time", fmt::format("{} steps, {:.0f} s", j["steps"].get<int64_t>(), number("seconds")));
-    else line("time", "not known: how many rows there are is seen when the data is prepared (--data FOLDER)");
-    if (!j["energy_kwh"].is_null()) line("energy", fmt::format("{:.3f} kWh at {:.0f} W", number("energy_kwh"), watts));
-    else if (watts > 0) line("energy", fmt::format("not known without the time; {:.0f} W", watts));
-    else line("energy", fmt::format("not known: write devices.{}.watts into a price table", device));
+    if (timed)
+      line("time", fmt::format("{} steps, {:.0f} s", j["steps"].get<int64_t>(), number("seconds")));
+    else
+      line("time", "not known: how many rows there are is seen when the data is prepared (--data FOLDER)");
+    if (!j["energy_kwh"].is_null())
+      line("energy", fmt::format("{:.3f} kWh at {:.0f} W", number("energy_kwh"), watts));
+    else if (watts > 0)
+      line("energy", fmt::format("not known without the time; {:.0f} W", watts));
+    else
+      line("energy", fmt::format("not known: write devices.{}.watts into a price table", device));
     const bool priced = watts > 0 || prices["usd_per_hour"].get<double>() > 0;
-    if (!priced) line("cost", fmt::format("not known: write devices.{0}.watts into a price table, or hardware.usd_per_hour into the recipe", device));
+    if (!priced)
+      line(
+          "cost",
+          fmt::format("not known: write devices.{0}.watts into a price table, or hardware.usd_per_hour into the recipe",
+                      device));
     if (timed && priced) line("cost", fmt::format("{:.2f} USD", number("cost_usd")));
-    if (priced) line("cost of 1B", fmt::format("{:.2f} USD for 1,000,000,000 tokens", number("cost_per_1b_tokens_usd")));
-    line("prices", fmt::format("{} of {}: {:.2f} USD/h ({}), {:.2f} USD/kWh", prices["file"].get<std::string>(), prices["date"].get<std::string>(), prices["usd_per_hour"].get<double>(), prices["source"].get<std::string>(), prices["usd_per_kwh"].get<double>()));
+    if (priced)
+      line("cost of 1B", fmt::format("{:.2f} USD for 1,000,000,000 tokens", number("cost_per_1b_tokens_usd")));
+    line("prices", fmt::format("{} of {}: {:.2f} USD/h ({}), {:.2f} USD/kWh", prices["file"].get<std::string>(),
+                               prices["date"].get<std::string>(), prices["usd_per_hour"].get<double>(),
+                               prices["source"].get<std::string>(), prices["usd_per_kwh"].get<double>()));
   });
 }
 

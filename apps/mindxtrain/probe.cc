@@ -8,14 +8,16 @@
 #include "base/threads.h"
 #include "kernels/api.h"
 #include "model_files.h"
-#include "verbs.h"
 #include "train/memory.h"
+#include "verbs.h"
 
 namespace mxt::app {
 
 bool threads_given(int asked) { return asked > 0 || !environment("OMP_NUM_THREADS").empty(); }
 
-bool may_pin(const config::Recipe& recipe) { return recipe.train.cpu_throttle.omp_proc_bind && num_threads() == usable_cores() && num_threads() > 1; }
+bool may_pin(const config::Recipe& recipe) {
+  return recipe.train.cpu_throttle.omp_proc_bind && num_threads() == usable_cores() && num_threads() > 1;
+}
 
 kernels::KernelPlan reference_plan(const train::Setup& setup) {
   if (setup.gpu) {
@@ -23,7 +25,8 @@ kernels::KernelPlan reference_plan(const train::Setup& setup) {
     return train::default_plan(setup, train::identity_of(backend, num_threads()), *backend.ops, setup.pass());
   }
   kernels::Ops& ops = kernels::cpu_ops();
-  return train::default_plan(setup, train::cpu_identity(num_threads()), ops, train::open_passes(setup, ops, train::host_memory()).front());
+  return train::default_plan(setup, train::cpu_identity(num_threads()), ops,
+                             train::open_passes(setup, ops, train::host_memory()).front());
 }
 
 kernels::KernelPlan absent_plan(const train::Setup& setup, const config::Recipe& recipe) {
@@ -40,17 +43,20 @@ kernels::KernelPlan absent_plan(const train::Setup& setup, const config::Recipe&
 
 namespace {
 
-// The passes that the probe compares, the default first. A GPU's was chosen to fill the card, so only the half of it is a question there.
+// The passes that the probe compares, the default first. A GPU's was chosen to fill the card, so only the half of it is
+// a question there.
 std::vector<autotune::Pass> passes_of(const train::Setup& setup, const kernels::Backend& backend) {
   std::vector<autotune::Pass> out;
   if (!backend.device) {
-    for (const train::Pass& p : train::open_passes(setup, *backend.ops, train::host_memory())) out.push_back({p.micro_batch, p.recompute});
+    for (const train::Pass& p : train::open_passes(setup, *backend.ops, train::host_memory()))
+      out.push_back({p.micro_batch, p.recompute});
     return out;
   }
   constexpr int64_t kEnough = 4096;  // tokens; fewer fill no GPU
   const train::Pass whole = setup.pass();
   out.push_back({whole.micro_batch, whole.recompute});
-  if (!setup.recipe.train.micro_batch && whole.micro_batch % 2 == 0 && whole.micro_batch / 2 * setup.seq_len >= kEnough) out.push_back({whole.micro_batch / 2, whole.recompute});
+  if (!setup.recipe.train.micro_batch && whole.micro_batch % 2 == 0 && whole.micro_batch / 2 * setup.seq_len >= kEnough)
+    out.push_back({whole.micro_batch / 2, whole.recompute});
   return out;
 }
 
@@ -71,16 +77,22 @@ autotune::Report measured_plan(const train::Setup& setup, bool ask_threads, bool
       if (s.threads.size() == 2) break;  // all, and one a core where each core runs two
     }
   s.pinning = !backend.device && may_pin(setup.recipe);
-  s.plan = train::default_plan(setup, train::identity_of(backend, num_threads()), *backend.ops, {s.passes[0].micro_batch, s.passes[0].recompute});
-  return autotune::probe(s, *backend.ops, {static_cast<double>(setup.recipe.autotune.budget_seconds), enumerate, &g_stop});
+  s.plan = train::default_plan(setup, train::identity_of(backend, num_threads()), *backend.ops,
+                               {s.passes[0].micro_batch, s.passes[0].recompute});
+  return autotune::probe(s, *backend.ops,
+                         {static_cast<double>(setup.recipe.autotune.budget_seconds), enumerate, &g_stop});
 }
 
 std::string table_of(const autotune::Report& r, int64_t rows, int64_t seq_len) {
-  std::string out = fmt::format("{:<58} {:>6} {:>14} {:>14} {:>10} {:>10} {:>7}\n", "call", "times", "default", "planned", "us", "us", "gain");
+  std::string out = fmt::format("{:<58} {:>6} {:>14} {:>14} {:>10} {:>10} {:>7}\n", "call", "times", "default",
+                                "planned", "us", "us", "gain");
   auto us = [](double v) { return v > 0 ? fmt::format("{:.1f}", v) : std::string("-"); };
-  auto gain = [](double usual, double chosen) { return usual > 0 && chosen > 0 ? fmt::format("{:.1f}%", 100 * (usual / chosen - 1)) : std::string("-"); };
+  auto gain = [](double usual, double chosen) {
+    return usual > 0 && chosen > 0 ? fmt::format("{:.1f}%", 100 * (usual / chosen - 1)) : std::string("-");
+  };
   for (const autotune::Line& l : r.lines)
-    out += fmt::format("{:<58} {:>6.0f} {:>14} {:>14} {:>10} {:>10} {:>7}\n", l.key, l.count, l.usual, l.chosen, us(l.usual_us), us(l.chosen_us), gain(l.usual_us, l.chosen_us));
+    out += fmt::format("{:<58} {:>6.0f} {:>14} {:>14} {:>10} {:>10} {:>7}\n", l.key, l.count, l.usual, l.chosen,
+                       us(l.usual_us), us(l.chosen_us), gain(l.usual_us, l.chosen_us));
   for (const char* key : {"step threads", "step pinning", "step micro_batch", "step recompute"}) {
     const auto choice = r.plan.choices.find(key);
     if (choice == r.plan.choices.end()) continue;
@@ -90,13 +102,21 @@ std::string table_of(const autotune::Report& r, int64_t rows, int64_t seq_len) {
     out += "\n";
   }
   if (r.usual_step_us > 0) {
-    const double usual = (r.usual_step_us + r.update_us) * 1e-6, chosen = (r.chosen_step_us + r.update_us) * 1e-6, tokens = static_cast<double>(rows * seq_len);
-    out += fmt::format("whole step, from slices of the model: default {:.3f} s ({:.0f} tok/s), planned {:.3f} s ({:.0f} tok/s), gain {}\n", usual, tokens / usual, chosen, tokens / chosen, gain(usual, chosen));
+    const double usual = (r.usual_step_us + r.update_us) * 1e-6, chosen = (r.chosen_step_us + r.update_us) * 1e-6,
+                 tokens = static_cast<double>(rows * seq_len);
+    out += fmt::format(
+        "whole step, from slices of the model: default {:.3f} s ({:.0f} tok/s), planned {:.3f} s ({:.0f} tok/s), gain "
+        "{}\n",
+        usual, tokens / usual, chosen, tokens / chosen, gain(usual, chosen));
   } else {
     out += "whole step: not timed, the budget was too short; gain 0.0%, for every choice is the default one\n";
   }
-  if (r.kept_default) out += fmt::format("the measured choices gain too little together ({:.1f}%): the plan keeps the default ones\n", 100 * r.declined_gain);
-  if (r.unmeasured > 0) out += fmt::format("{} candidates were not measured within the budget: they stand in the plan with median 0\n", r.unmeasured);
+  if (r.kept_default)
+    out += fmt::format("the measured choices gain too little together ({:.1f}%): the plan keeps the default ones\n",
+                       100 * r.declined_gain);
+  if (r.unmeasured > 0)
+    out += fmt::format("{} candidates were not measured within the budget: they stand in the plan with median 0\n",
+                       r.unmeasured);
   out += fmt::format("probe: {:.1f} s\n", r.seconds);
   return out;
 }

@@ -60,7 +60,8 @@ void add_quantize(CLI::App& app) {
     job.name = fs::path(o->model).filename().string();
     const TextSide side = has_tokenizer(job.model) ? load_text_side(job.model) : TextSide{};
     const OrderedJson report = quantize_model(job, side);
-    std::printf("%s", o->json ? (report.dump(2, ' ', false, OrderedJson::error_handler_t::replace) + "\n").c_str() : report_text(report).c_str());
+    std::printf("%s", o->json ? (report.dump(2, ' ', false, OrderedJson::error_handler_t::replace) + "\n").c_str()
+                              : report_text(report).c_str());
     if (!o->json) std::printf("%s\n", job.out.c_str());
   });
 }

@@ -69,8 +69,8 @@ OrderedJson compare_models(const QuantizeJob& job, const TextSide& side, const q
   return j;
 }
 
-// What is written names the configuration's sizes, so the tensors must have them. Where this build has no graph of an architecture
-// (its folders can be quantized all the same) nothing says what the sizes should be.
+// What is written names the configuration's sizes, so the tensors must have them. Where this build has no graph of an
+// architecture (its folders can be quantized all the same) nothing says what the sizes should be.
 void check_sizes(const formats::WeightSource& source) {
   graph::Graph g;
   try {

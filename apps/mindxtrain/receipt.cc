@@ -43,21 +43,27 @@ void run_replay(const Options& o, provenance::VerifyReport& report) {
 }  // namespace
 
 void add_receipt(CLI::App& app) {
-  auto* c = app.add_subcommand("receipt", "re-hash everything that a manifest names\nexample: mindxtrain receipt out/run1/manifest.json");
+  auto* c = app.add_subcommand(
+      "receipt", "re-hash everything that a manifest names\nexample: mindxtrain receipt out/run1/manifest.json");
   auto o = std::make_shared<Options>();
   c->add_option("manifest", o->manifest, "manifest.json of a run, or the run's folder");
-  auto* keygen = c->add_subcommand("keygen", "make a key for receipt.sign_key; its public half, for --key, goes to FILE.pub\nexample: mindxtrain receipt keygen ~/.mindxtrain.key");
+  auto* keygen = c->add_subcommand("keygen",
+                                   "make a key for receipt.sign_key; its public half, for --key, goes to "
+                                   "FILE.pub\nexample: mindxtrain receipt keygen ~/.mindxtrain.key");
   keygen->add_option("file", o->new_key, "where the key is written, for its owner alone")->required();
   keygen->callback([o] { std::printf("%s\n", provenance::make_key(o->new_key).c_str()); });
   c->add_option("--config", o->config, "the manifest must be of this recipe");
   c->add_option("--key", o->key, "public key (or NAME.pub) that must have signed");
-  auto* replay_flag = c->add_flag("--replay", o->replay, "train again from recipe, plan and data, and compare the checkpoint");
-  c->add_option("--work", o->work, "empty folder for the replay (default: beside the run's, removed when all is equal)")->needs(replay_flag);
+  auto* replay_flag =
+      c->add_flag("--replay", o->replay, "train again from recipe, plan and data, and compare the checkpoint");
+  c->add_option("--work", o->work, "empty folder for the replay (default: beside the run's, removed when all is equal)")
+      ->needs(replay_flag);
   c->add_option("--threads", o->threads, "threads of the replay")->needs(replay_flag);
   c->add_flag("--json", o->json, "machine-readable answer");
   c->callback([o, keygen] {
     if (keygen->parsed()) return;
-    if (o->manifest.empty()) fail_input("receipt: give a run's folder or its manifest.json: mindxtrain receipt out/run1");
+    if (o->manifest.empty())
+      fail_input("receipt: give a run's folder or its manifest.json: mindxtrain receipt out/run1");
     std::error_code ec;
     if (fs::is_directory(o->manifest, ec)) o->manifest += "/manifest.json";
     provenance::VerifyOptions v;
@@ -86,7 +92,9 @@ void add_receipt(CLI::App& app) {
     for (const auto& s : report.subjects) std::printf("%s\n", printable(s).c_str());
     config::Receipt settings;
     if (!o->config.empty()) settings = recipe.receipt;
-    std::printf("%sverified: %s\n", provenance::receipt_text(provenance::make_receipt(read_json_file(o->manifest), settings)).c_str(), o->manifest.c_str());
+    std::printf("%sverified: %s\n",
+                provenance::receipt_text(provenance::make_receipt(read_json_file(o->manifest), settings)).c_str(),
+                o->manifest.c_str());
   });
 }
 

@@ -20,7 +20,8 @@ Roots::Roots(const std::vector<std::string>& folders) {
 
 bool Roots::holds(const std::string& path) const {
   const std::string full = fs::absolute(path).lexically_normal().string() + "/";
-  return std::any_of(roots_.begin(), roots_.end(), [&](const std::string& root) { return full.starts_with(root) || root + "/" == full; });
+  return std::any_of(roots_.begin(), roots_.end(),
+                     [&](const std::string& root) { return full.starts_with(root) || root + "/" == full; });
 }
 
 std::vector<config::Issue> Roots::outside(const config::Recipe& recipe) const {
@@ -43,7 +44,8 @@ std::vector<config::Issue> Roots::outside(const config::Recipe& recipe) const {
     issue.what = text + " lies outside the folders that this server may use; start it there, or with --root FOLDER";
     if (const size_t at = recipe.text.find(text); at != std::string::npos) {
       const size_t line_begin = recipe.text.rfind('\n', at);
-      issue.line = 1 + static_cast<int>(std::count(recipe.text.begin(), recipe.text.begin() + static_cast<std::ptrdiff_t>(at), '\n'));
+      issue.line = 1 + static_cast<int>(std::count(recipe.text.begin(),
+                                                   recipe.text.begin() + static_cast<std::ptrdiff_t>(at), '\n'));
       issue.column = static_cast<int>(at - (line_begin == std::string::npos ? 0 : line_begin + 1)) + 1;
     }
     out.push_back(std::move(issue));

@@ -13,8 +13,8 @@ class Roots {
   // The working directory is always one of them. Links inside a root are the owner's and are followed.
   explicit Roots(const std::vector<std::string>& folders);
   bool holds(const std::string& path) const;
-  // One issue for each value that is an absolute path, or climbs by "..", and lies in no root. Line and column are those of the value
-  // in the recipe's text.
+  // One issue for each value that is an absolute path, or climbs by "..", and lies in no root. Line and column are
+  // those of the value in the recipe's text.
   std::vector<config::Issue> outside(const config::Recipe& recipe) const;
 
  private:

@@ -5,7 +5,9 @@ namespace mxt::app {
 
 // The whole chain. Run again on the same folder it keeps what is finished and goes on with the rest.
 void add_run(CLI::App& app) {
-  auto* c = app.add_subcommand("run", "plan, prepare, train, evaluate, quantize, and leave a verified receipt\nexample: mindxtrain run recipes/quickstart_cpu.yaml --out out/quickstart");
+  auto* c = app.add_subcommand("run",
+                               "plan, prepare, train, evaluate, quantize, and leave a verified receipt\nexample: "
+                               "mindxtrain run recipes/quickstart_cpu.yaml --out out/quickstart");
   auto o = std::make_shared<Pipeline::Options>();
   c->add_option("recipe", o->recipe_path, "recipe file")->required();
   c->add_option("--out", o->out, "the run's folder")->required();

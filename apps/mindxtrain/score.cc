@@ -11,7 +11,9 @@
 namespace mxt::app {
 
 void add_score(CLI::App& app) {
-  auto* c = app.add_subcommand("score", "log-probability of every token of given rows\nexample: mindxtrain score --model DIR --input rows.jsonl --output out.jsonl");
+  auto* c = app.add_subcommand("score",
+                               "log-probability of every token of given rows\nexample: mindxtrain score --model DIR "
+                               "--input rows.jsonl --output out.jsonl");
   struct Options {
     std::string model, adapter, input, output, dtype = "bfloat16", device = "cpu";
     int threads = 0;
@@ -44,7 +46,8 @@ void add_score(CLI::App& app) {
       if (j.is_object() && j.contains("ids") && j["ids"].is_array()) {
         std::vector<int32_t> ids;
         for (const auto& v : j["ids"]) {
-          if (!v.is_number_integer() || v.get<int64_t>() < 0 || v.get<int64_t>() > INT32_MAX) fail_input("{}: ids: {} is not a token id", source, v.dump());
+          if (!v.is_number_integer() || v.get<int64_t>() < 0 || v.get<int64_t>() > INT32_MAX)
+            fail_input("{}: ids: {} is not a token id", source, v.dump());
           ids.push_back(v.get<int32_t>());
         }
         rows.push_back(std::move(ids));
@@ -64,7 +67,10 @@ void add_score(CLI::App& app) {
       ++row;
       Json j = Json::array();
       for (size_t t = 0; t < lp.size(); ++t) {
-        if (t > 0 && std::isnan(lp[t])) fail_input("{}: row {}, token {}: no log-probability: {} holds weights that are not numbers, or overflows in {}", o->input, row, t + 1, path, o->dtype);
+        if (t > 0 && std::isnan(lp[t]))
+          fail_input(
+              "{}: row {}, token {}: no log-probability: {} holds weights that are not numbers, or overflows in {}",
+              o->input, row, t + 1, path, o->dtype);
         j.push_back(t == 0 ? Json(nullptr) : Json(lp[t]));
       }
       out.write(Json{{"logprobs", j}}.dump() + "\n");

@@ -26,7 +26,8 @@ namespace mxt::app {
 namespace {
 
 struct Options {
-  std::string model, config, upstream, host = "127.0.0.1", api_keys, dtype = "bfloat16", device = "cpu", name, chat_template, reasoning, tools, jobs;
+  std::string model, config, upstream, host = "127.0.0.1", api_keys, dtype = "bfloat16", device = "cpu", name,
+                                       chat_template, reasoning, tools, jobs;
   std::vector<std::string> adapters, roots;
   int port = 0, threads = 0, running_jobs = 1;
   int64_t context = 0, batch = 32, queue = 256, prompt_piece = 128;
@@ -37,7 +38,8 @@ struct Options {
 serve::OperatorSettings settings_of(const Options& o) {
   serve::OperatorSettings s;
   if (!o.api_keys.empty()) s.keys = serve::read_api_keys(o.api_keys);
-  if (const std::string key = environment("MINDXTRAIN_API_KEY"); !key.empty()) s.keys.push_back({.name = "environment", .key = key, .jobs = true});
+  if (const std::string key = environment("MINDXTRAIN_API_KEY"); !key.empty())
+    s.keys.push_back({.name = "environment", .key = key, .jobs = true});
   s.local = o.host == "127.0.0.1" || o.host == "::1" || o.host == "localhost";
   if (!s.local && s.keys.empty() && !o.anyone)
     fail_input("--host {} lets others in: give --api-keys FILE or MINDXTRAIN_API_KEY, or say --anyone", o.host);
@@ -52,7 +54,9 @@ serve::OperatorSettings settings_of(const Options& o) {
 
 // Answers until a signal says stop, then lets what is under way finish.
 void listen(const Options& o, serve::Operator& op, const serve::HttpSettings& http, const std::string& what) {
-  serve::HttpServer server(http, [&](const auto& r) { return op.gate(r); }, [&](const auto& r, auto reply) { op.handle(r, std::move(reply)); });
+  serve::HttpServer server(
+      http, [&](const auto& r) { return op.gate(r); },
+      [&](const auto& r, auto reply) { op.handle(r, std::move(reply)); });
   op.set_connections([&] { return server.connections(); });
   server.start();
   log::info("serving {} at http://{}:{}/v1", what, o.host, server.port());
@@ -83,14 +87,23 @@ void run(Options o) {
     if (o.model.empty()) o.model = r.model.name;
     if (o.port == 0) o.port = static_cast<int>(s.port);
     if (s.backend != config::ServeBackend::kNative && o.upstream.empty()) {
-      if (!s.upstream) fail_missing("serve.backend: {} runs apart: start it and give its address as serve.upstream or --upstream", s.backend == config::ServeBackend::kSglang ? "sglang" : "vllm-rocm");
+      if (!s.upstream)
+        fail_missing("serve.backend: {} runs apart: start it and give its address as serve.upstream or --upstream",
+                     s.backend == config::ServeBackend::kSglang ? "sglang" : "vllm-rocm");
       o.upstream = *s.upstream;
     }
     if (o.context == 0) o.context = s.max_model_len;
     if (o.host.empty()) o.host = s.host;
-    if (o.reasoning.empty()) o.reasoning = s.reasoning_parser == config::ReasoningParser::kNone ? "none" : s.reasoning_parser == config::ReasoningParser::kDeepseekR1 ? "deepseek_r1" : "qwen3";
-    if (o.tools.empty()) o.tools = s.tool_call_parser == config::ToolCallParser::kNone ? "none" : s.tool_call_parser == config::ToolCallParser::kQwen3Coder ? "qwen3_coder" : "hermes";
-    if (s.tensor_parallel > 1) fail_missing("serve.tensor_parallel: {}: this build serves on one device", s.tensor_parallel);
+    if (o.reasoning.empty())
+      o.reasoning = s.reasoning_parser == config::ReasoningParser::kNone         ? "none"
+                    : s.reasoning_parser == config::ReasoningParser::kDeepseekR1 ? "deepseek_r1"
+                                                                                 : "qwen3";
+    if (o.tools.empty())
+      o.tools = s.tool_call_parser == config::ToolCallParser::kNone         ? "none"
+                : s.tool_call_parser == config::ToolCallParser::kQwen3Coder ? "qwen3_coder"
+                                                                            : "hermes";
+    if (s.tensor_parallel > 1)
+      fail_missing("serve.tensor_parallel: {}: this build serves on one device", s.tensor_parallel);
   }
   if (o.host.empty()) o.host = "127.0.0.1";
   if (o.port == 0) o.port = 8000;
@@ -101,10 +114,13 @@ void run(Options o) {
   const Roots roots(folders);
   std::unique_ptr<Jobs> jobs;
   if (!o.jobs.empty()) {
-    if (settings.keys.empty() && !settings.local) fail_input("--jobs needs a key: --api-keys FILE or MINDXTRAIN_API_KEY");
+    if (settings.keys.empty() && !settings.local)
+      fail_input("--jobs needs a key: --api-keys FILE or MINDXTRAIN_API_KEY");
     jobs = std::make_unique<Jobs>(o.jobs, o.running_jobs, roots);
   }
-  auto coach_for = [&](std::vector<std::string> models) { return o.no_coach ? nullptr : std::make_unique<CoachDesk>(roots, jobs.get(), std::move(models)); };
+  auto coach_for = [&](std::vector<std::string> models) {
+    return o.no_coach ? nullptr : std::make_unique<CoachDesk>(roots, jobs.get(), std::move(models));
+  };
   serve::HttpSettings http;
   http.host = o.host;
   http.port = static_cast<uint16_t>(o.port);
@@ -120,7 +136,8 @@ void run(Options o) {
     return listen(o, op, http, o.upstream);
   }
   if (o.model.empty()) {
-    if (!jobs) fail_input("--model, --config or --upstream is wanted; --jobs FOLDER alone serves Coach and training jobs");
+    if (!jobs)
+      fail_input("--model, --config or --upstream is wanted; --jobs FOLDER alone serves Coach and training jobs");
     const auto coach = coach_for({});
     serve::Operator op({}, settings, jobs.get(), coach.get());
     return listen(o, op, http, "training jobs");
@@ -144,7 +161,8 @@ void run(Options o) {
   // Room for the whole context of every request at once, or what the memory limit leaves.
   const int64_t full = (model.positions() + infer::PagedCache::kPage - 1) / infer::PagedCache::kPage;
   const double page = static_cast<double>(infer::PagedCache::bytes(model.config(), model.type(), 1));
-  scheduling.cache_pages = std::max(full, std::min(full * o.batch, static_cast<int64_t>((o.cache_gib > 0 ? o.cache_gib : 2.0) * (1 << 30) / page)));
+  scheduling.cache_pages = std::max(
+      full, std::min(full * o.batch, static_cast<int64_t>((o.cache_gib > 0 ? o.cache_gib : 2.0) * (1 << 30) / page)));
   infer::Scheduler scheduler(model, scheduling);
   served.model = &model;
   served.scheduler = &scheduler;
@@ -158,39 +176,53 @@ void run(Options o) {
   const auto coach = coach_for(names);
   serve::Operator op(std::move(served), settings, jobs.get(), coach.get());
   scheduler.start();
-  listen(o, op, http, fmt::format("{} ({} tokens of context, cache for {} tokens)", fs::path(path).filename().string(), model.positions(), scheduler.stats().cache_pages * infer::PagedCache::kPage));
+  listen(o, op, http,
+         fmt::format("{} ({} tokens of context, cache for {} tokens)", fs::path(path).filename().string(),
+                     model.positions(), scheduler.stats().cache_pages * infer::PagedCache::kPage));
   scheduler.stop();
 }
 
 }  // namespace
 
 void add_serve(CLI::App& app) {
-  auto* c = app.add_subcommand("serve", "a model behind OpenAI's API\nexample: mindxtrain serve --model DIR --adapter tuned=out/run1/checkpoint");
+  auto* c = app.add_subcommand(
+      "serve",
+      "a model behind OpenAI's API\nexample: mindxtrain serve --model DIR --adapter tuned=out/run1/checkpoint");
   auto o = std::make_shared<Options>();
   o->host.clear();
   c->add_option("--model", o->model, "folder, .gguf file or Hub id");
-  c->add_option("--adapter", o->adapters, "NAME=FOLDER: a PEFT adapter, served as the model NAME; may be repeated")->allow_extra_args(false);
+  c->add_option("--adapter", o->adapters, "NAME=FOLDER: a PEFT adapter, served as the model NAME; may be repeated")
+      ->allow_extra_args(false);
   c->add_option("--config", o->config, "recipe whose model and serve section to use");
-  c->add_option("--upstream", o->upstream, "address of an OpenAI-compatible server that has the model; its key in MINDXTRAIN_UPSTREAM_KEY");
+  c->add_option("--upstream", o->upstream,
+                "address of an OpenAI-compatible server that has the model; its key in MINDXTRAIN_UPSTREAM_KEY");
   c->add_option("--host", o->host, "address to listen on (127.0.0.1)");
   c->add_option("--port", o->port, "port (8000)")->check(CLI::Range(1, 65535));
   c->add_option("--api-keys", o->api_keys, "JSON file of keys and their limits; MINDXTRAIN_API_KEY holds a single one");
   c->add_flag("--anyone", o->anyone, "listen beyond this machine without keys");
   c->add_option("--name", o->name, "what the model is called");
   c->add_option("--chat-template", o->chat_template, "Jinja file instead of the model's own");
-  c->add_option("--reasoning-parser", o->reasoning, "qwen3, deepseek_r1 or none")->check(CLI::IsMember({"qwen3", "deepseek_r1", "none"}));
-  c->add_option("--tool-call-parser", o->tools, "hermes, qwen3_coder or none")->check(CLI::IsMember({"hermes", "qwen3_coder", "none"}));
+  c->add_option("--reasoning-parser", o->reasoning, "qwen3, deepseek_r1 or none")
+      ->check(CLI::IsMember({"qwen3", "deepseek_r1", "none"}));
+  c->add_option("--tool-call-parser", o->tools, "hermes, qwen3_coder or none")
+      ->check(CLI::IsMember({"hermes", "qwen3_coder", "none"}));
   c->add_option("--max-model-len", o->context, "longest prompt and answer together")->check(CLI::PositiveNumber);
   c->add_option("--batch", o->batch, "requests answered at once")->check(CLI::Range(1, 1024));
   c->add_option("--queue", o->queue, "requests that may wait; more are answered 429")->check(CLI::NonNegativeNumber);
-  c->add_option("--prompt-piece", o->prompt_piece, "prompt tokens read between two tokens of others")->check(CLI::Range(1, 8192));
+  c->add_option("--prompt-piece", o->prompt_piece, "prompt tokens read between two tokens of others")
+      ->check(CLI::Range(1, 8192));
   c->add_option("--cache-gib", o->cache_gib, "most memory for keys and values (2)")->check(CLI::PositiveNumber);
   c->add_option("--timeout", o->timeout, "longest life of a request in seconds")->check(CLI::PositiveNumber);
   c->add_option("--drain", o->drain, "seconds for answers under way when asked to stop")->check(CLI::NonNegativeNumber);
-  c->add_option("--jobs", o->jobs, "folder for training jobs: /v1/training/jobs for keys that may, and Coach; alone it serves no model");
-  c->add_option("--root", o->roots, "a further folder whose files the recipes of jobs may name (the working directory always); may be repeated")->allow_extra_args(false);
+  c->add_option("--jobs", o->jobs,
+                "folder for training jobs: /v1/training/jobs for keys that may, and Coach; alone it serves no model");
+  c->add_option(
+       "--root", o->roots,
+       "a further folder whose files the recipes of jobs may name (the working directory always); may be repeated")
+      ->allow_extra_args(false);
   c->add_flag("--no-coach", o->no_coach, "without the page at /coach/");
-  c->add_flag("--until-stdin-ends", o->follow_stdin, "stop when standard input ends: with the program that started this one");
+  c->add_flag("--until-stdin-ends", o->follow_stdin,
+              "stop when standard input ends: with the program that started this one");
   c->add_option("--running-jobs", o->running_jobs, "jobs at once")->check(CLI::Range(1, 64));
   c->add_option("--dtype", o->dtype, "bfloat16 or float32");
   c->add_option("--device", o->device, "cpu, h100 or h200");

@@ -23,8 +23,10 @@ struct Options {
 };
 
 void emit(const Options& o, const std::string& text) {
-  if (o.output.empty()) std::fwrite(text.data(), 1, text.size(), stdout);
-  else write_file_atomic(o.output, text);
+  if (o.output.empty())
+    std::fwrite(text.data(), 1, text.size(), stdout);
+  else
+    write_file_atomic(o.output, text);
 }
 
 // Pieces of the input: the whole file, or its lines without their ends (a last line without one counts).
@@ -43,7 +45,8 @@ void encode(const Options& o) {
   std::vector<std::vector<int32_t>> ids;
   for (const auto piece : pieces(o, text)) ids.push_back(side.tok->encode_parallel(piece, num_threads()));
   const double s = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-  log::info("{:.1f} MB in {:.3f} s: {:.1f} MB/s", static_cast<double>(text.size()) / 1e6, s, static_cast<double>(text.size()) / 1e6 / std::max(s, 1e-9));
+  log::info("{:.1f} MB in {:.3f} s: {:.1f} MB/s", static_cast<double>(text.size()) / 1e6, s,
+            static_cast<double>(text.size()) / 1e6 / std::max(s, 1e-9));
   if (o.output.ends_with(".u32")) {
     AtomicFile f(o.output);
     for (const auto& row : ids) f.write(row.data(), row.size() * 4);
@@ -84,7 +87,8 @@ void decode(const Options& o) {
     } else {
       for (std::string_view w : split(trim(row), ' ')) {
         if (w.empty()) continue;
-        if (w.find_first_not_of("0123456789") != std::string_view::npos || w.size() > 9) fail_input("{}:{}: \"{}\" is not a token id", o.input, line, w);
+        if (w.find_first_not_of("0123456789") != std::string_view::npos || w.size() > 9)
+          fail_input("{}:{}: \"{}\" is not a token id", o.input, line, w);
         ids.push_back(std::stoi(std::string(w)));
       }
     }
@@ -104,11 +108,13 @@ void render(const Options& o) {
     ++line;
     if (trim(row).empty()) continue;
     const OrderedJson j = parse_ordered_json(row, fmt::format("{}:{}", o.input, line));
-    if (!j.is_object() || !j.contains("messages")) fail_input("{}:{}: a row is {{\"messages\":[…],\"tools\":…,\"add_generation_prompt\":…}}", o.input, line);
+    if (!j.is_object() || !j.contains("messages"))
+      fail_input("{}:{}: a row is {{\"messages\":[…],\"tools\":…,\"add_generation_prompt\":…}}", o.input, line);
     tokenizer::ChatInput in;
     in.messages = &j["messages"];
     if (j.contains("tools") && !j["tools"].is_null()) in.tools = &j["tools"];
-    if (j.contains("chat_template_kwargs") && !j["chat_template_kwargs"].is_null()) in.kwargs = &j["chat_template_kwargs"];
+    if (j.contains("chat_template_kwargs") && !j["chat_template_kwargs"].is_null())
+      in.kwargs = &j["chat_template_kwargs"];
     in.add_generation_prompt = j.value("add_generation_prompt", false);
     OrderedJson answer;
     try {
@@ -119,7 +125,8 @@ void render(const Options& o) {
     } catch (const Error& e) {
       answer["error"] = e.what();
     }
-    out += o.json ? answer.dump(-1, ' ', false, OrderedJson::error_handler_t::replace) + "\n" : (answer.contains("text") ? answer["text"] : answer["error"]).get<std::string>() + "\n";
+    out += o.json ? answer.dump(-1, ' ', false, OrderedJson::error_handler_t::replace) + "\n"
+                  : (answer.contains("text") ? answer["text"] : answer["error"]).get<std::string>() + "\n";
   }
   emit(o, out);
 }
@@ -138,13 +145,17 @@ void add_tokenizer(CLI::App& app) {
     c->add_flag("--json", o->json, "JSON lines");
     c->add_option("--threads", o->threads, "threads");
   };
-  auto* e = t->add_subcommand("encode", "text → ids\nexample: mindxtrain tokenizer encode --model DIR --input text.txt --json");
+  auto* e = t->add_subcommand("encode",
+                              "text → ids\nexample: mindxtrain tokenizer encode --model DIR --input text.txt --json");
   common(e);
   e->callback([o] { encode(*o); });
-  auto* d = t->add_subcommand("decode", "ids → text\nexample: mindxtrain tokenizer decode --model DIR --input ids.jsonl");
+  auto* d =
+      t->add_subcommand("decode", "ids → text\nexample: mindxtrain tokenizer decode --model DIR --input ids.jsonl");
   common(d);
   d->callback([o] { decode(*o); });
-  auto* r = t->add_subcommand("render", "messages → text and what is trained of it\nexample: mindxtrain tokenizer render --model DIR --input rows.jsonl --json");
+  auto* r = t->add_subcommand("render",
+                              "messages → text and what is trained of it\nexample: mindxtrain tokenizer render --model "
+                              "DIR --input rows.jsonl --json");
   common(r);
   r->callback([o] { render(*o); });
 }

@@ -4,13 +4,16 @@
 namespace mxt::app {
 
 void add_train(CLI::App& app) {
-  auto* c = app.add_subcommand("train", "train a recipe into a folder\nexample: mindxtrain train recipe.yaml --plan plan.json --out out/run1");
+  auto* c = app.add_subcommand(
+      "train", "train a recipe into a folder\nexample: mindxtrain train recipe.yaml --plan plan.json --out out/run1");
   auto o = std::make_shared<Pipeline::Options>();
   c->add_option("recipe", o->recipe_path, "recipe file")->required();
   c->add_option("--plan", o->plan_path, "AutotunePlan to replay (none: made now)");
   c->add_option("--out", o->out, "the run's folder")->required();
   auto* resume = c->add_flag("--resume", o->resume, "go on from the newest saved step");
-  c->add_option("--resume-from", o->resume_from, "go on from this saved step")->check(CLI::PositiveNumber)->excludes(resume);
+  c->add_option("--resume-from", o->resume_from, "go on from this saved step")
+      ->check(CLI::PositiveNumber)
+      ->excludes(resume);
   c->add_option("--data", o->data, "a folder that `dataset prep` made");
   c->add_option("--threads", o->threads, "threads (default: OMP_NUM_THREADS, else all cores)");
   c->callback([o] {

@@ -25,14 +25,16 @@ extern char** environ;
 namespace mxt::app {
 namespace {
 
-// A port that is free now. Somebody else may take it before the child does; the child then says so and the person tries again.
+// A port that is free now. Somebody else may take it before the child does; the child then says so and the person tries
+// again.
 int free_port() {
   const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   sockaddr_in a{};
   a.sin_family = AF_INET;
   a.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   socklen_t n = sizeof a;
-  const bool ok = fd >= 0 && ::bind(fd, reinterpret_cast<sockaddr*>(&a), sizeof a) == 0 && ::getsockname(fd, reinterpret_cast<sockaddr*>(&a), &n) == 0;
+  const bool ok = fd >= 0 && ::bind(fd, reinterpret_cast<sockaddr*>(&a), sizeof a) == 0 &&
+                  ::getsockname(fd, reinterpret_cast<sockaddr*>(&a), &n) == 0;
   if (fd >= 0) ::close(fd);
   if (!ok) fail_input("no free port on this machine: {}", std::strerror(errno));
   return ntohs(a.sin_port);
@@ -79,7 +81,9 @@ void Trial::spawn(const std::vector<std::string>& arguments, std::vector<std::st
   s.port = free_port();
   s.models = std::move(models);
   s.log = fmt::format("{}/trial-{}.log", scratch_, servers_.size());
-  std::vector<std::string> words{"mindxtrain", "serve", "--host", "127.0.0.1", "--port", std::to_string(s.port), "--drain", "0", "--until-stdin-ends", "--batch", "4", "--cache-gib", "0.5"};
+  std::vector<std::string> words{
+      "mindxtrain",         "serve",   "--host", "127.0.0.1",   "--port", std::to_string(s.port), "--drain", "0",
+      "--until-stdin-ends", "--batch", "4",      "--cache-gib", "0.5"};
   words.insert(words.end(), arguments.begin(), arguments.end());
   std::vector<char*> argv;
   for (auto& w : words) argv.push_back(w.data());

@@ -1,5 +1,6 @@
-// The base and the tuned model of one run, served by processes of their own (`mindxtrain serve` on loopback, behind a key that nobody else
-// has), so that trying them costs the server neither memory nor its life. They end with this process, however it ends.
+// The base and the tuned model of one run, served by processes of their own (`mindxtrain serve` on loopback, behind a
+// key that nobody else has), so that trying them costs the server neither memory nor its life. They end with this
+// process, however it ends.
 #pragma once
 
 #include <sys/types.h>

@@ -12,7 +12,8 @@ OrderedJson check_answer(const std::vector<config::Issue>& issues, const config:
   OrderedJson j;
   j["valid"] = issues.empty();
   j["issues"] = OrderedJson::array();
-  for (const auto& i : issues) j["issues"].push_back({{"line", i.line}, {"column", i.column}, {"key", i.key}, {"what", i.what}});
+  for (const auto& i : issues)
+    j["issues"].push_back({{"line", i.line}, {"column", i.column}, {"key", i.key}, {"what", i.what}});
   if (issues.empty()) {
     j["hash"] = config::recipe_hash(r);
     j["off"] = config::off_stages(r);
@@ -45,7 +46,8 @@ void add_validate(CLI::App& app) {
     for (const auto& l : config::hints(r)) std::printf("%s\n", l.c_str());
     std::printf("%s: valid\n", o->recipe.c_str());
   });
-  auto* schema = app.add_subcommand("schema", "JSON Schema of the recipe, for editors\nexample: mindxtrain schema > recipe.schema.json");
+  auto* schema = app.add_subcommand(
+      "schema", "JSON Schema of the recipe, for editors\nexample: mindxtrain schema > recipe.schema.json");
   auto markdown = std::make_shared<bool>();
   schema->add_flag("--markdown", *markdown, "the reference of every field instead (docs/recipe.md)");
   schema->callback([markdown] {

@@ -1,4 +1,5 @@
-// One file per verb; each registers its command line and what it does. main.cc turns errors into a line and an exit code.
+// One file per verb; each registers its command line and what it does. main.cc turns errors into a line and an exit
+// code.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -8,7 +9,7 @@
 namespace mxt::app {
 
 void add_init(CLI::App& app);
-void add_validate(CLI::App& app);   // and schema
+void add_validate(CLI::App& app);  // and schema
 void add_doctor(CLI::App& app);
 void add_plan(CLI::App& app);
 void add_bench(CLI::App& app);

@@ -1,5 +1,5 @@
-// Kernel timings at the shapes of one model, one JSON line a kernel on standard output. Times are the device's own, medians over
-// repeats; bytes count every operand once, read and written.
+// Kernel timings at the shapes of one model, one JSON line a kernel on standard output. Times are the device's own,
+// medians over repeats; bytes count every operand once, read and written.
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
@@ -37,10 +37,12 @@ struct Bench {
   }
   void* buffer(size_t bytes) {
     auto* p = static_cast<std::byte*>(d.allocate(bytes));
-    for (size_t at = 0; at < bytes; at += noise.size() * 2) d.upload(p + at, noise.data(), std::min(bytes - at, noise.size() * 2));
+    for (size_t at = 0; at < bytes; at += noise.size() * 2)
+      d.upload(p + at, noise.data(), std::min(bytes - at, noise.size() * 2));
     return p;
   }
-  void report(const std::string& name, double bytes, double flops, const std::function<void()>& call, int repeats = 12) {
+  void report(const std::string& name, double bytes, double flops, const std::function<void()>& call,
+              int repeats = 12) {
     try {
       for (int i = 0; i < 3; ++i) call();
       std::vector<double> us;
@@ -52,7 +54,9 @@ struct Bench {
       }
       std::sort(us.begin(), us.end());
       const double t = us[us.size() / 2];
-      nlohmann::ordered_json j{{"kernel", name}, {"us", std::round(t * 10) / 10}, {"spread_us", std::round((us[us.size() * 3 / 4] - us[us.size() / 4]) * 10) / 10}};
+      nlohmann::ordered_json j{{"kernel", name},
+                               {"us", std::round(t * 10) / 10},
+                               {"spread_us", std::round((us[us.size() * 3 / 4] - us[us.size() / 4]) * 10) / 10}};
       if (bytes > 0) j["GB/s"] = std::round(bytes / t / 1e3);
       if (flops > 0) j["TFLOP/s"] = std::round(flops / t / 1e5) / 10;
       std::printf("%s\n", j.dump().c_str());
@@ -65,10 +69,13 @@ struct Bench {
 
 void run(int64_t tokens, int64_t length) {
   Bench x;
-  const int64_t width = 4096, heads = 32, kv = 8, hd = 128, ffn = 12288, vocab = 151936, qkv = (heads + 2 * kv) * hd, chunk = 4096;
+  const int64_t width = 4096, heads = 32, kv = 8, hd = 128, ffn = 12288, vocab = 151936, qkv = (heads + 2 * kv) * hd,
+                chunk = 4096;
   const auto T = static_cast<double>(tokens);
   constexpr DType bf = DType::kBF16;
-  auto mat = [&](int64_t rows, int64_t cols, int64_t ld = 0) { return Mat{x.buffer(static_cast<size_t>(rows * (ld ? ld : cols)) * 2), rows, cols, ld ? ld : cols, bf}; };
+  auto mat = [&](int64_t rows, int64_t cols, int64_t ld = 0) {
+    return Mat{x.buffer(static_cast<size_t>(rows * (ld ? ld : cols)) * 2), rows, cols, ld ? ld : cols, bf};
+  };
   auto f32 = [&](int64_t n) { return static_cast<float*>(x.buffer(static_cast<size_t>(n) * 4)); };
   auto& p = x.d.properties();
   nlohmann::ordered_json head{{"device", p.name}, {"driver", p.driver}, {"tokens", tokens}, {"length", length}};
@@ -82,7 +89,8 @@ void run(int64_t tokens, int64_t length) {
     x.d.release(a), x.d.release(b);
   }
   Mat h = mat(tokens, width), r = mat(tokens, width), y = mat(tokens, width), y2 = mat(tokens, width);
-  Mat wide = mat(tokens, 2 * ffn), dwide = mat(tokens, 2 * ffn), mid = mat(tokens, ffn), q1 = mat(tokens, qkv), q2 = mat(tokens, qkv);
+  Mat wide = mat(tokens, 2 * ffn), dwide = mat(tokens, 2 * ffn), mid = mat(tokens, ffn), q1 = mat(tokens, qkv),
+      q2 = mat(tokens, qkv);
   float *rstd = f32(tokens * 64), *cs = f32(length * 64), *sn = f32(length * 64);
   Mat w = mat(1, width);
   std::vector<int32_t> pos, cu;
@@ -105,7 +113,10 @@ void run(int64_t tokens, int64_t length) {
     n.x = h, n.dy = r, n.dres = y, n.dx = y, n.w = w.p, n.wtype = bf, n.rstd = rstd;
     x.ops.norm_grad(n);
   });
-  auto rope = [&](auto& c) { c.heads = heads, c.kv_heads = kv, c.head_dim = hd, c.rotary = hd, c.positions = positions, c.cos = cs, c.sin = sn, c.q_w = w.p, c.k_w = w.p, c.wtype = bf, c.rstd = rstd; };
+  auto rope = [&](auto& c) {
+    c.heads = heads, c.kv_heads = kv, c.head_dim = hd, c.rotary = hd, c.positions = positions, c.cos = cs, c.sin = sn,
+    c.q_w = w.p, c.k_w = w.p, c.wtype = bf, c.rstd = rstd;
+  };
   x.report("qk_rope, norm", T * static_cast<double>(qkv) * 2 * 2, 0, [&] {
     QkRope c;
     rope(c);
@@ -119,13 +130,16 @@ void run(int64_t tokens, int64_t length) {
     x.ops.qk_rope_grad(c);
   });
   x.report("swiglu", T * static_cast<double>(ffn) * 2 * 3, 0, [&] { x.ops.act({Activation::kSwiGlu, wide, mid}); });
-  x.report("swiglu_grad", T * static_cast<double>(ffn) * 2 * 5, 0, [&] { x.ops.act_grad({Activation::kSwiGlu, wide, mid, dwide}); });
+  x.report("swiglu_grad", T * static_cast<double>(ffn) * 2 * 5, 0,
+           [&] { x.ops.act_grad({Activation::kSwiGlu, wide, mid, dwide}); });
   x.report("add", T * width * 2 * 3, 0, [&] { x.ops.add({h, r, y}); });
 
   auto gemm = [&](const char* name, Mat a, Mat b, Mat c, bool ta, bool tb, bool acc, int algos) {
-    const double m = static_cast<double>(c.rows), n = static_cast<double>(c.cols), k = static_cast<double>(ta ? a.rows : a.cols);
+    const double m = static_cast<double>(c.rows), n = static_cast<double>(c.cols),
+                 k = static_cast<double>(ta ? a.rows : a.cols);
     for (int i = 0; i < algos; ++i)
-      x.report(fmt::format("gemm {} {}{} m{} n{} k{}{}{} lt{}", name, ta ? 't' : 'n', tb ? 't' : 'n', c.rows, c.cols, static_cast<int64_t>(k), acc ? " acc" : "", c.type == bf ? "" : " f32", i),
+      x.report(fmt::format("gemm {} {}{} m{} n{} k{}{}{} lt{}", name, ta ? 't' : 'n', tb ? 't' : 'n', c.rows, c.cols,
+                           static_cast<int64_t>(k), acc ? " acc" : "", c.type == bf ? "" : " f32", i),
                (m * k + n * k) * 2 + m * n * static_cast<double>(size_of(c.type)) * (acc ? 2 : 1), 2 * m * n * k, [&] {
                  Gemm g;
                  g.a = a, g.b = b, g.c = c, g.trans_a = ta, g.trans_b = tb, g.accumulate = acc, g.algo = i;
@@ -144,9 +158,11 @@ void run(int64_t tokens, int64_t length) {
     x.d.release(wt.p);
     // The same products with the adapter's columns appended.
     const int64_t pad = 64;
-    Mat xe = mat(tokens, l.in.cols + l.stacked, l.in.cols + pad), we = mat(l.out.cols, l.in.cols + l.stacked, l.in.cols + pad);
+    Mat xe = mat(tokens, l.in.cols + l.stacked, l.in.cols + pad),
+        we = mat(l.out.cols, l.in.cols + l.stacked, l.in.cols + pad);
     gemm(l.name, xe, we, l.out, false, true, false, 3);
-    Mat de = mat(tokens, l.out.cols + l.stacked, l.out.cols + pad), wr = mat(l.out.cols + l.stacked, l.in.cols, l.in.cols + pad);
+    Mat de = mat(tokens, l.out.cols + l.stacked, l.out.cols + pad),
+        wr = mat(l.out.cols + l.stacked, l.in.cols, l.in.cols + pad);
     gemm(l.name, de, wr, l.in, false, false, false, 3);
     for (Mat* m : {&xe, &we, &de, &wr}) x.d.release(m->p);
     // The thin products of LoRA.
@@ -157,7 +173,8 @@ void run(int64_t tokens, int64_t length) {
     gemm("+zB", z16, bm, l.out, false, true, true, 2);
     gemm("dz", l.out, bm, z16, false, false, false, 4);
     gemm("dx+", z, a, l.in, false, false, true, 2);
-    Mat dbm{x.buffer(static_cast<size_t>(l.out.cols) * 64), l.out.cols, 16, 16, DType::kF32}, da{x.buffer(static_cast<size_t>(l.in.cols * l.stacked) * 4), l.stacked, l.in.cols, l.in.cols, DType::kF32};
+    Mat dbm{x.buffer(static_cast<size_t>(l.out.cols) * 64), l.out.cols, 16, 16, DType::kF32},
+        da{x.buffer(static_cast<size_t>(l.in.cols * l.stacked) * 4), l.stacked, l.in.cols, l.in.cols, DType::kF32};
     gemm("dB", l.out, z16, dbm, true, false, true, 4);
     gemm("dA", z, l.in, da, true, false, true, 4);
     for (void* q : {a.p, bm.p, z.p, dbm.p, da.p}) x.d.release(q);
@@ -170,8 +187,10 @@ void run(int64_t tokens, int64_t length) {
       return m;
     };
     auto set = [&](auto& c) {
-      c.q = cols(q1, 0, heads * hd), c.k = cols(q1, heads * hd, kv * hd), c.v = cols(q1, (heads + kv) * hd, kv * hd), c.out = y, c.lse = rstd;
-      c.cu_seqlens = offs, c.documents = documents, c.longest = longest, c.heads = heads, c.kv_heads = kv, c.head_dim = hd, c.scale = 0.088f, c.algo = algo;
+      c.q = cols(q1, 0, heads * hd), c.k = cols(q1, heads * hd, kv * hd), c.v = cols(q1, (heads + kv) * hd, kv * hd),
+      c.out = y, c.lse = rstd;
+      c.cu_seqlens = offs, c.documents = documents, c.longest = longest, c.heads = heads, c.kv_heads = kv,
+      c.head_dim = hd, c.scale = 0.088f, c.algo = algo;
     };
     Attention c;
     set(c);
@@ -181,7 +200,8 @@ void run(int64_t tokens, int64_t length) {
     g.dq = cols(q2, 0, heads * hd), g.dk = cols(q2, heads * hd, kv * hd), g.dv = cols(q2, (heads + kv) * hd, kv * hd);
     const double flops = 4.0 * pairs * static_cast<double>(heads * hd);
     try {
-      std::printf("{\"kernel\":\"%s scratch\",\"forward\":%zu,\"backward\":%zu}\n", name, x.ops.attention_scratch(c), x.ops.attention_grad_scratch(g));
+      std::printf("{\"kernel\":\"%s scratch\",\"forward\":%zu,\"backward\":%zu}\n", name, x.ops.attention_scratch(c),
+                  x.ops.attention_grad_scratch(g));
     } catch (const std::exception& e) {
       std::printf("%s\n", nlohmann::json{{"kernel", name}, {"error", e.what()}}.dump().c_str());
       return;
@@ -212,7 +232,8 @@ void run(int64_t tokens, int64_t length) {
     gemm("head", logits, wh, hc, false, false, false, 3);
     std::vector<int32_t> labels(static_cast<size_t>(chunk), 17);
     int32_t* l = ints(labels);
-    x.report("cross_entropy, gradient", static_cast<double>(chunk * vocab) * 2 * 2, 0, [&] { x.ops.cross_entropy({logits, l, nullptr, rstd, true, 0}); });
+    x.report("cross_entropy, gradient", static_cast<double>(chunk * vocab) * 2 * 2, 0,
+             [&] { x.ops.cross_entropy({logits, l, nullptr, rstd, true, 0}); });
   }
   {
     const int64_t n = 43646976;  // LoRA r16 of Qwen3-8B

@@ -25,9 +25,9 @@ struct Shape {
 };
 
 const std::vector<Shape> kShapes = {
-    {"smol 4x256", 4, 256, 9, 3, 64, DType::kBF16},      {"smol 16x60", 16, 60, 9, 3, 64, DType::kBF16},
-    {"smol 4x256 f32", 4, 256, 9, 3, 64, DType::kF32},   {"qwen 2x512", 2, 512, 16, 8, 128, DType::kBF16},
-    {"qwen 1x2048", 1, 2048, 16, 8, 128, DType::kBF16},  {"nano 12x64", 12, 64, 4, 4, 32, DType::kBF16},
+    {"smol 4x256", 4, 256, 9, 3, 64, DType::kBF16},     {"smol 16x60", 16, 60, 9, 3, 64, DType::kBF16},
+    {"smol 4x256 f32", 4, 256, 9, 3, 64, DType::kF32},  {"qwen 2x512", 2, 512, 16, 8, 128, DType::kBF16},
+    {"qwen 1x2048", 1, 2048, 16, 8, 128, DType::kBF16}, {"nano 12x64", 12, 64, 4, 4, 32, DType::kBF16},
     {"nano 12x64 f32", 12, 64, 4, 4, 32, DType::kF32},
 };
 
@@ -40,8 +40,8 @@ double seconds() {
 void measure(const Shape& s, int rounds) {
   const int64_t t = s.documents * s.length, hq = s.heads * s.d, hk = s.kv_heads * s.d, width = hq + 2 * hk;
   const auto size = static_cast<int64_t>(size_of(s.type));
-  std::vector<char> qkv(static_cast<size_t>(t * width * size)), dqkv(qkv.size()), out(static_cast<size_t>(t * hq * size)),
-      dout(out.size());
+  std::vector<char> qkv(static_cast<size_t>(t * width * size)), dqkv(qkv.size()),
+      out(static_cast<size_t>(t * hq * size)), dout(out.size());
   for (auto* v : {&qkv, &dout})
     for (size_t i = 0; i < v->size() / static_cast<size_t>(size); ++i) {
       const float x = static_cast<float>((i * 2654435761u >> 20) % 1000) / 500 - 1;
@@ -71,8 +71,10 @@ void measure(const Shape& s, int rounds) {
       const double t1 = seconds();
       AttentionGrad g;
       g.q = a.q, g.k = a.k, g.v = a.v, g.out = a.out, g.dout = {dout.data(), t, hq, hq, s.type}, g.lse = lse.data();
-      g.dq = columns(dqkv, 0, hq), g.dk = columns(dqkv, hq, hk), g.dv = columns(dqkv, hq + hk, hk), g.cu_seqlens = cu.data();
-      g.documents = s.documents, g.heads = s.heads, g.kv_heads = s.kv_heads, g.head_dim = s.d, g.scale = a.scale, g.algo = a.algo;
+      g.dq = columns(dqkv, 0, hq), g.dk = columns(dqkv, hq, hk), g.dv = columns(dqkv, hq + hk, hk),
+      g.cu_seqlens = cu.data();
+      g.documents = s.documents, g.heads = s.heads, g.kv_heads = s.kv_heads, g.head_dim = s.d, g.scale = a.scale,
+      g.algo = a.algo;
       cpu::attention_grad(g);
       const double t2 = seconds();
       if (round >= 0) forward = std::min(forward, t1 - t0), backward = std::min(backward, t2 - t1);
@@ -90,7 +92,8 @@ void measure(const Shape& s, int rounds) {
 int main(int argc, char** argv) {
   if (argc > 2) mxt::set_num_threads(std::atoi(argv[2]));
   fmt::print("{:<16}", "threads " + std::to_string(mxt::num_threads()));
-  for (const auto& name : mxt::kernels::cpu::attention_algorithms()) fmt::print("  {:^44}", name + " forward, backward");
+  for (const auto& name : mxt::kernels::cpu::attention_algorithms())
+    fmt::print("  {:^44}", name + " forward, backward");
   fmt::print("\n");
   for (const auto& s : mxt::kernels::kShapes) mxt::kernels::measure(s, argc > 1 ? std::atoi(argv[1]) : 5);
 }

@@ -16,8 +16,10 @@ Clock::~Clock() {
 
 void Clock::start() {
   check_stop(stop_);
-  if (device_) device_->mark(from_);
-  else begin_ = std::chrono::steady_clock::now();
+  if (device_)
+    device_->mark(from_);
+  else
+    begin_ = std::chrono::steady_clock::now();
 }
 
 double Clock::stop() {

@@ -41,7 +41,9 @@ class Deadline {
   bool allows(double us) const { return us * 1e-6 < left(); }
   // The first `part` of what is left.
   Deadline part(double share) const { return Deadline(share * std::max(0.0, left())); }
-  static double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+  static double now() {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+  }
 
  private:
   double end_;

@@ -40,7 +40,7 @@ constexpr size_t kBuffer = 1 << 20;
 std::string read_file(const std::string& path) {
   const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (fd < 0) fail_input("{}: cannot be read: {}", path, std::strerror(errno));
-  struct stat st {};
+  struct stat st{};
   if (fstat(fd, &st) == 0 && S_ISDIR(st.st_mode)) {
     close(fd);
     fail_input("{}: is a folder, a file was expected", path);
@@ -67,8 +67,10 @@ AtomicFile::AtomicFile(std::string path) : path_(std::move(path)) {
   static std::atomic<unsigned> counter{0};
   const fs::path p(path_);
   std::error_code ec;
-  if (const auto kind = fs::status(p, ec).type(); kind != fs::file_type::not_found && kind != fs::file_type::regular && kind != fs::file_type::none)
-    fail_input("{}: is {}, and a file would take its place: choose another name", path_, kind == fs::file_type::directory ? "a folder" : "no regular file");
+  if (const auto kind = fs::status(p, ec).type();
+      kind != fs::file_type::not_found && kind != fs::file_type::regular && kind != fs::file_type::none)
+    fail_input("{}: is {}, and a file would take its place: choose another name", path_,
+               kind == fs::file_type::directory ? "a folder" : "no regular file");
   temp_ = (p.parent_path() / fmt::format(".{}.{}.{}.tmp", p.filename().string(), getpid(), counter++)).string();
   fd_ = open(temp_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
   if (fd_ < 0) fail_input("{}: cannot be written: {}", path_, why(errno));
@@ -147,7 +149,8 @@ bool is_unfinished(std::string_view name) {
 void remove_unfinished(const std::string& folder) {
   std::error_code ec;
   std::vector<fs::path> found;
-  for (auto it = fs::recursive_directory_iterator(folder, ec); !ec && it != fs::recursive_directory_iterator(); it.increment(ec)) {
+  for (auto it = fs::recursive_directory_iterator(folder, ec); !ec && it != fs::recursive_directory_iterator();
+       it.increment(ec)) {
     const std::string name = it->path().filename().string();
     if (!it->is_directory(ec)) {
       if (is_unfinished(name)) found.push_back(it->path());
@@ -181,7 +184,7 @@ void replace_folder(const std::string& temp, const std::string& target) {
 MappedFile::MappedFile(const std::string& path) : path_(path) {
   const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (fd < 0) fail_input("{}: cannot be read: {}", path, std::strerror(errno));
-  struct stat st {};
+  struct stat st{};
   if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode)) {
     close(fd);
     fail_input("{}: is not a regular file", path);
@@ -272,7 +275,8 @@ std::vector<std::string> list_files(const std::string& folder) {
 std::vector<std::string> list_entries(const std::string& folder) {
   std::vector<std::string> out;
   std::error_code ec;
-  for (auto it = fs::recursive_directory_iterator(folder, ec); !ec && it != fs::recursive_directory_iterator(); it.increment(ec))
+  for (auto it = fs::recursive_directory_iterator(folder, ec); !ec && it != fs::recursive_directory_iterator();
+       it.increment(ec))
     if (!fs::is_directory(it->symlink_status())) out.push_back(it->path().lexically_relative(folder).generic_string());
   if (ec) fail_input("{}: cannot be read: {}", folder, why(ec.value()));
   std::sort(out.begin(), out.end());
@@ -328,11 +332,13 @@ void expand_braces(const std::string& done, std::string_view rest, std::vector<s
     for (size_t i = 0; i + 1 < cuts.size(); ++i) {
       const std::string_view choice = rest.substr(cuts[i] + 1, cuts[i + 1] - cuts[i] - 1);
       // A choice may hold braces itself, so it goes through here again with what follows.
-      expand_braces(done + std::string(rest.substr(0, open)), std::string(choice) + std::string(rest.substr(close + 1)), out);
+      expand_braces(done + std::string(rest.substr(0, open)), std::string(choice) + std::string(rest.substr(close + 1)),
+                    out);
     }
     return;
   }
-  if (out.size() == kMaxPatterns) fail_input("the braces of the pattern stand for more than {} patterns; write fewer", kMaxPatterns);
+  if (out.size() == kMaxPatterns)
+    fail_input("the braces of the pattern stand for more than {} patterns; write fewer", kMaxPatterns);
   out.push_back(done + std::string(rest));
 }
 
@@ -341,15 +347,18 @@ void expand_braces(const std::string& done, std::string_view rest, std::vector<s
 std::vector<std::string> glob_files(const std::string& pattern) {
   std::error_code ec;
   if (fs::is_regular_file(pattern, ec)) return {pattern};
-  if (pattern.size() > kMaxPattern) fail_input("the pattern has {} bytes, at most {} are taken", pattern.size(), kMaxPattern);
+  if (pattern.size() > kMaxPattern)
+    fail_input("the pattern has {} bytes, at most {} are taken", pattern.size(), kMaxPattern);
   std::vector<std::string> out, patterns;
   expand_braces("", pattern, patterns);
   for (const std::string& p : patterns) {
     std::vector<std::string> parts;
     fs::path root;
     for (const auto& c : fs::path(p)) {
-      if (c == "/") root = "/";
-      else if (!c.empty()) parts.push_back(c.string());
+      if (c == "/")
+        root = "/";
+      else if (!c.empty())
+        parts.push_back(c.string());
     }
     glob_into(root, parts, 0, out);
   }

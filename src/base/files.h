@@ -39,8 +39,9 @@ class AtomicFile {
   void flush();
 };
 
-// Removes what killed processes had begun with the two above in `folder` and below it, dot folders left out. Only for who holds the
-// folder: another process may be writing there. Until then such files are dot files, which list_files() does not see.
+// Removes what killed processes had begun with the two above in `folder` and below it, dot folders left out. Only for
+// who holds the folder: another process may be writing there. Until then such files are dot files, which list_files()
+// does not see.
 void remove_unfinished(const std::string& folder);
 
 // Replaces the folder `target` by the finished folder `temp` (both on one file system), so that a reader sees either
@@ -84,10 +85,11 @@ uint64_t free_disk_bytes(const std::string& path);
 // Regular files below `folder`, paths relative to it, sorted by byte value; dot files and symbolic links to outside
 // are left out.
 std::vector<std::string> list_files(const std::string& folder);
-// Everything below `folder` that is no folder, paths relative to it, sorted by byte value: dot files too, links not followed.
+// Everything below `folder` that is no folder, paths relative to it, sorted by byte value: dot files too, links not
+// followed.
 std::vector<std::string> list_entries(const std::string& folder);
-// Files that match a shell pattern with `*`, `?`, `[…]`, `{a,b}` and `**` (any depth); sorted. A plain path matches itself.
-// Errors (kBadInput): braces that stand for more than 10,000 patterns.
+// Files that match a shell pattern with `*`, `?`, `[…]`, `{a,b}` and `**` (any depth); sorted. A plain path matches
+// itself. Errors (kBadInput): braces that stand for more than 10,000 patterns.
 std::vector<std::string> glob_files(const std::string& pattern);
 
 }  // namespace mxt

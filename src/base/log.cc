@@ -21,13 +21,13 @@ spdlog::logger& logger() {
   return *l;
 }
 
-double now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
+double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
 std::string duration(double s) {
   if (s < 60) return fmt::format("{:.0f}s", s);
-  if (s < 3600) return fmt::format("{:.0f}m{:02.0f}s", static_cast<double>(static_cast<int>(s / 60)), s - 60.0 * static_cast<int>(s / 60));
+  if (s < 3600)
+    return fmt::format("{:.0f}m{:02.0f}s", static_cast<double>(static_cast<int>(s / 60)),
+                       s - 60.0 * static_cast<int>(s / 60));
   return fmt::format("{}h{:02d}m", static_cast<int>(s / 3600), static_cast<int>(s / 60) % 60);
 }
 

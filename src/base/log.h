@@ -16,11 +16,17 @@ void line(Level level, std::string_view text);
 bool interactive();
 
 template <typename... A>
-void debug(fmt::format_string<A...> f, A&&... a) { line(Level::kDebug, fmt::format(f, std::forward<A>(a)...)); }
+void debug(fmt::format_string<A...> f, A&&... a) {
+  line(Level::kDebug, fmt::format(f, std::forward<A>(a)...));
+}
 template <typename... A>
-void info(fmt::format_string<A...> f, A&&... a) { line(Level::kInfo, fmt::format(f, std::forward<A>(a)...)); }
+void info(fmt::format_string<A...> f, A&&... a) {
+  line(Level::kInfo, fmt::format(f, std::forward<A>(a)...));
+}
 template <typename... A>
-void warn(fmt::format_string<A...> f, A&&... a) { line(Level::kWarn, fmt::format(f, std::forward<A>(a)...)); }
+void warn(fmt::format_string<A...> f, A&&... a) {
+  line(Level::kWarn, fmt::format(f, std::forward<A>(a)...));
+}
 
 // Progress of long work: on a terminal one rewritten line, elsewhere a plain line at most every ten seconds.
 class Progress {

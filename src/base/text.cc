@@ -15,7 +15,8 @@ int sequence(std::string_view s, size_t i) {
   if (b0 < 0x80) return 1;
   unsigned lo = 0x80, hi = 0xBF;
   int n = 0;
-  if (b0 >= 0xC2 && b0 <= 0xDF) n = 2;
+  if (b0 >= 0xC2 && b0 <= 0xDF)
+    n = 2;
   else if (b0 >= 0xE0 && b0 <= 0xEF) {
     n = 3;
     if (b0 == 0xE0) lo = 0xA0;

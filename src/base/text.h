@@ -11,7 +11,8 @@ namespace mxt {
 bool is_valid_utf8(std::string_view s);
 // Replaces what is not UTF-8 by U+FFFD exactly as Python's errors='replace' does (one per maximal invalid part).
 std::string replace_invalid_utf8(std::string_view s);
-// For one line of a message: control characters and what is not UTF-8 as \xNN, so that a name from outside cannot break it.
+// For one line of a message: control characters and what is not UTF-8 as \xNN, so that a name from outside cannot break
+// it.
 std::string printable(std::string_view s);
 // Decodes the code point at s[i] of valid UTF-8 and moves i past it.
 uint32_t next_code_point(std::string_view s, size_t& i);

@@ -37,8 +37,9 @@ const std::vector<int>& cores() {
   return list;
 }
 
-// Waits for a moment of some nanoseconds to a microsecond, longer the longer it has been; false when it is time to sleep. The processor
-// is offered to others soon, so that a thread that waits for one without a core does not keep it from getting one.
+// Waits for a moment of some nanoseconds to a microsecond, longer the longer it has been; false when it is time to
+// sleep. The processor is offered to others soon, so that a thread that waits for one without a core does not keep it
+// from getting one.
 class Patience {
  public:
   bool left() {
@@ -65,8 +66,8 @@ struct Job {
   void* ctx = nullptr;
 };
 
-// The workers of one thread that opens regions. A region is over when its pieces are done; a worker that was not there in time is not
-// waited for, so one that another program keeps from its core costs little.
+// The workers of one thread that opens regions. A region is over when its pieces are done; a worker that was not there
+// in time is not waited for, so one that another program keeps from its core costs little.
 class Team {
  public:
   ~Team() { resize(0); }
@@ -110,7 +111,9 @@ class Team {
     // From here on any worker may take pieces. Orders against sleepers_ in serve().
     ticket_.store(uint64_t{pieces} << 32);
     if (sleepers_.load() > 0) {
-      { std::lock_guard lock(mutex_); }
+      {
+        std::lock_guard lock(mutex_);
+      }
       wake_.notify_all();
     }
     take_pieces();
@@ -138,7 +141,9 @@ class Team {
       took = true;
       run_piece(static_cast<uint32_t>(t));
       if (unfinished_.fetch_sub(1) == 1 && caller_sleeps_.load()) {
-        { std::lock_guard lock(mutex_); }
+        {
+          std::lock_guard lock(mutex_);
+        }
         done_.notify_one();
       }
       t = ticket_.load(std::memory_order_acquire);
@@ -244,7 +249,8 @@ void parallel_for_raw(int64_t begin, int64_t end, int64_t grain, void (*fn)(void
   constexpr int64_t kMost = std::numeric_limits<uint32_t>::max();
   for (int64_t first = 0; first < pieces; first += kMost) {
     const int64_t count = std::min(kMost, pieces - first), from = begin + first * grain;
-    team().run({from, count == pieces - first ? end : from + count * grain, grain, fn, ctx}, static_cast<uint32_t>(count));
+    team().run({from, count == pieces - first ? end : from + count * grain, grain, fn, ctx},
+               static_cast<uint32_t>(count));
   }
 }
 

@@ -1,8 +1,9 @@
-// Threads. A thread that opens parallel regions has workers of its own, which wait for the next region, awake at first. Libraries with
-// threads of their own (oneDNN with OpenMP) are called inside pieces and get one there, so cores are not oversubscribed.
+// Threads. A thread that opens parallel regions has workers of its own, which wait for the next region, awake at first.
+// Libraries with threads of their own (oneDNN with OpenMP) are called inside pieces and get one there, so cores are not
+// oversubscribed.
 //
-// Rule for results: how work is cut must not depend on the number of threads. Cut into a fixed number of pieces (or by a
-// fixed grain), and reduce pieces in index order.
+// Rule for results: how work is cut must not depend on the number of threads. Cut into a fixed number of pieces (or by
+// a fixed grain), and reduce pieces in index order.
 #pragma once
 
 #include <cstdint>
@@ -13,14 +14,15 @@ namespace mxt {
 int num_threads();
 // n ≥ 1. Applies to this thread's later parallel regions (OpenMP's too).
 void set_num_threads(int n);
-// Ends the workers that this thread's parallel regions left waiting; the next region makes new ones. Each thread that opens regions has
-// workers of its own, so one that hands work over to another must do this, or its workers compete with the other's.
+// Ends the workers that this thread's parallel regions left waiting; the next region makes new ones. Each thread that
+// opens regions has workers of its own, so one that hands work over to another must do this, or its workers compete
+// with the other's.
 void release_workers();
 
 // Cores that this process may run on.
 int usable_cores();
-// Binds thread i of the pool to the i-th of them (where there are as many), or gives all threads all of them back. The calling thread
-// stays free, so that threads and programs that it starts later are not bound to one core.
+// Binds thread i of the pool to the i-th of them (where there are as many), or gives all threads all of them back. The
+// calling thread stays free, so that threads and programs that it starts later are not bound to one core.
 void pin_threads(bool on);
 
 // A plain pointer and context instead of std::function: kernels call this thousands of times a step.

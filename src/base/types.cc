@@ -27,22 +27,37 @@ constexpr std::array<Info, 10> kInfo{{{DType::kF32, "F32", 4},
 
 float load(const void* p, DType t, size_t i) {
   switch (t) {
-    case DType::kF32: return static_cast<const float*>(p)[i];
-    case DType::kF16: return f16_to_float(static_cast<const uint16_t*>(p)[i]);
-    case DType::kBF16: return bf16_to_float(static_cast<const uint16_t*>(p)[i]);
-    case DType::kF8E4M3: return f8e4m3_to_float(static_cast<const uint8_t*>(p)[i]);
-    case DType::kF64: return static_cast<float>(static_cast<const double*>(p)[i]);
-    default: MXT_ASSERT(!"convert: not a floating type");
+    case DType::kF32:
+      return static_cast<const float*>(p)[i];
+    case DType::kF16:
+      return f16_to_float(static_cast<const uint16_t*>(p)[i]);
+    case DType::kBF16:
+      return bf16_to_float(static_cast<const uint16_t*>(p)[i]);
+    case DType::kF8E4M3:
+      return f8e4m3_to_float(static_cast<const uint8_t*>(p)[i]);
+    case DType::kF64:
+      return static_cast<float>(static_cast<const double*>(p)[i]);
+    default:
+      MXT_ASSERT(!"convert: not a floating type");
   }
 }
 
 void store(void* p, DType t, size_t i, float v) {
   switch (t) {
-    case DType::kF32: static_cast<float*>(p)[i] = v; return;
-    case DType::kF16: static_cast<uint16_t*>(p)[i] = float_to_f16(v); return;
-    case DType::kBF16: static_cast<uint16_t*>(p)[i] = float_to_bf16(v); return;
-    case DType::kF8E4M3: static_cast<uint8_t*>(p)[i] = float_to_f8e4m3(v); return;
-    default: MXT_ASSERT(!"convert: not a floating type");
+    case DType::kF32:
+      static_cast<float*>(p)[i] = v;
+      return;
+    case DType::kF16:
+      static_cast<uint16_t*>(p)[i] = float_to_f16(v);
+      return;
+    case DType::kBF16:
+      static_cast<uint16_t*>(p)[i] = float_to_bf16(v);
+      return;
+    case DType::kF8E4M3:
+      static_cast<uint8_t*>(p)[i] = float_to_f8e4m3(v);
+      return;
+    default:
+      MXT_ASSERT(!"convert: not a floating type");
   }
 }
 

@@ -12,8 +12,8 @@ namespace mxt {
 
 enum class DType : uint8_t { kF32, kF16, kBF16, kI32, kI64, kU8, kI8, kF8E4M3, kF64, kBool };
 
-size_t size_of(DType t);              // bytes of one element
-std::string_view name_of(DType t);    // safetensors' names: F32 F16 BF16 I32 I64 U8 I8 F8_E4M3 F64 BOOL
+size_t size_of(DType t);            // bytes of one element
+std::string_view name_of(DType t);  // safetensors' names: F32 F16 BF16 I32 I64 U8 I8 F8_E4M3 F64 BOOL
 bool dtype_from_name(std::string_view name, DType* out);  // false where the name is unknown
 
 inline float bf16_to_float(uint16_t b) { return std::bit_cast<float>(static_cast<uint32_t>(b) << 16); }
@@ -24,10 +24,11 @@ inline uint16_t float_to_bf16(float f) {
 }
 float f16_to_float(uint16_t h);
 uint16_t float_to_f16(float f);
-float f8e4m3_to_float(uint8_t b);    // E4M3FN: no infinities, 0x7f and 0xff are NaN, largest 448
-uint8_t float_to_f8e4m3(float f);    // saturates to ±448
-// The power of two that E4M3 values of a row are multiples of: the least s with largest ≤ 448·s (1 where all is zero, at least 2^-126).
-// A power of two keeps held values exact in bf16 and fp32, so that a product of them is the same wherever it is computed.
+float f8e4m3_to_float(uint8_t b);  // E4M3FN: no infinities, 0x7f and 0xff are NaN, largest 448
+uint8_t float_to_f8e4m3(float f);  // saturates to ±448
+// The power of two that E4M3 values of a row are multiples of: the least s with largest ≤ 448·s (1 where all is zero,
+// at least 2^-126). A power of two keeps held values exact in bf16 and fp32, so that a product of them is the same
+// wherever it is computed.
 inline float f8e4m3_row_scale(float largest) {
   if (!(largest > 0)) return 1.0f;
   const uint32_t u = std::bit_cast<uint32_t>(largest) + 0x1fffffu;  // above 1.75·2^e the exponent grows by one

@@ -30,7 +30,8 @@ Ends parse_name(const std::string& segment) {
   MXT_ASSERT(!"not an adapter's segment");
 }
 
-float* values_of(const runtime::ParamSlot& slot, const graph::Param& p, const graph::Segment& s, std::vector<float>* scratch) {
+float* values_of(const runtime::ParamSlot& slot, const graph::Param& p, const graph::Segment& s,
+                 std::vector<float>* scratch) {
   if (slot.master) return slot.master + s.row * p.cols;
   scratch->resize(static_cast<size_t>(s.rows * p.cols));
   return scratch->data();
@@ -44,10 +45,13 @@ void each_segment(const graph::Graph& g, F&& f) {
 }
 
 // Puts F32 values of a segment where the parameter computes from.
-void store(const graph::Graph& g, const runtime::ParamSlot& slot, const graph::Param& p, const graph::Segment& s, const float* values) {
+void store(const graph::Graph& g, const runtime::ParamSlot& slot, const graph::Param& p, const graph::Segment& s,
+           const float* values) {
   if (slot.master) return;
   const DType type = g.value(p.value).type;
-  convert(values, DType::kF32, static_cast<std::byte*>(slot.weight) + static_cast<size_t>(s.row * p.cols) * size_of(type), type, static_cast<size_t>(s.rows * p.cols));
+  convert(values, DType::kF32,
+          static_cast<std::byte*>(slot.weight) + static_cast<size_t>(s.row * p.cols) * size_of(type), type,
+          static_cast<size_t>(s.rows * p.cols));
 }
 
 }  // namespace
@@ -72,7 +76,8 @@ void init_adapter(const graph::Graph& g, runtime::ParamStore& params, uint64_t s
     if (g.params[i].adapter) params.sync_weights(static_cast<graph::ParamId>(i));
 }
 
-void save_adapter(const std::string& folder, const graph::Graph& g, const runtime::ParamStore& params, const AdapterSettings& settings) {
+void save_adapter(const std::string& folder, const graph::Graph& g, const runtime::ParamStore& params,
+                  const AdapterSettings& settings) {
   formats::AdapterConfig c;
   c.base_model_name_or_path = settings.base;
   c.r = settings.rank;
@@ -132,7 +137,9 @@ void load_adapter(const std::string& folder, const graph::Graph& g, runtime::Par
     if (!m) fail_input("{}: the adapter has no weights for {}, which this run trains", folder, e.module);
     const auto& t = e.is_a ? m->a : m->b;
     if (t.shape != std::vector<int64_t>{s.rows, p.cols})
-      fail_input("{}: {} has shape [{}], this model and recipe want [{}, {}]: the adapter was made for another base or rank", folder, t.name, fmt::join(t.shape, ", "), s.rows, p.cols);
+      fail_input(
+          "{}: {} has shape [{}], this model and recipe want [{}, {}]: the adapter was made for another base or rank",
+          folder, t.name, fmt::join(t.shape, ", "), s.rows, p.cols);
     const auto access = params.write(g.value(p.value).param);
     float* v = values_of(access.slot, p, s, &scratch);
     adapter.read(t, DType::kF32, v);
@@ -140,7 +147,11 @@ void load_adapter(const std::string& folder, const graph::Graph& g, runtime::Par
     ++used[e.module];
   });
   for (const auto& m : adapter.modules())
-    if (!used.contains(m.name)) fail_input("{}: the adapter has weights for {}, which this model has not (or this run does not train): it was made for another base", folder, m.name);
+    if (!used.contains(m.name))
+      fail_input(
+          "{}: the adapter has weights for {}, which this model has not (or this run does not train): it was made for "
+          "another base",
+          folder, m.name);
   for (size_t i = 0; i < g.params.size(); ++i)
     if (g.params[i].adapter) params.sync_weights(static_cast<graph::ParamId>(i));
 }

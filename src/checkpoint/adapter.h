@@ -19,18 +19,20 @@ struct AdapterSettings {
   std::vector<std::string> target_modules;
 };
 
-// A: uniform in ±1/√(inputs) (PyTorch's kaiming_uniform with a = √5, as PEFT); B: zeros. A function of (seed, module, element).
+// A: uniform in ±1/√(inputs) (PyTorch's kaiming_uniform with a = √5, as PEFT); B: zeros. A function of (seed, module,
+// element).
 void init_adapter(const graph::Graph& g, runtime::ParamStore& params, uint64_t seed);
 
 // Writes the folder from the master weights, F32. Bytes depend on the weights and settings alone.
-void save_adapter(const std::string& folder, const graph::Graph& g, const runtime::ParamStore& params, const AdapterSettings& settings);
+void save_adapter(const std::string& folder, const graph::Graph& g, const runtime::ParamStore& params,
+                  const AdapterSettings& settings);
 
-// The LoRA plan of a PEFT folder, to build the graph with (dropout is for training and left out). Refuses what PEFT can express and
-// this build cannot (DoRA, trained biases, modules_to_save), naming the key.
+// The LoRA plan of a PEFT folder, to build the graph with (dropout is for training and left out). Refuses what PEFT can
+// express and this build cannot (DoRA, trained biases, modules_to_save), naming the key.
 models::LoraPlan adapter_plan(const std::string& folder);
 
-// Fills the adapter's parameters. kBadInput for an adapter of another base: a module that the graph has not, another shape, or a
-// module without its tensors.
+// Fills the adapter's parameters. kBadInput for an adapter of another base: a module that the graph has not, another
+// shape, or a module without its tensors.
 void load_adapter(const std::string& folder, const graph::Graph& g, runtime::ParamStore& params);
 
 }  // namespace mxt::checkpoint

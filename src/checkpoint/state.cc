@@ -36,7 +36,9 @@ std::vector<Item> items_of(const graph::Graph& g, const runtime::ParamStore& par
 
 }  // namespace
 
-std::string step_folder(const std::string& checkpoints, int64_t step) { return fmt::format("{}/step-{}", checkpoints, step); }
+std::string step_folder(const std::string& checkpoints, int64_t step) {
+  return fmt::format("{}/step-{}", checkpoints, step);
+}
 
 std::vector<int64_t> saved_steps(const std::string& checkpoints) {
   std::vector<int64_t> out;
@@ -46,13 +48,15 @@ std::vector<int64_t> saved_steps(const std::string& checkpoints) {
     int64_t step = 0;
     if (!name.starts_with("step-")) continue;
     const auto r = std::from_chars(name.data() + 5, name.data() + name.size(), step);
-    if (r.ec == std::errc() && r.ptr == name.data() + name.size() && fs::exists(it->path() / "state.json")) out.push_back(step);
+    if (r.ec == std::errc() && r.ptr == name.data() + name.size() && fs::exists(it->path() / "state.json"))
+      out.push_back(step);
   }
   std::sort(out.begin(), out.end());
   return out;
 }
 
-void save_state(const std::string& folder, const graph::Graph& g, const runtime::ParamStore& params, const TrainState& state) {
+void save_state(const std::string& folder, const graph::Graph& g, const runtime::ParamStore& params,
+                const TrainState& state) {
   const std::string temp = folder + ".tmp";
   std::error_code ec;
   fs::remove_all(temp, ec);
@@ -82,7 +86,8 @@ void save_state(const std::string& folder, const graph::Graph& g, const runtime:
   replace_folder(temp, folder);
 }
 
-TrainState load_state(const std::string& folder, const graph::Graph& g, runtime::ParamStore& params, const TrainState& expected) {
+TrainState load_state(const std::string& folder, const graph::Graph& g, runtime::ParamStore& params,
+                      const TrainState& expected) {
   const std::string path = folder + "/state.json";
   const Json j = read_json_file(path);
   TrainState s;
@@ -99,7 +104,9 @@ TrainState load_state(const std::string& folder, const graph::Graph& g, runtime:
     fail_input("{}: not a trainer's state: {}", path, e.what());
   }
   auto same = [&](const char* what, const std::string& have, const std::string& want) {
-    if (have != want) fail_input("{}: was saved by a run with another {}: resume with the same one, or choose another --out", folder, what);
+    if (have != want)
+      fail_input("{}: was saved by a run with another {}: resume with the same one, or choose another --out", folder,
+                 what);
   };
   same("recipe", s.recipe, expected.recipe);
   if (s.device == expected.device) same("plan", s.plan_choices, expected.plan_choices);

@@ -12,20 +12,24 @@
 namespace mxt::checkpoint {
 
 struct TrainState {
-  int64_t step = 0;              // optimizer steps done
-  int64_t tokens = 0;            // tokens seen, for metrics
-  double best_eval = -1;         // lowest evaluation loss so far, −1 = none
+  int64_t step = 0;       // optimizer steps done
+  int64_t tokens = 0;     // tokens seen, for metrics
+  double best_eval = -1;  // lowest evaluation loss so far, −1 = none
   int64_t best_step = -1;
-  std::string recipe, plan_choices, dataset;  // BLAKE3 of what the run is made of: the recipe but for its hardware, the plan's choices
-  std::string device;                         // "cpu", "cuda": another device has another plan
+  std::string recipe, plan_choices,
+      dataset;         // BLAKE3 of what the run is made of: the recipe but for its hardware, the plan's choices
+  std::string device;  // "cpu", "cuda": another device has another plan
 };
 
 // Writes FOLDER (…/step-N) whole: state.json and state.safetensors. Atomic: the folder appears when it is complete.
-void save_state(const std::string& folder, const graph::Graph& g, const runtime::ParamStore& params, const TrainState& state);
+void save_state(const std::string& folder, const graph::Graph& g, const runtime::ParamStore& params,
+                const TrainState& state);
 
-// kBadInput where a digest differs from `expected` (naming which), or a tensor does not fit. The plan's may differ with the device: the
-// state is the same masters, moments and step on every device, and training goes on from it, equal but for rounding.
-TrainState load_state(const std::string& folder, const graph::Graph& g, runtime::ParamStore& params, const TrainState& expected);
+// kBadInput where a digest differs from `expected` (naming which), or a tensor does not fit. The plan's may differ with
+// the device: the state is the same masters, moments and step on every device, and training goes on from it, equal but
+// for rounding.
+TrainState load_state(const std::string& folder, const graph::Graph& g, runtime::ParamStore& params,
+                      const TrainState& expected);
 
 // Steps saved below `checkpoints`, ascending: complete folders only.
 std::vector<int64_t> saved_steps(const std::string& checkpoints);

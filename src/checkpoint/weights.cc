@@ -6,8 +6,8 @@
 #include <cmath>
 #include <cstring>
 #include <map>
-#include <optional>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "base/error.h"
 #include "base/files.h"
@@ -47,7 +47,8 @@ std::string find_name(const formats::WeightSource& source, const Segment& s) {
 std::string checked_name(const formats::WeightSource& source, const Param& p, const Segment& s) {
   std::string name = find_name(source, s);
   if (const std::vector<int64_t> want = file_shape(p, s), have = source.shape(name); have != want)
-    fail_input("{}: tensor {} has shape {}, the configuration says {}", source.path(), name, shape_text(have), shape_text(want));
+    fail_input("{}: tensor {} has shape {}, the configuration says {}", source.path(), name, shape_text(have),
+               shape_text(want));
   return name;
 }
 
@@ -83,7 +84,8 @@ namespace {
 using kernels::BlockKind;
 using kernels::BlockMatrix;
 
-// The kind that all segments of a matrix can be held in without a change of their values, or of those that reading them in `type` gives.
+// The kind that all segments of a matrix can be held in without a change of their values, or of those that reading them
+// in `type` gives.
 std::optional<BlockKind> kind_of(const Param& p, const formats::WeightSource& source, DType type, bool plain) {
   using formats::GgmlType;
   if (p.adapter || is_vector(p) || p.cols % BlockMatrix::kBlock != 0) return std::nullopt;
@@ -106,7 +108,8 @@ std::optional<BlockKind> kind_of(const Param& p, const formats::WeightSource& so
 }
 
 // Row r of a tensor as BlockMatrix::set_row wants it, through `row` where the file has it otherwise.
-const std::byte* block_row(const formats::WeightSource& source, const std::string& name, int64_t r, BlockKind kind, std::vector<std::byte>& row) {
+const std::byte* block_row(const formats::WeightSource& source, const std::string& name, int64_t r, BlockKind kind,
+                           std::vector<std::byte>& row) {
   const auto bytes = source.block_row(name, r);
   const formats::GgmlType type = *source.block_type(name);
   if (kind == BlockKind::kQ4F || kind == BlockKind::kQ8F) {
@@ -128,11 +131,13 @@ const std::byte* block_row(const formats::WeightSource& source, const std::strin
   }
   if (type != formats::GgmlType::kQ4_0) return bytes.data();
   row.resize(bytes.size() / 18 * 20);
-  for (size_t k = 0; k < bytes.size() / 18; ++k) {  // d·(q − 8) = d·q + (−8d): a power of two, so exact (but for a d near the end of f16, refused)
+  for (size_t k = 0; k < bytes.size() / 18;
+       ++k) {  // d·(q − 8) = d·q + (−8d): a power of two, so exact (but for a d near the end of f16, refused)
     uint16_t d;
     std::memcpy(&d, bytes.data() + 18 * k, 2);
     const uint16_t m8 = float_to_f16(-8 * f16_to_float(d));
-    if (f16_to_float(m8) != -8 * f16_to_float(d)) fail_input("{}: tensor {} has a scale of {}, which is no weight's", source.path(), name, f16_to_float(d));
+    if (f16_to_float(m8) != -8 * f16_to_float(d))
+      fail_input("{}: tensor {} has a scale of {}, which is no weight's", source.path(), name, f16_to_float(d));
     std::memcpy(row.data() + 20 * k, &d, 2);
     std::memcpy(row.data() + 20 * k + 2, &m8, 2);
     std::memcpy(row.data() + 20 * k + 4, bytes.data() + 18 * k + 2, 16);
@@ -225,9 +230,12 @@ void init_random(const graph::Graph& g, runtime::ParamStore& params, uint64_t se
           const double u = (static_cast<double>(r[0]) + 1.0) * 0x1p-32, w = static_cast<double>(r[1]) * 0x1p-32;
           v = p.init_std * static_cast<float>(std::sqrt(-2.0 * std::log(u)) * std::cos(6.283185307179586 * w));
         }
-        if (slot.master) slot.master[k] = v;
-        else if (type == DType::kF32) static_cast<float*>(slot.weight)[k] = v;
-        else static_cast<uint16_t*>(slot.weight)[k] = float_to_bf16(v);
+        if (slot.master)
+          slot.master[k] = v;
+        else if (type == DType::kF32)
+          static_cast<float*>(slot.weight)[k] = v;
+        else
+          static_cast<uint16_t*>(slot.weight)[k] = float_to_bf16(v);
       }
     });
   }
@@ -235,13 +243,15 @@ void init_random(const graph::Graph& g, runtime::ParamStore& params, uint64_t se
     if (!g.params[i].adapter) params.sync_weights(static_cast<graph::ParamId>(i));
 }
 
-std::vector<float> read_segment(const graph::Graph& g, const runtime::ParamStore& params, const Param& p, const Segment& s) {
+std::vector<float> read_segment(const graph::Graph& g, const runtime::ParamStore& params, const Param& p,
+                                const Segment& s) {
   const auto access = params.read(g.value(p.value).param);
   const runtime::ParamSlot& slot = access.slot;
   const int64_t n = is_vector(p) ? s.rows : s.rows * p.cols, first = segment_offset(p, s);
   std::vector<float> out(static_cast<size_t>(n));
   const DType type = slot.master ? DType::kF32 : g.value(p.value).type;
-  const auto* from = reinterpret_cast<const std::byte*>(slot.master ? static_cast<const void*>(slot.master) : slot.weight);
+  const auto* from =
+      reinterpret_cast<const std::byte*>(slot.master ? static_cast<const void*>(slot.master) : slot.weight);
   convert(from + static_cast<size_t>(first) * size_of(type), type, out.data(), DType::kF32, out.size());
   if (!s.transposed) return out;
   std::vector<float> t(out.size());
@@ -249,7 +259,8 @@ std::vector<float> read_segment(const graph::Graph& g, const runtime::ParamStore
   return t;
 }
 
-void save_model(const std::string& folder, const graph::Graph& g, const runtime::ParamStore& params, const formats::ModelConfig& config, DType type) {
+void save_model(const std::string& folder, const graph::Graph& g, const runtime::ParamStore& params,
+                const formats::ModelConfig& config, DType type) {
   make_folders(folder);
   struct Piece {
     const Param* p;
@@ -294,44 +305,46 @@ void merge_adapter(const graph::Graph& g, runtime::ParamStore& params) {
     MXT_ASSERT(w != graph::kNone && a != graph::kNone);
     const auto w_id = g.value(w).param;
     {
-    const auto w_access = params.write(w_id);
-    const runtime::ParamSlot& ws = w_access.slot;
-    const int64_t cols = g.value(w).cols;
-    const DType type = g.value(w).type;
-    auto values = [&](graph::ValueId v) {
-      const auto s_access = params.read(g.value(v).param);
-      const runtime::ParamSlot& s = s_access.slot;
-      std::vector<float> f(static_cast<size_t>(s.size));
-      const DType t = s.master ? DType::kF32 : g.value(v).type;
-      convert(s.master ? static_cast<const void*>(s.master) : s.weight, t, f.data(), DType::kF32, f.size());
-      return f;
-    };
-    const std::vector<float> av = values(a);
-    for (size_t k = 0; k < add->blocks.size(); ++k) {
-      const graph::LoraBlock& b = add->blocks[k];
-      const std::vector<float> bv = values(op.in[2 + k]);
-      parallel_for(0, b.cols, 16, [&](int64_t r0, int64_t r1) {
-        std::vector<double> row(static_cast<size_t>(cols));
-        for (int64_t r = r0; r < r1; ++r) {
-          std::fill(row.begin(), row.end(), 0.0);
-          for (int64_t j = 0; j < b.rank; ++j) {
-            const double c = static_cast<double>(b.scale) * bv[static_cast<size_t>(r * b.rank + j)];
-            const float* arow = av.data() + (b.z_col + j) * cols;
-            for (int64_t n = 0; n < cols; ++n) row[static_cast<size_t>(n)] += c * arow[n];
-          }
-          const int64_t at = (b.col + r) * cols;
-          for (int64_t n = 0; n < cols; ++n) {
-            const float delta = static_cast<float>(row[static_cast<size_t>(n)]);
-            if (ws.master) ws.master[at + n] += delta;
-            else if (type == DType::kF32) static_cast<float*>(ws.weight)[at + n] += delta;
-            else {
-              uint16_t& x = static_cast<uint16_t*>(ws.weight)[at + n];
-              x = float_to_bf16(bf16_to_float(x) + delta);
+      const auto w_access = params.write(w_id);
+      const runtime::ParamSlot& ws = w_access.slot;
+      const int64_t cols = g.value(w).cols;
+      const DType type = g.value(w).type;
+      auto values = [&](graph::ValueId v) {
+        const auto s_access = params.read(g.value(v).param);
+        const runtime::ParamSlot& s = s_access.slot;
+        std::vector<float> f(static_cast<size_t>(s.size));
+        const DType t = s.master ? DType::kF32 : g.value(v).type;
+        convert(s.master ? static_cast<const void*>(s.master) : s.weight, t, f.data(), DType::kF32, f.size());
+        return f;
+      };
+      const std::vector<float> av = values(a);
+      for (size_t k = 0; k < add->blocks.size(); ++k) {
+        const graph::LoraBlock& b = add->blocks[k];
+        const std::vector<float> bv = values(op.in[2 + k]);
+        parallel_for(0, b.cols, 16, [&](int64_t r0, int64_t r1) {
+          std::vector<double> row(static_cast<size_t>(cols));
+          for (int64_t r = r0; r < r1; ++r) {
+            std::fill(row.begin(), row.end(), 0.0);
+            for (int64_t j = 0; j < b.rank; ++j) {
+              const double c = static_cast<double>(b.scale) * bv[static_cast<size_t>(r * b.rank + j)];
+              const float* arow = av.data() + (b.z_col + j) * cols;
+              for (int64_t n = 0; n < cols; ++n) row[static_cast<size_t>(n)] += c * arow[n];
+            }
+            const int64_t at = (b.col + r) * cols;
+            for (int64_t n = 0; n < cols; ++n) {
+              const float delta = static_cast<float>(row[static_cast<size_t>(n)]);
+              if (ws.master)
+                ws.master[at + n] += delta;
+              else if (type == DType::kF32)
+                static_cast<float*>(ws.weight)[at + n] += delta;
+              else {
+                uint16_t& x = static_cast<uint16_t*>(ws.weight)[at + n];
+                x = float_to_bf16(bf16_to_float(x) + delta);
+              }
             }
           }
-        }
-      });
-    }
+        });
+      }
     }
     params.sync_weights(w_id);
   }

@@ -14,8 +14,9 @@
 
 namespace mxt::checkpoint {
 
-// For every parameter of g whose rows the file holds in blocks that multiply as they are (GGUF's Q4_0 to Q8_0 and Q4_K to Q6_K),
-// with `plain` also what is stored in BF16 or computed in it: those, in the order of g's parameters; null for the others. For ParamStore.
+// For every parameter of g whose rows the file holds in blocks that multiply as they are (GGUF's Q4_0 to Q8_0 and Q4_K
+// to Q6_K), with `plain` also what is stored in BF16 or computed in it: those, in the order of g's parameters; null for
+// the others. For ParamStore.
 struct BlockWeights {
   device::Buffer memory;  // all of them, on huge pages
   std::vector<std::unique_ptr<kernels::BlockMatrix>> matrices;
@@ -25,20 +26,22 @@ BlockWeights load_blocks(const graph::Graph& g, const formats::WeightSource& sou
 // The file holds every base parameter of g in its shape. Reads no weights. Errors: as load_base.
 void check_base(const graph::Graph& g, const formats::WeightSource& source);
 
-// Fills every base parameter (not adapters, nor what the store has in blocks). Errors (kBadInput): a missing tensor or one of another shape, by name, with the
-// shape that was expected.
+// Fills every base parameter (not adapters, nor what the store has in blocks). Errors (kBadInput): a missing tensor or
+// one of another shape, by name, with the shape that was expected.
 void load_base(const graph::Graph& g, runtime::ParamStore& params, const formats::WeightSource& source);
 
-// Random base weights: normal(0, Param::init_std) for matrices, norm weights 1, biases 0. A function of (seed, parameter's
-// name, element), so it does not depend on the order of parameters or on threads.
+// Random base weights: normal(0, Param::init_std) for matrices, norm weights 1, biases 0. A function of (seed,
+// parameter's name, element), so it does not depend on the order of parameters or on threads.
 void init_random(const graph::Graph& g, runtime::ParamStore& params, uint64_t seed);
 
-// A folder that transformers loads: config.json and model.safetensors (sharded above 5 GB) in `type`, with the weights as
-// they now are. The caller adds the tokenizer's files.
-void save_model(const std::string& folder, const graph::Graph& g, const runtime::ParamStore& params, const formats::ModelConfig& config, DType type);
+// A folder that transformers loads: config.json and model.safetensors (sharded above 5 GB) in `type`, with the weights
+// as they now are. The caller adds the tokenizer's files.
+void save_model(const std::string& folder, const graph::Graph& g, const runtime::ParamStore& params,
+                const formats::ModelConfig& config, DType type);
 
 // One parameter's segment as the checkpoint holds it: F32, [rows, cols] or transposed. Used by savers and quantizers.
-std::vector<float> read_segment(const graph::Graph& g, const runtime::ParamStore& params, const graph::Param& p, const graph::Segment& s);
+std::vector<float> read_segment(const graph::Graph& g, const runtime::ParamStore& params, const graph::Param& p,
+                                const graph::Segment& s);
 
 // base + scale·B·A added into the base weights, for `merge` and for serving a merged model. After it the adapter's
 // parameters must not be used.

@@ -12,11 +12,17 @@ Section declare(const DevicePrice*) {
   Declaration<DevicePrice> d("One kind of device.");
   d.field("usd_per_hour", &DevicePrice::usd_per_hour, "Price of one device for an hour.").min(0).required();
   d.field("price_source", &DevicePrice::price_source, "Who asks that price.").required();
-  d.field("peak_tflops", &DevicePrice::peak_tflops, "Published peak in bf16, dense, 1e12 operations a second.").min(0).required();
-  d.field("bandwidth_tb_s", &DevicePrice::bandwidth_tb_s, "Published memory bandwidth, 1e12 bytes a second.").min(0).required();
+  d.field("peak_tflops", &DevicePrice::peak_tflops, "Published peak in bf16, dense, 1e12 operations a second.")
+      .min(0)
+      .required();
+  d.field("bandwidth_tb_s", &DevicePrice::bandwidth_tb_s, "Published memory bandwidth, 1e12 bytes a second.")
+      .min(0)
+      .required();
   d.field("memory_gb", &DevicePrice::memory_gb, "Memory of one device, 1e9 bytes.").min(0).required();
   d.field("watts", &DevicePrice::watts, "Draw under load.").min(0).required();
-  d.field("utilisation", &DevicePrice::utilisation, "Part of the peak that is assumed to be reached.").range(0, 1).required();
+  d.field("utilisation", &DevicePrice::utilisation, "Part of the peak that is assumed to be reached.")
+      .range(0, 1)
+      .required();
   d.field("source", &DevicePrice::source, "Where the published figures stand.").required();
   return d.take();
 }

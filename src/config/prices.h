@@ -1,4 +1,5 @@
-// What `plan` assumes about money, and about devices that are not here: recipes/assumptions/prices.yaml, strict as a recipe is.
+// What `plan` assumes about money, and about devices that are not here: recipes/assumptions/prices.yaml, strict as a
+// recipe is.
 #pragma once
 
 #include <string>
@@ -7,23 +8,23 @@
 namespace mxt::config {
 
 struct DevicePrice {
-  double usd_per_hour = 0;   // of one device; 0: a machine of one's own, which costs its electricity
+  double usd_per_hour = 0;  // of one device; 0: a machine of one's own, which costs its electricity
   std::string price_source;
-  double peak_tflops = 0;    // published, bf16, dense; 0: not published, the probe measures
+  double peak_tflops = 0;  // published, bf16, dense; 0: not published, the probe measures
   double bandwidth_tb_s = 0;
   double memory_gb = 0;
-  double watts = 0;          // under load; 0: not known
-  double utilisation = 0;    // part of the peak that model operations are assumed to reach
-  std::string source;        // of the published figures
+  double watts = 0;        // under load; 0: not known
+  double utilisation = 0;  // part of the peak that model operations are assumed to reach
+  std::string source;      // of the published figures
 };
 
 struct Prices {
-  std::string date;          // of the table
+  std::string date;  // of the table
   double usd_per_kwh = 0;
   struct Devices {
     DevicePrice h100, mi300x, cpu;
   } devices;
-  std::string file;          // where it was read
+  std::string file;  // where it was read
 };
 
 // Errors as a recipe's: file, line, column, key.

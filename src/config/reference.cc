@@ -109,9 +109,9 @@ void add_rows(std::string& out, const Section& s, const std::string& prefix, boo
       continue;
     }
     const bool elsewhere = !adapters && f.key == "lora";
-    const std::string type = elsewhere   ? "the fields of `kind: lora`"
+    const std::string type = elsewhere                    ? "the fields of `kind: lora`"
                              : f.shape == Shape::kSection ? "section, may be absent"
-                                         : type_text(f);
+                                                          : type_text(f);
     out += fmt::format("| `{}{}`{} | {} | {} | {} |\n", prefix, f.key, mark, cell(type), cell(default_text(f)),
                        cell(f.doc));
     if (f.section && !elsewhere)

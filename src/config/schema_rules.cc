@@ -65,8 +65,11 @@ constexpr std::string_view kRecipe = R"([
 }  // namespace
 
 OrderedJson schema_rules(std::string_view path) {
-  for (const auto& [section, text] :
-       {std::pair{std::string_view("hardware"), kHardware}, {"model", kModel}, {"data", kData}, {"data.mixture[]", kMixtureSource}, {"", kRecipe}})
+  for (const auto& [section, text] : {std::pair{std::string_view("hardware"), kHardware},
+                                      {"model", kModel},
+                                      {"data", kData},
+                                      {"data.mixture[]", kMixtureSource},
+                                      {"", kRecipe}})
     if (path == section) return parse_ordered_json(text, "schema rules");
   return OrderedJson::array();
 }

@@ -38,8 +38,8 @@ class Coder {
   virtual int32_t eos() const = 0;         // −1 where there is none
   virtual int64_t vocab_size() const = 0;  // ids of finished token rows must lie below
   virtual bool has_chat_template() const = 0;
-  // OpenAI messages; `tools` may be null. Assistant turns before message `trained_from` are context. Errors (kBadInput):
-  // the template refuses the row.
+  // OpenAI messages; `tools` may be null. Assistant turns before message `trained_from` are context. Errors
+  // (kBadInput): the template refuses the row.
   virtual RenderedChat render(const OrderedJson& messages, const OrderedJson* tools, size_t trained_from) const = 0;
   virtual std::string digest() const = 0;  // of everything above: equal digest = equal tokens for equal rows
   // Bytes of one token, for showing.

@@ -106,8 +106,8 @@ std::unique_ptr<RecordReader> Curation::stay(const RowSource& source) {
 bool finds_copies(const config::Data& d) { return d.dedupe.exact || d.dedupe.minhash || d.dedupe.semdedup; }
 bool curates(const config::Data& d) { return finds_copies(d) || d.filter; }
 
-Curation curate(const RowSource& source, const config::Data& data, const std::string& folder,
-                const Settings* settings, const Work* work) {
+Curation curate(const RowSource& source, const config::Data& data, const std::string& folder, const Settings* settings,
+                const Work* work) {
   Curation c;
   if (!curates(data)) return c;
   const bool dedupe = finds_copies(data);
@@ -117,10 +117,11 @@ Curation curate(const RowSource& source, const config::Data& data, const std::st
   if (data.filter) filter.emplace(*data.filter, settings ? settings->eval_texts : std::vector<std::string>());
   if (dedupe) finder.emplace(data.dedupe.minhash, folder);
   std::vector<int8_t> failed;  // the check that a row failed, −1 = none
-  FirstPass(data, filter ? &*filter : nullptr, dedupe, settings ? settings->curation : "", work).run(source, [&](const Findings& f) {
-    if (finder) finder->add(f.prints);
-    failed.insert(failed.end(), f.failed.begin(), f.failed.end());
-  });
+  FirstPass(data, filter ? &*filter : nullptr, dedupe, settings ? settings->curation : "", work)
+      .run(source, [&](const Findings& f) {
+        if (finder) finder->add(f.prints);
+        failed.insert(failed.end(), f.failed.begin(), f.failed.end());
+      });
   Copies copies;
   if (finder) copies = finder->find();
 
@@ -145,15 +146,19 @@ Curation curate(const RowSource& source, const config::Data& data, const std::st
     const bool copy = dedupe && copies.stays[i] != i;
     c.stays_[i] = !copy && failed[i] < 0;
     if (c.stays_[i]) continue;
-    if (!copy) drop(i, filter->reasons()[static_cast<size_t>(failed[i])], std::nullopt, 0);
-    else if (copies.exact[i]) drop(i, kExact, copies.stays[i], 0);
-    else drop(i, kNear, copies.stays[i], finder->similarity(i, copies.stays[i]));
+    if (!copy)
+      drop(i, filter->reasons()[static_cast<size_t>(failed[i])], std::nullopt, 0);
+    else if (copies.exact[i])
+      drop(i, kExact, copies.stays[i], 0);
+    else
+      drop(i, kNear, copies.stays[i], finder->similarity(i, copies.stays[i]));
   }
   finder.reset();
   if (data.dedupe.semdedup) r.dropped[kSemanticCopy] = 0;
   if (data.filter && data.filter->max_perplexity) r.dropped[kMaxPerplexity] = 0;
-  drop_by_models(source, data, settings ? settings->models : Models(), folder, work, &c.stays_,
-                 [&](const ModelDrop& d) { drop(d.row, d.reason, d.stays, d.similarity); }, &r.semantic);
+  drop_by_models(
+      source, data, settings ? settings->models : Models(), folder, work, &c.stays_,
+      [&](const ModelDrop& d) { drop(d.row, d.reason, d.stays, d.similarity); }, &r.semantic);
   const int64_t left = r.rows_in - r.total_dropped();
   if (r.rows_in > 0 && left == 0) {
     std::string why;

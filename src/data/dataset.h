@@ -68,7 +68,8 @@ class WindowDataset {
   const PartInfo& info() const;
   // The seq_len + 1 tokens from `offset`, 0 ≤ offset < tokens() − seq_len.
   std::span<const int32_t> window(int64_t offset) const;
-  // The windows of one pass over the text: offset(i) = phase + i · seq_len for i < windows(); window_phase() moves the grid in every pass.
+  // The windows of one pass over the text: offset(i) = phase + i · seq_len for i < windows(); window_phase() moves the
+  // grid in every pass.
   int64_t windows() const;
   // Non-overlapping windows that cover the corpus (for an evaluation that reads all of it): window(i · seq_len).
   int64_t whole_windows() const { return (tokens() - 1) / seq_len(); }
@@ -86,9 +87,9 @@ bool is_windows(const std::string& folder);
 // Order of the rows in one epoch: a permutation of 0 … rows−1 that depends on (seed, epoch, rows) alone, so a run may
 // stop and go on anywhere. rows < 2^32.
 std::vector<uint32_t> epoch_order(uint64_t seed, int64_t epoch, int64_t rows);
-// Where the grid of windows begins in pass `epoch`: uniform in [0, min(seq_len, tokens − seq_len)). With epoch_order() over windows(),
-// every offset of the text is equally likely, as in nanoGPT's get_batch, but drawn without replacement: a run of one and a half
-// passes sees all of the text, where independent draws leave a fifth of it unseen (e^-1.5).
+// Where the grid of windows begins in pass `epoch`: uniform in [0, min(seq_len, tokens − seq_len)). With epoch_order()
+// over windows(), every offset of the text is equally likely, as in nanoGPT's get_batch, but drawn without replacement:
+// a run of one and a half passes sees all of the text, where independent draws leave a fifth of it unseen (e^-1.5).
 int64_t window_phase(uint64_t seed, int64_t epoch, int64_t tokens, int64_t seq_len);
 
 }  // namespace mxt::data

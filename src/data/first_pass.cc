@@ -131,8 +131,8 @@ void FirstPass::examine_piece(size_t slot, const RowStream& stream, const std::v
   }
 }
 
-Findings FirstPass::examine(const RowStream& stream, size_t block, const std::vector<Record>& rows,
-                            const Record& first, bool last) {
+Findings FirstPass::examine(const RowStream& stream, size_t block, const std::vector<Record>& rows, const Record& first,
+                            bool last) {
   Findings f;
   begin(stream, rows, first, &f);
   f.last = last;

@@ -31,10 +31,11 @@ OrderedJson without_sources(const Settings& s, const Coder& coder) {
   if (!s.train.mixture.empty()) {
     j["mixture"] = {{"stop", config::text_of(s.mixture_stop)}, {"sources", OrderedJson::array()}};
     for (const RowSource& m : s.train.mixture)
-      j["mixture"]["sources"].push_back({{"files", m.files.size()},
-                                         {"weight", m.weight},
-                                         {"columns", m.columns},
-                                         {"max_samples", m.max_rows == INT64_MAX ? OrderedJson() : OrderedJson(m.max_rows)}});
+      j["mixture"]["sources"].push_back(
+          {{"files", m.files.size()},
+           {"weight", m.weight},
+           {"columns", m.columns},
+           {"max_samples", m.max_rows == INT64_MAX ? OrderedJson() : OrderedJson(m.max_rows)}});
   }
   if (s.eval_fraction > 0 || !s.train.mixture.empty()) j["seed"] = s.seed;
   return j;
@@ -60,11 +61,14 @@ std::string compare_inputs(const std::string& folder, const config::Recipe& r, c
   const config::Data& d = r.data;
   const OrderedJson made = parse_ordered_json(read_manifest(folder).inputs, folder);
   if (made.value("tokenizer", "") != coder.digest())
-    fail_input("{}: was prepared with another tokenizer or chat template than this recipe's; show it with the recipe that made it",
-               folder);
+    fail_input(
+        "{}: was prepared with another tokenizer or chat template than this recipe's; show it with the recipe that "
+        "made it",
+        folder);
   std::string all;
   const auto compare = [&](const char* name, const OrderedJson& was, const OrderedJson& is) {
-    if (was != is) all += fmt::format("{}data.{} {} (the recipe: {})", all.empty() ? "" : ", ", name, was.dump(), is.dump());
+    if (was != is)
+      all += fmt::format("{}data.{} {} (the recipe: {})", all.empty() ? "" : ", ", name, was.dump(), is.dump());
   };
   const auto was = [&](const char* name) { return made.contains(name) ? made[name] : OrderedJson(); };
   compare("seq_len", was("seq_len"), d.seq_len);
@@ -78,13 +82,16 @@ std::string compare_inputs(const std::string& folder, const config::Recipe& r, c
   OrderedJson there = OrderedJson::array(), now = OrderedJson::array();
   if (d.source == config::DataSource::kLocal) {
     std::error_code ec;
-    for (const OrderedJson& f : was("sources")) there.push_back({f.value("path", f.value("synth", "")), f.value("bytes", 0)});
+    for (const OrderedJson& f : was("sources"))
+      there.push_back({f.value("path", f.value("synth", "")), f.value("bytes", 0)});
     for (const SourceFile& f : find_source_files(*d.path, d.split)) now.push_back({f.path, fs::file_size(f.path, ec)});
     if (there != now)
       all += fmt::format("{}other files ({} and {} in all; the recipe: {} and {})", all.empty() ? "" : ", ",
                          there.empty() ? "none" : there[0][0].dump(), there.size(), now[0][0].dump(), now.size());
   }
-  return all.empty() ? "" : fmt::format("{}: was prepared from other inputs than this recipe's, and is shown as it is: {}", folder, all);
+  return all.empty() ? ""
+                     : fmt::format("{}: was prepared from other inputs than this recipe's, and is shown as it is: {}",
+                                   folder, all);
 }
 
 std::string jobs_key(const Settings& s, const Coder& coder) {

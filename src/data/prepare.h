@@ -27,7 +27,7 @@ struct Access {
   std::function<std::shared_ptr<Embedder>(const std::string& model)> embedder;
   std::function<std::shared_ptr<Scorer>(const std::string& model)> scorer;
   std::function<std::vector<std::string>()> eval_texts;  // texts of the eval tasks' documents, for decontaminate_eval
-  const std::atomic<bool>* cancel = nullptr;  // set: kInterrupted at the next piece
+  const std::atomic<bool>* cancel = nullptr;             // set: kInterrupted at the next piece
 };
 
 // One source of a mixture: its documents that were there to train on, and those that are trained on (with repetitions).
@@ -46,9 +46,9 @@ struct Prepared {
   int64_t rows_in = 0;  // rows read (a plain-text file is one)
   int64_t dropped_no_target = 0;
   std::optional<CurationReport> curation;  // of the training rows; rows_in counts what it dropped
-  int64_t cut = 0;         // documents longer than seq_len, cut at their end
-  int64_t cut_tokens = 0;  // tokens lost by that
-  std::vector<MixedSource> mixture;  // in the recipe's order; empty for one source
+  int64_t cut = 0;                         // documents longer than seq_len, cut at their end
+  int64_t cut_tokens = 0;                  // tokens lost by that
+  std::vector<MixedSource> mixture;        // in the recipe's order; empty for one source
   PartInfo train, eval;
   std::string text() const;  // one line for a person
 };
@@ -57,8 +57,8 @@ struct Prepared {
 // last. Bytes depend on the inputs alone: not on threads, time or place. A folder whose manifest names the same inputs
 // and whose files still have their digests is kept. Only files of ours in `out` are ever replaced. Memory is bounded:
 // rows come in blocks of some MiB, tokens lie in files, and about 60 bytes a document are held. What both readings find
-// out about a block is kept in `out`/.work until the manifest is written (work.h), so the same call after a crash goes on
-// with the first block that is not there.
+// out about a block is kept in `out`/.work until the manifest is written (work.h), so the same call after a crash goes
+// on with the first block that is not there.
 //
 //   documents       a document is a row; of a plain-text file, consecutive pieces of seq_len tokens. Text ends with the
 //                   end-of-text token where there is one.

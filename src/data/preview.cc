@@ -32,17 +32,25 @@ std::vector<PreviewPiece> pieces_of(std::span<const int32_t> ids, std::span<cons
   return out;
 }
 
-// Characters that mean something to HTML, and controls, as what is seen: nothing of a data set reaches the page as markup.
+// Characters that mean something to HTML, and controls, as what is seen: nothing of a data set reaches the page as
+// markup.
 void append_html(std::string* out, const std::string& bytes) {
   for (char c : replace_invalid_utf8(bytes)) {
     const unsigned char u = static_cast<unsigned char>(c);
-    if (c == '&') *out += "&amp;";
-    else if (c == '<') *out += "&lt;";
-    else if (c == '>') *out += "&gt;";
-    else if (c == '"') *out += "&quot;";
-    else if (c == '\'') *out += "&#39;";
-    else if ((u < 0x20 && c != '\n' && c != '\t') || u == 0x7f) *out += fmt::format("\\x{:02x}", u);
-    else *out += c;
+    if (c == '&')
+      *out += "&amp;";
+    else if (c == '<')
+      *out += "&lt;";
+    else if (c == '>')
+      *out += "&gt;";
+    else if (c == '"')
+      *out += "&quot;";
+    else if (c == '\'')
+      *out += "&#39;";
+    else if ((u < 0x20 && c != '\n' && c != '\t') || u == 0x7f)
+      *out += fmt::format("\\x{:02x}", u);
+    else
+      *out += c;
   }
 }
 
@@ -61,7 +69,8 @@ span{box-shadow:-1px 0 0 #0001} .t{background:#c9f0d2} .u{color:#666}
 }  // namespace
 
 std::string preview_page(const Dataset& data, int64_t first, int64_t count, const Coder& coder) {
-  if (first < 0 || first >= data.rows()) fail_input("row {} is not there: the data set has rows 0 to {}", first, data.rows() - 1);
+  if (first < 0 || first >= data.rows())
+    fail_input("row {} is not there: the data set has rows 0 to {}", first, data.rows() - 1);
   std::string out = kPageHead;
   for (int64_t i = first; i < std::min(data.rows(), first + count); ++i) {
     const Row row = data.row(i);
@@ -69,7 +78,8 @@ std::string preview_page(const Dataset& data, int64_t first, int64_t count, cons
       const size_t b = static_cast<size_t>(row.cu_seqlens[d]), e = static_cast<size_t>(row.cu_seqlens[d + 1]);
       size_t trained = 0;
       for (size_t t = b + 1; t < e; ++t) trained += row.labels[t] != kNoTarget;
-      out += fmt::format("<h2>row {}, document {} of {}: {} tokens, {} trained</h2>\n<pre>", i, d + 1, row.cu_seqlens.size() - 1, e - b, trained);
+      out += fmt::format("<h2>row {}, document {} of {}: {} tokens, {} trained</h2>\n<pre>", i, d + 1,
+                         row.cu_seqlens.size() - 1, e - b, trained);
       for (size_t t = b; t < e;) {
         const bool on = t > b && row.labels[t] != kNoTarget;
         std::string bytes;  // tokens together until their characters are whole
@@ -107,7 +117,8 @@ std::string preview_row(const Dataset& data, int64_t i, const Coder& coder, Mark
   const auto documents = preview_documents(data, i, coder);
   std::string out;
   for (size_t d = 0; d < documents.size(); ++d) {
-    out += fmt::format("--- row {}, document {} of {}: {} tokens, {} trained\n", i, d + 1, documents.size(), documents[d].tokens, documents[d].trained);
+    out += fmt::format("--- row {}, document {} of {}: {} tokens, {} trained\n", i, d + 1, documents.size(),
+                       documents[d].tokens, documents[d].trained);
     for (const PreviewPiece& p : documents[d].pieces) out += p.trained ? open + p.text + close : p.text;
     if (out.back() != '\n') out += '\n';
   }

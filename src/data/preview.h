@@ -23,7 +23,6 @@ std::vector<PreviewDocument> preview_documents(const Dataset& data, int64_t i, c
 
 enum class Marks { kBrackets, kAnsi };  // ⟦trained⟧, or green on a terminal
 
-
 // Row `i`, document by document: a head line with its counts, then the text. Control characters of the data are shown
 // as
 // \xNN, so nothing in a data set can steer a terminal. Errors (kBadInput): no such row.

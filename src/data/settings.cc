@@ -147,7 +147,9 @@ std::vector<RowSource> mixture_of(const config::Data& d, const Access& access) {
 std::string perplexity_model(const config::Recipe& r) {
   const config::Filter& f = *r.data.filter;
   if (!f.perplexity_model && r.model.init != config::Init::kPretrained)
-    fail_input("data.filter.max_perplexity: the model starts from random weights, which know no text; name a pretrained one by perplexity_model");
+    fail_input(
+        "data.filter.max_perplexity: the model starts from random weights, which know no text; name a pretrained one "
+        "by perplexity_model");
   return f.perplexity_model.value_or(r.model.name);
 }
 

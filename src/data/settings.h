@@ -51,10 +51,10 @@ struct RowSource {
   std::vector<RowSource> mixture;              // these one after another instead, each with its weight
   double weight = 1;
 
-  std::vector<RowStream> streams() const;       // in the order of the rows
-  std::unique_ptr<RecordReader> open() const;  // all rows
-  std::string text() const;      // for messages
-  OrderedJson describe() const;  // for the manifest: files with size and digest, or the task
+  std::vector<RowStream> streams() const;        // in the order of the rows
+  std::unique_ptr<RecordReader> open() const;    // all rows
+  std::string text() const;                      // for messages
+  OrderedJson describe() const;                  // for the manifest: files with size and digest, or the task
   const FileDigests& digest(size_t file) const;  // computed once
 
  private:

@@ -46,7 +46,9 @@ void TokenPass::run(const RowSource& source, Curation* curation, Spill* out) {
   std::vector<bool> make;
   log::Progress progress("data: " + source.text(), 1);
   for (const RowStream& stream : streams) {
-    MixedSource* mixed = source.mixture.empty() ? nullptr : &counts_->mixture[static_cast<size_t>(stream.source - source.mixture.data())];
+    MixedSource* mixed = source.mixture.empty()
+                             ? nullptr
+                             : &counts_->mixture[static_cast<size_t>(stream.source - source.mixture.data())];
     const size_t first_row = row, documents = out->documents();
     BlockReader reader(stream);
     std::vector<Record> rows;
@@ -98,7 +100,8 @@ void TokenPass::run(const RowSource& source, Curation* curation, Spill* out) {
     if (mixed) {
       mixed->rows_in += static_cast<int64_t>(row - first_row);
       mixed->documents += static_cast<int64_t>(out->documents() - documents);
-      mixed->dropped = std::max<int64_t>(0, mixed->rows_in - mixed->documents);  // plain text has more documents than rows
+      mixed->dropped =
+          std::max<int64_t>(0, mixed->rows_in - mixed->documents);  // plain text has more documents than rows
     }
     before_bytes += static_cast<double>(stream.bytes());
   }

@@ -23,8 +23,8 @@ class TokenPass {
   // All rows of a source that stay, in their order, as documents of at most seq_len tokens (of an array of windows: as
   // they are). `curation` may be null.
   void run(const RowSource& source, Curation* curation, Spill* out);
-  // For jobs: one block, whose rows `make` names (empty: all), kept under its name. has(): none where it is not there or
-  // lacks a row; else whether it is its stream's last.
+  // For jobs: one block, whose rows `make` names (empty: all), kept under its name. has(): none where it is not there
+  // or lacks a row; else whether it is its stream's last.
   std::optional<bool> has(const RowStream& stream, size_t block, const std::vector<bool>& make);
   void encode(const RowStream& stream, size_t block, const std::vector<Record>& rows, const Record& first, bool last,
               const std::vector<bool>& make, bool redact);
@@ -49,7 +49,7 @@ class TokenPass {
   Prepared* counts_;
   Layouts layouts_;
   std::set<const RowSource*> said_;  // whose rows were described in the log
-  std::vector<int32_t> text_;  // of a plain-text file, not yet a document
+  std::vector<int32_t> text_;        // of a plain-text file, not yet a document
 };
 
 }  // namespace mxt::data

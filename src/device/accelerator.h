@@ -1,6 +1,6 @@
-// A device with memory of its own, seen from the host. Everything is queued on one stream in program order: a call returns
-// when it is queued, and only synchronize() and download_now() wait. Host memory given to upload() must stay unchanged until the
-// stream has passed it; pinned memory makes the copy truly asynchronous.
+// A device with memory of its own, seen from the host. Everything is queued on one stream in program order: a call
+// returns when it is queued, and only synchronize() and download_now() wait. Host memory given to upload() must stay
+// unchanged until the stream has passed it; pinned memory makes the copy truly asynchronous.
 #pragma once
 
 #include <cstddef>
@@ -41,20 +41,23 @@ class Accelerator {
   virtual void upload(void* to, const void* from, size_t bytes) = 0;
   virtual void download(void* to, const void* from, size_t bytes) = 0;
   // `rows` rows of `width` bytes, whose starts lie `pitch` bytes apart.
-  virtual void upload_rows(void* to, size_t to_pitch, const void* from, size_t from_pitch, size_t width, size_t rows) = 0;
-  virtual void download_rows(void* to, size_t to_pitch, const void* from, size_t from_pitch, size_t width, size_t rows) = 0;
+  virtual void upload_rows(void* to, size_t to_pitch, const void* from, size_t from_pitch, size_t width,
+                           size_t rows) = 0;
+  virtual void download_rows(void* to, size_t to_pitch, const void* from, size_t from_pitch, size_t width,
+                             size_t rows) = 0;
   virtual void copy(void* to, const void* from, size_t bytes) = 0;
   virtual void fill(void* to, int byte, size_t bytes) = 0;
   virtual void synchronize() = 0;
 
-  // What is queued between begin and end is recorded instead of run; replay() runs the recording. The recording belongs to the
-  // device until discard().
+  // What is queued between begin and end is recorded instead of run; replay() runs the recording. The recording belongs
+  // to the device until discard().
   virtual void begin_recording() = 0;
   virtual void* end_recording() = 0;
   virtual void replay(void* recording) = 0;
   virtual void discard(void* recording) noexcept = 0;
 
-  // Timing on the device's own clock: mark() queues a point, elapsed_us() waits for `to` and gives the time between the two.
+  // Timing on the device's own clock: mark() queues a point, elapsed_us() waits for `to` and gives the time between the
+  // two.
   virtual void* make_mark() = 0;
   virtual void mark(void* m) = 0;
   virtual void wait(void* m) = 0;  // until the stream has passed the mark; at once where it was never queued

@@ -39,7 +39,8 @@ Buffer Buffer::host(size_t bytes) {
   if (bytes == 0) return b;
   void* p = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (p == MAP_FAILED)
-    fail_input("not enough memory: {} more were needed, {} are free", human_bytes(bytes), human_bytes(available_host_bytes()));
+    fail_input("not enough memory: {} more were needed, {} are free", human_bytes(bytes),
+               human_bytes(available_host_bytes()));
   madvise(p, bytes, MADV_HUGEPAGE);
   b.p_ = p;
   b.bytes_ = bytes;
@@ -69,9 +70,12 @@ Buffer Buffer::shared_with(Accelerator* device, size_t bytes) {
 
 Buffer::~Buffer() {
   if (p_ == nullptr) return;
-  if (pinned_) device_->release_pinned(p_);
-  else if (device_) device_->release(p_);
-  else munmap(p_, bytes_);
+  if (pinned_)
+    device_->release_pinned(p_);
+  else if (device_)
+    device_->release(p_);
+  else
+    munmap(p_, bytes_);
 }
 
 uint64_t total_host_bytes() { return proc_kb("/proc/meminfo", "MemTotal:"); }

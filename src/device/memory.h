@@ -19,7 +19,11 @@ class Buffer {
   // Host memory that `device` reaches without a copy between (pinned, not zeroed); null: as host().
   static Buffer shared_with(Accelerator* device, size_t bytes);
   ~Buffer();
-  Buffer(Buffer&& o) noexcept : p_(std::exchange(o.p_, nullptr)), bytes_(std::exchange(o.bytes_, 0)), device_(std::exchange(o.device_, nullptr)), pinned_(o.pinned_) {}
+  Buffer(Buffer&& o) noexcept
+      : p_(std::exchange(o.p_, nullptr)),
+        bytes_(std::exchange(o.bytes_, 0)),
+        device_(std::exchange(o.device_, nullptr)),
+        pinned_(o.pinned_) {}
   Buffer& operator=(Buffer&& o) noexcept {
     std::swap(p_, o.p_);
     std::swap(bytes_, o.bytes_);

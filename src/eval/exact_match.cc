@@ -18,7 +18,8 @@ std::vector<int32_t> stop_tokens(const tokenizer::Tokenizer& tok, const formats:
   return stop;
 }
 
-std::vector<int32_t> encode_prompt(const tokenizer::Tokenizer& tok, const tokenizer::ChatTemplate& chat, const OrderedJson& messages) {
+std::vector<int32_t> encode_prompt(const tokenizer::Tokenizer& tok, const tokenizer::ChatTemplate& chat,
+                                   const OrderedJson& messages) {
   tokenizer::ChatInput in;
   in.messages = &messages;
   in.add_generation_prompt = true;
@@ -26,8 +27,8 @@ std::vector<int32_t> encode_prompt(const tokenizer::Tokenizer& tok, const tokeni
   return tok.encode(r.text, r.plain);
 }
 
-ExactMatch exact_match(infer::Model& model, const tokenizer::Tokenizer& tok, const tokenizer::ChatTemplate& chat, const std::vector<Question>& questions, int64_t max_tokens,
-                       StopFlag stop) {
+ExactMatch exact_match(infer::Model& model, const tokenizer::Tokenizer& tok, const tokenizer::ChatTemplate& chat,
+                       const std::vector<Question>& questions, int64_t max_tokens, StopFlag stop) {
   std::vector<infer::Request> requests;
   for (const Question& q : questions) {
     infer::Request r;

@@ -32,9 +32,11 @@ struct ExactMatch {
 std::vector<int32_t> stop_tokens(const tokenizer::Tokenizer& tok, const formats::ModelConfig& config);
 
 // Token ids of a conversation up to and including the generation prompt; control tokens in message text are plain text.
-std::vector<int32_t> encode_prompt(const tokenizer::Tokenizer& tok, const tokenizer::ChatTemplate& chat, const OrderedJson& messages);
+std::vector<int32_t> encode_prompt(const tokenizer::Tokenizer& tok, const tokenizer::ChatTemplate& chat,
+                                   const OrderedJson& messages);
 
-ExactMatch exact_match(infer::Model& model, const tokenizer::Tokenizer& tok, const tokenizer::ChatTemplate& chat, const std::vector<Question>& questions, int64_t max_tokens,
+ExactMatch exact_match(infer::Model& model, const tokenizer::Tokenizer& tok, const tokenizer::ChatTemplate& chat,
+                       const std::vector<Question>& questions, int64_t max_tokens,
                        StopFlag stop = nullptr);  // kInterrupted once it is set
 
 }  // namespace mxt::eval

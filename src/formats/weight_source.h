@@ -15,8 +15,8 @@
 
 namespace mxt::formats {
 
-// What a quantized layout does at run time to the inputs of a product: FP8 with a scale for each token or for 128 columns,
-// MXFP4 for 32 columns.
+// What a quantized layout does at run time to the inputs of a product: FP8 with a scale for each token or for 128
+// columns, MXFP4 for 32 columns.
 enum class InputRounding { kNone, kFp8Token, kFp8Group128, kMxfp4 };
 enum class GgmlType : uint32_t;
 
@@ -25,7 +25,8 @@ class WeightSource {
   // A folder with config.json and safetensors, or a .gguf file. Everything is checked here.
   static std::unique_ptr<WeightSource> open(const std::string& folder_or_gguf);
   // The base with a PEFT adapter added to its weights (W + scale·B·A in fp32, as they are read).
-  static std::unique_ptr<WeightSource> with_adapter(std::unique_ptr<WeightSource> base, const std::string& adapter_folder);
+  static std::unique_ptr<WeightSource> with_adapter(std::unique_ptr<WeightSource> base,
+                                                    const std::string& adapter_folder);
   virtual ~WeightSource() = default;
 
   const ModelConfig& config() const { return config_; }
@@ -37,8 +38,8 @@ class WeightSource {
   // How the tensor is stored, where that is a plain type (a quantised one gives kF32, what it decodes to).
   virtual DType stored_type(std::string_view name) const = 0;
 
-  // How the product with this weight rounds its input; kNone for weights that are not quantized, and for static scales, which
-  // are not followed here.
+  // How the product with this weight rounds its input; kNone for weights that are not quantized, and for static scales,
+  // which are not followed here.
   virtual InputRounding input_rounding(std::string_view) const { return InputRounding::kNone; }
 
   // Rows [row_begin, row_end) (−1: to the end) along the first dimension, converted to `to` (F32, BF16, F16, F8_E4M3,

@@ -3,7 +3,8 @@
 
 namespace mxt::graph {
 
-Backward::Backward(Graph& graph) : g(graph), grads_(g.values.size(), kNone), needs_(g.values.size(), false), touched_(g.params.size(), false) {
+Backward::Backward(Graph& graph)
+    : g(graph), grads_(g.values.size(), kNone), needs_(g.values.size(), false), touched_(g.params.size(), false) {
   for (const Param& p : g.params) needs_[static_cast<size_t>(p.value)] = p.trainable;
   for (const Op& op : g.ops) {
     bool any = false;
@@ -42,8 +43,10 @@ void derive(Backward& b, size_t index) {
   const Op op = b.g.ops[index];
   std::visit(
       [&](const auto& a) {
-        if constexpr (requires { derive_op(b, op, a); }) derive_op(b, op, a);
-        else MXT_ASSERT(!"operation has no derivative");
+        if constexpr (requires { derive_op(b, op, a); })
+          derive_op(b, op, a);
+        else
+          MXT_ASSERT(!"operation has no derivative");
       },
       op.attrs);
 }

@@ -32,9 +32,12 @@ Op& Graph::add_op(Attrs attrs, std::vector<ValueId> in, std::vector<ValueId> out
 ValueId Graph::root(ValueId v) const {
   for (;;) {
     const Value& x = value(v);
-    if (x.beside != kNone) v = x.beside;
-    else if (x.same_as != kNone) v = x.same_as;
-    else return v;
+    if (x.beside != kNone)
+      v = x.beside;
+    else if (x.same_as != kNone)
+      v = x.same_as;
+    else
+      return v;
   }
 }
 
@@ -45,10 +48,10 @@ int64_t Graph::ld(ValueId v) const {
 
 std::string_view op_name(const Op& op) {
   static constexpr std::string_view kNames[] = {
-      "embedding", "embedding_grad", "linear",    "linear_dx", "linear_dw",    "bias_grad", "lora_add",
-      "lora_dz",   "lora_db",        "lora_join", "norm",      "norm_grad", "qk_rope",      "qk_rope_grad", "attention",
-      "attention_grad", "act",       "act_grad",  "add",       "dropout",      "head",      "logits",
-      "round", "quantize", "mean_pool"};
+      "embedding", "embedding_grad", "linear",    "linear_dx", "linear_dw", "bias_grad", "lora_add",
+      "lora_dz",   "lora_db",        "lora_join", "norm",      "norm_grad", "qk_rope",   "qk_rope_grad",
+      "attention", "attention_grad", "act",       "act_grad",  "add",       "dropout",   "head",
+      "logits",    "round",          "quantize",  "mean_pool"};
   static_assert(std::size(kNames) == std::variant_size_v<Attrs>);
   return kNames[op.attrs.index()];
 }
@@ -72,7 +75,8 @@ std::string Graph::print() const {
     }
     for (ValueId v : op.in) ins += (ins.empty() ? "" : ", ") + show(v);
     s += fmt::format("{} = {}({})", outs, op_name(op), ins);
-    if (op.param != kNone) s += fmt::format(" d[{}]{}", params[static_cast<size_t>(op.param)].name, op.first_grad ? " first" : "");
+    if (op.param != kNone)
+      s += fmt::format(" d[{}]{}", params[static_cast<size_t>(op.param)].name, op.first_grad ? " first" : "");
     s += '\n';
   }
   return s;

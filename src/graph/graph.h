@@ -1,8 +1,9 @@
 // Graph: a list of operations in execution order over single-assignment values.
 //
-// Every activation is a matrix [tokens, cols]: a step's batch is packed, so `tokens` is the one symbolic size (kTokens); it
-// is known when a batch arrives and never above the maximum that memory was planned for. Token ids, positions, document
-// offsets, targets and loss weights belong to the batch and are read by the operations that need them.
+// Every activation is a matrix [tokens, cols]: a step's batch is packed, so `tokens` is the one symbolic size
+// (kTokens); it is known when a batch arrives and never above the maximum that memory was planned for. Token ids,
+// positions, document offsets, targets and loss weights belong to the batch and are read by the operations that need
+// them.
 #pragma once
 
 #include <cstdint>
@@ -22,15 +23,16 @@ inline constexpr int64_t kTokens = -1;
 
 enum class ParamKind : uint8_t { kMatrix, kEmbedding, kNormWeight, kBias };
 
-// Where rows [row, row+rows) of a parameter live in a checkpoint. `transposed`: stored [cols, rows] there (GPT-2's Conv1D).
+// Where rows [row, row+rows) of a parameter live in a checkpoint. `transposed`: stored [cols, rows] there (GPT-2's
+// Conv1D).
 struct Segment {
   std::string name;  // e.g. model.layers.0.self_attn.q_proj.weight
   int64_t row = 0, rows = 0;
   bool transposed = false;
 };
 
-// How a store holds a frozen matrix: as its type says; as the values that E4M3 with a power of two a row would hold (Quantize of
-// kernels/api.h); or as those E4M3 numbers themselves.
+// How a store holds a frozen matrix: as its type says; as the values that E4M3 with a power of two a row would hold
+// (Quantize of kernels/api.h); or as those E4M3 numbers themselves.
 enum class Held : uint8_t { kPlain, kRounded, kFp8 };
 
 struct Param {
@@ -39,26 +41,28 @@ struct Param {
   int64_t rows = 1, cols = 0;  // vectors are [1, n]
   std::vector<Segment> segments;
   bool trainable = false;
-  bool adapter = false;        // made by the LoRA pass, not part of the base model
-  Held held = Held::kPlain;    // passes/quantize.cc
-  int64_t joined = 0;          // ranks of the adapters whose scaled B stands right of the matrix and whose A stands below it
-  float init_std = 0;          // random initialisation: normal(0, std); 0 with kMatrix means zeros
+  bool adapter = false;      // made by the LoRA pass, not part of the base model
+  Held held = Held::kPlain;  // passes/quantize.cc
+  int64_t joined = 0;  // ranks of the adapters whose scaled B stands right of the matrix and whose A stands below it
+  float init_std = 0;  // random initialisation: normal(0, std); 0 with kMatrix means zeros
   ValueId value = kNone;
 };
 
-// Elements between rows of a parameter in memory, and its rows there: more than its own where adapters are joined to it.
-// (kFp8: the scaled B has a matrix of its own, joined_stride() wide, and A stays where it is).
+// Elements between rows of a parameter in memory, and its rows there: more than its own where adapters are joined to
+// it. (kFp8: the scaled B has a matrix of its own, joined_stride() wide, and A stays where it is).
 inline int64_t joined_stride(const Param& p) { return (p.joined + 63) / 64 * 64; }
-inline int64_t stride(const Param& p) { return p.joined > 0 && p.held != Held::kFp8 ? p.cols + joined_stride(p) : p.cols; }
+inline int64_t stride(const Param& p) {
+  return p.joined > 0 && p.held != Held::kFp8 ? p.cols + joined_stride(p) : p.cols;
+}
 inline int64_t height(const Param& p) { return p.held == Held::kFp8 ? p.rows : p.rows + p.joined; }
 
 struct Value {
   int64_t rows = kTokens, cols = 0;
   DType type = DType::kF32;
-  ParamId param = kNone;       // set for parameters
-  ValueId same_as = kNone;     // this value is computed in place of that one, whose last use is the producing operation
-  ValueId beside = kNone;      // this value lies right of that one's columns, in the same rows
-  int64_t pad = 0;             // of a buffer's first value: columns kept free right of its own, for values beside it
+  ParamId param = kNone;    // set for parameters
+  ValueId same_as = kNone;  // this value is computed in place of that one, whose last use is the producing operation
+  ValueId beside = kNone;   // this value lies right of that one's columns, in the same rows
+  int64_t pad = 0;          // of a buffer's first value: columns kept free right of its own, for values beside it
   std::string name;
 };
 
@@ -66,62 +70,130 @@ struct Value {
 
 // Which row of the table a token takes: its id's, its position's, or the first (BERT's token type, one for all).
 enum class RowOf : uint8_t { kId, kPosition, kFirst };
-struct EmbeddingOp { RowOf row = RowOf::kId; };               // in: table → out: y
-struct EmbeddingGradOp { RowOf row = RowOf::kId; };           // in: dy; param
-struct LinearOp { int64_t joined = 0; bool fp8 = false; };    // in: x, w[, bias] → out: y = x wᵀ + bias
-struct LinearDxOp { int64_t joined = 0; bool fp8 = false; };  // in: dy, w[, sum] → out: dx (in place of sum where given)
+struct EmbeddingOp {
+  RowOf row = RowOf::kId;
+};  // in: table → out: y
+struct EmbeddingGradOp {
+  RowOf row = RowOf::kId;
+};  // in: dy; param
+struct LinearOp {
+  int64_t joined = 0;
+  bool fp8 = false;
+};  // in: x, w[, bias] → out: y = x wᵀ + bias
+struct LinearDxOp {
+  int64_t joined = 0;
+  bool fp8 = false;
+};  // in: dy, w[, sum] → out: dx (in place of sum where given)
 //   joined r > 0: one more input comes last, z (dz), which lies beside x (dy): y = [x|z]·[w|sB]ᵀ, dx = [dy|dz]·[w;A]
-//   fp8: x (dy) is a QuantizeOp's q, w is held in E4M3, and the scales of q come last; before them, with joined and dx, stands A
-struct LinearDwOp {};                                         // in: dy, x; param
-struct BiasGradOp {};                                         // in: dy; param
-struct LoraBlock { int64_t col = 0, cols = 0, z_col = 0, rank = 0; float scale = 1; };  // y[:,col..] += scale·z[:,z_col..]·Bᵀ
-struct LoraAddOp { std::vector<LoraBlock> blocks; };          // in: y, z, B… → out: y (in place)
-struct LoraDzOp { std::vector<LoraBlock> blocks; int64_t z_cols = 0; bool joined = false; std::vector<ParamId> b; };  // in: dy, B… → out: dz
-//   joined: in: dy, w[, z]; dz = dy · (the scaled B beside w); with z the gradients of the parameters b are made in the same pass over dy
-struct LoraDbOp { LoraBlock block; };                         // in: dy, z; param
-struct LoraJoinOp { std::vector<LoraBlock> blocks; };         // in: w, A, B…: writes A and scaled B beside w, once a step
-struct NormOp { bool layer_norm = false; float eps = 1e-6f; bool residual = false, has_w = true, has_b = false; bool held = false; };
+//   fp8: x (dy) is a QuantizeOp's q, w is held in E4M3, and the scales of q come last; before them, with joined and dx,
+//   stands A
+struct LinearDwOp {};  // in: dy, x; param
+struct BiasGradOp {};  // in: dy; param
+struct LoraBlock {
+  int64_t col = 0, cols = 0, z_col = 0, rank = 0;
+  float scale = 1;
+};  // y[:,col..] += scale·z[:,z_col..]·Bᵀ
+struct LoraAddOp {
+  std::vector<LoraBlock> blocks;
+};  // in: y, z, B… → out: y (in place)
+struct LoraDzOp {
+  std::vector<LoraBlock> blocks;
+  int64_t z_cols = 0;
+  bool joined = false;
+  std::vector<ParamId> b;
+};  // in: dy, B… → out: dz
+//   joined: in: dy, w[, z]; dz = dy · (the scaled B beside w); with z the gradients of the parameters b are made in the
+//   same pass over dy
+struct LoraDbOp {
+  LoraBlock block;
+};  // in: dy, z; param
+struct LoraJoinOp {
+  std::vector<LoraBlock> blocks;
+};  // in: w, A, B…: writes A and scaled B beside w, once a step
+struct NormOp {
+  bool layer_norm = false;
+  float eps = 1e-6f;
+  bool residual = false, has_w = true, has_b = false;
+  bool held = false;
+};
 //   in: x[, r][, w][, b] → out: y, rstd[, mean][, h][, q, scale]; held: y is also written as QuantizeOp would
-struct NormGradOp { NormOp of; ParamId b = kNone; bool has_dres = false, held = false; };
-//   in: h, dy, rstd[, mean][, w][, dres][, channels] → out: dx (in place of dres where given)[, q, scale]; params w, b; held: dx also
-//   as QuantizeOp would write it, with the scales of the weight `channels`
-struct QkRopeOp { int64_t heads = 0, kv_heads = 0, head_dim = 0, rotary = 0; float eps = 1e-6f; bool norm = false; };
+struct NormGradOp {
+  NormOp of;
+  ParamId b = kNone;
+  bool has_dres = false, held = false;
+};
+//   in: h, dy, rstd[, mean][, w][, dres][, channels] → out: dx (in place of dres where given)[, q, scale]; params w, b;
+//   held: dx also as QuantizeOp would write it, with the scales of the weight `channels`
+struct QkRopeOp {
+  int64_t heads = 0, kv_heads = 0, head_dim = 0, rotary = 0;
+  float eps = 1e-6f;
+  bool norm = false;
+};
 //   in: qkv[, q_w, k_w] → out: qkv'[, rstd] (in place without norm)
-struct QkRopeGradOp { QkRopeOp of; ParamId q_w = kNone, k_w = kNone; };
+struct QkRopeGradOp {
+  QkRopeOp of;
+  ParamId q_w = kNone, k_w = kNone;
+};
 //   in: dout[, qkv, rstd, q_w, k_w] → out: dqkv (in place of dout)
-struct AttentionOp { int64_t heads = 0, kv_heads = 0, head_dim = 0, window = 0; float scale = 0; int layer = 0; float dropout = 0; bool causal = true; };
+struct AttentionOp {
+  int64_t heads = 0, kv_heads = 0, head_dim = 0, window = 0;
+  float scale = 0;
+  int layer = 0;
+  float dropout = 0;
+  bool causal = true;
+};
 //   in: qkv → out: o, lse; not causal: every token of a document sees all of it
-struct AttentionGradOp { AttentionOp of; };                   // in: qkv, o, lse, do → out: dqkv
+struct AttentionGradOp {
+  AttentionOp of;
+};  // in: qkv, o, lse, do → out: dqkv
 enum class ActKind : uint8_t { kSwiGlu, kGeluTanh, kGelu, kRelu2 };
-struct ActOp { ActKind kind = ActKind::kSwiGlu; bool held = false; };  // in: x → out: y[, q, scale]
-struct ActGradOp { ActKind kind = ActKind::kSwiGlu; };        // in: x, dy → out: dx (in place of x: its last use)
-// What a product with a quantized weight sees of its input at run time. kFp8Group128 and kMxfp4 share a scale over 128 and
-// 32 columns, kFp8Token over the row.
+struct ActOp {
+  ActKind kind = ActKind::kSwiGlu;
+  bool held = false;
+};  // in: x → out: y[, q, scale]
+struct ActGradOp {
+  ActKind kind = ActKind::kSwiGlu;
+};  // in: x, dy → out: dx (in place of x: its last use)
+// What a product with a quantized weight sees of its input at run time. kFp8Group128 and kMxfp4 share a scale over 128
+// and 32 columns, kFp8Token over the row.
 enum class Rounding : uint8_t { kNone, kFp8Token, kFp8Group128, kMxfp4 };
-struct RoundOp { Rounding kind = Rounding::kNone; };          // in: x → out: y
-// x for a product with a weight held in E4M3, or rounded as if it were: with w its scales multiply x's columns first (the gradient
-// dy of y = x·(diag(scale)·Q)ᵀ meets Q as dy∘scale). In: x[, w] → out: q (E4M3), scale [tokens, 1]; or, for rounded weights, y.
+struct RoundOp {
+  Rounding kind = Rounding::kNone;
+};  // in: x → out: y
+// x for a product with a weight held in E4M3, or rounded as if it were: with w its scales multiply x's columns first
+// (the gradient dy of y = x·(diag(scale)·Q)ᵀ meets Q as dy∘scale). In: x[, w] → out: q (E4M3), scale [tokens, 1]; or,
+// for rounded weights, y.
 struct QuantizeOp {};
-struct AddOp {};                                              // in: a, b → out: y
-struct DropoutOp { float p = 0; int64_t id = 0; };            // in: x → out: y; backward is the same op on dy
+struct AddOp {};  // in: a, b → out: y
+struct DropoutOp {
+  float p = 0;
+  int64_t id = 0;
+};  // in: x → out: y; backward is the same op on dy
 // The output head fused with cross-entropy, in chunks of `chunk` target rows, so that logits never exist whole. With
 // `gradient` the derivative is taken at once: out dh, and dW into the parameter when it trains.
-struct HeadOp { int64_t chunk = 256; float softcap = 0; bool gradient = false; };
+struct HeadOp {
+  int64_t chunk = 256;
+  float softcap = 0;
+  bool gradient = false;
+};
 //   in: h, w → out: nll [tokens, 1][, dh]; param w
 // Logits of chosen rows (the batch names them), F32, for generation.
-struct LogitsOp { float softcap = 0; };                       // in: h, w; result goes to the batch's buffer
+struct LogitsOp {
+  float softcap = 0;
+};  // in: h, w; result goes to the batch's buffer
 // The mean of each document's rows, F32, for embeddings.
-struct MeanPoolOp {};                                         // in: h; result goes to the batch's buffer
+struct MeanPoolOp {};  // in: h; result goes to the batch's buffer
 
-using Attrs = std::variant<EmbeddingOp, EmbeddingGradOp, LinearOp, LinearDxOp, LinearDwOp, BiasGradOp, LoraAddOp, LoraDzOp,
-                           LoraDbOp, LoraJoinOp, NormOp, NormGradOp, QkRopeOp, QkRopeGradOp, AttentionOp, AttentionGradOp, ActOp,
-                           ActGradOp, AddOp, DropoutOp, HeadOp, LogitsOp, RoundOp, QuantizeOp, MeanPoolOp>;
+using Attrs =
+    std::variant<EmbeddingOp, EmbeddingGradOp, LinearOp, LinearDxOp, LinearDwOp, BiasGradOp, LoraAddOp, LoraDzOp,
+                 LoraDbOp, LoraJoinOp, NormOp, NormGradOp, QkRopeOp, QkRopeGradOp, AttentionOp, AttentionGradOp, ActOp,
+                 ActGradOp, AddOp, DropoutOp, HeadOp, LogitsOp, RoundOp, QuantizeOp, MeanPoolOp>;
 
 struct Op {
   Attrs attrs;
   std::vector<ValueId> in, out;
-  ParamId param = kNone;   // whose gradient this operation adds to
-  bool first_grad = false; // first contribution of a pass to that gradient: overwrites it in the first micro-batch
+  ParamId param = kNone;    // whose gradient this operation adds to
+  bool first_grad = false;  // first contribution of a pass to that gradient: overwrites it in the first micro-batch
 };
 
 std::string_view op_name(const Op& op);
@@ -131,8 +203,8 @@ struct Graph {
   std::vector<Value> values;
   std::vector<Param> params;
   std::vector<Op> ops;
-  int32_t forward_ops = 0;       // ops[0, forward_ops) are the forward pass (head included)
-  ValueId hidden = kNone;        // what the head reads
+  int32_t forward_ops = 0;  // ops[0, forward_ops) are the forward pass (head included)
+  ValueId hidden = kNone;   // what the head reads
   int64_t vocab = 0, max_positions = 0, rotary = 0;
   std::vector<float> rope_cos, rope_sin;  // [max_positions, rotary/2]
 

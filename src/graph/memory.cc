@@ -30,8 +30,8 @@ void check_in_place(const Graph& g) {
         MXT_ASSERT(last[static_cast<size_t>(a)] <= static_cast<int32_t>(i));
 }
 
-// Places buffers one after another in the given order, each into the smallest hole among those alive at the same time that takes it,
-// else on top of them. Gives up (INT64_MAX) where it reaches `limit`.
+// Places buffers one after another in the given order, each into the smallest hole among those alive at the same time
+// that takes it, else on top of them. Gives up (INT64_MAX) where it reaches `limit`.
 int64_t place(std::vector<Buffer>& buffers, const std::vector<size_t>& order, int64_t limit = INT64_MAX) {
   struct Placed {
     int64_t offset, end;
@@ -54,17 +54,22 @@ int64_t place(std::vector<Buffer>& buffers, const std::vector<size_t>& order, in
     b.offset = best >= 0 ? best : at;
     top = std::max(top, b.offset + b.bytes);
     if (top >= limit) return INT64_MAX;
-    const auto where = std::upper_bound(placed.begin(), placed.end(), b.offset, [](int64_t x, const Placed& y) { return x < y.offset; });
+    const auto where = std::upper_bound(placed.begin(), placed.end(), b.offset,
+                                        [](int64_t x, const Placed& y) { return x < y.offset; });
     placed.insert(where, {b.offset, b.offset + b.bytes, b.first, b.last});
   }
   return top;
 }
 
-// Packing intervals is NP-hard (Garey & Johnson's storage allocation). First a few orders that each win on some graphs; while the best
-// stands above the lower bound, buffers that reach the top are placed earlier, which makes the others fit around them.
+// Packing intervals is NP-hard (Garey & Johnson's storage allocation). First a few orders that each win on some graphs;
+// while the best stands above the lower bound, buffers that reach the top are placed earlier, which makes the others
+// fit around them.
 class Packing {
  public:
-  Packing(std::vector<Buffer> buffers, int64_t lower_bound) : buffers_(std::move(buffers)), lower_bound_(lower_bound), order_(buffers_.size()) { std::iota(order_.begin(), order_.end(), size_t{0}); }
+  Packing(std::vector<Buffer> buffers, int64_t lower_bound)
+      : buffers_(std::move(buffers)), lower_bound_(lower_bound), order_(buffers_.size()) {
+    std::iota(order_.begin(), order_.end(), size_t{0});
+  }
 
   std::vector<Buffer> run(int64_t* bytes) {
     const auto& b = buffers_;
@@ -83,8 +88,8 @@ class Packing {
   }
 
  private:
-  static constexpr double kClose = 1.01;            // near enough to the lower bound
-  static constexpr double kWork = 3e7;              // pairs of buffers looked at: some tens of milliseconds
+  static constexpr double kClose = 1.01;  // near enough to the lower bound
+  static constexpr double kWork = 3e7;    // pairs of buffers looked at: some tens of milliseconds
 
   std::vector<int64_t> pressures() const {
     int32_t end = 0;
@@ -96,7 +101,8 @@ class Packing {
     }
     for (size_t i = 1; i < live.size(); ++i) live[i] += live[i - 1];
     std::vector<int64_t> out;
-    for (const Buffer& b : buffers_) out.push_back(*std::max_element(live.begin() + b.first, live.begin() + b.last + 1));
+    for (const Buffer& b : buffers_)
+      out.push_back(*std::max_element(live.begin() + b.first, live.begin() + b.last + 1));
     return out;
   }
   bool close() const { return static_cast<double>(top_) <= kClose * static_cast<double>(lower_bound_); }
@@ -126,7 +132,8 @@ class Packing {
       std::vector<size_t> order = best_order_;
       const size_t from = high[random.below(high.size())];
       const size_t to = i % 2 == 0 ? from / 2 : random.below(from + 1);
-      std::rotate(order.begin() + static_cast<std::ptrdiff_t>(to), order.begin() + static_cast<std::ptrdiff_t>(from), order.begin() + static_cast<std::ptrdiff_t>(from) + 1);
+      std::rotate(order.begin() + static_cast<std::ptrdiff_t>(to), order.begin() + static_cast<std::ptrdiff_t>(from),
+                  order.begin() + static_cast<std::ptrdiff_t>(from) + 1);
       const int64_t top = place(buffers_, order, top_ + 1);
       if (!keep(order, top) && top == top_) best_order_ = order, best_ = buffers_;  // sideways
     }

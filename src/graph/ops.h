@@ -1,5 +1,5 @@
-// Builders: each checks its operands' shapes (a mismatch is a bug of the model's code), makes the output values and appends
-// the operation. Derivatives stand beside them in ops/*.cc and are reached through derive().
+// Builders: each checks its operands' shapes (a mismatch is a bug of the model's code), makes the output values and
+// appends the operation. Derivatives stand beside them in ops/*.cc and are reached through derive().
 #pragma once
 
 #include "graph/graph.h"
@@ -33,7 +33,9 @@ class Backward {
   Graph& g;
   // Whether a gradient must flow to v: it depends on something that trains, or trains itself.
   bool needs(ValueId v) const { return needs_[static_cast<size_t>(v)]; }
-  ValueId grad(ValueId v) const { return v < static_cast<ValueId>(grads_.size()) ? grads_[static_cast<size_t>(v)] : kNone; }
+  ValueId grad(ValueId v) const {
+    return v < static_cast<ValueId>(grads_.size()) ? grads_[static_cast<size_t>(v)] : kNone;
+  }
   void set_grad(ValueId v, ValueId dv);
   // dv becomes part of v's gradient: the first is taken as it is, a later one is added.
   void accumulate(ValueId v, ValueId dv);

@@ -9,8 +9,9 @@
 
 namespace mxt::graph {
 
-// LoRA (Hu et al. 2021): beside every product y = x Wᵀ whose weight has targeted segments, z = x Aᵀ and y += scale · z Bᵀ. The
-// A matrices of segments that read the same x are stacked, so x is read once. Call before differentiate(), on a frozen base.
+// LoRA (Hu et al. 2021): beside every product y = x Wᵀ whose weight has targeted segments, z = x Aᵀ and y += scale · z
+// Bᵀ. The A matrices of segments that read the same x are stacked, so x is read once. Call before differentiate(), on a
+// frozen base.
 struct LoraSettings {
   struct Target {
     int64_t rank = 16;
@@ -24,22 +25,23 @@ struct LoraSettings {
 // Names of the made parameters' segments are "<module>.lora_A.weight" and "<module>.lora_B.weight".
 void add_lora(Graph& g, const LoraSettings& settings);
 
-// Joins each adapter to the product it sits on, so that its thin products stop moving the wide activations: z is kept right of
-// x's columns and dz right of dy's, and with W extended by the scaled B and by A,
+// Joins each adapter to the product it sits on, so that its thin products stop moving the wide activations: z is kept
+// right of x's columns and dz right of dy's, and with W extended by the scaled B and by A,
 //   y = [x|z]·[W|sB]ᵀ     dx = [dy|dz]·[W;A]
-// are one product each, whose inner dimension grows by the rank. For devices where a thin product costs its bandwidth. After
-// differentiate(); where the adapter has dropout it stays as it is. Not together with recompute().
+// are one product each, whose inner dimension grows by the rank. For devices where a thin product costs its bandwidth.
+// After differentiate(); where the adapter has dropout it stays as it is. Not together with recompute().
 void join_lora(Graph& g);
 
-// Puts a rounding of x before every product y = x Wᵀ of the forward pass whose weight is quantized with its inputs: `of` says how
-// by the segment's name (all segments of a product must agree). Products that read the same x share it; adapters read x as it
-// was. After add_lora(), on graphs without a backward pass.
+// Puts a rounding of x before every product y = x Wᵀ of the forward pass whose weight is quantized with its inputs:
+// `of` says how by the segment's name (all segments of a product must agree). Products that read the same x share it;
+// adapters read x as it was. After add_lora(), on graphs without a backward pass.
 void round_inputs(Graph& g, Rounding (*of)(const void* ctx, const std::string& weight), const void* ctx);
 
-// Holds the frozen matrices of the base model as E4M3 with a power of two a row, and rounds what they are multiplied with to E4M3
-// with a power of two a token: x in the forward pass, dy∘scale for the gradient of x. `as`: kFp8 for devices with such products,
-// kRounded for the same values in the graph's own type. Embeddings, the head, norms and adapters stay as they are; the gradient
-// passes the rounding of x unchanged. With kFp8 norms, their gradients and activations write the rounded rows themselves. After differentiate(), recompute() and join_lora(); before in_place().
+// Holds the frozen matrices of the base model as E4M3 with a power of two a row, and rounds what they are multiplied
+// with to E4M3 with a power of two a token: x in the forward pass, dy∘scale for the gradient of x. `as`: kFp8 for
+// devices with such products, kRounded for the same values in the graph's own type. Embeddings, the head, norms and
+// adapters stay as they are; the gradient passes the rounding of x unchanged. With kFp8 norms, their gradients and
+// activations write the rounded rows themselves. After differentiate(), recompute() and join_lora(); before in_place().
 void quantize_base(Graph& g, Held as);
 
 // How much is computed again in the backward pass instead of being kept.
@@ -57,21 +59,23 @@ inline constexpr Recompute Recompute::kLayer{INT64_MAX};
 // An activation that the backward pass reads and that can be made again from what is kept.
 struct Droppable {
   ValueId value = kNone;
-  double cost = 0;    // of making it again, operations of a token; what only moves memory counts 50 a byte
-  double bytes = 0;   // of a token
+  double cost = 0;   // of making it again, operations of a token; what only moves memory counts 50 a byte
+  double bytes = 0;  // of a token
 };
-// All of them, the least cost for a byte first; of equal ones the earlier layer's, whose memory is bound for longer. `document`: tokens
-// of a document, which attention's cost grows with. After differentiate().
+// All of them, the least cost for a byte first; of equal ones the earlier layer's, whose memory is bound for longer.
+// `document`: tokens of a document, which attention's cost grows with. After differentiate().
 std::vector<Droppable> recompute_order(const Graph& g, int64_t document);
 
-// Clones forward operations into the backward pass so that the dropped activations need not be kept. After differentiate().
-void recompute(Graph& g, Recompute what, int64_t document = 0);  // document 0: the longest that the graph has positions for
-std::string recompute_name(Recompute what);                      // "none", "cheap", "layer" or the number
+// Clones forward operations into the backward pass so that the dropped activations need not be kept. After
+// differentiate().
+void recompute(Graph& g, Recompute what,
+               int64_t document = 0);        // document 0: the longest that the graph has positions for
+std::string recompute_name(Recompute what);  // "none", "cheap", "layer" or the number
 // The inverse; false where `name` is none of these.
 bool recompute_from_name(const std::string& name, Recompute* what);
 
-// Which results lie where an operand lay: undoes what a derivative marked and what is not safe in this graph (the operand is read again
-// later), and joins what is safe (sums, dropout). Last of the passes.
+// Which results lie where an operand lay: undoes what a derivative marked and what is not safe in this graph (the
+// operand is read again later), and joins what is safe (sums, dropout). Last of the passes.
 void in_place(Graph& g);
 
 }  // namespace mxt::graph

@@ -9,8 +9,10 @@ int64_t PagedCache::bytes(const formats::ModelConfig& c, DType type, int64_t pag
 }
 
 PagedCache::PagedCache(const formats::ModelConfig& c, DType type, int64_t pages, device::Accelerator* device)
-    : memory_(device::Buffer::on(device, static_cast<size_t>(bytes(c, type, pages)))), uses_(static_cast<size_t>(pages)),
-      name_(static_cast<size_t>(pages), published_.end()), place_(static_cast<size_t>(pages)) {
+    : memory_(device::Buffer::on(device, static_cast<size_t>(bytes(c, type, pages)))),
+      uses_(static_cast<size_t>(pages)),
+      name_(static_cast<size_t>(pages), published_.end()),
+      place_(static_cast<size_t>(pages)) {
   const int64_t layer = pages * kPage * c.num_kv_heads * c.head_dim * static_cast<int64_t>(size_of(type));
   for (int64_t i = 0; i < c.num_layers; ++i) {
     k_.push_back(memory_.bytes_at(static_cast<size_t>(2 * i * layer)));
@@ -44,8 +46,10 @@ void PagedCache::release(int32_t page) {
   const auto p = static_cast<size_t>(page);
   MXT_ASSERT(uses_[p] > 0);
   if (--uses_[p] > 0) return;
-  if (name_[p] == published_.end()) free_.push_back(page);
-  else place_[p] = idle_.insert(idle_.end(), page);
+  if (name_[p] == published_.end())
+    free_.push_back(page);
+  else
+    place_[p] = idle_.insert(idle_.end(), page);
 }
 
 int32_t PagedCache::find(const Digest& digest) {

@@ -1,6 +1,6 @@
-// Paged key/value cache: memory for `pages` pages of kPage tokens in every layer, handed out page by page. Full pages may be published
-// under a digest of everything that led to them, so that a later request with the same beginning shares them; pages that nobody uses
-// are kept until their memory is wanted, the one used longest ago goes first.
+// Paged key/value cache: memory for `pages` pages of kPage tokens in every layer, handed out page by page. Full pages
+// may be published under a digest of everything that led to them, so that a later request with the same beginning
+// shares them; pages that nobody uses are kept until their memory is wanted, the one used longest ago goes first.
 #pragma once
 
 #include <cstdint>
@@ -24,13 +24,14 @@ class PagedCache {
 
   int64_t pages() const { return static_cast<int64_t>(uses_.size()); }
   int64_t available() const { return static_cast<int64_t>(free_.size() + idle_.size()); }  // take() can give so many
-  int32_t take();                  // a page of one's own; there must be one available
-  void release(int32_t page);      // one use less
+  int32_t take();              // a page of one's own; there must be one available
+  void release(int32_t page);  // one use less
   // The page published under this digest, with one use more; −1 where there is none.
   int32_t find(const Digest& digest);
-  // The page holds what the digest stands for and will not be written any more. A second page of the same digest stays unpublished.
+  // The page holds what the digest stands for and will not be written any more. A second page of the same digest stays
+  // unpublished.
   void publish(int32_t page, const Digest& digest);
-  void forget();                   // unpublishes everything
+  void forget();  // unpublishes everything
 
   const std::vector<void*>& k() const { return k_; }
   const std::vector<void*>& v() const { return v_; }
@@ -46,7 +47,8 @@ class PagedCache {
   std::vector<std::list<int32_t>::iterator> place_;
 };
 
-// Digest of a full page: of the page before it (all zero for the first), what else decides its contents, and its tokens.
+// Digest of a full page: of the page before it (all zero for the first), what else decides its contents, and its
+// tokens.
 Digest page_digest(const Digest& before, uint32_t adapter, std::span<const int32_t> tokens);
 
 }  // namespace mxt::infer

@@ -20,8 +20,12 @@ constexpr int64_t kPiece = 64;  // tokens a pass: their logits are held whole, t
 class Reader {
  public:
   Reader(Model& model, int64_t window)
-      : model_(model), pages_((window + PagedCache::kPage - 1) / PagedCache::kPage), program_(model.generator(kPiece)),
-        cache_(model.config(), model.type(), pages_, model.ops().device()), logits_(model.ops().device()), tables_(static_cast<size_t>(pages_)) {
+      : model_(model),
+        pages_((window + PagedCache::kPage - 1) / PagedCache::kPage),
+        program_(model.generator(kPiece)),
+        cache_(model.config(), model.type(), pages_, model.ops().device()),
+        logits_(model.ops().device()),
+        tables_(static_cast<size_t>(pages_)) {
     std::iota(tables_.begin(), tables_.end(), 0);
   }
 
@@ -84,7 +88,8 @@ Row compare_row(std::span<const float> a, std::span<const float> b, int32_t targ
 }  // namespace
 
 Comparison compare(Model& a, Model& b, const std::vector<int32_t>& ids, int64_t window, StopFlag stop) {
-  if (a.vocab() != b.vocab()) fail_input("the models have vocabularies of {} and {}: they cannot be compared", a.vocab(), b.vocab());
+  if (a.vocab() != b.vocab())
+    fail_input("the models have vocabularies of {} and {}: they cannot be compared", a.vocab(), b.vocab());
   const auto n = static_cast<int64_t>(ids.size());
   if (n < 2) fail_input("a text of {} tokens is too short to compare models on", n);
   for (int32_t id : ids)
@@ -109,7 +114,8 @@ Comparison compare(Model& a, Model& b, const std::vector<int32_t>& ids, int64_t 
         for (int64_t i = first; i < last; ++i) {
           if (at + i + 1 < predicted) continue;  // the window before has it
           const auto where = static_cast<size_t>(i * vocab), width = static_cast<size_t>(vocab);
-          rows[static_cast<size_t>(i)] = compare_row({la.data() + where, width}, {lb.data() + where, width}, ids[static_cast<size_t>(at + i + 1)]);
+          rows[static_cast<size_t>(i)] =
+              compare_row({la.data() + where, width}, {lb.data() + where, width}, ids[static_cast<size_t>(at + i + 1)]);
         }
       });
       for (int64_t i = 0; i < m; ++i) {

@@ -10,16 +10,16 @@
 namespace mxt::infer {
 
 struct Comparison {
-  int64_t tokens = 0;                 // that were predicted
-  double kl = 0;                      // mean over them of KL(p_a ‖ p_b), in nats
+  int64_t tokens = 0;  // that were predicted
+  double kl = 0;       // mean over them of KL(p_a ‖ p_b), in nats
   double perplexity_a = 0, perplexity_b = 0;
-  double same_top = 0;                // share of them for which both hold the same token most likely
+  double same_top = 0;  // share of them for which both hold the same token most likely
 };
 
-// Reads `ids` in windows of `window` tokens that overlap by half; each token is predicted once, with at least half a window
-// before it (but for the first). Logits are fp32; sums are in double and in a fixed order. kBadInput where the vocabularies
-// differ, an id is outside of them or the text has fewer than two tokens; kInterrupted
-// between windows once `stop` is set.
+// Reads `ids` in windows of `window` tokens that overlap by half; each token is predicted once, with at least half a
+// window before it (but for the first). Logits are fp32; sums are in double and in a fixed order. kBadInput where the
+// vocabularies differ, an id is outside of them or the text has fewer than two tokens; kInterrupted between windows
+// once `stop` is set.
 Comparison compare(Model& a, Model& b, const std::vector<int32_t>& ids, int64_t window, StopFlag stop = nullptr);
 
 }  // namespace mxt::infer

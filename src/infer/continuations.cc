@@ -53,7 +53,8 @@ ContinuationScorer::ContinuationScorer(Model& model, int64_t batch, int64_t toke
       program_(model.generator(tokens_)),
       // What a pass adds, what is kept of the request before it, and one request that is long.
       cache_(std::make_unique<PagedCache>(model.config(), model.type(),
-                                          pages_for(tokens_) + batch_ + 2 * pages_for(model.positions()), model.ops().device())) {}
+                                          pages_for(tokens_) + batch_ + 2 * pages_for(model.positions()),
+                                          model.ops().device())) {}
 
 void ContinuationScorer::score(const std::vector<Continuation>& rows,
                                const std::function<void(size_t, const ContinuationScore&)>& done,

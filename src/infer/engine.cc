@@ -5,9 +5,12 @@
 namespace mxt::infer {
 
 Engine::Engine(Model& model, const EngineSettings& settings)
-    : scheduler_(model, {.batch = settings.batch, .tokens_per_pass = settings.tokens_per_pass, .prompt_piece = settings.tokens_per_pass}) {}
+    : scheduler_(model, {.batch = settings.batch,
+                         .tokens_per_pass = settings.tokens_per_pass,
+                         .prompt_piece = settings.tokens_per_pass}) {}
 
-std::vector<Answer> Engine::generate(const std::vector<Request>& requests, const std::function<bool(size_t, int32_t)>& on_token,
+std::vector<Answer> Engine::generate(const std::vector<Request>& requests,
+                                     const std::function<bool(size_t, int32_t)>& on_token,
                                      const std::function<void(size_t, const Answer&)>& on_done) {
   std::vector<Answer> answers(requests.size());
   std::vector<Scheduler::Id> ids;
@@ -26,8 +29,10 @@ std::vector<Answer> Engine::generate(const std::vector<Request>& requests, const
       };
       sink.done = [&, i](const Outcome& o) {
         answers[i].stopped = o.finish == Finish::kStop;
-        if (o.finish == Finish::kFailed) failed = o.error;
-        else if (on_done) on_done(i, answers[i]);
+        if (o.finish == Finish::kFailed)
+          failed = o.error;
+        else if (on_done)
+          on_done(i, answers[i]);
         --left;
       };
       ids.push_back(scheduler_.submit(requests[i], std::move(sink)));

@@ -8,11 +8,13 @@
 
 namespace mxt::infer {
 
-Model::Model(const std::string& path, const std::string& adapter, DType type, int64_t positions, kernels::Ops& ops, Weights weights)
+Model::Model(const std::string& path, const std::string& adapter, DType type, int64_t positions, kernels::Ops& ops,
+             Weights weights)
     : ops_(ops), source_(formats::WeightSource::open(path)) {
   options_.type = type;
   options_.purpose = models::Purpose::kGenerate;
-  options_.positions = positions > 0 ? std::min(positions, config().max_positions) : std::min<int64_t>(config().max_positions, 8192);
+  options_.positions =
+      positions > 0 ? std::min(positions, config().max_positions) : std::min<int64_t>(config().max_positions, 8192);
   if (!adapter.empty()) {
     lora_ = checkpoint::adapter_plan(adapter);
     options_.lora = &lora_;
@@ -64,7 +66,9 @@ void Model::plan(const graph::Graph& g, const runtime::ProgramSettings& settings
   const auto names = ops_.gemm_algorithms();
   const auto offered = [&](const char* name) { return std::find(names.begin(), names.end(), name) != names.end(); };
   // Many tokens at once pay for packing, and with AVX-512's bf16 products even one does.
-  const char* choice = offered("thin") ? "thin" : settings.cached && offered("rows") && !kernels::cpu_features().avx512_bf16 ? "rows" : "panels";
+  const char* choice = offered("thin")                                                              ? "thin"
+                       : settings.cached && offered("rows") && !kernels::cpu_features().avx512_bf16 ? "rows"
+                                                                                                    : "panels";
   if (!offered(choice)) return;
   for (const auto& t : runtime::Program(g, plan_, ops_, settings).tunables())
     if (std::holds_alternative<kernels::Gemm>(t.call)) plan_.choices[t.key] = choice;

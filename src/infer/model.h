@@ -1,4 +1,5 @@
-// A model in memory for use: base weights, optionally with a LoRA adapter beside them, and further adapters over the same weights.
+// A model in memory for use: base weights, optionally with a LoRA adapter beside them, and further adapters over the
+// same weights.
 #pragma once
 
 #include <memory>
@@ -16,15 +17,17 @@
 
 namespace mxt::infer {
 
-// How weights are held: decoded to the computing type; or with the values that the file has, in the blocks of a GGUF file where the
-// device multiplies with those (Q4_0 to Q8_0 and Q4_K to Q6_K on the CPU: a quarter to 0.7 of the memory) or in BF16 in the same order (kernels/blocks.h).
+// How weights are held: decoded to the computing type; or with the values that the file has, in the blocks of a GGUF
+// file where the device multiplies with those (Q4_0 to Q8_0 and Q4_K to Q6_K on the CPU: a quarter to 0.7 of the
+// memory) or in BF16 in the same order (kernels/blocks.h).
 enum class Weights : uint8_t { kDecoded, kAsStored };
 
 class Model {
  public:
-  // `path`: HF folder or .gguf; `adapter`: PEFT folder or "". `positions`: longest sequence that will be used, at most the model's
-  // own maximum (0 = that maximum, at most 8,192).
-  Model(const std::string& path, const std::string& adapter, DType type, int64_t positions, kernels::Ops& ops, Weights weights = Weights::kDecoded);
+  // `path`: HF folder or .gguf; `adapter`: PEFT folder or "". `positions`: longest sequence that will be used, at most
+  // the model's own maximum (0 = that maximum, at most 8,192).
+  Model(const std::string& path, const std::string& adapter, DType type, int64_t positions, kernels::Ops& ops,
+        Weights weights = Weights::kDecoded);
   ~Model();
   Model(const Model&) = delete;
 
@@ -35,10 +38,12 @@ class Model {
   kernels::Ops& ops() const { return ops_; }
   runtime::ParamStore& params() { return *params_; }
   const graph::Graph& graph() const { return graph_; }
-  // One more adapter over the base weights, which are not copied; its number. Not together with the constructor's adapter.
+  // One more adapter over the base weights, which are not copied; its number. Not together with the constructor's
+  // adapter.
   int add_adapter(const std::string& folder);
   int adapters() const { return static_cast<int>(adapters_.size()); }
-  // Programs over these weights; `adapter`: a number of add_adapter, −1 for the model as constructed. The model must outlive them.
+  // Programs over these weights; `adapter`: a number of add_adapter, −1 for the model as constructed. The model must
+  // outlive them.
   std::unique_ptr<runtime::Program> generator(int64_t max_tokens, int adapter = -1);
   std::unique_ptr<runtime::Program> scorer(int64_t max_tokens);
 

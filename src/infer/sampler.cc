@@ -18,7 +18,8 @@ struct Better {
   }
 };
 
-// The largest value and its first place: in lanes, which compilers turn into vector instructions where a search for the place is a chain.
+// The largest value and its first place: in lanes, which compilers turn into vector instructions where a search for the
+// place is a chain.
 float largest(std::span<const float> x) {
   constexpr size_t kLanes = 16;
   float lanes[kLanes];
@@ -56,7 +57,8 @@ double log_sum_exp(std::span<const float> logits) {
 std::vector<int32_t> most_likely(std::span<const float> logits, int64_t count) {
   std::vector<int32_t> order(logits.size());
   std::iota(order.begin(), order.end(), 0);
-  const auto n = static_cast<ptrdiff_t>(std::min<size_t>(static_cast<size_t>(std::max<int64_t>(count, 0)), order.size()));
+  const auto n =
+      static_cast<ptrdiff_t>(std::min<size_t>(static_cast<size_t>(std::max<int64_t>(count, 0)), order.size()));
   std::partial_sort(order.begin(), order.begin() + n, order.end(), Better{logits});
   order.resize(static_cast<size_t>(n));
   return order;
@@ -74,13 +76,16 @@ void adjust(std::span<float> logits, const Sampling& s, const Seen& seen) {
 
 void allow_only(std::span<float> logits, std::span<const uint64_t> allowed) {
   for (size_t i = 0; i < logits.size(); ++i)
-    if (i / 64 >= allowed.size() || !((allowed[i / 64] >> (i % 64)) & 1)) logits[i] = -std::numeric_limits<float>::infinity();
+    if (i / 64 >= allowed.size() || !((allowed[i / 64] >> (i % 64)) & 1))
+      logits[i] = -std::numeric_limits<float>::infinity();
 }
 
 int32_t sample(std::span<const float> logits, const Sampling& s, uint64_t n) {
   if (s.temperature <= 0) return most_likely(logits);
   const double top = largest(logits);
-  auto weight = [&](int32_t id) { return std::exp((static_cast<double>(logits[static_cast<size_t>(id)]) - top) / s.temperature); };
+  auto weight = [&](int32_t id) {
+    return std::exp((static_cast<double>(logits[static_cast<size_t>(id)]) - top) / s.temperature);
+  };
   const auto r = philox4x32(s.seed, 0x73616d706cu, n);
   const double uniform = static_cast<double>(r[0]) * 0x1p-32 + static_cast<double>(r[1]) * 0x1p-64;
 
@@ -104,7 +109,8 @@ int32_t sample(std::span<const float> logits, const Sampling& s, uint64_t n) {
   // The best ones in order, first a few, then more where the filters keep so many.
   size_t sorted = 0;
   for (size_t want = std::min<size_t>(64, most);; want = std::min(most, want * 8)) {
-    std::partial_sort(order.begin() + static_cast<ptrdiff_t>(sorted), order.begin() + static_cast<ptrdiff_t>(want), order.end(), Better{logits});
+    std::partial_sort(order.begin() + static_cast<ptrdiff_t>(sorted), order.begin() + static_cast<ptrdiff_t>(want),
+                      order.end(), Better{logits});
     sorted = want;
     p.resize(sorted);
     double sum = 0;

@@ -14,12 +14,15 @@ struct Sampling {
   int64_t top_k = 0;       // 0: off
   double top_p = 1, min_p = 0;
   uint64_t seed = 0;
-  // Keskar et al. 2019, as transformers: a positive logit of a token seen in prompt or answer is divided, a negative one multiplied.
+  // Keskar et al. 2019, as transformers: a positive logit of a token seen in prompt or answer is divided, a negative
+  // one multiplied.
   double repetition_penalty = 1;
   // OpenAI's: logit − presence·[in the answer] − frequency·(times in the answer).
   double presence_penalty = 0, frequency_penalty = 0;
   std::vector<std::pair<int32_t, float>> logit_bias;  // added to the logits of these ids
-  bool adjusts() const { return repetition_penalty != 1 || presence_penalty != 0 || frequency_penalty != 0 || !logit_bias.empty(); }
+  bool adjusts() const {
+    return repetition_penalty != 1 || presence_penalty != 0 || frequency_penalty != 0 || !logit_bias.empty();
+  }
 };
 
 // How often each token was in the answer; a token of the prompt alone has the count 0.
@@ -30,8 +33,8 @@ void adjust(std::span<float> logits, const Sampling& s, const Seen& seen);
 // Ids outside the bit set become −∞.
 void allow_only(std::span<float> logits, std::span<const uint64_t> allowed);
 
-// The n-th draw of a request: a function of (logits, settings, n), so it does not depend on what else is in the batch. Order of the
-// filters as transformers applies them: temperature, top-k, top-p, min-p.
+// The n-th draw of a request: a function of (logits, settings, n), so it does not depend on what else is in the batch.
+// Order of the filters as transformers applies them: temperature, top-k, top-p, min-p.
 int32_t sample(std::span<const float> logits, const Sampling& s, uint64_t n);
 
 // ln Σ exp of the logits, in double.

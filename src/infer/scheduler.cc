@@ -12,7 +12,8 @@ namespace mxt::infer {
 namespace {
 
 constexpr int64_t kPage = PagedCache::kPage;
-constexpr int64_t kLogitRows = 64;  // of a prompt whose log-probabilities are wanted, in one pass: they are vocab floats each
+constexpr int64_t kLogitRows =
+    64;  // of a prompt whose log-probabilities are wanted, in one pass: they are vocab floats each
 
 int64_t pages_for(int64_t tokens) { return (tokens + kPage - 1) / kPage; }
 
@@ -45,8 +46,8 @@ struct Scheduler::Slot {
 struct Scheduler::Pass {
   struct Part {
     Slot* slot;
-    int64_t from, count;     // positions
-    int64_t first_row, rows; // of the wanted rows; the last is the last position's
+    int64_t from, count;      // positions
+    int64_t first_row, rows;  // of the wanted rows; the last is the last position's
   };
   std::vector<Part> parts;
   std::vector<int32_t> ids, positions, cu_q{0}, context, tables, where, rows;
@@ -54,8 +55,12 @@ struct Scheduler::Pass {
 };
 
 Scheduler::Scheduler(Model& model, const SchedulerSettings& settings)
-    : model_(model), settings_(settings), max_pages_(pages_for(model.positions())),
-      cache_(model.config(), model.type(), std::max(settings.cache_pages > 0 ? settings.cache_pages : settings.batch * max_pages_, max_pages_), model.ops().device()),
+    : model_(model),
+      settings_(settings),
+      max_pages_(pages_for(model.positions())),
+      cache_(model.config(), model.type(),
+             std::max(settings.cache_pages > 0 ? settings.cache_pages : settings.batch * max_pages_, max_pages_),
+             model.ops().device()),
       logit_memory_(model.ops().device()) {
   settings_.tokens_per_pass = std::max(settings_.tokens_per_pass, settings_.batch);
   programs_.resize(static_cast<size_t>(model.adapters()) + 1);
@@ -76,7 +81,8 @@ Scheduler::Id Scheduler::submit(Request request, Sink sink) {
   if (n > model_.positions() || (n == model_.positions() && !request.hidden && request.max_tokens > 0))
     fail_input("the prompt has {} tokens, the model's context is {}: shorten it", n, model_.positions());
   auto check = [&](int32_t id) {
-    if (id < 0 || id >= model_.vocab()) fail_input("token id {} is outside the model's vocabulary of {}", id, model_.vocab());
+    if (id < 0 || id >= model_.vocab())
+      fail_input("token id {} is outside the model's vocabulary of {}", id, model_.vocab());
   };
   for (int32_t id : request.prompt) check(id);
   for (const auto& [id, bias] : request.sampling.logit_bias) check(id);
@@ -148,8 +154,9 @@ void Scheduler::place(Slot& s) {
   if (!settings_.prefix_cache || s.wants_rows()) return;
   // At least the last token is computed: its logits are what is wanted.
   for (int64_t end = kPage; end < s.size(); end += kPage) {
-    const Digest d = page_digest(s.digests.empty() ? Digest{} : s.digests.back(), static_cast<uint32_t>(s.request.adapter + 1),
-                                 std::span(s.tokens).subspan(static_cast<size_t>(end - kPage), kPage));
+    const Digest d =
+        page_digest(s.digests.empty() ? Digest{} : s.digests.back(), static_cast<uint32_t>(s.request.adapter + 1),
+                    std::span(s.tokens).subspan(static_cast<size_t>(end - kPage), kPage));
     const int32_t page = cache_.find(d);
     if (page < 0) break;
     s.pages.push_back(page);
@@ -163,20 +170,24 @@ void Scheduler::publish(Slot& s) {
   if (!settings_.prefix_cache) return;
   while (static_cast<int64_t>(s.digests.size() + 1) * kPage <= s.cached) {
     const size_t i = s.digests.size();
-    s.digests.push_back(page_digest(i == 0 ? Digest{} : s.digests.back(), static_cast<uint32_t>(s.request.adapter + 1),
-                                    std::span(s.tokens).subspan(i * static_cast<size_t>(kPage), static_cast<size_t>(kPage))));
+    s.digests.push_back(
+        page_digest(i == 0 ? Digest{} : s.digests.back(), static_cast<uint32_t>(s.request.adapter + 1),
+                    std::span(s.tokens).subspan(i * static_cast<size_t>(kPage), static_cast<size_t>(kPage))));
     cache_.publish(s.pages[i], s.digests.back());
   }
 }
 
-// Who goes next: the lowest priority number, then the group with the fewest running, then the one whose last turn is longest ago, then
-// who came first.
+// Who goes next: the lowest priority number, then the group with the fewest running, then the one whose last turn is
+// longest ago, then who came first.
 void Scheduler::admit() {
   std::map<uint64_t, int64_t> load;
   for (const auto& s : running_) ++load[s->request.group];
   while (!waiting_.empty() && static_cast<int64_t>(running_.size()) < settings_.batch) {
-    auto key = [&](const SlotPtr& s) { return std::tuple(s->request.priority, load[s->request.group], turn_[s->request.group], s->id); };
-    const auto next = std::min_element(waiting_.begin(), waiting_.end(), [&](const SlotPtr& a, const SlotPtr& b) { return key(a) < key(b); });
+    auto key = [&](const SlotPtr& s) {
+      return std::tuple(s->request.priority, load[s->request.group], turn_[s->request.group], s->id);
+    };
+    const auto next = std::min_element(waiting_.begin(), waiting_.end(),
+                                       [&](const SlotPtr& a, const SlotPtr& b) { return key(a) < key(b); });
     // Pages for what it holds so far must be there; what it grows by is found later, from the youngest if need be.
     if (!running_.empty() && cache_.available() < pages_for((*next)->size() + 1)) break;
     ++load[(*next)->request.group];
@@ -186,7 +197,8 @@ void Scheduler::admit() {
   }
 }
 
-// Pages for the first `tokens` tokens, where need be from requests admitted later, which then begin anew. False where there are none.
+// Pages for the first `tokens` tokens, where need be from requests admitted later, which then begin anew. False where
+// there are none.
 bool Scheduler::ensure_pages(Slot& s, int64_t tokens) {
   while (static_cast<int64_t>(s.pages.size()) < pages_for(tokens)) {
     if (cache_.available() == 0) {
@@ -230,7 +242,8 @@ void Scheduler::build(Pass& p, int adapter) {
       }
       p.ids.push_back(s.tokens[static_cast<size_t>(at)]);
       p.positions.push_back(static_cast<int32_t>(at));
-      p.where.push_back(s.pages[static_cast<size_t>(at / kPage)] * static_cast<int32_t>(kPage) + static_cast<int32_t>(at % kPage));
+      p.where.push_back(s.pages[static_cast<size_t>(at / kPage)] * static_cast<int32_t>(kPage) +
+                        static_cast<int32_t>(at % kPage));
     }
     (s.request.hidden ? p.hidden : p.logits) = true;
     p.cu_q.push_back(static_cast<int32_t>(p.ids.size()));
@@ -270,7 +283,9 @@ NewToken Scheduler::describe(std::span<const float> logits, int32_t id, int64_t 
   NewToken t{id, std::numeric_limits<float>::quiet_NaN(), {}};
   if (likely < 0) return t;
   const double lse = log_sum_exp(logits);
-  auto logprob = [&](int32_t i) { return static_cast<float>(static_cast<double>(logits[static_cast<size_t>(i)]) - lse); };
+  auto logprob = [&](int32_t i) {
+    return static_cast<float>(static_cast<double>(logits[static_cast<size_t>(i)]) - lse);
+  };
   t.logprob = logprob(id);
   if (likely > 0)
     for (int32_t i : most_likely(logits, likely)) t.likely.push_back({i, logprob(i)});
@@ -278,10 +293,12 @@ NewToken Scheduler::describe(std::span<const float> logits, int32_t id, int64_t 
 }
 
 // The next token of a request, or none where it ends without one. Reads and changes nothing but this request's own.
-std::optional<NewToken> Scheduler::choose(const Slot& s, std::span<float> logits, std::span<const uint64_t> allowed) const {
+std::optional<NewToken> Scheduler::choose(const Slot& s, std::span<float> logits,
+                                          std::span<const uint64_t> allowed) const {
   const Request& r = s.request;
   std::vector<float> raw;
-  if (!allowed.empty() && std::all_of(allowed.begin(), allowed.end(), [](uint64_t w) { return w == 0; })) return std::nullopt;
+  if (!allowed.empty() && std::all_of(allowed.begin(), allowed.end(), [](uint64_t w) { return w == 0; }))
+    return std::nullopt;
   const bool hold = s.made < r.min_tokens && !r.stop.empty();
   if ((r.sampling.adjusts() || !allowed.empty() || hold) && r.logprobs >= 0) raw.assign(logits.begin(), logits.end());
   adjust(logits, r.sampling, s.seen);
@@ -325,7 +342,8 @@ void Scheduler::harvest(Pass& p) {
     if (s.request.hidden) {
       s.hidden.resize(width);
       for (int64_t k = 0; k < part.rows; ++k)
-        for (size_t c = 0; c < width; ++c) s.hidden[c] += static_cast<double>(hidden_[static_cast<size_t>(part.first_row + k) * width + c]);
+        for (size_t c = 0; c < width; ++c)
+          s.hidden[c] += static_cast<double>(hidden_[static_cast<size_t>(part.first_row + k) * width + c]);
       if (s.pending() > 0) continue;
       std::vector<float> mean(width);
       for (size_t c = 0; c < width; ++c) mean[c] = static_cast<float>(s.hidden[c] / static_cast<double>(s.size()));
@@ -337,7 +355,8 @@ void Scheduler::harvest(Pass& p) {
     if (rows) {
       if (part.from == 0) s.prompt_tokens.push_back({s.tokens[0], std::numeric_limits<float>::quiet_NaN(), {}});
       for (int64_t k = 0; k < part.count && part.from + k + 1 < s.prompt(); ++k)
-        s.prompt_tokens.push_back(describe(row(k), s.tokens[static_cast<size_t>(part.from + k + 1)], s.request.prompt_logprobs));
+        s.prompt_tokens.push_back(
+            describe(row(k), s.tokens[static_cast<size_t>(part.from + k + 1)], s.request.prompt_logprobs));
     }
     if (s.pending() > 0) continue;
     s.rows_done = true;
@@ -422,7 +441,9 @@ void Scheduler::loop() {
   while (true) {
     {
       std::unique_lock lock(mutex_);
-      wake_.wait(lock, [&] { return stopping_ || !arrived_.empty() || !cancelled_.empty() || stats_.running + stats_.waiting > 0; });
+      wake_.wait(lock, [&] {
+        return stopping_ || !arrived_.empty() || !cancelled_.empty() || stats_.running + stats_.waiting > 0;
+      });
       if (stopping_) break;
     }
     step();

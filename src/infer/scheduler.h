@@ -1,8 +1,8 @@
-// The one way to generate: requests are submitted and cancelled at any time and from any thread; whoever calls step() does the work.
-// Requests share passes over the model (continuous batching); long prompts are read in pieces between the tokens of others; full pages
-// of the cache are shared by prompts that begin alike. What a request gets does not depend on what else is in the batch, on how its
-// prompt was cut, or on what the cache already held; on a GPU that holds to the bit for passes of up to 64 tokens, beyond which the
-// library's products round as it suits their shape.
+// The one way to generate: requests are submitted and cancelled at any time and from any thread; whoever calls step()
+// does the work. Requests share passes over the model (continuous batching); long prompts are read in pieces between
+// the tokens of others; full pages of the cache are shared by prompts that begin alike. What a request gets does not
+// depend on what else is in the batch, on how its prompt was cut, or on what the cache already held; on a GPU that
+// holds to the bit for passes of up to 64 tokens, beyond which the library's products round as it suits their shape.
 #pragma once
 
 #include <atomic>
@@ -11,8 +11,8 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <optional>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -26,17 +26,18 @@
 namespace mxt::infer {
 
 struct Request {
-  std::vector<int32_t> prompt;    // not empty
-  int64_t max_tokens = 128;       // of the answer; cut to what fits the model's positions
-  std::vector<int32_t> stop;      // ends the answer; not part of it
+  std::vector<int32_t> prompt;  // not empty
+  int64_t max_tokens = 128;     // of the answer; cut to what fits the model's positions
+  std::vector<int32_t> stop;    // ends the answer; not part of it
   Sampling sampling;
-  int64_t min_tokens = 0;         // stop tokens are impossible before
-  int64_t logprobs = 0;           // so many likely alternatives with each token; 0: the token's own alone; −1: no log-probabilities
-  int64_t prompt_logprobs = -1;   // the same for the prompt's own tokens
-  bool hidden = false;            // wanted: what the head reads, averaged over the prompt; no answer is generated
-  int adapter = -1;               // a number of Model::add_adapter
-  int64_t priority = 0;           // lower goes first
-  uint64_t group = 0;             // whose request it is: waiting requests of one priority take turns between groups
+  int64_t min_tokens = 0;  // stop tokens are impossible before
+  int64_t logprobs =
+      0;  // so many likely alternatives with each token; 0: the token's own alone; −1: no log-probabilities
+  int64_t prompt_logprobs = -1;  // the same for the prompt's own tokens
+  bool hidden = false;           // wanted: what the head reads, averaged over the prompt; no answer is generated
+  int adapter = -1;              // a number of Model::add_adapter
+  int64_t priority = 0;          // lower goes first
+  uint64_t group = 0;            // whose request it is: waiting requests of one priority take turns between groups
   std::shared_ptr<Constraint> constraint;
 };
 
@@ -47,15 +48,15 @@ struct TokenChoice {
 };
 struct NewToken {
   int32_t id = 0;
-  float logprob = 0;               // NaN where not wanted, and for a prompt's first token
-  std::vector<TokenChoice> likely; // best first
+  float logprob = 0;                // NaN where not wanted, and for a prompt's first token
+  std::vector<TokenChoice> likely;  // best first
 };
 
 enum class Finish : uint8_t {
-  kStop,       // a stop token, a complete constraint, or the sink wanted no more
+  kStop,  // a stop token, a complete constraint, or the sink wanted no more
   kLength,
   kCancelled,
-  kFailed,     // `error` says why
+  kFailed,  // `error` says why
 };
 struct Outcome {
   Finish finish = Finish::kStop;
@@ -65,9 +66,9 @@ struct Outcome {
 
 // Called by the thread that steps, one at a time; must not block. `done` is the last call, and always comes.
 struct Sink {
-  std::function<bool(const NewToken&)> token;               // false: no more are wanted
-  std::function<void(const std::vector<NewToken>&)> prompt; // with prompt_logprobs; before the first token
-  std::function<void(const std::vector<float>&)> hidden;    // with `hidden`
+  std::function<bool(const NewToken&)> token;                // false: no more are wanted
+  std::function<void(const std::vector<NewToken>&)> prompt;  // with prompt_logprobs; before the first token
+  std::function<void(const std::vector<float>&)> hidden;     // with `hidden`
   std::function<void(const Outcome&)> done;
 };
 

@@ -27,7 +27,8 @@ std::vector<std::vector<float>> Scorer::score(const std::vector<std::vector<int3
   return out;
 }
 
-std::vector<std::vector<float>> Scorer::score_targets(const std::vector<std::vector<int32_t>>& inputs, const std::vector<std::vector<int32_t>>& wanted) {
+std::vector<std::vector<float>> Scorer::score_targets(const std::vector<std::vector<int32_t>>& inputs,
+                                                      const std::vector<std::vector<int32_t>>& wanted) {
   std::vector<std::vector<float>> out(inputs.size());
   std::vector<int32_t> ids, positions, targets, cu;
   for (size_t first = 0; first < inputs.size();) {
@@ -39,12 +40,14 @@ std::vector<std::vector<float>> Scorer::score_targets(const std::vector<std::vec
     for (; last < inputs.size(); ++last) {
       const auto& r = inputs[last];
       MXT_ASSERT(wanted[last].size() == r.size());
-      if (static_cast<int64_t>(r.size()) > model_.positions()) fail_input("row {}: {} tokens, the model's context is {}", last + 1, r.size(), model_.positions());
+      if (static_cast<int64_t>(r.size()) > model_.positions())
+        fail_input("row {}: {} tokens, the model's context is {}", last + 1, r.size(), model_.positions());
       if (!ids.empty() && static_cast<int64_t>(ids.size() + r.size()) > max_tokens_) break;
       for (size_t t = 0; t < r.size(); ++t) {
         const int32_t target = wanted[last][t];
         if (r[t] < 0 || r[t] >= model_.vocab() || target < -100 || target >= model_.vocab())
-          fail_input("row {}: token id {} is outside the model's vocabulary of {}", last + 1, r[t] < 0 || r[t] >= model_.vocab() ? r[t] : target, model_.vocab());
+          fail_input("row {}: token id {} is outside the model's vocabulary of {}", last + 1,
+                     r[t] < 0 || r[t] >= model_.vocab() ? r[t] : target, model_.vocab());
         ids.push_back(r[t]);
         positions.push_back(static_cast<int32_t>(t));
         targets.push_back(target);
@@ -65,7 +68,8 @@ std::vector<std::vector<float>> Scorer::score_targets(const std::vector<std::vec
     size_t at = 0;
     for (size_t i = first; i < last; ++i) {
       out[i].resize(inputs[i].size());
-      for (size_t t = 0; t < inputs[i].size(); ++t) out[i][t] = wanted[i][t] < 0 ? std::numeric_limits<float>::quiet_NaN() : -nll[at + t];
+      for (size_t t = 0; t < inputs[i].size(); ++t)
+        out[i][t] = wanted[i][t] < 0 ? std::numeric_limits<float>::quiet_NaN() : -nll[at + t];
       at += inputs[i].size();
     }
     first = last;

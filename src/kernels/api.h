@@ -44,8 +44,9 @@ struct ConstMat {
 
 // C = alpha · op(A) · op(B) (+ C) (+ bias as a row). op transposes where the flag says; m, n, k are read off C and A.
 // A and B have one type (F32 or BF16), C is F32 or BF16; fp32 accumulation.
-// A and B in E4M3: C = diag(a_scale) · A · Bᵀ · diag(b_scale) (+ C), trans_b alone, alpha 1; the inner dimension and n are multiples of 16.
-// The three uses: forward y = x Wᵀ (trans_b); input gradient dx = dy W; weight gradient dW = dyᵀ x (trans_a).
+// A and B in E4M3: C = diag(a_scale) · A · Bᵀ · diag(b_scale) (+ C), trans_b alone, alpha 1; the inner dimension and n
+// are multiples of 16. The three uses: forward y = x Wᵀ (trans_b); input gradient dx = dy W; weight gradient dW = dyᵀ x
+// (trans_a).
 struct Gemm {
   ConstMat a, b;
   Mat c;
@@ -54,17 +55,18 @@ struct Gemm {
   const void* bias = nullptr;  // [n] of bias_type, added once (not with accumulate)
   DType bias_type = DType::kF32;
   const float *a_scale = nullptr, *b_scale = nullptr;  // E4M3: [m], [n]; null = 1
-  int algo = 0;  // index into Ops::gemm_algorithms(); 0 = the backend's default
-  bool b_constant = false;  // the call before this one does not write b: a kernel may read it before that call has ended
+  int algo = 0;                                        // index into Ops::gemm_algorithms(); 0 = the backend's default
+  bool b_constant =
+      false;  // the call before this one does not write b: a kernel may read it before that call has ended
 };
 
-// Rows of x∘c held as E4M3 with one scale a row (f8e4m3_row_scale of its largest magnitude): q = round(x∘c / scale). With q of x's
-// type: the values that are held so, divided by c again.
+// Rows of x∘c held as E4M3 with one scale a row (f8e4m3_row_scale of its largest magnitude): q = round(x∘c / scale).
+// With q of x's type: the values that are held so, divided by c again.
 struct Quantize {
-  ConstMat x;                       // act
+  ConstMat x;                      // act
   const float* channel = nullptr;  // c: [cols], powers of two; null = 1
-  Mat q;                            // E4M3, or x's type (then it may be x)
-  float* scale = nullptr;           // [rows]; null = not wanted, with q of x's type
+  Mat q;                           // E4M3, or x's type (then it may be x)
+  float* scale = nullptr;          // [rows]; null = not wanted, with q of x's type
 };
 
 // What a kernel that makes rows writes beside them: its rounded result as Quantize holds it. q.p null: not wanted.
@@ -74,7 +76,8 @@ struct HeldCopy {
   float* scale = nullptr;  // [rows]
 };
 
-// The gradients of an adapter whose blocks y[:, col..] += z[:, z_col..]·Bᵀ (B scaled) are given dy, in one pass over dy:
+// The gradients of an adapter whose blocks y[:, col..] += z[:, z_col..]·Bᵀ (B scaled) are given dy, in one pass over
+// dy:
 //   dz[:, z_col..] = dy[:, col..]·B        db (+)= scale · dy[:, col..]ᵀ·z[:, z_col..]
 struct LoraGrad {
   struct Block {
@@ -166,11 +169,12 @@ struct QkRopeGrad {
 };
 
 // Softmax attention inside documents: token t of document [cu[i], cu[i+1]) sees tokens s ≤ t of the same
-// document (with window w > 0 only t − s < w), or all of it where it is not causal (no window or dropout then). Grouped queries: q head h reads kv head h / (heads/kv_heads). q, k, v
-// are column blocks of one buffer (views with a common ld); lse F32 holds ln Σ exp of the scaled scores of every head and
-// token, [heads, tokens] except where the algorithm says otherwise: the gradient must use the forward's algorithm.
-// dropout p > 0: weights become weight · keep/(1−p) after the softmax (lse is that of all of them), keep drawn for query row t and key
-// row s of the batch by philox4x32(seed, stream, attention_drop_index(head, t, s))[s % 4] ≥ ⌊p·2³²⌋; the gradient draws the same.
+// document (with window w > 0 only t − s < w), or all of it where it is not causal (no window or dropout then). Grouped
+// queries: q head h reads kv head h / (heads/kv_heads). q, k, v are column blocks of one buffer (views with a common
+// ld); lse F32 holds ln Σ exp of the scaled scores of every head and token, [heads, tokens] except where the algorithm
+// says otherwise: the gradient must use the forward's algorithm. dropout p > 0: weights become weight · keep/(1−p)
+// after the softmax (lse is that of all of them), keep drawn for query row t and key row s of the batch by
+// philox4x32(seed, stream, attention_drop_index(head, t, s))[s % 4] ≥ ⌊p·2³²⌋; the gradient draws the same.
 inline uint64_t attention_drop_index(int64_t head, int64_t t, int64_t s) {
   return static_cast<uint64_t>(head) << 52 | static_cast<uint64_t>(t) << 26 | static_cast<uint64_t>(s) >> 2;
 }
@@ -180,21 +184,24 @@ struct Attention {
   float* lse = nullptr;                 // may be null when no gradient follows
   const int32_t* cu_seqlens = nullptr;  // [documents + 1], cu[0] = 0, cu[documents] = tokens; host memory on the CPU
   int64_t documents = 0, heads = 0, kv_heads = 0, head_dim = 0;
-  int64_t longest = 0;  // no document is longer; 0: not known. documents·longest = tokens says that all are of that length
+  int64_t longest =
+      0;  // no document is longer; 0: not known. documents·longest = tokens says that all are of that length
   int64_t window = 0;
   float scale = 0, dropout = 0;
-  bool causal = true;  // false: the host's backends alone, without a gradient
+  bool causal = true;             // false: the host's backends alone, without a gradient
   uint64_t seed = 0, stream = 0;  // of dropout
-  int algo = 0;  // index into Ops::attention_algorithms()
+  int algo = 0;                   // index into Ops::attention_algorithms()
 };
 struct AttentionGrad {
   ConstMat q, k, v, out, dout;
   const float* lse = nullptr;
   Mat dq, dk, dv;  // overwritten
   const int32_t* cu_seqlens = nullptr;
-  const int32_t* host_cu_seqlens = nullptr;  // the same in host memory, where cu_seqlens is not: a device sorts documents by length
+  const int32_t* host_cu_seqlens =
+      nullptr;  // the same in host memory, where cu_seqlens is not: a device sorts documents by length
   int64_t documents = 0, heads = 0, kv_heads = 0, head_dim = 0;
-  int64_t longest = 0;  // no document is longer; 0: not known. documents·longest = tokens says that all are of that length
+  int64_t longest =
+      0;  // no document is longer; 0: not known. documents·longest = tokens says that all are of that length
   int64_t window = 0;
   float scale = 0, dropout = 0;
   uint64_t seed = 0, stream = 0;
@@ -240,8 +247,9 @@ struct ActGrad {  // dx may be the same memory as x
   Mat dx;
 };
 
-// SwiGLU's backward and what LoRA needs of its operands, while they are at hand: act (kSwiGlu), then lora with dy = act.dx (two
-// blocks: gate's columns, then up's), and da (+)= dzᵀ·y for the adapter of the product that reads y = silu(gate)·up.
+// SwiGLU's backward and what LoRA needs of its operands, while they are at hand: act (kSwiGlu), then lora with dy =
+// act.dx (two blocks: gate's columns, then up's), and da (+)= dzᵀ·y for the adapter of the product that reads y =
+// silu(gate)·up.
 struct ActLoraGrad {
   ActGrad act;
   LoraGrad lora;
@@ -317,7 +325,7 @@ struct AdamW {
   std::vector<OptTensor> tensors;
   double beta1 = 0.9, beta2 = 0.95;  // double: 1 − 0.999f is off by 1.3e-5, which PyTorch's states do not show
   float eps = 1e-8f;
-  float grad_scale = 1;                       // a factor on all gradients
+  float grad_scale = 1;                      // a factor on all gradients
   const float* device_grad_scale = nullptr;  // a second one in the device's memory (clip_scale), null = 1
   int64_t step = 1;
 };
@@ -372,8 +380,8 @@ class Ops {
   virtual void mean_pool(const MeanPool&) {}  // the host's backends alone: lowering refuses it elsewhere
   virtual void adamw(const AdamW&) = 0;
   virtual double squared_norm(const SquaredNorm&) = 0;
-  // The same left in the memory of the device, where one has memory of its own: no host waits for it. clip_scale makes the factor
-  // of gradient clipping from it, min(1, max_norm / (√squared + 1e-6)).
+  // The same left in the memory of the device, where one has memory of its own: no host waits for it. clip_scale makes
+  // the factor of gradient clipping from it, min(1, max_norm / (√squared + 1e-6)).
   virtual void squared_norm_to(const SquaredNorm& s, double* squared) { *squared = squared_norm(s); }
   virtual void clip_scale(const double* squared, float max_norm, float* scale) {
     const double c = static_cast<double>(max_norm) / (std::sqrt(*squared) + 1e-6);

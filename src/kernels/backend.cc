@@ -18,12 +18,16 @@ void* open_library() {
   std::error_code ec;
   const std::filesystem::path here = std::filesystem::read_symlink("/proc/self/exe", ec).parent_path();
   std::string why;
-  for (const std::filesystem::path& p : {here / kLibrary, here / ".." / "lib" / kLibrary, std::filesystem::path(kLibrary)}) {
+  for (const std::filesystem::path& p :
+       {here / kLibrary, here / ".." / "lib" / kLibrary, std::filesystem::path(kLibrary)}) {
     if (p.has_parent_path() && !std::filesystem::exists(p, ec)) continue;
     if (void* h = dlopen(p.c_str(), RTLD_NOW | RTLD_LOCAL)) return h;
     why = dlerror();
   }
-  fail_missing("CUDA is not available: {} (build where nvcc 13 is found, and pip install nvidia-cublas nvidia-cudnn-cu13, or run ./dev setup)", why);
+  fail_missing(
+      "CUDA is not available: {} (build where nvcc 13 is found, and pip install nvidia-cublas nvidia-cudnn-cu13, or "
+      "run ./dev setup)",
+      why);
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// The devices that a run can be put on: the CPU, or an accelerator whose code lies in a shared object opened on demand, so that
-// one binary runs where there is no GPU.
+// The devices that a run can be put on: the CPU, or an accelerator whose code lies in a shared object opened on demand,
+// so that one binary runs where there is no GPU.
 #pragma once
 
 #include <string>
@@ -14,8 +14,9 @@ struct Backend {
   Ops* ops = nullptr;
 };
 
-// Opens libmindxtrain_cuda.so from beside the binary, its ../lib, or the loader's path, and GPU `ordinal` (once; later calls give
-// the same objects). kMissing, with what to do, where the shared object, the driver, a library or the GPU is not there.
+// Opens libmindxtrain_cuda.so from beside the binary, its ../lib, or the loader's path, and GPU `ordinal` (once; later
+// calls give the same objects). kMissing, with what to do, where the shared object, the driver, a library or the GPU is
+// not there.
 Backend cuda_backend(int ordinal = 0);
 
 }  // namespace mxt::kernels

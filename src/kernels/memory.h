@@ -1,5 +1,5 @@
-// Memory that kernels keep of their own from a call on (packed operands, tiles), of all threads together: part of a plan beside the
-// scratch that a caller gives. A backend that keeps some is also an OwnMemory.
+// Memory that kernels keep of their own from a call on (packed operands, tiles), of all threads together: part of a
+// plan beside the scratch that a caller gives. A backend that keeps some is also an OwnMemory.
 #pragma once
 
 #include <cstddef>

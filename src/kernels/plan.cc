@@ -40,10 +40,12 @@ class Section {
   void only(std::initializer_list<std::string_view> keys) const {
     for (const auto& [key, value] : j_.items())
       if (std::find(keys.begin(), keys.end(), key) == keys.end())
-        fail_input("{}: unknown key \"{}\" in the plan; make the plan again with `mindxtrain bench`", source_, name(key));
+        fail_input("{}: unknown key \"{}\" in the plan; make the plan again with `mindxtrain bench`", source_,
+                   name(key));
     for (std::string_view key : keys)
       if (!j_.contains(key))
-        fail_input("{}: key \"{}\" is missing in the plan; make the plan again with `mindxtrain bench`", source_, name(key));
+        fail_input("{}: key \"{}\" is missing in the plan; make the plan again with `mindxtrain bench`", source_,
+                   name(key));
   }
   Section section(std::string_view key) const { return {at(key), source_, name(key)}; }
   std::string text(std::string_view key) const {
@@ -171,8 +173,8 @@ KernelPlan plan_from_json(std::string_view text, std::string_view source) {
   s.only({"schema_version", "device", "shapes", "choices", "candidates", "env", "measured", "budget_s"});
   const int64_t version = s.integer("schema_version", 0, INT32_MAX);
   if (version != KernelPlan::kSchemaVersion)
-    fail_input("{}: key \"schema_version\" is {}, this build reads {}; make the plan again with `mindxtrain bench`", source,
-               version, KernelPlan::kSchemaVersion);
+    fail_input("{}: key \"schema_version\" is {}, this build reads {}; make the plan again with `mindxtrain bench`",
+               source, version, KernelPlan::kSchemaVersion);
   KernelPlan plan;
   plan.device = read_identity(s.section("device"));
   const Section shapes = s.section("shapes");

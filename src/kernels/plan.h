@@ -35,12 +35,12 @@ struct KernelPlan {
   DeviceIdentity device;
   std::map<std::string, int64_t> shapes;       // what the calls were derived from: "hidden": 576, "tokens": 1024, …
   std::map<std::string, std::string> choices;  // call key → algorithm name
-  // Call key → what was timed. Beside the calls: "step threads" and "step micro_batch" (µs of a row through a slice of the model),
-  // and "step": one optimizer step of the whole model as slices predict it, "default" and "planned".
+  // Call key → what was timed. Beside the calls: "step threads" and "step micro_batch" (µs of a row through a slice of
+  // the model), and "step": one optimizer step of the whole model as slices predict it, "default" and "planned".
   std::map<std::string, std::vector<Candidate>> candidates;
-  std::map<std::string, std::string> env;                    // environment the run must have
-  bool measured = false;                                     // false: a reference plan (--dry-run), first choices
-  double budget_s = 0;                                       // seconds the probe took
+  std::map<std::string, std::string> env;  // environment the run must have
+  bool measured = false;                   // false: a reference plan (--dry-run), first choices
+  double budget_s = 0;                     // seconds the probe took
 
   bool operator==(const KernelPlan&) const = default;
 };
@@ -57,8 +57,8 @@ std::string attention_key(const AttentionGrad&);
 // backend's default; a name that this build does not have is an error (kBadInput) that names both.
 int chosen(const KernelPlan& plan, std::string_view key, const std::vector<std::string>& algorithms);
 
-// How often this process has decided which algorithm a call uses, by chosen() or by timing one (the probe counts itself). A
-// training loop sees it stand still.
+// How often this process has decided which algorithm a call uses, by chosen() or by timing one (the probe counts
+// itself). A training loop sees it stand still.
 uint64_t decisions();
 void count_decision();
 

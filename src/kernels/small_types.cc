@@ -17,9 +17,11 @@ template <int kBits, int kLeast>
 float to_grid(float x, float largest) {
   constexpr int kDrop = 23 - kBits;
   const auto u = std::bit_cast<uint32_t>(x);
-  const float normal = std::bit_cast<float>((u + ((1u << (kDrop - 1)) - 1) + ((u >> kDrop) & 1)) & ~((1u << kDrop) - 1));
+  const float normal =
+      std::bit_cast<float>((u + ((1u << (kDrop - 1)) - 1) + ((u >> kDrop) & 1)) & ~((1u << kDrop) - 1));
   // Adding 1.5·2^23 steps leaves whole steps.
-  constexpr float kMagic = 1.5f * static_cast<float>(1 << 23) * (kLeast < kBits ? 1.0f / static_cast<float>(1 << (kBits - kLeast)) : 1.0f);
+  constexpr float kMagic =
+      1.5f * static_cast<float>(1 << 23) * (kLeast < kBits ? 1.0f / static_cast<float>(1 << (kBits - kLeast)) : 1.0f);
   const float small = (x + kMagic) - kMagic;
   constexpr float kLeastNormal = 1.0f / static_cast<float>(1 << -kLeast);
   const float y = std::abs(x) < kLeastNormal ? small : normal;
@@ -71,7 +73,8 @@ void quantize_rows(const Quantize& c) {
   parallel_for(0, c.x.rows, std::max<int64_t>(1, 8192 / std::max<int64_t>(1, cols)), [&](int64_t b, int64_t e) {
     std::vector<float> row(static_cast<size_t>(cols));
     for (int64_t t = b; t < e; ++t) {
-      convert(static_cast<const char*>(c.x.p) + static_cast<size_t>(t * c.x.ld) * size_of(c.x.type), c.x.type, row.data(), DType::kF32, row.size());
+      convert(static_cast<const char*>(c.x.p) + static_cast<size_t>(t * c.x.ld) * size_of(c.x.type), c.x.type,
+              row.data(), DType::kF32, row.size());
       if (c.channel)
         for (int64_t i = 0; i < cols; ++i) row[static_cast<size_t>(i)] *= c.channel[i];
       const float scale = f8e4m3_row_scale(largest(row.data(), cols)), inverse = 1.0f / scale;
@@ -79,7 +82,8 @@ void quantize_rows(const Quantize& c) {
       if (c.scale) c.scale[t] = scale;
       char* to = static_cast<char*>(c.q.p) + static_cast<size_t>(t * c.q.ld) * size_of(c.q.type);
       if (c.q.type == DType::kF8E4M3) {
-        for (int64_t i = 0; i < cols; ++i) reinterpret_cast<uint8_t*>(to)[i] = float_to_f8e4m3(row[static_cast<size_t>(i)]);
+        for (int64_t i = 0; i < cols; ++i)
+          reinterpret_cast<uint8_t*>(to)[i] = float_to_f8e4m3(row[static_cast<size_t>(i)]);
         continue;
       }
       for (float& x : row) x *= scale;

@@ -22,7 +22,8 @@ class Decoder {
 };
 
 // A pre-norm transformer block's model with rotary embedding and SwiGLU: Llama and its kin. `qk_norm`: Qwen3's.
-graph::Graph llama_like(const formats::ModelConfig& config, const BuildOptions& options, bool qk_norm, bool qkv_bias, bool out_bias);
+graph::Graph llama_like(const formats::ModelConfig& config, const BuildOptions& options, bool qk_norm, bool qkv_bias,
+                        bool out_bias);
 
 graph::Graph llama(const formats::ModelConfig& config, const BuildOptions& options);
 graph::Graph qwen3(const formats::ModelConfig& config, const BuildOptions& options);

@@ -14,7 +14,10 @@ graph::Graph forward(const formats::ModelConfig& c, const BuildOptions& o) {
   if (c.model_type == "llama" || c.model_type == "mistral" || c.model_type == "qwen2") return llama(c, o);
   if (c.model_type == "gpt2") return gpt2(c, o);
   if (c.model_type == "bert") return bert(c, o);
-  fail_missing("{} models: this build has no graph for them yet (it has llama, mistral, qwen2, qwen3, gpt2, and bert for embeddings)", c.model_type);
+  fail_missing(
+      "{} models: this build has no graph for them yet (it has llama, mistral, qwen2, qwen3, gpt2, and bert for "
+      "embeddings)",
+      c.model_type);
 }
 
 bool lora_target(const void* ctx, const std::string& module, graph::LoraSettings::Target* out) {
@@ -30,7 +33,8 @@ bool lora_target(const void* ctx, const std::string& module, graph::LoraSettings
 
 graph::Graph build(const formats::ModelConfig& config, const BuildOptions& options) {
   graph::Graph g = forward(config, options);
-  if (options.lora) graph::add_lora(g, {lora_target, options.lora, options.purpose == Purpose::kTrain ? options.lora->dropout : 0.0f});
+  if (options.lora)
+    graph::add_lora(g, {lora_target, options.lora, options.purpose == Purpose::kTrain ? options.lora->dropout : 0.0f});
   if (options.purpose == Purpose::kTrain) {
     graph::differentiate(g);
     graph::recompute(g, options.recompute);

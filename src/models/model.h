@@ -30,15 +30,15 @@ struct LoraPlan {
 };
 
 struct BuildOptions {
-  DType type = DType::kBF16;    // F32 or BF16: activations and the computing copy of weights
+  DType type = DType::kBF16;  // F32 or BF16: activations and the computing copy of weights
   Purpose purpose = Purpose::kTrain;
-  bool train_base = false;      // full training: every weight of the model trains
+  bool train_base = false;  // full training: every weight of the model trains
   const LoraPlan* lora = nullptr;
   graph::Recompute recompute = graph::Recompute::kNone;
-  bool join_lora = false;       // graph::join_lora, where nothing is recomputed
+  bool join_lora = false;                  // graph::join_lora, where nothing is recomputed
   graph::Held base = graph::Held::kPlain;  // graph::quantize_base, under LoRA
-  int64_t positions = 0;        // longest document; the rotary tables reach so far. At most the model's own maximum
-  int64_t head_chunk = 256;     // target rows per piece of the head
+  int64_t positions = 0;     // longest document; the rotary tables reach so far. At most the model's own maximum
+  int64_t head_chunk = 256;  // target rows per piece of the head
 };
 
 // The whole graph for the purpose. Errors: kMissing for an architecture or a setting that this build has no code for,
@@ -51,7 +51,8 @@ std::vector<std::string> spellings(const formats::ModelConfig& config, const std
 
 // Frequencies' tables for positions [0, positions): cos and sin, [positions, rotary/2] each, in fp32 as transformers
 // computes them (linear, llama3 and yarn scaling; the attention factor is folded in).
-void rope_tables(const formats::ModelConfig& config, int64_t rotary, int64_t positions, std::vector<float>& cos, std::vector<float>& sin);
+void rope_tables(const formats::ModelConfig& config, int64_t rotary, int64_t positions, std::vector<float>& cos,
+                 std::vector<float>& sin);
 
 // Every module that LoRA can be put on, by its last name part ("q_proj"), for checking target_modules.
 std::vector<std::string> lora_modules(const formats::ModelConfig& config);

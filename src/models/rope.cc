@@ -23,9 +23,12 @@ float llama3(float inv_freq, const formats::RopeScaling& s) {
 // YaRN (Peng et al. 2023): a ramp over dimensions between interpolated and kept frequencies.
 void yarn(std::vector<float>& inv_freq, const formats::ModelConfig& c, int64_t rotary) {
   const auto& s = c.rope_scaling;
-  const double original = static_cast<double>(s.original_max_positions > 0 ? s.original_max_positions : c.max_positions);
+  const double original =
+      static_cast<double>(s.original_max_positions > 0 ? s.original_max_positions : c.max_positions);
   const double dim = static_cast<double>(rotary);
-  auto correction = [&](double rotations) { return dim * std::log(original / (rotations * 2 * std::numbers::pi)) / (2 * std::log(c.rope_theta)); };
+  auto correction = [&](double rotations) {
+    return dim * std::log(original / (rotations * 2 * std::numbers::pi)) / (2 * std::log(c.rope_theta));
+  };
   double low = correction(s.beta_fast), high = correction(s.beta_slow);
   if (s.truncate) {
     low = std::floor(low);
@@ -51,7 +54,8 @@ double attention_factor(const formats::ModelConfig& c) {
 
 }  // namespace
 
-void rope_tables(const formats::ModelConfig& c, int64_t rotary, int64_t positions, std::vector<float>& cos, std::vector<float>& sin) {
+void rope_tables(const formats::ModelConfig& c, int64_t rotary, int64_t positions, std::vector<float>& cos,
+                 std::vector<float>& sin) {
   const int64_t half = rotary / 2;
   std::vector<float> inv_freq(static_cast<size_t>(half));
   for (int64_t i = 0; i < half; ++i) {
@@ -59,15 +63,19 @@ void rope_tables(const formats::ModelConfig& c, int64_t rotary, int64_t position
     inv_freq[static_cast<size_t>(i)] = 1.0f / std::pow(static_cast<float>(c.rope_theta), exponent);
   }
   switch (c.rope_scaling.kind) {
-    case Kind::kNone: break;
+    case Kind::kNone:
+      break;
     case Kind::kLinear:
       for (float& f : inv_freq) f = static_cast<float>(f / c.rope_scaling.factor);
       break;
     case Kind::kLlama3:
       for (float& f : inv_freq) f = llama3(f, c.rope_scaling);
       break;
-    case Kind::kYarn: yarn(inv_freq, c, rotary); break;
-    case Kind::kDynamic: fail_missing("rope_scaling \"dynamic\" changes with each text's length: this build has no code for it");
+    case Kind::kYarn:
+      yarn(inv_freq, c, rotary);
+      break;
+    case Kind::kDynamic:
+      fail_missing("rope_scaling \"dynamic\" changes with each text's length: this build has no code for it");
   }
   const float scale = static_cast<float>(attention_factor(c));
   cos.resize(static_cast<size_t>(positions * half));

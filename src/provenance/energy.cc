@@ -1,7 +1,7 @@
 #include "provenance/energy.h"
 
-#include <charconv>
 #include <fmt/format.h>
+#include <charconv>
 
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -58,11 +58,13 @@ Json EnergyMeter::reading() const {
   double joules = 0;
   for (const Counter& c : counters_) {
     const auto now = read_number(c.path);
-    if (!now) return {{"kwh", nullptr}, {"method", fmt::format("not available: {} could not be read at the end", c.path)}};
+    if (!now)
+      return {{"kwh", nullptr}, {"method", fmt::format("not available: {} could not be read at the end", c.path)}};
     const uint64_t used = *now >= c.begin ? *now - c.begin : c.range - c.begin + *now;
     joules += static_cast<double>(used) * 1e-6;
   }
-  return {{"kwh", joules / 3.6e6}, {"method", fmt::format("rapl, {} processor package{}", counters_.size(), counters_.size() == 1 ? "" : "s")}};
+  return {{"kwh", joules / 3.6e6},
+          {"method", fmt::format("rapl, {} processor package{}", counters_.size(), counters_.size() == 1 ? "" : "s")}};
 }
 
 }  // namespace mxt::provenance

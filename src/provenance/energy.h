@@ -14,8 +14,8 @@ namespace mxt::provenance {
 class EnergyMeter {
  public:
   explicit EnergyMeter(std::string root = "/sys/class/powercap");
-  // {"kwh": 0.0123, "method": "rapl, 1 package"} or {"kwh": null, "method": "not available: …"}. A counter is read again here;
-  // one that wrapped more than once since (days) is not noticed.
+  // {"kwh": 0.0123, "method": "rapl, 1 package"} or {"kwh": null, "method": "not available: …"}. A counter is read
+  // again here; one that wrapped more than once since (days) is not noticed.
   Json reading() const;
 
  private:

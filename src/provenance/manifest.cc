@@ -54,7 +54,10 @@ void ManifestBuilder::add_folder(const std::string& subject, const std::string& 
   std::vector<FileRecord> files;
   for (const auto& f : list_entries(root)) {
     if (!fs::is_regular_file(fs::symlink_status(root + "/" + f)) || !is_valid_utf8(f))
-      fail_input("{}/{}: stands in the folder of the manifest's {}, which can hold plain files with names in UTF-8 alone: remove it", root, f, subject);
+      fail_input(
+          "{}/{}: stands in the folder of the manifest's {}, which can hold plain files with names in UTF-8 alone: "
+          "remove it",
+          root, f, subject);
     files.push_back({path + "/" + f, {}});
   }
   parallel_for(0, static_cast<int64_t>(files.size()), 1, [&](int64_t begin, int64_t end) {

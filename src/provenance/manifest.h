@@ -35,7 +35,8 @@ class ManifestBuilder {
   // Names the run: project, run_name, seed and the hash of the effective recipe.
   void set_recipe(const config::Recipe& recipe);
 
-  // A subject's files are hashed here (all of a folder, dot files too). kBadInput where it is not there or holds a link.
+  // A subject's files are hashed here (all of a folder, dot files too). kBadInput where it is not there or holds a
+  // link.
   void add_file(const std::string& subject, const std::string& path);
   void add_folder(const std::string& subject, const std::string& path);
   void add_value(const std::string& subject, const Json& value);
@@ -79,9 +80,10 @@ struct VerifyReport {
 // Re-hashes everything. What differs is in the report; throws only where the manifest cannot be read at all (kBadInput)
 // or is no manifest (kVerifyFailed).
 VerifyReport verify(const std::string& manifest_path, const VerifyOptions& options = {});
-// The same for the text of a manifest that lies elsewhere, against the run in `folder`. "" = the run's files are not here: the
-// manifest's own digests are checked, no file's, and no subject is reported to hold.
-VerifyReport verify_text(std::string_view text, const std::string& name, const std::string& folder, const VerifyOptions& options = {});
+// The same for the text of a manifest that lies elsewhere, against the run in `folder`. "" = the run's files are not
+// here: the manifest's own digests are checked, no file's, and no subject is reported to hold.
+VerifyReport verify_text(std::string_view text, const std::string& name, const std::string& folder,
+                         const VerifyOptions& options = {});
 // Error(kVerifyFailed) with the first finding, and how many more there are.
 void require_verified(const VerifyReport& report, const std::string& manifest_path);
 

@@ -91,7 +91,8 @@ std::string receipt_text(const OrderedJson& receipt) {
     if (key == "subjects" && value.is_object()) {
       for (const auto& [name, digest] : value.items()) out += fmt::format("  {:<18}blake3 {}\n", name, shown(digest));
     } else {
-      out += fmt::format("{:<20}{}\n", key, key == "signer" && value.is_null() ? "none: the manifest is not signed" : shown(value));
+      out += fmt::format("{:<20}{}\n", key,
+                         key == "signer" && value.is_null() ? "none: the manifest is not signed" : shown(value));
     }
   }
   return out;

@@ -170,7 +170,8 @@ class Verifier {
     try {
       if (fs::is_directory((folder_ / path).string(), ec))
         for (const auto& f : list_entries((folder_ / path).string()))
-          if (!listed.contains(path + "/" + f)) find(path + "/" + f, fmt::format("is not in the manifest (subject {})", name));
+          if (!listed.contains(path + "/" + f))
+            find(path + "/" + f, fmt::format("is not in the manifest (subject {})", name));
     } catch (const Error& e) {
       find(path, e.what());
     }
@@ -209,7 +210,8 @@ void check_receipt(const std::string& folder, const Json& manifest, VerifyReport
         find(key + " was edited: the manifest says otherwise");
     for (const auto& [key, value] : is.items())
       if (!want.contains(key)) find(key + " was added");
-    if (report.findings.size() == before) find("was rewritten: every value holds, but spacing, spelling or order do not");
+    if (report.findings.size() == before)
+      find("was rewritten: every value holds, but spacing, spelling or order do not");
   } catch (const Error& e) {
     find(e.what());
   }
@@ -286,7 +288,8 @@ VerifyReport verify(const std::string& manifest_path, const VerifyOptions& optio
   return verify_text(read_file(manifest_path), manifest_path, parent.empty() ? "." : parent.string(), options);
 }
 
-VerifyReport verify_text(std::string_view text, const std::string& manifest_path, const std::string& folder, const VerifyOptions& options) {
+VerifyReport verify_text(std::string_view text, const std::string& manifest_path, const std::string& folder,
+                         const VerifyOptions& options) {
   Json manifest;
   OrderedJson ordered;
   try {
@@ -296,7 +299,8 @@ VerifyReport verify_text(std::string_view text, const std::string& manifest_path
     fail_verify("{}", e.what());
   }
   if (manifest.is_object() && manifest.contains("manifest") && manifest.contains("subjects"))
-    fail_verify("{}: this is a receipt, which says what a manifest holds: give the run's folder or its manifest.json", manifest_path);
+    fail_verify("{}: this is a receipt, which says what a manifest holds: give the run's folder or its manifest.json",
+                manifest_path);
   if (!manifest.is_object() || text_at(manifest, "_type") != "https://in-toto.io/Statement/v1")
     fail_verify("{}: /_type is not in-toto's Statement v1: this is no manifest of a run", manifest_path);
   if (text_at(manifest, "predicateType") != kPredicateType || !manifest.contains("predicate") ||

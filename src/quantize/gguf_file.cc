@@ -1,4 +1,5 @@
-// One .gguf for llama.cpp: its names, its row order for rotary pairs, and the tensor types that llama-quantize would choose.
+// One .gguf for llama.cpp: its names, its row order for rotary pairs, and the tensor types that llama-quantize would
+// choose.
 #include <algorithm>
 #include <charconv>
 #include <cmath>
@@ -69,13 +70,14 @@ struct Item {
   std::vector<std::string> from;
   std::vector<int64_t> shape;  // of the file's tensor, PyTorch's order
   GgmlType type = GgmlType::kF32;
-  int64_t pair_heads = 0;      // > 0: rows of every head are interleaved for rotary pairs
-  bool transposed = false;     // the source holds [in, out]
+  int64_t pair_heads = 0;   // > 0: rows of every head are interleaved for rotary pairs
+  bool transposed = false;  // the source holds [in, out]
 };
 
 class GgufFileWriter {
  public:
-  GgufFileWriter(const formats::WeightSource& source, const tokenizer::Tokenizer& tok, QuantScheme scheme, const std::string& path)
+  GgufFileWriter(const formats::WeightSource& source, const tokenizer::Tokenizer& tok, QuantScheme scheme,
+                 const std::string& path)
       : source_(source), tok_(tok), c_(source.config()), scheme_(scheme), path_(path) {}
 
   Written run(const std::string& name, StopFlag stop) {
@@ -138,7 +140,8 @@ class GgufFileWriter {
         continue;
       }
       item.name = gguf_name(hf);
-      if (item.name.empty()) fail_missing("{}: GGUF has no name for tensor \"{}\" of a {} model", source_.path(), hf, c_.model_type);
+      if (item.name.empty())
+        fail_missing("{}: GGUF has no name for tensor \"{}\" of a {} model", source_.path(), hf, c_.model_type);
       item.from = {hf};
       item.shape = source_.shape(hf);
       item.transposed = c_.model_type == "gpt2" && item.shape.size() == 2 && item.name.starts_with("blk.");
@@ -153,7 +156,8 @@ class GgufFileWriter {
       Item item;
       item.name = name;
       for (const auto& [expert, hf] : list) {
-        if (expert != static_cast<int64_t>(item.from.size())) fail_input("{}: expert {} of {} is missing", source_.path(), item.from.size(), name);
+        if (expert != static_cast<int64_t>(item.from.size()))
+          fail_input("{}: expert {} of {} is missing", source_.path(), item.from.size(), name);
         item.from.push_back(hf);
       }
       const auto shape = source_.shape(item.from[0]);
@@ -189,7 +193,8 @@ class GgufFileWriter {
       } else if (scheme_ == QuantScheme::kGgufQ4KM && layer >= 0) {
         const bool better = use_more_bits(layer, c_.num_layers);
         if (n.find("attn_qkv.") != std::string::npos) t = GgmlType::kQ5_K;
-        if ((n.find("attn_v.") != std::string::npos || n.find("ffn_down") != std::string::npos) && better) t = GgmlType::kQ6_K;
+        if ((n.find("attn_v.") != std::string::npos || n.find("ffn_down") != std::string::npos) && better)
+          t = GgmlType::kQ6_K;
       }
     }
     return fitting(t, columns);
@@ -252,7 +257,8 @@ class GgufFileWriter {
     check(item, values_.data(), rows * cols);
     parallel_for(0, rows, 16, [&](int64_t b, int64_t e) {
       for (int64_t r = b; r < e; ++r)
-        for (int64_t k = 0; k < cols; ++k) ordered_[static_cast<size_t>(r * cols + k)] = values_[static_cast<size_t>(k * rows + r)];
+        for (int64_t k = 0; k < cols; ++k)
+          ordered_[static_cast<size_t>(r * cols + k)] = values_[static_cast<size_t>(k * rows + r)];
     });
     out.append(item.name, ordered_.data(), rows);
   }
@@ -270,8 +276,8 @@ class GgufFileWriter {
 
 }  // namespace
 
-Written write_gguf(const formats::WeightSource& source, const tokenizer::Tokenizer& tok, QuantScheme scheme, const std::string& name,
-                   const std::string& path, StopFlag stop) {
+Written write_gguf(const formats::WeightSource& source, const tokenizer::Tokenizer& tok, QuantScheme scheme,
+                   const std::string& name, const std::string& path, StopFlag stop) {
   return GgufFileWriter(source, tok, scheme, path).run(name, stop);
 }
 

@@ -34,9 +34,11 @@ std::vector<float> rope_divisors(const ModelConfig& c) {
   const double original = static_cast<double>(r.original_max_positions);
   const double long_wave = original / r.low_freq_factor, short_wave = original / r.high_freq_factor;
   for (int64_t i = 0; i < c.head_dim / 2; ++i) {
-    const double wave = 2 * std::numbers::pi * std::pow(c.rope_theta, 2.0 * static_cast<double>(i) / static_cast<double>(c.head_dim));
+    const double wave =
+        2 * std::numbers::pi * std::pow(c.rope_theta, 2.0 * static_cast<double>(i) / static_cast<double>(c.head_dim));
     double divisor = 1;
-    if (wave > long_wave) divisor = r.factor;
+    if (wave > long_wave)
+      divisor = r.factor;
     else if (wave >= short_wave) {
       const double smooth = (original / wave - r.low_freq_factor) / (r.high_freq_factor - r.low_freq_factor);
       divisor = 1 / ((1 - smooth) / r.factor + smooth);
@@ -78,7 +80,8 @@ void add_model_keys(formats::GgufWriter& out, const ModelConfig& c, const std::s
   if (r.kind == RopeScaling::Kind::kLinear || r.kind == RopeScaling::Kind::kYarn) {
     out.add(key("rope.scaling.type"), GgufValue::text(r.kind == RopeScaling::Kind::kYarn ? "yarn" : "linear"));
     out.add(key("rope.scaling.factor"), GgufValue::f32(static_cast<float>(r.factor)));
-    if (r.original_max_positions > 0) out.add(key("rope.scaling.original_context_length"), GgufValue::u32(u32(r.original_max_positions)));
+    if (r.original_max_positions > 0)
+      out.add(key("rope.scaling.original_context_length"), GgufValue::u32(u32(r.original_max_positions)));
   } else if (r.kind == RopeScaling::Kind::kDynamic) {
     fail_missing("GGUF has no rotary scaling of type dynamic: choose another scheme");
   }
@@ -92,7 +95,8 @@ void add_model_keys(formats::GgufWriter& out, const ModelConfig& c, const std::s
 void add_tokenizer_keys(formats::GgufWriter& out, const ModelConfig& c, const tokenizer::Tokenizer& tok) {
   tokenizer::GgufTokenizerData d = tok.to_gguf();
   if (static_cast<int64_t>(d.tokens.size()) > c.vocab_size)
-    fail_input("the tokenizer has {} tokens, the model {} rows: they do not belong together", d.tokens.size(), c.vocab_size);
+    fail_input("the tokenizer has {} tokens, the model {} rows: they do not belong together", d.tokens.size(),
+               c.vocab_size);
   // Rows without a token get a name that nothing encodes to.
   for (auto i = static_cast<int64_t>(d.tokens.size()); i < c.vocab_size; ++i) {
     d.tokens.push_back(fmt::format("[PAD{}]", i));

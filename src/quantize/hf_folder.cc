@@ -51,8 +51,9 @@ Layout layout_of(const config::Quantize& q, DType model_type) {
 
 // Matrices that every loader of these layouts multiplies by its quantized kernels: the projections inside layers.
 bool is_projection(std::string_view name, const std::vector<int64_t>& shape) {
-  static constexpr std::array kLeaves = {"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj",
-                                         "in_proj_qkv", "in_proj_z", "in_proj_qkvz", "out_proj"};
+  static constexpr std::array kLeaves = {"q_proj",    "k_proj",       "v_proj",    "o_proj",
+                                         "gate_proj", "up_proj",      "down_proj", "in_proj_qkv",
+                                         "in_proj_z", "in_proj_qkvz", "out_proj"};
   if (shape.size() != 2 || !name.ends_with(".weight") || name.find("layers.") == std::string_view::npos) return false;
   if (name.find("visual.") != std::string_view::npos) return false;
   return std::find(kLeaves.begin(), kLeaves.end(), leaf_of(name)) != kLeaves.end();
@@ -67,8 +68,8 @@ std::string module_of(const std::string& name) { return name.substr(0, name.rfin
 OrderedJson compressed_tensors_config(const config::Quantize& q, const std::vector<std::string>& ignore) {
   OrderedJson weights, inputs = nullptr;
   if (q.scheme == QuantScheme::kMxfp4) {
-    weights = {{"num_bits", 4}, {"type", "float"}, {"strategy", "group"}, {"group_size", kMxGroup}, {"symmetric", true},
-               {"dynamic", false}, {"scale_dtype", "torch.uint8"}, {"zp_dtype", "torch.uint8"}};
+    weights = {{"num_bits", 4},     {"type", "float"},  {"strategy", "group"},          {"group_size", kMxGroup},
+               {"symmetric", true}, {"dynamic", false}, {"scale_dtype", "torch.uint8"}, {"zp_dtype", "torch.uint8"}};
   } else {
     weights = {{"num_bits", 8}, {"type", "float"}, {"strategy", "channel"}, {"symmetric", true}, {"dynamic", false}};
     inputs = {{"num_bits", 8}, {"type", "float"}, {"strategy", "token"}, {"symmetric", true}, {"dynamic", true}};
@@ -92,11 +93,13 @@ OrderedJson compressed_tensors_config(const config::Quantize& q, const std::vect
 OrderedJson quark_config(const config::Quantize& q, const std::vector<std::string>& ignore) {
   OrderedJson weight, input;
   if (q.scheme == QuantScheme::kQuarkMxfp4) {
-    weight = {{"dtype", "fp4"}, {"qscheme", "per_group"}, {"group_size", kMxGroup}, {"ch_axis", -1}, {"scale_format", "e8m0"},
-              {"is_dynamic", false}};
+    weight = {{"dtype", "fp4"}, {"qscheme", "per_group"}, {"group_size", kMxGroup},
+              {"ch_axis", -1},  {"scale_format", "e8m0"}, {"is_dynamic", false}};
     input = weight;
   } else {
-    weight = {{"dtype", "fp8_e4m3"}, {"qscheme", q.ptpc ? "per_channel" : "per_tensor"}, {"ch_axis", q.ptpc ? OrderedJson(0) : OrderedJson(nullptr)},
+    weight = {{"dtype", "fp8_e4m3"},
+              {"qscheme", q.ptpc ? "per_channel" : "per_tensor"},
+              {"ch_axis", q.ptpc ? OrderedJson(0) : OrderedJson(nullptr)},
               {"is_dynamic", false}};
     input = {{"dtype", "fp8_e4m3"}, {"qscheme", "per_channel"}, {"ch_axis", 0}};
   }
@@ -111,7 +114,8 @@ OrderedJson quark_config(const config::Quantize& q, const std::vector<std::strin
   j["layer_quant_config"] = OrderedJson::object();
   j["layer_type_quant_config"] = OrderedJson::object();
   j["exclude"] = ignore;
-  j["export"] = {{"kv_cache_group", OrderedJson::array()}, {"pack_method", "reorder"}, {"weight_format", "real_quantized"}};
+  j["export"] = {
+      {"kv_cache_group", OrderedJson::array()}, {"pack_method", "reorder"}, {"weight_format", "real_quantized"}};
   return j;
 }
 
@@ -137,7 +141,11 @@ OrderedJson quantization_config(const config::Quantize& q, const std::vector<std
 class FolderWriter {
  public:
   FolderWriter(const formats::WeightSource& source, const config::Quantize& settings, const std::string& folder)
-      : source_(source), settings_(settings), folder_(folder), type_(plain_type()), layout_(layout_of(settings, type_)) {}
+      : source_(source),
+        settings_(settings),
+        folder_(folder),
+        type_(plain_type()),
+        layout_(layout_of(settings, type_)) {}
 
   Written run(StopFlag stop) {
     declare();
@@ -193,7 +201,8 @@ class FolderWriter {
       Item item{name, source_.shape(name), false, type_};
       if (is_buffer(name) || (name == "lm_head.weight" && source_.config().tie_embeddings)) continue;
       const DType stored = source_.stored_type(name);
-      const bool number = stored == DType::kF32 || stored == DType::kF16 || stored == DType::kBF16 || stored == DType::kF64;
+      const bool number =
+          stored == DType::kF32 || stored == DType::kF16 || stored == DType::kBF16 || stored == DType::kF64;
       if (!number) item.type = stored;
       written_.parameters += item.count();
       if (number && is_projection(name, item.shape)) {
@@ -201,19 +210,25 @@ class FolderWriter {
           written_.kept.push_back(name);
         else
           item.quantized = true;
-        ragged += layout_.scales == Scales::kBlock && (item.shape[0] % kFp8Block != 0 || item.shape[1] % kFp8Block != 0);
+        ragged +=
+            layout_.scales == Scales::kBlock && (item.shape[0] % kFp8Block != 0 || item.shape[1] % kFp8Block != 0);
       }
-      if (item.shape.size() == 2 && name.ends_with(".weight") && !item.quantized && !is_embedding(name) && name != "lm_head.weight")
+      if (item.shape.size() == 2 && name.ends_with(".weight") && !item.quantized && !is_embedding(name) &&
+          name != "lm_head.weight")
         ignore_.push_back(module_of(name));
       declare(item);
       written_.quantized += item.quantized;
       items_.push_back(std::move(item));
     }
     if (written_.quantized == 0) fail_input("{}: has no matrix that this scheme can hold", source);
-    for (const auto& k : written_.kept) log::warn("{}: {} columns are no multiple of {}: kept as it is", k, source_.shape(k)[1], kMxGroup);
+    for (const auto& k : written_.kept)
+      log::warn("{}: {} columns are no multiple of {}: kept as it is", k, source_.shape(k)[1], kMxGroup);
     if (ragged > 0)
-      log::warn("{} matrices have sizes that are no multiple of {}: their last blocks are smaller, which vLLM's fused layers and "
-                "transformers' dequantize=True do not read; fp8_dynamic has no such limit", ragged, kFp8Block);
+      log::warn(
+          "{} matrices have sizes that are no multiple of {}: their last blocks are smaller, which vLLM's fused layers "
+          "and "
+          "transformers' dequantize=True do not read; fp8_dynamic has no such limit",
+          ragged, kFp8Block);
   }
 
   // A module's weight and then its scales: both come out of one reading of the source.
@@ -224,15 +239,18 @@ class FolderWriter {
     specs_.push_back({module + std::string(layout_.weight), layout_.fp4() ? DType::kU8 : DType::kF8E4M3,
                       layout_.fp4() ? std::vector<int64_t>{rows, cols / 2} : item.shape});
     std::vector<int64_t> scale;
-    if (layout_.scales == Scales::kRow) scale = layout_.one_dimension ? std::vector<int64_t>{rows} : std::vector<int64_t>{rows, 1};
-    if (layout_.scales == Scales::kBlock) scale = {(rows + kFp8Block - 1) / kFp8Block, (cols + kFp8Block - 1) / kFp8Block};
+    if (layout_.scales == Scales::kRow)
+      scale = layout_.one_dimension ? std::vector<int64_t>{rows} : std::vector<int64_t>{rows, 1};
+    if (layout_.scales == Scales::kBlock)
+      scale = {(rows + kFp8Block - 1) / kFp8Block, (cols + kFp8Block - 1) / kFp8Block};
     if (layout_.scales == Scales::kGroup) scale = {rows, cols / kMxGroup};
     specs_.push_back({module + std::string(layout_.scale), layout_.scale_type, scale});
   }
 
   void write_plain(const Item& item, SafetensorsWriter& out) {
     if (item.count() == 0) return;
-    if (const auto bytes = source_.mapped(item.name, item.type); !bytes.empty()) return out.append(bytes.data(), bytes.size());
+    if (const auto bytes = source_.mapped(item.name, item.type); !bytes.empty())
+      return out.append(bytes.data(), bytes.size());
     by_rows(item.rows(), item.width(), 1, [&](int64_t b, int64_t e) {
       buffer_.resize(static_cast<size_t>((e - b) * item.width()) * size_of(item.type));
       source_.read(item.name, item.type, buffer_.data(), b, e);
@@ -257,7 +275,8 @@ class FolderWriter {
     std::vector<uint8_t> exponents;
     if (layout_.scales == Scales::kTensor) {
       float most = 0;
-      by_rows(rows, cols, 1, [&](int64_t b, int64_t e) { most = std::max(most, largest(read(item, b, e), (e - b) * cols)); });
+      by_rows(rows, cols, 1,
+              [&](int64_t b, int64_t e) { most = std::max(most, largest(read(item, b, e), (e - b) * cols)); });
       check_finite(item, most);
       scales = {fp8_scale(most, DType::kF32)};
     }
@@ -311,8 +330,8 @@ class FolderWriter {
 
 }  // namespace
 
-Written write_hf_folder(const formats::WeightSource& source, const config::Quantize& settings, const std::string& folder,
-                        StopFlag stop) {
+Written write_hf_folder(const formats::WeightSource& source, const config::Quantize& settings,
+                        const std::string& folder, StopFlag stop) {
   return FolderWriter(source, settings, folder).run(stop);
 }
 

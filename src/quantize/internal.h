@@ -6,13 +6,14 @@
 
 namespace mxt::quantize {
 
-Written write_hf_folder(const formats::WeightSource& source, const config::Quantize& settings, const std::string& folder,
-                        StopFlag stop);
+Written write_hf_folder(const formats::WeightSource& source, const config::Quantize& settings,
+                        const std::string& folder, StopFlag stop);
 Written write_gguf(const formats::WeightSource& source, const tokenizer::Tokenizer& tok, config::QuantScheme scheme,
                    const std::string& name, const std::string& path, StopFlag stop);
 
 // The keys of a GGUF that say what the model is and how its text is cut.
-void add_model_keys(formats::GgufWriter& out, const formats::ModelConfig& config, const std::string& name, uint32_t file_type);
+void add_model_keys(formats::GgufWriter& out, const formats::ModelConfig& config, const std::string& name,
+                    uint32_t file_type);
 void add_tokenizer_keys(formats::GgufWriter& out, const formats::ModelConfig& config, const tokenizer::Tokenizer& tok);
 // Llama 3's frequency divisors, which llama.cpp reads as a tensor; empty where the model has none.
 std::vector<float> rope_divisors(const formats::ModelConfig& config);

@@ -8,8 +8,8 @@ namespace mxt::quantize {
 using config::QuantScheme;
 
 bool is_gguf_scheme(QuantScheme s) {
-  return s == QuantScheme::kGgufF16 || s == QuantScheme::kGgufBf16 || s == QuantScheme::kGgufQ8_0 || s == QuantScheme::kGgufQ4_0 ||
-         s == QuantScheme::kGgufQ4KM;
+  return s == QuantScheme::kGgufF16 || s == QuantScheme::kGgufBf16 || s == QuantScheme::kGgufQ8_0 ||
+         s == QuantScheme::kGgufQ4_0 || s == QuantScheme::kGgufQ4KM;
 }
 
 std::string_view leaf_of(std::string_view name) {
@@ -23,10 +23,13 @@ bool is_buffer(std::string_view name) {
   return name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias") || name.ends_with("rotary_emb.inv_freq");
 }
 
-Written write_quantized(const formats::WeightSource& source, const tokenizer::Tokenizer* tok, const config::Quantize& settings,
-                        const std::string& name, const std::string& folder, StopFlag stop) {
+Written write_quantized(const formats::WeightSource& source, const tokenizer::Tokenizer* tok,
+                        const config::Quantize& settings, const std::string& name, const std::string& folder,
+                        StopFlag stop) {
   if (settings.scheme == QuantScheme::kGptqRocm)
-    fail_missing("quantize: scheme gptq_rocm is not built in: quark_fp8, quark_mxfp4, fp8_dynamic, fp8_block, mxfp4 and gguf_* are");
+    fail_missing(
+        "quantize: scheme gptq_rocm is not built in: quark_fp8, quark_mxfp4, fp8_dynamic, fp8_block, mxfp4 and gguf_* "
+        "are");
   if (settings.scheme == QuantScheme::kNone) fail_input("quantize: scheme none writes nothing");
   if (!is_gguf_scheme(settings.scheme)) return write_hf_folder(source, settings, folder, stop);
   if (!tok) fail_input("{}: a .gguf file holds its tokenizer, and this model has none", source.path());

@@ -23,12 +23,12 @@
 namespace mxt::quantize {
 
 struct Written {
-  std::string model;                 // what the engine opens: the folder, or the .gguf in it
-  uint64_t bytes = 0;                // of the weight files
-  int64_t parameters = 0;            // elements of all tensors
-  int64_t quantized = 0;             // tensors in the small type
-  std::vector<std::string> kept;     // matrices of layers that stayed, because the layout cannot hold their shape
-  bool tokenizer_inside = false;     // GGUF: nothing more is needed
+  std::string model;              // what the engine opens: the folder, or the .gguf in it
+  uint64_t bytes = 0;             // of the weight files
+  int64_t parameters = 0;         // elements of all tensors
+  int64_t quantized = 0;          // tensors in the small type
+  std::vector<std::string> kept;  // matrices of layers that stayed, because the layout cannot hold their shape
+  bool tokenizer_inside = false;  // GGUF: nothing more is needed
 };
 
 // Writes into `folder`, which must exist. Holds a few rows at a time whatever the model's size. `tok` may be null for

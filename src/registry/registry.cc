@@ -16,7 +16,7 @@
 namespace mxt::registry {
 namespace {
 
-constexpr int kSchema = 2;  // 2: jobs
+constexpr int kSchema = 2;       // 2: jobs
 constexpr int kBusyMs = 10'000;  // another process holds the file for milliseconds; a slow disk for seconds
 
 std::string proc_text(const std::string& path) {
@@ -27,8 +27,8 @@ std::string proc_text(const std::string& path) {
   }
 }
 
-// When the process began, in clock ticks after boot: field 22 of its stat, counted behind the name in brackets. "" where
-// there is no such process.
+// When the process began, in clock ticks after boot: field 22 of its stat, counted behind the name in brackets. ""
+// where there is no such process.
 std::string start_time(int64_t pid) {
   const std::string stat = proc_text("/proc/" + std::to_string(pid) + "/stat");
   size_t at = stat.rfind(')');
@@ -59,14 +59,16 @@ struct Registry::Db {
   std::string path;
   ~Db() { sqlite3_close(db); }
 
-  [[noreturn]] void fail() const { fail_input("{}: the registry of runs cannot be used: {}", path, sqlite3_errmsg(db)); }
+  [[noreturn]] void fail() const {
+    fail_input("{}: the registry of runs cannot be used: {}", path, sqlite3_errmsg(db));
+  }
 
   void run(const char* sql) const {
     if (patiently([&] { return sqlite3_exec(db, sql, nullptr, nullptr, nullptr); }) != SQLITE_OK) fail();
   }
 
-  // SQLite's busy handler is not asked where waiting could be for ever: on the change to WAL, and while another process recovers or
-  // removes the log. Those are over in milliseconds.
+  // SQLite's busy handler is not asked where waiting could be for ever: on the change to WAL, and while another process
+  // recovers or removes the log. Those are over in milliseconds.
   template <typename F>
   static int patiently(F step) {
     const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(kBusyMs);
@@ -105,7 +107,9 @@ struct Registry::Db {
 
    private:
     void bind(int i, int64_t v) { sqlite3_bind_int64(s_, i, v); }
-    void bind(int i, const std::string& v) { sqlite3_bind_text(s_, i, v.data(), static_cast<int>(v.size()), SQLITE_TRANSIENT); }
+    void bind(int i, const std::string& v) {
+      sqlite3_bind_text(s_, i, v.data(), static_cast<int>(v.size()), SQLITE_TRANSIENT);
+    }
     const Db& owner_;
     sqlite3_stmt* s_ = nullptr;
   };
@@ -121,7 +125,8 @@ Registry Registry::open(const std::string& path) {
   if (!parent.empty()) make_folders(parent.string());
   auto db = std::make_unique<Db>();
   db->path = path;
-  if (sqlite3_open_v2(path.c_str(), &db->db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE, nullptr) != SQLITE_OK) db->fail();
+  if (sqlite3_open_v2(path.c_str(), &db->db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE, nullptr) != SQLITE_OK)
+    db->fail();
   sqlite3_busy_timeout(db->db, kBusyMs);
   db->run("PRAGMA journal_mode=WAL");
   db->run("PRAGMA synchronous=NORMAL");  // with WAL a crash loses no more than the last row written, never the file
@@ -133,34 +138,41 @@ Registry Registry::open(const std::string& path) {
     if (s.next()) version = s.integer(0);
   }
   if (version == 0) {
-    db->run("CREATE TABLE IF NOT EXISTS runs("
-            "id INTEGER PRIMARY KEY AUTOINCREMENT, folder TEXT NOT NULL, project TEXT NOT NULL, run_name TEXT NOT NULL,"
-            "recipe_hash TEXT NOT NULL, verb TEXT NOT NULL, started TEXT NOT NULL, ended TEXT NOT NULL DEFAULT '',"
-            "attempts INTEGER NOT NULL DEFAULT 1, state TEXT NOT NULL, stage TEXT NOT NULL DEFAULT '', message TEXT NOT NULL DEFAULT '',"
-            "host TEXT NOT NULL, pid INTEGER NOT NULL, process TEXT NOT NULL, metrics TEXT NOT NULL DEFAULT '{}',"
-            "digests TEXT NOT NULL DEFAULT '{}', UNIQUE(folder, recipe_hash))");
+    db->run(
+        "CREATE TABLE IF NOT EXISTS runs("
+        "id INTEGER PRIMARY KEY AUTOINCREMENT, folder TEXT NOT NULL, project TEXT NOT NULL, run_name TEXT NOT NULL,"
+        "recipe_hash TEXT NOT NULL, verb TEXT NOT NULL, started TEXT NOT NULL, ended TEXT NOT NULL DEFAULT '',"
+        "attempts INTEGER NOT NULL DEFAULT 1, state TEXT NOT NULL, stage TEXT NOT NULL DEFAULT '', message TEXT NOT "
+        "NULL DEFAULT '',"
+        "host TEXT NOT NULL, pid INTEGER NOT NULL, process TEXT NOT NULL, metrics TEXT NOT NULL DEFAULT '{}',"
+        "digests TEXT NOT NULL DEFAULT '{}', UNIQUE(folder, recipe_hash))");
   }
   if (version < 2)
-    db->run("CREATE TABLE IF NOT EXISTS jobs("
-            "folder TEXT NOT NULL, id TEXT NOT NULL, name TEXT NOT NULL, state TEXT NOT NULL, created INTEGER NOT NULL, started INTEGER NOT NULL,"
-            "ended INTEGER NOT NULL, attempts INTEGER NOT NULL, pid INTEGER NOT NULL, process_start INTEGER NOT NULL, exit_code INTEGER NOT NULL,"
-            "PRIMARY KEY(folder, id))");
+    db->run(
+        "CREATE TABLE IF NOT EXISTS jobs("
+        "folder TEXT NOT NULL, id TEXT NOT NULL, name TEXT NOT NULL, state TEXT NOT NULL, created INTEGER NOT NULL, "
+        "started INTEGER NOT NULL,"
+        "ended INTEGER NOT NULL, attempts INTEGER NOT NULL, pid INTEGER NOT NULL, process_start INTEGER NOT NULL, "
+        "exit_code INTEGER NOT NULL,"
+        "PRIMARY KEY(folder, id))");
   if (version < kSchema) db->run(fmt::format("PRAGMA user_version={}", kSchema).c_str());
   db->run("COMMIT");
   if (version > kSchema) fail_input("{}: the registry of runs is of a newer version of this program", path);
   return Registry(std::move(db));
 }
 
-int64_t Registry::begin(const std::string& folder, const std::string& project, const std::string& run_name, const std::string& recipe_hash,
-                        const std::string& verb) {
+int64_t Registry::begin(const std::string& folder, const std::string& project, const std::string& run_name,
+                        const std::string& recipe_hash, const std::string& verb) {
   const std::string where = fs::absolute(folder).lexically_normal().string();
   const auto pid = static_cast<int64_t>(getpid());
   Db::Statement s(*db_,
                   "INSERT INTO runs(folder, project, run_name, recipe_hash, verb, started, state, host, pid, process)"
                   " VALUES(?1, ?2, ?3, ?4, ?5, ?6, 'running', ?7, ?8, ?9)"
-                  " ON CONFLICT(folder, recipe_hash) DO UPDATE SET project=?2, run_name=?3, verb=?5, started=?6, ended='', attempts=attempts+1,"
+                  " ON CONFLICT(folder, recipe_hash) DO UPDATE SET project=?2, run_name=?3, verb=?5, started=?6, "
+                  "ended='', attempts=attempts+1,"
                   " state='running', stage='', message='', host=?7, pid=?8, process=?9 RETURNING id",
-                  where, project, run_name, recipe_hash, verb, utc_now(), host_name(), pid, boot_id() + " " + start_time(pid));
+                  where, project, run_name, recipe_hash, verb, utc_now(), host_name(), pid,
+                  boot_id() + " " + start_time(pid));
   if (!s.next()) db_->fail();
   const int64_t id = s.integer(0);
   s.next();
@@ -172,7 +184,9 @@ void Registry::set_stage(int64_t id, const std::string& stage) {
 }
 
 void Registry::end(int64_t id, State state, const std::string& message, const Json& metrics, const Json& digests) {
-  const auto dumped = [](const Json& j) { return j.is_null() ? std::string() : j.dump(-1, ' ', false, Json::error_handler_t::replace); };
+  const auto dumped = [](const Json& j) {
+    return j.is_null() ? std::string() : j.dump(-1, ' ', false, Json::error_handler_t::replace);
+  };
   Db::Statement(*db_,
                 "UPDATE runs SET state=?1, message=?2, ended=?3, metrics=CASE ?4 WHEN '' THEN metrics ELSE ?4 END,"
                 " digests=CASE ?5 WHEN '' THEN digests ELSE ?5 END WHERE id=?6",
@@ -181,16 +195,32 @@ void Registry::end(int64_t id, State state, const std::string& message, const Js
 }
 
 void Registry::save_job(const JobRow& j) {
-  Db::Statement(*db_, "INSERT OR REPLACE INTO jobs(folder, id, name, state, created, started, ended, attempts, pid, process_start, exit_code) VALUES(?,?,?,?,?,?,?,?,?,?,?)", j.folder, j.id, j.name,
-                j.state, j.created, j.started, j.ended, j.attempts, j.pid, static_cast<int64_t>(j.process_start), int64_t{j.exit_code.value_or(-1)})
+  Db::Statement(*db_,
+                "INSERT OR REPLACE INTO jobs(folder, id, name, state, created, started, ended, attempts, pid, "
+                "process_start, exit_code) VALUES(?,?,?,?,?,?,?,?,?,?,?)",
+                j.folder, j.id, j.name, j.state, j.created, j.started, j.ended, j.attempts, j.pid,
+                static_cast<int64_t>(j.process_start), int64_t{j.exit_code.value_or(-1)})
       .next();
 }
 
 std::vector<JobRow> Registry::jobs(const std::string& folder) const {
   std::vector<JobRow> out;
-  Db::Statement s(*db_, "SELECT id, name, state, created, started, ended, attempts, pid, process_start, exit_code FROM jobs WHERE folder=? ORDER BY id", folder);
+  Db::Statement s(*db_,
+                  "SELECT id, name, state, created, started, ended, attempts, pid, process_start, exit_code FROM jobs "
+                  "WHERE folder=? ORDER BY id",
+                  folder);
   while (s.next()) {
-    JobRow j{folder, s.text(0), s.text(1), s.text(2), s.integer(3), s.integer(4), s.integer(5), s.integer(6), s.integer(7), static_cast<uint64_t>(s.integer(8)), {}};
+    JobRow j{folder,
+             s.text(0),
+             s.text(1),
+             s.text(2),
+             s.integer(3),
+             s.integer(4),
+             s.integer(5),
+             s.integer(6),
+             s.integer(7),
+             static_cast<uint64_t>(s.integer(8)),
+             {}};
     if (s.integer(9) >= 0) j.exit_code = static_cast<int>(s.integer(9));
     out.push_back(std::move(j));
   }
@@ -199,12 +229,14 @@ std::vector<JobRow> Registry::jobs(const std::string& folder) const {
 
 namespace {
 constexpr const char* kColumns =
-    "SELECT id, folder, project, run_name, recipe_hash, verb, started, ended, attempts, state, stage, message, host, pid, process, metrics, digests FROM runs ";
+    "SELECT id, folder, project, run_name, recipe_hash, verb, started, ended, attempts, state, stage, message, host, "
+    "pid, process, metrics, digests FROM runs ";
 }
 
 std::vector<Run> Registry::list(int64_t limit) const {
   std::vector<Run> out;
-  Db::Statement s(*db_, (std::string(kColumns) + "ORDER BY started DESC, id DESC LIMIT ?1").c_str(), limit > 0 ? limit : int64_t{-1});
+  Db::Statement s(*db_, (std::string(kColumns) + "ORDER BY started DESC, id DESC LIMIT ?1").c_str(),
+                  limit > 0 ? limit : int64_t{-1});
   const std::string host = host_name(), boot = boot_id();
   while (s.next()) {
     Run r;
@@ -223,7 +255,8 @@ std::vector<Run> Registry::list(int64_t limit) const {
     r.host = s.text(12);
     r.pid = s.integer(13);
     // Only the machine that it ran on can tell whether it still does.
-    if (r.state == State::kRunning && r.host == host && s.text(14) != boot + " " + start_time(r.pid)) r.state = State::kInterrupted;
+    if (r.state == State::kRunning && r.host == host && s.text(14) != boot + " " + start_time(r.pid))
+      r.state = State::kInterrupted;
     r.metrics = s.text(15);
     r.digests = s.text(16);
     out.push_back(std::move(r));

@@ -1,6 +1,6 @@
-// The registry of runs and of servers' jobs: one row for a run's folder and recipe, in a SQLite file that many processes share (WAL, busy
-// timeout). A run that was killed says "running" in the file; readers show it as interrupted, because the process that
-// wrote it, named by id, start time and boot, lives no more.
+// The registry of runs and of servers' jobs: one row for a run's folder and recipe, in a SQLite file that many
+// processes share (WAL, busy timeout). A run that was killed says "running" in the file; readers show it as
+// interrupted, because the process that wrote it, named by id, start time and boot, lives no more.
 #pragma once
 
 #include <cstdint>
@@ -13,32 +13,32 @@
 
 namespace mxt::registry {
 
-// Of a process that began a run and ended without saying how: interrupted. `kStopped` ended itself on a signal, its state
-// saved.
+// Of a process that began a run and ended without saying how: interrupted. `kStopped` ended itself on a signal, its
+// state saved.
 enum class State { kRunning, kFinished, kStopped, kFailed, kInterrupted };
 std::string_view name_of(State state);
 
 struct Run {
   int64_t id = 0;
-  std::string folder;              // absolute
+  std::string folder;  // absolute
   std::string project, run_name, recipe_hash, verb;
-  std::string started, ended;      // UTC, ISO 8601; of the last attempt, "" while it lasts
+  std::string started, ended;  // UTC, ISO 8601; of the last attempt, "" while it lasts
   int64_t attempts = 1;
   State state = State::kRunning;
-  std::string stage;               // the last one that was begun: plan, dataset, train …
-  std::string message;             // of a failure
+  std::string stage;    // the last one that was begun: plan, dataset, train …
+  std::string message;  // of a failure
   std::string host;
-  int64_t pid = 0;                 // of the last attempt
-  std::string metrics, digests;    // JSON objects as text, "{}" where there are none yet
+  int64_t pid = 0;               // of the last attempt
+  std::string metrics, digests;  // JSON objects as text, "{}" where there are none yet
 };
 
 // A training job that a server started: `mindxtrain run` in FOLDER/ID. The run itself has a row of its own.
 struct JobRow {
-  std::string folder, id;          // the server's folder of jobs, absolute; the job's name in it
-  std::string name, state;         // queued running cancelling finished failed cancelled
+  std::string folder, id;                       // the server's folder of jobs, absolute; the job's name in it
+  std::string name, state;                      // queued running cancelling finished failed cancelled
   int64_t created = 0, started = 0, ended = 0;  // Unix time, 0: not yet
   int64_t attempts = 0, pid = 0;
-  uint64_t process_start = 0;      // with the pid it names a process for good
+  uint64_t process_start = 0;  // with the pid it names a process for good
   std::optional<int> exit_code;
 };
 
@@ -50,9 +50,10 @@ class Registry {
   Registry(Registry&&) noexcept;
   Registry& operator=(Registry&&) noexcept;
 
-  // A process begins (or goes on with) the run of `folder`: the row of this folder and recipe, or a new one. Returns its id.
-  int64_t begin(const std::string& folder, const std::string& project, const std::string& run_name, const std::string& recipe_hash,
-                const std::string& verb);
+  // A process begins (or goes on with) the run of `folder`: the row of this folder and recipe, or a new one. Returns
+  // its id.
+  int64_t begin(const std::string& folder, const std::string& project, const std::string& run_name,
+                const std::string& recipe_hash, const std::string& verb);
   void set_stage(int64_t id, const std::string& stage);
   // The attempt is over. Metrics and digests are kept as they were where null.
   void end(int64_t id, State state, const std::string& message, const Json& metrics, const Json& digests);

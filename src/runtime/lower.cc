@@ -43,7 +43,8 @@ void* Lowering::at(ValueId v) const {
 Mat Lowering::mat(ValueId v, const Frame& f) const {
   const Value& x = g_.value(v);
   const int64_t ld = x.param != kNone ? stride(g_.param_of(v)) : g_.ld(v);
-  if (x.param != kNone && g_.param_of(v).held == Held::kFp8) return {p_.params_ ? at(v) : nullptr, x.rows, x.cols, x.cols, DType::kF8E4M3};
+  if (x.param != kNone && g_.param_of(v).held == Held::kFp8)
+    return {p_.params_ ? at(v) : nullptr, x.rows, x.cols, x.cols, DType::kF8E4M3};
   return {p_.params_ ? at(v) : nullptr, x.rows == kTokens ? f.tokens : x.rows, x.cols, ld, x.type};
 }
 
@@ -83,7 +84,8 @@ void Lowering::emit_gemm(std::function<Gemm(const Frame&)> make, ValueId b) {
   emit([this, this_make = std::move(make), algo, b, &ops = ops_](const Frame& f) {
     Gemm g = this_make(f);
     g.algo = algo;
-    if (const auto* blocks = b == kNone ? nullptr : blocks_of(b)) return kernels::cpu::block_gemm({g.a, blocks, g.c, g.bias, g.bias_type});
+    if (const auto* blocks = b == kNone ? nullptr : blocks_of(b))
+      return kernels::cpu::block_gemm({g.a, blocks, g.c, g.bias, g.bias_type});
     ops.gemm(g);
   });
 }
@@ -109,21 +111,24 @@ void Lowering::lower(const EmbeddingGradOp& a) {
 
 void Lowering::lower(const LinearOp& a) {
   if (a.fp8) return lower_fp8(a);
-  emit_gemm([this, op = op_, r = a.joined](const Frame& f) {
-    Gemm g;
-    g.a = mat(op->in[0], f);
-    g.b = mat(op->in[1], f);
-    g.c = mat(op->out[0], f);
-    g.trans_b = true;
-    g.b_constant = p_.settings_.cached && r == 0;  // generation writes no weights, except that it joins adapters to them
-    g.a.cols += r;  // z, and the adapter's B
-    g.b.cols += r;
-    if (op->in.size() > (r > 0 ? 3u : 2u)) {
-      g.bias = p_.params_ ? weight(op->in[2]) : this;  // any address: only its presence matters to the shape
-      g.bias_type = g_.value(op->in[2]).type;
-    }
-    return g;
-  }, op_->in[1]);
+  emit_gemm(
+      [this, op = op_, r = a.joined](const Frame& f) {
+        Gemm g;
+        g.a = mat(op->in[0], f);
+        g.b = mat(op->in[1], f);
+        g.c = mat(op->out[0], f);
+        g.trans_b = true;
+        g.b_constant =
+            p_.settings_.cached && r == 0;  // generation writes no weights, except that it joins adapters to them
+        g.a.cols += r;                      // z, and the adapter's B
+        g.b.cols += r;
+        if (op->in.size() > (r > 0 ? 3u : 2u)) {
+          g.bias = p_.params_ ? weight(op->in[2]) : this;  // any address: only its presence matters to the shape
+          g.bias_type = g_.value(op->in[2]).type;
+        }
+        return g;
+      },
+      op_->in[1]);
 }
 
 void Lowering::lower(const LinearDxOp& a) {
@@ -250,7 +255,8 @@ void Lowering::lower(const QkRopeGradOp& a) {
 
 void Lowering::lower(const ActOp& a) {
   emit([this, op = op_, a](const Frame& f) {
-    ops_.act({static_cast<kernels::Activation>(a.kind), mat(op->in[0], f), mat(op->out[0], f), a.held ? held_copy(*op, kNone, f) : kernels::HeldCopy{}});
+    ops_.act({static_cast<kernels::Activation>(a.kind), mat(op->in[0], f), mat(op->out[0], f),
+              a.held ? held_copy(*op, kNone, f) : kernels::HeldCopy{}});
   });
 }
 
@@ -270,10 +276,13 @@ void Lowering::lower(const AddOp&) {
 }
 
 void Lowering::lower(const RoundOp& a) {
-  if (ops_.device() != nullptr) fail_missing("{} does not run models whose layout rounds activations: use the CPU", ops_.name());
+  if (ops_.device() != nullptr)
+    fail_missing("{} does not run models whose layout rounds activations: use the CPU", ops_.name());
   const auto type = a.kind == Rounding::kMxfp4 ? kernels::SmallType::kMxfp4 : kernels::SmallType::kFp8;
   const int64_t group = a.kind == Rounding::kMxfp4 ? 32 : a.kind == Rounding::kFp8Group128 ? 128 : 0;
-  emit([this, op = op_, type, group](const Frame& f) { kernels::round_rows(type, group, mat(op->in[0], f), mat(op->out[0], f)); });
+  emit([this, op = op_, type, group](const Frame& f) {
+    kernels::round_rows(type, group, mat(op->in[0], f), mat(op->out[0], f));
+  });
 }
 
 void Lowering::lower(const DropoutOp& a) {
@@ -367,8 +376,10 @@ void Lowering::lower(const HeadOp& a) {
       Gemm g = forward(m);
       g.a = hc;
       g.algo = forward_algo;
-      if (const auto* blocks = blocks_of(op->in[1])) kernels::cpu::block_gemm({g.a, blocks, g.c, nullptr, DType::kF32});
-      else ops_.gemm(g);
+      if (const auto* blocks = blocks_of(op->in[1]))
+        kernels::cpu::block_gemm({g.a, blocks, g.c, nullptr, DType::kF32});
+      else
+        ops_.gemm(g);
       ops_.cross_entropy({g.c, b.head_labels + i, b.head_weights + i, losses + i, a.gradient, a.softcap});
       if (!a.gradient) continue;
       if (op->param != kNone) {
@@ -423,7 +434,8 @@ void Lowering::lower(const LogitsOp& a) {
       float* there = device ? reinterpret_cast<float*>(p_.head_.bytes_at(static_cast<size_t>(rows_bytes))) : b.logits;
       Gemm g = make(n, there);
       g.algo = algo;
-      ops_.gather_rows({mat(op->in[0], f), b.logit_rows + first, Mat{p_.head_.data(), n, g.a.cols, g.a.cols, g.a.type}});
+      ops_.gather_rows(
+          {mat(op->in[0], f), b.logit_rows + first, Mat{p_.head_.data(), n, g.a.cols, g.a.cols, g.a.type}});
       if (b.hidden) {
         const auto count = static_cast<size_t>(n * g.a.cols);
         const void* rows = p_.head_.data();
@@ -437,8 +449,10 @@ void Lowering::lower(const LogitsOp& a) {
         convert(rows, g.a.type, b.hidden + first * g.a.cols, DType::kF32, count);
       }
       if (!b.logits) continue;
-      if (const auto* blocks = blocks_of(op->in[1])) kernels::cpu::block_gemm({g.a, blocks, g.c, nullptr, DType::kF32});
-      else ops_.gemm(g);
+      if (const auto* blocks = blocks_of(op->in[1]))
+        kernels::cpu::block_gemm({g.a, blocks, g.c, nullptr, DType::kF32});
+      else
+        ops_.gemm(g);
       if (device) device->download(b.logits + first * vocab, there, static_cast<size_t>(n * vocab) * sizeof(float));
     }
   });

@@ -85,7 +85,8 @@ class Lowering {
   void lower(const graph::ActGradOp&);
   void lower(const graph::AddOp&);
   void lower(const graph::RoundOp&);
-  // The last two results of an operation that writes its rows in E4M3 too; `channels`: the weight whose scales they take.
+  // The last two results of an operation that writes its rows in E4M3 too; `channels`: the weight whose scales they
+  // take.
   kernels::HeldCopy held_copy(const graph::Op& op, ValueId channels, const Frame& f) const;
   void lower(const graph::QuantizeOp&);
   void lower_fp8(const graph::LinearOp&);

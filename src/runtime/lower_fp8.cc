@@ -1,5 +1,6 @@
-// Products with a frozen weight held in E4M3. The adapter's product stays in the graph's type: it is written first and the wide one
-// adds to it, which costs one write and one read of the output; the other way round where the library cannot add.
+// Products with a frozen weight held in E4M3. The adapter's product stays in the graph's type: it is written first and
+// the wide one adds to it, which costs one write and one read of the output; the other way round where the library
+// cannot add.
 #include "base/error.h"
 #include "runtime/lower.h"
 
@@ -64,12 +65,14 @@ void Lowering::lower_fp8(const LinearOp& a) {
   if (r > 0 && !first) emit_gemm(thin);
 }
 
-// dx = (dy∘scale)·Q: the scales of w are in dy already, so the second operand is Q transposed, with no scale of its own.
+// dx = (dy∘scale)·Q: the scales of w are in dy already, so the second operand is Q transposed, with no scale of its
+// own.
 void Lowering::lower_fp8(const LinearDxOp& a) {
   const int64_t r = a.joined;
   const size_t n = op_->in.size();
   const bool sum = n > (r > 0 ? 5u : 3u), first = ops_.adds_quantized();
-  if (sum && !first) fail_missing("{}: FP8 products that add into their result are needed here, and this library has none", ops_.name());
+  if (sum && !first)
+    fail_missing("{}: FP8 products that add into their result are needed here, and this library has none", ops_.name());
   auto thin = [this, op = op_, n, sum, first](const Frame& f) {
     Gemm g;
     g.a = mat(op->in[n - 3], f);
@@ -82,7 +85,8 @@ void Lowering::lower_fp8(const LinearDxOp& a) {
     Gemm g;
     g.a = mat(op->in[0], f);
     const Param& w = g_.param_of(op->in[1]);
-    g.b = {p_.params_ ? (*p_.params_)[g_.value(op->in[1]).param].transposed : nullptr, w.cols, w.rows, w.rows, DType::kF8E4M3};
+    g.b = {p_.params_ ? (*p_.params_)[g_.value(op->in[1]).param].transposed : nullptr, w.cols, w.rows, w.rows,
+           DType::kF8E4M3};
     g.c = mat(op->out[0], f);
     g.trans_b = true;
     g.accumulate = first && (r > 0 || sum);

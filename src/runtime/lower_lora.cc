@@ -25,7 +25,8 @@ void Lowering::lower(const LoraAddOp& a) {
 Mat Lowering::joined(ValueId w, int64_t ranks, const Frame& f) const {
   const Param& p = g_.param_of(w);
   if (p.held == Held::kFp8)
-    return {p_.params_ ? (*p_.params_)[g_.value(w).param].joined : nullptr, p.rows, ranks, joined_stride(p), g_.act_type};
+    return {p_.params_ ? (*p_.params_)[g_.value(w).param].joined : nullptr, p.rows, ranks, joined_stride(p),
+            g_.act_type};
   Mat m = mat(w, f);
   const int64_t cols = m.cols;
   m.cols += ranks;

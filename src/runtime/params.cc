@@ -44,7 +44,9 @@ ParamBytes ParamStore::measure(const graph::Graph& g, bool training) {
   return b;
 }
 
-ParamStore::ParamStore(const graph::Graph& g, bool training, device::Accelerator* device, const std::vector<const kernels::BlockMatrix*>& blocks) : device_(device) {
+ParamStore::ParamStore(const graph::Graph& g, bool training, device::Accelerator* device,
+                       const std::vector<const kernels::BlockMatrix*>& blocks)
+    : device_(device) {
   MXT_ASSERT(blocks.empty() || (blocks.size() == g.params.size() && !training && !device));
   auto weight_bytes = [&](const graph::Param& p) { return parts_of(g, p, training).weight; };
   int64_t total = measure(g, training).total();
@@ -81,7 +83,9 @@ ParamStore::ParamStore(const graph::Graph& g, bool training, device::Accelerator
 }
 
 ParamStore::ParamStore(const graph::Graph& g, const ParamStore& base) : device_(base.device_) {
-  auto bytes = [&](const graph::Param& p) { return align(graph::stride(p) * graph::height(p) * static_cast<int64_t>(size_of(g.value(p.value).type))); };
+  auto bytes = [&](const graph::Param& p) {
+    return align(graph::stride(p) * graph::height(p) * static_cast<int64_t>(size_of(g.value(p.value).type)));
+  };
   int64_t total = 0;
   for (const graph::Param& p : g.params)
     if (p.adapter) total += bytes(p);
@@ -134,7 +138,8 @@ void each_array(ParamSlot& s, DType type, F f) {
 
 }  // namespace
 
-ParamStore::Access::Access(const ParamStore& store, graph::ParamId p, bool write) : slot(store[p]), store_(store), p_(p), write_(write) {
+ParamStore::Access::Access(const ParamStore& store, graph::ParamId p, bool write)
+    : slot(store[p]), store_(store), p_(p), write_(write) {
   const Shape& shape = store.shapes_[static_cast<size_t>(p)];
   if (shape.held == graph::Held::kFp8) {
     decode();
@@ -162,13 +167,17 @@ ParamStore::Access::~Access() {
 }
 
 void ParamStore::fetch(void* to, const void* from, size_t bytes) const {
-  if (device_) device_->download(to, from, bytes), device_->synchronize();
-  else std::memcpy(to, from, bytes);
+  if (device_)
+    device_->download(to, from, bytes), device_->synchronize();
+  else
+    std::memcpy(to, from, bytes);
 }
 
 void ParamStore::put(void* to, const void* from, size_t bytes) const {
-  if (device_) device_->upload(to, from, bytes), device_->synchronize();
-  else std::memcpy(to, from, bytes);
+  if (device_)
+    device_->upload(to, from, bytes), device_->synchronize();
+  else
+    std::memcpy(to, from, bytes);
 }
 
 void ParamStore::Access::decode() {
@@ -185,8 +194,10 @@ void ParamStore::Access::decode() {
   parallel_for(0, shape.rows, 16, [&](int64_t b, int64_t e) {
     for (int64_t i = b * shape.cols; i < e * shape.cols; ++i) {
       const float x = values[held[static_cast<size_t>(i)]] * scale[static_cast<size_t>(i / shape.cols)];
-      if (type == DType::kBF16) static_cast<uint16_t*>(slot.weight)[i] = float_to_bf16(x);
-      else static_cast<float*>(slot.weight)[i] = x;
+      if (type == DType::kBF16)
+        static_cast<uint16_t*>(slot.weight)[i] = float_to_bf16(x);
+      else
+        static_cast<float*>(slot.weight)[i] = x;
     }
   });
 }
@@ -204,7 +215,8 @@ void ParamStore::Access::encode() {
     return;
   }
   std::vector<uint8_t> held(static_cast<size_t>(shape.rows * shape.cols));
-  kernels::quantize_rows({shown, nullptr, {held.data(), shape.rows, shape.cols, shape.cols, DType::kF8E4M3}, scale.data()});
+  kernels::quantize_rows(
+      {shown, nullptr, {held.data(), shape.rows, shape.cols, shape.cols, DType::kF8E4M3}, scale.data()});
   store_.put(there.weight, held.data(), held.size());
   store_.put(there.scale, scale.data(), scale.size() * 4);
   if (there.transposed == nullptr) return;
@@ -228,11 +240,14 @@ void ParamStore::Access::move(bool back) {
   size_t at = 0;
   each_array(there, type, [&](void*& q, size_t n) {
     const bool wide = at == 0 && shape.stride != shape.cols;
-    const size_t rows = wide ? static_cast<size_t>(shape.rows) : 1, width = n / rows, pitch = wide ? static_cast<size_t>(shape.stride) * size_of(type) : n;
+    const size_t rows = wide ? static_cast<size_t>(shape.rows) : 1, width = n / rows,
+                 pitch = wide ? static_cast<size_t>(shape.stride) * size_of(type) : n;
     std::byte* mine = copy_.data() + at;
     if (store_.device_) {
-      if (back) store_.device_->upload_rows(q, pitch, mine, width, width, rows);
-      else store_.device_->download_rows(mine, width, q, pitch, width, rows);
+      if (back)
+        store_.device_->upload_rows(q, pitch, mine, width, width, rows);
+      else
+        store_.device_->download_rows(mine, width, q, pitch, width, rows);
     } else {
       for (size_t r = 0; r < rows; ++r) {
         std::byte *a = static_cast<std::byte*>(q) + r * pitch, *b = mine + r * width;
@@ -247,7 +262,10 @@ void ParamStore::Access::move(bool back) {
 bool ParamStore::matches(const graph::Graph& g) const {
   if (g.params.size() != slots_.size()) return false;
   for (size_t i = 0; i < slots_.size(); ++i)
-    if (Shape{g.params[i].rows, g.params[i].cols, g.params[i].joined, graph::stride(g.params[i]), g.params[i].held} != shapes_[i] || g.value(g.params[i].value).type != types_[i]) return false;
+    if (Shape{g.params[i].rows, g.params[i].cols, g.params[i].joined, graph::stride(g.params[i]), g.params[i].held} !=
+            shapes_[i] ||
+        g.value(g.params[i].value).type != types_[i])
+      return false;
   return true;
 }
 

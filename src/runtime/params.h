@@ -1,5 +1,5 @@
-// Weights of a graph in memory: the computing copy (the graph's activation type), and for what trains the fp32 master, the
-// gradient and the optimizer's moments. Everything lies in one allocation whose size is known beforehand.
+// Weights of a graph in memory: the computing copy (the graph's activation type), and for what trains the fp32 master,
+// the gradient and the optimizer's moments. Everything lies in one allocation whose size is known beforehand.
 #pragma once
 
 #include <cstdint>
@@ -16,12 +16,13 @@ namespace mxt::runtime {
 
 struct ParamSlot {
   const kernels::BlockMatrix* blocks = nullptr;  // set: the weight is this, and `weight` is null
-  void* weight = nullptr;   // [rows, cols] of the value's type; rows lie graph::stride() apart
-  float* master = nullptr;  // trainable only; the weight itself where the graph computes in F32
+  void* weight = nullptr;                        // [rows, cols] of the value's type; rows lie graph::stride() apart
+  float* master = nullptr;                       // trainable only; the weight itself where the graph computes in F32
   float* grad = nullptr;
   float *m = nullptr, *v = nullptr;
-  // graph::Held: a power of two a row; with kFp8 `weight` holds E4M3, and the same transposed stands in `transposed` where there is a
-  // gradient of the input, and the adapter's scaled B (graph::joined_stride elements a row) in `joined`.
+  // graph::Held: a power of two a row; with kFp8 `weight` holds E4M3, and the same transposed stands in `transposed`
+  // where there is a gradient of the input, and the adapter's scaled B (graph::joined_stride elements a row) in
+  // `joined`.
   float* scale = nullptr;
   void *transposed = nullptr, *joined = nullptr;
   int64_t size = 0;
@@ -37,16 +38,18 @@ class ParamStore {
   // How much it will take, before anything is allocated. `training`: with gradients and moments for what trains.
   static ParamBytes measure(const graph::Graph& g, bool training);
   // In the memory of `device`; null: the host's.
-  // `blocks`, one a parameter or empty: where set, the weight is that and takes no memory here; it must outlive the store. On the host alone.
-  ParamStore(const graph::Graph& g, bool training, device::Accelerator* device = nullptr, const std::vector<const kernels::BlockMatrix*>& blocks = {});
-  // For use, not training: the weights of the base model are those of `base`, which must outlive this store; only what an adapter
-  // adds has memory of its own. `g` has the base parameters of base's graph in the same order.
+  // `blocks`, one a parameter or empty: where set, the weight is that and takes no memory here; it must outlive the
+  // store. On the host alone.
+  ParamStore(const graph::Graph& g, bool training, device::Accelerator* device = nullptr,
+             const std::vector<const kernels::BlockMatrix*>& blocks = {});
+  // For use, not training: the weights of the base model are those of `base`, which must outlive this store; only what
+  // an adapter adds has memory of its own. `g` has the base parameters of base's graph in the same order.
   ParamStore(const graph::Graph& g, const ParamStore& base);
   const ParamSlot& operator[](graph::ParamId p) const { return slots_[static_cast<size_t>(p)]; }
   size_t size() const { return slots_.size(); }
-  // A parameter in host memory with its rows side by side: the slot itself where the store has it so, a copy otherwise. What
-  // write() gave is carried back when the access ends. A matrix held in E4M3 is seen as its values in the graph's type, and rounded
-  // when it is carried back.
+  // A parameter in host memory with its rows side by side: the slot itself where the store has it so, a copy otherwise.
+  // What write() gave is carried back when the access ends. A matrix held in E4M3 is seen as its values in the graph's
+  // type, and rounded when it is carried back.
   class Access {
    public:
     Access(const ParamStore& store, graph::ParamId p, bool write);

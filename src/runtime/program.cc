@@ -12,8 +12,8 @@ namespace mxt::runtime {
 
 using namespace graph;
 
-// Packs a batch into one block and carries it to the device in one copy. Two blocks of pinned memory take turns, so that a copy in
-// flight is never overwritten.
+// Packs a batch into one block and carries it to the device in one copy. Two blocks of pinned memory take turns, so
+// that a copy in flight is never overwritten.
 class Program::Staging {
  public:
   static int64_t bytes(const ProgramSettings& s) { return align(s.max_documents + 1) + 5 * align(s.max_tokens); }
@@ -63,7 +63,8 @@ class Program::Staging {
     if (b.cu_seqlens) MXT_ASSERT(b.documents <= settings_.max_documents);
     staged_.host_cu_seqlens = reinterpret_cast<const int32_t*>(base + at);
     staged_.cu_seqlens = copy(b.cu_seqlens, b.documents + 1, settings_.max_documents + 1);
-    for (int64_t i = 0; b.cu_seqlens && i < b.documents; ++i) staged_.longest = std::max<int64_t>(staged_.longest, b.cu_seqlens[i + 1] - b.cu_seqlens[i]);
+    for (int64_t i = 0; b.cu_seqlens && i < b.documents; ++i)
+      staged_.longest = std::max<int64_t>(staged_.longest, b.cu_seqlens[i + 1] - b.cu_seqlens[i]);
     const auto [rows, rows_seen] = block(settings_.max_tokens);
     const auto [labels, labels_seen] = block(settings_.max_tokens);
     const auto [weights, weights_seen] = block(settings_.max_tokens);
@@ -96,7 +97,11 @@ class Program::Staging {
   // What generation adds, in a block that grows with the number of requests and the pages that each may have.
   void take_cache(const Batch& b) {
     const CacheView& c = *b.cache;
-    const std::pair<const int32_t*, int64_t> arrays[] = {{c.cu_q, c.requests + 1}, {c.context, c.requests}, {c.tables, c.requests * c.max_pages}, {c.slots, b.tokens}, {b.logit_rows, b.logit_count}};
+    const std::pair<const int32_t*, int64_t> arrays[] = {{c.cu_q, c.requests + 1},
+                                                         {c.context, c.requests},
+                                                         {c.tables, c.requests * c.max_pages},
+                                                         {c.slots, b.tokens},
+                                                         {b.logit_rows, b.logit_count}};
     size_t need = 0;
     for (const auto& [p, n] : arrays) need += static_cast<size_t>(align(n));
     if (need > cache_there_.size()) {
@@ -111,7 +116,8 @@ class Program::Staging {
     size_t at = 0;
     for (size_t i = 0; i < 5; ++i) {
       const auto& [p, n] = arrays[i];
-      if (n > 0) std::memcpy(static_cast<std::byte*>(cache_pinned_[turn_]) + at, p, static_cast<size_t>(n) * sizeof(int32_t));
+      if (n > 0)
+        std::memcpy(static_cast<std::byte*>(cache_pinned_[turn_]) + at, p, static_cast<size_t>(n) * sizeof(int32_t));
       seen[i] = reinterpret_cast<const int32_t*>(cache_there_.bytes_at(at));
       at += static_cast<size_t>(align(n));
     }
@@ -161,15 +167,21 @@ double Program::flops(int64_t tokens, int64_t document, int64_t targets) const {
   for (size_t i = 0; i < graph_.ops.size(); ++i) {
     const Op& op = graph_.ops[i];
     const bool backward = graph_.forward_ops > 0 && static_cast<int32_t>(i) >= graph_.forward_ops;
-    auto weights = [&](ValueId w) { return 2.0 * static_cast<double>(graph_.value(w).rows) * static_cast<double>(graph_.value(w).cols); };
+    auto weights = [&](ValueId w) {
+      return 2.0 * static_cast<double>(graph_.value(w).rows) * static_cast<double>(graph_.value(w).cols);
+    };
     auto joined = [&](int64_t r, int64_t width) { return 2.0 * static_cast<double>(r) * static_cast<double>(width); };
-    if (const auto* l = std::get_if<LinearOp>(&op.attrs); l && !backward) total += t * (weights(op.in[1]) + joined(l->joined, graph_.value(op.in[1]).rows));
-    if (const auto* l = std::get_if<LinearDxOp>(&op.attrs)) total += t * (weights(op.in[1]) + joined(l->joined, graph_.value(op.in[1]).cols));
+    if (const auto* l = std::get_if<LinearOp>(&op.attrs); l && !backward)
+      total += t * (weights(op.in[1]) + joined(l->joined, graph_.value(op.in[1]).rows));
+    if (const auto* l = std::get_if<LinearDxOp>(&op.attrs))
+      total += t * (weights(op.in[1]) + joined(l->joined, graph_.value(op.in[1]).cols));
     if (std::holds_alternative<LinearDwOp>(op.attrs)) {
       const Param& p = graph_.params[static_cast<size_t>(op.param)];
       total += t * 2.0 * static_cast<double>(p.rows) * static_cast<double>(p.cols);
     }
-    auto lora = [&](const LoraBlock& b) { total += t * 2.0 * static_cast<double>(b.cols) * static_cast<double>(b.rank); };
+    auto lora = [&](const LoraBlock& b) {
+      total += t * 2.0 * static_cast<double>(b.cols) * static_cast<double>(b.rank);
+    };
     if (const auto* l = std::get_if<LoraAddOp>(&op.attrs); l && !backward)
       for (const auto& b : l->blocks) lora(b);
     if (const auto* l = std::get_if<LoraDzOp>(&op.attrs))
@@ -187,7 +199,8 @@ double Program::flops(int64_t tokens, int64_t document, int64_t targets) const {
     if (const auto* x = std::get_if<AttentionOp>(&op.attrs); x && !backward) attention(*x, 2);
     if (const auto* x = std::get_if<AttentionGradOp>(&op.attrs)) attention(x->of, 5);
     if (const auto* h = std::get_if<HeadOp>(&op.attrs))
-      total += static_cast<double>(targets) * weights(op.in[1]) * (1 + (h->gradient ? 1 : 0) + (op.param != kNone ? 1 : 0));
+      total +=
+          static_cast<double>(targets) * weights(op.in[1]) * (1 + (h->gradient ? 1 : 0) + (op.param != kNone ? 1 : 0));
   }
   return total;
 }
@@ -220,7 +233,8 @@ void Program::allocate(ParamStore& params) {
   }
   dead_after_.assign(graph_.ops.size(), {});
   for (size_t v = 0; v < last.size(); ++v)
-    if (last[v] >= 0 && graph_.values[v].param == kNone && graph_.root(static_cast<ValueId>(v)) == static_cast<ValueId>(v) && graph_.root(static_cast<ValueId>(v)) != nll_)
+    if (last[v] >= 0 && graph_.values[v].param == kNone &&
+        graph_.root(static_cast<ValueId>(v)) == static_cast<ValueId>(v) && graph_.root(static_cast<ValueId>(v)) != nll_)
       dead_after_[static_cast<size_t>(last[v])].push_back(static_cast<ValueId>(v));
 }
 
@@ -246,10 +260,18 @@ bool Program::replay(const Frame& frame) {
   constexpr size_t kMostRecordings = 256;
   const Batch& b = *frame.batch;
   device::Accelerator* device = ops_.device();
-  if (device == nullptr || b.cache == nullptr || b.tokens > kMostTokens || b.logits == nullptr || b.hidden || poison_ || before_) return false;
+  if (device == nullptr || b.cache == nullptr || b.tokens > kMostTokens || b.logits == nullptr || b.hidden || poison_ ||
+      before_)
+    return false;
   // All that the calls are given and that is not read from the device's memory.
   const auto address = [](const void* p) { return static_cast<uint64_t>(reinterpret_cast<uintptr_t>(p)); };
-  const std::vector<uint64_t> key{static_cast<uint64_t>(b.tokens), static_cast<uint64_t>(b.logit_count), static_cast<uint64_t>(b.cache->requests), static_cast<uint64_t>(b.cache->max_pages), address(b.logits), address(b.cache->k[0]), address(b.cache->cu_q)};
+  const std::vector<uint64_t> key{static_cast<uint64_t>(b.tokens),
+                                  static_cast<uint64_t>(b.logit_count),
+                                  static_cast<uint64_t>(b.cache->requests),
+                                  static_cast<uint64_t>(b.cache->max_pages),
+                                  address(b.logits),
+                                  address(b.cache->k[0]),
+                                  address(b.cache->cu_q)};
   const auto at = recordings_.find(key);
   if (at == recordings_.end()) {  // the first time as it is: what a library makes on first use cannot be recorded
     if (recordings_.size() >= kMostRecordings) forget_recordings();
@@ -281,8 +303,10 @@ void Program::queue(const Frame& frame) {
         for (ValueId v : dead_after_[op]) {
           void* p = arena_.bytes_at(static_cast<size_t>(memory_.offset[static_cast<size_t>(v)]));
           const auto n = static_cast<size_t>(value_bytes(graph_, v, settings_.max_tokens));
-          if (ops_.device()) ops_.device()->fill(p, 0xff, n);
-          else std::memset(p, 0xff, n);
+          if (ops_.device())
+            ops_.device()->fill(p, 0xff, n);
+          else
+            std::memset(p, 0xff, n);
         }
     if (before_) before_();
     l.run(frame);
@@ -314,7 +338,8 @@ std::vector<Program::Timing> Program::profile(const Batch& batch) {
     auto at = std::find_if(out.begin(), out.end(), [&](const Timing& t) { return t.what == what; });
     if (at == out.end()) at = out.insert(at, {what, 0, 0});
     ++at->count;
-    at->us += device ? device->elapsed_us(marks[i], marks[i + 1]) : std::chrono::duration<double, std::micro>(times[i + 1] - times[i]).count();
+    at->us += device ? device->elapsed_us(marks[i], marks[i + 1])
+                     : std::chrono::duration<double, std::micro>(times[i + 1] - times[i]).count();
   }
   for (void* m : marks) device->release_mark(m);
   return out;
@@ -324,13 +349,17 @@ void Program::copy_nll(float* to) const {
   MXT_ASSERT(nll_ != kNone);
   const void* p = arena_.bytes_at(static_cast<size_t>(memory_.offset[static_cast<size_t>(nll_)]));
   const size_t n = static_cast<size_t>(tokens_) * sizeof(float);
-  if (ops_.device()) ops_.device()->download(to, p, n);
-  else std::memcpy(to, p, n);
+  if (ops_.device())
+    ops_.device()->download(to, p, n);
+  else
+    std::memcpy(to, p, n);
 }
 
 const float* Program::nll() const {
   MXT_ASSERT(nll_ != kNone);
-  if (!ops_.device()) return reinterpret_cast<const float*>(arena_.bytes_at(static_cast<size_t>(memory_.offset[static_cast<size_t>(nll_)])));
+  if (!ops_.device())
+    return reinterpret_cast<const float*>(
+        arena_.bytes_at(static_cast<size_t>(memory_.offset[static_cast<size_t>(nll_)])));
   if (!nll_fetched_) {
     nll_host_.resize(static_cast<size_t>(tokens_));
     copy_nll(nll_host_.data());

@@ -27,6 +27,7 @@ template <typename... A>
   e.message = fmt::format(f, std::forward<A>(a)...);
   throw e;
 }
-[[noreturn]] void refuse_status(int status, std::string type, std::string code, std::string message, int retry_after = 0);
+[[noreturn]] void refuse_status(int status, std::string type, std::string code, std::string message,
+                                int retry_after = 0);
 
 }  // namespace mxt::serve

@@ -9,8 +9,14 @@ namespace mxt::serve {
 
 std::string dump(const OrderedJson& j) { return j.dump(-1, ' ', false, OrderedJson::error_handler_t::replace); }
 
-Generation::Generation(OperatorState& s, std::shared_ptr<Reply> reply, TicketPtr ticket, CommonFields common, std::string model)
-    : s_(s), common_(std::move(common)), model_(std::move(model)), created_(std::time(nullptr)), reply_(std::move(reply)), ticket_(std::move(ticket)),
+Generation::Generation(OperatorState& s, std::shared_ptr<Reply> reply, TicketPtr ticket, CommonFields common,
+                       std::string model)
+    : s_(s),
+      common_(std::move(common)),
+      model_(std::move(model)),
+      created_(std::time(nullptr)),
+      reply_(std::move(reply)),
+      ticket_(std::move(ticket)),
       born_(std::chrono::steady_clock::now()) {}
 
 std::string Generation::token_text(int32_t id) const { return replace_invalid_utf8(s_.served.tok->token_bytes(id)); }
@@ -55,7 +61,9 @@ void Generation::start(std::vector<infer::Request> requests) {
     }
     if (common_.stream) {
       begun_ = true;
-      reply_->begin(200, {{"Content-Type", "text/event-stream; charset=utf-8"}, {"Cache-Control", "no-cache"}, {"X-Accel-Buffering", "no"}});
+      reply_->begin(200, {{"Content-Type", "text/event-stream; charset=utf-8"},
+                          {"Cache-Control", "no-cache"},
+                          {"X-Accel-Buffering", "no"}});
     }
   }
   s_.watch(self);
@@ -91,7 +99,10 @@ OrderedJson Generation::usage() const {
     tokens += c.tokens;
     if (c.index % per_prompt_ == 0) shared += c.shared;
   }
-  return {{"prompt_tokens", prompt_tokens_}, {"completion_tokens", tokens}, {"total_tokens", prompt_tokens_ + tokens}, {"prompt_tokens_details", {{"cached_tokens", shared}}}};
+  return {{"prompt_tokens", prompt_tokens_},
+          {"completion_tokens", tokens},
+          {"total_tokens", prompt_tokens_ + tokens},
+          {"prompt_tokens_details", {{"cached_tokens", shared}}}};
 }
 
 bool Generation::token(size_t i, const infer::NewToken& t) {
@@ -101,8 +112,10 @@ bool Generation::token(size_t i, const infer::NewToken& t) {
   const auto now = std::chrono::steady_clock::now();
   const double since = std::chrono::duration<double>(now - c.last).count();
   c.last = now;
-  if (c.tokens++ == 0) s_.metrics.first_token(since);
-  else s_.metrics.between_tokens(since);
+  if (c.tokens++ == 0)
+    s_.metrics.first_token(since);
+  else
+    s_.metrics.between_tokens(since);
   const bool silent = common_.skip_special && s_.served.tok->is_special(t.id);
   const std::string text = c.text.push(silent ? std::string() : s_.served.tok->token_bytes(t.id));
   const bool more = on_token(c, t, text);
@@ -116,9 +129,15 @@ void Generation::done(size_t i, const infer::Outcome& o) {
   c.done = true;
   c.shared = o.shared_tokens;
   switch (o.finish) {
-    case infer::Finish::kStop: c.reason = "stop"; break;
-    case infer::Finish::kLength: c.reason = "length"; break;
-    case infer::Finish::kCancelled: c.reason = late_ ? "timeout" : "cancelled"; break;
+    case infer::Finish::kStop:
+      c.reason = "stop";
+      break;
+    case infer::Finish::kLength:
+      c.reason = "length";
+      break;
+    case infer::Finish::kCancelled:
+      c.reason = late_ ? "timeout" : "cancelled";
+      break;
     case infer::Finish::kFailed:
       c.reason = "error";
       failure_ = o.error;
@@ -139,12 +158,18 @@ void Generation::finish() {
   ticket_->tokens += prompt_tokens_;
   ApiError e;
   // Where a grammar is at work it is the schema that was too much.
-  if (!failure_.empty() && constrained_) e.message = failure_, e.param = "response_format";
-  else if (!failure_.empty()) e.status = 500, e.type = "server_error", e.message = failure_;
-  else if (late_ && cancelled) e.status = 504, e.type = "server_error", e.code = "timeout", e.message = fmt::format("the request took longer than {} seconds", s_.settings.request_seconds);
-  else if (cancelled) e.status = 503, e.type = "server_error", e.message = "the server is shutting down";
+  if (!failure_.empty() && constrained_)
+    e.message = failure_, e.param = "response_format";
+  else if (!failure_.empty())
+    e.status = 500, e.type = "server_error", e.message = failure_;
+  else if (late_ && cancelled)
+    e.status = 504, e.type = "server_error", e.code = "timeout",
+    e.message = fmt::format("the request took longer than {} seconds", s_.settings.request_seconds);
+  else if (cancelled)
+    e.status = 503, e.type = "server_error", e.message = "the server is shutting down";
   if (begun_) {
-    if (!e.message.empty()) reply_->write("data: " + to_json(e) + "\n\n");
+    if (!e.message.empty())
+      reply_->write("data: " + to_json(e) + "\n\n");
     else if (common_.include_usage) {
       OrderedJson last = last_chunk();
       last["usage"] = usage();

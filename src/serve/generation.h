@@ -1,4 +1,5 @@
-// One HTTP request's answers while they are made: several choices, each a request of the scheduler. Internal to the room.
+// One HTTP request's answers while they are made: several choices, each a request of the scheduler. Internal to the
+// room.
 #pragma once
 
 #include <chrono>
@@ -34,8 +35,8 @@ class Generation : public std::enable_shared_from_this<Generation> {
   virtual void on_prompt(Choice&, const std::vector<infer::NewToken>&) {}
   virtual bool on_token(Choice& c, const infer::NewToken& t, const std::string& text) = 0;  // false: enough
   virtual void on_end(Choice& c, const std::string& text) = 0;
-  virtual OrderedJson body() = 0;         // the whole answer, where it is not streamed
-  virtual OrderedJson last_chunk() = 0;   // the stream's frame without choices, for usage
+  virtual OrderedJson body() = 0;        // the whole answer, where it is not streamed
+  virtual OrderedJson last_chunk() = 0;  // the stream's frame without choices, for usage
 
   void write_event(const OrderedJson& j);
   OrderedJson usage() const;

@@ -22,27 +22,36 @@ Digest digest_of(std::string_view key) {
 
 std::vector<ApiKey> read_api_keys(const std::string& file) {
   const Json j = read_json_file(file);
-  if (!j.is_object() || !j.contains("keys") || !j["keys"].is_array() || j["keys"].empty()) fail_input("{}: {{\"keys\":[{{\"name\":…,\"key\":…}}]}} is wanted", file);
+  if (!j.is_object() || !j.contains("keys") || !j["keys"].is_array() || j["keys"].empty())
+    fail_input("{}: {{\"keys\":[{{\"name\":…,\"key\":…}}]}} is wanted", file);
   std::vector<ApiKey> out;
   for (const auto& k : j["keys"]) {
     ApiKey a;
     if (!k.is_object()) fail_input("{}: keys: an object is wanted", file);
     for (const auto& [name, v] : k.items()) {
       auto number = [&](int64_t& to) {
-        if (!v.is_number_integer() || v.get<int64_t>() < 0) fail_input("{}: keys: {} must be a whole number", file, name);
+        if (!v.is_number_integer() || v.get<int64_t>() < 0)
+          fail_input("{}: keys: {} must be a whole number", file, name);
         to = v.get<int64_t>();
       };
       auto text = [&](std::string& to) {
         if (!v.is_string() || v.get<std::string>().empty()) fail_input("{}: keys: {} must be a text", file, name);
         to = v.get<std::string>();
       };
-      if (name == "name") text(a.name);
-      else if (name == "key") text(a.key);
-      else if (name == "max_concurrent") number(a.max_concurrent);
-      else if (name == "requests_per_minute") number(a.requests_per_minute);
-      else if (name == "tokens_per_minute") number(a.tokens_per_minute);
-      else if (name == "jobs" && v.is_boolean()) a.jobs = v.get<bool>();
-      else fail_input("{}: keys: \"{}\" is not known", file, name);
+      if (name == "name")
+        text(a.name);
+      else if (name == "key")
+        text(a.key);
+      else if (name == "max_concurrent")
+        number(a.max_concurrent);
+      else if (name == "requests_per_minute")
+        number(a.requests_per_minute);
+      else if (name == "tokens_per_minute")
+        number(a.tokens_per_minute);
+      else if (name == "jobs" && v.is_boolean())
+        a.jobs = v.get<bool>();
+      else
+        fail_input("{}: keys: \"{}\" is not known", file, name);
     }
     if (a.key.size() < 16) fail_input("{}: keys: \"{}\" has a key of fewer than 16 characters", file, a.name);
     out.push_back(std::move(a));
@@ -65,7 +74,9 @@ KeyRing::KeyRing(std::vector<ApiKey> keys) {
 
 int KeyRing::find(const std::string* authorization) const {
   std::string_view given;
-  if (authorization && authorization->size() > 7 && (authorization->starts_with("Bearer ") || authorization->starts_with("bearer "))) given = std::string_view(*authorization).substr(7);
+  if (authorization && authorization->size() > 7 &&
+      (authorization->starts_with("Bearer ") || authorization->starts_with("bearer ")))
+    given = std::string_view(*authorization).substr(7);
   // Digests are compared, all of them and whole.
   const Digest d = digest_of(given);
   int found = -1;
@@ -84,13 +95,25 @@ std::unique_ptr<KeyRing::Ticket> KeyRing::enter(int key) {
   const auto now = std::chrono::steady_clock::now();
   const double minutes = std::chrono::duration<double>(now - s.filled).count() / 60;
   s.filled = now;
-  auto fill = [&](double& left, int64_t limit) { left = std::min(static_cast<double>(limit), left + minutes * static_cast<double>(limit)); };
+  auto fill = [&](double& left, int64_t limit) {
+    left = std::min(static_cast<double>(limit), left + minutes * static_cast<double>(limit));
+  };
   fill(s.requests, s.key.requests_per_minute);
   fill(s.tokens, s.key.tokens_per_minute);
-  auto wait = [](double missing, int64_t per_minute) { return std::max(1, static_cast<int>(std::ceil(60 * missing / static_cast<double>(per_minute)))); };
-  if (s.key.max_concurrent > 0 && s.under_way >= s.key.max_concurrent) refuse_status(429, "rate_limit_error", "rate_limit_exceeded", fmt::format("{} requests of this key are under way, its limit", s.under_way), 1);
-  if (s.key.requests_per_minute > 0 && s.requests < 1) refuse_status(429, "rate_limit_error", "rate_limit_exceeded", fmt::format("this key may make {} requests a minute", s.key.requests_per_minute), wait(1 - s.requests, s.key.requests_per_minute));
-  if (s.key.tokens_per_minute > 0 && s.tokens <= 0) refuse_status(429, "rate_limit_error", "rate_limit_exceeded", fmt::format("this key may use {} tokens a minute", s.key.tokens_per_minute), wait(1 - s.tokens, s.key.tokens_per_minute));
+  auto wait = [](double missing, int64_t per_minute) {
+    return std::max(1, static_cast<int>(std::ceil(60 * missing / static_cast<double>(per_minute))));
+  };
+  if (s.key.max_concurrent > 0 && s.under_way >= s.key.max_concurrent)
+    refuse_status(429, "rate_limit_error", "rate_limit_exceeded",
+                  fmt::format("{} requests of this key are under way, its limit", s.under_way), 1);
+  if (s.key.requests_per_minute > 0 && s.requests < 1)
+    refuse_status(429, "rate_limit_error", "rate_limit_exceeded",
+                  fmt::format("this key may make {} requests a minute", s.key.requests_per_minute),
+                  wait(1 - s.requests, s.key.requests_per_minute));
+  if (s.key.tokens_per_minute > 0 && s.tokens <= 0)
+    refuse_status(429, "rate_limit_error", "rate_limit_exceeded",
+                  fmt::format("this key may use {} tokens a minute", s.key.tokens_per_minute),
+                  wait(1 - s.tokens, s.key.tokens_per_minute));
   s.requests -= 1;
   ++s.under_way;
   return std::make_unique<Ticket>(*this, key);

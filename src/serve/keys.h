@@ -16,16 +16,18 @@ namespace mxt::serve {
 struct ApiKey {
   std::string name, key;
   int64_t max_concurrent = 0, requests_per_minute = 0, tokens_per_minute = 0;  // 0: no limit
-  bool jobs = false;                                                            // may use /v1/training
+  bool jobs = false;                                                           // may use /v1/training
 };
-// {"keys":[{"name","key","max_concurrent","requests_per_minute","tokens_per_minute","jobs"}]}. Errors (kBadInput) name file and key.
+// {"keys":[{"name","key","max_concurrent","requests_per_minute","tokens_per_minute","jobs"}]}. Errors (kBadInput) name
+// file and key.
 std::vector<ApiKey> read_api_keys(const std::string& file);
 
 class KeyRing {
  public:
   explicit KeyRing(std::vector<ApiKey> keys);
   bool open() const { return keys_.empty(); }  // no key is asked for
-  // The number of the key in an Authorization header ("Bearer …"); −1: none of ours. Time does not depend on what is given.
+  // The number of the key in an Authorization header ("Bearer …"); −1: none of ours. Time does not depend on what is
+  // given.
   int find(const std::string* authorization) const;
   const ApiKey& operator[](int i) const { return keys_[static_cast<size_t>(i)].key; }
 

@@ -9,7 +9,9 @@ namespace {
 OrderedJson ref(const char* name) { return {{"$ref", std::string("#/components/schemas/") + name}}; }
 OrderedJson typed(const char* type) { return {{"type", type}}; }
 OrderedJson list_of(OrderedJson items) { return {{"type", "array"}, {"items", std::move(items)}}; }
-OrderedJson number(double least, double most, double otherwise) { return {{"type", "number"}, {"minimum", least}, {"maximum", most}, {"default", otherwise}}; }
+OrderedJson number(double least, double most, double otherwise) {
+  return {{"type", "number"}, {"minimum", least}, {"maximum", most}, {"default", otherwise}};
+}
 
 OrderedJson content(OrderedJson schema) { return {{"application/json", {{"schema", std::move(schema)}}}}; }
 
@@ -17,8 +19,11 @@ OrderedJson operation(const char* summary, OrderedJson request, OrderedJson answ
   OrderedJson o{{"summary", summary}};
   if (open) o["security"] = OrderedJson::array();
   if (!request.is_null()) o["requestBody"] = {{"required", true}, {"content", content(std::move(request))}};
-  o["responses"] = {{"200", {{"description", "OK; with \"stream\": true a text/event-stream of chunks that ends in data: [DONE]"}, {"content", content(std::move(answer))}}},
-                    {"default", {{"description", "Refused"}, {"content", content(ref("Error"))}}}};
+  o["responses"] = {
+      {"200",
+       {{"description", "OK; with \"stream\": true a text/event-stream of chunks that ends in data: [DONE]"},
+        {"content", content(std::move(answer))}}},
+      {"default", {{"description", "Refused"}, {"content", content(ref("Error"))}}}};
   return o;
 }
 
@@ -46,24 +51,58 @@ OrderedJson common() {
 
 OrderedJson with(OrderedJson properties, OrderedJson required, const OrderedJson& more) {
   properties.update(more);
-  return {{"type", "object"}, {"properties", std::move(properties)}, {"required", std::move(required)}, {"additionalProperties", false}};
+  return {{"type", "object"},
+          {"properties", std::move(properties)},
+          {"required", std::move(required)},
+          {"additionalProperties", false}};
 }
 
 }  // namespace
 
 std::string openapi_document() {
-  const OrderedJson prompt{{"anyOf", {typed("string"), list_of(typed("string")), list_of(typed("integer")), list_of(list_of(typed("integer")))}}};
+  const OrderedJson prompt{
+      {"anyOf",
+       {typed("string"), list_of(typed("string")), list_of(typed("integer")), list_of(list_of(typed("integer")))}}};
   const OrderedJson any = typed("object");
   OrderedJson schemas;
   schemas["Error"] = {{"type", "object"},
-                      {"properties", {{"error", {{"type", "object"}, {"properties", {{"message", typed("string")}, {"type", typed("string")}, {"param", {{"type", {"string", "null"}}}}, {"code", {{"type", {"string", "null"}}}}}}}}}}};
+                      {"properties",
+                       {{"error",
+                         {{"type", "object"},
+                          {"properties",
+                           {{"message", typed("string")},
+                            {"type", typed("string")},
+                            {"param", {{"type", {"string", "null"}}}},
+                            {"code", {{"type", {"string", "null"}}}}}}}}}}};
   schemas["ChatRequest"] = with(common(), {"messages"},
-                                {{"messages", list_of(any)}, {"max_completion_tokens", typed("integer")}, {"logprobs", typed("boolean")}, {"top_logprobs", typed("integer")}, {"tools", list_of(any)},
-                                 {"tool_choice", {{"anyOf", {typed("string"), any}}}}, {"parallel_tool_calls", typed("boolean")}, {"response_format", any}, {"chat_template_kwargs", any}, {"reasoning_effort", typed("string")}});
-  schemas["CompletionRequest"] = with(common(), {"prompt"}, {{"prompt", prompt}, {"echo", typed("boolean")}, {"logprobs", typed("integer")}, {"best_of", typed("integer")}});
-  schemas["EmbeddingRequest"] = {{"type", "object"}, {"properties", {{"model", typed("string")}, {"input", prompt}, {"encoding_format", {{"enum", {"float", "base64"}}}}, {"dimensions", typed("integer")}}}, {"required", {"input"}}};
-  schemas["TokenizeRequest"] = {{"type", "object"}, {"properties", {{"prompt", typed("string")}, {"messages", list_of(any)}, {"tools", list_of(any)}, {"return_token_strs", typed("boolean")}}}};
-  schemas["DetokenizeRequest"] = {{"type", "object"}, {"properties", {{"tokens", list_of(typed("integer"))}}}, {"required", {"tokens"}}};
+                                {{"messages", list_of(any)},
+                                 {"max_completion_tokens", typed("integer")},
+                                 {"logprobs", typed("boolean")},
+                                 {"top_logprobs", typed("integer")},
+                                 {"tools", list_of(any)},
+                                 {"tool_choice", {{"anyOf", {typed("string"), any}}}},
+                                 {"parallel_tool_calls", typed("boolean")},
+                                 {"response_format", any},
+                                 {"chat_template_kwargs", any},
+                                 {"reasoning_effort", typed("string")}});
+  schemas["CompletionRequest"] = with(
+      common(), {"prompt"},
+      {{"prompt", prompt}, {"echo", typed("boolean")}, {"logprobs", typed("integer")}, {"best_of", typed("integer")}});
+  schemas["EmbeddingRequest"] = {{"type", "object"},
+                                 {"properties",
+                                  {{"model", typed("string")},
+                                   {"input", prompt},
+                                   {"encoding_format", {{"enum", {"float", "base64"}}}},
+                                   {"dimensions", typed("integer")}}},
+                                 {"required", {"input"}}};
+  schemas["TokenizeRequest"] = {{"type", "object"},
+                                {"properties",
+                                 {{"prompt", typed("string")},
+                                  {"messages", list_of(any)},
+                                  {"tools", list_of(any)},
+                                  {"return_token_strs", typed("boolean")}}}};
+  schemas["DetokenizeRequest"] = {
+      {"type", "object"}, {"properties", {{"tokens", list_of(typed("integer"))}}}, {"required", {"tokens"}}};
 
   OrderedJson paths;
   paths["/v1/chat/completions"]["post"] = operation("Answer a conversation", ref("ChatRequest"), any);
@@ -74,19 +113,36 @@ std::string openapi_document() {
   paths["/detokenize"]["post"] = operation("Token ids to text", ref("DetokenizeRequest"), any);
   paths["/tokenizer_info"]["get"] = operation("The tokenizer's special tokens and chat template", nullptr, any);
   paths["/health"]["get"] = operation("Whether requests are taken", nullptr, any, true);
-  paths["/metrics"]["get"] = {{"summary", "Prometheus metrics"}, {"responses", {{"200", {{"description", "OK"}, {"content", {{"text/plain", {{"schema", typed("string")}}}}}}}}}};
+  paths["/metrics"]["get"] = {
+      {"summary", "Prometheus metrics"},
+      {"responses", {{"200", {{"description", "OK"}, {"content", {{"text/plain", {{"schema", typed("string")}}}}}}}}}};
   paths["/v1/training/jobs"]["get"] = operation("Training jobs", nullptr, any);
-  paths["/v1/training/jobs"]["post"] = operation("Start `mindxtrain run` on a recipe", {{"type", "object"}, {"properties", {{"recipe", typed("string")}, {"name", typed("string")}}}, {"required", {"recipe"}}}, any);
-  const OrderedJson id = OrderedJson::array({{{"name", "id"}, {"in", "path"}, {"required", true}, {"schema", typed("string")}}});
-  for (const auto& [path, method, summary] : {std::tuple{"/v1/training/jobs/{id}", "get", "One job"}, {"/v1/training/jobs/{id}/cancel", "post", "Stop a job; its state is saved"}, {"/v1/training/jobs/{id}/resume", "post", "Go on with a job that was cancelled or has failed"}, {"/v1/training/jobs/{id}/events", "get", "Its metrics as they are written, as server-sent events"}}) {
+  paths["/v1/training/jobs"]["post"] =
+      operation("Start `mindxtrain run` on a recipe",
+                {{"type", "object"},
+                 {"properties", {{"recipe", typed("string")}, {"name", typed("string")}}},
+                 {"required", {"recipe"}}},
+                any);
+  const OrderedJson id =
+      OrderedJson::array({{{"name", "id"}, {"in", "path"}, {"required", true}, {"schema", typed("string")}}});
+  for (const auto& [path, method, summary] :
+       {std::tuple{"/v1/training/jobs/{id}", "get", "One job"},
+        {"/v1/training/jobs/{id}/cancel", "post", "Stop a job; its state is saved"},
+        {"/v1/training/jobs/{id}/resume", "post", "Go on with a job that was cancelled or has failed"},
+        {"/v1/training/jobs/{id}/events", "get", "Its metrics as they are written, as server-sent events"}}) {
     paths[path][method] = operation(summary, nullptr, any);
     paths[path][method]["parameters"] = id;
   }
-  const OrderedJson document{{"openapi", "3.1.0"},
-                             {"info", {{"title", "mindXtrain"}, {"version", "1"}, {"description", "OpenAI-compatible API of a model served by mindxtrain."}}},
-                             {"security", OrderedJson::array({{{"key", OrderedJson::array()}}})},
-                             {"paths", std::move(paths)},
-                             {"components", {{"securitySchemes", {{"key", {{"type", "http"}, {"scheme", "bearer"}}}}}, {"schemas", std::move(schemas)}}}};
+  const OrderedJson document{
+      {"openapi", "3.1.0"},
+      {"info",
+       {{"title", "mindXtrain"},
+        {"version", "1"},
+        {"description", "OpenAI-compatible API of a model served by mindxtrain."}}},
+      {"security", OrderedJson::array({{{"key", OrderedJson::array()}}})},
+      {"paths", std::move(paths)},
+      {"components",
+       {{"securitySchemes", {{"key", {{"type", "http"}, {"scheme", "bearer"}}}}}, {"schemas", std::move(schemas)}}}};
   return document.dump();
 }
 

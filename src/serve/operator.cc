@@ -20,9 +20,16 @@ struct Route {
   const char *method, *path;
   bool open;  // without a key
 };
-constexpr Route kRoutes[] = {{"GET", "/health", true},           {"GET", "/openapi.json", true},          {"GET", "/metrics", false},          {"GET", "/v1/models", false},
-                             {"POST", "/v1/chat/completions", false}, {"POST", "/v1/completions", false},  {"POST", "/v1/embeddings", false},   {"POST", "/tokenize", false},
-                             {"POST", "/detokenize", false},     {"GET", "/tokenizer_info", false}};
+constexpr Route kRoutes[] = {{"GET", "/health", true},
+                             {"GET", "/openapi.json", true},
+                             {"GET", "/metrics", false},
+                             {"GET", "/v1/models", false},
+                             {"POST", "/v1/chat/completions", false},
+                             {"POST", "/v1/completions", false},
+                             {"POST", "/v1/embeddings", false},
+                             {"POST", "/tokenize", false},
+                             {"POST", "/detokenize", false},
+                             {"GET", "/tokenizer_info", false}};
 
 HttpAnswer json_answer(std::string body) { return {200, {{"Content-Type", "application/json"}}, std::move(body)}; }
 
@@ -38,7 +45,9 @@ ApiError error(int status, std::string type, std::string code, std::string messa
 // Letters, digits, dots, dashes, brackets and a port: what a host can be.
 bool is_host(std::string_view s) {
   if (s.empty() || s.size() > 255) return false;
-  return std::all_of(s.begin(), s.end(), [](unsigned char c) { return std::isalnum(c) || c == '.' || c == '-' || c == '_' || c == ':' || c == '[' || c == ']'; });
+  return std::all_of(s.begin(), s.end(), [](unsigned char c) {
+    return std::isalnum(c) || c == '.' || c == '-' || c == '_' || c == ':' || c == '[' || c == ']';
+  });
 }
 
 }  // namespace
@@ -93,7 +102,8 @@ int OperatorState::adapter_of(const Fields& f, std::string& name) const {
   name = f.text("model", served.names.front().first);
   for (const auto& [n, adapter] : served.names)
     if (n == name) return adapter;
-  ApiError e = error(404, "invalid_request_error", "model_not_found", fmt::format("the model \"{}\" does not exist here; /v1/models lists those that do", name));
+  ApiError e = error(404, "invalid_request_error", "model_not_found",
+                     fmt::format("the model \"{}\" does not exist here; /v1/models lists those that do", name));
   e.param = "model";
   throw e;
 }
@@ -102,7 +112,9 @@ void OperatorState::check_room(int64_t requests) {
   if (draining) refuse_status(503, "server_error", "shutting_down", "the server is shutting down", 5);
   const auto stats = served.scheduler->stats();
   if (stats.waiting > 0 && stats.waiting + requests > settings.max_queue)
-    refuse_status(429, "rate_limit_error", "queue_full", fmt::format("{} requests are waiting, no more are taken", stats.waiting), static_cast<int>(std::clamp<int64_t>(stats.waiting / 8, 1, 60)));
+    refuse_status(429, "rate_limit_error", "queue_full",
+                  fmt::format("{} requests are waiting, no more are taken", stats.waiting),
+                  static_cast<int>(std::clamp<int64_t>(stats.waiting / 8, 1, 60)));
 }
 
 std::vector<int32_t> OperatorState::encode(const Prompt& p, const std::string& name) const {
@@ -111,7 +123,8 @@ std::vector<int32_t> OperatorState::encode(const Prompt& p, const std::string& n
   return ids;
 }
 
-Operator::Operator(ServedModel served, OperatorSettings settings, TrainingJobs* jobs, Coach* coach) : s_(std::make_shared<OperatorState>()) {
+Operator::Operator(ServedModel served, OperatorSettings settings, TrainingJobs* jobs, Coach* coach)
+    : s_(std::make_shared<OperatorState>()) {
   MXT_ASSERT(served.names.empty() || settings.upstream.empty());
   s_->served = std::move(served);
   std::vector<ApiKey> keys = settings.keys;
@@ -145,13 +158,15 @@ std::optional<HttpAnswer> Operator::gate(const HttpRequest& r) {
   };
   size_t hosts = 0;
   for (const auto& [name, value] : r.headers)
-    if (name.size() == 4 && (name[0] | 32) == 'h' && (name[1] | 32) == 'o' && (name[2] | 32) == 's' && (name[3] | 32) == 't') {
+    if (name.size() == 4 && (name[0] | 32) == 'h' && (name[1] | 32) == 'o' && (name[2] | 32) == 's' &&
+        (name[3] | 32) == 't') {
       ++hosts;
       if (!is_host(value)) return no(error(400, "invalid_request_error", "", "the Host header names no host"));
     }
   if (hosts > 1) return no(error(400, "invalid_request_error", "", "more than one Host header"));
   if (s_->coach && (r.path == "/coach" || r.path.starts_with("/coach/"))) {
-    if (auto e = check_coach_access(r, *s_->keys, s_->settings.local, r.path.starts_with("/coach/api/"))) return no(std::move(*e));
+    if (auto e = check_coach_access(r, *s_->keys, s_->settings.local, r.path.starts_with("/coach/api/")))
+      return no(std::move(*e));
     return std::nullopt;
   }
   bool known = false, open = false, method = false;
@@ -167,13 +182,20 @@ std::optional<HttpAnswer> Operator::gate(const HttpRequest& r) {
   if (jobs) known = method = true;
   const int key = s_->keys->find(r.header("Authorization"));
   if (jobs) {
-    if (s_->keys->open()) return no(error(403, "permission_error", "", "training jobs need a key: start the server with --api-keys"));
-    if (key >= 0 && !(*s_->keys)[key].jobs) return no(error(403, "permission_error", "", "this key may not run training jobs"));
+    if (s_->keys->open())
+      return no(error(403, "permission_error", "", "training jobs need a key: start the server with --api-keys"));
+    if (key >= 0 && !(*s_->keys)[key].jobs)
+      return no(error(403, "permission_error", "", "this key may not run training jobs"));
   }
-  if (!open && !s_->keys->open() && key < 0) return no(error(401, "authentication_error", "invalid_api_key", "no valid API key: send it as \"Authorization: Bearer KEY\""));
-  if (!known) return no(error(404, "invalid_request_error", "not_found", fmt::format("there is no {}", replace_invalid_utf8(r.path))));
+  if (!open && !s_->keys->open() && key < 0)
+    return no(error(401, "authentication_error", "invalid_api_key",
+                    "no valid API key: send it as \"Authorization: Bearer KEY\""));
+  if (!known)
+    return no(
+        error(404, "invalid_request_error", "not_found", fmt::format("there is no {}", replace_invalid_utf8(r.path))));
   if (!method) {
-    HttpAnswer a = no(error(405, "invalid_request_error", "method_not_allowed", fmt::format("{} does not take {}", r.path, r.method)));
+    HttpAnswer a = no(error(405, "invalid_request_error", "method_not_allowed",
+                            fmt::format("{} does not take {}", r.path, r.method)));
     std::string allow;
     for (const Route& route : kRoutes)
       if (r.path == route.path) allow = std::string_view(route.method) == "GET" ? "GET, HEAD" : route.method;
@@ -188,12 +210,18 @@ namespace {
 std::string models_json(const OperatorState& s, const std::string* only) {
   OrderedJson list = OrderedJson::array();
   for (const auto& [name, adapter] : s.served.names) {
-    OrderedJson m{{"id", name}, {"object", "model"}, {"created", s.created}, {"owned_by", "mindxtrain"}, {"max_model_len", s.served.model->positions()}};
+    OrderedJson m{{"id", name},
+                  {"object", "model"},
+                  {"created", s.created},
+                  {"owned_by", "mindxtrain"},
+                  {"max_model_len", s.served.model->positions()}};
     m["parent"] = adapter < 0 ? OrderedJson(nullptr) : OrderedJson(s.served.names.front().first);
     if (only && name == *only) return dump(m);
     list.push_back(std::move(m));
   }
-  if (only) refuse_status(404, "invalid_request_error", "model_not_found", fmt::format("the model \"{}\" does not exist here", *only));
+  if (only)
+    refuse_status(404, "invalid_request_error", "model_not_found",
+                  fmt::format("the model \"{}\" does not exist here", *only));
   return dump({{"object", "list"}, {"data", std::move(list)}});
 }
 
@@ -202,7 +230,8 @@ std::string metrics_text(OperatorState& s) {
   auto n = [](int64_t x) { return static_cast<double>(x); };
   return s.metrics.text({{"requests_waiting", "Requests in the queue.", n(t.waiting), false},
                          {"requests_running", "Requests being answered.", n(t.running), false},
-                         {"kv_cache_usage_ratio", "Part of the cache's pages in use.", 1 - n(t.cache_available) / n(std::max<int64_t>(t.cache_pages, 1)), false},
+                         {"kv_cache_usage_ratio", "Part of the cache's pages in use.",
+                          1 - n(t.cache_available) / n(std::max<int64_t>(t.cache_pages, 1)), false},
                          {"connections", "Open connections.", s.connections ? n(s.connections()) : 0, false},
                          {"prompt_tokens_total", "Prompt tokens computed.", n(t.prompt_tokens), true},
                          {"prompt_tokens_shared_total", "Prompt tokens found in the cache.", n(t.shared_tokens), true},
@@ -214,7 +243,8 @@ std::string metrics_text(OperatorState& s) {
 // Notes the status that an answer goes out with.
 class Counted final : public Reply {
  public:
-  Counted(std::shared_ptr<Reply> to, Metrics& m, std::string route) : to_(std::move(to)), metrics_(m), route_(std::move(route)) {}
+  Counted(std::shared_ptr<Reply> to, Metrics& m, std::string route)
+      : to_(std::move(to)), metrics_(m), route_(std::move(route)) {}
   void send(HttpAnswer a) override {
     metrics_.request(route_, a.status);
     to_->send(std::move(a));
@@ -238,14 +268,18 @@ class Counted final : public Reply {
 
 void training(OperatorState& s, const HttpRequest& r, const std::string& rest, const std::shared_ptr<Reply>& reply) {
   if (!s.jobs) refuse_status(501, "server_error", "", "this server runs no training jobs: start it with --jobs FOLDER");
-  auto wrong = [&] { refuse_status(405, "invalid_request_error", "method_not_allowed", fmt::format("{} does not take {}", replace_invalid_utf8(r.path), r.method)); };
+  auto wrong = [&] {
+    refuse_status(405, "invalid_request_error", "method_not_allowed",
+                  fmt::format("{} does not take {}", replace_invalid_utf8(r.path), r.method));
+  };
   if (rest.empty()) {
     if (r.method == "POST") return reply->send(json_answer(s.jobs->create(r.body)));
     if (r.method != "GET") wrong();
     return reply->send(json_answer(s.jobs->list()));
   }
   const size_t slash = rest.find('/', 1);
-  const std::string id = rest.substr(1, slash == std::string::npos ? slash : slash - 1), verb = slash == std::string::npos ? "" : rest.substr(slash + 1);
+  const std::string id = rest.substr(1, slash == std::string::npos ? slash : slash - 1),
+                    verb = slash == std::string::npos ? "" : rest.substr(slash + 1);
   if (verb.empty()) {
     if (r.method != "GET") wrong();
     return reply->send(json_answer(s.jobs->get(id)));
@@ -254,36 +288,46 @@ void training(OperatorState& s, const HttpRequest& r, const std::string& rest, c
     if (r.method != "POST") wrong();
     return reply->send(json_answer(verb == "cancel" ? s.jobs->cancel(id) : s.jobs->resume(id)));
   }
-  if (rest[0] != '/' || verb != "events") refuse_status(404, "invalid_request_error", "not_found", fmt::format("there is no {}", replace_invalid_utf8(r.path)));
+  if (rest[0] != '/' || verb != "events")
+    refuse_status(404, "invalid_request_error", "not_found",
+                  fmt::format("there is no {}", replace_invalid_utf8(r.path)));
   if (r.method != "GET") wrong();
   s.jobs->get(id);
   follow(
-      s, reply, [jobs = s.jobs, id](size_t line) { return jobs->events(id, line); }, [jobs = s.jobs, id] { return jobs->get(id); });
+      s, reply, [jobs = s.jobs, id](size_t line) { return jobs->events(id, line); },
+      [jobs = s.jobs, id] { return jobs->get(id); });
 }
 
 void Operator::handle(const HttpRequest& r, std::shared_ptr<Reply> out) {
   OperatorState& s = *s_;
   const std::string& p = r.path;
   const bool jobs = p.starts_with("/v1/training/");
-  const auto reply = std::make_shared<Counted>(std::move(out), s.metrics, jobs ? "/v1/training/jobs" : p.starts_with("/coach") ? "/coach" : p.starts_with("/v1/models") ? "/v1/models" : p);
+  const auto reply = std::make_shared<Counted>(std::move(out), s.metrics,
+                                               jobs                          ? "/v1/training/jobs"
+                                               : p.starts_with("/coach")     ? "/coach"
+                                               : p.starts_with("/v1/models") ? "/v1/models"
+                                                                             : p);
   try {
     const int key = s.keys->find(r.header("Authorization"));
     if (p == "/health") {
       if (s.draining) return reply->send({503, {{"Content-Type", "application/json"}}, R"({"status":"draining"})"});
       return reply->send(json_answer(R"({"status":"ok"})"));
     }
-    if (p == "/metrics") return reply->send({200, {{"Content-Type", "text/plain; version=0.0.4; charset=utf-8"}}, metrics_text(s)});
+    if (p == "/metrics")
+      return reply->send({200, {{"Content-Type", "text/plain; version=0.0.4; charset=utf-8"}}, metrics_text(s)});
     if (p == "/openapi.json") return reply->send(json_answer(openapi_document()));
     if (s.coach && (p == "/coach" || p.starts_with("/coach/"))) return coach(s, r, reply);
     if (!s.settings.upstream.empty() && !jobs) return forward(s, r, reply, s.keys->enter(key));
     if (p == "/v1/models") return reply->send(json_answer(models_json(s, nullptr)));
     if (p.starts_with("/v1/models/")) {
       const auto name = net::percent_decode(std::string_view(p).substr(11));  // clients encode the id: org%2Fmodel
-      if (!name || !is_valid_utf8(*name)) refuse_status(400, "invalid_request_error", "", "the model's name in the path is not encoded as URLs are");
+      if (!name || !is_valid_utf8(*name))
+        refuse_status(400, "invalid_request_error", "", "the model's name in the path is not encoded as URLs are");
       return reply->send(json_answer(models_json(s, &*name)));
     }
     if (jobs) return training(s, r, p.substr(std::string_view("/v1/training/jobs").size()), reply);
-    if (s.served.names.empty()) refuse_status(503, "server_error", "no_model", "this server serves no model: start it with --model");
+    if (s.served.names.empty())
+      refuse_status(503, "server_error", "no_model", "this server serves no model: start it with --model");
     if (p == "/tokenizer_info") return reply->send(json_answer(tokenizer_info(s)));
     auto ticket = s.keys->enter(key);
     if (p == "/tokenize") return reply->send(json_answer(tokenize(s, r.body)));

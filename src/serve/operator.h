@@ -1,5 +1,5 @@
-// The operator: OpenAI's API in front of a model. Everything that comes in is checked before it costs anything; everything that goes out
-// has OpenAI's shape, errors too.
+// The operator: OpenAI's API in front of a model. Everything that comes in is checked before it costs anything;
+// everything that goes out has OpenAI's shape, errors too.
 #pragma once
 
 #include <atomic>
@@ -31,21 +31,23 @@ struct ServedModel {
   std::shared_ptr<const tokenizer::Tokenizer> tok;
   std::shared_ptr<const tokenizer::ChatTemplate> chat;  // null: no chat completions
   std::string chat_source;
-  std::vector<int32_t> stop;                            // end-of-turn tokens
-  std::vector<std::pair<std::string, int>> names;       // the first is what a request without "model" gets; second: the adapter, −1 the base
+  std::vector<int32_t> stop;  // end-of-turn tokens
+  std::vector<std::pair<std::string, int>>
+      names;  // the first is what a request without "model" gets; second: the adapter, −1 the base
 };
 
 struct OperatorSettings {
-  std::vector<ApiKey> keys;      // empty: anyone
-  bool local = true;             // listens on loopback alone
+  std::vector<ApiKey> keys;  // empty: anyone
+  bool local = true;         // listens on loopback alone
   ReasoningStyle reasoning = ReasoningStyle::kThinkTags;
-  bool always_thinks = false;    // the model thinks without being asked (DeepSeek-R1)
+  bool always_thinks = false;  // the model thinks without being asked (DeepSeek-R1)
   ToolStyle tools = ToolStyle::kHermes;
-  int64_t max_queue = 256;       // requests that wait; more are answered 429
-  int64_t max_choices = 128;     // prompts × n of one request
+  int64_t max_queue = 256;    // requests that wait; more are answered 429
+  int64_t max_choices = 128;  // prompts × n of one request
   int64_t max_logprobs = 20;
   double request_seconds = 600;  // longest life of a request
-  std::string upstream, upstream_key;  // set: an OpenAI-compatible server (http://host:port) that has the model; ServedModel is empty
+  std::string upstream,
+      upstream_key;  // set: an OpenAI-compatible server (http://host:port) that has the model; ServedModel is empty
 };
 
 // Training jobs, as another room runs them: /v1/training/jobs. Each call may throw ApiError.

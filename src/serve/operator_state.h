@@ -41,7 +41,7 @@ struct OperatorState {
   void run_clock();
 
   int adapter_of(const Fields& f, std::string& name) const;  // ApiError 404 for an unknown model
-  void check_room(int64_t requests);                          // ApiError 429 where the queue is full
+  void check_room(int64_t requests);                         // ApiError 429 where the queue is full
   std::vector<int32_t> encode(const Prompt& p, const std::string& name) const;
 
  private:
@@ -64,10 +64,13 @@ std::string openapi_document();
 // Training jobs; `rest`: the path after that of the list ("", "/ID", "/ID/cancel" …).
 void training(OperatorState& s, const HttpRequest& r, const std::string& rest, const std::shared_ptr<Reply>& reply);
 void coach(OperatorState& s, const HttpRequest& r, const std::shared_ptr<Reply>& reply);
-// Server-sent events: the lines as they come, at the end `last` as the event "end". `events`: lines from a number on, and whether it is over.
-void follow(OperatorState& s, const std::shared_ptr<Reply>& reply, std::function<std::pair<std::vector<std::string>, bool>(size_t)> events, std::function<std::string()> last);
+// Server-sent events: the lines as they come, at the end `last` as the event "end". `events`: lines from a number on,
+// and whether it is over.
+void follow(OperatorState& s, const std::shared_ptr<Reply>& reply,
+            std::function<std::pair<std::vector<std::string>, bool>(size_t)> events, std::function<std::string()> last);
 
-// Sampling and limits that every endpoint reads alike. `otherwise`: max_tokens where the request says nothing; −1: what is left.
+// Sampling and limits that every endpoint reads alike. `otherwise`: max_tokens where the request says nothing; −1: what
+// is left.
 struct CommonFields {
   infer::Request request;
   std::vector<std::string> stops;
@@ -80,8 +83,8 @@ CommonFields read_common(const OperatorState& s, const Fields& f, const char* ma
 struct ChatPrompt {
   std::string text;
   std::vector<int32_t> ids;
-  OrderedJson tools;           // null where none are offered
-  bool thinking = false;       // what comes is reasoning until </think>
+  OrderedJson tools;             // null where none are offered
+  bool thinking = false;         // what comes is reasoning until </think>
   bool thinking_opened = false;  // the prompt itself ends in <think>
 };
 ChatPrompt render_chat(const OperatorState& s, const Fields& f, bool offer_tools);

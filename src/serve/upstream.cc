@@ -1,4 +1,5 @@
-// The operator in front of another OpenAI-compatible server: keys, limits, checks, metering and parsers are ours, the model is theirs.
+// The operator in front of another OpenAI-compatible server: keys, limits, checks, metering and parsers are ours, the
+// model is theirs.
 #include <map>
 
 #include "base/error.h"
@@ -17,7 +18,8 @@ class Relay {
     const Fields f(body);
     parser_.reasoning = s.settings.reasoning;
     const OrderedJson* kwargs = f.get("chat_template_kwargs");
-    const bool off = kwargs && kwargs->is_object() && kwargs->contains("enable_thinking") && (*kwargs)["enable_thinking"] == OrderedJson(false);
+    const bool off = kwargs && kwargs->is_object() && kwargs->contains("enable_thinking") &&
+                     (*kwargs)["enable_thinking"] == OrderedJson(false);
     parser_.starts_thinking = s.settings.always_thinks && !off;
     if (f.has("tools") && f.text("tool_choice", "auto") != "none") {
       tools_ = *f.get("tools");
@@ -49,7 +51,8 @@ class Relay {
 
   void whole(const net::HttpResponse& r) {
     OrderedJson j = OrderedJson::parse(r.body, nullptr, false);
-    if (j.is_discarded() || !j.is_object()) refuse_status(502, "server_error", "", "the upstream server's answer is no JSON object");
+    if (j.is_discarded() || !j.is_object())
+      refuse_status(502, "server_error", "", "the upstream server's answer is no JSON object");
     meter(j);
     if (chat_ && j.contains("choices") && j["choices"].is_array())
       for (auto& c : j["choices"])
@@ -61,7 +64,8 @@ class Relay {
   static constexpr size_t kMaxEvent = 4 << 20;
 
   void meter(const OrderedJson& j) {
-    if (j.contains("usage") && j["usage"].is_object() && j["usage"].contains("total_tokens") && j["usage"]["total_tokens"].is_number_integer())
+    if (j.contains("usage") && j["usage"].is_object() && j["usage"].contains("total_tokens") &&
+        j["usage"]["total_tokens"].is_number_integer())
       ticket_.tokens = j["usage"]["total_tokens"].get<int64_t>();
   }
   // An upstream that has parsers of its own has done this already.
@@ -83,7 +87,8 @@ class Relay {
     for (const Delta& d : deltas) {
       if (d.kind == Delta::Kind::kContent) content += d.text;
       if (d.kind == Delta::Kind::kReasoning) reasoning += d.text;
-      if (d.kind == Delta::Kind::kToolBegin) calls.push_back({{"id", d.id}, {"type", "function"}, {"function", {{"name", d.name}, {"arguments", ""}}}});
+      if (d.kind == Delta::Kind::kToolBegin)
+        calls.push_back({{"id", d.id}, {"type", "function"}, {"function", {{"name", d.name}, {"arguments", ""}}}});
       if (d.kind == Delta::Kind::kToolArguments) {
         auto& a = calls.back()["function"]["arguments"];
         a = a.get<std::string>() + d.text;
@@ -107,14 +112,17 @@ class Relay {
       first_ = true;
       s_.metrics.first_token(std::chrono::duration<double>(std::chrono::steady_clock::now() - born_).count());
     }
-    if (!chat_ || !j.contains("choices") || !j["choices"].is_array() || j["choices"].size() != 1 || !j["choices"][0].is_object() || !j["choices"][0].contains("delta")) return send(j);
+    if (!chat_ || !j.contains("choices") || !j["choices"].is_array() || j["choices"].size() != 1 ||
+        !j["choices"][0].is_object() || !j["choices"][0].contains("delta"))
+      return send(j);
     OrderedJson& choice = j["choices"][0];
     Stream& st = streams_[choice.value("index", 0)];
     OrderedJson& delta = choice["delta"];
     if (!delta.is_object()) return send(j);
     const bool last = choice.contains("finish_reason") && !choice["finish_reason"].is_null();
     if (st.parsed_upstream || (parsed(delta) && !last)) {
-      for (const char* key : {"reasoning_content", "reasoning", "tool_calls"}) st.parsed_upstream = st.parsed_upstream || (delta.contains(key) && !delta[key].is_null());
+      for (const char* key : {"reasoning_content", "reasoning", "tool_calls"})
+        st.parsed_upstream = st.parsed_upstream || (delta.contains(key) && !delta[key].is_null());
       return send(j);
     }
     if (!st.parser) {
@@ -122,7 +130,8 @@ class Relay {
       st.parser = make_parser(parser_);
     }
     Deltas deltas;
-    if (delta.contains("content") && delta["content"].is_string()) st.parser->push(delta["content"].get<std::string>(), deltas);
+    if (delta.contains("content") && delta["content"].is_string())
+      st.parser->push(delta["content"].get<std::string>(), deltas);
     if (last) st.parser->finish(deltas);
     const OrderedJson reason = last ? choice["finish_reason"] : OrderedJson(nullptr);
     OrderedJson rest = delta;
@@ -135,15 +144,20 @@ class Relay {
       if (d.kind == Delta::Kind::kReasoning) one["reasoning"] = one["reasoning_content"] = d.text;
       if (d.kind == Delta::Kind::kToolBegin) {
         st.called = true;
-        one["tool_calls"] = OrderedJson::array({{{"index", d.index}, {"id", d.id}, {"type", "function"}, {"function", {{"name", d.name}, {"arguments", ""}}}}});
+        one["tool_calls"] = OrderedJson::array({{{"index", d.index},
+                                                 {"id", d.id},
+                                                 {"type", "function"},
+                                                 {"function", {{"name", d.name}, {"arguments", ""}}}}});
       }
-      if (d.kind == Delta::Kind::kToolArguments) one["tool_calls"] = OrderedJson::array({{{"index", d.index}, {"function", {{"arguments", d.text}}}}});
+      if (d.kind == Delta::Kind::kToolArguments)
+        one["tool_calls"] = OrderedJson::array({{{"index", d.index}, {"function", {{"arguments", d.text}}}}});
       choice["delta"] = std::move(one);
       send(j);
     }
     if (last || !rest.empty()) {
       choice["delta"] = std::move(rest);
-      if (last) choice["finish_reason"] = st.called && reason == OrderedJson("stop") ? OrderedJson("tool_calls") : reason;
+      if (last)
+        choice["finish_reason"] = st.called && reason == OrderedJson("stop") ? OrderedJson("tool_calls") : reason;
       send(j);
     }
   }
@@ -199,19 +213,27 @@ void forward(OperatorState& s, const HttpRequest& http, std::shared_ptr<Reply> r
     r.on_headers = [&](int status, const net::Headers&) {
       if (status != 200) return;
       begun = true;
-      reply->begin(200, {{"Content-Type", "text/event-stream; charset=utf-8"}, {"Cache-Control", "no-cache"}, {"X-Accel-Buffering", "no"}});
+      reply->begin(200, {{"Content-Type", "text/event-stream; charset=utf-8"},
+                         {"Cache-Control", "no-cache"},
+                         {"X-Accel-Buffering", "no"}});
     };
     r.on_data = [&](std::string_view data) { relay.feed(data); };
   }
   try {
     const net::HttpResponse answer = client.send(r);
     if (begun) return relay.end_stream();
-    if (answer.status == 200) return generates ? relay.whole(answer) : reply->send({200, {{"Content-Type", "application/json"}}, answer.body});
+    if (answer.status == 200)
+      return generates ? relay.whole(answer) : reply->send({200, {{"Content-Type", "application/json"}}, answer.body});
     // Its refusals are passed on; of its credentials nothing is said.
-    if (answer.status == 401 || answer.status == 403) refuse_status(502, "server_error", "", "the upstream server refuses our credentials: set MINDXTRAIN_UPSTREAM_KEY");
-    HttpAnswer a{answer.status >= 400 && answer.status < 600 ? answer.status : 502, {{"Content-Type", "application/json"}}, answer.body};
+    if (answer.status == 401 || answer.status == 403)
+      refuse_status(502, "server_error", "",
+                    "the upstream server refuses our credentials: set MINDXTRAIN_UPSTREAM_KEY");
+    HttpAnswer a{answer.status >= 400 && answer.status < 600 ? answer.status : 502,
+                 {{"Content-Type", "application/json"}},
+                 answer.body};
     if (const std::string* after = answer.header("Retry-After")) a.headers.emplace_back("Retry-After", *after);
-    if (OrderedJson::parse(a.body, nullptr, false).is_discarded()) refuse_status(a.status, "server_error", "", "the upstream server refuses the request");
+    if (OrderedJson::parse(a.body, nullptr, false).is_discarded())
+      refuse_status(a.status, "server_error", "", "the upstream server refuses the request");
     reply->send(std::move(a));
   } catch (const Gone&) {
   } catch (const Error& e) {

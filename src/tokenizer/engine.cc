@@ -328,8 +328,8 @@ void Engine::encode_text(std::string_view text, size_t base, std::span<const Spa
   out.maps.clear();
 }
 
-// A large text goes task by task on one thread too: then ids are made in memory that stays in the caches, and what is large is
-// written once.
+// A large text goes task by task on one thread too: then ids are made in memory that stays in the caches, and what is
+// large is written once.
 void Engine::encode(std::string_view text, std::span<const Span> plain, std::vector<int32_t>& ids,
                     std::vector<Span>* offsets) const {
   if (offsets) return encode_whole(text, plain, ids, offsets);

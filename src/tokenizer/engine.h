@@ -29,7 +29,8 @@ class Engine {
   void encode(std::string_view text, std::span<const Span> plain, std::vector<int32_t>& ids,
               std::vector<Span>* offsets) const;
   // Large texts task by task, on `threads` threads.
-  void encode_parallel(std::string_view text, std::span<const Span> plain, int threads, std::vector<int32_t>& ids) const;
+  void encode_parallel(std::string_view text, std::span<const Span> plain, int threads,
+                       std::vector<int32_t>& ids) const;
   std::string decode(std::span<const int32_t> ids, bool skip_special) const;
   std::string token_bytes(int32_t id) const;
   const std::string& token(int32_t id) const;
@@ -47,15 +48,16 @@ class Engine {
     std::vector<int32_t>& ids;
     std::vector<Span>* offsets;
     CachePool::Loan* loan = nullptr;
-    size_t used = 0;                           // ids in use; the vector may be longer while encoding
-    std::vector<const OffsetMap*> maps = {};   // of the normaliser, first step first
-    const OffsetMap* repair = nullptr;         // of invalid UTF-8
+    size_t used = 0;                          // ids in use; the vector may be longer while encoding
+    std::vector<const OffsetMap*> maps = {};  // of the normaliser, first step first
+    const OffsetMap* repair = nullptr;        // of invalid UTF-8
     void put(int32_t id) {
       if (used == ids.size()) ids.resize(used + (used >> 1) + 16);
       ids[used++] = id;
     }
   };
-  void encode_whole(std::string_view text, std::span<const Span> plain, std::vector<int32_t>& ids, std::vector<Span>* offsets) const;
+  void encode_whole(std::string_view text, std::span<const Span> plain, std::vector<int32_t>& ids,
+                    std::vector<Span>* offsets) const;
   void add_tokens();
   // Positions below: `base` is where the part of the text begins that was normalised, `shift` where the text at hand
   // begins in the normalised part.
@@ -67,12 +69,13 @@ class Engine {
   void encode_run(const char* text, size_t readable, const uint32_t* ends, size_t count, size_t shift, size_t base,
                   Output& out) const;
   void encode_characters(std::string_view text, size_t shift, size_t base, Output& out) const;
-  void put_symbols(const std::vector<Symbol>& symbols, const Piece& piece, size_t shift, size_t base, Output& out) const;
+  void put_symbols(const std::vector<Symbol>& symbols, const Piece& piece, size_t shift, size_t base,
+                   Output& out) const;
   void put_source(Span s, size_t base, Output& out) const;
 
   Spec spec_;
   std::unique_ptr<Vocab> vocab_;
-  std::vector<int32_t> added_at_;                  // id → index into spec_.added, or −1
+  std::vector<int32_t> added_at_;  // id → index into spec_.added, or −1
   std::unordered_map<std::string_view, int32_t> added_ids_;
   int32_t vocab_size_ = 0;
   Normalizer normalizer_;
@@ -85,7 +88,7 @@ class Engine {
   std::unique_ptr<WordPiece> wordpiece_;
   std::unordered_map<uint32_t, int32_t> characters_;
   Decoder decoder_;
-  std::vector<uint32_t> lengths_;                  // exact byte level: bytes of every token
+  std::vector<uint32_t> lengths_;  // exact byte level: bytes of every token
   mutable CachePool caches_;
 };
 

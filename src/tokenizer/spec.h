@@ -17,13 +17,13 @@ struct AddedToken {
 struct ModelSpec {
   enum class Kind { kBpe, kWordPiece, kCharacters };
   Kind kind = Kind::kBpe;
-  std::vector<std::string> tokens;  // by id, as spelled in the file
-  std::vector<bool> present;        // ids without a token are holes
+  std::vector<std::string> tokens;                  // by id, as spelled in the file
+  std::vector<bool> present;                        // ids without a token are holes
   std::vector<std::pair<int32_t, int32_t>> merges;  // kBpe: ids of the two parts, first merge first
   bool ignore_merges = false, byte_fallback = false, fuse_unk = false;
-  std::string unk_token;            // "" where none
-  std::string prefix = "##";        // kWordPiece: of a piece inside a word
-  int max_characters = 100;         // kWordPiece: longer words are unknown
+  std::string unk_token;      // "" where none
+  std::string prefix = "##";  // kWordPiece: of a piece inside a word
+  int max_characters = 100;   // kWordPiece: longer words are unknown
 
   void put(int32_t id, std::string token);
 };

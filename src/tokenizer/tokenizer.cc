@@ -81,8 +81,10 @@ void collect(const Json& p, Around& out) {
   if (type != "TemplateProcessing" || !p.contains("single")) return;
   bool text = false;
   for (const Json& item : p["single"]) {
-    if (!item.contains("SpecialToken")) text = true;
-    else (text ? out.after : out.before).push_back(item["SpecialToken"].value("id", ""));
+    if (!item.contains("SpecialToken"))
+      text = true;
+    else
+      (text ? out.after : out.before).push_back(item["SpecialToken"].value("id", ""));
   }
 }
 
@@ -99,7 +101,9 @@ std::vector<int32_t> Tokenizer::template_prefix() const {
   const Spec& spec = engine_->spec();
   Around around;
   collect(parse_json(spec.post_processor, spec.source), around);
-  if (around.before.empty() && bos() >= 0 && parse_json(spec.config, spec.source).value("add_bos_token", false) && spec.post_processor == "null") return {bos()};
+  if (around.before.empty() && bos() >= 0 && parse_json(spec.config, spec.source).value("add_bos_token", false) &&
+      spec.post_processor == "null")
+    return {bos()};
   return ids_of(*engine_, around.before);
 }
 

@@ -16,19 +16,19 @@ namespace mxt::tokenizer {
 
 // What the tokenizer.ggml.* keys of a GGUF file say.
 struct GgufTokenizerData {
-  std::string model;                    // "gpt2" (byte-level BPE) or "bert" (WordPiece)
-  std::string pre;                      // "qwen2", "smollm", "llama-bpe", "gpt-2", …
+  std::string model;  // "gpt2" (byte-level BPE) or "bert" (WordPiece)
+  std::string pre;    // "qwen2", "smollm", "llama-bpe", "gpt-2", …
   std::vector<std::string> tokens;
-  std::vector<int32_t> token_type;      // 1 normal, 2 unknown, 3 control, 4 user defined, 5 unused, 6 byte
-  std::vector<std::string> merges;      // "left right"
+  std::vector<int32_t> token_type;  // 1 normal, 2 unknown, 3 control, 4 user defined, 5 unused, 6 byte
+  std::vector<std::string> merges;  // "left right"
   int32_t bos_id = -1, eos_id = -1, pad_id = -1, unk_id = -1;  // -1 where the key is absent
-  bool add_bos = false;                 // kept for save(); encode never adds one
-  std::string chat_template;            // "" where absent
-  std::string source = "GGUF";          // named in errors
+  bool add_bos = false;                                        // kept for save(); encode never adds one
+  std::string chat_template;                                   // "" where absent
+  std::string source = "GGUF";                                 // named in errors
 };
 
-struct Spec;    // what a tokenizer file says (tokenizer/spec.h)
-class Engine;   // the compiled form
+struct Spec;   // what a tokenizer file says (tokenizer/spec.h)
+class Engine;  // the compiled form
 
 // Immutable and thread-safe. All encode functions take any bytes: invalid UTF-8 counts as U+FFFD, one for each maximal
 // invalid part, as Python's errors='replace' does. No BOS or other template token is added.
@@ -71,7 +71,8 @@ class Tokenizer {
   int32_t bos() const;         // -1 where none
   int32_t eos() const;
   int32_t pad() const;
-  // What Hugging Face's encode(text) puts before the ids of the text (the post-processor's template): a BOS, mostly nothing.
+  // What Hugging Face's encode(text) puts before the ids of the text (the post-processor's template): a BOS, mostly
+  // nothing.
   std::vector<int32_t> template_prefix() const;
   // And what it puts after them: BERT's [SEP].
   std::vector<int32_t> template_suffix() const;

@@ -39,12 +39,18 @@ struct Candidate {
 
 void set_pattern(const std::string& name, Spec& spec) {
   const auto cl100k = [](int digits) { return pattern_of({ScanRule::Kind::kCl100k, digits}); };
-  if (name == "gpt2" || name.empty()) set_byte_level(spec, "", false);
-  else if (name == "smollm") set_byte_level(spec, "", true);
-  else if (name == "qwen") set_byte_level(spec, cl100k(1), false);
-  else if (name == "nanochat") set_byte_level(spec, cl100k(2), false);
-  else if (name == "cl100k") set_byte_level(spec, cl100k(3), false);
-  else set_byte_level(spec, name, false);
+  if (name == "gpt2" || name.empty())
+    set_byte_level(spec, "", false);
+  else if (name == "smollm")
+    set_byte_level(spec, "", true);
+  else if (name == "qwen")
+    set_byte_level(spec, cl100k(1), false);
+  else if (name == "nanochat")
+    set_byte_level(spec, cl100k(2), false);
+  else if (name == "cl100k")
+    set_byte_level(spec, cl100k(3), false);
+  else
+    set_byte_level(spec, name, false);
 }
 
 // Transparent look-ups: most words are known, and then no string is made.
@@ -61,8 +67,10 @@ Counts count_words(const Spec& spec, const std::function<bool(std::string_view&)
   const auto count = [&](std::string_view piece) {
     if (piece.empty()) return;
     const auto it = counts.find(piece);
-    if (it != counts.end()) ++it->second;
-    else counts.emplace(std::string(piece), 1);
+    if (it != counts.end())
+      ++it->second;
+    else
+      counts.emplace(std::string(piece), 1);
   };
   const auto rule = pre.scanner();
   std::vector<uint32_t> ends(kScanWindow + 64);
@@ -103,7 +111,8 @@ class Trainer {
     // Sorted, so that nothing below depends on the hash table's order.
     std::sort(words_.begin(), words_.end(), [](const Word& a, const Word& b) { return a.ids < b.ids; });
     for (uint32_t w = 0; w < words_.size(); ++w)
-      for (size_t i = 0; i + 1 < words_[w].ids.size(); ++i) add(key_of(words_[w].ids[i], words_[w].ids[i + 1]), words_[w].count, w);
+      for (size_t i = 0; i + 1 < words_[w].ids.size(); ++i)
+        add(key_of(words_[w].ids[i], words_[w].ids[i + 1]), words_[w].count, w);
     for (const auto& [pair, info] : pairs_)
       if (info.count > 0) queue_.push({info.count, pair});
     while (static_cast<int32_t>(model_.tokens.size()) < options_.vocab_size && !queue_.empty()) {
@@ -136,7 +145,8 @@ class Trainer {
     const std::string joined = model_.tokens[static_cast<size_t>(a)] + model_.tokens[static_cast<size_t>(b)];
     int32_t id = static_cast<int32_t>(model_.tokens.size());
     // Two merges may spell the same token: it keeps its id.
-    if (const auto it = known_.find(joined); it != known_.end()) id = it->second;
+    if (const auto it = known_.find(joined); it != known_.end())
+      id = it->second;
     else {
       known_.emplace(joined, id);
       model_.put(id, joined);

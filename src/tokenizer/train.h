@@ -20,8 +20,8 @@ struct TrainOptions {
   // How text is cut before counting: a split pattern with a scanner or any that PCRE2 takes; "" is GPT-2's own.
   // The names "gpt2", "qwen", "nanochat", "cl100k" and "smollm" stand for those patterns.
   std::string pattern = "nanochat";
-  bool nfc = false;                         // normalise texts, now and when encoding
-  int64_t min_count = 0;                    // a pair must be seen this often to be merged
+  bool nfc = false;                                            // normalise texts, now and when encoding
+  int64_t min_count = 0;                                       // a pair must be seen this often to be merged
   std::string bos_token, eos_token, pad_token, chat_template;  // tokens must be among special_tokens
 };
 

@@ -10,7 +10,8 @@ namespace {
 int64_t count_targets(const data::Row& row) {
   int64_t n = 0;
   for (size_t d = 0; d + 1 < row.cu_seqlens.size(); ++d)
-    for (int32_t t = row.cu_seqlens[d] + 1; t < row.cu_seqlens[d + 1]; ++t) n += row.labels[static_cast<size_t>(t)] != data::kNoTarget;
+    for (int32_t t = row.cu_seqlens[d] + 1; t < row.cu_seqlens[d + 1]; ++t)
+      n += row.labels[static_cast<size_t>(t)] != data::kNoTarget;
   return n;
 }
 
@@ -76,9 +77,12 @@ runtime::Batch PackedBatch::view() const {
   return b;
 }
 
-TrainRows::TrainRows(const std::string& folder, uint64_t seed, bool shuffle, int64_t rows_per_step) : seed_(seed), shuffle_(shuffle), per_step_(rows_per_step) {
-  if (data::is_windows(folder)) windows_ = data::WindowDataset::open(folder);
-  else rows_ = data::Dataset::open(folder);
+TrainRows::TrainRows(const std::string& folder, uint64_t seed, bool shuffle, int64_t rows_per_step)
+    : seed_(seed), shuffle_(shuffle), per_step_(rows_per_step) {
+  if (data::is_windows(folder))
+    windows_ = data::WindowDataset::open(folder);
+  else
+    rows_ = data::Dataset::open(folder);
 }
 
 int64_t TrainRows::rows() const { return rows_ ? rows_->rows() : 0; }
@@ -107,7 +111,8 @@ void TrainRows::add(int64_t step, int64_t i, PackedBatch& out) {
   if (!windows_) return add_row(rows_->row(row_index(step, i)), out);
   const int64_t draw = step * per_step_ + i, pass = draw / windows_->windows();
   const int64_t phase = data::window_phase(seed_, pass, windows_->tokens(), windows_->seq_len());
-  out.add_window(windows_->window(phase + shuffled(pass, draw % windows_->windows(), windows_->windows()) * windows_->seq_len()));
+  out.add_window(
+      windows_->window(phase + shuffled(pass, draw % windows_->windows(), windows_->windows()) * windows_->seq_len()));
 }
 
 int64_t TrainRows::targets(int64_t step, int64_t i) {
@@ -116,15 +121,19 @@ int64_t TrainRows::targets(int64_t step, int64_t i) {
 }
 
 EvalRows::EvalRows(const std::string& folder) {
-  if (data::is_windows(folder)) windows_ = data::WindowDataset::open(folder, "eval");
-  else rows_ = data::Dataset::open(folder, "eval");
+  if (data::is_windows(folder))
+    windows_ = data::WindowDataset::open(folder, "eval");
+  else
+    rows_ = data::Dataset::open(folder, "eval");
 }
 
 int64_t EvalRows::rows() const { return windows_ ? windows_->whole_windows() : rows_->rows(); }
 
 void EvalRows::add(int64_t i, PackedBatch& out) const {
-  if (windows_) out.add_window(windows_->window(i * windows_->seq_len()));
-  else add_row(rows_->row(i), out);
+  if (windows_)
+    out.add_window(windows_->window(i * windows_->seq_len()));
+  else
+    add_row(rows_->row(i), out);
 }
 
 }  // namespace mxt::train

@@ -12,8 +12,8 @@
 
 namespace mxt::train {
 
-// Token-packed rows in the form a Program reads. Tokens are padded to a multiple of kPad by a document of their own without
-// targets, so that few different sizes reach the kernels.
+// Token-packed rows in the form a Program reads. Tokens are padded to a multiple of kPad by a document of their own
+// without targets, so that few different sizes reach the kernels.
 class PackedBatch {
  public:
   static constexpr int64_t kPad = 64;
@@ -35,7 +35,8 @@ class PackedBatch {
   int64_t real_ = 0, targets_count_ = 0;
 };
 
-// The rows of the training part in the order of the run: a function of (seed, step), so a run may stop and go on anywhere.
+// The rows of the training part in the order of the run: a function of (seed, step), so a run may stop and go on
+// anywhere.
 class TrainRows {
  public:
   // `rows_per_step` = per_device · grad_accum · world.

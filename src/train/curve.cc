@@ -13,9 +13,12 @@ constexpr double kWidth = 720, kHeight = 400, kLeft = 60, kRight = 16, kTop = 34
 std::string escape(const std::string& s) {
   std::string out;
   for (char c : s) {
-    if (c == '<') out += "&lt;";
-    else if (c == '&') out += "&amp;";
-    else out += c;
+    if (c == '<')
+      out += "&lt;";
+    else if (c == '&')
+      out += "&amp;";
+    else
+      out += c;
   }
   return out;
 }
@@ -49,11 +52,15 @@ std::string loss_curve_svg(const std::vector<StepMetrics>& log, const std::strin
   auto x = [&](double s) { return kLeft + (kWidth - kLeft - kRight) * s / last; };
   auto y = [&](double v) { return kTop + (kHeight - kTop - kBottom) * (hi - v) / (hi - lo); };
   std::string s = fmt::format(
-      "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {0} {1}\" width=\"{0}\" height=\"{1}\" font-family=\"sans-serif\" font-size=\"12\">\n"
-      "<rect width=\"{0}\" height=\"{1}\" fill=\"#fff\"/>\n<text x=\"{2}\" y=\"20\" font-size=\"14\">{3}: loss by step</text>\n",
+      "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {0} {1}\" width=\"{0}\" height=\"{1}\" "
+      "font-family=\"sans-serif\" font-size=\"12\">\n"
+      "<rect width=\"{0}\" height=\"{1}\" fill=\"#fff\"/>\n<text x=\"{2}\" y=\"20\" font-size=\"14\">{3}: loss by "
+      "step</text>\n",
       kWidth, kHeight, kLeft, escape(title));
   for (double v = lo; v <= hi + step / 2; v += step)
-    s += fmt::format("<path d=\"M{} {:.1f}H{}\" stroke=\"#ddd\"/><text x=\"{}\" y=\"{:.1f}\" text-anchor=\"end\">{:.4g}</text>\n", kLeft, y(v), kWidth - kRight, kLeft - 6, y(v) + 4, std::abs(v) < step / 1e3 ? 0 : v);
+    s += fmt::format(
+        "<path d=\"M{} {:.1f}H{}\" stroke=\"#ddd\"/><text x=\"{}\" y=\"{:.1f}\" text-anchor=\"end\">{:.4g}</text>\n",
+        kLeft, y(v), kWidth - kRight, kLeft - 6, y(v) + 4, std::abs(v) < step / 1e3 ? 0 : v);
   for (double t = nice_step(last); t <= last; t += nice_step(last))
     s += fmt::format("<text x=\"{:.1f}\" y=\"{}\" text-anchor=\"middle\">{:.4g}</text>\n", x(t), kHeight - 18, t);
   std::string raw, smooth, points;
@@ -63,12 +70,18 @@ std::string loss_curve_svg(const std::vector<StepMetrics>& log, const std::strin
     average = 0.9 * average + 0.1 * m.loss;
     weight = 0.9 * weight + 0.1;
     raw += fmt::format("{}{:.1f} {:.1f}", raw.empty() ? "M" : "L", x(static_cast<double>(m.step)), y(m.loss));
-    smooth += fmt::format("{}{:.1f} {:.1f}", smooth.empty() ? "M" : "L", x(static_cast<double>(m.step)), y(average / weight));
+    smooth +=
+        fmt::format("{}{:.1f} {:.1f}", smooth.empty() ? "M" : "L", x(static_cast<double>(m.step)), y(average / weight));
     if (m.eval_loss && std::isfinite(*m.eval_loss))
-      points += fmt::format("<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"3.5\" fill=\"#c2410c\"/>\n", x(static_cast<double>(m.step)), y(*m.eval_loss));
+      points += fmt::format("<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"3.5\" fill=\"#c2410c\"/>\n",
+                            x(static_cast<double>(m.step)), y(*m.eval_loss));
   }
-  s += fmt::format("<path d=\"{}\" fill=\"none\" stroke=\"#93c5fd\"/>\n<path d=\"{}\" fill=\"none\" stroke=\"#1d4ed8\" stroke-width=\"2\"/>\n{}", raw, smooth, points);
-  s += fmt::format("<text x=\"{}\" y=\"20\" text-anchor=\"end\" fill=\"#1d4ed8\">train{}</text>\n</svg>\n", kWidth - kRight, points.empty() ? "" : " <tspan fill=\"#c2410c\">● held out</tspan>");
+  s += fmt::format(
+      "<path d=\"{}\" fill=\"none\" stroke=\"#93c5fd\"/>\n<path d=\"{}\" fill=\"none\" stroke=\"#1d4ed8\" "
+      "stroke-width=\"2\"/>\n{}",
+      raw, smooth, points);
+  s += fmt::format("<text x=\"{}\" y=\"20\" text-anchor=\"end\" fill=\"#1d4ed8\">train{}</text>\n</svg>\n",
+                   kWidth - kRight, points.empty() ? "" : " <tspan fill=\"#c2410c\">● held out</tspan>");
   return s;
 }
 

@@ -14,13 +14,17 @@ namespace {
 // Of a pass that the probe tries: more fill no device better.
 int64_t most_tokens(const kernels::Ops& ops) { return ops.device() ? 1 << 16 : 4096; }
 
-bool evaluates_while_training(const config::Recipe& r) { return r.train.eval_every && (r.data.eval_fraction > 0 || r.data.eval_path || r.data.synth); }
+bool evaluates_while_training(const config::Recipe& r) {
+  return r.train.eval_every && (r.data.eval_fraction > 0 || r.data.eval_path || r.data.synth);
+}
 
 // Ids and labels, four bytes each, of what the steps read; a file has no more tokens than bytes.
 int64_t mapped_data(const Setup& s) {
   const auto& r = s.recipe;
   double tokens = 64 << 20;
-  if (r.train.schedule.max_steps) tokens = std::min(tokens, static_cast<double>(*r.train.schedule.max_steps) * static_cast<double>(s.rows_per_step * s.seq_len));
+  if (r.train.schedule.max_steps)
+    tokens = std::min(
+        tokens, static_cast<double>(*r.train.schedule.max_steps) * static_cast<double>(s.rows_per_step * s.seq_len));
   std::error_code ec;
   if (r.data.path)
     if (const auto bytes = fs::file_size(*r.data.path, ec); !ec) tokens = std::min(tokens, static_cast<double>(bytes));
@@ -30,12 +34,15 @@ int64_t mapped_data(const Setup& s) {
 }  // namespace
 
 int64_t process_bytes() {
-  // Touched by the first step and not before: kernels' code, oneDNN's generated code, threads' stacks. Measured; see docs/planning.md.
+  // Touched by the first step and not before: kernels' code, oneDNN's generated code, threads' stacks. Measured; see
+  // docs/planning.md.
   constexpr int64_t kFirstStep = 4 << 20;
   return static_cast<int64_t>(device::resident_bytes()) + kFirstStep;
 }
 
-MemoryEstimate estimate_memory(const Setup& s, const kernels::KernelPlan& plan, kernels::Ops& ops) { return estimate_memory(s, s.pass(), plan, ops); }
+MemoryEstimate estimate_memory(const Setup& s, const kernels::KernelPlan& plan, kernels::Ops& ops) {
+  return estimate_memory(s, s.pass(), plan, ops);
+}
 
 MemoryEstimate estimate_memory(const Setup& s, const Pass& pass, const kernels::KernelPlan& plan, kernels::Ops& ops) {
   MemoryEstimate e;
@@ -104,7 +111,8 @@ std::vector<Asked> questions(const Setup& s) {
     out.push_back({std::move(text), std::move(changed)});
   };
   const int64_t micro = r.train.micro_batch ? std::min(*r.train.micro_batch, r.train.batch.per_device) : s.micro_batch;
-  for (int64_t n = micro / 2; n >= 1; n /= 2) ask(fmt::format("train.micro_batch: {}", n), [&](auto& c) { c.train.micro_batch = n; });
+  for (int64_t n = micro / 2; n >= 1; n /= 2)
+    ask(fmt::format("train.micro_batch: {}", n), [&](auto& c) { c.train.micro_batch = n; });
   if (!r.train.gradient_checkpointing) {
     ask("train.gradient_checkpointing: true", [](auto& c) { c.train.gradient_checkpointing = true; });
     if (micro > 1)
@@ -113,12 +121,16 @@ std::vector<Asked> questions(const Setup& s) {
         c.train.micro_batch = 1;
       });
   }
-  if (r.train.precision == config::Precision::kFloat32) ask("train.precision: bfloat16", [](auto& c) { c.train.precision = config::Precision::kBFloat16; });
+  if (r.train.precision == config::Precision::kFloat32)
+    ask("train.precision: bfloat16", [](auto& c) { c.train.precision = config::Precision::kBFloat16; });
   if (r.train.method.lora)
-    for (int64_t rank = r.train.method.lora->r / 2; rank >= 1; rank /= 2) ask(fmt::format("train.method.r: {}", rank), [&](auto& c) { c.train.method.lora->r = rank; });
-  for (int64_t n = r.data.seq_len / 2; n >= 64; n /= 2) ask(fmt::format("data.seq_len: {}", n), [&](auto& c) { c.data.seq_len = n; });
+    for (int64_t rank = r.train.method.lora->r / 2; rank >= 1; rank /= 2)
+      ask(fmt::format("train.method.r: {}", rank), [&](auto& c) { c.train.method.lora->r = rank; });
+  for (int64_t n = r.data.seq_len / 2; n >= 64; n /= 2)
+    ask(fmt::format("data.seq_len: {}", n), [&](auto& c) { c.data.seq_len = n; });
   if (!r.train.method.lora && r.train.method.kind == config::MethodKind::kFull)
-    ask("train.method: {kind: lora, r: 16}", [](auto& c) { c.train.method = config::default_method(config::MethodKind::kLora); });
+    ask("train.method: {kind: lora, r: 16}",
+        [](auto& c) { c.train.method = config::default_method(config::MethodKind::kLora); });
   return out;
 }
 
@@ -147,10 +159,15 @@ void require_fit(const Setup& s, const kernels::KernelPlan& plan, kernels::Ops& 
   if (static_cast<uint64_t>(e.needs()) <= memory) return;
   auto bytes = [](int64_t n) { return human_bytes(static_cast<uint64_t>(n)); };
   std::string remedy;
-  for (const Change& c : changes_that_fit(s, ops, memory)) remedy += fmt::format("{}{} ({})", remedy.empty() ? "" : "; or ", c.text, bytes(c.bytes));
-  fail_input("{}: this run needs {} of memory (weights {}, gradients {}, optimizer {}, activations and workspace {}, program {}), {} may be used: {}", s.recipe.source, bytes(e.needs()),
-             bytes(e.params.weights + e.params.masters), bytes(e.params.gradients), bytes(e.params.moments), bytes(e.program.total() + e.scoring.total()), bytes(e.process),
-             human_bytes(memory), remedy.empty() ? "no smaller batch, sequence or adapter makes it fit: take a smaller model or a larger machine" : "it fits with " + remedy);
+  for (const Change& c : changes_that_fit(s, ops, memory))
+    remedy += fmt::format("{}{} ({})", remedy.empty() ? "" : "; or ", c.text, bytes(c.bytes));
+  fail_input(
+      "{}: this run needs {} of memory (weights {}, gradients {}, optimizer {}, activations and workspace {}, program "
+      "{}), {} may be used: {}",
+      s.recipe.source, bytes(e.needs()), bytes(e.params.weights + e.params.masters), bytes(e.params.gradients),
+      bytes(e.params.moments), bytes(e.program.total() + e.scoring.total()), bytes(e.process), human_bytes(memory),
+      remedy.empty() ? "no smaller batch, sequence or adapter makes it fit: take a smaller model or a larger machine"
+                     : "it fits with " + remedy);
 }
 
 }  // namespace mxt::train

@@ -18,25 +18,26 @@ struct MemoryEstimate {
   int64_t total() const { return needs() + data; }
 };
 
-// What the process holds before the run's buffers: resident now (code and libraries as far as they were touched, the tokenizer, the
-// model's tables), and what the first step touches beyond that.
+// What the process holds before the run's buffers: resident now (code and libraries as far as they were touched, the
+// tokenizer, the model's tables), and what the first step touches beyond that.
 int64_t process_bytes();
 
 MemoryEstimate estimate_memory(const Setup& s, const kernels::KernelPlan& plan, kernels::Ops& ops);
 MemoryEstimate estimate_memory(const Setup& s, const Pass& pass, const kernels::KernelPlan& plan, kernels::Ops& ops);
 
-// Bytes that a run may plan with on this host: what is free (of the machine, or of the cgroup) and what the process holds already, less a
-// twentieth.
+// Bytes that a run may plan with on this host: what is free (of the machine, or of the cgroup) and what the process
+// holds already, less a twentieth.
 uint64_t host_memory();
 
-// The ways to cut a step that the recipe leaves open and that fit into `memory` bytes, each with the fewest recomputed tensors that do;
-// the first is the default: as many rows as make about 2,048 tokens. Where nothing fits, the one that takes least.
+// The ways to cut a step that the recipe leaves open and that fit into `memory` bytes, each with the fewest recomputed
+// tensors that do; the first is the default: as many rows as make about 2,048 tokens. Where nothing fits, the one that
+// takes least.
 std::vector<Pass> open_passes(const Setup& s, kernels::Ops& ops, uint64_t memory);
 
-// Changes of the recipe that make the run fit into `memory`, what costs least first: results stay the same, then speed is lost, then
-// the training is another one. At most `most` of them.
+// Changes of the recipe that make the run fit into `memory`, what costs least first: results stay the same, then speed
+// is lost, then the training is another one. At most `most` of them.
 struct Change {
-  std::string text;  // e.g. "train.micro_batch: 2"
+  std::string text;   // e.g. "train.micro_batch: 2"
   int64_t bytes = 0;  // what the run then takes
 };
 std::vector<Change> changes_that_fit(const Setup& s, kernels::Ops& ops, uint64_t memory, size_t most = 3);

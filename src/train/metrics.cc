@@ -54,7 +54,8 @@ struct MetricsLog::Files {
   }
 };
 
-MetricsLog::MetricsLog(const std::string& folder, int64_t resume_step) : folder_(folder), files_(std::make_unique<Files>()) {
+MetricsLog::MetricsLog(const std::string& folder, int64_t resume_step)
+    : folder_(folder), files_(std::make_unique<Files>()) {
   const std::string path = folder + "/metrics.jsonl";
   std::string kept;
   if (resume_step > 0 && fs::exists(path)) {
@@ -84,11 +85,14 @@ void MetricsLog::write(const StepMetrics& m) {
     fail_input("{}/metrics.jsonl: cannot be written: {}", folder_, std::strerror(errno));
   all_.push_back(m);
   const double now = std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
-  std::vector<std::pair<std::string, double>> values{{"train/loss", m.loss}, {"train/lr", m.lr}, {"train/grad_norm", m.grad_norm}, {"train/tok_s", m.tok_s}};
+  std::vector<std::pair<std::string, double>> values{
+      {"train/loss", m.loss}, {"train/lr", m.lr}, {"train/grad_norm", m.grad_norm}, {"train/tok_s", m.tok_s}};
   if (m.eval_loss) values.emplace_back("eval/loss", *m.eval_loss);
   files_->board->scalars(m.step, now, values);
 }
 
-void MetricsLog::flush() { write_file_atomic(folder_ + "/loss.svg", loss_curve_svg(all_, fs::path(folder_).filename().string())); }
+void MetricsLog::flush() {
+  write_file_atomic(folder_ + "/loss.svg", loss_curve_svg(all_, fs::path(folder_).filename().string()));
+}
 
 }  // namespace mxt::train

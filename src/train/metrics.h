@@ -10,12 +10,13 @@
 namespace mxt::train {
 
 struct StepMetrics {
-  int64_t step = 0;      // counts from 1: optimizer steps done
+  int64_t step = 0;  // counts from 1: optimizer steps done
   double loss = 0, lr = 0, grad_norm = 0;
-  int64_t tokens = 0;    // seen so far, padding not counted
-  double tok_s = 0;      // of this step
-  double tflops = 0;     // model floating-point operations of this step per second (recompute not counted), 1e12
-  std::optional<double> mfu;  // tflops over the largest rate seen: of the plan's fastest matrix product, or of a step that was faster
+  int64_t tokens = 0;  // seen so far, padding not counted
+  double tok_s = 0;    // of this step
+  double tflops = 0;   // model floating-point operations of this step per second (recompute not counted), 1e12
+  std::optional<double>
+      mfu;  // tflops over the largest rate seen: of the plan's fastest matrix product, or of a step that was faster
   uint64_t memory = 0;       // bytes in use: resident in the process, or allocated on the device
   uint64_t peak_memory = 0;  // the most the process has had so far (VmHWM)
   std::optional<double> eval_loss;
@@ -40,7 +41,8 @@ class MetricsLog {
 // FOLDER/loss.svg from the log: training loss (faint: each step, bold: smoothed), evaluation loss as points.
 std::string loss_curve_svg(const std::vector<StepMetrics>& log, const std::string& title);
 
-// TensorBoard's event file: TFRecord framing (length, masked CRC-32C, data) around Event protocol buffers with scalar summaries.
+// TensorBoard's event file: TFRecord framing (length, masked CRC-32C, data) around Event protocol buffers with scalar
+// summaries.
 class TensorBoardWriter {
  public:
   explicit TensorBoardWriter(const std::string& folder);

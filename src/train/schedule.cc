@@ -16,11 +16,15 @@ double learning_rate(const config::Schedule& s, double lr, int64_t step, int64_t
   if (steps == warmup) return lr;
   const double x = static_cast<double>(step - warmup) / static_cast<double>(steps - warmup), m = s.min_lr_ratio;
   switch (s.type) {
-    case config::ScheduleType::kCosine: return lr * (m + (1 - m) * (1 + std::cos(std::numbers::pi * x)) / 2);
-    case config::ScheduleType::kLinear: return lr * (m + (1 - m) * (1 - x));
-    case config::ScheduleType::kConstant: return lr;
+    case config::ScheduleType::kCosine:
+      return lr * (m + (1 - m) * (1 + std::cos(std::numbers::pi * x)) / 2);
+    case config::ScheduleType::kLinear:
+      return lr * (m + (1 - m) * (1 - x));
+    case config::ScheduleType::kConstant:
+      return lr;
     case config::ScheduleType::kWsd: {
-      const double fifth = static_cast<double>(steps) / 5, into = static_cast<double>(step) - (static_cast<double>(steps) - fifth);
+      const double fifth = static_cast<double>(steps) / 5,
+                   into = static_cast<double>(step) - (static_cast<double>(steps) - fifth);
       return into <= 0 ? lr : lr * (1 - (1 - m) * std::min(1.0, into / fifth));
     }
   }

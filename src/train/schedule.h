@@ -1,6 +1,6 @@
-// Learning rate by optimizer step, as RECIPE.md defines it: W = round(warmup_ratio · S) half to even; lr·(s+1)/W while s < W; then
-// with x = (s−W)/(S−W) and m = min_lr_ratio: cosine lr(m + (1−m)(1+cos πx)/2), linear lr(m + (1−m)(1−x)), constant lr, WSD lr and then
-// linear to m over the last fifth of the steps.
+// Learning rate by optimizer step, as RECIPE.md defines it: W = round(warmup_ratio · S) half to even; lr·(s+1)/W while
+// s < W; then with x = (s−W)/(S−W) and m = min_lr_ratio: cosine lr(m + (1−m)(1+cos πx)/2), linear lr(m + (1−m)(1−x)),
+// constant lr, WSD lr and then linear to m over the last fifth of the steps.
 #pragma once
 
 #include <cstdint>

@@ -16,28 +16,40 @@ namespace {
 
 using config::MethodKind;
 
-
 void refuse_unsupported(const config::Recipe& r) {
   using config::text_of;
   const auto& m = r.train.method;
   if (r.train.backend != config::Backend::kNative)
-    fail_missing("train.backend {}: this build runs `native` only; `mindxtrain export` writes other trainers' configurations", text_of(r.train.backend));
+    fail_missing(
+        "train.backend {}: this build runs `native` only; `mindxtrain export` writes other trainers' configurations",
+        text_of(r.train.backend));
   if (!r.hardware.cpu_lane() && r.hardware.gfx_arch != config::Arch::kSm90)
-    fail_missing("hardware.name {}: this build trains on h100, h200 and the CPU; set hardware.gpus to 0 for the CPU lane", text_of(r.hardware.name));
+    fail_missing(
+        "hardware.name {}: this build trains on h100, h200 and the CPU; set hardware.gpus to 0 for the CPU lane",
+        text_of(r.hardware.name));
   if (r.hardware.gpus > 1) fail_missing("hardware.gpus {}: this build trains on one GPU", r.hardware.gpus);
   switch (m.kind) {
-    case MethodKind::kFull: case MethodKind::kLora: case MethodKind::kCpt: case MethodKind::kPretrain: break;
-    default: fail_missing("train.method.kind {}: this build trains full, lora, cpt and pretrain", text_of(m.kind));
+    case MethodKind::kFull:
+    case MethodKind::kLora:
+    case MethodKind::kCpt:
+    case MethodKind::kPretrain:
+      break;
+    default:
+      fail_missing("train.method.kind {}: this build trains full, lora, cpt and pretrain", text_of(m.kind));
   }
   if (r.train.precision != config::Precision::kBFloat16 && r.train.precision != config::Precision::kFloat32)
     fail_missing("train.precision {}: this build computes in bfloat16 or float32", text_of(r.train.precision));
-  if (r.train.optimizer.name != config::OptimizerName::kAdamwTorchFused && r.train.optimizer.name != config::OptimizerName::kAdamwTorch)
-    fail_missing("train.optimizer.name {}: this build has adamw_torch_fused and adamw_torch", text_of(r.train.optimizer.name));
+  if (r.train.optimizer.name != config::OptimizerName::kAdamwTorchFused &&
+      r.train.optimizer.name != config::OptimizerName::kAdamwTorch)
+    fail_missing("train.optimizer.name {}: this build has adamw_torch_fused and adamw_torch",
+                 text_of(r.train.optimizer.name));
   if (r.train.tool_loss) fail_missing("train.tool_loss: this build weighs every target token alike");
-  if (r.train.fsdp.enabled || r.hardware.nodes > 1) fail_missing("train.fsdp and hardware.nodes: this build trains in one process");
+  if (r.train.fsdp.enabled || r.hardware.nodes > 1)
+    fail_missing("train.fsdp and hardware.nodes: this build trains in one process");
   if (m.lora && r.train.base_precision != r.train.precision && r.train.base_precision != config::Precision::kBFloat16 &&
       r.train.base_precision != config::Precision::kFloat32 && r.train.base_precision != config::Precision::kFp8E4M3)
-    fail_missing("train.base_precision {}: this build has bfloat16, float32 and fp8_e4m3", text_of(r.train.base_precision));
+    fail_missing("train.base_precision {}: this build has bfloat16, float32 and fp8_e4m3",
+                 text_of(r.train.base_precision));
 }
 
 formats::ModelConfig random_config(const config::Recipe& r, int64_t tokenizer_vocab) {
@@ -70,8 +82,10 @@ void set_pass(Setup& s, int64_t micro, graph::Recompute level) {
 int64_t gpu_bytes(const Setup& s) {
   const graph::Graph g = s.training_graph();
   const int64_t chunk = std::min(s.options.head_chunk, s.max_tokens), width = static_cast<int64_t>(size_of(s.type));
-  const int64_t head = chunk * (s.model.vocab_size + 2 * s.model.hidden_size) * width, workspace = int64_t{4} << 30, context = int64_t{1} << 30;
-  return runtime::ParamStore::measure(g, true).total() + graph::plan_memory(g, s.max_tokens, {}).bytes + head + workspace + context;
+  const int64_t head = chunk * (s.model.vocab_size + 2 * s.model.hidden_size) * width, workspace = int64_t{4} << 30,
+                context = int64_t{1} << 30;
+  return runtime::ParamStore::measure(g, true).total() + graph::plan_memory(g, s.max_tokens, {}).bytes + head +
+         workspace + context;
 }
 
 // The largest pass of up to 16,384 tokens that the card holds; recomputation where not even 4,096 fit without.
@@ -91,13 +105,15 @@ void choose_for_gpu(Setup& s) {
 int64_t plan_number(const std::string& key, const std::string& text) {
   int64_t n = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), n);
-  if (error != std::errc() || end != text.data() + text.size() || n < 1) fail_input("plan: \"{}\" is \"{}\": a number of rows is wanted", key, text);
+  if (error != std::errc() || end != text.data() + text.size() || n < 1)
+    fail_input("plan: \"{}\" is \"{}\": a number of rows is wanted", key, text);
   return n;
 }
 
 graph::Recompute plan_recompute(const std::string& name) {
   graph::Recompute r;
-  if (!graph::recompute_from_name(name, &r)) fail_input("plan: \"step recompute\" is \"{}\": none, cheap, layer or a number of tensors is wanted", name);
+  if (!graph::recompute_from_name(name, &r))
+    fail_input("plan: \"step recompute\" is \"{}\": none, cheap, layer or a number of tensors is wanted", name);
   return r;
 }
 
@@ -116,11 +132,13 @@ void fill(Setup* s, const config::Recipe& recipe, const kernels::KernelPlan* pla
     for (const auto& t : lora.target_modules) {
       const std::string last = t.substr(t.rfind('.') == std::string::npos ? 0 : t.rfind('.') + 1);
       if (std::find(known.begin(), known.end(), last) == known.end())
-        fail_input("{}: train.method.target_modules: the model has no linear module \"{}\" (it has {})", recipe.source, t, fmt::join(known, " "));
+        fail_input("{}: train.method.target_modules: the model has no linear module \"{}\" (it has {})", recipe.source,
+                   t, fmt::join(known, " "));
     }
     s->lora.target = [lora](const std::string& module) -> std::optional<models::LoraTarget> {
       for (const auto& t : lora.target_modules)
-        if (names_module(module, t)) return models::LoraTarget{lora.r, static_cast<double>(lora.alpha), lora.use_rslora};
+        if (names_module(module, t))
+          return models::LoraTarget{lora.r, static_cast<double>(lora.alpha), lora.use_rslora};
       return std::nullopt;
     };
     s->lora.dropout = static_cast<float>(lora.dropout);
@@ -130,19 +148,26 @@ void fill(Setup* s, const config::Recipe& recipe, const kernels::KernelPlan* pla
   s->options.type = s->type;
   s->options.train_base = !s->has_lora;
   s->options.lora = s->has_lora ? &s->lora : nullptr;
-  if (s->has_lora && recipe.train.base_precision == config::Precision::kFp8E4M3) s->options.base = s->gpu ? graph::Held::kFp8 : graph::Held::kRounded;
+  if (s->has_lora && recipe.train.base_precision == config::Precision::kFp8E4M3)
+    s->options.base = s->gpu ? graph::Held::kFp8 : graph::Held::kRounded;
   s->options.positions = s->seq_len;
-  // A trained head adds its weight gradient once a piece: larger pieces touch it less often. A GPU wants large products.
+  // A trained head adds its weight gradient once a piece: larger pieces touch it less often. A GPU wants large
+  // products.
   s->options.head_chunk = s->gpu ? 4096 : s->has_lora ? 256 : 1024;
 
   // How many rows a pass takes and what it recomputes: the recipe's word, the plan's, or what suits the device.
   const int64_t per_device = recipe.train.batch.per_device;
-  if (s->gpu) choose_for_gpu(*s);
-  else set_pass(*s, std::clamp<int64_t>(2048 / s->seq_len, 1, per_device), graph::Recompute::kNone);  // more than about 2,048 tokens gains nothing on a CPU
+  if (s->gpu)
+    choose_for_gpu(*s);
+  else
+    set_pass(*s, std::clamp<int64_t>(2048 / s->seq_len, 1, per_device),
+             graph::Recompute::kNone);  // more than about 2,048 tokens gains nothing on a CPU
   if (plan) {
     Pass p = s->pass();
-    if (auto it = plan->choices.find("step micro_batch"); it != plan->choices.end()) p.micro_batch = std::clamp<int64_t>(plan_number(it->first, it->second), 1, per_device);
-    if (auto it = plan->choices.find("step recompute"); it != plan->choices.end()) p.recompute = plan_recompute(it->second);
+    if (auto it = plan->choices.find("step micro_batch"); it != plan->choices.end())
+      p.micro_batch = std::clamp<int64_t>(plan_number(it->first, it->second), 1, per_device);
+    if (auto it = plan->choices.find("step recompute"); it != plan->choices.end())
+      p.recompute = plan_recompute(it->second);
     set_pass(*s, p.micro_batch, p.recompute);
   }
   if (recipe.train.micro_batch) set_pass(*s, std::min(*recipe.train.micro_batch, per_device), s->options.recompute);
@@ -156,7 +181,8 @@ void fill(Setup* s, const config::Recipe& recipe, const kernels::KernelPlan* pla
 
 }  // namespace
 
-std::unique_ptr<Setup> make_setup(const config::Recipe& recipe, const std::string& model_path, int64_t tokenizer_vocab, const kernels::KernelPlan* plan) {
+std::unique_ptr<Setup> make_setup(const config::Recipe& recipe, const std::string& model_path, int64_t tokenizer_vocab,
+                                  const kernels::KernelPlan* plan) {
   refuse_unsupported(recipe);
   auto s = std::make_unique<Setup>();
   if (recipe.model.init == config::Init::kRandom) {
@@ -166,7 +192,8 @@ std::unique_ptr<Setup> make_setup(const config::Recipe& recipe, const std::strin
     s->model = s->weights->config();
   }
   if (tokenizer_vocab > s->model.vocab_size)
-    fail_input("{}: the tokenizer has {} ids but the model's vocabulary is {}: they do not belong together", recipe.source, tokenizer_vocab, s->model.vocab_size);
+    fail_input("{}: the tokenizer has {} ids but the model's vocabulary is {}: they do not belong together",
+               recipe.source, tokenizer_vocab, s->model.vocab_size);
   fill(s.get(), recipe, plan);
   return s;
 }
@@ -201,9 +228,15 @@ graph::Graph Setup::scoring_graph() const {
 }
 
 std::map<std::string, int64_t> shapes_of(const Setup& s) {
-  std::map<std::string, int64_t> m{{"vocab", s.model.vocab_size}, {"hidden", s.model.hidden_size}, {"intermediate", s.model.intermediate_size},
-                                   {"layers", s.model.num_layers}, {"heads", s.model.num_heads}, {"kv_heads", s.model.num_kv_heads},
-                                   {"head_dim", s.model.head_dim}, {"seq_len", s.seq_len}, {"rows_per_step", s.rows_per_step},
+  std::map<std::string, int64_t> m{{"vocab", s.model.vocab_size},
+                                   {"hidden", s.model.hidden_size},
+                                   {"intermediate", s.model.intermediate_size},
+                                   {"layers", s.model.num_layers},
+                                   {"heads", s.model.num_heads},
+                                   {"kv_heads", s.model.num_kv_heads},
+                                   {"head_dim", s.model.head_dim},
+                                   {"seq_len", s.seq_len},
+                                   {"rows_per_step", s.rows_per_step},
                                    {"bits", s.type == DType::kF32 ? 32 : 16}};
   if (s.has_lora) m["lora_rank"] = s.recipe.train.method.lora->r;
   if (s.options.base != graph::Held::kPlain) m["base_bits"] = 8;
@@ -221,7 +254,9 @@ kernels::DeviceIdentity cpu_identity(int threads) {
   return d;
 }
 
-kernels::Backend open_backend(const Setup& s) { return s.gpu ? kernels::cuda_backend() : kernels::Backend{nullptr, &kernels::cpu_ops()}; }
+kernels::Backend open_backend(const Setup& s) {
+  return s.gpu ? kernels::cuda_backend() : kernels::Backend{nullptr, &kernels::cpu_ops()};
+}
 
 kernels::DeviceIdentity identity_of(const kernels::Backend& b, int threads) {
   if (b.device == nullptr) return cpu_identity(threads);
@@ -235,7 +270,8 @@ kernels::DeviceIdentity identity_of(const kernels::Backend& b, int threads) {
   return d;
 }
 
-kernels::KernelPlan default_plan(const Setup& s, const kernels::DeviceIdentity& device, kernels::Ops& ops, const Pass& pass) {
+kernels::KernelPlan default_plan(const Setup& s, const kernels::DeviceIdentity& device, kernels::Ops& ops,
+                                 const Pass& pass) {
   kernels::KernelPlan p;
   p.device = device;
   p.shapes = shapes_of(s);
@@ -253,7 +289,9 @@ kernels::KernelPlan default_plan(const Setup& s, const kernels::DeviceIdentity& 
 int64_t total_steps(const config::Recipe& recipe, int64_t rows, int64_t rows_per_step) {
   const auto& s = recipe.train.schedule;
   if (s.max_steps) return *s.max_steps;
-  if (rows == 0) fail_input("{}: train.schedule.max_steps: random windows have no epochs: say how many steps to train", recipe.source);
+  if (rows == 0)
+    fail_input("{}: train.schedule.max_steps: random windows have no epochs: say how many steps to train",
+               recipe.source);
   return s.epochs * ((rows + rows_per_step - 1) / rows_per_step);
 }
 

@@ -1,5 +1,5 @@
-// A recipe and a plan compiled into what will run: the graph, its sizes in bytes, the number of steps. Nothing is allocated here:
-// `plan` prints it, `train` runs it.
+// A recipe and a plan compiled into what will run: the graph, its sizes in bytes, the number of steps. Nothing is
+// allocated here: `plan` prints it, `train` runs it.
 #pragma once
 
 #include <cstdint>
@@ -32,8 +32,8 @@ struct Setup {
   bool has_lora = false, gpu = false;  // gpu: the recipe's lane is not the CPU
   DType type = DType::kBF16;
   int64_t seq_len = 0, rows_per_step = 0;
-  int64_t micro_batch = 0;   // rows per pass
-  int64_t max_tokens = 0;    // of a pass
+  int64_t micro_batch = 0;       // rows per pass
+  int64_t max_tokens = 0;        // of a pass
   models::BuildOptions options;  // of the training graph; `lora` points into this object
 
   Setup() = default;
@@ -41,15 +41,18 @@ struct Setup {
 
   Pass pass() const { return {micro_batch, options.recompute}; }
   graph::Graph training_graph() const { return training_graph(options.recompute); }
-  graph::Graph training_graph(graph::Recompute recompute) const;  // adapters are joined only where nothing is recomputed
-  std::vector<graph::Droppable> recompute_order() const;          // what a pass may recompute, the cheapest for its bytes first
-  graph::Graph scoring_graph() const;  // the same parameters in the same order
+  graph::Graph training_graph(
+      graph::Recompute recompute) const;                  // adapters are joined only where nothing is recomputed
+  std::vector<graph::Droppable> recompute_order() const;  // what a pass may recompute, the cheapest for its bytes first
+  graph::Graph scoring_graph() const;                     // the same parameters in the same order
 };
 
-// `model_path`: folder or .gguf file of model.name, found or downloaded by the caller ("" for init random). `tokenizer_vocab`: ids
-// that the data may hold; a random model without a vocab_size of its own takes it, any other must be at least as large. Errors:
-// kMissing for what this build cannot train, kBadInput for a recipe and a model that do not fit.
-std::unique_ptr<Setup> make_setup(const config::Recipe& recipe, const std::string& model_path, int64_t tokenizer_vocab, const kernels::KernelPlan* plan);
+// `model_path`: folder or .gguf file of model.name, found or downloaded by the caller ("" for init random).
+// `tokenizer_vocab`: ids that the data may hold; a random model without a vocab_size of its own takes it, any other
+// must be at least as large. Errors: kMissing for what this build cannot train, kBadInput for a recipe and a model that
+// do not fit.
+std::unique_ptr<Setup> make_setup(const config::Recipe& recipe, const std::string& model_path, int64_t tokenizer_vocab,
+                                  const kernels::KernelPlan* plan);
 
 // The same model under another recipe: for asking what a change would take.
 std::unique_ptr<Setup> with_recipe(const Setup& s, const config::Recipe& recipe);
@@ -63,7 +66,8 @@ kernels::DeviceIdentity identity_of(const kernels::Backend& backend, int threads
 kernels::DeviceIdentity cpu_identity(int threads);
 
 // The plan of default choices for this set-up on this machine, not measured.
-kernels::KernelPlan default_plan(const Setup& s, const kernels::DeviceIdentity& device, kernels::Ops& ops, const Pass& pass);
+kernels::KernelPlan default_plan(const Setup& s, const kernels::DeviceIdentity& device, kernels::Ops& ops,
+                                 const Pass& pass);
 
 // S of RECIPE.md, from the prepared dataset's rows (0 = random windows, which need schedule.max_steps).
 int64_t total_steps(const config::Recipe& recipe, int64_t rows, int64_t rows_per_step);

@@ -61,7 +61,8 @@ uint32_t crc32c(const void* data, size_t bytes) {
 TensorBoardWriter::TensorBoardWriter(const std::string& folder) {
   make_folders(folder);
   const double now = std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
-  const std::string path = fmt::format("{}/events.out.tfevents.{}.mindxtrain.{}", folder, static_cast<int64_t>(now), getpid());
+  const std::string path =
+      fmt::format("{}/events.out.tfevents.{}.mindxtrain.{}", folder, static_cast<int64_t>(now), getpid());
   fd_ = open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
   if (fd_ < 0) fail_input("{}: cannot be written: {}", path, std::strerror(errno));
   std::string event;
@@ -74,7 +75,8 @@ TensorBoardWriter::~TensorBoardWriter() {
   if (fd_ >= 0) close(fd_);
 }
 
-void TensorBoardWriter::scalars(int64_t step, double wall_time, const std::vector<std::pair<std::string, double>>& values) {
+void TensorBoardWriter::scalars(int64_t step, double wall_time,
+                                const std::vector<std::pair<std::string, double>>& values) {
   std::string summary;
   for (const auto& [tag, v] : values) {
     std::string value;
@@ -97,7 +99,8 @@ void TensorBoardWriter::record(const std::string& event) {
   out.append(reinterpret_cast<const char*>(&head), 4);
   out += event;
   out.append(reinterpret_cast<const char*>(&tail), 4);
-  if (::write(fd_, out.data(), out.size()) != static_cast<ssize_t>(out.size())) fail_input("TensorBoard events cannot be written: {}", std::strerror(errno));
+  if (::write(fd_, out.data(), out.size()) != static_cast<ssize_t>(out.size()))
+    fail_input("TensorBoard events cannot be written: {}", std::strerror(errno));
 }
 
 }  // namespace mxt::train

@@ -25,8 +25,10 @@ namespace {
 class HostFloats {
  public:
   HostFloats(device::Accelerator* d, int64_t n) : device_(d) {
-    if (device_) pinned_ = static_cast<float*>(device_->allocate_pinned(static_cast<size_t>(n) * sizeof(float)));
-    else plain_.resize(static_cast<size_t>(n));
+    if (device_)
+      pinned_ = static_cast<float*>(device_->allocate_pinned(static_cast<size_t>(n) * sizeof(float)));
+    else
+      plain_.resize(static_cast<size_t>(n));
   }
   ~HostFloats() {
     if (device_) device_->release_pinned(pinned_);
@@ -45,7 +47,12 @@ double now() { return std::chrono::duration<double>(std::chrono::steady_clock::n
 class Run {
  public:
   Run(Setup& s, const kernels::KernelPlan& plan, kernels::Ops& ops, const TrainOptions& o)
-      : s_(s), ops_(ops), o_(o), graph_(s.training_graph()), program_(std::make_unique<runtime::Program>(graph_, plan, ops, runtime::ProgramSettings{s.max_tokens, 0, false, s.seq_len})),
+      : s_(s),
+        ops_(ops),
+        o_(o),
+        graph_(s.training_graph()),
+        program_(std::make_unique<runtime::Program>(graph_, plan, ops,
+                                                    runtime::ProgramSettings{s.max_tokens, 0, false, s.seq_len})),
         losses_(ops.device(), (s.rows_per_step + s.micro_batch - 1) / s.micro_batch * s.max_tokens) {
     check_memory(plan);
     params_ = std::make_unique<runtime::ParamStore>(graph_, true, ops.device());
@@ -55,7 +62,8 @@ class Run {
     steps_ = total_steps(s.recipe, rows_->rows(), s.rows_per_step);
     if (s.recipe.train.eval_every && data::has_part(o.data, "eval")) {
       score_graph_ = s.scoring_graph();
-      scorer_ = std::make_unique<runtime::Program>(score_graph_, plan, ops, runtime::ProgramSettings{s.max_tokens, 0, false, s.seq_len});
+      scorer_ = std::make_unique<runtime::Program>(score_graph_, plan, ops,
+                                                   runtime::ProgramSettings{s.max_tokens, 0, false, s.seq_len});
       scorer_->allocate(*params_);
     }
     for (const auto& [key, list] : plan.candidates)
@@ -78,10 +86,14 @@ class Run {
       trained_tokens += step_tokens_;
       trained_flops += step_flops_;
       if (r.first_loss == 0 && !log.all().size()) r.first_loss = m.loss;
-      // A gradient that is not finite has gone into the weights by now, even where the loss before it was still a number.
+      // A gradient that is not finite has gone into the weights by now, even where the loss before it was still a
+      // number.
       for (const auto& [what, value] : {std::pair{"loss", m.loss}, std::pair{"gradient's norm", m.grad_norm}})
         if (!std::isfinite(value))
-          fail_input("step {}: the {} is {}: lower train.optimizer.lr, or look at the data; the last good state is in {}/checkpoints", state_.step, what, value, o_.out);
+          fail_input(
+              "step {}: the {} is {}: lower train.optimizer.lr, or look at the data; the last good state is in "
+              "{}/checkpoints",
+              state_.step, what, value, o_.out);
       const bool last = state_.step == steps_;
       const auto& t = s_.recipe.train;
       if (scorer_ && (state_.step % *t.eval_every == 0 || last)) {
@@ -92,7 +104,8 @@ class Run {
         }
       }
       log.write(m);
-      const std::string detail = fmt::format("step {}/{}  loss {:.4f}  {:.0f} tok/s{}", state_.step, steps_, m.loss, m.tok_s, m.mfu ? fmt::format("  {:.0f}% of peak", 100 * *m.mfu) : "");
+      const std::string detail = fmt::format("step {}/{}  loss {:.4f}  {:.0f} tok/s{}", state_.step, steps_, m.loss,
+                                             m.tok_s, m.mfu ? fmt::format("  {:.0f}% of peak", 100 * *m.mfu) : "");
       if (state_.step % t.log_every == 0 || last) progress.update(static_cast<double>(state_.step), detail);
       const bool stopped = o_.stop && o_.stop->load();
       if ((t.save_every && state_.step % *t.save_every == 0 && !last) || stopped) save_state();
@@ -123,16 +136,22 @@ class Run {
   }
 
  private:
-  void check_memory(const kernels::KernelPlan& plan) { require_fit(s_, plan, ops_, ops_.device() ? ops_.device()->memory().free : host_memory()); }
+  void check_memory(const kernels::KernelPlan& plan) {
+    require_fit(s_, plan, ops_, ops_.device() ? ops_.device()->memory().free : host_memory());
+  }
 
   void load_weights() {
     const uint64_t seed = s_.recipe.meta.seed;
-    if (s_.weights) checkpoint::load_base(graph_, *params_, *s_.weights);
-    else checkpoint::init_random(graph_, *params_, seed);
+    if (s_.weights)
+      checkpoint::load_base(graph_, *params_, *s_.weights);
+    else
+      checkpoint::init_random(graph_, *params_, seed);
     if (!s_.has_lora) return;
     const auto& lora = *s_.recipe.train.method.lora;
-    if (lora.init_adapter) checkpoint::load_adapter(*lora.init_adapter, graph_, *params_);
-    else checkpoint::init_adapter(graph_, *params_, seed);
+    if (lora.init_adapter)
+      checkpoint::load_adapter(*lora.init_adapter, graph_, *params_);
+    else
+      checkpoint::init_adapter(graph_, *params_, seed);
   }
 
   // The fastest product that the plan measured is the rate that utilisation is counted against.
@@ -146,7 +165,9 @@ class Run {
       if (w[0] == 'n') n = std::stoll(digits);
       if (w[0] == 'k') k = std::stoll(digits);
     }
-    if (c.median_us > 0) peak_ = std::max(peak_, 2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k) / c.median_us * 1e6);
+    if (c.median_us > 0)
+      peak_ = std::max(
+          peak_, 2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k) / c.median_us * 1e6);
   }
 
   void resume() {
@@ -158,7 +179,8 @@ class Run {
     const std::string folder = o_.out + "/checkpoints";
     const auto saved = checkpoint::saved_steps(folder);
     if (o_.resume_from >= 0 && std::find(saved.begin(), saved.end(), o_.resume_from) == saved.end())
-      fail_input("{}: there is no step-{} to resume from ({})", folder, o_.resume_from, saved.empty() ? "no steps are saved" : fmt::format("saved: {}", fmt::join(saved, " ")));
+      fail_input("{}: there is no step-{} to resume from ({})", folder, o_.resume_from,
+                 saved.empty() ? "no steps are saved" : fmt::format("saved: {}", fmt::join(saved, " ")));
     if (saved.empty()) return;
     const int64_t step = o_.resume_from >= 0 ? o_.resume_from : saved.back();
     state_ = checkpoint::load_state(checkpoint::step_folder(folder, step), graph_, *params_, state_);
@@ -210,7 +232,11 @@ class Run {
     m.tflops = step_flops_ / seconds / 1e12;
     if (peak_ > 0) {
       if (const double rate = m.tflops * 1e12; rate > peak_) {
-        if (!peak_passed_) log::warn("step {} did {:.3f} TFLOP/s, more than the {:.3f} of the plan's fastest product: the machine was busy when the plan was measured; utilisation counts from the fastest step so far", m.step, m.tflops, peak_ * 1e-12);
+        if (!peak_passed_)
+          log::warn(
+              "step {} did {:.3f} TFLOP/s, more than the {:.3f} of the plan's fastest product: the machine was busy "
+              "when the plan was measured; utilisation counts from the fastest step so far",
+              m.step, m.tflops, peak_ * 1e-12);
         peak_passed_ = true;
         peak_ = rate;
       }
@@ -304,7 +330,8 @@ class Run {
   PackedBatch batch_;
   checkpoint::TrainState state_;
   int64_t steps_ = 0, step_tokens_ = 0;
-  double step_flops_ = 0, peak_ = 0;  // peak_: the largest rate seen, in flops a second; 0 = the plan measured no product
+  double step_flops_ = 0,
+         peak_ = 0;  // peak_: the largest rate seen, in flops a second; 0 = the plan measured no product
   bool peak_passed_ = false;
 };
 

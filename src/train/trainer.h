@@ -12,11 +12,12 @@
 namespace mxt::train {
 
 struct TrainOptions {
-  std::string out;               // the run's folder
-  std::string data;              // the prepared dataset
-  std::string recipe_digest, plan_digest, data_digest;  // what a resume must match: the recipe but for its hardware; on the same device the plan
+  std::string out;   // the run's folder
+  std::string data;  // the prepared dataset
+  std::string recipe_digest, plan_digest,
+      data_digest;  // what a resume must match: the recipe but for its hardware; on the same device the plan
   bool resume = false;
-  int64_t resume_from = -1;      // a step; −1 = the newest
+  int64_t resume_from = -1;                 // a step; −1 = the newest
   const std::atomic<bool>* stop = nullptr;  // set by a signal: finish the step, save, return interrupted
 };
 
@@ -24,13 +25,13 @@ struct TrainResult {
   int64_t steps = 0, done = 0, tokens = 0;
   double first_loss = 0, last_loss = 0, tok_s = 0, tflops = 0, seconds = 0;
   double best_eval = -1;
-  uint64_t decisions = 0;  // kernel choices made inside the loop: always 0, everything was decided before
-  uint64_t peak_memory = 0;     // VmHWM of the process when training ended
+  uint64_t decisions = 0;    // kernel choices made inside the loop: always 0, everything was decided before
+  uint64_t peak_memory = 0;  // VmHWM of the process when training ended
   bool interrupted = false;
 };
 
-// Trains to the end (or until stopped) and writes OUT/checkpoint, OUT/checkpoints/step-N, metrics and the loss curve. The adapter or model
-// in OUT/checkpoint is a function of recipe, plan, base and data alone.
+// Trains to the end (or until stopped) and writes OUT/checkpoint, OUT/checkpoints/step-N, metrics and the loss curve.
+// The adapter or model in OUT/checkpoint is a function of recipe, plan, base and data alone.
 TrainResult train(Setup& setup, const kernels::KernelPlan& plan, kernels::Ops& ops, const TrainOptions& options);
 
 // Mean loss over the held-out part.

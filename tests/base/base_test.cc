@@ -36,13 +36,19 @@ TEST(Philox, KnownAnswer) {
 TEST(Types, EveryHalfAndByteRoundTrips) {
   for (uint32_t h = 0; h < 65536; ++h) {
     const float f = f16_to_float(static_cast<uint16_t>(h));
-    if (!std::isnan(f)) { EXPECT_EQ(float_to_f16(f), h); }
+    if (!std::isnan(f)) {
+      EXPECT_EQ(float_to_f16(f), h);
+    }
     const float b = bf16_to_float(static_cast<uint16_t>(h));
-    if (!std::isnan(b)) { EXPECT_EQ(float_to_bf16(b), h); }
+    if (!std::isnan(b)) {
+      EXPECT_EQ(float_to_bf16(b), h);
+    }
   }
   for (uint32_t h = 0; h < 256; ++h) {
     const float f = f8e4m3_to_float(static_cast<uint8_t>(h));
-    if (!std::isnan(f)) { EXPECT_EQ(float_to_f8e4m3(f), h); }
+    if (!std::isnan(f)) {
+      EXPECT_EQ(float_to_f8e4m3(f), h);
+    }
   }
   EXPECT_EQ(float_to_f8e4m3(1e9f), 0x7e);
   EXPECT_EQ(float_to_f8e4m3(17.0f), float_to_f8e4m3(16.0f));  // tie goes to even
@@ -54,7 +60,11 @@ TEST(Threads, EveryIndexOnceAndErrorsCross) {
     for (int64_t i = b; i < e; ++i) seen[static_cast<size_t>(i)]++;
   });
   for (int s : seen) EXPECT_EQ(s, 1);
-  EXPECT_THROW(parallel_for(0, 10, 1, [](int64_t b, int64_t) { if (b == 5) fail_input("five"); }), Error);
+  EXPECT_THROW(parallel_for(0, 10, 1,
+                            [](int64_t b, int64_t) {
+                              if (b == 5) fail_input("five");
+                            }),
+               Error);
 }
 
 TEST(Threads, ManyShortRegionsOfChangingWidth) {
@@ -75,7 +85,8 @@ TEST(Threads, RegionsInsidePiecesAndOnOtherThreads) {
   std::atomic<int64_t> count{0};
   auto regions = [&] {
     for (int i = 0; i < 200; ++i)
-      parallel_for(0, 8, 1, [&](int64_t, int64_t) { parallel_for(0, 10, 3, [&](int64_t b, int64_t e) { count += e - b; }); });
+      parallel_for(0, 8, 1,
+                   [&](int64_t, int64_t) { parallel_for(0, 10, 3, [&](int64_t b, int64_t e) { count += e - b; }); });
   };
   std::thread other([&] {
     set_num_threads(2);
@@ -93,7 +104,11 @@ TEST(Threads, AnErrorOfAWorkerLeavesThePoolUsable) {
   const int before = num_threads();
   set_num_threads(2);
   for (int i = 0; i < 200; ++i) {
-    EXPECT_THROW(parallel_for(0, 100, 1, [](int64_t b, int64_t) { if (b >= 50) fail_input("half"); }), Error);
+    EXPECT_THROW(parallel_for(0, 100, 1,
+                              [](int64_t b, int64_t) {
+                                if (b >= 50) fail_input("half");
+                              }),
+                 Error);
     int64_t n = 0;
     parallel_for(0, 1, 1, [&](int64_t, int64_t) { ++n; });
     EXPECT_EQ(n, 1);
@@ -153,7 +168,8 @@ TEST(Files, OnlyWhatAKilledWriterLeftIsRemoved) {
   make_folders(dir + "/sub");
   make_folders(dir + "/.hidden");
   const std::vector<std::string> left = {".f.json.12.0.tmp", "sub/.model-00001.safetensors.7.31.tmp"};
-  const std::vector<std::string> others = {".bashrc", ".f.tmp", ".f.1.tmp", ".f.x.1.tmp", "..1.tmp", ".1.1.tmp", "f.json.1.0.tmp", ".hidden/.f.1.0.tmp"};
+  const std::vector<std::string> others = {".bashrc", ".f.tmp",   ".f.1.tmp",       ".f.x.1.tmp",
+                                           "..1.tmp", ".1.1.tmp", "f.json.1.0.tmp", ".hidden/.f.1.0.tmp"};
   for (const auto& names : {left, others})
     for (const std::string& n : names) std::ofstream(dir + "/" + n) << "x";
   EXPECT_EQ(list_files(dir), std::vector<std::string>{"f.json.1.0.tmp"});
@@ -177,8 +193,8 @@ TEST(Files, BracesOfAPatternAreChoices) {
   };
   EXPECT_EQ(found("{a,b}/*.txt"), "a/1.txt a/2.txt b/1.txt ");
   EXPECT_EQ(found("{b,a,{c,a}}/{1,}.txt"), "a/1.txt b/1.txt c/1.txt ");
-  EXPECT_EQ(found("{x}/*.txt"), "{x}/1.txt ");     // one choice is none
-  EXPECT_EQ(found("{a,b}.txt"), "{a,b}.txt ");     // a plain path matches itself
+  EXPECT_EQ(found("{x}/*.txt"), "{x}/1.txt ");  // one choice is none
+  EXPECT_EQ(found("{a,b}.txt"), "{a,b}.txt ");  // a plain path matches itself
   EXPECT_EQ(found("{a,b/*.txt"), "");
   EXPECT_EQ(found("?/{1,2}.txt"), "a/1.txt a/2.txt b/1.txt c/1.txt ");
   std::string many;

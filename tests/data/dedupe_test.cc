@@ -332,9 +332,12 @@ TEST_F(CurateTest, ErrorsNameTheRow) {
   d.filter->min_chars = 9;
   EXPECT_HAS(error_of([&] { stay(source("e.jsonl", row("x") + row("y")), d); }), "2 min_chars");
   // Rows that a filter would drop are no excuse for bad ones.
-  EXPECT_HAS(error_of([&] { stay(source("f.jsonl", row("x") + "{\"text\": 17}\n"), d); }), "f.jsonl:2: \"text\" is a number");
-  EXPECT_HAS(error_of([&] { stay(source("g.jsonl", row("x") + "{\"txt\": \"y\"}\n"), d); }), "g.jsonl:2: the row has no");
-  EXPECT_HAS(error_of([&] { stay(source("h.jsonl", row("x") + "{\"text\": \"y\", \"z\": \"\\q\"}\n"), d); }), "h.jsonl:2");
+  EXPECT_HAS(error_of([&] { stay(source("f.jsonl", row("x") + "{\"text\": 17}\n"), d); }),
+             "f.jsonl:2: \"text\" is a number");
+  EXPECT_HAS(error_of([&] { stay(source("g.jsonl", row("x") + "{\"txt\": \"y\"}\n"), d); }),
+             "g.jsonl:2: the row has no");
+  EXPECT_HAS(error_of([&] { stay(source("h.jsonl", row("x") + "{\"text\": \"y\", \"z\": \"\\q\"}\n"), d); }),
+             "h.jsonl:2");
 }
 
 TEST_F(CurateTest, NothingAskedForNothingRead) {

@@ -57,14 +57,18 @@ TEST(Encode, OfAPromptAndCompletionInMessagesTheCompletionsAssistantTurnsAreTrai
       if (l != kNo) s += ToyCoder().token_bytes(l);
     return s;
   };
-  EXPECT_EQ(trained(R"({"prompt":[{"role":"user","content":"a"},{"role":"assistant","content":"b"},{"role":"user","content":"c"}],
+  EXPECT_EQ(
+      trained(
+          R"({"prompt":[{"role":"user","content":"a"},{"role":"assistant","content":"b"},{"role":"user","content":"c"}],
                         "completion":[{"role":"assistant","content":"d"},{"role":"tool","content":"e"},
                                       {"role":"assistant","content":[{"type":"text","text":"f"},{"type":"text","text":"g"}]}]})"),
-            "d<|im_end|>fg<|im_end|>");
-  EXPECT_EQ(trained(R"({"prompt":[{"role":"assistant","content":"b"}],"completion":[{"role":"user","content":"d"}]})"), "");
+      "d<|im_end|>fg<|im_end|>");
+  EXPECT_EQ(trained(R"({"prompt":[{"role":"assistant","content":"b"}],"completion":[{"role":"user","content":"d"}]})"),
+            "");
   // The same text as the conversation in one list.
-  EXPECT_EQ(encode(R"({"prompt":[{"role":"user","content":"a"}],"completion":[{"role":"assistant","content":"d"}]})").ids,
-            encode(R"({"messages":[{"role":"user","content":"a"},{"role":"assistant","content":"d"}]})").ids);
+  EXPECT_EQ(
+      encode(R"({"prompt":[{"role":"user","content":"a"}],"completion":[{"role":"assistant","content":"d"}]})").ids,
+      encode(R"({"messages":[{"role":"user","content":"a"},{"role":"assistant","content":"d"}]})").ids);
 }
 
 TEST(Encode, EveryAssistantTurnIsTrained) {

@@ -154,17 +154,19 @@ TEST_F(FetchTest, TheDatasetsLibraryLoadsFromTheTestHub) {
   for (const std::string kind : {"jsonl", "parquet"}) {
     FakeHub hub;
     hub.serve_dataset();
-    const std::string train = kind == "jsonl" ? rows + "{\"question\":\"c\",\"answer\":\"3\"}\n" : read_file(path("rows.parquet"));
+    const std::string train =
+        kind == "jsonl" ? rows + "{\"question\":\"c\",\"answer\":\"3\"}\n" : read_file(path("rows.parquet"));
     hub.files = {{"data/train-00000-of-00001." + kind, train}, {"data/test-00000-of-00001." + kind, train}};
     hub.large = {"data/train-00000-of-00001." + kind, "data/test-00000-of-00001." + kind};
     const std::string command = "HF_HUB_DISABLE_XET=1 HF_HUB_DISABLE_TELEMETRY=1 HF_ENDPOINT=" + hub.url() +
-                                " HF_HOME=" + path("home-" + kind) + " NO_PROXY='*' " + py + " " + path("load.py") + " > " +
-                                path("log") + " 2>&1";
+                                " HF_HOME=" + path("home-" + kind) + " NO_PROXY='*' " + py + " " + path("load.py") +
+                                " > " + path("log") + " 2>&1";
     const int code = std::system(command.c_str());
     std::string seen;
     for (const ServerRequest& r : hub.hub().seen()) seen += r.method + " " + r.target + "\n";
     ASSERT_EQ(code, 0) << read_file(path("log")) << seen;
-    const std::string want = "[{'question': 'a', 'answer': '1'}, {'question': 'b', 'answer': '2'}, {'question': 'c', 'answer': '3'}]";
+    const std::string want =
+        "[{'question': 'a', 'answer': '1'}, {'question': 'b', 'answer': '2'}, {'question': 'c', 'answer': '3'}]";
     EXPECT_HAS(read_file(path("log")), want + "\n" + want);
     // And ours reads the same.
     access_.hub.endpoint = hub.url();

@@ -100,7 +100,8 @@ TEST_F(FilterTest, EvalDocumentsAreBenchmarksToo) {
 
 TEST(Languages, RowsInOtherLanguagesGo) {
   const std::string english = "The quick brown fox jumps over the lazy dog, and nobody in the village was surprised.",
-                    german = "Der schnelle braune Fuchs springt über den faulen Hund, und niemand im Dorf wunderte sich.",
+                    german =
+                        "Der schnelle braune Fuchs springt über den faulen Hund, und niemand im Dorf wunderte sich.",
                     french = "Le renard brun rapide saute par-dessus le chien paresseux, et personne ne fut surpris.",
                     chinese = "敏捷的棕色狐狸跳过了懒狗，村里没有人感到惊讶。", short_text = "ok 42";
   config::Filter f;
@@ -159,7 +160,8 @@ TEST(RedactText, Mail) {
 TEST(RedactText, Phones) {
   EXPECT_EQ(redacted("call +49 (0)30 1234-5678 now"), "call <PHONE> now");
   EXPECT_EQ(redacted("+14155550123"), "<PHONE>");
-  EXPECT_EQ(redacted("+1-415-555-0123 4155550123 and +44 20 7946 0123, +123456789012345678"), "<PHONE> 4155550123 and <PHONE>, +123456789012345678");
+  EXPECT_EQ(redacted("+1-415-555-0123 4155550123 and +44 20 7946 0123, +123456789012345678"),
+            "<PHONE> 4155550123 and <PHONE>, +123456789012345678");
   EXPECT_EQ(redacted("(415) 555-0123, 415-555-0123 or 415.555.0123."), "<PHONE>, <PHONE> or <PHONE>.");
   for (const char* none : {"1234567890", "3+12345678 = 12345681x", "2024-11-22", "192.168.100.100", "+1 2",
                            "1415-555-0123", "415-555-01234", "415-555-0123-9", "+1234567890123456", "x = 12 - 345-678"})

@@ -47,7 +47,8 @@ class JobsTest : public DataTest {
           q = before[random.below(static_cast<uint32_t>(before.size()))];
           if (what == 1) q += " nearly";
         } else {
-          for (uint32_t n = 20 + random.below(30), k = 0; k < n; ++k) q += "w" + std::to_string(random.below(3000)) + " ";
+          for (uint32_t n = 20 + random.below(30), k = 0; k < n; ++k)
+            q += "w" + std::to_string(random.below(3000)) + " ";
           if (what == 3) q += "ann" + std::to_string(i) + "@example.org";
           if (what == 4) q = "short";
           before.push_back(q);
@@ -118,15 +119,14 @@ TEST_F(JobsTest, HeldOutFilesTextLimitsAndTasksWorkToo) {
   const std::string held = ", eval_path: '" + path("e.txt") + "'";
   write("q/a.jsonl", "{\"question\":\"1\",\"answer\":\"2\"}\n{\"question\":\"3\",\"answer\":\"4\"}\n");
   const auto all = [&](const std::string& data) {
-    return config::parse_recipe("meta: {project: p, run_name: r}\nmodel: {name: m}\ndata: {seq_len: 64, " + data + "}\n",
-                                "test.yaml");
+    return config::parse_recipe(
+        "meta: {project: p, run_name: r}\nmodel: {name: m}\ndata: {seq_len: 64, " + data + "}\n", "test.yaml");
   };
   int n = 0;
-  for (const std::string& data :
-       {"source: local, path: '" + path("d") + "'" + held,
-        "source: local, path: '" + path("d") + "', sampling: random_windows" + held,
-        "source: local, max_samples: 1, path: '" + path("q") + "'",
-        std::string("source: synth, synth: {task: arithmetic, rows: 50, test_rows: 5}")}) {
+  for (const std::string& data : {"source: local, path: '" + path("d") + "'" + held,
+                                  "source: local, path: '" + path("d") + "', sampling: random_windows" + held,
+                                  "source: local, max_samples: 1, path: '" + path("q") + "'",
+                                  std::string("source: synth, synth: {task: arithmetic, rows: 50, test_rows: 5}")}) {
     const std::string single = "single" + std::to_string(n), out = "out" + std::to_string(n++);
     prepare(all(data), coder_, path(single));
     for (int j : {2, 3, 1}) prepare_job(all(data), coder_, path(out), {j, 3});

@@ -68,8 +68,8 @@ TEST_F(MixtureTest, EachSourceHasItsColumnsAndItsShare) {
   std::string chats;
   for (int i = 0; i < 300; ++i) chats += R"({"question":"q)" + std::to_string(i) + R"(","answer":"a"})" + "\n";
   write("b.jsonl", chats);
-  const std::string sources = "mixture: [{path: '" + path("a.jsonl") + "', columns: {body: text}, weight: 1}, {path: '" +
-                              path("b.jsonl") + "', weight: 3}]";
+  const std::string sources = "mixture: [{path: '" + path("a.jsonl") +
+                              "', columns: {body: text}, weight: 1}, {path: '" + path("b.jsonl") + "', weight: 3}]";
   const Prepared p = prepare(recipe(sources), coder_, path("out"));
   ASSERT_EQ(p.mixture.size(), 2u);
   EXPECT_EQ(p.rows_in, 400);
@@ -98,9 +98,10 @@ TEST_F(MixtureTest, EachSourceHasItsColumnsAndItsShare) {
 TEST_F(MixtureTest, CopiesAreFoundAcrossSourcesAndHeldOutRowsAreNotMixed) {
   write_rows("a.jsonl", 50, "the same text of each source ");
   write_rows("b.jsonl", 80, "the same text of each source ");
-  const Prepared p = prepare(recipe("mixture: [{path: '" + path("a.jsonl") + "', columns: {body: text}}, {path: '" +
-                                    path("b.jsonl") + "', columns: {body: text}}], dedupe: {exact: true}, eval_fraction: 0.1"),
-                             coder_, path("out"));
+  const Prepared p =
+      prepare(recipe("mixture: [{path: '" + path("a.jsonl") + "', columns: {body: text}}, {path: '" + path("b.jsonl") +
+                     "', columns: {body: text}}], dedupe: {exact: true}, eval_fraction: 0.1"),
+              coder_, path("out"));
   EXPECT_EQ(p.curation->dropped.at("exact_copy"), 50);
   EXPECT_EQ(p.eval.documents, 8);
   EXPECT_EQ(p.mixture[0].documents + p.mixture[1].documents, 72);
@@ -118,16 +119,17 @@ TEST_F(MixtureTest, WhatCannotBeMixedIsRefused) {
   EXPECT_HAS(refused("mixture: [{path: a}], sampling: random_windows"), "data.sampling");
   EXPECT_HAS(refused("mixture: [{path: a}], max_samples: 3"), "data.max_samples");
   EXPECT_HAS(error_of([&] {
-               config::parse_recipe("meta: {project: p, run_name: r}\nmodel: {name: m}\n"
-                                    "data: {source: local, path: a, mixture: [{path: a}]}\n",
-                                    "t");
+               config::parse_recipe(
+                   "meta: {project: p, run_name: r}\nmodel: {name: m}\n"
+                   "data: {source: local, path: a, mixture: [{path: a}]}\n",
+                   "t");
              }),
              "only for `source: mixture`");
   write("a.jsonl", "{\"text\":\"\"}\n");
   write("b.jsonl", "{\"text\":\"some text\"}\n");
   EXPECT_HAS(error_of([&] {
-               prepare(recipe("mixture: [{path: '" + path("a.jsonl") + "'}, {path: '" + path("b.jsonl") + "'}]"), coder_,
-                       path("out"));
+               prepare(recipe("mixture: [{path: '" + path("a.jsonl") + "'}, {path: '" + path("b.jsonl") + "'}]"),
+                       coder_, path("out"));
              }),
              "a.jsonl: no document of this source");
 }

@@ -365,7 +365,8 @@ TEST_F(PrepareTest, ThePageEscapesWhatTheDataHolds) {
 
 TEST_F(PrepareTest, CurationIsAccountedForInTheManifestAndKept) {
   const std::string file = write("a.jsonl", texts({"one two", "one  two", "three", "x", "write to a.b@c.org now"}));
-  const auto r = local(file, "seq_len: 64, packing: false, dedupe: {exact: true}, filter: {min_chars: 2, redact: [email, phone]}");
+  const auto r =
+      local(file, "seq_len: 64, packing: false, dedupe: {exact: true}, filter: {min_chars: 2, redact: [email, phone]}");
   const Prepared p = run(r);
   EXPECT_EQ(p.rows_in, 5);
   EXPECT_EQ(p.train.documents, 3);
@@ -391,7 +392,8 @@ TEST_F(PrepareTest, ShowingWithAnotherRecipeIsSaid) {
   const std::string file = write("a.jsonl", texts({"one", "two"})), other = write("b.jsonl", texts({"one", "three"}));
   run(local(file));
   EXPECT_EQ(compare_inputs(path("out"), local(file), coder_), "");
-  EXPECT_HAS(compare_inputs(path("out"), local(file, "seq_len: 128, packing: false"), coder_), "data.seq_len 64 (the recipe: 128), data.packing true");
+  EXPECT_HAS(compare_inputs(path("out"), local(file, "seq_len: 128, packing: false"), coder_),
+             "data.seq_len 64 (the recipe: 128), data.packing true");
   EXPECT_HAS(compare_inputs(path("out"), local(other), coder_), "other files");
   ToyCoder stranger;
   stranger.end = 3;
@@ -401,7 +403,8 @@ TEST_F(PrepareTest, ShowingWithAnotherRecipeIsSaid) {
 TEST_F(PrepareTest, NoRowsSaysWhatIsTrue) {
   const std::string file = write("a.jsonl", texts({"one"})), none = write("b.jsonl", "\n\n");
   EXPECT_HAS(error_of([&] { run(local(none)); }), "b.jsonl: holds no rows");
-  EXPECT_HAS(error_of([&] { run(local(file, "sql: 'SELECT * FROM rows WHERE false'")); }), "data.sql: gives no rows of");
+  EXPECT_HAS(error_of([&] { run(local(file, "sql: 'SELECT * FROM rows WHERE false'")); }),
+             "data.sql: gives no rows of");
   EXPECT_HAS(error_of([&] { run(local(file, "filter: {decontaminate: ['" + none + "']}")); }), "b.jsonl holds no rows");
   EXPECT_FALSE(fs::exists(path("out/dataset.json")));
 }

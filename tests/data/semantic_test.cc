@@ -356,7 +356,8 @@ TEST_F(SemanticPrepareTest, MixturesAndJobsMakeTheSingleRunsFolder) {
   write("b.jsonl", second);
   const auto recipe = config::parse_recipe(
       "meta: {project: p, run_name: r}\nmodel: {name: m}\ndata: {source: mixture, seq_len: 64, eval_fraction: 0.1,\n"
-      "  mixture: [{path: '" + path("a.jsonl") + "', weight: 2}, {path: '" + path("b.jsonl") +
+      "  mixture: [{path: '" +
+          path("a.jsonl") + "', weight: 2}, {path: '" + path("b.jsonl") +
           "', columns: {body: text}, weight: 1}],\n"
           "  dedupe: {semdedup: {threshold: 0.9, clusters: 1}}, filter: {min_words: 3}}\n",
       "t.yaml");

@@ -64,23 +64,30 @@ TEST(Shape, WrongColumnMapsAreRefused) {
 
 TEST(Shape, PromptAndCompletionAreBothTextsOrBothMessages) {
   const auto refused = [](const char* text) { return error_of([&] { read(row(text)); }); };
-  const Example e = read(row(R"({"prompt":[{"role":"user","content":"a"}],"completion":[{"role":"assistant","content":"b"}],"tools":[{"type":"function"}]})"));
+  const Example e = read(row(
+      R"({"prompt":[{"role":"user","content":"a"}],"completion":[{"role":"assistant","content":"b"}],"tools":[{"type":"function"}]})"));
   EXPECT_EQ(e.trained_from, 1u);
   ASSERT_NE(e.tools, nullptr);
-  EXPECT_HAS(refused(R"({"prompt":"a","completion":[{"role":"assistant","content":"b"}]})"), "\"prompt\" is a text, a list of messages");
+  EXPECT_HAS(refused(R"({"prompt":"a","completion":[{"role":"assistant","content":"b"}]})"),
+             "\"prompt\" is a text, a list of messages");
   EXPECT_HAS(refused(R"({"prompt":[{"role":"user","content":"a"}],"completion":"b"})"), "\"completion\" is a text");
-  EXPECT_HAS(refused(R"({"prompt":[],"completion":[{"role":"assistant","content":"b"}]})"), "\"prompt\" is an empty array");
-  EXPECT_HAS(refused(R"({"prompt":[{"role":"user","content":"a"}],"completion":[{"content":"b"}]})"), "completion[0] has no \"role\"");
+  EXPECT_HAS(refused(R"({"prompt":[],"completion":[{"role":"assistant","content":"b"}]})"),
+             "\"prompt\" is an empty array");
+  EXPECT_HAS(refused(R"({"prompt":[{"role":"user","content":"a"}],"completion":[{"content":"b"}]})"),
+             "completion[0] has no \"role\"");
   EXPECT_HAS(refused(R"({"prompt":"a","completion":"b","tools":[{"type":"function"}]})"), "the row has \"tools\"");
   EXPECT_EQ(read(row(R"({"prompt":"a","completion":"b","tools":[]})")).completion, "b");
 }
 
 TEST(Shape, AToolCallHasAName) {
   const auto calls = [](const std::string& call) {
-    return R"({"messages":[{"role":"user","content":"x"},{"role":"assistant","content":"","tool_calls":[)" + call + "]}]}";
+    return R"({"messages":[{"role":"user","content":"x"},{"role":"assistant","content":"","tool_calls":[)" + call +
+           "]}]}";
   };
-  for (const char* good : {R"({"function":{"name":"f","arguments":{}}})", R"({"name":"f","arguments":{}})"}) read(row(calls(good)));
-  for (const char* bad : {"5", "{}", R"({"function":{}})", R"({"function":"f"})", R"({"function":{"name":null}})", R"({"name":3})"})
+  for (const char* good : {R"({"function":{"name":"f","arguments":{}}})", R"({"name":"f","arguments":{}})"})
+    read(row(calls(good)));
+  for (const char* bad :
+       {"5", "{}", R"({"function":{}})", R"({"function":"f"})", R"({"function":{"name":null}})", R"({"name":3})"})
     EXPECT_HAS(error_of([&] { read(row(calls(bad))); }), "d.jsonl:3: messages[1].tool_calls[0] must be") << bad;
 }
 
@@ -115,9 +122,12 @@ TEST(Shape, MessagesKeepTheirFieldsAndKeyOrder) {
 }
 
 TEST(Shape, TextPartsAreOneText) {
-  EXPECT_EQ(messages(R"({"messages":[{"role":"user","content":[{"type":"text","text":"a"},{"type":"text","text":"b"}]},{"role":"assistant","content":"c"}]})"),
-            R"([{"role":"user","content":"ab"},{"role":"assistant","content":"c"}])");
-  EXPECT_HAS(error_of([] { read(row(R"({"messages":[{"role":"user","content":[{"type":"text"}]}]})")); }), "messages[0]");
+  EXPECT_EQ(
+      messages(
+          R"({"messages":[{"role":"user","content":[{"type":"text","text":"a"},{"type":"text","text":"b"}]},{"role":"assistant","content":"c"}]})"),
+      R"([{"role":"user","content":"ab"},{"role":"assistant","content":"c"}])");
+  EXPECT_HAS(error_of([] { read(row(R"({"messages":[{"role":"user","content":[{"type":"text"}]}]})")); }),
+             "messages[0]");
 }
 
 TEST(Shape, ShareGptBecomesMessages) {
@@ -162,9 +172,11 @@ TEST(Shape, FlatTextsAreTheParsers) {
        {R"({"text":"a"})", R"( { "id" : -1.5e3 , "text" : "a\"\\\n\u00e9\ud83d\ude00€" , "z":null,"t":"\t"} )",
         R"({"text":"a","meta":{"text":"b"}})", R"({"text":""})", R"({"Text":"x","text":"y"})"})
     EXPECT_EQ(read_example(row(same), l).text, OrderedJson::parse(same)["text"].get<std::string>()) << same;
-  for (const char* bad : {R"({"text":"a"} x)", R"({"text":"a",})", R"({"text":"a","b":01})", R"({"text":"a","b":"\q"})",
-                          R"({"text":"\ud800"})", R"({"text":"a")", "{\"text\":\"a\tb\"}", "{\"text\":\"a\",\"b\":\"\x01\"}",
-                          R"({"text":5})", R"({"b":"text"})", R"({"text":"a","text":"b"})", R"({"b":1,"text":"a","b":2})", "{\"text\":\"a\",\"b\":\"\xff\"}"})
+  for (const char* bad :
+       {R"({"text":"a"} x)", R"({"text":"a",})", R"({"text":"a","b":01})", R"({"text":"a","b":"\q"})",
+        R"({"text":"\ud800"})", R"({"text":"a")", "{\"text\":\"a\tb\"}", "{\"text\":\"a\",\"b\":\"\x01\"}",
+        R"({"text":5})", R"({"b":"text"})", R"({"text":"a","text":"b"})", R"({"b":1,"text":"a","b":2})",
+        "{\"text\":\"a\",\"b\":\"\xff\"}"})
     EXPECT_HAS(error_of([&] { read_example(row(bad), l); }), "d.jsonl:3") << bad;
 }
 

@@ -132,7 +132,8 @@ TEST_F(SourceTest, FoldersThatCannotBeReadAreNotLeftOut) {
 }
 
 TEST_F(SourceTest, EmptyAndOddPackedFilesAreCalledWhatTheyAre) {
-  for (const char* name : {"a.jsonl.gz", "a.jsonl.zst"}) EXPECT_HAS(error_of([&] { read(write(name, "")); }), "is empty");
+  for (const char* name : {"a.jsonl.gz", "a.jsonl.zst"})
+    EXPECT_HAS(error_of([&] { read(write(name, "")); }), "is empty");
   EXPECT_HAS(error_of([&] { read(write("b.csv", "te\xffxt\nab\n")); }), "b.csv:1: a column's name");
   // pzstd begins with a skippable frame.
   std::string frame(ZSTD_compressBound(3), '\0');
@@ -166,7 +167,8 @@ TEST_F(SourceTest, TruncatedCorruptAndMisnamedPacksAreRefused) {
   // The row at which unpacking ends is named.
   std::string long_text;
   for (int i = 0; i < 200'000; ++i) long_text += "{\"n\":" + std::to_string(int64_t{i} * 7919 * 104729) + "}\n";
-  for (const auto& [name, packed] : {std::pair{"b.jsonl.gz", gzip(long_text)}, std::pair{"b.jsonl.zst", zstd(long_text)}}) {
+  for (const auto& [name, packed] :
+       {std::pair{"b.jsonl.gz", gzip(long_text)}, std::pair{"b.jsonl.zst", zstd(long_text)}}) {
     const std::string said = error_of([&] { read(write(name, packed.substr(0, packed.size() / 2))); });
     const int line = std::atoi(said.substr(said.find(':') + 1).c_str());
     EXPECT_TRUE(line > 50'000 && line < 150'000) << said;

@@ -125,7 +125,8 @@ TEST_F(TableTest, SqlLeavesTextsAndNestedValuesAsTheyAre) {
 }
 
 TEST_F(TableTest, ABrokenFileIsNamedUnderSql) {
-  for (const auto& [name, bytes] : {std::pair<const char*, const char*>{"a.csv", "text\nab\xff\n"}, {"b.jsonl", "{\"text\":\"a\"}\n{\"text\":\n"}}) {
+  for (const auto& [name, bytes] : {std::pair<const char*, const char*>{"a.csv", "text\nab\xff\n"},
+                                    {"b.jsonl", "{\"text\":\"a\"}\n{\"text\":\n"}}) {
     write(name, bytes);
     const std::string e = error_of([&] { query("SELECT * FROM rows", path(name)); });
     EXPECT_HAS(e, path(name));

@@ -53,9 +53,13 @@ doc_to_text: "{{{{a}}}} plus {{{{b}}}} is"
 doc_to_choice: choices
 doc_to_target: gold
 metric_list: [{{metric: acc, aggregation: mean, higher_is_better: true}}]
-)", f / "tasks/sums.jsonl"));
+)",
+                                                         f / "tasks/sums.jsonl"));
     std::string rows;
-    for (int i = 0; i < 6; ++i) rows += fmt::format(R"({{"a": {}, "b": {}, "choices": ["{}", "{}"], "gold": 0}})", i, i + 1, 2 * i + 1, 3 * i + 5) + "\n";
+    for (int i = 0; i < 6; ++i)
+      rows +=
+          fmt::format(R"({{"a": {}, "b": {}, "choices": ["{}", "{}"], "gold": 0}})", i, i + 1, 2 * i + 1, 3 * i + 5) +
+          "\n";
     write_file_atomic(f / "tasks/sums.jsonl", rows);
     write_file_atomic(f / "r.yaml", recipe(scheme, steps));
   }
@@ -200,11 +204,16 @@ TEST(Stages, AreKeptWhenNothingChangedAndRedoneWhenSomethingDid) {
 TEST(HumanEval, WhatTheModelWritesRunsInTheSandbox) {
   const Chain c("humaneval", "fp8_dynamic", 2);
   ASSERT_EQ(c.run("out").code, 0);
-  // The prompt ends in a comment, so that the function is whole whatever the model adds; the second one's test is not met.
+  // The prompt ends in a comment, so that the function is whole whatever the model adds; the second one's test is not
+  // met.
   const std::string prompt = R"(def one():\n    return 1\n#)";
   std::string rows;
   for (int wanted : {1, 2})
-    rows += fmt::format(R"({{"task_id": "t/{0}", "prompt": "{1}", "test": "def check(f):\n    assert f() == {0}\n", "entry_point": "one"}})", wanted, prompt) + "\n";
+    rows +=
+        fmt::format(
+            R"({{"task_id": "t/{0}", "prompt": "{1}", "test": "def check(f):\n    assert f() == {0}\n", "entry_point": "one"}})",
+            wanted, prompt) +
+        "\n";
   write_file_atomic(c.f / "tasks/he.jsonl", rows);
   write_file_atomic(c.f / "tasks/he.yaml", fmt::format(R"T(task: he
 dataset_path: json
@@ -217,8 +226,10 @@ doc_to_target: "{{{{test}}}}\ncheck({{{{entry_point}}}})"
 metric_list: [{{metric: !function humaneval/utils.pass_at_k, aggregation: mean, higher_is_better: true, k: [1]}}]
 generation_kwargs: {{until: ["\n"], max_gen_toks: 1, do_sample: false}}
 filter_list: [{{name: create_test, filter: [{{function: custom, filter_fn: !function humaneval/utils.build_predictions}}]}}]
-)T", c.f / "tasks/he.jsonl"));
-  const auto r = cli::run("eval --model " + (c.f / "out/checkpoint") + " --tasks he --task-path " + (c.f / "tasks") + " --json --out " + (c.f / "he"));
+)T",
+                                                       c.f / "tasks/he.jsonl"));
+  const auto r = cli::run("eval --model " + (c.f / "out/checkpoint") + " --tasks he --task-path " + (c.f / "tasks") +
+                          " --json --out " + (c.f / "he"));
   if (r.code == 3) GTEST_SKIP() << r.out;  // no python3, or no namespaces
   ASSERT_EQ(r.code, 0) << r.out;
   EXPECT_NE(r.out.find("\"pass@1,create_test\": 0.5"), std::string::npos) << r.out;
@@ -234,7 +245,8 @@ TEST(Tampering, EveryArtifactIsNamed) {
     if (subject.contains("files"))
       for (const Json& file : subject["files"]) files.push_back(file["path"]);
   EXPECT_GT(files.size(), 8u);
-  for (const char* f : {"eval/after/results.json", "eval/after/samples_sums.jsonl"}) EXPECT_NE(std::find(files.begin(), files.end(), f), files.end()) << f;
+  for (const char* f : {"eval/after/results.json", "eval/after/samples_sums.jsonl"})
+    EXPECT_NE(std::find(files.begin(), files.end(), f), files.end()) << f;
   for (const std::string& name : files) {
     const std::string path = c.f / ("out/" + name), good = read_file(path);
     for (int kind = 0; kind < 3; ++kind) {
@@ -343,8 +355,9 @@ TEST(Stages, DamagedPiecesAreMadeAgain) {
   const Chain c("damaged", "fp8_dynamic", 2);
   ASSERT_EQ(c.run("out").code, 0);
   const Json want = c.digests("out");
-  for (const char* name : {"eval/after.json", "eval/after/results.json", "eval/after/samples_sums.jsonl", "dataset/dataset.json", "checkpoint/config.json",
-                           "quantized/config.json", "usage.json", "train.json", "quantize.json", "pieces.json", "manifest.json", "receipt.json"}) {
+  for (const char* name : {"eval/after.json", "eval/after/results.json", "eval/after/samples_sums.jsonl",
+                           "dataset/dataset.json", "checkpoint/config.json", "quantized/config.json", "usage.json",
+                           "train.json", "quantize.json", "pieces.json", "manifest.json", "receipt.json"}) {
     const std::string path = c.f / (std::string("out/") + name), good = read_file(path);
     std::string edited = good;
     edited[edited.size() / 2] = edited[edited.size() / 2] == '1' ? '2' : '1';

@@ -63,7 +63,9 @@ inline std::vector<Json> lines(const std::string& path) {
   return out;
 }
 
-inline std::string golden(const std::string& model) { return std::string(MXT_SOURCE_DIR) + "/tests/golden/models/" + model; }
+inline std::string golden(const std::string& model) {
+  return std::string(MXT_SOURCE_DIR) + "/tests/golden/models/" + model;
+}
 
 struct Tiny {
   std::string model = "qwen3_gqa", method = "{kind: full}", precision = "float32", extra;
@@ -86,7 +88,8 @@ train:
   schedule: {{type: cosine, warmup_ratio: 0.1, max_steps: {4}}}
   batch: {{per_device: {5}, grad_accum: {6}}}
 {7})",
-                     golden(t.model), t.packing, t.method, t.precision, t.steps, t.per_device, t.grad_accum, t.extra, t.probe);
+                     golden(t.model), t.packing, t.method, t.precision, t.steps, t.per_device, t.grad_accum, t.extra,
+                     t.probe);
 }
 
 }  // namespace mxt::cli

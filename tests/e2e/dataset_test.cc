@@ -8,7 +8,8 @@ namespace {
 
 std::string recipe(const std::string& data) {
   return "meta: {project: test, run_name: data}\nhardware: {name: cpu}\n"
-         "model: {name: chars, init: random, tokenizer: char, config: {model_type: gpt2, n_layer: 1, n_head: 1, n_embd: 8, "
+         "model: {name: chars, init: random, tokenizer: char, config: {model_type: gpt2, n_layer: 1, n_head: 1, "
+         "n_embd: 8, "
          "n_positions: 64}}\ndata: {source: local, seq_len: 64, " +
          data + "}\n";
 }
@@ -42,7 +43,9 @@ TEST(DatasetPrep, ArrayTasksAndRanksMakeTheSingleRunsFolder) {
   }
   EXPECT_EQ(all_of(f / "array"), want);
 
-  for (const auto& [rank, size] : {std::pair("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"), {"PMI_RANK", "PMI_SIZE"}, {"SLURM_PROCID", "SLURM_NTASKS"}}) {
+  for (const auto& [rank, size] : {std::pair("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
+                                   {"PMI_RANK", "PMI_SIZE"},
+                                   {"SLURM_PROCID", "SLURM_NTASKS"}}) {
     const std::string out = f / rank;
     for (int i : {0, 1}) {
       const auto r = cli::run(prep + out + " --job auto --no-merge", fmt::format("{}={} {}=2", rank, i, size));

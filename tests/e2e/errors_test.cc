@@ -170,7 +170,8 @@ TEST(Errors, QuantizeOfContradictingSizesLeavesNothing) {
   Json config = Json::parse(read_file(model + "/config.json"));
   config["hidden_size"] = config["hidden_size"].get<int64_t>() + 32;
   write_file_atomic(model + "/config.json", config.dump());
-  expect_error(cli::run("quantize --model " + model + " --scheme fp8_dynamic --no-report --out " + (f / "out")), 1, {"has shape", "the configuration says"});
+  expect_error(cli::run("quantize --model " + model + " --scheme fp8_dynamic --no-report --out " + (f / "out")), 1,
+               {"has shape", "the configuration says"});
   EXPECT_FALSE(fs::exists(f / "out"));
   EXPECT_FALSE(fs::exists(f / "out.part"));
 }

@@ -131,7 +131,8 @@ TEST(Plan, PrintsBytesTimeAndMoneyForHereAndElsewhere) {
     if (here) {
       EXPECT_EQ(sum, j["peak_bytes"]["host"].get<int64_t>());
     }
-    for (const char* key : {"weights", "gradients", "optimizer", "activations", "workspace", "logits"}) EXPECT_TRUE(j["categories"].contains(key)) << key;
+    for (const char* key : {"weights", "gradients", "optimizer", "activations", "workspace", "logits"})
+      EXPECT_TRUE(j["categories"].contains(key)) << key;
     EXPECT_GT(j["tokens_per_second"].get<double>(), 0);
     EXPECT_GT(j["seconds"].get<double>(), 0);
     EXPECT_FALSE(j["measured"].get<bool>());
@@ -151,14 +152,16 @@ TEST(Plan, OfARecipeForAGpuIsPrintedWhereThereIsNone) {
   EXPECT_EQ(j["device"], "h100");
   EXPECT_FALSE(j["measured"].get<bool>());
   ASSERT_EQ(j["recompute_options"].size(), 3u);  // of adapters that are joined while nothing is recomputed
-  EXPECT_LT(j["recompute_options"][2]["activations"].get<int64_t>(), j["recompute_options"][0]["activations"].get<int64_t>());
+  EXPECT_LT(j["recompute_options"][2]["activations"].get<int64_t>(),
+            j["recompute_options"][0]["activations"].get<int64_t>());
   // A plan that was measured there: its time counts.
   ASSERT_EQ(cli::run("bench --dry-run --config " + c.recipe + " --out " + c.plan).code, 0);
   c.edit([](Json& p) {
     p["measured"] = true;
     p["device"]["name"] = "NVIDIA H100 80GB HBM3";
     p["choices"]["gemm nt bf16 m1 n1 k1"] = "lt3";
-    p["candidates"]["step"] = {{{"algorithm", "default"}, {"median_us", 3e6}, {"spread_us", 0}}, {{"algorithm", "planned"}, {"median_us", 2e6}, {"spread_us", 0}}};
+    p["candidates"]["step"] = {{{"algorithm", "default"}, {"median_us", 3e6}, {"spread_us", 0}},
+                               {{"algorithm", "planned"}, {"median_us", 2e6}, {"spread_us", 0}}};
   });
   r = cli::run("plan " + c.recipe + " --json --plan " + c.plan);
   ASSERT_EQ(r.code, 0) << r.out;
@@ -177,7 +180,10 @@ TEST(Plan, AnotherPriceTableIsReadStrictly) {
   const std::string price = "usd_per_hour: 4.00";
   text.replace(text.find(price), price.size(), "usd_per_hour: 8.00");
   write_file_atomic(table, text);
-  auto cost = [&](const std::string& more) { return Json::parse(cli::run("plan " + c.recipe + " --json --device h100" + more).out)["cost_per_1b_tokens_usd"].get<double>(); };
+  auto cost = [&](const std::string& more) {
+    return Json::parse(cli::run("plan " + c.recipe + " --json --device h100" + more).out)["cost_per_1b_tokens_usd"]
+        .get<double>();
+  };
   EXPECT_NEAR(cost(" --prices " + table), 2 * cost(""), 1e-6);
   write_file_atomic(table, text + "discount: 3\n");
   const auto r = cli::run("plan " + c.recipe + " --prices " + table);
@@ -202,7 +208,8 @@ model:
   name: random
   init: random
   config: {model_type: llama, vocab_size: 256, hidden_size: 512, intermediate_size: 2048, num_hidden_layers: 16, num_attention_heads: 8, num_key_value_heads: 8, max_position_embeddings: 512, rms_norm_eps: 1.0e-5, tie_word_embeddings: true, hidden_act: silu}
-data: {source: local, path: ")" + (f / "rows.jsonl") + R"(", seq_len: 512, packing: false}
+data: {source: local, path: ")" + (f / "rows.jsonl") +
+                                      R"(", seq_len: 512, packing: false}
 train:
   method: {kind: lora, r: 8}
   batch: {per_device: 8, grad_accum: 1}
@@ -211,7 +218,8 @@ train:
   schedule: {max_steps: 1}
 )");
   const Json needs = Json::parse(cli::run("plan " + (f / "r.yaml") + " --json").out);
-  const auto peak = needs["peak_bytes"]["host"].get<int64_t>(), activations = needs["categories"]["activations"].get<int64_t>();
+  const auto peak = needs["peak_bytes"]["host"].get<int64_t>(),
+             activations = needs["categories"]["activations"].get<int64_t>();
   ASSERT_GT(activations, 600 << 20);
   const std::string limit = fmt::format("ulimit -v {};", (peak - activations / 4) / 1024);
   const auto said = cli::run("plan " + (f / "r.yaml") + " --json", limit);
@@ -223,7 +231,8 @@ train:
   for (const auto& x : plan["changes_that_fit"]) EXPECT_LT(x["bytes"].get<int64_t>(), peak);
   const auto r = cli::run("train " + (f / "r.yaml") + " --out " + (f / "out"), limit);
   EXPECT_EQ(r.code, 1) << r.out;
-  for (const char* word : {"r.yaml", "of memory", "train.micro_batch: 4", "train.gradient_checkpointing: true"}) EXPECT_NE(r.out.find(word), std::string::npos) << r.out;
+  for (const char* word : {"r.yaml", "of memory", "train.micro_batch: 4", "train.gradient_checkpointing: true"})
+    EXPECT_NE(r.out.find(word), std::string::npos) << r.out;
   EXPECT_FALSE(fs::exists(f / "out/metrics.jsonl"));
 }
 

@@ -249,10 +249,12 @@ TEST(Merge, NeedsNoTokenizerAndNeverWritesOverItsInputs) {
 TEST(Threads, AnImpossibleNumberIsRefused) {
   const cli::Folder f("threads");
   write_file_atomic(f / "rows.jsonl", "{\"ids\":[1,2,3]}\n");
-  const std::string score = "score --model " + cli::golden("gpt2") + " --input " + (f / "rows.jsonl") + " --output " + (f / "o.jsonl");
+  const std::string score =
+      "score --model " + cli::golden("gpt2") + " --input " + (f / "rows.jsonl") + " --output " + (f / "o.jsonl");
   EXPECT_EQ(cli::run(score + " --threads 2").code, 0);
   for (const char* n : {"-3", "100000", "x"}) EXPECT_EQ(cli::run(score + " --threads " + n).code, 1) << n;
-  for (const char* n : {"abc", "-1", "0", "100000", "99999999999999999999"}) EXPECT_EQ(cli::run(score, std::string("OMP_NUM_THREADS=") + n).code, 1) << n;
+  for (const char* n : {"abc", "-1", "0", "100000", "99999999999999999999"})
+    EXPECT_EQ(cli::run(score, std::string("OMP_NUM_THREADS=") + n).code, 1) << n;
 }
 
 TEST(Answers, ThatDoNotReachTheirFileAreNoSuccess) {
@@ -271,7 +273,8 @@ TEST(Answers, ThatDoNotReachTheirFileAreNoSuccess) {
   // A pipe or a device is not replaced by a file.
   ASSERT_EQ(mkfifo((f / "pipe").c_str(), 0600), 0);
   write_file_atomic(f / "rows.jsonl", "{\"ids\":[1,2,3]}\n");
-  const auto r = cli::run("score --model " + cli::golden("gpt2") + " --input " + (f / "rows.jsonl") + " --output " + (f / "pipe"));
+  const auto r =
+      cli::run("score --model " + cli::golden("gpt2") + " --input " + (f / "rows.jsonl") + " --output " + (f / "pipe"));
   EXPECT_EQ(r.code, 1);
   EXPECT_NE(r.out.find("is no regular file"), std::string::npos) << r.out;
   EXPECT_TRUE(fs::is_fifo(f / "pipe"));

@@ -13,8 +13,9 @@ TEST_P(Trajectory, EqualsTransformersAndPeft) {
   cli::Tiny t;
   t.model = model;
   if (kind == "lora") {
-    const std::string targets =
-        model.starts_with("gpt2") ? "[c_attn, c_proj, c_fc]" : "[q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj]";
+    const std::string targets = model.starts_with("gpt2")
+                                    ? "[c_attn, c_proj, c_fc]"
+                                    : "[q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj]";
     t.method = "{kind: lora, r: 4, alpha: 8, target_modules: " + targets + ", init_adapter: \"" + cli::golden(model) +
                "/adapter\"}";
   }

@@ -41,12 +41,15 @@ TEST(RequestCache, KeepsWhatWasFinishedAndDropsACutLine) {
 TEST(RequestCache, IsExactForDoubles) {
   const std::string path = fresh("exact.jsonl");
   const double x = -123.45678901234567;
-  { RequestCache(path).put("x", x); }
+  {
+    RequestCache(path).put("x", x);
+  }
   EXPECT_EQ(RequestCache(path).find("x")->get<double>(), x);
 }
 
 TEST(Generation, ReadsGenerationKwargs) {
-  const auto g = generation_settings({{"until", "\n"}, {"max_tokens", 5}, {"max_gen_toks", 7}, {"temperature", "0.5"}, {"do_sample", true}});
+  const auto g = generation_settings(
+      {{"until", "\n"}, {"max_tokens", 5}, {"max_gen_toks", 7}, {"temperature", "0.5"}, {"do_sample", true}});
   EXPECT_EQ(g.until, std::vector<std::string>{"\n"});
   EXPECT_EQ(g.max_tokens, 7);
   EXPECT_EQ(g.temperature, 0.5);

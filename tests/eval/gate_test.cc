@@ -10,7 +10,13 @@ namespace mxt::eval {
 namespace {
 
 OrderedJson results(double acc, double perplexity, int docs = 100) {
-  return {{"results", {{"t", {{"alias", "t"}, {"sample_len", docs}, {"acc,none", acc}, {"acc_stderr,none", 0.1}, {"perplexity,none", perplexity}}}}},
+  return {{"results",
+           {{"t",
+             {{"alias", "t"},
+              {"sample_len", docs},
+              {"acc,none", acc},
+              {"acc_stderr,none", 0.1},
+              {"perplexity,none", perplexity}}}}},
           {"higher_is_better", {{"t", {{"acc", true}, {"perplexity", false}}}}},
           {"n-shot", {{"t", 0}}}};
 }

@@ -27,7 +27,8 @@ OrderedJson golden(const std::string& name) { return parse_ordered_json(read_fil
 TEST(EvalGolden, DrawsAsPythonsRandomDoes) {
   for (const OrderedJson& d : golden("python.json")["draws"]) {
     PythonRandom r(d["seed"].get<uint64_t>());
-    for (const OrderedJson& c : d["sample"]) EXPECT_EQ(r.sample(c[0], c[1]), c[2].get<std::vector<size_t>>()) << d["seed"] << " " << c[0] << " " << c[1];
+    for (const OrderedJson& c : d["sample"])
+      EXPECT_EQ(r.sample(c[0], c[1]), c[2].get<std::vector<size_t>>()) << d["seed"] << " " << c[0] << " " << c[1];
     std::vector<size_t> picks(12);
     r.choices(97, picks);
     EXPECT_EQ(picks, d["choices"].get<std::vector<size_t>>());
@@ -66,10 +67,13 @@ TEST(EvalGolden, RendersTemplatesAlike) {
   for (const OrderedJson& c : g["cases"]) {
     const std::string source = c[0];
     if (c[1].is_null()) {
-      EXPECT_THROW(jinja::render(*jinja::Template::compile(source, "t", jinja::Style::plain()), g["doc"]), Error) << source;
+      EXPECT_THROW(jinja::render(*jinja::Template::compile(source, "t", jinja::Style::plain()), g["doc"]), Error)
+          << source;
       continue;
     }
-    EXPECT_EQ(jinja::render(*jinja::Template::compile(source, "t", jinja::Style::plain()), g["doc"]), c[1].get<std::string>()) << source;
+    EXPECT_EQ(jinja::render(*jinja::Template::compile(source, "t", jinja::Style::plain()), g["doc"]),
+              c[1].get<std::string>())
+        << source;
   }
 }
 
@@ -83,11 +87,13 @@ TEST(EvalGolden, FiltersAnswersAlike) {
 
 TEST(EvalGolden, MetricsAndStandardErrorsAreEqual) {
   const OrderedJson g = golden("metrics.json");
-  for (const OrderedJson& c : g["exact_match"]) EXPECT_EQ(exact_match(c[0], c[1], exact_match_options(c[2], "t")) ? 1.0 : 0.0, c[3].get<double>()) << c;
+  for (const OrderedJson& c : g["exact_match"])
+    EXPECT_EQ(exact_match(c[0], c[1], exact_match_options(c[2], "t")) ? 1.0 : 0.0, c[3].get<double>()) << c;
   for (const OrderedJson& c : g["aggregations"]) {
     const Aggregation a = aggregation(c["name"], "t");
     const auto items = c["items"].get<std::vector<OrderedJson>>();
-    EXPECT_NEAR(a.compute(items), c["value"].get<double>(), 1e-12 * (1 + std::fabs(c["value"].get<double>()))) << c["name"];
+    EXPECT_NEAR(a.compute(items), c["value"].get<double>(), 1e-12 * (1 + std::fabs(c["value"].get<double>())))
+        << c["name"];
     const OrderedJson e = standard_error(a, items, c["iterations"]);
     ASSERT_EQ(e.is_null(), c["stderr"].is_null()) << c["name"];
     if (!e.is_null()) {
@@ -117,8 +123,10 @@ TEST(EvalGolden, RequestsOfTasksAreEqual) {
         EXPECT_EQ(got[i].continuation, args[0].get<std::string>());
       } else {
         EXPECT_EQ(got[i].context, args[0].get<std::string>()) << task.name() << " " << i;
-        if (got[i].type == OutputType::kLoglikelihood) EXPECT_EQ(got[i].continuation, args[1].get<std::string>());
-        else EXPECT_EQ(got[i].generation, args[1]);
+        if (got[i].type == OutputType::kLoglikelihood)
+          EXPECT_EQ(got[i].continuation, args[1].get<std::string>());
+        else
+          EXPECT_EQ(got[i].generation, args[1]);
       }
       EXPECT_EQ(sha256_hex(json_dumps_indent(doc)), want[i]["doc_hash"].get<std::string>()) << json_dumps_indent(doc);
       EXPECT_EQ(python_str(task.target(doc)), want[i]["target"].get<std::string>());

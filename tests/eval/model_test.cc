@@ -38,7 +38,8 @@ std::vector<Continuation> requests(int64_t vocab, int64_t longest) {
       out.push_back(std::move(r));
     }
   }
-  for (size_t n : {size_t{2}, size_t{3}, static_cast<size_t>(longest)}) out.push_back({ids(n), static_cast<int64_t>(n) - 1});
+  for (size_t n : {size_t{2}, size_t{3}, static_cast<size_t>(longest)})
+    out.push_back({ids(n), static_cast<int64_t>(n) - 1});
   out.push_back(out.front());
   return out;
 }
@@ -80,7 +81,8 @@ TEST_P(Continuations, AgreeWithTheScorer) {
   const auto want = scorer.score(ids);
   for (size_t i = 0; i < rows.size(); ++i) {
     double sum = 0;
-    for (size_t t = rows[i].ids.size() - static_cast<size_t>(rows[i].scored); t < rows[i].ids.size(); ++t) sum += want[i][t];
+    for (size_t t = rows[i].ids.size() - static_cast<size_t>(rows[i].scored); t < rows[i].ids.size(); ++t)
+      sum += want[i][t];
     EXPECT_NEAR(got[i].logprob, sum, (GetParam() == DType::kF32 ? 1e-4 : 5e-2) * (1 + std::fabs(sum))) << i;
   }
 }

@@ -1,4 +1,5 @@
-// Programs that nobody should trust. Needs python3 and user namespaces; skipped, with the reason, where one is not here.
+// Programs that nobody should trust. Needs python3 and user namespaces; skipped, with the reason, where one is not
+// here.
 #include "eval/code/sandbox.h"
 
 #include <gtest/gtest.h>
@@ -32,11 +33,13 @@ class Sandbox : public testing::Test {
 };
 
 TEST_F(Sandbox, OrdinaryProgramsPassAndFail) {
-  EXPECT_TRUE(passes("import math, re, collections, itertools, hashlib, typing\nassert math.gcd(12, 18) == 6\nprint('hello')"));
+  EXPECT_TRUE(
+      passes("import math, re, collections, itertools, hashlib, typing\nassert math.gcd(12, 18) == 6\nprint('hello')"));
   EXPECT_FALSE(passes("assert 1 == 2"));
   EXPECT_FALSE(passes("def f(:"));
   EXPECT_FALSE(passes("raise ValueError"));
-  EXPECT_TRUE(passes("def f(n):\n    return 1 if n < 2 else n * f(n - 1)\nassert f(50) > 0\n# ünïcode ☃\nassert len('☃') == 1"));
+  EXPECT_TRUE(passes(
+      "def f(n):\n    return 1 if n < 2 else n * f(n - 1)\nassert f(50) > 0\n# ünïcode ☃\nassert len('☃') == 1"));
   EXPECT_EQ(run_python_programs({"pass", "1/0", "pass"}), (std::vector<bool>{true, false, true}));
 }
 
@@ -49,7 +52,8 @@ TEST_F(Sandbox, LeavingEarlyIsNoPass) {
 }
 
 TEST_F(Sandbox, BlindWritesToTheResultAreNoPass) {
-  EXPECT_FALSE(passes("import os\nfor fd in range(3, 64):\n    try: os.write(fd, b'passed')\n    except OSError: pass\nos._exit(0)"));
+  EXPECT_FALSE(passes(
+      "import os\nfor fd in range(3, 64):\n    try: os.write(fd, b'passed')\n    except OSError: pass\nos._exit(0)"));
   EXPECT_FALSE(passes("import os\nos.write(3, b'0' * 100000)\nos._exit(0)"));
   EXPECT_FALSE(passes("import os\nos.write(3, b'x')"));  // even when it then runs to its end
   EXPECT_FALSE(passes("import os\nos.closerange(0, 64)\nwhile True: pass", 3));
@@ -59,13 +63,19 @@ TEST_F(Sandbox, TimeIsLimited) {
   const auto begin = std::chrono::steady_clock::now();
   EXPECT_FALSE(passes("while True: pass", 2));
   EXPECT_FALSE(passes("import time\ntime.sleep(1000)", 2));
-  EXPECT_FALSE(passes("import signal, time\nfor s in range(1, 32):\n    try: signal.signal(s, signal.SIG_IGN)\n    except OSError: pass\ntime.sleep(1000)", 2));
+  EXPECT_FALSE(
+      passes("import signal, time\nfor s in range(1, 32):\n    try: signal.signal(s, signal.SIG_IGN)\n    except "
+             "OSError: pass\ntime.sleep(1000)",
+             2));
   EXPECT_LT(std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count(), 30);
 }
 
 TEST_F(Sandbox, AForkBombEndsAlone) {
   EXPECT_FALSE(passes("import os\nwhile True:\n    try: os.fork()\n    except OSError: pass", 3));
-  EXPECT_FALSE(passes("import os\nn = 0\nfor i in range(50):\n    if os.fork() == 0:\n        import time; time.sleep(100)\n    n += 1\nassert n == 50", 5));
+  EXPECT_FALSE(
+      passes("import os\nn = 0\nfor i in range(50):\n    if os.fork() == 0:\n        import time; time.sleep(100)\n    "
+             "n += 1\nassert n == 50",
+             5));
   // A child that outlives the program's end is taken along.
   EXPECT_TRUE(passes("import os, time\nif os.fork() == 0:\n    os.setsid()\n    time.sleep(1000)"));
   EXPECT_TRUE(passes("pass"));
@@ -75,7 +85,10 @@ TEST_F(Sandbox, MemoryAndOutputAreLimited) {
   EXPECT_FALSE(passes("x = bytearray(8 << 30)"));
   EXPECT_FALSE(passes("x = []\nwhile True: x.append(bytearray(1 << 20))"));
   EXPECT_FALSE(passes("while True: print('x' * 100000)", 2));
-  EXPECT_TRUE(passes("try:\n    f = open('/tmp/big', 'wb')\n    for i in range(1000): f.write(bytes(1 << 20)); f.flush()\n    raise RuntimeError\nexcept OSError: pass\nexcept BaseException as e:\n    assert not isinstance(e, RuntimeError)\nimport os\nassert os.path.getsize('/tmp/big') <= 32 << 20"));
+  EXPECT_TRUE(
+      passes("try:\n    f = open('/tmp/big', 'wb')\n    for i in range(1000): f.write(bytes(1 << 20)); f.flush()\n    "
+             "raise RuntimeError\nexcept OSError: pass\nexcept BaseException as e:\n    assert not isinstance(e, "
+             "RuntimeError)\nimport os\nassert os.path.getsize('/tmp/big') <= 32 << 20"));
 }
 
 // What a program begins with that calls the C library by itself.
@@ -98,8 +111,12 @@ TEST_F(Sandbox, FilesOutsideAreOutOfReach) {
   EXPECT_FALSE(passes("open('/proc/1/environ').read()"));
   EXPECT_FALSE(passes("open('/usr/bin/mxt_test', 'w')"));
   EXPECT_FALSE(passes("import os\nos.mkdir('/x')"));
-  EXPECT_TRUE(passes("import os, shutil\nfor d in ('/', '/usr', '/tmp', '/dev'):\n    shutil.rmtree(d, ignore_errors=True)\nassert os.path.exists('/usr/bin')"));
-  EXPECT_TRUE(passes("import os\nassert os.listdir('/tmp') == [] and os.getcwd() == '/tmp'\nopen('a', 'w').write('x')\nassert open('/tmp/a').read() == 'x'"));
+  EXPECT_TRUE(
+      passes("import os, shutil\nfor d in ('/', '/usr', '/tmp', '/dev'):\n    shutil.rmtree(d, "
+             "ignore_errors=True)\nassert os.path.exists('/usr/bin')"));
+  EXPECT_TRUE(
+      passes("import os\nassert os.listdir('/tmp') == [] and os.getcwd() == '/tmp'\nopen('a', 'w').write('x')\nassert "
+             "open('/tmp/a').read() == 'x'"));
   EXPECT_TRUE(passes("import os\nassert os.listdir('/tmp') == []"));  // nothing is left for the next one
   EXPECT_EQ(read_file(secret), "kept");
   EXPECT_TRUE(fs::exists("/usr/bin/env"));
@@ -113,7 +130,10 @@ TEST_F(Sandbox, NothingOutsideCanBeKilledOrSeen) {
 }
 
 TEST_F(Sandbox, ThereIsNoNetwork) {
-  EXPECT_TRUE(passes("import socket\ns = socket.socket()\ns.settimeout(2)\ntry:\n    s.connect(('127.0.0.1', 80))\n    raise SystemExit\nexcept OSError as e:\n    assert 'nreachable' in str(e) or 'refused' in str(e)\nassert all(n == 'lo' for _, n in socket.if_nameindex())"));
+  EXPECT_TRUE(
+      passes("import socket\ns = socket.socket()\ns.settimeout(2)\ntry:\n    s.connect(('127.0.0.1', 80))\n    raise "
+             "SystemExit\nexcept OSError as e:\n    assert 'nreachable' in str(e) or 'refused' in str(e)\nassert all(n "
+             "== 'lo' for _, n in socket.if_nameindex())"));
 }
 
 TEST_F(Sandbox, PrivilegesAreGone) {
@@ -122,7 +142,9 @@ TEST_F(Sandbox, PrivilegesAreGone) {
   EXPECT_TRUE(passes(kLibc + "assert libc.ptrace(16, 1, 0, 0) == -1"));
   EXPECT_TRUE(passes("import os\ntry:\n    os.chroot('/tmp')\n    raise SystemExit\nexcept PermissionError: pass"));
   EXPECT_TRUE(passes("import os\ntry:\n    os.setuid(12345)\n    raise SystemExit\nexcept OSError: pass"));
-  EXPECT_TRUE(passes("import os\ntry:\n    os.sethostname if False else __import__('socket').sethostname('x')\n    raise SystemExit\nexcept PermissionError: pass"));
+  EXPECT_TRUE(
+      passes("import os\ntry:\n    os.sethostname if False else __import__('socket').sethostname('x')\n    raise "
+             "SystemExit\nexcept PermissionError: pass"));
 }
 
 }  // namespace

@@ -24,7 +24,13 @@ std::string folder(const std::string& name) {
 void put(const std::string& path, const std::string& text) { std::ofstream(path) << text; }
 
 OrderedJson base() {
-  return {{"task", "t"}, {"dataset_path", "quiz"}, {"test_split", "test"}, {"output_type", "multiple_choice"}, {"doc_to_text", "{{question}}"}, {"doc_to_target", 0}, {"doc_to_choice", {"a", "b"}}};
+  return {{"task", "t"},
+          {"dataset_path", "quiz"},
+          {"test_split", "test"},
+          {"output_type", "multiple_choice"},
+          {"doc_to_text", "{{question}}"},
+          {"doc_to_target", 0},
+          {"doc_to_choice", {"a", "b"}}};
 }
 
 // The message, and the exit code it would end with.
@@ -121,7 +127,9 @@ TEST(TaskErrors, YamlIsBounded) {
   put(f + "/a.yaml", "include: b.yaml\ntask: a\n");
   put(f + "/b.yaml", "include: a.yaml\n");
   EXPECT_THROW(load_task_yaml(f + "/a.yaml"), Error);
-  put(f + "/bomb.yaml", "a: &a [1,1,1,1,1,1,1,1,1,1]\nb: &b [*a,*a,*a,*a,*a,*a,*a,*a,*a,*a]\nc: &c [*b,*b,*b,*b,*b,*b,*b,*b,*b,*b]\nd: &d [*c,*c,*c,*c,*c,*c,*c,*c,*c,*c]\ne: &e [*d,*d,*d,*d,*d,*d,*d,*d,*d,*d]\n");
+  put(f + "/bomb.yaml",
+      "a: &a [1,1,1,1,1,1,1,1,1,1]\nb: &b [*a,*a,*a,*a,*a,*a,*a,*a,*a,*a]\nc: &c [*b,*b,*b,*b,*b,*b,*b,*b,*b,*b]\nd: "
+      "&d [*c,*c,*c,*c,*c,*c,*c,*c,*c,*c]\ne: &e [*d,*d,*d,*d,*d,*d,*d,*d,*d,*d]\n");
   EXPECT_THROW(load_task_yaml(f + "/bomb.yaml"), Error);
   put(f + "/list.yaml", "- 1\n");
   EXPECT_THROW(load_task_yaml(f + "/list.yaml"), Error);

@@ -318,7 +318,10 @@ TEST(Gguf, PartsAreTheValuesOfTheBlocks) {
       std::vector<uint8_t> row(3 * info->bytes);
       for (uint8_t& b : row) b = static_cast<uint8_t>(random());
       for (uint32_t k = 0; k < 3; ++k)  // exponents of weights: no infinity
-        for (const uint32_t at : type == GgmlType::kQ6_K ? std::vector<uint32_t>{209} : info->block == 256 || type == GgmlType::kQ4_1 || type == GgmlType::kQ5_1 ? std::vector<uint32_t>{1, 3} : std::vector<uint32_t>{1})
+        for (const uint32_t at : type == GgmlType::kQ6_K ? std::vector<uint32_t>{209}
+                                 : info->block == 256 || type == GgmlType::kQ4_1 || type == GgmlType::kQ5_1
+                                     ? std::vector<uint32_t>{1, 3}
+                                     : std::vector<uint32_t>{1})
           row[k * info->bytes + at] &= 0xBF;
       std::vector<float> want(static_cast<size_t>(columns));
       ggml_dequantize(type, row.data(), 1, columns, want.data());
@@ -326,7 +329,8 @@ TEST(Gguf, PartsAreTheValuesOfTheBlocks) {
       ggml_parts(type, row.data(), columns, parts.data());
       for (size_t k = 0; k < want.size(); ++k) {
         const GgmlPart& p = parts[k / 32];
-        ASSERT_EQ(std::fma(p.scale[k % 32 / 16], static_cast<float>(p.q[k % 32]), p.least), want[k]) << info->name << " " << k;
+        ASSERT_EQ(std::fma(p.scale[k % 32 / 16], static_cast<float>(p.q[k % 32]), p.least), want[k])
+            << info->name << " " << k;
       }
     }
   }

@@ -17,7 +17,8 @@ void compare(const Case& c, DType t, int algo, bool exact_lse) {
   int32_t longest = 0;
   for (int32_t n : c.lengths) offsets.push_back(offsets.back() + n), longest = std::max(longest, n);
   const int64_t tokens = offsets.back(), q_cols = c.heads * c.d, kv_cols = c.kv * c.d, cols = q_cols + 2 * kv_cols;
-  Matrix qkv(tokens, cols, t), out(tokens, q_cols, t), lse(c.heads, tokens, DType::kF32), dout(tokens, q_cols, t), d(tokens, cols, t);
+  Matrix qkv(tokens, cols, t), out(tokens, q_cols, t), lse(c.heads, tokens, DType::kF32), dout(tokens, q_cols, t),
+      d(tokens, cols, t);
   qkv.fill(1), dout.fill(2), out.poison(), d.poison(), lse.poison();
   Array<int32_t> cu(offsets);
   auto columns = [](Mat m, int64_t first, int64_t count) {
@@ -27,8 +28,10 @@ void compare(const Case& c, DType t, int algo, bool exact_lse) {
   };
   auto common = [&](auto& a, Side on) {
     const Mat m = qkv.on(on);
-    a.q = columns(m, 0, q_cols), a.k = columns(m, q_cols, kv_cols), a.v = columns(m, q_cols + kv_cols, kv_cols), a.out = out.on(on);
-    a.cu_seqlens = cu.on(on), a.documents = static_cast<int64_t>(c.lengths.size()), a.heads = c.heads, a.kv_heads = c.kv, a.head_dim = c.d, a.window = c.window;
+    a.q = columns(m, 0, q_cols), a.k = columns(m, q_cols, kv_cols), a.v = columns(m, q_cols + kv_cols, kv_cols),
+    a.out = out.on(on);
+    a.cu_seqlens = cu.on(on), a.documents = static_cast<int64_t>(c.lengths.size()), a.heads = c.heads,
+    a.kv_heads = c.kv, a.head_dim = c.d, a.window = c.window;
     a.longest = longest, a.scale = 1.0f / std::sqrt(static_cast<float>(c.d)), a.algo = algo;
     a.dropout = c.dropout, a.seed = 0x1234567890abcdefu, a.stream = 77;
   };
@@ -54,14 +57,15 @@ void compare(const Case& c, DType t, int algo, bool exact_lse) {
 }
 
 const Case kCases[] = {
-    {{17}, 2, 2, 64, 0, false},          {{128, 128}, 4, 2, 128, 0, true}, {{1, 70, 3, 40}, 4, 1, 64, 0, false}, {{200}, 2, 1, 128, 32, false},
-    {{33, 130, 1}, 3, 3, 64, 16, false}, {{256}, 8, 2, 128, 0, true},
+    {{17}, 2, 2, 64, 0, false},    {{128, 128}, 4, 2, 128, 0, true},    {{1, 70, 3, 40}, 4, 1, 64, 0, false},
+    {{200}, 2, 1, 128, 32, false}, {{33, 130, 1}, 3, 3, 64, 16, false}, {{256}, 8, 2, 128, 0, true},
 };
 
 TEST_F(Gpu, PlainAttention) {
   for (DType t : kTypes)
     for (const Case& c : kCases) {
-      SCOPED_TRACE(fmt::format("{} {} documents, {}/{} heads of {}, window {}", name_of(t), c.lengths.size(), c.heads, c.kv, c.d, c.window));
+      SCOPED_TRACE(fmt::format("{} {} documents, {}/{} heads of {}, window {}", name_of(t), c.lengths.size(), c.heads,
+                               c.kv, c.d, c.window));
       compare(c, t, 1, true);
     }
   compare({{40, 9}, 2, 1, 20, 0, false}, DType::kF32, 1, true);
@@ -70,7 +74,8 @@ TEST_F(Gpu, PlainAttention) {
 
 TEST_F(Gpu, FlashAttention) {
   for (const Case& c : kCases) {
-    SCOPED_TRACE(fmt::format("{} documents, {}/{} heads of {}, window {}", c.lengths.size(), c.heads, c.kv, c.d, c.window));
+    SCOPED_TRACE(
+        fmt::format("{} documents, {}/{} heads of {}, window {}", c.lengths.size(), c.heads, c.kv, c.d, c.window));
     compare(c, DType::kBF16, 2, true);
   }
   Case many{{}, 4, 2, 64, 0, false};
@@ -82,10 +87,12 @@ TEST_F(Gpu, FlashAttention) {
 
 // Which weights are kept is the same on every device and in every kernel: nothing else could agree with the reference.
 TEST_F(Gpu, DropoutOfAttention) {
-  for (Case c : {Case{{64, 64, 64}, 6, 6, 64, 0, true}, {{130, 1, 7}, 4, 2, 128, 0, false}, {{33, 95}, 2, 1, 64, 20, false}}) {
+  for (Case c :
+       {Case{{64, 64, 64}, 6, 6, 64, 0, true}, {{130, 1, 7}, 4, 2, 128, 0, false}, {{33, 95}, 2, 1, 64, 20, false}}) {
     c.dropout = 0.2f;
     for (const int algo : {0, 1, 2}) {
-      SCOPED_TRACE(fmt::format("{} documents, {}/{} heads of {}, algorithm {}", c.lengths.size(), c.heads, c.kv, c.d, algo));
+      SCOPED_TRACE(
+          fmt::format("{} documents, {}/{} heads of {}, algorithm {}", c.lengths.size(), c.heads, c.kv, c.d, algo));
       compare(c, DType::kBF16, algo, true);
       if (algo == 1) compare(c, DType::kF32, algo, true);
     }
@@ -94,8 +101,11 @@ TEST_F(Gpu, DropoutOfAttention) {
 
 TEST_F(Gpu, FlashAttentionOfLongDocumentsBesidePlainAttentionTwice) {
   const std::vector<int32_t> offsets{0, 3000, 3100, 8192};
-  const int64_t tokens = 8192, heads = 8, kv = 2, d = 128, q_cols = heads * d, kv_cols = kv * d, cols = q_cols + 2 * kv_cols;
-  Matrix qkv(tokens, cols, DType::kBF16), dout(tokens, q_cols, DType::kBF16), lse(heads, tokens, DType::kF32), out(tokens, q_cols, DType::kBF16), first(tokens, cols, DType::kBF16), again(tokens, cols, DType::kBF16), want(tokens, cols, DType::kBF16);
+  const int64_t tokens = 8192, heads = 8, kv = 2, d = 128, q_cols = heads * d, kv_cols = kv * d,
+                cols = q_cols + 2 * kv_cols;
+  Matrix qkv(tokens, cols, DType::kBF16), dout(tokens, q_cols, DType::kBF16), lse(heads, tokens, DType::kF32),
+      out(tokens, q_cols, DType::kBF16), first(tokens, cols, DType::kBF16), again(tokens, cols, DType::kBF16),
+      want(tokens, cols, DType::kBF16);
   qkv.fill(1), dout.fill(2);
   Array<int32_t> cu(offsets);
   auto columns = [](Mat m, int64_t from, int64_t count) {
@@ -107,8 +117,10 @@ TEST_F(Gpu, FlashAttentionOfLongDocumentsBesidePlainAttentionTwice) {
   for (Matrix* to : {&first, &again, &want}) {
     auto common = [&](auto& a) {
       const Mat m = qkv.on(Side::kDevice);
-      a.q = columns(m, 0, q_cols), a.k = columns(m, q_cols, kv_cols), a.v = columns(m, q_cols + kv_cols, kv_cols), a.out = out.on(Side::kDevice), a.lse = lse.f(Side::kDevice);
-      a.cu_seqlens = cu.on(Side::kDevice), a.documents = 3, a.heads = heads, a.kv_heads = kv, a.head_dim = d, a.longest = 5092, a.scale = 0.088f, a.algo = to == &want ? 1 : 2;
+      a.q = columns(m, 0, q_cols), a.k = columns(m, q_cols, kv_cols), a.v = columns(m, q_cols + kv_cols, kv_cols),
+      a.out = out.on(Side::kDevice), a.lse = lse.f(Side::kDevice);
+      a.cu_seqlens = cu.on(Side::kDevice), a.documents = 3, a.heads = heads, a.kv_heads = kv, a.head_dim = d,
+      a.longest = 5092, a.scale = 0.088f, a.algo = to == &want ? 1 : 2;
     };
     Attention a;
     common(a);
@@ -128,7 +140,8 @@ TEST_F(Gpu, FlashAttentionOfLongDocumentsBesidePlainAttentionTwice) {
 
 TEST_F(Gpu, CudnnAttention) {
   for (const Case& c : kCases) {
-    SCOPED_TRACE(fmt::format("{} documents, {}/{} heads of {}, window {}", c.lengths.size(), c.heads, c.kv, c.d, c.window));
+    SCOPED_TRACE(
+        fmt::format("{} documents, {}/{} heads of {}, window {}", c.lengths.size(), c.heads, c.kv, c.d, c.window));
     try {
       compare(c, DType::kBF16, 0, false);
     } catch (const Error& e) {
@@ -147,14 +160,17 @@ TEST_F(Gpu, CudnnAttentionOfManyDocuments) {
   compare(with_window, DType::kBF16, 0, false);
 }
 
-// Long documents whose scores do not fit a call's workspace: taken by groups of heads, against the plain kernel on the same device.
+// Long documents whose scores do not fit a call's workspace: taken by groups of heads, against the plain kernel on the
+// same device.
 TEST_F(Gpu, CudnnAttentionInParts) {
-  for (const auto& [lengths, heads, kv, d] : {std::tuple{std::vector<int32_t>{8192, 8192}, 32, 8, 64}, std::tuple{std::vector<int32_t>{5000, 100, 8000}, 16, 4, 128}}) {
+  for (const auto& [lengths, heads, kv, d] : {std::tuple{std::vector<int32_t>{8192, 8192}, 32, 8, 64},
+                                              std::tuple{std::vector<int32_t>{5000, 100, 8000}, 16, 4, 128}}) {
     SCOPED_TRACE(fmt::format("{} documents, {}/{} heads of {}", lengths.size(), heads, kv, d));
     std::vector<int32_t> offsets{0};
     for (int32_t n : lengths) offsets.push_back(offsets.back() + n);
     const int64_t tokens = offsets.back(), q_cols = heads * d, kv_cols = kv * d, cols = q_cols + 2 * kv_cols;
-    Matrix qkv(tokens, cols, DType::kBF16), dout(tokens, q_cols, DType::kBF16), lse(heads, tokens, DType::kF32), out(tokens, q_cols, DType::kBF16), got(tokens, cols, DType::kBF16), want(tokens, cols, DType::kBF16);
+    Matrix qkv(tokens, cols, DType::kBF16), dout(tokens, q_cols, DType::kBF16), lse(heads, tokens, DType::kF32),
+        out(tokens, q_cols, DType::kBF16), got(tokens, cols, DType::kBF16), want(tokens, cols, DType::kBF16);
     qkv.fill(1), dout.fill(2);
     Array<int32_t> cu(offsets);
     Ops& ops = *gpu(nullptr)->ops;
@@ -167,9 +183,12 @@ TEST_F(Gpu, CudnnAttentionInParts) {
     for (int algo : {0, 1}) {
       auto common = [&](auto& a) {
         const Mat m = qkv.on(Side::kDevice);
-        a.q = columns(m, 0, q_cols), a.k = columns(m, q_cols, kv_cols), a.v = columns(m, q_cols + kv_cols, kv_cols), a.out = out.on(Side::kDevice), a.lse = lse.f(Side::kDevice);
-        a.cu_seqlens = cu.on(Side::kDevice), a.documents = static_cast<int64_t>(lengths.size()), a.heads = heads, a.kv_heads = kv, a.head_dim = d;
-        a.longest = *std::max_element(lengths.begin(), lengths.end()), a.scale = 1.0f / std::sqrt(static_cast<float>(d)), a.algo = algo;
+        a.q = columns(m, 0, q_cols), a.k = columns(m, q_cols, kv_cols), a.v = columns(m, q_cols + kv_cols, kv_cols),
+        a.out = out.on(Side::kDevice), a.lse = lse.f(Side::kDevice);
+        a.cu_seqlens = cu.on(Side::kDevice), a.documents = static_cast<int64_t>(lengths.size()), a.heads = heads,
+        a.kv_heads = kv, a.head_dim = d;
+        a.longest = *std::max_element(lengths.begin(), lengths.end()),
+        a.scale = 1.0f / std::sqrt(static_cast<float>(d)), a.algo = algo;
       };
       Attention a;
       common(a);
@@ -197,14 +216,18 @@ TEST_F(Gpu, CachedAttentionAndItsStore) {
     for (int64_t window : {0, 20}) {
       const int64_t heads = 6, kv = 2, d = 64, page = 16, pages = 12, requests = 3, max_pages = 4;
       const std::vector<int32_t> cu{0, 1, 6, 7}, context{33, 60, 1};
-      Matrix q(7, heads * d, t), out(7, heads * d, t), k(7, kv * d, t), v(7, kv * d, t), kc(pages, kv * page * d, t), vc(pages, kv * page * d, t);
+      Matrix q(7, heads * d, t), out(7, heads * d, t), k(7, kv * d, t), v(7, kv * d, t), kc(pages, kv * page * d, t),
+          vc(pages, kv * page * d, t);
       q.fill(1), k.fill(2), v.fill(3), kc.fill(4), vc.fill(5), out.poison();
-      Array<int32_t> cuq(cu), ctx(context), tables({3, 0, 7, 0, 1, 4, 11, 2, 9, 0, 0, 0}), slots({7 * 16 + 0, 4 * 16 + 7, -1, 11 * 16 + 9, 11 * 16 + 10, 2 * 16 + 11, 9 * 16});
+      Array<int32_t> cuq(cu), ctx(context), tables({3, 0, 7, 0, 1, 4, 11, 2, 9, 0, 0, 0}),
+          slots({7 * 16 + 0, 4 * 16 + 7, -1, 11 * 16 + 9, 11 * 16 + 10, 2 * 16 + 11, 9 * 16});
       both([&](Ops& ops, Side on) {
         ops.store_cache({k.on(on), v.on(on), kc.p(on), vc.p(on), slots.on(on), page, kv, d});
         CachedAttention a;
-        a.q = q.on(on), a.out = out.on(on), a.k_cache = kc.p(on), a.v_cache = vc.p(on), a.cu_q = cuq.on(on), a.context = ctx.on(on), a.tables = tables.on(on);
-        a.requests = requests, a.max_pages = max_pages, a.page = page, a.heads = heads, a.kv_heads = kv, a.head_dim = d, a.window = window, a.scale = 0.125f;
+        a.q = q.on(on), a.out = out.on(on), a.k_cache = kc.p(on), a.v_cache = vc.p(on), a.cu_q = cuq.on(on),
+        a.context = ctx.on(on), a.tables = tables.on(on);
+        a.requests = requests, a.max_pages = max_pages, a.page = page, a.heads = heads, a.kv_heads = kv, a.head_dim = d,
+        a.window = window, a.scale = 0.125f;
         ops.cached_attention(a);
       });
       EXPECT_EQ(kc.error(), 0);
@@ -227,22 +250,26 @@ TEST_F(Gpu, CachedAttentionWhateverStandsBeside) {
         std::vector<int32_t> table, context, cu{0};
         for (int64_t i = 0; i < many; ++i) {
           for (int64_t c = 0; c < heads * d; ++c) q.set(i, c, q.get(i % distinct, c));
-          for (int64_t p = 0; p < max_pages; ++p) table.push_back(static_cast<int32_t>((p * 7 + i % distinct * 31) % pages));
+          for (int64_t p = 0; p < max_pages; ++p)
+            table.push_back(static_cast<int32_t>((p * 7 + i % distinct * 31) % pages));
           context.push_back(lengths[static_cast<size_t>(i % distinct)]), cu.push_back(static_cast<int32_t>(i + 1));
         }
         q.upload();
         Array<int32_t> tables(table), lasts(context), begins(cu);
         CachedAttention a;
-        a.page = page, a.heads = heads, a.kv_heads = kv, a.head_dim = d, a.window = window, a.scale = 0.1f, a.max_pages = max_pages, a.requests = many;
+        a.page = page, a.heads = heads, a.kv_heads = kv, a.head_dim = d, a.window = window, a.scale = 0.1f,
+        a.max_pages = max_pages, a.requests = many;
         both([&](Ops& ops, Side on) {
-          a.q = q.on(on), a.out = out.on(on), a.k_cache = kc.p(on), a.v_cache = vc.p(on), a.cu_q = begins.on(on), a.context = lasts.on(on), a.tables = tables.on(on);
+          a.q = q.on(on), a.out = out.on(on), a.k_cache = kc.p(on), a.v_cache = vc.p(on), a.cu_q = begins.on(on),
+          a.context = lasts.on(on), a.tables = tables.on(on);
           ops.cached_attention(a);
         });
         EXPECT_NEAR_HOST(out);
         out.download();
         for (int64_t i = 0; i < distinct; ++i) {
           Matrix one(1, heads * d, t);
-          a.q = {static_cast<std::byte*>(q.p(Side::kDevice)) + static_cast<size_t>(i * heads * d) * size_of(t), 1, heads * d, heads * d, t};
+          a.q = {static_cast<std::byte*>(q.p(Side::kDevice)) + static_cast<size_t>(i * heads * d) * size_of(t), 1,
+                 heads * d, heads * d, t};
           a.out = one.on(Side::kDevice), a.requests = 1;
           a.context = lasts.on(Side::kDevice) + i, a.tables = tables.on(Side::kDevice) + i * max_pages;
           gpu(nullptr)->ops->cached_attention(a);

@@ -18,13 +18,23 @@ TEST_F(Gpu, RowsRoundToE4m3BitForBit) {
     int64_t rows, cols, gap;
   };
   for (DType t : kTypes)
-    for (const Shape& s : {Shape{5, 64, 0}, {33, 128, 16}, {7, 37, 3}, {1, 1, 0}, {40, 4096, 64}, {9, 12288, 0}, {3, 24576, 64}, {2, 40000, 0}})
+    for (const Shape& s : {Shape{5, 64, 0},
+                           {33, 128, 16},
+                           {7, 37, 3},
+                           {1, 1, 0},
+                           {40, 4096, 64},
+                           {9, 12288, 0},
+                           {3, 24576, 64},
+                           {2, 40000, 0}})
       for (const bool by_channel : {false, true})
         for (const bool held : {true, false}) {
-          SCOPED_TRACE(fmt::format("{} {}x{}+{} channel {} held {}", name_of(t), s.rows, s.cols, s.gap, by_channel, held));
-          Matrix x(s.rows, s.cols, t, s.cols + s.gap), q(s.rows, s.cols, held ? DType::kF8E4M3 : t, s.cols + s.gap), scale(1, s.rows, DType::kF32), c(1, s.cols, DType::kF32);
+          SCOPED_TRACE(
+              fmt::format("{} {}x{}+{} channel {} held {}", name_of(t), s.rows, s.cols, s.gap, by_channel, held));
+          Matrix x(s.rows, s.cols, t, s.cols + s.gap), q(s.rows, s.cols, held ? DType::kF8E4M3 : t, s.cols + s.gap),
+              scale(1, s.rows, DType::kF32), c(1, s.cols, DType::kF32);
           x.fill(1, 2);
-          for (int64_t i = 0; i < s.cols; ++i) x.set(0, i, 0), x.set(s.rows - 1, i, 1e-30f * static_cast<float>(i % 5));  // nothing, and very little
+          for (int64_t i = 0; i < s.cols; ++i)
+            x.set(0, i, 0), x.set(s.rows - 1, i, 1e-30f * static_cast<float>(i % 5));  // nothing, and very little
           if (s.cols > 8) x.set(s.rows / 2, 3, 448.0f), x.set(s.rows / 2, 7, -3000.0f);
           x.upload();
           channels(c, s.cols);
@@ -44,8 +54,10 @@ TEST_F(Gpu, RowsHeldBesideTheirKernelsResults) {
     for (const int64_t cols : {int64_t{64}, int64_t{37}, int64_t{4096}, int64_t{12288}, int64_t{20000}}) {
       SCOPED_TRACE(fmt::format("{} {} columns", name_of(t), cols));
       const int64_t rows = 9, ld = cols + (cols % 16 == 0 ? 64 : 3);
-      Matrix x(rows, 2 * cols, t), r(rows, cols, t, ld), h(rows, cols, t, ld), y(rows, cols, t, ld), dx(rows, cols, t, ld), w(1, cols, t), rstd(1, rows, DType::kF32), c(1, cols, DType::kF32);
-      Matrix q(rows, cols, DType::kF8E4M3), scale(1, rows, DType::kF32), want(rows, cols, DType::kF8E4M3), want_scale(1, rows, DType::kF32);
+      Matrix x(rows, 2 * cols, t), r(rows, cols, t, ld), h(rows, cols, t, ld), y(rows, cols, t, ld),
+          dx(rows, cols, t, ld), w(1, cols, t), rstd(1, rows, DType::kF32), c(1, cols, DType::kF32);
+      Matrix q(rows, cols, DType::kF8E4M3), scale(1, rows, DType::kF32), want(rows, cols, DType::kF8E4M3),
+          want_scale(1, rows, DType::kF32);
       x.fill(1, 2), r.fill(2), w.fill(3, 0.2f, 1), channels(c, cols);
       const Side on = Side::kDevice;
       Mat left = x.on(on);
@@ -60,11 +72,13 @@ TEST_F(Gpu, RowsHeldBesideTheirKernelsResults) {
       };
       q.poison(), scale.poison();
       Norm n;
-      n.x = left, n.r = r.on(on), n.h = h.on(on), n.y = y.on(on), n.w = w.p(on), n.wtype = t, n.rstd = rstd.f(on), n.held = {nullptr, q.on(on), scale.f(on)};
+      n.x = left, n.r = r.on(on), n.h = h.on(on), n.y = y.on(on), n.w = w.p(on), n.wtype = t, n.rstd = rstd.f(on),
+      n.held = {nullptr, q.on(on), scale.f(on)};
       ops.norm(n);
       same(y, nullptr);
       NormGrad g;
-      g.x = h.on(on), g.dy = y.on(on), g.dres = r.on(on), g.dx = dx.on(on), g.w = w.p(on), g.wtype = t, g.rstd = rstd.f(on), g.held = {c.f(on), q.on(on), scale.f(on)};
+      g.x = h.on(on), g.dy = y.on(on), g.dres = r.on(on), g.dx = dx.on(on), g.w = w.p(on), g.wtype = t,
+      g.rstd = rstd.f(on), g.held = {c.f(on), q.on(on), scale.f(on)};
       ops.norm_grad(g);
       same(dx, c.f(on));
       ops.act({Activation::kSwiGlu, x.on(on), y.on(on), {nullptr, q.on(on), scale.f(on)}});
@@ -88,18 +102,22 @@ TEST_F(Gpu, ProductsOfE4m3Operands) {
             for (int algo = 0; algo < 3; ++algo) {
               if (algo > 0 && s.k < 512) continue;
               if ((accumulate && (bias || !adds)) || (algo > 0 && bias)) continue;
-              SCOPED_TRACE(fmt::format("m{} n{} k{} {} acc {} scaled {} bias {} algo {}", s.m, s.n, s.k, name_of(out), accumulate, scaled, bias, algo));
-              Matrix a(s.m, s.k, DType::kF8E4M3), b(s.n, s.k, DType::kF8E4M3), c(s.m, s.n, out, s.n + 16), sa(1, s.m, DType::kF32), sb(1, s.n, DType::kF32), v(1, s.n, out);
+              SCOPED_TRACE(fmt::format("m{} n{} k{} {} acc {} scaled {} bias {} algo {}", s.m, s.n, s.k, name_of(out),
+                                       accumulate, scaled, bias, algo));
+              Matrix a(s.m, s.k, DType::kF8E4M3), b(s.n, s.k, DType::kF8E4M3), c(s.m, s.n, out, s.n + 16),
+                  sa(1, s.m, DType::kF32), sb(1, s.n, DType::kF32), v(1, s.n, out);
               a.fill(1, 100), b.fill(2, 60), c.fill(3, static_cast<float>(s.k)), v.fill(4, static_cast<float>(s.k));
               sa.fill(5, 0.01f, 0.05f), channels(sb, s.n);
               both([&](Ops& ops, Side on) {
                 Gemm g;
-                g.a = a.on(on), g.b = b.on(on), g.c = c.on(on), g.trans_b = true, g.accumulate = accumulate, g.algo = algo;
+                g.a = a.on(on), g.b = b.on(on), g.c = c.on(on), g.trans_b = true, g.accumulate = accumulate,
+                g.algo = algo;
                 if (scaled) g.a_scale = sa.f(on), g.b_scale = sb.f(on);
                 if (bias) g.bias = v.p(on), g.bias_type = out;
                 ops.gemm(g);
               });
-              // The tensor cores cut their sums about 13 bits below the largest term (measured: 2.7e-3 at 12,288 terms of both signs).
+              // The tensor cores cut their sums about 13 bits below the largest term (measured: 2.7e-3 at 12,288 terms
+              // of both signs).
               EXPECT_LT(c.error(), out == DType::kBF16 ? 5e-3 : 4e-3);
             }
 }

@@ -1,5 +1,6 @@
-// A small Qwen3, its loss and every gradient: the engine with the reference's kernels on the host, with the adapters apart and joined,
-// and with the GPU's kernels in the GPU's memory. Packed documents of several lengths, some positions without a target.
+// A small Qwen3, its loss and every gradient: the engine with the reference's kernels on the host, with the adapters
+// apart and joined, and with the GPU's kernels in the GPU's memory. Packed documents of several lengths, some positions
+// without a target.
 #include <map>
 #include <nlohmann/json.hpp>
 
@@ -25,13 +26,26 @@ struct Setting {
 };
 
 formats::ModelConfig small() {
-  const nlohmann::ordered_json j{{"architectures", {"Qwen3ForCausalLM"}}, {"model_type", "qwen3"}, {"vocab_size", 131}, {"hidden_size", 64}, {"intermediate_size", 96},
-                                 {"num_hidden_layers", 2}, {"num_attention_heads", 4}, {"num_key_value_heads", 2}, {"head_dim", 32}, {"max_position_embeddings", 64},
-                                 {"rms_norm_eps", 1e-6}, {"rope_theta", 10000}, {"tie_word_embeddings", false}, {"hidden_act", "silu"}, {"attention_bias", false}};
+  const nlohmann::ordered_json j{{"architectures", {"Qwen3ForCausalLM"}},
+                                 {"model_type", "qwen3"},
+                                 {"vocab_size", 131},
+                                 {"hidden_size", 64},
+                                 {"intermediate_size", 96},
+                                 {"num_hidden_layers", 2},
+                                 {"num_attention_heads", 4},
+                                 {"num_key_value_heads", 2},
+                                 {"head_dim", 32},
+                                 {"max_position_embeddings", 64},
+                                 {"rms_norm_eps", 1e-6},
+                                 {"rope_theta", 10000},
+                                 {"tie_word_embeddings", false},
+                                 {"hidden_act", "silu"},
+                                 {"attention_bias", false}};
   return formats::parse_model_config(j, "test");
 }
 
-uint64_t stream_of(const std::string& name) {  // FNV-1a: the same numbers for a parameter wherever it stands in the list
+uint64_t stream_of(
+    const std::string& name) {  // FNV-1a: the same numbers for a parameter wherever it stands in the list
   uint64_t h = 0xcbf29ce484222325u;
   for (char c : name) h = (h ^ static_cast<uint8_t>(c)) * 0x100000001b3u;
   return h;
@@ -39,7 +53,9 @@ uint64_t stream_of(const std::string& name) {  // FNV-1a: the same numbers for a
 
 Result run(const Setting& s, kernels::Ops& ops) {
   models::LoraPlan lora;
-  lora.target = [](const std::string&) -> std::optional<models::LoraTarget> { return models::LoraTarget{16, 32, false}; };
+  lora.target = [](const std::string&) -> std::optional<models::LoraTarget> {
+    return models::LoraTarget{16, 32, false};
+  };
   models::BuildOptions o;
   o.type = s.type;
   o.train_base = !s.lora;
@@ -59,9 +75,12 @@ Result run(const Setting& s, kernels::Ops& ops) {
       const bool norm = g.params[i].kind == graph::ParamKind::kNormWeight;
       for (int64_t k = 0; k < a->size; ++k) {
         const float v = rng.normal() * 0.1f + (norm ? 1.0f : 0.0f);
-        if (a->master) a->master[k] = v;
-        else if (s.type == DType::kBF16) static_cast<uint16_t*>(a->weight)[k] = float_to_bf16(v);
-        else static_cast<float*>(a->weight)[k] = v;
+        if (a->master)
+          a->master[k] = v;
+        else if (s.type == DType::kBF16)
+          static_cast<uint16_t*>(a->weight)[k] = float_to_bf16(v);
+        else
+          static_cast<float*>(a->weight)[k] = v;
       }
     }
     params.sync_weights(id);
@@ -83,7 +102,8 @@ Result run(const Setting& s, kernels::Ops& ops) {
     }
     runtime::Batch b;
     b.tokens = static_cast<int64_t>(ids.size());
-    b.ids = ids.data(), b.positions = positions.data(), b.cu_seqlens = cu.data(), b.documents = static_cast<int64_t>(cu.size()) - 1, b.targets = targets.data();
+    b.ids = ids.data(), b.positions = positions.data(), b.cu_seqlens = cu.data(),
+    b.documents = static_cast<int64_t>(cu.size()) - 1, b.targets = targets.data();
     b.loss_scale = 1.0f / 100;
     b.first_micro = micro == 0;
     program.run(b);
@@ -103,7 +123,8 @@ double distance(const std::vector<float>& a, const std::vector<float>& b) {
   double diff = 0, norm = 0;
   for (size_t i = 0; i < a.size(); ++i) {
     if (!std::isfinite(a[i])) return INFINITY;
-    diff += (static_cast<double>(a[i]) - static_cast<double>(b[i])) * (static_cast<double>(a[i]) - static_cast<double>(b[i]));
+    diff += (static_cast<double>(a[i]) - static_cast<double>(b[i])) *
+            (static_cast<double>(a[i]) - static_cast<double>(b[i]));
     norm += static_cast<double>(b[i]) * static_cast<double>(b[i]);
   }
   return std::sqrt(diff / std::max(norm, 1e-30));
@@ -120,14 +141,21 @@ TEST(JoinedAdapters, GiveTheSameLossAndGradientsOnTheHost) {
   expect_near(run({DType::kF32, true, true}, kernels::reference_ops()), apart, 1e-6, 1e-5);
 }
 
-// A base held in E4M3: the products of held numbers with adapters apart and joined, and of the values that they stand for.
+// A base held in E4M3: the products of held numbers with adapters apart and joined, and of the values that they stand
+// for.
 TEST(HeldInFp8, GivesTheSameLossAndGradientsAsRoundedValues) {
-  const Result rounded = run({DType::kF32, true, false, graph::Recompute::kNone, 16, graph::Held::kRounded}, kernels::reference_ops());
+  const Result rounded =
+      run({DType::kF32, true, false, graph::Recompute::kNone, 16, graph::Held::kRounded}, kernels::reference_ops());
   for (const bool joined : {false, true})
-    expect_near(run({DType::kF32, true, joined, graph::Recompute::kNone, 16, graph::Held::kFp8}, kernels::reference_ops()), rounded, 1e-6, 1e-5);
-  expect_near(run({DType::kF32, true, false, graph::Recompute::kCheap, 16, graph::Held::kFp8}, kernels::reference_ops()), rounded, 1e-6, 1e-5);
+    expect_near(
+        run({DType::kF32, true, joined, graph::Recompute::kNone, 16, graph::Held::kFp8}, kernels::reference_ops()),
+        rounded, 1e-6, 1e-5);
+  expect_near(
+      run({DType::kF32, true, false, graph::Recompute::kCheap, 16, graph::Held::kFp8}, kernels::reference_ops()),
+      rounded, 1e-6, 1e-5);
   // Other sums, other last bits: a value at the border of two E4M3 numbers goes the other way, 6 % of it.
-  expect_near(run({DType::kF32, true, false, graph::Recompute::kNone, 16, graph::Held::kRounded}, kernels::cpu_ops()), rounded, 1e-3, 2e-2);
+  expect_near(run({DType::kF32, true, false, graph::Recompute::kNone, 16, graph::Held::kRounded}, kernels::cpu_ops()),
+              rounded, 1e-3, 2e-2);
   // Beside the base as it was: rounding to four bits shows, and not more than that.
   const Result plain = run({DType::kF32, true, false}, kernels::reference_ops());
   EXPECT_GT(distance(rounded.nll, plain.nll), 1e-5);
@@ -139,12 +167,16 @@ TEST_F(Gpu, ABaseHeldInFp8AgainstTheReference) {
     for (const bool joined : {false, true})
       for (const graph::Recompute r : {graph::Recompute::kNone, graph::Recompute::kCheap, graph::Recompute::kLayer}) {
         if (joined && r != graph::Recompute::kNone) continue;
-        SCOPED_TRACE(fmt::format("{} {} recompute {}", name_of(t), joined ? "joined" : "apart", graph::recompute_name(r)));
-        const Result want = run({DType::kF32, true, false, graph::Recompute::kNone, 16, graph::Held::kRounded}, kernels::reference_ops());
-        // A value near the border between two E4M3 numbers rounds the other way where its last bits differ, and Hopper's sums of E4M3
-        // products keep about fourteen bits (fp8_test.cc): with F32 activations too that decides (measured: 4e-3, and 5e-2 for gradients).
+        SCOPED_TRACE(
+            fmt::format("{} {} recompute {}", name_of(t), joined ? "joined" : "apart", graph::recompute_name(r)));
+        const Result want = run({DType::kF32, true, false, graph::Recompute::kNone, 16, graph::Held::kRounded},
+                                kernels::reference_ops());
+        // A value near the border between two E4M3 numbers rounds the other way where its last bits differ, and
+        // Hopper's sums of E4M3 products keep about fourteen bits (fp8_test.cc): with F32 activations too that decides
+        // (measured: 4e-3, and 5e-2 for gradients).
         const bool f32 = t == DType::kF32;
-        expect_near(run({t, true, joined, r, 16, graph::Held::kFp8}, *gpu(nullptr)->ops), want, f32 ? 1e-2 : 3e-2, f32 ? 1e-1 : 2e-1);
+        expect_near(run({t, true, joined, r, 16, graph::Held::kFp8}, *gpu(nullptr)->ops), want, f32 ? 1e-2 : 3e-2,
+                    f32 ? 1e-1 : 2e-1);
       }
 }
 
@@ -154,7 +186,8 @@ TEST_F(Gpu, WholeModelAgainstTheReference) {
       for (const DType t : kTypes)
         for (const graph::Recompute r : {graph::Recompute::kNone, graph::Recompute::kCheap, graph::Recompute::kLayer}) {
           if (joined && (!lora || r != graph::Recompute::kNone)) continue;
-          SCOPED_TRACE(fmt::format("{} {} {} recompute {}", name_of(t), lora ? "lora" : "full", joined ? "joined" : "apart", graph::recompute_name(r)));
+          SCOPED_TRACE(fmt::format("{} {} {} recompute {}", name_of(t), lora ? "lora" : "full",
+                                   joined ? "joined" : "apart", graph::recompute_name(r)));
           const Result want = run({DType::kF32, lora, false}, kernels::reference_ops());
           const bool f32 = t == DType::kF32;
           expect_near(run({t, lora, joined, r}, *gpu(nullptr)->ops), want, f32 ? 1e-5 : 1e-2, f32 ? 1e-4 : 6e-2);

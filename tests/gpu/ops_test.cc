@@ -41,8 +41,12 @@ TEST_F(Gpu, Norms) {
             });
             EXPECT_NEAR_HOST(y);
             EXPECT_NEAR_HOST(rstd);
-            if (layer) { EXPECT_NEAR_HOST(mean); }
-            if (residual) { EXPECT_NEAR_HOST(h); }
+            if (layer) {
+              EXPECT_NEAR_HOST(mean);
+            }
+            if (residual) {
+              EXPECT_NEAR_HOST(h);
+            }
             both([&](Ops& ops, Side on) {
               NormGrad n;
               n.layer_norm = layer;
@@ -118,7 +122,9 @@ TEST_F(Gpu, RotaryEmbeddingWithAndWithoutNorm) {
           ops.qk_rope(r);
         });
         EXPECT_NEAR_HOST(out);
-        if (norm) { EXPECT_NEAR_HOST(rstd); }
+        if (norm) {
+          EXPECT_NEAR_HOST(rstd);
+        }
         both([&](Ops& ops, Side on) {
           QkRopeGrad r;
           common(r, on);
@@ -286,7 +292,9 @@ TEST_F(Gpu, AdamWNormAndClipping) {
     EXPECT_NEAR_HOST(*master[i]);
     EXPECT_NEAR_HOST(*m[i]);
     EXPECT_NEAR_HOST(*v[i]);
-    if (i % 2) { EXPECT_NEAR_HOST(*copy[i]); }
+    if (i % 2) {
+      EXPECT_NEAR_HOST(*copy[i]);
+    }
   }
 }
 
@@ -341,7 +349,8 @@ TEST_F(Gpu, ThinProductsWhateverTheNumberOfRows) {
       for (int64_t m : {1, 8, 9, 17, 33, 64})
         for (bool acc : {false, true}) {
           SCOPED_TRACE(fmt::format("to {} m {} n {} k {} accumulate {}", name_of(ct), m, s.n, s.k, acc));
-          Matrix a(m, s.k, DType::kBF16, s.k + s.gap), b(s.n, s.k, DType::kBF16, s.k + s.gap), c(m, s.n, ct, s.n + s.gap), bias(1, s.n, DType::kF32);
+          Matrix a(m, s.k, DType::kBF16, s.k + s.gap), b(s.n, s.k, DType::kBF16, s.k + s.gap),
+              c(m, s.n, ct, s.n + s.gap), bias(1, s.n, DType::kF32);
           a.fill(1), b.fill(2), bias.fill(4);
           acc ? c.fill(3) : c.poison();
           both([&](Ops& ops, Side on) {
@@ -485,7 +494,9 @@ TEST_F(Gpu, ActLoraGradInOnePass) {
         EXPECT_NEAR_HOST(dz);
         // Where the two exponentials round to different bf16 neighbours, these sums in fp32 show it.
         EXPECT_LT(db.error(), 2e-4);
-        if (down) { EXPECT_LT(da.error(), 2e-4); }
+        if (down) {
+          EXPECT_LT(da.error(), 2e-4);
+        }
       }
 }
 

@@ -1,4 +1,5 @@
-// Operands in host and device memory side by side: the reference runs on one, the GPU on the other, both from the same contents.
+// Operands in host and device memory side by side: the reference runs on one, the GPU on the other, both from the same
+// contents.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -34,10 +35,13 @@ inline const kernels::Backend* gpu(std::string* why) {
 
 class Block {
  public:
-  explicit Block(size_t bytes) : bytes_(bytes), host_(bytes + 64), device_(gpu(nullptr)->device->allocate(bytes + 64)) {}
+  explicit Block(size_t bytes)
+      : bytes_(bytes), host_(bytes + 64), device_(gpu(nullptr)->device->allocate(bytes + 64)) {}
   ~Block() { gpu(nullptr)->device->release(device_); }
   Block(const Block&) = delete;
-  void* at(Side s, size_t offset = 0) { return (s == Side::kHost ? host_.data() : static_cast<std::byte*>(device_)) + offset; }
+  void* at(Side s, size_t offset = 0) {
+    return (s == Side::kHost ? host_.data() : static_cast<std::byte*>(device_)) + offset;
+  }
   void upload() { gpu(nullptr)->device->upload(device_, host_.data(), bytes_); }
   std::vector<std::byte> download() {
     std::vector<std::byte> out(bytes_);
@@ -57,7 +61,11 @@ class Block {
 class Matrix {
  public:
   Matrix(int64_t rows, int64_t cols, DType type, int64_t ld = 0, int64_t first = 0)
-      : rows_(rows), cols_(cols), ld_(ld ? ld : cols), type_(type), offset_(static_cast<size_t>(first) * size_of(type)),
+      : rows_(rows),
+        cols_(cols),
+        ld_(ld ? ld : cols),
+        type_(type),
+        offset_(static_cast<size_t>(first) * size_of(type)),
         block_(offset_ + static_cast<size_t>(rows * ld_ + 1) * size_of(type)) {
     std::memset(block_.at(Side::kHost), 0x5a, block_.bytes());
     block_.upload();
@@ -79,12 +87,19 @@ class Matrix {
   float* f(Side s) { return static_cast<float*>(p(s)); }
   void set(int64_t r, int64_t c, float v) {
     const size_t i = static_cast<size_t>(r * ld_ + c);
-    if (type_ == DType::kF8E4M3) static_cast<uint8_t*>(p(Side::kHost))[i] = float_to_f8e4m3(v);
-    else if (type_ == DType::kBF16) static_cast<uint16_t*>(p(Side::kHost))[i] = float_to_bf16(v);
-    else static_cast<float*>(p(Side::kHost))[i] = v;
+    if (type_ == DType::kF8E4M3)
+      static_cast<uint8_t*>(p(Side::kHost))[i] = float_to_f8e4m3(v);
+    else if (type_ == DType::kBF16)
+      static_cast<uint16_t*>(p(Side::kHost))[i] = float_to_bf16(v);
+    else
+      static_cast<float*>(p(Side::kHost))[i] = v;
   }
   float get(int64_t r, int64_t c) { return read(p(Side::kHost), type_, static_cast<size_t>(r * ld_ + c)); }
-  static float read(const void* p, DType t, size_t i) { return t == DType::kF8E4M3 ? f8e4m3_to_float(static_cast<const uint8_t*>(p)[i]) : t == DType::kBF16 ? bf16_to_float(static_cast<const uint16_t*>(p)[i]) : static_cast<const float*>(p)[i]; }
+  static float read(const void* p, DType t, size_t i) {
+    return t == DType::kF8E4M3 ? f8e4m3_to_float(static_cast<const uint8_t*>(p)[i])
+           : t == DType::kBF16 ? bf16_to_float(static_cast<const uint16_t*>(p)[i])
+                               : static_cast<const float*>(p)[i];
+  }
   // ‖device − host‖ / ‖host‖; also checks that nothing between the rows was touched.
   double error() {
     const std::vector<std::byte> got = block_.download();
@@ -93,10 +108,12 @@ class Matrix {
       for (int64_t c = 0; c < ld_; ++c) {
         const size_t i = static_cast<size_t>(r * ld_ + c);
         if (c >= cols_) {
-          EXPECT_EQ(0, std::memcmp(got.data() + offset_ + i * size_of(type_), "\x5a\x5a\x5a\x5a", size_of(type_))) << "gap of row " << r;
+          EXPECT_EQ(0, std::memcmp(got.data() + offset_ + i * size_of(type_), "\x5a\x5a\x5a\x5a", size_of(type_)))
+              << "gap of row " << r;
           continue;
         }
-        const double a = static_cast<double>(read(got.data() + offset_, type_, i)), b = static_cast<double>(read(p(Side::kHost), type_, i));
+        const double a = static_cast<double>(read(got.data() + offset_, type_, i)),
+                     b = static_cast<double>(read(p(Side::kHost), type_, i));
         if (std::isnan(a) || std::isnan(b)) return INFINITY;
         diff += (a - b) * (a - b);
         norm += b * b;

@@ -50,7 +50,8 @@ TEST(Memory, NoTwoBuffersThatLiveTogetherOverlap) {
     };
     for (const Op& op : g.ops) {
       for (ValueId v : op.in)
-        if (g.value(v).param == kNone) each(v, [&](ValueId o) { ASSERT_EQ(o, v) << "seed " << seed << " " << op_name(op); });
+        if (g.value(v).param == kNone)
+          each(v, [&](ValueId o) { ASSERT_EQ(o, v) << "seed " << seed << " " << op_name(op); });
       for (ValueId v : op.out) each(v, [&](ValueId& o) { o = v; });
     }
     for (ValueId v : kept(g)) each(v, [&](ValueId o) { ASSERT_EQ(o, v) << "seed " << seed; });
@@ -73,8 +74,10 @@ Result replay(const Graph& g, bool poison) {
     Philox r(5, i);
     for (int64_t k = 0; k < s.size; ++k) {
       const float v = (r.uniform() - 0.5f) * (g.params[i].kind == ParamKind::kNormWeight ? 2.0f : 0.3f);
-      if (s.master) s.master[k] = v;
-      else static_cast<float*>(s.weight)[k] = v;
+      if (s.master)
+        s.master[k] = v;
+      else
+        static_cast<float*>(s.weight)[k] = v;
     }
   }
   program.allocate(params);
@@ -99,11 +102,14 @@ Result replay(const Graph& g, bool poison) {
   Result out;
   out.nll.assign(program.nll(), program.nll() + kTokenCount);
   for (size_t i = 0; i < g.params.size(); ++i)
-    if (const auto& s = params[static_cast<ParamId>(i)]; s.grad) out.gradients.insert(out.gradients.end(), s.grad, s.grad + s.size);
+    if (const auto& s = params[static_cast<ParamId>(i)]; s.grad)
+      out.gradients.insert(out.gradients.end(), s.grad, s.grad + s.size);
   return out;
 }
 
-bool same(const std::vector<float>& a, const std::vector<float>& b) { return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0; }
+bool same(const std::vector<float>& a, const std::vector<float>& b) {
+  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
+}
 
 TEST(Memory, ReplayWithPoisonedDeadMemoryIsTheSame) {
   for (uint64_t seed = 0; seed < kSeeds; ++seed) {
@@ -120,14 +126,17 @@ TEST(Recompute, AnyNumberOfTensorsGivesTheSameResultsInLessMemory) {
     const Graph whole = random_graph(seed, DType::kF32);
     const Result want = replay(whole, false);
     const auto order = recompute_order(whole, 12);
-    for (size_t i = 1; i < order.size(); ++i) EXPECT_LE(order[i - 1].cost / order[i - 1].bytes, order[i].cost / order[i].bytes * (1 + 1e-12));
+    for (size_t i = 1; i < order.size(); ++i)
+      EXPECT_LE(order[i - 1].cost / order[i - 1].bytes, order[i].cost / order[i].bytes * (1 + 1e-12));
     for (const int64_t n : {int64_t{1}, static_cast<int64_t>(order.size()) / 2, static_cast<int64_t>(order.size())}) {
       if (n == 0) continue;
       const Graph g = random_graph(seed, DType::kF32, {n});
       const Result got = replay(g, true);
       EXPECT_TRUE(same(want.nll, got.nll)) << "seed " << seed << " n " << n;
       ASSERT_EQ(want.gradients.size(), got.gradients.size());
-      for (size_t i = 0; i < got.gradients.size(); ++i) ASSERT_NEAR(want.gradients[i], got.gradients[i], 1e-5 * (1 + std::abs(want.gradients[i]))) << "seed " << seed << " n " << n;
+      for (size_t i = 0; i < got.gradients.size(); ++i)
+        ASSERT_NEAR(want.gradients[i], got.gradients[i], 1e-5 * (1 + std::abs(want.gradients[i])))
+            << "seed " << seed << " n " << n;
     }
   }
 }
@@ -139,7 +148,8 @@ TEST(Recompute, NamesAreReadBack) {
     EXPECT_EQ(back, r);
   }
   Recompute r;
-  for (const char* bad : {"", "some", "-3", "0", "1x", "99999999999999999999"}) EXPECT_FALSE(recompute_from_name(bad, &r)) << bad;
+  for (const char* bad : {"", "some", "-3", "0", "1x", "99999999999999999999"})
+    EXPECT_FALSE(recompute_from_name(bad, &r)) << bad;
 }
 
 }  // namespace

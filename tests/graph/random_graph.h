@@ -1,5 +1,5 @@
-// Training graphs with a random shape, made of the operations that models use: chains, long skips, several readers of one value,
-// attention, dropout, adapters' kind of thin products, widths that differ. A function of the seed.
+// Training graphs with a random shape, made of the operations that models use: chains, long skips, several readers of
+// one value, attention, dropout, adapters' kind of thin products, widths that differ. A function of the seed.
 #pragma once
 
 #include <algorithm>
@@ -44,15 +44,21 @@ inline Graph random_graph(uint64_t seed, DType type, Recompute recompute = Recom
     pool.push_back(v);
     reads.push_back(0);
   };
-  auto to_width = [&](ValueId x, int64_t width) { return g.value(x).cols == width ? x : linear(g, x, matrix(width, g.value(x).cols)); };
+  auto to_width = [&](ValueId x, int64_t width) {
+    return g.value(x).cols == width ? x : linear(g, x, matrix(width, g.value(x).cols));
+  };
   const int64_t count = 10 + static_cast<int64_t>(r.below(60));
   for (int64_t i = 0; i < count; ++i) {
     const ValueId x = pick();
     const int64_t cols = g.value(x).cols;
     switch (r.below(7)) {
       case 0:
-      case 1: give(linear(g, x, matrix(kWidths[r.below(6)], cols))); break;
-      case 2: give(act(g, x, cols % 16 == 0 && r.below(2) ? ActKind::kSwiGlu : ActKind::kGeluTanh)); break;
+      case 1:
+        give(linear(g, x, matrix(kWidths[r.below(6)], cols)));
+        break;
+      case 2:
+        give(act(g, x, cols % 16 == 0 && r.below(2) ? ActKind::kSwiGlu : ActKind::kGeluTanh));
+        break;
       case 3: {
         const bool residual = r.below(2) == 1;
         const ValueId other = residual ? to_width(pick(), cols) : kNone;
@@ -61,8 +67,12 @@ inline Graph random_graph(uint64_t seed, DType type, Recompute recompute = Recom
         if (residual) give(n.h);
         break;
       }
-      case 4: give(add(g, x, to_width(pick(), cols))); break;
-      case 5: give(dropout(g, x, 0.1f)); break;
+      case 4:
+        give(add(g, x, to_width(pick(), cols)));
+        break;
+      case 5:
+        give(dropout(g, x, 0.1f));
+        break;
       case 6: {
         AttentionOp a;
         a.heads = 2;

@@ -28,7 +28,8 @@ TEST(Sampler, DrawsFollowTheSoftmax) {
   std::vector<double> p;
   for (float x : kLogits) total += p.emplace_back(std::exp(x / 0.8));
   const auto f = frequencies(s);
-  for (size_t i = 0; i < p.size(); ++i) EXPECT_NEAR(f.contains(static_cast<int32_t>(i)) ? f.at(static_cast<int32_t>(i)) : 0, p[i] / total, 0.015) << i;
+  for (size_t i = 0; i < p.size(); ++i)
+    EXPECT_NEAR(f.contains(static_cast<int32_t>(i)) ? f.at(static_cast<int32_t>(i)) : 0, p[i] / total, 0.015) << i;
 }
 
 TEST(Sampler, FiltersKeepWhatTheySay) {

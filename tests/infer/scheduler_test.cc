@@ -1,4 +1,5 @@
-// What a request gets must not depend on anything but the request: alone, among others, in pieces, from the cache, after eviction.
+// What a request gets must not depend on anything but the request: alone, among others, in pieces, from the cache,
+// after eviction.
 #include "infer/scheduler.h"
 
 #include <gtest/gtest.h>
@@ -24,7 +25,9 @@ Model& model() {
 
 std::vector<int32_t> prompt(size_t n, uint32_t seed) {
   std::vector<int32_t> p;
-  for (size_t i = 0; i < n; ++i) p.push_back(static_cast<int32_t>((seed = seed * 1664525u + 1013904223u) >> 8) % static_cast<int32_t>(model().vocab()));
+  for (size_t i = 0; i < n; ++i)
+    p.push_back(static_cast<int32_t>((seed = seed * 1664525u + 1013904223u) >> 8) %
+                static_cast<int32_t>(model().vocab()));
   return p;
 }
 
@@ -44,7 +47,8 @@ struct Got {
   Outcome outcome;
   bool done = false;
   bool operator==(const Got& o) const {
-    return ids == o.ids && logprobs.size() == o.logprobs.size() && std::memcmp(logprobs.data(), o.logprobs.data(), 4 * logprobs.size()) == 0;
+    return ids == o.ids && logprobs.size() == o.logprobs.size() &&
+           std::memcmp(logprobs.data(), o.logprobs.data(), 4 * logprobs.size()) == 0;
   }
 };
 
@@ -129,7 +133,13 @@ TEST(Scheduler, SampledAnswersDependOnTheSeedAlone) {
   std::vector<Request> requests;
   for (uint32_t i = 0; i < 6; ++i) {
     requests.push_back(request(20, 3));
-    requests.back().sampling = {.temperature = 1.2, .top_k = 30, .top_p = 0.9, .min_p = 0.01, .seed = i / 2, .repetition_penalty = 1.1, .presence_penalty = 0.2};
+    requests.back().sampling = {.temperature = 1.2,
+                                .top_k = 30,
+                                .top_p = 0.9,
+                                .min_p = 0.01,
+                                .seed = i / 2,
+                                .repetition_penalty = 1.1,
+                                .presence_penalty = 0.2};
   }
   Scheduler s(model(), {});
   const auto got = answer(s, requests);
@@ -190,7 +200,8 @@ TEST(Scheduler, AdaptersShareTheBaseAndGiveWhatTheyGiveAlone) {
 
 class Only final : public Constraint {
  public:
-  explicit Only(std::vector<int32_t> ids) : ids_(std::move(ids)), mask_(static_cast<size_t>(model().vocab() + 63) / 64) {}
+  explicit Only(std::vector<int32_t> ids)
+      : ids_(std::move(ids)), mask_(static_cast<size_t>(model().vocab() + 63) / 64) {}
   std::span<const uint64_t> allowed() override {
     std::fill(mask_.begin(), mask_.end(), 0);
     if (at_ < ids_.size()) mask_[static_cast<size_t>(ids_[at_]) / 64] |= uint64_t{1} << (ids_[at_] % 64);

@@ -18,7 +18,8 @@ TEST(Scorer, ATextScoresAlikeAloneAndAmongOthers) {
       uint32_t seed = 5;
       for (int64_t n : {1, 2, 31, 64, 17, 48, 3})
         for (rows.emplace_back(); static_cast<int64_t>(rows.back().size()) < std::min(n, model.positions());)
-          rows.back().push_back(static_cast<int32_t>((seed = seed * 1664525u + 1013904223u) >> 8) % static_cast<int32_t>(model.vocab()));
+          rows.back().push_back(static_cast<int32_t>((seed = seed * 1664525u + 1013904223u) >> 8) %
+                                static_cast<int32_t>(model.vocab()));
       Scorer wide(model, 4096), narrow(model, 1);
       const auto together = wide.score(rows), in_small_passes = narrow.score(rows);
       for (size_t i = 0; i < rows.size(); ++i) {

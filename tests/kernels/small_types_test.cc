@@ -70,7 +70,8 @@ TEST(RoundRows, OfBf16IsTheRoundingOfItsValue) {
   round_rows(SmallType::kFp8, 0, {in_place.data(), 3, 576, 576, DType::kBF16},
              {in_place.data(), 3, 576, 576, DType::kBF16});
   const auto want = defined(SmallType::kFp8, 0, values, 576);
-  for (size_t i = 0; i < x.size(); ++i) EXPECT_EQ(bf16_to_float(in_place[i]), bf16_to_float(float_to_bf16(want[i])));  // zeros of either sign are alike
+  for (size_t i = 0; i < x.size(); ++i)
+    EXPECT_EQ(bf16_to_float(in_place[i]), bf16_to_float(float_to_bf16(want[i])));  // zeros of either sign are alike
 }
 
 TEST(RoundRows, TiesGoToEvenAndTheLargestStays) {

@@ -20,7 +20,9 @@
 
 namespace mxt::tiny {
 
-inline std::string golden(const std::string& name) { return std::string(MXT_SOURCE_DIR) + "/tests/golden/models/" + name; }
+inline std::string golden(const std::string& name) {
+  return std::string(MXT_SOURCE_DIR) + "/tests/golden/models/" + name;
+}
 
 struct Packed {
   std::vector<int32_t> ids, positions, targets, cu{0};
@@ -54,7 +56,8 @@ inline Packed read_rows(const std::string& folder, size_t from, size_t n) {
   while (at < text.size()) {
     const size_t end = text.find('\n', at);
     const Json j = Json::parse(text.substr(at, end - at));
-    if (row >= from && row < from + n) p.add(j["input_ids"].get<std::vector<int32_t>>(), j["labels"].get<std::vector<int32_t>>());
+    if (row >= from && row < from + n)
+      p.add(j["input_ids"].get<std::vector<int32_t>>(), j["labels"].get<std::vector<int32_t>>());
     ++row;
     at = end + 1;
   }
@@ -64,7 +67,10 @@ inline Packed read_rows(const std::string& folder, size_t from, size_t n) {
 class Model {
  public:
   Model(const std::string& folder, const models::BuildOptions& options, kernels::Ops& ops)
-      : source(formats::WeightSource::open(folder)), graph(models::build(source->config(), options)), params(graph, options.purpose == models::Purpose::kTrain), program(graph, plan, ops, {256, 0, false}) {
+      : source(formats::WeightSource::open(folder)),
+        graph(models::build(source->config(), options)),
+        params(graph, options.purpose == models::Purpose::kTrain),
+        program(graph, plan, ops, {256, 0, false}) {
     checkpoint::load_base(graph, params, *source);
     program.allocate(params);
   }

@@ -52,7 +52,8 @@ ServerResponse FakeHub::paths_answer(const std::string& form) {
       const auto f = files.find(path);
       if (f != files.end())
         out.push_back(file_entry(path, f->second, large.contains(path)));
-      else if (const auto below = files.lower_bound(path + "/"); below != files.end() && below->first.starts_with(path + "/"))
+      else if (const auto below = files.lower_bound(path + "/");
+               below != files.end() && below->first.starts_with(path + "/"))
         out.push_back({{"type", "directory"}, {"oid", std::string(40, 'd')}, {"size", 0}, {"path", path}});
     }
     at = end + 1;
@@ -74,7 +75,8 @@ ServerResponse FakeHub::answer(const ServerRequest& r) {
   const std::string api = api_ + "/";
   const auto is_revision = [&](const std::string& s) { return s == "main" || s == commit; };
   if (path == api_ || path.starts_with(api + "revision/")) {
-    if (path != api_ && !is_revision(path.substr(api.size() + 9))) return error(404, "RevisionNotFound", "Invalid rev id");
+    if (path != api_ && !is_revision(path.substr(api.size() + 9)))
+      return error(404, "RevisionNotFound", "Invalid rev id");
     Json siblings = Json::array();
     for (const auto& [name, content] : files) siblings.push_back({{"rfilename", name}});
     return json({{"id", "org/model"},
@@ -107,7 +109,8 @@ ServerResponse FakeHub::answer(const ServerRequest& r) {
 }
 
 ServerResponse FakeHub::tree_answer(const std::string& folder, const std::string& query) {
-  const bool recursive = query.find("recursive=true") != std::string::npos || query.find("recursive=True") != std::string::npos;
+  const bool recursive =
+      query.find("recursive=true") != std::string::npos || query.find("recursive=True") != std::string::npos;
   const std::string below = folder.empty() ? "" : folder + "/";
   std::set<std::string> folders;
   std::vector<std::string> names;
@@ -132,9 +135,8 @@ ServerResponse FakeHub::tree_answer(const std::string& folder, const std::string
   ServerResponse r = json(out);
   if (from + page < names.size())
     r.headers.emplace_back(
-        "Link", "<" +
-                    hub_->url(api_ + "/tree/main?recursive=true&cursor=" + std::to_string(from + page)) +
-                    ">; rel=\"next\"");
+        "Link",
+        "<" + hub_->url(api_ + "/tree/main?recursive=true&cursor=" + std::to_string(from + page)) + ">; rel=\"next\"");
   return r;
 }
 

@@ -119,7 +119,8 @@ TEST(Tamper, MissingExtraAndShortenedFilesAreNamed) {
 TEST(Tamper, AnAddedFileOfAnyNameIsNamed) {
   const RunFolder run;
   run.write();
-  for (const char* name : {".hidden", ".lock", ".results.json.1.0.tmp", ".work/x", "sub/.y", " ", "a\xff", "\x1b[31m"}) {
+  for (const char* name :
+       {".hidden", ".lock", ".results.json.1.0.tmp", ".work/x", "sub/.y", " ", "a\xff", "\x1b[31m"}) {
     const std::string path = std::string("eval/") + name;
     make_folders(fs::path(run.file(path)).parent_path().string());
     run.put(path, "");
@@ -172,7 +173,8 @@ TEST(Tamper, TheReceiptMustFollowFromTheManifest) {
     EXPECT_EQ(r.findings[0].field, "receipt.json");
     EXPECT_EQ(r.findings[0].what.find(key + " was edited"), 0u) << r.findings[0].what;
   }
-  for (const std::string& text : {std::string("{"), std::string("[]"), std::string(), good.dump(), good.dump(2) + "\n\n"}) {
+  for (const std::string& text :
+       {std::string("{"), std::string("[]"), std::string(), good.dump(), good.dump(2) + "\n\n"}) {
     run.put("receipt.json", text);
     EXPECT_EQ(verify(run.manifest()).findings.at(0).field, "receipt.json") << text;
   }

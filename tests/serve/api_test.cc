@@ -1,4 +1,5 @@
-// The server over real sockets, with a tiny random model and a byte tokenizer that the test makes: protocol, bad inputs, abuse.
+// The server over real sockets, with a tiny random model and a byte tokenizer that the test makes: protocol, bad
+// inputs, abuse.
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
@@ -13,18 +14,20 @@
 #include "base/files.h"
 #include "base/json.h"
 #include "checkpoint/weights.h"
+#include "client.h"
 #include "models/model.h"
 #include "net/http.h"
 #include "serve/http/server.h"
 #include "serve/operator.h"
-#include "client.h"
 
 namespace mxt::serve {
 namespace {
 
 constexpr const char* kChat =
-    "{% if tools %}{{ tools | tojson }}{% endif %}{% for m in messages %}<s>{{ m.role }}:{{ m.content }}{% if m.tool_calls %}{{ m.tool_calls | tojson }}{% endif %}</s>{% endfor %}"
-    "{% if add_generation_prompt %}<s>assistant:{% if enable_thinking is defined and enable_thinking %}<think>{% endif %}{% endif %}";
+    "{% if tools %}{{ tools | tojson }}{% endif %}{% for m in messages %}<s>{{ m.role }}:{{ m.content }}{% if "
+    "m.tool_calls %}{{ m.tool_calls | tojson }}{% endif %}</s>{% endfor %}"
+    "{% if add_generation_prompt %}<s>assistant:{% if enable_thinking is defined and enable_thinking %}<think>{% endif "
+    "%}{% endif %}";
 
 // A folder with a model of random weights and a tokenizer of all bytes, <s> and </s>.
 std::string make_model() {
@@ -37,8 +40,10 @@ std::string make_model() {
     const bool plain = (b >= 33 && b <= 126) || (b >= 161 && b <= 172) || (b >= 174 && b <= 255);
     const int cp = plain ? b : 256 + n++;
     std::string s;
-    if (cp < 0x80) s = static_cast<char>(cp);
-    else s = {static_cast<char>(0xC0 | cp >> 6), static_cast<char>(0x80 | (cp & 63))};
+    if (cp < 0x80)
+      s = static_cast<char>(cp);
+    else
+      s = {static_cast<char>(0xC0 | cp >> 6), static_cast<char>(0x80 | (cp & 63))};
     vocab[s] = next++;
   }
   nlohmann::ordered_json t;
@@ -46,14 +51,32 @@ std::string make_model() {
   t["truncation"] = t["padding"] = t["normalizer"] = nullptr;
   t["added_tokens"] = nlohmann::ordered_json::array();
   for (const char* name : {"<s>", "</s>"})
-    t["added_tokens"].push_back({{"id", next++}, {"content", name}, {"single_word", false}, {"lstrip", false}, {"rstrip", false}, {"normalized", false}, {"special", true}});
-  t["pre_tokenizer"] = {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"trim_offsets", true}, {"use_regex", true}};
+    t["added_tokens"].push_back({{"id", next++},
+                                 {"content", name},
+                                 {"single_word", false},
+                                 {"lstrip", false},
+                                 {"rstrip", false},
+                                 {"normalized", false},
+                                 {"special", true}});
+  t["pre_tokenizer"] = {
+      {"type", "ByteLevel"}, {"add_prefix_space", false}, {"trim_offsets", true}, {"use_regex", true}};
   t["post_processor"] = nullptr;
   t["decoder"] = {{"type", "ByteLevel"}, {"add_prefix_space", true}, {"trim_offsets", true}, {"use_regex", true}};
-  t["model"] = {{"type", "BPE"}, {"dropout", nullptr}, {"unk_token", nullptr}, {"continuing_subword_prefix", nullptr}, {"end_of_word_suffix", nullptr}, {"fuse_unk", false}, {"byte_fallback", false}, {"ignore_merges", false}, {"vocab", vocab}, {"merges", nlohmann::ordered_json::array()}};
+  t["model"] = {{"type", "BPE"},
+                {"dropout", nullptr},
+                {"unk_token", nullptr},
+                {"continuing_subword_prefix", nullptr},
+                {"end_of_word_suffix", nullptr},
+                {"fuse_unk", false},
+                {"byte_fallback", false},
+                {"ignore_merges", false},
+                {"vocab", vocab},
+                {"merges", nlohmann::ordered_json::array()}};
   write_file_atomic(folder + "/tokenizer.json", t.dump());
-  write_file_atomic(folder + "/tokenizer_config.json", nlohmann::json{{"eos_token", "</s>"}, {"tokenizer_class", "PreTrainedTokenizerFast"}}.dump());
-  const auto config = nlohmann::ordered_json::parse(R"({"architectures":["LlamaForCausalLM"],"model_type":"llama","vocab_size":258,"hidden_size":32,"intermediate_size":48,"num_hidden_layers":2,
+  write_file_atomic(folder + "/tokenizer_config.json",
+                    nlohmann::json{{"eos_token", "</s>"}, {"tokenizer_class", "PreTrainedTokenizerFast"}}.dump());
+  const auto config = nlohmann::ordered_json::parse(
+      R"({"architectures":["LlamaForCausalLM"],"model_type":"llama","vocab_size":258,"hidden_size":32,"intermediate_size":48,"num_hidden_layers":2,
     "num_attention_heads":4,"num_key_value_heads":2,"max_position_embeddings":512,"rms_norm_eps":1e-6,"rope_theta":10000.0,"tie_word_embeddings":true,"hidden_act":"silu","initializer_range":0.3,"torch_dtype":"float32","eos_token_id":257})");
   write_file_atomic(folder + "/config.json", config.dump());
   const auto c = formats::read_model_config(folder);
@@ -88,7 +111,9 @@ struct Server {
     s.stop = {257};
     s.names = {{"tiny", -1}};
     op = std::make_unique<Operator>(std::move(s), std::move(settings));
-    http = std::make_unique<HttpServer>(h, [this](const auto& r) { return op->gate(r); }, [this](const auto& r, auto reply) { op->handle(r, std::move(reply)); });
+    http = std::make_unique<HttpServer>(
+        h, [this](const auto& r) { return op->gate(r); },
+        [this](const auto& r, auto reply) { op->handle(r, std::move(reply)); });
     scheduler->start();
     http->start();
     url = "http://127.0.0.1:" + std::to_string(http->port());
@@ -104,7 +129,8 @@ Server& shared() {
   return s;
 }
 
-Answer send(const Server& s, const std::string& method, const std::string& path, const std::string& body = "", net::Headers headers = {}) {
+Answer send(const Server& s, const std::string& method, const std::string& path, const std::string& body = "",
+            net::Headers headers = {}) {
   return ask(s.url, method, path, body, std::move(headers));
 }
 Answer post(const std::string& path, const nlohmann::json& body) { return send(shared(), "POST", path, body.dump()); }
@@ -118,8 +144,10 @@ std::vector<nlohmann::json> events(const std::string& body) {
     const std::string line = body.substr(at, end - at);
     at = end + 2;
     EXPECT_FALSE(done);
-    if (line == "data: [DONE]") done = true;
-    else if (line.starts_with("data: ")) out.push_back(nlohmann::json::parse(line.substr(6)));
+    if (line == "data: [DONE]")
+      done = true;
+    else if (line.starts_with("data: "))
+      out.push_back(nlohmann::json::parse(line.substr(6)));
   }
   EXPECT_TRUE(done);
   return out;
@@ -151,7 +179,13 @@ std::string raw(const Server& s, const std::string& bytes, bool half_close = fal
 
 bool alive() { return send(shared(), "GET", "/health").status == 200; }
 
-nlohmann::json chat(const std::string& text = "hi") { return {{"model", "tiny"}, {"messages", {{{"role", "user"}, {"content", text}}}}, {"max_tokens", 6}, {"temperature", 0}, {"chat_template_kwargs", {{"enable_thinking", false}}}}; }
+nlohmann::json chat(const std::string& text = "hi") {
+  return {{"model", "tiny"},
+          {"messages", {{{"role", "user"}, {"content", text}}}},
+          {"max_tokens", 6},
+          {"temperature", 0},
+          {"chat_template_kwargs", {{"enable_thinking", false}}}};
+}
 
 TEST(Api, ModelsHealthMetricsAndTheDocument) {
   EXPECT_EQ(send(shared(), "GET", "/health").json()["status"], "ok");
@@ -162,7 +196,8 @@ TEST(Api, ModelsHealthMetricsAndTheDocument) {
   EXPECT_EQ(send(shared(), "GET", "/v1/models/other").status, 404);
   EXPECT_EQ(send(shared(), "GET", "/v1/models/t%69ny").json()["id"], "tiny");
   EXPECT_EQ(send(shared(), "GET", "/v1/models/org%2Fother").status, 404);
-  for (const char* bad : {"%", "t%6", "%zz", "%ff", "%+1"}) EXPECT_EQ(send(shared(), "GET", std::string("/v1/models/") + bad).status, 400) << bad;
+  for (const char* bad : {"%", "t%6", "%zz", "%ff", "%+1"})
+    EXPECT_EQ(send(shared(), "GET", std::string("/v1/models/") + bad).status, 400) << bad;
   post("/v1/chat/completions", chat());
   const std::string text = send(shared(), "GET", "/metrics").body;
   EXPECT_NE(text.find("mindxtrain_generated_tokens_total "), std::string::npos);
@@ -177,7 +212,8 @@ TEST(Api, ChatWholeAndStreamedAreTheSame) {
   EXPECT_EQ(whole["object"], "chat.completion");
   const auto& message = whole["choices"][0]["message"];
   EXPECT_EQ(message["role"], "assistant");
-  EXPECT_EQ(whole["usage"]["total_tokens"].get<int>(), whole["usage"]["prompt_tokens"].get<int>() + whole["usage"]["completion_tokens"].get<int>());
+  EXPECT_EQ(whole["usage"]["total_tokens"].get<int>(),
+            whole["usage"]["prompt_tokens"].get<int>() + whole["usage"]["completion_tokens"].get<int>());
   auto r = chat();
   r["stream"] = true;
   r["stream_options"] = {{"include_usage", true}};
@@ -230,8 +266,10 @@ TEST(Api, MalformedSchemasAreTheClientsError) {
   auto r = chat();
   nlohmann::json wide;
   for (int i = 0; i < 1500; ++i) wide["properties"]["p" + std::to_string(i)] = {{"type", "string"}};
-  for (const nlohmann::json& schema : {wide, nlohmann::json::parse(R"({"type":"string","nullable":"yes"})"), nlohmann::json::parse(R"({"allOf":[{"$ref":"#/a~2b"}]})"),
-                                       nlohmann::json::parse(R"({"properties":{"a":true},"allOf":[{"properties":[1]}]})")}) {
+  for (const nlohmann::json& schema :
+       {wide, nlohmann::json::parse(R"({"type":"string","nullable":"yes"})"),
+        nlohmann::json::parse(R"({"allOf":[{"$ref":"#/a~2b"}]})"),
+        nlohmann::json::parse(R"({"properties":{"a":true},"allOf":[{"properties":[1]}]})")}) {
     r["response_format"] = {{"type", "json_schema"}, {"json_schema", {{"name", "x"}, {"schema", schema}}}};
     const auto a = post("/v1/chat/completions", r);
     EXPECT_EQ(a.status, 400) << a.body.substr(0, 300);
@@ -247,14 +285,20 @@ TEST(Api, FieldsWithoutEffectHaveTypesToo) {
     EXPECT_EQ(a.status, 400) << name << " " << value.dump() << " " << a.body.substr(0, 200);
   };
   for (const auto& w : wrong) {
-    for (const char* name : {"user", "safety_identifier", "prompt_cache_key", "service_tier", "store", "metadata", "reasoning_effort"}) refused("/v1/chat/completions", chat(), name, w);
-    for (const char* name : {"user", "add_special_tokens"}) refused("/v1/completions", {{"prompt", "a"}, {"max_tokens", 1}}, name, w);
+    for (const char* name :
+         {"user", "safety_identifier", "prompt_cache_key", "service_tier", "store", "metadata", "reasoning_effort"})
+      refused("/v1/chat/completions", chat(), name, w);
+    for (const char* name : {"user", "add_special_tokens"})
+      refused("/v1/completions", {{"prompt", "a"}, {"max_tokens", 1}}, name, w);
     refused("/v1/embeddings", {{"input", "a"}}, "user", w);
-    for (const char* name : {"model", "add_special_tokens", "add_generation_prompt", "tools", "chat_template_kwargs", "return_token_strs"}) refused("/tokenize", {{"prompt", "a"}}, name, w);
+    for (const char* name :
+         {"model", "add_special_tokens", "add_generation_prompt", "tools", "chat_template_kwargs", "return_token_strs"})
+      refused("/tokenize", {{"prompt", "a"}}, name, w);
     refused("/detokenize", {{"tokens", {65}}}, "model", w);
   }
   auto r = chat();
-  r["user"] = r["safety_identifier"] = "u", r["store"] = false, r["metadata"] = {{"a", "b"}}, r["reasoning_effort"] = "low", r["service_tier"] = "auto";
+  r["user"] = r["safety_identifier"] = "u", r["store"] = false, r["metadata"] = {{"a", "b"}},
+  r["reasoning_effort"] = "low", r["service_tier"] = "auto";
   EXPECT_EQ(post("/v1/chat/completions", r).status, 200);
   EXPECT_EQ(post("/tokenize", {{"model", "other"}, {"prompt", "a"}}).status, 404);
 }
@@ -282,7 +326,8 @@ TEST(Api, HostileBodiesCostLittleAndTellNothing) {
 
 TEST(Api, CompletionsAsTheEvaluationHarnessAsks) {
   const std::vector<std::vector<int>> prompts{{72, 101, 108, 108, 111}, {65, 66}, {65, 66, 67, 68, 69, 70, 71}};
-  const nlohmann::json r{{"model", "tiny"}, {"prompt", prompts}, {"echo", true}, {"logprobs", 1}, {"max_tokens", 1}, {"temperature", 0}, {"seed", 1234}};
+  const nlohmann::json r{{"model", "tiny"}, {"prompt", prompts}, {"echo", true}, {"logprobs", 1},
+                         {"max_tokens", 1}, {"temperature", 0},  {"seed", 1234}};
   const auto j = post("/v1/completions", r).json();
   ASSERT_EQ(j["choices"].size(), 3u);
   for (size_t i = 0; i < 3; ++i) {
@@ -302,13 +347,15 @@ TEST(Api, CompletionsAsTheEvaluationHarnessAsks) {
     one["prompt"] = prompts[i];
     EXPECT_EQ(post("/v1/completions", one).json()["choices"][0]["logprobs"], l);
   }
-  const auto text = post("/v1/completions", {{"model", "tiny"}, {"prompt", "abc"}, {"max_tokens", 0}, {"echo", true}}).json();
+  const auto text =
+      post("/v1/completions", {{"model", "tiny"}, {"prompt", "abc"}, {"max_tokens", 0}, {"echo", true}}).json();
   EXPECT_EQ(text["choices"][0]["text"], "abc");
   EXPECT_EQ(text["choices"][0]["finish_reason"], "length");
 }
 
 TEST(Api, StopsAndBiases) {
-  const nlohmann::json base{{"model", "tiny"}, {"prompt", "abc"}, {"max_tokens", 8}, {"temperature", 0}, {"logit_bias", {{"120", 100}}}};
+  const nlohmann::json base{
+      {"model", "tiny"}, {"prompt", "abc"}, {"max_tokens", 8}, {"temperature", 0}, {"logit_bias", {{"120", 100}}}};
   const std::string x = post("/v1/completions", base).json()["choices"][0]["text"];
   auto stop = base;
   stop["stop"] = {x.substr(0, x.size() / 4)};
@@ -323,7 +370,8 @@ TEST(Api, StructuredOutputHoldsWhateverTheModelThinks) {
   r["temperature"] = 1.0;
   for (int seed = 0; seed < 4; ++seed) {
     r["seed"] = seed;
-    r["response_format"] = nlohmann::json::parse(R"({"type":"json_schema","json_schema":{"name":"x","strict":true,"schema":{"type":"object","properties":{"color":{"enum":["red","blue"]},"n":{"type":"integer","minimum":1,"maximum":20},
+    r["response_format"] = nlohmann::json::parse(
+        R"({"type":"json_schema","json_schema":{"name":"x","strict":true,"schema":{"type":"object","properties":{"color":{"enum":["red","blue"]},"n":{"type":"integer","minimum":1,"maximum":20},
       "tags":{"type":"array","items":{"type":"string","maxLength":4},"maxItems":2}},"required":["color","n","tags"],"additionalProperties":false}}})");
     const auto j = post("/v1/chat/completions", r).json();
     ASSERT_TRUE(j.contains("choices")) << j.dump();
@@ -337,7 +385,8 @@ TEST(Api, StructuredOutputHoldsWhateverTheModelThinks) {
 
 nlohmann::json with_tool() {
   auto r = chat();
-  r["tools"] = nlohmann::json::parse(R"([{"type":"function","function":{"name":"weather","description":"d","parameters":{"type":"object","properties":{"city":{"enum":["Oslo","Rome"]}},"required":["city"]}}}])");
+  r["tools"] = nlohmann::json::parse(
+      R"([{"type":"function","function":{"name":"weather","description":"d","parameters":{"type":"object","properties":{"city":{"enum":["Oslo","Rome"]}},"required":["city"]}}}])");
   r["tool_choice"] = "required";
   r["parallel_tool_calls"] = false;
   r["max_tokens"] = 300;
@@ -394,8 +443,13 @@ TEST(Api, EmbeddingsAndTokens) {
   ASSERT_EQ(j["data"].size(), 2u);
   EXPECT_EQ(j["data"][0]["embedding"].size(), 32u);
   EXPECT_NE(j["data"][0]["embedding"], j["data"][1]["embedding"]);
-  EXPECT_EQ(post("/v1/embeddings", {{"model", "tiny"}, {"input", "abc"}}).json()["data"][0]["embedding"], j["data"][0]["embedding"]);
-  EXPECT_EQ(post("/v1/embeddings", {{"input", "abc"}, {"encoding_format", "base64"}}).json()["data"][0]["embedding"].get<std::string>().size(), (32 * 4 + 2) / 3 * 4u);
+  EXPECT_EQ(post("/v1/embeddings", {{"model", "tiny"}, {"input", "abc"}}).json()["data"][0]["embedding"],
+            j["data"][0]["embedding"]);
+  EXPECT_EQ(post("/v1/embeddings", {{"input", "abc"}, {"encoding_format", "base64"}})
+                .json()["data"][0]["embedding"]
+                .get<std::string>()
+                .size(),
+            (32 * 4 + 2) / 3 * 4u);
   const auto t = post("/tokenize", {{"prompt", "héllo"}, {"add_special_tokens", false}}).json();
   EXPECT_EQ(t["count"], 6);
   EXPECT_EQ(post("/detokenize", {{"tokens", t["tokens"]}}).json()["prompt"], "héllo");
@@ -420,22 +474,68 @@ TEST(Api, BadFieldsAreRefusedByName) {
     return r;
   };
   const std::string path = "/v1/chat/completions";
-  for (const auto& [key, v] : std::vector<std::pair<const char*, nlohmann::json>>{{"n", 1000000000}, {"n", 0}, {"n", -1}, {"n", 1.5}, {"n", "1"}, {"n", 18446744073709551615u}, {"temperature", -1}, {"temperature", "hot"}, {"temperature", 1e308},
-                                                                                {"top_p", 2}, {"top_k", -2}, {"max_tokens", -1}, {"max_tokens", 0}, {"max_tokens", 9223372036854775807}, {"stop", 5}, {"stop", {1}}, {"seed", 1.5},
-                                                                                {"stream", "yes"}, {"stream_options", {{"include_usage", true}}}, {"top_logprobs", 2}, {"top_logprobs", 100}, {"logit_bias", {{"-1", 1}}}, {"logit_bias", {{"999999", 1}}},
-                                                                                {"logit_bias", 3}, {"messages", nlohmann::json::array()}, {"messages", 5}, {"messages", nullptr}, {"tools", 5}, 
-                                                                                {"chat_template", "{{ 1 }}"}, {"chat_template_kwargs", 5}, {"chat_template_kwargs", {{"messages", 1}}}, {"chat_template_kwargs", {{"tokenize", true}}},
-                                                                                {"response_format", 5}, {"tool_choice", "required"}, {"tool_choice", "sometimes"}, {"stop_token_ids", {-1}}, {"stop_token_ids", {99999}}, {"temprature", 1},
-                                                                                {"priority", 99999999}})
+  for (const auto& [key, v] :
+       std::vector<std::pair<const char*, nlohmann::json>>{{"n", 1000000000},
+                                                           {"n", 0},
+                                                           {"n", -1},
+                                                           {"n", 1.5},
+                                                           {"n", "1"},
+                                                           {"n", 18446744073709551615u},
+                                                           {"temperature", -1},
+                                                           {"temperature", "hot"},
+                                                           {"temperature", 1e308},
+                                                           {"top_p", 2},
+                                                           {"top_k", -2},
+                                                           {"max_tokens", -1},
+                                                           {"max_tokens", 0},
+                                                           {"max_tokens", 9223372036854775807},
+                                                           {"stop", 5},
+                                                           {"stop", {1}},
+                                                           {"seed", 1.5},
+                                                           {"stream", "yes"},
+                                                           {"stream_options", {{"include_usage", true}}},
+                                                           {"top_logprobs", 2},
+                                                           {"top_logprobs", 100},
+                                                           {"logit_bias", {{"-1", 1}}},
+                                                           {"logit_bias", {{"999999", 1}}},
+                                                           {"logit_bias", 3},
+                                                           {"messages", nlohmann::json::array()},
+                                                           {"messages", 5},
+                                                           {"messages", nullptr},
+                                                           {"tools", 5},
+                                                           {"chat_template", "{{ 1 }}"},
+                                                           {"chat_template_kwargs", 5},
+                                                           {"chat_template_kwargs", {{"messages", 1}}},
+                                                           {"chat_template_kwargs", {{"tokenize", true}}},
+                                                           {"response_format", 5},
+                                                           {"tool_choice", "required"},
+                                                           {"tool_choice", "sometimes"},
+                                                           {"stop_token_ids", {-1}},
+                                                           {"stop_token_ids", {99999}},
+                                                           {"temprature", 1},
+                                                           {"priority", 99999999}})
     expect_bad(path, with(key, v), std::string(key));
   expect_bad(path, with("response_format", {{"type", "xml"}}), "response_format.type");
   expect_bad(path, with("response_format", {{"type", "json_schema"}}), "response_format.json_schema");
   expect_bad(path, with("messages", {{{"role", "root"}, {"content", "x"}}}), "messages[0].role");
   expect_bad(path, with("messages", {{{"role", "user"}}}), "messages[0].content");
-  expect_bad(path, with("messages", {{{"role", "user"}, {"content", {{{"type", "image_url"}, {"image_url", {{"url", "http://169.254.169.254/"}}}}}}}}), "messages[0].content");
-  expect_bad(path, with("messages", {{{"role", "assistant"}, {"content", ""}, {"tool_calls", {{{"function", {{"name", "f"}, {"arguments", "{"}}}}}}}}), "messages[0].tool_calls");
-  auto schema = [&](const char* s) { return with("response_format", {{"type", "json_schema"}, {"json_schema", {{"name", "x"}, {"schema", nlohmann::json::parse(s)}}}}); };
-  for (const char* s : {R"({"type":"nope"})", R"({"type":"string","pattern":"(((("})", R"({"type":"string","pattern":"(a+)+\\1"})", R"({"$ref":"#"})", R"({"$ref":"#/x"})", R"({"type":"array","maxItems":-5})"})
+  expect_bad(
+      path,
+      with("messages", {{{"role", "user"},
+                         {"content", {{{"type", "image_url"}, {"image_url", {{"url", "http://169.254.169.254/"}}}}}}}}),
+      "messages[0].content");
+  expect_bad(path,
+             with("messages", {{{"role", "assistant"},
+                                {"content", ""},
+                                {"tool_calls", {{{"function", {{"name", "f"}, {"arguments", "{"}}}}}}}}),
+             "messages[0].tool_calls");
+  auto schema = [&](const char* s) {
+    return with("response_format",
+                {{"type", "json_schema"}, {"json_schema", {{"name", "x"}, {"schema", nlohmann::json::parse(s)}}}});
+  };
+  for (const char* s :
+       {R"({"type":"nope"})", R"({"type":"string","pattern":"(((("})", R"({"type":"string","pattern":"(a+)+\\1"})",
+        R"({"$ref":"#"})", R"({"$ref":"#/x"})", R"({"type":"array","maxItems":-5})"})
     expect_bad(path, schema(s), "response_format");
   expect_bad(path, with("tools", nlohmann::json::parse(R"([{"type":"function"}])")), "tools[0]");
   auto tool = with_tool();
@@ -448,8 +548,20 @@ TEST(Api, BadFieldsAreRefusedByName) {
   tool["tools"][0]["function"]["name"] = "bad name\n";
   expect_bad(path, tool, "tools[0].function.name");
   const std::string cpath = "/v1/completions";
-  for (const auto& [key, v] : std::vector<std::pair<const char*, nlohmann::json>>{{"prompt", ""}, {"prompt", nlohmann::json::array()}, {"prompt", nullptr}, {"prompt", {{-1}}}, {"prompt", {1, "a"}}, {"prompt", 5}, {"prompt", {{1000000}}}, {"prompt", {1e99}},
-                                                                                {"best_of", 1000000000}, {"best_of", 5}, {"suffix", "x"}, {"logprobs", -1}, {"logprobs", 1000}, {"max_tokens", 0}}) {
+  for (const auto& [key, v] : std::vector<std::pair<const char*, nlohmann::json>>{{"prompt", ""},
+                                                                                  {"prompt", nlohmann::json::array()},
+                                                                                  {"prompt", nullptr},
+                                                                                  {"prompt", {{-1}}},
+                                                                                  {"prompt", {1, "a"}},
+                                                                                  {"prompt", 5},
+                                                                                  {"prompt", {{1000000}}},
+                                                                                  {"prompt", {1e99}},
+                                                                                  {"best_of", 1000000000},
+                                                                                  {"best_of", 5},
+                                                                                  {"suffix", "x"},
+                                                                                  {"logprobs", -1},
+                                                                                  {"logprobs", 1000},
+                                                                                  {"max_tokens", 0}}) {
     nlohmann::json r{{"model", "tiny"}, {"prompt", "abc"}};
     r[key] = v;
     expect_bad(cpath, r, key);
@@ -459,7 +571,8 @@ TEST(Api, BadFieldsAreRefusedByName) {
   EXPECT_EQ(lengthy.json()["error"]["code"], "context_length_exceeded");
   EXPECT_EQ(post(path, with("model", "gpt-4")).status, 404);
   EXPECT_EQ(post(path, with("model", "gpt-4")).json()["error"]["code"], "model_not_found");
-  for (const char* body : {"", "{", "[]", "nul", "{\"a\":1,\"a\":2}", "\xff\xfe", "{\"messages\":\"\xff\"}"}) EXPECT_EQ(send(shared(), "POST", path, std::string(body) + " ").status, 400) << body;
+  for (const char* body : {"", "{", "[]", "nul", "{\"a\":1,\"a\":2}", "\xff\xfe", "{\"messages\":\"\xff\"}"})
+    EXPECT_EQ(send(shared(), "POST", path, std::string(body) + " ").status, 400) << body;
   EXPECT_EQ(send(shared(), "POST", path, std::string(100000, '[')).status, 400);
   EXPECT_TRUE(alive());
 }
@@ -477,7 +590,8 @@ TEST(Http, BadRequestsGetAnAnswerAndCostNothing) {
   const std::string h = "Host: x\r\nConnection: close\r\n";
   EXPECT_EQ(status(raw(shared(), "GET /health HTTP/1.1\r\n" + h + "\r\n")), 200);
   EXPECT_EQ(status(raw(shared(), "GET /health HTTP/1.0\r\n\r\n")), 200);
-  EXPECT_EQ(status(raw(shared(), "GET /health HTTP/1.1\r\nConnection: close\r\n\r\n")), 400);  // RFC 9112: a Host is a must
+  EXPECT_EQ(status(raw(shared(), "GET /health HTTP/1.1\r\nConnection: close\r\n\r\n")),
+            400);  // RFC 9112: a Host is a must
   EXPECT_EQ(status(raw(shared(), "nonsense\r\n\r\n")), 400);
   EXPECT_EQ(status(raw(shared(), "GET /health HTTP/1.1\r\nHost: a/?x\r\n\r\n")), 400);
   EXPECT_EQ(status(raw(shared(), "GET http://evil/health HTTP/1.1\r\n" + h + "\r\n")), 400);
@@ -490,22 +604,31 @@ TEST(Http, BadRequestsGetAnAnswerAndCostNothing) {
   EXPECT_EQ(status(raw(shared(), "GET /health HTTP/1.1\r\nX: " + std::string(100000, 'a') + "\r\n\r\n")), 431);
   EXPECT_EQ(status(raw(shared(), "POST /tokenize HTTP/1.1\r\n" + h + "Content-Length: 999999999999\r\n\r\n")), 413);
   EXPECT_EQ(status(raw(shared(), "POST /tokenize HTTP/1.1\r\n" + h + "Content-Length: -1\r\n\r\n")), 400);
-  EXPECT_EQ(status(raw(shared(), "POST /tokenize HTTP/1.1\r\n" + h + "Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n")), 400);
+  EXPECT_EQ(status(raw(shared(), "POST /tokenize HTTP/1.1\r\n" + h +
+                                     "Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n")),
+            400);
   EXPECT_EQ(status(raw(shared(), "POST /tokenize HTTP/1.1\r\n" + h + "Transfer-Encoding: chunked\r\n\r\nzz\r\n")), 400);
   // What a body is when it is not chunked is a guess, and a guess lets a request hide in another's body.
-  for (const char* coding : {"gzip, chunked", "identity", "xchunked", "chunked, chunked", "chunked\r\nTransfer-Encoding: gzip"}) {
-    const std::string a = raw(shared(), "POST /tokenize HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: " + std::string(coding) + "\r\n\r\n0\r\n\r\nGET /health HTTP/1.1\r\nHost: x\r\n\r\n");
+  for (const char* coding :
+       {"gzip, chunked", "identity", "xchunked", "chunked, chunked", "chunked\r\nTransfer-Encoding: gzip"}) {
+    const std::string a =
+        raw(shared(), "POST /tokenize HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: " + std::string(coding) +
+                          "\r\n\r\n0\r\n\r\nGET /health HTTP/1.1\r\nHost: x\r\n\r\n");
     EXPECT_GE(status(a), 400) << coding;
     EXPECT_EQ(a.find("\"ok\""), std::string::npos) << coding;
   }
-  EXPECT_EQ(status(raw(shared(), "POST /tokenize HTTP/1.1\r\n" + h + "Content-Encoding: gzip\r\nContent-Length: 2\r\n\r\n{}")), 415);
+  EXPECT_EQ(status(raw(shared(),
+                       "POST /tokenize HTTP/1.1\r\n" + h + "Content-Encoding: gzip\r\nContent-Length: 2\r\n\r\n{}")),
+            415);
   std::string big = "POST /tokenize HTTP/1.1\r\n" + h + "Transfer-Encoding: chunked\r\n\r\n";
   for (int i = 0; i < 20; ++i) big += "80000\r\n" + std::string(0x80000, 'x') + "\r\n";
   EXPECT_EQ(status(raw(shared(), big + "0\r\n\r\n")), 413);
-  EXPECT_EQ(status(raw(shared(), "POST /tokenize HTTP/1.1\r\n" + h + "Content-Length: 15\r\n\r\n{\"prompt\":\"ab\"}")), 200);
+  EXPECT_EQ(status(raw(shared(), "POST /tokenize HTTP/1.1\r\n" + h + "Content-Length: 15\r\n\r\n{\"prompt\":\"ab\"}")),
+            200);
   raw(shared(), "POST /tokenize HTTP/1.1\r\n" + h + "Content-Length: 50\r\n\r\n{", true);  // ends in the middle
   // Two in one piece: both are answered, in order.
-  const std::string two = raw(shared(), "GET /health HTTP/1.1\r\nHost: x\r\n\r\nGET /v1/models HTTP/1.1\r\n" + h + "\r\n");
+  const std::string two =
+      raw(shared(), "GET /health HTTP/1.1\r\nHost: x\r\n\r\nGET /v1/models HTTP/1.1\r\n" + h + "\r\n");
   EXPECT_LT(two.find("\"ok\""), two.find("\"tiny\""));
   EXPECT_NE(two.find("\"tiny\""), std::string::npos);
   EXPECT_TRUE(alive());
@@ -513,11 +636,13 @@ TEST(Http, BadRequestsGetAnAnswerAndCostNothing) {
 
 TEST(Http, KeysAndTheirLimits) {
   OperatorSettings o;
-  o.keys = {{.name = "a", .key = "secret-key-number-one"}, {.name = "b", .key = "secret-key-number-two", .requests_per_minute = 2}};
+  o.keys = {{.name = "a", .key = "secret-key-number-one"},
+            {.name = "b", .key = "secret-key-number-two", .requests_per_minute = 2}};
   Server s(o);
   auto with = [](const std::string& key) { return net::Headers{{"Authorization", key}}; };
   EXPECT_EQ(send(s, "GET", "/health").status, 200);
-  for (const std::string bad : {"", "Bearer", "Bearer ", "Bearer x", "secret-key-number-one", "Basic secret-key-number-one", "Bearer secret-key-number-one "}) {
+  for (const std::string bad : {"", "Bearer", "Bearer ", "Bearer x", "secret-key-number-one",
+                                "Basic secret-key-number-one", "Bearer secret-key-number-one "}) {
     if (bad == "Bearer secret-key-number-one ") continue;  // white space around a field's value is none of it
     const Answer a = send(s, "GET", "/v1/models", "", with(bad));
     EXPECT_EQ(a.status, 401) << bad;
@@ -526,7 +651,8 @@ TEST(Http, KeysAndTheirLimits) {
   EXPECT_EQ(send(s, "POST", "/v1/chat/completions", "{}").status, 401);  // before the body is looked at
   EXPECT_EQ(send(s, "GET", "/nowhere").status, 401);
   EXPECT_EQ(send(s, "GET", "/v1/models", "", with("Bearer secret-key-number-one")).status, 200);
-  for (int i = 0; i < 2; ++i) EXPECT_EQ(send(s, "POST", "/v1/chat/completions", chat().dump(), with("Bearer secret-key-number-two")).status, 200);
+  for (int i = 0; i < 2; ++i)
+    EXPECT_EQ(send(s, "POST", "/v1/chat/completions", chat().dump(), with("Bearer secret-key-number-two")).status, 200);
   const Answer limited = send(s, "POST", "/v1/chat/completions", chat().dump(), with("Bearer secret-key-number-two"));
   EXPECT_EQ(limited.status, 429);
   ASSERT_NE(limited.raw.header("Retry-After"), nullptr);
@@ -546,9 +672,12 @@ TEST(Http, AFullQueueSaysSo) {
       r["max_tokens"] = 200;
       r["ignore_eos"] = true;
       const Answer a = send(s, "POST", "/v1/chat/completions", r.dump());
-      if (a.status == 200) ++ok;
-      else if (a.status == 429 && a.raw.header("Retry-After")) ++full;
-      else ++other;
+      if (a.status == 200)
+        ++ok;
+      else if (a.status == 429 && a.raw.header("Retry-After"))
+        ++full;
+      else
+        ++other;
     });
   for (auto& t : threads) t.join();
   EXPECT_EQ(other, 0);
@@ -563,7 +692,9 @@ TEST(Http, ClientsThatLeaveStopTheirRequests) {
   for (const bool stream : {true, false}) {
     r["stream"] = stream;
     const std::string body = r.dump();
-    const std::string request = "POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: " + std::to_string(body.size()) + "\r\n\r\n" + body;
+    const std::string request =
+        "POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: " + std::to_string(body.size()) + "\r\n\r\n" +
+        body;
     std::vector<int> fds;
     for (int i = 0; i < 6; ++i) {
       const int fd = ::socket(AF_INET, SOCK_STREAM, 0);
@@ -581,7 +712,8 @@ TEST(Http, ClientsThatLeaveStopTheirRequests) {
       ::setsockopt(fd, SOL_SOCKET, SO_LINGER, &hard, sizeof hard);
       ::close(fd);
     }
-    for (int i = 0; i < 100 && shared().scheduler->stats().running + shared().scheduler->stats().waiting > 0; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    for (int i = 0; i < 100 && shared().scheduler->stats().running + shared().scheduler->stats().waiting > 0; ++i)
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
     EXPECT_EQ(shared().scheduler->stats().running, 0);
   }
   EXPECT_TRUE(alive());
@@ -607,11 +739,16 @@ TEST(Http, DrainLetsAnswersFinish) {
 
 TEST(Http, NothingLeaksBetweenRequests) {
   std::vector<std::string> alone;
-  for (int i = 0; i < 12; ++i) alone.push_back(post("/v1/chat/completions", chat("question " + std::to_string(i))).json()["choices"][0]["message"]["content"]);
+  for (int i = 0; i < 12; ++i)
+    alone.push_back(
+        post("/v1/chat/completions", chat("question " + std::to_string(i))).json()["choices"][0]["message"]["content"]);
   std::vector<std::string> together(12);
   std::vector<std::thread> threads;
   for (size_t i = 0; i < 12; ++i)
-    threads.emplace_back([&, i] { together[i] = send(shared(), "POST", "/v1/chat/completions", chat("question " + std::to_string(i)).dump()).json()["choices"][0]["message"]["content"]; });
+    threads.emplace_back([&, i] {
+      together[i] = send(shared(), "POST", "/v1/chat/completions", chat("question " + std::to_string(i)).dump())
+                        .json()["choices"][0]["message"]["content"];
+    });
   for (auto& t : threads) t.join();
   EXPECT_EQ(alone, together);
 }

@@ -17,14 +17,16 @@ struct Answer {
 };
 
 // Bodies are JSON unless a header says otherwise. Nothing is tried twice, no redirect followed.
-inline Answer ask(const std::string& url, const std::string& method, const std::string& path, const std::string& body, net::Headers headers) {
+inline Answer ask(const std::string& url, const std::string& method, const std::string& path, const std::string& body,
+                  net::Headers headers) {
   net::HttpClient client;
   net::HttpRequest r;
   r.method = method;
   r.url = url + path;
   r.body = body;
   r.headers = std::move(headers);
-  if (method == "POST" && !net::find_header(r.headers, "Content-Type")) r.headers.emplace_back("Content-Type", "application/json");
+  if (method == "POST" && !net::find_header(r.headers, "Content-Type"))
+    r.headers.emplace_back("Content-Type", "application/json");
   r.retries = r.redirects = 0;
   Answer a;
   std::string streamed;

@@ -1,4 +1,5 @@
-// Coach's API over real sockets with a desk that the test makes: who may ask, what is refused, what a stream looks like.
+// Coach's API over real sockets with a desk that the test makes: who may ask, what is refused, what a stream looks
+// like.
 #include <gtest/gtest.h>
 #include <zlib.h>
 
@@ -6,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "client.h"
 #include "net/http.h"
 #include "serve/api_error.h"
 #include "serve/coach/access.h"
@@ -13,7 +15,6 @@
 #include "serve/coach/page.h"
 #include "serve/http/server.h"
 #include "serve/operator.h"
-#include "client.h"
 
 namespace mxt::serve {
 namespace {
@@ -47,7 +48,9 @@ class Desk final : public Coach {
     return say("run " + key);
   }
   std::string run_plan(const std::string& key) override { return say("plan of " + key); }
-  std::string run_row(const std::string& key, int64_t row) override { return say("row " + key + " " + std::to_string(row)); }
+  std::string run_row(const std::string& key, int64_t row) override {
+    return say("row " + key + " " + std::to_string(row));
+  }
   std::string run_manifest(const std::string& key) override { return say("manifest " + key); }
   std::string run_log(const std::string& key) override { return say("log " + key); }
   std::string compare(const std::string& a, const std::string& b) override { return say("compare " + a + " " + b); }
@@ -62,7 +65,9 @@ class Desk final : public Coach {
   std::string start_trial(const std::string& key) override { return say("trial " + key); }
   std::string trial() override { return say("trial"); }
   std::string stop_trial() override { return say("stop"); }
-  std::string trial_address(const std::string&, std::string&) override { refuse_status(409, "invalid_request_error", "no_trial", "no run's models are loaded"); }
+  std::string trial_address(const std::string&, std::string&) override {
+    refuse_status(409, "invalid_request_error", "no_trial", "no run's models are loaded");
+  }
 };
 
 struct Server {
@@ -71,7 +76,9 @@ struct Server {
   std::unique_ptr<HttpServer> http;
   explicit Server(OperatorSettings settings = {}) {
     op = std::make_unique<Operator>(ServedModel{}, std::move(settings), nullptr, &desk);
-    http = std::make_unique<HttpServer>(HttpSettings{}, [this](const auto& r) { return op->gate(r); }, [this](const auto& r, auto reply) { op->handle(r, std::move(reply)); });
+    http = std::make_unique<HttpServer>(
+        HttpSettings{}, [this](const auto& r) { return op->gate(r); },
+        [this](const auto& r, auto reply) { op->handle(r, std::move(reply)); });
     http->start();
   }
   ~Server() {
@@ -81,7 +88,8 @@ struct Server {
   std::string host() const { return "127.0.0.1:" + std::to_string(http->port()); }
 };
 
-Answer send(const Server& s, const std::string& method, const std::string& path, const std::string& body = "", net::Headers headers = {}) {
+Answer send(const Server& s, const std::string& method, const std::string& path, const std::string& body = "",
+            net::Headers headers = {}) {
   return ask("http://" + s.host(), method, path, body, std::move(headers));
 }
 
@@ -121,11 +129,13 @@ TEST(Coach, RefusalsSayWhy) {
 
 TEST(Coach, PathsCannotClimb) {
   Server s;
-  for (const char* path : {"/coach/../etc/passwd", "/coach/assets/../../etc/passwd", "/coach/%2e%2e/etc/passwd", "/coach//etc/passwd", "/coach/index.html/../x"}) {
+  for (const char* path : {"/coach/../etc/passwd", "/coach/assets/../../etc/passwd", "/coach/%2e%2e/etc/passwd",
+                           "/coach//etc/passwd", "/coach/index.html/../x"}) {
     const int status = send(s, "GET", path).status;
     EXPECT_TRUE(status == 404 || (status == 503 && page_files().empty())) << path << " " << status;
   }
-  for (const char* path : {"/coach/api/runs/..%2f..%2fetc", "/coach/api/runs/../../etc/passwd", "/coach/api/recipes/../one"}) {
+  for (const char* path :
+       {"/coach/api/runs/..%2f..%2fetc", "/coach/api/runs/../../etc/passwd", "/coach/api/recipes/../one"}) {
     const int status = send(s, "GET", path).status;
     EXPECT_TRUE(status == 404 || status == 400) << path << " " << status;
   }
@@ -136,22 +146,30 @@ TEST(Coach, WithoutATokenOnlyThisMachineMayAsk) {
   EXPECT_TRUE(is_loopback_host("LOCALHOST:8000"));
   EXPECT_TRUE(is_loopback_host("127.0.0.1:1"));
   EXPECT_TRUE(is_loopback_host("[::1]:8000"));
-  for (const char* host : {"", "example.org", "127.0.0.1.example.org", "localhost.example.org", "[::2]", "[::1", "0.0.0.0", "10.0.0.1", "127.1.x.1"}) EXPECT_FALSE(is_loopback_host(host)) << host;
+  for (const char* host : {"", "example.org", "127.0.0.1.example.org", "localhost.example.org", "[::2]", "[::1",
+                           "0.0.0.0", "10.0.0.1", "127.1.x.1"})
+    EXPECT_FALSE(is_loopback_host(host)) << host;
 
   Server s;
   // DNS rebinding: the name is foreign, the address ours.
-  for (const char* path : {"/coach/", "/coach/api/about", "/coach/api/runs"}) EXPECT_EQ(send(s, "GET", path, "", {{"Host", "evil.example:8000"}}).status, 403) << path;
+  for (const char* path : {"/coach/", "/coach/api/about", "/coach/api/runs"})
+    EXPECT_EQ(send(s, "GET", path, "", {{"Host", "evil.example:8000"}}).status, 403) << path;
   EXPECT_EQ(s.desk.asked, 0);
   // Another site's page, in every way that a browser lets it try.
   const std::string body = R"({"recipe":"x"})";
   EXPECT_EQ(send(s, "POST", "/coach/api/check", body, {{"Origin", "http://evil.example"}}).status, 403);
   EXPECT_EQ(send(s, "POST", "/coach/api/check", body, {{"Origin", "null"}}).status, 403);
-  EXPECT_EQ(send(s, "POST", "/coach/api/check", body, {{"Origin", "http://127.0.0.1:1"}}).status, 403);  // another port is another site
+  EXPECT_EQ(send(s, "POST", "/coach/api/check", body, {{"Origin", "http://127.0.0.1:1"}}).status,
+            403);  // another port is another site
   EXPECT_EQ(send(s, "POST", "/coach/api/check", body, {{"Sec-Fetch-Site", "cross-site"}}).status, 403);
   EXPECT_EQ(send(s, "POST", "/coach/api/check", body, {{"Content-Type", "text/plain"}}).status, 415);
-  EXPECT_EQ(send(s, "POST", "/coach/api/check", body, {{"Content-Type", "application/x-www-form-urlencoded"}}).status, 415);
+  EXPECT_EQ(send(s, "POST", "/coach/api/check", body, {{"Content-Type", "application/x-www-form-urlencoded"}}).status,
+            415);
   EXPECT_EQ(s.desk.asked, 0);
-  EXPECT_EQ(send(s, "POST", "/coach/api/check", body, {{"Origin", "http://" + s.host()}, {"Sec-Fetch-Site", "same-origin"}}).status, 200);
+  EXPECT_EQ(
+      send(s, "POST", "/coach/api/check", body, {{"Origin", "http://" + s.host()}, {"Sec-Fetch-Site", "same-origin"}})
+          .status,
+      200);
 }
 
 TEST(Coach, BeyondThisMachineATokenIsRequired) {
@@ -163,14 +181,18 @@ TEST(Coach, BeyondThisMachineATokenIsRequired) {
 
   OperatorSettings o;
   o.local = false;
-  o.keys = {{.name = "a", .key = "a-key-that-may-run-jobs", .jobs = true}, {.name = "b", .key = "a-key-that-may-only-chat"}};
+  o.keys = {{.name = "a", .key = "a-key-that-may-run-jobs", .jobs = true},
+            {.name = "b", .key = "a-key-that-may-only-chat"}};
   Server s(o);
   EXPECT_EQ(send(s, "GET", "/coach/api/about").status, 401);
   EXPECT_EQ(send(s, "GET", "/coach/api/about", "", {{"Authorization", "Bearer wrong-key-wrong-key"}}).status, 401);
   EXPECT_EQ(send(s, "GET", "/coach/api/about", "", {{"Authorization", "Bearer a-key-that-may-only-chat"}}).status, 403);
   EXPECT_EQ(send(s, "GET", "/coach/api/runs/7/events").status, 401);
   EXPECT_EQ(s.desk.asked, 0);
-  EXPECT_EQ(send(s, "GET", "/coach/api/about", "", {{"Authorization", "Bearer a-key-that-may-run-jobs"}, {"Host", "trainer.example"}}).status, 200);
+  EXPECT_EQ(send(s, "GET", "/coach/api/about", "",
+                 {{"Authorization", "Bearer a-key-that-may-run-jobs"}, {"Host", "trainer.example"}})
+                .status,
+            200);
   const int page = send(s, "GET", "/coach/").status;  // no secret: it asks for the token
   EXPECT_EQ(page, page_files().empty() ? 503 : 200);
 }
@@ -207,7 +229,9 @@ TEST(Coach, ThePageIsWholeAndStrict) {
     const uint8_t* end = reinterpret_cast<const uint8_t*>(f.gzip.data() + f.gzip.size());
     const uint32_t size = end[-4] | end[-3] << 8 | end[-2] << 16 | static_cast<uint32_t>(end[-1]) << 24;
     EXPECT_EQ(whole.body.size(), size) << f.path;
-    EXPECT_EQ(crc32(0, reinterpret_cast<const Bytef*>(whole.body.data()), static_cast<uInt>(whole.body.size())), end[-8] | end[-7] << 8 | end[-6] << 16 | static_cast<uint32_t>(end[-5]) << 24) << f.path;
+    EXPECT_EQ(crc32(0, reinterpret_cast<const Bytef*>(whole.body.data()), static_cast<uInt>(whole.body.size())),
+              end[-8] | end[-7] << 8 | end[-6] << 16 | static_cast<uint32_t>(end[-5]) << 24)
+        << f.path;
   }
   EXPECT_EQ(send(s, "POST", "/coach/", "{}").status, 405);
 }

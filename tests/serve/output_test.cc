@@ -48,20 +48,25 @@ void expect(const ParserSettings& s, const std::string& text, const Made& want) 
 const ParserSettings kHermes{.tools = ToolStyle::kHermes};
 
 TEST(Hermes, ACall) {
-  expect(kHermes, "<tool_call>\n{\"name\": \"add\", \"arguments\": {\"a\": 1, \"b\": [2, {\"c\": \"}\\\"\"}]}}\n</tool_call>",
+  expect(kHermes,
+         "<tool_call>\n{\"name\": \"add\", \"arguments\": {\"a\": 1, \"b\": [2, {\"c\": \"}\\\"\"}]}}\n</tool_call>",
          {"", "", {"add"}, {R"({"a": 1, "b": [2, {"c": "}\""}]})"}});
 }
 TEST(Hermes, TextBeforeAndSeveralCalls) {
-  expect(kHermes, "I will.\n\n<tool_call>\n{\"name\": \"a\", \"arguments\": {}}\n</tool_call>\n<tool_call>\n{\"name\": \"b\", \"arguments\": {\"x\": \"<tool_call>\"}}\n</tool_call>\n",
+  expect(kHermes,
+         "I will.\n\n<tool_call>\n{\"name\": \"a\", \"arguments\": {}}\n</tool_call>\n<tool_call>\n{\"name\": \"b\", "
+         "\"arguments\": {\"x\": \"<tool_call>\"}}\n</tool_call>\n",
          {"I will.", "", {"a", "b"}, {"{}", R"({"x": "<tool_call>"})"}});
 }
 TEST(Hermes, ArgumentsBeforeTheNameAndOtherMembers) {
-  expect(kHermes, R"(<tool_call>{"arguments": {"x": 1}, "id": 7, "name": "f\u0041"}</tool_call>)", {"", "", {"fA"}, {R"({"x": 1})"}});
+  expect(kHermes, R"(<tool_call>{"arguments": {"x": 1}, "id": 7, "name": "f\u0041"}</tool_call>)",
+         {"", "", {"fA"}, {R"({"x": 1})"}});
   expect(kHermes, R"(<tool_call>{"id":12,"name":"f","arguments":5}</tool_call>)", {"", "", {"f"}, {"5"}});
 }
 TEST(Hermes, WhatIsNoCallIsContent) {
   expect(kHermes, "<tool_call>\nno json\n</tool_call> more", {"<tool_call>\nno json\n</tool_call> more", "", {}, {}});
-  expect(kHermes, "<tool_call>\n{\"arguments\": {}}\n</tool_call>", {"<tool_call>\n{\"arguments\": {}}\n</tool_call>", "", {}, {}});
+  expect(kHermes, "<tool_call>\n{\"arguments\": {}}\n</tool_call>",
+         {"<tool_call>\n{\"arguments\": {}}\n</tool_call>", "", {}, {}});
   expect(kHermes, "a < b <tool_ca", {"a < b <tool_ca", "", {}, {}});
   expect(kHermes, "<tool_call>\n{\"na", {"<tool_call>\n{\"na", "", {}, {}});
 }
@@ -70,13 +75,17 @@ TEST(Hermes, CutOffInTheMiddle) {
 }
 
 OrderedJson tools() {
-  return OrderedJson::parse(R"([{"type":"function","function":{"name":"f","parameters":{"type":"object","properties":{"n":{"type":"integer"},"s":{"type":"string"},"b":{"type":"boolean"}}}}}])");
+  return OrderedJson::parse(
+      R"([{"type":"function","function":{"name":"f","parameters":{"type":"object","properties":{"n":{"type":"integer"},"s":{"type":"string"},"b":{"type":"boolean"}}}}}])");
 }
 
 TEST(QwenCoder, ParametersByTheirTypes) {
   const OrderedJson t = tools();
   const ParserSettings s{.tools = ToolStyle::kQwenCoder, .tool_list = &t};
-  expect(s, "ok\n<tool_call>\n<function=f>\n<parameter=n>\n42\n</parameter>\n<parameter=s>\n42\nlines \"q\"\n</parameter>\n<parameter=b>\nTrue\n</parameter>\n<parameter=z>\n[1]\n</parameter>\n</function>\n</tool_call>\n",
+  expect(s,
+         "ok\n<tool_call>\n<function=f>\n<parameter=n>\n42\n</parameter>\n<parameter=s>\n42\nlines "
+         "\"q\"\n</parameter>\n<parameter=b>\nTrue\n</parameter>\n<parameter=z>\n[1]\n</parameter>\n</function>\n</"
+         "tool_call>\n",
          {"ok", "", {"f"}, {R"({"n": 42, "s": "42\nlines \"q\"", "b": true, "z": [1]})"}});
   expect(s, "<tool_call><function=g></function></tool_call>", {"", "", {"g"}, {"{}"}});
   expect(s, "<tool_call>x", {"<tool_call>x", "", {}, {}});
@@ -88,7 +97,8 @@ TEST(Think, ReasoningAndContent) {
   thinking.starts_thinking = true;
   expect(s, "<think>\nhm\n\nso\n</think>\n\nAnswer\n", {"Answer\n", "hm\n\nso", {}, {}});
   expect(thinking, "hm</think>Answer", {"Answer", "hm", {}, {}});
-  expect(thinking, "\n<think>\nhm\n</think>\n\n<tool_call>\n{\"name\":\"f\",\"arguments\":{}}\n</tool_call>", {"", "hm", {"f"}, {"{}"}});
+  expect(thinking, "\n<think>\nhm\n</think>\n\n<tool_call>\n{\"name\":\"f\",\"arguments\":{}}\n</tool_call>",
+         {"", "hm", {"f"}, {"{}"}});
   expect(thinking, "never ends", {"", "never ends", {}, {}});
   expect(s, "no tags <think>x</think>", {"no tags <think>x</think>", "", {}, {}});
   expect(s, "<thi", {"<thi", "", {}, {}});

@@ -54,11 +54,17 @@ TEST(BadTokenizerJson, IsRefusedWithFileAndReason) {
       {with_part(R"("normalizer":{"type":"Replace","pattern":{"String":""},"content":"x"})"), "empty"},
       {with_part(R"("normalizer":{})"), "t.json"},
       {with_part(R"("pre_tokenizer":{"type":"UnicodeScripts"})"), "UnicodeScripts"},
-      {with_part(R"("pre_tokenizer":{"type":"Split","pattern":{"Regex":"a*"},"behavior":"Isolated","invert":false})"), "empty"},
-      {with_part(R"("pre_tokenizer":{"type":"Split","pattern":{"Regex":"("},"behavior":"Isolated","invert":false})"), "pattern"},
-      {with_part(R"("pre_tokenizer":{"type":"Split","pattern":{"Regex":"[a&&b]"},"behavior":"Isolated","invert":false})"), "&&"},
-      {with_part(R"("pre_tokenizer":{"type":"Split","pattern":{"Regex":"a"},"behavior":"Sideways","invert":false})"), "Sideways"},
-      {with_part(R"("pre_tokenizer":{"type":"Sequence","pretokenizers":[{"type":"ByteLevel"},{"type":"Digits"}]})"), "ByteLevel"},
+      {with_part(R"("pre_tokenizer":{"type":"Split","pattern":{"Regex":"a*"},"behavior":"Isolated","invert":false})"),
+       "empty"},
+      {with_part(R"("pre_tokenizer":{"type":"Split","pattern":{"Regex":"("},"behavior":"Isolated","invert":false})"),
+       "pattern"},
+      {with_part(
+           R"("pre_tokenizer":{"type":"Split","pattern":{"Regex":"[a&&b]"},"behavior":"Isolated","invert":false})"),
+       "&&"},
+      {with_part(R"("pre_tokenizer":{"type":"Split","pattern":{"Regex":"a"},"behavior":"Sideways","invert":false})"),
+       "Sideways"},
+      {with_part(R"("pre_tokenizer":{"type":"Sequence","pretokenizers":[{"type":"ByteLevel"},{"type":"Digits"}]})"),
+       "ByteLevel"},
       {with_part(R"("decoder":{"type":"CTC"})"), "CTC"},
       {with_part(R"("added_tokens":[{"id":1,"content":"a"}])"), "gives it 0"},
       {with_part(R"("added_tokens":[{"id":0,"content":"b"}])"), "gives it 1"},
@@ -82,8 +88,9 @@ TEST(BadTokenizerJson, DeepNestingIsRefused) {
 }
 
 TEST(SplitPattern, WhatReadsDifferentlyElsewhereIsRefused) {
-  for (const char* p : {R"(^a)", R"(a$)", R"(\h+)", R"([[:alpha:]])", R"([a[bc]])", R"(a{1,3}+)", R"((a)\1)", R"((?<n>a))", R"(\X)",
-                        R"([\S])", R"(\p{Nope})", "a\\", "[a", R"((*COMMIT)a)", R"(\x80)", R"(a{,3})"})
+  for (const char* p :
+       {R"(^a)", R"(a$)", R"(\h+)", R"([[:alpha:]])", R"([a[bc]])", R"(a{1,3}+)", R"((a)\1)", R"((?<n>a))", R"(\X)",
+        R"([\S])", R"(\p{Nope})", "a\\", "[a", R"((*COMMIT)a)", R"(\x80)", R"(a{,3})"})
     EXPECT_THROW(Regex(p, "t"), Error) << p;
 }
 

@@ -94,7 +94,8 @@ TEST(FastPaths, PiecesMergedTogetherAreThoseMergedOneByOne) {
       for (size_t k = 0, begin = 0; k < ends.size();) {  // by parts, between which a full cache is replaced
         std::vector<uint32_t> part;
         for (; k < ends.size() && part.size() < 300; ++k) part.push_back(static_cast<uint32_t>(ends[k] - begin));
-        bpe.encode_pieces(text.data() + begin, text.size() - begin, part.data(), part.size(), loan.fresh(), loan.space(), ids, used);
+        bpe.encode_pieces(text.data() + begin, text.size() - begin, part.data(), part.size(), loan.fresh(),
+                          loan.space(), ids, used);
         begin += part.back();
       }
       ids.resize(used);
@@ -177,7 +178,8 @@ size_t held(const PieceCache& cache, uint64_t v) {
   const auto view = cache.view();
   const std::string piece = long_piece(v);
   size_t n = 0;
-  for (const auto* e : {view.find(PieceCache::hash(key_of(v)), key_of(v)), view.find_long(piece, PieceCache::hash_long(piece))})
+  for (const auto* e :
+       {view.find(PieceCache::hash(key_of(v)), key_of(v)), view.find_long(piece, PieceCache::hash_long(piece))})
     if (e) {
       ++n;
       const int32_t* ids = view.ids_of(*e);

@@ -46,8 +46,8 @@ TEST_P(Golden, SavesAndLoadsWithEqualIds) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Kinds, Golden,
-                         testing::Values("qwen", "gpt2", "gpt2_prefix", "smollm", "llama3", "nanochat", "o200k", "steps",
-                                         "words", "llama2", "metaspace", "bert"));
+                         testing::Values("qwen", "gpt2", "gpt2_prefix", "smollm", "llama3", "nanochat", "o200k",
+                                         "steps", "words", "llama2", "metaspace", "bert"));
 
 // Real tokenizers, where they lie under weights/NAME.
 class Real : public testing::TestWithParam<const char*> {};

@@ -10,7 +10,8 @@ namespace mxt::tokenizer {
 namespace {
 
 using Kind = ScanRule::Kind;
-const ScanRule kRules[] = {{Kind::kGpt2, 0}, {Kind::kDigitsGpt2, 0}, {Kind::kCl100k, 1}, {Kind::kCl100k, 2}, {Kind::kCl100k, 3}};
+const ScanRule kRules[] = {
+    {Kind::kGpt2, 0}, {Kind::kDigitsGpt2, 0}, {Kind::kCl100k, 1}, {Kind::kCl100k, 2}, {Kind::kCl100k, 3}};
 
 std::vector<std::string> bulk(const ScanRule& rule, std::string_view s) {
   std::vector<uint32_t> ends(kScanWindow + 64);
@@ -51,9 +52,42 @@ std::vector<std::string> by_regex(const Regex& regex, std::string_view s) {
 }
 
 std::string random_text(Philox& rng, size_t pieces) {
-  static const std::vector<std::string> kParts = {
-      "a", "b", "Z", "é", "中", "ж", "1", "23", "½", "٣", ".", "!", "—", "，", "😀", "'", "'s", "'LL", "'ſ", "'re", " ", "  ", "\t",
-      "\n", "\r\n", "\n\n", " \n", "\xC2\xA0", "\xE3\x80\x80", "\xE2\x80\xA8", "\xC2\x85", "\v", "word", "the", "((", "\xCC\x81"};
+  static const std::vector<std::string> kParts = {"a",
+                                                  "b",
+                                                  "Z",
+                                                  "é",
+                                                  "中",
+                                                  "ж",
+                                                  "1",
+                                                  "23",
+                                                  "½",
+                                                  "٣",
+                                                  ".",
+                                                  "!",
+                                                  "—",
+                                                  "，",
+                                                  "😀",
+                                                  "'",
+                                                  "'s",
+                                                  "'LL",
+                                                  "'ſ",
+                                                  "'re",
+                                                  " ",
+                                                  "  ",
+                                                  "\t",
+                                                  "\n",
+                                                  "\r\n",
+                                                  "\n\n",
+                                                  " \n",
+                                                  "\xC2\xA0",
+                                                  "\xE3\x80\x80",
+                                                  "\xE2\x80\xA8",
+                                                  "\xC2\x85",
+                                                  "\v",
+                                                  "word",
+                                                  "the",
+                                                  "((",
+                                                  "\xCC\x81"};
   std::string s;
   while (pieces--) {
     const auto& p = kParts[rng.below(kParts.size())];
@@ -83,7 +117,8 @@ TEST(Scanner, PiecesLongerThanTheWindowStayWhole) {
     for (const char* unit : {"a", " ", ".", "\n", " \n", "中", "\xE3\x80\x80", "'", "1"}) {
       std::string s = "x";
       while (s.size() < 3 * kScanWindow) s += unit;
-      for (const char* tail : {"", "y", " y", "\n", ".", "7"}) ASSERT_EQ(bulk(rule, s + tail), one_by_one(rule, s + tail)) << unit;
+      for (const char* tail : {"", "y", " y", "\n", ".", "7"})
+        ASSERT_EQ(bulk(rule, s + tail), one_by_one(rule, s + tail)) << unit;
     }
 }
 

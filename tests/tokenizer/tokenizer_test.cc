@@ -72,7 +72,8 @@ TEST(Tokenizer, ParallelAndCachedEncodesGiveTheSameIds) {
   const auto t = small("qwen");
   Philox rng(3, 0);
   std::string text;
-  const char* const kWords[] = {"alpha", " beta", " gamma's", "\n\n", " 12", " e\xCC\x81", "中文", "<|im_end|>", "   ", "!"};
+  const char* const kWords[] = {"alpha",      " beta", " gamma's",   "\n\n", " 12",
+                                " e\xCC\x81", "中文",  "<|im_end|>", "   ",  "!"};
   while (text.size() < (5u << 20)) text += kWords[rng.below(10)];
   const auto once = t->encode(text);
   EXPECT_EQ(t->encode(text), once);
@@ -138,7 +139,8 @@ TEST(Characters, AreTheSortedDistinctCodePoints) {
 
 // A GGUF's tables of the small tokenizer: what llama.cpp's converter writes.
 GgufTokenizerData gguf_of(const std::string& name, const std::string& pre) {
-  const Json j = read_json_file(std::string(MXT_SOURCE_DIR) + "/tests/golden/tokenizer/" + name + ".json").at("tokenizer");
+  const Json j =
+      read_json_file(std::string(MXT_SOURCE_DIR) + "/tests/golden/tokenizer/" + name + ".json").at("tokenizer");
   GgufTokenizerData g;
   g.model = "gpt2";
   g.pre = pre;
@@ -164,7 +166,8 @@ GgufTokenizerData gguf_of(const std::string& name, const std::string& pre) {
 }
 
 TEST(Gguf, GivesTheIdsOfTheFolderItWasMadeFrom) {
-  const std::pair<const char*, const char*> kKinds[] = {{"qwen", "qwen2"}, {"smollm", "smollm"}, {"llama3", "llama-bpe"}, {"gpt2", "gpt-2"}};
+  const std::pair<const char*, const char*> kKinds[] = {
+      {"qwen", "qwen2"}, {"smollm", "smollm"}, {"llama3", "llama-bpe"}, {"gpt2", "gpt-2"}};
   for (const auto& [name, pre] : kKinds) {
     const auto folder = small(name);
     const auto t = Tokenizer::from_gguf(gguf_of(name, pre));
@@ -175,7 +178,8 @@ TEST(Gguf, GivesTheIdsOfTheFolderItWasMadeFrom) {
     const auto saved = Tokenizer::from_folder(dir);
     EXPECT_EQ(saved->chat_template(), "{{ messages }}");
     EXPECT_EQ(saved->eos(), 0);
-    for (const char* text : {"Hello, world!  12345 \n\n x", "<|im_start|>user\nDON'T<|im_end|>", "中文 e\xCC\x81 <think>", "def f():\n\treturn"}) {
+    for (const char* text : {"Hello, world!  12345 \n\n x", "<|im_start|>user\nDON'T<|im_end|>",
+                             "中文 e\xCC\x81 <think>", "def f():\n\treturn"}) {
       EXPECT_EQ(t->encode(text), folder->encode(text)) << name << " " << text;
       EXPECT_EQ(saved->encode(text), folder->encode(text)) << name << " " << text;
     }
@@ -214,8 +218,9 @@ TEST(Folder, ReadsConfigTemplatesAndOldFiles) {
   make_folders(dir);
   write_file_atomic(dir + "/vocab.json", R"({"a":0,"b":1,"ab":2,"Ġ":3,"<|endoftext|>":4})");
   write_file_atomic(dir + "/merges.txt", "#version: 0.2\na b\n");
-  write_file_atomic(dir + "/tokenizer_config.json",
-                    R"({"eos_token":{"content":"<|endoftext|>"},"chat_template":[{"name":"tool","template":"x"},{"name":"default","template":"y"}],
+  write_file_atomic(
+      dir + "/tokenizer_config.json",
+      R"({"eos_token":{"content":"<|endoftext|>"},"chat_template":[{"name":"tool","template":"x"},{"name":"default","template":"y"}],
                         "added_tokens_decoder":{"5":{"content":"<new>","special":true}}})");
   const auto t = Tokenizer::from_folder(dir);
   EXPECT_EQ(t->encode("ab a<|endoftext|><new>"), (std::vector<int32_t>{2, 3, 0, 4, 5}));

@@ -34,7 +34,8 @@ TEST(Train, FindsTheOraclesMergesTiesAndAll) {
   ASSERT_EQ(spec.model.merges.size(), merges.size());
   for (size_t k = 0; k < merges.size(); ++k) {
     EXPECT_EQ(spec.model.tokens[static_cast<size_t>(spec.model.merges[k].first)], merges[k][0].get<std::string>()) << k;
-    EXPECT_EQ(spec.model.tokens[static_cast<size_t>(spec.model.merges[k].second)], merges[k][1].get<std::string>()) << k;
+    EXPECT_EQ(spec.model.tokens[static_cast<size_t>(spec.model.merges[k].second)], merges[k][1].get<std::string>())
+        << k;
   }
   std::reverse(texts.begin(), texts.end());
   EXPECT_EQ(train(o, texts).model.merges, spec.model.merges) << "the order of texts must not matter";

@@ -118,13 +118,16 @@ TEST(TrainedSpans, TurnsOfThePromptAreContext) {
   const Texts all = trained(*qwen3(), {chat});
   ASSERT_EQ(all.size(), 3u);
   for (size_t from = 0; from <= 6; ++from)
-    EXPECT_EQ(trained(*qwen3(), {.messages = chat, .trained_from = from}), Texts(all.begin() + static_cast<ptrdiff_t>(from / 2), all.end()));
+    EXPECT_EQ(trained(*qwen3(), {.messages = chat, .trained_from = from}),
+              Texts(all.begin() + static_cast<ptrdiff_t>(from / 2), all.end()));
   const auto marked = load("marked", "<|stop|>");
-  EXPECT_EQ(trained(*marked, {.messages = list({kUser, kAnswer, kUser, kReasons}), .trained_from = 2}), Texts{"Yo<|stop|>"});
+  EXPECT_EQ(trained(*marked, {.messages = list({kUser, kAnswer, kUser, kReasons}), .trained_from = 2}),
+            Texts{"Yo<|stop|>"});
   EXPECT_EQ(trained(*marked, {.messages = list({kUser, kAnswer, kUser}), .trained_from = 2}), Texts{});
   // Marked outside a loop: whose turn that is cannot be told.
-  const auto loose = ChatTemplate::compile("{{ messages[0].content }}{% generation %}{{ messages[1].content }}</s>{% endgeneration %}",
-                                           "loose", {{"eos_token", "</s>"}});
+  const auto loose =
+      ChatTemplate::compile("{{ messages[0].content }}{% generation %}{{ messages[1].content }}</s>{% endgeneration %}",
+                            "loose", {{"eos_token", "</s>"}});
   EXPECT_EQ(trained(*loose, {list({kUser, kAnswer})}), Texts{"Yo</s>"});
   EXPECT_THROW(trained(*loose, {.messages = list({kUser, kAnswer}), .trained_from = 1}), TurnNotLocated);
 }

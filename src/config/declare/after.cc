@@ -35,14 +35,12 @@ Section declare(const Eval*) {
   Declaration<Eval> d("Evaluation of the trained model.");
   d.field("harness", &Eval::harness, "Tasks in lm-evaluation-harness's format.");
   d.field("regression", &Eval::regression, "Gate against a baseline.");
-  d.field("generation", &Eval::generation,
-          "Answers to the held-out rows of a synth task, by exact match.")
+  d.field("generation", &Eval::generation, "Answers to the held-out rows of a synth task, by exact match.")
       .plus()
-      .derived("on where data.source is synth",
-               [](const Recipe& r) -> std::optional<Generation> {
-                 if (r.data.source == DataSource::kSynth) return Generation{};
-                 return {};
-               });
+      .derived("on where data.source is synth", [](const Recipe& r) -> std::optional<Generation> {
+        if (r.data.source == DataSource::kSynth) return Generation{};
+        return {};
+      });
   d.field("perplexity_path", &Eval::perplexity_path,
           "Text file whose perplexity is reported for the base and the trained model.")
       .non_empty()

@@ -18,10 +18,12 @@ Section declare(const MinHash*) {
 Section declare(const SemDedup*) {
   Declaration<SemDedup> d("Copies in meaning by embeddings.");
   d.field("threshold", &SemDedup::threshold, "Cosine similarity from which a row is a copy.").range(0, 1);
-  d.field("model", &SemDedup::model, "Embedding model: Hub id, folder or `.gguf` file; an encoder (BERT), or a decoder, whose last "
+  d.field("model", &SemDedup::model,
+          "Embedding model: Hub id, folder or `.gguf` file; an encoder (BERT), or a decoder, whose last "
           "hidden states are averaged.")
       .non_empty();
-  d.field("keep", &SemDedup::keep, "Which of a cluster's copies stays: the one farthest from its centroid, or the nearest.")
+  d.field("keep", &SemDedup::keep,
+          "Which of a cluster's copies stays: the one farthest from its centroid, or the nearest.")
       .plus();
   d.field("clusters", &SemDedup::clusters, "Clusters within which rows are compared.")
       .range(1, 1'000'000)
@@ -62,8 +64,9 @@ Section declare(const Filter*) {
           "Rows are dropped of whose characters, white space not counted, a larger part is neither letters nor digits.")
       .range(0, 1)
       .plus();
-  d.field("decontaminate", &Filter::decontaminate,
-          "Benchmarks: files, folders or globs of rows of any shape. Rows that share a run of words with one are dropped.")
+  d.field(
+       "decontaminate", &Filter::decontaminate,
+       "Benchmarks: files, folders or globs of rows of any shape. Rows that share a run of words with one are dropped.")
       .plus();
   d.field("decontaminate_ngram", &Filter::decontaminate_ngram,
           "Words in that run; a benchmark's row of fewer words counts where a row is just that.")
@@ -101,10 +104,10 @@ Section declare(const Teacher*) {
   Declaration<Teacher> d("A teacher model behind an OpenAI-compatible endpoint that answers prompts.");
   d.field("endpoint", &Teacher::endpoint, "Its base URL, e.g. `https://api.openai.com/v1`.").required().plus();
   d.field("model", &Teacher::model, "The model's name there.").required().plus();
-  d.field("prompts", &Teacher::prompts, "Rows with a `prompt`, `question` or `text`: file, folder or glob.").required().plus();
-  d.field("api_key_env", &Teacher::api_key_env,
-          "Environment variable that holds the key.")
+  d.field("prompts", &Teacher::prompts, "Rows with a `prompt`, `question` or `text`: file, folder or glob.")
+      .required()
       .plus();
+  d.field("api_key_env", &Teacher::api_key_env, "Environment variable that holds the key.").plus();
   d.field("system", &Teacher::system, "System message of every request; it becomes part of the rows.").plus();
   d.field("max_tokens", &Teacher::max_tokens, "Longest answer.").min(1).plus();
   d.field("temperature", &Teacher::temperature, "Sampling temperature of the teacher.").range(0, 2).plus();
@@ -124,11 +127,13 @@ Section declare(const Teacher*) {
 
 Section declare(const Synth*) {
   Declaration<Synth> d("Rows made by the program itself, from a seed.");
-  d.field("task", &Synth::task, "What the rows teach: tool_calls = answer a request with one of five tools' calls; arithmetic, spelling and "
+  d.field("task", &Synth::task,
+          "What the rows teach: tool_calls = answer a request with one of five tools' calls; arithmetic, spelling and "
           "sorting = short questions with one right answer.")
       .plus();
   d.field("rows", &Synth::rows, "Rows to train on.").range(1, 10'000'000).plus();
-  d.field("turns", &Synth::turns, "Requests of a row to train on, each with its answer: a conversation, whose system message is read once.")
+  d.field("turns", &Synth::turns,
+          "Requests of a row to train on, each with its answer: a conversation, whose system message is read once.")
       .range(1, 64)
       .plus();
   d.field("test_rows", &Synth::test_rows, "Held-out rows of one request each, none of which is trained on.")
@@ -153,7 +158,9 @@ Section declare(const MixtureSource*) {
       .default_is("main");
   d.field("split", &MixtureSource::split, "Split of it.").non_empty().plus();
   d.field("max_samples", &MixtureSource::max_samples, "Rows to read of it at most.").min(1).plus();
-  d.field("columns", &MixtureSource::columns, "Its rows' columns and what they are to us.").plus().default_is("detected");
+  d.field("columns", &MixtureSource::columns, "Its rows' columns and what they are to us.")
+      .plus()
+      .default_is("detected");
   d.field("weight", &MixtureSource::weight,
           "Its share of the tokens trained on is this, divided by the sum of all weights.")
       .above(0)
@@ -208,9 +215,10 @@ Section declare(const Data*) {
       .plus();
   d.field("eval_path", &Data::eval_path, "Held-out rows: file, folder or glob.").non_empty().plus();
   d.field("mixture", &Data::mixture, "Sources that are mixed by weight; only with `source: mixture`.").plus();
-  d.field("mixture_stop", &Data::mixture_stop,
-          "How large the mixture is: first_exhausted = until one source is used up, no row twice; all_exhausted = until "
-          "every source is used up, rows of the others repeated.")
+  d.field(
+       "mixture_stop", &Data::mixture_stop,
+       "How large the mixture is: first_exhausted = until one source is used up, no row twice; all_exhausted = until "
+       "every source is used up, rows of the others repeated.")
       .plus();
   d.field("synth", &Data::synth, "Rows made by the program itself; only with `source: synth`.")
       .plus()

@@ -105,9 +105,13 @@ Section declare(const Fsdp*) {
 
 Section declare(const CpuThrottle*) {
   Declaration<CpuThrottle> d("How much of the host a run on the CPU takes.");
-  d.field("percent", &CpuThrottle::percent, "Part of the cores, where neither --threads nor OMP_NUM_THREADS says how many.").range(1, 100);
+  d.field("percent", &CpuThrottle::percent,
+          "Part of the cores, where neither --threads nor OMP_NUM_THREADS says how many.")
+      .range(1, 100);
   d.field("nice_level", &CpuThrottle::nice_level, "Scheduling priority.").range(-20, 19);
-  d.field("omp_proc_bind", &CpuThrottle::omp_proc_bind, "A permission: the plan may bind each thread to a core, where all cores are used and that is measured faster.");
+  d.field(
+      "omp_proc_bind", &CpuThrottle::omp_proc_bind,
+      "A permission: the plan may bind each thread to a core, where all cores are used and that is measured faster.");
   return d.take();
 }
 
@@ -126,9 +130,10 @@ Section declare(const Train*) {
   d.field("schedule", &Train::schedule, "Learning rate over the steps.");
   d.field("batch", &Train::batch, "Sequences of one optimizer step.");
   d.field("precision", &Train::precision, "Compute and activation type.");
-  d.field("base_precision", &Train::base_precision,
-          "Of a frozen base under LoRA; fp8_e4m3 = FP8 products, forward and activation gradient (the CPU lane multiplies "
-          "the same rounded numbers in train.precision).")
+  d.field(
+       "base_precision", &Train::base_precision,
+       "Of a frozen base under LoRA; fp8_e4m3 = FP8 products, forward and activation gradient (the CPU lane multiplies "
+       "the same rounded numbers in train.precision).")
       .plus()
       .only({Precision::kBFloat16, Precision::kFp8E4M3})
       .derived("= torch_dtype", [](const Recipe& r) {
@@ -158,7 +163,8 @@ Section declare(const Train*) {
       .default_is("–");
   d.field("save_every", &Train::save_every, "Steps between checkpoints.").min(1).plus().default_is("the end");
   d.field("keep_last", &Train::keep_last, "Checkpoints that are kept, counted from the last.").min(1).plus();
-  d.field("log_every", &Train::log_every, "Steps between two looks at the progress on the terminal; metrics.jsonl has every step.")
+  d.field("log_every", &Train::log_every,
+          "Steps between two looks at the progress on the terminal; metrics.jsonl has every step.")
       .min(1)
       .plus();
   return d.take();

@@ -24,7 +24,7 @@ struct SemDedup {
   std::optional<int64_t> clusters;  // absent = the square root of the number of rows
 };
 struct Dedupe {
-  bool exact = false;  // on its own; minhash and semdedup bring it
+  bool exact = false;                // on its own; minhash and semdedup bring it
   std::optional<MinHash> minhash;    // absent = off
   std::optional<SemDedup> semdedup;  // absent = off
 };
@@ -33,7 +33,7 @@ struct Filter {
   std::optional<double> max_repeated_lines, max_repeated_ngrams;  // parts, 0–1
   std::optional<double> min_letters, max_symbols;                 // parts, 0–1
   std::vector<std::string> decontaminate;                         // files, folders or globs of benchmark rows
-  bool decontaminate_eval = false;  // also the documents of eval.harness.tasks
+  bool decontaminate_eval = false;                                // also the documents of eval.harness.tasks
   int64_t decontaminate_ngram = 13;
   std::vector<std::string> languages;  // ISO codes; empty = all
   double min_language_part = 0.5;      // of the text, in those languages

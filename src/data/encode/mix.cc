@@ -28,9 +28,10 @@ std::vector<std::vector<uint32_t>> mix(std::span<const MixPart> parts, config::M
     const double passes =
         i == exhausted ? 1 : tokens[exhausted] / parts[exhausted].weight * parts[i].weight / tokens[i];
     if (passes > kPasses)
-      fail_input("data.mixture[{}]: its {} tokens would be repeated {:.0f} times; lower its weight, or write "
-                 "mixture_stop: first_exhausted",
-                 i, tokens[i], passes);
+      fail_input(
+          "data.mixture[{}]: its {} tokens would be repeated {:.0f} times; lower its weight, or write "
+          "mixture_stop: first_exhausted",
+          i, tokens[i], passes);
     const int whole = static_cast<int>(std::floor(passes));
     double left = (passes - whole) * tokens[i];
     std::vector<uint32_t> drawn(parts[i].documents.begin(), parts[i].documents.end());

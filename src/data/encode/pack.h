@@ -15,10 +15,11 @@ struct Packing {
 };
 
 // Best-fit decreasing (longest document first, each into the fullest row that still has room; Johnson 1974: at most
-// 11/9 of the optimum plus one row), O(n log n). Where that leaves more than 0.5 % empty, rows are filled one by one instead
-// if fewer do: the longest document left, then the largest sum that others make of the rest. Deterministic: equal lengths keep their order, equally full rows are
-// taken oldest first. Rows come out in the order of their first document, documents in a row in file order, so a file
-// of short documents is read nearly as it stands. 1 ≤ length ≤ seq_len.
+// 11/9 of the optimum plus one row), O(n log n). Where that leaves more than 0.5 % empty, rows are filled one by one
+// instead if fewer do: the longest document left, then the largest sum that others make of the rest. Deterministic:
+// equal lengths keep their order, equally full rows are taken oldest first. Rows come out in the order of their first
+// document, documents in a row in file order, so a file of short documents is read nearly as it stands. 1 ≤ length ≤
+// seq_len.
 Packing pack_best_fit(std::span<const uint32_t> lengths, uint32_t seq_len);
 
 // One document a row, in file order.

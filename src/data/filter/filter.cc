@@ -164,7 +164,8 @@ RowFilter::RowFilter(const config::Filter& f, const std::vector<std::string>& ev
         shingler.append(text, &benchmark_);
       }
     }
-    if (!any) fail_input("data.filter.decontaminate: {} holds no rows, so nothing could be found to overlap with it", path);
+    if (!any)
+      fail_input("data.filter.decontaminate: {} holds no rows, so nothing could be found to overlap with it", path);
   }
   for (const std::string& t : eval_texts) {
     normalise_text(t, &text);

@@ -29,8 +29,8 @@ TextMeasures measure_text(std::string_view text, bool lines, bool ngrams);
 
 class RowFilter {
  public:
-  // Reads the benchmarks of `decontaminate`; `eval_texts` are more of them. Errors: kBadInput for no such file, bad rows,
-  // a language that is not known; kMissing where languages cannot be told here.
+  // Reads the benchmarks of `decontaminate`; `eval_texts` are more of them. Errors: kBadInput for no such file, bad
+  // rows, a language that is not known; kMissing where languages cannot be told here.
   explicit RowFilter(const config::Filter& filter, const std::vector<std::string>& eval_texts = {});
   // Names of the checks that are on, in the order in which they are made: "min_chars", …
   const std::vector<std::string>& reasons() const { return reasons_; }

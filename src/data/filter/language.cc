@@ -26,8 +26,7 @@ const Cld2& cld2() {
   static const Cld2 api = [] {
     constexpr const char* kLibrary = "libcld2.so.0";
     void* l = dlopen(kLibrary, RTLD_NOW | RTLD_LOCAL);
-    if (!l)
-      fail_missing("data.filter.languages: {} cannot be opened; install it: apt install libcld2-0", kLibrary);
+    if (!l) fail_missing("data.filter.languages: {} cannot be opened; install it: apt install libcld2-0", kLibrary);
     Cld2 a;
     a.detect = reinterpret_cast<Detect>(
         dlsym(l,
@@ -64,8 +63,8 @@ double Languages::part(std::string_view text) const {
   double score[3];
   bool reliable = false;
   const int n = static_cast<int>(std::min<size_t>(text.size(), INT_MAX));
-  const int best =
-      cld2().detect(text.data(), n, true, nullptr, 0, language, percent, score, nullptr, &text_bytes, &reliable, &valid);
+  const int best = cld2().detect(text.data(), n, true, nullptr, 0, language, percent, score, nullptr, &text_bytes,
+                                 &reliable, &valid);
   if (!reliable || best == kUnknown) return -1;
   int sum = 0;
   for (int i = 0; i < 3; ++i)

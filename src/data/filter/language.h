@@ -1,5 +1,5 @@
-// The language of a text, by CLD2 (naive Bayes over letter groups and words; 83 languages). Its library is opened at run
-// time.
+// The language of a text, by CLD2 (naive Bayes over letter groups and words; 83 languages). Its library is opened at
+// run time.
 #pragma once
 
 #include <string>

@@ -125,7 +125,8 @@ void check_messages(const OrderedJson& messages, const std::string& where, std::
         // Some sets leave out the level of "function".
         const OrderedJson* f = call.is_object() && call.contains("function") ? &call["function"] : &call;
         if (!f->is_object() || !f->contains("name") || !(*f)["name"].is_string())
-          fail_input("{}: {}[{}].tool_calls[{}] must be {{\"function\": {{\"name\": …, \"arguments\": …}}}}", where, column, i, k);
+          fail_input("{}: {}[{}].tool_calls[{}] must be {{\"function\": {{\"name\": …, \"arguments\": …}}}}", where,
+                     column, i, k);
       }
   }
 }
@@ -180,7 +181,8 @@ Example read_chat(const RowView& row, Shape shape) {
     messages = OrderedJson::array({message("user", row.text("question")), message("assistant", row.text("answer"))});
   }
   if (shape != Shape::kCompletion)
-    messages = whole_messages(std::move(messages), row.where(), shape == Shape::kShareGpt ? "conversations" : "messages");
+    messages =
+        whole_messages(std::move(messages), row.where(), shape == Shape::kShareGpt ? "conversations" : "messages");
   if (shape != Shape::kAlpaca && shape != Shape::kQuestion) e.tools = read_tools(row);
   e.messages = std::make_shared<OrderedJson>(std::move(messages));
   return e;

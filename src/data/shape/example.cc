@@ -195,7 +195,8 @@ const OrderedJson& RowView::need(std::string_view ours) const {
   for (const auto& [our, theirs] : layout_.columns)
     if (our == ours && row_.contains(theirs))
       fail_input("{}: \"{}\" is null{}, a value is needed; rows are {}, as in the first row", where_, theirs,
-                 where_.find(": row ") == std::string::npos ? "" : " (or bytes that are no UTF-8)", name_of(layout_.shape));
+                 where_.find(": row ") == std::string::npos ? "" : " (or bytes that are no UTF-8)",
+                 name_of(layout_.shape));
     else if (our == ours)
       fail_input("{}: the row has no \"{}\"; rows are {}, as in the first row; columns here: {}", where_, theirs,
                  name_of(layout_.shape), join(there));

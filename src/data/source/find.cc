@@ -71,7 +71,8 @@ void check_file_name(const std::string& path) {
   std::string shown = replace_invalid_utf8(path);
   for (char& c : shown)
     if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = '?';
-  fail_input("{}: the name of this file holds {}; rename it", shown, control ? "control characters" : "bytes that are no UTF-8");
+  fail_input("{}: the name of this file holds {}; rename it", shown,
+             control ? "control characters" : "bytes that are no UTF-8");
 }
 
 namespace {
@@ -114,7 +115,8 @@ std::vector<std::string> find_named_files(const std::string& path) {
   const std::vector<std::string> paths = glob_files(path);
   if (paths.empty() && path.find_first_of("*?[{") != std::string::npos)
     fail_input("{}: no file matches; a pattern names files, not folders (it is relative to the working folder)", path);
-  if (paths.empty()) fail_input("{}: no such file or folder; check the path (it is relative to the working folder)", path);
+  if (paths.empty())
+    fail_input("{}: no such file or folder; check the path (it is relative to the working folder)", path);
   for (const std::string& p : paths) check_file_name(p);
   return paths;
 }

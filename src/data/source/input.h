@@ -36,7 +36,7 @@ class Input {
 
   const std::string& path() const { return path_; }
   const SourceLimits& limits() const { return limits_; }
-  double done() const;  // part of the file that has been read, 0 to 1
+  double done() const;                     // part of the file that has been read, 0 to 1
   uint64_t line() const { return line_; }  // of the next byte, from 1
 
  private:

@@ -129,7 +129,8 @@ class Csv : public Reader {
     std::unordered_set<std::string> seen;
     for (const std::string& n : names) {
       if (n.empty()) fail_input("{}:1: a column has no name", *path_);
-      if (!is_valid_utf8(n)) fail_input("{}:1: a column's name is not valid UTF-8; convert the file (iconv -t UTF-8)", *path_);
+      if (!is_valid_utf8(n))
+        fail_input("{}:1: a column's name is not valid UTF-8; convert the file (iconv -t UTF-8)", *path_);
       if (!seen.insert(n).second) fail_input("{}:1: column \"{}\" stands twice", *path_, n);
     }
     header_ = std::make_shared<const std::vector<std::string>>(std::move(names));

@@ -23,20 +23,20 @@ struct SourceFile {
 
 // The files of a local source, sorted by byte value: a file, a folder (all files of known kinds below it; where names
 // carry splits, as in train.jsonl beside test.jsonl, only those of `split`) or a glob. Kinds by ending, .gz and .zst
-// removed: .jsonl .ndjson; .json; .csv; .tsv; .txt .text .md; .parquet. Errors (kBadInput): nothing there, an unknown ending (a
-// named file), no file of the split.
+// removed: .jsonl .ndjson; .json; .csv; .tsv; .txt .text .md; .parquet. Errors (kBadInput): nothing there, an unknown
+// ending (a named file), no file of the split.
 std::vector<SourceFile> find_source_files(const std::string& path, const std::string& split);
 
-// The files of a path that names some, a pattern or a single one. Errors (kBadInput): none there, no regular file, a name that
-// is no line of UTF-8.
+// The files of a path that names some, a pattern or a single one. Errors (kBadInput): none there, no regular file, a
+// name that is no line of UTF-8.
 std::vector<std::string> find_named_files(const std::string& path);
 // A name goes into JSON and into messages of one line.
 void check_file_name(const std::string& path);
 
 // The kind that a name's ending says; none for an unknown one.
 std::optional<FileKind> kind_of(std::string_view path);
-// The split that a file's name carries as a word of its own ("train-00001.jsonl", "my_test.csv"), or one of its folders'
-// with `folders`: "train", "validation" or "test"; "" for none. The words are those of the datasets library.
+// The split that a file's name carries as a word of its own ("train-00001.jsonl", "my_test.csv"), or one of its
+// folders' with `folders`: "train", "validation" or "test"; "" for none. The words are those of the datasets library.
 std::string split_of(std::string_view path, bool folders);
 // The first bytes of a file, as they stand.
 std::string read_head(const std::string& path, size_t bytes);
@@ -55,7 +55,7 @@ struct Record {
 class RecordReader {
  public:
   virtual ~RecordReader() = default;
-  virtual bool next(Record* out) = 0;  // false at the end; errors name file and line
+  virtual bool next(Record* out) = 0;        // false at the end; errors name file and line
   virtual double done() const { return 0; }  // about how much has been read, 0 to 1
 };
 

@@ -194,7 +194,8 @@ std::string as_json(Connection& c, const std::string& query) {
   for (const auto& column : columns_of(c, query)) {
     const std::string name = identifier(column[0]);
     std::string value;
-    if (column[1] == "DOUBLE" || column[1] == "FLOAT") value = fmt::format("CASE WHEN isfinite({}) THEN {} END", name, name);
+    if (column[1] == "DOUBLE" || column[1] == "FLOAT")
+      value = fmt::format("CASE WHEN isfinite({}) THEN {} END", name, name);
     if (column[1] == "BLOB") value = fmt::format("TRY(decode({}))", name);
     if (!value.empty()) replace += fmt::format("{}{} AS {}", replace.empty() ? "" : ", ", value, name);
   }

@@ -48,8 +48,11 @@ OrderedJson curation_json(const CurationReport& r) {
   }
   OrderedJson j = {{"rows_in", r.rows_in}, {"groups", r.groups}, {"largest_group", r.largest_group}};
   if (r.semantic)
-    j["semantic"] = {{"rows", r.semantic->rows}, {"clusters", r.semantic->clusters}, {"largest_cluster", r.semantic->largest_cluster},
-                     {"groups", r.semantic->groups}, {"largest_group", r.semantic->largest_group}};
+    j["semantic"] = {{"rows", r.semantic->rows},
+                     {"clusters", r.semantic->clusters},
+                     {"largest_cluster", r.semantic->largest_cluster},
+                     {"groups", r.semantic->groups},
+                     {"largest_group", r.semantic->largest_group}};
   j.update({{"redacted", r.redacted}, {"samples", std::move(samples)}});
   return j;
 }
@@ -90,7 +93,8 @@ CurationReport read_curation(const Json& manifest) {
   for (const auto& [reason, rows] : manifest.at("dropped").items())
     if (reason != "no_target") r.dropped[reason] = rows;
   for (const Json& s : j.at("samples"))
-    r.samples.push_back({s.at("reason"), s.at("row"), s.at("text"), s.value("stays", ""), s.value("stays_text", ""), s.value("similarity", 0.0)});
+    r.samples.push_back({s.at("reason"), s.at("row"), s.at("text"), s.value("stays", ""), s.value("stays_text", ""),
+                         s.value("similarity", 0.0)});
   return r;
 }
 

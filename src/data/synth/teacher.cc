@@ -140,7 +140,8 @@ class Teacher {
           why = fmt::format("answered {}: {}", r.status, message_of(r.body));
         }
         if (r.status == 401 || r.status == 403) fail_missing("{}: {}; check the key in {}", url_, why, t_.api_key_env);
-        if (r.status != 200 && r.status != 408 && r.status != 409 && r.status != 429 && r.status < 500) fail_input("{}: {}", url_, why);
+        if (r.status != 200 && r.status != 408 && r.status != 409 && r.status != 429 && r.status < 500)
+          fail_input("{}: {}", url_, why);
         if (const std::string* after = r.header("Retry-After"))
           if (const double s = std::atof(after->c_str()); s > 0) wait = std::min(s, 600.0);
       } catch (const Error& e) {

@@ -1,5 +1,5 @@
-// Words of the tool-call task. Every fifth value of a kind is for the test split alone. Towns, dishes and events are put
-// together from two parts: a name that a model knows is recalled rather than copied (measured: real cities gave
+// Words of the tool-call task. Every fifth value of a kind is for the test split alone. Towns, dishes and events are
+// put together from two parts: a name that a model knows is recalled rather than copied (measured: real cities gave
 // "Belgium" for "Brussels"), and copying is what the task teaches.
 #pragma once
 

@@ -31,7 +31,9 @@ class Device final : public CudaDevice {
   ~Device() override { cudaStreamDestroy(stream_); }
 
   cudaStream_t stream() const override { return stream_; }
-  void add_library(const std::string& name, const std::string& version) override { properties_.libraries[name] = version; }
+  void add_library(const std::string& name, const std::string& version) override {
+    properties_.libraries[name] = version;
+  }
   const Properties& properties() const override { return properties_; }
 
   MemoryInfo memory() const override {
@@ -47,7 +49,8 @@ class Device final : public CudaDevice {
     const cudaError_t e = cudaMalloc(&p, bytes);
     if (e == cudaErrorMemoryAllocation) {
       cudaGetLastError();  // not sticky: the next call must not see it
-      fail_input("not enough GPU memory: {} more were needed, {} of {} are free", human_bytes(bytes), human_bytes(memory().free), human_bytes(memory().total));
+      fail_input("not enough GPU memory: {} more were needed, {} of {} are free", human_bytes(bytes),
+                 human_bytes(memory().free), human_bytes(memory().total));
     }
     check_cuda(e, "cudaMalloc");
     const std::lock_guard lock(mutex_);
@@ -72,19 +75,32 @@ class Device final : public CudaDevice {
     if (p != nullptr) cudaFreeHost(p);
   }
 
-  void upload(void* to, const void* from, size_t bytes) override { check_cuda(cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, stream_), "upload"); }
-  void download(void* to, const void* from, size_t bytes) override { check_cuda(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, stream_), "download"); }
+  void upload(void* to, const void* from, size_t bytes) override {
+    check_cuda(cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, stream_), "upload");
+  }
+  void download(void* to, const void* from, size_t bytes) override {
+    check_cuda(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, stream_), "download");
+  }
   void upload_rows(void* to, size_t to_pitch, const void* from, size_t from_pitch, size_t width, size_t rows) override {
-    check_cuda(cudaMemcpy2DAsync(to, to_pitch, from, from_pitch, width, rows, cudaMemcpyHostToDevice, stream_), "upload");
+    check_cuda(cudaMemcpy2DAsync(to, to_pitch, from, from_pitch, width, rows, cudaMemcpyHostToDevice, stream_),
+               "upload");
   }
-  void download_rows(void* to, size_t to_pitch, const void* from, size_t from_pitch, size_t width, size_t rows) override {
-    check_cuda(cudaMemcpy2DAsync(to, to_pitch, from, from_pitch, width, rows, cudaMemcpyDeviceToHost, stream_), "download");
+  void download_rows(void* to, size_t to_pitch, const void* from, size_t from_pitch, size_t width,
+                     size_t rows) override {
+    check_cuda(cudaMemcpy2DAsync(to, to_pitch, from, from_pitch, width, rows, cudaMemcpyDeviceToHost, stream_),
+               "download");
   }
-  void copy(void* to, const void* from, size_t bytes) override { check_cuda(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream_), "copy"); }
-  void fill(void* to, int byte, size_t bytes) override { check_cuda(cudaMemsetAsync(to, byte, bytes, stream_), "fill"); }
+  void copy(void* to, const void* from, size_t bytes) override {
+    check_cuda(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream_), "copy");
+  }
+  void fill(void* to, int byte, size_t bytes) override {
+    check_cuda(cudaMemsetAsync(to, byte, bytes, stream_), "fill");
+  }
   void synchronize() override { check_cuda(cudaStreamSynchronize(stream_), "synchronize"); }
 
-  void begin_recording() override { check_cuda(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeRelaxed), "begin capture"); }
+  void begin_recording() override {
+    check_cuda(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeRelaxed), "begin capture");
+  }
   void* end_recording() override {
     cudaGraph_t graph = nullptr;
     check_cuda(cudaStreamEndCapture(stream_, &graph), "end capture");
@@ -94,7 +110,9 @@ class Device final : public CudaDevice {
     check_cuda(e, "instantiate graph");
     return exec;
   }
-  void replay(void* recording) override { check_cuda(cudaGraphLaunch(static_cast<cudaGraphExec_t>(recording), stream_), "replay graph"); }
+  void replay(void* recording) override {
+    check_cuda(cudaGraphLaunch(static_cast<cudaGraphExec_t>(recording), stream_), "replay graph");
+  }
   void discard(void* recording) noexcept override { cudaGraphExecDestroy(static_cast<cudaGraphExec_t>(recording)); }
 
   void* make_mark() override {
@@ -107,7 +125,8 @@ class Device final : public CudaDevice {
   double elapsed_us(void* from, void* to) override {
     check_cuda(cudaEventSynchronize(static_cast<cudaEvent_t>(to)), "cudaEventSynchronize");
     float ms = 0;
-    check_cuda(cudaEventElapsedTime(&ms, static_cast<cudaEvent_t>(from), static_cast<cudaEvent_t>(to)), "cudaEventElapsedTime");
+    check_cuda(cudaEventElapsedTime(&ms, static_cast<cudaEvent_t>(from), static_cast<cudaEvent_t>(to)),
+               "cudaEventElapsedTime");
     return static_cast<double>(ms) * 1000.0;
   }
   void release_mark(void* m) noexcept override { cudaEventDestroy(static_cast<cudaEvent_t>(m)); }
@@ -131,11 +150,14 @@ std::unique_ptr<CudaDevice> open_cuda_device(int ordinal) {
   int count = 0;
   const cudaError_t e = cudaGetDeviceCount(&count);
   if (e != cudaSuccess || count == 0)
-    fail_missing("no NVIDIA GPU can be used ({}): check `nvidia-smi`, or set train.device: cpu", e == cudaSuccess ? "none found" : cudaGetErrorString(e));
+    fail_missing("no NVIDIA GPU can be used ({}): check `nvidia-smi`, or set train.device: cpu",
+                 e == cudaSuccess ? "none found" : cudaGetErrorString(e));
   if (ordinal < 0 || ordinal >= count) fail_missing("GPU {} was asked for, this machine has {}", ordinal, count);
   cudaDeviceProp p{};
   check_cuda(cudaGetDeviceProperties(&p, ordinal), "cudaGetDeviceProperties");
-  if (p.major != 9) fail_missing("GPU {} is a {} (sm_{}{}): this build has kernels for Hopper (sm_90a) alone", ordinal, p.name, p.major, p.minor);
+  if (p.major != 9)
+    fail_missing("GPU {} is a {} (sm_{}{}): this build has kernels for Hopper (sm_90a) alone", ordinal, p.name, p.major,
+                 p.minor);
   return std::make_unique<Device>(ordinal, p);
 }
 

@@ -36,46 +36,14 @@ constexpr uint32_t kArch = AUDIT_ARCH_AARCH64;
 #endif
 
 // System calls that reach for the kernel's more dangerous corners; a Python program needs none.
-constexpr uint32_t kForbidden[] = {SYS_unshare,
-                                   SYS_setns,
-                                   SYS_mount,
-                                   SYS_umount2,
-                                   SYS_pivot_root,
-                                   SYS_chroot,
-                                   SYS_ptrace,
-                                   SYS_process_vm_readv,
-                                   SYS_process_vm_writev,
-                                   SYS_keyctl,
-                                   SYS_add_key,
-                                   SYS_request_key,
-                                   SYS_bpf,
-                                   SYS_perf_event_open,
-                                   SYS_userfaultfd,
-                                   SYS_io_uring_setup,
-                                   SYS_io_uring_enter,
-                                   SYS_io_uring_register,
-                                   SYS_kexec_load,
-                                   SYS_init_module,
-                                   SYS_finit_module,
-                                   SYS_delete_module,
-                                   SYS_reboot,
-                                   SYS_swapon,
-                                   SYS_open_by_handle_at,
-                                   SYS_fsopen,
-                                   SYS_fsmount,
-                                   SYS_move_mount,
-                                   SYS_open_tree,
-                                   SYS_pidfd_getfd,
-                                   SYS_quotactl,
-                                   SYS_acct,
-                                   SYS_syslog,
-                                   SYS_clock_settime,
-                                   SYS_settimeofday,
-                                   // memory that no limit of a process or of the scratch folder counts
-                                   SYS_memfd_create,
-                                   SYS_shmget,
-                                   SYS_msgget,
-                                   SYS_semget};
+constexpr uint32_t kForbidden[] = {
+    SYS_unshare, SYS_setns, SYS_mount, SYS_umount2, SYS_pivot_root, SYS_chroot, SYS_ptrace, SYS_process_vm_readv,
+    SYS_process_vm_writev, SYS_keyctl, SYS_add_key, SYS_request_key, SYS_bpf, SYS_perf_event_open, SYS_userfaultfd,
+    SYS_io_uring_setup, SYS_io_uring_enter, SYS_io_uring_register, SYS_kexec_load, SYS_init_module, SYS_finit_module,
+    SYS_delete_module, SYS_reboot, SYS_swapon, SYS_open_by_handle_at, SYS_fsopen, SYS_fsmount, SYS_move_mount,
+    SYS_open_tree, SYS_pidfd_getfd, SYS_quotactl, SYS_acct, SYS_syslog, SYS_clock_settime, SYS_settimeofday,
+    // memory that no limit of a process or of the scratch folder counts
+    SYS_memfd_create, SYS_shmget, SYS_msgget, SYS_semget};
 constexpr uint32_t kNewSpaces =
     CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS | CLONE_NEWCGROUP;
 

@@ -175,7 +175,8 @@ bool is_function(const OrderedJson& v) { return v.is_object() && v.contains("!fu
 std::string function_name(const OrderedJson& v) {
   const std::string folder = v["folder"].get<std::string>();
   const std::string name = v["!function"].get<std::string>();
-  return folder.empty() || name.find('/') != std::string::npos ? name : fs::path(folder).filename().string() + "/" + name;
+  return folder.empty() || name.find('/') != std::string::npos ? name
+                                                               : fs::path(folder).filename().string() + "/" + name;
 }
 
 }  // namespace mxt::eval

@@ -130,8 +130,8 @@ void affine_block(const float* x, uint8_t* b, int top, float first, int steps, s
   }
 }
 
-// Best symmetric scale for 16 values: tries 19 scales about −32/extreme, weighs by x². Levels are 0…63 for −32…31; those
-// of a group of zeros are 0 (they decode to 0 all the same, since its scale is).
+// Best symmetric scale for 16 values: tries 19 scales about −32/extreme, weighs by x². Levels are 0…63 for −32…31;
+// those of a group of zeros are 0 (they decode to 0 all the same, since its scale is).
 float fit_symmetric(const float* x, uint8_t* levels) {
   constexpr int kTop = 32;
   float extreme = 0, magnitude = 0;

@@ -11,7 +11,8 @@ namespace {
 
 class Merged final : public WeightSource {
  public:
-  Merged(std::unique_ptr<WeightSource> base, const std::string& folder) : base_(std::move(base)), adapter_(Adapter::open(folder)) {
+  Merged(std::unique_ptr<WeightSource> base, const std::string& folder)
+      : base_(std::move(base)), adapter_(Adapter::open(folder)) {
     config_ = base_->config();
     path_ = base_->path();
     adapter_.check_base(*base_);
@@ -21,7 +22,9 @@ class Merged final : public WeightSource {
   bool has(std::string_view name) const override { return base_->has(name); }
   std::vector<int64_t> shape(std::string_view name) const override { return base_->shape(name); }
   // Merged values are what fp32 gives; a plain tensor stays what it is.
-  DType stored_type(std::string_view name) const override { return module(name) ? DType::kF32 : base_->stored_type(name); }
+  DType stored_type(std::string_view name) const override {
+    return module(name) ? DType::kF32 : base_->stored_type(name);
+  }
   std::span<const std::byte> mapped(std::string_view name, DType type) const override {
     return module(name) ? std::span<const std::byte>{} : base_->mapped(name, type);
   }
@@ -40,7 +43,8 @@ class Merged final : public WeightSource {
     if (!m) return base_->read(name, to, out, begin, end);
     const std::vector<int64_t> s = base_->shape(name);
     if (end < 0) end = s[0];
-    std::vector<float> w(static_cast<size_t>((end - begin) * s[1])), a(static_cast<size_t>(m->rank * m->in)), b(static_cast<size_t>(m->out * m->rank));
+    std::vector<float> w(static_cast<size_t>((end - begin) * s[1])), a(static_cast<size_t>(m->rank * m->in)),
+        b(static_cast<size_t>(m->out * m->rank));
     base_->read(name, DType::kF32, w.data(), begin, end);
     adapter_.read(m->a, DType::kF32, a.data());
     adapter_.read(m->b, DType::kF32, b.data());
@@ -50,9 +54,12 @@ class Merged final : public WeightSource {
       for (int64_t r = first; r < last; ++r) {
         std::fill(delta.begin(), delta.end(), 0.0);
         for (int64_t j = 0; j < m->rank; ++j) {
-          const double c = m->scaling * static_cast<double>(transposed ? a[static_cast<size_t>(j * m->in + r)] : b[static_cast<size_t>(r * m->rank + j)]);
+          const double c = m->scaling * static_cast<double>(transposed ? a[static_cast<size_t>(j * m->in + r)]
+                                                                       : b[static_cast<size_t>(r * m->rank + j)]);
           for (int64_t k = 0; k < s[1]; ++k)
-            delta[static_cast<size_t>(k)] += c * static_cast<double>(transposed ? b[static_cast<size_t>(k * m->rank + j)] : a[static_cast<size_t>(j * m->in + k)]);
+            delta[static_cast<size_t>(k)] +=
+                c * static_cast<double>(transposed ? b[static_cast<size_t>(k * m->rank + j)]
+                                                   : a[static_cast<size_t>(j * m->in + k)]);
         }
         float* y = w.data() + (r - begin) * s[1];
         for (int64_t k = 0; k < s[1]; ++k) y[k] += static_cast<float>(delta[static_cast<size_t>(k)]);
@@ -75,7 +82,8 @@ class Merged final : public WeightSource {
 
 }  // namespace
 
-std::unique_ptr<WeightSource> WeightSource::with_adapter(std::unique_ptr<WeightSource> base, const std::string& folder) {
+std::unique_ptr<WeightSource> WeightSource::with_adapter(std::unique_ptr<WeightSource> base,
+                                                         const std::string& folder) {
   return std::make_unique<Merged>(std::move(base), folder);
 }
 

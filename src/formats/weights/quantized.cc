@@ -71,7 +71,9 @@ void fit_mxfp4(QuantizedWeight& w, const std::string& source) {
 InputRounding inputs_of(const ModelConfig& c) {
   if (!c.raw || !c.raw->contains("quantization_config")) return InputRounding::kNone;
   const OrderedJson& q = (*c.raw)["quantization_config"];
-  const auto at = [](const OrderedJson& j, const char* key) { return j.is_object() && j.contains(key) ? j[key] : OrderedJson(); };
+  const auto at = [](const OrderedJson& j, const char* key) {
+    return j.is_object() && j.contains(key) ? j[key] : OrderedJson();
+  };
   if (c.quantization == "fp8")
     return at(q, "activation_scheme") == OrderedJson("dynamic")
                ? (at(q, "weight_block_size").is_array() ? InputRounding::kFp8Group128 : InputRounding::kFp8Token)
@@ -82,14 +84,17 @@ InputRounding inputs_of(const ModelConfig& c) {
     const OrderedJson in = at(groups.begin().value(), "input_activations");
     if (at(in, "dynamic") != OrderedJson(true)) return InputRounding::kNone;
     if (at(in, "num_bits") == OrderedJson(4) && at(in, "group_size") == OrderedJson(32)) return InputRounding::kMxfp4;
-    if (at(in, "num_bits") == OrderedJson(8) && at(in, "strategy") == OrderedJson("token")) return InputRounding::kFp8Token;
-    if (at(in, "num_bits") == OrderedJson(8) && at(in, "group_size") == OrderedJson(128)) return InputRounding::kFp8Group128;
+    if (at(in, "num_bits") == OrderedJson(8) && at(in, "strategy") == OrderedJson("token"))
+      return InputRounding::kFp8Token;
+    if (at(in, "num_bits") == OrderedJson(8) && at(in, "group_size") == OrderedJson(128))
+      return InputRounding::kFp8Group128;
   }
   if (c.quantization == "quark") {
     const OrderedJson in = at(at(q, "global_quant_config"), "input_tensors");
     if (at(in, "is_dynamic") != OrderedJson(true)) return InputRounding::kNone;
     if (at(in, "dtype") == OrderedJson("fp4")) return InputRounding::kMxfp4;
-    if (at(in, "dtype") == OrderedJson("fp8_e4m3") && at(in, "qscheme") == OrderedJson("per_channel")) return InputRounding::kFp8Token;
+    if (at(in, "dtype") == OrderedJson("fp8_e4m3") && at(in, "qscheme") == OrderedJson("per_channel"))
+      return InputRounding::kFp8Token;
   }
   return InputRounding::kNone;
 }

@@ -1,5 +1,5 @@
-// Quantised checkpoints of the ecosystem, decoded as they are read: the weights that such a file stands for, and what its
-// scheme does to activations at run time.
+// Quantised checkpoints of the ecosystem, decoded as they are read: the weights that such a file stands for, and what
+// its scheme does to activations at run time.
 #pragma once
 
 #include <cstdint>

@@ -38,7 +38,8 @@ ValueId lora_add(Graph& g, ValueId y, ValueId z, const std::vector<ValueId>& bs,
   std::vector<ValueId> in{y, z};
   for (size_t i = 0; i < bs.size(); ++i) {
     MXT_ASSERT(g.value(bs[i]).rows == blocks[i].cols && g.value(bs[i]).cols == blocks[i].rank);
-    MXT_ASSERT(blocks[i].col + blocks[i].cols <= g.value(y).cols && blocks[i].z_col + blocks[i].rank <= g.value(z).cols);
+    MXT_ASSERT(blocks[i].col + blocks[i].cols <= g.value(y).cols &&
+               blocks[i].z_col + blocks[i].rank <= g.value(z).cols);
     in.push_back(bs[i]);
   }
   const ValueId out = g.add_value(g.value(y).rows, g.value(y).cols, g.act_type);

@@ -48,7 +48,9 @@ class InPlace {
       for (ValueId in : candidates(op)) {
         const Value& x = g_.value(in);
         const Value& root = g_.value(g_.root(in));
-        if (root.param != kNone || x.beside != kNone || root.pad > 0 || root.beside != kNone || x.rows != out.rows || x.cols != out.cols || x.type != out.type) continue;
+        if (root.param != kNone || x.beside != kNone || root.pad > 0 || root.beside != kNone || x.rows != out.rows ||
+            x.cols != out.cols || x.type != out.type)
+          continue;
         // Nothing of the buffer may be read after this operation.
         if (last_of_buffer_[static_cast<size_t>(g_.root(in))] > static_cast<int64_t>(i)) continue;
         out.same_as = in;

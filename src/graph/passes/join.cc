@@ -64,7 +64,8 @@ class Joiner {
   // Right of `host` there is room for v: the host is an activation, and nothing else lies there while v lives.
   bool has_room(ValueId host, ValueId v) const {
     const ValueId r = g_.root(host);
-    if (g_.value(host).rows != kTokens || g_.value(r).param != kNone || g_.value(r).cols != g_.value(host).cols) return false;
+    if (g_.value(host).rows != kTokens || g_.value(r).param != kNone || g_.value(r).cols != g_.value(host).cols)
+      return false;
     const Life mine = life(v);
     for (size_t o = 0; o < g_.values.size(); ++o) {
       const auto other = static_cast<ValueId>(o);
@@ -78,18 +79,23 @@ class Joiner {
   std::optional<Match> match(size_t i) const {
     const Op& add = g_.ops[i];
     const ValueId y = add.in[0], z = add.in[1];
-    const auto base = find<LinearOp>([&](const Op& o) { return o.out[0] == y; }), down = find<LinearOp>([&](const Op& o) { return o.out[0] == z; });
-    if (!base || !down || *base > *down || g_.ops[*base].in[0] != g_.ops[*down].in[0]) return std::nullopt;  // dropout stands between
+    const auto base = find<LinearOp>([&](const Op& o) { return o.out[0] == y; }),
+               down = find<LinearOp>([&](const Op& o) { return o.out[0] == z; });
+    if (!base || !down || *base > *down || g_.ops[*base].in[0] != g_.ops[*down].in[0])
+      return std::nullopt;  // dropout stands between
     Match m{i, *base, *down, {}, {}, {}};
     const Param& w = g_.param_of(g_.ops[m.base].in[1]);
     if (w.trainable || w.joined > 0 || !has_room(g_.ops[m.base].in[0], z)) return std::nullopt;
-    m.dz = find<LoraDzOp>([&](const Op& o) { return std::equal(o.in.begin() + 1, o.in.end(), add.in.begin() + 2, add.in.end()); });
+    m.dz = find<LoraDzOp>(
+        [&](const Op& o) { return std::equal(o.in.begin() + 1, o.in.end(), add.in.begin() + 2, add.in.end()); });
     if (!m.dz) return m;
-    const ValueId dz = g_.ops[*m.dz].out[0], dy = g_.ops[*m.dz].in[0], a = g_.ops[m.down].in[1], weight = g_.ops[m.base].in[1];
+    const ValueId dz = g_.ops[*m.dz].out[0], dy = g_.ops[*m.dz].in[0], a = g_.ops[m.down].in[1],
+                  weight = g_.ops[m.base].in[1];
     m.dx_thin = find<LinearDxOp>([&](const Op& o) { return o.in[0] == dz && o.in[1] == a; });
     if (!m.dx_thin) return m;  // nothing before x trains
     const ValueId thin = g_.ops[*m.dx_thin].out[0];
-    m.dx = find<LinearDxOp>([&](const Op& o) { return o.in[0] == dy && o.in[1] == weight && o.in.size() == 3 && o.in[2] == thin; });
+    m.dx = find<LinearDxOp>(
+        [&](const Op& o) { return o.in[0] == dy && o.in[1] == weight && o.in.size() == 3 && o.in[2] == thin; });
     if (!m.dx || !has_room(dy, dz)) return std::nullopt;
     return m;
   }
@@ -121,8 +127,13 @@ class Joiner {
       // The gradients of the Bs read dy as well: one pass makes all of them.
       std::vector<size_t> ups;
       for (const LoraBlock& k : blocks)
-        if (const auto at = find<LoraDbOp>([&](const Op& o) { return o.in[0] == dy && o.in[1] == z && std::get<LoraDbOp>(o.attrs).block.col == k.col; })) ups.push_back(*at);
-      const bool all = ups.size() == blocks.size() && std::all_of(ups.begin(), ups.end(), [&](size_t i) { return g_.ops[i].first_grad == g_.ops[ups[0]].first_grad; });
+        if (const auto at = find<LoraDbOp>([&](const Op& o) {
+              return o.in[0] == dy && o.in[1] == z && std::get<LoraDbOp>(o.attrs).block.col == k.col;
+            }))
+          ups.push_back(*at);
+      const bool all = ups.size() == blocks.size() && std::all_of(ups.begin(), ups.end(), [&](size_t i) {
+                         return g_.ops[i].first_grad == g_.ops[ups[0]].first_grad;
+                       });
       if (all) {
         down.in.push_back(z);
         down.first_grad = g_.ops[ups[0]].first_grad;

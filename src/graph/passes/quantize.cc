@@ -37,18 +37,21 @@ class Quantizer {
     Param& p = g_.params[static_cast<size_t>(id)];
     if (p.trainable || p.adapter || p.kind != ParamKind::kMatrix) return;
     if (p.rows % 16 != 0 || p.cols % 16 != 0)
-      fail_missing("{} is {} x {}: FP8 products need multiples of 16; train with train.base_precision: bfloat16", p.name, p.rows, p.cols);
+      fail_missing("{} is {} x {}: FP8 products need multiples of 16; train with train.base_precision: bfloat16",
+                   p.name, p.rows, p.cols);
     p.held = as_;
   }
   bool held(ValueId w) const { return g_.param_of(w).held != Held::kPlain; }
 
-  // Puts the rounding of the first operand before the product; `channels`: the weight whose scales multiply its columns.
+  // Puts the rounding of the first operand before the product; `channels`: the weight whose scales multiply its
+  // columns.
   template <typename A>
   void round(Op& op, A& attrs, ValueId channels) {
     const ValueId x = op.in[0];
     std::vector<ValueId> in{x};
     if (channels != kNone) in.push_back(channels);
-    const ValueId q = g_.add_value(g_.value(x).rows, g_.value(x).cols, as_ == Held::kFp8 ? DType::kF8E4M3 : g_.act_type);
+    const ValueId q =
+        g_.add_value(g_.value(x).rows, g_.value(x).cols, as_ == Held::kFp8 ? DType::kF8E4M3 : g_.act_type);
     std::vector<ValueId> out{q};
     op.in[0] = q;
     if (as_ == Held::kFp8) {
@@ -66,9 +69,12 @@ class Quantizer {
       Op& op = g_.ops[i];
       if (op.out.empty() || op.out[0] != x) continue;
       bool* flag = nullptr;
-      if (auto* n = std::get_if<NormOp>(&op.attrs)) flag = channels == kNone ? &n->held : nullptr;
-      else if (auto* a = std::get_if<ActOp>(&op.attrs)) flag = channels == kNone ? &a->held : nullptr;
-      else if (auto* d = std::get_if<NormGradOp>(&op.attrs)) flag = channels != kNone ? &d->held : nullptr;
+      if (auto* n = std::get_if<NormOp>(&op.attrs))
+        flag = channels == kNone ? &n->held : nullptr;
+      else if (auto* a = std::get_if<ActOp>(&op.attrs))
+        flag = channels == kNone ? &a->held : nullptr;
+      else if (auto* d = std::get_if<NormGradOp>(&op.attrs))
+        flag = channels != kNone ? &d->held : nullptr;
       if (flag == nullptr || *flag) return false;
       *flag = true;
       if (channels != kNone) op.in.push_back(channels);

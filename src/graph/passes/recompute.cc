@@ -8,15 +8,17 @@
 namespace mxt::graph {
 namespace {
 
-// What can be made again: outputs of these operations. Statistics (rstd, lse) are small and always kept; so are the residual stream
-// and what the head makes.
+// What can be made again: outputs of these operations. Statistics (rstd, lse) are small and always kept; so are the
+// residual stream and what the head makes.
 bool cheap(const Op& op) { return std::holds_alternative<NormOp>(op.attrs) || std::holds_alternative<ActOp>(op.attrs); }
 bool repeatable(const Op& op) {
-  return cheap(op) || std::holds_alternative<LinearOp>(op.attrs) || std::holds_alternative<LoraAddOp>(op.attrs) || std::holds_alternative<QkRopeOp>(op.attrs) ||
-         std::holds_alternative<AttentionOp>(op.attrs) || std::holds_alternative<DropoutOp>(op.attrs);
+  return cheap(op) || std::holds_alternative<LinearOp>(op.attrs) || std::holds_alternative<LoraAddOp>(op.attrs) ||
+         std::holds_alternative<QkRopeOp>(op.attrs) || std::holds_alternative<AttentionOp>(op.attrs) ||
+         std::holds_alternative<DropoutOp>(op.attrs);
 }
 
-// Operation that makes each value of the forward pass, and which values are overwritten there in place: these are gone in any case.
+// Operation that makes each value of the forward pass, and which values are overwritten there in place: these are gone
+// in any case.
 struct Forward {
   std::vector<int32_t> producer;
   std::vector<bool> gone;
@@ -66,7 +68,8 @@ class Recomputer {
       return;
     }
     const auto order = recompute_order(g, document);
-    for (size_t i = 0; i < order.size() && static_cast<int64_t>(i) < what.tensors; ++i) drop_[static_cast<size_t>(order[i].value)] = true;
+    for (size_t i = 0; i < order.size() && static_cast<int64_t>(i) < what.tensors; ++i)
+      drop_[static_cast<size_t>(order[i].value)] = true;
   }
 
   void run() {
@@ -109,7 +112,8 @@ class Recomputer {
         for (size_t k = 0; k < original.in.size(); ++k)
           if (original.in[k] == x.same_as) g_.values[static_cast<size_t>(c)].same_as = op.in[k];
       }
-      if (original.out[i] == v || drop_[static_cast<size_t>(original.out[i])]) clone_[static_cast<size_t>(original.out[i])] = c;
+      if (original.out[i] == v || drop_[static_cast<size_t>(original.out[i])])
+        clone_[static_cast<size_t>(original.out[i])] = c;
       op.out[i] = c;
     }
     g_.ops.push_back(std::move(op));
@@ -143,11 +147,13 @@ std::vector<Droppable> recompute_order(const Graph& g, int64_t document) {
       todo.pop_back();
       cost += own_cost(g, step, document);
       for (ValueId in : step.in)
-        if (forward.gone[static_cast<size_t>(in)] && forward.producer[static_cast<size_t>(in)] >= 0) todo.push_back(forward.producer[static_cast<size_t>(in)]);
+        if (forward.gone[static_cast<size_t>(in)] && forward.producer[static_cast<size_t>(in)] >= 0)
+          todo.push_back(forward.producer[static_cast<size_t>(in)]);
     }
     out.push_back({v, cost, token_bytes(g, v)});
   }
-  std::stable_sort(out.begin(), out.end(), [](const Droppable& a, const Droppable& b) { return a.cost * b.bytes < b.cost * a.bytes; });
+  std::stable_sort(out.begin(), out.end(),
+                   [](const Droppable& a, const Droppable& b) { return a.cost * b.bytes < b.cost * a.bytes; });
   return out;
 }
 

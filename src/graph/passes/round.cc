@@ -16,7 +16,8 @@ void round_inputs(Graph& g, Rounding (*of)(const void* ctx, const std::string& w
       const Rounding kind = of(ctx, w.segments.at(0).name);
       for (const Segment& s : w.segments)
         if (of(ctx, s.name) != kind)
-          fail_missing("{} and {} round their common input differently, which is not built in", w.segments[0].name, s.name);
+          fail_missing("{} and {} round their common input differently, which is not built in", w.segments[0].name,
+                       s.name);
       if (kind != Rounding::kNone) {
         const auto [it, first] = done.try_emplace({op.in[0], kind}, kNone);
         if (first) {

@@ -1,6 +1,7 @@
-// Attention on the CPU: tiles of queries against tiles of keys with an online softmax (Milakov & Gimelshein 2018; Dao 2023),
-// fp32 sums, one thread an output and no atomics, so results do not depend on the number of threads. A candidate is a size
-// of tile. Memory: threads keep what a tile's block needs (an L2 cache's worth forward, more backward for long documents).
+// Attention on the CPU: tiles of queries against tiles of keys with an online softmax (Milakov & Gimelshein 2018; Dao
+// 2023), fp32 sums, one thread an output and no atomics, so results do not depend on the number of threads. A candidate
+// is a size of tile. Memory: threads keep what a tile's block needs (an L2 cache's worth forward, more backward for
+// long documents).
 #pragma once
 
 #include <string>

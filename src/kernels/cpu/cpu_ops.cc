@@ -1,9 +1,9 @@
 #include "kernels/checks.h"
-#include "kernels/memory.h"
-#include "kernels/reference/reference.h"
 #include "kernels/cpu/attention.h"
 #include "kernels/cpu/gemm.h"
 #include "kernels/cpu/pointwise.h"
+#include "kernels/memory.h"
+#include "kernels/reference/reference.h"
 #include "kernels/small_types.h"
 
 namespace mxt::kernels {
@@ -20,8 +20,10 @@ class CpuOps final : public Ops, public OwnMemory {
   // No graph made for the CPU has products of E4M3 operands: it multiplies the values that they hold.
   void gemm(const Gemm& c) override {
     check(c);
-    if (c.a.type == DType::kF8E4M3) reference::gemm(c);
-    else cpu::gemm(c, scratch_);
+    if (c.a.type == DType::kF8E4M3)
+      reference::gemm(c);
+    else
+      cpu::gemm(c, scratch_);
   }
   void quantize(const Quantize& c) override { check(c), quantize_rows(c); }
   void embedding(const Embedding& c) override { check(c), cpu::embedding(c); }

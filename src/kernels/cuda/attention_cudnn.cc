@@ -35,10 +35,26 @@ int64_t power_of_two(int64_t n) {
   return p;
 }
 
-enum Uid : int64_t { kQ = 1, kK, kV, kO, kStats, kDO, kDQ, kDK, kDV, kLengths, kOffQkv, kOffO, kOffDO, kOffD, kOffStats };
+enum Uid : int64_t {
+  kQ = 1,
+  kK,
+  kV,
+  kO,
+  kStats,
+  kDO,
+  kDQ,
+  kDK,
+  kDV,
+  kLengths,
+  kOffQkv,
+  kOffO,
+  kOffDO,
+  kOffD,
+  kOffStats
+};
 
-// What one call of cuDNN computes: some documents and some heads. It decides the graph; packed batches are rounded up so that a few
-// graphs serve every mix of documents.
+// What one call of cuDNN computes: some documents and some heads. It decides the graph; packed batches are rounded up
+// so that a few graphs serve every mix of documents.
 struct Shape {
   bool backward = false, packed = false, stats = false;
   int64_t batch = 0, length = 0, total = 0, heads = 0, kv_heads = 0, all_heads = 0, d = 0, window = 0;
@@ -70,10 +86,12 @@ Shape shape_of(const AttentionGrad& a) {
   return s;
 }
 
-// The deterministic backward keeps the gradient of every score of a call, in bf16: documents, then groups of heads, are taken in
-// several calls so that this stays within kScores.
+// The deterministic backward keeps the gradient of every score of a call, in bf16: documents, then groups of heads, are
+// taken in several calls so that this stays within kScores.
 constexpr int64_t kScores = int64_t{5} << 29;
-int64_t score_bytes(const Shape& s) { return s.batch * s.heads * ((s.length + 127) / 128 * 128) * ((s.length + 127) / 128 * 128) * 2; }
+int64_t score_bytes(const Shape& s) {
+  return s.batch * s.heads * ((s.length + 127) / 128 * 128) * ((s.length + 127) / 128 * 128) * 2;
+}
 // Half of the documents, or one of them with fewer key heads; false where there is nothing left to halve.
 bool halve(Shape& s) {
   if (s.batch > 1) {
@@ -101,17 +119,22 @@ struct Built {
 
 // Sizes of the tables of a packed batch, before cuDNN's own workspace.
 constexpr size_t kTables = 6;
-size_t table_bytes(const Shape& s) { return s.packed ? (kTables * static_cast<size_t>(s.batch + 1) * sizeof(int32_t) + 255) / 256 * 256 : 0; }
+size_t table_bytes(const Shape& s) {
+  return s.packed ? (kTables * static_cast<size_t>(s.batch + 1) * sizeof(int32_t) + 255) / 256 * 256 : 0;
+}
 
 class Builder {
  public:
   Builder(const Shape& s, fe::graph::Graph& g) : s_(s), g_(g) {
-    g.set_io_data_type(fe::DataType_t::BFLOAT16).set_intermediate_data_type(fe::DataType_t::FLOAT).set_compute_data_type(fe::DataType_t::FLOAT);
+    g.set_io_data_type(fe::DataType_t::BFLOAT16)
+        .set_intermediate_data_type(fe::DataType_t::FLOAT)
+        .set_compute_data_type(fe::DataType_t::FLOAT);
     if (s.packed) lengths_ = table("lengths", kLengths, s.batch);
   }
 
   void forward() {
-    auto q = tensor("q", kQ, s_.heads, s_.ldq, offsets("off_qkv", kOffQkv)), k = tensor("k", kK, s_.kv_heads, s_.ldk, off_), v = tensor("v", kV, s_.kv_heads, s_.ldv, off_);
+    auto q = tensor("q", kQ, s_.heads, s_.ldq, offsets("off_qkv", kOffQkv)),
+         k = tensor("k", kK, s_.kv_heads, s_.ldk, off_), v = tensor("v", kV, s_.kv_heads, s_.ldv, off_);
     auto o = fe::graph::SDPA_attributes().set_name("attention").set_generate_stats(s_.stats).set_attn_scale(s_.scale);
     masks(o);
     auto [out, stats] = g_.sdpa(q, k, v, o);
@@ -120,11 +143,16 @@ class Builder {
   }
 
   void backward() {
-    auto q = tensor("q", kQ, s_.heads, s_.ldq, offsets("off_qkv", kOffQkv)), k = tensor("k", kK, s_.kv_heads, s_.ldk, off_), v = tensor("v", kV, s_.kv_heads, s_.ldv, off_);
-    auto out = tensor("o", kO, s_.heads, s_.ldo, offsets("off_o", kOffO)), dout = tensor("do", kDO, s_.heads, s_.lddo, offsets("off_do", kOffDO));
+    auto q = tensor("q", kQ, s_.heads, s_.ldq, offsets("off_qkv", kOffQkv)),
+         k = tensor("k", kK, s_.kv_heads, s_.ldk, off_), v = tensor("v", kV, s_.kv_heads, s_.ldv, off_);
+    auto out = tensor("o", kO, s_.heads, s_.ldo, offsets("off_o", kOffO)),
+         dout = tensor("do", kDO, s_.heads, s_.lddo, offsets("off_do", kOffDO));
     auto stats = g_.tensor(fe::graph::Tensor_attributes().set_name("stats"));
     as_stats(*stats);
-    auto o = fe::graph::SDPA_backward_attributes().set_name("attention_grad").set_attn_scale(s_.scale).set_deterministic_algorithm(true);
+    auto o = fe::graph::SDPA_backward_attributes()
+                 .set_name("attention_grad")
+                 .set_attn_scale(s_.scale)
+                 .set_deterministic_algorithm(true);
     masks(o);
     if (s_.packed) o.set_max_total_seq_len_q(s_.total).set_max_total_seq_len_kv(s_.total);
     auto [dq, dk, dv] = g_.sdpa_backward(q, k, v, out, dout, stats, o);
@@ -135,23 +163,40 @@ class Builder {
 
  private:
   TensorPtr table(const char* name, int64_t uid, int64_t n) {
-    return g_.tensor(fe::graph::Tensor_attributes().set_name(name).set_uid(uid).set_dim({n, 1, 1, 1}).set_stride({1, 1, 1, 1}).set_data_type(fe::DataType_t::INT32));
+    return g_.tensor(fe::graph::Tensor_attributes()
+                         .set_name(name)
+                         .set_uid(uid)
+                         .set_dim({n, 1, 1, 1})
+                         .set_stride({1, 1, 1, 1})
+                         .set_data_type(fe::DataType_t::INT32));
   }
-  TensorPtr offsets(const char* name, int64_t uid) { return off_ = s_.packed ? table(name, uid, s_.batch + 1) : nullptr; }
+  TensorPtr offsets(const char* name, int64_t uid) {
+    return off_ = s_.packed ? table(name, uid, s_.batch + 1) : nullptr;
+  }
   // [batch, heads, length, d] over rows of `ld` elements. Packed: batch i starts at its offset instead of its stride.
   TensorPtr tensor(const char* name, int64_t uid, int64_t heads, int64_t ld, const TensorPtr& off) {
-    auto t = g_.tensor(fe::graph::Tensor_attributes().set_name(name).set_uid(uid).set_dim({s_.batch, heads, s_.length, s_.d}).set_stride({s_.length * ld, s_.d, ld, 1}));
+    auto t = g_.tensor(fe::graph::Tensor_attributes()
+                           .set_name(name)
+                           .set_uid(uid)
+                           .set_dim({s_.batch, heads, s_.length, s_.d})
+                           .set_stride({s_.length * ld, s_.d, ld, 1}));
     if (off) t->set_ragged_offset(off);
     return t;
   }
   void place(const TensorPtr& t, int64_t uid, int64_t heads, int64_t ld, const TensorPtr& off) {
-    t->set_output(true).set_uid(uid).set_dim({s_.batch, heads, s_.length, s_.d}).set_stride({s_.length * ld, s_.d, ld, 1});
+    t->set_output(true)
+        .set_uid(uid)
+        .set_dim({s_.batch, heads, s_.length, s_.d})
+        .set_stride({s_.length * ld, s_.d, ld, 1});
     if (off) t->set_ragged_offset(off);
   }
   void as_stats(fe::graph::Tensor_attributes& t) {
     t.set_uid(kStats).set_data_type(fe::DataType_t::FLOAT).set_dim({s_.batch, s_.heads, s_.length, 1});
-    if (s_.packed) t.set_stride({s_.length * s_.all_heads, 1, s_.all_heads, 1}).set_ragged_offset(offsets("off_stats", kOffStats));
-    else t.set_stride({s_.heads * s_.length, s_.length, 1, 1});  // cuDNN wants no gaps: fewer than all heads come one document at a time
+    if (s_.packed)
+      t.set_stride({s_.length * s_.all_heads, 1, s_.all_heads, 1}).set_ragged_offset(offsets("off_stats", kOffStats));
+    else
+      t.set_stride({s_.heads * s_.length, s_.length, 1,
+                    1});  // cuDNN wants no gaps: fewer than all heads come one document at a time
   }
   template <typename O>
   void masks(O& o) {
@@ -176,8 +221,10 @@ struct CudnnAttention::Impl {
     if (const auto at = graphs.find(s); at != graphs.end()) return at->second;
     Built& b = graphs[s];
     Builder builder(s, b.graph);
-    if (s.backward) builder.backward();
-    else builder.forward();
+    if (s.backward)
+      builder.backward();
+    else
+      builder.forward();
     check_fe(b.graph.build(handle, {fe::HeurMode_t::A}), "building the attention graph");
     check_fe(b.graph.get_workspace_size(b.workspace), "asking for the workspace");
     return b;
@@ -187,7 +234,8 @@ struct CudnnAttention::Impl {
 
   using Pointers = std::unordered_map<int64_t, void*>;
   // `documents`: which ones of a packed batch; none: the first s.batch.
-  void execute(const Shape& s, const int32_t* cu_seqlens, int64_t count, const DocumentList* documents, Pointers pack, void* workspace, size_t bytes) {
+  void execute(const Shape& s, const int32_t* cu_seqlens, int64_t count, const DocumentList* documents, Pointers pack,
+               void* workspace, size_t bytes) {
     Built& b = built(s);
     const size_t tables = table_bytes(s);
     MXT_ASSERT(bytes >= tables + static_cast<size_t>(b.workspace));
@@ -209,20 +257,25 @@ struct CudnnAttention::Impl {
   Shape fitting(const Shape& whole, size_t bytes) {
     Shape s = part_of(whole);
     while (needed(s) > bytes) {
-      if (!halve(s)) fail_missing("cuDNN's attention backward needs {} bytes of workspace, {} were planned", needed(s), bytes);
+      if (!halve(s))
+        fail_missing("cuDNN's attention backward needs {} bytes of workspace, {} were planned", needed(s), bytes);
     }
     return s;
   }
 
-  static void* moved(const void* p, int64_t elements, size_t size) { return const_cast<std::byte*>(static_cast<const std::byte*>(p)) + elements * static_cast<int64_t>(size); }
+  static void* moved(const void* p, int64_t elements, size_t size) {
+    return const_cast<std::byte*>(static_cast<const std::byte*>(p)) + elements * static_cast<int64_t>(size);
+  }
   // Operands from token `first` and key head `kv` on.
   static Pointers operands(const AttentionGrad& a, const Shape& s, int64_t first, int64_t kv) {
     const int64_t q = kv * (a.heads / a.kv_heads) * a.head_dim, k = kv * a.head_dim;
     const int64_t head = kv * (a.heads / a.kv_heads);
     const int64_t stats = s.packed ? head : first * a.heads + head * s.length;
-    return {{kQ, moved(a.q.p, first * a.q.ld + q, 2)},    {kK, moved(a.k.p, first * a.k.ld + k, 2)},      {kV, moved(a.v.p, first * a.v.ld + k, 2)},
-            {kO, moved(a.out.p, first * a.out.ld + q, 2)}, {kDO, moved(a.dout.p, first * a.dout.ld + q, 2)}, {kStats, moved(a.lse, stats, 4)},
-            {kDQ, moved(a.dq.p, first * a.dq.ld + q, 2)}, {kDK, moved(a.dk.p, first * a.dk.ld + k, 2)},   {kDV, moved(a.dv.p, first * a.dv.ld + k, 2)}};
+    return {{kQ, moved(a.q.p, first * a.q.ld + q, 2)},        {kK, moved(a.k.p, first * a.k.ld + k, 2)},
+            {kV, moved(a.v.p, first * a.v.ld + k, 2)},        {kO, moved(a.out.p, first * a.out.ld + q, 2)},
+            {kDO, moved(a.dout.p, first * a.dout.ld + q, 2)}, {kStats, moved(a.lse, stats, 4)},
+            {kDQ, moved(a.dq.p, first * a.dq.ld + q, 2)},     {kDK, moved(a.dk.p, first * a.dk.ld + k, 2)},
+            {kDV, moved(a.dv.p, first * a.dv.ld + k, 2)}};
   }
 
   void dense_grad(const Shape& whole, const AttentionGrad& a, void* workspace, size_t bytes) {
@@ -241,7 +294,8 @@ struct CudnnAttention::Impl {
     MXT_ASSERT(a.host_cu_seqlens != nullptr);
     std::map<int64_t, std::vector<int32_t>> by_length;
     for (int64_t i = 0; i < a.documents; ++i)
-      if (const int64_t n = a.host_cu_seqlens[i + 1] - a.host_cu_seqlens[i]; n > 0) by_length[std::max(power_of_two(n), kShortest)].push_back(static_cast<int32_t>(i));
+      if (const int64_t n = a.host_cu_seqlens[i + 1] - a.host_cu_seqlens[i]; n > 0)
+        by_length[std::max(power_of_two(n), kShortest)].push_back(static_cast<int32_t>(i));
     for (const auto& [length, list] : by_length) {
       Shape s = whole;
       s.length = length;
@@ -251,7 +305,8 @@ struct CudnnAttention::Impl {
         DocumentList documents;
         documents.count = static_cast<int32_t>(std::min(static_cast<size_t>(s.batch), list.size() - first));
         std::copy_n(list.begin() + static_cast<ptrdiff_t>(first), documents.count, documents.index);
-        for (int64_t kv = 0; kv < a.kv_heads; kv += s.kv_heads) execute(s, a.cu_seqlens, a.documents, &documents, operands(a, s, 0, kv), workspace, bytes);
+        for (int64_t kv = 0; kv < a.kv_heads; kv += s.kv_heads)
+          execute(s, a.cu_seqlens, a.documents, &documents, operands(a, s, 0, kv), workspace, bytes);
       }
     }
   }
@@ -259,7 +314,8 @@ struct CudnnAttention::Impl {
 
 CudnnAttention::CudnnAttention(cudaStream_t stream) : impl_(std::make_unique<Impl>()) {
   if (fe::cudnn_dlhandle == nullptr) fe::cudnn_dlhandle = dlopen("libcudnn.so.9", RTLD_NOW | RTLD_GLOBAL);
-  if (fe::cudnn_dlhandle == nullptr) fail_missing("cuDNN 9 cannot be opened ({}): pip install nvidia-cudnn-cu13, or run ./dev setup", dlerror());
+  if (fe::cudnn_dlhandle == nullptr)
+    fail_missing("cuDNN 9 cannot be opened ({}): pip install nvidia-cudnn-cu13, or run ./dev setup", dlerror());
   check_cudnn(fe::detail::create_handle(&impl_->handle), "cudnnCreate");
   check_cudnn(fe::detail::set_stream(impl_->handle, stream), "cudnnSetStream");
   impl_->stream = stream;
@@ -277,22 +333,27 @@ std::string CudnnAttention::version() const {
 namespace {
 template <typename A>
 bool in_reach(const A& a) {
-  return a.q.type == DType::kBF16 && a.head_dim % 8 == 0 && a.head_dim <= 128 && a.q.ld == a.k.ld && a.k.ld == a.v.ld && a.q.ld % 8 == 0 && a.out.ld % 8 == 0 && wide(a.q.p) &&
-         wide(a.k.p) && wide(a.v.p) && wide(a.out.p) && a.q.rows > 0;
+  return a.q.type == DType::kBF16 && a.head_dim % 8 == 0 && a.head_dim <= 128 && a.q.ld == a.k.ld && a.k.ld == a.v.ld &&
+         a.q.ld % 8 == 0 && a.out.ld % 8 == 0 && wide(a.q.p) && wide(a.k.p) && wide(a.v.p) && wide(a.out.p) &&
+         a.q.rows > 0;
 }
 }  // namespace
 
 bool CudnnAttention::covers(const Attention& a) { return in_reach(a); }
 bool CudnnAttention::covers(const AttentionGrad& a) {
-  return in_reach(a) && a.dq.ld == a.dk.ld && a.dk.ld == a.dv.ld && a.dq.ld % 8 == 0 && a.dout.ld % 8 == 0 && wide(a.dout.p) && wide(a.dq.p) && wide(a.dk.p) && wide(a.dv.p);
+  return in_reach(a) && a.dq.ld == a.dk.ld && a.dk.ld == a.dv.ld && a.dq.ld % 8 == 0 && a.dout.ld % 8 == 0 &&
+         wide(a.dout.p) && wide(a.dq.p) && wide(a.dk.p) && wide(a.dv.p);
 }
 
-// Room for as many packed documents as there are tokens, too: their tables, and the few bytes a document that cuDNN wants itself.
+// Room for as many packed documents as there are tokens, too: their tables, and the few bytes a document that cuDNN
+// wants itself.
 size_t CudnnAttention::scratch(const Attention& a) {
-  return impl_->needed(shape_of(a)) + (kTables * sizeof(int32_t) + 128) * static_cast<size_t>(power_of_two(a.q.rows) + 1);
+  return impl_->needed(shape_of(a)) +
+         (kTables * sizeof(int32_t) + 128) * static_cast<size_t>(power_of_two(a.q.rows) + 1);
 }
 
-// Enough for documents of the given length, and for one packed document of up to that length: what is more is taken in parts.
+// Enough for documents of the given length, and for one packed document of up to that length: what is more is taken in
+// parts.
 size_t CudnnAttention::scratch(const AttentionGrad& a) {
   Shape s = shape_of(a);
   const size_t whole = s.packed ? 0 : impl_->needed(part_of(s));
@@ -305,15 +366,18 @@ size_t CudnnAttention::scratch(const AttentionGrad& a) {
 
 void CudnnAttention::run(const Attention& a, void* workspace, size_t bytes) {
   const Shape s = shape_of(a);
-  Impl::Pointers pack{{kQ, const_cast<void*>(a.q.p)}, {kK, const_cast<void*>(a.k.p)}, {kV, const_cast<void*>(a.v.p)}, {kO, a.out.p}};
+  Impl::Pointers pack{
+      {kQ, const_cast<void*>(a.q.p)}, {kK, const_cast<void*>(a.k.p)}, {kV, const_cast<void*>(a.v.p)}, {kO, a.out.p}};
   if (s.stats) pack[kStats] = a.lse;
   impl_->execute(s, a.cu_seqlens, a.documents, nullptr, std::move(pack), workspace, bytes);
 }
 
 void CudnnAttention::run(const AttentionGrad& a, void* workspace, size_t bytes) {
   const Shape s = shape_of(a);
-  if (s.packed) impl_->packed_grad(s, a, workspace, bytes);
-  else impl_->dense_grad(s, a, workspace, bytes);
+  if (s.packed)
+    impl_->packed_grad(s, a, workspace, bytes);
+  else
+    impl_->dense_grad(s, a, workspace, bytes);
 }
 
 }  // namespace mxt::kernels::cuda

@@ -1,6 +1,6 @@
-// Attention through cuDNN's graph API: bf16, head sizes that are multiples of 8 up to 128. Documents of one length run as a dense
-// batch; others as a packed batch with lengths and offsets on the device. lse is cuDNN's own layout: [documents, heads, length]
-// dense, [tokens, heads] packed. The backward is the deterministic one.
+// Attention through cuDNN's graph API: bf16, head sizes that are multiples of 8 up to 128. Documents of one length run
+// as a dense batch; others as a packed batch with lengths and offsets on the device. lse is cuDNN's own layout:
+// [documents, heads, length] dense, [tokens, heads] packed. The backward is the deterministic one.
 #pragma once
 
 #include <cuda_runtime.h>

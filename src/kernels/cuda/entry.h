@@ -11,5 +11,6 @@
 
 extern "C" {
 // Opens GPU `ordinal`. 0, and the two objects, which live until the process ends; otherwise the message is in `error`.
-using mxt_cuda_open_t = int (*)(int abi, int ordinal, mxt::device::Accelerator** device, mxt::kernels::Ops** ops, char* error, size_t error_bytes);
+using mxt_cuda_open_t = int (*)(int abi, int ordinal, mxt::device::Accelerator** device, mxt::kernels::Ops** ops,
+                                char* error, size_t error_bytes);
 }

@@ -18,10 +18,14 @@ void check_lt(cublasStatus_t s, const char* what) {
 
 cudaDataType_t data_type(DType t) {
   switch (t) {
-    case DType::kF32: return CUDA_R_32F;
-    case DType::kBF16: return CUDA_R_16BF;
-    case DType::kF8E4M3: return CUDA_R_8F_E4M3;
-    default: assert_failed("matrices are F32, BF16 or E4M3", __FILE__, __LINE__);
+    case DType::kF32:
+      return CUDA_R_32F;
+    case DType::kBF16:
+      return CUDA_R_16BF;
+    case DType::kF8E4M3:
+      return CUDA_R_8F_E4M3;
+    default:
+      assert_failed("matrices are F32, BF16 or E4M3", __FILE__, __LINE__);
   }
 }
 
@@ -47,8 +51,17 @@ using Key = std::array<int64_t, 11>;
 Key key_of(const Gemm& g, bool epilogue_bias) {
   const int64_t k = g.trans_a ? g.a.rows : g.a.cols;
   const int64_t flags = (g.trans_a ? 1 : 0) | (g.trans_b ? 2 : 0) | (g.accumulate ? 4 : 0) | (epilogue_bias ? 8 : 0);
-  return {g.c.rows, g.c.cols, k, g.a.ld, g.b.ld, g.c.ld, flags, static_cast<int64_t>(g.a.type) * 256 + static_cast<int64_t>(g.c.type),
-          alignment(g.a.p), alignment(g.b.p), alignment(g.c.p)};
+  return {g.c.rows,
+          g.c.cols,
+          k,
+          g.a.ld,
+          g.b.ld,
+          g.c.ld,
+          flags,
+          static_cast<int64_t>(g.a.type) * 256 + static_cast<int64_t>(g.c.type),
+          alignment(g.a.p),
+          alignment(g.b.p),
+          alignment(g.c.p)};
 }
 
 }  // namespace
@@ -70,7 +83,8 @@ GemmRunner::GemmRunner() : impl_(std::make_unique<Impl>()) {
   check_lt(cublasLtCreate(&impl_->lt), "cublasLtCreate");
   const std::vector<float> ones(Impl::kOnes, 1.0f);
   device::check_cuda(cudaMalloc(reinterpret_cast<void**>(&impl_->ones), ones.size() * sizeof(float)), "cudaMalloc");
-  device::check_cuda(cudaMemcpy(impl_->ones, ones.data(), ones.size() * sizeof(float), cudaMemcpyHostToDevice), "upload");
+  device::check_cuda(cudaMemcpy(impl_->ones, ones.data(), ones.size() * sizeof(float), cudaMemcpyHostToDevice),
+                     "upload");
 }
 GemmRunner::~GemmRunner() {
   impl_->plans.clear();
@@ -93,13 +107,16 @@ void GemmRunner::set_scales(Plan& p, const Gemm& g) {
   set(CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, g.a_scale, g.c.rows);
 }
 
-// cuBLASLt counts columns first: our row-major C is its Cᵀ = op(B)ᵀ op(A)ᵀ, so B comes first and a row bias runs down its rows.
+// cuBLASLt counts columns first: our row-major C is its Cᵀ = op(B)ᵀ op(A)ᵀ, so B comes first and a row bias runs down
+// its rows.
 GemmRunner::Plan& GemmRunner::plan_for(const Gemm& g, bool epilogue_bias) {
   const Key key = key_of(g, epilogue_bias);
   if (const auto at = impl_->plans.find(key); at != impl_->plans.end()) return at->second;
   Plan& p = impl_->plans[key];
   check_lt(cublasLtMatmulDescCreate(&p.desc.h, CUBLAS_COMPUTE_32F, CUDA_R_32F), "cublasLtMatmulDescCreate");
-  auto set = [&](cublasLtMatmulDescAttributes_t a, const auto& v) { check_lt(cublasLtMatmulDescSetAttribute(p.desc.h, a, &v, sizeof v), "cublasLtMatmulDescSetAttribute"); };
+  auto set = [&](cublasLtMatmulDescAttributes_t a, const auto& v) {
+    check_lt(cublasLtMatmulDescSetAttribute(p.desc.h, a, &v, sizeof v), "cublasLtMatmulDescSetAttribute");
+  };
   set(CUBLASLT_MATMUL_DESC_TRANSA, g.trans_b ? CUBLAS_OP_T : CUBLAS_OP_N);
   set(CUBLASLT_MATMUL_DESC_TRANSB, g.trans_a ? CUBLAS_OP_T : CUBLAS_OP_N);
   if (epilogue_bias) {
@@ -107,8 +124,8 @@ GemmRunner::Plan& GemmRunner::plan_for(const Gemm& g, bool epilogue_bias) {
     set(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, data_type(g.bias_type));
   }
   if (g.a.type == DType::kF8E4M3) {
-    // Sums in the tensor cores' own precision (about 14 bits below the largest term) to the end: its error is far below that of
-    // operands with four bits (docs/performance.md), and promoting every 128 terms to fp32 costs time.
+    // Sums in the tensor cores' own precision (about 14 bits below the largest term) to the end: its error is far below
+    // that of operands with four bits (docs/performance.md), and promoting every 128 terms to fp32 costs time.
     set(CUBLASLT_MATMUL_DESC_FAST_ACCUM, int8_t{1});
     const auto vector = static_cast<int32_t>(CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F);
     set(CUBLASLT_MATMUL_DESC_A_SCALE_MODE, vector);
@@ -116,14 +133,18 @@ GemmRunner::Plan& GemmRunner::plan_for(const Gemm& g, bool epilogue_bias) {
     set_scales(p, g);
   }
   auto layout = [](cublasLtMatrixLayout_t* l, const ConstMat& m) {
-    check_lt(cublasLtMatrixLayoutCreate(l, data_type(m.type), static_cast<uint64_t>(m.cols), static_cast<uint64_t>(m.rows), m.ld), "cublasLtMatrixLayoutCreate");
+    check_lt(cublasLtMatrixLayoutCreate(l, data_type(m.type), static_cast<uint64_t>(m.cols),
+                                        static_cast<uint64_t>(m.rows), m.ld),
+             "cublasLtMatrixLayoutCreate");
   };
   layout(&p.left.h, g.b);
   layout(&p.right.h, g.a);
   layout(&p.out.h, g.c);
   Handle<cublasLtMatmulPreference_t, cublasLtMatmulPreferenceDestroy> pref;
   check_lt(cublasLtMatmulPreferenceCreate(&pref.h), "cublasLtMatmulPreferenceCreate");
-  auto prefer = [&](cublasLtMatmulPreferenceAttributes_t a, const auto& v) { check_lt(cublasLtMatmulPreferenceSetAttribute(pref.h, a, &v, sizeof v), "cublasLtMatmulPreferenceSetAttribute"); };
+  auto prefer = [&](cublasLtMatmulPreferenceAttributes_t a, const auto& v) {
+    check_lt(cublasLtMatmulPreferenceSetAttribute(pref.h, a, &v, sizeof v), "cublasLtMatmulPreferenceSetAttribute");
+  };
   prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, kWorkspace);
   prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, alignment(g.b.p));
   prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, alignment(g.a.p));
@@ -131,10 +152,12 @@ GemmRunner::Plan& GemmRunner::plan_for(const Gemm& g, bool epilogue_bias) {
   prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, alignment(g.c.p));
   p.ranked.resize(kAlgorithms);
   int found = 0;
-  const cublasStatus_t s = cublasLtMatmulAlgoGetHeuristic(impl_->lt, p.desc.h, p.left.h, p.right.h, p.out.h, p.out.h, pref.h, kAlgorithms, p.ranked.data(), &found);
+  const cublasStatus_t s = cublasLtMatmulAlgoGetHeuristic(impl_->lt, p.desc.h, p.left.h, p.right.h, p.out.h, p.out.h,
+                                                          pref.h, kAlgorithms, p.ranked.data(), &found);
   if (s != CUBLAS_STATUS_SUCCESS || found == 0)
-    fail_missing("cuBLASLt has no algorithm for m {} n {} k {} (ld {} {} {}, {}{}, {} to {}): {}", key[0], key[1], key[2], key[3], key[4], key[5], g.trans_a ? 't' : 'n',
-                 g.trans_b ? 't' : 'n', name_of(g.a.type), name_of(g.c.type), cublasLtGetStatusString(s));
+    fail_missing("cuBLASLt has no algorithm for m {} n {} k {} (ld {} {} {}, {}{}, {} to {}): {}", key[0], key[1],
+                 key[2], key[3], key[4], key[5], g.trans_a ? 't' : 'n', g.trans_b ? 't' : 'n', name_of(g.a.type),
+                 name_of(g.c.type), cublasLtGetStatusString(s));
   p.ranked.resize(static_cast<size_t>(found));
   return p;
 }
@@ -145,11 +168,15 @@ void GemmRunner::run(const Gemm& g, void* workspace, size_t bytes, cudaStream_t 
   const bool fp8 = g.a.type == DType::kF8E4M3, epilogue_bias = g.bias != nullptr && g.bias_type == g.c.type && !fp8;
   Plan& p = plan_for(g, epilogue_bias);
   if (fp8) set_scales(p, g);
-  if (epilogue_bias) check_lt(cublasLtMatmulDescSetAttribute(p.desc.h, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &g.bias, sizeof g.bias), "bias pointer");
+  if (epilogue_bias)
+    check_lt(cublasLtMatmulDescSetAttribute(p.desc.h, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &g.bias, sizeof g.bias),
+             "bias pointer");
   // Past the end of the library's list its last entry stands.
   const auto& algo = p.ranked[std::min(static_cast<size_t>(std::max(g.algo, 0)), p.ranked.size() - 1)].algo;
   const float beta = g.accumulate ? 1.0f : 0.0f;
-  check_lt(cublasLtMatmul(impl_->lt, p.desc.h, &g.alpha, g.b.p, p.left.h, g.a.p, p.right.h, &beta, g.c.p, p.out.h, g.c.p, p.out.h, &algo, workspace, bytes, stream), "cublasLtMatmul");
+  check_lt(cublasLtMatmul(impl_->lt, p.desc.h, &g.alpha, g.b.p, p.left.h, g.a.p, p.right.h, &beta, g.c.p, p.out.h,
+                          g.c.p, p.out.h, &algo, workspace, bytes, stream),
+           "cublasLtMatmul");
   if (g.bias != nullptr && !epilogue_bias) add_bias(stream, g.c, g.bias, g.bias_type);
 }
 

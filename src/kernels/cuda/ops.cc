@@ -24,12 +24,13 @@ namespace {
 
 enum AttentionAlgorithm : int { kCudnn, kPlain, kFlash };
 
-// A list of tensors as the kernels want it: made once per list and kept, since a run steps over the same tensors every time.
+// A list of tensors as the kernels want it: made once per list and kept, since a run steps over the same tensors every
+// time.
 struct Table {
   std::vector<std::byte> key;
-  void* items = nullptr;     // OptTensor or Span
+  void* items = nullptr;  // OptTensor or Span
   Piece* pieces = nullptr;
-  float* rates = nullptr;    // AdamW
+  float* rates = nullptr;     // AdamW
   double* partial = nullptr;  // squared norm
   int64_t count = 0;
 };
@@ -46,7 +47,9 @@ class CudaOps final : public Ops {
   }
   ~CudaOps() override {
     for (auto& t : tables_)
-      for (void* p : {t.items, static_cast<void*>(t.pieces), static_cast<void*>(t.rates), static_cast<void*>(t.partial)}) d_.release(p);
+      for (void* p :
+           {t.items, static_cast<void*>(t.pieces), static_cast<void*>(t.rates), static_cast<void*>(t.partial)})
+        d_.release(p);
     d_.release(own_);
     d_.release(answer_);
     d_.release(done_);
@@ -54,7 +57,8 @@ class CudaOps final : public Ops {
 
   std::string_view name() const override { return "cuda"; }
   device::Accelerator* device() const override { return &d_; }
-  // ltN: the N-th of cuBLASLt's own ranking for the shape; thin: our kernel for few rows, lt0 where it does not take the call.
+  // ltN: the N-th of cuBLASLt's own ranking for the shape; thin: our kernel for few rows, lt0 where it does not take
+  // the call.
   static constexpr int kThin = GemmRunner::kAlgorithms;
   std::vector<std::string> gemm_algorithms() const override {
     std::vector<std::string> names;
@@ -63,8 +67,8 @@ class CudaOps final : public Ops {
     return names;
   }
   int same_gemm(const Gemm& c, int algo) const override { return algo == kThin && !thin_covers(c) ? 0 : algo; }
-  // What a call is computed by: cuDNN has no fp32, no head sizes above 128 or not a multiple of 8, and other random numbers for dropout;
-  // `flash` takes bf16 of 64 and 128; `plain` takes all.
+  // What a call is computed by: cuDNN has no fp32, no head sizes above 128 or not a multiple of 8, and other random
+  // numbers for dropout; `flash` takes bf16 of 64 and 128; `plain` takes all.
   std::vector<std::string> attention_algorithms() const override { return {"cudnn", "plain", "flash"}; }
   template <typename A>
   static int algorithm_of(const A& c) {
@@ -85,13 +89,17 @@ class CudaOps final : public Ops {
     MXT_ASSERT(lora_grad_covers(c));
     cuda::lora_grad(s_, c, own(lora_grad_scratch(c)));
   }
-  bool has_act_lora_grad(const ActLoraGrad& c) const override { return act_lora_grad_covers(c) && act_lora_grad_scratch(c) <= kOwn; }
+  bool has_act_lora_grad(const ActLoraGrad& c) const override {
+    return act_lora_grad_covers(c) && act_lora_grad_scratch(c) <= kOwn;
+  }
   void act_lora_grad(const ActLoraGrad& c) override {
     MXT_ASSERT(act_lora_grad_covers(c));
     cuda::act_lora_grad(s_, c, own(act_lora_grad_scratch(c)));
   }
   void embedding(const Embedding& c) override { check(c), cuda::embedding(s_, c); }
-  void embedding_grad(const EmbeddingGrad& c) override { check(c), cuda::embedding_grad(s_, c, own(embedding_grad_scratch(c))); }
+  void embedding_grad(const EmbeddingGrad& c) override {
+    check(c), cuda::embedding_grad(s_, c, own(embedding_grad_scratch(c)));
+  }
   void norm(const Norm& c) override { check(c), cuda::norm(s_, c); }
   void norm_grad(const NormGrad& c) override { check(c), cuda::norm_grad(s_, c, own(norm_grad_scratch(c))); }
   void qk_rope(const QkRope& c) override { check(c), cuda::qk_rope(s_, c); }
@@ -99,9 +107,12 @@ class CudaOps final : public Ops {
   void attention(const Attention& c) override {
     check(c);
     switch (algorithm_of(c)) {
-      case kCudnn: return attention_.run(c, scratch_, scratch_bytes_);
-      case kFlash: return flash_attention(s_, c);
-      default: return plain_attention(s_, c);
+      case kCudnn:
+        return attention_.run(c, scratch_, scratch_bytes_);
+      case kFlash:
+        return flash_attention(s_, c);
+      default:
+        return plain_attention(s_, c);
     }
   }
   void attention_grad(const AttentionGrad& c) override {
@@ -109,8 +120,10 @@ class CudaOps final : public Ops {
     const int algorithm = algorithm_of(c);
     if (algorithm == kCudnn) return attention_.run(c, scratch_, scratch_bytes_);
     MXT_ASSERT(scratch_bytes_ >= attention_grad_scratch(c));
-    if (algorithm == kFlash) flash_attention_grad(s_, c, scratch_);
-    else plain_attention_grad(s_, c, scratch_);
+    if (algorithm == kFlash)
+      flash_attention_grad(s_, c, scratch_);
+    else
+      plain_attention_grad(s_, c, scratch_);
   }
   void cached_attention(const CachedAttention& c) override {
     check(c);
@@ -137,8 +150,10 @@ class CudaOps final : public Ops {
       rates.push_back(std::exchange(t.lr, 0.0f));  // rates change from step to step, the rest does not
       rates.push_back(std::exchange(t.weight_decay, 0.0f));
     }
-    Table& t = table(items.data(), items.size() * sizeof(OptTensor), items.size(), [&](size_t i) { return items[i].n; });
-    if (t.rates == nullptr) t.rates = static_cast<float*>(d_.allocate(std::max<size_t>(rates.size(), 1) * sizeof(float)));
+    Table& t =
+        table(items.data(), items.size() * sizeof(OptTensor), items.size(), [&](size_t i) { return items[i].n; });
+    if (t.rates == nullptr)
+      t.rates = static_cast<float*>(d_.allocate(std::max<size_t>(rates.size(), 1) * sizeof(float)));
     d_.upload(t.rates, rates.data(), rates.size() * sizeof(float));  // pageable: CUDA copies it aside before it returns
     AdamWScalars a{};
     a.beta1 = static_cast<float>(c.beta1);
@@ -157,7 +172,9 @@ class CudaOps final : public Ops {
     std::vector<Span> items;
     for (size_t i = 0; i < c.grads.size(); ++i) items.push_back({c.grads[i], c.sizes[i]});
     Table& t = table(items.data(), items.size() * sizeof(Span), items.size(), [&](size_t i) { return items[i].n; });
-    if (t.partial == nullptr) t.partial = static_cast<double*>(d_.allocate(static_cast<size_t>(std::max<int64_t>(t.count, 1)) * sizeof(double)));
+    if (t.partial == nullptr)
+      t.partial =
+          static_cast<double*>(d_.allocate(static_cast<size_t>(std::max<int64_t>(t.count, 1)) * sizeof(double)));
     cuda::squared_norm(s_, static_cast<const Span*>(t.items), t.pieces, t.count, t.partial, squared);
   }
   double squared_norm(const SquaredNorm& c) override {
@@ -167,15 +184,22 @@ class CudaOps final : public Ops {
     d_.synchronize();
     return v;
   }
-  void clip_scale(const double* squared, float max_norm, float* scale) override { cuda::clip_scale(s_, squared, max_norm, scale); }
+  void clip_scale(const double* squared, float max_norm, float* scale) override {
+    cuda::clip_scale(s_, squared, max_norm, scale);
+  }
 
   size_t gemm_scratch(const Gemm&) const override { return GemmRunner::kWorkspace; }
-  size_t attention_scratch(const Attention& c) const override { return algorithm_of(c) == kCudnn ? attention_.scratch(c) : 0; }
+  size_t attention_scratch(const Attention& c) const override {
+    return algorithm_of(c) == kCudnn ? attention_.scratch(c) : 0;
+  }
   size_t attention_grad_scratch(const AttentionGrad& c) const override {
     switch (algorithm_of(c)) {
-      case kCudnn: return attention_.scratch(c);
-      case kFlash: return flash_attention_grad_scratch(c);
-      default: return plain_attention_grad_scratch(c);
+      case kCudnn:
+        return attention_.scratch(c);
+      case kFlash:
+        return flash_attention_grad_scratch(c);
+      default:
+        return plain_attention_grad_scratch(c);
     }
   }
   void set_scratch(void* memory, size_t bytes) override { scratch_ = memory, scratch_bytes_ = bytes; }
@@ -196,7 +220,8 @@ class CudaOps final : public Ops {
     std::memcpy(t.key.data(), items, bytes);
     std::vector<Piece> pieces;
     for (size_t i = 0; i < tensors; ++i)
-      for (int64_t k = 0; k < ceil_div(size(i), kPiece); ++k) pieces.push_back({static_cast<int32_t>(i), static_cast<int32_t>(k)});
+      for (int64_t k = 0; k < ceil_div(size(i), kPiece); ++k)
+        pieces.push_back({static_cast<int32_t>(i), static_cast<int32_t>(k)});
     t.count = static_cast<int64_t>(pieces.size());
     t.items = d_.allocate(std::max<size_t>(bytes, 1));
     t.pieces = static_cast<Piece*>(d_.allocate(std::max<size_t>(pieces.size(), 1) * sizeof(Piece)));

@@ -1,4 +1,5 @@
-// Every operation of api.h on one NVIDIA GPU. All pointers in calls are device memory; everything runs on the device's stream.
+// Every operation of api.h on one NVIDIA GPU. All pointers in calls are device memory; everything runs on the device's
+// stream.
 #pragma once
 
 #include <memory>

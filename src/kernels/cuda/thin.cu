@@ -1,8 +1,8 @@
-// A block a multiprocessor. One warp of it asks for W, 16 or 32 rows of some columns a stage, in bulk copies into a ring in shared memory;
-// eight warps multiply what has come with the tensor cores: W's rows are the 16 rows of a product, x's rows its 8 columns. A thread
-// takes 16 bytes of a row of W and of a row of x as the fragments of two products: which k a product takes first does not matter as
-// long as both sides agree. The ring begins to fill while the kernels before this one still run (launch_early): between two products
-// the memory never rests.
+// A block a multiprocessor. One warp of it asks for W, 16 or 32 rows of some columns a stage, in bulk copies into a
+// ring in shared memory; eight warps multiply what has come with the tensor cores: W's rows are the 16 rows of a
+// product, x's rows its 8 columns. A thread takes 16 bytes of a row of W and of a row of x as the fragments of two
+// products: which k a product takes first does not matter as long as both sides agree. The ring begins to fill while
+// the kernels before this one still run (launch_early): between two products the memory never rests.
 #include "kernels/cuda/thin.h"
 
 #include "kernels/gpu/gpu.h"
@@ -17,7 +17,12 @@ constexpr int kWarps = 8, kPart = 512, kMostRows = 64, kThreads = (kWarps + 1) *
 template <int kTiles, int kPanels>
 struct Ring {
   // A multiprocessor starts about twenty bulk copies a microsecond: they must be long.
-  static constexpr int kRows = kTiles * 16, kColumns = (kPanels == 1 ? 4 : kTiles == 1 ? 2 : 1) * kPart, kSums = kPanels * 8 + 1;
+  static constexpr int kRows = kTiles * 16,
+                       kColumns = (kPanels == 1  ? 4
+                                   : kTiles == 1 ? 2
+                                                 : 1) *
+                                  kPart,
+                       kSums = kPanels * 8 + 1;
   static constexpr int kRowBytes = kColumns * 2 + 64;  // 64 more: eight threads that read two rows touch all banks once
   static constexpr int kStageBytes = kRows * kRowBytes;
   static constexpr int kStages = (225 * 1024 - kWarps * 16 * kSums * 4) / kStageBytes;
@@ -34,28 +39,38 @@ struct ThinArgs {
   bool accumulate, bias_bf16, constant;
 };
 
-__device__ __forceinline__ void multiply_add(float (&c)[4], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint32_t b0, uint32_t b1) {
-  asm(
-      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+__device__ __forceinline__ void multiply_add(float (&c)[4], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3,
+                                             uint32_t b0, uint32_t b1) {
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
       : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
       : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
 }
 
-__device__ __forceinline__ uint32_t shared_address(const void* p) { return static_cast<uint32_t>(__cvta_generic_to_shared(p)); }
+__device__ __forceinline__ uint32_t shared_address(const void* p) {
+  return static_cast<uint32_t>(__cvta_generic_to_shared(p));
+}
 
 // A barrier in shared memory whose phases end when all arrivals, and all bytes that were announced, are there.
 struct Gate {
   uint64_t word;
-  __device__ void init(int arrivals) { asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(&word)), "r"(arrivals)); }
-  __device__ void arrive() { asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(&word)) : "memory"); }
+  __device__ void init(int arrivals) {
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(&word)), "r"(arrivals));
+  }
+  __device__ void arrive() {
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(&word)) : "memory");
+  }
   __device__ void arrive_and_expect(int bytes) {
-    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(&word)), "r"(bytes) : "memory");
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(&word)), "r"(bytes)
+                 : "memory");
   }
   // Until the phase of this parity has ended.
   __device__ void wait(int parity) {
     uint32_t done = 0;
     while (!done)
-      asm volatile("{\n.reg .pred p;\nmbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\nselp.u32 %0, 1, 0, p;\n}" : "=r"(done) : "r"(shared_address(&word)), "r"(parity) : "memory");
+      asm volatile("{\n.reg .pred p;\nmbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\nselp.u32 %0, 1, 0, p;\n}"
+                   : "=r"(done)
+                   : "r"(shared_address(&word)), "r"(parity)
+                   : "memory");
   }
 };
 
@@ -66,9 +81,11 @@ __device__ __forceinline__ uint64_t read_once() {
   return policy;
 }
 __device__ __forceinline__ void copy_to_shared(void* to, const void* from, int bytes, Gate* gate, uint64_t policy) {
-  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], %4;" ::"r"(shared_address(to)), "l"(from), "r"(bytes),
-               "r"(shared_address(&gate->word)), "l"(policy)
-               : "memory");
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], %4;" ::
+          "r"(shared_address(to)),
+      "l"(from), "r"(bytes), "r"(shared_address(&gate->word)), "l"(policy)
+      : "memory");
 }
 // Of the warps that multiply.
 __device__ __forceinline__ void sync_multipliers() { asm volatile("bar.sync 1, %0;" ::"n"(kWarps * 32) : "memory"); }
@@ -101,7 +118,8 @@ __global__ __launch_bounds__(kThreads, 1) void thin_kernel(const __grid_constant
         empty[slot].wait(parity ^ 1);
         if (lane == 0) full[slot].arrive_and_expect(bytes * R::kRows);
         __syncwarp();
-        if (lane < R::kRows) copy_to_shared(ring + slot * R::kStageBytes + lane * R::kRowBytes, row + k, bytes, &full[slot], policy);
+        if (lane < R::kRows)
+          copy_to_shared(ring + slot * R::kStageBytes + lane * R::kRowBytes, row + k, bytes, &full[slot], policy);
       }
     }
     return;
@@ -119,7 +137,8 @@ __global__ __launch_bounds__(kThreads, 1) void thin_kernel(const __grid_constant
 #pragma unroll
         for (int p = 0; p < kPanels; ++p) {
           x[c][p] = make_uint4(0, 0, 0, 0);
-          if (p * 8 + g < a.m && k0 + column(c) < a.k) x[c][p] = *reinterpret_cast<const uint4*>(a.x + (p * 8 + g) * a.ldx + k0 + column(c));
+          if (p * 8 + g < a.m && k0 + column(c) < a.k)
+            x[c][p] = *reinterpret_cast<const uint4*>(a.x + (p * 8 + g) * a.ldx + k0 + column(c));
         }
       full[slot].wait(parity);
       const unsigned char* stage = ring + slot * R::kStageBytes + g * R::kRowBytes;
@@ -158,7 +177,8 @@ __global__ __launch_bounds__(kThreads, 1) void thin_kernel(const __grid_constant
         float v = 0;
         for (int q = 0; q < kWarps; ++q) v += sums[q][i % 16][row];
         v *= a.alpha;
-        if (a.bias) v += a.bias_bf16 ? to_float(static_cast<const bf16*>(a.bias)[n]) : static_cast<const float*>(a.bias)[n];
+        if (a.bias)
+          v += a.bias_bf16 ? to_float(static_cast<const bf16*>(a.bias)[n]) : static_cast<const float*>(a.bias)[n];
         Y* to = static_cast<Y*>(a.y) + row * a.ldy + n;
         if (a.accumulate) v += to_float(*to);
         *to = from_float<Y>(v);
@@ -181,17 +201,25 @@ int multiprocessors() {
 template <typename Y, int kTiles, int kPanels>
 void launch(cudaStream_t stream, const ThinArgs& a) {
   using R = Ring<kTiles, kPanels>;
-  static const bool large = cudaFuncSetAttribute(thin_kernel<Y, kTiles, kPanels>, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(R::kBytes)) == cudaSuccess;
+  static const bool large =
+      cudaFuncSetAttribute(thin_kernel<Y, kTiles, kPanels>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                           static_cast<int>(R::kBytes)) == cudaSuccess;
   require(large, "a multiprocessor has too little shared memory for products of few rows");
-  const int blocks = static_cast<int>(ceil_div(a.n, R::kRows)), grid = blocks < multiprocessors() ? blocks : multiprocessors();
-  launch_early(thin_kernel<Y, kTiles, kPanels>, dim3(static_cast<unsigned>(grid)), dim3(kThreads), R::kBytes, stream, a);
+  const int blocks = static_cast<int>(ceil_div(a.n, R::kRows)),
+            grid = blocks < multiprocessors() ? blocks : multiprocessors();
+  launch_early(thin_kernel<Y, kTiles, kPanels>, dim3(static_cast<unsigned>(grid)), dim3(kThreads), R::kBytes, stream,
+               a);
 }
 template <typename Y>
 void launch(cudaStream_t stream, const ThinArgs& a) {
-  if (a.m <= 8) launch<Y, 1, 1>(stream, a);
-  else if (a.m <= 16) launch<Y, 1, 2>(stream, a);
-  else if (a.m <= 32) launch<Y, 2, 4>(stream, a);
-  else launch<Y, 2, 8>(stream, a);
+  if (a.m <= 8)
+    launch<Y, 1, 1>(stream, a);
+  else if (a.m <= 16)
+    launch<Y, 1, 2>(stream, a);
+  else if (a.m <= 32)
+    launch<Y, 2, 4>(stream, a);
+  else
+    launch<Y, 2, 8>(stream, a);
 }
 
 bool aligned(const ConstMat& m) { return reinterpret_cast<uintptr_t>(m.p) % 16 == 0 && m.ld % 8 == 0; }
@@ -199,16 +227,32 @@ bool aligned(const ConstMat& m) { return reinterpret_cast<uintptr_t>(m.p) % 16 =
 }  // namespace
 
 bool thin_covers(const Gemm& g) {
-  return !g.trans_a && g.trans_b && g.a.type == DType::kBF16 && g.b.type == DType::kBF16 && (g.c.type == DType::kBF16 || g.c.type == DType::kF32) &&
-         g.c.rows <= kMostRows && g.a.cols % 8 == 0 && g.c.cols < (int64_t{1} << 30) && g.a.cols < (int64_t{1} << 30) && aligned(g.a) && aligned(g.b) && (g.bias == nullptr || g.bias_type == DType::kBF16 || g.bias_type == DType::kF32);
+  return !g.trans_a && g.trans_b && g.a.type == DType::kBF16 && g.b.type == DType::kBF16 &&
+         (g.c.type == DType::kBF16 || g.c.type == DType::kF32) && g.c.rows <= kMostRows && g.a.cols % 8 == 0 &&
+         g.c.cols < (int64_t{1} << 30) && g.a.cols < (int64_t{1} << 30) && aligned(g.a) && aligned(g.b) &&
+         (g.bias == nullptr || g.bias_type == DType::kBF16 || g.bias_type == DType::kF32);
 }
 
 void thin_gemm(cudaStream_t stream, const Gemm& g) {
   if (g.c.rows == 0 || g.c.cols == 0) return;
-  const ThinArgs a{static_cast<const bf16*>(g.a.p), static_cast<const bf16*>(g.b.p), g.c.p, g.bias, g.a.ld, g.b.ld, g.c.ld,
-                   static_cast<int>(g.c.rows), static_cast<int>(g.c.cols), static_cast<int>(g.a.cols), g.alpha, g.accumulate, g.bias_type == DType::kBF16, g.b_constant};
-  if (g.c.type == DType::kBF16) launch<bf16>(stream, a);
-  else launch<float>(stream, a);
+  const ThinArgs a{static_cast<const bf16*>(g.a.p),
+                   static_cast<const bf16*>(g.b.p),
+                   g.c.p,
+                   g.bias,
+                   g.a.ld,
+                   g.b.ld,
+                   g.c.ld,
+                   static_cast<int>(g.c.rows),
+                   static_cast<int>(g.c.cols),
+                   static_cast<int>(g.a.cols),
+                   g.alpha,
+                   g.accumulate,
+                   g.bias_type == DType::kBF16,
+                   g.b_constant};
+  if (g.c.type == DType::kBF16)
+    launch<bf16>(stream, a);
+  else
+    launch<float>(stream, a);
   check_launch("thin_gemm");
 }
 

@@ -1,5 +1,5 @@
-// Products of few rows, y[m,n] = x[m,k]·W[n,k]ᵀ: a decoding model's, where the time is that of reading W once. bf16, up to 64 rows.
-// What a row gives does not depend on how many rows there are: the sum over k has one order for every m.
+// Products of few rows, y[m,n] = x[m,k]·W[n,k]ᵀ: a decoding model's, where the time is that of reading W once. bf16, up
+// to 64 rows. What a row gives does not depend on how many rows there are: the sum over k has one order for every m.
 #pragma once
 
 #include <cuda_runtime.h>

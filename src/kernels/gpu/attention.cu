@@ -1,5 +1,5 @@
-// Plain attention: one warp a query (or a key, backward), the sum over keys in one fixed order. It takes any head dimension up to
-// 256 and either type; the fast kernels are measured and tested against it.
+// Plain attention: one warp a query (or a key, backward), the sum over keys in one fixed order. It takes any head
+// dimension up to 256 and either type; the fast kernels are measured and tested against it.
 #include "kernels/gpu/documents.cuh"
 #include "kernels/gpu/gpu.h"
 #include "kernels/gpu/launch.h"
@@ -31,10 +31,12 @@ __device__ __forceinline__ float kept(const AttentionDrop& d, int head, int64_t 
 template <typename T>
 __device__ __forceinline__ void read(const void* base, int64_t at, int d, int lane, float (&x)[kPerLane]) {
 #pragma unroll
-  for (int j = 0; j < kPerLane; ++j) x[j] = lane + j * kWarp < d ? to_float(static_cast<const T*>(base)[at + lane + j * kWarp]) : 0.0f;
+  for (int j = 0; j < kPerLane; ++j)
+    x[j] = lane + j * kWarp < d ? to_float(static_cast<const T*>(base)[at + lane + j * kWarp]) : 0.0f;
 }
 template <typename T>
-__device__ __forceinline__ void write(void* base, int64_t at, int d, int lane, const float (&x)[kPerLane], float scale) {
+__device__ __forceinline__ void write(void* base, int64_t at, int d, int lane, const float (&x)[kPerLane],
+                                      float scale) {
 #pragma unroll
   for (int j = 0; j < kPerLane; ++j)
     if (lane + j * kWarp < d) static_cast<T*>(base)[at + lane + j * kWarp] = from_float<T>(x[j] * scale);
@@ -135,7 +137,8 @@ struct Factors {
   int64_t ld[6];
 };
 // list.count < 0: all documents in their order.
-__global__ void tables_kernel(const int32_t* cu, int64_t documents, const __grid_constant__ DocumentList list, int64_t batch, Factors f, int32_t* tables) {
+__global__ void tables_kernel(const int32_t* cu, int64_t documents, const __grid_constant__ DocumentList list,
+                              int64_t batch, Factors f, int32_t* tables) {
   const int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
   if (i > batch) return;
   const bool inside = i < (list.count < 0 ? documents : list.count);
@@ -167,12 +170,16 @@ void plain_attention(Stream s, const Attention& c) {
   PlainArgs a = arguments(c);
   a.o = c.out.p;
   a.lse = c.lse;
-  if (c.q.type == DType::kBF16) plain_forward<bf16><<<blocks_for(a.tokens * a.heads), kThreads, 0, s>>>(a);
-  else plain_forward<float><<<blocks_for(a.tokens * a.heads), kThreads, 0, s>>>(a);
+  if (c.q.type == DType::kBF16)
+    plain_forward<bf16><<<blocks_for(a.tokens * a.heads), kThreads, 0, s>>>(a);
+  else
+    plain_forward<float><<<blocks_for(a.tokens * a.heads), kThreads, 0, s>>>(a);
   check_launch("plain_attention");
 }
 
-size_t plain_attention_grad_scratch(const AttentionGrad& c) { return static_cast<size_t>(c.heads * c.q.rows) * sizeof(float); }
+size_t plain_attention_grad_scratch(const AttentionGrad& c) {
+  return static_cast<size_t>(c.heads * c.q.rows) * sizeof(float);
+}
 
 void plain_attention_grad(Stream s, const AttentionGrad& c, void* scratch) {
   if (c.q.rows == 0) return;
@@ -194,10 +201,12 @@ void plain_attention_grad(Stream s, const AttentionGrad& c, void* scratch) {
   check_launch("plain_attention_grad");
 }
 
-void packed_tables(Stream s, const int32_t* cu_seqlens, int64_t documents, const DocumentList* list, int64_t batch, const int64_t (&lds)[6], int32_t* tables) {
+void packed_tables(Stream s, const int32_t* cu_seqlens, int64_t documents, const DocumentList* list, int64_t batch,
+                   const int64_t (&lds)[6], int32_t* tables) {
   Factors f;
   for (int i = 0; i < 6; ++i) f.ld[i] = lds[i];
-  tables_kernel<<<static_cast<unsigned>(ceil_div(batch + 1, 128)), 128, 0, s>>>(cu_seqlens, documents, list ? *list : DocumentList{}, batch, f, tables);
+  tables_kernel<<<static_cast<unsigned>(ceil_div(batch + 1, 128)), 128, 0, s>>>(
+      cu_seqlens, documents, list ? *list : DocumentList{}, batch, f, tables);
   check_launch("packed_tables");
 }
 

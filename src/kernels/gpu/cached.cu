@@ -1,8 +1,9 @@
-// Generation: new keys and values go into the paged cache, new queries look over it. A block answers one query of one head, or of several
-// heads that share keys. Its threads stand in groups of 16, a group takes eight keys at a time (group g the eights of number g, g + 16, …)
-// with eight elements of them a thread; the groups' results are merged in their order, once every kChunk keys, and the chunks' in theirs:
-// which sum a key belongs to depends on its position alone, not on who computes it. Where queries are few, chunks are shared among blocks
-// and the last block to finish merges them.
+// Generation: new keys and values go into the paged cache, new queries look over it. A block answers one query of one
+// head, or of several heads that share keys. Its threads stand in groups of 16, a group takes eight keys at a time
+// (group g the eights of number g, g + 16, …) with eight elements of them a thread; the groups' results are merged in
+// their order, once every kChunk keys, and the chunks' in theirs: which sum a key belongs to depends on its position
+// alone, not on who computes it. Where queries are few, chunks are shared among blocks and the last block to finish
+// merges them.
 #include "kernels/gpu/documents.cuh"
 #include "kernels/gpu/gpu.h"
 #include "kernels/gpu/launch.h"
@@ -10,7 +11,8 @@
 namespace mxt::kernels::MXT_GPU_NS {
 namespace {
 
-constexpr int kThreads = 256, kGroup = 16, kGroups = kThreads / kGroup, kKeys = 8, kRound = kGroups * kKeys, kChunk = 4 * kRound, kMostDim = kThreads;
+constexpr int kThreads = 256, kGroup = 16, kGroups = kThreads / kGroup, kKeys = 8, kRound = kGroups * kKeys,
+              kChunk = 4 * kRound, kMostDim = kThreads;
 
 struct CachedArgs {
   const void *q, *k, *v;
@@ -19,17 +21,19 @@ struct CachedArgs {
   const int32_t *cu_q, *context, *tables;
   int heads, kv_heads, d;
   float scale;
-  // Chunks shared among gridDim.z blocks: what each gave ([query][head][chunk]: top, sum, d elements) and how many are done, 0 between calls.
+  // Chunks shared among gridDim.z blocks: what each gave ([query][head][chunk]: top, sum, d elements) and how many are
+  // done, 0 between calls.
   float* parts;
   int32_t* done;
   int chunks;
 };
 
-// Rounded by itself: every variant of the kernel must give the same bits, so that none may leave it to the compiler which products ride in
-// which additions.
+// Rounded by itself: every variant of the kernel must give the same bits, so that none may leave it to the compiler
+// which products ride in which additions.
 __device__ __forceinline__ float times(float x, float y) { return __fmul_rn(x, y); }
 
-// Results over keys so far, of one head: largest score, sum of weights, weighted sum of one element. Chunks are added in their order.
+// Results over keys so far, of one head: largest score, sum of weights, weighted sum of one element. Chunks are added
+// in their order.
 struct Running {
   float top = -INFINITY, sum = 0, out = 0;
   __device__ __forceinline__ void add(float t, float s, float o) {
@@ -69,16 +73,21 @@ __global__ void __launch_bounds__(kThreads) cached_kernel(CachedArgs a) {
   // As many queries as requests: one each.
   const bool single = a.requests == gridDim.x;
   const int64_t r = single ? t : document_of(a.cu_q, a.requests, t);
-  const int last = single ? a.context[r] - 1 : a.context[r] - (a.cu_q[r + 1] - a.cu_q[r]) + static_cast<int>(t - a.cu_q[r]);
-  const int begin = a.window > 0 && last - a.window + 1 > 0 ? static_cast<int>(last - a.window + 1) : 0, page = static_cast<int>(a.page);
+  const int last =
+      single ? a.context[r] - 1 : a.context[r] - (a.cu_q[r + 1] - a.cu_q[r]) + static_cast<int>(t - a.cu_q[r]);
+  const int begin = a.window > 0 && last - a.window + 1 > 0 ? static_cast<int>(last - a.window + 1) : 0,
+            page = static_cast<int>(a.page);
   const int32_t* pages = a.tables + r * a.max_pages;
   auto there = [&](int part) { return a.d - part * 128 - lane * 8; };
   // The first element of key s.
-  auto key_at = [&](int s) { return ((pages[s / page] * static_cast<int64_t>(a.kv_heads) + kvh) * page + s % page) * a.d; };
+  auto key_at = [&](int s) {
+    return ((pages[s / page] * static_cast<int64_t>(a.kv_heads) + kvh) * page + s % page) * a.d;
+  };
   const int first_chunk = begin / kChunk, last_chunk = last / kChunk, share = static_cast<int>(gridDim.z);
-  const int mine = first_chunk + (static_cast<int>(blockIdx.z) - first_chunk % share + share) % share;  // chunks of number z, z + share, …
-  // No kernel writes the page tables, the requests' lengths or old keys: their way to the second-level cache begins while the kernels
-  // before this one run.
+  const int mine = first_chunk + (static_cast<int>(blockIdx.z) - first_chunk % share + share) %
+                                     share;  // chunks of number z, z + share, …
+  // No kernel writes the page tables, the requests' lengths or old keys: their way to the second-level cache begins
+  // while the kernels before this one run.
   constexpr int kLine = 128 / static_cast<int>(sizeof(T));
   if (mine <= last_chunk && lane * kLine < a.d)
     for (int s = mine * kChunk + group; s <= last && s < (mine + 1) * kChunk; s += kGroups)
@@ -92,18 +101,22 @@ __global__ void __launch_bounds__(kThreads) cached_kernel(CachedArgs a) {
 #pragma unroll
   for (int h = 0; h < kHeads; ++h)
 #pragma unroll
-    for (int p = 0; p < kParts; ++p) read8<T, kWide>(a.q, t * a.ldq + static_cast<int64_t>(h0 + h) * a.d + p * 128 + lane * 8, there(p), q[h][p]);
+    for (int p = 0; p < kParts; ++p)
+      read8<T, kWide>(a.q, t * a.ldq + static_cast<int64_t>(h0 + h) * a.d + p * 128 + lane * 8, there(p), q[h][p]);
   Running running[kHeads];  // of element `tid`
   const bool shared = share > 1 && last_chunk > first_chunk, one_page = page % kKeys == 0;
   constexpr int64_t kScalars = 2;  // floats of a part before its elements
-  auto part = [&](int h, int chunk) { return a.parts + ((t * a.heads + h0 + h) * a.chunks + chunk) * (kScalars + a.d); };
+  auto part = [&](int h, int chunk) {
+    return a.parts + ((t * a.heads + h0 + h) * a.chunks + chunk) * (kScalars + a.d);
+  };
   int computed = 0;
   for (int chunk = mine; chunk <= last_chunk; chunk += share, ++computed) {
     float out[kHeads][kParts][8] = {}, top[kHeads], sum[kHeads] = {};
 #pragma unroll
     for (int h = 0; h < kHeads; ++h) top[h] = -INFINITY;
     // All groups of a block go round equally often: the sums over lanes need every thread of a warp.
-    for (int first = max(chunk * kChunk, begin / kRound * kRound); first < (chunk + 1) * kChunk && first <= last; first += kRound) {
+    for (int first = max(chunk * kChunk, begin / kRound * kRound); first < (chunk + 1) * kChunk && first <= last;
+         first += kRound) {
       const int s0 = first + group * kKeys;
       int64_t at[kKeys];
       float score[kHeads][kKeys];
@@ -161,8 +174,10 @@ __global__ void __launch_bounds__(kThreads) cached_kernel(CachedArgs a) {
 #pragma unroll
         for (int i = 0; i < kKeys; ++i) {
           float v[8];
-          if constexpr (kAhead) ahead[i].unpack(v);
-          else read8<T, kWide>(a.v, at[i] + p * 128, at[i] < 0 ? 0 : there(p), v);
+          if constexpr (kAhead)
+            ahead[i].unpack(v);
+          else
+            read8<T, kWide>(a.v, at[i] + p * 128, at[i] < 0 ? 0 : there(p), v);
 #pragma unroll
           for (int h = 0; h < kHeads; ++h)
 #pragma unroll
@@ -214,17 +229,22 @@ __global__ void __launch_bounds__(kThreads) cached_kernel(CachedArgs a) {
     for (int h = 0; h < kHeads; ++h)
       for (int chunk = first_chunk; chunk <= last_chunk; ++chunk) {
         const float* from = part(h, chunk);
-        running[h].add(read_shared_level(from), read_shared_level(from + 1), tid < a.d ? read_shared_level(from + kScalars + tid) : 0.0f);
+        running[h].add(read_shared_level(from), read_shared_level(from + 1),
+                       tid < a.d ? read_shared_level(from + kScalars + tid) : 0.0f);
       }
   }
   if (tid >= a.d) return;
 #pragma unroll
-  for (int h = 0; h < kHeads; ++h) static_cast<T*>(a.out)[t * a.ldo + static_cast<int64_t>(h0 + h) * a.d + tid] = from_float<T>(running[h].out / running[h].sum);
+  for (int h = 0; h < kHeads; ++h)
+    static_cast<T*>(a.out)[t * a.ldo + static_cast<int64_t>(h0 + h) * a.d + tid] =
+        from_float<T>(running[h].out / running[h].sum);
 }
 
 // blockIdx.y: 0 keys, 1 values.
 template <typename T>
-__global__ void __launch_bounds__(128) store_cache_kernel(const T* k, const T* v, int64_t ldk, int64_t ldv, T* k_cache, T* v_cache, const int32_t* slots, int64_t page, int kv_heads, int head_dim) {
+__global__ void __launch_bounds__(128)
+    store_cache_kernel(const T* k, const T* v, int64_t ldk, int64_t ldv, T* k_cache, T* v_cache, const int32_t* slots,
+                       int64_t page, int kv_heads, int head_dim) {
   next_may_start();
   previous_done();
   const int64_t slot = slots[blockIdx.x];
@@ -241,16 +261,21 @@ template <typename T>
 void launch(Stream s, dim3 grid, int heads_a_block, bool is_wide, const CachedArgs& a) {
   grid.y = static_cast<unsigned>(a.heads / heads_a_block);
   const auto go = [&](auto kernel) { launch_early(kernel, grid, dim3(kThreads), 0, s, a); };
-  if (a.d > 128) is_wide ? go(cached_kernel<T, true, 2, 1>) : go(cached_kernel<T, false, 2, 1>);
-  else if (!is_wide) go(cached_kernel<T, false, 1, 1>);
-  else if (heads_a_block == 4) go(cached_kernel<T, true, 1, 4>);
-  else if (heads_a_block == 2) go(cached_kernel<T, true, 1, 2>);
-  else go(cached_kernel<T, true, 1, 1>);
+  if (a.d > 128)
+    is_wide ? go(cached_kernel<T, true, 2, 1>) : go(cached_kernel<T, false, 2, 1>);
+  else if (!is_wide)
+    go(cached_kernel<T, false, 1, 1>);
+  else if (heads_a_block == 4)
+    go(cached_kernel<T, true, 1, 4>);
+  else if (heads_a_block == 2)
+    go(cached_kernel<T, true, 1, 2>);
+  else
+    go(cached_kernel<T, true, 1, 1>);
 }
 
 int64_t chunks_of(const CachedAttention& c) { return ceil_div(c.max_pages * c.page, kChunk); }
-// With fewer answers than this, blocks share their chunks; with more, heads share a block. As many blocks as multiprocessors, since the
-// product after this one may begin to read its weights only when all of them have begun.
+// With fewer answers than this, blocks share their chunks; with more, heads share a block. As many blocks as
+// multiprocessors, since the product after this one may begin to read its weights only when all of them have begun.
 constexpr int64_t kBlocks = 128;
 static_assert(kBlocks * sizeof(int32_t) <= kMostDone);
 int64_t shares(const CachedAttention& c) {
@@ -267,19 +292,40 @@ int heads_a_block(const CachedAttention& c, bool is_wide) {
 
 CachedScratch cached_attention_scratch(const CachedAttention& c) {
   if (c.q.rows == 0 || shares(c) == 1) return {};
-  return {static_cast<size_t>(c.q.rows * c.heads * chunks_of(c) * (2 + c.head_dim)) * sizeof(float), static_cast<size_t>(c.q.rows * c.heads) * sizeof(int32_t)};
+  return {static_cast<size_t>(c.q.rows * c.heads * chunks_of(c) * (2 + c.head_dim)) * sizeof(float),
+          static_cast<size_t>(c.q.rows * c.heads) * sizeof(int32_t)};
 }
 
 void cached_attention(Stream s, const CachedAttention& c, void* parts, void* done) {
   if (c.q.rows == 0) return;
   require(c.head_dim <= kMostDim, "head_dim is at most 256");
-  const CachedArgs a{c.q.p, c.k_cache, c.v_cache, c.out.p, c.q.ld, c.out.ld, c.requests, c.max_pages, c.page, c.window, c.cu_q, c.context, c.tables,
-                     static_cast<int>(c.heads), static_cast<int>(c.kv_heads), static_cast<int>(c.head_dim), c.scale, static_cast<float*>(parts), static_cast<int32_t*>(done), static_cast<int>(chunks_of(c))};
+  const CachedArgs a{c.q.p,
+                     c.k_cache,
+                     c.v_cache,
+                     c.out.p,
+                     c.q.ld,
+                     c.out.ld,
+                     c.requests,
+                     c.max_pages,
+                     c.page,
+                     c.window,
+                     c.cu_q,
+                     c.context,
+                     c.tables,
+                     static_cast<int>(c.heads),
+                     static_cast<int>(c.kv_heads),
+                     static_cast<int>(c.head_dim),
+                     c.scale,
+                     static_cast<float*>(parts),
+                     static_cast<int32_t*>(done),
+                     static_cast<int>(chunks_of(c))};
   const dim3 grid(static_cast<unsigned>(c.q.rows), 1, static_cast<unsigned>(shares(c)));
   const bool is_wide = c.head_dim % 8 == 0 && wide(c.q) && wide(c.k_cache) && wide(c.v_cache);
   const int heads = heads_a_block(c, is_wide);
-  if (c.q.type == DType::kBF16) launch<bf16>(s, grid, heads, is_wide, a);
-  else launch<float>(s, grid, heads, is_wide, a);
+  if (c.q.type == DType::kBF16)
+    launch<bf16>(s, grid, heads, is_wide, a);
+  else
+    launch<float>(s, grid, heads, is_wide, a);
   check_launch("cached_attention");
 }
 
@@ -288,10 +334,14 @@ void store_cache(Stream s, const StoreCache& c) {
   const dim3 grid(static_cast<unsigned>(c.k.rows), 2);
   const int kv = static_cast<int>(c.kv_heads), d = static_cast<int>(c.head_dim);
   auto store = [&]<typename T>(T*) {
-    launch_early(store_cache_kernel<T>, grid, dim3(128), 0, s, static_cast<const T*>(c.k.p), static_cast<const T*>(c.v.p), c.k.ld, c.v.ld, static_cast<T*>(c.k_cache), static_cast<T*>(c.v_cache), c.slots, c.page, kv, d);
+    launch_early(store_cache_kernel<T>, grid, dim3(128), 0, s, static_cast<const T*>(c.k.p),
+                 static_cast<const T*>(c.v.p), c.k.ld, c.v.ld, static_cast<T*>(c.k_cache), static_cast<T*>(c.v_cache),
+                 c.slots, c.page, kv, d);
   };
-  if (c.k.type == DType::kBF16) store(static_cast<uint16_t*>(nullptr));
-  else store(static_cast<float*>(nullptr));
+  if (c.k.type == DType::kBF16)
+    store(static_cast<uint16_t*>(nullptr));
+  else
+    store(static_cast<float*>(nullptr));
   check_launch("store_cache");
 }
 

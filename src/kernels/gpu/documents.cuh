@@ -10,8 +10,10 @@ __device__ __forceinline__ int64_t document_of(const int32_t* cu, int64_t docume
   int64_t lo = 0, hi = documents - 1;
   while (lo < hi) {
     const int64_t mid = (lo + hi + 1) / 2;
-    if (cu[mid] <= t) lo = mid;
-    else hi = mid - 1;
+    if (cu[mid] <= t)
+      lo = mid;
+    else
+      hi = mid - 1;
   }
   return lo;
 }

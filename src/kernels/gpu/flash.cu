@@ -1,7 +1,7 @@
-// Flash attention (Dao 2023) on the matrix units of both vendors: scores of a tile of queries against tiles of keys, never stored.
-// A tile of queries is 64 rows of the batch, whatever documents lie in it: each row knows the first key that it sees, so packed
-// documents need no tables. Backward: one kernel for dq over tiles of keys, one for dk and dv over tiles of queries; scores are made
-// twice, every sum has one owner and one order.
+// Flash attention (Dao 2023) on the matrix units of both vendors: scores of a tile of queries against tiles of keys,
+// never stored. A tile of queries is 64 rows of the batch, whatever documents lie in it: each row knows the first key
+// that it sees, so packed documents need no tables. Backward: one kernel for dq over tiles of keys, one for dk and dv
+// over tiles of queries; scores are made twice, every sum has one owner and one order.
 #include "kernels/gpu/flash.cuh"
 
 #include "kernels/gpu/documents.cuh"
@@ -12,15 +12,15 @@ namespace mxt::kernels::MXT_GPU_NS {
 namespace {
 
 constexpr int kOwn = 64, kWarps = kOwn / 16, kFlashThreads = kWarps * kWarp;  // rows that a block owns, 16 a warp
-constexpr int kKeys = 64, kOther = 32;                                         // rows of a tile that passes by, forward and backward
+constexpr int kKeys = 64, kOther = 32;  // rows of a tile that passes by, forward and backward
 constexpr float kLog2E = 1.4426950408889634f, kLn2 = 0.6931471805599453f;
 
 struct FlashArgs {
   const bf16 *q, *k, *v, *out, *dout;
   bf16 *o, *dq, *dk, *dv;
   int64_t ldq, ldk, ldv, ldo, lddo, lddq, lddk, lddv;
-  float *lse, *delta;       // [heads, tokens]
-  const int32_t* first;     // [tokens]: the first key that a token sees (backward)
+  float *lse, *delta;    // [heads, tokens]
+  const int32_t* first;  // [tokens]: the first key that a token sees (backward)
   const int32_t* cu;
   int64_t documents, tokens, window;
   int heads, kv_heads;
@@ -41,14 +41,16 @@ __device__ __forceinline__ void load_tile(uint16_t* to, const bf16* from, int64_
 #pragma unroll
   for (int turn = 0; turn < Rows * kChunks / kFlashThreads; ++turn) {
     const int i = turn * kFlashThreads + static_cast<int>(threadIdx.x), r = i / kChunks, c = i % kChunks;
-    const uint4 x = row + r < tokens ? *reinterpret_cast<const uint4*>(from + (row + r) * ld + c * 8) : make_uint4(0, 0, 0, 0);
+    const uint4 x =
+        row + r < tokens ? *reinterpret_cast<const uint4*>(from + (row + r) * ld + c * 8) : make_uint4(0, 0, 0, 0);
     *reinterpret_cast<uint4*>(to + r * leading(D) + c * 8) = x;
   }
 }
 
 // Accumulators of a warp's 16 rows × D to memory, in bf16.
 template <int D>
-__device__ __forceinline__ void store_rows(bf16* to, int64_t ld, int64_t row, int64_t tokens, const float (&acc)[D / 16][kElements], const float (&factor)[kRows]) {
+__device__ __forceinline__ void store_rows(bf16* to, int64_t ld, int64_t row, int64_t tokens,
+                                           const float (&acc)[D / 16][kElements], const float (&factor)[kRows]) {
 #pragma unroll
   for (int n = 0; n < D / 16; ++n)
 #pragma unroll
@@ -57,8 +59,10 @@ __device__ __forceinline__ void store_rows(bf16* to, int64_t ld, int64_t row, in
       if (t >= tokens) continue;
       bf16* at = to + t * ld + n * 16 + column_of(e);
       const float f = factor[slot_of(e)];
-      if constexpr (kBeside == 2) *reinterpret_cast<uint32_t*>(at) = pack_bf16(acc[n][e] * f, acc[n][e + 1] * f);
-      else *at = from_float<bf16>(acc[n][e] * f);
+      if constexpr (kBeside == 2)
+        *reinterpret_cast<uint32_t*>(at) = pack_bf16(acc[n][e] * f, acc[n][e + 1] * f);
+      else
+        *at = from_float<bf16>(acc[n][e] * f);
     }
 }
 
@@ -71,7 +75,8 @@ __global__ void __launch_bounds__(kFlashThreads) flash_forward(const FlashArgs a
   __shared__ __align__(16) uint16_t turn[kWarps][kTurn];
   const int warp = threadIdx.x / kWarp, h = blockIdx.y, kvh = h / (a.heads / a.kv_heads);
   const int64_t row = static_cast<int64_t>(gridDim.x - 1 - blockIdx.x) * kOwn;  // the longest first
-  for (int i = threadIdx.x; i < kOwn; i += kFlashThreads) first[i] = first_seen(a, row + i < a.tokens ? row + i : a.tokens - 1);
+  for (int i = threadIdx.x; i < kOwn; i += kFlashThreads)
+    first[i] = first_seen(a, row + i < a.tokens ? row + i : a.tokens - 1);
   load_tile<kOwn, D>(q, a.q + h * D, a.ldq, row, a.tokens);
   __syncthreads();
   Fragment qs[D / 16];
@@ -90,7 +95,8 @@ __global__ void __launch_bounds__(kFlashThreads) flash_forward(const FlashArgs a
 #pragma unroll
     for (int i = 0; i < D / 16; ++i)
 #pragma unroll
-      for (int n = 0; n < kKeys / 16; ++n) multiply(s[n], qs[i], load_right(k + n * 16 * leading(D) + i * 16, leading(D)));
+      for (int n = 0; n < kKeys / 16; ++n)
+        multiply(s[n], qs[i], load_right(k + n * 16 * leading(D) + i * 16, leading(D)));
     float now[kRows];
 #pragma unroll
     for (int r = 0; r < kRows; ++r) now[r] = top[r];
@@ -137,7 +143,8 @@ __global__ void __launch_bounds__(kFlashThreads) flash_forward(const FlashArgs a
     for (int i = 0; i < kKeys / 16; ++i) {
       const Fragment p = as_left(s[i], turn[warp]);
 #pragma unroll
-      for (int n = 0; n < D / 16; ++n) multiply(out[n], p, load_right_turned(v + i * 16 * leading(D) + n * 16, leading(D)));
+      for (int n = 0; n < D / 16; ++n)
+        multiply(out[n], p, load_right_turned(v + i * 16 * leading(D) + n * 16, leading(D)));
     }
     __syncthreads();
   }
@@ -160,7 +167,8 @@ __global__ void __launch_bounds__(256) flash_delta(const FlashArgs a, int32_t* f
   if (job >= a.tokens * a.heads) return;
   const int64_t t = job / a.heads, h = job % a.heads;
   float sum = 0;
-  for (int i = lane; i < D; i += kWarp) sum += to_float(a.dout[t * a.lddo + h * D + i]) * to_float(a.out[t * a.ldo + h * D + i]);
+  for (int i = lane; i < D; i += kWarp)
+    sum += to_float(a.dout[t * a.lddo + h * D + i]) * to_float(a.out[t * a.ldo + h * D + i]);
   sum = warp_sum(sum);
   if (lane != 0) return;
   a.delta[h * a.tokens + t] = sum;
@@ -183,8 +191,10 @@ __global__ void __launch_bounds__(kFlashThreads) flash_dq(const FlashArgs a) {
 #pragma unroll
     for (int i = 0; i < D / 16; ++i) {
       const Fragment f = load_left(own + warp * 16 * leading(D) + i * 16, leading(D));
-      if (which == 0) qs[i] = f;
-      else ds[i] = f;
+      if (which == 0)
+        qs[i] = f;
+      else
+        ds[i] = f;
     }
   }
   float lse[kRows], delta[kRows], one[kRows];
@@ -192,7 +202,8 @@ __global__ void __launch_bounds__(kFlashThreads) flash_dq(const FlashArgs a) {
 #pragma unroll
   for (int r = 0; r < kRows; ++r) {
     const int64_t t = mine + row_of(r) < a.tokens ? mine + row_of(r) : a.tokens - 1;
-    lse[r] = a.lse[h * a.tokens + t] * kLog2E, delta[r] = a.delta[h * a.tokens + t], first[r] = a.first[t], one[r] = a.scale;
+    lse[r] = a.lse[h * a.tokens + t] * kLog2E, delta[r] = a.delta[h * a.tokens + t], first[r] = a.first[t],
+    one[r] = a.scale;
   }
   const int64_t last = row + kOwn < a.tokens ? row + kOwn : a.tokens;
   float dq[D / 16][kElements] = {};
@@ -223,7 +234,8 @@ __global__ void __launch_bounds__(kFlashThreads) flash_dq(const FlashArgs a) {
       }
       const Fragment f = as_left(s[n], turn[warp]);
 #pragma unroll
-      for (int c = 0; c < D / 16; ++c) multiply(dq[c], f, load_right_turned(k + n * 16 * leading(D) + c * 16, leading(D)));
+      for (int c = 0; c < D / 16; ++c)
+        multiply(dq[c], f, load_right_turned(k + n * 16 * leading(D) + c * 16, leading(D)));
     }
   }
   store_rows<D>(a.dq + h * D, a.lddq, mine, a.tokens, dq, one);
@@ -262,7 +274,8 @@ __global__ void __launch_bounds__(kFlashThreads) flash_dkv(const FlashArgs a) {
       float s[kOther / 16][kElements] = {}, dp[kOther / 16][kElements] = {};
 #pragma unroll
       for (int i = 0; i < D / 16; ++i) {
-        const Fragment ks = load_left(k + warp * 16 * leading(D) + i * 16, leading(D)), vs = load_left(v + warp * 16 * leading(D) + i * 16, leading(D));
+        const Fragment ks = load_left(k + warp * 16 * leading(D) + i * 16, leading(D)),
+                       vs = load_left(v + warp * 16 * leading(D) + i * 16, leading(D));
 #pragma unroll
         for (int n = 0; n < kOther / 16; ++n) {
           multiply(s[n], ks, load_right(q + n * 16 * leading(D) + i * 16, leading(D)));
@@ -285,10 +298,12 @@ __global__ void __launch_bounds__(kFlashThreads) flash_dkv(const FlashArgs a) {
         }
         const Fragment p = as_left(s[n], turn[warp]);
 #pragma unroll
-        for (int c = 0; c < D / 16; ++c) multiply(dv[c], p, load_right_turned(d + n * 16 * leading(D) + c * 16, leading(D)));
+        for (int c = 0; c < D / 16; ++c)
+          multiply(dv[c], p, load_right_turned(d + n * 16 * leading(D) + c * 16, leading(D)));
         const Fragment g = as_left(dp[n], turn[warp]);
 #pragma unroll
-        for (int c = 0; c < D / 16; ++c) multiply(dk[c], g, load_right_turned(q + n * 16 * leading(D) + c * 16, leading(D)));
+        for (int c = 0; c < D / 16; ++c)
+          multiply(dk[c], g, load_right_turned(q + n * 16 * leading(D) + c * 16, leading(D)));
       }
     }
   float one[kRows], scale[kRows];
@@ -318,7 +333,8 @@ bool even(const ConstMat& m) { return m.type == DType::kBF16 && m.ld % 8 == 0 &&
 template <typename K>
 void allow(K kernel, int bytes) {
 #if !defined(__HIP__)
-  require(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes) == cudaSuccess, "flash attention needs 53 KB of shared memory");
+  require(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes) == cudaSuccess,
+          "flash attention needs 53 KB of shared memory");
 #endif
 }
 
@@ -348,19 +364,23 @@ bool flash_covers(const Attention& c) {
   return (c.head_dim == 64 || c.head_dim == 128) && even(c.q) && even(c.k) && even(c.v) && even(c.out);
 }
 bool flash_covers(const AttentionGrad& c) {
-  return (c.head_dim == 64 || c.head_dim == 128) && even(c.q) && even(c.k) && even(c.v) && even(c.out) && even(c.dout) &&
-         even(c.dq) && even(c.dk) && even(c.dv);
+  return (c.head_dim == 64 || c.head_dim == 128) && even(c.q) && even(c.k) && even(c.v) && even(c.out) &&
+         even(c.dout) && even(c.dq) && even(c.dk) && even(c.dv);
 }
 
 void flash_attention(Stream s, const Attention& c) {
   if (c.q.rows == 0) return;
   FlashArgs a = arguments(c);
   a.o = static_cast<bf16*>(c.out.p), a.lse = c.lse;
-  if (c.head_dim == 64) forward<64>(s, a);
-  else forward<128>(s, a);
+  if (c.head_dim == 64)
+    forward<64>(s, a);
+  else
+    forward<128>(s, a);
 }
 
-size_t flash_attention_grad_scratch(const AttentionGrad& c) { return static_cast<size_t>((c.heads + 1) * c.q.rows) * sizeof(float); }
+size_t flash_attention_grad_scratch(const AttentionGrad& c) {
+  return static_cast<size_t>((c.heads + 1) * c.q.rows) * sizeof(float);
+}
 
 void flash_attention_grad(Stream s, const AttentionGrad& c, void* scratch) {
   if (c.q.rows == 0) return;
@@ -371,8 +391,10 @@ void flash_attention_grad(Stream s, const AttentionGrad& c, void* scratch) {
   a.lse = const_cast<float*>(c.lse), a.delta = static_cast<float*>(scratch);
   auto* first = reinterpret_cast<int32_t*>(a.delta + c.heads * c.q.rows);
   a.first = first;
-  if (c.head_dim == 64) backward<64>(s, a, first);
-  else backward<128>(s, a, first);
+  if (c.head_dim == 64)
+    backward<64>(s, a, first);
+  else
+    backward<128>(s, a, first);
 }
 
 }  // namespace mxt::kernels::MXT_GPU_NS

@@ -1,6 +1,6 @@
-// Products of 16 × 16 tiles on the matrix units, one warp (wavefront) each: what a lane holds of operands and results, on CUDA
-// (mma.sync m16n8k16, bf16) and on gfx942 (v_mfma_f32_16x16x16_bf16). A result tile's element e of a lane lies in row
-// row_of(slot_of(e)) and column column_of(e).
+// Products of 16 × 16 tiles on the matrix units, one warp (wavefront) each: what a lane holds of operands and results,
+// on CUDA (mma.sync m16n8k16, bf16) and on gfx942 (v_mfma_f32_16x16x16_bf16). A result tile's element e of a lane lies
+// in row row_of(slot_of(e)) and column column_of(e).
 #pragma once
 
 #include "kernels/gpu/gpu.h"
@@ -8,7 +8,8 @@
 
 namespace mxt::kernels::MXT_GPU_NS {
 
-// Elements between rows of a shared tile: 16 bytes more than its width, so that a column of chunks lies in different banks.
+// Elements between rows of a shared tile: 16 bytes more than its width, so that a column of chunks lies in different
+// banks.
 __host__ __device__ constexpr int leading(int width) { return width + 8; }
 
 #if defined(__HIP__)
@@ -30,7 +31,8 @@ __device__ __forceinline__ Fragment load_left(const uint16_t* tile, int ld) { re
 __device__ __forceinline__ Fragment load_right(const uint16_t* tile, int ld) { return along(tile, ld); }
 __device__ __forceinline__ Fragment load_right_turned(const uint16_t* tile, int ld) {
   const uint16_t* p = tile + lane_id() / 16 * 4 * ld + lane_id() % 16;
-  return Fragment{static_cast<short>(p[0]), static_cast<short>(p[ld]), static_cast<short>(p[2 * ld]), static_cast<short>(p[3 * ld])};
+  return Fragment{static_cast<short>(p[0]), static_cast<short>(p[ld]), static_cast<short>(p[2 * ld]),
+                  static_cast<short>(p[3 * ld])};
 }
 __device__ __forceinline__ void multiply(float (&c)[kElements], const Fragment& a, const Fragment& b) {
   const Four r = __builtin_amdgcn_mfma_f32_16x16x16bf16_1k(a, b, Four{c[0], c[1], c[2], c[3]}, 0, 0, 0);
@@ -58,7 +60,9 @@ struct Fragment {
   uint32_t r[4];
 };
 
-__device__ __forceinline__ uint32_t shared_place(const void* p) { return static_cast<uint32_t>(__cvta_generic_to_shared(p)); }
+__device__ __forceinline__ uint32_t shared_place(const void* p) {
+  return static_cast<uint32_t>(__cvta_generic_to_shared(p));
+}
 __device__ __forceinline__ Fragment load_four(const uint16_t* at) {
   Fragment f;
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
@@ -116,7 +120,8 @@ __device__ __forceinline__ float row_sum(float v) {
 }
 
 // Which elements of a tile dropout keeps: queries down and keys across, or keys down and queries across.
-__device__ __forceinline__ void keep_rows(const AttentionDrop& d, int head, int64_t query, int64_t key, bool (&kept)[kElements]) {
+__device__ __forceinline__ void keep_rows(const AttentionDrop& d, int head, int64_t query, int64_t key,
+                                          bool (&kept)[kElements]) {
 #pragma unroll
   for (int e = 0; e < kElements; e += 2) {
     if constexpr (kElements == 8) {  // two neighbours of one draw
@@ -129,9 +134,11 @@ __device__ __forceinline__ void keep_rows(const AttentionDrop& d, int head, int6
     }
   }
 }
-__device__ __forceinline__ void keep_columns(const AttentionDrop& d, int head, int64_t query, int64_t key, bool (&kept)[kElements]) {
+__device__ __forceinline__ void keep_columns(const AttentionDrop& d, int head, int64_t query, int64_t key,
+                                             bool (&kept)[kElements]) {
 #pragma unroll
-  for (int e = 0; e < kElements; ++e) kept[e] = attention_keeps(d, head, query + column_of(e), key + row_of(slot_of(e)));
+  for (int e = 0; e < kElements; ++e)
+    kept[e] = attention_keeps(d, head, query + column_of(e), key + row_of(slot_of(e)));
 }
 
 }  // namespace mxt::kernels::MXT_GPU_NS

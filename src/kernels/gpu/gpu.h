@@ -1,5 +1,5 @@
-// What the kernels of this folder need of a GPU language, so that one source compiles as CUDA (sm_90a) and as HIP (gfx942,
-// wavefront 64), each into a namespace of its own.
+// What the kernels of this folder need of a GPU language, so that one source compiles as CUDA (sm_90a) and as HIP
+// (gfx942, wavefront 64), each into a namespace of its own.
 #pragma once
 
 #if defined(__HIP__)
@@ -36,10 +36,10 @@ void require(bool ok, const char* what);
 
 #if defined(__CUDACC__) || defined(__HIP__)
 
-// A kernel launched by launch_early() may start while the one before it on the stream still runs: the time between two short kernels
-// goes. Before anything that another kernel writes is read, and before anything is written, it calls previous_done(), in every block:
-// then all before it have ended, since each of them has waited likewise. next_may_start() lets the one after it in as soon as
-// all blocks of this one have begun.
+// A kernel launched by launch_early() may start while the one before it on the stream still runs: the time between two
+// short kernels goes. Before anything that another kernel writes is read, and before anything is written, it calls
+// previous_done(), in every block: then all before it have ended, since each of them has waited likewise.
+// next_may_start() lets the one after it in as soon as all blocks of this one have begun.
 __device__ __forceinline__ void previous_done() {
 #if !defined(__HIP__)
   asm volatile("griddepcontrol.wait;" ::: "memory");
@@ -73,7 +73,8 @@ void launch_early(void (*kernel)(P...), dim3 grid, dim3 block, size_t shared, St
   early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
   early.val.programmaticStreamSerializationAllowed = 1;
   cudaLaunchConfig_t c{};
-  c.gridDim = grid, c.blockDim = block, c.dynamicSmemBytes = shared, c.stream = stream, c.attrs = &early, c.numAttrs = 1;
+  c.gridDim = grid, c.blockDim = block, c.dynamicSmemBytes = shared, c.stream = stream, c.attrs = &early,
+  c.numAttrs = 1;
   cudaLaunchKernelEx(&c, kernel, static_cast<P>(a)...);  // check_launch() sees a refusal
 #endif
 }
@@ -149,7 +150,8 @@ struct Raw<bf16, 8> {
   __device__ __forceinline__ void unpack(float (&f)[8]) const {
     const uint32_t w[4] = {x.x, x.y, x.z, x.w};
 #pragma unroll
-    for (int i = 0; i < 4; ++i) f[2 * i] = __uint_as_float(w[i] << 16), f[2 * i + 1] = __uint_as_float(w[i] & 0xffff0000u);
+    for (int i = 0; i < 4; ++i)
+      f[2 * i] = __uint_as_float(w[i] << 16), f[2 * i + 1] = __uint_as_float(w[i] & 0xffff0000u);
   }
   __device__ __forceinline__ static Raw pack(const float (&f)[8]) {
     return {make_uint4(pack_bf16(f[0], f[1]), pack_bf16(f[2], f[3]), pack_bf16(f[4], f[5]), pack_bf16(f[6], f[7]))};
@@ -165,8 +167,8 @@ __device__ __forceinline__ void store(void* base, int64_t element, Raw<T, V> r) 
   *reinterpret_cast<Raw<T, V>*>(static_cast<T*>(base) + element) = r;
 }
 
-// The same where nobody reads it soon: the line leaves the cache first. What a kernel rewrites in place is written back up to a
-// fifth faster so (cross-entropy, SwiGLU's backward).
+// The same where nobody reads it soon: the line leaves the cache first. What a kernel rewrites in place is written back
+// up to a fifth faster so (cross-entropy, SwiGLU's backward).
 template <typename T, int V>
 __device__ __forceinline__ void store_streaming(void* base, int64_t element, Raw<T, V> r) {
 #if !defined(__HIP__)
@@ -250,23 +252,23 @@ inline int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 }  // namespace mxt::kernels::MXT_GPU_NS
 
 // Instantiates the statement for the activation type (T) and the access width (V).
-#define MXT_GPU_DISPATCH(type, is_wide, ...)            \
-  do {                                                  \
-    if ((type) == DType::kBF16 && (is_wide)) {          \
-      using T = bf16;                                   \
-      constexpr int V = 8;                              \
-      __VA_ARGS__;                                      \
-    } else if ((type) == DType::kBF16) {                \
-      using T = bf16;                                   \
-      constexpr int V = 1;                              \
-      __VA_ARGS__;                                      \
-    } else if (is_wide) {                               \
-      using T = float;                                  \
-      constexpr int V = 4;                              \
-      __VA_ARGS__;                                      \
-    } else {                                            \
-      using T = float;                                  \
-      constexpr int V = 1;                              \
-      __VA_ARGS__;                                      \
-    }                                                   \
+#define MXT_GPU_DISPATCH(type, is_wide, ...)   \
+  do {                                         \
+    if ((type) == DType::kBF16 && (is_wide)) { \
+      using T = bf16;                          \
+      constexpr int V = 8;                     \
+      __VA_ARGS__;                             \
+    } else if ((type) == DType::kBF16) {       \
+      using T = bf16;                          \
+      constexpr int V = 1;                     \
+      __VA_ARGS__;                             \
+    } else if (is_wide) {                      \
+      using T = float;                         \
+      constexpr int V = 4;                     \
+      __VA_ARGS__;                             \
+    } else {                                   \
+      using T = float;                         \
+      constexpr int V = 1;                     \
+      __VA_ARGS__;                             \
+    }                                          \
   } while (0)

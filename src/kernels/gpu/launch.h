@@ -1,5 +1,6 @@
-// Launchers of the kernels in this folder: each queues one operation of api.h on a stream. All pointers are device memory, except
-// that sizes and the lists in AdamW and SquaredNorm are the host's. `scratch` is device memory of at least the stated bytes.
+// Launchers of the kernels in this folder: each queues one operation of api.h on a stream. All pointers are device
+// memory, except that sizes and the lists in AdamW and SquaredNorm are the host's. `scratch` is device memory of at
+// least the stated bytes.
 #pragma once
 
 #include "kernels/gpu/gpu.h"
@@ -44,7 +45,8 @@ struct AdamWScalars {
   const float* device_grad_scale;  // null, or a factor on the device
 };
 // `rates`: [tensors][2] learning rate and weight decay.
-void adamw(Stream, const OptTensor* tensors, const float* rates, const Piece* pieces, int64_t count, const AdamWScalars&);
+void adamw(Stream, const OptTensor* tensors, const float* rates, const Piece* pieces, int64_t count,
+           const AdamWScalars&);
 struct Span {
   const float* p;
   int64_t n;
@@ -54,7 +56,8 @@ void squared_norm(Stream, const Span* spans, const Piece* pieces, int64_t count,
 // scale[0] = min(1, max_norm / (√squared + 1e-6)), as torch.nn.utils.clip_grad_norm_.
 void clip_scale(Stream, const double* squared, float max_norm, float* scale);
 
-// One warp a query, any head dimension up to 256, either type: what every other attention is compared with on the device.
+// One warp a query, any head dimension up to 256, either type: what every other attention is compared with on the
+// device.
 void plain_attention(Stream, const Attention&);
 size_t plain_attention_grad_scratch(const AttentionGrad&);
 void plain_attention_grad(Stream, const AttentionGrad&, void* scratch);
@@ -70,11 +73,12 @@ struct DocumentList {
   int32_t count = -1;
   int32_t index[kMost];
 };
-// Tables of a packed batch: six rows of batch+1 int32. Row 0 holds the lengths of the documents (0 past the last), row r > 0 the
-// documents' first tokens times lds[r]. `list`: of these documents, in this order; null: of all.
-void packed_tables(Stream, const int32_t* cu_seqlens, int64_t documents, const DocumentList* list, int64_t batch, const int64_t (&lds)[6], int32_t* tables);
-// Where few queries look over many keys, blocks share them: `parts` takes what each found, `done` counts (4 bytes an answer, 0 before and
-// after every call).
+// Tables of a packed batch: six rows of batch+1 int32. Row 0 holds the lengths of the documents (0 past the last), row
+// r > 0 the documents' first tokens times lds[r]. `list`: of these documents, in this order; null: of all.
+void packed_tables(Stream, const int32_t* cu_seqlens, int64_t documents, const DocumentList* list, int64_t batch,
+                   const int64_t (&lds)[6], int32_t* tables);
+// Where few queries look over many keys, blocks share them: `parts` takes what each found, `done` counts (4 bytes an
+// answer, 0 before and after every call).
 struct CachedScratch {
   size_t parts = 0, done = 0;
 };

@@ -1,5 +1,5 @@
-// RMSNorm and LayerNorm with the residual addition before them, one block a row. A row's first kCached packs per thread stay in
-// registers between the passes, so that each input is read from memory once.
+// RMSNorm and LayerNorm with the residual addition before them, one block a row. A row's first kCached packs per thread
+// stay in registers between the passes, so that each input is read from memory once.
 #include "kernels/gpu/columns.cuh"
 #include "kernels/gpu/launch.h"
 #include "kernels/gpu/quantize.cuh"
@@ -116,7 +116,8 @@ __global__ void __launch_bounds__(512) norm_kernel(NormArgs a) {
   for (int j = 0; j < kCached; ++j)
     if (tid + j * step < packs) kept[j] = emit(kept[j], tid + j * step);
   for (int64_t i = tid + kCached * step; i < packs; i += step) emit(load<T, V>(source, row * lds + i * V), i);
-  if (a.q != nullptr) hold_row<T, V>(kept, a.y, row * a.ldy, packs, Channels{nullptr}, a.q + row * a.ldq, a.scale + row, space);
+  if (a.q != nullptr)
+    hold_row<T, V>(kept, a.y, row * a.ldy, packs, Channels{nullptr}, a.q + row * a.ldq, a.scale + row, space);
   if (tid == 0) {
     if (a.mean != nullptr && a.layer_norm) a.mean[row] = mean;
     if (a.rstd != nullptr) a.rstd[row] = rstd;
@@ -197,10 +198,12 @@ __global__ void __launch_bounds__(512) norm_grad_kernel(NormGradArgs a) {
     const Raw<T, V> x = load<T, V>(a.x, row * a.ldx + i * V), dy = load<T, V>(a.dy, row * a.lddy + i * V);
     emit(x, dy, a.dres != nullptr ? load<T, V>(a.dres, row * a.lddres + i * V) : x, i);
   }
-  if (a.q != nullptr) hold_row<T, V>(xs, a.dx, row * a.lddx, packs, Channels{a.channel}, a.q + row * a.ldq, a.scale + row, space);
+  if (a.q != nullptr)
+    hold_row<T, V>(xs, a.dx, row * a.lddx, packs, Channels{a.channel}, a.q + row * a.ldq, a.scale + row, space);
 }
 
-// Partial Σ_t dy·x̂ (first `cols` of a partial row) and Σ_t dy (second) over one chunk of rows: 32 packs wide, 8 rows deep.
+// Partial Σ_t dy·x̂ (first `cols` of a partial row) and Σ_t dy (second) over one chunk of rows: 32 packs wide, 8 rows
+// deep.
 template <typename T, int V>
 __global__ void __launch_bounds__(256) norm_columns(NormGradArgs a, int64_t rows_per_chunk, float* partial) {
   __shared__ float space[8][32 * V];
@@ -240,9 +243,29 @@ Weights weights(const void* p, DType t) { return {p, t == DType::kBF16}; }
 
 void norm(Stream s, const Norm& n) {
   if (n.x.rows == 0) return;
-  const NormArgs a{n.x.p, n.r.p, n.h.p, n.y.p, n.x.ld, n.r.ld, n.h.ld, n.y.ld, n.x.cols, weights(n.w, n.wtype), weights(n.b, n.wtype), n.mean, n.rstd, n.eps, n.layer_norm, static_cast<uint8_t*>(n.held.q.p), n.held.scale, n.held.q.ld};
-  const bool is_wide = wide(n.x) && wide(n.r) && wide(ConstMat(n.h)) && wide(ConstMat(n.y)) && wide(n.w) && wide(n.b) && wide(n.held);
-  MXT_GPU_DISPATCH(n.x.type, is_wide, launch_early(norm_kernel<T, V>, dim3(static_cast<unsigned>(n.x.rows)), dim3(static_cast<unsigned>(threads_for(n.x.cols / V))), 0, s, a));
+  const NormArgs a{n.x.p,
+                   n.r.p,
+                   n.h.p,
+                   n.y.p,
+                   n.x.ld,
+                   n.r.ld,
+                   n.h.ld,
+                   n.y.ld,
+                   n.x.cols,
+                   weights(n.w, n.wtype),
+                   weights(n.b, n.wtype),
+                   n.mean,
+                   n.rstd,
+                   n.eps,
+                   n.layer_norm,
+                   static_cast<uint8_t*>(n.held.q.p),
+                   n.held.scale,
+                   n.held.q.ld};
+  const bool is_wide =
+      wide(n.x) && wide(n.r) && wide(ConstMat(n.h)) && wide(ConstMat(n.y)) && wide(n.w) && wide(n.b) && wide(n.held);
+  MXT_GPU_DISPATCH(n.x.type, is_wide,
+                   launch_early(norm_kernel<T, V>, dim3(static_cast<unsigned>(n.x.rows)),
+                                dim3(static_cast<unsigned>(threads_for(n.x.cols / V))), 0, s, a));
   check_launch("norm");
 }
 
@@ -252,15 +275,36 @@ size_t norm_grad_scratch(const NormGrad& n) {
 
 void norm_grad(Stream s, const NormGrad& n, void* scratch) {
   if (n.x.rows > 0) {
-    const NormGradArgs a{n.x.p, n.dy.p, n.dres.p, n.dx.p, n.x.ld, n.dy.ld, n.dres.ld, n.dx.ld, n.x.cols, n.x.rows, weights(n.w, n.wtype), n.mean, n.rstd, n.layer_norm, static_cast<uint8_t*>(n.held.q.p), n.held.scale, n.held.channel, n.held.q.ld};
+    const NormGradArgs a{n.x.p,
+                         n.dy.p,
+                         n.dres.p,
+                         n.dx.p,
+                         n.x.ld,
+                         n.dy.ld,
+                         n.dres.ld,
+                         n.dx.ld,
+                         n.x.cols,
+                         n.x.rows,
+                         weights(n.w, n.wtype),
+                         n.mean,
+                         n.rstd,
+                         n.layer_norm,
+                         static_cast<uint8_t*>(n.held.q.p),
+                         n.held.scale,
+                         n.held.channel,
+                         n.held.q.ld};
     const bool is_wide = wide(n.x) && wide(n.dy) && wide(n.dres) && wide(ConstMat(n.dx)) && wide(n.w) && wide(n.held);
     // Columns first: dx may be dres's buffer, never x's or dy's.
     if (n.dw || n.db) {
-      MXT_GPU_DISPATCH(n.x.type, is_wide,
-                       norm_columns<T, V><<<dim3(static_cast<unsigned>(ceil_div(n.x.cols, 32 * V)), static_cast<unsigned>(chunk_count(n.x.rows))), 256, 0, s>>>(a, chunk_rows(n.x.rows), static_cast<float*>(scratch)));
+      MXT_GPU_DISPATCH(
+          n.x.type, is_wide,
+          norm_columns<T, V>
+          <<<dim3(static_cast<unsigned>(ceil_div(n.x.cols, 32 * V)), static_cast<unsigned>(chunk_count(n.x.rows))), 256,
+             0, s>>>(a, chunk_rows(n.x.rows), static_cast<float*>(scratch)));
       check_launch("norm_columns");
     }
-    MXT_GPU_DISPATCH(n.x.type, is_wide, norm_grad_kernel<T, V><<<static_cast<unsigned>(n.x.rows), threads_for(n.x.cols / V), 0, s>>>(a));
+    MXT_GPU_DISPATCH(n.x.type, is_wide,
+                     norm_grad_kernel<T, V><<<static_cast<unsigned>(n.x.rows), threads_for(n.x.cols / V), 0, s>>>(a));
     check_launch("norm_grad");
   }
   const int64_t chunks = n.x.rows > 0 ? chunk_count(n.x.rows) : 0;

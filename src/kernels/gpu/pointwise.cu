@@ -56,7 +56,8 @@ __device__ __forceinline__ void activation(Activation kind, float x, float& valu
 }
 
 template <typename T, int V>
-__global__ void __launch_bounds__(kThreads) act_kernel(Activation kind, const void* x, int64_t ldx, void* y, int64_t ldy, int64_t cols) {
+__global__ void __launch_bounds__(kThreads)
+    act_kernel(Activation kind, const void* x, int64_t ldx, void* y, int64_t ldy, int64_t cols) {
   next_may_start();
   previous_done();
   const int64_t row = blockIdx.x, i = (static_cast<int64_t>(blockIdx.y) * kThreads + threadIdx.x) * V;
@@ -76,7 +77,9 @@ __global__ void __launch_bounds__(kThreads) act_kernel(Activation kind, const vo
 
 // One block a row, since y is held too.
 template <typename T, int V>
-__global__ void __launch_bounds__(kRowThreads) act_held_kernel(Activation kind, const void* x, int64_t ldx, void* y, int64_t ldy, int64_t cols, uint8_t* q, int64_t ldq, float* scale) {
+__global__ void __launch_bounds__(kRowThreads)
+    act_held_kernel(Activation kind, const void* x, int64_t ldx, void* y, int64_t ldy, int64_t cols, uint8_t* q,
+                    int64_t ldq, float* scale) {
   __shared__ float space[kRowThreads / 32];
   const int64_t row = blockIdx.x, packs = cols / V, step = blockDim.x, tid = threadIdx.x;
   const bool glu = kind == Activation::kSwiGlu;
@@ -97,7 +100,8 @@ __global__ void __launch_bounds__(kRowThreads) act_held_kernel(Activation kind, 
   auto other = [&](int64_t i) { return load<T, V>(x, row * ldx + (glu ? cols : 0) + i * V); };
 #pragma unroll
   for (int j = 0; j < kRowPacks; ++j)
-    if (tid + j * step < packs) kept[j] = load<T, V>(x, row * ldx + (tid + j * step) * V), ups[j] = other(tid + j * step);
+    if (tid + j * step < packs)
+      kept[j] = load<T, V>(x, row * ldx + (tid + j * step) * V), ups[j] = other(tid + j * step);
 #pragma unroll
   for (int j = 0; j < kRowPacks; ++j)
     if (tid + j * step < packs) kept[j] = take(kept[j], ups[j], tid + j * step);
@@ -106,7 +110,8 @@ __global__ void __launch_bounds__(kRowThreads) act_held_kernel(Activation kind, 
 }
 
 template <typename T, int V>
-__global__ void __launch_bounds__(kThreads) act_grad_kernel(Activation kind, const void* x, int64_t ldx, const void* dy, int64_t lddy, void* dx, int64_t lddx, int64_t cols) {
+__global__ void __launch_bounds__(kThreads) act_grad_kernel(Activation kind, const void* x, int64_t ldx, const void* dy,
+                                                            int64_t lddy, void* dx, int64_t lddx, int64_t cols) {
   const int64_t row = blockIdx.x, i = (static_cast<int64_t>(blockIdx.y) * kThreads + threadIdx.x) * V;
   if (i >= cols) return;
   const bool glu = kind == Activation::kSwiGlu;
@@ -128,7 +133,8 @@ __global__ void __launch_bounds__(kThreads) act_grad_kernel(Activation kind, con
 }
 
 template <typename T, int V>
-__global__ void __launch_bounds__(kThreads) add_kernel(const void* a, int64_t lda, const void* b, int64_t ldb, void* y, int64_t ldy, int64_t cols) {
+__global__ void __launch_bounds__(kThreads)
+    add_kernel(const void* a, int64_t lda, const void* b, int64_t ldb, void* y, int64_t ldy, int64_t cols) {
   const int64_t row = blockIdx.x, i = (static_cast<int64_t>(blockIdx.y) * kThreads + threadIdx.x) * V;
   if (i >= cols) return;
   const Raw<T, V> ra = load<T, V>(a, row * lda + i), rb = load<T, V>(b, row * ldb + i);
@@ -141,7 +147,8 @@ __global__ void __launch_bounds__(kThreads) add_kernel(const void* a, int64_t ld
 }
 
 template <typename T, int V>
-__global__ void __launch_bounds__(kThreads) copy_kernel(const void* x, int64_t ldx, void* y, int64_t ldy, int64_t cols, float scale) {
+__global__ void __launch_bounds__(kThreads)
+    copy_kernel(const void* x, int64_t ldx, void* y, int64_t ldy, int64_t cols, float scale) {
   const int64_t row = blockIdx.x, i = (static_cast<int64_t>(blockIdx.y) * kThreads + threadIdx.x) * V;
   if (i >= cols) return;
   float f[V];
@@ -164,7 +171,8 @@ __global__ void __launch_bounds__(kThreads) add_bias_kernel(void* y, int64_t ld,
 }
 
 template <typename T, int V>
-__global__ void __launch_bounds__(256) bias_columns(const void* dy, int64_t ld, int64_t rows, int64_t cols, int64_t rows_per_chunk, float* partial) {
+__global__ void __launch_bounds__(256)
+    bias_columns(const void* dy, int64_t ld, int64_t rows, int64_t cols, int64_t rows_per_chunk, float* partial) {
   __shared__ float space[8][32 * V];
   const int lane = threadIdx.x % 32, deep = threadIdx.x / 32;
   const int64_t col = (static_cast<int64_t>(blockIdx.x) * 32 + lane) * V;
@@ -192,7 +200,9 @@ __global__ void __launch_bounds__(256) bias_columns(const void* dy, int64_t ld, 
 
 // Four elements a thread: one draw. Elements are counted over the whole matrix, so a draw may span two rows.
 template <typename T>
-__global__ void __launch_bounds__(kThreads) dropout_kernel(const void* x, int64_t ldx, void* y, int64_t ldy, int64_t rows, int64_t cols, uint64_t threshold, float scale, uint64_t seed, uint64_t stream) {
+__global__ void __launch_bounds__(kThreads)
+    dropout_kernel(const void* x, int64_t ldx, void* y, int64_t ldy, int64_t rows, int64_t cols, uint64_t threshold,
+                   float scale, uint64_t seed, uint64_t stream) {
   const int64_t first = (static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x) * 4;
   if (first >= rows * cols) return;
   const uint4 d = philox(seed, stream, static_cast<uint64_t>(first / 4));
@@ -214,50 +224,67 @@ void act(Stream s, const Act& a) {
   // gate and up are read apart: both begin where the width allows it.
   const bool is_wide = wide(a.x) && wide(ConstMat(a.y)) && wide(a.held);
   if (a.held.q.p != nullptr) {
-    MXT_GPU_DISPATCH(a.x.type, is_wide, act_held_kernel<T, V><<<static_cast<unsigned>(a.y.rows), row_threads(a.y.cols / V), 0, s>>>(a.kind, a.x.p, a.x.ld, a.y.p, a.y.ld, a.y.cols, static_cast<uint8_t*>(a.held.q.p), a.held.q.ld, a.held.scale));
+    MXT_GPU_DISPATCH(a.x.type, is_wide,
+                     act_held_kernel<T, V><<<static_cast<unsigned>(a.y.rows), row_threads(a.y.cols / V), 0, s>>>(
+                         a.kind, a.x.p, a.x.ld, a.y.p, a.y.ld, a.y.cols, static_cast<uint8_t*>(a.held.q.p), a.held.q.ld,
+                         a.held.scale));
     check_launch("act");
     return;
   }
-  MXT_GPU_DISPATCH(a.x.type, is_wide, launch_early(act_kernel<T, V>, grid_for<V>(a.y.rows, a.y.cols), dim3(kThreads), 0, s, a.kind, a.x.p, a.x.ld, a.y.p, a.y.ld, a.y.cols));
+  MXT_GPU_DISPATCH(a.x.type, is_wide,
+                   launch_early(act_kernel<T, V>, grid_for<V>(a.y.rows, a.y.cols), dim3(kThreads), 0, s, a.kind, a.x.p,
+                                a.x.ld, a.y.p, a.y.ld, a.y.cols));
   check_launch("act");
 }
 
 void act_grad(Stream s, const ActGrad& a) {
   if (a.dy.rows == 0 || a.dy.cols == 0) return;
   const bool is_wide = wide(a.x) && wide(a.dy) && wide(ConstMat(a.dx));
-  MXT_GPU_DISPATCH(a.x.type, is_wide, act_grad_kernel<T, V><<<grid_for<V>(a.dy.rows, a.dy.cols), kThreads, 0, s>>>(a.kind, a.x.p, a.x.ld, a.dy.p, a.dy.ld, a.dx.p, a.dx.ld, a.dy.cols));
+  MXT_GPU_DISPATCH(a.x.type, is_wide,
+                   act_grad_kernel<T, V><<<grid_for<V>(a.dy.rows, a.dy.cols), kThreads, 0, s>>>(
+                       a.kind, a.x.p, a.x.ld, a.dy.p, a.dy.ld, a.dx.p, a.dx.ld, a.dy.cols));
   check_launch("act_grad");
 }
 
 void add(Stream s, const Add& a) {
   if (a.y.rows == 0 || a.y.cols == 0) return;
   const bool is_wide = wide(a.a) && wide(a.b) && wide(ConstMat(a.y));
-  MXT_GPU_DISPATCH(a.y.type, is_wide, add_kernel<T, V><<<grid_for<V>(a.y.rows, a.y.cols), kThreads, 0, s>>>(a.a.p, a.a.ld, a.b.p, a.b.ld, a.y.p, a.y.ld, a.y.cols));
+  MXT_GPU_DISPATCH(a.y.type, is_wide,
+                   add_kernel<T, V><<<grid_for<V>(a.y.rows, a.y.cols), kThreads, 0, s>>>(a.a.p, a.a.ld, a.b.p, a.b.ld,
+                                                                                         a.y.p, a.y.ld, a.y.cols));
   check_launch("add");
 }
 
 void copy(Stream s, const Copy& c) {
   if (c.y.rows == 0 || c.y.cols == 0) return;
   const bool is_wide = wide(c.x) && wide(ConstMat(c.y));
-  MXT_GPU_DISPATCH(c.y.type, is_wide, copy_kernel<T, V><<<grid_for<V>(c.y.rows, c.y.cols), kThreads, 0, s>>>(c.x.p, c.x.ld, c.y.p, c.y.ld, c.y.cols, c.scale));
+  MXT_GPU_DISPATCH(c.y.type, is_wide,
+                   copy_kernel<T, V><<<grid_for<V>(c.y.rows, c.y.cols), kThreads, 0, s>>>(c.x.p, c.x.ld, c.y.p, c.y.ld,
+                                                                                          c.y.cols, c.scale));
   check_launch("copy");
 }
 
 void add_bias(Stream s, const Mat& y, const void* bias, DType bias_type) {
   if (y.rows == 0 || y.cols == 0) return;
   const Weights b{bias, bias_type == DType::kBF16};
-  MXT_GPU_DISPATCH(y.type, wide(ConstMat(y)) && wide(bias), add_bias_kernel<T, V><<<grid_for<V>(y.rows, y.cols), kThreads, 0, s>>>(y.p, y.ld, b, y.cols));
+  MXT_GPU_DISPATCH(y.type, wide(ConstMat(y)) && wide(bias),
+                   add_bias_kernel<T, V><<<grid_for<V>(y.rows, y.cols), kThreads, 0, s>>>(y.p, y.ld, b, y.cols));
   check_launch("add_bias");
 }
 
-size_t bias_grad_scratch(const BiasGrad& b) { return static_cast<size_t>(chunk_count(b.dy.rows) * b.dy.cols) * sizeof(float); }
+size_t bias_grad_scratch(const BiasGrad& b) {
+  return static_cast<size_t>(chunk_count(b.dy.rows) * b.dy.cols) * sizeof(float);
+}
 
 void bias_grad(Stream s, const BiasGrad& b, void* scratch) {
   const int64_t chunks = b.dy.rows > 0 ? chunk_count(b.dy.rows) : 0;
   auto* partial = static_cast<float*>(scratch);
   if (chunks > 0) {
-    MXT_GPU_DISPATCH(b.dy.type, wide(b.dy),
-                     bias_columns<T, V><<<dim3(static_cast<unsigned>(ceil_div(b.dy.cols, 32 * V)), static_cast<unsigned>(chunks)), 256, 0, s>>>(b.dy.p, b.dy.ld, b.dy.rows, b.dy.cols, chunk_rows(b.dy.rows), partial));
+    MXT_GPU_DISPATCH(
+        b.dy.type, wide(b.dy),
+        bias_columns<T, V>
+        <<<dim3(static_cast<unsigned>(ceil_div(b.dy.cols, 32 * V)), static_cast<unsigned>(chunks)), 256, 0, s>>>(
+            b.dy.p, b.dy.ld, b.dy.rows, b.dy.cols, chunk_rows(b.dy.rows), partial));
     check_launch("bias_columns");
   }
   add_chunks(s, partial, chunks, b.dy.cols, b.dy.cols, b.db, b.accumulate);
@@ -270,9 +297,11 @@ void dropout(Stream s, const Dropout& d) {
   const auto scale = static_cast<float>(1.0 / (1.0 - static_cast<double>(d.p)));
   const auto blocks = static_cast<unsigned>(ceil_div(n, 4 * kThreads));
   if (d.x.type == DType::kBF16)
-    dropout_kernel<bf16><<<blocks, kThreads, 0, s>>>(d.x.p, d.x.ld, d.y.p, d.y.ld, d.x.rows, d.x.cols, threshold, scale, d.seed, d.stream);
+    dropout_kernel<bf16><<<blocks, kThreads, 0, s>>>(d.x.p, d.x.ld, d.y.p, d.y.ld, d.x.rows, d.x.cols, threshold, scale,
+                                                     d.seed, d.stream);
   else
-    dropout_kernel<float><<<blocks, kThreads, 0, s>>>(d.x.p, d.x.ld, d.y.p, d.y.ld, d.x.rows, d.x.cols, threshold, scale, d.seed, d.stream);
+    dropout_kernel<float><<<blocks, kThreads, 0, s>>>(d.x.p, d.x.ld, d.y.p, d.y.ld, d.x.rows, d.x.cols, threshold,
+                                                      scale, d.seed, d.stream);
   check_launch("dropout");
 }
 

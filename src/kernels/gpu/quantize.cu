@@ -1,4 +1,5 @@
-// Rows to E4M3 with a power of two a row, one block a row: read once, the packs stay in registers between the largest and the store.
+// Rows to E4M3 with a power of two a row, one block a row: read once, the packs stay in registers between the largest
+// and the store.
 #include "kernels/gpu/quantize.cuh"
 
 #include "kernels/gpu/launch.h"
@@ -25,7 +26,8 @@ __global__ void __launch_bounds__(kRowThreads) quantize_kernel(QuantizeArgs a) {
   for (int j = 0; j < kRowPacks && Held; ++j)
     if (tid + j * step < packs) kept[j] = load<T, V>(a.x, row * a.ldx + (tid + j * step) * V);
   if constexpr (Held) {
-    hold_row<T, V>(kept, a.x, row * a.ldx, packs, channels, static_cast<uint8_t*>(a.q) + row * a.ldq, a.scale + row, space);
+    hold_row<T, V>(kept, a.x, row * a.ldx, packs, channels, static_cast<uint8_t*>(a.q) + row * a.ldq, a.scale + row,
+                   space);
   } else {
     float largest = 0;
     auto look = [&](const Raw<T, V>& p, int64_t i) {
@@ -59,7 +61,8 @@ void quantize(Stream s, const Quantize& c) {
   const bool held = c.q.type == DType::kF8E4M3;
   const bool is_wide = wide(c.x) && wide(c.q.p) && wide(c.channel) && c.q.ld % 16 == 0;
   const auto rows = static_cast<unsigned>(c.x.rows);
-  MXT_GPU_DISPATCH(c.x.type, is_wide, if (held) quantize_kernel<T, V, true><<<rows, row_threads(c.x.cols / V), 0, s>>>(a);
+  MXT_GPU_DISPATCH(c.x.type, is_wide,
+                   if (held) quantize_kernel<T, V, true><<<rows, row_threads(c.x.cols / V), 0, s>>>(a);
                    else quantize_kernel<T, V, false><<<rows, row_threads(c.x.cols / V), 0, s>>>(a));
   check_launch("quantize");
 }

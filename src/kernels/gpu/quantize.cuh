@@ -1,5 +1,5 @@
-// E4M3 on the device: the conversion, a row's scale (base/types.h: f8e4m3_row_scale), and the stores. Rows that are quantised lie in
-// one block, so that the largest magnitude is known before the first store.
+// E4M3 on the device: the conversion, a row's scale (base/types.h: f8e4m3_row_scale), and the stores. Rows that are
+// quantised lie in one block, so that the largest magnitude is known before the first store.
 #pragma once
 
 #include "kernels/gpu/gpu.h"
@@ -82,10 +82,11 @@ struct Channels {
   }
 };
 
-// The row that this block has made, as E4M3: its packs as they were stored, `kept` of each thread and the rest read back from `y`, where the
-// same thread wrote them. `space`: a float a warp.
+// The row that this block has made, as E4M3: its packs as they were stored, `kept` of each thread and the rest read
+// back from `y`, where the same thread wrote them. `space`: a float a warp.
 template <typename T, int V, int Kept>
-__device__ __forceinline__ void hold_row(const Raw<T, V> (&kept)[Kept], const void* y, int64_t at, int64_t packs, Channels channels, uint8_t* q, float* scale, float* space) {
+__device__ __forceinline__ void hold_row(const Raw<T, V> (&kept)[Kept], const void* y, int64_t at, int64_t packs,
+                                         Channels channels, uint8_t* q, float* scale, float* space) {
   const int64_t step = blockDim.x, tid = threadIdx.x;
   float largest = 0;
   auto look = [&](const Raw<T, V>& p, int64_t i) {

@@ -13,18 +13,21 @@ struct AttentionDrop {
 template <typename A>
 AttentionDrop attention_drop(const A& a) {
   if (!(a.dropout > 0)) return {};
-  return {static_cast<uint64_t>(static_cast<double>(a.dropout) * 0x1p32), a.seed, a.stream, static_cast<float>(1.0 / (1.0 - static_cast<double>(a.dropout)))};
+  return {static_cast<uint64_t>(static_cast<double>(a.dropout) * 0x1p32), a.seed, a.stream,
+          static_cast<float>(1.0 / (1.0 - static_cast<double>(a.dropout)))};
 }
 
 #if defined(__CUDACC__) || defined(__HIP__)
 
 __device__ __forceinline__ uint4 philox(uint64_t key, uint64_t stream, uint64_t index) {
   uint32_t k0 = static_cast<uint32_t>(key), k1 = static_cast<uint32_t>(key >> 32);
-  uint4 c = make_uint4(static_cast<uint32_t>(index), static_cast<uint32_t>(index >> 32), static_cast<uint32_t>(stream), static_cast<uint32_t>(stream >> 32));
+  uint4 c = make_uint4(static_cast<uint32_t>(index), static_cast<uint32_t>(index >> 32), static_cast<uint32_t>(stream),
+                       static_cast<uint32_t>(stream >> 32));
 #pragma unroll
   for (int round = 0; round < 10; ++round) {
     const uint64_t p0 = uint64_t{0xD2511F53u} * c.x, p1 = uint64_t{0xCD9E8D57u} * c.z;
-    c = make_uint4(static_cast<uint32_t>(p1 >> 32) ^ c.y ^ k0, static_cast<uint32_t>(p1), static_cast<uint32_t>(p0 >> 32) ^ c.w ^ k1, static_cast<uint32_t>(p0));
+    c = make_uint4(static_cast<uint32_t>(p1 >> 32) ^ c.y ^ k0, static_cast<uint32_t>(p1),
+                   static_cast<uint32_t>(p0 >> 32) ^ c.w ^ k1, static_cast<uint32_t>(p0));
     k0 += 0x9E3779B9u;
     k1 += 0xBB67AE85u;
   }

@@ -1,6 +1,7 @@
-// QK-norm and rotary embedding. The fast kernels give each head to a small group of lanes: a lane holds the pack at column i and
-// its partner at i + head_dim/2, so the rotation needs no exchange, and the block walks over the heads of one token with the
-// angles in registers. Other shapes (partial rotation, odd head sizes) take a lane-strided kernel, one warp a head.
+// QK-norm and rotary embedding. The fast kernels give each head to a small group of lanes: a lane holds the pack at
+// column i and its partner at i + head_dim/2, so the rotation needs no exchange, and the block walks over the heads of
+// one token with the angles in registers. Other shapes (partial rotation, odd head sizes) take a lane-strided kernel,
+// one warp a head.
 #include "kernels/gpu/columns.cuh"
 #include "kernels/gpu/launch.h"
 
@@ -8,8 +9,9 @@ namespace mxt::kernels::MXT_GPU_NS {
 namespace {
 
 constexpr int kThreads = 128;
-constexpr int kAhead = 3;         // 48 heads of 128 are three rounds of a block
-constexpr int kGradBlocks = 264;  // blocks that walk over tokens where weights' gradients are wanted: their partial sums are few
+constexpr int kAhead = 3;  // 48 heads of 128 are three rounds of a block
+constexpr int kGradBlocks =
+    264;  // blocks that walk over tokens where weights' gradients are wanted: their partial sums are few
 
 struct RopeArgs {
   const void *in, *x;  // x: the forward's input, for the gradient
@@ -48,7 +50,8 @@ __global__ void __launch_bounds__(kThreads) rope_fast(RopeArgs a) {
   const int lane = threadIdx.x % lanes, group = threadIdx.x / lanes, groups = kThreads / lanes;
   const int64_t t = blockIdx.x;
   if (gridDim.x <= 8 && group == 0) {  // generation: nothing else brings them into the cache in time
-    a.qw.prefetch_at(lane * V), a.qw.prefetch_at(half + lane * V), a.kw.prefetch_at(lane * V), a.kw.prefetch_at(half + lane * V);
+    a.qw.prefetch_at(lane * V), a.qw.prefetch_at(half + lane * V), a.kw.prefetch_at(lane * V),
+        a.kw.prefetch_at(half + lane * V);
     if (a.rotary > 0) {
       const int64_t at = static_cast<int64_t>(a.positions[t]) * (a.rotary / 2) + lane * V;
       prefetch(a.cos + at), prefetch(a.sin + at);
@@ -143,7 +146,8 @@ __global__ void __launch_bounds__(kThreads) rope_grad_fast(RopeArgs a) {
       const int64_t col = static_cast<int64_t>(on ? h : 0) * a.head_dim + lane * V;
       const Raw<T, V> r0 = ahead0[0], r1 = ahead1[0], i0 = input0[0], i1 = input1[0];
 #pragma unroll
-      for (int j = 0; j + 1 < kAhead; ++j) ahead0[j] = ahead0[j + 1], ahead1[j] = ahead1[j + 1], input0[j] = input0[j + 1], input1[j] = input1[j + 1];
+      for (int j = 0; j + 1 < kAhead; ++j)
+        ahead0[j] = ahead0[j + 1], ahead1[j] = ahead1[j + 1], input0[j] = input0[j + 1], input1[j] = input1[j + 1];
       float g0[V], g1[V];
       r0.unpack(g0);
       r1.unpack(g1);
@@ -171,15 +175,18 @@ __global__ void __launch_bounds__(kThreads) rope_grad_fast(RopeArgs a) {
           x1[k] *= rstd;
           if (SUMS && has) {
             const float p0 = g0[k] * x0[k], p1 = g1[k] * x1[k];
-            if (is_q) dq0[k] += p0, dq1[k] += p1;
-            else dk0[k] += p0, dk1[k] += p1;
+            if (is_q)
+              dq0[k] += p0, dq1[k] += p1;
+            else
+              dk0[k] += p0, dk1[k] += p1;
           }
           dot += g0[k] * w0[k] * x0[k] + g1[k] * w1[k] * x1[k];
         }
         dot = group_sum(dot, lanes) / static_cast<float>(a.head_dim);
         if (has) {
 #pragma unroll
-          for (int k = 0; k < V; ++k) g0[k] = rstd * (g0[k] * w0[k] - x0[k] * dot), g1[k] = rstd * (g1[k] * w1[k] - x1[k] * dot);
+          for (int k = 0; k < V; ++k)
+            g0[k] = rstd * (g0[k] * w0[k] - x0[k] * dot), g1[k] = rstd * (g1[k] * w1[k] - x1[k] * dot);
         }
       }
       if (!on) continue;
@@ -205,8 +212,8 @@ __global__ void __launch_bounds__(kThreads) rope_grad_fast(RopeArgs a) {
   }
 }
 
-// One warp a head; a lane keeps elements lane, lane + kWarp, … of up to 256, partners come from memory. In place is safe: a lane
-// writes what no other lane of another warp reads, and warps are synchronised between reading and writing.
+// One warp a head; a lane keeps elements lane, lane + kWarp, … of up to 256, partners come from memory. In place is
+// safe: a lane writes what no other lane of another warp reads, and warps are synchronised between reading and writing.
 constexpr int kPerLane = 256 / kWarp;
 
 template <typename T, bool GRAD>
@@ -234,7 +241,8 @@ __global__ void __launch_bounds__(kThreads) rope_slow(RopeArgs a) {
         for (int i = lane; i < a.head_dim; i += kWarp) squares += to_float(in[i]) * to_float(in[i]);
         rstd = 1.0f / sqrtf(warp_sum(squares) / static_cast<float>(a.head_dim) + a.eps);
       }
-      if (!GRAD && lane == 0 && a.rstd_out != nullptr && (a.qw.p != nullptr || a.kw.p != nullptr)) a.rstd_out[t * qk + h] = rstd;
+      if (!GRAD && lane == 0 && a.rstd_out != nullptr && (a.qw.p != nullptr || a.kw.p != nullptr))
+        a.rstd_out[t * qk + h] = rstd;
       auto value = [&](int i) {
         float wi[1];
         w.get<1>(i, wi, 1.0f);
@@ -313,7 +321,8 @@ RopeArgs arguments(const R& r, const ConstMat& in, const Mat& out) {
 template <typename R>
 bool is_fast(const R& r, DType type) {
   const int64_t v = elements_of_16_bytes(type), lanes = r.head_dim / 2 / v;
-  return (r.rotary == r.head_dim || r.rotary == 0) && r.head_dim % (2 * v) == 0 && lanes > 0 && lanes <= kWarp && (lanes & (lanes - 1)) == 0 && wide(r.q_w) && wide(r.k_w);
+  return (r.rotary == r.head_dim || r.rotary == 0) && r.head_dim % (2 * v) == 0 && lanes > 0 && lanes <= kWarp &&
+         (lanes & (lanes - 1)) == 0 && wide(r.q_w) && wide(r.k_w);
 }
 
 int64_t grad_blocks(const QkRopeGrad& r) {
@@ -331,8 +340,10 @@ void qk_rope(Stream s, const QkRope& r) {
   a.eps = r.eps;
   const auto blocks = static_cast<unsigned>(r.qkv.rows);
   if (is_fast(r, r.qkv.type) && wide(r.qkv) && wide(ConstMat(r.out))) {
-    if (r.qkv.type == DType::kBF16) launch_early(rope_fast<bf16, 8>, dim3(blocks), dim3(kThreads), 0, s, a);
-    else launch_early(rope_fast<float, 4>, dim3(blocks), dim3(kThreads), 0, s, a);
+    if (r.qkv.type == DType::kBF16)
+      launch_early(rope_fast<bf16, 8>, dim3(blocks), dim3(kThreads), 0, s, a);
+    else
+      launch_early(rope_fast<float, 4>, dim3(blocks), dim3(kThreads), 0, s, a);
   } else if (r.qkv.type == DType::kBF16) {
     rope_slow<bf16, false><<<blocks, kThreads, 0, s>>>(a);
   } else {
@@ -365,8 +376,10 @@ void qk_rope_grad(Stream s, const QkRopeGrad& r, void* scratch) {
       kernel<<<grid, kThreads, bytes, s>>>(a);
     } else {
       const size_t bytes = wants ? static_cast<size_t>(kThreads / kWarp * 2 * r.head_dim) * sizeof(float) : 0;
-      if (r.dout.type == DType::kBF16) rope_slow<bf16, true><<<grid, kThreads, bytes, s>>>(a);
-      else rope_slow<float, true><<<grid, kThreads, bytes, s>>>(a);
+      if (r.dout.type == DType::kBF16)
+        rope_slow<bf16, true><<<grid, kThreads, bytes, s>>>(a);
+      else
+        rope_slow<float, true><<<grid, kThreads, bytes, s>>>(a);
     }
     check_launch("qk_rope_grad");
   }

@@ -9,7 +9,8 @@ constexpr int kThreads = 256;
 
 // y[i] = convert(x[index[i]])
 template <typename From, typename To>
-__global__ void __launch_bounds__(kThreads) gather_convert(const void* x, int64_t ldx, const int32_t* index, void* y, int64_t ldy, int64_t cols) {
+__global__ void __launch_bounds__(kThreads)
+    gather_convert(const void* x, int64_t ldx, const int32_t* index, void* y, int64_t ldy, int64_t cols) {
   const int64_t from = static_cast<int64_t>(index[blockIdx.x]) * ldx, to = blockIdx.x * ldy;
   for (int64_t i = threadIdx.x; i < cols; i += kThreads)
     static_cast<To*>(y)[to + i] = from_float<To>(to_float(static_cast<const From*>(x)[from + i]));
@@ -17,7 +18,8 @@ __global__ void __launch_bounds__(kThreads) gather_convert(const void* x, int64_
 
 // y[to[i] or i] = x[from[i] or i], raw packs of P bytes.
 template <typename P>
-__global__ void __launch_bounds__(kThreads) move_rows(const P* x, int64_t ldx, const int32_t* from, P* y, int64_t ldy, const int32_t* to, int64_t packs) {
+__global__ void __launch_bounds__(kThreads)
+    move_rows(const P* x, int64_t ldx, const int32_t* from, P* y, int64_t ldy, const int32_t* to, int64_t packs) {
   const int64_t i = blockIdx.x;
   const P* a = x + (from ? static_cast<int64_t>(from[i]) : i) * ldx;
   P* b = y + (to ? static_cast<int64_t>(to[i]) : i) * ldy;
@@ -33,9 +35,15 @@ void move(Stream s, const ConstMat& x, const int32_t* from, const Mat& y, const 
   if (rows == 0) return;
   const auto grid = static_cast<unsigned>(rows);
   const int64_t v = elements_of_16_bytes(x.type);
-  if (wide(x) && wide(ConstMat(y))) move_rows<uint4><<<grid, kThreads, 0, s>>>(static_cast<const uint4*>(x.p), x.ld / v, from, static_cast<uint4*>(y.p), y.ld / v, to, x.cols / v);
-  else if (x.type == DType::kBF16) move_rows<uint16_t><<<grid, kThreads, 0, s>>>(static_cast<const uint16_t*>(x.p), x.ld, from, static_cast<uint16_t*>(y.p), y.ld, to, x.cols);
-  else move_rows<float><<<grid, kThreads, 0, s>>>(static_cast<const float*>(x.p), x.ld, from, static_cast<float*>(y.p), y.ld, to, x.cols);
+  if (wide(x) && wide(ConstMat(y)))
+    move_rows<uint4><<<grid, kThreads, 0, s>>>(static_cast<const uint4*>(x.p), x.ld / v, from, static_cast<uint4*>(y.p),
+                                               y.ld / v, to, x.cols / v);
+  else if (x.type == DType::kBF16)
+    move_rows<uint16_t><<<grid, kThreads, 0, s>>>(static_cast<const uint16_t*>(x.p), x.ld, from,
+                                                  static_cast<uint16_t*>(y.p), y.ld, to, x.cols);
+  else
+    move_rows<float><<<grid, kThreads, 0, s>>>(static_cast<const float*>(x.p), x.ld, from, static_cast<float*>(y.p),
+                                               y.ld, to, x.cols);
   check_launch("move_rows");
 }
 
@@ -43,9 +51,12 @@ void zero(Stream s, const Mat& y) {
   if (y.rows == 0) return;
   const auto grid = static_cast<unsigned>(y.rows);
   const int64_t v = elements_of_16_bytes(y.type);
-  if (wide(ConstMat(y))) zero_rows<uint4><<<grid, kThreads, 0, s>>>(static_cast<uint4*>(y.p), y.ld / v, y.cols / v);
-  else if (y.type == DType::kBF16) zero_rows<uint16_t><<<grid, kThreads, 0, s>>>(static_cast<uint16_t*>(y.p), y.ld, y.cols);
-  else zero_rows<float><<<grid, kThreads, 0, s>>>(static_cast<float*>(y.p), y.ld, y.cols);
+  if (wide(ConstMat(y)))
+    zero_rows<uint4><<<grid, kThreads, 0, s>>>(static_cast<uint4*>(y.p), y.ld / v, y.cols / v);
+  else if (y.type == DType::kBF16)
+    zero_rows<uint16_t><<<grid, kThreads, 0, s>>>(static_cast<uint16_t*>(y.p), y.ld, y.cols);
+  else
+    zero_rows<float><<<grid, kThreads, 0, s>>>(static_cast<float*>(y.p), y.ld, y.cols);
   check_launch("zero_rows");
 }
 
@@ -54,7 +65,9 @@ constexpr int kTile = 2048;
 
 __global__ void make_keys(const int32_t* ids, int64_t tokens, uint64_t* keys, int64_t padded) {
   const int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-  if (i < padded) keys[i] = i < tokens ? (static_cast<uint64_t>(static_cast<uint32_t>(ids[i])) << 32) | static_cast<uint64_t>(i) : ~uint64_t{0};
+  if (i < padded)
+    keys[i] = i < tokens ? (static_cast<uint64_t>(static_cast<uint32_t>(ids[i])) << 32) | static_cast<uint64_t>(i)
+                         : ~uint64_t{0};
 }
 
 __device__ __forceinline__ void order(uint64_t& a, uint64_t& b, bool ascending) {
@@ -95,9 +108,11 @@ int64_t padded(int64_t tokens) {
   return n;
 }
 
-// Position p of the sorted list that begins a run of one id adds that id's tokens in ascending order. Eight rows are read ahead.
+// Position p of the sorted list that begins a run of one id adds that id's tokens in ascending order. Eight rows are
+// read ahead.
 template <typename T>
-__global__ void __launch_bounds__(kThreads) add_runs(const uint64_t* keys, int64_t tokens, const void* dy, int64_t lddy, float* table, int64_t ldt, int64_t cols) {
+__global__ void __launch_bounds__(kThreads) add_runs(const uint64_t* keys, int64_t tokens, const void* dy, int64_t lddy,
+                                                     float* table, int64_t ldt, int64_t cols) {
   const int64_t p = blockIdx.x;
   const auto id = static_cast<int64_t>(keys[p] >> 32);
   if (p > 0 && static_cast<int64_t>(keys[p - 1] >> 32) == id) return;
@@ -112,7 +127,8 @@ __global__ void __launch_bounds__(kThreads) add_runs(const uint64_t* keys, int64
     for (int k = 0; k < 8; ++k) {
       const bool mine = more && q + k < tokens && static_cast<int64_t>(keys[q + k] >> 32) == id;
       more = mine;
-      next[k] = mine ? to_float(static_cast<const T*>(dy)[static_cast<int64_t>(keys[q + k] & 0xffffffffu) * lddy + col]) : 0.0f;
+      next[k] = mine ? to_float(static_cast<const T*>(dy)[static_cast<int64_t>(keys[q + k] & 0xffffffffu) * lddy + col])
+                     : 0.0f;
       count += mine;
     }
 #pragma unroll
@@ -128,12 +144,16 @@ void embedding(Stream s, const Embedding& e) {
   if (e.y.rows == 0) return;
   if (e.table.type == e.y.type) return move(s, e.table, e.ids, e.y, nullptr, e.y.rows);
   const auto grid = static_cast<unsigned>(e.y.rows);
-  if (e.y.type == DType::kBF16) gather_convert<float, bf16><<<grid, kThreads, 0, s>>>(e.table.p, e.table.ld, e.ids, e.y.p, e.y.ld, e.y.cols);
-  else gather_convert<bf16, float><<<grid, kThreads, 0, s>>>(e.table.p, e.table.ld, e.ids, e.y.p, e.y.ld, e.y.cols);
+  if (e.y.type == DType::kBF16)
+    gather_convert<float, bf16><<<grid, kThreads, 0, s>>>(e.table.p, e.table.ld, e.ids, e.y.p, e.y.ld, e.y.cols);
+  else
+    gather_convert<bf16, float><<<grid, kThreads, 0, s>>>(e.table.p, e.table.ld, e.ids, e.y.p, e.y.ld, e.y.cols);
   check_launch("embedding");
 }
 
-size_t embedding_grad_scratch(const EmbeddingGrad& e) { return static_cast<size_t>(padded(e.dy.rows)) * sizeof(uint64_t); }
+size_t embedding_grad_scratch(const EmbeddingGrad& e) {
+  return static_cast<size_t>(padded(e.dy.rows)) * sizeof(uint64_t);
+}
 
 void embedding_grad(Stream s, const EmbeddingGrad& e, void* scratch) {
   if (!e.accumulate) zero(s, e.dtable);
@@ -145,13 +165,16 @@ void embedding_grad(Stream s, const EmbeddingGrad& e, void* scratch) {
   make_keys<<<static_cast<unsigned>(n / 256), 256, 0, s>>>(e.ids, tokens, keys, n);
   sort_tile<<<tiles, kTile / 2, 0, s>>>(keys, 0);
   for (int64_t k = 2 * kTile; k <= n; k *= 2) {
-    for (int64_t j = k / 2; j >= kTile; j /= 2) sort_step<<<static_cast<unsigned>(n / 2 / 256), 256, 0, s>>>(keys, k, j);
+    for (int64_t j = k / 2; j >= kTile; j /= 2)
+      sort_step<<<static_cast<unsigned>(n / 2 / 256), 256, 0, s>>>(keys, k, j);
     sort_tile<<<tiles, kTile / 2, 0, s>>>(keys, k);
   }
   const dim3 grid(static_cast<unsigned>(tokens), static_cast<unsigned>(ceil_div(e.dy.cols, kThreads)));
   auto* table = static_cast<float*>(e.dtable.p);
-  if (e.dy.type == DType::kBF16) add_runs<bf16><<<grid, kThreads, 0, s>>>(keys, tokens, e.dy.p, e.dy.ld, table, e.dtable.ld, e.dy.cols);
-  else add_runs<float><<<grid, kThreads, 0, s>>>(keys, tokens, e.dy.p, e.dy.ld, table, e.dtable.ld, e.dy.cols);
+  if (e.dy.type == DType::kBF16)
+    add_runs<bf16><<<grid, kThreads, 0, s>>>(keys, tokens, e.dy.p, e.dy.ld, table, e.dtable.ld, e.dy.cols);
+  else
+    add_runs<float><<<grid, kThreads, 0, s>>>(keys, tokens, e.dy.p, e.dy.ld, table, e.dtable.ld, e.dy.cols);
   check_launch("embedding_grad");
 }
 

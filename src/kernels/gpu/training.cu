@@ -1,5 +1,5 @@
-// Cross-entropy in place, AdamW over many tensors in one launch, the gradient's norm and the clipping factor, all left on the
-// device: a step needs no host synchronisation.
+// Cross-entropy in place, AdamW over many tensors in one launch, the gradient's norm and the clipping factor, all left
+// on the device: a step needs no host synchronisation.
 #include "kernels/gpu/gpu.h"
 #include "kernels/gpu/launch.h"
 
@@ -9,10 +9,12 @@ namespace {
 constexpr int kRowThreads = 1024;
 constexpr int kAhead = 4;  // loads of a thread that are under way together
 
-// One block a row. First pass: running maximum and sum of exponentials per thread; second pass rewrites the row, which the L2
-// still holds for the most part (a row of 150,000 bf16 is 300 KB).
+// One block a row. First pass: running maximum and sum of exponentials per thread; second pass rewrites the row, which
+// the L2 still holds for the most part (a row of 150,000 bf16 is 300 KB).
 template <typename T, int V>
-__global__ void __launch_bounds__(kRowThreads) cross_entropy_kernel(T* logits, int64_t ld, int64_t vocab, const int32_t* labels, const float* weights, float* nll, bool gradient, float cap) {
+__global__ void __launch_bounds__(kRowThreads)
+    cross_entropy_kernel(T* logits, int64_t ld, int64_t vocab, const int32_t* labels, const float* weights, float* nll,
+                         bool gradient, float cap) {
   __shared__ float space[kRowThreads / 32];
   const int64_t row = blockIdx.x, packs = vocab / V;
   T* x = logits + row * ld;
@@ -43,7 +45,7 @@ __global__ void __launch_bounds__(kRowThreads) cross_entropy_kernel(T* logits, i
     }
   };
   float top = -INFINITY, sum = 0;
-  for_each_pack([&](int64_t, float (&f)[V]) {
+  for_each_pack([&](int64_t, float(&f)[V]) {
     float m = top;
 #pragma unroll
     for (int k = 0; k < V; ++k) {
@@ -67,7 +69,7 @@ __global__ void __launch_bounds__(kRowThreads) cross_entropy_kernel(T* logits, i
   if (!gradient) return;
   __syncthreads();
   const float w = weights != nullptr ? weights[row] : 1.0f;
-  for_each_pack([&](int64_t i, float (&f)[V]) {
+  for_each_pack([&](int64_t i, float(&f)[V]) {
 #pragma unroll
     for (int k = 0; k < V; ++k) {
       float slope = 1.0f;
@@ -82,7 +84,8 @@ __global__ void __launch_bounds__(kRowThreads) cross_entropy_kernel(T* logits, i
   });
 }
 
-__global__ void __launch_bounds__(256) adamw_kernel(const OptTensor* tensors, const float* rates, const Piece* pieces, AdamWScalars a) {
+__global__ void __launch_bounds__(256)
+    adamw_kernel(const OptTensor* tensors, const float* rates, const Piece* pieces, AdamWScalars a) {
   const Piece piece = pieces[blockIdx.x];
   const OptTensor t = tensors[piece.tensor];
   const float lr = rates[2 * piece.tensor], decay = 1.0f - lr * rates[2 * piece.tensor + 1], rate = lr / a.correction1;
@@ -115,7 +118,8 @@ __global__ void __launch_bounds__(256) square_pieces(const Span* spans, const Pi
   const Span s = spans[piece.tensor];
   const int64_t first = piece.index * kPiece, last = first + kPiece < s.n ? first + kPiece : s.n;
   double sum = 0;
-  for (int64_t i = first + threadIdx.x; i < last; i += 256) sum += static_cast<double>(s.p[i]) * static_cast<double>(s.p[i]);
+  for (int64_t i = first + threadIdx.x; i < last; i += 256)
+    sum += static_cast<double>(s.p[i]) * static_cast<double>(s.p[i]);
   sum = block_sum_double(sum);
   if (threadIdx.x == 0) partial[blockIdx.x] = sum;
 }
@@ -136,12 +140,15 @@ __global__ void clip_kernel(const double* squared, float max_norm, float* scale)
 
 void cross_entropy(Stream s, const CrossEntropy& c) {
   if (c.logits.rows == 0) return;
-  MXT_GPU_DISPATCH(c.logits.type, wide(ConstMat(c.logits)),
-                   cross_entropy_kernel<T, V><<<static_cast<unsigned>(c.logits.rows), kRowThreads, 0, s>>>(static_cast<T*>(c.logits.p), c.logits.ld, c.logits.cols, c.labels, c.weights, c.nll, c.gradient, c.softcap));
+  MXT_GPU_DISPATCH(
+      c.logits.type, wide(ConstMat(c.logits)),
+      cross_entropy_kernel<T, V><<<static_cast<unsigned>(c.logits.rows), kRowThreads, 0, s>>>(
+          static_cast<T*>(c.logits.p), c.logits.ld, c.logits.cols, c.labels, c.weights, c.nll, c.gradient, c.softcap));
   check_launch("cross_entropy");
 }
 
-void adamw(Stream s, const OptTensor* tensors, const float* rates, const Piece* pieces, int64_t count, const AdamWScalars& a) {
+void adamw(Stream s, const OptTensor* tensors, const float* rates, const Piece* pieces, int64_t count,
+           const AdamWScalars& a) {
   if (count == 0) return;
   adamw_kernel<<<static_cast<unsigned>(count), 256, 0, s>>>(tensors, rates, pieces, a);
   check_launch("adamw");

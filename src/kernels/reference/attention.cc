@@ -24,7 +24,8 @@ template <typename A>
 double kept(const A& a, int64_t head, int64_t t, int64_t s) {
   if (!(a.dropout > 0)) return 1;
   const auto threshold = static_cast<uint64_t>(static_cast<double>(a.dropout) * 0x1p32);
-  const bool keep = philox4x32(a.seed, a.stream, attention_drop_index(head, t, s))[static_cast<size_t>(s % 4)] >= threshold;
+  const bool keep =
+      philox4x32(a.seed, a.stream, attention_drop_index(head, t, s))[static_cast<size_t>(s % 4)] >= threshold;
   return keep ? 1.0 / (1.0 - static_cast<double>(a.dropout)) : 0.0;
 }
 
@@ -36,7 +37,8 @@ template <typename A, typename F>
 void for_each_query(const A& a, F f) {
   for (int64_t doc = 0; doc < a.documents; ++doc)
     for (int64_t t = a.cu_seqlens[doc]; t < a.cu_seqlens[doc + 1]; ++t)
-      for (int64_t h = 0; h < a.heads; ++h) f(t, first_seen(a.cu_seqlens[doc], t, a.window), is_causal(a) ? t : a.cu_seqlens[doc + 1] - 1, h);
+      for (int64_t h = 0; h < a.heads; ++h)
+        f(t, first_seen(a.cu_seqlens[doc], t, a.window), is_causal(a) ? t : a.cu_seqlens[doc + 1] - 1, h);
 }
 
 }  // namespace
@@ -64,7 +66,8 @@ void attention(const Attention& a) {
 }
 
 // With P = exp(S − lse), D = Σ_i dout·out:  dv = Pᵀ dout, dS = P ∘ (dout vᵀ − D), dq = scale·dS k, dk = scale·dSᵀ q
-// (Dao 2023, FlashAttention-2, algorithm 2). Dropout multiplies P in dv and dout vᵀ in dS; D stays, since out went through it.
+// (Dao 2023, FlashAttention-2, algorithm 2). Dropout multiplies P in dv and dout vᵀ in dS; D stays, since out went
+// through it.
 void attention_grad(const AttentionGrad& a) {
   const int64_t d = a.head_dim, group = a.heads / a.kv_heads, tokens = a.q.rows;
   const auto q_size = static_cast<size_t>(tokens * a.heads * d), kv_size = static_cast<size_t>(tokens * a.kv_heads * d);

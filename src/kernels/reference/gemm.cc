@@ -30,8 +30,12 @@ void quantize(const Quantize& c) {
     const float scale = f8e4m3_row_scale(largest);
     for (int64_t i = 0; i < c.x.cols; ++i) {
       const uint8_t held = float_to_f8e4m3(value(i) / scale);
-      if (c.q.type == DType::kF8E4M3) static_cast<uint8_t*>(c.q.p)[t * c.q.ld + i] = held;
-      else set(c.q, t, i, static_cast<double>(f8e4m3_to_float(held)) * static_cast<double>(scale) / static_cast<double>(c.channel ? c.channel[i] : 1.0f));
+      if (c.q.type == DType::kF8E4M3)
+        static_cast<uint8_t*>(c.q.p)[t * c.q.ld + i] = held;
+      else
+        set(c.q, t, i,
+            static_cast<double>(f8e4m3_to_float(held)) * static_cast<double>(scale) /
+                static_cast<double>(c.channel ? c.channel[i] : 1.0f));
     }
     if (c.scale) c.scale[t] = scale;
   }

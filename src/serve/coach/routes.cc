@@ -1,5 +1,5 @@
-// /coach/: the page's files, its API, and streams of what runs. Work that takes seconds runs on threads of its own: the handlers are for
-// the model's requests.
+// /coach/: the page's files, its API, and streams of what runs. Work that takes seconds runs on threads of its own: the
+// handlers are for the model's requests.
 #include <zlib.h>
 
 #include <algorithm>
@@ -22,15 +22,24 @@ constexpr std::string_view kApi = "/coach/api/";
 
 // Nothing from elsewhere, nothing inline: what a recipe or a model says stays text.
 constexpr const char* kPolicy =
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self'; connect-src "
+    "'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
 constexpr const char* kNotBuilt =
-    "<!doctype html><meta charset=\"utf-8\"><meta name=\"viewport\" content=\"width=device-width\"><title>Coach is not built in</title>"
-    "<h1>Coach is not part of this binary</h1><p>The page is built with Node 18 or newer and npm, which were not there. Install them and build again:</p>"
-    "<pre>apt-get install nodejs npm\n./dev build mindxtrain</pre><p>The rest of the server works; its API stands at <a href=\"/openapi.json\">/openapi.json</a>.</p>";
+    "<!doctype html><meta charset=\"utf-8\"><meta name=\"viewport\" content=\"width=device-width\"><title>Coach is not "
+    "built in</title>"
+    "<h1>Coach is not part of this binary</h1><p>The page is built with Node 18 or newer and npm, which were not "
+    "there. Install them and build again:</p>"
+    "<pre>apt-get install nodejs npm\n./dev build mindxtrain</pre><p>The rest of the server works; its API stands at "
+    "<a href=\"/openapi.json\">/openapi.json</a>.</p>";
 
 Headers page_headers(const std::string& type) {
-  return {{"Content-Type", type}, {"Content-Security-Policy", kPolicy}, {"X-Content-Type-Options", "nosniff"}, {"Referrer-Policy", "no-referrer"}, {"Cross-Origin-Opener-Policy", "same-origin"}, {"Cross-Origin-Resource-Policy", "same-origin"}};
+  return {{"Content-Type", type},
+          {"Content-Security-Policy", kPolicy},
+          {"X-Content-Type-Options", "nosniff"},
+          {"Referrer-Policy", "no-referrer"},
+          {"Cross-Origin-Opener-Policy", "same-origin"},
+          {"Cross-Origin-Resource-Policy", "same-origin"}};
 }
 
 std::string type_of(std::string_view path) {
@@ -69,7 +78,8 @@ HttpAnswer page(const HttpRequest& r) {
     if (f.path != path) continue;
     HttpAnswer a{200, page_headers(type_of(path)), {}};
     // Names in assets/ carry a digest of their content.
-    a.headers.emplace_back("Cache-Control", path.starts_with("assets/") ? "public, max-age=31536000, immutable" : "no-cache");
+    a.headers.emplace_back("Cache-Control",
+                           path.starts_with("assets/") ? "public, max-age=31536000, immutable" : "no-cache");
     a.headers.emplace_back("Vary", "Accept-Encoding");
     const std::string* takes = r.header("Accept-Encoding");
     if (takes && takes->find("gzip") != std::string::npos) {
@@ -84,7 +94,9 @@ HttpAnswer page(const HttpRequest& r) {
 }
 
 HttpAnswer json_answer(std::string body) {
-  return {200, {{"Content-Type", "application/json"}, {"Cache-Control", "no-store"}, {"X-Content-Type-Options", "nosniff"}}, std::move(body)};
+  return {200,
+          {{"Content-Type", "application/json"}, {"Cache-Control", "no-store"}, {"X-Content-Type-Options", "nosniff"}},
+          std::move(body)};
 }
 
 // What a person did wrong, or this machine lacks, in the API's shape.
@@ -98,7 +110,8 @@ HttpAnswer answer_of(const Error& e) {
 
 std::string query_value(const HttpRequest& r, std::string_view name) {
   for (const std::string_view part : split(r.query, '&'))
-    if (part.size() > name.size() && part.starts_with(name) && part[name.size()] == '=') return std::string(part.substr(name.size() + 1));
+    if (part.size() > name.size() && part.starts_with(name) && part[name.size()] == '=')
+      return std::string(part.substr(name.size() + 1));
   return "";
 }
 
@@ -107,7 +120,8 @@ int64_t query_number(const HttpRequest& r, std::string_view name) {
   int64_t n = 0;
   if (text.empty()) return 0;
   const auto [end, ec] = std::from_chars(text.data(), text.data() + text.size(), n);
-  if (ec != std::errc() || end != text.data() + text.size() || n < 0) refuse(std::string(name), "{} must be a whole number", name);
+  if (ec != std::errc() || end != text.data() + text.size() || n < 0)
+    refuse(std::string(name), "{} must be a whole number", name);
   return n;
 }
 
@@ -131,7 +145,10 @@ void apart(OperatorState& s, const std::shared_ptr<Reply>& reply, std::function<
       reply->send(to_answer(e));
     } catch (const std::exception& e) {
       log::warn("coach: {}", e.what());
-      reply->send({500, {{"Content-Type", "application/json"}}, R"({"error":{"message":"an error inside the server","type":"server_error","param":null,"code":null}})"});
+      reply->send(
+          {500,
+           {{"Content-Type", "application/json"}},
+           R"({"error":{"message":"an error inside the server","type":"server_error","param":null,"code":null}})"});
     }
     --s.followers;
   }).detach();
@@ -213,9 +230,11 @@ void runs(const Call& c) {
   if (c.is("GET", {"runs", "*", "events"})) {
     coach->run(key);
     return follow(
-        c.s, reply, [coach, key](size_t line) { return coach->events(key, line); }, [coach, key] { return coach->run(key); });
+        c.s, reply, [coach, key](size_t line) { return coach->events(key, line); },
+        [coach, key] { return coach->run(key); });
   }
-  if (c.is("GET", {"compare"})) return reply->send(json_answer(coach->compare(query_value(c.r, "a"), query_value(c.r, "b"))));
+  if (c.is("GET", {"compare"}))
+    return reply->send(json_answer(coach->compare(query_value(c.r, "a"), query_value(c.r, "b"))));
   refuse_status(404, "invalid_request_error", "not_found", "Coach has no such call");
 }
 
@@ -223,24 +242,33 @@ void api(const Call& c) {
   Coach* coach = c.s.coach;
   const auto& reply = c.reply;
   if (c.parts[0] == "runs" || c.parts[0] == "compare") return runs(c);
-  if (c.parts[0] == "jobs") return training(c.s, c.r, c.r.path.substr(std::string_view("/coach/api/jobs").size()), reply);
+  if (c.parts[0] == "jobs")
+    return training(c.s, c.r, c.r.path.substr(std::string_view("/coach/api/jobs").size()), reply);
   if (c.is("GET", {"about"})) return reply->send(json_answer(coach->about()));
   if (c.is("GET", {"recipes"})) return reply->send(json_answer(coach->recipes()));
   if (c.is("GET", {"recipes", "*"})) return reply->send(json_answer(coach->recipe(c.parts[1])));
   if (c.is("GET", {"schema"})) return reply->send(json_answer(coach->schema()));
   if (c.is("POST", {"check"})) return reply->send(json_answer(coach->check(c.field("recipe"))));
-  if (c.is("POST", {"plan"})) return answer_apart(c.s, reply, [coach, recipe = c.field("recipe"), device = c.field("device")] { return coach->plan(recipe, device); });
-  if (c.is("POST", {"preflight"})) return answer_apart(c.s, reply, [coach, recipe = c.field("recipe")] { return coach->preflight(recipe); });
+  if (c.is("POST", {"plan"}))
+    return answer_apart(c.s, reply, [coach, recipe = c.field("recipe"), device = c.field("device")] {
+      return coach->plan(recipe, device);
+    });
+  if (c.is("POST", {"preflight"}))
+    return answer_apart(c.s, reply, [coach, recipe = c.field("recipe")] { return coach->preflight(recipe); });
   if (c.is("POST", {"preview"})) {
     const OrderedJson body = parse_body(c.r.body);
     const Fields f(body);
-    return answer_apart(c.s, reply, [coach, recipe = f.text("recipe"), row = f.integer("row", 0, 0, 63)] { return coach->preview(recipe, row); });
+    return answer_apart(c.s, reply, [coach, recipe = f.text("recipe"), row = f.integer("row", 0, 0, 63)] {
+      return coach->preview(recipe, row);
+    });
   }
-  if (c.is("POST", {"verify"})) return answer_apart(c.s, reply, [coach, manifest = c.field("manifest")] { return coach->verify(manifest); });
+  if (c.is("POST", {"verify"}))
+    return answer_apart(c.s, reply, [coach, manifest = c.field("manifest")] { return coach->verify(manifest); });
   if (c.is("GET", {"trial"})) return reply->send(json_answer(coach->trial()));
   if (c.is("POST", {"trial"})) return reply->send(json_answer(coach->start_trial(c.field("run"))));
   if (c.is("POST", {"trial", "stop"})) return reply->send(json_answer(coach->stop_trial()));
-  if (c.is("POST", {"trial", "chat"})) return apart(c.s, reply, [&s = c.s, reply, body = c.r.body] { relay(s, reply, body); });
+  if (c.is("POST", {"trial", "chat"}))
+    return apart(c.s, reply, [&s = c.s, reply, body = c.r.body] { relay(s, reply, body); });
   refuse_status(404, "invalid_request_error", "not_found", "Coach has no such call");
 }
 
@@ -249,11 +277,13 @@ void api(const Call& c) {
 void coach(OperatorState& s, const HttpRequest& r, const std::shared_ptr<Reply>& reply) {
   if (r.path == "/coach") return reply->send({308, {{"Location", "/coach/"}}, ""});
   if (!r.path.starts_with(kApi)) {
-    if (r.method != "GET" && r.method != "HEAD") refuse_status(405, "invalid_request_error", "method_not_allowed", "the page is for reading");
+    if (r.method != "GET" && r.method != "HEAD")
+      refuse_status(405, "invalid_request_error", "method_not_allowed", "the page is for reading");
     return reply->send(page(r));
   }
   Call c{s, r, reply, {}};
-  for (const std::string_view part : split(std::string_view(r.path).substr(kApi.size()), '/')) c.parts.emplace_back(part);
+  for (const std::string_view part : split(std::string_view(r.path).substr(kApi.size()), '/'))
+    c.parts.emplace_back(part);
   try {
     api(c);
   } catch (const Error& e) {
@@ -261,7 +291,9 @@ void coach(OperatorState& s, const HttpRequest& r, const std::shared_ptr<Reply>&
   }
 }
 
-void follow(OperatorState& s, const std::shared_ptr<Reply>& reply, std::function<std::pair<std::vector<std::string>, bool>(size_t)> events, std::function<std::string()> last) {
+void follow(OperatorState& s, const std::shared_ptr<Reply>& reply,
+            std::function<std::pair<std::vector<std::string>, bool>(size_t)> events,
+            std::function<std::string()> last) {
   if (s.followers >= kMostThreads) refuse_status(429, "rate_limit_error", "", "too many streams are followed", 2);
   reply->begin(200, {{"Content-Type", "text/event-stream; charset=utf-8"}, {"Cache-Control", "no-cache"}});
   // On a thread of its own: it lasts as long as what it follows.

@@ -66,7 +66,8 @@ TokenBytes::TokenBytes(const std::vector<std::string>& bytes) : vocab_(bytes.siz
   }
 }
 
-Automaton::Automaton(Grammar grammar, std::shared_ptr<const TokenBytes> tokens) : g_(std::move(grammar)), tokens_(std::move(tokens)) {
+Automaton::Automaton(Grammar grammar, std::shared_ptr<const TokenBytes> tokens)
+    : g_(std::move(grammar)), tokens_(std::move(tokens)) {
   nodes_.push_back({-1, -1, 0});  // the end of the root
   std::vector<int32_t> first;
   bool accepts = false;
@@ -99,8 +100,10 @@ void Automaton::expand(int32_t cell, int32_t parent, std::vector<int32_t>& out, 
     if (s.kind == Grammar::Symbol::kBytes) {
       out.push_back(intern(c, p));
     } else if (s.kind == Grammar::Symbol::kEnd) {
-      if (p == 0) accepts = true;
-      else go(nodes_[static_cast<size_t>(p)].cell, nodes_[static_cast<size_t>(p)].parent);
+      if (p == 0)
+        accepts = true;
+      else
+        go(nodes_[static_cast<size_t>(p)].cell, nodes_[static_cast<size_t>(p)].parent);
     } else {
       // A call in last place returns to the caller's caller: repetition does not pile up.
       int32_t under = p;
@@ -135,9 +138,11 @@ Automaton::State Automaton::next(State s, unsigned char byte) {
   const std::vector<int32_t> nodes = states_[static_cast<size_t>(s)].nodes;
   for (int32_t n : nodes) {
     const Node node = nodes_[static_cast<size_t>(n)];
-    if (g_.sets_[static_cast<size_t>(g_.cells_[static_cast<size_t>(node.cell)].value)].test(byte)) expand(node.cell + 1, node.parent, out, accepts);
+    if (g_.sets_[static_cast<size_t>(g_.cells_[static_cast<size_t>(node.cell)].value)].test(byte))
+      expand(node.cell + 1, node.parent, out, accepts);
   }
-  if ((work_ += static_cast<int64_t>(nodes.size() + 4 * out.size() + 1)) > kMaxWork) fail_input("the schema is too complex to hold an answer to");
+  if ((work_ += static_cast<int64_t>(nodes.size() + 4 * out.size() + 1)) > kMaxWork)
+    fail_input("the schema is too complex to hold an answer to");
   const State to = state_of(std::move(out), accepts);
   states_[static_cast<size_t>(s)].next[byte] = to;
   return to;
@@ -182,12 +187,14 @@ namespace {
 
 class GrammarConstraint final : public infer::Constraint {
  public:
-  GrammarConstraint(std::shared_ptr<Automaton> a, std::vector<int32_t> ends) : automaton_(std::move(a)), ends_(std::move(ends)), state_(automaton_->start()) {}
+  GrammarConstraint(std::shared_ptr<Automaton> a, std::vector<int32_t> ends)
+      : automaton_(std::move(a)), ends_(std::move(ends)), state_(automaton_->start()) {}
   std::span<const uint64_t> allowed() override {
     mask_ = automaton_->tokens(state_);
     if (automaton_->accepts(state_))
       for (int32_t id : ends_)
-        if (static_cast<size_t>(id) < automaton_->vocabulary().vocab()) mask_[static_cast<size_t>(id) / 64] |= uint64_t{1} << (id % 64);
+        if (static_cast<size_t>(id) < automaton_->vocabulary().vocab())
+          mask_[static_cast<size_t>(id) / 64] |= uint64_t{1} << (id % 64);
     return mask_;
   }
   void accept(int32_t id) override {

@@ -1,5 +1,5 @@
-// Context-free grammars over bytes, and the machine that reads them: a pushdown automaton whose reachable states are made into a
-// deterministic one as they are met. No backtracking; every table is bounded.
+// Context-free grammars over bytes, and the machine that reads them: a pushdown automaton whose reachable states are
+// made into a deterministic one as they are met. No backtracking; every table is bounded.
 #pragma once
 
 #include <bitset>
@@ -26,8 +26,8 @@ class Grammar {
   };
   using Sequence = std::vector<Symbol>;
 
-  Rule add();                               // without alternatives so far: matches nothing
-  void choice(Rule rule, const Sequence& s); // one more alternative; an empty sequence matches the empty text
+  Rule add();                                 // without alternatives so far: matches nothing
+  void choice(Rule rule, const Sequence& s);  // one more alternative; an empty sequence matches the empty text
   Rule of(const std::vector<Sequence>& choices);
   Symbol bytes(const ByteSet& set);
   static Symbol call(Rule r) { return {Symbol::kCall, r}; }
@@ -39,8 +39,8 @@ class Grammar {
   friend class Automaton;
   std::vector<ByteSet> sets_;
   std::map<std::string, int32_t> set_ids_;
-  std::vector<Symbol> cells_;                 // alternatives one after another, each ended by kEnd
-  std::vector<std::vector<int32_t>> rules_;   // first cells
+  std::vector<Symbol> cells_;                // alternatives one after another, each ended by kEnd
+  std::vector<std::vector<int32_t>> rules_;  // first cells
 };
 
 ByteSet byte_range(unsigned char first, unsigned char last);
@@ -51,7 +51,9 @@ class TokenBytes {
   // `bytes[id]` empty: never allowed (control tokens, unused ids).
   explicit TokenBytes(const std::vector<std::string>& bytes);
   size_t vocab() const { return vocab_; }
-  std::string_view of(int32_t id) const { return std::string_view(blob_).substr(begin_[static_cast<size_t>(id)], length_[static_cast<size_t>(id)]); }
+  std::string_view of(int32_t id) const {
+    return std::string_view(blob_).substr(begin_[static_cast<size_t>(id)], length_[static_cast<size_t>(id)]);
+  }
 
  private:
   friend class Automaton;
@@ -69,10 +71,10 @@ class Automaton {
   static constexpr State kDead = -1;
   Automaton(Grammar grammar, std::shared_ptr<const TokenBytes> tokens);
   State start() const { return start_; }
-  State next(State s, unsigned char byte);      // kDead where the text cannot go on so
+  State next(State s, unsigned char byte);  // kDead where the text cannot go on so
   bool accepts(State s) const { return states_[static_cast<size_t>(s)].accepts; }
-  bool matches(std::string_view text);          // the whole
-  const std::vector<uint64_t>& tokens(State s); // allowed next; kept
+  bool matches(std::string_view text);           // the whole
+  const std::vector<uint64_t>& tokens(State s);  // allowed next; kept
   const TokenBytes& vocabulary() const { return *tokens_; }
 
  private:

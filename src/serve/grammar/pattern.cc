@@ -1,9 +1,9 @@
-// A client's regular expression as grammar rules: literals, classes, groups, alternation, quantifiers, anchors at the ends. What needs
-// memory or looks around is refused. Characters are written as JSON spells them inside a string.
+// A client's regular expression as grammar rules: literals, classes, groups, alternation, quantifiers, anchors at the
+// ends. What needs memory or looks around is refused. Characters are written as JSON spells them inside a string.
 #include <algorithm>
 #include <functional>
-#include <tuple>
 #include <nlohmann/json.hpp>
+#include <tuple>
 
 #include "base/error.h"
 #include "base/text.h"
@@ -18,10 +18,20 @@ constexpr int64_t kMaxRepeat = 256;
 ByteSet named_class(char c) {
   ByteSet s;
   switch (c) {
-    case 'd': case 'D': s = byte_range('0', '9'); break;
-    case 'w': case 'W': s = byte_range('0', '9') | byte_range('a', 'z') | byte_range('A', 'Z') | byte_range('_', '_'); break;
-    case 's': case 'S': s = byte_range(' ', ' ') | byte_range('\t', '\r'); break;
-    default: fail_input("\\{} is not supported", c);
+    case 'd':
+    case 'D':
+      s = byte_range('0', '9');
+      break;
+    case 'w':
+    case 'W':
+      s = byte_range('0', '9') | byte_range('a', 'z') | byte_range('A', 'Z') | byte_range('_', '_');
+      break;
+    case 's':
+    case 'S':
+      s = byte_range(' ', ' ') | byte_range('\t', '\r');
+      break;
+    default:
+      fail_input("\\{} is not supported", c);
   }
   if (c < 'a') s = byte_range(0, 127) & ~s;
   return s;
@@ -47,7 +57,8 @@ class PatternReader {
     // With several alternatives the anchors would belong to the outer ones alone: a group says what is meant.
     const Rule body = alternatives(0);
     if (at_ < p_.size()) fail_input("\")\" without \"(\"");
-    if ((from_start || to_end) && top_alternatives_) fail_input("an anchor beside a top-level \"|\" is not supported: put the alternatives into a group");
+    if ((from_start || to_end) && top_alternatives_)
+      fail_input("an anchor beside a top-level \"|\" is not supported: put the alternatives into a group");
     Grammar::Sequence s;
     if (!from_start) s.push_back(Grammar::call(m_.repeat(m_.any_char, 0, -1)));
     s.push_back(Grammar::call(body));
@@ -85,11 +96,16 @@ class PatternReader {
     while (more()) {
       int64_t least = 0, most = -1;
       const char c = peek();
-      if (c == '*') ++at_;
-      else if (c == '+') ++at_, least = 1;
-      else if (c == '?') ++at_, most = 1;
-      else if (c == '{') std::tie(least, most) = counts();
-      else break;
+      if (c == '*')
+        ++at_;
+      else if (c == '+')
+        ++at_, least = 1;
+      else if (c == '?')
+        ++at_, most = 1;
+      else if (c == '{')
+        std::tie(least, most) = counts();
+      else
+        break;
       if (more() && (peek() == '?' || peek() == '+')) {
         if (peek() == '+') fail_input("possessive quantifiers are not supported");
         ++at_;  // lazy: the same language
@@ -150,8 +166,10 @@ class PatternReader {
     if (c == '(') {
       ++at_;
       if (more() && peek() == '?') {
-        if (p_.substr(at_).starts_with("?:")) at_ += 2;
-        else fail_input("\"(?\" groups other than \"(?:\" are not supported");
+        if (p_.substr(at_).starts_with("?:"))
+          at_ += 2;
+        else
+          fail_input("\"(?\" groups other than \"(?:\" are not supported");
       }
       const Rule r = alternatives(depth + 1);
       if (!more() || p_[at_++] != ')') fail_input("\"(\" without \")\"");
@@ -166,9 +184,11 @@ class PatternReader {
       const char e = p_[at_ + 1];
       at_ += 2;
       if (std::string_view("dDwWsS").find(e) != std::string_view::npos) return one_of(named_class(e), e < 'a');
-      return one_of(byte_range(static_cast<unsigned char>(plain_escape(e)), static_cast<unsigned char>(plain_escape(e))), false);
+      return one_of(
+          byte_range(static_cast<unsigned char>(plain_escape(e)), static_cast<unsigned char>(plain_escape(e))), false);
     }
-    if (static_cast<unsigned char>(c) < 0x80) return ++at_, one_of(byte_range(static_cast<unsigned char>(c), static_cast<unsigned char>(c)), false);
+    if (static_cast<unsigned char>(c) < 0x80)
+      return ++at_, one_of(byte_range(static_cast<unsigned char>(c), static_cast<unsigned char>(c)), false);
     const size_t from = at_;
     next_code_point(p_, at_);
     Grammar::Sequence s;
@@ -177,13 +197,20 @@ class PatternReader {
   }
   char plain_escape(char e) {
     switch (e) {
-      case 'n': return '\n';
-      case 'r': return '\r';
-      case 't': return '\t';
-      case 'f': return '\f';
-      default: break;
+      case 'n':
+        return '\n';
+      case 'r':
+        return '\r';
+      case 't':
+        return '\t';
+      case 'f':
+        return '\f';
+      default:
+        break;
     }
-    if ((e >= '0' && e <= '9') || (e >= 'a' && e <= 'z') || (e >= 'A' && e <= 'Z') || static_cast<unsigned char>(e) >= 0x80) fail_input("\\{} is not supported", e);
+    if ((e >= '0' && e <= '9') || (e >= 'a' && e <= 'z') || (e >= 'A' && e <= 'Z') ||
+        static_cast<unsigned char>(e) >= 0x80)
+      fail_input("\\{} is not supported", e);
     return e;
   }
   Rule char_class() {
@@ -229,7 +256,9 @@ class PatternReader {
 Grammar::Rule JsonGrammar::pattern(const std::string& regex) {
   if (regex.size() > 4096) fail_input("longer than 4096 bytes");
   if (!is_valid_utf8(regex)) fail_input("not UTF-8");
-  return PatternReader(regex, {g_, char_, [this](Rule r, int64_t least, int64_t most) { return repeat(r, least, most); }}).read();
+  return PatternReader(regex,
+                       {g_, char_, [this](Rule r, int64_t least, int64_t most) { return repeat(r, least, most); }})
+      .read();
 }
 
 }  // namespace mxt::serve

@@ -43,9 +43,13 @@ namespace {
 
 constexpr auto kTuple = asio::as_tuple(asio::use_awaitable);
 
-bool equal_any_case(std::string_view a, std::string_view b) { return beast::iequals(beast::string_view(a.data(), a.size()), beast::string_view(b.data(), b.size())); }
+bool equal_any_case(std::string_view a, std::string_view b) {
+  return beast::iequals(beast::string_view(a.data(), a.size()), beast::string_view(b.data(), b.size()));
+}
 
-std::chrono::milliseconds milliseconds(double seconds) { return std::chrono::milliseconds(static_cast<int64_t>(seconds * 1000)); }
+std::chrono::milliseconds milliseconds(double seconds) {
+  return std::chrono::milliseconds(static_cast<int64_t>(seconds * 1000));
+}
 
 }  // namespace
 
@@ -158,7 +162,9 @@ class Outbox final : public Reply {
 };
 
 HttpAnswer plain_error(int status, const std::string& message) {
-  return {status, {{"Content-Type", "application/json"}}, R"({"error":{"message":")" + message + R"(","type":"invalid_request_error","param":null,"code":null}})"};
+  return {status,
+          {{"Content-Type", "application/json"}},
+          R"({"error":{"message":")" + message + R"(","type":"invalid_request_error","param":null,"code":null}})"};
 }
 
 }  // namespace
@@ -235,8 +241,10 @@ class Session : public std::enable_shared_from_this<Session> {
     r.prepare_payload();
     http::response_serializer<http::string_body> serializer(r);
     stream_.expires_after(milliseconds(s_->settings.write_seconds));
-    if (head_only) co_await http::async_write_header(stream_, serializer, asio::use_awaitable);
-    else co_await http::async_write(stream_, serializer, asio::use_awaitable);
+    if (head_only)
+      co_await http::async_write_header(stream_, serializer, asio::use_awaitable);
+    else
+      co_await http::async_write(stream_, serializer, asio::use_awaitable);
   }
 
   // While an answer is made: has the client hung up? What a client sends meanwhile (pipelining) ends the watch.
@@ -259,7 +267,9 @@ class Session : public std::enable_shared_from_this<Session> {
     const auto [head_error, head_bytes] = co_await http::async_read_header(stream_, buffer_, parser, kTuple);
     busy_ = true;
     if (head_error) {
-      const bool ours = head_error == http::error::header_limit || (head_error.category() == make_error_code(http::error::bad_target).category() && head_error != http::error::end_of_stream && head_error != http::error::partial_message);
+      const bool ours = head_error == http::error::header_limit ||
+                        (head_error.category() == make_error_code(http::error::bad_target).category() &&
+                         head_error != http::error::end_of_stream && head_error != http::error::partial_message);
       if (ours) {
         HttpAnswer no = plain_error(400, "this is no HTTP/1.1 request");
         if (head_error == http::error::header_limit) no = plain_error(431, "the request's headers are too large");
@@ -275,25 +285,36 @@ class Session : public std::enable_shared_from_this<Session> {
     const size_t query = target.find('?');
     request.path = target.substr(0, query);
     if (query != std::string::npos) request.query = target.substr(query + 1);
-    for (const auto& field : head) request.headers.emplace_back(std::string(field.name_string()), std::string(field.value()));
+    for (const auto& field : head)
+      request.headers.emplace_back(std::string(field.name_string()), std::string(field.value()));
     request.peer = peer_;
     const unsigned version = head.version();
     const bool head_only = head.method() == http::verb::head;
     bool keep = parser.get().keep_alive() && !s_->draining;
 
     std::optional<HttpAnswer> refused;
-    if (version >= 11 && !request.header("Host")) refused = plain_error(400, "the request has no Host header");
-    else if (std::any_of(request.headers.begin(), request.headers.end(), [](const auto& h) { return equal_any_case(h.first, "Transfer-Encoding") && !equal_any_case(h.second, "chunked"); })) refused = plain_error(501, "the only transfer coding that is taken is chunked"), keep = false;
-    else if (const std::string* coding = request.header("Content-Encoding"); coding && !equal_any_case(*coding, "identity")) refused = plain_error(415, "request bodies are taken uncompressed");
-    else if (request.path.empty() || request.path[0] != '/') refused = plain_error(400, "the request target must be a path");
-    else if (parser.content_length() && *parser.content_length() > s_->settings.max_body_bytes) refused = plain_error(413, "the request body is too large");
-    else if (s_->draining) refused = plain_error(503, "the server is shutting down");
-    else refused = s_->gate(request);
+    if (version >= 11 && !request.header("Host"))
+      refused = plain_error(400, "the request has no Host header");
+    else if (std::any_of(request.headers.begin(), request.headers.end(), [](const auto& h) {
+               return equal_any_case(h.first, "Transfer-Encoding") && !equal_any_case(h.second, "chunked");
+             }))
+      refused = plain_error(501, "the only transfer coding that is taken is chunked"), keep = false;
+    else if (const std::string* coding = request.header("Content-Encoding");
+             coding && !equal_any_case(*coding, "identity"))
+      refused = plain_error(415, "request bodies are taken uncompressed");
+    else if (request.path.empty() || request.path[0] != '/')
+      refused = plain_error(400, "the request target must be a path");
+    else if (parser.content_length() && *parser.content_length() > s_->settings.max_body_bytes)
+      refused = plain_error(413, "the request body is too large");
+    else if (s_->draining)
+      refused = plain_error(503, "the server is shutting down");
+    else
+      refused = s_->gate(request);
     if (refused) {
       // The body has not been read: where there is one the connection cannot go on.
       const bool empty = parser.is_done() || (parser.content_length() && *parser.content_length() == 0);
       co_await write_whole(std::move(*refused), version, keep && empty, head_only);
-      co_return keep && empty && parser.is_done();
+      co_return keep&& empty&& parser.is_done();
     }
     if (const std::string* expect = request.header("Expect"); expect && equal_any_case(*expect, "100-continue")) {
       http::response<http::empty_body> go{http::status::continue_, version};
@@ -304,8 +325,11 @@ class Session : public std::enable_shared_from_this<Session> {
       const auto [body_error, body_bytes] = co_await http::async_read(stream_, buffer_, parser, kTuple);
       if (body_error) {
         HttpAnswer no;
-        if (body_error == http::error::body_limit) no = plain_error(413, "the request body is too large");
-        else if (body_error != beast::error::timeout && body_error != http::error::partial_message && body_error != asio::error::eof) no = plain_error(400, "the request body is not well formed");
+        if (body_error == http::error::body_limit)
+          no = plain_error(413, "the request body is too large");
+        else if (body_error != beast::error::timeout && body_error != http::error::partial_message &&
+                 body_error != asio::error::eof)
+          no = plain_error(400, "the request body is not well formed");
         if (!no.body.empty()) co_await write_whole(std::move(no), version, false, false);
         co_return false;
       }
@@ -365,8 +389,10 @@ class Session : public std::enable_shared_from_this<Session> {
       if (outbox->gone()) co_return false;
       stream_.expires_after(milliseconds(s_->settings.write_seconds));
       if (!piece.empty()) {
-        if (chunked) co_await asio::async_write(stream_, http::make_chunk(asio::buffer(piece)), asio::use_awaitable);
-        else co_await asio::async_write(stream_, asio::buffer(piece), asio::use_awaitable);
+        if (chunked)
+          co_await asio::async_write(stream_, http::make_chunk(asio::buffer(piece)), asio::use_awaitable);
+        else
+          co_await asio::async_write(stream_, asio::buffer(piece), asio::use_awaitable);
       }
       stream_.expires_never();
       if (!last && piece.empty()) co_await wait();
@@ -430,7 +456,8 @@ HttpServer::HttpServer(const HttpSettings& settings, Gate gate, Handler handler)
     s_->acceptor.listen(1024);
     s_->port = s_->acceptor.local_endpoint().port();
   } catch (const boost::system::system_error& e) {
-    fail_input("cannot listen on {}:{}: {}; choose another --host or --port", settings.host, settings.port, e.code().message());
+    fail_input("cannot listen on {}:{}: {}; choose another --host or --port", settings.host, settings.port,
+               e.code().message());
   }
 }
 

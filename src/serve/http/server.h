@@ -1,5 +1,5 @@
-// HTTP/1.1 server: bounded everything. Sessions are coroutines on a few threads; handlers run on a pool of their own and answer through a
-// Reply from any thread, at once or piece by piece.
+// HTTP/1.1 server: bounded everything. Sessions are coroutines on a few threads; handlers run on a pool of their own
+// and answer through a Reply from any thread, at once or piece by piece.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@ struct HttpRequest {
   std::string method, path, query;  // path: what stands before '?', starting with '/', not decoded
   Headers headers;
   std::string body;
-  std::string peer;                 // address
+  std::string peer;                                        // address
   const std::string* header(std::string_view name) const;  // any case; null where absent
 };
 
@@ -33,17 +33,17 @@ struct HttpAnswer {
 class Reply {
  public:
   virtual ~Reply() = default;
-  virtual void send(HttpAnswer answer) = 0;                     // whole
-  virtual void begin(int status, Headers headers) = 0;          // then write() and end()
+  virtual void send(HttpAnswer answer) = 0;             // whole
+  virtual void begin(int status, Headers headers) = 0;  // then write() and end()
   virtual void write(std::string piece) = 0;
   virtual void end() = 0;
-  virtual bool gone() const = 0;                                // the client has closed, or reads too slowly
-  virtual void on_gone(std::function<void()> callback) = 0;     // called once, on any thread; at once where it already has
+  virtual bool gone() const = 0;                             // the client has closed, or reads too slowly
+  virtual void on_gone(std::function<void()> callback) = 0;  // called once, on any thread; at once where it already has
 };
 
 struct HttpSettings {
   std::string host = "127.0.0.1";
-  uint16_t port = 0;                   // 0: any free one
+  uint16_t port = 0;  // 0: any free one
   int io_threads = 2, handler_threads = 2;
   size_t max_header_bytes = 16 << 10, max_body_bytes = 8 << 20, max_unsent_bytes = 16 << 20;
   int64_t max_connections = 1024;
@@ -53,7 +53,8 @@ struct HttpSettings {
 class HttpServer {
  public:
   using Handler = std::function<void(const HttpRequest&, std::shared_ptr<Reply>)>;
-  // Called on an i/o thread with the head alone, before the body is read; an answer refuses the request and closes the connection.
+  // Called on an i/o thread with the head alone, before the body is read; an answer refuses the request and closes the
+  // connection.
   using Gate = std::function<std::optional<HttpAnswer>(const HttpRequest&)>;
 
   // Binds at once (kBadInput: the address cannot be had) and accepts from start() on.
@@ -63,8 +64,8 @@ class HttpServer {
   void start();
   uint16_t port() const;
   int64_t connections() const;
-  // No new connections and no further request on old ones; returns when the answers under way are out or the time is over, and
-  // then closes what is left.
+  // No new connections and no further request on old ones; returns when the answers under way are out or the time is
+  // over, and then closes what is left.
   void drain(double seconds);
 
   struct State;

@@ -7,20 +7,23 @@ namespace {
 
 constexpr std::string_view kOpen = "<tool_call>", kClose = "</tool_call>", kSpace = " \t\r\n";
 
-// Walks the text of one JSON object as it comes and finds its top-level members: where the value of a key begins and ends.
+// Walks the text of one JSON object as it comes and finds its top-level members: where the value of a key begins and
+// ends.
 class Members {
  public:
   struct Event {
     enum { kNone, kValueBegin, kValueEnd, kObjectEnd, kBroken } what = kNone;
-    std::string key;         // of the member
-    bool inclusive = true;   // kValueEnd: the character is the value's last, not the one after it
+    std::string key;        // of the member
+    bool inclusive = true;  // kValueEnd: the character is the value's last, not the one after it
   };
   // Takes the next character. A value that is neither string, object nor array ends at the character after it.
   Event next(char c) {
     if (broken_) return {Event::kBroken, {}};
     if (string_) {
-      if (escape_) escape_ = false;
-      else if (c == '\\') escape_ = true;
+      if (escape_)
+        escape_ = false;
+      else if (c == '\\')
+        escape_ = true;
       else if (c == '"') {
         string_ = false;
         if (depth_ == 1 && !in_value_) return want_key_ ? (want_key_ = false, want_colon_ = true, Event{}) : broken();
@@ -45,9 +48,12 @@ class Members {
       if (want_value_) {
         want_value_ = false;
         in_value_ = true;
-        if (c == '"') string_ = true;
-        else if (c == '{' || c == '[') ++depth_;
-        else scalar_ = true;
+        if (c == '"')
+          string_ = true;
+        else if (c == '{' || c == '[')
+          ++depth_;
+        else
+          scalar_ = true;
         return {Event::kValueBegin, key_text()};
       }
       if (c == '"' && want_key_) {
@@ -65,8 +71,10 @@ class Members {
       if (c == '}') depth_ = 0;
       return {c == '}' ? Event::kObjectEnd : Event::kValueEnd, key, false};
     }
-    if (c == '"') string_ = true;
-    else if (c == '{' || c == '[') ++depth_;
+    if (c == '"')
+      string_ = true;
+    else if (c == '{' || c == '[')
+      ++depth_;
     else if (c == '}' || c == ']') {
       if (--depth_ == 1) return in_value_ = false, Event{Event::kValueEnd, key_text()};
     }
@@ -80,7 +88,8 @@ class Members {
   }
   std::string key_text() const { return key_; }
   int depth_ = 0;
-  bool string_ = false, escape_ = false, in_value_ = false, scalar_ = false, want_key_ = false, want_colon_ = false, want_value_ = false, broken_ = false;
+  bool string_ = false, escape_ = false, in_value_ = false, scalar_ = false, want_key_ = false, want_colon_ = false,
+       want_value_ = false, broken_ = false;
   std::string key_;
 };
 
@@ -112,8 +121,10 @@ class Hermes final : public OutputParser {
   }
 
   void finish(Deltas& out) override {
-    if (inside_ && !named_) say(std::string(kOpen) + block_ + held_, out);
-    else if (!inside_) say(held_, out);
+    if (inside_ && !named_)
+      say(std::string(kOpen) + block_ + held_, out);
+    else if (!inside_)
+      say(held_, out);
     held_.clear();
   }
 
@@ -160,7 +171,10 @@ class Hermes final : public OutputParser {
       const auto e = members_.next(c);
       using Event = Members::Event;
       if (e.what == Event::kBroken) broken_ = true;
-      if (e.what == Event::kValueBegin) taking_ = e.key == "name" ? Taking::kName : e.key == "arguments" || e.key == "parameters" ? Taking::kArguments : Taking::kNothing;
+      if (e.what == Event::kValueBegin)
+        taking_ = e.key == "name"                                 ? Taking::kName
+                  : e.key == "arguments" || e.key == "parameters" ? Taking::kArguments
+                                                                  : Taking::kNothing;
       if (e.what == Event::kNone || e.what == Event::kValueBegin || (e.what == Event::kValueEnd && e.inclusive)) {
         if (taking_ == Taking::kName) name_ += c;
         if (taking_ == Taking::kArguments) (named_ ? arguments : arguments_) += c;
@@ -184,8 +198,10 @@ class Hermes final : public OutputParser {
     block_ += held_.substr(0, close);
     held_.erase(0, close + kClose.size());
     inside_ = false;
-    if (!named_) say(std::string(kOpen) + block_ + std::string(kClose), out);
-    else after_call_ = true;
+    if (!named_)
+      say(std::string(kOpen) + block_ + std::string(kClose), out);
+    else
+      after_call_ = true;
     return !held_.empty();
   }
 
@@ -199,6 +215,8 @@ class Hermes final : public OutputParser {
 
 }  // namespace
 
-std::unique_ptr<OutputParser> hermes_parser(std::string id_prefix) { return std::make_unique<Hermes>(std::move(id_prefix)); }
+std::unique_ptr<OutputParser> hermes_parser(std::string id_prefix) {
+  return std::make_unique<Hermes>(std::move(id_prefix));
+}
 
 }  // namespace mxt::serve

@@ -43,11 +43,11 @@ std::unique_ptr<OutputParser> make_parser(const ParserSettings& settings);
 // The parts.
 //   <think>…</think>: its inside is reasoning; the newlines around the tags belong to neither.
 std::unique_ptr<OutputParser> think_parser(bool starts_thinking, std::unique_ptr<OutputParser> content);
-//   Hermes: <tool_call>\n{"name": …, "arguments": {…}}\n</tool_call>. The arguments stream as they are written; a block that is not such
-//   an object is content.
+//   Hermes: <tool_call>\n{"name": …, "arguments": {…}}\n</tool_call>. The arguments stream as they are written; a block
+//   that is not such an object is content.
 std::unique_ptr<OutputParser> hermes_parser(std::string id_prefix);
-//   Qwen-coder: <tool_call>\n<function=NAME>\n<parameter=KEY>\nVALUE\n</parameter>\n</function>\n</tool_call>. A value is JSON where the
-//   tool's schema says that it is no string, and else text.
+//   Qwen-coder: <tool_call>\n<function=NAME>\n<parameter=KEY>\nVALUE\n</parameter>\n</function>\n</tool_call>. A value
+//   is JSON where the tool's schema says that it is no string, and else text.
 std::unique_ptr<OutputParser> qwen_coder_parser(std::string id_prefix, const OrderedJson* tools);
 
 // How much of the end of `text` may be the beginning of `tag`.

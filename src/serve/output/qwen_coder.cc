@@ -5,12 +5,14 @@
 namespace mxt::serve {
 namespace {
 
-constexpr std::string_view kOpen = "<tool_call>", kClose = "</tool_call>", kFunction = "<function=", kFunctionEnd = "</function>", kParameter = "<parameter=", kParameterEnd = "</parameter>",
-                           kSpace = " \t\r\n";
+constexpr std::string_view kOpen = "<tool_call>", kClose = "</tool_call>",
+                           kFunction = "<function=", kFunctionEnd = "</function>",
+                           kParameter = "<parameter=", kParameterEnd = "</parameter>", kSpace = " \t\r\n";
 
 class QwenCoder final : public OutputParser {
  public:
-  QwenCoder(std::string prefix, const OrderedJson* tools) : prefix_(std::move(prefix)), tools_(tools ? *tools : OrderedJson()) {}
+  QwenCoder(std::string prefix, const OrderedJson* tools)
+      : prefix_(std::move(prefix)), tools_(tools ? *tools : OrderedJson()) {}
 
   void push(std::string_view text, Deltas& out) override {
     held_ += text;
@@ -18,9 +20,12 @@ class QwenCoder final : public OutputParser {
     }
   }
   void finish(Deltas& out) override {
-    if (state_ == State::kText) say(held_, out);
-    else if (state_ == State::kOpened) say(std::string(kOpen) + held_, out);
-    else if (state_ == State::kInside) argue(first_ ? "{}" : "}", out);
+    if (state_ == State::kText)
+      say(held_, out);
+    else if (state_ == State::kOpened)
+      say(std::string(kOpen) + held_, out);
+    else if (state_ == State::kInside)
+      argue(first_ ? "{}" : "}", out);
     held_.clear();
   }
 
@@ -31,7 +36,9 @@ class QwenCoder final : public OutputParser {
     if (index_ >= 0 && text.find_first_not_of(kSpace) == std::string::npos) return;
     if (!text.empty()) out.push_back({Delta::Kind::kContent, std::move(text)});
   }
-  void argue(std::string text, Deltas& out) { out.push_back({Delta::Kind::kToolArguments, std::move(text), index_, {}, {}}); }
+  void argue(std::string text, Deltas& out) {
+    out.push_back({Delta::Kind::kToolArguments, std::move(text), index_, {}, {}});
+  }
   void drop_space() { held_.erase(0, held_.find_first_not_of(kSpace)); }
 
   // One step forward; false where more text is wanted.
@@ -82,7 +89,9 @@ class QwenCoder final : public OutputParser {
           std::string value = held_.substr(name_end + 1, end - name_end - 1);
           if (value.starts_with('\n')) value.erase(0, 1);
           if (value.ends_with('\n')) value.pop_back();
-          argue((first_ ? "{" : ", ") + OrderedJson(key).dump(-1, ' ', false, OrderedJson::error_handler_t::replace) + ": " + spell(key, value), out);
+          argue((first_ ? "{" : ", ") + OrderedJson(key).dump(-1, ' ', false, OrderedJson::error_handler_t::replace) +
+                    ": " + spell(key, value),
+                out);
           first_ = false;
           held_.erase(0, end + kParameterEnd.size());
           return true;
@@ -116,12 +125,14 @@ class QwenCoder final : public OutputParser {
       if (!t.is_object() || !t.contains("function") || t["function"].value("name", "") != name_) continue;
       const auto& f = t["function"];
       const auto path = OrderedJson::json_pointer("/parameters/properties");
-      if (f.contains(path) && f[path].is_object() && f[path].contains(key) && f[path][key].is_object() && f[path][key].contains("type") && f[path][key]["type"].is_string())
+      if (f.contains(path) && f[path].is_object() && f[path].contains(key) && f[path][key].is_object() &&
+          f[path][key].contains("type") && f[path][key]["type"].is_string())
         type = f[path][key]["type"].get<std::string>();
     }
     if (type != "string") {
       const auto parsed = OrderedJson::parse(value, nullptr, false);
-      if (!parsed.is_discarded() && (!type.empty() || !parsed.is_string())) return parsed.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
+      if (!parsed.is_discarded() && (!type.empty() || !parsed.is_string()))
+        return parsed.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
       if (type == "boolean" && (value == "True" || value == "False")) return value == "True" ? "true" : "false";
     }
     return OrderedJson(value).dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
@@ -136,6 +147,8 @@ class QwenCoder final : public OutputParser {
 
 }  // namespace
 
-std::unique_ptr<OutputParser> qwen_coder_parser(std::string id_prefix, const OrderedJson* tools) { return std::make_unique<QwenCoder>(std::move(id_prefix), tools); }
+std::unique_ptr<OutputParser> qwen_coder_parser(std::string id_prefix, const OrderedJson* tools) {
+  return std::make_unique<QwenCoder>(std::move(id_prefix), tools);
+}
 
 }  // namespace mxt::serve

@@ -1,5 +1,5 @@
-// Tokens to text while they come: bytes of a character that is not whole yet wait for the rest, text that may be the beginning of a stop
-// string waits until it is known.
+// Tokens to text while they come: bytes of a character that is not whole yet wait for the rest, text that may be the
+// beginning of a stop string waits until it is known.
 #pragma once
 
 #include <string>
@@ -11,7 +11,8 @@ namespace mxt::serve {
 class TextStream {
  public:
   // `keep_stop`: a stop string that was met stays in the text.
-  explicit TextStream(std::vector<std::string> stops = {}, bool keep_stop = false) : stops_(std::move(stops)), keep_stop_(keep_stop) {}
+  explicit TextStream(std::vector<std::string> stops = {}, bool keep_stop = false)
+      : stops_(std::move(stops)), keep_stop_(keep_stop) {}
   // Text that is certain now; valid UTF-8 always. After stopped() nothing more comes.
   std::string push(std::string_view bytes);
   std::string finish();  // what was held back

@@ -24,13 +24,15 @@ class Plain final : public OutputParser {
 
 class Think final : public OutputParser {
  public:
-  Think(bool starts_thinking, std::unique_ptr<OutputParser> content) : content_(std::move(content)), starts_thinking_(starts_thinking) {}
+  Think(bool starts_thinking, std::unique_ptr<OutputParser> content)
+      : content_(std::move(content)), starts_thinking_(starts_thinking) {}
 
   void push(std::string_view text, Deltas& out) override {
     held_ += text;
     if (state_ == State::kStart) {
       const size_t first = held_.find_first_not_of(kSpace);
-      const std::string_view seen = first == std::string::npos ? std::string_view() : std::string_view(held_).substr(first);
+      const std::string_view seen =
+          first == std::string::npos ? std::string_view() : std::string_view(held_).substr(first);
       if (seen.size() < kOpen.size() && kOpen.starts_with(seen)) return;
       if (seen.starts_with(kOpen)) {
         held_.erase(0, first + kOpen.size());
@@ -71,7 +73,8 @@ class Think final : public OutputParser {
     } else {
       // Newlines wait: before the closing tag they belong to neither.
       size_t keep = last ? 0 : partial_tag(held_, kClose);
-      while (keep < held_.size() && (held_[held_.size() - keep - 1] == '\n' || held_[held_.size() - keep - 1] == '\r')) ++keep;
+      while (keep < held_.size() && (held_[held_.size() - keep - 1] == '\n' || held_[held_.size() - keep - 1] == '\r'))
+        ++keep;
       reasoning = held_.substr(0, held_.size() - keep);
       held_.erase(0, held_.size() - keep);
       if (last) held_.clear();
@@ -101,9 +104,15 @@ std::unique_ptr<OutputParser> think_parser(bool starts_thinking, std::unique_ptr
 std::unique_ptr<OutputParser> make_parser(const ParserSettings& s) {
   std::unique_ptr<OutputParser> p;
   switch (s.tools) {
-    case ToolStyle::kNone: p = std::make_unique<Plain>(); break;
-    case ToolStyle::kHermes: p = hermes_parser(s.id_prefix); break;
-    case ToolStyle::kQwenCoder: p = qwen_coder_parser(s.id_prefix, s.tool_list); break;
+    case ToolStyle::kNone:
+      p = std::make_unique<Plain>();
+      break;
+    case ToolStyle::kHermes:
+      p = hermes_parser(s.id_prefix);
+      break;
+    case ToolStyle::kQwenCoder:
+      p = qwen_coder_parser(s.id_prefix, s.tool_list);
+      break;
   }
   if (s.reasoning == ReasoningStyle::kThinkTags) p = think_parser(s.starts_thinking, std::move(p));
   return p;

@@ -15,8 +15,11 @@ class Chat final : public Generation {
     OrderedJson tools;
     bool logprobs = false, one_call = false;
   };
-  Chat(OperatorState& s, std::shared_ptr<Reply> reply, TicketPtr ticket, CommonFields common, std::string model, Plan plan)
-      : Generation(s, std::move(reply), std::move(ticket), std::move(common), std::move(model)), plan_(std::move(plan)), id_("chatcmpl-" + random_hex(24)) {
+  Chat(OperatorState& s, std::shared_ptr<Reply> reply, TicketPtr ticket, CommonFields common, std::string model,
+       Plan plan)
+      : Generation(s, std::move(reply), std::move(ticket), std::move(common), std::move(model)),
+        plan_(std::move(plan)),
+        id_("chatcmpl-" + random_hex(24)) {
     per_prompt_ = static_cast<size_t>(common_.n);
     plan_.parser.tool_list = plan_.tools.is_null() ? nullptr : &plan_.tools;
     for (size_t i = 0; i < per_prompt_; ++i) {
@@ -38,25 +41,33 @@ class Chat final : public Generation {
       const std::string bytes = s_.served.tok->token_bytes(id);
       OrderedJson list = OrderedJson::array();
       for (char c : bytes) list.push_back(static_cast<unsigned char>(c));
-      return OrderedJson{{"token", token_text(id)}, {"logprob", std::isfinite(logprob) ? static_cast<double>(logprob) : -9999.0}, {"bytes", std::move(list)}};
+      return OrderedJson{{"token", token_text(id)},
+                         {"logprob", std::isfinite(logprob) ? static_cast<double>(logprob) : -9999.0},
+                         {"bytes", std::move(list)}};
     };
     OrderedJson j = one(t.id, t.logprob), top = OrderedJson::array();
     for (const auto& l : t.likely) top.push_back(one(l.id, l.logprob));
     j["top_logprobs"] = std::move(top);
     return j;
   }
-  OrderedJson frame(const char* object) const { return {{"id", id_}, {"object", object}, {"created", created_}, {"model", model_}, {"choices", OrderedJson::array()}}; }
+  OrderedJson frame(const char* object) const {
+    return {
+        {"id", id_}, {"object", object}, {"created", created_}, {"model", model_}, {"choices", OrderedJson::array()}};
+  }
   void send(const Choice& c, Output& o, OrderedJson delta) {
     OrderedJson j = frame("chat.completion.chunk");
     OrderedJson one{{"index", c.index}, {"delta", std::move(delta)}};
-    one["logprobs"] = o.logprobs.empty() ? OrderedJson(nullptr) : OrderedJson{{"content", std::move(o.logprobs)}, {"refusal", nullptr}};
+    one["logprobs"] = o.logprobs.empty() ? OrderedJson(nullptr)
+                                         : OrderedJson{{"content", std::move(o.logprobs)}, {"refusal", nullptr}};
     o.logprobs = OrderedJson::array();
     one["finish_reason"] = c.done ? OrderedJson(reason(c, o)) : OrderedJson(nullptr);
     j["choices"].push_back(std::move(one));
     if (common_.include_usage) j["usage"] = nullptr;
     write_event(j);
   }
-  std::string reason(const Choice& c, const Output& o) const { return o.called && c.reason == "stop" ? "tool_calls" : c.reason; }
+  std::string reason(const Choice& c, const Output& o) const {
+    return o.called && c.reason == "stop" ? "tool_calls" : c.reason;
+  }
 
   // What the parser made of new text; false where a second call begins and one was wanted.
   bool take(const Choice& c, Output& o, const Deltas& deltas) {
@@ -85,7 +96,10 @@ class Chat final : public Generation {
         case Delta::Kind::kToolBegin:
           o.called = true;
           o.calls.push_back({{"id", d.id}, {"type", "function"}, {"function", {{"name", d.name}, {"arguments", ""}}}});
-          delta["tool_calls"] = OrderedJson::array({{{"index", d.index}, {"id", d.id}, {"type", "function"}, {"function", {{"name", d.name}, {"arguments", ""}}}}});
+          delta["tool_calls"] = OrderedJson::array({{{"index", d.index},
+                                                     {"id", d.id},
+                                                     {"type", "function"},
+                                                     {"function", {{"name", d.name}, {"arguments", ""}}}}});
           break;
         case Delta::Kind::kToolArguments: {
           auto& arguments = o.calls.back()["function"]["arguments"];
@@ -120,11 +134,14 @@ class Chat final : public Generation {
       send(c, o, OrderedJson::object());
       return;
     }
-    OrderedJson message{{"role", "assistant"}, {"content", o.content.empty() && o.called ? OrderedJson(nullptr) : OrderedJson(o.content)}, {"refusal", nullptr}};
+    OrderedJson message{{"role", "assistant"},
+                        {"content", o.content.empty() && o.called ? OrderedJson(nullptr) : OrderedJson(o.content)},
+                        {"refusal", nullptr}};
     if (!o.reasoning.empty()) message["reasoning"] = message["reasoning_content"] = o.reasoning;
     if (o.called) message["tool_calls"] = std::move(o.calls);
     OrderedJson one{{"index", c.index}, {"message", std::move(message)}};
-    one["logprobs"] = plan_.logprobs ? OrderedJson{{"content", std::move(o.logprobs)}, {"refusal", nullptr}} : OrderedJson(nullptr);
+    one["logprobs"] =
+        plan_.logprobs ? OrderedJson{{"content", std::move(o.logprobs)}, {"refusal", nullptr}} : OrderedJson(nullptr);
     one["finish_reason"] = reason(c, o);
     finished_[c.index] = std::move(one);
   }
@@ -157,7 +174,9 @@ ToolChoice read_tool_choice(const Fields& f, std::string& only) {
     return t == "auto" ? ToolChoice::kAuto : ToolChoice::kRequired;
   }
   const auto path = OrderedJson::json_pointer("/function/name");
-  if (!v->is_object() || !v->contains(path) || !(*v)[path].is_string()) refuse("tool_choice", "tool_choice must be none, auto, required or {{\"type\":\"function\",\"function\":{{\"name\":…}}}}");
+  if (!v->is_object() || !v->contains(path) || !(*v)[path].is_string())
+    refuse("tool_choice",
+           "tool_choice must be none, auto, required or {{\"type\":\"function\",\"function\":{{\"name\":…}}}}");
   only = (*v)[path].get<std::string>();
   if (const OrderedJson* tools = f.get("tools"); tools && tools->is_array())
     for (const auto& t : *tools)
@@ -166,7 +185,8 @@ ToolChoice read_tool_choice(const Fields& f, std::string& only) {
 }
 
 // What the answer is held to; null where it is free.
-std::shared_ptr<Automaton> answer_grammar(OperatorState& s, const Fields& f, const ChatPrompt& p, ToolChoice choice, const std::string& only, bool one_call) {
+std::shared_ptr<Automaton> answer_grammar(OperatorState& s, const Fields& f, const ChatPrompt& p, ToolChoice choice,
+                                          const std::string& only, bool one_call) {
   const OrderedJson* format = f.get("response_format");
   std::string type = "text";
   OrderedJson schema;
@@ -183,13 +203,15 @@ std::shared_ptr<Automaton> answer_grammar(OperatorState& s, const Fields& f, con
       spec.text("name");
       spec.text("description");
       spec.flag("strict", false);
-      if (!spec.has("schema")) refuse("response_format.json_schema.schema", "response_format.json_schema.schema is missing");
+      if (!spec.has("schema"))
+        refuse("response_format.json_schema.schema", "response_format.json_schema.schema is missing");
       schema = *spec.get("schema");
     } else if (type != "text" && type != "json_object") {
       refuse("response_format.type", "response_format.type must be text, json_object or json_schema");
     }
   }
-  if (choice == ToolChoice::kRequired && type != "text") refuse("response_format", "response_format and a required tool call exclude each other");
+  if (choice == ToolChoice::kRequired && type != "text")
+    refuse("response_format", "response_format and a required tool call exclude each other");
   const bool think = p.thinking && s.settings.reasoning == ReasoningStyle::kThinkTags;
   auto compile = [&](auto&& body, const std::string& source, const char* param) {
     try {
@@ -217,21 +239,58 @@ std::shared_ptr<Automaton> answer_grammar(OperatorState& s, const Fields& f, con
                    fmt::format("tools {} {} {} {}", static_cast<int>(style), only, one_call, dump(p.tools)), "tools");
   }
   if (type == "json_object") return compile([](JsonGrammar& g) { return g.any_object(); }, "object", "response_format");
-  if (type == "json_schema") return compile([&](JsonGrammar& g) { return g.schema(schema); }, "schema " + dump(schema), "response_format");
+  if (type == "json_schema")
+    return compile([&](JsonGrammar& g) { return g.schema(schema); }, "schema " + dump(schema), "response_format");
   return nullptr;
 }
 
 }  // namespace
 
-void chat_completions(OperatorState& s, const HttpRequest& http, std::shared_ptr<Reply> reply, TicketPtr ticket, int key) {
+void chat_completions(OperatorState& s, const HttpRequest& http, std::shared_ptr<Reply> reply, TicketPtr ticket,
+                      int key) {
   const OrderedJson body = parse_body(http.body);
   const Fields f(body);
   if (f.has("chat_template")) refuse("chat_template", "a request's own chat template is not accepted");
-  f.only({"model", "messages", "max_tokens", "max_completion_tokens", "temperature", "top_p", "top_k", "min_p", "n", "stream", "stream_options", "logprobs", "top_logprobs", "stop",
-          "presence_penalty", "frequency_penalty", "repetition_penalty", "logit_bias", "user", "seed", "tools", "tool_choice", "parallel_tool_calls", "response_format",
-          "chat_template_kwargs", "reasoning_effort", "min_tokens", "ignore_eos", "stop_token_ids", "skip_special_tokens", "include_stop_str_in_output", "priority", "store", "metadata",
-          "service_tier", "safety_identifier", "prompt_cache_key", "add_generation_prompt"});
-  // Taken from clients and without effect here: checked all the same, so that a mistake does not wait for another server.
+  f.only({"model",
+          "messages",
+          "max_tokens",
+          "max_completion_tokens",
+          "temperature",
+          "top_p",
+          "top_k",
+          "min_p",
+          "n",
+          "stream",
+          "stream_options",
+          "logprobs",
+          "top_logprobs",
+          "stop",
+          "presence_penalty",
+          "frequency_penalty",
+          "repetition_penalty",
+          "logit_bias",
+          "user",
+          "seed",
+          "tools",
+          "tool_choice",
+          "parallel_tool_calls",
+          "response_format",
+          "chat_template_kwargs",
+          "reasoning_effort",
+          "min_tokens",
+          "ignore_eos",
+          "stop_token_ids",
+          "skip_special_tokens",
+          "include_stop_str_in_output",
+          "priority",
+          "store",
+          "metadata",
+          "service_tier",
+          "safety_identifier",
+          "prompt_cache_key",
+          "add_generation_prompt"});
+  // Taken from clients and without effect here: checked all the same, so that a mistake does not wait for another
+  // server.
   for (const char* name : {"user", "safety_identifier", "prompt_cache_key", "service_tier"}) f.text(name);
   f.flag("store", false);
   if (const OrderedJson* m = f.get("metadata")) {
@@ -256,7 +315,8 @@ void chat_completions(OperatorState& s, const HttpRequest& http, std::shared_ptr
   plan.parser.starts_thinking = prompt.thinking;
   plan.parser.tools = prompt.tools.is_null() ? ToolStyle::kNone : s.settings.tools;
   plan.tools = prompt.tools;
-  if (plan.parser.tools != ToolStyle::kNone) common.skip_special = false;  // <tool_call> is a control token for some models
+  if (plan.parser.tools != ToolStyle::kNone)
+    common.skip_special = false;  // <tool_call> is a control token for some models
 
   std::vector<infer::Request> requests;
   infer::Request& r = common.request;
@@ -270,7 +330,8 @@ void chat_completions(OperatorState& s, const HttpRequest& http, std::shared_ptr
     requests.back().sampling.seed = seed + static_cast<uint64_t>(i);
     if (grammar) requests.back().constraint = grammar_constraint(grammar, s.served.stop);
   }
-  std::make_shared<Chat>(s, std::move(reply), std::move(ticket), std::move(common), std::move(model), std::move(plan))->start(std::move(requests));
+  std::make_shared<Chat>(s, std::move(reply), std::move(ticket), std::move(common), std::move(model), std::move(plan))
+      ->start(std::move(requests));
 }
 
 }  // namespace mxt::serve

@@ -13,11 +13,14 @@ std::string content_of(const OrderedJson& content, const std::string& at) {
   if (!content.is_array()) refuse(at, "{} must be a text or a list of parts", at);
   std::string all;
   for (const auto& part : content) {
-    if (!part.is_object() || !part.contains("type") || !part["type"].is_string()) refuse(at, "{}: a part is an object with a type", at);
+    if (!part.is_object() || !part.contains("type") || !part["type"].is_string())
+      refuse(at, "{}: a part is an object with a type", at);
     const auto& type = part["type"].get_ref<const std::string&>();
-    if (type == "image_url" || type == "input_audio" || type == "video_url" || type == "file") refuse(at, "{}: parts of type \"{}\" are not supported: this model reads text", at, type);
+    if (type == "image_url" || type == "input_audio" || type == "video_url" || type == "file")
+      refuse(at, "{}: parts of type \"{}\" are not supported: this model reads text", at, type);
     if (type != "text" && type != "refusal") refuse(at, "{}: a part of an unknown type", at);
-    if (!part.contains(type) || !part[type].is_string()) refuse(at, "{}: a part of type {} holds a text of that name", at, type);
+    if (!part.contains(type) || !part[type].is_string())
+      refuse(at, "{}: a part of type {} holds a text of that name", at, type);
     all += part[type].get_ref<const std::string&>();
   }
   return all;
@@ -26,7 +29,9 @@ std::string content_of(const OrderedJson& content, const std::string& at) {
 bool is_name(const std::string& s) {
   if (s.empty() || s.size() > 128) return false;
   for (char c : s)
-    if (!((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-' || c == '.')) return false;
+    if (!((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-' ||
+          c == '.'))
+      return false;
   return true;
 }
 
@@ -34,9 +39,11 @@ OrderedJson tool_calls_of(const OrderedJson& calls, const std::string& at) {
   if (!calls.is_array() || calls.size() > kMaxTools) refuse(at, "{} must be a list of tool calls", at);
   OrderedJson out = OrderedJson::array();
   for (const auto& call : calls) {
-    if (!call.is_object() || !call.contains("function") || !call["function"].is_object()) refuse(at, "{}: a tool call has a function", at);
+    if (!call.is_object() || !call.contains("function") || !call["function"].is_object())
+      refuse(at, "{}: a tool call has a function", at);
     const auto& f = call["function"];
-    if (!f.contains("name") || !f["name"].is_string() || !is_name(f["name"].get<std::string>())) refuse(at, "{}: a tool call's function has a name", at);
+    if (!f.contains("name") || !f["name"].is_string() || !is_name(f["name"].get<std::string>()))
+      refuse(at, "{}: a tool call's function has a name", at);
     // Templates write arguments as JSON: they get the object.
     OrderedJson arguments = OrderedJson::object();
     if (f.contains("arguments") && f["arguments"].is_string()) {
@@ -66,14 +73,19 @@ OrderedJson messages_of(const OrderedJson& list) {
     const std::string at = fmt::format("messages[{}]", i);
     if (!m.is_object()) refuse(at, "{} must be an object", at);
     const Fields f(m, at + ".");
-    f.only({"role", "content", "name", "tool_calls", "tool_call_id", "reasoning_content", "reasoning", "refusal", "audio", "annotations", "function_call"});
+    f.only({"role", "content", "name", "tool_calls", "tool_call_id", "reasoning_content", "reasoning", "refusal",
+            "audio", "annotations", "function_call"});
     std::string role = f.text("role");
     if (role == "developer") role = "system";
-    if (role != "system" && role != "user" && role != "assistant" && role != "tool") refuse(at + ".role", "{}.role must be system, developer, user, assistant or tool", at);
+    if (role != "system" && role != "user" && role != "assistant" && role != "tool")
+      refuse(at + ".role", "{}.role must be system, developer, user, assistant or tool", at);
     OrderedJson one{{"role", role}};
-    if (f.has("content")) one["content"] = content_of(*f.get("content"), at + ".content");
-    else if (role == "assistant" && f.has("tool_calls")) one["content"] = "";
-    else refuse(at + ".content", "{}.content is missing", at);
+    if (f.has("content"))
+      one["content"] = content_of(*f.get("content"), at + ".content");
+    else if (role == "assistant" && f.has("tool_calls"))
+      one["content"] = "";
+    else
+      refuse(at + ".content", "{}.content is missing", at);
     if (f.has("tool_calls")) {
       if (role != "assistant") refuse(at + ".tool_calls", "{}: only the assistant calls tools", at);
       one["tool_calls"] = tool_calls_of(*f.get("tool_calls"), at + ".tool_calls");
@@ -88,21 +100,27 @@ OrderedJson messages_of(const OrderedJson& list) {
 }
 
 OrderedJson tools_of(const OrderedJson& list) {
-  if (!list.is_array() || list.size() > kMaxTools) refuse("tools", "tools must be a list of at most {} tools", kMaxTools);
+  if (!list.is_array() || list.size() > kMaxTools)
+    refuse("tools", "tools must be a list of at most {} tools", kMaxTools);
   for (size_t i = 0; i < list.size(); ++i) {
     const std::string at = fmt::format("tools[{}]", i);
     const auto& t = list[i];
-    if (!t.is_object() || !t.contains("type") || t["type"] != "function" || !t.contains("function") || !t["function"].is_object()) refuse(at, "{} must be {{\"type\":\"function\",\"function\":{{…}}}}", at);
+    if (!t.is_object() || !t.contains("type") || t["type"] != "function" || !t.contains("function") ||
+        !t["function"].is_object())
+      refuse(at, "{} must be {{\"type\":\"function\",\"function\":{{…}}}}", at);
     const Fields f(t["function"], at + ".function.");
     f.only({"name", "description", "parameters", "strict"});
-    if (!is_name(f.text("name"))) refuse(at + ".function.name", "{}.function.name must have 1 to 128 letters, digits, _, - or .", at);
+    if (!is_name(f.text("name")))
+      refuse(at + ".function.name", "{}.function.name must have 1 to 128 letters, digits, _, - or .", at);
     f.text("description");
     f.flag("strict", false);
     if (const OrderedJson* p = f.get("parameters")) {
       const std::string where = at + ".function.parameters";
       if (!p->is_object()) refuse(where, "{} must be a JSON schema", where);
-      if (p->contains("type") && (*p)["type"] != "object") refuse(where, "{}: a function's parameters are an object", where);
-      if (p->contains("properties") && !(*p)["properties"].is_object()) refuse(where, "{}.properties must be an object", where);
+      if (p->contains("type") && (*p)["type"] != "object")
+        refuse(where, "{}: a function's parameters are an object", where);
+      if (p->contains("properties") && !(*p)["properties"].is_object())
+        refuse(where, "{}.properties must be an object", where);
       if (p->contains("properties"))
         for (const auto& [name, q] : (*p)["properties"].items())
           if (!q.is_object() && !q.is_boolean()) refuse(where, "{}.properties.{} must be a schema", where, name);
@@ -128,7 +146,8 @@ ChatPrompt render_chat(const OperatorState& s, const Fields& f, bool offer_tools
   if (const OrderedJson* k = f.get("chat_template_kwargs")) {
     if (!k->is_object()) refuse("chat_template_kwargs", "chat_template_kwargs must be an object");
     // What the template is called with otherwise stays ours.
-    for (const char* name : {"messages", "tools", "documents", "add_generation_prompt", "continue_final_message", "chat_template", "tokenize", "return_dict", "template"})
+    for (const char* name : {"messages", "tools", "documents", "add_generation_prompt", "continue_final_message",
+                             "chat_template", "tokenize", "return_dict", "template"})
       if (k->contains(name)) refuse("chat_template_kwargs", "chat_template_kwargs may not set {}", name);
     kwargs = *k;
   }
@@ -148,12 +167,14 @@ ChatPrompt render_chat(const OperatorState& s, const Fields& f, bool offer_tools
     p.ids = s.served.tok->encode(r.text, r.plain);
   } catch (const Error& e) {
     std::string why = e.what();  // begins with the template's name, which tells where the model lies on this machine
-    if (const auto at = why.find(s.served.chat->name()); at != std::string::npos) why.replace(at, s.served.chat->name().size(), "the model's chat template");
+    if (const auto at = why.find(s.served.chat->name()); at != std::string::npos)
+      why.replace(at, s.served.chat->name().size(), "the model's chat template");
     refuse(dynamic_cast<const tokenizer::FieldDropped*>(&e) && !p.tools.is_null() ? "tools" : "messages", "{}", why);
   }
   const std::string_view end = trim(p.text);
   p.thinking_opened = end.ends_with("<think>");
-  const bool asked_not_to = (kwargs.contains("enable_thinking") && kwargs["enable_thinking"] == OrderedJson(false)) || end.ends_with("</think>");
+  const bool asked_not_to = (kwargs.contains("enable_thinking") && kwargs["enable_thinking"] == OrderedJson(false)) ||
+                            end.ends_with("</think>");
   const bool can = s.settings.always_thinks || s.served.chat_source.find("enable_thinking") != std::string::npos;
   p.thinking = s.settings.reasoning == ReasoningStyle::kThinkTags && !asked_not_to && (can || p.thinking_opened);
   return p;

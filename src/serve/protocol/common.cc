@@ -29,12 +29,17 @@ CommonFields read_common(const OperatorState& s, const Fields& f, const char* ma
   r.sampling.frequency_penalty = f.number("frequency_penalty", 0, -2, 2);
   r.sampling.repetition_penalty = f.number("repetition_penalty", 1, 0.01, 10);
   std::random_device device;
-  r.sampling.seed = f.has("seed") ? static_cast<uint64_t>(f.integer("seed", 0, INT64_MIN, INT64_MAX)) : (static_cast<uint64_t>(device()) << 32 | device());
+  r.sampling.seed = f.has("seed") ? static_cast<uint64_t>(f.integer("seed", 0, INT64_MIN, INT64_MAX))
+                                  : (static_cast<uint64_t>(device()) << 32 | device());
   if (const OrderedJson* bias = f.get("logit_bias")) {
-    if (!bias->is_object() || bias->size() > 1024) refuse("logit_bias", "logit_bias must be an object of at most 1024 token ids");
+    if (!bias->is_object() || bias->size() > 1024)
+      refuse("logit_bias", "logit_bias must be an object of at most 1024 token ids");
     for (const auto& [key, v] : bias->items()) {
-      if (key.empty() || key.size() > 9 || key.find_first_not_of("0123456789") != std::string::npos || std::stoll(key) >= s.served.model->vocab()) refuse("logit_bias", "logit_bias: \"{}\" is no token id of this model", key);
-      if (!v.is_number() || v.get<double>() < -100 || v.get<double>() > 100) refuse("logit_bias", "logit_bias: a number from -100 to 100 is wanted");
+      if (key.empty() || key.size() > 9 || key.find_first_not_of("0123456789") != std::string::npos ||
+          std::stoll(key) >= s.served.model->vocab())
+        refuse("logit_bias", "logit_bias: \"{}\" is no token id of this model", key);
+      if (!v.is_number() || v.get<double>() < -100 || v.get<double>() > 100)
+        refuse("logit_bias", "logit_bias: a number from -100 to 100 is wanted");
       r.sampling.logit_bias.emplace_back(static_cast<int32_t>(std::stoll(key)), v.get<float>());
     }
   }
@@ -42,7 +47,8 @@ CommonFields read_common(const OperatorState& s, const Fields& f, const char* ma
     const OrderedJson list = stop->is_string() ? OrderedJson::array({*stop}) : *stop;
     if (!list.is_array() || list.size() > 32) refuse("stop", "stop must be a text or a list of at most 32 texts");
     for (const auto& v : list) {
-      if (!v.is_string() || v.get_ref<const std::string&>().size() > 4096) refuse("stop", "stop must hold texts of at most 4096 bytes");
+      if (!v.is_string() || v.get_ref<const std::string&>().size() > 4096)
+        refuse("stop", "stop must hold texts of at most 4096 bytes");
       if (!v.get_ref<const std::string&>().empty()) c.stops.push_back(v.get<std::string>());
     }
   }
@@ -51,7 +57,8 @@ CommonFields read_common(const OperatorState& s, const Fields& f, const char* ma
   if (!f.flag("ignore_eos", false)) r.stop = s.served.stop;
   if (const OrderedJson* ids = f.get("stop_token_ids"))
     for (int32_t id : read_ids(*ids, "stop_token_ids")) {
-      if (id >= s.served.model->vocab() || r.stop.size() > 64) refuse("stop_token_ids", "stop_token_ids holds an id outside the vocabulary, or too many");
+      if (id >= s.served.model->vocab() || r.stop.size() > 64)
+        refuse("stop_token_ids", "stop_token_ids holds an id outside the vocabulary, or too many");
       r.stop.push_back(id);
     }
   r.priority = f.integer("priority", 0, -1000, 1000);

@@ -8,13 +8,19 @@ namespace mxt::serve {
 namespace {
 
 // A float as the shortest decimal that means it: equal floats are equal numbers to the client.
-OrderedJson number(float x) { return std::isnan(x) ? OrderedJson(nullptr) : OrderedJson(std::isinf(x) ? -9999.0 : std::stod(fmt::format("{}", x))); }
+OrderedJson number(float x) {
+  return std::isnan(x) ? OrderedJson(nullptr) : OrderedJson(std::isinf(x) ? -9999.0 : std::stod(fmt::format("{}", x)));
+}
 
 struct Logprobs {
-  OrderedJson tokens = OrderedJson::array(), token_logprobs = OrderedJson::array(), top = OrderedJson::array(), offsets = OrderedJson::array();
+  OrderedJson tokens = OrderedJson::array(), token_logprobs = OrderedJson::array(), top = OrderedJson::array(),
+              offsets = OrderedJson::array();
   bool empty() const { return tokens.empty(); }
   OrderedJson take() {
-    OrderedJson j{{"tokens", std::move(tokens)}, {"token_logprobs", std::move(token_logprobs)}, {"top_logprobs", std::move(top)}, {"text_offset", std::move(offsets)}};
+    OrderedJson j{{"tokens", std::move(tokens)},
+                  {"token_logprobs", std::move(token_logprobs)},
+                  {"top_logprobs", std::move(top)},
+                  {"text_offset", std::move(offsets)}};
     *this = {};
     return j;
   }
@@ -27,8 +33,11 @@ class Completion final : public Generation {
     int64_t logprobs = -1;
     std::vector<std::string> prompts;  // text, for echo
   };
-  Completion(OperatorState& s, std::shared_ptr<Reply> reply, TicketPtr ticket, CommonFields common, std::string model, Plan plan)
-      : Generation(s, std::move(reply), std::move(ticket), std::move(common), std::move(model)), plan_(std::move(plan)), id_("cmpl-" + random_hex(24)) {
+  Completion(OperatorState& s, std::shared_ptr<Reply> reply, TicketPtr ticket, CommonFields common, std::string model,
+             Plan plan)
+      : Generation(s, std::move(reply), std::move(ticket), std::move(common), std::move(model)),
+        plan_(std::move(plan)),
+        id_("cmpl-" + random_hex(24)) {
     per_prompt_ = static_cast<size_t>(common_.n);
     outputs_.resize(plan_.prompts.size() * per_prompt_);
     if (plan_.echo)
@@ -37,8 +46,8 @@ class Completion final : public Generation {
 
  private:
   struct Output {
-    std::string text;       // so far, or not yet sent
-    int64_t characters = 0; // of all token texts, for text_offset
+    std::string text;        // so far, or not yet sent
+    int64_t characters = 0;  // of all token texts, for text_offset
     Logprobs logprobs;
     bool sent_prompt = false;
   };
@@ -65,7 +74,13 @@ class Completion final : public Generation {
   void on_prompt(Choice& c, const std::vector<infer::NewToken>& prompt) override {
     for (const auto& t : prompt) add(outputs_[c.index], t);
   }
-  OrderedJson frame() const { return {{"id", id_}, {"object", "text_completion"}, {"created", created_}, {"model", model_}, {"choices", OrderedJson::array()}}; }
+  OrderedJson frame() const {
+    return {{"id", id_},
+            {"object", "text_completion"},
+            {"created", created_},
+            {"model", model_},
+            {"choices", OrderedJson::array()}};
+  }
   OrderedJson choice(const Choice& c, Output& o) {
     OrderedJson j{{"index", c.index}, {"text", std::move(o.text)}};
     o.text.clear();
@@ -89,8 +104,10 @@ class Completion final : public Generation {
   void on_end(Choice& c, const std::string& text) override {
     Output& o = outputs_[c.index];
     o.text += text;
-    if (common_.stream) send(c, o);
-    else finished_.emplace_back(c.index, choice(c, o));
+    if (common_.stream)
+      send(c, o);
+    else
+      finished_.emplace_back(c.index, choice(c, o));
   }
   OrderedJson body() override {
     OrderedJson j = frame();
@@ -111,9 +128,34 @@ class Completion final : public Generation {
 void completions(OperatorState& s, const HttpRequest& http, std::shared_ptr<Reply> reply, TicketPtr ticket, int key) {
   const OrderedJson body = parse_body(http.body);
   const Fields f(body);
-  f.only({"model", "prompt", "max_tokens", "temperature", "top_p", "top_k", "min_p", "n", "stream", "stream_options", "logprobs", "echo", "stop", "presence_penalty", "frequency_penalty",
-          "repetition_penalty", "best_of", "logit_bias", "user", "seed", "suffix", "min_tokens", "ignore_eos", "stop_token_ids", "skip_special_tokens", "include_stop_str_in_output",
-          "add_special_tokens", "priority"});
+  f.only({"model",
+          "prompt",
+          "max_tokens",
+          "temperature",
+          "top_p",
+          "top_k",
+          "min_p",
+          "n",
+          "stream",
+          "stream_options",
+          "logprobs",
+          "echo",
+          "stop",
+          "presence_penalty",
+          "frequency_penalty",
+          "repetition_penalty",
+          "best_of",
+          "logit_bias",
+          "user",
+          "seed",
+          "suffix",
+          "min_tokens",
+          "ignore_eos",
+          "stop_token_ids",
+          "skip_special_tokens",
+          "include_stop_str_in_output",
+          "add_special_tokens",
+          "priority"});
   f.text("user");
   f.flag("add_special_tokens", true);  // no token is ever added to a prompt
   std::string model;
@@ -122,12 +164,15 @@ void completions(OperatorState& s, const HttpRequest& http, std::shared_ptr<Repl
   Completion::Plan plan;
   plan.echo = f.flag("echo", false);
   plan.logprobs = f.integer("logprobs", -1, 0, s.settings.max_logprobs);
-  if (f.has("best_of") && f.integer("best_of", 1, 1, s.settings.max_choices) != common.n) refuse("best_of", "best_of other than n is not supported");
+  if (f.has("best_of") && f.integer("best_of", 1, 1, s.settings.max_choices) != common.n)
+    refuse("best_of", "best_of other than n is not supported");
   if (!f.text("suffix").empty()) refuse("suffix", "suffix is not supported: this model does not fill in");
-  if (common.request.max_tokens == 0 && !plan.echo) refuse("max_tokens", "max_tokens must be at least 1 where the prompt is not echoed");
+  if (common.request.max_tokens == 0 && !plan.echo)
+    refuse("max_tokens", "max_tokens must be at least 1 where the prompt is not echoed");
   if (!f.has("prompt")) refuse("prompt", "prompt is missing");
   const auto prompts = read_prompts(*f.get("prompt"), "prompt", static_cast<size_t>(s.settings.max_choices));
-  if (static_cast<int64_t>(prompts.size()) * common.n > s.settings.max_choices) refuse("n", "{} prompts with n={} make more than {} answers", prompts.size(), common.n, s.settings.max_choices);
+  if (static_cast<int64_t>(prompts.size()) * common.n > s.settings.max_choices)
+    refuse("n", "{} prompts with n={} make more than {} answers", prompts.size(), common.n, s.settings.max_choices);
   std::vector<infer::Request> requests;
   for (const Prompt& p : prompts) {
     infer::Request r = common.request;
@@ -143,7 +188,9 @@ void completions(OperatorState& s, const HttpRequest& http, std::shared_ptr<Repl
       requests.push_back(r);
     }
   }
-  std::make_shared<Completion>(s, std::move(reply), std::move(ticket), std::move(common), std::move(model), std::move(plan))->start(std::move(requests));
+  std::make_shared<Completion>(s, std::move(reply), std::move(ticket), std::move(common), std::move(model),
+                               std::move(plan))
+      ->start(std::move(requests));
 }
 
 }  // namespace mxt::serve

@@ -27,7 +27,8 @@ const OrderedJson* Fields::get(std::string_view name) const {
 int64_t Fields::integer(std::string_view name, int64_t otherwise, int64_t least, int64_t most) const {
   const OrderedJson* v = get(name);
   if (!v) return otherwise;
-  if (!v->is_number_integer() || (v->is_number_unsigned() && v->get<uint64_t>() > static_cast<uint64_t>(INT64_MAX))) refuse(path(name), "{} must be a whole number from {} to {}", path(name), least, most);
+  if (!v->is_number_integer() || (v->is_number_unsigned() && v->get<uint64_t>() > static_cast<uint64_t>(INT64_MAX)))
+    refuse(path(name), "{} must be a whole number from {} to {}", path(name), least, most);
   const auto x = v->get<int64_t>();
   if (x < least || x > most) refuse(path(name), "{} must lie between {} and {}, not {}", path(name), least, most, x);
   return x;
@@ -38,7 +39,8 @@ double Fields::number(std::string_view name, double otherwise, double least, dou
   if (!v) return otherwise;
   if (!v->is_number()) refuse(path(name), "{} must be a number", path(name));
   const auto x = v->get<double>();
-  if (!std::isfinite(x) || x < least || x > most) refuse(path(name), "{} must lie between {} and {}", path(name), least, most);
+  if (!std::isfinite(x) || x < least || x > most)
+    refuse(path(name), "{} must lie between {} and {}", path(name), least, most);
   return x;
 }
 
@@ -72,7 +74,9 @@ std::vector<int32_t> read_ids(const OrderedJson& list, const std::string& name) 
   std::vector<int32_t> ids;
   ids.reserve(list.size());
   for (const auto& v : list) {
-    if (!v.is_number_integer() || v.get<int64_t>() < 0 || v.get<int64_t>() > INT32_MAX || (v.is_number_unsigned() && v.get<uint64_t>() > INT32_MAX)) refuse(name, "{} holds something that is no token id", name);
+    if (!v.is_number_integer() || v.get<int64_t>() < 0 || v.get<int64_t>() > INT32_MAX ||
+        (v.is_number_unsigned() && v.get<uint64_t>() > INT32_MAX))
+      refuse(name, "{} holds something that is no token id", name);
     ids.push_back(v.get<int32_t>());
   }
   return ids;
@@ -94,8 +98,10 @@ std::vector<Prompt> read_prompts(const OrderedJson& value, const std::string& na
     } else {
       if (value.size() > most) refuse(name, "{} holds {} prompts, at most {} are taken", name, value.size(), most);
       for (const auto& v : value) {
-        if (v.is_string()) out.push_back({v.get<std::string>(), {}});
-        else ids(v);
+        if (v.is_string())
+          out.push_back({v.get<std::string>(), {}});
+        else
+          ids(v);
       }
     }
   } else {

@@ -1,4 +1,5 @@
-// Reading a request's JSON object: types and ranges, with errors that name the parameter. An absent field and a null one are the same.
+// Reading a request's JSON object: types and ranges, with errors that name the parameter. An absent field and a null
+// one are the same.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +14,8 @@
 
 namespace mxt::serve {
 
-// The body of a request. Errors: ApiError 400 for what is no JSON object in UTF-8 (or has duplicate keys, or is nested too deeply).
+// The body of a request. Errors: ApiError 400 for what is no JSON object in UTF-8 (or has duplicate keys, or is nested
+// too deeply).
 OrderedJson parse_body(const std::string& body);
 
 class Fields {

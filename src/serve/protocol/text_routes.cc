@@ -9,7 +9,8 @@ namespace mxt::serve {
 std::string tokenize(OperatorState& s, const std::string& text) {
   const OrderedJson body = parse_body(text);
   const Fields f(body);
-  f.only({"model", "prompt", "messages", "tools", "add_special_tokens", "add_generation_prompt", "return_token_strs", "chat_template_kwargs", "reasoning_effort"});
+  f.only({"model", "prompt", "messages", "tools", "add_special_tokens", "add_generation_prompt", "return_token_strs",
+          "chat_template_kwargs", "reasoning_effort"});
   std::string model;
   s.adapter_of(f, model);
   f.flag("add_special_tokens", true);
@@ -39,19 +40,21 @@ std::string detokenize(OperatorState& s, const std::string& text) {
   if (!f.has("tokens")) refuse("tokens", "tokens is missing");
   const auto ids = read_ids(*f.get("tokens"), "tokens");
   for (int32_t id : ids)
-    if (id >= s.served.tok->vocab_size()) refuse("tokens", "token id {} is outside the vocabulary of {}", id, s.served.tok->vocab_size());
+    if (id >= s.served.tok->vocab_size())
+      refuse("tokens", "token id {} is outside the vocabulary of {}", id, s.served.tok->vocab_size());
   return dump({{"prompt", s.served.tok->decode(ids, f.flag("skip_special_tokens", false))}});
 }
 
 std::string tokenizer_info(OperatorState& s) {
   auto name = [&](int32_t id) { return id < 0 ? OrderedJson(nullptr) : OrderedJson(s.served.tok->token(id)); };
-  OrderedJson j{{"tokenizer_class", "PreTrainedTokenizerFast"},
-                {"vocab_size", s.served.tok->vocab_size()},
-                {"model_max_length", s.served.model->positions()},
-                {"bos_token", name(s.served.tok->bos())},
-                {"eos_token", name(s.served.tok->eos())},
-                {"pad_token", name(s.served.tok->pad())},
-                {"chat_template", s.served.chat_source.empty() ? OrderedJson(nullptr) : OrderedJson(s.served.chat_source)}};
+  OrderedJson j{
+      {"tokenizer_class", "PreTrainedTokenizerFast"},
+      {"vocab_size", s.served.tok->vocab_size()},
+      {"model_max_length", s.served.model->positions()},
+      {"bos_token", name(s.served.tok->bos())},
+      {"eos_token", name(s.served.tok->eos())},
+      {"pad_token", name(s.served.tok->pad())},
+      {"chat_template", s.served.chat_source.empty() ? OrderedJson(nullptr) : OrderedJson(s.served.chat_source)}};
   return dump(j);
 }
 
@@ -63,8 +66,10 @@ std::string base64(const std::vector<float>& v) {
   const size_t n = v.size() * sizeof(float);
   std::string out;
   for (size_t i = 0; i < n; i += 3) {
-    const uint32_t x = static_cast<uint32_t>(b[i]) << 16 | (i + 1 < n ? static_cast<uint32_t>(b[i + 1]) << 8 : 0) | (i + 2 < n ? b[i + 2] : 0u);
-    for (int k = 0; k < 4; ++k) out += static_cast<size_t>(k) <= std::min<size_t>(3, n - i) ? kDigits[(x >> (18 - 6 * k)) & 63] : '=';
+    const uint32_t x = static_cast<uint32_t>(b[i]) << 16 | (i + 1 < n ? static_cast<uint32_t>(b[i + 1]) << 8 : 0) |
+                       (i + 2 < n ? b[i + 2] : 0u);
+    for (int k = 0; k < 4; ++k)
+      out += static_cast<size_t>(k) <= std::min<size_t>(3, n - i) ? kDigits[(x >> (18 - 6 * k)) & 63] : '=';
   }
   return out;
 }
@@ -72,8 +77,15 @@ std::string base64(const std::vector<float>& v) {
 // Answers when the last of several texts is done.
 class Embedding : public std::enable_shared_from_this<Embedding> {
  public:
-  Embedding(OperatorState& s, std::shared_ptr<Reply> reply, TicketPtr ticket, std::string model, bool as_base64, size_t n)
-      : s_(s), reply_(std::move(reply)), ticket_(std::move(ticket)), model_(std::move(model)), base64_(as_base64), vectors_(n), left_(n) {}
+  Embedding(OperatorState& s, std::shared_ptr<Reply> reply, TicketPtr ticket, std::string model, bool as_base64,
+            size_t n)
+      : s_(s),
+        reply_(std::move(reply)),
+        ticket_(std::move(ticket)),
+        model_(std::move(model)),
+        base64_(as_base64),
+        vectors_(n),
+        left_(n) {}
 
   void start(std::vector<infer::Request> requests) {
     s_.check_room(static_cast<int64_t>(requests.size()));
@@ -118,9 +130,16 @@ class Embedding : public std::enable_shared_from_this<Embedding> {
         reply_->send(to_answer(e));
         return;
       }
-      data.push_back({{"object", "embedding"}, {"index", i}, {"embedding", base64_ ? OrderedJson(base64(vectors_[i])) : OrderedJson(vectors_[i])}});
+      data.push_back({{"object", "embedding"},
+                      {"index", i},
+                      {"embedding", base64_ ? OrderedJson(base64(vectors_[i])) : OrderedJson(vectors_[i])}});
     }
-    reply_->send({200, {{"Content-Type", "application/json"}}, dump({{"object", "list"}, {"data", std::move(data)}, {"model", model_}, {"usage", {{"prompt_tokens", tokens_}, {"total_tokens", tokens_}}}})});
+    reply_->send({200,
+                  {{"Content-Type", "application/json"}},
+                  dump({{"object", "list"},
+                        {"data", std::move(data)},
+                        {"model", model_},
+                        {"usage", {{"prompt_tokens", tokens_}, {"total_tokens", tokens_}}}})});
   }
 
   OperatorState& s_;
@@ -146,7 +165,9 @@ void embeddings(OperatorState& s, const HttpRequest& http, std::shared_ptr<Reply
   const int adapter = s.adapter_of(f, model);
   const std::string format = f.text("encoding_format", "float");
   if (format != "float" && format != "base64") refuse("encoding_format", "encoding_format must be float or base64");
-  if (f.integer("dimensions", s.served.model->config().hidden_size, 1, INT32_MAX) != s.served.model->config().hidden_size) refuse("dimensions", "this model's embeddings have {} dimensions", s.served.model->config().hidden_size);
+  if (f.integer("dimensions", s.served.model->config().hidden_size, 1, INT32_MAX) !=
+      s.served.model->config().hidden_size)
+    refuse("dimensions", "this model's embeddings have {} dimensions", s.served.model->config().hidden_size);
   if (!f.has("input")) refuse("input", "input is missing");
   const auto inputs = read_prompts(*f.get("input"), "input", static_cast<size_t>(s.settings.max_choices));
   std::vector<infer::Request> requests;
@@ -159,7 +180,8 @@ void embeddings(OperatorState& s, const HttpRequest& http, std::shared_ptr<Reply
     requests.push_back(std::move(r));
   }
   const size_t n = requests.size();
-  std::make_shared<Embedding>(s, std::move(reply), std::move(ticket), std::move(model), format == "base64", n)->start(std::move(requests));
+  std::make_shared<Embedding>(s, std::move(reply), std::move(ticket), std::move(model), format == "base64", n)
+      ->start(std::move(requests));
 }
 
 }  // namespace mxt::serve

@@ -38,7 +38,7 @@ struct ChatInput {
   // chat_template_kwargs: an object of further variables. A name that the template's own machinery or a special token
   // has is refused (kBadInput).
   const OrderedJson* kwargs = nullptr;
-  int64_t now = -1;  // seconds since 1970 for strftime_now (local time); -1: the clock
+  int64_t now = -1;         // seconds since 1970 for strftime_now (local time); -1: the clock
   size_t trained_from = 0;  // for render(): assistant turns before this message are context, not trained on
 };
 

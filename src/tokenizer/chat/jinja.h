@@ -91,7 +91,8 @@ struct Ast;
 class Template {
  public:
   // Throws TemplateError for a syntax error, an unknown filter, test or tag, or something refused (include, import…).
-  static std::shared_ptr<const Template> compile(std::string_view source, std::string_view name, const Style& style = {});
+  static std::shared_ptr<const Template> compile(std::string_view source, std::string_view name,
+                                                 const Style& style = {});
   ~Template();
   const std::string& name() const { return name_; }
   const Ast& ast() const { return *ast_; }

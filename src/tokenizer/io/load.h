@@ -18,8 +18,8 @@ Spec spec_of_characters(std::string_view data);
 
 // Hugging Face gives an added token that the vocabulary lacks the next free id, whatever the file says: true where the
 // ids of `spec.added`, in this order, are those that it would give.
-bool added_ids_follow(const Spec& spec, const std::function<int32_t(const std::string&)>& id_in_vocab, size_t vocab_count,
-                      std::string* why);
+bool added_ids_follow(const Spec& spec, const std::function<int32_t(const std::string&)>& id_in_vocab,
+                      size_t vocab_count, std::string* why);
 // The same for a spec that was just read: kBadInput where they are not.
 void check_added_ids(const Spec& spec);
 

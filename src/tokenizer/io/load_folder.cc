@@ -56,7 +56,8 @@ Spec from_vocab_txt(const std::string& dir, const Json& config) {
                          {"clean_text", true},
                          {"handle_chinese_chars", config.value("tokenize_chinese_chars", true)},
                          {"strip_accents", config.contains("strip_accents") ? config.at("strip_accents") : Json()},
-                         {"lowercase", config.value("do_lower_case", true)}}.dump();
+                         {"lowercase", config.value("do_lower_case", true)}}
+                        .dump();
   spec.pre_tokenizer = R"({"type":"BertPreTokenizer"})";
   spec.decoder = R"({"type":"WordPiece","prefix":"##","cleanup":true})";
   const auto id_of = [&](const char* token) {
@@ -85,8 +86,8 @@ void read_added_decoder(const Json& config, Spec& spec) {
   std::vector<AddedToken> more;
   for (const auto& [key, t] : it->items()) {
     const std::string content = token_text(t);
-    const bool known = std::any_of(spec.added.begin(), spec.added.end(),
-                                   [&](const AddedToken& a) { return a.content == content; });
+    const bool known =
+        std::any_of(spec.added.begin(), spec.added.end(), [&](const AddedToken& a) { return a.content == content; });
     if (known || content.empty()) continue;
     AddedToken a;
     a.content = content;
@@ -128,11 +129,15 @@ Spec spec_from_folder(const std::string& dir) {
   if (!config.is_object()) fail_input("{}/tokenizer_config.json: not an object", dir);
   Spec spec;
   try {
-    if (has("tokenizer.json")) spec = spec_from_json(read_file(dir + "/tokenizer.json"), dir + "/tokenizer.json");
-    else if (has("vocab.json") && has("merges.txt")) spec = from_vocab_and_merges(dir);
-    else if (has("vocab.txt")) spec = from_vocab_txt(dir, config);
+    if (has("tokenizer.json"))
+      spec = spec_from_json(read_file(dir + "/tokenizer.json"), dir + "/tokenizer.json");
+    else if (has("vocab.json") && has("merges.txt"))
+      spec = from_vocab_and_merges(dir);
+    else if (has("vocab.txt"))
+      spec = from_vocab_txt(dir, config);
     else
-      fail_input("{}: no tokenizer here: tokenizer.json (or vocab.json with merges.txt, or vocab.txt) is expected", dir);
+      fail_input("{}: no tokenizer here: tokenizer.json (or vocab.json with merges.txt, or vocab.txt) is expected",
+                 dir);
     read_special(config, spec);
     if (has("special_tokens_map.json")) read_special(read_json_file(dir + "/special_tokens_map.json"), spec);
     read_added_decoder(config, spec);

@@ -28,8 +28,10 @@ void set_pre(const GgufTokenizerData& g, Spec& spec) {
   } else if (g.pre == "gpt-2" || g.pre == "gpt2" || g.pre == "phi-2" || g.pre == "olmo") {
     set_byte_level(spec, "", false);
   } else {
-    fail_input("{}: tokenizer.ggml.pre \"{}\" is not supported (qwen2, llama-bpe, smollm, starcoder, gpt-2, phi-2, "
-               "olmo are): use the model's Hugging Face folder", g.source, g.pre);
+    fail_input(
+        "{}: tokenizer.ggml.pre \"{}\" is not supported (qwen2, llama-bpe, smollm, starcoder, gpt-2, phi-2, "
+        "olmo are): use the model's Hugging Face folder",
+        g.source, g.pre);
   }
 }
 
@@ -67,8 +69,13 @@ void read_wordpiece(const GgufTokenizerData& g, Spec& spec) {
     upper = upper || (normal && !g.tokens[i].starts_with('[') &&
                       std::any_of(g.tokens[i].begin(), g.tokens[i].end(), [](char c) { return c >= 'A' && c <= 'Z'; }));
   }
-  spec.normalizer = Json{{"type", "BertNormalizer"}, {"clean_text", true}, {"handle_chinese_chars", true},
-                         {"strip_accents", nullptr}, {"lowercase", !upper}}.dump();
+  spec.normalizer = Json{
+      {"type", "BertNormalizer"},
+      {"clean_text", true},
+      {"handle_chinese_chars", true},
+      {"strip_accents", nullptr},
+      {"lowercase",
+       !upper}}.dump();
   spec.pre_tokenizer = R"({"type":"BertPreTokenizer"})";
   spec.decoder = R"({"type":"WordPiece","prefix":"##","cleanup":true})";
 }
@@ -95,11 +102,14 @@ Spec spec_from_gguf(const GgufTokenizerData& g) {
   spec.unk_token = name("unknown_token_id", g.unk_id);
   spec.chat_template = g.chat_template;
   const bool bert = g.model == "bert";
-  if (bert) read_wordpiece(g, spec);
-  else if (g.model == "gpt2") read_bpe(g, spec);
+  if (bert)
+    read_wordpiece(g, spec);
+  else if (g.model == "gpt2")
+    read_bpe(g, spec);
   else
-    fail_input("{}: tokenizer.ggml.model \"{}\" is not supported (gpt2 and bert are): use the model's Hugging Face folder",
-               g.source, g.model);
+    fail_input(
+        "{}: tokenizer.ggml.model \"{}\" is not supported (gpt2 and bert are): use the model's Hugging Face folder",
+        g.source, g.model);
   for (size_t i = 0; i < g.tokens.size(); ++i) {
     const std::string& t = g.tokens[i];
     if (t.size() > kLongestToken) fail_input("{}: token {} has {} bytes", g.source, i, t.size());

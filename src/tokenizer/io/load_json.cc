@@ -32,7 +32,8 @@ void read_vocab(const Json& vocab, ModelSpec& model, const std::string& source) 
   for (const auto& [token, id] : vocab.items()) {
     const int32_t i = id_from(id, token, source);
     if (static_cast<size_t>(i) < model.present.size() && model.present[static_cast<size_t>(i)])
-      fail_input("{}: tokens \"{}\" and \"{}\" both have id {}", source, model.tokens[static_cast<size_t>(i)], token, i);
+      fail_input("{}: tokens \"{}\" and \"{}\" both have id {}", source, model.tokens[static_cast<size_t>(i)], token,
+                 i);
     model.put(i, token);
   }
 }
@@ -52,7 +53,8 @@ void read_merges(const Json& merges, ModelSpec& model, const std::string& source
   for (const auto& m : merges) {
     const size_t k = model.merges.size();
     if (m.is_array() && m.size() == 2) {
-      model.merges.emplace_back(find(m[0].get_ref<const std::string&>(), k), find(m[1].get_ref<const std::string&>(), k));
+      model.merges.emplace_back(find(m[0].get_ref<const std::string&>(), k),
+                                find(m[1].get_ref<const std::string&>(), k));
       continue;
     }
     if (!m.is_string()) fail_input("{}: merge {} is neither a string nor a pair", source, k);
@@ -68,10 +70,10 @@ void read_model(const Json& m, Spec& spec) {
   const std::string& source = spec.source;
   ModelSpec& model = spec.model;
   // Old files name no type; they are BPE where they have merges, WordPiece where they say how long a word may be.
-  const std::string type = m.contains("type")                                 ? m.at("type").get<std::string>()
-                           : m.contains("merges")                             ? "BPE"
-                           : m.contains("max_input_chars_per_word")           ? "WordPiece"
-                                                                              : "without type";
+  const std::string type = m.contains("type")                       ? m.at("type").get<std::string>()
+                           : m.contains("merges")                   ? "BPE"
+                           : m.contains("max_input_chars_per_word") ? "WordPiece"
+                                                                    : "without type";
   if (type == "BPE") {
     model.kind = ModelSpec::Kind::kBpe;
     if (m.contains("dropout") && !m.at("dropout").is_null() && m.at("dropout").get<double>() != 0)
@@ -110,8 +112,8 @@ AddedToken read_added(const Json& t, const std::string& source) {
 
 }  // namespace
 
-bool added_ids_follow(const Spec& spec, const std::function<int32_t(const std::string&)>& id_in_vocab, size_t vocab_count,
-                      std::string* why) {
+bool added_ids_follow(const Spec& spec, const std::function<int32_t(const std::string&)>& id_in_vocab,
+                      size_t vocab_count, std::string* why) {
   int64_t highest = -1;
   for (const auto& a : spec.added) {
     int64_t id = id_in_vocab(a.content);
@@ -174,9 +176,11 @@ void set_byte_level(Spec& spec, std::string_view pattern, bool digits_apart) {
   Json steps = Json::array();
   if (digits_apart) steps.push_back({{"type", "Digits"}, {"individual_digits", true}});
   if (!pattern.empty())
-    steps.push_back({{"type", "Split"}, {"pattern", {{"Regex", pattern}}}, {"behavior", "Isolated"}, {"invert", false}});
+    steps.push_back(
+        {{"type", "Split"}, {"pattern", {{"Regex", pattern}}}, {"behavior", "Isolated"}, {"invert", false}});
   steps.push_back(level(pattern.empty()));
-  spec.pre_tokenizer = steps.size() == 1 ? steps[0].dump() : Json{{"type", "Sequence"}, {"pretokenizers", steps}}.dump();
+  spec.pre_tokenizer =
+      steps.size() == 1 ? steps[0].dump() : Json{{"type", "Sequence"}, {"pretokenizers", steps}}.dump();
   spec.decoder = level(true).dump();
   spec.post_processor = level(true).dump();
 }

@@ -39,8 +39,10 @@ void add(const Json& spec, const std::string& source, std::vector<NormalizerStep
     NormalizerStep s{Kind::kReplace};
     s.content = spec.at("content").get<std::string>();
     const Json& pattern = spec.at("pattern");
-    if (pattern.contains("String")) s.pattern = pattern.at("String").get<std::string>();
-    else s.regex = std::make_shared<Regex>(pattern.at("Regex").get<std::string>(), source);
+    if (pattern.contains("String"))
+      s.pattern = pattern.at("String").get<std::string>();
+    else
+      s.regex = std::make_shared<Regex>(pattern.at("Regex").get<std::string>(), source);
     if (!s.regex && s.pattern.empty()) fail_input("{}: normalizer: Replace of an empty string", source);
     steps.push_back(std::move(s));
   } else if (type == "BertNormalizer") {

@@ -12,7 +12,7 @@ namespace {
 std::string quoted(const std::string& s) { return Json(s).dump(); }
 
 OrderedJson added_json(const AddedToken& a) {
-  return {{"id", a.id},         {"content", a.content}, {"single_word", a.single_word}, {"lstrip", a.lstrip},
+  return {{"id", a.id},         {"content", a.content},       {"single_word", a.single_word}, {"lstrip", a.lstrip},
           {"rstrip", a.rstrip}, {"normalized", a.normalized}, {"special", a.special}};
 }
 
@@ -51,7 +51,12 @@ std::string model_json(const Spec& spec, const Vocab& vocab) {
     out += ",\"merges\":[";
     comma = "";
     for (const auto& [a, b] : m.merges) {
-      out.append(comma).append("[").append(quoted(vocab.token(a))).append(",").append(quoted(vocab.token(b))).append("]");
+      out.append(comma)
+          .append("[")
+          .append(quoted(vocab.token(a)))
+          .append(",")
+          .append(quoted(vocab.token(b)))
+          .append("]");
       comma = ",\n";
     }
     out += "]";

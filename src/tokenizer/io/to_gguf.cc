@@ -11,19 +11,21 @@
 namespace mxt::tokenizer {
 namespace {
 
-// Where the pre-tokenizers that llama.cpp knows differ: runs of digits, contractions in both cases, white space, letters
-// beside punctuation, scripts without spaces, marks that a normaliser joins, emoji.
+// Where the pre-tokenizers that llama.cpp knows differ: runs of digits, contractions in both cases, white space,
+// letters beside punctuation, scripts without spaces, marks that a normaliser joins, emoji.
 constexpr std::string_view kProbe =
     "Hello, world! it's IT'S we'LL 7 42 123 1234 12345678 3.14159 a1b22c333\n\n\n  two  spaces\tand\ttabs \n \n\r\n"
     "def f(x):\n    return x**2 + {'key': [1, 20, 300]}  # !!! ??? ...\n"
     "na\xC3\xAFve cafe\xCC\x81 \xE4\xBD\xA0\xE5\xA5\xBD\xE4\xB8\x96\xE7\x95\x8C 2024\xE5\xB9\xB4 "
-    "\xD0\x9F\xD1\x80\xD0\xB8\xD0\xB2\xD0\xB5\xD1\x82 \xD9\x85\xD8\xB1\xD8\xAD\xD8\xA8\xD8\xA7 \xF0\x9F\x98\x80\xF0\x9F\x91\x8D\xF0\x9F\x8F\xBD "
+    "\xD0\x9F\xD1\x80\xD0\xB8\xD0\xB2\xD0\xB5\xD1\x82 \xD9\x85\xD8\xB1\xD8\xAD\xD8\xA8\xD8\xA7 "
+    "\xF0\x9F\x98\x80\xF0\x9F\x91\x8D\xF0\x9F\x8F\xBD "
     "\xE0\xA5\xA7\xE0\xA5\xA8\xE0\xA5\xA9 \xC2\xBD \xE2\x85\xAB http://x.y/z?a=1&b=22 don't_stop-me.now $100,000.00   ";
 
 // True where every text gets the beginning-of-sequence token: the file says so, or its template puts it first.
 bool adds_bos(const Spec& spec) {
   const Json config = parse_json(spec.config, "tokenizer_config.json");
-  if (config.is_object() && config.contains("add_bos_token") && config["add_bos_token"].is_boolean()) return config["add_bos_token"];
+  if (config.is_object() && config.contains("add_bos_token") && config["add_bos_token"].is_boolean())
+    return config["add_bos_token"];
   if (spec.bos_token.empty()) return false;
   const auto starts_with_bos = [&](const Json& p) {
     const auto at = "/single/0/SpecialToken/id"_json_pointer;
@@ -39,7 +41,8 @@ bool adds_bos(const Spec& spec) {
 
 GgufTokenizerData to_gguf_data(const Spec& spec, const Vocab& vocab, const Tokenizer& self) {
   if (spec.model.kind != ModelSpec::Kind::kBpe || spec.model.byte_fallback)
-    fail_missing("{}: llama.cpp has no tokenizer of this kind for GGUF: byte-level BPE is what can be written", spec.source);
+    fail_missing("{}: llama.cpp has no tokenizer of this kind for GGUF: byte-level BPE is what can be written",
+                 spec.source);
   GgufTokenizerData d;
   d.model = "gpt2";
   d.source = spec.source;
@@ -69,8 +72,11 @@ GgufTokenizerData to_gguf_data(const Spec& spec, const Vocab& vocab, const Token
     d.pre = pre;
     if (Tokenizer::from_gguf(d)->encode(kProbe) == want) return d;
   }
-  fail_missing("{}: cuts text in a way that none of llama.cpp's pre-tokenizers known here does (qwen2, llama-bpe, smollm, gpt-2): "
-               "no GGUF of it would read text as the model does", spec.source);
+  fail_missing(
+      "{}: cuts text in a way that none of llama.cpp's pre-tokenizers known here does (qwen2, llama-bpe, smollm, "
+      "gpt-2): "
+      "no GGUF of it would read text as the model does",
+      spec.source);
 }
 
 }  // namespace mxt::tokenizer

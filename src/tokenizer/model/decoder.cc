@@ -20,9 +20,9 @@ void replace_all(std::string& s, std::string_view from, std::string_view to) {
 
 // tokenizers' clean-up for WordPiece, in its order.
 void clean_up(std::string& s) {
-  static constexpr std::string_view kPairs[][2] = {{" .", "."},     {" ?", "?"},     {" !", "!"},   {" ,", ","},
-                                                   {" ' ", "'"},    {" n't", "n't"}, {" 'm", "'m"}, {" do not", " don't"},
-                                                   {" 's", "'s"},   {" 've", "'ve"}, {" 're", "'re"}};
+  static constexpr std::string_view kPairs[][2] = {
+      {" .", "."},   {" ?", "?"},           {" !", "!"},   {" ,", ","},     {" ' ", "'"},   {" n't", "n't"},
+      {" 'm", "'m"}, {" do not", " don't"}, {" 's", "'s"}, {" 've", "'ve"}, {" 're", "'re"}};
   for (const auto& p : kPairs) replace_all(s, p[0], p[1]);
 }
 
@@ -31,8 +31,10 @@ bool byte_token(const std::string& t, char& byte) {
   int v = 0;
   for (int i = 3; i < 5; ++i) {
     const char c = t[static_cast<size_t>(i)];
-    const int d = c >= '0' && c <= '9' ? c - '0' : c >= 'A' && c <= 'F' ? c - 'A' + 10
-                  : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+    const int d = c >= '0' && c <= '9'   ? c - '0'
+                  : c >= 'A' && c <= 'F' ? c - 'A' + 10
+                  : c >= 'a' && c <= 'f' ? c - 'a' + 10
+                                         : -1;
     if (d < 0) return false;
     v = v * 16 + d;
   }
@@ -46,8 +48,10 @@ void byte_fallback(std::vector<std::string>& tokens) {
   std::string run;
   const auto flush = [&] {
     if (run.empty()) return;
-    if (is_valid_utf8(run)) out.push_back(run);
-    else out.insert(out.end(), run.size(), "\xEF\xBF\xBD");
+    if (is_valid_utf8(run))
+      out.push_back(run);
+    else
+      out.insert(out.end(), run.size(), "\xEF\xBF\xBD");
     run.clear();
   };
   for (auto& t : tokens) {
@@ -125,13 +129,16 @@ void Decoder::apply(const Step& step, std::vector<std::string>& tokens) {
       for (size_t i = 0; i < n; ++i) {
         auto& t = tokens[i];
         if (i > 0) {
-          if (t.starts_with(step.a)) t.erase(0, step.a.size());
-          else t.insert(0, 1, ' ');
+          if (t.starts_with(step.a))
+            t.erase(0, step.a.size());
+          else
+            t.insert(0, 1, ' ');
         }
         if (step.flag) clean_up(t);
       }
       return;
-    case Kind::kByteFallback: return byte_fallback(tokens);
+    case Kind::kByteFallback:
+      return byte_fallback(tokens);
     case Kind::kFuse: {
       std::string all;
       for (const auto& t : tokens) all += t;

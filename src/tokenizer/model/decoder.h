@@ -22,7 +22,7 @@ class Decoder {
   struct Step {
     enum class Kind { kByteLevel, kWordPiece, kByteFallback, kFuse, kStrip, kReplace, kMetaspace, kBpe };
     Kind kind;
-    std::string a, b;  // prefix / pattern / mark / suffix, and content
+    std::string a, b;   // prefix / pattern / mark / suffix, and content
     bool flag = false;  // cleanup, or "a leading space was added"
     int left = 0, right = 0;
   };

@@ -131,9 +131,15 @@ std::vector<Cut> cuts_of(const SplitStep& step, std::string_view s) {
         return b != std::string_view::npos;
       });
       break;
-    case Kind::kDigits: cuts = cut_by_class(s, unicode::kNumeric); break;
-    case Kind::kWhitespaceSplit: cuts = cut_by_class(s, unicode::kWhite); break;
-    default: cuts = cut_by_class(s, unicode::kPunctuation); break;
+    case Kind::kDigits:
+      cuts = cut_by_class(s, unicode::kNumeric);
+      break;
+    case Kind::kWhitespaceSplit:
+      cuts = cut_by_class(s, unicode::kWhite);
+      break;
+    default:
+      cuts = cut_by_class(s, unicode::kPunctuation);
+      break;
   }
   if (step.invert)
     for (auto& c : cuts) c.match = !c.match;
@@ -146,7 +152,8 @@ Piece metaspace(const SplitStep& step, const Piece& in, bool first, PreTokenizer
   auto map = std::make_unique<OffsetMap>();
   const std::string& mark = step.literal;
   const bool starts = in.text.starts_with(mark) || in.text.starts_with(' ');
-  if (!starts && (step.prepend == SplitStep::Prepend::kAlways || (step.prepend == SplitStep::Prepend::kFirst && first))) {
+  if (!starts &&
+      (step.prepend == SplitStep::Prepend::kAlways || (step.prepend == SplitStep::Prepend::kFirst && first))) {
     *text += mark;
     map->add({0, mark.size(), 0, 0});
   }
@@ -189,11 +196,19 @@ std::vector<Piece> PreTokenizer::split(std::string_view text, bool at_start, Sto
   for (const auto& step : steps_) {
     next.clear();
     for (const auto& p : now) {
-      const auto emit = [&](size_t b, size_t e) { next.push_back({p.text.substr(b, e - b), p.base, p.shift + b, p.map}); };
+      const auto emit = [&](size_t b, size_t e) {
+        next.push_back({p.text.substr(b, e - b), p.base, p.shift + b, p.map});
+      };
       switch (step.kind) {
-        case Kind::kScan: cut_scan(step.rule, p.text, emit); break;
-        case Kind::kWhitespace: cut_words(p.text, emit); break;
-        case Kind::kPrefixSpace: next.push_back(prefix_space(p, storage)); break;
+        case Kind::kScan:
+          cut_scan(step.rule, p.text, emit);
+          break;
+        case Kind::kWhitespace:
+          cut_words(p.text, emit);
+          break;
+        case Kind::kPrefixSpace:
+          next.push_back(prefix_space(p, storage));
+          break;
         case Kind::kMetaspace: {
           const Piece marked = metaspace(step, p, at_start && p.base + p.shift == 0, storage);
           if (!step.individual) {
@@ -218,7 +233,9 @@ std::vector<Piece> PreTokenizer::split(std::string_view text, bool at_start, Sto
           });
           break;
         }
-        default: arrange(cuts_of(step, p.text), step.behavior, emit); break;
+        default:
+          arrange(cuts_of(step, p.text), step.behavior, emit);
+          break;
       }
     }
     now.swap(next);
@@ -318,9 +335,12 @@ void PreTokenizer::add(const Json& spec, const std::string& source) {
     if (step.literal.empty()) fail_input("{}: pre_tokenizer: Metaspace without replacement", source);
     // Old files say add_prefix_space instead of prepend_scheme.
     const std::string scheme = spec.value("prepend_scheme", flag(spec, "add_prefix_space", true) ? "always" : "never");
-    if (scheme == "always") step.prepend = SplitStep::Prepend::kAlways;
-    else if (scheme == "first") step.prepend = SplitStep::Prepend::kFirst;
-    else if (scheme != "never") fail_input("{}: pre_tokenizer: prepend_scheme \"{}\" is not known", source, scheme);
+    if (scheme == "always")
+      step.prepend = SplitStep::Prepend::kAlways;
+    else if (scheme == "first")
+      step.prepend = SplitStep::Prepend::kFirst;
+    else if (scheme != "never")
+      fail_input("{}: pre_tokenizer: prepend_scheme \"{}\" is not known", source, scheme);
     steps_.push_back(step);
   } else {
     fail_input("{}: pre_tokenizer {} is not supported", source, type);

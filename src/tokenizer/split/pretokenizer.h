@@ -18,8 +18,8 @@ namespace mxt::tokenizer {
 // A piece of the pre-tokenized text.
 struct Piece {
   std::string_view text;
-  size_t base = 0;   // where the text that the piece was cut from begins in the whole
-  size_t shift = 0;  // where the piece begins in that text
+  size_t base = 0;                 // where the text that the piece was cut from begins in the whole
+  size_t shift = 0;                // where the piece begins in that text
   const OffsetMap* map = nullptr;  // from that text, where a step changed it
   // Bytes [b, e) of the piece as bytes of the whole.
   Span source(size_t b, size_t e) const {
@@ -30,16 +30,26 @@ struct Piece {
 };
 
 struct SplitStep {
-  enum class Kind { kScan, kRegex, kLiteral, kDigits, kWhitespace, kWhitespaceSplit, kBert, kPunctuation, kMetaspace,
-                    kPrefixSpace };
+  enum class Kind {
+    kScan,
+    kRegex,
+    kLiteral,
+    kDigits,
+    kWhitespace,
+    kWhitespaceSplit,
+    kBert,
+    kPunctuation,
+    kMetaspace,
+    kPrefixSpace
+  };
   enum class Behavior { kRemoved, kIsolated, kMergedWithPrevious, kMergedWithNext, kContiguous };
   Kind kind;
   Behavior behavior = Behavior::kIsolated;
   bool invert = false;
-  ScanRule rule{};                     // kScan
-  std::shared_ptr<const Regex> regex;  // kRegex
-  std::string literal;                 // kLiteral, kMetaspace (what replaces ' ')
-  bool individual = false;             // kDigits: one by one; kMetaspace: split
+  ScanRule rule{};                                                           // kScan
+  std::shared_ptr<const Regex> regex;                                        // kRegex
+  std::string literal;                                                       // kLiteral, kMetaspace (what replaces ' ')
+  bool individual = false;                                                   // kDigits: one by one; kMetaspace: split
   enum class Prepend { kNever, kFirst, kAlways } prepend = Prepend::kNever;  // kMetaspace
 };
 

@@ -38,13 +38,20 @@ class Translator {
   std::string run() {
     while (i_ < p_.size()) {
       const char c = p_[i_];
-      if (c == '\\') escape(false);
-      else if (c == '[') bracket();
-      else if (c == '(') group();
-      else if (c == '{') repeat();
-      else if (c == '^' || c == '$') refuse("an anchor");
-      else if (c == '+' || c == '*' || c == '?') quantifier();
-      else copy(1);
+      if (c == '\\')
+        escape(false);
+      else if (c == '[')
+        bracket();
+      else if (c == '(')
+        group();
+      else if (c == '{')
+        repeat();
+      else if (c == '^' || c == '$')
+        refuse("an anchor");
+      else if (c == '+' || c == '*' || c == '?')
+        quantifier();
+      else
+        copy(1);
     }
     return out_;
   }
@@ -60,20 +67,27 @@ class Translator {
   // A class written as ranges: bare inside brackets, bracketed outside.
   void put_class(std::string_view ranges, bool negated, bool inside) {
     if (inside && negated) refuse("a negated class inside brackets");
-    if (inside) out_ += ranges;
-    else (out_ += negated ? "[^" : "[").append(ranges).append("]");
+    if (inside)
+      out_ += ranges;
+    else
+      (out_ += negated ? "[^" : "[").append(ranges).append("]");
   }
   void escape(bool inside) {
     if (i_ + 1 >= p_.size()) refuse("a lone backslash");
     const char c = p_[i_ + 1];
     if (c == 'p' || c == 'P') return property(c == 'P', inside);
-    if (c == 's' || c == 'S') put_class(kSpaces, c == 'S', inside);
-    else if (c == 'w' || c == 'W') put_class(word_ranges(), c == 'W', inside);
-    else if (c == 'd' || c == 'D') put_class("\\p{Nd}", c == 'D', inside);
+    if (c == 's' || c == 'S')
+      put_class(kSpaces, c == 'S', inside);
+    else if (c == 'w' || c == 'W')
+      put_class(word_ranges(), c == 'W', inside);
+    else if (c == 'd' || c == 'D')
+      put_class("\\p{Nd}", c == 'D', inside);
     else if (c == 'r' || c == 'n' || c == 't' || c == 'f' || (static_cast<unsigned char>(c) < 0x80 && !std::isalnum(c)))
       return copy(2);
-    else if (c == 'u' || c == 'x') return code_point(c);
-    else refuse(fmt::format("\\{}", c));
+    else if (c == 'u' || c == 'x')
+      return code_point(c);
+    else
+      refuse(fmt::format("\\{}", c));
     i_ += 2;
   }
   void code_point(char kind) {
@@ -99,19 +113,21 @@ class Translator {
       negated = !negated;
       name.erase(0, 1);
     }
-    static constexpr std::string_view kKnown[] = {"L",  "Lu", "Ll", "Lt", "Lm", "Lo", "M",  "Mn", "Mc", "Me",
-                                                  "N",  "Nd", "Nl", "No", "P",  "Pc", "Pd", "Ps", "Pe", "Pi",
-                                                  "Pf", "Po", "S",  "Sm", "Sc", "Sk", "So", "Z",  "Zs", "Zl",
-                                                  "Zp", "C",  "Cc", "Cf", "Han", "Hiragana", "Katakana", "Hangul",
-                                                  "Latin", "Greek", "Cyrillic", "Arabic", "Hebrew", "Thai"};
+    static constexpr std::string_view kKnown[] = {
+        "L",  "Lu",  "Ll",       "Lt",       "Lm",     "Lo",    "M",     "Mn",       "Mc",     "Me",     "N",
+        "Nd", "Nl",  "No",       "P",        "Pc",     "Pd",    "Ps",    "Pe",       "Pi",     "Pf",     "Po",
+        "S",  "Sm",  "Sc",       "Sk",       "So",     "Z",     "Zs",    "Zl",       "Zp",     "C",      "Cc",
+        "Cf", "Han", "Hiragana", "Katakana", "Hangul", "Latin", "Greek", "Cyrillic", "Arabic", "Hebrew", "Thai"};
     bool known = false;
     for (const auto k : kKnown) known = known || k == name;
     if (!known) refuse(fmt::format("\\p{{{}}}", name));
     std::string ranges = fmt::format("\\p{{{}}}", name);
     if (name == "L") ranges += unicode::kNewLetters;
     if (name == "N") ranges += unicode::kNewNumbers;
-    if (inside && negated && name != "L" && name != "N") out_ += fmt::format("\\P{{{}}}", name);
-    else put_class(ranges, negated, inside);
+    if (inside && negated && name != "L" && name != "N")
+      out_ += fmt::format("\\P{{{}}}", name);
+    else
+      put_class(ranges, negated, inside);
     i_ = close + 1;
   }
   void bracket() {
@@ -119,10 +135,14 @@ class Translator {
     if (i_ < p_.size() && p_[i_] == '^') copy(1);
     if (i_ < p_.size() && p_[i_] == ']') refuse("an empty bracket");
     while (i_ < p_.size() && p_[i_] != ']') {
-      if (p_[i_] == '\\') escape(true);
-      else if (p_[i_] == '[') refuse("a bracket inside brackets");
-      else if (p_[i_] == '&' && i_ + 1 < p_.size() && p_[i_ + 1] == '&') refuse("&& inside brackets");
-      else copy(1);
+      if (p_[i_] == '\\')
+        escape(true);
+      else if (p_[i_] == '[')
+        refuse("a bracket inside brackets");
+      else if (p_[i_] == '&' && i_ + 1 < p_.size() && p_[i_ + 1] == '&')
+        refuse("&& inside brackets");
+      else
+        copy(1);
     }
     if (i_ >= p_.size()) refuse("a bracket without end");
     copy(1);

@@ -1,6 +1,5 @@
 #include "tokenizer/split/scanner.h"
 
-
 #include "base/error.h"
 #include "tokenizer/text/unicode.h"
 
@@ -43,8 +42,10 @@ struct Reader {
     size_t n;
     const uint16_t f = table[unicode::decode(text + p, n)];
     next = p + n;
-    return f & number ? Class::kNumber : f & unicode::kLetter ? Class::kLetter : f & unicode::kSpace ? Class::kSpace
-                                                                                                      : Class::kOther;
+    return f & number             ? Class::kNumber
+           : f & unicode::kLetter ? Class::kLetter
+           : f & unicode::kSpace  ? Class::kSpace
+                                  : Class::kOther;
   }
   size_t run(size_t p, Class c) const {
     size_t next;

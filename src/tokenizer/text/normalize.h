@@ -31,12 +31,24 @@ class OffsetMap {
 };
 
 struct NormalizerStep {
-  enum class Kind { kNfc, kNfd, kNfkc, kNfkd, kLowercase, kStripAccents, kStrip, kPrepend, kReplace, kBertClean,
-                    kBertChinese, kBertAccents };
+  enum class Kind {
+    kNfc,
+    kNfd,
+    kNfkc,
+    kNfkd,
+    kLowercase,
+    kStripAccents,
+    kStrip,
+    kPrepend,
+    kReplace,
+    kBertClean,
+    kBertChinese,
+    kBertAccents
+  };
   Kind kind;
-  bool left = false, right = false;     // kStrip
-  std::string pattern, content;         // kReplace (literal pattern), kPrepend (content)
-  std::shared_ptr<const Regex> regex;   // kReplace where the pattern is one
+  bool left = false, right = false;    // kStrip
+  std::string pattern, content;        // kReplace (literal pattern), kPrepend (content)
+  std::shared_ptr<const Regex> regex;  // kReplace where the pattern is one
 };
 
 class Normalizer {

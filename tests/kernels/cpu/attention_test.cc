@@ -18,8 +18,8 @@ struct Case {
   int64_t heads, kv_heads, d, window;
   DType type;
   std::string describe(const std::string& algo, const char* what) const {
-    return fmt::format("{} {} documents {} heads {}/{} d {} window {} {}", algo, what, lengths.size(), heads, kv_heads, d,
-                       window, name_of(type));
+    return fmt::format("{} {} documents {} heads {}/{} d {} window {} {}", algo, what, lengths.size(), heads, kv_heads,
+                       d, window, name_of(type));
   }
 };
 
@@ -62,7 +62,8 @@ struct Tensor {
                                    : bf16_to_float(static_cast<const uint16_t*>(mat.p)[i]);
   }
   Mat columns(int64_t from, int64_t count) const {
-    return {static_cast<char*>(mat.p) + static_cast<size_t>(from) * size_of(mat.type), mat.rows, count, mat.ld, mat.type};
+    return {static_cast<char*>(mat.p) + static_cast<size_t>(from) * size_of(mat.type), mat.rows, count, mat.ld,
+            mat.type};
   }
 };
 
@@ -163,10 +164,18 @@ struct Paged {
     for (int32_t x : v) s += x;
     return s;
   }
-  Paged(int64_t heads_, int64_t kv_heads_, int64_t d_, int64_t page_, int64_t window_, DType t, std::vector<int32_t> context_)
-      : heads(heads_), kv_heads(kv_heads_), d(d_), page(page_), window(window_), type(t), context(std::move(context_)),
+  Paged(int64_t heads_, int64_t kv_heads_, int64_t d_, int64_t page_, int64_t window_, DType t,
+        std::vector<int32_t> context_)
+      : heads(heads_),
+        kv_heads(kv_heads_),
+        d(d_),
+        page(page_),
+        window(window_),
+        type(t),
+        context(std::move(context_)),
         max_pages(*std::max_element(context.begin(), context.end()) / page + 1),
-        k(sum(context), kv_heads * d, t, 11), v(sum(context), kv_heads * d, t, 12),
+        k(sum(context), kv_heads * d, t, 11),
+        v(sum(context), kv_heads * d, t, 12),
         k_cache(static_cast<int64_t>(context.size()) * max_pages * kv_heads * page, d, t, 13),
         v_cache(static_cast<int64_t>(context.size()) * max_pages * kv_heads * page, d, t, 14) {
     tables.resize(context.size() * static_cast<size_t>(max_pages));
@@ -175,8 +184,8 @@ struct Paged {
     std::vector<int32_t> slots;
     for (size_t r = 0; r < context.size(); ++r)
       for (int32_t s = 0; s < context[r]; ++s)
-        slots.push_back(static_cast<int32_t>(tables[r * static_cast<size_t>(max_pages) + static_cast<size_t>(s / page)] * page +
-                                             s % page));
+        slots.push_back(static_cast<int32_t>(
+            tables[r * static_cast<size_t>(max_pages) + static_cast<size_t>(s / page)] * page + s % page));
     StoreCache c;
     c.k = k.mat, c.v = v.mat, c.k_cache = k_cache.mat.p, c.v_cache = v_cache.mat.p, c.slots = slots.data();
     c.page = page, c.kv_heads = kv_heads, c.head_dim = d;
@@ -200,7 +209,8 @@ struct Paged {
     a.q = q.mat, a.out = out.mat, a.k_cache = k_cache.mat.p, a.v_cache = v_cache.mat.p;
     a.cu_q = cu.data(), a.context = upto.data(), a.tables = table.data();
     a.requests = static_cast<int64_t>(which.size()), a.max_pages = max_pages, a.page = page;
-    a.heads = heads, a.kv_heads = kv_heads, a.head_dim = d, a.window = window, a.scale = 1 / std::sqrt(static_cast<float>(d));
+    a.heads = heads, a.kv_heads = kv_heads, a.head_dim = d, a.window = window,
+    a.scale = 1 / std::sqrt(static_cast<float>(d));
     reference ? reference::cached_attention(a) : cpu::cached_attention(a, {});
     return out;
   }
@@ -225,7 +235,8 @@ TEST(CpuCachedAttention, AgreesWithTheReference) {
       which.push_back(static_cast<int>(i));
       queries.push_back(i % 2 == 0 ? p.context[i] : 1);
     }
-    const Tensor got = p.attend(which, queries, p.context, q, false), want = p.attend(which, queries, p.context, q, true);
+    const Tensor got = p.attend(which, queries, p.context, q, false),
+                 want = p.attend(which, queries, p.context, q, true);
     const bool bf16 = p.type == DType::kBF16;
     expect_near(got, want, bf16 ? 0.05 : 2e-5, bf16 ? 5e-3 : 2e-6, fmt::format("d {} page {}", p.d, p.page));
   }
@@ -252,7 +263,8 @@ TEST(CpuCachedAttention, BitsDoNotDependOnTheBatchTheChunksOrTheThreads) {
           const int32_t count = std::min(chunk, n - from);
           same(p.attend({0}, {count}, {from + count}, q, false), 0, from, count);
         }
-      same(p.attend({1, 0}, {p.context[1], 2}, {p.context[1], n}, q, false), static_cast<size_t>(p.context[1]), n - 2, 2);
+      same(p.attend({1, 0}, {p.context[1], 2}, {p.context[1], n}, q, false), static_cast<size_t>(p.context[1]), n - 2,
+           2);
     }
   }
   set_num_threads(2);

@@ -46,7 +46,8 @@ BlockMatrix make(BlockKind kind, int64_t rows, int64_t cols, std::vector<float>&
         }
         continue;
       }
-      const uint16_t d = float_to_f16(0.001f * static_cast<float>(1 + random() % 50)), lo = float_to_f16(-0.01f * static_cast<float>(random() % 30));
+      const uint16_t d = float_to_f16(0.001f * static_cast<float>(1 + random() % 50)),
+                     lo = float_to_f16(-0.01f * static_cast<float>(random() % 30));
       std::memcpy(p, &d, 2);
       if (kind == BlockKind::kQ4) std::memcpy(p + 2, &lo, 2);
       for (size_t i = kind == BlockKind::kQ4 ? 4 : 2; i < bytes; ++i) p[i] = static_cast<std::byte>(random() % 256);
@@ -84,7 +85,9 @@ std::vector<float> product(const BlockMatrix& w, const std::vector<float>& x, in
 }
 
 class Blocks : public testing::TestWithParam<BlockKind> {};
-INSTANTIATE_TEST_SUITE_P(Kinds, Blocks, testing::Values(BlockKind::kQ4, BlockKind::kQ8, BlockKind::kBF16, BlockKind::kQ4F, BlockKind::kQ8F));
+INSTANTIATE_TEST_SUITE_P(Kinds, Blocks,
+                         testing::Values(BlockKind::kQ4, BlockKind::kQ8, BlockKind::kBF16, BlockKind::kQ4F,
+                                         BlockKind::kQ8F));
 
 TEST_P(Blocks, RowsAreWhatWasPut) {
   std::vector<float> values;
@@ -100,7 +103,8 @@ TEST_P(Blocks, RowsAreWhatWasPut) {
   EXPECT_EQ(y[96 + 5], values[34 * 96 + 5]);
 }
 
-// Rows that fill no group, one group of a panel, both; k of a part of a panel and beyond; tokens on both sides of each limit.
+// Rows that fill no group, one group of a panel, both; k of a part of a panel and beyond; tokens on both sides of each
+// limit.
 TEST_P(Blocks, ProductsAreThoseOfTheValues) {
   for (const auto& [n, k] : {std::pair<int64_t, int64_t>{1, 32}, {35, 96}, {64, 160}, {97, 576}}) {
     std::vector<float> values;
@@ -110,10 +114,13 @@ TEST_P(Blocks, ProductsAreThoseOfTheValues) {
       const auto got = product(w, x, m);
       std::vector<float> want(got.size());
       Gemm g;
-      g.a = ConstMat(x.data(), m, k, k, DType::kF32), g.b = ConstMat(values.data(), n, k, k, DType::kF32), g.trans_b = true;
+      g.a = ConstMat(x.data(), m, k, k, DType::kF32), g.b = ConstMat(values.data(), n, k, k, DType::kF32),
+      g.trans_b = true;
       g.c = {want.data(), m, n, n, DType::kF32};
       reference_ops().gemm(g);
-      for (size_t i = 0; i < want.size(); ++i) ASSERT_NEAR(got[i], want[i], 1e-5f * std::sqrt(static_cast<float>(k)) + 1e-5f * std::abs(want[i])) << n << " " << k << " " << m << " " << i;
+      for (size_t i = 0; i < want.size(); ++i)
+        ASSERT_NEAR(got[i], want[i], 1e-5f * std::sqrt(static_cast<float>(k)) + 1e-5f * std::abs(want[i]))
+            << n << " " << k << " " << m << " " << i;
     }
   }
 }
@@ -126,7 +133,8 @@ TEST_P(Blocks, TheBitsAreThoseOfPanelsWithTheValues) {
     const std::vector<float> x = normals(m * k);
     std::vector<float> want(static_cast<size_t>(m * n));
     Gemm g;
-    g.a = ConstMat(x.data(), m, k, k, DType::kF32), g.b = ConstMat(values.data(), n, k, k, DType::kF32), g.trans_b = true, g.algo = 1;
+    g.a = ConstMat(x.data(), m, k, k, DType::kF32), g.b = ConstMat(values.data(), n, k, k, DType::kF32),
+    g.trans_b = true, g.algo = 1;
     g.c = {want.data(), m, n, n, DType::kF32};
     ASSERT_EQ(cpu_ops().gemm_algorithms()[1], "panels");
     cpu_ops().gemm(g);
@@ -147,10 +155,16 @@ TEST_P(Blocks, TypesStridesAndBias) {
         x16[static_cast<size_t>(i * (k + 3) + j)] = float_to_bf16(v);
         v = bf16_to_float(float_to_bf16(v));
       }
-    cpu::block_gemm({ConstMat(x16.data(), m, k, k + 3, DType::kBF16), &w, {c16.data(), m, n, n + 5, DType::kBF16}, bias.data(), DType::kF32});
+    cpu::block_gemm({ConstMat(x16.data(), m, k, k + 3, DType::kBF16),
+                     &w,
+                     {c16.data(), m, n, n + 5, DType::kBF16},
+                     bias.data(),
+                     DType::kF32});
     const auto want = product(w, x, m);
     for (int64_t i = 0; i < m; ++i) {
-      for (int64_t j = 0; j < n; ++j) EXPECT_EQ(c16[static_cast<size_t>(i * (n + 5) + j)], float_to_bf16(want[static_cast<size_t>(i * n + j)] + bias[static_cast<size_t>(j)]));
+      for (int64_t j = 0; j < n; ++j)
+        EXPECT_EQ(c16[static_cast<size_t>(i * (n + 5) + j)],
+                  float_to_bf16(want[static_cast<size_t>(i * n + j)] + bias[static_cast<size_t>(j)]));
       for (int64_t j = n; j < n + 5; ++j) EXPECT_EQ(c16[static_cast<size_t>(i * (n + 5) + j)], 7);
     }
   }
@@ -168,7 +182,8 @@ TEST_P(Blocks, ATokensBitsDependOnNothingElse) {
       const auto one = product(w, std::vector<float>(x.begin() + i * k, x.begin() + (i + 1) * k), 1);
       ASSERT_EQ(std::memcmp(one.data(), all.data() + i * n, static_cast<size_t>(n) * 4), 0) << i;
     }
-    EXPECT_EQ(product(w, std::vector<float>(x.begin(), x.begin() + 3 * k), 3), std::vector<float>(all.begin(), all.begin() + 3 * n));
+    EXPECT_EQ(product(w, std::vector<float>(x.begin(), x.begin() + 3 * k), 3),
+              std::vector<float>(all.begin(), all.begin() + 3 * n));
   }
   set_num_threads(2);
 }

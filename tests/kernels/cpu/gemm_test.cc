@@ -82,9 +82,9 @@ struct Problem {
 };
 
 std::vector<Case> shapes() {
-  std::vector<Case> all{{1, 1, 1},       {1, 576, 576},    {4, 192, 576},   {8, 70, 130},       {33, 65, 17},    {96, 96, 96},
-                        {130, 48, 576},  {256, 192, 64},   {100, 576, 16},  {64, 300, 1536},    {7, 129, 3},     {24, 64, 4100},
-                        {200, 1000, 40}, {16, 2050, 48}, {101, 1030, 1030},
+  std::vector<Case> all{{1, 1, 1},      {1, 576, 576},  {4, 192, 576},   {8, 70, 130},   {33, 65, 17},
+                        {96, 96, 96},   {130, 48, 576}, {256, 192, 64},  {100, 576, 16}, {64, 300, 1536},
+                        {7, 129, 3},    {24, 64, 4100}, {200, 1000, 40}, {16, 2050, 48}, {101, 1030, 1030},
                         {10900, 3, 257}};  // rows of a transposed A beyond what 64 tasks keep
   std::vector<Case> out;
   for (const auto& s : all)
@@ -103,13 +103,14 @@ std::vector<std::pair<DType, DType>> types() {
 }
 
 std::string describe(const Case& s, DType ab, DType c, const std::string& algo) {
-  return fmt::format("{} m {} n {} k {} ta {} tb {} acc {} bias {} alpha {} {} {}", algo, s.m, s.n, s.k, s.trans_a, s.trans_b,
-                     s.accumulate, s.bias, s.alpha, name_of(ab), name_of(c));
+  return fmt::format("{} m {} n {} k {} ta {} tb {} acc {} bias {} alpha {} {} {}", algo, s.m, s.n, s.k, s.trans_a,
+                     s.trans_b, s.accumulate, s.bias, s.alpha, name_of(ab), name_of(c));
 }
 
 void expect_near(const Buffer& got, const Buffer& want, const Problem& p, DType ct, DType ab, const std::string& name) {
   const Case& s = p.s;
-  const double rounding = ct == DType::kBF16 ? 1.0 / 120 : 1e-6;  // two roundings may differ by one unit in the last place
+  const double rounding =
+      ct == DType::kBF16 ? 1.0 / 120 : 1e-6;  // two roundings may differ by one unit in the last place
   const double sum_error = 4e-7 * std::sqrt(static_cast<double>(s.k)) * 8 + 1e-6;
   for (int64_t r = 0; r < s.m; ++r) {
     for (int64_t c = 0; c < s.n; ++c) {
@@ -139,7 +140,8 @@ TEST(CpuGemm, EveryCandidateAgreesWithTheReference) {
 // A token's row must not change with the tokens that share its batch, nor a column with its neighbours.
 TEST(CpuGemm, PanelsGivesAnElementTheSameBitsInAnyProduct) {
   for (auto [ab, ct] : types())
-    for (const auto& s : std::vector<Case>{{300, 200, 1100}, {300, 200, 4100, false, false}, {131, 70, 577}, {200, 130, 3000, true}}) {
+    for (const auto& s :
+         std::vector<Case>{{300, 200, 1100}, {300, 200, 4100, false, false}, {131, 70, 577}, {200, 130, 3000, true}}) {
       const Problem p(s, ab, ct);
       Buffer want(p.c);
       Gemm all = p.call(want, 1);
@@ -160,7 +162,8 @@ TEST(CpuGemm, PanelsGivesAnElementTheSameBitsInAnyProduct) {
         cpu::gemm(part, {});
         for (int64_t r = row; r < s.m; ++r)
           for (int64_t c = col; c < s.n; ++c)
-            ASSERT_EQ(got.at(r, c), want.at(r, c)) << describe(s, ab, ct, "panels") << " rows " << rows << " cols " << n;
+            ASSERT_EQ(got.at(r, c), want.at(r, c))
+                << describe(s, ab, ct, "panels") << " rows " << rows << " cols " << n;
       }
     }
 }

@@ -51,8 +51,8 @@ M block(const M& m, int64_t first, int64_t cols) {
 }
 
 std::string describe(const Case& c, DType type, int algo) {
-  return fmt::format("{} h{} kv{} d{} docs {} window {} dropout {} algo {}", label(type), c.heads, c.kv_heads, c.head_dim,
-                     fmt::join(c.cu, ","), c.window, c.dropout, algo);
+  return fmt::format("{} h{} kv{} d{} docs {} window {} dropout {} algo {}", label(type), c.heads, c.kv_heads,
+                     c.head_dim, fmt::join(c.cu, ","), c.window, c.dropout, algo);
 }
 
 TEST_P(AttentionOps, ForwardAndItsStatistics) {

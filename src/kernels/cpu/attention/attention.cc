@@ -33,7 +33,8 @@ size_t attention_memory(const Attention& a) {
   const int64_t longest = a.longest > 0 ? a.longest : a.q.rows, group = a.heads / a.kv_heads;
   const TileSize tile = attention_tile(a.algo, longest);
   const TileForward f(a.q.type, a.head_dim, a.window, a.scale, tile.queries, tile.keys);
-  return static_cast<size_t>(num_threads() * forward_units(f, std::min(longest, query_block(tile, a.head_dim, group)), group) * 4);
+  return static_cast<size_t>(num_threads() *
+                             forward_units(f, std::min(longest, query_block(tile, a.head_dim, group)), group) * 4);
 }
 
 std::vector<std::string> attention_algorithms() { return {"auto", "tile_32", "tile_64", "tile_64x128"}; }
@@ -41,11 +42,16 @@ std::vector<std::string> attention_algorithms() { return {"auto", "tile_32", "ti
 // "auto", as measured on Zen 5: small tiles waste less above the diagonal, large ones pack and rescale less often.
 TileSize attention_tile(int algo, int64_t length) {
   switch (algo) {
-    case 0: return attention_tile(length <= 128 ? 1 : length <= 1024 ? 2 : 3, length);
-    case 1: return {32, 32};
-    case 2: return {64, 64};
-    case 3: return {64, 128};
-    default: MXT_ASSERT(!"attention: no such algorithm");
+    case 0:
+      return attention_tile(length <= 128 ? 1 : length <= 1024 ? 2 : 3, length);
+    case 1:
+      return {32, 32};
+    case 2:
+      return {64, 64};
+    case 3:
+      return {64, 128};
+    default:
+      MXT_ASSERT(!"attention: no such algorithm");
   }
 }
 
@@ -64,7 +70,8 @@ void attention(const Attention& a) {
     const TileSize tile = attention_tile(a.algo, n);
     const int64_t block = query_block(tile, d, group);
     for (int64_t q = 0; q < n; q += block)
-      for (int64_t kv = 0; kv < a.kv_heads; ++kv) tasks.push_back({begin, n, kv, q, std::min(n, q + block), 0, n, tile});
+      for (int64_t kv = 0; kv < a.kv_heads; ++kv)
+        tasks.push_back({begin, n, kv, q, std::min(n, q + block), 0, n, tile});
   }
   const AttentionTask* list = tasks.data();  // thread_local: another thread has its own
   parallel_for(0, static_cast<int64_t>(tasks.size()), 1, [&](int64_t i, int64_t) {
@@ -100,13 +107,14 @@ void attention(const Attention& a) {
       QueryTile& x = queries[n];
       const int64_t k = static_cast<int64_t>(n), head = t.kv_head * group + k / (tiles / group);
       const int64_t row = t.begin + t.query_begin + k % (tiles / group) * tile.queries;
-      f.finish(x, at(a.out.p, row * a.out.ld + head * d, a.out.type), a.out.ld, a.lse ? a.lse + head * tokens + row : nullptr);
+      f.finish(x, at(a.out.p, row * a.out.ld + head * d, a.out.type), a.out.ld,
+               a.lse ? a.lse + head * tokens + row : nullptr);
     }
   });
 }
 
-// Keys are taken in tiles that start at multiples of 64 of the request's own positions, so a query meets the same tiles in
-// the same order however the prompt was cut and whatever else is in the batch.
+// Keys are taken in tiles that start at multiples of 64 of the request's own positions, so a query meets the same tiles
+// in the same order however the prompt was cut and whatever else is in the batch.
 void cached_attention(const CachedAttention& a) {
   check(a);
   constexpr int64_t kKeys = 64, kQueries = 64;
@@ -135,7 +143,9 @@ void cached_attention(const CachedAttention& a) {
       f.start(x, arena);
       queries.push_back(x);
     }
-    auto page_at = [&](int64_t key) { return ((a.tables[r * a.max_pages + key / a.page] * a.kv_heads + kv) * a.page + key % a.page) * d * size; };
+    auto page_at = [&](int64_t key) {
+      return ((a.tables[r * a.max_pages + key / a.page] * a.kv_heads + kv) * a.page + key % a.page) * d * size;
+    };
     for (int64_t key = f.first_tile(start) * kKeys; key < a.context[r]; key += kKeys) {
       // Pages lie anywhere, so the processor cannot guess the next ones.
       for (int64_t next = key + kKeys; next < std::min<int64_t>(key + 2 * kKeys, a.context[r]); next += a.page)

@@ -1,6 +1,6 @@
 // Backward of attention, tile by tile (Dao 2023, algorithm 2): scores are computed again from q, k and lse; then
-// dv = pᵀ dout, ds = p ∘ (dout vᵀ − delta), dk = scale·dsᵀ q, dq = scale·ds k. Tiles are computed transposed (keys down,
-// queries across), so that lse and delta lie along vectors and pᵀ, dsᵀ are the left operands of dv and dk.
+// dv = pᵀ dout, ds = p ∘ (dout vᵀ − delta), dk = scale·dsᵀ q, dq = scale·ds k. Tiles are computed transposed (keys
+// down, queries across), so that lse and delta lie along vectors and pᵀ, dsᵀ are the left operands of dv and dk.
 #include <algorithm>
 #include <vector>
 
@@ -24,8 +24,15 @@ struct Task : AttentionTask {
 class Backward {
  public:
   Backward(const AttentionGrad& grad, const Task& task, Arena& arena, std::vector<char>& started)
-      : a(grad), t(task), tile(task.tile), kernels(grad.q.type), d(grad.head_dim), group(grad.heads / grad.kv_heads),
-        panels(panels_of(d)), dsteps(kernels.steps(d)), first_started(started) {
+      : a(grad),
+        t(task),
+        tile(task.tile),
+        kernels(grad.q.type),
+        d(grad.head_dim),
+        group(grad.heads / grad.kv_heads),
+        panels(panels_of(d)),
+        dsteps(kernels.steps(d)),
+        first_started(started) {
     block = std::min(kKeyBlock, (t.key_end - t.key_begin + tile.keys - 1) / tile.keys * tile.keys);
     const int64_t q_tiles = (t.query_end - t.query_begin + tile.queries - 1) / tile.queries;
     const int64_t pair = Arena::rounded(tile.queries * tile.keys), sums = tile.keys * panels * kPanel;
@@ -34,13 +41,15 @@ class Backward {
     const bool copy = !kernels.in_place(d);
     const int64_t dq_units = t.want_q ? group * q_tiles * tile.queries * panels * kPanel : 0;
     const int64_t kv_units = t.want_kv ? block / tile.keys * sums : 0;
-    reserved = 2 * Arena::rounded(qt_units) + 2 * Arena::rounded(qs_units) + (kernels.amx ? 6 : 5) * pair + 2 * Arena::rounded(tile.queries) +
-               Arena::rounded(block / tile.keys * ks_units) + 2 * Arena::rounded(kv_units) + Arena::rounded(dq_units) +
+    reserved = 2 * Arena::rounded(qt_units) + 2 * Arena::rounded(qs_units) + (kernels.amx ? 6 : 5) * pair +
+               2 * Arena::rounded(tile.queries) + Arena::rounded(block / tile.keys * ks_units) +
+               2 * Arena::rounded(kv_units) + Arena::rounded(dq_units) +
                (copy ? 2 * Arena::rounded(block * dsteps) : 0);
     arena.reserve(reserved);
     qt = arena.take<uint32_t>(qt_units), ot = arena.take<uint32_t>(qt_units);
     qs = arena.take<uint32_t>(qs_units), os = arena.take<uint32_t>(qs_units);
-    st = arena.take(pair), dpt = arena.take(pair), p = arena.take(pair), ds = arena.take(pair), dsq = arena.take<uint32_t>(pair);
+    st = arena.take(pair), dpt = arena.take(pair), p = arena.take(pair), ds = arena.take(pair),
+    dsq = arena.take<uint32_t>(pair);
     if (kernels.amx) dsr = arena.take<uint32_t>(pair);
     lse2 = arena.take(tile.queries), delta = arena.take(tile.queries);
     ks = arena.take<uint32_t>(block / tile.keys * ks_units);
@@ -80,7 +89,8 @@ class Backward {
   void load_keys(int64_t key, int64_t end) {
     if (t.want_q)
       for (int64_t j = key; j < end; j += tile.keys)
-        kernels.pack(at(a.k, j, t.kv_head), a.k.ld, false, d, std::min(tile.keys, end - j), ks + (j - key) / tile.keys * ks_units);
+        kernels.pack(at(a.k, j, t.kv_head), a.k.ld, false, d, std::min(tile.keys, end - j),
+                     ks + (j - key) / tile.keys * ks_units);
     if (k_rows) {
       kernels.copy_rows(at(a.k, key, t.kv_head), a.k.ld, end - key, d, k_rows);
       kernels.copy_rows(at(a.v, key, t.kv_head), a.v.ld, end - key, d, v_rows);
@@ -123,7 +133,8 @@ class Backward {
     PanelCall c;
     c.a = left, c.a_row = row, c.a_step = step, c.m = m, c.steps = steps, c.from_partial = started, c.to_partial = true;
     for (int64_t i = 0; i < panels; ++i) {
-      c.n = std::min(kPanel, d - i * kPanel), c.b = packed + i * kPanel * steps, c.partial = sums + i * tile_rows * kPanel;
+      c.n = std::min(kPanel, d - i * kPanel), c.b = packed + i * kPanel * steps,
+      c.partial = sums + i * tile_rows * kPanel;
       kernels.multiply(c);
     }
   }
@@ -133,17 +144,21 @@ class Backward {
     products(a.v, v_rows, key, j, keys, count, ot, 1, dpt);
     GradTile g;
     g.st = st, g.dpt = dpt, g.p = p, g.ds = ds, g.ld = tile.queries, g.keys = keys, g.queries = count;
-    g.first_query = q, g.first_key = j, g.window = a.window, g.bf16 = kernels.bf16_inside, g.lse2 = lse2, g.delta = delta;
+    g.first_query = q, g.first_key = j, g.window = a.window, g.bf16 = kernels.bf16_inside, g.lse2 = lse2,
+    g.delta = delta;
     const Drop drop = Drop::of(a);
     if (drop.threshold > 0) draw(drop, h, q, count, j, keys);
     if (drop.threshold > 0)
       for (int64_t k = 0; k < keys; ++k)
-        for (int64_t i = 0; i < count; ++i) dpt[k * tile.queries + i] = kept(k, i) ? dpt[k * tile.queries + i] * drop.scale : 0.0f;
+        for (int64_t i = 0; i < count; ++i)
+          dpt[k * tile.queries + i] = kept(k, i) ? dpt[k * tile.queries + i] * drop.scale : 0.0f;
     grad_tile(g);
     if (drop.threshold > 0)  // dv's factor 1/(1−p) is applied when it is stored
       for (int64_t k = 0; k < keys; ++k)
         for (int64_t i = 0; i < count; ++i)
-          if (!kept(k, i)) kernels.bf16_inside ? void(reinterpret_cast<uint16_t*>(p)[k * tile.queries + i] = 0) : void(p[k * tile.queries + i] = 0);
+          if (!kept(k, i))
+            kernels.bf16_inside ? void(reinterpret_cast<uint16_t*>(p)[k * tile.queries + i] = 0)
+                                : void(p[k * tile.queries + i] = 0);
     const int64_t row = tile.queries * kernels.size_inside(), at_tile = (j - key) / tile.keys;
     if (t.want_kv) {
       const int64_t sums = at_tile * tile.keys * panels * kPanel;
@@ -158,7 +173,8 @@ class Backward {
       int64_t step = tile.queries * 4, row_of_left = 4;
       if (kernels.bf16_inside) {
         PackCall c;
-        c.p = ds, c.ld = tile.queries, c.k_contiguous = false, c.count = count, c.width = width, c.k = keys, c.to = dsq;  // [steps][width]: AVX-512's
+        c.p = ds, c.ld = tile.queries, c.k_contiguous = false, c.count = count, c.width = width, c.k = keys,
+        c.to = dsq;  // [steps][width]: AVX-512's
         kernels.micro->pack(c);
         left = dsq, step = width * 4;
       }
@@ -168,8 +184,8 @@ class Backward {
         avx512_micro(Unit::kF32)->pack(c);
         left = dsr, row_of_left = c.width * 4, step = 4;
       }
-      add(left, row_of_left, step, count, kernels.steps(keys), ks + at_tile * ks_units, dq + index * tile.queries * panels * kPanel,
-          tile.queries, first_started[static_cast<size_t>(index)]);
+      add(left, row_of_left, step, count, kernels.steps(keys), ks + at_tile * ks_units,
+          dq + index * tile.queries * panels * kPanel, tile.queries, first_started[static_cast<size_t>(index)]);
       first_started[static_cast<size_t>(index)] = 1;
     }
   }
@@ -190,7 +206,8 @@ class Backward {
     return h * ((t.query_end - t.query_begin + tile.queries - 1) / tile.queries) + (q - t.query_begin) / tile.queries;
   }
 
-  void store(const float* sums, int64_t tile_rows, int64_t rows, float factor, const Mat& m, int64_t row, int64_t column) {
+  void store(const float* sums, int64_t tile_rows, int64_t rows, float factor, const Mat& m, int64_t row,
+             int64_t column) {
     StoreRows s;
     s.from = sums, s.tile_rows = tile_rows, s.rows = rows, s.cols = d, s.factor = factor;
     s.to = const_cast<char*>(at(m, row, column)), s.ld = m.ld, s.bf16 = kernels.bf16;
@@ -206,8 +223,8 @@ class Backward {
   void store_queries() {
     for (int64_t h = 0; h < group; ++h)
       for (int64_t q = t.query_begin; q < t.query_end; q += tile.queries)
-        store(dq + query_tile(h, q) * tile.queries * panels * kPanel, tile.queries, std::min(tile.queries, t.query_end - q),
-              a.scale, a.dq, q, head(h));
+        store(dq + query_tile(h, q) * tile.queries * panels * kPanel, tile.queries,
+              std::min(tile.queries, t.query_end - q), a.scale, a.dq, q, head(h));
   }
 
   const AttentionGrad& a;

@@ -7,8 +7,13 @@ namespace mxt::kernels::cpu {
 
 TileForward::TileForward(DType type, int64_t d, int64_t window, float scale, int64_t query_rows, int64_t key_rows,
                          bool portable)
-    : kernels_(type, portable), d_(d), window_(window), query_rows_(query_rows), key_rows_(key_rows),
-      panels_(panels_of(d)), scale_(scale) {}
+    : kernels_(type, portable),
+      d_(d),
+      window_(window),
+      query_rows_(query_rows),
+      key_rows_(key_rows),
+      panels_(panels_of(d)),
+      scale_(scale) {}
 
 int64_t TileForward::units() const {
   return Arena::rounded(packed_units(kernels_, key_rows_, d_)) + Arena::rounded(packed_units(kernels_, d_, key_rows_)) +
@@ -54,7 +59,8 @@ void TileForward::attend(QueryTile& q) {
   SoftmaxTile t;
   t.s = s_, t.p = p_, t.ld = key_rows_, t.rows = q.rows, t.cols = keys_;
   t.first_query = q.first_query, t.first_key = first_key_, t.window = window_, t.same_query = q.same_query;
-  t.bf16 = kernels_.bf16_inside, t.top = q.top, t.sum = q.sum, t.out = q.out, t.panels = panels_, t.tile_rows = query_rows_;
+  t.bf16 = kernels_.bf16_inside, t.top = q.top, t.sum = q.sum, t.out = q.out, t.panels = panels_,
+  t.tile_rows = query_rows_;
   softmax_tile(t);
   if (drop_.threshold > 0) {
     bool kept[4];
@@ -63,7 +69,9 @@ void TileForward::attend(QueryTile& q) {
         const int64_t row = begin_ + first_key_ + c, n = std::min<int64_t>(4 - row % 4, keys_ - c);
         drop_.draw(q.head, begin_ + q.first_query + r, row, kept);
         for (int64_t i = 0; i < n; ++i, ++c)
-          if (!kept[(row + i) % 4]) kernels_.bf16_inside ? void(reinterpret_cast<uint16_t*>(p_)[r * key_rows_ + c] = 0) : void(p_[r * key_rows_ + c] = 0);
+          if (!kept[(row + i) % 4])
+            kernels_.bf16_inside ? void(reinterpret_cast<uint16_t*>(p_)[r * key_rows_ + c] = 0)
+                                 : void(p_[r * key_rows_ + c] = 0);
       }
   }
 
@@ -72,7 +80,8 @@ void TileForward::attend(QueryTile& q) {
   o.a = p_, o.a_row = key_rows_ * kernels_.size_inside(), o.a_step = 4;
   o.m = q.rows, o.steps = kernels_.steps(keys_), o.from_partial = q.started, o.to_partial = true;
   for (int64_t i = 0; i < panels_; ++i) {
-    o.n = std::min(kPanel, d_ - i * kPanel), o.b = v_ + i * kPanel * o.steps, o.partial = q.out + i * query_rows_ * kPanel;
+    o.n = std::min(kPanel, d_ - i * kPanel), o.b = v_ + i * kPanel * o.steps,
+    o.partial = q.out + i * query_rows_ * kPanel;
     kernels_.multiply(o);
   }
   q.started = true;

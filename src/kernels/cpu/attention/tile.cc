@@ -29,15 +29,16 @@ HWY_INLINE void store(V v, uint16_t* p) {  // to nearest, ties to even
   const auto u = hn::BitCast(du, v);
   const auto odd = hn::And(hn::ShiftRight<16>(u), hn::Set(du, 1));
   const auto r = hn::ShiftRight<16>(hn::Add(hn::Add(u, hn::Set(du, 0x7fff)), odd));
-  hn::StoreU(hn::DemoteTo(hn::Rebind<uint16_t, D>(), hn::BitCast(hn::RebindToSigned<D>(), r)), hn::Rebind<uint16_t, D>(), p);
+  hn::StoreU(hn::DemoteTo(hn::Rebind<uint16_t, D>(), hn::BitCast(hn::RebindToSigned<D>(), r)),
+             hn::Rebind<uint16_t, D>(), p);
 }
 inline float load_one(const float* p) { return *p; }
 inline float load_one(const uint16_t* p) { return bf16_to_float(*p); }
 inline void store_one(float v, float* p) { *p = v; }
 inline void store_one(float v, uint16_t* p) { *p = float_to_bf16(v); }
 
-// 2^x for x ≤ 127, to two units in the last place; below −126 the smallest normal number. With x = i + r, |r| ≤ ½, 2^r is
-// its Taylor polynomial (remainder under 1e-8).
+// 2^x for x ≤ 127, to two units in the last place; below −126 the smallest normal number. With x = i + r, |r| ≤ ½, 2^r
+// is its Taylor polynomial (remainder under 1e-8).
 HWY_INLINE V exp2(V x) {
   const D d;
   x = hn::Max(x, hn::Set(d, -126.0f));
@@ -189,7 +190,8 @@ HWY_EXPORT(dots);
 void softmax_tile(const SoftmaxTile& t) { HWY_DYNAMIC_DISPATCH(softmax)(t); }
 void grad_tile(const GradTile& t) { HWY_DYNAMIC_DISPATCH(grad)(t); }
 void store_rows(const StoreRows& t) { HWY_DYNAMIC_DISPATCH(store_all)(t); }
-void row_dots(const void* a, int64_t lda, const void* b, int64_t ldb, bool bf16, int64_t rows, int64_t cols, float* out) {
+void row_dots(const void* a, int64_t lda, const void* b, int64_t ldb, bool bf16, int64_t rows, int64_t cols,
+              float* out) {
   HWY_DYNAMIC_DISPATCH(dots)(a, lda, b, ldb, bf16, rows, cols, out);
 }
 

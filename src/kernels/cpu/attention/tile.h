@@ -18,8 +18,9 @@ namespace mxt::kernels::cpu {
 
 constexpr float kLog2E = 1.44269504088896340736f, kLn2 = 0.69314718055994530942f;
 
-// Scores s of `rows` queries against `cols` keys become weights p = 2^(s − top), zero where a key is not seen. top and sum
-// are the running maximum and sum of each row (−inf and 0 at first); the row's output sums are scaled when top grows.
+// Scores s of `rows` queries against `cols` keys become weights p = 2^(s − top), zero where a key is not seen. top and
+// sum are the running maximum and sum of each row (−inf and 0 at first); the row's output sums are scaled when top
+// grows.
 struct SoftmaxTile {
   const float* s = nullptr;  // [rows][ld]
   void* p = nullptr;         // [rows][ld], bf16 or float; written up to an even column count
@@ -61,7 +62,8 @@ struct Drop {
   template <typename A>
   static Drop of(const A& a) {
     if (!(a.dropout > 0)) return {};
-    return {static_cast<uint64_t>(static_cast<double>(a.dropout) * 0x1p32), a.seed, a.stream, static_cast<float>(1.0 / (1.0 - static_cast<double>(a.dropout)))};
+    return {static_cast<uint64_t>(static_cast<double>(a.dropout) * 0x1p32), a.seed, a.stream,
+            static_cast<float>(1.0 / (1.0 - static_cast<double>(a.dropout)))};
   }
   // Of the four keys that share a draw with row s; t and s are rows of the batch.
   void draw(int64_t head, int64_t t, int64_t s, bool (&kept)[4]) const {
@@ -74,7 +76,8 @@ void softmax_tile(const SoftmaxTile& t);
 void grad_tile(const GradTile& t);
 void store_rows(const StoreRows& t);
 // out[r] = Σ_c a[r][c]·b[r][c]; both of one type, rows ld elements apart.
-void row_dots(const void* a, int64_t lda, const void* b, int64_t ldb, bool bf16, int64_t rows, int64_t cols, float* out);
+void row_dots(const void* a, int64_t lda, const void* b, int64_t ldb, bool bf16, int64_t rows, int64_t cols,
+              float* out);
 
 // The kernels of one operand type, and how rows that stand in memory are read as their left operand.
 struct TileKernels {

@@ -18,10 +18,11 @@ enum Algorithm { kAuto, kPanels, kOneDnn, kRows };
 // oneDNN 2.6 has no F32 product with a BF16 result.
 bool usable(const Gemm& g) { return onednn_usable(g.a.type) && !(g.a.type == DType::kF32 && g.c.type == DType::kBF16); }
 
-// The rule of "auto". Measured on Zen 5 and Zen 3: panels is level with oneDNN on large products, and ahead on thin ones and where the
-// left operand is transposed. AMX tiles are several times faster, also on an adapter's thin products, but where few terms are added to
-// what is there (an adapter's way back into y: its rank is k) oneDNN is four to six times slower than panels; few rows are left to
-// panels too, where a token's result does not depend on the others.
+// The rule of "auto". Measured on Zen 5 and Zen 3: panels is level with oneDNN on large products, and ahead on thin
+// ones and where the left operand is transposed. AMX tiles are several times faster, also on an adapter's thin
+// products, but where few terms are added to what is there (an adapter's way back into y: its rank is k) oneDNN is four
+// to six times slower than panels; few rows are left to panels too, where a token's result does not depend on the
+// others.
 Algorithm choose(const Gemm& g, int64_t k) {
   constexpr int64_t kLeast = 16, kFewTerms = 16;
   const bool amx = g.a.type == DType::kBF16 && usable(g) && onednn_has_amx();
@@ -65,7 +66,9 @@ void empty_product(const Gemm& g) {
 
 }  // namespace
 
-size_t gemm_memory(const Gemm&) { return static_cast<size_t>(num_threads()) * panels_memory() + panels_shared_memory(); }
+size_t gemm_memory(const Gemm&) {
+  return static_cast<size_t>(num_threads()) * panels_memory() + panels_shared_memory();
+}
 
 std::vector<std::string> gemm_algorithms() { return {"auto", "panels", "onednn", "rows"}; }
 

@@ -1,5 +1,6 @@
-// AVX-512 with bf16 dot products (Zen 4 and later, Cooper Lake, Sapphire Rapids): VDPBF16PS adds both products of a pair
-// to the fp32 sum. 32 registers hold 24 sums (6 rows × 64 columns and the like), the panel's vectors and one broadcast.
+// AVX-512 with bf16 dot products (Zen 4 and later, Cooper Lake, Sapphire Rapids): VDPBF16PS adds both products of a
+// pair to the fp32 sum. 32 registers hold 24 sums (6 rows × 64 columns and the like), the panel's vectors and one
+// broadcast.
 #include "kernels/cpu/gemm/micro.h"
 
 #include <hwy/base.h>
@@ -124,10 +125,14 @@ void rows(const PanelCall& p) {
 template <bool kPair>
 void run(const PanelCall& p) {
   switch (panel_width(p.n) / 16) {
-    case 1: return rows<kPair, 1, 12>(p);
-    case 2: return rows<kPair, 2, 12>(p);
-    case 3: return rows<kPair, 3, 8>(p);
-    default: return rows<kPair, 4, 6>(p);
+    case 1:
+      return rows<kPair, 1, 12>(p);
+    case 2:
+      return rows<kPair, 2, 12>(p);
+    case 3:
+      return rows<kPair, 3, 8>(p);
+    default:
+      return rows<kPair, 4, 6>(p);
   }
 }
 
@@ -168,8 +173,8 @@ inline void transpose16(__m512i r[16]) {
   }
 }
 
-// The same for sixteen whole rows of units in memory: 16 bytes of four rows at a time go straight into the four lanes of a
-// register, which saves half of the shuffles.
+// The same for sixteen whole rows of units in memory: 16 bytes of four rows at a time go straight into the four lanes
+// of a register, which saves half of the shuffles.
 inline void transpose16_from(const char* from, int64_t row, uint32_t* to, int64_t width) {
 #pragma GCC unroll 4
   for (int q = 0; q < 4; ++q) {
@@ -241,8 +246,8 @@ template <Unit kUnit>
 void pack_straight(const PackCall& c) {
   constexpr bool kPair = kUnit == Unit::kBf16Pair;
   constexpr int64_t kSize = kUnit == Unit::kF32 ? 4 : 2, kPerStep = kPair ? 2 : 1, kRowsAhead = 24;
-  const __m512i low = _mm512_set_epi16(47, 15, 46, 14, 45, 13, 44, 12, 43, 11, 42, 10, 41, 9, 40, 8, 39, 7, 38, 6, 37, 5, 36, 4,
-                                       35, 3, 34, 2, 33, 1, 32, 0);
+  const __m512i low = _mm512_set_epi16(47, 15, 46, 14, 45, 13, 44, 12, 43, 11, 42, 10, 41, 9, 40, 8, 39, 7, 38, 6, 37,
+                                       5, 36, 4, 35, 3, 34, 2, 33, 1, 32, 0);
   const __m512i high = _mm512_add_epi16(low, _mm512_set1_epi16(16));
   const int64_t steps = (c.k + kPerStep - 1) / kPerStep, row = c.ld * kSize;
   for (int64_t s = 0; s < steps; ++s) {
@@ -267,7 +272,8 @@ void pack_straight(const PackCall& c) {
       if constexpr (kPair) {
         v = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(mask, from + i * 2));
         if (two)
-          v = _mm512_or_si512(v, _mm512_castps_si512(load_bf16(mask, reinterpret_cast<const uint16_t*>(from + row) + i)));
+          v = _mm512_or_si512(v,
+                              _mm512_castps_si512(load_bf16(mask, reinterpret_cast<const uint16_t*>(from + row) + i)));
       } else {
         v = load_units<kUnit>(from, i, mask);
       }

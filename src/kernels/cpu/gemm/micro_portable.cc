@@ -70,7 +70,8 @@ HWY_ATTR void tile(const PanelCall& p, int64_t row, int64_t col) {
     }
 }
 
-// Few rows take more columns at once: eight sums keep both multipliers busy, twelve and what they need fit 16 registers.
+// Few rows take more columns at once: eight sums keep both multipliers busy, twelve and what they need fit 16
+// registers.
 template <int kN>
 HWY_ATTR void rows_of(const PanelCall& p, int64_t row) {
   constexpr int kWide = kN == 1 ? 8 : kN <= 3 ? 4 : 2, kLanes = static_cast<int>(hn::MaxLanes(D()));
@@ -84,12 +85,18 @@ HWY_ATTR void run(const PanelCall& p) {
   int64_t row = 0;
   for (; row + 6 <= p.m; row += 6) rows_of<6>(p, row);
   switch (p.m - row) {
-    case 5: return rows_of<5>(p, row);
-    case 4: return rows_of<4>(p, row);
-    case 3: return rows_of<3>(p, row);
-    case 2: return rows_of<2>(p, row);
-    case 1: return rows_of<1>(p, row);
-    default: return;
+    case 5:
+      return rows_of<5>(p, row);
+    case 4:
+      return rows_of<4>(p, row);
+    case 3:
+      return rows_of<3>(p, row);
+    case 2:
+      return rows_of<2>(p, row);
+    case 1:
+      return rows_of<1>(p, row);
+    default:
+      return;
   }
 }
 
@@ -118,8 +125,10 @@ template <typename T>
 HWY_INLINE void transpose(const T* p, int64_t ld, float* to, int64_t width) {
   for (int64_t i = 0; i < 4; ++i)
     for (int64_t s = 0; s < 4; ++s) {
-      if constexpr (sizeof(T) == 2) to[s * width + i] = bf16_to_float(p[i * ld + s]);
-      else to[s * width + i] = p[i * ld + s];
+      if constexpr (sizeof(T) == 2)
+        to[s * width + i] = bf16_to_float(p[i * ld + s]);
+      else
+        to[s * width + i] = p[i * ld + s];
     }
 }
 #endif

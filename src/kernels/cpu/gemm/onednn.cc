@@ -98,7 +98,8 @@ std::unique_ptr<Entry> build(const Gemm& g, const Key& key) {
 
   auto e = std::make_unique<Entry>();
   e->primitive = dnnl::matmul(pd);
-  e->a = {a, engine(), DNNL_MEMORY_NONE}, e->b = {b, engine(), DNNL_MEMORY_NONE}, e->c = {c, engine(), DNNL_MEMORY_NONE};
+  e->a = {a, engine(), DNNL_MEMORY_NONE}, e->b = {b, engine(), DNNL_MEMORY_NONE},
+  e->c = {c, engine(), DNNL_MEMORY_NONE};
   e->args = {{DNNL_ARG_SRC, e->a.get()}, {DNNL_ARG_WEIGHTS, e->b.get()}, {DNNL_ARG_DST, e->c.get()}};
   if (g.bias) {
     e->bias = {bias, engine(), DNNL_MEMORY_NONE};
@@ -184,8 +185,9 @@ class OneThread {
   int before_;
 };
 
-// How the output is cut: by its shape alone. A tile packs its columns of B: the more rows share them the better, as long as there are
-// tiles for many cores. An output of few such tiles is cut into four of nearly one size instead, so that two or four threads end together.
+// How the output is cut: by its shape alone. A tile packs its columns of B: the more rows share them the better, as
+// long as there are tiles for many cores. An output of few such tiles is cut into four of nearly one size instead, so
+// that two or four threads end together.
 struct Tiles {
   int64_t rows, cols;
   Tiles(int64_t m, int64_t n) : rows(m >= 2048 ? 512 : 256), cols(192) {

@@ -114,10 +114,12 @@ struct Plan {
     tasks = count();
   }
 
-  // Columns of C at a time so that their part of B is packed once for all tasks; all of them where that is so or brings nothing.
+  // Columns of C at a time so that their part of B is packed once for all tasks; all of them where that is so or brings
+  // nothing.
   int64_t columns() const {
     if (shared || !pack_a || !micro.blocks || m <= kLeastRows || most_shared < kPanel * steps) return n;
-    const int64_t panels = (n + kPanel - 1) / kPanel, at_once = most_shared / (kPanel * steps), times = (panels + at_once - 1) / at_once;
+    const int64_t panels = (n + kPanel - 1) / kPanel, at_once = most_shared / (kPanel * steps),
+                  times = (panels + at_once - 1) / at_once;
     return (panels + times - 1) / times * kPanel;
   }
   int64_t parts() const { return (steps + part - 1) / part; }
@@ -135,7 +137,8 @@ struct Plan {
     const int64_t pack_cost = copy_a ? 4 : own_a ? 16 : 0;
     const int64_t threads = num_threads();
     double best = 0;
-    // Further than 64 where no task's A would fit what a thread keeps: a transposed A of 12,288 rows and more, as the head's gradient has.
+    // Further than 64 where no task's A would fit what a thread keeps: a transposed A of 12,288 rows and more, as the
+    // head's gradient has.
     for (int64_t down = 1; down <= 64 || best == 0; down += down < 4 ? 1 : down / 2) {
       const int64_t r = std::min(m, ((m + down - 1) / down + kStep - 1) / kStep * kStep);
       if (own_a && units_a(r) > kUnitsA) continue;

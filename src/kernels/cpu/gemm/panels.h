@@ -1,6 +1,6 @@
-// Our own matrix product: panels of 64 columns of B are packed (a small B once for all threads, else by the thread that uses them) and
-// multiplied with rows of A read in place (or packed, when A is transposed or k is odd). Needs no scratch: a thread keeps under 1 MiB
-// of its own, the one that calls up to 4 MiB more.
+// Our own matrix product: panels of 64 columns of B are packed (a small B once for all threads, else by the thread that
+// uses them) and multiplied with rows of A read in place (or packed, when A is transposed or k is odd). Needs no
+// scratch: a thread keeps under 1 MiB of its own, the one that calls up to 4 MiB more.
 #pragma once
 
 #include <cstddef>

@@ -34,7 +34,8 @@ bool is_bytes(BlockKind kind) { return kind == BlockKind::kQ8 || kind == BlockKi
 
 }  // namespace
 
-BlockMatrix::BlockMatrix(BlockKind k, int64_t r, int64_t c, std::byte* memory) : kind(k), rows(r), cols(c), data(memory) {
+BlockMatrix::BlockMatrix(BlockKind k, int64_t r, int64_t c, std::byte* memory)
+    : kind(k), rows(r), cols(c), data(memory) {
   MXT_ASSERT(cols % kBlock == 0);
   if (data) return;
   own_.resize(bytes());
@@ -84,16 +85,20 @@ void BlockMatrix::read_row(int64_t r, float* out) const {
     if (kind == BlockKind::kQ4 || kind == BlockKind::kQ8) d[0] = d[1] = half(p + 2 * i);
     if (kind == BlockKind::kQ4) m = half(p + 2 * kRows + 2 * i);
     if (kind == BlockKind::kQ4F) d[0] = d[1] = single(p + 4 * i), m = single(p + 4 * (kRows + i));
-    if (kind == BlockKind::kQ8F) d[0] = single(p + 4 * i), d[1] = single(p + 4 * (kRows + i)), m = single(p + 4 * (2 * kRows + i));
+    if (kind == BlockKind::kQ8F)
+      d[0] = single(p + 4 * i), d[1] = single(p + 4 * (kRows + i)), m = single(p + 4 * (2 * kRows + i));
     auto word = [&](size_t j) {
       uint32_t w;
       std::memcpy(&w, p + scale_bytes(kind) * kRows + (j * kRows + i) * 4, 4);
       return w;
     };
     for (size_t k = 0; k < 32; ++k) {
-      if (is_nibbles(kind)) out[k] = d[0] * static_cast<float>(word(k % 4) >> nibble_at(k / 4) & 15) + m;
-      else if (is_bytes(kind)) out[k] = d[k / 16] * static_cast<float>(static_cast<int8_t>(word(k / 4) >> (24 - 8 * (k % 4)) & 255)) + m;
-      else out[k] = bf16_to_float(static_cast<uint16_t>(word(k / 2) >> (k % 2 == 0 ? 16 : 0) & 0xffff));
+      if (is_nibbles(kind))
+        out[k] = d[0] * static_cast<float>(word(k % 4) >> nibble_at(k / 4) & 15) + m;
+      else if (is_bytes(kind))
+        out[k] = d[k / 16] * static_cast<float>(static_cast<int8_t>(word(k / 4) >> (24 - 8 * (k % 4)) & 255)) + m;
+      else
+        out[k] = bf16_to_float(static_cast<uint16_t>(word(k / 2) >> (k % 2 == 0 ? 16 : 0) & 0xffff));
     }
   }
 }
@@ -101,7 +106,8 @@ void BlockMatrix::read_row(int64_t r, float* out) const {
 namespace cpu {
 namespace {
 
-constexpr int64_t kFew = 2 * kTokens;          // tokens up to which decoding for each four costs less than keeping what is decoded
+constexpr int64_t kFew =
+    2 * kTokens;  // tokens up to which decoding for each four costs less than keeping what is decoded
 constexpr int64_t kAtOnce = 192, kPart = 128;  // of a panel: tokens, and k, whose operands stay in the caches
 
 // `count` columns of a row of the result.
@@ -111,7 +117,8 @@ void store(const BlockGemm& g, float* v, int64_t row, int64_t col, int64_t count
     for (int64_t j = 0; j < count; ++j) v[j] += static_cast<const float*>(g.bias)[col + j];
   else if (g.bias)
     for (int64_t j = 0; j < count; ++j) v[j] += bf16_to_float(static_cast<const uint16_t*>(g.bias)[col + j]);
-  convert(v, DType::kF32, static_cast<char*>(g.c.p) + static_cast<size_t>(at) * size_of(g.c.type), g.c.type, static_cast<size_t>(count));
+  convert(v, DType::kF32, static_cast<char*>(g.c.p) + static_cast<size_t>(at) * size_of(g.c.type), g.c.type,
+          static_cast<size_t>(count));
 }
 
 // A few tokens against groups [first, last).
@@ -131,13 +138,15 @@ void few(const BlockGemm& g, const float* x, int64_t ldx, int64_t first, int64_t
 }
 
 // Tokens [from, from + count) against the two groups of a panel, each part of them decoded once.
-void panel(const BlockGemm& g, const Micro& micro, const float* x, int64_t ldx, int64_t from, int64_t count, int64_t index) {
+void panel(const BlockGemm& g, const Micro& micro, const float* x, int64_t ldx, int64_t from, int64_t count,
+           int64_t index) {
   struct Workspace {
     alignas(64) float b[kPart * kPanel], partial[kAtOnce * kPanel];
   };
   thread_local Workspace w;
   static_assert(kPanel == 2 * BlockMatrix::kGroup);
-  const int64_t blocks = g.b->cols / BlockMatrix::kBlock, col = index * kPanel, width = std::min(kPanel, g.b->rows - col), groups = g.b->groups();
+  const int64_t blocks = g.b->cols / BlockMatrix::kBlock, col = index * kPanel,
+                width = std::min(kPanel, g.b->rows - col), groups = g.b->groups();
   PanelCall c;
   const bool strips = &micro == avx2_micro(Unit::kF32);  // its panels are [4][steps][16], the others' [steps][64]
   c.a_row = ldx * 4, c.a_step = 4, c.b = w.b, c.m = count, c.n = kPanel, c.partial = w.partial, c.to_partial = true;
@@ -146,7 +155,10 @@ void panel(const BlockGemm& g, const Micro& micro, const float* x, int64_t ldx, 
     const int64_t ld = strips ? 16 : kPanel, strip = strips ? 32 * n * 16 : 16;
     if (2 * index + 1 == groups) std::fill_n(w.b, 32 * n * kPanel, 0.0f);
     for (int64_t h = 0; h < 2 && 2 * index + h < groups; ++h)
-      block_decode({g.b->kind, g.b->group(2 * index + h) + static_cast<size_t>(block) * kRows * BlockMatrix::block_bytes(g.b->kind), n, w.b + 2 * h * strip, ld, strip});
+      block_decode(
+          {g.b->kind,
+           g.b->group(2 * index + h) + static_cast<size_t>(block) * kRows * BlockMatrix::block_bytes(g.b->kind), n,
+           w.b + 2 * h * strip, ld, strip});
     c.a = x + from * ldx + block * 32, c.steps = 32 * n, c.from_partial = block > 0;
     micro.run(c);
   }
@@ -160,7 +172,8 @@ void block_rows(const BlockMatrix& table, const int32_t* ids, const Mat& y) {
     std::vector<float> row(static_cast<size_t>(table.cols));
     for (int64_t t = b; t < e; ++t) {
       table.read_row(ids[t], row.data());
-      convert(row.data(), DType::kF32, static_cast<char*>(y.p) + static_cast<size_t>(t * y.ld) * size_of(y.type), y.type, row.size());
+      convert(row.data(), DType::kF32, static_cast<char*>(y.p) + static_cast<size_t>(t * y.ld) * size_of(y.type),
+              y.type, row.size());
     }
   });
 }

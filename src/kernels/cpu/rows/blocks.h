@@ -18,11 +18,12 @@ struct BlockProduct {
   int tokens = 0;
   const float* x = nullptr;  // [tokens][ldx]
   int64_t ldx = 0;
-  float* out = nullptr;      // [tokens][32]
+  float* out = nullptr;  // [tokens][32]
 };
 void block_product(const BlockProduct& p);
 
-// A group's weights of some blocks as a part of a panel for the kernels of gemm/micro.h: row r at to[k·ld + r/16·strip + r%16].
+// A group's weights of some blocks as a part of a panel for the kernels of gemm/micro.h: row r at to[k·ld + r/16·strip
+// + r%16].
 struct BlockDecode {
   BlockKind kind = BlockKind::kQ4;
   const std::byte* first = nullptr;  // block

@@ -1,5 +1,5 @@
-// A vector holds one k of neighbouring rows: one value of x, broadcast, multiplies them all, sums end up one row a lane, and nothing is
-// added across lanes. So the order of a sum is the order of k on every instruction set.
+// A vector holds one k of neighbouring rows: one value of x, broadcast, multiplies them all, sums end up one row a
+// lane, and nothing is added across lanes. So the order of a sum is the order of k on every instruction set.
 #include "kernels/cpu/rows/blocks.h"
 
 #include <hwy/cache_control.h>
@@ -38,7 +38,9 @@ HWY_INLINE V halves(const std::byte* p, int v) {
   return hn::PromoteTo(D(), hn::BitCast(dh, hn::LoadU(d16, reinterpret_cast<const uint16_t*>(p) + v * kLanes)));
 }
 
-HWY_INLINE V singles(const std::byte* p, int v) { return hn::LoadU(D(), reinterpret_cast<const float*>(p) + v * kLanes); }
+HWY_INLINE V singles(const std::byte* p, int v) {
+  return hn::LoadU(D(), reinterpret_cast<const float*>(p) + v * kLanes);
+}
 
 // Scales of the words from j on.
 template <BlockKind kKind, int kC>
@@ -60,8 +62,8 @@ HWY_INLINE U word(const std::byte* p, int j, int v) {
   return hn::LoadU(DU(), reinterpret_cast<const uint32_t*>(p) + j * kGroup + v * kLanes);
 }
 
-// Nibbles are used where they stand in their word, as 16ⁿq with a scale of 16⁻ⁿ, which is exact: so each costs a mask and no shift, and only
-// the highest, where the sign would be, is shifted down. `to(k, value)` takes 32 k in order.
+// Nibbles are used where they stand in their word, as 16ⁿq with a scale of 16⁻ⁿ, which is exact: so each costs a mask
+// and no shift, and only the highest, where the sign would be, is shifted down. `to(k, value)` takes 32 k in order.
 template <BlockKind kKind, int kC, class To>
 HWY_INLINE void nibbles(const std::byte* p, int v0, const To& to) {
   const D d;
@@ -71,13 +73,16 @@ HWY_INLINE void nibbles(const std::byte* p, int v0, const To& to) {
   scales<kKind>(p, 0, v0, scale, least);
   p += scale_bytes(kKind);
   for (int j = 0; j < 4; ++j) {
-    for (int v = 0; v < kC; ++v) value[v] = hn::MulAdd(hn::ConvertTo(d, hn::BitCast(di, hn::ShiftRight<28>(word(p, j, v0 + v)))), scale[v], least[v]);
+    for (int v = 0; v < kC; ++v)
+      value[v] =
+          hn::MulAdd(hn::ConvertTo(d, hn::BitCast(di, hn::ShiftRight<28>(word(p, j, v0 + v)))), scale[v], least[v]);
     to(j, value);
   }
   U mask = hn::Set(du, 15u);
   for (int k = 4; k < 32; k += 4) {
     for (int j = 0; j < 4; ++j) {
-      for (int v = 0; v < kC; ++v) value[v] = hn::MulAdd(hn::ConvertTo(d, hn::BitCast(di, hn::And(mask, word(p, j, v0 + v)))), scale[v], least[v]);
+      for (int v = 0; v < kC; ++v)
+        value[v] = hn::MulAdd(hn::ConvertTo(d, hn::BitCast(di, hn::And(mask, word(p, j, v0 + v)))), scale[v], least[v]);
       to(k + j, value);
     }
     mask = hn::ShiftLeft<4>(mask);
@@ -118,8 +123,10 @@ HWY_INLINE void wider(const std::byte* p, int v0, const To& to) {
 
 template <BlockKind kKind, int kC, class To>
 HWY_INLINE void values(const std::byte* p, int v0, const To& to) {
-  if constexpr (is_nibbles(kKind)) nibbles<kKind, kC>(p, v0, to);
-  else wider<kKind, kC>(p, v0, to);
+  if constexpr (is_nibbles(kKind))
+    nibbles<kKind, kC>(p, v0, to);
+  else
+    wider<kKind, kC>(p, v0, to);
 }
 
 // kM tokens against kC vectors of rows from v0 on.

@@ -17,10 +17,10 @@ namespace mxt::kernels::cpu {
 struct RowsCall {
   const float* x = nullptr;  // [m][k]
   int64_t m = 0, k = 0, ldx = 0;
-  const void* w = nullptr;   // first of n rows
+  const void* w = nullptr;  // first of n rows
   int64_t n = 0, ldw = 0;
   bool w_bf16 = false;
-  float* out = nullptr;      // [m][ldo]
+  float* out = nullptr;  // [m][ldo]
   int64_t ldo = 0;
 };
 }  // namespace mxt::kernels::cpu
@@ -101,7 +101,9 @@ F32Rows as_f32(const ConstMat& a) {
   widened.resize(static_cast<size_t>(a.rows * a.cols));
   float* to = widened.data();  // other threads write through it
   parallel_for(0, a.rows, 16, [&](int64_t b, int64_t e) {
-    for (int64_t i = b; i < e; ++i) convert(static_cast<const uint16_t*>(a.p) + i * a.ld, DType::kBF16, to + i * a.cols, DType::kF32, static_cast<size_t>(a.cols));
+    for (int64_t i = b; i < e; ++i)
+      convert(static_cast<const uint16_t*>(a.p) + i * a.ld, DType::kBF16, to + i * a.cols, DType::kF32,
+              static_cast<size_t>(a.cols));
   });
   return {to, a.cols};
 }
@@ -121,14 +123,17 @@ void rows_gemm(const Gemm& g) {
     for (int64_t row = 0; row < m; row += kRows) {
       RowsCall c;
       c.m = std::min(kRows, m - row), c.k = k, c.x = x + row * ldx, c.ldx = ldx;
-      c.w = static_cast<const char*>(g.b.p) + static_cast<size_t>(first * g.b.ld) * size_of(g.b.type), c.n = width, c.ldw = g.b.ld;
+      c.w = static_cast<const char*>(g.b.p) + static_cast<size_t>(first * g.b.ld) * size_of(g.b.type), c.n = width,
+      c.ldw = g.b.ld;
       c.w_bf16 = g.b.type == DType::kBF16, c.out = out.data(), c.ldo = width;
       HWY_DYNAMIC_DISPATCH(run)(c);
       for (int64_t i = 0; i < c.m; ++i)
         for (int64_t j = 0; j < width; ++j) {
           float v = out[static_cast<size_t>(i * width + j)] * g.alpha;
           const int64_t col = first + j, at = (row + i) * g.c.ld + col;
-          if (g.bias) v += g.bias_type == DType::kF32 ? static_cast<const float*>(g.bias)[col] : bf16_to_float(static_cast<const uint16_t*>(g.bias)[col]);
+          if (g.bias)
+            v += g.bias_type == DType::kF32 ? static_cast<const float*>(g.bias)[col]
+                                            : bf16_to_float(static_cast<const uint16_t*>(g.bias)[col]);
           if (g.c.type == DType::kF32) {
             float& to = static_cast<float*>(g.c.p)[at];
             to = g.accumulate ? to + v : v;

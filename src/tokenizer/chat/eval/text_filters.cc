@@ -465,7 +465,8 @@ Value xmlattr_filter(Interp& in, const Value& v, const Args& args) {
 Value regex_replace_filter(Interp& in, const Value& v, const Args& args) {
   Machine& m = in.machine();
   Bound b(m, "regex_replace", args, {"pattern", "repl", "count"}, 2);
-  const StrRef text = need_text(m, v, "regex_replace"), pattern = need_text(m, b[0], "regex_replace"), with = need_text(m, b[1], "regex_replace");
+  const StrRef text = need_text(m, v, "regex_replace"), pattern = need_text(m, b[0], "regex_replace"),
+               with = need_text(m, b[1], "regex_replace");
   m.touch_bytes(text->text.size());
   const PythonRegex re(pattern->text, fmt::format("{}:{}", m.name(), m.line));
   return m.text(re.sub(with->text, text->text, static_cast<size_t>(std::max<int64_t>(b.integer(2, 0), 0))));

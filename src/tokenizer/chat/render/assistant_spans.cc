@@ -273,8 +273,9 @@ std::vector<Span> marked_spans(const ChatRun& run_of, const Rendered& r, size_t 
   for (const Run& run : r.runs) {
     const bool marked = run.tag.turn & jinja::Tag::kGeneration;
     if (marked && from > 0 && turn_of(run) == 0)
-      throw TurnNotLocated(fmt::format("{}: cannot tell which message a {{% generation %}} block is of: it stands in no loop over the messages",
-                                       run_of.chat_template().name()));
+      throw TurnNotLocated(fmt::format(
+          "{}: cannot tell which message a {{% generation %}} block is of: it stands in no loop over the messages",
+          run_of.chat_template().name()));
     if (marked && (from == 0 || turn_of(run) > from)) {
       if (!spans.empty() && spans.back().end == begin)
         spans.back().end = run.end;
