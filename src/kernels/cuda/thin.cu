@@ -6,6 +6,7 @@
 #include "kernels/cuda/thin.h"
 
 #include "kernels/gpu/gpu.h"
+#include "kernels/gpu/mma.cuh"
 
 namespace mxt::kernels::cuda {
 namespace {
@@ -38,17 +39,6 @@ struct ThinArgs {
   float alpha;
   bool accumulate, bias_bf16, constant;
 };
-
-__device__ __forceinline__ void multiply_add(float (&c)[4], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3,
-                                             uint32_t b0, uint32_t b1) {
-  asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-      : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
-}
-
-__device__ __forceinline__ uint32_t shared_address(const void* p) {
-  return static_cast<uint32_t>(__cvta_generic_to_shared(p));
-}
 
 // A barrier in shared memory whose phases end when all arrivals, and all bytes that were announced, are there.
 struct Gate {

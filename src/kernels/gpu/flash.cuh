@@ -5,6 +5,9 @@
 
 #include "kernels/gpu/gpu.h"
 #include "kernels/gpu/random.cuh"
+#if !defined(__HIP__)
+#include "kernels/gpu/mma.cuh"
+#endif
 
 namespace mxt::kernels::MXT_GPU_NS {
 
@@ -60,23 +63,14 @@ struct Fragment {
   uint32_t r[4];
 };
 
-__device__ __forceinline__ uint32_t shared_place(const void* p) {
-  return static_cast<uint32_t>(__cvta_generic_to_shared(p));
-}
 __device__ __forceinline__ Fragment load_four(const uint16_t* at) {
   Fragment f;
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
-               : "=r"(f.r[0]), "=r"(f.r[1]), "=r"(f.r[2]), "=r"(f.r[3])
-               : "r"(shared_place(at))
-               : "memory");
+  load_matrices(f.r, shared_address(at));
   return f;
 }
 __device__ __forceinline__ Fragment load_four_turned(const uint16_t* at) {
   Fragment f;
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
-               : "=r"(f.r[0]), "=r"(f.r[1]), "=r"(f.r[2]), "=r"(f.r[3])
-               : "r"(shared_place(at))
-               : "memory");
+  load_transposed(f.r, shared_address(at));
   return f;
 }
 // Left: rows × k, k side by side. The four 8 × 8 matrices: rows, rows + 8, then both at k + 8.
@@ -96,10 +90,7 @@ __device__ __forceinline__ Fragment load_right_turned(const uint16_t* tile, int 
 __device__ __forceinline__ void multiply(float (&c)[kElements], const Fragment& a, const Fragment& b) {
 #pragma unroll
   for (int half = 0; half < 2; ++half)
-    asm volatile(
-        "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-        : "+f"(c[half * 4]), "+f"(c[half * 4 + 1]), "+f"(c[half * 4 + 2]), "+f"(c[half * 4 + 3])
-        : "r"(a.r[0]), "r"(a.r[1]), "r"(a.r[2]), "r"(a.r[3]), "r"(b.r[half * 2]), "r"(b.r[half * 2 + 1]));
+    multiply_add(reinterpret_cast<float(&)[4]>(c[half * 4]), a.r, b.r[half * 2], b.r[half * 2 + 1]);
 }
 // The lanes of a result are those of a left operand.
 __device__ __forceinline__ Fragment as_left(const float (&c)[kElements], uint16_t*) {
