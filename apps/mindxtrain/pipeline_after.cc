@@ -63,6 +63,8 @@ Json Pipeline::quantization_report() const {
 
 namespace {
 
+constexpr const char* kDamaged = "not known: the record was damaged";
+
 double number(const Json& j, const char* key) {
   const Json v = j.is_object() ? j.value(key, Json()) : Json();
   return v.is_number() ? v.get<double>() : 0;
@@ -72,13 +74,14 @@ double number(const Json& j, const char* key) {
 
 // A process that is killed notes nothing: its seconds are not known.
 Json Pipeline::spent() const {
-  const bool first = spent_before_.is_null();
-  Json u = first ? Json::object() : spent_before_;
+  const bool known = spent_before_.is_object();
+  Json u = known ? spent_before_ : Json::object();
   u.erase("finished");
   u["run_seconds"] = number(spent_before_, "run_seconds") +
                      std::chrono::duration<double>(std::chrono::steady_clock::now() - began_).count();
   Json energy = meter_.reading();
-  if (const Json before = first ? Json() : spent_before_.value("energy", Json());
+  if (spent_before_.is_discarded()) energy = {{"kwh", nullptr}, {"method", kDamaged}};
+  if (const Json before = known ? spent_before_.value("energy", Json()) : Json();
       before.is_object() && energy["kwh"].is_number())
     energy["kwh"] =
         before.value("kwh", Json()).is_number() ? Json(number(before, "kwh") + energy["kwh"].get<double>()) : Json();
@@ -95,16 +98,15 @@ Json Pipeline::spent() const {
 // A process that only finds everything done must not overwrite what the run has cost.
 Json Pipeline::usage() {
   usage_is_final_ = true;
-  if (!trained_now_ && (spent_before_.is_discarded() || spent_before_.contains("finished"))) {
-    if (!spent_before_.is_discarded()) return spent_before_;
-    log::warn("{}/usage.json: is damaged: what the run has cost is not known any more", o_.out);
-    return {{"energy", {{"kwh", nullptr}, {"method", "not known: the record was damaged"}}}};
-  }
+  const bool damaged = spent_before_.is_discarded();
+  if (damaged) log::warn("{}/usage.json: is damaged: what the run has cost is not known any more", o_.out);
+  if (!trained_now_ && damaged) return {{"energy", {{"kwh", nullptr}, {"method", kDamaged}}}};
+  if (!trained_now_ && spent_before_.contains("finished")) return spent_before_;
   Json u = spent();
   u["finished"] = utc_now();
   const Json kwh = u["energy"].value("kwh", Json());
   const auto rate = rate_of(recipe_, priced_device(recipe_), config::builtin_prices());
-  const auto cost = rate
+  const auto cost = rate && !damaged
                         ? rate->usd(u["run_seconds"], kwh.is_number() ? std::optional(kwh.get<double>()) : std::nullopt)
                         : std::nullopt;
   u["cost_usd"] = cost ? Json(*cost) : Json();

@@ -368,6 +368,13 @@ TEST(Stages, DamagedPiecesAreMadeAgain) {
       EXPECT_EQ(c.digests("out"), want) << name;
     }
   }
+  // What the run has cost is lost, and it trains once more.
+  write_file_atomic(c.f / "out/usage.json", "{");
+  fs::remove(c.f / "out/train.json");
+  const auto r = c.run("out");
+  ASSERT_EQ(r.code, 0) << r.out;
+  EXPECT_EQ(c.digests("out"), want);
+  EXPECT_TRUE(Json::parse(read_file(c.f / "out/usage.json"))["energy"]["kwh"].is_null());
 }
 
 TEST(Signed, ARunSignsWithTheRecipesKey) {
