@@ -69,6 +69,30 @@ void coach(OperatorState& s, const HttpRequest& r, const std::shared_ptr<Reply>&
 void follow(OperatorState& s, const std::shared_ptr<Reply>& reply,
             std::function<std::pair<std::vector<std::string>, bool>(size_t)> events, std::function<std::string()> last);
 
+// What a chat and a completion may both say.
+inline constexpr std::string_view kCommonNames[] = {"model",
+                                                    "temperature",
+                                                    "top_p",
+                                                    "top_k",
+                                                    "min_p",
+                                                    "n",
+                                                    "stream",
+                                                    "stream_options",
+                                                    "logprobs",
+                                                    "stop",
+                                                    "presence_penalty",
+                                                    "frequency_penalty",
+                                                    "repetition_penalty",
+                                                    "logit_bias",
+                                                    "user",
+                                                    "seed",
+                                                    "min_tokens",
+                                                    "ignore_eos",
+                                                    "stop_token_ids",
+                                                    "skip_special_tokens",
+                                                    "include_stop_str_in_output",
+                                                    "priority",
+                                                    "max_tokens"};
 // Sampling and limits that every endpoint reads alike. `otherwise`: max_tokens where the request says nothing; −1: what
 // is left.
 struct CommonFields {

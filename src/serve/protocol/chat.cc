@@ -251,44 +251,10 @@ void chat_completions(OperatorState& s, const HttpRequest& http, std::shared_ptr
   const OrderedJson body = parse_body(http.body);
   const Fields f(body);
   if (f.has("chat_template")) refuse("chat_template", "a request's own chat template is not accepted");
-  f.only({"model",
-          "messages",
-          "max_tokens",
-          "max_completion_tokens",
-          "temperature",
-          "top_p",
-          "top_k",
-          "min_p",
-          "n",
-          "stream",
-          "stream_options",
-          "logprobs",
-          "top_logprobs",
-          "stop",
-          "presence_penalty",
-          "frequency_penalty",
-          "repetition_penalty",
-          "logit_bias",
-          "user",
-          "seed",
-          "tools",
-          "tool_choice",
-          "parallel_tool_calls",
-          "response_format",
-          "chat_template_kwargs",
-          "reasoning_effort",
-          "min_tokens",
-          "ignore_eos",
-          "stop_token_ids",
-          "skip_special_tokens",
-          "include_stop_str_in_output",
-          "priority",
-          "store",
-          "metadata",
-          "service_tier",
-          "safety_identifier",
-          "prompt_cache_key",
-          "add_generation_prompt"});
+  f.only({"messages", "max_completion_tokens", "top_logprobs", "tools", "tool_choice", "parallel_tool_calls",
+          "response_format", "chat_template_kwargs", "reasoning_effort", "store", "metadata", "service_tier",
+          "safety_identifier", "prompt_cache_key", "add_generation_prompt"},
+         kCommonNames);
   // Taken from clients and without effect here: checked all the same, so that a mistake does not wait for another
   // server.
   for (const char* name : {"user", "safety_identifier", "prompt_cache_key", "service_tier"}) f.text(name);

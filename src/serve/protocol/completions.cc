@@ -128,34 +128,7 @@ class Completion final : public Generation {
 void completions(OperatorState& s, const HttpRequest& http, std::shared_ptr<Reply> reply, TicketPtr ticket, int key) {
   const OrderedJson body = parse_body(http.body);
   const Fields f(body);
-  f.only({"model",
-          "prompt",
-          "max_tokens",
-          "temperature",
-          "top_p",
-          "top_k",
-          "min_p",
-          "n",
-          "stream",
-          "stream_options",
-          "logprobs",
-          "echo",
-          "stop",
-          "presence_penalty",
-          "frequency_penalty",
-          "repetition_penalty",
-          "best_of",
-          "logit_bias",
-          "user",
-          "seed",
-          "suffix",
-          "min_tokens",
-          "ignore_eos",
-          "stop_token_ids",
-          "skip_special_tokens",
-          "include_stop_str_in_output",
-          "add_special_tokens",
-          "priority"});
+  f.only({"prompt", "echo", "best_of", "suffix", "add_special_tokens"}, kCommonNames);
   f.text("user");
   f.flag("add_special_tokens", true);  // no token is ever added to a prompt
   std::string model;

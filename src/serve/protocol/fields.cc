@@ -1,5 +1,6 @@
 #include "serve/protocol/fields.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "base/error.h"
@@ -58,12 +59,12 @@ std::string Fields::text(std::string_view name, std::string otherwise) const {
   return v->get<std::string>();
 }
 
-void Fields::only(std::initializer_list<std::string_view> known) const {
+void Fields::only(std::initializer_list<std::string_view> known, std::span<const std::string_view> also) const {
+  std::vector<std::string> names(known.begin(), known.end());
+  names.insert(names.end(), also.begin(), also.end());
   for (const auto& [key, value] : j_.items()) {
-    bool found = false;
-    for (auto k : known) found = found || key == k;
-    if (found) continue;
-    const std::string near = nearest(key, std::vector<std::string>(known.begin(), known.end()));
+    if (std::find(names.begin(), names.end(), key) != names.end()) continue;
+    const std::string near = nearest(key, names);
     const std::string shown = path(replace_invalid_utf8(std::string_view(key).substr(0, 100)));
     refuse(shown, "unrecognized request argument: {}{}", shown, near.empty() ? "" : " (nearest: " + near + ")");
   }

@@ -6,6 +6,7 @@
 #include <initializer_list>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -27,8 +28,8 @@ class Fields {
   double number(std::string_view name, double otherwise, double least, double most) const;
   bool flag(std::string_view name, bool otherwise) const;
   std::string text(std::string_view name, std::string otherwise = {}) const;
-  // Refuses every name that is not in the list, with the nearest that is.
-  void only(std::initializer_list<std::string_view> known) const;
+  // Refuses every name that is in neither list, with the nearest that is.
+  void only(std::initializer_list<std::string_view> known, std::span<const std::string_view> also = {}) const;
   std::string path(std::string_view name) const { return inside_ + std::string(name); }
 
  private:
