@@ -3,12 +3,14 @@
 
 Every id must be equal; the first difference is shown with the text around it and the exit status is 1. With --gigatoken the speed of
 gigatoken (PyPI, in the environment of the Python that is named) is measured in turn with ours, on as many cores: cold is the first
-encode of a fresh tokenizer, warm the best of the later ones; --rounds N gives the best of N fresh processes of each and leaves the ids.
+encode of a fresh tokenizer, warm the best of the later ones; --rounds N gives medians of N fresh processes of each, in turn, ours on two
+cores as well, and leaves the ids.
 """
 import argparse
 import array
 import json
 import os
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -50,20 +52,20 @@ def gigatoken(a, text):
 
 
 def beside(a, text):
-    """Ours and gigatoken in turn, `--rounds` fresh processes each; the best cold and the best warm figure of either, MB/s (of processor
-    time on one core, of the clock on several)."""
-    of, out = ("mb_cpu_s" if a.threads == 1 else "mb_s"), {"text": os.path.basename(text), "threads": a.threads}
-    best = lambda who, cold, warm: out.update({who: [max(x, y) for x, y in zip(out.get(who, [0, 0]), (cold, warm))]})
+    """Ours on one core, gigatoken on one core and ours on two, in turn, `--rounds` fresh processes each; medians of the cold and of the
+    warm figures, MB/s (of processor time on one core, of the clock on two)."""
+    seen = {"ours": [], "gigatoken": [], "ours on two": []}
     for _ in range(a.rounds):
-        cmd = [a.bench, a.folder, text, "--repeat", "3"] + (["--threads", str(a.threads)] if a.threads > 1 else [])
-        speed = json.loads(subprocess.run(cmd, check=True, capture_output=True, text=True).stdout)
-        best("ours", speed[f"cold_{of}"], speed[f"warm_{of}"])
-        try:
-            g = gigatoken(a, text)
-            best("gigatoken", g["cold"], g["warm"])
-        except subprocess.CalledProcessError as e:
-            out["gigatoken_refuses"] = e.stderr.strip().splitlines()[-1][:120]
-    print(json.dumps(out), flush=True)
+        for who, threads, of in (("ours", 1, "mb_cpu_s"), ("ours on two", 2, "mb_s")):
+            cmd = [a.bench, a.folder, text, "--repeat", "3", "--threads", str(threads)]
+            speed = json.loads(subprocess.run(cmd, check=True, capture_output=True, text=True).stdout)
+            seen[who].append((speed[f"cold_{of}"], speed[f"warm_{of}"]))
+        g = gigatoken(a, text)
+        seen["gigatoken"].append((g["cold"], g["warm"]))
+    medians = {who: [round(statistics.median(x), 1) for x in zip(*v)] for who, v in seen.items()}
+    times = lambda who: [round(x / y, 2) for x, y in zip(medians[who], medians["gigatoken"])]
+    print(json.dumps({"text": os.path.basename(text), "rounds": a.rounds, "order": ["cold", "warm"], "medians": medians,
+                      "times gigatoken on one core": {"ours": times("ours"), "ours on two": times("ours on two")}, "all": seen}), flush=True)
 
 
 def theirs(a, tokenizer, text):
@@ -88,7 +90,7 @@ def main():
     p.add_argument("--speed", action="store_true")
     p.add_argument("--threads", type=int, default=1)
     p.add_argument("--gigatoken", metavar="PYTHON")
-    p.add_argument("--rounds", type=int, default=0, help="only the speed beside gigatoken's, the best of so many rounds")
+    p.add_argument("--rounds", type=int, default=0, help="only the speed beside gigatoken's, medians of so many rounds")
     a = p.parse_args()
     os.environ.setdefault("RAYON_NUM_THREADS", "1")
     if a.rounds:

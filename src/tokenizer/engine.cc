@@ -428,8 +428,10 @@ void Engine::encode_parallel(std::string_view text, std::span<const Span> plain,
   });
 
   // Tasks are taken in order, and what is done is appended as soon as all before it is: few buffers, which stay in the
-  // caches.
+  // caches. One thread at a time appends, without the lock: memory written for the first time is cleared meanwhile, and
+  // the others go on.
   std::mutex mutex;
+  bool appending = false;
   std::vector<std::vector<int32_t>> buffers;
   size_t taken = 0, appended = 0;
   if (const size_t need = ids.size() + text.size() / 8 * 5; need > ids.capacity()) {
@@ -460,11 +462,16 @@ void Engine::encode_parallel(std::string_view text, std::span<const Span> plain,
       lock.lock();
       task.used = out.used;
       task.done = true;
+      if (appending) continue;
+      appending = true;
       for (; appended < tasks.size() && tasks[appended].done; ++appended) {
         auto& made = tasks[appended].ids;
+        lock.unlock();
         ids.insert(ids.end(), made.begin(), made.begin() + static_cast<ptrdiff_t>(tasks[appended].used));
+        lock.lock();
         buffers.push_back(std::move(made));
       }
+      appending = false;
     }
   };
   const size_t before = ids.size();

@@ -143,7 +143,8 @@ class PieceCache {
     const size_t mask;
     std::atomic<size_t> filled = 0;
   };
-  // Grown fourfold until `most` buckets. Readers of an older table go on with it.
+  // Grown eightfold until `most` buckets: fresh memory costs more than the look-ups that a smaller table would save.
+  // Readers of an older table go on with it.
   struct Growing {
     explicit Growing(size_t most_bytes);
     View::Buckets view() const;
