@@ -134,31 +134,33 @@ Curation curate(const RowSource& source, const config::Data& data, const std::st
   if (filter)
     for (const std::string& reason : filter->reasons()) r.dropped[reason] = 0;
   std::map<std::string, size_t> samples;
-  const auto drop = [&](uint32_t row, const std::string& reason, std::optional<uint32_t> stays, double similarity) {
+  // `similarity()` costs more than all else here: only a sample asks for it.
+  const auto drop = [&](uint32_t row, const std::string& reason, std::optional<uint32_t> stays, auto&& similarity) {
     ++r.dropped[reason];
     if (samples[reason]++ >= kSamplesOfEach) return;
     c.wanted_[row].emplace_back(r.samples.size(), false);
     if (stays) c.wanted_[*stays].emplace_back(r.samples.size(), true);
-    r.samples.push_back({reason, "", "", "", "", similarity});
+    r.samples.push_back({reason, "", "", "", "", similarity()});
   };
+  const auto none = [] { return 0.0; };
   c.stays_.resize(failed.size());
   for (uint32_t i = 0; i < failed.size(); ++i) {
     const bool copy = dedupe && copies.stays[i] != i;
     c.stays_[i] = !copy && failed[i] < 0;
     if (c.stays_[i]) continue;
     if (!copy)
-      drop(i, filter->reasons()[static_cast<size_t>(failed[i])], std::nullopt, 0);
+      drop(i, filter->reasons()[static_cast<size_t>(failed[i])], std::nullopt, none);
     else if (copies.exact[i])
-      drop(i, kExact, copies.stays[i], 0);
+      drop(i, kExact, copies.stays[i], none);
     else
-      drop(i, kNear, copies.stays[i], finder->similarity(i, copies.stays[i]));
+      drop(i, kNear, copies.stays[i], [&] { return finder->similarity(i, copies.stays[i]); });
   }
   finder.reset();
   if (data.dedupe.semdedup) r.dropped[kSemanticCopy] = 0;
   if (data.filter && data.filter->max_perplexity) r.dropped[kMaxPerplexity] = 0;
   drop_by_models(
       source, data, settings ? settings->models : Models(), folder, work, &c.stays_,
-      [&](const ModelDrop& d) { drop(d.row, d.reason, d.stays, d.similarity); }, &r.semantic);
+      [&](const ModelDrop& d) { drop(d.row, d.reason, d.stays, [&] { return d.similarity; }); }, &r.semantic);
   const int64_t left = r.rows_in - r.total_dropped();
   if (r.rows_in > 0 && left == 0) {
     std::string why;

@@ -163,7 +163,6 @@ void FirstPass::run(const RowSource& source, const std::function<void(const Find
     const auto fill = [&](Block* b, bool more) {
       b->there = more;
       if (!more) return;
-      b->rows.clear();
       b->kept = false;
       if (kept_) {
         b->name = name(stream, block);

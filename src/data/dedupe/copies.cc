@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cstring>
 
 #include "base/error.h"
@@ -96,14 +97,16 @@ void Fingerprinter::print(const RowText& row, RowPrint* out) {
   shingler_->append(text_, &out->shingles);
   if (out->shingles.empty()) return;
   minhash_->signature(out->shingles, signature_.data());
-  for (int b = 0; b < bands_.bands; ++b) {
-    uint64_t h = static_cast<uint64_t>(b);
-    for (int r = 0; r < bands_.rows; ++r) {
-      h = (h ^ signature_[static_cast<size_t>(b * bands_.rows + r)]) * 0x9E3779B97F4A7C15ull;
+  // Band beside band: each is a chain of products.
+  band_hash_.resize(static_cast<size_t>(bands_.bands));
+  for (size_t b = 0; b < band_hash_.size(); ++b) band_hash_[b] = b;
+  for (size_t r = 0, rows = static_cast<size_t>(bands_.rows); r < rows; ++r)
+    for (size_t b = 0; b < band_hash_.size(); ++b) {
+      uint64_t& h = band_hash_[b];
+      h = (h ^ signature_[b * rows + r]) * 0x9E3779B97F4A7C15ull;
       h ^= h >> 32;
     }
-    out->band_keys.push_back(static_cast<uint32_t>(h));
-  }
+  for (const uint64_t h : band_hash_) out->band_keys.push_back(static_cast<uint32_t>(h));
 }
 
 struct CopyFinder::State {
@@ -175,15 +178,27 @@ struct CopyFinder::State {
   }
 
   void join_band(int band, const std::vector<bool>& copies, Components* groups) const {
+    // Most keys stand once. A first reading notes in bits which may stand twice, and only their rows are sorted.
+    const size_t bits = std::bit_ceil(std::max<size_t>(64, 4 * rows));
+    std::vector<uint64_t> once(bits / 64), twice(bits / 64);
+    const auto each = [&](auto&& f) {
+      std::vector<uint32_t> block(kBlock);
+      for (size_t b = 0; b < rows; b += kBlock) {
+        const size_t n = std::min(kBlock, rows - b);
+        read_keys(band, static_cast<uint32_t>(b), n, block.data());
+        for (uint32_t i = static_cast<uint32_t>(b); i < b + n; ++i)
+          if (!copies[i] && has_shingles(i)) f(i, block[i - b], block[i - b] & (bits - 1));
+      }
+    };
+    each([&](uint32_t, uint32_t, size_t bit) {
+      const uint64_t mask = uint64_t{1} << (bit & 63);
+      twice[bit >> 6] |= once[bit >> 6] & mask;
+      once[bit >> 6] |= mask;
+    });
     std::vector<uint64_t> order, other;
-    order.reserve(rows);
-    std::vector<uint32_t> block(kBlock);
-    for (size_t b = 0; b < rows; b += kBlock) {
-      const size_t n = std::min(kBlock, rows - b);
-      read_keys(band, static_cast<uint32_t>(b), n, block.data());
-      for (uint32_t i = static_cast<uint32_t>(b); i < b + n; ++i)
-        if (!copies[i] && has_shingles(i)) order.push_back(entry(block[i - b], i));
-    }
+    each([&](uint32_t i, uint32_t key, size_t bit) {
+      if (twice[bit >> 6] >> (bit & 63) & 1) order.push_back(entry(key, i));
+    });
     radix_sort(order, other);
     std::vector<uint64_t>().swap(other);
     std::vector<uint32_t> members;

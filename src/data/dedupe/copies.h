@@ -44,6 +44,7 @@ class Fingerprinter {  // one a thread
   Bands bands_{0, 0};
   std::string text_, context_;
   std::vector<uint32_t> signature_;
+  std::vector<uint64_t> band_hash_;
 };
 
 struct Copies {

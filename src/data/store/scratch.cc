@@ -13,7 +13,7 @@
 namespace mxt::data {
 namespace {
 
-constexpr size_t kBuffer = size_t{4} << 20;
+constexpr size_t kBuffer = size_t{256} << 10;
 // What is small enough to count whole is read without a call to the kernel for each place.
 constexpr size_t kMapped = size_t{256} << 20;
 
