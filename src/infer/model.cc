@@ -23,12 +23,7 @@ Model::Model(const std::string& path, const std::string& adapter, DType type, in
   models::BuildOptions score = options_;
   score.purpose = models::Purpose::kScore;
   score_graph_ = models::build(config(), score);
-  // A quantized folder runs as its layout defines: inputs of its products are rounded as the weights were.
-  const auto rounding = [](const void* source, const std::string& weight) {
-    return static_cast<graph::Rounding>(static_cast<const formats::WeightSource*>(source)->input_rounding(weight));
-  };
-  static_assert(static_cast<int>(graph::Rounding::kMxfp4) == static_cast<int>(formats::InputRounding::kMxfp4));
-  for (graph::Graph* g : {&graph_, &score_graph_}) graph::round_inputs(*g, rounding, source_.get());
+  for (graph::Graph* g : {&graph_, &score_graph_}) round_inputs(*g);
   std::vector<const kernels::BlockMatrix*> blocks;
   if (weights == Weights::kAsStored && !ops.device()) {
     // With bf16 products of its own the processor does better on plain matrices.
@@ -41,6 +36,15 @@ Model::Model(const std::string& path, const std::string& adapter, DType type, in
 }
 
 Model::~Model() = default;
+
+// A quantized folder runs as its layout defines: inputs of its products are rounded as the weights were.
+void Model::round_inputs(graph::Graph& g) const {
+  const auto rounding = [](const void* source, const std::string& weight) {
+    return static_cast<graph::Rounding>(static_cast<const formats::WeightSource*>(source)->input_rounding(weight));
+  };
+  static_assert(static_cast<int>(graph::Rounding::kMxfp4) == static_cast<int>(formats::InputRounding::kMxfp4));
+  graph::round_inputs(g, rounding, source_.get());
+}
 
 struct Model::Adapter {
   models::LoraPlan lora;
@@ -55,6 +59,7 @@ int Model::add_adapter(const std::string& folder) {
   models::BuildOptions o = options_;
   o.lora = &a->lora;
   a->graph = models::build(config(), o);
+  round_inputs(a->graph);
   a->params = std::make_unique<runtime::ParamStore>(a->graph, *params_);
   checkpoint::load_adapter(folder, a->graph, *a->params);
   adapters_.push_back(std::move(a));

@@ -53,6 +53,7 @@ class Model {
   models::LoraPlan lora_;
   models::BuildOptions options_;
   graph::Graph graph_, score_graph_;
+  void round_inputs(graph::Graph& g) const;
   void plan(const graph::Graph& g, const runtime::ProgramSettings& settings);
   kernels::KernelPlan plan_;
   checkpoint::BlockWeights blocks_;  // of the parameters that have any

@@ -13,10 +13,10 @@
 namespace mxt::train {
 
 // Token-packed rows in the form a Program reads. Tokens are padded to a multiple of kPad by a document of their own
-// without targets, so that few different sizes reach the kernels.
+// without targets, so that few different sizes reach the kernels and tiles are whole.
 class PackedBatch {
  public:
-  static constexpr int64_t kPad = 64;
+  static constexpr int64_t kPad = 16;
   void clear();
   // One document; labels are unshifted (transformers'): position t is trained on labels[t + 1].
   void add_document(std::span<const int32_t> ids, std::span<const int32_t> labels);
