@@ -323,8 +323,8 @@ class Probe {
     ask(longer, std::min(rounds, kLeastRounds), end_, false);
     const auto one = q.summary(), several = longer.summary();
     const Gain gained = differs && one[0].median_us > 0 ? gain(q.totals(), 1, 0) : Gain{};
-    const double noise = std::max(kNoise, gained.error);
-    if (differs && (one[0].median_us == 0 || gained.value <= (ops_.device() ? -noise : noise))) {
+    const double least = ops_.device() ? -std::max(kNoise, gained.error) : std::max(kHostWhole, gained.error);
+    if (differs && (one[0].median_us == 0 || gained.value <= least)) {
       report_.declined_gain = gained.value;
       keep_default();
     }
