@@ -102,7 +102,8 @@ data::Access data_access(const config::Recipe& recipe, Fetch fetch) {
   return a;
 }
 
-std::string resolve_model(const std::string& name, const std::optional<std::string>& revision, Fetch fetch) {
+std::string resolve_model(const std::string& name, const std::optional<std::string>& revision, Fetch fetch,
+                          Parts parts) {
   std::error_code ec;
   if (fs::is_directory(name, ec) && !fs::exists(name + "/config.json", ec)) {
     const auto files = glob_files(name + "/*.gguf");
@@ -114,8 +115,9 @@ std::string resolve_model(const std::string& name, const std::optional<std::stri
   if (a_path) fail_missing("{}: no such model folder or file (for the quickstart's weights: ./dev weights)", name);
   net::HubSettings hub = hub_settings();
   hub.offline = hub.offline || fetch == Fetch::kNever;
-  return net::download_snapshot(hub, name, net::RepoType::kModel, revision.value_or("main"),
-                                {"*.json", "*.safetensors", "*.jinja", "merges.txt", "vocab.txt"});
+  std::vector<std::string> allow{"*.json", "*.jinja", "merges.txt", "vocab.txt"};
+  if (parts == Parts::kAll) allow.push_back("*.safetensors");
+  return net::download_snapshot(hub, name, net::RepoType::kModel, revision.value_or("main"), allow);
 }
 
 bool has_tokenizer(const std::string& path) {

@@ -18,8 +18,9 @@ namespace mxt::app {
 // A folder or .gguf file as it is (a folder that holds nothing but one .gguf names that); a Hub id by downloading it
 // (HF_ENDPOINT, HF_TOKEN, HF_HOME, HF_HUB_OFFLINE are honoured). kMissing with the remedy where it cannot be had.
 enum class Fetch { kAllowed, kNever };  // kNever: what the cache lacks is kMissing
+enum class Parts { kAll, kNoWeights };  // of a Hub id: kNoWeights leaves gigabytes where they are
 std::string resolve_model(const std::string& name, const std::optional<std::string>& revision,
-                          Fetch fetch = Fetch::kAllowed);
+                          Fetch fetch = Fetch::kAllowed, Parts parts = Parts::kAll);
 
 struct TextSide {
   std::shared_ptr<const tokenizer::Tokenizer> tok;      // null where the folder has none: rows of ids will still do

@@ -142,6 +142,7 @@ class Run {
 
   void load_weights() {
     const uint64_t seed = s_.recipe.meta.seed;
+    MXT_ASSERT(s_.weights || s_.recipe.model.init == config::Init::kRandom);
     if (s_.weights)
       checkpoint::load_base(graph_, *params_, *s_.weights);
     else

@@ -236,5 +236,29 @@ train:
   EXPECT_FALSE(fs::exists(f / "out/metrics.jsonl"));
 }
 
+// A Hub's model is counted before its weights are fetched.
+TEST(Plan, CountsAModelOfWhichOnlyTheConfigurationIsHere) {
+  cli::Folder f("config_only");
+  make_folders(f / "model");
+  write_file_atomic(
+      f / "model/config.json",
+      R"({"model_type": "qwen3", "architectures": ["Qwen3ForCausalLM"], "vocab_size": 64, "hidden_size": 32,
+                        "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2, "head_dim": 16,
+                        "num_key_value_heads": 1, "max_position_embeddings": 64, "rms_norm_eps": 1e-6,
+                        "rope_theta": 10000, "tie_word_embeddings": true, "hidden_act": "silu"})");
+  write_file_atomic(f / "r.yaml",
+                    "meta: {project: mindxtrain, run_name: p}\nhardware: {name: cpu}\nmodel: {name: " + (f / "model") +
+                        "}\ndata: {source: synth, synth: {task: tool_calls, rows: 8}, seq_len: 64}\n"
+                        "train: {method: {kind: lora, r: 4}, precision: float32}\n");
+  const auto plan = cli::run("plan " + (f / "r.yaml") + " --json");
+  ASSERT_EQ(plan.code, 0) << plan.out;
+  EXPECT_NE(plan.out.find("\"weights\""), std::string::npos) << plan.out;
+  const auto bench = cli::run("bench --dry-run --config " + (f / "r.yaml") + " --out " + (f / "plan.json"));
+  EXPECT_EQ(bench.code, 0) << bench.out;
+  const auto train = cli::run("train " + (f / "r.yaml") + " --out " + (f / "out"));
+  EXPECT_EQ(train.code, 1) << train.out;
+  EXPECT_NE(train.out.find("holds neither model.safetensors"), std::string::npos) << train.out;
+}
+
 }  // namespace
 }  // namespace mxt
