@@ -1,7 +1,5 @@
 #include "tokenizer/engine.h"
 
-#include <sys/mman.h>
-
 #include <algorithm>
 #include <mutex>
 #include <nlohmann/json.hpp>
@@ -162,19 +160,6 @@ size_t safe_cut(std::string_view s, size_t from) {
   for (size_t i = from; i + 1 < s.size(); ++i)
     if (s[i] == ' ' && i > 0 && letter(s[i - 1]) && letter(s[i + 1])) return i;
   return s.size();
-}
-
-// For memory that is about to be written for the first time: clearing it page by page would cost a tenth of the
-// encoding.
-void prefer_large_pages(void* p, size_t bytes) {
-#ifdef MADV_HUGEPAGE
-  constexpr uintptr_t kPage = uintptr_t{1} << 21;
-  const auto begin = (reinterpret_cast<uintptr_t>(p) + kPage - 1) / kPage * kPage,
-             end = (reinterpret_cast<uintptr_t>(p) + bytes) / kPage * kPage;
-  if (end > begin) madvise(reinterpret_cast<void*>(begin), end - begin, MADV_HUGEPAGE);
-#else
-  (void)p, (void)bytes;
-#endif
 }
 
 unicode::Survey survey_parallel(std::string_view text, bool nfc, size_t grain) {
@@ -357,10 +342,8 @@ void Engine::encode_whole(std::string_view text, std::span<const Span> plain, st
   // want); by doubling, so that many short calls stay linear.
   constexpr size_t kLarge = size_t{1} << 26;
   if (const size_t need = ids.size() + (text.size() <= kLarge ? text.size() : text.size() / 8 * 5) + 64;
-      need > ids.capacity()) {
+      need > ids.capacity())
     ids.reserve(std::max(need, ids.capacity() * 2));
-    prefer_large_pages(ids.data(), ids.capacity() * sizeof(int32_t));
-  }
   // A failure in the middle leaves the caller's ids as they were.
   const size_t before = ids.size(), spans_before = offsets ? offsets->size() : 0;
   try {
@@ -434,10 +417,10 @@ void Engine::encode_parallel(std::string_view text, std::span<const Span> plain,
   bool appending = false;
   std::vector<std::vector<int32_t>> buffers;
   size_t taken = 0, appended = 0;
-  if (const size_t need = ids.size() + text.size() / 8 * 5; need > ids.capacity()) {
-    ids.reserve(std::max(need, ids.capacity() * 2));  // by doubling, so that many calls stay linear
-    prefer_large_pages(ids.data(), ids.capacity() * sizeof(int32_t));
-  }
+  // By doubling, so that many calls stay linear. Large pages would be cleared far from the caches, and on a lent
+  // machine by the host as well: small ones are written while they lie there.
+  if (const size_t need = ids.size() + text.size() / 8 * 5; need > ids.capacity())
+    ids.reserve(std::max(need, ids.capacity() * 2));
   const auto work = [&](int64_t, int64_t) {
     CachePool::Loan loan(caches_);
     std::unique_lock lock(mutex);
