@@ -25,9 +25,10 @@ struct Speed {
 };
 
 struct Work {
-  double flops = 0;    // of a step: the model's own operations, every token with a target
-  int64_t tokens = 0;  // of a step
-  int64_t bytes = 0;   // that a step moves at least: weights a pass, gradients, masters and moments once
+  double flops = 0;          // of a step: the model's own operations, every token with a target
+  int64_t tokens = 0;        // of a step
+  int64_t bytes = 0;         // that a step moves at least: weights a pass, gradients, masters and moments once
+  int64_t update_bytes = 0;  // of these, masters and moments: read and written
 };
 
 Work work_of(const train::Setup& s, const train::Pass& pass, kernels::Ops& ops) {
@@ -39,7 +40,8 @@ Work work_of(const train::Setup& s, const train::Pass& pass, kernels::Ops& ops) 
   Work w;
   w.tokens = s.rows_per_step * s.seq_len;
   w.flops = program.flops(w.tokens, s.seq_len, w.tokens);
-  w.bytes = 2 * passes * params.weights + 2 * (params.masters + params.moments) + (passes + 1) * params.gradients;
+  w.update_bytes = 2 * params.offloaded(runtime::Offload::kOptimizer);
+  w.bytes = 2 * passes * params.weights + w.update_bytes + (passes + 1) * params.gradients;
   return w;
 }
 
@@ -65,6 +67,12 @@ Speed speed_there(const config::DevicePrice& d, const Work& w) {
   return {std::max(compute, memory), false,
           fmt::format("not measured: published peak {:.0f} TFLOP/s, {:.2f} TB/s ({}), {:.0f} % of it assumed",
                       d.peak_tflops, d.bandwidth_tb_s, d.source, 100 * d.utilisation)};
+}
+
+// What a step takes longer with the optimizer's memory on the host: it crosses the link both ways at once. 0: not
+// known.
+double offload_seconds(const config::DevicePrice& d, const Work& w) {
+  return d.host_link_gb_s > 0 ? static_cast<double>(w.update_bytes) / 2 / (d.host_link_gb_s * 1e9) : 0;
 }
 
 // Steps of the run; 0 where nothing says how many rows there are.
@@ -148,13 +156,16 @@ OrderedJson estimate(config::Recipe r, const EstimateOptions& o) {
   setup = train::make_setup(r, model, vocabulary_of(text), &plan, true);
   const train::Pass pass = setup->pass();
   const auto e = train::estimate_memory(*setup, plan, ops);
-  const int64_t on_device = here ? 0 : e.total() - e.process - e.data,
-                on_host = here ? e.total() : e.process + e.data + e.program.batch;
+  const int64_t on_device = here ? 0 : e.needs() - e.process,
+                on_host = here ? e.needs() + e.data : e.process + e.data + e.program.batch + e.offloaded;
   const bool fits = static_cast<uint64_t>(here ? e.needs() : on_device) <= memory;
   const Work w = work_of(*setup, pass, ops);
   Speed speed;
   if (plan.device.kind == (own_gpu ? "cuda" : here ? "cpu" : "")) speed = speed_of(plan);
-  if (!speed.measured) speed = here ? speed_here(*setup, w) : speed_there(d, w);
+  if (!speed.measured) {
+    speed = here ? speed_here(*setup, w) : speed_there(d, w);
+    if (e.offloaded > 0) speed.step_s += offload_seconds(d, w);
+  }
   const double tok_s = static_cast<double>(w.tokens) * static_cast<double>(devices) / speed.step_s;
   const int64_t steps = steps_of(*setup, o.data);
   const double watts = rate.watts();
@@ -206,6 +217,14 @@ OrderedJson estimate(config::Recipe r, const EstimateOptions& o) {
   j["recompute_options"] = OrderedJson::array();
   for (const auto& x : recompute_savings(*setup, pass, ops, w))
     j["recompute_options"].push_back({{"name", x.name}, {"activations", x.activations}, {"more_work", x.more_flops}});
+  // The host's own memory has nowhere to be offloaded to.
+  j["offload"] = runtime::offload_name(pass.offload);
+  j["offload_options"] = OrderedJson::array();
+  if (!here)
+    j["offload_options"].push_back(
+        {{"name", runtime::offload_name(runtime::Offload::kOptimizer)},
+         {"device_bytes_saved", e.params.offloaded(runtime::Offload::kOptimizer)},
+         {"more_seconds", d.host_link_gb_s > 0 ? OrderedJson(offload_seconds(d, w)) : OrderedJson(nullptr)}});
   return j;
 }
 

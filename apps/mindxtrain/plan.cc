@@ -64,6 +64,15 @@ void add_plan(CLI::App& app) {
     for (const auto& x : j["recompute_options"])
       line("recompute", fmt::format("{}: activations {}, {:.0f} % more work", x["name"].get<std::string>(),
                                     bytes(x["activations"]), 100 * x["more_work"].get<double>()));
+    if (device == "cpu") line("offload", "none: the model trains in the host's own memory");
+    for (const auto& x : j["offload_options"])
+      line("offload", fmt::format("{}: masters and moments in the host's memory {} {} of the device's{}",
+                                  j["offload"].get<std::string>(), j["offload"] == "none" ? "would free" : "free",
+                                  bytes(x["device_bytes_saved"]),
+                                  x["more_seconds"].is_null()
+                                      ? std::string()
+                                      : fmt::format(", {:.3f} s more a step at the published rate of the link",
+                                                    x["more_seconds"].get<double>())));
     line("speed", fmt::format("{:.0f} tok/s, {:.3f} s a step, {:.2f} TFLOP a step ({})", number("tokens_per_second"),
                               number("step_seconds"), number("step_flops") / 1e12, j["speed_from"].get<std::string>()));
     const bool timed = !j["steps"].is_null();

@@ -38,6 +38,7 @@ kernels::KernelPlan absent_plan(const train::Setup& setup, const config::Recipe&
   p.env = recipe.train.env;
   p.choices["step micro_batch"] = std::to_string(setup.micro_batch);
   p.choices["step recompute"] = std::string(graph::recompute_name(setup.options.recompute));
+  p.choices["step offload"] = std::string(runtime::offload_name(setup.offload));
   return p;
 }
 
@@ -70,6 +71,7 @@ autotune::Report measured_plan(const train::Setup& setup, bool ask_threads, bool
   s.seq_len = setup.seq_len;
   s.rows = setup.rows_per_step;
   s.packed = setup.recipe.data.packing && setup.recipe.data.sampling == config::Sampling::kDocuments;
+  s.offload = setup.offload;
   s.passes = passes_of(setup, backend);
   if (ask_threads && !backend.device)
     for (int n = num_threads(); n >= 1; n = n > 1 ? (n + 1) / 2 : 0) {
@@ -78,7 +80,7 @@ autotune::Report measured_plan(const train::Setup& setup, bool ask_threads, bool
     }
   s.pinning = !backend.device && may_pin(setup.recipe);
   s.plan = train::default_plan(setup, train::identity_of(backend, num_threads()), *backend.ops,
-                               {s.passes[0].micro_batch, s.passes[0].recompute});
+                               {s.passes[0].micro_batch, s.passes[0].recompute, setup.offload});
   return autotune::probe(s, *backend.ops,
                          {static_cast<double>(setup.recipe.autotune.budget_seconds), enumerate, &g_stop});
 }
@@ -93,7 +95,7 @@ std::string table_of(const autotune::Report& r, int64_t rows, int64_t seq_len) {
   for (const autotune::Line& l : r.lines)
     out += fmt::format("{:<58} {:>6.0f} {:>14} {:>14} {:>10} {:>10} {:>7}\n", l.key, l.count, l.usual, l.chosen,
                        us(l.usual_us), us(l.chosen_us), gain(l.usual_us, l.chosen_us));
-  for (const char* key : {"step threads", "step pinning", "step micro_batch", "step recompute"}) {
+  for (const char* key : {"step threads", "step pinning", "step micro_batch", "step recompute", "step offload"}) {
     const auto choice = r.plan.choices.find(key);
     if (choice == r.plan.choices.end()) continue;
     out += fmt::format("{:<58} {:>6} {:>14} {:>14}", key, "", "", choice->second);

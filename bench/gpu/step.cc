@@ -1,7 +1,8 @@
 // Training steps of a Qwen3 model's real dimensions with random weights: tokens a second, memory, loss. The engine is
 // the product's own (models, graph, runtime, kernels); the data are random tokens in full rows.
-//   gpu_step MODEL ROWS SEQ MICRO STEPS [lora|full] [none|cheap|layer] [bf16|f32|fp8] [joined|apart] [profile]
-// fp8: activations in bf16 over a base held in E4M3 (train.base_precision: fp8_e4m3)
+//   gpu_step MODEL ROWS SEQ MICRO STEPS [lora|full] [none|cheap|layer] [bf16|f32|fp8] [joined|apart] [profile|offload]
+// offload: masters and moments in the host's memory. fp8: activations in bf16 over a base held in E4M3
+// (train.base_precision: fp8_e4m3)
 #include <sys/resource.h>
 
 #include <algorithm>
@@ -98,6 +99,8 @@ int run(int argc, char** argv) {
         "[profile]");
   const std::string name = argv[1], method = argc > 6 ? argv[6] : "lora", level = argc > 7 ? argv[7] : "none",
                     type = argc > 8 ? argv[8] : "bf16";
+  const std::string last = argc > 10 ? argv[10] : "";
+  const auto offload = last == "offload" ? runtime::Offload::kOptimizer : runtime::Offload::kNone;
   const int64_t rows = std::stoll(argv[2]), seq = std::stoll(argv[3]), micro = std::stoll(argv[4]),
                 steps = std::stoll(argv[5]), tokens = micro * seq;
   double at = now();
@@ -147,8 +150,11 @@ int run(int argc, char** argv) {
       {"recompute", level},
       {"joined", o.join_lora},
       {"type", type},
+      {"offload", runtime::offload_name(offload)},
+      {"offloaded_GiB", static_cast<double>(pb.offloaded(offload)) / (1 << 30)},
       {"adds_quantized", b.ops->adds_quantized()},
-      {"planned_GiB", std::round(static_cast<double>(pb.total() + bytes.total()) / (1 << 30) * 100) / 100},
+      {"planned_GiB",
+       std::round(static_cast<double>(pb.total() - pb.offloaded(offload) + bytes.total()) / (1 << 30) * 100) / 100},
       {"weights_GiB", static_cast<double>(pb.weights) / (1 << 30)},
       {"activations_GiB", static_cast<double>(bytes.activations) / (1 << 30)},
       {"logits_GiB", static_cast<double>(bytes.logits) / (1 << 30)},
@@ -156,7 +162,7 @@ int run(int argc, char** argv) {
   std::printf("%s\n", head.dump().c_str());
   std::fflush(stdout);
   const size_t other = d.memory().total - d.memory().free;
-  runtime::ParamStore params(g, true, &d);
+  runtime::ParamStore params(g, true, &d, {}, offload);
   program.allocate(params);
   lap("allocate");
   fill_with_noise(params, g, o.type, d);
@@ -184,7 +190,7 @@ int run(int argc, char** argv) {
   // micro-batches.
   auto* losses = static_cast<float*>(d.allocate_pinned(static_cast<size_t>(rows * seq) * sizeof(float)));
   std::vector<double> seconds;
-  const bool profiled = argc > 10 && std::string(argv[10]) == "profile";
+  const bool profiled = last == "profile";
   for (int64_t step = 0; step < steps; ++step) {
     const double begin = now();
     double loss = 0;

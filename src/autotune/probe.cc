@@ -90,7 +90,7 @@ class Probe {
       part.recompute.tensors =
           std::max<int64_t>(1, p.recompute.tensors * std::min(layers, s_.model.num_layers) / s_.model.num_layers);
     return std::make_unique<Slice>(slice_of(s_.model, layers), options(part), s_.seq_len, p.micro_batch, s_.packed,
-                                   plan, ops_, std::move(params));
+                                   plan, ops_, std::move(params), s_.offload);
   }
   void record(const std::string& key, const std::vector<kernels::Candidate>& all, size_t choice) {
     report_.plan.candidates[key] = all;

@@ -25,6 +25,7 @@
 #include "kernels/api.h"
 #include "kernels/plan.h"
 #include "models/model.h"
+#include "runtime/params.h"
 
 namespace mxt::autotune {
 
@@ -38,8 +39,9 @@ struct Subject {
   formats::ModelConfig model;
   models::BuildOptions options;  // of the training graph; `lora` must outlive the probe
   int64_t seq_len = 0;
-  int64_t rows = 0;          // of an optimizer step
-  bool packed = false;       // rows hold several documents
+  int64_t rows = 0;                                    // of an optimizer step
+  bool packed = false;                                 // rows hold several documents
+  runtime::Offload offload = runtime::Offload::kNone;  // of the update
   std::vector<Pass> passes;  // what fits the memory and the recipe leaves open; the first is the default
   std::vector<int> threads;  // empty: not a question here; the first is the default
   bool pinning = false;      // whether threads may be bound to cores

@@ -17,11 +17,12 @@ formats::ModelConfig slice_of(const formats::ModelConfig& model, int64_t layers)
 
 Slice::Slice(const formats::ModelConfig& slice, const models::BuildOptions& options, int64_t seq_len, int64_t rows,
              bool packed, const kernels::KernelPlan& plan, kernels::Ops& ops,
-             std::shared_ptr<runtime::ParamStore> params)
+             std::shared_ptr<runtime::ParamStore> params, runtime::Offload offload)
     : graph_(models::build(slice, options)),
       ops_(ops),
       program_(graph_, plan, ops, {rows * seq_len, 0, false, seq_len}),
       params_(std::move(params)),
+      offload_(offload),
       rows_(rows),
       seq_len_(seq_len) {
   const int64_t document = packed ? std::max<int64_t>(1, seq_len / 2) : seq_len;
@@ -66,7 +67,8 @@ void Slice::fill_weights() {
 
 const std::shared_ptr<runtime::ParamStore>& Slice::params() {
   if (!params_) {
-    params_ = std::make_shared<runtime::ParamStore>(graph_, true, ops_.device());
+    params_ = std::make_shared<runtime::ParamStore>(graph_, true, ops_.device(),
+                                                    std::vector<const kernels::BlockMatrix*>{}, offload_);
     fill_weights();
   }
   return params_;

@@ -26,7 +26,7 @@ class Slice {
   // target.
   Slice(const formats::ModelConfig& slice, const models::BuildOptions& options, int64_t seq_len, int64_t rows,
         bool packed, const kernels::KernelPlan& plan, kernels::Ops& ops,
-        std::shared_ptr<runtime::ParamStore> params = nullptr);
+        std::shared_ptr<runtime::ParamStore> params = nullptr, runtime::Offload offload = runtime::Offload::kNone);
   // What it takes to build, before it is built.
   static int64_t bytes(const formats::ModelConfig& slice, const models::BuildOptions& options, int64_t seq_len,
                        int64_t rows, const kernels::KernelPlan& plan, kernels::Ops& ops);
@@ -45,6 +45,7 @@ class Slice {
   runtime::Program program_;
   std::shared_ptr<runtime::ParamStore> params_;
   std::vector<int32_t> ids_, positions_, cu_;
+  runtime::Offload offload_;
   int64_t rows_, seq_len_;
   double flops_ = 0;
   bool allocated_ = false;

@@ -19,6 +19,9 @@ Section declare(const DevicePrice*) {
       .min(0)
       .required();
   d.field("memory_gb", &DevicePrice::memory_gb, "Memory of one device, 1e9 bytes.").min(0).required();
+  d.field("host_link_gb_s", &DevicePrice::host_link_gb_s,
+          "Published rate of the link to the host, each way, 1e9 bytes a second; 0: not known.")
+      .min(0);
   d.field("watts", &DevicePrice::watts, "Draw under load.").min(0).required();
   d.field("utilisation", &DevicePrice::utilisation, "Part of the peak that is assumed to be reached.")
       .range(0, 1)

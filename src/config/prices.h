@@ -13,9 +13,10 @@ struct DevicePrice {
   double peak_tflops = 0;  // published, bf16, dense; 0: not published, the probe measures
   double bandwidth_tb_s = 0;
   double memory_gb = 0;
-  double watts = 0;        // under load; 0: not known
-  double utilisation = 0;  // part of the peak that model operations are assumed to reach
-  std::string source;      // of the published figures
+  double host_link_gb_s = 0;  // published, each way; 0: not known
+  double watts = 0;           // under load; 0: not known
+  double utilisation = 0;     // part of the peak that model operations are assumed to reach
+  std::string source;         // of the published figures
 };
 
 struct Prices {

@@ -30,6 +30,17 @@ Parts parts_of(const graph::Graph& g, const graph::Param& p, bool training) {
 
 }  // namespace
 
+std::string_view offload_name(Offload o) { return o == Offload::kOptimizer ? "optimizer" : "none"; }
+
+bool offload_from_name(std::string_view name, Offload* o) {
+  for (const Offload x : {Offload::kNone, Offload::kOptimizer})
+    if (name == offload_name(x)) {
+      *o = x;
+      return true;
+    }
+  return false;
+}
+
 ParamBytes ParamStore::measure(const graph::Graph& g, bool training) {
   ParamBytes b;
   for (const graph::Param& p : g.params) {
@@ -45,18 +56,26 @@ ParamBytes ParamStore::measure(const graph::Graph& g, bool training) {
 }
 
 ParamStore::ParamStore(const graph::Graph& g, bool training, device::Accelerator* device,
-                       const std::vector<const kernels::BlockMatrix*>& blocks)
+                       const std::vector<const kernels::BlockMatrix*>& blocks, Offload offload)
     : device_(device) {
   MXT_ASSERT(blocks.empty() || (blocks.size() == g.params.size() && !training && !device));
   auto weight_bytes = [&](const graph::Param& p) { return parts_of(g, p, training).weight; };
-  int64_t total = measure(g, training).total();
+  MXT_ASSERT(offload == Offload::kNone || device);
+  const ParamBytes bytes = measure(g, training);
+  const auto on_host = static_cast<size_t>(bytes.offloaded(offload));
+  int64_t total = bytes.total() - static_cast<int64_t>(on_host);
   for (size_t i = 0; i < blocks.size(); ++i)
     if (blocks[i]) total -= weight_bytes(g.params[i]);
   memory_ = device::Buffer::on(device, static_cast<size_t>(total));
-  size_t at = 0;
-  auto take = [&](int64_t bytes) {
-    void* p = memory_.bytes_at(at);
-    at += static_cast<size_t>(align(bytes));
+  if (on_host > 0) {
+    offloaded_ = device::Buffer::shared_with(device, on_host);
+    device->fill(offloaded_.data(), 0, on_host);
+  }
+  size_t at = 0, at_offloaded = 0;
+  auto take = [&](int64_t size, bool aside = false) {
+    size_t& next = aside ? at_offloaded : at;
+    void* p = (aside ? offloaded_ : memory_).bytes_at(next);
+    next += static_cast<size_t>(align(size));
     return p;
   };
   for (const graph::Param& p : g.params) {
@@ -71,10 +90,11 @@ ParamStore::ParamStore(const graph::Graph& g, bool training, device::Accelerator
       if (parts.joined > 0) s.joined = take(parts.joined);
     }
     if (training && p.trainable) {
-      s.master = static_cast<float*>(t == DType::kF32 ? s.weight : take(s.size * 4));
+      const bool aside = on_host > 0;
+      s.master = static_cast<float*>(t == DType::kF32 ? s.weight : take(s.size * 4, aside));
       s.grad = static_cast<float*>(take(s.size * 4));
-      s.m = static_cast<float*>(take(s.size * 4));
-      s.v = static_cast<float*>(take(s.size * 4));
+      s.m = static_cast<float*>(take(s.size * 4, aside));
+      s.v = static_cast<float*>(take(s.size * 4, aside));
     }
     slots_.push_back(s);
     shapes_.push_back({p.rows, p.cols, p.joined, graph::stride(p), p.held});

@@ -1,8 +1,10 @@
 // Weights of a graph in memory: the computing copy (the graph's activation type), and for what trains the fp32 master,
-// the gradient and the optimizer's moments. Everything lies in one allocation whose size is known beforehand.
+// the gradient and the optimizer's moments. Everything lies in one allocation whose size is known beforehand; what is
+// offloaded from a device lies in another.
 #pragma once
 
 #include <cstdint>
+#include <string_view>
 #include <vector>
 
 #include "device/memory.h"
@@ -28,9 +30,17 @@ struct ParamSlot {
   int64_t size = 0;
 };
 
+// What of a training run lies in the host's memory although a device trains: nothing, or what the optimizer alone
+// touches, once a step (moments, and masters where the graph computes in less than F32). The update reads and writes it
+// over the host's link, so results are the same bit by bit.
+enum class Offload { kNone, kOptimizer };
+std::string_view offload_name(Offload o);  // none, optimizer
+bool offload_from_name(std::string_view name, Offload* o);
+
 struct ParamBytes {
   int64_t weights = 0, masters = 0, gradients = 0, moments = 0;
   int64_t total() const { return weights + masters + gradients + moments; }
+  int64_t offloaded(Offload o) const { return o == Offload::kOptimizer ? masters + moments : 0; }
 };
 
 class ParamStore {
@@ -41,7 +51,7 @@ class ParamStore {
   // `blocks`, one a parameter or empty: where set, the weight is that and takes no memory here; it must outlive the
   // store. On the host alone.
   ParamStore(const graph::Graph& g, bool training, device::Accelerator* device = nullptr,
-             const std::vector<const kernels::BlockMatrix*>& blocks = {});
+             const std::vector<const kernels::BlockMatrix*>& blocks = {}, Offload offload = Offload::kNone);
   // For use, not training: the weights of the base model are those of `base`, which must outlive this store; only what
   // an adapter adds has memory of its own. `g` has the base parameters of base's graph in the same order.
   ParamStore(const graph::Graph& g, const ParamStore& base);
@@ -79,7 +89,7 @@ class ParamStore {
   void fetch(void* to, const void* from, size_t bytes) const;  // out of the store's memory, and into it
   void put(void* to, const void* from, size_t bytes) const;
   device::Accelerator* device_ = nullptr;
-  device::Buffer memory_;
+  device::Buffer memory_, offloaded_;
   std::vector<ParamSlot> slots_;
   struct Shape {
     int64_t rows, cols, joined, stride;

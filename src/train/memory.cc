@@ -55,6 +55,7 @@ MemoryEstimate estimate_memory(const Setup& s, const Pass& pass, const kernels::
     e.scoring = runtime::Program(score, plan, ops, settings).bytes();
     e.scoring.kernels = std::max<int64_t>(0, e.scoring.kernels - e.program.kernels);  // the two never run together
   }
+  e.offloaded = e.params.offloaded(pass.offload);
   e.data = mapped_data(s);
   if (!ops.device()) e.process = process_bytes();
   return e;
@@ -69,17 +70,17 @@ std::vector<Pass> open_passes(const Setup& s, kernels::Ops& ops, uint64_t memory
     for (int64_t n = 1; n <= t.batch.per_device; n *= 2)
       if (n != s.micro_batch && n * s.seq_len <= most_tokens(ops)) rows.push_back(n);
   std::vector<Pass> fit;
-  Pass least{1, graph::Recompute::kNone};
+  Pass least{1, graph::Recompute::kNone, s.offload};
   int64_t least_bytes = INT64_MAX;
   const kernels::KernelPlan none;
   for (const int64_t n : rows) {
     auto fits = [&](graph::Recompute r) {
-      const int64_t bytes = estimate_memory(s, {n, r}, none, ops).needs();
-      if (bytes < least_bytes) least = {n, r}, least_bytes = bytes;
+      const int64_t bytes = estimate_memory(s, {n, r, s.offload}, none, ops).needs();
+      if (bytes < least_bytes) least = {n, r, s.offload}, least_bytes = bytes;
       return static_cast<uint64_t>(bytes) <= memory;
     };
     if (fits(graph::Recompute::kNone)) {
-      fit.push_back({n, graph::Recompute::kNone});
+      fit.push_back({n, graph::Recompute::kNone, s.offload});
     } else if (t.gradient_checkpointing && fits(graph::Recompute::kLayer)) {
       // The fewest tensors, in the order of cost for a byte.
       int64_t few = 0, many = static_cast<int64_t>(s.recompute_order().size());
@@ -87,7 +88,7 @@ std::vector<Pass> open_passes(const Setup& s, kernels::Ops& ops, uint64_t memory
         const int64_t half = (few + many) / 2;
         (fits({half}) ? many : few) = half;
       }
-      fit.push_back({n, {many}});
+      fit.push_back({n, {many}, s.offload});
     }
   }
   if (fit.empty()) fit.push_back(least);
@@ -156,8 +157,13 @@ std::vector<Change> changes_that_fit(const Setup& s, kernels::Ops& ops, uint64_t
 
 void require_fit(const Setup& s, const kernels::KernelPlan& plan, kernels::Ops& ops, uint64_t memory) {
   const MemoryEstimate e = estimate_memory(s, plan, ops);
-  if (static_cast<uint64_t>(e.needs()) <= memory) return;
   auto bytes = [](int64_t n) { return human_bytes(static_cast<uint64_t>(n)); };
+  if (static_cast<uint64_t>(e.offloaded) > host_memory())
+    fail_input(
+        "{}: the optimizer's masters and moments do not fit the device and would take {} of the host's memory, of "
+        "which {} may be used: train an adapter (train.method: {{kind: lora, r: 16}}), or a smaller model",
+        s.recipe.source, bytes(e.offloaded), human_bytes(host_memory()));
+  if (static_cast<uint64_t>(e.needs()) <= memory) return;
   std::string remedy;
   for (const Change& c : changes_that_fit(s, ops, memory))
     remedy += fmt::format("{}{} ({})", remedy.empty() ? "" : "; or ", c.text, bytes(c.bytes));

@@ -84,22 +84,26 @@ int64_t gpu_bytes(const Setup& s) {
   const int64_t chunk = std::min(s.options.head_chunk, s.max_tokens), width = static_cast<int64_t>(size_of(s.type));
   const int64_t head = chunk * (s.model.vocab_size + 2 * s.model.hidden_size) * width, workspace = int64_t{4} << 30,
                 context = int64_t{1} << 30;
-  return runtime::ParamStore::measure(g, true).total() + graph::plan_memory(g, s.max_tokens, {}).bytes + head +
+  const runtime::ParamBytes params = runtime::ParamStore::measure(g, true);
+  return params.total() - params.offloaded(s.offload) + graph::plan_memory(g, s.max_tokens, {}).bytes + head +
          workspace + context;
 }
 
-// The largest pass of up to 16,384 tokens that the card holds; recomputation where not even 4,096 fit without.
+// The largest pass of up to 16,384 tokens that the card holds; recomputation where not even 4,096 fit without; the
+// optimizer's memory on the host where nothing else fits.
 void choose_for_gpu(Setup& s) {
   constexpr int64_t kMost = 16384, kEnough = 4096;
   const int64_t rows = s.recipe.train.batch.per_device, room = s.recipe.hardware.expected_hbm_gb * 1'000'000'000;
-  for (const bool any : {false, true})
-    for (const auto level : {graph::Recompute::kNone, graph::Recompute::kCheap, graph::Recompute::kLayer})
-      for (int64_t micro = rows; micro > 0; --micro) {
-        if (rows % micro != 0 || (micro > 1 && micro * s.seq_len > kMost)) continue;
-        if (!any && micro != rows && micro * s.seq_len < kEnough) continue;
-        set_pass(s, micro, level);
-        if (gpu_bytes(s) <= room) return;
-      }
+  for (const auto offload : {runtime::Offload::kNone, runtime::Offload::kOptimizer})
+    for (const bool any : {false, true})
+      for (const auto level : {graph::Recompute::kNone, graph::Recompute::kCheap, graph::Recompute::kLayer})
+        for (int64_t micro = rows; micro > 0; --micro) {
+          if (rows % micro != 0 || (micro > 1 && micro * s.seq_len > kMost)) continue;
+          if (!any && micro != rows && micro * s.seq_len < kEnough) continue;
+          set_pass(s, micro, level);
+          s.offload = offload;
+          if (gpu_bytes(s) <= room) return;
+        }
 }
 
 int64_t plan_number(const std::string& key, const std::string& text) {
@@ -115,6 +119,15 @@ graph::Recompute plan_recompute(const std::string& name) {
   if (!graph::recompute_from_name(name, &r))
     fail_input("plan: \"step recompute\" is \"{}\": none, cheap, layer or a number of tensors is wanted", name);
   return r;
+}
+
+runtime::Offload plan_offload(const std::string& name, bool gpu) {
+  runtime::Offload o;
+  if (!runtime::offload_from_name(name, &o))
+    fail_input("plan: \"step offload\" is \"{}\": none or optimizer is wanted", name);
+  if (!gpu && o != runtime::Offload::kNone)
+    fail_input("plan: \"step offload\" is \"{}\": on the CPU there is nowhere else to keep it", name);
+  return o;
 }
 
 // Everything that follows from the recipe, once the model is known.
@@ -169,6 +182,8 @@ void fill(Setup* s, const config::Recipe& recipe, const kernels::KernelPlan* pla
     if (auto it = plan->choices.find("step recompute"); it != plan->choices.end())
       p.recompute = plan_recompute(it->second);
     set_pass(*s, p.micro_batch, p.recompute);
+    const auto offload = plan->choices.find("step offload");
+    s->offload = offload == plan->choices.end() ? runtime::Offload::kNone : plan_offload(offload->second, s->gpu);
   }
   if (recipe.train.micro_batch) set_pass(*s, std::min(*recipe.train.micro_batch, per_device), s->options.recompute);
   // Scoring reads the same parameters: what one graph joins the other must join.
@@ -280,6 +295,7 @@ kernels::KernelPlan default_plan(const Setup& s, const kernels::DeviceIdentity& 
   p.env = s.recipe.train.env;
   p.choices["step micro_batch"] = std::to_string(pass.micro_batch);
   p.choices["step recompute"] = std::string(graph::recompute_name(pass.recompute));
+  if (s.gpu) p.choices["step offload"] = std::string(runtime::offload_name(pass.offload));
   const auto gemm = ops.gemm_algorithms(), attention = ops.attention_algorithms();
   const graph::Graph g = s.training_graph(pass.recompute);
   const runtime::Program program(g, p, ops, {pass.micro_batch * s.seq_len, 0, false, s.seq_len});

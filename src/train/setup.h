@@ -22,6 +22,7 @@ namespace mxt::train {
 struct Pass {
   int64_t micro_batch = 1;  // rows
   graph::Recompute recompute = graph::Recompute::kNone;
+  runtime::Offload offload = runtime::Offload::kNone;  // a GPU's last resort
 };
 
 struct Setup {
@@ -32,14 +33,15 @@ struct Setup {
   bool has_lora = false, gpu = false;  // gpu: the recipe's lane is not the CPU
   DType type = DType::kBF16;
   int64_t seq_len = 0, rows_per_step = 0;
-  int64_t micro_batch = 0;       // rows per pass
-  int64_t max_tokens = 0;        // of a pass
+  int64_t micro_batch = 0;  // rows per pass
+  int64_t max_tokens = 0;   // of a pass
+  runtime::Offload offload = runtime::Offload::kNone;
   models::BuildOptions options;  // of the training graph; `lora` points into this object
 
   Setup() = default;
   Setup(const Setup&) = delete;  // options point into it
 
-  Pass pass() const { return {micro_batch, options.recompute}; }
+  Pass pass() const { return {micro_batch, options.recompute, offload}; }
   graph::Graph training_graph() const { return training_graph(options.recompute); }
   graph::Graph training_graph(
       graph::Recompute recompute) const;                  // adapters are joined only where nothing is recomputed

@@ -103,6 +103,8 @@ TEST(Plan, OfAnotherMachineIsRefusedByName) {
       {[](Json& j) { j["schema_version"] = 99; }, "schema_version"},
       {[](Json& j) { j["choices"]["step micro_batch"] = "many"; }, "step micro_batch"},
       {[](Json& j) { j["choices"]["step recompute"] = "all of it"; }, "step recompute"},
+      {[](Json& j) { j["choices"]["step offload"] = "optimizer"; }, "step offload"},
+      {[](Json& j) { j["choices"]["step offload"] = "all of it"; }, "step offload"},
       {[](Json& j) { j["choices"].begin().value() = "no_such_algorithm"; }, "no_such_algorithm"},
   };
   for (const auto& [change, name] : changes) {
@@ -171,6 +173,41 @@ TEST(Plan, OfARecipeForAGpuIsPrintedWhereThereIsNone) {
   r = cli::run("plan " + c.recipe + " --json --device mi300x --plan " + c.plan);
   ASSERT_EQ(r.code, 0) << r.out;
   EXPECT_FALSE(Json::parse(r.out)["measured"].get<bool>());
+}
+
+TEST(Plan, KeepsTheOptimizerOnTheHostWhereAGpuCannotHoldIt) {
+  Case c;
+  // Qwen3-8B: 16 bytes a parameter are 130 GB; adapters alone are little.
+  const auto plan_for = [&](const std::string& method) {
+    write_file_atomic(c.recipe, R"(
+meta: {project: test, run_name: t}
+hardware: {name: h100}
+model: {name: random, init: random, config: {model_type: qwen3, vocab_size: 151936, hidden_size: 4096,
+  intermediate_size: 12288, num_hidden_layers: 36, num_attention_heads: 32, num_key_value_heads: 8, head_dim: 128,
+  max_position_embeddings: 40960, rms_norm_eps: 1.0e-6, rope_theta: 1000000, tie_word_embeddings: false,
+  hidden_act: silu}}
+data: {source: local, path: none.jsonl, seq_len: 2048}
+train: {method: {kind: )" + method + R"(}, batch: {per_device: 8, grad_accum: 1}, schedule: {max_steps: 3}}
+)");
+    const auto r = cli::run("plan " + c.recipe + " --json");
+    EXPECT_EQ(r.code, 0) << r.out;
+    return Json::parse(r.out);
+  };
+  const Json full = plan_for("full"), lora = plan_for("lora");
+  EXPECT_EQ(full["offload"], "optimizer");
+  EXPECT_EQ(lora["offload"], "none");
+  for (const Json& j : {full, lora}) {
+    EXPECT_TRUE(j["fits"].get<bool>());
+    const int64_t params = j["categories"]["gradients"].get<int64_t>() / 4;  // that train
+    ASSERT_EQ(j["offload_options"].size(), 1u);
+    EXPECT_EQ(j["offload_options"][0]["name"], "optimizer");
+    EXPECT_NEAR(j["offload_options"][0]["device_bytes_saved"].get<double>(), 12.0 * static_cast<double>(params),
+                1e-3 * 12.0 * static_cast<double>(params));
+    EXPECT_GT(j["offload_options"][0]["more_seconds"].get<double>(), 0);
+  }
+  EXPECT_GT(full["peak_bytes"]["host"].get<int64_t>(), full["offload_options"][0]["device_bytes_saved"].get<int64_t>());
+  EXPECT_LT(lora["peak_bytes"]["host"].get<int64_t>(), int64_t{4} << 30);
+  EXPECT_LT(full["peak_bytes"]["device"].get<int64_t>(), int64_t{80'000'000'000});
 }
 
 TEST(Plan, AnotherPriceTableIsReadStrictly) {

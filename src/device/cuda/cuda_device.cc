@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "device/memory.h"
 
 namespace mxt::device {
 namespace {
@@ -68,30 +69,36 @@ class Device final : public CudaDevice {
   }
   void* allocate_pinned(size_t bytes) override {
     void* p = nullptr;
-    if (bytes > 0) check_cuda(cudaMallocHost(&p, bytes), "cudaMallocHost");
+    if (bytes == 0) return p;
+    const cudaError_t e = cudaMallocHost(&p, bytes);
+    if (e == cudaErrorMemoryAllocation) {
+      cudaGetLastError();  // not sticky: the next call must not see it
+      fail_input("not enough host memory: {} more were needed and must stay in place, {} are free", human_bytes(bytes),
+                 human_bytes(available_host_bytes()));
+    }
+    check_cuda(e, "cudaMallocHost");
     return p;
   }
   void release_pinned(void* p) noexcept override {
     if (p != nullptr) cudaFreeHost(p);
   }
 
+  // (The kind of a copy is the driver's to find: a device's data may lie in pinned host memory.)
   void upload(void* to, const void* from, size_t bytes) override {
-    check_cuda(cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, stream_), "upload");
+    check_cuda(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream_), "upload");
   }
   void download(void* to, const void* from, size_t bytes) override {
-    check_cuda(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, stream_), "download");
+    check_cuda(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream_), "download");
   }
   void upload_rows(void* to, size_t to_pitch, const void* from, size_t from_pitch, size_t width, size_t rows) override {
-    check_cuda(cudaMemcpy2DAsync(to, to_pitch, from, from_pitch, width, rows, cudaMemcpyHostToDevice, stream_),
-               "upload");
+    check_cuda(cudaMemcpy2DAsync(to, to_pitch, from, from_pitch, width, rows, cudaMemcpyDefault, stream_), "upload");
   }
   void download_rows(void* to, size_t to_pitch, const void* from, size_t from_pitch, size_t width,
                      size_t rows) override {
-    check_cuda(cudaMemcpy2DAsync(to, to_pitch, from, from_pitch, width, rows, cudaMemcpyDeviceToHost, stream_),
-               "download");
+    check_cuda(cudaMemcpy2DAsync(to, to_pitch, from, from_pitch, width, rows, cudaMemcpyDefault, stream_), "download");
   }
   void copy(void* to, const void* from, size_t bytes) override {
-    check_cuda(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream_), "copy");
+    check_cuda(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream_), "copy");
   }
   void fill(void* to, int byte, size_t bytes) override {
     check_cuda(cudaMemsetAsync(to, byte, bytes, stream_), "fill");
