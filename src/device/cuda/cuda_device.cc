@@ -6,7 +6,6 @@
 
 #include "base/error.h"
 #include "base/text.h"
-#include "device/memory.h"
 
 namespace mxt::device {
 namespace {
@@ -73,8 +72,7 @@ class Device final : public CudaDevice {
     const cudaError_t e = cudaMallocHost(&p, bytes);
     if (e == cudaErrorMemoryAllocation) {
       cudaGetLastError();  // not sticky: the next call must not see it
-      fail_input("not enough host memory: {} more were needed and must stay in place, {} are free", human_bytes(bytes),
-                 human_bytes(available_host_bytes()));
+      fail_input("not enough host memory: {} more were needed, pinned, for the GPU to reach", human_bytes(bytes));
     }
     check_cuda(e, "cudaMallocHost");
     return p;
