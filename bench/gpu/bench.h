@@ -61,7 +61,7 @@ inline formats::ModelConfig qwen3(const std::string& name) {
   fail_input("unknown model {}", name);
 }
 
-// Frozen weights: normal(0, 0.02) from one block of numbers, read from another place for each parameter. Norms are 1,
+// Weights: normal(0, 0.02) from one block of numbers, read from another place for each parameter. Norms are 1,
 // an adapter's B 0.
 inline void fill_with_noise(runtime::ParamStore& params, const graph::Graph& g, DType type, device::Accelerator& d) {
   std::vector<float> noise(size_t{4} << 20);
@@ -73,7 +73,7 @@ inline void fill_with_noise(runtime::ParamStore& params, const graph::Graph& g, 
     const graph::Param& p = g.params[i];
     const auto id = static_cast<graph::ParamId>(i);
     const bool vector = p.kind == graph::ParamKind::kNormWeight || p.kind == graph::ParamKind::kBias;
-    if (p.trainable || vector) {
+    if ((p.trainable && p.adapter) || vector) {
       {
         const auto a = params.write(id);
         const bool zero = p.adapter && p.name.find("lora_B") != std::string::npos;
@@ -104,9 +104,13 @@ inline void fill_with_noise(runtime::ParamStore& params, const graph::Graph& g, 
     const size_t width = static_cast<size_t>(p.cols) * size_of(type),
                  pitch = static_cast<size_t>(graph::stride(p)) * size_of(type), start = (i * 7919 % 1000) * 64;
     const int64_t at_once = static_cast<int64_t>((typed.size() - start) / width);
-    for (int64_t row = 0; row < p.rows; row += at_once)
+    for (int64_t row = 0; row < p.rows; row += at_once) {
+      const int64_t rows = std::min(at_once, p.rows - row);
       d.upload_rows(static_cast<std::byte*>(s.weight) + static_cast<size_t>(row) * pitch, pitch, typed.data() + start,
-                    width, width, static_cast<size_t>(std::min(at_once, p.rows - row)));
+                    width, width, static_cast<size_t>(rows));
+      if (s.master != nullptr && static_cast<void*>(s.master) != s.weight)
+        d.upload(s.master + row * p.cols, noise.data() + start / size_of(type), static_cast<size_t>(rows * p.cols) * 4);
+    }
   }
   d.synchronize();
 }

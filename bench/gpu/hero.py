@@ -6,7 +6,7 @@ usage: hero.py MINDXTRAIN OUT [--model 8b] [--rows 8] [--seq 4096] [--steps 12] 
   --plan     a plan that was measured before, of this machine or another of its kind, instead of measuring one
   --default  a run with a plan of default choices (bench --dry-run) too
   --twice    the same run again: the checkpoints' digests must be equal
-  --offload  the same run with the optimizer's memory on the host: the checkpoint's digest must be the same
+  --offload  the same run with the optimizer's memory on the host: the weights' digest must be the same (a checkpoint names its plan)
   --peer     transformers, peft and torch.compile on this machine, at 2 x 2048 and 4 x 4096 tokens
 Prints one JSON object; exit 1 where a digest differs or `plan` is further than 3 % from what the run held."""
 import argparse
@@ -93,9 +93,9 @@ def run(*args):
     return time.time() - begin, done.stdout
 
 
-def digest(folder):
+def digest(folder, files="*"):
     h = hashlib.sha256()
-    for f in sorted(q for q in folder.rglob("*") if q.is_file()):
+    for f in sorted(q for q in folder.rglob(files) if q.is_file()):
         h.update(f.name.encode() + f.read_bytes())
     return h.hexdigest()
 
@@ -126,7 +126,7 @@ def train(name, plan):
     seconds, _ = run("train", recipe, "--plan", plan, "--out", a.out / name)
     steps = [json.loads(line) for line in (a.out / name / "metrics.jsonl").read_text().splitlines()]
     warm = steps[3:]
-    return {"run": name, "seconds": round(seconds, 1), "tok_s": round(statistics.median(s["tok_s"] for s in warm)), "tok_s_all": [round(s["tok_s"]) for s in steps], "tflops": round(statistics.median(s["tflops"] for s in warm), 1), "memory_bytes": max(s["memory_bytes"] for s in steps), "losses": [round(s["loss"], 5) for s in steps], "checkpoint": digest(a.out / name / "checkpoint")}
+    return {"run": name, "seconds": round(seconds, 1), "tok_s": round(statistics.median(s["tok_s"] for s in warm)), "tok_s_all": [round(s["tok_s"]) for s in steps], "tflops": round(statistics.median(s["tflops"] for s in warm), 1), "memory_bytes": max(s["memory_bytes"] for s in steps), "losses": [round(s["loss"], 5) for s in steps], "checkpoint": digest(a.out / name / "checkpoint"), "weights": digest(a.out / name / "checkpoint", "*.safetensors")}
 
 
 result = {"what": f"Qwen3-{a.model}, {'full' if a.full else 'LoRA r16'}, {'FP8 base, ' if a.fp8 else ''}bf16, {a.rows} x {a.seq} tokens a step", "runs": []}
@@ -170,5 +170,6 @@ if a.peer:
     keep(peer=peer())
 print("\n".join(result["table"]))
 print(json.dumps({k: v for k, v in result.items() if k != "table"}))
-same = len({r["checkpoint"] for r in result["runs"] if r["run"] != "default"}) == 1
+runs = {r["run"]: r for r in result["runs"]}
+same = (not a.twice or runs["again"]["checkpoint"] == runs["planned"]["checkpoint"]) and (not a.offload or runs["offload"]["weights"] == runs["planned"]["weights"])
 sys.exit(0 if same and abs((result["planned_over_held"] or 0) - 1) <= 0.03 else 1)
