@@ -226,6 +226,7 @@ void Scheduler::build(Pass& p, int adapter) {
     Slot& s = *owned;
     if (s.request.adapter != adapter || s.ended) continue;
     const bool counted = s.placed && s.pending() == 1;
+    if (!s.placed && room <= 0) continue;  // later: what this pass makes of its prompts may be shared then
     if (!s.placed) place(s);
     int64_t n = counted ? 1 : std::min(s.pending(), room);
     if (s.wants_rows()) n = std::min(n, kLogitRows);
