@@ -75,21 +75,14 @@ HWY_ATTR void all(const RowsCall& c) {
     for (; col < c.n; ++col) tile<1, 1, W>(c, 0, col);
     return;
   }
-  // Rows of w that stay in the first cache, and beside them four rows of x: x comes from further away once a block.
-  constexpr int64_t kBlockBytes = 16 << 10;
-  const int64_t block = std::max<int64_t>(3, kBlockBytes / static_cast<int64_t>(sizeof(W)) / c.k / 3 * 3);
-  for (; col < c.n; col += block) {
-    const int64_t end = std::min(c.n, col + block);
-    auto across = [&](auto rows, int64_t row) HWY_ATTR {
-      constexpr int kM = decltype(rows)::value;
-      int64_t j = col;
-      for (; j + 3 <= end; j += 3) tile<kM, 3, W>(c, row, j);
-      for (; j < end; ++j) tile<kM, 1, W>(c, row, j);
-    };
+  auto down = [&](auto cols) HWY_ATTR {
+    constexpr int kN = decltype(cols)::value;
     int64_t row = 0;
-    for (; row + 4 <= c.m; row += 4) across(std::integral_constant<int, 4>(), row);
-    for (; row < c.m; ++row) across(std::integral_constant<int, 1>(), row);
-  }
+    for (; row + 4 <= c.m; row += 4) tile<4, kN, W>(c, row, col);
+    for (; row < c.m; ++row) tile<1, kN, W>(c, row, col);
+  };
+  for (; col + 3 <= c.n; col += 3) down(std::integral_constant<int, 3>());
+  for (; col < c.n; ++col) down(std::integral_constant<int, 1>());
 }
 
 HWY_ATTR void run(const RowsCall& c) { c.w_bf16 ? all<uint16_t>(c) : all<float>(c); }
