@@ -22,7 +22,8 @@ void* open_library() {
        {here / kLibrary, here / ".." / "lib" / kLibrary, std::filesystem::path(kLibrary)}) {
     if (p.has_parent_path() && !std::filesystem::exists(p, ec)) continue;
     if (void* h = dlopen(p.c_str(), RTLD_NOW | RTLD_LOCAL)) return h;
-    why = dlerror();
+    const char* said = dlerror();
+    if (why.empty()) why = said;  // of the object beside the program, where there is one: what it lacks
   }
   fail_missing(
       "CUDA is not available: {} (build where nvcc 13 is found, and pip install nvidia-cublas nvidia-cudnn-cu13, or "
