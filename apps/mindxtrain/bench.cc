@@ -80,20 +80,19 @@ void add_bench(CLI::App& app) {
     if (const auto folder = fs::path(o->out).parent_path(); !folder.empty()) make_folders(folder.string());
     std::optional<kernels::KernelPlan> against;  // read first: a minute of measuring is not lost to a wrong name
     if (!o->against.empty()) against = kernels::plan_from_json(read_file(o->against), o->against);
-    const std::string model = r.model.init == config::Init::kPretrained
-                                  ? resolve_model(r.model.name, r.model.revision, Fetch::kAllowed, Parts::kNoWeights)
-                                  : "";
+    const std::string model = resolve_model(r, Fetch::kAllowed, Parts::kNoWeights);
     const TextSide text = text_side_of(r, model);
     if (o->dry_run) {
       config::Recipe shapes = r;  // they do not depend on the device, which need not be here
       shapes.hardware.gpus = 0;
       const bool here = r.hardware.cpu_lane() || device_is_here(r);
-      const auto setup = train::make_setup(here ? r : shapes, model, vocabulary_of(text), nullptr, true);
+      const auto setup =
+          train::make_setup(here ? r : shapes, model, vocabulary_of(text), nullptr, train::Reads::kConfig);
       write_file_atomic(o->out, kernels::to_json(here ? reference_plan(*setup) : absent_plan(*setup, r)));
       std::printf("%s\n", o->out.c_str());
       return;
     }
-    const auto setup = train::make_setup(r, model, vocabulary_of(text), nullptr, true);
+    const auto setup = train::make_setup(r, model, vocabulary_of(text), nullptr, train::Reads::kConfig);
     const auto report = measured_plan(*setup, !threads_given(o->threads), o->policy == "enumerate");
     write_file_atomic(o->out, kernels::to_json(report.plan));
     std::printf("%s%s\n", table_of(report, setup->rows_per_step, setup->seq_len).c_str(), o->out.c_str());

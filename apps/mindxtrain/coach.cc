@@ -204,8 +204,7 @@ OrderedJson row_answer(const data::Dataset& set, int64_t row, const data::Coder&
 }
 
 std::unique_ptr<data::Coder> coder_of(const config::Recipe& r) {
-  const std::string model =
-      r.model.init == config::Init::kPretrained ? resolve_model(r.model.name, r.model.revision, Fetch::kNever) : "";
+  const std::string model = resolve_model(r, Fetch::kNever);
   return make_coder(text_side_of(r, model, Fetch::kNever),
                     model.empty() ? 0 : formats::WeightSource::open(model)->config().vocab_size);
 }

@@ -38,8 +38,7 @@ void add_dataset(CLI::App& app) {
   auto load = [](const Options& opt) {
     set_threads(opt.threads);
     const config::Recipe r = config::load_recipe(opt.recipe);
-    const std::string model =
-        r.model.init == config::Init::kPretrained ? resolve_model(r.model.name, r.model.revision) : "";
+    const std::string model = resolve_model(r);
     const int64_t vocab = model.empty() ? 0 : formats::WeightSource::open(model)->config().vocab_size;
     return std::tuple(r, text_side_of(r, model), vocab);
   };

@@ -133,11 +133,9 @@ OrderedJson estimate(config::Recipe r, const EstimateOptions& o) {
   const bool own_gpu = device == "h100" && r.hardware.gfx_arch == config::Arch::kSm90 && r.hardware.gpus == 1;
   if (!own_gpu) r.hardware.gpus = 0;
 
-  const std::string model = r.model.init == config::Init::kPretrained
-                                ? resolve_model(r.model.name, r.model.revision, o.fetch, Parts::kNoWeights)
-                                : "";
+  const std::string model = resolve_model(r, o.fetch, Parts::kNoWeights);
   const TextSide text = text_side_of(r, model, o.fetch);
-  auto setup = train::make_setup(r, model, vocabulary_of(text), nullptr, true);
+  auto setup = train::make_setup(r, model, vocabulary_of(text), nullptr, train::Reads::kConfig);
   kernels::Ops& ops = own_gpu ? gpu_or_cpu_ops() : kernels::cpu_ops();
   const uint64_t memory = here ? train::host_memory() : static_cast<uint64_t>(d.memory_gb * 1e9 * 0.95);
   kernels::KernelPlan plan;
@@ -153,7 +151,7 @@ OrderedJson estimate(config::Recipe r, const EstimateOptions& o) {
     plan = train::default_plan(*setup, train::cpu_identity(num_threads()), ops,
                                own_gpu ? setup->pass() : train::open_passes(*setup, ops, memory).front());
   }
-  setup = train::make_setup(r, model, vocabulary_of(text), &plan, true);
+  setup = train::make_setup(r, model, vocabulary_of(text), &plan, train::Reads::kConfig);
   const train::Pass pass = setup->pass();
   const auto e = train::estimate_memory(*setup, plan, ops);
   const int64_t on_device = here ? 0 : e.needs() - e.process,

@@ -120,6 +120,11 @@ std::string resolve_model(const std::string& name, const std::optional<std::stri
   return net::download_snapshot(hub, name, net::RepoType::kModel, revision.value_or("main"), allow);
 }
 
+std::string resolve_model(const config::Recipe& recipe, Fetch fetch, Parts parts) {
+  const auto& m = recipe.model;
+  return m.init == config::Init::kPretrained ? resolve_model(m.name, m.revision, fetch, parts) : "";
+}
+
 bool has_tokenizer(const std::string& path) {
   return formats::is_gguf(path) || fs::exists(path + "/tokenizer.json") || fs::exists(path + "/vocab.json") ||
          fs::exists(path + "/vocab.txt");

@@ -21,6 +21,8 @@ enum class Fetch { kAllowed, kNever };  // kNever: what the cache lacks is kMiss
 enum class Parts { kAll, kNoWeights };  // of a Hub id: kNoWeights leaves gigabytes where they are
 std::string resolve_model(const std::string& name, const std::optional<std::string>& revision,
                           Fetch fetch = Fetch::kAllowed, Parts parts = Parts::kAll);
+// The recipe's model likewise; "" where it begins with random weights.
+std::string resolve_model(const config::Recipe& recipe, Fetch fetch = Fetch::kAllowed, Parts parts = Parts::kAll);
 
 struct TextSide {
   std::shared_ptr<const tokenizer::Tokenizer> tok;      // null where the folder has none: rows of ids will still do

@@ -164,8 +164,7 @@ Pipeline::Pipeline(const Options& o) : o_(o), recipe_(config::load_recipe(o.reci
       throw Error(e.code(), o_.plan_path + ": " + e.what());
     }
   }
-  if (recipe_.model.init == config::Init::kPretrained)
-    model_path_ = resolve_model(recipe_.model.name, recipe_.model.revision);
+  model_path_ = resolve_model(recipe_);
   text_ = text_side_of(recipe_, model_path_);
 }
 

@@ -197,12 +197,12 @@ void fill(Setup* s, const config::Recipe& recipe, const kernels::KernelPlan* pla
 }  // namespace
 
 std::unique_ptr<Setup> make_setup(const config::Recipe& recipe, const std::string& model_path, int64_t tokenizer_vocab,
-                                  const kernels::KernelPlan* plan, bool shapes_only) {
+                                  const kernels::KernelPlan* plan, Reads reads) {
   refuse_unsupported(recipe);
   auto s = std::make_unique<Setup>();
   if (recipe.model.init == config::Init::kRandom) {
     s->model = random_config(recipe, tokenizer_vocab);
-  } else if (shapes_only && !formats::is_gguf(model_path)) {
+  } else if (reads == Reads::kConfig && !formats::is_gguf(model_path)) {
     s->model = formats::read_model_config(model_path);
   } else {
     s->weights = formats::WeightSource::open(model_path);

@@ -52,10 +52,11 @@ struct Setup {
 // `model_path`: folder or .gguf file of model.name, found or downloaded by the caller ("" for init random).
 // `tokenizer_vocab`: ids that the data may hold; a random model without a vocab_size of its own takes it, any other
 // must be at least as large. Errors: kMissing for what this build cannot train, kBadInput for a recipe and a model that
-// do not fit. Of a folder, `shapes_only` reads config.json alone (its weights may be absent): for counting and probing,
-// which see no value; nothing can be trained with it.
+// do not fit. Of a folder, Reads::kConfig takes config.json alone (its weights may be absent): for counting and
+// probing, which see no value; nothing can be trained with it.
+enum class Reads { kWeights, kConfig };
 std::unique_ptr<Setup> make_setup(const config::Recipe& recipe, const std::string& model_path, int64_t tokenizer_vocab,
-                                  const kernels::KernelPlan* plan, bool shapes_only = false);
+                                  const kernels::KernelPlan* plan, Reads reads = Reads::kWeights);
 
 // The same model under another recipe: for asking what a change would take.
 std::unique_ptr<Setup> with_recipe(const Setup& s, const config::Recipe& recipe);
