@@ -417,8 +417,8 @@ void Engine::encode_parallel(std::string_view text, std::span<const Span> plain,
   bool appending = false;
   std::vector<std::vector<int32_t>> buffers;
   size_t taken = 0, appended = 0;
-  // By doubling, so that many calls stay linear. Large pages would be cleared far from the caches, and on a lent
-  // machine by the host as well: small ones are written while they lie there.
+  // By doubling, so that many calls stay linear. Large pages would be cleared far from the caches, and in a
+  // virtual machine by its host as well: small ones are written while they lie there.
   if (const size_t need = ids.size() + text.size() / 8 * 5; need > ids.capacity())
     ids.reserve(std::max(need, ids.capacity() * 2));
   const auto work = [&](int64_t, int64_t) {
