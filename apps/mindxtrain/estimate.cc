@@ -156,7 +156,10 @@ OrderedJson estimate(config::Recipe r, const EstimateOptions& o) {
   const auto e = train::estimate_memory(*setup, plan, ops);
   const int64_t on_device = here ? 0 : e.needs() - e.process,
                 on_host = here ? e.needs() + e.data : e.process + e.data + e.program.batch + e.offloaded;
-  const bool fits = static_cast<uint64_t>(here ? e.needs() : on_device) <= memory;
+  const bool device_fits = static_cast<uint64_t>(here ? e.needs() : on_device) <= memory;
+  // The host beside the device is known where the device is.
+  const uint64_t host = ops.device() ? train::host_memory() : 0;
+  const bool fits = device_fits && (!ops.device() || static_cast<uint64_t>(e.offloaded) <= host);
   const Work w = work_of(*setup, pass, ops);
   Speed speed;
   if (plan.device.kind == (own_gpu ? "cuda" : here ? "cpu" : "")) speed = speed_of(plan);
@@ -168,7 +171,7 @@ OrderedJson estimate(config::Recipe r, const EstimateOptions& o) {
   const int64_t steps = steps_of(*setup, o.data);
   const double watts = rate.watts();
   auto usd = [&](double seconds) { return rate.usd(seconds).value_or(0); };
-  const auto changes = fits ? std::vector<train::Change>{} : train::changes_that_fit(*setup, ops, memory);
+  const auto changes = device_fits ? std::vector<train::Change>{} : train::changes_that_fit(*setup, ops, memory);
 
   OrderedJson j;
   j["device"] = device;
@@ -185,6 +188,7 @@ OrderedJson estimate(config::Recipe r, const EstimateOptions& o) {
                      {"process", e.process}};
   j["lower_bound_bytes"] = e.program.lower_bound;
   j["available_bytes"] = memory;
+  if (ops.device()) j["host_available_bytes"] = host;
   j["micro_batch"] = pass.micro_batch;
   j["recompute"] = graph::recompute_name(pass.recompute);
   j["steps"] = steps > 0 ? OrderedJson(steps) : OrderedJson(nullptr);

@@ -53,6 +53,9 @@ void add_plan(CLI::App& app) {
     line("peak",
          fmt::format("{} of {} that may be used: {}", bytes(j["peak_bytes"][device == "cpu" ? "host" : "device"]),
                      bytes(j["available_bytes"]), j["fits"].get<bool>() ? "fits" : "does not fit"));
+    if (j.contains("host_available_bytes"))
+      line("host",
+           fmt::format("{} of {} that may be used", bytes(j["peak_bytes"]["host"]), bytes(j["host_available_bytes"])));
     if (j.contains("changes_that_fit"))
       for (const auto& x : j["changes_that_fit"])
         line("fits with", fmt::format("{}: {}", x["change"].get<std::string>(), bytes(x["bytes"])));

@@ -140,7 +140,7 @@ result["table"] = table.splitlines()
 
 
 def keep(**more):
-    """What is known so far is on disk: a machine that is lent may go before the end."""
+    """What is known so far is on disk: the machine may be gone before the end."""
     result.update(more)
     (a.out / "hero.json").write_text(json.dumps(result, indent=1))
 

@@ -162,7 +162,7 @@ int run(int argc, char** argv) {
   std::printf("%s\n", head.dump().c_str());
   std::fflush(stdout);
   const size_t other = d.memory().total - d.memory().free;
-  runtime::ParamStore params(g, true, &d, {}, offload);
+  runtime::ParamStore params(g, true, &d, offload);
   program.allocate(params);
   lap("allocate");
   fill_with_noise(params, g, o.type, d);

@@ -67,8 +67,7 @@ void Slice::fill_weights() {
 
 const std::shared_ptr<runtime::ParamStore>& Slice::params() {
   if (!params_) {
-    params_ = std::make_shared<runtime::ParamStore>(graph_, true, ops_.device(),
-                                                    std::vector<const kernels::BlockMatrix*>{}, offload_);
+    params_ = std::make_shared<runtime::ParamStore>(graph_, true, ops_.device(), offload_);
     fill_weights();
   }
   return params_;

@@ -68,7 +68,7 @@ void save_state(const std::string& folder, const graph::Graph& g, const runtime:
   {
     formats::SafetensorsWriter w(temp + "/state.safetensors", specs);
     for (const Item& i : items) {
-      const auto access = params.read(i.param);
+      const auto access = params.read(i.param, i.array);
       w.append_tensor(i.name, access.slot.*i.array, static_cast<size_t>(i.size) * 4);
     }
     w.commit();
@@ -115,7 +115,7 @@ TrainState load_state(const std::string& folder, const graph::Graph& g, runtime:
   for (const Item& i : items_of(g, params)) {
     const auto& t = file.at(i.name);
     if (t.type != DType::kF32 || t.count() != i.size) fail_input("{}: tensor {} does not fit this run", folder, i.name);
-    const auto access = params.write(i.param);
+    const auto access = params.write(i.param, i.array);
     std::memcpy(access.slot.*i.array, file.bytes(t).data(), t.bytes);
   }
   for (size_t i = 0; i < g.params.size(); ++i) params.sync_weights(static_cast<graph::ParamId>(i));

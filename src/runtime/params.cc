@@ -55,8 +55,8 @@ ParamBytes ParamStore::measure(const graph::Graph& g, bool training) {
   return b;
 }
 
-ParamStore::ParamStore(const graph::Graph& g, bool training, device::Accelerator* device,
-                       const std::vector<const kernels::BlockMatrix*>& blocks, Offload offload)
+ParamStore::ParamStore(const graph::Graph& g, bool training, device::Accelerator* device, Offload offload,
+                       const std::vector<const kernels::BlockMatrix*>& blocks)
     : device_(device) {
   MXT_ASSERT(blocks.empty() || (blocks.size() == g.params.size() && !training && !device));
   auto weight_bytes = [&](const graph::Param& p) { return parts_of(g, p, training).weight; };
@@ -138,29 +138,31 @@ void ParamStore::sync_weights(graph::ParamId p) {
 
 namespace {
 
-// Every array of a slot with its size in bytes. Where the graph computes in F32 master and weight are one.
+// The arrays of an access with their sizes in bytes: `only`, or weight and master (which are one where the graph
+// computes in F32).
 template <typename F>
-void each_array(ParamSlot& s, DType type, F f) {
+void each_array(ParamSlot& s, DType type, ParamStore::Array only, F f) {
   const size_t n = static_cast<size_t>(s.size);
-  const bool one = static_cast<void*>(s.master) == s.weight;
-  f(s.weight, n * size_of(type));
-  if (one) s.master = static_cast<float*>(s.weight);
   auto floats = [&](float*& p) {
     void* q = p;
     if (p) f(q, n * 4);
     p = static_cast<float*>(q);
   };
-  if (!one) floats(s.master);
-  floats(s.grad);
-  floats(s.m);
-  floats(s.v);
+  if (only) return floats(s.*only);
+  const bool one = static_cast<void*>(s.master) == s.weight;
+  f(s.weight, n * size_of(type));
+  if (one)
+    s.master = static_cast<float*>(s.weight);
+  else
+    floats(s.master);
 }
 
 }  // namespace
 
-ParamStore::Access::Access(const ParamStore& store, graph::ParamId p, bool write)
-    : slot(store[p]), store_(store), p_(p), write_(write) {
+ParamStore::Access::Access(const ParamStore& store, graph::ParamId p, bool write, Array only)
+    : slot(store[p]), store_(store), p_(p), write_(write), only_(only) {
   const Shape& shape = store.shapes_[static_cast<size_t>(p)];
+  MXT_ASSERT(!only || (slot.*only && shape.held == graph::Held::kPlain));
   if (shape.held == graph::Held::kFp8) {
     decode();
     return;
@@ -169,11 +171,16 @@ ParamStore::Access::Access(const ParamStore& store, graph::ParamId p, bool write
   const DType type = store.types_[static_cast<size_t>(p)];
   size_t bytes = 0;
   ParamSlot measure = slot;
-  each_array(measure, type, [&](void*&, size_t n) { bytes += static_cast<size_t>(align(static_cast<int64_t>(n))); });
+  each_array(measure, type, only,
+             [&](void*&, size_t n) { bytes += static_cast<size_t>(align(static_cast<int64_t>(n))); });
   copy_.resize(bytes);
   move(false);
   size_t at = 0;
-  each_array(slot, type, [&](void*& q, size_t n) {
+  float *const one = only ? slot.*only : nullptr, *const master = only ? nullptr : slot.master;
+  slot.grad = slot.m = slot.v = nullptr;
+  slot.master = master;
+  if (only) slot.weight = nullptr, slot.*only = one;
+  each_array(slot, type, only, [&](void*& q, size_t n) {
     q = copy_.data() + at;
     at += static_cast<size_t>(align(static_cast<int64_t>(n)));
   });
@@ -252,14 +259,14 @@ void ParamStore::Access::encode() {
   store_.put(there.transposed, turned.data(), turned.size());
 }
 
-// Between the store and the copy. The weight, the first array, may have wider rows in the store.
+// Between the store and the copy. The weight, which comes first, may have wider rows in the store.
 void ParamStore::Access::move(bool back) {
   ParamSlot there = store_[p_];
   const Shape& shape = store_.shapes_[static_cast<size_t>(p_)];
   const DType type = store_.types_[static_cast<size_t>(p_)];
   size_t at = 0;
-  each_array(there, type, [&](void*& q, size_t n) {
-    const bool wide = at == 0 && shape.stride != shape.cols;
+  each_array(there, type, only_, [&](void*& q, size_t n) {
+    const bool wide = at == 0 && only_ == nullptr && shape.stride != shape.cols;
     const size_t rows = wide ? static_cast<size_t>(shape.rows) : 1, width = n / rows,
                  pitch = wide ? static_cast<size_t>(shape.stride) * size_of(type) : n;
     std::byte* mine = copy_.data() + at;

@@ -51,18 +51,21 @@ class ParamStore {
   // `blocks`, one a parameter or empty: where set, the weight is that and takes no memory here; it must outlive the
   // store. On the host alone.
   ParamStore(const graph::Graph& g, bool training, device::Accelerator* device = nullptr,
-             const std::vector<const kernels::BlockMatrix*>& blocks = {}, Offload offload = Offload::kNone);
+             Offload offload = Offload::kNone, const std::vector<const kernels::BlockMatrix*>& blocks = {});
   // For use, not training: the weights of the base model are those of `base`, which must outlive this store; only what
   // an adapter adds has memory of its own. `g` has the base parameters of base's graph in the same order.
   ParamStore(const graph::Graph& g, const ParamStore& base);
   const ParamSlot& operator[](graph::ParamId p) const { return slots_[static_cast<size_t>(p)]; }
   size_t size() const { return slots_.size(); }
-  // A parameter in host memory with its rows side by side: the slot itself where the store has it so, a copy otherwise.
+  // One array of a slot: &ParamSlot::grad, ::m, ::v or ::master.
+  using Array = float* ParamSlot::*;
+  // A parameter's weight and master, or one array of it, in host memory with its rows side by side: the slot itself
+  // where the store has it so, a copy otherwise, in which everything else is null.
   // What write() gave is carried back when the access ends. A matrix held in E4M3 is seen as its values in the graph's
   // type, and rounded when it is carried back.
   class Access {
    public:
-    Access(const ParamStore& store, graph::ParamId p, bool write);
+    Access(const ParamStore& store, graph::ParamId p, bool write, Array only);
     ~Access();
     Access(const Access&) = delete;
     const ParamSlot* operator->() const { return &slot; }
@@ -75,10 +78,11 @@ class ParamStore {
     const ParamStore& store_;
     graph::ParamId p_;
     bool write_;
+    Array only_;
     std::vector<std::byte> copy_;
   };
-  Access read(graph::ParamId p) const { return {*this, p, false}; }
-  Access write(graph::ParamId p) { return {*this, p, true}; }
+  Access read(graph::ParamId p, Array only = nullptr) const { return {*this, p, false, only}; }
+  Access write(graph::ParamId p, Array only = nullptr) { return {*this, p, true, only}; }
   device::Accelerator* device() const { return device_; }
   // Copies masters into the computing copies (after loading or an outside change).
   void sync_weights(graph::ParamId p);

@@ -55,8 +55,7 @@ class Run {
                                                     runtime::ProgramSettings{s.max_tokens, 0, false, s.seq_len})),
         losses_(ops.device(), (s.rows_per_step + s.micro_batch - 1) / s.micro_batch * s.max_tokens) {
     check_memory(plan);
-    params_ = std::make_unique<runtime::ParamStore>(graph_, true, ops.device(),
-                                                    std::vector<const kernels::BlockMatrix*>{}, s.offload);
+    params_ = std::make_unique<runtime::ParamStore>(graph_, true, ops.device(), s.offload);
     program_->allocate(*params_);
     load_weights();
     rows_ = std::make_unique<TrainRows>(o.data, s.recipe.meta.seed, s.recipe.data.shuffle, s.rows_per_step);
