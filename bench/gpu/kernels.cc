@@ -130,9 +130,6 @@ void run(int64_t tokens, int64_t length) {
     x.ops.qk_rope_grad(c);
   });
   x.report("swiglu", T * static_cast<double>(ffn) * 2 * 3, 0, [&] { x.ops.act({Activation::kSwiGlu, wide, mid}); });
-  const Mat beside = mat(tokens, 16, ffn + 64), rank_rows = mat(16, ffn);
-  x.report("swiglu, z", T * static_cast<double>(ffn) * 2 * 3, 0,
-           [&] { x.ops.act_lora({{Activation::kSwiGlu, wide, mid}, rank_rows, beside}); });
   x.report("swiglu_grad", T * static_cast<double>(ffn) * 2 * 5, 0,
            [&] { x.ops.act_grad({Activation::kSwiGlu, wide, mid, dwide}); });
   x.report("add", T * width * 2 * 3, 0, [&] { x.ops.add({h, r, y}); });

@@ -241,13 +241,6 @@ struct Act {
   Mat y;
   HeldCopy held;  // of y
 };
-// SwiGLU (without a held copy) and what the adapter of the product that reads y takes from it: z = y·aᵀ, a [rank, cols
-// of y].
-struct ActLora {
-  Act act;
-  ConstMat a;
-  Mat z;
-};
 struct ActGrad {  // dx may be the same memory as x
   Activation kind = Activation::kSwiGlu;
   ConstMat x, dy;
@@ -360,12 +353,9 @@ class Ops {
   virtual void quantize(const Quantize&) = 0;
   // Whether products of E4M3 operands may add into C.
   virtual bool adds_quantized() const { return true; }
-  // Only where has_… says so (pointers may be null when it is asked): elsewhere one operation after the other does the
-  // same.
+  // Only where has_lora_grad says so (pointers may be null when it is asked): elsewhere products do the same.
   virtual bool has_lora_grad(const LoraGrad&) const { return false; }
   virtual void lora_grad(const LoraGrad&) {}
-  virtual bool has_act_lora(const ActLora&) const { return false; }
-  virtual void act_lora(const ActLora&) {}
   virtual bool has_act_lora_grad(const ActLoraGrad&) const { return false; }
   virtual void act_lora_grad(const ActLoraGrad&) {}
   virtual void embedding(const Embedding&) = 0;

@@ -254,11 +254,6 @@ void Lowering::lower(const QkRopeGradOp& a) {
 }
 
 void Lowering::lower(const ActOp& a) {
-  if (const Op* product = product_of_act(*op_)) {
-    taken_.push_back(product);
-    emit([this, op = op_, product](const Frame& f) { ops_.act_lora(act_lora(*op, *product, f)); });
-    return;
-  }
   emit([this, op = op_, a](const Frame& f) {
     ops_.act({static_cast<kernels::Activation>(a.kind), mat(op->in[0], f), mat(op->out[0], f),
               a.held ? held_copy(*op, kNone, f) : kernels::HeldCopy{}});

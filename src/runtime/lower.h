@@ -54,10 +54,6 @@ class Lowering {
     return call.algo;
   }
   int choose(const kernels::Gemm& g);
-  // SwiGLU with the product z = y·Aᵀ that comes next and writes beside y, where one kernel makes both
-  // (kernels::ActLora).
-  const graph::Op* product_of_act(const graph::Op& act) const;
-  kernels::ActLora act_lora(const graph::Op& act, const graph::Op& product, const Frame& f) const;
   // SwiGLU's backward with the adapter gradients that read its operands, where one kernel makes them all
   // (kernels::ActLoraGrad).
   struct ActLora {

@@ -48,25 +48,6 @@ kernels::LoraGrad Lowering::lora_grad(const Op& op, const Frame& f) const {
   return g;
 }
 
-kernels::ActLora Lowering::act_lora(const Op& act, const Op& product, const Frame& f) const {
-  kernels::ActLora c;
-  c.act.kind = static_cast<kernels::Activation>(std::get<ActOp>(act.attrs).kind);
-  c.act.x = mat(act.in[0], f), c.act.y = mat(act.out[0], f);
-  c.a = mat(product.in[1], f), c.z = mat(product.out[0], f);
-  return c;
-}
-
-// z must lie beside y: elsewhere its memory may hold something else until the product's own turn.
-const Op* Lowering::product_of_act(const Op& act) const {
-  const Op* next = &act + 1;
-  if (next == g_.ops.data() + g_.ops.size() || std::get<ActOp>(act.attrs).held) return nullptr;
-  const auto* a = std::get_if<LinearOp>(&next->attrs);
-  if (a == nullptr || a->fp8 || a->joined > 0 || next->in.size() != 2 || next->in[0] != act.out[0] ||
-      g_.value(next->out[0]).beside != act.out[0])
-    return nullptr;
-  return ops_.has_act_lora(act_lora(act, *next, Frame{nullptr, p_.settings_.max_tokens})) ? next : nullptr;
-}
-
 kernels::ActLoraGrad Lowering::act_lora_grad(const ActLora& a, const Frame& f) const {
   kernels::ActLoraGrad g;
   g.act = {static_cast<kernels::Activation>(std::get<ActGradOp>(a.act->attrs).kind), mat(a.act->in[0], f),

@@ -435,33 +435,6 @@ TEST_F(Gpu, AdapterGradientsInOnePass) {
     }
 }
 
-TEST_F(Gpu, ActLoraInOnePass) {
-  struct S {
-    int64_t tokens, cols;
-  };
-  for (const S& s : {S{4096, 1024}, S{200, 64}, S{77, 3072}, S{16, 128}, S{9, 1088}, S{3, 64}}) {
-    SCOPED_TRACE(fmt::format("{} tokens, {} columns", s.tokens, s.cols));
-    Matrix x(s.tokens, 2 * s.cols, DType::kBF16, 2 * s.cols + 64), y(s.tokens, s.cols, DType::kBF16, s.cols + 80),
-        a(16, s.cols, DType::kBF16), z(s.tokens, 16, DType::kBF16, 80);
-    x.fill(1), a.fill(2, 0.1f), y.poison(), z.poison();
-    both([&](Ops& ops, Side on) {
-      ActLora c;
-      c.act.kind = Activation::kSwiGlu, c.act.x = x.on(on), c.act.y = y.on(on), c.a = a.on(on), c.z = z.on(on);
-      if (on == Side::kDevice) {
-        ASSERT_TRUE(ops.has_act_lora(c));
-        ops.act_lora(c);
-        return;
-      }
-      ops.act(c.act);
-      Gemm down;
-      down.a = c.act.y, down.b = c.a, down.c = c.z, down.trans_b = true;
-      ops.gemm(down);
-    });
-    EXPECT_NEAR_HOST(y);
-    EXPECT_NEAR_HOST(z);
-  }
-}
-
 // SwiGLU's backward with the gradients of three adapters, in place of gate and up; the reference does it one operation
 // at a time.
 TEST_F(Gpu, ActLoraGradInOnePass) {

@@ -12,10 +12,6 @@ bool lora_grad_covers(const LoraGrad& g);
 size_t lora_grad_scratch(const LoraGrad& g);
 void lora_grad(cudaStream_t stream, const LoraGrad& g, void* scratch);
 
-// ActLora of api.h in one pass: y is not read again. Columns in sixty-fours.
-bool act_lora_covers(const ActLora& c);
-void act_lora(cudaStream_t stream, const ActLora& c);
-
 // ActLoraGrad of api.h in one pass: gate, up and dy are read once, their gradients written once, and nothing of them is
 // read again.
 bool act_lora_grad_covers(const ActLoraGrad& g);

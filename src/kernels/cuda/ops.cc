@@ -89,12 +89,6 @@ class CudaOps final : public Ops {
     MXT_ASSERT(lora_grad_covers(c));
     cuda::lora_grad(s_, c, own(lora_grad_scratch(c)));
   }
-  bool has_act_lora(const ActLora& c) const override { return act_lora_covers(c); }
-  void act_lora(const ActLora& c) override {
-    check(c.act);
-    MXT_ASSERT(act_lora_covers(c) && c.z.rows == c.act.y.rows && c.z.cols == c.a.rows);
-    cuda::act_lora(s_, c);
-  }
   bool has_act_lora_grad(const ActLoraGrad& c) const override {
     return act_lora_grad_covers(c) && act_lora_grad_scratch(c) <= kOwn;
   }
