@@ -12,7 +12,6 @@
 #include "data/prepare.h"
 #include "data/preview.h"
 #include "estimate.h"
-#include "formats/weight_source.h"
 #include "model_files.h"
 #include "run_record.h"
 #include "serve/api_error.h"
@@ -203,12 +202,6 @@ OrderedJson row_answer(const data::Dataset& set, int64_t row, const data::Coder&
           {"documents", std::move(documents)}};
 }
 
-std::unique_ptr<data::Coder> coder_of(const config::Recipe& r) {
-  const std::string model = resolve_model(r, Fetch::kNever);
-  return make_coder(text_side_of(r, model, Fetch::kNever),
-                    model.empty() ? 0 : formats::WeightSource::open(model)->config().vocab_size);
-}
-
 }  // namespace
 
 std::string CoachDesk::preview(const std::string& text, int64_t row) {
@@ -221,7 +214,7 @@ std::string CoachDesk::preview(const std::string& text, int64_t row) {
   r.data.max_samples = std::min(r.data.max_samples.value_or(kPreviewRows), kPreviewRows);
   if (r.data.synth) r.data.synth->rows = std::min(r.data.synth->rows, kPreviewRows);
   std::lock_guard lock(heavy_);
-  const auto coder = coder_of(r);
+  const auto coder = coder_of(r, Fetch::kNever);
   const std::string folder = scratch_ + "/" + config::recipe_hash(r).substr(0, 16);
   data::prepare(r, *coder, folder, data_access(r, Fetch::kNever));
   OrderedJson j = row_answer(data::Dataset::open(folder), row, *coder);
@@ -236,7 +229,7 @@ std::string CoachDesk::run_row(const std::string& key, int64_t row) {
     fail_input("random windows of one text have no rows; every token is trained on");
   const config::Recipe r = config::load_recipe(f.folder + "/recipe.yaml");
   std::lock_guard lock(heavy_);
-  return text_of(row_answer(data::Dataset::open(f.folder + "/dataset"), row, *coder_of(r)));
+  return text_of(row_answer(data::Dataset::open(f.folder + "/dataset"), row, *coder_of(r, Fetch::kNever)));
 }
 
 }  // namespace mxt::app

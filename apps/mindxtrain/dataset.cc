@@ -8,7 +8,6 @@
 #include "data/inputs.h"
 #include "data/prepare.h"
 #include "data/preview.h"
-#include "formats/weight_source.h"
 #include "job_share.h"
 #include "model_files.h"
 #include "verbs.h"
@@ -38,13 +37,10 @@ void add_dataset(CLI::App& app) {
   auto load = [](const Options& opt) {
     set_threads(opt.threads);
     const config::Recipe r = config::load_recipe(opt.recipe);
-    const std::string model = resolve_model(r);
-    const int64_t vocab = model.empty() ? 0 : formats::WeightSource::open(model)->config().vocab_size;
-    return std::tuple(r, text_side_of(r, model), vocab);
+    return std::pair(r, coder_of(r));
   };
   prep->callback([o, load] {
-    const auto [r, text, vocab] = load(*o);
-    const auto coder = make_coder(text, vocab);
+    const auto [r, coder] = load(*o);
     const auto say = [](const data::Prepared& p) { std::printf("%s%s\n", p.text().c_str(), p.kept ? " (kept)" : ""); };
     if (o->job.empty()) return say(data::prepare(r, *coder, o->out, data_access(r)));
     const data::JobShare share = job_share(o->job, environment);
@@ -60,8 +56,7 @@ void add_dataset(CLI::App& app) {
   merge->add_option("--out", o->out, "the jobs' folder")->required();
   merge->add_option("--threads", o->threads, "threads");
   merge->callback([o, load] {
-    const auto [r, text, vocab] = load(*o);
-    const auto coder = make_coder(text, vocab);
+    const auto [r, coder] = load(*o);
     const data::Prepared p = data::merge_jobs(r, *coder, o->out, data_access(r));
     std::printf("%s%s\n", p.text().c_str(), p.kept ? " (kept)" : "");
   });
@@ -74,8 +69,7 @@ void add_dataset(CLI::App& app) {
   show->add_option("--html", o->html, "write a page of rows from that row on to this file instead");
   show->add_option("--rows", o->rows, "how many rows the page shows")->check(CLI::Range(1, 10000));
   show->callback([o, load] {
-    const auto [r, text, vocab] = load(*o);
-    const auto coder = make_coder(text, vocab);
+    const auto [r, coder] = load(*o);
     const auto set = data::Dataset::open(o->out);
     if (const std::string other = data::compare_inputs(o->out, r, *coder); !other.empty()) log::warn("{}", other);
     if (!o->html.empty()) {

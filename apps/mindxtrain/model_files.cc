@@ -12,6 +12,7 @@
 #include "data/prepare.h"
 #include "formats/gguf.h"
 #include "formats/gguf_tokenizer.h"
+#include "formats/model_config.h"
 #include "formats/weight_source.h"
 #include "harness.h"
 #include "kernels/backend.h"
@@ -117,7 +118,13 @@ std::string resolve_model(const std::string& name, const std::optional<std::stri
   hub.offline = hub.offline || fetch == Fetch::kNever;
   std::vector<std::string> allow{"*.json", "*.jinja", "merges.txt", "vocab.txt"};
   if (parts == Parts::kAll) allow.push_back("*.safetensors");
-  return net::download_snapshot(hub, name, net::RepoType::kModel, revision.value_or("main"), allow);
+  const std::string folder = net::download_snapshot(hub, name, net::RepoType::kModel, revision.value_or("main"), allow);
+  if (parts == Parts::kAll && hub.offline && glob_files(folder + "/*.safetensors").empty())
+    fail_missing(
+        "{}: the cache {} holds its configuration but not its weights, and the Hub is not asked while offline: unset "
+        "HF_HUB_OFFLINE, or fetch them where there is a network with \"hf download {}\"",
+        name, hub.cache_dir, name);
+  return folder;
 }
 
 std::string resolve_model(const config::Recipe& recipe, Fetch fetch, Parts parts) {
@@ -150,7 +157,7 @@ TextSide text_side_of(const config::Recipe& recipe, const std::string& model_pat
   if (recipe.model.tokenizer && *recipe.model.tokenizer == "char")
     s.tok = tokenizer::Tokenizer::characters(data::corpus_characters(recipe, data_access(recipe)));
   else if (recipe.model.tokenizer)
-    s.tok = load_tokenizer(resolve_model(*recipe.model.tokenizer, std::nullopt, fetch));
+    s.tok = load_tokenizer(resolve_model(*recipe.model.tokenizer, std::nullopt, fetch, Parts::kNoWeights));
   else if (!model_path.empty() && has_tokenizer(model_path))
     s.tok = load_tokenizer(model_path);
   else
@@ -158,6 +165,14 @@ TextSide text_side_of(const config::Recipe& recipe, const std::string& model_pat
   s.chat_source = recipe.model.chat_template ? read_file(*recipe.model.chat_template) : s.tok->chat_template();
   s.chat = compile_template(*s.tok, s.chat_source, recipe.model.chat_template.value_or("chat template"));
   return s;
+}
+
+std::unique_ptr<data::Coder> coder_of(const config::Recipe& recipe, Fetch fetch) {
+  const std::string model = resolve_model(recipe, fetch, Parts::kNoWeights);
+  const int64_t vocab = model.empty()             ? 0
+                        : formats::is_gguf(model) ? formats::WeightSource::open(model)->config().vocab_size
+                                                  : formats::read_model_config(model).vocab_size;
+  return make_coder(text_side_of(recipe, model, fetch), vocab);
 }
 
 std::unique_ptr<data::Coder> make_coder(const TextSide& side, int64_t model_vocab) {

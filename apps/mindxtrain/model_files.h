@@ -39,6 +39,8 @@ data::Access data_access(const config::Recipe& recipe, Fetch fetch = Fetch::kAll
 // For a recipe: model.tokenizer (or the model's own; `char`: the characters of its data), model.chat_template.
 TextSide text_side_of(const config::Recipe& recipe, const std::string& model_path, Fetch fetch = Fetch::kAllowed);
 
+// What makes tokens of the recipe's rows. Of a Hub model its tokenizer and configuration are fetched, not its weights.
+std::unique_ptr<data::Coder> coder_of(const config::Recipe& recipe, Fetch fetch = Fetch::kAllowed);
 // `model_vocab`: ids of finished rows must lie below it.
 std::unique_ptr<data::Coder> make_coder(const TextSide& side, int64_t model_vocab);
 // Ids that the tokenizer can make; 0 where there is none.

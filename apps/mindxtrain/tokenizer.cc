@@ -39,7 +39,7 @@ std::vector<std::string_view> pieces(const Options& o, const std::string& text) 
 
 void encode(const Options& o) {
   set_threads(o.threads);
-  const auto side = load_text_side(resolve_model(o.model, std::nullopt));
+  const auto side = load_text_side(resolve_model(o.model, std::nullopt, Fetch::kAllowed, Parts::kNoWeights));
   const std::string text = read_file(o.input);
   const auto begin = std::chrono::steady_clock::now();
   std::vector<std::vector<int32_t>> ids;
@@ -68,7 +68,7 @@ void encode(const Options& o) {
 }
 
 void decode(const Options& o) {
-  const auto side = load_text_side(resolve_model(o.model, std::nullopt));
+  const auto side = load_text_side(resolve_model(o.model, std::nullopt, Fetch::kAllowed, Parts::kNoWeights));
   std::string out;
   int64_t line = 0;
   const std::string text = read_file(o.input);
@@ -99,7 +99,7 @@ void decode(const Options& o) {
 }
 
 void render(const Options& o) {
-  const auto side = load_text_side(resolve_model(o.model, std::nullopt));
+  const auto side = load_text_side(resolve_model(o.model, std::nullopt, Fetch::kAllowed, Parts::kNoWeights));
   if (!side.chat) fail_input("{}: has no chat template", o.model);
   std::string out;
   int64_t line = 0;

@@ -12,7 +12,7 @@ using StopFlag = const std::atomic<bool>*;  // null: never
 // kInterrupted where the flag is set. For work that leaves nothing half done behind: callers look between its pieces.
 inline void check_stop(StopFlag stop) {
   if (stop && stop->load())
-    throw Error(Exit::kInterrupted, "interrupted; nothing half done is left behind, the same command does the rest");
+    throw Error(Exit::kInterrupted, "interrupted; nothing half done is left behind, the same command goes on");
 }
 
 }  // namespace mxt

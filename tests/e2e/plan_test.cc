@@ -295,6 +295,26 @@ TEST(Plan, CountsAModelOfWhichOnlyTheConfigurationIsHere) {
   const auto train = cli::run("train " + (f / "r.yaml") + " --out " + (f / "out"));
   EXPECT_EQ(train.code, 1) << train.out;
   EXPECT_NE(train.out.find("holds neither model.safetensors"), std::string::npos) << train.out;
+
+  // The same as a Hub's cache has it after `plan`: rows are prepared without weights, training says what it lacks.
+  const std::string commit(40, 'a'), repo = f / "hub/models--org--model",
+                                     offline = "HF_HUB_OFFLINE=1 HF_HUB_CACHE=" + (f / "hub");
+  make_folders(repo + "/refs"), make_folders(repo + "/snapshots");
+  write_file_atomic(repo + "/refs/main", commit);
+  fs::copy(f / "model", repo + "/snapshots/" + commit);
+  write_file_atomic(f / "rows.jsonl", "{\"input_ids\": [1, 2, 3], \"labels\": [1, 2, 3]}\n");
+  write_file_atomic(f / "hub.yaml",
+                    "meta: {project: mindxtrain, run_name: p}\nhardware: {name: cpu}\nmodel: {name: org/model}\n"
+                    "data: {source: local, path: '" +
+                        (f / "rows.jsonl") +
+                        "', seq_len: 64}\n"
+                        "train: {method: {kind: lora, r: 4}, precision: float32}\n");
+  const auto prep = cli::run("dataset prep " + (f / "hub.yaml") + " --out " + (f / "data"), offline);
+  EXPECT_EQ(prep.code, 0) << prep.out;
+  const auto lacks = cli::run("train " + (f / "hub.yaml") + " --out " + (f / "hub_out"), offline);
+  EXPECT_EQ(lacks.code, 3) << lacks.out;
+  EXPECT_NE(lacks.out.find("org/model: the cache"), std::string::npos) << lacks.out;
+  EXPECT_NE(lacks.out.find("hf download org/model"), std::string::npos) << lacks.out;
 }
 
 }  // namespace
