@@ -108,6 +108,14 @@ std::string hash_without_hardware(const config::Recipe& recipe) {
   return blake3_hex(canonical_json(j));
 }
 
+// Whether the folder holds a recipe and nothing that was made from it: the plan is the first piece.
+bool nothing_made(const std::string& out) {
+  for (const char* piece :
+       {"plan.json", "dataset", "metrics.jsonl", "checkpoint", "checkpoints", "eval", "quantized", "manifest.json"})
+    if (fs::exists(out + "/" + piece)) return false;
+  return true;
+}
+
 }  // namespace
 
 Pipeline::Pipeline(const Options& o) : o_(o), recipe_(config::load_recipe(o.recipe_path)) {
@@ -123,7 +131,9 @@ Pipeline::Pipeline(const Options& o) : o_(o), recipe_(config::load_recipe(o.reci
       fail_input("{}: the recipe of this folder's run is damaged ({}): restore it, or choose another --out", o_.out,
                  e.what());
     }
-    if (config::recipe_hash(before) != recipe_digest_) {
+    if (config::recipe_hash(before) != recipe_digest_ && nothing_made(o_.out)) {
+      write_file_atomic(kept, recipe_.text);  // the first try ended at its recipe or model, which is mended now
+    } else if (config::recipe_hash(before) != recipe_digest_) {
       if (!o_.resume || hash_without_hardware(before) != hash_without_hardware(recipe_))
         fail_input("{}: this folder holds the run of another recipe: choose another --out", o_.out);
       // The same run on other hardware: its state goes on, the plan is made again.

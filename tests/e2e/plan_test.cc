@@ -311,7 +311,8 @@ TEST(Plan, CountsAModelOfWhichOnlyTheConfigurationIsHere) {
                         "train: {method: {kind: lora, r: 4}, precision: float32}\n");
   const auto prep = cli::run("dataset prep " + (f / "hub.yaml") + " --out " + (f / "data"), offline);
   EXPECT_EQ(prep.code, 0) << prep.out;
-  const auto lacks = cli::run("train " + (f / "hub.yaml") + " --out " + (f / "hub_out"), offline);
+  // Into the same folder: nothing was made there yet, so the mended recipe takes it.
+  const auto lacks = cli::run("train " + (f / "hub.yaml") + " --out " + (f / "out"), offline);
   EXPECT_EQ(lacks.code, 3) << lacks.out;
   EXPECT_NE(lacks.out.find("org/model: the cache"), std::string::npos) << lacks.out;
   EXPECT_NE(lacks.out.find("hf download org/model"), std::string::npos) << lacks.out;
