@@ -176,10 +176,13 @@ ParamStore::Access::Access(const ParamStore& store, graph::ParamId p, bool write
   copy_.resize(bytes);
   move(false);
   size_t at = 0;
-  float *const one = only ? slot.*only : nullptr, *const master = only ? nullptr : slot.master;
-  slot.grad = slot.m = slot.v = nullptr;
-  slot.master = master;
-  if (only) slot.weight = nullptr, slot.*only = one;
+  const ParamSlot all = slot;
+  slot.weight = nullptr;
+  slot.master = slot.grad = slot.m = slot.v = nullptr;
+  if (only)
+    slot.*only = all.*only;
+  else
+    slot.weight = all.weight, slot.master = all.master;
   each_array(slot, type, only, [&](void*& q, size_t n) {
     q = copy_.data() + at;
     at += static_cast<size_t>(align(static_cast<int64_t>(n)));
