@@ -151,6 +151,7 @@ OrderedJson estimate(config::Recipe r, const EstimateOptions& o) {
     plan = train::default_plan(*setup, train::cpu_identity(num_threads()), ops,
                                own_gpu ? setup->pass() : train::open_passes(*setup, ops, memory).front());
   }
+  if (!here) plan.choices.erase("step weights");  // the CPU's own
   setup = train::make_setup(r, model, vocabulary_of(text), &plan, train::Reads::kConfig);
   const train::Pass pass = setup->pass();
   const auto e = train::estimate_memory(*setup, plan, ops);
@@ -178,6 +179,7 @@ OrderedJson estimate(config::Recipe r, const EstimateOptions& o) {
   j["fits"] = fits;
   j["peak_bytes"] = {{"host", on_host}, {"device", on_device}};
   j["categories"] = {{"weights", e.params.weights + e.params.masters},
+                     {"packed", e.params.packed},
                      {"gradients", e.params.gradients},
                      {"optimizer", e.params.moments},
                      {"activations", e.program.activations + e.scoring.activations},

@@ -29,7 +29,7 @@ struct Options {
 // The two small measures that need no task file: perplexity of a text, exact match on a synth task's held-out rows.
 void measure_plain(const Options& o, const TextSide& text) {
   const HarnessRequest& h = o.harness;
-  infer::Model model(h.model, h.adapter, h.type, 2048, ops_on(h.device));
+  infer::Model model(h.model, h.adapter, h.type, 2048, ops_on(h.device), infer::Weights::kForMany);
   OrderedJson out;
   if (!o.text.empty()) {
     const auto ids = text.tok->encode(read_file(o.text));

@@ -307,7 +307,7 @@ void Pipeline::evaluate(bool after) {
   }
   OrderedJson out;
   out["inputs"] = inputs;
-  infer::Model m(model, adapter, setup_->type, 2048, *backend_.ops);
+  infer::Model m(model, adapter, setup_->type, 2048, *backend_.ops, infer::Weights::kForMany);
   if (!questions.empty()) {
     if (!text_.tok || !text_.chat)
       fail_input("{}: eval.generation: the model has no chat template to ask with", recipe_.source);

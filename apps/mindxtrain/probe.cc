@@ -50,7 +50,7 @@ std::vector<autotune::Pass> passes_of(const train::Setup& setup, const kernels::
   std::vector<autotune::Pass> out;
   if (!backend.device) {
     for (const train::Pass& p : train::open_passes(setup, *backend.ops, train::host_memory()))
-      out.push_back({p.micro_batch, p.recompute});
+      out.push_back({p.micro_batch, p.recompute, p.packed});
     return out;
   }
   constexpr int64_t kEnough = 4096;  // tokens; fewer fill no GPU
@@ -79,8 +79,9 @@ autotune::Report measured_plan(const train::Setup& setup, bool ask_threads, bool
       if (s.threads.size() == 2) break;  // all, and one a core where each core runs two
     }
   s.pinning = !backend.device && may_pin(setup.recipe);
-  s.plan = train::default_plan(setup, train::identity_of(backend, num_threads()), *backend.ops,
-                               {s.passes[0].micro_batch, s.passes[0].recompute, setup.offload});
+  s.plan =
+      train::default_plan(setup, train::identity_of(backend, num_threads()), *backend.ops,
+                          {s.passes[0].micro_batch, s.passes[0].recompute, setup.offload, s.passes[0].packed_weights});
   return autotune::probe(s, *backend.ops,
                          {static_cast<double>(setup.recipe.autotune.budget_seconds), enumerate, &g_stop});
 }
@@ -95,7 +96,8 @@ std::string table_of(const autotune::Report& r, int64_t rows, int64_t seq_len) {
   for (const autotune::Line& l : r.lines)
     out += fmt::format("{:<58} {:>6.0f} {:>14} {:>14} {:>10} {:>10} {:>7}\n", l.key, l.count, l.usual, l.chosen,
                        us(l.usual_us), us(l.chosen_us), gain(l.usual_us, l.chosen_us));
-  for (const char* key : {"step threads", "step pinning", "step micro_batch", "step recompute", "step offload"}) {
+  for (const char* key :
+       {"step threads", "step pinning", "step micro_batch", "step recompute", "step offload", "step weights"}) {
     const auto choice = r.plan.choices.find(key);
     if (choice == r.plan.choices.end()) continue;
     out += fmt::format("{:<58} {:>6} {:>14} {:>14}", key, "", "", choice->second);

@@ -48,8 +48,8 @@ OrderedJson compare_models(const QuantizeJob& job, const TextSide& side, const q
   const std::string text = job.text.empty() ? std::string(kHeldOutText) : read_file(job.text);
   const std::vector<int32_t> ids = side.tok->encode(text);
   if (ids.size() < 2) fail_input("{}: too short to measure a model on", job.text);
-  infer::Model a(job.model, job.adapter, type, job.window, kernels::cpu_ops());
-  infer::Model b(written.model, "", type, job.window, kernels::cpu_ops());
+  infer::Model a(job.model, job.adapter, type, job.window, kernels::cpu_ops(), infer::Weights::kForMany);
+  infer::Model b(written.model, "", type, job.window, kernels::cpu_ops(), infer::Weights::kForMany);
   const infer::Comparison c = infer::compare(a, b, ids, job.window, &g_stop);
   const auto source = formats::WeightSource::open(written.model);
   formats::InputRounding rounding = formats::InputRounding::kNone;

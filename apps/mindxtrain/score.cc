@@ -59,7 +59,7 @@ void add_score(CLI::App& app) {
       }
       longest = std::max(longest, static_cast<int64_t>(rows.back().size()));
     }
-    infer::Model model(path, o->adapter, parse_dtype(o->dtype), longest, ops_on(o->device));
+    infer::Model model(path, o->adapter, parse_dtype(o->dtype), longest, ops_on(o->device), infer::Weights::kForMany);
     infer::Scorer scorer(model, std::min<int64_t>(std::max<int64_t>(longest, 2048), 8192));
     AtomicFile out(o->output);
     size_t row = 0;

@@ -87,7 +87,7 @@ void run(const Work& w, DType type, int64_t steps, const std::string& algorithm,
   o.head_chunk = std::min<int64_t>(tokens, 256);
   const graph::Graph g = models::build(config, o);
   kernels::Ops& ops = kernels::cpu_ops();
-  const runtime::ProgramSettings settings{tokens, at_once, false, w.seq};
+  const runtime::ProgramSettings settings{tokens, at_once, false, w.seq, w.lora};
   kernels::KernelPlan plan;
   if (!algorithm.empty())
     for (const auto& t : runtime::Program(g, plan, ops, settings).tunables())
@@ -120,6 +120,7 @@ void run(const Work& w, DType type, int64_t steps, const std::string& algorithm,
     adam.tensors.push_back({s.master, s.grad, s.m, s.v,
                             type == DType::kBF16 ? static_cast<uint16_t*>(s.weight) : nullptr, s.size, 1e-4f, 0.1f});
   }
+  if (w.lora) params.pack_frozen(g, ops);
   std::vector<int32_t> ids(static_cast<size_t>(tokens)), positions(ids.size()), targets(ids.size()), cu;
   for (int64_t i = 0; i <= at_once; ++i) cu.push_back(static_cast<int32_t>(i * w.seq));
   for (int64_t t = 0; t < tokens; ++t) positions[static_cast<size_t>(t)] = static_cast<int32_t>(t % w.seq);

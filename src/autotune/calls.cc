@@ -86,7 +86,7 @@ std::vector<int> algorithms_of(const Choice& choice, kernels::Ops& ops) {
 
 namespace {
 
-Layout layout_of(const Choice& choice) {
+Layout layout_of(const Choice& choice, const kernels::Ops& ops) {
   Layout l;
   auto put = [](std::vector<size_t>& at, size_t& bytes, std::initializer_list<size_t> sizes) {
     for (const size_t n : sizes) {
@@ -96,7 +96,8 @@ Layout layout_of(const Choice& choice) {
   };
   if (const auto* g = std::get_if<Gemm>(&choice.calls[0].call)) {
     put(l.read, l.read_bytes,
-        {bytes_of(g->a), bytes_of(g->b), align(static_cast<size_t>(g->c.cols) * 4)});  // A, B, bias
+        {bytes_of(g->a), bytes_of(g->b), align(static_cast<size_t>(g->c.cols) * 4),  // A, B, bias, B packed
+         g->b_packed ? align(ops.packed_b_bytes(*g)) : 0});
     put(l.written, l.written_bytes, {bytes_of(kernels::ConstMat(g->c))});
   } else {
     const auto& a = std::get<Attention>(choice.calls[0].call);
@@ -128,15 +129,15 @@ void fill(device::Buffer& memory, device::Accelerator* device) {
 
 }  // namespace
 
-size_t Operands::bytes(const Choice& choice) {
-  const Layout l = layout_of(choice);
+size_t Operands::bytes(const Choice& choice, const kernels::Ops& ops) {
+  const Layout l = layout_of(choice, ops);
   return l.read_bytes + l.written_bytes;
 }
 
 Operands::Operands(const std::vector<const Choice*>& choices, kernels::Ops& ops) {
   size_t read = 0, written = 0;
   for (const Choice* c : choices) {
-    const Layout l = layout_of(*c);
+    const Layout l = layout_of(*c, ops);
     read = std::max(read, l.read_bytes * static_cast<size_t>(copies_of(l)));
     written = std::max(written, l.written_bytes * static_cast<size_t>(copies_of(l)));
   }
@@ -152,7 +153,7 @@ CallBench::CallBench(const Choice& choice, kernels::Ops& ops, const Operands& op
       operands_(operands),
       document_(document),
       packed_(packed),
-      at_(layout_of(choice)),
+      at_(layout_of(choice, ops)),
       copies_(copies_of(at_)) {
   if (const auto* a = std::get_if<Attention>(&choice.calls[0].call)) make_documents(*a);
   scratch_ = device::Buffer::on(ops.device(), scratch_bytes());
@@ -199,6 +200,7 @@ Gemm CallBench::gemm(int copy, int algorithm) const {
   g.a.p = read(0);
   g.b.p = read(1);
   if (g.bias) g.bias = read(2);
+  if (g.b_packed) g.b_packed = l.read[3] < l.read_bytes ? read(3) : nullptr;  // any numbers will do for the time
   g.c.p = operands_.written_at(static_cast<size_t>(copy) * l.written_bytes);
   g.algo = algorithm;
   return g;

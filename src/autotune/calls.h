@@ -38,7 +38,7 @@ class Operands {
  public:
   // Enough for each of these choices.
   Operands(const std::vector<const Choice*>& choices, kernels::Ops& ops);
-  static size_t bytes(const Choice& choice);  // of one copy
+  static size_t bytes(const Choice& choice, const kernels::Ops& ops);  // of one copy
   std::byte* read_at(size_t offset) const { return read_.bytes_at(offset); }
   std::byte* written_at(size_t offset) const { return written_.bytes_at(offset); }
 

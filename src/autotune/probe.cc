@@ -90,7 +90,7 @@ class Probe {
       part.recompute.tensors =
           std::max<int64_t>(1, p.recompute.tensors * std::min(layers, s_.model.num_layers) / s_.model.num_layers);
     return std::make_unique<Slice>(slice_of(s_.model, layers), options(part), s_.seq_len, p.micro_batch, s_.packed,
-                                   plan, ops_, std::move(params), s_.offload);
+                                   plan, ops_, std::move(params), s_.offload, p.packed_weights);
   }
   void record(const std::string& key, const std::vector<kernels::Candidate>& all, size_t choice) {
     report_.plan.candidates[key] = all;
@@ -110,7 +110,7 @@ class Probe {
     }
     report_.plan.choices["step threads"] = names[0];
     if (names.size() == 1) return;
-    const auto one = slice(1, {1, pass_.recompute}, s_.plan);
+    const auto one = slice(1, {1, pass_.recompute, pass_.packed_weights}, s_.plan);
     Question q(names, margin_, [&](size_t i) {
       set_num_threads(s_.threads[i]);
       return a_row(*one, clock_);
@@ -123,7 +123,7 @@ class Probe {
   // Whether threads stay on a core each.
   void pinning() {
     if (!s_.pinning || num_threads() != usable_cores()) return;
-    const auto one = slice(1, {1, pass_.recompute}, s_.plan);
+    const auto one = slice(1, {1, pass_.recompute, pass_.packed_weights}, s_.plan);
     Question q({"none", "cores"}, margin_, [&](size_t i) {
       pin_threads(i == 1);
       return a_row(*one, clock_);
@@ -134,9 +134,8 @@ class Probe {
   }
 
   void passes() {
-    auto& choices = report_.plan.choices;
-    choices["step micro_batch"] = std::to_string(pass_.micro_batch);
-    choices["step recompute"] = std::string(graph::recompute_name(pass_.recompute));
+    report_.plan.choices["step micro_batch"] = std::to_string(pass_.micro_batch);
+    set_step();
     if (s_.passes.size() < 2) return;
     std::vector<std::string> names;
     std::vector<std::unique_ptr<Slice>> slices;
@@ -161,7 +160,14 @@ class Probe {
     ask_if_fits(q, flops, kPassesPart);
     record("step micro_batch", q.summary(), q.choice());
     pass_ = s_.passes[q.choice()];
+    set_step();
+  }
+
+  // What follows from the rows of a pass.
+  void set_step() {
+    auto& choices = report_.plan.choices;
     choices["step recompute"] = std::string(graph::recompute_name(pass_.recompute));
+    if (s_.plan.choices.contains("step weights")) choices["step weights"] = pass_.packed_weights ? "packed" : "plain";
   }
 
   // A call of the step with what it takes to ask about it.
@@ -183,8 +189,8 @@ class Probe {
     double work = c.flops();
     if (std::holds_alternative<kernels::Attention>(c.calls[0].call))
       work *= (c.calls.size() > 1 ? 9.0 / 7 : 1) * (s_.packed ? 1 + 1 / 4.0 + 1 / 16.0 : 1);
-    call.once_us =
-        expect(work) + static_cast<double>(Operands::bytes(c)) / (ops_.device() ? kDeviceBytesPerUs : kHostBytesPerUs);
+    call.once_us = expect(work) + static_cast<double>(Operands::bytes(c, ops_)) /
+                                      (ops_.device() ? kDeviceBytesPerUs : kHostBytesPerUs);
     call.repeats = static_cast<int>(std::clamp(kSampleUs / call.once_us, 1.0, static_cast<double>(kMostRepeats)));
     call.rounds =
         call.algorithms.size() == 1 ? kLeastRounds : rounds_for(call.sample_us()) * (settings_.enumerate ? 3 : 1);
@@ -194,7 +200,8 @@ class Probe {
   void calls() {
     const graph::Graph g = models::build(s_.model, options(pass_));
     const auto choices = choices_of(
-        runtime::Program(g, s_.plan, ops_, {pass_.micro_batch * s_.seq_len, 0, false, s_.seq_len}).tunables());
+        runtime::Program(g, s_.plan, ops_, {pass_.micro_batch * s_.seq_len, 0, false, s_.seq_len, pass_.packed_weights})
+            .tunables());
     // What the default pass calls and this one does not is no choice of the plan.
     std::erase_if(report_.plan.choices, [](const auto& c) { return !c.first.starts_with("step "); });
     const double share = kUsed - kCheckPart - used_;
@@ -346,7 +353,9 @@ class Probe {
   // What the plan chooses otherwise than the default plan, which lacks nothing that it has: calls take the first
   // algorithm.
   bool same_choices() const {
-    if (pass_.micro_batch != s_.passes.front().micro_batch || pass_.recompute != s_.passes.front().recompute)
+    const Pass& usual = s_.passes.front();
+    if (pass_.micro_batch != usual.micro_batch || pass_.recompute != usual.recompute ||
+        pass_.packed_weights != usual.packed_weights)
       return false;
     if (!s_.threads.empty() && num_threads() != s_.threads[0]) return false;
     if (const auto p = report_.plan.choices.find("step pinning");

@@ -17,14 +17,15 @@ formats::ModelConfig slice_of(const formats::ModelConfig& model, int64_t layers)
 
 Slice::Slice(const formats::ModelConfig& slice, const models::BuildOptions& options, int64_t seq_len, int64_t rows,
              bool packed, const kernels::KernelPlan& plan, kernels::Ops& ops,
-             std::shared_ptr<runtime::ParamStore> params, runtime::Offload offload)
+             std::shared_ptr<runtime::ParamStore> params, runtime::Offload offload, bool packed_weights)
     : graph_(models::build(slice, options)),
       ops_(ops),
-      program_(graph_, plan, ops, {rows * seq_len, 0, false, seq_len}),
+      program_(graph_, plan, ops, {rows * seq_len, 0, false, seq_len, packed_weights}),
       params_(std::move(params)),
       offload_(offload),
       rows_(rows),
-      seq_len_(seq_len) {
+      seq_len_(seq_len),
+      packed_weights_(packed_weights) {
   const int64_t document = packed ? std::max<int64_t>(1, seq_len / 2) : seq_len;
   for (int64_t t = 0; t < rows * seq_len; ++t) {
     ids_.push_back(static_cast<int32_t>(t * 2654435761LL % slice.vocab_size));
@@ -34,13 +35,6 @@ Slice::Slice(const formats::ModelConfig& slice, const models::BuildOptions& opti
   }
   cu_.push_back(static_cast<int32_t>(rows * seq_len));
   flops_ = program_.flops(rows * seq_len, document, rows * seq_len);
-}
-
-int64_t Slice::bytes(const formats::ModelConfig& slice, const models::BuildOptions& options, int64_t seq_len,
-                     int64_t rows, const kernels::KernelPlan& plan, kernels::Ops& ops) {
-  const graph::Graph g = models::build(slice, options);
-  return runtime::ParamStore::measure(g, true).total() +
-         runtime::Program(g, plan, ops, {rows * seq_len, 0, false, seq_len}).bytes().total();
 }
 
 // Small values of both signs: products of ordinary numbers, no infinities, and no zeros, which cost a processor less
@@ -69,6 +63,7 @@ const std::shared_ptr<runtime::ParamStore>& Slice::params() {
   if (!params_) {
     params_ = std::make_shared<runtime::ParamStore>(graph_, true, ops_.device(), offload_);
     fill_weights();
+    if (packed_weights_) params_->pack_frozen(graph_, ops_);
   }
   return params_;
 }

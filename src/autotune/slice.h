@@ -22,14 +22,12 @@ formats::ModelConfig slice_of(const formats::ModelConfig& model, int64_t layers)
 class Slice {
  public:
   // Counts; memory is taken by params() and the first pass. `params` may be another slice's of the same layers; null:
-  // its own. A pass holds `rows` rows of `seq_len` tokens, each a document (two where `packed`), every token with a
-  // target.
+  // its own; `packed_weights`: of its own ones. A pass holds `rows` rows of `seq_len` tokens, each a document (two
+  // where `packed`), every token with a target.
   Slice(const formats::ModelConfig& slice, const models::BuildOptions& options, int64_t seq_len, int64_t rows,
         bool packed, const kernels::KernelPlan& plan, kernels::Ops& ops,
-        std::shared_ptr<runtime::ParamStore> params = nullptr, runtime::Offload offload = runtime::Offload::kNone);
-  // What it takes to build, before it is built.
-  static int64_t bytes(const formats::ModelConfig& slice, const models::BuildOptions& options, int64_t seq_len,
-                       int64_t rows, const kernels::KernelPlan& plan, kernels::Ops& ops);
+        std::shared_ptr<runtime::ParamStore> params = nullptr, runtime::Offload offload = runtime::Offload::kNone,
+        bool packed_weights = false);
   double pass_us(Clock& clock);
   double update_us(Clock& clock);  // clipping's norm and AdamW over what trains
   int64_t trained() const;         // parameters that train
@@ -48,7 +46,7 @@ class Slice {
   runtime::Offload offload_;
   int64_t rows_, seq_len_;
   double flops_ = 0;
-  bool allocated_ = false;
+  bool allocated_ = false, packed_weights_ = false;
 };
 
 }  // namespace mxt::autotune

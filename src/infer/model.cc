@@ -10,7 +10,7 @@ namespace mxt::infer {
 
 Model::Model(const std::string& path, const std::string& adapter, DType type, int64_t positions, kernels::Ops& ops,
              Weights weights)
-    : ops_(ops), source_(formats::WeightSource::open(path)) {
+    : ops_(ops), source_(formats::WeightSource::open(path)), weights_(weights) {
   options_.type = type;
   options_.purpose = models::Purpose::kGenerate;
   options_.positions =
@@ -33,6 +33,15 @@ Model::Model(const std::string& path, const std::string& adapter, DType type, in
   params_ = std::make_unique<runtime::ParamStore>(graph_, false, ops.device(), runtime::Offload::kNone, blocks);
   checkpoint::load_base(graph_, *params_, *source_);
   if (!adapter.empty()) checkpoint::load_adapter(adapter, graph_, *params_);
+  if (weights == Weights::kForMany && !ops.device()) pack();
+}
+
+void Model::pack() {
+  const auto names = ops_.gemm_algorithms();
+  const auto panels = static_cast<int>(std::find(names.begin(), names.end(), "panels") - names.begin());
+  if (static_cast<uint64_t>(runtime::ParamStore::packed_bytes(graph_, ops_, panels)) <=
+      device::available_host_bytes() / 2)
+    params_->pack_frozen(graph_, ops_, panels);
 }
 
 Model::~Model() = default;
@@ -71,9 +80,8 @@ void Model::plan(const graph::Graph& g, const runtime::ProgramSettings& settings
   const auto names = ops_.gemm_algorithms();
   const auto offered = [&](const char* name) { return std::find(names.begin(), names.end(), name) != names.end(); };
   // Many tokens at once pay for packing, and with AVX-512's bf16 products even one does.
-  const char* choice = offered("thin")                                                              ? "thin"
-                       : settings.cached && offered("rows") && !kernels::cpu_features().avx512_bf16 ? "rows"
-                                                                                                    : "panels";
+  const bool few = settings.cached && weights_ != Weights::kForMany && !kernels::cpu_features().avx512_bf16;
+  const char* choice = offered("thin") ? "thin" : few && offered("rows") ? "rows" : "panels";
   if (!offered(choice)) return;
   for (const auto& t : runtime::Program(g, plan_, ops_, settings).tunables())
     if (std::holds_alternative<kernels::Gemm>(t.call)) plan_.choices[t.key] = choice;

@@ -19,8 +19,9 @@ namespace mxt::infer {
 
 // How weights are held: decoded to the computing type; or with the values that the file has, in the blocks of a GGUF
 // file where the device multiplies with those (Q4_0 to Q8_0 and Q4_K to Q6_K on the CPU: a quarter to 0.7 of the
-// memory) or in BF16 in the same order (kernels/blocks.h).
-enum class Weights : uint8_t { kDecoded, kAsStored };
+// memory) or in BF16 in the same order (kernels/blocks.h); or decoded for many tokens at once: laid out once more as
+// the CPU's products read them, as far as there is memory for it (half of what is free), which changes no result.
+enum class Weights : uint8_t { kDecoded, kAsStored, kForMany };
 
 class Model {
  public:
@@ -55,6 +56,8 @@ class Model {
   graph::Graph graph_, score_graph_;
   void round_inputs(graph::Graph& g) const;
   void plan(const graph::Graph& g, const runtime::ProgramSettings& settings);
+  void pack();
+  const Weights weights_;
   kernels::KernelPlan plan_;
   checkpoint::BlockWeights blocks_;  // of the parameters that have any
   std::unique_ptr<runtime::ParamStore> params_;

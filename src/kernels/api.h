@@ -58,6 +58,7 @@ struct Gemm {
   int algo = 0;                                        // index into Ops::gemm_algorithms(); 0 = the backend's default
   bool b_constant =
       false;  // the call before this one does not write b: a kernel may read it before that call has ended
+  const void* b_packed = nullptr;  // b as Ops::pack_b laid it out, or null: never changes a result
 };
 
 // Rows of x∘c held as E4M3 with one scale a row (f8e4m3_row_scale of its largest magnitude): q = round(x∘c / scale).
@@ -350,6 +351,10 @@ class Ops {
   virtual int same_attention(const Attention&, int algo) const { return algo; }
 
   virtual void gemm(const Gemm&) = 0;
+  // A weight that many products read can be laid out once the way their kernel reads it. Bytes of that, for b's type
+  // and sizes, trans_b and the algorithm (nothing else is looked at); 0 where nothing would be gained.
+  virtual size_t packed_b_bytes(const Gemm&) const { return 0; }
+  virtual void pack_b(const Gemm&, void* /*to*/) {}
   virtual void quantize(const Quantize&) = 0;
   // Whether products of E4M3 operands may add into C.
   virtual bool adds_quantized() const { return true; }

@@ -34,6 +34,8 @@ class Lowering {
   kernels::Mat joined(ValueId w, int64_t ranks, const Frame& f) const;  // the scaled B that stands beside w
   kernels::Mat columns(kernels::Mat m, int64_t first, int64_t count) const;
   const void* weight(ValueId v) const;
+  // kernels::Gemm::b_packed of a product with weight v.
+  const void* packed(ValueId v, bool dx) const;
   float* grad(graph::ParamId p) const;
 
   void emit(std::function<void(const Frame&)> fn);

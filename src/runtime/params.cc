@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/threads.h"
+#include "kernels/api.h"
 #include "kernels/small_types.h"
 
 namespace mxt::runtime {
@@ -26,6 +27,36 @@ Parts parts_of(const graph::Graph& g, const graph::Param& p, bool training) {
   }
   const int64_t held = align(p.rows * p.cols);
   return {held, align(p.rows * 4), training ? held : 0, align(p.rows * graph::joined_stride(p) * element)};
+}
+
+// The products of g with a frozen weight that stands alone, once each: f(parameter, whether it is the input's gradient,
+// the product as far as its weight says it).
+template <typename F>
+void each_frozen_product(const graph::Graph& g, F f) {
+  std::vector<bool> seen(2 * g.params.size());
+  auto product = [&](graph::ValueId weight, bool dx) {
+    const graph::ParamId id = g.value(weight).param;
+    if (id == graph::kNone) return;
+    const graph::Param& p = g.params[static_cast<size_t>(id)];
+    if (p.trainable || p.adapter || p.held == graph::Held::kFp8 || graph::stride(p) != p.cols) return;
+    if (const size_t at = 2 * static_cast<size_t>(id) + dx; seen[at])
+      return;
+    else
+      seen[at] = true;
+    kernels::Gemm call;
+    call.b = {nullptr, p.rows, p.cols, p.cols, g.value(p.value).type};
+    call.trans_b = !dx;
+    f(id, dx, call);
+  };
+  for (const graph::Op& op : g.ops) {
+    if (std::holds_alternative<graph::LinearOp>(op.attrs)) product(op.in[1], false);
+    if (std::holds_alternative<graph::LinearDxOp>(op.attrs)) product(op.in[1], true);
+    if (std::holds_alternative<graph::LogitsOp>(op.attrs)) product(op.in[1], false);
+    if (const auto* head = std::get_if<graph::HeadOp>(&op.attrs)) {
+      product(op.in[1], false);
+      if (head->gradient) product(op.in[1], true);
+    }
+  }
 }
 
 }  // namespace
@@ -129,6 +160,32 @@ ParamStore::ParamStore(const graph::Graph& g, const ParamStore& base) : device_(
   }
 }
 
+int64_t ParamStore::packed_bytes(const graph::Graph& g, const kernels::Ops& ops, int algo) {
+  int64_t n = 0;
+  each_frozen_product(g, [&](graph::ParamId, bool, kernels::Gemm c) {
+    c.algo = algo;
+    n += align(static_cast<int64_t>(ops.packed_b_bytes(c)));
+  });
+  return n;
+}
+
+void ParamStore::pack_frozen(const graph::Graph& g, kernels::Ops& ops, int algo) {
+  MXT_ASSERT(!device_ && matches(g) && packed_.size() == 0);
+  packed_ = device::Buffer::on(nullptr, static_cast<size_t>(packed_bytes(g, ops, algo)));
+  int64_t at = 0;
+  each_frozen_product(g, [&](graph::ParamId p, bool dx, kernels::Gemm c) {
+    c.algo = algo;
+    const auto bytes = static_cast<int64_t>(ops.packed_b_bytes(c));
+    ParamSlot& s = slots_[static_cast<size_t>(p)];
+    if (bytes == 0 || !s.weight) return;
+    void* to = packed_.bytes_at(static_cast<size_t>(at));
+    at += align(bytes);
+    c.b.p = s.weight;
+    ops.pack_b(c, to);
+    (dx ? s.packed_dx : s.packed) = to;
+  });
+}
+
 void ParamStore::sync_weights(graph::ParamId p) {
   const DType t = types_[static_cast<size_t>(p)];
   if (!slots_[static_cast<size_t>(p)].master || t == DType::kF32) return;
@@ -161,6 +218,7 @@ void each_array(ParamSlot& s, DType type, ParamStore::Array only, F f) {
 
 ParamStore::Access::Access(const ParamStore& store, graph::ParamId p, bool write, Array only)
     : slot(store[p]), store_(store), p_(p), write_(write), only_(only) {
+  MXT_ASSERT(!write || (!slot.packed && !slot.packed_dx));
   const Shape& shape = store.shapes_[static_cast<size_t>(p)];
   MXT_ASSERT(!only || (slot.*only && shape.held == graph::Held::kPlain));
   if (shape.held == graph::Held::kFp8) {

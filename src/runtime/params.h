@@ -12,7 +12,8 @@
 
 namespace mxt::kernels {
 struct BlockMatrix;
-}
+class Ops;
+}  // namespace mxt::kernels
 
 namespace mxt::runtime {
 
@@ -27,6 +28,9 @@ struct ParamSlot {
   // `joined`.
   float* scale = nullptr;
   void *transposed = nullptr, *joined = nullptr;
+  // Of a frozen weight, once pack_frozen() was called: as the kernels read it forward and for the input's gradient
+  // (kernels::Gemm::b_packed), null where they have no use for that.
+  void *packed = nullptr, *packed_dx = nullptr;
   int64_t size = 0;
 };
 
@@ -38,8 +42,8 @@ std::string_view offload_name(Offload o);  // none, optimizer
 bool offload_from_name(std::string_view name, Offload* o);
 
 struct ParamBytes {
-  int64_t weights = 0, masters = 0, gradients = 0, moments = 0;
-  int64_t total() const { return weights + masters + gradients + moments; }
+  int64_t weights = 0, masters = 0, gradients = 0, moments = 0, packed = 0;
+  int64_t total() const { return weights + masters + gradients + moments + packed; }
   int64_t offloaded(Offload o) const { return o == Offload::kOptimizer ? masters + moments : 0; }
 };
 
@@ -84,6 +88,11 @@ class ParamStore {
   Access read(graph::ParamId p, Array only = nullptr) const { return {*this, p, false, only}; }
   Access write(graph::ParamId p, Array only = nullptr) { return {*this, p, true, only}; }
   device::Accelerator* device() const { return device_; }
+  // Lays the weights that g's products read and nothing trains out once more, as the products' algorithm reads them
+  // (an index into ops.gemm_algorithms()), in memory of its own: nothing has to be packed in a step then. Call it when
+  // the weights are there; none of them may be written after.
+  void pack_frozen(const graph::Graph& g, kernels::Ops& ops, int algo = 0);
+  static int64_t packed_bytes(const graph::Graph& g, const kernels::Ops& ops, int algo = 0);  // what that takes
   // Copies masters into the computing copies (after loading or an outside change).
   void sync_weights(graph::ParamId p);
   // Another graph over the same parameters, in the same order (an evaluation or generation graph of the same model).
@@ -93,7 +102,7 @@ class ParamStore {
   void fetch(void* to, const void* from, size_t bytes) const;  // out of the store's memory, and into it
   void put(void* to, const void* from, size_t bytes) const;
   device::Accelerator* device_ = nullptr;
-  device::Buffer memory_, offloaded_;
+  device::Buffer memory_, offloaded_, packed_;
   std::vector<ParamSlot> slots_;
   struct Shape {
     int64_t rows, cols, joined, stride;

@@ -47,8 +47,9 @@ MemoryEstimate estimate_memory(const Setup& s, const kernels::KernelPlan& plan, 
 MemoryEstimate estimate_memory(const Setup& s, const Pass& pass, const kernels::KernelPlan& plan, kernels::Ops& ops) {
   MemoryEstimate e;
   const graph::Graph g = s.training_graph(pass.recompute);
-  const runtime::ProgramSettings settings{pass.micro_batch * s.seq_len, 0, false, s.seq_len};
+  const runtime::ProgramSettings settings{pass.micro_batch * s.seq_len, 0, false, s.seq_len, pass.packed};
   e.params = runtime::ParamStore::measure(g, true);
+  if (pass.packed) e.params.packed = runtime::ParamStore::packed_bytes(g, ops);
   e.program = runtime::Program(g, plan, ops, settings).bytes();
   if (evaluates_while_training(s.recipe)) {
     const graph::Graph score = s.scoring_graph();
@@ -73,13 +74,17 @@ std::vector<Pass> open_passes(const Setup& s, kernels::Ops& ops, uint64_t memory
   Pass least{1, graph::Recompute::kNone, s.offload};
   int64_t least_bytes = INT64_MAX;
   const kernels::KernelPlan none;
+  const bool packs = s.packed && runtime::ParamStore::packed_bytes(s.training_graph(), ops) > 0;
   for (const int64_t n : rows) {
-    auto fits = [&](graph::Recompute r) {
-      const int64_t bytes = estimate_memory(s, {n, r, s.offload}, none, ops).needs();
-      if (bytes < least_bytes) least = {n, r, s.offload}, least_bytes = bytes;
+    auto fits = [&](graph::Recompute r, bool packed = false) {
+      const int64_t bytes = estimate_memory(s, {n, r, s.offload, packed}, none, ops).needs();
+      if (bytes < least_bytes) least = {n, r, s.offload, packed}, least_bytes = bytes;
       return static_cast<uint64_t>(bytes) <= memory;
     };
-    if (fits(graph::Recompute::kNone)) {
+    // Packed weights cost memory alone: where there is room they gain.
+    if (packs && fits(graph::Recompute::kNone, true)) {
+      fit.push_back({n, graph::Recompute::kNone, s.offload, true});
+    } else if (fits(graph::Recompute::kNone)) {
       fit.push_back({n, graph::Recompute::kNone, s.offload});
     } else if (t.gradient_checkpointing && fits(graph::Recompute::kLayer)) {
       // The fewest tensors, in the order of cost for a byte.
@@ -170,8 +175,9 @@ void require_fit(const Setup& s, const kernels::KernelPlan& plan, kernels::Ops& 
   fail_input(
       "{}: this run needs {} of memory (weights {}, gradients {}, optimizer {}, activations and workspace {}, program "
       "{}), {} may be used: {}",
-      s.recipe.source, bytes(e.needs()), bytes(e.params.weights + e.params.masters), bytes(e.params.gradients),
-      bytes(e.params.moments), bytes(e.program.total() + e.scoring.total()), bytes(e.process), human_bytes(memory),
+      s.recipe.source, bytes(e.needs()), bytes(e.params.weights + e.params.masters + e.params.packed),
+      bytes(e.params.gradients), bytes(e.params.moments), bytes(e.program.total() + e.scoring.total()),
+      bytes(e.process), human_bytes(memory),
       remedy.empty() ? "no smaller batch, sequence or adapter makes it fit: take a smaller model or a larger machine"
                      : "it fits with " + remedy);
 }

@@ -105,6 +105,7 @@ TEST(Plan, OfAnotherMachineIsRefusedByName) {
       {[](Json& j) { j["choices"]["step recompute"] = "all of it"; }, "step recompute"},
       {[](Json& j) { j["choices"]["step offload"] = "optimizer"; }, "step offload"},
       {[](Json& j) { j["choices"]["step offload"] = "all of it"; }, "step offload"},
+      {[](Json& j) { j["choices"]["step weights"] = "all of it"; }, "step weights"},
       {[](Json& j) { j["choices"].begin().value() = "no_such_algorithm"; }, "no_such_algorithm"},
   };
   for (const auto& [change, name] : changes) {
@@ -115,6 +116,35 @@ TEST(Plan, OfAnotherMachineIsRefusedByName) {
     EXPECT_EQ(r.code, 1) << name << ": " << r.out;
     EXPECT_NE(r.out.find(name), std::string::npos) << name << ": " << r.out;
   }
+}
+
+// Frozen weights packed once or in every step: the plan says which, the adapter is the same.
+TEST(Plan, PackedWeightsChangeNoByteOfTheAdapter) {
+  Case c;
+  c.tiny.precision = "float32";  // in bf16 AMX's products have no use for it
+  c.tiny.steps = 6;
+  write_file_atomic(c.recipe, cli::recipe(c.tiny));
+  ASSERT_EQ(cli::run("bench --dry-run --config " + c.recipe + " --out " + c.plan).code, 0);
+  auto packed_bytes = [&] {
+    const auto r = cli::run("plan " + c.recipe + " --plan " + c.plan + " --json");
+    EXPECT_EQ(r.code, 0) << r.out;
+    return Json::parse(r.out)["categories"]["packed"].get<int64_t>();
+  };
+  std::vector<std::string> adapters;
+  for (const char* weights : {"packed", "plain"}) {
+    if (adapters.empty()) {
+      EXPECT_EQ(plan_of(c.plan)["choices"]["step weights"], weights);
+      EXPECT_GT(packed_bytes(), 0);
+    } else {
+      c.edit([&](Json& j) { j["choices"]["step weights"] = weights; });
+      EXPECT_EQ(packed_bytes(), 0);
+    }
+    const std::string out = c.folder / weights;
+    const auto r = cli::run("train " + c.recipe + " --plan " + c.plan + " --out " + out);
+    ASSERT_EQ(r.code, 0) << r.out;
+    adapters.push_back(read_file(out + "/checkpoint/adapter_model.safetensors"));
+  }
+  EXPECT_EQ(adapters[0], adapters[1]);
 }
 
 TEST(Plan, PrintsBytesTimeAndMoneyForHereAndElsewhere) {

@@ -25,6 +25,8 @@ class CpuOps final : public Ops, public OwnMemory {
     else
       cpu::gemm(c, scratch_);
   }
+  size_t packed_b_bytes(const Gemm& c) const override { return cpu::packed_b_bytes(c); }
+  void pack_b(const Gemm& c, void* to) override { cpu::pack_b(c, to); }
   void quantize(const Quantize& c) override { check(c), quantize_rows(c); }
   void embedding(const Embedding& c) override { check(c), cpu::embedding(c); }
   void embedding_grad(const EmbeddingGrad& c) override { check(c), cpu::embedding_grad(c); }

@@ -23,7 +23,9 @@ std::vector<std::string> gemm_algorithms();
 int same_gemm(const Gemm&, int algo);  // Ops::same_gemm
 
 inline size_t gemm_scratch(const Gemm&) { return 0; }
-size_t gemm_memory(const Gemm&);  // of all threads
+size_t gemm_memory(const Gemm&);       // of all threads
+size_t packed_b_bytes(const Gemm& g);  // Ops::packed_b_bytes, ::pack_b
+void pack_b(const Gemm& g, void* to);
 void gemm(const Gemm& g);
 inline void gemm(const Gemm& g, Scratch) { gemm(g); }
 

@@ -168,6 +168,31 @@ TEST(CpuGemm, PanelsGivesAnElementTheSameBitsInAnyProduct) {
     }
 }
 
+// A weight packed once gives the bits that packing it for each product gives, and nothing is written past it.
+TEST(CpuGemm, AWeightPackedBeforeChangesNoBit) {
+  auto cases = shapes();
+  for (const auto& s : std::vector<Case>{{300, 200, 1100}, {300, 3072, 576}, {60, 200, 4100, false, false}})
+    cases.push_back(s);
+  for (auto [ab, ct] : types())
+    for (const auto& s : cases) {
+      const Problem p(s, ab, ct);
+      const Buffer want = p.run(1, 1);
+      for (const int threads : {1, 2}) {
+        set_num_threads(threads);
+        Buffer got(p.c);
+        Gemm g = p.call(got, 1);
+        const size_t bytes = cpu::panels_packed_bytes(g);
+        std::vector<uint8_t> memory(bytes + 128, 0xa5);
+        uint8_t* packed = memory.data() + (64 - reinterpret_cast<uintptr_t>(memory.data()) % 64) % 64;
+        cpu::panels_pack(g, packed);
+        EXPECT_EQ(packed[bytes], 0xa5);
+        g.b_packed = packed;
+        cpu::gemm(g, {});
+        ASSERT_EQ(got.bytes, want.bytes) << describe(s, ab, ct, "packed") << " threads " << threads;
+      }
+    }
+}
+
 // The fp32 kernel that every processor runs, on each instruction set this one offers.
 TEST(CpuGemm, ThePortableKernelAgreesWithTheReferenceOnEveryTarget) {
   for (const int64_t target : hwy::SupportedAndGeneratedTargets()) {

@@ -6,7 +6,7 @@ import { failure, figures, working } from "../lib/parts";
 import type { Plan } from "../lib/types";
 
 const names: Record<string, string> = { cpu: "This machine", h100: "H100", mi300x: "MI300X" };
-const order = ["weights", "gradients", "optimizer", "activations", "workspace", "logits", "data", "process"];
+const order = ["weights", "gradients", "optimizer", "activations", "workspace", "logits", "data", "process", "packed"];
 const series = (i: number): string => `var(--series-${i + 1})`;
 
 function memory(p: Plan): HTMLElement {

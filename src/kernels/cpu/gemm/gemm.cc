@@ -79,6 +79,14 @@ int same_gemm(const Gemm& g, int algo) {
   return algo;
 }
 
+// Only panels read it.
+size_t packed_b_bytes(const Gemm& g) {
+  const bool amx = g.b.type == DType::kBF16 && onednn_usable(g.b.type) && onednn_has_amx();
+  return g.algo == kPanels || (g.algo == kAuto && !amx) ? panels_packed_bytes(g) : 0;
+}
+
+void pack_b(const Gemm& g, void* to) { panels_pack(g, to); }
+
 void gemm(const Gemm& g) {
   check(g);
   MXT_ASSERT(g.a.type == DType::kF32 || g.a.type == DType::kBF16);

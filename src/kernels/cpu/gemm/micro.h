@@ -18,6 +18,7 @@ struct PanelCall {
   int64_t a_row = 0, a_step = 0;
   bool packed = false;  // a was packed by the same kernel, as many steps; its strides here are those of [steps][width]
   const void* b = nullptr;  // packed by the same kernel, as many steps
+  int64_t b_steps = 0;      // for kernels with `blocks`: steps of a block of b that is entered in part; 0: `steps`
   int64_t m = 0, n = 0, steps = 0;
   float* partial = nullptr;  // [m][64] sums of earlier parts of k (read when from_partial, written when to_partial)
   bool from_partial = false, to_partial = false;
@@ -41,12 +42,13 @@ struct PackCall {
   int64_t k = 0;                 // elements along k
   void* to = nullptr;            // ceil(k / step) · width units, on the left of width + kPackSlack
   bool left = false;             // for the left operand of a product
-  int64_t down =
-      0;  // where k is a part of what lies there: units between blocks, for kernels with `blocks`; 0: as long as k says
+  // Where k is a part of what lies there, for kernels with `blocks`: elements (of what is packed) between blocks; 0: as
+  // many as k says.
+  int64_t down = 0;
 };
 
-// Source and arithmetic of a product: what one step holds.
-enum class Unit { kF32, kBf16Pair, kBf16Widened };  // widened: bf16 in memory, packed as float
+// Source and arithmetic of a product: what one step holds. Widened: bf16 in memory, floats where they are multiplied.
+enum class Unit { kF32, kBf16Pair, kBf16Widened };
 
 struct Micro {
   const char* name;
@@ -60,6 +62,9 @@ struct Micro {
   // in place; else as blocks of six rows, packed_six() apart. Packed whole, it can be entered at any multiple of six
   // rows.
   bool blocks = false;
+  // Of a packed column of the right operand, each step. Two: bf16 that the kernel widens when it reads them, at no cost
+  // beside the products.
+  int64_t b_bytes = 4;
 };
 
 // Units from one row or block to the next: an odd number of cache lines, so that they lie in different sets of the

@@ -16,8 +16,11 @@ namespace {
 constexpr int64_t kUnitsA = 48 << 10, kUnitsB = 64 << 10, kUnitsPartial = 64 << 10;
 constexpr int64_t kUnitsSlack = kPackSlack * kUnitsB / kPanel;  // no part has more steps
 constexpr int64_t kUnitsShared = 512 << 10;  // a packed B that all threads read: 2 MiB, their part of the last cache
-constexpr int64_t kSharedPart =
-    256;  // steps at once where A is packed too: 16 columns of B and 6 rows of A stay in the first cache
+// Bytes of 16 columns of B and 6 rows of A that are worked on at once where A is packed too: they stay in the first
+// cache.
+constexpr int64_t kSharedBytes = 22 << 10;
+constexpr int64_t kPackSteps = 32;    // of both operands at once; divides a part
+constexpr int64_t kLongest = 1024;    // steps at once where A is read in place
 constexpr int64_t kPackedPart = 128;  // steps at once where sums are kept anyway
 constexpr int64_t kLeastRows = 96;    // of a task: packing a panel of B then costs about a twentieth of using it
 constexpr int64_t kStreamRows = 16;   // up to here B is read at the speed of memory
@@ -58,10 +61,12 @@ struct Plan {
   int64_t pair;                 // elements of k in a step
   bool pack_a, copy_a, stream;  // copy_a: packed as rows
   int64_t most_shared;          // units
-  float* shared = nullptr;      // all of B: panel i at i · kPanel · steps, each part of k on its own
-  float* shared_a = nullptr;    // a transposed A, part by part, where it fits beside B
-  int64_t part;                 // steps taken at once
-  int64_t rows, group;          // of a task: rows, panels
+  // All of B, in bytes: each part of k on its own, panel by panel; a `whole` one was packed before, all of k at once.
+  char* shared = nullptr;
+  bool whole_b = false;
+  float* shared_a = nullptr;  // a transposed A, part by part, where it fits beside B
+  int64_t part;               // steps taken at once
+  int64_t rows, group;        // of a task: rows, panels
   int64_t row_tasks, tasks;
 
   Plan(const Gemm& gemm, const Micro& mi, Unit u) : g(gemm), micro(mi), unit(u) {
@@ -74,16 +79,25 @@ struct Plan {
     copy_a = pack_a && !g.trans_a && micro.blocks;
     most_shared = pack_a && micro.blocks ? 2 * kUnitsShared : kUnitsShared;
     const int64_t panels = (n + kPanel - 1) / kPanel, enough = num_threads() == 1 ? 1 : 8 * num_threads();
-    stream = !pack_a && m <= kStreamRows;
+    const int64_t at_once = even_part(pack_a ? kSharedBytes / (16 * micro.b_bytes + 6 * 4) : kLongest);
+    whole_b = g.b_packed != nullptr;
+    stream = !pack_a && m <= kStreamRows && !whole_b;
+    if (whole_b) {
+      shared = static_cast<char*>(const_cast<void*>(g.b_packed));
+      part = at_once;
+      cut_shared(panels);
+      return;
+    }
     if (stream) {
       // Few rows: B goes through the first cache once, a short part of a panel at a time.
       part = std::min(steps, kPackedPart), rows = m, group = std::min<int64_t>(4, panels);
     } else if (panels * kPanel * steps <= most_shared && m > kLeastRows) {
-      part = pack_a ? std::min(steps, kSharedPart) : steps;
+      part = pack_a ? at_once : steps;
       const int64_t units_b = panels * kPanel * steps, units_both = units_b + parts() * part_a();
       const bool both = g.trans_a && micro.blocks && units_both <= most_shared;
-      shared = shared_memory(both ? units_both : units_b);
-      if (both) shared_a = shared + units_b;
+      float* memory = shared_memory(both ? units_both : units_b);
+      shared = reinterpret_cast<char*>(memory);
+      if (both) shared_a = memory + units_b;
       cut_shared(panels);
       return;
     } else if (!pack_a && steps * kPanel <= kUnitsB) {
@@ -123,6 +137,11 @@ struct Plan {
     return (panels + times - 1) / times * kPanel;
   }
   int64_t parts() const { return (steps + part - 1) / part; }
+  // Parts of at most so many steps, about as long as each other, in whole steps of pack_rows.
+  int64_t even_part(int64_t most) const {
+    const int64_t count = (steps + most - 1) / most;
+    return std::min(steps, ((steps + count - 1) / count + kPackSteps - 1) / kPackSteps * kPackSteps);
+  }
   int64_t part_a() const { return (m + 5) / 6 * packed_six(part); }  // units of a part of shared_a
   int64_t units_a(int64_t r) const {
     if (!micro.blocks) return panel_width(r) * part;
@@ -174,8 +193,10 @@ void pack_columns(const Plan& p, int64_t col, int64_t s, void* to) {
   pack(p, p.g.b, false, p.g.trans_b, col, n, panel_width(n), s, to);
 }
 
-float* shared_b(const Plan& p, int64_t col, int64_t s) {
-  return p.shared + col * p.steps + s * panel_width(std::min(kPanel, p.n - col));
+// Where steps from s on of the panel at `col` lie: in a whole B its blocks of 16 columns (or the panel) have all of k.
+char* shared_b(const Plan& p, int64_t col, int64_t s) {
+  const int64_t row = p.whole_b && p.micro.blocks ? 16 : panel_width(std::min(kPanel, p.n - col));
+  return p.shared + (col * p.steps + s * row) * p.micro.b_bytes;
 }
 
 // Steps [s, s + count) of both operands for all tasks, in whole rows of a transposed A: a task's few columns of it
@@ -192,7 +213,7 @@ void pack_rows(const Plan& p, int64_t s, int64_t count) {
     b.count = std::min(kPanel, p.n - col), b.width = panel_width(b.count), b.k = count, b.ld = p.g.b.ld,
     b.k_contiguous = p.g.trans_b;
     b.p = p.g.trans_b ? bytes(p.g.b, col, s) : bytes(p.g.b, s, col);
-    b.down = 16 * length, b.to = shared_b(p, col, begin) + (s - begin) * 16;
+    b.down = 16 * length, b.to = shared_b(p, col, begin) + (s - begin) * 16 * p.micro.b_bytes;
     p.micro.pack(b);
   }
 }
@@ -208,7 +229,7 @@ struct Task {
     row = index % p.row_tasks * p.rows, rows = std::min(p.rows, p.m - row);
     col0 = index / p.row_tasks * p.group * kPanel, col1 = std::min(p.n, col0 + p.group * kPanel);
     c.ldc = g.c.ld, c.c_bf16 = g.c.type == DType::kBF16, c.accumulate = g.accumulate, c.alpha = g.alpha;
-    c.bias_bf16 = g.bias_type == DType::kBF16, c.far = true;
+    c.bias_bf16 = g.bias_type == DType::kBF16, c.far = true, c.b_steps = p.whole_b ? p.steps : 0;
   }
   void set_a(int64_t from, int64_t s) {
     c.a = bytes(g.a, row + from, s * p.pair), c.a_row = g.a.ld * static_cast<int64_t>(size_of(g.a.type)), c.a_step = 4;
@@ -230,7 +251,7 @@ struct Task {
     constexpr int64_t kRows = 96;
     c.steps = p.steps;
     auto panel = [&](int64_t col) -> void* {
-      return p.shared ? static_cast<void*>(shared_b(p, col, 0)) : w.b + (col - col0) * p.steps * 4;
+      return p.shared ? shared_b(p, col, 0) : w.b + (col - col0) * p.steps * 4;
     };
     if (!p.shared)
       for (int64_t col = col0; col < col1; col += kPanel) pack_columns(p, col, 0, panel(col));
@@ -301,9 +322,33 @@ const Micro& best_micro(bool bf16, bool portable, Unit* unit) {
 size_t panels_shared_memory() { return static_cast<size_t>(2 * kUnitsShared) * 4; }
 size_t panels_memory() { return static_cast<size_t>(kUnitsA + kUnitsSlack + kUnitsB + kUnitsPartial) * 4; }
 
-void panels_gemm(const Gemm& g, bool portable) {
+size_t panels_packed_bytes(const Gemm& g) {
   Unit unit;
-  const Micro& micro = best_micro(g.a.type == DType::kBF16, portable, &unit);
+  const Micro& micro = best_micro(g.b.type == DType::kBF16, false, &unit);
+  const int64_t k = g.trans_b ? g.b.cols : g.b.rows, n = g.trans_b ? g.b.rows : g.b.cols;
+  const int64_t steps = unit == Unit::kBf16Pair ? (k + 1) / 2 : k;
+  return static_cast<size_t>(panel_width(n) * steps * micro.b_bytes);
+}
+
+void panels_pack(const Gemm& g, void* to) {
+  Gemm all = g;  // a product of one row: what of B is packed does not depend on A
+  all.a = {nullptr, 1, g.trans_b ? g.b.cols : g.b.rows, 0, g.b.type}, all.trans_a = false;
+  all.c = {nullptr, 1, g.trans_b ? g.b.rows : g.b.cols, 0, DType::kF32};
+  all.b_packed = to;
+  Unit unit;
+  const Micro& micro = best_micro(g.b.type == DType::kBF16, false, &unit);
+  Plan p(all, micro, unit);
+  p.part = p.steps;
+  parallel_for(0, (p.n + kPanel - 1) / kPanel, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) pack_columns(p, i * kPanel, 0, shared_b(p, i * kPanel, 0));
+  });
+}
+
+void panels_gemm(const Gemm& gemm, bool portable) {
+  Unit unit;
+  const Micro& micro = best_micro(gemm.a.type == DType::kBF16, portable, &unit);
+  Gemm g = gemm;
+  if (portable) g.b_packed = nullptr;  // it lies as the best kernel wants it
   const Plan p(g, micro, unit);
   if (const int64_t columns = p.columns(); columns < p.n) {
     for (int64_t col = 0; col < p.n; col += columns) {
@@ -321,11 +366,10 @@ void panels_gemm(const Gemm& g, bool portable) {
           ? INT64_MAX / 2
           : 1;
   if (p.shared_a) {
-    constexpr int64_t kSteps = 32;  // divides a part
-    parallel_for(0, p.steps, alone == 1 ? kSteps : alone, [&](int64_t begin, int64_t end) {
-      for (int64_t s = begin; s < end; s += kSteps) pack_rows(p, s, std::min(kSteps, end - s));
+    parallel_for(0, p.steps, alone == 1 ? kPackSteps : alone, [&](int64_t begin, int64_t end) {
+      for (int64_t s = begin; s < end; s += kPackSteps) pack_rows(p, s, std::min(kPackSteps, end - s));
     });
-  } else if (p.shared) {
+  } else if (p.shared && !p.whole_b) {
     const int64_t parts = p.parts(), panels = (p.n + kPanel - 1) / kPanel;
     parallel_for(0, panels * parts, alone, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i)

@@ -11,6 +11,10 @@ namespace mxt::kernels::cpu {
 
 size_t panels_memory();         // bytes that every thread keeps
 size_t panels_shared_memory();  // and the thread that calls
+// B laid out once for many products, whatever their A (Gemm::b_packed): its bytes, and the packing. a and c of the Gemm
+// are not looked at.
+size_t panels_packed_bytes(const Gemm& g);
+void panels_pack(const Gemm& g, void* to);
 // m, n, k ≥ 1. `portable` asks for the fp32 kernel that any processor runs.
 void panels_gemm(const Gemm& g, bool portable = false);
 
