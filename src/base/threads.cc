@@ -68,6 +68,8 @@ struct Job {
 
 // The workers of one thread that opens regions. A region is over when its pieces are done; a worker that was not there
 // in time is not waited for, so one that another program keeps from its core costs little.
+// Each thread begins with a share of its own, the same part of every region: what it wrote in the region before is
+// still in its core's cache. Then it helps the others.
 class Team {
  public:
   ~Team() { resize(0); }
@@ -85,9 +87,10 @@ class Team {
     for (auto& w : workers_) w.join();
     workers_.clear();
     stopping_ = false;
+    shares_ = std::vector<Share>(want + 1);
     while (workers_.size() < want) {
       try {
-        workers_.emplace_back([this] { serve(); });
+        workers_.emplace_back([this, own = workers_.size() + 1] { serve(own); });
       } catch (const std::system_error& e) {  // `ulimit -u`, a container's limit: fewer threads do the same work
         most_ = workers_.size();
         log::warn("only {} of {} threads could be started: {}", most_ + 1, want + 1, e.what());
@@ -109,14 +112,15 @@ class Team {
     failed_.store(false, std::memory_order_relaxed);
     unfinished_.store(pieces, std::memory_order_relaxed);
     // From here on any worker may take pieces. Orders against sleepers_ in serve().
-    ticket_.store(uint64_t{pieces} << 32);
+    const uint64_t n = shares_.size();
+    for (uint64_t i = 0; i < n; ++i) shares_[i].ticket.store((i + 1) * pieces / n << 32 | i * pieces / n);
     if (sleepers_.load() > 0) {
       {
         std::lock_guard lock(mutex_);
       }
       wake_.notify_all();
     }
-    take_pieces();
+    take_pieces(0);
     for (Patience p; unfinished_.load(std::memory_order_acquire) > 0;) {
       if (p.left()) continue;
       std::unique_lock lock(mutex_);
@@ -129,15 +133,24 @@ class Team {
 
  private:
   bool offered() const {
-    const uint64_t t = ticket_.load();
-    return static_cast<uint32_t>(t) < t >> 32;
+    return std::any_of(shares_.begin(), shares_.end(), [](const Share& s) {
+      const uint64_t t = s.ticket.load();
+      return static_cast<uint32_t>(t) < t >> 32;
+    });
   }
 
-  bool take_pieces() {
+  // Its own share first, then what is left of the next ones.
+  bool take_pieces(size_t own) {
     bool took = false;
-    for (uint64_t t = ticket_.load(std::memory_order_acquire); static_cast<uint32_t>(t) < t >> 32;) {
+    for (size_t i = 0; i < shares_.size(); ++i) took |= take_share(shares_[(own + i) % shares_.size()].ticket);
+    return took;
+  }
+
+  bool take_share(std::atomic<uint64_t>& ticket) {
+    bool took = false;
+    for (uint64_t t = ticket.load(std::memory_order_acquire); static_cast<uint32_t>(t) < t >> 32;) {
       // The region cannot end before a piece taken here is done: job_ stays as it is until then.
-      if (!ticket_.compare_exchange_weak(t, t + 1, std::memory_order_acq_rel, std::memory_order_acquire)) continue;
+      if (!ticket.compare_exchange_weak(t, t + 1, std::memory_order_acq_rel, std::memory_order_acquire)) continue;
       took = true;
       run_piece(static_cast<uint32_t>(t));
       if (unfinished_.fetch_sub(1) == 1 && caller_sleeps_.load()) {
@@ -146,7 +159,7 @@ class Team {
         }
         done_.notify_one();
       }
-      t = ticket_.load(std::memory_order_acquire);
+      t = ticket.load(std::memory_order_acquire);
     }
     return took;
   }
@@ -166,12 +179,12 @@ class Team {
     t_inside = before;
   }
 
-  void serve() {
+  void serve(size_t own) {
 #ifdef MXT_OPENMP
     omp_set_num_threads(1);  // what libraries do inside a piece
 #endif
     for (Patience p; !stopping_;) {
-      if (take_pieces()) p = {};
+      if (take_pieces(own)) p = {};
       if (p.left()) continue;
       std::unique_lock lock(mutex_);
       ++sleepers_;
@@ -191,7 +204,10 @@ class Team {
   }
 
   Job job_;
-  alignas(64) std::atomic<uint64_t> ticket_{0};      // pieces of the region << 32 | the next one to be taken
+  struct alignas(64) Share {
+    std::atomic<uint64_t> ticket{0};  // end of its pieces << 32 | the next one to be taken
+  };
+  std::vector<Share> shares_{1};                     // of the caller and of each worker
   alignas(64) std::atomic<uint32_t> unfinished_{0};  // pieces that are not done
   alignas(64) std::atomic<int> sleepers_{0};
   std::atomic<bool> stopping_{false}, caller_sleeps_{false}, failed_{false};

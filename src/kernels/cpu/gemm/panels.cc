@@ -148,8 +148,8 @@ struct Plan {
     return copy_a ? r * copied_row(part) : (r + 5) / 6 * packed_six(part);
   }
 
-  // The cut that ends soonest, counted in multiply-adds: a task's own, packing its A, and a little for starting it. Of
-  // nearly equal ones the finer, which suffers less when a core is held up.
+  // The cut that ends soonest, counted in multiply-adds: a task's own, packing its A, and a little for starting it; one
+  // thread waits for half of a task at the end.
   void cut_shared(int64_t panels) {
     constexpr int64_t kStart = 20000, kStep = 24;
     const bool own_a = pack_a && !shared_a;
@@ -165,9 +165,10 @@ struct Plan {
         const int64_t g = (panels + across - 1) / across;
         if (part < steps && panel_width(r) * g * kPanel > kUnitsPartial) continue;
         const int64_t n_rows = (m + r - 1) / r, count = n_rows * ((panels + g - 1) / g);
-        const double cost = static_cast<double>(r * steps * (g * kPanel + pack_cost) + kStart);
-        const double ends = cost * static_cast<double>((count + threads - 1) / threads) *
-                            (1 + 0.2 * static_cast<double>(threads) / static_cast<double>(count));
+        const double largest = static_cast<double>(r * steps * (g * kPanel + pack_cost) + kStart);
+        const int64_t passes = (panels + g - 1) / g;
+        const double all = static_cast<double>(m * steps * (panels * kPanel + passes * pack_cost) + count * kStart);
+        const double ends = std::max(largest, all / static_cast<double>(threads)) + (threads > 1 ? largest / 2 : 0);
         if (best == 0 || ends < best) best = ends, rows = r, group = g, row_tasks = n_rows, tasks = count;
       }
     }
@@ -226,8 +227,12 @@ struct Task {
   PanelCall c;
 
   Task(const Plan& plan, int64_t index, Workspace& work) : p(plan), g(plan.g), w(work) {
-    row = index % p.row_tasks * p.rows, rows = std::min(p.rows, p.m - row);
-    col0 = index / p.row_tasks * p.group * kPanel, col1 = std::min(p.n, col0 + p.group * kPanel);
+    // An eighth of the rows after another, so that a thread works on those that it worked on in the operation before;
+    // within it all rows for the same columns of B.
+    const int64_t across = p.tasks / p.row_tasks, eighth = (p.row_tasks + 7) / 8, part = index / (eighth * across),
+                  left = index - part * eighth * across, here = std::min(eighth, p.row_tasks - part * eighth);
+    row = (part * eighth + left % here) * p.rows, rows = std::min(p.rows, p.m - row);
+    col0 = left / here * p.group * kPanel, col1 = std::min(p.n, col0 + p.group * kPanel);
     c.ldc = g.c.ld, c.c_bf16 = g.c.type == DType::kBF16, c.accumulate = g.accumulate, c.alpha = g.alpha;
     c.bias_bf16 = g.bias_type == DType::kBF16, c.far = true, c.b_steps = p.whole_b ? p.steps : 0;
   }
