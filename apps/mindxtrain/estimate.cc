@@ -160,7 +160,7 @@ OrderedJson estimate(config::Recipe r, const EstimateOptions& o) {
   const bool device_fits = static_cast<uint64_t>(here ? e.needs() : on_device) <= memory;
   // The host beside the device is known where the device is.
   const uint64_t host = ops.device() ? train::host_memory() : 0;
-  const bool fits = device_fits && (!ops.device() || static_cast<uint64_t>(e.offloaded) <= host);
+  const bool host_fits = !ops.device() || static_cast<uint64_t>(e.offloaded) <= host, fits = device_fits && host_fits;
   const Work w = work_of(*setup, pass, ops);
   Speed speed;
   if (plan.device.kind == (own_gpu ? "cuda" : here ? "cpu" : "")) speed = speed_of(plan);
@@ -190,7 +190,7 @@ OrderedJson estimate(config::Recipe r, const EstimateOptions& o) {
                      {"process", e.process}};
   j["lower_bound_bytes"] = e.program.lower_bound;
   j["available_bytes"] = memory;
-  if (ops.device()) j["host_available_bytes"] = host;
+  if (ops.device()) j["host_available_bytes"] = host, j["host_fits"] = host_fits;
   j["micro_batch"] = pass.micro_batch;
   j["recompute"] = graph::recompute_name(pass.recompute);
   j["steps"] = steps > 0 ? OrderedJson(steps) : OrderedJson(nullptr);

@@ -50,12 +50,15 @@ void add_plan(CLI::App& app) {
       line(k, bytes(v) + (k == "workspace" && !j["kernels_workspace_counted"].get<bool>()
                               ? " (and what the device's own kernels take: counted where the device is)"
                               : ""));
+    auto verdict = [](bool fits) { return fits ? "fits" : "does not fit"; };
+    const bool two = j.contains("host_fits");  // the device's memory and the host's beside it, each its own line
+    const bool fits = two ? j["peak_bytes"]["device"] <= j["available_bytes"] : j["fits"].get<bool>();
     line("peak",
          fmt::format("{} of {} that may be used: {}", bytes(j["peak_bytes"][device == "cpu" ? "host" : "device"]),
-                     bytes(j["available_bytes"]), j["fits"].get<bool>() ? "fits" : "does not fit"));
-    if (j.contains("host_available_bytes"))
-      line("host",
-           fmt::format("{} of {} that may be used", bytes(j["peak_bytes"]["host"]), bytes(j["host_available_bytes"])));
+                     bytes(j["available_bytes"]), verdict(fits)));
+    if (two)
+      line("host", fmt::format("{} of {} that may be used: {}", bytes(j["peak_bytes"]["host"]),
+                               bytes(j["host_available_bytes"]), verdict(j["host_fits"].get<bool>())));
     if (j.contains("changes_that_fit"))
       for (const auto& x : j["changes_that_fit"])
         line("fits with", fmt::format("{}: {}", x["change"].get<std::string>(), bytes(x["bytes"])));

@@ -180,7 +180,9 @@ void run(int64_t tokens, int64_t length) {
     for (void* q : {a.p, bm.p, z.p, dbm.p, da.p}) x.d.release(q);
   }
 
-  auto attention = [&](const char* name, int32_t* offs, int64_t documents, int64_t longest, double pairs, int algo) {
+  std::vector<int32_t> mixed{0};
+  auto attention = [&](const char* name, const int32_t* offs, int64_t documents, int64_t longest, double pairs,
+                       int algo) {
     auto cols = [](Mat m, int64_t first, int64_t n) {
       m.p = static_cast<std::byte*>(m.p) + first * 2;
       m.cols = n;
@@ -196,6 +198,7 @@ void run(int64_t tokens, int64_t length) {
     set(c);
     AttentionGrad g;
     set(g);
+    g.host_cu_seqlens = offs == offsets ? cu.data() : mixed.data();
     g.dout = h;
     g.dq = cols(q2, 0, heads * hd), g.dk = cols(q2, heads * hd, kv * hd), g.dv = cols(q2, (heads + kv) * hd, kv * hd);
     const double flops = 4.0 * pairs * static_cast<double>(heads * hd);
@@ -212,14 +215,13 @@ void run(int64_t tokens, int64_t length) {
   const auto len = static_cast<double>(length);
   attention("cudnn dense", offsets, tokens / length, length, T * len / 2, 0);
   if (tokens <= 4096) attention("cudnn packed, equal lengths", offsets, tokens / length, length + 1, T * len / 2, 0);
-  std::vector<int32_t> mixed{0};
   double pairs = 0;
   for (int32_t i = 0; mixed.back() < tokens; ++i) {
     const int32_t n = std::min<int32_t>(static_cast<int32_t>(tokens) - mixed.back(), 100 + (i * 977) % 1500);
     mixed.push_back(mixed.back() + n);
     pairs += static_cast<double>(n) * n / 2;
   }
-  int32_t* mixed_offsets = ints(mixed);
+  const int32_t* mixed_offsets = ints(mixed);
   attention("cudnn packed, 100 to 1600", mixed_offsets, static_cast<int64_t>(mixed.size()) - 1, 1600, pairs, 0);
   attention("flash dense", offsets, tokens / length, length, T * len / 2, 2);
   attention("flash, 100 to 1600", mixed_offsets, static_cast<int64_t>(mixed.size()) - 1, 1600, pairs, 2);
