@@ -50,7 +50,7 @@ std::vector<autotune::Pass> passes_of(const train::Setup& setup, const kernels::
   std::vector<autotune::Pass> out;
   if (!backend.device) {
     for (const train::Pass& p : train::open_passes(setup, *backend.ops, train::host_memory()))
-      out.push_back({p.micro_batch, p.recompute, p.packed});
+      out.push_back({p.micro_batch, p.recompute, p.packed_weights});
     return out;
   }
   constexpr int64_t kEnough = 4096;  // tokens; fewer fill no GPU

@@ -167,7 +167,8 @@ class Probe {
   void set_step() {
     auto& choices = report_.plan.choices;
     choices["step recompute"] = std::string(graph::recompute_name(pass_.recompute));
-    if (s_.plan.choices.contains("step weights")) choices["step weights"] = pass_.packed_weights ? "packed" : "plain";
+    if (s_.plan.choices.contains("step weights"))
+      choices["step weights"] = std::string(runtime::weights_name(pass_.packed_weights));
   }
 
   // A call of the step with what it takes to ask about it.

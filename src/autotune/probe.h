@@ -33,7 +33,7 @@ namespace mxt::autotune {
 struct Pass {
   int64_t micro_batch = 1;  // rows
   graph::Recompute recompute = graph::Recompute::kNone;
-  bool packed_weights = false;  // runtime::ProgramSettings::packed
+  bool packed_weights = false;  // runtime::ProgramSettings::packed_weights
 };
 
 struct Subject {

@@ -36,12 +36,15 @@ Model::Model(const std::string& path, const std::string& adapter, DType type, in
   if (weights == Weights::kForMany && !ops.device()) pack();
 }
 
+// Where half of the memory that is free bears it; the plain weights serve else.
 void Model::pack() {
   const auto names = ops_.gemm_algorithms();
   const auto panels = static_cast<int>(std::find(names.begin(), names.end(), "panels") - names.begin());
   if (static_cast<uint64_t>(runtime::ParamStore::packed_bytes(graph_, ops_, panels)) <=
-      device::available_host_bytes() / 2)
+      device::available_host_bytes() / 2) {
     params_->pack_frozen(graph_, ops_, panels);
+    packed_weights_ = true;
+  }
 }
 
 Model::~Model() = default;
@@ -89,7 +92,7 @@ void Model::plan(const graph::Graph& g, const runtime::ProgramSettings& settings
 
 std::unique_ptr<runtime::Program> Model::generator(int64_t max_tokens, int adapter) {
   const graph::Graph& g = adapter < 0 ? graph_ : adapters_[static_cast<size_t>(adapter)]->graph;
-  const runtime::ProgramSettings settings{max_tokens, 0, true};
+  const runtime::ProgramSettings settings{max_tokens, 0, true, 0, packed_weights_};
   plan(g, settings);
   auto p = std::make_unique<runtime::Program>(g, plan_, ops_, settings);
   p->allocate(adapter < 0 ? *params_ : *adapters_[static_cast<size_t>(adapter)]->params);
@@ -97,7 +100,7 @@ std::unique_ptr<runtime::Program> Model::generator(int64_t max_tokens, int adapt
 }
 
 std::unique_ptr<runtime::Program> Model::scorer(int64_t max_tokens) {
-  const runtime::ProgramSettings settings{max_tokens, 0, false};
+  const runtime::ProgramSettings settings{max_tokens, 0, false, 0, packed_weights_};
   plan(score_graph_, settings);
   auto p = std::make_unique<runtime::Program>(score_graph_, plan_, ops_, settings);
   p->allocate(*params_);

@@ -58,6 +58,7 @@ class Model {
   void plan(const graph::Graph& g, const runtime::ProgramSettings& settings);
   void pack();
   const Weights weights_;
+  bool packed_weights_ = false;
   kernels::KernelPlan plan_;
   checkpoint::BlockWeights blocks_;  // of the parameters that have any
   std::unique_ptr<runtime::ParamStore> params_;

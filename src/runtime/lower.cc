@@ -60,12 +60,12 @@ Mat Lowering::columns(Mat m, int64_t first, int64_t count) const {
 }
 
 const void* Lowering::weight(ValueId v) const { return at(v); }
-const void* Lowering::packed(ValueId v, bool dx) const {
+const void* Lowering::packed_weight(ValueId v, bool dx) const {
   const ParamId p = g_.value(v).param;
-  if (p == kNone) return nullptr;
+  if (p == kNone || !p_.settings_.packed_weights) return nullptr;
   if (p_.params_) return dx ? (*p_.params_)[p].packed_dx : (*p_.params_)[p].packed;
   // Any address: to the shape only its presence matters.
-  return p_.settings_.packed && !g_.params[static_cast<size_t>(p)].trainable ? this : nullptr;
+  return g_.params[static_cast<size_t>(p)].trainable ? nullptr : this;
 }
 float* Lowering::grad(ParamId p) const { return (*p_.params_)[p].grad; }
 
@@ -125,7 +125,7 @@ void Lowering::lower(const LinearOp& a) {
         g.b = mat(op->in[1], f);
         g.c = mat(op->out[0], f);
         g.trans_b = true;
-        g.b_packed = packed(op->in[1], false);
+        g.b_packed = packed_weight(op->in[1], false);
         g.b_constant =
             p_.settings_.cached && r == 0;  // generation writes no weights, except that it joins adapters to them
         g.a.cols += r;                      // z, and the adapter's B
@@ -149,7 +149,7 @@ void Lowering::lower(const LinearDxOp& a) {
     g.a.cols += r;  // dz, and the adapter's A
     g.b.rows += r;
     g.accumulate = op->in.size() > (r > 0 ? 3u : 2u);
-    g.b_packed = packed(op->in[1], true);
+    g.b_packed = packed_weight(op->in[1], true);
     return g;
   });
 }
@@ -329,7 +329,7 @@ void Lowering::lower(const HeadOp& a) {
     g.b = mat(op->in[1], Frame{nullptr, 0});
     g.c = logits_mat(n);
     g.trans_b = true;
-    g.b_packed = packed(op->in[1], false);
+    g.b_packed = packed_weight(op->in[1], false);
     return g;
   };
   auto dx = [this, op = op_, rows_mat, logits_mat, rows_bytes](int64_t n) {
@@ -337,7 +337,7 @@ void Lowering::lower(const HeadOp& a) {
     g.a = logits_mat(n);
     g.b = mat(op->in[1], Frame{nullptr, 0});
     g.c = rows_mat(n, rows_bytes);
-    g.b_packed = packed(op->in[1], true);
+    g.b_packed = packed_weight(op->in[1], true);
     return g;
   };
   auto dw = [this, op = op_, rows_mat, logits_mat](int64_t n, bool accumulate) {
@@ -430,7 +430,7 @@ void Lowering::lower(const LogitsOp& a) {
     g.b = mat(op->in[1], Frame{nullptr, 0});
     g.c = Mat{out, n, vocab, vocab, DType::kF32};
     g.trans_b = g.b_constant = true;
-    g.b_packed = packed(op->in[1], false);
+    g.b_packed = packed_weight(op->in[1], false);
     return g;
   };
   const int algo = choose(make(at_once, nullptr));

@@ -35,7 +35,7 @@ class Lowering {
   kernels::Mat columns(kernels::Mat m, int64_t first, int64_t count) const;
   const void* weight(ValueId v) const;
   // kernels::Gemm::b_packed of a product with weight v.
-  const void* packed(ValueId v, bool dx) const;
+  const void* packed_weight(ValueId v, bool dx) const;
   float* grad(graph::ParamId p) const;
 
   void emit(std::function<void(const Frame&)> fn);

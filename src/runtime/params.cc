@@ -39,10 +39,9 @@ void each_frozen_product(const graph::Graph& g, F f) {
     if (id == graph::kNone) return;
     const graph::Param& p = g.params[static_cast<size_t>(id)];
     if (p.trainable || p.adapter || p.held == graph::Held::kFp8 || graph::stride(p) != p.cols) return;
-    if (const size_t at = 2 * static_cast<size_t>(id) + dx; seen[at])
-      return;
-    else
-      seen[at] = true;
+    const size_t at = 2 * static_cast<size_t>(id) + dx;
+    if (seen[at]) return;
+    seen[at] = true;
     kernels::Gemm call;
     call.b = {nullptr, p.rows, p.cols, p.cols, g.value(p.value).type};
     call.trans_b = !dx;
@@ -70,6 +69,13 @@ bool offload_from_name(std::string_view name, Offload* o) {
       return true;
     }
   return false;
+}
+
+std::string_view weights_name(bool packed) { return packed ? "packed" : "plain"; }
+
+bool weights_from_name(std::string_view name, bool* packed) {
+  *packed = name == weights_name(true);
+  return *packed || name == weights_name(false);
 }
 
 ParamBytes ParamStore::measure(const graph::Graph& g, bool training) {

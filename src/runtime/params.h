@@ -41,6 +41,10 @@ enum class Offload { kNone, kOptimizer };
 std::string_view offload_name(Offload o);  // none, optimizer
 bool offload_from_name(std::string_view name, Offload* o);
 
+// How the frozen weights of a run on the CPU stand: as they are, or packed too (ParamStore::pack_frozen).
+std::string_view weights_name(bool packed);  // packed, plain
+bool weights_from_name(std::string_view name, bool* packed);
+
 struct ParamBytes {
   int64_t weights = 0, masters = 0, gradients = 0, moments = 0, packed = 0;
   int64_t total() const { return weights + masters + gradients + moments + packed; }

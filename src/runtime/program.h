@@ -61,10 +61,10 @@ struct ProgramBytes {
 
 struct ProgramSettings {
   int64_t max_tokens = 0;
-  int64_t max_documents = 0;  // 0: up to max_tokens
-  bool cached = false;        // generation: attention over a cache
-  int64_t document = 0;       // length of a full document, for attention's scratch; 0: max_tokens
-  bool packed = false;        // frozen weights stand packed too (ParamStore::pack_frozen)
+  int64_t max_documents = 0;    // 0: up to max_tokens
+  bool cached = false;          // generation: attention over a cache
+  int64_t document = 0;         // length of a full document, for attention's scratch; 0: max_tokens
+  bool packed_weights = false;  // frozen weights are read as ParamStore::pack_frozen() laid them out
 };
 
 class Program {

@@ -47,9 +47,9 @@ MemoryEstimate estimate_memory(const Setup& s, const kernels::KernelPlan& plan, 
 MemoryEstimate estimate_memory(const Setup& s, const Pass& pass, const kernels::KernelPlan& plan, kernels::Ops& ops) {
   MemoryEstimate e;
   const graph::Graph g = s.training_graph(pass.recompute);
-  const runtime::ProgramSettings settings{pass.micro_batch * s.seq_len, 0, false, s.seq_len, pass.packed};
+  const runtime::ProgramSettings settings{pass.micro_batch * s.seq_len, 0, false, s.seq_len, pass.packed_weights};
   e.params = runtime::ParamStore::measure(g, true);
-  if (pass.packed) e.params.packed = runtime::ParamStore::packed_bytes(g, ops);
+  if (pass.packed_weights) e.params.packed = runtime::ParamStore::packed_bytes(g, ops);
   e.program = runtime::Program(g, plan, ops, settings).bytes();
   if (evaluates_while_training(s.recipe)) {
     const graph::Graph score = s.scoring_graph();
@@ -74,7 +74,7 @@ std::vector<Pass> open_passes(const Setup& s, kernels::Ops& ops, uint64_t memory
   Pass least{1, graph::Recompute::kNone, s.offload};
   int64_t least_bytes = INT64_MAX;
   const kernels::KernelPlan none;
-  const bool packs = s.packed && runtime::ParamStore::packed_bytes(s.training_graph(), ops) > 0;
+  const bool packs = s.packed_weights && runtime::ParamStore::packed_bytes(s.training_graph(), ops) > 0;
   for (const int64_t n : rows) {
     auto fits = [&](graph::Recompute r, bool packed = false) {
       const int64_t bytes = estimate_memory(s, {n, r, s.offload, packed}, none, ops).needs();

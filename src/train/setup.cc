@@ -130,10 +130,11 @@ runtime::Offload plan_offload(const std::string& name, bool gpu) {
   return o;
 }
 
-bool plan_packed(const std::string& name) {
-  if (name != "packed" && name != "plain")
+bool plan_packed_weights(const std::string& name) {
+  bool packed;
+  if (!runtime::weights_from_name(name, &packed))
     fail_input("plan: \"step weights\" is \"{}\": packed or plain is wanted", name);
-  return name == "packed";
+  return packed;
 }
 
 // Everything that follows from the recipe, once the model is known.
@@ -174,7 +175,7 @@ void fill(Setup* s, const config::Recipe& recipe, const kernels::KernelPlan* pla
   // products.
   s->options.head_chunk = s->gpu ? 4096 : s->has_lora ? 256 : 1024;
 
-  s->packed = !s->gpu && s->has_lora;
+  s->packed_weights = !s->gpu && s->has_lora;
   // How many rows a pass takes and what it recomputes: the recipe's word, the plan's, or what suits the device.
   const int64_t per_device = recipe.train.batch.per_device;
   if (s->gpu)
@@ -192,7 +193,7 @@ void fill(Setup* s, const config::Recipe& recipe, const kernels::KernelPlan* pla
     const auto offload = plan->choices.find("step offload");
     s->offload = offload == plan->choices.end() ? runtime::Offload::kNone : plan_offload(offload->second, s->gpu);
     const auto weights = plan->choices.find("step weights");
-    s->packed = s->packed && weights != plan->choices.end() && plan_packed(weights->second);
+    s->packed_weights = s->packed_weights && weights != plan->choices.end() && plan_packed_weights(weights->second);
   }
   if (recipe.train.micro_batch) set_pass(*s, std::min(*recipe.train.micro_batch, per_device), s->options.recompute);
   // Scoring reads the same parameters: what one graph joins the other must join.
@@ -307,8 +308,8 @@ kernels::KernelPlan default_plan(const Setup& s, const kernels::DeviceIdentity& 
   if (s.gpu) p.choices["step offload"] = std::string(runtime::offload_name(pass.offload));
   const auto gemm = ops.gemm_algorithms(), attention = ops.attention_algorithms();
   const graph::Graph g = s.training_graph(pass.recompute);
-  if (s.has_lora && !s.gpu) p.choices["step weights"] = pass.packed ? "packed" : "plain";
-  const runtime::Program program(g, p, ops, {pass.micro_batch * s.seq_len, 0, false, s.seq_len, pass.packed});
+  if (s.has_lora && !s.gpu) p.choices["step weights"] = std::string(runtime::weights_name(pass.packed_weights));
+  const runtime::Program program(g, p, ops, {pass.micro_batch * s.seq_len, 0, false, s.seq_len, pass.packed_weights});
   for (const auto& t : program.tunables())
     p.choices[t.key] = std::holds_alternative<kernels::Gemm>(t.call) ? gemm.front() : attention.front();
   return p;

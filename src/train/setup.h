@@ -23,7 +23,8 @@ struct Pass {
   int64_t micro_batch = 1;  // rows
   graph::Recompute recompute = graph::Recompute::kNone;
   runtime::Offload offload = runtime::Offload::kNone;  // a GPU's last resort
-  bool packed = false;  // frozen weights stand once more as the CPU's products read them (ParamStore::pack_frozen)
+  bool packed_weights =
+      false;  // frozen weights stand once more as the CPU's products read them (ParamStore::pack_frozen)
 };
 
 struct Setup {
@@ -37,13 +38,13 @@ struct Setup {
   int64_t micro_batch = 0;  // rows per pass
   int64_t max_tokens = 0;   // of a pass
   runtime::Offload offload = runtime::Offload::kNone;
-  bool packed = false;
+  bool packed_weights = false;
   models::BuildOptions options;  // of the training graph; `lora` points into this object
 
   Setup() = default;
   Setup(const Setup&) = delete;  // options point into it
 
-  Pass pass() const { return {micro_batch, options.recompute, offload, packed}; }
+  Pass pass() const { return {micro_batch, options.recompute, offload, packed_weights}; }
   graph::Graph training_graph() const { return training_graph(options.recompute); }
   graph::Graph training_graph(
       graph::Recompute recompute) const;                  // adapters are joined only where nothing is recomputed

@@ -52,19 +52,19 @@ class Run {
         o_(o),
         graph_(s.training_graph()),
         program_(std::make_unique<runtime::Program>(
-            graph_, plan, ops, runtime::ProgramSettings{s.max_tokens, 0, false, s.seq_len, s.packed})),
+            graph_, plan, ops, runtime::ProgramSettings{s.max_tokens, 0, false, s.seq_len, s.packed_weights})),
         losses_(ops.device(), (s.rows_per_step + s.micro_batch - 1) / s.micro_batch * s.max_tokens) {
     check_memory(plan);
     params_ = std::make_unique<runtime::ParamStore>(graph_, true, ops.device(), s.offload);
     program_->allocate(*params_);
     load_weights();
-    if (s.packed) params_->pack_frozen(graph_, ops);
+    if (s.packed_weights) params_->pack_frozen(graph_, ops);
     rows_ = std::make_unique<TrainRows>(o.data, s.recipe.meta.seed, s.recipe.data.shuffle, s.rows_per_step);
     steps_ = total_steps(s.recipe, rows_->rows(), s.rows_per_step);
     if (s.recipe.train.eval_every && data::has_part(o.data, "eval")) {
       score_graph_ = s.scoring_graph();
       scorer_ = std::make_unique<runtime::Program>(
-          score_graph_, plan, ops, runtime::ProgramSettings{s.max_tokens, 0, false, s.seq_len, s.packed});
+          score_graph_, plan, ops, runtime::ProgramSettings{s.max_tokens, 0, false, s.seq_len, s.packed_weights});
       scorer_->allocate(*params_);
     }
     for (const auto& [key, list] : plan.candidates)

@@ -58,8 +58,8 @@ LanguageModel::Loaded& LanguageModel::load(int64_t positions) {
   if (!loaded_ || loaded_->model->positions() < positions) {
     loaded_.reset();  // one copy of the weights at a time
     loaded_ = std::make_unique<Loaded>();
-    loaded_->model =
-        std::make_unique<infer::Model>(choice_.path, choice_.adapter, choice_.type, positions, *choice_.ops);
+    loaded_->model = std::make_unique<infer::Model>(choice_.path, choice_.adapter, choice_.type, positions,
+                                                    *choice_.ops, infer::Weights::kForMany);
   }
   return *loaded_;
 }
