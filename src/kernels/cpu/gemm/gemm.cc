@@ -19,15 +19,14 @@ enum Algorithm { kAuto, kPanels, kOneDnn, kRows };
 bool usable(const Gemm& g) { return onednn_usable(g.a.type) && !(g.a.type == DType::kF32 && g.c.type == DType::kBF16); }
 
 // The rule of "auto". Measured on Zen 5 and Zen 3: panels is level with oneDNN on large products, and ahead on thin
-// ones and where the left operand is transposed. AMX tiles are several times faster, also on an adapter's thin
-// products, but where few terms are added to what is there (an adapter's way back into y: its rank is k) oneDNN is four
-// to six times slower than panels; few rows are left to panels too, where a token's result does not depend on the
-// others.
+// ones and where the left operand is transposed. On processors with AMX its tiles are several times faster in bf16,
+// also on an adapter's thin products, and oneDNN's fp32 is a tenth ahead. But where few terms are added to what is
+// there (an adapter's way back into y: its rank is k) oneDNN is four to six times slower than panels; few rows are left
+// to panels too, where a token's result does not depend on the others.
 Algorithm choose(const Gemm& g, int64_t k) {
   constexpr int64_t kLeast = 16, kFewTerms = 16;
-  const bool amx = g.a.type == DType::kBF16 && usable(g) && onednn_has_amx();
   if (g.accumulate && k <= kFewTerms) return kPanels;
-  return amx && g.c.rows >= kLeast && g.c.cols >= kLeast && k >= kLeast ? kOneDnn : kPanels;
+  return usable(g) && onednn_has_amx() && g.c.rows >= kLeast && g.c.cols >= kLeast && k >= kLeast ? kOneDnn : kPanels;
 }
 
 // What `algo` comes to for this product.
@@ -81,7 +80,7 @@ int same_gemm(const Gemm& g, int algo) {
 
 // Only panels read it.
 size_t packed_b_bytes(const Gemm& g) {
-  const bool amx = g.b.type == DType::kBF16 && onednn_usable(g.b.type) && onednn_has_amx();
+  const bool amx = onednn_usable(g.b.type) && onednn_has_amx();
   return g.algo == kPanels || (g.algo == kAuto && !amx) ? panels_packed_bytes(g) : 0;
 }
 

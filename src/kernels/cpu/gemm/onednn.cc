@@ -186,13 +186,20 @@ class OneThread {
 };
 
 // How the output is cut: by its shape alone. A tile packs its columns of B: the more rows share them the better, as
-// long as there are tiles for many cores. An output of few such tiles is cut into four of nearly one size instead, so
-// that two or four threads end together.
+// long as there are tiles for many cores. Tiles of whole rows of C are up to twice as fast as others where k is short
+// or the output small (AMX, nanoGPT's products: 195 → 102 µs for 768 × 512 with k = 128), and 192 rows faster than 128.
+// Else an output of few tiles is cut into four of nearly one size, so that two or four threads end together.
 struct Tiles {
   int64_t rows, cols;
-  Tiles(int64_t m, int64_t n) : rows(m >= 2048 ? 512 : 256), cols(192) {
-    constexpr int64_t kFew = 10, kRound = 32, kLeast = 128;
-    if (((m + rows - 1) / rows) * ((n + cols - 1) / cols) >= kFew) return;
+  Tiles(int64_t m, int64_t n, int64_t k) : rows(m >= 2048 ? 512 : 256), cols(192) {
+    constexpr int64_t kFew = 10, kRound = 32, kLeast = 128, kShort = 128, kThin = 64, kWhole = 576;
+    const bool few = ((m + rows - 1) / rows) * ((n + cols - 1) / cols) < kFew;
+    if (m >= kLeast && n >= kThin && n <= kWhole && (few || k <= kShort)) {
+      cols = n;
+      if (few) rows = std::min<int64_t>(192, ((m + 1) / 2 + kRound - 1) / kRound * kRound);
+      return;
+    }
+    if (!few) return;
     rows = m, cols = n;
     for (int i = 0; i < 2; ++i) {
       int64_t& longer = rows >= cols ? rows : cols;
@@ -214,7 +221,7 @@ M block(const M& x, int64_t row, int64_t rows, int64_t col, int64_t cols) {
 
 void onednn_gemm(const Gemm& g) {
   const int64_t m = g.c.rows, n = g.c.cols, k = g.trans_a ? g.a.rows : g.a.cols;
-  const Tiles tile(m, n);
+  const Tiles tile(m, n, k);
   const int64_t down = (m + tile.rows - 1) / tile.rows, across = (n + tile.cols - 1) / tile.cols;
   parallel_for(0, down * across, 1, [&](int64_t i, int64_t) {
     const int64_t row = i % down * tile.rows, rows = std::min(tile.rows, m - row);
