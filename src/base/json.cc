@@ -52,18 +52,25 @@ class Maker {
   bool string(string_t& v) { return put(std::move(v)), true; }
   bool binary(binary_t&) { return false; }  // JSON text has none
   bool start_object(size_t) {
-    open_.push_back({put(J::object()), {}, {}});
+    open_.push_back({put(J::object()), {}});
     return true;
   }
   bool key(string_t& k) {
     Open& o = open_.back();
-    if (!o.keys.insert(k).second) fail_input("{}: key \"{}\" stands twice in one object", source_, k);
-    o.key = std::move(k);
+    bool first;
+    if constexpr (kOrdered) {
+      first = o.keys.insert(k).second;
+      if (first) o.member = &static_cast<Members&>(members(o)).emplace_back(std::move(k), nullptr).second;
+    } else {
+      const auto [it, inserted] = members(o).try_emplace(std::move(k), nullptr);
+      first = inserted, o.member = &it->second;
+    }
+    if (!first) fail_input("{}: key \"{}\" stands twice in one object", source_, k);
     return true;
   }
   bool end_object() { return open_.pop_back(), true; }
   bool start_array(size_t) {
-    open_.push_back({put(J::array()), {}, {}});
+    open_.push_back({put(J::array()), {}});
     return true;
   }
   bool end_array() { return open_.pop_back(), true; }
@@ -80,11 +87,14 @@ class Maker {
   }
 
  private:
+  static constexpr bool kOrdered = std::is_same_v<J, OrderedJson>;
+  using Members = std::vector<std::pair<const std::string, J>>;  // what an ordered object is
   struct Open {
     J* value;
-    std::unordered_set<std::string> keys;  // of an object, so far
-    std::string key;
+    std::unordered_set<std::string> keys;  // of an ordered object, so far
+    J* member = nullptr;                   // of an object: the one that the last key names
   };
+  static auto& members(Open& o) { return *o.value->template get_ptr<typename J::object_t*>(); }
 
   template <typename V>
   J* put(V&& v) {
@@ -99,13 +109,8 @@ class Maker {
       auto& list = *o.value->template get_ptr<typename J::array_t*>();
       return &list.emplace_back(std::forward<V>(v));
     }
-    auto& members = *o.value->template get_ptr<typename J::object_t*>();
-    if constexpr (std::is_same_v<J, OrderedJson>) {
-      using Members = std::vector<std::pair<const std::string, J>>;
-      return &static_cast<Members&>(members).emplace_back(std::move(o.key), J(std::forward<V>(v))).second;
-    } else {
-      return &members.emplace(std::move(o.key), J(std::forward<V>(v))).first->second;
-    }
+    *o.member = J(std::forward<V>(v));
+    return o.member;
   }
 
   std::string_view text_, source_;

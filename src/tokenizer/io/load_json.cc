@@ -128,18 +128,16 @@ bool added_ids_follow(const Spec& spec, const std::function<int32_t(const std::s
 }
 
 void check_added_ids(const Spec& spec) {
-  std::unordered_map<std::string_view, int32_t> ids;
+  std::unordered_map<std::string_view, int32_t> ids;  // of the added tokens alone: a vocabulary is long
+  for (const auto& a : spec.added) ids.emplace(a.content, -1);
   size_t count = 0;
   for (size_t i = 0; i < spec.model.tokens.size(); ++i) {
     if (!spec.model.present[i]) continue;
     ++count;
-    ids.emplace(spec.model.tokens[i], static_cast<int32_t>(i));
+    if (const auto it = ids.find(spec.model.tokens[i]); it != ids.end()) it->second = static_cast<int32_t>(i);
   }
   std::string why;
-  const auto find = [&](const std::string& t) {
-    const auto it = ids.find(t);
-    return it == ids.end() ? -1 : it->second;
-  };
+  const auto find = [&](const std::string& t) { return ids.at(t); };
   if (!added_ids_follow(spec, find, count, &why))
     fail_input("{}: {}: put the token into model.vocab with the id that is meant", spec.source, why);
 }

@@ -147,5 +147,60 @@ TEST(Amx, ZerosAtTheEndOfASumChangeNothing) {
   }
 }
 
+// What stands in for tiles where there are few rows, against the model and the instructions, to the bit.
+TEST(Amx, SumsOfFewRowsAreThoseOfTiles) {
+  if (!avx512_micro(Unit::kBf16Pair)) GTEST_SKIP() << "this processor has no AVX-512 with bf16";
+  std::mt19937 rng(7);
+  std::normal_distribution<float> normal;
+  std::uniform_int_distribution<int> exponent(-30, 0);
+  const auto value = [&] { return float_to_bf16(std::ldexp(normal(rng), exponent(rng))); };
+  for (const int64_t n : {1, 16, 24, 40, 64})
+    for (const int64_t steps : {1, 5, 16, 24, 33, 128})
+      for (const bool in : {false, true}) {
+        constexpr int64_t kM = 2;
+        const int64_t width = panel_width(n), row = 2 * steps + 6;
+        std::vector<uint16_t> a(static_cast<size_t>(kM * row)), packed(static_cast<size_t>(2 * steps * width + 32));
+        uint16_t* b = packed.data() + (64 - reinterpret_cast<uintptr_t>(packed.data()) % 64) % 64 / 2;
+        for (auto& v : a) v = value();
+        for (int64_t i = 0; i < 2 * steps * width; ++i) b[i] = value();
+        alignas(64) float before[kM * kPanel], want[kM * kPanel], got[kM * kPanel];
+        for (float& v : before) v = normal(rng);
+        PanelCall p;
+        p.a = a.data(), p.a_row = row * 2, p.a_step = 4, p.b = b, p.n = n, p.steps = steps;
+        p.from_partial = in, p.to_partial = true;
+        for (p.m = 1; p.m <= kM; ++p.m) {
+          std::memcpy(want, before, sizeof(before)), p.partial = want;
+          amx_panel_with<Model>(p);
+          std::memcpy(got, before, sizeof(before)), p.partial = got;
+          avx512_tile_sums(p, got);
+          for (int64_t i = 0; i < p.m; ++i)
+            for (int64_t j = 0; j < n; ++j) ASSERT_EQ(got[i * kPanel + j], want[i * kPanel + j]) << n << " " << steps;
+          if (!amx_here()) continue;
+          std::memcpy(want, before, sizeof(before)), p.partial = want;
+          amx_panel(p);
+          for (int64_t i = 0; i < p.m; ++i)
+            for (int64_t j = 0; j < n; ++j) ASSERT_EQ(got[i * kPanel + j], want[i * kPanel + j]) << n << " " << steps;
+        }
+      }
+}
+
+// Denormals count as zero, before and after: against the instructions alone, since the model rounds to them.
+TEST(Amx, DenormalsAreZeroInBoth) {
+  if (!amx_here()) GTEST_SKIP() << "this processor has no AMX with bf16";
+  alignas(64) float want[kPanel], got[kPanel];
+  alignas(64) uint16_t b[16 * 2 * 64];
+  uint16_t a[32];
+  std::mt19937 rng(8);
+  for (int round = 0; round < 20; ++round) {
+    for (auto& v : a) v = static_cast<uint16_t>(rng() % 0x2200 | (rng() & 0x8000));
+    for (auto& v : b) v = static_cast<uint16_t>(rng() % 0x2200 | (rng() & 0x8000));
+    PanelCall p;
+    p.a = a, p.a_row = 64, p.a_step = 4, p.b = b, p.n = 64, p.steps = 16, p.m = 1, p.to_partial = true;
+    p.partial = want, amx_panel(p);
+    p.partial = got, avx512_tile_sums(p, got);
+    ASSERT_EQ(std::memcmp(got, want, sizeof(got)), 0) << round;
+  }
+}
+
 }  // namespace
 }  // namespace mxt::kernels::cpu

@@ -48,7 +48,7 @@ void amx_rows(const PanelCall& p, int64_t row, int64_t begin, int64_t end, int64
 
 template <typename T>
 void amx_panel_with(const PanelCall& p) {
-  MXT_ASSERT(p.a_step == 4 && !p.bias && !p.c_bf16 && !p.accumulate);
+  MXT_ASSERT(p.a_step == 4 && (p.to_partial || (!p.bias && !p.c_bf16 && !p.accumulate)));
   float* out = p.to_partial ? p.partial : static_cast<float*>(p.c);
   const int64_t ld = p.to_partial ? kPanel : p.ldc, whole = p.steps / kTileSteps * kTileSteps;
   int64_t rows_now = 0, depth_now = 0;

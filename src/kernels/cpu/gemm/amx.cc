@@ -112,6 +112,37 @@ bool amx_here() {
   return here;
 }
 
+namespace {
+
+// Some rows at a time: what the tiles leave is finished while it is in the first cache.
+void run(const PanelCall& p) {
+  const bool few = p.m <= kFewTileRows;
+  if (p.to_partial) return few ? avx512_tile_sums(p, p.partial) : amx_panel_with<Registers>(p);
+  constexpr int64_t kRows = 64;
+  alignas(64) float sums[kRows * kPanel];
+  PanelCall some;
+  some.a_row = p.a_row, some.a_step = p.a_step, some.b = p.b, some.n = p.n, some.steps = p.steps;
+  some.from_partial = p.from_partial, some.c = sums, some.ldc = kPanel;
+  for (int64_t row = 0; row < p.m; row += kRows) {
+    some.a = static_cast<const char*>(p.a) + row * p.a_row, some.m = std::min(kRows, p.m - row);
+    some.partial = p.partial + (p.from_partial ? row * kPanel : 0);
+    few ? avx512_tile_sums(some, sums) : amx_panel_with<Registers>(some);
+    avx512_finish(p, sums, row, some.m);
+  }
+}
+
+}  // namespace
+
+const Micro* amx_micro() {
+  if (!amx_here()) return nullptr;
+  static const Micro micro = [] {
+    Micro m = *avx512_micro(Unit::kBf16Pair);
+    m.name = "amx", m.run = run, m.rows = 2 * kTileRows;
+    return m;
+  }();
+  return &micro;
+}
+
 }  // namespace mxt::kernels::cpu
 
 #else
@@ -119,6 +150,7 @@ bool amx_here() {
 namespace mxt::kernels::cpu {
 bool amx_here() { return false; }
 void amx_panel(const PanelCall&) { MXT_ASSERT(!"amx_panel: not on this machine"); }
+const Micro* amx_micro() { return nullptr; }
 }  // namespace mxt::kernels::cpu
 
 #endif

@@ -65,6 +65,7 @@ struct Micro {
   // Of a packed column of the right operand, each step. Two: bf16 that the kernel widens when it reads them, at no cost
   // beside the products.
   int64_t b_bytes = 4;
+  int64_t rows = 24;  // that whole tiles cover: of a task a multiple of these
 };
 
 // Units from one row or block to the next: an odd number of cache lines, so that they lie in different sets of the
@@ -74,7 +75,13 @@ inline int64_t packed_six(int64_t steps) { return (6 * steps + 15) / 16 * 16 | 1
 
 inline int64_t panel_width(int64_t n) { return (n + 15) / 16 * 16; }
 
-const Micro* avx512_micro(Unit unit);    // null without AVX-512 F, BW, VL and BF16
+const Micro* avx512_micro(Unit unit);  // null without AVX-512 F, BW, VL and BF16
+// Finishes rows [row, row + rows) of a call from sums[rows][64], where there is an avx512_micro().
+void avx512_finish(const PanelCall& p, const float* sums, int64_t row, int64_t rows);
+// sums[m][64] of pairs of bf16 for m ≤ kFewTileRows, to the bit as AMX tiles give them (amx.h): for few rows loading a
+// tile costs more than multiplying. `sums` may be p.partial.
+constexpr int64_t kFewTileRows = 2;
+void avx512_tile_sums(const PanelCall& p, float* sums);
 const Micro* avx2_micro(Unit unit);      // kF32 and kBf16Widened; null without AVX2 and FMA
 const Micro& portable_micro(Unit unit);  // Highway; kF32 and kBf16Widened
 

@@ -5,6 +5,9 @@
 
 #include <hwy/base.h>
 
+#include <algorithm>
+
+#include "base/error.h"
 #include "base/types.h"
 
 #if HWY_ARCH_X86 && (HWY_COMPILER_GCC || HWY_COMPILER_CLANG)
@@ -288,6 +291,81 @@ void pack(const PackCall& c) {
 }
 
 }  // namespace
+
+namespace {
+
+// What TDPBF16PS does, sixteen steps after another: even and odd elements apart, then their sum is added.
+template <int kRows, int kVecs>
+void tile_sums(const PanelCall& p, float* sums) {
+  constexpr int64_t kSteps = 16;
+  const __m512i high = _mm512_set1_epi32(static_cast<int>(0xffff0000));
+  const char *a = static_cast<const char*>(p.a), *b = static_cast<const char*>(p.b);
+  for (int64_t begin = 0; begin < p.steps; begin += kSteps) {
+    __m512 even[kRows][kVecs], odd[kRows][kVecs];
+#pragma GCC unroll 2
+    for (int i = 0; i < kRows; ++i)
+#pragma GCC unroll 4
+      for (int j = 0; j < kVecs; ++j) even[i][j] = odd[i][j] = _mm512_setzero_ps();
+    for (int64_t s = begin; s < std::min(begin + kSteps, p.steps); ++s, a += 4, b += kVecs * 64) {
+      __m512 a0[kRows], a1[kRows];
+#pragma GCC unroll 2
+      for (int i = 0; i < kRows; ++i) {
+        int unit;
+        __builtin_memcpy(&unit, a + i * p.a_row, 4);
+        const __m512i v = _mm512_set1_epi32(unit);
+        a0[i] = _mm512_castsi512_ps(_mm512_slli_epi32(v, 16)), a1[i] = _mm512_castsi512_ps(_mm512_and_si512(v, high));
+      }
+#pragma GCC unroll 4
+      for (int j = 0; j < kVecs; ++j) {
+        const __m512i v = _mm512_load_si512(b + j * 64);
+        const __m512 b0 = _mm512_castsi512_ps(_mm512_slli_epi32(v, 16)),
+                     b1 = _mm512_castsi512_ps(_mm512_and_si512(v, high));
+#pragma GCC unroll 2
+        for (int i = 0; i < kRows; ++i)
+          even[i][j] = _mm512_fmadd_ps(a0[i], b0, even[i][j]), odd[i][j] = _mm512_fmadd_ps(a1[i], b1, odd[i][j]);
+      }
+    }
+    const float* before = begin > 0 ? sums : p.from_partial ? p.partial : nullptr;
+#pragma GCC unroll 2
+    for (int i = 0; i < kRows; ++i)
+#pragma GCC unroll 4
+      for (int j = 0; j < kVecs; ++j) {
+        const int64_t at = i * kPanel + j * 16;
+        const __m512 c = before ? _mm512_load_ps(before + at) : _mm512_setzero_ps();
+        _mm512_store_ps(sums + at, _mm512_add_ps(c, _mm512_add_ps(even[i][j], odd[i][j])));
+      }
+  }
+}
+
+template <int kRows>
+HWY_NOINLINE void tile_sums(const PanelCall& p, float* sums) {
+  switch (panel_width(p.n) / 16) {
+    case 1:
+      return tile_sums<kRows, 1>(p, sums);
+    case 2:
+      return tile_sums<kRows, 2>(p, sums);
+    case 3:
+      return tile_sums<kRows, 3>(p, sums);
+    default:
+      return tile_sums<kRows, 4>(p, sums);
+  }
+}
+
+}  // namespace
+
+void avx512_tile_sums(const PanelCall& p, float* sums) {
+  const unsigned before = _mm_getcsr();
+  _mm_setcsr(before | 0x8040);  // denormals count as zero, as for tiles
+  p.m == 1 ? tile_sums<1>(p, sums) : tile_sums<kFewTileRows>(p, sums);
+  _mm_setcsr(before);
+}
+
+void avx512_finish(const PanelCall& p, const float* sums, int64_t row, int64_t rows) {
+  for (int64_t i = 0; i < rows; ++i)
+    for (int64_t col = 0; col < p.n; col += 16)
+      finish(p, _mm512_load_ps(sums + i * kPanel + col), row + i, col, mask_of(p.n - col));
+}
+
 }  // namespace mxt::kernels::cpu
 
 HWY_POP_ATTRIBUTES
@@ -310,6 +388,8 @@ const Micro* avx512_micro(Unit unit) {
 
 namespace mxt::kernels::cpu {
 const Micro* avx512_micro(Unit) { return nullptr; }
+void avx512_finish(const PanelCall&, const float*, int64_t, int64_t) { MXT_ASSERT(!"avx512: not on this machine"); }
+void avx512_tile_sums(const PanelCall&, float*) { MXT_ASSERT(!"avx512: not on this machine"); }
 }  // namespace mxt::kernels::cpu
 
 #endif

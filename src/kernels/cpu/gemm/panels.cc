@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/threads.h"
+#include "kernels/cpu/gemm/amx.h"
 #include "kernels/cpu/gemm/micro.h"
 
 namespace mxt::kernels::cpu {
@@ -122,7 +123,7 @@ struct Plan {
       if (cut_group)
         group = (group + 1) / 2;
       else
-        rows = std::max(kLeastRows, (rows / 2 + 23) / 24 * 24);
+        rows = std::max(kLeastRows, (rows / 2 + micro.rows - 1) / micro.rows * micro.rows);
     }
     row_tasks = (m + rows - 1) / rows;
     tasks = count();
@@ -151,7 +152,7 @@ struct Plan {
   // The cut that ends soonest, counted in multiply-adds: a task's own, packing its A, and a little for starting it; one
   // thread waits for half of a task at the end.
   void cut_shared(int64_t panels) {
-    constexpr int64_t kStart = 20000, kStep = 24;
+    constexpr int64_t kStart = 20000;
     const bool own_a = pack_a && !shared_a;
     const int64_t pack_cost = copy_a ? 4 : own_a ? 16 : 0;
     const int64_t threads = num_threads();
@@ -159,7 +160,7 @@ struct Plan {
     // Further than 64 where no task's A would fit what a thread keeps: a transposed A of 12,288 rows and more, as the
     // head's gradient has.
     for (int64_t down = 1; down <= 64 || best == 0; down += down < 4 ? 1 : down / 2) {
-      const int64_t r = std::min(m, ((m + down - 1) / down + kStep - 1) / kStep * kStep);
+      const int64_t r = std::min(m, ((m + down - 1) / down + micro.rows - 1) / micro.rows * micro.rows);
       if (own_a && units_a(r) > kUnitsA) continue;
       for (int64_t across = 1; across <= panels; across += across < 4 ? 1 : across / 2) {
         const int64_t g = (panels + across - 1) / across;
@@ -302,6 +303,15 @@ struct Task {
   }
 };
 
+// Tiles where k is long enough to pay for them, however many rows there are: a row's bits do not depend on the others.
+const Micro& micro_of(const Gemm& g, bool portable, Unit* unit) {
+  const int64_t k = g.trans_a ? g.a.rows : g.a.cols;
+  const Micro& best = best_micro(g.a.type == DType::kBF16, portable, unit);
+  if (*unit != Unit::kBf16Pair || g.trans_a || k % 2 != 0 || k < kLeastTileDepth) return best;
+  const Micro* amx = amx_micro();
+  return amx ? *amx : best;
+}
+
 void task(const Plan& p, int64_t index) {
   thread_local Workspace w;
   Task t(p, index, w);
@@ -351,7 +361,7 @@ void panels_pack(const Gemm& g, void* to) {
 
 void panels_gemm(const Gemm& gemm, bool portable) {
   Unit unit;
-  const Micro& micro = best_micro(gemm.a.type == DType::kBF16, portable, &unit);
+  const Micro& micro = micro_of(gemm, portable, &unit);
   Gemm g = gemm;
   if (portable) g.b_packed = nullptr;  // it lies as the best kernel wants it
   const Plan p(g, micro, unit);

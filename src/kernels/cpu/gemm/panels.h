@@ -9,6 +9,9 @@
 
 namespace mxt::kernels::cpu {
 
+// Products of bf16 with k at least this use AMX tiles where there are any; not with a transposed A or an odd k.
+inline constexpr int64_t kLeastTileDepth = 64;
+
 size_t panels_memory();         // bytes that every thread keeps
 size_t panels_shared_memory();  // and the thread that calls
 // B laid out once for many products, whatever their A (Gemm::b_packed): its bytes, and the packing. a and c of the Gemm
