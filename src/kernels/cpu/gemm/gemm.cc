@@ -19,13 +19,14 @@ enum Algorithm { kAuto, kPanels, kOneDnn, kRows };
 bool usable(const Gemm& g) { return onednn_usable(g.a.type) && !(g.a.type == DType::kF32 && g.c.type == DType::kBF16); }
 
 // The rule of "auto". Measured on Zen 5 and Zen 3: panels is level with oneDNN on large products, and ahead on thin
-// ones and where the left operand is transposed. On processors with AMX both use its tiles in bf16: panels is a sixth
-// ahead where the weight was packed before and twice as fast for few columns (an adapter's rank), oneDNN elsewhere; its
-// fp32 is a tenth ahead. But where few terms are added to what is there (an adapter's way back into y: its rank is k)
-// oneDNN is four to six times slower than panels; few rows are left to panels too.
+// ones and where the left operand is transposed. On processors with AMX both use its tiles in bf16: panels is twice as
+// fast for few columns (an adapter's rank), oneDNN ahead elsewhere (weights packed before make panels a sixth faster on
+// one such host and a tenth slower on the next); oneDNN's fp32 is a tenth ahead. But where few terms are added to what
+// is there (an adapter's way back into y: its rank is k) oneDNN is four to six times slower than panels; few rows are
+// left to panels too.
 Algorithm choose(const Gemm& g, int64_t k) {
   constexpr int64_t kLeast = 16, kFewTerms = 16, kFewColumns = 16;
-  if (g.b_packed || (g.accumulate && k <= kFewTerms)) return kPanels;
+  if (g.accumulate && k <= kFewTerms) return kPanels;
   if (g.a.type == DType::kBF16 && !g.trans_a && g.c.cols <= kFewColumns && k >= kLeastTileDepth) return kPanels;
   return usable(g) && onednn_has_amx() && g.c.rows >= kLeast && g.c.cols >= kLeast && k >= kLeast ? kOneDnn : kPanels;
 }
@@ -79,9 +80,9 @@ int same_gemm(const Gemm& g, int algo) {
   return algo;
 }
 
-// Only panels read it, and "auto" is oneDNN for fp32 on processors with AMX.
+// Only panels read it, and "auto" is oneDNN on processors with AMX.
 size_t packed_b_bytes(const Gemm& g) {
-  const bool onednn = g.b.type == DType::kF32 && onednn_usable(g.b.type) && onednn_has_amx();
+  const bool onednn = onednn_usable(g.b.type) && onednn_has_amx();
   return g.algo == kPanels || (g.algo == kAuto && !onednn) ? panels_packed_bytes(g) : 0;
 }
 
