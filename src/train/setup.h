@@ -23,8 +23,7 @@ struct Pass {
   int64_t micro_batch = 1;  // rows
   graph::Recompute recompute = graph::Recompute::kNone;
   runtime::Offload offload = runtime::Offload::kNone;  // a GPU's last resort
-  bool packed_weights =
-      false;  // frozen weights stand once more as the CPU's products read them (ParamStore::pack_frozen)
+  bool packed_weights = false;                         // runtime::ProgramSettings
 };
 
 struct Setup {

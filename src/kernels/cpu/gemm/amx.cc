@@ -100,22 +100,9 @@ bool gives_the_product() {
   return true;
 }
 
-}  // namespace
-
-void amx_panel(const PanelCall& p) {
-  amx_panel_with<Registers>(p);
-  if (!p.to_partial && p.alpha != 1) scale(static_cast<float*>(p.c), p.m, p.ldc, panel_width(p.n), p.alpha);
-}
-
-bool amx_here() {
-  static const bool here = processor_has_it() && gives_the_product();
-  return here;
-}
-
-namespace {
-
 // Some rows at a time: what the tiles leave is finished while it is in the first cache.
 void run(const PanelCall& p) {
+  MXT_ASSERT(!p.to_partial || p.steps % kTileSteps == 0);  // or the sum would depend on how k is cut
   const bool few = p.m <= kFewTileRows;
   if (p.to_partial) return few ? avx512_tile_sums(p, p.partial) : amx_panel_with<Registers>(p);
   constexpr int64_t kRows = 64;
@@ -132,6 +119,16 @@ void run(const PanelCall& p) {
 }
 
 }  // namespace
+
+void amx_panel(const PanelCall& p) {
+  amx_panel_with<Registers>(p);
+  if (!p.to_partial && p.alpha != 1) scale(static_cast<float*>(p.c), p.m, p.ldc, panel_width(p.n), p.alpha);
+}
+
+bool amx_here() {
+  static const bool here = processor_has_it() && gives_the_product();
+  return here;
+}
 
 const Micro* amx_micro() {
   if (!amx_here()) return nullptr;

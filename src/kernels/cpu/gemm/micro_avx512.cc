@@ -290,10 +290,6 @@ void pack(const PackCall& c) {
   c.k_contiguous ? pack_transposed<kUnit>(c) : pack_straight<kUnit>(c);
 }
 
-}  // namespace
-
-namespace {
-
 // What TDPBF16PS does, sixteen steps after another: even and odd elements apart, then their sum is added.
 template <int kRows, int kVecs>
 void tile_sums(const PanelCall& p, float* sums) {
