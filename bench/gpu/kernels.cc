@@ -213,8 +213,9 @@ void run(int64_t tokens, int64_t length) {
     x.report(fmt::format("attention_grad {}", name), 0, 2.5 * flops, [&] { x.ops.attention_grad(g); });
   };
   const auto len = static_cast<double>(length);
-  attention("cudnn dense", offsets, tokens / length, length, T * len / 2, 0);
-  if (tokens <= 4096) attention("cudnn packed, equal lengths", offsets, tokens / length, length + 1, T * len / 2, 0);
+  attention("cudnn_tiles dense", offsets, tokens / length, length, T * len / 2, 0);
+  attention("cudnn dense", offsets, tokens / length, length, T * len / 2, 3);
+  if (tokens <= 4096) attention("cudnn packed, equal lengths", offsets, tokens / length, length + 1, T * len / 2, 3);
   double pairs = 0;
   for (int32_t i = 0; mixed.back() < tokens; ++i) {
     const int32_t n = std::min<int32_t>(static_cast<int32_t>(tokens) - mixed.back(), 100 + (i * 977) % 1500);
@@ -222,7 +223,7 @@ void run(int64_t tokens, int64_t length) {
     pairs += static_cast<double>(n) * n / 2;
   }
   const int32_t* mixed_offsets = ints(mixed);
-  attention("cudnn packed, 100 to 1600", mixed_offsets, static_cast<int64_t>(mixed.size()) - 1, 1600, pairs, 0);
+  attention("cudnn packed, 100 to 1600", mixed_offsets, static_cast<int64_t>(mixed.size()) - 1, 1600, pairs, 3);
   attention("flash dense", offsets, tokens / length, length, T * len / 2, 2);
   attention("flash, 100 to 1600", mixed_offsets, static_cast<int64_t>(mixed.size()) - 1, 1600, pairs, 2);
   attention("plain, 100 to 1600", mixed_offsets, static_cast<int64_t>(mixed.size()) - 1, 1600, pairs, 1);

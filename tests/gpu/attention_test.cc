@@ -90,7 +90,7 @@ TEST_F(Gpu, DropoutOfAttention) {
   for (Case c :
        {Case{{64, 64, 64}, 6, 6, 64, 0, true}, {{130, 1, 7}, 4, 2, 128, 0, false}, {{33, 95}, 2, 1, 64, 20, false}}) {
     c.dropout = 0.2f;
-    for (const int algo : {0, 1, 2}) {
+    for (const int algo : {0, 1, 2, 3}) {
       SCOPED_TRACE(
           fmt::format("{} documents, {}/{} heads of {}, algorithm {}", c.lengths.size(), c.heads, c.kv, c.d, algo));
       compare(c, DType::kBF16, algo, true);
@@ -143,10 +143,23 @@ TEST_F(Gpu, CudnnAttention) {
     SCOPED_TRACE(
         fmt::format("{} documents, {}/{} heads of {}, window {}", c.lengths.size(), c.heads, c.kv, c.d, c.window));
     try {
-      compare(c, DType::kBF16, 0, false);
+      compare(c, DType::kBF16, 3, false);
     } catch (const Error& e) {
       ADD_FAILURE() << e.what();
     }
+  }
+}
+
+// Our gradient of cuDNN's forward pass, where it covers the call: heads shared by one, two, three and six; documents of
+// every length around a tile's, and so many that their list is made by more than one warp.
+TEST_F(Gpu, CudnnTilesAttention) {
+  Case many{{}, 2, 1, 128, 0, false};
+  for (int i = 0; i < 200; ++i) many.lengths.push_back(i % 41 == 0 ? 60 + i : i % 7);
+  for (const Case& c : {Case{{64}, 1, 1, 128, 0, true}, Case{{17}, 2, 2, 128, 0, false},
+                        Case{{128, 128}, 4, 2, 128, 0, true}, Case{{1, 70, 3, 140}, 6, 1, 128, 0, false},
+                        Case{{63, 64, 65, 127, 128, 129, 0, 191, 192, 193}, 3, 1, 128, 0, false}, many}) {
+    SCOPED_TRACE(fmt::format("{} documents, {}/{} heads", c.lengths.size(), c.heads, c.kv));
+    compare(c, DType::kBF16, 0, false);
   }
 }
 
@@ -154,10 +167,10 @@ TEST_F(Gpu, CudnnAttention) {
 TEST_F(Gpu, CudnnAttentionOfManyDocuments) {
   Case c{{}, 4, 2, 64, 0, false};
   for (int i = 0; i < 700; ++i) c.lengths.push_back(i % 97 == 0 ? 150 + i : i % 5);
-  compare(c, DType::kBF16, 0, false);
+  compare(c, DType::kBF16, 3, false);
   Case with_window = c;
   with_window.window = 24;
-  compare(with_window, DType::kBF16, 0, false);
+  compare(with_window, DType::kBF16, 3, false);
 }
 
 // Long documents whose scores do not fit a call's workspace: taken by groups of heads, against the plain kernel on the
@@ -170,7 +183,8 @@ TEST_F(Gpu, CudnnAttentionInParts) {
     for (int32_t n : lengths) offsets.push_back(offsets.back() + n);
     const int64_t tokens = offsets.back(), q_cols = heads * d, kv_cols = kv * d, cols = q_cols + 2 * kv_cols;
     Matrix qkv(tokens, cols, DType::kBF16), dout(tokens, q_cols, DType::kBF16), lse(heads, tokens, DType::kF32),
-        out(tokens, q_cols, DType::kBF16), got(tokens, cols, DType::kBF16), want(tokens, cols, DType::kBF16);
+        out(tokens, q_cols, DType::kBF16), got(tokens, cols, DType::kBF16), tiles(tokens, cols, DType::kBF16),
+        want(tokens, cols, DType::kBF16);
     qkv.fill(1), dout.fill(2);
     Array<int32_t> cu(offsets);
     Ops& ops = *gpu(nullptr)->ops;
@@ -180,7 +194,7 @@ TEST_F(Gpu, CudnnAttentionInParts) {
       m.cols = count;
       return m;
     };
-    for (int algo : {0, 1}) {
+    for (int algo : {3, 0, 1}) {
       auto common = [&](auto& a) {
         const Mat m = qkv.on(Side::kDevice);
         a.q = columns(m, 0, q_cols), a.k = columns(m, q_cols, kv_cols), a.v = columns(m, q_cols + kv_cols, kv_cols),
@@ -195,7 +209,7 @@ TEST_F(Gpu, CudnnAttentionInParts) {
       AttentionGrad g;
       common(g);
       g.host_cu_seqlens = offsets.data(), g.dout = dout.on(Side::kDevice);
-      const Mat m = (algo == 0 ? got : want).on(Side::kDevice);
+      const Mat m = (algo == 3 ? got : algo == 0 ? tiles : want).on(Side::kDevice);
       g.dq = columns(m, 0, q_cols), g.dk = columns(m, q_cols, kv_cols), g.dv = columns(m, q_cols + kv_cols, kv_cols);
       const size_t bytes = std::max(ops.attention_scratch(a), ops.attention_grad_scratch(g));
       EXPECT_LT(bytes, size_t{6} << 30);
@@ -208,6 +222,7 @@ TEST_F(Gpu, CudnnAttentionInParts) {
     }
     want.download();
     EXPECT_LT(got.error_against(want), 2e-2);
+    EXPECT_LT(tiles.error_against(want), 2e-2);
   }
 }
 

@@ -66,12 +66,21 @@ struct Shape {
 constexpr int64_t kShortest = 128;  // lengths of packed documents are rounded up to this times a power of two
 
 template <typename A>
+int64_t longest_of(const A& a) {
+  return a.longest > 0 ? a.longest : a.q.rows;
+}
+template <typename A>
+bool is_packed(const A& a) {
+  return a.documents * longest_of(a) != a.q.rows;
+}
+
+template <typename A>
 Shape shape_of(const A& a, bool backward, bool stats) {
   Shape s;
   s.backward = backward;
   s.stats = stats;
-  const int64_t tokens = a.q.rows, longest = a.longest > 0 ? a.longest : tokens;
-  s.packed = a.documents * longest != tokens;
+  const int64_t tokens = a.q.rows, longest = longest_of(a);
+  s.packed = is_packed(a);
   s.batch = s.packed ? power_of_two(a.documents) : a.documents;
   s.length = s.packed ? std::max(power_of_two(longest), kShortest) : longest;
   s.total = s.packed ? power_of_two(tokens) : tokens;
@@ -345,6 +354,11 @@ bool CudnnAttention::covers(const AttentionGrad& a) {
          wide(a.dout.p) && wide(a.dq.p) && wide(a.dk.p) && wide(a.dv.p);
 }
 
+StatsLayout CudnnAttention::stats_layout(const AttentionGrad& a) {
+  const int64_t length = longest_of(a);
+  return is_packed(a) ? StatsLayout{0, a.heads, 1, a.heads} : StatsLayout{a.heads * length, 0, length, 1};
+}
+
 // Room for as many packed documents as there are tokens, too: their tables, and the few bytes a document that cuDNN
 // wants itself.
 size_t CudnnAttention::scratch(const Attention& a) {
@@ -359,7 +373,7 @@ size_t CudnnAttention::scratch(const AttentionGrad& a) {
   const size_t whole = s.packed ? 0 : impl_->needed(part_of(s));
   s.packed = true;
   s.batch = 1;
-  s.length = std::max(power_of_two(a.longest > 0 ? a.longest : a.q.rows), kShortest);
+  s.length = std::max(power_of_two(longest_of(a)), kShortest);
   s.total = power_of_two(a.q.rows);
   return std::max(whole, impl_->needed(part_of(s)));
 }

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "kernels/api.h"
+#include "kernels/cuda/attention_tiles.h"
 
 namespace mxt::kernels::cuda {
 
@@ -18,6 +19,7 @@ class CudnnAttention {
   ~CudnnAttention();
   static bool covers(const Attention& a);
   static bool covers(const AttentionGrad& a);
+  static StatsLayout stats_layout(const AttentionGrad& a);  // of lse
   size_t scratch(const Attention& a);
   size_t scratch(const AttentionGrad& a);
   void run(const Attention& a, void* workspace, size_t bytes);

@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "kernels/checks.h"
 #include "kernels/cuda/attention_cudnn.h"
+#include "kernels/cuda/attention_tiles.h"
 #include "kernels/cuda/gemm.h"
 #include "kernels/cuda/lora.h"
 #include "kernels/cuda/thin.h"
@@ -22,7 +23,7 @@ void require(bool ok, const char* what) {
 
 namespace {
 
-enum AttentionAlgorithm : int { kCudnn, kPlain, kFlash };
+enum AttentionAlgorithm : int { kTiles, kPlain, kFlash, kCudnn };
 
 // A list of tensors as the kernels want it: made once per list and kept, since a run steps over the same tensors every
 // time.
@@ -67,12 +68,21 @@ class CudaOps final : public Ops {
     return names;
   }
   int same_gemm(const Gemm& c, int algo) const override { return algo == kThin && !thin_covers(c) ? 0 : algo; }
-  // What a call is computed by: cuDNN has no fp32, no head sizes above 128 or not a multiple of 8, and other random
-  // numbers for dropout; `flash` takes bf16 of 64 and 128; `plain` takes all.
-  std::vector<std::string> attention_algorithms() const override { return {"cudnn", "plain", "flash"}; }
+  // cudnn_tiles: cuDNN's forward pass and our own gradient. What a call is computed by: cuDNN has no fp32, no head
+  // sizes above 128 or not a multiple of 8, and other random numbers for dropout; our gradient of its forward pass is
+  // for heads of 128 without a window, cuDNN's for the rest; `flash` takes bf16 of 64 and 128; `plain` takes all.
+  std::vector<std::string> attention_algorithms() const override { return {"cudnn_tiles", "plain", "flash", "cudnn"}; }
+  int same_attention(const Attention& c, int algo) const override {
+    return algo == kCudnn && (c.head_dim != kTilesHead || c.window > 0) ? kTiles : algo;
+  }
+  static int algorithm_of(const Attention& c) { return general_algorithm(c); }
+  static int algorithm_of(const AttentionGrad& c) {
+    const int general = general_algorithm(c);
+    return general == kCudnn && c.algo == kTiles && tiles_cover(c) ? kTiles : general;
+  }
   template <typename A>
-  static int algorithm_of(const A& c) {
-    if (c.algo == kCudnn && CudnnAttention::covers(c) && !(c.dropout > 0)) return kCudnn;
+  static int general_algorithm(const A& c) {
+    if ((c.algo == kTiles || c.algo == kCudnn) && CudnnAttention::covers(c) && !(c.dropout > 0)) return kCudnn;
     return c.algo != kPlain && flash_covers(c) ? kFlash : kPlain;
   }
 
@@ -120,10 +130,14 @@ class CudaOps final : public Ops {
     const int algorithm = algorithm_of(c);
     if (algorithm == kCudnn) return attention_.run(c, scratch_, scratch_bytes_);
     MXT_ASSERT(scratch_bytes_ >= attention_grad_scratch(c));
-    if (algorithm == kFlash)
-      flash_attention_grad(s_, c, scratch_);
-    else
-      plain_attention_grad(s_, c, scratch_);
+    switch (algorithm) {
+      case kTiles:
+        return tiles_grad(s_, c, CudnnAttention::stats_layout(c), scratch_, scratch_bytes_);
+      case kFlash:
+        return flash_attention_grad(s_, c, scratch_);
+      default:
+        return plain_attention_grad(s_, c, scratch_);
+    }
   }
   void cached_attention(const CachedAttention& c) override {
     check(c);
@@ -196,6 +210,8 @@ class CudaOps final : public Ops {
     switch (algorithm_of(c)) {
       case kCudnn:
         return attention_.scratch(c);
+      case kTiles:
+        return tiles_grad_scratch(c);
       case kFlash:
         return flash_attention_grad_scratch(c);
       default:

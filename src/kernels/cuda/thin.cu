@@ -5,8 +5,8 @@
 // the kernels before this one still run (launch_early): between two products the memory never rests.
 #include "kernels/cuda/thin.h"
 
+#include "kernels/cuda/hopper.cuh"
 #include "kernels/gpu/gpu.h"
-#include "kernels/gpu/mma.cuh"
 
 namespace mxt::kernels::cuda {
 namespace {
@@ -40,43 +40,6 @@ struct ThinArgs {
   bool accumulate, bias_bf16, constant;
 };
 
-// A barrier in shared memory whose phases end when all arrivals, and all bytes that were announced, are there.
-struct Gate {
-  uint64_t word;
-  __device__ void init(int arrivals) {
-    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(&word)), "r"(arrivals));
-  }
-  __device__ void arrive() {
-    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(&word)) : "memory");
-  }
-  __device__ void arrive_and_expect(int bytes) {
-    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(&word)), "r"(bytes)
-                 : "memory");
-  }
-  // Until the phase of this parity has ended.
-  __device__ void wait(int parity) {
-    uint32_t done = 0;
-    while (!done)
-      asm volatile("{\n.reg .pred p;\nmbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\nselp.u32 %0, 1, 0, p;\n}"
-                   : "=r"(done)
-                   : "r"(shared_address(&word)), "r"(parity)
-                   : "memory");
-  }
-};
-
-// W is read once: the second-level cache lets it go first.
-__device__ __forceinline__ uint64_t read_once() {
-  uint64_t policy;
-  asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
-  return policy;
-}
-__device__ __forceinline__ void copy_to_shared(void* to, const void* from, int bytes, Gate* gate, uint64_t policy) {
-  asm volatile(
-      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], %4;" ::
-          "r"(shared_address(to)),
-      "l"(from), "r"(bytes), "r"(shared_address(&gate->word)), "l"(policy)
-      : "memory");
-}
 // Of the warps that multiply.
 __device__ __forceinline__ void sync_multipliers() { asm volatile("bar.sync 1, %0;" ::"n"(kWarps * 32) : "memory"); }
 
@@ -89,7 +52,7 @@ __global__ __launch_bounds__(kThreads, 1) void thin_kernel(const __grid_constant
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
   if (threadIdx.x == 0) {
     for (int i = 0; i < R::kStages; ++i) full[i].init(1), empty[i].init(kWarps * 32);
-    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    gates_ready();
   }
   __syncthreads();
   next_may_start();
@@ -99,7 +62,7 @@ __global__ __launch_bounds__(kThreads, 1) void thin_kernel(const __grid_constant
     if (++slot == R::kStages) slot = 0, parity ^= 1;
   };
   if (warp == kWarps) {
-    const uint64_t policy = read_once();
+    const uint64_t policy = read_once();  // W
     if (!a.constant) previous_done();
     for (int first = static_cast<int>(blockIdx.x) * R::kRows; first < a.n; first += stride) {
       const bf16* row = a.w + min(first + lane, a.n - 1) * a.ldw;  // rows past the end: computed, not stored

@@ -1,0 +1,519 @@
+// Backward of attention (Dao 2023, algorithm 2) in two passes over tiles of 64 queries × 64 keys. The first one owns
+// keys: with sᵀ = k qᵀ and dpᵀ = v doutᵀ, transposed so that the weights are left operands in registers,
+//   p = 2^(s·scale·log2 e − lse2), ds = p ∘ (dp − delta), dv += pᵀ dout, dk += dsᵀ q,
+// over all queries of all heads that share the keys; it stores ds in bf16. The second one owns queries: dq += ds k. It
+// costs 2 bytes a score each way, less than making the scores again, and no sum is shared between blocks.
+#include "kernels/cuda/attention_tiles.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "kernels/cuda/hopper.cuh"
+
+namespace mxt::kernels::cuda {
+namespace {
+
+constexpr int kTile = 64, kBlock = 128,
+              kD = kTilesHead;     // rows of a tile, of what a block owns: a tile for each warpgroup
+constexpr int kThreads = 3 * 128;  // one warpgroup that copies, two that multiply
+constexpr int kTileBytes = kTile * kD * 2, kHalf = kTile * 128;  // of a tile of rows; of its first 64 columns
+constexpr int kScoreBytes = kTile * kTile * 2;
+constexpr int kMostBlocks = 1024;  // of a document
+constexpr float kLog2E = 1.4426950408889634f;
+
+// A block of 128 tokens of a document. Sorted: those with the most queries after them first.
+struct Task {
+  int32_t begin, length;  // of the document
+  int32_t block;          // which of its blocks
+  int32_t tile;           // the document's first tile among all tiles
+  int32_t pair;           // its first pair of tiles among all pairs
+  int32_t unused[3];
+};
+struct Tile {
+  int32_t begin, length, index, document;  // the index-th 64 tokens of this document
+};
+struct Stats {
+  float lse2, delta;
+};
+
+struct TilesArgs {
+  const Task* tasks;
+  const Stats* stats;  // [heads][tiles][64]
+  unsigned char* ds;   // [heads of this part][pairs]: 64 keys × 64 queries as shared memory wants them
+  bf16 *dq, *dk, *dv;
+  int64_t lddq, lddk, lddv, tiles, pairs;
+  int heads, kv_heads, first_kv, kv_count;  // of all; key heads of this part
+  float scale;
+};
+
+// Documents to tiles and blocks, in one block of threads. The order among blocks that have equally much to do is
+// whatever it happens to be: it decides nothing but who computes them.
+template <int N>
+__global__ void __launch_bounds__(N) make_tasks(const int32_t* cu, int documents, int most, Task* tasks, Tile* tiles) {
+  __shared__ int slots[kMostBlocks + 1], scan[2][N];
+  const int t = static_cast<int>(threadIdx.x);
+  for (int i = t; i <= most; i += N) slots[i] = 0;
+  __syncthreads();
+  auto length = [&](int i) { return cu[i + 1] - cu[i]; };
+  // slots[r]: documents of at least `most − r` blocks; then where blocks with that many to the end of theirs begin.
+  for (int i = t; i < documents; i += N)
+    if (const int n = (length(i) + kBlock - 1) / kBlock; n > 0) atomicAdd(&slots[most - n + 1], 1);
+  __syncthreads();
+  if (t == 0)
+    for (int pass = 0; pass < 2; ++pass)
+      for (int r = 1; r <= most; ++r) slots[r] += slots[r - 1];
+  __syncthreads();
+  int tile = 0, pair = 0;  // before this round's documents
+  for (int first = 0; first < documents; first += N) {
+    const int i = first + t, n = i < documents ? length(i) : 0, mine = (n + kTile - 1) / kTile;
+    scan[0][t] = mine, scan[1][t] = mine * (mine + 1) / 2;
+    __syncthreads();
+    for (int step = 1; step < N; step *= 2) {
+      const int a = t >= step ? scan[0][t - step] : 0, b = t >= step ? scan[1][t - step] : 0;
+      __syncthreads();
+      scan[0][t] += a, scan[1][t] += b;
+      __syncthreads();
+    }
+    const int my_tile = tile + scan[0][t] - mine, my_pair = pair + scan[1][t] - mine * (mine + 1) / 2;
+    for (int k = 0; k < mine; ++k) tiles[my_tile + k] = {cu[i], n, k, i};
+    const int blocks = (n + kBlock - 1) / kBlock;
+    for (int b = 0; b < blocks; ++b)
+      tasks[atomicAdd(&slots[most - (blocks - b)], 1)] = {cu[i], n, b, my_tile, my_pair, {}};
+    tile += scan[0][N - 1], pair += scan[1][N - 1];
+    __syncthreads();
+  }
+}
+
+// delta = Σ dout·out of 64 tokens and a head, beside the scaled lse; rows past the document's end get weight 0.
+struct StatsArgs {
+  const Tile* tiles;
+  const bf16 *out, *dout;
+  const float* lse;
+  Stats* stats;
+  int64_t ldo, lddo;
+  StatsLayout at;
+};
+__global__ void __launch_bounds__(256) make_stats(const StatsArgs a) {
+  const Tile tile = a.tiles[blockIdx.x];
+  const int64_t h = blockIdx.y, lane = threadIdx.x % 16;
+#pragma unroll
+  for (int r = static_cast<int>(threadIdx.x) / 16; r < kTile; r += 16) {
+    const int64_t t = tile.index * kTile + r, row = tile.begin + t;
+    float x[8], y[8], sum = 0;
+    if (t < tile.length) {
+      load<bf16, 8>(a.dout, row * a.lddo + h * kD + lane * 8).unpack(x);
+      load<bf16, 8>(a.out, row * a.ldo + h * kD + lane * 8).unpack(y);
+#pragma unroll
+      for (int i = 0; i < 8; ++i) sum += x[i] * y[i];
+    }
+#pragma unroll
+    for (int m = 8; m > 0; m /= 2) sum += shuffle_xor(sum, m);
+    if (lane == 0) {
+      const float lse =
+          t < tile.length
+              ? a.lse[tile.document * a.at.document + tile.begin * a.at.offset + h * a.at.head + t * a.at.token] *
+                    kLog2E
+              : INFINITY;
+      a.stats[(h * gridDim.x + blockIdx.x) * kTile + r] = {lse, sum};
+    }
+  }
+}
+
+__device__ __forceinline__ float exp2_fast(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
+// A place in a ring of stages.
+template <int N>
+struct Turn {
+  int slot = 0, parity = 0;
+  __device__ void advance() {
+    if (++slot == N) slot = 0, parity ^= 1;
+  }
+};
+
+constexpr int kKeyStages = 4;
+struct KeyShared {
+  unsigned char k[2 * kTileBytes], v[2 * kTileBytes];
+  unsigned char q[kKeyStages][kTileBytes], dout[kKeyStages][kTileBytes];
+  Stats stats[kKeyStages][kTile];
+  Gate full[kKeyStages], empty[kKeyStages], keys;
+};
+
+__device__ __forceinline__ void store_sums(const float (&d)[64], float factor, bf16* to, int64_t ld, int rows) {
+  const int lane = static_cast<int>(threadIdx.x) % 32, row = static_cast<int>(threadIdx.x) / 32 % 4 * 16 + lane / 4;
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    if (row + half * 8 >= rows) continue;
+    auto* line = reinterpret_cast<uint32_t*>(to + (row + half * 8) * ld) + lane % 4;
+#pragma unroll
+    for (int j = 0; j < 16; ++j)
+      line[j * 4] = pack_bf16(d[j * 4 + half * 2] * factor, d[j * 4 + half * 2 + 1] * factor);
+  }
+}
+
+__global__ void __launch_bounds__(kThreads, 1)
+    key_blocks(const __grid_constant__ TilesArgs a, const __grid_constant__ CUtensorMap q_map,
+               const __grid_constant__ CUtensorMap k_map, const __grid_constant__ CUtensorMap v_map,
+               const __grid_constant__ CUtensorMap dout_map) {
+  extern __shared__ __align__(1024) unsigned char space[];
+  KeyShared& s = *reinterpret_cast<KeyShared*>(space);
+  const int group = threadIdx.x / 128, kv = a.first_kv + static_cast<int>(blockIdx.x) % a.kv_count;
+  const Task task = a.tasks[blockIdx.x / a.kv_count];
+  const int per_kv = a.heads / a.kv_heads, tiles = (task.length + kTile - 1) / kTile, first = task.block * 2;
+  if (threadIdx.x == 0) {
+    for (int i = 0; i < kKeyStages; ++i) s.full[i].init(1), s.empty[i].init(2);
+    s.keys.init(1);
+    gates_ready();
+  }
+  __syncthreads();
+  Turn<kKeyStages> turn;
+  if (group == 0) {
+    give_registers<24>();
+    if (threadIdx.x != 0) return;
+    s.keys.arrive_and_expect(4 * kTileBytes);
+    for (int half = 0; half < 2; ++half)
+      for (int r = 0; r < 2; ++r) {
+        const int at = (half * 2 + r) * kHalf, row = task.begin + task.block * kBlock + r * kTile;
+        copy_box(s.k + at, k_map, kv * kD + half * 64, row, &s.keys);
+        copy_box(s.v + at, v_map, kv * kD + half * 64, row, &s.keys);
+      }
+    const uint64_t policy = read_once();
+    for (int h = kv * per_kv; h < (kv + 1) * per_kv; ++h)
+      for (int m = first; m < tiles; ++m, turn.advance()) {
+        const int i = turn.slot, row = task.begin + m * kTile;
+        s.empty[i].wait(turn.parity ^ 1);
+        s.full[i].arrive_and_expect(2 * kTileBytes + kTile * static_cast<int>(sizeof(Stats)));
+        for (int half = 0; half < 2; ++half) {
+          copy_box(s.q[i] + half * kHalf, q_map, h * kD + half * 64, row, &s.full[i]);
+          copy_box(s.dout[i] + half * kHalf, dout_map, h * kD + half * 64, row, &s.full[i]);
+        }
+        copy_to_shared(s.stats[i], a.stats + (h * a.tiles + task.tile + m) * kTile,
+                       kTile * static_cast<int>(sizeof(Stats)), &s.full[i], policy);
+      }
+    return;
+  }
+  take_registers<240>();
+  const int w = group - 1, lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32 % 4;
+  const int key_tile = first + w, key_row = warp * 16 + lane / 4;  // and the row 8 below
+  const int of_head = max(tiles - key_tile, 0), total = per_kv * of_head;
+  const bool leader = threadIdx.x % 128 == 0;
+  // The first tile of queries sees the first warpgroup's keys alone.
+  auto pass_over = [&] {
+    s.full[turn.slot].wait(turn.parity);
+    if (leader) s.empty[turn.slot].arrive();
+    turn.advance();
+  };
+  if (total == 0) {
+    for (int h = 0; h < per_kv; ++h) pass_over();
+    return;
+  }
+  const uint64_t k = across(shared_address(s.k) + w * kHalf), v = across(shared_address(s.v) + w * kHalf);
+  const float factor = a.scale * kLog2E;
+  float dk[64], dv[64], st[32], dp[32];
+#pragma unroll
+  for (int i = 0; i < 64; ++i)
+    asm volatile("mov.f32 %0, 0f00000000;\nmov.f32 %1, 0f00000000;" : "=f"(dk[i]), "=f"(dv[i]));
+  auto scores = [&](int slot) {
+    const uint64_t q = across(shared_address(s.q[slot]));
+    multiply_64x64(st, k, q);
+#pragma unroll
+    for (int c = 1; c < 8; ++c)
+      multiply_add_64x64(st, further(k, c / 4 * 2 * kHalf + c % 4 * 32), further(q, c / 4 * kHalf + c % 4 * 32));
+    end_group();
+  };
+  auto grads = [&](int slot) {
+    const uint64_t o = across(shared_address(s.dout[slot]));
+    multiply_64x64(dp, v, o);
+#pragma unroll
+    for (int c = 1; c < 8; ++c)
+      multiply_add_64x64(dp, further(v, c / 4 * 2 * kHalf + c % 4 * 32), further(o, c / 4 * kHalf + c % 4 * 32));
+    end_group();
+  };
+  // A row of ds takes 128 bytes: queries 8j + 2c + e stand at 32·(j/4) + 8c + 2·(j%4) + e, so that a thread writes 16.
+  const int chunk = lane % 4, turned = lane / 4;
+  const int piece0 = (chunk ^ turned) * 16, piece1 = ((chunk + 4) ^ turned) * 16;
+  unsigned char* to = a.ds +
+                      ((kv - a.first_kv) * per_kv * a.pairs + task.pair + key_tile +
+                       static_cast<int64_t>(key_tile) * (key_tile + 1) / 2) *
+                          kScoreBytes +
+                      key_row * 128;
+  s.keys.wait(0);
+  if (w == 1) pass_over();
+  s.full[turn.slot].wait(turn.parity);
+  begin_products();
+  scores(turn.slot);
+  wait_groups<0>();
+  for (int n = 0, m = key_tile; n < total; ++n) {
+    const int i = turn.slot;
+    begin_products();
+    grads(i);
+    const Stats* stats = s.stats[i];
+    float p[32];
+#pragma unroll
+    for (int j = 0; j < 8; ++j) {
+      const float4 x = *reinterpret_cast<const float4*>(stats + j * 8 + chunk * 2);
+#pragma unroll
+      for (int e = 0; e < 4; ++e) p[j * 4 + e] = exp2_fast(st[j * 4 + e] * factor - (e % 2 ? x.z : x.x));
+    }
+    if (m == key_tile) {
+#pragma unroll
+      for (int j = 0; j < 8; ++j)
+#pragma unroll
+        for (int e = 0; e < 4; ++e)
+          if (key_row + e / 2 * 8 > j * 8 + chunk * 2 + e % 2) p[j * 4 + e] = 0;
+    }
+    uint32_t left[4][4];
+#pragma unroll
+    for (int c = 0; c < 4; ++c)
+#pragma unroll
+      for (int e = 0; e < 4; ++e) left[c][e] = pack_bf16(p[c * 8 + e * 2], p[c * 8 + e * 2 + 1]);
+    begin_products();
+#pragma unroll
+    for (int c = 0; c < 4; ++c) multiply_64x128(dv, left[c], further(down(shared_address(s.dout[i]), kHalf), c * 2048));
+    end_group();
+    wait_groups<1>();  // dp
+    uint32_t grad[4][4];
+#pragma unroll
+    for (int j = 0; j < 8; ++j) {
+      const float4 x = *reinterpret_cast<const float4*>(stats + j * 8 + chunk * 2);
+#pragma unroll
+      for (int r = 0; r < 2; ++r)
+        grad[j / 2][j % 2 * 2 + r] = pack_bf16(p[j * 4 + r * 2] * (dp[j * 4 + r * 2] - x.y),
+                                               p[j * 4 + r * 2 + 1] * (dp[j * 4 + r * 2 + 1] - x.w));
+    }
+    __stcs(reinterpret_cast<uint4*>(to + piece0), make_uint4(grad[0][0], grad[0][2], grad[1][0], grad[1][2]));
+    __stcs(reinterpret_cast<uint4*>(to + piece1), make_uint4(grad[2][0], grad[2][2], grad[3][0], grad[3][2]));
+    __stcs(reinterpret_cast<uint4*>(to + 1024 + piece0), make_uint4(grad[0][1], grad[0][3], grad[1][1], grad[1][3]));
+    __stcs(reinterpret_cast<uint4*>(to + 1024 + piece1), make_uint4(grad[2][1], grad[2][3], grad[3][1], grad[3][3]));
+    to += static_cast<int64_t>(m + 1) * kScoreBytes;
+    // The next scores are asked for before this dk: between them the matrix units have something to do. After the last
+    // tile they are those of the same stage once more, which nobody reads.
+    if (n + 1 < total) {
+      turn.advance();
+      if (++m == tiles) {
+        m = key_tile;
+        to += (a.pairs - static_cast<int64_t>(tiles) * (tiles + 1) / 2 + static_cast<int64_t>(m) * (m + 1) / 2) *
+              kScoreBytes;
+        if (w == 1) pass_over();
+      }
+      s.full[turn.slot].wait(turn.parity);
+    }
+    begin_products();
+    scores(turn.slot);
+#pragma unroll
+    for (int c = 0; c < 4; ++c) multiply_64x128(dk, grad[c], further(down(shared_address(s.q[i]), kHalf), c * 2048));
+    end_group();
+    wait_groups<0>();
+    if (leader) s.empty[i].arrive();
+  }
+  wait_groups<0>();
+  const int row = task.block * kBlock + w * kTile, left_rows = task.length - row;
+  const int64_t at = task.begin + row;
+  store_sums(dv, 1.0f, a.dv + at * a.lddv + kv * kD, a.lddv, left_rows);
+  store_sums(dk, a.scale, a.dk + at * a.lddk + kv * kD, a.lddk, left_rows);
+}
+
+// H heads of a block read the same keys: what limits this pass is the second-level cache.
+template <int H>
+struct QueryShared {
+  static constexpr int kStages = H == 1 ? 6 : 4;
+  unsigned char k[kStages][kTileBytes];
+  unsigned char ds[kStages][H][2][kScoreBytes];
+  Gate full[kStages], empty[kStages];
+};
+
+template <int H>
+__global__ void __launch_bounds__(kThreads, 1)
+    query_blocks(const __grid_constant__ TilesArgs a, const __grid_constant__ CUtensorMap k_map) {
+  using Shared = QueryShared<H>;
+  extern __shared__ __align__(1024) unsigned char space[];
+  Shared& s = *reinterpret_cast<Shared*>(space);
+  const int per_kv = a.heads / a.kv_heads, sets = a.kv_count * per_kv / H;
+  const int group = threadIdx.x / 128, local = static_cast<int>(blockIdx.x) % sets * H,
+            head = a.first_kv * per_kv + local;
+  const Task task = a.tasks[blockIdx.x / sets];
+  const int tiles = (task.length + kTile - 1) / kTile, blocks = (task.length + kBlock - 1) / kBlock;
+  const int first = (blocks - 1 - task.block) * 2;  // the last queries have the most keys before them
+  const bool second = first + 1 < tiles;
+  const int keys = first + 1 + second;
+  if (threadIdx.x == 0) {
+    for (int i = 0; i < Shared::kStages; ++i) s.full[i].init(1), s.empty[i].init(2);
+    gates_ready();
+  }
+  __syncthreads();
+  Turn<Shared::kStages> turn;
+  if (group == 0) {
+    give_registers<24>();
+    if (threadIdx.x != 0) return;
+    const uint64_t policy = read_once();
+    const unsigned char* scores =
+        a.ds + (local * a.pairs + task.pair + static_cast<int64_t>(first) * (first + 1) / 2) * kScoreBytes;
+    for (int n = 0; n < keys; ++n, turn.advance()) {
+      const int i = turn.slot;
+      s.empty[i].wait(turn.parity ^ 1);
+      s.full[i].arrive_and_expect(kTileBytes + H * ((n <= first) + second) * kScoreBytes);
+      for (int half = 0; half < 2; ++half)
+        copy_box(s.k[i] + half * kHalf, k_map, head / per_kv * kD + half * 64, task.begin + n * kTile, &s.full[i]);
+      for (int h = 0; h < H; ++h) {
+        const unsigned char* from = scores + (h * a.pairs + n) * kScoreBytes;
+        if (n <= first) copy_to_shared(s.ds[i][h][0], from, kScoreBytes, &s.full[i], policy);
+        if (second) copy_to_shared(s.ds[i][h][1], from + (first + 1) * kScoreBytes, kScoreBytes, &s.full[i], policy);
+      }
+    }
+    return;
+  }
+  take_registers<240>();
+  const int w = group - 1, m = first + w;
+  float dq[H][64];
+#pragma unroll
+  for (int h = 0; h < H; ++h)
+#pragma unroll
+    for (int i = 0; i < 64; ++i) dq[h][i] = 0;
+  int last = -1;  // the stage that products may still read
+  for (int n = 0; n < keys; ++n, turn.advance()) {
+    const int i = turn.slot;
+    s.full[i].wait(turn.parity);
+    if (n <= m && m < tiles) {
+      const uint64_t k = down(shared_address(s.k[i]), kHalf);
+      begin_products();
+#pragma unroll
+      for (int h = 0; h < H; ++h) {
+        const uint64_t ds = down(shared_address(s.ds[i][h][w]), kHalf);
+#pragma unroll
+        for (int c = 0; c < 4; ++c) multiply_64x128(dq[h], further(ds, c * 2048), further(k, c * 2048));
+      }
+      end_group();
+      wait_groups<1>();
+    } else {
+      wait_groups<0>();
+    }
+    if (last >= 0 && threadIdx.x % 128 == 0) s.empty[last].arrive();
+    last = i;
+  }
+  wait_groups<0>();
+  // Row p of the product is query 32·(p/32) + 8·(p/2%4) + 2·(p/8%4) + p%2 of its tile.
+  const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32 % 4;
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const int p = warp * 16 + lane / 4 + half * 8;
+    const int t = m * kTile + p / 32 * 32 + p / 2 % 4 * 8 + p / 8 % 4 * 2 + p % 2;
+    if (t >= task.length) continue;
+#pragma unroll
+    for (int h = 0; h < H; ++h) {
+      auto* line = reinterpret_cast<uint32_t*>(a.dq + (task.begin + t) * a.lddq + (head + h) * kD) + lane % 4;
+#pragma unroll
+      for (int j = 0; j < 16; ++j)
+        line[j * 4] = pack_bf16(dq[h][j * 4 + half * 2] * a.scale, dq[h][j * 4 + half * 2 + 1] * a.scale);
+    }
+  }
+}
+
+// Boxes of 64 rows × 64 columns of a matrix, swizzled; rows past the end are zeros.
+CUtensorMap boxes_of(const ConstMat& m) {
+  using Encode = CUresult (*)(CUtensorMap*, CUtensorMapDataType, cuuint32_t, void*, const cuuint64_t*,
+                              const cuuint64_t*, const cuuint32_t*, const cuuint32_t*, CUtensorMapInterleave,
+                              CUtensorMapSwizzle, CUtensorMapL2promotion, CUtensorMapFloatOOBfill);
+  static const Encode encode = [] {
+    void* f = nullptr;
+    cudaDriverEntryPointQueryResult found{};
+    cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &f, 12000, cudaEnableDefault, &found);
+    require(f != nullptr && found == cudaDriverEntryPointSuccess, "the driver has no cuTensorMapEncodeTiled");
+    return reinterpret_cast<Encode>(f);
+  }();
+  CUtensorMap map;
+  const cuuint64_t size[2] = {static_cast<cuuint64_t>(m.cols), static_cast<cuuint64_t>(m.rows)},
+                   stride[1] = {static_cast<cuuint64_t>(m.ld) * 2};
+  const cuuint32_t box[2] = {64, kTile}, step[2] = {1, 1};
+  require(encode(&map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 2, const_cast<void*>(m.p), size, stride, box, step,
+                 CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+                 CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS,
+          "cuTensorMapEncodeTiled refused a matrix");
+  return map;
+}
+
+bool even(const ConstMat& m) { return m.type == DType::kBF16 && m.ld % 8 == 0 && wide(m.p); }
+
+struct Counts {
+  int64_t blocks = 0, tiles = 0, pairs = 0;
+  void add(int64_t length) {
+    const int64_t n = ceil_div(length, kTile);
+    blocks += ceil_div(length, kBlock), tiles += n, pairs += n * (n + 1) / 2;
+  }
+};
+int64_t rounded(int64_t bytes) { return ceil_div(bytes, 1024) * 1024; }
+int64_t table_bytes(const Counts& n, int64_t heads) {
+  return rounded(n.blocks * static_cast<int64_t>(sizeof(Task))) +
+         rounded(n.tiles * static_cast<int64_t>(sizeof(Tile))) +
+         rounded(heads * n.tiles * kTile * static_cast<int64_t>(sizeof(Stats)));
+}
+
+}  // namespace
+
+bool tiles_cover(const AttentionGrad& c) {
+  return c.head_dim == kD && c.window == 0 && !(c.dropout > 0) && even(c.q) && even(c.k) && even(c.v) && even(c.out) &&
+         even(c.dout) && even(c.dq) && even(c.dk) && even(c.dv) &&
+         (c.longest > 0 ? c.longest : c.q.rows) <= kMostBlocks * kBlock;
+}
+
+// The tables are largest where every token is a document; the scores of such documents are taken in parts.
+size_t tiles_grad_scratch(const AttentionGrad& c) {
+  const int64_t longest = c.longest > 0 ? c.longest : c.q.rows;
+  Counts dense, most;
+  for (int64_t t = 0; t < c.q.rows; t += longest) dense.add(std::min(longest, c.q.rows - t));
+  most.blocks = most.tiles = c.q.rows;
+  const int64_t per_kv = c.heads / c.kv_heads;
+  return static_cast<size_t>(table_bytes(most, c.heads) +
+                             std::max(dense.pairs * c.heads, c.q.rows * per_kv) * kScoreBytes);
+}
+
+void tiles_grad(Stream stream, const AttentionGrad& c, const StatsLayout& layout, void* scratch, size_t bytes) {
+  if (c.q.rows == 0) return;
+  Counts n;
+  int64_t longest = 0;
+  for (int64_t i = 0; i < c.documents; ++i) {
+    n.add(c.host_cu_seqlens[i + 1] - c.host_cu_seqlens[i]);
+    longest = std::max<int64_t>(longest, c.host_cu_seqlens[i + 1] - c.host_cu_seqlens[i]);
+  }
+  const int64_t per_kv = c.heads / c.kv_heads, tables = table_bytes(n, c.heads), of_kv = n.pairs * per_kv * kScoreBytes;
+  const int64_t at_once = std::min(c.kv_heads, (static_cast<int64_t>(bytes) - tables) / of_kv);
+  require(at_once > 0, "attention's gradient was planned with less memory than these documents need");
+  auto* tasks = static_cast<Task*>(scratch);
+  auto* tiles =
+      reinterpret_cast<Tile*>(static_cast<char*>(scratch) + rounded(n.blocks * static_cast<int64_t>(sizeof(Task))));
+  auto* stats =
+      reinterpret_cast<Stats*>(reinterpret_cast<char*>(tiles) + rounded(n.tiles * static_cast<int64_t>(sizeof(Tile))));
+  const bool few = c.documents <= 32;
+  const auto list = few ? make_tasks<32> : make_tasks<1024>;
+  list<<<1, few ? 32 : 1024, 0, stream>>>(c.cu_seqlens, static_cast<int>(c.documents),
+                                          static_cast<int>(ceil_div(longest, kBlock)), tasks, tiles);
+  const StatsArgs of_stats{
+      tiles, static_cast<const bf16*>(c.out.p), static_cast<const bf16*>(c.dout.p), c.lse, stats, c.out.ld, c.dout.ld,
+      layout};
+  make_stats<<<dim3(static_cast<unsigned>(n.tiles), static_cast<unsigned>(c.heads)), 256, 0, stream>>>(of_stats);
+  TilesArgs a{};
+  a.tasks = tasks, a.stats = stats, a.ds = static_cast<unsigned char*>(scratch) + tables;
+  a.dq = static_cast<bf16*>(c.dq.p), a.dk = static_cast<bf16*>(c.dk.p), a.dv = static_cast<bf16*>(c.dv.p);
+  a.lddq = c.dq.ld, a.lddk = c.dk.ld, a.lddv = c.dv.ld, a.tiles = n.tiles, a.pairs = n.pairs;
+  a.heads = static_cast<int>(c.heads), a.kv_heads = static_cast<int>(c.kv_heads), a.scale = c.scale;
+  const bool two = per_kv % 2 == 0;
+  const auto queries = two ? query_blocks<2> : query_blocks<1>;
+  const size_t query_bytes = two ? sizeof(QueryShared<2>) : sizeof(QueryShared<1>);
+  for (const auto& [kernel, shared] : {std::pair{reinterpret_cast<const void*>(key_blocks), sizeof(KeyShared)},
+                                       {reinterpret_cast<const void*>(queries), query_bytes}})
+    require(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared)) ==
+                cudaSuccess,
+            "attention's gradient needs 200 KB of shared memory");
+  const CUtensorMap q = boxes_of(c.q), k = boxes_of(c.k), v = boxes_of(c.v), dout = boxes_of(c.dout);
+  for (int64_t first = 0; first < c.kv_heads; first += at_once) {
+    a.first_kv = static_cast<int>(first), a.kv_count = static_cast<int>(std::min(at_once, c.kv_heads - first));
+    key_blocks<<<static_cast<unsigned>(n.blocks * a.kv_count), kThreads, sizeof(KeyShared), stream>>>(a, q, k, v, dout);
+    queries<<<static_cast<unsigned>(n.blocks * a.kv_count * per_kv / (two ? 2 : 1)), kThreads, query_bytes, stream>>>(
+        a, k);
+  }
+  check_launch("attention_tiles");
+}
+
+}  // namespace mxt::kernels::cuda

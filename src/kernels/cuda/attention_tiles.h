@@ -1,0 +1,22 @@
+// The gradient of causal attention on Hopper's matrix units, for what training mostly asks for: bf16, head dimension
+// 128, no window, no dropout; any documents, any grouping of heads. Deterministic: every sum has one owner and one
+// order.
+#pragma once
+
+#include "kernels/gpu/gpu.h"
+
+namespace mxt::kernels::cuda {
+
+// Where the forward pass put the log-sum of exponentials of token t of document i (its t-th) and head h: at
+// i·document + (first token of i)·offset + h·head + t·token.
+struct StatsLayout {
+  int64_t document, offset, head, token;
+};
+
+inline constexpr int64_t kTilesHead = 128;  // the head dimension it is for
+bool tiles_cover(const AttentionGrad&);
+// For documents of the given length; what is more is taken in parts.
+size_t tiles_grad_scratch(const AttentionGrad&);
+void tiles_grad(Stream, const AttentionGrad&, const StatsLayout&, void* scratch, size_t bytes);
+
+}  // namespace mxt::kernels::cuda

@@ -1,0 +1,150 @@
+// Hopper's own instructions (sm_90a): barriers that count bytes, bulk copies, matrix products of a warpgroup.
+#pragma once
+
+#include <cuda.h>
+
+#include <cstdint>
+
+#include "kernels/gpu/mma.cuh"
+
+namespace mxt::kernels::cuda {
+
+// A barrier in shared memory whose phases end when all arrivals, and all bytes that were announced, are there.
+struct Gate {
+  uint64_t word;
+  __device__ void init(int arrivals) {
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(&word)), "r"(arrivals));
+  }
+  __device__ void arrive() {
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(&word)) : "memory");
+  }
+  __device__ void arrive_and_expect(int bytes) {
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(&word)), "r"(bytes)
+                 : "memory");
+  }
+  // Until the phase of this parity has ended.
+  __device__ void wait(int parity) {
+    uint32_t done = 0;
+    while (!done)
+      asm volatile("{\n.reg .pred p;\nmbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\nselp.u32 %0, 1, 0, p;\n}"
+                   : "=r"(done)
+                   : "r"(shared_address(&word)), "r"(parity)
+                   : "memory");
+  }
+};
+// Between the inits of gates and the first copy that counts on them (a barrier of the block besides).
+__device__ __forceinline__ void gates_ready() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
+
+// How long the second-level cache keeps what a copy brought.
+__device__ __forceinline__ uint64_t read_once() {
+  uint64_t policy;
+  asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+  return policy;
+}
+// `bytes` (a multiple of 16, as both addresses) that lie side by side.
+__device__ __forceinline__ void copy_to_shared(void* to, const void* from, int bytes, Gate* gate, uint64_t policy) {
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], %4;" ::
+          "r"(shared_address(to)),
+      "l"(from), "r"(bytes), "r"(shared_address(&gate->word)), "l"(policy)
+      : "memory");
+}
+// A box of a matrix (the map says how large and how laid out) from this column and row on.
+__device__ __forceinline__ void copy_box(void* to, const CUtensorMap& map, int column, int row, Gate* gate) {
+  asm volatile(
+      "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3}], [%4];" ::"r"(
+          shared_address(to)),
+      "l"(&map), "r"(column), "r"(row), "r"(shared_address(&gate->word))
+      : "memory");
+}
+
+// Tiles of bf16 in shared memory as boxes of 64 columns (128 bytes) and any number of rows, their 16-byte pieces
+// permuted within groups of eight rows ("128-byte swizzle"); each box begins at a multiple of 1,024 bytes.
+//
+// Operand whose rows are those of the product and whose columns are summed over. 16 columns further: 32 bytes.
+__device__ __forceinline__ uint64_t across(uint32_t at) {
+  return static_cast<uint64_t>((at & 0x3ffff) >> 4) | uint64_t{1} << 16 | uint64_t{1024 >> 4} << 32 | uint64_t{1} << 62;
+}
+// Operand whose rows are summed over; `next`: bytes to the box with the next 64 columns. 16 rows further: 2,048 bytes.
+__device__ __forceinline__ uint64_t down(uint32_t at, uint32_t next) {
+  return static_cast<uint64_t>((at & 0x3ffff) >> 4) | static_cast<uint64_t>(next >> 4) << 16 |
+         uint64_t{1024 >> 4} << 32 | uint64_t{1} << 62;
+}
+__device__ __forceinline__ uint64_t further(uint64_t operand, uint32_t bytes) { return operand + (bytes >> 4); }
+
+// Products run beside the warps: begin_products() after registers or shared memory were written, end_group() after
+// the last product of a group, wait_groups<N>() until at most N groups still run.
+__device__ __forceinline__ void begin_products() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+__device__ __forceinline__ void end_group() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
+template <int N>
+__device__ __forceinline__ void wait_groups() {
+  asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(N) : "memory");
+}
+
+#define MXT_SUMS_8(d, i)                                                                                      \
+  "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), "+f"(d[i + 6]), \
+      "+f"(d[i + 7])
+#define MXT_NEW_8(d, i)                                                                                       \
+  "=f"(d[i]), "=f"(d[i + 1]), "=f"(d[i + 2]), "=f"(d[i + 3]), "=f"(d[i + 4]), "=f"(d[i + 5]), "=f"(d[i + 6]), \
+      "=f"(d[i + 7])
+#define MXT_NEW_32(d, i) MXT_NEW_8(d, i), MXT_NEW_8(d, i + 8), MXT_NEW_8(d, i + 16), MXT_NEW_8(d, i + 24)
+#define MXT_SUMS_32(d, i) MXT_SUMS_8(d, i), MXT_SUMS_8(d, i + 8), MXT_SUMS_8(d, i + 16), MXT_SUMS_8(d, i + 24)
+#define MXT_NAMES_32                                                                                               \
+  "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, " \
+  "%24, %25, %26, %27, %28, %29, %30, %31"
+#define MXT_NAMES_64                                                                                                 \
+  MXT_NAMES_32                                                                                                       \
+  ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, " \
+  "%54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
+
+// d (64 rows × 64) = a·b, or += a·b, over 16 columns of both; both lie `across`. Element i of thread t (lane l of warp
+// w): row 16w + l/4 + 8·(i/2 % 2), column 8·(i/4) + 2·(l%4) + i%2.
+__device__ __forceinline__ void multiply_64x64(float (&d)[32], uint64_t a, uint64_t b) {
+  asm volatile(
+      "{\n.reg .pred p;\nsetp.ne.b32 p, 0, 0;\nwgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {" MXT_NAMES_32
+      "}, %32, %33, p, 1, 1, 0, 0;\n}"
+      : MXT_NEW_32(d, 0)
+      : "l"(a), "l"(b));
+}
+__device__ __forceinline__ void multiply_add_64x64(float (&d)[32], uint64_t a, uint64_t b) {
+  asm volatile(
+      "{\n.reg .pred p;\nsetp.eq.b32 p, 0, 0;\nwgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {" MXT_NAMES_32
+      "}, %32, %33, p, 1, 1, 0, 0;\n}"
+      : MXT_SUMS_32(d, 0)
+      : "l"(a), "l"(b));
+}
+// d (64 rows × 128) += a·b over 16: a in registers (a fragment of 64 × 16), b lies `down`.
+__device__ __forceinline__ void multiply_64x128(float (&d)[64], const uint32_t (&a)[4], uint64_t b) {
+  asm volatile(
+      "{\n.reg .pred p;\nsetp.eq.b32 p, 0, 0;\nwgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {" MXT_NAMES_64
+      "}, {%64, %65, %66, %67}, %68, p, 1, 1, 1;\n}"
+      : MXT_SUMS_32(d, 0), MXT_SUMS_32(d, 32)
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
+}
+// The same with both operands in shared memory, both `down`.
+__device__ __forceinline__ void multiply_64x128(float (&d)[64], uint64_t a, uint64_t b) {
+  asm volatile(
+      "{\n.reg .pred p;\nsetp.eq.b32 p, 0, 0;\nwgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {" MXT_NAMES_64
+      "}, %64, %65, p, 1, 1, 1, 1;\n}"
+      : MXT_SUMS_32(d, 0), MXT_SUMS_32(d, 32)
+      : "l"(a), "l"(b));
+}
+
+#undef MXT_SUMS_8
+#undef MXT_NEW_8
+#undef MXT_NEW_32
+#undef MXT_SUMS_32
+#undef MXT_NAMES_32
+#undef MXT_NAMES_64
+
+// Registers are moved from the warpgroup that only asks for copies to those that multiply.
+template <int N>
+__device__ __forceinline__ void give_registers() {
+  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(N));
+}
+template <int N>
+__device__ __forceinline__ void take_registers() {
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(N));
+}
+
+}  // namespace mxt::kernels::cuda
