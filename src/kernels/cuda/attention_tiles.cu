@@ -18,6 +18,7 @@ constexpr int kTile = 64, kBlock = 128,
 constexpr int kThreads = 3 * 128;  // one warpgroup that copies, two that multiply
 constexpr int kTileBytes = kTile * kD * 2, kHalf = kTile * 128;  // of a tile of rows; of its first 64 columns
 constexpr int kScoreBytes = kTile * kTile * 2;
+constexpr int kReaders = 256;      // threads that multiply: each says that it is done with a stage
 constexpr int kMostBlocks = 1024;  // of a document
 constexpr float kLog2E = 1.4426950408889634f;
 
@@ -164,7 +165,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   const Task task = a.tasks[blockIdx.x / a.kv_count];
   const int per_kv = a.heads / a.kv_heads, tiles = (task.length + kTile - 1) / kTile, first = task.block * 2;
   if (threadIdx.x == 0) {
-    for (int i = 0; i < kKeyStages; ++i) s.full[i].init(1), s.empty[i].init(2);
+    for (int i = 0; i < kKeyStages; ++i) s.full[i].init(1), s.empty[i].init(kReaders);
     s.keys.init(1);
     gates_ready();
   }
@@ -199,11 +200,10 @@ __global__ void __launch_bounds__(kThreads, 1)
   const int w = group - 1, lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32 % 4;
   const int key_tile = first + w, key_row = warp * 16 + lane / 4;  // and the row 8 below
   const int of_head = max(tiles - key_tile, 0), total = per_kv * of_head;
-  const bool leader = threadIdx.x % 128 == 0;
   // The first tile of queries sees the first warpgroup's keys alone.
   auto pass_over = [&] {
     s.full[turn.slot].wait(turn.parity);
-    if (leader) s.empty[turn.slot].arrive();
+    s.empty[turn.slot].arrive();
     turn.advance();
   };
   if (total == 0) {
@@ -307,7 +307,7 @@ __global__ void __launch_bounds__(kThreads, 1)
     for (int c = 0; c < 4; ++c) multiply_64x128(dk, grad[c], further(down(shared_address(s.q[i]), kHalf), c * 2048));
     end_group();
     wait_groups<0>();
-    if (leader) s.empty[i].arrive();
+    s.empty[i].arrive();
   }
   wait_groups<0>();
   const int row = task.block * kBlock + w * kTile, left_rows = task.length - row;
@@ -340,7 +340,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   const bool second = first + 1 < tiles;
   const int keys = first + 1 + second;
   if (threadIdx.x == 0) {
-    for (int i = 0; i < Shared::kStages; ++i) s.full[i].init(1), s.empty[i].init(2);
+    for (int i = 0; i < Shared::kStages; ++i) s.full[i].init(1), s.empty[i].init(kReaders);
     gates_ready();
   }
   __syncthreads();
@@ -390,7 +390,7 @@ __global__ void __launch_bounds__(kThreads, 1)
     } else {
       wait_groups<0>();
     }
-    if (last >= 0 && threadIdx.x % 128 == 0) s.empty[last].arrive();
+    if (last >= 0) s.empty[last].arrive();
     last = i;
   }
   wait_groups<0>();
