@@ -212,6 +212,8 @@ __global__ void __launch_bounds__(kThreads, 1)
   }
   const uint64_t k = across(shared_address(s.k) + w * kHalf), v = across(shared_address(s.v) + w * kHalf);
   const float factor = a.scale * kLog2E;
+  // st and dp are written by products alone, and the sums' zeros by instructions that stay where they stand: where
+  // ptxas finds anything else that touches a product's registers under way, it runs the products one after another.
   float dk[64], dv[64], st[32], dp[32];
 #pragma unroll
   for (int i = 0; i < 64; ++i)
