@@ -155,6 +155,15 @@ __device__ __forceinline__ void store_sums(const float (&d)[64], float factor, b
   }
 }
 
+// d = a·bᵀ of 64 rows of a block and a tile's, over all of kD; a group of its own.
+__device__ __forceinline__ void multiply_tiles(float (&d)[32], uint64_t a, uint64_t b) {
+  multiply_64x64(d, a, b);
+#pragma unroll
+  for (int c = 1; c < 8; ++c)
+    multiply_add_64x64(d, further(a, c / 4 * 2 * kHalf + c % 4 * 32), further(b, c / 4 * kHalf + c % 4 * 32));
+  end_group();
+}
+
 __global__ void __launch_bounds__(kThreads, 1)
     key_blocks(const __grid_constant__ TilesArgs a, const __grid_constant__ CUtensorMap q_map,
                const __grid_constant__ CUtensorMap k_map, const __grid_constant__ CUtensorMap v_map,
@@ -218,22 +227,8 @@ __global__ void __launch_bounds__(kThreads, 1)
 #pragma unroll
   for (int i = 0; i < 64; ++i)
     asm volatile("mov.f32 %0, 0f00000000;\nmov.f32 %1, 0f00000000;" : "=f"(dk[i]), "=f"(dv[i]));
-  auto scores = [&](int slot) {
-    const uint64_t q = across(shared_address(s.q[slot]));
-    multiply_64x64(st, k, q);
-#pragma unroll
-    for (int c = 1; c < 8; ++c)
-      multiply_add_64x64(st, further(k, c / 4 * 2 * kHalf + c % 4 * 32), further(q, c / 4 * kHalf + c % 4 * 32));
-    end_group();
-  };
-  auto grads = [&](int slot) {
-    const uint64_t o = across(shared_address(s.dout[slot]));
-    multiply_64x64(dp, v, o);
-#pragma unroll
-    for (int c = 1; c < 8; ++c)
-      multiply_add_64x64(dp, further(v, c / 4 * 2 * kHalf + c % 4 * 32), further(o, c / 4 * kHalf + c % 4 * 32));
-    end_group();
-  };
+  auto scores = [&](int slot) { multiply_tiles(st, k, across(shared_address(s.q[slot]))); };
+  auto grads = [&](int slot) { multiply_tiles(dp, v, across(shared_address(s.dout[slot]))); };
   // A row of ds takes 128 bytes: queries 8j + 2c + e stand at 32·(j/4) + 8c + 2·(j%4) + e, so that a thread writes 16.
   const int chunk = lane % 4, turned = lane / 4;
   const int piece0 = (chunk ^ turned) * 16, piece1 = ((chunk + 4) ^ turned) * 16;

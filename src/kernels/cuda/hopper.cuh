@@ -97,37 +97,33 @@ __device__ __forceinline__ void wait_groups() {
   ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, " \
   "%54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
 
+// p: whether what d holds is added to ("eq") or not ("ne").
+#define MXT_PRODUCT(add, shape) \
+  "{\n.reg .pred p;\nsetp." add ".b32 p, 0, 0;\nwgmma.mma_async.sync.aligned." shape ".f32.bf16.bf16 {"
+
 // d (64 rows × 64) = a·b, or += a·b, over 16 columns of both; both lie `across`. Element i of thread t (lane l of warp
 // w): row 16w + l/4 + 8·(i/2 % 2), column 8·(i/4) + 2·(l%4) + i%2.
 __device__ __forceinline__ void multiply_64x64(float (&d)[32], uint64_t a, uint64_t b) {
-  asm volatile(
-      "{\n.reg .pred p;\nsetp.ne.b32 p, 0, 0;\nwgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {" MXT_NAMES_32
-      "}, %32, %33, p, 1, 1, 0, 0;\n}"
-      : MXT_NEW_32(d, 0)
-      : "l"(a), "l"(b));
+  asm volatile(MXT_PRODUCT("ne", "m64n64k16") MXT_NAMES_32 "}, %32, %33, p, 1, 1, 0, 0;\n}"
+               : MXT_NEW_32(d, 0)
+               : "l"(a), "l"(b));
 }
 __device__ __forceinline__ void multiply_add_64x64(float (&d)[32], uint64_t a, uint64_t b) {
-  asm volatile(
-      "{\n.reg .pred p;\nsetp.eq.b32 p, 0, 0;\nwgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {" MXT_NAMES_32
-      "}, %32, %33, p, 1, 1, 0, 0;\n}"
-      : MXT_SUMS_32(d, 0)
-      : "l"(a), "l"(b));
+  asm volatile(MXT_PRODUCT("eq", "m64n64k16") MXT_NAMES_32 "}, %32, %33, p, 1, 1, 0, 0;\n}"
+               : MXT_SUMS_32(d, 0)
+               : "l"(a), "l"(b));
 }
 // d (64 rows × 128) += a·b over 16: a in registers (a fragment of 64 × 16), b lies `down`.
 __device__ __forceinline__ void multiply_64x128(float (&d)[64], const uint32_t (&a)[4], uint64_t b) {
-  asm volatile(
-      "{\n.reg .pred p;\nsetp.eq.b32 p, 0, 0;\nwgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {" MXT_NAMES_64
-      "}, {%64, %65, %66, %67}, %68, p, 1, 1, 1;\n}"
-      : MXT_SUMS_32(d, 0), MXT_SUMS_32(d, 32)
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
+  asm volatile(MXT_PRODUCT("eq", "m64n128k16") MXT_NAMES_64 "}, {%64, %65, %66, %67}, %68, p, 1, 1, 1;\n}"
+               : MXT_SUMS_32(d, 0), MXT_SUMS_32(d, 32)
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
 }
 // The same with both operands in shared memory, both `down`.
 __device__ __forceinline__ void multiply_64x128(float (&d)[64], uint64_t a, uint64_t b) {
-  asm volatile(
-      "{\n.reg .pred p;\nsetp.eq.b32 p, 0, 0;\nwgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {" MXT_NAMES_64
-      "}, %64, %65, p, 1, 1, 1, 1;\n}"
-      : MXT_SUMS_32(d, 0), MXT_SUMS_32(d, 32)
-      : "l"(a), "l"(b));
+  asm volatile(MXT_PRODUCT("eq", "m64n128k16") MXT_NAMES_64 "}, %64, %65, p, 1, 1, 1, 1;\n}"
+               : MXT_SUMS_32(d, 0), MXT_SUMS_32(d, 32)
+               : "l"(a), "l"(b));
 }
 
 #undef MXT_SUMS_8
@@ -136,6 +132,7 @@ __device__ __forceinline__ void multiply_64x128(float (&d)[64], uint64_t a, uint
 #undef MXT_SUMS_32
 #undef MXT_NAMES_32
 #undef MXT_NAMES_64
+#undef MXT_PRODUCT
 
 // Registers are moved from the warpgroup that only asks for copies to those that multiply.
 template <int N>
