@@ -1,14 +1,13 @@
 // Matrix products on the CPU. Every candidate gives the same bits for any number of threads.
 //   "auto"          by a written rule (choose() in gemm/gemm.cc): what measured best for the processor and the shape
 //   "panels"        our packed kernel: one fixed order of summation for an output element, whatever m, n and the
-//   tiling, so
-//                   a token's result does not depend on which other tokens are in the batch
+//                   tiling, so a token's result does not depend on which other tokens are in the batch
 //   "onednn"        oneDNN's matmul on fixed tiles of the output
 //   "rows"          for y = x Wᵀ (else panels): dot products along k, W read as it lies; for few rows below AVX-512
-//   several times
-//                   faster than packing. A token's result does not depend on the others
-// Memory: a thread keeps about 1 MiB of its own for packed operands, whatever the shapes, and the calling one up to 2
-// MiB more; no other scratch is used.
+//                   several times faster than packing. A token's result does not depend on the others
+//   "tiles"         on processors with AMX (else panels): both operands packed into tiles, fp32 as three bf16 parts
+//                   (gemm/tiles.h)
+// Memory: gemm/workspace.h, whatever the shapes; no other scratch is used.
 #pragma once
 
 #include <string>

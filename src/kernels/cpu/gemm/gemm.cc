@@ -8,24 +8,37 @@
 #include "kernels/cpu/gemm/micro.h"
 #include "kernels/cpu/gemm/onednn.h"
 #include "kernels/cpu/gemm/panels.h"
+#include "kernels/cpu/gemm/tiles.h"
+#include "kernels/cpu/gemm/workspace.h"
 #include "kernels/cpu/rows/rows.h"
 
 namespace mxt::kernels::cpu {
 namespace {
 
-enum Algorithm { kAuto, kPanels, kOneDnn, kRows };
+enum Algorithm { kAuto, kPanels, kOneDnn, kRows, kTiles };
 
 // oneDNN 2.6 has no F32 product with a BF16 result.
 bool usable(const Gemm& g) { return onednn_usable(g.a.type) && !(g.a.type == DType::kF32 && g.c.type == DType::kBF16); }
 
+// Many rows and not few columns, on processors with AMX: packing both operands into tiles then costs less than it
+// saves. Measured ahead of oneDNN for bf16 but where weights are the result (level) or C is narrow; for fp32, which six
+// products of bf16 parts serve faster than FMA does, there too.
+bool suits_tiles(const Gemm& g, int64_t k) {
+  constexpr int64_t kRows = 512, kColumns = 256;
+  if (!tiles_usable(k)) return false;
+  if (g.a.type == DType::kBF16) return !g.trans_a && g.c.rows >= kRows && g.c.cols >= kColumns;
+  constexpr int64_t kNarrow = 128, kShort = 64, kLong = 2048;
+  const bool wide = g.c.cols >= kNarrow && k >= kShort && k <= kLong;
+  return wide && (g.trans_a ? g.c.rows >= kNarrow && k >= kRows : g.c.rows >= kRows);
+}
+
 // The rule of "auto". Measured on Zen 5 and Zen 3: panels is level with oneDNN on large products, and ahead on thin
-// ones and where the left operand is transposed. On processors with AMX both use its tiles in bf16: panels is twice as
-// fast for few columns (an adapter's rank), oneDNN ahead elsewhere (weights packed before make panels a sixth faster on
-// one such host and a tenth slower on the next); oneDNN's fp32 is a tenth ahead. But where few terms are added to what
-// is there (an adapter's way back into y: its rank is k) oneDNN is four to six times slower than panels; few rows are
-// left to panels too.
+// ones and where the left operand is transposed. On processors with AMX panels uses its tiles in bf16 too, and is twice
+// as fast for few columns (an adapter's rank). Where few terms are added to what is there (an adapter's way back into
+// y: its rank is k) oneDNN is four to six times slower than panels; few rows are left to panels too.
 Algorithm choose(const Gemm& g, int64_t k) {
   constexpr int64_t kLeast = 16, kFewTerms = 16, kFewColumns = 16;
+  if (suits_tiles(g, k)) return kTiles;
   if (g.accumulate && k <= kFewTerms) return kPanels;
   if (g.a.type == DType::kBF16 && !g.trans_a && g.c.cols <= kFewColumns && k >= kLeastTileDepth) return kPanels;
   return usable(g) && onednn_has_amx() && g.c.rows >= kLeast && g.c.cols >= kLeast && k >= kLeast ? kOneDnn : kPanels;
@@ -38,6 +51,8 @@ Algorithm resolve(const Gemm& g, int64_t k, int algo) {
       return usable(g) ? kOneDnn : kPanels;
     case kRows:
       return g.trans_b && !g.trans_a ? kRows : kPanels;
+    case kTiles:
+      return tiles_usable(k) ? kTiles : kPanels;
     case kPanels:
       return kPanels;
     case kAuto:
@@ -67,11 +82,9 @@ void empty_product(const Gemm& g) {
 
 }  // namespace
 
-size_t gemm_memory(const Gemm&) {
-  return static_cast<size_t>(num_threads()) * panels_memory() + panels_shared_memory();
-}
+size_t gemm_memory(const Gemm&) { return static_cast<size_t>(num_threads()) * kThreadWorkspace + kSharedWorkspace; }
 
-std::vector<std::string> gemm_algorithms() { return {"auto", "panels", "onednn", "rows"}; }
+std::vector<std::string> gemm_algorithms() { return {"auto", "panels", "onednn", "rows", "tiles"}; }
 
 int same_gemm(const Gemm& g, int algo) {
   const Algorithm code = resolve(g, inner(g), algo);
@@ -100,6 +113,8 @@ void gemm(const Gemm& g) {
       return onednn_gemm(g);
     case kRows:
       return rows_gemm(g);
+    case kTiles:
+      return tiles_gemm(g);
     default:
       return panels_gemm(g);
   }

@@ -1,13 +1,12 @@
 #include "kernels/cpu/gemm/panels.h"
 
 #include <algorithm>
-#include <memory>
-#include <new>
 
 #include "base/error.h"
 #include "base/threads.h"
 #include "kernels/cpu/gemm/amx.h"
 #include "kernels/cpu/gemm/micro.h"
+#include "kernels/cpu/gemm/workspace.h"
 
 namespace mxt::kernels::cpu {
 namespace {
@@ -27,31 +26,15 @@ constexpr int64_t kLeastRows = 96;    // of a task: packing a panel of B then co
 constexpr int64_t kStreamRows = 16;   // up to here B is read at the speed of memory
 constexpr double kSerialFlops = 1e6;  // about 2 µs: less than waking the threads costs
 
-// What a thread packs into; made once.
 struct Workspace {
-  struct Free {
-    void operator()(void* p) const { ::operator delete(p, std::align_val_t(64)); }
-  };
-  std::unique_ptr<char, Free> memory;
   char *a, *b;
   float* partial;
   Workspace() {
-    memory.reset(static_cast<char*>(::operator new(panels_memory(), std::align_val_t(64))));
-    a = memory.get(), b = a + (kUnitsA + kUnitsSlack) * 4, partial = reinterpret_cast<float*>(b + kUnitsB * 4);
+    static_assert((kUnitsA + kUnitsSlack + kUnitsB + kUnitsPartial) * 4 <= kThreadWorkspace);
+    static_assert(2 * kUnitsShared * 4 <= kSharedWorkspace);
+    a = thread_workspace(), b = a + (kUnitsA + kUnitsSlack) * 4, partial = reinterpret_cast<float*>(b + kUnitsB * 4);
   }
 };
-
-// A whole B, packed once for a product; the thread that calls keeps the memory.
-float* shared_memory(int64_t units) {
-  thread_local std::unique_ptr<float, Workspace::Free> memory;
-  thread_local int64_t have = 0;
-  if (have < units) {
-    memory.reset();
-    memory.reset(static_cast<float*>(::operator new(static_cast<size_t>(units) * 4, std::align_val_t(64))));
-    have = units;
-  }
-  return memory.get();
-}
 
 // How the output is cut. The cut never changes a result, so it may follow the number of threads.
 struct Plan {
@@ -96,7 +79,7 @@ struct Plan {
       part = pack_a ? at_once : steps;
       const int64_t units_b = panels * kPanel * steps, units_both = units_b + parts() * part_a();
       const bool both = g.trans_a && micro.blocks && units_both <= most_shared;
-      float* memory = shared_memory(both ? units_both : units_b);
+      auto* memory = reinterpret_cast<float*>(shared_workspace(static_cast<size_t>(both ? units_both : units_b) * 4));
       shared = reinterpret_cast<char*>(memory);
       if (both) shared_a = memory + units_b;
       cut_shared(panels);
@@ -313,7 +296,7 @@ const Micro& micro_of(const Gemm& g, bool portable, Unit* unit) {
 }
 
 void task(const Plan& p, int64_t index) {
-  thread_local Workspace w;
+  Workspace w;
   Task t(p, index, w);
   if (p.stream)
     t.streamed();
@@ -333,9 +316,6 @@ const Micro& best_micro(bool bf16, bool portable, Unit* unit) {
   if (!portable) micro = avx2_micro(*unit);
   return micro ? *micro : portable_micro(*unit);
 }
-
-size_t panels_shared_memory() { return static_cast<size_t>(2 * kUnitsShared) * 4; }
-size_t panels_memory() { return static_cast<size_t>(kUnitsA + kUnitsSlack + kUnitsB + kUnitsPartial) * 4; }
 
 size_t panels_packed_bytes(const Gemm& g) {
   Unit unit;

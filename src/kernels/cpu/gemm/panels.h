@@ -1,6 +1,6 @@
 // Our own matrix product: panels of 64 columns of B are packed (a small B once for all threads, else by the thread that
-// uses them) and multiplied with rows of A read in place (or packed, when A is transposed or k is odd). Needs no
-// scratch: a thread keeps under 1 MiB of its own, the one that calls up to 4 MiB more.
+// uses them) and multiplied with rows of A read in place (or packed, when A is transposed or k is odd). Packs
+// into what gemm/workspace.h keeps.
 #pragma once
 
 #include <cstddef>
@@ -12,8 +12,6 @@ namespace mxt::kernels::cpu {
 // Products of bf16 with k at least this use AMX tiles where there are any; not with a transposed A or an odd k.
 inline constexpr int64_t kLeastTileDepth = 64;
 
-size_t panels_memory();         // bytes that every thread keeps
-size_t panels_shared_memory();  // and the thread that calls
 // B laid out once for many products, whatever their A (Gemm::b_packed): its bytes, and the packing. a and c of the Gemm
 // are not looked at.
 size_t panels_packed_bytes(const Gemm& g);
