@@ -121,10 +121,14 @@ TEST(Plan, OfAnotherMachineIsRefusedByName) {
 // Frozen weights packed once or in every step: the plan says which, the adapter is the same.
 TEST(Plan, PackedWeightsChangeNoByteOfTheAdapter) {
   Case c;
-  c.tiny.precision = "float32";  // in bf16 AMX's products have no use for it
   c.tiny.steps = 6;
   write_file_atomic(c.recipe, cli::recipe(c.tiny));
   ASSERT_EQ(cli::run("bench --dry-run --config " + c.recipe + " --out " + c.plan).code, 0);
+  // Panels read packed weights on every processor; what AMX has by default does not.
+  c.edit([](Json& j) {
+    for (auto& [key, choice] : j["choices"].items())
+      if (key.starts_with("gemm ")) choice = "panels";
+  });
   auto packed_bytes = [&] {
     const auto r = cli::run("plan " + c.recipe + " --plan " + c.plan + " --json");
     EXPECT_EQ(r.code, 0) << r.out;
@@ -132,13 +136,8 @@ TEST(Plan, PackedWeightsChangeNoByteOfTheAdapter) {
   };
   std::vector<std::string> adapters;
   for (const char* weights : {"packed", "plain"}) {
-    if (adapters.empty()) {
-      EXPECT_EQ(plan_of(c.plan)["choices"]["step weights"], weights);
-      EXPECT_GT(packed_bytes(), 0);
-    } else {
-      c.edit([&](Json& j) { j["choices"]["step weights"] = weights; });
-      EXPECT_EQ(packed_bytes(), 0);
-    }
+    c.edit([&](Json& j) { j["choices"]["step weights"] = weights; });
+    EXPECT_EQ(packed_bytes() > 0, adapters.empty());
     const std::string out = c.folder / weights;
     const auto r = cli::run("train " + c.recipe + " --plan " + c.plan + " --out " + out);
     ASSERT_EQ(r.code, 0) << r.out;

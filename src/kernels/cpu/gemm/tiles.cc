@@ -80,11 +80,13 @@ inline void pack_tiles(const char* p, int64_t ld, int64_t count, int64_t k, char
     } else {
       const uint16_t* x = reinterpret_cast<const uint16_t*>(p);
       if constexpr (kKContiguous) {
-        out[0][l] = kWhole ? _mm512_loadu_si512(x + l * ld) : _mm512_maskz_loadu_epi16(l < count ? mask32(k) : 0, x + l * ld);
+        out[0][l] =
+            kWhole ? _mm512_loadu_si512(x + l * ld) : _mm512_maskz_loadu_epi16(l < count ? mask32(k) : 0, x + l * ld);
       } else {
         const __mmask16 mask = kWhole ? 0xffff : mask_of(count);
         auto row = [&](int64_t i) {
-          return _mm512_cvtepu16_epi32(kWhole || i < k ? _mm256_maskz_loadu_epi16(mask, x + i * ld) : _mm256_setzero_si256());
+          return _mm512_cvtepu16_epi32(kWhole || i < k ? _mm256_maskz_loadu_epi16(mask, x + i * ld)
+                                                       : _mm256_setzero_si256());
         };
         out[0][l] = _mm512_or_si512(row(2 * l), _mm512_slli_epi32(row(2 * l + 1), 16));
       }
@@ -216,7 +218,8 @@ struct Product {
   }
 
   // 32-row blocks [begin, end) of C and columns [col, stop), whose B is packed at b; to `partial` [m][n] unless null.
-  void rows(int64_t begin, int64_t end, int64_t col, int64_t stop, int64_t piece, const char* panels, float* partial) const {
+  void rows(int64_t begin, int64_t end, int64_t col, int64_t stop, int64_t piece, const char* panels,
+            float* partial) const {
     const bool plain = partial || (g.c.type == DType::kF32 && g.alpha == 1 && !g.bias && !g.accumulate);
     float* out = partial ? partial : static_cast<float*>(g.c.p);
     const int64_t ld = partial ? n : g.c.ld;
@@ -267,7 +270,8 @@ struct Product {
         __m512i r[16];
         for (int64_t i = 0; i < 16; ++i) {
           const int64_t at = swapped ? (col + j + i) * n + row : (row + i) * n + col + j;
-          r[i] = i < here ? _mm512_castps_si512(_mm512_add_ps(_mm512_maskz_loadu_ps(mask, x + at), _mm512_maskz_loadu_ps(mask, y + at)))
+          r[i] = i < here ? _mm512_castps_si512(
+                                _mm512_add_ps(_mm512_maskz_loadu_ps(mask, x + at), _mm512_maskz_loadu_ps(mask, y + at)))
                           : _mm512_setzero_si512();
         }
         if (swapped) transpose16(r);
@@ -302,7 +306,8 @@ void tiles_gemm(const Gemm& g) {
   const int64_t most = p.pieces > 1 ? col_blocks : std::max<int64_t>(2, kSharedBytes / p.edge_bytes);
   const int64_t times = (col_blocks + most - 1) / most;
   const int64_t at_once = std::min(col_blocks, ((col_blocks + times - 1) / times + 1) / 2 * 2);
-  // A piece's operand and sums lie where the last product's lay: most likely in the caches of the thread that works on it.
+  // A piece's operand and sums lie where the last product's lay: most likely in the caches of the thread that works on
+  // it.
   char* shared = shared_workspace(kSharedWorkspace);
   auto partial = [&](int64_t piece) {
     return p.pieces == 1 ? nullptr : reinterpret_cast<float*>(shared + piece * kPieceBytes + at_once * p.edge_bytes);
@@ -311,7 +316,9 @@ void tiles_gemm(const Gemm& g) {
     const int64_t here = std::min(at_once, col_blocks - first), end = std::min(p.n, (first + here) * kEdge);
     parallel_for(0, p.pieces * here, alone ? p.pieces * here : 1, [&](int64_t begin, int64_t stop) {
       for (int64_t i = begin; i < stop; ++i)
-        p.packing(false, (first + i % here) * kEdge, i / here, shared + i / here * kPieceBytes + i % here * p.edge_bytes).all();
+        p.packing(false, (first + i % here) * kEdge, i / here,
+                  shared + i / here * kPieceBytes + i % here * p.edge_bytes)
+            .all();
     });
     // Some whole rows to a task; fewer columns, in whole panels, where there are too few of them for the threads.
     const int64_t pairs = (here + 1) / 2, threads = num_threads(), enough = 4 * threads, all = p.pieces * row_blocks;
@@ -322,9 +329,9 @@ void tiles_gemm(const Gemm& g) {
     parallel_for(0, p.pieces * each, alone ? p.pieces * each : 1, [&](int64_t begin, int64_t stop) {
       for (int64_t i = begin; i < stop; ++i) {
         const int64_t piece = i / each, block = i % across * width, row = i % each / across * height;
-        p.rows(row, std::min(row + height, row_blocks), (first + block) * kEdge, std::min(end, (first + block + width) * kEdge),
-               piece, shared + piece * kPieceBytes + block * p.edge_bytes,
-               partial(piece));
+        p.rows(row, std::min(row + height, row_blocks), (first + block) * kEdge,
+               std::min(end, (first + block + width) * kEdge), piece,
+               shared + piece * kPieceBytes + block * p.edge_bytes, partial(piece));
       }
     });
   }
