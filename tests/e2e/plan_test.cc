@@ -124,11 +124,8 @@ TEST(Plan, PackedWeightsChangeNoByteOfTheAdapter) {
   c.tiny.steps = 6;
   write_file_atomic(c.recipe, cli::recipe(c.tiny));
   ASSERT_EQ(cli::run("bench --dry-run --config " + c.recipe + " --out " + c.plan).code, 0);
-  // Panels read packed weights on every processor; what AMX has by default does not.
-  c.edit([](Json& j) {
-    for (auto& [key, choice] : j["choices"].items())
-      if (key.starts_with("gemm ")) choice = "panels";
-  });
+  const std::string onednn = plan_of(c.plan)["device"]["libraries"]["onednn"];
+  if (onednn.find("amx") != std::string::npos) GTEST_SKIP() << "products by AMX pack their own: nothing is packed once";
   auto packed_bytes = [&] {
     const auto r = cli::run("plan " + c.recipe + " --plan " + c.plan + " --json");
     EXPECT_EQ(r.code, 0) << r.out;
@@ -136,8 +133,13 @@ TEST(Plan, PackedWeightsChangeNoByteOfTheAdapter) {
   };
   std::vector<std::string> adapters;
   for (const char* weights : {"packed", "plain"}) {
-    c.edit([&](Json& j) { j["choices"]["step weights"] = weights; });
-    EXPECT_EQ(packed_bytes() > 0, adapters.empty());
+    if (adapters.empty()) {
+      EXPECT_EQ(plan_of(c.plan)["choices"]["step weights"], weights);
+      EXPECT_GT(packed_bytes(), 0);
+    } else {
+      c.edit([&](Json& j) { j["choices"]["step weights"] = weights; });
+      EXPECT_EQ(packed_bytes(), 0);
+    }
     const std::string out = c.folder / weights;
     const auto r = cli::run("train " + c.recipe + " --plan " + c.plan + " --out " + out);
     ASSERT_EQ(r.code, 0) << r.out;
