@@ -20,16 +20,13 @@ enum Algorithm { kAuto, kPanels, kOneDnn, kRows, kTiles };
 // oneDNN 2.6 has no F32 product with a BF16 result.
 bool usable(const Gemm& g) { return onednn_usable(g.a.type) && !(g.a.type == DType::kF32 && g.c.type == DType::kBF16); }
 
-// Many rows and not few columns, on processors with AMX: packing both operands into tiles then costs less than it
-// saves. Measured ahead of oneDNN for bf16 but where weights are the result (level) or C is narrow; for fp32, which six
-// products of bf16 parts serve faster than FMA does, there too.
+// bf16 with many rows and not few columns, on processors with AMX: packing both operands into tiles then costs less
+// than it saves. Measured ahead of oneDNN on two hosts, but where weights are the result (level) or C is narrow. In
+// fp32 tiles are a seventh of a step ahead on one and a third behind on the other, whose first cache gives a tile in 64
+// cycles instead of 8: the probe finds out.
 bool suits_tiles(const Gemm& g, int64_t k) {
   constexpr int64_t kRows = 512, kColumns = 256;
-  if (!tiles_usable(k)) return false;
-  if (g.a.type == DType::kBF16) return !g.trans_a && g.c.rows >= kRows && g.c.cols >= kColumns;
-  constexpr int64_t kNarrow = 128, kShort = 64, kLong = 2048;
-  const bool wide = g.c.cols >= kNarrow && k >= kShort && k <= kLong;
-  return wide && (g.trans_a ? g.c.rows >= kNarrow && k >= kRows : g.c.rows >= kRows);
+  return g.a.type == DType::kBF16 && !g.trans_a && g.c.rows >= kRows && g.c.cols >= kColumns && tiles_usable(k);
 }
 
 // The rule of "auto". Measured on Zen 5 and Zen 3: panels is level with oneDNN on large products, and ahead on thin
