@@ -21,12 +21,13 @@ enum Algorithm { kAuto, kPanels, kOneDnn, kRows, kTiles };
 bool usable(const Gemm& g) { return onednn_usable(g.a.type) && !(g.a.type == DType::kF32 && g.c.type == DType::kBF16); }
 
 // bf16 with many rows and not few columns, on processors with AMX: packing both operands into tiles then costs less
-// than it saves. Measured ahead of oneDNN on two hosts, but where weights are the result (level) or C is narrow. In
-// fp32 tiles are a seventh of a step ahead on one and a third behind on the other, whose first cache gives a tile in 64
-// cycles instead of 8: the probe finds out.
+// than it saves. Measured ahead of oneDNN on two hosts. In fp32 tiles are a sixth of a step ahead on one and a third
+// behind on the other, whose first cache gives a tile in 64 cycles instead of 8: the probe finds out.
 bool suits_tiles(const Gemm& g, int64_t k) {
-  constexpr int64_t kRows = 512, kColumns = 256;
-  return g.a.type == DType::kBF16 && !g.trans_a && g.c.rows >= kRows && g.c.cols >= kColumns && tiles_usable(k);
+  constexpr int64_t kMany = 512, kEdge = 128;
+  if (g.a.type != DType::kBF16 || !tiles_usable(k)) return false;
+  if (g.trans_a) return g.c.rows >= kEdge && g.c.cols >= kEdge && k >= kMany;
+  return g.c.rows >= kMany && g.c.cols >= kEdge;
 }
 
 // The rule of "auto". Measured on Zen 5 and Zen 3: panels is level with oneDNN on large products, and ahead on thin

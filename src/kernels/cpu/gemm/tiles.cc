@@ -54,6 +54,11 @@ template <bool kWide, bool kKContiguous, bool kTransposed, bool kWhole>
 inline void pack_tiles(const char* p, int64_t ld, int64_t count, int64_t k, char* to, int64_t part_bytes) {
   constexpr int kParts = parts_of(kWide);
   __m512i out[kParts][16];
+  // The same of the next 32 terms: hardware does not follow so many short pieces far apart.
+  if constexpr (kWhole && kTransposed && !kKContiguous) {
+    constexpr int64_t kSize = kWide ? 4 : 2;
+    for (int64_t r = kTerms; r < 2 * kTerms; ++r) _mm_prefetch(p + r * ld * kSize, _MM_HINT_T0);
+  }
 #pragma GCC unroll 16
   for (int l = 0; l < 16; ++l) {
     if constexpr (kWide) {
@@ -130,6 +135,11 @@ struct Packing {
   int64_t first = 0, count = 0, k0 = 0, end = 0, block_bytes = 0;
   char* to = nullptr;
   bool second = false;
+  // One block of 32 terms alone.
+  void only(int64_t block) {
+    k0 += block * kTerms, to += block * block_bytes;
+    end = std::min(end, k0 + kTerms);
+  }
   bool more() const { return k0 < end; }
   void next() {
     const int64_t at = second ? 16 : 0;
@@ -181,9 +191,10 @@ inline void store_block(float* to, int64_t ld) {
   T::store<2>(to + 16 * ld, ld * 4), T::store<3>(to + 16 * ld + 16, ld * 4);
 }
 
-// op(A), op(B) and C of a product. Its k may be cut into two pieces, whose sums are added in the end: the gradient of a
-// weight sums over tokens, and what each thread made of those is in its own cache. Then C may stand transposed (A and B
-// change places), so that the smaller operand is the one that is read again and again.
+// op(A), op(B) and C of a product. In fp32 its k may be cut into two pieces, whose sums are added in the end: the
+// gradient of a weight sums over tokens, and what each thread made of those is in its own cache. Then C may stand
+// transposed (A and B change places), so that the smaller operand is the one that is read again and again. bf16 has
+// half of the bytes and gains nothing from it.
 struct Product {
   const Gemm& g;
   ConstMat a, b;
@@ -198,7 +209,7 @@ struct Product {
     m = g.c.rows, n = g.c.cols, k = g.trans_a ? g.a.rows : g.a.cols;
     constexpr int64_t kLeastTerms = 256;
     const int64_t half = ((k + 1) / 2 + kTerms - 1) / kTerms * ((std::min(m, n) + kEdge - 1) / kEdge) * block_bytes();
-    if (g.trans_a && k >= 2 * kLeastTerms && half + m * n * 4 <= kPieceBytes) pieces = 2, swapped = m < n;
+    if (wide && g.trans_a && k >= 2 * kLeastTerms && half + m * n * 4 <= kPieceBytes) pieces = 2, swapped = m < n;
     if (swapped) std::swap(a, b), std::swap(a_by_k, b_by_k), std::swap(m, n);
     terms = ((k + pieces - 1) / pieces + kTerms - 1) / kTerms * kTerms;
     edge_bytes = terms / kTerms * block_bytes();
@@ -314,11 +325,18 @@ void tiles_gemm(const Gemm& g) {
   };
   for (int64_t first = 0; first < col_blocks; first += at_once) {
     const int64_t here = std::min(at_once, col_blocks - first), end = std::min(p.n, (first + here) * kEdge);
-    parallel_for(0, p.pieces * here, alone ? p.pieces * here : 1, [&](int64_t begin, int64_t stop) {
-      for (int64_t i = begin; i < stop; ++i)
-        p.packing(false, (first + i % here) * kEdge, i / here,
-                  shared + i / here * kPieceBytes + i % here * p.edge_bytes)
-            .all();
+    // Along the memory of B: a few whole rows of it at a time, or of its transpose.
+    const int64_t cuts = p.b_by_k ? here : p.terms / kTerms;
+    parallel_for(0, p.pieces * cuts, alone ? p.pieces * cuts : 1, [&](int64_t begin, int64_t stop) {
+      for (int64_t i = begin; i < stop; ++i) {
+        char* to = shared + i / cuts * kPieceBytes;
+        for (int64_t j = 0; j < (p.b_by_k ? 1 : here); ++j) {
+          const int64_t edge = p.b_by_k ? i % cuts : j;
+          Packing packing = p.packing(false, (first + edge) * kEdge, i / cuts, to + edge * p.edge_bytes);
+          if (!p.b_by_k) packing.only(i % cuts);
+          packing.all();
+        }
+      }
     });
     // Some whole rows to a task; fewer columns, in whole panels, where there are too few of them for the threads.
     const int64_t pairs = (here + 1) / 2, threads = num_threads(), enough = 4 * threads, all = p.pieces * row_blocks;
