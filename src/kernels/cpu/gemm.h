@@ -5,8 +5,7 @@
 //   "onednn"        oneDNN's matmul on fixed tiles of the output
 //   "rows"          for y = x Wᵀ (else panels): dot products along k, W read as it lies; for few rows below AVX-512
 //                   several times faster than packing. A token's result does not depend on the others
-//   "tiles"         on processors with AMX (else panels): both operands packed into tiles, fp32 as three bf16 parts
-//                   (gemm/tiles.h)
+//   "tiles"         bf16 on processors with AMX (else panels): both operands packed into tiles (gemm/tiles.h)
 // Memory: gemm/workspace.h, whatever the shapes; no other scratch is used.
 #pragma once
 

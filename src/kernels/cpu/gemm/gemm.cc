@@ -20,9 +20,8 @@ enum Algorithm { kAuto, kPanels, kOneDnn, kRows, kTiles };
 // oneDNN 2.6 has no F32 product with a BF16 result.
 bool usable(const Gemm& g) { return onednn_usable(g.a.type) && !(g.a.type == DType::kF32 && g.c.type == DType::kBF16); }
 
-// bf16 with many rows and not few columns, on processors with AMX: packing both operands into tiles then costs less
-// than it saves. Measured ahead of oneDNN on two hosts. In fp32 tiles are a sixth of a step ahead on one and a third
-// behind on the other, whose first cache gives a tile in 64 cycles instead of 8: the probe finds out.
+// Many rows and not few columns of bf16, on processors with AMX: packing both operands into tiles then costs less than
+// it saves. Measured ahead of oneDNN on two hosts.
 bool suits_tiles(const Gemm& g, int64_t k) {
   constexpr int64_t kMany = 512, kEdge = 128;
   if (g.a.type != DType::kBF16 || !tiles_usable(k)) return false;
@@ -50,7 +49,7 @@ Algorithm resolve(const Gemm& g, int64_t k, int algo) {
     case kRows:
       return g.trans_b && !g.trans_a ? kRows : kPanels;
     case kTiles:
-      return tiles_usable(k) ? kTiles : kPanels;
+      return g.a.type == DType::kBF16 && tiles_usable(k) ? kTiles : kPanels;
     case kPanels:
       return kPanels;
     case kAuto:
