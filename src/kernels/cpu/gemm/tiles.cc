@@ -31,11 +31,12 @@ constexpr int64_t kTileBytes = 1024, kBlockBytes = 2 * kTileBytes;
 constexpr int64_t kSharedBytes = 1 << 20;  // of a packed B at once: half of a core's second cache
 constexpr double kSerialFlops = 4e6;
 
-// 32 rows of op(A), or columns of op(B), are packed as blocks of 32 terms: two tiles of 16 indices. A tile's row is 16
-// pairs of terms: of A an index, its pairs one after another; of B a pair, of 16 indices.
 inline __mmask32 mask32(int64_t n) { return n >= 32 ? 0xffffffffu : (1u << n) - 1; }
 
-// 16 indices and 32 terms into a tile. Less of both at the edges: zeros.
+// 32 rows of op(A), or columns of op(B), are packed as blocks of 32 terms: two tiles of 16 indices. A tile's row is 16
+// pairs of terms: of A an index, its pairs one after another; of B a pair, of 16 indices.
+//
+// Here 16 indices and 32 terms go into a tile. Less of both at the edges: zeros.
 template <bool kKContiguous, bool kTransposed, bool kWhole>
 inline void pack_tile(const uint16_t* x, int64_t ld, int64_t count, int64_t k, char* to) {
   __m512i out[16];
@@ -144,16 +145,15 @@ struct Product {
   // 32-row blocks [begin, end) of C and columns [col, stop), whose B is packed at `panels`.
   void rows(int64_t begin, int64_t end, int64_t col, int64_t stop, const char* panels) const {
     const bool plain = g.c.type == DType::kF32 && g.alpha == 1 && !g.bias && !g.accumulate;
-    const bool two = 2 * static_cast<size_t>(edge_bytes) <= kThreadWorkspace;
-    char *now = thread_workspace(), *other = two ? now + edge_bytes : now;
+    char *now = thread_workspace(), *other = now + edge_bytes;
     T::Configuration whole;
     for (int r = 0; r < 8; ++r) whole.rows[r] = 16, whole.columns[r] = 64;
     T::configure(whole);
     alignas(64) float sums[kEdge * kPanel];
     Packing beside;
     for (int64_t block = begin; block < end; ++block) {
-      if (block == begin || !two) packing(true, block * kEdge, now).all();
-      if (block + 1 < end && two) beside = packing(true, (block + 1) * kEdge, other);
+      if (block == begin) packing(true, block * kEdge, now).all();
+      if (block + 1 < end) beside = packing(true, (block + 1) * kEdge, other);
       const int64_t row = block * kEdge, here = std::min(kEdge, m - row);
       const char* panel = panels;
       for (int64_t i = col; i < stop;) {
@@ -193,7 +193,7 @@ bool tiles_usable(int64_t k) { return k <= kMostTileTerms && amx_here(); }
 
 void tiles_gemm(const Gemm& g) {
   const Product p(g);
-  MXT_ASSERT(g.a.type == DType::kBF16 && static_cast<size_t>(p.edge_bytes) <= kThreadWorkspace);
+  MXT_ASSERT(g.a.type == DType::kBF16 && 2 * static_cast<size_t>(p.edge_bytes) <= kThreadWorkspace);
   const bool alone = 2.0 * static_cast<double>(p.m * p.n) * static_cast<double>(p.k) < kSerialFlops;
   const int64_t row_blocks = (p.m + kEdge - 1) / kEdge, col_blocks = (p.n + kEdge - 1) / kEdge;
   // Columns whose packed B is kept at once, about as many each time; in whole panels.

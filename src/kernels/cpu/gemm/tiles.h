@@ -9,7 +9,7 @@
 
 namespace mxt::kernels::cpu {
 
-// Longest k: what a thread packs of A is then as large as what panels lets it keep.
+// Longest k: a thread packs A twice, the rows at hand and the next, within gemm/workspace.h.
 inline constexpr int64_t kMostTileTerms = 3072;
 bool tiles_usable(int64_t k);
 void tiles_gemm(const Gemm&);  // m, n ≥ 1, 1 ≤ k ≤ kMostTileTerms
