@@ -79,11 +79,13 @@ struct EmbeddingGradOp {
 struct LinearOp {
   int64_t joined = 0;
   bool fp8 = false;
-};  // in: x, w[, bias] → out: y = x wᵀ + bias
+  bool row_max = false;
+};  // in: x, w[, bias] → out: y = x wᵀ + bias[, the largest magnitudes of each row's two halves]
 struct LinearDxOp {
   int64_t joined = 0;
   bool fp8 = false;
-};  // in: dy, w[, sum] → out: dx (in place of sum where given)
+  bool row_max = false;
+};  // in: dy, w[, sum] → out: dx (in place of sum where given)[, the largest magnitude of each row]
 //   joined r > 0: one more input comes last, z (dz), which lies beside x (dy): y = [x|z]·[w|sB]ᵀ, dx = [dy|dz]·[w;A]
 //   fp8: x (dy) is a QuantizeOp's q, w is held in E4M3, and the scales of q come last; before them, with joined and dx,
 //   stands A
@@ -133,8 +135,9 @@ struct QkRopeOp {
 struct QkRopeGradOp {
   QkRopeOp of;
   ParamId q_w = kNone, k_w = kNone;
+  bool held = false;
 };
-//   in: dout[, qkv, rstd, q_w, k_w] → out: dqkv (in place of dout)
+//   in: dout[, qkv, rstd, q_w, k_w][, channels] → out: dqkv (in place of dout)[, q, scale]; held: as NormGradOp's
 struct AttentionOp {
   int64_t heads = 0, kv_heads = 0, head_dim = 0, window = 0;
   float scale = 0;
@@ -150,10 +153,16 @@ enum class ActKind : uint8_t { kSwiGlu, kGeluTanh, kGelu, kRelu2 };
 struct ActOp {
   ActKind kind = ActKind::kSwiGlu;
   bool held = false;
-};  // in: x → out: y[, q, scale]
+};  // in: x[, the largest magnitudes of its rows' halves] → out: y[, q, scale]; with them q may be held with a scale
+    // from
+//   them, and y not be written (kernels::ActLora)
 struct ActGradOp {
   ActKind kind = ActKind::kSwiGlu;
-};  // in: x, dy → out: dx (in place of x: its last use)
+  bool held = false;
+};  // in: x, dy[, those of x, the largest |dy| of each row, channels] → out: dx (in place of x: its last use)[, q,
+    // scale]
+//   held: dx also as QuantizeOp would write it, with the scales of the weight `channels`, or as kernels::ActLoraGrad
+//   leaves it
 // What a product with a quantized weight sees of its input at run time. kFp8Group128 and kMxfp4 share a scale over 128
 // and 32 columns, kFp8Token over the row.
 enum class Rounding : uint8_t { kNone, kFp8Token, kFp8Group128, kMxfp4 };

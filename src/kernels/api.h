@@ -45,8 +45,9 @@ struct ConstMat {
 // C = alpha · op(A) · op(B) (+ C) (+ bias as a row). op transposes where the flag says; m, n, k are read off C and A.
 // A and B have one type (F32 or BF16), C is F32 or BF16; fp32 accumulation.
 // A and B in E4M3: C = diag(a_scale) · A · Bᵀ · diag(b_scale) (+ C), trans_b alone, alpha 1; the inner dimension and n
-// are multiples of 16. The three uses: forward y = x Wᵀ (trans_b); input gradient dx = dy W; weight gradient dW = dyᵀ x
-// (trans_a).
+// are multiples of 16. The tail, of C's type (E4M3 operands alone), is added to that: C = … + tail_a · op(tail_b): an
+// adapter beside the held matrix. The three uses: forward y = x Wᵀ (trans_b); input gradient dx = dy W; weight gradient
+// dW = dyᵀ x (trans_a).
 struct Gemm {
   ConstMat a, b;
   Mat c;
@@ -55,7 +56,13 @@ struct Gemm {
   const void* bias = nullptr;  // [n] of bias_type, added once (not with accumulate)
   DType bias_type = DType::kF32;
   const float *a_scale = nullptr, *b_scale = nullptr;  // E4M3: [m], [n]; null = 1
-  int algo = 0;                                        // index into Ops::gemm_algorithms(); 0 = the backend's default
+  ConstMat tail_a, tail_b;                             // [m, r], [r, n] (tail_trans_b: [n, r]); no columns: none
+  bool tail_trans_b = false;
+  // E4M3: the largest magnitude of each row of C as it is stored, where wanted; of each of row_parts equal ranges of
+  // its columns: [m, row_parts].
+  float* row_max = nullptr;
+  int row_parts = 1;
+  int algo = 0;  // index into Ops::gemm_algorithms(); 0 = the backend's default
   bool b_constant =
       false;  // the call before this one does not write b: a kernel may read it before that call has ended
   const void* b_packed = nullptr;  // b as Ops::pack_b laid it out, or null: never changes a result
@@ -167,6 +174,7 @@ struct QkRopeGrad {
   const float* rstd = nullptr;
   float *dq_w = nullptr, *dk_w = nullptr;  // F32 [head_dim] or null
   bool accumulate = true;
+  HeldCopy held;  // of dqkv
 };
 
 // Softmax attention inside documents: token t of document [cu[i], cu[i+1]) sees tokens s ≤ t of the same
@@ -248,6 +256,16 @@ struct ActGrad {  // dx may be the same memory as x
   Mat dx;
 };
 
+// SwiGLU for a product with a held matrix and its adapter: y as E4M3 (act.held), and z = y·aᵀ of y as it would be
+// stored; y itself is not written. The scale is one that no element exceeds: f8e4m3_row_scale(|gate| · |up|) of the
+// row's largest.
+struct ActLora {
+  Act act;                         // kSwiGlu
+  ConstMat a;                      // [rank, cols of y], act
+  Mat z;                           // [tokens, rank]
+  const float* row_max = nullptr;  // [rows, 2], the largest |gate| and |up|
+};
+
 // SwiGLU's backward and what LoRA needs of its operands, while they are at hand: act (kSwiGlu), then lora with dy =
 // act.dx (two blocks: gate's columns, then up's), and da (+)= dzᵀ·y for the adapter of the product that reads y =
 // silu(gate)·up.
@@ -257,6 +275,11 @@ struct ActLoraGrad {
   ConstMat dz;          // [tokens, rank] of that adapter; no rows: da is not wanted
   float* da = nullptr;  // F32 [rank, cols of y]
   bool accumulate_da = false;
+  // With held.q dx is not written; it is left as E4M3 instead, with a scale that no element exceeds, since a block does
+  // not see a row whole: f8e4m3_row_scale(largest · max(1.1 · |up| · max c of gate, |gate| · max c of up)), since
+  // |silu'| < 1.1 and |silu(x)| ≤ |x|.
+  HeldCopy held;                                       // of dx; channel is wanted
+  const float *row_max = nullptr, *largest = nullptr;  // [rows, 2], the largest |gate| and |up|; [rows], of |dy|
 };
 
 struct Add {  // y = a + b; y may be a or b
@@ -356,11 +379,11 @@ class Ops {
   virtual size_t packed_b_bytes(const Gemm&) const { return 0; }
   virtual void pack_b(const Gemm&, void* /*to*/) {}
   virtual void quantize(const Quantize&) = 0;
-  // Whether products of E4M3 operands may add into C.
-  virtual bool adds_quantized() const { return true; }
   // Only where has_lora_grad says so (pointers may be null when it is asked): elsewhere products do the same.
   virtual bool has_lora_grad(const LoraGrad&) const { return false; }
   virtual void lora_grad(const LoraGrad&) {}
+  virtual bool has_act_lora(const ActLora&) const { return false; }
+  virtual void act_lora(const ActLora&) {}
   virtual bool has_act_lora_grad(const ActLoraGrad&) const { return false; }
   virtual void act_lora_grad(const ActLoraGrad&) {}
   virtual void embedding(const Embedding&) = 0;

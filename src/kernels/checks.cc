@@ -55,9 +55,15 @@ void check(const Gemm& g) {
   if (g.a.type == DType::kF8E4M3) {
     MXT_ASSERT(g.trans_b && !g.trans_a && g.alpha == 1.0f && g.a.cols % 16 == 0 && g.c.cols % 16 == 0);
     MXT_ASSERT((g.a.p && g.b.p) || g.c.rows == 0);
+    MXT_ASSERT(g.row_parts > 0 && g.c.cols % g.row_parts == 0);
+    if (g.tail_a.cols > 0) {
+      shape(g.tail_a, g.c.rows, g.tail_a.cols);
+      g.tail_trans_b ? shape(g.tail_b, g.c.cols, g.tail_a.cols) : shape(g.tail_b, g.tail_a.cols, g.c.cols);
+      MXT_ASSERT(g.tail_a.type == g.c.type && g.tail_b.type == g.c.type);
+    }
   } else {
     matrix(g.a), matrix(g.b);
-    MXT_ASSERT(!g.a_scale && !g.b_scale);
+    MXT_ASSERT(!g.a_scale && !g.b_scale && g.tail_a.cols == 0 && g.row_max == nullptr);
   }
   matrix(g.c);
   MXT_ASSERT(g.a.type == g.b.type);

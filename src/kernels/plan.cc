@@ -125,6 +125,7 @@ std::string gemm_key(const Gemm& g) {
   std::string key = fmt::format("gemm {}{} {} m{} n{} k{}", g.trans_a ? 't' : 'n', g.trans_b ? 't' : 'n',
                                 lower_name(g.a.type), g.c.rows, g.c.cols, k);
   if (g.c.type != g.a.type) key += " out " + lower_name(g.c.type);
+  if (g.tail_a.cols > 0) key += fmt::format(" tail {}{}", g.tail_a.cols, g.tail_trans_b ? 't' : 'n');
   if (g.accumulate) key += " acc";
   if (g.bias) key += " bias " + lower_name(g.bias_type);
   return key;

@@ -24,6 +24,7 @@ Lowering::Lowering(Program& program, const kernels::KernelPlan& plan)
       attention_names_(ops_.attention_algorithms()) {}
 
 void Lowering::run() {
+  find_act_lora_grad();
   find_act_lora();
   for (const Op& op : g_.ops) {
     if (std::find(taken_.begin(), taken_.end(), &op) != taken_.end()) continue;
@@ -258,11 +259,17 @@ void Lowering::lower(const QkRopeGradOp& a) {
       }
       r.accumulate = !f.batch->first_micro;  // these weights have this one use
     }
+    if (a.held) r.held = held_copy(*op, op->in.back(), f);
     ops_.qk_rope_grad(r);
   });
 }
 
 void Lowering::lower(const ActOp& a) {
+  for (const ActLora& k : act_lora_)
+    if (k.act == op_) {
+      emit([this, k](const Frame& f) { ops_.act_lora(act_lora(k, f)); });
+      return;
+    }
   emit([this, op = op_, a](const Frame& f) {
     ops_.act({static_cast<kernels::Activation>(a.kind), mat(op->in[0], f), mat(op->out[0], f),
               a.held ? held_copy(*op, kNone, f) : kernels::HeldCopy{}});
@@ -270,13 +277,17 @@ void Lowering::lower(const ActOp& a) {
 }
 
 void Lowering::lower(const ActGradOp& a) {
-  for (const ActLora& k : act_lora_)
+  for (const ActLoraGrad& k : act_lora_grad_)
     if (k.act == op_) {
       emit([this, k](const Frame& f) { ops_.act_lora_grad(act_lora_grad(k, f)); });
       return;
     }
   emit([this, op = op_, a](const Frame& f) {
-    ops_.act_grad({static_cast<kernels::Activation>(a.kind), mat(op->in[0], f), mat(op->in[1], f), mat(op->out[0], f)});
+    const Mat dx = mat(op->out[0], f);
+    ops_.act_grad({static_cast<kernels::Activation>(a.kind), mat(op->in[0], f), mat(op->in[1], f), dx});
+    if (!a.held) return;
+    const kernels::HeldCopy held = held_copy(*op, op->in.back(), f);
+    ops_.quantize({dx, held.channel, held.q, held.scale});
   });
 }
 

@@ -56,13 +56,18 @@ class Lowering {
     return call.algo;
   }
   int choose(const kernels::Gemm& g);
-  // SwiGLU's backward with the adapter gradients that read its operands, where one kernel makes them all
-  // (kernels::ActLoraGrad).
+  // SwiGLU with the adapter that reads it, and its backward with the adapter gradients that read its operands, where
+  // one kernel makes them all (kernels::ActLora, kernels::ActLoraGrad).
   struct ActLora {
+    const graph::Op *act = nullptr, *z = nullptr;  // ActOp and LinearOp
+  };
+  struct ActLoraGrad {
     const graph::Op *act = nullptr, *dz = nullptr, *da = nullptr;  // ActGradOp, LoraDzOp, and LinearDwOp or none
   };
-  void find_act_lora();
-  kernels::ActLoraGrad act_lora_grad(const ActLora& a, const Frame& f) const;
+  void find_act_lora_grad();
+  void find_act_lora();  // after the other: y is not made where something still reads it
+  kernels::ActLora act_lora(const ActLora& a, const Frame& f) const;
+  kernels::ActLoraGrad act_lora_grad(const ActLoraGrad& a, const Frame& f) const;
   kernels::LoraGrad lora_grad(const graph::Op& op, const Frame& f) const;
   template <typename C>
   void set_packed(C& call, const graph::AttentionOp& a, const Frame& f) const;
@@ -105,6 +110,7 @@ class Lowering {
   const graph::Op* op_ = nullptr;
   std::vector<int32_t> first_rows_;  // RowOf::kFirst
   std::vector<ActLora> act_lora_;
+  std::vector<ActLoraGrad> act_lora_grad_;
   std::vector<const graph::Op*> taken_;  // operations that another one's launch computes
   std::vector<std::string> gemm_names_, attention_names_;
   size_t gemm_memory_ = 0, attention_memory_ = 0, grad_memory_ = 0;  // what kernels keep of their own

@@ -48,11 +48,20 @@ kernels::LoraGrad Lowering::lora_grad(const Op& op, const Frame& f) const {
   return g;
 }
 
-kernels::ActLoraGrad Lowering::act_lora_grad(const ActLora& a, const Frame& f) const {
+kernels::ActLoraGrad Lowering::act_lora_grad(const ActLoraGrad& a, const Frame& f) const {
   kernels::ActLoraGrad g;
   g.act = {static_cast<kernels::Activation>(std::get<ActGradOp>(a.act->attrs).kind), mat(a.act->in[0], f),
            mat(a.act->in[1], f), mat(a.act->out[0], f)};
   g.lora = lora_grad(*a.dz, f);
+  if (std::get<ActGradOp>(a.act->attrs).held) {
+    const size_t n = a.act->in.size();
+    g.held = {nullptr, mat(a.act->out[1], f), nullptr};
+    if (p_.params_) {
+      g.held = held_copy(*a.act, a.act->in.back(), f);
+      g.row_max = static_cast<const float*>(at(a.act->in[n - 3])),
+      g.largest = static_cast<const float*>(at(a.act->in[n - 2]));
+    }
+  }
   if (a.da == nullptr) return g;
   g.dz = mat(a.da->in[0], f);
   g.da = p_.params_ ? grad(a.da->param) : nullptr;
@@ -60,9 +69,42 @@ kernels::ActLoraGrad Lowering::act_lora_grad(const ActLora& a, const Frame& f) c
   return g;
 }
 
+kernels::ActLora Lowering::act_lora(const ActLora& a, const Frame& f) const {
+  kernels::ActLora k;
+  k.act = {static_cast<kernels::Activation>(std::get<ActOp>(a.act->attrs).kind),
+           mat(a.act->in[0], f),
+           mat(a.act->out[0], f),
+           {nullptr, mat(a.act->out[1], f), nullptr}};
+  k.a = mat(a.z->in[1], f);
+  k.z = mat(a.z->out[0], f);
+  if (!p_.params_) return k;
+  k.act.held = held_copy(*a.act, kNone, f);
+  k.row_max = static_cast<const float*>(at(a.act->in[1]));
+  return k;
+}
+
+void Lowering::find_act_lora() {
+  const Frame widest{nullptr, p_.settings_.max_tokens};
+  for (size_t i = 0; i + 1 < g_.ops.size(); ++i) {
+    const Op &act = g_.ops[i], &z = g_.ops[i + 1];
+    const auto* linear = std::get_if<LinearOp>(&z.attrs);
+    if (!std::holds_alternative<ActOp>(act.attrs) || act.in.size() < 2 || linear == nullptr || linear->fp8 ||
+        z.in.size() != 2 || z.in[0] != act.out[0])
+      continue;
+    const bool last = std::none_of(g_.ops.begin(), g_.ops.end(), [&](const Op& o) {
+      return &o != &z && std::find(taken_.begin(), taken_.end(), &o) == taken_.end() &&
+             std::find(o.in.begin(), o.in.end(), act.out[0]) != o.in.end();
+    });
+    const ActLora found{&act, &z};
+    if (!last || !ops_.has_act_lora(act_lora(found, widest))) continue;
+    act_lora_.push_back(found);
+    taken_.push_back(&z);
+  }
+}
+
 // Looks for act_grad, then lora_dz of its result; and before them the product dzᵀ·y of the same activation's result y,
 // as long as its dz still lives where the activation's gradient is made.
-void Lowering::find_act_lora() {
+void Lowering::find_act_lora_grad() {
   const Frame widest{nullptr, p_.settings_.max_tokens};
   const size_t n = g_.ops.size();
   for (size_t i = 0; i + 1 < n; ++i) {
@@ -71,7 +113,7 @@ void Lowering::find_act_lora() {
     if (!std::holds_alternative<ActGradOp>(act.attrs) || dz == nullptr || !dz->joined || dz->b.empty() ||
         next.in[0] != act.out[0])
       continue;
-    ActLora found{&act, &next, nullptr};
+    ActLoraGrad found{&act, &next, nullptr};
     if (!ops_.has_act_lora_grad(act_lora_grad(found, widest))) continue;
     for (size_t j = i; j-- > 0 && i - j < 8 && found.da == nullptr;) {
       const Op& dw = g_.ops[j];
@@ -86,11 +128,11 @@ void Lowering::find_act_lora() {
           g_.ops.begin() + static_cast<ptrdiff_t>(j), g_.ops.begin() + static_cast<ptrdiff_t>(i), [&](const Op& o) {
             return std::any_of(o.out.begin(), o.out.end(), [&](ValueId v) { return g_.root(v) == g_.root(dw.in[0]); });
           });
-      ActLora with = found;
+      ActLoraGrad with = found;
       with.da = &dw;
       if (same && lives && kept && ops_.has_act_lora_grad(act_lora_grad(with, widest))) found = with;
     }
-    act_lora_.push_back(found);
+    act_lora_grad_.push_back(found);
     taken_.push_back(found.dz);
     if (found.da) taken_.push_back(found.da);
   }

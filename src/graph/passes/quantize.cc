@@ -69,12 +69,15 @@ class Quantizer {
       Op& op = g_.ops[i];
       if (op.out.empty() || op.out[0] != x) continue;
       bool* flag = nullptr;
+      if (auto* grad = std::get_if<ActGradOp>(&op.attrs)) return channels != kNone && joins(i, *grad, channels, out);
       if (auto* n = std::get_if<NormOp>(&op.attrs))
         flag = channels == kNone ? &n->held : nullptr;
       else if (auto* a = std::get_if<ActOp>(&op.attrs))
         flag = channels == kNone ? &a->held : nullptr;
       else if (auto* d = std::get_if<NormGradOp>(&op.attrs))
         flag = channels != kNone ? &d->held : nullptr;
+      else if (auto* r = std::get_if<QkRopeGradOp>(&op.attrs))
+        flag = channels != kNone ? &r->held : nullptr;
       if (flag == nullptr || *flag) return false;
       *flag = true;
       if (channels != kNone) op.in.push_back(channels);
@@ -82,6 +85,28 @@ class Quantizer {
       return true;
     }
     return false;
+  }
+
+  // SwiGLU's gradient: a bound of its rows is known before, from the products that make its operands.
+  bool joins(size_t at, ActGradOp& grad, ValueId channels, const std::vector<ValueId>& out) {
+    const ValueId x = g_.ops[at].in[0], dy = g_.ops[at].in[1];
+    if (grad.kind != ActKind::kSwiGlu || grad.held) return false;
+    Op *wide = nullptr, *act = nullptr, *back = nullptr;
+    for (size_t i = 0; i < at; ++i) {
+      Op& op = g_.ops[i];
+      if (auto* l = std::get_if<LinearOp>(&op.attrs); l && op.out[0] == x && l->fp8) wide = &op;
+      if (auto* a = std::get_if<ActOp>(&op.attrs); a && op.in[0] == x && a->held) act = &op;
+      if (auto* d = std::get_if<LinearDxOp>(&op.attrs); d && op.out[0] == dy && d->fp8) back = &op;
+    }
+    if (wide == nullptr || act == nullptr || back == nullptr) return false;
+    std::get<LinearOp>(wide->attrs).row_max = std::get<LinearDxOp>(back->attrs).row_max = grad.held = true;
+    const int64_t rows = g_.value(x).rows;
+    const ValueId halves = g_.add_value(rows, 2, DType::kF32), largest = g_.add_value(rows, 1, DType::kF32);
+    wide->out.push_back(halves), act->in.push_back(halves), back->out.push_back(largest);
+    Op& op = g_.ops[at];
+    op.in.insert(op.in.end(), {halves, largest, channels});
+    op.out.insert(op.out.end(), out.begin(), out.end());
+    return true;
   }
 
   // The adapters are joined before anything else.

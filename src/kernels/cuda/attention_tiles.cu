@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "kernels/cuda/boxes.h"
 #include "kernels/cuda/hopper.cuh"
 
 namespace mxt::kernels::cuda {
@@ -408,29 +409,6 @@ __global__ void __launch_bounds__(kThreads, 1)
   }
 }
 
-// Boxes of 64 rows × 64 columns of a matrix, swizzled; rows past the end are zeros.
-CUtensorMap boxes_of(const ConstMat& m) {
-  using Encode = CUresult (*)(CUtensorMap*, CUtensorMapDataType, cuuint32_t, void*, const cuuint64_t*,
-                              const cuuint64_t*, const cuuint32_t*, const cuuint32_t*, CUtensorMapInterleave,
-                              CUtensorMapSwizzle, CUtensorMapL2promotion, CUtensorMapFloatOOBfill);
-  static const Encode encode = [] {
-    void* f = nullptr;
-    cudaDriverEntryPointQueryResult found{};
-    cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &f, 12000, cudaEnableDefault, &found);
-    require(f != nullptr && found == cudaDriverEntryPointSuccess, "the driver has no cuTensorMapEncodeTiled");
-    return reinterpret_cast<Encode>(f);
-  }();
-  CUtensorMap map;
-  const cuuint64_t size[2] = {static_cast<cuuint64_t>(m.cols), static_cast<cuuint64_t>(m.rows)},
-                   stride[1] = {static_cast<cuuint64_t>(m.ld) * 2};
-  const cuuint32_t box[2] = {64, kTile}, step[2] = {1, 1};
-  require(encode(&map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 2, const_cast<void*>(m.p), size, stride, box, step,
-                 CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
-                 CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS,
-          "cuTensorMapEncodeTiled refused a matrix");
-  return map;
-}
-
 bool even(const ConstMat& m) { return m.type == DType::kBF16 && m.ld % 8 == 0 && wide(m.p); }
 
 struct Counts {
@@ -503,7 +481,8 @@ void tiles_grad(Stream stream, const AttentionGrad& c, const StatsLayout& layout
     require(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared)) ==
                 cudaSuccess,
             "attention's gradient needs 200 KB of shared memory");
-  const CUtensorMap q = boxes_of(c.q), k = boxes_of(c.k), v = boxes_of(c.v), dout = boxes_of(c.dout);
+  const CUtensorMap q = boxes_of(c.q, 64, kTile), k = boxes_of(c.k, 64, kTile), v = boxes_of(c.v, 64, kTile),
+                    dout = boxes_of(c.dout, 64, kTile);
   for (int64_t first = 0; first < c.kv_heads; first += at_once) {
     a.first_kv = static_cast<int>(first), a.kv_count = static_cast<int>(std::min(at_once, c.kv_heads - first));
     key_blocks<<<static_cast<unsigned>(n.blocks * a.kv_count), kThreads, sizeof(KeyShared), stream>>>(a, q, k, v, dout);

@@ -165,6 +165,7 @@ GemmRunner::Plan& GemmRunner::plan_for(const Gemm& g, bool epilogue_bias) {
 void GemmRunner::run(const Gemm& g, void* workspace, size_t bytes, cudaStream_t stream) {
   if (g.c.rows == 0 || g.c.cols == 0) return;
   MXT_ASSERT(bytes >= kWorkspace);
+  if (g.tail_a.cols > 0) return run_with_tail(g, workspace, bytes, stream);
   const bool fp8 = g.a.type == DType::kF8E4M3, epilogue_bias = g.bias != nullptr && g.bias_type == g.c.type && !fp8;
   Plan& p = plan_for(g, epilogue_bias);
   if (fp8) set_scales(p, g);
@@ -178,6 +179,23 @@ void GemmRunner::run(const Gemm& g, void* workspace, size_t bytes, cudaStream_t 
                           g.c.p, p.out.h, &algo, workspace, bytes, stream),
            "cublasLtMatmul");
   if (g.bias != nullptr && !epilogue_bias) add_bias(stream, g.c, g.bias, g.bias_type);
+}
+
+// The tail's product is written first and the wide one adds to it, which costs one write and one read of C; the other
+// way round where the library cannot add.
+void GemmRunner::run_with_tail(const Gemm& g, void* workspace, size_t bytes, cudaStream_t stream) {
+  const bool first = adds_quantized(workspace, stream);
+  Gemm tail, wide = g;
+  tail.a = g.tail_a, tail.b = g.tail_b, tail.c = g.c, tail.trans_b = g.tail_trans_b;
+  tail.accumulate = !first || g.accumulate;
+  wide.tail_a.cols = 0;
+  if (first) {
+    tail.bias = g.bias, tail.bias_type = g.bias_type;
+    wide.bias = nullptr, wide.accumulate = true;
+    run(tail, workspace, bytes, stream);
+  }
+  run(wide, workspace, bytes, stream);
+  if (!first) run(tail, workspace, bytes, stream);
 }
 
 bool GemmRunner::adds_quantized(void* workspace, cudaStream_t stream) {

@@ -20,12 +20,13 @@ class GemmRunner {
   ~GemmRunner();
   void run(const Gemm& g, void* workspace, size_t bytes, cudaStream_t stream);
   std::string version() const;
-  // Whether the library adds products of E4M3 operands into C: asked once, with a small one.
-  bool adds_quantized(void* workspace, cudaStream_t stream);
 
  private:
   struct Plan;
   std::optional<bool> adds_;
+  // Whether the library adds products of E4M3 operands into C: asked once, with a small one.
+  bool adds_quantized(void* workspace, cudaStream_t stream);
+  void run_with_tail(const Gemm& g, void* workspace, size_t bytes, cudaStream_t stream);
   void set_scales(Plan& p, const Gemm& g);
   Plan& plan_for(const Gemm& g, bool epilogue_bias);
   struct Impl;

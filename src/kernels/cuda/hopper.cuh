@@ -58,10 +58,54 @@ __device__ __forceinline__ void copy_box(void* to, const CUtensorMap& map, int c
       : "memory");
 }
 
-// Tiles of bf16 in shared memory as boxes of 64 columns (128 bytes) and any number of rows, their 16-byte pieces
-// permuted within groups of eight rows ("128-byte swizzle"); each box begins at a multiple of 1,024 bytes.
+// The same into the same place of every block of the cluster that `mask` names; each one's gate counts its own bytes.
+__device__ __forceinline__ void copy_box(void* to, const CUtensorMap& map, int column, int row, Gate* gate,
+                                         uint16_t mask) {
+  asm volatile(
+      "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1, {%2, "
+      "%3}], [%4], %5;" ::"r"(shared_address(to)),
+      "l"(&map), "r"(column), "r"(row), "r"(shared_address(&gate->word)), "h"(mask)
+      : "memory");
+}
+// A box back to memory, past the matrix's end nothing. written_to_shared() by all that wrote it, and a barrier, before;
+// boxes_read<N>() until at most N groups still read their boxes.
+__device__ __forceinline__ void store_box(const CUtensorMap& map, int column, int row, const void* from) {
+  asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%0, {%1, %2}], [%3];" ::"l"(&map), "r"(column),
+               "r"(row), "r"(shared_address(from))
+               : "memory");
+}
+__device__ __forceinline__ void end_boxes() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
+template <int N>
+__device__ __forceinline__ void boxes_read() {
+  asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(N) : "memory");
+}
+__device__ __forceinline__ void written_to_shared() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+// A barrier of the threads of one warpgroup; number 0 is the block's own.
+__device__ __forceinline__ void sync_threads_of(int number, int threads) {
+  asm volatile("bar.sync %0, %1;" ::"r"(number), "r"(threads) : "memory");
+}
+
+// Blocks of a cluster run at the same time and reach each other's shared memory.
+__device__ __forceinline__ int rank_in_cluster() {
+  uint32_t r;
+  asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(r));
+  return static_cast<int>(r);
+}
+__device__ __forceinline__ void sync_cluster() {
+  asm volatile("barrier.cluster.arrive.release;\nbarrier.cluster.wait.acquire;" ::: "memory");
+}
+// Arrives at the gate that lies there in the block of this rank, to say that something was read: as a release to the
+// whole cluster every arrival would wait for a fence of the device, which halves the speed of a product.
+__device__ __forceinline__ void arrive_at(const Gate& gate, int rank) {
+  uint32_t there;
+  asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(shared_address(&gate.word)), "r"(rank));
+  asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(there) : "memory");
+}
+
+// Tiles in shared memory as boxes of 128 bytes (64 columns of bf16, 128 of E4M3) and any number of rows, their 16-byte
+// pieces permuted within groups of eight rows ("128-byte swizzle"); each box begins at a multiple of 1,024 bytes.
 //
-// Operand whose rows are those of the product and whose columns are summed over. 16 columns further: 32 bytes.
+// Operand whose rows are those of the product and whose columns are summed over. 16 columns of bf16 further: 32 bytes.
 __device__ __forceinline__ uint64_t across(uint32_t at) {
   return static_cast<uint64_t>((at & 0x3ffff) >> 4) | uint64_t{1} << 16 | uint64_t{1024 >> 4} << 32 | uint64_t{1} << 62;
 }
@@ -97,6 +141,13 @@ __device__ __forceinline__ void wait_groups() {
   ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, " \
   "%54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
 
+#define MXT_NAMES_128                                                                                                  \
+  MXT_NAMES_64                                                                                                         \
+  ", %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, %80, %81, %82, %83, %84, %85, "   \
+  "%86, %87, %88, %89, %90, %91, %92, %93, %94, %95, %96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, "   \
+  "%107, %108, %109, %110, %111, %112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, " \
+  "%126, %127"
+
 // p: whether what d holds is added to ("eq") or not ("ne").
 #define MXT_PRODUCT(add, shape) \
   "{\n.reg .pred p;\nsetp." add ".b32 p, 0, 0;\nwgmma.mma_async.sync.aligned." shape ".f32.bf16.bf16 {"
@@ -125,6 +176,21 @@ __device__ __forceinline__ void multiply_64x128(float (&d)[64], uint64_t a, uint
                : MXT_SUMS_32(d, 0), MXT_SUMS_32(d, 32)
                : "l"(a), "l"(b));
 }
+// d (64 rows × 256) = a·bᵀ over 32 columns of E4M3, or += where `add` is not 0; both lie `across`.
+__device__ __forceinline__ void multiply_64x256_e4m3(float (&d)[128], uint64_t a, uint64_t b, int add) {
+  asm volatile(
+      "{\n.reg .pred p;\nsetp.ne.b32 p, %130, 0;\nwgmma.mma_async.sync.aligned.m64n256k32.f32.e4m3.e4m3 {" MXT_NAMES_128
+      "}, %128, %129, p, 1, 1;\n}"
+      : MXT_SUMS_32(d, 0), MXT_SUMS_32(d, 32), MXT_SUMS_32(d, 64), MXT_SUMS_32(d, 96)
+      : "l"(a), "l"(b), "r"(add));
+}
+// d (64 rows × 256) += a·b over 16: a lies `across`, b `down` or `across`.
+template <bool Down>
+__device__ __forceinline__ void multiply_64x256(float (&d)[128], uint64_t a, uint64_t b) {
+  asm volatile(MXT_PRODUCT("eq", "m64n256k16") MXT_NAMES_128 "}, %128, %129, p, 1, 1, 0, %130;\n}"
+               : MXT_SUMS_32(d, 0), MXT_SUMS_32(d, 32), MXT_SUMS_32(d, 64), MXT_SUMS_32(d, 96)
+               : "l"(a), "l"(b), "n"(Down ? 1 : 0));
+}
 
 #undef MXT_SUMS_8
 #undef MXT_NEW_8
@@ -132,6 +198,7 @@ __device__ __forceinline__ void multiply_64x128(float (&d)[64], uint64_t a, uint
 #undef MXT_SUMS_32
 #undef MXT_NAMES_32
 #undef MXT_NAMES_64
+#undef MXT_NAMES_128
 #undef MXT_PRODUCT
 
 // Registers are moved from the warpgroup that only asks for copies to those that multiply.

@@ -12,6 +12,11 @@ bool lora_grad_covers(const LoraGrad& g);
 size_t lora_grad_scratch(const LoraGrad& g);
 void lora_grad(cudaStream_t stream, const LoraGrad& g, void* scratch);
 
+// ActLora of api.h in one pass: gate and up are read once, y is not written. bf16, rank 16.
+bool act_lora_covers(const ActLora& g);
+size_t act_lora_scratch(const ActLora& g);
+void act_lora(cudaStream_t stream, const ActLora& g, void* scratch);
+
 // ActLoraGrad of api.h in one pass: gate, up and dy are read once, their gradients written once, and nothing of them is
 // read again.
 bool act_lora_grad_covers(const ActLoraGrad& g);

@@ -10,6 +10,7 @@
 #include "kernels/cuda/attention_cudnn.h"
 #include "kernels/cuda/attention_tiles.h"
 #include "kernels/cuda/gemm.h"
+#include "kernels/cuda/held.h"
 #include "kernels/cuda/lora.h"
 #include "kernels/cuda/thin.h"
 #include "kernels/gpu/launch.h"
@@ -58,16 +59,25 @@ class CudaOps final : public Ops {
 
   std::string_view name() const override { return "cuda"; }
   device::Accelerator* device() const override { return &d_; }
-  // ltN: the N-th of cuBLASLt's own ranking for the shape; thin: our kernel for few rows, lt0 where it does not take
-  // the call.
-  static constexpr int kThin = GemmRunner::kAlgorithms;
+  // ltN: the N-th of cuBLASLt's own ranking for the shape; thin: our kernel for few rows; tiles: ours for operands held
+  // in E4M3; auto: tiles where it takes the call and lt0 elsewhere, as the others where they do not take it.
+  enum GemmAlgorithm : int { kAuto, kLt, kThin = kLt + GemmRunner::kAlgorithms, kHeldTiles };
   std::vector<std::string> gemm_algorithms() const override {
-    std::vector<std::string> names;
+    std::vector<std::string> names{"auto"};
     for (int i = 0; i < GemmRunner::kAlgorithms; ++i) names.push_back(fmt::format("lt{}", i));
     names.push_back("thin");
+    names.push_back("tiles");
     return names;
   }
-  int same_gemm(const Gemm& c, int algo) const override { return algo == kThin && !thin_covers(c) ? 0 : algo; }
+  static int gemm_algorithm(const Gemm& c, int algo) {
+    if (algo == kThin && thin_covers(c)) return kThin;
+    if (algo >= kLt && algo < kThin) return algo;
+    return held_gemm_covers(c) ? kHeldTiles : kLt;
+  }
+  int same_gemm(const Gemm& c, int algo) const override {
+    const int own = gemm_algorithm(c, algo);
+    return own == gemm_algorithm(c, kAuto) ? kAuto : own;
+  }
   // cudnn_tiles: cuDNN's forward pass and our own gradient. What a call is computed by: cuDNN has no fp32, no head
   // sizes above 128 or not a multiple of 8, and other random numbers for dropout; our gradient of its forward pass is
   // for heads of 128 without a window, cuDNN's for the rest; `flash` takes bf16 of 64 and 128; `plain` takes all.
@@ -88,16 +98,24 @@ class CudaOps final : public Ops {
 
   void gemm(const Gemm& c) override {
     check(c);
+    const int algo = gemm_algorithm(c, c.algo);
+    if (algo == kThin) return thin_gemm(s_, c);
+    if (algo == kHeldTiles) return held_gemm(s_, c);
     Gemm g = c;
-    g.algo = same_gemm(c, c.algo);
-    g.algo == kThin ? thin_gemm(s_, g) : gemm_.run(g, scratch_, scratch_bytes_, s_);
+    g.algo = algo - kLt;
+    gemm_.run(g, scratch_, scratch_bytes_, s_);
+    if (c.row_max != nullptr) row_largest(s_, c.c, c.row_parts, c.row_max);
   }
   void quantize(const Quantize& c) override { check(c), cuda::quantize(s_, c); }
-  bool adds_quantized() const override { return gemm_.adds_quantized(own_, s_); }
   bool has_lora_grad(const LoraGrad& c) const override { return lora_grad_covers(c) && lora_grad_scratch(c) <= kOwn; }
   void lora_grad(const LoraGrad& c) override {
     MXT_ASSERT(lora_grad_covers(c));
     cuda::lora_grad(s_, c, own(lora_grad_scratch(c)));
+  }
+  bool has_act_lora(const ActLora& c) const override { return act_lora_covers(c) && act_lora_scratch(c) <= kOwn; }
+  void act_lora(const ActLora& c) override {
+    MXT_ASSERT(act_lora_covers(c));
+    cuda::act_lora(s_, c, own(act_lora_scratch(c)));
   }
   bool has_act_lora_grad(const ActLoraGrad& c) const override {
     return act_lora_grad_covers(c) && act_lora_grad_scratch(c) <= kOwn;

@@ -16,6 +16,8 @@ size_t qk_rope_grad_scratch(const QkRopeGrad&);
 void qk_rope_grad(Stream, const QkRopeGrad&, void* scratch);
 
 void quantize(Stream, const Quantize&);
+// out[t·parts + p]: the largest magnitude of row t in the p-th of `parts` equal ranges of columns.
+void row_largest(Stream, const ConstMat& x, int parts, float* out);
 
 void act(Stream, const Act&);
 void act_grad(Stream, const ActGrad&);

@@ -53,7 +53,32 @@ __global__ void __launch_bounds__(kRowThreads) quantize_kernel(QuantizeArgs a) {
   }
 }
 
+template <typename T, int V>
+__global__ void __launch_bounds__(kRowThreads) row_largest_kernel(const void* x, int64_t ld, int64_t cols, float* out) {
+  __shared__ float space[kRowThreads / 32];
+  const int64_t first = blockIdx.x * ld + blockIdx.y * cols;
+  float largest = 0;
+  for (int64_t i = threadIdx.x; i < cols / V; i += blockDim.x) {
+    float f[V];
+    load<T, V>(x, first + i * V).unpack(f);
+#pragma unroll
+    for (int k = 0; k < V; ++k) largest = fmaxf(largest, fabsf(f[k]));
+  }
+  largest = block_max(largest, space);
+  if (threadIdx.x == 0) out[static_cast<int64_t>(blockIdx.x) * gridDim.y + blockIdx.y] = largest;
+}
+
 }  // namespace
+
+void row_largest(Stream s, const ConstMat& x, int parts, float* out) {
+  if (x.rows == 0) return;
+  const dim3 grid(static_cast<unsigned>(x.rows), static_cast<unsigned>(parts));
+  ConstMat part = x;
+  part.cols /= parts;
+  MXT_GPU_DISPATCH(x.type, wide(part),
+                   row_largest_kernel<T, V><<<grid, row_threads(part.cols / V), 0, s>>>(x.p, x.ld, part.cols, out));
+  check_launch("row_largest");
+}
 
 void quantize(Stream s, const Quantize& c) {
   if (c.x.rows == 0) return;

@@ -4,6 +4,7 @@
 // one warp a head.
 #include "kernels/gpu/columns.cuh"
 #include "kernels/gpu/launch.h"
+#include "kernels/gpu/quantize.cuh"
 
 namespace mxt::kernels::MXT_GPU_NS {
 namespace {
@@ -26,6 +27,10 @@ struct RopeArgs {
   float eps;
   bool in_place;
   float* partial;  // [blocks][2][head_dim] sums for dq_w and dk_w, or null
+  const float* channel;
+  uint8_t* q;  // the held copy of out, or null
+  float* scale;
+  int64_t ldq;
 };
 
 __device__ __forceinline__ float group_sum(float v, int lanes) {
@@ -195,7 +200,19 @@ __global__ void __launch_bounds__(kThreads) rope_grad_fast(RopeArgs a) {
       store<T, V>(a.out, out + half, h < qk ? Raw<T, V>::pack(g1) : r1);
     }
   }
-  if (!SUMS) return;
+  if constexpr (!SUMS) {
+    if (a.q == nullptr) return;
+    __shared__ float space[kThreads / 32];
+    __syncthreads();  // this block has written its token's row
+    const int64_t row = static_cast<int64_t>(blockIdx.x) * a.ldout,
+                  packs = static_cast<int64_t>(a.heads + 2 * a.kv_heads) * a.head_dim / V;
+    Raw<T, V> kept[kRowPacks];
+#pragma unroll
+    for (int j = 0; j < kRowPacks; ++j)
+      if (threadIdx.x + j * kThreads < packs) kept[j] = load<T, V>(a.out, row + (threadIdx.x + j * kThreads) * V);
+    hold_row<T, V>(kept, a.out, row, packs, Channels{a.channel}, a.q + blockIdx.x * a.ldq, a.scale + blockIdx.x, space);
+    return;
+  }
   float* mine = sums + group * 2 * a.head_dim;
 #pragma unroll
   for (int k = 0; k < V; ++k) {
@@ -359,6 +376,7 @@ size_t qk_rope_grad_scratch(const QkRopeGrad& r) {
 void qk_rope_grad(Stream s, const QkRopeGrad& r, void* scratch) {
   const int64_t blocks = grad_blocks(r);
   const bool wants = r.dq_w != nullptr || r.dk_w != nullptr;
+  bool held_here = false;  // by the block that has made the row
   if (blocks > 0) {
     require(r.head_dim <= 256, "head_dim is at most 256");
     RopeArgs a = arguments(r, r.dout, r.dqkv);
@@ -366,8 +384,12 @@ void qk_rope_grad(Stream s, const QkRopeGrad& r, void* scratch) {
     a.ldx = r.qkv.ld;
     a.rstd = r.rstd;
     a.partial = wants ? static_cast<float*>(scratch) : nullptr;
+    const bool fast = is_fast(r, r.dout.type) && wide(r.dout) && wide(ConstMat(r.dqkv)) && wide(r.qkv);
+    held_here = fast && !wants && wide(r.held);
+    if (held_here)
+      a.q = static_cast<uint8_t*>(r.held.q.p), a.channel = r.held.channel, a.scale = r.held.scale, a.ldq = r.held.q.ld;
     const auto grid = static_cast<unsigned>(blocks);
-    if (is_fast(r, r.dout.type) && wide(r.dout) && wide(ConstMat(r.dqkv)) && wide(r.qkv)) {
+    if (fast) {
       const int64_t groups = kThreads / (r.head_dim / 2 / elements_of_16_bytes(r.dout.type));
       const size_t bytes = wants ? static_cast<size_t>(groups * 2 * r.head_dim) * sizeof(float) : 0;
       const bool bf = r.dout.type == DType::kBF16;
@@ -383,6 +405,7 @@ void qk_rope_grad(Stream s, const QkRopeGrad& r, void* scratch) {
     }
     check_launch("qk_rope_grad");
   }
+  if (r.held.q.p != nullptr && !held_here) quantize(s, {r.dqkv, r.held.channel, r.held.q, r.held.scale});
   if (!wants) return;
   const auto* partial = static_cast<const float*>(scratch);
   add_chunks(s, partial, blocks, 2 * r.head_dim, r.head_dim, r.dq_w, r.accumulate);

@@ -8,7 +8,8 @@ namespace mxt::kernels::reference {
 
 void gemm(const Gemm& g) {
   const int64_t m = g.c.rows, n = g.c.cols, k = g.trans_a ? g.a.rows : g.a.cols;
-  for (int64_t i = 0; i < m; ++i)
+  for (int64_t i = 0; i < m; ++i) {
+    if (g.row_max) std::fill_n(g.row_max + i * g.row_parts, g.row_parts, 0.0f);
     for (int64_t j = 0; j < n; ++j) {
       double sum = 0;
       for (int64_t l = 0; l < k; ++l)
@@ -16,10 +17,16 @@ void gemm(const Gemm& g) {
       sum *= static_cast<double>(g.alpha);
       if (g.a_scale) sum *= static_cast<double>(g.a_scale[i]);
       if (g.b_scale) sum *= static_cast<double>(g.b_scale[j]);
+      for (int64_t l = 0; l < g.tail_a.cols; ++l)
+        sum += get(g.tail_a, i, l) * (g.tail_trans_b ? get(g.tail_b, j, l) : get(g.tail_b, l, j));
       if (g.accumulate) sum += get(ConstMat(g.c), i, j);
       sum += param(g.bias, g.bias_type, j, 0.0);
       set(g.c, i, j, sum);
+      if (!g.row_max) continue;
+      float& largest = g.row_max[i * g.row_parts + j / (n / g.row_parts)];
+      largest = std::max(largest, static_cast<float>(std::abs(get(ConstMat(g.c), i, j))));
     }
+  }
 }
 
 void quantize(const Quantize& c) {

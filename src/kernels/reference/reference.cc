@@ -18,7 +18,7 @@ class ReferenceOps final : public Ops {
   void norm(const Norm& c) override { check(c), reference::norm(c), hold(c.y, c.held); }
   void norm_grad(const NormGrad& c) override { check(c), reference::norm_grad(c), hold(c.dx, c.held); }
   void qk_rope(const QkRope& c) override { check(c), reference::qk_rope(c); }
-  void qk_rope_grad(const QkRopeGrad& c) override { check(c), reference::qk_rope_grad(c); }
+  void qk_rope_grad(const QkRopeGrad& c) override { check(c), reference::qk_rope_grad(c), hold(c.dqkv, c.held); }
   void attention(const Attention& c) override { check(c), reference::attention(c); }
   void attention_grad(const AttentionGrad& c) override { check(c), reference::attention_grad(c); }
   void cached_attention(const CachedAttention& c) override { check(c), reference::cached_attention(c); }

@@ -1,0 +1,235 @@
+// A tile of 128 × 256 results a block: one warpgroup asks for copies, two multiply 64 rows each. Two blocks of a
+// cluster take tiles one above the other and share the right operand: each asks for half of it, for both. Blocks stay
+// and take tile after tile, so that the copies for the next one run while this one is stored.
+#include <algorithm>
+
+#include "kernels/cuda/boxes.h"
+#include "kernels/cuda/held.h"
+#include "kernels/cuda/hopper.cuh"
+#include "kernels/gpu/gpu.h"
+
+namespace mxt::kernels::cuda {
+namespace {
+
+constexpr int kRows = 128, kCols = 256, kStages = 4, kThreads = 3 * 128;
+constexpr int kRowBytes = 128;  // of a stage: 128 terms of E4M3, 64 of bf16
+constexpr int kLeftBytes = kRows * kRowBytes, kRightBytes = kCols * kRowBytes;
+// Blocks of a cluster. Four need 25 % less from the second-level cache, but ran at 740 TFLOP/s where two reach 1,300.
+constexpr int kCluster = 2, kPart = kCols / kCluster;
+constexpr int kStageBytes = kLeftBytes + kRightBytes;
+constexpr int kBoxBytes = 64 * 128;        // 64 rows of 64 results
+constexpr int kClusters = 132 / kCluster;  // pairs of an H100's multiprocessors; another number only costs time
+// Row pairs of tiles that are gone through together, column by column: their left operands stay in the second-level
+// cache (8 MB at 4,096 terms).
+constexpr int kGroup = 16 / kCluster;
+
+struct HeldArgs {
+  const float *a_scale, *b_scale;  // null: 1
+  unsigned* row_max;               // the bits of floats that are not negative, which order as the floats do; or null
+  int row_parts, part_columns;     // of tiles
+  int m, n, steps, tail_steps;     // stages of E4M3; of the tail, 64 terms each
+  int pairs, columns;              // tiles
+};
+
+struct HeldShared {
+  unsigned char a[kStages][kLeftBytes], b[kStages][kRightBytes];
+  unsigned char out[2][2][kBoxBytes];  // of each warpgroup
+  Gate full[kStages], empty[kStages];
+};
+
+struct Place {
+  int pair, column;
+};
+__device__ __forceinline__ Place place_of(int tile, const HeldArgs& a) {
+  const int of_group = kGroup * a.columns, first = tile / of_group * kGroup, in = tile % of_group;
+  const int size = min(kGroup, a.pairs - first);
+  return {first + in % size, in / size};
+}
+
+struct Ring {
+  int slot = 0, parity = 0;
+  __device__ void advance() {
+    if (++slot == kStages) slot = 0, parity ^= 1;
+  }
+};
+
+template <bool Down>
+__global__ void __cluster_dims__(kCluster, 1, 1) __launch_bounds__(kThreads, 1)
+    held_kernel(const __grid_constant__ HeldArgs a, const __grid_constant__ CUtensorMap a_map,
+                const __grid_constant__ CUtensorMap b_map, const __grid_constant__ CUtensorMap tail_a_map,
+                const __grid_constant__ CUtensorMap tail_b_map, const __grid_constant__ CUtensorMap c_map) {
+  extern __shared__ __align__(1024) unsigned char space[];
+  HeldShared& s = *reinterpret_cast<HeldShared*>(space);
+  const int group = static_cast<int>(threadIdx.x) / 128, rank = rank_in_cluster();
+  const int tiles = a.pairs * a.columns, first = static_cast<int>(blockIdx.x) / kCluster,
+            clusters = static_cast<int>(gridDim.x) / kCluster;
+  if (threadIdx.x == 0) {
+    for (int i = 0; i < kStages; ++i) s.full[i].init(1), s.empty[i].init(2 * kCluster);  // two warpgroups of each block
+    gates_ready();
+  }
+  sync_cluster();
+  next_may_start();
+  previous_done();
+  Ring ring;
+  if (group == 0) {
+    give_registers<24>();
+    if (threadIdx.x == 0) {
+      for (int tile = first; tile < tiles; tile += clusters) {
+        const Place at = place_of(tile, a);
+        const int row = (at.pair * kCluster + rank) * kRows, col = at.column * kCols + rank * kPart;
+        for (int k = 0; k < a.steps + a.tail_steps; ++k, ring.advance()) {
+          const int i = ring.slot;
+          s.empty[i].wait(ring.parity ^ 1);
+          s.full[i].arrive_and_expect(kStageBytes);
+          unsigned char* right = s.b[i] + rank * (kPart * kRowBytes);
+          if (k < a.steps) {
+            copy_box(s.a[i], a_map, k * 128, row, &s.full[i]);
+            copy_box(right, b_map, k * 128, col, &s.full[i], (1 << kCluster) - 1);
+          } else {
+            const int t = (k - a.steps) * 64;
+            copy_box(s.a[i], tail_a_map, t, row, &s.full[i]);
+            if constexpr (Down) {
+              for (int box = 0; box < kPart / 64; ++box)
+                copy_box(right + box * kBoxBytes, tail_b_map, col + box * 64, t, &s.full[i], (1 << kCluster) - 1);
+            } else {
+              copy_box(right, tail_b_map, t, col, &s.full[i], (1 << kCluster) - 1);
+            }
+          }
+        }
+      }
+    }
+  } else {
+    take_registers<240>();
+    const int w = group - 1, thread = static_cast<int>(threadIdx.x) % 128, lane = thread % 32;
+    const int my_row = thread / 32 * 16 + lane / 4;  // and eight below it
+    // All of the warpgroup have read the stage: one arrival in each block of the cluster.
+    auto release = [&](int slot) {
+      sync_threads_of(1 + w, 128);
+      if (thread < kCluster) arrive_at(s.empty[slot], thread);
+    };
+    for (int tile = first; tile < tiles; tile += clusters) {
+      const Place at = place_of(tile, a);
+      const int row = (at.pair * kCluster + rank) * kRows + w * 64, col = at.column * kCols;
+      float d[128];
+      int last = 0;
+      for (int k = 0; k < a.steps; ++k, ring.advance()) {
+        const int i = ring.slot;
+        s.full[i].wait(ring.parity);
+        const uint64_t left = across(shared_address(s.a[i]) + static_cast<uint32_t>(w * kLeftBytes / 2)),
+                       right = across(shared_address(s.b[i]));
+        begin_products();
+#pragma unroll
+        for (int c = 0; c < 4; ++c) multiply_64x256_e4m3(d, further(left, c * 32), further(right, c * 32), k + c);
+        end_group();
+        if (k > 0) {
+          wait_groups<1>();
+          release(last);
+        }
+        last = i;
+      }
+      wait_groups<0>();
+      release(last);
+      const bool scaled = a.b_scale != nullptr;
+      const float top = a.a_scale != nullptr && row + my_row < a.m ? a.a_scale[row + my_row] : 1.0f,
+                  below = a.a_scale != nullptr && row + my_row + 8 < a.m ? a.a_scale[row + my_row + 8] : 1.0f;
+#pragma unroll
+      for (int j = 0; j < 32; ++j) {
+        const int c = col + j * 8 + lane % 4 * 2;
+        const float2 b = scaled && c < a.n ? *reinterpret_cast<const float2*>(a.b_scale + c) : make_float2(1.0f, 1.0f);
+        d[j * 4] *= top * b.x, d[j * 4 + 1] *= top * b.y, d[j * 4 + 2] *= below * b.x, d[j * 4 + 3] *= below * b.y;
+      }
+      for (int k = 0; k < a.tail_steps; ++k, ring.advance()) {
+        const int i = ring.slot;
+        s.full[i].wait(ring.parity);
+        const uint64_t left = across(shared_address(s.a[i]) + static_cast<uint32_t>(w * kLeftBytes / 2)),
+                       right = Down ? down(shared_address(s.b[i]), kBoxBytes) : across(shared_address(s.b[i]));
+        begin_products();
+#pragma unroll
+        for (int c = 0; c < 4; ++c)
+          multiply_64x256<Down>(d, further(left, c * 32), further(right, c * (Down ? 2048 : 32)));
+        end_group();
+        wait_groups<0>();
+        release(i);
+      }
+      if (a.row_max != nullptr) {
+        float largest[2] = {0, 0};
+#pragma unroll
+        for (int j = 0; j < 128; ++j) largest[j / 2 % 2] = fmaxf(largest[j / 2 % 2], fabsf(d[j]));
+#pragma unroll
+        for (int r = 0; r < 2; ++r) {
+          largest[r] = fmaxf(largest[r], shuffle_xor(largest[r], 1));
+          largest[r] = fmaxf(largest[r], shuffle_xor(largest[r], 2));
+          // Rounding keeps the order: the largest rounded is the largest of what is stored.
+          if (lane % 4 == 0 && row + my_row + r * 8 < a.m)
+            atomicMax(a.row_max + static_cast<int64_t>(row + my_row + r * 8) * a.row_parts + at.column / a.part_columns,
+                      pack_bf16(largest[r], 0.0f) << 16);
+        }
+      }
+      // To memory through shared memory, two boxes of 64 columns at a time.
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        if (thread == 0) boxes_read<0>();
+        sync_threads_of(1 + w, 128);
+        const int r = thread / 32 * 16 + lane % 16;  // the row whose address this lane names
+#pragma unroll
+        for (int j = 0; j < 8; ++j) {  // 16 columns
+          const float* f = d + half * 64 + j * 8;
+          const int piece = j % 4 * 2 + lane / 16;
+          store_matrices(shared_address(s.out[w][j / 4]) + static_cast<uint32_t>(r * 128 + (piece ^ (r & 7)) * 16),
+                         pack_bf16(f[0], f[1]), pack_bf16(f[2], f[3]), pack_bf16(f[4], f[5]), pack_bf16(f[6], f[7]));
+        }
+        written_to_shared();
+        sync_threads_of(1 + w, 128);
+        if (thread == 0) {
+          for (int box = 0; box < 2; ++box)
+            if (row < a.m && col + half * 128 + box * 64 < a.n)
+              store_box(c_map, col + half * 128 + box * 64, row, s.out[w][box]);
+          end_boxes();
+        }
+      }
+    }
+    if (thread == 0) boxes_read<0>();
+  }
+  sync_cluster();  // nobody leaves while another's copies or arrivals may still come here
+}
+
+bool even(const ConstMat& m) { return m.ld * static_cast<int64_t>(size_of(m.type)) % 16 == 0 && wide(m.p); }
+
+}  // namespace
+
+bool held_gemm_covers(const Gemm& g) {
+  const bool tail = g.tail_a.cols > 0;
+  return g.a.type == DType::kF8E4M3 && g.c.type == DType::kBF16 && !g.accumulate && g.bias == nullptr && even(g.a) &&
+         even(g.b) && even(g.c) && g.a.cols > 0 && (g.row_parts == 1 || g.c.cols / g.row_parts % kCols == 0) &&
+         g.c.rows < (1 << 30) && g.c.cols < (1 << 30) &&
+         (!tail || (g.tail_a.type == DType::kBF16 && even(g.tail_a) && even(g.tail_b)));
+}
+
+void held_gemm(cudaStream_t stream, const Gemm& g) {
+  if (g.c.rows == 0 || g.c.cols == 0) return;
+  const bool tail = g.tail_a.cols > 0, down = tail && !g.tail_trans_b;
+  HeldArgs a{};
+  a.a_scale = g.a_scale, a.b_scale = g.b_scale, a.row_max = reinterpret_cast<unsigned*>(g.row_max);
+  a.row_parts = g.row_parts, a.part_columns = static_cast<int>(ceil_div(g.c.cols / g.row_parts, kCols));
+  a.m = static_cast<int>(g.c.rows), a.n = static_cast<int>(g.c.cols);
+  a.steps = static_cast<int>(ceil_div(g.a.cols, 128)), a.tail_steps = static_cast<int>(ceil_div(g.tail_a.cols, 64));
+  a.pairs = static_cast<int>(ceil_div(g.c.rows, kCluster * kRows)),
+  a.columns = static_cast<int>(ceil_div(g.c.cols, kCols));
+  const CUtensorMap left = boxes_of(g.a, 128, kRows), right = boxes_of(g.b, 128, kPart), out = boxes_of(g.c, 64, 64);
+  const CUtensorMap tail_left = tail ? boxes_of(g.tail_a, 64, kRows) : left,
+                    tail_right = tail ? boxes_of(g.tail_b, 64, down ? 64 : kPart) : right;
+  const auto kernel = down ? held_kernel<true> : held_kernel<false>;
+  require(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                               static_cast<int>(sizeof(HeldShared))) == cudaSuccess,
+          "products of E4M3 need 225 KB of shared memory");
+  if (g.row_max != nullptr)
+    require(cudaMemsetAsync(g.row_max, 0, static_cast<size_t>(g.c.rows * g.row_parts) * sizeof(float), stream) ==
+                cudaSuccess,
+            "row_max could not be cleared");
+  const int64_t clusters = std::min<int64_t>(static_cast<int64_t>(a.pairs) * a.columns, kClusters);
+  launch_early(kernel, dim3(static_cast<unsigned>(kCluster * clusters)), dim3(kThreads), sizeof(HeldShared), stream, a,
+               left, right, tail_left, tail_right, out);
+  check_launch("held_gemm");
+}
+
+}  // namespace mxt::kernels::cuda

@@ -1,0 +1,14 @@
+// Products of operands held in E4M3 by Hopper's own instructions, with an adapter's product (Gemm's tail, bf16) added
+// to the same sums: y is written once, where the library's product reads what the adapter's has written and adds to it.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include "kernels/api.h"
+
+namespace mxt::kernels::cuda {
+
+bool held_gemm_covers(const Gemm& g);
+void held_gemm(cudaStream_t stream, const Gemm& g);
+
+}  // namespace mxt::kernels::cuda

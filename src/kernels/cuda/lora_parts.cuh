@@ -1,0 +1,46 @@
+// What the kernels of adapters' gradients share: their blocks take slices of columns and ranges of tokens, 16 at a
+// time, and leave parts that a second kernel adds in order.
+#pragma once
+
+#include "kernels/gpu/gpu.h"
+#include "kernels/gpu/mma.cuh"
+
+namespace mxt::kernels::cuda {
+
+inline constexpr int kRank = 16, kWarps = 16, kTile = 16, kMostBlocks = 8;
+inline constexpr int kProcessors = 132;  // multiprocessors of an H100; another number only costs time
+inline constexpr int kZBytes = kTile * kRank * 2;
+
+struct SumBlock {
+  int64_t col, cols, z_col;
+  int32_t first, count;  // its slices
+  float scale;
+  float* db;
+};
+// db_parts and da may be null: these sums are not wanted.
+struct SumArgs {
+  const float *dz_parts, *db_parts, *da_parts;  // da_parts: [splits][16][n_da]
+  bf16* dz;
+  float* da;  // [16, n_da], or null
+  int64_t tokens, n, ld_dz, n_da;
+  int32_t blocks, splits, accumulate, accumulate_da;
+  unsigned dz_grid, db_grid;  // add_parts() sets them
+  SumBlock block[kMostBlocks];
+};
+
+void add_parts(cudaStream_t stream, SumArgs sum);
+// Ranges of tokens: whole waves over the multiprocessors, and few parts.
+int lora_splits(int64_t tokens, int slices);
+
+// 16 bytes, or zeros where they lie outside.
+__device__ __forceinline__ void copy_async(uint32_t to, const void* from, bool inside) {
+  const int bytes = inside ? 16 : 0;
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes));
+}
+
+__device__ __forceinline__ void copy_async_4(uint32_t to, const void* from, bool inside) {
+  const int bytes = inside ? 4 : 0;
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(to), "l"(from), "r"(bytes));
+}
+
+}  // namespace mxt::kernels::cuda
