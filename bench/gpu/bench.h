@@ -92,7 +92,7 @@ inline void fill_with_noise(runtime::ParamStore& params, const graph::Graph& g, 
       params.sync_weights(id);
       continue;
     }
-    if (p.held != graph::Held::kPlain) {
+    if (p.held != graph::Held::kPlain || p.back != graph::Held::kPlain) {
       const auto a = params.write(id);
       auto* to = static_cast<std::byte*>(a->weight);
       const size_t bytes = static_cast<size_t>(a->size) * size_of(type), start = (i * 7919 % 1000) * 64;

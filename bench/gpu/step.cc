@@ -55,7 +55,7 @@ kernels::KernelPlan probe(const runtime::Program& program, kernels::Backend& b) 
     for (size_t at = 0; at < most; at += small.size())
       d.upload(operands.back().bytes_at(at), small.data(), std::min(most - at, small.size()));
   }
-  auto scratch = device::Buffer::on(&d, size_t{64} << 20);
+  auto scratch = device::Buffer::on(&d, size_t{64} << 20), maxima = device::Buffer::on(&d, size_t{1} << 20);
   b.ops->set_scratch(scratch.data(), scratch.size());
   void *from = d.make_mark(), *to = d.make_mark();
   for (const auto& t : program.tunables()) {
@@ -66,6 +66,7 @@ kernels::KernelPlan probe(const runtime::Program& program, kernels::Backend& b) 
       kernels::Gemm call = *g;
       if (b.ops->same_gemm(call, static_cast<int>(i)) != static_cast<int>(i)) continue;
       const size_t first = call.a.type == DType::kF8E4M3 ? 3 : 0;
+      if (call.row_max) call.row_max = static_cast<float*>(maxima.data());
       if (call.tail_a.cols > 0) call.tail_a.p = operands[0].data(), call.tail_b.p = operands[1].data();
       call.a.p = operands[first].data(), call.b.p = operands[first + 1].data(), call.c.p = operands[2].data(),
       call.bias = nullptr, call.algo = static_cast<int>(i);

@@ -98,7 +98,8 @@ Layout layout_of(const Choice& choice, const kernels::Ops& ops) {
     put(l.read, l.read_bytes,
         {bytes_of(g->a), bytes_of(g->b), align(static_cast<size_t>(g->c.cols) * 4),  // A, B, bias, B packed, tails
          g->b_packed ? align(ops.packed_b_bytes(*g)) : 0, bytes_of(g->tail_a), bytes_of(g->tail_b)});
-    put(l.written, l.written_bytes, {bytes_of(kernels::ConstMat(g->c))});
+    put(l.written, l.written_bytes,
+        {bytes_of(kernels::ConstMat(g->c)), g->row_max ? align(static_cast<size_t>(g->c.rows * g->row_parts) * 4) : 0});
   } else {
     const auto& a = std::get<Attention>(choice.calls[0].call);
     put(l.read, l.read_bytes, {packed_bytes(a), wide_bytes(a)});  // qkv, dout
@@ -202,7 +203,11 @@ Gemm CallBench::gemm(int copy, int algorithm) const {
   if (g.bias) g.bias = read(2);
   if (g.b_packed) g.b_packed = l.read[3] < l.read_bytes ? read(3) : nullptr;  // any numbers will do for the time
   if (g.tail_a.cols > 0) g.tail_a.p = read(4), g.tail_b.p = read(5);
-  g.c.p = operands_.written_at(static_cast<size_t>(copy) * l.written_bytes);
+  auto written = [&](size_t i) {
+    return operands_.written_at(static_cast<size_t>(copy) * l.written_bytes + l.written[i]);
+  };
+  g.c.p = written(0);
+  if (g.row_max) g.row_max = reinterpret_cast<float*>(written(1));
   g.algo = algorithm;
   return g;
 }

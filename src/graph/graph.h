@@ -43,6 +43,7 @@ struct Param {
   bool trainable = false;
   bool adapter = false;      // made by the LoRA pass, not part of the base model
   Held held = Held::kPlain;  // passes/quantize.cc
+  Held back = Held::kPlain;  // of a head: its columns are kept so besides, with a scale each, for its input's gradient
   int64_t joined = 0;  // ranks of the adapters whose scaled B stands right of the matrix and whose A stands below it
   float init_std = 0;  // random initialisation: normal(0, std); 0 with kMatrix means zeros
   ValueId value = kNone;

@@ -310,6 +310,18 @@ struct CrossEntropy {
   float* nll = nullptr;            // [rows]
   bool gradient = false;
   float softcap = 0;
+  // With gradient, without softcap: softmax(logits) instead, without weights; as E4M3 where held.q is wanted (the
+  // logits are left as they are then). LabelGrad does the rest.
+  bool softmax = false;
+  HeldCopy held;
+};
+// dh[i] = weight[i]·(dh[i] − W[label[i]]), where dh = softmax(logits)·W: the labels' part of the gradient, which would
+// set the scale of a rounded row if it stood in it. label −100 gives a zero row.
+struct LabelGrad {
+  Mat dh;      // [rows, width], act
+  ConstMat w;  // [vocab, width], act
+  const int32_t* labels = nullptr;
+  const float* weights = nullptr;  // [rows]; null = 1
 };
 struct Copy {  // y = scale · x, both of one type
   ConstMat x;
@@ -402,6 +414,7 @@ class Ops {
   virtual void bias_grad(const BiasGrad&) = 0;
   virtual void dropout(const Dropout&) = 0;
   virtual void cross_entropy(const CrossEntropy&) = 0;
+  virtual void label_grad(const LabelGrad&) = 0;
   virtual void copy(const Copy&) = 0;
   virtual void gather_rows(const GatherRows&) = 0;
   virtual void scatter_rows(const ScatterRows&) = 0;

@@ -188,6 +188,14 @@ void check(const CrossEntropy& c) {
   matrix(c.logits);
   MXT_ASSERT(c.logits.rows == 0 || (c.labels && c.nll && c.logits.cols > 0));
   MXT_ASSERT(c.softcap >= 0.0f);
+  MXT_ASSERT(!c.softmax || (c.gradient && c.softcap == 0.0f));
+  MXT_ASSERT(c.held.q.p == nullptr || (c.softmax && c.held.scale && c.held.q.rows == c.logits.rows &&
+                                       c.held.q.cols == c.logits.cols && c.held.q.type == DType::kF8E4M3));
+}
+void check(const LabelGrad& g) {
+  matrix(g.dh);
+  MXT_ASSERT(g.w.cols == g.dh.cols && g.w.type == g.dh.type);
+  MXT_ASSERT(g.labels || g.dh.rows == 0);
 }
 void check(const GatherRows& g) {
   matrix(g.x);

@@ -22,6 +22,7 @@ void check(const ActGrad&);
 void check(const Add&);
 void check(const BiasGrad&);
 void check(const Dropout&);
+void check(const LabelGrad&);
 void check(const CrossEntropy&);
 void check(const Copy&);
 void check(const GatherRows&);

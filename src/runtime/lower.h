@@ -68,6 +68,7 @@ class Lowering {
   void find_act_lora();  // after the other: y is not made where something still reads it
   kernels::ActLora act_lora(const ActLora& a, const Frame& f) const;
   kernels::ActLoraGrad act_lora_grad(const ActLoraGrad& a, const Frame& f) const;
+  float* maxima(graph::ValueId v) const;  // of a product's rows (Gemm::row_max)
   kernels::LoraGrad lora_grad(const graph::Op& op, const Frame& f) const;
   template <typename C>
   void set_packed(C& call, const graph::AttentionOp& a, const Frame& f) const;

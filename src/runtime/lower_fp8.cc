@@ -16,6 +16,11 @@ kernels::HeldCopy Lowering::held_copy(const Op& op, ValueId channels, const Fram
   return h;
 }
 
+float* Lowering::maxima(ValueId v) const {
+  static float any;  // only its presence matters to the shape
+  return p_.params_ ? static_cast<float*>(at(v)) : &any;
+}
+
 void Lowering::lower(const QuantizeOp&) {
   emit([this, op = op_](const Frame& f) {
     kernels::Quantize q;
@@ -46,10 +51,9 @@ void Lowering::lower_fp8(const LinearOp& a) {
       g.tail_b = joined(op->in[1], r, f);
       g.tail_trans_b = true;
     }
-    if (wants_max) g.row_parts = 2;
+    if (wants_max) g.row_parts = 2, g.row_max = maxima(op->out[1]);
     if (!p_.params_) return g;
     g.a_scale = static_cast<const float*>(at(op->in.back()));
-    if (wants_max) g.row_max = static_cast<float*>(at(op->out[1]));
     g.b_scale = (*p_.params_)[g_.value(op->in[1]).param].scale;
     return g;
   });
@@ -74,9 +78,8 @@ void Lowering::lower_fp8(const LinearDxOp& a) {
       g.tail_a = mat(op->in[n - 3], f);
       g.tail_b = mat(op->in[n - 2], f);
     }
-    if (!p_.params_) return g;
-    g.a_scale = static_cast<const float*>(at(op->in.back()));
-    if (wants_max) g.row_max = static_cast<float*>(at(op->out[1]));
+    if (wants_max) g.row_max = maxima(op->out[1]);
+    if (p_.params_) g.a_scale = static_cast<const float*>(at(op->in.back()));
     return g;
   });
 }

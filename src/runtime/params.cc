@@ -23,6 +23,8 @@ Parts parts_of(const graph::Graph& g, const graph::Param& p, bool training) {
   if (p.held != graph::Held::kFp8) {
     Parts a{align(graph::stride(p) * graph::height(p) * element)};
     if (p.held == graph::Held::kRounded) a.scale = align(p.rows * 4);
+    if (training && p.back == graph::Held::kFp8) a.scale = align(p.cols * 4), a.transposed = align(p.rows * p.cols);
+    if (training && p.back == graph::Held::kRounded) a.transposed = align(p.rows * p.cols * element);
     return a;
   }
   const int64_t held = align(p.rows * p.cols);
@@ -53,7 +55,7 @@ void each_frozen_product(const graph::Graph& g, F f) {
     if (std::holds_alternative<graph::LogitsOp>(op.attrs)) product(op.in[1], false);
     if (const auto* head = std::get_if<graph::HeadOp>(&op.attrs)) {
       product(op.in[1], false);
-      if (head->gradient) product(op.in[1], true);
+      if (head->gradient && g.param_of(op.in[1]).back == graph::Held::kPlain) product(op.in[1], true);
     }
   }
 }
@@ -121,8 +123,8 @@ ParamStore::ParamStore(const graph::Graph& g, bool training, device::Accelerator
     s.size = p.rows * p.cols;
     if (!blocks.empty()) s.blocks = blocks[slots_.size()];
     if (!s.blocks) s.weight = take(weight_bytes(p));
-    if (const Parts parts = parts_of(g, p, training); p.held != graph::Held::kPlain) {
-      s.scale = static_cast<float*>(take(parts.scale));
+    if (const Parts parts = parts_of(g, p, training); parts.scale > 0 || parts.transposed > 0) {
+      if (parts.scale > 0) s.scale = static_cast<float*>(take(parts.scale));
       if (parts.transposed > 0) s.transposed = take(parts.transposed);
       if (parts.joined > 0) s.joined = take(parts.joined);
     }
@@ -134,7 +136,7 @@ ParamStore::ParamStore(const graph::Graph& g, bool training, device::Accelerator
       s.v = static_cast<float*>(take(s.size * 4, aside));
     }
     slots_.push_back(s);
-    shapes_.push_back({p.rows, p.cols, p.joined, graph::stride(p), p.held});
+    shapes_.push_back({p.rows, p.cols, p.joined, graph::stride(p), p.held, p.back});
     types_.push_back(t);
   }
 }
@@ -150,7 +152,7 @@ ParamStore::ParamStore(const graph::Graph& g, const ParamStore& base) : device_(
   int64_t at = 0;
   size_t next = 0;  // of the base's own parameters, which come first in its store
   for (const graph::Param& p : g.params) {
-    const Shape shape{p.rows, p.cols, p.joined, graph::stride(p), p.held};
+    const Shape shape{p.rows, p.cols, p.joined, graph::stride(p), p.held, p.back};
     ParamSlot s;
     if (p.adapter) {
       s.size = p.rows * p.cols;
@@ -257,6 +259,7 @@ ParamStore::Access::~Access() {
   if (!write_) return;
   const Shape& shape = store_.shapes_[static_cast<size_t>(p_)];
   if (shape.held != graph::Held::kPlain) encode();
+  if (slot.transposed != nullptr && shape.back != graph::Held::kPlain) turn();
   if (!copy_.empty() && shape.held != graph::Held::kFp8) move(true);
 }
 
@@ -273,6 +276,21 @@ void ParamStore::put(void* to, const void* from, size_t bytes) const {
   else
     std::memcpy(to, from, bytes);
 }
+
+namespace {
+
+template <typename E>
+void transpose(const E* from, int64_t rows, int64_t cols, E* to) {
+  constexpr int64_t kTile = 64;
+  parallel_for(0, (cols + kTile - 1) / kTile, 1, [&](int64_t b, int64_t e) {
+    for (int64_t tile = b; tile < e; ++tile)
+      for (int64_t r0 = 0; r0 < rows; r0 += kTile)
+        for (int64_t c = tile * kTile; c < std::min(cols, (tile + 1) * kTile); ++c)
+          for (int64_t r = r0; r < std::min(rows, r0 + kTile); ++r) to[c * rows + r] = from[r * cols + c];
+  });
+}
+
+}  // namespace
 
 void ParamStore::Access::decode() {
   const Shape& shape = store_.shapes_[static_cast<size_t>(p_)];
@@ -315,15 +333,34 @@ void ParamStore::Access::encode() {
   store_.put(there.scale, scale.data(), scale.size() * 4);
   if (there.transposed == nullptr) return;
   std::vector<uint8_t> turned(held.size());
-  constexpr int64_t kTile = 64;
-  parallel_for(0, (shape.cols + kTile - 1) / kTile, 1, [&](int64_t b, int64_t e) {
-    for (int64_t tile = b; tile < e; ++tile)
-      for (int64_t r0 = 0; r0 < shape.rows; r0 += kTile)
-        for (int64_t c = tile * kTile; c < std::min(shape.cols, (tile + 1) * kTile); ++c)
-          for (int64_t r = r0; r < std::min(shape.rows, r0 + kTile); ++r)
-            turned[static_cast<size_t>(c * shape.rows + r)] = held[static_cast<size_t>(r * shape.cols + c)];
-  });
+  transpose(held.data(), shape.rows, shape.cols, turned.data());
   store_.put(there.transposed, turned.data(), turned.size());
+}
+
+// A head's columns rounded to E4M3 with a scale each: the transpose, or the values that it stands for as they lie.
+void ParamStore::Access::turn() {
+  const Shape& shape = store_.shapes_[static_cast<size_t>(p_)];
+  const DType type = store_.types_[static_cast<size_t>(p_)];
+  const ParamSlot& there = store_[p_];
+  const auto count = static_cast<size_t>(shape.rows * shape.cols);
+  std::vector<std::byte> turned(count * size_of(type));
+  auto both_ways = [&](auto element) {
+    using E = decltype(element);
+    transpose(static_cast<const E*>(slot.weight), shape.rows, shape.cols, reinterpret_cast<E*>(turned.data()));
+    const kernels::Mat columns{turned.data(), shape.cols, shape.rows, shape.rows, type};
+    if (shape.back == graph::Held::kRounded) {
+      kernels::quantize_rows({columns, nullptr, columns, nullptr});
+      transpose(reinterpret_cast<const E*>(turned.data()), shape.cols, shape.rows, static_cast<E*>(there.transposed));
+      return;
+    }
+    std::vector<uint8_t> held(count);
+    std::vector<float> scale(static_cast<size_t>(shape.cols));
+    kernels::quantize_rows(
+        {columns, nullptr, {held.data(), shape.cols, shape.rows, shape.rows, DType::kF8E4M3}, scale.data()});
+    store_.put(there.transposed, held.data(), held.size());
+    store_.put(there.scale, scale.data(), scale.size() * 4);
+  };
+  type == DType::kBF16 ? both_ways(uint16_t{}) : both_ways(float{});
 }
 
 // Between the store and the copy. The weight, which comes first, may have wider rows in the store.
@@ -356,8 +393,8 @@ void ParamStore::Access::move(bool back) {
 bool ParamStore::matches(const graph::Graph& g) const {
   if (g.params.size() != slots_.size()) return false;
   for (size_t i = 0; i < slots_.size(); ++i)
-    if (Shape{g.params[i].rows, g.params[i].cols, g.params[i].joined, graph::stride(g.params[i]), g.params[i].held} !=
-            shapes_[i] ||
+    if (Shape{g.params[i].rows, g.params[i].cols, g.params[i].joined, graph::stride(g.params[i]), g.params[i].held,
+              g.params[i].back} != shapes_[i] ||
         g.value(g.params[i].value).type != types_[i])
       return false;
   return true;

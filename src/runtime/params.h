@@ -25,7 +25,8 @@ struct ParamSlot {
   float *m = nullptr, *v = nullptr;
   // graph::Held: a power of two a row; with kFp8 `weight` holds E4M3, and the same transposed stands in `transposed`
   // where there is a gradient of the input, and the adapter's scaled B (graph::joined_stride elements a row) in
-  // `joined`.
+  // `joined`. graph::Param::back: the transpose of a head as E4M3 with a scale a row of it, or [rows, cols] of the
+  // values that it stands for.
   float* scale = nullptr;
   void *transposed = nullptr, *joined = nullptr;
   // Of a frozen weight, once pack_frozen() was called: as the kernels read it forward and for the input's gradient
@@ -83,6 +84,7 @@ class ParamStore {
     void move(bool back);
     void decode();
     void encode();
+    void turn();
     const ParamStore& store_;
     graph::ParamId p_;
     bool write_;
@@ -110,7 +112,7 @@ class ParamStore {
   std::vector<ParamSlot> slots_;
   struct Shape {
     int64_t rows, cols, joined, stride;
-    graph::Held held;
+    graph::Held held, back;
     bool operator==(const Shape&) const = default;
   };
   std::vector<Shape> shapes_;

@@ -82,8 +82,9 @@ void set_pass(Setup& s, int64_t micro, graph::Recompute level) {
 int64_t gpu_bytes(const Setup& s) {
   const graph::Graph g = s.training_graph();
   const int64_t chunk = std::min(s.options.head_chunk, s.max_tokens), width = static_cast<int64_t>(size_of(s.type));
-  const int64_t head = chunk * (s.model.vocab_size + 2 * s.model.hidden_size) * width, workspace = int64_t{4} << 30,
-                context = int64_t{1} << 30;
+  const int64_t softmax = s.options.base == graph::Held::kFp8 ? chunk * s.model.vocab_size : 0;
+  const int64_t head = chunk * (s.model.vocab_size + 2 * s.model.hidden_size) * width + softmax,
+                workspace = int64_t{4} << 30, context = int64_t{1} << 30;
   const runtime::ParamBytes params = runtime::ParamStore::measure(g, true);
   return params.total() - params.offloaded(s.offload) + graph::plan_memory(g, s.max_tokens, {}).bytes + head +
          workspace + context;

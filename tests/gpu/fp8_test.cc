@@ -94,6 +94,32 @@ TEST_F(Gpu, RowsHeldBesideTheirKernelsResults) {
     }
 }
 
+// A head's softmax left as E4M3, the logits as they were; and the labels' part of the gradient.
+TEST_F(Gpu, SoftmaxHeldInE4m3) {
+  for (const DType t : kTypes)
+    for (const int64_t vocab : {int64_t{16}, int64_t{37}, int64_t{4096}, int64_t{151936}}) {
+      SCOPED_TRACE(fmt::format("{} {} columns", name_of(t), vocab));
+      const int64_t rows = 5, ld = vocab % 16 == 0 ? vocab + 16 : vocab;
+      Matrix x(rows, vocab, t, ld), p(rows, vocab, DType::kF8E4M3, ld), scale(1, rows, DType::kF32),
+          nll(1, rows, DType::kF32), dh(rows, 64, t, 72), w(vocab, 64, t), weights(1, rows, DType::kF32);
+      Array<int32_t> labels({3, -100, 1, static_cast<int32_t>(vocab - 1), 0});
+      x.fill(1, 3), dh.fill(2), w.fill(3), weights.fill(4), p.poison(), scale.poison(), nll.poison();
+      both([&](Ops& ops, Side on) {
+        CrossEntropy c;
+        c.logits = x.on(on), c.labels = labels.on(on), c.weights = weights.f(on), c.nll = nll.f(on);
+        c.gradient = c.softmax = true;
+        c.held = {nullptr, p.on(on), scale.f(on)};
+        ops.cross_entropy(c);
+        ops.label_grad({dh.on(on), w.on(on), labels.on(on), weights.f(on)});
+      });
+      EXPECT_EQ(x.error(), 0.0);
+      EXPECT_LT(nll.error(), 1e-5);
+      EXPECT_EQ(scale.error(), 0.0);
+      EXPECT_LT(p.error(), 5e-3);  // exponentials that differ in their last bits, at the border of two numbers
+      EXPECT_NEAR_HOST(dh);
+    }
+}
+
 // Every algorithm, with and without an adapter's tail, odd numbers of rows, columns and terms; C's gaps are not
 // touched.
 TEST_F(Gpu, ProductsOfE4m3Operands) {

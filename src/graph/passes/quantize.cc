@@ -12,7 +12,12 @@ class Quantizer {
 
   void run() {
     for (const Op& op : g_.ops)
-      if (std::holds_alternative<LinearOp>(op.attrs)) hold(g_.value(op.in[1]).param);
+      if (std::holds_alternative<LinearOp>(op.attrs))
+        hold(g_.value(op.in[1]).param);
+      else if (const auto* head = std::get_if<HeadOp>(&op.attrs); head && head->softcap == 0.0f) {
+        Param& p = g_.params[static_cast<size_t>(g_.value(op.in[1]).param)];
+        if (!p.trainable && p.rows % 16 == 0 && p.cols % 16 == 0) p.back = as_;
+      }
     for (const Param& p : g_.params) MXT_ASSERT(as_ == Held::kFp8 || p.joined == 0);  // rounded x has no z beside it
     std::vector<Op> old = std::move(g_.ops);
     g_.ops.clear();

@@ -44,6 +44,7 @@ class CpuOps final : public Ops, public OwnMemory {
   void bias_grad(const BiasGrad& c) override { check(c), cpu::bias_grad(c); }
   void dropout(const Dropout& c) override { check(c), cpu::dropout(c); }
   void cross_entropy(const CrossEntropy& c) override { check(c), cpu::cross_entropy(c); }
+  void label_grad(const LabelGrad& c) override { check(c), cpu::label_grad(c); }
   void copy(const Copy& c) override { check(c), reference::copy(c); }  // small matrices, once a step
   void gather_rows(const GatherRows& c) override { check(c), cpu::gather_rows(c); }
   void scatter_rows(const ScatterRows& c) override { check(c), cpu::scatter_rows(c); }

@@ -19,6 +19,7 @@ void add(const Add&);
 void bias_grad(const BiasGrad&);
 void dropout(const Dropout&);
 void cross_entropy(const CrossEntropy&);
+void label_grad(const LabelGrad&);
 void embedding(const Embedding&);
 void embedding_grad(const EmbeddingGrad&);
 void gather_rows(const GatherRows&);

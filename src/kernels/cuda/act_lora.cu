@@ -1,7 +1,7 @@
 // SwiGLU and the adapters beside it, forward and backward (ActLora and ActLoraGrad of api.h). A block takes a slice of
-// 512 columns of gate and the 512 of up beside them, and a range of tokens, 16 of them at a time. Between two barriers
-// each warp turns one token's row of the slice into what is wanted where it lies in shared memory, and stores whole
-// lines; after the second each warp multiplies its 32 columns of all 16 rows.
+// 512 columns of gate and the 512 of up beside them, and a range of tokens, 16 of them at a time (a tile). A warp turns
+// one token's row of the slice into what is wanted where it lies in shared memory, and stores whole lines; between the
+// same two barriers it multiplies its 32 columns of all 16 rows of the tile before, and the tile after is fetched.
 #include <algorithm>
 
 #include "kernels/cuda/lora.h"
@@ -90,15 +90,7 @@ __global__ __launch_bounds__(kWarps * 32, 1) void act_lora_kernel(const __grid_c
     if (token < a.tokens) a.z_parts[(blockIdx.x * a.tokens + token) * kRank + thread % kRank] = total;
   };
 
-#pragma unroll
-  for (int i = 0; i < kForwardStages - 1; ++i) fetch(first + i, i);
-  int stage = 0;
-  for (int64_t tile = first; tile < last; ++tile) {
-    asm volatile("cp.async.wait_group %0;" ::"n"(kForwardStages - 2));
-    __syncthreads();
-    fetch(tile + kForwardStages - 1, stage == 0 ? kForwardStages - 1 : stage - 1);
-    if (tile > first) finish(tile - 1);
-    unsigned char* here = space + stage * kForwardStage;
+  auto turn_row = [&](int64_t tile, unsigned char* here) {
     const float* limit = reinterpret_cast<const float*>(here + 2 * kActTile) + warp;
     const float scale = row_scale(limit[0] * limit[kTile]), inverse = inverse_of_power(scale);
     const int64_t token = tile * kTile + warp;
@@ -117,7 +109,8 @@ __global__ __launch_bounds__(kWarps * 32, 1) void act_lora_kernel(const __grid_c
       store_e4m3<8>(a.q + token * a.ld_q + col + c * 8, g, inverse);
       if (blockIdx.x == 0 && c == 0) a.scale[token] = scale;
     }
-    __syncthreads();
+  };
+  auto multiply = [&](int64_t tile, const unsigned char* here) {
     float z[2][4] = {};
 #pragma unroll
     for (int k = 0; k < kActCols / 16; ++k) {
@@ -133,7 +126,17 @@ __global__ __launch_bounds__(kWarps * 32, 1) void act_lora_kernel(const __grid_c
       *reinterpret_cast<float2*>(to + t * 8) = make_float2(z[t][0], z[t][1]);
       *reinterpret_cast<float2*>(to + 8 * kRank + t * 8) = make_float2(z[t][2], z[t][3]);
     }
-    stage = stage + 1 == kForwardStages ? 0 : stage + 1;
+  };
+  fetch(first, 0);
+  fetch(first + 1, 1);
+  for (int64_t tile = first; tile <= last; ++tile) {
+    asm volatile("cp.async.wait_group 1;");
+    __syncthreads();
+    const int stage = static_cast<int>(tile - first) % kForwardStages;
+    fetch(tile + 2, (stage + 2) % kForwardStages);
+    if (tile >= first + 2) finish(tile - 2);
+    if (tile > first) multiply(tile - 1, space + (stage + kForwardStages - 1) % kForwardStages * kForwardStage);
+    if (tile < last) turn_row(tile, space + stage * kForwardStage);
   }
   __syncthreads();
   if (last > first) finish(last - 1);
@@ -243,15 +246,7 @@ __global__ __launch_bounds__(kWarps * 32, 1) void act_lora_grad_kernel(const __g
   };
 
   float db[2][kActCols / 8][4] = {}, da[kActCols / 8][4] = {};
-#pragma unroll
-  for (int i = 0; i < kGradStages - 1; ++i) fetch(first + i, i);
-  int stage = 0;
-  for (int64_t tile = first; tile < last; ++tile) {
-    asm volatile("cp.async.wait_group %0;" ::"n"(kGradStages - 2));
-    __syncthreads();
-    fetch(tile + kGradStages - 1, stage == 0 ? kGradStages - 1 : stage - 1);
-    if (tile > first) finish(tile - 1);
-    unsigned char* here = space + stage * kGradStage;
+  auto turn_rows = [&](int64_t tile, unsigned char* here) {
 #pragma unroll
     for (int i = 0; i < kActSlice / 256; ++i) {  // a row a warp, eight columns a lane
       const int row = warp, c = i * 32 + lane;
@@ -295,7 +290,8 @@ __global__ __launch_bounds__(kWarps * 32, 1) void act_lora_grad_kernel(const __g
         store_streaming<bf16, 8>(a.dx, to + a.cols, dup);
       }
     }
-    __syncthreads();
+  };
+  auto multiply = [&](int64_t tile, const unsigned char* here) {
     const int mine = warp * (kActCols / 8) + lane / 16, turn = lane & 7;
     const int z_row = (lane & 7) + (lane >> 4) * 8, z_chunk = lane >> 3 & 1;
     const uint32_t z_at = shared_address(here) + 3 * kActTile + z_row * 32 + ((z_chunk ^ (z_row >> 2 & 1)) * 16);
@@ -333,7 +329,18 @@ __global__ __launch_bounds__(kWarps * 32, 1) void act_lora_grad_kernel(const __g
       multiply_add(da[2 * k], z, columns[0], columns[1]);
       multiply_add(da[2 * k + 1], z, columns[2], columns[3]);
     }
-    stage = stage + 1 == kGradStages ? 0 : stage + 1;
+  };
+  fetch(first, 0);
+  int stage = 0;
+  for (int64_t tile = first; tile <= last; ++tile) {
+    asm volatile("cp.async.wait_group 0;");
+    __syncthreads();
+    const int next = stage == kGradStages - 1 ? 0 : stage + 1, before = stage == 0 ? kGradStages - 1 : stage - 1;
+    fetch(tile + 1, next);
+    if (tile >= first + 2) finish(tile - 2);
+    if (tile > first) multiply(tile - 1, space + before * kGradStage);
+    if (tile < last) turn_rows(tile, space + stage * kGradStage);
+    stage = next;
   }
   __syncthreads();
   if (last > first) finish(last - 1);

@@ -170,6 +170,7 @@ class CudaOps final : public Ops {
   void bias_grad(const BiasGrad& c) override { check(c), cuda::bias_grad(s_, c, own(bias_grad_scratch(c))); }
   void dropout(const Dropout& c) override { check(c), cuda::dropout(s_, c); }
   void cross_entropy(const CrossEntropy& c) override { check(c), cuda::cross_entropy(s_, c); }
+  void label_grad(const LabelGrad& c) override { check(c), cuda::label_grad(s_, c); }
   void copy(const Copy& c) override { check(c), cuda::copy(s_, c); }
   void gather_rows(const GatherRows& c) override { check(c), cuda::gather_rows(s_, c); }
   void scatter_rows(const ScatterRows& c) override { check(c), cuda::scatter_rows(s_, c); }

@@ -35,6 +35,7 @@ void gather_rows(Stream, const GatherRows&);
 void scatter_rows(Stream, const ScatterRows&);
 
 void cross_entropy(Stream, const CrossEntropy&);
+void label_grad(Stream, const LabelGrad&);
 
 // A list of tensors cut into pieces of kPiece elements, one block each. The tables live on the device.
 inline constexpr int64_t kPiece = 16384;

@@ -2,11 +2,11 @@
 // on the device: a step needs no host synchronisation.
 #include "kernels/gpu/gpu.h"
 #include "kernels/gpu/launch.h"
+#include "kernels/gpu/quantize.cuh"
 
 namespace mxt::kernels::MXT_GPU_NS {
 namespace {
 
-constexpr int kRowThreads = 1024;
 constexpr int kAhead = 4;  // loads of a thread that are under way together
 
 // One block a row. First pass: running maximum and sum of exponentials per thread; second pass rewrites the row, which
@@ -14,7 +14,7 @@ constexpr int kAhead = 4;  // loads of a thread that are under way together
 template <typename T, int V>
 __global__ void __launch_bounds__(kRowThreads)
     cross_entropy_kernel(T* logits, int64_t ld, int64_t vocab, const int32_t* labels, const float* weights, float* nll,
-                         bool gradient, float cap) {
+                         bool gradient, float cap, bool softmax, uint8_t* q, int64_t ldq, float* scales) {
   __shared__ float space[kRowThreads / 32];
   const int64_t row = blockIdx.x, packs = vocab / V;
   T* x = logits + row * ld;
@@ -23,7 +23,12 @@ __global__ void __launch_bounds__(kRowThreads)
     if (threadIdx.x == 0) nll[row] = 0;
     if (gradient) {
       const float zero[V] = {};
-      for (int64_t i = threadIdx.x; i < packs; i += kRowThreads) store<T, V>(x, i * V, Raw<T, V>::pack(zero));
+      for (int64_t i = threadIdx.x; i < packs; i += kRowThreads)
+        if (q != nullptr)
+          store_e4m3<V>(q + row * ldq + i * V, zero, 1.0f);
+        else
+          store<T, V>(x, i * V, Raw<T, V>::pack(zero));
+      if (q != nullptr && threadIdx.x == 0) scales[row] = 1.0f;
     }
     return;
   }
@@ -68,6 +73,19 @@ __global__ void __launch_bounds__(kRowThreads)
   }
   if (!gradient) return;
   __syncthreads();
+  if (softmax) {
+    const float scale = row_scale(__expf(all - lse)), inverse = 1.0f / scale;
+    for_each_pack([&](int64_t i, float(&f)[V]) {
+#pragma unroll
+      for (int k = 0; k < V; ++k) f[k] = __expf(f[k] - lse);
+      if (q != nullptr)
+        store_e4m3<V>(q + row * ldq + i, f, inverse);
+      else
+        store<T, V>(x, i, Raw<T, V>::pack(f));
+    });
+    if (q != nullptr && threadIdx.x == 0) scales[row] = scale;
+    return;
+  }
   const float w = weights != nullptr ? weights[row] : 1.0f;
   for_each_pack([&](int64_t i, float(&f)[V]) {
 #pragma unroll
@@ -82,6 +100,24 @@ __global__ void __launch_bounds__(kRowThreads)
     }
     store_streaming<T, V>(x, i, Raw<T, V>::pack(f));
   });
+}
+
+template <typename T, int V>
+__global__ void __launch_bounds__(256) label_grad_kernel(T* dh, int64_t ld, int64_t cols, const void* w, int64_t ldw,
+                                                         const int32_t* labels, const float* weights) {
+  const int64_t row = blockIdx.x;
+  const int32_t label = labels[row];
+  const float weight = weights != nullptr ? weights[row] : 1.0f;
+  for (int64_t i = threadIdx.x * V; i < cols; i += 256 * V) {
+    float f[V] = {}, of_label[V];
+    if (label != -100) {
+      load<T, V>(dh, row * ld + i).unpack(f);
+      load<T, V>(w, label * ldw + i).unpack(of_label);
+#pragma unroll
+      for (int k = 0; k < V; ++k) f[k] = weight * (f[k] - of_label[k]);
+    }
+    store<T, V>(dh, row * ld + i, Raw<T, V>::pack(f));
+  }
 }
 
 __global__ void __launch_bounds__(256)
@@ -140,11 +176,19 @@ __global__ void clip_kernel(const double* squared, float max_norm, float* scale)
 
 void cross_entropy(Stream s, const CrossEntropy& c) {
   if (c.logits.rows == 0) return;
-  MXT_GPU_DISPATCH(
-      c.logits.type, wide(ConstMat(c.logits)),
-      cross_entropy_kernel<T, V><<<static_cast<unsigned>(c.logits.rows), kRowThreads, 0, s>>>(
-          static_cast<T*>(c.logits.p), c.logits.ld, c.logits.cols, c.labels, c.weights, c.nll, c.gradient, c.softcap));
+  MXT_GPU_DISPATCH(c.logits.type, wide(ConstMat(c.logits)) && wide(c.held),
+                   cross_entropy_kernel<T, V><<<static_cast<unsigned>(c.logits.rows), kRowThreads, 0, s>>>(
+                       static_cast<T*>(c.logits.p), c.logits.ld, c.logits.cols, c.labels, c.weights, c.nll, c.gradient,
+                       c.softcap, c.softmax, static_cast<uint8_t*>(c.held.q.p), c.held.q.ld, c.held.scale));
   check_launch("cross_entropy");
+}
+
+void label_grad(Stream s, const LabelGrad& g) {
+  if (g.dh.rows == 0 || g.dh.cols == 0) return;
+  MXT_GPU_DISPATCH(g.dh.type, wide(ConstMat(g.dh)) && wide(g.w),
+                   label_grad_kernel<T, V><<<static_cast<unsigned>(g.dh.rows), 256, 0, s>>>(
+                       static_cast<T*>(g.dh.p), g.dh.ld, g.dh.cols, g.w.p, g.w.ld, g.labels, g.weights));
+  check_launch("label_grad");
 }
 
 void adamw(Stream s, const OptTensor* tensors, const float* rates, const Piece* pieces, int64_t count,

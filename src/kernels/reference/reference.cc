@@ -29,6 +29,7 @@ class ReferenceOps final : public Ops {
   void bias_grad(const BiasGrad& c) override { check(c), reference::bias_grad(c); }
   void dropout(const Dropout& c) override { check(c), reference::dropout(c); }
   void cross_entropy(const CrossEntropy& c) override { check(c), reference::cross_entropy(c); }
+  void label_grad(const LabelGrad& c) override { check(c), reference::label_grad(c); }
   void copy(const Copy& c) override { check(c), reference::copy(c); }
   void gather_rows(const GatherRows& c) override { check(c), reference::gather_rows(c); }
   void scatter_rows(const ScatterRows& c) override { check(c), reference::scatter_rows(c); }

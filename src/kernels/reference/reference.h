@@ -23,6 +23,7 @@ void add(const Add&);
 void bias_grad(const BiasGrad&);
 void dropout(const Dropout&);
 void cross_entropy(const CrossEntropy&);
+void label_grad(const LabelGrad&);
 void copy(const Copy&);
 void gather_rows(const GatherRows&);
 void scatter_rows(const ScatterRows&);

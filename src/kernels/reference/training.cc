@@ -11,12 +11,24 @@ void cross_entropy(const CrossEntropy& c) {
   const int64_t vocab = c.logits.cols;
   const double cap = static_cast<double>(c.softcap);
   std::vector<double> z(static_cast<size_t>(vocab));
+  auto put = [&](int64_t r, auto value) {
+    if (c.held.q.p == nullptr) {
+      for (int64_t i = 0; i < vocab; ++i) set(c.logits, r, i, value(i));
+      return;
+    }
+    double largest = 0;
+    for (int64_t i = 0; i < vocab; ++i) largest = std::max(largest, value(i));
+    const float scale = f8e4m3_row_scale(static_cast<float>(largest));
+    c.held.scale[r] = scale;
+    for (int64_t i = 0; i < vocab; ++i)
+      static_cast<uint8_t*>(c.held.q.p)[r * c.held.q.ld + i] =
+          float_to_f8e4m3(static_cast<float>(value(i) / static_cast<double>(scale)));
+  };
   for (int64_t r = 0; r < c.logits.rows; ++r) {
     const int32_t label = c.labels[r];
     if (label == -100) {
       c.nll[r] = 0;
-      if (c.gradient)
-        for (int64_t i = 0; i < vocab; ++i) set(c.logits, r, i, 0.0);
+      if (c.gradient) put(r, [](int64_t) { return 0.0; });
       continue;
     }
     MXT_ASSERT(label >= 0 && label < vocab);
@@ -30,10 +42,20 @@ void cross_entropy(const CrossEntropy& c) {
     const double lse = top + std::log(sum), weight = c.weights ? static_cast<double>(c.weights[r]) : 1.0;
     c.nll[r] = static_cast<float>(lse - z[static_cast<size_t>(label)]);
     if (!c.gradient) continue;
-    for (int64_t i = 0; i < vocab; ++i) {
+    put(r, [&](int64_t i) {
       const double x = z[static_cast<size_t>(i)], slope = cap > 0 ? 1.0 - (x / cap) * (x / cap) : 1.0;
-      set(c.logits, r, i, weight * (std::exp(x - lse) - (i == label ? 1.0 : 0.0)) * slope);
-    }
+      if (c.softmax) return std::exp(x - lse);
+      return weight * (std::exp(x - lse) - (i == label ? 1.0 : 0.0)) * slope;
+    });
+  }
+}
+
+void label_grad(const LabelGrad& g) {
+  for (int64_t i = 0; i < g.dh.rows; ++i) {
+    const int32_t label = g.labels[i];
+    const double weight = label == -100 ? 0.0 : g.weights ? static_cast<double>(g.weights[i]) : 1.0;
+    for (int64_t j = 0; j < g.dh.cols; ++j)
+      set(g.dh, i, j, weight == 0 ? 0.0 : weight * (get(ConstMat(g.dh), i, j) - get(g.w, label, j)));
   }
 }
 

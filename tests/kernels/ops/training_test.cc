@@ -15,10 +15,10 @@ TEST_P(TrainingOps, CrossEntropyAndItsGradient) {
   const Shape shapes[] = {{1, 1}, {7, 3}, {9, 577}, {5, 4096}, {3, 49152}};
   for (DType type : kTypes)
     for (const Shape s : shapes)
-      for (int mode = 0; mode < 8; ++mode) {
-        const bool gradient = mode & 1, weights = mode & 2, cap = mode & 4;
-        SCOPED_TRACE(fmt::format("{} {}x{} gradient {} weights {} cap {}", label(type), s.rows, s.vocab, gradient,
-                                 weights, cap));
+      for (int mode = 0; mode < 10; ++mode) {
+        const bool softmax = mode >= 8, gradient = mode & 1 || softmax, weights = mode & 2, cap = mode & 4;
+        SCOPED_TRACE(fmt::format("{} {}x{} gradient {} weights {} cap {} softmax {}", label(type), s.rows, s.vocab,
+                                 gradient, weights, cap, softmax));
         check_op(GetParam(),
                  [&](Trial& r) {
                    std::vector<int32_t> labels;
@@ -34,9 +34,27 @@ TEST_P(TrainingOps, CrossEntropyAndItsGradient) {
                    c.nll = r.output_floats("nll", s.rows);
                    c.gradient = gradient;
                    c.softcap = cap ? 8.0f : 0.0f;
+                   c.softmax = softmax;
                    r.ops().cross_entropy(c);
                  },
                  {3e-5, 1e-6});
+      }
+}
+
+// What remains of the gradient where the softmax went through a product by itself.
+TEST_P(TrainingOps, LabelsPartOfTheGradient) {
+  for (DType type : kTypes)
+    for (const int64_t width : {1, 7, 576, 1000})
+      for (const bool weights : {false, true}) {
+        SCOPED_TRACE(fmt::format("{} width {} weights {}", label(type), width, weights));
+        check_op(GetParam(), [&](Trial& r) {
+          LabelGrad g;
+          g.dh = r.inout("dh", 5, width, type, 1, 3);
+          g.w = {r.param(11 * width, type, 2), 11, width, width, type};
+          g.labels = r.ints({3, -100, 10, 0, 3});
+          g.weights = weights ? r.floats({0.5f, 1, 0, 2, 0.25f}) : nullptr;
+          r.ops().label_grad(g);
+        });
       }
 }
 

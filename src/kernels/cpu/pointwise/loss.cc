@@ -64,7 +64,7 @@ void cross_entropy_row(const CrossEntropy& c, int64_t row) {
       static_cast<float>(static_cast<double>(top) - static_cast<double>(z_label) + std::log(static_cast<double>(sum)));
   if (!c.gradient) return;
 
-  const float weight = c.weights ? c.weights[row] : 1.0f;
+  const float weight = c.weights && !c.softmax ? c.weights[row] : 1.0f;
   const V scale = splat(weight / sum);
   for_each(vocab, [&](int64_t i, auto part) HWY_ATTR {
     V z = load(x + i, part), slope = one;
@@ -77,6 +77,7 @@ void cross_entropy_row(const CrossEntropy& c, int64_t row) {
     if constexpr (kCap) g = hn::Mul(g, slope);
     store(g, x + i, part);
   });
+  if (c.softmax) return;
   const float slope = kCap ? 1.0f - (z_label / c.softcap) * (z_label / c.softcap) : 1.0f;
   set_float(x + label, weight * (std::exp(z_label - top) / sum - 1.0f) * slope);
 }
@@ -99,13 +100,40 @@ HWY_AFTER_NAMESPACE();
 namespace mxt::kernels::cpu {
 namespace {
 HWY_EXPORT(cross_entropy_rows);
-}
+float value_of(float x) { return x; }
+float value_of(uint16_t x) { return bf16_to_float(x); }
+void set_value(float* p, float x) { *p = x; }
+void set_value(uint16_t* p, float x) { *p = float_to_bf16(x); }
+}  // namespace
 
 void cross_entropy(const CrossEntropy& c) {
-  MXT_ASSERT(c.logits.type != DType::kF64);
+  MXT_ASSERT(c.logits.type != DType::kF64 && c.held.q.p == nullptr);  // the host multiplies no E4M3
   const auto kernel = HWY_DYNAMIC_DISPATCH(cross_entropy_rows);
   parallel_for(0, c.logits.rows, rows_per_piece(c.logits.cols),
                [&](int64_t begin, int64_t end) { kernel(c, begin, end); });
+}
+
+void label_grad(const LabelGrad& g) {
+  MXT_ASSERT(g.w.type == g.dh.type && g.dh.type != DType::kF64);
+  const auto rows = [&](auto* dh, const auto* w, int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const int32_t label = g.labels[i];
+      auto* to = dh + i * g.dh.ld;
+      if (label == -100) {
+        std::fill_n(to, g.dh.cols, 0);
+        continue;
+      }
+      const float weight = g.weights ? g.weights[i] : 1.0f;
+      const auto* from = w + label * g.w.ld;
+      for (int64_t j = 0; j < g.dh.cols; ++j) set_value(to + j, weight * (value_of(to[j]) - value_of(from[j])));
+    }
+  };
+  parallel_for(0, g.dh.rows, rows_per_piece(g.dh.cols), [&](int64_t begin, int64_t end) {
+    if (g.dh.type == DType::kF32)
+      rows(static_cast<float*>(g.dh.p), static_cast<const float*>(g.w.p), begin, end);
+    else
+      rows(static_cast<uint16_t*>(g.dh.p), static_cast<const uint16_t*>(g.w.p), begin, end);
+  });
 }
 
 }  // namespace mxt::kernels::cpu
