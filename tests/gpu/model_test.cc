@@ -28,7 +28,7 @@ struct Setting {
 formats::ModelConfig small() {
   const nlohmann::ordered_json j{{"architectures", {"Qwen3ForCausalLM"}},
                                  {"model_type", "qwen3"},
-                                 {"vocab_size", 131},
+                                 {"vocab_size", 144},  // of 16s: a head that FP8 takes
                                  {"hidden_size", 64},
                                  {"intermediate_size", 96},
                                  {"num_hidden_layers", 2},
@@ -146,14 +146,13 @@ TEST(JoinedAdapters, GiveTheSameLossAndGradientsOnTheHost) {
 TEST(HeldInFp8, GivesTheSameLossAndGradientsAsRoundedValues) {
   const Result rounded =
       run({DType::kF32, true, false, graph::Recompute::kNone, 16, graph::Held::kRounded}, kernels::reference_ops());
-  for (const bool joined : {false, true})
-    expect_near(
-        run({DType::kF32, true, joined, graph::Recompute::kNone, 16, graph::Held::kFp8}, kernels::reference_ops()),
-        rounded, 1e-6, 1e-5);
-  expect_near(
-      run({DType::kF32, true, false, graph::Recompute::kCheap, 16, graph::Held::kFp8}, kernels::reference_ops()),
-      rounded, 1e-6, 1e-5);
-  // Other sums, other last bits: a value at the border of two E4M3 numbers goes the other way, 6 % of it.
+  for (const graph::Recompute r : {graph::Recompute::kNone, graph::Recompute::kCheap})
+    expect_near(run({DType::kF32, true, false, r, 16, graph::Held::kFp8}, kernels::reference_ops()), rounded, 1e-6,
+                1e-5);
+  // Other sums, other last bits: a value at the border of two E4M3 numbers goes the other way, 6 % of it. Joined, the
+  // adapter's part and the base's are one sum.
+  expect_near(run({DType::kF32, true, true, graph::Recompute::kNone, 16, graph::Held::kFp8}, kernels::reference_ops()),
+              rounded, 1e-3, 2e-2);
   expect_near(run({DType::kF32, true, false, graph::Recompute::kNone, 16, graph::Held::kRounded}, kernels::cpu_ops()),
               rounded, 1e-3, 2e-2);
   // Beside the base as it was: rounding to four bits shows, and not more than that.

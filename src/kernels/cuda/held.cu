@@ -19,16 +19,18 @@ constexpr int kCluster = 2, kPart = kCols / kCluster;
 constexpr int kStageBytes = kLeftBytes + kRightBytes;
 constexpr int kBoxBytes = 64 * 128;        // 64 rows of 64 results
 constexpr int kClusters = 132 / kCluster;  // pairs of an H100's multiprocessors; another number only costs time
-// Row pairs of tiles that are gone through together, column by column: their left operands stay in the second-level
-// cache (8 MB at 4,096 terms).
-constexpr int kGroup = 16 / kCluster;
+// Pairs of tiles, one above the other, that are gone through together, column by column: as many as the second-level
+// cache holds of their left operands beside the rest, so that the right one is read as seldom as can be; at least as
+// many as make a square of what runs at a time.
+constexpr int64_t kGroupBytes = int64_t{17} << 20;
+constexpr int kLeastGroup = 8;
 
 struct HeldArgs {
   const float *a_scale, *b_scale;  // null: 1
   unsigned* row_max;               // the bits of floats that are not negative, which order as the floats do; or null
   int row_parts, part_columns;     // of tiles
   int m, n, steps, tail_steps;     // stages of E4M3; of the tail, 64 terms each
-  int pairs, columns;              // tiles
+  int pairs, columns, group;       // tiles; pairs gone through together
 };
 
 struct HeldShared {
@@ -41,8 +43,8 @@ struct Place {
   int pair, column;
 };
 __device__ __forceinline__ Place place_of(int tile, const HeldArgs& a) {
-  const int of_group = kGroup * a.columns, first = tile / of_group * kGroup, in = tile % of_group;
-  const int size = min(kGroup, a.pairs - first);
+  const int of_group = a.group * a.columns, first = tile / of_group * a.group, in = tile % of_group;
+  const int size = min(a.group, a.pairs - first);
   return {first + in % size, in / size};
 }
 
@@ -215,6 +217,7 @@ void held_gemm(cudaStream_t stream, const Gemm& g) {
   a.steps = static_cast<int>(ceil_div(g.a.cols, 128)), a.tail_steps = static_cast<int>(ceil_div(g.tail_a.cols, 64));
   a.pairs = static_cast<int>(ceil_div(g.c.rows, kCluster * kRows)),
   a.columns = static_cast<int>(ceil_div(g.c.cols, kCols));
+  a.group = static_cast<int>(std::max<int64_t>(kLeastGroup, kGroupBytes / (kCluster * kRows * g.a.cols)));
   const CUtensorMap left = boxes_of(g.a, 128, kRows), right = boxes_of(g.b, 128, kPart), out = boxes_of(g.c, 64, 64);
   const CUtensorMap tail_left = tail ? boxes_of(g.tail_a, 64, kRows) : left,
                     tail_right = tail ? boxes_of(g.tail_b, 64, down ? 64 : kPart) : right;
