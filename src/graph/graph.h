@@ -154,14 +154,14 @@ enum class ActKind : uint8_t { kSwiGlu, kGeluTanh, kGelu, kRelu2 };
 struct ActOp {
   ActKind kind = ActKind::kSwiGlu;
   bool held = false;
-};  // in: x[, the largest magnitudes of its rows' halves] → out: y[, q, scale]; with them q may be held with a scale
-    // from
-//   them, and y not be written (kernels::ActLora)
+};
+//   in: x[, largest] → out: y[, q, scale]; largest: the magnitudes of x's rows' halves, from which q's scale may come,
+//   y not being written then (kernels::ActLora)
 struct ActGradOp {
   ActKind kind = ActKind::kSwiGlu;
   bool held = false;
-};  // in: x, dy[, those of x, the largest |dy| of each row, channels] → out: dx (in place of x: its last use)[, q,
-    // scale]
+};
+//   in: x, dy[, largest of x, largest |dy| of each row, channels] → out: dx (in place of x: its last use)[, q, scale];
 //   held: dx also as QuantizeOp would write it, with the scales of the weight `channels`, or as kernels::ActLoraGrad
 //   leaves it
 // What a product with a quantized weight sees of its input at run time. kFp8Group128 and kMxfp4 share a scale over 128
