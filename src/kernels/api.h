@@ -310,17 +310,19 @@ struct CrossEntropy {
   float* nll = nullptr;            // [rows]
   bool gradient = false;
   float softcap = 0;
-  // With gradient, without softcap: softmax(logits) instead, without weights; as E4M3 where held.q is wanted (the
-  // logits are left as they are then). LabelGrad does the rest.
+  // With gradient, without softcap: softmax(logits) instead, 0 at the label and without weights; as E4M3 where held.q
+  // is wanted (the logits are left as they are then). LabelGrad does the rest.
   bool softmax = false;
   HeldCopy held;
 };
-// dh[i] = weight[i]·(dh[i] − W[label[i]]), where dh = softmax(logits)·W: the labels' part of the gradient, which would
-// set the scale of a rounded row if it stood in it. label −100 gives a zero row.
+// dh[i] = weight[i]·(dh[i] + (softmax[label[i]] − 1)·W[label[i]]), where dh is the product of the other rows of W and
+// their softmax, which may have been rounded: the label's part is taken exactly, since it vanishes where the model is
+// sure, and a rounding of 1 would not. softmax[label] = exp(−nll). label −100 gives a zero row.
 struct LabelGrad {
   Mat dh;      // [rows, width], act
   ConstMat w;  // [vocab, width], act
   const int32_t* labels = nullptr;
+  const float* nll = nullptr;      // [rows]
   const float* weights = nullptr;  // [rows]; null = 1
 };
 struct Copy {  // y = scale · x, both of one type

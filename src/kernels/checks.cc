@@ -195,7 +195,7 @@ void check(const CrossEntropy& c) {
 void check(const LabelGrad& g) {
   matrix(g.dh);
   MXT_ASSERT(g.w.cols == g.dh.cols && g.w.type == g.dh.type);
-  MXT_ASSERT(g.labels || g.dh.rows == 0);
+  MXT_ASSERT((g.labels && g.nll) || g.dh.rows == 0);
 }
 void check(const GatherRows& g) {
   matrix(g.x);

@@ -13,8 +13,8 @@ using kernels::Mat;
 
 // The head works on the rows that have a target, `chunk` of them at a time: gather → logits → losses and their gradient
 // in place → dh of those rows → scatter; the weight's gradient adds up over the chunks in order. Over a base in E4M3
-// (Param::back) dh = weight·(P·W − W[label]), where P is the softmax as E4M3 and W's columns are: the rounding shows in
-// the gradient alone, by 2 to 3 % of it, and not in the loss.
+// (Param::back) dh = weight·(P·W + (softmax[label] − 1)·W[label]): P is the softmax of all but the label as E4M3, W's
+// columns are rounded likewise there. The rounding shows in that part of the gradient alone and not in the loss.
 void Lowering::lower(const HeadOp& a) {
   const Value& h = g_.value(op_->in[0]);
   const int64_t vocab = g_.value(op_->in[1]).rows, width = h.cols;
@@ -138,7 +138,8 @@ void Lowering::lower(const HeadOp& a) {
       if (together) d.c = rows_of(dh, first, m);
       d.algo = dx_algo;
       ops_.gemm(d);
-      if (back != Held::kPlain) ops_.label_grad({d.c, mat(op->in[1], f), b.head_labels + i, b.head_weights + i});
+      if (back != Held::kPlain)
+        ops_.label_grad({d.c, mat(op->in[1], f), b.head_labels + i, losses + i, b.head_weights + i});
       if (!together) ops_.scatter_rows({d.c, b.head_rows + i, dh, false});
     }
     if (n == 0 && op->param != kNone && !accumulate) {

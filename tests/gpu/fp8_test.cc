@@ -112,7 +112,7 @@ TEST_F(Gpu, SoftmaxHeldInE4m3) {
         c.gradient = c.softmax = true;
         c.held = {nullptr, p.on(on), scale.f(on)};
         ops.cross_entropy(c);
-        ops.label_grad({dh.on(on), w.on(on), labels.on(on), weights.f(on)});
+        ops.label_grad({dh.on(on), w.on(on), labels.on(on), nll.f(on), weights.f(on)});
       });
       EXPECT_EQ(x.error(), 0.0);
       EXPECT_LT(nll.error(), 1e-5);

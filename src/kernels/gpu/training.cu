@@ -49,13 +49,18 @@ __global__ void __launch_bounds__(kRowThreads)
       }
     }
   };
-  float top = -INFINITY, sum = 0;
-  for_each_pack([&](int64_t, float(&f)[V]) {
+  float top = -INFINITY, sum = 0, others = -INFINITY;  // others: than the label's
+  for_each_pack([&](int64_t i, float(&f)[V]) {
     float m = top;
 #pragma unroll
     for (int k = 0; k < V; ++k) {
       if (cap > 0) f[k] = cap * tanhf(f[k] * inv_cap);
       m = fmaxf(m, f[k]);
+    }
+    if (softmax) {
+#pragma unroll
+      for (int k = 0; k < V; ++k)
+        if (i + k != label) others = fmaxf(others, f[k]);
     }
     if (m == -INFINITY) return;
     sum *= __expf(top - m);
@@ -74,10 +79,10 @@ __global__ void __launch_bounds__(kRowThreads)
   if (!gradient) return;
   __syncthreads();
   if (softmax) {
-    const float scale = row_scale(__expf(all - lse)), inverse = 1.0f / scale;
+    const float scale = row_scale(__expf(block_max(others, space) - lse)), inverse = 1.0f / scale;
     for_each_pack([&](int64_t i, float(&f)[V]) {
 #pragma unroll
-      for (int k = 0; k < V; ++k) f[k] = __expf(f[k] - lse);
+      for (int k = 0; k < V; ++k) f[k] = i + k == label ? 0.0f : __expf(f[k] - lse);
       if (q != nullptr)
         store_e4m3<V>(q + row * ldq + i, f, inverse);
       else
@@ -103,18 +108,19 @@ __global__ void __launch_bounds__(kRowThreads)
 }
 
 template <typename T, int V>
-__global__ void __launch_bounds__(256) label_grad_kernel(T* dh, int64_t ld, int64_t cols, const void* w, int64_t ldw,
-                                                         const int32_t* labels, const float* weights) {
+__global__ void __launch_bounds__(256)
+    label_grad_kernel(T* dh, int64_t ld, int64_t cols, const void* w, int64_t ldw, const int32_t* labels,
+                      const float* nll, const float* weights) {
   const int64_t row = blockIdx.x;
   const int32_t label = labels[row];
-  const float weight = weights != nullptr ? weights[row] : 1.0f;
+  const float weight = weights != nullptr ? weights[row] : 1.0f, share = expm1f(-nll[row]);
   for (int64_t i = threadIdx.x * V; i < cols; i += 256 * V) {
     float f[V] = {}, of_label[V];
     if (label != -100) {
       load<T, V>(dh, row * ld + i).unpack(f);
       load<T, V>(w, label * ldw + i).unpack(of_label);
 #pragma unroll
-      for (int k = 0; k < V; ++k) f[k] = weight * (f[k] - of_label[k]);
+      for (int k = 0; k < V; ++k) f[k] = weight * (f[k] + share * of_label[k]);
     }
     store<T, V>(dh, row * ld + i, Raw<T, V>::pack(f));
   }
@@ -187,7 +193,7 @@ void label_grad(Stream s, const LabelGrad& g) {
   if (g.dh.rows == 0 || g.dh.cols == 0) return;
   MXT_GPU_DISPATCH(g.dh.type, wide(ConstMat(g.dh)) && wide(g.w),
                    label_grad_kernel<T, V><<<static_cast<unsigned>(g.dh.rows), 256, 0, s>>>(
-                       static_cast<T*>(g.dh.p), g.dh.ld, g.dh.cols, g.w.p, g.w.ld, g.labels, g.weights));
+                       static_cast<T*>(g.dh.p), g.dh.ld, g.dh.cols, g.w.p, g.w.ld, g.labels, g.nll, g.weights));
   check_launch("label_grad");
 }
 

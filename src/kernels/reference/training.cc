@@ -44,7 +44,7 @@ void cross_entropy(const CrossEntropy& c) {
     if (!c.gradient) continue;
     put(r, [&](int64_t i) {
       const double x = z[static_cast<size_t>(i)], slope = cap > 0 ? 1.0 - (x / cap) * (x / cap) : 1.0;
-      if (c.softmax) return std::exp(x - lse);
+      if (c.softmax) return i == label ? 0.0 : std::exp(x - lse);
       return weight * (std::exp(x - lse) - (i == label ? 1.0 : 0.0)) * slope;
     });
   }
@@ -54,8 +54,9 @@ void label_grad(const LabelGrad& g) {
   for (int64_t i = 0; i < g.dh.rows; ++i) {
     const int32_t label = g.labels[i];
     const double weight = label == -100 ? 0.0 : g.weights ? static_cast<double>(g.weights[i]) : 1.0;
+    const double of_label = std::expm1(-static_cast<double>(g.nll[i]));
     for (int64_t j = 0; j < g.dh.cols; ++j)
-      set(g.dh, i, j, weight == 0 ? 0.0 : weight * (get(ConstMat(g.dh), i, j) - get(g.w, label, j)));
+      set(g.dh, i, j, weight == 0 ? 0.0 : weight * (get(ConstMat(g.dh), i, j) + of_label * get(g.w, label, j)));
   }
 }
 

@@ -52,6 +52,7 @@ TEST_P(TrainingOps, LabelsPartOfTheGradient) {
           g.dh = r.inout("dh", 5, width, type, 1, 3);
           g.w = {r.param(11 * width, type, 2), 11, width, width, type};
           g.labels = r.ints({3, -100, 10, 0, 3});
+          g.nll = r.floats({0.7f, 0, 1e-5f, 9, 0});
           g.weights = weights ? r.floats({0.5f, 1, 0, 2, 0.25f}) : nullptr;
           r.ops().label_grad(g);
         });

@@ -77,7 +77,10 @@ void cross_entropy_row(const CrossEntropy& c, int64_t row) {
     if constexpr (kCap) g = hn::Mul(g, slope);
     store(g, x + i, part);
   });
-  if (c.softmax) return;
+  if (c.softmax) {
+    set_float(x + label, 0.0f);
+    return;
+  }
   const float slope = kCap ? 1.0f - (z_label / c.softcap) * (z_label / c.softcap) : 1.0f;
   set_float(x + label, weight * (std::exp(z_label - top) / sum - 1.0f) * slope);
 }
@@ -123,9 +126,10 @@ void label_grad(const LabelGrad& g) {
         std::fill_n(to, g.dh.cols, 0);
         continue;
       }
-      const float weight = g.weights ? g.weights[i] : 1.0f;
+      const float weight = g.weights ? g.weights[i] : 1.0f, of_label = std::expm1(-g.nll[i]);
       const auto* from = w + label * g.w.ld;
-      for (int64_t j = 0; j < g.dh.cols; ++j) set_value(to + j, weight * (value_of(to[j]) - value_of(from[j])));
+      for (int64_t j = 0; j < g.dh.cols; ++j)
+        set_value(to + j, weight * (value_of(to[j]) + of_label * value_of(from[j])));
     }
   };
   parallel_for(0, g.dh.rows, rows_per_piece(g.dh.cols), [&](int64_t begin, int64_t end) {
