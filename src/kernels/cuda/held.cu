@@ -14,10 +14,12 @@ namespace {
 constexpr int kRows = 128, kCols = 256, kStages = 4, kThreads = 3 * 128;
 constexpr int kRowBytes = 128;  // of a stage: 128 terms of E4M3, 64 of bf16
 constexpr int kLeftBytes = kRows * kRowBytes, kRightBytes = kCols * kRowBytes;
-// Blocks of a cluster. Four need 25 % less from the second-level cache, but ran at 740 TFLOP/s where two reach 1,300.
+// Blocks of a cluster. Four need 25 % less from the second-level cache, but an H100 holds 30 such clusters at a time,
+// 120 of its 132 multiprocessors: 5 % slower.
 constexpr int kCluster = 2, kPart = kCols / kCluster;
 constexpr int kStageBytes = kLeftBytes + kRightBytes;
-constexpr int kBoxBytes = 64 * 128;        // 64 rows of 64 results
+constexpr int kBoxBytes = 64 * 128;        // 64 rows of 64 terms of the tail's right operand
+constexpr int kOutBytes = 16 * 128;        // 16 rows of 64 results
 constexpr int kClusters = 132 / kCluster;  // pairs of an H100's multiprocessors; another number only costs time
 // Pairs of tiles, one above the other, that are gone through together, column by column: as many as the second-level
 // cache holds of their left operands beside the rest, so that the right one is read as seldom as can be; at least as
@@ -30,12 +32,14 @@ struct HeldArgs {
   unsigned* row_max;               // the bits of floats that are not negative, which order as the floats do; or null
   int row_parts, part_columns;     // of tiles
   int m, n, steps, tail_steps;     // stages of E4M3; of the tail, 64 terms each
+  int tail_products;               // of 16 terms
   int pairs, columns, group;       // tiles; pairs gone through together
 };
 
 struct HeldShared {
   unsigned char a[kStages][kLeftBytes], b[kStages][kRightBytes];
-  unsigned char out[2][2][kBoxBytes];  // of each warpgroup
+  unsigned char out[8][2][kOutBytes];  // of each warp
+  float b_scale[2][kCols];             // of each warpgroup
   Gate full[kStages], empty[kStages];
 };
 
@@ -54,6 +58,13 @@ struct Ring {
     if (++slot == kStages) slot = 0, parity ^= 1;
   }
 };
+
+// Of pairs of bf16 each the larger size.
+__device__ __forceinline__ uint32_t larger_size(uint32_t a, uint32_t b) {
+  uint32_t y;
+  asm("{\n.reg .b32 t;\nabs.bf16x2 t, %2;\nmax.bf16x2 %0, %1, t;\n}" : "=r"(y) : "r"(a), "r"(b));
+  return y;
+}
 
 template <bool Down>
 __global__ void __cluster_dims__(kCluster, 1, 1) __launch_bounds__(kThreads, 1)
@@ -112,6 +123,13 @@ __global__ void __cluster_dims__(kCluster, 1, 1) __launch_bounds__(kThreads, 1)
     for (int tile = first; tile < tiles; tile += clusters) {
       const Place at = place_of(tile, a);
       const int row = (at.pair * kCluster + rank) * kRows + w * 64, col = at.column * kCols;
+      // Asked for here, used after the last step: there every tile would wait for them.
+      const float top = a.a_scale != nullptr && row + my_row < a.m ? a.a_scale[row + my_row] : 1.0f,
+                  below = a.a_scale != nullptr && row + my_row + 8 < a.m ? a.a_scale[row + my_row + 8] : 1.0f;
+      float right_scale[2] = {1.0f, 1.0f};
+      if (a.b_scale != nullptr)
+        for (int i = 0; i < 2; ++i)
+          if (col + thread + i * 128 < a.n) right_scale[i] = a.b_scale[col + thread + i * 128];
       float d[128];
       int last = 0;
       for (int k = 0; k < a.steps; ++k, ring.advance()) {
@@ -129,15 +147,12 @@ __global__ void __cluster_dims__(kCluster, 1, 1) __launch_bounds__(kThreads, 1)
         }
         last = i;
       }
+      for (int i = 0; i < 2; ++i) s.b_scale[w][thread + i * 128] = right_scale[i];
       wait_groups<0>();
-      release(last);
-      const bool scaled = a.b_scale != nullptr;
-      const float top = a.a_scale != nullptr && row + my_row < a.m ? a.a_scale[row + my_row] : 1.0f,
-                  below = a.a_scale != nullptr && row + my_row + 8 < a.m ? a.a_scale[row + my_row + 8] : 1.0f;
+      release(last);  // and its barrier: the scales are there for all
 #pragma unroll
       for (int j = 0; j < 32; ++j) {
-        const int c = col + j * 8 + lane % 4 * 2;
-        const float2 b = scaled && c < a.n ? *reinterpret_cast<const float2*>(a.b_scale + c) : make_float2(1.0f, 1.0f);
+        const float2 b = *reinterpret_cast<const float2*>(s.b_scale[w] + j * 8 + lane % 4 * 2);
         d[j * 4] *= top * b.x, d[j * 4 + 1] *= top * b.y, d[j * 4 + 2] *= below * b.x, d[j * 4 + 3] *= below * b.y;
       }
       for (int k = 0; k < a.tail_steps; ++k, ring.advance()) {
@@ -145,52 +160,57 @@ __global__ void __cluster_dims__(kCluster, 1, 1) __launch_bounds__(kThreads, 1)
         s.full[i].wait(ring.parity);
         const uint64_t left = across(shared_address(s.a[i]) + static_cast<uint32_t>(w * kLeftBytes / 2)),
                        right = Down ? down(shared_address(s.b[i]), kBoxBytes) : across(shared_address(s.b[i]));
-        begin_products();
-#pragma unroll
-        for (int c = 0; c < 4; ++c)
+#pragma unroll 1
+        for (int c = 0; c < min(4, a.tail_products - 4 * k); ++c) {
+          begin_products();
           multiply_64x256<Down>(d, further(left, c * 32), further(right, c * (Down ? 2048 : 32)));
-        end_group();
+          end_group();
+        }
         wait_groups<0>();
         release(i);
       }
-      if (a.row_max != nullptr) {
-        float largest[2] = {0, 0};
+      uint32_t largest[2] = {0, 0};  // of what is stored, in pairs
+      // To memory through shared memory: each warp its own rows, 64 columns at a time; one box is written while the one
+      // before is still read.
 #pragma unroll
-        for (int j = 0; j < 128; ++j) largest[j / 2 % 2] = fmaxf(largest[j / 2 % 2], fabsf(d[j]));
+      for (int box = 0; box < 4; ++box) {
+        unsigned char* out = s.out[w * 4 + thread / 32][box % 2];
+        if (lane == 0) boxes_read<1>();
+        __syncwarp();
+        const int r = lane % 16;  // the row whose address this lane names
 #pragma unroll
-        for (int r = 0; r < 2; ++r) {
-          largest[r] = fmaxf(largest[r], shuffle_xor(largest[r], 1));
-          largest[r] = fmaxf(largest[r], shuffle_xor(largest[r], 2));
-          // Rounding keeps the order: the largest rounded is the largest of what is stored.
-          if (lane % 4 == 0 && row + my_row + r * 8 < a.m)
-            atomicMax(a.row_max + static_cast<int64_t>(row + my_row + r * 8) * a.row_parts + at.column / a.part_columns,
-                      pack_bf16(largest[r], 0.0f) << 16);
-        }
-      }
-      // To memory through shared memory, two boxes of 64 columns at a time.
+        for (int j = 0; j < 4; ++j) {  // 16 columns
+          const float* f = d + box * 32 + j * 8;
+          const int piece = j * 2 + lane / 16;
+          const uint32_t y[4] = {pack_bf16(f[0], f[1]), pack_bf16(f[2], f[3]), pack_bf16(f[4], f[5]),
+                                 pack_bf16(f[6], f[7])};
+          store_matrices(shared_address(out) + static_cast<uint32_t>(r * 128 + (piece ^ (r & 7)) * 16), y[0], y[1],
+                         y[2], y[3]);
 #pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        if (thread == 0) boxes_read<0>();
-        sync_threads_of(1 + w, 128);
-        const int r = thread / 32 * 16 + lane % 16;  // the row whose address this lane names
-#pragma unroll
-        for (int j = 0; j < 8; ++j) {  // 16 columns
-          const float* f = d + half * 64 + j * 8;
-          const int piece = j % 4 * 2 + lane / 16;
-          store_matrices(shared_address(s.out[w][j / 4]) + static_cast<uint32_t>(r * 128 + (piece ^ (r & 7)) * 16),
-                         pack_bf16(f[0], f[1]), pack_bf16(f[2], f[3]), pack_bf16(f[4], f[5]), pack_bf16(f[6], f[7]));
+          for (int i = 0; i < 4; ++i) largest[i % 2] = larger_size(largest[i % 2], y[i]);
         }
         written_to_shared();
-        sync_threads_of(1 + w, 128);
-        if (thread == 0) {
-          for (int box = 0; box < 2; ++box)
-            if (row < a.m && col + half * 128 + box * 64 < a.n)
-              store_box(c_map, col + half * 128 + box * 64, row, s.out[w][box]);
+        __syncwarp();
+        if (lane == 0) {
+          const int out_row = row + thread / 32 * 16;
+          if (out_row < a.m && col + box * 64 < a.n) store_box(c_map, col + box * 64, out_row, out);
           end_boxes();
         }
       }
+      // After the copies: their fence would wait for these to arrive.
+      if (a.row_max != nullptr) {
+#pragma unroll
+        for (int r = 0; r < 2; ++r) {
+          largest[r] = larger_size(largest[r], shuffle_xor(largest[r], 1));
+          largest[r] = larger_size(largest[r], shuffle_xor(largest[r], 2));
+          largest[r] = larger_size(largest[r], largest[r] >> 16);
+          if (lane % 4 == 0 && row + my_row + r * 8 < a.m)
+            atomicMax(a.row_max + static_cast<int64_t>(row + my_row + r * 8) * a.row_parts + at.column / a.part_columns,
+                      largest[r] << 16);
+        }
+      }
     }
-    if (thread == 0) boxes_read<0>();
+    if (lane == 0) boxes_read<0>();
   }
   sync_cluster();  // nobody leaves while another's copies or arrivals may still come here
 }
@@ -214,17 +234,18 @@ void held_gemm(cudaStream_t stream, const Gemm& g) {
   a.a_scale = g.a_scale, a.b_scale = g.b_scale, a.row_max = reinterpret_cast<unsigned*>(g.row_max);
   a.row_parts = g.row_parts, a.part_columns = static_cast<int>(ceil_div(g.c.cols / g.row_parts, kCols));
   a.m = static_cast<int>(g.c.rows), a.n = static_cast<int>(g.c.cols);
-  a.steps = static_cast<int>(ceil_div(g.a.cols, 128)), a.tail_steps = static_cast<int>(ceil_div(g.tail_a.cols, 64));
+  a.steps = static_cast<int>(ceil_div(g.a.cols, 128)), a.tail_steps = static_cast<int>(ceil_div(g.tail_a.cols, 64)),
+  a.tail_products = static_cast<int>(ceil_div(g.tail_a.cols, 16));
   a.pairs = static_cast<int>(ceil_div(g.c.rows, kCluster * kRows)),
   a.columns = static_cast<int>(ceil_div(g.c.cols, kCols));
   a.group = static_cast<int>(std::max<int64_t>(kLeastGroup, kGroupBytes / (kCluster * kRows * g.a.cols)));
-  const CUtensorMap left = boxes_of(g.a, 128, kRows), right = boxes_of(g.b, 128, kPart), out = boxes_of(g.c, 64, 64);
+  const CUtensorMap left = boxes_of(g.a, 128, kRows), right = boxes_of(g.b, 128, kPart), out = boxes_of(g.c, 64, 16);
   const CUtensorMap tail_left = tail ? boxes_of(g.tail_a, 64, kRows) : left,
                     tail_right = tail ? boxes_of(g.tail_b, 64, down ? 64 : kPart) : right;
   const auto kernel = down ? held_kernel<true> : held_kernel<false>;
   require(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                static_cast<int>(sizeof(HeldShared))) == cudaSuccess,
-          "products of E4M3 need 225 KB of shared memory");
+          "products of E4M3 need 227 KB of shared memory");
   if (g.row_max != nullptr)
     require(cudaMemsetAsync(g.row_max, 0, static_cast<size_t>(g.c.rows * g.row_parts) * sizeof(float), stream) ==
                 cudaSuccess,
