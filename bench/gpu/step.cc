@@ -98,7 +98,8 @@ kernels::KernelPlan probe(const runtime::Program& program, kernels::Backend& b) 
 int run(int argc, char** argv) {
   if (argc < 6)
     fail_input(
-        "usage: gpu_step MODEL ROWS SEQ MICRO STEPS [lora|full] [none|cheap|layer] [bf16|f32|fp8] [joined|apart] "
+        "usage: gpu_step MODEL[@LAYERS] ROWS SEQ MICRO STEPS [lora|full] [none|cheap|layer] [bf16|f32|fp8] "
+        "[joined|apart] "
         "[profile]");
   const std::string name = argv[1], method = argc > 6 ? argv[6] : "lora", level = argc > 7 ? argv[7] : "none",
                     type = argc > 8 ? argv[8] : "bf16";
@@ -114,7 +115,9 @@ int run(int argc, char** argv) {
   kernels::Backend b = kernels::cuda_backend();
   device::Accelerator& d = *b.device;
   lap("open");
-  const formats::ModelConfig config = qwen3(name);
+  formats::ModelConfig config = qwen3(name.substr(0, name.find('@')));
+  if (const size_t layers = name.find('@'); layers != name.npos)
+    config.num_layers = std::stoll(name.substr(layers + 1));
   models::LoraPlan lora;
   lora.target = [](const std::string&) -> std::optional<models::LoraTarget> {
     return models::LoraTarget{16, 32, false};

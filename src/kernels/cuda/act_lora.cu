@@ -1,5 +1,5 @@
 // SwiGLU and the adapters beside it, forward and backward (ActLora and ActLoraGrad of api.h). A block takes a slice of
-// 512 columns of gate and the 512 of up beside them, and a range of tokens, 16 of them at a time (a tile). What is
+// 512 columns of gate and the 512 of up beside them, and tiles of 16 tokens. What is
 // wanted of a tile is made where it lies in shared memory; then each warp multiplies its 32 columns of all 16 rows.
 #include <algorithm>
 
@@ -28,12 +28,6 @@ __device__ __forceinline__ float sigmoid(float x) {
   float e, y;  // 2 ulp of fp32: far below bf16's rounding
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(e) : "f"(x * -1.4426950408889634f));
   asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(1.0f + e));
-  return y;
-}
-// Two pairs of bf16; exact where one of them holds powers of two.
-__device__ __forceinline__ uint32_t multiply_pairs(uint32_t a, uint32_t b) {
-  uint32_t y;
-  asm("mul.rn.bf16x2 %0, %1, %2;" : "=r"(y) : "r"(a), "r"(b));
   return y;
 }
 // Eight bf16 times their columns' scales and the inverse of their row's, as E4M3.
@@ -65,8 +59,7 @@ __global__ __launch_bounds__(kWarps * 32, 1) void act_lora_kernel(const __grid_c
   const int64_t col = static_cast<int64_t>(blockIdx.x) * kActSlice;
   const int cols = static_cast<int>(a.cols - col < kActSlice ? a.cols - col : kActSlice);
   const int thread = static_cast<int>(threadIdx.x), warp = thread / 32, lane = thread % 32;
-  const int64_t tiles = (a.tokens + kTile - 1) / kTile, first = tiles * blockIdx.y / gridDim.y,
-                last = tiles * (blockIdx.y + 1) / gridDim.y;
+  const Tiles tiles(a.tokens, true);
 
   // The warp's columns of A as the second operand of z = y·Aᵀ.
   uint32_t right[kActCols / 16][2][2];
@@ -83,12 +76,12 @@ __global__ __launch_bounds__(kWarps * 32, 1) void act_lora_kernel(const __grid_c
 
   // A stage: gate, up, then the limits of both.
   auto fetch = [&](int64_t tile, int stage) {
-    if (tile < last) {
+    if (tile < tiles.count) {
       const uint32_t to = shared_address(space + stage * kForwardStage);
 #pragma unroll
       for (int i = 0; i < kTile * kActSlice / 8 / (kWarps * 32); ++i) {
         const int chunk = i * kWarps * 32 + thread, row = chunk / (kActSlice / 8), c = chunk % (kActSlice / 8);
-        const int64_t token = tile * kTile + row;
+        const int64_t token = tiles.token(tile) + row;
         const bool inside = token < a.tokens && c * 8 < cols;
         const uint32_t at = to + row * kActSlice * 2 + ((c ^ (row & 7)) * 16);
         const bf16* gate = a.x + token * a.ld_x + col + c * 8;
@@ -96,7 +89,7 @@ __global__ __launch_bounds__(kWarps * 32, 1) void act_lora_kernel(const __grid_c
         copy_async(at + kActTile, inside ? gate + a.cols : a.x, inside);
       }
       if (thread < 2 * kTile) {
-        const int64_t token = tile * kTile + thread % kTile;
+        const int64_t token = tiles.token(tile) + thread % kTile;
         const bool inside = token < a.tokens;
         copy_async_4(to + 2 * kActTile + thread * 4, inside ? a.limits + token * 2 + thread / kTile : a.limits, inside);
       }
@@ -109,14 +102,14 @@ __global__ __launch_bounds__(kWarps * 32, 1) void act_lora_kernel(const __grid_c
     float total = 0;
 #pragma unroll
     for (int w = 0; w < kWarps; ++w) total += from[w * kTile * kRank];
-    const int64_t token = tile * kTile + thread / kRank;
+    const int64_t token = tiles.token(tile) + thread / kRank;
     if (token < a.tokens) a.z_parts[(blockIdx.x * a.tokens + token) * kRank + thread % kRank] = total;
   };
 
   auto turn_row = [&](int64_t tile, unsigned char* here) {
     const float* limit = reinterpret_cast<const float*>(here + 2 * kActTile) + warp;
     const float scale = row_scale(limit[0] * limit[kTile]), inverse = inverse_of_power(scale);
-    const int64_t token = tile * kTile + warp;
+    const int64_t token = tiles.token(tile) + warp;
 #pragma unroll
     for (int i = 0; i < kActSlice / 256; ++i) {
       const int c = i * 32 + lane;
@@ -150,19 +143,19 @@ __global__ __launch_bounds__(kWarps * 32, 1) void act_lora_kernel(const __grid_c
       *reinterpret_cast<float2*>(to + 8 * kRank + t * 8) = make_float2(z[t][2], z[t][3]);
     }
   };
-  fetch(first, 0);
-  fetch(first + 1, 1);
-  for (int64_t tile = first; tile <= last; ++tile) {
+  fetch(0, 0);
+  fetch(1, 1);
+  for (int64_t tile = 0; tile <= tiles.count; ++tile) {
     asm volatile("cp.async.wait_group 1;");
     __syncthreads();
-    const int stage = static_cast<int>(tile - first) % kForwardStages;
+    const int stage = static_cast<int>(tile) % kForwardStages;
     fetch(tile + 2, (stage + 2) % kForwardStages);
-    if (tile >= first + 2) finish(tile - 2);
-    if (tile > first) multiply(tile - 1, space + (stage + kForwardStages - 1) % kForwardStages * kForwardStage);
-    if (tile < last) turn_row(tile, space + stage * kForwardStage);
+    if (tile >= 2) finish(tile - 2);
+    if (tile > 0) multiply(tile - 1, space + (stage + kForwardStages - 1) % kForwardStages * kForwardStage);
+    if (tile < tiles.count) turn_row(tile, space + stage * kForwardStage);
   }
   __syncthreads();
-  if (last > first) finish(last - 1);
+  if (tiles.count > 0) finish(tiles.count - 1);
 }
 
 struct ActArgs {
@@ -195,8 +188,7 @@ __global__ __launch_bounds__(kWarps * 32, 1) void act_lora_grad_kernel(const __g
   const int64_t col = static_cast<int64_t>(blockIdx.x) * kActSlice;
   const int cols = static_cast<int>(a.cols - col < kActSlice ? a.cols - col : kActSlice);
   const int thread = static_cast<int>(threadIdx.x), warp = thread / 32, lane = thread % 32;
-  const int64_t tiles = (a.tokens + kTile - 1) / kTile, first = tiles * blockIdx.y / gridDim.y,
-                last = tiles * (blockIdx.y + 1) / gridDim.y;
+  const Tiles tiles(a.tokens, true);
 
   // The columns' scales, powers of two and so exact in bf16: gate's, then up's.
   auto* channels = reinterpret_cast<bf16*>(sums + 2 * kGradSums);
@@ -226,12 +218,12 @@ __global__ __launch_bounds__(kWarps * 32, 1) void act_lora_grad_kernel(const __g
 
   // A stage: gate, up, dy, then the ranks of gate's z, up's z and the next adapter's dz.
   auto fetch = [&](int64_t tile, int stage) {
-    if (tile < last) {
+    if (tile < tiles.count) {
       const uint32_t to = shared_address(space + stage * kGradStage);
 #pragma unroll
       for (int i = 0; i < kTile * kActSlice / 8 / (kWarps * 32); ++i) {
         const int chunk = i * kWarps * 32 + thread, row = chunk / (kActSlice / 8), c = chunk % (kActSlice / 8);
-        const int64_t token = tile * kTile + row;
+        const int64_t token = tiles.token(tile) + row;
         const bool inside = token < a.tokens && c * 8 < cols;
         const uint32_t at = to + row * kActSlice * 2 + ((c ^ (row & 7)) * 16);
         const bf16* gate = a.x + token * a.ld_x + col + c * 8;
@@ -241,7 +233,7 @@ __global__ __launch_bounds__(kWarps * 32, 1) void act_lora_grad_kernel(const __g
       }
       if (thread < 3 * kTile * 2) {
         const int which = thread / (kTile * 2), row = thread / 2 % kTile, c = thread % 2;
-        const int64_t token = tile * kTile + row;
+        const int64_t token = tiles.token(tile) + row;
         const bool inside = token < a.tokens && (which < 2 || a.dz != nullptr);
         const bf16* from =
             which < 2 ? a.z + token * a.ld_z + a.z_col[which & 1] + c * 8 : a.dz + token * a.ld_dz + c * 8;
@@ -249,7 +241,7 @@ __global__ __launch_bounds__(kWarps * 32, 1) void act_lora_grad_kernel(const __g
                    inside);
       } else if (Held && thread < 3 * kTile * 2 + 3 * kTile) {
         const int i = thread - 3 * kTile * 2, which = i / kTile;
-        const int64_t token = tile * kTile + i % kTile;
+        const int64_t token = tiles.token(tile) + i % kTile;
         const bool inside = token < a.tokens;
         const float* from = which < 2 ? a.limits + token * 2 + which : a.largest + token;
         copy_async_4(to + 3 * (kActTile + kZBytes) + i * 4, inside ? from : a.limits, inside);
@@ -259,7 +251,7 @@ __global__ __launch_bounds__(kWarps * 32, 1) void act_lora_grad_kernel(const __g
   };
   auto finish = [&](int64_t tile) {  // one half of the threads sums gate's, the other up's
     const int p = thread / (kTile * kRank), at = thread % (kTile * kRank);
-    const int64_t token = tile * kTile + at / kRank;
+    const int64_t token = tiles.token(tile) + at / kRank;
     const float* from = sums + (tile & 1) * kGradSums + p * kWarps * kTile * kRank + at;
     float total = 0;
 #pragma unroll
@@ -290,7 +282,7 @@ __global__ __launch_bounds__(kWarps * 32, 1) void act_lora_grad_kernel(const __g
       }
       const Raw<bf16, 8> dgate = Raw<bf16, 8>::pack(g), dup = Raw<bf16, 8>::pack(u);
       *at = dgate, *at_up = dup, *at_dy = Raw<bf16, 8>::pack(d);
-      const int64_t token = tile * kTile + row;
+      const int64_t token = tiles.token(tile) + row;
       if (token >= a.tokens || c * 8 >= cols) continue;
       if constexpr (Held) {
         const float* limit = reinterpret_cast<const float*>(here + 3 * (kActTile + kZBytes)) + row;
@@ -358,32 +350,32 @@ __global__ __launch_bounds__(kWarps * 32, 1) void act_lora_grad_kernel(const __g
     before = now, now = next, next = first_of_all;
   };
   auto here = [&](int stage) { return space + stage * kGradStage; };
-  fetch(first, now);
+  fetch(0, now);
   if constexpr (Held) {
     // Whole lines of E4M3 need rows, and these a barrier: while one tile is turned, the one before is multiplied.
-    for (int64_t tile = first; tile <= last; ++tile, advance()) {
+    for (int64_t tile = 0; tile <= tiles.count; ++tile, advance()) {
       asm volatile("cp.async.wait_group 0;");
       __syncthreads();
       fetch(tile + 1, next);
-      if (tile >= first + 2) finish(tile - 2);
-      if (tile > first) multiply(tile - 1, here(before));
-      if (tile < last) turn_rows(tile, here(now));
+      if (tile >= 2) finish(tile - 2);
+      if (tile > 0) multiply(tile - 1, here(before));
+      if (tile < tiles.count) turn_rows(tile, here(now));
     }
   } else {
     // Each warp multiplies what it has turned itself; two tiles are under way.
-    fetch(first + 1, next);
-    for (int64_t tile = first; tile < last; ++tile, advance()) {
+    fetch(1, next);
+    for (int64_t tile = 0; tile < tiles.count; ++tile, advance()) {
       asm volatile("cp.async.wait_group 1;");
       __syncthreads();
       fetch(tile + 2, before);
-      if (tile > first) finish(tile - 1);
+      if (tile > 0) finish(tile - 1);
       turn_rows(tile, here(now));
       __syncwarp();
       multiply(tile, here(now));
     }
   }
   __syncthreads();
-  if (last > first) finish(last - 1);
+  if (tiles.count > 0) finish(tiles.count - 1);
 #pragma unroll
   for (int t = 0; t < kActCols / 8; ++t) {
     const int c = warp * kActCols + t * 8 + lane % 4 * 2;

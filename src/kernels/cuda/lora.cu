@@ -1,6 +1,6 @@
-// One block of threads takes a slice of 1,024 columns of dy and a range of tokens, 16 of them at a time: its 16 warps
-// hold 64 columns each (four warps a scheduler: with two, loads, arithmetic and products of a tile wait for each
-// other). dB of those columns stays in registers over the whole range; dz of those tokens is summed over the warps and
+// One block of threads takes a slice of 1,024 columns of dy and tiles of 16 tokens: its 16 warps hold 64 columns each
+// (four warps a scheduler: with two, loads, arithmetic and products of a tile wait for each other). dB of those columns
+// stays in registers over all of them; dz of those tokens is summed over the warps and
 // left as one part for each slice. A second kernel adds the parts in order, so results never depend on who was first.
 #include "kernels/cuda/lora.h"
 
@@ -32,8 +32,7 @@ __global__ __launch_bounds__(kWarps * 32, 1) void lora_grad_kernel(const __grid_
   auto* sums = reinterpret_cast<float*>(z_space + kStages * kZBytes);
   const Slice s = a.slices[blockIdx.x];
   const int thread = static_cast<int>(threadIdx.x), warp = thread / 32, lane = thread % 32;
-  const int64_t tiles = (a.tokens + kTile - 1) / kTile, first = tiles * blockIdx.y / gridDim.y,
-                last = tiles * (blockIdx.y + 1) / gridDim.y;
+  const Tiles tiles(a.tokens, false);
 
   // The warp's rows of B as the second operand of dz = dy·B.
   uint32_t b[kWarpCols / 16][2][2];
@@ -49,12 +48,12 @@ __global__ __launch_bounds__(kWarps * 32, 1) void lora_grad_kernel(const __grid_
       }
 
   auto fetch = [&](int64_t tile, int stage) {
-    if (tile < last) {
+    if (tile < tiles.count) {
       const uint32_t to = shared_address(space + stage * kTileBytes);
 #pragma unroll
       for (int i = 0; i < kTile * kSlice / 8 / (kWarps * 32); ++i) {
         const int chunk = i * kWarps * 32 + thread, row = chunk / (kSlice / 8), c = chunk % (kSlice / 8);
-        const int64_t token = tile * kTile + row;
+        const int64_t token = tiles.token(tile) + row;
         const bool inside = token < a.tokens && c * 8 < s.cols;
         // Chunks of 16 bytes change places within a row, so that a column of them lies in different banks.
         copy_async(to + row * kSlice * 2 + ((c ^ (row & 7)) * 16),
@@ -62,7 +61,7 @@ __global__ __launch_bounds__(kWarps * 32, 1) void lora_grad_kernel(const __grid_
       }
       if (thread < kTile * 2) {
         const int row = thread / 2, c = thread % 2;
-        const int64_t token = tile * kTile + row;
+        const int64_t token = tiles.token(tile) + row;
         copy_async(shared_address(z_space + stage * kZBytes) + row * 32 + ((c ^ (row >> 2 & 1)) * 16),
                    token < a.tokens ? a.z + token * a.ld_z + s.z_col + c * 8 : a.z, token < a.tokens);
       }
@@ -75,19 +74,19 @@ __global__ __launch_bounds__(kWarps * 32, 1) void lora_grad_kernel(const __grid_
     float total = 0;
 #pragma unroll
     for (int w = 0; w < kWarps; ++w) total += from[w * kTile * kRank];
-    const int64_t token = tile * kTile + thread / kRank;
+    const int64_t token = tiles.token(tile) + thread / kRank;
     if (token < a.tokens) a.dz_parts[(blockIdx.x * a.tokens + token) * kRank + thread % kRank] = total;
   };
 
   float db[kWarpCols / 8][4] = {};
 #pragma unroll
-  for (int i = 0; i < kStages - 1; ++i) fetch(first + i, i);
+  for (int i = 0; i < kStages - 1; ++i) fetch(i, i);
   int stage = 0;
-  for (int64_t tile = first; tile < last; ++tile) {
+  for (int64_t tile = 0; tile < tiles.count; ++tile) {
     asm volatile("cp.async.wait_group %0;" ::"n"(kStages - 2));
     __syncthreads();
     fetch(tile + kStages - 1, stage == 0 ? kStages - 1 : stage - 1);
-    if (tile > first) finish(tile - 1);
+    if (tile > 0) finish(tile - 1);
     const uint32_t dy_at = shared_address(space + stage * kTileBytes) + lane % 16 * kSlice * 2;
     const int mine = warp * (kWarpCols / 8) + lane / 16, turn = lane & 7;
     uint32_t z[4];
@@ -116,7 +115,7 @@ __global__ __launch_bounds__(kWarps * 32, 1) void lora_grad_kernel(const __grid_
     stage = stage + 1 == kStages ? 0 : stage + 1;
   }
   __syncthreads();
-  if (last > first) finish(last - 1);
+  if (tiles.count > 0) finish(tiles.count - 1);
   // db is [rank][column] here: the second kernel turns it.
 #pragma unroll
   for (int t = 0; t < kWarpCols / 8; ++t) {

@@ -1,5 +1,5 @@
-// What the kernels of adapters' gradients share: their blocks take slices of columns and ranges of tokens, 16 at a
-// time, and leave parts that a second kernel adds in order.
+// What the kernels of adapters' gradients share: their blocks take slices of columns and tiles of 16 tokens, and
+// leave parts that a second kernel adds in order.
 #pragma once
 
 #include "kernels/gpu/gpu.h"
@@ -29,8 +29,27 @@ struct SumArgs {
 };
 
 void add_parts(cudaStream_t stream, SumArgs sum);
-// Ranges of tokens: whole waves over the multiprocessors, and few parts.
+// Blocks that share a slice's tiles: whole waves over the multiprocessors, and few parts.
 int lora_splits(int64_t tokens, int slices);
+
+// The tiles of a range: every so many-th of the tokens', so that all blocks together go over them in the order in which
+// the second-level cache holds them (gpu.h: row_of_block).
+struct Tiles {
+  int64_t first, step, count;
+  __device__ Tiles(int64_t tokens, bool from_the_last) {
+    const int64_t all = (tokens + kTile - 1) / kTile;
+    step = gridDim.y, count = (all - blockIdx.y + step - 1) / step, first = blockIdx.y;
+    if (from_the_last) first = all - 1 - first, step = -step;
+  }
+  __device__ int64_t token(int64_t i) const { return (first + i * step) * kTile; }
+};
+
+// Two pairs of bf16; exact where one of them holds powers of two.
+__device__ __forceinline__ uint32_t multiply_pairs(uint32_t a, uint32_t b) {
+  uint32_t y;
+  asm("mul.rn.bf16x2 %0, %1, %2;" : "=r"(y) : "r"(a), "r"(b));
+  return y;
+}
 
 // 16 bytes, or zeros where they lie outside.
 __device__ __forceinline__ void copy_async(uint32_t to, const void* from, bool inside) {

@@ -180,6 +180,23 @@ __device__ __forceinline__ void store_streaming(void* base, int64_t element, Raw
   store<T, V>(base, element, r);
 }
 
+// The same for what nobody reads again soon: lines that somebody will read stay instead.
+template <typename T, int V>
+__device__ __forceinline__ Raw<T, V> load_streaming(const void* base, int64_t element) {
+#if !defined(__HIP__)
+  if constexpr (sizeof(Raw<T, V>) == 16) {
+    const uint4 x = __ldcs(reinterpret_cast<const uint4*>(static_cast<const T*>(base) + element));
+    return *reinterpret_cast<const Raw<T, V>*>(&x);
+  }
+#endif
+  return load<T, V>(base, element);
+}
+
+// The row of this block. Products leave their rows, and take them, from the first to the last. Kernels between two
+// products go from the last to the first: they begin with what still lies in the second-level cache and end with what
+// the next product begins with. Attention's gradient ends with the first rows, so the rotation's goes with blockIdx.x.
+__device__ __forceinline__ int64_t row_of_block() { return gridDim.x - 1 - blockIdx.x; }
+
 // Parameters come in either type whatever the activations are.
 struct Weights {
   const void* p;

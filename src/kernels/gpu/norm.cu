@@ -31,14 +31,14 @@ template <typename T, int V>
 __global__ void __launch_bounds__(512) norm_kernel(NormArgs a) {
   __shared__ float space[16];
   next_may_start();
-  const int64_t row = blockIdx.x, packs = a.cols / V, step = blockDim.x, tid = threadIdx.x;
+  const int64_t row = row_of_block(), packs = a.cols / V, step = blockDim.x, tid = threadIdx.x;
   if (gridDim.x == 1)  // generation of one token: nothing else brings them into the cache in time
     for (int64_t i = tid; i < packs; i += step) a.w.prefetch_at(i * V), a.b.prefetch_at(i * V);
   previous_done();
   Raw<T, V> kept[kCached];
 #pragma unroll
   for (int j = 0; j < kCached; ++j)
-    if (tid + j * step < packs) kept[j] = load<T, V>(a.x, row * a.ldx + (tid + j * step) * V);
+    if (tid + j * step < packs) kept[j] = load_streaming<T, V>(a.x, row * a.ldx + (tid + j * step) * V);
   float sum = 0, squares = 0;
   auto gather = [&](const Raw<T, V>& p) {
     float f[V];
@@ -60,7 +60,7 @@ __global__ void __launch_bounds__(512) norm_kernel(NormArgs a) {
     Raw<T, V> other[kCached];
 #pragma unroll
     for (int j = 0; j < kCached; ++j)
-      if (tid + j * step < packs) other[j] = load<T, V>(a.r, row * a.ldr + (tid + j * step) * V);
+      if (tid + j * step < packs) other[j] = load_streaming<T, V>(a.r, row * a.ldr + (tid + j * step) * V);
 #pragma unroll
     for (int j = 0; j < kCached; ++j)
       if (tid + j * step < packs) {
@@ -70,7 +70,7 @@ __global__ void __launch_bounds__(512) norm_kernel(NormArgs a) {
 #pragma unroll
         for (int k = 0; k < V; ++k) f[k] += g[k];
         kept[j] = Raw<T, V>::pack(f);
-        store<T, V>(a.h, row * a.ldh + (tid + j * step) * V, kept[j]);
+        store_streaming<T, V>(a.h, row * a.ldh + (tid + j * step) * V, kept[j]);
       }
   }
 #pragma unroll
@@ -141,19 +141,19 @@ struct NormGradArgs {
 template <typename T, int V>
 __global__ void __launch_bounds__(512) norm_grad_kernel(NormGradArgs a) {
   __shared__ float space[16];
-  const int64_t row = blockIdx.x, packs = a.cols / V, step = blockDim.x, tid = threadIdx.x;
+  const int64_t row = row_of_block(), packs = a.cols / V, step = blockDim.x, tid = threadIdx.x;
   const float rstd = a.rstd[row], mean = a.layer_norm ? a.mean[row] : 0.0f;
   Raw<T, V> xs[kCached], dys[kCached], res[kCached];
 #pragma unroll
   for (int j = 0; j < kCached; ++j)
     if (tid + j * step < packs) {
-      xs[j] = load<T, V>(a.x, row * a.ldx + (tid + j * step) * V);
-      dys[j] = load<T, V>(a.dy, row * a.lddy + (tid + j * step) * V);
+      xs[j] = load_streaming<T, V>(a.x, row * a.ldx + (tid + j * step) * V);
+      dys[j] = load_streaming<T, V>(a.dy, row * a.lddy + (tid + j * step) * V);
     }
   if (a.dres != nullptr) {
 #pragma unroll
     for (int j = 0; j < kCached; ++j)
-      if (tid + j * step < packs) res[j] = load<T, V>(a.dres, row * a.lddres + (tid + j * step) * V);
+      if (tid + j * step < packs) res[j] = load_streaming<T, V>(a.dres, row * a.lddres + (tid + j * step) * V);
   }
   float sum_g = 0, sum_gx = 0;
   auto gather = [&](const Raw<T, V>& px, const Raw<T, V>& pdy, int64_t i) {

@@ -60,7 +60,7 @@ __global__ void __launch_bounds__(kThreads)
     act_kernel(Activation kind, const void* x, int64_t ldx, void* y, int64_t ldy, int64_t cols) {
   next_may_start();
   previous_done();
-  const int64_t row = blockIdx.x, i = (static_cast<int64_t>(blockIdx.y) * kThreads + threadIdx.x) * V;
+  const int64_t row = row_of_block(), i = (static_cast<int64_t>(blockIdx.y) * kThreads + threadIdx.x) * V;
   if (i >= cols) return;
   const Raw<T, V> raw = load<T, V>(x, row * ldx + i);
   float f[V], up[V], slope;
@@ -81,7 +81,7 @@ __global__ void __launch_bounds__(kRowThreads)
     act_held_kernel(Activation kind, const void* x, int64_t ldx, void* y, int64_t ldy, int64_t cols, uint8_t* q,
                     int64_t ldq, float* scale) {
   __shared__ float space[kRowThreads / 32];
-  const int64_t row = blockIdx.x, packs = cols / V, step = blockDim.x, tid = threadIdx.x;
+  const int64_t row = row_of_block(), packs = cols / V, step = blockDim.x, tid = threadIdx.x;
   const bool glu = kind == Activation::kSwiGlu;
   Raw<T, V> kept[kRowPacks], ups[kRowPacks];
   auto take = [&](const Raw<T, V>& first, const Raw<T, V>& second, int64_t i) {
@@ -112,7 +112,7 @@ __global__ void __launch_bounds__(kRowThreads)
 template <typename T, int V>
 __global__ void __launch_bounds__(kThreads) act_grad_kernel(Activation kind, const void* x, int64_t ldx, const void* dy,
                                                             int64_t lddy, void* dx, int64_t lddx, int64_t cols) {
-  const int64_t row = blockIdx.x, i = (static_cast<int64_t>(blockIdx.y) * kThreads + threadIdx.x) * V;
+  const int64_t row = row_of_block(), i = (static_cast<int64_t>(blockIdx.y) * kThreads + threadIdx.x) * V;
   if (i >= cols) return;
   const bool glu = kind == Activation::kSwiGlu;
   const Raw<T, V> rx = load<T, V>(x, row * ldx + i), rdy = load<T, V>(dy, row * lddy + i);

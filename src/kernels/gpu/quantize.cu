@@ -19,7 +19,7 @@ struct QuantizeArgs {
 template <typename T, int V, bool Held>
 __global__ void __launch_bounds__(kRowThreads) quantize_kernel(QuantizeArgs a) {
   __shared__ float space[kRowThreads / 32];
-  const int64_t row = blockIdx.x, packs = a.cols / V, step = blockDim.x, tid = threadIdx.x;
+  const int64_t row = row_of_block(), packs = a.cols / V, step = blockDim.x, tid = threadIdx.x;
   const Channels channels{a.channel};
   [[maybe_unused]] Raw<T, V> kept[kRowPacks];
 #pragma unroll
