@@ -48,10 +48,11 @@ int64_t Graph::ld(ValueId v) const {
 
 std::string_view op_name(const Op& op) {
   static constexpr std::string_view kNames[] = {
-      "embedding", "embedding_grad", "linear",    "linear_dx", "linear_dw", "bias_grad", "lora_add",
-      "lora_dz",   "lora_db",        "lora_join", "norm",      "norm_grad", "qk_rope",   "qk_rope_grad",
-      "attention", "attention_grad", "act",       "act_grad",  "add",       "dropout",   "head",
-      "logits",    "round",          "quantize",  "mean_pool"};
+      "embedding",   "embedding_grad", "linear",    "linear_dx",      "linear_dw", "bias_grad",
+      "lora_add",    "lora_dz",        "lora_db",   "lora_join",      "norm",      "norm_grad",
+      "qk_rope",     "qk_rope_grad",   "attention", "attention_grad", "act",       "act_grad",
+      "add",         "dropout",        "head",      "logits",         "round",     "quantize",
+      "held_linear", "held_linear_dw", "mean_pool"};
   static_assert(std::size(kNames) == std::variant_size_v<Attrs>);
   return kNames[op.attrs.index()];
 }

@@ -88,8 +88,8 @@ struct LinearDxOp {
   bool row_max = false;
 };  // in: dy, w[, sum] → out: dx (in place of sum where given)[, the largest magnitude of each row]
 //   joined r > 0: one more input comes last, z (dz), which lies beside x (dy): y = [x|z]·[w|sB]ᵀ, dx = [dy|dz]·[w;A]
-//   fp8: x (dy) is a QuantizeOp's q, w is held in E4M3, and the scales of q come last; before them, with joined and dx,
-//   stands A
+//   fp8: x (dy) is a QuantizeOp's q, z may lie anywhere, w is held in E4M3, and the scales of q come last; before them,
+//   with joined and dx, stands A
 struct LinearDwOp {};  // in: dy, x; param
 struct BiasGradOp {};  // in: dy; param
 struct LoraBlock {
@@ -119,7 +119,8 @@ struct NormOp {
   bool residual = false, has_w = true, has_b = false;
   bool held = false;
 };
-//   in: x[, r][, w][, b] → out: y, rstd[, mean][, h][, q, scale]; held: y is also written as QuantizeOp would
+//   in: x[, r][, w][, b] → out: y, rstd[, mean][, h][, q, scale]; held: y is also written as QuantizeOp would,
+//   and itself only where something reads it
 struct NormGradOp {
   NormOp of;
   ParamId b = kNone;
@@ -174,6 +175,10 @@ struct RoundOp {
 // (the gradient dy of y = x·(diag(scale)·Q)ᵀ meets Q as dy∘scale). In: x[, w] → out: q (E4M3), scale [tokens, 1]; or,
 // for rounded weights, y.
 struct QuantizeOp {};
+// y = x wᵀ of an adapter's w and rows x that are held in E4M3; in: q, scale, w → out: y. And the gradient of w; in: dy,
+// q, scale; param.
+struct HeldLinearOp {};
+struct HeldLinearDwOp {};
 struct AddOp {};  // in: a, b → out: y
 struct DropoutOp {
   float p = 0;
@@ -194,10 +199,10 @@ struct LogitsOp {
 // The mean of each document's rows, F32, for embeddings.
 struct MeanPoolOp {};  // in: h; result goes to the batch's buffer
 
-using Attrs =
-    std::variant<EmbeddingOp, EmbeddingGradOp, LinearOp, LinearDxOp, LinearDwOp, BiasGradOp, LoraAddOp, LoraDzOp,
-                 LoraDbOp, LoraJoinOp, NormOp, NormGradOp, QkRopeOp, QkRopeGradOp, AttentionOp, AttentionGradOp, ActOp,
-                 ActGradOp, AddOp, DropoutOp, HeadOp, LogitsOp, RoundOp, QuantizeOp, MeanPoolOp>;
+using Attrs = std::variant<EmbeddingOp, EmbeddingGradOp, LinearOp, LinearDxOp, LinearDwOp, BiasGradOp, LoraAddOp,
+                           LoraDzOp, LoraDbOp, LoraJoinOp, NormOp, NormGradOp, QkRopeOp, QkRopeGradOp, AttentionOp,
+                           AttentionGradOp, ActOp, ActGradOp, AddOp, DropoutOp, HeadOp, LogitsOp, RoundOp, QuantizeOp,
+                           HeldLinearOp, HeldLinearDwOp, MeanPoolOp>;
 
 struct Op {
   Attrs attrs;

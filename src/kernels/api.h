@@ -84,6 +84,20 @@ struct HeldCopy {
   float* scale = nullptr;  // [rows]
 };
 
+// An adapter's product with rows held in E4M3, x = scale∘q: z = x·wᵀ; and the gradient of w: dw (+)= dzᵀ·x.
+struct HeldLinear {
+  ConstMat q;                    // E4M3 [tokens, n]
+  const float* scale = nullptr;  // [tokens]
+  ConstMat w;                    // [r, n], act
+  Mat z;                         // [tokens, r], act
+};
+struct HeldLinearDw {
+  ConstMat dz, q;  // [tokens, r], act; E4M3 [tokens, n]
+  const float* scale = nullptr;
+  float* dw = nullptr;  // F32 [r, n]
+  bool accumulate = false;
+};
+
 // The gradients of an adapter whose blocks y[:, col..] += z[:, z_col..]·Bᵀ (B scaled) are given dy, in one pass over
 // dy:
 //   dz[:, z_col..] = dy[:, col..]·B        db (+)= scale · dy[:, col..]ᵀ·z[:, z_col..]
@@ -128,7 +142,8 @@ struct Norm {
   float* mean = nullptr;  // [rows], LayerNorm only; may be null when no gradient follows
   float* rstd = nullptr;  // [rows]; may be null when no gradient follows
   float eps = 1e-6f;
-  HeldCopy held;  // of y
+  HeldCopy held;       // of y
+  bool keep_y = true;  // false: held alone is wanted, y holds anything afterwards
 };
 // dx = d norm/dh (+ dres where dres.p is set: the gradient that reaches h past the norm). dw, db: F32 [cols], null =
 // not wanted. dx may be dres's buffer.
@@ -393,6 +408,8 @@ class Ops {
   virtual size_t packed_b_bytes(const Gemm&) const { return 0; }
   virtual void pack_b(const Gemm&, void* /*to*/) {}
   virtual void quantize(const Quantize&) = 0;
+  virtual void held_linear(const HeldLinear&) = 0;
+  virtual void held_linear_dw(const HeldLinearDw&) = 0;
   // Only where has_lora_grad says so (pointers may be null when it is asked): elsewhere products do the same.
   virtual bool has_lora_grad(const LoraGrad&) const { return false; }
   virtual void lora_grad(const LoraGrad&) {}

@@ -79,6 +79,19 @@ void check(const Quantize& q) {
   MXT_ASSERT(q.q.type == q.x.type || (q.q.type == DType::kF8E4M3 && (q.scale || q.x.rows == 0)));
 }
 
+void check(const HeldLinear& c) {
+  matrix(c.w);
+  shape(c.z, c.q.rows, c.w.rows);
+  MXT_ASSERT(c.q.type == DType::kF8E4M3 && c.q.cols == c.w.cols && c.q.ld >= c.q.cols && c.z.type == c.w.type);
+  MXT_ASSERT((c.q.p && c.scale) || c.q.rows == 0);
+}
+
+void check(const HeldLinearDw& c) {
+  matrix(c.dz);
+  MXT_ASSERT(c.q.type == DType::kF8E4M3 && c.q.rows == c.dz.rows && c.q.ld >= c.q.cols && c.dw);
+  MXT_ASSERT((c.q.p && c.scale) || c.q.rows == 0);
+}
+
 void check(const Embedding& e) {
   matrix(e.table);
   shape(e.y, e.y.rows, e.table.cols);
@@ -99,6 +112,7 @@ void check(const Norm& n) {
     like(n.h, n.x);
   }
   MXT_ASSERT(is_real(n.wtype));
+  MXT_ASSERT(n.keep_y || n.held.q.p);
 }
 void check(const NormGrad& n) {
   matrix(n.x);

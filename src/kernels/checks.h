@@ -7,6 +7,8 @@ namespace mxt::kernels {
 
 void check(const Gemm&);
 void check(const Quantize&);
+void check(const HeldLinear&);
+void check(const HeldLinearDw&);
 void check(const Embedding&);
 void check(const EmbeddingGrad&);
 void check(const Norm&);

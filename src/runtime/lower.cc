@@ -172,7 +172,10 @@ void Lowering::lower(const BiasGradOp&) {
 }
 
 void Lowering::lower(const NormOp& a) {
-  emit([this, op = op_, a](const Frame& f) {
+  const bool read = !a.held || std::any_of(g_.ops.begin(), g_.ops.end(), [&](const Op& o) {
+    return std::find(o.in.begin(), o.in.end(), op_->out[0]) != o.in.end();
+  });
+  emit([this, op = op_, a, read](const Frame& f) {
     kernels::Norm n;
     n.layer_norm = a.layer_norm;
     n.eps = a.eps;
@@ -187,6 +190,7 @@ void Lowering::lower(const NormOp& a) {
     if (a.layer_norm) n.mean = static_cast<float*>(at(op->out[2]));
     if (a.residual) n.h = mat(op->out[op->out.size() - (a.held ? 3 : 1)], f);
     if (a.held) n.held = held_copy(*op, kNone, f);
+    n.keep_y = read;
     ops_.norm(n);
   });
 }

@@ -97,6 +97,8 @@ class Lowering {
   // take.
   kernels::HeldCopy held_copy(const graph::Op& op, ValueId channels, const Frame& f) const;
   void lower(const graph::QuantizeOp&);
+  void lower(const graph::HeldLinearOp&);
+  void lower(const graph::HeldLinearDwOp&);
   void lower_fp8(const graph::LinearOp&);
   void lower_fp8(const graph::LinearDxOp&);
   void lower(const graph::DropoutOp&);

@@ -32,6 +32,20 @@ void Lowering::lower(const QuantizeOp&) {
   });
 }
 
+void Lowering::lower(const HeldLinearOp&) {
+  emit([this, op = op_](const Frame& f) {
+    ops_.held_linear(
+        {mat(op->in[0], f), static_cast<const float*>(at(op->in[1])), mat(op->in[2], f), mat(op->out[0], f)});
+  });
+}
+
+void Lowering::lower(const HeldLinearDwOp&) {
+  emit([this, op = op_](const Frame& f) {
+    ops_.held_linear_dw({mat(op->in[0], f), mat(op->in[1], f), static_cast<const float*>(at(op->in[2])),
+                         grad(op->param), adds(*op, f.batch)});
+  });
+}
+
 void Lowering::lower_fp8(const LinearOp& a) {
   const int64_t r = a.joined;
   const size_t n = op_->in.size();

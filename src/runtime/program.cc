@@ -175,7 +175,8 @@ double Program::flops(int64_t tokens, int64_t document, int64_t targets) const {
       total += t * (weights(op.in[1]) + joined(l->joined, graph_.value(op.in[1]).rows));
     if (const auto* l = std::get_if<LinearDxOp>(&op.attrs))
       total += t * (weights(op.in[1]) + joined(l->joined, graph_.value(op.in[1]).cols));
-    if (std::holds_alternative<LinearDwOp>(op.attrs)) {
+    if (std::holds_alternative<HeldLinearOp>(op.attrs) && !backward) total += t * weights(op.in[2]);
+    if (std::holds_alternative<LinearDwOp>(op.attrs) || std::holds_alternative<HeldLinearDwOp>(op.attrs)) {
       const Param& p = graph_.params[static_cast<size_t>(op.param)];
       total += t * 2.0 * static_cast<double>(p.rows) * static_cast<double>(p.cols);
     }

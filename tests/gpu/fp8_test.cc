@@ -57,7 +57,8 @@ TEST_F(Gpu, RowsHeldBesideTheirKernelsResults) {
       SCOPED_TRACE(fmt::format("{} {} columns", name_of(t), cols));
       const int64_t rows = 9, ld = cols + (cols % 16 == 0 ? 64 : 3);
       Matrix x(rows, 2 * cols, t), r(rows, cols, t, ld), h(rows, cols, t, ld), y(rows, cols, t, ld),
-          dx(rows, cols, t, ld), w(1, cols, t), rstd(1, rows, DType::kF32), c(1, cols, DType::kF32);
+          dx(rows, cols, t, ld), other(rows, cols, t, ld), w(1, cols, t), rstd(1, rows, DType::kF32),
+          c(1, cols, DType::kF32);
       Matrix q(rows, cols, DType::kF8E4M3), scale(1, rows, DType::kF32), want(rows, cols, DType::kF8E4M3),
           want_scale(1, rows, DType::kF32);
       x.fill(1, 2), r.fill(2), w.fill(3, 0.2f, 1), channels(c, cols);
@@ -78,6 +79,9 @@ TEST_F(Gpu, RowsHeldBesideTheirKernelsResults) {
       n.held = {nullptr, q.on(on), scale.f(on)};
       ops.norm(n);
       same(y, nullptr);
+      n.keep_y = false, n.y = other.on(on);  // alone: the same
+      ops.norm(n);
+      same(y, nullptr);
       NormGrad g;
       g.x = h.on(on), g.dy = y.on(on), g.dres = r.on(on), g.dx = dx.on(on), g.w = w.p(on), g.wtype = t,
       g.rstd = rstd.f(on), g.held = {c.f(on), q.on(on), scale.f(on)};
@@ -89,7 +93,11 @@ TEST_F(Gpu, RowsHeldBesideTheirKernelsResults) {
         QkRopeGrad rope;
         rope.kv_heads = cols / 1024, rope.heads = cols / 128 - 2 * rope.kv_heads, rope.head_dim = 128;
         rope.dout = y.on(on), rope.dqkv = y.on(on), rope.held = {c.f(on), q.on(on), scale.f(on)};
-        if (rope.kv_heads > 0) ops.qk_rope_grad(rope), same(y, c.f(on));
+        if (rope.kv_heads > 0) {
+          ops.qk_rope_grad(rope), same(y, c.f(on));
+          rope.dout = r.on(on);  // and not in place
+          ops.qk_rope_grad(rope), same(y, c.f(on));
+        }
       }
       ops.act({Activation::kGeluTanh, left, y.on(on), {nullptr, q.on(on), scale.f(on)}});
       same(y, nullptr);
@@ -184,6 +192,42 @@ TEST_F(Gpu, ProductsOfE4m3OperandsByTheLibrary) {
             if (algo[2] == '0')
               check_product({s.m, s.n, s.k, ranks, scaled, out, false, scaled, true, algorithm(algo)});
           }
+}
+
+// An adapter on rows that are held: the fast kernels' ranks and others, rows around a block's 64 and the ranges of the
+// gradient's blocks; ld beyond the columns.
+TEST_F(Gpu, AdaptersOfHeldRows) {
+  struct Shape {
+    int64_t rows, cols, ranks;
+  };
+  for (const DType t : kTypes)
+    for (const Shape& s : {Shape{1, 64, 16},
+                           {63, 128, 32},
+                           {65, 576, 48},
+                           {200, 4096, 16},
+                           {77, 1088, 32},
+                           {600, 320, 48},
+                           {33, 48, 8},
+                           {40, 96, 24},
+                           {129, 264, 16}}) {
+      SCOPED_TRACE(fmt::format("{} {} x {} ranks {}", name_of(t), s.rows, s.cols, s.ranks));
+      Matrix x(s.rows, s.cols, t), q(s.rows, s.cols, DType::kF8E4M3, s.cols + 64), scale(1, s.rows, DType::kF32),
+          w(s.ranks, s.cols, t, s.cols + 8), z(s.rows, s.ranks, t, s.ranks + 8), dz(s.rows, s.ranks, t, s.ranks + 16),
+          dw(s.ranks, s.cols, DType::kF32);
+      x.fill(1, 2), w.fill(2, 0.5f), dz.fill(3), dw.fill(4);
+      for (int64_t c = 0; c < s.cols; ++c)  // a row much smaller than the others, and small numbers in a large one
+        x.set(0, c, c % 3 ? 1e-3f : 2e-6f), x.set(s.rows / 2, c, c == 5 ? 900.0f : 0.001f * static_cast<float>(c % 7));
+      x.upload();
+      z.poison();
+      both([&](Ops& ops, Side on) {
+        ops.quantize({x.on(on), nullptr, q.on(on), scale.f(on)});
+        ops.held_linear({q.on(on), scale.f(on), w.on(on), z.on(on)});
+        for (const bool accumulate : {false, true})
+          ops.held_linear_dw({dz.on(on), q.on(on), scale.f(on), dw.f(on), accumulate});
+      });
+      EXPECT_LT(z.error(), t == DType::kF32 ? 1e-5 : 5e-3);
+      EXPECT_LT(dw.error(), 1e-5);
+    }
 }
 
 // Ours: odd numbers of rows, columns, terms and ranks, around a tile's edges, and more tiles than there are blocks.

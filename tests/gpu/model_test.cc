@@ -1,6 +1,7 @@
 // A small Qwen3, its loss and every gradient: the engine with the reference's kernels on the host, with the adapters
 // apart and joined, and with the GPU's kernels in the GPU's memory. Packed documents of several lengths, some positions
 // without a target.
+#include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
 
@@ -159,6 +160,35 @@ TEST(HeldInFp8, GivesTheSameLossAndGradientsAsRoundedValues) {
   const Result plain = run({DType::kF32, true, false}, kernels::reference_ops());
   EXPECT_GT(distance(rounded.nll, plain.nll), 1e-5);
   expect_near(rounded, plain, 5e-2, 3e-1);
+}
+
+// Norms leave E4M3 alone, the adapters of their and attention's results read it, and no z keeps the rows that it was
+// made from.
+TEST(HeldInFp8, AdaptersReadTheRowsThatTheirBaseReads) {
+  models::LoraPlan lora;
+  lora.target = [](const std::string&) -> std::optional<models::LoraTarget> {
+    return models::LoraTarget{16, 32, false};
+  };
+  models::BuildOptions o;
+  o.type = DType::kBF16, o.lora = &lora, o.positions = 40, o.join_lora = true, o.base = graph::Held::kFp8;
+  const graph::Graph g = models::build(small(), o);
+  int down = 0, gradients = 0, behind_activations = 0;
+  for (const graph::Op& op : g.ops) {
+    if (std::holds_alternative<graph::HeldLinearOp>(op.attrs)) {
+      ++down;
+      EXPECT_EQ(g.value(op.in[0]).type, DType::kF8E4M3);
+      EXPECT_EQ(g.root(op.out[0]), op.out[0]) << "z has a buffer of its own";
+    }
+    gradients += std::holds_alternative<graph::HeldLinearDwOp>(op.attrs);
+    if (const auto* l = std::get_if<graph::LinearOp>(&op.attrs)) behind_activations += !l->fp8;
+    const auto* norm = std::get_if<graph::NormOp>(&op.attrs);
+    if (norm == nullptr || !norm->held) continue;
+    for (const graph::Op& reader : g.ops)
+      EXPECT_EQ(std::count(reader.in.begin(), reader.in.end(), op.out[0]), 0) << graph::op_name(reader);
+  }
+  EXPECT_EQ(down, 6);  // qkv, o and gate_up of two layers
+  EXPECT_EQ(gradients, 6);
+  EXPECT_EQ(behind_activations, 2);
 }
 
 TEST_F(Gpu, ABaseHeldInFp8AgainstTheReference) {

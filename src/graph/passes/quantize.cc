@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <map>
 
 #include "base/error.h"
 #include "graph/passes.h"
@@ -26,7 +27,12 @@ class Quantizer {
       if (forward > 0 && static_cast<int32_t>(i) == forward) g_.forward_ops = static_cast<int32_t>(g_.ops.size());
       Op& op = old[i];
       if (auto* linear = std::get_if<LinearOp>(&op.attrs)) {
-        if (held(op.in[1])) round(op, *linear, kNone);
+        if (held(op.in[1]))
+          round(op, *linear, kNone);
+        else if (g_.param_of(op.in[1]).adapter && rounded_for_all(op.in[0]))
+          read_held(op, 0);
+      } else if (std::holds_alternative<LinearDwOp>(op.attrs)) {
+        if (g_.params[static_cast<size_t>(op.param)].adapter && rounded_for_all(op.in[1])) read_held(op, 1);
       } else if (auto* dx = std::get_if<LinearDxOp>(&op.attrs)) {
         if (held(op.in[1])) {
           if (as_ == Held::kFp8 && dx->joined > 0) op.in.push_back(adapter(op.in[1]));
@@ -52,20 +58,52 @@ class Quantizer {
   // columns.
   template <typename A>
   void round(Op& op, A& attrs, ValueId channels) {
-    const ValueId x = op.in[0];
+    const std::vector<ValueId> held = rounded(op.in[0], channels);
+    op.in[0] = held[0];
+    if (as_ != Held::kFp8) return;
+    op.in.push_back(held[1]);
+    attrs.fp8 = true;
+  }
+
+  // q and, held in E4M3, its scales. Without channels x is rounded once for all that read it.
+  std::vector<ValueId> rounded(ValueId x, ValueId channels) {
+    if (const auto it = rounded_.find(x); it != rounded_.end() && channels == kNone) return it->second;
     std::vector<ValueId> in{x};
     if (channels != kNone) in.push_back(channels);
-    const ValueId q =
-        g_.add_value(g_.value(x).rows, g_.value(x).cols, as_ == Held::kFp8 ? DType::kF8E4M3 : g_.act_type);
-    std::vector<ValueId> out{q};
-    op.in[0] = q;
-    if (as_ == Held::kFp8) {
-      out.push_back(g_.add_value(g_.value(x).rows, 1, DType::kF32));
-      op.in.push_back(out[1]);
-      attrs.fp8 = true;
-      if (joins_producer(x, channels, out)) return;
+    std::vector<ValueId> out{
+        g_.add_value(g_.value(x).rows, g_.value(x).cols, as_ == Held::kFp8 ? DType::kF8E4M3 : g_.act_type)};
+    if (as_ == Held::kFp8) out.push_back(g_.add_value(g_.value(x).rows, 1, DType::kF32));
+    if (channels == kNone) rounded_[x] = out;
+    if (as_ != Held::kFp8 || !joins_producer(x, channels, out)) g_.add_op(QuantizeOp{}, std::move(in), out);
+    return out;
+  }
+
+  // Whether adapters read x as their base's product does. Not behind activations: there one kernel makes z with x
+  // itself at hand, and another makes x again for the gradient (kernels::ActLora, ActLoraGrad); rounding it there costs
+  // time.
+  bool rounded_for_all(ValueId x) const {
+    return std::any_of(g_.ops.begin(), g_.ops.end(), [&](const Op& op) {
+      return (std::holds_alternative<NormOp>(op.attrs) || std::holds_alternative<AttentionOp>(op.attrs)) &&
+             op.out[0] == x;
+    });
+  }
+
+  // An adapter's product, or its gradient, whose operand `at` is x.
+  void read_held(Op& op, size_t at) {
+    const std::vector<ValueId> held = rounded(op.in[at], kNone);
+    op.in[at] = held[0];
+    if (as_ != Held::kFp8) return;
+    op.in.insert(op.in.begin() + static_cast<ptrdiff_t>(at) + 1, held[1]);
+    if (at > 0) {
+      op.attrs = HeldLinearDwOp{};
+      return;
     }
-    g_.add_op(QuantizeOp{}, std::move(in), std::move(out));
+    op.attrs = HeldLinearOp{};
+    // Joined, z lay beside x, and would keep x's rows for as long as z is read.
+    if (Value& z = g_.values[static_cast<size_t>(op.out[0])]; z.beside != kNone) {
+      g_.values[static_cast<size_t>(g_.root(op.out[0]))].pad = 0;
+      z.beside = kNone;
+    }
   }
 
   // What makes rows of x whole writes q beside x: one read of x less.
@@ -123,6 +161,7 @@ class Quantizer {
 
   Graph& g_;
   Held as_;
+  std::map<ValueId, std::vector<ValueId>> rounded_;
 };
 
 }  // namespace

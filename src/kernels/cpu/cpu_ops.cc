@@ -18,6 +18,8 @@ class CpuOps final : public Ops, public OwnMemory {
   int same_attention(const Attention& c, int algo) const override { return cpu::same_attention(c, algo); }
 
   // No graph made for the CPU has products of E4M3 operands: it multiplies the values that they hold.
+  void held_linear(const HeldLinear& c) override { check(c), reference::held_linear(c); }
+  void held_linear_dw(const HeldLinearDw& c) override { check(c), reference::held_linear_dw(c); }
   void gemm(const Gemm& c) override {
     check(c);
     if (c.a.type == DType::kF8E4M3)

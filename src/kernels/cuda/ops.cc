@@ -107,6 +107,10 @@ class CudaOps final : public Ops {
     if (c.row_max != nullptr) row_largest(s_, c.c, c.row_parts, c.row_max);
   }
   void quantize(const Quantize& c) override { check(c), cuda::quantize(s_, c); }
+  void held_linear(const HeldLinear& c) override { check(c), cuda::held_linear(s_, c); }
+  void held_linear_dw(const HeldLinearDw& c) override {
+    check(c), cuda::held_linear_dw(s_, c, own(held_linear_dw_scratch(c)));
+  }
   bool has_lora_grad(const LoraGrad& c) const override { return lora_grad_covers(c) && lora_grad_scratch(c) <= kOwn; }
   void lora_grad(const LoraGrad& c) override {
     MXT_ASSERT(lora_grad_covers(c));

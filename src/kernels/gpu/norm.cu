@@ -109,7 +109,7 @@ __global__ void __launch_bounds__(512) norm_kernel(NormArgs a) {
 #pragma unroll
     for (int k = 0; k < V; ++k) f[k] = (f[k] - mean) * rstd * w[k] + b[k];
     const Raw<T, V> y = Raw<T, V>::pack(f);
-    store<T, V>(a.y, row * a.ldy + i * V, y);
+    if (a.y != nullptr) store<T, V>(a.y, row * a.ldy + i * V, y);
     return y;
   };
 #pragma unroll
@@ -243,27 +243,29 @@ Weights weights(const void* p, DType t) { return {p, t == DType::kBF16}; }
 
 void norm(Stream s, const Norm& n) {
   if (n.x.rows == 0) return;
-  const NormArgs a{n.x.p,
-                   n.r.p,
-                   n.h.p,
-                   n.y.p,
-                   n.x.ld,
-                   n.r.ld,
-                   n.h.ld,
-                   n.y.ld,
-                   n.x.cols,
-                   weights(n.w, n.wtype),
-                   weights(n.b, n.wtype),
-                   n.mean,
-                   n.rstd,
-                   n.eps,
-                   n.layer_norm,
-                   static_cast<uint8_t*>(n.held.q.p),
-                   n.held.scale,
-                   n.held.q.ld};
+  NormArgs a{n.x.p,
+             n.r.p,
+             n.h.p,
+             n.y.p,
+             n.x.ld,
+             n.r.ld,
+             n.h.ld,
+             n.y.ld,
+             n.x.cols,
+             weights(n.w, n.wtype),
+             weights(n.b, n.wtype),
+             n.mean,
+             n.rstd,
+             n.eps,
+             n.layer_norm,
+             static_cast<uint8_t*>(n.held.q.p),
+             n.held.scale,
+             n.held.q.ld};
   const bool is_wide =
       wide(n.x) && wide(n.r) && wide(ConstMat(n.h)) && wide(ConstMat(n.y)) && wide(n.w) && wide(n.b) && wide(n.held);
+  // What a thread does not keep of its row it reads back from y.
   MXT_GPU_DISPATCH(n.x.type, is_wide,
+                   if (!n.keep_y && n.x.cols / V <= kCached * threads_for(n.x.cols / V)) a.y = nullptr;
                    launch_early(norm_kernel<T, V>, dim3(static_cast<unsigned>(n.x.rows)),
                                 dim3(static_cast<unsigned>(threads_for(n.x.cols / V))), 0, s, a));
   check_launch("norm");

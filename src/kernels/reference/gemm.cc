@@ -48,4 +48,23 @@ void quantize(const Quantize& c) {
   }
 }
 
+void held_linear(const HeldLinear& c) {
+  for (int64_t t = 0; t < c.q.rows; ++t)
+    for (int64_t r = 0; r < c.w.rows; ++r) {
+      double sum = 0;
+      for (int64_t i = 0; i < c.q.cols; ++i) sum += get(c.q, t, i) * get(c.w, r, i);
+      set(c.z, t, r, sum * static_cast<double>(c.scale[t]));
+    }
+}
+
+void held_linear_dw(const HeldLinearDw& c) {
+  for (int64_t r = 0; r < c.dz.cols; ++r)
+    for (int64_t i = 0; i < c.q.cols; ++i) {
+      float& dw = c.dw[r * c.q.cols + i];
+      double sum = c.accumulate ? static_cast<double>(dw) : 0.0;
+      for (int64_t t = 0; t < c.q.rows; ++t) sum += get(c.dz, t, r) * get(c.q, t, i) * static_cast<double>(c.scale[t]);
+      dw = static_cast<float>(sum);
+    }
+}
+
 }  // namespace mxt::kernels::reference

@@ -13,6 +13,8 @@ class ReferenceOps final : public Ops {
 
   void gemm(const Gemm& c) override { check(c), reference::gemm(c); }
   void quantize(const Quantize& c) override { check(c), reference::quantize(c); }
+  void held_linear(const HeldLinear& c) override { check(c), reference::held_linear(c); }
+  void held_linear_dw(const HeldLinearDw& c) override { check(c), reference::held_linear_dw(c); }
   void embedding(const Embedding& c) override { check(c), reference::embedding(c); }
   void embedding_grad(const EmbeddingGrad& c) override { check(c), reference::embedding_grad(c); }
   void norm(const Norm& c) override { check(c), reference::norm(c), hold(c.y, c.held); }

@@ -7,6 +7,8 @@ namespace mxt::kernels::reference {
 
 void gemm(const Gemm&);
 void quantize(const Quantize&);
+void held_linear(const HeldLinear&);
+void held_linear_dw(const HeldLinearDw&);
 void embedding(const Embedding&);
 void embedding_grad(const EmbeddingGrad&);
 void norm(const Norm&);
