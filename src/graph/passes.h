@@ -41,7 +41,8 @@ void round_inputs(Graph& g, Rounding (*of)(const void* ctx, const std::string& w
 // with to E4M3 with a power of two a token: x in the forward pass, dy∘scale for the gradient of x. `as`: kFp8 for
 // devices with such products, kRounded for the same values in the graph's own type. Embeddings, norms and adapters stay
 // as they are; so does the head, but for its input's gradient, which is the product of rounded operands (Param::back).
-// An adapter of a norm's or attention's result reads the rounded x that its base reads; behind an activation, x itself.
+// An adapter of a norm's or attention's result reads the rounded x that its base reads, where its ranks are whole
+// sixteens (of all adapters of that x); else, and behind an activation, x itself.
 // The gradient passes the rounding of x unchanged. With kFp8 norms, activations and their gradients write the rounded
 // rows themselves. After differentiate(), recompute() and join_lora(); before in_place().
 void quantize_base(Graph& g, Held as);

@@ -209,7 +209,9 @@ TEST_F(Gpu, AdaptersOfHeldRows) {
                            {600, 320, 48},
                            {33, 48, 8},
                            {40, 96, 24},
-                           {129, 264, 16}}) {
+                           {129, 264, 16},
+                           {70, 128, 64},
+                           {50, 192, 96}}) {
       SCOPED_TRACE(fmt::format("{} {} x {} ranks {}", name_of(t), s.rows, s.cols, s.ranks));
       Matrix x(s.rows, s.cols, t), q(s.rows, s.cols, DType::kF8E4M3, s.cols + 64), scale(1, s.rows, DType::kF32),
           w(s.ranks, s.cols, t, s.cols + 8), z(s.rows, s.ranks, t, s.ranks + 8), dz(s.rows, s.ranks, t, s.ranks + 16),

@@ -29,10 +29,10 @@ class Quantizer {
       if (auto* linear = std::get_if<LinearOp>(&op.attrs)) {
         if (held(op.in[1]))
           round(op, *linear, kNone);
-        else if (g_.param_of(op.in[1]).adapter && rounded_for_all(op.in[0]))
+        else if (reads_rounded(g_.param_of(op.in[1]), op.in[0]))
           read_held(op, 0);
       } else if (std::holds_alternative<LinearDwOp>(op.attrs)) {
-        if (g_.params[static_cast<size_t>(op.param)].adapter && rounded_for_all(op.in[1])) read_held(op, 1);
+        if (reads_rounded(g_.params[static_cast<size_t>(op.param)], op.in[1])) read_held(op, 1);
       } else if (auto* dx = std::get_if<LinearDxOp>(&op.attrs)) {
         if (held(op.in[1])) {
           if (as_ == Held::kFp8 && dx->joined > 0) op.in.push_back(adapter(op.in[1]));
@@ -78,14 +78,14 @@ class Quantizer {
     return out;
   }
 
-  // Whether adapters read x as their base's product does. Not behind activations: there one kernel makes z with x
+  // Whether an adapter reads x as its base's product does. Not behind activations: there one kernel makes z with x
   // itself at hand, and another makes x again for the gradient (kernels::ActLora, ActLoraGrad); rounding it there costs
-  // time.
-  bool rounded_for_all(ValueId x) const {
-    return std::any_of(g_.ops.begin(), g_.ops.end(), [&](const Op& op) {
-      return (std::holds_alternative<NormOp>(op.attrs) || std::holds_alternative<AttentionOp>(op.attrs)) &&
-             op.out[0] == x;
-    });
+  // time. Whole sixteens of ranks are what matrix units take; others are left to products of x as it is.
+  bool reads_rounded(const Param& a, ValueId x) const {
+    return a.adapter && a.rows % 16 == 0 && std::any_of(g_.ops.begin(), g_.ops.end(), [&](const Op& op) {
+             return (std::holds_alternative<NormOp>(op.attrs) || std::holds_alternative<AttentionOp>(op.attrs)) &&
+                    op.out[0] == x;
+           });
   }
 
   // An adapter's product, or its gradient, whose operand `at` is x.

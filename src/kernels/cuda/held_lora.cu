@@ -251,14 +251,22 @@ __global__ void held_linear_dw_any(const T* dz, int64_t lddz, const uint8_t* q, 
 
 bool even_rows(const ConstMat& m) { return m.ld * static_cast<int64_t>(size_of(m.type)) % 16 == 0 && wide(m.p); }
 
-int64_t dw_rows_of_block(const HeldLinearDw& c) {  // whole waves over the multiprocessors, rows that fit
+// Ranks of one launch: up to 48, whole sixteens.
+constexpr int64_t kMostRanks = 48;
+int64_t ranks_at_once(int64_t left) { return std::min(left, kMostRanks); }
+
+int64_t dw_rows_of_block(const HeldLinearDw& c, int64_t ranks) {  // whole waves over the multiprocessors, rows that fit
   const int64_t slices = ceil_div(c.q.cols, kDwCols), splits = std::max<int64_t>(1, kProcessors / slices);
-  return std::min(kDwShared / (c.dz.cols * 2 + 16) / 32, ceil_div(ceil_div(c.q.rows, splits), 32)) * 32;
+  return std::min(kDwShared / (ranks * 2 + 16) / 32, ceil_div(ceil_div(c.q.rows, splits), 32)) * 32;
+}
+bool linear_fast(const HeldLinear& c) {
+  return c.w.type == DType::kBF16 && c.w.rows % kRank == 0 && c.q.cols % 64 == 0 && even_rows(c.q) && even_rows(c.w) &&
+         c.z.ld % 2 == 0 && c.q.rows < (1 << 30);
 }
 bool dw_fast(const HeldLinearDw& c) {
-  const int64_t r = c.dz.cols;
-  return c.dz.type == DType::kBF16 && (r == 16 || r == 32 || r == 48) && even_rows(c.dz) && even_rows(c.q) &&
-         c.q.cols % 8 == 0 && wide(c.dw) && c.q.rows < (1 << 30) && c.q.rows * c.q.ld < (int64_t{1} << 32);
+  return c.dz.type == DType::kBF16 && c.dz.cols % kRank == 0 && even_rows(c.dz) && even_rows(c.q) &&
+         c.q.cols % 8 == 0 && wide(c.dw) && c.q.rows > 0 && c.q.rows < (1 << 30) &&
+         c.q.rows * c.q.ld < (int64_t{1} << 32);
 }
 
 template <typename K>
@@ -268,69 +276,80 @@ void allow_shared(K kernel, size_t bytes) {
       "an adapter's product needs 192 KB of shared memory");
 }
 
+void linear_of(cudaStream_t stream, const HeldLinear& c, int64_t first, int64_t ranks) {
+  const LinearArgs a{static_cast<const uint8_t*>(c.q.p),
+                     c.scale,
+                     static_cast<const bf16*>(c.w.p) + first * c.w.ld,
+                     static_cast<bf16*>(c.z.p) + first,
+                     c.q.ld,
+                     c.w.ld,
+                     c.z.ld,
+                     static_cast<int>(c.q.rows),
+                     static_cast<int>(c.q.cols)};
+  const auto kernel = ranks == 16 ? held_linear_kernel<2> : ranks == 32 ? held_linear_kernel<4> : held_linear_kernel<6>;
+  const size_t bytes = static_cast<size_t>(kLinearWarps * kLinearRows * ranks) * sizeof(float);
+  allow_shared(kernel, bytes);
+  launch_early(kernel, dim3(static_cast<unsigned>(ceil_div(c.q.rows, kLinearRows))), dim3(kThreads), bytes, stream, a);
+}
+
+void dw_of(cudaStream_t stream, const HeldLinearDw& c, int64_t first, int64_t ranks, float* parts) {
+  const int64_t rows = dw_rows_of_block(c, ranks), splits = ceil_div(c.q.rows, rows);
+  const DwArgs a{static_cast<const bf16*>(c.dz.p) + first,
+                 static_cast<const uint8_t*>(c.q.p),
+                 c.scale,
+                 parts,
+                 c.dz.ld,
+                 c.q.cols,
+                 static_cast<uint32_t>(c.q.ld),
+                 static_cast<int>(c.q.rows),
+                 static_cast<int>(rows)};
+  const auto kernel = ranks == 16   ? held_linear_dw_kernel<1, 8>
+                      : ranks == 32 ? held_linear_dw_kernel<2, 8>
+                                    : held_linear_dw_kernel<3, 4>;
+  const int64_t groups = ranks == 48 ? 2 : 4;
+  const size_t bytes = std::max(static_cast<size_t>(rows * (ranks * 2 + 16)),
+                                static_cast<size_t>((groups - 1) * ranks * kDwCols) * sizeof(float));
+  allow_shared(kernel, bytes);
+  kernel<<<dim3(static_cast<unsigned>(ceil_div(c.q.cols, kDwCols)), static_cast<unsigned>(splits)), kDwThreads, bytes,
+           stream>>>(a);
+  check_launch("held_linear_dw");
+  SumArgs sum{};
+  sum.da_parts = parts, sum.da = c.dw + first * c.q.cols, sum.n_da = ranks * c.q.cols / kRank;
+  sum.splits = static_cast<int32_t>(splits), sum.accumulate_da = c.accumulate;
+  add_parts(stream, sum);
+}
+
 }  // namespace
 
 void held_linear(cudaStream_t stream, const HeldLinear& c) {
   if (c.q.rows == 0) return;
   const int64_t ranks = c.w.rows;
   const auto* q = static_cast<const uint8_t*>(c.q.p);
-  if (c.w.type == DType::kBF16 && (ranks == 16 || ranks == 32 || ranks == 48) && c.q.cols % 64 == 0 && even_rows(c.q) &&
-      even_rows(c.w) && c.z.ld % 2 == 0 && c.q.rows < (1 << 30)) {
-    const LinearArgs a{q,      c.scale, static_cast<const bf16*>(c.w.p), static_cast<bf16*>(c.z.p), c.q.ld,
-                       c.w.ld, c.z.ld,  static_cast<int>(c.q.rows),      static_cast<int>(c.q.cols)};
-    const auto kernel = ranks == 16   ? held_linear_kernel<2>
-                        : ranks == 32 ? held_linear_kernel<4>
-                                      : held_linear_kernel<6>;
-    const size_t bytes = static_cast<size_t>(kLinearWarps * kLinearRows * ranks) * sizeof(float);
-    allow_shared(kernel, bytes);
-    launch_early(kernel, dim3(static_cast<unsigned>(ceil_div(c.q.rows, kLinearRows))), dim3(kThreads), bytes, stream,
-                 a);
-  } else {
-    const dim3 grid(static_cast<unsigned>(c.q.rows), static_cast<unsigned>(ranks));
-    if (c.w.type == DType::kBF16)
-      held_linear_any<<<grid, 32, 0, stream>>>(q, c.q.ld, c.scale, static_cast<const bf16*>(c.w.p), c.w.ld,
-                                               static_cast<bf16*>(c.z.p), c.z.ld, c.q.cols);
-    else
-      held_linear_any<<<grid, 32, 0, stream>>>(q, c.q.ld, c.scale, static_cast<const float*>(c.w.p), c.w.ld,
-                                               static_cast<float*>(c.z.p), c.z.ld, c.q.cols);
-  }
+  const dim3 grid(static_cast<unsigned>(c.q.rows), static_cast<unsigned>(ranks));
+  if (linear_fast(c))
+    for (int64_t r = 0; r < ranks; r += kMostRanks) linear_of(stream, c, r, ranks_at_once(ranks - r));
+  else if (c.w.type == DType::kBF16)
+    held_linear_any<<<grid, 32, 0, stream>>>(q, c.q.ld, c.scale, static_cast<const bf16*>(c.w.p), c.w.ld,
+                                             static_cast<bf16*>(c.z.p), c.z.ld, c.q.cols);
+  else
+    held_linear_any<<<grid, 32, 0, stream>>>(q, c.q.ld, c.scale, static_cast<const float*>(c.w.p), c.w.ld,
+                                             static_cast<float*>(c.z.p), c.z.ld, c.q.cols);
   check_launch("held_linear");
 }
 
 size_t held_linear_dw_scratch(const HeldLinearDw& c) {
-  return dw_fast(c)
-             ? static_cast<size_t>(ceil_div(c.q.rows, dw_rows_of_block(c)) * c.dz.cols * c.q.cols) * sizeof(float)
-             : 0;
+  if (!dw_fast(c)) return 0;
+  const int64_t ranks = ranks_at_once(c.dz.cols);  // of fewer there are not more parts
+  return static_cast<size_t>(ceil_div(c.q.rows, dw_rows_of_block(c, ranks)) * ranks * c.q.cols) * sizeof(float);
 }
 
 void held_linear_dw(cudaStream_t stream, const HeldLinearDw& c, void* scratch) {
   const int64_t ranks = c.dz.cols;
   const auto* q = static_cast<const uint8_t*>(c.q.p);
-  if (dw_fast(c) && c.q.rows > 0) {
-    const int64_t rows = dw_rows_of_block(c), splits = ceil_div(c.q.rows, rows);
-    const DwArgs a{static_cast<const bf16*>(c.dz.p),
-                   q,
-                   c.scale,
-                   static_cast<float*>(scratch),
-                   c.dz.ld,
-                   c.q.cols,
-                   static_cast<uint32_t>(c.q.ld),
-                   static_cast<int>(c.q.rows),
-                   static_cast<int>(rows)};
-    const auto kernel = ranks == 16   ? held_linear_dw_kernel<1, 8>
-                        : ranks == 32 ? held_linear_dw_kernel<2, 8>
-                                      : held_linear_dw_kernel<3, 4>;
-    const int64_t groups = ranks == 48 ? 2 : 4;
-    const size_t bytes = std::max(static_cast<size_t>(rows * (ranks * 2 + 16)),
-                                  static_cast<size_t>((groups - 1) * ranks * kDwCols) * sizeof(float));
-    allow_shared(kernel, bytes);
-    kernel<<<dim3(static_cast<unsigned>(ceil_div(c.q.cols, kDwCols)), static_cast<unsigned>(splits)), kDwThreads, bytes,
-             stream>>>(a);
-    check_launch("held_linear_dw");
-    SumArgs sum{};
-    sum.da_parts = a.parts, sum.da = c.dw, sum.n_da = ranks * c.q.cols / kRank;
-    sum.splits = static_cast<int32_t>(splits), sum.accumulate_da = c.accumulate;
-    return add_parts(stream, sum);
+  if (dw_fast(c)) {
+    for (int64_t r = 0; r < ranks; r += kMostRanks)
+      dw_of(stream, c, r, ranks_at_once(ranks - r), static_cast<float*>(scratch));
+    return;
   }
   const dim3 grid(static_cast<unsigned>(ceil_div(c.q.cols, 128)), static_cast<unsigned>(ranks));
   if (c.dz.type == DType::kBF16)

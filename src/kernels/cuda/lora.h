@@ -12,7 +12,7 @@ bool lora_grad_covers(const LoraGrad& g);
 size_t lora_grad_scratch(const LoraGrad& g);
 void lora_grad(cudaStream_t stream, const LoraGrad& g, void* scratch);
 
-// HeldLinear and HeldLinearDw of api.h: fast for bf16 and 16, 32 or 48 ranks, right for all.
+// HeldLinear and HeldLinearDw of api.h: fast for bf16 and whole sixteens of ranks, right for all.
 void held_linear(cudaStream_t stream, const HeldLinear& c);
 size_t held_linear_dw_scratch(const HeldLinearDw& c);
 void held_linear_dw(cudaStream_t stream, const HeldLinearDw& c, void* scratch);
