@@ -24,6 +24,7 @@ struct Setting {
   graph::Recompute recompute = graph::Recompute::kNone;
   int64_t head_chunk = 16;
   graph::Held base = graph::Held::kPlain;
+  int64_t rank = 16;
 };
 
 formats::ModelConfig small() {
@@ -54,8 +55,8 @@ uint64_t stream_of(
 
 Result run(const Setting& s, kernels::Ops& ops) {
   models::LoraPlan lora;
-  lora.target = [](const std::string&) -> std::optional<models::LoraTarget> {
-    return models::LoraTarget{16, 32, false};
+  lora.target = [&s](const std::string&) -> std::optional<models::LoraTarget> {
+    return models::LoraTarget{s.rank, 32, false};
   };
   models::BuildOptions o;
   o.type = s.type;
@@ -156,6 +157,14 @@ TEST(HeldInFp8, GivesTheSameLossAndGradientsAsRoundedValues) {
               rounded, 1e-3, 2e-2);
   expect_near(run({DType::kF32, true, false, graph::Recompute::kNone, 16, graph::Held::kRounded}, kernels::cpu_ops()),
               rounded, 1e-3, 2e-2);
+  // Rank 8: the adapter of gate and up, sixteen ranks together, reads rounded rows, those of qkv and o do not.
+  for (const bool joined : {false, true})
+    expect_near(run({DType::kF32, true, joined, joined ? graph::Recompute::kNone : graph::Recompute::kCheap, 16,
+                     graph::Held::kFp8, 8},
+                    kernels::reference_ops()),
+                run({DType::kF32, true, false, graph::Recompute::kNone, 16, graph::Held::kRounded, 8},
+                    kernels::reference_ops()),
+                joined ? 1e-3 : 1e-6, joined ? 2e-2 : 1e-5);
   // Beside the base as it was: rounding to four bits shows, and not more than that.
   const Result plain = run({DType::kF32, true, false}, kernels::reference_ops());
   EXPECT_GT(distance(rounded.nll, plain.nll), 1e-5);
