@@ -211,7 +211,8 @@ TEST_F(Gpu, AdaptersOfHeldRows) {
                            {40, 96, 24},
                            {129, 264, 16},
                            {70, 128, 64},
-                           {50, 192, 96}}) {
+                           {50, 192, 96},
+                           {32771, 48, 16}}) {
       SCOPED_TRACE(fmt::format("{} {} x {} ranks {}", name_of(t), s.rows, s.cols, s.ranks));
       Matrix x(s.rows, s.cols, t), q(s.rows, s.cols, DType::kF8E4M3, s.cols + 64), scale(1, s.rows, DType::kF32),
           w(s.ranks, s.cols, t, s.cols + 8), z(s.rows, s.ranks, t, s.ranks + 8), dz(s.rows, s.ranks, t, s.ranks + 16),
@@ -228,7 +229,7 @@ TEST_F(Gpu, AdaptersOfHeldRows) {
           ops.held_linear_dw({dz.on(on), q.on(on), scale.f(on), dw.f(on), accumulate});
       });
       EXPECT_LT(z.error(), t == DType::kF32 ? 1e-5 : 5e-3);
-      EXPECT_LT(dw.error(), 1e-5);
+      EXPECT_LT(dw.error(), s.rows < 1000 ? 1e-5 : 1e-4);  // sums of so many terms in F32
     }
 }
 
@@ -253,6 +254,7 @@ TEST_F(Gpu, ProductsOfE4m3OperandsByTiles) {
     }
   for (const bool across : {true, false})
     check_product({2500, 2560, 32, 16, across, DType::kBF16, false, true, false, algorithm("tiles")});
+  check_product({2500, 2560, 64, 0, false, DType::kBF16, false, true, false, algorithm("tiles")});  // one step a tile
 }
 
 }  // namespace

@@ -59,7 +59,7 @@ __global__ __launch_bounds__(kWarps * 32, 1) void act_lora_kernel(const __grid_c
   const int64_t col = static_cast<int64_t>(blockIdx.x) * kActSlice;
   const int cols = static_cast<int>(a.cols - col < kActSlice ? a.cols - col : kActSlice);
   const int thread = static_cast<int>(threadIdx.x), warp = thread / 32, lane = thread % 32;
-  const Tiles tiles(a.tokens, true);
+  const TokenTiles tiles(a.tokens, true);
 
   // The warp's columns of A as the second operand of z = y·Aᵀ.
   uint32_t right[kActCols / 16][2][2];
@@ -188,7 +188,7 @@ __global__ __launch_bounds__(kWarps * 32, 1) void act_lora_grad_kernel(const __g
   const int64_t col = static_cast<int64_t>(blockIdx.x) * kActSlice;
   const int cols = static_cast<int>(a.cols - col < kActSlice ? a.cols - col : kActSlice);
   const int thread = static_cast<int>(threadIdx.x), warp = thread / 32, lane = thread % 32;
-  const Tiles tiles(a.tokens, true);
+  const TokenTiles tiles(a.tokens, true);
 
   // The columns' scales, powers of two and so exact in bf16: gate's, then up's.
   auto* channels = reinterpret_cast<bf16*>(sums + 2 * kGradSums);

@@ -409,7 +409,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   }
 }
 
-bool even(const ConstMat& m) { return m.type == DType::kBF16 && m.ld % 8 == 0 && wide(m.p); }
+bool even(const ConstMat& m) { return m.type == DType::kBF16 && even_rows(m); }
 
 struct Counts {
   int64_t blocks = 0, tiles = 0, pairs = 0;

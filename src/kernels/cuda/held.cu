@@ -147,6 +147,7 @@ __global__ void __cluster_dims__(kCluster, 1, 1) __launch_bounds__(kThreads, 1)
         }
         last = i;
       }
+      if (a.steps == 1) sync_threads_of(1 + w, 128);  // else release() stood between: all have read the last tile's
       for (int i = 0; i < 2; ++i) s.b_scale[w][thread + i * 128] = right_scale[i];
       wait_groups<0>();
       release(last);  // and its barrier: the scales are there for all
@@ -215,16 +216,14 @@ __global__ void __cluster_dims__(kCluster, 1, 1) __launch_bounds__(kThreads, 1)
   sync_cluster();  // nobody leaves while another's copies or arrivals may still come here
 }
 
-bool even(const ConstMat& m) { return m.ld * static_cast<int64_t>(size_of(m.type)) % 16 == 0 && wide(m.p); }
-
 }  // namespace
 
 bool held_gemm_covers(const Gemm& g) {
   const bool tail = g.tail_a.cols > 0;
-  return g.a.type == DType::kF8E4M3 && g.c.type == DType::kBF16 && !g.accumulate && g.bias == nullptr && even(g.a) &&
-         even(g.b) && even(g.c) && g.a.cols > 0 && (g.row_parts == 1 || g.c.cols / g.row_parts % kCols == 0) &&
-         g.c.rows < (1 << 30) && g.c.cols < (1 << 30) &&
-         (!tail || (g.tail_a.type == DType::kBF16 && even(g.tail_a) && even(g.tail_b)));
+  return g.a.type == DType::kF8E4M3 && g.c.type == DType::kBF16 && !g.accumulate && g.bias == nullptr &&
+         even_rows(g.a) && even_rows(g.b) && even_rows(g.c) && g.a.cols > 0 &&
+         (g.row_parts == 1 || g.c.cols / g.row_parts % kCols == 0) && g.c.rows < (1 << 30) && g.c.cols < (1 << 30) &&
+         (!tail || (g.tail_a.type == DType::kBF16 && even_rows(g.tail_a) && even_rows(g.tail_b)));
 }
 
 void held_gemm(cudaStream_t stream, const Gemm& g) {

@@ -249,15 +249,14 @@ __global__ void held_linear_dw_any(const T* dz, int64_t lddz, const uint8_t* q, 
   dw[rank * cols + k] = sum;
 }
 
-bool even_rows(const ConstMat& m) { return m.ld * static_cast<int64_t>(size_of(m.type)) % 16 == 0 && wide(m.p); }
-
-// Ranks of one launch: up to 48, whole sixteens.
-constexpr int64_t kMostRanks = 48;
+// Of one launch: ranks, whole sixteens; and rows of a gradient, whose parts have a fixed place.
+constexpr int64_t kMostRanks = 48, kMostRows = 32768;
 int64_t ranks_at_once(int64_t left) { return std::min(left, kMostRanks); }
 
-int64_t dw_rows_of_block(const HeldLinearDw& c, int64_t ranks) {  // whole waves over the multiprocessors, rows that fit
+// Whole waves over the multiprocessors, rows that fit into shared memory.
+int64_t dw_rows_of_block(const HeldLinearDw& c, int64_t rows, int64_t ranks) {
   const int64_t slices = ceil_div(c.q.cols, kDwCols), splits = std::max<int64_t>(1, kProcessors / slices);
-  return std::min(kDwShared / (ranks * 2 + 16) / 32, ceil_div(ceil_div(c.q.rows, splits), 32)) * 32;
+  return std::min(kDwShared / (ranks * 2 + 16) / 32, ceil_div(ceil_div(rows, splits), 32)) * 32;
 }
 bool linear_fast(const HeldLinear& c) {
   return c.w.type == DType::kBF16 && c.w.rows % kRank == 0 && c.q.cols % 64 == 0 && even_rows(c.q) && even_rows(c.w) &&
@@ -265,8 +264,7 @@ bool linear_fast(const HeldLinear& c) {
 }
 bool dw_fast(const HeldLinearDw& c) {
   return c.dz.type == DType::kBF16 && c.dz.cols % kRank == 0 && even_rows(c.dz) && even_rows(c.q) &&
-         c.q.cols % 8 == 0 && wide(c.dw) && c.q.rows > 0 && c.q.rows < (1 << 30) &&
-         c.q.rows * c.q.ld < (int64_t{1} << 32);
+         c.q.cols % 8 == 0 && wide(c.dw) && c.q.rows > 0 && kMostRows * c.q.ld < (int64_t{1} << 32);
 }
 
 template <typename K>
@@ -292,16 +290,17 @@ void linear_of(cudaStream_t stream, const HeldLinear& c, int64_t first, int64_t 
   launch_early(kernel, dim3(static_cast<unsigned>(ceil_div(c.q.rows, kLinearRows))), dim3(kThreads), bytes, stream, a);
 }
 
-void dw_of(cudaStream_t stream, const HeldLinearDw& c, int64_t first, int64_t ranks, float* parts) {
-  const int64_t rows = dw_rows_of_block(c, ranks), splits = ceil_div(c.q.rows, rows);
-  const DwArgs a{static_cast<const bf16*>(c.dz.p) + first,
-                 static_cast<const uint8_t*>(c.q.p),
-                 c.scale,
+void dw_of(cudaStream_t stream, const HeldLinearDw& c, int64_t row, int64_t first, int64_t ranks, float* parts) {
+  const int64_t all = std::min(c.q.rows - row, kMostRows), rows = dw_rows_of_block(c, all, ranks),
+                splits = ceil_div(all, rows);
+  const DwArgs a{static_cast<const bf16*>(c.dz.p) + row * c.dz.ld + first,
+                 static_cast<const uint8_t*>(c.q.p) + row * c.q.ld,
+                 c.scale + row,
                  parts,
                  c.dz.ld,
                  c.q.cols,
                  static_cast<uint32_t>(c.q.ld),
-                 static_cast<int>(c.q.rows),
+                 static_cast<int>(all),
                  static_cast<int>(rows)};
   const auto kernel = ranks == 16   ? held_linear_dw_kernel<1, 8>
                       : ranks == 32 ? held_linear_dw_kernel<2, 8>
@@ -315,7 +314,7 @@ void dw_of(cudaStream_t stream, const HeldLinearDw& c, int64_t first, int64_t ra
   check_launch("held_linear_dw");
   SumArgs sum{};
   sum.da_parts = parts, sum.da = c.dw + first * c.q.cols, sum.n_da = ranks * c.q.cols / kRank;
-  sum.splits = static_cast<int32_t>(splits), sum.accumulate_da = c.accumulate;
+  sum.splits = static_cast<int32_t>(splits), sum.accumulate_da = c.accumulate || row > 0;
   add_parts(stream, sum);
 }
 
@@ -339,16 +338,17 @@ void held_linear(cudaStream_t stream, const HeldLinear& c) {
 
 size_t held_linear_dw_scratch(const HeldLinearDw& c) {
   if (!dw_fast(c)) return 0;
-  const int64_t ranks = ranks_at_once(c.dz.cols);  // of fewer there are not more parts
-  return static_cast<size_t>(ceil_div(c.q.rows, dw_rows_of_block(c, ranks)) * ranks * c.q.cols) * sizeof(float);
+  const int64_t ranks = ranks_at_once(c.dz.cols), rows = std::min(c.q.rows, kMostRows);  // of fewer not more parts
+  return static_cast<size_t>(ceil_div(rows, dw_rows_of_block(c, rows, ranks)) * ranks * c.q.cols) * sizeof(float);
 }
 
 void held_linear_dw(cudaStream_t stream, const HeldLinearDw& c, void* scratch) {
   const int64_t ranks = c.dz.cols;
   const auto* q = static_cast<const uint8_t*>(c.q.p);
   if (dw_fast(c)) {
-    for (int64_t r = 0; r < ranks; r += kMostRanks)
-      dw_of(stream, c, r, ranks_at_once(ranks - r), static_cast<float*>(scratch));
+    for (int64_t row = 0; row < c.q.rows; row += kMostRows)
+      for (int64_t r = 0; r < ranks; r += kMostRanks)
+        dw_of(stream, c, row, r, ranks_at_once(ranks - r), static_cast<float*>(scratch));
     return;
   }
   const dim3 grid(static_cast<unsigned>(ceil_div(c.q.cols, 128)), static_cast<unsigned>(ranks));

@@ -1,7 +1,7 @@
 // One block of threads takes a slice of 1,024 columns of dy and tiles of 16 tokens: its 16 warps hold 64 columns each
 // (four warps a scheduler: with two, loads, arithmetic and products of a tile wait for each other). dB of those columns
-// stays in registers over all of them; dz of those tokens is summed over the warps and
-// left as one part for each slice. A second kernel adds the parts in order, so results never depend on who was first.
+// stays in registers over all of them; dz of those tokens is summed over the warps and left as one part for each slice.
+// A second kernel adds the parts in order, so results never depend on who was first.
 #include "kernels/cuda/lora.h"
 
 #include <algorithm>
@@ -32,7 +32,7 @@ __global__ __launch_bounds__(kWarps * 32, 1) void lora_grad_kernel(const __grid_
   auto* sums = reinterpret_cast<float*>(z_space + kStages * kZBytes);
   const Slice s = a.slices[blockIdx.x];
   const int thread = static_cast<int>(threadIdx.x), warp = thread / 32, lane = thread % 32;
-  const Tiles tiles(a.tokens, false);
+  const TokenTiles tiles(a.tokens, false);
 
   // The warp's rows of B as the second operand of dz = dy·B.
   uint32_t b[kWarpCols / 16][2][2];

@@ -34,9 +34,9 @@ int lora_splits(int64_t tokens, int slices);
 
 // The tiles of a range: every so many-th of the tokens', so that all blocks together go over them in the order in which
 // the second-level cache holds them (gpu.h: row_of_block).
-struct Tiles {
+struct TokenTiles {
   int64_t first, step, count;
-  __device__ Tiles(int64_t tokens, bool from_the_last) {
+  __device__ TokenTiles(int64_t tokens, bool from_the_last) {
     const int64_t all = (tokens + kTile - 1) / kTile;
     step = gridDim.y, count = (all - blockIdx.y + step - 1) / step, first = blockIdx.y;
     if (from_the_last) first = all - 1 - first, step = -step;

@@ -328,7 +328,7 @@ FlashArgs arguments(const A& c) {
 }
 
 // 16 bytes at a time: rows and heads begin where that is allowed.
-bool even(const ConstMat& m) { return m.type == DType::kBF16 && m.ld % 8 == 0 && wide(m.p); }
+bool even(const ConstMat& m) { return m.type == DType::kBF16 && even_rows(m); }
 
 template <typename K>
 void allow(K kernel, int bytes) {

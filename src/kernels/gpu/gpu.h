@@ -258,6 +258,8 @@ __device__ __forceinline__ float block_max(float v, float* space) {
 
 inline constexpr int64_t elements_of_16_bytes(DType t) { return t == DType::kBF16 ? 8 : 4; }
 inline bool wide(const void* p) { return reinterpret_cast<uintptr_t>(p) % 16 == 0; }
+// Every row begins at a multiple of 16 bytes.
+inline bool even_rows(const ConstMat& m) { return m.ld * static_cast<int64_t>(size_of(m.type)) % 16 == 0 && wide(m.p); }
 // A matrix that may be read 16 bytes at a time; an absent one is no obstacle.
 inline bool wide(const ConstMat& m) {
   const int64_t v = elements_of_16_bytes(m.type);
