@@ -96,6 +96,8 @@ struct StatsArgs {
   StatsLayout at;
 };
 __global__ void __launch_bounds__(256) make_stats(const StatsArgs a) {
+  next_may_start();
+  previous_done();
   const Tile tile = a.tiles[blockIdx.x];
   const int64_t h = blockIdx.y, lane = threadIdx.x % 16;
 #pragma unroll
@@ -169,6 +171,8 @@ __global__ void __launch_bounds__(kThreads, 1)
     key_blocks(const __grid_constant__ TilesArgs a, const __grid_constant__ CUtensorMap q_map,
                const __grid_constant__ CUtensorMap k_map, const __grid_constant__ CUtensorMap v_map,
                const __grid_constant__ CUtensorMap dout_map) {
+  next_may_start();
+  previous_done();
   extern __shared__ __align__(1024) unsigned char space[];
   KeyShared& s = *reinterpret_cast<KeyShared*>(space);
   const int group = threadIdx.x / 128, kv = a.first_kv + static_cast<int>(blockIdx.x) % a.kv_count;
@@ -326,6 +330,8 @@ struct QueryShared {
 template <int H>
 __global__ void __launch_bounds__(kThreads, 1)
     query_blocks(const __grid_constant__ TilesArgs a, const __grid_constant__ CUtensorMap k_map) {
+  next_may_start();
+  previous_done();
   using Shared = QueryShared<H>;
   extern __shared__ __align__(1024) unsigned char space[];
   Shared& s = *reinterpret_cast<Shared*>(space);
@@ -467,7 +473,8 @@ void tiles_grad(Stream stream, const AttentionGrad& c, const StatsLayout& layout
   const StatsArgs of_stats{
       tiles, static_cast<const bf16*>(c.out.p), static_cast<const bf16*>(c.dout.p), c.lse, stats, c.out.ld, c.dout.ld,
       layout};
-  make_stats<<<dim3(static_cast<unsigned>(n.tiles), static_cast<unsigned>(c.heads)), 256, 0, stream>>>(of_stats);
+  launch_early(make_stats, dim3(static_cast<unsigned>(n.tiles), static_cast<unsigned>(c.heads)), dim3(256), 0, stream,
+               of_stats);
   TilesArgs a{};
   a.tasks = tasks, a.stats = stats, a.ds = static_cast<unsigned char*>(scratch) + tables;
   a.dq = static_cast<bf16*>(c.dq.p), a.dk = static_cast<bf16*>(c.dk.p), a.dv = static_cast<bf16*>(c.dv.p);
@@ -485,9 +492,10 @@ void tiles_grad(Stream stream, const AttentionGrad& c, const StatsLayout& layout
                     dout = boxes_of(c.dout, 64, kTile);
   for (int64_t first = 0; first < c.kv_heads; first += at_once) {
     a.first_kv = static_cast<int>(first), a.kv_count = static_cast<int>(std::min(at_once, c.kv_heads - first));
-    key_blocks<<<static_cast<unsigned>(n.blocks * a.kv_count), kThreads, sizeof(KeyShared), stream>>>(a, q, k, v, dout);
-    queries<<<static_cast<unsigned>(n.blocks * a.kv_count * per_kv / (two ? 2 : 1)), kThreads, query_bytes, stream>>>(
-        a, k);
+    launch_early(key_blocks, dim3(static_cast<unsigned>(n.blocks * a.kv_count)), dim3(kThreads), sizeof(KeyShared),
+                 stream, a, q, k, v, dout);
+    launch_early(queries, dim3(static_cast<unsigned>(n.blocks * a.kv_count * per_kv / (two ? 2 : 1))), dim3(kThreads),
+                 query_bytes, stream, a, k);
   }
   check_launch("attention_tiles");
 }

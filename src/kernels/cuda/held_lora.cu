@@ -166,10 +166,8 @@ __global__ void __launch_bounds__(kDwThreads, 1) held_linear_dw_kernel(const __g
     for (int b = 0; b < kBatch; ++b) {
       const int i = i0 + b * kDwThreads, row = i / kChunks;
       if (row >= steps * 16) continue;
-      const uint32_t pair = pack_bf16(scale[b], scale[b]);
-      v[b].x = multiply_pairs(v[b].x, pair), v[b].y = multiply_pairs(v[b].y, pair),
-      v[b].z = multiply_pairs(v[b].z, pair), v[b].w = multiply_pairs(v[b].w, pair);
-      *reinterpret_cast<uint4*>(space + row * kRowBytes + i % kChunks * 16) = v[b];
+      *reinterpret_cast<Raw<bf16, 8>*>(space + row * kRowBytes + i % kChunks * 16) =
+          multiply(Raw<bf16, 8>{v[b]}, pack_bf16(scale[b], scale[b]));
     }
   }
   __syncthreads();

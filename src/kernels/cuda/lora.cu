@@ -19,20 +19,23 @@ struct Slice {
   int32_t col, cols, z_col;
 };
 struct Args {
-  const bf16 *dy, *b, *z;
+  const uint4 *dy, *z;  // packs of eight
+  const bf16* b;
   float *dz_parts, *db_parts;  // [slices][tokens][16], [splits][16][n]
-  int64_t tokens, n, ld_dy, ld_b, ld_z;
+  int64_t n, ld_b;
+  int32_t tokens, ld_dy, ld_z;  // of dy and z in packs
   Slice slices[kMostSlices];
 };
 
 __global__ __launch_bounds__(kWarps * 32, 1) void lora_grad_kernel(const __grid_constant__ Args a) {
   next_may_start();
+  previous_done();
   extern __shared__ __align__(128) unsigned char space[];
   unsigned char* z_space = space + kStages * kTileBytes;
   auto* sums = reinterpret_cast<float*>(z_space + kStages * kZBytes);
   const Slice s = a.slices[blockIdx.x];
   const int thread = static_cast<int>(threadIdx.x), warp = thread / 32, lane = thread % 32;
-  const TokenTiles tiles(a.tokens, false);
+  const TokenTiles<int> tiles(a.tokens, false);
 
   // The warp's rows of B as the second operand of dz = dy·B.
   uint32_t b[kWarpCols / 16][2][2];
@@ -47,42 +50,47 @@ __global__ __launch_bounds__(kWarps * 32, 1) void lora_grad_kernel(const __grid_
         b[k][t][h] = row < s.cols ? static_cast<uint32_t>(p[0].bits) | static_cast<uint32_t>(p[a.ld_b].bits) << 16 : 0u;
       }
 
-  auto fetch = [&](int64_t tile, int stage) {
+  // A thread copies the same 16 bytes of every fourth row. Chunks change places within a row, so that a column of them
+  // lies in different banks.
+  constexpr int kChunks = kSlice / 8, kRowsAtOnce = kWarps * 32 / kChunks;
+  const int row = thread / kChunks, c = thread % kChunks, pack = s.col / 8 + c;
+  const uint32_t place = shared_address(space) + row * kSlice * 2;
+  auto fetch = [&](int tile, int stage) {
     if (tile < tiles.count) {
-      const uint32_t to = shared_address(space + stage * kTileBytes);
+      const int first = tiles.token(tile);
 #pragma unroll
-      for (int i = 0; i < kTile * kSlice / 8 / (kWarps * 32); ++i) {
-        const int chunk = i * kWarps * 32 + thread, row = chunk / (kSlice / 8), c = chunk % (kSlice / 8);
-        const int64_t token = tiles.token(tile) + row;
+      for (int i = 0; i < kTile / kRowsAtOnce; ++i) {
+        const int token = first + row + i * kRowsAtOnce;
         const bool inside = token < a.tokens && c * 8 < s.cols;
-        // Chunks of 16 bytes change places within a row, so that a column of them lies in different banks.
-        copy_async(to + row * kSlice * 2 + ((c ^ (row & 7)) * 16),
-                   inside ? a.dy + token * a.ld_dy + s.col + c * 8 : a.dy, inside);
+        copy_async(
+            place + stage * kTileBytes + i * kRowsAtOnce * kSlice * 2 + ((c ^ ((row + i * kRowsAtOnce) & 7)) * 16),
+            a.dy + (inside ? token * a.ld_dy + pack : 0), inside);
       }
       if (thread < kTile * 2) {
-        const int row = thread / 2, c = thread % 2;
-        const int64_t token = tiles.token(tile) + row;
-        copy_async(shared_address(z_space + stage * kZBytes) + row * 32 + ((c ^ (row >> 2 & 1)) * 16),
-                   token < a.tokens ? a.z + token * a.ld_z + s.z_col + c * 8 : a.z, token < a.tokens);
+        const int token = first + thread / 2;
+        const bool inside = token < a.tokens;
+        copy_async(shared_address(z_space + stage * kZBytes) + thread / 2 * 32 + ((thread ^ (thread >> 3)) & 1) * 16,
+                   a.z + (inside ? token * a.ld_z + s.z_col / 8 + thread % 2 : 0), inside);
       }
     }
     asm volatile("cp.async.commit_group;");
   };
-  auto finish = [&](int64_t tile) {  // the sum over the warps, one element a thread of the first half
+  float* parts = a.dz_parts + static_cast<int64_t>(blockIdx.x) * a.tokens * kRank + thread % kRank;
+  auto finish = [&](int tile) {  // the sum over the warps, one element a thread of the first half
     if (thread >= kTile * kRank) return;
     const float* from = sums + (tile & 1) * kSumFloats + thread;
     float total = 0;
 #pragma unroll
     for (int w = 0; w < kWarps; ++w) total += from[w * kTile * kRank];
-    const int64_t token = tiles.token(tile) + thread / kRank;
-    if (token < a.tokens) a.dz_parts[(blockIdx.x * a.tokens + token) * kRank + thread % kRank] = total;
+    const int token = tiles.token(tile) + thread / kRank;
+    if (token < a.tokens) parts[token * kRank] = total;
   };
 
   float db[kWarpCols / 8][4] = {};
 #pragma unroll
   for (int i = 0; i < kStages - 1; ++i) fetch(i, i);
   int stage = 0;
-  for (int64_t tile = 0; tile < tiles.count; ++tile) {
+  for (int tile = 0; tile < tiles.count; ++tile) {
     asm volatile("cp.async.wait_group %0;" ::"n"(kStages - 2));
     __syncthreads();
     fetch(tile + kStages - 1, stage == 0 ? kStages - 1 : stage - 1);
@@ -207,7 +215,8 @@ void add_parts(cudaStream_t stream, SumArgs sum) {
 bool lora_grad_covers(const LoraGrad& g) {
   if (g.dy.type != DType::kBF16 || g.b.type != DType::kBF16 || g.z.type != DType::kBF16 || g.dz.type != DType::kBF16)
     return false;
-  if (g.dy.ld % 8 != 0 || g.z.ld % 8 != 0 || g.dz.ld % 4 != 0 || !wide(g.dy.p) || !wide(g.z.p) || !wide(g.dz.p))
+  if (g.dy.ld % 8 != 0 || g.z.ld % 8 != 0 || g.dz.ld % 4 != 0 || !wide(g.dy.p) || !wide(g.z.p) || !wide(g.dz.p) ||
+      !packs_in_32_bits(g.dy) || !packs_in_32_bits(g.z))
     return false;
   for (const auto& k : g.blocks)
     if (k.rank != kRank || k.cols % 8 != 0 || k.col % 8 != 0 || k.z_col % 8 != 0 || !wide(k.db)) return false;
@@ -223,13 +232,15 @@ size_t lora_grad_scratch(const LoraGrad& g) {
 void lora_grad(cudaStream_t stream, const LoraGrad& g, void* scratch) {
   const int slices = slices_of(g), splits = lora_splits(g.dy.rows, slices);
   Args a{};
-  a.dy = static_cast<const bf16*>(g.dy.p), a.b = static_cast<const bf16*>(g.b.p), a.z = static_cast<const bf16*>(g.z.p);
-  a.tokens = g.dy.rows, a.n = g.dy.cols, a.ld_dy = g.dy.ld, a.ld_b = g.b.ld, a.ld_z = g.z.ld;
+  a.dy = static_cast<const uint4*>(g.dy.p), a.b = static_cast<const bf16*>(g.b.p),
+  a.z = static_cast<const uint4*>(g.z.p);
+  a.tokens = static_cast<int32_t>(g.dy.rows), a.ld_dy = packs_of(g.dy), a.ld_z = packs_of(g.z), a.n = g.dy.cols,
+  a.ld_b = g.b.ld;
   a.dz_parts = static_cast<float*>(scratch);
-  a.db_parts = a.dz_parts + static_cast<int64_t>(slices) * a.tokens * kRank;
+  a.db_parts = a.dz_parts + slices * g.dy.rows * kRank;
   SumArgs sum{};
   sum.dz_parts = a.dz_parts, sum.db_parts = a.db_parts, sum.dz = static_cast<bf16*>(g.dz.p);
-  sum.tokens = a.tokens, sum.n = a.n, sum.ld_dz = g.dz.ld, sum.blocks = static_cast<int32_t>(g.blocks.size()),
+  sum.tokens = g.dy.rows, sum.n = a.n, sum.ld_dz = g.dz.ld, sum.blocks = static_cast<int32_t>(g.blocks.size()),
   sum.splits = splits, sum.accumulate = g.accumulate;
   int n = 0;
   for (size_t i = 0; i < g.blocks.size(); ++i) {
@@ -242,8 +253,8 @@ void lora_grad(cudaStream_t stream, const LoraGrad& g, void* scratch) {
   static const cudaError_t allowed =
       cudaFuncSetAttribute(lora_grad_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kShared);
   require(allowed == cudaSuccess, "lora_grad needs 195 KB of shared memory");
-  lora_grad_kernel<<<dim3(static_cast<unsigned>(slices), static_cast<unsigned>(splits)), kWarps * 32, kShared,
-                     stream>>>(a);
+  launch_early(lora_grad_kernel, dim3(static_cast<unsigned>(slices), static_cast<unsigned>(splits)), dim3(kWarps * 32),
+               kShared, stream, a);
   check_launch("lora_grad");
   add_parts(stream, sum);
 }

@@ -34,22 +34,23 @@ int lora_splits(int64_t tokens, int slices);
 
 // The tiles of a range: every so many-th of the tokens', so that all blocks together go over them in the order in which
 // the second-level cache holds them (gpu.h: row_of_block).
+template <typename Int>
 struct TokenTiles {
-  int64_t first, step, count;
-  __device__ TokenTiles(int64_t tokens, bool from_the_last) {
-    const int64_t all = (tokens + kTile - 1) / kTile;
-    step = gridDim.y, count = (all - blockIdx.y + step - 1) / step, first = blockIdx.y;
+  Int first, step, count;
+  __device__ TokenTiles(Int tokens, bool from_the_last) {
+    const Int all = (tokens + kTile - 1) / kTile;
+    step = gridDim.y, first = blockIdx.y, count = (all - first + step - 1) / step;
     if (from_the_last) first = all - 1 - first, step = -step;
   }
-  __device__ int64_t token(int64_t i) const { return (first + i * step) * kTile; }
+  __device__ Int token(Int i) const { return (first + i * step) * kTile; }
 };
-
-// Two pairs of bf16; exact where one of them holds powers of two.
-__device__ __forceinline__ uint32_t multiply_pairs(uint32_t a, uint32_t b) {
-  uint32_t y;
-  asm("mul.rn.bf16x2 %0, %1, %2;" : "=r"(y) : "r"(a), "r"(b));
-  return y;
+// Most of these kernels count tokens, and packs of eight bf16 from a matrix's first, in 32 bits: addresses in 64 were a
+// quarter of their instructions.
+inline bool packs_in_32_bits(const ConstMat& m) {
+  return m.rows < (1 << 27) && m.rows * (m.ld / 8) < (int64_t{1} << 31);
 }
+
+inline int32_t packs_of(const ConstMat& row) { return static_cast<int32_t>(row.ld / 8); }
 
 // 16 bytes, or zeros where they lie outside.
 __device__ __forceinline__ void copy_async(uint32_t to, const void* from, bool inside) {

@@ -140,6 +140,8 @@ struct NormGradArgs {
 // dx = rstd·(g − (Σg + x̂·Σgx̂)/cols) + dres with g = dy·w, x̂ = (x − mean)·rstd; Σg only in LayerNorm.
 template <typename T, int V>
 __global__ void __launch_bounds__(512) norm_grad_kernel(NormGradArgs a) {
+  next_may_start();
+  previous_done();
   __shared__ float space[16];
   const int64_t row = row_of_block(), packs = a.cols / V, step = blockDim.x, tid = threadIdx.x;
   const float rstd = a.rstd[row], mean = a.layer_norm ? a.mean[row] : 0.0f;
@@ -306,7 +308,8 @@ void norm_grad(Stream s, const NormGrad& n, void* scratch) {
       check_launch("norm_columns");
     }
     MXT_GPU_DISPATCH(n.x.type, is_wide,
-                     norm_grad_kernel<T, V><<<static_cast<unsigned>(n.x.rows), threads_for(n.x.cols / V), 0, s>>>(a));
+                     launch_early(norm_grad_kernel<T, V>, dim3(static_cast<unsigned>(n.x.rows)),
+                                  dim3(threads_for(n.x.cols / V)), 0, s, a));
     check_launch("norm_grad");
   }
   const int64_t chunks = n.x.rows > 0 ? chunk_count(n.x.rows) : 0;

@@ -48,12 +48,54 @@ __device__ __forceinline__ float row_scale(float largest) {
   return __uint_as_float(static_cast<uint32_t>(exponent < 1 ? 1 : exponent) << 23);
 }
 
+__device__ __forceinline__ float low_half(uint32_t pair) { return __uint_as_float(pair << 16); }
+__device__ __forceinline__ float high_half(uint32_t pair) { return __uint_as_float(pair & 0xffff0000u); }
+// Pairs of bf16. Times powers of two they stay exact.
+__device__ __forceinline__ uint32_t multiply_pairs(uint32_t a, uint32_t b) {
+#if defined(__HIP__)
+  return pack_bf16(low_half(a) * low_half(b), high_half(a) * high_half(b));
+#else
+  uint32_t y;
+  asm("mul.rn.bf16x2 %0, %1, %2;" : "=r"(y) : "r"(a), "r"(b));
+  return y;
+#endif
+}
+__device__ __forceinline__ uint32_t larger_pairs(uint32_t a, uint32_t b) {
+#if defined(__HIP__)
+  return pack_bf16(fmaxf(low_half(a), low_half(b)), fmaxf(high_half(a), high_half(b)));
+#else
+  uint32_t y;
+  asm("max.bf16x2 %0, %1, %2;" : "=r"(y) : "r"(a), "r"(b));
+  return y;
+#endif
+}
+__device__ __forceinline__ Raw<bf16, 8> multiply(const Raw<bf16, 8>& a, const Raw<bf16, 8>& b) {
+  return {make_uint4(multiply_pairs(a.x.x, b.x.x), multiply_pairs(a.x.y, b.x.y), multiply_pairs(a.x.z, b.x.z),
+                     multiply_pairs(a.x.w, b.x.w))};
+}
+__device__ __forceinline__ Raw<bf16, 8> multiply(const Raw<bf16, 8>& a, uint32_t pair) {
+  return multiply(a, Raw<bf16, 8>{make_uint4(pair, pair, pair, pair)});
+}
+// The inverse of a power of two, twice.
+__device__ __forceinline__ uint32_t inverse_pair(float power) {
+  const float inverse = __uint_as_float(0x7f000000u - __float_as_uint(power));
+  return pack_bf16(inverse, inverse);
+}
+
+__device__ __forceinline__ uint2 eight_e4m3(const float (&f)[8], float inverse) {
+  return make_uint2(pack_e4m3(f[0] * inverse, f[1] * inverse) | pack_e4m3(f[2] * inverse, f[3] * inverse) << 16,
+                    pack_e4m3(f[4] * inverse, f[5] * inverse) | pack_e4m3(f[6] * inverse, f[7] * inverse) << 16);
+}
+__device__ __forceinline__ uint2 eight_e4m3(const Raw<bf16, 8>& v) {
+  float f[8];
+  v.unpack(f);
+  return eight_e4m3(f, 1.0f);
+}
+
 template <int V>
 __device__ __forceinline__ void store_e4m3(uint8_t* to, const float (&f)[V], float inverse) {
   if constexpr (V == 8) {
-    const uint32_t a = pack_e4m3(f[0] * inverse, f[1] * inverse) | pack_e4m3(f[2] * inverse, f[3] * inverse) << 16;
-    const uint32_t b = pack_e4m3(f[4] * inverse, f[5] * inverse) | pack_e4m3(f[6] * inverse, f[7] * inverse) << 16;
-    *reinterpret_cast<uint2*>(to) = make_uint2(a, b);
+    *reinterpret_cast<uint2*>(to) = eight_e4m3(f, inverse);
   } else if constexpr (V == 4) {
     *reinterpret_cast<uint32_t*>(to) =
         pack_e4m3(f[0] * inverse, f[1] * inverse) | pack_e4m3(f[2] * inverse, f[3] * inverse) << 16;
@@ -82,35 +124,58 @@ struct Channels {
   }
 };
 
-// The row that this block has made, as E4M3: its packs as they were stored, `kept` of each thread and the rest read
-// back from `y`, where the same thread wrote them. `space`: a float a warp.
+// The row that this block has made, as E4M3: its packs as they were stored, `kept` of each thread (which the columns'
+// factors go into) and the rest read back from `y`, where the same thread wrote them. `space`: a float a warp. Factors
+// and the row's inverse scale are powers of two, so that bf16 stays bf16, in pairs: half of the instructions of floats.
 template <typename T, int V, int Kept>
-__device__ __forceinline__ void hold_row(const Raw<T, V> (&kept)[Kept], const void* y, int64_t at, int64_t packs,
+__device__ __forceinline__ void hold_row(Raw<T, V> (&kept)[Kept], const void* y, int64_t at, int64_t packs,
                                          Channels channels, uint8_t* q, float* scale, float* space) {
   const int64_t step = blockDim.x, tid = threadIdx.x;
-  float largest = 0;
-  auto look = [&](const Raw<T, V>& p, int64_t i) {
+  auto weigh = [&](const Raw<T, V>& p, int64_t i) {
+    if (channels.p == nullptr) return p;
     float f[V];
-    p.unpack(f);
-    channels.apply<V>(i * V, f);
+    if constexpr (V == 8) {
 #pragma unroll
-    for (int k = 0; k < V; ++k) largest = fmaxf(largest, fabsf(f[k]));
+      for (int k = 0; k < V; ++k) f[k] = 1.0f;
+      channels.apply<V>(i * V, f);
+      return multiply(p, Raw<T, V>::pack(f));
+    } else {
+      p.unpack(f);
+      channels.apply<V>(i * V, f);
+      return Raw<T, V>::pack(f);
+    }
+  };
+  float largest = 0;
+  [[maybe_unused]] uint32_t pair = 0;
+  auto look = [&](const Raw<T, V>& p) {
+    if constexpr (V == 8) {
+      for (const uint32_t of_p : {p.x.x, p.x.y, p.x.z, p.x.w}) pair = larger_pairs(pair, of_p & 0x7fff7fffu);
+    } else {
+      float f[V];
+      p.unpack(f);
+#pragma unroll
+      for (int k = 0; k < V; ++k) largest = fmaxf(largest, fabsf(f[k]));
+    }
   };
 #pragma unroll
   for (int j = 0; j < Kept; ++j)
-    if (tid + j * step < packs) look(kept[j], tid + j * step);
-  for (int64_t i = tid + Kept * step; i < packs; i += step) look(load<T, V>(y, at + i * V), i);
+    if (const int64_t i = tid + j * step; i < packs) kept[j] = weigh(kept[j], i), look(kept[j]);
+  for (int64_t i = tid + Kept * step; i < packs; i += step) look(weigh(load<T, V>(y, at + i * V), i));
+  if constexpr (V == 8) largest = fmaxf(low_half(pair), high_half(pair));
   const float s = row_scale(block_max(largest, space)), inverse = 1.0f / s;
   auto emit = [&](const Raw<T, V>& p, int64_t i) {
-    float f[V];
-    p.unpack(f);
-    channels.apply<V>(i * V, f);
-    store_e4m3<V>(q + i * V, f, inverse);
+    if constexpr (V == 8) {
+      *reinterpret_cast<uint2*>(q + i * V) = eight_e4m3(multiply(p, inverse_pair(s)));
+    } else {
+      float f[V];
+      p.unpack(f);
+      store_e4m3<V>(q + i * V, f, inverse);
+    }
   };
 #pragma unroll
   for (int j = 0; j < Kept; ++j)
-    if (tid + j * step < packs) emit(kept[j], tid + j * step);
-  for (int64_t i = tid + Kept * step; i < packs; i += step) emit(load<T, V>(y, at + i * V), i);
+    if (const int64_t i = tid + j * step; i < packs) emit(kept[j], i);
+  for (int64_t i = tid + Kept * step; i < packs; i += step) emit(weigh(load<T, V>(y, at + i * V), i), i);
   if (tid == 0) *scale = s;
 }
 

@@ -206,9 +206,10 @@ __global__ void __launch_bounds__(kThreads) rope_grad_fast(RopeArgs a) {
     __syncthreads();  // this block has written its token's row
     const int64_t row = static_cast<int64_t>(blockIdx.x) * a.ldout,
                   packs = static_cast<int64_t>(a.heads + 2 * a.kv_heads) * a.head_dim / V;
-    Raw<T, V> kept[kRowPacks];
+    constexpr int kKept = 6;  // 48 heads of 128
+    Raw<T, V> kept[kKept];
 #pragma unroll
-    for (int j = 0; j < kRowPacks; ++j)
+    for (int j = 0; j < kKept; ++j)
       if (threadIdx.x + j * kThreads < packs) kept[j] = load<T, V>(a.out, row + (threadIdx.x + j * kThreads) * V);
     hold_row<T, V>(kept, a.out, row, packs, Channels{a.channel}, a.q + blockIdx.x * a.ldq, a.scale + blockIdx.x, space);
     return;
