@@ -64,6 +64,7 @@ class Lowering {
   struct ActLoraGrad {
     const graph::Op *act = nullptr, *dz = nullptr, *da = nullptr;  // ActGradOp, LoraDzOp, and LinearDwOp or none
   };
+  bool written_together(const graph::Op& first, const graph::Op& second) const;
   void find_act_lora_grad();
   void find_act_lora();  // after the other: y is not made where something still reads it
   kernels::ActLora act_lora(const ActLora& a, const Frame& f) const;

@@ -83,13 +83,20 @@ kernels::ActLora Lowering::act_lora(const ActLora& a, const Frame& f) const {
   return k;
 }
 
+// A kernel that takes two operations writes the second one's result when the first one runs. Memory was planned for the
+// operations one by one, so that result must share the first one's buffer (a column beside it): any other buffer may
+// still hold something else by then.
+bool Lowering::written_together(const Op& first, const Op& second) const {
+  return g_.root(first.out[0]) == g_.root(second.out[0]);
+}
+
 void Lowering::find_act_lora() {
   const Frame widest{nullptr, p_.settings_.max_tokens};
   for (size_t i = 0; i + 1 < g_.ops.size(); ++i) {
     const Op &act = g_.ops[i], &z = g_.ops[i + 1];
     const auto* linear = std::get_if<LinearOp>(&z.attrs);
     if (!std::holds_alternative<ActOp>(act.attrs) || act.in.size() < 2 || linear == nullptr || linear->fp8 ||
-        z.in.size() != 2 || z.in[0] != act.out[0])
+        z.in.size() != 2 || z.in[0] != act.out[0] || !written_together(act, z))
       continue;
     const bool last = std::none_of(g_.ops.begin(), g_.ops.end(), [&](const Op& o) {
       return &o != &z && std::find(taken_.begin(), taken_.end(), &o) == taken_.end() &&
@@ -111,7 +118,7 @@ void Lowering::find_act_lora_grad() {
     const Op &act = g_.ops[i], &next = g_.ops[i + 1];
     const auto* dz = std::get_if<LoraDzOp>(&next.attrs);
     if (!std::holds_alternative<ActGradOp>(act.attrs) || dz == nullptr || !dz->joined || dz->b.empty() ||
-        next.in[0] != act.out[0])
+        next.in[0] != act.out[0] || !written_together(act, next))
       continue;
     ActLoraGrad found{&act, &next, nullptr};
     if (!ops_.has_act_lora_grad(act_lora_grad(found, widest))) continue;
