@@ -1,9 +1,11 @@
 #include "data/synth/synth.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <set>
 
 #include "base/json.h"
+#include "data/synth/draws.h"
 #include "helpers.h"
 
 namespace mxt::data {
@@ -22,6 +24,39 @@ TEST(Synth, RowsDependOnTheSeedAloneAndMoreRowsKeepTheFirst) {
     }
     EXPECT_LT(equal, 5u);
   }
+}
+
+TEST(Synth, TrainingMeetsEveryValueBeforeAnyComesAgainAndTestingDrawsFreely) {
+  Draws train(3, 1, Split::kTrain), test(3, 1, Split::kTest);
+  std::vector<uint64_t> first;
+  for (int round = 0; round < 3; ++round) {
+    std::vector<uint64_t> dealt;
+    for (int i = 0; i < 30; ++i) {
+      dealt.push_back(train.deal("town", 30));
+      EXPECT_LT(train.deal("way", 7), 7u);  // another choice's cards lie apart
+    }
+    EXPECT_EQ(std::set(dealt.begin(), dealt.end()).size(), 30u);
+    EXPECT_FALSE(std::is_sorted(dealt.begin(), dealt.end()));
+    EXPECT_NE(dealt, first);
+    if (round == 0) first = dealt;
+  }
+  std::set<uint64_t> drawn;
+  for (int i = 0; i < 30; ++i) drawn.insert(test.deal("town", 30));
+  EXPECT_LT(drawn.size(), 30u);
+}
+
+TEST(Synth, EveryUnitAndEveryHourInWordsIsInTheQuickstartsRows) {
+  std::set<std::string> units, hours;
+  for (const SynthRow& r : synth_rows("tool_calls", Split::kTrain, 550, 2048)) {
+    const Json call = parse_json(r.answer, "answer"), arguments = call["arguments"];
+    if (call["name"] == "convert") {
+      units.insert("from " + arguments["from"].get<std::string>());
+      units.insert("to " + arguments["to"].get<std::string>());
+    }
+    if (r.user.find("half past") != std::string::npos) hours.insert(arguments["time"].get<std::string>());
+  }
+  EXPECT_EQ(units.size(), 32u);  // sixteen, both ways
+  EXPECT_EQ(hours, (std::set<std::string>{"07:30", "08:30", "09:30", "10:30", "11:30"}));
 }
 
 TEST(Synth, TrainAndTestShareNoRequestAndNoArguments) {

@@ -4,18 +4,18 @@
 
 namespace mxt::data {
 
-SynthRow draw_arithmetic(Philox& random, Split split) {
+SynthRow draw_arithmetic(Draws& draws) {
   // Pairs are dealt to the splits by their sum of squares modulo 8, so no pair is in both, in either order.
   int a, b;
   do {
-    a = static_cast<int>(random.below(100));
-    b = static_cast<int>(random.below(100));
-  } while (((a * a + b * b) % 8 == 5) != (split == Split::kTest));
-  const bool sum = random.below(2) == 0;
+    a = static_cast<int>(draws.below(100));
+    b = static_cast<int>(draws.below(100));
+  } while (((a * a + b * b) % 8 == 5) != (draws.split() == Split::kTest));
+  const bool sum = draws.below(2) == 0;
   if (!sum && a < b) std::swap(a, b);
   const int answer = sum ? a + b : a - b;
   std::string user;
-  switch (random.below(3)) {
+  switch (draws.below(3)) {
     case 0:
       user = fmt::format("What is {} {} {}?", a, sum ? "plus" : "minus", b);
       break;

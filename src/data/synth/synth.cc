@@ -13,7 +13,7 @@ namespace {
 
 struct Task {
   const char* name;
-  SynthRow (*draw)(Philox&, Split);
+  SynthRow (*draw)(Draws&);
   uint64_t stream;  // Philox stream of the train split; the test split takes the next one
 };
 
@@ -58,12 +58,12 @@ std::vector<SynthRow> synth_rows(std::string_view task_name, Split split, int64_
   const Task& task = find_task(task_name);
   // A thousand repeats in a row means that the task is exhausted.
   constexpr int kPatience = 1000;
-  Philox random(seed, task.stream + (split == Split::kTest ? 1 : 0));
+  Draws draws(seed, task.stream + (split == Split::kTest ? 1 : 0), split);
   std::vector<SynthRow> rows;
   std::unordered_set<std::string> seen;
   int repeats = 0;
   while (static_cast<int64_t>(rows.size()) < count) {
-    SynthRow row = task.draw(random, split);
+    SynthRow row = task.draw(draws);
     if (seen.insert(row.user).second) {
       rows.push_back(std::move(row));
       repeats = 0;

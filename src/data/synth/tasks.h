@@ -1,14 +1,14 @@
 // One draw of each task; synth.cc removes repeats and cuts the splits.
 #pragma once
 
-#include "base/philox.h"
+#include "data/synth/draws.h"
 #include "data/synth/synth.h"
 
 namespace mxt::data {
 
-SynthRow draw_tool_call(Philox& random, Split split);
-SynthRow draw_arithmetic(Philox& random, Split split);
-SynthRow draw_spelling(Philox& random, Split split);
-SynthRow draw_sorting(Philox& random, Split split);
+SynthRow draw_tool_call(Draws& draws);
+SynthRow draw_arithmetic(Draws& draws);
+SynthRow draw_spelling(Draws& draws);
+SynthRow draw_sorting(Draws& draws);
 
 }  // namespace mxt::data

@@ -59,33 +59,29 @@ constexpr std::string_view kMessageList[] = {
     "the shop opens at nine", "I fixed the lamp",
 };
 
-// One choice of n; every fifth is the test split's.
-size_t choose(size_t n, Philox& random, Split split) {
-  const size_t fifths = n / 5;
-  if (split == Split::kTest) return random.below(fifths) * 5 + 4;
-  const size_t i = random.below(fifths * 4);
-  return i / 4 * 5 + i % 4;
+// One of a list; every fifth is the test split's.
+std::string one(std::string_view choice, std::span<const std::string_view> list, Draws& draws) {
+  const size_t fifths = list.size() / 5;
+  if (draws.split() == Split::kTest) return std::string(list[draws.below(fifths) * 5 + 4]);
+  const size_t i = draws.deal(choice, fifths * 4);
+  return std::string(list[i / 4 * 5 + i % 4]);
 }
 
 // Two words of which each stands in both splits, and their pair in one.
-std::string pair(std::span<const std::string_view> first, std::string_view between,
-                 std::span<const std::string_view> last, Philox& random, Split split) {
+std::string pair(std::string_view choice, std::span<const std::string_view> first, std::string_view between,
+                 std::string_view choice_of_last, std::span<const std::string_view> last, Draws& draws) {
   size_t i, j;
-  do i = random.below(first.size()), j = random.below(last.size());
-  while (((i + j) % 5 == 4) != (split == Split::kTest));
+  do i = draws.deal(choice, first.size()), j = draws.deal(choice_of_last, last.size());
+  while (((i + j) % 5 == 4) != (draws.split() == Split::kTest));
   return fmt::format("{}{}{}", first[i], between, last[j]);
-}
-
-std::string one(std::span<const std::string_view> list, Philox& random, Split split) {
-  return std::string(list[choose(list.size(), random, split)]);
 }
 
 }  // namespace
 
-std::string town(Philox& random, Split split) { return pair(kTownFirst, "", kTownLast, random, split); }
-std::string dish(Philox& random, Split split) { return pair(kDishFirst, " ", kDishLast, random, split); }
-std::string person(Philox& random, Split split) { return one(kPersonList, random, split); }
-std::string event_title(Philox& random, Split split) { return pair(kEventFirst, " ", kEventLast, random, split); }
-std::string message_text(Philox& random, Split split) { return one(kMessageList, random, split); }
+std::string town(Draws& draws) { return pair("town", kTownFirst, "", "end of town", kTownLast, draws); }
+std::string dish(Draws& draws) { return pair("dish", kDishFirst, " ", "kind of dish", kDishLast, draws); }
+std::string person(Draws& draws) { return one("person", kPersonList, draws); }
+std::string event_title(Draws& draws) { return pair("event", kEventFirst, " ", "kind of event", kEventLast, draws); }
+std::string message_text(Draws& draws) { return one("message", kMessageList, draws); }
 
 }  // namespace mxt::data::words

@@ -5,15 +5,15 @@
 
 #include <string>
 
-#include "base/philox.h"
+#include "data/synth/draws.h"
 #include "data/synth/synth.h"
 
 namespace mxt::data::words {
 
-std::string town(Philox& random, Split split);          // "Ashford"
-std::string dish(Philox& random, Split split);          // "onion soup"
-std::string person(Philox& random, Split split);        // "Mara"
-std::string event_title(Philox& random, Split split);   // "team lunch"
-std::string message_text(Philox& random, Split split);  // "the train is delayed"
+std::string town(Draws& draws);          // "Ashford"
+std::string dish(Draws& draws);          // "onion soup"
+std::string person(Draws& draws);        // "Mara"
+std::string event_title(Draws& draws);   // "team lunch"
+std::string message_text(Draws& draws);  // "the train is delayed"
 
 }  // namespace mxt::data::words
