@@ -54,7 +54,7 @@ TEST(Recipes, FactsThatOthersRelyOn) {
   const Recipe q = parse_recipe(builtin_recipe("quickstart_cpu").text, "");
   EXPECT_EQ(q.model.name, "./weights/SmolLM2-135M-Instruct.gguf");
   EXPECT_EQ(q.data.source, DataSource::kSynth);
-  EXPECT_EQ(q.data.synth->rows * q.data.synth->turns, 450);
+  EXPECT_EQ(q.data.synth->rows * q.data.synth->turns, 550);
   ASSERT_TRUE(q.eval && q.eval->generation && q.eval->harness.tasks.empty());
   const Recipe s = parse_recipe(builtin_recipe("shakespeare_char").text, "");
   EXPECT_EQ(s.model.init, Init::kRandom);
