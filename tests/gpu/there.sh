@@ -47,10 +47,17 @@ fi
 nvidia-smi --query-gpu=name,driver_version,power.limit,clocks.max.sm --format=csv,noheader | tee "$O/gpu.txt"; nproc
 export MINDXTRAIN=$M/mindxtrain OUT_FOLDER=$O
 status=0
+# NAME COUNT SECONDS COMMAND…: the op tests cut into COUNT parts side by side (the host's references take most of their time), a log each.
+shards() {
+  local name=$1 n=$2 seconds=$3 i pids=() code=0; shift 3
+  for ((i = 0; i < n; i++)); do GTEST_TOTAL_SHARDS=$n GTEST_SHARD_INDEX=$i OMP_NUM_THREADS=2 timeout "$seconds" "$@" > "$O/$name$i.log" 2>&1 & pids+=($!); done
+  for i in "${pids[@]}"; do wait "$i" || code=$?; done
+  return $code
+}
 for what in "$@"; do
   begin=$(date +%s)
   case $what in
-    tests) timeout 240 $M/gpu_ops_test --gtest_brief=1 > "$O/tests.log" 2>&1 || status=1; grep -n 'FAILED\|Failure\|PASSED\|SKIPPED\|Which\|error\b' "$O/tests.log" | head -40; tail -3 "$O/tests.log" ;;
+    tests) shards tests 4 240 $M/gpu_ops_test --gtest_brief=1 || status=1; grep -hn 'FAILED\|Failure\|PASSED\|SKIPPED\|Which\|error\b' "$O"/tests?.log | head -40 ;;
     cpu*) mkdir -p $M/build/apps/mindxtrain $M/build/bench/kernels "$O/cpu" && ln -sf $M/mindxtrain $M/build/apps/mindxtrain/ && ln -sf $M/gemm_bench $M/build/bench/kernels/
       taskset -cp 2-$(($(nproc) - 1)) $$ > /dev/null
       (cd $M/src/bench/cpu; export OMP_NUM_THREADS=2
@@ -76,8 +83,8 @@ for what in "$@"; do
       skip='*LongDocuments*:*InParts*:JoinedAdapters*:HeldInFp8*:*TheSameStepTwice*'
       for tool in memcheck racecheck; do
         [ $tool = memcheck ] || skip="$skip:*.Products*:*Cudnn*:*ABaseHeld*:*WholeModel*"
-        timeout ${SANITIZER_S:-150} compute-sanitizer --tool $tool --kernel-name kns=mxt --error-exitcode 9 $M/gpu_ops_test --gtest_filter="${SANITIZED:--$skip}" > "$O/$tool.log" 2>&1; code=$?; [ $code = 0 ] || status=1
-        echo "$tool: exit $code"; grep -n 'ERROR SUMMARY\|RACECHECK SUMMARY\|Error:\|Invalid\|hazard\|PASSED\|FAILED' "$O/$tool.log" | head -12
+        shards $tool 3 ${SANITIZER_S:-240} compute-sanitizer --tool $tool --kernel-name kns=mxt --error-exitcode 9 $M/gpu_ops_test --gtest_filter="${SANITIZED:--$skip}"; code=$?; [ $code = 0 ] || status=1
+        echo "$tool: exit $code"; grep -hn 'ERROR SUMMARY\|RACECHECK SUMMARY\|Error:\|Invalid\|hazard\|PASSED\|FAILED' "$O/$tool"?.log | head -12
       done ;;
     decode*) timeout 400 python3 $M/src/bench/gpu/decode.py $M/mindxtrain $M/decode "$C/smollm2" ${what#decode} > "$O/decode.json" 2> "$O/decode.err" || status=1; tail -1 "$O/decode.json"; tail -5 "$O/decode.err" ;;
     hero*) n=$(tr -dc 'a-z0-9' <<< "$what"); rm -rf $M/hero
