@@ -111,6 +111,16 @@ TEST(TrainedSpans, OtherEndTokensMustBeKnown) {
 TEST(TrainedSpans, TemplatesOwnMarksWin) {
   EXPECT_EQ(trained(*load("marked", "<|stop|>"), {list({kUser, kAnswer, kUser, kAnswer})}),
             (Texts{"Yo<|stop|>", "Yo<|stop|>"}));
+  // What a block prints is marked also where a macro or a captured block made it before.
+  const auto macro = ChatTemplate::compile(
+      "{% macro say(c) %}{{ c }}{% endmacro %}{% for m in messages %}{% set said = say(m.content) %}"
+      "{% set twice %}[{{ said }}]{% endset %}{{ '<' + m.role + '>' }}"
+      "{% if m.role == 'assistant' %}{% generation %}{{ said + twice + '</s>' }}{% endgeneration %}"
+      "{% else %}{{ said }}{% endif %}{% endfor %}",
+      "macro", {{"eos_token", "</s>"}});
+  EXPECT_EQ(trained(*macro, {list({kUser, kAnswer, kUser, kAnswer})}), (Texts{"Yo[Yo]</s>", "Yo[Yo]</s>"}));
+  EXPECT_EQ(trained(*macro, {.messages = list({kUser, kAnswer, kUser, kAnswer}), .trained_from = 2}),
+            Texts{"Yo[Yo]</s>"});
 }
 
 TEST(TrainedSpans, TurnsOfThePromptAreContext) {

@@ -102,7 +102,10 @@ void Builder::add(std::string_view text, Tag tag) {
   if (old + text.size() > s_->text.capacity()) m_.reserve(std::max(old + text.size(), 2 * old));
   if (old + text.size() > UINT32_MAX) m_.fail_limit("makes a string of more than 4 GiB");
   m_.touch_bytes(text.size());
-  if (tag.turn == 0) tag.turn = turn_;
+  // Text of a macro or of a captured block keeps the turn it was made in, but what a generation block prints is marked
+  // wherever it was made.
+  if ((tag.turn & ~Tag::kGeneration) == 0) tag.turn |= turn_;
+  tag.turn |= turn_ & Tag::kGeneration;
   s_->text.append(text);
   if (s_->runs.empty() || !(s_->runs.back().tag == tag)) {
     if ((s_->runs.size() & 1023) == 0) m_.reserve(s_->runs.size() * 2 * sizeof(Run));

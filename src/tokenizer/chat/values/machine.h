@@ -130,7 +130,7 @@ class Builder {
   Machine& m_;
   std::unique_ptr<Str> s_;
   size_t limit_ = SIZE_MAX;
-  uint32_t turn_ = 0;  // given to pieces that have none
+  uint32_t turn_ = 0;  // given to pieces that have none; kGeneration to all
 };
 
 // The tag of byte i.
