@@ -15,9 +15,8 @@ struct EvaluateOptions {
   std::vector<std::string> tasks;         // names of tasks, groups and tags, or YAML files
   std::vector<std::string> task_folders;  // more task files
   std::vector<std::string> data_folders;  // where data of Hub datasets was put
-  std::optional<int64_t> fewshot;
-  bool fewshot_always = false;  // also for tasks that say 0 themselves
-  int64_t limit = 0;            // documents a task; 0: all
+  std::optional<int64_t> fewshot;         // for every task but those whose file says 0
+  int64_t limit = 0;                      // documents a task; 0: all
   int64_t bootstrap_iterations = 100'000;
   ContextStyle style;
   ProgramRunner run_programs;  // for tasks that run programs (code/sandbox.h)

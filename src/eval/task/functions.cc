@@ -1,5 +1,6 @@
 #include "eval/task/functions.h"
 
+#include <cmath>
 #include <map>
 #include <nlohmann/json.hpp>
 
@@ -119,6 +120,63 @@ OrderedJson programs(const std::vector<OrderedJson>& responses, const OrderedJso
   return out;
 }
 
+// TruthfulQA, all true answers: their share of the probability of all choices.
+DocMetrics truthfulqa_share(const OrderedJson& doc, const std::vector<OrderedJson>& results) {
+  const OrderedJson& labels = doc.at("mc2_targets").at("labels");
+  if (labels.size() != results.size())
+    fail_input("a TruthfulQA document has {} labels and {} choices", labels.size(), results.size());
+  double right = 0, all = 0;
+  for (size_t i = 0; i < results.size(); ++i) {
+    const double p = std::exp(results[i][0].get<double>());
+    all += p;
+    if (labels[i] == 1) right += p;
+  }
+  return {{"acc", right / all}};
+}
+
+OrderedJson mnli_text(const OrderedJson& doc) {
+  const std::string hypothesis = strip(text(doc, "hypothesis"));
+  return text(doc, "premise") + "\nQuestion: " + hypothesis + (hypothesis.ends_with('.') ? "" : ".") +
+         " True, False or Neither?\nAnswer:";
+}
+
+// COPA: premise and choice become one sentence.
+OrderedJson copa_text(const OrderedJson& doc) {
+  const std::string question = text(doc, "question");
+  if (question != "cause" && question != "effect")
+    fail_input("a COPA question is cause or effect, not \"{}\"", question);
+  std::string premise = strip(text(doc, "premise"));
+  while (!premise.empty() && (premise.back() & 0xc0) == 0x80) premise.pop_back();  // one character, not one byte
+  if (!premise.empty()) premise.pop_back();
+  return premise + (question == "cause" ? " because" : " therefore");
+}
+std::string copa_choice(const OrderedJson& doc, const char* key) {
+  const std::string s = text(doc, key);
+  size_t first = std::min<size_t>(s.size(), 1);
+  while (first < s.size() && (s[first] & 0xc0) == 0x80) ++first;
+  return " " + lower(s.substr(0, first)) + s.substr(first);
+}
+OrderedJson copa_choices(const OrderedJson& doc) {
+  return OrderedJson::array({copa_choice(doc, "choice1"), copa_choice(doc, "choice2")});
+}
+OrderedJson copa_target(const OrderedJson& doc) {
+  return copa_choice(doc, doc.at("label") == 0 ? "choice1" : "choice2");
+}
+
+// MMLU-Pro: up to ten options, answers with their reasoning.
+OrderedJson mmlu_pro_text(const OrderedJson& doc) {
+  std::string s = "Question:\n" + text(doc, "question") + "\nOptions:\n";
+  char letter = 'A';
+  for (const OrderedJson& option : doc.at("options")) {
+    if (letter > 'J') break;
+    s += std::string(1, letter++) + ". " + strip(option.get<std::string>()) + "\n";
+  }
+  return s + "Answer: Let's think step by step.";
+}
+OrderedJson mmlu_pro_reasoning(const OrderedJson& doc) {
+  return replace_all(text(doc, "cot_content"), "A: Let's think step by step. ", "");
+}
+
 struct Known {
   const char* file;
   const char* sha256;
@@ -128,7 +186,7 @@ struct Known {
 const std::map<std::string, Known>& table() {
   static const std::map<std::string, Known> t = [] {
     std::map<std::string, Known> m;
-    auto add = [&](const char* name, const char* file, const char* sha256) -> TaskFunction& {
+    auto add = [&](const std::string& name, const char* file, const char* sha256) -> TaskFunction& {
       return m.emplace(name, Known{file, sha256, {}}).first->second.function;
     };
     constexpr const char* kHellaswag = "07d23b60b28f2a4f658dcf8440623a63fe6644854ce9b846a114dde980dc1214";
@@ -156,6 +214,24 @@ const std::map<std::string, Known>& table() {
         [](const auto& r, const auto& d) { return programs(r, d, true); };
     add("ifeval/utils.process_results", "utils.py", kIfeval).results = ifeval_results;
     add("ifeval/utils.agg_inst_level_acc", "utils.py", kIfeval).aggregate = ifeval_instruction_accuracy;
+    constexpr const char* kTruthfulqa = "d3c827d1e2cd442a1e4738b527a18effd48cbb2aed478c12a652311b5ea4dbc8";
+    constexpr const char* kMnli = "db3099bba72b47a29018221bbca9a9d44f043b5bf4fbc9df93b8081687ba895e";
+    constexpr const char* kCopa = "0be98a907db647a518c42c916a61385b64f394cf9d0171b5cb86b7a036282de7";
+    constexpr const char* kMmluPro = "d47eae06ecf1e9535b033394de62185327a1dca977cb29049003699adeb92801";
+    add("truthfulqa/utils.process_results_mc2", "utils.py", kTruthfulqa).results = truthfulqa_share;
+    add("mnli/utils.doc_to_text", "utils.py", kMnli).of_doc = mnli_text;
+    add("copa/utils.doc_to_text", "utils.py", kCopa).of_doc = copa_text;
+    add("copa/utils.doc_to_target", "utils.py", kCopa).of_doc = copa_target;
+    add("copa/utils.doc_to_choice", "utils.py", kCopa).of_doc = copa_choices;
+    add("mmlu_pro/utils.doc_to_text", "utils.py", kMmluPro).of_doc = mmlu_pro_text;
+    add("mmlu_pro/utils.fewshot_to_text", "utils.py", kMmluPro).of_doc = mmlu_pro_text;
+    add("mmlu_pro/utils.fewshot_to_target", "utils.py", kMmluPro).of_doc = mmlu_pro_reasoning;
+    for (const char* subject : {"biology", "business", "chemistry", "computer science", "economics", "engineering",
+                                "health", "history", "law", "math", "other", "philosophy", "physics", "psychology"})
+      add(fmt::format("mmlu_pro/utils.process_{}", replace_all(subject, " ", "_")), "utils.py", kMmluPro).process_docs =
+          [subject](Table& t) {
+            std::erase_if(t.rows, [&](const OrderedJson& d) { return text(d, "category") != subject; });
+          };
     return m;
   }();
   return t;
