@@ -1,15 +1,13 @@
 #include "config/yaml.h"
 
 #include <fmt/format.h>
-#include <yaml-cpp/eventhandler.h>
-#include <yaml-cpp/yaml.h>
 
 #include <algorithm>
 #include <map>
 #include <set>
-#include <sstream>
 
 #include "base/text.h"
+#include "base/yaml_events.h"
 
 namespace mxt::config {
 namespace {
@@ -23,66 +21,60 @@ struct Stop {
   YamlProblem problem;
 };
 
-YamlMark from(const YAML::Mark& m) {
-  if (m.is_null()) return {};
-  return {m.line + 1, m.column + 1};
-}
-
-// Builds the tree from yaml-cpp's events.
-class Builder : public YAML::EventHandler {
+// Builds the tree from the events of one document.
+class Builder {
  public:
   explicit Builder(std::vector<YamlProblem>* problems) : problems_(problems) {}
   YamlNode take_root() { return std::move(root_); }
 
-  void OnDocumentStart(const YAML::Mark&) override {}
-  void OnDocumentEnd() override {}
-  void OnNull(const YAML::Mark& m, YAML::anchor_t anchor) override {
+  void take(const YamlEvent& e) {
+    using Kind = YamlEvent::Kind;
+    switch (e.kind) {
+      case Kind::kScalar:
+        return scalar(e);
+      case Kind::kAlias:
+        return alias(e.mark, e.anchor);
+      case Kind::kList:
+        if (!e.tag.empty() && e.tag != "!" && e.tag != "tag:yaml.org,2002:seq") refuse_tag(e.mark, e.tag);
+        return open(YamlNode::Kind::kList, e.mark, e.anchor);
+      case Kind::kMap:
+        if (!e.tag.empty() && e.tag != "!" && e.tag != "tag:yaml.org,2002:map") refuse_tag(e.mark, e.tag);
+        return open(YamlNode::Kind::kMap, e.mark, e.anchor);
+      case Kind::kListEnd:
+      case Kind::kMapEnd:
+        return close();
+      default:
+        return;
+    }
+  }
+
+ private:
+  void scalar(const YamlEvent& e) {
     YamlNode n;
-    n.mark = from(m);
-    n.plain = true;
-    add(std::move(n), anchor);
+    n.mark = e.mark, n.plain = e.plain;
+    if (!e.is_null()) n.kind = YamlNode::Kind::kScalar, n.text = e.text;
+    if (!e.tag.empty() && e.tag != "!" && e.tag != "tag:yaml.org,2002:str") refuse_tag(n.mark, e.tag);
+    add(std::move(n), e.anchor);
   }
-  void OnScalar(const YAML::Mark& m, const std::string& tag, YAML::anchor_t anchor, const std::string& text) override {
-    YamlNode n;
-    n.kind = YamlNode::Kind::kScalar;
-    n.mark = from(m);
-    n.text = text;
-    n.plain = tag == "?";
-    if (!n.plain && tag != "!" && tag != "tag:yaml.org,2002:str") refuse_tag(n.mark, tag);
-    add(std::move(n), anchor);
-  }
-  void OnSequenceStart(const YAML::Mark& m, const std::string& tag, YAML::anchor_t anchor,
-                       YAML::EmitterStyle::value) override {
-    if (tag != "?" && tag != "!" && tag != "tag:yaml.org,2002:seq") refuse_tag(from(m), tag);
-    open(YamlNode::Kind::kList, m, anchor);
-  }
-  void OnMapStart(const YAML::Mark& m, const std::string& tag, YAML::anchor_t anchor,
-                  YAML::EmitterStyle::value) override {
-    if (tag != "?" && tag != "!" && tag != "tag:yaml.org,2002:map") refuse_tag(from(m), tag);
-    open(YamlNode::Kind::kMap, m, anchor);
-  }
-  void OnSequenceEnd() override { close(); }
-  void OnMapEnd() override { close(); }
-  void OnAlias(const YAML::Mark& m, YAML::anchor_t anchor) override {
+  void alias(YamlMark m, const std::string& anchor) {
     for (const Frame& f : stack_)
       if (f.anchor == anchor)
-        throw Stop{{from(m), "", "this alias stands inside its own anchor, so it has no end: write the value out"}};
+        throw Stop{{m, "", "this alias stands inside its own anchor, so it has no end: write the value out"}};
     const auto it = anchors_.find(anchor);
-    if (it == anchors_.end()) throw Stop{{from(m), "", "this alias has no anchor before it"}};
+    if (it == anchors_.end()) throw Stop{{m, "", "this alias has no anchor before it"}};
     if (static_cast<int>(stack_.size()) + it->second.depth > kMaxDepth) too_deep(m);
-    count(it->second.nodes, from(m));
+    count(it->second.nodes, m);
     for (Frame& f : stack_) f.nodes += it->second.nodes;
     if (!stack_.empty()) stack_.back().depth = std::max(stack_.back().depth, it->second.depth + 1);
     YamlNode copy = it->second.node;
     // A message about an aliased value points at where it is used.
-    if (copy.kind == YamlNode::Kind::kScalar || copy.kind == YamlNode::Kind::kNull) copy.mark = from(m);
+    if (copy.kind == YamlNode::Kind::kScalar || copy.kind == YamlNode::Kind::kNull) copy.mark = m;
     place(std::move(copy));
   }
 
- private:
   struct Frame {
     YamlNode node;
-    YAML::anchor_t anchor = 0;
+    std::string anchor;
     size_t nodes = 1;
     int depth = 1;
     bool has_key = false;  // map: a key has been read and its value is next
@@ -101,8 +93,8 @@ class Builder : public YAML::EventHandler {
   [[noreturn]] static void refuse_tag(YamlMark m, const std::string& tag) {
     throw Stop{{m, "", fmt::format("the tag {} is not allowed here: remove it", tag)}};
   }
-  [[noreturn]] static void too_deep(const YAML::Mark& m) {
-    throw Stop{{from(m), "", fmt::format("nested deeper than {} levels", kMaxDepth)}};
+  [[noreturn]] static void too_deep(YamlMark m) {
+    throw Stop{{m, "", fmt::format("nested deeper than {} levels", kMaxDepth)}};
   }
   void count(size_t nodes, YamlMark m) {
     total_ += nodes;
@@ -110,20 +102,20 @@ class Builder : public YAML::EventHandler {
       throw Stop{
           {m, "", fmt::format("more than {} values once aliases are written out: a recipe is smaller", kMaxNodes)}};
   }
-  void open(YamlNode::Kind kind, const YAML::Mark& m, YAML::anchor_t anchor) {
+  void open(YamlNode::Kind kind, YamlMark m, const std::string& anchor) {
     if (static_cast<int>(stack_.size()) >= kMaxDepth) too_deep(m);
     if (!stack_.empty() && stack_.back().node.kind == YamlNode::Kind::kMap && !stack_.back().has_key)
-      throw Stop{{from(m), "", "a key must be text"}};
-    count(1, from(m));
+      throw Stop{{m, "", "a key must be text"}};
+    count(1, m);
     Frame f;
     f.node.kind = kind;
-    f.node.mark = from(m);
+    f.node.mark = m;
     f.anchor = anchor;
     stack_.push_back(std::move(f));
   }
-  void add(YamlNode n, YAML::anchor_t anchor) {
+  void add(YamlNode n, const std::string& anchor) {
     count(1, n.mark);
-    if (anchor) anchors_.insert_or_assign(anchor, Anchored{n, 1, 1});
+    if (!anchor.empty()) anchors_.insert_or_assign(anchor, Anchored{n, 1, 1});
     for (Frame& f : stack_) ++f.nodes;
     place(std::move(n));
   }
@@ -131,7 +123,7 @@ class Builder : public YAML::EventHandler {
     Frame f = std::move(stack_.back());
     stack_.pop_back();
     for (YamlNode& m : f.merges) merge(f.node, std::move(m));
-    if (f.anchor) anchors_.insert_or_assign(f.anchor, Anchored{f.node, f.nodes, f.depth});
+    if (!f.anchor.empty()) anchors_.insert_or_assign(f.anchor, Anchored{f.node, f.nodes, f.depth});
     for (Frame& outer : stack_) ++outer.nodes;
     if (!stack_.empty()) stack_.back().depth = std::max(stack_.back().depth, f.depth + 1);
     place(std::move(f.node));
@@ -192,7 +184,7 @@ class Builder : public YAML::EventHandler {
 
   std::vector<YamlProblem>* problems_;
   std::vector<Frame> stack_;
-  std::map<YAML::anchor_t, Anchored> anchors_;
+  std::map<std::string, Anchored> anchors_;
   YamlNode root_;
   size_t total_ = 0;
 };
@@ -255,21 +247,19 @@ YamlResult parse_yaml(std::string_view text) {
   try {
     if (text.starts_with("\xEF\xBB\xBF")) text.remove_prefix(3);
     check_bytes(text);
-    std::istringstream in{std::string(text)};
-    YAML::Parser parser(in);
-    Builder builder(&result.problems);
-    if (!parser.HandleNextDocument(builder))
+    YamlEvents events(text);
+    if (events.next().kind == YamlEvent::Kind::kEnd)
       throw Stop{{{}, "", "the file is empty: `mindxtrain init` writes a recipe"}};
+    Builder builder(&result.problems);
+    for (YamlEvent e = events.next(); e.kind != YamlEvent::Kind::kDocumentEnd; e = events.next()) builder.take(e);
     result.root = builder.take_root();
-    std::vector<YamlProblem> ignored;
-    Builder second(&ignored);
-    if (parser.HandleNextDocument(second))
-      throw Stop{{second.take_root().mark, "", "a second document: a recipe file holds one"}};
+    if (events.next().kind != YamlEvent::Kind::kEnd)
+      throw Stop{{events.next().mark, "", "a second document: a recipe file holds one"}};
     result.parsed = true;
   } catch (const Stop& s) {
     result.problems.push_back(s.problem);
-  } catch (const YAML::Exception& e) {
-    result.problems.push_back({from(e.mark), "", fmt::format("not valid YAML: {}", e.msg)});
+  } catch (const YamlSyntaxError& e) {
+    result.problems.push_back({e.mark, "", fmt::format("not valid YAML: {}", e.what())});
   }
   return result;
 }

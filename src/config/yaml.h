@@ -1,5 +1,5 @@
-// Strict YAML as a tree with positions. yaml-cpp only scans; this file decides what is allowed: one document, no
-// duplicate keys, no tags beyond YAML's own, aliases and merge keys (`<<`) expanded within limits.
+// Strict YAML as a tree with positions. libyaml only scans (base/yaml_events.h); this file decides what is allowed: one
+// document, no duplicate keys, no tags beyond YAML's own, aliases and merge keys (`<<`) expanded within limits.
 #pragma once
 
 #include <cstdint>
@@ -10,12 +10,11 @@
 #include <vector>
 
 #include "base/json.h"
+#include "base/yaml_events.h"
 
 namespace mxt::config {
 
-struct YamlMark {
-  int line = 1, column = 1;
-};
+using mxt::YamlMark;
 
 struct YamlNode {
   enum class Kind { kNull, kScalar, kList, kMap };

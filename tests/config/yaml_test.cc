@@ -40,7 +40,7 @@ TEST(Yaml, OwnKeyWinsOverMergedOne) {
 TEST(Yaml, CyclicAliasIsRefused) {
   EXPECT_NE(lines("a: &a [*a]\n").find("has no end"), std::string::npos);
   EXPECT_NE(lines("&r {a: &b {c: *r}}\n").find("has no end"), std::string::npos);
-  EXPECT_NE(lines("a: *nowhere\n").find("r.yaml:1:4: not valid YAML"), std::string::npos);
+  EXPECT_NE(lines("a: *nowhere\n").find("r.yaml:1:4: this alias has no anchor before it"), std::string::npos);
 }
 
 TEST(Yaml, AliasBombIsRefusedBeforeItGrows) {

@@ -92,7 +92,7 @@ for p in shared:  # under the name that the loader asks for
         shutil.copy(next(lib for lib in libraries if pathlib.Path(lib).name == pathlib.Path(p).name), stage / "lib" / m.group(1))
         pathlib.Path(p).symlink_to(m.group(1))
 shutil.copy("/lib64/ld-linux-x86-64.so.2", stage / "loader")
-for name in ("fmt", "spdlog", "nlohmann", "hwy", "oneapi", "yaml-cpp", "sodium", "gtest", "CLI"):
+for name in ("fmt", "spdlog", "nlohmann", "hwy", "oneapi", "sodium", "gtest", "CLI"):
     shutil.copytree(f"/usr/include/{name}", stage / "include" / name, symlinks=False)
 shutil.copytree("/usr/include/x86_64-linux-gnu/curl", stage / "include/curl")
 # Of Boost what the build has read: the whole of it is too large to travel.
@@ -100,7 +100,7 @@ read = subprocess.run(["ninja", "-t", "deps"], cwd=build, capture_output=True, t
 for f in set(re.findall(r"/usr/include/(boost/\S+)", read)):
     (stage / "include" / f).parent.mkdir(parents=True, exist_ok=True)
     shutil.copy(pathlib.Path("/usr/include") / f, stage / "include" / f)
-for f in [*pathlib.Path("/usr/include").glob("dnnl*.h*"), *map(pathlib.Path, ("/usr/include/sodium.h", "/usr/include/utf8proc.h", "/usr/include/pcre2.h", "/usr/include/zstd.h", "/usr/include/zlib.h", "/usr/include/zconf.h", "/usr/include/sqlite3.h"))]:
+for f in [*pathlib.Path("/usr/include").glob("dnnl*.h*"), *map(pathlib.Path, ("/usr/include/sodium.h", "/usr/include/utf8proc.h", "/usr/include/pcre2.h", "/usr/include/zstd.h", "/usr/include/zlib.h", "/usr/include/zconf.h", "/usr/include/sqlite3.h", "/usr/include/yaml.h"))]:
     if f.exists():
         shutil.copy(f, stage / "include")
 for f in pathlib.Path("/usr/include/x86_64-linux-gnu").glob("zconf.h"):

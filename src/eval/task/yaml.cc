@@ -1,15 +1,15 @@
 #include "eval/task/yaml.h"
 
-#include <yaml-cpp/yaml.h>
-
 #include <charconv>
 #include <cmath>
 #include <limits>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <set>
 
 #include "base/error.h"
 #include "base/files.h"
+#include "base/yaml_events.h"
 
 namespace mxt::eval {
 namespace {
@@ -58,65 +58,114 @@ OrderedJson resolve(const std::string& s) {
   return negative ? -v : v;
 }
 
+// One document, from the event after kDocument on.
 class Converter {
  public:
-  Converter(std::string name, std::string folder) : name_(std::move(name)), folder_(std::move(folder)) {}
+  Converter(YamlEvents& events, std::string name, std::string folder)
+      : events_(events), name_(std::move(name)), folder_(std::move(folder)) {}
 
-  OrderedJson run(const YAML::Node& n, int depth = 0) {
-    if (++nodes_ > kMaxNodes || depth > kMaxDepth) fail_input("{}: the file is too large or nested too deep", name_);
-    if (n.Tag() == "!function") {
-      if (!n.IsScalar()) fail_input("{}:{}: !function stands before a name", name_, n.Mark().line + 1);
-      return {{"!function", n.Scalar()}, {"folder", folder_}};
-    }
-    switch (n.Type()) {
-      case YAML::NodeType::Scalar:
-        return n.Tag() == "?" || n.Tag().empty() ? resolve(n.Scalar()) : scalar(n);
-      case YAML::NodeType::Sequence: {
-        OrderedJson list = OrderedJson::array();
-        for (const auto& item : n) list.push_back(run(item, depth + 1));
-        return list;
-      }
-      case YAML::NodeType::Map: {
-        OrderedJson map = OrderedJson::object();
-        for (const auto& entry : n) {
-          if (!entry.first.IsScalar()) fail_input("{}:{}: a key must be text", name_, entry.first.Mark().line + 1);
-          if (entry.first.Scalar() == "<<" && entry.second.IsMap()) {
-            const OrderedJson merged = run(entry.second, depth + 1);  // items() refers to it
-            for (const auto& [k, v] : merged.items())
-              if (!map.contains(k)) map[k] = v;
-            continue;
-          }
-          map[entry.first.Scalar()] = run(entry.second, depth + 1);
-        }
-        return map;
-      }
-      default:
-        return nullptr;
-    }
+  OrderedJson run() {
+    OrderedJson root = value(events_.next());
+    events_.next();  // the document's end
+    return root;
   }
 
  private:
-  OrderedJson scalar(const YAML::Node& n) const {
-    const std::string& tag = n.Tag();
-    if (tag == "!" || tag == "tag:yaml.org,2002:str") return n.Scalar();
-    if (tag == "tag:yaml.org,2002:int" || tag == "tag:yaml.org,2002:float" || tag == "tag:yaml.org,2002:bool" ||
-        tag == "tag:yaml.org,2002:null")
-      return resolve(n.Scalar());
-    fail_input("{}:{}: the tag {} is not known", name_, n.Mark().line + 1, tag);
+  using Kind = YamlEvent::Kind;
+
+  OrderedJson value(const YamlEvent& e) {
+    const size_t before = nodes_;
+    count(1);
+    if (e.kind == Kind::kAlias) {
+      const auto it = anchors_.find(e.anchor);
+      if (it == anchors_.end()) fail(e, fmt::format("the alias *{} has no finished anchor before it", e.anchor));
+      count(it->second.nodes);
+      return it->second.value;
+    }
+    if (e.tag == "!function" && e.kind != Kind::kScalar) fail(e, "!function stands before a name");
+    if (++depth_ > kMaxDepth) too_large();
+    OrderedJson out = e.kind == Kind::kList ? list() : e.kind == Kind::kMap ? map(e) : scalar(e);
+    --depth_;
+    if (!e.anchor.empty()) anchors_[e.anchor] = {out, nodes_ - before};
+    return out;
   }
+
+  OrderedJson list() {
+    OrderedJson out = OrderedJson::array();
+    for (YamlEvent e = events_.next(); e.kind != Kind::kListEnd; e = events_.next()) out.push_back(value(e));
+    return out;
+  }
+
+  // A key that stands twice has its last value; the map's own keys win over merged ones.
+  OrderedJson map(const YamlEvent& start) {
+    OrderedJson out = OrderedJson::object(), merged = OrderedJson::object();
+    for (YamlEvent key = events_.next(); key.kind != Kind::kMapEnd; key = events_.next()) {
+      if (key.kind != Kind::kScalar) fail(key, "a key must be text");
+      OrderedJson v = value(events_.next());
+      if (!key.plain || key.text != "<<") {
+        out[key.text] = std::move(v);
+        continue;
+      }
+      if (!v.is_array()) v = OrderedJson::array({v});
+      for (const OrderedJson& some : v) {
+        if (!some.is_object()) fail(start, "<< takes a map or a list of maps");
+        for (const auto& [k, item] : some.items())
+          if (!merged.contains(k)) merged[k] = item;
+      }
+    }
+    for (const auto& [k, item] : merged.items())
+      if (!out.contains(k)) out[k] = item;
+    return out;
+  }
+
+  OrderedJson scalar(const YamlEvent& e) const {
+    if (e.tag == "!function") return {{"!function", e.text}, {"folder", folder_}};
+    if (e.plain) return resolve(e.text);
+    if (e.tag.empty() || e.tag == "!" || e.tag == "tag:yaml.org,2002:str") return e.text;
+    for (const char* type : {"int", "float", "bool", "null"})
+      if (e.tag == std::string("tag:yaml.org,2002:") + type) return resolve(e.text);
+    fail(e, fmt::format("the tag {} is not known", e.tag));
+  }
+
+  void count(size_t nodes) {
+    nodes_ += nodes;
+    if (nodes_ > kMaxNodes) too_large();
+  }
+  [[noreturn]] void too_large() const { fail_input("{}: the file is too large or nested too deep", name_); }
+  [[noreturn]] void fail(const YamlEvent& e, const std::string& what) const {
+    fail_input("{}:{}: {}", name_, e.mark.line, what);
+  }
+
+  struct Anchored {
+    OrderedJson value;
+    size_t nodes = 0;
+  };
+  YamlEvents& events_;
   std::string name_, folder_;
+  std::map<std::string, Anchored> anchors_;
   size_t nodes_ = 0;
+  int depth_ = 0;
 };
 
-OrderedJson parse(const std::string& text, const std::string& name, const std::string& folder) {
+std::vector<OrderedJson> documents(const std::string& text, const std::string& name, const std::string& folder) {
   if (text.size() > kMaxBytes) fail_input("{}: a task file of {} bytes is refused: at most 1 MiB", name, text.size());
   try {
-    OrderedJson j = Converter(name, folder).run(YAML::Load(text));
-    if (!j.is_object()) fail_input("{}: a task file is a map of keys and values", name);
-    return j;
-  } catch (const YAML::Exception& e) {
-    fail_input("{}:{}:{}: {}", name, e.mark.line + 1, e.mark.column + 1, e.msg);
+    std::vector<OrderedJson> out;
+    YamlEvents events(text);
+    while (events.next().kind != YamlEvent::Kind::kEnd) {
+      out.push_back(Converter(events, name, folder).run());
+      if (!out.back().is_object()) fail_input("{}: a task file is a map of keys and values", name);
+    }
+    return out;
+  } catch (const YamlSyntaxError& e) {
+    fail_input("{}:{}:{}: {}", name, e.mark.line, e.mark.column, e.what());
   }
+}
+
+OrderedJson parse(const std::string& text, const std::string& name, const std::string& folder) {
+  std::vector<OrderedJson> all = documents(text, name, folder);
+  if (all.size() != 1) fail_input("{}: a task file is one map of keys and values", name);
+  return std::move(all[0]);
 }
 
 OrderedJson load(const std::string& path, std::set<std::string>& open) {
@@ -155,8 +204,7 @@ OrderedJson parse_task_yaml(const std::string& text, const std::string& name) { 
 std::vector<OrderedJson> parse_builtin_tasks(const std::string& text, const std::string& name) {
   std::vector<OrderedJson> out;
   OrderedJson shared = OrderedJson::object();
-  for (const YAML::Node& n : YAML::LoadAll(text)) {
-    OrderedJson j = Converter(name, "").run(n);
+  for (OrderedJson& j : documents(text, name, "")) {
     if (!j.contains("task") && !j.contains("group")) {
       shared = std::move(j);
     } else if (j.contains("group")) {
