@@ -79,6 +79,7 @@ void run(Options& o) {
   const bool plain = !o.text.empty() || !o.synth.empty();
   if (h.tasks.empty() && o.config.empty() && !plain)
     fail_input("eval: name what to measure: --tasks a,b or --config RECIPE (or --text FILE, --synth TASK)");
+  h.fewshot_always = h.fewshot.has_value();
   if (!o.config.empty()) take_from_recipe(o);
   h.limit = o.limit;
   h.type = parse_dtype(o.dtype);
@@ -119,9 +120,8 @@ void add_eval(CLI::App& app) {
   c->add_option("--task-path", h.task_path, "folder of task YAML");
   c->add_option("--data-dir", h.data_path,
                 "folder that holds the tasks' datasets (DIR/openai/gsm8k or DIR/gsm8k); --task-path is searched too");
-  c->add_option(
-       "--fewshot", h.fewshot,
-       "examples before each question (else the recipe's, else each task's own); a task whose file says 0 keeps 0")
+  c->add_option("--fewshot", h.fewshot,
+                "examples before each question, of every task (else the recipe's, else each task's own)")
       ->check(CLI::Range(0, 1000));
   c->add_option("--limit", o->limit, "documents of each task at most")->check(CLI::NonNegativeNumber);
   c->add_option("--batch-size", h.batch, "requests in one pass; never changes a score")->check(CLI::Range(1, 4096));

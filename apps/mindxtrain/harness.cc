@@ -60,6 +60,7 @@ eval::EvaluateOptions options_of(const HarnessRequest& r) {
   for (const std::string& folder : {r.data_path, r.task_path})
     if (!folder.empty()) o.data_folders.push_back(folder);
   o.fewshot = r.fewshot;
+  o.fewshot_always = r.fewshot_always;
   o.limit = r.limit;
   o.bootstrap_iterations = r.bootstrap;
   o.style.system_instruction = r.system_instruction;

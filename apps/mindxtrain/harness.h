@@ -18,6 +18,7 @@ struct HarnessRequest {
   std::vector<std::string> tasks;
   std::string task_path, data_path;  // "" where not given; data is looked for in both, DATA first
   std::optional<int64_t> fewshot;
+  bool fewshot_always = false;
   int64_t limit = 0, batch = 16, bootstrap = 100'000;
   DType type = DType::kBF16;
   std::string device = "cpu";  // as ops_on() reads it

@@ -171,7 +171,7 @@ std::vector<Running> prepare(const Selection& selection, const EvaluateOptions& 
   for (const OrderedJson& config : selection.tasks) {
     Running r;
     r.task = std::make_unique<Task>(config, o.data_folders);
-    if (o.fewshot) r.task->set_fewshot(*o.fewshot);
+    if (o.fewshot) r.task->set_fewshot(*o.fewshot, o.fewshot_always);
     programs |= r.task->runs_programs();
     r.requests = r.task->requests(o.limit, o.style);
     r.documents = static_cast<size_t>(r.requests.back().doc_id) + 1;

@@ -15,8 +15,11 @@ struct EvaluateOptions {
   std::vector<std::string> tasks;         // names of tasks, groups and tags, or YAML files
   std::vector<std::string> task_folders;  // more task files
   std::vector<std::string> data_folders;  // where data of Hub datasets was put
-  std::optional<int64_t> fewshot;         // for every task but those whose file says 0
-  int64_t limit = 0;                      // documents a task; 0: all
+  std::optional<int64_t> fewshot;
+  // Also for tasks whose file says 0: the command line wins. Without it (a recipe's number) they stay at 0, as in
+  // lm-evaluation-harness, which leaves them there whoever asks.
+  bool fewshot_always = false;
+  int64_t limit = 0;  // documents a task; 0: all
   int64_t bootstrap_iterations = 100'000;
   ContextStyle style;
   ProgramRunner run_programs;  // for tasks that run programs (code/sandbox.h)

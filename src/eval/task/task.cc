@@ -145,10 +145,9 @@ Task::Task(OrderedJson given, const std::vector<std::string>& folders) : config_
   read_fields();
 }
 
-void Task::set_fewshot(int64_t n) {
-  if (fewshot_is_zero_) {
-    if (n != 0)
-      log::warn("task {}: stays at 0 examples, as its own file says: change num_fewshot there for others", name_);
+void Task::set_fewshot(int64_t n, bool always) {
+  if (fewshot_is_zero_ && !always) {
+    if (n != 0) log::info("task {}: stays at 0 examples, as its own file says", name_);
     return;
   }
   fewshot_ = n;

@@ -57,8 +57,8 @@ class Task {
   OrderedJson shown_config() const;                      // as results files show it: without nulls, functions by name
   OutputType type() const { return type_; }
   int64_t num_fewshot() const { return fewshot_; }
-  // A task whose own file says 0 stays there with a warning, as in lm-evaluation-harness.
-  void set_fewshot(int64_t n);
+  // A task that says 0 itself stays at 0 unless `always`.
+  void set_fewshot(int64_t n, bool always);
   int64_t repeats() const { return repeats_; }
   const std::vector<OrderedJson>& docs() const { return docs_; }
   const std::vector<FilterChain>& filters() const { return filters_; }
