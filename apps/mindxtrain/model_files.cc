@@ -39,6 +39,7 @@ std::shared_ptr<const tokenizer::Tokenizer> load_tokenizer(const std::string& pa
   t.unk_id = d.unk;
   t.add_bos = d.add_bos;
   t.chat_template = d.chat_template;
+  t.tool_template = d.tool_template;
   t.source = path;
   return tokenizer::Tokenizer::from_gguf(t);
 }
@@ -57,6 +58,13 @@ std::shared_ptr<const tokenizer::ChatTemplate> compile_template(const tokenizer:
   for (int32_t i = 0; i < tok.vocab_size(); ++i)
     if (tok.is_special(i)) control.push_back(tok.token(i));
   return tokenizer::ChatTemplate::compile(source, name, special, control);
+}
+
+void take_own_templates(TextSide& s, const std::string& name) {
+  s.chat_source = s.tok->chat_template(), s.tool_source = s.tok->tool_template();
+  s.chat = compile_template(*s.tok, s.chat_source, name);
+  if (s.chat && !s.tool_source.empty())
+    s.chat = s.chat->with_tools(compile_template(*s.tok, s.tool_source, name + " tool_use"));
 }
 
 // The ecosystem's variables, as huggingface_hub reads them.
@@ -140,14 +148,13 @@ bool has_tokenizer(const std::string& path) {
 TextSide load_text_side(const std::string& path) {
   TextSide s;
   s.tok = load_tokenizer(path);
-  s.chat_source = s.tok->chat_template();
-  s.chat = compile_template(*s.tok, s.chat_source, path + ": chat template");
+  take_own_templates(s, path + ": chat template");
   return s;
 }
 
 TextSide with_template(const TextSide& side, const std::string& file) {
   TextSide s = side;
-  s.chat_source = read_file(file);
+  s.chat_source = read_file(file), s.tool_source.clear();
   s.chat = compile_template(*s.tok, s.chat_source, file);
   return s;
 }
@@ -162,8 +169,8 @@ TextSide text_side_of(const config::Recipe& recipe, const std::string& model_pat
     s.tok = load_tokenizer(model_path);
   else
     return s;  // finished rows of ids need none; text is refused where it is met
-  s.chat_source = recipe.model.chat_template ? read_file(*recipe.model.chat_template) : s.tok->chat_template();
-  s.chat = compile_template(*s.tok, s.chat_source, recipe.model.chat_template.value_or("chat template"));
+  if (recipe.model.chat_template) return with_template(s, *recipe.model.chat_template);
+  take_own_templates(s, "chat template");
   return s;
 }
 
@@ -176,7 +183,7 @@ std::unique_ptr<data::Coder> coder_of(const config::Recipe& recipe, Fetch fetch)
 }
 
 std::unique_ptr<data::Coder> make_coder(const TextSide& side, int64_t model_vocab) {
-  return data::make_coder({side.tok, side.chat, side.chat_source, model_vocab});
+  return data::make_coder({side.tok, side.chat, side.chat_source + side.tool_source, model_vocab});
 }
 
 int64_t vocabulary_of(const TextSide& side) { return side.tok ? side.tok->vocab_size() : 0; }
@@ -187,9 +194,11 @@ int copy_text_files(const std::string& from, const std::string& to) {
   int copied = 0;
   for (const char* name : {"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json",
                            "vocab.json", "merges.txt", "vocab.txt", "tokenizer.model", "chat_template.jinja",
-                           "chat_template.json", "generation_config.json"})
-    if (fs::is_regular_file(from + "/" + name))
+                           "chat_template.json", "generation_config.json", "additional_chat_templates/tool_use.jinja"})
+    if (fs::is_regular_file(from + "/" + name)) {
+      fs::create_directories(fs::path(to + "/" + name).parent_path());
       write_file_atomic(to + "/" + name, read_file(from + "/" + name)), ++copied;
+    }
   return copied;
 }
 

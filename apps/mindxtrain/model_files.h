@@ -27,7 +27,7 @@ std::string resolve_model(const config::Recipe& recipe, Fetch fetch = Fetch::kAl
 struct TextSide {
   std::shared_ptr<const tokenizer::Tokenizer> tok;      // null where the folder has none: rows of ids will still do
   std::shared_ptr<const tokenizer::ChatTemplate> chat;  // null where the model has none
-  std::string chat_source;
+  std::string chat_source, tool_source;                 // the second: the template named tool_use, "" where none
 };
 bool has_tokenizer(const std::string& folder_or_gguf);
 TextSide load_text_side(const std::string& folder_or_gguf);

@@ -18,7 +18,7 @@ struct GgufTokenizerData {
   std::vector<float> scores;        // of unigram models; as long as tokens, or empty
   int32_t bos = -1, eos = -1, pad = -1, unk = -1;
   bool add_bos = false;
-  std::string chat_template;
+  std::string chat_template, tool_template;  // the second: the one named tool_use
 };
 
 // kBadInput where the file has no tokenizer, or ids, lists and texts that do not fit each other (a token over 64 KiB,

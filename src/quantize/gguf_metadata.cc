@@ -117,6 +117,10 @@ void add_tokenizer_keys(formats::GgufWriter& out, const ModelConfig& c, const to
   id("unknown_token_id", d.unk_id);
   out.add("tokenizer.ggml.add_bos_token", GgufValue::boolean(d.add_bos));
   if (!d.chat_template.empty()) out.add("tokenizer.chat_template", GgufValue::text(d.chat_template));
+  if (!d.tool_template.empty()) {
+    out.add("tokenizer.chat_templates", GgufValue::strings({"tool_use"}));
+    out.add("tokenizer.chat_template.tool_use", GgufValue::text(d.tool_template));
+  }
 }
 
 }  // namespace mxt::quantize

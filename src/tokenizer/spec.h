@@ -28,6 +28,9 @@ struct ModelSpec {
   void put(int32_t id, std::string token);
 };
 
+// Of a model's folder, as transformers keeps named chat templates.
+inline constexpr const char* kToolTemplateFile = "additional_chat_templates/tool_use.jinja";
+
 struct Spec {
   std::string source;  // named in errors
   ModelSpec model;
@@ -36,6 +39,7 @@ struct Spec {
   std::string normalizer = "null", pre_tokenizer = "null", post_processor = "null", decoder = "null";
   // From tokenizer_config.json, special_tokens_map.json, GGUF; "" where none.
   std::string bos_token, eos_token, pad_token, unk_token, chat_template;
+  std::string tool_template;  // the one named tool_use, for chats with tools; "" where there is one for all
   std::string config = "{}";  // tokenizer_config.json as it was read
 };
 

@@ -115,6 +115,7 @@ std::vector<int32_t> Tokenizer::template_suffix() const {
 }
 
 std::string Tokenizer::chat_template() const { return engine_->spec().chat_template; }
+std::string Tokenizer::tool_template() const { return engine_->spec().tool_template; }
 void Tokenizer::save(const std::string& dir) const { save_folder(engine_->spec(), engine_->vocab(), dir); }
 GgufTokenizerData Tokenizer::to_gguf() const { return to_gguf_data(engine_->spec(), engine_->vocab(), *this); }
 

@@ -24,6 +24,7 @@ struct GgufTokenizerData {
   int32_t bos_id = -1, eos_id = -1, pad_id = -1, unk_id = -1;  // -1 where the key is absent
   bool add_bos = false;                                        // kept for save(); encode never adds one
   std::string chat_template;                                   // "" where absent
+  std::string tool_template;                                   // the one named tool_use, likewise
   std::string source = "GGUF";                                 // named in errors
 };
 
@@ -77,8 +78,10 @@ class Tokenizer {
   // And what it puts after them: BERT's [SEP].
   std::vector<int32_t> template_suffix() const;
   std::string chat_template() const;  // "" where none
+  // The template named tool_use, which transformers takes instead wherever a chat comes with tools; "" where none.
+  std::string tool_template() const;
 
-  // tokenizer.json, tokenizer_config.json and, where there is one, chat_template.jinja, for transformers: equal ids.
+  // tokenizer.json, tokenizer_config.json and, where there are any, the chat templates, for transformers: equal ids.
   void save(const std::string& dir) const;
 
   // For a GGUF file. `pre` is the one of llama.cpp's pre-tokenizers that cuts a probing text as this tokenizer does;

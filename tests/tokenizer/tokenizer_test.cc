@@ -162,6 +162,7 @@ GgufTokenizerData gguf_of(const std::string& name, const std::string& pre) {
     g.merges.push_back(m[0].get<std::string>() + " " + m[1].get<std::string>());
   g.eos_id = 0;
   g.chat_template = "{{ messages }}";
+  g.tool_template = "{{ tools }}";
   return g;
 }
 
@@ -177,6 +178,7 @@ TEST(Gguf, GivesTheIdsOfTheFolderItWasMadeFrom) {
     t->save(dir);
     const auto saved = Tokenizer::from_folder(dir);
     EXPECT_EQ(saved->chat_template(), "{{ messages }}");
+    EXPECT_EQ(saved->tool_template(), "{{ tools }}");
     EXPECT_EQ(saved->eos(), 0);
     for (const char* text : {"Hello, world!  12345 \n\n x", "<|im_start|>user\nDON'T<|im_end|>",
                              "中文 e\xCC\x81 <think>", "def f():\n\treturn"}) {
@@ -220,17 +222,19 @@ TEST(Folder, ReadsConfigTemplatesAndOldFiles) {
   write_file_atomic(dir + "/merges.txt", "#version: 0.2\na b\n");
   write_file_atomic(
       dir + "/tokenizer_config.json",
-      R"({"eos_token":{"content":"<|endoftext|>"},"chat_template":[{"name":"tool","template":"x"},{"name":"default","template":"y"}],
+      R"({"eos_token":{"content":"<|endoftext|>"},"chat_template":[{"name":"tool_use","template":"x"},{"name":"default","template":"y"}],
                         "added_tokens_decoder":{"5":{"content":"<new>","special":true}}})");
   const auto t = Tokenizer::from_folder(dir);
   EXPECT_EQ(t->encode("ab a<|endoftext|><new>"), (std::vector<int32_t>{2, 3, 0, 4, 5}));
   EXPECT_EQ(t->eos(), 4);
   EXPECT_EQ(t->bos(), -1);
   EXPECT_EQ(t->chat_template(), "y");
+  EXPECT_EQ(t->tool_template(), "x");
   EXPECT_EQ(t->vocab_size(), 6);
   EXPECT_TRUE(t->is_special(5));
   write_file_atomic(dir + "/chat_template.jinja", "z");
   EXPECT_EQ(Tokenizer::from_folder(dir)->chat_template(), "z");
+  EXPECT_EQ(Tokenizer::from_folder(dir)->tool_template(), "");
   EXPECT_THROW(Tokenizer::from_folder(dir + "/none"), Error);
 }
 

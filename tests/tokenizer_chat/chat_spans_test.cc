@@ -123,6 +123,20 @@ TEST(TrainedSpans, TemplatesOwnMarksWin) {
             Texts{"Yo[Yo]</s>"});
 }
 
+TEST(TrainedSpans, ChatsWithToolsHaveATemplateOfTheirOwn) {
+  const auto plain = load("marked", "<|stop|>");
+  const auto both = plain->with_tools(ChatTemplate::compile(
+      "{{ tools | length }}{% for m in messages %}<{{ m.role }}>{% if m.role == 'assistant' %}{% generation %}"
+      "{{ m.content }}{% for c in m.tool_calls %}{{ c.function.name }}{{ c.function.arguments | tojson }}{% endfor "
+      "%}</s>"
+      "{% endgeneration %}{% else %}{{ m.content }}{% endif %}{% endfor %}{{ tools | tojson }}",
+      "tools", {{"eos_token", "</s>"}}));
+  const std::string chat = list({kUser, kAnswer});
+  EXPECT_EQ(trained(*both, {chat}), Texts{"Yo<|stop|>"});
+  EXPECT_EQ(trained(*both, {chat, kTool}), Texts{"Yo</s>"});
+  EXPECT_EQ(trained(*both, {chat, "[]"}), Texts{"Yo</s>"});  // as transformers: there are tools, none of them
+}
+
 TEST(TrainedSpans, TurnsOfThePromptAreContext) {
   const std::string chat = list({kUser, kAnswer, kUser, kReasons, kUser, kCalls});
   const Texts all = trained(*qwen3(), {chat});

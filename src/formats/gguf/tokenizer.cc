@@ -68,7 +68,9 @@ GgufTokenizerData gguf_tokenizer(const Gguf& g) {
   t.unk = token_id(g, "tokenizer.ggml.unknown_token_id", n);
   t.add_bos = g.boolean("tokenizer.ggml.add_bos_token").value_or(false);
   t.chat_template = text_or_empty(g, "tokenizer.chat_template");
-  if (!is_valid_utf8(t.chat_template)) fail_input("{}: the chat template is not valid UTF-8", g.path());
+  t.tool_template = text_or_empty(g, "tokenizer.chat_template.tool_use");
+  if (!is_valid_utf8(t.chat_template) || !is_valid_utf8(t.tool_template))
+    fail_input("{}: the chat template is not valid UTF-8", g.path());
   return t;
 }
 

@@ -1,5 +1,7 @@
 #include "tokenizer/chat/chat_template.h"
 
+#include <nlohmann/json.hpp>
+
 #include "tokenizer/chat/render/assistant_spans.h"
 #include "tokenizer/chat/render/chat_run.h"
 #include "tokenizer/chat/render/dropped_fields.h"
@@ -36,7 +38,14 @@ std::shared_ptr<const ChatTemplate> ChatTemplate::compile(std::string_view sourc
   return t;
 }
 
+std::shared_ptr<const ChatTemplate> ChatTemplate::with_tools(std::shared_ptr<const ChatTemplate> tools) const {
+  std::shared_ptr<ChatTemplate> t(new ChatTemplate(*this));
+  t->tools_ = std::move(tools);
+  return t;
+}
+
 RenderedChat ChatTemplate::render(const ChatInput& input) const {
+  if (tools_ && input.tools && !input.tools->is_null()) return tools_->render(input);
   ChatRun run(*this, input);
   jinja::Rendered r = run.render(run.whole());
   check_dropped_fields(run, r);
@@ -48,6 +57,7 @@ RenderedChat ChatTemplate::render(const ChatInput& input) const {
 }
 
 RenderedChat ChatTemplate::render_prompt(const ChatInput& input) const {
+  if (tools_ && input.tools && !input.tools->is_null()) return tools_->render_prompt(input);
   ChatRun run(*this, input);
   jinja::Rendered r = run.render(run.whole());
   check_dropped_fields(run, r);

@@ -57,6 +57,9 @@ class ChatTemplate {
                                                      const std::map<std::string, std::string>& special_tokens,
                                                      const std::vector<std::string>& control_tokens = {},
                                                      const jinja::Limits& limits = {});
+  // The same, but chats that come with tools (even an empty list) are `tools`' to render, as with transformers'
+  // tool_use.
+  std::shared_ptr<const ChatTemplate> with_tools(std::shared_ptr<const ChatTemplate> tools) const;
 
   // For training: everything, or an error where a turn cannot be located.
   RenderedChat render(const ChatInput& input) const;
@@ -72,6 +75,7 @@ class ChatTemplate {
  private:
   ChatTemplate() = default;
   std::shared_ptr<const jinja::Template> template_;
+  std::shared_ptr<const ChatTemplate> tools_;  // null: this one renders all
   std::map<std::string, std::string> special_tokens_;
   std::vector<std::string> control_tokens_;
   jinja::Limits limits_;

@@ -111,14 +111,19 @@ void read_added_decoder(const Json& config, Spec& spec) {
 void read_template(const std::string& dir, const Json& config, Spec& spec) {
   if (fs::exists(dir + "/chat_template.jinja")) {
     spec.chat_template = read_file(dir + "/chat_template.jinja");
+    if (const std::string named = dir + "/" + kToolTemplateFile; fs::exists(named))
+      spec.tool_template = read_file(named);
     return;
   }
   const auto it = config.find("chat_template");
   if (it == config.end()) return;
   if (it->is_string()) spec.chat_template = it->get<std::string>();
+  if (it->is_object()) spec.chat_template = it->value("default", ""), spec.tool_template = it->value("tool_use", "");
   if (!it->is_array()) return;
-  for (const auto& t : *it)
+  for (const auto& t : *it) {
     if (t.value("name", "") == "default") spec.chat_template = t.value("template", "");
+    if (t.value("name", "") == "tool_use") spec.tool_template = t.value("template", "");
+  }
 }
 
 }  // namespace

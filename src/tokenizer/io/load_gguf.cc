@@ -101,6 +101,7 @@ Spec spec_from_gguf(const GgufTokenizerData& g) {
   spec.pad_token = name("padding_token_id", g.pad_id);
   spec.unk_token = name("unknown_token_id", g.unk_id);
   spec.chat_template = g.chat_template;
+  spec.tool_template = g.tool_template;
   const bool bert = g.model == "bert";
   if (bert)
     read_wordpiece(g, spec);

@@ -90,6 +90,10 @@ void save_folder(const Spec& spec, const Vocab& vocab, const std::string& dir) {
   write_file_atomic(dir + "/tokenizer.json", tokenizer_json(spec, vocab));
   write_file_atomic(dir + "/tokenizer_config.json", config.dump(2) + "\n");
   if (!spec.chat_template.empty()) write_file_atomic(dir + "/chat_template.jinja", spec.chat_template);
+  if (!spec.tool_template.empty()) {
+    fs::create_directories(fs::path(dir + "/" + kToolTemplateFile).parent_path());
+    write_file_atomic(dir + "/" + kToolTemplateFile, spec.tool_template);
+  }
 }
 
 }  // namespace mxt::tokenizer

@@ -66,6 +66,7 @@ GgufTokenizerData to_gguf_data(const Spec& spec, const Vocab& vocab, const Token
   d.unk_id = id_of(spec.unk_token);
   d.add_bos = adds_bos(spec);
   d.chat_template = spec.chat_template;
+  d.tool_template = spec.tool_template;
   // Which of llama.cpp's pre-tokenizers this is, shown by what it does.
   const std::vector<int32_t> want = self.encode(kProbe);
   for (const char* pre : {"qwen2", "llama-bpe", "smollm", "gpt-2"}) {
