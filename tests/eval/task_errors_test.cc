@@ -105,7 +105,7 @@ TEST(TaskErrors, WhatIsNotHereEndsWithThree) {
   EXPECT_NE(problem(c).first.find("unknown_task/utils.process_docs"), std::string::npos);
   c = base();
   c["output_type"] = "generate_until";
-  c["metric_list"] = {{{"metric", "bleu"}}};
+  c["metric_list"] = {{{"metric", "rouge1"}}};
   EXPECT_EQ(problem(c).second, 3);
   c = base();
   c["doc_to_image"] = "x";

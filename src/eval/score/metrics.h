@@ -13,7 +13,7 @@ struct MetricInfo {
   std::string aggregation;  // by default
   bool higher_is_better = true;
 };
-// Errors: kMissing for a metric of lm-evaluation-harness that is not here (bleu, chrf, ter…), kBadInput for an unknown
+// Errors: kMissing for a metric of lm-evaluation-harness that is not here (rouge, squad…), kBadInput for an unknown
 // one.
 MetricInfo metric_info(const std::string& metric, const std::string& where);
 std::vector<std::string> default_metrics(const std::string& output_type);
@@ -34,7 +34,8 @@ struct Aggregation {
   std::function<double(const std::vector<OrderedJson>& items)> compute;
   StdErr std_err = StdErr::kNone;
 };
-// mean, nanmean, median, perplexity, weighted_perplexity, bits_per_byte, f1, matthews_corrcoef, brier_score, bypass.
+// mean, nanmean, median, perplexity, weighted_perplexity, bits_per_byte, f1, matthews_corrcoef, brier_score, bleu,
+// chrf, ter, bypass.
 Aggregation aggregation(const std::string& name, const std::string& where);
 
 // Null where there is none ("N/A" in results): fewer than two items, or iterations = 0. The bootstrap draws what

@@ -132,6 +132,10 @@ DocMetrics Task::score_text(const OrderedJson& doc, const OrderedJson& result, c
     if (!result.is_string())
       fail(fmt::format("{} compares one answer, the filters leave {}: end them with take_first", m.name,
                        result.is_null() ? "nothing" : "a list"));
+    if (m.name == "bleu" || m.name == "chrf" || m.name == "ter") {
+      out.emplace_back(m.name, OrderedJson::array({gold, result}));
+      continue;
+    }
     bool any = false;
     for (const OrderedJson& g : gold.is_array() ? gold : OrderedJson::array({gold}))
       any |= exact_match(result, python_str(g), m.exact);

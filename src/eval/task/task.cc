@@ -190,7 +190,8 @@ void Task::read_metrics() {
         by_default = info.aggregation;
         metric.higher_is_better = info.higher_is_better;
         if (metric.name == "exact_match") metric.exact = exact_match_options(m, where);
-        const bool from_text = metric.name == "exact_match" || metric.name == "bypass";
+        const bool from_text = metric.name == "exact_match" || metric.name == "bypass" || metric.name == "bleu" ||
+                               metric.name == "chrf" || metric.name == "ter";
         if (type_ == OutputType::kGenerate && !from_text)
           fail_missing("{}: not a metric of generated text here", where);
       } else {
