@@ -214,6 +214,20 @@ TEST(Gguf, RefusesWhatItCannotEncodeEqually) {
   EXPECT_THROW(Tokenizer::from_gguf(g), Error);
 }
 
+// Which neighbours make a word is for Rust's \w to say: joiners do, fractions and small numbers do not. As tokenizers
+// 0.23.
+TEST(AddedTokens, SingleWordsStandApartFromWordCharacters) {
+  const auto t = Tokenizer::from_json(
+      R"({"added_tokens":[{"id":9,"content":"<x>","single_word":true,"lstrip":false,"rstrip":false,"normalized":false,"special":false}],
+          "pre_tokenizer":{"type":"ByteLevel","add_prefix_space":false,"use_regex":false},"decoder":{"type":"ByteLevel"},
+          "model":{"type":"BPE","vocab":{"<":0,"x":1,">":2,"Â":3,"½":4,"â":5,"Ģ":6,"į":7,"a":8},"merges":[]}})",
+      "single words");
+  EXPECT_EQ(t->encode("<x>"), std::vector<int32_t>{9});
+  EXPECT_EQ(t->encode("½<x>½"), (std::vector<int32_t>{3, 4, 9, 3, 4}));
+  EXPECT_EQ(t->encode("a<x>"), (std::vector<int32_t>{8, 0, 1, 2}));
+  EXPECT_EQ(t->encode("\u200d<x>"), (std::vector<int32_t>{5, 6, 7, 0, 1, 2}));
+}
+
 TEST(Folder, ReadsConfigTemplatesAndOldFiles) {
   const std::string dir = testing::TempDir() + "/folder";
   fs::remove_all(dir);

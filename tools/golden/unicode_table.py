@@ -110,6 +110,8 @@ def main():
         ("kNumber", "\\p{N} of the regex engine", regex(r"\p{N}")),
         ("kSpace", "\\s of the regex engine", regex(r"\s")),
         ("kWord", "\\w of the regex engine", regex(r"\w")),
+        # Of the pre-tokenizer Whitespace and of an added token's single_word: what stays one piece with its neighbours.
+        ("kRustWord", "\\w of Rust's regular expressions", {c for c in CPS if len(P.Whitespace().pre_tokenize_str(f"a{chr(c)}a")) == 1}),
         ("kNumeric", "Rust's char::is_numeric", digits()),
         ("kWhite", "Rust's char::is_whitespace", removed_by(P.WhitespaceSplit())),
         ("kPunctuation", "BERT's punctuation", removed_by(P.Punctuation("removed"))),

@@ -93,7 +93,7 @@ void cut_words(std::string_view s, F&& emit) {
   const auto& table = unicode::Table::get();
   const auto kind = [&](size_t i, size_t& n) {
     const uint16_t f = table[unicode::decode(s.data() + i, n)];
-    return f & unicode::kWord ? 0 : f & unicode::kSpace ? 1 : 2;
+    return f & unicode::kRustWord ? 0 : f & unicode::kWhite ? 1 : 2;
   };
   for (size_t i = 0, n; i < s.size();) {
     const int k = kind(i, n);

@@ -76,8 +76,8 @@ bool AddedMatcher::adjust(std::string_view text, size_t done, Part& m) const {
   m.id = t.id;
   if (m.begin < done) return false;  // white space that the token before took
   if (t.single_word) {
-    if (m.begin > 0 && (classes(unicode::back(text, m.begin)) & unicode::kWord)) return false;
-    if (m.end < text.size() && (classes(m.end) & unicode::kWord)) return false;
+    if (m.begin > 0 && (classes(unicode::back(text, m.begin)) & unicode::kRustWord)) return false;
+    if (m.end < text.size() && (classes(m.end) & unicode::kRustWord)) return false;
   }
   if (t.lstrip)
     while (m.begin > done) {
