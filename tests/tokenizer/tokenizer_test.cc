@@ -228,6 +228,22 @@ TEST(AddedTokens, SingleWordsStandApartFromWordCharacters) {
   EXPECT_EQ(t->encode("\u200d<x>"), (std::vector<int32_t>{5, 6, 7, 0, 1, 2}));
 }
 
+// "##" takes white space on its right (rstrip); " b" counts there all the same, and a token that takes space on its
+// left counts where something is left of it. As tokenizers 0.23.
+TEST(AddedTokens, OnesThatBeginInSpaceAlreadyTaken) {
+  const auto t = Tokenizer::from_json(
+      R"({"added_tokens":[{"id":4,"content":"##","single_word":false,"lstrip":false,"rstrip":true,"normalized":false,"special":false},
+                          {"id":5,"content":" b","single_word":false,"lstrip":false,"rstrip":false,"normalized":false,"special":false},
+                          {"id":6,"content":"\t","single_word":false,"lstrip":true,"rstrip":false,"normalized":false,"special":false}],
+          "pre_tokenizer":{"type":"ByteLevel","add_prefix_space":false,"use_regex":false},"decoder":{"type":"ByteLevel"},
+          "model":{"type":"BPE","vocab":{"#":0,"b":1,"Ġ":2,"a":3},"merges":[]}})",
+      "space taken");
+  EXPECT_EQ(t->encode("## b"), (std::vector<int32_t>{4, 5}));
+  EXPECT_EQ(t->encode("##  ba"), (std::vector<int32_t>{4, 5, 3}));
+  EXPECT_EQ(t->encode("##\ta"), (std::vector<int32_t>{4, 3}));
+  EXPECT_EQ(t->encode("a \ta"), (std::vector<int32_t>{3, 6, 3}));
+}
+
 TEST(Folder, ReadsConfigTemplatesAndOldFiles) {
   const std::string dir = testing::TempDir() + "/folder";
   fs::remove_all(dir);

@@ -74,17 +74,18 @@ bool AddedMatcher::adjust(std::string_view text, size_t done, Part& m) const {
     return table[unicode::decode(text.data() + i, n)];
   };
   m.id = t.id;
-  if (m.begin < done) return false;  // white space that the token before took
   if (t.single_word) {
     if (m.begin > 0 && (classes(unicode::back(text, m.begin)) & unicode::kRustWord)) return false;
     if (m.end < text.size() && (classes(m.end) & unicode::kRustWord)) return false;
   }
-  if (t.lstrip)
+  if (t.lstrip) {
+    m.begin = std::max(m.begin, done);
     while (m.begin > done) {
       const size_t p = unicode::back(text, m.begin);
       if (!(classes(p) & unicode::kWhite)) break;
       m.begin = p;
     }
+  }
   if (t.rstrip)
     while (m.end < text.size() && (classes(m.end) & unicode::kWhite))
       m.end += unicode::length_of(static_cast<unsigned char>(text[m.end]));

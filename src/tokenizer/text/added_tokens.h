@@ -25,7 +25,8 @@ class AddedMatcher {
   explicit AddedMatcher(std::vector<AddedToken> tokens);
   bool empty() const { return tokens_.empty(); }
   // Calls f(part) for the parts of the text in order; never for an empty one. Special tokens that begin inside one of
-  // `plain` are passed over.
+  // `plain` are passed over. A token counts also where the one before it took its white space (rstrip), unless lstrip
+  // leaves it nothing, as in Hugging Face's: parts overlap there.
   template <typename F>
   void split(std::string_view text, std::span<const Span> plain, F&& f) const {
     size_t done = 0, from = 0, span = 0;
@@ -34,7 +35,7 @@ class AddedMatcher {
       from = m.end;
       if (!adjust(text, done, m)) continue;
       if (m.begin > done) f(Part{-1, done, m.begin});
-      f(m);
+      if (m.begin < m.end) f(m);
       done = m.end;
     }
     if (done < text.size()) f(Part{-1, done, text.size()});
