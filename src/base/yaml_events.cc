@@ -42,6 +42,9 @@ YamlEvent YamlEvents::next() {
   const std::unique_ptr<yaml_event_t, void (*)(yaml_event_t*)> owner(&e, yaml_event_delete);
   YamlEvent out;
   out.mark = from(e.start_mark);
+  const auto node = [&](Kind kind, const auto& data) {
+    out.kind = kind, out.tag = from(data.tag), out.anchor = from(data.anchor);
+  };
   switch (e.type) {
     case YAML_DOCUMENT_START_EVENT:
       out.kind = Kind::kDocument;
@@ -50,25 +53,21 @@ YamlEvent YamlEvents::next() {
       out.kind = Kind::kDocumentEnd;
       break;
     case YAML_SCALAR_EVENT:
-      out.kind = Kind::kScalar;
+      node(Kind::kScalar, e.data.scalar);
       out.text.assign(reinterpret_cast<const char*>(e.data.scalar.value), e.data.scalar.length);
-      out.tag = from(e.data.scalar.tag), out.anchor = from(e.data.scalar.anchor);
       out.plain = e.data.scalar.style == YAML_PLAIN_SCALAR_STYLE && out.tag.empty();
       break;
     case YAML_ALIAS_EVENT:
-      out.kind = Kind::kAlias;
-      out.anchor = from(e.data.alias.anchor);
+      out.kind = Kind::kAlias, out.anchor = from(e.data.alias.anchor);
       break;
     case YAML_SEQUENCE_START_EVENT:
-      out.kind = Kind::kList;
-      out.tag = from(e.data.sequence_start.tag), out.anchor = from(e.data.sequence_start.anchor);
+      node(Kind::kList, e.data.sequence_start);
       break;
     case YAML_SEQUENCE_END_EVENT:
       out.kind = Kind::kListEnd;
       break;
     case YAML_MAPPING_START_EVENT:
-      out.kind = Kind::kMap;
-      out.tag = from(e.data.mapping_start.tag), out.anchor = from(e.data.mapping_start.anchor);
+      node(Kind::kMap, e.data.mapping_start);
       break;
     case YAML_MAPPING_END_EVENT:
       out.kind = Kind::kMapEnd;
