@@ -19,13 +19,13 @@ struct Buffer {
   int64_t offset = -1;
 };
 
-void check_in_place(const Graph& g) {
+void check_in_place(const Graph& g, const std::vector<Step>& steps) {
   // position of the last read of each value
   std::vector<int32_t> last(g.values.size(), -1);
-  for (size_t i = 0; i < g.ops.size(); ++i)
-    for (ValueId v : g.ops[i].in) last[static_cast<size_t>(v)] = static_cast<int32_t>(i);
-  for (size_t i = 0; i < g.ops.size(); ++i)
-    for (ValueId v : g.ops[i].out)
+  for (size_t i = 0; i < steps.size(); ++i)
+    for (ValueId v : steps[i].reads) last[static_cast<size_t>(v)] = static_cast<int32_t>(i);
+  for (size_t i = 0; i < steps.size(); ++i)
+    for (ValueId v : steps[i].writes)
       for (ValueId a = g.value(v).same_as; a != kNone; a = g.value(a).same_as)
         MXT_ASSERT(last[static_cast<size_t>(a)] <= static_cast<int32_t>(i));
 }
@@ -152,13 +152,21 @@ int64_t value_bytes(const Graph& g, ValueId v, int64_t tokens) {
   return (n + kAlign - 1) / kAlign * kAlign;
 }
 
-MemoryPlan plan_memory(const Graph& g, int64_t tokens, const std::vector<ValueId>& keep) {
-  check_in_place(g);
+std::vector<Step> steps_of(const Graph& g) {
+  std::vector<Step> steps;
+  for (const Op& op : g.ops) steps.push_back({op.in, op.out});
+  return steps;
+}
+
+MemoryPlan plan_memory(const Graph& g, const std::vector<Step>& steps, int64_t tokens,
+                       const std::vector<ValueId>& keep) {
+  MXT_ASSERT(steps.size() == g.ops.size());
+  check_in_place(g, steps);
   MemoryPlan plan;
   plan.offset.assign(g.values.size(), -1);
   std::vector<int32_t> index(g.values.size(), -1);
   std::vector<Buffer> buffers;
-  const int32_t end = static_cast<int32_t>(g.ops.size());
+  const int32_t end = static_cast<int32_t>(steps.size());
   auto touch = [&](ValueId v, int32_t at) {
     const ValueId r = g.root(v);
     if (g.value(r).param != kNone) return;
@@ -170,8 +178,8 @@ MemoryPlan plan_memory(const Graph& g, int64_t tokens, const std::vector<ValueId
     buffers[static_cast<size_t>(i)].last = std::max(buffers[static_cast<size_t>(i)].last, at);
   };
   for (int32_t i = 0; i < end; ++i) {
-    for (ValueId v : g.ops[static_cast<size_t>(i)].in) touch(v, i);
-    for (ValueId v : g.ops[static_cast<size_t>(i)].out) touch(v, i);
+    for (ValueId v : steps[static_cast<size_t>(i)].reads) touch(v, i);
+    for (ValueId v : steps[static_cast<size_t>(i)].writes) touch(v, i);
   }
   for (ValueId v : keep) touch(v, end);
 

@@ -9,16 +9,24 @@
 namespace mxt::graph {
 
 struct MemoryPlan {
-  std::vector<int64_t> offset;             // per value, bytes; −1 for parameters and values that no operation makes
+  std::vector<int64_t> offset;             // per value, bytes; −1 for parameters and values that no step makes
   int64_t bytes = 0;                       // size of the arena
-  int64_t lower_bound = 0;                 // the most bytes alive at one operation: no packing can be smaller
+  int64_t lower_bound = 0;                 // the most bytes alive at one step: no packing can be smaller
   int64_t bytes_at_peak_for_backward = 0;  // of which: kept from the forward pass for the backward
 };
 
-// Lifetimes run from the producing operation to the last one that reads the buffer; values that share a buffer
-// (same_as) are one. `keep`: values read after the last operation. A buffer that is overwritten in place while another
-// operation still reads the old value is a bug and asserts.
-MemoryPlan plan_memory(const Graph& g, int64_t tokens, const std::vector<ValueId>& keep);
+// What is read and written at an operation's place: its own operands and results, or also those of operations that one
+// kernel computes together with it. These have empty steps, and what lies between them alone is in none.
+struct Step {
+  std::vector<ValueId> reads, writes;
+};
+std::vector<Step> steps_of(const Graph& g);  // every operation by itself
+
+// Lifetimes run from the producing step to the last one that reads the buffer; values that share a buffer (same_as) are
+// one. `keep`: values read after the last step. A buffer that is overwritten in place while another step still reads
+// the old value is a bug and asserts.
+MemoryPlan plan_memory(const Graph& g, const std::vector<Step>& steps, int64_t tokens,
+                       const std::vector<ValueId>& keep);
 
 int64_t value_bytes(const Graph& g, ValueId v, int64_t tokens);
 

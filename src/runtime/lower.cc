@@ -21,11 +21,12 @@ Lowering::Lowering(Program& program, const kernels::KernelPlan& plan)
       ops_(program.ops_),
       plan_(plan),
       gemm_names_(ops_.gemm_algorithms()),
-      attention_names_(ops_.attention_algorithms()) {}
-
-void Lowering::run() {
+      attention_names_(ops_.attention_algorithms()) {
   find_act_lora_grad();
   find_act_lora();
+}
+
+void Lowering::run() {
   for (const Op& op : g_.ops) {
     if (std::find(taken_.begin(), taken_.end(), &op) != taken_.end()) continue;
     op_ = &op;
@@ -37,6 +38,7 @@ void Lowering::run() {
 void* Lowering::at(ValueId v) const {
   const Value& x = g_.value(v);
   if (x.param != kNone) return (*p_.params_)[x.param].weight;
+  if (p_.memory_.offset[static_cast<size_t>(v)] < 0) return nullptr;  // lies within one kernel alone
   const auto column = x.beside == kNone ? size_t{0} : static_cast<size_t>(g_.value(x.beside).cols) * size_of(x.type);
   return p_.arena_.bytes_at(static_cast<size_t>(p_.memory_.offset[static_cast<size_t>(v)]) + column);
 }

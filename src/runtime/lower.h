@@ -20,7 +20,10 @@ inline uint64_t dropout_stream(const Batch& b, uint64_t id) { return (b.step * k
 class Lowering {
  public:
   Lowering(Program& program, const kernels::KernelPlan& plan);
-  void run();
+  // Where everything is read and written, for the memory plan: kernels that compute several operations do so at the
+  // first one's place.
+  std::vector<graph::Step> steps() const;
+  void run();  // after the memory plan
 
  private:
   using ValueId = graph::ValueId;
@@ -64,7 +67,6 @@ class Lowering {
   struct ActLoraGrad {
     const graph::Op *act = nullptr, *dz = nullptr, *da = nullptr;  // ActGradOp, LoraDzOp, and LinearDwOp or none
   };
-  bool written_together(const graph::Op& first, const graph::Op& second) const;
   void find_act_lora_grad();
   void find_act_lora();  // after the other: y is not made where something still reads it
   kernels::ActLora act_lora(const ActLora& a, const Frame& f) const;

@@ -1,5 +1,6 @@
 // Adapters: their products, their gradients, and what one kernel makes together with the operations beside them.
 #include <algorithm>
+#include <utility>
 
 #include "runtime/lower.h"
 
@@ -83,11 +84,26 @@ kernels::ActLora Lowering::act_lora(const ActLora& a, const Frame& f) const {
   return k;
 }
 
-// A kernel that takes two operations writes the second one's result when the first one runs. Memory was planned for the
-// operations one by one, so that result must share the first one's buffer (a column beside it): any other buffer may
-// still hold something else by then.
-bool Lowering::written_together(const Op& first, const Op& second) const {
-  return g_.root(first.out[0]) == g_.root(second.out[0]);
+std::vector<Step> Lowering::steps() const {
+  std::vector<Step> steps = steps_of(g_);
+  const auto of = [&](const Op* op) -> Step& { return steps[static_cast<size_t>(op - g_.ops.data())]; };
+  const auto join = [&](const Op* first, const Op* second) {
+    Step &to = of(first), from = std::exchange(of(second), {});
+    to.reads.insert(to.reads.end(), from.reads.begin(), from.reads.end());
+    to.writes.insert(to.writes.end(), from.writes.begin(), from.writes.end());
+  };
+  for (const ActLoraGrad& k : act_lora_grad_) {
+    join(k.act, k.dz);
+    if (k.da == nullptr) continue;
+    std::erase(of(k.da).reads, k.da->in[1]);  // y is made again from what act reads
+    join(k.act, k.da);
+  }
+  for (const ActLora& k : act_lora_) {
+    join(k.act, k.z);
+    std::erase(of(k.act).reads, k.act->out[0]);
+    std::erase(of(k.act).writes, k.act->out[0]);
+  }
+  return steps;
 }
 
 void Lowering::find_act_lora() {
@@ -96,7 +112,7 @@ void Lowering::find_act_lora() {
     const Op &act = g_.ops[i], &z = g_.ops[i + 1];
     const auto* linear = std::get_if<LinearOp>(&z.attrs);
     if (!std::holds_alternative<ActOp>(act.attrs) || act.in.size() < 2 || linear == nullptr || linear->fp8 ||
-        z.in.size() != 2 || z.in[0] != act.out[0] || !written_together(act, z))
+        z.in.size() != 2 || z.in[0] != act.out[0])
       continue;
     const bool last = std::none_of(g_.ops.begin(), g_.ops.end(), [&](const Op& o) {
       return &o != &z && std::find(taken_.begin(), taken_.end(), &o) == taken_.end() &&
@@ -110,7 +126,7 @@ void Lowering::find_act_lora() {
 }
 
 // Looks for act_grad, then lora_dz of its result; and before them the product dzᵀ·y of the same activation's result y,
-// as long as its dz still lives where the activation's gradient is made.
+// where nothing is written to that dz's buffer in between.
 void Lowering::find_act_lora_grad() {
   const Frame widest{nullptr, p_.settings_.max_tokens};
   const size_t n = g_.ops.size();
@@ -118,7 +134,7 @@ void Lowering::find_act_lora_grad() {
     const Op &act = g_.ops[i], &next = g_.ops[i + 1];
     const auto* dz = std::get_if<LoraDzOp>(&next.attrs);
     if (!std::holds_alternative<ActGradOp>(act.attrs) || dz == nullptr || !dz->joined || dz->b.empty() ||
-        next.in[0] != act.out[0] || !written_together(act, next))
+        next.in[0] != act.out[0])
       continue;
     ActLoraGrad found{&act, &next, nullptr};
     if (!ops_.has_act_lora_grad(act_lora_grad(found, widest))) continue;
@@ -128,16 +144,13 @@ void Lowering::find_act_lora_grad() {
       const bool same = std::any_of(g_.ops.begin(), g_.ops.begin() + static_cast<ptrdiff_t>(j), [&](const Op& o) {
         return std::holds_alternative<ActOp>(o.attrs) && o.out[0] == dw.in[1] && o.in[0] == act.in[0];
       });
-      const bool lives = std::any_of(g_.ops.begin() + static_cast<ptrdiff_t>(i), g_.ops.end(), [&](const Op& o) {
-        return std::any_of(o.in.begin(), o.in.end(), [&](ValueId v) { return g_.root(v) == g_.root(dw.in[0]); });
-      });
       const bool kept = std::none_of(
           g_.ops.begin() + static_cast<ptrdiff_t>(j), g_.ops.begin() + static_cast<ptrdiff_t>(i), [&](const Op& o) {
             return std::any_of(o.out.begin(), o.out.end(), [&](ValueId v) { return g_.root(v) == g_.root(dw.in[0]); });
           });
       ActLoraGrad with = found;
       with.da = &dw;
-      if (same && lives && kept && ops_.has_act_lora_grad(act_lora_grad(with, widest))) found = with;
+      if (same && kept && ops_.has_act_lora_grad(act_lora_grad(with, widest))) found = with;
     }
     act_lora_grad_.push_back(found);
     taken_.push_back(found.dz);

@@ -145,15 +145,31 @@ Program::Program(const Graph& g, const kernels::KernelPlan& plan, kernels::Ops& 
   std::vector<ValueId> keep;
   for (const Op& op : g.ops)
     if (std::holds_alternative<HeadOp>(op.attrs)) keep.push_back(op.out[0]);
-  memory_ = plan_memory(g, settings_.max_tokens, keep);
+  lowering_ = std::make_unique<Lowering>(*this, plan);
+  const std::vector<Step> steps = lowering_->steps();
+  memory_ = plan_memory(g, steps, settings_.max_tokens, keep);
+  find_dead(steps, keep);
   bytes_.activations = memory_.bytes;
   bytes_.lower_bound = memory_.lower_bound;
   bytes_.batch = Staging::bytes(settings_);
   if (ops_.device()) {
     bytes_.batch += static_cast<int64_t>((g.rope_cos.size() + g.rope_sin.size()) * sizeof(float));
   }
-  lowering_ = std::make_unique<Lowering>(*this, plan);
   lowering_->run();
+}
+
+// For poisoned replay: which buffers die where.
+void Program::find_dead(const std::vector<Step>& steps, const std::vector<ValueId>& keep) {
+  std::vector<int32_t> last(graph_.values.size(), -1);
+  for (size_t i = 0; i < steps.size(); ++i) {
+    for (ValueId v : steps[i].reads) last[static_cast<size_t>(graph_.root(v))] = static_cast<int32_t>(i);
+    for (ValueId v : steps[i].writes) last[static_cast<size_t>(graph_.root(v))] = static_cast<int32_t>(i);
+  }
+  for (ValueId v : keep) last[static_cast<size_t>(graph_.root(v))] = -1;
+  dead_after_.assign(steps.size(), {});
+  for (size_t v = 0; v < last.size(); ++v)
+    if (last[v] >= 0 && graph_.values[v].param == kNone)
+      dead_after_[static_cast<size_t>(last[v])].push_back(static_cast<ValueId>(v));
 }
 
 Program::~Program() { forget_recordings(); }
@@ -226,17 +242,6 @@ void Program::allocate(ParamStore& params) {
     cos_ = static_cast<const float*>(rope_.data());
     sin_ = reinterpret_cast<const float*>(rope_.bytes_at(n));
   }
-  // For poisoned replay: which buffers die where.
-  std::vector<int32_t> last(graph_.values.size(), -1);
-  for (size_t i = 0; i < graph_.ops.size(); ++i) {
-    for (ValueId v : graph_.ops[i].in) last[static_cast<size_t>(graph_.root(v))] = static_cast<int32_t>(i);
-    for (ValueId v : graph_.ops[i].out) last[static_cast<size_t>(graph_.root(v))] = static_cast<int32_t>(i);
-  }
-  dead_after_.assign(graph_.ops.size(), {});
-  for (size_t v = 0; v < last.size(); ++v)
-    if (last[v] >= 0 && graph_.values[v].param == kNone &&
-        graph_.root(static_cast<ValueId>(v)) == static_cast<ValueId>(v) && graph_.root(static_cast<ValueId>(v)) != nll_)
-      dead_after_[static_cast<size_t>(last[v])].push_back(static_cast<ValueId>(v));
 }
 
 void Program::run(const Batch& batch) {

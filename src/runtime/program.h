@@ -147,6 +147,7 @@ class Program {
   // keeps a recording of each kind and is given one order a pass instead of hundreds. Null: seen once, not recorded
   // yet.
   std::map<std::vector<uint64_t>, void*> recordings_;
+  void find_dead(const std::vector<graph::Step>& steps, const std::vector<graph::ValueId>& keep);
   bool replay(const Frame& frame);
   void queue(const Frame& frame);
   void forget_recordings();

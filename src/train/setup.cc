@@ -86,8 +86,8 @@ int64_t gpu_bytes(const Setup& s) {
   const int64_t head = chunk * (s.model.vocab_size + 2 * s.model.hidden_size) * width + softmax,
                 workspace = int64_t{4} << 30, context = int64_t{1} << 30;
   const runtime::ParamBytes params = runtime::ParamStore::measure(g, true);
-  return params.total() - params.offloaded(s.offload) + graph::plan_memory(g, s.max_tokens, {}).bytes + head +
-         workspace + context;
+  return params.total() - params.offloaded(s.offload) +
+         graph::plan_memory(g, graph::steps_of(g), s.max_tokens, {}).bytes + head + workspace + context;
 }
 
 // The largest pass of up to 16,384 tokens that the card holds; recomputation where not even 4,096 fit without; the

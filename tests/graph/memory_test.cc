@@ -26,7 +26,7 @@ TEST(Memory, OneHundredRandomGraphsPackNearTheLowerBound) {
   std::vector<double> ratio;
   for (uint64_t seed = 0; seed < kSeeds; ++seed) {
     const Graph g = random_graph(seed, DType::kBF16);
-    const MemoryPlan p = plan_memory(g, 512, kept(g));
+    const MemoryPlan p = plan_memory(g, steps_of(g), 512, kept(g));
     ASSERT_GE(p.bytes, p.lower_bound);
     ratio.push_back(static_cast<double>(p.bytes) / static_cast<double>(p.lower_bound));
     EXPECT_LE(ratio.back(), 1.15) << "seed " << seed;
@@ -41,7 +41,7 @@ TEST(Memory, NoTwoBuffersThatLiveTogetherOverlap) {
   for (uint64_t seed = 0; seed < kSeeds; ++seed) {
     const Graph g = random_graph(seed, DType::kF32, seed % 2 ? Recompute::kLayer : Recompute::kNone);
     const int64_t tokens = 64;
-    const MemoryPlan p = plan_memory(g, tokens, kept(g));
+    const MemoryPlan p = plan_memory(g, steps_of(g), tokens, kept(g));
     // Replays who wrote which bytes last: every read must find what its value's operation wrote.
     std::vector<ValueId> owner(static_cast<size_t>(p.bytes / 64), kNone);
     auto each = [&](ValueId v, auto f) {
@@ -56,6 +56,29 @@ TEST(Memory, NoTwoBuffersThatLiveTogetherOverlap) {
     }
     for (ValueId v : kept(g)) each(v, [&](ValueId o) { ASSERT_EQ(o, v) << "seed " << seed; });
   }
+}
+
+// Two operations that one kernel computes: what lies between them takes no room, and the second one's result is written
+// while the first one's operand is still read.
+TEST(Memory, OperationsComputedTogetherArePlannedTogether) {
+  Graph g;
+  g.act_type = DType::kF32;
+  const ValueId a = g.add_value(kTokens, 64, DType::kF32), b = g.add_value(kTokens, 64, DType::kF32),
+                c = g.add_value(kTokens, 64, DType::kF32);
+  std::vector<Step> steps(3);
+  steps[0].writes = {a};
+  steps[1] = {{a}, {b}};
+  steps[2] = {{b}, {c}};
+  for (int i = 0; i < 3; ++i) g.add_op(AddOp{}, {}, {});
+  const MemoryPlan apart = plan_memory(g, steps, 16, {c});
+  EXPECT_EQ(apart.bytes, 2 * value_bytes(g, a, 16));  // c may lie where a lay
+  EXPECT_EQ(apart.offset[static_cast<size_t>(c)], apart.offset[static_cast<size_t>(a)]);
+  steps[1] = {{a}, {c}};
+  steps[2] = {};
+  const MemoryPlan together = plan_memory(g, steps, 16, {c});
+  EXPECT_EQ(together.offset[static_cast<size_t>(b)], -1);
+  EXPECT_EQ(together.bytes, 2 * value_bytes(g, a, 16));
+  EXPECT_NE(together.offset[static_cast<size_t>(c)], together.offset[static_cast<size_t>(a)]);
 }
 
 struct Result {

@@ -29,8 +29,8 @@ class Quantizer {
       if (auto* linear = std::get_if<LinearOp>(&op.attrs)) {
         if (held(op.in[1]))
           round(op, *linear, kNone);
-        else if (reads_rounded(g_.param_of(op.in[1]), op.in[0]))
-          read_held(op, 0);
+        else if (g_.param_of(op.in[1]).adapter)
+          read_adapted(op);
       } else if (std::holds_alternative<LinearDwOp>(op.attrs)) {
         if (reads_rounded(g_.params[static_cast<size_t>(op.param)], op.in[1])) read_held(op, 1);
       } else if (auto* dx = std::get_if<LinearDxOp>(&op.attrs)) {
@@ -88,22 +88,28 @@ class Quantizer {
            });
   }
 
+  // z = x Aᵀ. Joined, z lay beside x, and would keep x's rows for as long as z is read: E4M3 products take it from
+  // anywhere, where it is whole sixteens wide.
+  void read_adapted(Op& op) {
+    const Param& a = g_.param_of(op.in[1]);
+    Value& z = g_.values[static_cast<size_t>(op.out[0])];
+    if (z.beside != kNone && a.rows % 16 == 0) {
+      g_.values[static_cast<size_t>(g_.root(op.out[0]))].pad = 0;
+      z.beside = kNone;
+    }
+    if (reads_rounded(a, op.in[0])) read_held(op, 0);
+  }
+
   // An adapter's product, or its gradient, whose operand `at` is x.
   void read_held(Op& op, size_t at) {
     const std::vector<ValueId> held = rounded(op.in[at], kNone);
     op.in[at] = held[0];
     if (as_ != Held::kFp8) return;
     op.in.insert(op.in.begin() + static_cast<ptrdiff_t>(at) + 1, held[1]);
-    if (at > 0) {
+    if (at == 0)
+      op.attrs = HeldLinearOp{};
+    else
       op.attrs = HeldLinearDwOp{};
-      return;
-    }
-    op.attrs = HeldLinearOp{};
-    // Joined, z lay beside x, and would keep x's rows for as long as z is read.
-    if (Value& z = g_.values[static_cast<size_t>(op.out[0])]; z.beside != kNone) {
-      g_.values[static_cast<size_t>(g_.root(op.out[0]))].pad = 0;
-      z.beside = kNone;
-    }
   }
 
   // What makes rows of x whole writes q beside x: one read of x less.
