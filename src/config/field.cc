@@ -64,18 +64,25 @@ void Reader::issue(YamlMark m, const std::string& key, const std::string& what) 
 }
 
 bool Reader::is_given(std::string_view key) const {
-  for (const auto& [k, m] : given_)
-    if (k == key) return true;
+  for (const Given& g : given_)
+    if (g.key == key) return !g.null;
   return false;
+}
+
+std::vector<std::string> Reader::given() const {
+  std::vector<std::string> out;
+  for (const Given& g : given_)
+    if (!g.null) out.push_back(g.key);
+  return out;
 }
 
 YamlMark Reader::mark_of(std::string_view key) const {
   YamlMark best;
   size_t length = 0;
-  for (const auto& [k, m] : given_)
-    if (is_parent(k, key) && k.size() > length) {
-      best = m;
-      length = k.size();
+  for (const Given& g : given_)
+    if (is_parent(g.key, key) && g.key.size() > length) {
+      best = g.mark;
+      length = g.key.size();
     }
   return best;
 }
@@ -227,7 +234,7 @@ void Section::read(void* owner, const YamlNode& map, const std::string& path, Re
     const Field* f = find(e.key);
     const std::string key = prefix + e.key;
     if (f) {
-      reader.give(key, e.mark);
+      reader.give(key, e.mark, e.value.kind == YamlNode::Kind::kNull);
       f->read(*f, owner, e.value, key, reader);
       continue;
     }

@@ -25,17 +25,22 @@ class Reader {
  public:
   explicit Reader(std::string source) : source_(std::move(source)) {}
   void issue(YamlMark m, const std::string& key, const std::string& what);
-  void give(const std::string& key, YamlMark m) { given_.emplace_back(key, m); }
-  bool is_given(std::string_view key) const;
+  void give(const std::string& key, YamlMark m, bool null = false) { given_.push_back({key, m, null}); }
+  bool is_given(std::string_view key) const;      // with a value: null says the same as leaving the key out
   YamlMark mark_of(std::string_view key) const;   // of the key, or of its nearest parent that is given
   bool has_issue_at(std::string_view key) const;  // at the key, above it or below it
   std::vector<Issue>& issues() { return issues_; }
-  const std::vector<std::pair<std::string, YamlMark>>& given() const { return given_; }
+  std::vector<std::string> given() const;
 
  private:
+  struct Given {
+    std::string key;
+    YamlMark mark;
+    bool null;
+  };
   std::string source_;
   std::vector<Issue> issues_;
-  std::vector<std::pair<std::string, YamlMark>> given_;
+  std::vector<Given> given_;
 };
 
 // Bounds of a number; an open bound is not itself allowed.

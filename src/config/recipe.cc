@@ -36,7 +36,7 @@ std::vector<Issue> check_recipe(std::string_view text, std::string_view source, 
   if (issues.empty()) {
     r.source = source;
     r.text = text;
-    for (const auto& [key, mark] : reader.given()) r.given.push_back(key);
+    r.given = reader.given();
     if (out) *out = std::move(r);
   }
   return issues;

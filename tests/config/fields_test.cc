@@ -51,6 +51,21 @@ TEST(Fields, PresentSectionTakesItsDefaults) {
   expect_refused("eval:\n", "eval", "is empty");
 }
 
+TEST(Fields, NullTakesTheDerivedDefault) {
+  const auto with = [](const char* synth) {
+    return parse_recipe(fmt::format("meta: {{project: p, run_name: r}}\nmodel: {{name: m}}\n"
+                                    "data: {{source: synth{}}}\neval: {{generation: null}}\n"
+                                    "train: {{optimizer: {{name: muon, muon: ~}}}}\nhardware: {{usd_per_hour: null}}\n",
+                                    synth),
+                        "r");
+  };
+  const Recipe r = with(", synth: null");
+  ASSERT_TRUE(r.data.synth && r.eval->generation && r.train.optimizer.muon);
+  EXPECT_EQ(r.hardware.usd_per_hour, 1.99);
+  EXPECT_FALSE(r.is_given("hardware.usd_per_hour"));
+  EXPECT_EQ(canonical(r), canonical(with("")));
+}
+
 TEST(Fields, DerivedDefaultsFollowTheHardware) {
   const auto hardware = [](const char* name) {
     return minimal_with(fmt::format("hardware: {{name: {}}}\n", name)).hardware;
