@@ -67,6 +67,7 @@ OrderedJson value_schema(const Field& f, const std::string& path) {
       break;
     case Shape::kTextMap:
       j["type"] = "object";
+      j["propertyNames"]["minLength"] = 1;
       j["additionalProperties"]["type"] = "string";
       break;
     case Shape::kPathOrInline:
@@ -82,14 +83,16 @@ OrderedJson value_schema(const Field& f, const std::string& path) {
     case Shape::kUnion:
       j["type"] = "object";
       for (const auto& [kind, section] : f.variants) {
-        OrderedJson v = section_schema(*section, path);
+        OrderedJson v = section_schema(*section, path + "." + kind);
         v["properties"]["kind"] = {{"const", kind}};
         v["required"] = {"kind"};
         j["oneOf"].push_back(std::move(v));
       }
+      if (auto rules = schema_rules(path); !rules.empty()) j["allOf"] = std::move(rules);
       break;
   }
-  if (f.nullable) {
+  // `eval:` with nothing after it is refused: a stage is not null.
+  if (f.nullable && !(f.section && path == f.key)) {
     if (j.contains("enum")) j["enum"].push_back(nullptr);
     j["type"] = {j["type"], "null"};
   }

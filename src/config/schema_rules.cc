@@ -23,7 +23,7 @@ constexpr std::string_view kHardware = R"([
 constexpr std::string_view kModel = R"([
   {"properties": {"trust_remote_code": {"const": false}}},
   {"if": {"properties": {"init": {"const": "random"}}, "required": ["init"]},
-   "then": {"properties": {"config": {"type": ["string", "object"]}}, "required": ["config"]},
+   "then": {"properties": {"config": {"type": ["string", "object"], "minLength": 1}}, "required": ["config"]},
    "else": {"properties": {"config": {"type": "null"}}}}
 ])";
 
@@ -50,7 +50,35 @@ constexpr std::string_view kData = R"([
    "then": {"properties": {"eval_fraction": {"const": 0}}}}
 ])";
 
-// What the CPU lane, and each device, does not compute with.
+constexpr std::string_view kTeacher = R"([
+  {"if": {"properties": {"max_cost_usd": {"type": "number"}}, "required": ["max_cost_usd"]},
+   "then": {"anyOf": [
+     {"properties": {"input_usd_per_1m": {"exclusiveMinimum": 0}}, "required": ["input_usd_per_1m"]},
+     {"properties": {"output_usd_per_1m": {"exclusiveMinimum": 0}}, "required": ["output_usd_per_1m"]}]}}
+])";
+
+constexpr std::string_view kTrain = R"([
+  {"properties": {"env": {"propertyNames": {"pattern": "^[A-Za-z_][A-Za-z0-9_]*$"}}}},
+  {"if": {"properties": {"base_precision": {"const": "fp8_e4m3"}}, "required": ["base_precision"]},
+   "then": {"properties": {"method": {"anyOf": [
+     {"properties": {"kind": {"const": "lora"}}},
+     {"properties": {"lora": {"type": "object"}}, "required": ["lora"]}]}}}}
+])";
+
+constexpr std::string_view kOptimizer = R"([
+  {"if": {"not": {"properties": {"name": {"const": "muon"}}, "required": ["name"]}},
+   "then": {"properties": {"muon": {"type": "null"}}}}
+])";
+
+constexpr std::string_view kMethod = R"([
+  {"if": {"properties": {"reward": {"const": "model"}}, "required": ["reward"]},
+   "then": {"properties": {"reward_model": {"type": "string"}}, "required": ["reward_model"]},
+   "else": {"properties": {"reward_model": {"type": "null"}}}},
+  {"if": {"properties": {"quant_bits": {"const": 8}}, "required": ["quant_bits"]},
+   "then": {"properties": {"quant_type": false}}}
+])";
+
+// What the CPU lane, and each device, does not compute with; then what one section asks of another.
 constexpr std::string_view kRecipe = R"([
   {"if": {"properties": {"hardware": {"anyOf": [{"properties": {"name": {"const": "cpu"}}, "required": ["name"]},
                                                 {"properties": {"gpus": {"const": 0}}, "required": ["gpus"]}]}},
@@ -59,7 +87,14 @@ constexpr std::string_view kRecipe = R"([
      "precision": {"enum": ["bfloat16", "float16", "float32"]}}}}}},
   {"if": {"not": {"properties": {"hardware": {"properties": {"name": {"enum": ["mi350x", "mi355x"]}},
                                               "required": ["name"]}}, "required": ["hardware"]}},
-   "then": {"properties": {"train": {"properties": {"precision": {"not": {"const": "mxfp4"}}}}}}}
+   "then": {"properties": {"train": {"properties": {"precision": {"not": {"const": "mxfp4"}}}}}}},
+  {"if": {"properties": {"data": {"properties": {"filter": {"type": "object", "required": ["decontaminate_eval"],
+                                                            "properties": {"decontaminate_eval": {"const": true}}}},
+                                  "required": ["filter"]}}},
+   "then": {"required": ["eval"]}},
+  {"if": {"properties": {"data": {"properties": {"sampling": {"const": "random_windows"}}, "required": ["sampling"]}}},
+   "then": {"properties": {"train": {"properties": {"method": {"properties": {
+     "kind": {"enum": ["full", "lora", "qlora", "cpt", "pretrain"]}}}}}}}}
 ])";
 
 }  // namespace
@@ -69,6 +104,10 @@ OrderedJson schema_rules(std::string_view path) {
                                       {"model", kModel},
                                       {"data", kData},
                                       {"data.mixture[]", kMixtureSource},
+                                      {"data.synth.teacher", kTeacher},
+                                      {"train", kTrain},
+                                      {"train.optimizer", kOptimizer},
+                                      {"train.method", kMethod},
                                       {"", kRecipe}})
     if (path == section) return parse_ordered_json(text, "schema rules");
   return OrderedJson::array();

@@ -294,6 +294,11 @@ TEST(Documents, SchemaHasEverySectionAndForbidsOthers) {
   EXPECT_EQ(s["properties"]["data"]["properties"]["seq_len"]["maximum"], 1048576);
   EXPECT_EQ(s["properties"]["train"]["properties"]["method"]["oneOf"].size(), 11u);
   EXPECT_EQ(s["properties"]["autotune"]["properties"]["policy"]["enum"], OrderedJson({"aot_only"}));
+  EXPECT_EQ(s["properties"]["eval"]["type"], "object");  // not null, as the reader
+  const OrderedJson train = s["properties"]["train"]["properties"];
+  EXPECT_EQ(train["optimizer"]["allOf"].size(), 1u);
+  EXPECT_EQ(train["method"]["allOf"].size(), 2u);
+  EXPECT_FALSE(train["method"]["oneOf"][0].contains("allOf"));
 }
 
 TEST(Documents, TheCommittedReferenceIsTheGeneratedOne) {
