@@ -55,6 +55,13 @@ std::vector<int64_t> saved_steps(const std::string& checkpoints) {
   return out;
 }
 
+void remove_step(const std::string& checkpoints, int64_t step) {
+  const std::string folder = step_folder(checkpoints, step);
+  std::error_code ec;
+  fs::remove(folder + "/state.json", ec);  // without it no step is saved here
+  fs::remove_all(folder, ec);
+}
+
 void save_state(const std::string& folder, const graph::Graph& g, const runtime::ParamStore& params,
                 const TrainState& state) {
   const std::string temp = folder + ".tmp";

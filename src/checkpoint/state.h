@@ -34,5 +34,7 @@ TrainState load_state(const std::string& folder, const graph::Graph& g, runtime:
 // Steps saved below `checkpoints`, ascending: complete folders only.
 std::vector<int64_t> saved_steps(const std::string& checkpoints);
 std::string step_folder(const std::string& checkpoints, int64_t step);
+// At no moment of it is the step there by half.
+void remove_step(const std::string& checkpoints, int64_t step);
 
 }  // namespace mxt::checkpoint

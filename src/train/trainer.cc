@@ -76,6 +76,7 @@ class Run {
     TrainResult r;
     r.steps = steps_;
     resume();
+    drop_later();
     MetricsLog log(o_.out, state_.step);
     const double begin = now();
     const uint64_t decided = kernels::decisions();
@@ -189,6 +190,17 @@ class Run {
     log::info("resumed at step {} of {}", state_.step, steps_);
   }
 
+  // What an earlier try saved after the step that training goes on from: --resume would take it for this one's, whose
+  // metrics would lack the steps between, and keep_last would count it.
+  void drop_later() {
+    const std::string folder = o_.out + "/checkpoints";
+    for (const int64_t step : checkpoint::saved_steps(folder)) {
+      if (step <= state_.step) continue;
+      log::info("training goes on from step {}: what was saved at step {} is removed", state_.step, step);
+      checkpoint::remove_step(folder, step);
+    }
+  }
+
   StepMetrics step() {
     const double begin = now();
     const int64_t index = state_.step, rows = rows_->rows_of_step(index);
@@ -289,11 +301,8 @@ class Run {
     // Keep the last n and the best.
     auto saved = checkpoint::saved_steps(folder);
     const size_t keep = static_cast<size_t>(std::max<int64_t>(1, s_.recipe.train.keep_last));
-    for (size_t i = 0; i + keep < saved.size(); ++i) {
-      if (saved[i] == state_.best_step) continue;
-      std::error_code ec;
-      fs::remove_all(checkpoint::step_folder(folder, saved[i]), ec);
-    }
+    for (size_t i = 0; i + keep < saved.size(); ++i)
+      if (saved[i] != state_.best_step) checkpoint::remove_step(folder, saved[i]);
   }
 
   void save_final() {

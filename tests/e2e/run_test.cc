@@ -92,6 +92,39 @@ TEST(Reproducible, KilledAndResumedEqualsNeverStopped) {
   }
 }
 
+// A step that training goes back to is the newest one from then on, whenever it is killed.
+TEST(Reproducible, KilledAfterResumeFromGoesOnFromThere) {
+  cli::Folder f("back");
+  cli::Tiny t;
+  t.method = "{kind: lora, r: 4}";
+  t.steps = 600;
+  t.extra = "  save_every: 200\n";
+  write_file_atomic(f / "r.yaml", cli::recipe(t));
+  const std::string out = f / "out", log = out + "/metrics.jsonl", train = "train " + (f / "r.yaml") + " --out " + out;
+  auto r = cli::run(train);
+  ASSERT_EQ(r.code, 0) << r.out;
+  const std::string want = checkpoint_digest(out);
+  const auto whole = fs::file_size(log);
+  const pid_t child = fork();
+  if (child == 0) {
+    if (!freopen("/dev/null", "w", stderr)) _exit(9);
+    execl(MXT_BINARY, MXT_BINARY, "train", (f / "r.yaml").c_str(), "--out", out.c_str(), "--resume-from", "200",
+          nullptr);
+    _exit(9);
+  }
+  for (int i = 0; i < 20000 && fs::file_size(log) >= whole; ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  kill(child, SIGKILL);
+  waitpid(child, nullptr, 0);
+  EXPECT_FALSE(fs::exists(out + "/checkpoints/step-400"));
+  r = cli::run(train + " --resume");
+  ASSERT_EQ(r.code, 0) << r.out;
+  EXPECT_EQ(checkpoint_digest(out), want);
+  const auto lines = cli::lines(log);
+  ASSERT_EQ(lines.size(), 600u);
+  for (size_t i = 0; i < lines.size(); ++i) EXPECT_EQ(lines[i]["step"], i + 1);
+}
+
 // A write that fails half-way (here by a limit on the size of files, which looks to a program as a full disk does) ends
 // the run with one line; what was saved before is whole, and with room again the run ends with the bytes of one that
 // was never disturbed.
