@@ -74,7 +74,7 @@ MetricsLog::MetricsLog(const std::string& folder, int64_t resume_step)
   write_file_atomic(path, kept);
   files_->fd = open(path.c_str(), O_WRONLY | O_APPEND | O_CLOEXEC);
   if (files_->fd < 0) fail_input("{}: cannot be written: {}", path, std::strerror(errno));
-  files_->board = std::make_unique<TensorBoardWriter>(folder + "/tensorboard");
+  files_->board = std::make_unique<TensorBoardWriter>(folder + "/tensorboard", resume_step + 1);
 }
 
 MetricsLog::~MetricsLog() = default;

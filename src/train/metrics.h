@@ -45,7 +45,9 @@ std::string loss_curve_svg(const std::vector<StepMetrics>& log, const std::strin
 // summaries.
 class TensorBoardWriter {
  public:
-  explicit TensorBoardWriter(const std::string& folder);
+  // `first_step` is the first that follows: TensorBoard forgets what earlier files of the folder say of it and later
+  // ones.
+  TensorBoardWriter(const std::string& folder, int64_t first_step);
   ~TensorBoardWriter();
   void scalars(int64_t step, double wall_time, const std::vector<std::pair<std::string, double>>& values);
 

@@ -58,16 +58,23 @@ uint32_t crc32c(const void* data, size_t bytes) {
   return ~c;
 }
 
-TensorBoardWriter::TensorBoardWriter(const std::string& folder) {
+TensorBoardWriter::TensorBoardWriter(const std::string& folder, int64_t first_step) {
   make_folders(folder);
   const double now = std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
-  const std::string path =
-      fmt::format("{}/events.out.tfevents.{}.mindxtrain.{}", folder, static_cast<int64_t>(now), getpid());
+  // Files are read in the order of their names, also those of one second.
+  const std::string path = fmt::format("{}/events.out.tfevents.{:.6f}.mindxtrain.{}", folder, now, getpid());
   fd_ = open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
   if (fd_ < 0) fail_input("{}: cannot be written: {}", path, std::strerror(errno));
   std::string event;
   field_fixed(event, 1, now);
   field_bytes(event, 3, "brain.Event:2");
+  record(event);
+  std::string start;
+  field_varint(start, 1, 1);  // SessionLog.START
+  event.clear();
+  field_fixed(event, 1, now);
+  field_varint(event, 2, static_cast<uint64_t>(first_step));
+  field_bytes(event, 7, start);
   record(event);
 }
 

@@ -123,6 +123,12 @@ TEST(Reproducible, KilledAfterResumeFromGoesOnFromThere) {
   const auto lines = cli::lines(log);
   ASSERT_EQ(lines.size(), 600u);
   for (size_t i = 0; i < lines.size(); ++i) EXPECT_EQ(lines[i]["step"], i + 1);
+  // TensorBoard reads the files in the order of their names; each says from which step on it replaces the earlier ones.
+  const auto events = list_files(out + "/tensorboard");
+  ASSERT_GE(events.size(), 2u);
+  const std::string start = ":\x02\x08\x01";  // field 7, a session log: status START
+  EXPECT_NE(read_file(out + "/tensorboard/" + events.front()).find("\x10\x01" + start), std::string::npos);
+  EXPECT_NE(read_file(out + "/tensorboard/" + events.back()).find("\x10\xc9\x01" + start), std::string::npos);
 }
 
 // A write that fails half-way (here by a limit on the size of files, which looks to a program as a full disk does) ends
