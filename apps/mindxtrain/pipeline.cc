@@ -16,6 +16,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "base/threads.h"
+#include "checkpoint/state.h"
 #include "checkpoint/weights.h"
 #include "data/prepare.h"
 #include "data/synth/synth.h"
@@ -190,13 +191,19 @@ void Pipeline::plan() {
     const std::string bytes = read_file(from);
     plan_ = kernels::plan_from_json(bytes, from);
     const auto differences = kernels::compare(plan_, device, train::shapes_of(*setup_));
-    if (!differences.empty() && from == kept && o_.plan_path.empty()) {
+    // Saved steps go on with the plan that they were made with: a new one in its place would strand them.
+    const bool needed = o_.resume && !checkpoint::saved_steps(o_.out + "/checkpoints").empty();
+    if (!differences.empty() && from == kept && o_.plan_path.empty() && !needed) {
       log::info("the plan of {} does not fit this machine any more ({}): made anew", o_.out, differences.front());
       from.clear();
     } else if (!differences.empty()) {
       fail_input("{}: the plan does not fit: {}", from, fmt::join(differences, "; "));
     } else {
       config::check_plan_env(recipe_, plan_.env);
+      if (from != kept && needed && fs::exists(kept) &&
+          kernels::plan_choices(plan_) != kernels::plan_choices(kernels::plan_from_json(read_file(kept), kept)))
+        fail_input("{}: is another plan than the one that {} has saved steps with: resume without --plan", from,
+                   o_.out);
       if (from != kept) write_file_atomic(kept, bytes);
     }
   }

@@ -131,6 +131,29 @@ TEST(Reproducible, KilledAfterResumeFromGoesOnFromThere) {
   EXPECT_NE(read_file(out + "/tensorboard/" + events.back()).find("\x10\xc9\x01" + start), std::string::npos);
 }
 
+TEST(Reproducible, AResumeThatDoesNotFitLeavesThePlan) {
+  cli::Folder f("threads");
+  cli::Tiny t;
+  t.steps = 600;
+  t.extra = "  save_every: 3\n";
+  write_file_atomic(f / "r.yaml", cli::recipe(t));
+  const std::string out = f / "out", train = "train " + (f / "r.yaml") + " --out " + out;
+  ASSERT_EQ(interrupted({"train", f / "r.yaml", "--out", out, "--threads", "1"}, out + "/metrics.jsonl"), 4);
+  const std::string plan = read_file(out + "/plan.json");
+  auto r = cli::run(train + " --resume --threads 2");
+  EXPECT_EQ(r.code, 1);
+  EXPECT_NE(r.out.find("run with --threads 1"), std::string::npos) << r.out;
+  Json other = Json::parse(plan);
+  other["device"]["threads"] = 2;
+  write_file_atomic(f / "other.json", other.dump());
+  r = cli::run(train + " --resume --threads 1 --plan " + (f / "other.json"));
+  EXPECT_EQ(r.code, 1);
+  EXPECT_NE(r.out.find("resume without --plan"), std::string::npos) << r.out;
+  EXPECT_EQ(read_file(out + "/plan.json"), plan);
+  r = cli::run(train + " --resume --threads 1");
+  EXPECT_EQ(r.code, 0) << r.out;
+}
+
 // A write that fails half-way (here by a limit on the size of files, which looks to a program as a full disk does) ends
 // the run with one line; what was saved before is whole, and with room again the run ends with the bytes of one that
 // was never disturbed.
