@@ -128,7 +128,8 @@ models::LoraPlan adapter_plan(const std::string& folder) {
   return plan;
 }
 
-void load_adapter(const std::string& folder, const graph::Graph& g, runtime::ParamStore& params) {
+void load_adapter(const std::string& folder, const graph::Graph& g, runtime::ParamStore& params,
+                  const models::LoraPlan* plan) {
   const formats::Adapter adapter = formats::Adapter::open(folder);
   std::vector<float> scratch;
   std::map<std::string, int> used;
@@ -140,6 +141,15 @@ void load_adapter(const std::string& folder, const graph::Graph& g, runtime::Par
       fail_input(
           "{}: {} has shape [{}], this model and recipe want [{}, {}]: the adapter was made for another base or rank",
           folder, t.name, fmt::join(t.shape, ", "), s.rows, p.cols);
+    if (const auto target = plan ? plan->target(e.module) : std::nullopt) {
+      const auto rank = static_cast<double>(target->rank);
+      const double scaling = target->alpha / (target->rslora ? std::sqrt(rank) : rank);
+      if (std::abs(scaling - m->scaling) > 1e-6 * m->scaling)
+        fail_input(
+            "{}: the adapter scales {} by {:.6g}, this recipe by {:.6g}, so training would not start from it: write "
+            "alpha: {:g} and use_rslora: {} under train.method",
+            folder, e.module, m->scaling, scaling, adapter.config().alpha(e.module), adapter.config().use_rslora);
+    }
     const auto access = params.write(g.value(p.value).param);
     float* v = values_of(access.slot, p, s, &scratch);
     adapter.read(t, DType::kF32, v);

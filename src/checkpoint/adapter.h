@@ -32,7 +32,9 @@ void save_adapter(const std::string& folder, const graph::Graph& g, const runtim
 models::LoraPlan adapter_plan(const std::string& folder);
 
 // Fills the adapter's parameters. kBadInput for an adapter of another base: a module that the graph has not, another
-// shape, or a module without its tensors.
-void load_adapter(const std::string& folder, const graph::Graph& g, runtime::ParamStore& params);
+// shape, or a module without its tensors; and for one that scales B·A otherwise than `plan`, where that is not the
+// adapter's own.
+void load_adapter(const std::string& folder, const graph::Graph& g, runtime::ParamStore& params,
+                  const models::LoraPlan* plan = nullptr);
 
 }  // namespace mxt::checkpoint

@@ -152,7 +152,7 @@ class Run {
     if (!s_.has_lora) return;
     const auto& lora = *s_.recipe.train.method.lora;
     if (lora.init_adapter)
-      checkpoint::load_adapter(*lora.init_adapter, graph_, *params_);
+      checkpoint::load_adapter(*lora.init_adapter, graph_, *params_, &s_.lora);
     else
       checkpoint::init_adapter(graph_, *params_, seed);
   }

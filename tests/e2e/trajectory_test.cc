@@ -32,6 +32,21 @@ TEST_P(Trajectory, EqualsTransformersAndPeft) {
     }
 }
 
+// An adapter with another scaling is another function: not what training was to start from.
+TEST(InitAdapter, OfAnotherScalingIsRefused) {
+  cli::Folder f("scaling");
+  cli::Tiny t;
+  t.steps = 1;
+  for (const char* settings : {"alpha: 32", "alpha: 8, use_rslora: true"}) {
+    t.method = fmt::format("{{kind: lora, r: 4, {}, init_adapter: \"{}/adapter\"}}", settings, cli::golden(t.model));
+    write_file_atomic(f / "r.yaml", cli::recipe(t));
+    const std::string out = f / (std::string("out") + std::to_string(t.method.size()));
+    const auto r = cli::run("train " + (f / "r.yaml") + " --out " + out);
+    EXPECT_EQ(r.code, 1) << settings;
+    EXPECT_NE(r.out.find("write alpha: 8 and use_rslora: false"), std::string::npos) << r.out;
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Golden, Trajectory,
                          testing::Combine(testing::Values("llama_mqa", "llama_scaled", "qwen3_tied", "qwen3_gqa",
                                                           "gpt2", "gpt2_scales"),
