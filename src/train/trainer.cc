@@ -191,8 +191,10 @@ class Run {
   }
 
   // What an earlier try saved after the step that training goes on from: --resume would take it for this one's, whose
-  // metrics would lack the steps between, and keep_last would count it.
+  // metrics would lack the steps between, and keep_last would count it. Not where training begins: who has forgotten
+  // --resume loses no saved step by it.
   void drop_later() {
+    if (state_.step == 0) return;
     const std::string folder = o_.out + "/checkpoints";
     for (const int64_t step : checkpoint::saved_steps(folder)) {
       if (step <= state_.step) continue;
