@@ -119,18 +119,9 @@ TEST(Killed, TheNextRunGoesOnAndEndsAlike) {
   int killed = 0;
   for (int attempt = 0; attempt < 10; ++attempt) {
     const std::string out = c.f / fmt::format("cut{}", attempt);
-    const pid_t child = fork();
-    if (child == 0) {
-      if (!freopen("/dev/null", "w", stderr) || !freopen("/dev/null", "w", stdout)) _exit(9);
-      execl(MXT_BINARY, MXT_BINARY, "run", (c.f / "r.yaml").c_str(), "--plan", (c.f / "whole/plan.json").c_str(),
-            "--out", out.c_str(), nullptr);
-      _exit(9);
-    }
+    const pid_t child = cli::start({"run", c.f / "r.yaml", "--plan", c.f / "whole/plan.json", "--out", out});
     std::this_thread::sleep_for(std::chrono::milliseconds(5 + random.below(static_cast<uint32_t>(whole))));
-    kill(child, SIGKILL);
-    int status = 0;
-    waitpid(child, &status, 0);
-    killed += WIFSIGNALED(status);
+    killed += cli::stop(child, SIGKILL) == 128 + SIGKILL;
     r = c.run(fmt::format("cut{}", attempt), plan);
     ASSERT_EQ(r.code, 0) << r.out;
     EXPECT_EQ(c.digests(fmt::format("cut{}", attempt)), want) << "attempt " << attempt;
@@ -139,17 +130,10 @@ TEST(Killed, TheNextRunGoesOnAndEndsAlike) {
   EXPECT_GT(killed, 0);
   // Again and again in one folder.
   for (int attempt = 0; attempt < 10; ++attempt) {
-    const pid_t child = fork();
-    if (child == 0) {
-      if (!freopen("/dev/null", "w", stderr) || !freopen("/dev/null", "w", stdout)) _exit(9);
-      execl(MXT_BINARY, MXT_BINARY, "run", (c.f / "r.yaml").c_str(), "--plan", (c.f / "whole/plan.json").c_str(),
-            "--out", (c.f / "often").c_str(), nullptr);
-      _exit(9);
-    }
+    const pid_t child = cli::start({"run", c.f / "r.yaml", "--plan", c.f / "whole/plan.json", "--out", c.f / "often"});
     std::this_thread::sleep_for(
         std::chrono::milliseconds(whole / 4 + random.below(static_cast<uint32_t>(whole / 4 + 1))));
-    kill(child, SIGKILL);
-    waitpid(child, nullptr, 0);
+    cli::stop(child, SIGKILL);
   }
   r = c.run("often", plan);
   ASSERT_EQ(r.code, 0) << r.out;
@@ -494,13 +478,7 @@ TEST(Registry, ListsShowsAndComparesRuns) {
 TEST(Registry, AKilledRunIsShownAsInterrupted) {
   const Chain c("registry_kill", "fp8_dynamic", 100000);
   const std::string home = c.f / "home";
-  const pid_t child = fork();
-  if (child == 0) {
-    setenv("MINDXTRAIN_HOME", home.c_str(), 1);
-    if (!freopen("/dev/null", "w", stderr)) _exit(9);
-    execl(MXT_BINARY, MXT_BINARY, "run", (c.f / "r.yaml").c_str(), "--out", (c.f / "out").c_str(), nullptr);
-    _exit(9);
-  }
+  const pid_t child = cli::start({"run", c.f / "r.yaml", "--out", c.f / "out"}, home);
   for (int i = 0; i < 600 && !(fs::exists(c.f / "out/metrics.jsonl") && fs::file_size(c.f / "out/metrics.jsonl") > 0);
        ++i)
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
@@ -508,8 +486,7 @@ TEST(Registry, AKilledRunIsShownAsInterrupted) {
     return Json::parse(cli::run("runs list --json", "MINDXTRAIN_HOME='" + home + "'").out)[0]["state"];
   };
   EXPECT_EQ(state(), "running");
-  kill(child, SIGKILL);
-  waitpid(child, nullptr, 0);
+  cli::stop(child, SIGKILL);
   EXPECT_EQ(state(), "interrupted");
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <gtest/gtest.h>
+#include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -35,6 +36,28 @@ inline Result run(const std::string& arguments, const std::string& environment =
   const int status = pclose(p);
   r.code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
   return r;
+}
+
+// The binary on its way, to be disturbed; its output goes nowhere.
+inline pid_t start(std::vector<std::string> arguments, const std::string& home = "") {
+  arguments.insert(arguments.begin(), MXT_BINARY);
+  std::vector<char*> argv;
+  for (auto& a : arguments) argv.push_back(a.data());
+  argv.push_back(nullptr);
+  const pid_t child = fork();
+  if (child < 0) std::abort();  // a signal to -1 would go to everybody
+  if (child > 0) return child;
+  if (!home.empty()) setenv("MINDXTRAIN_HOME", home.c_str(), 1);
+  if (freopen("/dev/null", "w", stderr) && freopen("/dev/null", "w", stdout)) execv(MXT_BINARY, argv.data());
+  _exit(9);
+}
+
+// Sends the signal and waits for the end: the exit code, 128 and the signal where one ended it.
+inline int stop(pid_t child, int signal) {
+  kill(child, signal);
+  int status = 0;
+  waitpid(child, &status, 0);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
 // A fresh folder, removed at the end.

@@ -1,5 +1,4 @@
 // Reproducibility, resume, receipts: what a run promises.
-#include <signal.h>
 #include <sys/stat.h>
 
 #include <map>
@@ -19,22 +18,10 @@ std::string checkpoint_digest(const std::string& out) {
 
 // Runs the binary, interrupts it once `started` holds something, and gives its exit code.
 int interrupted(std::vector<std::string> arguments, const std::string& started, int signal = SIGTERM) {
-  const pid_t child = fork();
-  if (child == 0) {
-    if (!freopen("/dev/null", "w", stderr)) _exit(9);
-    arguments.insert(arguments.begin(), MXT_BINARY);
-    std::vector<char*> argv;
-    for (auto& a : arguments) argv.push_back(a.data());
-    argv.push_back(nullptr);
-    execv(MXT_BINARY, argv.data());
-    _exit(9);
-  }
+  const pid_t child = cli::start(std::move(arguments));
   for (int i = 0; i < 2400 && !(fs::exists(started) && fs::file_size(started) > 0); ++i)
     std::this_thread::sleep_for(std::chrono::milliseconds(25));
-  kill(child, signal);
-  int status = 0;
-  waitpid(child, &status, 0);
-  return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  return cli::stop(child, signal);
 }
 
 TEST(Reproducible, SameBytesTwiceAndForOneAndTwoThreads) {
@@ -75,16 +62,9 @@ TEST(Reproducible, KilledAndResumedEqualsNeverStopped) {
   Philox rng(1, 2);
   for (int attempt = 0; attempt < 10; ++attempt) {
     const std::string out = f / ("cut" + std::to_string(attempt));
-    const pid_t child = fork();
-    if (child == 0) {
-      if (!freopen("/dev/null", "w", stderr)) _exit(9);
-      execl(MXT_BINARY, MXT_BINARY, "train", (f / "r.yaml").c_str(), "--plan", (f / "whole/plan.json").c_str(), "--out",
-            out.c_str(), nullptr);
-      _exit(9);
-    }
+    const pid_t child = cli::start({"train", f / "r.yaml", "--plan", f / "whole/plan.json", "--out", out});
     std::this_thread::sleep_for(std::chrono::milliseconds(20 + rng.below(300)));
-    kill(child, SIGKILL);
-    waitpid(child, nullptr, 0);
+    cli::stop(child, SIGKILL);
     r = cli::run("train " + (f / "r.yaml") + " --plan " + (f / "whole/plan.json") + " --out " + out + " --resume");
     ASSERT_EQ(r.code, 0) << r.out;
     EXPECT_EQ(checkpoint_digest(out), want) << "attempt " << attempt;
@@ -105,17 +85,10 @@ TEST(Reproducible, KilledAfterResumeFromGoesOnFromThere) {
   ASSERT_EQ(r.code, 0) << r.out;
   const std::string want = checkpoint_digest(out);
   const auto whole = fs::file_size(log);
-  const pid_t child = fork();
-  if (child == 0) {
-    if (!freopen("/dev/null", "w", stderr)) _exit(9);
-    execl(MXT_BINARY, MXT_BINARY, "train", (f / "r.yaml").c_str(), "--out", out.c_str(), "--resume-from", "200",
-          nullptr);
-    _exit(9);
-  }
+  const pid_t child = cli::start({"train", f / "r.yaml", "--out", out, "--resume-from", "200"});
   for (int i = 0; i < 20000 && fs::file_size(log) >= whole; ++i)
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  kill(child, SIGKILL);
-  waitpid(child, nullptr, 0);
+  cli::stop(child, SIGKILL);
   EXPECT_FALSE(fs::exists(out + "/checkpoints/step-400"));
   r = cli::run(train + " --resume");
   ASSERT_EQ(r.code, 0) << r.out;
