@@ -11,7 +11,7 @@ void add_train(CLI::App& app) {
   c->add_option("--plan", o->plan_path, "AutotunePlan to replay (none: made now)");
   c->add_option("--out", o->out, "the run's folder")->required();
   auto* resume = c->add_flag("--resume", o->resume, "go on from the newest saved step");
-  c->add_option("--resume-from", o->resume_from, "go on from this saved step")
+  c->add_option("--resume-from", o->resume_from, "go on from this saved step; later ones are removed")
       ->check(CLI::PositiveNumber)
       ->excludes(resume);
   c->add_option("--data", o->data, "a folder that `dataset prep` made");

@@ -77,7 +77,10 @@ Section declare(const Lora*) {
   d.field("target_modules", &Lora::target_modules, "Linear layers that get an adapter, by the end of their name.")
       .non_empty();
   d.field("use_rslora", &Lora::use_rslora, "Scaling is alpha/sqrt(r).").plus();
-  d.field("init_adapter", &Lora::init_adapter, "PEFT folder to start from.").non_empty().plus();
+  d.field("init_adapter", &Lora::init_adapter,
+          "PEFT folder to start from; its alpha, rank and rsLoRA must scale as these settings do.")
+      .non_empty()
+      .plus();
   return d.take();
 }
 
