@@ -43,6 +43,7 @@ class Safetensors {
   const std::vector<TensorInfo>& tensors() const { return tensors_; }  // by file, then by offset
   const TensorInfo* find(std::string_view name) const;                 // null where there is none
   const TensorInfo& at(std::string_view name) const;                   // kBadInput where there is none
+  void rename(std::string_view from, const std::string& to);           // `from` is there, `to` is not
   // The raw bytes; their address need not be a multiple of the element size (old writers did not align).
   std::span<const std::byte> bytes(const TensorInfo&) const;
   const std::map<std::string, std::string>& metadata() const { return metadata_; }  // of the first file that has any

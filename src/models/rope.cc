@@ -3,7 +3,6 @@
 #include <cmath>
 #include <numbers>
 
-#include "base/error.h"
 #include "models/model.h"
 
 namespace mxt::models {
@@ -64,6 +63,7 @@ void rope_tables(const formats::ModelConfig& c, int64_t rotary, int64_t position
   }
   switch (c.rope_scaling.kind) {
     case Kind::kNone:
+    case Kind::kDynamic:  // it changes texts beyond max_position_embeddings alone, and tables end there
       break;
     case Kind::kLinear:
       for (float& f : inv_freq) f = static_cast<float>(f / c.rope_scaling.factor);
@@ -74,8 +74,6 @@ void rope_tables(const formats::ModelConfig& c, int64_t rotary, int64_t position
     case Kind::kYarn:
       yarn(inv_freq, c, rotary);
       break;
-    case Kind::kDynamic:
-      fail_missing("rope_scaling \"dynamic\" changes with each text's length: this build has no code for it");
   }
   const float scale = static_cast<float>(attention_factor(c));
   cos.resize(static_cast<size_t>(positions * half));

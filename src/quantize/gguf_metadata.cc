@@ -82,9 +82,7 @@ void add_model_keys(formats::GgufWriter& out, const ModelConfig& c, const std::s
     out.add(key("rope.scaling.factor"), GgufValue::f32(static_cast<float>(r.factor)));
     if (r.original_max_positions > 0)
       out.add(key("rope.scaling.original_context_length"), GgufValue::u32(u32(r.original_max_positions)));
-  } else if (r.kind == RopeScaling::Kind::kDynamic) {
-    fail_missing("GGUF has no rotary scaling of type dynamic: choose another scheme");
-  }
+  }  // a dynamic one does nothing within the context length
   if (c.num_experts > 0) {
     out.add(key("expert_count"), GgufValue::u32(u32(c.num_experts)));
     out.add(key("expert_used_count"), GgufValue::u32(u32(c.experts_per_token)));

@@ -121,6 +121,13 @@ TEST(Shape, MessagesKeepTheirFieldsAndKeyOrder) {
   EXPECT_EQ(read(row(R"({"messages":[{"role":"user","content":"x"}],"tools":[]})")).tools, nullptr);
 }
 
+TEST(Shape, MembersThatAreNullAreNotThere) {
+  EXPECT_EQ(
+      messages(
+          R"({"messages":[{"role":"user","content":"x","name":null,"tool_calls":null},{"role":"assistant","content":null,"refusal":null,"tool_calls":[{"id":null,"function":{"name":"f","arguments":{"a":null},"strict":null}}]}]})"),
+      R"([{"role":"user","content":"x"},{"role":"assistant","content":null,"tool_calls":[{"function":{"name":"f","arguments":{"a":null}}}]}])");
+}
+
 TEST(Shape, TextPartsAreOneText) {
   EXPECT_EQ(
       messages(

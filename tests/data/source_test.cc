@@ -89,6 +89,18 @@ TEST_F(SourceTest, FolderWithSplitsInItsNamesGivesTheSplitAsked) {
   EXPECT_EQ(find_source_files(path("d/*.jsonl"), "train").size(), 2u);  // a glob names its files itself
 }
 
+TEST_F(SourceTest, SplitsInTheNamesOfFoldersAreSplitsToo) {
+  write("d/train/b.jsonl", "{}");
+  write("d/train/a.jsonl", "{}");
+  write("d/test/a.jsonl", "{}");
+  EXPECT_EQ(find_source_files(path("d"), "train").size(), 2u);
+  ASSERT_EQ(find_source_files(path("d"), "test").size(), 1u);
+  EXPECT_EQ(find_source_files(path("d"), "test")[0].path, path("d/test/a.jsonl"));
+  // The folder that is given names no split: its own name is the user's.
+  write("test/x/a.jsonl", "{}");
+  EXPECT_EQ(find_source_files(path("test"), "train").size(), 1u);
+}
+
 TEST_F(SourceTest, MissingFilesAndUnknownEndingsSayWhatToDo) {
   EXPECT_HAS(error_of([&] { find_source_files(path("none.jsonl"), "train"); }), "relative to the working folder");
   EXPECT_HAS(error_of([&] { find_source_files(write("a.arrow", "x"), "train"); }), ".jsonl");
@@ -219,6 +231,14 @@ TEST_F(SourceTest, CsvRowsKeepTheirFirstLineAndHeader) {
   EXPECT_EQ(rows[0].line, 2u);
   EXPECT_EQ(rows[1].line, 4u);
   EXPECT_EQ(*rows[1].header, (std::vector<std::string>{"q", "r"}));
+}
+
+TEST_F(SourceTest, CsvColumnsWithoutANameAreCalledAsPandasCallsThem) {
+  const auto rows = read(write("a.csv", ",q,\n0,x,y\n"));
+  EXPECT_EQ(*rows[0].header, (std::vector<std::string>{"Unnamed: 0", "q", "Unnamed: 2"}));
+  EXPECT_EQ(rows[0].cells, (std::vector<std::string>{"0", "x", "y"}));
+  EXPECT_HAS(error_of([&] { cells(",Unnamed: 0\n1,2\n"); }), "twice");
+  EXPECT_HAS(error_of([&] { cells("\n1,2\n"); }), "a.csv:1: is blank");
 }
 
 TEST_F(SourceTest, TabsSeparateInTsv) {

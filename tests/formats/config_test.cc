@@ -129,6 +129,22 @@ TEST(ModelConfig, QwenWindowsAndLayerTypes) {
   EXPECT_FALSE(m.is_sparse_layer(3));
 }
 
+TEST(ModelConfig, RotaryScalingIsReadAsTransformersReadsIt) {
+  // Stated beside the object, it wins over what the object says.
+  for (const char* scaling : {R"("original_max_position_embeddings":4096,)", ""}) {
+    const ModelConfig c = parse(std::string(R"({"model_type":"llama","original_max_position_embeddings":64,
+      "rope_scaling":{)") + scaling +
+                                R"("rope_type":"llama3","factor":8,"low_freq_factor":1,"high_freq_factor":4}})");
+    EXPECT_EQ(c.rope_scaling.original_max_positions, 64);
+  }
+  const ModelConfig zeros = parse(R"({"model_type":"llama","rope_scaling":{"type":"yarn","factor":4,"beta_fast":0,
+    "beta_slow":0,"mscale":0,"mscale_all_dim":0}})");
+  EXPECT_EQ(zeros.rope_scaling, (RopeScaling{.kind = RopeScaling::Kind::kYarn, .factor = 4}));
+  const ModelConfig linear = parse(R"({"model_type":"llama","original_max_position_embeddings":64,
+    "rope_scaling":{"type":"linear","factor":4}})");
+  EXPECT_EQ(linear.rope_scaling.original_max_positions, 0);
+}
+
 TEST(ModelConfig, RefusesWithKeyAndValue) {
   refused("[]", Exit::kBadInput, "must hold an object");
   refused("{}", Exit::kBadInput, "neither");
@@ -163,6 +179,9 @@ TEST(ModelConfig, RefusesWithKeyAndValue) {
   refused(R"({"model_type":"llama","rope_scaling":{"type":"linear"}})", Exit::kBadInput, "no \"factor\"");
   refused(R"({"model_type":"llama","rope_scaling":{"rope_type":"llama3","factor":8}})", Exit::kBadInput,
           "low_freq_factor");
+  refused(
+      R"({"model_type":"llama","rope_scaling":{"rope_type":"llama3","factor":8,"low_freq_factor":1,"high_freq_factor":4}})",
+      Exit::kBadInput, "no \"original_max_position_embeddings\"");
   refused(R"({"model_type":"llama","rope_parameters":{"full_attention":{"rope_theta":1}}})", Exit::kMissing,
           "layer type");
   refused(R"({"model_type":"qwen3","num_hidden_layers":2,"layer_types":["full_attention"]})", Exit::kBadInput,

@@ -64,6 +64,33 @@ TEST(WeightSource, FolderReadsRowsAndConverts) {
   EXPECT_NE(s->digest_text().find(" model.safetensors\n"), std::string::npos);
 }
 
+TEST(WeightSource, TiedHeadStandsForTheEmbeddingOrEqualsIt) {
+  TempFolder dir;
+  const auto tied = [&](std::vector<TensorSpec> specs) {
+    write_folder(dir.path(), std::move(specs));
+    std::string config = kConfig;
+    config.insert(1, R"("tie_word_embeddings":true,)");
+    write_file_atomic(dir.path() + "/config.json", config);
+    return WeightSource::open(dir.path());
+  };
+  const TensorSpec head{"lm_head.weight", DType::kF32, {6, 8}}, table{"model.embed_tokens.weight", DType::kF32, {6, 8}};
+  const auto alone = tied({head});  // as safetensors' save_model may leave it
+  EXPECT_EQ(alone->names(), (std::vector<std::string>{"model.embed_tokens.weight"}));
+  std::vector<float> rows(48);
+  alone->read("model.embed_tokens.weight", DType::kF32, rows.data());
+  EXPECT_EQ(rows, ramp(48));
+  EXPECT_FALSE(alone->has("lm_head.weight"));
+
+  EXPECT_TRUE(tied({table, head})->has("model.embed_tokens.weight"));
+  EXPECT_TRUE(tied({{"embed_tokens.weight", DType::kF32, {6, 8}}, head})->has("model.embed_tokens.weight"));
+  TensorSpec narrow = head;
+  narrow.type = DType::kBF16;
+  expect_refused([&] { tied({table, narrow}); }, Exit::kBadInput, "\"lm_head.weight\" differ");
+
+  write_folder(dir.path(), {head, table});  // not tied: each is its own
+  EXPECT_TRUE(WeightSource::open(dir.path())->has("lm_head.weight"));
+}
+
 TEST(WeightSource, RefusesWhatIsNoModel) {
   TempFolder dir;
   expect_refused([&] { WeightSource::open(dir / "none"); }, Exit::kBadInput, "no such model folder");

@@ -133,10 +133,28 @@ void check_messages(const OrderedJson& messages, const std::string& where, std::
 
 namespace {
 
+void drop_nulls(OrderedJson& object, std::string_view kept = "") {
+  for (auto it = object.begin(); it != object.end();)
+    it = it->is_null() && it.key() != kept ? object.erase(it) : std::next(it);
+}
+
+// OpenAI's clients and tables write out what a message does not have ("tool_calls": null), but templates ask whether a
+// member is there: they would take the length of null, or print it. Content stays, since they do ask whether it is
+// null; so do arguments, where null is a value.
+void drop_absent_members(OrderedJson& message) {
+  drop_nulls(message, "content");
+  if (!message.contains("tool_calls")) return;
+  for (OrderedJson& call : message["tool_calls"]) {
+    drop_nulls(call);
+    if (call.contains("function")) drop_nulls(call["function"]);
+  }
+}
+
 // Checked messages, each content one text: most templates know no parts.
 OrderedJson whole_messages(OrderedJson messages, const std::string& where, std::string_view column) {
   check_messages(messages, where, column);
   for (size_t i = 0; i < messages.size(); ++i) {
+    drop_absent_members(messages[i]);
     if (!messages[i].contains("content") || !messages[i]["content"].is_array()) continue;
     std::string all;
     for (const OrderedJson& part : messages[i]["content"]) {

@@ -85,7 +85,7 @@ std::vector<SourceFile> in_folder(const std::string& folder, const std::string& 
       if (name.substr(name.rfind('/') + 1).starts_with("README")) continue;
       all.push_back({(fs::path(folder) / name).string(), *kind});
       check_file_name(all.back().path);
-      splits.push_back(split_of(name, false));
+      splits.push_back(split_of(name, true));
     }
   if (all.empty()) fail_input("{}: no data files in this folder (known endings: {})", folder, kKinds);
   if (std::all_of(splits.begin(), splits.end(), [](const std::string& s) { return s.empty(); })) return all;
@@ -98,7 +98,7 @@ std::vector<SourceFile> in_folder(const std::string& folder, const std::string& 
     std::string there;
     for (const std::string& s : splits)
       if (!s.empty() && there.find(s) == std::string::npos) there += (there.empty() ? "" : ", ") + s;
-    fail_input("{}: no file of split \"{}\" (file names carry: {}); set data.split or name the files", folder, wanted,
+    fail_input("{}: no file of split \"{}\" (the names carry: {}); set data.split or name the files", folder, wanted,
                there);
   }
   if (chosen.size() < all.size())

@@ -126,9 +126,12 @@ class Csv : public Reader {
       : Reader(file, limits), separator_(file.kind == FileKind::kTsv ? '\t' : ',') {
     std::vector<std::string> names;
     if (!take_row(&names)) fail_input("{}: is empty; a header line with the column names is needed", *path_);
+    if (names.size() == 1 && names[0].empty())
+      fail_input("{}:1: is blank; a header line with the column names is needed", *path_);
     std::unordered_set<std::string> seen;
-    for (const std::string& n : names) {
-      if (n.empty()) fail_input("{}:1: a column has no name", *path_);
+    for (size_t i = 0; i < names.size(); ++i) {
+      std::string& n = names[i];
+      if (n.empty()) n = fmt::format("Unnamed: {}", i);  // pandas writes its index so, and reads it under this name
       if (!is_valid_utf8(n))
         fail_input("{}:1: a column's name is not valid UTF-8; convert the file (iconv -t UTF-8)", *path_);
       if (!seen.insert(n).second) fail_input("{}:1: column \"{}\" stands twice", *path_, n);

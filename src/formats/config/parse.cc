@@ -103,7 +103,9 @@ class Keys {
 
 constexpr int64_t kMaxWidth = 1 << 24, kMaxCount = 1 << 16, kMaxTokens = std::numeric_limits<int32_t>::max();
 
-RopeScaling parse_scaling(const OrderedJson& j, std::string_view source) {
+// `whole` is the config that the object `j` stands in.
+RopeScaling parse_scaling(const OrderedJson& j, const Keys& whole) {
+  const std::string_view source = whole.source();
   const Keys k(j, source);
   RopeScaling r;
   const std::string type = k.text({"rope_type", "type"}, "default");
@@ -125,21 +127,32 @@ RopeScaling parse_scaling(const OrderedJson& j, std::string_view source) {
     if (!k.find({"factor"})) fail_input("{}: rotary scaling \"{}\" has no \"factor\"", source, type);
     r.factor = k.number({"factor"}, 1.0, 1e-6, 1e6);
   }
+  // Phi and its kin state it beside the object; transformers lets that one win, for the types that ask for it.
   r.original_max_positions = k.integer({"original_max_position_embeddings"}, 0, 1, int64_t{1} << 40);
+  if (r.kind == Kind::kLlama3 || r.kind == Kind::kYarn)
+    r.original_max_positions =
+        whole.integer({"original_max_position_embeddings"}, r.original_max_positions, 1, int64_t{1} << 40);
   if (r.kind == Kind::kLlama3) {
-    for (const char* need : {"low_freq_factor", "high_freq_factor", "original_max_position_embeddings"})
+    for (const char* need : {"low_freq_factor", "high_freq_factor"})
       if (!k.find({need})) fail_input("{}: rotary scaling \"llama3\" has no \"{}\"", source, need);
+    if (r.original_max_positions == 0)
+      fail_input("{}: rotary scaling \"llama3\" has no \"original_max_position_embeddings\"", source);
     r.low_freq_factor = k.number({"low_freq_factor"}, 1.0, 1e-6, 1e6);
     r.high_freq_factor = k.number({"high_freq_factor"}, 4.0, 1e-6, 1e6);
     if (r.high_freq_factor <= r.low_freq_factor)
       fail_input("{}: rotary scaling \"llama3\": high_freq_factor must be above low_freq_factor", source);
   }
   if (r.kind == Kind::kYarn) {
-    r.beta_fast = k.number({"beta_fast"}, 32.0, 0, 1e6);
-    r.beta_slow = k.number({"beta_slow"}, 1.0, 0, 1e6);
+    // As in transformers, 0 says nothing here.
+    const auto stated = [&](const char* name) -> std::optional<double> {
+      const double v = k.number({name}, 0, 0, 1e6);
+      return v == 0 ? std::nullopt : std::optional(v);
+    };
+    r.beta_fast = stated("beta_fast").value_or(32.0);
+    r.beta_slow = stated("beta_slow").value_or(1.0);
     if (k.find({"attention_factor"})) r.attention_factor = k.number({"attention_factor"}, 1.0, 0, 1e6);
-    if (k.find({"mscale"})) r.mscale = k.number({"mscale"}, 1.0);
-    if (k.find({"mscale_all_dim"})) r.mscale_all_dim = k.number({"mscale_all_dim"}, 1.0);
+    r.mscale = stated("mscale");
+    r.mscale_all_dim = stated("mscale_all_dim");
     r.truncate = k.boolean({"truncate"}, true);
   }
   r.mrope_section = k.integers("mrope_section");
@@ -154,7 +167,7 @@ void parse_rope(const Keys& k, const Family& f, ModelConfig& c) {
   const OrderedJson* parameters = k.object("rope_parameters");
   const OrderedJson* older = k.object("rope_scaling");
   const OrderedJson* scaling = parameters ? parameters : older;
-  if (parameters && older && !(parse_scaling(*parameters, k.source()) == parse_scaling(*older, k.source())))
+  if (parameters && older && !(parse_scaling(*parameters, k) == parse_scaling(*older, k)))
     fail_input("{}: \"rope_scaling\" and \"rope_parameters\" differ: keep the one that is meant", k.source());
   if (parameters)
     for (const auto& [name, v] : parameters->items())
@@ -171,7 +184,7 @@ void parse_rope(const Keys& k, const Family& f, ModelConfig& c) {
   if (f.partial_rotary_factor == 1.0 && c.partial_rotary_factor != 1.0)
     fail_missing("{}: \"partial_rotary_factor\": {} is not built in for {} models", k.source(), c.partial_rotary_factor,
                  f.model_type);
-  if (scaling) c.rope_scaling = parse_scaling(*scaling, k.source());
+  if (scaling) c.rope_scaling = parse_scaling(*scaling, k);
 }
 
 void parse_layer_types(const Keys& k, const Family& f, ModelConfig& c) {

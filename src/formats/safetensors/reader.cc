@@ -327,6 +327,13 @@ const TensorInfo& Safetensors::at(std::string_view name) const {
              near.empty() ? std::string() : " (nearest: \"" + near + "\")");
 }
 
+void Safetensors::rename(std::string_view from, const std::string& to) {
+  auto node = by_name_.extract(std::string(from));
+  MXT_ASSERT(!node.empty() && !by_name_.contains(to));
+  tensors_[node.mapped()].name = node.key() = to;
+  by_name_.insert(std::move(node));
+}
+
 std::span<const std::byte> Safetensors::bytes(const TensorInfo& t) const {
   return data_[static_cast<size_t>(t.file)].subspan(t.offset, t.bytes);
 }

@@ -55,6 +55,7 @@ class HfFolder final : public WeightSource {
     path_ = folder;
     config_ = read_model_config(folder);
     files_ = Safetensors::open(folder);
+    settle_tied();
     quantized_ = find_quantized(files_, config_, folder);
   }
 
@@ -103,6 +104,28 @@ class HfFolder final : public WeightSource {
   void drop_pages() const override { files_.drop_pages(); }
 
  private:
+  // Where a config ties the head to the embedding, one tensor is both. Writers that keep tensors apart by their memory
+  // (safetensors' save_model) may store it by the head's name alone; where both names stand, they must hold the same.
+  void settle_tied() {
+    const TensorInfo* head = config_.tie_embeddings ? files_.find("lm_head.weight") : nullptr;
+    if (!head) return;
+    const std::string name = config_.model_type == "gpt2" ? "transformer.wte.weight" : "model.embed_tokens.weight";
+    const TensorInfo* embedding = find(name);
+    if (!embedding) return files_.rename(head->name, name);
+    bool equal = embedding->type == head->type && embedding->shape == head->shape;
+    constexpr size_t kPiece = size_t{32} << 20;  // what is compared is let go, so that opening a model holds little
+    for (size_t i = 0; equal && i < head->bytes; i += kPiece) {
+      const size_t n = std::min(kPiece, head->bytes - i);
+      equal = std::memcmp(files_.bytes(*embedding).data() + i, files_.bytes(*head).data() + i, n) == 0;
+      files_.drop_pages();
+    }
+    if (!equal)
+      fail_input(
+          "{}: config.json ties the embeddings, but \"{}\" and \"{}\" differ: set tie_word_embeddings to false "
+          "if the head is its own, or remove the one that is not meant",
+          path_, embedding->name, head->name);
+  }
+
   // Old files need not align their tensors: those go through a small aligned buffer.
   static void copy(const std::byte* from, DType type, char* out, DType to, size_t count) {
     if (type == to || is_aligned(from, type)) {

@@ -1,0 +1,58 @@
+// Rotary tables against transformers' (5.24, LlamaRotaryEmbedding of these configs, cos and sin of position 127).
+#include <gtest/gtest.h>
+
+#include "models/model.h"
+
+namespace mxt {
+namespace {
+
+struct Case {
+  const char* outer;    // keys beside the object
+  const char* scaling;  // keys of rope_parameters
+  float cos[4], sin[4];
+};
+
+constexpr Case kCases[] = {
+    {"",
+     R"("rope_type":"linear","factor":4.0)",
+     {0.944715f, -0.999442f, 0.950019f, 0.999496f},
+     {0.327894f, -0.033401f, 0.312192f, 0.031745f}},
+    {"",
+     R"("rope_type":"dynamic","factor":4.0)",
+     {0.232359f, 0.991085f, 0.296281f, 0.991946f},
+     {0.97263f, 0.133232f, 0.955101f, 0.126659f}},
+    {R"("original_max_position_embeddings":32,)",
+     R"("rope_type":"llama3","factor":8.0,"low_freq_factor":1.0,"high_freq_factor":4.0)",
+     {0.232359f, -0.016703f, 0.987426f, 0.999874f},
+     {0.97263f, 0.999861f, 0.158084f, 0.015874f}},
+    {"",
+     R"("rope_type":"yarn","factor":4.0,"original_max_position_embeddings":32)",
+     {0.264571f, -1.137994f, 1.08172f, 1.138056f},
+     {1.107465f, -0.038031f, 0.355472f, 0.036145f}},
+    {R"("original_max_position_embeddings":32,)",
+     R"("rope_type":"yarn","factor":4.0,"original_max_position_embeddings":64,"beta_fast":0,"beta_slow":0,"mscale":0,"mscale_all_dim":1.0)",
+     {0.264571f, -1.137994f, 1.08172f, 1.138056f},
+     {1.107465f, -0.038031f, 0.355472f, 0.036145f}},
+    {"",
+     R"("rope_type":"yarn","factor":4.0,"mscale":0.7,"mscale_all_dim":1.0,"truncate":false,"beta_fast":16,"beta_slow":2)",
+     {0.223872f, -0.956799f, 0.915319f, 0.962989f},
+     {0.937104f, -0.113222f, 0.30079f, 0.030585f}},
+};
+
+TEST(Rope, TablesEqualTransformers) {
+  for (const Case& c : kCases) {
+    const std::string config =
+        std::string(R"({"model_type":"llama","vocab_size":96,"hidden_size":32,"intermediate_size":40,
+      "num_hidden_layers":1,"num_attention_heads":4,"num_key_value_heads":2,"head_dim":8,"max_position_embeddings":128,)") +
+        c.outer + R"("rope_parameters":{"rope_theta":10000.0,)" + c.scaling + "}}";
+    std::vector<float> cos, sin;
+    models::rope_tables(formats::parse_model_config(parse_ordered_json(config, "config"), "config"), 8, 128, cos, sin);
+    for (size_t i = 0; i < 4; ++i) {
+      EXPECT_NEAR(cos[127 * 4 + i], c.cos[i], 1e-5) << c.scaling;
+      EXPECT_NEAR(sin[127 * 4 + i], c.sin[i], 1e-5) << c.scaling;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace mxt
