@@ -1,6 +1,8 @@
 // Rotary tables against transformers' (5.24, LlamaRotaryEmbedding of these configs, cos and sin of position 127).
 #include <gtest/gtest.h>
 
+#include <nlohmann/json.hpp>
+
 #include "models/model.h"
 
 namespace mxt {

@@ -18,6 +18,7 @@ struct PanelCall {
   int64_t a_row = 0, a_step = 0;
   bool packed = false;  // a was packed by the same kernel, as many steps; its strides here are those of [steps][width]
   const void* b = nullptr;  // packed by the same kernel, as many steps
+  int64_t b_step = 0;       // for kernels that are `strided`: bytes between steps of a b that is not packed; 0: packed
   int64_t b_steps = 0;      // for kernels with `blocks`: steps of a block of b that is entered in part; 0: `steps`
   int64_t m = 0, n = 0, steps = 0;
   float* partial = nullptr;  // [m][64] sums of earlier parts of k (read when from_partial, written when to_partial)
@@ -65,7 +66,8 @@ struct Micro {
   // Of a packed column of the right operand, each step. Two: bf16 that the kernel widens when it reads them, at no cost
   // beside the products.
   int64_t b_bytes = 4;
-  int64_t rows = 24;  // that whole tiles cover: of a task a multiple of these
+  bool strided = false;  // reads b where it stands too, its columns in whole sixteens
+  int64_t rows = 24;     // that whole tiles cover: of a task a multiple of these
 };
 
 // Units from one row or block to the next: an odd number of cache lines, so that they lie in different sets of the

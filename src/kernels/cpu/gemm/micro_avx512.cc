@@ -77,10 +77,11 @@ void tile(const PanelCall& p, int64_t row) {
   const char* b = static_cast<const char*>(p.b);
   const int64_t r1 = p.a_row, r3 = 3 * r1, r5 = 5 * r1, r7 = 7 * r1, r9 = 9 * r1, r11 = 11 * r1;
   const int64_t offset[kMaxRows] = {0, r1, 2 * r1, r3, 4 * r1, r5, 2 * r3, r7, 8 * r1, r9, 2 * r5, r11};
+  const int64_t b_step = p.b_step ? p.b_step : kVecs * 64;
   for (int64_t s = 0; s < p.steps; ++s) {
     __m512i bv[kVecs];
 #pragma GCC unroll 4
-    for (int j = 0; j < kVecs; ++j) bv[j] = _mm512_load_si512(b + j * 64);
+    for (int j = 0; j < kVecs; ++j) bv[j] = _mm512_loadu_si512(b + j * 64);
 #pragma GCC unroll 12
     for (int i = 0; i < kRows; ++i) {
       int unit;
@@ -90,18 +91,40 @@ void tile(const PanelCall& p, int64_t row) {
       for (int j = 0; j < kVecs; ++j) sum[i][j] = multiply_add<kPair>(sum[i][j], bv[j], av);
     }
     a += p.a_step;
-    b += kVecs * 64;
+    b += b_step;
   }
 
+  const __mmask16 last = mask_of(p.n - (kVecs - 1) * 16);
+  if (p.to_partial) {
+#pragma GCC unroll 12
+    for (int i = 0; i < kRows; ++i)
+#pragma GCC unroll 4
+      for (int j = 0; j < kVecs; ++j) _mm512_store_ps(partial + i * kPanel + j * 16, sum[i][j]);
+    return;
+  }
+  // The usual product: with a short k what decides here for each vector shows.
+  if (p.alpha == 1 && !p.bias && !p.accumulate) {
+    const int64_t ldc = p.ldc;
+    if (p.c_bf16) {
+      uint16_t* c = static_cast<uint16_t*>(p.c) + row * ldc;
+#pragma GCC unroll 12
+      for (int i = 0; i < kRows; ++i, c += ldc)
+#pragma GCC unroll 4
+        for (int j = 0; j < kVecs; ++j)
+          _mm256_mask_storeu_epi16(c + j * 16, j + 1 < kVecs ? 0xffff : last, (__m256i)_mm512_cvtneps_pbh(sum[i][j]));
+    } else {
+      float* c = static_cast<float*>(p.c) + row * ldc;
+#pragma GCC unroll 12
+      for (int i = 0; i < kRows; ++i, c += ldc)
+#pragma GCC unroll 4
+        for (int j = 0; j < kVecs; ++j) _mm512_mask_storeu_ps(c + j * 16, j + 1 < kVecs ? 0xffff : last, sum[i][j]);
+    }
+    return;
+  }
 #pragma GCC unroll 12
   for (int i = 0; i < kRows; ++i)
 #pragma GCC unroll 4
-    for (int j = 0; j < kVecs; ++j) {
-      if (p.to_partial)
-        _mm512_store_ps(partial + i * kPanel + j * 16, sum[i][j]);
-      else
-        finish(p, sum[i][j], row + i, j * 16, j + 1 < kVecs ? 0xffff : mask_of(p.n - j * 16));
-    }
+    for (int j = 0; j < kVecs; ++j) finish(p, sum[i][j], row + i, j * 16, j + 1 < kVecs ? 0xffff : last);
 }
 
 template <bool kPair, int kVecs, int kRows>
@@ -341,8 +364,8 @@ const Micro* avx512_micro(Unit unit) {
                            __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
                            __builtin_cpu_supports("avx512bf16");
   if (!here) return nullptr;
-  static const Micro f32{"avx512", run<false>, pack<Unit::kF32>}, pair{"avx512_bf16", run<true>, pack<Unit::kBf16Pair>},
-      widened{"avx512", run<false>, pack<Unit::kBf16Widened>};
+  static const Micro f32{.name = "avx512", .run = run<false>, .pack = pack<Unit::kF32>, .strided = true},
+      pair{"avx512_bf16", run<true>, pack<Unit::kBf16Pair>}, widened{"avx512", run<false>, pack<Unit::kBf16Widened>};
   return unit == Unit::kF32 ? &f32 : unit == Unit::kBf16Pair ? &pair : &widened;
 }
 

@@ -19,6 +19,11 @@ constexpr int64_t kUnitsShared = 512 << 10;  // a packed B that all threads read
 // Bytes of 16 columns of B and 6 rows of A that are worked on at once where A is packed too: they stay in the first
 // cache.
 constexpr int64_t kSharedBytes = 22 << 10;
+// Rows of a transposed A that are packed side by side for all tasks: eight tiles of AVX-512's kernel, three vectors.
+constexpr int64_t kGroupA = 48;
+// Of both operands where they are read in place. Longer rows lie too far apart for the second cache: packing costs
+// less.
+constexpr int64_t kLongestRow = 2048;
 constexpr int64_t kPackSteps = 32;    // of both operands at once; divides a part
 constexpr int64_t kLongest = 1024;    // steps at once where A is read in place
 constexpr int64_t kPackedPart = 128;  // steps at once where sums are kept anyway
@@ -43,12 +48,13 @@ struct Plan {
   Unit unit;
   int64_t m, n, k, steps;
   int64_t pair;                 // elements of k in a step
+  bool in_place;                // a transposed A and its B are read where they stand
   bool pack_a, copy_a, stream;  // copy_a: packed as rows
   int64_t most_shared;          // units
   // All of B, in bytes: each part of k on its own, panel by panel; a `whole` one was packed before, all of k at once.
   char* shared = nullptr;
   bool whole_b = false;
-  float* shared_a = nullptr;  // a transposed A, part by part, where it fits beside B
+  float* shared_a = nullptr;  // a transposed A, part by part, where it fits beside B: blocks of six rows, or groups
   int64_t part;               // steps taken at once
   int64_t rows, group;        // of a task: rows, panels
   int64_t row_tasks, tasks;
@@ -59,13 +65,20 @@ struct Plan {
     steps = (k + pair - 1) / pair;
     const bool clash =
         micro.clash > 0 && g.a.ld * static_cast<int64_t>(size_of(g.a.type)) % micro.clash == 0 && n > kPanel;
-    pack_a = g.trans_a || k % pair != 0 || unit == Unit::kBf16Widened || clash;
+    in_place = micro.strided && g.trans_a && !g.trans_b && !g.b_packed && n % 16 == 0 && m > kStreamRows &&
+               std::max(m, n) <= kLongestRow;
+    pack_a = (g.trans_a && !in_place) || k % pair != 0 || unit == Unit::kBf16Widened || clash;
     copy_a = pack_a && !g.trans_a && micro.blocks;
-    most_shared = pack_a && micro.blocks ? 2 * kUnitsShared : kUnitsShared;
+    most_shared = pack_a && (micro.blocks || g.trans_a) ? 2 * kUnitsShared : kUnitsShared;
     const int64_t panels = (n + kPanel - 1) / kPanel, enough = num_threads() == 1 ? 1 : 8 * num_threads();
     const int64_t at_once = even_part(pack_a ? kSharedBytes / (16 * micro.b_bytes + 6 * 4) : kLongest);
     whole_b = g.b_packed != nullptr;
     stream = !pack_a && m <= kStreamRows && !whole_b;
+    if (in_place) {
+      part = even_part(kPackedPart);
+      cut_shared(panels);
+      return;
+    }
     if (whole_b) {
       shared = static_cast<char*>(const_cast<void*>(g.b_packed));
       part = at_once;
@@ -76,10 +89,11 @@ struct Plan {
       // Few rows: B goes through the first cache once, a short part of a panel at a time.
       part = std::min(steps, kPackedPart), rows = m, group = std::min<int64_t>(4, panels);
     } else if (panels * kPanel * steps <= most_shared && m > kLeastRows) {
-      part = pack_a ? at_once : steps;
+      part = !pack_a ? steps : micro.blocks ? at_once : even_part(kLongest);
       const int64_t units_b = panels * kPanel * steps, units_both = units_b + parts() * part_a();
-      const bool both = g.trans_a && micro.blocks && units_both <= most_shared;
-      auto* memory = reinterpret_cast<float*>(shared_workspace(static_cast<size_t>(both ? units_both : units_b) * 4));
+      const bool both = g.trans_a && units_both <= most_shared;
+      if (!both && pack_a) part = at_once;
+      auto* memory = reinterpret_cast<float*>(shared_workspace());
       shared = reinterpret_cast<char*>(memory);
       if (both) shared_a = memory + units_b;
       cut_shared(panels);
@@ -126,7 +140,11 @@ struct Plan {
     const int64_t count = (steps + most - 1) / most;
     return std::min(steps, ((steps + count - 1) / count + kPackSteps - 1) / kPackSteps * kPackSteps);
   }
-  int64_t part_a() const { return (m + 5) / 6 * packed_six(part); }  // units of a part of shared_a
+  bool grouped_a() const { return shared_a && !micro.blocks; }
+  // Units of a part of shared_a.
+  int64_t part_a() const {
+    return micro.blocks ? (m + 5) / 6 * packed_six(part) : (m + kGroupA - 1) / kGroupA * kGroupA * part;
+  }
   int64_t units_a(int64_t r) const {
     if (!micro.blocks) return panel_width(r) * part;
     return copy_a ? r * copied_row(part) : (r + 5) / 6 * packed_six(part);
@@ -137,13 +155,13 @@ struct Plan {
   void cut_shared(int64_t panels) {
     constexpr int64_t kStart = 20000;
     const bool own_a = pack_a && !shared_a;
-    const int64_t pack_cost = copy_a ? 4 : own_a ? 16 : 0;
+    const int64_t pack_cost = copy_a ? 4 : own_a ? 16 : 0, least = grouped_a() ? kGroupA : micro.rows;
     const int64_t threads = num_threads();
     double best = 0;
     // Further than 64 where no task's A would fit what a thread keeps: a transposed A of 12,288 rows and more, as the
     // head's gradient has.
     for (int64_t down = 1; down <= 64 || best == 0; down += down < 4 ? 1 : down / 2) {
-      const int64_t r = std::min(m, ((m + down - 1) / down + micro.rows - 1) / micro.rows * micro.rows);
+      const int64_t r = std::min(m, ((m + down - 1) / down + least - 1) / least * least);
       if (own_a && units_a(r) > kUnitsA) continue;
       for (int64_t across = 1; across <= panels; across += across < 4 ? 1 : across / 2) {
         const int64_t g = (panels + across - 1) / across;
@@ -184,6 +202,11 @@ char* shared_b(const Plan& p, int64_t col, int64_t s) {
   return p.shared + (col * p.steps + s * row) * p.micro.b_bytes;
 }
 
+// Where a group of rows of a transposed A lies, a part of k.
+float* group_a(const Plan& p, int64_t row, int64_t s) {
+  return p.shared_a + s / p.part * p.part_a() + row * std::min(p.part, p.steps - s);
+}
+
 // Steps [s, s + count) of both operands for all tasks, in whole rows of a transposed A: a task's few columns of it
 // would be short reads far apart. Blocks of AVX2's kernel alone.
 void pack_rows(const Plan& p, int64_t s, int64_t count) {
@@ -219,12 +242,18 @@ struct Task {
     col0 = left / here * p.group * kPanel, col1 = std::min(p.n, col0 + p.group * kPanel);
     c.ldc = g.c.ld, c.c_bf16 = g.c.type == DType::kBF16, c.accumulate = g.accumulate, c.alpha = g.alpha;
     c.bias_bf16 = g.bias_type == DType::kBF16, c.far = true, c.b_steps = p.whole_b ? p.steps : 0;
+    if (p.in_place) c.b_step = g.b.ld * static_cast<int64_t>(size_of(g.b.type));
   }
   void set_a(int64_t from, int64_t s) {
-    c.a = bytes(g.a, row + from, s * p.pair), c.a_row = g.a.ld * static_cast<int64_t>(size_of(g.a.type)), c.a_step = 4;
+    const int64_t ld = g.a.ld * static_cast<int64_t>(size_of(g.a.type));
+    if (p.in_place)
+      c.a = bytes(g.a, s, row + from), c.a_row = 4, c.a_step = ld;
+    else
+      c.a = bytes(g.a, row + from, s * p.pair), c.a_row = ld, c.a_step = 4;
   }
-  // Columns from `col` on, steps from s on: packed here, or by the product for all.
+  // Columns from `col` on, steps from s on: where they stand, packed here, or by the product for all.
   const void* pack_b(int64_t col, int64_t s, void* to) {
+    if (p.in_place) return bytes(g.b, s, col);
     if (p.shared) return shared_b(p, col, s);
     pack_columns(p, col, s, to);
     return to;
@@ -265,7 +294,10 @@ struct Task {
     for (int64_t s = 0; s < p.steps; s += p.part) {
       c.steps = std::min(p.part, p.steps - s);
       c.from_partial = s > 0, c.to_partial = s + p.part < p.steps;
-      if (p.shared_a) {
+      const int64_t group = p.grouped_a() ? kGroupA : rows;  // rows that lie side by side
+      if (p.grouped_a()) {
+        c.a_row = 4, c.a_step = kGroupA * 4, c.packed = true;
+      } else if (p.shared_a) {
         c.a = p.shared_a + s / p.part * p.part_a() + row / 6 * packed_six(c.steps), c.packed = true;
       } else if (p.pack_a) {
         pack(p, g.a, true, !g.trans_a, row, rows, a_width, s, w.a);
@@ -279,8 +311,11 @@ struct Task {
       }
       for (int64_t col = col0; col < col1; col += kPanel) {
         const void* b = pack_b(col, s, w.b);
-        c.partial = w.partial + (col - col0) * rows;
-        multiply(0, rows, col, b);
+        for (int64_t from = 0; from < rows; from += group) {
+          if (p.grouped_a()) c.a = group_a(p, row + from, s);
+          c.partial = w.partial + (col - col0) * rows + from * kPanel;
+          multiply(from, std::min(group, rows - from), col, b);
+        }
       }
     }
   }
@@ -300,7 +335,7 @@ void task(const Plan& p, int64_t index) {
   Task t(p, index, w);
   if (p.stream)
     t.streamed();
-  else if (p.part == p.steps && !p.pack_a)
+  else if (p.part == p.steps && !p.pack_a && !p.in_place)
     t.whole();
   else
     t.parts();
@@ -360,7 +395,18 @@ void panels_gemm(const Gemm& gemm, bool portable) {
       2.0 * static_cast<double>(p.m) * static_cast<double>(p.n) * static_cast<double>(p.k) < kSerialFlops
           ? INT64_MAX / 2
           : 1;
-  if (p.shared_a) {
+  if (p.grouped_a()) {
+    const int64_t parts = p.parts(), panels = (p.n + kPanel - 1) / kPanel, groups = (p.m + kGroupA - 1) / kGroupA;
+    parallel_for(0, (panels + groups) * parts, alone, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {
+        const int64_t s = i % parts * p.part, at = i / parts, row = (at - panels) * kGroupA;
+        if (at < panels)
+          pack_columns(p, at * kPanel, s, shared_b(p, at * kPanel, s));
+        else
+          pack(p, p.g.a, true, false, row, std::min(kGroupA, p.m - row), kGroupA, s, group_a(p, row, s));
+      }
+    });
+  } else if (p.shared_a) {
     parallel_for(0, p.steps, alone == 1 ? kPackSteps : alone, [&](int64_t begin, int64_t end) {
       for (int64_t s = begin; s < end; s += kPackSteps) pack_rows(p, s, std::min(kPackSteps, end - s));
     });

@@ -199,7 +199,8 @@ void tiles_gemm(const Gemm& g) {
   // Columns whose packed B is kept at once, about as many each time; in whole panels.
   const int64_t most = std::max<int64_t>(2, kSharedBytes / p.edge_bytes), times = (col_blocks + most - 1) / most;
   const int64_t at_once = std::min(col_blocks, ((col_blocks + times - 1) / times + 1) / 2 * 2);
-  char* shared = shared_workspace(static_cast<size_t>(at_once * p.edge_bytes));
+  MXT_ASSERT(static_cast<size_t>(at_once * p.edge_bytes) <= kSharedWorkspace);
+  char* shared = shared_workspace();
   for (int64_t first = 0; first < col_blocks; first += at_once) {
     const int64_t here = std::min(at_once, col_blocks - first), end = std::min(p.n, (first + here) * kEdge);
     // Along the memory of B: a few whole rows of it at a time, or of its transpose.

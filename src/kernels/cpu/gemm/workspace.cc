@@ -1,46 +1,43 @@
 #include "kernels/cpu/gemm/workspace.h"
 
-#include <memory>
-#include <new>
+#include <sys/mman.h>
 
-#include "base/error.h"
+#include <cstdint>
+#include <new>
 
 namespace mxt::kernels::cpu {
 namespace {
 
-constexpr auto kAlign = std::align_val_t(64);
+constexpr size_t kHuge = size_t{2} << 20;
 
-struct Free {
-  void operator()(char* p) const { ::operator delete(p, kAlign); }
-};
-
-class Memory {
+class HugePages {
  public:
-  char* at_least(size_t bytes) {
-    if (have_ < bytes) {
-      memory_.reset();
-      memory_.reset(static_cast<char*>(::operator new(bytes, kAlign)));
-      have_ = bytes;
-    }
-    return memory_.get();
+  explicit HugePages(size_t bytes) : bytes_(bytes + kHuge) {
+    all_ = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (all_ == MAP_FAILED) throw std::bad_alloc();
+    begin_ = reinterpret_cast<char*>((reinterpret_cast<uintptr_t>(all_) + kHuge - 1) / kHuge * kHuge);
+    madvise(begin_, bytes, MADV_HUGEPAGE);
   }
+  ~HugePages() { munmap(all_, bytes_); }
+  HugePages(const HugePages&) = delete;
+  char* begin() const { return begin_; }
 
  private:
-  std::unique_ptr<char, Free> memory_;
-  size_t have_ = 0;
+  size_t bytes_;
+  void* all_;
+  char* begin_;
 };
 
 }  // namespace
 
 char* thread_workspace() {
-  thread_local Memory memory;
-  return memory.at_least(kThreadWorkspace);
+  thread_local HugePages memory(kThreadWorkspace);
+  return memory.begin();
 }
 
-char* shared_workspace(size_t bytes) {
-  MXT_ASSERT(bytes <= kSharedWorkspace);
-  thread_local Memory memory;
-  return memory.at_least(bytes);
+char* shared_workspace() {
+  thread_local HugePages memory(kSharedWorkspace);
+  return memory.begin();
 }
 
 }  // namespace mxt::kernels::cpu
