@@ -104,7 +104,7 @@ def main():
     for path in a.templates:
         template = open(path, encoding="utf-8").read()
         r = random.Random(a.seed)
-        eos = next((t for t in ["<|im_end|>", "<|eot_id|>", "<end_of_turn>", "<|END_OF_TURN_TOKEN|>", "<|end|>"] if t in template), "</s>")
+        eos = next((t for t in ["<|im_end|>", "<|eot_id|>", "<end_of_turn>", "<|END_OF_TURN_TOKEN|>", "<|end|>", "<｜end▁of▁sentence｜>"] if t in template), "</s>")
         stats = collections.Counter()
         for _ in range(a.count):
             q = {"template": template, "messages": conversation(r), "tools": r.choice([None, None, TOOLS, TOOLS[:1]]), "add_generation_prompt": r.random() < 0.4,

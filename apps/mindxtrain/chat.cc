@@ -19,7 +19,7 @@ namespace mxt::app {
 namespace {
 
 struct Options {
-  std::string model, adapter, prompt, system, tools, tool_parser = "hermes", dtype = "bfloat16", device = "cpu";
+  std::string model, adapter, prompt, system, tools, tool_parser = "hermes", dtype, device = "cpu";
   int64_t max_tokens = 512, top_k = 0;
   double temperature = 0.7, top_p = 0.95;
   uint64_t seed = 0;
@@ -102,7 +102,8 @@ class Conversation {
   Conversation(const Options& o, const std::string& path)
       : o_(o),
         text_(load_text_side(path)),
-        model_(path, o.adapter, parse_dtype(o.dtype), 4096, ops_on(o.device), infer::Weights::kAsStored),
+        model_(path, o.adapter, compute_type(o.dtype, path, o.device), 4096, ops_on(o.device),
+               infer::Weights::kAsStored),
         engine_(model_, {1, 512}) {
     if (!text_.chat) fail_input("{}: the model has no chat template", o.model);
     if (!o.tools.empty()) {
@@ -205,7 +206,7 @@ void add_chat(CLI::App& app) {
   c->add_option("--top-p", o->top_p, "nucleus")->check(CLI::Range(0.0, 1.0));
   c->add_option("--top-k", o->top_k, "0: off");
   c->add_option("--seed", o->seed, "of the sampling");
-  c->add_option("--dtype", o->dtype, "bfloat16 or float32");
+  c->add_option("--dtype", o->dtype, kDtypeHelp);
   c->add_option("--device", o->device, "cpu, h100 or h200");
   c->add_option("--threads", o->threads, "threads");
   c->callback([o] {

@@ -18,7 +18,7 @@ namespace {
 
 struct Options {
   HarnessRequest harness;
-  std::string tasks, config, text, synth, dtype = "bfloat16", baseline;
+  std::string tasks, config, text, synth, dtype, baseline;
   double threshold_pct = -1.0;
   int64_t limit = 0, max_tokens = 128;
   uint64_t seed = 2048;
@@ -82,9 +82,9 @@ void run(Options& o) {
   h.fewshot_always = h.fewshot.has_value();
   if (!o.config.empty()) take_from_recipe(o);
   h.limit = o.limit;
-  h.type = parse_dtype(o.dtype);
   set_threads(o.threads);
   h.model = resolve_model(h.model_name, std::nullopt);
+  h.type = compute_type(o.dtype, h.model, h.device);
   const TextSide text = load_text_side(h.model);
   if (plain) measure_plain(o, text);
   if (h.tasks.empty()) return;
@@ -125,7 +125,7 @@ void add_eval(CLI::App& app) {
       ->check(CLI::Range(0, 1000));
   c->add_option("--limit", o->limit, "documents of each task at most")->check(CLI::NonNegativeNumber);
   c->add_option("--batch-size", h.batch, "requests in one pass; never changes a score")->check(CLI::Range(1, 4096));
-  c->add_option("--dtype", o->dtype, "bfloat16 or float32");
+  c->add_option("--dtype", o->dtype, kDtypeHelp);
   c->add_option("--bootstrap-iters", h.bootstrap, "rounds for bootstrapped standard errors; 0 = no standard errors")
       ->check(CLI::NonNegativeNumber);
   c->add_flag("--apply-chat-template", h.chat_template, "ask through the model's chat template");

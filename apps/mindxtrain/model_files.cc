@@ -221,6 +221,11 @@ DType parse_dtype(const std::string& name) {
   fail_input("--dtype {}: bfloat16 or float32", name);
 }
 
+DType compute_type(const std::string& dtype, const std::string& model, const std::string& device) {
+  if (!dtype.empty()) return parse_dtype(dtype);
+  return device == "cpu" && formats::is_gguf(model) ? DType::kF32 : DType::kBF16;
+}
+
 kernels::Ops& ops_on(const std::string& device) {
   if (device == "cpu") return kernels::cpu_ops();
   if (device == "h100" || device == "h200") return *kernels::cuda_backend().ops;

@@ -15,7 +15,7 @@ void add_score(CLI::App& app) {
                                "log-probability of every token of given rows\nexample: mindxtrain score --model DIR "
                                "--input rows.jsonl --output out.jsonl");
   struct Options {
-    std::string model, adapter, input, output, dtype = "bfloat16", device = "cpu";
+    std::string model, adapter, input, output, dtype, device = "cpu";
     int threads = 0;
   };
   auto o = std::make_shared<Options>();
@@ -23,7 +23,7 @@ void add_score(CLI::App& app) {
   c->add_option("--adapter", o->adapter, "PEFT folder");
   c->add_option("--input", o->input, "JSONL rows {\"ids\":[…]} or {\"text\":\"…\"}")->required();
   c->add_option("--output", o->output, "JSONL answers {\"logprobs\":[null,…]}")->required();
-  c->add_option("--dtype", o->dtype, "bfloat16 or float32");
+  c->add_option("--dtype", o->dtype, kDtypeHelp);
   c->add_option("--device", o->device, "cpu, h100 or h200");
   c->add_option("--threads", o->threads, "threads");
   c->callback([o] {
@@ -59,7 +59,8 @@ void add_score(CLI::App& app) {
       }
       longest = std::max(longest, static_cast<int64_t>(rows.back().size()));
     }
-    infer::Model model(path, o->adapter, parse_dtype(o->dtype), longest, ops_on(o->device), infer::Weights::kForMany);
+    const DType type = compute_type(o->dtype, path, o->device);
+    infer::Model model(path, o->adapter, type, longest, ops_on(o->device), infer::Weights::kForMany);
     infer::Scorer scorer(model, std::min<int64_t>(std::max<int64_t>(longest, 2048), 8192));
     AtomicFile out(o->output);
     size_t row = 0;
@@ -70,7 +71,7 @@ void add_score(CLI::App& app) {
         if (t > 0 && std::isnan(lp[t]))
           fail_input(
               "{}: row {}, token {}: no log-probability: {} holds weights that are not numbers, or overflows in {}",
-              o->input, row, t + 1, path, o->dtype);
+              o->input, row, t + 1, path, type == DType::kF32 ? "float32" : "bfloat16");
         j.push_back(t == 0 ? Json(nullptr) : Json(lp[t]));
       }
       out.write(Json{{"logprobs", j}}.dump() + "\n");

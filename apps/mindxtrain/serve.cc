@@ -26,8 +26,8 @@ namespace mxt::app {
 namespace {
 
 struct Options {
-  std::string model, config, upstream, host = "127.0.0.1", api_keys, dtype = "bfloat16", device = "cpu", name,
-                                       chat_template, reasoning, tools, jobs;
+  std::string model, config, upstream, host = "127.0.0.1", api_keys, dtype, device = "cpu", name, chat_template,
+                                       reasoning, tools, jobs;
   std::vector<std::string> adapters, roots;
   int port = 0, threads = 0, running_jobs = 1;
   int64_t context = 0, batch = 32, queue = 256, prompt_piece = 128;
@@ -147,7 +147,8 @@ void run(Options o) {
   TextSide text = load_text_side(path);
   if (!text.tok) fail_input("{}: has no tokenizer", o.model);
   if (!o.chat_template.empty()) text = with_template(text, o.chat_template);
-  infer::Model model(path, "", parse_dtype(o.dtype), o.context, ops_on(o.device), infer::Weights::kAsStored);
+  infer::Model model(path, "", compute_type(o.dtype, path, o.device), o.context, ops_on(o.device),
+                     infer::Weights::kAsStored);
   serve::ServedModel served;
   served.names.emplace_back(o.name.empty() ? fs::path(path).lexically_normal().filename().string() : o.name, -1);
   for (const std::string& a : o.adapters) {
@@ -224,7 +225,7 @@ void add_serve(CLI::App& app) {
   c->add_flag("--until-stdin-ends", o->follow_stdin,
               "stop when standard input ends: with the program that started this one");
   c->add_option("--running-jobs", o->running_jobs, "jobs at once")->check(CLI::Range(1, 64));
-  c->add_option("--dtype", o->dtype, "bfloat16 or float32");
+  c->add_option("--dtype", o->dtype, kDtypeHelp);
   c->add_option("--device", o->device, "cpu, h100 or h200");
   c->add_option("--threads", o->threads, "threads");
   c->callback([o] { run(*o); });

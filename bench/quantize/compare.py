@@ -15,7 +15,7 @@ not shown. For every scheme: size, perplexity and KL as `quantize` reports them.
   gguf_q8_0    KL below 2e-3
 
 Which text comparison is fair: llama.cpp's kernels round activations to the weights' companion type: F16 for F16 files, BF16 for BF16 ones, 8 bits
-in blocks of 32 for all quantized ones; `mindxtrain` multiplies what the file decodes to in --dtype float32 here. F16 rounds least (2^-11), so there
+in blocks of 32 for all quantized ones; `mindxtrain` multiplies what the file decodes to in float32. F16 rounds least (2^-11), so there
 9 of 10 must be equal. For the others, where fewer than 9 are equal, the script prints how far apart llama.cpp itself has the two tokens at each parting
 (8 bits move a logit by a few tenths of a nat), and shows that nothing but this rounding parts the two: llama.cpp runs the same weights, decoded by gguf-py into
 an F32 file, and 9 of 10 must be equal there. How much that rounding alone decides is shown by llama.cpp beside itself: a prompt read at once and token by token
@@ -282,7 +282,7 @@ def check_gguf(args, folder, scheme):
         ids = hf(text, add_special_tokens=False)["input_ids"]
         tokens += llm.tokenize(text.encode(), add_bos=False, special=True) == ids
         theirs = llm.create_completion(ids, max_tokens=16, temperature=0.0)["choices"][0]["text"]
-        ours = call(args.binary, "chat", "--model", folder, "--prompt", p, "--max-tokens", 16, "--temperature", 0, "--dtype", "float32")
+        ours = call(args.binary, "chat", "--model", folder, "--prompt", p, "--max-tokens", 16, "--temperature", 0)
         if ours.rstrip("\n") == theirs.rstrip("\n"):
             same += 1
         else:

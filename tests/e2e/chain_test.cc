@@ -140,6 +140,23 @@ TEST(Killed, TheNextRunGoesOnAndEndsAlike) {
   EXPECT_EQ(c.digests("often"), want);
 }
 
+// Its weights stand for float32 numbers; a Hugging Face folder is used in bfloat16, as its own programs do.
+TEST(Dtype, AGgufFileIsUsedInFloat32UnlessSaidOtherwise) {
+  const Chain c("dtype", "gguf_q8_0", 3);
+  ASSERT_EQ(c.run("out").code, 0);
+  write_file_atomic(c.f / "rows.jsonl", "{\"ids\": [5, 9, 80, 31, 200, 7]}\n");
+  const auto score = [&](const std::string& model, const std::string& dtype) {
+    const auto r = cli::run("score --model " + (c.f / model) + " --input " + (c.f / "rows.jsonl") + " --output " +
+                            (c.f / "scores.jsonl") + (dtype.empty() ? "" : " --dtype " + dtype));
+    EXPECT_EQ(r.code, 0) << r.out;
+    return read_file(c.f / "scores.jsonl");
+  };
+  EXPECT_EQ(score("out/quantized", ""), score("out/quantized", "float32"));
+  EXPECT_EQ(score("out/checkpoint", ""), score("out/checkpoint", "bfloat16"));
+  for (const char* model : {"out/quantized", "out/checkpoint"})
+    EXPECT_NE(score(model, "float32"), score(model, "bfloat16"));
+}
+
 // What a kill may leave: some answers of the harness and not the others, and a file that was not whole yet.
 TEST(Killed, AnEvaluationThatFindsSomeAnswersGivesTheSameScores) {
   const Chain c("some_answers", "gguf_q8_0", 4);
