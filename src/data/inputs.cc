@@ -57,13 +57,13 @@ std::string key_of(OrderedJson inputs) {
   return blake3_hex(canonical_json(Json::parse(inputs.dump())));
 }
 
-std::string compare_inputs(const std::string& folder, const config::Recipe& r, const Coder& coder) {
+std::string compare_settings(const std::string& folder, const config::Recipe& r, const Coder& coder) {
   const config::Data& d = r.data;
   const OrderedJson made = parse_ordered_json(read_manifest(folder).inputs, folder);
   if (made.value("tokenizer", "") != coder.digest())
     fail_input(
-        "{}: was prepared with another tokenizer or chat template than this recipe's; show it with the recipe that "
-        "made it",
+        "{}: was prepared with another tokenizer or chat template than this recipe's: use it with the recipe that made "
+        "it",
         folder);
   std::string all;
   const auto compare = [&](const char* name, const OrderedJson& was, const OrderedJson& is) {
@@ -79,10 +79,17 @@ std::string compare_inputs(const std::string& folder, const config::Recipe& r, c
   compare("sql", was("sql"), d.sql ? OrderedJson(*d.sql) : OrderedJson());
   compare("eval_fraction", was("eval_fraction"), d.eval_fraction);
   compare("max_samples", was("max_samples"), d.max_samples ? OrderedJson(*d.max_samples) : OrderedJson());
+  return all;
+}
+
+std::string compare_inputs(const std::string& folder, const config::Recipe& r, const Coder& coder) {
+  const config::Data& d = r.data;
+  const OrderedJson made = parse_ordered_json(read_manifest(folder).inputs, folder);
+  std::string all = compare_settings(folder, r, coder);
   OrderedJson there = OrderedJson::array(), now = OrderedJson::array();
   if (d.source == config::DataSource::kLocal) {
     std::error_code ec;
-    for (const OrderedJson& f : was("sources"))
+    for (const OrderedJson& f : made.value("sources", OrderedJson::array()))
       there.push_back({f.value("path", f.value("synth", "")), f.value("bytes", 0)});
     for (const SourceFile& f : find_source_files(*d.path, d.split)) now.push_back({f.path, fs::file_size(f.path, ec)});
     if (there != now)

@@ -14,9 +14,13 @@ OrderedJson inputs_of(const Settings& settings, const Coder& coder);
 // Their digest; where a file stands does not change what it becomes.
 std::string key_of(OrderedJson inputs);
 
+// What of the recipe's settings the folder was not made with ("data.seq_len 64 (the recipe: 128), …"), "" where nothing
+// differs; the rows that it was made of are not looked at. Errors (kBadInput): another tokenizer or chat template; no
+// prepared folder.
+std::string compare_settings(const std::string& folder, const config::Recipe& recipe, const Coder& coder);
 // For who shows a prepared folder with a recipe: one line on what of the recipe the folder was not made with, "" where
 // nothing differs. Without fetching or hashing: local files are compared by name and size, those of the Hub not at all.
-// Errors (kBadInput): another tokenizer or chat template, whose texts would be shown wrong; no prepared folder.
+// Errors (kBadInput): as compare_settings().
 std::string compare_inputs(const std::string& folder, const config::Recipe& recipe, const Coder& coder);
 
 }  // namespace mxt::data

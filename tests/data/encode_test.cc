@@ -103,7 +103,7 @@ TEST(Encode, CompletionsAreEncodedWithTheirPromptAndEnded) {
   EXPECT_EQ(d.labels, (Ids{kNo, kNo, kIsFour, kEnd}));
   const Document joined = encode(R"({"prompt":"2+2=","completion":"4"})");
   EXPECT_EQ(joined.ids, (Ids{kTwoPlus, '2', kIsFour, kEnd}));
-  EXPECT_EQ(joined.labels, (Ids{kNo, kNo, kNo, kEnd}));  // the joining token begins in the prompt
+  EXPECT_EQ(joined.labels, (Ids{kNo, kNo, kIsFour, kEnd}));  // the joining token holds the answer's beginning
 }
 
 TEST(Encode, TextIsAllTrainedAndEnded) {

@@ -42,7 +42,7 @@ TEST(MeasureText, RepeatedRunsCoverTheirWordsOnce) {
   EXPECT_DOUBLE_EQ(measure_text("a a a a", false, true).repeated_ngrams, 0);
 }
 
-int first_failed(const config::Filter& f, const std::string& text) { return RowFilter(f).check({text, ""}); }
+int first_failed(const config::Filter& f, const std::string& text) { return RowFilter(f).check({text, {}, ""}); }
 
 TEST(RowFilter, LimitsAreAllowedThemselvesAndTheFirstFailedIsNamed) {
   config::Filter f;

@@ -112,7 +112,7 @@ TEST(Shape, QuestionsAndInstructionsBecomeChats) {
 
 TEST(Shape, MessagesKeepTheirFieldsAndKeyOrder) {
   const std::string m =
-      R"([{"role":"user","content":"x"},{"role":"assistant","content":null,"tool_calls":[{"function":{"name":"f","arguments":{"z":1,"a":2}}}]}])";
+      R"([{"role":"user","content":"x"},{"role":"assistant","content":"","tool_calls":[{"function":{"name":"f","arguments":{"z":1,"a":2}}}]}])";
   const Example e = read(row(R"({"messages":)" + m + R"(,"tools":[{"type":"function","function":{"name":"f"}}]})"));
   EXPECT_EQ(e.messages->dump(), m);
   EXPECT_EQ(e.tools->dump(), R"([{"type":"function","function":{"name":"f"}}])");
@@ -125,7 +125,38 @@ TEST(Shape, MembersThatAreNullAreNotThere) {
   EXPECT_EQ(
       messages(
           R"({"messages":[{"role":"user","content":"x","name":null,"tool_calls":null},{"role":"assistant","content":null,"refusal":null,"tool_calls":[{"id":null,"function":{"name":"f","arguments":{"a":null},"strict":null}}]}]})"),
-      R"([{"role":"user","content":"x"},{"role":"assistant","content":null,"tool_calls":[{"function":{"name":"f","arguments":{"a":null}}}]}])");
+      R"([{"role":"user","content":"x"},{"role":"assistant","tool_calls":[{"function":{"name":"f","arguments":{"a":null}}}]}])");
+}
+
+TEST(Shape, CallsOfTheOlderWayAreToolCalls) {
+  EXPECT_EQ(
+      messages(
+          R"({"messages":[{"role":"user","content":"x"},{"role":"assistant","content":null,"function_call":{"name":"f","arguments":"{\"a\":1}"}},{"role":"function","name":"f","content":"r"}]})"),
+      R"([{"role":"user","content":"x"},{"role":"assistant","tool_calls":[{"type":"function","function":{"name":"f","arguments":{"a":1}}}]},{"role":"tool","name":"f","content":"r"}])");
+  EXPECT_HAS(
+      error_of([] {
+        read(row(
+            R"({"messages":[{"role":"assistant","content":"","function_call":{"name":"f"},"tool_calls":[{"name":"f"}]}]})"));
+      }),
+      "messages[0]: a message has both");
+}
+
+TEST(Shape, WhatTemplatesPassOverIsRefused) {
+  const auto role = [](const char* r) {
+    return error_of([&] {
+      read(row(R"({"messages":[{"role":"user","content":"x"},{"role":")" + std::string(r) + R"(","content":"y"}]})"));
+    });
+  };
+  EXPECT_HAS(role("Assistant"), "messages[1]: the role \"Assistant\" is written \"assistant\"");
+  EXPECT_HAS(role(" user"), "is written \"user\"");
+  EXPECT_EQ(role("developer"), "");
+  EXPECT_HAS(
+      error_of(
+          [] {
+            read(row(R"({"messages":[{"role":"user","content":"x"},{"role":"assistant","content":"y","weight":0}]})"));
+          },
+          Exit::kMissing),
+      "messages[1]: a weight");
 }
 
 TEST(Shape, TextPartsAreOneText) {

@@ -81,12 +81,23 @@ Fingerprinter::Fingerprinter(const std::optional<config::MinHash>& m) {
 }
 
 void Fingerprinter::print(const RowText& row, RowPrint* out) {
-  normalise_text(row.text, &text_);
-  normalise_text(row.context, &context_);
+  // Part by part, since "Add 1" answered by "2 3" is no copy of "Add 1 2" answered by "3".
   Blake3 content;
-  const uint64_t n = text_.size();  // where one ends and the other begins
-  content.update(&n, sizeof n);
-  content.update(text_);
+  text_.clear();
+  for (size_t i = 0; i <= row.parts.size(); ++i) {
+    const size_t begin = i == 0 ? 0 : row.parts[i - 1], end = i < row.parts.size() ? row.parts[i] : row.text.size();
+    normalise_text(std::string_view(row.text).substr(begin, end - begin), &part_);
+    const uint64_t n = part_.size();  // where one ends and the next begins
+    content.update(&n, sizeof n);
+    content.update(part_);
+    if (i == 0) {
+      text_.swap(part_);
+    } else if (!part_.empty()) {
+      if (!text_.empty()) text_ += ' ';
+      text_ += part_;
+    }
+  }
+  normalise_text(row.context, &context_);
   content.update(context_);
   const Digest digest = content.digest();
   std::memcpy(out->content, digest.data(), sizeof out->content);

@@ -42,7 +42,7 @@ class Fingerprinter {  // one a thread
   std::optional<Shingler> shingler_;
   std::optional<MinHash> minhash_;
   Bands bands_{0, 0};
-  std::string text_, context_;
+  std::string text_, part_, context_;
   std::vector<uint32_t> signature_;
   std::vector<uint64_t> band_hash_;
 };

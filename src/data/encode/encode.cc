@@ -15,14 +15,18 @@ void append_end(Document& d, const Coder& coder) {
   if (!d.labels.empty()) d.labels.push_back(coder.eos());
 }
 
-Document encode_completion(const Example& e, const Coder& coder) {
+Document encode_completion(const Example& e, const Coder& coder, const EncodeRules& rules) {
   // Together, as one text: that is how the model will meet it, and a token may join the two sides.
   const std::string text = e.text + e.completion;
   std::vector<ByteSpan> offsets;
   Document d;
   d.ids = coder.encode(text, {}, &offsets);
-  const ByteSpan trained{e.text.size(), text.size()};
-  d.labels = mask_labels(d.ids, offsets, {&trained, 1});
+  // A token that joins the two sides is trained: without it nothing would be learnt of the answer's beginning ("Answer:
+  // " and "yes" meet in the token " yes").
+  ByteSpan trained{e.text.size(), text.size()};
+  for (const ByteSpan& o : offsets)
+    if (o.begin < e.text.size() && e.text.size() < o.end) trained.begin = o.begin;
+  if (!rules.train_all) d.labels = mask_labels(d.ids, offsets, {&trained, 1});
   if (d.ids.empty()) return d;
   append_end(d, coder);
   return d;
@@ -70,7 +74,7 @@ Document encode_example(const Example& e, const Coder& coder, const EncodeRules&
       return d;
     }
     case Example::Kind::kCompletion:
-      return encode_completion(e, coder);
+      return encode_completion(e, coder, rules);
     case Example::Kind::kChat:
       return encode_chat(e, coder, rules, where);
     case Example::Kind::kTokens:

@@ -105,10 +105,20 @@ void check_messages(const OrderedJson& messages, const std::string& where, std::
     if (!m.is_object()) fail_input("{}: {}[{}] must be an object with \"role\" and \"content\"", where, column, i);
     const auto role = m.find("role");
     if (role == m.end() || !role->is_string()) fail_input("{}: {}[{}] has no \"role\" (a text)", where, column, i);
+    // Templates know roles as they are written; another spelling is passed over or not trained on, without a word.
+    std::string plain(trim(role->get_ref<const std::string&>()));
+    for (char& c : plain) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c | 0x20) : c;
+    for (const char* known : {"system", "user", "assistant", "tool"})
+      if (plain == known && *role != known)
+        fail_input("{}: {}[{}]: the role \"{}\" is written \"{}\"", where, column, i, role->get<std::string>(), known);
+    if (const auto w = m.find("weight"); w != m.end() && w->is_number() && w->get<double>() != 1)
+      fail_missing("{}: {}[{}]: a weight of a message other than 1 is not built in: leave such turns out", where,
+                   column, i);
     const auto content = m.find("content");
     const bool calls = m.contains("tool_calls") && !m["tool_calls"].is_null();
+    const bool older = m.contains("function_call") && !m["function_call"].is_null();
     if (content == m.end() || content->is_null()) {
-      if (!calls) fail_input("{}: {}[{}] has no \"content\" (and no \"tool_calls\")", where, column, i);
+      if (!calls && !older) fail_input("{}: {}[{}] has no \"content\" (and no \"tool_calls\")", where, column, i);
     } else if (content->is_array()) {
       for (const OrderedJson& part : *content)
         if (text_member(part, "type") != "text")
@@ -133,16 +143,15 @@ void check_messages(const OrderedJson& messages, const std::string& where, std::
 
 namespace {
 
-void drop_nulls(OrderedJson& object, std::string_view kept = "") {
-  for (auto it = object.begin(); it != object.end();)
-    it = it->is_null() && it.key() != kept ? object.erase(it) : std::next(it);
+void drop_nulls(OrderedJson& object) {
+  for (auto it = object.begin(); it != object.end();) it = it->is_null() ? object.erase(it) : std::next(it);
 }
 
-// OpenAI's clients and tables write out what a message does not have ("tool_calls": null), but templates ask whether a
-// member is there: they would take the length of null, or print it. Content stays, since they do ask whether it is
-// null; so do arguments, where null is a value.
+// OpenAI's clients and tables write out what a message does not have ("content": null beside tool_calls), but templates
+// ask whether a member is there: they would take the length of null, or print "None". So does transformers leave them
+// out. In arguments null is a value.
 void drop_absent_members(OrderedJson& message) {
-  drop_nulls(message, "content");
+  drop_nulls(message);
   if (!message.contains("tool_calls")) return;
   for (OrderedJson& call : message["tool_calls"]) {
     drop_nulls(call);
@@ -150,11 +159,29 @@ void drop_absent_members(OrderedJson& message) {
   }
 }
 
+// OpenAI's way before tools: one call beside the content, and its result as a message of the role "function".
+void take_older_calls(OrderedJson& message, const std::string& where) {
+  if (message["role"] == "function") message["role"] = "tool";
+  const auto old = message.find("function_call");
+  if (old == message.end()) return;
+  if (message.contains("tool_calls")) fail_input("{}: a message has both function_call and tool_calls", where);
+  const OrderedJson call = *old;
+  message.erase("function_call");
+  if (!call.is_object() || !call.contains("name") || !call["name"].is_string())
+    fail_input("{}: function_call must be {{\"name\": …, \"arguments\": …}}", where);
+  OrderedJson arguments = call.value("arguments", OrderedJson::object());
+  if (arguments.is_string())
+    arguments = parse_ordered_json(arguments.get_ref<const std::string&>(), where + ": function_call's arguments");
+  message["tool_calls"] = OrderedJson::array(
+      {OrderedJson{{"type", "function"}, {"function", {{"name", call["name"]}, {"arguments", std::move(arguments)}}}}});
+}
+
 // Checked messages, each content one text: most templates know no parts.
 OrderedJson whole_messages(OrderedJson messages, const std::string& where, std::string_view column) {
   check_messages(messages, where, column);
   for (size_t i = 0; i < messages.size(); ++i) {
     drop_absent_members(messages[i]);
+    take_older_calls(messages[i], fmt::format("{}: {}[{}]", where, column, i));
     if (!messages[i].contains("content") || !messages[i]["content"].is_array()) continue;
     std::string all;
     for (const OrderedJson& part : messages[i]["content"]) {

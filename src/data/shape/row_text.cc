@@ -165,6 +165,15 @@ struct Buffers {
   std::vector<std::string> columns;
 };
 
+void append_part(std::string_view part, bool context, RowText* out) {
+  std::string& to = context ? out->context : out->text;
+  if (!to.empty()) {
+    to += '\n';
+    if (!context) out->parts.push_back(to.size());
+  }
+  to += part;
+}
+
 // {"role"/"from": …, "content"/"value": text or parts, anything else as JSON}
 bool scan_message(Scan& s, Buffers& b, RowText* out) {
   if (s.peek() != '{') return s.value(&out->text);
@@ -190,9 +199,7 @@ bool scan_message(Scan& s, Buffers& b, RowText* out) {
     }
     return s.value(&b.content);
   });
-  std::string& to = b.role == "system" ? out->context : out->text;
-  if (!to.empty()) to += '\n';
-  to += b.content;
+  append_part(b.content, b.role == "system", out);
   out->context += '\n';
   out->context += b.role;
   return ok;
@@ -201,9 +208,7 @@ bool scan_message(Scan& s, Buffers& b, RowText* out) {
 bool is_context(std::string_view ours) { return ours == "tools" || ours == "system" || ours == "labels"; }
 
 void add_column(std::string_view ours, std::string_view text, RowText* out) {
-  std::string& to = is_context(ours) ? out->context : out->text;
-  if (!to.empty()) to += '\n';
-  to += text;
+  append_part(text, is_context(ours), out);
 }
 
 bool is_list(std::string_view ours) {
@@ -260,6 +265,7 @@ void check_types(const Record& record, const Layout& layout) {
 void read_row_text(const Record& record, const Layout& layout, RowText* out) {
   MXT_ASSERT(record.kind != FileKind::kText);
   out->text.clear();
+  out->parts.clear();
   out->context.clear();
   if (record.header) {
     for (const auto& [ours, theirs] : layout.columns)

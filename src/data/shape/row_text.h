@@ -4,6 +4,7 @@
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "data/shape/example.h"
 
@@ -13,6 +14,7 @@ struct RowText {
   // What the row says: the layout's columns in their order, "\n" between them; of a conversation every message's
   // content and tool calls but those of system messages. A column that is no text (token ids) stands as its JSON.
   std::string text;
+  std::vector<size_t> parts;  // where each column or message after the first begins in it
   // What rows share by design: roles, system messages, tools. Equal rows are equal in both.
   std::string context;
 };
