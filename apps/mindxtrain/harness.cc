@@ -73,6 +73,19 @@ eval::EvaluateOptions options_of(const HarnessRequest& r) {
 
 void check_harness(const HarnessRequest& r) { eval::check_tasks(options_of(r)); }
 
+std::string harness_digest(const HarnessRequest& r) {
+  const eval::EvaluateOptions o = options_of(r);
+  Blake3 h;
+  const eval::Selection selection = eval::TaskIndex(o.task_folders).select(o.tasks);
+  for (const OrderedJson& config : selection.tasks) {
+    h.update(config.dump(-1, ' ', false, OrderedJson::error_handler_t::replace) + "\n");
+    const eval::Task task(config, o.data_folders);
+    for (const OrderedJson& doc : task.docs())
+      h.update(doc.dump(-1, ' ', false, OrderedJson::error_handler_t::replace) + "\n");
+  }
+  return h.hex();
+}
+
 std::optional<OrderedJson> run_harness(const HarnessRequest& r, const TextSide& text) {
   const std::string kept = r.out + "/results.json";
   if (!r.inputs.empty() && !r.stamped && fs::exists(kept)) {

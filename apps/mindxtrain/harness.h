@@ -33,6 +33,9 @@ struct HarnessRequest {
 // Runs the tasks and writes results and samples into `out`; nothing where a signal ended it (state saved).
 std::optional<OrderedJson> run_harness(const HarnessRequest& request, const TextSide& text);
 
+// Of the tasks as they resolve and of their documents: what scores depend on beside the model.
+std::string harness_digest(const HarnessRequest& request);
+
 // What run_harness would refuse (an unknown task, data or a sandbox that is not here) is refused now.
 void check_harness(const HarnessRequest& request);
 

@@ -18,6 +18,7 @@
 #include "base/threads.h"
 #include "checkpoint/state.h"
 #include "checkpoint/weights.h"
+#include "data/inputs.h"
 #include "data/prepare.h"
 #include "data/synth/synth.h"
 #include "device/memory.h"
@@ -74,6 +75,17 @@ std::string folder_digest(const std::string& folder) {
 
 namespace {
 
+// Every byte of its shards is what its manifest says.
+void verify_dataset(const std::string& folder) {
+  for (const char* part : {"train", "eval"}) {
+    if (!data::has_part(folder, part)) continue;
+    if (data::is_windows(folder))
+      data::WindowDataset::open(folder, part, true);
+    else
+      data::Dataset::open(folder, part, true);
+  }
+}
+
 // The run's folder holds its data, so that its receipt covers them: files of a prepared folder are linked into it, or
 // copied where they lie on another disk.
 void adopt_dataset(const std::string& from, const std::string& to) {
@@ -84,9 +96,10 @@ void adopt_dataset(const std::string& from, const std::string& to) {
         from, from);
   std::error_code ec;
   if (fs::equivalent(from, to, ec)) return;
+  verify_dataset(from);
   const auto files = list_files(from);
   const auto same = [&](const std::string& f) {
-    return fs::exists(to + "/" + f) && fs::file_size(to + "/" + f) == fs::file_size(from + "/" + f);
+    return fs::exists(to + "/" + f) && hash_file(to + "/" + f).blake3 == hash_file(from + "/" + f).blake3;
   };
   if (fs::exists(to + name) && read_file(to + name) == read_file(from + name) &&
       std::all_of(files.begin(), files.end(), same))
@@ -236,6 +249,9 @@ void Pipeline::prepare() {
   data_folder_ = o_.out + "/dataset";
   if (!o_.data.empty()) {
     adopt_dataset(o_.data, data_folder_);
+    const auto coder = make_coder(text_, setup_->model.vocab_size);
+    if (const std::string other = data::compare_settings(data_folder_, recipe_, *coder); !other.empty())
+      fail_input("{}: was prepared with other settings than this recipe's: {}", o_.data, other);
   } else {
     const std::string made = "dataset/dataset.json";
     if (fs::exists(o_.out + "/" + made) && noted(made) && !is_as_left(made)) {
@@ -254,9 +270,21 @@ void Pipeline::prepare() {
   data_digest_ = blake3_hex(read_file(data_folder_ + "/dataset.json"));
 }
 
-std::string Pipeline::train_record() const {
+std::string Pipeline::base_digest() {
+  if (base_digest_.empty()) {
+    std::string all = setup_->model.raw ? setup_->model.raw->dump() : "";
+    if (setup_->weights) all += setup_->weights->digest_text();
+    if (const auto& lora = recipe_.train.method.lora; lora && lora->init_adapter)
+      all += folder_digest(*lora->init_adapter);
+    base_digest_ = blake3_hex(all);
+  }
+  return base_digest_;
+}
+
+std::string Pipeline::train_record() {
   OrderedJson j;
   j["recipe"] = recipe_digest_;
+  j["base"] = base_digest();
   j["plan_choices"] = plan_digest_;
   j["dataset"] = data_digest_;
   j["checkpoint"] = folder_digest(o_.out + "/checkpoint");
@@ -277,11 +305,17 @@ bool Pipeline::train() {
   t.recipe_digest = hash_without_hardware(recipe_);
   t.plan_digest = plan_digest_;
   t.data_digest = data_digest_;
+  t.base_digest = base_digest();
   t.resume = o_.resume;
   t.resume_from = o_.resume_from;
   t.stop = &g_stop;
   std::error_code ec;
   fs::remove(record, ec);
+  // What was measured and made of an earlier checkpoint is no part of a run that ends in another. `run` has measured
+  // the base just now; `train` measures nothing.
+  for (const char* stale : {"/quantize.json", "/quantized", "/eval/after", "/eval/after.json"})
+    fs::remove_all(o_.out + stale, ec);
+  if (std::string_view(o_.verb) == "train") fs::remove_all(o_.out + "/eval", ec);
   result_ = train::train(*setup_, plan_, *backend_.ops, t);
   if (result_.interrupted) {
     log::info("stopped at step {} of {}, state saved: the same command{} goes on", result_.done, result_.steps,
@@ -307,7 +341,9 @@ void Pipeline::evaluate(bool after) {
   const std::string model = after && !setup_->has_lora ? o_.out + "/checkpoint" : model_path_;
   const std::string adapter = after && setup_->has_lora ? o_.out + "/checkpoint" : "";
   const std::string inputs =
-      blake3_hex(recipe_digest_ + plan_digest_ + (after ? folder_digest(o_.out + "/checkpoint") : std::string("base")));
+      blake3_hex(recipe_digest_ + plan_digest_ + base_digest() +
+                 (perplexity ? hash_file(*recipe_.eval->perplexity_path).blake3 : std::string("no text")) +
+                 (after ? folder_digest(o_.out + "/checkpoint") : std::string("base")));
   if (fs::exists(path)) {
     const Json j = Json::parse(read_file(path), nullptr, false);
     if (j.is_object() && j.value("inputs", Json()) == Json(inputs) && is_as_left("eval/" + name)) return;
@@ -385,7 +421,8 @@ bool Pipeline::harness(bool after) {
   r.out = o_.out + (after ? "/eval/after" : "/eval/before");
   make_folders(o_.out + "/cache");  // outside eval/, whose digest must not tell how often a run was interrupted
   r.cache = o_.out + (after ? "/cache/eval_after.jsonl" : "/cache/eval_before.jsonl");
-  r.inputs = blake3_hex(recipe_digest_ + (after ? folder_digest(o_.out + "/checkpoint") : std::string("base")));
+  r.inputs = blake3_hex(recipe_digest_ + base_digest() + harness_digest(r) +
+                        (after ? folder_digest(o_.out + "/checkpoint") : std::string("base")));
   r.stamped = false;
   const std::string piece = after ? "eval/after" : "eval/before";
   std::error_code ec;

@@ -61,11 +61,12 @@ class Pipeline {
   Json spent() const;      // energy, seconds: of all processes of this run
   Json usage();            // the same at the run's end, with its cost; kept in OUT/usage.json
   bool quantizes() const;  // the stage is on
-  std::string quantize_record() const;
+  std::string quantize_record();
   Json quantization_report() const;  // OUT/quantized/quantization.json, null where the stage is off
   Json results() const;              // what was measured: eval, quantized
   Json metrics() const;              // the same with how training went, for the registry
-  std::string train_record() const;  // what OUT/train.json says when training of exactly this is finished
+  std::string train_record();        // what OUT/train.json says when training of exactly this is finished
+  std::string base_digest();         // of what training starts from: weights, their config, init_adapter
 
   Options o_;
   config::Recipe recipe_;
@@ -75,7 +76,7 @@ class Pipeline {
   std::unique_ptr<train::Setup> setup_;
   kernels::Backend backend_;
   kernels::KernelPlan plan_;
-  std::string data_folder_, recipe_digest_, plan_digest_, data_digest_;
+  std::string data_folder_, recipe_digest_, plan_digest_, data_digest_, base_digest_;
   train::TrainResult result_;
   std::unique_ptr<RunRecord> record_;
   provenance::EnergyMeter meter_;

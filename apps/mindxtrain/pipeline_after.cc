@@ -2,6 +2,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/hash.h"
 #include "base/host.h"
 #include "base/json.h"
 #include "base/log.h"
@@ -17,9 +18,11 @@ bool Pipeline::quantizes() const {
 }
 
 // What OUT/quantize.json says when exactly this was quantized and nothing has changed since.
-std::string Pipeline::quantize_record() const {
+std::string Pipeline::quantize_record() {
   OrderedJson j;
   j["recipe"] = recipe_digest_;
+  j["base"] = base_digest();
+  if (recipe_.eval && recipe_.eval->perplexity_path) j["text"] = hash_file(*recipe_.eval->perplexity_path).blake3;
   j["checkpoint"] = folder_digest(o_.out + "/checkpoint");
   j["quantized"] = folder_digest(o_.out + "/quantized");
   return j.dump(2) + "\n";

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/files.h"
+#include "base/hash.h"
 #include "base/json.h"
 #include "formats/safetensors.h"
 
@@ -88,7 +89,9 @@ void save_state(const std::string& folder, const graph::Graph& g, const runtime:
   j["recipe"] = state.recipe;
   j["plan_choices"] = state.plan_choices;
   j["dataset"] = state.dataset;
+  j["base"] = state.base;
   j["device"] = state.device;
+  j["state"] = hash_file(temp + "/state.safetensors").blake3;
   write_file_atomic(temp + "/state.json", j.dump(2) + "\n");
   replace_folder(temp, folder);
 }
@@ -98,6 +101,7 @@ TrainState load_state(const std::string& folder, const graph::Graph& g, runtime:
   const std::string path = folder + "/state.json";
   const Json j = read_json_file(path);
   TrainState s;
+  std::string digest;
   try {
     s.step = j.at("step");
     s.tokens = j.at("tokens");
@@ -106,6 +110,8 @@ TrainState load_state(const std::string& folder, const graph::Graph& g, runtime:
     s.recipe = j.at("recipe");
     s.plan_choices = j.at("plan_choices");
     s.dataset = j.at("dataset");
+    s.base = j.at("base");
+    digest = j.at("state");
     s.device = j.value("device", expected.device);
   } catch (const Json::exception& e) {
     fail_input("{}: not a trainer's state: {}", path, e.what());
@@ -118,6 +124,9 @@ TrainState load_state(const std::string& folder, const graph::Graph& g, runtime:
   same("recipe", s.recipe, expected.recipe);
   if (s.device == expected.device) same("plan", s.plan_choices, expected.plan_choices);
   same("dataset", s.dataset, expected.dataset);
+  same("base model or init_adapter", s.base, expected.base);
+  if (hash_file(folder + "/state.safetensors").blake3 != digest)
+    fail_verify("{}/state.safetensors: is not as it was saved: resume from another step, or begin anew", folder);
   const formats::Safetensors file = formats::Safetensors::open(folder + "/state.safetensors");
   for (const Item& i : items_of(g, params)) {
     const auto& t = file.at(i.name);

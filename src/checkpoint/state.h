@@ -16,8 +16,9 @@ struct TrainState {
   int64_t tokens = 0;     // tokens seen, for metrics
   double best_eval = -1;  // lowest evaluation loss so far, −1 = none
   int64_t best_step = -1;
-  std::string recipe, plan_choices,
-      dataset;         // BLAKE3 of what the run is made of: the recipe but for its hardware, the plan's choices
+  // BLAKE3 of what the run is made of: the recipe but for its hardware, the plan's choices, the data, what training
+  // starts from.
+  std::string recipe, plan_choices, dataset, base;
   std::string device;  // "cpu", "cuda": another device has another plan
 };
 
@@ -25,9 +26,9 @@ struct TrainState {
 void save_state(const std::string& folder, const graph::Graph& g, const runtime::ParamStore& params,
                 const TrainState& state);
 
-// kBadInput where a digest differs from `expected` (naming which), or a tensor does not fit. The plan's may differ with
-// the device: the state is the same masters, moments and step on every device, and training goes on from it, equal but
-// for rounding.
+// kBadInput where a digest differs from `expected` (naming which), or a tensor does not fit; kVerifyFailed where the
+// file is not as it was saved. The plan's may differ with the device: the state is the same masters, moments and step
+// on every device, and training goes on from it, equal but for rounding.
 TrainState load_state(const std::string& folder, const graph::Graph& g, runtime::ParamStore& params,
                       const TrainState& expected);
 

@@ -178,6 +178,7 @@ class Run {
     state_.device = s_.gpu ? "cuda" : "cpu";
     state_.plan_choices = o_.plan_digest;
     state_.dataset = o_.data_digest;
+    state_.base = o_.base_digest;
     if (!o_.resume) return;
     const std::string folder = o_.out + "/checkpoints";
     const auto saved = checkpoint::saved_steps(folder);
@@ -191,14 +192,14 @@ class Run {
   }
 
   // What an earlier try saved after the step that training goes on from: --resume would take it for this one's, whose
-  // metrics would lack the steps between, and keep_last would count it. Not where training begins: who has forgotten
-  // --resume loses no saved step by it.
+  // metrics would lack the steps between, and keep_last would count it. Not where training begins, before it has saved
+  // a step of its own: who has forgotten --resume can still stop it.
   void drop_later() {
     if (state_.step == 0) return;
     const std::string folder = o_.out + "/checkpoints";
     for (const int64_t step : checkpoint::saved_steps(folder)) {
       if (step <= state_.step) continue;
-      log::info("training goes on from step {}: what was saved at step {} is removed", state_.step, step);
+      log::info("step {}: what an earlier try saved at step {} is removed", state_.step, step);
       checkpoint::remove_step(folder, step);
     }
   }
@@ -300,6 +301,7 @@ class Run {
     const std::string folder = o_.out + "/checkpoints";
     make_folders(folder);
     checkpoint::save_state(checkpoint::step_folder(folder, state_.step), graph_, *params_, state_);
+    drop_later();
     // Keep the last n and the best.
     auto saved = checkpoint::saved_steps(folder);
     const size_t keep = static_cast<size_t>(std::max<int64_t>(1, s_.recipe.train.keep_last));

@@ -14,8 +14,9 @@ namespace mxt::train {
 struct TrainOptions {
   std::string out;   // the run's folder
   std::string data;  // the prepared dataset
-  std::string recipe_digest, plan_digest,
-      data_digest;  // what a resume must match: the recipe but for its hardware; on the same device the plan
+  // What a resume must match: the recipe but for its hardware, the data, what training starts from; on the same device
+  // the plan.
+  std::string recipe_digest, plan_digest, data_digest, base_digest;
   bool resume = false;
   int64_t resume_from = -1;                 // a step; −1 = the newest
   const std::atomic<bool>* stop = nullptr;  // set by a signal: finish the step, save, return interrupted
