@@ -193,6 +193,12 @@ void add_chat(CLI::App& app) {
                                "talk to a model in the terminal (/help lists its commands)\nexample: mindxtrain chat "
                                "--model DIR --adapter out/run1/checkpoint");
   auto o = std::make_shared<Options>();
+  // CLI11's ranges let "nan" through: no comparison holds for it.
+  const CLI::Validator kNumber(
+      [](std::string& s) {
+        return CLI::detail::to_lower(s).find("nan") == std::string::npos ? "" : "a number is wanted";
+      },
+      "", "number");
   c->add_option("--model", o->model, "folder, .gguf file or Hub id")->required();
   c->add_option("--adapter", o->adapter, "PEFT folder");
   c->add_option("--prompt", o->prompt, "one question, one answer");
@@ -201,11 +207,11 @@ void add_chat(CLI::App& app) {
   c->add_option("--tool-call-parser", o->tool_parser, "how the model writes calls")
       ->check(CLI::IsMember({"hermes", "qwen3_coder", "none"}));
   c->add_flag("--show-thinking", o->show_thinking, "print the reasoning too");
-  c->add_option("--max-tokens", o->max_tokens, "longest answer");
-  c->add_option("--temperature", o->temperature, "0: the most likely token")->check(CLI::NonNegativeNumber);
-  c->add_option("--top-p", o->top_p, "nucleus")->check(CLI::Range(0.0, 1.0));
-  c->add_option("--top-k", o->top_k, "0: off");
-  c->add_option("--seed", o->seed, "of the sampling");
+  c->add_option("--max-tokens", o->max_tokens, "longest answer")->check(CLI::Range(1, 1 << 20));
+  c->add_option("--temperature", o->temperature, "0: the most likely token")->check(CLI::NonNegativeNumber & kNumber);
+  c->add_option("--top-p", o->top_p, "nucleus")->check(CLI::Range(0.0, 1.0) & kNumber);
+  c->add_option("--top-k", o->top_k, "0: off")->check(CLI::NonNegativeNumber);
+  c->add_option("--seed", o->seed, "of the sampling")->check(CLI::NonNegativeNumber);
   c->add_option("--dtype", o->dtype, kDtypeHelp);
   c->add_option("--device", o->device, "cpu, h100 or h200");
   c->add_option("--threads", o->threads, "threads");

@@ -39,8 +39,7 @@ int run(int argc, char** argv) {
       fail_input("{} a value is missing (an empty one is written {} \"\")", a, a.substr(0, a.size() - 1));
   app.require_subcommand(1);
   app.fallthrough();
-  bool quiet = false;
-  app.add_flag("--quiet", quiet, "only warnings and errors on stderr");
+  app.add_flag_callback("--quiet", [] { log::set_level(log::Level::kWarn); }, "only warnings and errors on stderr");
   add_run(app);
   add_init(app);
   add_validate(app);
@@ -60,9 +59,6 @@ int run(int argc, char** argv) {
   add_runs(app);
   add_doctor(app);
   app.add_subcommand("version", "what this binary is")->callback([] { std::printf("mindxtrain %s\n", kVersion); });
-  app.preparse_callback([&](size_t) {
-    if (quiet) log::set_level(log::Level::kWarn);
-  });
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& e) {

@@ -1,7 +1,9 @@
 #include <cstdio>
+#include <nlohmann/json.hpp>
 
 #include "base/error.h"
 #include "base/files.h"
+#include "base/json.h"
 #include "base/log.h"
 #include "checkpoint/weights.h"
 #include "formats/weight_source.h"
@@ -33,14 +35,21 @@ void add_merge(CLI::App& app) {
     // Merged in fp32 and rounded once.
     infer::Model model(path, o->adapter, DType::kF32, 64, kernels::cpu_ops());
     checkpoint::merge_adapter(model.graph(), model.params());
-    const DType type = o->dtype.empty() ? model.config().dtype.value_or(DType::kBF16) : parse_dtype(o->dtype);
-    FolderLock lock(o->out);
-    checkpoint::save_model(o->out, model.graph(), model.params(), model.config(), type);
+    constexpr const char* kMade = "/merged.json";
+    if (fs::is_directory(o->out) && !fs::is_empty(o->out) && !fs::exists(o->out + kMade))
+      fail_input("{}: this folder holds something else: choose another --out", o->out);
+    const DType type = o->dtype.empty() ? formats::WeightSource::open(path)->held_type() : parse_dtype(o->dtype);
+    std::string out = o->out;
+    while (out.size() > 1 && out.ends_with('/')) out.pop_back();
+    const UnfinishedFolder folder(out);
+    checkpoint::save_model(folder.path(), model.graph(), model.params(), model.config(), type);
     // Merging reads no text: whatever tokenizer the base has goes along as it is.
     if (formats::is_gguf(path))
-      save_text_side(load_text_side(path), o->out);
-    else if (!copy_text_files(path, o->out))
+      save_text_side(load_text_side(path), folder.path());
+    else if (!copy_text_files(path, folder.path()))
       log::info("{}: has no tokenizer files, so {} has none either", path, o->out);
+    write_file_atomic(folder.path() + kMade, OrderedJson{{"base", o->model}, {"adapter", o->adapter}}.dump(2) + "\n");
+    replace_folder(folder.path(), out);
     std::printf("%s\n", o->out.c_str());
   });
 }

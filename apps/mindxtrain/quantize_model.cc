@@ -82,30 +82,26 @@ void check_sizes(const formats::WeightSource& source) {
   checkpoint::check_base(g, source);
 }
 
-// A folder that is removed with all in it unless it has been moved to its place.
-struct Unfinished {
-  explicit Unfinished(std::string folder) : path(std::move(folder)) {
-    remove();
-    make_folders(path);
-  }
-  ~Unfinished() { remove(); }
-  Unfinished(const Unfinished&) = delete;
-  void remove() const {
-    std::error_code ec;
-    fs::remove_all(path, ec);
-  }
-  const std::string path;
-};
+// The folder that is written takes the place of what stands there.
+void keep_sources(const QuantizeJob& job) {
+  std::error_code ec;
+  const std::string out = (fs::weakly_canonical(job.out, ec) / "").string();
+  for (const std::string& given : {job.model, job.adapter})
+    if (!given.empty() && (fs::weakly_canonical(given, ec) / "").string().starts_with(out))
+      fail_input("--out {}: the copy would take the place of what it is made of: choose another folder", job.out);
+}
 
 }  // namespace
 
 OrderedJson quantize_model(const QuantizeJob& job, const TextSide& side) {
-  if (fs::exists(job.out) && !fs::exists(job.out + "/" + kReport) && !fs::is_empty(job.out))
+  if (fs::exists(job.out) && fs::is_directory(job.out) && !fs::exists(job.out + "/" + kReport) &&
+      !fs::is_empty(job.out))
     fail_input("{}: this folder holds something else: choose another --out", job.out);
-  std::string temp = job.out;
-  while (temp.size() > 1 && temp.ends_with('/')) temp.pop_back();
-  temp += ".part";
-  const Unfinished folder(temp);
+  keep_sources(job);
+  std::string out = job.out;
+  while (out.size() > 1 && out.ends_with('/')) out.pop_back();
+  const UnfinishedFolder folder(out);
+  const std::string& temp = folder.path();
   std::unique_ptr<formats::WeightSource> source = formats::WeightSource::open(job.model);
   check_sizes(*source);
   if (!job.adapter.empty()) source = formats::WeightSource::with_adapter(std::move(source), job.adapter);
@@ -131,7 +127,7 @@ OrderedJson quantize_model(const QuantizeJob& job, const TextSide& side) {
   else
     report["held_out"] = nullptr;
   write_file_atomic(temp + "/" + kReport, report.dump(2) + "\n");
-  replace_folder(temp, job.out);
+  replace_folder(temp, out);
   return report;
 }
 

@@ -81,7 +81,8 @@ void decode(const Options& o) {
       const Json& list = j.is_object() && j.contains("ids") ? j["ids"] : j;
       if (!list.is_array()) fail_input("{}:{}: a row is {{\"ids\":[…]}} or numbers", o.input, line);
       for (const auto& v : list) {
-        if (!v.is_number_integer()) fail_input("{}:{}: {} is not a token id", o.input, line, v.dump());
+        if (!v.is_number_unsigned() || v.get<uint64_t>() > INT32_MAX)
+          fail_input("{}:{}: {} is not a token id", o.input, line, v.dump());
         ids.push_back(v.get<int32_t>());
       }
     } else {

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <fnmatch.h>
+#include <signal.h>
 #include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -65,8 +66,14 @@ std::string read_file(const std::string& path) {
 
 AtomicFile::AtomicFile(std::string path) : path_(std::move(path)) {
   static std::atomic<unsigned> counter{0};
-  const fs::path p(path_);
   std::error_code ec;
+  // A link stays one: what it points to is replaced.
+  if (fs::is_symlink(fs::symlink_status(path_, ec))) {
+    const fs::path target = fs::canonical(path_, ec);
+    if (ec) fail_input("{}: is a link that leads nowhere: {}", path_, why(ec.value()));
+    path_ = target.string();
+  }
+  const fs::path p(path_);
   if (const auto kind = fs::status(p, ec).type();
       kind != fs::file_type::not_found && kind != fs::file_type::regular && kind != fs::file_type::none)
     fail_input("{}: is {}, and a file would take its place: choose another name", path_,
@@ -161,9 +168,36 @@ void remove_unfinished(const std::string& folder) {
   for (const fs::path& p : found) fs::remove(p, ec);
 }
 
+UnfinishedFolder::UnfinishedFolder(const std::string& target) {
+  std::error_code ec;
+  const fs::path t(target);
+  const std::string name = t.filename().string();
+  if (name.empty() || name == "." || name == "..") fail_input("{}: name the folder that is to be made", target);
+  if (fs::exists(t, ec) && !fs::is_directory(t, ec)) fail_input("{}: is no folder: choose another name", target);
+  const fs::path parent = t.has_parent_path() ? t.parent_path() : fs::path(".");
+  make_folders(parent.string());
+  const std::string before = "." + name + ".", after = ".part";
+  for (auto it = fs::directory_iterator(parent, ec); !ec && it != fs::directory_iterator(); it.increment(ec)) {
+    const std::string n = it->path().filename().string();
+    if (!n.starts_with(before) || !n.ends_with(after) || n.size() <= before.size() + after.size()) continue;
+    const std::string pid = n.substr(before.size(), n.size() - before.size() - after.size());
+    if (pid.find_first_not_of("0123456789") != std::string::npos || pid.size() > 9) continue;
+    if (kill(static_cast<pid_t>(std::stol(pid)), 0) != 0 && errno == ESRCH) fs::remove_all(it->path(), ec);
+  }
+  path_ = (t.parent_path() / (before + std::to_string(getpid()) + after)).string();
+  fs::remove_all(path_, ec);  // this process's own, of an attempt that failed
+  make_folders(path_);
+}
+
+UnfinishedFolder::~UnfinishedFolder() {
+  std::error_code ec;
+  fs::remove_all(path_, ec);
+}
+
 void replace_folder(const std::string& temp, const std::string& target) {
   std::error_code ec;
-  const std::string old = target + ".old";
+  const fs::path t(target);
+  const std::string old = (t.parent_path() / ("." + t.filename().string() + ".replaced")).string();
   fs::remove_all(old, ec);
   if (fs::exists(target)) {
     // Exchange in one step where the kernel can; else there is a moment with neither, which .old covers.
@@ -263,7 +297,9 @@ std::vector<std::string> list_files(const std::string& folder) {
       if (it->is_directory()) it.disable_recursion_pending();
       continue;
     }
-    if (it->is_regular_file()) out.push_back(fs::relative(it->path(), folder).generic_string());
+    if (it->is_symlink() && !fs::exists(it->path(), ec))
+      fail_input("{}: is a link that leads nowhere", it->path().string());
+    if (it->is_regular_file()) out.push_back(it->path().lexically_relative(folder).generic_string());
   }
   // A folder that is there and cannot be read would be rows, or files of a digest, left out in silence.
   if (ec && ec != std::errc::no_such_file_or_directory && ec != std::errc::not_a_directory)

@@ -44,6 +44,20 @@ class AtomicFile {
 // does not see.
 void remove_unfinished(const std::string& folder);
 
+// A new folder beside `target`, for what shall take its place by replace_folder(): nobody else's, whatever stands
+// there. Those that killed processes left are removed. Errors (kBadInput): `target` is no folder, or has no name of its
+// own.
+class UnfinishedFolder {
+ public:
+  explicit UnfinishedFolder(const std::string& target);
+  ~UnfinishedFolder();  // removes it, unless it has taken its place
+  UnfinishedFolder(const UnfinishedFolder&) = delete;
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
 // Replaces the folder `target` by the finished folder `temp` (both on one file system), so that a reader sees either
 // the whole old folder or the whole new one.
 void replace_folder(const std::string& temp, const std::string& target);

@@ -12,6 +12,7 @@
 
 #include "base/json.h"
 #include "base/types.h"
+#include "formats/model_config.h"
 #include "formats/safetensors.h"
 
 namespace mxt::formats {
@@ -44,6 +45,10 @@ struct AdapterConfig {
 // values that make no sense.
 AdapterConfig parse_adapter_config(const OrderedJson& j, std::string_view source);
 OrderedJson to_json(const AdapterConfig& config);
+
+// Whether a model's weight of this module lies as [in, out] (GPT-2's Conv1D). PEFT goes by the module too, not by the
+// fan_in_fan_out that an adapter's file states.
+bool holds_transposed(const ModelConfig& config, std::string_view module);
 
 // An adapter on disk. Accepts the spellings that PEFT and its readers write: with or without `base_model.model.`, with
 // an adapter's name inside (`lora_A.default.weight`).

@@ -32,6 +32,10 @@ class WeightSource {
   const ModelConfig& config() const { return config_; }
   const std::string& path() const { return path_; }
 
+  // F32, F16 or BF16: what the configuration says the weights are held in; else what the first of them is, as
+  // transformers goes by; BF16 for a GGUF file.
+  DType held_type() const;
+
   virtual std::vector<std::string> names() const = 0;  // in file order
   virtual bool has(std::string_view name) const = 0;
   virtual std::vector<int64_t> shape(std::string_view name) const = 0;

@@ -4,6 +4,7 @@
 #include <numbers>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "quantize/internal.h"
 
 namespace mxt::quantize {
@@ -48,9 +49,34 @@ std::vector<float> rope_divisors(const ModelConfig& c) {
   return out;
 }
 
+// What this file could not say: its reader would compute another model, without a word.
+void check_expressible(const ModelConfig& c) {
+  const auto refuse = [](const std::string& what) {
+    fail_missing("a GGUF file cannot state {}: choose another scheme", what);
+  };
+  const std::string arch = arch_of(c);
+  const RopeScaling& r = c.rope_scaling;
+  if (c.sliding_window > 0)
+    log::warn("a GGUF file cannot state this model's sliding window: its readers attend to more than {} tokens back",
+              c.sliding_window);
+  if (r.kind == RopeScaling::Kind::kYarn &&
+      (r.attention_factor || r.mscale || r.mscale_all_dim || r.beta_fast != 32 || r.beta_slow != 1 || !r.truncate))
+    refuse("this model's rope_scaling: yarn with its usual betas and attention factor alone");
+  if (!c.scale_attn) refuse("scale_attn_weights: false");
+  if (c.scale_attn_by_layer) refuse("scale_attn_by_inverse_layer_idx");
+  const bool gelu = arch == "gpt2";
+  if (gelu ? !(c.activation == "gelu_new" || c.activation == "gelu_pytorch_tanh" || c.activation == "gelu")
+           : c.activation != "silu")
+    refuse(fmt::format("the activation {} of this architecture", c.activation));
+  if (c.num_experts > 0 && !c.norm_topk_prob) refuse("norm_topk_prob: false");
+  if (!c.mlp_only_layers.empty() || c.decoder_sparse_step != 1) refuse("experts in some layers alone");
+  if (arch.starts_with("qwen3") && c.attention_bias) refuse("attention_bias of Qwen3");
+}
+
 void add_model_keys(formats::GgufWriter& out, const ModelConfig& c, const std::string& name, uint32_t file_type) {
   const std::string arch = arch_of(c);
   const auto key = [&](const char* k) { return arch + "." + k; };
+  check_expressible(c);
   out.add("general.architecture", GgufValue::text(arch));
   out.add("general.type", GgufValue::text("model"));
   out.add("general.name", GgufValue::text(name));
@@ -67,7 +93,7 @@ void add_model_keys(formats::GgufWriter& out, const ModelConfig& c, const std::s
   }
   out.add(key("attention.head_count_kv"), GgufValue::u32(u32(c.num_kv_heads)));
   out.add(key("attention.layer_norm_rms_epsilon"), GgufValue::f32(static_cast<float>(c.norm_eps)));
-  if (arch != "qwen2") {
+  if (arch != "qwen2" || c.head_dim * c.num_heads != c.hidden_size) {
     out.add(key("attention.key_length"), GgufValue::u32(u32(c.head_dim)));
     out.add(key("attention.value_length"), GgufValue::u32(u32(c.head_dim)));
   }

@@ -185,10 +185,7 @@ class FolderWriter {
   };
 
   // What the unquantized tensors are held in.
-  DType plain_type() const {
-    const DType t = source_.config().dtype.value_or(DType::kBF16);
-    return t == DType::kF16 || t == DType::kF32 ? t : DType::kBF16;
-  }
+  DType plain_type() const { return source_.held_type(); }
 
   void declare() {
     const std::string& source = source_.path();

@@ -97,6 +97,10 @@ void Adapter::read(const TensorInfo& t, DType to, void* out) const {
   convert(aligned.data(), t.type, out, to, static_cast<size_t>(t.count()));
 }
 
+bool holds_transposed(const ModelConfig& c, std::string_view module) {
+  return c.model_type == "gpt2" && module.substr(module.rfind('.') + 1).starts_with("c_");
+}
+
 void Adapter::check_base(const WeightSource& base) const {
   for (const Module& m : modules_) {
     const std::string weight = m.name + ".weight";
@@ -105,9 +109,9 @@ void Adapter::check_base(const WeightSource& base) const {
                  base.path(),
                  config_.base_model_name_or_path.empty() ? "" : " (" + config_.base_model_name_or_path + ")");
     std::vector<int64_t> want{m.out, m.in};
+    if (holds_transposed(base.config(), m.name)) std::swap(want[0], want[1]);
     const auto shape = base.shape(weight);
-    const bool fits = shape == want || (config_.fan_in_fan_out && shape == std::vector<int64_t>{m.in, m.out});
-    if (!fits)
+    if (shape != want)
       fail_input("{}: adapts \"{}\" as {} × {}, but {} has it as {} × {}: it was made for another base", folder_,
                  m.name, m.out, m.in, base.path(), shape.empty() ? 0 : shape[0], shape.size() < 2 ? 1 : shape[1]);
   }

@@ -16,6 +16,9 @@ class Merged final : public WeightSource {
     config_ = base_->config();
     path_ = base_->path();
     adapter_.check_base(*base_);
+    if (config_.tie_embeddings && adapter_.find("lm_head"))
+      fail_missing("{}: adapts lm_head, which {} ties to its embeddings: a head of its own is not built in for it",
+                   folder, path_);
   }
 
   std::vector<std::string> names() const override { return base_->names(); }
@@ -48,7 +51,7 @@ class Merged final : public WeightSource {
     base_->read(name, DType::kF32, w.data(), begin, end);
     adapter_.read(m->a, DType::kF32, a.data());
     adapter_.read(m->b, DType::kF32, b.data());
-    const bool transposed = adapter_.config().fan_in_fan_out;  // the base holds [in, out]
+    const bool transposed = holds_transposed(config_, m->name);
     parallel_for(begin, end, 16, [&](int64_t first, int64_t last) {
       std::vector<double> delta(static_cast<size_t>(s[1]));
       for (int64_t r = first; r < last; ++r) {
@@ -73,7 +76,14 @@ class Merged final : public WeightSource {
     constexpr std::string_view kSuffix = ".weight";
     if (!name.ends_with(kSuffix)) return nullptr;
     name.remove_suffix(kSuffix.size());
-    return adapter_.find(name);
+    if (const Adapter::Module* m = adapter_.find(name)) return m;
+    // A checkpoint of the bare model lacks the prefix that the adapter's names have, or the other way round.
+    for (std::string_view prefix : {"model.", "transformer."}) {
+      const auto* m = name.starts_with(prefix) ? adapter_.find(name.substr(prefix.size()))
+                                               : adapter_.find(std::string(prefix) + std::string(name));
+      if (m) return m;
+    }
+    return nullptr;
   }
 
   std::unique_ptr<WeightSource> base_;

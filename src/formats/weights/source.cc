@@ -275,6 +275,15 @@ class GgufFile final : public WeightSource {
 
 std::span<const std::byte> WeightSource::block_row(std::string_view, int64_t) const { MXT_ASSERT(!"no blocks"); }
 
+DType WeightSource::held_type() const {
+  std::optional<DType> t = config_.dtype;
+  if (!t && !is_gguf(path_))
+    for (const std::string& name : names())
+      if (!t && is_float(stored_type(name))) t = stored_type(name);
+  if (t == DType::kF64) t = DType::kF32;
+  return t == DType::kF16 || t == DType::kF32 ? *t : DType::kBF16;
+}
+
 bool is_gguf(const std::string& path) {
   std::error_code ec;
   if (!fs::is_regular_file(path, ec)) return path.ends_with(".gguf");
