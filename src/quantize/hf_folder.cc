@@ -246,6 +246,8 @@ class FolderWriter {
 
   void write_plain(const Item& item, SafetensorsWriter& out) {
     if (item.count() == 0) return;
+    by_rows(item.rows(), item.width(), 1,
+            [&](int64_t b, int64_t e) { check_finite(item, largest(read(item, b, e), (e - b) * item.width())); });
     if (const auto bytes = source_.mapped(item.name, item.type); !bytes.empty())
       return out.append(bytes.data(), bytes.size());
     by_rows(item.rows(), item.width(), 1, [&](int64_t b, int64_t e) {

@@ -162,6 +162,47 @@ TEST(Files, AtomicWriteLeavesOldFileWhenAbandoned) {
   fs::remove_all(dir);
 }
 
+TEST(Files, ALinkStaysAndWhatItPointsToIsReplaced) {
+  const std::string dir = testing::TempDir() + "mxt_links";
+  fs::remove_all(dir);
+  make_folders(dir);
+  write_file_atomic(dir + "/target", "old");
+  fs::create_symlink(dir + "/target", dir + "/link");
+  write_file_atomic(dir + "/link", "new");
+  EXPECT_TRUE(fs::is_symlink(dir + "/link"));
+  EXPECT_EQ(read_file(dir + "/target"), "new");
+  fs::create_symlink(dir + "/nowhere", dir + "/dangling");
+  EXPECT_THROW(write_file_atomic(dir + "/dangling", "x"), Error);
+  EXPECT_THROW(list_files(dir), Error);  // a file that is not there would be left out in silence
+  fs::remove_all(dir);
+}
+
+TEST(Files, AnUnfinishedFolderIsNobodyElses) {
+  const std::string dir = testing::TempDir() + "mxt_unfinished_folder";
+  fs::remove_all(dir);
+  make_folders(dir + "/.out.999999999.part");  // of a process that is gone
+  make_folders(dir + "/out.part");
+  make_folders(dir + "/out.old");
+  {
+    const UnfinishedFolder folder(dir + "/out");
+    EXPECT_FALSE(fs::exists(dir + "/.out.999999999.part"));
+    write_file_atomic(folder.path() + "/f", "x");
+    replace_folder(folder.path(), dir + "/out");
+    EXPECT_EQ(read_file(dir + "/out/f"), "x");
+  }
+  {
+    const UnfinishedFolder abandoned(dir + "/out");
+  }
+  EXPECT_TRUE(fs::exists(dir + "/out.part") && fs::exists(dir + "/out.old"));
+  size_t entries = 0;
+  for ([[maybe_unused]] const auto& e : fs::directory_iterator(dir)) ++entries;
+  EXPECT_EQ(entries, 3u);
+  write_file_atomic(dir + "/file", "mine");
+  EXPECT_THROW(UnfinishedFolder(dir + "/file"), Error);
+  EXPECT_THROW(UnfinishedFolder(dir + "/."), Error);
+  fs::remove_all(dir);
+}
+
 TEST(Files, OnlyWhatAKilledWriterLeftIsRemoved) {
   const std::string dir = testing::TempDir() + "mxt_unfinished";
   fs::remove_all(dir);

@@ -352,6 +352,80 @@ TEST(Tampering, ASwappedPlanAndAnotherRecipeAreNamed) {
 }
 
 // A run on a finished folder makes again what was damaged or edited since; it never puts an edit under a new manifest.
+TEST(Stages, WhatEvaluationsReadIsAPartOfThem) {
+  const Chain c("texts", "gguf_q8_0", 3);
+  ASSERT_EQ(c.run("out").code, 0);
+  const Json before = read_json_file(c.f / "out/manifest.json")["predicate"]["results"]["eval"];
+  write_file_atomic(c.f / "text.txt", read_file(c.f / "text.txt").substr(0, 700));
+  std::string rows = read_file(c.f / "tasks/sums.jsonl");
+  for (char& ch : rows)
+    if (ch == '0') ch = '7';
+  write_file_atomic(c.f / "tasks/sums.jsonl", rows);
+  const auto r = c.run("out");
+  ASSERT_EQ(r.code, 0) << r.out;
+  EXPECT_NE(r.out.find("already finished"), std::string::npos) << r.out;  // training read neither
+  ASSERT_EQ(c.run("fresh").code, 0);
+  const Json again = read_json_file(c.f / "out/manifest.json")["predicate"]["results"]["eval"];
+  EXPECT_EQ(again, read_json_file(c.f / "fresh/manifest.json")["predicate"]["results"]["eval"]);
+  EXPECT_NE(again["perplexity"], before["perplexity"]);
+}
+
+TEST(Stages, TrainingAnewLeavesNothingThatWasMadeOfAnEarlierCheckpoint) {
+  const Chain c("anew", "gguf_q8_0", 3);
+  ASSERT_EQ(c.run("out").code, 0);
+  fs::remove_all(c.f / "out/checkpoint");
+  const auto r = cli::run("train " + (c.f / "r.yaml") + " --out " + (c.f / "out"));
+  ASSERT_EQ(r.code, 0) << r.out;
+  const Json m = read_json_file(c.f / "out/manifest.json");
+  for (const Json& subject : m["subject"]) {
+    EXPECT_NE(subject["name"], "eval");
+    EXPECT_NE(subject["name"], "quantized");
+  }
+  EXPECT_FALSE(fs::exists(c.f / "out/quantized"));
+}
+
+TEST(Dataset, PreparedDataMustBeTheRecipesAndWhole) {
+  const Chain c("prepared", "none", 3);
+  ASSERT_EQ(cli::run("dataset prep " + (c.f / "r.yaml") + " --out " + (c.f / "data")).code, 0);
+  std::string recipe = read_file(c.f / "r.yaml");
+  recipe.replace(recipe.find("seq_len: 768"), 12, "seq_len: 512");
+  write_file_atomic(c.f / "short.yaml", recipe);
+  const auto train = [&](const char* name, const char* out) {
+    return cli::run("train " + (c.f / name) + " --data " + (c.f / "data") + " --out " + (c.f / out));
+  };
+  auto r = train("short.yaml", "short");
+  EXPECT_EQ(r.code, 1) << r.out;
+  EXPECT_NE(r.out.find("data.seq_len 768 (the recipe: 512)"), std::string::npos) << r.out;
+  std::string shard;
+  for (const std::string& name : list_files(c.f / "data"))
+    if (name.starts_with("train-")) shard = c.f / ("data/" + name);
+  ASSERT_NE(shard, "");
+  std::string bytes = read_file(shard);
+  bytes[bytes.size() / 2] = static_cast<char>(bytes[bytes.size() / 2] ^ 1);
+  write_file_atomic(shard, bytes);
+  r = train("r.yaml", "damaged");
+  EXPECT_EQ(r.code, 2) << r.out;
+}
+
+TEST(Quantize, NeverTakesThePlaceOfWhatItReadsNorOfAnothersFolder) {
+  const Chain c("places", "none", 3);
+  ASSERT_EQ(c.run("out").code, 0);
+  fs::copy(c.f / "out/checkpoint", c.f / "small.part", fs::copy_options::recursive);
+  const auto quantize = [&](const std::string& model, const std::string& out) {
+    return cli::run("quantize --model " + (c.f / model) + " --scheme gguf_q8_0 --no-report --out " + (c.f / out));
+  };
+  auto r = quantize("small.part", "small");
+  EXPECT_EQ(r.code, 0) << r.out;
+  EXPECT_TRUE(fs::exists(c.f / "small.part/model.safetensors"));
+  r = quantize("small", "small");
+  EXPECT_EQ(r.code, 1) << r.out;
+  EXPECT_NE(r.out.find("what it is made of"), std::string::npos) << r.out;
+  EXPECT_TRUE(fs::exists(c.f / "small/model.gguf"));
+  write_file_atomic(c.f / "file", "mine");
+  EXPECT_EQ(quantize("out/checkpoint", "file").code, 1);
+  EXPECT_EQ(read_file(c.f / "file"), "mine");
+}
+
 TEST(Stages, DamagedPiecesAreMadeAgain) {
   const Chain c("damaged", "fp8_dynamic", 2);
   ASSERT_EQ(c.run("out").code, 0);

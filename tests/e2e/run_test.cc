@@ -262,6 +262,62 @@ TEST(Run, KeepsWhatIsFinished) {
   EXPECT_EQ(checkpoint_digest(f / "out"), digest);
 }
 
+// The weights that training starts from are a part of what a run is.
+TEST(Run, OtherBaseWeightsAreTrainedAnew) {
+  cli::Folder f("base");
+  fs::copy(cli::golden("qwen3_gqa"), f / "model", fs::copy_options::recursive);
+  cli::Tiny t;
+  t.method = "{kind: lora, r: 4}";
+  t.steps = 40;
+  t.extra = "  save_every: 2\n";
+  std::string recipe = cli::recipe(t);
+  const std::string from = cli::golden("qwen3_gqa");
+  for (size_t at; (at = recipe.find(from)) != std::string::npos;) recipe.replace(at, from.size(), f / "model");
+  write_file_atomic(f / "r.yaml", recipe);
+  const std::string train = "train " + (f / "r.yaml") + " --out ";
+  ASSERT_EQ(cli::run(train + (f / "out")).code, 0);
+  const std::string first = checkpoint_digest(f / "out");
+  ASSERT_EQ(interrupted({"train", f / "r.yaml", "--out", f / "cut"}, f / "cut/metrics.jsonl"), 4);
+
+  std::string weights = read_file(f / "model/model.safetensors");
+  weights[weights.size() - 2] = static_cast<char>(weights[weights.size() - 2] ^ 0x40);
+  write_file_atomic(f / "model/model.safetensors", weights);
+  auto r = cli::run(train + (f / "cut") + " --resume");
+  EXPECT_EQ(r.code, 1) << r.out;
+  EXPECT_NE(r.out.find("another base model"), std::string::npos) << r.out;
+  r = cli::run(train + (f / "out"));
+  ASSERT_EQ(r.code, 0) << r.out;
+  EXPECT_EQ(r.out.find("already finished"), std::string::npos) << r.out;
+  EXPECT_NE(checkpoint_digest(f / "out"), first);
+  ASSERT_EQ(cli::run(train + (f / "fresh")).code, 0);
+  EXPECT_EQ(checkpoint_digest(f / "out"), checkpoint_digest(f / "fresh"));
+}
+
+// Who begins anew without --resume, and is stopped, finds his own state, not the earlier try's.
+TEST(Interrupted, TheStateThatIsSaidToBeSavedIsThere) {
+  cli::Folder f("anew");
+  cli::Tiny t;
+  t.steps = 3000;
+  t.extra = "  save_every: 1000\n  keep_last: 1\n";
+  write_file_atomic(f / "r.yaml", cli::recipe(t));
+  make_folders(f / "out/checkpoints");
+  ASSERT_EQ(interrupted({"train", f / "r.yaml", "--out", f / "out"}, f / "out/checkpoints/step-1000/state.json"), 4);
+  fs::remove(f / "out/metrics.jsonl");
+  ASSERT_EQ(interrupted({"train", f / "r.yaml", "--out", f / "out"}, f / "out/metrics.jsonl"), 4);
+  const auto done = static_cast<int64_t>(cli::lines(f / "out/metrics.jsonl").size());
+  ASSERT_LT(done, 1000);
+  EXPECT_TRUE(fs::exists(f / fmt::format("out/checkpoints/step-{}", done)));
+  EXPECT_FALSE(fs::exists(f / "out/checkpoints/step-1000"));
+  // What was saved is checked before it is gone on from.
+  const std::string state = f / fmt::format("out/checkpoints/step-{}/state.safetensors", done);
+  std::string bytes = read_file(state);
+  bytes[bytes.size() / 2] = static_cast<char>(bytes[bytes.size() / 2] ^ 1);
+  write_file_atomic(state, bytes);
+  const auto r = cli::run("train " + (f / "r.yaml") + " --out " + (f / "out") + " --resume");
+  EXPECT_EQ(r.code, 2) << r.out;
+  EXPECT_NE(r.out.find("is not as it was saved"), std::string::npos) << r.out;
+}
+
 TEST(Merge, NeedsNoTokenizerAndNeverWritesOverItsInputs) {
   const cli::Folder f("merge");
   fs::copy(cli::golden("qwen3_gqa"), f / "base", fs::copy_options::recursive);
@@ -275,6 +331,11 @@ TEST(Merge, NeedsNoTokenizerAndNeverWritesOverItsInputs) {
   ASSERT_EQ(cli::run(merge + (f / "again")).code, 0);
   EXPECT_EQ(read_file(f / "again/tokenizer.model"), "sentencepiece");
   EXPECT_EQ(read_file(f / "again/model.safetensors"), read_file(f / "merged/model.safetensors"));
+  ASSERT_EQ(cli::run(merge + (f / "again")).code, 0);  // made again in its place
+  // Another model is no place for it.
+  fs::copy(cli::golden("qwen3_tied"), f / "other", fs::copy_options::recursive);
+  EXPECT_NE(cli::run(merge + (f / "other")).out.find("holds something else"), std::string::npos);
+  EXPECT_EQ(read_file(f / "other/model.safetensors"), read_file(cli::golden("qwen3_tied") + "/model.safetensors"));
   const std::string weights = read_file(f / "base/model.safetensors");
   EXPECT_EQ(cli::run(merge + (f / "base")).code, 1);
   EXPECT_EQ(cli::run(merge + (f / "base/adapter")).code, 1);

@@ -359,6 +359,32 @@ TEST(Peft, RoundTripKeepsPatternsAndScaling) {
             "base_model.model." + kModule + ".lora_A.weight");
 }
 
+// The base of a headless checkpoint has no prefix; which way a matrix lies is the model's to say, not the file's.
+TEST(Peft, MergedWeightsMeetTheirModulesWhateverTheFilesSay) {
+  TempFolder dir;
+  for (const char* prefix : {"model.", ""})
+    for (const char* flag : {"true", "false"}) {
+      const std::string base = dir / ("base" + std::string(prefix) + flag);
+      make_folders(base);
+      write_folder(base, {{prefix + std::string("layers.0.self_attn.q_proj.weight"), DType::kF32, {8, 8}}});
+      write_adapter_files(dir / "x",
+                          R"({"peft_type":"LORA","r":1,"lora_alpha":1,"target_modules":["q_proj"],"fan_in_fan_out":)" +
+                              std::string(flag) + "}",
+                          {{"base_model.model." + kModule + ".lora_A.weight", DType::kF32, {1, 8}},
+                           {"base_model.model." + kModule + ".lora_B.weight", DType::kF32, {8, 1}}});
+      const auto merged = WeightSource::with_adapter(WeightSource::open(base), dir / "x");
+      for (const std::string& name : {merged->names()[0], kModule + ".weight"}) {
+        std::vector<float> w(64);
+        merged->read(name, DType::kF32, w.data());
+        for (size_t r = 0; r < 8; ++r)
+          for (size_t k = 0; k < 8; ++k)
+            EXPECT_EQ(w[r * 8 + k], 0.25f * static_cast<float>(r * 8 + k) +
+                                        0.25f * static_cast<float>(r) * 0.25f * static_cast<float>(k))
+                << prefix << flag;
+      }
+    }
+}
+
 TEST(Peft, ReadsEverySpellingOfNames) {
   TempFolder dir;
   for (const std::string prefix : {"base_model.model.", ""})

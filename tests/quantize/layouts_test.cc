@@ -196,6 +196,55 @@ TEST_F(Layouts, DamagedWeightsAreNamed) {
   }
 }
 
+TEST_F(Layouts, DamagedTensorsThatStayPlainAreNamed) {
+  const std::string file = root_ + "/even/model.safetensors";
+  const auto source = formats::Safetensors::open(file);
+  const auto& t = source.at("model.norm.weight");
+  std::string bytes = read_file(file);
+  const uint16_t nan = float_to_bf16(std::numeric_limits<float>::quiet_NaN());
+  std::memcpy(bytes.data() + t.offset + 10, &nan, 2);
+  write_file_atomic(file, bytes);
+  for (const Case& c : kCases) {
+    try {
+      write("even", c, "out");
+      ADD_FAILURE() << c.name;
+    } catch (const Error& e) {
+      EXPECT_NE(std::string(e.what()).find("model.norm.weight"), std::string::npos) << c.name << ": " << e.what();
+    }
+  }
+}
+
+// A reader of the file would compute another model.
+TEST_F(Layouts, WhatAGgufCannotStateIsRefused) {
+  const std::string file = root_ + "/even/config.json";
+  const OrderedJson config = parse_ordered_json(read_file(file), file);
+  const Case gguf{"gguf_q8_0", {true, QuantScheme::kGgufQ8_0, true}}, fp8 = kCases[0];
+  const std::pair<const char*, OrderedJson> cannot[] = {
+      {"rope_scaling", {{"rope_type", "yarn"}, {"factor", 4.0}, {"attention_factor", 0.5}}},
+      {"rope_scaling", {{"rope_type", "yarn"}, {"factor", 4.0}, {"beta_fast", 16}}},
+      {"hidden_act", "gelu"}};
+  for (const auto& [key, value] : cannot) {
+    OrderedJson other = config;
+    other.erase("rope_parameters");
+    other[key] = value;
+    write_file_atomic(file, other.dump());
+    try {
+      write("even", gguf, "out");
+      ADD_FAILURE() << key;
+    } catch (const Error& e) {
+      EXPECT_EQ(e.code(), Exit::kMissing) << e.what();
+      EXPECT_NE(std::string(e.what()).find("GGUF"), std::string::npos) << e.what();
+    }
+    write("even", fp8, "fp8");
+  }
+  OrderedJson usual = config;
+  usual.erase("rope_parameters");
+  usual["rope_scaling"] = {{"rope_type", "yarn"}, {"factor", 4.0}, {"original_max_position_embeddings", 64}};
+  write_file_atomic(file, usual.dump());
+  write("even", gguf, "usual");
+  EXPECT_TRUE(fs::exists(root_ + "/usual/model.gguf"));
+}
+
 TEST_F(Layouts, WhatIsNotBuiltInSaysSo) {
   EXPECT_THROW(write("even", {"gptq", {true, QuantScheme::kGptqRocm, true}}, "out"), Error);
   make_folders(root_ + "/no_tokenizer");

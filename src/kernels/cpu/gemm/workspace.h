@@ -6,7 +6,8 @@
 
 namespace mxt::kernels::cpu {
 
-inline constexpr size_t kThreadWorkspace = size_t{2} << 20;  // bytes; what is used at once stays under 1 MiB, the usual second cache
+inline constexpr size_t kThreadWorkspace =
+    size_t{2} << 20;  // bytes; what is used at once stays under 1 MiB, the usual second cache
 inline constexpr size_t kSharedWorkspace = size_t{4} << 20;
 char* thread_workspace();  // of the calling thread
 char* shared_workspace();  // of the thread that calls a product, for all that work on it
