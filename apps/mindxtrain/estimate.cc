@@ -6,6 +6,7 @@
 #include "base/files.h"
 #include "base/threads.h"
 #include "config/prices.h"
+#include "config/recipe.h"
 #include "cost.h"
 #include "data/dataset.h"
 #include "kernels/backend.h"
@@ -144,6 +145,7 @@ OrderedJson estimate(config::Recipe r, const EstimateOptions& o) {
     const auto differences =
         kernels::compare(plan, here ? train::cpu_identity(num_threads()) : plan.device, train::shapes_of(*setup));
     if (!differences.empty()) fail_input("{}: the plan does not fit: {}", o.plan, differences.front());
+    config::check_plan_env(r, plan.env);
     // Kernels that are not here cannot be asked for their workspace: how the step is cut is what can be counted.
     if (plan.device.kind != (ops.device() ? "cuda" : "cpu"))
       std::erase_if(plan.choices, [](const auto& c) { return !c.first.starts_with("step "); });

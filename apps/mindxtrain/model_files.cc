@@ -18,6 +18,7 @@
 #include "kernels/backend.h"
 #include "net/hub.h"
 #include "semantic.h"
+#include "train/setup.h"
 #include "verbs.h"
 
 namespace mxt::app {
@@ -176,10 +177,11 @@ TextSide text_side_of(const config::Recipe& recipe, const std::string& model_pat
 
 std::unique_ptr<data::Coder> coder_of(const config::Recipe& recipe, Fetch fetch) {
   const std::string model = resolve_model(recipe, fetch, Parts::kNoWeights);
-  const int64_t vocab = model.empty()             ? 0
+  const TextSide side = text_side_of(recipe, model, fetch);
+  const int64_t vocab = model.empty()             ? train::random_config(recipe, vocabulary_of(side)).vocab_size
                         : formats::is_gguf(model) ? formats::WeightSource::open(model)->config().vocab_size
                                                   : formats::read_model_config(model).vocab_size;
-  return make_coder(text_side_of(recipe, model, fetch), vocab);
+  return make_coder(side, vocab);
 }
 
 std::unique_ptr<data::Coder> make_coder(const TextSide& side, int64_t model_vocab) {

@@ -20,6 +20,7 @@
 #include "checkpoint/weights.h"
 #include "data/inputs.h"
 #include "data/prepare.h"
+#include "data/source/records.h"
 #include "data/synth/synth.h"
 #include "device/memory.h"
 #include "eval/evaluate.h"
@@ -31,6 +32,7 @@
 #include "provenance/identity.h"
 #include "provenance/manifest.h"
 #include "provenance/receipt.h"
+#include "quantize/quantize.h"
 #include "throttle.h"
 #include "verbs.h"
 
@@ -180,6 +182,10 @@ Pipeline::Pipeline(const Options& o) : o_(o), recipe_(config::load_recipe(o.reci
         "{}: eval.generation: this build asks for the answers to a synth task's rows alone; for other rows name a task "
         "that reads them in eval.harness.tasks",
         recipe_.source);
+  if (std::string_view(o_.verb) == "run" && quantizes()) quantize::check_scheme(recipe_.quantize->scheme);
+  // A mistyped path is told before a minute of measuring.
+  if (o_.data.empty() && recipe_.data.source == config::DataSource::kLocal && recipe_.data.path)
+    data::find_source_files(*recipe_.data.path, recipe_.data.split);
   if (!o_.plan_path.empty()) {
     const auto env = kernels::plan_from_json(read_file(o_.plan_path), o_.plan_path).env;
     try {

@@ -6,6 +6,8 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "base/json.h"
+#include "base/threads.h"
+#include "kernels/plan.h"
 #include "pipeline.h"
 
 namespace mxt::app {
@@ -51,7 +53,9 @@ std::vector<provenance::Finding> replay(const std::string& manifest_path, const 
   o.recipe_path = run + "/recipe.yaml";
   o.plan_path = run + "/plan.json";
   o.out = work;
-  o.threads = threads;
+  // Without a word on threads as many as the plan was made for: more are another plan.
+  const int planned = kernels::plan_from_json(read_file(o.plan_path), o.plan_path).device.threads;
+  o.threads = threads > 0 ? threads : std::min(planned, num_threads());
   o.write_receipt = false;
   o.sign = false;  // another machine may replay, without the key
   Pipeline p(o);

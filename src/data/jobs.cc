@@ -96,7 +96,8 @@ int check_done(const std::string& folder, const std::string& key) {
         "theirs",
         folder);
   if (numbers.empty())
-    fail_input("{}: no job has finished here; run: mindxtrain dataset prep RECIPE --out {} --job K/N", folder, folder);
+    fail_input("{}: no job has finished here; run: mindxtrain dataset prep RECIPE --out {} --job K/N", folder,
+               folder.ends_with("/.work") ? folder.substr(0, folder.size() - 6) : folder);
   std::string missing;
   for (int jobs : numbers) {  // more than one where somebody changed the number: any complete set will do
     missing.clear();

@@ -80,6 +80,9 @@ Graph llama_like(const formats::ModelConfig& config, const BuildOptions& options
   const formats::ModelConfig& c = config;
   if (c.activation != "silu" && c.activation != "swish")
     fail_missing("{} models with \"hidden_act\": \"{}\" are not built in: silu is", c.model_type, c.activation);
+  if (options.purpose == Purpose::kTrain && c.attn_pdrop > 0)
+    fail_missing("\"attention_dropout\": {} is not built in for training {} models: set it to 0 in config.json",
+                 c.attn_pdrop, c.model_type);
   const float std = static_cast<float>(c.initializer_range), eps = static_cast<float>(c.norm_eps);
   const int64_t width = c.hidden_size, q = c.num_heads * c.head_dim, kv = c.num_kv_heads * c.head_dim,
                 ffn = c.intermediate_size;

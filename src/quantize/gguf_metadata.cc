@@ -66,7 +66,7 @@ void check_expressible(const ModelConfig& c) {
   if (c.scale_attn_by_layer) refuse("scale_attn_by_inverse_layer_idx");
   const bool gelu = arch == "gpt2";
   if (gelu ? !(c.activation == "gelu_new" || c.activation == "gelu_pytorch_tanh" || c.activation == "gelu")
-           : c.activation != "silu")
+           : (c.activation != "silu" && c.activation != "swish"))
     refuse(fmt::format("the activation {} of this architecture", c.activation));
   if (c.num_experts > 0 && !c.norm_topk_prob) refuse("norm_topk_prob: false");
   if (!c.mlp_only_layers.empty() || c.decoder_sparse_step != 1) refuse("experts in some layers alone");

@@ -23,13 +23,17 @@ bool is_buffer(std::string_view name) {
   return name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias") || name.ends_with("rotary_emb.inv_freq");
 }
 
-Written write_quantized(const formats::WeightSource& source, const tokenizer::Tokenizer* tok,
-                        const config::Quantize& settings, const std::string& name, const std::string& folder,
-                        StopFlag stop) {
-  if (settings.scheme == QuantScheme::kGptqRocm)
+void check_scheme(QuantScheme scheme) {
+  if (scheme == QuantScheme::kGptqRocm)
     fail_missing(
         "quantize: scheme gptq_rocm is not built in: quark_fp8, quark_mxfp4, fp8_dynamic, fp8_block, mxfp4 and gguf_* "
         "are");
+}
+
+Written write_quantized(const formats::WeightSource& source, const tokenizer::Tokenizer* tok,
+                        const config::Quantize& settings, const std::string& name, const std::string& folder,
+                        StopFlag stop) {
+  check_scheme(settings.scheme);
   if (settings.scheme == QuantScheme::kNone) fail_input("quantize: scheme none writes nothing");
   if (!is_gguf_scheme(settings.scheme)) return write_hf_folder(source, settings, folder, stop);
   if (!tok) fail_input("{}: a .gguf file holds its tokenizer, and this model has none", source.path());

@@ -31,6 +31,9 @@ struct Written {
   bool tokenizer_inside = false;  // GGUF: nothing more is needed
 };
 
+// kMissing for a scheme that is not built in.
+void check_scheme(config::QuantScheme scheme);
+
 // Writes into `folder`, which must exist. Holds a few rows at a time whatever the model's size. `tok` may be null for
 // folders. `name` goes into a GGUF's general.name. Errors: kBadInput for weights that are not finite, by name; kMissing
 // for a scheme or an architecture that has no such layout; kInterrupted between tensors once `stop` is set.

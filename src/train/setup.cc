@@ -52,19 +52,6 @@ void refuse_unsupported(const config::Recipe& r) {
                  text_of(r.train.base_precision));
 }
 
-formats::ModelConfig random_config(const config::Recipe& r, int64_t tokenizer_vocab) {
-  OrderedJson j;
-  std::string source = r.source;
-  if (!r.model.config.path.empty()) {
-    source = r.model.config.path;
-    j = parse_ordered_json(read_file(source), source);
-  } else {
-    j = parse_ordered_json(r.model.config.json, r.source);
-  }
-  if (!j.contains("vocab_size") && tokenizer_vocab > 0) j["vocab_size"] = tokenizer_vocab;
-  return formats::parse_model_config(j, source);
-}
-
 // The last part of a module's name decides, as PEFT's target_modules; a name with dots must match from a dot on.
 bool names_module(const std::string& module, const std::string& target) {
   return module == target || module.ends_with("." + target);
@@ -253,6 +240,19 @@ graph::Graph Setup::scoring_graph() const {
   o.recompute = graph::Recompute::kNone;
   o.head_chunk = gpu ? 2048 : 256;
   return models::build(model, o);
+}
+
+formats::ModelConfig random_config(const config::Recipe& r, int64_t tokenizer_vocab) {
+  OrderedJson j;
+  std::string source = r.source;
+  if (!r.model.config.path.empty()) {
+    source = r.model.config.path;
+    j = parse_ordered_json(read_file(source), source);
+  } else {
+    j = parse_ordered_json(r.model.config.json, r.source);
+  }
+  if (!j.contains("vocab_size") && tokenizer_vocab > 0) j["vocab_size"] = tokenizer_vocab;
+  return formats::parse_model_config(j, source);
 }
 
 std::map<std::string, int64_t> shapes_of(const Setup& s) {

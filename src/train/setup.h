@@ -63,6 +63,9 @@ std::unique_ptr<Setup> make_setup(const config::Recipe& recipe, const std::strin
 // The same model under another recipe: for asking what a change would take.
 std::unique_ptr<Setup> with_recipe(const Setup& s, const config::Recipe& recipe);
 
+// The model that a recipe with init: random describes; its vocabulary is the tokenizer's where it states none.
+formats::ModelConfig random_config(const config::Recipe& recipe, int64_t tokenizer_vocab);
+
 // What calls are derived from; a plan for other shapes is refused.
 std::map<std::string, int64_t> shapes_of(const Setup& s);
 

@@ -65,6 +65,7 @@ class JsonRows : public Reader {
     } else if (array_) {
       if (done_) return end();
       const int c = in_.get();
+      if (c == Input::kEnd) fail_input("{}:{}: the array is not closed; the file is truncated", *path_, in_.line());
       if (c == ']') return done_ = true, end();
       if (c != ',') fail_input("{}:{}: expected \",\" or \"]\" after a row of the array", *path_, in_.line());
       skip_space();

@@ -1,6 +1,7 @@
 #include "data/source/table.h"
 
 #include <algorithm>
+#include <cctype>
 
 #include "base/error.h"
 #include "base/files.h"
@@ -309,6 +310,59 @@ void check_select(Connection& c, const std::string& sql) {
   if (!wrong.empty()) fail_input("data.sql: {}", wrong);
 }
 
+// Rows are read twice, to decide which stay and to take them, and the same recipe gives the same bytes: a query that
+// answers otherwise each time would keep the wrong rows. Words in quotes and comments are none.
+void check_stable(const std::string& sql) {
+  constexpr std::string_view kCalls[] = {"random",
+                                         "uuid",
+                                         "gen_random_uuid",
+                                         "uuidv4",
+                                         "uuidv7",
+                                         "setseed",
+                                         "nextval",
+                                         "currval",
+                                         "now",
+                                         "today",
+                                         "getenv",
+                                         "txid_current",
+                                         "get_current_time",
+                                         "get_current_timestamp",
+                                         "transaction_timestamp"};
+  constexpr std::string_view kWords[] = {"current_timestamp", "current_date", "current_time", "localtimestamp",
+                                         "localtime"};
+  const auto is_word = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '_'; };
+  std::string before;
+  bool sampled = false, repeatable = false;
+  for (size_t i = 0; i < sql.size();) {
+    if (sql[i] == '\'' || sql[i] == '"') {
+      const size_t end = sql.find(sql[i], i + 1);
+      i = end == std::string::npos ? sql.size() : end + 1;
+    } else if (sql.compare(i, 2, "--") == 0) {
+      i = std::min(sql.size(), sql.find('\n', i));
+    } else if (sql.compare(i, 2, "/*") == 0) {
+      const size_t end = sql.find("*/", i + 2);
+      i = end == std::string::npos ? sql.size() : end + 2;
+    } else if (!is_word(sql[i])) {
+      ++i;
+    } else {
+      std::string word;
+      for (; i < sql.size() && is_word(sql[i]); ++i) word += static_cast<char>(std::tolower(sql[i]));
+      size_t next = i;
+      while (next < sql.size() && std::isspace(static_cast<unsigned char>(sql[next]))) ++next;
+      const bool call = next < sql.size() && sql[next] == '(';
+      if ((call && std::find(std::begin(kCalls), std::end(kCalls), word) != std::end(kCalls)) ||
+          std::find(std::begin(kWords), std::end(kWords), word) != std::end(kWords))
+        fail_input("data.sql: {} is another value each time, and the rows are read twice: take hash(…) of a column",
+                   word);
+      sampled |= word == "tablesample" || (word == "sample" && before == "using");
+      repeatable |= word == "repeatable";
+      before = word;
+    }
+  }
+  if (sampled && !repeatable)
+    fail_input("data.sql: a sample without REPEATABLE (seed) is another one each time, and the rows are read twice");
+}
+
 }  // namespace
 
 std::unique_ptr<RecordReader> open_parquet(const SourceFile& file, const SourceLimits& limits) {
@@ -350,6 +404,7 @@ std::unique_ptr<RecordReader> open_query(const std::string& sql, std::span<const
   t->guarded([&] { t->c_.run("CREATE VIEW rows AS " + from); });
   std::string one(trim(sql));
   check_select(t->c_, one);
+  check_stable(one);
   while (one.ends_with(';')) one = std::string(trim(std::string_view(one).substr(0, one.size() - 1)));
   t->start(one);
   return t;
