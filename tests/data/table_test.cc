@@ -160,6 +160,20 @@ TEST_F(TableTest, HostileSqlReachesNothingButItsInputs) {
   EXPECT_EQ(read_file(path("a.jsonl")), "{\"text\":\"x\"}\n");
 }
 
+// The rows are read twice: to decide which stay, and to take them.
+TEST_F(TableTest, SqlThatAnswersOtherwiseEachTimeIsRefused) {
+  write("a.jsonl", "{\"text\":\"x\"}\n");
+  const auto refused = [&](const std::string& sql) { return error_of([&] { query(sql, path("a.jsonl")); }); };
+  for (const char* sql : {"SELECT * FROM rows USING SAMPLE 1 ROWS", "SELECT * FROM rows TABLESAMPLE 50%",
+                          "SELECT * FROM rows ORDER BY random()", "SELECT text, uuid () AS id FROM rows",
+                          "SELECT text, current_timestamp AS t FROM rows"})
+    EXPECT_HAS(refused(sql), "each time") << sql;
+  for (const char* sql :
+       {"SELECT * FROM rows ORDER BY hash(text)", "SELECT text, 'random()' AS r FROM rows -- now()",
+        "SELECT text AS random FROM rows", "SELECT * FROM rows TABLESAMPLE reservoir(50%) REPEATABLE (7)"})
+    EXPECT_EQ(refused(sql), "") << sql;
+}
+
 TEST_F(TableTest, SqlThatDoesNotFitInMemorySpillsOrIsRefusedAndLeavesNothing) {
   write("a.jsonl", "{\"text\":\"x\"}\n");
   std::unique_ptr<RecordReader> rows;
