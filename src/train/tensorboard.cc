@@ -106,8 +106,10 @@ void TensorBoardWriter::record(const std::string& event) {
   out.append(reinterpret_cast<const char*>(&head), 4);
   out += event;
   out.append(reinterpret_cast<const char*>(&tail), 4);
-  if (::write(fd_, out.data(), out.size()) != static_cast<ssize_t>(out.size()))
-    fail_input("TensorBoard events cannot be written: {}", std::strerror(errno));
+  const ssize_t written = ::write(fd_, out.data(), out.size());
+  if (written != static_cast<ssize_t>(out.size()))
+    fail_input("TensorBoard events cannot be written: {}",
+               written < 0 ? std::strerror(errno) : "the disk is full");  // a part of it went there
 }
 
 }  // namespace mxt::train

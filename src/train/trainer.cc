@@ -92,10 +92,11 @@ class Run {
       // number.
       for (const auto& [what, value] : {std::pair{"loss", m.loss}, std::pair{"gradient's norm", m.grad_norm}})
         if (!std::isfinite(value))
-          fail_input(
-              "step {}: the {} is {}: lower train.optimizer.lr, or look at the data; the last good state is in "
-              "{}/checkpoints",
-              state_.step, what, value, o_.out);
+          fail_input("step {}: the {} is {}: lower train.optimizer.lr, or look at the data; {}", state_.step, what,
+                     value,
+                     checkpoint::saved_steps(o_.out + "/checkpoints").empty()
+                         ? "no step was saved before"
+                         : fmt::format("the last good state is in {}/checkpoints", o_.out));
       const bool last = state_.step == steps_;
       const auto& t = s_.recipe.train;
       if (scorer_ && (state_.step % *t.eval_every == 0 || last)) {
