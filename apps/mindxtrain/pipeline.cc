@@ -55,6 +55,9 @@ std::vector<eval::Question> questions_of(const config::Recipe& r) {
   return out;
 }
 
+// What training writes beside the checkpoint, and nothing makes again.
+constexpr const char* kTrainingLogs[] = {"metrics.jsonl", "loss.svg"};
+
 // As a shell reads it back.
 std::string shell_word(const std::string& s) {
   const auto plain = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) || std::strchr("/._-+=:,@%", c); };
@@ -331,6 +334,8 @@ bool Pipeline::train() {
   }
   if (!setup_->has_lora && text_.tok) save_text_side(text_, o_.out + "/checkpoint");
   write_file_atomic(record, train_record());
+  for (const char* log : kTrainingLogs)
+    if (fs::exists(o_.out + "/" + log)) note(log);
   trained_now_ = true;
   return true;
 }
@@ -512,8 +517,13 @@ void Pipeline::manifest() {
                         {"tok_s", used.value("tok_s", Json())},
                         {"decisions_in_loop", used.value("decisions_in_loop", Json())},
                         {"peak_memory_bytes", used.value("peak_memory_bytes", Json())}});
-  for (const char* record : {"metrics.jsonl", "loss.svg"})
+  for (const char* record : kTrainingLogs) {
+    if (noted(record) && !is_as_left(record))
+      fail_verify(
+          "{}/{}: was changed since training wrote it, and a manifest over it would say what was not: restore it",
+          o_.out, record);
     if (fs::exists(o_.out + "/" + record)) b.add_record(record);
+  }
   if (fs::exists(o_.out + "/tensorboard"))
     for (const std::string& f : list_files(o_.out + "/tensorboard")) b.add_record("tensorboard/" + f);
   b.write(key_);

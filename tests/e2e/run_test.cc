@@ -260,6 +260,13 @@ TEST(Run, KeepsWhatIsFinished) {
   ASSERT_EQ(r.code, 0) << r.out;
   EXPECT_NE(r.out.find("already finished"), std::string::npos) << r.out;
   EXPECT_EQ(checkpoint_digest(f / "out"), digest);
+  // Nothing that was edited since goes under a new manifest.
+  std::string log = read_file(f / "out/metrics.jsonl");
+  log[log.find("loss") + 8] ^= 1;
+  write_file_atomic(f / "out/metrics.jsonl", log);
+  r = cli::run("run " + (f / "r.yaml") + " --out " + (f / "out"));
+  EXPECT_EQ(r.code, 2) << r.out;
+  EXPECT_NE(r.out.find("metrics.jsonl: was changed"), std::string::npos) << r.out;
 }
 
 // The weights that training starts from are a part of what a run is.
