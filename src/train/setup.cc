@@ -266,7 +266,10 @@ std::map<std::string, int64_t> shapes_of(const Setup& s) {
                                    {"seq_len", s.seq_len},
                                    {"rows_per_step", s.rows_per_step},
                                    {"bits", s.type == DType::kF32 ? 32 : 16}};
-  if (s.has_lora) m["lora_rank"] = s.recipe.train.method.lora->r;
+  if (s.has_lora) {
+    m["lora_rank"] = s.recipe.train.method.lora->r;
+    for (const std::string& module : s.recipe.train.method.lora->target_modules) m["lora " + module] = 1;
+  }
   if (s.options.base != graph::Held::kPlain) m["base_bits"] = 8;
   return m;
 }

@@ -119,6 +119,19 @@ TEST(Plan, OfAnotherMachineIsRefusedByName) {
 }
 
 // Frozen weights packed once or in every step: the plan says which, the adapter is the same.
+TEST(Plan, OfOtherAdaptersIsRefusedByName) {
+  cli::Folder f("adapters");
+  cli::Tiny t;
+  t.method = "{kind: lora, r: 4, target_modules: [q_proj, v_proj]}";
+  write_file_atomic(f / "two.yaml", cli::recipe(t));
+  t.method = "{kind: lora, r: 4, target_modules: [q_proj]}";
+  write_file_atomic(f / "one.yaml", cli::recipe(t));
+  ASSERT_EQ(cli::run("bench --dry-run --config " + (f / "two.yaml") + " --out " + (f / "plan.json")).code, 0);
+  const auto r = cli::run("train " + (f / "one.yaml") + " --plan " + (f / "plan.json") + " --out " + (f / "out"));
+  EXPECT_EQ(r.code, 1) << r.out;
+  EXPECT_NE(r.out.find("shape lora v_proj"), std::string::npos) << r.out;
+}
+
 TEST(Plan, PackedWeightsChangeNoByteOfTheAdapter) {
   Case c;
   c.tiny.steps = 6;
