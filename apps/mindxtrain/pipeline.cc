@@ -282,7 +282,7 @@ void Pipeline::prepare() {
 std::string Pipeline::base_digest() {
   if (base_digest_.empty()) {
     std::string all = setup_->model.raw ? setup_->model.raw->dump() : "";
-    if (setup_->weights) all += setup_->weights->digest_text();
+    if (setup_->weights) all += base_weights_ = setup_->weights->digest_text();
     if (const auto& lora = recipe_.train.method.lora; lora && lora->init_adapter)
       all += folder_digest(*lora->init_adapter);
     base_digest_ = blake3_hex(all);
@@ -503,8 +503,7 @@ void Pipeline::manifest() {
   const auto d = train::identity_of(backend_, num_threads());
   identities["device"] = {{"kind", d.kind}, {"name", d.name}, {"arch", d.arch}, {"threads", d.threads}};
   identities["libraries"] = d.libraries;
-  if (setup_->weights)
-    identities["base_model"] = {{"name", recipe_.model.name}, {"weights", setup_->weights->digest_text()}};
+  if (setup_->weights) identities["base_model"] = {{"name", recipe_.model.name}, {"weights", base_weights_}};
   b.set("identities", identities);
   if (const Json r = results(); !r.empty()) b.set("results", r);
   const Json used = usage();

@@ -77,6 +77,7 @@ class Pipeline {
   kernels::Backend backend_;
   kernels::KernelPlan plan_;
   std::string data_folder_, recipe_digest_, plan_digest_, data_digest_, base_digest_;
+  std::string base_weights_;  // digests of the base's files, read once a process
   train::TrainResult result_;
   std::unique_ptr<RunRecord> record_;
   provenance::EnergyMeter meter_;

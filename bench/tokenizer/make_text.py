@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Writes a text for tokenizer comparisons from what a Linux machine has: make_text.py OUT MEGABYTES [--kind KIND]
 
-Kinds: mixed (all below in turn, in blocks), code, prose (manual pages), languages (message catalogues and generated
+Kinds: mixed (in turn, in blocks: what is below), everyday (code, prose, languages, emoji, long runs without spaces: a fifth each), code, prose (manual pages), languages (message catalogues and generated
 Unicode), hard (long runs, marks, random characters, white space of every sort, invalid bytes with --bytes).
 """
 import argparse
@@ -77,6 +77,33 @@ def hard(rng):
         yield rng.choice(makers)()
 
 
+FACES = ["\U0001F600", "\U0001F602", "\u2764\ufe0f", "\U0001F44D\U0001F3FD", "\U0001F468\u200d\U0001F469\u200d\U0001F467\u200d\U0001F466", "\U0001F1E9\U0001F1EA",
+         "\U0001F680", "\u2728", "\U0001F926\U0001F3FC\u200d\u2642\ufe0f", "1\ufe0f\u20e3", "\u00a9\ufe0f", "\U0001F3F4\u200d\u2620\ufe0f"]
+
+
+def emoji(rng):
+    """Chat as people write it."""
+    words = "ok thanks that was great see you tomorrow lol what a day really no way happy birthday good luck on my way".split()
+    while True:
+        say = rng.choices(words, k=rng.randint(1, 9)) + ["".join(rng.choices(FACES, k=rng.randint(1, 4)))]
+        yield " ".join(say) + rng.choice(["\n", " ", "! ", "!!\n"])
+
+
+def runs(rng):
+    """Long runs without spaces: encoded bytes, hashes, addresses, rules, Chinese and Japanese by Zipf's law, words grown together."""
+    parts = "donau dampf schiff fahrts gesellschafts kapitaens muetzen haken index get set value request handler config".split()
+    makers = [
+        lambda: "".join(rng.choices("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/", k=rng.randint(40, 2000))),
+        lambda: "".join(rng.choices("0123456789abcdef", k=rng.choice([32, 40, 64]))),
+        lambda: "https://example.org/" + "/".join(rng.choices(parts, k=5)) + "?id=" + str(rng.randrange(10**9)),
+        lambda: rng.choice("=-_#*.aA0") * rng.randint(20, 2000),
+        lambda: "".join(chr(a + int(n * rng.random() ** 3)) for a, n in [rng.choice([(0x4E00, 4000), (0x3041, 80)])] for _ in range(rng.randint(50, 800))),
+        lambda: "".join(rng.choices(parts, k=rng.randint(3, 40))),
+    ]
+    while True:
+        yield rng.choice(makers)() + "\n"
+
+
 def forever(make):
     while True:
         some = False
@@ -92,14 +119,15 @@ def main():
     p = argparse.ArgumentParser()
     p.add_argument("out")
     p.add_argument("megabytes", type=float)
-    p.add_argument("--kind", default="mixed", choices=["mixed", "natural", "code", "prose", "languages", "hard"])
+    p.add_argument("--kind", default="mixed", choices=["mixed", "everyday", "natural", "code", "prose", "languages", "hard"])
     p.add_argument("--bytes", action="store_true", help="also invalid UTF-8")
     p.add_argument("--seed", type=int, default=1)
     a = p.parse_args()
     rng = random.Random(a.seed)
     kinds = {"code": forever(code), "prose": forever(prose), "catalogues": forever(catalogues), "generated": generated(rng),
-             "hard": hard(rng)}
-    use = {"mixed": list(kinds), "natural": ["code", "code", "prose", "catalogues"], "code": ["code"], "prose": ["prose"],
+             "hard": hard(rng), "emoji": emoji(rng), "runs": runs(rng)}
+    use = {"mixed": ["code", "prose", "catalogues", "generated", "hard"],
+           "everyday": ["code", "prose", "catalogues", "emoji", "runs"], "natural": ["code", "code", "prose", "catalogues"], "code": ["code"], "prose": ["prose"],
            "languages": ["catalogues", "generated"], "hard": ["hard"]}[a.kind]
     left = int(a.megabytes * 1e6)
     with open(a.out, "wb") as f:
