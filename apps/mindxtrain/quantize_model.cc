@@ -94,8 +94,7 @@ void keep_sources(const QuantizeJob& job) {
 }  // namespace
 
 OrderedJson quantize_model(const QuantizeJob& job, const TextSide& side) {
-  if (fs::exists(job.out) && fs::is_directory(job.out) && !fs::exists(job.out + "/" + kReport) &&
-      !fs::is_empty(job.out))
+  if (fs::is_directory(job.out) && !fs::exists(job.out + "/" + kReport) && !fs::is_empty(job.out))
     fail_input("{}: this folder holds something else: choose another --out", job.out);
   keep_sources(job);
   std::string out = job.out;

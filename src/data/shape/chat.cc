@@ -34,13 +34,17 @@ std::shared_ptr<OrderedJson> read_tools(const RowView& row) {
   return tools.empty() ? nullptr : std::make_shared<OrderedJson>(std::move(tools));
 }
 
+OrderedJson one_call(const OrderedJson& name, OrderedJson arguments) {
+  return OrderedJson::array(
+      {OrderedJson{{"type", "function"}, {"function", {{"name", name}, {"arguments", std::move(arguments)}}}}});
+}
+
 OrderedJson function_call(const std::string& value, const std::string& where) {
   const OrderedJson call = parse_ordered_json(value, where + ": function_call");
   if (!call.is_object() || !call.contains("name") || !call.contains("arguments"))
     fail_input("{}: a function_call must be JSON text {{\"name\": …, \"arguments\": {{…}}}}", where);
   OrderedJson out = message("assistant", "");
-  out["tool_calls"] = OrderedJson::array(
-      {OrderedJson{{"type", "function"}, {"function", {{"name", call["name"]}, {"arguments", call["arguments"]}}}}});
+  out["tool_calls"] = one_call(call["name"], call["arguments"]);
   return out;
 }
 
@@ -172,8 +176,7 @@ void take_older_calls(OrderedJson& message, const std::string& where) {
   OrderedJson arguments = call.value("arguments", OrderedJson::object());
   if (arguments.is_string())
     arguments = parse_ordered_json(arguments.get_ref<const std::string&>(), where + ": function_call's arguments");
-  message["tool_calls"] = OrderedJson::array(
-      {OrderedJson{{"type", "function"}, {"function", {{"name", call["name"]}, {"arguments", std::move(arguments)}}}}});
+  message["tool_calls"] = one_call(call["name"], std::move(arguments));
 }
 
 // Checked messages, each content one text: most templates know no parts.

@@ -1,30 +1,25 @@
 #include "kernels/cpu/gemm/workspace.h"
 
-#include <sys/mman.h>
-
 #include <cstdint>
-#include <new>
+
+#include "device/memory.h"
 
 namespace mxt::kernels::cpu {
 namespace {
 
 constexpr size_t kHuge = size_t{2} << 20;
 
+// Host memory asks for huge pages itself; here it begins at one.
 class HugePages {
  public:
-  explicit HugePages(size_t bytes) : bytes_(bytes + kHuge) {
-    all_ = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (all_ == MAP_FAILED) throw std::bad_alloc();
-    begin_ = reinterpret_cast<char*>((reinterpret_cast<uintptr_t>(all_) + kHuge - 1) / kHuge * kHuge);
-    madvise(begin_, bytes, MADV_HUGEPAGE);
+  explicit HugePages(size_t bytes) : memory_(device::Buffer::host(bytes + kHuge)) {
+    const auto at = reinterpret_cast<uintptr_t>(memory_.bytes_at(0));
+    begin_ = reinterpret_cast<char*>((at + kHuge - 1) / kHuge * kHuge);
   }
-  ~HugePages() { munmap(all_, bytes_); }
-  HugePages(const HugePages&) = delete;
   char* begin() const { return begin_; }
 
  private:
-  size_t bytes_;
-  void* all_;
+  device::Buffer memory_;
   char* begin_;
 };
 
