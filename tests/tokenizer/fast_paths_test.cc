@@ -104,6 +104,32 @@ TEST(FastPaths, PiecesMergedTogetherAreThoseMergedOneByOne) {
   }
 }
 
+TEST(FastPaths, SeamsAreWhereNoTokenReachesAcross) {
+  Philox rng(23, 0);
+  size_t seams = 0, places = 0;
+  for (int round = 0; round < 200; ++round) {
+    std::vector<std::string> tokens(20);
+    Seams s;
+    s.reset(100);
+    for (auto& t : tokens) s.add(t = random_bytes(rng, 2 + rng.below(9)));
+    std::string text = random_bytes(rng, 5);
+    while (text.size() < 400) text += rng.below(3) ? tokens[rng.below(tokens.size())] : random_bytes(rng, rng.below(9));
+    // A place is open where a token stands over it. What is cut at must not be; what is not cut at may be anything.
+    std::vector<bool> open(text.size() + 1, false);
+    for (const auto& t : tokens)
+      for (size_t at = text.find(t); at != std::string::npos; at = text.find(t, at + 1))
+        std::fill_n(open.begin() + static_cast<ptrdiff_t>(at) + 1, t.size() - 1, true);
+    std::vector<uint32_t> ends;
+    s.cut(text.data(), 0, static_cast<uint32_t>(text.size()), text.size(), ends);
+    ASSERT_EQ(ends.back(), text.size());
+    ends.pop_back();
+    for (const uint32_t e : ends) ASSERT_FALSE(open[e]) << round << " " << e;
+    seams += ends.size();
+    for (size_t i = 1; i < text.size(); ++i) places += !open[i];
+  }
+  EXPECT_GT(seams, places * 9 / 10);
+}
+
 TEST(FastPaths, SurveyIsThatOfThePlainLoop) {
   Philox rng(22, 0);
   size_t valid = 0, unsafe = 0;

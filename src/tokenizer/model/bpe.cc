@@ -53,6 +53,17 @@ Bpe::Bpe(const ModelSpec& spec, const Vocab& vocab, bool byte_level, const std::
     for (size_t b = 0; b < 256; ++b)
       byte_pair_key_[a << 8 | b] = ShortRun::key(
           byte_id_[a] < 0 || byte_id_[b] < 0 ? PairTable::kNone : pairs_.find(byte_id_[a], byte_id_[b]), 0);
+  cut_ = exact_ && !ignore_merges_;
+  if (cut_) {
+    size_t bytes = 0;
+    const auto made = [&](size_t rank) -> const std::string& {
+      return vocab.token(pairs_.merged(static_cast<uint32_t>(rank)));
+    };
+    for (size_t i = 0; i < spec.merges.size(); ++i) bytes += made(i).size();
+    seams_.reset(bytes);
+    std::string raw;
+    for (size_t i = 0; i < spec.merges.size() && (cut_ = unspell_bytes(made(i), raw)); ++i) seams_.add(raw);
+  }
   if (ignore_merges_) {
     std::string raw;
     for (int32_t id = 0; id < vocab.size(); ++id)
@@ -316,8 +327,28 @@ size_t Bpe::merge_missing(Block& block, size_t k, uint32_t begin, const PieceCac
   return k;
 }
 
+void Bpe::cut_long(const char* text, size_t readable, const uint32_t* ends, size_t count,
+                   std::vector<uint32_t>& parts) const {
+  parts.clear();
+  uint32_t begin = 0;
+  for (size_t k = 0; k < count; begin = ends[k++])
+    if (ends[k] - begin > ShortRun::kMost)
+      seams_.cut(text, begin, ends[k], readable, parts);
+    else
+      parts.push_back(ends[k]);
+}
+
 void Bpe::encode_pieces(const char* text, size_t readable, const uint32_t* ends, size_t count, PieceCache& cache,
                         MergeSpace& space, std::vector<int32_t>& out, size_t& used) const {
+  if (cut_) {
+    uint32_t longest = count > 0 ? ends[0] : 0;
+    for (size_t k = 1; k < count; ++k) longest = std::max(longest, ends[k] - ends[k - 1]);
+    if (longest > ShortRun::kMost) {
+      cut_long(text, readable, ends, count, space.parts);
+      ends = space.parts.data();
+      count = space.parts.size();
+    }
+  }
   constexpr size_t kRoom = Block::kMost * 16;  // the most ids that a block of short pieces gives
   Block block;
   block.text = text;

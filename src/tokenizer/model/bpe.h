@@ -10,6 +10,7 @@
 
 #include "tokenizer/model/cache.h"
 #include "tokenizer/model/pair_table.h"
+#include "tokenizer/model/seams.h"
 #include "tokenizer/model/vocab.h"
 #include "tokenizer/spec.h"
 
@@ -58,6 +59,9 @@ class Bpe {
   // there is space for, and keeps what they become. Returns the first piece that was not looked at.
   size_t merge_missing(Block& block, size_t k, uint32_t begin, const PieceCache::View& view, PieceCache& cache,
                        MergeSpace& space) const;
+  // The same pieces, those too long for a ShortRun in parts that merge by themselves.
+  void cut_long(const char* text, size_t readable, const uint32_t* ends, size_t count,
+                std::vector<uint32_t>& parts) const;
   bool start_run(std::string_view piece, ShortRun& run) const;        // false where a byte has no token
   void encode_slow(std::string_view piece, MergeSpace& space) const;  // to space.ids
 
@@ -68,6 +72,8 @@ class Bpe {
   std::vector<uint32_t>
       byte_pair_key_;  // 256 × 256: a ShortRun's key at place 0, the first look-up of every pair of neighbours
   PairTable pairs_;
+  Seams seams_;  // where pieces may be cut: byte level, all bytes known, no whole piece looked up first
+  bool cut_ = false;
   std::unordered_map<std::string, int32_t> raw_;  // ignore_merges on byte level: raw bytes → id
 };
 

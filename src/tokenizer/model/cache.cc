@@ -76,7 +76,7 @@ template <typename F>
 void PieceCache::grow(Growing& g, const Table& t, F&& hash_of) {
   const std::unique_lock lock(growth_, std::try_to_lock);
   if (!lock || g.now.load(std::memory_order_relaxed) != &t) return;  // somebody else does
-  auto larger = std::make_unique<Table>(std::min(8 * (t.mask + 1), g.most));
+  auto larger = std::make_unique<Table>(std::min(4 * (t.mask + 1), g.most));
   size_t moved = 0;
   for (const Entry *e = t.entries.as<Entry>(), *end = e + 2 * (t.mask + 1); e < end; ++e) {
     const uint64_t b = e->b.load(std::memory_order_acquire), a = e->a.load(std::memory_order_relaxed);

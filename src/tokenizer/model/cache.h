@@ -143,7 +143,7 @@ class PieceCache {
     const size_t mask;
     std::atomic<size_t> filled = 0;
   };
-  // Grown eightfold until `most` buckets: fresh memory costs more than the look-ups that a smaller table would save.
+  // Grown fourfold until `most` buckets: in a virtual machine fresh memory costs more than moving entries now and then.
   // Readers of an older table go on with it.
   struct Growing {
     explicit Growing(size_t most_bytes);
@@ -170,6 +170,7 @@ class PieceCache {
 struct MergeSpace {
   static constexpr size_t kRuns = 32;
   std::vector<int32_t> ids;
+  std::vector<uint32_t> parts;  // ends
   LongMerger merger;
   ShortRun runs[kRuns];
 };

@@ -22,6 +22,13 @@ uint32_t least_plain(const uint32_t* keys, size_t n) {
   return least;
 }
 
+// Bit i: keys[i] has this rank. n is a multiple of 8, at most 64.
+uint64_t of_rank_plain(const uint32_t* keys, size_t n, uint32_t rank) {
+  uint64_t found = 0;
+  for (size_t i = 0; i < n; ++i) found |= uint64_t{keys[i] >> kPlaceBits == rank} << i;
+  return found;
+}
+
 // One merge, and the next ones for as long as no look-up has to be waited for. False at the end.
 template <uint32_t (*kLeast)(const uint32_t*, size_t)>
 inline __attribute__((always_inline)) bool advance(ShortRun& r, const PairTable& pairs) {
@@ -90,15 +97,27 @@ __attribute__((target("avx2"))) inline uint32_t least_avx2(const uint32_t* keys,
   h = _mm_min_epu32(h, _mm_shuffle_epi32(h, 0xb1));
   return static_cast<uint32_t>(_mm_cvtsi128_si32(h));
 }
+__attribute__((target("avx2"))) uint64_t of_rank_avx2(const uint32_t* keys, size_t n, uint32_t rank) {
+  const __m256i want = _mm256_set1_epi32(static_cast<int>(rank));
+  uint64_t found = 0;
+  for (size_t i = 0; i < n; i += 8) {
+    const __m256i v = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(keys + i));
+    const __m256i same = _mm256_cmpeq_epi32(_mm256_srli_epi32(v, kPlaceBits), want);
+    found |= uint64_t{static_cast<unsigned>(_mm256_movemask_ps(_mm256_castsi256_ps(same)))} << i;
+  }
+  return found;
+}
 __attribute__((target("avx2,bmi,bmi2,lzcnt"))) void merge_runs_avx2(ShortRun* runs, size_t count,
                                                                     const PairTable& pairs) {
   merge_all<least_avx2>(runs, count, pairs);
 }
 const bool vectors = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("bmi2");
 const auto least = vectors ? least_avx2 : least_plain;
+const auto of_rank = vectors ? of_rank_avx2 : of_rank_plain;
 const auto merge_runs_best = vectors ? merge_runs_avx2 : merge_runs_plain;
 #else
 const auto least = least_plain;
+const auto of_rank = of_rank_plain;
 const auto merge_runs_best = merge_runs_plain;
 #endif
 
@@ -143,22 +162,32 @@ size_t LongMerger::merge(int32_t* ids, const uint32_t* first, size_t n, const Pa
       if (top == kNever) break;
       block = top & ((1u << kBlockBits) - 1);
     }
-    const uint32_t k = least(keys + block * kBlock, width);
-    if (k == kNever) break;
-    const size_t i = block * kBlock + (k & (kBlock - 1)), right = next[i], after = next[right];
-    ids[i] = pairs.merged(k >> kPlaceBits);
-    --left;
-    next[i] = static_cast<uint16_t>(after);
-    keys[right] = kNever;
-    if (after < n) previous[after] = static_cast<uint16_t>(i);
-    keys[i] = after < n ? key(pairs.find(ids[i], ids[after]), i) : kNever;
-    const size_t before = i > 0 ? previous[i] : i;
-    if (i > 0) keys[before] = key(pairs.find(ids[before], ids[i]), before);
-    if (blocks > 1) {
-      renew(block);
-      if (right / kBlock != block) renew(right / kBlock);
-      if (before / kBlock != block) renew(before / kBlock);
+    const uint32_t low = least(keys + block * kBlock, width), rank = low >> kPlaceBits;
+    if (low == kNever) break;
+    // The block's merges of this rank one after another: what repeats is searched once. A pair that comes up meanwhile
+    // has another rank; where it is lower, it is next.
+    bool lower = false;
+    for (uint64_t m = of_rank(keys + block * kBlock, width, rank); m && !lower; m &= m - 1) {
+      const size_t i = block * kBlock + static_cast<size_t>(std::countr_zero(m));
+      if (keys[i] >> kPlaceBits != rank) continue;  // its first symbol has just become part of another
+      const size_t right = next[i], after = next[right];
+      ids[i] = pairs.merged(rank);
+      --left;
+      next[i] = static_cast<uint16_t>(after);
+      keys[right] = kNever;
+      if (after < n) previous[after] = static_cast<uint16_t>(i);
+      const auto ask = [&](size_t a, size_t b) {
+        keys[a] = key(pairs.find(ids[a], ids[b]), a);
+        lower |= keys[a] < low;
+      };
+      keys[i] = kNever;
+      if (after < n) ask(i, after);
+      const size_t before = i > 0 ? previous[i] : i;
+      if (i > 0) ask(before, i);
+      if (blocks > 1 && right / kBlock != block) renew(right / kBlock);
+      if (blocks > 1 && before / kBlock != block) renew(before / kBlock);
     }
+    if (blocks > 1) renew(block);
   }
   size_t kept = 0;
   for (size_t i = 0; kept < left; i = next[i]) ids[kept++] = ids[i];
