@@ -2,7 +2,8 @@
 // sentence in a script that is written without spaces becomes words that recur, instead of one piece that never does.
 //
 // A token over the place i of a text holds up to three bytes before i and up to three from i on, unless it is shorter;
-// all such neighbourhoods of the vocabulary are kept (in a bit set: what it lets through by mistake is a place not cut).
+// all such neighbourhoods of the vocabulary are kept (in a bit set: what it lets through by mistake is a place not
+// cut).
 #pragma once
 
 #include <cstddef>
