@@ -197,8 +197,9 @@ struct QkRopeGrad {
 // queries: q head h reads kv head h / (heads/kv_heads). q, k, v are column blocks of one buffer (views with a common
 // ld); lse F32 holds ln Σ exp of the scaled scores of every head and token, [heads, tokens] except where the algorithm
 // says otherwise: the gradient must use the forward's algorithm. dropout p > 0: weights become weight · keep/(1−p)
-// after the softmax (lse is that of all of them), keep drawn for query row t and key row s of the batch by
-// philox4x32(seed, stream, attention_drop_index(head, t, s))[s % 4] ≥ ⌊p·2³²⌋; the gradient draws the same.
+// after the softmax (lse is that of all of them), keep drawn for query row t and key row s, both counted from
+// first_row, by philox4x32(seed, stream, attention_drop_index(head, t, s))[s % 4] ≥ ⌊p·2³²⌋; the gradient draws the
+// same.
 inline uint64_t attention_drop_index(int64_t head, int64_t t, int64_t s) {
   return static_cast<uint64_t>(head) << 52 | static_cast<uint64_t>(t) << 26 | static_cast<uint64_t>(s) >> 2;
 }
@@ -214,7 +215,8 @@ struct Attention {
   float scale = 0, dropout = 0;
   bool causal = true;             // false: the host's backends alone, without a gradient
   uint64_t seed = 0, stream = 0;  // of dropout
-  int algo = 0;                   // index into Ops::attention_algorithms()
+  int64_t first_row = 0;
+  int algo = 0;  // index into Ops::attention_algorithms()
 };
 struct AttentionGrad {
   ConstMat q, k, v, out, dout;
@@ -229,6 +231,7 @@ struct AttentionGrad {
   int64_t window = 0;
   float scale = 0, dropout = 0;
   uint64_t seed = 0, stream = 0;
+  int64_t first_row = 0;
   int algo = 0;
 };
 
@@ -306,13 +309,15 @@ struct BiasGrad {  // db[n] (+)= Σ_t dy[t, n], F32
   float* db = nullptr;
   bool accumulate = true;
 };
-// y = x · keep/(1−p), keep drawn by philox4x32(seed, stream, element/4)[element%4] ≥ ⌊p·2³²⌋ with element = row·cols +
-// col; the backward is the same call on dy.
+// y = x · keep/(1−p), keep drawn by philox4x32(seed, stream, element/4)[element%4] ≥ ⌊p·2³²⌋ with element =
+// (first_row + row)·cols + col, so that a batch in parts draws what it would at once; the backward is the same call on
+// dy.
 struct Dropout {
   ConstMat x;
   Mat y;  // may be x
   float p = 0;
   uint64_t seed = 0, stream = 0;
+  int64_t first_row = 0;
 };
 
 // Rows of logits to losses: nll[i] = lse(logits[i]) − logits[i][label[i]]. With `gradient`, logits[i] is overwritten by

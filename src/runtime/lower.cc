@@ -314,7 +314,8 @@ void Lowering::lower(const RoundOp& a) {
 void Lowering::lower(const DropoutOp& a) {
   emit([this, op = op_, a](const Frame& f) {
     const Batch& b = *f.batch;
-    ops_.dropout({mat(op->in[0], f), mat(op->out[0], f), a.p, b.seed, dropout_stream(b, static_cast<uint64_t>(a.id))});
+    ops_.dropout({mat(op->in[0], f), mat(op->out[0], f), a.p, b.seed, dropout_stream(b, static_cast<uint64_t>(a.id)),
+                  b.first_row});
   });
 }
 

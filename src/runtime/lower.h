@@ -12,10 +12,10 @@ namespace mxt::runtime {
 // Overwrites in the first micro-batch of a step, adds in later ones; a second contribution of one pass always adds.
 inline bool adds(const graph::Op& op, const Batch* b) { return !(op.first_grad && (b == nullptr || b->first_micro)); }
 
-// One stream per (step, micro-batch, operation): independent of order, threads and restarts. Attention's operations are
-// counted from kAttentionStreams on.
+// One stream per (step, operation), in which a step's rows are counted: independent of order, threads, restarts and of
+// how a step is cut into micro-batches. Attention's operations are counted from kAttentionStreams on.
 inline constexpr uint64_t kStreams = 4096, kAttentionStreams = 2048;
-inline uint64_t dropout_stream(const Batch& b, uint64_t id) { return (b.step * kStreams + b.micro) * kStreams + id; }
+inline uint64_t dropout_stream(const Batch& b, uint64_t id) { return b.step * kStreams + id; }
 
 class Lowering {
  public:

@@ -33,6 +33,7 @@ void Lowering::set_packed(C& call, const AttentionOp& a, const Frame& f) const {
   call.dropout = a.dropout;
   if (f.batch == nullptr || !(a.dropout > 0)) return;
   call.seed = f.batch->seed;
+  call.first_row = f.batch->first_row;
   call.stream = dropout_stream(*f.batch, kAttentionStreams + static_cast<uint64_t>(a.layer));
 }
 

@@ -37,9 +37,10 @@ struct Batch {
   // (1).
   const int32_t* targets = nullptr;
   const float* weights = nullptr;
-  float loss_scale = 1;                    // 1 / (target tokens of the whole global batch)
-  bool first_micro = true;                 // gradients are overwritten, later micro-batches add
-  uint64_t seed = 0, step = 0, micro = 0;  // for dropout
+  float loss_scale = 1;         // 1 / (target tokens of the whole global batch)
+  bool first_micro = true;      // gradients are overwritten, later micro-batches add
+  uint64_t seed = 0, step = 0;  // for dropout
+  int64_t first_row = 0;        // rows of the step's earlier micro-batches; for dropout
   // Generation: rows whose logits are wanted, into logits [rows, vocab] F32.
   const int32_t* logit_rows = nullptr;
   int64_t logit_count = 0;

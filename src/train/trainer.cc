@@ -224,7 +224,7 @@ class Run {
       b.first_micro = micro == 0;
       b.seed = s_.recipe.meta.seed;
       b.step = static_cast<uint64_t>(index);
-      b.micro = static_cast<uint64_t>(micro);
+      b.first_row = step_tokens_;
       program_->run(b);
       float* nll = losses_.at(micro * s_.max_tokens);
       program_->copy_nll(nll);

@@ -33,7 +33,7 @@ void compare(const Case& c, DType t, int algo, bool exact_lse) {
     a.cu_seqlens = cu.on(on), a.documents = static_cast<int64_t>(c.lengths.size()), a.heads = c.heads,
     a.kv_heads = c.kv, a.head_dim = c.d, a.window = c.window;
     a.longest = longest, a.scale = 1.0f / std::sqrt(static_cast<float>(c.d)), a.algo = algo;
-    a.dropout = c.dropout, a.seed = 0x1234567890abcdefu, a.stream = 77;
+    a.dropout = c.dropout, a.seed = 0x1234567890abcdefu, a.stream = 77, a.first_row = c.heads == 2 ? 1001 : 34;
   };
   both([&](Ops& ops, Side on) {
     Attention a;

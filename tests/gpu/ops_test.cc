@@ -180,7 +180,7 @@ TEST_F(Gpu, AdditionBiasGradientAndDropout) {
       both([&](Ops& ops, Side on) {
         ops.add({a.on(on), b.on(on), y.on(on)});
         ops.bias_grad({a.on(on), db.f(on), true});
-        ops.dropout({a.on(on), z.on(on), 0.3f, 12345, 99});
+        ops.dropout({a.on(on), z.on(on), 0.3f, 12345, 99, s.gap + 1});
       });
       EXPECT_NEAR_HOST(y);
       EXPECT_NEAR_HOST(db);

@@ -115,9 +115,9 @@ __device__ __forceinline__ void keep_rows(const AttentionDrop& d, int head, int6
                                           bool (&kept)[kElements]) {
 #pragma unroll
   for (int e = 0; e < kElements; e += 2) {
-    if constexpr (kElements == 8) {  // two neighbours of one draw
-      const int64_t s = key + column_of(e);
-      const uint4 w = attention_draw(d, head, query + row_of(slot_of(e)), s);
+    if (kElements == 8 && d.first_row % 2 == 0) {  // two neighbours of one draw
+      const int64_t s = d.first_row + key + column_of(e);
+      const uint4 w = attention_draw(d, head, d.first_row + query + row_of(slot_of(e)), s);
       kept[e] = (s % 4 == 0 ? w.x : w.z) >= d.threshold, kept[e + 1] = (s % 4 == 0 ? w.y : w.w) >= d.threshold;
     } else {
       kept[e] = attention_keeps(d, head, query + row_of(slot_of(e)), key + column_of(e));

@@ -198,18 +198,21 @@ __global__ void __launch_bounds__(256)
   }
 }
 
-// Four elements a thread: one draw. Elements are counted over the whole matrix, so a draw may span two rows.
+// Four elements a thread: one draw. Elements are counted over the whole matrix, so a draw may span two rows; before the
+// matrix there are `before` ones.
 template <typename T>
 __global__ void __launch_bounds__(kThreads)
     dropout_kernel(const void* x, int64_t ldx, void* y, int64_t ldy, int64_t rows, int64_t cols, uint64_t threshold,
-                   float scale, uint64_t seed, uint64_t stream) {
-  const int64_t first = (static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x) * 4;
+                   float scale, uint64_t seed, uint64_t stream, int64_t before) {
+  const int64_t place = before / 4 + static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
+  const int64_t first = place * 4 - before;
   if (first >= rows * cols) return;
-  const uint4 d = philox(seed, stream, static_cast<uint64_t>(first / 4));
+  const uint4 d = philox(seed, stream, static_cast<uint64_t>(place));
   const uint32_t draw[4] = {d.x, d.y, d.z, d.w};
 #pragma unroll
   for (int k = 0; k < 4; ++k) {
     const int64_t e = first + k;
+    if (e < 0) continue;
     if (e >= rows * cols) return;
     const int64_t row = e / cols, col = e % cols;
     const float v = to_float(static_cast<const T*>(x)[row * ldx + col]);
@@ -291,17 +294,17 @@ void bias_grad(Stream s, const BiasGrad& b, void* scratch) {
 }
 
 void dropout(Stream s, const Dropout& d) {
-  const int64_t n = d.x.rows * d.x.cols;
+  const int64_t n = d.x.rows * d.x.cols, before = d.first_row * d.x.cols;
   if (n == 0) return;
   const auto threshold = static_cast<uint64_t>(static_cast<double>(d.p) * 0x1p32);
   const auto scale = static_cast<float>(1.0 / (1.0 - static_cast<double>(d.p)));
-  const auto blocks = static_cast<unsigned>(ceil_div(n, 4 * kThreads));
+  const auto blocks = static_cast<unsigned>(ceil_div(n + before % 4, 4 * kThreads));
   if (d.x.type == DType::kBF16)
     dropout_kernel<bf16><<<blocks, kThreads, 0, s>>>(d.x.p, d.x.ld, d.y.p, d.y.ld, d.x.rows, d.x.cols, threshold, scale,
-                                                     d.seed, d.stream);
+                                                     d.seed, d.stream, before);
   else
     dropout_kernel<float><<<blocks, kThreads, 0, s>>>(d.x.p, d.x.ld, d.y.p, d.y.ld, d.x.rows, d.x.cols, threshold,
-                                                      scale, d.seed, d.stream);
+                                                      scale, d.seed, d.stream, before);
   check_launch("dropout");
 }
 

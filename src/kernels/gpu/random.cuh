@@ -9,12 +9,13 @@ namespace mxt::kernels::MXT_GPU_NS {
 struct AttentionDrop {
   uint64_t threshold = 0, seed = 0, stream = 0;
   float scale = 1;
+  int64_t first_row = 0;
 };
 template <typename A>
 AttentionDrop attention_drop(const A& a) {
   if (!(a.dropout > 0)) return {};
   return {static_cast<uint64_t>(static_cast<double>(a.dropout) * 0x1p32), a.seed, a.stream,
-          static_cast<float>(1.0 / (1.0 - static_cast<double>(a.dropout)))};
+          static_cast<float>(1.0 / (1.0 - static_cast<double>(a.dropout))), a.first_row};
 }
 
 #if defined(__CUDACC__) || defined(__HIP__)
@@ -37,12 +38,14 @@ __device__ __forceinline__ uint4 philox(uint64_t key, uint64_t stream, uint64_t 
 __device__ __forceinline__ uint64_t attention_drop_place(int64_t head, int64_t t, int64_t s) {  // attention_drop_index
   return static_cast<uint64_t>(head) << 52 | static_cast<uint64_t>(t) << 26 | static_cast<uint64_t>(s) >> 2;
 }
-// The four keys from s/4·4 on.
+// The four keys from s/4·4 on; t and s are counted from first_row.
 __device__ __forceinline__ uint4 attention_draw(const AttentionDrop& d, int head, int64_t t, int64_t s) {
   return philox(d.seed, d.stream, attention_drop_place(head, t, s));
 }
+// t and s are rows of the batch.
 __device__ __forceinline__ bool attention_keeps(const AttentionDrop& d, int head, int64_t t, int64_t s) {
-  const uint4 w = attention_draw(d, head, t, s);
+  s += d.first_row;
+  const uint4 w = attention_draw(d, head, d.first_row + t, s);
   const int i = static_cast<int>(s & 3);
   return (i == 0 ? w.x : i == 1 ? w.y : i == 2 ? w.z : w.w) >= d.threshold;
 }

@@ -24,8 +24,9 @@ template <typename A>
 double kept(const A& a, int64_t head, int64_t t, int64_t s) {
   if (!(a.dropout > 0)) return 1;
   const auto threshold = static_cast<uint64_t>(static_cast<double>(a.dropout) * 0x1p32);
-  const bool keep =
-      philox4x32(a.seed, a.stream, attention_drop_index(head, t, s))[static_cast<size_t>(s % 4)] >= threshold;
+  s += a.first_row;
+  const auto draws = philox4x32(a.seed, a.stream, attention_drop_index(head, a.first_row + t, s));
+  const bool keep = draws[static_cast<size_t>(s % 4)] >= threshold;
   return keep ? 1.0 / (1.0 - static_cast<double>(a.dropout)) : 0.0;
 }
 

@@ -82,7 +82,7 @@ void dropout(const Dropout& d) {
   const double scale = 1.0 / (1.0 - static_cast<double>(d.p));
   for (int64_t t = 0; t < d.x.rows; ++t)
     for (int64_t i = 0; i < d.x.cols; ++i) {
-      const auto element = static_cast<uint64_t>(t * d.x.cols + i);
+      const auto element = static_cast<uint64_t>((d.first_row + t) * d.x.cols + i);
       const bool keep = philox4x32(d.seed, d.stream, element / 4)[element % 4] >= threshold;
       set(d.y, t, i, keep ? get(d.x, t, i) * scale : 0.0);
     }

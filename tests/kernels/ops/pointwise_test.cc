@@ -113,6 +113,7 @@ TEST_P(PointwiseOps, DropoutKeepsTheSameElementsEverywhere) {
             d.p = p;
             d.seed = 0x123456789abcdefull;
             d.stream = 0xfedcba9876543210ull;
+            d.first_row = in_place ? 0 : 3;
             r.ops().dropout(d);
           });
         }

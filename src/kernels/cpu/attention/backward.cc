@@ -192,13 +192,9 @@ class Backward {
 
   void draw(const Drop& drop, int64_t h, int64_t q, int64_t count, int64_t j, int64_t keys) {
     mask.resize(static_cast<size_t>(tile.keys * tile.queries));
-    bool four[4];
     for (int64_t i = 0; i < count; ++i)
-      for (int64_t k = 0; k < keys;) {
-        const int64_t row = t.begin + j + k, n = std::min<int64_t>(4 - row % 4, keys - k);
-        drop.draw(head(h), t.begin + q + i, row, four);
-        for (int64_t s = 0; s < n; ++s, ++k) mask[static_cast<size_t>(k * tile.queries + i)] = four[(row + s) % 4];
-      }
+      drop.draw(head(h), t.begin + q + i, t.begin + j, keys,
+                [&](int64_t k, bool keep) { mask[static_cast<size_t>(k * tile.queries + i)] = keep; });
   }
   bool kept(int64_t k, int64_t i) const { return mask[static_cast<size_t>(k * tile.queries + i)] != 0; }
 

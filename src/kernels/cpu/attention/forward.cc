@@ -63,16 +63,12 @@ void TileForward::attend(QueryTile& q) {
   t.tile_rows = query_rows_;
   softmax_tile(t);
   if (drop_.threshold > 0) {
-    bool kept[4];
     for (int64_t r = 0; r < q.rows; ++r)
-      for (int64_t c = 0; c < keys_;) {
-        const int64_t row = begin_ + first_key_ + c, n = std::min<int64_t>(4 - row % 4, keys_ - c);
-        drop_.draw(q.head, begin_ + q.first_query + r, row, kept);
-        for (int64_t i = 0; i < n; ++i, ++c)
-          if (!kept[(row + i) % 4])
-            kernels_.bf16_inside ? void(reinterpret_cast<uint16_t*>(p_)[r * key_rows_ + c] = 0)
-                                 : void(p_[r * key_rows_ + c] = 0);
-      }
+      drop_.draw(q.head, begin_ + q.first_query + r, begin_ + first_key_, keys_, [&](int64_t c, bool keep) {
+        if (!keep)
+          kernels_.bf16_inside ? void(reinterpret_cast<uint16_t*>(p_)[r * key_rows_ + c] = 0)
+                               : void(p_[r * key_rows_ + c] = 0);
+      });
   }
 
   // out += p v.

@@ -59,16 +59,22 @@ struct StoreRows {
 struct Drop {
   uint64_t threshold = 0, seed = 0, stream = 0;
   float scale = 1;
+  int64_t first_row = 0;
   template <typename A>
   static Drop of(const A& a) {
     if (!(a.dropout > 0)) return {};
     return {static_cast<uint64_t>(static_cast<double>(a.dropout) * 0x1p32), a.seed, a.stream,
-            static_cast<float>(1.0 / (1.0 - static_cast<double>(a.dropout)))};
+            static_cast<float>(1.0 / (1.0 - static_cast<double>(a.dropout))), a.first_row};
   }
-  // Of the four keys that share a draw with row s; t and s are rows of the batch.
-  void draw(int64_t head, int64_t t, int64_t s, bool (&kept)[4]) const {
-    const auto words = philox4x32(seed, stream, attention_drop_index(head, t, s));
-    for (size_t i = 0; i < 4; ++i) kept[i] = words[i] >= threshold;
+  // keep(i, whether) for the keys s + i of query t, 0 ≤ i < n; t and s are rows of the batch.
+  template <typename F>
+  void draw(int64_t head, int64_t t, int64_t s, int64_t n, F&& keep) const {
+    t += first_row, s += first_row;
+    for (int64_t i = 0; i < n;) {
+      const auto words = philox4x32(seed, stream, attention_drop_index(head, t, s + i));
+      do keep(i, words[static_cast<size_t>((s + i) % 4)] >= threshold);
+      while (++i < n && (s + i) % 4 != 0);
+    }
   }
 };
 

@@ -188,7 +188,7 @@ void dropout_rows_of(const Dropout& d, int64_t begin, int64_t end) {
     const T* x = static_cast<const T*>(d.x.p) + t * d.x.ld;
     T* y = static_cast<T*>(d.y.p) + t * d.y.ld;
     for (int64_t col = 0; col < d.x.cols;) {
-      const auto element = static_cast<uint64_t>(t * d.x.cols + col);
+      const auto element = static_cast<uint64_t>((d.first_row + t) * d.x.cols + col);
       const auto skip = static_cast<int64_t>(element % 4);
       const uint64_t first = element / 4;
       const int64_t n = std::min(d.x.cols - col, 4 * kBlocks - skip), blocks = (n + skip + 3) / 4;
