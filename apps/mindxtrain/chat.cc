@@ -201,7 +201,7 @@ void add_chat(CLI::App& app) {
       "", "number");
   c->add_option("--model", o->model, "folder, .gguf file or Hub id")->required();
   c->add_option("--adapter", o->adapter, "PEFT folder");
-  c->add_option("--prompt", o->prompt, "one question, one answer");
+  const auto* prompt = c->add_option("--prompt", o->prompt, "one question, one answer");
   c->add_option("--system", o->system, "system message");
   c->add_option("--tools", o->tools, "JSON file: tools that the model may call, as in OpenAI's API");
   c->add_option("--tool-call-parser", o->tool_parser, "how the model writes calls")
@@ -215,7 +215,8 @@ void add_chat(CLI::App& app) {
   c->add_option("--dtype", o->dtype, kDtypeHelp);
   c->add_option("--device", o->device, "cpu, h100 or h200");
   c->add_option("--threads", o->threads, "threads");
-  c->callback([o] {
+  c->callback([o, prompt] {
+    if (prompt->count() > 0 && trim(o->prompt).empty()) fail_input("--prompt: is empty: ask something");
     set_threads(o->threads);
     Conversation talk(*o, resolve_model(o->model, std::nullopt));
     if (!o->prompt.empty()) return talk.answer("user", o->prompt);

@@ -82,6 +82,7 @@ void run(Options& o) {
   h.fewshot_always = h.fewshot.has_value();
   if (!o.config.empty()) take_from_recipe(o);
   h.limit = o.limit;
+  if (!o.baseline.empty()) check_baseline(o.baseline);  // before the scores are measured, not after
   set_threads(o.threads);
   h.model = resolve_model(h.model_name, std::nullopt);
   h.type = compute_type(o.dtype, h.model, h.device);

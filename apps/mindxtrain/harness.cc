@@ -165,11 +165,23 @@ std::vector<std::string> eval_texts(const config::Eval& e) {
   return texts;
 }
 
+namespace {
+
+bool is_results_file(const std::string& baseline) { return baseline.ends_with(".json"); }
+
+}  // namespace
+
+void check_baseline(const std::string& baseline) {
+  if (is_results_file(baseline))
+    parse_ordered_json(read_file(baseline), baseline);
+  else
+    resolve_model(baseline, std::nullopt);
+}
+
 bool regression_gate(const HarnessRequest& r, const OrderedJson& results, const std::string& baseline,
                      double threshold_pct) {
   OrderedJson before;
-  std::error_code ec;
-  if (baseline.ends_with(".json") && fs::is_regular_file(baseline, ec)) {
+  if (is_results_file(baseline)) {
     before = parse_ordered_json(read_file(baseline), baseline);
   } else {
     HarnessRequest b = r;

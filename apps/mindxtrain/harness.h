@@ -43,6 +43,9 @@ void check_harness(const HarnessRequest& request);
 // check_harness().
 std::vector<std::string> eval_texts(const config::Eval& eval);
 
+// A baseline that regression_gate() could not read is refused now.
+void check_baseline(const std::string& baseline);
+
 // Compares with `baseline`: a results file, or a model that is evaluated in the same way into `out`/baseline. Prints
 // the table; false where a score fell by more than is allowed.
 bool regression_gate(const HarnessRequest& request, const OrderedJson& results, const std::string& baseline,

@@ -1,6 +1,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
@@ -59,6 +60,16 @@ int run(int argc, char** argv) {
   add_runs(app);
   add_doctor(app);
   app.add_subcommand("version", "what this binary is")->callback([] { std::printf("mindxtrain %s\n", kVersion); });
+  // CLI11 says of a verb that it does not know only that one is required.
+  if (argc > 1 && argv[1][0] != '-') {
+    std::vector<std::string> verbs;
+    for (const CLI::App* v : app.get_subcommands([](const CLI::App*) { return true; })) verbs.push_back(v->get_name());
+    if (std::find(verbs.begin(), verbs.end(), argv[1]) == verbs.end()) {
+      const std::string near = nearest(argv[1], verbs);
+      fail_input("{}: is no verb{} (mindxtrain --help lists them)", argv[1],
+                 near.empty() ? "" : fmt::format("; did you mean {}?", near));
+    }
+  }
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& e) {

@@ -176,9 +176,11 @@ Pipeline::Pipeline(const Options& o) : o_(o), recipe_(config::load_recipe(o.reci
           "{}/{}: is a symbolic link, and a receipt covers a folder that holds its files itself: make --out the link, "
           "or remove this one",
           o_.out, folder);
+  if (o_.write_receipt) provenance::check_receipt_place(recipe_.receipt);  // before hours of training, not after
   if (recipe_.receipt.sign_key && o_.sign) key_ = provenance::load_key(*recipe_.receipt.sign_key);
   record_ = std::make_unique<RunRecord>(recipe_, o_.out, o_.verb);
   for (const std::string& line : config::off_stages(recipe_)) log::info("{}", line);
+  for (const std::string& line : config::hints(recipe_)) log::info("{}", line);
   // What cannot be is refused before anything is fetched or opened for it.
   if (std::string_view(o_.verb) == "run" && recipe_.eval && recipe_.eval->generation && !recipe_.data.synth)
     fail_missing(
@@ -424,7 +426,11 @@ bool Pipeline::harness(bool after) {
   r.limit = h.limit.value_or(0);
   r.type = setup_->type;
   if (setup_->gpu) r.device = "h100";
-  if (!after) check_harness(r);  // before hours of training, not after
+  if (!after) {  // before hours of training, not after
+    check_harness(r);
+    const std::string& baseline = recipe_.eval->regression.baseline;
+    if (!baseline.empty() && baseline != recipe_.model.name) check_baseline(baseline);
+  }
   if (!after && recipe_.model.init == config::Init::kRandom) return true;
   r.model = after && !setup_->has_lora ? o_.out + "/checkpoint" : model_path_;
   r.adapter = after && setup_->has_lora ? o_.out + "/checkpoint" : "";

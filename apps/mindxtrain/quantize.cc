@@ -54,6 +54,8 @@ void add_quantize(CLI::App& app) {
     QuantizeJob& job = o->job;
     job.settings.scheme = scheme_of(o->scheme);
     job.settings.ptpc = !o->per_tensor;
+    if (o->per_tensor && job.settings.scheme != config::QuantScheme::kQuarkFp8)
+      fail_input("--per-tensor: is for quark_fp8; {} has its own scales", o->scheme);
     job.report = !o->no_report;
     if (!o->dtype.empty()) job.type = parse_dtype(o->dtype);
     job.model = resolve_model(o->model, std::nullopt);

@@ -29,6 +29,9 @@ void add_score(CLI::App& app) {
   c->callback([o] {
     set_threads(o->threads);
     const std::string path = resolve_model(o->model, std::nullopt);
+    std::error_code ec;
+    if (fs::equivalent(o->input, o->output, ec))
+      fail_input("--output {}: the answers would overwrite the rows: choose another file", o->output);
     std::shared_ptr<const tokenizer::Tokenizer> tok;
     std::vector<std::vector<int32_t>> rows;
     int64_t longest = 1;

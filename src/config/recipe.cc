@@ -95,6 +95,9 @@ std::vector<std::string> hints(const Recipe& r) {
                                   {"data.include_evolutions", source == S::kMindxDreams}})
     if (!read && r.is_given(key))
       out.push_back(fmt::format("{}: not read, for data.source is {}", key, text_of(source)));
+  if (!device_computes(r.hardware, r.model.torch_dtype))
+    out.push_back(fmt::format("model.torch_dtype: {} is not this hardware's: weights are held in train.precision",
+                              text_of(r.model.torch_dtype)));
   return out;
 }
 

@@ -69,7 +69,7 @@ std::string recipe_hash(const Recipe& recipe);  // BLAKE3 of canonical(), hex
 OrderedJson schema();              // JSON Schema, draft 2020-12
 std::string reference_markdown();  // docs/recipe.md
 
-// Lines for `validate`: stages that are off and why; hints that the file gives and what decides instead.
+// Lines for people: stages that are off and why; what the file gives and something else decides.
 std::vector<std::string> off_stages(const Recipe& recipe);
 std::vector<std::string> hints(const Recipe& recipe);
 

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <nlohmann/json.hpp>
 
 #include "base/error.h"
 #include "base/files.h"
@@ -52,6 +53,15 @@ class RealCoder : public Coder {
     in.now = kTemplateTime;
     in.trained_from = trained_from;
     tokenizer::RenderedChat r = p_.chat_template->render(in);
+    if (!r.left_out.empty()) {
+      const size_t i = r.left_out[0];
+      const auto role = messages[i].find("role");
+      fail_input(
+          "{}: the template leaves out messages[{}]{}: name a role that it knows, or leave the message out of the row",
+          p_.chat_template->name(), i,
+          role != messages[i].end() && role->is_string() ? fmt::format(" (role \"{}\")", role->get<std::string>())
+                                                         : std::string());
+    }
     return {std::move(r.text), std::move(r.assistant), std::move(r.plain)};
   }
   std::string digest() const override {

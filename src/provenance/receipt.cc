@@ -1,9 +1,13 @@
 #include "provenance/receipt.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
+#include <cerrno>
+#include <cstring>
 #include <nlohmann/json.hpp>
 
+#include "base/error.h"
 #include "base/files.h"
 #include "provenance/manifest.h"
 
@@ -96,6 +100,15 @@ std::string receipt_text(const OrderedJson& receipt) {
     }
   }
   return out;
+}
+
+void check_receipt_place(const config::Receipt& settings) {
+  const fs::path parent = fs::path(settings.output).parent_path();
+  if (!parent.empty()) make_folders(parent.string());
+  if (fs::is_directory(settings.output))
+    fail_input("receipt.output: {} is a folder: name a file for the receipt", settings.output);
+  if (access(parent.empty() ? "." : parent.c_str(), W_OK) != 0)
+    fail_input("receipt.output: {}: nothing can be written there: {}", settings.output, std::strerror(errno));
 }
 
 void write_receipt(const OrderedJson& receipt, const config::Receipt& settings) {

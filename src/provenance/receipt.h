@@ -12,6 +12,8 @@ namespace mxt::provenance {
 OrderedJson make_receipt(const Json& manifest, const config::Receipt& settings);
 // The same for people: one line a field, aligned.
 std::string receipt_text(const OrderedJson& receipt);
+// Refuses (kBadInput) an output that could not be written; makes its folders.
+void check_receipt_place(const config::Receipt& settings);
 // Writes the JSON to settings.output (folders are made).
 void write_receipt(const OrderedJson& receipt, const config::Receipt& settings);
 

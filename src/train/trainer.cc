@@ -66,6 +66,10 @@ class Run {
       scorer_ = std::make_unique<runtime::Program>(
           score_graph_, plan, ops, runtime::ProgramSettings{s.max_tokens, 0, false, s.seq_len, s.packed_weights});
       scorer_->allocate(*params_);
+    } else if (s.recipe.train.eval_every) {
+      log::warn(
+          "train.eval_every: the data have no held-out part, so nothing is evaluated: set data.eval_fraction or "
+          "data.eval_path");
     }
     for (const auto& [key, list] : plan.candidates)
       if (key.starts_with("gemm"))

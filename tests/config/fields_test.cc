@@ -280,6 +280,11 @@ TEST(Lines, StagesThatAreOffAndHints) {
                                       "publish: absent, so off"}));
   EXPECT_EQ(hints(minimal_with("train: {flash_attention: {backend: triton}}\n")),
             (std::vector<std::string>{"train.flash_attention.backend: a hint; the plan decides"}));
+  EXPECT_EQ(hints(parse_recipe("meta: {project: p, run_name: r}\nhardware: {name: cpu}\nmodel: {name: m, torch_dtype: "
+                               "fp8_e4m3}\ndata: {source: synth}\n",
+                               "r")),
+            std::vector<std::string>{
+                "model.torch_dtype: fp8_e4m3 is not this hardware's: weights are held in train.precision"});
   EXPECT_TRUE(hints(minimal_with("")).empty());
   EXPECT_EQ(
       hints(parse_recipe("meta: {project: p, run_name: r}\nmodel: {name: m}\ndata: {source: synth, path: x}\n", "r")),

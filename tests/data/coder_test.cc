@@ -37,6 +37,25 @@ TEST(Coder, MasksAChatThroughTheRealTemplate) {
   EXPECT_EQ(trained, "four<|im_end|>");
 }
 
+TEST(Coder, MessagesThatATemplateLeavesOutAreRefusedWithTheRow) {
+  constexpr const char* kKnown =
+      "{% for m in messages %}{% if m.role in ['user', 'assistant'] %}{{ m.role + '\\n' + m.content + '_' + '\\n' }}"
+      "{% endif %}{% endfor %}{% if add_generation_prompt %}{{ 'assistant\\n' }}{% endif %}";
+  const auto coder = make_coder({tokenizer::Tokenizer::characters("\n<>_| abcdefghijklmnopqrstuvwxyz"),
+                                 tokenizer::ChatTemplate::compile(kKnown, "known", {{"eos_token", "_"}}), kKnown});
+  const auto encode = [&](const std::string& first) {
+    Record r;
+    r.text = R"({"messages":[)" + first + R"({"role":"user","content":"x"},{"role":"assistant","content":"y"}]})";
+    r.path = std::make_shared<const std::string>("row.jsonl");
+    r.line = 4;
+    encode_example(read_example(r, find_layout(r, {})), *coder, {}, r.where());
+  };
+  encode("");
+  encode(R"({"role":"system","content":""},)");  // nothing is lost
+  const std::string e = error_of([&] { encode(R"({"role":"system","content":"be kind"},)"); });
+  EXPECT_HAS(e, "row.jsonl:4: known: the template leaves out messages[0] (role \"system\")");
+}
+
 TEST(Coder, TemplatesThatDropToolsAreRefusedWithTheRow) {
   const auto coder = characters_with_chat();
   Record r;

@@ -24,6 +24,32 @@ TEST(Errors, AnEmptyValueTakesNoOptionForItself) {
   expect_error(cli::run("serve --adapter a=b c=d --model m"), 1, {"c=d", "not expected"});
 }
 
+TEST(Errors, CommandLinesThatCannotBeMeantSo) {
+  cli::Folder f("meant");
+  const std::string model = " --model " + cli::golden("qwen3_gqa"), rows = f / "rows.jsonl";
+  write_file_atomic(rows, "{\"ids\":[1,2]}\n");
+  expect_error(cli::run("trian r.yaml"), 1, {"trian", "did you mean train?"});
+  expect_error(cli::run("chat --prompt \"\"" + model), 1, {"--prompt", "empty"});
+  expect_error(cli::run("score --input " + rows + " --output " + rows + model), 1, {"--output", "overwrite"});
+  EXPECT_EQ(read_file(rows), "{\"ids\":[1,2]}\n");
+  expect_error(cli::run("quantize --scheme gguf_q8_0 --per-tensor --out " + (f / "q") + model), 1, {"--per-tensor"});
+}
+
+TEST(Errors, WhatFailsAfterTrainingIsSaidBefore) {
+  cli::Folder f("before");
+  cli::Tiny t;
+  t.steps = 1;
+  make_folders(f / "folder");
+  t.extra = "receipt: {output: \"" + (f / "folder") + "\"}\n";
+  write_file_atomic(f / "r.yaml", cli::recipe(t));
+  expect_error(cli::run("run " + (f / "r.yaml") + " --out " + (f / "out")), 1, {"receipt.output", "is a folder"});
+  EXPECT_FALSE(fs::exists(f / "out/checkpoint"));
+  t.extra = "eval: {harness: {tasks: [none]}, regression: {baseline: \"" + (f / "missing.json") + "\"}}\n";
+  write_file_atomic(f / "e.yaml", cli::recipe(t));
+  const std::string model = " --model " + cli::golden("qwen3_gqa");
+  expect_error(cli::run("eval --config " + (f / "e.yaml") + " --out " + (f / "scores") + model), 1, {"missing.json"});
+}
+
 TEST(Errors, AnotherRecipesFolderIsRefused) {
   cli::Folder f("other");
   cli::Tiny t;

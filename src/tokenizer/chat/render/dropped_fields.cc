@@ -116,4 +116,20 @@ void check_dropped_fields(ChatRun& run, const jinja::Rendered& r) {
   for (size_t i = 0; i < run.messages().size(); ++i) check_calls(run, r, seen, i);
 }
 
+std::vector<size_t> left_out_messages(ChatRun& run, const jinja::Rendered& r) {
+  std::vector<bool> seen(run.messages().size(), false);
+  for (const jinja::Run& piece : r.runs)
+    if (const Origin& o = run.origin(piece.tag.origin); o.message >= 0 && o.part != Origin::Part::kRole)
+      seen[static_cast<size_t>(o.message)] = true;
+  std::vector<size_t> out;
+  for (size_t i = 0; i < seen.size(); ++i) {
+    const Value* content = run.messages()[i].as<Dict>().find(std::string_view("content"));
+    if (seen[i] || !content || is_empty(*content)) continue;
+    Variant v = run.whole();
+    v.messages.erase(v.messages.begin() + static_cast<int64_t>(i));
+    if (same_text(run, r, v)) out.push_back(i);
+  }
+  return out;
+}
+
 }  // namespace mxt::tokenizer

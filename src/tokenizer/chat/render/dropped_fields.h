@@ -1,4 +1,4 @@
-// Tools and tool calls that a template silently leaves out.
+// What of a chat a template silently leaves out.
 #pragma once
 
 #include "tokenizer/chat/render/chat_run.h"
@@ -8,5 +8,8 @@ namespace mxt::tokenizer {
 // Throws FieldDropped where the input has a tool or a tool call (its name, its arguments) that made no difference to
 // the text. `r` is the rendering of run.whole().
 void check_dropped_fields(ChatRun& run, const jinja::Rendered& r);
+
+// The messages with content that made no difference to the text, as many templates do with roles they do not know.
+std::vector<size_t> left_out_messages(ChatRun& run, const jinja::Rendered& r);
 
 }  // namespace mxt::tokenizer
