@@ -33,6 +33,7 @@ std::string tokenizer_digest(const tokenizer::Tokenizer& t) {
 class RealCoder : public Coder {
  public:
   explicit RealCoder(CoderParts p) : p_(std::move(p)) {
+    if (p_.tokenizer) prefix_ = p_.tokenizer->template_prefix();
     if (p_.vocab_size == 0 && p_.tokenizer) p_.vocab_size = p_.tokenizer->vocab_size();
   }
 
@@ -43,6 +44,7 @@ class RealCoder : public Coder {
     return offsets ? p_.tokenizer->encode_with_offsets(text, plain, *offsets) : p_.tokenizer->encode(text, plain);
   }
   int32_t eos() const override { return p_.tokenizer ? p_.tokenizer->eos() : -1; }
+  std::vector<int32_t> prefix() const override { return prefix_; }
   int64_t vocab_size() const override { return p_.vocab_size; }
   bool has_chat_template() const override { return p_.chat_template != nullptr; }
   RenderedChat render(const OrderedJson& messages, const OrderedJson* tools, size_t trained_from) const override {
@@ -68,6 +70,7 @@ class RealCoder : public Coder {
     Blake3 h;
     h.update(p_.tokenizer ? tokenizer_digest(*p_.tokenizer) : "none");
     h.update(fmt::format(" {} {} {} ", p_.vocab_size, eos(), kTemplateTime));
+    if (!prefix_.empty()) h.update(fmt::format("{} ", fmt::join(prefix_, ",")));
     if (p_.chat_template) h.update(blake3_hex(p_.chat_template_source));
     return h.hex();
   }
@@ -77,6 +80,7 @@ class RealCoder : public Coder {
 
  private:
   CoderParts p_;
+  std::vector<int32_t> prefix_;
 };
 
 }  // namespace

@@ -35,8 +35,9 @@ class Coder {
   // ordinary text, elsewhere they are recognised. Nothing is added.
   virtual std::vector<int32_t> encode(std::string_view text, std::span<const ByteSpan> plain,
                                       std::vector<ByteSpan>* offsets) const = 0;
-  virtual int32_t eos() const = 0;         // −1 where there is none
-  virtual int64_t vocab_size() const = 0;  // ids of finished token rows must lie below
+  virtual int32_t eos() const = 0;                            // −1 where there is none
+  virtual std::vector<int32_t> prefix() const { return {}; }  // what a text begins with: a BOS, mostly nothing
+  virtual int64_t vocab_size() const = 0;                     // ids of finished token rows must lie below
   virtual bool has_chat_template() const = 0;
   // OpenAI messages; `tools` may be null. Assistant turns before message `trained_from` are context. Errors
   // (kBadInput): the template refuses the row.

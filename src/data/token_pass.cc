@@ -165,14 +165,17 @@ void TokenPass::fill(const std::vector<Record>& rows, const Layout& layout, cons
       out.text = r.kind == FileKind::kText;
       out.last_piece = r.last_piece;
       if (!make[i] || out.made) continue;
+      const bool begin_text = !out.text || (r.line == 1 && !s_.windows);
       const bool end_text = !out.text || (r.last_piece && !s_.windows);
       try {
         if (redact) {
           Record clean = r;
           block->redacted[i] = redact_record(&clean, layout, redact_);
-          out.document = encode_example(read_example(clean, layout), coder_, {s_.train_all, end_text}, r.where());
+          out.document =
+              encode_example(read_example(clean, layout), coder_, {s_.train_all, begin_text, end_text}, r.where());
         } else {
-          out.document = encode_example(read_example(r, layout), coder_, {s_.train_all, end_text}, r.where());
+          out.document =
+              encode_example(read_example(r, layout), coder_, {s_.train_all, begin_text, end_text}, r.where());
         }
         out.made = true;
       } catch (...) {

@@ -118,6 +118,22 @@ TEST(Encode, TextIsAllTrainedAndEnded) {
   EXPECT_EQ(encode(R"({"text":"hello"})", {}, bare).ids, (Ids{kHello}));
 }
 
+TEST(Encode, TextsAndPromptsBeginAsTheTokenizerLetsThem) {
+  ToyCoder coder;
+  coder.before = {kStart};
+  const Document text = encode(R"({"text":"hello"})", {}, coder);
+  EXPECT_EQ(text.ids, (Ids{kStart, kHello, kEnd}));
+  EXPECT_TRUE(text.labels.empty());
+  const Document answer = encode(R"({"prompt":"2+","completion":"=4"})", {}, coder);
+  EXPECT_EQ(answer.ids, (Ids{kStart, kTwoPlus, kIsFour, kEnd}));
+  EXPECT_EQ(answer.labels, (Ids{kNo, kNo, kIsFour, kEnd}));
+  EXPECT_EQ(encode(R"({"text":"<|im_start|>hello"})", {}, coder).ids, text.ids);                   // spelt out already
+  EXPECT_EQ(encode(R"({"text":"hello"})", {false, false, true}, coder).ids, (Ids{kHello, kEnd}));  // a later piece
+  coder.chat = true;
+  EXPECT_EQ(encode(R"({"messages":[{"role":"user","content":"hello"}]})", {}, coder).ids,
+            encode(R"({"messages":[{"role":"user","content":"hello"}]})").ids);
+}
+
 TEST(Encode, FinishedTokensKeepTheirLabelsAndAreCheckedAgainstTheVocabulary) {
   const Document d = encode(R"({"input_ids":[5,6,7],"labels":[5,-100,9]})");
   EXPECT_EQ(d.ids, (Ids{5, 6, 7}));

@@ -20,6 +20,7 @@ class ToyCoder : public Coder {
                                                              "\n\n",      "2+",     "=4",   "é"};
   bool chat = true, refuse = false;
   int32_t end = kEnd;
+  std::vector<int32_t> before;
 
   std::vector<int32_t> encode(std::string_view text, std::span<const ByteSpan> plain,
                               std::vector<ByteSpan>* offsets) const override {
@@ -34,6 +35,7 @@ class ToyCoder : public Coder {
     return ids;
   }
   int32_t eos() const override { return end; }
+  std::vector<int32_t> prefix() const override { return before; }
   int64_t vocab_size() const override { return kFirstWord + static_cast<int64_t>(kWords.size()); }
   bool has_chat_template() const override { return chat; }
   RenderedChat render(const OrderedJson& messages, const OrderedJson*, size_t trained_from) const override {

@@ -1,5 +1,6 @@
 #include "data/encode/encode.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
@@ -15,6 +16,15 @@ void append_end(Document& d, const Coder& coder) {
   if (!d.labels.empty()) d.labels.push_back(coder.eos());
 }
 
+// As transformers and TRL do. Some rows spell it out.
+void put_before(Document& d, const Coder& coder) {
+  const std::vector<int32_t> prefix = coder.prefix();
+  if (prefix.empty() || (d.ids.size() >= prefix.size() && std::equal(prefix.begin(), prefix.end(), d.ids.begin())))
+    return;
+  d.ids.insert(d.ids.begin(), prefix.begin(), prefix.end());
+  if (!d.labels.empty()) d.labels.insert(d.labels.begin(), prefix.size(), kNoTarget);
+}
+
 Document encode_completion(const Example& e, const Coder& coder, const EncodeRules& rules) {
   // Together, as one text: that is how the model will meet it, and a token may join the two sides.
   const std::string text = e.text + e.completion;
@@ -28,6 +38,7 @@ Document encode_completion(const Example& e, const Coder& coder, const EncodeRul
     if (o.begin < e.text.size() && e.text.size() < o.end) trained.begin = o.begin;
   if (!rules.train_all) d.labels = mask_labels(d.ids, offsets, {&trained, 1});
   if (d.ids.empty()) return d;
+  put_before(d, coder);
   append_end(d, coder);
   return d;
 }
@@ -70,6 +81,7 @@ Document encode_example(const Example& e, const Coder& coder, const EncodeRules&
   switch (e.kind) {
     case Example::Kind::kText: {
       Document d{coder.encode(e.text, {}, nullptr), {}};
+      if (rules.begin_text && !d.ids.empty()) put_before(d, coder);
       if (rules.end_text) append_end(d, coder);
       return d;
     }
