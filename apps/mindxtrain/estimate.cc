@@ -26,7 +26,9 @@ struct Speed {
 };
 
 struct Work {
-  double flops = 0;          // of a step: the model's own operations, every token with a target
+  double flops = 0;      // of a step: the model's own operations, every token with a target
+  double fp8_flops = 0;  // of these, products with a base held in FP8, forward and activation gradient
+  bool float32 = false;
   int64_t tokens = 0;        // of a step
   int64_t bytes = 0;         // that a step moves at least: weights a pass, gradients, masters and moments once
   int64_t update_bytes = 0;  // of these, masters and moments: read and written
@@ -41,6 +43,9 @@ Work work_of(const train::Setup& s, const train::Pass& pass, kernels::Ops& ops) 
   Work w;
   w.tokens = s.rows_per_step * s.seq_len;
   w.flops = program.flops(w.tokens, s.seq_len, w.tokens);
+  w.float32 = s.type == DType::kF32;
+  for (const graph::Param& p : g.params)
+    if (p.held != graph::Held::kPlain) w.fp8_flops += 4.0 * static_cast<double>(p.rows * p.cols * w.tokens);
   w.update_bytes = 2 * params.offloaded(runtime::Offload::kOptimizer);
   w.bytes = 2 * passes * params.weights + w.update_bytes + (passes + 1) * params.gradients;
   return w;
@@ -63,11 +68,15 @@ Speed speed_here(const train::Setup& s, const Work& w) {
 }
 
 Speed speed_there(const config::DevicePrice& d, const Work& w) {
-  const double compute = w.flops / (d.peak_tflops * 1e12 * d.utilisation),
+  const double peak = w.float32 ? d.peak_tflops_float32 : d.peak_tflops,
+               peak8 = d.peak_tflops_fp8 > 0 ? d.peak_tflops_fp8 : d.peak_tflops;
+  if (peak <= 0) return {0, false, "no published float32 peak"};
+  const double compute = ((w.flops - w.fp8_flops) / peak + w.fp8_flops / peak8) / (1e12 * d.utilisation),
                memory = static_cast<double>(w.bytes) / (d.bandwidth_tb_s * 1e12);
   return {std::max(compute, memory), false,
-          fmt::format("not measured: published peak {:.0f} TFLOP/s, {:.2f} TB/s ({}), {:.0f} % of it assumed",
-                      d.peak_tflops, d.bandwidth_tb_s, d.source, 100 * d.utilisation)};
+          fmt::format("not measured: published peak {:.0f} TFLOP/s{}, {:.2f} TB/s ({}), {:.0f} % of it assumed", peak,
+                      w.fp8_flops > 0 ? fmt::format(" and {:.0f} in FP8", peak8) : "", d.bandwidth_tb_s, d.source,
+                      100 * d.utilisation)};
 }
 
 // What a step takes longer with the optimizer's memory on the host: it crosses the link both ways at once. 0: not

@@ -263,6 +263,8 @@ void Pipeline::prepare() {
     const auto coder = make_coder(text_, setup_->model.vocab_size);
     if (const std::string other = data::compare_settings(data_folder_, recipe_, *coder); !other.empty())
       fail_input("{}: was prepared with other settings than this recipe's: {}", o_.data, other);
+    if (const std::string other = data::compare_files(data_folder_, recipe_); !other.empty())
+      fail_input("{}: was prepared from other files than this recipe's: {}", o_.data, other);
   } else {
     const std::string made = "dataset/dataset.json";
     if (fs::exists(o_.out + "/" + made) && noted(made) && !is_as_left(made)) {
@@ -335,6 +337,9 @@ bool Pipeline::train() {
     return false;
   }
   if (!setup_->has_lora && text_.tok) save_text_side(text_, o_.out + "/checkpoint");
+  // How the base was meant to be sampled, and where its answers end.
+  if (const std::string how = model_path_ + "/generation_config.json"; !setup_->has_lora && fs::is_regular_file(how))
+    write_file_atomic(o_.out + "/checkpoint/generation_config.json", read_file(how));
   write_file_atomic(record, train_record());
   for (const char* log : kTrainingLogs)
     if (fs::exists(o_.out + "/" + log)) note(log);

@@ -66,7 +66,7 @@ FileDigests hash_file(const std::string& path) {
     const std::string_view piece = all.substr(i, kStep);
     b.update(piece);
     s.update(piece);
-    if (i % (64 * kStep) == 0) f.drop_pages();  // a large file does not count as this program's memory
+    if (i % (4 * kStep) == 0) f.drop_pages();  // a large file does not count as this program's memory
   }
   return {b.hex(), s.hex(), all.size()};
 }

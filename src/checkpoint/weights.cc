@@ -259,6 +259,52 @@ std::vector<float> read_segment(const graph::Graph& g, const runtime::ParamStore
   return t;
 }
 
+namespace {
+
+constexpr int64_t kPiece = 1 << 18;  // elements: saving takes a few MiB of its own, whatever the tensor
+
+// As read_segment() gives it, converted and written piece by piece.
+void write_segment(formats::SafetensorsWriter& writer, const graph::Graph& g, const runtime::ParamStore& params,
+                   const Param& p, const Segment& s, DType type) {
+  const auto access = params.read(g.value(p.value).param);
+  const runtime::ParamSlot& slot = access.slot;
+  const DType held = slot.master ? DType::kF32 : g.value(p.value).type;
+  const auto* from =
+      reinterpret_cast<const std::byte*>(slot.master ? static_cast<const void*>(slot.master) : slot.weight) +
+      static_cast<size_t>(segment_offset(p, s)) * size_of(held);
+  std::vector<float> values;
+  std::vector<std::byte> raw;
+  const auto write = [&] {
+    raw.resize(values.size() * size_of(type));
+    convert(values.data(), DType::kF32, raw.data(), type, values.size());
+    writer.append(raw.data(), raw.size());
+  };
+  if (!s.transposed) {
+    const int64_t n = is_vector(p) ? s.rows : s.rows * p.cols;
+    for (int64_t b = 0; b < n; b += kPiece) {
+      values.resize(static_cast<size_t>(std::min(kPiece, n - b)));
+      convert(from + static_cast<size_t>(b) * size_of(held), held, values.data(), DType::kF32, values.size());
+      write();
+    }
+    return;
+  }
+  const int64_t width = std::clamp<int64_t>(kPiece / s.rows, 16, p.cols);  // columns, rows of the file, at a time
+  for (int64_t c = 0; c < p.cols; c += width) {
+    const int64_t n = std::min(width, p.cols - c);
+    values.resize(static_cast<size_t>(n * s.rows));
+    parallel_for(0, s.rows, 64, [&](int64_t begin, int64_t end) {
+      std::vector<float> row(static_cast<size_t>(n));
+      for (int64_t r = begin; r < end; ++r) {
+        convert(from + static_cast<size_t>(r * p.cols + c) * size_of(held), held, row.data(), DType::kF32, row.size());
+        for (int64_t i = 0; i < n; ++i) values[static_cast<size_t>(i * s.rows + r)] = row[static_cast<size_t>(i)];
+      }
+    });
+    write();
+  }
+}
+
+}  // namespace
+
 void save_model(const std::string& folder, const graph::Graph& g, const runtime::ParamStore& params,
                 const formats::ModelConfig& config, DType type) {
   make_folders(folder);
@@ -279,13 +325,9 @@ void save_model(const std::string& folder, const graph::Graph& g, const runtime:
   options.max_shard_bytes = 5'000'000'000;
   specs = formats::SafetensorsWriter::usual_order(std::move(specs));
   formats::SafetensorsWriter writer(folder + "/model.safetensors", specs, options);
-  std::vector<std::byte> raw;
   for (const auto& spec : specs) {
     const Piece& piece = pieces.at(spec.name);
-    const std::vector<float> values = read_segment(g, params, *piece.p, *piece.s);
-    raw.resize(values.size() * size_of(type));
-    convert(values.data(), DType::kF32, raw.data(), type, values.size());
-    writer.append_tensor(spec.name, raw.data(), raw.size());
+    write_segment(writer, g, params, *piece.p, *piece.s, type);
   }
   writer.commit();
   write_file_atomic(folder + "/config.json", formats::to_hf_config(config, type).dump(2) + "\n");

@@ -15,6 +15,8 @@ Section declare(const DevicePrice*) {
   d.field("peak_tflops", &DevicePrice::peak_tflops, "Published peak in bf16, dense, 1e12 operations a second.")
       .min(0)
       .required();
+  d.field("peak_tflops_float32", &DevicePrice::peak_tflops_float32, "The same in float32; 0: not known.").min(0);
+  d.field("peak_tflops_fp8", &DevicePrice::peak_tflops_fp8, "The same in FP8; 0: not known.").min(0);
   d.field("bandwidth_tb_s", &DevicePrice::bandwidth_tb_s, "Published memory bandwidth, 1e12 bytes a second.")
       .min(0)
       .required();

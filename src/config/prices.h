@@ -10,7 +10,8 @@ namespace mxt::config {
 struct DevicePrice {
   double usd_per_hour = 0;  // of one device; 0: a machine of one's own, which costs its electricity
   std::string price_source;
-  double peak_tflops = 0;  // published, bf16, dense; 0: not published, the probe measures
+  double peak_tflops = 0;                               // published, bf16, dense; 0: not published, the probe measures
+  double peak_tflops_float32 = 0, peak_tflops_fp8 = 0;  // published, dense; 0: not known
   double bandwidth_tb_s = 0;
   double memory_gb = 0;
   double host_link_gb_s = 0;  // published, each way; 0: not known

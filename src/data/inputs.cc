@@ -82,6 +82,26 @@ std::string compare_settings(const std::string& folder, const config::Recipe& r,
   return all;
 }
 
+std::string compare_files(const std::string& folder, const config::Recipe& r) {
+  std::error_code ec;
+  if (r.data.source != config::DataSource::kLocal || !r.data.path) return "";
+  std::vector<SourceFile> files;
+  try {
+    files = find_source_files(*r.data.path, r.data.split);
+  } catch (const Error&) {
+    return "";  // prepared elsewhere
+  }
+  const OrderedJson made = parse_ordered_json(read_manifest(folder).inputs, folder);
+  const OrderedJson there = made.value("sources", OrderedJson::array());
+  if (there.size() != files.size())
+    return fmt::format("{} files (the recipe: {}, first {})", there.size(), files.size(), files[0].path);
+  for (size_t i = 0; i < files.size(); ++i)
+    if (there[i].value("bytes", uint64_t{0}) != fs::file_size(files[i].path, ec) ||
+        there[i].value("blake3", "") != hash_file(files[i].path).blake3)
+      return fmt::format("{} (the recipe: {})", there[i].value("path", "other rows"), files[i].path);
+  return "";
+}
+
 std::string compare_inputs(const std::string& folder, const config::Recipe& r, const Coder& coder) {
   const config::Data& d = r.data;
   const OrderedJson made = parse_ordered_json(read_manifest(folder).inputs, folder);

@@ -18,6 +18,9 @@ std::string key_of(OrderedJson inputs);
 // differs; the rows that it was made of are not looked at. Errors (kBadInput): another tokenizer or chat template; no
 // prepared folder.
 std::string compare_settings(const std::string& folder, const config::Recipe& recipe, const Coder& coder);
+// The same for the files that the rows came from: where the recipe's local files are here, they must be the folder's,
+// byte by byte. "" too where they are not here, and for other sources.
+std::string compare_files(const std::string& folder, const config::Recipe& recipe);
 // For who shows a prepared folder with a recipe: one line on what of the recipe the folder was not made with, "" where
 // nothing differs. Without fetching or hashing: local files are compared by name and size, those of the Hub not at all.
 // Errors (kBadInput): as compare_settings().

@@ -28,9 +28,12 @@ std::vector<GateRow> compare_results(const OrderedJson& baseline, const OrderedJ
     for (const auto& [key, value] : before.items()) {
       const size_t comma = key.find(',');
       if (comma == std::string::npos || key.substr(0, comma).ends_with("_stderr") || !value.is_number() ||
-          !after.contains(key) || !after[key].is_number())
+          !after.contains(key) || after[key].is_null())
         continue;
-      GateRow r{task, key, value, after[key], 0, false};
+      // What is no number is written as a text: "inf", "nan". A score that was one and no longer is has fallen.
+      double measured = std::numeric_limits<double>::quiet_NaN();
+      if (after[key].is_number()) measured = after[key];
+      GateRow r{task, key, value, measured, 0, false};
       const std::string metric = key.substr(0, comma);
       bool up = true;
       if (now.contains("higher_is_better") && now["higher_is_better"].contains(task))
@@ -40,7 +43,7 @@ std::vector<GateRow> compare_results(const OrderedJson& baseline, const OrderedJ
         r.change_pct = 100 * gain / std::fabs(r.baseline);
       else
         r.change_pct = gain == 0 ? 0 : std::copysign(std::numeric_limits<double>::infinity(), gain);
-      r.failed = !(r.change_pct >= threshold_pct - 1e-9);
+      r.failed = !std::isfinite(r.now) || !(r.change_pct >= threshold_pct - 1e-9);
       rows.push_back(std::move(r));
     }
   }

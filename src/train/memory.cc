@@ -137,6 +137,8 @@ std::vector<Asked> questions(const Setup& s) {
   if (!r.train.method.lora && r.train.method.kind == config::MethodKind::kFull)
     ask("train.method: {kind: lora, r: 16}",
         [](auto& c) { c.train.method = config::default_method(config::MethodKind::kLora); });
+  if (!r.train.method.lora && r.train.method.kind == config::MethodKind::kCpt)
+    ask("train.method: {kind: cpt, lora: {r: 16}}", [](auto& c) { c.train.method.lora.emplace(); });
   return out;
 }
 

@@ -125,6 +125,25 @@ bool plan_packed_weights(const std::string& name) {
   return packed;
 }
 
+// Every entry of target_modules names a module of some layer: what matches nothing would train nothing.
+void require_targets(const Setup& s) {
+  const auto& targets = s.recipe.train.method.lora->target_modules;
+  std::vector<bool> met(targets.size(), false);
+  models::LoraPlan asked = s.lora;
+  asked.target = [&](const std::string& module) {
+    for (size_t i = 0; i < targets.size(); ++i)
+      if (names_module(module, targets[i])) met[i] = true;
+    return s.lora.target(module);
+  };
+  models::BuildOptions o = s.options;
+  o.lora = &asked;
+  models::build(s.model, o);
+  for (size_t i = 0; i < targets.size(); ++i)
+    if (!met[i])
+      fail_input("{}: train.method.target_modules: none of the model's {} layers has a module \"{}\"", s.recipe.source,
+                 s.model.num_layers, targets[i]);
+}
+
 // Everything that follows from the recipe, once the model is known.
 void fill(Setup* s, const config::Recipe& recipe, const kernels::KernelPlan* plan) {
   s->recipe = recipe;
@@ -184,6 +203,7 @@ void fill(Setup* s, const config::Recipe& recipe, const kernels::KernelPlan* pla
     s->packed_weights = s->packed_weights && weights != plan->choices.end() && plan_packed_weights(weights->second);
   }
   if (recipe.train.micro_batch) set_pass(*s, std::min(*recipe.train.micro_batch, per_device), s->options.recompute);
+  if (s->has_lora) require_targets(*s);
   // Scoring reads the same parameters: what one graph joins the other must join.
   if (s->options.join_lora) {
     const graph::Graph a = s->training_graph(), b = s->scoring_graph();

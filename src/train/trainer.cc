@@ -124,11 +124,10 @@ class Run {
     log.flush();
     r.decisions = kernels::decisions() - decided;
     MXT_ASSERT(r.decisions == 0);
-    r.peak_memory = device::peak_resident_bytes();
-    // What saving takes (copies in the file's type) fits where activations were.
     program_.reset();
     scorer_.reset();
     if (!r.interrupted) save_final();
+    r.peak_memory = device::peak_resident_bytes();
     r.seconds = now() - begin;
     r.done = state_.step;
     r.tokens = state_.tokens;
@@ -330,8 +329,11 @@ class Run {
       a.fan_in_fan_out = s_.model.model_type == "gpt2";
       checkpoint::save_adapter(temp, graph_, *params_, a);
     } else {
-      const bool f32 = s_.recipe.model.torch_dtype == config::Precision::kFloat32;
-      checkpoint::save_model(temp, graph_, *params_, s_.model, f32 ? DType::kF32 : DType::kBF16);
+      const config::Precision held = s_.recipe.model.torch_dtype;
+      checkpoint::save_model(temp, graph_, *params_, s_.model,
+                             held == config::Precision::kFloat32   ? DType::kF32
+                             : held == config::Precision::kFloat16 ? DType::kF16
+                                                                   : DType::kBF16);
     }
     // Which choices computed it: two plans that choose alike give equal checkpoints.
     write_file_atomic(temp + "/training.json", OrderedJson{{"plan_choices", o_.plan_digest}}.dump(2) + "\n");

@@ -50,6 +50,35 @@ TEST(Errors, WhatFailsAfterTrainingIsSaidBefore) {
   expect_error(cli::run("eval --config " + (f / "e.yaml") + " --out " + (f / "scores") + model), 1, {"missing.json"});
 }
 
+TEST(Errors, AnAdapterOnAModuleThatNoLayerHasIsRefusedBeforeTraining) {
+  cli::Folder f("nowhere");
+  for (const char* target : {"layers.5.self_attn.q_proj", "mlp.q_proj", "q_proj, mlp.v_proj"}) {
+    cli::Tiny t;
+    t.method = fmt::format("{{kind: lora, r: 2, target_modules: [{}]}}", target);
+    write_file_atomic(f / "r.yaml", cli::recipe(t));
+    expect_error(cli::run("train " + (f / "r.yaml") + " --out " + (f / "out")), 1, {"target_modules", "has a module"});
+    EXPECT_FALSE(fs::exists(f / "out/metrics.jsonl"));
+  }
+}
+
+TEST(Errors, DataPreparedFromOtherFilesAreRefused) {
+  cli::Folder f("files");
+  cli::Tiny t;
+  t.steps = 1;
+  const std::string recipe = cli::recipe(t), rows = cli::golden(t.model) + "/rows.jsonl";
+  write_file_atomic(f / "a.yaml", recipe);
+  ASSERT_EQ(cli::run("dataset prep " + (f / "a.yaml") + " --out " + (f / "data")).code, 0);
+  EXPECT_EQ(cli::run("train " + (f / "a.yaml") + " --data " + (f / "data") + " --out " + (f / "same")).code, 0);
+  write_file_atomic(f / "rows.jsonl", read_file(rows) + "{\"input_ids\":[1,2],\"labels\":[1,2]}\n");
+  std::string other = recipe;
+  other.replace(other.find("path: \"" + rows), rows.size() + 7, "path: \"" + (f / "rows.jsonl"));
+  write_file_atomic(f / "b.yaml", other);
+  expect_error(cli::run("train " + (f / "b.yaml") + " --data " + (f / "data") + " --out " + (f / "out")), 1,
+               {"other files", "rows.jsonl"});
+  fs::remove(f / "rows.jsonl");  // prepared elsewhere: nothing to compare with
+  EXPECT_EQ(cli::run("train " + (f / "b.yaml") + " --data " + (f / "data") + " --out " + (f / "out")).code, 0);
+}
+
 TEST(Errors, AnotherRecipesFolderIsRefused) {
   cli::Folder f("other");
   cli::Tiny t;

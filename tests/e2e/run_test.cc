@@ -6,6 +6,7 @@
 
 #include "base/philox.h"
 #include "e2e/cli.h"
+#include "formats/weight_source.h"
 
 namespace mxt {
 namespace {
@@ -199,6 +200,29 @@ TEST(Usage, WhatEveryProcessOfARunHasSpentIsInItsReceipt) {
     EXPECT_NEAR(spent["cost_usd"].get<double>(), spent["run_seconds"].get<double>(), 1e-9);
     EXPECT_EQ(read_json_file(out + "/receipt.json")["cost_usd"], spent["cost_usd"]);
     EXPECT_EQ(read_json_file(out + "/usage.json")["cost_usd"], spent["cost_usd"]);
+  }
+}
+
+// Weights are saved in the type that the recipe names, with how the base is sampled.
+TEST(Checkpoint, OfFullTrainingHasTheNamedTypeAndTheBasesSampling) {
+  cli::Folder f("types");
+  const std::string base = f / "base";
+  std::filesystem::copy(cli::golden("qwen3_gqa"), base);
+  write_file_atomic(base + "/generation_config.json", "{\"temperature\": 0.6}\n");
+  for (const auto& [name, type] :
+       {std::pair{"float32", DType::kF32}, {"float16", DType::kF16}, {"bfloat16", DType::kBF16}}) {
+    cli::Tiny t;
+    t.steps = 1;
+    std::string recipe = cli::recipe(t);
+    const std::string was = "name: \"" + cli::golden(t.model) + "\", torch_dtype: float32";
+    recipe.replace(recipe.find(was), was.size(), "name: \"" + base + "\", torch_dtype: " + name);
+    write_file_atomic(f / "r.yaml", recipe);
+    const std::string out = f / name;
+    const auto r = cli::run("train " + (f / "r.yaml") + " --out " + out);
+    ASSERT_EQ(r.code, 0) << r.out;
+    const auto weights = formats::WeightSource::open(out + "/checkpoint");
+    for (const std::string& tensor : weights->names()) EXPECT_EQ(weights->stored_type(tensor), type) << tensor;
+    EXPECT_EQ(read_file(out + "/checkpoint/generation_config.json"), read_file(base + "/generation_config.json"));
   }
 }
 

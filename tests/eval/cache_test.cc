@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstdio>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -45,6 +46,18 @@ TEST(RequestCache, IsExactForDoubles) {
     RequestCache(path).put("x", x);
   }
   EXPECT_EQ(RequestCache(path).find("x")->get<double>(), x);
+}
+
+TEST(RequestCache, KeepsNoAnswerThatJsonCannotHold) {
+  const std::string path = fresh("nan.jsonl");
+  {
+    RequestCache c(path);
+    c.put("x", {std::nan(""), false});
+    c.put("y", 1.0);
+    EXPECT_NE(c.find("x"), nullptr);
+  }
+  EXPECT_EQ(RequestCache(path).find("x"), nullptr);
+  EXPECT_EQ(RequestCache(path).size(), 1u);
 }
 
 TEST(Generation, ReadsGenerationKwargs) {

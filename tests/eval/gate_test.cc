@@ -40,6 +40,17 @@ TEST(Gate, ABaselineOfZeroAllowsNoFallAndNoDivision) {
   EXPECT_TRUE(passed(compare_results(results(0, 10), results(0.1, 10), -1.0)));
 }
 
+TEST(Gate, AScoreThatIsNoNumberAnyMoreHasFallen) {
+  for (const char* text : {"inf", "nan"}) {
+    OrderedJson now = results(0.5, 10);
+    now["results"]["t"]["perplexity,none"] = text;
+    const auto rows = compare_results(results(0.5, 10), now, -1.0);
+    ASSERT_EQ(rows.size(), 2u);
+    EXPECT_FALSE(rows[0].failed);
+    EXPECT_TRUE(rows[1].failed);
+  }
+}
+
 TEST(Gate, RefusesWhatCannotBeCompared) {
   EXPECT_THROW(compare_results(results(0.5, 10, 50), results(0.5, 10, 100), -1.0), Error);
   OrderedJson shots = results(0.5, 10);

@@ -133,9 +133,12 @@ TEST(TaskErrors, YamlIsBounded) {
   EXPECT_THROW(load_task_yaml(f + "/bomb.yaml"), Error);
   put(f + "/list.yaml", "- 1\n");
   EXPECT_THROW(load_task_yaml(f + "/list.yaml"), Error);
-  put(f + "/types.yaml", "a: yes\nb: 'yes'\nc: 010\nd: 1_000\ne: 1e5\nf: 1.5e+3\ng: ~\nh: 0x1f\ni: .5\n");
+  put(f + "/types.yaml",
+      "a: yes\nb: 'yes'\nc: 010\nd: 1_000\ne: 1e5\nf: 1.5e+3\ng: ~\nh: 0x1f\ni: .5\nj: .\nk: -.5\nl: -1.5\n");
   const OrderedJson t = load_task_yaml(f + "/types.yaml");
-  EXPECT_EQ(t.dump(), R"({"a":true,"b":"yes","c":8,"d":1000,"e":"1e5","f":1500.0,"g":null,"h":31,"i":0.5})");
+  EXPECT_EQ(
+      t.dump(),
+      R"({"a":true,"b":"yes","c":8,"d":1000,"e":"1e5","f":1500.0,"g":null,"h":31,"i":0.5,"j":".","k":"-.5","l":-1.5})");
 }
 
 TEST(TaskErrors, AnUnknownNameHasANeighbour) {

@@ -145,6 +145,31 @@ TEST(ModelConfig, RotaryScalingIsReadAsTransformersReadsIt) {
   EXPECT_EQ(linear.rope_scaling.original_max_positions, 0);
 }
 
+TEST(ModelConfig, KeysThatTheClassDoesNotReadSayNothing) {
+  EXPECT_EQ(parse(R"({"model_type":"llama","rope_scaling":{"rope_type":"default","rope_theta":50}})").rope_theta, 50);
+  EXPECT_EQ(parse(R"({"model_type":"llama","rope_theta":500,
+    "rope_scaling":{"rope_type":"linear","factor":2,"rope_theta":20000}})")
+                .rope_theta,
+            20000);
+  refused(R"({"model_type":"llama","rope_parameters":{"rope_type":"default","rope_theta":100},
+    "rope_scaling":{"rope_type":"default","rope_theta":50}})",
+          Exit::kBadInput, "differ");
+  EXPECT_EQ(parse(R"({"model_type":"llama","max_position_embeddings":77,
+    "rope_scaling":{"rope_type":"llama3","factor":8,"low_freq_factor":1,"high_freq_factor":4}})")
+                .rope_scaling.original_max_positions,
+            77);
+  EXPECT_TRUE(parse(R"({"model_type":"llama","attention_bias":true,"mlp_bias":true})").mlp_bias);
+  const ModelConfig mistral = parse(R"({"model_type":"mistral","attention_bias":true,"mlp_bias":true})");
+  EXPECT_FALSE(mistral.attention_bias || mistral.mlp_bias);
+  const ModelConfig qwen2 = parse(R"({"model_type":"qwen2","attention_bias":false,"mlp_bias":true})");
+  EXPECT_TRUE(qwen2.attention_bias && !qwen2.mlp_bias);
+  EXPECT_TRUE(parse(R"({"model_type":"qwen3","attention_bias":true})").attention_bias);
+  const ModelConfig gpt2 = parse(R"({"model_type":"gpt2","hidden_act":"gelu","intermediate_size":5})");
+  EXPECT_EQ(gpt2.activation, "gelu_new");
+  EXPECT_EQ(gpt2.intermediate_size, 4 * 768);
+  EXPECT_EQ(parse(R"({"model_type":"llama","layer_norm_eps":0.5})").norm_eps, 1e-6);
+}
+
 TEST(ModelConfig, RefusesWithKeyAndValue) {
   refused("[]", Exit::kBadInput, "must hold an object");
   refused("{}", Exit::kBadInput, "neither");

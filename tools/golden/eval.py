@@ -68,7 +68,7 @@ def templates():
     out = []
     for t in ["{{question}}\n", "{{choices.label.index(answerKey)}}", "{{choices.text}}", "{{xs}}", "{{s}}|{{s.strip()}}|{{s|trim}}", "{% for c in choices.text %}\n- {{c}}\n{% endfor %}\n", "  {% if n > 2 %}yes{% else %}no{% endif %}\n\n",
               "{{missing}}", "{{missing is defined}}", "{{missing|default('d')}}", "{% if missing %}x{% endif %}", "{{missing.x}}", "{{question|regex_replace('[0-9]', '#')}}", "{{question|regex_replace('(W)h(at)', '\\\\2-\\\\1', 1)}}", "{{n / 2}} {{n // 2}} {{n % 2}} {{-n}}",
-              "{{[question, s]}}", "{{nested[0].k}}", "{{nested}}", "{{'%s-%d' % ('a', 3)}}", "{{choices['text'][0] ~ n}}", "{%- set x = 3 -%} {{x}}", "{{question.split(' ')[:-1]|join(' ')}}", "{{' '+question.split(' ')[-1]}}", "{{nested|length}}", "{{xs|join(',')}}", "{{question == missing}}", "{% for x in missing %}{% endfor %}", "{{question[::-1]}}", "{{question.lower().replace('what','WHAT')}}", "{# note #}\na\n"]:
+              "{{[question, s]}}", "{{nested[0].k}}", "{{nested}}", "{{'%s-%d' % ('a', 3)}}", "{{choices['text'][0] ~ n}}", "{%- set x = 3 -%} {{x}}", "{{question.split(' ')[:-1]|join(' ')}}", "{{' '+question.split(' ')[-1]}}", "{{nested|length}}", "{{xs|join(',')}}", "{{question == missing}}", "{% for x in missing %}{% endfor %}", "{{question[::-1]}}", "{{question.lower().replace('what','WHAT')}}", "{# note #}\na\n", "{{choices|tojson}}", "{{nested|tojson}}", "{{['日本', '<a&b>', xs]|tojson(2)}}"]:
         try:
             out.append([t, utils.apply_template(t, doc)])
         except Exception:

@@ -3,7 +3,9 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <cmath>
 #include <cstring>
 #include <nlohmann/json.hpp>
 
@@ -11,6 +13,15 @@
 #include "base/files.h"
 
 namespace mxt::eval {
+
+namespace {
+
+bool is_finite(const OrderedJson& j) {
+  if (j.is_number_float()) return std::isfinite(j.get<double>());
+  return !j.is_array() || std::all_of(j.begin(), j.end(), is_finite);
+}
+
+}  // namespace
 
 RequestCache::RequestCache(const std::string& path) : path_(path) {
   if (path_.empty()) return;
@@ -43,7 +54,7 @@ const OrderedJson* RequestCache::find(const std::string& key) const {
 
 void RequestCache::put(const std::string& key, const OrderedJson& answer) {
   answers_[key] = answer;
-  if (fd_ < 0) return;
+  if (fd_ < 0 || !is_finite(answer)) return;  // JSON has no words for it
   const std::string line =
       OrderedJson::array({key, answer}).dump(-1, ' ', false, OrderedJson::error_handler_t::replace) + "\n";
   for (size_t at = 0; at < line.size();) {

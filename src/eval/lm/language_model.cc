@@ -40,6 +40,12 @@ std::string LanguageModel::identity() const {
   if (identity_.empty()) {
     Blake3 h;
     h.update(formats::WeightSource::open(choice_.path)->digest_text());
+    // A folder's config, tokenizer and template beside its weights; a GGUF file holds its own.
+    if (fs::is_directory(choice_.path))
+      for (const std::string& f : list_files(choice_.path))
+        if (!f.ends_with(".safetensors") && f.find('/') == std::string::npos &&
+            (f.ends_with(".json") || f.ends_with(".jinja") || f.ends_with(".txt")))
+          h.update(f + " " + hash_file(choice_.path + "/" + f).blake3 + "\n");
     if (!choice_.adapter.empty())
       for (const std::string& f : list_files(choice_.adapter))
         if (f.ends_with(".safetensors") || f.ends_with(".json"))
@@ -220,8 +226,8 @@ bool LanguageModel::run_rolling(const std::vector<Request*>& requests, RequestCa
     const auto scores = scorer.score_targets(inputs, targets);
     for (size_t w = first; w < i; ++w) {
       double sum = 0;
-      for (float x : scores[w - first])
-        if (!std::isnan(x)) sum += static_cast<double>(x);
+      for (size_t t = 0; t < scores[w - first].size(); ++t)  // a model's own NaN counts
+        if (targets[w - first][t] != -100) sum += static_cast<double>(scores[w - first][t]);
       const size_t r = windows[w].request;
       sums[r] += sum;
       if (--left[r] == 0) {
@@ -262,14 +268,19 @@ GenerationSettings generation_settings(const OrderedJson& kwargs) {
       if (v.is_string())
         g.until = {v.get<std::string>()};
       else if (v.is_array())
-        for (const OrderedJson& u : v) g.until.push_back(u.get<std::string>());
+        for (const OrderedJson& u : v) {
+          if (!u.is_string()) fail_input("generation_kwargs: until holds {}: a list of texts is wanted", u.dump());
+          g.until.push_back(u.get<std::string>());
+        }
       else if (!v.is_null())
-        fail_input("generation_kwargs: until is text or a list of texts");
+        fail_input("generation_kwargs: until is {}: text or a list of texts is wanted", v.dump());
     } else if (k == "temperature")
       temperature = number();
-    else if (k == "do_sample")
+    else if (k == "do_sample") {
+      if (!v.is_null() && !v.is_boolean())
+        fail_input("generation_kwargs: do_sample is {}: true or false is wanted", v.dump());
       do_sample = v;
-    else if (k == "top_p")
+    } else if (k == "top_p")
       g.top_p = number();
     else if (k == "min_p")
       g.min_p = number();

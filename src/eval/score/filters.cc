@@ -104,7 +104,7 @@ OrderedJson multi_choice(const OrderedJson& f, const std::string& where, const P
   auto named = [&](const PythonRegex& r, const std::string& s, const std::map<std::string, std::string>& names) {
     std::string m = pick(r, s, select).value_or("");
     const auto it = names.find(m);
-    return it == names.end() ? m : it->second;
+    return m.empty() || it == names.end() ? m : it->second;
   };
   return on_each(std::move(list), where, [&](const OrderedJson& r) -> OrderedJson {
     const std::string s = text_of(r);

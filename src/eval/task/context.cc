@@ -63,8 +63,8 @@ std::vector<Message> Task::turn(const OrderedJson& question, const std::vector<s
   std::vector<Message> out = {{"user", q, delimited ? target_delimiter : ""}};
   if (answered) {
     OrderedJson a = *answer;
-    if (choices && a.is_number_integer()) {
-      int64_t i = a.get<int64_t>();
+    if (choices && (a.is_number_integer() || a.is_boolean())) {  // Python's true is 1
+      int64_t i = a.is_boolean() ? int64_t{a.get<bool>()} : a.get<int64_t>();
       if (i < 0) i += static_cast<int64_t>(choices->size());
       if (i < 0 || i >= static_cast<int64_t>(choices->size()))
         fail(fmt::format("an example's answer {} is none of its {} choices", a.dump(), choices->size()));

@@ -171,8 +171,8 @@ void TaskIndex::build_group(const std::string& name, const OrderedJson& config, 
         fail_input("group {}: an entry of aggregate_metric_list names a metric", name);
       if (a.contains("aggregation") && a["aggregation"] != "mean")
         fail_input("group {}: aggregation of a group is mean, not {}", name, a["aggregation"].dump());
-      g.aggregates.push_back(
-          {a["metric"], strings(a.value("filter_list", OrderedJson())), a.value("weight_by_size", true)});
+      g.aggregates.push_back({a["metric"], strings(a.value("filter_list", OrderedJson())),
+                              !a.contains("weight_by_size") || a["weight_by_size"] != false});
     }
   OrderedJson merged = OrderedJson::object();
   for (const auto& [k, v] : config.items())

@@ -105,7 +105,8 @@ DocMetrics Task::score_text(const OrderedJson& doc, const OrderedJson& result, c
   OrderedJson gold = target(doc);
   if (choice_.set()) {
     const std::vector<std::string> choices = choices_of(doc, choice_);
-    const int64_t i = gold.is_number_integer() ? gold.get<int64_t>() : -1;
+    int64_t i = gold.is_number_integer() ? gold.get<int64_t>() : INT64_MIN;
+    if (i < 0 && i != INT64_MIN) i += static_cast<int64_t>(choices.size());  // as Python counts
     if (i < 0 || i >= static_cast<int64_t>(choices.size()))
       fail(fmt::format("doc_to_target gives {}, which is none of the {} choices", gold.dump(), choices.size()));
     gold = choices[static_cast<size_t>(i)];

@@ -183,7 +183,7 @@ void Task::read_metrics() {
       if (!name.is_string()) fail("metric is a name");
       metric.name = name;
       const std::string where = "task " + name_ + ": " + metric.name;
-      if (m.value("hf_evaluate", false))
+      if (m.contains("hf_evaluate") && m["hf_evaluate"] == true)
         fail_missing("{}: metrics of the evaluate library are not supported here", where);
       if (!process_results_) {
         const MetricInfo info = metric_info(metric.name, where);

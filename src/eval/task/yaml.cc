@@ -29,7 +29,9 @@ OrderedJson resolve(const std::string& s) {
   if (digits == ".inf" || digits == ".Inf" || digits == ".INF")
     return (negative ? -1 : 1) * std::numeric_limits<double>::infinity();
   if (s == ".nan" || s == ".NaN" || s == ".NAN") return std::numeric_limits<double>::quiet_NaN();
-  if (digits.empty() || !((digits[0] >= '0' && digits[0] <= '9') || digits[0] == '.')) return s;
+  const auto is_digit = [](char c) { return c >= '0' && c <= '9'; };
+  // A float may begin with its point, but then it has no sign and a digit follows.
+  if (digits.empty() || !(is_digit(digits[0]) || (digits.size() > 1 && s[0] == '.' && is_digit(digits[1])))) return s;
   std::string plain;
   for (char c : digits)
     if (c != '_') plain += c;

@@ -18,6 +18,7 @@ constexpr Family kLlama{.model_type = "llama",
                         .max_positions = 2048,
                         .norm_eps = 1e-6,
                         .rope_theta = 10000,
+                        .reads_mlp_bias = true,
                         .bos = 1,
                         .eos = 2};
 
@@ -29,6 +30,7 @@ constexpr Family mistral() {
   f.num_kv_heads = 8;
   f.kv_heads_follow = false;
   f.max_positions = 131072;
+  f.reads_attention_bias = f.reads_mlp_bias = false;
   f.sliding = true;
   return f;
 }
@@ -70,6 +72,7 @@ constexpr Family qwen2() {
   f.architecture = "Qwen2ForCausalLM";
   f.head_dim = 0;
   f.attention_bias = true;  // on q, k and v; never on o
+  f.reads_attention_bias = false;
   return f;
 }
 

@@ -18,6 +18,7 @@ struct Family {
   double partial_rotary_factor = 1.0;
   bool tie_embeddings = false;
   bool attention_bias = false, always_bias = false;
+  bool reads_attention_bias = true, reads_mlp_bias = false;  // whether the class has these keys; else they say nothing
   std::string_view activation = "silu";
   double dropout = 0;
   int64_t bos = -1, eos = -1, pad = -1;

@@ -1,6 +1,7 @@
 #include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <tuple>
 
 #include "base/error.h"
 #include "base/files.h"
@@ -135,6 +136,8 @@ RopeScaling parse_scaling(const OrderedJson& j, const Keys& whole) {
   if (r.kind == Kind::kLlama3) {
     for (const char* need : {"low_freq_factor", "high_freq_factor"})
       if (!k.find({need})) fail_input("{}: rotary scaling \"llama3\" has no \"{}\"", source, need);
+    if (r.original_max_positions == 0)  // as transformers has it
+      r.original_max_positions = whole.integer({"max_position_embeddings"}, 0, 1, int64_t{1} << 40);
     if (r.original_max_positions == 0)
       fail_input("{}: rotary scaling \"llama3\" has no \"original_max_position_embeddings\"", source);
     r.low_freq_factor = k.number({"low_freq_factor"}, 1.0, 1e-6, 1e6);
@@ -161,7 +164,7 @@ RopeScaling parse_scaling(const OrderedJson& j, const Keys& whole) {
 }
 
 // transformers 5 writes rope_parameters {rope_theta, rope_type, partial_rotary_factor, …}; before it rope_theta,
-// partial_rotary_factor and rope_scaling stood apart.
+// partial_rotary_factor and rope_scaling stood apart, but a rope_scaling that holds them wins.
 void parse_rope(const Keys& k, const Family& f, ModelConfig& c) {
   if (f.rope_theta == 0) return;
   const OrderedJson* parameters = k.object("rope_parameters");
@@ -175,10 +178,17 @@ void parse_rope(const Keys& k, const Family& f, ModelConfig& c) {
         fail_missing("{}: rope_parameters differ by layer type (\"{}\"), which is not built in", k.source(), name);
   c.rope_theta = k.number({"rope_theta"}, f.rope_theta, 1e-3, 1e15);
   c.partial_rotary_factor = k.number({"partial_rotary_factor"}, f.partial_rotary_factor, 1e-3, 1.0);
-  if (parameters) {
-    const Keys p(*parameters, k.source());
-    c.rope_theta = p.number({"rope_theta"}, c.rope_theta, 1e-3, 1e15);
-    c.partial_rotary_factor = p.number({"partial_rotary_factor"}, c.partial_rotary_factor, 1e-3, 1.0);
+  const auto inside = [&](const OrderedJson& j) {
+    const Keys p(j, k.source());
+    return std::pair(p.number({"rope_theta"}, c.rope_theta, 1e-3, 1e15),
+                     p.number({"partial_rotary_factor"}, c.partial_rotary_factor, 1e-3, 1.0));
+  };
+  if (parameters) std::tie(c.rope_theta, c.partial_rotary_factor) = inside(*parameters);
+  if (older) {
+    const auto stated = inside(*older);
+    if (parameters && stated != std::pair(c.rope_theta, c.partial_rotary_factor))
+      fail_input("{}: \"rope_scaling\" and \"rope_parameters\" differ: keep the one that is meant", k.source());
+    std::tie(c.rope_theta, c.partial_rotary_factor) = stated;
   }
   // transformers' class of such a model either passes over the key or fails, by rope_type; others rotate that part.
   if (f.partial_rotary_factor == 1.0 && c.partial_rotary_factor != 1.0)
@@ -248,6 +258,9 @@ void refuse_foreign(const Keys& k, const Family& f) {
   }
 }
 
+// GPT-2's class has names of its own; a key that a class does not read says nothing.
+bool is_gpt2(const Family& f) { return f.model_type == "gpt2"; }
+
 void parse_sizes(const Keys& k, const Family& f, ModelConfig& c) {
   c.vocab_size = k.integer({"vocab_size"}, f.vocab_size, 1, kMaxTokens);
   c.hidden_size = k.integer({"hidden_size", "n_embd"}, f.hidden_size, 1, kMaxWidth);
@@ -255,7 +268,7 @@ void parse_sizes(const Keys& k, const Family& f, ModelConfig& c) {
   c.num_heads = k.integer({"num_attention_heads", "n_head"}, f.num_heads, 1, kMaxCount);
   c.max_positions = k.integer({"max_position_embeddings", "n_positions"}, f.max_positions, 1, int64_t{1} << 40);
   const int64_t inner = f.intermediate_size ? f.intermediate_size : 4 * c.hidden_size;
-  c.intermediate_size = k.integer({"intermediate_size", "n_inner"}, inner, 1, kMaxWidth);
+  c.intermediate_size = k.integer({is_gpt2(f) ? "n_inner" : "intermediate_size"}, inner, 1, kMaxWidth);
   // A key that is null means "as many as heads", an absent one transformers' default.
   const bool follow = f.kv_heads_follow || k.is_null("num_key_value_heads");
   c.num_kv_heads = k.integer({"num_key_value_heads"}, follow ? c.num_heads : f.num_kv_heads, 1, kMaxCount);
@@ -300,12 +313,16 @@ std::optional<DType> parse_dtype(const Keys& k) {
 void parse_text(const Keys& k, const Keys& whole, const Family& f, ModelConfig& c) {
   refuse_foreign(k, f);
   parse_sizes(k, f, c);
-  c.norm_eps = k.number({"rms_norm_eps", "layer_norm_epsilon", "layer_norm_eps"}, f.norm_eps, 0, 1);
+  c.norm_eps = k.number({is_gpt2(f)               ? "layer_norm_epsilon"
+                         : f.model_type == "bert" ? "layer_norm_eps"
+                                                  : "rms_norm_eps"},
+                        f.norm_eps, 0, 1);
   parse_rope(k, f, c);
   c.tie_embeddings = whole.boolean({"tie_word_embeddings"}, k.boolean({"tie_word_embeddings"}, f.tie_embeddings));
-  c.attention_bias = f.always_bias || k.boolean({"attention_bias"}, f.attention_bias);
-  c.mlp_bias = f.always_bias || k.boolean({"mlp_bias"}, false);
-  c.activation = k.text({"hidden_act", "activation_function"}, f.activation);
+  c.attention_bias =
+      f.always_bias || (f.reads_attention_bias ? k.boolean({"attention_bias"}, f.attention_bias) : f.attention_bias);
+  c.mlp_bias = f.always_bias || (f.reads_mlp_bias && k.boolean({"mlp_bias"}, false));
+  c.activation = k.text({is_gpt2(f) ? "activation_function" : "hidden_act"}, f.activation);
   c.attn_pdrop = k.number({"attn_pdrop", "attention_dropout", "attention_probs_dropout_prob"}, f.dropout, 0, 1);
   c.resid_pdrop = k.number({"resid_pdrop", "hidden_dropout_prob"}, f.dropout, 0, 1);
   c.embd_pdrop = k.number({"embd_pdrop", "hidden_dropout_prob"}, f.dropout, 0, 1);

@@ -55,7 +55,8 @@ struct Style {
   bool keep_trailing_newline = false;
   bool strict_undefined = false;  // printing, testing, comparing or going through an undefined value is an error
   bool regex_replace = false;     // the filter of that name: Python's re.sub(pattern, replacement, text, count)
-  static Style plain() { return {false, false, true, true, true}; }
+  bool html_json = false;         // tojson as Jinja2 itself writes it: keys sorted, ASCII, safe inside HTML
+  static Style plain() { return {false, false, true, true, true, true}; }
 };
 
 constexpr size_t kMaxSource = size_t{1} << 20;  // bytes of a template

@@ -12,6 +12,7 @@ namespace mxt::tokenizer::jinja {
 
 FilterFn find_filter(std::string_view name);                               // null where there is none
 Value regex_replace_filter(Interp& in, const Value& v, const Args& args);  // Style::regex_replace
+Value html_tojson_filter(Interp& in, const Value& v, const Args& args);    // Style::html_json
 TestFn find_test(std::string_view name);
 std::string no_filter(std::string_view name);  // what to say then
 

@@ -453,7 +453,7 @@ FilterFn find_filter(std::string_view name) {
 
 std::string no_filter(std::string_view name) {
   for (std::string_view known : {"pprint", "random", "striptags", "urlize", "wordwrap"})
-    if (known == name) return fmt::format("the filter '{}' is not supported in a chat template", name);
+    if (known == name) return fmt::format("the filter '{}' is not supported in templates here", name);
   return fmt::format("No filter named '{}'.", name);
 }
 

@@ -325,7 +325,7 @@ bool is_string_method(std::string_view name) {
 
 Value call_string_method(Machine& m, const StrRef& self, std::string_view name, const Args& args) {
   const Call* f = find_call(name);
-  if (!f) m.fail("str.{} is not supported in a chat template", name);
+  if (!f) m.fail("str.{} is not supported in templates here", name);
   m.touch_bytes(self->text.size() / 8);
   return (*f)(m, self, args);
 }

@@ -472,6 +472,31 @@ Value regex_replace_filter(Interp& in, const Value& v, const Args& args) {
   return m.text(re.sub(with->text, text->text, static_cast<size_t>(std::max<int64_t>(b.integer(2, 0), 0))));
 }
 
+// Jinja2's htmlsafe_json_dumps; transformers puts its own tojson in its place.
+Value html_tojson_filter(Interp& in, const Value& v, const Args& args) {
+  Machine& m = in.machine();
+  Bound b(m, "tojson", args, {"indent"});
+  JsonStyle style;
+  style.ensure_ascii = style.sort_keys = true;
+  if (b.given(0) && !b[0].is_none()) {
+    const int64_t n = b.integer(0, 0);
+    if (n > 1000) m.fail_limit("indents JSON by more than 1000 characters");
+    style.has_indent = true;
+    style.item_separator.assign(1, ',');
+    style.indent.assign(static_cast<size_t>(std::max<int64_t>(n, 0)), ' ');
+  }
+  Builder out(m);
+  const StrRef json = to_json(m, v, style);
+  std::string_view text = json->text;
+  while (!text.empty()) {
+    const size_t n = std::min(text.find_first_of("<>&'"), text.size());
+    out.add(text.substr(0, n));
+    if (n < text.size()) out.add(fmt::format("\\u{:04x}", static_cast<unsigned char>(text[n])));
+    text.remove_prefix(std::min(n + 1, text.size()));
+  }
+  return Value::string(out.finish());
+}
+
 namespace {
 
 constexpr FilterEntry kFilters[] = {

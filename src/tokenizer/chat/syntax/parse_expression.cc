@@ -342,6 +342,7 @@ ExprPtr Parser::filter(ExprPtr e) {
   f->text = dotted_name();
   f->filter = find_filter(f->text);
   if (!f->filter && style_.regex_replace && f->text == "regex_replace") f->filter = regex_replace_filter;
+  if (style_.html_json && f->text == "tojson") f->filter = html_tojson_filter;
   if (!f->filter && !soft_) unknown_.emplace_back(f->line, no_filter(f->text));
   f->call = is_op("(") ? call_args() : std::make_unique<CallArgs>();
   return done(std::move(f));
