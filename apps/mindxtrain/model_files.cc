@@ -213,7 +213,7 @@ void set_threads(int asked) {
       if (asked < 1 || asked > kMost)
         fail_input("OMP_NUM_THREADS={}: a number of threads is wanted, 1 to {}", env, kMost);
     }
-  if (asked <= 0) asked = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+  if (asked <= 0) asked = usable_cores();
   set_num_threads(asked);
 }
 

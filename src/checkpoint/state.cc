@@ -133,6 +133,7 @@ TrainState load_state(const std::string& folder, const graph::Graph& g, runtime:
     if (t.type != DType::kF32 || t.count() != i.size) fail_input("{}: tensor {} does not fit this run", folder, i.name);
     const auto access = params.write(i.param, i.array);
     std::memcpy(access.slot.*i.array, file.bytes(t).data(), t.bytes);
+    file.drop_pages();  // read once: they do not count as this program's memory
   }
   for (size_t i = 0; i < g.params.size(); ++i) params.sync_weights(static_cast<graph::ParamId>(i));
   s.device = expected.device, s.plan_choices = expected.plan_choices;  // what goes on is this device's

@@ -17,7 +17,7 @@ class Gguf;
 
 // Frequencies of rotary embedding: transformers' `rope_scaling` / `rope_parameters`.
 struct RopeScaling {
-  enum class Kind { kNone, kLinear, kDynamic, kYarn, kLlama3 };
+  enum class Kind { kNone, kLinear, kDynamic, kYarn, kLlama3, kDivisors };
   Kind kind = Kind::kNone;
   double factor = 1.0;
   int64_t original_max_positions = 0;                    // yarn, llama3; 0 = not stated
@@ -28,6 +28,7 @@ struct RopeScaling {
   bool truncate = true;                                  // yarn: round the correction range
   std::vector<int64_t> mrope_section;                    // Qwen-VL: how head_dim/2 splits over time, height, width
   bool mrope_interleaved = false;
+  std::vector<float> divisors;  // kDivisors: of the frequencies, one a pair, as a GGUF file may hold them
   bool operator==(const RopeScaling&) const = default;
 };
 

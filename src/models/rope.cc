@@ -3,6 +3,7 @@
 #include <cmath>
 #include <numbers>
 
+#include "base/error.h"
 #include "models/model.h"
 
 namespace mxt::models {
@@ -70,6 +71,10 @@ void rope_tables(const formats::ModelConfig& c, int64_t rotary, int64_t position
       break;
     case Kind::kLlama3:
       for (float& f : inv_freq) f = llama3(f, c.rope_scaling);
+      break;
+    case Kind::kDivisors:
+      MXT_ASSERT(c.rope_scaling.divisors.size() == inv_freq.size());
+      for (size_t i = 0; i < inv_freq.size(); ++i) inv_freq[i] /= c.rope_scaling.divisors[i];
       break;
     case Kind::kYarn:
       yarn(inv_freq, c, rotary);

@@ -171,8 +171,15 @@ class GgufFileWriter {
       int64_t n = 1;
       for (int64_t d : item.shape) n *= d;
       written_.parameters += n;
-      written_.quantized += item.type != GgmlType::kF32;
+      // A scheme of blocks gives way to F16 where rows do not hold whole ones.
+      if (item.type == GgmlType::kF16 && base_type(scheme_) != GgmlType::kF16)
+        written_.kept.push_back(item.from[0]);
+      else
+        written_.quantized += item.type != GgmlType::kF32;
     }
+    if (written_.quantized == 0) fail_input("{}: has no matrix that this scheme can hold", source_.path());
+    for (const std::string& k : written_.kept)
+      log::warn("{}: {} columns are no multiple of this scheme's blocks: kept as F16", k, source_.shape(k).back());
   }
 
   // llama-quantize's choice (llama_tensor_get_type without an importance matrix).
@@ -200,9 +207,21 @@ class GgufFileWriter {
     return fitting(t, columns);
   }
 
-  void check(const Item& item, const float* w, int64_t count) const {
-    if (!std::isfinite(largest(w, count)))
+  // [count / width, width]
+  void check(const Item& item, const float* w, int64_t count, int64_t width) const {
+    constexpr float kAlwaysFits = 3e4f;  // scales are float16 at the most narrow
+    const float most = largest(w, count);
+    if (!std::isfinite(most))
       fail_input("{}: tensor \"{}\" holds NaN or infinity: the model is damaged", source_.path(), item.from[0]);
+    if (most < kAlwaysFits || item.type == GgmlType::kF32) return;
+    const formats::GgmlTypeInfo& info = *formats::ggml_type_info(item.type);
+    std::string held(static_cast<size_t>(count / info.block * info.bytes), '\0');
+    std::vector<float> read(static_cast<size_t>(count));
+    formats::ggml_quantize(item.type, w, count / width, width, held.data());
+    formats::ggml_dequantize(item.type, held.data(), count / width, width, read.data());
+    if (!std::isfinite(largest(read.data(), count)))
+      fail_input("{}: tensor \"{}\" holds weights as large as {:g}, more than {} can: gguf_bf16 holds them",
+                 source_.path(), item.from[0], most, info.name);
   }
 
   void write(const Item& item, formats::GgufWriter& out) {
@@ -218,7 +237,7 @@ class GgufFileWriter {
         const size_t n = static_cast<size_t>((e - b) * width);
         values_.resize(n);
         source_.read(hf, DType::kF32, values_.data(), b, e);
-        check(item, values_.data(), (e - b) * width);
+        check(item, values_.data(), (e - b) * width, width);
         if (item.pair_heads > 0) {
           ordered_.resize(n);
           interleave(values_.data(), ordered_.data(), e - b, head, width);
@@ -242,7 +261,7 @@ class GgufFileWriter {
     const int64_t n = item.shape.empty() ? 1 : item.shape[0];
     values_.resize(static_cast<size_t>(n));
     source_.read(item.from[0], DType::kF32, values_.data(), 0, -1);
-    check(item, values_.data(), n);
+    check(item, values_.data(), n, n);
     ordered_.resize(values_.size());
     if (item.pair_heads > 0) interleave(values_.data(), ordered_.data(), n, n / item.pair_heads, 1);
     out.append(item.name, item.pair_heads > 0 ? ordered_.data() : values_.data(), 1);
@@ -254,12 +273,12 @@ class GgufFileWriter {
     values_.resize(static_cast<size_t>(rows * cols));
     ordered_.resize(values_.size());
     source_.read(item.from[0], DType::kF32, values_.data(), 0, -1);
-    check(item, values_.data(), rows * cols);
     parallel_for(0, rows, 16, [&](int64_t b, int64_t e) {
       for (int64_t r = b; r < e; ++r)
         for (int64_t k = 0; k < cols; ++k)
           ordered_[static_cast<size_t>(r * cols + k)] = values_[static_cast<size_t>(k * rows + r)];
     });
+    check(item, ordered_.data(), rows * cols, cols);
     out.append(item.name, ordered_.data(), rows);
   }
 

@@ -29,6 +29,7 @@ uint32_t u32(int64_t v) {
 
 std::vector<float> rope_divisors(const ModelConfig& c) {
   const RopeScaling& r = c.rope_scaling;
+  if (r.kind == RopeScaling::Kind::kDivisors) return r.divisors;
   if (r.kind != RopeScaling::Kind::kLlama3) return {};
   // transformers' _compute_llama3_parameters, as divisors of the frequencies.
   std::vector<float> out;

@@ -322,7 +322,14 @@ TEST(ModelConfig, FindsLlama3ScalingInTheDivisors) {
   EXPECT_EQ(c.rope_scaling.kind, RopeScaling::Kind::kLlama3);
   EXPECT_EQ(c.rope_scaling.factor, 32.0);
   EXPECT_EQ(c.rope_scaling.original_max_positions, 8192);
-  expect_refused([&] { file(1.01); }, Exit::kMissing, "no Llama 3 scaling");
+  // Others are taken as they stand.
+  const ModelConfig other = file(1.01);
+  EXPECT_EQ(other.rope_scaling.kind, RopeScaling::Kind::kDivisors);
+  ASSERT_EQ(other.rope_scaling.divisors.size(), 32u);
+  EXPECT_EQ(other.rope_scaling.divisors[0], 1.01f);
+  EXPECT_FLOAT_EQ(other.rope_scaling.divisors[31], 32 * 1.01f);
+  expect_refused([&] { to_hf_config(other, DType::kF32); }, Exit::kMissing, "rope_freqs");
+  expect_refused([&] { file(-1); }, Exit::kBadInput, "divisors are wanted");
   expect_refused([&] { file(1, 7); }, Exit::kBadInput, "is odd");
 }
 

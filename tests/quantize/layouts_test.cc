@@ -197,6 +197,68 @@ TEST_F(Layouts, DamagedWeightsAreNamed) {
   }
 }
 
+TEST_F(Layouts, WeightsPastAFormatsRangeAreRefused) {
+  const std::string file = root_ + "/even/model.safetensors", whole = read_file(file);
+  const auto source = formats::Safetensors::open(file);
+  const std::string name = "model.layers.1.mlp.up_proj.weight";
+  for (const auto& [value, refused] :
+       {std::pair{7e4f, std::vector<std::string>{"gguf_f16"}},
+        {1e30f, {"gguf_f16", "gguf_q8_0", "gguf_q4_0", "gguf_q4_k_m"}},
+        {3.3e38f, {"gguf_f16", "gguf_q8_0", "gguf_q4_0", "gguf_q4_k_m", "mxfp4", "quark_mxfp4"}}}) {
+    const uint16_t large = float_to_bf16(value);
+    std::string bytes = whole;
+    std::memcpy(bytes.data() + source.at(name).offset + 100, &large, 2);
+    write_file_atomic(file, bytes);
+    for (const Case& c : kCases) {
+      SCOPED_TRACE(fmt::format("{} {:g}", c.name, value));
+      if (std::find(refused.begin(), refused.end(), c.name) == refused.end()) {
+        write("even", c, "out");
+        continue;
+      }
+      try {
+        write("even", c, "out");
+        ADD_FAILURE();
+      } catch (const Error& e) {
+        EXPECT_NE(std::string(e.what()).find(name), std::string::npos) << e.what();
+        EXPECT_NE(std::string(e.what()).find("as large as"), std::string::npos) << e.what();
+      }
+    }
+  }
+}
+
+TEST_F(Layouts, RowsThatHoldNoWholeBlocksAreSaid) {
+  MadeModel narrow;
+  narrow.type = "llama", narrow.hidden = 96, narrow.ffn = 100, narrow.heads = 3, narrow.kv_heads = 1;
+  narrow.head_dim = 32, narrow.layers = 2;
+  narrow.write(root_ + "/narrow");
+  const Case q8{"gguf_q8_0", {true, QuantScheme::kGgufQ8_0, true}};
+  const Written w = write("narrow", q8, "some");
+  EXPECT_EQ(w.kept,
+            (std::vector<std::string>{"model.layers.0.mlp.down_proj.weight", "model.layers.1.mlp.down_proj.weight"}));
+  narrow.hidden = 72, narrow.head_dim = 24;
+  narrow.write(root_ + "/narrower");
+  EXPECT_THROW(write("narrower", q8, "none"), Error);
+}
+
+// llama.cpp holds Llama 3's scaling as divisors; parameters that nobody published come back as those.
+TEST_F(Layouts, EveryLlama3ScalingIsReadBack) {
+  const std::string file = root_ + "/even/config.json";
+  OrderedJson config = parse_ordered_json(read_file(file), file);
+  config.erase("rope_parameters");
+  config["rope_scaling"] = {{"rope_type", "llama3"},
+                            {"factor", 8.0},
+                            {"low_freq_factor", 2.0},
+                            {"high_freq_factor", 3.0},
+                            {"original_max_position_embeddings", 64}};
+  write_file_atomic(file, config.dump());
+  write("even", {"gguf_q8_0", {true, QuantScheme::kGgufQ8_0, true}}, "scaled");
+  const auto source = formats::WeightSource::open(root_ + "/scaled/model.gguf");
+  const auto& r = source->config().rope_scaling;
+  ASSERT_EQ(r.kind, formats::RopeScaling::Kind::kDivisors);
+  EXPECT_EQ(r.divisors.front(), 1.0f);
+  EXPECT_EQ(r.divisors.back(), 8.0f);
+}
+
 // A reader of the file would compute another model.
 TEST_F(Layouts, WhatAGgufCannotStateIsRefused) {
   const std::string file = root_ + "/even/config.json";

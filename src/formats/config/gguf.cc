@@ -74,7 +74,7 @@ double llama3_divisor(double inv_freq, const RopeScaling& r) {
 }
 
 // llama.cpp bakes Llama 3's scaling into a tensor of divisors, one per pair. The parameters are found again by trying
-// the ones that are published; anything else is refused, since config.json could not say it.
+// the ones that are published, so that a config.json can say them; other divisors are taken as they stand.
 RopeScaling scaling_from_divisors(const Gguf& g, const GgufTensor& t, const ModelConfig& c) {
   if (t.columns() != c.head_dim / 2 || t.rows() != 1)
     fail_input("{}: rope_freqs.weight holds {} values, not {}", g.path(), t.columns(), c.head_dim / 2);
@@ -95,10 +95,13 @@ RopeScaling scaling_from_divisors(const Gguf& g, const GgufTensor& t, const Mode
     ones = ones && divisors[i] == 1.0f;
   }
   if (ones) return {};
-  if (!same)
-    fail_missing("{}: its rope_freqs.weight is no Llama 3 scaling: use the Hugging Face folder of this model",
-                 g.path());
-  return r;
+  if (same) return r;
+  for (float f : divisors)
+    if (!(f > 0 && std::isfinite(f))) fail_input("{}: rope_freqs.weight holds {}: divisors are wanted", g.path(), f);
+  RopeScaling other;
+  other.kind = RopeScaling::Kind::kDivisors;
+  other.divisors = std::move(divisors);
+  return other;
 }
 
 RopeScaling scaling_from_keys(const Gguf& g, const ArchKeys& k) {

@@ -29,6 +29,8 @@ OrderedJson eos_of(const ModelConfig& c) {
 OrderedJson scaling_of(const RopeScaling& r) {
   using Kind = RopeScaling::Kind;
   if (r.kind == Kind::kNone) return nullptr;
+  if (r.kind == Kind::kDivisors)
+    fail_missing("a config.json cannot state this GGUF file's rope_freqs.weight: begin with the model's folder");
   OrderedJson j;
   const char* names[] = {"default", "linear", "dynamic", "yarn", "llama3"};
   j["rope_type"] = names[static_cast<int>(r.kind)];
