@@ -93,6 +93,8 @@ void add_bench(CLI::App& app) {
       return;
     }
     const auto setup = train::make_setup(r, model, vocabulary_of(text), nullptr, train::Reads::kConfig);
+    if (against && against->shapes != train::shapes_of(*setup))
+      fail_input("--against {}: is a plan of other shapes: its calls are not this recipe's", o->against);
     const auto report = measured_plan(*setup, !threads_given(o->threads), o->policy == "enumerate");
     write_file_atomic(o->out, kernels::to_json(report.plan));
     std::printf("%s%s\n", table_of(report, setup->rows_per_step, setup->seq_len).c_str(), o->out.c_str());

@@ -35,6 +35,9 @@ struct AdapterConfig {
   std::vector<std::pair<std::string, int64_t>> rank_pattern;
   std::vector<std::pair<std::string, double>> alpha_pattern;
 
+  std::vector<int64_t> layers_to_transform;  // empty: all
+  // Whether PEFT would put a matrix on this module: by target_modules (where there are any) and layers_to_transform.
+  bool selects(std::string_view module) const;
   int64_t rank(std::string_view module) const;
   double alpha(std::string_view module) const;
   double scaling(std::string_view module) const { return scaling_for(alpha(module), rank(module)); }

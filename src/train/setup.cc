@@ -21,7 +21,8 @@ void refuse_unsupported(const config::Recipe& r) {
   const auto& m = r.train.method;
   if (r.train.backend != config::Backend::kNative)
     fail_missing(
-        "train.backend {}: this build runs `native` only; `mindxtrain export` writes other trainers' configurations",
+        "train.backend {}: this build trains by itself alone: leave train.backend out, or run that trainer with a "
+        "configuration of its own",
         text_of(r.train.backend));
   if (!r.hardware.cpu_lane() && r.hardware.gfx_arch != config::Arch::kSm90)
     fail_missing(
@@ -193,7 +194,10 @@ void fill(Setup* s, const config::Recipe& recipe, const kernels::KernelPlan* pla
   if (plan) {
     Pass p = s->pass();
     if (auto it = plan->choices.find("step micro_batch"); it != plan->choices.end())
-      p.micro_batch = std::clamp<int64_t>(plan_number(it->first, it->second), 1, per_device);
+      p.micro_batch = plan_number(it->first, it->second);
+    if (p.micro_batch > per_device)
+      fail_input("plan: \"step micro_batch\" is {}: the recipe has {} rows (train.batch.per_device)", p.micro_batch,
+                 per_device);
     if (auto it = plan->choices.find("step recompute"); it != plan->choices.end())
       p.recompute = plan_recompute(it->second);
     set_pass(*s, p.micro_batch, p.recompute);

@@ -398,6 +398,23 @@ TEST(Peft, ReadsEverySpellingOfNames) {
     }
 }
 
+// PEFT passes over matrices that the config does not select; they would count here.
+TEST(Peft, KnowsWhatAConfigSelects) {
+  const auto config = [](const char* json) { return parse_adapter_config(parse_ordered_json(json, "c"), "c"); };
+  AdapterConfig c = config(R"({"r":2,"target_modules":["q_proj","mlp.up_proj"],"layers_to_transform":[1,3]})");
+  EXPECT_TRUE(c.selects("model.layers.1.self_attn.q_proj"));
+  EXPECT_TRUE(c.selects("model.layers.3.mlp.up_proj"));
+  EXPECT_FALSE(c.selects("model.layers.2.self_attn.q_proj"));
+  EXPECT_FALSE(c.selects("model.layers.1.self_attn.xq_proj"));
+  EXPECT_FALSE(c.selects("model.layers.1.up_proj"));
+  EXPECT_FALSE(c.selects("lm_head"));
+  c = config(R"({"r":2,"target_modules":"layers\\.[02]\\.self_attn\\.q_proj"})");
+  EXPECT_TRUE(c.selects("model.layers.2.self_attn.q_proj"));
+  EXPECT_FALSE(c.selects("model.layers.1.self_attn.q_proj"));
+  EXPECT_TRUE(config(R"({"r":2,"layers_to_transform":0})").selects("h.0.attn.c_attn"));
+  EXPECT_TRUE(config(R"({"r":2})").selects("lm_head"));
+}
+
 TEST(Peft, PatternsMatchAsPeftMatchesThem) {
   AdapterConfig c;
   c.r = 8;

@@ -70,6 +70,11 @@ Adapter Adapter::open(const std::string& folder) {
     m.name = name;
     if (m.a.name.empty() || m.b.name.empty())
       fail_input("{}: module \"{}\" has only one of lora_A and lora_B: the file is incomplete", weights, name);
+    if (!a.config_.selects(name))
+      fail_input(
+          "{}: holds matrices of \"{}\", which adapter_config.json does not select (target_modules, "
+          "layers_to_transform): they do not belong together",
+          weights, name);
     m.rank = m.a.shape[0];
     m.in = m.a.shape[1];
     m.out = m.b.shape[0];

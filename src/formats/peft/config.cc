@@ -1,11 +1,14 @@
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
 
+#include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <memory>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/text.h"
 #include "formats/peft.h"
 
 namespace mxt::formats {
@@ -115,6 +118,23 @@ void parse_targets(const OrderedJson& j, AdapterConfig& c, std::string_view sour
 
 }  // namespace
 
+bool AdapterConfig::selects(std::string_view module) const {
+  const auto named = [&](const std::string& t) {
+    if (target_is_pattern) return t == "all-linear" || key_matches(t, module);
+    return module == t || (module.ends_with(t) && module[module.size() - t.size() - 1] == '.');
+  };
+  if (!target_modules.empty() && std::none_of(target_modules.begin(), target_modules.end(), named)) return false;
+  if (layers_to_transform.empty()) return true;
+  // The layer is the first number in the name.
+  for (const std::string_view part : split(module, '.')) {
+    int64_t layer = 0;
+    const auto [end, error] = std::from_chars(part.data(), part.data() + part.size(), layer);
+    if (error == std::errc() && end == part.data() + part.size())
+      return std::find(layers_to_transform.begin(), layers_to_transform.end(), layer) != layers_to_transform.end();
+  }
+  return false;
+}
+
 int64_t AdapterConfig::rank(std::string_view module) const {
   for (const auto& [key, value] : rank_pattern)
     if (key_matches(key, module)) return value;
@@ -163,6 +183,11 @@ AdapterConfig parse_adapter_config(const OrderedJson& j, std::string_view source
   c.fan_in_fan_out = boolean(j, "fan_in_fan_out", false, source);
   c.inference_mode = boolean(j, "inference_mode", false, source);
   parse_targets(j, c, source);
+  if (const OrderedJson* v = find(j, "layers_to_transform"))
+    for (const OrderedJson& n : v->is_array() ? *v : OrderedJson::array({*v})) {
+      if (!n.is_number_integer()) fail_input("{}: \"layers_to_transform\" must hold whole numbers", source);
+      c.layers_to_transform.push_back(n.get<int64_t>());
+    }
   if (const OrderedJson* v = object(j, "rank_pattern", source))
     for (const auto& [k, n] : v->items()) c.rank_pattern.emplace_back(k, rank_of(n, "rank_pattern." + k, source));
   if (const OrderedJson* v = object(j, "alpha_pattern", source))

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cstring>
 #include <fstream>
+#include <nlohmann/json.hpp>
 #include <unordered_map>
 
 #include "base/error.h"
@@ -56,6 +57,7 @@ class HfFolder final : public WeightSource {
     config_ = read_model_config(folder);
     files_ = Safetensors::open(folder);
     settle_tied();
+    check_biases();
     quantized_ = find_quantized(files_, config_, folder);
   }
 
@@ -104,6 +106,15 @@ class HfFolder final : public WeightSource {
   void drop_pages() const override { files_.drop_pages(); }
 
  private:
+  // nanoGPT's models without biases say so in a key that transformers does not read.
+  void check_biases() const {
+    const auto& raw = config_.raw;
+    if (config_.model_type != "gpt2" || !raw || !raw->contains("bias") || (*raw)["bias"] != false) return;
+    for (const char* name : {"transformer.h.0.attn.c_attn.bias", "h.0.attn.c_attn.bias"})
+      if (files_.find(name))
+        fail_input("{}: config.json says \"bias\": false, but the model has \"{}\": remove the key", path_, name);
+  }
+
   // Where a config ties the head to the embedding, one tensor is both. Writers that keep tensors apart by their memory
   // (safetensors' save_model) may store it by the head's name alone; where both names stand, they must hold the same.
   void settle_tied() {
