@@ -1,6 +1,7 @@
 #include "pipeline.h"
 
 #include <fmt/ranges.h>
+#include <malloc.h>
 
 #include <algorithm>
 #include <cctype>
@@ -281,6 +282,7 @@ void Pipeline::prepare() {
   std::error_code ec;
   for (const char* left : {"/.lock", "/.work"}) fs::remove_all(data_folder_ + left, ec);
   data_digest_ = blake3_hex(read_file(data_folder_ + "/dataset.json"));
+  malloc_trim(0);  // what preparing took is no part of what training was planned to take
 }
 
 std::string Pipeline::base_digest() {

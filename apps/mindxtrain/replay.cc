@@ -65,6 +65,13 @@ std::vector<provenance::Finding> replay(const std::string& manifest_path, const 
   p.manifest();
   const Json is = read_json_file(work + "/manifest.json");
   std::vector<provenance::Finding> out;
+  // Another base explains all that follows, so it is named first.
+  const auto base_of = [](const std::string& folder) {
+    const std::string record = folder + "/train.json";
+    return fs::exists(record) ? read_json_file(record).value("base", std::string()) : std::string();
+  };
+  if (const std::string before = base_of(run); !before.empty() && before != base_of(work))
+    out.push_back({"base model", "model.name (or init_adapter) is not what the run was made from"});
   for (const char* subject : {"plan_choices", "dataset", "checkpoint"})
     if (!provenance::subject_digest(was, subject).empty()) compare(was, is, subject, out);
   return out;

@@ -170,10 +170,16 @@ std::vector<Running> prepare(const Selection& selection, const EvaluateOptions& 
   bool programs = false;
   for (const OrderedJson& config : selection.tasks) {
     Running r;
-    r.task = std::make_unique<Task>(config, o.data_folders);
-    if (o.fewshot) r.task->set_fewshot(*o.fewshot, o.fewshot_always);
-    programs |= r.task->runs_programs();
-    r.requests = r.task->requests(o.limit, o.style);
+    try {
+      r.task = std::make_unique<Task>(config, o.data_folders);
+      if (o.fewshot) r.task->set_fewshot(*o.fewshot, o.fewshot_always);
+      programs |= r.task->runs_programs();
+      r.requests = r.task->requests(o.limit, o.style);
+    } catch (const OrderedJson::type_error& e) {
+      const std::string what = e.what();  // "[json.exception.type_error.302] type must be string, but is number"
+      fail_input("task {}: a value is of the wrong kind: {}", config.value("task", std::string("?")),
+                 what.substr(std::min(what.size(), what.find("] ") + 2)));
+    }
     r.documents = static_cast<size_t>(r.requests.back().doc_id) + 1;
     running.push_back(std::move(r));
   }

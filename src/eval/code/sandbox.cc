@@ -86,6 +86,13 @@ bool map_ids(pid_t child) {
 class MountPoint {
  public:
   MountPoint() {
+    // Programs run as nobody, who must be able to come here.
+    struct stat st{};
+    if (::geteuid() == 0)
+      for (fs::path at = fs::absolute(fs::temp_directory_path()); at.has_relative_path(); at = at.parent_path())
+        if (::stat(at.c_str(), &st) == 0 && (st.st_mode & S_IXOTH) == 0)
+          fail_missing("sandbox: {} is closed to other users: set TMPDIR to a folder that is open to them",
+                       at.string());
     std::string name = (fs::temp_directory_path() / "mindxtrain-sandbox-XXXXXX").string();
     if (!::mkdtemp(name.data()))
       fail_missing("sandbox: no folder can be made in {}: {}", fs::temp_directory_path().string(),
