@@ -264,8 +264,9 @@ void Pipeline::prepare() {
     const auto coder = make_coder(text_, setup_->model.vocab_size);
     if (const std::string other = data::compare_settings(data_folder_, recipe_, *coder); !other.empty())
       fail_input("{}: was prepared with other settings than this recipe's: {}", o_.data, other);
-    if (const std::string other = data::compare_files(data_folder_, recipe_); !other.empty())
-      fail_input("{}: was prepared from other files than this recipe's: {}", o_.data, other);
+    if (const std::string other = data::compare_rows(data_folder_, recipe_, *coder, data_access(recipe_));
+        !other.empty())
+      fail_input("{}: was prepared from other rows than this recipe's: {}", o_.data, other);
   } else {
     const std::string made = "dataset/dataset.json";
     if (fs::exists(o_.out + "/" + made) && noted(made) && !is_as_left(made)) {

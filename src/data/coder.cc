@@ -55,16 +55,18 @@ class RealCoder : public Coder {
     in.now = kTemplateTime;
     in.trained_from = trained_from;
     tokenizer::RenderedChat r = p_.chat_template->render(in);
-    if (!r.left_out.empty()) {
-      const size_t i = r.left_out[0];
+    std::string left_out;
+    for (const size_t i : r.left_out) {
       const auto role = messages[i].find("role");
-      fail_input(
-          "{}: the template leaves out messages[{}]{}: name a role that it knows, or leave the message out of the row",
-          p_.chat_template->name(), i,
-          role != messages[i].end() && role->is_string() ? fmt::format(" (role \"{}\")", role->get<std::string>())
-                                                         : std::string());
+      const std::string who = role != messages[i].end() && role->is_string() ? role->get<std::string>() : "";
+      if (who == "assistant" && !messages[i].contains("tool_calls"))
+        fail_input(
+            "{}: the template leaves out the content of messages[{}] (role \"assistant\"): an empty answer would be "
+            "trained; use a model whose template takes it",
+            p_.chat_template->name(), i);
+      if (left_out.empty()) left_out = fmt::format("messages[{}] (role \"{}\")", i, who);
     }
-    return {std::move(r.text), std::move(r.assistant), std::move(r.plain)};
+    return {std::move(r.text), std::move(r.assistant), std::move(r.plain), std::move(left_out)};
   }
   std::string digest() const override {
     Blake3 h;

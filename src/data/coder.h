@@ -1,6 +1,7 @@
 // What this room asks of a tokenizer and its chat template; make_coder() wraps the real ones.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -10,6 +11,7 @@
 #include <vector>
 
 #include "base/json.h"
+#include "base/log.h"
 #include "tokenizer/span.h"
 
 namespace mxt::tokenizer {
@@ -25,11 +27,14 @@ struct RenderedChat {
   std::string text;
   std::vector<ByteSpan> assistant;  // what is trained on, sorted and disjoint
   std::vector<ByteSpan> plain;      // message text, where control tokens are ordinary text; sorted and disjoint
+  std::string left_out = {};        // a message whose content the text has nothing of, in words; "" where there is none
 };
 
 // Immutable and thread-safe.
 class Coder {
  public:
+  Coder() = default;
+  Coder(const Coder&) = delete;
   virtual ~Coder() = default;
   // Token ids of the text; with `offsets`, the bytes that every token stands for. Control tokens inside `plain` are
   // ordinary text, elsewhere they are recognised. Nothing is added.
@@ -45,6 +50,13 @@ class Coder {
   virtual std::string digest() const = 0;  // of everything above: equal digest = equal tokens for equal rows
   // Bytes of one token, for showing.
   virtual std::string token_bytes(int32_t id) const = 0;
+  // Of many rows alike the first one met is named.
+  void warn_once(const std::string& text) const {
+    if (!warned_.exchange(true)) log::warn("{}", text);
+  }
+
+ private:
+  mutable std::atomic<bool> warned_ = false;
 };
 
 // The date that templates with strftime_now see in training data: fixed, so that equal inputs prepare to equal bytes on

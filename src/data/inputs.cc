@@ -1,5 +1,6 @@
 #include "data/inputs.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
@@ -82,24 +83,47 @@ std::string compare_settings(const std::string& folder, const config::Recipe& r,
   return all;
 }
 
-std::string compare_files(const std::string& folder, const config::Recipe& r) {
-  std::error_code ec;
-  if (r.data.source != config::DataSource::kLocal || !r.data.path) return "";
-  std::vector<SourceFile> files;
+std::string compare_rows(const std::string& folder, const config::Recipe& r, const Coder& coder, const Access& access) {
+  using S = config::DataSource;
+  const config::Data& d = r.data;
+  const bool fetched =
+      std::any_of(d.mixture.begin(), d.mixture.end(), [](const auto& m) { return m.hf_id.has_value(); });
+  if (fetched || d.source == S::kHf || d.source == S::kLighthouse || (d.synth && d.synth->teacher)) return "";
+  OrderedJson now;
   try {
-    files = find_source_files(*r.data.path, r.data.split);
+    now = inputs_of(read_settings(r, access, ""), coder);
   } catch (const Error&) {
-    return "";  // prepared elsewhere
+    return "";  // prepared elsewhere: the files are not here
   }
   const OrderedJson made = parse_ordered_json(read_manifest(folder).inputs, folder);
-  const OrderedJson there = made.value("sources", OrderedJson::array());
-  if (there.size() != files.size())
-    return fmt::format("{} files (the recipe: {}, first {})", there.size(), files.size(), files[0].path);
-  for (size_t i = 0; i < files.size(); ++i)
-    if (there[i].value("bytes", uint64_t{0}) != fs::file_size(files[i].path, ec) ||
-        there[i].value("blake3", "") != hash_file(files[i].path).blake3)
-      return fmt::format("{} (the recipe: {})", there[i].value("path", "other rows"), files[i].path);
-  return "";
+  if (key_of(now) == key_of(made)) return "";
+  std::string all;
+  const auto name = [&](const std::string& what) { all += (all.empty() ? "" : ", ") + what; };
+  for (const char* list : {"sources", "eval_sources"}) {
+    const OrderedJson was = made.value(list, OrderedJson::array()), is = now.value(list, OrderedJson::array());
+    const auto at = [](const OrderedJson& files, size_t i) { return i < files.size() ? files[i] : OrderedJson(); };
+    const auto content = [](OrderedJson file) {
+      if (file.is_object()) file.erase("path");
+      return canonical_json(Json::parse(file.dump()));  // whatever order its keys stand in
+    };
+    const auto file = [](const OrderedJson& f) {
+      return f.is_object() ? f.value("path", "synth " + f.value("synth", std::string("rows"))) : std::string("nothing");
+    };
+    for (size_t i = 0; i < std::max(was.size(), is.size()); ++i)
+      if (content(at(was, i)) != content(at(is, i))) {
+        name(fmt::format("{} (the recipe: {})", file(at(was, i)), file(at(is, i))));
+        break;
+      }
+  }
+  const auto canonical = [](const OrderedJson& j, const std::string& key) {
+    return canonical_json(Json::parse(j.value(key, OrderedJson()).dump()));
+  };
+  for (const OrderedJson& side : {made, now})
+    for (const auto& [key, value] : side.items())
+      if (!key.ends_with("sources") && canonical(made, key) != canonical(now, key) &&
+          all.find("data." + key) == std::string::npos)
+        name("data." + key);
+  return all;
 }
 
 std::string compare_inputs(const std::string& folder, const config::Recipe& r, const Coder& coder) {

@@ -18,9 +18,10 @@ std::string key_of(OrderedJson inputs);
 // differs; the rows that it was made of are not looked at. Errors (kBadInput): another tokenizer or chat template; no
 // prepared folder.
 std::string compare_settings(const std::string& folder, const config::Recipe& recipe, const Coder& coder);
-// The same for the files that the rows came from: where the recipe's local files are here, they must be the folder's,
-// byte by byte. "" too where they are not here, and for other sources.
-std::string compare_files(const std::string& folder, const config::Recipe& recipe);
+// The same for all that the rows came from and what was done to them, byte by byte. "" too where the files are not here
+// (prepared elsewhere), and for sources that would have to be fetched.
+std::string compare_rows(const std::string& folder, const config::Recipe& recipe, const Coder& coder,
+                         const Access& access);
 // For who shows a prepared folder with a recipe: one line on what of the recipe the folder was not made with, "" where
 // nothing differs. Without fetching or hashing: local files are compared by name and size, those of the Hub not at all.
 // Errors (kBadInput): as compare_settings().

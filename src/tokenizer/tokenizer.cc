@@ -101,8 +101,9 @@ std::vector<int32_t> Tokenizer::template_prefix() const {
   const Spec& spec = engine_->spec();
   Around around;
   collect(parse_json(spec.post_processor, spec.source), around);
-  if (around.before.empty() && bos() >= 0 && parse_json(spec.config, spec.source).value("add_bos_token", false) &&
-      spec.post_processor == "null")
+  const Json config = parse_json(spec.config, spec.source);
+  if (around.before.empty() && bos() >= 0 && spec.post_processor == "null" && config.contains("add_bos_token") &&
+      config["add_bos_token"] == true)
     return {bos()};
   return ids_of(*engine_, around.before);
 }

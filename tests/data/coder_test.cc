@@ -37,23 +37,26 @@ TEST(Coder, MasksAChatThroughTheRealTemplate) {
   EXPECT_EQ(trained, "four<|im_end|>");
 }
 
-TEST(Coder, MessagesThatATemplateLeavesOutAreRefusedWithTheRow) {
+TEST(Coder, ContentsThatATemplateLeavesOutAreSaid) {
   constexpr const char* kKnown =
-      "{% for m in messages %}{% if m.role in ['user', 'assistant'] %}{{ m.role + '\\n' + m.content + '_' + '\\n' }}"
+      "{% for m in messages %}{% if m.role in ['user', 'assistant'] %}{{ m.role + '\\n' }}"
+      "{% if m.content != 'gone' and not m.tool_calls %}{{ m.content }}{% endif %}"
+      "{% for c in m.tool_calls or [] %}{{ c.function.name ~ c.function.arguments }}{% endfor %}{{ '_' + '\\n' }}"
       "{% endif %}{% endfor %}{% if add_generation_prompt %}{{ 'assistant\\n' }}{% endif %}";
-  const auto coder = make_coder({tokenizer::Tokenizer::characters("\n<>_| abcdefghijklmnopqrstuvwxyz"),
+  const auto coder = make_coder({tokenizer::Tokenizer::characters("\n<>_| abcdefghijklmnopqrstuvwxyz{}\":,'"),
                                  tokenizer::ChatTemplate::compile(kKnown, "known", {{"eos_token", "_"}}), kKnown});
-  const auto encode = [&](const std::string& first) {
-    Record r;
-    r.text = R"({"messages":[)" + first + R"({"role":"user","content":"x"},{"role":"assistant","content":"y"}]})";
-    r.path = std::make_shared<const std::string>("row.jsonl");
-    r.line = 4;
-    encode_example(read_example(r, find_layout(r, {})), *coder, {}, r.where());
+  const auto left_out = [&](const std::string& first, const std::string& answer = R"("content":"y")") {
+    const OrderedJson messages = parse_ordered_json(
+        "[" + first + R"({"role":"user","content":"x"},{"role":"assistant",)" + answer + "}]", "messages");
+    return coder->render(messages, nullptr, 0).left_out;
   };
-  encode("");
-  encode(R"({"role":"system","content":""},)");  // nothing is lost
-  const std::string e = error_of([&] { encode(R"({"role":"system","content":"be kind"},)"); });
-  EXPECT_HAS(e, "row.jsonl:4: known: the template leaves out messages[0] (role \"system\")");
+  EXPECT_EQ(left_out(""), "");
+  EXPECT_EQ(left_out(R"({"role":"system","content":" \n"},)"), "");  // nothing is lost
+  EXPECT_EQ(left_out(R"({"role":"system","content":"be kind"},)"), "messages[0] (role \"system\")");
+  const std::string call = R"("tool_calls":[{"type":"function","function":{"name":"f","arguments":{"a":"b"}}}])";
+  EXPECT_EQ(left_out("", R"("content":"let me look",)" + call), "messages[1] (role \"assistant\")");
+  EXPECT_EQ(left_out("", R"("content":"",)" + call), "");
+  EXPECT_HAS(error_of([&] { left_out("", R"("content":"gone")"); }), "an empty answer would be trained");
 }
 
 TEST(Coder, TemplatesThatDropToolsAreRefusedWithTheRow) {

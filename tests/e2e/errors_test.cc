@@ -74,7 +74,16 @@ TEST(Errors, DataPreparedFromOtherFilesAreRefused) {
   other.replace(other.find("path: \"" + rows), rows.size() + 7, "path: \"" + (f / "rows.jsonl"));
   write_file_atomic(f / "b.yaml", other);
   expect_error(cli::run("train " + (f / "b.yaml") + " --data " + (f / "data") + " --out " + (f / "out")), 1,
-               {"other files", "rows.jsonl"});
+               {"other rows", "rows.jsonl"});
+  const auto with = [&](const std::string& more) {
+    std::string text = recipe;
+    text.replace(text.find("shuffle: false"), 14, "shuffle: false, " + more);
+    write_file_atomic(f / "c.yaml", text);
+    fs::remove_all(f / "other");
+    return cli::run("train " + (f / "c.yaml") + " --data " + (f / "data") + " --out " + (f / "other"));
+  };
+  expect_error(with("eval_path: \"" + (f / "rows.jsonl") + "\""), 1, {"other rows", "nothing", "rows.jsonl"});
+  expect_error(with("dedupe: {exact: true}"), 1, {"other rows", "data.dedupe"});
   fs::remove(f / "rows.jsonl");  // prepared elsewhere: nothing to compare with
   EXPECT_EQ(cli::run("train " + (f / "b.yaml") + " --data " + (f / "data") + " --out " + (f / "out")).code, 0);
 }

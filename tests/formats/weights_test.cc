@@ -408,6 +408,9 @@ TEST(Peft, KnowsWhatAConfigSelects) {
   EXPECT_FALSE(c.selects("model.layers.1.self_attn.xq_proj"));
   EXPECT_FALSE(c.selects("model.layers.1.up_proj"));
   EXPECT_FALSE(c.selects("lm_head"));
+  c = config(R"({"r":2,"target_modules":["q_proj","model.layers.2.mlp.up_proj"],"layers_to_transform":[1]})");
+  EXPECT_TRUE(c.selects("model.layers.2.mlp.up_proj"));
+  EXPECT_FALSE(c.selects("model.layers.2.self_attn.q_proj"));
   c = config(R"({"r":2,"target_modules":"layers\\.[02]\\.self_attn\\.q_proj"})");
   EXPECT_TRUE(c.selects("model.layers.2.self_attn.q_proj"));
   EXPECT_FALSE(c.selects("model.layers.1.self_attn.q_proj"));

@@ -32,6 +32,9 @@ Part part_of(const std::string& name, const std::string& source) {
     const bool named = tail.ends_with(".weight") && tail.find('.') == tail.size() - 7 && tail.size() > 7;
     if (plain || named) return {std::string(s.substr(0, at)), is_b};
   }
+  if (name.find(".base_layer.") != std::string::npos)
+    fail_missing("{}: \"{}\": LoRA on the head or an embedding is not built in: merge the adapter with PEFT", source,
+                 name);
   if (name.find("lora_embedding_") != std::string::npos)
     fail_missing("{}: \"{}\": LoRA on an embedding is not built in", source, name);
   fail_missing("{}: tensor \"{}\" is no LoRA matrix, and nothing else is built in for adapters", source, name);

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "base/error.h"
 #include "base/text.h"
@@ -124,15 +125,19 @@ bool AdapterConfig::selects(std::string_view module) const {
     return module == t || (module.ends_with(t) && module[module.size() - t.size() - 1] == '.');
   };
   if (!target_modules.empty() && std::none_of(target_modules.begin(), target_modules.end(), named)) return false;
-  if (layers_to_transform.empty()) return true;
-  // The layer is the first number in the name.
+  // A whole name counts whatever its layer.
+  if (layers_to_transform.empty() ||
+      (!target_is_pattern && std::find(target_modules.begin(), target_modules.end(), module) != target_modules.end()))
+    return true;
+  // The layer is the last number in the name.
+  std::optional<int64_t> layer;
   for (const std::string_view part : split(module, '.')) {
-    int64_t layer = 0;
-    const auto [end, error] = std::from_chars(part.data(), part.data() + part.size(), layer);
-    if (error == std::errc() && end == part.data() + part.size())
-      return std::find(layers_to_transform.begin(), layers_to_transform.end(), layer) != layers_to_transform.end();
+    int64_t n = 0;
+    const auto [end, error] = std::from_chars(part.data(), part.data() + part.size(), n);
+    if (error == std::errc() && end == part.data() + part.size()) layer = n;
   }
-  return false;
+  return layer &&
+         std::find(layers_to_transform.begin(), layers_to_transform.end(), *layer) != layers_to_transform.end();
 }
 
 int64_t AdapterConfig::rank(std::string_view module) const {

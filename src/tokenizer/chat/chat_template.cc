@@ -51,7 +51,7 @@ RenderedChat ChatTemplate::render(const ChatInput& input) const {
   check_dropped_fields(run, r);
   RenderedChat chat;
   chat.assistant = assistant_spans(run, r, input.trained_from);
-  chat.left_out = left_out_messages(run, r);
+  chat.left_out = left_out_contents(run, r);
   chat.plain = plain_spans(run, r);
   chat.text = std::move(r.text);
   return chat;

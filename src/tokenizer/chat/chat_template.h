@@ -46,7 +46,7 @@ struct RenderedChat {
   std::string text;
   std::vector<Span> assistant;   // bytes to train on: after the generation prompt, through the end-of-turn token
   std::vector<Span> plain;       // bytes from the input: control tokens in them are plain text
-  std::vector<size_t> left_out;  // of render(): messages with content that the text has nothing of
+  std::vector<size_t> left_out;  // of render(): messages whose content the text has nothing of
 };
 
 // Never changed once compiled: any number of threads may render.

@@ -3,6 +3,8 @@
 #include <set>
 #include <tuple>
 
+#include "base/text.h"
+
 namespace mxt::tokenizer {
 
 using jinja::Dict;
@@ -116,17 +118,21 @@ void check_dropped_fields(ChatRun& run, const jinja::Rendered& r) {
   for (size_t i = 0; i < run.messages().size(); ++i) check_calls(run, r, seen, i);
 }
 
-std::vector<size_t> left_out_messages(ChatRun& run, const jinja::Rendered& r) {
+std::vector<size_t> left_out_contents(ChatRun& run, const jinja::Rendered& r) {
   std::vector<bool> seen(run.messages().size(), false);
   for (const jinja::Run& piece : r.runs)
-    if (const Origin& o = run.origin(piece.tag.origin); o.message >= 0 && o.part != Origin::Part::kRole)
+    if (const Origin& o = run.origin(piece.tag.origin); o.message >= 0 && o.part == Origin::Part::kField)
       seen[static_cast<size_t>(o.message)] = true;
   std::vector<size_t> out;
   for (size_t i = 0; i < seen.size(); ++i) {
+    const auto& fields = run.messages()[i].as<Dict>().items;
     const Value* content = run.messages()[i].as<Dict>().find(std::string_view("content"));
-    if (seen[i] || !content || is_empty(*content)) continue;
+    if (!content || !content->is_string() || trim(content->text()).empty()) continue;
+    // What was seen of a message that has further fields may be theirs.
+    const bool role_and_content = fields.size() <= 2;
+    if (seen[i] && role_and_content) continue;
     Variant v = run.whole();
-    v.messages.erase(v.messages.begin() + static_cast<int64_t>(i));
+    v.messages[i] = run.message_with(i, "content", run.machine().text(""));
     if (same_text(run, r, v)) out.push_back(i);
   }
   return out;

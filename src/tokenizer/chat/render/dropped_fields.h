@@ -9,7 +9,8 @@ namespace mxt::tokenizer {
 // the text. `r` is the rendering of run.whole().
 void check_dropped_fields(ChatRun& run, const jinja::Rendered& r);
 
-// The messages with content that made no difference to the text, as many templates do with roles they do not know.
-std::vector<size_t> left_out_messages(ChatRun& run, const jinja::Rendered& r);
+// The messages whose content made no difference to the text: many templates pass over roles they do not know, or over
+// the words beside a tool call.
+std::vector<size_t> left_out_contents(ChatRun& run, const jinja::Rendered& r);
 
 }  // namespace mxt::tokenizer
