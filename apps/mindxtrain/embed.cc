@@ -28,6 +28,7 @@ void add_embed(CLI::App& app) {
       ->required();
   c->add_option("--threads", o->threads, "threads");
   c->callback([o] {
+    refuse_overwrite(o->input, o->output);
     set_threads(o->threads);
     std::vector<std::string> texts;
     const std::string all = read_file(o->input);

@@ -4,7 +4,6 @@
 #include <cstdlib>
 #include <map>
 #include <nlohmann/json.hpp>
-#include <thread>
 
 #include "base/error.h"
 #include "base/files.h"
@@ -202,6 +201,12 @@ int copy_text_files(const std::string& from, const std::string& to) {
       write_file_atomic(to + "/" + name, read_file(from + "/" + name)), ++copied;
     }
   return copied;
+}
+
+void refuse_overwrite(const std::string& input, const std::string& output) {
+  std::error_code ec;
+  if (fs::equivalent(input, output, ec))
+    fail_input("--output {}: the answers would overwrite what they are read from: choose another file", output);
 }
 
 void set_threads(int asked) {

@@ -53,7 +53,10 @@ void save_text_side(const TextSide& side, const std::string& folder);
 // there were.
 int copy_text_files(const std::string& from, const std::string& to);
 
-// --threads, else OMP_NUM_THREADS, else all cores.
+// Refuses (kBadInput) an --output that is the --input.
+void refuse_overwrite(const std::string& input, const std::string& output);
+
+// --threads, else OMP_NUM_THREADS, else all cores that this process may use.
 void set_threads(int asked);
 
 // "bfloat16" or "float32".

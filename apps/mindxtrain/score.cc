@@ -27,11 +27,9 @@ void add_score(CLI::App& app) {
   c->add_option("--device", o->device, "cpu, h100 or h200");
   c->add_option("--threads", o->threads, "threads");
   c->callback([o] {
+    refuse_overwrite(o->input, o->output);
     set_threads(o->threads);
     const std::string path = resolve_model(o->model, std::nullopt);
-    std::error_code ec;
-    if (fs::equivalent(o->input, o->output, ec))
-      fail_input("--output {}: the answers would overwrite the rows: choose another file", o->output);
     std::shared_ptr<const tokenizer::Tokenizer> tok;
     std::vector<std::vector<int32_t>> rows;
     int64_t longest = 1;

@@ -149,16 +149,25 @@ void add_tokenizer(CLI::App& app) {
   auto* e = t->add_subcommand("encode",
                               "text → ids\nexample: mindxtrain tokenizer encode --model DIR --input text.txt --json");
   common(e);
-  e->callback([o] { encode(*o); });
+  e->callback([o] {
+    refuse_overwrite(o->input, o->output);
+    encode(*o);
+  });
   auto* d =
       t->add_subcommand("decode", "ids → text\nexample: mindxtrain tokenizer decode --model DIR --input ids.jsonl");
   common(d);
-  d->callback([o] { decode(*o); });
+  d->callback([o] {
+    refuse_overwrite(o->input, o->output);
+    decode(*o);
+  });
   auto* r = t->add_subcommand("render",
                               "messages → text and what is trained of it\nexample: mindxtrain tokenizer render --model "
                               "DIR --input rows.jsonl --json");
   common(r);
-  r->callback([o] { render(*o); });
+  r->callback([o] {
+    refuse_overwrite(o->input, o->output);
+    render(*o);
+  });
 }
 
 }  // namespace mxt::app

@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "base/hash.h"
+#include "base/log.h"
 #include "data/jobs.h"
 #include "data/store/manifest.h"
 
@@ -92,8 +93,9 @@ std::string compare_rows(const std::string& folder, const config::Recipe& r, con
   OrderedJson now;
   try {
     now = inputs_of(read_settings(r, access, ""), coder);
-  } catch (const Error&) {
-    return "";  // prepared elsewhere: the files are not here
+  } catch (const Error& e) {  // prepared elsewhere, as a rule
+    log::warn("{}: is not compared with what its rows came from: {}", folder, e.what());
+    return "";
   }
   const OrderedJson made = parse_ordered_json(read_manifest(folder).inputs, folder);
   if (key_of(now) == key_of(made)) return "";

@@ -19,7 +19,7 @@ std::string key_of(OrderedJson inputs);
 // prepared folder.
 std::string compare_settings(const std::string& folder, const config::Recipe& recipe, const Coder& coder);
 // The same for all that the rows came from and what was done to them, byte by byte. "" too where the files are not here
-// (prepared elsewhere), and for sources that would have to be fetched.
+// (prepared elsewhere: a warning says so), and for sources that would have to be fetched.
 std::string compare_rows(const std::string& folder, const config::Recipe& recipe, const Coder& coder,
                          const Access& access);
 // For who shows a prepared folder with a recipe: one line on what of the recipe the folder was not made with, "" where

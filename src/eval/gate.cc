@@ -28,7 +28,7 @@ std::vector<GateRow> compare_results(const OrderedJson& baseline, const OrderedJ
     for (const auto& [key, value] : before.items()) {
       const size_t comma = key.find(',');
       if (comma == std::string::npos || key.substr(0, comma).ends_with("_stderr") || !value.is_number() ||
-          !after.contains(key) || after[key].is_null())
+          !after.contains(key))
         continue;
       // What is no number is written as a text: "inf", "nan". A score that was one and no longer is has fallen.
       double measured = std::numeric_limits<double>::quiet_NaN();

@@ -298,11 +298,11 @@ class FolderWriter {
           fp8_by_block(w, n, cols, q, scales.data() + at);
           break;
         case Scales::kGroup: {
-          // From 2^127 on what a group may read back as is past float32.
-          check_finite(item, largest(w, n * cols));
-          if (largest(w, n * cols) >= 0x1p127f)
+          const float most = largest(w, n * cols);
+          check_finite(item, most);
+          if (most >= 0x1p127f)  // what a group then reads back as may be past float32
             fail_input("{}: tensor \"{}\" holds weights as large as {:g}, more than this scheme can", source_.path(),
-                       item.name, largest(w, n * cols));
+                       item.name, most);
           const size_t done = exponents.size();
           exponents.resize(done + static_cast<size_t>(n * cols / kMxGroup));
           mxfp4(w, n, cols, q, exponents.data() + done);

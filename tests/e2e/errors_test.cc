@@ -31,6 +31,9 @@ TEST(Errors, CommandLinesThatCannotBeMeantSo) {
   expect_error(cli::run("trian r.yaml"), 1, {"trian", "did you mean train?"});
   expect_error(cli::run("chat --prompt \"\"" + model), 1, {"--prompt", "empty"});
   expect_error(cli::run("score --input " + rows + " --output " + rows + model), 1, {"--output", "overwrite"});
+  expect_error(cli::run("embed --input " + rows + " --output " + rows + model), 1, {"--output", "overwrite"});
+  for (const std::string verb : {"encode", "decode", "render"})
+    expect_error(cli::run("tokenizer " + verb + " --input " + rows + " --output " + rows + model), 1, {"overwrite"});
   EXPECT_EQ(read_file(rows), "{\"ids\":[1,2]}\n");
   expect_error(cli::run("quantize --scheme gguf_q8_0 --per-tensor --out " + (f / "q") + model), 1, {"--per-tensor"});
 }
@@ -85,7 +88,8 @@ TEST(Errors, DataPreparedFromOtherFilesAreRefused) {
   expect_error(with("eval_path: \"" + (f / "rows.jsonl") + "\""), 1, {"other rows", "nothing", "rows.jsonl"});
   expect_error(with("dedupe: {exact: true}"), 1, {"other rows", "data.dedupe"});
   fs::remove(f / "rows.jsonl");  // prepared elsewhere: nothing to compare with
-  EXPECT_EQ(cli::run("train " + (f / "b.yaml") + " --data " + (f / "data") + " --out " + (f / "out")).code, 0);
+  const auto elsewhere = cli::run("train " + (f / "b.yaml") + " --data " + (f / "data") + " --out " + (f / "out"));
+  expect_error(elsewhere, 0, {"is not compared", "rows.jsonl"});
 }
 
 TEST(Errors, AnotherRecipesFolderIsRefused) {
