@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cerrno>
 #include <chrono>
 #include <cstdio>
 #include <cstring>
@@ -589,11 +590,10 @@ void Pipeline::summary() const {
               provenance::receipt_text(provenance::make_receipt(read_json_file(path), recipe_.receipt)).c_str());
   std::printf("receipt         verified: %s\n", path.c_str());
   const std::string checkpoint = shell_word(o_.out + "/checkpoint");
-  if (setup_->has_lora)
-    std::printf("\nmindxtrain chat --model %s --adapter %s\n", shell_word(recipe_.model.name).c_str(),
-                checkpoint.c_str());
-  else
-    std::printf("\nmindxtrain chat --model %s\n", checkpoint.c_str());
+  // As this process was called: a build that is not on the PATH is found where this one was.
+  std::printf(
+      "\n%s chat --model %s\n", shell_word(program_invocation_name).c_str(),
+      setup_->has_lora ? (shell_word(recipe_.model.name) + " --adapter " + checkpoint).c_str() : checkpoint.c_str());
 }
 
 }  // namespace mxt::app

@@ -297,6 +297,8 @@ TEST(Run, KeepsWhatIsFinished) {
   write_file_atomic(f / "r.yaml", cli::recipe(t) + "receipt: {output: \"" + (f / "receipt.json") + "\"}\n");
   auto r = cli::run("run " + (f / "r.yaml") + " --out " + (f / "out"));
   ASSERT_EQ(r.code, 0) << r.out;
+  // The last line can be typed where the program is not on the PATH.
+  EXPECT_NE(r.out.find("\n" MXT_BINARY " chat --model "), std::string::npos) << r.out;
   const std::string digest = checkpoint_digest(f / "out");
   r = cli::run("run " + (f / "r.yaml") + " --out " + (f / "out"));
   ASSERT_EQ(r.code, 0) << r.out;
