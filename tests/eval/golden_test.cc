@@ -25,7 +25,7 @@ const std::string kFolder = std::string(MXT_SOURCE_DIR) + "/tests/golden/eval";
 OrderedJson golden(const std::string& name) { return parse_ordered_json(read_file(kFolder + "/" + name), name); }
 
 TEST(EvalGolden, DrawsAsPythonsRandomDoes) {
-  for (const OrderedJson& d : golden("python.json")["draws"]) {
+  for (const OrderedJson all = golden("python.json"); const OrderedJson& d : all["draws"]) {
     PythonRandom r(d["seed"].get<uint64_t>());
     for (const OrderedJson& c : d["sample"])
       EXPECT_EQ(r.sample(c[0], c[1]), c[2].get<std::vector<size_t>>()) << d["seed"] << " " << c[0] << " " << c[1];
@@ -37,7 +37,7 @@ TEST(EvalGolden, DrawsAsPythonsRandomDoes) {
 }
 
 TEST(EvalGolden, ReadsAndPrintsPythonLiterals) {
-  for (const OrderedJson& l : golden("python.json")["literals"]) {
+  for (const OrderedJson all = golden("python.json"); const OrderedJson& l : all["literals"]) {
     const auto v = literal_eval(l[0].get<std::string>());
     ASSERT_EQ(v.has_value(), l.size() > 1) << l[0];
     if (!v) continue;
@@ -49,7 +49,7 @@ TEST(EvalGolden, ReadsAndPrintsPythonLiterals) {
 }
 
 TEST(EvalGolden, CutsRollingWindowsAlike) {
-  for (const OrderedJson& w : golden("python.json")["windows"]) {
+  for (const OrderedJson all = golden("python.json"); const OrderedJson& w : all["windows"]) {
     std::vector<int32_t> tokens(w["tokens"].get<size_t>());
     for (size_t i = 0; i < tokens.size(); ++i) tokens[i] = 100 + static_cast<int32_t>(i);
     const auto got = rolling_windows(tokens, 7, w["max"]);
