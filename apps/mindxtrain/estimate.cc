@@ -93,6 +93,15 @@ int64_t steps_of(const train::Setup& s, const std::string& data) {
   return 0;
 }
 
+// What the steps map of a prepared folder, all of it read.
+int64_t shard_bytes(const std::string& data) {
+  int64_t all = 0;
+  for (const std::string& f : list_files(data))
+    if (f.ends_with(".safetensors") && !f.starts_with("eval"))
+      all += static_cast<int64_t>(fs::file_size(data + "/" + f));
+  return all;
+}
+
 struct Savings {
   std::string name;
   int64_t activations = 0;
@@ -151,8 +160,7 @@ OrderedJson estimate(config::Recipe r, const EstimateOptions& o) {
   kernels::KernelPlan plan;
   if (!o.plan.empty()) {
     plan = kernels::plan_from_json(read_file(o.plan), o.plan);
-    const auto differences =
-        kernels::compare(plan, here ? train::cpu_identity(num_threads()) : plan.device, train::shapes_of(*setup));
+    const auto differences = train::differences(plan, here ? train::cpu_identity(num_threads()) : plan.device, *setup);
     if (!differences.empty()) fail_input("{}: the plan does not fit: {}", o.plan, differences.front());
     config::check_plan_env(r, plan.env);
     // Kernels that are not here cannot be asked for their workspace: how the step is cut is what can be counted.
@@ -165,7 +173,8 @@ OrderedJson estimate(config::Recipe r, const EstimateOptions& o) {
   if (!here) plan.choices.erase("step weights");  // the CPU's own
   setup = train::make_setup(r, model, vocabulary_of(text), &plan, train::Reads::kConfig);
   const train::Pass pass = setup->pass();
-  const auto e = train::estimate_memory(*setup, plan, ops);
+  auto e = train::estimate_memory(*setup, plan, ops);
+  if (!o.data.empty()) e.data = std::min(e.data, shard_bytes(o.data));
   const int64_t on_device = here ? 0 : e.needs() - e.process,
                 on_host = here ? e.needs() + e.data : e.process + e.data + e.program.batch + e.offloaded;
   const bool device_fits = static_cast<uint64_t>(here ? e.needs() : on_device) <= memory;

@@ -19,8 +19,8 @@ namespace {
 struct Options {
   HarnessRequest harness;
   std::string tasks, config, text, synth, dtype, baseline;
-  double threshold_pct = -1.0;
-  int64_t limit = 0, max_tokens = 128;
+  std::optional<double> threshold_pct;
+  int64_t limit = 0, synth_rows = 60, max_tokens = 128;
   uint64_t seed = 2048;
   int threads = 0;
   bool json = false;
@@ -40,7 +40,8 @@ void measure_plain(const Options& o, const TextSide& text) {
   if (!o.synth.empty()) {
     if (!text.chat) fail_input("{}: the model has no chat template to ask with", h.model_name);
     std::vector<eval::Question> questions;
-    for (const auto& row : data::synth_rows(o.synth, data::Split::kTest, o.limit > 0 ? o.limit : 60, o.seed)) {
+    for (const auto& row :
+         data::synth_rows(o.synth, data::Split::kTest, o.limit > 0 ? o.limit : o.synth_rows, o.seed)) {
       OrderedJson m = OrderedJson::array();
       if (!row.system.empty()) m.push_back({{"role", "system"}, {"content", row.system}});
       m.push_back({{"role", "user"}, {"content", row.user}});
@@ -62,11 +63,17 @@ void take_from_recipe(Options& o) {
   if (o.harness.tasks.empty()) o.harness.tasks = h.tasks;
   if (o.harness.task_path.empty()) o.harness.task_path = h.task_path.value_or("");
   if (!o.harness.fewshot) o.harness.fewshot = h.fewshot;
-  if (o.limit == 0) o.limit = h.limit.value_or(0);
-  if (o.baseline.empty()) {
-    o.baseline = recipe.eval->regression.baseline;
-    o.threshold_pct = recipe.eval->regression.threshold_pct;
+  if (o.baseline.empty()) o.baseline = recipe.eval->regression.baseline;
+  if (!o.threshold_pct) o.threshold_pct = recipe.eval->regression.threshold_pct;
+  if (o.text.empty()) o.text = recipe.eval->perplexity_path.value_or("");
+  if (const auto& answers = recipe.eval->generation; o.synth.empty() && answers && recipe.data.synth) {
+    const config::Synth& s = *recipe.data.synth;
+    o.synth = config::text_of(s.task);
+    o.seed = static_cast<uint64_t>(s.seed.value_or(recipe.meta.seed));
+    o.synth_rows = std::min(s.test_rows, answers->limit);
+    o.max_tokens = answers->max_tokens;
   }
+  if (o.harness.limit == 0) o.harness.limit = h.limit.value_or(0);  // of tasks' documents
 }
 
 void run(Options& o) {
@@ -76,13 +83,15 @@ void run(Options& o) {
       if (trim(name).empty()) fail_input("--tasks {}: a name is missing between the commas", o.tasks);
       h.tasks.emplace_back(trim(name));
     }
-  const bool plain = !o.text.empty() || !o.synth.empty();
-  if (h.tasks.empty() && o.config.empty() && !plain)
-    fail_input("eval: name what to measure: --tasks a,b or --config RECIPE (or --text FILE, --synth TASK)");
   h.fewshot_always = h.fewshot.has_value();
-  if (!o.config.empty()) take_from_recipe(o);
   h.limit = o.limit;
-  if (!o.baseline.empty()) check_baseline(o.baseline);  // before the scores are measured, not after
+  if (!o.config.empty()) take_from_recipe(o);
+  const bool plain = !o.text.empty() || !o.synth.empty();
+  if (h.tasks.empty() && !plain)
+    fail_input("eval: name what to measure: --tasks a,b or --config RECIPE with some (or --text FILE, --synth TASK)");
+  if (!o.baseline.empty() && h.tasks.empty() && o.config.empty())
+    fail_input("--baseline {}: is compared with the scores of --tasks; --text and --synth have none", o.baseline);
+  if (!o.baseline.empty() && !h.tasks.empty()) check_baseline(o.baseline);  // before the scores are measured, not after
   set_threads(o.threads);
   h.model = resolve_model(h.model_name, std::nullopt);
   h.type = compute_type(o.dtype, h.model, h.device);
@@ -98,7 +107,7 @@ void run(Options& o) {
     std::printf("%s\n", results->dump(2, ' ', false, OrderedJson::error_handler_t::replace).c_str());
   else
     std::printf("%s", eval::results_table(*results).c_str());
-  if (!o.baseline.empty() && !regression_gate(h, *results, o.baseline, o.threshold_pct)) {
+  if (!o.baseline.empty() && !regression_gate(h, *results, o.baseline, o.threshold_pct.value_or(-1))) {
     std::fflush(stdout);
     fail_verify("the regression gate failed: a score fell below {} by more than is allowed", o.baseline);
   }
@@ -140,7 +149,7 @@ void add_eval(CLI::App& app) {
   c->add_option("--synth", o->synth,
                 "synth task whose held-out rows to answer: tool_calls, arithmetic, spelling or sorting");
   c->add_option("--seed", o->seed, "of the synth task's rows");
-  c->add_option("--max-tokens", o->max_tokens, "longest answer to a synth row");
+  c->add_option("--max-tokens", o->max_tokens, "longest answer to a synth row")->check(CLI::PositiveNumber);
   c->add_option("--device", h.device, "cpu, h100 or h200");
   c->add_option("--threads", o->threads, "threads");
   c->add_flag("--json", o->json, "results on stdout as JSON");

@@ -119,7 +119,9 @@ std::optional<OrderedJson> run_harness(const HarnessRequest& r, const TextSide& 
   OrderedJson config = {
       {"model", "mindxtrain"},
       {"model_args", {{"pretrained", r.model_name}, {"dtype", r.type == DType::kF32 ? "float32" : "bfloat16"}}}};
-  if (!r.adapter.empty()) config["model_args"]["peft"] = r.adapter;
+  // Of a run its name inside the run's folder: results are the same bytes wherever that stands.
+  if (!r.adapter.empty())
+    config["model_args"]["peft"] = r.stamped ? r.adapter : fs::path(r.adapter).filename().string();
   config["limit"] = r.limit > 0 ? OrderedJson(r.limit) : OrderedJson();
   config["bootstrap_iters"] = r.bootstrap;
   config["fewshot_seed"] = 1234;

@@ -216,7 +216,7 @@ void Pipeline::plan() {
   if (!from.empty()) {
     const std::string bytes = read_file(from);
     plan_ = kernels::plan_from_json(bytes, from);
-    const auto differences = kernels::compare(plan_, device, train::shapes_of(*setup_));
+    const auto differences = train::differences(plan_, device, *setup_);
     // Saved steps go on with the plan that they were made with: a new one in its place would strand them.
     const bool needed = o_.resume && !checkpoint::saved_steps(o_.out + "/checkpoints").empty();
     if (!differences.empty() && from == kept && o_.plan_path.empty() && !needed) {
@@ -248,9 +248,7 @@ void Pipeline::plan() {
   }
   plan_digest_ = blake3_hex(kernels::plan_choices(plan_));
   if (const auto n = plan_.choices.find("step threads"); n != plan_.choices.end() && !threads_given(o_.threads)) {
-    const int planned = std::atoi(n->second.c_str());
-    if (planned < 1) fail_input("plan: \"step threads\" is \"{}\": a number is wanted", n->second);
-    set_num_threads(std::min(planned, num_threads()));
+    set_num_threads(std::min(std::atoi(n->second.c_str()), num_threads()));
   }
   const auto pinning = plan_.choices.find("step pinning");
   pin_threads(pinning != plan_.choices.end() && pinning->second == "cores" && may_pin(recipe_));

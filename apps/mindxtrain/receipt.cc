@@ -24,11 +24,10 @@ struct Options {
 // A manifest that holds is not enough: what it names must come out again.
 void run_replay(const Options& o, provenance::VerifyReport& report) {
   std::string work = o.work;
-  if (work.empty()) {
-    const fs::path run = fs::absolute(o.manifest).parent_path();
-    work = run.string() + ".replay";
-    std::error_code ec;
-    fs::remove_all(work, ec);  // of an earlier replay
+  if (work.empty()) {  // a name that nothing has: what differed in an earlier replay is left for who looks into it
+    const std::string run = fs::absolute(o.manifest).lexically_normal().parent_path().string();
+    for (int n = 1; work.empty() || fs::exists(fs::symlink_status(work)); ++n)
+      work = n == 1 ? run + ".replay" : fmt::format("{}.replay{}", run, n);
   }
   report.findings = replay(o.manifest, work, o.threads);
   if (report.ok()) {

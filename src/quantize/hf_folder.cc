@@ -184,8 +184,9 @@ class FolderWriter {
     int64_t width() const { return rows() > 0 ? count() / rows() : 0; }
   };
 
-  // What the unquantized tensors are held in.
-  DType plain_type() const { return source_.held_type(); }
+  // What the unquantized tensors are held in. compressed-tensors makes bf16 of MXFP4's matrices, whatever the model's
+  // type, and a product of two types is refused there.
+  DType plain_type() const { return settings_.scheme == QuantScheme::kMxfp4 ? DType::kBF16 : source_.held_type(); }
 
   void declare() {
     const std::string& source = source_.path();

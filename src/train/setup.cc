@@ -99,7 +99,7 @@ int64_t plan_number(const std::string& key, const std::string& text) {
   int64_t n = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), n);
   if (error != std::errc() || end != text.data() + text.size() || n < 1)
-    fail_input("plan: \"{}\" is \"{}\": a number of rows is wanted", key, text);
+    fail_input("plan: \"{}\" is \"{}\": a whole number from 1 on is wanted", key, text);
   return n;
 }
 
@@ -124,6 +124,20 @@ bool plan_packed_weights(const std::string& name) {
   if (!runtime::weights_from_name(name, &packed))
     fail_input("plan: \"step weights\" is \"{}\": packed or plain is wanted", name);
   return packed;
+}
+
+// A plan is done as it stands or not at all.
+void check_step_choices(const std::map<std::string, std::string>& choices) {
+  const std::string_view known[] = {"step threads",   "step pinning", "step micro_batch",
+                                    "step recompute", "step offload", "step weights"};
+  for (const auto& [key, value] : choices) {
+    if (!key.starts_with("step ")) continue;
+    if (std::find(std::begin(known), std::end(known), key) == std::end(known))
+      fail_input("plan: \"{}\" is no choice of a step", key);
+    if (key == "step pinning" && value != "none" && value != "cores")
+      fail_input("plan: \"step pinning\" is \"{}\": none or cores is wanted", value);
+    if (key == "step threads") plan_number(key, value);
+  }
 }
 
 // Every entry of target_modules names a module of some layer: what matches nothing would train nothing.
@@ -191,7 +205,9 @@ void fill(Setup* s, const config::Recipe& recipe, const kernels::KernelPlan* pla
   else
     set_pass(*s, std::clamp<int64_t>(2048 / s->seq_len, 1, per_device),
              graph::Recompute::kNone);  // more than about 2,048 tokens gains nothing on a CPU
+  if (recipe.train.micro_batch) set_pass(*s, std::min(*recipe.train.micro_batch, per_device), s->options.recompute);
   if (plan) {
+    check_step_choices(plan->choices);
     Pass p = s->pass();
     if (auto it = plan->choices.find("step micro_batch"); it != plan->choices.end())
       p.micro_batch = plan_number(it->first, it->second);
@@ -206,7 +222,6 @@ void fill(Setup* s, const config::Recipe& recipe, const kernels::KernelPlan* pla
     const auto weights = plan->choices.find("step weights");
     s->packed_weights = s->packed_weights && weights != plan->choices.end() && plan_packed_weights(weights->second);
   }
-  if (recipe.train.micro_batch) set_pass(*s, std::min(*recipe.train.micro_batch, per_device), s->options.recompute);
   if (s->has_lora) require_targets(*s);
   // Scoring reads the same parameters: what one graph joins the other must join.
   if (s->options.join_lora) {
@@ -296,6 +311,23 @@ std::map<std::string, int64_t> shapes_of(const Setup& s) {
   }
   if (s.options.base != graph::Held::kPlain) m["base_bits"] = 8;
   return m;
+}
+
+std::vector<std::string> differences(const kernels::KernelPlan& plan, const kernels::DeviceIdentity& device,
+                                     const Setup& s) {
+  std::vector<std::string> all = kernels::compare(plan, device, shapes_of(s));
+  const auto choice = [&](const char* key) {
+    const auto it = plan.choices.find(key);
+    return it == plan.choices.end() ? std::string() : it->second;
+  };
+  const config::Train& t = s.recipe.train;
+  if (const std::string rows = choice("step micro_batch"); t.micro_batch && !rows.empty())
+    if (const int64_t wanted = std::min(*t.micro_batch, t.batch.per_device); rows != std::to_string(wanted))
+      all.push_back(fmt::format("train.micro_batch: the plan was made for {}, here it is {}", rows, wanted));
+  if (const std::string level = choice("step recompute");
+      !t.gradient_checkpointing && !level.empty() && level != "none")
+    all.push_back(fmt::format("train.gradient_checkpointing: the plan computes again ({}), here it is false", level));
+  return all;
 }
 
 kernels::DeviceIdentity cpu_identity(int threads) {

@@ -68,6 +68,10 @@ formats::ModelConfig random_config(const config::Recipe& recipe, int64_t tokeniz
 
 // What calls are derived from; a plan for other shapes is refused.
 std::map<std::string, int64_t> shapes_of(const Setup& s);
+// Why a plan cannot be taken as it stands for `s` (made without one): another device, other shapes, or a pass that the
+// recipe cuts otherwise. Empty where it can.
+std::vector<std::string> differences(const kernels::KernelPlan& plan, const kernels::DeviceIdentity& device,
+                                     const Setup& s);
 
 // The device of the recipe's lane, opened: kMissing, with what to do, where this machine has none.
 kernels::Backend open_backend(const Setup& s);

@@ -514,10 +514,14 @@ TEST(Replay, AnotherFolderGivesTheSameCheckpoint) {
   // The run moved elsewhere: only recipe, plan and manifest and what they name.
   fs::copy(c.f / "out", c.f / "moved", fs::copy_options::recursive);
   const std::string manifest = c.f / "moved/manifest.json";
+  // What has the name that a replay would take is somebody's.
+  make_folders(c.f / "moved.replay");
+  write_file_atomic(c.f / "moved.replay/kept", "x");
   auto r = cli::run("receipt " + manifest + " --replay");
   EXPECT_EQ(r.code, 0) << r.out;
   EXPECT_NE(r.out.find("replay: the same"), std::string::npos) << r.out;
-  EXPECT_FALSE(fs::exists(c.f / "moved.replay"));
+  EXPECT_EQ(read_file(c.f / "moved.replay/kept"), "x");
+  EXPECT_FALSE(fs::exists(c.f / "moved.replay2"));
   // What the checkpoint was made of has changed since: the replay names what comes out differently.
   std::string recipe = read_file(c.f / "r.yaml");
   const auto tokenizer = c.f / "tokenizer/tokenizer_config.json";

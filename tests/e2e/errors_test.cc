@@ -51,6 +51,12 @@ TEST(Errors, WhatFailsAfterTrainingIsSaidBefore) {
   write_file_atomic(f / "e.yaml", cli::recipe(t));
   const std::string model = " --model " + cli::golden("qwen3_gqa");
   expect_error(cli::run("eval --config " + (f / "e.yaml") + " --out " + (f / "scores") + model), 1, {"missing.json"});
+  t.extra = "eval: {harness: {tasks: []}}\n";
+  write_file_atomic(f / "e.yaml", cli::recipe(t));
+  expect_error(cli::run("eval --config " + (f / "e.yaml") + " --out " + (f / "scores") + model), 1,
+               {"what to measure"});
+  expect_error(cli::run("eval --text " + (f / "e.yaml") + " --baseline b.json --out " + (f / "scores") + model), 1,
+               {"--baseline b.json"});
 }
 
 TEST(Errors, AnAdapterOnAModuleThatNoLayerHasIsRefusedBeforeTraining) {

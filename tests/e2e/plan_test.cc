@@ -106,6 +106,9 @@ TEST(Plan, OfAnotherMachineIsRefusedByName) {
       {[](Json& j) { j["choices"]["step offload"] = "optimizer"; }, "step offload"},
       {[](Json& j) { j["choices"]["step offload"] = "all of it"; }, "step offload"},
       {[](Json& j) { j["choices"]["step weights"] = "all of it"; }, "step weights"},
+      {[](Json& j) { j["choices"]["step threads"] = "2abc"; }, "step threads"},
+      {[](Json& j) { j["choices"]["step pinning"] = "sometimes"; }, "step pinning"},
+      {[](Json& j) { j["choices"]["step colour"] = "blue"; }, "step colour"},
       {[](Json& j) { j["choices"].begin().value() = "no_such_algorithm"; }, "no_such_algorithm"},
   };
   for (const auto& [change, name] : changes) {
@@ -116,6 +119,58 @@ TEST(Plan, OfAnotherMachineIsRefusedByName) {
     EXPECT_EQ(r.code, 1) << name << ": " << r.out;
     EXPECT_NE(r.out.find(name), std::string::npos) << name << ": " << r.out;
   }
+}
+
+// A plan is done as it stands: one that cuts a step otherwise than the recipe asks is not mixed with it.
+TEST(Plan, OfAnotherCutIsRefused) {
+  cli::Folder f("cut");
+  cli::Tiny t;
+  t.steps = 1;
+  t.per_device = 4;
+  t.extra = "  micro_batch: 4\n";
+  write_file_atomic(f / "four.yaml", cli::recipe(t));
+  t.extra = "  micro_batch: 2\n";
+  write_file_atomic(f / "two.yaml", cli::recipe(t));
+  t.extra = "  gradient_checkpointing: false\n";
+  write_file_atomic(f / "keeps.yaml", cli::recipe(t));
+  const std::string plan = f / "plan.json";
+  const auto train = [&](const std::string& recipe, const std::string& more) {
+    return cli::run("train " + (f / recipe) + " --out " + (f / recipe) + ".out" + more);
+  };
+  ASSERT_EQ(cli::run("bench --dry-run --config " + (f / "four.yaml") + " --out " + plan).code, 0);
+  auto r = train("two.yaml", " --plan " + plan);
+  EXPECT_EQ(r.code, 1);
+  EXPECT_NE(r.out.find("train.micro_batch: the plan was made for 4, here it is 2"), std::string::npos) << r.out;
+  Json j = read_json_file(plan);
+  j["choices"]["step recompute"] = "layer";
+  write_file_atomic(plan, j.dump());
+  r = train("keeps.yaml", " --plan " + plan);
+  EXPECT_EQ(r.code, 1);
+  EXPECT_NE(r.out.find("train.gradient_checkpointing"), std::string::npos) << r.out;
+}
+
+// What the steps map is what the rows can hold, not what a data set might.
+TEST(Plan, CountsTheDataThatIsThere) {
+  cli::Folder f("mapped");
+  cli::Tiny t;
+  t.steps = 1000000;
+  write_file_atomic(f / "r.yaml", cli::recipe(t));
+  const auto data = [&](const std::string& more) {
+    const auto r = cli::run("plan " + (f / "r.yaml") + " --json" + more);
+    EXPECT_EQ(r.code, 0) << r.out;
+    return Json::parse(r.out)["categories"]["data"].get<int64_t>();
+  };
+  const auto file = static_cast<int64_t>(fs::file_size(cli::golden(t.model) + "/rows.jsonl"));
+  EXPECT_EQ(data(""), file / 2 * 8);
+  ASSERT_EQ(cli::run("dataset prep " + (f / "r.yaml") + " --out " + (f / "data")).code, 0);
+  const int64_t prepared = data(" --data " + (f / "data"));
+  EXPECT_GT(prepared, 0);
+  EXPECT_LT(prepared, file * 4);
+  std::string recipe = cli::recipe(t);
+  const std::string path = "/rows.jsonl\"";
+  recipe.replace(recipe.find(path), path.size(), "\"");  // the folder
+  write_file_atomic(f / "r.yaml", recipe);
+  EXPECT_LT(data(""), 64 << 20);
 }
 
 // Frozen weights packed once or in every step: the plan says which, the adapter is the same.

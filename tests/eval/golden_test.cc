@@ -85,6 +85,18 @@ TEST(EvalGolden, FiltersAnswersAlike) {
   }
 }
 
+// lm-evaluation-harness 0.4.13: the first group that is not empty, then stripped; the fallback where all are empty.
+TEST(Filters, AGroupOfWhiteSpaceIsAnAnswer) {
+  const FilterChain chain({{"name", "f"},
+                           {"filter",
+                            {{{"function", "regex"}, {"regex_pattern", "(\\w)|(\\s)"}, {"group_select", -1}},
+                             {{"function", "take_first"}}}}},
+                          "t");
+  EXPECT_EQ(chain.apply({":: h "}, {}), "");
+  EXPECT_EQ(chain.apply({":: h"}, {}), "h");
+  EXPECT_EQ(chain.apply({"::"}, {}), "[invalid]");
+}
+
 TEST(EvalGolden, MetricsAndStandardErrorsAreEqual) {
   const OrderedJson g = golden("metrics.json");
   for (const OrderedJson& c : g["exact_match"])

@@ -100,6 +100,12 @@ TEST(TaskErrors, WhatIsNotHereEndsWithThree) {
   EXPECT_EQ(code, 3);
   EXPECT_NE(text.find("nobody/nothing"), std::string::npos);
   c = base();
+  c["dataset_kwargs"] = {{"field", "rows"}};
+  EXPECT_EQ(problem(c).second, 3);
+  EXPECT_NE(problem(c).first.find("dataset_kwargs.field"), std::string::npos);
+  c["dataset_kwargs"] = {{"trust_remote_code", true}};
+  EXPECT_EQ(problem(c).second, 0);
+  c = base();
   c["process_docs"] = {{"!function", "utils.process_docs"}, {"folder", "/nowhere/unknown_task"}};
   EXPECT_EQ(problem(c).second, 3);
   EXPECT_NE(problem(c).first.find("unknown_task/utils.process_docs"), std::string::npos);

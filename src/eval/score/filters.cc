@@ -46,7 +46,7 @@ std::string escape(std::string_view s) {
 }
 
 // The match of findall number `select` (from the end where negative), stripped; the first group with text where there
-// are groups.
+// are groups. None where nothing matches, or no group has text.
 std::optional<std::string> pick(const PythonRegex& re, const std::string& text, int64_t select) {
   const auto all = re.findall(text);
   if (all.empty()) return std::nullopt;
@@ -57,7 +57,7 @@ std::optional<std::string> pick(const PythonRegex& re, const std::string& text, 
   if (groups.size() == 1) return strip(groups[0]);
   for (const std::string& g : groups)
     if (!g.empty()) return strip(g);
-  return "";  // groups, none with text
+  return std::nullopt;  // groups, none with text
 }
 
 OrderedJson on_each(OrderedJson list, const std::string& where,
@@ -178,8 +178,7 @@ FilterChain::FilterChain(const OrderedJson& entry, const std::string& task) {
       } else {
         steps_.push_back([=](OrderedJson list, const OrderedJson&) {
           return on_each(std::move(list), where, [&](const OrderedJson& r) -> OrderedJson {
-            const auto m = pick(*re, text_of(r), select);
-            return !m ? fallback : m->empty() && re->groups() > 1 ? fallback : *m;
+            return pick(*re, text_of(r), select).value_or(fallback);
           });
         });
       }

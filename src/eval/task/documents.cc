@@ -1,6 +1,6 @@
 #include "eval/task/documents.h"
 
-#include <charconv>
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <unordered_set>
@@ -9,12 +9,13 @@
 #include "base/files.h"
 #include "base/text.h"
 #include "data/source/records.h"
+#include "eval/task/columns.h"
 #include "eval/task/yaml.h"
 
 namespace mxt::eval {
 namespace {
 
-const std::vector<std::string> kEndings = {".jsonl", ".json", ".ndjson", ".csv", ".tsv"};
+const std::vector<std::string> kEndings = {".jsonl", ".json", ".ndjson", ".csv", ".tsv", ".parquet"};
 
 bool is_data(std::string name) {
   for (const char* packed : {".gz", ".zst"})
@@ -29,6 +30,22 @@ bool carries(const std::string& file, const std::string& split) {
   const std::string name = file.substr(file.rfind('/') + 1);
   return name.starts_with(split) && name.size() > split.size() &&
          (name[split.size()] == '.' || name[split.size()] == '-') && is_data(name);
+}
+
+// Options of the readers behind `datasets` that change what is read: left out, they would change the prompts.
+const std::set<std::string> kReading = {
+    "chunksize",        "column_names", "comment",   "converters",  "decimal",
+    "delimiter",        "dtype",        "encoding",  "escapechar",  "false_values",
+    "features",         "field",        "header",    "index_col",   "keep_default_na",
+    "lineterminator",   "na_values",    "names",     "nrows",       "parse_dates",
+    "prefix",           "quotechar",    "quoting",   "sep",         "skip_blank_lines",
+    "skipinitialspace", "skiprows",     "thousands", "true_values", "usecols"};
+
+// Where a split is there both as Parquet and as text, the text: it was put there by hand.
+std::vector<std::string> of_one_kind(std::vector<std::string> files) {
+  const auto packed = [](const std::string& f) { return f.ends_with(".parquet"); };
+  if (!std::all_of(files.begin(), files.end(), packed)) std::erase_if(files, packed);
+  return files;
 }
 
 // The `configs` of a dataset card: split → patterns, for the configuration `name` ("" = default or the only one).
@@ -66,37 +83,10 @@ std::map<std::string, std::vector<std::string>> card(const std::string& folder, 
   return out;
 }
 
-// Text cells become numbers where a whole column is numbers, as CSV readers do.
-void type_columns(Table& t) {
-  for (const std::string& c : t.columns) {
-    bool whole = true, real = true, any = false;
-    for (const OrderedJson& r : t.rows) {
-      const std::string& s = r[c].get_ref<const std::string&>();
-      if (s.empty()) continue;
-      any = true;
-      int64_t i = 0;
-      double d = 0;
-      const char *b = s.data(), *e = b + s.size();
-      if (const auto [p, ec] = std::from_chars(b, e, i); ec != std::errc() || p != e) whole = false;
-      if (const auto [p, ec] = std::from_chars(b, e, d); ec != std::errc() || p != e) real = false;
-      if (!real) break;
-    }
-    for (OrderedJson& r : t.rows) {
-      const std::string s = r[c];
-      if (s.empty())
-        r[c] = nullptr;
-      else if (any && whole)
-        r[c] = static_cast<int64_t>(std::stoll(s));
-      else if (any && real)
-        r[c] = std::stod(s);
-    }
-  }
-}
-
 Table read_table(const std::vector<std::string>& files) {
   Table t;
   std::unordered_set<std::string> known;
-  bool cells = false;
+  bool cells = false, texts = false;  // of files without types of their own
   auto column = [&](const std::string& name) {
     if (known.insert(name).second) t.columns.push_back(name);
   };
@@ -113,6 +103,7 @@ Table read_table(const std::vector<std::string>& files) {
             row[(*r.header)[i]] = r.cells[i];
           }
         } else {
+          texts = texts || source.kind != data::FileKind::kParquet;
           row = parse_ordered_json(r.text, r.where());
           if (!row.is_object()) fail_input("{}: a document is a JSON object", r.where());
           for (const auto& [k, v] : row.items()) column(k);
@@ -120,11 +111,11 @@ Table read_table(const std::vector<std::string>& files) {
         t.rows.push_back(std::move(row));
       }
     }
-  for (OrderedJson& row : t.rows)
-    if (row.size() != t.columns.size())
-      for (const std::string& c : t.columns)
-        if (!row.contains(c)) row[c] = nullptr;
-  if (cells) type_columns(t);
+  put_in_order(t);
+  if (cells)
+    type_csv_columns(t);
+  else if (texts)
+    type_json_columns(t);
   return t;
 }
 
@@ -142,6 +133,11 @@ Dataset::Dataset(const OrderedJson& config, const std::vector<std::string>& fold
     fail_missing("task {}: custom_dataset is Python code; name a dataset_path", task_);
   if (path_.empty()) fail_input("task {}: dataset_path is missing", task_);
   kwargs_ = config.value("dataset_kwargs", OrderedJson());
+  if (kwargs_.is_object())
+    for (const auto& [key, value] : kwargs_.items())
+      if (kReading.contains(key))
+        fail_missing("task {}: dataset_kwargs.{} is not supported here: write the documents as plain JSON lines", task_,
+                     key);
 }
 
 std::vector<std::string> Dataset::files_of(const std::string& split) const {
@@ -202,7 +198,7 @@ std::vector<std::string> Dataset::files_of(const std::string& split) const {
       for (const std::string& pattern : it->second)
         for (const std::string& f : glob_files(root + "/" + pattern))
           if (is_data(f)) out.push_back(f);
-      if (!out.empty()) return out;
+      if (!out.empty()) return of_one_kind(out);
     }
     for (const std::string& folder : {root + "/" + name_, root}) {
       if (name_.empty() && folder != root) continue;
@@ -214,8 +210,9 @@ std::vector<std::string> Dataset::files_of(const std::string& split) const {
         else if (is_data(f))
           unnamed.push_back(folder + "/" + f);
       }
-      if (!named.empty()) return named;
+      if (!named.empty()) return of_one_kind(named);
       if (unnamed.empty()) continue;
+      unnamed = of_one_kind(unnamed);
       const bool usual = split == "train" || split == "validation" || split == "test";
       if (usual) {  // names that carry the split's other words ("dev.csv"), or one file without a split
         try {
@@ -231,7 +228,7 @@ std::vector<std::string> Dataset::files_of(const std::string& split) const {
     tried.push_back(root);
   }
   const std::string place = (folders_.empty() ? std::string("DIR") : folders_[0]) + "/" + path_;
-  fail_missing("task {}: split {} of the dataset {}{} is not here; put {}.jsonl (or .json, .csv) into {}{} {}", task_,
+  fail_missing("task {}: split {} of the dataset {}{} is not here; put {}.jsonl (or .json, .csv, .parquet) into {}{} {}", task_,
                split, path_, name_.empty() ? "" : " (" + name_ + ")", split, place, name_.empty() ? "" : "/" + name_,
                folders_.empty() ? "and give --data-dir DIR" : "");
 }

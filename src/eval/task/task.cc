@@ -217,7 +217,10 @@ void Task::read_metrics() {
     if (m.contains("higher_is_better")) metric.higher_is_better = m["higher_is_better"];
     if (metric.name == "pass_at_k")
       for (int64_t k : pass_at_) expanded_[fmt::format("pass@{}", k)] = metric.aggregation;
-    metrics_.push_back(std::move(metric));
+    // The last of a name counts, as in a dict.
+    const auto same =
+        std::find_if(metrics_.begin(), metrics_.end(), [&](const Metric& o) { return o.name == metric.name; });
+    same == metrics_.end() ? metrics_.push_back(std::move(metric)) : void(*same = std::move(metric));
   }
   if (config_["filter_list"].is_null()) {
     filters_.emplace_back(OrderedJson(), "task " + name_);

@@ -35,7 +35,6 @@ class PythonRegex {
   // re.sub with a replacement template (\1, \g<name>, \n); `count` 0: all.
   std::string sub(std::string_view replacement, std::string_view text, size_t count = 0) const;
   std::vector<std::string> split(std::string_view text) const;  // re.split for a pattern without groups
-  size_t groups() const;
 
  private:
   struct Code;
