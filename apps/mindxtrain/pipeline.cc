@@ -93,14 +93,17 @@ void verify_dataset(const std::string& folder) {
   }
 }
 
+void require_prepared(const std::string& folder) {
+  if (!fs::exists(folder + "/dataset.json"))
+    fail_input(
+        "{}: is no prepared dataset (it has no dataset.json): make one with `mindxtrain dataset prep RECIPE --out {}`",
+        folder, folder);
+}
+
 // The run's folder holds its data, so that its receipt covers them: files of a prepared folder are linked into it, or
 // copied where they lie on another disk.
 void adopt_dataset(const std::string& from, const std::string& to) {
   const char* name = "/dataset.json";
-  if (!fs::exists(from + name))
-    fail_input(
-        "{}: is no prepared dataset (it has no dataset.json): make one with `mindxtrain dataset prep RECIPE --out {}`",
-        from, from);
   std::error_code ec;
   if (fs::equivalent(from, to, ec)) return;
   verify_dataset(from);
@@ -259,13 +262,13 @@ void Pipeline::prepare() {
   record_->stage("dataset");
   data_folder_ = o_.out + "/dataset";
   if (!o_.data.empty()) {
-    adopt_dataset(o_.data, data_folder_);
+    require_prepared(o_.data);
     const auto coder = make_coder(text_, setup_->model.vocab_size);
-    if (const std::string other = data::compare_settings(data_folder_, recipe_, *coder); !other.empty())
+    if (const std::string other = data::compare_settings(o_.data, recipe_, *coder); !other.empty())
       fail_input("{}: was prepared with other settings than this recipe's: {}", o_.data, other);
-    if (const std::string other = data::compare_rows(data_folder_, recipe_, *coder, data_access(recipe_));
-        !other.empty())
+    if (const std::string other = data::compare_rows(o_.data, recipe_, *coder, data_access(recipe_)); !other.empty())
       fail_input("{}: was prepared from other rows than this recipe's: {}", o_.data, other);
+    adopt_dataset(o_.data, data_folder_);
   } else {
     const std::string made = "dataset/dataset.json";
     if (fs::exists(o_.out + "/" + made) && noted(made) && !is_as_left(made)) {
@@ -273,6 +276,12 @@ void Pipeline::prepare() {
       fs::remove(o_.out + "/" + made);
     }
     const auto coder = make_coder(text_, setup_->model.vocab_size);
+    // Steps that cannot go on with other data are not worth the data that they were saved with.
+    if (std::string_view(o_.verb) == "train" && o_.resume && fs::exists(o_.out + "/" + made) &&
+        !checkpoint::saved_steps(o_.out + "/checkpoints").empty())
+      if (const std::string other = data::compare_rows(data_folder_, recipe_, *coder, data_access(recipe_));
+          !other.empty())
+        fail_input("{}: the steps to resume from were saved with other data than there are now: {}", o_.out, other);
     const data::Prepared p = data::prepare(recipe_, *coder, data_folder_, data_access(recipe_));
     if (p.kept) log::info("dataset: {} (kept)", p.text());
     if (!p.kept || !noted(made)) note(made);
@@ -324,13 +333,29 @@ bool Pipeline::train() {
   t.resume = o_.resume;
   t.resume_from = o_.resume_from;
   t.stop = &g_stop;
-  std::error_code ec;
-  fs::remove(record, ec);
   // What was measured and made of an earlier checkpoint is no part of a run that ends in another. `run` has measured
   // the base just now; `train` measures nothing.
-  for (const char* stale : {"/quantize.json", "/quantized", "/eval/after", "/eval/after.json"})
-    fs::remove_all(o_.out + stale, ec);
-  if (std::string_view(o_.verb) == "train") fs::remove_all(o_.out + "/eval", ec);
+  t.begins = [&] {
+    std::error_code ec;
+    fs::remove(record, ec);
+    for (const char* stale : {"/quantize.json", "/quantized", "/eval/after", "/eval/after.json"})
+      fs::remove_all(o_.out + stale, ec);
+    if (std::string_view(o_.verb) == "train") fs::remove_all(o_.out + "/eval", ec);
+  };
+  // `run` does again what its inputs have changed for; who asks to resume is told instead.
+  const std::string steps = o_.out + "/checkpoints";
+  if (const auto saved = checkpoint::saved_steps(steps); std::string_view(o_.verb) == "run" && !saved.empty()) {
+    const checkpoint::TrainState now{.recipe = t.recipe_digest,
+                                     .plan_choices = t.plan_digest,
+                                     .dataset = t.data_digest,
+                                     .base = t.base_digest,
+                                     .device = setup_->gpu ? "cuda" : "cpu"};
+    const std::string other = checkpoint::other_than(checkpoint::step_folder(steps, saved.back()), now);
+    if (other == "dataset" || other.starts_with("base")) {
+      log::info("{}: the saved steps are of another {}: training begins anew", o_.out, other);
+      t.resume = false;
+    }
+  }
   result_ = train::train(*setup_, plan_, *backend_.ops, t);
   if (result_.interrupted) {
     log::info("stopped at step {} of {}, state saved: the same command{} goes on", result_.done, result_.steps,
@@ -361,7 +386,7 @@ void Pipeline::evaluate(bool after) {
   const std::string model = after && !setup_->has_lora ? o_.out + "/checkpoint" : model_path_;
   const std::string adapter = after && setup_->has_lora ? o_.out + "/checkpoint" : "";
   const std::string inputs =
-      blake3_hex(recipe_digest_ + plan_digest_ + base_digest() +
+      blake3_hex(recipe_digest_ + plan_digest_ + base_digest() + make_coder(text_, setup_->model.vocab_size)->digest() +
                  (perplexity ? hash_file(*recipe_.eval->perplexity_path).blake3 : std::string("no text")) +
                  (after ? folder_digest(o_.out + "/checkpoint") : std::string("base")));
   if (fs::exists(path)) {

@@ -135,7 +135,8 @@ void render(const Options& o) {
 }  // namespace
 
 void add_tokenizer(CLI::App& app) {
-  auto* t = app.add_subcommand("tokenizer", "encode, decode and render chats with a model's tokenizer");
+  auto* t =
+      app.add_subcommand("tokenizer", "encode, decode and render chats with a model's tokenizer; train a new one");
   t->require_subcommand(1);
   auto o = std::make_shared<Options>();
   auto common = [&](CLI::App* c) {
@@ -168,6 +169,7 @@ void add_tokenizer(CLI::App& app) {
     refuse_overwrite(o->input, o->output);
     render(*o);
   });
+  add_tokenizer_train(*t);
 }
 
 }  // namespace mxt::app

@@ -24,6 +24,7 @@ void add_serve(CLI::App& app);
 void add_merge(CLI::App& app);
 void add_quantize(CLI::App& app);
 void add_tokenizer(CLI::App& app);
+void add_tokenizer_train(CLI::App& tokenizer);
 void add_receipt(CLI::App& app);
 void add_runs(CLI::App& app);
 

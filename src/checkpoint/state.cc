@@ -96,12 +96,13 @@ void save_state(const std::string& folder, const graph::Graph& g, const runtime:
   replace_folder(temp, folder);
 }
 
-TrainState load_state(const std::string& folder, const graph::Graph& g, runtime::ParamStore& params,
-                      const TrainState& expected) {
+namespace {
+
+// A saved step's state.json; `digest` is the tensors'.
+TrainState read_state(const std::string& folder, std::string* digest) {
   const std::string path = folder + "/state.json";
   const Json j = read_json_file(path);
   TrainState s;
-  std::string digest;
   try {
     s.step = j.at("step");
     s.tokens = j.at("tokens");
@@ -111,20 +112,36 @@ TrainState load_state(const std::string& folder, const graph::Graph& g, runtime:
     s.plan_choices = j.at("plan_choices");
     s.dataset = j.at("dataset");
     s.base = j.at("base");
-    digest = j.at("state");
-    s.device = j.value("device", expected.device);
+    *digest = j.at("state");
+    s.device = j.value("device", std::string());
   } catch (const Json::exception& e) {
     fail_input("{}: not a trainer's state: {}", path, e.what());
   }
-  auto same = [&](const char* what, const std::string& have, const std::string& want) {
-    if (have != want)
-      fail_input("{}: was saved by a run with another {}: resume with the same one, or choose another --out", folder,
-                 what);
-  };
-  same("recipe", s.recipe, expected.recipe);
-  if (s.device == expected.device) same("plan", s.plan_choices, expected.plan_choices);
-  same("dataset", s.dataset, expected.dataset);
-  same("base model or init_adapter", s.base, expected.base);
+  return s;
+}
+
+std::string other_than(const TrainState& s, const TrainState& expected) {
+  if (s.recipe != expected.recipe) return "recipe";
+  if ((s.device.empty() || s.device == expected.device) && s.plan_choices != expected.plan_choices) return "plan";
+  if (s.dataset != expected.dataset) return "dataset";
+  if (s.base != expected.base) return "base model or init_adapter";
+  return "";
+}
+
+}  // namespace
+
+std::string other_than(const std::string& folder, const TrainState& expected) {
+  std::string digest;
+  return other_than(read_state(folder, &digest), expected);
+}
+
+TrainState load_state(const std::string& folder, const graph::Graph& g, runtime::ParamStore& params,
+                      const TrainState& expected) {
+  std::string digest;
+  TrainState s = read_state(folder, &digest);
+  if (const std::string other = other_than(s, expected); !other.empty())
+    fail_input("{}: was saved by a run with another {}: resume with the same one, or choose another --out", folder,
+               other);
   if (hash_file(folder + "/state.safetensors").blake3 != digest)
     fail_verify("{}/state.safetensors: is not as it was saved: resume from another step, or begin anew", folder);
   const formats::Safetensors file = formats::Safetensors::open(folder + "/state.safetensors");

@@ -26,6 +26,10 @@ struct TrainState {
 void save_state(const std::string& folder, const graph::Graph& g, const runtime::ParamStore& params,
                 const TrainState& state);
 
+// What the saved step was made with that is not `expected`'s ("dataset", …; of the plan only on the same device), ""
+// where all is the same. Errors (kBadInput): no trainer's state.
+std::string other_than(const std::string& folder, const TrainState& expected);
+
 // kBadInput where a digest differs from `expected` (naming which), or a tensor does not fit; kVerifyFailed where the
 // file is not as it was saved. The plan's may differ with the device: the state is the same masters, moments and step
 // on every device, and training goes on from it, equal but for rounding.

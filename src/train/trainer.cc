@@ -80,6 +80,7 @@ class Run {
     TrainResult r;
     r.steps = steps_;
     resume();
+    o_.begins();
     drop_later();
     MetricsLog log(o_.out, state_.step);
     const double begin = now();

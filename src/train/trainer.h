@@ -20,6 +20,7 @@ struct TrainOptions {
   bool resume = false;
   int64_t resume_from = -1;                 // a step; −1 = the newest
   const std::atomic<bool>* stop = nullptr;  // set by a signal: finish the step, save, return interrupted
+  std::function<void()> begins = [] {};     // called when nothing is left that could refuse, before anything is written
 };
 
 struct TrainResult {

@@ -6,6 +6,38 @@
 namespace mxt {
 namespace {
 
+TEST(TokenizerTrain, LearnsFromTextsAndRows) {
+  cli::Folder f("tokenizer");
+  const std::string line = "the quick brown fox jumps over the lazy dog and the other dogs\n";
+  write_file_atomic(f / "a.txt", line + line);
+  write_file_atomic(f / "b.jsonl", Json{{"text", line}}.dump() + "\n" + Json{{"text", line}}.dump() + "\n");
+  const std::string verb = "tokenizer train --vocab-size 270 ";
+  for (const char* input : {"a.txt", "b.jsonl"}) {
+    const std::string out = f / (std::string(input) + ".tok");
+    auto r = cli::run(verb + "--input " + (f / input) + " --out " + out);
+    ASSERT_EQ(r.code, 0) << r.out;
+    EXPECT_NE(r.out.find("270 tokens"), std::string::npos) << r.out;
+    r = cli::run("tokenizer encode --model " + out + " --input " + (f / "a.txt") + " --json --output " + (f / "ids"));
+    ASSERT_EQ(r.code, 0) << r.out;
+    r = cli::run("tokenizer decode --model " + out + " --input " + (f / "ids") + " --output " + (f / "back"));
+    ASSERT_EQ(r.code, 0) << r.out;
+    EXPECT_EQ(read_file(f / "back"), line + line + "\n");
+    EXPECT_LT(Json::parse(read_file(f / "ids"))["ids"].size(), 2 * line.size());
+  }
+  // A model's folder is no place for it, rows need the column, and there must be something to learn from.
+  write_file_atomic(f / "a.txt.tok/model.safetensors", "x");
+  auto r = cli::run(verb + "--input " + (f / "a.txt") + " --out " + (f / "a.txt.tok"));
+  EXPECT_EQ(r.code, 1);
+  EXPECT_NE(r.out.find("model.safetensors"), std::string::npos) << r.out;
+  EXPECT_EQ(read_file(f / "a.txt.tok/model.safetensors"), "x");
+  r = cli::run(verb + "--column body --input " + (f / "b.jsonl") + " --out " + (f / "c"));
+  EXPECT_EQ(r.code, 1);
+  EXPECT_NE(r.out.find("b.jsonl:1: the row has no text \"body\""), std::string::npos) << r.out;
+  write_file_atomic(f / "empty.txt", "");
+  EXPECT_EQ(cli::run(verb + "--input " + (f / "empty.txt") + " --out " + (f / "c")).code, 1);
+  EXPECT_FALSE(fs::exists(f / "c"));
+}
+
 std::string recipe(const std::string& data) {
   return "meta: {project: test, run_name: data}\nhardware: {name: cpu}\n"
          "model: {name: chars, init: random, tokenizer: char, config: {model_type: gpt2, n_layer: 1, n_head: 1, "

@@ -59,6 +59,53 @@ TEST(Errors, WhatFailsAfterTrainingIsSaidBefore) {
                {"--baseline b.json"});
 }
 
+// What is refused leaves a finished run as it was.
+TEST(Errors, ARefusedTrainingLosesNothing) {
+  cli::Folder f("kept");
+  cli::Tiny t;
+  t.steps = 4;
+  t.extra = "  save_every: 2\n";
+  write_file_atomic(f / "r.yaml", cli::recipe(t));
+  const std::string train = "train " + (f / "r.yaml") + " --out " + (f / "out");
+  ASSERT_EQ(cli::run(train).code, 0);
+  make_folders(f / "out/quantized");
+  write_file_atomic(f / "out/quantized/model", "x");
+  const std::string record = read_file(f / "out/train.json"), data = read_file(f / "out/dataset/dataset.json");
+  expect_error(cli::run(train + " --resume-from 99"), 1, {"no step-99", "saved: 2"});
+  EXPECT_EQ(read_file(f / "out/train.json"), record);
+  EXPECT_EQ(read_file(f / "out/quantized/model"), "x");
+  std::string other = cli::recipe(t);
+  other.replace(other.find("seq_len: 64"), 11, "seq_len: 128");
+  write_file_atomic(f / "other.yaml", other);
+  ASSERT_EQ(cli::run("dataset prep " + (f / "other.yaml") + " --out " + (f / "other")).code, 0);
+  expect_error(cli::run(train + " --data " + (f / "other")), 1, {"other settings", "seq_len"});
+  EXPECT_EQ(read_file(f / "out/dataset/dataset.json"), data);
+}
+
+// `run` does again what its inputs have changed for, whether steps were saved or not; `train --resume` is told.
+TEST(Errors, ChangedDataAreTrainedAnewByRunAndRefusedByResume) {
+  cli::Folder f("grown");
+  cli::Tiny t;
+  t.steps = 4;
+  t.extra = "  save_every: 2\n";
+  const std::string golden = cli::golden(t.model) + "/rows.jsonl", rows = f / "rows.jsonl";
+  write_file_atomic(rows, read_file(golden));
+  std::string recipe = cli::recipe(t);
+  recipe.replace(recipe.find(golden), golden.size(), rows);
+  write_file_atomic(f / "r.yaml", recipe);
+  ASSERT_EQ(cli::run("run " + (f / "r.yaml") + " --out " + (f / "out")).code, 0);
+  const std::string data = read_file(f / "out/dataset/dataset.json");
+  write_file_atomic(rows, read_file(golden) + "{\"input_ids\":[1,2],\"labels\":[1,2]}\n");
+  expect_error(cli::run("train " + (f / "r.yaml") + " --resume --out " + (f / "out")), 1, {"other data", "rows.jsonl"});
+  EXPECT_EQ(read_file(f / "out/dataset/dataset.json"), data);
+  auto r = cli::run("run " + (f / "r.yaml") + " --out " + (f / "out"));
+  EXPECT_EQ(r.code, 0) << r.out;
+  EXPECT_NE(r.out.find("another dataset: training begins anew"), std::string::npos) << r.out;
+  r = cli::run("run " + (f / "r.yaml") + " --out " + (f / "fresh"));
+  EXPECT_EQ(r.code, 0) << r.out;
+  EXPECT_EQ(read_file(f / "out/checkpoint/model.safetensors"), read_file(f / "fresh/checkpoint/model.safetensors"));
+}
+
 TEST(Errors, AnAdapterOnAModuleThatNoLayerHasIsRefusedBeforeTraining) {
   cli::Folder f("nowhere");
   for (const char* target : {"layers.5.self_attn.q_proj", "mlp.q_proj", "q_proj, mlp.v_proj"}) {
