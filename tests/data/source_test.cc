@@ -80,12 +80,36 @@ TEST_F(SourceTest, FolderIsReadInNameOrderAndOtherFilesAreLeftOut) {
   EXPECT_EQ(rows[0].text, "{\"a\":1}\n");
 }
 
+TEST(Splits, AreThoseThatTheDatasetsLibraryReads) {
+  const auto of = [](const std::vector<std::string>& paths, const std::string& split) {
+    std::string all;
+    for (const size_t i : paths_of_split(paths, split).files) all += std::to_string(i);
+    return all;
+  };
+  const std::vector<std::string> sharded = {
+      "data/train_sft-00000-of-00002.parquet", "data/train_sft-00001-of-00002.parquet",
+      "data/train_gen-00000-of-00001-0a1b2c.parquet", "dev-00000-of-00001.parquet"};
+  EXPECT_EQ(of(sharded, "train_sft"), "01");
+  EXPECT_EQ(of(sharded, "train_gen"), "2");
+  EXPECT_EQ(of(sharded, "train"), "");
+  EXPECT_EQ(of(sharded, "validation"), "3");
+  const std::vector<std::string> plain = {"train.jsonl", "my_dev.csv", "test/a.jsonl", "train_sft.jsonl",
+                                          "extra/b.jsonl"};
+  EXPECT_EQ(of(plain, "train"), "03");
+  EXPECT_EQ(of(plain, "train_sft"), "3");
+  EXPECT_EQ(of(plain, "validation"), "1");
+  EXPECT_EQ(of(plain, "test"), "2");
+  EXPECT_EQ(of(plain, "extra"), "4");
+  EXPECT_EQ(of(plain, "ext"), "");
+  for (const char* no : {"train[:10]", "train+validation", "train[:10%]"}) EXPECT_THROW(check_split(no), Error);
+}
+
 TEST_F(SourceTest, FolderWithSplitsInItsNamesGivesTheSplitAsked) {
   write("d/my-train-00001.jsonl", "{}");
   write("d/my_test.jsonl", "{}");
   ASSERT_EQ(find_source_files(path("d"), "train").size(), 1u);
   EXPECT_EQ(find_source_files(path("d"), "test")[0].path, path("d/my_test.jsonl"));
-  EXPECT_HAS(error_of([&] { find_source_files(path("d"), "validation"); }), "train, test");
+  EXPECT_HAS(error_of([&] { find_source_files(path("d"), "validation"); }), "test, train");
   EXPECT_EQ(find_source_files(path("d/*.jsonl"), "train").size(), 2u);  // a glob names its files itself
 }
 

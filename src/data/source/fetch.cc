@@ -104,14 +104,12 @@ std::string join(const std::set<std::string>& all) {
 // By the names of the files: those of `split`; all, where no name carries a split and train is wanted.
 SplitFiles by_names(const Paths& files, const std::string& split) {
   SplitFiles out;
-  std::set<std::string> there;
-  for (const std::string& f : files)
-    if (const std::string s = split_of(f, true); !s.empty()) there.insert(s);
-  const std::string wanted = split_of(split, false).empty() ? split : split_of(split, false);
-  for (const std::string& f : files)
-    if (there.empty() ? wanted == "train" : split_of(f, true) == wanted) out.paths.push_back(f);
+  const SplitPaths named = paths_of_split(files, split);
+  for (const size_t i : named.files) out.paths.push_back(files[i]);
+  if (named.there.empty() && named.files.empty() && split == "train") out.paths = files;
   if (out.paths.empty() && !files.empty())
-    out.why_none = fmt::format("has no split \"{}\"; it has: {}", split, there.empty() ? "train" : join(there));
+    out.why_none =
+        fmt::format("has no split \"{}\"; it has: {}", split, named.there.empty() ? "train" : join(named.there));
   return out;
 }
 
@@ -178,6 +176,7 @@ FileKind sniff(const std::string& path) {
 
 SplitFiles choose_split_files(const Paths& files, const std::string& readme, const std::string& config,
                               const std::string& split) {
+  check_split(split);
   const std::vector<Config> configs = configs_of(readme);
   const Config* chosen = nullptr;
   std::set<std::string> names;

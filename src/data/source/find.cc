@@ -1,3 +1,4 @@
+#include <fmt/ranges.h>
 #include <sys/stat.h>
 
 #include <algorithm>
@@ -27,7 +28,10 @@ std::optional<FileKind> kind_of(std::string_view path) {
   return std::nullopt;
 }
 
-std::string split_of(std::string_view path, bool folders) {
+namespace {
+
+// train, validation or test where `word` is one of their names, else "".
+std::string known_split(std::string_view word) {
   struct Words {
     const char* split;
     std::array<const char*, 4> words;
@@ -35,20 +39,74 @@ std::string split_of(std::string_view path, bool folders) {
   constexpr std::array<Words, 3> kSplits = {{{"train", {"train", "training", "", ""}},
                                              {"validation", {"validation", "valid", "dev", "val"}},
                                              {"test", {"test", "testing", "eval", "evaluation"}}}};
-  const std::string_view name = folders ? path : path.substr(path.rfind('/') + 1);
+  std::string low(word);
+  for (char& c : low)
+    if (c >= 'A' && c <= 'Z') c |= 0x20;
+  for (const Words& s : kSplits)
+    for (const char* w : s.words)
+      if (!low.empty() && low == w) return s.split;
+  return "";
+}
+
+// The first known split that stands as a word in the path.
+std::string split_in(std::string_view path) {
   std::string word;
-  for (size_t i = 0; i <= name.size(); ++i) {
-    const char c = i < name.size() ? name[i] : '.';
+  for (size_t i = 0; i <= path.size(); ++i) {
+    const char c = i < path.size() ? path[i] : '.';
     if ((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z')) {
-      word += static_cast<char>(c | 0x20);
+      word += c;
       continue;
     }
-    for (const Words& s : kSplits)
-      for (const char* w : s.words)
-        if (!word.empty() && word == w) return s.split;
+    if (const std::string s = known_split(word); !s.empty()) return s;
     word.clear();
   }
   return "";
+}
+
+// NAME of …/NAME-00000-of-00003…, else "".
+std::string sharded_name(std::string_view path) {
+  const std::string_view name = path.substr(path.rfind('/') + 1);
+  const auto digits = [&](size_t at) {
+    return at + 5 <= name.size() && name.substr(at, 5).find_first_not_of("0123456789") == std::string_view::npos;
+  };
+  for (size_t at = name.find("-of-"); at != std::string_view::npos; at = name.find("-of-", at + 1))
+    if (at > 6 && name[at - 6] == '-' && digits(at - 5) && digits(at + 4)) return std::string(name.substr(0, at - 6));
+  return "";
+}
+
+// A split of a name of its own: its folder, or how the file's name begins.
+bool carries(std::string_view path, std::string_view split) {
+  const auto parts = mxt::split(path, '/');
+  if (std::find(parts.begin(), parts.end() - 1, split) != parts.end() - 1) return true;
+  const std::string_view name = parts.back();
+  return name.starts_with(split) && name.size() > split.size() &&
+         !std::isalpha(static_cast<unsigned char>(name[split.size()]));
+}
+
+}  // namespace
+
+SplitPaths paths_of_split(const std::vector<std::string>& paths, const std::string& split) {
+  check_split(split);
+  SplitPaths out;
+  const bool sharded = std::any_of(paths.begin(), paths.end(), [](const auto& p) { return !sharded_name(p).empty(); });
+  const std::string known = known_split(split);
+  for (size_t i = 0; i < paths.size(); ++i) {
+    const std::string name = sharded ? sharded_name(paths[i]) : split_in(paths[i]);
+    if (!name.empty()) out.there.insert(name);
+    const bool same = sharded         ? name == split || (!known.empty() && known_split(name) == known)
+                      : known.empty() ? carries(paths[i], split)
+                                      : name == known;
+    if (same) out.files.push_back(i);
+  }
+  return out;
+}
+
+void check_split(const std::string& split) {
+  if (split.find_first_of("[]:%+ ") != std::string::npos)
+    fail_input(
+        "data.split \"{}\": is no name of a split; for its first rows set data.max_samples, for several sources "
+        "data.mixture",
+        split);
 }
 
 std::string read_head(const std::string& path, size_t bytes) {
@@ -79,28 +137,22 @@ namespace {
 
 std::vector<SourceFile> in_folder(const std::string& folder, const std::string& wanted) {
   std::vector<SourceFile> all;
-  std::vector<std::string> splits;
+  std::vector<std::string> names;
   for (const std::string& name : list_files(folder))
     if (const auto kind = kind_of(name)) {
       if (name.substr(name.rfind('/') + 1).starts_with("README")) continue;
       all.push_back({(fs::path(folder) / name).string(), *kind});
       check_file_name(all.back().path);
-      splits.push_back(split_of(name, true));
+      names.push_back(name);
     }
   if (all.empty()) fail_input("{}: no data files in this folder (known endings: {})", folder, kKinds);
-  if (std::all_of(splits.begin(), splits.end(), [](const std::string& s) { return s.empty(); })) return all;
-
-  const std::string split = split_of(wanted, false).empty() ? wanted : split_of(wanted, false);
-  std::vector<SourceFile> chosen;
-  for (size_t i = 0; i < all.size(); ++i)
-    if (splits[i] == split) chosen.push_back(all[i]);
-  if (chosen.empty()) {
-    std::string there;
-    for (const std::string& s : splits)
-      if (!s.empty() && there.find(s) == std::string::npos) there += (there.empty() ? "" : ", ") + s;
+  const SplitPaths split = paths_of_split(names, wanted);
+  if (split.there.empty() && split.files.empty()) return all;
+  if (split.files.empty())
     fail_input("{}: no file of split \"{}\" (the names carry: {}); set data.split or name the files", folder, wanted,
-               there);
-  }
+               fmt::join(split.there, ", "));
+  std::vector<SourceFile> chosen;
+  for (const size_t i : split.files) chosen.push_back(all[i]);
   if (chosen.size() < all.size())
     log::info("{}: {} of {} data files belong to split \"{}\"", folder, chosen.size(), all.size(), wanted);
   return chosen;

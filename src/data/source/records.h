@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -35,9 +36,16 @@ void check_file_name(const std::string& path);
 
 // The kind that a name's ending says; none for an unknown one.
 std::optional<FileKind> kind_of(std::string_view path);
-// The split that a file's name carries as a word of its own ("train-00001.jsonl", "my_test.csv"), or one of its
-// folders' with `folders`: "train", "validation" or "test"; "" for none. The words are those of the datasets library.
-std::string split_of(std::string_view path, bool folders);
+// The files of a split, by their names and folders as the datasets library reads them: NAME-00000-of-00003 is of split
+// NAME; elsewhere a word of its own says train, validation or test or one of their other names ("my_dev.csv",
+// "test/a.jsonl"), and a split of another name is how a file's or a folder's name begins. Errors (kBadInput): a slice
+// or a sum of splits.
+struct SplitPaths {
+  std::vector<size_t> files;    // indexes into `paths`
+  std::set<std::string> there;  // the splits that names carry
+};
+SplitPaths paths_of_split(const std::vector<std::string>& paths, const std::string& split);
+void check_split(const std::string& split);
 // The first bytes of a file, as they stand.
 std::string read_head(const std::string& path, size_t bytes);
 
