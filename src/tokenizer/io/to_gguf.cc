@@ -21,6 +21,23 @@ constexpr std::string_view kProbe =
     "\xF0\x9F\x98\x80\xF0\x9F\x91\x8D\xF0\x9F\x8F\xBD "
     "\xE0\xA5\xA7\xE0\xA5\xA8\xE0\xA5\xA9 \xC2\xBD \xE2\x85\xAB http://x.y/z?a=1&b=22 don't_stop-me.now $100,000.00   ";
 
+// And the tokenizer's own tokens after this and that: a cut that would part one of them, or join two, shows.
+std::string probe_of(const Spec& spec, const Vocab& vocab, const Tokenizer& self) {
+  constexpr int32_t kTokens = 40000;
+  constexpr std::string_view kBetween[] = {"", " ", "\n", "", "    ", "A", "9", "'", ".", "\t\n"};
+  std::vector<bool> added(static_cast<size_t>(self.vocab_size()));
+  for (const AddedToken& a : spec.added) added[static_cast<size_t>(a.id)] = true;
+  std::string text(kProbe);
+  const int32_t step = std::max(1, self.vocab_size() / kTokens);
+  size_t n = 0;
+  for (int32_t id = 0; id < self.vocab_size(); id += step) {
+    if (added[static_cast<size_t>(id)] || !vocab.has(id)) continue;
+    text += self.decode(std::vector<int32_t>{id});
+    text += kBetween[n++ % std::size(kBetween)];
+  }
+  return text;
+}
+
 // True where every text gets the beginning-of-sequence token: the file says so, or its template puts it first.
 bool adds_bos(const Spec& spec) {
   const Json config = parse_json(spec.config, "tokenizer_config.json");
@@ -68,10 +85,11 @@ GgufTokenizerData to_gguf_data(const Spec& spec, const Vocab& vocab, const Token
   d.chat_template = spec.chat_template;
   d.tool_template = spec.tool_template;
   // Which of llama.cpp's pre-tokenizers this is, shown by what it does.
-  const std::vector<int32_t> want = self.encode(kProbe);
+  const std::string probe = probe_of(spec, vocab, self);
+  const std::vector<int32_t> want = self.encode(probe);
   for (const char* pre : {"qwen2", "llama-bpe", "smollm", "gpt-2"}) {
     d.pre = pre;
-    if (Tokenizer::from_gguf(d)->encode(kProbe) == want) return d;
+    if (Tokenizer::from_gguf(d)->encode(probe) == want) return d;
   }
   fail_missing(
       "{}: cuts text in a way that none of llama.cpp's pre-tokenizers known here does (qwen2, llama-bpe, smollm, "
