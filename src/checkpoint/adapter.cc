@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstring>
 #include <map>
+#include <set>
 
 #include "base/error.h"
 #include "base/files.h"
@@ -117,11 +118,31 @@ void save_adapter(const std::string& folder, const graph::Graph& g, const runtim
   formats::write_adapter(folder, c, tensors, DType::kF32);
 }
 
+namespace {
+
+// "self_attn.q_proj" of "model.layers.3.self_attn.q_proj".
+std::string_view within_layer(std::string_view module) {
+  size_t from = 0;
+  for (size_t at = 0; at < module.size();) {
+    const size_t end = std::min(module.find('.', at), module.size());
+    if (module.find_first_not_of("0123456789", at) >= end && end > at) from = std::min(end + 1, module.size());
+    at = end + 1;
+  }
+  return module.substr(from);
+}
+
+}  // namespace
+
 models::LoraPlan adapter_plan(const std::string& folder) {
   auto adapter = std::make_shared<const formats::Adapter>(formats::Adapter::open(folder));
+  auto kinds = std::make_shared<std::set<std::string, std::less<>>>();  // what it has of some layer
+  for (const auto& m : adapter->modules()) kinds->emplace(within_layer(m.name));
   models::LoraPlan plan;
-  plan.target = [adapter](const std::string& module) -> std::optional<models::LoraTarget> {
+  plan.target = [adapter, kinds, folder](const std::string& module) -> std::optional<models::LoraTarget> {
     const auto* m = adapter->find(module);
+    if (!m && adapter->config().selects(module) && kinds->contains(within_layer(module)))
+      fail_input("{}: the adapter has no weights for {}, which its target_modules select: it was made for another base",
+                 folder, module);
     if (!m) return std::nullopt;
     return models::LoraTarget{m->rank, m->scaling * static_cast<double>(m->rank), false};
   };

@@ -31,12 +31,15 @@ struct AdapterConfig {
   std::vector<std::string>
       target_modules;  // as written; one text that is a pattern stands alone with target_is_pattern
   bool target_is_pattern = false;
+  std::vector<std::string> exclude_modules;  // likewise
+  bool exclude_is_pattern = false;
   // Module name endings (or regular expressions, matched as PEFT does) to their own rank and alpha, in file order.
   std::vector<std::pair<std::string, int64_t>> rank_pattern;
   std::vector<std::pair<std::string, double>> alpha_pattern;
 
   std::vector<int64_t> layers_to_transform;  // empty: all
-  // Whether PEFT would put a matrix on this module: by target_modules (where there are any) and layers_to_transform.
+  // Whether PEFT would put a matrix on this module: by target_modules (where there are any),
+  // exclude_modules and layers_to_transform.
   bool selects(std::string_view module) const;
   int64_t rank(std::string_view module) const;
   double alpha(std::string_view module) const;

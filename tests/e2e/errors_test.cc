@@ -117,6 +117,23 @@ TEST(Errors, AnAdapterOnAModuleThatNoLayerHasIsRefusedBeforeTraining) {
   }
 }
 
+TEST(Errors, AnAdapterOfABaseWithFewerLayersIsRefused) {
+  cli::Folder f("deeper");
+  cli::Tiny t;
+  t.steps = 1;
+  t.method = "{kind: lora, r: 2, target_modules: [layers.0.self_attn.q_proj]}";
+  write_file_atomic(f / "r.yaml", cli::recipe(t));
+  ASSERT_EQ(cli::run("train " + (f / "r.yaml") + " --out " + (f / "out")).code, 0);
+  const std::string adapter = f / "out/checkpoint", config = adapter + "/adapter_config.json";
+  const std::string merge = "merge --model " + cli::golden(t.model) + " --adapter " + adapter + " --out ";
+  EXPECT_EQ(cli::run(merge + (f / "merged")).code, 0);
+  Json j = read_json_file(config);
+  j["target_modules"] = {"q_proj"};
+  write_file_atomic(config, j.dump());
+  expect_error(cli::run(merge + (f / "other")), 1, {"layers.1.self_attn.q_proj", "another base"});
+  EXPECT_FALSE(fs::exists(f / "other"));
+}
+
 TEST(Errors, DataPreparedFromOtherFilesAreRefused) {
   cli::Folder f("files");
   cli::Tiny t;

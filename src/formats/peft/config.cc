@@ -102,29 +102,33 @@ const OrderedJson* object(const OrderedJson& j, const char* key, std::string_vie
   return v;
 }
 
-void parse_targets(const OrderedJson& j, AdapterConfig& c, std::string_view source) {
-  const OrderedJson* v = find(j, "target_modules");
+void parse_modules(const OrderedJson& j, const char* key, std::string_view source, std::vector<std::string>& names,
+                   bool& is_pattern) {
+  const OrderedJson* v = find(j, key);
   if (!v) return;
   if (v->is_string()) {
-    c.target_modules = {v->get<std::string>()};
-    c.target_is_pattern = true;
+    names = {v->get<std::string>()};
+    is_pattern = true;
     return;
   }
-  if (!v->is_array()) fail_input("{}: \"target_modules\" must be text or a list of it", source);
+  if (!v->is_array()) fail_input("{}: \"{}\" must be text or a list of it", source, key);
   for (const auto& t : *v) {
-    if (!t.is_string()) fail_input("{}: \"target_modules\" must hold text", source);
-    c.target_modules.push_back(t.get<std::string>());
+    if (!t.is_string()) fail_input("{}: \"{}\" must hold text", source, key);
+    names.push_back(t.get<std::string>());
   }
 }
 
 }  // namespace
 
 bool AdapterConfig::selects(std::string_view module) const {
-  const auto named = [&](const std::string& t) {
-    if (target_is_pattern) return t == "all-linear" || key_matches(t, module);
-    return module == t || (module.ends_with(t) && module[module.size() - t.size() - 1] == '.');
+  const auto named = [&](const std::vector<std::string>& names, bool pattern) {
+    return std::any_of(names.begin(), names.end(), [&](const std::string& t) {
+      if (pattern) return t == "all-linear" || key_matches(t, module);
+      return module == t || (module.ends_with(t) && module[module.size() - t.size() - 1] == '.');
+    });
   };
-  if (!target_modules.empty() && std::none_of(target_modules.begin(), target_modules.end(), named)) return false;
+  if (named(exclude_modules, exclude_is_pattern)) return false;
+  if (!target_modules.empty() && !named(target_modules, target_is_pattern)) return false;
   // A whole name counts whatever its layer.
   if (layers_to_transform.empty() ||
       (!target_is_pattern && std::find(target_modules.begin(), target_modules.end(), module) != target_modules.end()))
@@ -187,7 +191,8 @@ AdapterConfig parse_adapter_config(const OrderedJson& j, std::string_view source
   c.use_rslora = boolean(j, "use_rslora", false, source);
   c.fan_in_fan_out = boolean(j, "fan_in_fan_out", false, source);
   c.inference_mode = boolean(j, "inference_mode", false, source);
-  parse_targets(j, c, source);
+  parse_modules(j, "target_modules", source, c.target_modules, c.target_is_pattern);
+  parse_modules(j, "exclude_modules", source, c.exclude_modules, c.exclude_is_pattern);
   if (const OrderedJson* v = find(j, "layers_to_transform"))
     for (const OrderedJson& n : v->is_array() ? *v : OrderedJson::array({*v})) {
       if (!n.is_number_integer()) fail_input("{}: \"layers_to_transform\" must hold whole numbers", source);
