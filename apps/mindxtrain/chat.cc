@@ -199,7 +199,7 @@ void add_chat(CLI::App& app) {
         return CLI::detail::to_lower(s).find("nan") == std::string::npos ? "" : "a number is wanted";
       },
       "", "number");
-  c->add_option("--model", o->model, "folder, .gguf file or Hub id")->required();
+  c->add_option("--model", o->model, "folder, .gguf file or Hub id (or ID@REVISION)")->required();
   c->add_option("--adapter", o->adapter, "PEFT folder");
   const auto* prompt = c->add_option("--prompt", o->prompt, "one question, one answer");
   c->add_option("--system", o->system, "system message");

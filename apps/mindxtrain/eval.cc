@@ -123,7 +123,7 @@ void add_eval(CLI::App& app) {
       "example: mindxtrain eval --model DIR --tasks gsm8k --data-dir data --limit 50 --out out/eval");
   auto o = std::make_shared<Options>();
   HarnessRequest& h = o->harness;
-  c->add_option("--model", h.model_name, "folder, .gguf file or Hub id")->required();
+  c->add_option("--model", h.model_name, "folder, .gguf file or Hub id (or ID@REVISION)")->required();
   c->add_option("--adapter", h.adapter, "PEFT folder");
   c->add_option("--config", o->config, "recipe whose section eval says what to measure");
   c->add_option("--tasks", o->tasks, "tasks, groups, tags or YAML files, with commas between them");

@@ -21,7 +21,7 @@ void add_merge(CLI::App& app) {
     std::string model, adapter, out, dtype;
   };
   auto o = std::make_shared<Options>();
-  c->add_option("--model", o->model, "base: folder, .gguf file or Hub id")->required();
+  c->add_option("--model", o->model, "base: folder, .gguf file or Hub id (or ID@REVISION)")->required();
   c->add_option("--adapter", o->adapter, "PEFT folder")->required();
   c->add_option("--out", o->out, "folder to write")->required();
   c->add_option("--dtype", o->dtype, "of the written weights (default: the base's)");

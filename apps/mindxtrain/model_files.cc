@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/files.h"
+#include "base/text.h"
 #include "base/threads.h"
 #include "data/prepare.h"
 #include "formats/gguf.h"
@@ -82,8 +83,13 @@ net::HubSettings hub_settings() {
   }
   h.cache_dir = home + "/hub";
   set("HF_HUB_CACHE", h.cache_dir);
-  const std::string offline = environment("HF_HUB_OFFLINE");
-  h.offline = offline == "1" || offline == "true" || offline == "TRUE" || offline == "True";
+  std::string offline = environment("HF_HUB_OFFLINE");
+  for (char& c : offline) c = static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+  h.offline = offline == "1" || offline == "ON" || offline == "YES" || offline == "TRUE";
+  const std::string named = environment("HF_TOKEN_PATH"), file = named.empty() ? home + "/token" : named;
+  std::error_code ec;
+  if (h.token.empty() && fs::is_regular_file(file, ec)) h.token = read_file(file);  // what `hf auth login` leaves
+  h.token = trim(h.token);
   set("HTTPS_PROXY", h.proxy);
   set("NO_PROXY", h.no_proxy);
   h.cancel = &g_stop;
@@ -119,6 +125,8 @@ std::string resolve_model(const std::string& name, const std::optional<std::stri
     if (files.size() == 1) return files[0];
   }
   if (fs::exists(name, ec)) return name;
+  if (const size_t at = name.find('@'); at != std::string::npos && at + 1 < name.size() && !revision)
+    return resolve_model(name.substr(0, at), name.substr(at + 1), fetch, parts);
   const bool a_path = name.starts_with(".") || name.starts_with("/") || name.ends_with(".gguf") ||
                       std::count(name.begin(), name.end(), '/') != 1;
   if (a_path) fail_missing("{}: no such model folder or file (for the quickstart's weights: ./dev weights)", name);

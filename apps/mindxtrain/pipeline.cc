@@ -613,10 +613,12 @@ void Pipeline::summary() const {
               provenance::receipt_text(provenance::make_receipt(read_json_file(path), recipe_.receipt)).c_str());
   std::printf("receipt         verified: %s\n", path.c_str());
   const std::string checkpoint = shell_word(o_.out + "/checkpoint");
+  const std::string revision =
+      recipe_.model.revision && !fs::exists(recipe_.model.name) ? "@" + *recipe_.model.revision : "";
   // As this process was called: a build that is not on the PATH is found where this one was.
-  std::printf(
-      "\n%s chat --model %s\n", shell_word(program_invocation_name).c_str(),
-      setup_->has_lora ? (shell_word(recipe_.model.name) + " --adapter " + checkpoint).c_str() : checkpoint.c_str());
+  std::printf("\n%s chat --model %s\n", shell_word(program_invocation_name).c_str(),
+              setup_->has_lora ? (shell_word(recipe_.model.name + revision) + " --adapter " + checkpoint).c_str()
+                               : checkpoint.c_str());
 }
 
 }  // namespace mxt::app

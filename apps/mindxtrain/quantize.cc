@@ -34,7 +34,7 @@ void add_quantize(CLI::App& app) {
     int threads = 0;
   };
   auto o = std::make_shared<Options>();
-  c->add_option("--model", o->model, "folder, .gguf file or Hub id")->required();
+  c->add_option("--model", o->model, "folder, .gguf file or Hub id (or ID@REVISION)")->required();
   c->add_option("--adapter", o->job.adapter, "PEFT folder, merged while reading");
   c->add_option("--scheme", o->scheme,
                 "quark_fp8 quark_mxfp4 fp8_dynamic fp8_block mxfp4 gguf_f16 gguf_bf16 gguf_q8_0 gguf_q4_0 gguf_q4_k_m")

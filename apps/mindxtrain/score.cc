@@ -19,7 +19,7 @@ void add_score(CLI::App& app) {
     int threads = 0;
   };
   auto o = std::make_shared<Options>();
-  c->add_option("--model", o->model, "folder, .gguf file or Hub id")->required();
+  c->add_option("--model", o->model, "folder, .gguf file or Hub id (or ID@REVISION)")->required();
   c->add_option("--adapter", o->adapter, "PEFT folder");
   c->add_option("--input", o->input, "JSONL rows {\"ids\":[…]} or {\"text\":\"…\"}")->required();
   c->add_option("--output", o->output, "JSONL answers {\"logprobs\":[null,…]}")->required();

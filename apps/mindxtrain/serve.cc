@@ -191,7 +191,7 @@ void add_serve(CLI::App& app) {
       "a model behind OpenAI's API\nexample: mindxtrain serve --model DIR --adapter tuned=out/run1/checkpoint");
   auto o = std::make_shared<Options>();
   o->host.clear();
-  c->add_option("--model", o->model, "folder, .gguf file or Hub id");
+  c->add_option("--model", o->model, "folder, .gguf file or Hub id (or ID@REVISION)");
   c->add_option("--adapter", o->adapters, "NAME=FOLDER: a PEFT adapter, served as the model NAME; may be repeated")
       ->allow_extra_args(false);
   c->add_option("--config", o->config, "recipe whose model and serve section to use");

@@ -116,7 +116,10 @@ void render(const Options& o) {
     if (j.contains("tools") && !j["tools"].is_null()) in.tools = &j["tools"];
     if (j.contains("chat_template_kwargs") && !j["chat_template_kwargs"].is_null())
       in.kwargs = &j["chat_template_kwargs"];
-    in.add_generation_prompt = j.value("add_generation_prompt", false);
+    if (const auto it = j.find("add_generation_prompt"); it != j.end() && !it->is_null()) {
+      if (!it->is_boolean()) fail_input("{}:{}: add_generation_prompt is true or false", o.input, line);
+      in.add_generation_prompt = *it;
+    }
     OrderedJson answer;
     try {
       const auto r = side.chat->render(in);
@@ -140,7 +143,7 @@ void add_tokenizer(CLI::App& app) {
   t->require_subcommand(1);
   auto o = std::make_shared<Options>();
   auto common = [&](CLI::App* c) {
-    c->add_option("--model", o->model, "folder, .gguf file or Hub id")->required();
+    c->add_option("--model", o->model, "folder, .gguf file or Hub id (or ID@REVISION)")->required();
     c->add_option("--input", o->input, "file")->required();
     c->add_option("--output", o->output, "file (default: stdout; .u32 writes little-endian ids)");
     c->add_flag("--lines", o->lines, "line by line");

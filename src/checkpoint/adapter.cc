@@ -81,6 +81,7 @@ void save_adapter(const std::string& folder, const graph::Graph& g, const runtim
                   const AdapterSettings& settings) {
   formats::AdapterConfig c;
   c.base_model_name_or_path = settings.base;
+  c.revision = settings.revision;
   c.r = settings.rank;
   c.lora_alpha = settings.alpha;
   c.lora_dropout = settings.dropout;

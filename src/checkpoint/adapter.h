@@ -12,7 +12,7 @@
 namespace mxt::checkpoint {
 
 struct AdapterSettings {
-  std::string base;  // base_model_name_or_path
+  std::string base, revision;  // base_model_name_or_path and its revision, "" for none
   int64_t rank = 16;
   double alpha = 32, dropout = 0;
   bool rslora = false, fan_in_fan_out = false;

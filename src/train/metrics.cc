@@ -81,6 +81,7 @@ MetricsLog::~MetricsLog() = default;
 
 void MetricsLog::write(const StepMetrics& m) {
   const std::string line = to_json(m).dump() + "\n";
+  errno = ENOSPC;  // a short write says nothing else
   if (::write(files_->fd, line.data(), line.size()) != static_cast<ssize_t>(line.size()))
     fail_input("{}/metrics.jsonl: cannot be written: {}", folder_, std::strerror(errno));
   all_.push_back(m);

@@ -103,12 +103,14 @@ class Run {
                          ? "no step was saved before"
                          : fmt::format("the last good state is in {}/checkpoints", o_.out));
       const bool last = state_.step == steps_;
+      bool best = false;
       const auto& t = s_.recipe.train;
       if (scorer_ && (state_.step % *t.eval_every == 0 || last)) {
         m.eval_loss = evaluate(*scorer_, o_.data, s_.micro_batch, s_.max_tokens);
         if (state_.best_eval < 0 || *m.eval_loss < state_.best_eval) {
           state_.best_eval = *m.eval_loss;
           state_.best_step = state_.step;
+          best = true;
         }
       }
       log.write(m);
@@ -116,7 +118,7 @@ class Run {
                                              m.tok_s, m.mfu ? fmt::format("  {:.0f}% of peak", 100 * *m.mfu) : "");
       if (state_.step % t.log_every == 0 || last) progress.update(static_cast<double>(state_.step), detail);
       const bool stopped = o_.stop && o_.stop->load();
-      if ((t.save_every && state_.step % *t.save_every == 0 && !last) || stopped) save_state();
+      if ((t.save_every && (best || state_.step % *t.save_every == 0) && !last) || stopped) save_state();
       if (stopped && !last) {
         r.interrupted = true;
         break;
@@ -307,11 +309,11 @@ class Run {
     make_folders(folder);
     checkpoint::save_state(checkpoint::step_folder(folder, state_.step), graph_, *params_, state_);
     drop_later();
-    // Keep the last n and the best.
+    // Keep the last n and the best, which is saved for itself where it is none of the steps of save_every.
     auto saved = checkpoint::saved_steps(folder);
+    std::erase(saved, state_.best_step);
     const size_t keep = static_cast<size_t>(std::max<int64_t>(1, s_.recipe.train.keep_last));
-    for (size_t i = 0; i + keep < saved.size(); ++i)
-      if (saved[i] != state_.best_step) checkpoint::remove_step(folder, saved[i]);
+    for (size_t i = 0; i + keep < saved.size(); ++i) checkpoint::remove_step(folder, saved[i]);
   }
 
   void save_final() {
@@ -322,6 +324,7 @@ class Run {
       const auto& lora = *s_.recipe.train.method.lora;
       checkpoint::AdapterSettings a;
       a.base = s_.recipe.model.name;
+      a.revision = s_.recipe.model.revision.value_or("");
       a.rank = lora.r;
       a.alpha = static_cast<double>(lora.alpha);
       a.dropout = lora.dropout;

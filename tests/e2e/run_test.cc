@@ -313,6 +313,30 @@ TEST(Run, KeepsWhatIsFinished) {
   EXPECT_NE(r.out.find("metrics.jsonl: was changed"), std::string::npos) << r.out;
 }
 
+// The best evaluation's step is kept though it is none of those of save_every.
+TEST(Run, KeepsTheBestStep) {
+  cli::Folder f("best");
+  cli::Tiny t;
+  t.steps = 23;
+  t.extra = "  save_every: 10\n  keep_last: 1\n  eval_every: 3\n";
+  std::string recipe = cli::recipe(t);
+  recipe.replace(recipe.find("shuffle: false"), 14, "shuffle: false, eval_fraction: 0.2");
+  write_file_atomic(f / "r.yaml", recipe);
+  ASSERT_EQ(cli::run("train " + (f / "r.yaml") + " --out " + (f / "out")).code, 0);
+  int64_t best = -1;
+  double least = 1e9;
+  for (std::string_view line : split(read_file(f / "out/metrics.jsonl"), '\n')) {
+    if (line.empty()) continue;
+    const Json m = Json::parse(line);
+    if (m.contains("eval_loss") && m["step"] != t.steps && m["eval_loss"] < least)
+      least = m["eval_loss"], best = m["step"];
+  }
+  ASSERT_GT(best, 0);
+  EXPECT_TRUE(fs::exists(f / ("out/checkpoints/step-" + std::to_string(best)))) << best;
+  EXPECT_TRUE(fs::exists(f / "out/checkpoints/step-20"));
+  EXPECT_FALSE(fs::exists(f / "out/checkpoints/step-10")) << best;
+}
+
 // The weights that training starts from are a part of what a run is.
 TEST(Run, OtherBaseWeightsAreTrainedAnew) {
   cli::Folder f("base");
