@@ -111,6 +111,10 @@ TEST_F(FetchTest, HubDatasetsAreFetchedIntoTheSharedCacheAndReadOffline) {
   EXPECT_HAS(error_of([&] { run("source: hf, hf_id: org/model, split: validation", "no"); }),
              "no split \"validation\"");
   EXPECT_HAS(error_of([&] { run("source: hf, hf_id: org/absent", "no"); }, Exit::kMissing), "offline");
+  // A part of the shards is not the data.
+  fs::remove(path("hub/datasets--org--model/snapshots/" + hub.commit + "/data/train-00000-of-00002.jsonl"));
+  EXPECT_HAS(error_of([&] { run("source: hf, hf_id: org/model", "part"); }, Exit::kMissing),
+             "1 of 2 files of data/train");
 }
 
 // Opt-in: MXT_LIVE_PYTHON names a Python with huggingface_hub and datasets; they take the same server for a Hub.

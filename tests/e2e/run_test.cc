@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "base/philox.h"
+#include "base/text.h"
 #include "e2e/cli.h"
 #include "formats/weight_source.h"
 
@@ -325,7 +326,7 @@ TEST(Run, KeepsTheBestStep) {
   ASSERT_EQ(cli::run("train " + (f / "r.yaml") + " --out " + (f / "out")).code, 0);
   int64_t best = -1;
   double least = 1e9;
-  for (std::string_view line : split(read_file(f / "out/metrics.jsonl"), '\n')) {
+  for (const std::string log = read_file(f / "out/metrics.jsonl"); std::string_view line : split(log, '\n')) {
     if (line.empty()) continue;
     const Json m = Json::parse(line);
     if (m.contains("eval_loss") && m["step"] != t.steps && m["eval_loss"] < least)

@@ -3,6 +3,7 @@
 #include <fnmatch.h>
 
 #include <algorithm>
+#include <map>
 #include <set>
 
 #include "base/error.h"
@@ -135,6 +136,22 @@ std::string escaped(const std::string& path) {
   return s;
 }
 
+// "2 of 3 files of data/train" where a name says how many there are and they are not all there; else "".
+std::string lacking_shards(const Paths& paths) {
+  std::map<std::string, std::pair<size_t, size_t>> sets;  // found, wanted
+  for (const std::string& p : paths) {
+    const size_t of = p.rfind("-of-");
+    if (of == std::string::npos || of < 6 || of + 9 > p.size()) continue;
+    const std::string wanted = p.substr(of + 4, 5);
+    if (wanted.find_first_not_of("0123456789") != std::string::npos) continue;
+    auto& [found, all] = sets[p.substr(0, of - 6)];
+    ++found, all = static_cast<size_t>(std::stoul(wanted));
+  }
+  for (const auto& [name, n] : sets)
+    if (n.first < n.second) return fmt::format("{} of {} files of {}", n.first, n.second, name);
+  return "";
+}
+
 // What a cached snapshot holds (its entries are links into the blobs).
 Paths cached_files(const std::string& snapshot) {
   Paths out;
@@ -233,6 +250,10 @@ std::vector<SourceFile> fetch_hub_dataset(const config::Data& d, const net::HubS
   }
   if (s.paths.empty())
     fail_input("{}: {}", *d.hf_id, s.why_none.empty() ? "holds no data files that can be read" : s.why_none);
+  if (settings.offline)
+    if (const std::string lacking = lacking_shards(s.paths); !lacking.empty())
+      fail_missing("{}: the cache holds only a part of it ({}): unset HF_HUB_OFFLINE to fetch the rest", *d.hf_id,
+                   lacking);
   Paths exact;
   for (const std::string& p : s.paths) exact.push_back(escaped(p));
   const std::string snapshot = hub.download_snapshot(*d.hf_id, net::RepoType::kDataset, revision, exact);

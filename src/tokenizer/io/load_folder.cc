@@ -5,6 +5,7 @@
 #include "base/files.h"
 #include "base/text.h"
 #include "tokenizer/io/load.h"
+#include "tokenizer/split/scanner.h"
 
 namespace mxt::tokenizer {
 namespace {
@@ -24,15 +25,21 @@ std::vector<std::string_view> lines_of(std::string_view text) {
   return lines;
 }
 
-// GPT-2's two files of old.
-Spec from_vocab_and_merges(const std::string& dir) {
+// GPT-2's two files of old, which Qwen2 has too and cuts otherwise.
+Spec from_vocab_and_merges(const std::string& dir, const Json& config) {
   Json merges = Json::array();
   const std::string text = read_file(dir + "/merges.txt");
   for (const auto line : lines_of(text))
     if (!line.starts_with("#version")) merges.push_back(line);
   const Json j{{"model", {{"type", "BPE"}, {"vocab", read_json_file(dir + "/vocab.json")}, {"merges", merges}}}};
   Spec spec = spec_from_json(j.dump(), dir + "/vocab.json, merges.txt");
-  set_byte_level(spec, "", false);
+  const std::string kind = config.value("tokenizer_class", "");
+  if (kind.starts_with("Qwen2")) {
+    set_byte_level(spec, pattern_of({ScanRule::Kind::kCl100k, 1}), false);
+    spec.normalizer = R"({"type":"NFC"})";
+  } else {
+    set_byte_level(spec, "", false);
+  }
   const auto& tokens = spec.model.tokens;
   const auto it = std::find(tokens.begin(), tokens.end(), "<|endoftext|>");
   if (it != tokens.end())
@@ -77,6 +84,20 @@ void read_special(const Json& j, Spec& spec) {
   take("eos_token", spec.eos_token);
   take("pad_token", spec.pad_token);
   take("unk_token", spec.unk_token);
+}
+
+// {"token": id}, of before tokenizer_config.json knew added_tokens_decoder.
+void read_added_tokens(const std::string& path, Spec& spec) {
+  const Json all = read_json_file(path);
+  if (!all.is_object()) fail_input("{}: not an object", path);
+  for (const auto& [content, id] : all.items()) {
+    if (!id.is_number_unsigned() || id.get<uint64_t>() > 9'999'999)
+      fail_input("{}: \"{}\" has no token id", path, content);
+    const bool known =
+        std::any_of(spec.added.begin(), spec.added.end(), [&](const AddedToken& a) { return a.content == content; });
+    if (!known && !content.empty())
+      spec.added.push_back({.id = id.get<int32_t>(), .content = content, .normalized = true});
+  }
 }
 
 // Tokens that tokenizer_config.json knows and tokenizer.json does not: transformers adds them.
@@ -137,7 +158,7 @@ Spec spec_from_folder(const std::string& dir) {
     if (has("tokenizer.json"))
       spec = spec_from_json(read_file(dir + "/tokenizer.json"), dir + "/tokenizer.json");
     else if (has("vocab.json") && has("merges.txt"))
-      spec = from_vocab_and_merges(dir);
+      spec = from_vocab_and_merges(dir, config);
     else if (has("vocab.txt"))
       spec = from_vocab_txt(dir, config);
     else
@@ -146,6 +167,8 @@ Spec spec_from_folder(const std::string& dir) {
     read_special(config, spec);
     if (has("special_tokens_map.json")) read_special(read_json_file(dir + "/special_tokens_map.json"), spec);
     read_added_decoder(config, spec);
+    if (!config.contains("added_tokens_decoder") && has("added_tokens.json"))
+      read_added_tokens(dir + "/added_tokens.json", spec);
     read_template(dir, config, spec);
     if (config.value("mindxtrain_characters", false)) spec.model.kind = ModelSpec::Kind::kCharacters;
   } catch (const Json::exception& e) {
