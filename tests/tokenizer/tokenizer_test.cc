@@ -244,6 +244,20 @@ TEST(AddedTokens, OnesThatBeginInSpaceAlreadyTaken) {
   EXPECT_EQ(t->encode("a \ta"), (std::vector<int32_t>{3, 6, 3}));
 }
 
+TEST(Folder, OfQwen2sOldFilesIsReadAsQwen2Reads) {
+  const std::string dir = testing::TempDir() + "/old_qwen2";
+  fs::remove_all(dir);
+  make_folders(dir);
+  write_file_atomic(dir + "/vocab.json", R"({"1":0,"2":1,"12":2,"Ã":3,"©":4,"Ã©":5,"e":6,"Ì":7,"ģ":8})");
+  write_file_atomic(dir + "/merges.txt", "1 2\nÃ ©\n");
+  write_file_atomic(dir + "/added_tokens.json", R"({"<extra>":9})");
+  for (const auto& [kind, ids] : {std::pair{"Qwen2Tokenizer", std::vector<int32_t>{0, 1, 9, 5}},
+                                  {"GPT2Tokenizer", std::vector<int32_t>{2, 9, 6, 7, 8}}}) {
+    write_file_atomic(dir + "/tokenizer_config.json", Json{{"tokenizer_class", kind}}.dump());
+    EXPECT_EQ(Tokenizer::from_folder(dir)->encode("12<extra>e\xCC\x81"), ids) << kind;
+  }
+}
+
 TEST(Folder, ReadsConfigTemplatesAndOldFiles) {
   const std::string dir = testing::TempDir() + "/folder";
   fs::remove_all(dir);
