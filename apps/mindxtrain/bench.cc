@@ -16,7 +16,18 @@
 namespace mxt::app {
 namespace {
 
-// Calls that both plans measured and whose chosen algorithm takes longer now: beyond 5 % and beyond both spreads.
+// A plan of another device says nothing about this one's libraries.
+void require_same_device(const kernels::KernelPlan& before, const train::Setup& setup, const std::string& path) {
+  const std::string kind = setup.gpu ? "cuda" : "cpu";
+  const auto here = train::cpu_identity(num_threads());
+  const auto& d = before.device;
+  if (d.kind != kind || (!setup.gpu && (d.name != here.name || d.arch != here.arch)))
+    fail_input("--against {}: was measured on another device ({} {} {}): the two cannot be compared", path, d.kind,
+               d.name, d.arch);
+}
+
+// Calls that both plans measured and whose chosen algorithm takes longer now: beyond what processes differ by, and
+// beyond both spreads.
 int slower_than(const kernels::KernelPlan& now, const kernels::KernelPlan& before) {
   int slower = 0, compared = 0;
   auto chosen = [](const kernels::KernelPlan& p, const std::string& key) -> const kernels::Candidate* {
@@ -31,7 +42,7 @@ int slower_than(const kernels::KernelPlan& now, const kernels::KernelPlan& befor
     const auto *a = chosen(before, key), *b = chosen(now, key);
     if (!a || !b) continue;
     ++compared;
-    if (autotune::within_noise(*b, *a) || b->median_us < a->median_us) continue;
+    if (autotune::within_noise(*b, *a, now.device.kind == "cpu") || b->median_us < a->median_us) continue;
     ++slower;
     std::printf("slower: %s: %s %.1f us, before %s %.1f us\n", key.c_str(), b->algorithm.c_str(), b->median_us,
                 a->algorithm.c_str(), a->median_us);
@@ -79,6 +90,8 @@ void add_bench(CLI::App& app) {
     if (o->out.empty()) o->out = r.autotune.plan_path;
     if (const auto folder = fs::path(o->out).parent_path(); !folder.empty()) make_folders(folder.string());
     std::optional<kernels::KernelPlan> against;  // read first: a minute of measuring is not lost to a wrong name
+    if (!o->against.empty() && o->dry_run)
+      fail_input("--against: compares what was measured; --dry-run measures nothing");
     if (!o->against.empty()) against = kernels::plan_from_json(read_file(o->against), o->against);
     const std::string model = resolve_model(r, Fetch::kAllowed, Parts::kNoWeights);
     const TextSide text = text_side_of(r, model);
@@ -93,6 +106,7 @@ void add_bench(CLI::App& app) {
       return;
     }
     const auto setup = train::make_setup(r, model, vocabulary_of(text), nullptr, train::Reads::kConfig);
+    if (against) require_same_device(*against, *setup, o->against);
     if (against && against->shapes != train::shapes_of(*setup))
       fail_input("--against {}: is a plan of other shapes: its calls are not this recipe's", o->against);
     const auto report = measured_plan(*setup, !threads_given(o->threads), o->policy == "enumerate");

@@ -85,9 +85,9 @@ bool undecided(const Samples& samples, double margin) {
   return false;
 }
 
-bool within_noise(const kernels::Candidate& c, const kernels::Candidate& faster) {
-  return c.median_us > 0 &&
-         c.median_us - faster.median_us <= std::max({kNoise * faster.median_us, c.spread_us, faster.spread_us});
+bool within_noise(const kernels::Candidate& c, const kernels::Candidate& faster, bool host) {
+  const double noise = (host ? kHostMargin : kNoise) * faster.median_us;
+  return c.median_us > 0 && c.median_us - faster.median_us <= std::max({noise, c.spread_us, faster.spread_us});
 }
 
 }  // namespace mxt::autotune

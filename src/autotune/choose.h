@@ -58,7 +58,8 @@ size_t choose(const std::vector<std::string>& names, const Samples& samples, dou
 // quarter of the margin).
 bool undecided(const Samples& samples, double margin = kHostMargin);
 
-// Whether `c` of one plan is as fast as `faster` of another: max(5 %, either's interquartile range).
-bool within_noise(const kernels::Candidate& c, const kernels::Candidate& faster);
+// Whether `c` of one plan is as fast as `faster` of another: within either's interquartile range, or what processes
+// differ by (`host`: 25 %, else 5 %).
+bool within_noise(const kernels::Candidate& c, const kernels::Candidate& faster, bool host);
 
 }  // namespace mxt::autotune

@@ -121,6 +121,19 @@ TEST(Plan, OfAnotherMachineIsRefusedByName) {
   }
 }
 
+TEST(Plan, IsComparedWithItsOwnDeviceAlone) {
+  Case c;
+  ASSERT_EQ(cli::run("bench --dry-run --config " + c.recipe + " --out " + c.plan).code, 0);
+  c.edit([](Json& j) { j["device"]["name"] = "another"; });
+  const std::string bench = "bench --config " + c.recipe + " --against " + c.plan + " --out " + (c.folder / "p.json");
+  auto r = cli::run(bench);
+  EXPECT_EQ(r.code, 1);
+  EXPECT_NE(r.out.find("another device"), std::string::npos) << r.out;
+  r = cli::run(bench + " --dry-run");
+  EXPECT_EQ(r.code, 1);
+  EXPECT_NE(r.out.find("--dry-run measures nothing"), std::string::npos) << r.out;
+}
+
 // A plan is done as it stands: one that cuts a step otherwise than the recipe asks is not mixed with it.
 TEST(Plan, OfAnotherCutIsRefused) {
   cli::Folder f("cut");
