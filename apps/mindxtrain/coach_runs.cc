@@ -201,7 +201,7 @@ std::string CoachDesk::verify(const std::string& text) {
     if (same || !own) own = std::move(f);
     if (same) break;
   }
-  const auto report = provenance::verify_text(text, "manifest.json", own ? own->folder : "");
+  const auto report = provenance::verify_text(text, "manifest.json", own ? own->folder : "", {.of_a_run = true});
   OrderedJson j{{"verified", own && report.ok()},
                 {"here", own.has_value()},
                 {"whole", report.ok()},

@@ -65,7 +65,7 @@ void add_receipt(CLI::App& app) {
       fail_input("receipt: give a run's folder or its manifest.json: mindxtrain receipt out/run1");
     std::error_code ec;
     if (fs::is_directory(o->manifest, ec)) o->manifest += "/manifest.json";
-    provenance::VerifyOptions v;
+    provenance::VerifyOptions v{.of_a_run = true};
     config::Recipe recipe;
     if (!o->config.empty()) {
       recipe = config::load_recipe(o->config);

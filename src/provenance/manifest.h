@@ -65,6 +65,7 @@ struct Finding {
 };
 
 struct VerifyOptions {
+  bool of_a_run = false;  // all that a run makes must be there, and what two subjects say of one thing agree
   std::optional<std::string> trusted_key;  // public key that must have signed
   const config::Recipe* recipe = nullptr;  // the manifest must be of this recipe
 };

@@ -1,4 +1,5 @@
 // Verification: every file hashed again, every field of the manifest checked against its digest.
+#include <map>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -51,7 +52,50 @@ class Verifier {
       if (!seen.contains(name)) find("/subject " + name, "is missing");
   }
 
+  // What two of them say of one thing must agree, whoever sealed them; each has been found whole.
+  void check_agreement() {
+    const Json& subjects = manifest_["/predicate/subjects"_json_pointer];
+    for (const std::string name : {"recipe", "plan", "plan_choices", "dataset", "checkpoint"})
+      if (!subjects.contains(name)) find("/predicate/subjects/" + name, "is missing: no run leaves it out");
+    try {
+      if (subjects.contains("plan") && subjects.contains("plan_choices")) {
+        const Json plan = read_json_file(path_of(subjects["plan"])),
+                   choices = subjects["plan_choices"].value("value", Json());
+        for (const char* key : {"choices", "shapes"})
+          if (!choices.is_object() || choices.value(key, Json()) != plan.value(key, Json()))
+            find("/predicate/subjects/plan_choices", fmt::format("are not plan.json's ({})", key));
+      }
+      const auto hash = "/predicate/run/recipe_hash"_json_pointer;
+      if (subjects.contains("recipe") && manifest_.contains(hash) &&
+          manifest_[hash] != Json(config::recipe_hash(config::load_recipe(path_of(subjects["recipe"])))))
+        find(hash.to_string(), "is not recipe.yaml's");
+      if (subjects.contains("dataset")) check_shards(subjects["dataset"]);
+    } catch (const Error& e) {
+      find("/predicate/subjects", e.what());
+    } catch (const Json::exception& e) {
+      find("/predicate/subjects", e.what());
+    }
+  }
+
  private:
+  std::string path_of(const Json& entry) const { return (folder_ / text_at(entry, "path")).string(); }
+
+  // dataset.json states the digests of its shards too.
+  void check_shards(const Json& entry) {
+    const std::string folder = text_at(entry, "path");
+    std::map<std::string, std::string> there;
+    for (const Json& f : entry["files"]) there[text_at(f, "path")] = text_at(f, "blake3");
+    const Json stated = read_json_file((folder_ / folder / "dataset.json").string());
+    for (const char* part : {"train", "eval"}) {
+      if (!stated.contains(part) || !stated[part].is_object()) continue;
+      for (const Json& f : stated[part].value("files", Json::array())) {
+        const auto it = there.find(folder + "/" + text_at(f, "file"));
+        if (it == there.end() || it->second != text_at(f, "blake3"))
+          find(folder + "/" + text_at(f, "file"), "is not what dataset.json says of it");
+      }
+    }
+  }
+
   void find(std::string field, std::string what) { report_.findings.push_back({std::move(field), std::move(what)}); }
 
   // The digests that the statement gives for this subject.
@@ -312,7 +356,9 @@ VerifyReport verify_text(std::string_view text, const std::string& manifest_path
   if (manifest.contains(digest_at) && manifest[digest_at].is_string()) report.manifest_digest = manifest[digest_at];
   report.findings = check_integrity(manifest);
   if (!folder.empty()) {
-    Verifier(folder, manifest, report).check_subjects();
+    Verifier verifier(folder, manifest, report);
+    verifier.check_subjects();
+    if (options.of_a_run && report.ok()) verifier.check_agreement();
     check_receipt(folder, manifest, report);
     check_signature(folder + "/" + fs::path(manifest_path).filename().string(), text, manifest, options, report);
   }

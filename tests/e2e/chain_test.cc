@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "base/philox.h"
+#include "config/recipe.h"
 #include "e2e/cli.h"
 #include "provenance/manifest.h"
 #include "tokenizer/tokenizer.h"
@@ -273,6 +274,46 @@ TEST(Tampering, EveryArtifactIsNamed) {
   EXPECT_EQ(cli::run("receipt " + manifest).code, 2);
   fs::remove(c.f / "out/checkpoint/extra.bin");
   EXPECT_EQ(cli::run("receipt " + manifest).code, 0);
+}
+
+// Whoever changes a file can seal a new manifest over it; what its parts say of each other still tells.
+TEST(Tampering, ASealedManifestThatContradictsItselfIsNamed) {
+  const Chain c("forged", "gguf_q8_0", 3);
+  ASSERT_EQ(c.run("out").code, 0);
+  const std::string out = c.f / "out";
+  const Json choices = read_json_file(out + "/manifest.json")["predicate"]["subjects"]["plan_choices"]["value"];
+  const auto sealed = [&](const config::Recipe& recipe, bool checkpoint = true) {
+    provenance::ManifestBuilder b(out);
+    b.set_recipe(recipe);
+    b.add_file("recipe", "recipe.yaml");
+    b.add_file("plan", "plan.json");
+    b.add_value("plan_choices", choices);
+    b.add_folder("dataset", "dataset");
+    if (checkpoint) b.add_folder("checkpoint", "checkpoint");
+    b.write();
+    return cli::run("receipt " + out);
+  };
+  const config::Recipe own = config::load_recipe(out + "/recipe.yaml");
+  EXPECT_EQ(sealed(own).code, 0);
+  auto r = sealed(own, false);
+  EXPECT_EQ(r.code, 2);
+  EXPECT_NE(r.out.find("/predicate/subjects/checkpoint: is missing"), std::string::npos) << r.out;
+  const auto forged = [&](const std::string& file, const std::function<void(std::string&)>& edit, const char* named) {
+    const std::string good = read_file(out + "/" + file);
+    std::string bad = good;
+    edit(bad);
+    write_file_atomic(out + "/" + file, bad);
+    r = sealed(own);
+    EXPECT_EQ(r.code, 2) << file;
+    EXPECT_NE(r.out.find(named), std::string::npos) << r.out;
+    write_file_atomic(out + "/" + file, good);
+  };
+  forged(
+      "plan.json", [](std::string& s) { s.replace(s.find("\"auto\""), 6, "\"rows\""); },
+      "plan_choices: are not plan.json's");
+  forged("dataset/train-00001-of-00001.safetensors", [](std::string& s) { s.back() ^= 1; }, "dataset.json says");
+  forged("recipe.yaml", [](std::string& s) { s.replace(s.find("seed: 7"), 7, "seed: 8"); }, "is not recipe.yaml's");
+  EXPECT_EQ(sealed(own).code, 0);
 }
 
 void leaves(const Json& j, const Json::json_pointer& at, std::vector<Json::json_pointer>& out) {
