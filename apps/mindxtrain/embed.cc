@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "base/json.h"
+#include "base/stop.h"
 #include "semantic.h"
 #include "verbs.h"
 
@@ -51,8 +52,9 @@ void add_embed(CLI::App& app) {
     AtomicFile out(o->output);
     std::vector<float> e;
     double seconds = 0;
-    constexpr size_t kRows = 8192;
+    constexpr size_t kRows = 1024;
     for (size_t i = 0; i < texts.size(); i += kRows) {
+      check_stop(&g_stop);
       const auto rows = std::span(texts).subspan(i, std::min(kRows, texts.size() - i));
       e.resize(rows.size() * width);
       const auto begin = std::chrono::steady_clock::now();

@@ -32,6 +32,7 @@ void add_score(CLI::App& app) {
     const std::string path = resolve_model(o->model, std::nullopt);
     std::shared_ptr<const tokenizer::Tokenizer> tok;
     std::vector<std::vector<int32_t>> rows;
+    std::vector<std::string> sources;
     int64_t longest = 1;
     const std::string text = read_file(o->input);
     int64_t line = 0;
@@ -58,21 +59,25 @@ void add_score(CLI::App& app) {
       } else {
         fail_input("{}: a row is {{\"ids\":[…]}} or {{\"text\":\"…\"}}", source);
       }
+      sources.push_back(source);
       longest = std::max(longest, static_cast<int64_t>(rows.back().size()));
     }
     const DType type = compute_type(o->dtype, path, o->device);
     infer::Model model(path, o->adapter, type, longest, ops_on(o->device), infer::Weights::kForMany);
+    for (size_t r = 0; r < rows.size(); ++r)
+      for (const int32_t id : rows[r])
+        if (id >= model.vocab())
+          fail_input("{}: token id {} is outside the model's vocabulary of {}", sources[r], id, model.vocab());
     infer::Scorer scorer(model, std::min<int64_t>(std::max<int64_t>(longest, 2048), 8192));
     AtomicFile out(o->output);
     size_t row = 0;
-    for (const auto& lp : scorer.score(rows)) {
+    for (const auto& lp : scorer.score(rows, &g_stop)) {
       ++row;
       Json j = Json::array();
       for (size_t t = 0; t < lp.size(); ++t) {
         if (t > 0 && std::isnan(lp[t]))
-          fail_input(
-              "{}: row {}, token {}: no log-probability: {} holds weights that are not numbers, or overflows in {}",
-              o->input, row, t + 1, path, type == DType::kF32 ? "float32" : "bfloat16");
+          fail_input("{}: token {}: no log-probability: {} holds weights that are not numbers, or overflows in {}",
+                     sources[row - 1], t + 1, path, type == DType::kF32 ? "float32" : "bfloat16");
         j.push_back(t == 0 ? Json(nullptr) : Json(lp[t]));
       }
       out.write(Json{{"logprobs", j}}.dump() + "\n");

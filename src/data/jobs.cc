@@ -95,9 +95,9 @@ int check_done(const std::string& folder, const std::string& key) {
         "{}: its jobs were for another recipe, tokenizer or other files; run them with this recipe, or merge with "
         "theirs",
         folder);
+  const std::string out = folder.ends_with("/.work") ? folder.substr(0, folder.size() - 6) : folder;
   if (numbers.empty())
-    fail_input("{}: no job has finished here; run: mindxtrain dataset prep RECIPE --out {} --job K/N", folder,
-               folder.ends_with("/.work") ? folder.substr(0, folder.size() - 6) : folder);
+    fail_input("{}: no job has finished here; run: mindxtrain dataset prep RECIPE --out {} --job K/N", folder, out);
   std::string missing;
   for (int jobs : numbers) {  // more than one where somebody changed the number: any complete set will do
     missing.clear();
@@ -105,8 +105,7 @@ int check_done(const std::string& folder, const std::string& key) {
       if (!is_done(folder, {j, jobs}, key)) missing += fmt::format("{}{}/{}", missing.empty() ? "" : ", ", j, jobs);
     if (missing.empty()) return jobs;
   }
-  fail_input("{}: not finished: job {}; run: mindxtrain dataset prep RECIPE --out {} --job K/N", folder, missing,
-             folder);
+  fail_input("{}: not finished: job {}; run: mindxtrain dataset prep RECIPE --out {} --job K/N", folder, missing, out);
 }
 
 MergeLock::MergeLock(const std::string& out) {

@@ -11,14 +11,14 @@ namespace mxt::infer {
 Scorer::Scorer(Model& model, int64_t tokens_per_pass)
     : model_(model), max_tokens_(std::max(tokens_per_pass, model.positions())), program_(model.scorer(max_tokens_)) {}
 
-std::vector<std::vector<float>> Scorer::score(const std::vector<std::vector<int32_t>>& rows) {
+std::vector<std::vector<float>> Scorer::score(const std::vector<std::vector<int32_t>>& rows, StopFlag stop) {
   std::vector<std::vector<int32_t>> next(rows.size());
   for (size_t i = 0; i < rows.size(); ++i)
     if (!rows[i].empty()) {
       next[i].assign(rows[i].begin() + 1, rows[i].end());
       next[i].push_back(-100);
     }
-  auto out = score_targets(rows, next);
+  auto out = score_targets(rows, next, stop);
   for (auto& r : out)
     if (!r.empty()) {
       r.pop_back();
@@ -28,10 +28,11 @@ std::vector<std::vector<float>> Scorer::score(const std::vector<std::vector<int3
 }
 
 std::vector<std::vector<float>> Scorer::score_targets(const std::vector<std::vector<int32_t>>& inputs,
-                                                      const std::vector<std::vector<int32_t>>& wanted) {
+                                                      const std::vector<std::vector<int32_t>>& wanted, StopFlag stop) {
   std::vector<std::vector<float>> out(inputs.size());
   std::vector<int32_t> ids, positions, targets, cu;
   for (size_t first = 0; first < inputs.size();) {
+    check_stop(stop);
     ids.clear();
     positions.clear();
     targets.clear();
