@@ -162,7 +162,10 @@ Section declare(const Train*) {
       .plus()
       .default_is("–");
   d.field("save_every", &Train::save_every, "Steps between checkpoints.").min(1).plus().default_is("the end");
-  d.field("keep_last", &Train::keep_last, "Checkpoints that are kept, counted from the last; the best evaluation's is kept beside them.").min(1).plus();
+  d.field("keep_last", &Train::keep_last,
+          "Checkpoints that are kept, counted from the last; the best evaluation's is kept beside them.")
+      .min(1)
+      .plus();
   d.field("log_every", &Train::log_every,
           "Steps between two looks at the progress on the terminal; metrics.jsonl has every step.")
       .min(1)

@@ -228,9 +228,10 @@ std::vector<std::string> Dataset::files_of(const std::string& split) const {
     tried.push_back(root);
   }
   const std::string place = (folders_.empty() ? std::string("DIR") : folders_[0]) + "/" + path_;
-  fail_missing("task {}: split {} of the dataset {}{} is not here; put {}.jsonl (or .json, .csv, .parquet) into {}{} {}", task_,
-               split, path_, name_.empty() ? "" : " (" + name_ + ")", split, place, name_.empty() ? "" : "/" + name_,
-               folders_.empty() ? "and give --data-dir DIR" : "");
+  fail_missing(
+      "task {}: split {} of the dataset {}{} is not here; put {}.jsonl (or .json, .csv, .parquet) into {}{} {}", task_,
+      split, path_, name_.empty() ? "" : " (" + name_ + ")", split, place, name_.empty() ? "" : "/" + name_,
+      folders_.empty() ? "and give --data-dir DIR" : "");
 }
 
 const Table& Dataset::split(const std::string& name) {

@@ -99,7 +99,6 @@ PythonRegex::PythonRegex(std::string_view pattern, std::string_view where, bool 
 PythonRegex::~PythonRegex() = default;
 PythonRegex::PythonRegex(PythonRegex&&) noexcept = default;
 
-
 std::vector<PythonRegex::Match> PythonRegex::find_all(std::string_view text, size_t limit) const {
   std::vector<Match> out;
   pcre2_match_data* data = pcre2_match_data_create_from_pattern(code_->code, nullptr);
