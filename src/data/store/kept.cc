@@ -20,7 +20,7 @@ void Kept::put(const std::string& name, std::span<const std::string_view> bytes)
   std::FILE* file = std::fopen(temp.c_str(), "wbe");
   Blake3 check;
   bool ok = file != nullptr;
-  const auto write = [&](const void* data, size_t n) { ok = ok && std::fwrite(data, 1, n, file) == n; };
+  const auto write = [&](const void* data, size_t n) { ok = ok && (n == 0 || std::fwrite(data, 1, n, file) == n); };
   for (std::string_view b : bytes) {
     write(b.data(), b.size());
     check.update(b);
