@@ -5,7 +5,6 @@
 #include "base/files.h"
 #include "base/json.h"
 #include "base/text.h"
-#include "data/synth/synth.h"
 #include "eval/evaluate.h"
 #include "eval/exact_match.h"
 #include "harness.h"
@@ -20,8 +19,9 @@ struct Options {
   HarnessRequest harness;
   std::string tasks, config, text, synth, dtype, baseline;
   std::optional<double> threshold_pct;
-  int64_t limit = 0, synth_rows = 60, max_tokens = 128;
-  uint64_t seed = 2048;
+  int64_t limit = 0, synth_rows = 60;
+  std::optional<int64_t> max_tokens;
+  std::optional<uint64_t> seed;
   int threads = 0;
   bool json = false;
 };
@@ -39,15 +39,8 @@ void measure_plain(const Options& o, const TextSide& text) {
   }
   if (!o.synth.empty()) {
     if (!text.chat) fail_input("{}: the model has no chat template to ask with", h.model_name);
-    std::vector<eval::Question> questions;
-    for (const auto& row :
-         data::synth_rows(o.synth, data::Split::kTest, o.limit > 0 ? o.limit : o.synth_rows, o.seed)) {
-      OrderedJson m = OrderedJson::array();
-      if (!row.system.empty()) m.push_back({{"role", "system"}, {"content", row.system}});
-      m.push_back({{"role", "user"}, {"content", row.user}});
-      questions.push_back({m.dump(), row.answer});
-    }
-    const auto e = eval::exact_match(model, *text.tok, *text.chat, questions, o.max_tokens, &g_stop);
+    const auto questions = synth_questions(o.synth, o.limit > 0 ? o.limit : o.synth_rows, o.seed.value_or(2048));
+    const auto e = eval::exact_match(model, *text.tok, *text.chat, questions, o.max_tokens.value_or(128), &g_stop);
     out["exact_match"] = {{"task", o.synth}, {"rows", e.rows}, {"exact", e.exact}, {"share", e.share()}};
   }
   make_folders(h.out);
@@ -69,9 +62,9 @@ void take_from_recipe(Options& o) {
   if (const auto& answers = recipe.eval->generation; o.synth.empty() && answers && recipe.data.synth) {
     const config::Synth& s = *recipe.data.synth;
     o.synth = config::text_of(s.task);
-    o.seed = static_cast<uint64_t>(s.seed.value_or(recipe.meta.seed));
     o.synth_rows = std::min(s.test_rows, answers->limit);
-    o.max_tokens = answers->max_tokens;
+    if (!o.seed) o.seed = static_cast<uint64_t>(s.seed.value_or(recipe.meta.seed));
+    if (!o.max_tokens) o.max_tokens = answers->max_tokens;
   }
   if (o.harness.limit == 0) o.harness.limit = h.limit.value_or(0);  // of tasks' documents
 }

@@ -10,6 +10,7 @@
 #include "base/hash.h"
 #include "base/json.h"
 #include "base/log.h"
+#include "data/synth/synth.h"
 #include "eval/code/sandbox.h"
 #include "eval/evaluate.h"
 #include "eval/gate.h"
@@ -144,6 +145,17 @@ std::optional<OrderedJson> run_harness(const HarnessRequest& r, const TextSide& 
   const std::string path = eval::write_results(e, r.out, r.stamped ? stamp() : "");
   log::info("written: {}", path);
   return e.results;
+}
+
+std::vector<eval::Question> synth_questions(const std::string& task, int64_t rows, uint64_t seed) {
+  std::vector<eval::Question> out;
+  for (const data::SynthRow& row : data::synth_rows(task, data::Split::kTest, rows, seed)) {
+    OrderedJson m = OrderedJson::array();
+    if (!row.system.empty()) m.push_back({{"role", "system"}, {"content", row.system}});
+    m.push_back({{"role", "user"}, {"content", row.user}});
+    out.push_back({m.dump(), row.answer});
+  }
+  return out;
 }
 
 std::vector<std::string> eval_texts(const config::Eval& e) {

@@ -8,6 +8,7 @@
 #include "base/json.h"
 #include "base/types.h"
 #include "config/sections/eval.h"
+#include "eval/exact_match.h"
 #include "model_files.h"
 
 namespace mxt::app {
@@ -42,6 +43,9 @@ void check_harness(const HarnessRequest& request);
 // The texts of each document of the tasks, joined by "\n": what training data is decontaminated by. Errors: as
 // check_harness().
 std::vector<std::string> eval_texts(const config::Eval& eval);
+
+// Held-out requests of a synth task, with their answers: what exact match is measured on.
+std::vector<eval::Question> synth_questions(const std::string& task, int64_t rows, uint64_t seed);
 
 // A baseline that regression_gate() could not read is refused now.
 void check_baseline(const std::string& baseline);

@@ -43,18 +43,10 @@ namespace {
 
 // Held-out requests of a synth task, and their answers.
 std::vector<eval::Question> questions_of(const config::Recipe& r) {
-  std::vector<eval::Question> out;
-  if (!r.data.synth || !r.eval || !r.eval->generation) return out;
-  const auto rows = data::synth_rows(config::text_of(r.data.synth->task), data::Split::kTest,
-                                     std::min(r.data.synth->test_rows, r.eval->generation->limit),
-                                     static_cast<uint64_t>(r.data.synth->seed.value_or(r.meta.seed)));
-  for (const auto& row : rows) {
-    OrderedJson m = OrderedJson::array();
-    if (!row.system.empty()) m.push_back({{"role", "system"}, {"content", row.system}});
-    m.push_back({{"role", "user"}, {"content", row.user}});
-    out.push_back({m.dump(), row.answer});
-  }
-  return out;
+  if (!r.data.synth || !r.eval || !r.eval->generation) return {};
+  const config::Synth& s = *r.data.synth;
+  return synth_questions(std::string(config::text_of(s.task)), std::min(s.test_rows, r.eval->generation->limit),
+                         static_cast<uint64_t>(s.seed.value_or(r.meta.seed)));
 }
 
 // What training writes beside the checkpoint, and nothing makes again.

@@ -5,6 +5,7 @@
 #include "base/files.h"
 #include "base/json.h"
 #include "base/log.h"
+#include "base/stop.h"
 #include "data/source/records.h"
 #include "tokenizer/tokenizer.h"
 #include "tokenizer/train.h"
@@ -29,7 +30,7 @@ class Texts {
 
   bool next(std::string_view& text) {
     while (true) {
-      if (g_stop) throw Error(Exit::kInterrupted, "stopped: nothing was written");
+      check_stop(&g_stop);
       if (!reader_) {
         if (at_ == files_.size()) return false;
         reader_ = data::open_records(files_[at_++]);

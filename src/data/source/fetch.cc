@@ -139,14 +139,11 @@ std::string escaped(const std::string& path) {
 // "2 of 3 files of data/train" where a name says how many there are and they are not all there; else "".
 std::string lacking_shards(const Paths& paths) {
   std::map<std::string, std::pair<size_t, size_t>> sets;  // found, wanted
-  for (const std::string& p : paths) {
-    const size_t of = p.rfind("-of-");
-    if (of == std::string::npos || of < 6 || of + 9 > p.size()) continue;
-    const std::string wanted = p.substr(of + 4, 5);
-    if (wanted.find_first_not_of("0123456789") != std::string::npos) continue;
-    auto& [found, all] = sets[p.substr(0, of - 6)];
-    ++found, all = static_cast<size_t>(std::stoul(wanted));
-  }
+  for (const std::string& p : paths)
+    if (const auto shard = shard_of(p)) {
+      auto& [found, all] = sets[p.substr(0, p.rfind('/') + 1) + shard->name];
+      ++found, all = shard->count;
+    }
   for (const auto& [name, n] : sets)
     if (n.first < n.second) return fmt::format("{} of {} files of {}", n.first, n.second, name);
   return "";

@@ -63,17 +63,6 @@ std::string split_in(std::string_view path) {
   return "";
 }
 
-// NAME of …/NAME-00000-of-00003…, else "".
-std::string sharded_name(std::string_view path) {
-  const std::string_view name = path.substr(path.rfind('/') + 1);
-  const auto digits = [&](size_t at) {
-    return at + 5 <= name.size() && name.substr(at, 5).find_first_not_of("0123456789") == std::string_view::npos;
-  };
-  for (size_t at = name.find("-of-"); at != std::string_view::npos; at = name.find("-of-", at + 1))
-    if (at > 6 && name[at - 6] == '-' && digits(at - 5) && digits(at + 4)) return std::string(name.substr(0, at - 6));
-  return "";
-}
-
 // A split of a name of its own: its folder, or how the file's name begins.
 bool carries(std::string_view path, std::string_view split) {
   const auto parts = mxt::split(path, '/');
@@ -85,13 +74,24 @@ bool carries(std::string_view path, std::string_view split) {
 
 }  // namespace
 
+std::optional<ShardName> shard_of(std::string_view path) {
+  const std::string_view name = path.substr(path.rfind('/') + 1);
+  const auto digits = [&](size_t at) {
+    return at + 5 <= name.size() && name.substr(at, 5).find_first_not_of("0123456789") == std::string_view::npos;
+  };
+  for (size_t at = name.find("-of-"); at != std::string_view::npos; at = name.find("-of-", at + 1))
+    if (at > 6 && name[at - 6] == '-' && digits(at - 5) && digits(at + 4))
+      return ShardName{std::string(name.substr(0, at - 6)), std::stoul(std::string(name.substr(at + 4, 5)))};
+  return std::nullopt;
+}
+
 SplitPaths paths_of_split(const std::vector<std::string>& paths, const std::string& split) {
   check_split(split);
   SplitPaths out;
-  const bool sharded = std::any_of(paths.begin(), paths.end(), [](const auto& p) { return !sharded_name(p).empty(); });
+  const bool sharded = std::any_of(paths.begin(), paths.end(), [](const auto& p) { return shard_of(p).has_value(); });
   const std::string known = known_split(split);
   for (size_t i = 0; i < paths.size(); ++i) {
-    const std::string name = sharded ? sharded_name(paths[i]) : split_in(paths[i]);
+    const std::string name = sharded ? shard_of(paths[i]).value_or(ShardName{}).name : split_in(paths[i]);
     if (!name.empty()) out.there.insert(name);
     const bool same = sharded         ? name == split || (!known.empty() && known_split(name) == known)
                       : known.empty() ? carries(paths[i], split)

@@ -44,6 +44,12 @@ struct SplitPaths {
   std::vector<size_t> files;    // indexes into `paths`
   std::set<std::string> there;  // the splits that names carry
 };
+// Of …/NAME-00000-of-00003…: NAME, and how many files there are of it; none for other names.
+struct ShardName {
+  std::string name;
+  size_t count = 0;
+};
+std::optional<ShardName> shard_of(std::string_view path);
 SplitPaths paths_of_split(const std::vector<std::string>& paths, const std::string& split);
 void check_split(const std::string& split);
 // The first bytes of a file, as they stand.
