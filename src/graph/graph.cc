@@ -6,7 +6,7 @@
 
 namespace mxt::graph {
 
-ValueId Graph::add_value(int64_t rows, int64_t cols, DType type, std::string name) {
+ValueId Graph::add_value(Extent rows, int64_t cols, DType type, std::string name) {
   Value v;
   v.rows = rows;
   v.cols = cols;
@@ -57,6 +57,19 @@ std::string_view op_name(const Op& op) {
   return kNames[op.attrs.index()];
 }
 
+namespace {
+
+std::string show_rows(Extent e) {
+  static constexpr std::string_view kNames[] = {"",        "T",       "routed",     "sequences",
+                                                "patches", "targets", "logit_rows", "chunk"};
+  static_assert(std::size(kNames) == kDims);
+  if (e.constant()) return std::to_string(e.factor);
+  const std::string_view name = kNames[static_cast<size_t>(e.dim)];
+  return e.factor == 1 ? std::string(name) : fmt::format("{}·{}", e.factor, name);
+}
+
+}  // namespace
+
 std::string Graph::print() const {
   std::string s;
   auto show = [&](ValueId v) {
@@ -70,8 +83,7 @@ std::string Graph::print() const {
     std::string outs, ins;
     for (ValueId v : op.out) {
       const Value& x = value(v);
-      outs += fmt::format("{}%{}:{}[{},{}]{}", outs.empty() ? "" : ", ", v, name_of(x.type),
-                          x.rows == kTokens ? "T" : std::to_string(x.rows), x.cols,
+      outs += fmt::format("{}%{}:{}[{},{}]{}", outs.empty() ? "" : ", ", v, name_of(x.type), show_rows(x.rows), x.cols,
                           x.same_as == kNone ? "" : fmt::format("=%{}", x.same_as));
     }
     for (ValueId v : op.in) ins += (ins.empty() ? "" : ", ") + show(v);

@@ -1,7 +1,7 @@
 // Graph: a list of operations in execution order over single-assignment values.
 //
-// Every activation is a matrix [tokens, cols]: a step's batch is packed, so `tokens` is the one symbolic size
-// (kTokens); it is known when a batch arrives and never above the maximum that memory was planned for. Token ids,
+// Every activation is a matrix [rows, cols] whose rows are an Extent: most have one a token of the packed batch
+// (kTokens). It is known when a batch arrives and never above the bound that memory was planned for. Token ids,
 // positions, document offsets, targets and loss weights belong to the batch and are read by the operations that need
 // them.
 #pragma once
@@ -13,13 +13,13 @@
 #include <vector>
 
 #include "base/types.h"
+#include "graph/extent.h"
 
 namespace mxt::graph {
 
 using ValueId = int32_t;
 using ParamId = int32_t;
 inline constexpr int32_t kNone = -1;
-inline constexpr int64_t kTokens = -1;
 
 enum class ParamKind : uint8_t { kMatrix, kEmbedding, kNormWeight, kBias };
 
@@ -58,7 +58,8 @@ inline int64_t stride(const Param& p) {
 inline int64_t height(const Param& p) { return p.held == Held::kFp8 ? p.rows : p.rows + p.joined; }
 
 struct Value {
-  int64_t rows = kTokens, cols = 0;
+  Extent rows = kTokens;
+  int64_t cols = 0;
   DType type = DType::kF32;
   ParamId param = kNone;    // set for parameters
   ValueId same_as = kNone;  // this value is computed in place of that one, whose last use is the producing operation
@@ -213,17 +214,34 @@ struct Op {
 
 std::string_view op_name(const Op& op);
 
+// Operations in the order of their execution. It counts how many of them are looked at (one by its place, all by a
+// walk), so that a test can hold the work of building a graph linear in its depth.
+class OpList : public std::vector<Op> {
+ public:
+  using std::vector<Op>::vector;
+  using std::vector<Op>::operator=;
+  Op& operator[](size_t i) { return ++looked_at_, data()[i]; }
+  const Op& operator[](size_t i) const { return ++looked_at_, data()[i]; }
+  iterator begin() { return looked_at_ += size(), std::vector<Op>::begin(); }
+  const_iterator begin() const { return looked_at_ += size(), std::vector<Op>::begin(); }
+  static uint64_t looked_at() { return looked_at_; }  // by this thread so far
+
+ private:
+  static inline thread_local uint64_t looked_at_ = 0;
+};
+
 struct Graph {
   DType act_type = DType::kF32;  // F32 or BF16: activations and the computing copy of weights
   std::vector<Value> values;
   std::vector<Param> params;
-  std::vector<Op> ops;
+  OpList ops;
+  int64_t dropouts = 0;     // operations of that kind in the forward pass: each draws from a stream of its own
   int32_t forward_ops = 0;  // ops[0, forward_ops) are the forward pass (head included)
   ValueId hidden = kNone;   // what the head reads
   int64_t vocab = 0, max_positions = 0, rotary = 0;
   std::vector<float> rope_cos, rope_sin;  // [max_positions, rotary/2]
 
-  ValueId add_value(int64_t rows, int64_t cols, DType type, std::string name = {});
+  ValueId add_value(Extent rows, int64_t cols, DType type, std::string name = {});
   ParamId add_param(Param p, DType type);  // also makes its value
   Op& add_op(Attrs attrs, std::vector<ValueId> in, std::vector<ValueId> out);
   const Value& value(ValueId v) const { return values[static_cast<size_t>(v)]; }

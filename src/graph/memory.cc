@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/philox.h"
+#include "graph/uses.h"
 
 namespace mxt::graph {
 namespace {
@@ -24,10 +25,14 @@ void check_in_place(const Graph& g, const std::vector<Step>& steps) {
   std::vector<int32_t> last(g.values.size(), -1);
   for (size_t i = 0; i < steps.size(); ++i)
     for (ValueId v : steps[i].reads) last[static_cast<size_t>(v)] = static_cast<int32_t>(i);
+  // ... of it and of all that it was computed in place of, which is made before it
+  std::vector<int32_t> whole = last;
   for (size_t i = 0; i < steps.size(); ++i)
     for (ValueId v : steps[i].writes)
-      for (ValueId a = g.value(v).same_as; a != kNone; a = g.value(a).same_as)
-        MXT_ASSERT(last[static_cast<size_t>(a)] <= static_cast<int32_t>(i));
+      if (const ValueId a = g.value(v).same_as; a != kNone) {
+        MXT_ASSERT(whole[static_cast<size_t>(a)] <= static_cast<int32_t>(i));
+        whole[static_cast<size_t>(v)] = std::max(whole[static_cast<size_t>(v)], whole[static_cast<size_t>(a)]);
+      }
 }
 
 // Places buffers one after another in the given order, each into the smallest hole among those alive at the same time
@@ -146,9 +151,9 @@ class Packing {
 
 }  // namespace
 
-int64_t value_bytes(const Graph& g, ValueId v, int64_t tokens) {
+int64_t value_bytes(const Graph& g, ValueId v, const Bounds& rows) {
   const Value& x = g.value(v);
-  const int64_t n = (x.rows == kTokens ? tokens : x.rows) * (x.cols + x.pad) * static_cast<int64_t>(size_of(x.type));
+  const int64_t n = rows.rows(x.rows) * (x.cols + x.pad) * static_cast<int64_t>(size_of(x.type));
   return (n + kAlign - 1) / kAlign * kAlign;
 }
 
@@ -158,7 +163,7 @@ std::vector<Step> steps_of(const Graph& g) {
   return steps;
 }
 
-MemoryPlan plan_memory(const Graph& g, const std::vector<Step>& steps, int64_t tokens,
+MemoryPlan plan_memory(const Graph& g, const std::vector<Step>& steps, const Bounds& most,
                        const std::vector<ValueId>& keep) {
   MXT_ASSERT(steps.size() == g.ops.size());
   check_in_place(g, steps);
@@ -167,13 +172,14 @@ MemoryPlan plan_memory(const Graph& g, const std::vector<Step>& steps, int64_t t
   std::vector<int32_t> index(g.values.size(), -1);
   std::vector<Buffer> buffers;
   const int32_t end = static_cast<int32_t>(steps.size());
+  const std::vector<ValueId> root = roots(g);
   auto touch = [&](ValueId v, int32_t at) {
-    const ValueId r = g.root(v);
+    const ValueId r = root[static_cast<size_t>(v)];
     if (g.value(r).param != kNone) return;
     int32_t& i = index[static_cast<size_t>(r)];
     if (i < 0) {
       i = static_cast<int32_t>(buffers.size());
-      buffers.push_back({r, value_bytes(g, r, tokens), at, at});
+      buffers.push_back({r, value_bytes(g, r, most), at, at});
     }
     buffers[static_cast<size_t>(i)].last = std::max(buffers[static_cast<size_t>(i)].last, at);
   };
@@ -196,7 +202,7 @@ MemoryPlan plan_memory(const Graph& g, const std::vector<Step>& steps, int64_t t
   const std::vector<Buffer> best = Packing(std::move(buffers), plan.lower_bound).run(&plan.bytes);
   for (const Buffer& b : best) plan.offset[static_cast<size_t>(b.root)] = b.offset;
   for (size_t v = 0; v < g.values.size(); ++v) {
-    const ValueId r = g.root(static_cast<ValueId>(v));
+    const ValueId r = root[v];
     if (r != static_cast<ValueId>(v)) plan.offset[v] = plan.offset[static_cast<size_t>(r)];
   }
   return plan;

@@ -24,10 +24,10 @@ std::vector<Step> steps_of(const Graph& g);  // every operation by itself
 
 // Lifetimes run from the producing step to the last one that reads the buffer; values that share a buffer (same_as) are
 // one. `keep`: values read after the last step. A buffer that is overwritten in place while another step still reads
-// the old value is a bug and asserts.
-MemoryPlan plan_memory(const Graph& g, const std::vector<Step>& steps, int64_t tokens,
+// the old value is a bug and asserts. `most`: a bound for every size that a batch decides.
+MemoryPlan plan_memory(const Graph& g, const std::vector<Step>& steps, const Bounds& most,
                        const std::vector<ValueId>& keep);
 
-int64_t value_bytes(const Graph& g, ValueId v, int64_t tokens);
+int64_t value_bytes(const Graph& g, ValueId v, const Bounds& rows);
 
 }  // namespace mxt::graph

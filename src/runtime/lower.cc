@@ -20,6 +20,8 @@ Lowering::Lowering(Program& program, const kernels::KernelPlan& plan)
       g_(program.graph_),
       ops_(program.ops_),
       plan_(plan),
+      taken_(g_.ops.size(), false),
+      uses_(g_),
       gemm_names_(ops_.gemm_algorithms()),
       attention_names_(ops_.attention_algorithms()) {
   find_act_lora_grad();
@@ -27,10 +29,10 @@ Lowering::Lowering(Program& program, const kernels::KernelPlan& plan)
 }
 
 void Lowering::run() {
-  for (const Op& op : g_.ops) {
-    if (std::find(taken_.begin(), taken_.end(), &op) != taken_.end()) continue;
-    op_ = &op;
-    std::visit([&](const auto& a) { lower(a); }, op.attrs);
+  for (size_t i = 0; i < g_.ops.size(); ++i) {
+    if (taken_[i]) continue;
+    op_ = &g_.ops[i];
+    std::visit([&](const auto& a) { lower(a); }, op_->attrs);
   }
   p_.bytes_.kernels = static_cast<int64_t>(gemm_memory_ + attention_memory_ + grad_memory_);
 }
@@ -47,8 +49,8 @@ Mat Lowering::mat(ValueId v, const Frame& f) const {
   const Value& x = g_.value(v);
   const int64_t ld = x.param != kNone ? stride(g_.param_of(v)) : g_.ld(v);
   if (x.param != kNone && g_.param_of(v).held == Held::kFp8)
-    return {p_.params_ ? at(v) : nullptr, x.rows, x.cols, x.cols, DType::kF8E4M3};
-  return {p_.params_ ? at(v) : nullptr, x.rows == kTokens ? f.tokens : x.rows, x.cols, ld, x.type};
+    return {p_.params_ ? at(v) : nullptr, x.rows.factor, x.cols, x.cols, DType::kF8E4M3};
+  return {p_.params_ ? at(v) : nullptr, Bounds(f.tokens).rows(x.rows), x.cols, ld, x.type};
 }
 
 Mat Lowering::grad_mat(ParamId p) const {
@@ -174,9 +176,7 @@ void Lowering::lower(const BiasGradOp&) {
 }
 
 void Lowering::lower(const NormOp& a) {
-  const bool read = !a.held || std::any_of(g_.ops.begin(), g_.ops.end(), [&](const Op& o) {
-    return std::find(o.in.begin(), o.in.end(), op_->out[0]) != o.in.end();
-  });
+  const bool read = !a.held || !uses_.readers(op_->out[0]).empty();
   emit([this, op = op_, a, read](const Frame& f) {
     kernels::Norm n;
     n.layer_norm = a.layer_norm;
@@ -323,7 +323,7 @@ void Lowering::lower(const DropoutOp& a) {
 // generation waits for it.
 void Lowering::lower(const LogitsOp& a) {
   const Value& h = g_.value(op_->in[0]);
-  const int64_t width = h.cols, vocab = g_.value(op_->in[1]).rows;
+  const int64_t width = h.cols, vocab = g_.value(op_->in[1]).rows.factor;
   device::Accelerator* device = ops_.device();
   const int64_t at_once = device ? std::min<int64_t>(p_.settings_.max_tokens, 64) : p_.settings_.max_tokens;
   const int64_t rows_bytes =

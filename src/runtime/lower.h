@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <string>
 
+#include "graph/uses.h"
 #include "kernels/memory.h"
 #include "runtime/program.h"
 
@@ -117,7 +118,8 @@ class Lowering {
   std::vector<int32_t> first_rows_;  // RowOf::kFirst
   std::vector<ActLora> act_lora_;
   std::vector<ActLoraGrad> act_lora_grad_;
-  std::vector<const graph::Op*> taken_;  // operations that another one's launch computes
+  std::vector<bool> taken_;  // operations that another one's launch computes
+  const graph::Uses uses_;
   std::vector<std::string> gemm_names_, attention_names_;
   size_t gemm_memory_ = 0, attention_memory_ = 0, grad_memory_ = 0;  // what kernels keep of their own
 };

@@ -17,7 +17,7 @@ using kernels::Mat;
 // columns are rounded likewise there. The rounding shows in that part of the gradient alone and not in the loss.
 void Lowering::lower(const HeadOp& a) {
   const Value& h = g_.value(op_->in[0]);
-  const int64_t vocab = g_.value(op_->in[1]).rows, width = h.cols;
+  const int64_t vocab = g_.value(op_->in[1]).rows.factor, width = h.cols;
   const int64_t chunk = std::min(a.chunk, p_.settings_.max_tokens);
   const int64_t elt = static_cast<int64_t>(size_of(h.type));
   const int64_t rows_bytes = (chunk * width * elt + 63) / 64 * 64;

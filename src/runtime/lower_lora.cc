@@ -114,14 +114,14 @@ void Lowering::find_act_lora() {
     if (!std::holds_alternative<ActOp>(act.attrs) || act.in.size() < 2 || linear == nullptr || linear->fp8 ||
         z.in.size() != 2 || z.in[0] != act.out[0])
       continue;
-    const bool last = std::none_of(g_.ops.begin(), g_.ops.end(), [&](const Op& o) {
-      return &o != &z && std::find(taken_.begin(), taken_.end(), &o) == taken_.end() &&
-             std::find(o.in.begin(), o.in.end(), act.out[0]) != o.in.end();
+    const auto readers = uses_.readers(act.out[0]);
+    const bool last = std::all_of(readers.begin(), readers.end(), [&](int32_t reader) {
+      return static_cast<size_t>(reader) == i + 1 || taken_[static_cast<size_t>(reader)];
     });
     const ActLora found{&act, &z};
     if (!last || !ops_.has_act_lora(act_lora(found, widest))) continue;
     act_lora_.push_back(found);
-    taken_.push_back(&z);
+    taken_[i + 1] = true;
   }
 }
 
@@ -141,20 +141,19 @@ void Lowering::find_act_lora_grad() {
     for (size_t j = i; j-- > 0 && i - j < 8 && found.da == nullptr;) {
       const Op& dw = g_.ops[j];
       if (!std::holds_alternative<LinearDwOp>(dw.attrs)) continue;
-      const bool same = std::any_of(g_.ops.begin(), g_.ops.begin() + static_cast<ptrdiff_t>(j), [&](const Op& o) {
-        return std::holds_alternative<ActOp>(o.attrs) && o.out[0] == dw.in[1] && o.in[0] == act.in[0];
-      });
-      const bool kept = std::none_of(
-          g_.ops.begin() + static_cast<ptrdiff_t>(j), g_.ops.begin() + static_cast<ptrdiff_t>(i), [&](const Op& o) {
-            return std::any_of(o.out.begin(), o.out.end(), [&](ValueId v) { return g_.root(v) == g_.root(dw.in[0]); });
-          });
+      const int32_t made = uses_.maker(dw.in[1]);
+      const Op* y = made < 0 ? nullptr : &g_.ops[static_cast<size_t>(made)];
+      const bool same = y && std::holds_alternative<ActOp>(y->attrs) && y->out[0] == dw.in[1] && y->in[0] == act.in[0];
+      bool kept = true;
+      for (size_t o = j; o < i; ++o)
+        for (ValueId v : g_.ops[o].out) kept = kept && g_.root(v) != g_.root(dw.in[0]);
       ActLoraGrad with = found;
       with.da = &dw;
       if (same && kept && ops_.has_act_lora_grad(act_lora_grad(with, widest))) found = with;
     }
     act_lora_grad_.push_back(found);
-    taken_.push_back(found.dz);
-    if (found.da) taken_.push_back(found.da);
+    for (const Op* op : {found.dz, found.da})
+      if (op) taken_[static_cast<size_t>(op - g_.ops.data())] = true;
   }
 }
 

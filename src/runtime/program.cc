@@ -160,12 +160,14 @@ Program::Program(const Graph& g, const kernels::KernelPlan& plan, kernels::Ops& 
 
 // For poisoned replay: which buffers die where.
 void Program::find_dead(const std::vector<Step>& steps, const std::vector<ValueId>& keep) {
+  const std::vector<ValueId> root = roots(graph_);
   std::vector<int32_t> last(graph_.values.size(), -1);
+  const auto of = [&](ValueId v) -> int32_t& { return last[static_cast<size_t>(root[static_cast<size_t>(v)])]; };
   for (size_t i = 0; i < steps.size(); ++i) {
-    for (ValueId v : steps[i].reads) last[static_cast<size_t>(graph_.root(v))] = static_cast<int32_t>(i);
-    for (ValueId v : steps[i].writes) last[static_cast<size_t>(graph_.root(v))] = static_cast<int32_t>(i);
+    for (ValueId v : steps[i].reads) of(v) = static_cast<int32_t>(i);
+    for (ValueId v : steps[i].writes) of(v) = static_cast<int32_t>(i);
   }
-  for (ValueId v : keep) last[static_cast<size_t>(graph_.root(v))] = -1;
+  for (ValueId v : keep) of(v) = -1;
   dead_after_.assign(steps.size(), {});
   for (size_t v = 0; v < last.size(); ++v)
     if (last[v] >= 0 && graph_.values[v].param == kNone)
@@ -184,11 +186,11 @@ double Program::flops(int64_t tokens, int64_t document, int64_t targets) const {
     const Op& op = graph_.ops[i];
     const bool backward = graph_.forward_ops > 0 && static_cast<int32_t>(i) >= graph_.forward_ops;
     auto weights = [&](ValueId w) {
-      return 2.0 * static_cast<double>(graph_.value(w).rows) * static_cast<double>(graph_.value(w).cols);
+      return 2.0 * static_cast<double>(graph_.value(w).rows.factor) * static_cast<double>(graph_.value(w).cols);
     };
     auto joined = [&](int64_t r, int64_t width) { return 2.0 * static_cast<double>(r) * static_cast<double>(width); };
     if (const auto* l = std::get_if<LinearOp>(&op.attrs); l && !backward)
-      total += t * (weights(op.in[1]) + joined(l->joined, graph_.value(op.in[1]).rows));
+      total += t * (weights(op.in[1]) + joined(l->joined, graph_.value(op.in[1]).rows.factor));
     if (const auto* l = std::get_if<LinearDxOp>(&op.attrs))
       total += t * (weights(op.in[1]) + joined(l->joined, graph_.value(op.in[1]).cols));
     if (std::holds_alternative<HeldLinearOp>(op.attrs) && !backward) total += t * weights(op.in[2]);
@@ -337,8 +339,8 @@ std::vector<Program::Timing> Program::profile(const Batch& batch) {
     const Op& op = graph_.ops[launches_[i].op];
     std::string what(op_name(op));
     for (ValueId v : op.in)
-      if (const Value& x = graph_.value(v); x.param != kNone && x.rows > 1) {
-        what += fmt::format(" [{}, {}]", x.rows, x.cols);
+      if (const Value& x = graph_.value(v); x.param != kNone && x.rows.factor > 1) {
+        what += fmt::format(" [{}, {}]", x.rows.factor, x.cols);
         break;
       }
     auto at = std::find_if(out.begin(), out.end(), [&](const Timing& t) { return t.what == what; });

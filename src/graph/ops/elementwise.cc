@@ -32,10 +32,8 @@ void derive_op(Backward& b, const Op& op, const AddOp&) {
 
 ValueId dropout(Graph& g, ValueId x, float p) {
   if (p <= 0) return x;
-  int64_t id = 0;
-  for (const Op& op : g.ops) id += std::holds_alternative<DropoutOp>(op.attrs);
   const ValueId y = g.add_value(kTokens, g.value(x).cols, g.act_type);
-  g.add_op(DropoutOp{p, id}, {x}, {y});
+  g.add_op(DropoutOp{p, g.dropouts++}, {x}, {y});
   return y;
 }
 

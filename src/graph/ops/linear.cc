@@ -6,7 +6,7 @@ namespace mxt::graph {
 
 ValueId linear(Graph& g, ValueId x, ValueId w, ValueId bias) {
   MXT_ASSERT(g.value(x).cols == g.value(w).cols);
-  const ValueId y = g.add_value(g.value(x).rows, g.value(w).rows, g.act_type);
+  const ValueId y = g.add_value(g.value(x).rows, g.value(w).rows.factor, g.act_type);
   std::vector<ValueId> in{x, w};
   if (bias != kNone) {
     MXT_ASSERT(g.value(bias).cols == g.value(w).rows);

@@ -1,7 +1,8 @@
 #include <algorithm>
+#include <optional>
 
-#include "graph/graph.h"
 #include "graph/passes.h"
+#include "graph/uses.h"
 
 namespace mxt::graph {
 namespace {
@@ -15,70 +16,76 @@ std::vector<ValueId> candidates(const Op& op) {
 
 class InPlace {
  public:
-  explicit InPlace(Graph& g) : g_(g) {}
+  explicit InPlace(Graph& g) : g_(g), last_(g.values.size()) {
+    const Uses uses(g);
+    for (size_t v = 0; v < last_.size(); ++v) last_[v] = uses.last(static_cast<ValueId>(v));
+  }
 
-  // Undoes what is not safe: a value that is read again after it was overwritten.
+  // Undoes what is not safe: a value that is read again after it was overwritten. Places are those of the list as it
+  // was: a sum that becomes an operation of its own stands at its product's.
   void separate() {
-    for (size_t i = 0; i < g_.ops.size(); ++i) {
-      find_last();
-      Op& op = g_.ops[i];
+    std::vector<Op> old = std::move(g_.ops);
+    g_.ops.clear();
+    std::vector<int32_t> whole = last_;  // of a value and all that it was computed in place of
+    int32_t forward = g_.forward_ops;
+    for (size_t i = 0; i < old.size(); ++i) {
+      if (static_cast<int32_t>(i) == g_.forward_ops) forward = static_cast<int32_t>(g_.ops.size());
+      Op& op = old[i];
+      std::optional<Op> sum;
       for (size_t k = 0; k < op.out.size(); ++k) {
         const ValueId out = op.out[k], over = g_.value(out).same_as;
-        if (over == kNone || !read_later(over, i)) continue;
+        if (over == kNone) continue;
+        if (whole[static_cast<size_t>(over)] <= static_cast<int32_t>(i)) {
+          int32_t& mine = whole[static_cast<size_t>(out)];
+          mine = std::max(mine, whole[static_cast<size_t>(over)]);
+          continue;
+        }
         g_.values[static_cast<size_t>(out)].same_as = kNone;
         auto* dx = std::get_if<LinearDxOp>(&op.attrs);
         if (!dx || dx->joined > 0) continue;  // the others read one and write the other
         // The product adds into its output: without that, the sum is an operation of its own.
         const Value like = g_.value(out);
         const ValueId product = g_.add_value(like.rows, like.cols, like.type);
-        g_.ops[i].in.erase(g_.ops[i].in.begin() + 2);
-        g_.ops[i].out[k] = product;
-        g_.ops.insert(g_.ops.begin() + static_cast<std::ptrdiff_t>(i) + 1, Op{AddOp{}, {product, over}, {out}});
+        op.in.erase(op.in.begin() + 2);
+        op.out[k] = product;
+        sum = Op{AddOp{}, {product, over}, {out}};
         break;
       }
+      g_.ops.push_back(std::move(op));
+      if (sum) g_.ops.push_back(std::move(*sum));
     }
+    g_.forward_ops = forward;
   }
 
   void join() {
-    find_last();
+    Buffers buffers(g_);
+    std::vector<int32_t> last(g_.values.size(), -1);  // of a buffer, at its root
+    for (size_t i = 0; i < g_.ops.size(); ++i)
+      for (ValueId v : g_.ops[i].in) last[static_cast<size_t>(buffers.root(v))] = static_cast<int32_t>(i);
     for (size_t i = 0; i < g_.ops.size(); ++i) {
       const Op& op = g_.ops[i];
       if (op.out.empty() || g_.value(op.out[0]).same_as != kNone) continue;
       Value& out = g_.values[static_cast<size_t>(op.out[0])];
       for (ValueId in : candidates(op)) {
-        const Value& x = g_.value(in);
-        const Value& root = g_.value(g_.root(in));
-        if (root.param != kNone || x.beside != kNone || root.pad > 0 || root.beside != kNone || x.rows != out.rows ||
-            x.cols != out.cols || x.type != out.type)
+        const ValueId root = buffers.root(in);
+        const Value &x = g_.value(in), &whole = g_.value(root);
+        if (whole.param != kNone || x.beside != kNone || whole.pad > 0 || x.rows != out.rows || x.cols != out.cols ||
+            x.type != out.type)
           continue;
         // Nothing of the buffer may be read after this operation.
-        if (last_of_buffer_[static_cast<size_t>(g_.root(in))] > static_cast<int64_t>(i)) continue;
+        if (last[static_cast<size_t>(root)] > static_cast<int32_t>(i)) continue;
         out.same_as = in;
-        int64_t& whole = last_of_buffer_[static_cast<size_t>(g_.root(in))];
-        whole = std::max(whole, last_of_buffer_[static_cast<size_t>(op.out[0])]);
+        last[static_cast<size_t>(root)] =
+            std::max(last[static_cast<size_t>(root)], last[static_cast<size_t>(op.out[0])]);
+        buffers.unite(root, op.out[0]);
         break;
       }
     }
   }
 
  private:
-  void find_last() {
-    last_.assign(g_.values.size(), -1);
-    last_of_buffer_.assign(g_.values.size(), -1);
-    for (size_t i = 0; i < g_.ops.size(); ++i)
-      for (ValueId v : g_.ops[i].in) {
-        last_[static_cast<size_t>(v)] = static_cast<int64_t>(i);
-        last_of_buffer_[static_cast<size_t>(g_.root(v))] = static_cast<int64_t>(i);
-      }
-  }
-  bool read_later(ValueId v, size_t i) const {
-    for (; v != kNone; v = g_.value(v).same_as)
-      if (last_[static_cast<size_t>(v)] > static_cast<int64_t>(i)) return true;
-    return false;
-  }
-
   Graph& g_;
-  std::vector<int64_t> last_, last_of_buffer_;
+  std::vector<int32_t> last_;
 };
 
 }  // namespace

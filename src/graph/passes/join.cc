@@ -1,9 +1,10 @@
 #include <algorithm>
+#include <map>
 #include <optional>
 
 #include "base/error.h"
-#include "graph/graph.h"
 #include "graph/passes.h"
+#include "graph/uses.h"
 
 namespace mxt::graph {
 namespace {
@@ -15,7 +16,10 @@ struct Match {
 
 class Joiner {
  public:
-  explicit Joiner(Graph& g) : g_(g), gone_(g.ops.size(), false) {}
+  explicit Joiner(Graph& g) : g_(g), uses_(g), buffers_(g), gone_(g.ops.size(), false) {
+    for (size_t v = 0; v < g.values.size(); ++v)
+      if (g.values[v].beside != kNone) take_room(static_cast<ValueId>(v));
+  }
 
   void run() {
     std::vector<Op> ops;
@@ -34,19 +38,30 @@ class Joiner {
     }
     g_.forward_ops = now;
     g_.ops = std::move(ops);
+    const std::vector<ValueId> root = roots(g_);
     for (size_t v = 0; v < g_.values.size(); ++v) {
       if (g_.values[v].beside == kNone) continue;
-      int64_t& pad = g_.values[static_cast<size_t>(g_.root(static_cast<ValueId>(v)))].pad;
+      int64_t& pad = g_.values[static_cast<size_t>(root[v])].pad;
       pad = std::max(pad, (g_.values[v].cols + 63) / 64 * 64);
     }
   }
 
  private:
+  // The first operation of this kind that reads v and that f holds for.
   template <typename T, typename F>
-  std::optional<size_t> find(F f) const {
-    for (size_t i = 0; i < g_.ops.size(); ++i)
+  std::optional<size_t> find(ValueId v, F f) const {
+    for (int32_t at : uses_.readers(v)) {
+      const auto i = static_cast<size_t>(at);
       if (!gone_[i] && std::holds_alternative<T>(g_.ops[i].attrs) && f(g_.ops[i])) return i;
+    }
     return std::nullopt;
+  }
+  std::optional<size_t> product_that_makes(ValueId v) const {
+    const int32_t at = uses_.maker(v);
+    if (at < 0 || gone_[static_cast<size_t>(at)]) return std::nullopt;
+    const Op& op = g_.ops[static_cast<size_t>(at)];
+    if (!std::holds_alternative<LinearOp>(op.attrs) || op.out[0] != v) return std::nullopt;
+    return static_cast<size_t>(at);
   }
   struct Life {
     size_t first = SIZE_MAX, last = 0;
@@ -54,48 +69,57 @@ class Joiner {
   Life life(ValueId v) const {
     Life l;
     auto has = [v](const std::vector<ValueId>& list) { return std::find(list.begin(), list.end(), v) != list.end(); };
-    for (size_t i = 0; i < g_.ops.size(); ++i) {
-      if (gone_[i] || !(has(g_.ops[i].in) || has(g_.ops[i].out))) continue;
+    auto look = [&](size_t i) {
+      if (gone_[i] || !(has(g_.ops[i].in) || has(g_.ops[i].out))) return;
       l.first = std::min(l.first, i);
-      l.last = i;
-    }
+      l.last = std::max(l.last, i);
+    };
+    if (uses_.maker(v) >= 0) look(static_cast<size_t>(uses_.maker(v)));
+    for (int32_t i : uses_.readers(v)) look(static_cast<size_t>(i));
+    if (const auto more = new_readers_.find(v); more != new_readers_.end())
+      for (size_t i : more->second) look(i);
     return l;
   }
   // Right of `host` there is room for v: the host is an activation, and nothing else lies there while v lives.
-  bool has_room(ValueId host, ValueId v) const {
-    const ValueId r = g_.root(host);
+  bool has_room(ValueId host, ValueId v) {
+    const ValueId r = buffers_.root(host);
     if (g_.value(host).rows != kTokens || g_.value(r).param != kNone || g_.value(r).cols != g_.value(host).cols)
       return false;
     const Life mine = life(v);
-    for (size_t o = 0; o < g_.values.size(); ++o) {
-      const auto other = static_cast<ValueId>(o);
-      if (g_.value(other).beside == kNone || g_.root(other) != r) continue;
-      const Life theirs = life(other);
-      if (theirs.first <= mine.last && mine.first <= theirs.last) return false;
-    }
-    return true;
+    const auto& taken = taken_[r];
+    const auto after = taken.upper_bound(mine.last);
+    return after == taken.begin() || std::prev(after)->second < mine.first;
+  }
+  void take_room(ValueId v) {
+    const Life l = life(v);
+    taken_[buffers_.root(g_.value(v).beside)].emplace(l.first, l.last);
+  }
+  void stand_for(ValueId v) {
+    auto old = taken_.extract(buffers_.root(v));
+    buffers_.rename(v);
+    if (old) taken_[v] = std::move(old.mapped());
   }
 
-  std::optional<Match> match(size_t i) const {
+  std::optional<Match> match(size_t i) {
     const Op& add = g_.ops[i];
     const ValueId y = add.in[0], z = add.in[1];
-    const auto base = find<LinearOp>([&](const Op& o) { return o.out[0] == y; }),
-               down = find<LinearOp>([&](const Op& o) { return o.out[0] == z; });
+    const auto base = product_that_makes(y), down = product_that_makes(z);
     if (!base || !down || *base > *down || g_.ops[*base].in[0] != g_.ops[*down].in[0])
       return std::nullopt;  // dropout stands between
     Match m{i, *base, *down, {}, {}, {}};
     const Param& w = g_.param_of(g_.ops[m.base].in[1]);
     if (w.trainable || w.joined > 0 || !has_room(g_.ops[m.base].in[0], z)) return std::nullopt;
-    m.dz = find<LoraDzOp>(
-        [&](const Op& o) { return std::equal(o.in.begin() + 1, o.in.end(), add.in.begin() + 2, add.in.end()); });
+    m.dz = find<LoraDzOp>(add.in[2], [&](const Op& o) {
+      return std::equal(o.in.begin() + 1, o.in.end(), add.in.begin() + 2, add.in.end());
+    });
     if (!m.dz) return m;
     const ValueId dz = g_.ops[*m.dz].out[0], dy = g_.ops[*m.dz].in[0], a = g_.ops[m.down].in[1],
                   weight = g_.ops[m.base].in[1];
-    m.dx_thin = find<LinearDxOp>([&](const Op& o) { return o.in[0] == dz && o.in[1] == a; });
+    m.dx_thin = find<LinearDxOp>(dz, [&](const Op& o) { return o.in[0] == dz && o.in[1] == a; });
     if (!m.dx_thin) return m;  // nothing before x trains
     const ValueId thin = g_.ops[*m.dx_thin].out[0];
     m.dx = find<LinearDxOp>(
-        [&](const Op& o) { return o.in[0] == dy && o.in[1] == weight && o.in.size() == 3 && o.in[2] == thin; });
+        thin, [&](const Op& o) { return o.in[0] == dy && o.in[1] == weight && o.in.size() == 3 && o.in[2] == thin; });
     if (!m.dx || !has_room(dy, dz)) return std::nullopt;
     return m;
   }
@@ -116,6 +140,7 @@ class Joiner {
     product.in.push_back(z);
     product.out = {y};
     g_.values[static_cast<size_t>(y)].same_as = kNone;
+    stand_for(y);  // instead of the base product's result
     gone_[m.base] = true;
     add = std::move(product);
     if (m.dz) {
@@ -127,7 +152,7 @@ class Joiner {
       // The gradients of the Bs read dy as well: one pass makes all of them.
       std::vector<size_t> ups;
       for (const LoraBlock& k : blocks)
-        if (const auto at = find<LoraDbOp>([&](const Op& o) {
+        if (const auto at = find<LoraDbOp>(z, [&](const Op& o) {
               return o.in[0] == dy && o.in[1] == z && std::get<LoraDbOp>(o.attrs).block.col == k.col;
             }))
           ups.push_back(*at);
@@ -136,6 +161,7 @@ class Joiner {
                        });
       if (all) {
         down.in.push_back(z);
+        new_readers_[z].push_back(*m.dz);
         down.first_grad = g_.ops[ups[0]].first_grad;
         for (size_t i : ups) {
           attrs.b.push_back(g_.ops[i].param);
@@ -153,14 +179,22 @@ class Joiner {
       const ValueId earlier = thin.in.size() > 2 ? thin.in[2] : kNone;  // a gradient of x from elsewhere
       if (earlier != kNone) dx.in.push_back(earlier);
       g_.values[static_cast<size_t>(dx.out[0])].same_as = earlier;
+      if (earlier == kNone) stand_for(dx.out[0]);  // instead of the thin product's result
       dx.in.push_back(dz);
+      new_readers_[dz].push_back(*m.dx);
       gone_[*m.dx_thin] = true;
+      take_room(dz);
     }
+    take_room(z);
     return {LoraJoinOp{blocks}, std::move(in), {}};
   }
 
   Graph& g_;
+  const Uses uses_;  // of the graph as it came
+  Buffers buffers_;
   std::vector<bool> gone_;
+  std::map<ValueId, std::map<size_t, size_t>> taken_;  // when the room right of a root's rows is: first and last places
+  std::map<ValueId, std::vector<size_t>> new_readers_;  // beside those that uses_ knows
 };
 
 }  // namespace

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <map>
+#include <unordered_map>
 
 #include "base/error.h"
 #include "graph/passes.h"
@@ -39,11 +40,25 @@ class Quantizer {
           round(op, *dx, op.in[1]);
         }
       }
-      g_.ops.push_back(std::move(op));
+      append(std::move(op));
     }
   }
 
  private:
+  // Notes what the passes over what was appended would otherwise search for.
+  void append(Op op) {
+    const size_t i = g_.ops.size();
+    if (!op.out.empty()) maker_[op.out[0]] = i;
+    if (std::holds_alternative<ActOp>(op.attrs)) acts_.emplace(op.in[0], i);
+    if (std::holds_alternative<LoraJoinOp>(op.attrs)) adapter_[op.in[0]] = op.in[1];
+    g_.ops.push_back(std::move(op));
+  }
+  // The operation among those appended whose first result is v.
+  Op* maker(ValueId v) {
+    const auto at = maker_.find(v);
+    return at == maker_.end() ? nullptr : &g_.ops[at->second];
+  }
+
   void hold(ParamId id) {
     Param& p = g_.params[static_cast<size_t>(id)];
     if (p.trainable || p.adapter || p.kind != ParamKind::kMatrix) return;
@@ -74,18 +89,16 @@ class Quantizer {
         g_.add_value(g_.value(x).rows, g_.value(x).cols, as_ == Held::kFp8 ? DType::kF8E4M3 : g_.act_type)};
     if (as_ == Held::kFp8) out.push_back(g_.add_value(g_.value(x).rows, 1, DType::kF32));
     if (channels == kNone) rounded_[x] = out;
-    if (as_ != Held::kFp8 || !joins_producer(x, channels, out)) g_.add_op(QuantizeOp{}, std::move(in), out);
+    if (as_ != Held::kFp8 || !joins_producer(x, channels, out)) append({QuantizeOp{}, std::move(in), out});
     return out;
   }
 
   // Whether an adapter reads x as its base's product does. Not behind activations: there one kernel makes z with x
   // itself at hand, and another makes x again for the gradient (kernels::ActLora, ActLoraGrad); rounding it there costs
   // time. Whole sixteens of ranks are what matrix units take; others are left to products of x as it is.
-  bool reads_rounded(const Param& a, ValueId x) const {
-    return a.adapter && a.rows % 16 == 0 && std::any_of(g_.ops.begin(), g_.ops.end(), [&](const Op& op) {
-             return (std::holds_alternative<NormOp>(op.attrs) || std::holds_alternative<AttentionOp>(op.attrs)) &&
-                    op.out[0] == x;
-           });
+  bool reads_rounded(const Param& a, ValueId x) {
+    const Op* op = a.adapter && a.rows % 16 == 0 ? maker(x) : nullptr;
+    return op && (std::holds_alternative<NormOp>(op->attrs) || std::holds_alternative<AttentionOp>(op->attrs));
   }
 
   // z = x Aᵀ. Joined, z lay beside x, and would keep x's rows for as long as z is read: E4M3 products take it from
@@ -114,45 +127,40 @@ class Quantizer {
 
   // What makes rows of x whole writes q beside x: one read of x less.
   bool joins_producer(ValueId x, ValueId channels, const std::vector<ValueId>& out) {
-    for (size_t i = g_.ops.size(); i-- > 0;) {
-      Op& op = g_.ops[i];
-      if (op.out.empty() || op.out[0] != x) continue;
-      bool* flag = nullptr;
-      if (auto* grad = std::get_if<ActGradOp>(&op.attrs)) return channels != kNone && joins(i, *grad, channels, out);
-      if (auto* n = std::get_if<NormOp>(&op.attrs))
-        flag = channels == kNone ? &n->held : nullptr;
-      else if (auto* a = std::get_if<ActOp>(&op.attrs))
-        flag = channels == kNone ? &a->held : nullptr;
-      else if (auto* d = std::get_if<NormGradOp>(&op.attrs))
-        flag = channels != kNone ? &d->held : nullptr;
-      else if (auto* r = std::get_if<QkRopeGradOp>(&op.attrs))
-        flag = channels != kNone ? &r->held : nullptr;
-      if (flag == nullptr || *flag) return false;
-      *flag = true;
-      if (channels != kNone) op.in.push_back(channels);
-      op.out.insert(op.out.end(), out.begin(), out.end());
-      return true;
-    }
-    return false;
+    Op* op = maker(x);
+    if (op == nullptr) return false;
+    bool* flag = nullptr;
+    if (auto* grad = std::get_if<ActGradOp>(&op->attrs)) return channels != kNone && joins(*op, *grad, channels, out);
+    if (auto* n = std::get_if<NormOp>(&op->attrs))
+      flag = channels == kNone ? &n->held : nullptr;
+    else if (auto* a = std::get_if<ActOp>(&op->attrs))
+      flag = channels == kNone ? &a->held : nullptr;
+    else if (auto* d = std::get_if<NormGradOp>(&op->attrs))
+      flag = channels != kNone ? &d->held : nullptr;
+    else if (auto* r = std::get_if<QkRopeGradOp>(&op->attrs))
+      flag = channels != kNone ? &r->held : nullptr;
+    if (flag == nullptr || *flag) return false;
+    *flag = true;
+    if (channels != kNone) op->in.push_back(channels);
+    op->out.insert(op->out.end(), out.begin(), out.end());
+    return true;
   }
 
   // SwiGLU's gradient: a bound of its rows is known before, from the products that make its operands.
-  bool joins(size_t at, ActGradOp& grad, ValueId channels, const std::vector<ValueId>& out) {
-    const ValueId x = g_.ops[at].in[0], dy = g_.ops[at].in[1];
+  bool joins(Op& op, ActGradOp& grad, ValueId channels, const std::vector<ValueId>& out) {
+    const ValueId x = op.in[0], dy = op.in[1];
     if (grad.kind != ActKind::kSwiGlu || grad.held) return false;
-    Op *wide = nullptr, *act = nullptr, *back = nullptr;
-    for (size_t i = 0; i < at; ++i) {
-      Op& op = g_.ops[i];
-      if (auto* l = std::get_if<LinearOp>(&op.attrs); l && op.out[0] == x && l->fp8) wide = &op;
-      if (auto* a = std::get_if<ActOp>(&op.attrs); a && op.in[0] == x && a->held) act = &op;
-      if (auto* d = std::get_if<LinearDxOp>(&op.attrs); d && op.out[0] == dy && d->fp8) back = &op;
-    }
+    Op *wide = maker(x), *act = nullptr, *back = maker(dy);
+    if (wide && !(std::holds_alternative<LinearOp>(wide->attrs) && std::get<LinearOp>(wide->attrs).fp8)) wide = nullptr;
+    if (back && !(std::holds_alternative<LinearDxOp>(back->attrs) && std::get<LinearDxOp>(back->attrs).fp8))
+      back = nullptr;
+    for (auto [i, end] = acts_.equal_range(x); i != end; ++i)
+      if (std::get<ActOp>(g_.ops[i->second].attrs).held) act = &g_.ops[i->second];
     if (wide == nullptr || act == nullptr || back == nullptr) return false;
     std::get<LinearOp>(wide->attrs).row_max = std::get<LinearDxOp>(back->attrs).row_max = grad.held = true;
-    const int64_t rows = g_.value(x).rows;
+    const Extent rows = g_.value(x).rows;
     const ValueId halves = g_.add_value(rows, 2, DType::kF32), largest = g_.add_value(rows, 1, DType::kF32);
     wide->out.push_back(halves), act->in.push_back(halves), back->out.push_back(largest);
-    Op& op = g_.ops[at];
     op.in.insert(op.in.end(), {halves, largest, channels});
     op.out.insert(op.out.end(), out.begin(), out.end());
     return true;
@@ -160,14 +168,17 @@ class Quantizer {
 
   // The adapters are joined before anything else.
   ValueId adapter(ValueId w) const {
-    for (const Op& op : g_.ops)
-      if (std::holds_alternative<LoraJoinOp>(op.attrs) && op.in[0] == w) return op.in[1];
-    assert_failed("a joined weight has its adapter", __FILE__, __LINE__);
+    const auto at = adapter_.find(w);
+    MXT_ASSERT(at != adapter_.end());
+    return at->second;
   }
 
   Graph& g_;
   Held as_;
   std::map<ValueId, std::vector<ValueId>> rounded_;
+  std::unordered_map<ValueId, size_t> maker_;      // of a first result
+  std::multimap<ValueId, size_t> acts_;  // by what they read
+  std::unordered_map<ValueId, ValueId> adapter_;   // A beside a weight
 };
 
 }  // namespace

@@ -35,7 +35,8 @@ constexpr double kOpsPerByte = 50;  // between a processor's (about 15) and an a
 
 double token_bytes(const Graph& g, ValueId v) {
   const Value& x = g.value(v);
-  return x.rows == kTokens ? static_cast<double>(x.cols + x.pad) * static_cast<double>(size_of(x.type)) : 0;
+  if (x.rows.dim != Dim::kTokens) return 0;
+  return static_cast<double>(x.rows.factor * (x.cols + x.pad)) * static_cast<double>(size_of(x.type));
 }
 
 double own_cost(const Graph& g, const Op& op, int64_t document) {
@@ -45,7 +46,7 @@ double own_cost(const Graph& g, const Op& op, int64_t document) {
   const double memory = kOpsPerByte * moved;
   if (std::holds_alternative<LinearOp>(op.attrs)) {
     const Value& w = g.value(op.in[1]);
-    return std::max(memory, 2.0 * static_cast<double>(w.rows) * static_cast<double>(w.cols));
+    return std::max(memory, 2.0 * static_cast<double>(w.rows.factor) * static_cast<double>(w.cols));
   }
   if (const auto* a = std::get_if<AttentionOp>(&op.attrs)) {
     const int64_t seen = a->window > 0 ? std::min(a->window, document / 2) : document / 2;
