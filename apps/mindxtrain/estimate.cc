@@ -173,6 +173,15 @@ OrderedJson estimate(config::Recipe r, const EstimateOptions& o) {
   if (!here) plan.choices.erase("step weights");  // the CPU's own
   setup = train::make_setup(r, model, vocabulary_of(text), &plan, train::Reads::kConfig);
   const train::Pass pass = setup->pass();
+  if (!o.dump.empty()) {
+    // Which kernels there are is known where the device is.
+    if (!here && ops.device() == nullptr)
+      fail_missing(
+          "plan --dump: a program for {} is made of that device's kernels, and none is here: run it there, or "
+          "with --device cpu",
+          device);
+    write_file_atomic(o.dump, runtime::print(train::step_program(*setup, plan, ops), ops));
+  }
   auto e = train::estimate_memory(*setup, plan, ops);
   if (!o.data.empty()) e.data = std::min(e.data, shard_bytes(o.data));
   const int64_t on_device = here ? 0 : e.needs() - e.process,

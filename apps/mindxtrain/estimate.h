@@ -14,6 +14,7 @@ struct EstimateOptions {
   std::string device;  // cpu, h100 or mi300x; "": the recipe's
   std::string prices;  // price table; "": the one that ships
   std::string data;    // prepared folder: says how many steps an epoch has
+  std::string dump;    // file that the step program is written to, as text (runtime::print)
   Fetch fetch = Fetch::kAllowed;
 };
 

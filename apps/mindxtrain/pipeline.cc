@@ -525,6 +525,7 @@ void Pipeline::manifest() {
   b.add_file("recipe", "recipe.yaml");
   b.add_file("plan", "plan.json");
   b.add_value("plan_choices", Json::parse(kernels::plan_choices(plan_)));
+  if (fs::exists(o_.out + "/program.txt")) b.add_file("program", "program.txt");
   b.add_folder("dataset", "dataset");
   b.add_folder("checkpoint", "checkpoint");
   if (fs::exists(o_.out + "/eval") && !list_files(o_.out + "/eval").empty()) b.add_folder("eval", "eval");

@@ -25,6 +25,8 @@ void add_plan(CLI::App& app) {
   c->add_option("--device", o->estimate.device, "cpu, h100 or mi300x (default: the recipe's)")
       ->check(CLI::IsMember({"cpu", "h100", "mi300x"}));
   c->add_option("--data", o->estimate.data, "a folder that `dataset prep` made: says how many steps an epoch has");
+  c->add_option("--dump", o->estimate.dump,
+                "write the step program to this file: every kernel call in order with its operands");
   c->add_option("--prices", o->estimate.prices,
                 "price table (default: the one that ships, recipes/assumptions/prices.yaml)");
   c->add_option("--threads", o->threads, "threads (default: OMP_NUM_THREADS, else all cores)");

@@ -4,6 +4,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <string_view>
 
 namespace mxt::graph {
 
@@ -18,6 +19,7 @@ enum class Dim : uint8_t {
   kChunk,      // rows that a loop works on at once
 };
 inline constexpr size_t kDims = 8;
+std::string_view name_of(Dim d);
 
 // factor rows for each of dim.
 struct Extent {

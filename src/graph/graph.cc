@@ -57,15 +57,18 @@ std::string_view op_name(const Op& op) {
   return kNames[op.attrs.index()];
 }
 
+std::string_view name_of(Dim d) {
+  static constexpr std::string_view kNames[] = {"",        "tokens",  "routed",     "sequences",
+                                                "patches", "targets", "logit_rows", "chunk"};
+  static_assert(std::size(kNames) == kDims);
+  return kNames[static_cast<size_t>(d)];
+}
+
 namespace {
 
 std::string show_rows(Extent e) {
-  static constexpr std::string_view kNames[] = {"",        "T",       "routed",     "sequences",
-                                                "patches", "targets", "logit_rows", "chunk"};
-  static_assert(std::size(kNames) == kDims);
   if (e.constant()) return std::to_string(e.factor);
-  const std::string_view name = kNames[static_cast<size_t>(e.dim)];
-  return e.factor == 1 ? std::string(name) : fmt::format("{}·{}", e.factor, name);
+  return e.factor == 1 ? std::string(name_of(e.dim)) : fmt::format("{}·{}", e.factor, name_of(e.dim));
 }
 
 }  // namespace

@@ -2,66 +2,71 @@
 #pragma once
 
 #include <algorithm>
+#include <map>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "graph/uses.h"
 #include "kernels/memory.h"
-#include "runtime/program.h"
+#include "runtime/spec.h"
 
 namespace mxt::runtime {
 
-// Overwrites in the first micro-batch of a step, adds in later ones; a second contribution of one pass always adds.
-inline bool adds(const graph::Op& op, const Batch* b) { return !(op.first_grad && (b == nullptr || b->first_micro)); }
-
-// One stream per (step, operation), in which a step's rows are counted: independent of order, threads, restarts and of
-// how a step is cut into micro-batches. Attention's operations are counted from kAttentionStreams on.
-inline constexpr uint64_t kStreams = 4096, kAttentionStreams = 2048;
-inline uint64_t dropout_stream(const Batch& b, uint64_t id) { return b.step * kStreams + id; }
-
 class Lowering {
  public:
-  Lowering(Program& program, const kernels::KernelPlan& plan);
-  // Where everything is read and written, for the memory plan: kernels that compute several operations do so at the
-  // first one's place.
-  std::vector<graph::Step> steps() const;
-  void run();  // after the memory plan
+  Lowering(const graph::Graph& g, const kernels::KernelPlan& plan, const kernels::Ops& ops,
+           const ProgramSettings& settings);
+  ProgramSpec run();
 
  private:
   using ValueId = graph::ValueId;
-  using Frame = Program::Frame;
+  using ParamId = graph::ParamId;
 
-  // Operand places, read when a launch runs: the arena and the parameters are allocated after lowering.
-  void* at(ValueId v) const;
-  const int32_t* rows_of(graph::RowOf row, const Frame& f) const;
-  kernels::Mat mat(ValueId v, const Frame& f) const;
-  kernels::Mat grad_mat(graph::ParamId p) const;
-  kernels::Mat joined(ValueId w, int64_t ranks, const Frame& f) const;  // the scaled B that stands beside w
-  kernels::Mat columns(kernels::Mat m, int64_t first, int64_t count) const;
-  const void* weight(ValueId v) const;
-  // kernels::Gemm::b_packed of a product with weight v.
-  const void* packed_weight(ValueId v, bool dx) const;
-  float* grad(graph::ParamId p) const;
-
-  void emit(std::function<void(const Frame&)> fn);
-  // A product whose operands are found when it runs; `shape` fills sizes and flags (pointers may be null then).
-  void emit_gemm(std::function<kernels::Gemm(const Frame&)> make, ValueId b = graph::kNone);
-  const kernels::BlockMatrix* blocks_of(ValueId v) const;
-  // The plan's way to compute a call. A key that is new is one more for the probe.
-  template <typename C>
-  int choose(const std::string& key, C call, const std::vector<std::string>& names, size_t& memory) {
-    for (auto& t : p_.tunables_)
-      if (t.key == key) {
-        ++t.count;
-        return std::get<C>(t.call).algo;
-      }
-    call.algo = kernels::chosen(plan_, key, names);
-    memory = std::max(memory, kernels::own_memory(ops_, call));
-    p_.tunables_.push_back({key, call, 1});
-    return call.algo;
+  // ---- operands: their addresses are places (runtime::place), their rows extents (rows_of) ----
+  BufferId buffer(Source source, int32_t index = -1, int64_t bytes = 0);
+  template <typename T = void>
+  T* in(Source source, int32_t index = -1, int64_t offset = 0) {
+    return static_cast<T*>(place({buffer(source, index), offset}));
   }
-  int choose(const kernels::Gemm& g);
-  // SwiGLU with the adapter that reads it, and its backward with the adapter gradients that read its operands, where
-  // one kernel makes them all (kernels::ActLora, kernels::ActLoraGrad).
+  void* at(ValueId v);
+  template <typename T>
+  T* at(ValueId v) {
+    return static_cast<T*>(at(v));
+  }
+  static int64_t rows_of(graph::Extent e);
+  static graph::Extent extent_of(int64_t rows);
+  kernels::Mat mat(ValueId v);
+  kernels::Mat grad_mat(ParamId p);
+  kernels::Mat joined(ValueId w, int64_t ranks);  // the scaled B that stands beside w
+  static kernels::Mat columns(kernels::Mat m, int64_t first, int64_t count);
+  static kernels::Mat inside(kernels::Mat m, int64_t row, int64_t col, int64_t rows, int64_t cols);
+  const void* packed_weight(ValueId v, bool dx);  // kernels::Gemm::b_packed of a product with weight v
+  float* grad(ParamId p) { return in<float>(Source::kGrad, p); }
+  float* scale(ValueId weight) { return in<float>(Source::kScale, g_.value(weight).param); }
+  const int32_t* ids_of(graph::RowOf row);
+
+  // ---- calls ----
+  template <class C>
+  C widest(C call) const;
+  // Appends the call. `first`: bits of StepCall::overwrites_first.
+  template <class C>
+  StepCall& emit(C call, uint8_t first = 0, uint8_t when = kAlways);
+  StepCall& emit_gemm(kernels::Gemm g, uint8_t first = 0, uint8_t when = kAlways);
+  void scratch(size_t bytes) { spec_.bytes.workspace = std::max(spec_.bytes.workspace, static_cast<int64_t>(bytes)); }
+  // The plan's way to compute a call at its widest. A key that is new is one more for the probe.
+  template <typename C>
+  int choose(const std::string& key, C call, const std::vector<std::string>& names, size_t& memory);
+  int choose(const kernels::Gemm& widest);
+  template <typename C>
+  void set_packed(C& call, const graph::AttentionOp& a);
+  // A result that accumulates is overwritten in the first pass where this operation is the first to add to it.
+  static bool adds(const graph::Op& op) { return !op.first_grad; }
+  static uint8_t first(const graph::Op& op, int bit = 0) { return static_cast<uint8_t>(op.first_grad ? 1 << bit : 0); }
+
+  // ---- what one kernel computes together ----
+  // SwiGLU with the adapter that reads it, and its backward with the adapter gradients that read its operands
+  // (kernels::ActLora, kernels::ActLoraGrad).
   struct ActLora {
     const graph::Op *act = nullptr, *z = nullptr;  // ActOp and LinearOp
   };
@@ -70,12 +75,13 @@ class Lowering {
   };
   void find_act_lora_grad();
   void find_act_lora();  // after the other: y is not made where something still reads it
-  kernels::ActLora act_lora(const ActLora& a, const Frame& f) const;
-  kernels::ActLoraGrad act_lora_grad(const ActLoraGrad& a, const Frame& f) const;
-  float* maxima(graph::ValueId v) const;  // of a product's rows (Gemm::row_max)
-  kernels::LoraGrad lora_grad(const graph::Op& op, const Frame& f) const;
-  template <typename C>
-  void set_packed(C& call, const graph::AttentionOp& a, const Frame& f) const;
+  kernels::ActLora act_lora(const ActLora& a);
+  kernels::ActLoraGrad act_lora_grad(const ActLoraGrad& a);
+  kernels::LoraGrad lora_grad(const graph::Op& op);
+  // Where everything is read and written, for the memory plan: kernels that compute several operations do so at the
+  // first one's place.
+  std::vector<graph::Step> steps() const;
+  void find_dead(const std::vector<graph::Step>& steps, const std::vector<ValueId>& keep);
 
   void lower(const graph::EmbeddingOp&);
   void lower(const graph::EmbeddingGradOp&);
@@ -99,7 +105,7 @@ class Lowering {
   void lower(const graph::RoundOp&);
   // The last two results of an operation that writes its rows in E4M3 too; `channels`: the weight whose scales they
   // take.
-  kernels::HeldCopy held_copy(const graph::Op& op, ValueId channels, const Frame& f) const;
+  kernels::HeldCopy held_copy(const graph::Op& op, ValueId channels);
   void lower(const graph::QuantizeOp&);
   void lower(const graph::HeldLinearOp&);
   void lower(const graph::HeldLinearDwOp&);
@@ -110,18 +116,115 @@ class Lowering {
   void lower(const graph::LogitsOp&);
   void lower(const graph::MeanPoolOp&);
 
-  Program& p_;
   const graph::Graph& g_;
-  kernels::Ops& ops_;
   const kernels::KernelPlan& plan_;
+  const kernels::Ops& ops_;
+  ProgramSpec spec_;
+  graph::Bounds most_;
   const graph::Op* op_ = nullptr;
-  std::vector<int32_t> first_rows_;  // RowOf::kFirst
+  std::map<std::pair<Source, int32_t>, BufferId> buffers_;
+  int32_t windows_ = 0;
   std::vector<ActLora> act_lora_;
   std::vector<ActLoraGrad> act_lora_grad_;
-  std::vector<bool> taken_;  // operations that another one's launch computes
+  std::vector<bool> taken_;  // operations that another one's call computes
   const graph::Uses uses_;
+  const std::vector<ValueId> roots_;
   std::vector<std::string> gemm_names_, attention_names_;
   size_t gemm_memory_ = 0, attention_memory_ = 0, grad_memory_ = 0;  // what kernels keep of their own
 };
+
+// A call's operands taken out of it: what emit() keeps of a call that was written over places.
+struct TakeOperands {
+  std::vector<Operand>& out;
+  const graph::Bounds& most;
+  graph::Extent (*extent_of)(int64_t);
+  template <typename M>
+  void mat(std::string_view, M& m, kernels::Use) {
+    const graph::Extent rows = extent_of(m.rows);
+    out.push_back({ref_of(m.p), rows});
+    m.p = nullptr;
+    m.rows = most.rows(rows);
+  }
+  template <typename P>
+  void array(std::string_view, P& p, DType, int64_t, kernels::Use) {
+    out.push_back({ref_of(p), {}});
+    p = nullptr;
+  }
+  void adds(bool&) {}
+  void draws(float, uint64_t&, uint64_t&, int64_t&) {}
+  void documents(int64_t&, int64_t&) {}
+  void cache(int64_t&, int64_t&) {}
+  void page(int64_t&) {}
+};
+
+struct Widen {
+  const graph::Bounds& most;
+  graph::Extent (*extent_of)(int64_t);
+  template <typename M>
+  void mat(std::string_view, M& m, kernels::Use) {
+    m.rows = most.rows(extent_of(m.rows));
+  }
+  template <typename P>
+  void array(std::string_view, P&, DType, int64_t, kernels::Use) {}
+  void adds(bool&) {}
+  void draws(float, uint64_t&, uint64_t&, int64_t&) {}
+  void documents(int64_t&, int64_t&) {}
+  void cache(int64_t&, int64_t&) {}
+  void page(int64_t&) {}
+};
+
+template <class C>
+C Lowering::widest(C call) const {
+  Widen widen{most_, extent_of};
+  kernels::operands(call, widen);
+  return call;
+}
+
+template <class C>
+StepCall& Lowering::emit(C call, uint8_t first, uint8_t when) {
+  StepCall s;
+  TakeOperands take{s.operands, most_, extent_of};
+  kernels::operands(call, take);
+  s.call = std::move(call);
+  s.op = static_cast<size_t>(op_ - g_.ops.data());
+  s.overwrites_first = first;
+  s.when = when;
+  spec_.calls.push_back(std::move(s));
+  return spec_.calls.back();
+}
+
+// What a choice is made by: shapes, and which optional operands there are.
+inline kernels::Gemm shape_of(kernels::Gemm g) {
+  g.a.p = g.b.p = g.tail_a.p = g.tail_b.p = nullptr;
+  g.c.p = nullptr;
+  g.a_scale = g.b_scale = nullptr;
+  return g;
+}
+template <typename A>
+A shape_of(A a) {
+  a.q.p = a.k.p = a.v.p = nullptr;
+  a.out.p = nullptr;
+  a.lse = nullptr;
+  a.cu_seqlens = nullptr;
+  if constexpr (requires { a.dout; }) {
+    a.dout.p = nullptr;
+    a.dq.p = a.dk.p = a.dv.p = nullptr;
+    a.host_cu_seqlens = nullptr;
+  }
+  return a;
+}
+
+template <typename C>
+int Lowering::choose(const std::string& key, C call, const std::vector<std::string>& names, size_t& memory) {
+  for (auto& t : spec_.tunables)
+    if (t.key == key) {
+      ++t.count;
+      return std::get<C>(t.call).algo;
+    }
+  call.algo = kernels::chosen(plan_, key, names);
+  memory = std::max(memory, kernels::own_memory(ops_, call));
+  spec_.tunables.push_back({key, shape_of(call), 1});
+  return call.algo;
+}
 
 }  // namespace mxt::runtime

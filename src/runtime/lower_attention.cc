@@ -22,96 +22,72 @@ void set_shape(C& call, const AttentionOp& a) {
 
 }  // namespace
 
-// Documents (before there is a batch: full ones), shape and dropout.
+// Documents (at the widest: full ones), shape and dropout.
 template <typename C>
-void Lowering::set_packed(C& call, const AttentionOp& a, const Frame& f) const {
-  const int64_t full = p_.settings_.document > 0 ? p_.settings_.document : p_.settings_.max_tokens;
-  call.cu_seqlens = f.batch ? f.batch->cu_seqlens : nullptr;
-  call.documents = f.batch ? f.batch->documents : (p_.settings_.max_tokens + full - 1) / full;
-  call.longest = f.batch ? f.batch->longest : full;
+void Lowering::set_packed(C& call, const AttentionOp& a) {
+  const int64_t tokens = spec_.settings.max_tokens,
+                full = spec_.settings.document > 0 ? spec_.settings.document : tokens;
+  call.cu_seqlens = in<int32_t>(Source::kDocuments);
+  call.documents = (tokens + full - 1) / full;
+  call.longest = full;
   set_shape(call, a);
   call.dropout = a.dropout;
-  if (f.batch == nullptr || !(a.dropout > 0)) return;
-  call.seed = f.batch->seed;
-  call.first_row = f.batch->first_row;
-  call.stream = dropout_stream(*f.batch, kAttentionStreams + static_cast<uint64_t>(a.layer));
 }
 
 void Lowering::lower(const AttentionOp& a) {
   const int64_t q = a.heads * a.head_dim, kv = a.kv_heads * a.head_dim;
   if (!a.causal && ops_.device()) fail_missing("encoders (attention to both sides) run on the CPU only");
-  if (p_.settings_.cached) {
+  const Mat qkv = mat(op_->in[0]);
+  const Mat queries = columns(qkv, 0, q), keys = columns(qkv, q, kv), values = columns(qkv, q + kv, kv);
+  if (spec_.settings.cached) {
     MXT_ASSERT(a.causal);
-    emit([this, op = op_, a, q, kv](const Frame& f) {
-      const CacheView& c = *f.batch->cache;
-      const size_t layer = static_cast<size_t>(a.layer);
-      const Mat qkv = mat(op->in[0], f);
-      ops_.store_cache({columns(qkv, q, kv), columns(qkv, q + kv, kv), c.k[layer], c.v[layer], c.slots, c.page,
-                        a.kv_heads, a.head_dim});
-      kernels::CachedAttention call;
-      call.q = columns(qkv, 0, q);
-      call.out = mat(op->out[0], f);
-      call.k_cache = c.k[layer];
-      call.v_cache = c.v[layer];
-      call.cu_q = c.cu_q;
-      call.context = c.context;
-      call.tables = c.tables;
-      call.requests = c.requests;
-      call.max_pages = c.max_pages;
-      call.page = c.page;
-      set_shape(call, a);
-      ops_.cached_attention(call);
-    });
+    void *k_cache = in(Source::kKeys, a.layer), *v_cache = in(Source::kValues, a.layer);
+    emit(kernels::StoreCache{keys, values, k_cache, v_cache, in<int32_t>(Source::kSlots), 0, a.kv_heads, a.head_dim});
+    kernels::CachedAttention call;
+    call.q = queries;
+    call.out = mat(op_->out[0]);
+    call.k_cache = k_cache;
+    call.v_cache = v_cache;
+    call.cu_q = in<int32_t>(Source::kQueries);
+    call.context = in<int32_t>(Source::kContext);
+    call.tables = in<int32_t>(Source::kTables);
+    set_shape(call, a);
+    emit(call);
     return;
   }
-  auto make = [this, op = op_, a, q, kv](const Frame& f) {
-    const Mat qkv = mat(op->in[0], f);
-    kernels::Attention call;
-    call.q = columns(qkv, 0, q);
-    call.k = columns(qkv, q, kv);
-    call.v = columns(qkv, q + kv, kv);
-    call.out = mat(op->out[0], f);
-    if (p_.params_) call.lse = static_cast<float*>(at(op->out[1]));
-    call.causal = a.causal;
-    set_packed(call, a, f);
-    return call;
-  };
-  kernels::Attention widest = make(Frame{nullptr, p_.settings_.max_tokens});
-  widest.algo = choose(kernels::attention_key(widest), widest, attention_names_, attention_memory_);
-  p_.bytes_.workspace = std::max(p_.bytes_.workspace, static_cast<int64_t>(ops_.attention_scratch(widest)));
-  emit([this, make, algo = widest.algo](const Frame& f) {
-    kernels::Attention call = make(f);
-    call.algo = algo;
-    ops_.attention(call);
-  });
+  kernels::Attention call;
+  call.q = queries;
+  call.k = keys;
+  call.v = values;
+  call.out = mat(op_->out[0]);
+  call.lse = at<float>(op_->out[1]);
+  call.causal = a.causal;
+  set_packed(call, a);
+  kernels::Attention wide = widest(call);
+  wide.algo = call.algo = choose(kernels::attention_key(wide), wide, attention_names_, attention_memory_);
+  scratch(ops_.attention_scratch(wide));
+  emit(call).stream = kAttentionStreams + a.layer;
 }
 
 void Lowering::lower(const AttentionGradOp& g) {
   const int64_t q = g.of.heads * g.of.head_dim, kv = g.of.kv_heads * g.of.head_dim;
-  auto make = [this, op = op_, a = g.of, q, kv](const Frame& f) {
-    const Mat qkv = mat(op->in[0], f), d = mat(op->out[0], f);
-    kernels::AttentionGrad call;
-    call.q = columns(qkv, 0, q);
-    call.k = columns(qkv, q, kv);
-    call.v = columns(qkv, q + kv, kv);
-    call.out = mat(op->in[1], f);
-    if (p_.params_) call.lse = static_cast<const float*>(at(op->in[2]));
-    call.dout = mat(op->in[3], f);
-    call.dq = columns(d, 0, q);
-    call.dk = columns(d, q, kv);
-    call.dv = columns(d, q + kv, kv);
-    call.host_cu_seqlens = f.batch ? f.batch->host_cu_seqlens : nullptr;
-    set_packed(call, a, f);
-    return call;
-  };
-  kernels::AttentionGrad widest = make(Frame{nullptr, p_.settings_.max_tokens});
-  widest.algo = choose(kernels::attention_key(widest), widest, attention_names_, grad_memory_);
-  p_.bytes_.workspace = std::max(p_.bytes_.workspace, static_cast<int64_t>(ops_.attention_grad_scratch(widest)));
-  emit([this, make, algo = widest.algo](const Frame& f) {
-    kernels::AttentionGrad call = make(f);
-    call.algo = algo;
-    ops_.attention_grad(call);
-  });
+  const Mat qkv = mat(op_->in[0]), d = mat(op_->out[0]);
+  kernels::AttentionGrad call;
+  call.q = columns(qkv, 0, q);
+  call.k = columns(qkv, q, kv);
+  call.v = columns(qkv, q + kv, kv);
+  call.out = mat(op_->in[1]);
+  call.lse = at<float>(op_->in[2]);
+  call.dout = mat(op_->in[3]);
+  call.dq = columns(d, 0, q);
+  call.dk = columns(d, q, kv);
+  call.dv = columns(d, q + kv, kv);
+  call.host_cu_seqlens = in<int32_t>(Source::kHostDocuments);
+  set_packed(call, g.of);
+  kernels::AttentionGrad wide = widest(call);
+  wide.algo = call.algo = choose(kernels::attention_key(wide), wide, attention_names_, grad_memory_);
+  scratch(ops_.attention_grad_scratch(wide));
+  emit(call).stream = kAttentionStreams + g.of.layer;
 }
 
 }  // namespace mxt::runtime

@@ -8,69 +8,53 @@ using namespace graph;
 using kernels::Gemm;
 using kernels::Mat;
 
-kernels::HeldCopy Lowering::held_copy(const Op& op, ValueId channels, const Frame& f) const {
+kernels::HeldCopy Lowering::held_copy(const Op& op, ValueId channels) {
   kernels::HeldCopy h;
-  if (channels != kNone) h.channel = (*p_.params_)[g_.value(channels).param].scale;
-  h.q = mat(op.out[op.out.size() - 2], f);
-  h.scale = static_cast<float*>(at(op.out.back()));
+  if (channels != kNone) h.channel = scale(channels);
+  h.q = mat(op.out[op.out.size() - 2]);
+  h.scale = at<float>(op.out.back());
   return h;
 }
 
-float* Lowering::maxima(ValueId v) const {
-  static float any;  // only its presence matters to the shape
-  return p_.params_ ? static_cast<float*>(at(v)) : &any;
-}
-
 void Lowering::lower(const QuantizeOp&) {
-  emit([this, op = op_](const Frame& f) {
-    kernels::Quantize q;
-    q.x = mat(op->in[0], f);
-    if (op->in.size() > 1) q.channel = (*p_.params_)[g_.value(op->in[1]).param].scale;
-    q.q = mat(op->out[0], f);
-    if (op->out.size() > 1) q.scale = static_cast<float*>(at(op->out[1]));
-    ops_.quantize(q);
-  });
+  kernels::Quantize q;
+  q.x = mat(op_->in[0]);
+  if (op_->in.size() > 1) q.channel = scale(op_->in[1]);
+  q.q = mat(op_->out[0]);
+  if (op_->out.size() > 1) q.scale = at<float>(op_->out[1]);
+  emit(q);
 }
 
 void Lowering::lower(const HeldLinearOp&) {
-  emit([this, op = op_](const Frame& f) {
-    ops_.held_linear(
-        {mat(op->in[0], f), static_cast<const float*>(at(op->in[1])), mat(op->in[2], f), mat(op->out[0], f)});
-  });
+  emit(kernels::HeldLinear{mat(op_->in[0]), at<float>(op_->in[1]), mat(op_->in[2]), mat(op_->out[0])});
 }
 
 void Lowering::lower(const HeldLinearDwOp&) {
-  emit([this, op = op_](const Frame& f) {
-    ops_.held_linear_dw({mat(op->in[0], f), mat(op->in[1], f), static_cast<const float*>(at(op->in[2])),
-                         grad(op->param), adds(*op, f.batch)});
-  });
+  emit(kernels::HeldLinearDw{mat(op_->in[0]), mat(op_->in[1]), at<float>(op_->in[2]), grad(op_->param), adds(*op_)},
+       first(*op_));
 }
 
 void Lowering::lower_fp8(const LinearOp& a) {
   const int64_t r = a.joined;
   const size_t n = op_->in.size();
-  const bool has_bias = n > (r > 0 ? 4u : 3u);
-  emit_gemm([this, op = op_, n, r, has_bias, wants_max = a.row_max](const Frame& f) {
-    Gemm g;
-    g.a = mat(op->in[0], f);
-    g.b = mat(op->in[1], f);
-    g.c = mat(op->out[0], f);
-    g.trans_b = true;
-    if (has_bias) {
-      g.bias = p_.params_ ? weight(op->in[2]) : this;  // any address: only its presence matters to the shape
-      g.bias_type = g_.value(op->in[2]).type;
-    }
-    if (r > 0) {
-      g.tail_a = mat(op->in[n - 2], f);
-      g.tail_b = joined(op->in[1], r, f);
-      g.tail_trans_b = true;
-    }
-    if (wants_max) g.row_parts = 2, g.row_max = maxima(op->out[1]);
-    if (!p_.params_) return g;
-    g.a_scale = static_cast<const float*>(at(op->in.back()));
-    g.b_scale = (*p_.params_)[g_.value(op->in[1]).param].scale;
-    return g;
-  });
+  Gemm g;
+  g.a = mat(op_->in[0]);
+  g.b = mat(op_->in[1]);
+  g.c = mat(op_->out[0]);
+  g.trans_b = true;
+  if (n > (r > 0 ? 4u : 3u)) {
+    g.bias = at(op_->in[2]);
+    g.bias_type = g_.value(op_->in[2]).type;
+  }
+  if (r > 0) {
+    g.tail_a = mat(op_->in[n - 2]);
+    g.tail_b = joined(op_->in[1], r);
+    g.tail_trans_b = true;
+  }
+  if (a.row_max) g.row_parts = 2, g.row_max = at<float>(op_->out[1]);
+  g.a_scale = at<float>(op_->in.back());
+  g.b_scale = scale(op_->in[1]);
+  emit_gemm(g);
 }
 
 // dx = (dy∘scale)·Q: the scales of w are in dy already, so the second operand is Q transposed, with no scale of its
@@ -78,24 +62,20 @@ void Lowering::lower_fp8(const LinearOp& a) {
 void Lowering::lower_fp8(const LinearDxOp& a) {
   const int64_t r = a.joined;
   const size_t n = op_->in.size();
-  const bool sum = n > (r > 0 ? 5u : 3u);
-  emit_gemm([this, op = op_, n, r, sum, wants_max = a.row_max](const Frame& f) {
-    Gemm g;
-    g.a = mat(op->in[0], f);
-    const Param& w = g_.param_of(op->in[1]);
-    g.b = {p_.params_ ? (*p_.params_)[g_.value(op->in[1]).param].transposed : nullptr, w.cols, w.rows, w.rows,
-           DType::kF8E4M3};
-    g.c = mat(op->out[0], f);
-    g.trans_b = true;
-    g.accumulate = sum;
-    if (r > 0) {
-      g.tail_a = mat(op->in[n - 3], f);
-      g.tail_b = mat(op->in[n - 2], f);
-    }
-    if (wants_max) g.row_max = maxima(op->out[1]);
-    if (p_.params_) g.a_scale = static_cast<const float*>(at(op->in.back()));
-    return g;
-  });
+  const Param& w = g_.param_of(op_->in[1]);
+  Gemm g;
+  g.a = mat(op_->in[0]);
+  g.b = {in(Source::kTransposed, g_.value(op_->in[1]).param), w.cols, w.rows, w.rows, DType::kF8E4M3};
+  g.c = mat(op_->out[0]);
+  g.trans_b = true;
+  g.accumulate = n > (r > 0 ? 5u : 3u);
+  if (r > 0) {
+    g.tail_a = mat(op_->in[n - 3]);
+    g.tail_b = mat(op_->in[n - 2]);
+  }
+  if (a.row_max) g.row_max = at<float>(op_->out[1]);
+  g.a_scale = at<float>(op_->in.back());
+  emit_gemm(g);
 }
 
 }  // namespace mxt::runtime

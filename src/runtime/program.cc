@@ -6,177 +6,408 @@
 #include <cstring>
 
 #include "base/error.h"
-#include "runtime/lower.h"
+#include "kernels/blocks.h"
+#include "runtime/staging.h"
 
 namespace mxt::runtime {
 
 using namespace graph;
 
-// Packs a batch into one block and carries it to the device in one copy. Two blocks of pinned memory take turns, so
-// that a copy in flight is never overwritten.
-class Program::Staging {
- public:
-  static int64_t bytes(const ProgramSettings& s) { return align(s.max_documents + 1) + 5 * align(s.max_tokens); }
-  Staging(const ProgramSettings& s, device::Accelerator* device) : device_(device), settings_(s) {
-    const auto n = static_cast<size_t>(bytes(s));
-    if (device_ == nullptr) {
-      host_[0] = device::Buffer::host(n);
-      return;
-    }
-    there_ = device::Buffer::on(device_, n);
-    for (int i = 0; i < 2; ++i) {
-      pinned_[i] = device_->allocate_pinned(n);
-      marks_[i] = device_->make_mark();
-    }
-  }
-  ~Staging() {
-    if (device_ == nullptr) return;
-    for (int i = 0; i < 2; ++i) {
-      device_->release_mark(marks_[i]);
-      device_->release_pinned(pinned_[i]);
-      device_->release_pinned(cache_pinned_[i]);
-    }
-  }
-  Staging(const Staging&) = delete;
-
-  const Staged& take(const Batch& b) {
-    turn_ = device_ ? 1 - turn_ : 0;
-    if (device_) device_->wait(marks_[turn_]);
-    auto* base = static_cast<std::byte*>(device_ ? pinned_[turn_] : host_[0].data());
-    auto* seen = static_cast<std::byte*>(device_ ? there_.data() : base);
-    staged_ = Staged{};
-    static_cast<Batch&>(staged_) = b;
-    size_t at = 0;
-    auto block = [&](int64_t count) {  // an array's place here, and where the kernels see it
-      const size_t here = at;
-      at += static_cast<size_t>(align(count));
-      return std::pair{base + here, seen + here};
-    };
-    auto copy = [&](const int32_t* from, int64_t count, int64_t room) -> const int32_t* {
-      const auto [to, as_seen] = block(room);
-      if (from == nullptr) return nullptr;
-      std::memcpy(to, from, static_cast<size_t>(count) * sizeof(int32_t));
-      return reinterpret_cast<const int32_t*>(as_seen);
-    };
-    staged_.ids = copy(b.ids, b.tokens, settings_.max_tokens);
-    staged_.positions = copy(b.positions, b.tokens, settings_.max_tokens);
-    if (b.cu_seqlens) MXT_ASSERT(b.documents <= settings_.max_documents);
-    staged_.host_cu_seqlens = reinterpret_cast<const int32_t*>(base + at);
-    staged_.cu_seqlens = copy(b.cu_seqlens, b.documents + 1, settings_.max_documents + 1);
-    for (int64_t i = 0; b.cu_seqlens && i < b.documents; ++i)
-      staged_.longest = std::max<int64_t>(staged_.longest, b.cu_seqlens[i + 1] - b.cu_seqlens[i]);
-    const auto [rows, rows_seen] = block(settings_.max_tokens);
-    const auto [labels, labels_seen] = block(settings_.max_tokens);
-    const auto [weights, weights_seen] = block(settings_.max_tokens);
-    auto* r = reinterpret_cast<int32_t*>(rows);
-    auto* l = reinterpret_cast<int32_t*>(labels);
-    auto* w = reinterpret_cast<float*>(weights);
-    int64_t n = 0;
-    for (int64_t t = 0; b.targets && t < b.tokens; ++t) {
-      if (b.targets[t] == -100) continue;
-      r[n] = static_cast<int32_t>(t);
-      l[n] = b.targets[t];
-      w[n++] = b.loss_scale * (b.weights ? b.weights[t] : 1.0f);
-    }
-    staged_.head_rows = reinterpret_cast<const int32_t*>(rows_seen);
-    staged_.head_labels = reinterpret_cast<const int32_t*>(labels_seen);
-    staged_.head_weights = reinterpret_cast<const float*>(weights_seen);
-    staged_.host_rows = r;
-    staged_.head_count = n;
-    if (device_) {
-      device_->upload(there_.data(), base, at);
-      if (b.cache) take_cache(b);
-      device_->mark(marks_[turn_]);
-    }
-    return staged_;
-  }
-
- private:
-  static int64_t align(int64_t count) { return (count * 4 + 255) / 256 * 256; }
-
-  // What generation adds, in a block that grows with the number of requests and the pages that each may have.
-  void take_cache(const Batch& b) {
-    const CacheView& c = *b.cache;
-    const std::pair<const int32_t*, int64_t> arrays[] = {{c.cu_q, c.requests + 1},
-                                                         {c.context, c.requests},
-                                                         {c.tables, c.requests * c.max_pages},
-                                                         {c.slots, b.tokens},
-                                                         {b.logit_rows, b.logit_count}};
-    size_t need = 0;
-    for (const auto& [p, n] : arrays) need += static_cast<size_t>(align(n));
-    if (need > cache_there_.size()) {
-      device_->synchronize();
-      cache_there_ = device::Buffer::on(device_, 2 * need);
-      for (void*& p : cache_pinned_) {
-        device_->release_pinned(p);
-        p = device_->allocate_pinned(2 * need);
-      }
-    }
-    const int32_t* seen[5];
-    size_t at = 0;
-    for (size_t i = 0; i < 5; ++i) {
-      const auto& [p, n] = arrays[i];
-      if (n > 0)
-        std::memcpy(static_cast<std::byte*>(cache_pinned_[turn_]) + at, p, static_cast<size_t>(n) * sizeof(int32_t));
-      seen[i] = reinterpret_cast<const int32_t*>(cache_there_.bytes_at(at));
-      at += static_cast<size_t>(align(n));
-    }
-    device_->upload(cache_there_.data(), cache_pinned_[turn_], at);
-    view_ = c;
-    view_.cu_q = seen[0], view_.context = seen[1], view_.tables = seen[2], view_.slots = seen[3];
-    staged_.cache = &view_;
-    staged_.logit_rows = seen[4];
-  }
-
-  device::Accelerator* device_;
-  ProgramSettings settings_;
-  device::Buffer host_[1], there_, cache_there_;
-  void* pinned_[2] = {};
-  void* cache_pinned_[2] = {};
-  CacheView view_;
-  void* marks_[2] = {};
-  int turn_ = 0;
-  Staged staged_;
-};
-
 Program::Program(const Graph& g, const kernels::KernelPlan& plan, kernels::Ops& ops, const ProgramSettings& settings)
-    : graph_(g), ops_(ops), settings_(settings) {
-  if (settings_.max_documents == 0) settings_.max_documents = settings_.max_tokens;
-  std::vector<ValueId> keep;
-  for (const Op& op : g.ops)
-    if (std::holds_alternative<HeadOp>(op.attrs)) keep.push_back(op.out[0]);
-  lowering_ = std::make_unique<Lowering>(*this, plan);
-  const std::vector<Step> steps = lowering_->steps();
-  memory_ = plan_memory(g, steps, settings_.max_tokens, keep);
-  find_dead(steps, keep);
-  bytes_.activations = memory_.bytes;
-  bytes_.lower_bound = memory_.lower_bound;
-  bytes_.batch = Staging::bytes(settings_);
-  if (ops_.device()) {
-    bytes_.batch += static_cast<int64_t>((g.rope_cos.size() + g.rope_sin.size()) * sizeof(float));
-  }
-  lowering_->run();
-}
-
-// For poisoned replay: which buffers die where.
-void Program::find_dead(const std::vector<Step>& steps, const std::vector<ValueId>& keep) {
-  const std::vector<ValueId> root = roots(graph_);
-  std::vector<int32_t> last(graph_.values.size(), -1);
-  const auto of = [&](ValueId v) -> int32_t& { return last[static_cast<size_t>(root[static_cast<size_t>(v)])]; };
-  for (size_t i = 0; i < steps.size(); ++i) {
-    for (ValueId v : steps[i].reads) of(v) = static_cast<int32_t>(i);
-    for (ValueId v : steps[i].writes) of(v) = static_cast<int32_t>(i);
-  }
-  for (ValueId v : keep) of(v) = -1;
-  dead_after_.assign(steps.size(), {});
-  for (size_t v = 0; v < last.size(); ++v)
-    if (last[v] >= 0 && graph_.values[v].param == kNone)
-      dead_after_[static_cast<size_t>(last[v])].push_back(static_cast<ValueId>(v));
-}
+    : graph_(g), ops_(ops), spec_(lower(g, plan, ops, settings)) {}
 
 Program::~Program() { forget_recordings(); }
 
-std::vector<Program::Tunable> Program::tunables() const { return tunables_; }
+void Program::allocate(ParamStore& params) {
+  MXT_ASSERT(params.matches(graph_));
+  params_ = &params;
+  device::Accelerator* device = ops_.device();
+  MXT_ASSERT(params.device() == device);
+  arena_ = device::Buffer::on(device, static_cast<size_t>(spec_.bytes.activations));
+  head_ = device::Buffer::on(device, static_cast<size_t>(spec_.bytes.logits));
+  scratch_ = device::Buffer::on(device, static_cast<size_t>(spec_.bytes.workspace));
+  staging_ = std::make_unique<Staging>(spec_.settings, device);
+  cos_ = graph_.rope_cos.data();
+  sin_ = graph_.rope_sin.data();
+  if (device && !graph_.rope_cos.empty()) {
+    const size_t n = graph_.rope_cos.size() * sizeof(float);
+    rope_ = device::Buffer::on(device, 2 * n);
+    device->upload(rope_.data(), cos_, n);
+    device->upload(rope_.bytes_at(n), sin_, n);
+    device->synchronize();
+    cos_ = static_cast<const float*>(rope_.data());
+    sin_ = reinterpret_cast<const float*>(rope_.bytes_at(n));
+  }
+  bind();
+}
+
+// Collects the fields of a call that binding writes.
+struct Bind {
+  Program& p;
+  const StepCall& spec;
+  Program::Call& call;
+  size_t i = 0;
+  int accumulates = 0;
+  void* pointer(Ref ref, void* field) {
+    if (ref.buffer < 0) return nullptr;
+    p.sites_[static_cast<size_t>(ref.buffer)].push_back({field, ref.offset});
+    return nullptr;
+  }
+  template <typename M>
+  void mat(std::string_view, M& m, kernels::Use) {
+    const Operand& o = spec.operands[i++];
+    pointer(o.ref, &m.p);
+    if (!o.rows.constant()) p.row_sites_[static_cast<size_t>(o.rows.dim)].push_back({&m.rows, o.rows.factor});
+  }
+  template <typename P>
+  void array(std::string_view, P& field, DType, int64_t, kernels::Use) {
+    pointer(spec.operands[i++].ref, &field);
+  }
+  void adds(bool& flag) {
+    if (spec.overwrites_first >> accumulates++ & 1) call.overwrites_first.push_back(&flag);
+  }
+  void draws(float probability, uint64_t& seed, uint64_t& stream, int64_t& first_row) {
+    if (probability > 0) p.draws_.push_back({&seed, &stream, &first_row, spec.stream});
+  }
+  void documents(int64_t& n, int64_t& longest) { p.documents_.push_back({&n, &longest}); }
+  void cache(int64_t& requests, int64_t& max_pages) { p.cache_.push_back({&requests, &max_pages}); }
+  void page(int64_t& size) { p.pages_.push_back(&size); }
+};
+
+void Program::bind() {
+  calls_.assign(spec_.calls.size(), {});
+  bases_.assign(spec_.buffers.size(), nullptr);
+  sites_.assign(spec_.buffers.size(), {});
+  for (auto& sites : row_sites_) sites.clear();
+  rows_.fill(-1);
+  draws_.clear(), documents_.clear(), cache_.clear(), pages_.clear();
+  for (size_t i = 0; i < calls_.size(); ++i) {
+    const StepCall& spec = spec_.calls[i];
+    calls_[i].call = spec.call;
+    Bind bind{*this, spec, calls_[i]};
+    std::visit([&](auto& c) { kernels::operands(c, bind); }, calls_[i].call);
+    // A frozen weight may stand in blocks (ParamSlot::blocks): the second operand of a product, or a table.
+    const bool product = std::holds_alternative<kernels::Gemm>(spec.call),
+               table = std::holds_alternative<kernels::Embedding>(spec.call);
+    if (!product && !table) continue;
+    const Ref weight = spec.operands[1].ref;
+    const BufferSpec* b = weight.buffer < 0 ? nullptr : &spec_.buffers[static_cast<size_t>(weight.buffer)];
+    if (b && b->source == Source::kWeight) calls_[i].blocks = (*params_)[b->index].blocks;
+  }
+  for (size_t id = 0; id < spec_.buffers.size(); ++id) {
+    const BufferSpec& b = spec_.buffers[id];
+    if (b.source == Source::kZeros) {
+      zeros_ = device::Buffer::on(ops_.device(), static_cast<size_t>(b.bytes));
+      ops_.device() ? ops_.device()->fill(zeros_.data(), 0, zeros_.size())
+                    : static_cast<void>(std::memset(zeros_.data(), 0, zeros_.size()));
+    }
+  }
+}
+
+// Where a buffer lies; of a batch's, where this one lies.
+void* Program::base_of(const BufferSpec& b) const {
+  const auto of = [](const void* p) { return const_cast<void*>(p); };
+  const auto slot = [&]() -> const ParamSlot& { return (*params_)[b.index]; };
+  const StagedBatch& batch = staging_->batch();
+  const auto cache = [&](auto f) { return batch.cache ? of(f(*batch.cache)) : nullptr; };
+  switch (b.source) {
+    case Source::kArena:
+      return of(arena_.data());
+    case Source::kHead:
+      return of(head_.data());
+    case Source::kZeros:
+      return of(zeros_.data());
+    case Source::kCos:
+      return of(cos_);
+    case Source::kSin:
+      return of(sin_);
+    case Source::kWeight:
+      return slot().weight;
+    case Source::kGrad:
+      return slot().grad;
+    case Source::kScale:
+      return slot().scale;
+    case Source::kTransposed:
+      return slot().transposed;
+    case Source::kJoined:
+      return slot().joined;
+    case Source::kPacked:
+      return slot().packed;
+    case Source::kPackedDx:
+      return slot().packed_dx;
+    case Source::kIds:
+      return of(batch.ids);
+    case Source::kPositions:
+      return of(batch.positions);
+    case Source::kDocuments:
+      return of(batch.cu_seqlens);
+    case Source::kHostDocuments:
+      return of(batch.host_cu_seqlens);
+    case Source::kTargetRows:
+      return of(batch.target_rows);
+    case Source::kTargetLabels:
+      return of(batch.target_labels);
+    case Source::kTargetWeights:
+      return of(batch.target_weights);
+    case Source::kLogitRows:
+      return of(batch.logit_rows);
+    case Source::kLogits:
+      return batch.logits;
+    case Source::kHidden:
+      return batch.hidden;
+    case Source::kPooled:
+      return batch.pooled;
+    case Source::kQueries:
+      return cache([](const CacheView& c) { return c.cu_q; });
+    case Source::kContext:
+      return cache([](const CacheView& c) { return c.context; });
+    case Source::kTables:
+      return cache([](const CacheView& c) { return c.tables; });
+    case Source::kSlots:
+      return cache([](const CacheView& c) { return c.slots; });
+    case Source::kKeys:
+      return cache([&](const CacheView& c) { return c.k[static_cast<size_t>(b.index)]; });
+    case Source::kValues:
+      return cache([&](const CacheView& c) { return c.v[static_cast<size_t>(b.index)]; });
+    case Source::kWindow:
+      return nullptr;  // run_loop() sets it
+  }
+  return nullptr;
+}
+
+void Program::set_buffer(BufferId id, void* base) {
+  const auto at = static_cast<size_t>(id);
+  if (base != nullptr && bases_[at] == base) return;
+  bases_[at] = base;
+  for (const Site& s : sites_[at]) {
+    void* p = base == nullptr ? nullptr : static_cast<std::byte*>(base) + s.offset;
+    std::memcpy(s.field, &p, sizeof p);
+  }
+}
+
+void Program::set_rows(Dim dim, int64_t n) {
+  const auto at = static_cast<size_t>(dim);
+  if (rows_[at] == n) return;
+  rows_[at] = n;
+  for (const RowSite& s : row_sites_[at]) *s.rows = n * s.factor;
+}
+
+void* Program::address(Ref r) const {
+  void* base = r.buffer < 0 ? nullptr : bases_[static_cast<size_t>(r.buffer)];
+  return base ? static_cast<std::byte*>(base) + r.offset : nullptr;
+}
+
+// What this batch decides.
+void Program::begin(const Batch& given) {
+  const StagedBatch& b = staging_->take(given);
+  for (size_t id = 0; id < spec_.buffers.size(); ++id)
+    if (spec_.buffers[id].source != Source::kWindow) set_buffer(static_cast<BufferId>(id), base_of(spec_.buffers[id]));
+  set_rows(Dim::kTokens, b.tokens);
+  set_rows(Dim::kSequences, b.documents);
+  set_rows(Dim::kTargets, b.target_count);
+  set_rows(Dim::kLogitRows, b.logit_count);
+  for (const DrawSite& d : draws_) {
+    *d.seed = b.seed;
+    *d.stream = b.step * static_cast<uint64_t>(kStreams) + static_cast<uint64_t>(d.id);
+    *d.first_row = b.first_row;
+  }
+  for (const auto& [n, longest] : documents_) *n = b.documents, *longest = b.longest;
+  if (b.cache) {
+    for (const auto& [requests, pages] : cache_) *requests = b.cache->requests, *pages = b.cache->max_pages;
+    for (int64_t* page : pages_) *page = b.cache->page;
+  }
+  for (Call& c : calls_)
+    for (bool* adds : c.overwrites_first) *adds = !b.first_micro;
+  holds_ = static_cast<uint8_t>((b.first_micro ? kFirstPass : 0) | (b.target_count < b.tokens ? kSomeLeftOut : 0) |
+                                (b.target_count == 0 ? kNoTarget : 0) | (b.logits ? kLogitsWanted : 0) |
+                                (b.hidden ? kHiddenWanted : 0));
+}
+
+void Program::run(const Batch& batch) {
+  MXT_ASSERT(params_ != nullptr);
+  MXT_ASSERT(batch.tokens > 0 && batch.tokens <= spec_.settings.max_tokens);
+  ops_.set_scratch(scratch_.data(), scratch_.size());
+  begin(batch);
+  tokens_ = batch.tokens;
+  nll_fetched_ = false;
+  if (!replay()) queue();
+  finish(batch);
+}
+
+// Of generation, once all is queued: the one place where it waits for a device.
+void Program::finish(const Batch& b) {
+  if (!b.logits) return;
+  if (ops_.device() && b.logit_count > 0) ops_.device()->synchronize();
+  const float c = spec_.softcap;
+  if (c > 0)
+    for (int64_t i = 0; i < b.logit_count * graph_.vocab; ++i) b.logits[i] = c * std::tanh(b.logits[i] / c);
+}
+
+void Program::forget_recordings() {
+  for (const auto& [key, recording] : recordings_)
+    if (recording) ops_.device()->discard(recording);
+  recordings_.clear();
+}
+
+bool Program::replay() {
+  constexpr int64_t kMostTokens = 64;  // beyond, the kernels take longer than queueing them
+  constexpr size_t kMostRecordings = 256;
+  const Batch& b = staging_->batch();
+  device::Accelerator* device = ops_.device();
+  if (device == nullptr || b.cache == nullptr || b.tokens > kMostTokens || b.logits == nullptr || b.hidden || poison_ ||
+      watch_)
+    return false;
+  // All that the calls are given and that is not read from the device's memory.
+  const auto at = [](const void* p) { return static_cast<uint64_t>(reinterpret_cast<uintptr_t>(p)); };
+  const std::vector<uint64_t> key{static_cast<uint64_t>(b.tokens),
+                                  static_cast<uint64_t>(b.logit_count),
+                                  static_cast<uint64_t>(b.cache->requests),
+                                  static_cast<uint64_t>(b.cache->max_pages),
+                                  at(b.logits),
+                                  at(b.cache->k[0]),
+                                  at(b.cache->cu_q)};
+  const auto known = recordings_.find(key);
+  if (known == recordings_.end()) {  // the first time as it is: what a library makes on first use cannot be recorded
+    if (recordings_.size() >= kMostRecordings) forget_recordings();
+    recordings_.emplace(key, nullptr);
+    return false;
+  }
+  if (known->second == nullptr) {
+    device->begin_recording();
+    try {
+      queue();
+    } catch (...) {  // the device must not go on recording
+      try {
+        device->discard(device->end_recording());
+      } catch (const Error&) {  // the recording has ended with an error of its own, the first one counts
+      }
+      throw;
+    }
+    known->second = device->end_recording();
+  }
+  device->replay(known->second);
+  return true;
+}
+
+void Program::queue() {
+  poisoned_ = 0;
+  size_t loop = 0;
+  for (size_t i = 0; i < calls_.size(); ++i) {
+    if (loop < spec_.loops.size() && spec_.loops[loop].first == i) {
+      run_loop(spec_.loops[loop]);
+      i = spec_.loops[loop++].last - 1;
+      continue;
+    }
+    make(i);
+  }
+}
+
+void Program::run_loop(const Loop& loop) {
+  const StagedBatch& b = staging_->batch();
+  const bool targets = loop.over == Dim::kTargets;
+  const int64_t n = targets ? b.target_count : b.logit_count;
+  for (int64_t i = 0; i < n; i += loop.chunk) {
+    const int64_t m = std::min(loop.chunk, n - i), first = targets ? b.host_rows[i] : i;
+    const bool apart = targets && b.host_rows[i + m - 1] - first != m - 1;
+    holds_ = static_cast<uint8_t>(apart ? holds_ | kApart : holds_ & ~kApart);
+    set_rows(Dim::kChunk, m);
+    for (const Window& w : loop.windows) {
+      void* base = apart && w.apart.buffer >= 0 ? address(w.apart) : address(w.of);
+      if (base && !(apart && w.apart.buffer >= 0))
+        base = static_cast<std::byte*>(base) + (w.by_place ? i : first) * w.row_bytes;
+      set_buffer(w.window, base);
+    }
+    for (size_t c = loop.first; c < loop.last; ++c) {
+      if (i > 0)
+        for (bool* adds : calls_[c].overwrites_first) *adds = true;
+      make(c);
+    }
+  }
+}
+
+void Program::make(size_t i) {
+  const StepCall& spec = spec_.calls[i];
+  if ((spec.when & holds_) != spec.when) return;
+  if (poison_) poison(spec.op);
+  const Call& c = calls_[i];
+  if (watch_) watch_(i, c.call);
+  if (c.blocks == nullptr) return kernels::run(ops_, c.call);
+  if (const auto* g = std::get_if<kernels::Gemm>(&c.call))
+    return kernels::cpu::block_gemm({g->a, c.blocks, g->c, g->bias, g->bias_type});
+  const auto& table = std::get<kernels::Embedding>(c.call);
+  kernels::cpu::block_rows(*c.blocks, table.ids, table.y);
+}
+
+// Fills what is dead before operation `upto` runs.
+void Program::poison(size_t upto) {
+  for (; poisoned_ < upto; ++poisoned_)
+    for (ValueId v : spec_.dead_after[poisoned_]) {
+      void* p = arena_.bytes_at(static_cast<size_t>(spec_.memory.offset[static_cast<size_t>(v)]));
+      const auto n = static_cast<size_t>(value_bytes(graph_, v, spec_.settings.max_tokens));
+      if (ops_.device())
+        ops_.device()->fill(p, 0xff, n);
+      else
+        std::memset(p, 0xff, n);
+    }
+}
+
+std::vector<Program::Timing> Program::profile(const Batch& batch) {
+  device::Accelerator* device = ops_.device();
+  std::vector<void*> marks;
+  std::vector<std::chrono::steady_clock::time_point> times;  // on the host, where a call has ended when it returns
+  std::vector<size_t> made;
+  auto mark = [&] {
+    if (device == nullptr) return times.push_back(std::chrono::steady_clock::now());
+    marks.push_back(device->make_mark());
+    device->mark(marks.back());
+  };
+  Watch before = std::move(watch_);
+  watch_ = [&](size_t call, const kernels::AnyCall&) {
+    made.push_back(call);
+    mark();
+  };
+  run(batch);
+  watch_ = std::move(before);
+  mark();
+  std::vector<Timing> out;
+  for (size_t i = 0; i < made.size(); ++i) {
+    const Op& op = graph_.ops[spec_.calls[made[i]].op];
+    std::string what(op_name(op));
+    for (ValueId v : op.in)
+      if (const Value& x = graph_.value(v); x.param != kNone && x.rows.factor > 1) {
+        what += fmt::format(" [{}, {}]", x.rows.factor, x.cols);
+        break;
+      }
+    auto at = std::find_if(out.begin(), out.end(), [&](const Timing& t) { return t.what == what; });
+    if (at == out.end()) at = out.insert(at, {what, 0, 0});
+    ++at->count;
+    at->us += device ? device->elapsed_us(marks[i], marks[i + 1])
+                     : std::chrono::duration<double, std::micro>(times[i + 1] - times[i]).count();
+  }
+  for (void* m : marks) device->release_mark(m);
+  return out;
+}
+
+void Program::copy_nll(float* to) const {
+  const void* p = address(spec_.nll);
+  MXT_ASSERT(p != nullptr);
+  const size_t n = static_cast<size_t>(tokens_) * sizeof(float);
+  if (ops_.device())
+    ops_.device()->download(to, p, n);
+  else
+    std::memcpy(to, p, n);
+}
+
+const float* Program::nll() const {
+  if (!ops_.device()) return static_cast<const float*>(address(spec_.nll));
+  if (!nll_fetched_) {
+    nll_host_.resize(static_cast<size_t>(tokens_));
+    copy_nll(nll_host_.data());
+    ops_.device()->synchronize();
+    nll_fetched_ = true;
+  }
+  return nll_host_.data();
+}
 
 double Program::flops(int64_t tokens, int64_t document, int64_t targets) const {
   const double t = static_cast<double>(tokens);
@@ -222,159 +453,6 @@ double Program::flops(int64_t tokens, int64_t document, int64_t targets) const {
           static_cast<double>(targets) * weights(op.in[1]) * (1 + (h->gradient ? 1 : 0) + (op.param != kNone ? 1 : 0));
   }
   return total;
-}
-
-void Program::allocate(ParamStore& params) {
-  MXT_ASSERT(params.matches(graph_));
-  params_ = &params;
-  device::Accelerator* device = ops_.device();
-  MXT_ASSERT(params.device() == device);
-  arena_ = device::Buffer::on(device, static_cast<size_t>(bytes_.activations));
-  head_ = device::Buffer::on(device, static_cast<size_t>(bytes_.logits));
-  scratch_ = device::Buffer::on(device, static_cast<size_t>(bytes_.workspace));
-  staging_ = std::make_unique<Staging>(settings_, device);
-  cos_ = graph_.rope_cos.data();
-  sin_ = graph_.rope_sin.data();
-  if (device && !graph_.rope_cos.empty()) {
-    const size_t n = graph_.rope_cos.size() * sizeof(float);
-    rope_ = device::Buffer::on(device, 2 * n);
-    device->upload(rope_.data(), cos_, n);
-    device->upload(rope_.bytes_at(n), sin_, n);
-    device->synchronize();
-    cos_ = static_cast<const float*>(rope_.data());
-    sin_ = reinterpret_cast<const float*>(rope_.bytes_at(n));
-  }
-}
-
-void Program::run(const Batch& batch) {
-  MXT_ASSERT(params_ != nullptr);
-  MXT_ASSERT(batch.tokens > 0 && batch.tokens <= settings_.max_tokens);
-  ops_.set_scratch(scratch_.data(), scratch_.size());
-  const Frame frame{&staging_->take(batch), batch.tokens};
-  tokens_ = batch.tokens;
-  nll_fetched_ = false;
-  if (!replay(frame)) queue(frame);
-  if (finish_) finish_(*frame.batch);
-}
-
-void Program::forget_recordings() {
-  for (const auto& [key, recording] : recordings_)
-    if (recording) ops_.device()->discard(recording);
-  recordings_.clear();
-}
-
-bool Program::replay(const Frame& frame) {
-  constexpr int64_t kMostTokens = 64;  // beyond, the kernels take longer than queueing them
-  constexpr size_t kMostRecordings = 256;
-  const Batch& b = *frame.batch;
-  device::Accelerator* device = ops_.device();
-  if (device == nullptr || b.cache == nullptr || b.tokens > kMostTokens || b.logits == nullptr || b.hidden || poison_ ||
-      before_)
-    return false;
-  // All that the calls are given and that is not read from the device's memory.
-  const auto address = [](const void* p) { return static_cast<uint64_t>(reinterpret_cast<uintptr_t>(p)); };
-  const std::vector<uint64_t> key{static_cast<uint64_t>(b.tokens),
-                                  static_cast<uint64_t>(b.logit_count),
-                                  static_cast<uint64_t>(b.cache->requests),
-                                  static_cast<uint64_t>(b.cache->max_pages),
-                                  address(b.logits),
-                                  address(b.cache->k[0]),
-                                  address(b.cache->cu_q)};
-  const auto at = recordings_.find(key);
-  if (at == recordings_.end()) {  // the first time as it is: what a library makes on first use cannot be recorded
-    if (recordings_.size() >= kMostRecordings) forget_recordings();
-    recordings_.emplace(key, nullptr);
-    return false;
-  }
-  if (at->second == nullptr) {
-    device->begin_recording();
-    try {
-      queue(frame);
-    } catch (...) {  // the device must not go on recording
-      try {
-        device->discard(device->end_recording());
-      } catch (const Error&) {  // the recording has ended with an error of its own, the first one counts
-      }
-      throw;
-    }
-    at->second = device->end_recording();
-  }
-  device->replay(at->second);
-  return true;
-}
-
-void Program::queue(const Frame& frame) {
-  size_t op = 0;
-  for (const Launch& l : launches_) {
-    if (poison_)
-      for (; op < l.op; ++op)
-        for (ValueId v : dead_after_[op]) {
-          void* p = arena_.bytes_at(static_cast<size_t>(memory_.offset[static_cast<size_t>(v)]));
-          const auto n = static_cast<size_t>(value_bytes(graph_, v, settings_.max_tokens));
-          if (ops_.device())
-            ops_.device()->fill(p, 0xff, n);
-          else
-            std::memset(p, 0xff, n);
-        }
-    if (before_) before_();
-    l.run(frame);
-  }
-}
-
-std::vector<Program::Timing> Program::profile(const Batch& batch) {
-  device::Accelerator* device = ops_.device();
-  std::vector<void*> marks;
-  std::vector<std::chrono::steady_clock::time_point> times;  // on the host, where a call has ended when it returns
-  auto mark = [&] {
-    if (device == nullptr) return times.push_back(std::chrono::steady_clock::now());
-    marks.push_back(device->make_mark());
-    device->mark(marks.back());
-  };
-  before_ = mark;
-  run(batch);
-  before_ = nullptr;
-  mark();
-  std::vector<Timing> out;
-  for (size_t i = 0; i < launches_.size(); ++i) {
-    const Op& op = graph_.ops[launches_[i].op];
-    std::string what(op_name(op));
-    for (ValueId v : op.in)
-      if (const Value& x = graph_.value(v); x.param != kNone && x.rows.factor > 1) {
-        what += fmt::format(" [{}, {}]", x.rows.factor, x.cols);
-        break;
-      }
-    auto at = std::find_if(out.begin(), out.end(), [&](const Timing& t) { return t.what == what; });
-    if (at == out.end()) at = out.insert(at, {what, 0, 0});
-    ++at->count;
-    at->us += device ? device->elapsed_us(marks[i], marks[i + 1])
-                     : std::chrono::duration<double, std::micro>(times[i + 1] - times[i]).count();
-  }
-  for (void* m : marks) device->release_mark(m);
-  return out;
-}
-
-void Program::copy_nll(float* to) const {
-  MXT_ASSERT(nll_ != kNone);
-  const void* p = arena_.bytes_at(static_cast<size_t>(memory_.offset[static_cast<size_t>(nll_)]));
-  const size_t n = static_cast<size_t>(tokens_) * sizeof(float);
-  if (ops_.device())
-    ops_.device()->download(to, p, n);
-  else
-    std::memcpy(to, p, n);
-}
-
-const float* Program::nll() const {
-  MXT_ASSERT(nll_ != kNone);
-  if (!ops_.device())
-    return reinterpret_cast<const float*>(
-        arena_.bytes_at(static_cast<size_t>(memory_.offset[static_cast<size_t>(nll_)])));
-  if (!nll_fetched_) {
-    nll_host_.resize(static_cast<size_t>(tokens_));
-    copy_nll(nll_host_.data());
-    ops_.device()->synchronize();
-    nll_fetched_ = true;
-  }
-  return nll_host_.data();
 }
 
 }  // namespace mxt::runtime

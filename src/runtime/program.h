@@ -1,20 +1,20 @@
-// A compiled step: a flat list of kernel calls with every operand's place fixed. Running it is replaying the list.
+// A compiled step: a ProgramSpec with every operand's place bound to an address. Running it is replaying the list.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
 #include <string>
-#include <variant>
 #include <vector>
 
 #include "device/memory.h"
 #include "graph/graph.h"
-#include "graph/memory.h"
 #include "kernels/api.h"
 #include "kernels/plan.h"
 #include "runtime/params.h"
+#include "runtime/spec.h"
 
 namespace mxt::runtime {
 
@@ -50,38 +50,17 @@ struct Batch {
   const CacheView* cache = nullptr;  // set: attention reads the cache instead of the batch's own documents
 };
 
-struct ProgramBytes {
-  int64_t activations = 0;  // the arena
-  int64_t lower_bound = 0;  // of the arena
-  int64_t logits = 0;       // the head's chunk
-  int64_t workspace = 0;    // kernels' scratch
-  int64_t kernels = 0;      // what kernels keep of their own for these calls
-  int64_t batch = 0;        // ids, positions, offsets, targets; the rotary tables where a device has its own copy
-  int64_t total() const { return activations + logits + workspace + kernels + batch; }
-};
-
-struct ProgramSettings {
-  int64_t max_tokens = 0;
-  int64_t max_documents = 0;    // 0: up to max_tokens
-  bool cached = false;          // generation: attention over a cache
-  int64_t document = 0;         // length of a full document, for attention's scratch; 0: max_tokens
-  bool packed_weights = false;  // frozen weights are read as ParamStore::pack_frozen() laid them out
-};
-
 class Program {
  public:
   // Everything is decided here; nothing is allocated until allocate().
   Program(const graph::Graph& g, const kernels::KernelPlan& plan, kernels::Ops& ops, const ProgramSettings& settings);
   ~Program();
   Program(const Program&) = delete;
-  ProgramBytes bytes() const { return bytes_; }
-  // Calls whose algorithm a plan may choose: key → the call at max_tokens with empty pointers. The probe runs these.
-  struct Tunable {
-    std::string key;
-    std::variant<kernels::Gemm, kernels::Attention, kernels::AttentionGrad> call;
-    int64_t count = 0;  // times per pass
-  };
-  std::vector<Tunable> tunables() const;
+  ProgramBytes bytes() const { return spec_.bytes; }
+  // What runs, as data.
+  const ProgramSpec& spec() const { return spec_; }
+  using Tunable = runtime::Tunable;
+  std::vector<Tunable> tunables() const { return spec_.tunables; }
   // Model floating-point operations of one pass at `tokens` tokens in documents of `document` tokens, of which
   // `targets` are trained on (the head works on these alone): the matrix products and attention; recomputed work is not
   // counted.
@@ -93,7 +72,7 @@ class Program {
   // The same pass with the clock read around every call (the device's, where there is one), summed over calls of one
   // kind.
   struct Timing {
-    std::string what;  // operation, and the shape of the weight that it reads
+    std::string what;  // operation of the graph, and the shape of the weight that it reads
     int64_t count = 0;
     double us = 0;
   };
@@ -102,56 +81,74 @@ class Program {
   const float* nll() const;
   // Queues the copy of the same into host memory: there when the device has been waited for.
   void copy_nll(float* to) const;
+  // `watch` is shown every call of spec().calls as it is about to be made; while there is one nothing is recorded.
+  using Watch = std::function<void(size_t index, const kernels::AnyCall& call)>;
+  void set_watch(Watch watch) { watch_ = std::move(watch); }
   // Fills the arena with NaN between a value's last use and the next write in tests: replay must not change.
   void set_poison(bool on) { poison_ = on; }
 
  private:
-  friend class Lowering;
-  // A batch where the kernels read it: the same arrays packed into one block (the device's memory, where it has one),
-  // and the rows that have a target.
-  struct Staged : Batch {
-    const int32_t *head_rows = nullptr, *head_labels = nullptr;
-    const float* head_weights = nullptr;
-    const int32_t *host_rows = nullptr, *host_cu_seqlens = nullptr;
-    int64_t head_count = 0, longest = 0;
-  };
-  struct Frame {
-    const Staged* batch;
-    int64_t tokens;
-  };
+  friend struct Bind;
   class Staging;
-  struct Launch {
-    size_t op;  // of the graph
-    std::function<void(const Frame&)> run;
+  // Fields of the calls that are written again when a batch, a pass or a chunk begins.
+  struct Site {
+    void* field;  // a pointer
+    int64_t offset;
   };
+  struct RowSite {
+    int64_t* rows;
+    int64_t factor;
+  };
+  struct DrawSite {
+    uint64_t *seed, *stream;
+    int64_t* first_row;
+    int64_t id;
+  };
+  struct Call {
+    kernels::AnyCall call;
+    const kernels::BlockMatrix* blocks = nullptr;  // of the weight, where the store has it so
+    std::vector<bool*> overwrites_first;
+  };
+  void bind();
+  void* base_of(const BufferSpec& b) const;
+  void set_buffer(BufferId id, void* base);
+  void set_rows(graph::Dim dim, int64_t n);
+  void begin(const Batch& batch);
+  void queue();
+  void run_loop(const Loop& loop);
+  void make(size_t i);
+  bool replay();
+  void finish(const Batch& batch);
+  void poison(size_t upto);
+  void forget_recordings();
+  void* address(Ref r) const;
+
   const graph::Graph& graph_;
   kernels::Ops& ops_;
-  ProgramSettings settings_;
-  graph::MemoryPlan memory_;
-  ProgramBytes bytes_;
-  std::unique_ptr<class Lowering> lowering_;  // launches refer to it
-  std::vector<Launch> launches_;
-  std::vector<std::vector<graph::ValueId>> dead_after_;
-  std::vector<Tunable> tunables_;
-  device::Buffer arena_, head_, scratch_, rope_;
+  ProgramSpec spec_;
+  std::vector<Call> calls_;               // spec_.calls with addresses
+  std::vector<void*> bases_;              // of the buffers, now
+  std::vector<std::vector<Site>> sites_;  // of a buffer
+  std::array<std::vector<RowSite>, graph::kDims> row_sites_;
+  std::array<int64_t, graph::kDims> rows_{};
+  std::vector<DrawSite> draws_;
+  std::vector<std::pair<int64_t*, int64_t*>> documents_, cache_;
+  std::vector<int64_t*> pages_;
+  device::Buffer arena_, head_, zeros_, scratch_, rope_;
   std::unique_ptr<Staging> staging_;
+  ParamStore* params_ = nullptr;
   const float *cos_ = nullptr, *sin_ = nullptr;
-  int64_t head_chunk_ = 0, tokens_ = 0;
+  uint8_t holds_ = 0;  // of When, for this batch and chunk
+  int64_t tokens_ = 0;
   mutable std::vector<float> nll_host_;
   mutable bool nll_fetched_ = false;
-  ParamStore* params_ = nullptr;
-  graph::ValueId nll_ = graph::kNone;
   bool poison_ = false;
-  std::function<void()> before_;              // each launch, while a pass is profiled
-  std::function<void(const Batch&)> finish_;  // on the host when all is queued; null: nothing
+  size_t poisoned_ = 0;  // operations whose dead buffers are filled
+  Watch watch_;
   // Small generation passes are the same calls again and again, with what changes in the device's memory: the device
   // keeps a recording of each kind and is given one order a pass instead of hundreds. Null: seen once, not recorded
   // yet.
   std::map<std::vector<uint64_t>, void*> recordings_;
-  void find_dead(const std::vector<graph::Step>& steps, const std::vector<graph::ValueId>& keep);
-  bool replay(const Frame& frame);
-  void queue(const Frame& frame);
-  void forget_recordings();
 };
 
 }  // namespace mxt::runtime

@@ -375,6 +375,14 @@ kernels::KernelPlan default_plan(const Setup& s, const kernels::DeviceIdentity& 
   return p;
 }
 
+runtime::ProgramSettings program_settings(const Setup& s) {
+  return {s.max_tokens, 0, false, s.seq_len, s.packed_weights};
+}
+
+runtime::ProgramSpec step_program(const Setup& s, const kernels::KernelPlan& plan, const kernels::Ops& ops) {
+  return runtime::lower(s.training_graph(), plan, ops, program_settings(s));
+}
+
 int64_t total_steps(const config::Recipe& recipe, int64_t rows, int64_t rows_per_step) {
   const auto& s = recipe.train.schedule;
   if (s.max_steps) return *s.max_steps;

@@ -82,6 +82,10 @@ kernels::DeviceIdentity cpu_identity(int threads);
 kernels::KernelPlan default_plan(const Setup& s, const kernels::DeviceIdentity& device, kernels::Ops& ops,
                                  const Pass& pass);
 
+// What a pass of the run's step is made of: the program that train() runs.
+runtime::ProgramSettings program_settings(const Setup& s);
+runtime::ProgramSpec step_program(const Setup& s, const kernels::KernelPlan& plan, const kernels::Ops& ops);
+
 // S of RECIPE.md, from the prepared dataset's rows (0 = random windows, which need schedule.max_steps).
 int64_t total_steps(const config::Recipe& recipe, int64_t rows, int64_t rows_per_step);
 

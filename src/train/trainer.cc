@@ -51,8 +51,7 @@ class Run {
         ops_(ops),
         o_(o),
         graph_(s.training_graph()),
-        program_(std::make_unique<runtime::Program>(
-            graph_, plan, ops, runtime::ProgramSettings{s.max_tokens, 0, false, s.seq_len, s.packed_weights})),
+        program_(std::make_unique<runtime::Program>(graph_, plan, ops, program_settings(s))),
         losses_(ops.device(), (s.rows_per_step + s.micro_batch - 1) / s.micro_batch * s.max_tokens) {
     check_memory(plan);
     params_ = std::make_unique<runtime::ParamStore>(graph_, true, ops.device(), s.offload);
@@ -63,8 +62,7 @@ class Run {
     steps_ = total_steps(s.recipe, rows_->rows(), s.rows_per_step);
     if (s.recipe.train.eval_every && data::has_part(o.data, "eval")) {
       score_graph_ = s.scoring_graph();
-      scorer_ = std::make_unique<runtime::Program>(
-          score_graph_, plan, ops, runtime::ProgramSettings{s.max_tokens, 0, false, s.seq_len, s.packed_weights});
+      scorer_ = std::make_unique<runtime::Program>(score_graph_, plan, ops, program_settings(s));
       scorer_->allocate(*params_);
     } else if (s.recipe.train.eval_every) {
       log::warn(
@@ -83,6 +81,7 @@ class Run {
     o_.begins();
     drop_later();
     MetricsLog log(o_.out, state_.step);
+    write_file_atomic(o_.out + "/program.txt", runtime::print(program_->spec(), ops_));
     const double begin = now();
     const uint64_t decided = kernels::decisions();
     log::Progress progress("training", static_cast<double>(steps_));

@@ -1,0 +1,124 @@
+#include "kernels/calls.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "device/accelerator.h"
+
+namespace mxt::kernels {
+namespace {
+
+[[noreturn]] void lacks(const Ops& o, std::string_view call) {
+  fail_missing("the {} backend has no call {} for these shapes: run on a device that has it, or on the CPU", o.name(),
+               call);
+}
+
+void make(Ops& o, const Gemm& c) { o.gemm(c); }
+void make(Ops& o, const Quantize& c) { o.quantize(c); }
+void make(Ops& o, const HeldLinear& c) { o.held_linear(c); }
+void make(Ops& o, const HeldLinearDw& c) { o.held_linear_dw(c); }
+void make(Ops& o, const LoraGrad& c) {
+  if (!o.has_lora_grad(c)) lacks(o, "lora_grad");
+  o.lora_grad(c);
+}
+void make(Ops& o, const Embedding& c) { o.embedding(c); }
+void make(Ops& o, const EmbeddingGrad& c) { o.embedding_grad(c); }
+void make(Ops& o, const Norm& c) { o.norm(c); }
+void make(Ops& o, const NormGrad& c) { o.norm_grad(c); }
+void make(Ops& o, const QkRope& c) { o.qk_rope(c); }
+void make(Ops& o, const QkRopeGrad& c) { o.qk_rope_grad(c); }
+void make(Ops& o, const Attention& c) { o.attention(c); }
+void make(Ops& o, const AttentionGrad& c) { o.attention_grad(c); }
+void make(Ops& o, const CachedAttention& c) { o.cached_attention(c); }
+void make(Ops& o, const StoreCache& c) { o.store_cache(c); }
+void make(Ops& o, const Act& c) { o.act(c); }
+void make(Ops& o, const ActGrad& c) { o.act_grad(c); }
+void make(Ops& o, const ActLora& c) {
+  if (!o.has_act_lora(c)) lacks(o, "act_lora");
+  o.act_lora(c);
+}
+void make(Ops& o, const ActLoraGrad& c) {
+  if (!o.has_act_lora_grad(c)) lacks(o, "act_lora_grad");
+  o.act_lora_grad(c);
+}
+void make(Ops& o, const Add& c) { o.add(c); }
+void make(Ops& o, const BiasGrad& c) { o.bias_grad(c); }
+void make(Ops& o, const Dropout& c) { o.dropout(c); }
+void make(Ops& o, const CrossEntropy& c) { o.cross_entropy(c); }
+void make(Ops& o, const LabelGrad& c) { o.label_grad(c); }
+void make(Ops& o, const Copy& c) { o.copy(c); }
+void make(Ops& o, const GatherRows& c) { o.gather_rows(c); }
+void make(Ops& o, const ScatterRows& c) { o.scatter_rows(c); }
+void make(Ops& o, const MeanPool& c) {
+  if (o.device()) lacks(o, "mean_pool");
+  o.mean_pool(c);
+}
+void make(Ops& o, const RoundRows& c) {
+  if (o.device()) lacks(o, "round_rows");
+  round_rows(c.type, c.group, c.x, c.y);
+}
+void make(Ops& o, const ToHost& c) {
+  const size_t n = static_cast<size_t>(c.x.rows * c.x.cols);
+  device::Accelerator* device = o.device();
+  MXT_ASSERT(c.x.ld == c.x.cols && c.y.ld == c.y.cols && c.y.type == DType::kF32);
+  if (device == nullptr) return convert(c.x.p, c.x.type, c.y.p, c.y.type, n);
+  if (c.x.type == c.y.type) return device->download(c.y.p, c.x.p, n * size_of(c.x.type));
+  std::vector<std::byte> fetched(n * size_of(c.x.type));
+  device->download(fetched.data(), c.x.p, fetched.size());
+  device->synchronize();
+  convert(fetched.data(), c.x.type, c.y.p, c.y.type, n);
+}
+
+// One product of [m, k] and [k, n].
+double product(int64_t m, int64_t n, int64_t k) {
+  return 2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k);
+}
+
+template <typename C>
+double count(const C&) {
+  return 0;
+}
+double count(const Gemm& g) { return product(g.c.rows, g.c.cols, (g.trans_a ? g.a.rows : g.a.cols) + g.tail_a.cols); }
+double count(const HeldLinear& c) { return product(c.z.rows, c.z.cols, c.q.cols); }
+double count(const HeldLinearDw& c) { return product(c.dz.cols, c.q.cols, c.q.rows); }
+double count(const LoraGrad& g) {
+  double total = product(g.dy.rows, g.dz.cols, g.dy.cols);
+  for (const auto& k : g.blocks) total += product(k.cols, k.rank, g.dy.rows);
+  return total;
+}
+double count(const ActLora& c) { return product(c.z.rows, c.z.cols, c.act.y.cols); }
+double count(const ActLoraGrad& c) { return count(c.lora) + product(c.dz.cols, c.act.dy.cols, c.dz.rows); }
+
+// Causal: half of the square.
+template <typename A>
+double attention(const A& a, bool causal, double products) {
+  const double all = static_cast<double>(a.longest), half = all / 2;
+  const double seen = !causal ? all : a.window > 0 ? std::min(half, static_cast<double>(a.window)) : half;
+  return products * 2.0 * static_cast<double>(a.q.rows) * seen * static_cast<double>(a.heads * a.head_dim);
+}
+double count(const Attention& a) { return attention(a, a.causal, 2); }
+double count(const AttentionGrad& a) { return attention(a, true, 5); }
+
+}  // namespace
+
+std::string_view name_of(const AnyCall& call) {
+  static constexpr std::string_view kNames[] = {
+      "gemm",         "quantize",       "held_linear",    "held_linear_dw",   "lora_grad",
+      "embedding",    "embedding_grad", "norm",           "norm_grad",        "qk_rope",
+      "qk_rope_grad", "attention",      "attention_grad", "cached_attention", "store_cache",
+      "act",          "act_grad",       "act_lora",       "act_lora_grad",    "add",
+      "bias_grad",    "dropout",        "cross_entropy",  "label_grad",       "copy",
+      "gather_rows",  "scatter_rows",   "mean_pool",      "round_rows",       "to_host"};
+  static_assert(std::size(kNames) == std::variant_size_v<AnyCall>);
+  return kNames[call.index()];
+}
+
+void run(Ops& ops, const AnyCall& call) {
+  std::visit([&](const auto& c) { make(ops, c); }, call);
+}
+
+double operations(const AnyCall& call) {
+  return std::visit([](const auto& c) { return count(c); }, call);
+}
+
+}  // namespace mxt::kernels

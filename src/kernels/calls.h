@@ -1,0 +1,347 @@
+// Calls as data: one type for every call of api.h (and the few that have no backend of their own), what each reads and
+// writes, and how it is made. A program is a list of these; whoever prints, counts, binds or times it asks here and
+// knows no call by name.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+#include <variant>
+
+#include "kernels/api.h"
+#include "kernels/small_types.h"
+
+namespace mxt::kernels {
+
+// Rows held in a small type and decoded again (round_rows); the host's backends alone.
+struct RoundRows {
+  SmallType type = SmallType::kFp8;
+  int64_t group = 0;
+  ConstMat x;
+  Mat y;
+};
+// Rows into the host's memory, as F32. What is F32 already is queued; of another type the host converts it, and waits.
+struct ToHost {
+  ConstMat x;
+  Mat y;  // host memory, rows side by side
+};
+
+using AnyCall = std::variant<Gemm, Quantize, HeldLinear, HeldLinearDw, LoraGrad, Embedding, EmbeddingGrad, Norm,
+                             NormGrad, QkRope, QkRopeGrad, Attention, AttentionGrad, CachedAttention, StoreCache, Act,
+                             ActGrad, ActLora, ActLoraGrad, Add, BiasGrad, Dropout, CrossEntropy, LabelGrad, Copy,
+                             GatherRows, ScatterRows, MeanPool, RoundRows, ToHost>;
+
+std::string_view name_of(const AnyCall& call);
+
+// Makes the call. kMissing, naming the call and the backend, where the backend has no such operation.
+void run(Ops& ops, const AnyCall& call);
+
+// Floating-point operations of the call's products (a multiplication and an addition are two); 0 for what only moves
+// memory. Attention counts what its mask lets it see of documents as long as `longest`.
+double operations(const AnyCall& call);
+
+// Whether an operand is read, written, or both.
+enum class Use : uint8_t { kRead, kWritten, kBoth };
+
+// Shows every operand and every number of a call that changes from step to step, in one fixed order, to `v`:
+//   v.mat(name, ConstMat& or Mat&, use)
+//   v.array(name, const T*& or T*&, type, elements, use)     elements 0: its size is not seen from the call
+//   v.adds(bool&)                                             whether it adds to its result
+//   v.draws(float p, uint64_t& seed, uint64_t& stream, int64_t& first_row)
+//   v.documents(int64_t& documents, int64_t& longest)
+//   v.cache(int64_t& requests, int64_t& max_pages), v.page(int64_t& page)
+// Operands that a call does without have a null pointer and are shown all the same.
+template <class V>
+void held_copy(V& v, HeldCopy& h) {
+  v.array("held.channel", h.channel, DType::kF32, h.q.cols, Use::kRead);
+  v.mat("held.q", h.q, Use::kWritten);
+  v.array("held.scale", h.scale, DType::kF32, h.q.rows, Use::kWritten);
+}
+
+template <class V>
+void operands(Gemm& g, V& v) {
+  v.mat("a", g.a, Use::kRead);
+  v.mat("b", g.b, Use::kRead);
+  v.mat("c", g.c, g.accumulate ? Use::kBoth : Use::kWritten);
+  v.array("bias", g.bias, g.bias_type, g.c.cols, Use::kRead);
+  v.array("a_scale", g.a_scale, DType::kF32, g.c.rows, Use::kRead);
+  v.array("b_scale", g.b_scale, DType::kF32, g.c.cols, Use::kRead);
+  v.mat("tail_a", g.tail_a, Use::kRead);
+  v.mat("tail_b", g.tail_b, Use::kRead);
+  v.array("row_max", g.row_max, DType::kF32, g.c.rows * g.row_parts, Use::kWritten);
+  v.array("b_packed", g.b_packed, g.b.type, 0, Use::kRead);  // instead of b
+  v.adds(g.accumulate);
+}
+
+template <class V>
+void operands(Quantize& q, V& v) {
+  v.mat("x", q.x, Use::kRead);
+  v.array("channel", q.channel, DType::kF32, q.x.cols, Use::kRead);
+  v.mat("q", q.q, Use::kWritten);
+  v.array("scale", q.scale, DType::kF32, q.x.rows, Use::kWritten);
+}
+
+template <class V>
+void operands(HeldLinear& c, V& v) {
+  v.mat("q", c.q, Use::kRead);
+  v.array("scale", c.scale, DType::kF32, c.q.rows, Use::kRead);
+  v.mat("w", c.w, Use::kRead);
+  v.mat("z", c.z, Use::kWritten);
+}
+
+template <class V>
+void operands(HeldLinearDw& c, V& v) {
+  v.mat("dz", c.dz, Use::kRead);
+  v.mat("q", c.q, Use::kRead);
+  v.array("scale", c.scale, DType::kF32, c.q.rows, Use::kRead);
+  v.array("dw", c.dw, DType::kF32, c.dz.cols * c.q.cols, c.accumulate ? Use::kBoth : Use::kWritten);
+  v.adds(c.accumulate);
+}
+
+template <class V>
+void operands(LoraGrad& g, V& v) {
+  v.mat("dy", g.dy, Use::kRead);
+  v.mat("b", g.b, Use::kRead);
+  v.mat("z", g.z, Use::kRead);
+  v.mat("dz", g.dz, Use::kWritten);
+  for (LoraGrad::Block& k : g.blocks)
+    v.array("db", k.db, DType::kF32, k.cols * k.rank, g.accumulate ? Use::kBoth : Use::kWritten);
+  v.adds(g.accumulate);
+}
+
+template <class V>
+void operands(Embedding& e, V& v) {
+  v.array("ids", e.ids, DType::kI32, e.y.rows, Use::kRead);
+  v.mat("table", e.table, Use::kRead);
+  v.mat("y", e.y, Use::kWritten);
+}
+
+template <class V>
+void operands(EmbeddingGrad& e, V& v) {
+  v.array("ids", e.ids, DType::kI32, e.dy.rows, Use::kRead);
+  v.mat("dy", e.dy, Use::kRead);
+  v.mat("dtable", e.dtable, e.accumulate ? Use::kBoth : Use::kWritten);
+  v.adds(e.accumulate);
+}
+
+template <class V>
+void operands(Norm& n, V& v) {
+  v.mat("x", n.x, Use::kRead);
+  v.mat("r", n.r, Use::kRead);
+  v.mat("h", n.h, Use::kWritten);
+  v.mat("y", n.y, Use::kWritten);
+  v.array("w", n.w, n.wtype, n.x.cols, Use::kRead);
+  v.array("b", n.b, n.wtype, n.x.cols, Use::kRead);
+  v.array("mean", n.mean, DType::kF32, n.x.rows, Use::kWritten);
+  v.array("rstd", n.rstd, DType::kF32, n.x.rows, Use::kWritten);
+  held_copy(v, n.held);
+}
+
+template <class V>
+void operands(NormGrad& n, V& v) {
+  v.mat("x", n.x, Use::kRead);
+  v.mat("dy", n.dy, Use::kRead);
+  v.mat("dres", n.dres, Use::kRead);
+  v.mat("dx", n.dx, Use::kWritten);
+  v.array("w", n.w, n.wtype, n.x.cols, Use::kRead);
+  v.array("mean", n.mean, DType::kF32, n.x.rows, Use::kRead);
+  v.array("rstd", n.rstd, DType::kF32, n.x.rows, Use::kRead);
+  v.array("dw", n.dw, DType::kF32, n.x.cols, n.accumulate ? Use::kBoth : Use::kWritten);
+  v.array("db", n.db, DType::kF32, n.x.cols, n.accumulate ? Use::kBoth : Use::kWritten);
+  v.adds(n.accumulate);
+  held_copy(v, n.held);
+}
+
+template <class V>
+void operands(QkRope& r, V& v) {
+  v.mat("qkv", r.qkv, Use::kRead);
+  v.mat("out", r.out, Use::kWritten);
+  v.array("positions", r.positions, DType::kI32, r.qkv.rows, Use::kRead);
+  v.array("cos", r.cos, DType::kF32, r.qkv.rows * r.rotary / 2, Use::kRead);
+  v.array("sin", r.sin, DType::kF32, r.qkv.rows * r.rotary / 2, Use::kRead);
+  v.array("q_w", r.q_w, r.wtype, r.head_dim, Use::kRead);
+  v.array("k_w", r.k_w, r.wtype, r.head_dim, Use::kRead);
+  v.array("rstd", r.rstd, DType::kF32, r.qkv.rows * (r.heads + r.kv_heads), Use::kWritten);
+}
+
+template <class V>
+void operands(QkRopeGrad& r, V& v) {
+  v.mat("qkv", r.qkv, Use::kRead);
+  v.mat("dout", r.dout, Use::kRead);
+  v.mat("dqkv", r.dqkv, Use::kWritten);
+  v.array("positions", r.positions, DType::kI32, r.dout.rows, Use::kRead);
+  v.array("cos", r.cos, DType::kF32, r.dout.rows * r.rotary / 2, Use::kRead);
+  v.array("sin", r.sin, DType::kF32, r.dout.rows * r.rotary / 2, Use::kRead);
+  v.array("q_w", r.q_w, r.wtype, r.head_dim, Use::kRead);
+  v.array("k_w", r.k_w, r.wtype, r.head_dim, Use::kRead);
+  v.array("rstd", r.rstd, DType::kF32, r.dout.rows * (r.heads + r.kv_heads), Use::kRead);
+  v.array("dq_w", r.dq_w, DType::kF32, r.head_dim, r.accumulate ? Use::kBoth : Use::kWritten);
+  v.array("dk_w", r.dk_w, DType::kF32, r.head_dim, r.accumulate ? Use::kBoth : Use::kWritten);
+  v.adds(r.accumulate);
+  held_copy(v, r.held);
+}
+
+template <class V>
+void operands(Attention& a, V& v) {
+  v.mat("q", a.q, Use::kRead);
+  v.mat("k", a.k, Use::kRead);
+  v.mat("v", a.v, Use::kRead);
+  v.mat("out", a.out, Use::kWritten);
+  v.array("lse", a.lse, DType::kF32, a.q.rows * a.heads, Use::kWritten);
+  v.array("cu_seqlens", a.cu_seqlens, DType::kI32, a.documents + 1, Use::kRead);
+  v.documents(a.documents, a.longest);
+  v.draws(a.dropout, a.seed, a.stream, a.first_row);
+}
+
+template <class V>
+void operands(AttentionGrad& a, V& v) {
+  v.mat("q", a.q, Use::kRead);
+  v.mat("k", a.k, Use::kRead);
+  v.mat("v", a.v, Use::kRead);
+  v.mat("out", a.out, Use::kRead);
+  v.mat("dout", a.dout, Use::kRead);
+  v.array("lse", a.lse, DType::kF32, a.q.rows * a.heads, Use::kRead);
+  v.mat("dq", a.dq, Use::kWritten);
+  v.mat("dk", a.dk, Use::kWritten);
+  v.mat("dv", a.dv, Use::kWritten);
+  v.array("cu_seqlens", a.cu_seqlens, DType::kI32, a.documents + 1, Use::kRead);
+  v.array("host_cu_seqlens", a.host_cu_seqlens, DType::kI32, 0, Use::kRead);
+  v.documents(a.documents, a.longest);
+  v.draws(a.dropout, a.seed, a.stream, a.first_row);
+}
+
+template <class V>
+void operands(CachedAttention& a, V& v) {
+  v.mat("q", a.q, Use::kRead);
+  v.mat("out", a.out, Use::kWritten);
+  v.array("k_cache", a.k_cache, a.q.type, 0, Use::kRead);
+  v.array("v_cache", a.v_cache, a.q.type, 0, Use::kRead);
+  v.array("cu_q", a.cu_q, DType::kI32, a.requests + 1, Use::kRead);
+  v.array("context", a.context, DType::kI32, a.requests, Use::kRead);
+  v.array("tables", a.tables, DType::kI32, a.requests * a.max_pages, Use::kRead);
+  v.cache(a.requests, a.max_pages);
+  v.page(a.page);
+}
+
+template <class V>
+void operands(StoreCache& s, V& v) {
+  v.mat("k", s.k, Use::kRead);
+  v.mat("v", s.v, Use::kRead);
+  v.array("k_cache", s.k_cache, s.k.type, s.k.rows * s.k.cols, Use::kWritten);
+  v.array("v_cache", s.v_cache, s.v.type, s.v.rows * s.v.cols, Use::kWritten);
+  v.array("slots", s.slots, DType::kI32, s.k.rows, Use::kRead);
+  v.page(s.page);
+}
+
+template <class V>
+void operands(Act& a, V& v) {
+  v.mat("x", a.x, Use::kRead);
+  v.mat("y", a.y, Use::kWritten);
+  held_copy(v, a.held);
+}
+
+template <class V>
+void operands(ActGrad& a, V& v) {
+  v.mat("x", a.x, Use::kRead);
+  v.mat("dy", a.dy, Use::kRead);
+  v.mat("dx", a.dx, Use::kWritten);
+}
+
+template <class V>
+void operands(ActLora& a, V& v) {
+  operands(a.act, v);
+  v.mat("a", a.a, Use::kRead);
+  v.mat("z", a.z, Use::kWritten);
+  v.array("row_max", a.row_max, DType::kF32, 2 * a.act.x.rows, Use::kRead);
+}
+
+template <class V>
+void operands(ActLoraGrad& a, V& v) {
+  operands(a.act, v);
+  operands(a.lora, v);
+  v.mat("dz_of_y", a.dz, Use::kRead);
+  v.array("da", a.da, DType::kF32, a.dz.cols * a.act.dy.cols, a.accumulate_da ? Use::kBoth : Use::kWritten);
+  v.adds(a.accumulate_da);
+  held_copy(v, a.held);
+  v.array("row_max", a.row_max, DType::kF32, 2 * a.act.x.rows, Use::kRead);
+  v.array("largest", a.largest, DType::kF32, a.act.x.rows, Use::kRead);
+}
+
+template <class V>
+void operands(Add& a, V& v) {
+  v.mat("a", a.a, Use::kRead);
+  v.mat("b", a.b, Use::kRead);
+  v.mat("y", a.y, Use::kWritten);
+}
+
+template <class V>
+void operands(BiasGrad& b, V& v) {
+  v.mat("dy", b.dy, Use::kRead);
+  v.array("db", b.db, DType::kF32, b.dy.cols, b.accumulate ? Use::kBoth : Use::kWritten);
+  v.adds(b.accumulate);
+}
+
+template <class V>
+void operands(Dropout& d, V& v) {
+  v.mat("x", d.x, Use::kRead);
+  v.mat("y", d.y, Use::kWritten);
+  v.draws(d.p, d.seed, d.stream, d.first_row);
+}
+
+template <class V>
+void operands(CrossEntropy& c, V& v) {
+  v.mat("logits", c.logits, c.gradient && !c.held.q.p ? Use::kBoth : Use::kRead);
+  v.array("labels", c.labels, DType::kI32, c.logits.rows, Use::kRead);
+  v.array("weights", c.weights, DType::kF32, c.logits.rows, Use::kRead);
+  v.array("nll", c.nll, DType::kF32, c.logits.rows, Use::kWritten);
+  held_copy(v, c.held);
+}
+
+template <class V>
+void operands(LabelGrad& g, V& v) {
+  v.mat("dh", g.dh, Use::kBoth);
+  v.mat("w", g.w, Use::kRead);
+  v.array("labels", g.labels, DType::kI32, g.dh.rows, Use::kRead);
+  v.array("nll", g.nll, DType::kF32, g.dh.rows, Use::kRead);
+  v.array("weights", g.weights, DType::kF32, g.dh.rows, Use::kRead);
+}
+
+template <class V>
+void operands(Copy& c, V& v) {
+  v.mat("x", c.x, Use::kRead);
+  v.mat("y", c.y, Use::kWritten);
+}
+
+template <class V>
+void operands(GatherRows& g, V& v) {
+  v.mat("x", g.x, Use::kRead);
+  v.array("rows", g.rows, DType::kI32, g.y.rows, Use::kRead);
+  v.mat("y", g.y, Use::kWritten);
+}
+
+template <class V>
+void operands(ScatterRows& s, V& v) {
+  v.mat("x", s.x, Use::kRead);
+  v.array("rows", s.rows, DType::kI32, s.x.rows, Use::kRead);
+  v.mat("y", s.y, Use::kWritten);
+}
+
+template <class V>
+void operands(MeanPool& m, V& v) {
+  v.mat("x", m.x, Use::kRead);
+  v.array("cu_seqlens", m.cu_seqlens, DType::kI32, m.y.rows + 1, Use::kRead);
+  v.mat("y", m.y, Use::kWritten);
+}
+
+template <class V>
+void operands(RoundRows& r, V& v) {
+  v.mat("x", r.x, Use::kRead);
+  v.mat("y", r.y, Use::kWritten);
+}
+
+template <class V>
+void operands(ToHost& t, V& v) {
+  v.mat("x", t.x, Use::kRead);
+  v.mat("y", t.y, Use::kWritten);
+}
+
+}  // namespace mxt::kernels
