@@ -39,6 +39,7 @@ struct BuildOptions {
   graph::Held base = graph::Held::kPlain;  // graph::quantize_base, under LoRA
   int64_t positions = 0;     // longest document; the rotary tables reach so far. At most the model's own maximum
   int64_t head_chunk = 256;  // target rows per piece of the head
+  bool operator==(const BuildOptions&) const = default;
 };
 
 // The whole graph for the purpose. Errors: kMissing for an architecture or a setting that this build has no code for,

@@ -69,7 +69,7 @@ MemoryEstimate estimate_memory(const Setup& s, const kernels::KernelPlan& plan, 
 
 MemoryEstimate estimate_memory(const Setup& s, const Pass& pass, const kernels::KernelPlan& plan, kernels::Ops& ops) {
   MemoryEstimate e;
-  const graph::Graph g = s.training_graph(pass.recompute);
+  const graph::Graph& g = s.training_graph(pass.recompute);
   const runtime::ProgramSettings settings{pass.micro_batch * s.seq_len, 0, false, s.seq_len, pass.packed_weights};
   e.params = runtime::ParamStore::measure(g, true);
   if (pass.packed_weights) e.params.packed = runtime::ParamStore::packed_bytes(g, ops);

@@ -68,7 +68,7 @@ void set_pass(Setup& s, int64_t micro, graph::Recompute level) {
 
 // What a pass takes on a GPU, without asking one: parameters, arena and head exactly, kernels' workspace from above.
 int64_t gpu_bytes(const Setup& s) {
-  const graph::Graph g = s.training_graph();
+  const graph::Graph& g = s.training_graph();
   const int64_t chunk = std::min(s.options.head_chunk, s.max_tokens), width = static_cast<int64_t>(size_of(s.type));
   const int64_t softmax = s.options.base == graph::Held::kFp8 ? chunk * s.model.vocab_size : 0;
   const int64_t head = chunk * (s.model.vocab_size + 2 * s.model.hidden_size) * width + softmax,
@@ -225,7 +225,7 @@ void fill(Setup* s, const config::Recipe& recipe, const kernels::KernelPlan* pla
   if (s->has_lora) require_targets(*s);
   // Scoring reads the same parameters: what one graph joins the other must join.
   if (s->options.join_lora) {
-    const graph::Graph a = s->training_graph(), b = s->scoring_graph();
+    const graph::Graph &a = s->training_graph(), b = s->scoring_graph();
     for (size_t i = 0; i < a.params.size(); ++i)
       if (a.params[i].joined != b.params[i].joined) s->options.join_lora = false;
   }
@@ -259,11 +259,16 @@ std::unique_ptr<Setup> with_recipe(const Setup& s, const config::Recipe& recipe)
   return out;
 }
 
-graph::Graph Setup::training_graph(graph::Recompute recompute) const {
+const graph::Graph& Setup::training_graph(graph::Recompute recompute) const {
   models::BuildOptions o = options;
   o.recompute = recompute;
   o.join_lora = options.join_lora && recompute == graph::Recompute::kNone;
-  return models::build(model, o);
+  for (const auto& b : built_)
+    if (b->options == o) return b->graph;
+  const auto named = [](graph::Recompute r) { return r.tensors <= 0 || r == graph::Recompute::kLayer; };
+  if (!named(recompute)) std::erase_if(built_, [&](const auto& b) { return !named(b->options.recompute); });
+  built_.push_back(std::make_unique<Built>(Built{o, models::build(model, o)}));
+  return built_.back()->graph;
 }
 
 std::vector<graph::Droppable> Setup::recompute_order() const {
@@ -367,7 +372,7 @@ kernels::KernelPlan default_plan(const Setup& s, const kernels::DeviceIdentity& 
   p.choices["step recompute"] = std::string(graph::recompute_name(pass.recompute));
   if (s.gpu) p.choices["step offload"] = std::string(runtime::offload_name(pass.offload));
   const auto gemm = ops.gemm_algorithms(), attention = ops.attention_algorithms();
-  const graph::Graph g = s.training_graph(pass.recompute);
+  const graph::Graph& g = s.training_graph(pass.recompute);
   if (s.has_lora && !s.gpu) p.choices["step weights"] = std::string(runtime::weights_name(pass.packed_weights));
   const runtime::Program program(g, p, ops, {pass.micro_batch * s.seq_len, 0, false, s.seq_len, pass.packed_weights});
   for (const auto& t : program.tunables())

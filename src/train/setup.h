@@ -44,11 +44,19 @@ struct Setup {
   Setup(const Setup&) = delete;  // options point into it
 
   Pass pass() const { return {micro_batch, options.recompute, offload, packed_weights}; }
-  graph::Graph training_graph() const { return training_graph(options.recompute); }
-  graph::Graph training_graph(
-      graph::Recompute recompute) const;                  // adapters are joined only where nothing is recomputed
+  // Built once for each way to recompute that has a name, and kept; of any other number of tensors the last one is
+  // kept. Adapters are joined only where nothing is recomputed.
+  const graph::Graph& training_graph() const { return training_graph(options.recompute); }
+  const graph::Graph& training_graph(graph::Recompute recompute) const;
   std::vector<graph::Droppable> recompute_order() const;  // what a pass may recompute, the cheapest for its bytes first
   graph::Graph scoring_graph() const;                     // the same parameters in the same order
+
+ private:
+  struct Built {
+    models::BuildOptions options;
+    graph::Graph graph;
+  };
+  mutable std::vector<std::unique_ptr<Built>> built_;
 };
 
 // `model_path`: folder or .gguf file of model.name, found or downloaded by the caller ("" for init random).
