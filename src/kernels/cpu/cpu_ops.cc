@@ -35,7 +35,7 @@ class CpuOps final : public Ops, public OwnMemory {
   void norm(const Norm& c) override { check(c), cpu::norm(c), hold(c.y, c.held); }
   void norm_grad(const NormGrad& c) override { check(c), cpu::norm_grad(c), hold(c.dx, c.held); }
   void qk_rope(const QkRope& c) override { check(c), cpu::qk_rope(c); }
-  void qk_rope_grad(const QkRopeGrad& c) override { check(c), cpu::qk_rope_grad(c); }
+  void qk_rope_grad(const QkRopeGrad& c) override { check(c), cpu::qk_rope_grad(c), hold(c.dqkv, c.held); }
   void attention(const Attention& c) override { check(c), cpu::attention(c, scratch_); }
   void attention_grad(const AttentionGrad& c) override { check(c), cpu::attention_grad(c, scratch_); }
   void cached_attention(const CachedAttention& c) override { check(c), cpu::cached_attention(c, scratch_); }
