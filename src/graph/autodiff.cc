@@ -1,4 +1,5 @@
 #include "base/error.h"
+#include "graph/op_info.h"
 #include "graph/ops.h"
 
 namespace mxt::graph {
@@ -41,14 +42,8 @@ void Backward::contributes(Op& op, ValueId param_value) {
 
 void derive(Backward& b, size_t index) {
   const Op op = b.g.ops[index];
-  std::visit(
-      [&](const auto& a) {
-        if constexpr (requires { derive_op(b, op, a); })
-          derive_op(b, op, a);
-        else
-          MXT_ASSERT(!"operation has no derivative");
-      },
-      op.attrs);
+  MXT_ASSERT(info(op).derive != nullptr);
+  info(op).derive(b, op);
 }
 
 int64_t differentiate(Graph& g) {

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
+#include "graph/op_info.h"
 
 namespace mxt::graph {
 
@@ -46,15 +47,20 @@ int64_t Graph::ld(ValueId v) const {
   return value(v).cols + value(root(v)).pad;
 }
 
-std::string_view op_name(const Op& op) {
-  static constexpr std::string_view kNames[] = {
-      "embedding",   "embedding_grad", "linear",    "linear_dx",      "linear_dw", "bias_grad",
-      "lora_add",    "lora_dz",        "lora_db",   "lora_join",      "norm",      "norm_grad",
-      "qk_rope",     "qk_rope_grad",   "attention", "attention_grad", "act",       "act_grad",
-      "add",         "dropout",        "head",      "logits",         "round",     "quantize",
-      "held_linear", "held_linear_dw", "mean_pool"};
-  static_assert(std::size(kNames) == std::variant_size_v<Attrs>);
-  return kNames[op.attrs.index()];
+const OpInfo& info(const Op& op) {
+  return std::visit([](const auto& a) -> const OpInfo& { return a.info; }, op.attrs);
+}
+
+std::string_view op_name(const Op& op) { return info(op).name; }
+
+double products_of(const Graph& g, const PassSize& size) {
+  double total = 0;
+  for (size_t i = 0; i < g.ops.size(); ++i) {
+    const OpInfo& of = info(g.ops[i]);
+    const bool made_again = of.repeat != Repeat::kNo && g.forward_ops > 0 && static_cast<int32_t>(i) >= g.forward_ops;
+    if (of.products && !made_again) total += of.products(g, g.ops[i], size);
+  }
+  return total;
 }
 
 std::string_view name_of(Dim d) {

@@ -68,22 +68,29 @@ struct Value {
   std::string name;
 };
 
-// ---- operations: attributes. Inputs and outputs are listed as in/out. ----
+// ---- operations: attributes, and in `info` what is to be known of one (op_info.h). Inputs and outputs are listed as
+// in/out. ----
+
+struct OpInfo;
 
 // Which row of the table a token takes: its id's, its position's, or the first (BERT's token type, one for all).
 enum class RowOf : uint8_t { kId, kPosition, kFirst };
 struct EmbeddingOp {
+  static const OpInfo info;
   RowOf row = RowOf::kId;
 };  // in: table → out: y
 struct EmbeddingGradOp {
+  static const OpInfo info;
   RowOf row = RowOf::kId;
 };  // in: dy; param
 struct LinearOp {
+  static const OpInfo info;
   int64_t joined = 0;
   bool fp8 = false;
   bool row_max = false;
 };  // in: x, w[, bias] → out: y = x wᵀ + bias[, the largest magnitudes of each row's two halves]
 struct LinearDxOp {
+  static const OpInfo info;
   int64_t joined = 0;
   bool fp8 = false;
   bool row_max = false;
@@ -91,16 +98,22 @@ struct LinearDxOp {
 //   joined r > 0: one more input comes last, z (dz), which lies beside x (dy): y = [x|z]·[w|sB]ᵀ, dx = [dy|dz]·[w;A]
 //   fp8: x (dy) is a QuantizeOp's q, z may lie anywhere, w is held in E4M3, and the scales of q come last; before them,
 //   with joined and dx, stands A
-struct LinearDwOp {};  // in: dy, x; param
-struct BiasGradOp {};  // in: dy; param
+struct LinearDwOp {
+  static const OpInfo info;
+};  // in: dy, x; param
+struct BiasGradOp {
+  static const OpInfo info;
+};  // in: dy; param
 struct LoraBlock {
   int64_t col = 0, cols = 0, z_col = 0, rank = 0;
   float scale = 1;
 };  // y[:,col..] += scale·z[:,z_col..]·Bᵀ
 struct LoraAddOp {
+  static const OpInfo info;
   std::vector<LoraBlock> blocks;
 };  // in: y, z, B… → out: y (in place)
 struct LoraDzOp {
+  static const OpInfo info;
   std::vector<LoraBlock> blocks;
   int64_t z_cols = 0;
   bool joined = false;
@@ -109,12 +122,15 @@ struct LoraDzOp {
 //   joined: in: dy, w[, z]; dz = dy · (the scaled B beside w); with z the gradients of the parameters b are made in the
 //   same pass over dy
 struct LoraDbOp {
+  static const OpInfo info;
   LoraBlock block;
 };  // in: dy, z; param
 struct LoraJoinOp {
+  static const OpInfo info;
   std::vector<LoraBlock> blocks;
 };  // in: w, A, B…: writes A and scaled B beside w, once a step
 struct NormOp {
+  static const OpInfo info;
   bool layer_norm = false;
   float eps = 1e-6f;
   bool residual = false, has_w = true, has_b = false;
@@ -123,6 +139,7 @@ struct NormOp {
 //   in: x[, r][, w][, b] → out: y, rstd[, mean][, h][, q, scale]; held: y is also written as QuantizeOp would,
 //   and itself only where something reads it
 struct NormGradOp {
+  static const OpInfo info;
   NormOp of;
   ParamId b = kNone;
   bool has_dres = false, held = false;
@@ -130,18 +147,21 @@ struct NormGradOp {
 //   in: h, dy, rstd[, mean][, w][, dres][, channels] → out: dx (in place of dres where given)[, q, scale]; params w, b;
 //   held: dx also as QuantizeOp would write it, with the scales of the weight `channels`
 struct QkRopeOp {
+  static const OpInfo info;
   int64_t heads = 0, kv_heads = 0, head_dim = 0, rotary = 0;
   float eps = 1e-6f;
   bool norm = false;
 };
 //   in: qkv[, q_w, k_w] → out: qkv'[, rstd] (in place without norm)
 struct QkRopeGradOp {
+  static const OpInfo info;
   QkRopeOp of;
   ParamId q_w = kNone, k_w = kNone;
   bool held = false;
 };
 //   in: dout[, qkv, rstd, q_w, k_w][, channels] → out: dqkv (in place of dout)[, q, scale]; held: as NormGradOp's
 struct AttentionOp {
+  static const OpInfo info;
   int64_t heads = 0, kv_heads = 0, head_dim = 0, window = 0;
   float scale = 0;
   int layer = 0;
@@ -150,16 +170,19 @@ struct AttentionOp {
 };
 //   in: qkv → out: o, lse; not causal: every token of a document sees all of it
 struct AttentionGradOp {
+  static const OpInfo info;
   AttentionOp of;
 };  // in: qkv, o, lse, do → out: dqkv
 enum class ActKind : uint8_t { kSwiGlu, kGeluTanh, kGelu, kRelu2 };
 struct ActOp {
+  static const OpInfo info;
   ActKind kind = ActKind::kSwiGlu;
   bool held = false;
 };
 //   in: x[, largest] → out: y[, q, scale]; largest: the magnitudes of x's rows' halves, from which q's scale may come,
 //   y not being written then (kernels::ActLora)
 struct ActGradOp {
+  static const OpInfo info;
   ActKind kind = ActKind::kSwiGlu;
   bool held = false;
 };
@@ -170,24 +193,35 @@ struct ActGradOp {
 // and 32 columns, kFp8Token over the row.
 enum class Rounding : uint8_t { kNone, kFp8Token, kFp8Group128, kMxfp4 };
 struct RoundOp {
+  static const OpInfo info;
   Rounding kind = Rounding::kNone;
 };  // in: x → out: y
 // x for a product with a weight held in E4M3, or rounded as if it were: with w its scales multiply x's columns first
 // (the gradient dy of y = x·(diag(scale)·Q)ᵀ meets Q as dy∘scale). In: x[, w] → out: q (E4M3), scale [tokens, 1]; or,
 // for rounded weights, y.
-struct QuantizeOp {};
+struct QuantizeOp {
+  static const OpInfo info;
+};
 // y = x wᵀ of an adapter's w and rows x that are held in E4M3; in: q, scale, w → out: y. And the gradient of w; in: dy,
 // q, scale; param.
-struct HeldLinearOp {};
-struct HeldLinearDwOp {};
-struct AddOp {};  // in: a, b → out: y
+struct HeldLinearOp {
+  static const OpInfo info;
+};
+struct HeldLinearDwOp {
+  static const OpInfo info;
+};
+struct AddOp {
+  static const OpInfo info;
+};  // in: a, b → out: y
 struct DropoutOp {
+  static const OpInfo info;
   float p = 0;
   int64_t id = 0;
 };  // in: x → out: y; backward is the same op on dy
 // The output head fused with cross-entropy, in chunks of `chunk` target rows, so that logits never exist whole. With
 // `gradient` the derivative is taken at once: out dh, and dW into the parameter when it trains.
 struct HeadOp {
+  static const OpInfo info;
   int64_t chunk = 256;
   float softcap = 0;
   bool gradient = false;
@@ -195,10 +229,13 @@ struct HeadOp {
 //   in: h, w → out: nll [tokens, 1][, dh]; param w
 // Logits of chosen rows (the batch names them), F32, for generation.
 struct LogitsOp {
+  static const OpInfo info;
   float softcap = 0;
 };  // in: h, w; result goes to the batch's buffer
 // The mean of each document's rows, F32, for embeddings.
-struct MeanPoolOp {};  // in: h; result goes to the batch's buffer
+struct MeanPoolOp {
+  static const OpInfo info;
+};  // in: h; result goes to the batch's buffer
 
 using Attrs = std::variant<EmbeddingOp, EmbeddingGradOp, LinearOp, LinearDxOp, LinearDwOp, BiasGradOp, LoraAddOp,
                            LoraDzOp, LoraDbOp, LoraJoinOp, NormOp, NormGradOp, QkRopeOp, QkRopeGradOp, AttentionOp,
@@ -212,6 +249,7 @@ struct Op {
   bool first_grad = false;  // first contribution of a pass to that gradient: overwrites it in the first micro-batch
 };
 
+const OpInfo& info(const Op& op);
 std::string_view op_name(const Op& op);
 
 // Operations in the order of their execution. It counts how many of them are looked at (one by its place, all by a

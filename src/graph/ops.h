@@ -55,16 +55,4 @@ void derive(Backward& b, size_t index);
 // Appends the whole backward pass after a head() with gradient. Returns the number of appended operations.
 int64_t differentiate(Graph& g);
 
-// Derivatives, one per operation (ops/*.cc). `op` is a copy: appending moves the list.
-void derive_op(Backward& b, const Op& op, const EmbeddingOp& a);
-void derive_op(Backward& b, const Op& op, const LinearOp& a);
-void derive_op(Backward& b, const Op& op, const LoraAddOp& a);
-void derive_op(Backward& b, const Op& op, const NormOp& a);
-void derive_op(Backward& b, const Op& op, const QkRopeOp& a);
-void derive_op(Backward& b, const Op& op, const AttentionOp& a);
-void derive_op(Backward& b, const Op& op, const ActOp& a);
-void derive_op(Backward& b, const Op& op, const AddOp& a);
-void derive_op(Backward& b, const Op& op, const DropoutOp& a);
-void derive_op(Backward& b, const Op& op, const HeadOp& a);
-
 }  // namespace mxt::graph

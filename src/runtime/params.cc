@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/threads.h"
+#include "graph/op_info.h"
 #include "kernels/api.h"
 #include "kernels/small_types.h"
 
@@ -50,13 +51,13 @@ void each_frozen_product(const graph::Graph& g, F f) {
     f(id, dx, call);
   };
   for (const graph::Op& op : g.ops) {
-    if (std::holds_alternative<graph::LinearOp>(op.attrs)) product(op.in[1], false);
-    if (std::holds_alternative<graph::LinearDxOp>(op.attrs)) product(op.in[1], true);
-    if (std::holds_alternative<graph::LogitsOp>(op.attrs)) product(op.in[1], false);
-    if (const auto* head = std::get_if<graph::HeadOp>(&op.attrs)) {
-      product(op.in[1], false);
-      if (head->gradient && g.param_of(op.in[1]).back == graph::Held::kPlain) product(op.in[1], true);
-    }
+    const graph::OpInfo& of = graph::info(op);
+    if (of.weight < 0) continue;
+    const graph::ValueId weight = op.in[static_cast<size_t>(of.weight)];
+    if (of.weight_use != graph::WeightUse::kRows) product(weight, false);
+    const bool back = of.weight_use == graph::WeightUse::kBoth && op.out.size() > 1;  // a head with its gradient
+    if (of.weight_use == graph::WeightUse::kRows || (back && g.param_of(weight).back == graph::Held::kPlain))
+      product(weight, true);
   }
 }
 

@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "base/error.h"
+#include "graph/op_info.h"
 #include "kernels/blocks.h"
 #include "runtime/staging.h"
 
@@ -410,49 +411,8 @@ const float* Program::nll() const {
 }
 
 double Program::flops(int64_t tokens, int64_t document, int64_t targets) const {
-  const double t = static_cast<double>(tokens);
-  double total = 0;
-  // What a pass needs: clones made for recomputation read values made in the backward part and are not counted.
-  for (size_t i = 0; i < graph_.ops.size(); ++i) {
-    const Op& op = graph_.ops[i];
-    const bool backward = graph_.forward_ops > 0 && static_cast<int32_t>(i) >= graph_.forward_ops;
-    auto weights = [&](ValueId w) {
-      return 2.0 * static_cast<double>(graph_.value(w).rows.factor) * static_cast<double>(graph_.value(w).cols);
-    };
-    auto joined = [&](int64_t r, int64_t width) { return 2.0 * static_cast<double>(r) * static_cast<double>(width); };
-    if (const auto* l = std::get_if<LinearOp>(&op.attrs); l && !backward)
-      total += t * (weights(op.in[1]) + joined(l->joined, graph_.value(op.in[1]).rows.factor));
-    if (const auto* l = std::get_if<LinearDxOp>(&op.attrs))
-      total += t * (weights(op.in[1]) + joined(l->joined, graph_.value(op.in[1]).cols));
-    if (std::holds_alternative<HeldLinearOp>(op.attrs) && !backward) total += t * weights(op.in[2]);
-    if (std::holds_alternative<LinearDwOp>(op.attrs) || std::holds_alternative<HeldLinearDwOp>(op.attrs)) {
-      const Param& p = graph_.params[static_cast<size_t>(op.param)];
-      total += t * 2.0 * static_cast<double>(p.rows) * static_cast<double>(p.cols);
-    }
-    auto lora = [&](const LoraBlock& b) {
-      total += t * 2.0 * static_cast<double>(b.cols) * static_cast<double>(b.rank);
-    };
-    if (const auto* l = std::get_if<LoraAddOp>(&op.attrs); l && !backward)
-      for (const auto& b : l->blocks) lora(b);
-    if (const auto* l = std::get_if<LoraDzOp>(&op.attrs))
-      for (const auto& b : l->blocks) {
-        lora(b);
-        if (!l->b.empty()) lora(b);
-      }
-    if (const auto* l = std::get_if<LoraDbOp>(&op.attrs)) lora(l->block);
-    // Causal: half of the square; forward has two products of it, backward five.
-    auto attention = [&](const AttentionOp& a, double products) {
-      const double all = static_cast<double>(document), half = all / 2;
-      const double seen = !a.causal ? all : a.window > 0 ? std::min(half, static_cast<double>(a.window)) : half;
-      total += t * products * 2.0 * seen * static_cast<double>(a.heads * a.head_dim);
-    };
-    if (const auto* x = std::get_if<AttentionOp>(&op.attrs); x && !backward) attention(*x, 2);
-    if (const auto* x = std::get_if<AttentionGradOp>(&op.attrs)) attention(x->of, 5);
-    if (const auto* h = std::get_if<HeadOp>(&op.attrs))
-      total +=
-          static_cast<double>(targets) * weights(op.in[1]) * (1 + (h->gradient ? 1 : 0) + (op.param != kNone ? 1 : 0));
-  }
-  return total;
+  return products_of(graph_,
+                     {static_cast<double>(tokens), static_cast<double>(document), static_cast<double>(targets)});
 }
 
 }  // namespace mxt::runtime

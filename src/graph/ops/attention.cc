@@ -1,5 +1,8 @@
 // Rotary embedding with optional QK-norm, and document-packed causal attention.
+#include <algorithm>
+
 #include "base/error.h"
+#include "graph/op_info.h"
 #include "graph/ops.h"
 
 namespace mxt::graph {
@@ -21,7 +24,9 @@ ValueId qk_rope(Graph& g, ValueId qkv, const QkRopeOp& attrs, ValueId q_w, Value
   return y;
 }
 
-void derive_op(Backward& b, const Op& op, const QkRopeOp& a) {
+static void derive_qkrope(Backward& b, const Op& op) {
+  const auto& a = std::get<QkRopeOp>(op.attrs);
+
   const ValueId dout = b.grad(op.out[0]);
   if (!b.needs(op.in[0])) return;
   const ValueId dqkv = b.like(op.in[0]);
@@ -48,12 +53,37 @@ ValueId attention(Graph& g, ValueId qkv, const AttentionOp& a) {
   return o;
 }
 
-void derive_op(Backward& b, const Op& op, const AttentionOp& a) {
+static void derive_attention(Backward& b, const Op& op) {
+  const auto& a = std::get<AttentionOp>(op.attrs);
+
   if (!b.needs(op.in[0])) return;
   MXT_ASSERT(a.causal);  // encoders are not trained
   const ValueId dqkv = b.like(op.in[0]);
   b.g.add_op(AttentionGradOp{a}, {op.in[0], op.out[0], op.out[1], b.grad(op.out[0])}, {dqkv});
   b.accumulate(op.in[0], dqkv);
 }
+
+namespace {
+
+// Causal: half of the square.
+double products(const AttentionOp& a, const PassSize& s, double count) {
+  const double half = s.document / 2;
+  const double seen = !a.causal ? s.document : a.window > 0 ? std::min(half, static_cast<double>(a.window)) : half;
+  return s.tokens * count * 2.0 * seen * static_cast<double>(a.heads * a.head_dim);
+}
+double forward_products(const Graph&, const Op& op, const PassSize& s) {
+  return products(std::get<AttentionOp>(op.attrs), s, 2);
+}
+double backward_products(const Graph&, const Op& op, const PassSize& s) {
+  return products(std::get<AttentionGradOp>(op.attrs).of, s, 5);
+}
+
+}  // namespace
+
+const OpInfo QkRopeOp::info{.name = "qk_rope", .derive = derive_qkrope, .repeat = Repeat::kYes};
+const OpInfo QkRopeGradOp::info{.name = "qk_rope_grad"};
+const OpInfo AttentionOp::info{
+    .name = "attention", .derive = derive_attention, .repeat = Repeat::kYes, .products = forward_products};
+const OpInfo AttentionGradOp::info{.name = "attention_grad", .products = backward_products};
 
 }  // namespace mxt::graph

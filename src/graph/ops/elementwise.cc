@@ -1,4 +1,5 @@
 #include "base/error.h"
+#include "graph/op_info.h"
 #include "graph/ops.h"
 
 namespace mxt::graph {
@@ -10,7 +11,9 @@ ValueId act(Graph& g, ValueId x, ActKind kind) {
   return y;
 }
 
-void derive_op(Backward& b, const Op& op, const ActOp& a) {
+static void derive_act(Backward& b, const Op& op) {
+  const auto& a = std::get<ActOp>(op.attrs);
+
   const ValueId dx = b.like(op.in[0]);
   b.g.values[static_cast<size_t>(dx)].same_as = op.in[0];  // nothing reads x after its derivative
   b.g.add_op(ActGradOp{a.kind}, {op.in[0], b.grad(op.out[0])}, {dx});
@@ -24,7 +27,7 @@ ValueId add(Graph& g, ValueId a, ValueId b) {
   return y;
 }
 
-void derive_op(Backward& b, const Op& op, const AddOp&) {
+static void derive_add(Backward& b, const Op& op) {
   const ValueId dy = b.grad(op.out[0]);
   b.accumulate(op.in[0], dy);
   b.accumulate(op.in[1], dy);
@@ -38,10 +41,17 @@ ValueId dropout(Graph& g, ValueId x, float p) {
 }
 
 // The mask is a function of (seed, step, id): the same operation on dy.
-void derive_op(Backward& b, const Op& op, const DropoutOp& a) {
+static void derive_dropout(Backward& b, const Op& op) {
+  const auto& a = std::get<DropoutOp>(op.attrs);
+
   const ValueId dx = b.like(op.in[0]);
   b.g.add_op(a, {b.grad(op.out[0])}, {dx});
   b.accumulate(op.in[0], dx);
 }
+
+const OpInfo ActOp::info{.name = "act", .derive = derive_act, .repeat = Repeat::kCheap};
+const OpInfo ActGradOp::info{.name = "act_grad"};
+const OpInfo AddOp::info{.name = "add", .derive = derive_add, .overwrites = 2};
+const OpInfo DropoutOp::info{.name = "dropout", .derive = derive_dropout, .repeat = Repeat::kYes, .overwrites = 1};
 
 }  // namespace mxt::graph

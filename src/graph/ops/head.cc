@@ -1,5 +1,6 @@
 // The output head: fused with cross-entropy for training and scoring, or plain logits for generation.
 #include "base/error.h"
+#include "graph/op_info.h"
 #include "graph/ops.h"
 
 namespace mxt::graph {
@@ -19,7 +20,9 @@ HeadOut head(Graph& g, ValueId h, ValueId w, int64_t chunk, float softcap, bool 
 }
 
 // The derivative was taken in the forward pass (the loss is its last operation): dh is an output of the head.
-void derive_op(Backward& b, const Op& op, const HeadOp& a) {
+static void derive_head(Backward& b, const Op& op) {
+  const auto& a = std::get<HeadOp>(op.attrs);
+
   MXT_ASSERT(a.gradient);
   if (b.needs(op.in[1])) {
     for (Op& o : b.g.ops)
@@ -37,5 +40,17 @@ void mean_pool(Graph& g, ValueId h) {
   g.hidden = h;
   g.add_op(MeanPoolOp{}, {h}, {});
 }
+
+// The logits, and with a gradient that of the hidden states and of the weight.
+static double head_products(const Graph& g, const Op& op, const PassSize& s) {
+  const Value& w = g.value(op.in[1]);
+  return s.targets * 2.0 * static_cast<double>(w.rows.factor) * static_cast<double>(w.cols) *
+         (1 + (std::get<HeadOp>(op.attrs).gradient ? 1 : 0) + (op.param != kNone ? 1 : 0));
+}
+
+const OpInfo HeadOp::info{
+    .name = "head", .derive = derive_head, .products = head_products, .weight = 1, .weight_use = WeightUse::kBoth};
+const OpInfo LogitsOp::info{.name = "logits", .weight = 1};
+const OpInfo MeanPoolOp::info{.name = "mean_pool"};
 
 }  // namespace mxt::graph

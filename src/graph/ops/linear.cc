@@ -1,5 +1,6 @@
 // y = x wᵀ + bias, and the LoRA product that is added to it.
 #include "base/error.h"
+#include "graph/op_info.h"
 #include "graph/ops.h"
 
 namespace mxt::graph {
@@ -17,7 +18,7 @@ ValueId linear(Graph& g, ValueId x, ValueId w, ValueId bias) {
 }
 
 // dx = dy w; dw = dyᵀ x; db = Σ_t dy. A dx that meets an earlier gradient of x is accumulated by the product itself.
-void derive_op(Backward& b, const Op& op, const LinearOp&) {
+static void derive_linear(Backward& b, const Op& op) {
   const ValueId x = op.in[0], w = op.in[1], dy = b.grad(op.out[0]);
   if (b.needs(w)) b.contributes(b.g.add_op(LinearDwOp{}, {dy, x}, {}), w);
   if (op.in.size() > 2 && b.needs(op.in[2])) b.contributes(b.g.add_op(BiasGradOp{}, {dy}, {}), op.in[2]);
@@ -49,7 +50,9 @@ ValueId lora_add(Graph& g, ValueId y, ValueId z, const std::vector<ValueId>& bs,
 }
 
 // With y' = y + s z Bᵀ per block: dy = dy', dz = s dy' B, dB = s dy'ᵀ z.
-void derive_op(Backward& b, const Op& op, const LoraAddOp& a) {
+static void derive_loraadd(Backward& b, const Op& op) {
+  const auto& a = std::get<LoraAddOp>(op.attrs);
+
   const ValueId y = op.in[0], z = op.in[1], dy = b.grad(op.out[0]);
   for (size_t i = 0; i < a.blocks.size(); ++i)
     if (b.needs(op.in[2 + i])) b.contributes(b.g.add_op(LoraDbOp{a.blocks[i]}, {dy, z}, {}), op.in[2 + i]);
@@ -62,5 +65,57 @@ void derive_op(Backward& b, const Op& op, const LoraAddOp& a) {
   }
   b.accumulate(y, dy);
 }
+
+namespace {
+
+double product(const Graph& g, ValueId w) {
+  return 2.0 * static_cast<double>(g.value(w).rows.factor) * static_cast<double>(g.value(w).cols);
+}
+double thin(int64_t rank, int64_t width) { return 2.0 * static_cast<double>(rank) * static_cast<double>(width); }
+double thin(const LoraBlock& b) { return thin(b.rank, b.cols); }
+
+double linear_products(const Graph& g, const Op& op, const PassSize& s) {
+  return s.tokens * (product(g, op.in[1]) + thin(std::get<LinearOp>(op.attrs).joined, g.value(op.in[1]).rows.factor));
+}
+double dx_products(const Graph& g, const Op& op, const PassSize& s) {
+  return s.tokens * (product(g, op.in[1]) + thin(std::get<LinearDxOp>(op.attrs).joined, g.value(op.in[1]).cols));
+}
+double dw_products(const Graph& g, const Op& op, const PassSize& s) {
+  const Param& p = g.params[static_cast<size_t>(op.param)];
+  return s.tokens * thin(p.rows, p.cols);
+}
+double held_products(const Graph& g, const Op& op, const PassSize& s) { return s.tokens * product(g, op.in[2]); }
+double add_products(const Graph&, const Op& op, const PassSize& s) {
+  double total = 0;
+  for (const LoraBlock& b : std::get<LoraAddOp>(op.attrs).blocks) total += s.tokens * thin(b);
+  return total;
+}
+double dz_products(const Graph&, const Op& op, const PassSize& s) {
+  const auto& a = std::get<LoraDzOp>(op.attrs);
+  double total = 0;
+  for (const LoraBlock& b : a.blocks) total += s.tokens * thin(b) * (a.b.empty() ? 1 : 2);
+  return total;
+}
+double db_products(const Graph&, const Op& op, const PassSize& s) {
+  return s.tokens * thin(std::get<LoraDbOp>(op.attrs).block);
+}
+
+}  // namespace
+
+const OpInfo LinearOp::info{
+    .name = "linear", .derive = derive_linear, .repeat = Repeat::kYes, .products = linear_products, .weight = 1};
+const OpInfo LinearDxOp::info{
+    .name = "linear_dx", .products = dx_products, .weight = 1, .weight_use = WeightUse::kRows};
+const OpInfo LinearDwOp::info{.name = "linear_dw", .products = dw_products};
+const OpInfo BiasGradOp::info{.name = "bias_grad"};
+const OpInfo LoraAddOp::info{
+    .name = "lora_add", .derive = derive_loraadd, .repeat = Repeat::kYes, .products = add_products};
+const OpInfo LoraDzOp::info{.name = "lora_dz", .products = dz_products};
+const OpInfo LoraDbOp::info{.name = "lora_db", .products = db_products};
+const OpInfo LoraJoinOp::info{.name = "lora_join"};
+const OpInfo RoundOp::info{.name = "round"};
+const OpInfo QuantizeOp::info{.name = "quantize"};
+const OpInfo HeldLinearOp::info{.name = "held_linear", .repeat = Repeat::kYes, .products = held_products};
+const OpInfo HeldLinearDwOp::info{.name = "held_linear_dw", .products = dw_products};
 
 }  // namespace mxt::graph

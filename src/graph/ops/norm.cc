@@ -1,5 +1,6 @@
 // RMSNorm and LayerNorm with the residual addition before them.
 #include "base/error.h"
+#include "graph/op_info.h"
 #include "graph/ops.h"
 
 namespace mxt::graph {
@@ -25,7 +26,9 @@ NormOut norm(Graph& g, ValueId x, ValueId residual, ValueId w, ValueId b, bool l
 }
 
 // The gradient that reaches h past the norm (through later residual additions) is added by the same kernel, in place.
-void derive_op(Backward& b, const Op& op, const NormOp& a) {
+static void derive_norm(Backward& b, const Op& op) {
+  const auto& a = std::get<NormOp>(op.attrs);
+
   const ValueId y = op.out[0], rstd = op.out[1];
   const ValueId h = a.residual ? op.out.back() : op.in[0];
   const size_t w_at = a.residual ? 2 : 1;
@@ -50,5 +53,8 @@ void derive_op(Backward& b, const Op& op, const NormOp& a) {
     b.set_grad(h, dh);
   }
 }
+
+const OpInfo NormOp::info{.name = "norm", .derive = derive_norm, .repeat = Repeat::kCheap};
+const OpInfo NormGradOp::info{.name = "norm_grad"};
 
 }  // namespace mxt::graph

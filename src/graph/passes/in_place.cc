@@ -1,18 +1,12 @@
 #include <algorithm>
 #include <optional>
 
+#include "graph/op_info.h"
 #include "graph/passes.h"
 #include "graph/uses.h"
 
 namespace mxt::graph {
 namespace {
-
-// Inputs whose memory the operation may write its first output into (kernels/api.h says so for each).
-std::vector<ValueId> candidates(const Op& op) {
-  if (std::holds_alternative<AddOp>(op.attrs)) return {op.in[0], op.in[1]};
-  if (std::holds_alternative<DropoutOp>(op.attrs)) return {op.in[0]};
-  return {};
-}
 
 class InPlace {
  public:
@@ -66,7 +60,8 @@ class InPlace {
       const Op& op = g_.ops[i];
       if (op.out.empty() || g_.value(op.out[0]).same_as != kNone) continue;
       Value& out = g_.values[static_cast<size_t>(op.out[0])];
-      for (ValueId in : candidates(op)) {
+      for (size_t k = 0; k < static_cast<size_t>(info(op).overwrites); ++k) {
+        const ValueId in = op.in[k];
         const ValueId root = buffers.root(in);
         const Value &x = g_.value(in), &whole = g_.value(root);
         if (whole.param != kNone || x.beside != kNone || whole.pad > 0 || x.rows != out.rows || x.cols != out.cols ||

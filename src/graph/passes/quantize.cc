@@ -176,9 +176,9 @@ class Quantizer {
   Graph& g_;
   Held as_;
   std::map<ValueId, std::vector<ValueId>> rounded_;
-  std::unordered_map<ValueId, size_t> maker_;      // of a first result
-  std::multimap<ValueId, size_t> acts_;  // by what they read
-  std::unordered_map<ValueId, ValueId> adapter_;   // A beside a weight
+  std::unordered_map<ValueId, size_t> maker_;     // of a first result
+  std::multimap<ValueId, size_t> acts_;           // by what they read
+  std::unordered_map<ValueId, ValueId> adapter_;  // A beside a weight
 };
 
 }  // namespace

@@ -3,19 +3,16 @@
 
 #include "base/error.h"
 #include "graph/graph.h"
+#include "graph/op_info.h"
 #include "graph/passes.h"
 
 namespace mxt::graph {
 namespace {
 
-// What can be made again: outputs of these operations. Statistics (rstd, lse) are small and always kept; so are the
-// residual stream and what the head makes.
-bool cheap(const Op& op) { return std::holds_alternative<NormOp>(op.attrs) || std::holds_alternative<ActOp>(op.attrs); }
-bool repeatable(const Op& op) {
-  return cheap(op) || std::holds_alternative<LinearOp>(op.attrs) || std::holds_alternative<LoraAddOp>(op.attrs) ||
-         std::holds_alternative<QkRopeOp>(op.attrs) || std::holds_alternative<AttentionOp>(op.attrs) ||
-         std::holds_alternative<DropoutOp>(op.attrs);
-}
+// What can be made again: first results of such operations. Statistics (rstd, lse) are small and always kept; so are
+// the residual stream and what the head makes.
+bool cheap(const Op& op) { return info(op).repeat == Repeat::kCheap; }
+bool repeatable(const Op& op) { return info(op).repeat != Repeat::kNo; }
 
 // Operation that makes each value of the forward pass, and which values are overwritten there in place: these are gone
 // in any case.
@@ -43,16 +40,8 @@ double own_cost(const Graph& g, const Op& op, int64_t document) {
   double moved = 0;
   for (ValueId v : op.in) moved += token_bytes(g, v);
   for (ValueId v : op.out) moved += token_bytes(g, v);
-  const double memory = kOpsPerByte * moved;
-  if (std::holds_alternative<LinearOp>(op.attrs)) {
-    const Value& w = g.value(op.in[1]);
-    return std::max(memory, 2.0 * static_cast<double>(w.rows.factor) * static_cast<double>(w.cols));
-  }
-  if (const auto* a = std::get_if<AttentionOp>(&op.attrs)) {
-    const int64_t seen = a->window > 0 ? std::min(a->window, document / 2) : document / 2;
-    return std::max(memory, 4.0 * static_cast<double>(seen) * static_cast<double>(a->heads * a->head_dim));
-  }
-  return memory;
+  const PassSize one{1, static_cast<double>(document), 1};
+  return std::max(kOpsPerByte * moved, info(op).products ? info(op).products(g, op, one) : 0);
 }
 
 class Recomputer {
