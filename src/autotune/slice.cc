@@ -10,8 +10,7 @@ formats::ModelConfig slice_of(const formats::ModelConfig& model, int64_t layers)
   formats::ModelConfig c = model;
   c.num_layers = std::min(layers, model.num_layers);
   c.vocab_size = std::min(kSliceVocab, model.vocab_size);
-  if (static_cast<int64_t>(c.layer_types.size()) > c.num_layers)
-    c.layer_types.resize(static_cast<size_t>(c.num_layers));
+  c.layers.resize(static_cast<size_t>(c.num_layers));
   return c;
 }
 

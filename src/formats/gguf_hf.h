@@ -24,12 +24,20 @@ struct GgufView {
   int64_t heads = 0;
 };
 
+// kMissing where GGUF has no name for the model's family.
+void check_gguf_family(const ModelConfig& config);
+
 // One view for every weight, in the order of the file. kBadInput for a tensor that the architecture does not know or
 // whose shape does not fit the config, kMissing for an architecture without a mapping.
 std::vector<GgufView> gguf_hf_views(const Gguf& gguf, const ModelConfig& config);
 
 // Rows [begin, end) of a view to fp32, un-permuted or transposed.
 void read_gguf_view(const Gguf& gguf, const GgufView& view, int64_t begin, int64_t end, float* out);
+
+// The keys of a file that say what the model is. kMissing for what such a file cannot state.
+void write_gguf_model(GgufWriter& out, const ModelConfig& config, const std::string& name, uint32_t file_type);
+// Llama 3's frequency divisors, which llama.cpp reads as a tensor; empty where the model has none.
+std::vector<float> rope_divisors(const ModelConfig& config);
 
 // GGUF's name of a Hugging Face tensor of the architectures above ("" where it has none); experts excluded.
 std::string gguf_tensor_name(std::string_view hf_name, const ModelConfig& config);

@@ -14,6 +14,7 @@
 namespace mxt::formats {
 
 class Gguf;
+struct Family;
 
 // Frequencies of rotary embedding: transformers' `rope_scaling` / `rope_parameters`.
 struct RopeScaling {
@@ -27,16 +28,26 @@ struct RopeScaling {
   std::optional<double> mscale, mscale_all_dim;          // yarn
   bool truncate = true;                                  // yarn: round the correction range
   std::vector<int64_t> mrope_section;                    // Qwen-VL: how head_dim/2 splits over time, height, width
-  bool mrope_interleaved = false;
   std::vector<float> divisors;  // kDivisors: of the frequencies, one a pair, as a GGUF file may hold them
   bool operator==(const RopeScaling&) const = default;
+};
+
+// What one layer is made of.
+struct LayerSpec {
+  enum class Mixer : uint8_t { kAttention, kGatedDelta };
+  enum class Mlp : uint8_t { kDense, kExperts };
+  Mixer mixer = Mixer::kAttention;
+  Mlp mlp = Mlp::kDense;
+  int64_t window = 0;  // tokens that attention sees, the current one included; 0: all before it
+  bool operator==(const LayerSpec&) const = default;
 };
 
 constexpr int64_t kMaxLayers = 1024;  // the deepest published models have under 200
 
 struct ModelConfig {
-  std::string architecture;  // "Qwen3ForCausalLM"; for a model with a vision part the whole one's name
-  std::string model_type;    // "qwen3"
+  std::string architecture;        // "Qwen3ForCausalLM"; for a model with a vision part the whole one's name
+  std::string model_type;          // "qwen3"
+  const Family* family = nullptr;  // never null once read
   int64_t vocab_size = 0, hidden_size = 0, intermediate_size = 0, num_layers = 0, num_heads = 0, num_kv_heads = 0;
   int64_t head_dim = 0, max_positions = 0;
   double norm_eps = 0, rope_theta = 0;  // rope_theta 0: the model has no rotary embedding
@@ -51,13 +62,10 @@ struct ModelConfig {
   std::optional<DType> dtype;  // how the checkpoint is held, where it says so
   std::string quantization;    // quantization_config.quant_method, or empty
 
-  int64_t sliding_window = 0;            // 0: none
-  std::vector<std::string> layer_types;  // full_attention, sliding_attention, linear_attention; empty = all full
+  std::vector<LayerSpec> layers;  // num_layers of them
 
   // Mixture of experts; num_experts 0 = dense.
   int64_t num_experts = 0, experts_per_token = 0, moe_intermediate_size = 0, shared_expert_intermediate_size = 0;
-  int64_t decoder_sparse_step = 1;  // layer i is sparse when (i + 1) % step == 0 and i is not in mlp_only_layers
-  std::vector<int64_t> mlp_only_layers;
   bool norm_topk_prob = false;
   double router_aux_loss_coef = 0;
 
@@ -73,18 +81,16 @@ struct ModelConfig {
   // The file as it was (null for a GGUF): models take their rarer keys from here.
   std::shared_ptr<const OrderedJson> raw;
 
-  bool is_sparse_layer(int64_t layer) const;
   int64_t rotary() const;  // coordinates of a head that are rotated
   // Throws kBadInput when the text part does not hold together (sizes out of range, heads that do not divide …).
   void check(std::string_view source) const;
 };
 
-// Known model types: llama, mistral, qwen2, qwen3, qwen3_moe, qwen3_next, qwen3_5(_moe)(_text), qwen3_vl(_moe)(_text),
-// instella, gpt2, nanochat, bert. Another one is kMissing, by name. `source` is the file for messages.
+// Known model types are the families of arch/. Another one is kMissing, by name. `source` is the file for messages.
 ModelConfig parse_model_config(const OrderedJson& config, std::string_view source);
 ModelConfig read_model_config(const std::string& folder_or_file);  // FOLDER/config.json
 
-// llama, qwen2, qwen3, qwen3moe and gpt2 GGUF files. Llama 3's frequency factors are recognised and stated as
+// GGUF files of the families that state their names there. Llama 3's frequency factors are recognised and stated as
 // transformers does. Checks that tokens and embedding rows agree.
 ModelConfig model_config_from_gguf(const Gguf& gguf);
 

@@ -1,11 +1,10 @@
-// Llama (Touvron et al. 2023), Mistral and Qwen2: one block, with or without biases and a window.
+// Llama (Touvron et al. 2023): pre-norm blocks of rotated attention and SwiGLU.
 #include "models/decoder.h"
 
 namespace mxt::models {
 
 graph::Graph llama(const formats::ModelConfig& c, const BuildOptions& options) {
-  const bool qwen2 = c.model_type == "qwen2";  // biases on q, k, v alone
-  return llama_like(c, options, false, qwen2 || c.attention_bias, !qwen2 && c.attention_bias);
+  return llama_like(c, options, {.qkv_bias = c.attention_bias, .out_bias = c.attention_bias});
 }
 
 }  // namespace mxt::models

@@ -3,21 +3,27 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "formats/family.h"
 #include "graph/ops.h"
 #include "models/decoder.h"
 
 namespace mxt::models {
 namespace {
 
+struct Builder {
+  std::string_view model_type;
+  graph::Graph (*build)(const formats::ModelConfig&, const BuildOptions&);
+};
+constexpr Builder kBuilders[] = {{"llama", llama}, {"mistral", mistral}, {"qwen2", qwen2},
+                                 {"qwen3", qwen3}, {"gpt2", gpt2},       {"bert", bert}};
+
 graph::Graph forward(const formats::ModelConfig& c, const BuildOptions& o) {
-  if (c.model_type == "qwen3") return qwen3(c, o);
-  if (c.model_type == "llama" || c.model_type == "mistral" || c.model_type == "qwen2") return llama(c, o);
-  if (c.model_type == "gpt2") return gpt2(c, o);
-  if (c.model_type == "bert") return bert(c, o);
-  fail_missing(
-      "{} models: this build has no graph for them yet (it has llama, mistral, qwen2, qwen3, gpt2, and bert for "
-      "embeddings)",
-      c.model_type);
+  std::string known;
+  for (const Builder& b : kBuilders) {
+    if (b.model_type == c.model_type) return b.build(c, o);
+    known += (known.empty() ? "" : ", ") + std::string(b.model_type);
+  }
+  fail_missing("{} models: this build has no graph for them yet (it has {}; bert for embeddings)", c.model_type, known);
 }
 
 bool lora_target(const void* ctx, const std::string& module, graph::LoraSettings::Target* out) {
@@ -47,16 +53,13 @@ graph::Graph build(const formats::ModelConfig& config, const BuildOptions& optio
 
 std::vector<std::string> spellings(const formats::ModelConfig& config, const std::string& name) {
   std::vector<std::string> all{name};
-  auto without = [&](std::string_view prefix) {
-    if (name.starts_with(prefix)) all.push_back(name.substr(prefix.size()));
-  };
-  without(config.model_type == "gpt2" ? "transformer." : config.model_type == "bert" ? "bert." : "model.");
+  const std::string_view prefix = config.family->prefix;
+  if (name.starts_with(prefix)) all.push_back(name.substr(prefix.size()));
   return all;
 }
 
 std::vector<std::string> lora_modules(const formats::ModelConfig& config) {
-  if (config.model_type == "gpt2") return {"c_attn", "c_proj", "c_fc"};
-  return {"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"};
+  return {config.family->lora_modules.begin(), config.family->lora_modules.end()};
 }
 
 }  // namespace mxt::models

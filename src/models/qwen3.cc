@@ -4,7 +4,7 @@
 namespace mxt::models {
 
 graph::Graph qwen3(const formats::ModelConfig& c, const BuildOptions& options) {
-  return llama_like(c, options, true, c.attention_bias, c.attention_bias);
+  return llama_like(c, options, {.qkv_bias = c.attention_bias, .out_bias = c.attention_bias, .head_norm = true});
 }
 
 }  // namespace mxt::models

@@ -9,6 +9,7 @@
 #include "base/files.h"
 #include "base/log.h"
 #include "base/threads.h"
+#include "formats/family.h"
 #include "formats/gguf_hf.h"
 #include "quantize/encode.h"
 #include "quantize/internal.h"
@@ -83,9 +84,9 @@ class GgufFileWriter {
   Written run(const std::string& name, StopFlag stop) {
     collect();
     formats::GgufWriter out(path_);
-    add_model_keys(out, c_, name, file_type_of(scheme_));
+    formats::write_gguf_model(out, c_, name, file_type_of(scheme_));
     add_tokenizer_keys(out, c_, tok_);
-    const std::vector<float> divisors = rope_divisors(c_);
+    const std::vector<float> divisors = formats::rope_divisors(c_);
     if (!divisors.empty()) out.declare("rope_freqs.weight", GgmlType::kF32, {static_cast<int64_t>(divisors.size())});
     for (const Item& item : items_) out.declare(item.name, item.type, item.shape);
     if (!divisors.empty()) out.append("rope_freqs.weight", divisors.data(), 1);
@@ -107,9 +108,8 @@ class GgufFileWriter {
  private:
   // GGUF's name, whichever of the two spellings the source has.
   std::string gguf_name(const std::string& hf) const {
-    for (const char* prefix : {"", "transformer.", "model."})
-      if (const std::string n = formats::gguf_tensor_name(prefix + hf, c_); !n.empty()) return n;
-    return "";
+    const std::string n = formats::gguf_tensor_name(hf, c_);
+    return n.empty() ? formats::gguf_tensor_name(std::string(c_.family->prefix) + hf, c_) : n;
   }
 
   // "model.layers.2.mlp.experts.5.up_proj.weight" → "blk.2.ffn_up_exps.weight", 5.
@@ -144,9 +144,9 @@ class GgufFileWriter {
         fail_missing("{}: GGUF has no name for tensor \"{}\" of a {} model", source_.path(), hf, c_.model_type);
       item.from = {hf};
       item.shape = source_.shape(hf);
-      item.transposed = c_.model_type == "gpt2" && item.shape.size() == 2 && item.name.starts_with("blk.");
+      item.transposed = c_.family->conv1d && item.shape.size() == 2 && item.name.starts_with("blk.");
       if (item.transposed) std::swap(item.shape[0], item.shape[1]);
-      if (c_.model_type == "llama" || c_.model_type == "mistral") {
+      if (c_.family->gguf_pairs) {
         if (item.name.find(".attn_q.") != std::string::npos) item.pair_heads = c_.num_heads;
         if (item.name.find(".attn_k.") != std::string::npos) item.pair_heads = c_.num_kv_heads;
       }

@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "base/log.h"
+#include "formats/family.h"
 #include "formats/safetensors.h"
 #include "quantize/encode.h"
 #include "quantize/internal.h"
@@ -190,7 +191,7 @@ class FolderWriter {
 
   void declare() {
     const std::string& source = source_.path();
-    if (source_.config().model_type == "gpt2" || source_.config().model_type == "bert")
+    if (source_.config().family->conv1d || source_.config().family->encoder)
       fail_missing("{}: {} keeps matrices that no loader of this layout takes: a gguf_* scheme holds GPT-2", source,
                    source_.config().model_type);
     ignore_.push_back("lm_head");  // a module even where it shares the embedding

@@ -11,12 +11,8 @@ Written write_hf_folder(const formats::WeightSource& source, const config::Quant
 Written write_gguf(const formats::WeightSource& source, const tokenizer::Tokenizer& tok, config::QuantScheme scheme,
                    const std::string& name, const std::string& path, StopFlag stop);
 
-// The keys of a GGUF that say what the model is and how its text is cut.
-void add_model_keys(formats::GgufWriter& out, const formats::ModelConfig& config, const std::string& name,
-                    uint32_t file_type);
+// The keys of a GGUF that say how the model's text is cut.
 void add_tokenizer_keys(formats::GgufWriter& out, const formats::ModelConfig& config, const tokenizer::Tokenizer& tok);
-// Llama 3's frequency divisors, which llama.cpp reads as a tensor; empty where the model has none.
-std::vector<float> rope_divisors(const formats::ModelConfig& config);
 
 // Tensors that old checkpoints carry and no reader wants: masks and frequency tables.
 bool is_buffer(std::string_view name);

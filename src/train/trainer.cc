@@ -14,6 +14,7 @@
 #include "checkpoint/state.h"
 #include "checkpoint/weights.h"
 #include "device/memory.h"
+#include "formats/family.h"
 #include "train/batches.h"
 #include "train/memory.h"
 #include "train/schedule.h"
@@ -329,7 +330,7 @@ class Run {
       a.dropout = lora.dropout;
       a.rslora = lora.use_rslora;
       a.target_modules = lora.target_modules;
-      a.fan_in_fan_out = s_.model.model_type == "gpt2";
+      a.fan_in_fan_out = s_.model.family->conv1d;
       checkpoint::save_adapter(temp, graph_, *params_, a);
     } else {
       const config::Precision held = s_.recipe.model.torch_dtype;

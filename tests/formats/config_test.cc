@@ -18,6 +18,16 @@ void refused(const std::string& text, Exit code, const std::string& part) {
   expect_refused([&] { parse(text); }, code, part);
 }
 
+// The layers in transformers' words.
+std::vector<std::string> types_of(const ModelConfig& c) {
+  std::vector<std::string> out;
+  for (const LayerSpec& l : c.layers)
+    out.push_back(l.mixer == LayerSpec::Mixer::kGatedDelta ? "linear_attention"
+                  : l.window > 0                           ? "sliding_attention"
+                                                           : "full_attention");
+  return out;
+}
+
 TEST(ModelConfig, DefaultsAreTransformers) {
   const Json all = read_json_file(golden("config_defaults.json"));
   for (const auto& [type, want] : all.items()) {
@@ -75,10 +85,12 @@ TEST(ModelConfig, DefaultsAreTransformers) {
     whole({"linear_conv_kernel_dim"}, c.linear_conv_kernel);
     whole({"linear_key_head_dim"}, c.linear_key_head_dim);
     whole({"linear_num_value_heads"}, c.linear_value_heads);
-    whole({"sliding_window"}, c.sliding_window);
+    int64_t window = 0;
+    for (const LayerSpec& l : c.layers) window = std::max(window, l.window);
+    whole({"sliding_window"}, window);
     whole({"type_vocab_size"}, c.type_vocab_size);
-    if (want.contains("layer_types") && !c.layer_types.empty()) {
-      EXPECT_EQ(want["layer_types"].get<std::vector<std::string>>(), c.layer_types) << type;
+    if (want.contains("layer_types")) {
+      EXPECT_EQ(want["layer_types"].get<std::vector<std::string>>(), types_of(c)) << type;
     }
   }
   EXPECT_EQ(all.size(), 13u);
@@ -105,28 +117,30 @@ TEST(ModelConfig, BothSpellingsOfTransformersAgree) {
 }
 
 TEST(ModelConfig, QwenWindowsAndLayerTypes) {
-  EXPECT_TRUE(parse(R"({"model_type":"qwen3","num_hidden_layers":4})").layer_types.empty());
+  EXPECT_EQ(types_of(parse(R"({"model_type":"qwen3","num_hidden_layers":2})")),
+            (std::vector<std::string>{"full_attention", "full_attention"}));
   const ModelConfig w = parse(
       R"({"model_type":"qwen3","num_hidden_layers":4,"use_sliding_window":true,"sliding_window":128,"max_window_layers":3})");
-  EXPECT_EQ(w.sliding_window, 128);
+  EXPECT_EQ(w.layers[3].window, 128);
   // A window that begins beyond the last layer is none.
   EXPECT_EQ(parse(R"({"model_type":"qwen3","num_hidden_layers":4,"use_sliding_window":true,"sliding_window":128})")
-                .sliding_window,
+                .layers[3]
+                .window,
             0);
-  EXPECT_EQ(w.layer_types,
+  EXPECT_EQ(types_of(w),
             (std::vector<std::string>{"full_attention", "full_attention", "full_attention", "sliding_attention"}));
   const ModelConfig h =
       parse(R"({"model_type":"qwen3_5","architectures":["Qwen3_5ForConditionalGeneration"],"tie_word_embeddings":true,
     "text_config":{"model_type":"qwen3_5_text","num_hidden_layers":4,"hidden_size":1024},"vision_config":{}})");
-  EXPECT_EQ(h.layer_types[3], "full_attention");
-  EXPECT_EQ(h.layer_types[0], "linear_attention");
+  EXPECT_EQ(types_of(h)[3], "full_attention");
+  EXPECT_EQ(types_of(h)[0], "linear_attention");
   EXPECT_EQ(h.hidden_size, 1024);
   EXPECT_TRUE(h.tie_embeddings);
   EXPECT_TRUE(h.raw->contains("vision_config"));
   const ModelConfig m = parse(R"({"model_type":"qwen3_moe","decoder_sparse_step":2,"mlp_only_layers":[3]})");
-  EXPECT_FALSE(m.is_sparse_layer(0));
-  EXPECT_TRUE(m.is_sparse_layer(1));
-  EXPECT_FALSE(m.is_sparse_layer(3));
+  EXPECT_EQ(m.layers[0].mlp, LayerSpec::Mlp::kDense);
+  EXPECT_EQ(m.layers[1].mlp, LayerSpec::Mlp::kExperts);
+  EXPECT_EQ(m.layers[3].mlp, LayerSpec::Mlp::kDense);
 }
 
 TEST(ModelConfig, RotaryScalingIsReadAsTransformersReadsIt) {

@@ -3,64 +3,10 @@
 #include <limits>
 #include <numbers>
 
-#include "base/error.h"
-#include "formats/gguf.h"
-#include "formats/model_config.h"
+#include "formats/arch/families.h"
 
 namespace mxt::formats {
 namespace {
-
-struct GgufFamily {
-  std::string_view arch, model_type, architecture;
-};
-constexpr GgufFamily kFamilies[] = {{"llama", "llama", "LlamaForCausalLM"},
-                                    {"qwen2", "qwen2", "Qwen2ForCausalLM"},
-                                    {"qwen3", "qwen3", "Qwen3ForCausalLM"},
-                                    {"qwen3moe", "qwen3_moe", "Qwen3MoeForCausalLM"},
-                                    {"gpt2", "gpt2", "GPT2LMHeadModel"}};
-
-// Keys below the architecture's name, range-checked.
-class ArchKeys {
- public:
-  ArchKeys(const Gguf& g, std::string_view arch) : g_(g), arch_(arch) {}
-
-  std::string key(std::string_view name) const { return fmt::format("{}.{}", arch_, name); }
-
-  // Some writers state per-layer lists; one value for all layers is what is built here.
-  std::optional<int64_t> find(std::string_view name, int64_t lo, int64_t hi) const {
-    const std::string k = key(name);
-    const GgufValue* v = g_.find_value(k);
-    if (!v) return std::nullopt;
-    int64_t n = 0;
-    if (v->type == GgufValueType::kArray) {
-      const auto all = g_.integers(k);
-      if (all->empty()) fail_input("{}: key \"{}\" is an empty list", g_.path(), k);
-      for (int64_t x : *all)
-        if (x != all->front()) fail_missing("{}: key \"{}\" differs by layer, which is not built in", g_.path(), k);
-      n = all->front();
-    } else {
-      n = *g_.integer(k);
-    }
-    if (n < lo || n > hi) fail_input("{}: key \"{}\" is {}: it must be from {} to {}", g_.path(), k, n, lo, hi);
-    return n;
-  }
-  int64_t need(std::string_view name, int64_t lo, int64_t hi) const {
-    const auto v = find(name, lo, hi);
-    if (!v) fail_input("{}: key \"{}\" is missing: the file is incomplete", g_.path(), key(name));
-    return *v;
-  }
-  double number(std::string_view name, double otherwise, double lo, double hi) const {
-    const auto v = g_.number(key(name));
-    if (!v) return otherwise;
-    if (!(*v >= lo && *v <= hi))
-      fail_input("{}: key \"{}\" is {}: it must be from {} to {}", g_.path(), key(name), *v, lo, hi);
-    return *v;
-  }
-
- private:
-  const Gguf& g_;
-  std::string_view arch_;
-};
 
 // Llama 3's frequency division as transformers' _compute_llama3_parameters: per frequency, 1 for short wave lengths,
 // `factor` for long ones, smooth between.
@@ -121,19 +67,18 @@ RopeScaling scaling_from_keys(const Gguf& g, const ArchKeys& k) {
 }
 
 void read_sizes(const Gguf& g, const ArchKeys& k, ModelConfig& c) {
-  constexpr int64_t kWidth = 1 << 24, kCount = 1 << 16;
-  c.hidden_size = k.need("embedding_length", 1, kWidth);
+  c.hidden_size = k.need("embedding_length", 1, kMaxWidth);
   c.num_layers = k.need("block_count", 1, kMaxLayers);
-  c.num_heads = k.need("attention.head_count", 1, kCount);
-  c.num_kv_heads = k.find("attention.head_count_kv", 1, kCount).value_or(c.num_heads);
-  c.intermediate_size = k.need("feed_forward_length", 0, kWidth);
+  c.num_heads = k.need("attention.head_count", 1, kMaxCount);
+  c.num_kv_heads = k.find("attention.head_count_kv", 1, kMaxCount).value_or(c.num_heads);
+  c.intermediate_size = k.need("feed_forward_length", 0, kMaxWidth);
   c.max_positions = k.need("context_length", 1, int64_t{1} << 40);
-  const auto key_length = k.find("attention.key_length", 1, kCount),
-             value_length = k.find("attention.value_length", 1, kCount);
+  const auto key_length = k.find("attention.key_length", 1, kMaxCount),
+             value_length = k.find("attention.value_length", 1, kMaxCount);
   if (key_length && value_length && *key_length != *value_length)
     fail_missing("{}: keys of {} and values of {} are not built in", g.path(), *key_length, *value_length);
   c.head_dim = key_length.value_or(c.hidden_size / c.num_heads);
-  if (const auto rotated = k.find("rope.dimension_count", 1, kCount); rotated && *rotated != c.head_dim)
+  if (const auto rotated = k.find("rope.dimension_count", 1, kMaxCount); rotated && *rotated != c.head_dim)
     c.partial_rotary_factor = static_cast<double>(*rotated) / static_cast<double>(c.head_dim);
   if (c.partial_rotary_factor > 1) fail_input("{}: rope.dimension_count is larger than the heads", g.path());
   if (c.rotary() % 2 != 0)
@@ -167,39 +112,30 @@ bool is_tied(const Gguf& g) {
 ModelConfig model_config_from_gguf(const Gguf& g) {
   const std::string* arch = g.text("general.architecture");
   if (!arch) fail_input("{}: key \"general.architecture\" is missing: the file holds no model", g.path());
-  const GgufFamily* f = nullptr;
-  for (const auto& x : kFamilies)
-    if (x.arch == *arch) f = &x;
+  const Family* f = family_of_gguf(*arch);
   if (!f)
-    fail_missing("{}: GGUF models of architecture \"{}\" are not built in: llama, qwen2, qwen3, qwen3moe and gpt2 are",
-                 g.path(), *arch);
+    fail_missing("{}: GGUF models of architecture \"{}\" are not built in: {} are", g.path(), *arch,
+                 known_gguf_architectures());
   const ArchKeys k(g, *arch);
   ModelConfig c;
+  c.family = f;
   c.model_type = f->model_type;
   c.architecture = f->architecture;
   read_sizes(g, k, c);
-  const bool gpt2 = c.model_type == "gpt2";
-  c.norm_eps = gpt2 ? k.number("attention.layer_norm_epsilon", 1e-5, 0, 1)
-                    : k.number("attention.layer_norm_rms_epsilon", 1e-6, 0, 1);
-  c.activation = gpt2 ? "gelu_new" : "silu";
-  if (gpt2) {
-    c.resid_pdrop = c.embd_pdrop = c.attn_pdrop = 0.1;  // transformers' default; the file does not say
+  c.norm_eps = k.number(f->gguf_eps_key, f->norm_eps, 0, 1);
+  c.activation = f->activation;
+  c.resid_pdrop = c.embd_pdrop = c.attn_pdrop = f->dropout;  // transformers' default; the file does not say
+  if (f->rope_theta == 0) {
     c.partial_rotary_factor = 1.0;
   } else {
     c.rope_theta = k.number("rope.freq_base", 10000.0, 1e-3, 1e15);
     const GgufTensor* divisors = g.find("rope_freqs.weight");
     c.rope_scaling = divisors ? scaling_from_divisors(g, *divisors, c) : scaling_from_keys(g, k);
   }
-  if (c.model_type == "qwen3_moe") {
-    c.num_experts = k.need("expert_count", 1, 1 << 16);
-    c.experts_per_token = k.need("expert_used_count", 1, 1 << 16);
-    c.moe_intermediate_size = k.need("expert_feed_forward_length", 1, 1 << 24);
-    c.norm_topk_prob = true;  // llama.cpp always does for this architecture
-    c.router_aux_loss_coef = 0.001;
-    if (c.intermediate_size == 0) c.intermediate_size = c.moe_intermediate_size;
-  } else if (k.find("expert_count", 0, 1 << 16).value_or(0) > 0) {
+  if (f->num_experts == 0 && k.find("expert_count", 0, kMaxCount).value_or(0) > 0)
     fail_missing("{}: mixtures of experts of architecture \"{}\" are not built in", g.path(), *arch);
-  }
+  c.layers.resize(static_cast<size_t>(c.num_layers));
+  if (f->read_gguf) f->read_gguf(k, c);
   if (c.intermediate_size == 0) fail_input("{}: key \"{}\" is 0", g.path(), k.key("feed_forward_length"));
   c.tie_embeddings = is_tied(g);
   c.attention_bias = g.find("blk.0.attn_q.bias") || g.find("blk.0.attn_qkv.bias");

@@ -1,7 +1,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
-#include "formats/model_config.h"
+#include "formats/arch/families.h"
 
 namespace mxt::formats {
 namespace {
@@ -48,21 +48,9 @@ OrderedJson scaling_of(const RopeScaling& r) {
   return j;
 }
 
-void put_gpt2(const ModelConfig& c, OrderedJson& j) {
-  j["vocab_size"] = c.vocab_size;
-  j["n_positions"] = c.max_positions;
-  j["n_embd"] = c.hidden_size;
-  j["n_layer"] = c.num_layers;
-  j["n_head"] = c.num_heads;
-  j["n_inner"] = c.intermediate_size;
-  j["activation_function"] = c.activation;
-  j["layer_norm_epsilon"] = c.norm_eps;
-  j["resid_pdrop"] = c.resid_pdrop;
-  j["embd_pdrop"] = c.embd_pdrop;
-  j["attn_pdrop"] = c.attn_pdrop;
-}
+}  // namespace
 
-void put_decoder(const ModelConfig& c, OrderedJson& j) {
+void write_decoder(const ModelConfig& c, OrderedJson& j) {
   j["vocab_size"] = c.vocab_size;
   j["hidden_size"] = c.hidden_size;
   j["intermediate_size"] = c.intermediate_size;
@@ -77,19 +65,18 @@ void put_decoder(const ModelConfig& c, OrderedJson& j) {
   j["rope_scaling"] = scaling_of(c.rope_scaling);
   j["attention_bias"] = c.attention_bias;
   j["attention_dropout"] = c.attn_pdrop;
-  if (c.model_type == "llama") j["mlp_bias"] = c.mlp_bias;
-  if (c.num_experts > 0) {
-    j["num_experts"] = c.num_experts;
-    j["num_experts_per_tok"] = c.experts_per_token;
-    j["moe_intermediate_size"] = c.moe_intermediate_size;
-    j["norm_topk_prob"] = c.norm_topk_prob;
-    j["decoder_sparse_step"] = c.decoder_sparse_step;
-    j["mlp_only_layers"] = c.mlp_only_layers;
-    j["router_aux_loss_coef"] = c.router_aux_loss_coef;
-  }
 }
 
-}  // namespace
+// A GGUF with experts has them in every layer.
+void write_experts(const ModelConfig& c, OrderedJson& j) {
+  j["num_experts"] = c.num_experts;
+  j["num_experts_per_tok"] = c.experts_per_token;
+  j["moe_intermediate_size"] = c.moe_intermediate_size;
+  j["norm_topk_prob"] = c.norm_topk_prob;
+  j["decoder_sparse_step"] = 1;
+  j["mlp_only_layers"] = OrderedJson::array();
+  j["router_aux_loss_coef"] = c.router_aux_loss_coef;
+}
 
 OrderedJson to_hf_config(const ModelConfig& c, std::optional<DType> dtype) {
   OrderedJson j;
@@ -100,13 +87,10 @@ OrderedJson to_hf_config(const ModelConfig& c, std::optional<DType> dtype) {
     j["architectures"] = OrderedJson::array({c.architecture});
     j["model_type"] = c.model_type;
   } else {
-    MXT_ASSERT(c.layer_types.empty() && c.linear_conv_kernel == 0);  // what comes without raw comes from a GGUF
+    MXT_ASSERT(c.family && c.family->write);  // what comes without raw comes from a GGUF
     j["architectures"] = OrderedJson::array({c.architecture});
     j["model_type"] = c.model_type;
-    if (c.model_type == "gpt2")
-      put_gpt2(c, j);
-    else
-      put_decoder(c, j);
+    c.family->write(c, j);
     j["initializer_range"] = c.initializer_range;
     j["tie_word_embeddings"] = c.tie_embeddings;
     j["bos_token_id"] = id_or_null(c.bos);

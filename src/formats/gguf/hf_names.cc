@@ -6,65 +6,13 @@
 
 #include "base/error.h"
 #include "base/threads.h"
+#include "formats/family.h"
 #include "formats/gguf_hf.h"
 
 namespace mxt::formats {
 namespace {
 
 using Layout = GgufView::Layout;
-
-struct Name {
-  std::string_view gguf, hf;
-  Layout layout = Layout::kPlain;
-  int which = 0;  // kRopePairs: 1 = query heads, 2 = key/value heads
-};
-
-// Inside a block: blk.N.<gguf>.weight ↔ model.layers.N.<hf>.weight.
-constexpr Name kDecoderBlock[] = {
-    {"attn_norm", "input_layernorm"},
-    {"attn_q", "self_attn.q_proj", Layout::kRopePairs, 1},
-    {"attn_k", "self_attn.k_proj", Layout::kRopePairs, 2},
-    {"attn_v", "self_attn.v_proj"},
-    {"attn_output", "self_attn.o_proj"},
-    {"attn_q_norm", "self_attn.q_norm"},
-    {"attn_k_norm", "self_attn.k_norm"},
-    {"ffn_norm", "post_attention_layernorm"},
-    {"ffn_gate", "mlp.gate_proj"},
-    {"ffn_up", "mlp.up_proj"},
-    {"ffn_down", "mlp.down_proj"},
-    {"ffn_gate_inp", "mlp.gate"},
-};
-constexpr Name kDecoderTop[] = {
-    {"token_embd", "model.embed_tokens"}, {"output_norm", "model.norm"}, {"output", "lm_head"}};
-constexpr Name kDecoderExperts[] = {
-    {"ffn_gate_exps", "gate_proj"}, {"ffn_up_exps", "up_proj"}, {"ffn_down_exps", "down_proj"}};
-constexpr Name kGpt2Block[] = {
-    {"attn_norm", "ln_1"},
-    {"attn_qkv", "attn.c_attn", Layout::kTransposed},
-    {"attn_output", "attn.c_proj", Layout::kTransposed},
-    {"ffn_norm", "ln_2"},
-    {"ffn_up", "mlp.c_fc", Layout::kTransposed},
-    {"ffn_down", "mlp.c_proj", Layout::kTransposed},
-};
-constexpr Name kGpt2Top[] = {{"token_embd", "transformer.wte"},
-                             {"position_embd", "transformer.wpe"},
-                             {"output_norm", "transformer.ln_f"},
-                             {"output", "lm_head"}};
-
-struct Table {
-  std::span<const Name> block, top;
-  std::string_view prefix;  // of a block in Hugging Face's names
-  bool rope_pairs;
-};
-
-Table table_of(const ModelConfig& c) {
-  if (c.model_type == "gpt2") return {kGpt2Block, kGpt2Top, "transformer.h.", false};
-  if (c.model_type == "llama" || c.model_type == "mistral") return {kDecoderBlock, kDecoderTop, "model.layers.", true};
-  if (c.model_type == "qwen2" || c.model_type == "qwen3" || c.model_type == "qwen3_moe")
-    return {kDecoderBlock, kDecoderTop, "model.layers.", false};
-  fail_missing("GGUF files of model type \"{}\" are not built in: llama, qwen2, qwen3, qwen3_moe and gpt2 are",
-               c.model_type);
-}
 
 // "blk.12.attn_q.weight" → 12, "attn_q", ".weight". False where it is not of a block.
 bool split_block(std::string_view name, int64_t* layer, std::string_view* stem, std::string_view* suffix) {
@@ -80,37 +28,54 @@ bool split_block(std::string_view name, int64_t* layer, std::string_view* stem, 
   return *suffix == ".weight" || *suffix == ".bias";
 }
 
-const Name* find_name(std::span<const Name> names, std::string_view gguf) {
-  for (const Name& n : names)
+const WeightName* find_name(std::span<const WeightName> names, std::string_view gguf) {
+  for (const WeightName& n : names)
     if (n.gguf == gguf) return &n;
   return nullptr;
 }
 
-GgufView make_view(const GgufTensor& t, std::string name, const Name& n, const ModelConfig& c, bool rope_pairs) {
+// The shape that the config asks for, in Hugging Face's layout.
+std::vector<int64_t> shape_of(const WeightName& n, bool bias, bool conv1d, const ModelConfig& c) {
+  if (bias) return {size_of(conv1d && n.cols != Extent::kNone ? n.cols : n.rows, c)};
+  if (n.cols == Extent::kNone) return {size_of(n.rows, c)};
+  return {size_of(n.rows, c), size_of(n.cols, c)};
+}
+
+GgufView make_view(const Gguf& g, const GgufTensor& t, std::string name, const WeightName& n, const ModelConfig& c,
+                   bool in_block) {
   GgufView v;
   v.name = std::move(name);
   v.shape = t.shape();
   v.tensor = &t;
-  v.layout = n.layout;
-  if (v.layout == Layout::kTransposed && v.shape.size() == 2)
+  const bool conv1d = in_block && c.family->conv1d;
+  if (conv1d && v.shape.size() == 2) {
+    v.layout = Layout::kTransposed;
     std::swap(v.shape[0], v.shape[1]);
-  else if (v.layout == Layout::kTransposed)
-    v.layout = Layout::kPlain;  // a bias
-  if (v.layout == Layout::kRopePairs) {
-    v.heads = n.which == 1 ? c.num_heads : c.num_kv_heads;
-    if (!rope_pairs) v.layout = Layout::kPlain;
   }
+  if (c.family->gguf_pairs && n.turn != WeightName::Turn::kNone) {
+    v.layout = Layout::kRopePairs;
+    v.heads = n.turn == WeightName::Turn::kQueryPairs ? c.num_heads : c.num_kv_heads;
+  }
+  const auto want = shape_of(n, v.name.ends_with(".bias"), conv1d, c);
+  if (want != v.shape)
+    fail_input("{}: tensor \"{}\" has shape [{}], but the model's sizes ask for [{}]: the file is damaged", g.path(),
+               t.name, fmt::join(v.shape, ", "), fmt::join(want, ", "));
   return v;
 }
 
-void add_experts(const Gguf& g, const GgufTensor& t, int64_t layer, std::string_view part, const ModelConfig& c,
+void add_experts(const Gguf& g, const GgufTensor& t, int64_t layer, const WeightName& part, const ModelConfig& c,
                  std::vector<GgufView>& out) {
   const auto shape = t.shape();
   if (shape.size() != 3 || shape[0] != c.num_experts)
     fail_input("{}: tensor \"{}\" does not hold the weights of {} experts", g.path(), t.name, c.num_experts);
+  const std::vector<int64_t> want{size_of(part.rows, c), size_of(part.cols, c)};
+  if (shape[1] != want[0] || shape[2] != want[1])
+    fail_input(
+        "{}: tensor \"{}\" has experts of shape [{}, {}], but the model's sizes ask for [{}]: the file is damaged",
+        g.path(), t.name, shape[1], shape[2], fmt::join(want, ", "));
   for (int64_t e = 0; e < shape[0]; ++e) {
     GgufView v;
-    v.name = fmt::format("model.layers.{}.mlp.experts.{}.{}.weight", layer, e, part);
+    v.name = fmt::format("{}{}.mlp.experts.{}.{}.weight", c.family->blocks, layer, e, part.hf);
     v.shape = {shape[1], shape[2]};
     v.tensor = &t;
     v.first_row = e * shape[1];
@@ -118,69 +83,39 @@ void add_experts(const Gguf& g, const GgufTensor& t, int64_t layer, std::string_
   }
 }
 
-// The shape that the config asks for; empty = any.
-std::vector<int64_t> expected_shape(std::string_view hf, const ModelConfig& c) {
-  const int64_t d = c.hidden_size, q = c.num_heads * c.head_dim, kv = c.num_kv_heads * c.head_dim,
-                f = c.intermediate_size;
-  const auto ends = [&](std::string_view s) { return hf.ends_with(s); };
-  if (ends("embed_tokens.weight") || ends("wte.weight") || ends("lm_head.weight")) return {c.vocab_size, d};
-  if (ends("wpe.weight")) return {c.max_positions, d};
-  if (ends("q_proj.weight")) return {q, d};
-  if (ends("q_proj.bias")) return {q};
-  if (ends("k_proj.weight") || ends("v_proj.weight")) return {kv, d};
-  if (ends("k_proj.bias") || ends("v_proj.bias")) return {kv};
-  if (ends("o_proj.weight")) return {d, q};
-  if (ends("q_norm.weight") || ends("k_norm.weight")) return {c.head_dim};
-  if (ends("layernorm.weight") || ends("norm.weight") || ends("ln_1.weight") || ends("ln_2.weight") ||
-      ends("ln_f.weight"))
-    return {d};
-  if (hf.find(".experts.") != std::string_view::npos)
-    return ends("down_proj.weight") ? std::vector<int64_t>{d, c.moe_intermediate_size}
-                                    : std::vector<int64_t>{c.moe_intermediate_size, d};
-  if (ends("mlp.gate.weight")) return {c.num_experts, d};
-  if (ends("gate_proj.weight") || ends("up_proj.weight")) return {f, d};
-  if (ends("down_proj.weight")) return {d, f};
-  if (ends("attn.c_attn.weight")) return {d, 3 * d};
-  if (ends("attn.c_proj.weight")) return {d, d};
-  if (ends("mlp.c_fc.weight")) return {d, f};
-  if (ends("mlp.c_proj.weight")) return {f, d};
-  return {};
-}
-
 }  // namespace
 
+void check_gguf_family(const ModelConfig& c) {
+  if (c.family->gguf.empty())
+    fail_missing("GGUF files of model type \"{}\" are not built in: those of architectures {} are", c.model_type,
+                 known_gguf_architectures());
+}
+
 std::vector<GgufView> gguf_hf_views(const Gguf& g, const ModelConfig& c) {
-  const Table table = table_of(c);
+  check_gguf_family(c);
+  const Family& f = *c.family;
   std::vector<GgufView> out;
   for (const GgufTensor& t : g.tensors()) {
     if (t.name == "rope_freqs.weight") continue;  // stated in the config: model_config_from_gguf
     int64_t layer = 0;
     std::string_view stem, suffix;
-    const Name* n = nullptr;
+    const WeightName* n = nullptr;
     if (split_block(t.name, &layer, &stem, &suffix)) {
       if (layer < 0 || layer >= c.num_layers)
         fail_input("{}: tensor \"{}\" is of a layer that the model of {} layers does not have", g.path(), t.name,
                    c.num_layers);
-      if (const Name* e = find_name(kDecoderExperts, stem); e && c.num_experts > 0 && suffix == ".weight") {
-        add_experts(g, t, layer, e->hf, c, out);
+      if (const WeightName* e = find_name(f.gguf_experts, stem); e && suffix == ".weight") {
+        add_experts(g, t, layer, *e, c, out);
         continue;
       }
-      n = find_name(table.block, stem);
-      if (n)
-        out.push_back(
-            make_view(t, fmt::format("{}{}.{}{}", table.prefix, layer, n->hf, suffix), *n, c, table.rope_pairs));
+      n = find_name(f.gguf_block, stem);
+      if (n) out.push_back(make_view(g, t, fmt::format("{}{}.{}{}", f.blocks, layer, n->hf, suffix), *n, c, true));
     } else if (const size_t dot = t.name.rfind('.'); dot != std::string::npos) {
-      n = find_name(table.top, std::string_view(t.name).substr(0, dot));
+      n = find_name(f.gguf_top, std::string_view(t.name).substr(0, dot));
       if (n && n->gguf == "output" && c.tie_embeddings) continue;  // a copy of the embedding
-      if (n) out.push_back(make_view(t, std::string(n->hf) + t.name.substr(dot), *n, c, false));
+      if (n) out.push_back(make_view(g, t, std::string(n->hf) + t.name.substr(dot), *n, c, false));
     }
     if (!n) fail_missing("{}: tensor \"{}\" is not known for models of type {}", g.path(), t.name, c.model_type);
-  }
-  for (const GgufView& v : out) {
-    const auto want = expected_shape(v.name, c);
-    if (!want.empty() && want != v.shape)
-      fail_input("{}: tensor \"{}\" has shape [{}], but the model's sizes ask for [{}]: the file is damaged", g.path(),
-                 v.tensor->name, fmt::join(v.shape, ", "), fmt::join(want, ", "));
   }
   return out;
 }
@@ -224,17 +159,18 @@ void read_gguf_view(const Gguf& g, const GgufView& v, int64_t begin, int64_t end
 }
 
 std::string gguf_tensor_name(std::string_view hf, const ModelConfig& c) {
-  const Table table = table_of(c);
+  check_gguf_family(c);
+  const Family& f = *c.family;
   const size_t dot = hf.rfind('.');
   if (dot == std::string_view::npos) return "";
   const std::string_view stem = hf.substr(0, dot), suffix = hf.substr(dot);
-  for (const Name& n : table.top)
+  for (const WeightName& n : f.gguf_top)
     if (n.hf == stem) return std::string(n.gguf) + std::string(suffix);
-  if (!stem.starts_with(table.prefix)) return "";
-  const std::string_view rest = stem.substr(table.prefix.size());
+  if (!stem.starts_with(f.blocks)) return "";
+  const std::string_view rest = stem.substr(f.blocks.size());
   const size_t next = rest.find('.');
   if (next == std::string_view::npos) return "";
-  for (const Name& n : table.block)
+  for (const WeightName& n : f.gguf_block)
     if (n.hf == rest.substr(next + 1)) return fmt::format("blk.{}.{}{}", rest.substr(0, next), n.gguf, suffix);
   return "";
 }

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/files.h"
+#include "formats/family.h"
 #include "formats/peft.h"
 #include "formats/weight_source.h"
 
@@ -106,7 +107,8 @@ void Adapter::read(const TensorInfo& t, DType to, void* out) const {
 }
 
 bool holds_transposed(const ModelConfig& c, std::string_view module) {
-  return c.model_type == "gpt2" && module.substr(module.rfind('.') + 1).starts_with("c_");
+  const auto& known = c.family->lora_modules;
+  return c.family->conv1d && std::find(known.begin(), known.end(), module.substr(module.rfind('.') + 1)) != known.end();
 }
 
 void Adapter::check_base(const WeightSource& base) const {

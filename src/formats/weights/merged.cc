@@ -3,6 +3,7 @@
 #include "base/error.h"
 #include "base/hash.h"
 #include "base/threads.h"
+#include "formats/family.h"
 #include "formats/peft.h"
 #include "formats/weight_source.h"
 
@@ -78,12 +79,9 @@ class Merged final : public WeightSource {
     name.remove_suffix(kSuffix.size());
     if (const Adapter::Module* m = adapter_.find(name)) return m;
     // A checkpoint of the bare model lacks the prefix that the adapter's names have, or the other way round.
-    for (std::string_view prefix : {"model.", "transformer."}) {
-      const auto* m = name.starts_with(prefix) ? adapter_.find(name.substr(prefix.size()))
-                                               : adapter_.find(std::string(prefix) + std::string(name));
-      if (m) return m;
-    }
-    return nullptr;
+    const std::string_view prefix = config_.family->prefix;
+    return name.starts_with(prefix) ? adapter_.find(name.substr(prefix.size()))
+                                    : adapter_.find(std::string(prefix) + std::string(name));
   }
 
   std::unique_ptr<WeightSource> base_;

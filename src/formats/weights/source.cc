@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/hash.h"
 #include "base/text.h"
+#include "formats/family.h"
 #include "formats/gguf.h"
 #include "formats/gguf_hf.h"
 #include "formats/safetensors.h"
@@ -109,7 +110,7 @@ class HfFolder final : public WeightSource {
   // nanoGPT's models without biases say so in a key that transformers does not read.
   void check_biases() const {
     const auto& raw = config_.raw;
-    if (config_.model_type != "gpt2" || !raw || !raw->contains("bias") || (*raw)["bias"] != false) return;
+    if (!config_.family->conv1d || !raw || !raw->contains("bias") || (*raw)["bias"] != false) return;
     for (const char* name : {"transformer.h.0.attn.c_attn.bias", "h.0.attn.c_attn.bias"})
       if (files_.find(name))
         fail_input("{}: config.json says \"bias\": false, but the model has \"{}\": remove the key", path_, name);
@@ -120,7 +121,7 @@ class HfFolder final : public WeightSource {
   void settle_tied() {
     const TensorInfo* head = config_.tie_embeddings ? files_.find("lm_head.weight") : nullptr;
     if (!head) return;
-    const std::string name = config_.model_type == "gpt2" ? "transformer.wte.weight" : "model.embed_tokens.weight";
+    const std::string name(config_.family->embedding);
     const TensorInfo* embedding = find(name);
     if (!embedding) return files_.rename(head->name, name);
     bool equal = embedding->type == head->type && embedding->shape == head->shape;
@@ -164,13 +165,11 @@ class HfFolder final : public WeightSource {
   // A checkpoint of the bare model lacks the prefix that the one with a head has, and the other way round (GPT-2 on the
   // Hub is such a one): transformers takes both. `lookup` gives null where it has no such name.
   template <typename F>
-  static auto with_or_without_prefix(std::string_view name, F&& lookup) -> decltype(lookup(name)) {
+  auto with_or_without_prefix(std::string_view name, F&& lookup) const -> decltype(lookup(name)) {
     if (auto* t = lookup(name)) return t;
-    for (std::string_view prefix : {"model.", "transformer.", "bert."}) {
-      if (name.starts_with(prefix)) return lookup(name.substr(prefix.size()));
-      if (auto* t = lookup(std::string(prefix) + std::string(name))) return t;
-    }
-    return nullptr;
+    const std::string_view prefix = config_.family->prefix;
+    return name.starts_with(prefix) ? lookup(name.substr(prefix.size()))
+                                    : lookup(std::string(prefix) + std::string(name));
   }
   const TensorInfo* find(std::string_view name) const {
     return with_or_without_prefix(name, [&](std::string_view n) { return files_.find(n); });

@@ -1,0 +1,91 @@
+// The keys by which a GGUF says what the model is: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
+#include "formats/config/gguf_write.h"
+
+#include <cmath>
+#include <numbers>
+
+#include "base/log.h"
+#include "formats/arch/families.h"
+#include "formats/gguf_hf.h"
+
+namespace mxt::formats {
+namespace {
+
+// What this file could not say: its reader would compute another model, without a word.
+void check_expressible(const ModelConfig& c) {
+  const auto refuse = [](const std::string& what) {
+    fail_missing("a GGUF file cannot state {}: choose another scheme", what);
+  };
+  const RopeScaling& r = c.rope_scaling;
+  if (r.kind == RopeScaling::Kind::kYarn &&
+      (r.attention_factor || r.mscale || r.mscale_all_dim || r.beta_fast != 32 || r.beta_slow != 1 || !r.truncate))
+    refuse("this model's rope_scaling: yarn with its usual betas and attention factor alone");
+  if (const std::string what = c.family->gguf_lacks(c); !what.empty()) refuse(what);
+  int64_t window = 0;
+  for (const LayerSpec& l : c.layers) window = std::max(window, l.window);
+  if (window > 0)
+    log::warn("a GGUF file cannot state this model's sliding window: its readers attend to more than {} tokens back",
+              window);
+}
+
+}  // namespace
+
+std::vector<float> rope_divisors(const ModelConfig& c) {
+  const RopeScaling& r = c.rope_scaling;
+  if (r.kind == RopeScaling::Kind::kDivisors) return r.divisors;
+  if (r.kind != RopeScaling::Kind::kLlama3) return {};
+  // transformers' _compute_llama3_parameters, as divisors of the frequencies.
+  std::vector<float> out;
+  const double original = static_cast<double>(r.original_max_positions);
+  const double long_wave = original / r.low_freq_factor, short_wave = original / r.high_freq_factor;
+  for (int64_t i = 0; i < c.head_dim / 2; ++i) {
+    const double wave =
+        2 * std::numbers::pi * std::pow(c.rope_theta, 2.0 * static_cast<double>(i) / static_cast<double>(c.head_dim));
+    double divisor = 1;
+    if (wave > long_wave)
+      divisor = r.factor;
+    else if (wave >= short_wave) {
+      const double smooth = (original / wave - r.low_freq_factor) / (r.high_freq_factor - r.low_freq_factor);
+      divisor = 1 / ((1 - smooth) / r.factor + smooth);
+    }
+    out.push_back(static_cast<float>(divisor));
+  }
+  return out;
+}
+
+void write_gguf_attention(const GgufKeys& k, const ModelConfig& c, bool always) {
+  k.whole("attention.head_count_kv", c.num_kv_heads);
+  k.real("attention.layer_norm_rms_epsilon", c.norm_eps);
+  if (!always && c.head_dim * c.num_heads == c.hidden_size) return;
+  k.whole("attention.key_length", c.head_dim);
+  k.whole("attention.value_length", c.head_dim);
+}
+
+void write_gguf_rope(const GgufKeys& k, const ModelConfig& c) {
+  k.real("rope.freq_base", c.rope_theta);
+  const RopeScaling& r = c.rope_scaling;
+  if (r.kind == RopeScaling::Kind::kLinear || r.kind == RopeScaling::Kind::kYarn) {
+    k.text("rope.scaling.type", r.kind == RopeScaling::Kind::kYarn ? "yarn" : "linear");
+    k.real("rope.scaling.factor", r.factor);
+    if (r.original_max_positions > 0) k.whole("rope.scaling.original_context_length", r.original_max_positions);
+  }  // a dynamic one does nothing within the context length
+}
+
+void write_gguf_model(GgufWriter& out, const ModelConfig& c, const std::string& name, uint32_t file_type) {
+  check_gguf_family(c);
+  check_expressible(c);
+  out.add("general.architecture", GgufValue::text(std::string(c.family->gguf)));
+  out.add("general.type", GgufValue::text("model"));
+  out.add("general.name", GgufValue::text(name));
+  out.add("general.file_type", GgufValue::u32(file_type));
+  out.add("general.quantization_version", GgufValue::u32(2));
+  const GgufKeys k(out, c.family->gguf);
+  k.whole("block_count", c.num_layers);
+  k.whole("context_length", c.max_positions);
+  k.whole("embedding_length", c.hidden_size);
+  k.whole("feed_forward_length", c.intermediate_size);
+  k.whole("attention.head_count", c.num_heads);
+  c.family->write_gguf(k, c);
+}
+
+}  // namespace mxt::formats

@@ -1,0 +1,103 @@
+// Rotary embedding as config.json states it.
+#include <tuple>
+
+#include "formats/config/read.h"
+
+namespace mxt::formats {
+namespace {
+
+// `whole` is the config that the object `j` stands in.
+RopeScaling parse_scaling(const OrderedJson& j, const Keys& whole) {
+  const std::string_view source = whole.source();
+  const Keys k(j, source);
+  RopeScaling r;
+  const std::string type = k.text({"rope_type", "type"}, "default");
+  using Kind = RopeScaling::Kind;
+  if (type == "default" || type == "mrope")
+    r.kind = Kind::kNone;
+  else if (type == "linear")
+    r.kind = Kind::kLinear;
+  else if (type == "dynamic")
+    r.kind = Kind::kDynamic;
+  else if (type == "yarn")
+    r.kind = Kind::kYarn;
+  else if (type == "llama3")
+    r.kind = Kind::kLlama3;
+  else
+    fail_missing("{}: rotary scaling of type \"{}\" is not built in: default, linear, dynamic, yarn and llama3 are",
+                 source, type);
+  if (r.kind != Kind::kNone) {
+    if (!k.find({"factor"})) fail_input("{}: rotary scaling \"{}\" has no \"factor\"", source, type);
+    r.factor = k.number({"factor"}, 1.0, 1e-6, 1e6);
+  }
+  // Phi and its kin state it beside the object; transformers lets that one win, for the types that ask for it.
+  r.original_max_positions = k.integer({"original_max_position_embeddings"}, 0, 1, int64_t{1} << 40);
+  if (r.kind == Kind::kLlama3 || r.kind == Kind::kYarn)
+    r.original_max_positions =
+        whole.integer({"original_max_position_embeddings"}, r.original_max_positions, 1, int64_t{1} << 40);
+  if (r.kind == Kind::kLlama3) {
+    for (const char* need : {"low_freq_factor", "high_freq_factor"})
+      if (!k.find({need})) fail_input("{}: rotary scaling \"llama3\" has no \"{}\"", source, need);
+    if (r.original_max_positions == 0)  // as transformers has it
+      r.original_max_positions = whole.integer({"max_position_embeddings"}, 0, 1, int64_t{1} << 40);
+    if (r.original_max_positions == 0)
+      fail_input("{}: rotary scaling \"llama3\" has no \"original_max_position_embeddings\"", source);
+    r.low_freq_factor = k.number({"low_freq_factor"}, 1.0, 1e-6, 1e6);
+    r.high_freq_factor = k.number({"high_freq_factor"}, 4.0, 1e-6, 1e6);
+    if (r.high_freq_factor <= r.low_freq_factor)
+      fail_input("{}: rotary scaling \"llama3\": high_freq_factor must be above low_freq_factor", source);
+  }
+  if (r.kind == Kind::kYarn) {
+    // As in transformers, 0 says nothing here.
+    const auto stated = [&](const char* name) -> std::optional<double> {
+      const double v = k.number({name}, 0, 0, 1e6);
+      return v == 0 ? std::nullopt : std::optional(v);
+    };
+    r.beta_fast = stated("beta_fast").value_or(32.0);
+    r.beta_slow = stated("beta_slow").value_or(1.0);
+    if (k.find({"attention_factor"})) r.attention_factor = k.number({"attention_factor"}, 1.0, 0, 1e6);
+    r.mscale = stated("mscale");
+    r.mscale_all_dim = stated("mscale_all_dim");
+    r.truncate = k.boolean({"truncate"}, true);
+  }
+  r.mrope_section = k.integers("mrope_section");
+  return r;
+}
+
+}  // namespace
+
+// transformers 5 writes rope_parameters {rope_theta, rope_type, partial_rotary_factor, …}; before it rope_theta,
+// partial_rotary_factor and rope_scaling stood apart, but a rope_scaling that holds them wins.
+void read_rope(const Keys& k, const Family& f, ModelConfig& c) {
+  if (f.rope_theta == 0) return;
+  const OrderedJson* parameters = k.object("rope_parameters");
+  const OrderedJson* older = k.object("rope_scaling");
+  const OrderedJson* scaling = parameters ? parameters : older;
+  if (parameters && older && !(parse_scaling(*parameters, k) == parse_scaling(*older, k)))
+    fail_input("{}: \"rope_scaling\" and \"rope_parameters\" differ: keep the one that is meant", k.source());
+  if (parameters)
+    for (const auto& [name, v] : parameters->items())
+      if (v.is_object())
+        fail_missing("{}: rope_parameters differ by layer type (\"{}\"), which is not built in", k.source(), name);
+  c.rope_theta = k.number({"rope_theta"}, f.rope_theta, 1e-3, 1e15);
+  c.partial_rotary_factor = k.number({"partial_rotary_factor"}, f.partial_rotary_factor, 1e-3, 1.0);
+  const auto inside = [&](const OrderedJson& j) {
+    const Keys p(j, k.source());
+    return std::pair(p.number({"rope_theta"}, c.rope_theta, 1e-3, 1e15),
+                     p.number({"partial_rotary_factor"}, c.partial_rotary_factor, 1e-3, 1.0));
+  };
+  if (parameters) std::tie(c.rope_theta, c.partial_rotary_factor) = inside(*parameters);
+  if (older) {
+    const auto stated = inside(*older);
+    if (parameters && stated != std::pair(c.rope_theta, c.partial_rotary_factor))
+      fail_input("{}: \"rope_scaling\" and \"rope_parameters\" differ: keep the one that is meant", k.source());
+    std::tie(c.rope_theta, c.partial_rotary_factor) = stated;
+  }
+  // transformers' class of such a model either passes over the key or fails, by rope_type; others rotate that part.
+  if (f.partial_rotary_factor == 1.0 && c.partial_rotary_factor != 1.0)
+    fail_missing("{}: \"partial_rotary_factor\": {} is not built in for {} models", k.source(), c.partial_rotary_factor,
+                 f.model_type);
+  if (scaling) c.rope_scaling = parse_scaling(*scaling, k);
+}
+
+}  // namespace mxt::formats
