@@ -53,5 +53,10 @@ INSTANTIATE_TEST_SUITE_P(Golden, Trajectory,
                                           testing::Values("full", "lora")),
                          [](const auto& i) { return std::get<0>(i.param) + "_" + std::get<1>(i.param); });
 
+INSTANTIATE_TEST_SUITE_P(Families, Trajectory,
+                         testing::Combine(testing::Values("mistral", "qwen2", "qwen2_untied"),
+                                          testing::Values("full", "lora")),
+                         [](const auto& i) { return std::get<0>(i.param) + "_" + std::get<1>(i.param); });
+
 }  // namespace
 }  // namespace mxt

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Golden values of small models from transformers and peft: logits, loss, every gradient, and 20 training steps.
 
-usage: models.py OUTDIR        needs: torch transformers peft safetensors
+usage: models.py OUTDIR [CASE…]        needs: torch transformers peft safetensors
 Writes OUTDIR/<case>/: config.json, model.safetensors (random weights), adapter/ (PEFT), expected.safetensors, expected.json, and
 rows.jsonl with the documents as {"input_ids", "labels"} rows. The engine must reproduce all of it (tests/models, tests/e2e)."""
 import json, math, os, sys
@@ -9,6 +9,8 @@ import torch
 from safetensors.torch import save_file
 from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, Qwen3Config, Qwen3ForCausalLM
 from peft import LoraConfig, get_peft_model
+
+import families
 
 out = sys.argv[1]
 torch.use_deterministic_algorithms(True)
@@ -24,6 +26,7 @@ CASES = {
 }
 GPT2 = ["c_attn", "c_proj", "c_fc"]
 TARGETS = {"gpt2": GPT2, "gpt2_scales": GPT2}
+CASES |= families.CASES
 LINEARS = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
 STEPS, PER_DEVICE, LR, WARMUP, WD, CLIP, BETAS = 20, 2, 3e-3, 0.1, 0.1, 1.0, (0.9, 0.95)
 
@@ -79,6 +82,8 @@ def train(model, docs):
 
 
 for name, make in CASES.items():
+    if sys.argv[2:] and name not in sys.argv[2:]:
+        continue
     torch.manual_seed(7)
     d = os.path.join(out, name)
     os.makedirs(d, exist_ok=True)
@@ -106,7 +111,7 @@ for name, make in CASES.items():
     state = {k: v.clone() for k, v in model.state_dict().items()}
     result["full"] = train(model, docs)
     model.load_state_dict(state)
-    lora = get_peft_model(model, LoraConfig(r=4, lora_alpha=8, lora_dropout=0.0, target_modules=TARGETS.get(name, LINEARS), task_type="CAUSAL_LM", fan_in_fan_out=name in TARGETS))
+    lora = get_peft_model(model, LoraConfig(r=4, lora_alpha=8, lora_dropout=0.0, target_modules=(TARGETS | families.TARGETS).get(name, LINEARS), task_type="CAUSAL_LM", fan_in_fan_out=name in TARGETS))
     with torch.no_grad():
         for n, p in lora.named_parameters():
             if "lora_B" in n:
