@@ -261,7 +261,10 @@ enum class Activation : uint8_t {
   kGeluTanh,  // 0.5x(1+tanh(√(2/π)(x+0.044715x³))), transformers' gelu_new and gelu_pytorch_tanh
   kGelu,      // x Φ(x)
   kRelu2,     // max(x,0)²
+  kGeGlu,     // x = [gate | up]: y = gelu_tanh(gate)·up
 };
+// Whether x is [gate | up], and y has half of its columns.
+constexpr bool gated(Activation a) { return a == Activation::kSwiGlu || a == Activation::kGeGlu; }
 struct Act {
   Activation kind = Activation::kSwiGlu;
   ConstMat x;

@@ -170,14 +170,14 @@ void check(const StoreCache& s) {
 
 void check(const Act& a) {
   matrix(a.x);
-  MXT_ASSERT(a.kind != Activation::kSwiGlu || a.x.cols % 2 == 0);
-  shape(a.y, a.x.rows, a.kind == Activation::kSwiGlu ? a.x.cols / 2 : a.x.cols);
+  MXT_ASSERT(!gated(a.kind) || a.x.cols % 2 == 0);
+  shape(a.y, a.x.rows, gated(a.kind) ? a.x.cols / 2 : a.x.cols);
   MXT_ASSERT(a.y.type == a.x.type);
 }
 void check(const ActGrad& a) {
   matrix(a.x);
-  MXT_ASSERT(a.kind != Activation::kSwiGlu || a.x.cols % 2 == 0);
-  shape(a.dy, a.x.rows, a.kind == Activation::kSwiGlu ? a.x.cols / 2 : a.x.cols);
+  MXT_ASSERT(!gated(a.kind) || a.x.cols % 2 == 0);
+  shape(a.dy, a.x.rows, gated(a.kind) ? a.x.cols / 2 : a.x.cols);
   MXT_ASSERT(a.dy.type == a.x.type);
   like(a.dx, a.x);
   MXT_ASSERT(a.dx.p != a.x.p || a.dx.ld == a.x.ld);

@@ -155,10 +155,11 @@ TEST_F(Gpu, RotaryEmbeddingWithAndWithoutNorm) {
 
 TEST_F(Gpu, ActivationsAndTheirGradients) {
   for (DType t : kTypes)
-    for (Activation kind : {Activation::kSwiGlu, Activation::kGeluTanh, Activation::kGelu, Activation::kRelu2})
+    for (Activation kind :
+         {Activation::kSwiGlu, Activation::kGeluTanh, Activation::kGelu, Activation::kRelu2, Activation::kGeGlu})
       for (const Shape& s : kShapes) {
         SCOPED_TRACE(fmt::format("{} kind {} {}x{}+{}", name_of(t), static_cast<int>(kind), s.rows, s.cols, s.gap));
-        const int64_t in = kind == Activation::kSwiGlu ? 2 * s.cols : s.cols;
+        const int64_t in = gated(kind) ? 2 * s.cols : s.cols;
         Matrix x(s.rows, in, t, in + s.gap), y(s.rows, s.cols, t, s.cols + s.gap),
             dy(s.rows, s.cols, t, s.cols + s.gap);
         x.fill(1, 2), dy.fill(2), y.poison();

@@ -26,6 +26,10 @@ __device__ __forceinline__ float exponential<bf16>(float x) {  // error 2 ulp of
   return __expf(x);
 }
 
+__device__ __forceinline__ bool is_gated(Activation kind) {
+  return kind == Activation::kSwiGlu || kind == Activation::kGeGlu;
+}
+
 template <typename T>
 __device__ __forceinline__ void activation(Activation kind, float x, float& value, float& slope) {
   switch (kind) {
@@ -35,6 +39,7 @@ __device__ __forceinline__ void activation(Activation kind, float x, float& valu
       slope = s * (1.0f + x * (1.0f - s));
       break;
     }
+    case Activation::kGeGlu:
     case Activation::kGeluTanh: {
       const float c = 0.7978845608028654f, a = 0.044715f;
       const float t = tanhf(c * (x + a * x * x * x));
@@ -64,13 +69,13 @@ __global__ void __launch_bounds__(kThreads)
   if (i >= cols) return;
   const Raw<T, V> raw = load<T, V>(x, row * ldx + i);
   float f[V], up[V], slope;
-  if (kind == Activation::kSwiGlu) load<T, V>(x, row * ldx + cols + i).unpack(up);
+  if (is_gated(kind)) load<T, V>(x, row * ldx + cols + i).unpack(up);
   raw.unpack(f);
 #pragma unroll
   for (int k = 0; k < V; ++k) {
     float v;
     activation<T>(kind, f[k], v, slope);
-    f[k] = kind == Activation::kSwiGlu ? v * up[k] : v;
+    f[k] = is_gated(kind) ? v * up[k] : v;
   }
   store<T, V>(y, row * ldy + i, Raw<T, V>::pack(f));
 }
@@ -82,7 +87,7 @@ __global__ void __launch_bounds__(kRowThreads)
                     int64_t ldq, float* scale) {
   __shared__ float space[kRowThreads / 32];
   const int64_t row = row_of_block(), packs = cols / V, step = blockDim.x, tid = threadIdx.x;
-  const bool glu = kind == Activation::kSwiGlu;
+  const bool glu = is_gated(kind);
   Raw<T, V> kept[kRowPacks], ups[kRowPacks];
   auto take = [&](const Raw<T, V>& first, const Raw<T, V>& second, int64_t i) {
     float f[V], up[V], v, slope;
@@ -114,7 +119,7 @@ __global__ void __launch_bounds__(kThreads) act_grad_kernel(Activation kind, con
                                                             int64_t lddy, void* dx, int64_t lddx, int64_t cols) {
   const int64_t row = row_of_block(), i = (static_cast<int64_t>(blockIdx.y) * kThreads + threadIdx.x) * V;
   if (i >= cols) return;
-  const bool glu = kind == Activation::kSwiGlu;
+  const bool glu = is_gated(kind);
   const Raw<T, V> rx = load<T, V>(x, row * ldx + i), rdy = load<T, V>(dy, row * lddy + i);
   const Raw<T, V> rup = glu ? load<T, V>(x, row * ldx + cols + i) : rx;
   float f[V], d[V], up[V];

@@ -23,6 +23,7 @@ ValueAndSlope activation(Activation kind, double x) {
   switch (kind) {
     case Activation::kSwiGlu:
       return silu(x);
+    case Activation::kGeGlu:
     case Activation::kGeluTanh: {
       const double c = std::sqrt(2.0 / std::numbers::pi), a = 0.044715;
       const double t = std::tanh(c * (x + a * x * x * x));
@@ -45,7 +46,7 @@ void act(const Act& a) {
   for (int64_t t = 0; t < a.y.rows; ++t)
     for (int64_t i = 0; i < width; ++i) {
       const double v = activation(a.kind, get(a.x, t, i)).value;
-      set(a.y, t, i, a.kind == Activation::kSwiGlu ? v * get(a.x, t, width + i) : v);
+      set(a.y, t, i, gated(a.kind) ? v * get(a.x, t, width + i) : v);
     }
 }
 
@@ -55,7 +56,7 @@ void act_grad(const ActGrad& a) {
     for (int64_t i = 0; i < width; ++i) {
       const double dy = get(a.dy, t, i);
       const ValueAndSlope f = activation(a.kind, get(a.x, t, i));
-      if (a.kind == Activation::kSwiGlu) {
+      if (gated(a.kind)) {
         const double up = get(a.x, t, width + i);
         set(a.dx, t, i, dy * up * f.slope);
         set(a.dx, t, width + i, dy * f.value);

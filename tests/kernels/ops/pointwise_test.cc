@@ -12,7 +12,8 @@ struct Shape {
   int64_t rows, cols;
 };
 const Shape kShapes[] = {{1, 1}, {7, 3}, {65, 64}, {65, 577}, {1, 576}};
-const Activation kKinds[] = {Activation::kSwiGlu, Activation::kGeluTanh, Activation::kGelu, Activation::kRelu2};
+const Activation kKinds[] = {Activation::kSwiGlu, Activation::kGeluTanh, Activation::kGelu, Activation::kRelu2,
+                             Activation::kGeGlu};
 
 TEST_P(PointwiseOps, Activations) {
   for (Activation kind : kKinds)
@@ -25,7 +26,7 @@ TEST_P(PointwiseOps, Activations) {
                    [&](Trial& r) {
                      Act a;
                      a.kind = kind;
-                     a.x = r.input(s.rows, kind == Activation::kSwiGlu ? 2 * s.cols : s.cols, type, 1, scale);
+                     a.x = r.input(s.rows, gated(kind) ? 2 * s.cols : s.cols, type, 1, scale);
                      a.y = r.output("y", s.rows, s.cols, type);
                      r.ops().act(a);
                    },
@@ -44,7 +45,7 @@ TEST_P(PointwiseOps, ActivationGradients) {
                    [&](Trial& r) {
                      ActGrad a;
                      a.kind = kind;
-                     const int64_t cols = kind == Activation::kSwiGlu ? 2 * s.cols : s.cols;
+                     const int64_t cols = gated(kind) ? 2 * s.cols : s.cols;
                      a.dy = r.input(s.rows, s.cols, type, 2);
                      if (in_place) {
                        a.dx = r.inout("dx", s.rows, cols, type, 1, 4);
@@ -65,7 +66,7 @@ TEST_P(PointwiseOps, ActivationsOfExtremeValuesStayFinite) {
   const auto n = static_cast<int64_t>(x.size());
   for (Activation kind : kKinds) {
     SCOPED_TRACE(static_cast<int>(kind));
-    const bool glu = kind == Activation::kSwiGlu;
+    const bool glu = gated(kind);
     std::vector<float> in = x;
     if (glu) in.insert(in.end(), x.size(), 1.0f);
     check_op(GetParam(),
@@ -125,9 +126,7 @@ TEST_P(PointwiseOps, NotANumberIsPassedOn) {
   for (Activation kind : kKinds) {
     SCOPED_TRACE(static_cast<int>(kind));
     const auto out = run(GetParam(), [&](Trial& r) {
-      Act a{kind,
-            {r.floats(x), 1, 4, 4, DType::kF32},
-            r.output("y", 1, kind == Activation::kSwiGlu ? 2 : 4, DType::kF32)};
+      Act a{kind, {r.floats(x), 1, 4, 4, DType::kF32}, r.output("y", 1, gated(kind) ? 2 : 4, DType::kF32)};
       r.ops().act(a);
     });
     EXPECT_FALSE(std::isnan(out[0].values[0]));

@@ -124,8 +124,9 @@ TEST(Derivative, AttentionWithDocumentsGroupsAndWindow) {
 }
 
 TEST(Derivative, Activations) {
-  for (Activation kind : {Activation::kSwiGlu, Activation::kGeluTanh, Activation::kGelu, Activation::kRelu2}) {
-    const int64_t out_cols = kind == Activation::kSwiGlu ? 4 : 8;
+  for (Activation kind :
+       {Activation::kSwiGlu, Activation::kGeluTanh, Activation::kGelu, Activation::kRelu2, Activation::kGeGlu}) {
+    const int64_t out_cols = gated(kind) ? 4 : 8;
     std::vector<double> x = normals(3 * 8, 1, 2), dy = normals(3 * out_cols, 2), y(dy.size()), dx(x.size());
     auto loss = [&] {
       reference::act({kind, mat(x, 3), mat(y, 3)});

@@ -49,7 +49,7 @@ HWY_INLINE ValueAndSlope relu2(V x) {
 template <Activation kKind>
 HWY_INLINE ValueAndSlope activation(V x) {
   if constexpr (kKind == Activation::kSwiGlu) return silu(x);
-  if constexpr (kKind == Activation::kGeluTanh) return gelu_tanh(x);
+  if constexpr (kKind == Activation::kGeluTanh || kKind == Activation::kGeGlu) return gelu_tanh(x);
   if constexpr (kKind == Activation::kGelu) return gelu(x);
   if constexpr (kKind == Activation::kRelu2) return relu2(x);
 }
@@ -62,7 +62,7 @@ void act_rows_of(const Act& a, int64_t begin, int64_t end) {
     T* y = static_cast<T*>(a.y.p) + t * a.y.ld;
     for_each(width, [&](int64_t i, auto part) HWY_ATTR {
       V v = activation<kKind>(load(x + i, part)).value;
-      if constexpr (kKind == Activation::kSwiGlu) v = hn::Mul(v, load(x + width + i, part));
+      if constexpr (gated(kKind)) v = hn::Mul(v, load(x + width + i, part));
       store(v, y + i, part);
     });
   }
@@ -78,7 +78,7 @@ void act_grad_rows_of(const ActGrad& a, int64_t begin, int64_t end) {
     for_each(width, [&](int64_t i, auto part) HWY_ATTR {
       const ValueAndSlope f = activation<kKind>(load(x + i, part));
       const V g = load(dy + i, part);
-      if constexpr (kKind == Activation::kSwiGlu) {
+      if constexpr (gated(kKind)) {
         const V up = load(x + width + i, part);
         store(hn::Mul(hn::Mul(g, up), f.slope), dx + i, part);
         store(hn::Mul(g, f.value), dx + width + i, part);
@@ -101,6 +101,8 @@ void with_kind(Activation kind, F&& f) {
       return f(std::integral_constant<Activation, Activation::kGelu>());
     case Activation::kRelu2:
       return f(std::integral_constant<Activation, Activation::kRelu2>());
+    case Activation::kGeGlu:
+      return f(std::integral_constant<Activation, Activation::kGeGlu>());
   }
 }
 
