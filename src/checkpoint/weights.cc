@@ -65,6 +65,14 @@ void transpose_into(const T* from, int64_t rows, int64_t cols, T* to) {  // [row
 
 void read_into(const formats::WeightSource& source, const Param& p, const Segment& s, DType type, std::byte* out) {
   const std::string name = checked_name(source, p, s);
+  if (p.offset != 0) {
+    MXT_ASSERT(is_vector(p));
+    std::vector<float> values(static_cast<size_t>(s.rows));
+    source.read(name, DType::kF32, values.data());
+    for (float& v : values) v += p.offset;
+    convert(values.data(), DType::kF32, out, type, values.size());
+    return;
+  }
   if (!s.transposed) {
     source.read(name, type, out);
     return;
@@ -202,6 +210,10 @@ void load_base(const graph::Graph& g, runtime::ParamStore& params, const formats
     std::byte* base = reinterpret_cast<std::byte*>(slot.master ? static_cast<void*>(slot.master) : slot.weight);
     for (const Segment& s : p.segments)
       read_into(source, p, s, type, base + static_cast<size_t>(segment_offset(p, s)) * size_of(type));
+    if (p.segments.empty()) {
+      const std::vector<float> ones(static_cast<size_t>(slot.size), 1.0f);
+      convert(ones.data(), DType::kF32, base, type, ones.size());
+    }
     source.drop_pages();
   }
   for (size_t i = 0; i < g.params.size(); ++i)
@@ -253,6 +265,8 @@ std::vector<float> read_segment(const graph::Graph& g, const runtime::ParamStore
   const auto* from =
       reinterpret_cast<const std::byte*>(slot.master ? static_cast<const void*>(slot.master) : slot.weight);
   convert(from + static_cast<size_t>(first) * size_of(type), type, out.data(), DType::kF32, out.size());
+  if (p.offset != 0)
+    for (float& v : out) v -= p.offset;
   if (!s.transposed) return out;
   std::vector<float> t(out.size());
   transpose_into(out.data(), s.rows, p.cols, t.data());
@@ -275,6 +289,8 @@ void write_segment(formats::SafetensorsWriter& writer, const graph::Graph& g, co
   std::vector<float> values;
   std::vector<std::byte> raw;
   const auto write = [&] {
+    if (p.offset != 0)
+      for (float& v : values) v -= p.offset;
     raw.resize(values.size() * size_of(type));
     convert(values.data(), DType::kF32, raw.data(), type, values.size());
     writer.append(raw.data(), raw.size());

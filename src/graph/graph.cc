@@ -25,6 +25,14 @@ ParamId Graph::add_param(Param p, DType type) {
   return id;
 }
 
+int64_t Graph::add_rope(const std::vector<float>& cos, const std::vector<float>& sin) {
+  MXT_ASSERT(cos.size() == sin.size());
+  const auto at = static_cast<int64_t>(rope_cos.size());
+  rope_cos.insert(rope_cos.end(), cos.begin(), cos.end());
+  rope_sin.insert(rope_sin.end(), sin.begin(), sin.end());
+  return at;
+}
+
 Op& Graph::add_op(Attrs attrs, std::vector<ValueId> in, std::vector<ValueId> out) {
   ops.push_back({std::move(attrs), std::move(in), std::move(out)});
   return ops.back();

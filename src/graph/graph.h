@@ -38,14 +38,15 @@ enum class Held : uint8_t { kPlain, kRounded, kFp8 };
 struct Param {
   std::string name;  // ours, e.g. layers.0.qkv
   ParamKind kind = ParamKind::kMatrix;
-  int64_t rows = 1, cols = 0;  // vectors are [1, n]
-  std::vector<Segment> segments;
+  int64_t rows = 1, cols = 0;     // vectors are [1, n]
+  std::vector<Segment> segments;  // none: no part of a checkpoint, ones that never train
   bool trainable = false;
   bool adapter = false;      // made by the LoRA pass, not part of the base model
   Held held = Held::kPlain;  // passes/quantize.cc
   Held back = Held::kPlain;  // of a head: its columns are kept so besides, with a scale each, for its input's gradient
   int64_t joined = 0;  // ranks of the adapters whose scaled B stands right of the matrix and whose A stands below it
   float init_std = 0;  // random initialisation: normal(0, std); 0 with kMatrix means zeros
+  float offset = 0;    // held is what the checkpoint has plus this: 1 for norms that multiply by 1 + w
   ValueId value = kNone;
 };
 
@@ -151,6 +152,7 @@ struct QkRopeOp {
   int64_t heads = 0, kv_heads = 0, head_dim = 0, rotary = 0;
   float eps = 1e-6f;
   bool norm = false;
+  int64_t table = 0;  // where its frequencies begin in the graph's tables (Graph::add_rope)
 };
 //   in: qkv[, q_w, k_w] → out: qkv'[, rstd] (in place without norm)
 struct QkRopeGradOp {
@@ -160,6 +162,19 @@ struct QkRopeGradOp {
   bool held = false;
 };
 //   in: dout[, qkv, rstd, q_w, k_w][, channels] → out: dqkv (in place of dout)[, q, scale]; held: as NormGradOp's
+// RMSNorm of all queries and of all keys of a token, each as one vector (OLMo 2); values pass.
+struct QkvNormOp {
+  static const OpInfo info;
+  int64_t query = 0, key = 0;  // columns
+  float eps = 1e-6f;
+};
+//   in: qkv, q_w, k_w → out: qkv', rstd of queries, of keys [tokens, 1]
+struct QkvNormGradOp {
+  static const OpInfo info;
+  QkvNormOp of;
+  ParamId q_w = kNone, k_w = kNone;
+};
+//   in: dout, qkv, rstd of queries, of keys, q_w, k_w → out: dqkv
 struct AttentionOp {
   static const OpInfo info;
   int64_t heads = 0, kv_heads = 0, head_dim = 0, window = 0;
@@ -173,7 +188,7 @@ struct AttentionGradOp {
   static const OpInfo info;
   AttentionOp of;
 };  // in: qkv, o, lse, do → out: dqkv
-enum class ActKind : uint8_t { kSwiGlu, kGeluTanh, kGelu, kRelu2 };
+enum class ActKind : uint8_t { kSwiGlu, kGeluTanh, kGelu, kRelu2, kGeGlu };  // kernels::Activation
 struct ActOp {
   static const OpInfo info;
   ActKind kind = ActKind::kSwiGlu;
@@ -213,6 +228,10 @@ struct HeldLinearDwOp {
 struct AddOp {
   static const OpInfo info;
 };  // in: a, b → out: y
+struct ScaleOp {
+  static const OpInfo info;
+  float by = 1;
+};  // in: x → out: y = by · x; backward is the same op on dy
 struct DropoutOp {
   static const OpInfo info;
   float p = 0;
@@ -240,7 +259,7 @@ struct MeanPoolOp {
 using Attrs = std::variant<EmbeddingOp, EmbeddingGradOp, LinearOp, LinearDxOp, LinearDwOp, BiasGradOp, LoraAddOp,
                            LoraDzOp, LoraDbOp, LoraJoinOp, NormOp, NormGradOp, QkRopeOp, QkRopeGradOp, AttentionOp,
                            AttentionGradOp, ActOp, ActGradOp, AddOp, DropoutOp, HeadOp, LogitsOp, RoundOp, QuantizeOp,
-                           HeldLinearOp, HeldLinearDwOp, MeanPoolOp>;
+                           HeldLinearOp, HeldLinearDwOp, MeanPoolOp, ScaleOp, QkvNormOp, QkvNormGradOp>;
 
 struct Op {
   Attrs attrs;
@@ -277,10 +296,11 @@ struct Graph {
   int32_t forward_ops = 0;  // ops[0, forward_ops) are the forward pass (head included)
   ValueId hidden = kNone;   // what the head reads
   int64_t vocab = 0, max_positions = 0, rotary = 0;
-  std::vector<float> rope_cos, rope_sin;  // [max_positions, rotary/2]
+  std::vector<float> rope_cos, rope_sin;  // [max_positions, rotary/2], one such table after another
 
   ValueId add_value(Extent rows, int64_t cols, DType type, std::string name = {});
-  ParamId add_param(Param p, DType type);  // also makes its value
+  ParamId add_param(Param p, DType type);                                          // also makes its value
+  int64_t add_rope(const std::vector<float>& cos, const std::vector<float>& sin);  // where the table begins
   Op& add_op(Attrs attrs, std::vector<ValueId> in, std::vector<ValueId> out);
   const Value& value(ValueId v) const { return values[static_cast<size_t>(v)]; }
   const Param& param_of(ValueId v) const { return params[static_cast<size_t>(value(v).param)]; }

@@ -13,9 +13,11 @@ struct NormOut {
 };
 NormOut norm(Graph& g, ValueId x, ValueId residual, ValueId w, ValueId b, bool layer_norm, float eps);
 ValueId qk_rope(Graph& g, ValueId qkv, const QkRopeOp& attrs, ValueId q_w = kNone, ValueId k_w = kNone);
+ValueId qkv_norm(Graph& g, ValueId qkv, const QkvNormOp& attrs, ValueId q_w, ValueId k_w);
 ValueId attention(Graph& g, ValueId qkv, const AttentionOp& attrs);
 ValueId act(Graph& g, ValueId x, ActKind kind);
 ValueId add(Graph& g, ValueId a, ValueId b);
+ValueId scale(Graph& g, ValueId x, float by);
 ValueId dropout(Graph& g, ValueId x, float p);
 ValueId lora_add(Graph& g, ValueId y, ValueId z, const std::vector<ValueId>& bs, const std::vector<LoraBlock>& blocks);
 // Appends the loss; with `gradient` also dh (the derivative of Σ weight·nll). Returns {nll, dh}.

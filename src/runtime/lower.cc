@@ -249,6 +249,48 @@ void Lowering::lower(const NormGradOp& a) {
   emit(n, first(*op_));
 }
 
+// Two norms over column ranges; values are copied.
+void Lowering::lower(const QkvNormOp& a) {
+  const Mat qkv = mat(op_->in[0]), out = mat(op_->out[0]);
+  const auto part = [&](int64_t begin, int64_t count, ValueId w, ValueId rstd) {
+    kernels::Norm n;
+    n.eps = a.eps;
+    n.x = columns(qkv, begin, count);
+    n.y = columns(out, begin, count);
+    n.wtype = g_.act_type;
+    n.w = at(w);
+    n.rstd = at<float>(rstd);
+    emit(n);
+  };
+  part(0, a.query, op_->in[1], op_->out[1]);
+  part(a.query, a.key, op_->in[2], op_->out[2]);
+  const int64_t rest = a.query + a.key;
+  if (rest < qkv.cols) emit(kernels::Copy{columns(qkv, rest, qkv.cols - rest), columns(out, rest, qkv.cols - rest)});
+}
+
+void Lowering::lower(const QkvNormGradOp& a) {
+  const Mat dout = mat(op_->in[0]), qkv = mat(op_->in[1]), dqkv = mat(op_->out[0]);
+  const auto part = [&](int64_t begin, int64_t count, ValueId w, ValueId rstd, ParamId dw) {
+    kernels::NormGrad n;
+    n.x = columns(qkv, begin, count);
+    n.dy = columns(dout, begin, count);
+    n.dx = columns(dqkv, begin, count);
+    n.wtype = g_.act_type;
+    n.w = at(w);
+    n.rstd = at<float>(rstd);
+    if (dw != kNone) n.dw = grad(dw);
+    emit(n, dw != kNone ? 1 : 0);  // the weight has this one use
+  };
+  part(0, a.of.query, op_->in[4], op_->in[2], a.q_w);
+  part(a.of.query, a.of.key, op_->in[5], op_->in[3], a.k_w);
+  const int64_t rest = a.of.query + a.of.key;
+  if (rest < qkv.cols) emit(kernels::Copy{columns(dout, rest, qkv.cols - rest), columns(dqkv, rest, qkv.cols - rest)});
+}
+
+const float* Lowering::rope(Source source, int64_t table) {
+  return in<float>(source, -1, table * static_cast<int64_t>(sizeof(float)));
+}
+
 void Lowering::lower(const QkRopeOp& a) {
   kernels::QkRope r;
   r.qkv = mat(op_->in[0]);
@@ -258,8 +300,8 @@ void Lowering::lower(const QkRopeOp& a) {
   r.head_dim = a.head_dim;
   r.rotary = a.rotary;
   r.positions = in<int32_t>(Source::kPositions);
-  r.cos = in<float>(Source::kCos);
-  r.sin = in<float>(Source::kSin);
+  r.cos = rope(Source::kCos, a.table);
+  r.sin = rope(Source::kSin, a.table);
   r.eps = a.eps;
   r.wtype = g_.act_type;
   if (a.norm) {
@@ -279,8 +321,8 @@ void Lowering::lower(const QkRopeGradOp& a) {
   r.head_dim = a.of.head_dim;
   r.rotary = a.of.rotary;
   r.positions = in<int32_t>(Source::kPositions);
-  r.cos = in<float>(Source::kCos);
-  r.sin = in<float>(Source::kSin);
+  r.cos = rope(Source::kCos, a.of.table);
+  r.sin = rope(Source::kSin, a.of.table);
   r.wtype = g_.act_type;
   if (a.of.norm) {
     r.qkv = mat(op_->in[1]);
@@ -320,6 +362,8 @@ void Lowering::lower(const ActGradOp& a) {
 }
 
 void Lowering::lower(const AddOp&) { emit(kernels::Add{mat(op_->in[0]), mat(op_->in[1]), mat(op_->out[0])}); }
+
+void Lowering::lower(const ScaleOp& a) { emit(kernels::Copy{mat(op_->in[0]), mat(op_->out[0]), a.by}); }
 
 void Lowering::lower(const RoundOp& a) {
   if (ops_.device() != nullptr)

@@ -44,6 +44,7 @@ class Lowering {
   const void* packed_weight(ValueId v, bool dx);  // kernels::Gemm::b_packed of a product with weight v
   float* grad(ParamId p) { return in<float>(Source::kGrad, p); }
   float* scale(ValueId weight) { return in<float>(Source::kScale, g_.value(weight).param); }
+  const float* rope(Source source, int64_t table);  // the graph's table that begins there
   const int32_t* ids_of(graph::RowOf row);
 
   // ---- calls ----
@@ -102,6 +103,9 @@ class Lowering {
   void lower(const graph::ActOp&);
   void lower(const graph::ActGradOp&);
   void lower(const graph::AddOp&);
+  void lower(const graph::ScaleOp&);
+  void lower(const graph::QkvNormOp&);
+  void lower(const graph::QkvNormGradOp&);
   void lower(const graph::RoundOp&);
   // The last two results of an operation that writes its rows in E4M3 too; `channels`: the weight whose scales they
   // take.

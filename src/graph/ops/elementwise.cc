@@ -5,7 +5,8 @@
 namespace mxt::graph {
 
 ValueId act(Graph& g, ValueId x, ActKind kind) {
-  const int64_t cols = kind == ActKind::kSwiGlu ? g.value(x).cols / 2 : g.value(x).cols;
+  const bool gated = kind == ActKind::kSwiGlu || kind == ActKind::kGeGlu;
+  const int64_t cols = gated ? g.value(x).cols / 2 : g.value(x).cols;
   const ValueId y = g.add_value(kTokens, cols, g.act_type);
   g.add_op(ActOp{kind}, {x}, {y});
   return y;
@@ -33,6 +34,20 @@ static void derive_add(Backward& b, const Op& op) {
   b.accumulate(op.in[1], dy);
 }
 
+ValueId scale(Graph& g, ValueId x, float by) {
+  const ValueId y = g.add_value(g.value(x).rows, g.value(x).cols, g.act_type);
+  g.add_op(ScaleOp{by}, {x}, {y});
+  return y;
+}
+
+static void derive_scale(Backward& b, const Op& op) {
+  if (!b.needs(op.in[0])) return;
+  const auto& a = std::get<ScaleOp>(op.attrs);
+  const ValueId dx = b.like(op.in[0]);
+  b.g.add_op(a, {b.grad(op.out[0])}, {dx});
+  b.accumulate(op.in[0], dx);
+}
+
 ValueId dropout(Graph& g, ValueId x, float p) {
   if (p <= 0) return x;
   const ValueId y = g.add_value(kTokens, g.value(x).cols, g.act_type);
@@ -52,6 +67,7 @@ static void derive_dropout(Backward& b, const Op& op) {
 const OpInfo ActOp::info{.name = "act", .derive = derive_act, .repeat = Repeat::kCheap};
 const OpInfo ActGradOp::info{.name = "act_grad"};
 const OpInfo AddOp::info{.name = "add", .derive = derive_add, .overwrites = 2};
+const OpInfo ScaleOp::info{.name = "scale", .derive = derive_scale};
 const OpInfo DropoutOp::info{.name = "dropout", .derive = derive_dropout, .repeat = Repeat::kYes, .overwrites = 1};
 
 }  // namespace mxt::graph

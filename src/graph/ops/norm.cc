@@ -1,4 +1,4 @@
-// RMSNorm and LayerNorm with the residual addition before them.
+// RMSNorm and LayerNorm with the residual addition before them; RMSNorm of whole queries and keys.
 #include "base/error.h"
 #include "graph/op_info.h"
 #include "graph/ops.h"
@@ -54,7 +54,27 @@ static void derive_norm(Backward& b, const Op& op) {
   }
 }
 
+ValueId qkv_norm(Graph& g, ValueId qkv, const QkvNormOp& a, ValueId q_w, ValueId k_w) {
+  MXT_ASSERT(g.value(qkv).cols >= a.query + a.key && g.value(q_w).cols == a.query && g.value(k_w).cols == a.key);
+  const ValueId y = g.add_value(kTokens, g.value(qkv).cols, g.act_type);
+  const ValueId q_rstd = g.add_value(kTokens, 1, DType::kF32), k_rstd = g.add_value(kTokens, 1, DType::kF32);
+  g.add_op(a, {qkv, q_w, k_w}, {y, q_rstd, k_rstd});
+  return y;
+}
+
+static void derive_qkv_norm(Backward& b, const Op& op) {
+  if (!b.needs(op.in[0])) return;
+  QkvNormGradOp ga{std::get<QkvNormOp>(op.attrs)};
+  if (b.needs(op.in[1])) ga.q_w = b.g.value(op.in[1]).param;
+  if (b.needs(op.in[2])) ga.k_w = b.g.value(op.in[2]).param;
+  const ValueId dqkv = b.like(op.in[0]);
+  b.g.add_op(ga, {b.grad(op.out[0]), op.in[0], op.out[1], op.out[2], op.in[1], op.in[2]}, {dqkv});
+  b.accumulate(op.in[0], dqkv);
+}
+
 const OpInfo NormOp::info{.name = "norm", .derive = derive_norm, .repeat = Repeat::kCheap};
 const OpInfo NormGradOp::info{.name = "norm_grad"};
+const OpInfo QkvNormOp::info{.name = "qkv_norm", .derive = derive_qkv_norm, .repeat = Repeat::kYes};
+const OpInfo QkvNormGradOp::info{.name = "qkv_norm_grad"};
 
 }  // namespace mxt::graph
