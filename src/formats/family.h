@@ -40,12 +40,14 @@ struct WeightName {
   std::string_view gguf, hf;
   Extent rows = Extent::kNone, cols = Extent::kNone;
   Turn turn = Turn::kNone;
+  bool plus_one = false;  // llama.cpp holds 1 + w
 };
 
 enum class Windows : uint8_t {
   kNone,    // no window, whatever the file says
   kSwitch,  // sliding_window where use_sliding_window says so, in the layers from max_window_layers on (Qwen)
   kAll,     // sliding_window, in every layer (Mistral)
+  kMost,    // sliding_window, in all layers but every sliding_window_pattern-th (Gemma 3)
 };
 
 struct Family {
@@ -59,8 +61,10 @@ struct Family {
   int64_t max_positions;
   double norm_eps, rope_theta /* 0 = none */;
   double partial_rotary_factor = 1.0;
+  bool reads_partial_rotary = false;  // partial_rotary_factor, where the default is all
   bool tie_embeddings = false;
   bool attention_bias = false, always_bias = false;
+  std::span<const std::string_view> own_keys;                // that bend what others compute, and this class reads
   bool reads_attention_bias = true, reads_mlp_bias = false;  // whether the class has these keys; else they say nothing
   std::string_view activation = "silu";
   double dropout = 0;
@@ -70,6 +74,8 @@ struct Family {
   int64_t num_experts = 0, experts_per_token = 0, moe_intermediate_size = 0, shared_expert_intermediate_size = 0;
   bool norm_topk_prob = false;
   double softcap = 0;
+  int64_t window = 4096;  // sliding_window; 0 = none
+  double sliding_rope_theta = 0;
 
   // Keys that the class spells its own way.
   const char *norm_eps_key = "rms_norm_eps", *activation_key = "hidden_act", *inner_key = "intermediate_size";
@@ -87,7 +93,9 @@ struct Family {
   // GGUF; without an architecture's name llama.cpp does not know the family.
   std::string_view gguf;
   std::span<const WeightName> gguf_block, gguf_top, gguf_experts;
-  bool gguf_pairs = false;  // rows of q and k stand in rotary pairs
+  std::span<const std::string_view> gguf_beside;  // tensors that are no weights: the config is read from them
+  bool gguf_windows = false;                      // its keys state windows
+  bool gguf_pairs = false;                        // rows of q and k stand in rotary pairs
   const char* gguf_eps_key = "attention.layer_norm_rms_epsilon";
   void (*read_gguf)(const ArchKeys&, ModelConfig&) = nullptr;         // keys that no other family has
   void (*write_gguf)(const GgufKeys&, const ModelConfig&) = nullptr;  // keys beside those of every model

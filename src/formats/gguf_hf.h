@@ -22,6 +22,7 @@ struct GgufView {
   int64_t first_row = 0;  // of the tensor: experts of one layer stand in one tensor
   Layout layout = Layout::kPlain;
   int64_t heads = 0;
+  float less = 0;  // of a vector: what the file holds more than Hugging Face's does
 };
 
 // kMissing where GGUF has no name for the model's family.
@@ -40,6 +41,7 @@ void write_gguf_model(GgufWriter& out, const ModelConfig& config, const std::str
 std::vector<float> rope_divisors(const ModelConfig& config);
 
 // GGUF's name of a Hugging Face tensor of the architectures above ("" where it has none); experts excluded.
+bool gguf_holds_plus_one(std::string_view gguf_name, const ModelConfig& config);  // a norm's 1 + w for w
 std::string gguf_tensor_name(std::string_view hf_name, const ModelConfig& config);
 
 }  // namespace mxt::formats

@@ -18,16 +18,17 @@ struct Family;
 
 // Frequencies of rotary embedding: transformers' `rope_scaling` / `rope_parameters`.
 struct RopeScaling {
-  enum class Kind { kNone, kLinear, kDynamic, kYarn, kLlama3, kDivisors };
+  enum class Kind { kNone, kLinear, kDynamic, kYarn, kLlama3, kLongRope, kDivisors };
   Kind kind = Kind::kNone;
   double factor = 1.0;
-  int64_t original_max_positions = 0;                    // yarn, llama3; 0 = not stated
+  int64_t original_max_positions = 0;                    // yarn, llama3, longrope; 0 = not stated
   double low_freq_factor = 1.0, high_freq_factor = 4.0;  // llama3
   double beta_fast = 32.0, beta_slow = 1.0;              // yarn
-  std::optional<double> attention_factor;                // yarn; absent = 0.1 ln(factor) + 1
-  std::optional<double> mscale, mscale_all_dim;          // yarn
-  bool truncate = true;                                  // yarn: round the correction range
-  std::vector<int64_t> mrope_section;                    // Qwen-VL: how head_dim/2 splits over time, height, width
+  std::optional<double> attention_factor;  // yarn; absent = 0.1 ln(factor) + 1; longrope: √(1 + ln f / ln original)
+  std::optional<double> mscale, mscale_all_dim;  // yarn
+  bool truncate = true;                          // yarn: round the correction range
+  std::vector<int64_t> mrope_section;            // Qwen-VL: how head_dim/2 splits over time, height, width
+  std::vector<float> short_factor, long_factor;  // longrope: divisors, one a pair, to and beyond the original maximum
   std::vector<float> divisors;  // kDivisors: of the frequencies, one a pair, as a GGUF file may hold them
   bool operator==(const RopeScaling&) const = default;
 };
@@ -53,6 +54,7 @@ struct ModelConfig {
   double norm_eps = 0, rope_theta = 0;  // rope_theta 0: the model has no rotary embedding
   double partial_rotary_factor = 1.0;   // part of head_dim that is rotated
   RopeScaling rope_scaling;
+  double sliding_rope_theta = 0;  // of layers with a window, unscaled; 0: theirs are as the others'
   bool tie_embeddings = false, attention_bias = false, mlp_bias = false;
   std::string activation;                                  // transformers' name: silu, gelu_new, relu2, gelu
   double resid_pdrop = 0, embd_pdrop = 0, attn_pdrop = 0;  // dropout while training
@@ -77,6 +79,7 @@ struct ModelConfig {
   int64_t type_vocab_size = 0;         // bert
   bool scale_attn_by_layer = false;    // gpt2: scale_attn_by_inverse_layer_idx
   bool scale_attn = true;              // gpt2: scale_attn_weights, scores over the root of head_dim
+  double query_scalar = 0;             // scores over the root of this; 0: of head_dim (Gemma's query_pre_attn_scalar)
 
   // The file as it was (null for a GGUF): models take their rarer keys from here.
   std::shared_ptr<const OrderedJson> raw;

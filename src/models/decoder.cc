@@ -9,6 +9,17 @@ namespace mxt::models {
 
 using namespace graph;
 
+namespace {
+
+ActKind gate_of(const formats::ModelConfig& c) {
+  if (c.activation == "silu" || c.activation == "swish") return ActKind::kSwiGlu;
+  if (c.activation == "gelu_pytorch_tanh" || c.activation == "gelu_new") return ActKind::kGeGlu;
+  fail_missing("{} models with \"hidden_act\": \"{}\" are not built in: silu and gelu_pytorch_tanh are", c.model_type,
+               c.activation);
+}
+
+}  // namespace
+
 Decoder::Decoder(const formats::ModelConfig& config, const BuildOptions& options)
     : c(config),
       o(options),
@@ -55,7 +66,17 @@ ValueId Decoder::vector(std::string name, ParamKind kind, std::vector<Segment> s
 }
 
 ValueId Decoder::norm_weight(const std::string& ours, const std::string& theirs, int64_t n) {
-  return vector(ours, ParamKind::kNormWeight, {{theirs, 0, n}});
+  const ValueId w = vector(ours, ParamKind::kNormWeight, {{theirs, 0, n}});
+  g.params[static_cast<size_t>(g.value(w).param)].offset = norm_offset;
+  return w;
+}
+
+ValueId Decoder::ones(const std::string& ours, int64_t n) {
+  Param p;
+  p.name = ours;
+  p.kind = ParamKind::kNormWeight;
+  p.cols = n;
+  return g.params[static_cast<size_t>(g.add_param(std::move(p), g.act_type))].value;
 }
 
 ValueId Decoder::bias(const std::string& ours, std::vector<Segment> segments) {
@@ -80,27 +101,38 @@ void Decoder::finish(ValueId h, ValueId embedding) {
 }
 
 Stream Decoder::embed() {
-  if (c.activation != "silu" && c.activation != "swish")
-    fail_missing("{} models with \"hidden_act\": \"{}\" are not built in: silu is", c.model_type, c.activation);
   if (o.purpose == Purpose::kTrain && c.attn_pdrop > 0)
     fail_missing("\"attention_dropout\": {} is not built in for training {} models: set it to 0 in config.json",
                  c.attn_pdrop, c.model_type);
   g.rotary = c.rotary();
-  rope_tables(c, g.rotary, o.positions, g.rope_cos, g.rope_sin);
+  std::vector<float> cos, sin;
+  rope_tables(c, g.rotary, o.positions, cos, sin);
+  rope_ = sliding_rope_ = g.add_rope(cos, sin);
+  if (c.sliding_rope_theta > 0) {
+    sliding_rope_tables(c, g.rotary, o.positions, cos, sin);
+    sliding_rope_ = g.add_rope(cos, sin);
+  }
   table_ = matrix("embed", width, {{"model.embed_tokens.weight", 0, c.vocab_size}}, std);
   g.params[static_cast<size_t>(g.value(table_).param)].kind = ParamKind::kEmbedding;
   return {embedding(g, table_), kNone};
 }
 
 ValueId Decoder::rms_norm(Stream& s, const std::string& ours, const std::string& theirs) {
-  const NormOut n = norm(g, s.h, s.branch, norm_weight(ours, theirs + ".weight", width), kNone, false, eps);
+  const ValueId w = theirs.empty() ? kNone : norm_weight(ours, theirs + ".weight", width);
+  const NormOut n = norm(g, s.h, s.branch, w, kNone, false, eps);
   s = {n.h, kNone};
   return n.y;
+}
+
+ValueId Decoder::rms_norm(ValueId x, const std::string& ours, const std::string& theirs) {
+  Stream alone{x, kNone};
+  return rms_norm(alone, ours, theirs);
 }
 
 ValueId Decoder::attention(ValueId x, int64_t i, const AttentionStyle& style) {
   const std::string ours = fmt::format("layers.{}.", i), theirs = fmt::format("model.layers.{}.self_attn.", i);
   const auto qkv_segments = [&](const char* suffix) {
+    if (style.fused) return std::vector<Segment>{{theirs + "qkv_proj" + suffix, 0, query + 2 * key_value}};
     return std::vector<Segment>{{theirs + "q_proj" + suffix, 0, query},
                                 {theirs + "k_proj" + suffix, 0, key_value},
                                 {theirs + "v_proj" + suffix, 0, key_value}};
@@ -108,36 +140,53 @@ ValueId Decoder::attention(ValueId x, int64_t i, const AttentionStyle& style) {
   const ValueId w_qkv = matrix(ours + "qkv", width, qkv_segments(".weight"), std);
   ValueId qkv = linear(g, x, w_qkv, style.qkv_bias ? bias(ours + "qkv_bias", qkv_segments(".bias")) : kNone);
   ValueId q_w = kNone, k_w = kNone;
-  if (style.head_norm) {
+  if (style.norm == QkNorm::kHead) {
     q_w = norm_weight(ours + "q_norm", theirs + "q_norm.weight", c.head_dim);
     k_w = norm_weight(ours + "k_norm", theirs + "k_norm.weight", c.head_dim);
+  } else if (style.norm == QkNorm::kWeightless) {
+    q_w = ones(ours + "q_norm", c.head_dim);
+    k_w = ones(ours + "k_norm", c.head_dim);
+  } else if (style.norm == QkNorm::kWhole) {
+    const ValueId whole_q = norm_weight(ours + "q_norm", theirs + "q_norm.weight", query);
+    const ValueId whole_k = norm_weight(ours + "k_norm", theirs + "k_norm.weight", key_value);
+    qkv = qkv_norm(g, qkv, {query, key_value, eps}, whole_q, whole_k);
   }
-  qkv = qk_rope(g, qkv, {c.num_heads, c.num_kv_heads, c.head_dim, g.rotary, eps}, q_w, k_w);
-  const AttentionOp a{c.num_heads,
-                      c.num_kv_heads,
-                      c.head_dim,
-                      c.layers[static_cast<size_t>(i)].window,
-                      1.0f / std::sqrt(static_cast<float>(c.head_dim)),
-                      static_cast<int>(i)};
+  const int64_t window = c.layers[static_cast<size_t>(i)].window;
+  QkRopeOp rope{c.num_heads, c.num_kv_heads, c.head_dim, g.rotary, eps};
+  rope.table = window > 0 ? sliding_rope_ : rope_;
+  qkv = qk_rope(g, qkv, rope, q_w, k_w);
+  const double scalar = c.query_scalar > 0 ? c.query_scalar : static_cast<double>(c.head_dim);
+  const AttentionOp a{
+      c.num_heads,        c.num_kv_heads, c.head_dim, window, 1.0f / std::sqrt(static_cast<float>(scalar)),
+      static_cast<int>(i)};
   const ValueId b_o = style.out_bias ? bias(ours + "o_bias", {{theirs + "o_proj.bias", 0, width}}) : kNone;
   return linear(g, graph::attention(g, qkv, a), matrix(ours + "o", query, {{theirs + "o_proj.weight", 0, width}}, std),
                 b_o);
 }
 
-ValueId Decoder::swiglu(ValueId x, int64_t i) {
+ValueId Decoder::gated_mlp(ValueId x, int64_t i, bool fused) {
   const std::string ours = fmt::format("layers.{}.", i), theirs = fmt::format("model.layers.{}.mlp.", i);
   const int64_t ffn = c.intermediate_size;
   const auto segments = [&](const char* suffix) {
+    if (fused) return std::vector<Segment>{{theirs + "gate_up_proj" + suffix, 0, 2 * ffn}};
     return std::vector<Segment>{{theirs + "gate_proj" + suffix, 0, ffn}, {theirs + "up_proj" + suffix, 0, ffn}};
   };
+  const ActKind kind = gate_of(c);
   const ValueId b_up = c.mlp_bias ? bias(ours + "gate_up_bias", segments(".bias")) : kNone;
   const ValueId gate_up = linear(g, x, matrix(ours + "gate_up", width, segments(".weight"), std), b_up);
   const ValueId b_down = c.mlp_bias ? bias(ours + "down_bias", {{theirs + "down_proj.bias", 0, width}}) : kNone;
-  return linear(g, act(g, gate_up, ActKind::kSwiGlu),
-                matrix(ours + "down", ffn, {{theirs + "down_proj.weight", 0, width}}, std), b_down);
+  return linear(g, act(g, gate_up, kind), matrix(ours + "down", ffn, {{theirs + "down_proj.weight", 0, width}}, std),
+                b_down);
 }
 
-void Decoder::finish(Stream& s) { finish(rms_norm(s, "norm", "model.norm"), table_); }
+ValueId Decoder::mlp(ValueId x, int64_t i, ActKind kind) {
+  const std::string ours = fmt::format("layers.{}.", i), theirs = fmt::format("model.layers.{}.mlp.", i);
+  const int64_t ffn = c.intermediate_size;
+  const ValueId up = linear(g, x, matrix(ours + "up", width, {{theirs + "fc1.weight", 0, ffn}}, std));
+  return linear(g, act(g, up, kind), matrix(ours + "down", ffn, {{theirs + "fc2.weight", 0, width}}, std));
+}
+
+void Decoder::finish(Stream& s, const std::string& norm) { finish(rms_norm(s, "norm", norm), table_); }
 
 Graph llama_like(const formats::ModelConfig& c, const BuildOptions& options, const AttentionStyle& style) {
   Decoder d(c, options);
@@ -145,7 +194,7 @@ Graph llama_like(const formats::ModelConfig& c, const BuildOptions& options, con
   for (int64_t i = 0; i < c.num_layers; ++i) {
     const std::string ours = fmt::format("layers.{}.", i), theirs = fmt::format("model.layers.{}.", i);
     s.branch = d.attention(d.rms_norm(s, ours + "attn_norm", theirs + "input_layernorm"), i, style);
-    s.branch = d.swiglu(d.rms_norm(s, ours + "mlp_norm", theirs + "post_attention_layernorm"), i);
+    s.branch = d.gated_mlp(d.rms_norm(s, ours + "mlp_norm", theirs + "post_attention_layernorm"), i);
   }
   d.finish(s);
   return std::move(d.g);

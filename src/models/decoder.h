@@ -1,14 +1,23 @@
 // Blocks that the decoder-only models share. Internal to the room.
 #pragma once
 
+#include "graph/ops.h"
 #include "models/model.h"
 
 namespace mxt::models {
 
-// Biases of an attention's projections, and the norm over its queries and keys.
+// The RMSNorm over queries and keys before the rotation.
+enum class QkNorm : uint8_t {
+  kNone,
+  kHead,        // over every head, with a weight (Qwen3, Gemma 3)
+  kWeightless,  // over every head, without (nanochat)
+  kWhole,       // over all of a token's queries, and all of its keys (OLMo 2)
+};
+
 struct AttentionStyle {
   bool qkv_bias = false, out_bias = false;
-  bool head_norm = false;  // RMSNorm over every query and key head before the rotation (Qwen3)
+  QkNorm norm = QkNorm::kNone;
+  bool fused = false;  // q, k and v stand in one matrix of the checkpoint, qkv_proj (Phi-3)
 };
 
 // The residual stream: `branch` is what the last block adds to `h`, which the next norm does.
@@ -24,30 +33,37 @@ class Decoder {
   const BuildOptions& o;
   const int64_t width, query, key_value;
   const float std, eps;
+  float norm_offset = 0;  // 1: norms multiply by 1 + w (Gemma)
 
   graph::ValueId matrix(std::string name, int64_t cols, std::vector<graph::Segment> segments, float std);
   graph::ValueId vector(std::string name, graph::ParamKind kind, std::vector<graph::Segment> segments);
   // One norm weight or bias of n elements, named as in the checkpoint.
   graph::ValueId norm_weight(const std::string& ours, const std::string& theirs, int64_t n);
+  graph::ValueId ones(const std::string& ours, int64_t n);  // in a norm weight's place
   graph::ValueId bias(const std::string& ours, std::vector<graph::Segment> segments);
 
   // Below, `ours` and `theirs` begin a block's names: "layers.3." and "model.layers.3.".
 
   // The embedding of the tokens; the rotary tables are made. Also refuses what the blocks below do not compute.
   Stream embed();
-  // h += branch; returns RMSNorm(h).
+  // h += branch; returns RMSNorm(h), without a weight where `theirs` is empty.
   graph::ValueId rms_norm(Stream& s, const std::string& ours, const std::string& theirs);
+  // The same of a value by itself.
+  graph::ValueId rms_norm(graph::ValueId x, const std::string& ours, const std::string& theirs);
   // Rotated, masked attention with its projections q, k, v and o, of layer i.
   graph::ValueId attention(graph::ValueId x, int64_t i, const AttentionStyle& style);
-  // down(silu(gate x) ∘ up x)
-  graph::ValueId swiglu(graph::ValueId x, int64_t i);
-  // The last norm and the head.
-  void finish(Stream& s);
+  // down(f(gate x) ∘ up x), f as the configuration says. `fused`: gate and up stand in one matrix, gate_up_proj.
+  graph::ValueId gated_mlp(graph::ValueId x, int64_t i, bool fused = false);
+  // down(f(up x)) with modules fc1 and fc2.
+  graph::ValueId mlp(graph::ValueId x, int64_t i, graph::ActKind kind);
+  // The last norm, named as in the checkpoint, and the head.
+  void finish(Stream& s, const std::string& norm = "model.norm");
   // Appends the head for the purpose, over the output matrix (the embedding where they are tied).
   void finish(graph::ValueId h, graph::ValueId embedding);
 
  private:
   graph::ValueId table_ = graph::kNone;
+  int64_t rope_ = 0, sliding_rope_ = 0;  // tables
 };
 
 // Llama's block, with the attention that `style` says: what Mistral, Qwen2 and Qwen3 took over.
@@ -57,6 +73,11 @@ graph::Graph llama(const formats::ModelConfig& config, const BuildOptions& optio
 graph::Graph mistral(const formats::ModelConfig& config, const BuildOptions& options);
 graph::Graph qwen2(const formats::ModelConfig& config, const BuildOptions& options);
 graph::Graph qwen3(const formats::ModelConfig& config, const BuildOptions& options);
+graph::Graph instella(const formats::ModelConfig& config, const BuildOptions& options);
+graph::Graph olmo2(const formats::ModelConfig& config, const BuildOptions& options);
+graph::Graph phi3(const formats::ModelConfig& config, const BuildOptions& options);
+graph::Graph gemma3(const formats::ModelConfig& config, const BuildOptions& options);
+graph::Graph nanochat(const formats::ModelConfig& config, const BuildOptions& options);
 graph::Graph gpt2(const formats::ModelConfig& config, const BuildOptions& options);
 graph::Graph bert(const formats::ModelConfig& config, const BuildOptions& options);
 

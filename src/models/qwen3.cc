@@ -4,7 +4,7 @@
 namespace mxt::models {
 
 graph::Graph qwen3(const formats::ModelConfig& c, const BuildOptions& options) {
-  return llama_like(c, options, {.qkv_bias = c.attention_bias, .out_bias = c.attention_bias, .head_norm = true});
+  return llama_like(c, options, {.qkv_bias = c.attention_bias, .out_bias = c.attention_bias, .norm = QkNorm::kHead});
 }
 
 }  // namespace mxt::models

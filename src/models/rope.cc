@@ -45,6 +45,11 @@ void yarn(std::vector<float>& inv_freq, const formats::ModelConfig& c, int64_t r
 
 double attention_factor(const formats::ModelConfig& c) {
   const auto& s = c.rope_scaling;
+  if (s.kind == Kind::kLongRope) {
+    if (s.attention_factor) return *s.attention_factor;
+    return s.factor <= 1 ? 1.0
+                         : std::sqrt(1 + std::log(s.factor) / std::log(static_cast<double>(s.original_max_positions)));
+  }
   if (s.kind != Kind::kYarn) return 1;
   if (s.attention_factor) return *s.attention_factor;
   auto mscale = [&](double m) { return s.factor <= 1 ? 1.0 : 0.1 * m * std::log(s.factor) + 1; };
@@ -52,16 +57,48 @@ double attention_factor(const formats::ModelConfig& c) {
   return mscale(1);
 }
 
+std::vector<float> frequencies(double theta, int64_t rotary) {
+  std::vector<float> inv_freq(static_cast<size_t>(rotary / 2));
+  for (int64_t i = 0; i < rotary / 2; ++i) {
+    const float exponent = static_cast<float>(2 * i) / static_cast<float>(rotary);
+    inv_freq[static_cast<size_t>(i)] = 1.0f / std::pow(static_cast<float>(theta), exponent);
+  }
+  return inv_freq;
+}
+
+void tables(const std::vector<float>& inv_freq, int64_t positions, float scale, std::vector<float>& cos,
+            std::vector<float>& sin) {
+  const auto half = static_cast<int64_t>(inv_freq.size());
+  cos.resize(static_cast<size_t>(positions * half));
+  sin.resize(static_cast<size_t>(positions * half));
+  for (int64_t p = 0; p < positions; ++p)
+    for (int64_t i = 0; i < half; ++i) {
+      const double angle = static_cast<float>(p) * inv_freq[static_cast<size_t>(i)];  // the product in fp32, as there
+      cos[static_cast<size_t>(p * half + i)] = static_cast<float>(std::cos(angle)) * scale;
+      sin[static_cast<size_t>(p * half + i)] = static_cast<float>(std::sin(angle)) * scale;
+    }
+}
+
+// LongRoPE (Ding et al. 2024): one set of divisors for texts within the original maximum, one for longer ones.
+void longrope(std::vector<float>& inv_freq, const formats::ModelConfig& c, int64_t rotary, int64_t positions) {
+  const auto& s = c.rope_scaling;
+  const auto& by = positions > s.original_max_positions ? s.long_factor : s.short_factor;
+  for (size_t i = 0; i < inv_freq.size(); ++i) {
+    const float exponent = static_cast<float>(2 * static_cast<int64_t>(i)) / static_cast<float>(rotary);
+    inv_freq[i] = 1.0f / (by[i] * std::pow(static_cast<float>(c.rope_theta), exponent));
+  }
+}
+
 }  // namespace
+
+void sliding_rope_tables(const formats::ModelConfig& c, int64_t rotary, int64_t positions, std::vector<float>& cos,
+                         std::vector<float>& sin) {
+  tables(frequencies(c.sliding_rope_theta, rotary), positions, 1.0f, cos, sin);
+}
 
 void rope_tables(const formats::ModelConfig& c, int64_t rotary, int64_t positions, std::vector<float>& cos,
                  std::vector<float>& sin) {
-  const int64_t half = rotary / 2;
-  std::vector<float> inv_freq(static_cast<size_t>(half));
-  for (int64_t i = 0; i < half; ++i) {
-    const float exponent = static_cast<float>(2 * i) / static_cast<float>(rotary);
-    inv_freq[static_cast<size_t>(i)] = 1.0f / std::pow(static_cast<float>(c.rope_theta), exponent);
-  }
+  std::vector<float> inv_freq = frequencies(c.rope_theta, rotary);
   switch (c.rope_scaling.kind) {
     case Kind::kNone:
     case Kind::kDynamic:  // it changes texts beyond max_position_embeddings alone, and tables end there
@@ -79,16 +116,11 @@ void rope_tables(const formats::ModelConfig& c, int64_t rotary, int64_t position
     case Kind::kYarn:
       yarn(inv_freq, c, rotary);
       break;
+    case Kind::kLongRope:
+      longrope(inv_freq, c, rotary, positions);
+      break;
   }
-  const float scale = static_cast<float>(attention_factor(c));
-  cos.resize(static_cast<size_t>(positions * half));
-  sin.resize(static_cast<size_t>(positions * half));
-  for (int64_t p = 0; p < positions; ++p)
-    for (int64_t i = 0; i < half; ++i) {
-      const double angle = static_cast<float>(p) * inv_freq[static_cast<size_t>(i)];  // the product in fp32, as there
-      cos[static_cast<size_t>(p * half + i)] = static_cast<float>(std::cos(angle)) * scale;
-      sin[static_cast<size_t>(p * half + i)] = static_cast<float>(std::sin(angle)) * scale;
-    }
+  tables(inv_freq, positions, static_cast<float>(attention_factor(c)), cos, sin);
 }
 
 }  // namespace mxt::models

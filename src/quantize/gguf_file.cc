@@ -261,6 +261,8 @@ class GgufFileWriter {
     const int64_t n = item.shape.empty() ? 1 : item.shape[0];
     values_.resize(static_cast<size_t>(n));
     source_.read(item.from[0], DType::kF32, values_.data(), 0, -1);
+    if (formats::gguf_holds_plus_one(item.name, c_))
+      for (float& v : values_) v += 1;
     check(item, values_.data(), n, n);
     ordered_.resize(values_.size());
     if (item.pair_heads > 0) interleave(values_.data(), ordered_.data(), n, n / item.pair_heads, 1);

@@ -52,9 +52,9 @@ Layout layout_of(const config::Quantize& q, DType model_type) {
 
 // Matrices that every loader of these layouts multiplies by its quantized kernels: the projections inside layers.
 bool is_projection(std::string_view name, const std::vector<int64_t>& shape) {
-  static constexpr std::array kLeaves = {"q_proj",    "k_proj",       "v_proj",    "o_proj",
-                                         "gate_proj", "up_proj",      "down_proj", "in_proj_qkv",
-                                         "in_proj_z", "in_proj_qkvz", "out_proj"};
+  static constexpr std::array kLeaves = {"q_proj",   "k_proj",    "v_proj",      "o_proj",    "gate_proj",
+                                         "up_proj",  "down_proj", "in_proj_qkv", "in_proj_z", "in_proj_qkvz",
+                                         "out_proj", "qkv_proj",  "gate_up_proj"};
   if (shape.size() != 2 || !name.ends_with(".weight") || name.find("layers.") == std::string_view::npos) return false;
   if (name.find("visual.") != std::string_view::npos) return false;
   return std::find(kLeaves.begin(), kLeaves.end(), leaf_of(name)) != kLeaves.end();

@@ -13,9 +13,8 @@ TEST_P(Trajectory, EqualsTransformersAndPeft) {
   cli::Tiny t;
   t.model = model;
   if (kind == "lora") {
-    const std::string targets = model.starts_with("gpt2")
-                                    ? "[c_attn, c_proj, c_fc]"
-                                    : "[q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj]";
+    const std::string targets =
+        read_json_file(cli::golden(model) + "/adapter/adapter_config.json")["target_modules"].dump();
     t.method = "{kind: lora, r: 4, alpha: 8, target_modules: " + targets + ", init_adapter: \"" + cli::golden(model) +
                "/adapter\"}";
   }
@@ -54,7 +53,8 @@ INSTANTIATE_TEST_SUITE_P(Golden, Trajectory,
                          [](const auto& i) { return std::get<0>(i.param) + "_" + std::get<1>(i.param); });
 
 INSTANTIATE_TEST_SUITE_P(Families, Trajectory,
-                         testing::Combine(testing::Values("mistral", "qwen2", "qwen2_untied"),
+                         testing::Combine(testing::Values("mistral", "qwen2", "qwen2_untied", "instella", "olmo2",
+                                                          "phi3", "phi3_longrope", "gemma3", "nanochat"),
                                           testing::Values("full", "lora")),
                          [](const auto& i) { return std::get<0>(i.param) + "_" + std::get<1>(i.param); });
 

@@ -67,11 +67,11 @@ TEST(ModelConfig, DefaultsAreTransformers) {
     if (want.contains("attention_bias")) {
       EXPECT_EQ(want["attention_bias"].get<bool>(), c.attention_bias) << type;
     }
-    for (const char* key : {"hidden_act", "activation_function"})
+    for (const char* key : {"hidden_act", "activation_function", "hidden_activation"})
       if (want.contains(key)) {
         EXPECT_EQ(want[key].get<std::string>(), c.activation) << type;
       }
-    if (want.contains("rope_parameters")) {
+    if (want.contains("rope_parameters") && want["rope_parameters"].contains("rope_theta")) {
       EXPECT_EQ(want["rope_parameters"]["rope_theta"].get<double>(), c.rope_theta) << type;
       EXPECT_EQ(want["rope_parameters"].value("partial_rotary_factor", 1.0), c.partial_rotary_factor) << type;
     }
@@ -93,7 +93,7 @@ TEST(ModelConfig, DefaultsAreTransformers) {
       EXPECT_EQ(want["layer_types"].get<std::vector<std::string>>(), types_of(c)) << type;
     }
   }
-  EXPECT_EQ(all.size(), 13u);
+  EXPECT_EQ(all.size(), 16u);
 }
 
 TEST(ModelConfig, BothSpellingsOfTransformersAgree) {
@@ -200,7 +200,9 @@ TEST(ModelConfig, RefusesWithKeyAndValue) {
   refused(R"({"model_type":"llama","rms_norm_eps":"1e-5"})", Exit::kBadInput, "rms_norm_eps");
   refused(R"({"model_type":"llama","tie_word_embeddings":1})", Exit::kBadInput, "true or false");
   refused(R"({"model_type":"llama","torch_dtype":"int3"})", Exit::kBadInput, "int3");
-  refused(R"({"model_type":"llama","rope_scaling":{"type":"longrope","factor":2}})", Exit::kMissing, "longrope");
+  refused(R"({"model_type":"llama","rope_scaling":{"type":"longrope","factor":2}})", Exit::kBadInput, "longrope");
+  refused(R"({"model_type":"llama","rope_scaling":{"type":"proportional","factor":2}})", Exit::kMissing,
+          "proportional");
   refused(R"({"model_type":"qwen3","partial_rotary_factor":0.5})", Exit::kMissing, "partial_rotary_factor");
   refused(R"({"model_type":"llama","attention_multiplier":0.1})", Exit::kMissing, "attention_multiplier");
   refused(R"({"model_type":"llama","final_logit_softcapping":30.0})", Exit::kMissing, "final_logit_softcapping");

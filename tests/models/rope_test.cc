@@ -39,6 +39,15 @@ constexpr Case kCases[] = {
      R"("rope_type":"yarn","factor":4.0,"mscale":0.7,"mscale_all_dim":1.0,"truncate":false,"beta_fast":16,"beta_slow":2)",
      {0.223872f, -0.956799f, 0.915319f, 0.962989f},
      {0.937104f, -0.113222f, 0.30079f, 0.030585f}},
+    // LongRoPE beyond its original maximum, and within it.
+    {R"("original_max_position_embeddings":64,)",
+     R"("rope_type":"longrope","short_factor":[1.0,1.1,1.3,1.7],"long_factor":[1.0,2.0,3.5,8.0])",
+     {0.250977f, 1.077713f, 1.009793f, 1.079987f},
+     {1.050561f, 0.072114f, 0.383386f, 0.017146f}},
+    {R"("original_max_position_embeddings":128,)",
+     R"("rope_type":"longrope","short_factor":[1.0,1.1,1.3,1.7],"long_factor":[1.0,2.0,3.5,8.0])",
+     {0.232359f, 0.522585f, 0.559575f, 0.997211f},
+     {0.97263f, -0.852587f, 0.82878f, 0.074636f}},
 };
 
 TEST(Rope, TablesEqualTransformers) {

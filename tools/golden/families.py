@@ -1,12 +1,56 @@
 """The small models of tools/golden/models.py beside Llama, Qwen3 and GPT-2: one or two of each family, with what is its own in use."""
 import torch
-from transformers import MistralConfig, MistralForCausalLM, Qwen2Config, Qwen2ForCausalLM
+from transformers import (AutoConfig, Gemma3ForCausalLM, Gemma3TextConfig, LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM, NanoChatConfig, NanoChatForCausalLM,
+                          Olmo2Config, Olmo2ForCausalLM, Phi3Config, Phi3ForCausalLM, Qwen2Config, Qwen2ForCausalLM)
+from transformers.models.olmo2.modeling_olmo2 import Olmo2Attention
 
-# windows shorter than the documents (5 to 23 tokens); grouped heads; head_dim * heads different from the width
+
+class InstellaConfig(LlamaConfig):
+    model_type = "instella"
+
+
+class InstellaForCausalLM(LlamaForCausalLM):
+    """AMD's class ships with its model: Llama's layer around OLMo 2's attention, the norms before each block under other names."""
+
+    config_class = InstellaConfig
+
+    def __init__(self, config):
+        super().__init__(config)
+        config._attn_implementation = "sdpa"
+        for i, layer in enumerate(self.model.layers):
+            layer.self_attn = Olmo2Attention(config, i)
+            layer.pre_attention_layernorm, layer.pre_feedforward_layernorm = layer.input_layernorm, layer.post_attention_layernorm
+            del layer.input_layernorm, layer.post_attention_layernorm
+            layer.forward = forward_of(layer)
+
+
+def forward_of(layer):
+    def forward(hidden_states, position_embeddings=None, attention_mask=None, **kwargs):
+        h, _ = layer.self_attn(hidden_states=layer.pre_attention_layernorm(hidden_states), position_embeddings=position_embeddings, attention_mask=attention_mask)
+        hidden_states = hidden_states + h
+        return hidden_states + layer.mlp(layer.pre_feedforward_layernorm(hidden_states))
+    return forward
+
+
+AutoConfig.register("instella", InstellaConfig)
+
+# windows shorter than the documents (5 to 23 tokens); grouped heads; head_dim * heads different from the width; no row of
+# padding, whose gradient torch leaves out
+SMALL = dict(vocab_size=96, max_position_embeddings=64, pad_token_id=None, bos_token_id=None, eos_token_id=None)
 CASES = {
     "mistral": lambda: MistralForCausalLM(MistralConfig(vocab_size=96, hidden_size=40, intermediate_size=56, num_hidden_layers=2, num_attention_heads=6, num_key_value_heads=2, head_dim=8, max_position_embeddings=64, sliding_window=7, rms_norm_eps=1e-5, tie_word_embeddings=False)),
     # the window begins at the second layer
     "qwen2": lambda: Qwen2ForCausalLM(Qwen2Config(vocab_size=96, hidden_size=36, intermediate_size=48, num_hidden_layers=3, num_attention_heads=3, num_key_value_heads=1, max_position_embeddings=64, use_sliding_window=True, sliding_window=5, max_window_layers=1, tie_word_embeddings=True)),
     "qwen2_untied": lambda: Qwen2ForCausalLM(Qwen2Config(vocab_size=96, hidden_size=32, intermediate_size=40, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=64, tie_word_embeddings=False)),
+    "instella": lambda: InstellaForCausalLM(InstellaConfig(**SMALL, hidden_size=30, intermediate_size=44, num_hidden_layers=2, num_attention_heads=3, num_key_value_heads=3, rms_norm_eps=1e-5, rope_parameters={"rope_type": "default", "rope_theta": 3691950.0})),
+    "olmo2": lambda: Olmo2ForCausalLM(Olmo2Config(**SMALL, hidden_size=36, intermediate_size=44, num_hidden_layers=2, num_attention_heads=6, num_key_value_heads=2)),
+    # three quarters of a head turn
+    "phi3": lambda: Phi3ForCausalLM(Phi3Config(**SMALL, hidden_size=32, intermediate_size=44, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, sliding_window=6, partial_rotary_factor=0.75, tie_word_embeddings=True)),
+    # texts within the original maximum, and (in tests/models) the tables beyond it
+    "phi3_longrope": lambda: Phi3ForCausalLM(Phi3Config(**(SMALL | dict(max_position_embeddings=256)), original_max_position_embeddings=64, hidden_size=24, intermediate_size=40, num_hidden_layers=2, num_attention_heads=3, num_key_value_heads=3, rope_scaling={"type": "longrope", "short_factor": [1.0, 1.1, 1.3, 1.7], "long_factor": [1.0, 2.0, 3.5, 8.0]})),
+    # five of six layers slide; here the pattern is two of three, and the scores' scale is not head_dim's
+    "gemma3": lambda: Gemma3ForCausalLM(Gemma3TextConfig(**SMALL, hidden_size=36, intermediate_size=40, num_hidden_layers=3, num_attention_heads=4, num_key_value_heads=2, head_dim=16, sliding_window=5, sliding_window_pattern=3, query_pre_attn_scalar=24, rope_parameters={"full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 1e6}, "sliding_attention": {"rope_type": "default", "rope_theta": 1e4}})),
+    "nanochat": lambda: NanoChatForCausalLM(NanoChatConfig(**SMALL, hidden_size=32, intermediate_size=72, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2)),
 }
-TARGETS = {}
+TARGETS = {"phi3": ["qkv_proj", "o_proj", "gate_up_proj", "down_proj"], "nanochat": ["q_proj", "k_proj", "v_proj", "o_proj", "fc1", "fc2"]}
+TARGETS["phi3_longrope"] = TARGETS["phi3"]

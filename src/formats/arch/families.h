@@ -12,7 +12,8 @@
 namespace mxt::formats {
 
 extern const Family kLlama, kMistral, kInstella, kQwen2, kQwen3, kQwen3Moe, kQwen3Next, kQwen35, kQwen35Text,
-    kQwen35Moe, kQwen35MoeText, kQwen3Vl, kQwen3VlText, kQwen3VlMoe, kQwen3VlMoeText, kGpt2, kNanochat, kBert;
+    kQwen35Moe, kQwen35MoeText, kQwen3Vl, kQwen3VlText, kQwen3VlMoe, kQwen3VlMoeText, kOlmo2, kPhi3, kGemma3, kGpt2,
+    kNanochat, kBert;
 
 // Names of Llama's modules, which most decoders took over.
 inline constexpr std::string_view kDecoderModules[] = {"q_proj",    "k_proj",  "v_proj",   "o_proj",
@@ -48,6 +49,7 @@ constexpr std::array<WeightName, N + M> joined(const WeightName (&a)[N], const W
 
 // config.json of a Llama-like decoder that came from a GGUF.
 void write_decoder(const ModelConfig& c, OrderedJson& j);
+void write_partial_rotary(const ModelConfig& c, OrderedJson& j);
 void write_experts(const ModelConfig& c, OrderedJson& j);
 // GGUF keys of key/value heads and epsilon; head_dim too where it is not width / heads, or `always`.
 void write_gguf_attention(const GgufKeys& k, const ModelConfig& c, bool always = true);

@@ -21,9 +21,10 @@ void check_expressible(const ModelConfig& c) {
       (r.attention_factor || r.mscale || r.mscale_all_dim || r.beta_fast != 32 || r.beta_slow != 1 || !r.truncate))
     refuse("this model's rope_scaling: yarn with its usual betas and attention factor alone");
   if (const std::string what = c.family->gguf_lacks(c); !what.empty()) refuse(what);
+  if (r.kind == RopeScaling::Kind::kLongRope && c.family->gguf_beside.empty()) refuse("LongRoPE of this architecture");
   int64_t window = 0;
   for (const LayerSpec& l : c.layers) window = std::max(window, l.window);
-  if (window > 0)
+  if (window > 0 && !c.family->gguf_windows)
     log::warn("a GGUF file cannot state this model's sliding window: its readers attend to more than {} tokens back",
               window);
 }

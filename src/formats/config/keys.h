@@ -104,5 +104,4 @@ class Keys {
   mutable const char* name_ = "";
 };
 
-
 }  // namespace mxt::formats

@@ -23,8 +23,8 @@ std::vector<std::string> stated_types(const Keys& k, const ModelConfig& c) {
 
 int64_t window_of(const Keys& k, const Family& f) {
   const bool windowed =
-      f.windows == Windows::kSwitch ? k.boolean({"use_sliding_window"}, false) : f.windows == Windows::kAll;
-  return windowed && !k.is_null("sliding_window") ? k.integer({"sliding_window"}, 4096, 0, kMaxTokens) : 0;
+      f.windows == Windows::kSwitch ? k.boolean({"use_sliding_window"}, false) : f.windows != Windows::kNone;
+  return windowed && !k.is_null("sliding_window") ? k.integer({"sliding_window"}, f.window, 0, kMaxTokens) : 0;
 }
 
 LayerSpec layer_of(const std::string& type, const Keys& k, const Family& f, int64_t window) {
@@ -51,6 +51,8 @@ LayerSpec usual_layer(int64_t i, const Keys& k, const Family& f, int64_t window)
   LayerSpec l;
   if (f.linear_attention) {
     if ((i + 1) % k.integer({"full_attention_interval"}, 4, 1, kMaxCount) != 0) l.mixer = Mixer::kGatedDelta;
+  } else if (f.windows == Windows::kMost) {
+    if ((i + 1) % k.integer({"sliding_window_pattern"}, 6, 1, kMaxCount) != 0) l.window = window;
   } else if (f.windows == Windows::kAll || i >= k.integer({"max_window_layers"}, 28, 0, kMaxCount)) {
     l.window = window;
   }

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
 
@@ -23,8 +24,8 @@ void refuse_foreign(const Keys& k, const Family& f) {
                                                          {"num_experts", 0}};
   for (const auto& [name, neutral] : kNeutral) {
     const std::string_view key = name;
-    if ((key == "final_logit_softcapping" && f.softcap != 0) || (key.ends_with("experts") && f.num_experts != 0))
-      continue;
+    if (key.ends_with("experts") && f.num_experts != 0) continue;
+    if (std::find(f.own_keys.begin(), f.own_keys.end(), key) != f.own_keys.end()) continue;
     const OrderedJson* v = k.find({name});
     if (v && v->is_number() && v->get<double>() != neutral)
       fail_missing("{}: \"{}\" is {}: {} models have no such thing, and this one would be computed wrong", k.source(),
@@ -101,7 +102,8 @@ void parse_text(const Keys& k, const Keys& whole, const Family& f, ModelConfig& 
   parse_moe(k, f, c);
   read_layers(k, f, c);
   parse_linear_attention(k, f, c);
-  c.final_logit_softcapping = k.number({"final_logit_softcapping"}, f.softcap, 0, 1e6);
+  const double softcap = k.is_null("final_logit_softcapping") ? 0 : f.softcap;
+  c.final_logit_softcapping = k.number({"final_logit_softcapping"}, softcap, 0, 1e6);
   if (f.read) f.read(k, c);
   c.dtype = parse_dtype(k);
   if (!c.dtype) c.dtype = parse_dtype(whole);
@@ -150,7 +152,10 @@ ModelConfig read_model_config(const std::string& path) {
   return parse_model_config(parse_ordered_json(read_file(file), file), file);
 }
 
-int64_t ModelConfig::rotary() const { return std::llround(static_cast<double>(head_dim) * partial_rotary_factor); }
+int64_t ModelConfig::rotary() const {
+  // As transformers' int(), but for products that only rounding keeps from a whole number.
+  return static_cast<int64_t>(static_cast<double>(head_dim) * partial_rotary_factor + 1e-6);
+}
 
 void ModelConfig::check(std::string_view source) const {
   if (num_heads % num_kv_heads != 0)
@@ -162,6 +167,11 @@ void ModelConfig::check(std::string_view source) const {
     fail_input("{}: rotary embedding needs an even head_dim, not {}", source, head_dim);
   if (num_experts > 0 && experts_per_token > num_experts)
     fail_input("{}: {} experts per token of {} experts", source, experts_per_token, num_experts);
+  if (rope_scaling.kind == RopeScaling::Kind::kLongRope)
+    for (const auto* list : {&rope_scaling.short_factor, &rope_scaling.long_factor})
+      if (static_cast<int64_t>(list->size()) != rotary() / 2)
+        fail_input("{}: rotary scaling \"longrope\" lists {} divisors for {} rotated pairs", source, list->size(),
+                   rotary() / 2);
   if (!rope_scaling.mrope_section.empty()) {
     int64_t sum = 0;
     for (int64_t s : rope_scaling.mrope_section) sum += s < 0 ? head_dim : s;

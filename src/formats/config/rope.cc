@@ -6,6 +6,26 @@
 namespace mxt::formats {
 namespace {
 
+// LongRoPE's divisors for texts within the original maximum and for longer ones; Phi-3 states that maximum beside the
+// object, and the ratio of the two maxima stands for a factor that is not stated.
+void read_long(const Keys& k, const Keys& whole, RopeScaling& r) {
+  constexpr int64_t kMost = int64_t{1} << 40;
+  for (const auto& [name, list] : {std::pair{"short_factor", &r.short_factor}, {"long_factor", &r.long_factor}}) {
+    const OrderedJson* v = k.find({name});
+    if (!v || !v->is_array()) fail_input("{}: rotary scaling \"longrope\" has no list \"{}\"", k.source(), name);
+    for (const auto& x : *v) {
+      if (!x.is_number() || !(x.get<double>() > 0 && x.get<double>() < 1e6))
+        fail_input("{}: \"{}\" holds {}: divisors above 0 are wanted", k.source(), name, Keys::shown(x));
+      list->push_back(x.get<float>());
+    }
+  }
+  const int64_t now = whole.integer({"max_position_embeddings"}, 4096, 1, kMost);
+  r.original_max_positions = whole.integer({"original_max_position_embeddings"},
+                                           k.integer({"original_max_position_embeddings"}, 4096, 1, kMost), 1, kMost);
+  r.factor = k.number({"factor"}, static_cast<double>(now) / static_cast<double>(r.original_max_positions), 1e-6, 1e6);
+  if (k.find({"attention_factor"})) r.attention_factor = k.number({"attention_factor"}, 1.0, 0, 1e6);
+}
+
 // `whole` is the config that the object `j` stands in.
 RopeScaling parse_scaling(const OrderedJson& j, const Keys& whole) {
   const std::string_view source = whole.source();
@@ -23,15 +43,20 @@ RopeScaling parse_scaling(const OrderedJson& j, const Keys& whole) {
     r.kind = Kind::kYarn;
   else if (type == "llama3")
     r.kind = Kind::kLlama3;
+  else if (type == "longrope" || type == "su")
+    r.kind = Kind::kLongRope;
   else
-    fail_missing("{}: rotary scaling of type \"{}\" is not built in: default, linear, dynamic, yarn and llama3 are",
-                 source, type);
-  if (r.kind != Kind::kNone) {
+    fail_missing(
+        "{}: rotary scaling of type \"{}\" is not built in: default, linear, dynamic, yarn, llama3 and longrope are",
+        source, type);
+  if (r.kind == Kind::kLongRope) read_long(k, whole, r);
+  if (r.kind != Kind::kNone && r.kind != Kind::kLongRope) {
     if (!k.find({"factor"})) fail_input("{}: rotary scaling \"{}\" has no \"factor\"", source, type);
     r.factor = k.number({"factor"}, 1.0, 1e-6, 1e6);
   }
   // Phi and its kin state it beside the object; transformers lets that one win, for the types that ask for it.
-  r.original_max_positions = k.integer({"original_max_position_embeddings"}, 0, 1, int64_t{1} << 40);
+  if (r.kind != Kind::kLongRope)
+    r.original_max_positions = k.integer({"original_max_position_embeddings"}, 0, 1, int64_t{1} << 40);
   if (r.kind == Kind::kLlama3 || r.kind == Kind::kYarn)
     r.original_max_positions =
         whole.integer({"original_max_position_embeddings"}, r.original_max_positions, 1, int64_t{1} << 40);
@@ -64,6 +89,26 @@ RopeScaling parse_scaling(const OrderedJson& j, const Keys& whole) {
   return r;
 }
 
+// Two rotary embeddings (Gemma 3): that of full layers, which may be scaled, and that of sliding ones. transformers 5
+// writes rope_parameters with one object for each; before it rope_theta and rope_scaling were of full layers, and
+// rope_local_base_freq of the others.
+void read_two(const Keys& k, const Family& f, ModelConfig& c) {
+  const OrderedJson *parameters = k.object("rope_parameters"), *older = k.object("rope_scaling");
+  const OrderedJson none = OrderedJson::object();
+  const auto part = [&](const char* name) -> const OrderedJson& {
+    const OrderedJson* o = parameters ? Keys(*parameters, k.source()).object(name) : nullptr;
+    return o ? *o : none;
+  };
+  const OrderedJson &full = part("full_attention"), &sliding = part("sliding_attention");
+  c.rope_theta = Keys(full, k.source()).number({"rope_theta"}, k.number({"rope_theta"}, f.rope_theta), 1e-3, 1e15);
+  c.sliding_rope_theta =
+      Keys(sliding, k.source())
+          .number({"rope_theta"}, k.number({"rope_local_base_freq"}, f.sliding_rope_theta), 1e-3, 1e15);
+  if (const RopeScaling s = parse_scaling(sliding, k); s.kind != RopeScaling::Kind::kNone)
+    fail_missing("{}: scaled rotary embedding of sliding layers is not built in", k.source());
+  c.rope_scaling = parse_scaling(older ? *older : full, k);
+}
+
 }  // namespace
 
 // transformers 5 writes rope_parameters {rope_theta, rope_type, partial_rotary_factor, …}; before it rope_theta,
@@ -75,6 +120,7 @@ void read_rope(const Keys& k, const Family& f, ModelConfig& c) {
   const OrderedJson* scaling = parameters ? parameters : older;
   if (parameters && older && !(parse_scaling(*parameters, k) == parse_scaling(*older, k)))
     fail_input("{}: \"rope_scaling\" and \"rope_parameters\" differ: keep the one that is meant", k.source());
+  if (f.sliding_rope_theta > 0) return read_two(k, f, c);
   if (parameters)
     for (const auto& [name, v] : parameters->items())
       if (v.is_object())
@@ -94,7 +140,7 @@ void read_rope(const Keys& k, const Family& f, ModelConfig& c) {
     std::tie(c.rope_theta, c.partial_rotary_factor) = stated;
   }
   // transformers' class of such a model either passes over the key or fails, by rope_type; others rotate that part.
-  if (f.partial_rotary_factor == 1.0 && c.partial_rotary_factor != 1.0)
+  if (f.partial_rotary_factor == 1.0 && !f.reads_partial_rotary && c.partial_rotary_factor != 1.0)
     fail_missing("{}: \"partial_rotary_factor\": {} is not built in for {} models", k.source(), c.partial_rotary_factor,
                  f.model_type);
   if (scaling) c.rope_scaling = parse_scaling(*scaling, k);

@@ -31,6 +31,11 @@ OrderedJson scaling_of(const RopeScaling& r) {
   if (r.kind == Kind::kNone) return nullptr;
   if (r.kind == Kind::kDivisors)
     fail_missing("a config.json cannot state this GGUF file's rope_freqs.weight: begin with the model's folder");
+  if (r.kind == Kind::kLongRope)
+    return {{"rope_type", "longrope"},
+            {"short_factor", r.short_factor},
+            {"long_factor", r.long_factor},
+            {"original_max_position_embeddings", r.original_max_positions}};
   OrderedJson j;
   const char* names[] = {"default", "linear", "dynamic", "yarn", "llama3"};
   j["rope_type"] = names[static_cast<int>(r.kind)];
@@ -65,6 +70,13 @@ void write_decoder(const ModelConfig& c, OrderedJson& j) {
   j["rope_scaling"] = scaling_of(c.rope_scaling);
   j["attention_bias"] = c.attention_bias;
   j["attention_dropout"] = c.attn_pdrop;
+}
+
+void write_partial_rotary(const ModelConfig& c, OrderedJson& j) {
+  j["partial_rotary_factor"] = c.partial_rotary_factor;
+  if (c.rope_scaling.original_max_positions > 0)
+    j["original_max_position_embeddings"] = c.rope_scaling.original_max_positions;
+  j["sliding_window"] = c.layers[0].window > 0 ? OrderedJson(c.layers[0].window) : OrderedJson(nullptr);
 }
 
 // A GGUF with experts has them in every layer.

@@ -47,6 +47,7 @@ GgufView make_view(const Gguf& g, const GgufTensor& t, std::string name, const W
   v.name = std::move(name);
   v.shape = t.shape();
   v.tensor = &t;
+  v.less = n.plus_one && v.name.ends_with(".weight") ? 1.0f : 0.0f;
   const bool conv1d = in_block && c.family->conv1d;
   if (conv1d && v.shape.size() == 2) {
     v.layout = Layout::kTransposed;
@@ -96,7 +97,10 @@ std::vector<GgufView> gguf_hf_views(const Gguf& g, const ModelConfig& c) {
   const Family& f = *c.family;
   std::vector<GgufView> out;
   for (const GgufTensor& t : g.tensors()) {
-    if (t.name == "rope_freqs.weight") continue;  // stated in the config: model_config_from_gguf
+    // Stated in the config: model_config_from_gguf.
+    if (t.name == "rope_freqs.weight" ||
+        std::find(f.gguf_beside.begin(), f.gguf_beside.end(), t.name) != f.gguf_beside.end())
+      continue;
     int64_t layer = 0;
     std::string_view stem, suffix;
     const WeightName* n = nullptr;
@@ -131,7 +135,7 @@ void read_gguf_view(const Gguf& g, const GgufView& v, int64_t begin, int64_t end
     for (int64_t r = begin; r < end; ++r) {
       int64_t from = r;
       if (half > 0) from = r / (2 * half) * (2 * half) + r % half * 2 + r / half % 2;
-      out[r - begin] = all[static_cast<size_t>(from)];
+      out[r - begin] = all[static_cast<size_t>(from)] - v.less;
     }
     return;
   }
@@ -156,6 +160,15 @@ void read_gguf_view(const Gguf& g, const GgufView& v, int64_t begin, int64_t end
         for (int64_t k = 0; k < width; ++k) out[(r - begin) * width + k] = all[static_cast<size_t>(k * columns + r)];
     });
   }
+}
+
+bool gguf_holds_plus_one(std::string_view gguf, const ModelConfig& c) {
+  int64_t layer = 0;
+  std::string_view stem, suffix;
+  const bool block = split_block(gguf, &layer, &stem, &suffix);
+  const WeightName* n =
+      block ? find_name(c.family->gguf_block, stem) : find_name(c.family->gguf_top, gguf.substr(0, gguf.rfind('.')));
+  return n && n->plus_one && gguf.ends_with(".weight");
 }
 
 std::string gguf_tensor_name(std::string_view hf, const ModelConfig& c) {

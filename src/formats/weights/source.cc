@@ -239,7 +239,7 @@ class GgufFile final : public WeightSource {
                           : type == DType::kF16 ? GgmlType::kF16
                                                 : GgmlType::kF32;
     const bool plain_type = type == DType::kF32 || type == DType::kF16 || type == DType::kBF16;
-    if (!plain_type || v.tensor->type != want || v.layout != GgufView::Layout::kPlain) return {};
+    if (!plain_type || v.tensor->type != want || v.layout != GgufView::Layout::kPlain || v.less != 0) return {};
     const size_t width = static_cast<size_t>(row_size(v.shape)) * size_of(type);
     const auto bytes = gguf_.bytes(*v.tensor).subspan(static_cast<size_t>(v.first_row) * width,
                                                       static_cast<size_t>(row_count(v.shape)) * width);

@@ -1,0 +1,155 @@
+// What families keep their own way on disk: a GGUF of each reads back as the folder that it was made from.
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "formats/family.h"
+#include "formats/gguf_hf.h"
+#include "formats/helpers.h"
+#include "formats/weight_source.h"
+
+namespace mxt::formats {
+namespace {
+
+ModelConfig parse(const std::string& text) {
+  return parse_model_config(parse_ordered_json(text, "config.json"), "config.json");
+}
+
+std::string model(const std::string& name) { return std::string(MXT_SOURCE_DIR) + "/tests/golden/models/" + name; }
+
+// The golden model with what a GGUF cannot state (Gemma's odd scale and pattern) as GGUFs have it.
+ModelConfig plain_config(const std::string& name) {
+  OrderedJson j = parse_ordered_json(read_file(model(name) + "/config.json"), name);
+  if (name == "gemma3") {
+    j["query_pre_attn_scalar"] = 16;
+    j["layer_types"] = {"sliding_attention", "sliding_attention", "sliding_attention"};
+  }
+  return parse_model_config(j, name);
+}
+
+class GgufOf : public testing::TestWithParam<std::string> {};
+
+TEST_P(GgufOf, FamilyReadsBackTheSame) {
+  TempFolder dir;
+  const auto folder = WeightSource::open(model(GetParam()));
+  const ModelConfig c = plain_config(GetParam());
+  const std::string path = dir / "m.gguf";
+  {
+    GgufWriter out(path);
+    write_gguf_model(out, c, GetParam(), 0);
+    for (const std::string& hf : folder->names()) {
+      const std::string name = gguf_tensor_name(hf, c);
+      ASSERT_NE(name, "") << hf;
+      out.declare(name, GgmlType::kF32, folder->shape(hf));
+    }
+    for (const std::string& hf : folder->names()) {
+      const std::string name = gguf_tensor_name(hf, c);
+      const auto shape = folder->shape(hf);
+      std::vector<float> w(static_cast<size_t>(shape[0] * (shape.size() > 1 ? shape[1] : 1)));
+      folder->read(hf, DType::kF32, w.data());
+      if (gguf_holds_plus_one(name, c))
+        for (float& v : w) v += 1;
+      out.append(name, w.data(), shape.size() > 1 ? shape[0] : 1);
+    }
+    out.commit();
+  }
+  const auto file = WeightSource::open(path);
+  const ModelConfig& back = file->config();
+  EXPECT_EQ(back.model_type, c.model_type);
+  EXPECT_EQ(back.layers, c.layers);
+  EXPECT_EQ(back.rotary(), c.rotary());
+  EXPECT_EQ(back.rope_theta, c.rope_theta);
+  EXPECT_EQ(back.sliding_rope_theta, c.sliding_rope_theta);
+  EXPECT_EQ(back.rope_scaling, c.rope_scaling);
+  EXPECT_EQ(back.query_scalar, c.query_scalar);
+  EXPECT_EQ(back.activation, c.activation);
+  EXPECT_EQ(back.tie_embeddings, c.tie_embeddings);
+  EXPECT_EQ(back.num_kv_heads, c.num_kv_heads);
+  EXPECT_FLOAT_EQ(static_cast<float>(back.norm_eps), static_cast<float>(c.norm_eps));
+  EXPECT_EQ(file->names().size(), folder->names().size());
+  for (const std::string& hf : folder->names()) {
+    ASSERT_TRUE(file->has(hf)) << hf;
+    ASSERT_EQ(file->shape(hf), folder->shape(hf)) << hf;
+    const auto shape = folder->shape(hf);
+    std::vector<float> want(static_cast<size_t>(shape[0] * (shape.size() > 1 ? shape[1] : 1))), got(want.size());
+    folder->read(hf, DType::kF32, want.data());
+    file->read(hf, DType::kF32, got.data());
+    for (size_t i = 0; i < want.size(); ++i) ASSERT_NEAR(want[i], got[i], 1e-6) << hf;
+  }
+  // What such a file gives as config.json says the same.
+  const ModelConfig again = parse_model_config(to_hf_config(back), "again");
+  EXPECT_EQ(again.layers, c.layers);
+  EXPECT_EQ(again.rotary(), c.rotary());
+  EXPECT_EQ(again.sliding_rope_theta, c.sliding_rope_theta);
+  EXPECT_EQ(again.query_scalar, c.query_scalar);
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, GgufOf, testing::Values("olmo2", "phi3", "gemma3"),
+                         [](const auto& i) { return i.param; });
+
+TEST(Families, WhatAGgufCannotStateIsRefused) {
+  TempFolder dir;
+  const auto written = [&](const ModelConfig& c) {
+    GgufWriter out(dir / "m.gguf");
+    write_gguf_model(out, c, "m", 0);
+  };
+  const auto gemma = [&](const char* keys) {
+    return parse(fmt::format(R"({{"model_type":"gemma3_text","num_hidden_layers":6{}}})", keys));
+  };
+  EXPECT_NO_THROW(written(gemma("")));
+  expect_refused([&] { written(gemma(R"(,"query_pre_attn_scalar":24)")); }, Exit::kMissing, "query_pre_attn_scalar 24");
+  expect_refused([&] { written(gemma(R"(,"sliding_window_pattern":3)")); }, Exit::kMissing, "five of six");
+  expect_refused([&] { written(gemma(R"(,"rope_local_base_freq":500)")); }, Exit::kMissing, "base of 500");
+  expect_refused([&] { written(parse(R"({"model_type":"nanochat"})")); }, Exit::kMissing, "nanochat");
+}
+
+TEST(Families, Gemma3ReadsBothSpellingsOfItsRotaryBases) {
+  const ModelConfig old = parse(R"({"model_type":"gemma3_text","num_hidden_layers":6,"rope_theta":500000,
+    "rope_local_base_freq":2000,"rope_scaling":{"rope_type":"linear","factor":8.0},"sliding_window":512,
+    "sliding_window_pattern":3})");
+  const ModelConfig now = parse(R"({"model_type":"gemma3_text","num_hidden_layers":6,"sliding_window":512,
+    "layer_types":["sliding_attention","sliding_attention","full_attention","sliding_attention","sliding_attention",
+    "full_attention"],"rope_parameters":{"full_attention":{"rope_theta":500000,"rope_type":"linear","factor":8.0},
+    "sliding_attention":{"rope_theta":2000,"rope_type":"default"}}})");
+  EXPECT_EQ(old.rope_theta, 500000);
+  EXPECT_EQ(old.sliding_rope_theta, 2000);
+  EXPECT_EQ(old.rope_scaling.kind, RopeScaling::Kind::kLinear);
+  EXPECT_EQ(now.rope_theta, old.rope_theta);
+  EXPECT_EQ(now.sliding_rope_theta, old.sliding_rope_theta);
+  EXPECT_EQ(now.rope_scaling, old.rope_scaling);
+  EXPECT_EQ(now.layers, old.layers);
+  EXPECT_EQ(old.layers[1].window, 512);
+  EXPECT_EQ(old.layers[2].window, 0);
+  const ModelConfig defaults = parse(R"({"model_type":"gemma3_text"})");
+  EXPECT_EQ(defaults.rope_theta, 1e6);
+  EXPECT_EQ(defaults.sliding_rope_theta, 1e4);
+  EXPECT_EQ(defaults.query_scalar, 256);
+  EXPECT_EQ(defaults.layers[5].window, 0);
+  EXPECT_EQ(defaults.layers[6].window, 4096);
+  expect_refused([] { parse(R"({"model_type":"gemma3_text","attn_logit_softcapping":50.0})"); }, Exit::kMissing,
+                 "attn_logit_softcapping");
+  expect_refused([] { parse(R"({"model_type":"gemma3_text","use_bidirectional_attention":true})"); }, Exit::kMissing,
+                 "use_bidirectional_attention");
+}
+
+TEST(Families, LongRopeListsOneDivisorForEachRotatedPair) {
+  const auto phi = [](const char* rope) {
+    return fmt::format(R"({{"model_type":"phi3","hidden_size":64,"num_attention_heads":4,"max_position_embeddings":8192,
+      "original_max_position_embeddings":2048,"partial_rotary_factor":0.75,"rope_scaling":{}}})",
+                       rope);
+  };
+  const ModelConfig c = parse(phi(R"({"type":"longrope","short_factor":[1,1,1,1,1,1.5],"long_factor":[1,2,3,4,5,6]})"));
+  EXPECT_EQ(c.rotary(), 12);
+  EXPECT_EQ(c.rope_scaling.original_max_positions, 2048);
+  EXPECT_EQ(c.rope_scaling.factor, 4);
+  EXPECT_EQ(c.rope_scaling.long_factor[5], 6);
+  expect_refused([&] { parse(phi(R"({"type":"longrope","short_factor":[1],"long_factor":[1,2,3,4,5,6]})")); },
+                 Exit::kBadInput, "1 divisors for 6");
+  expect_refused([&] { parse(phi(R"({"type":"longrope","long_factor":[1,2,3,4,5,6]})")); }, Exit::kBadInput,
+                 "no list \"short_factor\"");
+  expect_refused([&] { parse(phi(R"({"type":"su","short_factor":[0],"long_factor":[1]})")); }, Exit::kBadInput,
+                 "above 0");
+}
+
+}  // namespace
+}  // namespace mxt::formats
