@@ -18,8 +18,8 @@ struct Cid {
   Codec codec = Codec::kRaw;
   std::string digest;  // 32 bytes
 
-  std::string text() const;    // version 1 in base32, "bafk…" or "bafy…"
-  std::string binary() const;  // version 1
+  std::string text(int version = 1) const;  // version 1 in base32, "bafk…" or "bafy…"; version 0 of dag-pb, "Qm…"
+  std::string binary(int version = 1) const;
   bool holds(std::string_view block) const;
   auto operator<=>(const Cid&) const = default;
 };

@@ -56,6 +56,23 @@ std::string decode_base58(std::string_view text) {
   return bytes;
 }
 
+std::string encode_base58(std::string_view bytes) {
+  std::string digits;  // little-endian
+  for (char b : bytes) {
+    uint32_t carry = static_cast<unsigned char>(b);
+    for (char& d : digits) {
+      carry += static_cast<uint32_t>(d) << 8;
+      d = static_cast<char>(carry % 58);
+      carry /= 58;
+    }
+    for (; carry; carry /= 58) digits += static_cast<char>(carry % 58);
+  }
+  for (size_t i = 0; i < bytes.size() && bytes[i] == '\0'; ++i) digits += '\0';
+  std::reverse(digits.begin(), digits.end());
+  for (char& d : digits) d = kBase58[static_cast<unsigned char>(d)];
+  return digits;
+}
+
 // LEB128; false where it ends early or is longer than 63 bits.
 bool read_varint(std::string_view* s, uint64_t* out) {
   *out = 0;
@@ -91,13 +108,16 @@ bool read_field(std::string_view* s, uint64_t* number, uint64_t* value, std::str
 
 }  // namespace
 
-std::string Cid::binary() const {
+std::string Cid::binary(int version) const {
+  MXT_ASSERT(version == 1 || (version == 0 && codec == Codec::kDagPb));
+  if (version == 0) return "\x12\x20" + digest;
   std::string s{'\x01', static_cast<char>(codec), '\x12', '\x20'};
   return s + digest;
 }
 
-std::string Cid::text() const {
-  const std::string bytes = binary();
+std::string Cid::text(int version) const {
+  const std::string bytes = binary(version);
+  if (version == 0) return encode_base58(bytes);
   std::string out = "b";
   uint32_t held = 0;
   int n = 0;
