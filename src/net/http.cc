@@ -5,12 +5,14 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <cstdio>
 #include <exception>
 #include <mutex>
 #include <thread>
 
 #include "base/error.h"
 #include "base/text.h"
+#include "net/body.h"
 #include "net/url.h"
 
 namespace mxt::net {
@@ -109,6 +111,27 @@ size_t on_body(char* data, size_t size, size_t n, void* user) {
   return bytes;
 }
 
+struct Upload {
+  BodyReader reader;
+  Transfer* transfer;
+};
+
+size_t on_read(char* to, size_t size, size_t n, void* user) {
+  auto& u = *static_cast<Upload*>(user);
+  try {
+    return u.reader.read(to, size * n);
+  } catch (...) {
+    u.transfer->thrown = std::current_exception();
+    return CURL_READFUNC_ABORT;
+  }
+}
+
+int on_seek(void* user, curl_off_t offset, int origin) {
+  if (offset != 0 || origin != SEEK_SET) return CURL_SEEKFUNC_CANTSEEK;
+  static_cast<Upload*>(user)->reader.rewind();
+  return CURL_SEEKFUNC_OK;
+}
+
 int on_progress(void* user, curl_off_t, curl_off_t, curl_off_t, curl_off_t) {
   const auto& t = *static_cast<Transfer*>(user);
   return t.cancel && t.cancel->load(std::memory_order_relaxed) ? 1 : 0;
@@ -159,9 +182,18 @@ struct HttpClient::State {
     set(CURLOPT_NOPROGRESS, 0L);
     set(CURLOPT_XFERINFOFUNCTION, on_progress);
     set(CURLOPT_XFERINFODATA, &t);
-    if (method == "HEAD")
+    Upload upload{BodyReader(r.parts), &t};
+    if (method == "HEAD") {
       set(CURLOPT_NOBODY, 1L);
-    else if (with_body) {
+    } else if (with_body && !r.parts.empty()) {
+      set(CURLOPT_UPLOAD, 1L);
+      set(CURLOPT_INFILESIZE_LARGE, static_cast<curl_off_t>(upload.reader.size()));
+      set(CURLOPT_READFUNCTION, on_read);
+      set(CURLOPT_READDATA, &upload);
+      set(CURLOPT_SEEKFUNCTION, on_seek);
+      set(CURLOPT_SEEKDATA, &upload);
+      set(CURLOPT_CUSTOMREQUEST, method.c_str());
+    } else if (with_body) {
       set(CURLOPT_POST, 1L);
       set(CURLOPT_POSTFIELDSIZE_LARGE, static_cast<curl_off_t>(r.body.size()));
       set(CURLOPT_POSTFIELDS, r.body.data());
@@ -224,7 +256,7 @@ HttpResponse HttpClient::send(const HttpRequest& r) {
       fail_input("header \"{}\" holds a line break", name.substr(0, 60));
   Url url = *first;
   std::string method = r.method;
-  bool with_body = method == "POST" || method == "PUT", with_secrets = true;
+  bool with_body = method == "POST" || method == "PUT" || method == "PATCH", with_secrets = true;
   int redirects = 0, attempt = 0;
 
   // The redirect that this answer asks for, where it is to be followed.
@@ -244,7 +276,7 @@ HttpResponse HttpClient::send(const HttpRequest& r) {
     Transfer t;
     t.request = &r;
     t.cancel = s_->options.cancel;
-    const bool repeatable = (method == "GET" || method == "HEAD") && attempt < r.retries;
+    const bool repeatable = (method == "GET" || method == "HEAD" || r.repeatable) && attempt < r.retries;
     t.is_final = [&](int status, const Headers& headers) {
       return !(is_transient(status) && repeatable) &&
              !(is_redirect(status) && find_header(headers, "Location") && r.redirects > 0 && next_of(status, headers));

@@ -15,11 +15,18 @@ namespace mxt::net {
 
 using Headers = std::vector<std::pair<std::string, std::string>>;
 
+// A piece of a body that is sent from disk: `text`, then `bytes` of `file` from `offset`.
+struct BodyPart {
+  std::string text, file;
+  uint64_t offset = 0, bytes = 0;
+};
+
 struct HttpRequest {
-  std::string method = "GET";  // GET, HEAD, POST, PUT, DELETE
+  std::string method = "GET";  // GET, HEAD, POST, PUT, PATCH, DELETE
   std::string url;
   Headers headers;  // Authorization and Cookie are left out once a redirect leaves the first origin
   std::string body;
+  std::vector<BodyPart> parts;                     // instead of `body`, one after another; their length is announced
   std::optional<uint64_t> range_begin, range_end;  // bytes begin–end, end included
 
   double connect_seconds = 10;  // to connect
@@ -29,6 +36,7 @@ struct HttpRequest {
   bool leave_origin = true;     // false: a redirect to another origin is the answer (the Hub's HEAD needs its headers)
   int retries = 4;              // after failed connections and 408, 429, 500, 502, 503, 504, for GET and HEAD; waits
                                 // 0.5, 1, 2 … s or what Retry-After asks for (at most 30)
+  bool repeatable = false;      // sending it twice does what sending it once does: retried as GET is
   uint64_t max_bytes = 64u << 20;  // of the body; more is an error
   // Takes a 2xx body in pieces instead of `body` of the response; not called again for a retry once it has seen data.
   // May throw: the transfer ends and the exception goes to the caller. Called after on_headers.

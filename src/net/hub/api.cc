@@ -14,24 +14,6 @@ namespace {
 constexpr uint64_t kMaxAnswer = 64u << 20;
 constexpr size_t kMaxPages = 10'000, kMaxFiles = 1'000'000;
 
-Url endpoint_of(const std::string& endpoint) {
-  const auto url = parse_url(endpoint);
-  if (!url)
-    fail_input("the Hub's endpoint \"{}\" is not an http or https URL: check HF_ENDPOINT", endpoint.substr(0, 200));
-  return *url;
-}
-
-HttpOptions options_of(const HubSettings& s) {
-  HttpOptions o;
-  o.user_agent = "mindxtrain; hf_hub";
-  o.ca_file = s.ca_file;
-  o.proxy = s.proxy;
-  o.no_proxy = s.no_proxy;
-  o.retry_base_seconds = s.retry_base_seconds;
-  o.cancel = s.cancel;
-  return o;
-}
-
 // The target of `<…>; rel="next"` in a Link header.
 std::string next_link(std::string_view link) {
   while (!link.empty()) {
@@ -44,11 +26,6 @@ std::string next_link(std::string_view link) {
     link.remove_prefix(std::min(end + 1, link.size()));
   }
   return "";
-}
-
-std::string text_of(const Json& j, const char* key) {
-  const auto it = j.find(key);
-  return it != j.end() && it->is_string() ? it->get<std::string>() : "";
 }
 
 // Git's form of an entity tag: no quotes, no W/.
@@ -67,8 +44,31 @@ std::string shown(std::string_view s) {
 
 }  // namespace
 
+std::string text_of(const Json& j, const char* key) {
+  return j.is_object() && j.contains(key) && j[key].is_string() ? j[key].get<std::string>() : "";
+}
+
+Url hub_endpoint(const HubSettings& settings) {
+  const auto url = parse_url(settings.endpoint);
+  if (!url)
+    fail_input("the Hub's endpoint \"{}\" is not an http or https URL: check HF_ENDPOINT",
+               settings.endpoint.substr(0, 200));
+  return *url;
+}
+
+HttpOptions hub_http_options(const HubSettings& s) {
+  HttpOptions o;
+  o.user_agent = "mindxtrain; hf_hub";
+  o.ca_file = s.ca_file;
+  o.proxy = s.proxy;
+  o.no_proxy = s.no_proxy;
+  o.retry_base_seconds = s.retry_base_seconds;
+  o.cancel = s.cancel;
+  return o;
+}
+
 HubClient::HubClient(const HubSettings& s)
-    : settings_(s), endpoint_(endpoint_of(s.endpoint)), base_(endpoint_.text()), http_(options_of(s)) {
+    : settings_(s), endpoint_(hub_endpoint(s)), base_(endpoint_.text()), http_(hub_http_options(s)) {
   while (base_.ends_with('/')) base_.pop_back();
 }
 

@@ -5,6 +5,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/json.h"
 #include "net/http.h"
 #include "net/hub.h"
 #include "net/url.h"
@@ -54,6 +55,11 @@ class BlobLock {
  private:
   int fd_ = -1;
 };
+
+std::string text_of(const Json& j, const char* key);  // "" where it is no text
+
+Url hub_endpoint(const HubSettings& settings);  // kBadInput where it is none
+HttpOptions hub_http_options(const HubSettings& settings);
 
 // One thread's way to the Hub.
 class HubClient {

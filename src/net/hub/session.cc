@@ -1,0 +1,77 @@
+#include "net/hub/session.h"
+
+#include <chrono>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "net/hub/internal.h"
+
+namespace mxt::net {
+namespace {
+
+constexpr double kAnswerSeconds = 120;       // for an answer to a small request
+constexpr double kSlowestUpload = 64 << 10;  // bytes a second that an upload is given time for
+
+}  // namespace
+
+HubSession::HubSession(const HubSettings& settings)
+    : settings_(settings),
+      endpoint_(hub_endpoint(settings)),
+      base_(endpoint_.text()),
+      http_(hub_http_options(settings)) {
+  while (base_.ends_with('/')) base_.pop_back();
+}
+
+HttpResponse HubSession::send(HttpRequest q) {
+  const auto url = parse_url(q.url);
+  if (!url) fail_input("{}: names an address that is none: \"{}\"", base_, printable(q.url.substr(0, 200)));
+  if (!settings_.token.empty() && url->same_origin(endpoint_))
+    q.headers.emplace_back("Authorization", "Bearer " + settings_.token);
+  q.leave_origin = false;
+  uint64_t bytes = q.body.size();
+  for (const BodyPart& p : q.parts) bytes += p.text.size() + p.bytes;
+  q.total_seconds = kAnswerSeconds + static_cast<double>(bytes) / kSlowestUpload;
+  return http_.send(q);
+}
+
+HttpResponse HubSession::post_json(const std::string& url, const Json& body, bool repeatable, Headers headers) {
+  HttpRequest q;
+  q.method = "POST";
+  q.url = url;
+  q.headers = std::move(headers);
+  if (!find_header(q.headers, "Content-Type")) q.headers.emplace_back("Content-Type", "application/json");
+  q.body = body.dump(-1, ' ', false, Json::error_handler_t::replace);
+  q.repeatable = repeatable;
+  return send(q);
+}
+
+Json HubSession::json(const HttpResponse& r, const std::string& what) const {
+  if (r.status < 200 || r.status >= 300) refuse(r, what);
+  return parse_json(r.body, r.url);
+}
+
+void HubSession::refuse(const HttpResponse& r, const std::string& what) const {
+  std::string why;
+  if (const std::string* m = r.header("X-Error-Message")) why = *m;
+  if (const Json j = Json::parse(r.body, nullptr, false); why.empty() && j.is_object())
+    for (const char* key : {"error", "message"})
+      if (why.empty() && j.contains(key) && j[key].is_string()) why = j[key].get<std::string>();
+  why = why.empty() ? "" : ": " + printable(why.substr(0, 300));
+  if (r.status == 401)
+    fail_input("{}: HF_TOKEN is not valid there{}: set a token that may write (settings, access tokens)", what, why);
+  if (r.status == 403) fail_input("{}: HF_TOKEN may not write there{}: use a token with that right", what, why);
+  if (r.status >= 300 && r.status < 400) fail_input("{}: is redirected to another host, which is not followed", what);
+  fail_input("{}: {} answers {}{}", what, base_, r.status, why);
+}
+
+void HubSession::wait(double seconds) const {
+  using Clock = std::chrono::steady_clock;
+  for (const auto end = Clock::now() + std::chrono::duration<double>(seconds * settings_.retry_base_seconds * 2);
+       Clock::now() < end; std::this_thread::sleep_for(std::chrono::milliseconds(20)))
+    if (settings_.cancel && settings_.cancel->load())
+      throw Error(Exit::kInterrupted, "interrupted while waiting for " + base_);
+}
+
+}  // namespace mxt::net

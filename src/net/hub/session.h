@@ -1,0 +1,32 @@
+// Calls that change something at a Hub: its token, its answers, its refusals.
+#pragma once
+
+#include <string>
+
+#include "base/json.h"
+#include "net/http.h"
+#include "net/hub.h"
+#include "net/url.h"
+
+namespace mxt::net {
+
+class HubSession {
+ public:
+  explicit HubSession(const HubSettings& settings);
+  const std::string& base() const { return base_; }
+  // The token goes to the endpoint's own origin and nowhere else; redirects to other hosts are answers.
+  HttpResponse send(HttpRequest request);
+  HttpResponse post_json(const std::string& url, const Json& body, bool repeatable, Headers headers = {});
+  // The JSON of a 2xx answer, else refuse().
+  Json json(const HttpResponse& r, const std::string& what) const;
+  [[noreturn]] void refuse(const HttpResponse& r, const std::string& what) const;
+  void wait(double seconds) const;  // kInterrupted where the program is asked to end
+
+ private:
+  const HubSettings& settings_;
+  Url endpoint_;
+  std::string base_;
+  HttpClient http_;
+};
+
+}  // namespace mxt::net

@@ -1,0 +1,55 @@
+// A Hub that takes uploads, as strict as the real one where it matters: create, validate-yaml, preupload, LFS batch
+// (basic, and multipart from `multipart_from` bytes on), verify, NDJSON commits, revision and tree.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+
+#include "base/json.h"
+#include "net/test_server.h"
+
+namespace mxt::net {
+
+class FakeUploadHub {
+ public:
+  FakeUploadHub();
+  std::string url() const { return hub_->url(); }
+  TestServer& hub() { return *hub_; }
+  TestServer& store() { return *store_; }
+
+  struct Entry {
+    std::string content;
+    bool lfs = false;
+  };
+  std::map<std::string, Entry> files;          // of the head of org/model
+  std::map<std::string, std::string> objects;  // large-file storage, by SHA-256
+  bool exists = false;
+  int commits = 0;
+  std::string token = "secret", head = std::string(40, '0');
+  size_t multipart_from = std::string::npos, chunk = 1000;
+  std::string upload_id = "one";
+  // Asked before each request is answered; a status other than 0 is the answer. `after`: what was asked for is done
+  // all the same, only its answer is lost.
+  std::function<int(const ServerRequest&)> refuse;
+  std::set<std::string> lose_answer;  // parts of targets: the connection breaks once the request has been done
+  std::string wrong_head;             // a path that the tree gives another id
+
+ private:
+  ServerResponse answer(const ServerRequest& r);
+  ServerResponse done(const ServerRequest& r);
+  ServerResponse store_answer(const ServerRequest& r);
+  ServerResponse preupload(const Json& body);
+  ServerResponse batch(const Json& body);
+  ServerResponse complete(const Json& body);
+  ServerResponse commit(const std::string& body);
+  ServerResponse tree();
+  std::map<std::string, std::map<int, std::string>> parts_;
+  std::recursive_mutex mutex_;
+  std::unique_ptr<TestServer> store_, hub_;
+};
+
+}  // namespace mxt::net

@@ -1,0 +1,161 @@
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "base/files.h"
+#include "base/hash.h"
+#include "net/fake_upload_hub.h"
+#include "net/hub/git_oid.h"
+#include "net/hub_upload.h"
+
+namespace mxt::net {
+namespace {
+
+// What huggingface_hub computes for "hello\n" (git hash-object).
+TEST(GitOid, IsGits) { EXPECT_EQ(git_blob_oid("hello\n"), "ce013625030ba8dba906f756967f9e9ca394464a"); }
+
+class Upload : public testing::Test {
+ protected:
+  Upload() {
+    folder_ = testing::TempDir() + "mxt_upload_" + std::to_string(getpid()) + "_" +
+              testing::UnitTest::GetInstance()->current_test_info()->name();
+    make_folders(folder_);
+    write_file_atomic(folder_ + "/model.safetensors", weights_);
+    settings.endpoint = hub.url();
+    settings.token = "secret";
+    settings.retry_base_seconds = 0.01;
+    files = {{"model.safetensors", folder_ + "/model.safetensors"},
+             {"empty.safetensors", "", ""},
+             {"config.json", "", "{}"},
+             {"provenance/manifest.json", "", "{\"a\":1}"},
+             {"README.md", "", "---\nlicense: mit\n---\n"}};
+  }
+  ~Upload() override { fs::remove_all(folder_); }
+  UploadResult send() { return upload_files(settings, "org/model", RepoType::kModel, files, upload); }
+  void expect_published() {
+    for (const UploadFile& f : files) {
+      ASSERT_TRUE(hub.files.contains(f.path)) << f.path;
+      EXPECT_EQ(hub.files[f.path].content, f.source.empty() ? f.text : weights_) << f.path;
+    }
+    EXPECT_TRUE(hub.files["model.safetensors"].lfs);
+  }
+  FakeUploadHub hub;
+  HubSettings settings;
+  UploadSettings upload;
+  std::vector<UploadFile> files;
+  std::string folder_, weights_ = std::string(4500, 'w') + "end";
+};
+
+TEST_F(Upload, MakesTheRepositorySendsEverythingAndASecondTimeNothing) {
+  const UploadResult r = send();
+  expect_published();
+  EXPECT_EQ(r.sent, files.size());
+  EXPECT_EQ(r.commit, hub.head);
+  EXPECT_EQ(hub.commits, 1);
+  EXPECT_EQ(hub.store().seen().size(), 1u);
+  const UploadResult again = send();
+  EXPECT_EQ(again.sent, 0u);
+  EXPECT_EQ(again.commit, r.commit);
+  EXPECT_EQ(hub.commits, 1);
+  EXPECT_EQ(hub.store().seen().size(), 1u);
+}
+
+TEST_F(Upload, SendsOnlyWhatChanged) {
+  send();
+  files[2].text = "{\"changed\": true}";
+  EXPECT_EQ(send().sent, 1u);
+  expect_published();
+  EXPECT_EQ(hub.store().seen().size(), 1u);
+}
+
+TEST_F(Upload, CutsLargeFilesIntoParts) {
+  hub.multipart_from = 2000;
+  send();
+  expect_published();
+  EXPECT_EQ(hub.store().count("PUT", "/part/"), 5u);
+}
+
+TEST_F(Upload, GoesOnWithTheFirstPartThatIsMissing) {
+  hub.multipart_from = 2000;
+  Json kept;
+  upload.save = [&](const Json& parts) { kept = parts; };
+  hub.refuse = [](const ServerRequest& r) { return r.target.find("/4?") != std::string::npos ? 403 : 0; };
+  EXPECT_THROW(send(), Error);
+  const size_t before = hub.store().count("PUT", "/part/");
+  hub.refuse = nullptr;
+  upload.parts = kept;
+  send();
+  expect_published();
+  EXPECT_EQ(hub.store().count("PUT", "/part/") - before, 2u) << "parts 4 and 5";
+}
+
+TEST_F(Upload, BeginsAnewWhereTheStoreHasForgottenTheUpload) {
+  hub.multipart_from = 2000;
+  Json kept;
+  upload.save = [&](const Json& parts) { kept = parts; };
+  hub.refuse = [](const ServerRequest& r) { return r.target.find("/4?") != std::string::npos ? 403 : 0; };
+  EXPECT_THROW(send(), Error);
+  hub.refuse = nullptr;
+  hub.upload_id = "two";
+  upload.parts = kept;
+  send();
+  expect_published();
+}
+
+TEST_F(Upload, RecognisesACommitWhoseAnswerWasLost) {
+  hub.lose_answer = {"/commit/main"};
+  const UploadResult r = send();
+  expect_published();
+  EXPECT_EQ(hub.commits, 1);
+  EXPECT_EQ(r.commit, hub.head);
+}
+
+TEST_F(Upload, TriesAgainAfterServerErrors) {
+  int left = 3;
+  hub.refuse = [&](const ServerRequest& r) { return r.method != "GET" && left-- > 0 ? 503 : 0; };
+  send();
+  expect_published();
+}
+
+TEST_F(Upload, SplitsWhatIsTooMuchForOneCommitAndSendsTheManifestLast) {
+  upload.commit_files = 2;
+  send();
+  expect_published();
+  EXPECT_EQ(hub.commits, 3);
+}
+
+TEST_F(Upload, KeepsTheTokenFromTheStore) {
+  send();
+  for (const ServerRequest& r : hub.store().seen()) EXPECT_FALSE(r.headers.contains("authorization"));
+}
+
+TEST_F(Upload, SaysWhatTheHubRefuses) {
+  settings.token = "wrong";
+  try {
+    send();
+    FAIL();
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), Exit::kBadInput);
+    EXPECT_NE(std::string(e.what()).find("HF_TOKEN"), std::string::npos) << e.what();
+    EXPECT_EQ(std::string(e.what()).find("wrong"), std::string::npos) << "the token itself is not shown";
+  }
+  EXPECT_THROW(validate_card(settings, "x", RepoType::kModel), Error);
+  settings.token = "secret";
+  EXPECT_TRUE(validate_card(settings, files.back().text, RepoType::kModel).empty());
+  EXPECT_THROW(validate_card(settings, "---\nlicense: bad\n---\n", RepoType::kModel), Error);
+}
+
+TEST_F(Upload, FindsAHeadThatHoldsOtherBytes) {
+  hub.wrong_head = "config.json";
+  try {
+    send();
+    FAIL();
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), Exit::kVerifyFailed);
+  }
+}
+
+}  // namespace
+}  // namespace mxt::net
