@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <map>
 
 namespace mxt::autotune {
 namespace {
@@ -11,25 +12,9 @@ using kernels::AttentionGrad;
 using kernels::Gemm;
 
 size_t align(size_t bytes) { return (bytes + 255) / 256 * 256; }
-size_t bytes_of(const kernels::ConstMat& m) { return align(static_cast<size_t>(m.rows * m.ld) * size_of(m.type)); }
 
-int64_t inner(const Gemm& g) { return g.trans_a ? g.a.rows : g.a.cols; }
-
-// Causal attention over documents of `longest`: two products forward, five backward, half of the square.
-template <typename A>
-double attention_flops(const A& a, double products) {
-  return products * static_cast<double>(a.q.rows) * static_cast<double>(a.longest) *
-         static_cast<double>(a.heads * a.head_dim);
-}
-
-// The operands of attention: the packed q|k|v (and its gradient), and [tokens, heads·head_dim] matrices.
-template <typename A>
-size_t packed_bytes(const A& a) {
-  return bytes_of(a.q);
-}
-template <typename A>
-size_t wide_bytes(const A& a) {
-  return align(static_cast<size_t>(a.q.rows * a.heads * a.head_dim) * size_of(a.q.type));
+kernels::AnyCall any(const Tunable& t) {
+  return std::visit([](const auto& c) { return kernels::AnyCall(c); }, t.call);
 }
 
 // 16-bit patterns whose halves and wholes are ordinary numbers of both signs, about 2^-7: as bf16, and in pairs as F32.
@@ -47,12 +32,7 @@ std::vector<uint16_t> pattern(size_t n) {
 
 double Choice::flops() const {
   double total = 0;
-  for (const Tunable& t : calls) {
-    if (const auto* g = std::get_if<Gemm>(&t.call))
-      total += 2.0 * static_cast<double>(g->c.rows) * static_cast<double>(g->c.cols) * static_cast<double>(inner(*g));
-    if (const auto* a = std::get_if<Attention>(&t.call)) total += attention_flops(*a, 2);
-    if (const auto* a = std::get_if<AttentionGrad>(&t.call)) total += attention_flops(*a, 5);
-  }
+  for (const Tunable& t : calls) total += kernels::operations(any(t));
   return total;
 }
 
@@ -86,33 +66,84 @@ std::vector<int> algorithms_of(const Choice& choice, kernels::Ops& ops) {
 
 namespace {
 
+// An operand as the program places it.
+struct Place {
+  std::string name;
+  runtime::Ref ref;
+  size_t bytes = 0;
+};
+
+struct Visitor {
+  void adds(bool&) {}
+  void draws(float, uint64_t&, uint64_t&, int64_t&) {}
+  void documents(int64_t&, int64_t&) {}
+  void cache(int64_t&, int64_t&) {}
+  void page(int64_t&) {}
+};
+
+struct Places : Visitor {
+  std::vector<Place> all;
+  template <typename M>
+  void mat(std::string_view name, M& m, kernels::Use) {
+    const int64_t elements = m.rows > 0 ? (m.rows - 1) * m.ld + m.cols : 0;
+    all.push_back({std::string(name), runtime::ref_of(m.p), static_cast<size_t>(elements) * size_of(m.type)});
+  }
+  template <typename P>
+  void array(std::string_view name, P& p, DType type, int64_t elements, kernels::Use) {
+    all.push_back({std::string(name), runtime::ref_of(p), static_cast<size_t>(elements) * size_of(type)});
+  }
+};
+
+std::vector<Place> places_of(const Tunable& t, const kernels::Ops& ops) {
+  kernels::AnyCall call = any(t);
+  Places p;
+  std::visit([&](auto& c) { kernels::operands(c, p); }, call);
+  if (const auto* g = std::get_if<Gemm>(&t.call))
+    for (Place& x : p.all)
+      if (x.name == "b_packed") x.bytes = ops.packed_b_bytes(*g);  // any numbers will do for the time
+  return p.all;
+}
+
+bool overlap(const Place& a, const Place& b) {
+  return a.ref.buffer >= 0 && a.ref.buffer == b.ref.buffer &&
+         a.ref.offset < b.ref.offset + static_cast<int64_t>(b.bytes) &&
+         b.ref.offset < a.ref.offset + static_cast<int64_t>(a.bytes);
+}
+
 Layout layout_of(const Choice& choice, const kernels::Ops& ops) {
-  Layout l;
-  auto put = [](std::vector<size_t>& at, size_t& bytes, std::initializer_list<size_t> sizes) {
-    for (const size_t n : sizes) {
-      at.push_back(bytes);
-      bytes += n;
+  constexpr size_t kNone = SIZE_MAX;
+  std::map<std::string, size_t> sizes;                           // of what lies together, by its first operand's name
+  std::vector<std::vector<std::pair<std::string, size_t>>> all;  // of each operand: whose rows, and where in them
+  for (const Tunable& t : choice.calls) {
+    const std::vector<Place> places = places_of(t, ops);
+    auto& of = all.emplace_back();
+    for (const Place& p : places) {
+      const Place* host = &p;  // the first of those that share rows
+      for (const Place& q : places)
+        if (overlap(q, p) && q.ref.offset < host->ref.offset) host = &q;
+      const int64_t inside = p.ref.offset - host->ref.offset;
+      of.push_back({p.ref.buffer < 0 ? std::string() : host->name, static_cast<size_t>(inside)});
+      if (p.ref.buffer < 0) continue;
+      size_t& size = sizes[host->name];
+      size = std::max(size, static_cast<size_t>(inside) + p.bytes);
     }
-  };
-  if (const auto* g = std::get_if<Gemm>(&choice.calls[0].call)) {
-    put(l.read, l.read_bytes,
-        {bytes_of(g->a), bytes_of(g->b), align(static_cast<size_t>(g->c.cols) * 4),  // A, B, bias, B packed, tails
-         g->b_packed ? align(ops.packed_b_bytes(*g)) : 0, bytes_of(g->tail_a), bytes_of(g->tail_b)});
-    put(l.written, l.written_bytes,
-        {bytes_of(kernels::ConstMat(g->c)), g->row_max ? align(static_cast<size_t>(g->c.rows * g->row_parts) * 4) : 0});
-  } else {
-    const auto& a = std::get<Attention>(choice.calls[0].call);
-    put(l.read, l.read_bytes, {packed_bytes(a), wide_bytes(a)});  // qkv, dout
-    put(l.written, l.written_bytes,
-        {packed_bytes(a), wide_bytes(a), align(static_cast<size_t>(a.q.rows * a.heads) * 8)});  // dqkv, out, lse
+  }
+  Layout l;
+  std::map<std::string, size_t> begin;
+  for (const auto& [name, size] : sizes) {
+    begin[name] = l.bytes;
+    l.bytes += align(size);
+  }
+  for (const auto& of : all) {
+    auto& at = l.at.emplace_back();
+    for (const auto& [name, inside] : of) at.push_back(name.empty() ? kNone : begin.at(name) + inside);
   }
   return l;
 }
 
 // Enough copies to leave the caches, as the operands of a whole model do.
 int copies_of(const Layout& l) {
-  return static_cast<int>(
-      std::clamp<size_t>((size_t{48} << 20) / std::max<size_t>(1, l.read_bytes + l.written_bytes), 1, 8));
+  return static_cast<int>(std::clamp<size_t>((size_t{48} << 20) / std::max<size_t>(1, l.bytes), 1, 8));
 }
 
 void fill(device::Buffer& memory, device::Accelerator* device) {
@@ -130,22 +161,16 @@ void fill(device::Buffer& memory, device::Accelerator* device) {
 
 }  // namespace
 
-size_t Operands::bytes(const Choice& choice, const kernels::Ops& ops) {
-  const Layout l = layout_of(choice, ops);
-  return l.read_bytes + l.written_bytes;
-}
+size_t Operands::bytes(const Choice& choice, const kernels::Ops& ops) { return layout_of(choice, ops).bytes; }
 
 Operands::Operands(const std::vector<const Choice*>& choices, kernels::Ops& ops) {
-  size_t read = 0, written = 0;
+  size_t most = 0;
   for (const Choice* c : choices) {
     const Layout l = layout_of(*c, ops);
-    read = std::max(read, l.read_bytes * static_cast<size_t>(copies_of(l)));
-    written = std::max(written, l.written_bytes * static_cast<size_t>(copies_of(l)));
+    most = std::max(most, l.bytes * static_cast<size_t>(copies_of(l)));
   }
-  read_ = device::Buffer::on(ops.device(), read);
-  written_ = device::Buffer::on(ops.device(), written);
-  fill(read_, ops.device());
-  fill(written_, ops.device());
+  memory_ = device::Buffer::on(ops.device(), most);
+  fill(memory_, ops.device());
 }
 
 CallBench::CallBench(const Choice& choice, kernels::Ops& ops, const Operands& operands, int64_t document, bool packed)
@@ -156,9 +181,21 @@ CallBench::CallBench(const Choice& choice, kernels::Ops& ops, const Operands& op
       packed_(packed),
       at_(layout_of(choice, ops)),
       copies_(copies_of(at_)) {
-  if (const auto* a = std::get_if<Attention>(&choice.calls[0].call)) make_documents(*a);
+  const auto* a = std::get_if<Attention>(&choice.calls[0].call);
+  if (a)
+    make_documents(a->q.rows);
+  else
+    mixes_.push_back({});
   scratch_ = device::Buffer::on(ops.device(), scratch_bytes());
 }
+
+namespace {
+
+size_t scratch_of(const kernels::Ops& ops, const Gemm& g) { return ops.gemm_scratch(g); }
+size_t scratch_of(const kernels::Ops& ops, const Attention& a) { return ops.attention_scratch(a); }
+size_t scratch_of(const kernels::Ops& ops, const AttentionGrad& a) { return ops.attention_grad_scratch(a); }
+
+}  // namespace
 
 size_t CallBench::scratch_bytes() const {
   size_t most = 0;
@@ -167,22 +204,19 @@ size_t CallBench::scratch_bytes() const {
       std::visit(
           [&](auto call) {
             call.algo = algo;
-            using C = decltype(call);
-            if constexpr (std::is_same_v<C, Gemm>) most = std::max(most, ops_.gemm_scratch(call));
-            if constexpr (std::is_same_v<C, Attention>) most = std::max(most, ops_.attention_scratch(call));
-            if constexpr (std::is_same_v<C, AttentionGrad>) most = std::max(most, ops_.attention_grad_scratch(call));
+            most = std::max(most, scratch_of(ops_, call));
           },
           t.call);
   return most;
 }
 
-void CallBench::make_documents(const Attention& a) {
+void CallBench::make_documents(int64_t tokens) {
   auto& cu = cu_;
   for (const int64_t part : packed_ ? std::vector<int64_t>{1, 4, 16} : std::vector<int64_t>{1}) {
-    const int64_t length = std::max<int64_t>(1, std::min(document_, a.q.rows) / part);
+    const int64_t length = std::max<int64_t>(1, std::min(document_, tokens) / part);
     const size_t first = cu.size();
-    for (int64_t t = 0; t < a.q.rows; t += length) cu.push_back(static_cast<int32_t>(t));
-    cu.push_back(static_cast<int32_t>(a.q.rows));
+    for (int64_t t = 0; t < tokens; t += length) cu.push_back(static_cast<int32_t>(t));
+    cu.push_back(static_cast<int32_t>(tokens));
     mixes_.push_back({static_cast<int64_t>(cu.size() - first) - 1, length, first});
   }
   documents_ = device::Buffer::on(ops_.device(), cu.size() * 4);
@@ -194,54 +228,50 @@ void CallBench::make_documents(const Attention& a) {
   }
 }
 
-Gemm CallBench::gemm(int copy, int algorithm) const {
-  Gemm g = std::get<Gemm>(choice_.calls[0].call);
-  const Layout& l = at_;
-  auto read = [&](size_t i) { return operands_.read_at(static_cast<size_t>(copy) * l.read_bytes + l.read[i]); };
-  g.a.p = read(0);
-  g.b.p = read(1);
-  if (g.bias) g.bias = read(2);
-  if (g.b_packed) g.b_packed = l.read[3] < l.read_bytes ? read(3) : nullptr;  // any numbers will do for the time
-  if (g.tail_a.cols > 0) g.tail_a.p = read(4), g.tail_b.p = read(5);
-  auto written = [&](size_t i) {
-    return operands_.written_at(static_cast<size_t>(copy) * l.written_bytes + l.written[i]);
-  };
-  g.c.p = written(0);
-  if (g.row_max) g.row_max = reinterpret_cast<float*>(written(1));
-  g.algo = algorithm;
-  return g;
-}
+namespace {
 
-template <typename C>
-C CallBench::attention(const C& shape, int copy, size_t mix, int algorithm) const {
-  C a = shape;
-  const Layout& l = at_;
-  auto read = [&](size_t i, int64_t elements = 0) {
-    return operands_.read_at(static_cast<size_t>(copy) * l.read_bytes + l.read[i] +
-                             static_cast<size_t>(elements) * size_of(a.q.type));
-  };
-  auto written = [&](size_t i, int64_t elements = 0) {
-    return operands_.written_at(static_cast<size_t>(copy) * l.written_bytes + l.written[i] +
-                                static_cast<size_t>(elements) * size_of(a.q.type));
-  };
-  const int64_t k = a.heads * a.head_dim, v = k + a.kv_heads * a.head_dim;
-  a.q.p = read(0);
-  a.k.p = read(0, k);
-  a.v.p = read(0, v);
-  a.out.p = written(1);
-  a.lse = reinterpret_cast<float*>(written(2));
-  if constexpr (std::is_same_v<C, AttentionGrad>) {
-    a.dq.p = written(0);
-    a.dk.p = written(0, k);
-    a.dv.p = written(0, v);
-    a.dout.p = read(1);
+// Puts lent memory where the program has its places.
+struct Lend : Visitor {
+  const std::vector<size_t>& at;
+  std::byte* memory;
+  const int32_t *documents_there, *documents_here;
+  int64_t count, longest_one;
+  size_t i = 0;
+  template <typename M>
+  void mat(std::string_view, M& m, kernels::Use) {
+    const size_t offset = at[i++];
+    m.p = offset == SIZE_MAX ? nullptr : memory + offset;
   }
-  a.cu_seqlens = static_cast<const int32_t*>(documents_.data()) + mixes_[mix].at;
-  if constexpr (std::is_same_v<C, AttentionGrad>) a.host_cu_seqlens = cu_.data() + mixes_[mix].at;
-  a.documents = mixes_[mix].documents;
-  a.longest = mixes_[mix].longest;
-  a.algo = algorithm;
-  return a;
+  template <typename P>
+  void array(std::string_view name, P& p, DType, int64_t, kernels::Use) {
+    const size_t offset = at[i++];
+    const void* to = offset == SIZE_MAX ? nullptr : memory + offset;
+    if (name == "cu_seqlens") to = documents_there;
+    if (name == "host_cu_seqlens") to = documents_here;
+    p = static_cast<P>(const_cast<void*>(to));
+  }
+  void documents(int64_t& n, int64_t& longest) { n = count, longest = longest_one; }
+};
+
+}  // namespace
+
+kernels::AnyCall CallBench::bound(size_t c, int copy, size_t mix, int algorithm) const {
+  kernels::AnyCall call = any(choice_.calls[c]);
+  const Mix& m = mixes_[mix];
+  Lend lend{{},
+            at_.at[c],
+            operands_.at(static_cast<size_t>(copy) * at_.bytes),
+            static_cast<const int32_t*>(documents_.data()) + m.at,
+            cu_.data() + m.at,
+            m.documents,
+            m.longest};
+  std::visit(
+      [&](auto& x) {
+        kernels::operands(x, lend);
+        if constexpr (requires { x.algo; }) x.algo = algorithm;
+      },
+      call);
+  return call;
 }
 
 std::vector<double> CallBench::sample(int algorithm, Clock& clock, int repeats) {
@@ -249,27 +279,15 @@ std::vector<double> CallBench::sample(int algorithm, Clock& clock, int repeats) 
   ops_.set_scratch(scratch_.data(), scratch_.size());
   std::vector<double> out(choice_.calls.size(), 0);
   auto next = [&] { return turn_ = (turn_ + 1) % copies_; };
-  if (std::holds_alternative<Gemm>(choice_.calls[0].call)) {
-    out[0] = clock.us([&] {
-      for (int i = 0; i < repeats; ++i) ops_.gemm(gemm(next(), algorithm));
-    }) / repeats;
-    return out;
-  }
   const int first = turn_;
   for (size_t c = 0; c < choice_.calls.size(); ++c) {
     for (size_t mix = 0; mix < mixes_.size(); ++mix) {
-      turn_ = first;
+      if (choice_.calls.size() > 1) turn_ = first;
       if (c == 1)  // what the gradient reads: of this mix, written by this algorithm
-        for (int i = 0; i < std::min(repeats, copies_); ++i)
-          ops_.attention(attention(std::get<Attention>(choice_.calls[0].call), next(), mix, algorithm));
-      turn_ = first;
+        for (int i = 0; i < std::min(repeats, copies_); ++i) kernels::run(ops_, bound(0, next(), mix, algorithm));
+      if (choice_.calls.size() > 1) turn_ = first;
       out[c] += clock.us([&] {
-        for (int i = 0; i < repeats; ++i) {
-          if (c == 0)
-            ops_.attention(attention(std::get<Attention>(choice_.calls[0].call), next(), mix, algorithm));
-          else
-            ops_.attention_grad(attention(std::get<AttentionGrad>(choice_.calls[1].call), next(), mix, algorithm));
-        }
+        for (int i = 0; i < repeats; ++i) kernels::run(ops_, bound(c, next(), mix, algorithm));
       }) / (repeats * static_cast<double>(mixes_.size()));
     }
   }

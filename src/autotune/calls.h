@@ -6,7 +6,7 @@
 
 #include "autotune/clock.h"
 #include "device/memory.h"
-#include "kernels/api.h"
+#include "kernels/calls.h"
 #include "runtime/program.h"
 
 namespace mxt::autotune {
@@ -26,24 +26,23 @@ std::vector<Choice> choices_of(const std::vector<Tunable>& tunables);
 // Algorithms (indices into the backend's list) that do different things for this choice; the default first.
 std::vector<int> algorithms_of(const Choice& choice, kernels::Ops& ops);
 
-// Where the operands of one copy of a call lie: offsets among what is read and among what is written, and the bytes of
-// each.
+// Where the operands of one copy of a choice's calls lie. Operands of one name are one place, whichever call has them:
+// what the forward pass writes its gradient reads. What lies in the same rows in the program (q, k and v) does so here.
 struct Layout {
-  std::vector<size_t> read, written;
-  size_t read_bytes = 0, written_bytes = 0;
+  std::vector<std::vector<size_t>> at;  // of each call's operands, in the order of kernels::operands()
+  size_t bytes = 0;
 };
 
-// Operands of the calls, made once and lent to one call at a time: what is only read, and what is written.
+// Memory for the calls, made once and lent to one call at a time.
 class Operands {
  public:
   // Enough for each of these choices.
   Operands(const std::vector<const Choice*>& choices, kernels::Ops& ops);
   static size_t bytes(const Choice& choice, const kernels::Ops& ops);  // of one copy
-  std::byte* read_at(size_t offset) const { return read_.bytes_at(offset); }
-  std::byte* written_at(size_t offset) const { return written_.bytes_at(offset); }
+  std::byte* at(size_t offset) const { return memory_.bytes_at(offset); }
 
  private:
-  device::Buffer read_, written_;
+  device::Buffer memory_;
 };
 
 class CallBench {
@@ -56,11 +55,10 @@ class CallBench {
   std::vector<double> sample(int algorithm, Clock& clock, int repeats);
 
  private:
-  void make_documents(const kernels::Attention& a);
+  void make_documents(int64_t tokens);
   size_t scratch_bytes() const;
-  kernels::Gemm gemm(int copy, int algorithm) const;
-  template <typename C>
-  C attention(const C& shape, int copy, size_t mix, int algorithm) const;
+  // Call `c` of the choice over the operands of this copy and, of attention, these documents.
+  kernels::AnyCall bound(size_t c, int copy, size_t mix, int algorithm) const;
 
   const Choice& choice_;
   kernels::Ops& ops_;
@@ -74,7 +72,7 @@ class CallBench {
     int64_t documents, longest;
     size_t at;  // of its cu_seqlens in cu_ and documents_
   };
-  std::vector<Mix> mixes_;
+  std::vector<Mix> mixes_;  // of a product one, which it does not look at
   std::vector<int32_t> cu_;
   device::Buffer documents_;  // the same on the device
 };

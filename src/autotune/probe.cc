@@ -415,9 +415,9 @@ double product_rate(kernels::Ops& ops, DType type) {
   double rate = 0;
   for (const int64_t n : {256, 1024, 4096}) {  // larger where the device is fast
     kernels::Gemm g;
-    g.a = {nullptr, n, n, n, type};
-    g.b = {nullptr, n, n, n, type};
-    g.c = {nullptr, n, n, n, type};
+    g.a = {runtime::place({0, 0}), n, n, n, type};
+    g.b = {runtime::place({1, 0}), n, n, n, type};
+    g.c = {runtime::place({2, 0}), n, n, n, type};
     g.trans_b = true;
     const Choice c{{{"calibration", g, 1}}};
     const Operands operands({&c}, ops);

@@ -197,27 +197,6 @@ StepCall& Lowering::emit(C call, uint8_t first, uint8_t when) {
   return spec_.calls.back();
 }
 
-// What a choice is made by: shapes, and which optional operands there are.
-inline kernels::Gemm shape_of(kernels::Gemm g) {
-  g.a.p = g.b.p = g.tail_a.p = g.tail_b.p = nullptr;
-  g.c.p = nullptr;
-  g.a_scale = g.b_scale = nullptr;
-  return g;
-}
-template <typename A>
-A shape_of(A a) {
-  a.q.p = a.k.p = a.v.p = nullptr;
-  a.out.p = nullptr;
-  a.lse = nullptr;
-  a.cu_seqlens = nullptr;
-  if constexpr (requires { a.dout; }) {
-    a.dout.p = nullptr;
-    a.dq.p = a.dk.p = a.dv.p = nullptr;
-    a.host_cu_seqlens = nullptr;
-  }
-  return a;
-}
-
 template <typename C>
 int Lowering::choose(const std::string& key, C call, const std::vector<std::string>& names, size_t& memory) {
   for (auto& t : spec_.tunables)
@@ -227,7 +206,7 @@ int Lowering::choose(const std::string& key, C call, const std::vector<std::stri
     }
   call.algo = kernels::chosen(plan_, key, names);
   memory = std::max(memory, kernels::own_memory(ops_, call));
-  spec_.tunables.push_back({key, shape_of(call), 1});
+  spec_.tunables.push_back({key, call, 1});
   return call.algo;
 }
 

@@ -134,8 +134,7 @@ struct ProgramSettings {
   bool packed_weights = false;  // frozen weights are read as ParamStore::pack_frozen() laid them out
 };
 
-// Calls whose algorithm a plan may choose: key → the call at the widest batch, without its operands. Of an optional one
-// (a bias) an address says that there is one; nothing lies there.
+// Calls whose algorithm a plan may choose: key → the call at the widest batch, its operands as placed() has them.
 struct Tunable {
   std::string key;
   std::variant<kernels::Gemm, kernels::Attention, kernels::AttentionGrad> call;

@@ -55,6 +55,32 @@ TEST(Bench, MeasuresEveryCallAndTrainReplaysThePlanAsItIs) {
   EXPECT_NE(r.out.find("calls are slower than before"), std::string::npos) << r.out;
 }
 
+// The program that a run keeps is the one that `plan --dump` prints for its recipe and plan, and its digest is a
+// subject of the manifest.
+TEST(Plan, DumpsTheProgramThatRuns) {
+  Case c;
+  c.tiny.probe = false;
+  write_file_atomic(c.recipe, cli::recipe(c.tiny));
+  auto r = cli::run("bench --dry-run --config " + c.recipe + " --out " + c.plan);
+  ASSERT_EQ(r.code, 0) << r.out;
+  r = c.train();
+  ASSERT_EQ(r.code, 0) << r.out;
+  const std::string dump = c.folder / "dump.txt";
+  r = cli::run("plan " + c.recipe + " --plan " + c.plan + " --dump " + dump);
+  ASSERT_EQ(r.code, 0) << r.out;
+  const std::string text = read_file(dump);
+  EXPECT_EQ(text, read_file(c.folder / "out/program.txt"));
+  for (const char* call : {" gemm:auto nt a<arena+", " norm rms ", " attention:", " cross_entropy gradient",
+                           "loop over targets", " overwrites-then-adds", " c>grad[", " operations "})
+    EXPECT_NE(text.find(call), std::string::npos) << call;
+  const Json manifest = plan_of(c.folder / "out/manifest.json");
+  EXPECT_TRUE(manifest.at("predicate").at("subjects").contains("program")) << manifest.dump(1).substr(0, 2000);
+  write_file_atomic(c.folder / "out/program.txt", text + "\n");
+  r = cli::run("receipt " + (c.folder / "out/manifest.json"));
+  EXPECT_EQ(r.code, 2) << r.out;
+  EXPECT_NE(r.out.find("program.txt"), std::string::npos) << r.out;
+}
+
 TEST(Throttle, PercentOfTheCoresAndPriorityAreHonoured) {
   Case c;
   c.tiny.extra = "  cpu_throttle: {percent: 1, nice_level: 3}\n";
