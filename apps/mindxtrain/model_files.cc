@@ -17,6 +17,7 @@
 #include "harness.h"
 #include "kernels/backend.h"
 #include "net/hub.h"
+#include "provenance/sign.h"
 #include "semantic.h"
 #include "train/setup.h"
 #include "verbs.h"
@@ -68,7 +69,9 @@ void take_own_templates(TextSide& s, const std::string& name) {
     s.chat = s.chat->with_tools(compile_template(*s.tok, s.tool_source, name + " tool_use"));
 }
 
-// The ecosystem's variables, as huggingface_hub reads them.
+}  // namespace
+
+// As huggingface_hub reads them.
 net::HubSettings hub_settings() {
   net::HubSettings h;
   auto set = [](const char* name, std::string& to) {
@@ -96,12 +99,12 @@ net::HubSettings hub_settings() {
   return h;
 }
 
-}  // namespace
-
 std::string environment(const char* name) {
   const char* v = std::getenv(name);
   return v ? v : "";
 }
+
+std::string key_passphrase() { return environment(provenance::kPassphraseVariable); }
 
 data::Access data_access(const config::Recipe& recipe, Fetch fetch) {
   data::Access a;

@@ -10,6 +10,7 @@
 #include "data/coder.h"
 #include "data/prepare.h"
 #include "kernels/api.h"
+#include "net/hub.h"
 #include "tokenizer/chat/chat_template.h"
 #include "tokenizer/tokenizer.h"
 
@@ -17,6 +18,12 @@ namespace mxt::app {
 
 // A folder or .gguf file as it is (a folder that holds nothing but one .gguf names that); a Hub id by downloading it
 // (HF_ENDPOINT, HF_TOKEN, HF_HOME, HF_HUB_OFFLINE are honoured). kMissing with the remedy where it cannot be had.
+// Of an encrypted signing key: MINDXTRAIN_KEY_PASSPHRASE.
+std::string key_passphrase();
+// How the Hub is reached: HF_ENDPOINT, HF_TOKEN (or the file that `hf auth login` leaves), HF_HOME, HF_HUB_CACHE,
+// HF_HUB_OFFLINE, HTTPS_PROXY, NO_PROXY.
+net::HubSettings hub_settings();
+
 enum class Fetch { kAllowed, kNever };  // kNever: what the cache lacks is kMissing
 enum class Parts { kAll, kNoWeights };  // of a Hub id: kNoWeights leaves gigabytes where they are
 std::string resolve_model(const std::string& name, const std::optional<std::string>& revision,

@@ -174,7 +174,7 @@ Pipeline::Pipeline(const Options& o) : o_(o), recipe_(config::load_recipe(o.reci
           "or remove this one",
           o_.out, folder);
   if (o_.write_receipt) provenance::check_receipt_place(recipe_.receipt);  // before hours of training, not after
-  if (recipe_.receipt.sign_key && o_.sign) key_ = provenance::load_key(*recipe_.receipt.sign_key);
+  if (recipe_.receipt.sign_key && o_.sign) key_ = provenance::load_key(*recipe_.receipt.sign_key, key_passphrase);
   record_ = std::make_unique<RunRecord>(recipe_, o_.out, o_.verb);
   for (const std::string& line : config::off_stages(recipe_)) log::info("{}", line);
   for (const std::string& line : config::hints(recipe_)) log::info("{}", line);

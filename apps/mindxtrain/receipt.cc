@@ -7,6 +7,7 @@
 #include "base/text.h"
 #include "config/recipe.h"
 #include "provenance/manifest.h"
+#include "provenance/merkle.h"
 #include "provenance/receipt.h"
 #include "replay.h"
 #include "verbs.h"
@@ -16,7 +17,7 @@ namespace mxt::app {
 namespace {
 
 struct Options {
-  std::string manifest, config, key, work, new_key;
+  std::string manifest, config, key, work, new_key, prove, proof;
   bool json = false, replay = false;
   int threads = 0;
 };
@@ -39,13 +40,29 @@ void run_replay(const Options& o, provenance::VerifyReport& report) {
   }
 }
 
+// One file of a run that may not be here: the manifest alone says whether it is of it.
+void run_proof(const Options& o) {
+  const Json manifest = read_json_file(o.manifest);
+  const auto report = provenance::verify_text(read_file(o.manifest), o.manifest, "");
+  provenance::require_verified(report, o.manifest);
+  if (!o.prove.empty()) {
+    std::printf("%s\n", provenance::prove_file(manifest, o.prove).dump(2).c_str());
+    return;
+  }
+  const Json proof = read_json_file(o.proof);
+  if (const std::string why = provenance::check_file_proof(manifest, proof); !why.empty())
+    fail_verify("{}: {}", o.proof, why);
+  std::printf("%s: is of this run, BLAKE3 %s\n", printable(proof["path"].get<std::string>()).c_str(),
+              proof["blake3"].get<std::string>().c_str());
+}
+
 }  // namespace
 
 void add_receipt(CLI::App& app) {
   auto* c = app.add_subcommand(
       "receipt", "re-hash everything that a manifest names\nexample: mindxtrain receipt out/run1/manifest.json");
   auto o = std::make_shared<Options>();
-  c->add_option("manifest", o->manifest, "manifest.json of a run, or the run's folder");
+  c->add_option("manifest", o->manifest, "manifest.json of a run, the run's folder, or a published copy of it");
   auto* keygen = c->add_subcommand("keygen",
                                    "make a key for receipt.sign_key; its public half, for --key, goes to "
                                    "FILE.pub\nexample: mindxtrain receipt keygen ~/.mindxtrain.key");
@@ -59,12 +76,15 @@ void add_receipt(CLI::App& app) {
       ->needs(replay_flag);
   c->add_option("--threads", o->threads, "threads of the replay")->needs(replay_flag);
   c->add_flag("--json", o->json, "machine-readable answer");
+  c->add_option("--prove", o->prove, "print a proof that this file (checkpoint/…) is one of the run's");
+  c->add_option("--proof", o->proof, "check such a proof against the manifest alone");
   c->callback([o, keygen] {
     if (keygen->parsed()) return;
     if (o->manifest.empty())
       fail_input("receipt: give a run's folder or its manifest.json: mindxtrain receipt out/run1");
     std::error_code ec;
-    if (fs::is_directory(o->manifest, ec)) o->manifest += "/manifest.json";
+    if (fs::is_directory(o->manifest, ec)) o->manifest = provenance::manifest_of(o->manifest);
+    if (!o->prove.empty() || !o->proof.empty()) return run_proof(*o);
     provenance::VerifyOptions v{.of_a_run = true};
     config::Recipe recipe;
     if (!o->config.empty()) {

@@ -5,8 +5,8 @@
 
 namespace mxt::provenance {
 
-// {"program","version","git_commit","compiler"}; git_commit is null where the build had no git, and ends in "-dirty"
-// where the tree had changes.
+// {"program","program_digest","version","git_commit","compiler"}; git_commit is null where the build had no git, and
+// ends in "-dirty" where the tree had changes.
 Json build_identity();
 
 }  // namespace mxt::provenance

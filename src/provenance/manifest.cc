@@ -10,8 +10,15 @@
 #include "base/threads.h"
 #include "config/recipe.h"
 #include "provenance/integrity.h"
+#include "provenance/merkle.h"
+#include "provenance/slsa.h"
 
 namespace mxt::provenance {
+
+std::string published_path(const std::string& path) {
+  constexpr std::string_view kCheckpoint = "checkpoint/";
+  return path.starts_with(kCheckpoint) ? path.substr(kCheckpoint.size()) : std::string(kPublishedFolder) + "/" + path;
+}
 
 struct ManifestBuilder::Parts {
   struct Subject {
@@ -66,6 +73,7 @@ void ManifestBuilder::add_folder(const std::string& subject, const std::string& 
   });
   const FileDigests d = list_digests(files);
   OrderedJson entry = {{"kind", "folder"}, {"path", path}, {"bytes", d.bytes}};
+  entry["merkle"] = merkle_root(files);
   OrderedJson& list = entry["files"] = OrderedJson::array();
   for (const auto& f : files)
     list.push_back(
@@ -106,6 +114,8 @@ std::string ManifestBuilder::write(const std::optional<SigningKey>& key) {
   for (const char* part : {"identities", "results", "energy", "pointers", "environment"})
     p[part] = parts_->set.contains(part) ? OrderedJson(parts_->set.at(part)) : OrderedJson(nullptr);
   if (!parts_->records.empty()) p["environment"]["files"] = parts_->records;
+  p["buildDefinition"] = build_definition(Json(m));
+  p["runDetails"] = run_details(Json(m));
   p["signer"] = key ? OrderedJson(key->public_key) : OrderedJson(nullptr);
   p["integrity"]["fields"] = leaf_digests(Json(m));
   const std::string digest = whole_digest(Json(m));

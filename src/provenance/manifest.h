@@ -3,9 +3,11 @@
 //
 // Digests of a subject (BLAKE3, and SHA-256 for tools that know no BLAKE3):
 //   a file    the file's bytes
-//   a folder  the canonical JSON of its list [{"blake3","bytes","path","sha256"}…], sorted by path
+//   a folder  the canonical JSON of its list [{"blake3","bytes","path","sha256"}…], sorted by path; beside it `merkle`,
+//             from which one file can be proved (merkle.h)
 //   a value   its canonical JSON
-// predicate.integrity holds a short digest of every field and one of the whole, so an edit is named.
+// predicate.buildDefinition and runDetails say the same run in SLSA's words (slsa.h). predicate.integrity holds a short
+// digest of every field and one of the whole, so an edit is named.
 #pragma once
 
 #include <optional>
@@ -24,6 +26,13 @@ namespace mxt::provenance {
 inline constexpr const char* kPredicateType = "urn:mindxtrain:run:v1";
 
 inline constexpr const char* kReceiptName = "receipt.json";  // beside the manifest: what make_receipt() says of it
+
+// Where a run is published, the checkpoint's files stand at the root, so that tools load it as a model, and the rest in
+// a folder of this name. The dataset is left out: it may be large, or not for others.
+inline constexpr const char* kPublishedFolder = "provenance";
+inline constexpr const char* kLeftOutSubject = "dataset";
+// Of a path in the run's folder.
+std::string published_path(const std::string& path);
 
 // Collects what the manifest says and writes it. Paths are relative to the run's folder.
 class ManifestBuilder {
@@ -65,7 +74,8 @@ struct Finding {
 };
 
 struct VerifyOptions {
-  bool of_a_run = false;  // all that a run makes must be there, and what two subjects say of one thing agree
+  bool published = false;  // the folder is a published copy: the checkpoint at its root, the rest in provenance/
+  bool of_a_run = false;   // all that a run makes must be there, and what two subjects say of one thing agree
   std::optional<std::string> trusted_key;  // public key that must have signed
   const config::Recipe* recipe = nullptr;  // the manifest must be of this recipe
 };
@@ -78,8 +88,11 @@ struct VerifyReport {
   bool ok() const { return findings.empty(); }
 };
 
-// Re-hashes everything. What differs is in the report; throws only where the manifest cannot be read at all (kBadInput)
-// or is no manifest (kVerifyFailed).
+// The manifest of a run's folder, or of a published copy of one (FOLDER/provenance/manifest.json).
+std::string manifest_of(const std::string& folder);
+
+// Re-hashes everything; a manifest in a folder "provenance" is that of a published copy. What differs is in the report;
+// throws only where the manifest cannot be read at all (kBadInput) or is no manifest (kVerifyFailed).
 VerifyReport verify(const std::string& manifest_path, const VerifyOptions& options = {});
 // The same for the text of a manifest that lies elsewhere, against the run in `folder`. "" = the run's files are not
 // here: the manifest's own digests are checked, no file's, and no subject is reported to hold.

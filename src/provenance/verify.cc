@@ -9,6 +9,7 @@
 #include "base/threads.h"
 #include "config/recipe.h"
 #include "provenance/integrity.h"
+#include "provenance/merkle.h"
 #include "provenance/receipt.h"
 
 namespace mxt::provenance {
@@ -33,8 +34,8 @@ uint64_t bytes_at(const Json& j) {
 
 class Verifier {
  public:
-  Verifier(std::string folder, const Json& manifest, VerifyReport& report)
-      : folder_(std::move(folder)), manifest_(manifest), report_(report) {}
+  Verifier(std::string folder, const Json& manifest, bool published, VerifyReport& report)
+      : folder_(std::move(folder)), manifest_(manifest), published_(published), report_(report) {}
 
   void check_subjects() {
     const auto at = "/predicate/subjects"_json_pointer;
@@ -69,7 +70,8 @@ class Verifier {
       if (subjects.contains("recipe") && manifest_.contains(hash) &&
           manifest_[hash] != Json(config::recipe_hash(config::load_recipe(path_of(subjects["recipe"])))))
         find(hash.to_string(), "is not recipe.yaml's");
-      if (subjects.contains("dataset")) check_shards(subjects["dataset"]);
+      if (subjects.contains("dataset") && !is_left_out("dataset", text_at(subjects["dataset"], "path")))
+        check_shards(subjects["dataset"]);
     } catch (const Error& e) {
       find("/predicate/subjects", e.what());
     } catch (const Json::exception& e) {
@@ -78,14 +80,20 @@ class Verifier {
   }
 
  private:
-  std::string path_of(const Json& entry) const { return (folder_ / text_at(entry, "path")).string(); }
+  // Where a path of the run lies, relative to the folder.
+  std::string place(const std::string& path) const { return published_ ? published_path(path) : path; }
+  std::string path_of(const Json& entry) const { return (folder_ / place(text_at(entry, "path"))).string(); }
+  // Not published, on purpose; a copy that has some of it all the same must have it whole.
+  bool is_left_out(const std::string& subject, const std::string& path) const {
+    return published_ && subject == kLeftOutSubject && !fs::exists(fs::symlink_status(folder_ / place(path)));
+  }
 
   // dataset.json states the digests of its shards too.
   void check_shards(const Json& entry) {
     const std::string folder = text_at(entry, "path");
     std::map<std::string, std::string> there;
     for (const Json& f : entry["files"]) there[text_at(f, "path")] = text_at(f, "blake3");
-    const Json stated = read_json_file((folder_ / folder / "dataset.json").string());
+    const Json stated = read_json_file((folder_ / place(folder + "/dataset.json")).string());
     for (const char* part : {"train", "eval"}) {
       if (!stated.contains(part) || !stated[part].is_object()) continue;
       for (const Json& f : stated[part].value("files", Json::array())) {
@@ -130,6 +138,23 @@ class Verifier {
     if (report_.findings.size() == before) report_.subjects.push_back(summary);
   }
 
+  // Everything in a subject's folder, relative to it. A published checkpoint shares its folder with what is no part of
+  // it: the card, what git and the Hub's tools keep, and provenance/.
+  std::vector<std::string> entries_of(const std::string& path) const {
+    if (!published_ || path != "checkpoint") {
+      const std::string folder = (folder_ / place(path)).string();
+      std::error_code ec;
+      return fs::is_directory(folder, ec) ? list_entries(folder) : std::vector<std::string>();
+    }
+    std::vector<std::string> out;
+    for (const std::string& f : list_entries(folder_.string())) {
+      const std::string top = f.substr(0, f.find('/'));
+      if (top != kPublishedFolder && top != ".cache" && top != ".git" && f != "README.md" && f != ".gitattributes")
+        out.push_back(f);
+    }
+    return out;
+  }
+
   // The first symbolic link on the way from the run's folder to this path; "" = none.
   std::string link_on(const std::string& path) const {
     fs::path at;
@@ -158,9 +183,9 @@ class Verifier {
 
   // Says how a file differs, or "" where it does not.
   std::string difference(const std::string& path, const FileDigests& want) const {
-    const std::string full = (folder_ / path).string();
-    if (const std::string link = link_on(path); !link.empty())
-      return link == path ? "was replaced by a symbolic link" : fmt::format("stands behind the symbolic link {}", link);
+    const std::string at = place(path), full = (folder_ / at).string();
+    if (const std::string link = link_on(at); !link.empty())
+      return link == at ? "was replaced by a symbolic link" : fmt::format("stands behind the symbolic link {}", link);
     const auto kind = fs::symlink_status(full).type();
     if (kind == fs::file_type::not_found) return "is missing";
     if (kind != fs::file_type::regular) return "is no file any more";
@@ -201,6 +226,10 @@ class Verifier {
     }
     const FileDigests d = list_digests(files);
     if (d.blake3 != want.blake3 || d.sha256 != want.sha256) find(at, "do not have the digest of subject " + name);
+    if (entry.contains("merkle") &&
+        entry["merkle"] != Json(merkle_root(files)))  // manifests of older versions have none
+      find("/predicate/subjects/" + name + "/merkle", "is not that of the files");
+    if (is_left_out(name, path)) return fmt::format("{}: not here, not checked", name);
     std::vector<std::string> differences(files.size());
     parallel_for(0, static_cast<int64_t>(files.size()), 1, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) {
@@ -210,12 +239,10 @@ class Verifier {
     });
     for (size_t i = 0; i < files.size(); ++i)
       if (!differences[i].empty()) find(files[i].path, fmt::format("{} (subject {})", differences[i], name));
-    std::error_code ec;
     try {
-      if (fs::is_directory((folder_ / path).string(), ec))
-        for (const auto& f : list_entries((folder_ / path).string()))
-          if (!listed.contains(path + "/" + f))
-            find(path + "/" + f, fmt::format("is not in the manifest (subject {})", name));
+      for (const auto& f : entries_of(path))
+        if (!listed.contains(path + "/" + f))
+          find(path + "/" + f, fmt::format("is not in the manifest (subject {})", name));
     } catch (const Error& e) {
       find(path, e.what());
     }
@@ -224,6 +251,7 @@ class Verifier {
 
   fs::path folder_;
   const Json& manifest_;
+  bool published_;
   VerifyReport& report_;
 };
 
@@ -327,9 +355,17 @@ void check_recipe_of_run(const std::string& folder, const Json& manifest, const 
 
 }  // namespace
 
+std::string manifest_of(const std::string& folder) {
+  const std::string own = folder + "/manifest.json", published = folder + "/" + kPublishedFolder + "/manifest.json";
+  return !fs::exists(own) && fs::exists(published) ? published : own;
+}
+
 VerifyReport verify(const std::string& manifest_path, const VerifyOptions& options) {
-  const fs::path parent = fs::path(manifest_path).parent_path();
-  return verify_text(read_file(manifest_path), manifest_path, parent.empty() ? "." : parent.string(), options);
+  const fs::path parent = fs::path(manifest_path).parent_path(), here = parent.empty() ? "." : parent;
+  const fs::path named = fs::absolute(here).lexically_normal();  // "provenance" itself may be the working directory
+  VerifyOptions o = options;
+  o.published = named.filename() == kPublishedFolder && !fs::exists(here / "checkpoint");
+  return verify_text(read_file(manifest_path), manifest_path, (o.published ? named.parent_path() : here).string(), o);
 }
 
 VerifyReport verify_text(std::string_view text, const std::string& manifest_path, const std::string& folder,
@@ -356,13 +392,16 @@ VerifyReport verify_text(std::string_view text, const std::string& manifest_path
   if (manifest.contains(digest_at) && manifest[digest_at].is_string()) report.manifest_digest = manifest[digest_at];
   report.findings = check_integrity(manifest);
   if (!folder.empty()) {
-    Verifier verifier(folder, manifest, report);
+    const std::string records = options.published ? folder + "/" + kPublishedFolder : folder;
+    Verifier verifier(folder, manifest, options.published, report);
     verifier.check_subjects();
     if (options.of_a_run && report.ok()) verifier.check_agreement();
-    check_receipt(folder, manifest, report);
-    check_signature(folder + "/" + fs::path(manifest_path).filename().string(), text, manifest, options, report);
+    check_receipt(records, manifest, report);
+    check_signature(records + "/" + fs::path(manifest_path).filename().string(), text, manifest, options, report);
   }
-  if (options.recipe) check_recipe_of_run(folder, manifest, *options.recipe, report);
+  if (options.recipe)
+    check_recipe_of_run(options.published ? folder + "/" + kPublishedFolder : folder, manifest, *options.recipe,
+                        report);
   if (report.ok() && manifest_text(ordered) != text)
     report.findings.push_back(
         {"manifest.json", "was rewritten: every value holds, but spacing, spelling or order do not"});

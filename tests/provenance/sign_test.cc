@@ -105,5 +105,56 @@ TEST(Signed, ManifestRewrittenWithoutTheKeyIsFound) {
   EXPECT_EQ(r.findings[0].field, "manifest.dsse.json");
 }
 
+TEST(Key, AKeystoreOpensWithItsPassphraseAlone) {
+  const RunFolder run;
+  const std::string path = run.file("store"), pub = make_key(path, "correct horse");
+  EXPECT_EQ(load_key(path, [] { return "correct horse"; }).public_key, pub);
+  EXPECT_EQ(read_file(path).find("seed"), std::string::npos);
+  const auto code = [&](const Passphrase& p) {
+    try {
+      load_key(path, p);
+    } catch (const Error& e) {
+      return e.code();
+    }
+    return Exit::kOk;
+  };
+  EXPECT_EQ(code([] { return "wrong"; }), Exit::kBadInput);
+  EXPECT_EQ(code([] { return ""; }), Exit::kMissing);
+  EXPECT_EQ(code({}), Exit::kMissing);
+  // Figures that would take this machine's memory are refused before they are used.
+  Json j = Json::parse(read_file(path));
+  j["memory"] = uint64_t{1} << 40;
+  run.put("big", j.dump());
+  chmod(run.file("big").c_str(), 0600);
+  EXPECT_THROW(load_key(run.file("big"), [] { return "correct horse"; }), Error);
+}
+
+TEST(Key, APublicHalfIsNotOverwrittenEither) {
+  const RunFolder run;
+  run.put("k.pub", "mine");
+  EXPECT_THROW(make_key(run.file("k")), Error);
+  EXPECT_FALSE(fs::exists(run.file("k")));
+}
+
+TEST(Envelope, MayBeUrlSafeAndHoldOtherSignatures) {
+  const Keys k;
+  const std::string payload = "\xff\xfe\xfd???>>>";  // base64 with + and /
+  Json j = Json::parse(seal(payload, k.key));
+  for (std::string* s : {j["payload"].get_ptr<std::string*>(), j["signatures"][0]["sig"].get_ptr<std::string*>()})
+    for (char& c : *s) c = c == '+' ? '-' : c == '/' ? '_' : c;
+  EXPECT_NE(j["payload"].get<std::string>().find_first_of("-_"), std::string::npos);
+  EXPECT_EQ(check_seal(j.dump(), payload, k.pub), "");
+  j["signatures"][0]["keyid"] = "anything";  // a hint
+  j["signatures"].insert(j["signatures"].begin(), Json{{"keyid", "somebody"}, {"sig", "AAAA"}});
+  EXPECT_EQ(check_seal(j.dump(), payload, k.pub), "");
+  j["signatures"].erase(1);
+  EXPECT_NE(check_seal(j.dump(), payload, k.pub), "");
+}
+
+// RFC 8032's first key over DSSE's example, as securesystemslib signs it, but for the payload's type.
+TEST(Envelope, SignsThePreAuthenticationEncoding) {
+  EXPECT_EQ(pre_authentication("hello world"), "DSSEv1 28 application/vnd.in-toto+json 11 hello world");
+}
+
 }  // namespace
 }  // namespace mxt::provenance

@@ -1,0 +1,63 @@
+#include <cstdio>
+
+#include "base/error.h"
+#include "base/files.h"
+#include "model_files.h"
+#include "provenance/model_sign.h"
+#include "provenance/sign.h"
+#include "verbs.h"
+
+namespace mxt::app {
+namespace {
+
+struct Options {
+  std::string file, kind = "ed25519", folder, key, out;
+  bool encrypt = false;
+};
+
+void make(const Options& o) {
+  if (o.kind == "p256") {
+    if (o.encrypt) fail_input("--encrypt: is for ed25519 keys; openssl pkcs8 encrypts a PEM key");
+    provenance::make_p256_key(o.file);
+    std::printf("%s.pub\n", o.file.c_str());
+    return;
+  }
+  const std::string passphrase = o.encrypt ? key_passphrase() : "";
+  if (o.encrypt && passphrase.empty())
+    fail_missing("--encrypt: set {} to the passphrase that the key is to have", provenance::kPassphraseVariable);
+  std::printf("%s\n", provenance::make_key(o.file, passphrase).c_str());
+}
+
+void sign(const Options& o) {
+  const std::string root = fs::weakly_canonical(fs::absolute(o.folder)).string(),
+                    out = fs::weakly_canonical(fs::absolute(o.out)).string();
+  const bool inside = out.starts_with(root + "/");
+  write_file_atomic(o.out, provenance::sign_model(o.folder, o.key, inside ? out.substr(root.size() + 1) : ""));
+  std::printf("%s\n", o.out.c_str());
+}
+
+}  // namespace
+
+void add_key(CLI::App& app) {
+  auto* c = app.add_subcommand("key", "signing keys\nexample: mindxtrain key new ~/.mindxtrain.key");
+  c->require_subcommand(1);
+  auto o = std::make_shared<Options>();
+  auto* n = c->add_subcommand("new",
+                              "a new key, its public half in FILE.pub; nothing is overwritten\nexample: mindxtrain key "
+                              "new ~/.mindxtrain.key --encrypt");
+  n->add_option("file", o->file, "where the key is written, for its owner alone")->required();
+  n->add_option("--kind", o->kind, "ed25519 (manifests: receipt.sign_key) or p256 (key sign: OpenSSF model-signing)")
+      ->check(CLI::IsMember({"ed25519", "p256"}))
+      ->capture_default_str();
+  n->add_flag("--encrypt", o->encrypt, "under the passphrase in MINDXTRAIN_KEY_PASSPHRASE");
+  n->callback([o] { make(*o); });
+  auto* s = c->add_subcommand("sign",
+                              "sign a model's folder so that OpenSSF's `model_signing verify key` accepts it\nexample: "
+                              "mindxtrain key sign out/run1/checkpoint --key p256.key --out model.sig");
+  s->add_option("folder", o->folder, "the model")->required();
+  s->add_option("--key", o->key, "key made by `key new FILE --kind p256`")->required();
+  s->add_option("--out", o->out, "file for the signature")->required();
+  s->callback([o] { sign(*o); });
+}
+
+}  // namespace mxt::app

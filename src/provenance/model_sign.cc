@@ -1,0 +1,144 @@
+#include "provenance/model_sign.h"
+
+#include <openssl/ec.h>
+#include <openssl/evp.h>
+#include <openssl/pem.h>
+#include <sys/stat.h>
+
+#include <cstring>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <vector>
+
+#include "base/base64.h"
+#include "base/error.h"
+#include "base/files.h"
+#include "base/hash.h"
+#include "base/json.h"
+#include "base/threads.h"
+#include "provenance/sign.h"
+
+namespace mxt::provenance {
+namespace {
+
+constexpr const char* kMediaType = "application/vnd.dev.sigstore.bundle.v0.3+json";
+constexpr const char* kModelPredicate = "https://model_signing/signature/v1.0";
+
+using Key = std::unique_ptr<EVP_PKEY, decltype(&EVP_PKEY_free)>;
+using Bio = std::unique_ptr<BIO, decltype(&BIO_free)>;
+
+std::string text_of(BIO* bio) {
+  char* data = nullptr;
+  const long n = BIO_get_mem_data(bio, &data);
+  return {data, static_cast<size_t>(n)};
+}
+
+std::string public_pem(EVP_PKEY* key) {
+  const Bio bio(BIO_new(BIO_s_mem()), &BIO_free);
+  MXT_ASSERT(bio && PEM_write_bio_PUBKEY(bio.get(), key) == 1);
+  return text_of(bio.get());
+}
+
+Key load_p256_key(const std::string& path) {
+  struct stat st{};
+  if (stat(path.c_str(), &st) != 0)
+    fail_missing("{}: no key there: make one with `mindxtrain key new {} --kind p256`", path, path);
+  if (st.st_mode & 077) fail_input("{}: others may read this key: `chmod 600 {}`", path, path);
+  const std::string pem = st.st_size < 65536 ? read_file(path) : "";
+  const Bio bio(BIO_new_mem_buf(pem.data(), static_cast<int>(pem.size())), &BIO_free);
+  Key key(
+      PEM_read_bio_PrivateKey(bio.get(), nullptr, [](char*, int, int, void*) { return 0; }, nullptr), &EVP_PKEY_free);
+  char group[64] = "";
+  if (!key || EVP_PKEY_get_group_name(key.get(), group, sizeof group, nullptr) != 1 ||
+      std::string_view(group) != "prime256v1")
+    fail_input("{}: is no P-256 key in PEM: make one with `mindxtrain key new FILE --kind p256`", path);
+  return key;
+}
+
+std::string signature(EVP_PKEY* key, std::string_view text) {
+  const std::unique_ptr<EVP_MD_CTX, decltype(&EVP_MD_CTX_free)> c(EVP_MD_CTX_new(), &EVP_MD_CTX_free);
+  size_t n = 0;
+  const auto* data = reinterpret_cast<const unsigned char*>(text.data());
+  MXT_ASSERT(c && EVP_DigestSignInit(c.get(), nullptr, EVP_sha256(), nullptr, key) == 1 &&
+             EVP_DigestSign(c.get(), nullptr, &n, data, text.size()) == 1);
+  std::string out(n, '\0');
+  MXT_ASSERT(EVP_DigestSign(c.get(), reinterpret_cast<unsigned char*>(out.data()), &n, data, text.size()) == 1);
+  out.resize(n);
+  return out;
+}
+
+bool is_ignored(const std::string& path, const std::vector<std::string>& ignored) {
+  for (const std::string& i : ignored)
+    if (path == i || path.starts_with(i + "/")) return true;
+  return false;
+}
+
+std::string raw(const std::string& hex) {
+  std::string out;
+  for (size_t i = 0; i + 1 < hex.size(); i += 2) out += static_cast<char>(std::stoi(hex.substr(i, 2), nullptr, 16));
+  return out;
+}
+
+// Subject: SHA-256 over the files' raw digests, in the order of their names.
+OrderedJson statement(const std::string& folder, const std::vector<std::string>& ignored) {
+  std::vector<std::string> files;
+  for (const std::string& f : list_entries(folder)) {
+    if (is_ignored(f, ignored)) continue;
+    if (!fs::is_regular_file(fs::symlink_status(folder + "/" + f)))
+      fail_input("{}/{}: is no plain file, and a signature covers those alone: remove it", folder, f);
+    files.push_back(f);
+  }
+  if (files.empty()) fail_input("{}: holds no file to sign", folder);
+  std::vector<std::string> digests(files.size());
+  parallel_for(0, static_cast<int64_t>(files.size()), 1, [&](int64_t begin, int64_t end) {
+    for (auto i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i)
+      digests[i] = hash_file(folder + "/" + files[i]).sha256;
+  });
+  OrderedJson resources = OrderedJson::array();
+  Sha256 all;
+  for (size_t i = 0; i < files.size(); ++i) {
+    resources.push_back({{"name", files[i]}, {"algorithm", "sha256"}, {"digest", digests[i]}});
+    all.update(raw(digests[i]));
+  }
+  const std::string name = fs::weakly_canonical(fs::absolute(folder)).filename().string();
+  return {{"_type", "https://in-toto.io/Statement/v1"},
+          {"subject", OrderedJson::array({{{"name", name}, {"digest", {{"sha256", all.hex()}}}}})},
+          {"predicateType", kModelPredicate},
+          {"predicate",
+           {{"serialization",
+             {{"method", "files"}, {"hash_type", "sha256"}, {"allow_symlinks", false}, {"ignore_paths", ignored}}},
+            {"resources", std::move(resources)}}}};
+}
+
+}  // namespace
+
+void make_p256_key(const std::string& path) {
+  const Key key(EVP_EC_gen("P-256"), &EVP_PKEY_free);
+  if (!key) fail_missing("OpenSSL cannot make a P-256 key on this machine");
+  if (fs::exists(fs::symlink_status(path + ".pub")))
+    fail_input("{}.pub: exists already: choose another name (a key is never overwritten)", path);
+  const Bio bio(BIO_new(BIO_s_secmem()), &BIO_free);
+  MXT_ASSERT(bio && PEM_write_bio_PKCS8PrivateKey(bio.get(), key.get(), nullptr, nullptr, 0, nullptr, nullptr) == 1);
+  write_secret(path, text_of(bio.get()));
+  write_file_atomic(path + ".pub", public_pem(key.get()));
+}
+
+std::string sign_model(const std::string& folder, const std::string& key_path, const std::string& left_out) {
+  if (!fs::is_directory(folder)) fail_input("{}: is no folder", folder);
+  const Key key = load_p256_key(key_path);
+  std::vector<std::string> ignored = {".git", ".gitattributes", ".github", ".gitignore"};  // as that tool leaves out
+  if (!left_out.empty()) ignored.push_back(left_out);
+  const std::string payload = statement(folder, ignored).dump();
+  const OrderedJson bundle = {
+      {"mediaType", kMediaType},
+      {"verificationMaterial",
+       {{"publicKey", {{"hint", sha256_hex(public_pem(key.get()))}}}, {"tlogEntries", OrderedJson::array()}}},
+      {"dsseEnvelope",
+       {{"payload", to_base64(payload)},
+        {"payloadType", kPayloadType},
+        {"signatures", OrderedJson::array({{{"sig", to_base64(signature(key.get(), pre_authentication(payload)))},
+                                            {"keyid", ""}}})}}}};
+  return bundle.dump(2) + "\n";
+}
+
+}  // namespace mxt::provenance

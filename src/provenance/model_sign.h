@@ -1,0 +1,17 @@
+// A signature of a model's folder that OpenSSF's model-signing verifies: a Sigstore bundle over an in-toto statement,
+// ECDSA P-256 (that tool knows no Ed25519). Sources: model_signing/signature/v1.0, sigstore bundle v0.3, DSSE.
+#pragma once
+
+#include <string>
+
+namespace mxt::provenance {
+
+// Writes a new P-256 key (PEM, PKCS#8, for its owner alone, never over another file) and its public half to `path`.pub.
+void make_p256_key(const std::string& path);
+
+// The bundle's text over every file of `folder`, which has been signed by the PEM key in `key_path`. `left_out`: the
+// bundle's own place below the folder, "" = elsewhere. Errors: kMissing where there is no key; kBadInput where it is
+// no P-256 key or the folder holds no file, or a link.
+std::string sign_model(const std::string& folder, const std::string& key_path, const std::string& left_out);
+
+}  // namespace mxt::provenance
