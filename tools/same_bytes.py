@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """Trains the same recipes with two binaries and compares what they made, byte for byte.
 
-  tools/same_bytes.py BASE NEW [--through "qemu-x86_64 -cpu Haswell"] [--only tiny] [--markdown]
+  tools/same_bytes.py BASE NEW [--through "qemu-x86_64 -cpu Haswell"] [--only tiny] [--gpu] [--markdown]
 
 Prints a table: recipe, digest of the trained weights by BASE and by NEW, whether they are equal. Ends with 1 where one
 differs. `--through` puts a command before both binaries, e.g. an emulator of a processor with other vector units.
+`--gpu` adds eight layers of the hero's width on the machine's H100 or H200, with the base in bf16 and in E4M3.
 The quickstart needs weights/SmolLM2-135M-Instruct.gguf (`./dev setup`); without it that row says so and is no failure.
 """
 import argparse
@@ -59,6 +60,29 @@ def recipes():
                                     extra="  base_precision: fp8_e4m3\n")
 
 
+def hero(base):
+    """Eight layers of Qwen3-8B's shape with LoRA on all linears, random weights, on a GPU."""
+    return f"""meta: {{project: test, run_name: hero}}
+hardware: {{name: h100, gpus: 1}}
+autotune: {{enabled: false}}
+model:
+  name: random
+  init: random
+  torch_dtype: bfloat16
+  config: {{model_type: qwen3, vocab_size: 4096, hidden_size: 4096, intermediate_size: 12288, num_hidden_layers: 8,
+            num_attention_heads: 32, num_key_value_heads: 8, head_dim: 128, max_position_embeddings: 4096,
+            rms_norm_eps: 1.0e-6, rope_theta: 1000000, tie_word_embeddings: false}}
+data: {{source: local, path: "{GOLDEN}/qwen3_gqa/rows.jsonl", seq_len: 256, packing: true, shuffle: false}}
+train:
+  method: {lora("qwen3", r=16, adapter=False)}
+  precision: bfloat16
+  base_precision: {base}
+  optimizer: {{lr: 3.0e-3}}
+  schedule: {{type: cosine, max_steps: 20}}
+  batch: {{per_device: 4, grad_accum: 1}}
+"""
+
+
 def digest(folder):
     h = hashlib.sha256()
     for f in sorted(folder.glob("*.safetensors")):
@@ -81,6 +105,7 @@ def main():
     p.add_argument("new", type=pathlib.Path)
     p.add_argument("--through", default="", type=shlex.split)
     p.add_argument("--only", default="", help="rows whose name holds this")
+    p.add_argument("--gpu", action="store_true")
     p.add_argument("--markdown", action="store_true")
     a = p.parse_args()
     binaries = [str(a.base.resolve()), str(a.new.resolve())]
@@ -89,6 +114,8 @@ def main():
     differ = 0
     with tempfile.TemporaryDirectory() as temp:
         rows = [(name, text, None) for name, text in recipes()]
+        if a.gpu:
+            rows += [(f"hero, 8 layers, {base}", hero(base), None) for base in ("bfloat16", "fp8_e4m3")]
         short = (ROOT / "recipes/shakespeare_char.yaml").read_text()
         rows.append(("shakespeare_char 200 steps", None, short))
         rows.append(("quickstart", None, (ROOT / "recipes/quickstart_cpu.yaml").read_text()))
