@@ -118,8 +118,19 @@ std::string settings_text(const kernels::Norm& n) {
 }
 std::string settings_text(const kernels::NormGrad& n) { return n.layer_norm ? " layer" : " rms"; }
 std::string_view name_of(kernels::Activation a) {
-  static constexpr std::string_view kNames[] = {"swiglu", "gelu_tanh", "gelu", "relu2"};
-  return kNames[static_cast<size_t>(a)];
+  switch (a) {
+    case kernels::Activation::kSwiGlu:
+      return "swiglu";
+    case kernels::Activation::kGeluTanh:
+      return "gelu_tanh";
+    case kernels::Activation::kGelu:
+      return "gelu";
+    case kernels::Activation::kRelu2:
+      return "relu2";
+    case kernels::Activation::kGeGlu:
+      return "geglu";
+  }
+  assert_failed("an activation has a name", __FILE__, __LINE__);
 }
 std::string settings_text(const kernels::Act& a) { return fmt::format(" {}", name_of(a.kind)); }
 std::string settings_text(const kernels::ActGrad& a) { return fmt::format(" {}", name_of(a.kind)); }
