@@ -37,7 +37,7 @@ struct Work {
 Work work_of(const train::Setup& s, const train::Pass& pass, kernels::Ops& ops) {
   const graph::Graph& g = s.training_graph(pass.recompute);
   const kernels::KernelPlan none;
-  const runtime::Program program(g, none, ops, {pass.micro_batch * s.seq_len, 0, false, s.seq_len});
+  const runtime::Program program(g, none, ops, {s.pass_tokens(pass.micro_batch), 0, false, s.seq_len});
   const auto params = runtime::ParamStore::measure(g, true);
   const int64_t passes = (s.rows_per_step + pass.micro_batch - 1) / pass.micro_batch;
   Work w;

@@ -325,6 +325,10 @@ bool Pipeline::train() {
   t.resume = o_.resume;
   t.resume_from = o_.resume_from;
   t.stop = &g_stop;
+  if (recipe_.train.method.is_rl() && text_.tok) {
+    t.decode = [tok = text_.tok](std::span<const int32_t> ids) { return tok->decode(ids); };
+    t.ends = eval::stop_tokens(*text_.tok, setup_->model);
+  }
   // What was measured and made of an earlier checkpoint is no part of a run that ends in another. `run` has measured
   // the base just now; `train` measures nothing.
   t.begins = [&] {

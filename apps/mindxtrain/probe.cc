@@ -56,7 +56,7 @@ std::vector<autotune::Pass> passes_of(const train::Setup& setup, const kernels::
   constexpr int64_t kEnough = 4096;  // tokens; fewer fill no GPU
   const train::Pass whole = setup.pass();
   out.push_back({whole.micro_batch, whole.recompute});
-  if (!setup.recipe.train.micro_batch && whole.micro_batch % 2 == 0 && whole.micro_batch / 2 * setup.seq_len >= kEnough)
+  if (!setup.recipe.train.micro_batch && whole.micro_batch % 2 == 0 && setup.pass_tokens(whole.micro_batch / 2) >= kEnough)
     out.push_back({whole.micro_batch / 2, whole.recompute});
   return out;
 }
@@ -69,6 +69,7 @@ autotune::Report measured_plan(const train::Setup& setup, bool ask_threads, bool
   s.model = setup.model;
   s.options = setup.options;
   s.seq_len = setup.seq_len;
+  s.sequences_per_row = setup.sequences_per_row;
   s.rows = setup.rows_per_step;
   s.packed = setup.recipe.data.packing && setup.recipe.data.sampling == config::Sampling::kDocuments;
   s.offload = setup.offload;

@@ -89,8 +89,9 @@ class Probe {
     if (p.recompute.tensors > 0 && p.recompute != graph::Recompute::kLayer)
       part.recompute.tensors =
           std::max<int64_t>(1, p.recompute.tensors * std::min(layers, s_.model.num_layers) / s_.model.num_layers);
-    return std::make_unique<Slice>(slice_of(s_.model, layers), options(part), s_.seq_len, p.micro_batch, s_.packed,
-                                   plan, ops_, std::move(params), s_.offload, p.packed_weights);
+    return std::make_unique<Slice>(slice_of(s_.model, layers), options(part), s_.seq_len,
+                                   p.micro_batch * s_.sequences_per_row, s_.packed, plan, ops_, std::move(params),
+                                   s_.offload, p.packed_weights);
   }
   void record(const std::string& key, const std::vector<kernels::Candidate>& all, size_t choice) {
     report_.plan.candidates[key] = all;
@@ -200,9 +201,10 @@ class Probe {
 
   void calls() {
     const graph::Graph g = models::build(s_.model, options(pass_));
-    const auto choices = choices_of(
-        runtime::Program(g, s_.plan, ops_, {pass_.micro_batch * s_.seq_len, 0, false, s_.seq_len, pass_.packed_weights})
-            .tunables());
+    const auto choices = choices_of(runtime::Program(g, s_.plan, ops_,
+                                                     {pass_.micro_batch * s_.sequences_per_row * s_.seq_len, 0, false,
+                                                      s_.seq_len, pass_.packed_weights})
+                                        .tunables());
     // What the default pass calls and this one does not is no choice of the plan.
     std::erase_if(report_.plan.choices, [](const auto& c) { return !c.first.starts_with("step "); });
     const double share = kUsed - kCheckPart - used_;

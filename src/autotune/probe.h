@@ -41,6 +41,7 @@ struct Subject {
   models::BuildOptions options;  // of the training graph; `lora` must outlive the probe
   int64_t seq_len = 0;
   int64_t rows = 0;                                    // of an optimizer step
+  int64_t sequences_per_row = 1;                       // of up to seq_len tokens
   bool packed = false;                                 // rows hold several documents
   runtime::Offload offload = runtime::Offload::kNone;  // of the update
   std::vector<Pass> passes;  // what fits the memory and the recipe leaves open; the first is the default

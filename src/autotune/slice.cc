@@ -83,7 +83,9 @@ double Slice::pass_us(Clock& clock) {
   b.documents = static_cast<int64_t>(cu_.size()) - 1;
   b.targets = ids_.data();
   b.loss_scale = 1.0f / static_cast<float>(b.tokens);
-  return clock.us([&] { program_.run(b); });
+  if (graph_.roots.empty()) return clock.us([&] { program_.run(b); });
+  const std::vector<float> seed(static_cast<size_t>(b.tokens), -b.loss_scale);
+  return clock.us([&] { program_.run(b, [&] { program_.write(graph_.roots[0].seed, seed.data()); }); });
 }
 
 int64_t Slice::trained() const {

@@ -91,6 +91,7 @@ void save_state(const std::string& folder, const graph::Graph& g, const runtime:
   j["dataset"] = state.dataset;
   j["base"] = state.base;
   j["device"] = state.device;
+  if (!state.method.empty()) j["method"] = state.method;
   j["state"] = hash_file(temp + "/state.safetensors").blake3;
   write_file_atomic(temp + "/state.json", j.dump(2) + "\n");
   replace_folder(temp, folder);
@@ -108,6 +109,7 @@ TrainState read_state(const std::string& folder, std::string* digest) {
     s.tokens = j.at("tokens");
     s.best_eval = j.at("best_eval");
     s.best_step = j.at("best_step");
+    s.method = j.value("method", "");
     s.recipe = j.at("recipe");
     s.plan_choices = j.at("plan_choices");
     s.dataset = j.at("dataset");

@@ -19,6 +19,7 @@ struct TrainState {
   // BLAKE3 of what the run is made of: the recipe but for its hardware, the plan's choices, the data, what training
   // starts from.
   std::string recipe, plan_choices, dataset, base;
+  std::string method;  // what the training method keeps between steps, as text; mostly empty
   std::string device;  // "cpu", "cuda": another device has another plan
 };
 

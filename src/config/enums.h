@@ -57,10 +57,21 @@ constexpr auto enum_names(Backend) {
   return spellings("axolotl", "unsloth", "torchtune", "primus", "trl_cpu", "+native", "+trl");
 }
 
-enum class MethodKind { kFull, kLora, kQLora, kDpo, kOrpo, kGrpo, kGspo, kKto, kCpt, kPpo, kPretrain };
+enum class MethodKind { kFull, kLora, kQLora, kDpo, kOrpo, kGrpo, kGspo, kKto, kCpt, kPpo, kPretrain, kReward };
 constexpr auto enum_names(MethodKind) {
-  return spellings("full", "lora", "qlora", "dpo", "orpo", "grpo", "gspo", "kto", "cpt", "+ppo", "+pretrain");
+  return spellings("full", "lora", "qlora", "dpo", "orpo", "grpo", "gspo", "kto", "cpt", "+ppo", "+pretrain",
+                   "+reward");
 }
+
+// What DPO makes of the two answers' log-probabilities (train/methods/dpo.cc).
+enum class PreferenceLoss { kSigmoid, kHinge, kIpo, kSimpo };
+constexpr auto enum_names(PreferenceLoss) { return spellings("+sigmoid", "+hinge", "+ipo", "+simpo"); }
+
+// How GRPO's token losses become one, and what a group's rewards are divided by (train/methods/grpo.cc).
+enum class GrpoLoss { kDapo, kGrpo, kBnpo, kDrGrpo };
+constexpr auto enum_names(GrpoLoss) { return spellings("+dapo", "+grpo", "+bnpo", "+dr_grpo"); }
+enum class ScaleRewards { kGroup, kBatch, kNone };
+constexpr auto enum_names(ScaleRewards) { return spellings("+group", "+batch", "+none"); }
 
 // What a shingle of MinHash is made of.
 enum class ShingleUnit { kWords, kCharacters };

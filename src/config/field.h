@@ -124,6 +124,7 @@ Section declare(const FlashAttention*);
 Section declare(const Fsdp*);
 Section declare(const CpuThrottle*);
 Section declare(const ToolLoss*);
+Section declare(const Rollouts*);
 Section declare(const Train*);
 Section declare(const Harness*);
 Section declare(const Regression*);

@@ -136,11 +136,21 @@ void check_train(const Recipe& r, Rules& rules) {
   rules.refuse(m.quant_bits == 8 && rules.given("train.method.quant_type"),
                {"train.method.quant_type", "train.method.quant_bits"},
                "is for 4 bits, and quant_bits is 8 (FP8): remove it");
+  rules.refuse(m.loss != PreferenceLoss::kSimpo && rules.given("train.method.simpo_gamma"),
+               {"train.method.simpo_gamma", "train.method.loss"}, "is only for `loss: simpo`: remove one of the two");
   rules.refuse(m.is_rl() && m.reward == Reward::kModel && !m.reward_model, {"train.method.reward_model"},
                "is missing: reward model needs one");
   rules.refuse(m.is_rl() && m.reward != Reward::kModel && m.reward_model,
                {"train.method.reward_model", "train.method.reward"},
                "is given, and reward is {}: write reward: model, or remove it", text_of(m.reward));
+  rules.refuse(t.rollouts.path && m.kind != MethodKind::kGrpo && m.kind != MethodKind::kGspo,
+               {"train.rollouts.path", "train.method.kind"}, "is for grpo and gspo, and the method is {}: remove it",
+               text_of(m.kind));
+  rules.refuse((m.kind == MethodKind::kGrpo || m.kind == MethodKind::kGspo) &&
+                   (t.batch.per_device * t.batch.grad_accum) % m.num_generations != 0,
+               {"train.method.num_generations", "train.batch.per_device"},
+               "is {}, and a step has {} answers (per_device * grad_accum): a step takes whole groups",
+               m.num_generations, t.batch.per_device * t.batch.grad_accum);
   rules.refuse(t.optimizer.name != OptimizerName::kMuon && t.optimizer.muon,
                {"train.optimizer.muon", "train.optimizer.name"}, "is only for `name: muon`: remove one of the two");
   rules.refuse(t.micro_batch && *t.micro_batch > t.batch.per_device, {"train.micro_batch", "train.batch.per_device"},

@@ -68,6 +68,16 @@ class RealCoder : public Coder {
     }
     return {std::move(r.text), std::move(r.assistant), std::move(r.plain), std::move(left_out)};
   }
+  RenderedChat render_prompt(const OrderedJson& messages, const OrderedJson* tools) const override {
+    MXT_ASSERT(p_.chat_template);
+    tokenizer::ChatInput in;
+    in.messages = &messages;
+    in.tools = tools;
+    in.now = kTemplateTime;
+    in.add_generation_prompt = true;
+    tokenizer::RenderedChat r = p_.chat_template->render_prompt(in);
+    return {std::move(r.text), {}, std::move(r.plain)};
+  }
   std::string digest() const override {
     Blake3 h;
     h.update(p_.tokenizer ? tokenizer_digest(*p_.tokenizer) : "none");

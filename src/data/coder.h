@@ -47,6 +47,8 @@ class Coder {
   // OpenAI messages; `tools` may be null. Assistant turns before message `trained_from` are context. Errors
   // (kBadInput): the template refuses the row.
   virtual RenderedChat render(const OrderedJson& messages, const OrderedJson* tools, size_t trained_from) const = 0;
+  // The messages with the header that asks for an answer; nothing is trained.
+  virtual RenderedChat render_prompt(const OrderedJson& messages, const OrderedJson* tools) const = 0;
   virtual std::string digest() const = 0;  // of everything above: equal digest = equal tokens for equal rows
   // Bytes of one token, for showing.
   virtual std::string token_bytes(int32_t id) const = 0;

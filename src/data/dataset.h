@@ -17,11 +17,14 @@ namespace mxt::data {
 
 inline constexpr int32_t kNoTarget = -100;
 
-// One sequence of a batch: one document, or several packed. Spans stay valid as long as the Dataset lives.
+// One sequence of a batch: one document, or several packed. Of a preference pair: the chosen answer after its prompt,
+// then the rejected one. Spans stay valid as long as the Dataset lives.
 struct Row {
-  std::span<const int32_t> ids;         // [n], 1 ≤ n ≤ seq_len, each in [0, vocabulary)
+  std::span<const int32_t> ids;         // [n], n ≥ 1, each in [0, vocabulary); no document of a row is longer than
+                                        // seq_len, but for labelled answers, which the trainer cuts
   std::span<const int32_t> labels;      // [n], the id or kNoTarget
   std::span<const int32_t> cu_seqlens;  // [documents + 1], cu[0] = 0, cu[documents] = n, ascending
+  std::span<const int32_t> marks = {};  // [documents], of labelled answers: 1 good, -1 bad; empty elsewhere
 };
 
 // The figures of one part of a prepared dataset, as its manifest states them.

@@ -26,6 +26,8 @@ OrderedJson without_sources(const Settings& s, const Coder& coder) {
                    {"train_on", s.train_all ? "all" : "assistant"},
                    {"num_shards", s.num_shards},
                    {"eval_fraction", s.eval_fraction}};
+  if (s.answers != Answers::kNone)
+    j["answers"] = s.answers == Answers::kPairs ? "pairs" : s.answers == Answers::kLabelled ? "labelled" : "prompts";
   if (!s.train.sql.empty()) j["sql"] = s.train.sql;
   j.update(parse_ordered_json(s.curation, "curation"));
   if (s.eval) j["eval_sources"] = nullptr;
@@ -62,6 +64,7 @@ std::string key_of(OrderedJson inputs) {
 std::string compare_settings(const std::string& folder, const config::Recipe& r, const Coder& coder) {
   const config::Data& d = r.data;
   const OrderedJson made = parse_ordered_json(read_manifest(folder).inputs, folder);
+  if (r.train.rollouts.path) return "";  // finished ids
   if (made.value("tokenizer", "") != coder.digest())
     fail_input(
         "{}: was prepared with another tokenizer or chat template than this recipe's: use it with the recipe that made "
@@ -84,9 +87,18 @@ std::string compare_settings(const std::string& folder, const config::Recipe& r,
   return all;
 }
 
+OrderedJson inputs_of_rollouts(const config::Recipe& r) {
+  return {{"revision", 1}, {"rollouts", hash_file(*r.train.rollouts.path).blake3}, {"seq_len", r.data.seq_len}};
+}
+
 std::string compare_rows(const std::string& folder, const config::Recipe& r, const Coder& coder, const Access& access) {
   using S = config::DataSource;
   const config::Data& d = r.data;
+  if (r.train.rollouts.path) {
+    if (!fs::exists(*r.train.rollouts.path)) return "";
+    const OrderedJson was = parse_ordered_json(read_manifest(folder).inputs, folder);
+    return key_of(was) == key_of(inputs_of_rollouts(r)) ? "" : "train.rollouts.path holds other rollouts";
+  }
   const bool fetched =
       std::any_of(d.mixture.begin(), d.mixture.end(), [](const auto& m) { return m.hf_id.has_value(); });
   if (fetched || d.source == S::kHf || d.source == S::kLighthouse || (d.synth && d.synth->teacher)) return "";

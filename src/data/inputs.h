@@ -13,6 +13,8 @@ namespace mxt::data {
 OrderedJson inputs_of(const Settings& settings, const Coder& coder);
 // Their digest; where a file stands does not change what it becomes.
 std::string key_of(OrderedJson inputs);
+// The same of a recipe with given rollouts. Errors (kBadInput): the file cannot be read.
+OrderedJson inputs_of_rollouts(const config::Recipe& recipe);
 
 // What of the recipe's settings the folder was not made with ("data.seq_len 64 (the recipe: 128), …"), "" where nothing
 // differs; the rows that it was made of are not looked at. Errors (kBadInput): another tokenizer or chat template; no

@@ -56,7 +56,8 @@ Part write_rows(const std::string& out, std::string_view name, const Settings& s
     part.info.tokens += spill.length(d);
     part.info.targets += spill.targets(d);
   }
-  Packing p = s.packing ? pack_best_fit(lengths, static_cast<uint32_t>(s.seq_len)) : one_per_row(lengths.size());
+  Packing p = s.packing && s.answers == Answers::kNone ? pack_best_fit(lengths, static_cast<uint32_t>(s.seq_len))
+                                                       : one_per_row(lengths.size());
   for (uint32_t& d : p.documents) d = documents[d];
   std::vector<std::span<const uint32_t>> rows;
   for (size_t r = 0; r < p.rows(); ++r) {
@@ -191,6 +192,16 @@ void need_rows(const Spill& spill, const RowSource& source, const Prepared& coun
         source.text(), counts.rows_in, counts.dropped_no_target);
 }
 
+void need_both_marks(const Settings& s, const Spill& spill) {
+  if (s.answers != Answers::kLabelled || spill.documents() == 0) return;
+  bool good = false, bad = false;
+  for (size_t i = 0; i < spill.documents(); ++i) (spill.mark(i) > 0 ? good : bad) = true;
+  if (!good || !bad)
+    fail_input(
+        "{}: every answer's \"label\" is {}: this method needs good and bad answers; add rows with the other label",
+        s.train.text(), good ? "true" : "false");
+}
+
 }  // namespace
 
 std::string Prepared::text() const {
@@ -261,6 +272,7 @@ Prepared prepare(const config::Recipe& recipe, const Settings& s, const Coder& c
     m.counts.rows_in += curation.report().total_dropped();
   }
   train.finish();
+  need_both_marks(s, train);
   need_rows(train, s.train, m.counts);
   remove_old(out);
   (s.windows ? write_arrays : write_documents)(out, s, train, s.eval ? &eval : nullptr, &m);
@@ -275,7 +287,37 @@ Prepared prepare(const config::Recipe& recipe, const Settings& s, const Coder& c
 
 }  // namespace
 
+namespace {
+
+// Given rollouts are finished rows: the folder holds the file as it is.
+Prepared prepare_rollouts(const config::Recipe& recipe, const std::string& out) {
+  const std::string& path = *recipe.train.rollouts.path;
+  if (!fs::is_regular_file(path)) fail_input("{}: train.rollouts.path: {} is no file", recipe.source, path);
+  Manifest m;
+  const OrderedJson inputs = inputs_of_rollouts(recipe);
+  m.inputs = inputs.dump();
+  m.key = key_of(inputs);
+  m.seq_len = recipe.data.seq_len;
+  if (const auto kept = find_prepared(out, m.key)) return *kept;
+  make_folders(out);
+  const FolderLock lock(out);
+  remove_old(out);
+  const std::string text = read_file(path);
+  write_file_atomic((fs::path(out) / kRolloutsName).string(), text);
+  m.train.info.rows = std::count(text.begin(), text.end(), '\n') + (!text.empty() && text.back() != '\n');
+  m.train.files.push_back(described(out, kRolloutsName));
+  m.counts.shape = "rollouts";
+  m.counts.rows_in = m.train.info.rows;
+  m.counts.train = m.train.info;
+  write_manifest(out, m);
+  log::info("data: {}", m.counts.text());
+  return m.counts;
+}
+
+}  // namespace
+
 Prepared prepare(const config::Recipe& recipe, const Coder& coder, const std::string& out, const Access& access) {
+  if (recipe.train.rollouts.path) return prepare_rollouts(recipe, out);
   return prepare(recipe, read_settings(recipe, access, out), coder, out, access, 0);
 }
 

@@ -90,6 +90,9 @@ JobDone prepare_job(const config::Recipe& recipe, const Coder& coder, const std:
 Prepared merge_jobs(const config::Recipe& recipe, const Coder& coder, const std::string& out,
                     const Access& access = {});
 
+// In a folder prepared for train.rollouts.path: the file as it was given.
+inline constexpr const char* kRolloutsName = "rollouts.jsonl";
+
 // What prepare() would refuse before it reads a row (kMissing, kBadInput).
 void check_supported(const config::Recipe& recipe);
 

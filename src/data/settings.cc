@@ -271,12 +271,20 @@ OrderedJson RowSource::describe() const {
   return j;
 }
 
+namespace {
+
+Answers answers_of(const config::Method& m) {
+  if (m.is_rl()) return Answers::kPrompts;
+  if (!m.is_preference()) return Answers::kNone;
+  return m.kind == config::MethodKind::kKto ? Answers::kLabelled : Answers::kPairs;
+}
+
+}  // namespace
+
 void check_supported(const config::Recipe& r) {
   const config::Data& d = r.data;
   const config::Method& m = r.train.method;
-  if (m.is_preference() || m.is_rl())
-    fail_missing("train.method.kind: {}: this build prepares data for lora, qlora, full, cpt and pretrain only",
-                 spelling(m.kind));
+  if (m.kind == config::MethodKind::kPpo) fail_missing("train.method.kind: ppo: this build has no value model");
   if (d.filter && d.filter->max_perplexity) perplexity_model(r);
 }
 
@@ -285,6 +293,7 @@ Settings read_settings(const config::Recipe& r, const Access& access, const std:
   const config::Data& d = r.data;
   Settings s;
   s.train.columns = d.columns;
+  s.answers = answers_of(r.train.method);
   s.seq_len = d.seq_len;
   s.num_shards = d.shard.num_shards;
   s.packing = d.packing;

@@ -61,7 +61,12 @@ struct RowSource {
   mutable std::map<size_t, FileDigests> digests_;
 };
 
+// What the method asks of rows: documents; pairs of answers to a prompt; answers with a label (pairs are two of these);
+// prompts to sample answers to.
+enum class Answers { kNone, kPairs, kLabelled, kPrompts };
+
 struct Settings {
+  Answers answers = Answers::kNone;
   RowSource train;
   std::optional<RowSource> eval;
   int64_t seq_len, num_shards;

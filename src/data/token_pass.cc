@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/threads.h"
+#include "data/dataset.h"
 #include "data/encode/encode.h"
 
 namespace mxt::data {
@@ -26,6 +27,7 @@ TokenPass::TokenPass(const Settings& s, const Coder& coder, const config::Data& 
     : s_(s), coder_(coder), work_(work), kept_(work.folder + "/tokens"), counts_(counts) {
   if (data.filter) redact_ = data.filter->redact;
   settings_ = fmt::format("tokens {} {} {} {}", kRevision, coder.digest(), s.train_all, s.windows);
+  if (s.answers != Answers::kNone) settings_ += s.answers == Answers::kPrompts ? " prompts" : " answers";
 }
 
 std::string TokenPass::name(const RowStream& stream, size_t block) {
@@ -140,13 +142,33 @@ const Layout& TokenPass::set_layout(const RowStream& stream, const Record& first
 
 void TokenPass::refuse_shape(const Record& first, const Layout& layout) const {
   const Shape shape = layout.shape;
-  if (shape == Shape::kPreference || shape == Shape::kReference) {
-    check_row(first, layout);
-    fail_missing(
-        "{}: rows are {}, for preference or reinforcement methods, which this build does not have; to train on "
-        "answers name them by data.columns, as {{prompt: prompt, {}: completion}}",
-        first.where(), name_of(shape), shape == Shape::kPreference ? "chosen" : "answer");
+  const bool pair = shape == Shape::kPreference || shape == Shape::kTokenPair;
+  const bool labelled = shape == Shape::kLabelled || shape == Shape::kTokenAnswer;
+  if (s_.answers == Answers::kPairs && !pair)
+    fail_input(
+        "{}: rows are {}, this method compares two answers: give rows \"prompt\", \"chosen\" and \"rejected\" (name "
+        "yours by data.columns)",
+        first.where(), name_of(shape));
+  if (s_.answers == Answers::kLabelled && !pair && !labelled)
+    fail_input(
+        "{}: rows are {}, this method judges answers: give rows \"prompt\", \"completion\" and \"label\" (true or "
+        "false), or pairs \"chosen\" and \"rejected\"",
+        first.where(), name_of(shape));
+  if (s_.answers == Answers::kPrompts && (pair || labelled || shape == Shape::kTokens || shape == Shape::kText))
+    fail_input(
+        "{}: rows are {}, this method samples answers to prompts: give rows \"prompt\" and \"answer\", \"question\" "
+        "and "
+        "\"answer\", or \"messages\" that end with the answer",
+        first.where(), name_of(shape));
+  if (s_.answers == Answers::kNone && (pair || shape == Shape::kReference)) {
+    read_example(first, layout);  // says what is wrong with it, if anything is
+    fail_input(
+        "{}: rows are {}, for preference or reinforcement methods (train.method.kind: dpo, orpo, kto, grpo); to train "
+        "on answers name them by data.columns, as {{prompt: prompt, {}: completion}}",
+        first.where(), name_of(shape), pair ? "chosen" : "answer");
   }
+  if (s_.answers == Answers::kNone && labelled)
+    coder_.warn_once(fmt::format("{}: every answer is trained on, whatever its \"label\" says", first.where()));
   if (s_.windows && shape != Shape::kText)
     fail_input("{}: rows are {}; data.sampling: random_windows reads text only, use documents", first.where(),
                name_of(shape));
@@ -168,14 +190,19 @@ void TokenPass::fill(const std::vector<Record>& rows, const Layout& layout, cons
       const bool begin_text = !out.text || (r.line == 1 && !s_.windows);
       const bool end_text = !out.text || (r.last_piece && !s_.windows);
       try {
+        const EncodeRules rules{s_.train_all, begin_text, end_text};
+        const auto encode = [&](const Record& record) {
+          const Example e = read_example(record, layout);
+          return s_.answers == Answers::kNone      ? encode_example(e, coder_, rules, r.where())
+                 : s_.answers == Answers::kPrompts ? encode_prompt(e, coder_, rules, r.where())
+                                                   : encode_answers(e, coder_, rules, r.where());
+        };
         if (redact) {
           Record clean = r;
           block->redacted[i] = redact_record(&clean, layout, redact_);
-          out.document =
-              encode_example(read_example(clean, layout), coder_, {s_.train_all, begin_text, end_text}, r.where());
+          out.document = encode(clean);
         } else {
-          out.document =
-              encode_example(read_example(r, layout), coder_, {s_.train_all, begin_text, end_text}, r.where());
+          out.document = encode(r);
         }
         out.made = true;
       } catch (...) {
@@ -195,12 +222,21 @@ void TokenPass::collect(TokenBlock::Row r, Spill* out) {
   } else if (r.text) {
     add_text(d.ids, r.last_piece, out);
   } else {
-    const int64_t length = static_cast<int64_t>(d.ids.size());
-    if (cut(d, s_.seq_len)) {
-      ++counts_->cut;
-      counts_->cut_tokens += length - s_.seq_len;
+    if (s_.answers == Answers::kPrompts) {  // a prompt is never cut: one that leaves no room for an answer is left out
+      if (static_cast<int64_t>(d.second) >= s_.seq_len)
+        ++counts_->dropped_no_target;
+      else
+        out->add(d);
+    } else if (s_.answers != Answers::kLabelled) {
+      count_cut(cut(d, s_.seq_len));
+      add(d, out);
+    } else if (d.second == 0) {
+      add_answer(d, out);
+    } else {
+      const auto [good, bad] = unpair(d);
+      add_answer(good, out);
+      add_answer(bad, out);
     }
-    add(d, out);
   }
 }
 
@@ -216,8 +252,34 @@ void TokenPass::add_text(const std::vector<int32_t>& ids, bool last, Spill* out)
   text_.erase(text_.begin(), text_.begin() + static_cast<ptrdiff_t>(at));
 }
 
-void TokenPass::add(const Document& d, Spill* out) {
+void TokenPass::count_cut(int64_t lost) {
+  if (lost == 0) return;
+  ++counts_->cut;
+  counts_->cut_tokens += lost;
+}
+
+// An answer is also put after another row's prompt (KTO's mismatched pairs), so it is kept as far as the shortest
+// prompt would let it stand; the trainer cuts the sequence that it makes.
+void TokenPass::add_answer(Document d, Spill* out) {
+  Document whole = d;
+  count_cut(cut(d, s_.seq_len));
+  size_t prompt = 0;
+  while (prompt < whole.labels.size() && whole.labels[prompt] == kNoTarget) ++prompt;
+  cut(whole, static_cast<int64_t>(prompt) + s_.seq_len - 1);
   if (count_targets(d) == 0)
+    ++counts_->dropped_no_target;
+  else
+    out->add(whole);
+}
+
+void TokenPass::add(const Document& d, Spill* out) {
+  // Of a pair each answer must have some: one cut away has nothing to compare.
+  bool targets = count_targets(d) > 0;
+  if (d.second > 0) {
+    const auto [a, b] = unpair(d);
+    targets = count_targets(a) > 0 && count_targets(b) > 0;
+  }
+  if (!targets)
     ++counts_->dropped_no_target;
   else
     out->add(d);

@@ -39,6 +39,8 @@ class TokenPass {
   void collect(TokenBlock::Row row, Spill* out);
   void add_text(const std::vector<int32_t>& ids, bool last, Spill* out);
   void add(const Document& d, Spill* out);
+  void add_answer(Document d, Spill* out);
+  void count_cut(int64_t lost);
 
   const Settings& s_;
   const Coder& coder_;

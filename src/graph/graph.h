@@ -246,6 +246,20 @@ struct HeadOp {
   bool gradient = false;
 };
 //   in: h, w → out: nll [tokens, 1][, dh]; param w
+// The log-probability of every target, ln softmax(scale·h wᵀ)[target] in nats, in chunks as HeadOp's: 0 where there is
+// no target. scale is 1/temperature. With `entropy` also that of each such row's distribution.
+struct TokenLogProbOp {
+  static const OpInfo info;
+  int64_t chunk = 256;
+  float softcap = 0, scale = 1;
+  bool entropy = false;
+};
+//   in: h, w → out: logp [tokens, 1][, entropy [tokens, 1]], F32
+// Its gradient, given that of each logp; the logits are made again.
+struct TokenLogProbGradOp {
+  static const OpInfo info;
+  TokenLogProbOp of;
+};  // in: h, w, dlogp [tokens, 1] → out: dh; param w
 // Logits of chosen rows (the batch names them), F32, for generation.
 struct LogitsOp {
   static const OpInfo info;
@@ -256,10 +270,11 @@ struct MeanPoolOp {
   static const OpInfo info;
 };  // in: h; result goes to the batch's buffer
 
-using Attrs = std::variant<EmbeddingOp, EmbeddingGradOp, LinearOp, LinearDxOp, LinearDwOp, BiasGradOp, LoraAddOp,
-                           LoraDzOp, LoraDbOp, LoraJoinOp, NormOp, NormGradOp, QkRopeOp, QkRopeGradOp, AttentionOp,
-                           AttentionGradOp, ActOp, ActGradOp, AddOp, DropoutOp, HeadOp, LogitsOp, RoundOp, QuantizeOp,
-                           HeldLinearOp, HeldLinearDwOp, MeanPoolOp, ScaleOp, QkvNormOp, QkvNormGradOp>;
+using Attrs =
+    std::variant<EmbeddingOp, EmbeddingGradOp, LinearOp, LinearDxOp, LinearDwOp, BiasGradOp, LoraAddOp, LoraDzOp,
+                 LoraDbOp, LoraJoinOp, NormOp, NormGradOp, QkRopeOp, QkRopeGradOp, AttentionOp, AttentionGradOp, ActOp,
+                 ActGradOp, AddOp, DropoutOp, HeadOp, TokenLogProbOp, TokenLogProbGradOp, LogitsOp, RoundOp, QuantizeOp,
+                 HeldLinearOp, HeldLinearDwOp, MeanPoolOp, ScaleOp, QkvNormOp, QkvNormGradOp>;
 
 struct Op {
   Attrs attrs;
@@ -287,6 +302,12 @@ class OpList : public std::vector<Op> {
   static inline thread_local uint64_t looked_at_ = 0;
 };
 
+// Where a loss that is not part of the graph takes hold of it: the caller reads `value` after the forward pass and
+// writes the loss's derivative by it, `seed` (of its shape and type), before the backward pass.
+struct Root {
+  ValueId value = kNone, seed = kNone;
+};
+
 struct Graph {
   DType act_type = DType::kF32;  // F32 or BF16: activations and the computing copy of weights
   std::vector<Value> values;
@@ -294,6 +315,7 @@ struct Graph {
   OpList ops;
   int64_t dropouts = 0;     // operations of that kind in the forward pass: each draws from a stream of its own
   int32_t forward_ops = 0;  // ops[0, forward_ops) are the forward pass (head included)
+  std::vector<Root> roots;  // empty where the head's own loss is what is differentiated
   ValueId hidden = kNone;   // what the head reads
   int64_t vocab = 0, max_positions = 0, rotary = 0;
   std::vector<float> rope_cos, rope_sin;  // [max_positions, rotary/2], one such table after another

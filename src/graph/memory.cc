@@ -188,6 +188,9 @@ MemoryPlan plan_memory(const Graph& g, const std::vector<Step>& steps, const Bou
     for (ValueId v : steps[static_cast<size_t>(i)].writes) touch(v, i);
   }
   for (ValueId v : keep) touch(v, end);
+  // Between the two passes the caller reads what was made and writes what the backward pass begins from.
+  for (const Root& r : g.roots)
+    for (ValueId v : {r.value, r.seed}) touch(v, g.forward_ops);
 
   std::vector<int64_t> delta(static_cast<size_t>(end) + 2, 0);
   for (const Buffer& b : buffers) {

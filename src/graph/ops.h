@@ -25,6 +25,10 @@ struct HeadOut {
   ValueId nll, dh;
 };
 HeadOut head(Graph& g, ValueId h, ValueId w, int64_t chunk, float softcap, bool gradient);
+// Appends log-probabilities of the targets as a root (Graph::roots). Returns logp.
+ValueId token_log_prob(Graph& g, ValueId h, ValueId w, const TokenLogProbOp& attrs);
+// Makes v a root: differentiate() then begins from it (and not from a head's own loss).
+void add_root(Graph& g, ValueId v);
 void logits(Graph& g, ValueId h, ValueId w, float softcap);
 void mean_pool(Graph& g, ValueId h);
 
@@ -54,7 +58,8 @@ class Backward {
 // Appends the derivative of g.ops[index] to the graph.
 void derive(Backward& b, size_t index);
 
-// Appends the whole backward pass after a head() with gradient. Returns the number of appended operations.
+// Appends the whole backward pass: from the roots, or after a head() with gradient. Returns the number of appended
+// operations.
 int64_t differentiate(Graph& g);
 
 }  // namespace mxt::graph

@@ -10,7 +10,7 @@ namespace mxt::infer {
 
 Model::Model(const std::string& path, const std::string& adapter, DType type, int64_t positions, kernels::Ops& ops,
              Weights weights)
-    : ops_(ops), source_(formats::WeightSource::open(path)), weights_(weights) {
+    : ops_(ops), source_(formats::WeightSource::open(path)), config_(source_->config()), weights_(weights) {
   options_.type = type;
   options_.purpose = models::Purpose::kGenerate;
   options_.positions =
@@ -31,9 +31,23 @@ Model::Model(const std::string& path, const std::string& adapter, DType type, in
     for (const auto& b : blocks_.matrices) blocks.push_back(b.get());
   }
   params_ = std::make_unique<runtime::ParamStore>(graph_, false, ops.device(), runtime::Offload::kNone, blocks);
+  store_ = params_.get();
   checkpoint::load_base(graph_, *params_, *source_);
-  if (!adapter.empty()) checkpoint::load_adapter(adapter, graph_, *params_);
+  if (!adapter.empty()) checkpoint::load_adapter(adapter, graph_, *store_);
   if (weights == Weights::kForMany && !ops.device()) pack();
+}
+
+Model::Model(const formats::ModelConfig& config, const models::BuildOptions& options, runtime::ParamStore& live,
+             int64_t positions, kernels::Ops& ops)
+    : ops_(ops), config_(config), options_(options), weights_(Weights::kDecoded), store_(&live) {
+  options_.purpose = models::Purpose::kGenerate;
+  options_.head = models::Head::kLoss;
+  options_.recompute = graph::Recompute::kNone;
+  options_.positions = positions;
+  graph_ = models::build(config_, options_);
+  models::BuildOptions score = options_;
+  score.purpose = models::Purpose::kScore;
+  score_graph_ = models::build(config_, score);
 }
 
 // Where half of the memory that is free bears it; the plain weights serve else.
@@ -55,7 +69,7 @@ void Model::round_inputs(graph::Graph& g) const {
     return static_cast<graph::Rounding>(static_cast<const formats::WeightSource*>(source)->input_rounding(weight));
   };
   static_assert(static_cast<int>(graph::Rounding::kMxfp4) == static_cast<int>(formats::InputRounding::kMxfp4));
-  graph::round_inputs(g, rounding, source_.get());
+  if (source_) graph::round_inputs(g, rounding, source_.get());
 }
 
 struct Model::Adapter {
@@ -72,7 +86,7 @@ int Model::add_adapter(const std::string& folder) {
   o.lora = &a->lora;
   a->graph = models::build(config(), o);
   round_inputs(a->graph);
-  a->params = std::make_unique<runtime::ParamStore>(a->graph, *params_);
+  a->params = std::make_unique<runtime::ParamStore>(a->graph, *store_);
   checkpoint::load_adapter(folder, a->graph, *a->params);
   adapters_.push_back(std::move(a));
   return adapters() - 1;
@@ -95,7 +109,7 @@ std::unique_ptr<runtime::Program> Model::generator(int64_t max_tokens, int adapt
   const runtime::ProgramSettings settings{max_tokens, 0, true, 0, packed_weights_};
   plan(g, settings);
   auto p = std::make_unique<runtime::Program>(g, plan_, ops_, settings);
-  p->allocate(adapter < 0 ? *params_ : *adapters_[static_cast<size_t>(adapter)]->params);
+  p->allocate(adapter < 0 ? *store_ : *adapters_[static_cast<size_t>(adapter)]->params);
   return p;
 }
 
@@ -103,7 +117,7 @@ std::unique_ptr<runtime::Program> Model::scorer(int64_t max_tokens) {
   const runtime::ProgramSettings settings{max_tokens, 0, false, 0, packed_weights_};
   plan(score_graph_, settings);
   auto p = std::make_unique<runtime::Program>(score_graph_, plan_, ops_, settings);
-  p->allocate(*params_);
+  p->allocate(*store_);
   return p;
 }
 

@@ -29,15 +29,19 @@ class Model {
   // the model's own maximum (0 = that maximum, at most 8,192).
   Model(const std::string& path, const std::string& adapter, DType type, int64_t positions, kernels::Ops& ops,
         Weights weights = Weights::kDecoded);
+  // Over the live weights of a training run, which must outlive it: nothing is copied. `options`: the run's, whose
+  // parameters the store has. The scheduler's cache must be forgotten whenever they change.
+  Model(const formats::ModelConfig& config, const models::BuildOptions& options, runtime::ParamStore& live,
+        int64_t positions, kernels::Ops& ops);
   ~Model();
   Model(const Model&) = delete;
 
-  const formats::ModelConfig& config() const { return source_->config(); }
+  const formats::ModelConfig& config() const { return config_; }
   int64_t vocab() const { return config().vocab_size; }
   int64_t positions() const { return options_.positions; }
   DType type() const { return options_.type; }
   kernels::Ops& ops() const { return ops_; }
-  runtime::ParamStore& params() { return *params_; }
+  runtime::ParamStore& params() { return *store_; }
   const graph::Graph& graph() const { return graph_; }
   // One more adapter over the base weights, which are not copied; its number. Not together with the constructor's
   // adapter.
@@ -50,7 +54,8 @@ class Model {
 
  private:
   kernels::Ops& ops_;
-  std::unique_ptr<formats::WeightSource> source_;
+  std::unique_ptr<formats::WeightSource> source_;  // null over live weights
+  formats::ModelConfig config_;
   models::LoraPlan lora_;
   models::BuildOptions options_;
   graph::Graph graph_, score_graph_;
@@ -60,8 +65,9 @@ class Model {
   const Weights weights_;
   bool packed_weights_ = false;
   kernels::KernelPlan plan_;
-  checkpoint::BlockWeights blocks_;  // of the parameters that have any
-  std::unique_ptr<runtime::ParamStore> params_;
+  checkpoint::BlockWeights blocks_;              // of the parameters that have any
+  std::unique_ptr<runtime::ParamStore> params_;  // its own, or null
+  runtime::ParamStore* store_ = nullptr;
   struct Adapter;
   std::vector<std::unique_ptr<Adapter>> adapters_;
 };

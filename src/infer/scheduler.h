@@ -99,6 +99,8 @@ class Scheduler {
   void cancel(Id id);  // its `done` follows soon, unless it has been
   SchedulerStats stats() const;
 
+  // What the cache holds was computed with other weights; not while requests run.
+  void forget_cache() { cache_.forget(); }
   // One pass. False where there was nothing to do.
   bool step();
   // A thread of our own that steps while there is work; stop() ends it, unfinished requests are cancelled.

@@ -337,6 +337,7 @@ struct CrossEntropy {
   // is wanted (the logits are left as they are then). LabelGrad does the rest.
   bool softmax = false;
   HeldCopy held;
+  float* entropy = nullptr;  // [rows]: −Σ p ln p of p = softmax(logits), 0 where the label is −100; null = not wanted
 };
 // dh[i] = weight[i]·(dh[i] + (softmax[label[i]] − 1)·W[label[i]]), where dh is the product of the other rows of W and
 // their softmax, which may have been rounded: the label's part is taken exactly, since it vanishes where the model is
@@ -348,7 +349,7 @@ struct LabelGrad {
   const float* nll = nullptr;      // [rows]
   const float* weights = nullptr;  // [rows]; null = 1
 };
-struct Copy {  // y = scale · x, both of one type
+struct Copy {  // y = scale · x, both of one type; y may be x
   ConstMat x;
   Mat y;
   float scale = 1;

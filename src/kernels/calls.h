@@ -293,6 +293,7 @@ void operands(CrossEntropy& c, V& v) {
   v.array("labels", c.labels, DType::kI32, c.logits.rows, Use::kRead);
   v.array("weights", c.weights, DType::kF32, c.logits.rows, Use::kRead);
   v.array("nll", c.nll, DType::kF32, c.logits.rows, Use::kWritten);
+  v.array("entropy", c.entropy, DType::kF32, c.logits.rows, Use::kWritten);
   held_copy(v, c.held);
 }
 

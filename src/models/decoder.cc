@@ -85,9 +85,19 @@ ValueId Decoder::bias(const std::string& ours, std::vector<Segment> segments) {
 
 void Decoder::finish(ValueId h, ValueId embedding) {
   if (o.purpose == Purpose::kEmbed) return mean_pool(g, h);
+  if (o.head == Head::kScore && (o.purpose == Purpose::kTrain || o.purpose == Purpose::kScore)) {
+    const ValueId score = matrix("score", c.hidden_size, {{"score.weight", 0, 1}}, std);
+    g.params[static_cast<size_t>(g.value(score).param)].trainable = o.purpose == Purpose::kTrain;
+    g.hidden = h;
+    return add_root(g, linear(g, h, score));
+  }
   const ValueId w =
       c.tie_embeddings ? embedding : matrix("head", c.hidden_size, {{"lm_head.weight", 0, c.vocab_size}}, std);
   const float softcap = static_cast<float>(c.final_logit_softcapping);
+  if (o.head == Head::kLogProb && (o.purpose == Purpose::kTrain || o.purpose == Purpose::kScore)) {
+    token_log_prob(g, h, w, {o.head_chunk, softcap, o.logit_scale, o.entropy});
+    return;
+  }
   switch (o.purpose) {
     case Purpose::kTrain:
       head(g, h, w, o.head_chunk, softcap, true);

@@ -18,6 +18,8 @@ enum class Purpose : uint8_t {
   kEmbed,     // the mean of each document's last hidden states
 };
 
+enum class Head : uint8_t { kLoss, kLogProb, kScore };
+
 struct LoraTarget {
   int64_t rank = 16;
   double alpha = 32;
@@ -39,6 +41,11 @@ struct BuildOptions {
   graph::Held base = graph::Held::kPlain;  // graph::quantize_base, under LoRA
   int64_t positions = 0;     // longest document; the rotary tables reach so far. At most the model's own maximum
   int64_t head_chunk = 256;  // target rows per piece of the head
+  // Purposes kTrain and kScore: what the graph ends in. kLoss: cross-entropy. What a loss outside the graph is made of
+  // (Graph::roots): kLogProb, the log-probability of every target; kScore, one number a token (of a reward model).
+  Head head = Head::kLoss;
+  float logit_scale = 1;  // kLogProb: 1/temperature
+  bool entropy = false;   // kLogProb: also of every target's distribution
   bool operator==(const BuildOptions&) const = default;
 };
 

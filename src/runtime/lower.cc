@@ -42,6 +42,7 @@ ProgramSpec Lowering::run() {
   std::vector<ValueId> keep;
   for (const Op& op : g_.ops)
     if (std::holds_alternative<HeadOp>(op.attrs)) keep.push_back(op.out[0]);
+  for (const Root& r : g_.roots) keep.push_back(r.value);
   const std::vector<Step> all = steps();
   spec_.memory = plan_memory(g_, all, most_, keep);
   find_dead(all, keep);

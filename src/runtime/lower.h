@@ -116,7 +116,19 @@ class Lowering {
   void lower_fp8(const graph::LinearOp&);
   void lower_fp8(const graph::LinearDxOp&);
   void lower(const graph::DropoutOp&);
+  // What the output head's operations share: products in chunks of the rows that have a target. Values that are kNone
+  // are not wanted; `gradient` makes dh (and the weight's gradient, where the operation has one), of the batch's
+  // weights or of `seed`, dloss/dlogp.
+  struct HeadCall {
+    int64_t chunk = 0;
+    float softcap = 0, scale = 1;
+    bool gradient = false;
+    ValueId nll = graph::kNone, logp = graph::kNone, entropy = graph::kNone, dh = graph::kNone, seed = graph::kNone;
+  };
+  void lower_head(const HeadCall& call);
   void lower(const graph::HeadOp&);
+  void lower(const graph::TokenLogProbOp&);
+  void lower(const graph::TokenLogProbGradOp&);
   void lower(const graph::LogitsOp&);
   void lower(const graph::MeanPoolOp&);
 

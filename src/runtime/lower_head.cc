@@ -21,7 +21,7 @@ int64_t align(int64_t bytes, int64_t to) { return (bytes + to - 1) / to * to; }
 // side are used where they are. Over a base in E4M3 (Param::back) dh = weight·(P·W + (softmax[label] − 1)·W[label]): P
 // is the softmax of all but the label as E4M3, W's columns are rounded likewise there. The rounding shows in that part
 // of the gradient alone and not in the loss.
-void Lowering::lower(const HeadOp& a) {
+void Lowering::lower_head(const HeadCall& a) {
   const ValueId weight = op_->in[1];
   const ParamId param = g_.value(weight).param;
   const Mat hidden = mat(op_->in[0]), w = mat(weight);
@@ -30,9 +30,13 @@ void Lowering::lower(const HeadOp& a) {
   MXT_ASSERT(hidden.ld == width);  // nothing lies beside the last hidden states, nor beside their gradient
   const int64_t rows_bytes = align(chunk * width * element, 64), logits_bytes = align(chunk * vocab * element, 64);
   const Held back = a.gradient ? g_.param_of(weight).back : Held::kPlain;
-  const int64_t losses_at = 2 * rows_bytes + logits_bytes, softmax_at = align(losses_at + tokens * 4, 1024),
-                scale_at = softmax_at + align(chunk * vocab, 64);
-  spec_.bytes.logits = back == Held::kFp8 ? scale_at + chunk * 4 : losses_at + tokens * 4;
+  // Of each row with a target: its loss; where log-probabilities are wanted also its entropy and its weight.
+  const bool apart = a.nll == kNone;
+  const int64_t losses_at = 2 * rows_bytes + logits_bytes, entropy_at = losses_at + tokens * 4,
+                weights_at = entropy_at + tokens * 4, lists_end = losses_at + (apart ? 3 : 1) * tokens * 4,
+                softmax_at = align(lists_end, 1024), scale_at = softmax_at + align(chunk * vocab, 64);
+  const bool rounds = back == Held::kFp8 || (apart && g_.param_of(weight).back == Held::kFp8);  // one size for both
+  spec_.bytes.logits = rounds ? scale_at + chunk * 4 : lists_end;
   const BufferId head = buffer(Source::kHead, -1, spec_.bytes.logits);
   const auto head_at = [&](int64_t offset) { return place({head, offset}); };
   most_[Dim::kChunk] = chunk;
@@ -50,8 +54,11 @@ void Lowering::lower(const HeadOp& a) {
   const auto numbers = [&](Source s) { return window(in(s), nullptr, 4, true); };
   const auto* rows = static_cast<const int32_t*>(numbers(Source::kTargetRows));
   const auto* labels = static_cast<const int32_t*>(numbers(Source::kTargetLabels));
-  const auto* weights = static_cast<const float*>(numbers(Source::kTargetWeights));
-  auto* losses = static_cast<float*>(window(head_at(losses_at), nullptr, 4, true));
+  const auto list = [&](int64_t offset) { return static_cast<float*>(window(head_at(offset), nullptr, 4, true)); };
+  const auto column = [&](int64_t offset) { return Mat{head_at(offset), targets, 1, 1, DType::kF32}; };
+  const auto* weights = a.seed != kNone ? list(weights_at) : static_cast<const float*>(numbers(Source::kTargetWeights));
+  float* losses = list(losses_at);
+  float* entropy = a.entropy != kNone ? list(entropy_at) : nullptr;
   const Mat h{window(hidden.p, head_at(0), width * element, false), some, width, width, hidden.type};
   const Mat logits{head_at(2 * rows_bytes), some, vocab, vocab, hidden.type};
 
@@ -60,13 +67,14 @@ void Lowering::lower(const HeadOp& a) {
   forward.b = w;
   forward.c = logits;
   forward.trans_b = true;
+  forward.alpha = a.scale;
   forward.b_packed = packed_weight(weight, false);
   Gemm dx, dw;
   const kernels::HeldCopy softmax{
       nullptr, {head_at(softmax_at), some, vocab, vocab, DType::kF8E4M3}, static_cast<float*>(head_at(scale_at))};
   Mat dh;
   if (a.gradient) {
-    dh = mat(op_->out[1]);
+    dh = mat(a.dh);
     MXT_ASSERT(dh.ld == width);
     dx.a = back == Held::kFp8 ? softmax.q : logits;
     dx.b = w;
@@ -97,12 +105,17 @@ void Lowering::lower(const HeadOp& a) {
 
   if (a.gradient)
     emit(kernels::ScatterRows{inside(dh, 0, 0, 0, width), in<int32_t>(Source::kTargetRows), dh}, 0, kSomeLeftOut);
+  if (a.seed != kNone) {  // dloss/dlogits = scale · (−dlogp) · (softmax − onehot)
+    emit(kernels::GatherRows{mat(a.seed), in<int32_t>(Source::kTargetRows), column(losses_at)});
+    emit(kernels::Copy{column(losses_at), column(weights_at), -a.scale});
+  }
   loop.first = spec_.calls.size();
   emit(kernels::GatherRows{hidden, rows, h}, 0, kApart);
   emit(forward);
   kernels::CrossEntropy loss{logits, labels, weights, losses, a.gradient, a.softcap};
   loss.softmax = back != Held::kPlain;
   if (back == Held::kFp8) loss.held = softmax;
+  loss.entropy = entropy;
   emit(loss);
   if (back == Held::kRounded) emit(kernels::Quantize{logits, nullptr, logits, nullptr});
   if (op_->param != kNone) emit(dw, first(*op_));
@@ -117,9 +130,37 @@ void Lowering::lower(const HeadOp& a) {
     const Mat g = grad_mat(op_->param);
     emit(kernels::ScatterRows{inside(g, 0, 0, 0, g.cols), nullptr, g}, 0, kNoTarget | kFirstPass);
   }
-  emit(kernels::ScatterRows{Mat{head_at(losses_at), targets, 1, 1, DType::kF32}, in<int32_t>(Source::kTargetRows),
-                            mat(op_->out[0])});
+  const auto scatter = [&](int64_t offset, ValueId to) {
+    emit(kernels::ScatterRows{column(offset), in<int32_t>(Source::kTargetRows), mat(to)});
+  };
+  if (a.entropy != kNone) scatter(entropy_at, a.entropy);
+  if (a.nll != kNone) scatter(losses_at, a.nll);
+  if (a.logp != kNone) {
+    emit(kernels::Copy{column(losses_at), column(losses_at), -1});
+    scatter(losses_at, a.logp);
+  }
+}
+
+void Lowering::lower(const HeadOp& a) {
+  HeadCall c{a.chunk, a.softcap, 1, a.gradient};
+  c.nll = op_->out[0];
+  if (a.gradient) c.dh = op_->out[1];
+  lower_head(c);
   spec_.nll = ref_of(at(op_->out[0]));
+}
+
+void Lowering::lower(const TokenLogProbOp& a) {
+  HeadCall c{a.chunk, a.softcap, a.scale, false};
+  c.logp = op_->out[0];
+  if (a.entropy) c.entropy = op_->out[1];
+  lower_head(c);
+}
+
+void Lowering::lower(const TokenLogProbGradOp& a) {
+  HeadCall c{a.of.chunk, a.of.softcap, a.of.scale, true};
+  c.seed = op_->in[2];
+  c.dh = op_->out[0];
+  lower_head(c);
 }
 
 // On a device the logits of a few rows at a time are made there and fetched; the end of the pass is the one place where

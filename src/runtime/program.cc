@@ -224,14 +224,23 @@ void Program::begin(const Batch& given) {
                                 (b.hidden ? kHiddenWanted : 0));
 }
 
-void Program::run(const Batch& batch) {
-  MXT_ASSERT(params_ != nullptr);
+void Program::run(const Batch& batch, const std::function<void()>& between) {
+  MXT_ASSERT(params_ != nullptr && (between == nullptr) == (graph_.roots.empty() || graph_.forward_ops == 0));
   MXT_ASSERT(batch.tokens > 0 && batch.tokens <= spec_.settings.max_tokens);
   ops_.set_scratch(scratch_.data(), scratch_.size());
   begin(batch);
   tokens_ = batch.tokens;
   nll_fetched_ = false;
-  if (!replay()) queue();
+  poisoned_ = 0;
+  if (between) {
+    size_t middle = 0;
+    while (middle < spec_.calls.size() && spec_.calls[middle].op < static_cast<size_t>(graph_.forward_ops)) ++middle;
+    queue(0, middle);
+    between();
+    queue(middle, calls_.size());
+  } else if (!replay()) {
+    queue(0, calls_.size());
+  }
   finish(batch);
 }
 
@@ -276,7 +285,7 @@ bool Program::replay() {
   if (known->second == nullptr) {
     device->begin_recording();
     try {
-      queue();
+      queue(0, calls_.size());
     } catch (...) {  // the device must not go on recording
       try {
         device->discard(device->end_recording());
@@ -290,10 +299,40 @@ bool Program::replay() {
   return true;
 }
 
-void Program::queue() {
-  poisoned_ = 0;
+void* Program::place_of(ValueId v) const {
+  return arena_.bytes_at(static_cast<size_t>(spec_.memory.offset[static_cast<size_t>(v)]));
+}
+
+void Program::read(ValueId v, float* to) const {
+  const Value& x = graph_.value(v);
+  const auto count = static_cast<size_t>(tokens_ * x.cols);
+  std::vector<std::byte> here(count * size_of(x.type));
+  if (ops_.device()) {
+    ops_.device()->download(here.data(), place_of(v), here.size());
+    ops_.device()->synchronize();
+  } else {
+    std::memcpy(here.data(), place_of(v), here.size());
+  }
+  convert(here.data(), x.type, to, DType::kF32, count);
+}
+
+void Program::write(ValueId v, const float* from) {
+  const Value& x = graph_.value(v);
+  const auto count = static_cast<size_t>(tokens_ * x.cols);
+  std::vector<std::byte> here(count * size_of(x.type));
+  convert(from, DType::kF32, here.data(), x.type, count);
+  if (ops_.device()) {
+    ops_.device()->upload(place_of(v), here.data(), here.size());
+    ops_.device()->synchronize();
+  } else {
+    std::memcpy(place_of(v), here.data(), here.size());
+  }
+}
+
+void Program::queue(size_t first, size_t last) {
   size_t loop = 0;
-  for (size_t i = 0; i < calls_.size(); ++i) {
+  while (loop < spec_.loops.size() && spec_.loops[loop].first < first) ++loop;
+  for (size_t i = first; i < last; ++i) {
     if (loop < spec_.loops.size() && spec_.loops[loop].first == i) {
       run_loop(spec_.loops[loop]);
       i = spec_.loops[loop++].last - 1;
@@ -367,7 +406,7 @@ std::vector<Program::Timing> Program::profile(const Batch& batch) {
     made.push_back(call);
     mark();
   };
-  run(batch);
+  run(batch, graph_.roots.empty() || graph_.forward_ops == 0 ? std::function<void()>() : [] {});
   watch_ = std::move(before);
   mark();
   std::vector<Timing> out;

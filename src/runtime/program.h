@@ -67,8 +67,13 @@ class Program {
   double flops(int64_t tokens, int64_t document, int64_t targets) const;
 
   void allocate(ParamStore& params);
-  // Queues the pass on a device, runs it on the host. The batch may change when it returns.
-  void run(const Batch& batch);
+  // Queues the pass on a device, runs it on the host. The batch may change when it returns. `between`: of a graph with
+  // roots and a backward pass, and of no other: called after the forward pass, to read the roots and write their seeds.
+  void run(const Batch& batch, const std::function<void()>& between = nullptr);
+  // A root's value or another one that lies in the arena: [tokens of the last run, cols], F32 in host memory. They wait
+  // for the device. From `between`, or read() after a run without a backward pass.
+  void read(graph::ValueId v, float* to) const;
+  void write(graph::ValueId v, const float* from);
   // The same pass with the clock read around every call (the device's, where there is one), summed over calls of one
   // kind.
   struct Timing {
@@ -114,7 +119,7 @@ class Program {
   void set_buffer(BufferId id, void* base);
   void set_rows(graph::Dim dim, int64_t n);
   void begin(const Batch& batch);
-  void queue();
+  void queue(size_t first, size_t last);  // calls
   void run_loop(const Loop& loop);
   void make(size_t i);
   bool replay();
@@ -122,6 +127,7 @@ class Program {
   void poison(size_t upto);
   void forget_recordings();
   void* address(Ref r) const;
+  void* place_of(graph::ValueId v) const;  // in the arena
 
   const graph::Graph& graph_;
   kernels::Ops& ops_;

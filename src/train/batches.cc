@@ -1,6 +1,7 @@
 #include "train/batches.h"
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 
 #include "base/error.h"
 
@@ -118,6 +119,52 @@ void TrainRows::add(int64_t step, int64_t i, PackedBatch& out) {
 int64_t TrainRows::targets(int64_t step, int64_t i) {
   if (windows_) return windows_->seq_len();
   return count_targets(rows_->row(row_index(step, i)));
+}
+
+RolloutRows::RolloutRows(std::vector<Rollout> all, int64_t rows_per_step, int64_t iterations)
+    : all_(std::move(all)), per_step_(rows_per_step), iterations_(iterations) {
+  generations_ = static_cast<int64_t>(all_.at(0).completions.size());
+  MXT_ASSERT(per_step_ % generations_ == 0);
+  for (const Rollout& r : all_)
+    for (const Completion& c : r.completions) {
+      std::vector<int32_t> ids = r.prompt, labels(r.prompt.size(), data::kNoTarget);
+      for (auto* list : {&ids, &labels}) list->insert(list->end(), c.ids.begin(), c.ids.end());
+      cu_.push_back({0, static_cast<int32_t>(ids.size())});
+      ids_.push_back(std::move(ids));
+      labels_.push_back(std::move(labels));
+    }
+}
+
+int64_t RolloutRows::rows_of_step(int64_t step) const { return std::min(per_step_, rows() - batch(step) * per_step_); }
+
+data::Row RolloutRows::at(int64_t index) const {
+  const auto i = static_cast<size_t>(index);
+  return {ids_[i], labels_[i], cu_[i]};
+}
+
+std::span<Rollout> RolloutRows::rollouts(int64_t step) {
+  if (step / iterations_ != drawn_) {
+    drawn_ = step / iterations_;
+    const int64_t first = batch(step) * per_step_ / generations_, count = rows_of_step(step) / generations_;
+    now_.assign(all_.begin() + first, all_.begin() + first + count);
+  }
+  return now_;
+}
+
+std::string RolloutRows::save(int64_t next_step) const {
+  if (next_step % iterations_ == 0 || next_step / iterations_ != drawn_) return "";
+  OrderedJson all = OrderedJson::array();
+  for (const Rollout& r : now_)
+    for (const Completion& c : r.completions) all.push_back(c.old_logp);
+  return all.dump();
+}
+
+void RolloutRows::load(const std::string& saved, int64_t next_step) {
+  if (saved.empty()) return;
+  const OrderedJson all = parse_ordered_json(saved, "the saved step's rollouts");
+  size_t i = 0;
+  for (Rollout& r : rollouts(next_step))
+    for (Completion& c : r.completions) c.old_logp = all.at(i++).get<std::vector<float>>();
 }
 
 EvalRows::EvalRows(const std::string& folder) {

@@ -9,6 +9,7 @@
 
 #include "data/dataset.h"
 #include "runtime/program.h"
+#include "train/rollouts.h"
 
 namespace mxt::train {
 
@@ -35,22 +36,34 @@ class PackedBatch {
   int64_t real_ = 0, targets_count_ = 0;
 };
 
-// The rows of the training part in the order of the run: a function of (seed, step), so a run may stop and go on
-// anywhere.
-class TrainRows {
+// The rows of each step: a function of the step, so a run may stop and go on anywhere.
+class StepData {
+ public:
+  virtual ~StepData() = default;
+  virtual int64_t rows() const = 0;                        // of all the data; 0 for random windows
+  virtual int64_t rows_of_step(int64_t step) const = 0;    // an epoch's last one may have fewer
+  virtual data::Row row(int64_t step, int64_t i) = 0;      // row i of a step; not of windows
+  virtual int64_t row_index(int64_t step, int64_t i) = 0;  // and its number in the data
+  virtual data::Row at(int64_t index) const = 0;
+  virtual std::span<Rollout> rollouts(int64_t /*step*/) { return {}; }  // whose completions a step's rows are
+};
+
+// The rows of the training part in the order of the run, a function of (seed, step).
+class TrainRows : public StepData {
  public:
   // `rows_per_step` = per_device · grad_accum · world.
   TrainRows(const std::string& folder, uint64_t seed, bool shuffle, int64_t rows_per_step);
-  int64_t rows() const;             // 0 for random windows
+  int64_t rows() const override;
   int64_t steps_per_epoch() const;  // 0 for random windows: they have no epochs
-  // How many rows step s has (an epoch's last one may have fewer).
-  int64_t rows_of_step(int64_t step) const;
+  int64_t rows_of_step(int64_t step) const override;
+  data::Row row(int64_t step, int64_t i) override { return rows_->row(row_index(step, i)); }
+  int64_t row_index(int64_t step, int64_t i) override;
+  data::Row at(int64_t index) const override { return rows_->row(index); }
   // Appends row i of step s.
   void add(int64_t step, int64_t i, PackedBatch& out);
   int64_t targets(int64_t step, int64_t i);
 
  private:
-  int64_t row_index(int64_t step, int64_t i);
   int64_t shuffled(int64_t epoch, int64_t at, int64_t rows);
   std::optional<data::Dataset> rows_;
   std::optional<data::WindowDataset> windows_;
@@ -61,11 +74,34 @@ class TrainRows {
   std::vector<uint32_t> order_;
 };
 
+// Given rollouts in their order: a row is a completion after its prompt. The same prompts serve `iterations` steps.
+class RolloutRows : public StepData {
+ public:
+  RolloutRows(std::vector<Rollout> all, int64_t rows_per_step, int64_t iterations);
+  int64_t rows() const override { return static_cast<int64_t>(cu_.size()); }
+  int64_t rows_of_step(int64_t step) const override;
+  data::Row row(int64_t step, int64_t i) override { return at(row_index(step, i)); }
+  int64_t row_index(int64_t step, int64_t i) override { return batch(step) * per_step_ + i; }
+  data::Row at(int64_t index) const override;
+  std::span<Rollout> rollouts(int64_t step) override;
+  // What a step in the midst of its iterations needs of the first one: the policy's log-probabilities then.
+  std::string save(int64_t next_step) const;
+  void load(const std::string& saved, int64_t next_step);
+
+ private:
+  int64_t batches() const { return (rows() + per_step_ - 1) / per_step_; }
+  int64_t batch(int64_t step) const { return step / iterations_ % batches(); }
+  std::vector<Rollout> all_, now_;
+  int64_t per_step_, iterations_, generations_, drawn_ = -1;  // drawn_: step / iterations of now_
+  std::vector<std::vector<int32_t>> ids_, labels_, cu_;
+};
+
 // Every row of the held-out part, in file order.
 class EvalRows {
  public:
   explicit EvalRows(const std::string& folder);
   int64_t rows() const;
+  data::Row row(int64_t i) const { return rows_->row(i); }  // no windows
   void add(int64_t i, PackedBatch& out) const;
 
  private:

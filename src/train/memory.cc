@@ -8,6 +8,7 @@
 #include "data/source/records.h"
 #include "device/memory.h"
 #include "graph/passes.h"
+#include "train/methods/method.h"
 
 namespace mxt::train {
 namespace {
@@ -15,8 +16,11 @@ namespace {
 // Of a pass that the probe tries: more fill no device better.
 int64_t most_tokens(const kernels::Ops& ops) { return ops.device() ? 1 << 16 : 4096; }
 
-bool evaluates_while_training(const config::Recipe& r) {
-  return r.train.eval_every && (r.data.eval_fraction > 0 || r.data.eval_path || r.data.synth);
+// Or asks a reference before.
+bool scores_while_training(const config::Recipe& r) {
+  const auto method = make_method(r.train.method);
+  return (method && method->has_reference()) ||
+         (r.train.eval_every && (r.data.eval_fraction > 0 || r.data.eval_path || r.data.synth));
 }
 
 // Tokens that local files become, from above. Of random windows a byte can be a token; rows of text have fewer than one
@@ -50,7 +54,7 @@ int64_t mapped_data(const Setup& s) {
   double tokens = most_tokens_of(r);
   if (r.train.schedule.max_steps)
     tokens = std::min(
-        tokens, static_cast<double>(*r.train.schedule.max_steps) * static_cast<double>(s.rows_per_step * s.seq_len));
+        tokens, static_cast<double>(*r.train.schedule.max_steps) * static_cast<double>(s.pass_tokens(s.rows_per_step)));
   return static_cast<int64_t>(tokens) * 8;
 }
 
@@ -70,11 +74,11 @@ MemoryEstimate estimate_memory(const Setup& s, const kernels::KernelPlan& plan, 
 MemoryEstimate estimate_memory(const Setup& s, const Pass& pass, const kernels::KernelPlan& plan, kernels::Ops& ops) {
   MemoryEstimate e;
   const graph::Graph& g = s.training_graph(pass.recompute);
-  const runtime::ProgramSettings settings{pass.micro_batch * s.seq_len, 0, false, s.seq_len, pass.packed_weights};
+  const runtime::ProgramSettings settings{s.pass_tokens(pass.micro_batch), 0, false, s.seq_len, pass.packed_weights};
   e.params = runtime::ParamStore::measure(g, true);
   if (pass.packed_weights) e.params.packed = runtime::ParamStore::packed_bytes(g, ops);
   e.program = runtime::Program(g, plan, ops, settings).bytes();
-  if (evaluates_while_training(s.recipe)) {
+  if (scores_while_training(s.recipe)) {
     const graph::Graph score = s.scoring_graph();
     e.scoring = runtime::Program(score, plan, ops, settings).bytes();
     e.scoring.kernels = std::max<int64_t>(0, e.scoring.kernels - e.program.kernels);  // the two never run together
@@ -92,7 +96,7 @@ std::vector<Pass> open_passes(const Setup& s, kernels::Ops& ops, uint64_t memory
   std::vector<int64_t> rows{s.micro_batch};
   if (!t.micro_batch)
     for (int64_t n = 1; n <= t.batch.per_device; n *= 2)
-      if (n != s.micro_batch && n * s.seq_len <= most_tokens(ops)) rows.push_back(n);
+      if (n != s.micro_batch && s.pass_tokens(n) <= most_tokens(ops)) rows.push_back(n);
   std::vector<Pass> fit;
   Pass least{1, graph::Recompute::kNone, s.offload};
   int64_t least_bytes = INT64_MAX;

@@ -21,6 +21,7 @@ OrderedJson to_json(const StepMetrics& m) {
   j["loss"] = m.loss;
   j["lr"] = m.lr;
   j["grad_norm"] = m.grad_norm;
+  for (const auto& [name, value] : m.method) j[name] = value;
   j["tokens"] = m.tokens;
   j["tok_s"] = m.tok_s;
   j["tflops"] = m.tflops;
@@ -89,6 +90,7 @@ void MetricsLog::write(const StepMetrics& m) {
   std::vector<std::pair<std::string, double>> values{
       {"train/loss", m.loss}, {"train/lr", m.lr}, {"train/grad_norm", m.grad_norm}, {"train/tok_s", m.tok_s}};
   if (m.eval_loss) values.emplace_back("eval/loss", *m.eval_loss);
+  for (const auto& [name, value] : m.method) values.emplace_back("train/" + name, value);
   files_->board->scalars(m.step, now, values);
 }
 

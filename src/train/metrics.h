@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -20,6 +21,7 @@ struct StepMetrics {
   uint64_t memory = 0;       // bytes in use: resident in the process, or allocated on the device
   uint64_t peak_memory = 0;  // the most the process has had so far (VmHWM)
   std::optional<double> eval_loss;
+  std::map<std::string, double> method;  // what the method says beside (train/methods)
 };
 
 class MetricsLog {

@@ -10,6 +10,7 @@
 #include "base/text.h"
 #include "data/dataset.h"
 #include "graph/memory.h"
+#include "train/methods/method.h"
 
 namespace mxt::train {
 namespace {
@@ -34,9 +35,15 @@ void refuse_unsupported(const config::Recipe& r) {
     case MethodKind::kLora:
     case MethodKind::kCpt:
     case MethodKind::kPretrain:
+    case MethodKind::kDpo:
+    case MethodKind::kOrpo:
+    case MethodKind::kKto:
+    case MethodKind::kGrpo:
+    case MethodKind::kGspo:
       break;
     default:
-      fail_missing("train.method.kind {}: this build trains full, lora, cpt and pretrain", text_of(m.kind));
+      fail_missing("train.method.kind {}: this build trains full, lora, cpt, pretrain, dpo, orpo, kto, grpo and gspo",
+                   text_of(m.kind));
   }
   if (r.train.precision != config::Precision::kBFloat16 && r.train.precision != config::Precision::kFloat32)
     fail_missing("train.precision {}: this build computes in bfloat16 or float32", text_of(r.train.precision));
@@ -60,7 +67,7 @@ bool names_module(const std::string& module, const std::string& target) {
 
 void set_pass(Setup& s, int64_t micro, graph::Recompute level) {
   s.micro_batch = micro;
-  s.max_tokens = micro * s.seq_len;
+  s.max_tokens = s.pass_tokens(micro);
   s.options.recompute = level;
   // Thin products cost a GPU their bandwidth: adapters are joined to the products that they sit on.
   s.options.join_lora = s.gpu && s.has_lora && s.lora.dropout == 0 && level == graph::Recompute::kNone;
@@ -87,8 +94,8 @@ void choose_for_gpu(Setup& s) {
     for (const bool any : {false, true})
       for (const auto level : {graph::Recompute::kNone, graph::Recompute::kCheap, graph::Recompute::kLayer})
         for (int64_t micro = rows; micro > 0; --micro) {
-          if (rows % micro != 0 || (micro > 1 && micro * s.seq_len > kMost)) continue;
-          if (!any && micro != rows && micro * s.seq_len < kEnough) continue;
+          if (rows % micro != 0 || (micro > 1 && s.pass_tokens(micro) > kMost)) continue;
+          if (!any && micro != rows && s.pass_tokens(micro) < kEnough) continue;
           set_pass(s, micro, level);
           s.offload = offload;
           if (gpu_bytes(s) <= room) return;
@@ -185,6 +192,14 @@ void fill(Setup* s, const config::Recipe& recipe, const kernels::KernelPlan* pla
     };
     s->lora.dropout = static_cast<float>(lora.dropout);
   }
+  if (const auto m = make_method(method)) {
+    s->sequences_per_row = m->sequences_per_row();
+    s->options.head = m->head();
+    s->options.logit_scale = m->logit_scale();
+    s->options.entropy = m->wants_entropy();
+    // As TRL: a policy is compared with itself, without noise.
+    if (method.is_preference()) s->lora.dropout = 0;
+  }
 
   s->gpu = !recipe.hardware.cpu_lane();
   s->options.type = s->type;
@@ -203,7 +218,7 @@ void fill(Setup* s, const config::Recipe& recipe, const kernels::KernelPlan* pla
   if (s->gpu)
     choose_for_gpu(*s);
   else
-    set_pass(*s, std::clamp<int64_t>(2048 / s->seq_len, 1, per_device),
+    set_pass(*s, std::clamp<int64_t>(2048 / s->pass_tokens(1), 1, per_device),
              graph::Recompute::kNone);  // more than about 2,048 tokens gains nothing on a CPU
   if (recipe.train.micro_batch) set_pass(*s, std::min(*recipe.train.micro_batch, per_device), s->options.recompute);
   if (plan) {
@@ -310,6 +325,7 @@ std::map<std::string, int64_t> shapes_of(const Setup& s) {
                                    {"seq_len", s.seq_len},
                                    {"rows_per_step", s.rows_per_step},
                                    {"bits", s.type == DType::kF32 ? 32 : 16}};
+  if (s.sequences_per_row > 1) m["sequences_per_row"] = s.sequences_per_row;
   if (s.has_lora) {
     m["lora_rank"] = s.recipe.train.method.lora->r;
     for (const std::string& module : s.recipe.train.method.lora->target_modules) m["lora " + module] = 1;
@@ -374,7 +390,8 @@ kernels::KernelPlan default_plan(const Setup& s, const kernels::DeviceIdentity& 
   const auto gemm = ops.gemm_algorithms(), attention = ops.attention_algorithms();
   const graph::Graph& g = s.training_graph(pass.recompute);
   if (s.has_lora && !s.gpu) p.choices["step weights"] = std::string(runtime::weights_name(pass.packed_weights));
-  const runtime::Program program(g, p, ops, {pass.micro_batch * s.seq_len, 0, false, s.seq_len, pass.packed_weights});
+  const runtime::Program program(g, p, ops,
+                                 {s.pass_tokens(pass.micro_batch), 0, false, s.seq_len, pass.packed_weights});
   for (const auto& t : program.tunables())
     p.choices[t.key] = std::holds_alternative<kernels::Gemm>(t.call) ? gemm.front() : attention.front();
   return p;
@@ -394,7 +411,9 @@ int64_t total_steps(const config::Recipe& recipe, int64_t rows, int64_t rows_per
   if (rows == 0)
     fail_input("{}: train.schedule.max_steps: random windows have no epochs: say how many steps to train",
                recipe.source);
-  return s.epochs * ((rows + rows_per_step - 1) / rows_per_step);
+  const auto& m = recipe.train.method;
+  const int64_t again = m.is_rl() ? m.num_iterations : 1;  // steps on the same answers
+  return s.epochs * again * ((rows + rows_per_step - 1) / rows_per_step);
 }
 
 bool evaluates(const config::Recipe& recipe, const std::string& data_folder) {

@@ -34,8 +34,9 @@ struct Setup {
   bool has_lora = false, gpu = false;  // gpu: the recipe's lane is not the CPU
   DType type = DType::kBF16;
   int64_t seq_len = 0, rows_per_step = 0;
-  int64_t micro_batch = 0;  // rows per pass
-  int64_t max_tokens = 0;   // of a pass
+  int64_t sequences_per_row = 1;  // of seq_len tokens at most: a preference pair has two
+  int64_t micro_batch = 0;        // rows per pass
+  int64_t max_tokens = 0;         // of a pass
   runtime::Offload offload = runtime::Offload::kNone;
   bool packed_weights = false;
   models::BuildOptions options;  // of the training graph; `lora` points into this object
@@ -43,6 +44,7 @@ struct Setup {
   Setup() = default;
   Setup(const Setup&) = delete;  // options point into it
 
+  int64_t pass_tokens(int64_t rows) const { return rows * seq_len * sequences_per_row; }
   Pass pass() const { return {micro_batch, options.recompute, offload, packed_weights}; }
   // Built once for each way to recompute that has a name, and kept; of any other number of tensors the last one is
   // kept. Adapters are joined only where nothing is recomputed.

@@ -3,21 +3,29 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <cstring>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "base/error.h"
 #include "base/files.h"
+#include "base/hash.h"
 #include "base/json.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "checkpoint/adapter.h"
 #include "checkpoint/state.h"
 #include "checkpoint/weights.h"
+#include "data/prepare.h"
 #include "device/memory.h"
 #include "formats/family.h"
 #include "train/batches.h"
 #include "train/memory.h"
+#include "train/methods/method.h"
+#include "train/reference.h"
+#include "train/sampler.h"
 #include "train/schedule.h"
+#include "train/sequences.h"
 
 namespace mxt::train {
 namespace {
@@ -43,12 +51,19 @@ class HostFloats {
   std::vector<float> plain_;
 };
 
+std::vector<int32_t> to_int32(const std::vector<int64_t>& ids) {
+  std::vector<int32_t> out;
+  for (int64_t id : ids) out.push_back(static_cast<int32_t>(id));
+  return out;
+}
+
 double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
 class Run {
  public:
   Run(Setup& s, const kernels::KernelPlan& plan, kernels::Ops& ops, const TrainOptions& o)
       : s_(s),
+        plan_(plan),
         ops_(ops),
         o_(o),
         graph_(s.training_graph()),
@@ -59,13 +74,19 @@ class Run {
     program_->allocate(*params_);
     load_weights();
     if (s.packed_weights) params_->pack_frozen(graph_, ops);
-    rows_ = std::make_unique<TrainRows>(o.data, s.recipe.meta.seed, s.recipe.data.shuffle, s.rows_per_step);
-    steps_ = total_steps(s.recipe, rows_->rows(), s.rows_per_step);
-    if (s.recipe.train.eval_every && data::has_part(o.data, "eval")) {
+    open_data();
+    steps_ = total_steps(s.recipe, data_->rows(), s.rows_per_step);
+    method_ = make_method(s.recipe.train.method);
+    if (method_) method_->set_ends(o.ends.empty() ? to_int32(s.model.eos) : o.ends);
+    if (method_) pass_ = std::make_unique<SequencePass>(*method_, graph_, s.seq_len);
+    evaluates_ = s.recipe.train.eval_every && data::has_part(o.data, "eval");
+    if (evaluates_ && method_) eval_rows_ = std::make_unique<EvalRows>(o.data);
+    if (evaluates_ || (method_ && method_->has_reference())) {
       score_graph_ = s.scoring_graph();
       scorer_ = std::make_unique<runtime::Program>(score_graph_, plan, ops, program_settings(s));
       scorer_->allocate(*params_);
-    } else if (s.recipe.train.eval_every) {
+    }
+    if (s.recipe.train.eval_every && !evaluates_) {
       log::warn(
           "train.eval_every: the data have no held-out part, so nothing is evaluated: set data.eval_fraction or "
           "data.eval_path");
@@ -78,8 +99,16 @@ class Run {
   TrainResult run() {
     TrainResult r;
     r.steps = steps_;
-    resume();
-    o_.begins();
+    if (!method_ || !method_->has_reference()) {
+      resume();
+      o_.begins();
+    } else {  // the reference is asked while the weights are those that training starts from
+      check_resume();
+      o_.begins();
+      live_ ? keep_reference() : ask_reference();
+      resume();
+    }
+    if (live_) rollout_log_ = std::make_unique<RolloutLog>(o_.out + "/rollouts.jsonl", state_.step);
     drop_later();
     MetricsLog log(o_.out, state_.step);
     write_file_atomic(o_.out + "/program.txt", runtime::print(program_->spec(), ops_));
@@ -105,8 +134,8 @@ class Run {
       const bool last = state_.step == steps_;
       bool best = false;
       const auto& t = s_.recipe.train;
-      if (scorer_ && (state_.step % *t.eval_every == 0 || last)) {
-        m.eval_loss = evaluate(*scorer_, o_.data, s_.micro_batch, s_.max_tokens);
+      if (evaluates_ && (state_.step % *t.eval_every == 0 || last)) {
+        m.eval_loss = method_ ? evaluate_method() : evaluate(*scorer_, o_.data, s_.micro_batch, s_.max_tokens);
         if (state_.best_eval < 0 || *m.eval_loss < state_.best_eval) {
           state_.best_eval = *m.eval_loss;
           state_.best_step = state_.step;
@@ -145,6 +174,74 @@ class Run {
   }
 
  private:
+  using ReferenceOf = std::function<std::span<const float>(size_t)>;
+
+  void open_data() {
+    const config::Train& t = s_.recipe.train;
+    if (t.rollouts.path) {
+      auto rollouts = std::make_unique<RolloutRows>(
+          read_rollouts(o_.data + "/" + data::kRolloutsName, t.method.num_generations, s_.model.vocab_size, s_.seq_len),
+          s_.rows_per_step, t.method.num_iterations);
+      rollouts_ = rollouts.get();
+      data_ = std::move(rollouts);
+      return;
+    }
+    if (t.method.is_rl()) {
+      MXT_ASSERT(o_.decode);
+      sampler_ = std::make_unique<Sampler>(s_, *params_, ops_, o_.decode, o_.ends);
+      auto live = std::make_unique<LiveRows>(
+          o_.data, s_.recipe.meta.seed, s_.recipe.data.shuffle, t.method, s_.rows_per_step, o_.decode,
+          [this](int64_t draw, const std::vector<Prompt>& prompts) { return sample(draw, prompts); });
+      live_ = live.get();
+      data_ = std::move(live);
+      return;
+    }
+    auto rows = std::make_unique<TrainRows>(o_.data, s_.recipe.meta.seed, s_.recipe.data.shuffle, s_.rows_per_step);
+    rows_ = rows.get();
+    data_ = std::move(rows);
+  }
+
+  // Answers to a step's prompts, with the reference's log-probabilities where the method wants them.
+  std::vector<Rollout> sample(int64_t draw, const std::vector<Prompt>& prompts) {
+    std::vector<Rollout> out = sampler_->sample(draw, prompts, o_.stop);
+    if (!reference_scorer_) return out;
+    std::vector<Completion*> all;
+    std::vector<std::vector<int32_t>> ids, labels;
+    for (Rollout& r : out)
+      for (Completion& c : r.completions) {
+        all.push_back(&c);
+        ids.push_back(r.prompt);
+        labels.emplace_back(r.prompt.size(), data::kNoTarget);
+        for (auto* list : {&ids.back(), &labels.back()}) list->insert(list->end(), c.ids.begin(), c.ids.end());
+      }
+    SequencePass pass(*method_, score_graph_, s_.seq_len);
+    score_rows(
+        *reference_scorer_, pass, static_cast<int64_t>(all.size()), s_.micro_batch, s_.max_tokens,
+        [&](int64_t i, SequencePass& p) {
+          p.add(i, 0, 0, ids[static_cast<size_t>(i)], labels[static_cast<size_t>(i)]);
+        },
+        [&](const Sequence& s) { all[static_cast<size_t>(s.row)]->reference.assign(s.logp.begin(), s.logp.end()); });
+    return out;
+  }
+
+  // The reference of a policy that samples: its own starting weights beside the live ones. Of an adapter that is the
+  // adapter alone, over the same base.
+  void keep_reference() {
+    reference_params_ = s_.has_lora ? std::make_unique<runtime::ParamStore>(score_graph_, *params_)
+                                    : std::make_unique<runtime::ParamStore>(score_graph_, false, ops_.device());
+    for (size_t i = 0; i < score_graph_.params.size(); ++i) {
+      if (s_.has_lora && !score_graph_.params[i].adapter) continue;
+      const auto id = static_cast<graph::ParamId>(i);
+      const auto from = params_->read(id);
+      const auto to = reference_params_->write(id);
+      const DType type = score_graph_.value(score_graph_.params[i].value).type;
+      std::memcpy(to.slot.weight, from.slot.weight, static_cast<size_t>(to.slot.size) * size_of(type));
+    }
+    reference_scorer_ = std::make_unique<runtime::Program>(
+        score_graph_, plan_, ops_, runtime::ProgramSettings{s_.max_tokens, 0, false, s_.seq_len, false});
+    reference_scorer_->allocate(*reference_params_);
+  }
+
   void check_memory(const kernels::KernelPlan& plan) {
     require_fit(s_, plan, ops_, ops_.device() ? ops_.device()->memory().free : host_memory());
   }
@@ -180,7 +277,115 @@ class Run {
           peak_, 2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k) / c.median_us * 1e6);
   }
 
+  // Of a method: the part of the step that its rows make, pass by pass.
+  double method_passes(int64_t index, int64_t rows) {
+    const auto row = [&](int64_t i) { return data_->row(index, i); };
+    const std::span<Rollout> rollouts = data_->rollouts(index);
+    method_->take_rollouts(rollouts);
+    std::vector<const Completion*> completions;
+    for (const Rollout& r : rollouts)
+      for (const Completion& c : r.completions) completions.push_back(&c);
+    const StepRows step = rows_of(*method_, s_.recipe.train.batch.per_device, rows, s_.seq_len, row);
+    const std::vector<double> policy = score_policy(ahead_of(*method_, step, s_.seq_len, row));
+    method_->begin(step, policy, reference_ ? reference_->ahead(index) : std::span<const double>());
+    double loss = 0;
+    bool ran = false;
+    for (int64_t first = 0; first < rows; first += s_.micro_batch) {
+      pass_->clear();
+      std::vector<std::pair<int64_t, int>> places;  // row of the data and part, of each sequence
+      int64_t targets = 0;
+      for (int64_t i = first; i < std::min(rows, first + s_.micro_batch); ++i) {
+        if (method_->skips(i)) continue;
+        pass_->add_row(i, row(i));
+        for (int part = 0; part < method_->sequences_per_row(); ++part) {
+          places.emplace_back(data_->row_index(index, i), part);
+          targets += step.rows[static_cast<size_t>(i)].targets[static_cast<size_t>(part)];
+        }
+      }
+      const bool last = first + s_.micro_batch >= rows;
+      if (pass_->sequences() == 0 && (ran || !last)) continue;
+      // A step in which nothing is trained on has a gradient all the same: zero.
+      const bool empty = pass_->sequences() == 0;
+      if (empty) pass_->add_row(0, row(0));
+      const int64_t real = pass_->batch().real_tokens(), documents = pass_->batch().documents();
+      pass_->pad(s_.max_tokens);
+      runtime::Batch b = pass_->batch().view();
+      b.first_micro = !std::exchange(ran, true);
+      b.seed = s_.recipe.meta.seed;
+      b.step = static_cast<uint64_t>(index);
+      b.first_row = step_tokens_;
+      const ReferenceOf reference = [&](size_t i) -> std::span<const float> {
+        if (reference_) return reference_->train(places[i].first, places[i].second);
+        return completions[static_cast<size_t>(places[i].first)]->reference;
+      };
+      program_->run(b, [&] {
+        const auto sequences = pass_->read(*program_, method_->has_reference() && !empty ? reference : ReferenceOf());
+        if (!empty) loss += method_->loss(sequences);
+        pass_->write(*program_);
+      });
+      step_tokens_ += real;
+      step_flops_ += program_->flops(real, real / std::max<int64_t>(documents, 1), targets);
+    }
+    if (live_ && index % s_.recipe.train.method.num_iterations == 0) rollout_log_->write(index + 1, rollouts);
+    return loss;
+  }
+
+  std::vector<double> score_policy(const std::vector<AheadSequence>& sequences) {
+    if (sequences.empty()) return {};
+    return score_ahead(*method_, score_graph_, *scorer_, sequences, s_.micro_batch, s_.max_tokens);
+  }
+
+  // The method's loss of the held-out rows, as one step of them all would have it.
+  double evaluate_method() {
+    const auto row = [&](int64_t i) { return eval_rows_->row(i); };
+    const auto method = make_method(s_.recipe.train.method);
+    const StepRows all = rows_of(*method, s_.recipe.train.batch.per_device, eval_rows_->rows(), s_.seq_len, row);
+    method->begin(all, score_policy(ahead_of(*method, all, s_.seq_len, row)),
+                  reference_ ? reference_->eval_ahead() : std::span<const double>());
+    SequencePass pass(*method, score_graph_, s_.seq_len);
+    double loss = 0;
+    for (int64_t first = 0; first < eval_rows_->rows(); first += s_.micro_batch) {
+      pass.clear();
+      std::vector<std::pair<int64_t, int>> places;
+      for (int64_t i = first; i < std::min(eval_rows_->rows(), first + s_.micro_batch); ++i) {
+        pass.add_row(i, row(i));
+        for (int part = 0; part < method->sequences_per_row(); ++part) places.emplace_back(i, part);
+      }
+      pass.pad(s_.max_tokens);
+      scorer_->run(pass.batch().view());
+      const ReferenceOf reference = [&](size_t i) { return reference_->eval(places[i].first, places[i].second); };
+      loss += method->loss(pass.read(*scorer_, reference_ ? reference : ReferenceOf()));
+    }
+    return loss;
+  }
+
+  // The reference's log-probabilities: the policy's, before its first step.
+  void ask_reference() {
+    Blake3 made;
+    for (const std::string* s : {&o_.recipe_digest, &o_.plan_digest, &o_.data_digest, &o_.base_digest})
+      made.update(*s + "\n");
+    made.update(std::to_string(steps_));
+    make_folders(o_.out + "/checkpoints");
+    reference_ = std::make_unique<Reference>(
+        Reference::Inputs{o_.out + "/checkpoints/reference.safetensors", made.hex(), s_.micro_batch, s_.max_tokens,
+                          s_.seq_len, steps_, s_.recipe.train.batch.per_device},
+        *method_, score_graph_, *scorer_, *data_, eval_rows_.get());
+  }
+
   void resume() {
+    check_resume();
+    if (!o_.resume) return;
+    const std::string folder = o_.out + "/checkpoints";
+    const auto saved = checkpoint::saved_steps(folder);
+    if (saved.empty()) return;
+    const int64_t step = o_.resume_from >= 0 ? o_.resume_from : saved.back();
+    state_ = checkpoint::load_state(checkpoint::step_folder(folder, step), graph_, *params_, state_);
+    if (rollouts_) rollouts_->load(state_.method, state_.step);
+    if (live_) live_->load(state_.method, state_.step);
+    log::info("resumed at step {} of {}", state_.step, steps_);
+  }
+
+  void check_resume() {
     state_.recipe = o_.recipe_digest;
     state_.device = s_.gpu ? "cuda" : "cpu";
     state_.plan_choices = o_.plan_digest;
@@ -192,10 +397,6 @@ class Run {
     if (o_.resume_from >= 0 && std::find(saved.begin(), saved.end(), o_.resume_from) == saved.end())
       fail_input("{}: there is no step-{} to resume from ({})", folder, o_.resume_from,
                  saved.empty() ? "no steps are saved" : fmt::format("saved: {}", fmt::join(saved, " ")));
-    if (saved.empty()) return;
-    const int64_t step = o_.resume_from >= 0 ? o_.resume_from : saved.back();
-    state_ = checkpoint::load_state(checkpoint::step_folder(folder, step), graph_, *params_, state_);
-    log::info("resumed at step {} of {}", state_.step, steps_);
   }
 
   // What an earlier try saved after the step that training goes on from: --resume would take it for this one's, whose
@@ -211,22 +412,28 @@ class Run {
     }
   }
 
-  StepMetrics step() {
-    const double begin = now();
-    const int64_t index = state_.step, rows = rows_->rows_of_step(index);
+  // The losses of a step whose loss the graph holds; they are read after the step's one wait for the device.
+  struct SftLosses {
+    std::vector<std::pair<const float*, int64_t>> nll;
     int64_t targets = 0;
-    for (int64_t i = 0; i < rows; ++i) targets += rows_->targets(index, i);
-    double loss = 0;
-    step_tokens_ = 0;
-    step_flops_ = 0;
-    std::vector<std::pair<const float*, int64_t>> losses;  // read after the step's one wait for the device
+    double mean() const {
+      double sum = 0;
+      for (const auto& [values, n] : nll)
+        for (int64_t t = 0; t < n; ++t) sum += static_cast<double>(values[t]);
+      return sum / static_cast<double>(std::max<int64_t>(targets, 1));
+    }
+  };
+
+  SftLosses sft_passes(int64_t index, int64_t rows) {
+    SftLosses out;
+    for (int64_t i = 0; i < rows; ++i) out.targets += rows_->targets(index, i);
     for (int64_t first = 0, micro = 0; first < rows; first += s_.micro_batch, ++micro) {
       batch_.clear();
       for (int64_t i = first; i < std::min(rows, first + s_.micro_batch); ++i) rows_->add(index, i, batch_);
       const int64_t real = batch_.real_tokens(), documents = batch_.documents();
       batch_.pad(s_.max_tokens);
       runtime::Batch b = batch_.view();
-      b.loss_scale = 1.0f / static_cast<float>(std::max<int64_t>(targets, 1));
+      b.loss_scale = 1.0f / static_cast<float>(std::max<int64_t>(out.targets, 1));
       b.first_micro = micro == 0;
       b.seed = s_.recipe.meta.seed;
       b.step = static_cast<uint64_t>(index);
@@ -234,20 +441,32 @@ class Run {
       program_->run(b);
       float* nll = losses_.at(micro * s_.max_tokens);
       program_->copy_nll(nll);
-      losses.push_back({nll, real});
+      out.nll.push_back({nll, real});
       step_tokens_ += real;
       step_flops_ += program_->flops(real, real / std::max<int64_t>(documents, 1), batch_.targets());
     }
+    return out;
+  }
+
+  StepMetrics step() {
+    const double begin = now();
+    const int64_t index = state_.step, rows = data_->rows_of_step(index);
+    step_tokens_ = 0;
+    step_flops_ = 0;
+    StepMetrics m;
+    if (method_) {
+      m.loss = method_passes(index, rows);
+      m.method = method_->metrics();
+    }
+    SftLosses sft;
+    if (!method_) sft = sft_passes(index, rows);
     const auto& t = s_.recipe.train;
     const double lr = learning_rate(t.schedule, t.optimizer.lr, index, steps_);
     const double norm = update(lr, index + 1);
-    for (const auto& [nll, n] : losses)
-      for (int64_t t = 0; t < n; ++t) loss += static_cast<double>(nll[t]);
+    if (!method_) m.loss = sft.mean();
     state_.step = index + 1;
     state_.tokens += step_tokens_;
-    StepMetrics m;
     m.step = state_.step;
-    m.loss = loss / static_cast<double>(std::max<int64_t>(targets, 1));
     m.lr = lr;
     m.grad_norm = norm;
     m.tokens = state_.tokens;
@@ -307,6 +526,8 @@ class Run {
   void save_state() {
     const std::string folder = o_.out + "/checkpoints";
     make_folders(folder);
+    if (rollouts_) state_.method = rollouts_->save(state_.step);
+    if (live_) state_.method = live_->save(state_.step);
     checkpoint::save_state(checkpoint::step_folder(folder, state_.step), graph_, *params_, state_);
     drop_later();
     // Keep the last n and the best, which is saved for itself where it is none of the steps of save_every.
@@ -340,18 +561,33 @@ class Run {
                                                                    : DType::kBF16);
     }
     // Which choices computed it: two plans that choose alike give equal checkpoints.
-    write_file_atomic(temp + "/training.json", OrderedJson{{"plan_choices", o_.plan_digest}}.dump(2) + "\n");
+    OrderedJson training{{"plan_choices", o_.plan_digest}};
+    if (reference_) training["reference"] = reference_->digest();
+    write_file_atomic(temp + "/training.json", training.dump(2) + "\n");
     replace_folder(temp, target);
   }
 
   Setup& s_;
+  const kernels::KernelPlan& plan_;
   kernels::Ops& ops_;
   const TrainOptions& o_;
   graph::Graph graph_, score_graph_;
   std::unique_ptr<runtime::Program> program_;
   std::unique_ptr<runtime::Program> scorer_;
   std::unique_ptr<runtime::ParamStore> params_;
-  std::unique_ptr<TrainRows> rows_;
+  std::unique_ptr<StepData> data_;
+  TrainRows* rows_ = nullptr;        // data_, where its loss is the graph's or its rows are answers
+  RolloutRows* rollouts_ = nullptr;  // data_, of given rollouts
+  std::unique_ptr<Method> method_;   // null where the graph holds the loss
+  std::unique_ptr<SequencePass> pass_;
+  std::unique_ptr<Sampler> sampler_;
+  LiveRows* live_ = nullptr;  // data_, of a policy that samples
+  std::unique_ptr<runtime::ParamStore> reference_params_;
+  std::unique_ptr<runtime::Program> reference_scorer_;
+  std::unique_ptr<RolloutLog> rollout_log_;
+  std::unique_ptr<EvalRows> eval_rows_;
+  std::unique_ptr<Reference> reference_;
+  bool evaluates_ = false;
   HostFloats losses_;
   PackedBatch batch_;
   checkpoint::TrainState state_;

@@ -3,7 +3,9 @@
 
 #include <atomic>
 #include <functional>
+#include <span>
 #include <string>
+#include <vector>
 
 #include "kernels/plan.h"
 #include "train/metrics.h"
@@ -20,7 +22,10 @@ struct TrainOptions {
   bool resume = false;
   int64_t resume_from = -1;                 // a step; −1 = the newest
   const std::atomic<bool>* stop = nullptr;  // set by a signal: finish the step, save, return interrupted
-  std::function<void()> begins = [] {};     // called when nothing is left that could refuse, before anything is written
+  // Of methods that sample: text of token ids, and the tokens that end an answer.
+  std::function<std::string(std::span<const int32_t>)> decode;
+  std::vector<int32_t> ends;
+  std::function<void()> begins = [] {};  // called when nothing is left that could refuse, before anything is written
 };
 
 struct TrainResult {

@@ -214,7 +214,8 @@ TEST(Method, EachKindHasItsOwnFieldsOnly) {
            {"grpo", "num_generations: 2, kl_coef: 0, lora: {r: 4}", "num_generations: 1"},
            {"grpo", "reward: model, reward_model: m", "reward: model"},
            {"grpo", "", "kl_coef: -1"},
-           {"gspo", "num_generations: 2, lora: {}", "kl_coef: 0.1"},
+           {"gspo", "num_generations: 2, kl_coef: 0.1, lora: {}", "beta: 0.1"},
+           {"reward", "center_rewards: 0.01", "beta: 0.1"},
            {"ppo", "kl_coef: 0.1, lora: {}", "beta: 0.1"},
            {"cpt", "lora: {r: 8}", "beta: 0.1"}}) {
     const auto text = [&](const char* more) {
@@ -271,7 +272,7 @@ TEST(Canonical, IsItselfAValidRecipeOfTheSameRun) {
 
 TEST(Canonical, HoldsOnlyTheFieldsOfTheMethod) {
   const Json m = Json::parse(canonical(minimal_with("train: {method: {kind: dpo}}\n")))["train"]["method"];
-  EXPECT_EQ(m, Json({{"kind", "dpo"}, {"beta", 0.1}, {"lora", nullptr}}));
+  EXPECT_EQ(m, Json({{"kind", "dpo"}, {"beta", 0.1}, {"loss", "sigmoid"}, {"simpo_gamma", 0.5}, {"lora", nullptr}}));
 }
 
 TEST(Lines, StagesThatAreOffAndHints) {
@@ -297,7 +298,7 @@ TEST(Documents, SchemaHasEverySectionAndForbidsOthers) {
   EXPECT_EQ(s["additionalProperties"], false);
   EXPECT_EQ(s["required"], OrderedJson({"meta", "model", "data"}));
   EXPECT_EQ(s["properties"]["data"]["properties"]["seq_len"]["maximum"], 1048576);
-  EXPECT_EQ(s["properties"]["train"]["properties"]["method"]["oneOf"].size(), 11u);
+  EXPECT_EQ(s["properties"]["train"]["properties"]["method"]["oneOf"].size(), 12u);
   EXPECT_EQ(s["properties"]["autotune"]["properties"]["policy"]["enum"], OrderedJson({"aot_only"}));
   EXPECT_EQ(s["properties"]["eval"]["type"], "object");  // not null, as the reader
   const OrderedJson train = s["properties"]["train"]["properties"];

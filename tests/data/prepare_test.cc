@@ -306,18 +306,18 @@ TEST_F(PrepareTest, TheFirstBadRowIsNamedWhateverTheThreads) {
 
 TEST_F(PrepareTest, PreferenceAndReferenceRowsAreRefusedWithTheWayOut) {
   EXPECT_HAS(
-      error_of([&] { run(local(write("a.jsonl", R"({"prompt":"p","chosen":"a","rejected":"b"})"))); }, Exit::kMissing),
+      error_of([&] { run(local(write("a.jsonl", R"({"prompt":"p","chosen":"a","rejected":"b"})"))); }, Exit::kBadInput),
       "chosen: completion");
-  EXPECT_HAS(error_of([&] { run(local(write("b.jsonl", R"({"prompt":"p","answer":"a"})"))); }, Exit::kMissing),
+  EXPECT_HAS(error_of([&] { run(local(write("b.jsonl", R"({"prompt":"p","answer":"a"})"))); }, Exit::kBadInput),
              "answer: completion");
   EXPECT_HAS(error_of([&] { run(local(write("c.jsonl", R"({"prompt":"p","chosen":1,"rejected":"b"})"))); }),
              "a number");
 }
 
 TEST_F(PrepareTest, WhatThisBuildLacksIsRefusedBeforeReading) {
-  EXPECT_HAS(error_of([&] { check_supported(recipe("source: local, path: x", "train: {method: {kind: dpo}}")); },
+  EXPECT_HAS(error_of([&] { check_supported(recipe("source: local, path: x", "train: {method: {kind: ppo}}")); },
                       Exit::kMissing),
-             "dpo");
+             "ppo");
 }
 
 TEST_F(PrepareTest, HostileManifestsAreRefused) {

@@ -240,11 +240,18 @@ TEST(Shape, PreferenceAndReferenceRowsAreChecked) {
   const auto check = [](const char* text) {
     return error_of([&] {
       const Record r = row(text);
-      check_row(r, find_layout(r, {}));
+      read_example(r, find_layout(r, {}));
     });
   };
   EXPECT_EQ(check(R"({"prompt":"p","chosen":"a","rejected":"b"})"), "");
-  EXPECT_EQ(check(R"({"chosen":[{"role":"user","content":"x"}],"rejected":[{"role":"user","content":"x"}]})"), "");
+  const char* chat =
+      R"({"chosen":[{"role":"user","content":"x"},{"role":"assistant","content":"a"}],"rejected":[{"role":"user","content":"x"},{"role":"assistant","content":"b"}]})";
+  EXPECT_EQ(check(chat), "");
+  const Example e = read(row(chat));  // the prompt is what both begin with
+  EXPECT_EQ(e.trained_from, 1u);
+  EXPECT_EQ((*e.rejected->messages)[1]["content"], "b");
+  EXPECT_HAS(check(R"({"chosen":[{"role":"user","content":"x"}],"rejected":[{"role":"user","content":"x"}]})"),
+             "are equal");
   EXPECT_EQ(check(R"({"prompt":"p","answer":"4"})"), "");
   EXPECT_HAS(check(R"({"prompt":"p","chosen":1,"rejected":"b"})"), "\"chosen\" is a number");
 }

@@ -38,6 +38,12 @@ class ToyCoder : public Coder {
   std::vector<int32_t> prefix() const override { return before; }
   int64_t vocab_size() const override { return kFirstWord + static_cast<int64_t>(kWords.size()); }
   bool has_chat_template() const override { return chat; }
+  RenderedChat render_prompt(const OrderedJson& messages, const OrderedJson* tools) const override {
+    RenderedChat r = render(messages, tools, messages.size());
+    r.text += "<s>assistant\n";
+    r.assistant.clear();
+    return r;
+  }
   RenderedChat render(const OrderedJson& messages, const OrderedJson*, size_t trained_from) const override {
     if (refuse) fail_input("toy template: refused");
     RenderedChat r;

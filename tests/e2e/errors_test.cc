@@ -315,12 +315,12 @@ TEST(Errors, QuantizeOfContradictingSizesLeavesNothing) {
 }
 
 TEST(Errors, WhatThisBuildCannotTrainIsExitThree) {
-  cli::Folder f("dpo");
+  cli::Folder f("ppo");
   cli::Tiny t;
-  t.method = "{kind: dpo}";
+  t.method = "{kind: ppo}";
   write_file_atomic(f / "r.yaml", cli::recipe(t));
   EXPECT_EQ(cli::run("validate " + (f / "r.yaml")).code, 0);
-  expect_error(cli::run("train " + (f / "r.yaml") + " --out " + (f / "out")), 3, {"dpo"});
+  expect_error(cli::run("train " + (f / "r.yaml") + " --out " + (f / "out")), 3, {"ppo"});
 }
 
 }  // namespace

@@ -28,13 +28,40 @@ const char* doc_of(MethodKind kind) {
       return "Proximal policy optimisation (RLHF), with a value head.";
     case MethodKind::kPretrain:
       return "Pretraining from scratch on plain text.";
+    case MethodKind::kReward:
+      return "A reward model: one score for a sequence, learnt from chosen and rejected answers.";
   }
   return "";
 }
 
+void declare_group(Declaration<Method>& d) {
+  d.field("num_generations", &Method::num_generations, "Answers sampled for each prompt.").range(2, 1024);
+  d.field("loss_type", &Method::loss_type,
+          "How token losses become one: over all tokens of the step (dapo), means of answers (grpo), over a device "
+          "batch's tokens (bnpo), by the longest answer allowed (dr_grpo).")
+      .plus();
+  d.field("scale_rewards", &Method::scale_rewards,
+          "What rewards are divided by: the deviation of their group, of the step, or nothing.")
+      .plus();
+  d.field("epsilon", &Method::clip_range,
+          "Clipping of the probability ratio below 1 (and above, without epsilon_high).")
+      .above(0)
+      .plus();
+  d.field("epsilon_high", &Method::epsilon_high, "Clipping above 1.").above(0).plus().default_is("epsilon");
+  d.field("num_iterations", &Method::num_iterations, "Optimizer steps on each batch of answers.").range(1, 1024).plus();
+  d.field("use_bias_correction_kl", &Method::use_bias_correction_kl,
+          "Multiply the divergence by the probability ratio, as TRL does by default.")
+      .plus();
+  d.field("mask_truncated_completions", &Method::mask_truncated_completions,
+          "Answers without an end token are left out of the loss.")
+      .plus();
+}
+
 void declare_rollouts(Declaration<Method>& d) {
-  d.field("clip_range", &Method::clip_range, "Clipping of the probability ratio.").above(0).plus();
   d.field("max_new_tokens", &Method::max_new_tokens, "Longest sampled answer in tokens.").range(1, 1'048'576).plus();
+  d.field("max_completion_length", &Method::max_new_tokens, "Another name of max_new_tokens.")
+      .range(1, 1'048'576)
+      .plus();
   d.field("temperature", &Method::temperature, "Temperature of the sampled answers.").above(0).plus();
   d.field("top_p", &Method::top_p, "Nucleus of the sampled answers.").above(0).max(1).plus();
   d.field("reward", &Method::reward,
@@ -61,7 +88,11 @@ Method default_method(MethodKind kind) {
     m.quant_bits = 4;
   }
   // A sequence's ratio is a mean over its tokens, so its clip is far narrower (Zheng et al. 2025, section 5.1).
-  if (kind == MethodKind::kGspo) m.clip_range = 3e-4;
+  if (kind == MethodKind::kGspo) {
+    m.clip_range = 3e-4;
+    m.kl_coef = 0;
+    m.loss_type = GrpoLoss::kGrpo;
+  }
   if (kind == MethodKind::kPpo) {
     m.kl_coef = 0.05;
     m.num_generations = 1;
@@ -102,6 +133,17 @@ Section declare_method(MethodKind kind) {
       break;
     case K::kDpo:
       d.field("beta", &Method::beta, "Strength of the preference against staying near the reference.").above(0);
+      d.field("loss", &Method::loss,
+              "sigmoid is DPO; hinge, ipo and simpo (means over tokens, no reference) differ from it by a line.")
+          .plus();
+      d.field("simpo_gamma", &Method::simpo_gamma, "The margin that loss simpo aims at.").min(0).plus();
+      declare_adapter(d);
+      break;
+    case K::kReward:
+      d.field("center_rewards", &Method::center_rewards,
+              "Weight of the squared sum of a pair's scores, which keeps them around 0; 0 = off.")
+          .min(0)
+          .plus();
       declare_adapter(d);
       break;
     case K::kOrpo:
@@ -115,13 +157,14 @@ Section declare_method(MethodKind kind) {
       declare_adapter(d);
       break;
     case K::kGrpo:
-      d.field("num_generations", &Method::num_generations, "Answers sampled for each prompt.").range(2, 1024);
+      declare_group(d);
       d.field("kl_coef", &Method::kl_coef, "Weight of the divergence from the reference.").min(0);
       declare_rollouts(d);
       declare_adapter(d);
       break;
     case K::kGspo:
-      d.field("num_generations", &Method::num_generations, "Answers sampled for each prompt.").range(2, 1024);
+      declare_group(d);
+      d.field("kl_coef", &Method::kl_coef, "Weight of the divergence from the reference.").min(0).plus();
       declare_rollouts(d);
       declare_adapter(d);
       break;
@@ -131,6 +174,7 @@ Section declare_method(MethodKind kind) {
           .min(0)
           .plus();
       declare_rollouts(d);
+      d.field("clip_range", &Method::clip_range, "Clipping of the probability ratio.").above(0).plus();
       d.field("inner_epochs", &Method::inner_epochs, "Passes over each batch of answers.").range(1, 100).plus();
       d.field("gamma", &Method::gamma, "Discount.").range(0, 1).plus();
       d.field("gae_lambda", &Method::gae_lambda, "Lambda of the advantage estimate.").range(0, 1).plus();

@@ -122,6 +122,17 @@ Section declare(const ToolLoss*) {
   return d.take();
 }
 
+Section declare(const Rollouts*) {
+  Declaration<Rollouts> d("Answers that were sampled elsewhere.");
+  d.field("path", &Rollouts::path,
+          "JSONL, one prompt a line: {\"prompt_ids\", \"completions\": [{\"ids\", \"reward\", \"old_logprobs\"}]}; a "
+          "step takes "
+          "per_device * grad_accum / num_generations of them in their order.")
+      .non_empty()
+      .plus();
+  return d.take();
+}
+
 Section declare(const Train*) {
   Declaration<Train> d("Method, optimizer, schedule, batch, numbers and environment.");
   d.field("backend", &Train::backend, "native = this program; else that trainer's config is exported and it is run.");
@@ -151,6 +162,7 @@ Section declare(const Train*) {
   d.field("cpu_throttle", &Train::cpu_throttle, "How much of the host a run on the CPU takes.");
   d.field("tool_loss", &Train::tool_loss, "Weights of target tokens inside tool calls. Absent = every target weighs 1.")
       .plus();
+  d.field("rollouts", &Train::rollouts, "Given rollouts instead of sampling, for grpo and gspo.").plus();
   d.field("env", &Train::env,
           "Environment of the run. MI300-class: always the eight keys PYTORCH_ROCM_ARCH (follows gfx_arch), "
           "HSA_NO_SCRATCH_RECLAIM=1, HIP_FORCE_DEV_KERNARG=1, GPU_MAX_HW_QUEUES=1, NVTE_CK_USES_BWD_V3=1, "

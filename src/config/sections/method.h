@@ -31,12 +31,21 @@ struct Method {
   QuantType quant_type = QuantType::kNf4;
 
   double beta = 0.1;                                    // dpo orpo kto
+  PreferenceLoss loss = PreferenceLoss::kSigmoid;       // dpo
+  double simpo_gamma = 0.5;                             // dpo, loss simpo: the margin that is aimed at
+  double center_rewards = 0;                            // reward
   double desirable_weight = 1, undesirable_weight = 1;  // kto
 
   // grpo gspo ppo
   int64_t num_generations = 4;
   double kl_coef = 0.04;  // grpo, ppo
-  double clip_range = 0.2;
+  double clip_range = 0.2;             // `epsilon` of grpo and gspo
+  std::optional<double> epsilon_high;  // grpo, gspo: = epsilon where absent
+  GrpoLoss loss_type = GrpoLoss::kDapo;
+  ScaleRewards scale_rewards = ScaleRewards::kGroup;
+  int64_t num_iterations = 1;  // optimizer steps on each batch of completions
+  bool mask_truncated_completions = false;
+  bool use_bias_correction_kl = true;
   int64_t max_new_tokens = 256;
   double temperature = 1, top_p = 1;
   Reward reward = Reward::kAnswer;
@@ -48,7 +57,8 @@ struct Method {
 
   bool frozen_base() const { return lora.has_value(); }
   bool is_preference() const {
-    return kind == MethodKind::kDpo || kind == MethodKind::kOrpo || kind == MethodKind::kKto;
+    return kind == MethodKind::kDpo || kind == MethodKind::kOrpo || kind == MethodKind::kKto ||
+           kind == MethodKind::kReward;
   }
   bool is_rl() const { return kind == MethodKind::kGrpo || kind == MethodKind::kGspo || kind == MethodKind::kPpo; }
 };

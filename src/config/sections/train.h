@@ -60,6 +60,11 @@ struct ToolLoss {
   double structure_weight = 1, argument_weight = 1;
 };
 
+// Given rollouts instead of sampling (grpo, gspo).
+struct Rollouts {
+  std::optional<std::string> path;  // train/rollouts.h
+};
+
 struct Train {
   Backend backend = Backend::kNative;
   Method method;  // lora with its defaults
@@ -74,6 +79,7 @@ struct Train {
   Fsdp fsdp;
   CpuThrottle cpu_throttle;
   std::optional<ToolLoss> tool_loss;  // absent = every target weighs 1
+  Rollouts rollouts;
   std::map<std::string, std::string> env;
   std::optional<int64_t> eval_every;  // absent = no evaluation while training
   std::optional<int64_t> save_every;  // absent = only at the end

@@ -98,12 +98,20 @@ Document encode_example(const Example& e, const Coder& coder, const EncodeRules&
   MXT_ASSERT(false);
 }
 
-bool cut(Document& d, int64_t seq_len) {
-  const size_t n = static_cast<size_t>(seq_len);
-  if (d.ids.size() <= n) return false;
-  d.ids.resize(n);
-  if (!d.labels.empty()) d.labels.resize(n);
-  return true;
+int64_t cut(Document& d, int64_t seq_len) {
+  const size_t n = static_cast<size_t>(seq_len), before = d.ids.size();
+  const auto shorten = [&](size_t begin, size_t end) {
+    if (end - begin <= n) return;
+    for (auto* list : {&d.ids, &d.labels})
+      if (!list->empty())
+        list->erase(list->begin() + static_cast<ptrdiff_t>(begin + n), list->begin() + static_cast<ptrdiff_t>(end));
+  };
+  shorten(d.second, d.ids.size());
+  if (d.second > 0) {
+    shorten(0, d.second);
+    d.second = std::min(d.second, n);
+  }
+  return static_cast<int64_t>(before - d.ids.size());
 }
 
 int64_t count_targets(const Document& d) {

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "data/coder.h"
@@ -10,10 +11,13 @@
 
 namespace mxt::data {
 
-// A tokenized example, or a piece of a plain-text file.
+// A tokenized example, or a piece of a plain-text file. Of a preference pair both answers with their prompt, one after
+// the other: they stay together, as two documents of one row.
 struct Document {
   std::vector<int32_t> ids;
   std::vector<int32_t> labels;  // empty = all trained (labels are the ids)
+  size_t second = 0;            // where the second sequence of a pair begins; 0 = there is one
+  int32_t mark = 0;             // of a labelled answer: 1 good, -1 bad
 };
 
 struct EncodeRules {
@@ -28,8 +32,19 @@ struct EncodeRules {
 // template refuses.
 Document encode_example(const Example& example, const Coder& coder, const EncodeRules& rules, const std::string& where);
 
-// Keeps the first `seq_len` tokens. True where something was cut.
-bool cut(Document& document, int64_t seq_len);
+// pair.cc: a pair's two answers after one prompt, or a labelled answer. The prompt's tokens are those that both
+// sequences begin with and neither trains: a token that joins prompt and answer belongs to the answer, of both where it
+// does so in one. Errors: as encode_example; prompts that differ.
+Document encode_answers(const Example& example, const Coder& coder, const EncodeRules& rules, const std::string& where);
+
+// pair.cc: a prompt to sample answers to, and the answer that they are measured against, as the second sequence; all of
+// it is marked as trained, since nothing is. Errors: no answer in the row, a conversation without a template.
+Document encode_prompt(const Example& example, const Coder& coder, const EncodeRules& rules, const std::string& where);
+
+// Keeps the first `seq_len` tokens of each sequence. Returns how many tokens were cut.
+int64_t cut(Document& document, int64_t seq_len);
+// The two answers of a pair as labelled ones, the chosen one good.
+std::pair<Document, Document> unpair(const Document& pair);
 
 // Positions that have a loss: labels other than kNoTarget after the first token.
 int64_t count_targets(const Document& document);

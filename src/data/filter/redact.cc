@@ -189,7 +189,7 @@ Redacted redact_text(std::string* text, std::span<const Redact> kinds) {
 }
 
 Redacted redact_record(Record* r, const Layout& layout, std::span<const Redact> kinds) {
-  if (layout.shape == Shape::kTokens)
+  if (layout.shape == Shape::kTokens || layout.shape == Shape::kTokenPair || layout.shape == Shape::kTokenAnswer)
     fail_input("{}: the row is finished tokens, which data.filter.redact cannot read; remove it, or give text",
                r->where());
   Redacted sum{};

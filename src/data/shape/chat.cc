@@ -197,21 +197,27 @@ OrderedJson whole_messages(OrderedJson messages, const std::string& where, std::
   return messages;
 }
 
-// TRL's prompt and completion as lists: one conversation, of which the completion's assistant turns are trained on.
-OrderedJson read_prompt_completion(const RowView& row, size_t* trained_from) {
-  OrderedJson all = OrderedJson::array();
-  for (const char* column : {"prompt", "completion"}) {
-    const OrderedJson& v = row.need(column);
-    if (!v.is_array()) row.wrong_type(column, v, "a list of messages, as its other half is,");
-    *trained_from = all.size();
-    for (OrderedJson& m : whole_messages(v, row.where(), column)) all.push_back(std::move(m));
-  }
-  return all;
-}
-
 }  // namespace
 
+Example chat_of(const RowView& row, const OrderedJson& prompt, std::string_view prompt_column,
+                const OrderedJson& completion, std::string_view completion_column) {
+  Example e;
+  e.kind = Example::Kind::kChat;
+  OrderedJson all = whole_messages(prompt, row.where(), prompt_column);
+  e.trained_from = all.size();
+  for (OrderedJson& m : whole_messages(completion, row.where(), completion_column)) all.push_back(std::move(m));
+  e.tools = read_tools(row);
+  e.messages = std::make_shared<OrderedJson>(std::move(all));
+  return e;
+}
+
 Example read_chat(const RowView& row, Shape shape) {
+  if (shape == Shape::kCompletion) {  // TRL's prompt and completion as lists
+    for (const char* column : {"prompt", "completion"})
+      if (const OrderedJson& v = row.need(column); !v.is_array())
+        row.wrong_type(column, v, "a list of messages, as its other half is,");
+    return chat_of(row, row.need("prompt"), "prompt", row.need("completion"), "completion");
+  }
   Example e;
   e.kind = Example::Kind::kChat;
   OrderedJson messages;
@@ -223,14 +229,10 @@ Example read_chat(const RowView& row, Shape shape) {
     messages = read_sharegpt(row);
   } else if (shape == Shape::kAlpaca) {
     messages = read_alpaca(row);
-  } else if (shape == Shape::kCompletion) {
-    messages = read_prompt_completion(row, &e.trained_from);
   } else {
     messages = OrderedJson::array({message("user", row.text("question")), message("assistant", row.text("answer"))});
   }
-  if (shape != Shape::kCompletion)
-    messages =
-        whole_messages(std::move(messages), row.where(), shape == Shape::kShareGpt ? "conversations" : "messages");
+  messages = whole_messages(std::move(messages), row.where(), shape == Shape::kShareGpt ? "conversations" : "messages");
   if (shape != Shape::kAlpaca && shape != Shape::kQuestion) e.tools = read_tools(row);
   e.messages = std::make_shared<OrderedJson>(std::move(messages));
   return e;

@@ -22,9 +22,12 @@ struct ShapeColumns {
 const std::vector<ShapeColumns>& all_shapes() {
   static const std::vector<ShapeColumns> shapes = {
       {Shape::kTokens, "input_ids/labels", {"input_ids", "labels"}, {}},
+      {Shape::kTokenPair, "prompt_ids/chosen_ids/rejected_ids", {"prompt_ids", "chosen_ids", "rejected_ids"}, {}},
+      {Shape::kTokenAnswer, "prompt_ids/completion_ids/label", {"prompt_ids", "completion_ids", "label"}, {}},
       {Shape::kMessages, "messages", {"messages"}, {"tools"}},
       {Shape::kShareGpt, "conversations", {"conversations"}, {"system", "tools"}},
-      {Shape::kPreference, "chosen/rejected", {"chosen", "rejected"}, {"prompt"}},
+      {Shape::kPreference, "chosen/rejected", {"chosen", "rejected"}, {"prompt", "tools"}},
+      {Shape::kLabelled, "prompt/completion/label", {"prompt", "completion", "label"}, {"tools"}},
       {Shape::kCompletion, "prompt/completion", {"prompt", "completion"}, {"tools"}},
       {Shape::kAlpaca, "instruction/output", {"instruction", "output"}, {"input", "system"}},
       {Shape::kQuestion, "question/answer", {"question", "answer"}, {}},
@@ -94,6 +97,8 @@ std::map<std::string, std::string> name_columns(const std::vector<std::string>& 
   return by_ours;
 }
 
+}  // namespace
+
 std::vector<int32_t> read_numbers(const RowView& row, const char* column, bool negative_ok) {
   const OrderedJson& v = row.need(column);
   if (!v.is_array()) row.wrong_type(column, v, "an array of token ids");
@@ -110,8 +115,6 @@ std::vector<int32_t> read_numbers(const RowView& row, const char* column, bool n
   }
   return out;
 }
-
-}  // namespace
 
 std::string_view name_of(Shape shape) { return all_shapes()[static_cast<size_t>(shape)].name; }
 
@@ -264,32 +267,16 @@ Example read_example(const Record& record, const Layout& layout) {
     case Shape::kQuestion:
       return read_chat(row, layout.shape);
     case Shape::kPreference:
+      return read_preference(row);
+    case Shape::kLabelled:
+      return read_labelled(row);
+    case Shape::kTokenPair:
+    case Shape::kTokenAnswer:
+      return read_token_answers(row, layout.shape);
     case Shape::kReference:
-      break;
+      return read_reference(row);
   }
   MXT_ASSERT(false);
-}
-
-void check_row(const Record& record, const Layout& layout) {
-  const std::string where = record.where();
-  const OrderedJson object = row_object(record);
-  const RowView row(object, layout, where);
-  const auto text_or_messages = [&](const char* column) {
-    const OrderedJson& v = row.need(column);
-    if (v.is_array())
-      check_messages(v, where, column);
-    else if (!v.is_string())
-      row.wrong_type(column, v, "a text or an array of messages");
-  };
-  if (layout.shape == Shape::kPreference) {
-    text_or_messages("chosen");
-    text_or_messages("rejected");
-    if (row.find("prompt")) text_or_messages("prompt");
-  } else {
-    MXT_ASSERT(layout.shape == Shape::kReference);
-    text_or_messages("prompt");
-    row.text("answer");
-  }
 }
 
 }  // namespace mxt::data

@@ -16,15 +16,18 @@ namespace mxt::data {
 
 // In the order in which they are looked for: a row that has the columns of two shapes is of the first.
 enum class Shape {
-  kTokens,      // input_ids, labels
-  kMessages,    // messages [tools]               OpenAI: role, content, tool_calls
-  kShareGpt,    // conversations [system] [tools]  from, value
-  kPreference,  // chosen, rejected [prompt]
-  kCompletion,  // prompt, completion [tools]      texts, or both lists of messages (as TRL has them)
-  kAlpaca,      // instruction, output [input] [system]
-  kQuestion,    // question, answer                GSM8K
-  kReference,   // prompt, answer                  RL: a prompt and the answer it is measured against
-  kText,        // text
+  kTokens,       // input_ids, labels
+  kTokenPair,    // prompt_ids, chosen_ids, rejected_ids
+  kTokenAnswer,  // prompt_ids, completion_ids, label
+  kMessages,     // messages [tools]               OpenAI: role, content, tool_calls
+  kShareGpt,     // conversations [system] [tools]  from, value
+  kPreference,   // chosen, rejected [prompt]
+  kLabelled,     // prompt, completion, label       KTO: texts or lists of messages; label: whether the answer is good
+  kCompletion,   // prompt, completion [tools]      texts, or both lists of messages (as TRL has them)
+  kAlpaca,       // instruction, output [input] [system]
+  kQuestion,     // question, answer                GSM8K
+  kReference,    // prompt, answer                  RL: a prompt and the answer it is measured against
+  kText,         // text
 };
 std::string_view name_of(Shape shape);  // "messages", "prompt/completion", …
 
@@ -37,7 +40,7 @@ struct Layout {
   std::string text() const;  // "question/answer (question, answer); columns not used: id"
 };
 
-// Rows that train as one document.
+// Rows that train as one document, or a preference pair as two.
 struct Example {
   enum class Kind { kText, kCompletion, kChat, kTokens } kind = Kind::kText;
   std::string text;                       // kText; kCompletion: the prompt
@@ -46,6 +49,8 @@ struct Example {
   std::shared_ptr<OrderedJson> tools;     // kChat: null where none
   size_t trained_from = 0;                // kChat: the messages before are the prompt's, context only
   std::vector<int32_t> ids, labels;       // kTokens, labels as long as ids
+  std::shared_ptr<Example> rejected;      // of a pair, whose chosen answer this is
+  int32_t mark = 0;                       // of a labelled answer: 1 good, -1 bad
 };
 
 // The layout of a data set from its first row. `columns` (data.columns) maps the row's columns to ours and then decides
@@ -54,8 +59,6 @@ struct Example {
 Layout find_layout(const Record& first, const std::map<std::string, std::string>& columns);
 
 // One row. Errors (kBadInput) name file and line: not valid JSON or UTF-8, no object, a missing column, a wrong type.
-// Preference and reference rows are checked but are no Example: check_row is for them.
 Example read_example(const Record& record, const Layout& layout);
-void check_row(const Record& record, const Layout& layout);
 
 }  // namespace mxt::data

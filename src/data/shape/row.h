@@ -30,8 +30,22 @@ class RowView {
   const std::string& where_;
 };
 
+// A column of token ids, and -100 where `negative_ok`.
+std::vector<int32_t> read_numbers(const RowView& row, const char* column, bool negative_ok);
+
+// preference.cc: pairs of answers and answers with a label. A pair's prompt is its own column, or what both answers
+// begin with: of texts the common beginning, of conversations the common messages (as TRL has it).
+Example read_preference(const RowView& row);
+Example read_labelled(const RowView& row);
+Example read_token_answers(const RowView& row, Shape shape);
+// A prompt and the answer that samples are measured against: as a completion, or a conversation that ends with it.
+Example read_reference(const RowView& row);
+
 // chat.cc: the shapes that are conversations, as OpenAI messages.
 Example read_chat(const RowView& row, Shape shape);
+// One conversation of two lists, of which the second's assistant turns are trained on.
+Example chat_of(const RowView& row, const OrderedJson& prompt, std::string_view prompt_column,
+                const OrderedJson& completion, std::string_view completion_column);
 void check_messages(const OrderedJson& messages, const std::string& where, std::string_view column);
 
 }  // namespace mxt::data

@@ -205,14 +205,17 @@ bool scan_message(Scan& s, Buffers& b, RowText* out) {
   return ok;
 }
 
-bool is_context(std::string_view ours) { return ours == "tools" || ours == "system" || ours == "labels"; }
+bool is_context(std::string_view ours) {
+  return ours == "tools" || ours == "system" || ours == "labels" || ours == "label";
+}
 
 void add_column(std::string_view ours, std::string_view text, RowText* out) {
   append_part(text, is_context(ours), out);
 }
 
 bool is_list(std::string_view ours) {
-  return ours == "messages" || ours == "conversations" || ours == "input_ids" || ours == "labels";
+  return ours == "messages" || ours == "conversations" || ours == "input_ids" || ours == "labels" ||
+         ours.ends_with("_ids");
 }
 bool is_text_or_list(std::string_view ours) {
   return ours == "prompt" || ours == "completion" || ours == "chosen" || ours == "rejected" || ours == "tools";
@@ -237,7 +240,7 @@ bool scan_row(std::string_view json, const Layout& layout, Buffers& b, RowText* 
       if (!right && !(c == 'n' && is_optional(ours, layout.shape))) *plain = false;
       seen |= uint64_t{1} << i;
       if (s.peek() == '"') return s.string(&b.columns[i]);
-      if (s.peek() == '[' && ours != "tools" && ours != "input_ids" && ours != "labels")
+      if (s.peek() == '[' && ours != "tools" && ours != "labels" && !ours.ends_with("_ids"))
         return s.array([&] { return scan_message(s, b, out); });
       return s.peek() == 'n' ? s.value(nullptr) : s.value(&b.columns[i]);
     }
@@ -253,12 +256,7 @@ bool scan_row(std::string_view json, const Layout& layout, Buffers& b, RowText* 
 }
 
 // Says which column is missing or of a wrong type.
-void check_types(const Record& record, const Layout& layout) {
-  if (layout.shape == Shape::kPreference || layout.shape == Shape::kReference)
-    check_row(record, layout);
-  else
-    read_example(record, layout);
-}
+void check_types(const Record& record, const Layout& layout) { read_example(record, layout); }
 
 }  // namespace
 

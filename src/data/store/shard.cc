@@ -28,7 +28,8 @@ std::span<const T> tensor(const Safetensors& file, const char* name, DType type)
 struct RowIndex {
   std::vector<int64_t> row_tokens{0}, row_cu{0};
   std::vector<int32_t> cu_seqlens;
-  bool labelled = false;
+  std::vector<int32_t> marks;
+  bool labelled = false, marked = false;
 };
 
 RowIndex lay_out(std::span<const std::span<const uint32_t>> rows, const Spill& documents) {
@@ -38,7 +39,13 @@ RowIndex lay_out(std::span<const std::span<const uint32_t>> rows, const Spill& d
     l.cu_seqlens.push_back(0);
     for (uint32_t d : row) {
       l.labelled |= documents.labelled(d);
+      if (const uint32_t second = documents.second(d); second > 0) {
+        l.cu_seqlens.push_back(at + static_cast<int32_t>(second));
+        l.marks.push_back(0);
+      }
       l.cu_seqlens.push_back(at += static_cast<int32_t>(documents.length(d)));
+      l.marks.push_back(documents.mark(d));
+      l.marked |= documents.mark(d) != 0;
     }
     l.row_tokens.push_back(l.row_tokens.back() + at);
     l.row_cu.push_back(static_cast<int64_t>(l.cu_seqlens.size()));
@@ -71,12 +78,14 @@ void write_shard(const std::string& path, std::span<const std::span<const uint32
                                             {"row_tokens", DType::kI64, {n}},
                                             {"cu_seqlens", DType::kI32, {static_cast<int64_t>(l.cu_seqlens.size())}},
                                             {"ids", DType::kI32, {tokens}}};
+  if (l.marked) specs.push_back({"marks", DType::kI32, {static_cast<int64_t>(l.marks.size())}});
   if (l.labelled) specs.push_back({"labels", DType::kI32, {tokens}});
   SafetensorsWriter w(path, std::move(specs), options());
   append<int64_t>(w, l.row_cu);
   append<int64_t>(w, l.row_tokens);
   append<int32_t>(w, l.cu_seqlens);
   each_document(rows, documents, [&](const DocumentView& v) { append(w, v.ids); });
+  if (l.marked) append<int32_t>(w, l.marks);
   if (l.labelled)
     each_document(rows, documents, [&](const DocumentView& v) { append(w, v.labels.empty() ? v.ids : v.labels); });
   w.commit();
@@ -95,12 +104,12 @@ void write_array(const std::string& path, int64_t tokens,
 
 struct Shard::State {
   Safetensors file;
-  std::span<const int32_t> ids, labels, cu;
+  std::span<const int32_t> ids, labels, cu, marks;
   std::span<const int64_t> row_tokens, row_cu;
 };
 
 Shard::Shard(const std::string& path)
-    : s_(std::make_unique<State>(State{Safetensors::open(path), {}, {}, {}, {}, {}})) {
+    : s_(std::make_unique<State>(State{Safetensors::open(path), {}, {}, {}, {}, {}, {}})) {
   State& s = *s_;
   s.ids = tensor<int32_t>(s.file, "ids", DType::kI32);
   if (!s.file.find("row_tokens")) return;
@@ -108,6 +117,7 @@ Shard::Shard(const std::string& path)
   s.cu = tensor<int32_t>(s.file, "cu_seqlens", DType::kI32);
   s.row_tokens = tensor<int64_t>(s.file, "row_tokens", DType::kI64);
   s.row_cu = tensor<int64_t>(s.file, "row_cu", DType::kI64);
+  if (s.file.find("marks")) s.marks = tensor<int32_t>(s.file, "marks", DType::kI32);
   const auto check = [&](bool good) {
     if (!good) fail_input("{}: the row index does not fit the tokens; prepare the data again", path);
   };
@@ -115,6 +125,7 @@ Shard::Shard(const std::string& path)
   check(s.row_tokens[0] == 0 && s.row_cu[0] == 0);
   check(s.row_tokens.back() == static_cast<int64_t>(s.ids.size()) &&
         s.row_cu.back() == static_cast<int64_t>(s.cu.size()));
+  check(s.marks.empty() || s.marks.size() + s.row_tokens.size() - 1 == s.cu.size());
   for (size_t r = 0; r + 1 < s.row_tokens.size(); ++r) {
     const int64_t n = s.row_tokens[r + 1] - s.row_tokens[r], c = s.row_cu[r], e = s.row_cu[r + 1];
     check(n >= 1 && n <= INT32_MAX && s.row_tokens[r + 1] <= s.row_tokens.back());
@@ -133,8 +144,9 @@ Row Shard::row(int64_t i) const {
   const size_t r = static_cast<size_t>(i), at = static_cast<size_t>(s_->row_tokens[r]),
                c = static_cast<size_t>(s_->row_cu[r]);
   const size_t n = static_cast<size_t>(s_->row_tokens[r + 1]) - at;
-  return {s_->ids.subspan(at, n), s_->labels.subspan(at, n),
-          s_->cu.subspan(c, static_cast<size_t>(s_->row_cu[r + 1]) - c)};
+  const size_t cu = static_cast<size_t>(s_->row_cu[r + 1]) - c;
+  return {s_->ids.subspan(at, n), s_->labels.subspan(at, n), s_->cu.subspan(c, cu),
+          s_->marks.empty() ? s_->marks : s_->marks.subspan(c - r, cu - 1)};
 }
 
 }  // namespace mxt::data

@@ -1,5 +1,6 @@
 // Token shards: safetensors files, so that anything can read them. Tensors, all I32 but the two row indices (I64):
 //   ids         [tokens]
+//   marks       [documents]         of labelled answers: 1 good, -1 bad; absent elsewhere
 //   labels      [tokens]            absent where every token is trained (labels = ids)
 //   cu_seqlens  [documents + rows]  per row: 0, ends of its documents
 //   row_tokens  [rows + 1]          row r holds tokens row_tokens[r] … row_tokens[r + 1]

@@ -7,7 +7,8 @@ namespace mxt::data {
 void Spill::add(const Document& d) {
   MXT_ASSERT(!d.ids.empty() && (d.labels.empty() || d.labels.size() == d.ids.size()) && d.ids.size() <= INT32_MAX);
   entries_.push_back({file_.size() / sizeof(int32_t), static_cast<uint32_t>(d.ids.size()),
-                      static_cast<uint32_t>(count_targets(d)) & INT32_MAX, !d.labels.empty()});
+                      static_cast<uint32_t>(count_targets(d)) & INT32_MAX, !d.labels.empty(),
+                      static_cast<uint32_t>(d.second), d.mark});
   file_.append(d.ids.data(), d.ids.size() * sizeof(int32_t));
   file_.append(d.labels.data(), d.labels.size() * sizeof(int32_t));
 }

@@ -26,6 +26,8 @@ class Spill {
   uint32_t length(size_t i) const { return entries_[i].length; }
   int64_t targets(size_t i) const { return entries_[i].targets; }  // count_targets()
   bool labelled(size_t i) const { return entries_[i].labelled; }
+  uint32_t second(size_t i) const { return entries_[i].second; }
+  int32_t mark(size_t i) const { return entries_[i].mark; }
   void expect(size_t i) const;        // it will be viewed soon
   DocumentView view(size_t i) const;  // valid until the next call
   // All tokens in order; only where no document has labels of its own.
@@ -38,6 +40,8 @@ class Spill {
     uint32_t length;
     uint32_t targets : 31;
     uint32_t labelled : 1;
+    uint32_t second;  // Document::second
+    int32_t mark;
     size_t elements() const { return size_t{length} * (1 + labelled); }
   };
   Scratch file_;

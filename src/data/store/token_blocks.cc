@@ -15,11 +15,12 @@ struct Header {
   uint64_t rows, ids, labels, redacted;
   uint32_t shape, last;
 };
-constexpr char kMagic[8] = {'m', 'x', 't', 't', 'o', 'k', '0', '1'};
+constexpr char kMagic[8] = {'m', 'x', 't', 't', 'o', 'k', '0', '2'};
 enum Form : uint8_t { kAllTrained, kRuns, kLabels };
 struct Counts {
-  uint32_t ids, labels;
+  uint32_t ids, labels, second;
   uint8_t form, made, text, last_piece;
+  int32_t mark;
 };
 
 bool fits_runs(const Document& d) {
@@ -67,8 +68,8 @@ void put_tokens(const Kept& kept, const std::string& name, const TokenBlock& blo
     if (form == kRuns) append_runs(d, &labels);
     if (form == kLabels) labels.insert(labels.end(), d.labels.begin(), d.labels.end());
     ids.insert(ids.end(), d.ids.begin(), d.ids.end());
-    counts.push_back({static_cast<uint32_t>(d.ids.size()), static_cast<uint32_t>(labels.size() - before), form, r.made,
-                      r.text, r.last_piece});
+    counts.push_back({static_cast<uint32_t>(d.ids.size()), static_cast<uint32_t>(labels.size() - before),
+                      static_cast<uint32_t>(d.second), form, r.made, r.text, r.last_piece, d.mark});
   }
   h[0].rows = counts.size();
   h[0].ids = ids.size();
@@ -108,6 +109,9 @@ std::optional<TokenBlock> find_tokens(const Kept& kept, const std::string& name)
     if (c.form == kLabels) r.document.labels.assign(own.begin(), own.end());
     if (c.form == kRuns && !expand_runs(own, &r.document)) return std::nullopt;
     if (c.form == kLabels && c.labels != c.ids) return std::nullopt;
+    if (c.second > c.ids) return std::nullopt;
+    r.document.second = c.second;
+    r.document.mark = c.mark;
     r.made = c.made;
     r.text = c.text;
     r.last_piece = c.last_piece;

@@ -8,6 +8,13 @@
 namespace mxt::graph {
 namespace {
 
+// Of an operation that multiplies with the output matrix and whose gradient may be of rounded operands.
+const float* head_softcap(const Op& op) {
+  if (const auto* head = std::get_if<HeadOp>(&op.attrs)) return &head->softcap;
+  if (const auto* logp = std::get_if<TokenLogProbOp>(&op.attrs)) return &logp->softcap;
+  return nullptr;
+}
+
 class Quantizer {
  public:
   Quantizer(Graph& g, Held as) : g_(g), as_(as) {}
@@ -16,7 +23,7 @@ class Quantizer {
     for (const Op& op : g_.ops)
       if (std::holds_alternative<LinearOp>(op.attrs))
         hold(g_.value(op.in[1]).param);
-      else if (const auto* head = std::get_if<HeadOp>(&op.attrs); head && head->softcap == 0.0f) {
+      else if (const float* softcap = head_softcap(op); softcap && *softcap == 0.0f) {
         Param& p = g_.params[static_cast<size_t>(g_.value(op.in[1]).param)];
         if (!p.trainable && p.rows % 16 == 0 && p.cols % 16 == 0) p.back = as_;
       }

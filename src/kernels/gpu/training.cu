@@ -14,13 +14,15 @@ constexpr int kAhead = 4;  // loads of a thread that are under way together
 template <typename T, int V>
 __global__ void __launch_bounds__(kRowThreads)
     cross_entropy_kernel(T* logits, int64_t ld, int64_t vocab, const int32_t* labels, const float* weights, float* nll,
-                         bool gradient, float cap, bool softmax, uint8_t* q, int64_t ldq, float* scales) {
+                         float* entropy, bool gradient, float cap, bool softmax, uint8_t* q, int64_t ldq,
+                         float* scales) {
   __shared__ float space[kRowThreads / 32];
   const int64_t row = blockIdx.x, packs = vocab / V;
   T* x = logits + row * ld;
   const int32_t label = labels[row];
   if (label == -100) {
     if (threadIdx.x == 0) nll[row] = 0;
+    if (threadIdx.x == 0 && entropy != nullptr) entropy[row] = 0;
     if (gradient) {
       const float zero[V] = {};
       for (int64_t i = threadIdx.x; i < packs; i += kRowThreads)
@@ -75,6 +77,19 @@ __global__ void __launch_bounds__(kRowThreads)
     float z = to_float(x[label]);
     if (cap > 0) z = cap * tanhf(z * inv_cap);
     nll[row] = lse - z;
+  }
+  if (entropy != nullptr) {  // with d = z − lse: −Σ eᵈ·d
+    float mean = 0;
+    for_each_pack([&](int64_t, float(&f)[V]) {
+#pragma unroll
+      for (int k = 0; k < V; ++k) {
+        const float d = fmaxf((cap > 0 ? cap * tanhf(f[k] * inv_cap) : f[k]) - lse, -1e4f);
+        mean += __expf(d) * d;
+      }
+    });
+    __syncthreads();
+    mean = block_sum(mean, space);
+    if (threadIdx.x == 0) entropy[row] = -mean;
   }
   if (!gradient) return;
   __syncthreads();
@@ -184,8 +199,8 @@ void cross_entropy(Stream s, const CrossEntropy& c) {
   if (c.logits.rows == 0) return;
   MXT_GPU_DISPATCH(c.logits.type, wide(ConstMat(c.logits)) && wide(c.held),
                    cross_entropy_kernel<T, V><<<static_cast<unsigned>(c.logits.rows), kRowThreads, 0, s>>>(
-                       static_cast<T*>(c.logits.p), c.logits.ld, c.logits.cols, c.labels, c.weights, c.nll, c.gradient,
-                       c.softcap, c.softmax, static_cast<uint8_t*>(c.held.q.p), c.held.q.ld, c.held.scale));
+                       static_cast<T*>(c.logits.p), c.logits.ld, c.logits.cols, c.labels, c.weights, c.nll, c.entropy,
+                       c.gradient, c.softcap, c.softmax, static_cast<uint8_t*>(c.held.q.p), c.held.q.ld, c.held.scale));
   check_launch("cross_entropy");
 }
 

@@ -28,6 +28,7 @@ void cross_entropy(const CrossEntropy& c) {
     const int32_t label = c.labels[r];
     if (label == -100) {
       c.nll[r] = 0;
+      if (c.entropy) c.entropy[r] = 0;
       if (c.gradient) put(r, [](int64_t) { return 0.0; });
       continue;
     }
@@ -41,6 +42,11 @@ void cross_entropy(const CrossEntropy& c) {
     for (double x : z) sum += std::exp(x - top);
     const double lse = top + std::log(sum), weight = c.weights ? static_cast<double>(c.weights[r]) : 1.0;
     c.nll[r] = static_cast<float>(lse - z[static_cast<size_t>(label)]);
+    if (c.entropy) {
+      double mean = 0;
+      for (double x : z) mean += x == -INFINITY ? 0.0 : std::exp(x - lse) * x;
+      c.entropy[r] = static_cast<float>(lse - mean);
+    }
     if (!c.gradient) continue;
     put(r, [&](int64_t i) {
       const double x = z[static_cast<size_t>(i)], slope = cap > 0 ? 1.0 - (x / cap) * (x / cap) : 1.0;

@@ -32,6 +32,7 @@ TEST_P(TrainingOps, CrossEntropyAndItsGradient) {
                    c.labels = r.ints(labels);
                    c.weights = weights ? r.floats(w) : nullptr;
                    c.nll = r.output_floats("nll", s.rows);
+                   if (mode % 3 == 0) c.entropy = r.output_floats("entropy", s.rows);
                    c.gradient = gradient;
                    c.softcap = cap ? 8.0f : 0.0f;
                    c.softmax = softmax;

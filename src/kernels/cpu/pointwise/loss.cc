@@ -42,6 +42,7 @@ void cross_entropy_row(const CrossEntropy& c, int64_t row) {
   const int32_t label = c.labels[row];
   if (label == -100) {
     c.nll[row] = 0;
+    if (c.entropy) c.entropy[row] = 0;
     if (c.gradient) std::memset(x, 0, static_cast<size_t>(vocab) * sizeof(T));
     return;
   }
@@ -62,6 +63,18 @@ void cross_entropy_row(const CrossEntropy& c, int64_t row) {
                     }).total();
   c.nll[row] =
       static_cast<float>(static_cast<double>(top) - static_cast<double>(z_label) + std::log(static_cast<double>(sum)));
+  if (c.entropy) {
+    // With d = z − top: −Σ p ln p = ln Σ eᵈ − Σ eᵈ·d / Σ eᵈ. Where eᵈ is 0 so is its product, even for d = −∞.
+    const V lowest = splat(-1e4f);
+    const float weighted = reduce<Sum>(vocab, [&](int64_t i, auto part, Sum& acc) HWY_ATTR {
+                             V z = load(x + i, part);
+                             if constexpr (kCap) z = hn::Mul(cap, tanh(hn::Mul(z, inv_cap)));
+                             const V d = hn::Max(or_lowest(hn::Sub(z, top_v), part), lowest);
+                             acc.v = hn::MulAdd(exp_bounded(d), d, acc.v);
+                           }).total();
+    c.entropy[row] = static_cast<float>(std::log(static_cast<double>(sum)) -
+                                        static_cast<double>(weighted) / static_cast<double>(sum));
+  }
   if (!c.gradient) return;
 
   const float weight = c.weights && !c.softmax ? c.weights[row] : 1.0f;

@@ -1,0 +1,99 @@
+// Preference pairs and labelled answers, as tokens.
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "data/dataset.h"
+#include "data/encode/encode.h"
+
+namespace mxt::data {
+namespace {
+
+// Where the answer begins: the first trained token.
+size_t first_target(const Document& d) {
+  size_t n = 0;
+  while (n < d.labels.size() && d.labels[n] == kNoTarget) ++n;
+  return n;
+}
+
+// Also what lies before its first target; the label of a sequence's first token is never used.
+void train_from(Document& d, size_t at) {
+  for (size_t t = at; t < d.labels.size() && d.labels[t] == kNoTarget; ++t) d.labels[t] = d.ids[t];
+  if (!d.labels.empty()) d.labels[0] = kNoTarget;
+}
+
+Document encode_one(const Example& e, const Coder& coder, const EncodeRules& rules, const std::string& where) {
+  Document d = encode_example(e, coder, rules, where);
+  if (d.labels.empty()) d.labels = d.ids;
+  return d;
+}
+
+}  // namespace
+
+Document encode_answers(const Example& e, const Coder& coder, const EncodeRules& rules, const std::string& where) {
+  EncodeRules answers = rules;
+  answers.train_all = false;  // an answer is judged against its prompt
+  Document d = encode_one(e, coder, answers, where);
+  d.mark = e.mark;
+  if (!e.rejected) return d;
+  Document other = encode_one(*e.rejected, coder, answers, where);
+  const size_t prompt = std::min(first_target(d), first_target(other));
+  if (!std::equal(d.ids.begin(), d.ids.begin() + static_cast<ptrdiff_t>(prompt), other.ids.begin(),
+                  other.ids.begin() + static_cast<ptrdiff_t>(prompt)))
+    fail_input(
+        "{}: the prompt's tokens differ before \"chosen\" and \"rejected\": a pair compares two answers to one prompt; "
+        "give both the same prompt",
+        where);
+  train_from(d, prompt);
+  train_from(other, prompt);
+  d.second = d.ids.size();
+  d.ids.insert(d.ids.end(), other.ids.begin(), other.ids.end());
+  d.labels.insert(d.labels.end(), other.labels.begin(), other.labels.end());
+  return d;
+}
+
+Document encode_prompt(const Example& e, const Coder& coder, const EncodeRules& rules, const std::string& where) {
+  Document d;
+  std::string answer;
+  if (e.kind == Example::Kind::kChat) {
+    OrderedJson messages = *e.messages;
+    if (messages.empty() || messages.back()["role"] != "assistant" || !messages.back()["content"].is_string())
+      fail_input("{}: the row ends with no assistant's text: that is the answer which samples are measured against",
+                 where);
+    if (!coder.has_chat_template())
+      fail_input("{}: the row is a conversation and the model has no chat template; use an instruct model", where);
+    answer = messages.back()["content"].get<std::string>();
+    messages.erase(messages.size() - 1);
+    const RenderedChat chat = coder.render_prompt(messages, e.tools.get());
+    d.ids = coder.encode(chat.text, chat.plain, nullptr);
+  } else if (e.kind == Example::Kind::kCompletion) {
+    answer = e.completion;
+    Example prompt;
+    prompt.text = e.text;
+    d = encode_example(prompt, coder, {true, rules.begin_text, false}, where);
+  } else {
+    fail_input(
+        "{}: the row has no prompt with an answer: give \"prompt\" and \"answer\", or messages that end with one",
+        where);
+  }
+  if (d.ids.empty()) fail_input("{}: the prompt is empty", where);
+  const std::vector<ByteSpan> plain{{0, answer.size()}};
+  const std::vector<int32_t> ids = coder.encode(answer, plain, nullptr);
+  if (ids.empty()) fail_input("{}: the answer is empty: nothing could be measured against it", where);
+  d.second = d.ids.size();
+  d.ids.insert(d.ids.end(), ids.begin(), ids.end());
+  d.labels = d.ids;
+  return d;
+}
+
+std::pair<Document, Document> unpair(const Document& d) {
+  MXT_ASSERT(d.second > 0 && !d.labels.empty());
+  const auto part = [](const std::vector<int32_t>& v, size_t b, size_t e) {
+    return std::vector<int32_t>(v.begin() + static_cast<ptrdiff_t>(b), v.begin() + static_cast<ptrdiff_t>(e));
+  };
+  const size_t n = d.ids.size();
+  return {{part(d.ids, 0, d.second), part(d.labels, 0, d.second), 0, 1},
+          {part(d.ids, d.second, n), part(d.labels, d.second, n), 0, -1}};
+}
+
+}  // namespace mxt::data

@@ -1,0 +1,113 @@
+#include "train/rollouts.h"
+
+#include <cmath>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+
+namespace mxt::train {
+namespace {
+
+std::vector<int32_t> read_ids(const Json& row, const char* key, int64_t vocab, const std::string& where) {
+  const auto it = row.find(key);
+  if (it == row.end() || !it->is_array() || it->empty())
+    fail_input("{}: \"{}\" must be a list of token ids that is not empty", where, key);
+  std::vector<int32_t> ids;
+  for (const Json& x : *it) {
+    if (!x.is_number_integer() || x.get<double>() < 0 || x.get<double>() >= static_cast<double>(vocab))
+      fail_input("{}: \"{}\"[{}] is {}: the model's vocabulary has {} tokens", where, key, ids.size(), x.dump(), vocab);
+    ids.push_back(x.get<int32_t>());
+  }
+  return ids;
+}
+
+Completion read_completion(const Json& c, int64_t vocab, const std::string& where) {
+  if (!c.is_object()) fail_input("{}: a completion must be {{\"ids\": […], \"reward\": …}}", where);
+  Completion out;
+  out.ids = read_ids(c, "ids", vocab, where);
+  const auto reward = c.find("reward");
+  if (reward == c.end())
+    fail_input("{}: has no \"reward\": write a number, or null where nothing could score it", where);
+  if (!reward->is_null()) {
+    if (!reward->is_number() || !std::isfinite(reward->get<double>()))
+      fail_input("{}: \"reward\" is {}: a number or null is needed", where, reward->dump());
+    out.reward = reward->get<double>();
+  }
+  if (const auto old = c.find("old_logprobs"); old != c.end() && !old->is_null()) {
+    if (!old->is_array() || old->size() != out.ids.size())
+      fail_input("{}: \"old_logprobs\" must hold one number for each of the {} ids", where, out.ids.size());
+    for (const Json& x : *old) {
+      if (!x.is_number()) fail_input("{}: \"old_logprobs\" holds {}: numbers are needed", where, x.dump());
+      out.old_logp.push_back(x.get<float>());
+    }
+  }
+  return out;
+}
+
+}  // namespace
+
+std::vector<Rollout> read_rollouts(const std::string& path, int64_t generations, int64_t vocab, int64_t seq_len) {
+  std::ifstream file(path);
+  if (!file) fail_input("train.rollouts.path: {} cannot be read", path);
+  std::vector<Rollout> all;
+  std::string line;
+  for (int64_t n = 1; std::getline(file, line); ++n) {
+    if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
+    const std::string where = fmt::format("{}:{}", path, n);
+    const Json row = Json::parse(line, nullptr, false);
+    if (!row.is_object()) fail_input("{}: is no JSON object", where);
+    Rollout r;
+    r.prompt = read_ids(row, "prompt_ids", vocab, where);
+    const auto list = row.find("completions");
+    if (list == row.end() || !list->is_array()) fail_input("{}: \"completions\" must be a list", where);
+    if (static_cast<int64_t>(list->size()) != generations)
+      fail_input("{}: has {} completions, train.method.num_generations is {}", where, list->size(), generations);
+    for (size_t i = 0; i < list->size(); ++i) {
+      r.completions.push_back(read_completion((*list)[i], vocab, fmt::format("{}: completion {}", where, i)));
+      const size_t length = r.prompt.size() + r.completions.back().ids.size();
+      if (length > static_cast<size_t>(seq_len))
+        fail_input("{}: completion {} with its prompt has {} tokens, data.seq_len is {}", where, i, length, seq_len);
+    }
+    all.push_back(std::move(r));
+  }
+  if (all.empty()) fail_input("{}: holds no rollout", path);
+  return all;
+}
+
+OrderedJson to_json(const Rollout& r) {
+  OrderedJson j{{"prompt_ids", r.prompt}, {"completions", OrderedJson::array()}};
+  for (const Completion& c : r.completions) {
+    OrderedJson x{{"ids", c.ids}, {"reward", c.reward ? OrderedJson(*c.reward) : OrderedJson(nullptr)}};
+    if (!c.old_logp.empty()) x["old_logprobs"] = c.old_logp;
+    x["advantage"] = c.advantage;
+    if (!c.sampled_logp.empty()) x["sampled_logprobs"] = c.sampled_logp;
+    if (!c.reference.empty()) x["reference_logprobs"] = c.reference;
+    if (!c.text.empty()) x["text"] = c.text;
+    if (!c.rewards.empty()) x["rewards"] = c.rewards;
+    j["completions"].push_back(std::move(x));
+  }
+  return j;
+}
+
+Rollout rollout_from_json(const OrderedJson& j) {
+  Rollout r;
+  r.prompt = j.at("prompt_ids").get<std::vector<int32_t>>();
+  for (const OrderedJson& x : j.at("completions")) {
+    Completion c;
+    c.ids = x.at("ids").get<std::vector<int32_t>>();
+    if (!x.at("reward").is_null()) c.reward = x.at("reward").get<double>();
+    const auto floats = [&](const char* key, std::vector<float>* to) {
+      if (x.contains(key)) *to = x.at(key).get<std::vector<float>>();
+    };
+    floats("old_logprobs", &c.old_logp);
+    floats("sampled_logprobs", &c.sampled_logp);
+    floats("reference_logprobs", &c.reference);
+    c.advantage = x.value("advantage", 0.0);
+    c.text = x.value("text", "");
+    r.completions.push_back(std::move(c));
+  }
+  return r;
+}
+
+}  // namespace mxt::train

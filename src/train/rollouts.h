@@ -1,0 +1,40 @@
+// Rollouts: prompts with sampled completions and what these were worth, given in a file or written by a run in the same
+// form, one prompt a line:
+//   {"prompt_ids": […], "completions": [{"ids": […], "reward": x | null, "old_logprobs": […]}, …]}
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/json.h"
+
+namespace mxt::train {
+
+struct Completion {
+  std::vector<int32_t> ids;      // with its end token where it has one
+  std::optional<double> reward;  // none: nothing could score it
+  std::vector<float> old_logp;   // ln p of each token when it was sampled; empty: the policy's own of this step
+  double advantage = 0;          // GRPO fills it in
+  // Of our own rollouts: ln p of each token as it was sampled, and under the reference.
+  std::vector<float> sampled_logp, reference;
+  std::string error;
+  std::string text;                       // of our own rollouts
+  std::map<std::string, double> rewards;  // of our own: each reward by name
+};
+
+struct Rollout {
+  std::vector<int32_t> prompt;
+  std::vector<Completion> completions;
+};
+
+// Errors (kBadInput) name file and line: no ids, a completion without tokens, old_logprobs of another length, a number
+// of completions other than `generations`, ids outside the vocabulary, a prompt and completion longer than `seq_len`.
+std::vector<Rollout> read_rollouts(const std::string& path, int64_t generations, int64_t vocab, int64_t seq_len);
+OrderedJson to_json(const Rollout& rollout);
+// The inverse, of what a run has written.
+Rollout rollout_from_json(const OrderedJson& j);
+
+}  // namespace mxt::train

@@ -1,0 +1,175 @@
+#include "train/sampler.h"
+
+#include <algorithm>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "base/files.h"
+#include "base/philox.h"
+#include "train/rewards.h"
+
+namespace mxt::train {
+namespace {
+
+constexpr uint64_t kSampleStream = uint64_t{0x5A3B} << 32;
+
+infer::SchedulerSettings scheduler_settings(const Setup& s) {
+  infer::SchedulerSettings out;
+  out.batch = std::min<int64_t>(s.rows_per_step, 64);
+  return out;
+}
+
+}  // namespace
+
+Sampler::Sampler(const Setup& setup, runtime::ParamStore& live, kernels::Ops& ops, Decode decode,
+                 std::vector<int32_t> ends)
+    : s_(setup),
+      decode_(std::move(decode)),
+      ends_(std::move(ends)),
+      model_(setup.model, setup.options, live, setup.seq_len, ops),
+      scheduler_(model_, scheduler_settings(setup)) {}
+
+std::vector<Rollout> Sampler::sample(int64_t draw, const std::vector<Prompt>& prompts, StopFlag stop) {
+  const config::Method& m = s_.recipe.train.method;
+  scheduler_.forget_cache();  // the weights have changed since
+  std::vector<Rollout> out(prompts.size());
+  for (size_t p = 0; p < prompts.size(); ++p) {
+    out[p].prompt = prompts[p].ids;
+    out[p].completions.resize(static_cast<size_t>(m.num_generations));
+    for (size_t k = 0; k < out[p].completions.size(); ++k) {
+      infer::Request r;
+      r.prompt = prompts[p].ids;
+      r.max_tokens = std::min<int64_t>(m.max_new_tokens, s_.seq_len - static_cast<int64_t>(r.prompt.size()));
+      r.sampling.temperature = m.temperature;
+      r.sampling.top_p = m.top_p;
+      const auto bits = philox4x32(static_cast<uint64_t>(s_.recipe.meta.seed),
+                                   kSampleStream | static_cast<uint64_t>(draw), p * out[p].completions.size() + k);
+      r.sampling.seed = uint64_t{bits[0]} << 32 | bits[1];
+      Completion* c = &out[p].completions[k];
+      infer::Sink sink;
+      sink.token = [this, c, stop](const infer::NewToken& t) {
+        c->ids.push_back(t.id);
+        c->sampled_logp.push_back(t.logprob);
+        return std::find(ends_.begin(), ends_.end(), t.id) == ends_.end() && !(stop && *stop);
+      };
+      sink.done = [c](const infer::Outcome& o) {
+        if (o.finish == infer::Finish::kFailed) c->error = o.error;
+      };
+      scheduler_.submit(std::move(r), std::move(sink));
+    }
+  }
+  while (scheduler_.step()) check_stop(stop);
+  for (size_t p = 0; p < out.size(); ++p)
+    for (Completion& c : out[p].completions) {
+      if (!c.error.empty() || c.ids.empty()) fail_input("sampling an answer failed: {}", c.error);
+      std::span<const int32_t> said(c.ids);
+      if (std::find(ends_.begin(), ends_.end(), c.ids.back()) != ends_.end()) said = said.first(said.size() - 1);
+      c.text = decode_(said);
+      c.reward = reward_of(m.reward, c.text, prompts[p].reference);
+    }
+  return out;
+}
+
+LiveRows::LiveRows(const std::string& folder, uint64_t seed, bool shuffle, const config::Method& method,
+                   int64_t rows_per_step, Sampler::Decode decode, Sample sample)
+    : prompts_(data::Dataset::open(folder)),
+      seed_(seed),
+      shuffle_(shuffle),
+      prompts_per_step_(rows_per_step / method.num_generations),
+      generations_(method.num_generations),
+      iterations_(method.num_iterations),
+      decode_(std::move(decode)),
+      sample_(std::move(sample)) {}
+
+int64_t LiveRows::rows_of_step(int64_t step) const {
+  const int64_t first = step / iterations_ % draws_per_epoch() * prompts_per_step_;
+  return std::min(prompts_per_step_, prompts_.rows() - first) * generations_;
+}
+
+std::vector<Prompt> LiveRows::prompts_of(int64_t draw) {
+  const int64_t epoch = draw / draws_per_epoch(), first = draw % draws_per_epoch() * prompts_per_step_;
+  std::vector<uint32_t> order;
+  if (shuffle_) order = data::epoch_order(seed_, epoch, prompts_.rows());
+  std::vector<Prompt> out;
+  for (int64_t i = first; i < std::min(first + prompts_per_step_, prompts_.rows()); ++i) {
+    const data::Row r = prompts_.row(shuffle_ ? order[static_cast<size_t>(i)] : i);
+    if (r.cu_seqlens.size() != 3) fail_input("the prepared data hold no prompts with answers: prepare them again");
+    const auto n = static_cast<size_t>(r.cu_seqlens[1]);
+    out.push_back({{r.ids.begin(), r.ids.begin() + static_cast<ptrdiff_t>(n)}, decode_(r.ids.subspan(n))});
+  }
+  return out;
+}
+
+std::span<Rollout> LiveRows::rollouts(int64_t step) {
+  if (step / iterations_ != drawn_) {
+    now_ = sample_(step / iterations_, prompts_of(step / iterations_));
+    drawn_ = step / iterations_;
+    lay_out();
+  }
+  return now_;
+}
+
+void LiveRows::lay_out() {
+  ids_.clear(), labels_.clear(), cu_.clear();
+  for (const Rollout& r : now_)
+    for (const Completion& c : r.completions) {
+      std::vector<int32_t> ids = r.prompt, labels(r.prompt.size(), data::kNoTarget);
+      for (auto* list : {&ids, &labels}) list->insert(list->end(), c.ids.begin(), c.ids.end());
+      cu_.push_back({0, static_cast<int32_t>(ids.size())});
+      ids_.push_back(std::move(ids));
+      labels_.push_back(std::move(labels));
+    }
+}
+
+data::Row LiveRows::row(int64_t step, int64_t i) {
+  rollouts(step);
+  return at(i);
+}
+
+data::Row LiveRows::at(int64_t index) const {
+  const auto i = static_cast<size_t>(index);
+  return {ids_.at(i), labels_[i], cu_[i]};
+}
+
+std::string LiveRows::save(int64_t next_step) const {
+  if (next_step % iterations_ == 0 || next_step / iterations_ != drawn_) return "";
+  OrderedJson all = OrderedJson::array();
+  for (const Rollout& r : now_) all.push_back(to_json(r));
+  return all.dump();
+}
+
+void LiveRows::load(const std::string& saved, int64_t next_step) {
+  if (saved.empty()) return;
+  now_.clear();
+  for (const OrderedJson& j : parse_ordered_json(saved, "the saved step's rollouts"))
+    now_.push_back(rollout_from_json(j));
+  drawn_ = next_step / iterations_;
+  lay_out();
+}
+
+RolloutLog::RolloutLog(std::string path, int64_t resume_step) : path_(std::move(path)) {
+  std::string kept;
+  if (resume_step > 0) {
+    std::ifstream file(path_);
+    for (std::string line; std::getline(file, line);) {
+      const Json j = Json::parse(line, nullptr, false);
+      if (j.is_discarded() || !j.contains("step") || j["step"].get<int64_t>() > resume_step) break;
+      kept += line + "\n";
+    }
+  }
+  write_file_atomic(path_, kept);
+}
+
+void RolloutLog::write(int64_t step, std::span<const Rollout> rollouts) {
+  std::ofstream file(path_, std::ios::app);
+  for (const Rollout& r : rollouts) {
+    OrderedJson j{{"step", step}};
+    j.update(to_json(r));
+    file << j.dump(-1, ' ', false, OrderedJson::error_handler_t::replace) << "\n";
+  }
+  file.flush();
+  if (!file) fail_input("{}: cannot be written", path_);
+}
+
+}  // namespace mxt::train

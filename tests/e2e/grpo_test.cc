@@ -1,0 +1,120 @@
+// GRPO, its loss types and GSPO over given rollouts against TRL's trainer (tools/golden/grpo.py): twelve steps each.
+#include "e2e/cli.h"
+
+namespace mxt {
+namespace {
+
+std::string folder() { return std::string(MXT_SOURCE_DIR) + "/tests/golden/grpo"; }
+
+// The golden model with the end token of TRL's tokenizer.
+std::string model_of(const Json& c, const cli::Folder& f) {
+  const std::string from = cli::golden(c["model"].get<std::string>()), to = f / "model";
+  make_folders(to);
+  fs::copy(from, to, fs::copy_options::recursive | fs::copy_options::overwrite_existing);
+  OrderedJson config = parse_ordered_json(read_file(from + "/config.json"), from);
+  config["eos_token_id"] = 1;
+  write_file_atomic(to + "/config.json", config.dump());
+  return to;
+}
+
+std::string recipe(const Json& c, const cli::Folder& f, const std::string& rows, const std::string& extra = "") {
+  const Json& s = c["settings"];
+  const bool gspo = s.value("importance_sampling_level", "token") == "sequence";
+  std::string method = fmt::format(
+      "kind: {}, num_generations: 3, max_completion_length: 13, kl_coef: {}, temperature: {}, loss_type: {}, epsilon: "
+      "{}",
+      gspo ? "gspo" : "grpo", s["beta"].get<double>(), s["temperature"].get<double>(),
+      s["loss_type"].get<std::string>(), s.value("epsilon", 0.2));
+  if (s.contains("epsilon_high")) method += fmt::format(", epsilon_high: {}", s["epsilon_high"].get<double>());
+  if (s.contains("scale_rewards")) method += ", scale_rewards: " + s["scale_rewards"].get<std::string>();
+  if (s.contains("num_iterations")) method += fmt::format(", num_iterations: {}", s["num_iterations"].get<int>());
+  if (s.value("mask_truncated_completions", false)) method += ", mask_truncated_completions: true";
+  if (!s.value("use_bias_correction_kl", true)) method += ", use_bias_correction_kl: false";
+  const std::string model = model_of(c, f);
+  if (c["kind"] == "lora")
+    method += fmt::format(
+        ", lora: {{r: 4, alpha: 8, target_modules: [q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj], "
+        "init_adapter: \"{}/adapter\"}}",
+        model);
+  return fmt::format(R"(meta: {{project: test, run_name: grpo}}
+hardware: {{name: cpu}}
+autotune: {{enabled: false}}
+model: {{name: "{0}", torch_dtype: float32}}
+data: {{source: local, path: "{1}", seq_len: 64, shuffle: false}}
+train:
+  method: {{{2}}}
+  rollouts: {{path: "{1}"}}
+  precision: float32
+  optimizer: {{lr: 1.0e-3, betas: [0.9, 0.95], weight_decay: 0.1, grad_clip: 1.0}}
+  schedule: {{type: linear, warmup_ratio: 0, max_steps: 12}}
+  batch: {{per_device: 3, grad_accum: 2}}
+{3})",
+                     model, rows, method, extra);
+}
+
+Json expected() { return read_json_file(folder() + "/expected.json"); }
+
+class Grpo : public testing::TestWithParam<std::string> {};
+
+TEST_P(Grpo, EqualsTrl) {
+  const Json c = expected()[GetParam()];
+  cli::Folder f("grpo");
+  write_file_atomic(f / "r.yaml", recipe(c, f, folder() + "/" + c["rows"].get<std::string>()));
+  const auto r = cli::run("train " + (f / "r.yaml") + " --out " + (f / "out"));
+  ASSERT_EQ(r.code, 0) << r.out;
+  const auto got = cli::lines(f / "out/metrics.jsonl");
+  const Json& want = c["steps"];
+  ASSERT_EQ(got.size(), want.size());
+  for (size_t i = 0; i < got.size(); ++i)
+    for (const auto& [key, value] : want[i].items()) {
+      const std::string ours = key == "learning_rate" ? "lr" : key;
+      ASSERT_TRUE(got[i].contains(ours)) << ours;
+      const double x = got[i][ours], y = value;
+      EXPECT_NEAR(x, y, 1e-4 * std::max(std::abs(y), 0.1)) << key << " of step " << i + 1;
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(Golden, Grpo,
+                         testing::Values("dapo", "grpo", "bnpo", "dr_grpo", "batch", "kl", "kl_plain", "iterations",
+                                         "truncated", "temperature", "gspo", "gspo_kl", "old", "full"),
+                         [](const auto& i) { return i.param; });
+
+TEST(GrpoRuns, ResumeAmidTheIterationsKeepsTheBytes) {
+  cli::Folder f("grpo_resume");
+  write_file_atomic(f / "r.yaml", recipe(expected()["gspo_kl"], f, folder() + "/rollouts.jsonl", "  save_every: 4\n"));
+  ASSERT_EQ(cli::run("train " + (f / "r.yaml") + " --threads 2 --out " + (f / "whole")).code, 0);
+  ASSERT_EQ(cli::run("train " + (f / "r.yaml") + " --threads 1 --out " + (f / "other")).code, 0);
+  const auto digest = [&](const char* out) {
+    return hash_file(f / (std::string(out) + "/checkpoint/adapter_model.safetensors")).blake3;
+  };
+  EXPECT_EQ(digest("whole"), digest("other"));
+  fs::remove_all(f / "other/checkpoint");
+  const auto r =
+      cli::run("train " + (f / "r.yaml") + " --threads 1 --resume-from 4 --out " + (f / "other"));  // of iterations 3
+  ASSERT_EQ(r.code, 0) << r.out;
+  EXPECT_EQ(digest("whole"), digest("other"));
+}
+
+TEST(GrpoRuns, RolloutsThatCannotBeUsedAreNamed) {
+  const std::pair<const char*, const char*> bad[] = {
+      {R"({"prompt_ids":[],"completions":[]})", "\"prompt_ids\" must be a list"},
+      {R"({"prompt_ids":[3],"completions":[{"ids":[4],"reward":1}]})", "num_generations is 3"},
+      {R"({"prompt_ids":[3],"completions":[{"ids":[4]},{"ids":[4]},{"ids":[4]}]})", "has no \"reward\""},
+      {R"({"prompt_ids":[3],"completions":[{"ids":[400],"reward":1},{"ids":[4],"reward":1},{"ids":[4],"reward":1}]})",
+       "vocabulary has 96 tokens"},
+      {R"({"prompt_ids":[3],"completions":[{"ids":[4],"reward":1,"old_logprobs":[]},{"ids":[4],"reward":1},{"ids":[4],"reward":1}]})",
+       "one number for each of the 1 ids"},
+      {"nonsense", "is no JSON object"},
+  };
+  for (const auto& [row, message] : bad) {
+    cli::Folder f("grpo_bad");
+    write_file_atomic(f / "rows.jsonl", std::string(row) + "\n");
+    write_file_atomic(f / "r.yaml", recipe(expected()["dapo"], f, f / "rows.jsonl"));
+    const auto r = cli::run("train " + (f / "r.yaml") + " --out " + (f / "out"));
+    EXPECT_EQ(r.code, 1) << row << "\n" << r.out;
+    EXPECT_NE(r.out.find(message), std::string::npos) << r.out;
+  }
+}
+
+}  // namespace
+}  // namespace mxt

@@ -1,0 +1,142 @@
+// Preference methods against TRL's trainers (tools/golden/preference.py): twelve steps each, of LoRA and of all
+// weights.
+#include "e2e/cli.h"
+
+namespace mxt {
+namespace {
+
+std::string folder() { return std::string(MXT_SOURCE_DIR) + "/tests/golden/preference"; }
+
+struct Case {
+  std::string method, model, kind;
+  int per_device = 3, grad_accum = 2;
+  std::string extra, rows;
+};
+
+std::string recipe(const Case& c) {
+  std::string method = c.method.starts_with("dpo") ? "dpo" : c.method;
+  std::string settings = "kind: " + method + ", beta: 0.3";
+  if (c.method.starts_with("dpo_")) settings += ", loss: " + c.method.substr(4);
+  if (method == "kto") settings += ", undesirable_weight: 0.7";
+  if (c.kind == "lora")
+    settings += fmt::format(
+        ", lora: {{r: 4, alpha: 8, target_modules: [q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj], "
+        "init_adapter: \"{}/adapter\"}}",
+        cli::golden(c.model));
+  const std::string rows = !c.rows.empty() ? c.rows : folder() + (method == "kto" ? "/answers.jsonl" : "/pairs.jsonl");
+  return fmt::format(R"(meta: {{project: test, run_name: preference}}
+hardware: {{name: cpu}}
+autotune: {{enabled: false}}
+model: {{name: "{0}", torch_dtype: float32}}
+data: {{source: local, path: "{1}", seq_len: 64, packing: false, shuffle: false}}
+train:
+  method: {{{2}}}
+  precision: float32
+  optimizer: {{lr: 1.0e-3, betas: [0.9, 0.95], weight_decay: 0.1, grad_clip: 1.0}}
+  schedule: {{type: linear, warmup_ratio: 0, epochs: 1}}
+  batch: {{per_device: {3}, grad_accum: {4}}}
+{5})",
+                     cli::golden(c.model), rows, settings, c.per_device, c.grad_accum, c.extra);
+}
+
+class Preference : public testing::TestWithParam<std::string> {};
+
+TEST_P(Preference, EqualsTrl) {
+  const std::string name = GetParam();
+  const size_t a = name.find(' '), b = name.rfind(' ');
+  const Case c{name.substr(0, a), name.substr(a + 1, b - a - 1), name.substr(b + 1)};
+  cli::Folder f("preference");
+  write_file_atomic(f / "r.yaml", recipe(c));
+  const auto r = cli::run("train " + (f / "r.yaml") + " --out " + (f / "out"));
+  ASSERT_EQ(r.code, 0) << r.out;
+  const Json want = read_json_file(folder() + "/expected.json")["cases"][name];
+  const auto got = cli::lines(f / "out/metrics.jsonl");
+  ASSERT_EQ(got.size(), want.size());
+  for (size_t i = 0; i < got.size(); ++i)
+    for (const auto& [key, value] : want[i].items()) {
+      const std::string ours = key == "learning_rate" ? "lr" : key;
+      ASSERT_TRUE(got[i].contains(ours)) << ours;
+      const double x = got[i][ours], y = value;
+      EXPECT_NEAR(x, y, 1e-4 * std::max(std::abs(y), 1.0)) << key << " of step " << i + 1;
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(Golden, Preference,
+                         testing::Values("dpo qwen3_gqa full", "dpo qwen3_gqa lora", "dpo llama_mqa full",
+                                         "dpo llama_mqa lora", "dpo_hinge qwen3_gqa lora", "dpo_ipo qwen3_gqa lora",
+                                         "orpo qwen3_gqa full", "orpo qwen3_gqa lora", "orpo llama_mqa full",
+                                         "orpo llama_mqa lora", "kto qwen3_gqa full", "kto qwen3_gqa lora",
+                                         "kto llama_mqa full", "kto llama_mqa lora"),
+                         [](const auto& i) {
+                           std::string s = i.param;
+                           std::replace(s.begin(), s.end(), ' ', '_');
+                           return s;
+                         });
+
+// How a step is cut into passes changes no method: what is defined by device batches follows per_device.
+TEST(PreferenceRuns, MicroBatchesChangeNothingBeyondRounding) {
+  for (const char* method : {"dpo", "orpo", "kto"}) {
+    cli::Folder f("preference_micro");
+    std::vector<std::vector<Json>> runs;
+    for (const int micro : {1, 3}) {
+      const Case c{method, "qwen3_gqa", "lora", 3, 2, fmt::format("  micro_batch: {}\n", micro), ""};
+      write_file_atomic(f / "r.yaml", recipe(c));
+      const std::string out = f / fmt::format("out{}", micro);
+      const auto r = cli::run("train " + (f / "r.yaml") + " --out " + out);
+      ASSERT_EQ(r.code, 0) << r.out;
+      runs.push_back(cli::lines(out + "/metrics.jsonl"));
+    }
+    for (size_t i = 0; i < runs[0].size(); ++i)
+      EXPECT_NEAR(runs[0][i]["loss"].get<double>(), runs[1][i]["loss"].get<double>(), 2e-6) << method << " step " << i;
+  }
+}
+
+std::string digest(const std::string& file) { return hash_file(file).blake3; }
+
+TEST(PreferenceRuns, ResumeAndThreadsKeepTheBytes) {
+  for (const char* method : {"dpo", "orpo", "kto"}) {
+    cli::Folder f("preference_resume");
+    const Case c{method, "qwen3_gqa", "lora", 3, 2, "  save_every: 5\n", ""};
+    write_file_atomic(f / "r.yaml", recipe(c));
+    ASSERT_EQ(cli::run("train " + (f / "r.yaml") + " --threads 2 --out " + (f / "whole")).code, 0);
+    ASSERT_EQ(cli::run("train " + (f / "r.yaml") + " --threads 1 --out " + (f / "one")).code, 0);
+    EXPECT_EQ(digest(f / "whole/checkpoint/adapter_model.safetensors"),
+              digest(f / "one/checkpoint/adapter_model.safetensors"))
+        << method;
+    // Back to step 5, with a reference that has to be made anew.
+    fs::remove_all(f / "one/checkpoint");
+    fs::remove(f / "one/checkpoints/reference.safetensors");
+    const auto r = cli::run("train " + (f / "r.yaml") + " --threads 1 --resume-from 5 --out " + (f / "one"));
+    ASSERT_EQ(r.code, 0) << r.out;
+    EXPECT_NE(r.out.find("resumed at step 5"), std::string::npos) << r.out;
+    EXPECT_EQ(digest(f / "whole/checkpoint/adapter_model.safetensors"),
+              digest(f / "one/checkpoint/adapter_model.safetensors"))
+        << method;
+  }
+}
+
+TEST(PreferenceRuns, RowsThatTeachNothingAreNamed) {
+  const std::tuple<const char*, const char*, const char*> bad[] = {
+      {"dpo", R"({"prompt":"a","chosen":"b","rejected":"b"})", "are equal"},
+      {"dpo", R"({"prompt":"a","chosen":"","rejected":"b"})", "\"chosen\" is empty"},
+      {"dpo", R"({"prompt":"a","chosen":"b","rejected":""})", "\"rejected\" is empty"},
+      {"dpo", R"({"chosen":"xb","rejected":"yb"})", "has no \"prompt\""},
+      {"dpo", R"({"prompt_ids":[3],"chosen_ids":[4],"rejected_ids":[]})", "\"rejected_ids\" is empty"},
+      {"dpo", R"({"text":"a"})", "this method compares two answers"},
+      {"kto", R"({"text":"a"})", "this method judges answers"},
+      {"kto", R"({"prompt_ids":[3],"completion_ids":[4],"label":"yes"})", "true (a good answer) or false"},
+      {"kto", R"({"prompt_ids":[3],"completion_ids":[4],"label":true})", "needs good and bad answers"},
+  };
+  for (const auto& [method, row, message] : bad) {
+    cli::Folder f("preference_bad");
+    write_file_atomic(f / "rows.jsonl", std::string(row) + "\n");
+    const Case c{method, "qwen3_gqa", "full", 3, 2, "", f / "rows.jsonl"};
+    write_file_atomic(f / "r.yaml", recipe(c));
+    const auto r = cli::run("train " + (f / "r.yaml") + " --out " + (f / "out"));
+    EXPECT_EQ(r.code, 1) << row << "\n" << r.out;
+    EXPECT_NE(r.out.find(message), std::string::npos) << r.out;
+  }
+}
+
+}  // namespace
+}  // namespace mxt
