@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "net/test_server.h"
+#include "net/transport.h"
 #include "net/url.h"
 
 namespace mxt::net {
@@ -145,6 +146,23 @@ TEST(Http, LimitsHold) {
   expect_error([&] { stopped.send({.url = s.url("/slow")}); }, Exit::kInterrupted, "interrupted");
   struct Stop {};
   EXPECT_THROW(c.send({.url = s.url("/"), .on_data = [](std::string_view) { throw Stop{}; }}), Stop);
+}
+
+TEST(Http, AProxyIsAskedByTheWholeAddressAndNotForItsExceptions) {
+  TestServer proxy([](const ServerRequest& r) { return ServerResponse{.body = r.target}; });
+  TestServer direct([](const ServerRequest&) { return ServerResponse{.body = "direct"}; });
+  HttpClient c({.proxy = "http://user:p%40ss@127.0.0.1:" + std::to_string(proxy.port()),
+                .no_proxy = "localhost, .example.org",
+                .retry_base_seconds = 0.01});
+  EXPECT_EQ(c.send({.url = "http://nowhere.test/a?b"}).body, "http://nowhere.test/a?b");
+  EXPECT_EQ(proxy.seen().back().headers.at("proxy-authorization"), "Basic dXNlcjpwQHNz");
+  EXPECT_EQ(c.send({.url = direct.url("/", "localhost")}).body, "direct");
+  expect_error([&] { c.send({.url = "https://nowhere.test/", .retries = 0}); }, Exit::kMissing, "nowhere.test");
+  HttpClient socks({.proxy = "socks5://127.0.0.1:1"});
+  expect_error([&] { socks.send({.url = "http://nowhere.test/"}); }, Exit::kBadInput, "only http:// proxies");
+  EXPECT_TRUE(goes_direct("*", "h") && goes_direct("a,h", "H") && goes_direct(".b.c", "a.b.c") &&
+              goes_direct("b.c", "a.b.c"));
+  EXPECT_FALSE(goes_direct("", "h") || goes_direct("b.c", "ab.c") || goes_direct("a.b.c", "b.c"));
 }
 
 TEST(Http, BadRequestsAndDeadServers) {
