@@ -1,13 +1,20 @@
 #include <algorithm>
 #include <cstdio>
+#include <ctime>
 #include <nlohmann/json.hpp>
 
 #include "answers.h"
 #include "base/error.h"
+#include "base/files.h"
+#include "base/hash.h"
 #include "base/json.h"
+#include "base/log.h"
 #include "base/text.h"
+#include "config/recipe.h"
+#include "model_files.h"
 #include "registry/registry.h"
 #include "run_record.h"
+#include "track/track.h"
 #include "verbs.h"
 
 namespace mxt::app {
@@ -18,6 +25,7 @@ using registry::Run;
 struct Options {
   std::vector<std::string> runs;
   int64_t limit = 20;
+  std::string to, project, url, out;
   bool json = false;
 };
 
@@ -105,11 +113,53 @@ void compare(const Options& o) {
   }
 }
 
+// Unix time of the registry's "2026-01-31T09:30:00Z".
+double unix_time(const std::string& utc) {
+  std::tm t{};
+  return strptime(utc.c_str(), "%Y-%m-%dT%H:%M:%SZ", &t) ? static_cast<double>(timegm(&t)) : 0;
+}
+
+std::string folder_or(const std::string& named, const std::string& otherwise) {
+  return named.empty() ? otherwise : named;
+}
+
+// TRACKIO_DIR, else where trackio keeps its files: below the Hub's folder.
+std::string trackio_folder() {
+  if (const std::string own = environment("TRACKIO_DIR"); !own.empty()) return own;
+  if (const std::string hub = environment("HF_HOME"); !hub.empty()) return hub + "/trackio";
+  const std::string cache = environment("XDG_CACHE_HOME");
+  return folder_or(cache, environment("HOME") + "/.cache") + "/huggingface/trackio";
+}
+
+void report(const Options& o) {
+  const Run r = find(registry::Registry::open(registry_path()), o.runs.at(0));
+  track::Curves c = track::read_curves(r.folder + "/metrics.jsonl", unix_time(r.started));
+  c.project = folder_or(o.project, r.project);
+  c.run_name = r.run_name;
+  c.id = blake3_hex(r.folder + "\n" + r.recipe_hash).substr(0, 8);
+  c.config = OrderedJson::parse(config::canonical(config::load_recipe(r.folder + "/recipe.yaml")));
+  c.finished = r.state == registry::State::kFinished;
+  std::string where;
+  if (o.to == "wandb") {
+    where = track::write_wandb(c, folder_or(o.out, r.folder));
+    log::info("`wandb sync {}` sends it", fs::path(where).parent_path().string());
+  } else if (o.to == "trackio") {
+    where = track::write_trackio(c, folder_or(o.out, trackio_folder()));
+  } else {
+    const std::string url = folder_or(o.url, environment("MLFLOW_TRACKING_URI"));
+    if (url.empty())
+      fail_input("runs report --to mlflow: which server? --url http://HOST:PORT, or MLFLOW_TRACKING_URI");
+    net::HttpClient client({.cancel = &g_stop});
+    where = track::send_mlflow(c, url, client);
+  }
+  std::printf("%s\n", where.c_str());
+}
+
 }  // namespace
 
 void add_runs(CLI::App& app) {
-  auto* c =
-      app.add_subcommand("runs", "what ran on this machine: list, show, compare\nexample: mindxtrain runs compare 3 4");
+  auto* c = app.add_subcommand(
+      "runs", "what ran on this machine: list, show, compare, report\nexample: mindxtrain runs compare 3 4");
   c->require_subcommand(1);
   auto o = std::make_shared<Options>();
   auto* l = c->add_subcommand("list", "newest first");
@@ -119,6 +169,17 @@ void add_runs(CLI::App& app) {
   auto* d = c->add_subcommand("compare", "two runs: recipes, metrics, digests");
   d->add_option("runs", o->runs, "ids, names or folders")->required()->expected(2);
   for (auto* sub : {l, s, d}) sub->add_flag("--json", o->json, "machine-readable answer");
+  auto* t =
+      c->add_subcommand("report", "give a run's curves to a tracker\nexample: mindxtrain runs report 3 --to wandb");
+  t->add_option("run", o->runs, "id, name or folder")->required()->expected(1);
+  t->add_option("--to", o->to,
+                "wandb (an offline run, no network), trackio (its local file) or mlflow (a server's REST interface)")
+      ->required()
+      ->check(CLI::IsMember({"wandb", "trackio", "mlflow"}));
+  t->add_option("--project", o->project, "project or experiment there (default: the recipe's)");
+  t->add_option("--out", o->out, "folder for wandb or trackio (default: the run's; trackio's own)");
+  t->add_option("--url", o->url, "MLflow's server (default: MLFLOW_TRACKING_URI)");
+  t->callback([o] { report(*o); });
   l->callback([o] { list(*o); });
   s->callback([o] { show(*o); });
   d->callback([o] { compare(*o); });

@@ -1,0 +1,117 @@
+#include "track/track.h"
+
+#include <gtest/gtest.h>
+#include <zlib.h>
+
+#include <cstring>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "base/files.h"
+#include "net/test_server.h"
+
+namespace mxt::track {
+namespace {
+
+std::string folder(const std::string& name) {
+  const std::string f = testing::TempDir() + "mxt_track_" + name;
+  std::error_code ec;
+  fs::remove_all(f, ec);
+  make_folders(f);
+  return f;
+}
+
+Curves sample(int points) {
+  Curves c{.project = "p",
+           .run_name = "r",
+           .id = "abcd1234",
+           .started = 1'700'000'000,
+           .config = {{"train", {{"lr", 0.1}}}}};
+  for (int i = 1; i <= points; ++i)
+    c.points.push_back({i, c.started + i, {{"train/loss", 1.0 / i}, {"train/lr", 0.1}}});
+  c.finished = true;
+  return c;
+}
+
+TEST(Curves, AreReadFromMetricsUpToALineThatIsCutOff) {
+  const std::string f = folder("curves") + "/metrics.jsonl";
+  write_file_atomic(f,
+                    "{\"step\":1,\"loss\":2.5,\"lr\":0.1,\"grad_norm\":1,\"tokens\":100,\"tok_s\":50,\"mfu\":null}\n"
+                    "{\"step\":2,\"loss\":2.0,\"lr\":0.1,\"grad_norm\":1,\"tokens\":200,\"tok_s\":25,\"eval_loss\":3}"
+                    "\n{\"step\":3,\"lo");
+  const Curves c = read_curves(f, 1000);
+  ASSERT_EQ(c.points.size(), 2u);
+  EXPECT_EQ(c.points[0].time, 1002);
+  EXPECT_EQ(c.points[1].time, 1006);
+  EXPECT_EQ(c.points[1].values.back(), (std::pair<std::string, double>{"eval/loss", 3}));
+  write_file_atomic(f, "");
+  EXPECT_THROW(read_curves(f, 0), Error);
+}
+
+// Every piece's checksum holds, pieces never cross a block, and joined they are as many records as were written.
+TEST(Wandb, TheFileIsALevelDbLogWhoseChecksumsHold) {
+  const std::string path = write_wandb(sample(2000), folder("wandb")), all = read_file(path);
+  EXPECT_NE(path.find("/wandb/offline-run-20231114_221320-abcd1234/run-abcd1234.wandb"), std::string::npos) << path;
+  ASSERT_GT(all.size(), 3u * 32768);
+  EXPECT_EQ(all.substr(0, 4), ":W&B");
+  size_t records = 0, losses = 0;
+  std::string record;
+  for (size_t at = 7; at < all.size();) {
+    const size_t room = 32768 - at % 32768;
+    if (room < 7) {
+      at += room;
+      continue;
+    }
+    uint32_t sum;
+    uint16_t length;
+    std::memcpy(&sum, all.data() + at, 4);
+    std::memcpy(&length, all.data() + at + 4, 2);
+    const char type = all[at + 6];
+    ASSERT_LE(size_t{7} + length, room);
+    ASSERT_EQ(sum, crc32(0, reinterpret_cast<const Bytef*>(all.data() + at + 6), 1u + length)) << at;
+    if (type == 1 || type == 2) record.clear();
+    record += all.substr(at + 7, length);
+    if (type == 1 || type == 4) {
+      ++records;
+      losses += record.find("train/loss") != std::string::npos;
+    }
+    at += size_t{7} + length;
+  }
+  EXPECT_EQ(records, 2000u + 4);
+  EXPECT_EQ(losses, 2000u + 1);  // and the summary
+}
+
+TEST(Trackio, ARunWrittenTwiceStandsThereOnce) {
+  const std::string f = folder("trackio");
+  write_trackio(sample(5), f);
+  const std::string path = write_trackio(sample(3), f);
+  EXPECT_EQ(path, f + "/p.db");
+  EXPECT_EQ(read_file(path).substr(0, 15), "SQLite format 3");
+  write_file_atomic(f + "/p.db", "no database");
+  EXPECT_THROW(write_trackio(sample(3), f), Error);
+}
+
+TEST(Mlflow, LogsByItsRestInterfaceAndNamesWhatRefuses) {
+  std::vector<std::string> calls;
+  size_t metrics = 0;
+  net::TestServer server([&](const net::ServerRequest& r) {
+    calls.push_back(r.target.substr(0, r.target.find('?')));
+    if (r.target.find("get-by-name") != std::string::npos)
+      return net::ServerResponse{.status = 404,
+                                 .body = R"({"error_code": "RESOURCE_DOES_NOT_EXIST", "message": "no"})"};
+    if (r.target.ends_with("experiments/create")) return net::ServerResponse{.body = R"({"experiment_id": "7"})"};
+    if (r.target.ends_with("runs/create")) return net::ServerResponse{.body = R"({"run": {"info": {"run_id": "x"}}})"};
+    if (r.target.ends_with("log-batch")) metrics += Json::parse(r.body).value("metrics", Json::array()).size();
+    return net::ServerResponse{.body = "{}"};
+  });
+  net::HttpClient client({.retry_base_seconds = 0.01});
+  EXPECT_EQ(send_mlflow(sample(1200), server.url("/"), client), server.url() + "/#/experiments/7/runs/x");
+  EXPECT_EQ(metrics, 2400u);  // in three calls of at most a thousand
+  EXPECT_EQ(calls.back(), "/api/2.0/mlflow/runs/update");
+  net::TestServer other([](const net::ServerRequest&) { return net::ServerResponse{.status = 404, .body = "<html>"}; });
+  EXPECT_THROW(send_mlflow(sample(1), other.url(), client), Error);
+  EXPECT_THROW(send_mlflow(sample(1), "ftp://x", client), Error);
+}
+
+}  // namespace
+}  // namespace mxt::track
