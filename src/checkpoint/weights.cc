@@ -236,7 +236,12 @@ void init_random(const graph::Graph& g, runtime::ParamStore& params, uint64_t se
     parallel_for(0, slot.size, 1 << 14, [&](int64_t b, int64_t e) {
       for (int64_t k = b; k < e; ++k) {
         float v = p.kind == ParamKind::kNormWeight ? 1.0f : 0.0f;
-        if (!is_vector(p)) {
+        if (!p.init_values.empty()) {
+          v = p.init_values[static_cast<size_t>(k)];
+        } else if (p.init_high > p.init_low) {
+          const auto r = philox4x32(seed, stream, static_cast<uint64_t>(k));
+          v = p.init_low + (p.init_high - p.init_low) * static_cast<float>(static_cast<double>(r[0]) * 0x1p-32);
+        } else if (!is_vector(p)) {
           // Box-Muller on the element's own draw.
           const auto r = philox4x32(seed, stream, static_cast<uint64_t>(k));
           const double u = (static_cast<double>(r[0]) + 1.0) * 0x1p-32, w = static_cast<double>(r[1]) * 0x1p-32;

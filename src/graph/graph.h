@@ -46,7 +46,9 @@ struct Param {
   Held back = Held::kPlain;  // of a head: its columns are kept so besides, with a scale each, for its input's gradient
   int64_t joined = 0;  // ranks of the adapters whose scaled B stands right of the matrix and whose A stands below it
   float init_std = 0;  // random initialisation: normal(0, std); 0 with kMatrix means zeros
-  float offset = 0;    // held is what the checkpoint has plus this: 1 for norms that multiply by 1 + w
+  float init_low = 0, init_high = 0;  // where high is above: uniform between them instead
+  std::vector<float> init_values;     // of a vector: exactly these instead
+  float offset = 0;                   // held is what the checkpoint has plus this: 1 for norms that multiply by 1 + w
   ValueId value = kNone;
 };
 
@@ -74,8 +76,9 @@ struct Value {
 
 struct OpInfo;
 
-// Which row of the table a token takes: its id's, its position's, or the first (BERT's token type, one for all).
-enum class RowOf : uint8_t { kId, kPosition, kFirst };
+// Which row of the table a token takes: its id's, its position's, the first (BERT's token type, one for all), or that
+// of the token before it in its document (its own where there is none).
+enum class RowOf : uint8_t { kId, kPosition, kFirst, kPrevious };
 struct EmbeddingOp {
   static const OpInfo info;
   RowOf row = RowOf::kId;
@@ -232,6 +235,30 @@ struct ScaleOp {
   static const OpInfo info;
   float by = 1;
 };  // in: x → out: y = by · x; backward is the same op on dy
+// y = a·x + sign·b·z with learned scalars, elements of the vectors a and b; without a: 1.
+struct MixOp {
+  static const OpInfo info;
+  int64_t a = -1, b = 0;  // which element; a −1: there is none
+  float sign = 1;
+};  // in: x, z, b[, a] → out: y
+struct MixGradOp {
+  static const OpInfo info;
+  MixOp of;
+  ParamId a = kNone;
+};  // in: dy, x, z, b[, a] → out: dz[, dx]; params b, a
+// y = x, but for groups·width columns from `col` on, to which by·λ·σ(w·s)[group]·u is added: a gate a group, read off
+// the first columns of s. `inside`: a document's first token is left as it is. λ: a learned scalar, 1 where absent.
+struct GateOp {
+  static const OpInfo info;
+  int64_t col = 0, groups = 1;
+  float by = 1;
+  bool inside = false;
+};  // in: x, s, w [groups, taps], u [tokens, groups·width][, λ] → out: y
+struct GateGradOp {
+  static const OpInfo info;
+  GateOp of;
+  ParamId lambda = kNone;
+};  // in: dy, s, w, u[, λ] → out: ds, du; params w, λ
 struct DropoutOp {
   static const OpInfo info;
   float p = 0;
@@ -270,11 +297,11 @@ struct MeanPoolOp {
   static const OpInfo info;
 };  // in: h; result goes to the batch's buffer
 
-using Attrs =
-    std::variant<EmbeddingOp, EmbeddingGradOp, LinearOp, LinearDxOp, LinearDwOp, BiasGradOp, LoraAddOp, LoraDzOp,
-                 LoraDbOp, LoraJoinOp, NormOp, NormGradOp, QkRopeOp, QkRopeGradOp, AttentionOp, AttentionGradOp, ActOp,
-                 ActGradOp, AddOp, DropoutOp, HeadOp, TokenLogProbOp, TokenLogProbGradOp, LogitsOp, RoundOp, QuantizeOp,
-                 HeldLinearOp, HeldLinearDwOp, MeanPoolOp, ScaleOp, QkvNormOp, QkvNormGradOp>;
+using Attrs = std::variant<EmbeddingOp, EmbeddingGradOp, LinearOp, LinearDxOp, LinearDwOp, BiasGradOp, LoraAddOp,
+                           LoraDzOp, LoraDbOp, LoraJoinOp, NormOp, NormGradOp, QkRopeOp, QkRopeGradOp, AttentionOp,
+                           AttentionGradOp, ActOp, ActGradOp, AddOp, DropoutOp, HeadOp, TokenLogProbOp,
+                           TokenLogProbGradOp, LogitsOp, RoundOp, QuantizeOp, HeldLinearOp, HeldLinearDwOp, MeanPoolOp,
+                           ScaleOp, QkvNormOp, QkvNormGradOp, MixOp, MixGradOp, GateOp, GateGradOp>;
 
 struct Op {
   Attrs attrs;

@@ -18,6 +18,8 @@ ValueId attention(Graph& g, ValueId qkv, const AttentionOp& attrs);
 ValueId act(Graph& g, ValueId x, ActKind kind);
 ValueId add(Graph& g, ValueId a, ValueId b);
 ValueId scale(Graph& g, ValueId x, float by);
+ValueId mix(Graph& g, ValueId x, ValueId z, const MixOp& attrs, ValueId b, ValueId a = kNone);
+ValueId gate(Graph& g, ValueId x, ValueId s, ValueId w, ValueId u, const GateOp& attrs, ValueId lambda = kNone);
 ValueId dropout(Graph& g, ValueId x, float p);
 ValueId lora_add(Graph& g, ValueId y, ValueId z, const std::vector<ValueId>& bs, const std::vector<LoraBlock>& blocks);
 // Appends the loss; with `gradient` also dh (the derivative of Σ weight·nll). Returns {nll, dh}.

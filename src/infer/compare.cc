@@ -48,7 +48,10 @@ class Reader {
     view.requests = 1;
     runtime::Batch b;
     b.tokens = n;
+    std::vector<int32_t> previous(static_cast<size_t>(n));
+    for (int64_t k = 0; k < n; ++k) previous[static_cast<size_t>(k)] = ids[std::max<int64_t>(at + k - 1, 0)];
     b.ids = ids + at;
+    b.previous = previous.data();
     b.positions = positions.data();
     b.logit_rows = rows.data();
     b.logit_count = n;

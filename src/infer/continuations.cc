@@ -89,7 +89,7 @@ void ContinuationScorer::score(const std::vector<Continuation>& rows,
   size_t g = 0;
   int64_t at = 0;
   std::vector<int32_t> table, before;
-  std::vector<int32_t> ids, positions, cu_q, context, tables, where, logit_rows;
+  std::vector<int32_t> ids, previous, positions, cu_q, context, tables, where, logit_rows;
   LogitRows logit_memory(model_.ops().device());
   std::vector<double> lse;
   std::vector<int32_t> best;
@@ -104,7 +104,8 @@ void ContinuationScorer::score(const std::vector<Continuation>& rows,
   bool fresh = true;  // group g has not begun
   while (g < groups.size()) {
     if (more && !more()) break;
-    ids.clear(), positions.clear(), where.clear(), context.clear(), tables.clear(), logit_rows.clear(), pieces.clear();
+    ids.clear(), previous.clear(), positions.clear(), where.clear(), context.clear(), tables.clear(),
+        logit_rows.clear(), pieces.clear();
     cu_q.assign(1, 0);
     while (g < groups.size() && static_cast<int64_t>(context.size()) < batch_ &&
            static_cast<int64_t>(ids.size()) < tokens_) {
@@ -131,6 +132,7 @@ void ContinuationScorer::score(const std::vector<Continuation>& rows,
       for (int64_t k = at; k < at + m; ++k) {
         if (k >= piece.first) logit_rows.push_back(static_cast<int32_t>(ids.size()));
         ids.push_back(group.input[static_cast<size_t>(k)]);
+        previous.push_back(group.input[static_cast<size_t>(std::max<int64_t>(k - 1, 0))]);
         positions.push_back(static_cast<int32_t>(k));
         where.push_back(table[static_cast<size_t>(k / PagedCache::kPage)] * static_cast<int32_t>(PagedCache::kPage) +
                         static_cast<int32_t>(k % PagedCache::kPage));
@@ -162,6 +164,7 @@ void ContinuationScorer::score(const std::vector<Continuation>& rows,
     b.tokens = static_cast<int64_t>(ids.size());
     b.ids = ids.data();
     b.positions = positions.data();
+    b.previous = previous.data();
     b.logit_rows = logit_rows.data();
     b.logit_count = static_cast<int64_t>(logit_rows.size());
     b.logits = logits.data();

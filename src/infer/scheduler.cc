@@ -50,7 +50,7 @@ struct Scheduler::Pass {
     int64_t first_row, rows;  // of the wanted rows; the last is the last position's
   };
   std::vector<Part> parts;
-  std::vector<int32_t> ids, positions, cu_q{0}, context, tables, where, rows;
+  std::vector<int32_t> ids, previous, positions, cu_q{0}, context, tables, where, rows;
   bool logits = false, hidden = false;
 };
 
@@ -242,6 +242,7 @@ void Scheduler::build(Pass& p, int adapter) {
         ++part.rows;
       }
       p.ids.push_back(s.tokens[static_cast<size_t>(at)]);
+      p.previous.push_back(s.tokens[static_cast<size_t>(std::max<int64_t>(at - 1, 0))]);
       p.positions.push_back(static_cast<int32_t>(at));
       p.where.push_back(s.pages[static_cast<size_t>(at / kPage)] * static_cast<int32_t>(kPage) +
                         static_cast<int32_t>(at % kPage));
@@ -270,6 +271,7 @@ void Scheduler::run(Pass& p, int adapter) {
   b.tokens = static_cast<int64_t>(p.ids.size());
   b.ids = p.ids.data();
   b.positions = p.positions.data();
+  b.previous = p.previous.data();
   b.logit_rows = p.rows.data();
   b.logit_count = static_cast<int64_t>(p.rows.size());
   logits_ = logit_memory_.take(p.logits ? p.rows.size() * static_cast<size_t>(model_.vocab()) : 0);

@@ -307,6 +307,47 @@ struct Add {  // y = a + b; y may be a or b
   ConstMat a, b;
   Mat y;
 };
+// y = a·x + sign·b·z, a and b single values of wtype (a null: 1).
+struct Mix {
+  ConstMat x, z;
+  Mat y;
+  const void *a = nullptr, *b = nullptr;
+  DType wtype = DType::kF32;
+  float sign = 1;
+};
+// dz = sign·b·dy; dx = a·dy where dx.p is set. da (+)= Σ dy·x, db (+)= sign·Σ dy·z: one value each, null = not wanted.
+struct MixGrad {
+  ConstMat dy, x, z;
+  Mat dx, dz;
+  const void *a = nullptr, *b = nullptr;
+  DType wtype = DType::kF32;
+  float sign = 1;
+  float *da = nullptr, *db = nullptr;
+  bool accumulate = true;
+};
+// y = x, and y[t, col + g·width + j] += by·λ·σ(Σ_k w[g, k]·s[t, k])·u[t, g·width + j] for w's rows g, width = u.cols /
+// w.rows. λ: one value of wtype, null: 1. With positions, tokens at position 0 are left as they are.
+struct Gate {
+  ConstMat x, s, w, u;
+  Mat y;
+  const void* lambda = nullptr;
+  DType wtype = DType::kF32;  // of lambda
+  int64_t col = 0;
+  float by = 1;
+  const int32_t* positions = nullptr;
+};
+// ds: overwritten whole (zero past w's columns); dw F32 [w.rows, w.cols] and dlambda, null = not wanted.
+struct GateGrad {
+  ConstMat dy, s, w, u;
+  Mat ds, du;
+  const void* lambda = nullptr;
+  DType wtype = DType::kF32;
+  int64_t col = 0;
+  float by = 1;
+  const int32_t* positions = nullptr;
+  float *dw = nullptr, *dlambda = nullptr;
+  bool accumulate = true;
+};
 struct BiasGrad {  // db[n] (+)= Σ_t dy[t, n], F32
   ConstMat dy;
   float* db = nullptr;
@@ -462,6 +503,12 @@ class Ops {
   virtual size_t attention_scratch(const Attention&) const = 0;
   virtual size_t attention_grad_scratch(const AttentionGrad&) const = 0;
   virtual void set_scratch(void* memory, size_t bytes) = 0;
+
+  // The host's backends alone: lowering refuses them elsewhere.
+  virtual void mix(const Mix&) {}
+  virtual void mix_grad(const MixGrad&) {}
+  virtual void gate(const Gate&) {}
+  virtual void gate_grad(const GateGrad&) {}
 };
 
 // Plain loops, no SIMD, no scratch. Slow; right.

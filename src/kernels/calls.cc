@@ -42,6 +42,22 @@ void make(Ops& o, const ActLoraGrad& c) {
   o.act_lora_grad(c);
 }
 void make(Ops& o, const Add& c) { o.add(c); }
+void make(Ops& o, const Mix& c) {
+  if (o.device()) lacks(o, "mix");
+  o.mix(c);
+}
+void make(Ops& o, const MixGrad& c) {
+  if (o.device()) lacks(o, "mix_grad");
+  o.mix_grad(c);
+}
+void make(Ops& o, const Gate& c) {
+  if (o.device()) lacks(o, "gate");
+  o.gate(c);
+}
+void make(Ops& o, const GateGrad& c) {
+  if (o.device()) lacks(o, "gate_grad");
+  o.gate_grad(c);
+}
 void make(Ops& o, const BiasGrad& c) { o.bias_grad(c); }
 void make(Ops& o, const Dropout& c) { o.dropout(c); }
 void make(Ops& o, const CrossEntropy& c) { o.cross_entropy(c); }
@@ -102,13 +118,40 @@ double count(const AttentionGrad& a) { return attention(a, true, 5); }
 }  // namespace
 
 std::string_view name_of(const AnyCall& call) {
-  static constexpr std::string_view kNames[] = {
-      "gemm",         "quantize",       "held_linear",    "held_linear_dw",   "lora_grad",
-      "embedding",    "embedding_grad", "norm",           "norm_grad",        "qk_rope",
-      "qk_rope_grad", "attention",      "attention_grad", "cached_attention", "store_cache",
-      "act",          "act_grad",       "act_lora",       "act_lora_grad",    "add",
-      "bias_grad",    "dropout",        "cross_entropy",  "label_grad",       "copy",
-      "gather_rows",  "scatter_rows",   "mean_pool",      "round_rows",       "to_host"};
+  static constexpr std::string_view kNames[] = {"gemm",
+                                                "quantize",
+                                                "held_linear",
+                                                "held_linear_dw",
+                                                "lora_grad",
+                                                "embedding",
+                                                "embedding_grad",
+                                                "norm",
+                                                "norm_grad",
+                                                "qk_rope",
+                                                "qk_rope_grad",
+                                                "attention",
+                                                "attention_grad",
+                                                "cached_attention",
+                                                "store_cache",
+                                                "act",
+                                                "act_grad",
+                                                "act_lora",
+                                                "act_lora_grad",
+                                                "add",
+                                                "mix",
+                                                "mix_grad",
+                                                "gate",
+                                                "gate_grad",
+                                                "bias_grad",
+                                                "dropout",
+                                                "cross_entropy",
+                                                "label_grad",
+                                                "copy",
+                                                "gather_rows",
+                                                "scatter_rows",
+                                                "mean_pool",
+                                                "round_rows",
+                                                "to_host"};
   static_assert(std::size(kNames) == std::variant_size_v<AnyCall>);
   return kNames[call.index()];
 }

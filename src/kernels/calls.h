@@ -27,8 +27,8 @@ struct ToHost {
 
 using AnyCall = std::variant<Gemm, Quantize, HeldLinear, HeldLinearDw, LoraGrad, Embedding, EmbeddingGrad, Norm,
                              NormGrad, QkRope, QkRopeGrad, Attention, AttentionGrad, CachedAttention, StoreCache, Act,
-                             ActGrad, ActLora, ActLoraGrad, Add, BiasGrad, Dropout, CrossEntropy, LabelGrad, Copy,
-                             GatherRows, ScatterRows, MeanPool, RoundRows, ToHost>;
+                             ActGrad, ActLora, ActLoraGrad, Add, Mix, MixGrad, Gate, GateGrad, BiasGrad, Dropout,
+                             CrossEntropy, LabelGrad, Copy, GatherRows, ScatterRows, MeanPool, RoundRows, ToHost>;
 
 std::string_view name_of(const AnyCall& call);
 
@@ -271,6 +271,55 @@ void operands(Add& a, V& v) {
   v.mat("a", a.a, Use::kRead);
   v.mat("b", a.b, Use::kRead);
   v.mat("y", a.y, Use::kWritten);
+}
+
+template <class V>
+void operands(Mix& m, V& v) {
+  v.mat("x", m.x, Use::kRead);
+  v.mat("z", m.z, Use::kRead);
+  v.mat("y", m.y, Use::kWritten);
+  v.array("a", m.a, m.wtype, 1, Use::kRead);
+  v.array("b", m.b, m.wtype, 1, Use::kRead);
+}
+
+template <class V>
+void operands(MixGrad& m, V& v) {
+  v.mat("dy", m.dy, Use::kRead);
+  v.mat("x", m.x, Use::kRead);
+  v.mat("z", m.z, Use::kRead);
+  v.mat("dx", m.dx, Use::kWritten);
+  v.mat("dz", m.dz, Use::kWritten);
+  v.array("a", m.a, m.wtype, 1, Use::kRead);
+  v.array("b", m.b, m.wtype, 1, Use::kRead);
+  v.array("da", m.da, DType::kF32, 1, m.accumulate ? Use::kBoth : Use::kWritten);
+  v.array("db", m.db, DType::kF32, 1, m.accumulate ? Use::kBoth : Use::kWritten);
+  v.adds(m.accumulate);
+}
+
+template <class V>
+void operands(Gate& g, V& v) {
+  v.mat("x", g.x, Use::kRead);
+  v.mat("s", g.s, Use::kRead);
+  v.mat("w", g.w, Use::kRead);
+  v.mat("u", g.u, Use::kRead);
+  v.mat("y", g.y, Use::kWritten);
+  v.array("lambda", g.lambda, g.wtype, 1, Use::kRead);
+  v.array("positions", g.positions, DType::kI32, g.x.rows, Use::kRead);
+}
+
+template <class V>
+void operands(GateGrad& g, V& v) {
+  v.mat("dy", g.dy, Use::kRead);
+  v.mat("s", g.s, Use::kRead);
+  v.mat("w", g.w, Use::kRead);
+  v.mat("u", g.u, Use::kRead);
+  v.mat("ds", g.ds, Use::kWritten);
+  v.mat("du", g.du, Use::kWritten);
+  v.array("lambda", g.lambda, g.wtype, 1, Use::kRead);
+  v.array("positions", g.positions, DType::kI32, g.dy.rows, Use::kRead);
+  v.array("dw", g.dw, DType::kF32, g.w.rows * g.w.cols, g.accumulate ? Use::kBoth : Use::kWritten);
+  v.array("dlambda", g.dlambda, DType::kF32, 1, g.accumulate ? Use::kBoth : Use::kWritten);
+  v.adds(g.accumulate);
 }
 
 template <class V>

@@ -188,6 +188,35 @@ void check(const Add& a) {
   like(a.b, a.a);
   like(a.y, a.a);
 }
+void check(const Mix& m) {
+  matrix(m.x);
+  like(m.z, m.x);
+  like(m.y, m.x);
+  MXT_ASSERT(m.b);
+}
+void check(const MixGrad& m) {
+  matrix(m.dy);
+  like(m.x, m.dy);
+  like(m.z, m.dy);
+  like(m.dz, m.dy);
+  if (m.dx.p) like(m.dx, m.dy);
+  MXT_ASSERT(m.b && (m.a != nullptr) == (m.dx.p != nullptr));
+}
+void check(const Gate& g) {
+  matrix(g.x);
+  like(g.y, g.x);
+  shape(g.s, g.x.rows, g.s.cols);
+  shape(g.u, g.x.rows, g.u.cols);
+  MXT_ASSERT(g.w.rows > 0 && g.w.cols <= g.s.cols && g.u.cols % g.w.rows == 0 && g.col + g.u.cols <= g.x.cols);
+}
+void check(const GateGrad& g) {
+  matrix(g.dy);
+  like(g.ds, g.s);
+  like(g.du, g.u);
+  shape(g.s, g.dy.rows, g.s.cols);
+  shape(g.u, g.dy.rows, g.u.cols);
+  MXT_ASSERT(g.w.rows > 0 && g.w.cols <= g.s.cols && g.u.cols % g.w.rows == 0 && g.col + g.u.cols <= g.dy.cols);
+}
 void check(const BiasGrad& b) {
   matrix(b.dy);
   MXT_ASSERT(b.db || b.dy.cols == 0);

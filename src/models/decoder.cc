@@ -122,9 +122,9 @@ Stream Decoder::embed() {
     sliding_rope_tables(c, g.rotary, o.positions, cos, sin);
     sliding_rope_ = g.add_rope(cos, sin);
   }
-  table_ = matrix("embed", width, {{"model.embed_tokens.weight", 0, c.vocab_size}}, std);
-  g.params[static_cast<size_t>(g.value(table_).param)].kind = ParamKind::kEmbedding;
-  return {embedding(g, table_), kNone};
+  table = matrix("embed", width, {{"model.embed_tokens.weight", 0, c.vocab_size}}, std);
+  g.params[static_cast<size_t>(g.value(table).param)].kind = ParamKind::kEmbedding;
+  return {embedding(g, table), kNone};
 }
 
 ValueId Decoder::rms_norm(Stream& s, const std::string& ours, const std::string& theirs) {
@@ -147,8 +147,9 @@ ValueId Decoder::attention(ValueId x, int64_t i, const AttentionStyle& style) {
                                 {theirs + "k_proj" + suffix, 0, key_value},
                                 {theirs + "v_proj" + suffix, 0, key_value}};
   };
-  const ValueId w_qkv = matrix(ours + "qkv", width, qkv_segments(".weight"), std);
+  const ValueId w_qkv = matrix(ours + "qkv", width, qkv_segments(".weight"), style.std < 0 ? std : style.std);
   ValueId qkv = linear(g, x, w_qkv, style.qkv_bias ? bias(ours + "qkv_bias", qkv_segments(".bias")) : kNone);
+  if (style.values) qkv = style.values(qkv);
   ValueId q_w = kNone, k_w = kNone;
   if (style.norm == QkNorm::kHead) {
     q_w = norm_weight(ours + "q_norm", theirs + "q_norm.weight", c.head_dim);
@@ -166,12 +167,16 @@ ValueId Decoder::attention(ValueId x, int64_t i, const AttentionStyle& style) {
   rope.table = window > 0 ? sliding_rope_ : rope_;
   qkv = qk_rope(g, qkv, rope, q_w, k_w);
   const double scalar = c.query_scalar > 0 ? c.query_scalar : static_cast<double>(c.head_dim);
-  const AttentionOp a{
-      c.num_heads,        c.num_kv_heads, c.head_dim, window, 1.0f / std::sqrt(static_cast<float>(scalar)),
-      static_cast<int>(i)};
+  const AttentionOp a{c.num_heads,
+                      c.num_kv_heads,
+                      c.head_dim,
+                      window,
+                      style.qk_scale * style.qk_scale / std::sqrt(static_cast<float>(scalar)),
+                      static_cast<int>(i)};
   const ValueId b_o = style.out_bias ? bias(ours + "o_bias", {{theirs + "o_proj.bias", 0, width}}) : kNone;
-  return linear(g, graph::attention(g, qkv, a), matrix(ours + "o", query, {{theirs + "o_proj.weight", 0, width}}, std),
-                b_o);
+  return linear(
+      g, graph::attention(g, qkv, a),
+      matrix(ours + "o", query, {{theirs + "o_proj.weight", 0, width}}, style.out_std < 0 ? std : style.out_std), b_o);
 }
 
 ValueId Decoder::gated_mlp(ValueId x, int64_t i, bool fused) {
@@ -189,14 +194,15 @@ ValueId Decoder::gated_mlp(ValueId x, int64_t i, bool fused) {
                 b_down);
 }
 
-ValueId Decoder::mlp(ValueId x, int64_t i, ActKind kind) {
+ValueId Decoder::mlp(ValueId x, int64_t i, ActKind kind, float up_std, float down_std) {
   const std::string ours = fmt::format("layers.{}.", i), theirs = fmt::format("model.layers.{}.mlp.", i);
   const int64_t ffn = c.intermediate_size;
-  const ValueId up = linear(g, x, matrix(ours + "up", width, {{theirs + "fc1.weight", 0, ffn}}, std));
-  return linear(g, act(g, up, kind), matrix(ours + "down", ffn, {{theirs + "fc2.weight", 0, width}}, std));
+  const ValueId w_up = matrix(ours + "up", width, {{theirs + "fc1.weight", 0, ffn}}, up_std < 0 ? std : up_std);
+  const ValueId y = act(g, linear(g, x, w_up), kind);
+  return linear(g, y, matrix(ours + "down", ffn, {{theirs + "fc2.weight", 0, width}}, down_std < 0 ? std : down_std));
 }
 
-void Decoder::finish(Stream& s, const std::string& norm) { finish(rms_norm(s, "norm", norm), table_); }
+void Decoder::finish(Stream& s, const std::string& norm) { finish(rms_norm(s, "norm", norm), table); }
 
 Graph llama_like(const formats::ModelConfig& c, const BuildOptions& options, const AttentionStyle& style) {
   Decoder d(c, options);

@@ -17,7 +17,10 @@ enum class QkNorm : uint8_t {
 struct AttentionStyle {
   bool qkv_bias = false, out_bias = false;
   QkNorm norm = QkNorm::kNone;
-  bool fused = false;  // q, k and v stand in one matrix of the checkpoint, qkv_proj (Phi-3)
+  bool fused = false;            // q, k and v stand in one matrix of the checkpoint, qkv_proj (Phi-3)
+  float qk_scale = 1;            // of queries and of keys, behind their norm
+  float std = -1, out_std = -1;  // of random initialisation, where it is not the configuration's
+  std::function<graph::ValueId(graph::ValueId qkv)> values;  // what the products' values become before attention
 };
 
 // The residual stream: `branch` is what the last block adds to `h`, which the next norm does.
@@ -42,6 +45,9 @@ class Decoder {
   graph::ValueId ones(const std::string& ours, int64_t n);  // in a norm weight's place
   graph::ValueId bias(const std::string& ours, std::vector<graph::Segment> segments);
 
+  graph::ValueId table = graph::kNone;  // of embed()
+  graph::Param& param(graph::ValueId v) { return g.params[static_cast<size_t>(g.value(v).param)]; }
+
   // Below, `ours` and `theirs` begin a block's names: "layers.3." and "model.layers.3.".
 
   // The embedding of the tokens; the rotary tables are made. Also refuses what the blocks below do not compute.
@@ -54,15 +60,14 @@ class Decoder {
   graph::ValueId attention(graph::ValueId x, int64_t i, const AttentionStyle& style);
   // down(f(gate x) ∘ up x), f as the configuration says. `fused`: gate and up stand in one matrix, gate_up_proj.
   graph::ValueId gated_mlp(graph::ValueId x, int64_t i, bool fused = false);
-  // down(f(up x)) with modules fc1 and fc2.
-  graph::ValueId mlp(graph::ValueId x, int64_t i, graph::ActKind kind);
+  // down(f(up x)) with modules fc1 and fc2; standard deviations of random initialisation as in AttentionStyle.
+  graph::ValueId mlp(graph::ValueId x, int64_t i, graph::ActKind kind, float up_std = -1, float down_std = -1);
   // The last norm, named as in the checkpoint, and the head.
   void finish(Stream& s, const std::string& norm = "model.norm");
   // Appends the head for the purpose, over the output matrix (the embedding where they are tied).
   void finish(graph::ValueId h, graph::ValueId embedding);
 
  private:
-  graph::ValueId table_ = graph::kNone;
   int64_t rope_ = 0, sliding_rope_ = 0;  // tables
 };
 
@@ -78,6 +83,7 @@ graph::Graph olmo2(const formats::ModelConfig& config, const BuildOptions& optio
 graph::Graph phi3(const formats::ModelConfig& config, const BuildOptions& options);
 graph::Graph gemma3(const formats::ModelConfig& config, const BuildOptions& options);
 graph::Graph nanochat(const formats::ModelConfig& config, const BuildOptions& options);
+graph::Graph nanochat_v2(const formats::ModelConfig& config, const BuildOptions& options);
 graph::Graph gpt2(const formats::ModelConfig& config, const BuildOptions& options);
 graph::Graph bert(const formats::ModelConfig& config, const BuildOptions& options);
 

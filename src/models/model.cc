@@ -14,10 +14,12 @@ struct Builder {
   std::string_view model_type;
   graph::Graph (*build)(const formats::ModelConfig&, const BuildOptions&);
 };
-constexpr Builder kBuilders[] = {{"llama", llama}, {"mistral", mistral},    {"qwen2", qwen2},
-                                 {"qwen3", qwen3}, {"instella", instella},  {"olmo2", olmo2},
-                                 {"phi3", phi3},   {"gemma3_text", gemma3}, {"nanochat", nanochat},
-                                 {"gpt2", gpt2},   {"bert", bert}};
+constexpr Builder kBuilders[] = {{"llama", llama},       {"mistral", mistral},
+                                 {"qwen2", qwen2},       {"qwen3", qwen3},
+                                 {"instella", instella}, {"olmo2", olmo2},
+                                 {"phi3", phi3},         {"gemma3_text", gemma3},
+                                 {"nanochat", nanochat}, {"nanochat_v2", nanochat_v2},
+                                 {"gpt2", gpt2},         {"bert", bert}};
 
 graph::Graph forward(const formats::ModelConfig& c, const BuildOptions& o) {
   std::string known;

@@ -144,7 +144,11 @@ const void* Lowering::packed_weight(ValueId v, bool dx) {
 const int32_t* Lowering::ids_of(RowOf row) {
   if (row == RowOf::kFirst)
     return static_cast<const int32_t*>(place({buffer(Source::kZeros, -1, 4 * most_[Dim::kTokens]), 0}));
-  return in<int32_t>(row == RowOf::kId ? Source::kIds : Source::kPositions);
+  if (row == RowOf::kPrevious && ops_.device())
+    fail_missing("the {} backend does not run models that look at the token before: use the CPU", ops_.name());
+  return in<int32_t>(row == RowOf::kId         ? Source::kIds
+                     : row == RowOf::kPrevious ? Source::kPrevious
+                                               : Source::kPositions);
 }
 
 int Lowering::choose(const Gemm& g) { return choose(kernels::gemm_key(g), g, gemm_names_, gemm_memory_); }
@@ -365,6 +369,80 @@ void Lowering::lower(const ActGradOp& a) {
 void Lowering::lower(const AddOp&) { emit(kernels::Add{mat(op_->in[0]), mat(op_->in[1]), mat(op_->out[0])}); }
 
 void Lowering::lower(const ScaleOp& a) { emit(kernels::Copy{mat(op_->in[0]), mat(op_->out[0]), a.by}); }
+
+void Lowering::lower(const MixOp& a) {
+  if (ops_.device()) fail_missing("the {} backend does not mix residual streams (nanochat): use the CPU", ops_.name());
+  kernels::Mix m;
+  m.x = mat(op_->in[0]);
+  m.z = mat(op_->in[1]);
+  m.y = mat(op_->out[0]);
+  m.b = element(op_->in[2], a.b);
+  if (op_->in.size() > 3) m.a = element(op_->in[3], a.a);
+  m.wtype = g_.value(op_->in[2]).type;
+  m.sign = a.sign;
+  emit(m);
+}
+
+void Lowering::lower(const MixGradOp& a) {
+  kernels::MixGrad m;
+  m.dy = mat(op_->in[0]);
+  m.x = mat(op_->in[1]);
+  m.z = mat(op_->in[2]);
+  m.dz = mat(op_->out[0]);
+  m.b = element(op_->in[3], a.of.b);
+  if (op_->in.size() > 4) {
+    m.a = element(op_->in[4], a.of.a);
+    m.dx = mat(op_->out[1]);
+  }
+  m.wtype = g_.value(op_->in[3]).type;
+  m.sign = a.of.sign;
+  if (op_->param != kNone) m.db = in<float>(Source::kGrad, op_->param, 4 * a.of.b);
+  if (a.a != kNone) m.da = in<float>(Source::kGrad, a.a, 4 * a.of.a);
+  emit(m, 1);  // an element has this one use
+}
+
+const void* Lowering::element(ValueId vector, int64_t i) {
+  const Value& v = g_.value(vector);
+  return in(Source::kWeight, v.param, i * static_cast<int64_t>(size_of(v.type)));
+}
+
+void Lowering::lower(const GateOp& a) {
+  if (ops_.device()) fail_missing("the {} backend has no gated additions (nanochat): use the CPU", ops_.name());
+  kernels::Gate c;
+  c.x = mat(op_->in[0]);
+  c.s = mat(op_->in[1]);
+  c.w = mat(op_->in[2]);
+  c.u = mat(op_->in[3]);
+  c.y = mat(op_->out[0]);
+  if (op_->in.size() > 4) {
+    c.lambda = at(op_->in[4]);
+    c.wtype = g_.value(op_->in[4]).type;
+  }
+  c.col = a.col;
+  c.by = a.by;
+  if (a.inside) c.positions = in<int32_t>(Source::kPositions);
+  emit(c);
+}
+
+void Lowering::lower(const GateGradOp& a) {
+  kernels::GateGrad c;
+  c.dy = mat(op_->in[0]);
+  c.s = mat(op_->in[1]);
+  c.w = mat(op_->in[2]);
+  c.u = mat(op_->in[3]);
+  c.ds = mat(op_->out[0]);
+  c.du = mat(op_->out[1]);
+  if (op_->in.size() > 4) {
+    c.lambda = at(op_->in[4]);
+    c.wtype = g_.value(op_->in[4]).type;
+  }
+  c.col = a.of.col;
+  c.by = a.of.by;
+  if (a.of.inside) c.positions = in<int32_t>(Source::kPositions);
+  if (op_->param != kNone) c.dw = grad(op_->param);
+  if (a.lambda != kNone) c.dlambda = grad(a.lambda);
+  emit(c, 1);  // the gate's weights have this one use
+}
 
 void Lowering::lower(const RoundOp& a) {
   if (ops_.device() != nullptr)

@@ -45,6 +45,7 @@ class Lowering {
   float* grad(ParamId p) { return in<float>(Source::kGrad, p); }
   float* scale(ValueId weight) { return in<float>(Source::kScale, g_.value(weight).param); }
   const float* rope(Source source, int64_t table);  // the graph's table that begins there
+  const void* element(ValueId vector, int64_t i);   // of a parameter
   const int32_t* ids_of(graph::RowOf row);
 
   // ---- calls ----
@@ -104,6 +105,10 @@ class Lowering {
   void lower(const graph::ActGradOp&);
   void lower(const graph::AddOp&);
   void lower(const graph::ScaleOp&);
+  void lower(const graph::MixOp&);
+  void lower(const graph::MixGradOp&);
+  void lower(const graph::GateOp&);
+  void lower(const graph::GateGradOp&);
   void lower(const graph::QkvNormOp&);
   void lower(const graph::QkvNormGradOp&);
   void lower(const graph::RoundOp&);

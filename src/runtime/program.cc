@@ -140,6 +140,8 @@ void* Program::base_of(const BufferSpec& b) const {
       return of(batch.ids);
     case Source::kPositions:
       return of(batch.positions);
+    case Source::kPrevious:
+      return of(batch.previous ? batch.previous : previous_.data());
     case Source::kDocuments:
       return of(batch.cu_seqlens);
     case Source::kHostDocuments:
@@ -201,6 +203,12 @@ void* Program::address(Ref r) const {
 // What this batch decides.
 void Program::begin(const Batch& given) {
   const StagedBatch& b = staging_->take(given);
+  const auto previous = [](const BufferSpec& s) { return s.source == Source::kPrevious; };
+  if (!b.previous && std::any_of(spec_.buffers.begin(), spec_.buffers.end(), previous)) {
+    MXT_ASSERT(b.cache == nullptr);  // there the row before need not be the token before
+    previous_.resize(static_cast<size_t>(b.tokens));
+    for (int64_t t = 0; t < b.tokens; ++t) previous_[static_cast<size_t>(t)] = b.ids[b.positions[t] > 0 ? t - 1 : t];
+  }
   for (size_t id = 0; id < spec_.buffers.size(); ++id)
     if (spec_.buffers[id].source != Source::kWindow) set_buffer(static_cast<BufferId>(id), base_of(spec_.buffers[id]));
   set_rows(Dim::kTokens, b.tokens);

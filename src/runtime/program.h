@@ -31,6 +31,7 @@ struct Batch {
   int64_t tokens = 0;
   const int32_t* ids = nullptr;         // [tokens]
   const int32_t* positions = nullptr;   // [tokens], counted from each document's start
+  const int32_t* previous = nullptr;    // [tokens], the id before each in its document; null: in the row before it
   const int32_t* cu_seqlens = nullptr;  // [documents + 1]
   int64_t documents = 0;
   // Training and scoring: targets[t] is the token that position t must predict, −100 where none; weights may be null
@@ -148,6 +149,7 @@ class Program {
   int64_t tokens_ = 0;
   mutable std::vector<float> nll_host_;
   mutable bool nll_fetched_ = false;
+  std::vector<int32_t> previous_;  // Batch::previous, where the batch does not give it
   bool poison_ = false;
   size_t poisoned_ = 0;  // operations whose dead buffers are filled
   Watch watch_;

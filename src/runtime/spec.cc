@@ -174,14 +174,14 @@ std::string when_text(uint8_t when) {
 }  // namespace
 
 std::string_view name_of(Source s) {
-  static constexpr std::string_view kNames[] = {"arena",       "head",          "zeros",          "cos",
-                                                "sin",         "weight",        "grad",           "scale",
-                                                "transposed",  "joined",        "packed",         "packed_dx",
-                                                "ids",         "positions",     "documents",      "host_documents",
-                                                "target_rows", "target_labels", "target_weights", "logit_rows",
-                                                "logits",      "hidden",        "pooled",         "queries",
-                                                "context",     "tables",        "slots",          "keys",
-                                                "values",      "window"};
+  static constexpr std::string_view kNames[] = {
+      "arena",      "head",           "zeros",       "cos",           "sin",
+      "weight",     "grad",           "scale",       "transposed",    "joined",
+      "packed",     "packed_dx",      "ids",         "positions",     "previous",
+      "documents",  "host_documents", "target_rows", "target_labels", "target_weights",
+      "logit_rows", "logits",         "hidden",      "pooled",        "queries",
+      "context",    "tables",         "slots",       "keys",          "values",
+      "window"};
   static_assert(std::size(kNames) == static_cast<size_t>(Source::kWindow) + 1);
   return kNames[static_cast<size_t>(s)];
 }

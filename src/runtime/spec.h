@@ -37,6 +37,7 @@ enum class Source : uint8_t {
   // of the batch, staged where the kernels read it
   kIds,
   kPositions,
+  kPrevious,       // the token before each in its document; its own id where there is none
   kDocuments,      // offsets of documents
   kHostDocuments,  // the same where the host reads them
   kTargetRows,

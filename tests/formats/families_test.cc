@@ -6,6 +6,7 @@
 #include "formats/family.h"
 #include "formats/gguf_hf.h"
 #include "formats/helpers.h"
+#include "formats/nanochat.h"
 #include "formats/weight_source.h"
 
 namespace mxt::formats {
@@ -130,6 +131,28 @@ TEST(Families, Gemma3ReadsBothSpellingsOfItsRotaryBases) {
                  "attn_logit_softcapping");
   expect_refused([] { parse(R"({"model_type":"gemma3_text","use_bidirectional_attention":true})"); }, Exit::kMissing,
                  "use_bidirectional_attention");
+}
+
+TEST(Families, NanochatOf2026StatesItsParts) {
+  const ModelConfig c = parse(R"({"model_type":"nanochat_v2","num_hidden_layers":8})");
+  EXPECT_EQ(c.intermediate_size, 4 * 768);
+  EXPECT_EQ(c.rope_theta, 100000);
+  EXPECT_EQ(c.norm_eps, 1.1920929e-07);
+  EXPECT_FALSE(c.tie_embeddings);
+  // SSSL over 2,048 positions: 512 tokens back, 513 with its own; the last layer sees everything.
+  for (size_t i = 0; i < 8; ++i) EXPECT_EQ(c.layers[i].window, i % 4 == 3 ? 0 : 513) << i;
+  EXPECT_TRUE(nanochat_parts(c).smear);
+  EXPECT_EQ(nanochat_parts(c).qk_scale, 1.2);
+  const ModelConfig less = parse(R"({"model_type":"nanochat_v2","num_hidden_layers":3,"window_pattern":"S",
+    "short_window":100,"smear":false,"backout":false,"qk_scale":1.0})");
+  EXPECT_EQ(less.layers[0].window, 101);
+  EXPECT_EQ(less.layers[2].window, 0);
+  EXPECT_FALSE(nanochat_parts(less).smear || nanochat_parts(less).backout);
+  EXPECT_TRUE(nanochat_parts(less).value_embeddings);
+  expect_refused([] { parse(R"({"model_type":"nanochat_v2","window_pattern":"SXL"})"); }, Exit::kBadInput, "SXL");
+  expect_refused([] { parse(R"({"model_type":"nanochat_v2","smear":1})"); }, Exit::kBadInput, "true or false");
+  expect_refused([] { parse(R"({"model_type":"nanochat_v2","hidden_size":16,"num_attention_heads":2})"); },
+                 Exit::kBadInput, "24 of 16 channels");
 }
 
 TEST(Families, LongRopeListsOneDivisorForEachRotatedPair) {

@@ -2,6 +2,7 @@
 import torch
 from transformers import (AutoConfig, Gemma3ForCausalLM, Gemma3TextConfig, LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM, NanoChatConfig, NanoChatForCausalLM,
                           Olmo2Config, Olmo2ForCausalLM, Phi3Config, Phi3ForCausalLM, Qwen2Config, Qwen2ForCausalLM)
+import nanochat
 from transformers.models.olmo2.modeling_olmo2 import Olmo2Attention
 
 
@@ -54,3 +55,5 @@ CASES = {
 }
 TARGETS = {"phi3": ["qkv_proj", "o_proj", "gate_up_proj", "down_proj"], "nanochat": ["q_proj", "k_proj", "v_proj", "o_proj", "fc1", "fc2"]}
 TARGETS["phi3_longrope"] = TARGETS["phi3"]
+CASES |= nanochat.CASES
+TARGETS |= nanochat.TARGETS

@@ -43,6 +43,10 @@ class CpuOps final : public Ops, public OwnMemory {
   void act(const Act& c) override { check(c), cpu::act(c), hold(c.y, c.held); }
   void act_grad(const ActGrad& c) override { check(c), cpu::act_grad(c); }
   void add(const Add& c) override { check(c), cpu::add(c); }
+  void mix(const Mix& c) override { check(c), cpu::mix(c); }
+  void mix_grad(const MixGrad& c) override { check(c), cpu::mix_grad(c); }
+  void gate(const Gate& c) override { check(c), cpu::gate(c); }
+  void gate_grad(const GateGrad& c) override { check(c), cpu::gate_grad(c); }
   void bias_grad(const BiasGrad& c) override { check(c), cpu::bias_grad(c); }
   void dropout(const Dropout& c) override { check(c), cpu::dropout(c); }
   void cross_entropy(const CrossEntropy& c) override { check(c), cpu::cross_entropy(c); }

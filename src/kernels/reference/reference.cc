@@ -28,6 +28,10 @@ class ReferenceOps final : public Ops {
   void act(const Act& c) override { check(c), reference::act(c), hold(c.y, c.held); }
   void act_grad(const ActGrad& c) override { check(c), reference::act_grad(c); }
   void add(const Add& c) override { check(c), reference::add(c); }
+  void mix(const Mix& c) override { check(c), reference::mix(c); }
+  void mix_grad(const MixGrad& c) override { check(c), reference::mix_grad(c); }
+  void gate(const Gate& c) override { check(c), reference::gate(c); }
+  void gate_grad(const GateGrad& c) override { check(c), reference::gate_grad(c); }
   void bias_grad(const BiasGrad& c) override { check(c), reference::bias_grad(c); }
   void dropout(const Dropout& c) override { check(c), reference::dropout(c); }
   void cross_entropy(const CrossEntropy& c) override { check(c), reference::cross_entropy(c); }

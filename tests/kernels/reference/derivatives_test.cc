@@ -137,6 +137,58 @@ TEST(Derivative, Activations) {
   }
 }
 
+TEST(Derivative, MixedStreamsAndTheirScalars) {
+  std::vector<double> x = normals(3 * 4, 1), z = normals(3 * 4, 2), dy = normals(3 * 4, 3), y(x.size());
+  std::vector<double> dx(x.size()), dz(z.size()), a{1.2}, b{0.3};
+  auto common = [&](auto& m) {
+    m.x = mat(x, 3), m.z = mat(z, 3), m.a = a.data(), m.b = b.data(), m.wtype = DType::kF64, m.sign = -1;
+  };
+  auto loss = [&] {
+    Mix m;
+    common(m);
+    m.y = mat(y, 3);
+    reference::mix(m);
+    return dot(y, dy);
+  };
+  std::vector<float> da(1), db(1);
+  MixGrad g;
+  common(g);
+  g.dy = mat(dy, 3), g.dx = mat(dx, 3), g.dz = mat(dz, 3), g.da = da.data(), g.db = db.data(), g.accumulate = false;
+  reference::mix_grad(g);
+  expect_gradient("dx", x, dx, loss);
+  expect_gradient("dz", z, dz, loss);
+  expect_gradient("da", a, {static_cast<double>(da[0])}, loss);
+  expect_gradient("db", b, {static_cast<double>(db[0])}, loss);
+}
+
+TEST(Derivative, GatesAndWhatTheyLetThrough) {
+  const std::vector<int32_t> positions{0, 1, 2};
+  std::vector<double> x = normals(3 * 8, 1), s = normals(3 * 5, 2), w = normals(2 * 3, 3), u = normals(3 * 4, 4),
+                      l{0.7};
+  std::vector<double> dy = normals(3 * 8, 5), y(x.size()), ds(s.size()), du(u.size());
+  auto common = [&](auto& c) {
+    c.s = mat(s, 3), c.w = mat(w, 2), c.u = mat(u, 3), c.lambda = l.data(), c.wtype = DType::kF64;
+    c.col = 3, c.by = 3, c.positions = positions.data();
+  };
+  auto loss = [&] {
+    Gate c;
+    common(c);
+    c.x = mat(x, 3), c.y = mat(y, 3);
+    reference::gate(c);
+    return dot(y, dy);
+  };
+  std::vector<float> dw(w.size()), dl(1);
+  GateGrad g;
+  common(g);
+  g.dy = mat(dy, 3), g.ds = mat(ds, 3), g.du = mat(du, 3), g.dw = dw.data(), g.dlambda = dl.data(),
+  g.accumulate = false;
+  reference::gate_grad(g);
+  expect_gradient("ds", s, ds, loss);
+  expect_gradient("du", u, du, loss);
+  expect_gradient("dw", w, std::vector<double>(dw.begin(), dw.end()), loss);
+  expect_gradient("dlambda", l, {static_cast<double>(dl[0])}, loss);
+}
+
 TEST(Derivative, CrossEntropyWithWeightsAndSoftcap) {
   const std::vector<int32_t> labels{2, -100, 0};
   const std::vector<float> weights{0.5f, 3.0f, 2.0f};
