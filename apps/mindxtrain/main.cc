@@ -59,6 +59,7 @@ int run(int argc, char** argv) {
   add_receipt(app);
   add_runs(app);
   add_cid(app);
+  add_publish(app);
   add_key(app);
   add_doctor(app);
   app.add_subcommand("version", "what this binary is")->callback([] { std::printf("mindxtrain %s\n", kVersion); });

@@ -1,7 +1,27 @@
 #include "pipeline.h"
+#include "publish.h"
 #include "verbs.h"
 
 namespace mxt::app {
+namespace {
+
+// False where it was interrupted.
+bool run_stages(const Pipeline::Options& o) {
+  Pipeline p(o);
+  p.plan();
+  p.prepare();
+  p.evaluate(false);
+  if (!p.harness(false) || !p.train()) return false;
+  p.evaluate(true);
+  if (!p.harness(true)) return false;
+  p.quantize();
+  p.manifest();
+  p.summary();
+  p.require_gate();
+  return true;
+}
+
+}  // namespace
 
 // The whole chain. Run again on the same folder it keeps what is finished and goes on with the rest.
 void add_run(CLI::App& app) {
@@ -13,25 +33,14 @@ void add_run(CLI::App& app) {
   c->add_option("--out", o->out, "the run's folder")->required();
   c->add_option("--plan", o->plan_path, "AutotunePlan to replay (none: made now)");
   c->add_option("--threads", o->threads, "threads (default: OMP_NUM_THREADS, else all cores)");
-  c->callback([o] {
+  auto send = std::make_shared<bool>(false);
+  c->add_flag("--publish", *send, "then send it to the destinations of the recipe's publish section");
+  c->callback([o, send] {
     o->resume = true;
-    Pipeline p(*o);
-    p.plan();
-    p.prepare();
-    p.evaluate(false);
-    if (!p.harness(false) || !p.train()) {
+    if (!run_stages(*o))
       g_exit = 4;
-      return;
-    }
-    p.evaluate(true);
-    if (!p.harness(true)) {
-      g_exit = 4;
-      return;
-    }
-    p.quantize();
-    p.manifest();
-    p.summary();
-    p.require_gate();
+    else if (*send)
+      publish_run({.run = o->out});
   });
 }
 

@@ -46,9 +46,16 @@ TEST(Fields, PresentSectionTakesItsDefaults) {
   EXPECT_EQ(r.serve->backend, ServeBackend::kNative);
   EXPECT_EQ(r.serve->port, 8000);
   EXPECT_TRUE(r.publish->enabled);
-  EXPECT_EQ(r.publish->billing.x402.price_per_1k_tokens, 0.0002);
-  EXPECT_EQ(r.publish->lighthouse.api_key_env, "LIGHTHOUSE_API_KEY");
+  EXPECT_FALSE(r.publish->hf || r.publish->lighthouse || r.publish->ipfs || r.publish->mindx ||
+               r.publish->agenticplace || r.publish->bankon || r.publish->evm || r.publish->billing);
   expect_refused("eval:\n", "eval", "is empty");
+}
+
+TEST(Fields, ADestinationThatIsWrittenTakesItsDefaults) {
+  const Recipe r = minimal_with("publish: {lighthouse: {}, billing: {}, mindx: {}}\n");
+  EXPECT_EQ(r.publish->lighthouse->api_key_env, "LIGHTHOUSE_API_KEY");
+  EXPECT_EQ(r.publish->billing->x402.price_per_1k_tokens, 0.0002);
+  EXPECT_TRUE(r.publish->mindx && !r.publish->agenticplace);
 }
 
 TEST(Fields, NullTakesTheDerivedDefault) {

@@ -19,6 +19,11 @@ Section declare(const LighthousePublish*) {
 Section declare(const IpfsPublish*) {
   Declaration<IpfsPublish> d("An IPFS node of one's own.");
   d.field("api_url", &IpfsPublish::api_url, "Kubo's RPC address.").non_empty().plus();
+  d.field("profile", &IpfsPublish::profile,
+          "How files are cut and encoded: kubo-v1, unixfs-v1-2025 or unixfs-v0-2015 (`mindxtrain cid`).")
+      .non_empty()
+      .plus();
+  d.field("car", &IpfsPublish::car, "Send blocks (`dag/import`), which a node cannot cut in another way.").plus();
   return d.take();
 }
 
@@ -84,17 +89,17 @@ Section declare(const Billing*) {
 }
 
 Section declare(const Publish*) {
-  Declaration<Publish> d("Where the result is published.");
-  d.field("enabled", &Publish::enabled, "false = off.");
+  Declaration<Publish> d("Where the result is published: only to destinations that are written here.");
+  d.field("enabled", &Publish::enabled, "false = off: `publish` and `run --publish` refuse.");
   d.field("hf", &Publish::hf, "Hugging Face Hub. Absent = not there.");
-  d.field("lighthouse", &Publish::lighthouse, "Lighthouse storage.");
+  d.field("lighthouse", &Publish::lighthouse, "Lighthouse storage. Absent = not there.");
   d.field("ipfs", &Publish::ipfs, "An IPFS node of one's own. Absent = not there.").plus();
-  d.field("mindx", &Publish::mindx, "mindX's register of agents.");
-  d.field("agenticplace", &Publish::agenticplace, "AgenticPlace listing.");
-  d.field("bankon", &Publish::bankon, "BANKON name in ENS.");
+  d.field("mindx", &Publish::mindx, "mindX's register of agents. Absent = not there.");
+  d.field("agenticplace", &Publish::agenticplace, "AgenticPlace listing. Absent = not there.");
+  d.field("bankon", &Publish::bankon, "BANKON name in ENS. Absent = not there.");
   d.field("evm", &Publish::evm, "Contracts on one EVM chain. Absent = not there.").plus();
   d.field("algorand", &Publish::algorand, "Algorand ASA. Absent = not there.").plus();
-  d.field("billing", &Publish::billing, "Payment.");
+  d.field("billing", &Publish::billing, "Payment for what `serve` answers. Absent = free.");
   return d.take();
 }
 

@@ -1,4 +1,4 @@
-// Section `publish`. The section absent = the stage is off.
+// Section `publish`. The section absent = the stage is off; a destination absent = nothing is sent there.
 #pragma once
 
 #include <cstdint>
@@ -18,6 +18,8 @@ struct LighthousePublish {
 };
 struct IpfsPublish {
   std::string api_url = "http://127.0.0.1:5001";  // Kubo's API
+  std::string profile = "kubo-v1";                // how files are cut: publish/ipfs/profile.h
+  bool car = false;                               // blocks are sent instead of files
 };
 struct MindxPublish {
   std::string api_url = "https://mindx.pythai.net/v1/agents";
@@ -56,14 +58,14 @@ struct Billing {
 struct Publish {
   bool enabled = true;
   std::optional<HfPublish> hf;
-  LighthousePublish lighthouse;
+  std::optional<LighthousePublish> lighthouse;
   std::optional<IpfsPublish> ipfs;
-  MindxPublish mindx;
-  AgenticPlacePublish agenticplace;
-  BankonPublish bankon;
+  std::optional<MindxPublish> mindx;
+  std::optional<AgenticPlacePublish> agenticplace;
+  std::optional<BankonPublish> bankon;
   std::optional<EvmPublish> evm;
   std::optional<AlgorandPublish> algorand;
-  Billing billing;
+  std::optional<Billing> billing;
 };
 
 }  // namespace mxt::config

@@ -1,0 +1,79 @@
+#include "publish.h"
+
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "base/files.h"
+#include "base/json.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "model_files.h"
+#include "publish/steps.h"
+#include "verbs.h"
+
+namespace mxt::app {
+namespace {
+
+publish::Surroundings surroundings() {
+  publish::Surroundings s;
+  s.variable = [](const std::string& name) { return environment(name.c_str()); };
+  s.hub = hub_settings();
+  s.http.proxy = s.hub.proxy;
+  s.http.no_proxy = s.hub.no_proxy;
+  s.http.cancel = &g_stop;
+  s.stop = &g_stop;
+  return s;
+}
+
+const char* word(publish::StepOutcome::State s) {
+  using State = publish::StepOutcome::State;
+  return s == State::kDone ? "done" : s == State::kKept ? "kept" : "would";
+}
+
+void print(const publish::StepOutcome& o) {
+  std::printf("%s: %s: %s\n", o.name.c_str(), word(o.state), printable(o.target).c_str());
+  for (const auto& [key, value] : o.result.items()) {
+    if (value.is_array())
+      std::printf("  %s %zu\n", key.c_str(), value.size());
+    else if (!(value.is_string() && value.get<std::string>().find('\n') != std::string::npos))
+      std::printf("  %s %s\n", key.c_str(),
+                  printable(value.is_string() ? value.get<std::string>() : value.dump()).c_str());
+  }
+  std::fflush(stdout);
+}
+
+}  // namespace
+
+void publish_run(const PublishOptions& o) {
+  publish::Run run = publish::open_run(o.run);
+  if (!o.config.empty()) {
+    run.recipe.publish = config::load_recipe(o.config).publish;
+    if (!run.recipe.publish) fail_input("{}: has no publish section", o.config);
+  }
+  const publish::Surroundings around = surroundings();
+  OrderedJson all = OrderedJson::array();
+  publish::publish(run, around, o.only, o.dry_run, [&](const publish::StepOutcome& done) {
+    if (!o.json) return print(done);
+    all.push_back({{"step", done.name}, {"state", word(done.state)}, {"target", done.target}, {"result", done.result}});
+  });
+  if (o.json)
+    std::printf("%s\n", OrderedJson{{"run", o.run}, {"manifest", run.manifest_digest}, {"steps", all}}
+                            .dump(2, ' ', false, OrderedJson::error_handler_t::replace)
+                            .c_str());
+}
+
+void add_publish(CLI::App& app) {
+  auto* c = app.add_subcommand("publish",
+                               "send a finished run to the destinations that its recipe writes; again: goes on with "
+                               "what is not done\nexample: mindxtrain publish out/run1 --dry-run");
+  auto o = std::make_shared<PublishOptions>();
+  c->add_option("run", o->run, "the run's folder")->required();
+  c->add_flag("--dry-run", o->dry_run, "say what would be sent; send nothing");
+  c->add_option("--only", o->only, "these steps alone: hf,ipfs,lighthouse …")->delimiter(',');
+  c->add_option("--config", o->config, "take the publish section of this recipe, not of the run's own");
+  c->add_flag("--json", o->json, "machine-readable answer");
+  c->callback([o] { publish_run(*o); });
+}
+
+}  // namespace mxt::app

@@ -1,0 +1,82 @@
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "net/url.h"
+#include "publish/ipfs/steps.h"
+#include "publish/ipfs/upload.h"
+#include "publish/service.h"
+
+namespace mxt::publish {
+namespace {
+
+constexpr const char* kRoot = "run";
+
+class LighthouseStep : public Step {
+ public:
+  LighthouseStep(const config::LighthousePublish& s, const Run& run, const Surroundings& around)
+      : run_(run), key_env_(s.api_key_env), base_(around.variable("LIGHTHOUSE_ENDPOINT")) {
+    if (base_.empty()) base_ = "https://upload.lighthouse.storage";
+    while (base_.ends_with('/')) base_.pop_back();
+    if (!net::parse_url(base_)) fail_input("LIGHTHOUSE_ENDPOINT: \"{}\" is no http or https URL", base_.substr(0, 200));
+  }
+  std::string name() const override { return "lighthouse"; }
+  std::string target() const override { return base_; }
+  void check(const StepContext& c) const override {
+    if (c.around.variable(key_env_).empty())
+      fail_missing("lighthouse: {} is not set: export your Lighthouse API key in it", key_env_);
+  }
+
+  OrderedJson preview(const StepContext& c) const override {
+    OrderedJson cids;
+    for (const DagRoot& r : roots(c)) cids[std::string(r.profile->name)] = r.text();
+    return {{"accepts", cids}, {"files", run_.files.size()}, {"sends", "POST " + url()}};
+  }
+
+  Json run(const StepContext& c) const override {
+    check(c);
+    const auto expected = roots(c);
+    Service lighthouse("Lighthouse at " + base_, c.around.http);
+    FormBody form = folder_form(run_.files, kRoot, false);
+    net::HttpRequest q;
+    q.method = "POST";
+    q.url = url();
+    q.headers = {{"Content-Type", form.content_type}, {"Authorization", "Bearer " + c.around.variable(key_env_)}};
+    q.parts = std::move(form.parts);
+    q.repeatable = true;  // the same bytes are the same content
+    const net::HttpResponse r = lighthouse.send(q);
+    if (r.status == 401 || r.status == 403)
+      fail_input("Lighthouse at {}: refuses the key in {} ({})", base_, key_env_, r.status);
+    if (r.status != 200) lighthouse.refuse(r, q.url);
+    std::string got;
+    for (const std::string_view line : split(r.body, '\n'))  // one object; a node behind it may send one a file
+      if (const Json j = Json::parse(line, nullptr, false); j.is_object() && j.contains("Hash") &&
+                                                            j["Hash"].is_string() &&
+                                                            (got.empty() || j.value("Name", Json()) == Json(kRoot)))
+        got = j["Hash"].get<std::string>();
+    if (got.empty()) fail_input("Lighthouse at {}: its answer names no id", base_);
+    for (const DagRoot& root : expected)
+      if (got == root.text()) return {{"cid", got}, {"profile", root.profile->name}, {"bytes", root.file_bytes}};
+    fail_verify("Lighthouse at {}: says that the run is {}, and it is {} ({}) or {} ({})", base_,
+                printable(got.substr(0, 100)), expected[0].text(), expected[0].profile->name, expected[1].text(),
+                expected[1].profile->name);
+  }
+
+ private:
+  std::string url() const { return base_ + "/api/v0/add?wrap-with-directory=false&cid-version=1"; }
+  std::vector<DagRoot> roots(const StepContext& c) const {
+    return import_tree(run_.files, {&unixfs_profile("kubo-v1"), &unixfs_profile("unixfs-v1-2025")}, {}, c.around.stop);
+  }
+
+  const Run& run_;
+  std::string key_env_, base_;
+};
+
+}  // namespace
+
+std::unique_ptr<Step> lighthouse_step(const config::LighthousePublish& settings, const Run& run,
+                                      const Surroundings& around) {
+  return std::make_unique<LighthouseStep>(settings, run, around);
+}
+
+}  // namespace mxt::publish

@@ -1,0 +1,67 @@
+#include "publish/ipfs/upload.h"
+
+#include "base/error.h"
+#include "base/files.h"
+#include "base/hash.h"
+#include "net/url.h"
+
+namespace mxt::publish {
+namespace {
+
+// In no file but by design: a digest of the names.
+std::string boundary_of(std::string_view seed) { return "mindxtrain-" + blake3_hex(seed).substr(0, 40); }
+
+void add_part(FormBody& form, const std::string& boundary, const std::string& name, const std::string& type,
+              const TreeEntry* entry, uint64_t bytes) {
+  net::BodyPart p;
+  p.text = fmt::format(
+      "{}--{}\r\nContent-Disposition: form-data; name=\"file\"; filename=\"{}\"\r\nContent-Type: {}\r\n\r\n",
+      form.parts.empty() ? "" : "\r\n", boundary, name, type);
+  if (entry && entry->kind == TreeEntry::Kind::kText) {
+    p.text += entry->source;
+  } else if (entry) {
+    p.file = entry->source;
+    p.bytes = bytes;
+  }
+  form.parts.push_back(std::move(p));
+}
+
+FormBody begin(const std::string& boundary) { return {"multipart/form-data; boundary=" + boundary, {}}; }
+
+void end(FormBody& form, const std::string& boundary) {
+  form.parts.push_back({"\r\n--" + boundary + "--\r\n", "", 0, 0});
+}
+
+}  // namespace
+
+FormBody folder_form(const std::vector<TreeEntry>& entries, const std::string& root, bool encode_names) {
+  std::string seed = root;
+  for (const TreeEntry& e : entries) seed += "\n" + e.path;
+  const std::string boundary = boundary_of(seed);
+  FormBody form = begin(boundary);
+  for (const TreeEntry& e : entries) {
+    MXT_ASSERT(e.kind == TreeEntry::Kind::kFile || e.kind == TreeEntry::Kind::kText);
+    const std::string path = root + "/" + e.path;
+    std::string name = net::percent_encode(path);
+    if (!encode_names) {
+      if (path.find_first_of("\"\r\n\\%") != std::string::npos)
+        fail_input("{}: holds a character that this service does not take in a name: rename it", e.path);
+      name = path;
+    }
+    add_part(form, boundary, name, "application/octet-stream", &e,
+             e.kind == TreeEntry::Kind::kFile ? fs::file_size(e.source) : 0);
+  }
+  end(form, boundary);
+  return form;
+}
+
+FormBody file_form(const std::string& file, uint64_t bytes) {
+  const std::string boundary = boundary_of(file);
+  FormBody form = begin(boundary);
+  const TreeEntry e{TreeEntry::Kind::kFile, "", file};
+  add_part(form, boundary, "run.car", "application/vnd.ipld.car", &e, bytes);
+  end(form, boundary);
+  return form;
+}
+
+}  // namespace mxt::publish

@@ -1,0 +1,23 @@
+// What Kubo's /api/v0/add and its likes take: multipart/form-data with one part a file.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "net/http.h"
+#include "publish/ipfs/import.h"
+
+namespace mxt::publish {
+
+struct FormBody {
+  std::string content_type;
+  std::vector<net::BodyPart> parts;
+};
+
+// The files of a folder named `root`. `encode_names`: percent-encoded, as Kubo wants them; else only what would break
+// the header is.
+FormBody folder_form(const std::vector<TreeEntry>& entries, const std::string& root, bool encode_names);
+// One file of `bytes`.
+FormBody file_form(const std::string& file, uint64_t bytes);
+
+}  // namespace mxt::publish

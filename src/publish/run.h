@@ -1,0 +1,29 @@
+// A finished run, verified, and the files of it that are published.
+//
+// Published layout, the same at every place: the checkpoint's files and README.md at the root, so that tools load it as
+// a model; the manifest, its envelope and the rest of the run under provenance/. The dataset is not published.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "base/json.h"
+#include "config/recipe.h"
+#include "publish/ipfs/import.h"
+
+namespace mxt::publish {
+
+struct Run {
+  std::string folder;
+  config::Recipe recipe;  // the run's own
+  Json manifest;
+  std::string manifest_digest;   // BLAKE3 that the manifest states of itself, 64 hex digits
+  std::vector<TreeEntry> files;  // paths in the published layout, sorted
+};
+
+// Errors: kBadInput where there is no run, kVerifyFailed where a byte of it is not what its manifest says: nothing that
+// does not hold is published.
+Run open_run(const std::string& folder);
+
+}  // namespace mxt::publish

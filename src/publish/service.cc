@@ -1,0 +1,60 @@
+#include "publish/service.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "base/text.h"
+
+namespace mxt::publish {
+namespace {
+
+constexpr double kAnswerSeconds = 120;       // for an answer to a small request
+constexpr double kSlowestUpload = 64 << 10;  // bytes a second that an upload is given time for
+constexpr uint64_t kMaxAnswer = 8u << 20;
+
+uint64_t body_bytes(const net::HttpRequest& r) {
+  uint64_t n = r.body.size();
+  for (const net::BodyPart& p : r.parts) n += p.text.size() + p.bytes;
+  return n;
+}
+
+}  // namespace
+
+net::HttpResponse Service::send(net::HttpRequest r) {
+  r.leave_origin = false;
+  r.max_bytes = std::min(r.max_bytes, kMaxAnswer);
+  if (r.total_seconds == 0) r.total_seconds = kAnswerSeconds + static_cast<double>(body_bytes(r)) / kSlowestUpload;
+  try {
+    return http_.send(r);
+  } catch (const Error& e) {
+    if (e.code() == Exit::kInterrupted) throw;
+    fail_input("{}: {}; what was done is kept, the same command goes on", name_, e.what());
+  }
+}
+
+Json Service::json(const net::HttpRequest& request) {
+  const net::HttpResponse r = send(request);
+  if (r.status < 200 || r.status >= 300) refuse(r, request.url);
+  try {
+    return parse_json(r.body, request.url);
+  } catch (const Error& e) {
+    fail_input("{}: its answer is no JSON: {}", name_, e.what());
+  }
+}
+
+void Service::refuse(const net::HttpResponse& r, const std::string& url) const {
+  if (r.status >= 300 && r.status < 400)
+    fail_input("{}: answers {} with a redirect, which is not followed to another host", name_, url);
+  std::string why;
+  if (const Json j = Json::parse(r.body, nullptr, false); j.is_object()) {
+    for (const char* key : {"Message", "message", "error", "errorReason", "detail"})
+      if (why.empty() && j.contains(key) && j[key].is_string()) why = j[key].get<std::string>();
+  } else {
+    why = r.body;
+  }
+  why = printable(std::string_view(why).substr(0, 300));
+  fail_input("{}: answers {} with {}{}", name_, url, r.status, why.empty() ? "" : ": " + why);
+}
+
+}  // namespace mxt::publish

@@ -1,0 +1,29 @@
+// One service that something is published to, over HTTP.
+#pragma once
+
+#include <string>
+
+#include "base/json.h"
+#include "net/http.h"
+
+namespace mxt::publish {
+
+// Its answers are hostile: small, within a time, and never from another host.
+class Service {
+ public:
+  // `name` for messages: "Kubo at http://127.0.0.1:5001".
+  Service(std::string name, const net::HttpOptions& options) : name_(std::move(name)), http_(options) {}
+
+  // Every status is a return value. kBadInput where it cannot be reached, answers without end, or does not end: what
+  // was done is kept, and the same command goes on.
+  net::HttpResponse send(net::HttpRequest request);
+  // The JSON of a 2xx answer, else kBadInput with what the service says of it.
+  Json json(const net::HttpRequest& request);
+  [[noreturn]] void refuse(const net::HttpResponse& r, const std::string& url) const;
+
+ private:
+  std::string name_;
+  net::HttpClient http_;
+};
+
+}  // namespace mxt::publish

@@ -1,0 +1,78 @@
+// What `publish` does, as steps: one for each destination that the recipe writes, in order, each resumable.
+//
+// RUN/publish.json holds their state: {"manifest", "steps": {NAME: {"target", "done", "state" or "result", "error"?,
+// "finished"?}}}. A step that is done is not done again; one that failed goes on from what it had saved. The run's own
+// files are never touched.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "base/json.h"
+#include "base/stop.h"
+#include "net/http.h"
+#include "net/hub.h"
+#include "publish/run.h"
+
+namespace mxt::publish {
+
+// What the caller knows of the machine: values of environment variables ("" = not set) and how to reach the network.
+struct Surroundings {
+  std::function<std::string(const std::string& name)> variable;
+  net::HttpOptions http;
+  net::HubSettings hub;
+  StopFlag stop = nullptr;
+};
+
+class StepContext {
+ public:
+  StepContext(const Run& run, const Surroundings& around, Json& all, std::string name, std::function<void()> write)
+      : run(run), around(around), all_(all), name_(std::move(name)), write_(std::move(write)) {}
+  const Run& run;
+  const Surroundings& around;
+  // What this step saved before it was interrupted, or null.
+  Json state() const;
+  // Keeps that on disk at once: what has been sent, before its answer is waited for.
+  void save(const Json& state) const;
+  // The result of another step that is done, else null.
+  Json result_of(const std::string& step) const;
+
+ private:
+  Json& all_;
+  std::string name_;
+  std::function<void()> write_;
+};
+
+class Step {
+ public:
+  virtual ~Step() = default;
+  virtual std::string name() const = 0;    // as --only and publish.json say it: "hf"
+  virtual std::string target() const = 0;  // where to: state that was made for another target is not used
+  // Before anything is sent anywhere: kMissing names the credential or address that is not there and how to set it.
+  virtual void check(const StepContext& c) const = 0;
+  // What run() would send; sends nothing that changes anything.
+  virtual OrderedJson preview(const StepContext& c) const = 0;
+  // What is to be remembered of it (addresses, ids, CIDs); never a secret. May be called again after any failure and
+  // must not repeat what was done. Errors: kBadInput where the service refuses or is down, kVerifyFailed where a digest
+  // or id that came back is not ours, kMissing.
+  virtual Json run(const StepContext& c) const = 0;
+};
+
+// The steps of a run, in the order in which they are done.
+std::vector<std::unique_ptr<Step>> steps_of(const Run& run, const Surroundings& around);
+
+struct StepOutcome {
+  std::string name, target;
+  enum class State { kDone, kKept, kPreview } state = State::kDone;  // kKept: it was done before
+  OrderedJson result;
+};
+
+// Checks all steps, then does them one after another and stops at the first that fails, its state saved. `only`: names
+// of steps, empty = all. Errors (kBadInput): a name that is none; nothing to publish; another process is at it.
+std::vector<StepOutcome> publish(const Run& run, const Surroundings& around, const std::vector<std::string>& only,
+                                 bool dry_run, const std::function<void(const StepOutcome&)>& progress = {});
+
+}  // namespace mxt::publish
