@@ -32,9 +32,9 @@ class FakeUploadHub {
   std::string token = "secret", head = std::string(40, '0');
   size_t multipart_from = std::string::npos, chunk = 1000;
   std::string upload_id = "one";
-  // Asked before each request is answered; a status other than 0 is the answer. `after`: what was asked for is done
-  // all the same, only its answer is lost.
+  // Asked before each request is answered; a status other than 0 is the answer.
   std::function<int(const ServerRequest&)> refuse;
+  std::string refuse_body = R"({"error":"refused by the test"})";
   std::set<std::string> lose_answer;  // parts of targets: the connection breaks once the request has been done
   std::string wrong_head;             // a path that the tree gives another id
 

@@ -70,6 +70,16 @@ TEST_F(Upload, SendsOnlyWhatChanged) {
   EXPECT_EQ(hub.store().seen().size(), 1u);
 }
 
+TEST_F(Upload, WaitsForWhoIsJustMakingTheRepositoryAndNeedsNoRightToMakeOneThatIsThere) {
+  int left = 2;
+  hub.refuse_body = R"({"error":"another conflicting operation is in progress"})";
+  hub.refuse = [&](const ServerRequest& r) { return r.target == "/api/repos/create" && left-- > 0 ? 409 : 0; };
+  send();
+  expect_published();
+  hub.refuse = [](const ServerRequest& r) { return r.target == "/api/repos/create" ? 403 : 0; };
+  EXPECT_EQ(send().sent, 0u);
+}
+
 TEST_F(Upload, CutsLargeFilesIntoParts) {
   hub.multipart_from = 2000;
   send();

@@ -73,21 +73,24 @@ class Uploader {
     session_.refuse(r, page());
   }
 
+  // Made, or there already: 409 says so, unless it is that somebody else is just making it.
   void ensure_repo() {
-    if (is_there()) return;
     Json body = {{"type", repo_.type == RepoType::kModel ? "model" : "dataset"}};
     const size_t slash = repo_.id.find('/');
     body["name"] = slash == std::string::npos ? repo_.id : repo_.id.substr(slash + 1);
     if (slash != std::string::npos) body["organization"] = repo_.id.substr(0, slash);
     body["visibility"] = settings_.is_private ? "private" : "public";
     HttpResponse r;
-    for (int tries = 0; tries < 5; ++tries) {  // "another conflicting operation is in progress" is a 409 too
+    for (int tries = 0; tries < 5; ++tries) {
       r = session_.post_json(session_.base() + "/api/repos/create", body, true);
       if (r.status / 100 == 2) return say("made " + page());
       if (r.status != 409) break;
-      if (is_there()) return;
+      const std::string* said = r.header("X-Error-Message");
+      if ((r.body + (said ? *said : "")).find("conflicting operation") == std::string::npos) return;
       session_.wait(0.5 * (1 << tries));
     }
+    // A token that may write to this repository need not be one that may make repositories.
+    if ((r.status == 401 || r.status == 402 || r.status == 403) && is_there()) return;
     session_.refuse(r, page());
   }
 
