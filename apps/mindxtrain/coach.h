@@ -37,6 +37,8 @@ class CoachDesk final : public serve::Coach {
   std::string run_row(const std::string& key, int64_t row) override;
   std::string run_manifest(const std::string& key) override;
   std::string run_log(const std::string& key) override;
+  std::string note_run(const std::string& key, const std::string& change) override;
+  std::string remove_run(const std::string& key) override;
   std::string compare(const std::string& a, const std::string& b) override;
   std::pair<std::vector<std::string>, bool> events(const std::string& key, size_t line) override;
   std::string verify(const std::string& manifest) override;
@@ -51,6 +53,7 @@ class CoachDesk final : public serve::Coach {
     std::string key, folder;
     std::optional<registry::JobRow> job;
     std::optional<registry::Run> run;
+    registry::Note note;
     std::string state() const;  // queued running cancelling finished cancelled stopped failed interrupted
     bool over() const;
   };

@@ -20,7 +20,7 @@
 namespace mxt::app {
 namespace {
 
-constexpr size_t kLogBytes = 64 << 10, kMaxManifest = 4 << 20;
+constexpr size_t kLogBytes = 64 << 10, kMaxManifest = 4 << 20, kMaxName = 200, kMaxTags = 20;
 
 std::string text_of(const OrderedJson& j) { return j.dump(-1, ' ', false, OrderedJson::error_handler_t::replace); }
 
@@ -81,15 +81,19 @@ std::vector<CoachDesk::Found> CoachDesk::all() {
     for (auto& job : jobs_->rows()) {
       const std::string folder = jobs_->folder() + "/" + job.id + "/run";
       by_folder[folder] = out.size();
-      out.push_back({job.id, folder, std::move(job), {}});
+      out.push_back({job.id, folder, std::move(job), {}, {}});
     }
-  for (auto& run : registry::Registry::open(registry_path_).list(500)) {
+  const auto registry = registry::Registry::open(registry_path_);
+  for (auto& run : registry.list()) {
     if (const auto it = by_folder.find(run.folder); it != by_folder.end()) {
       if (!out[it->second].run) out[it->second].run = std::move(run);
       continue;
     }
-    out.push_back({std::to_string(run.id), run.folder, {}, std::move(run)});
+    out.push_back({std::to_string(run.id), run.folder, {}, std::move(run), {}});
   }
+  const auto notes = registry.notes();
+  for (Found& f : out)
+    if (const auto n = notes.find(f.folder); n != notes.end()) f.note = n->second;
   auto when = [](const Found& f) { return f.job ? utc(f.job->created) : f.run->started; };
   std::stable_sort(out.begin(), out.end(), [&](const Found& a, const Found& b) { return when(a) > when(b); });
   return out;
@@ -103,7 +107,9 @@ CoachDesk::Found CoachDesk::find(const std::string& key) {
 
 OrderedJson CoachDesk::summary(const Found& f) const {
   OrderedJson j{{"key", f.key}, {"job", f.job.has_value()}, {"state", f.state()}};
-  j["name"] = f.job ? f.job->name : f.run->run_name;
+  j["name"] = !f.note.name.empty() ? f.note.name : f.job ? f.job->name : f.run->run_name;
+  j["tags"] = f.note.tags;
+  j["archived"] = f.note.archived;
   j["project"] = f.run ? f.run->project : "";
   j["created"] = f.job ? utc(f.job->created) : f.run->started;
   j["started"] = f.job ? utc(f.job->started) : f.run->started;
@@ -149,6 +155,49 @@ std::string CoachDesk::run(const std::string& key) {
     j["message"] = log.substr(log.rfind('\n') + 1);
   }
   return text_of(j);
+}
+
+std::string CoachDesk::note_run(const std::string& key, const std::string& change) {
+  const OrderedJson body = parse_ordered_json(change, "request");
+  if (!body.is_object()) serve::refuse("", "the request body must be a JSON object");
+  Found f = find(key);
+  auto text = [](const OrderedJson& v, const char* field) {
+    const std::string s = v.is_string() ? std::string(trim(v.get<std::string>())) : "";
+    if (!v.is_string() || s.size() > kMaxName || printable(s) != s)
+      serve::refuse(field, "{} must be a text of at most {} bytes", field, kMaxName);
+    return s;
+  };
+  for (const auto& [field, v] : body.items()) {
+    if (field == "name") {
+      f.note.name = text(v, "name");
+    } else if (field == "tags") {
+      if (!v.is_array() || v.size() > kMaxTags)
+        serve::refuse("tags", "tags must be a list of at most {} texts", kMaxTags);
+      f.note.tags.clear();
+      for (const auto& t : v)
+        if (std::string tag = text(t, "tags");
+            !tag.empty() && std::find(f.note.tags.begin(), f.note.tags.end(), tag) == f.note.tags.end())
+          f.note.tags.push_back(std::move(tag));
+    } else if (field == "archived") {
+      if (!v.is_boolean()) serve::refuse("archived", "archived must be true or false");
+      f.note.archived = v.get<bool>();
+    } else {
+      serve::refuse(field, "unrecognized request argument: {}", replace_invalid_utf8(field));
+    }
+  }
+  registry::Registry::open(registry_path_).set_note(f.folder, f.note);
+  return text_of(summary(f));
+}
+
+std::string CoachDesk::remove_run(const std::string& key) {
+  const Found f = find(key);
+  if (!f.over())
+    serve::refuse_status(409, "invalid_request_error", "run_active", "the run has not ended: stop it first");
+  auto registry = registry::Registry::open(registry_path_);
+  if (f.job) jobs_->forget(f.job->id);
+  if (f.run) registry.remove(*f.run);
+  registry.set_note(f.folder, {});
+  return text_of({{"removed", f.key}, {"folder", replace_invalid_utf8(f.folder)}});
 }
 
 std::string CoachDesk::run_plan(const std::string& key) {

@@ -103,6 +103,15 @@ OrderedJson Jobs::describe(const Job& job) const {
   return j;
 }
 
+void Jobs::forget(const std::string& id) {
+  std::lock_guard lock(mutex_);
+  const Job& job = find(id);
+  if (!over(job.state))
+    serve::refuse_status(409, "invalid_request_error", "run_active", "the job has not ended: cancel it first");
+  registry_.remove_job(folder_, job.id);
+  jobs_.erase(id);
+}
+
 Jobs::Job& Jobs::find(const std::string& id) {
   const auto it = jobs_.find(id);
   if (it == jobs_.end()) serve::refuse_status(404, "invalid_request_error", "job_not_found", "there is no such job");

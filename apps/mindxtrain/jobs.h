@@ -34,6 +34,7 @@ class Jobs final : public serve::TrainingJobs {
 
   const std::string& folder() const { return folder_; }
   std::vector<registry::JobRow> rows();  // newest first
+  void forget(const std::string& id);    // one that has ended; its folder stays
 
  private:
   struct Job;

@@ -1,6 +1,9 @@
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <cstdio>
 #include <ctime>
+#include <functional>
 #include <nlohmann/json.hpp>
 
 #include "answers.h"
@@ -23,11 +26,32 @@ namespace {
 using registry::Run;
 
 struct Options {
-  std::vector<std::string> runs;
+  std::vector<std::string> runs, tags, without;
   int64_t limit = 20;
-  std::string to, project, url, out;
-  bool json = false;
+  std::string to, project, url, out, name, state, text;
+  bool json = false, all = false, undo = false;
 };
+
+bool contains(const std::vector<std::string>& list, const std::string& x) {
+  return std::find(list.begin(), list.end(), x) != list.end();
+}
+
+// What `runs list` was asked for.
+bool wanted(const Run& r, const Options& o) {
+  if (r.note.archived && !o.all) return false;
+  if (!o.state.empty() && registry::name_of(r.state) != o.state) return false;
+  if (!o.project.empty() && r.project != o.project) return false;
+  for (const auto& t : o.tags)
+    if (!contains(r.note.tags, t)) return false;
+  return o.text.empty() || (r.name() + "\n" + r.run_name + "\n" + r.folder).find(o.text) != std::string::npos;
+}
+
+std::string name_of_run(const std::string& name) {
+  const std::string s(trim(name));
+  if (s.empty() || s.size() > 200 || printable(s) != s)
+    fail_input("a name has 1 to 200 bytes and no control characters");
+  return s;
+}
 
 std::string cell(const OrderedJson& v) {
   if (v.is_null()) return "-";
@@ -43,7 +67,9 @@ Run find(const registry::Registry& r, const std::string& key) {
 }
 
 void list(const Options& o) {
-  const auto runs = registry::Registry::open(registry_path()).list(o.limit);
+  auto runs = registry::Registry::open(registry_path()).list();
+  std::erase_if(runs, [&](const Run& r) { return !wanted(r, o); });
+  if (o.limit > 0 && runs.size() > static_cast<size_t>(o.limit)) runs.resize(static_cast<size_t>(o.limit));
   if (o.json) {
     OrderedJson all = OrderedJson::array();
     for (const Run& r : runs) all.push_back(run_answer(r));
@@ -51,7 +77,9 @@ void list(const Options& o) {
     return;
   }
   if (runs.empty()) {
-    std::printf("no runs yet\n");
+    std::printf(o.state.empty() && o.project.empty() && o.tags.empty() && o.text.empty()
+                    ? "no runs yet (archived ones: --all)\n"
+                    : "no such runs\n");
     return;
   }
   std::printf("%5s  %-24s %-12s %-10s %-20s %10s  %s\n", "id", "run", "state", "stage", "started", "last loss",
@@ -60,8 +88,8 @@ void list(const Options& o) {
     const OrderedJson m = OrderedJson::parse(r.metrics, nullptr, false);
     const std::string loss = m.is_object() && m.contains("last_loss") ? cell(m["last_loss"]) : "-";
     std::printf("%5lld  %-24s %-12s %-10s %-20s %10s  %s\n", static_cast<long long>(r.id),
-                r.run_name.substr(0, 24).c_str(), std::string(registry::name_of(r.state)).c_str(), r.stage.c_str(),
-                r.started.c_str(), loss.c_str(), printable(r.folder).c_str());
+                printable(r.name().substr(0, 24)).c_str(), std::string(registry::name_of(r.state)).c_str(),
+                r.stage.c_str(), r.started.c_str(), loss.c_str(), printable(r.folder).c_str());
   }
 }
 
@@ -81,6 +109,26 @@ void show(const Options& o) {
     std::printf("%s\n", key.c_str());
     for (const auto& [k, v] : value.items()) std::printf("  %-20s %s\n", k.c_str(), cell(v).c_str());
   }
+}
+
+// One change of what is said of a run, and what it is now.
+void note(const Options& o, const std::function<void(registry::Note&)>& change) {
+  auto registry = registry::Registry::open(registry_path());
+  const Run r = find(registry, o.runs.at(0));
+  registry::Note n = r.note;
+  change(n);
+  registry.set_note(r.folder, n);
+  std::printf("run %lld: %s%s%s%s\n", static_cast<long long>(r.id),
+              printable(n.name.empty() ? r.run_name : n.name).c_str(), n.tags.empty() ? "" : "  #",
+              fmt::format("{}", fmt::join(n.tags, " #")).c_str(), n.archived ? "  (archived)" : "");
+}
+
+void remove(const Options& o) {
+  auto registry = registry::Registry::open(registry_path());
+  const Run r = find(registry, o.runs.at(0));
+  registry.remove(r);
+  std::printf("run %lld is no longer listed; its files stay in %s\n", static_cast<long long>(r.id),
+              printable(r.folder).c_str());
 }
 
 void compare(const Options& o) {
@@ -159,11 +207,32 @@ void report(const Options& o) {
 
 void add_runs(CLI::App& app) {
   auto* c = app.add_subcommand(
-      "runs", "what ran on this machine: list, show, compare, report\nexample: mindxtrain runs compare 3 4");
+      "runs",
+      "what ran on this machine: list, show, compare, report, rename, tag, archive, delete\nexample: "
+      "mindxtrain runs compare 3 4");
   c->require_subcommand(1);
   auto o = std::make_shared<Options>();
   auto* l = c->add_subcommand("list", "newest first");
   l->add_option("--limit", o->limit, "runs at most (0: all)")->check(CLI::NonNegativeNumber);
+  l->add_flag("--all", o->all, "archived ones too");
+  l->add_option("--state", o->state, "running, finished, stopped, failed or interrupted")
+      ->check(CLI::IsMember({"running", "finished", "stopped", "failed", "interrupted"}));
+  l->add_option("--project", o->project, "of this project alone");
+  l->add_option("--tag", o->tags, "with this tag; may be repeated")->allow_extra_args(false);
+  l->add_option("--find", o->text, "a part of the name or the folder");
+  auto one = [&](const char* verb, const char* what) {
+    auto* sub = c->add_subcommand(verb, what);
+    sub->add_option("run", o->runs, "id, name or folder")->required()->expected(1);
+    return sub;
+  };
+  auto* rename = one("rename", "another name for a run (\"\": the recipe's own again)");
+  rename->add_option("name", o->name, "the name")->required();
+  auto* tag = one("tag", "adds tags to a run, takes others away");
+  tag->add_option("tags", o->tags, "tags to add");
+  tag->add_option("--remove", o->without, "a tag to take away; may be repeated")->allow_extra_args(false);
+  auto* archive = one("archive", "leaves a run out of lists");
+  archive->add_flag("--undo", o->undo, "lists it again");
+  auto* del = one("delete", "takes a run out of the registry; its files stay");
   auto* s = c->add_subcommand("show", "one run");
   s->add_option("run", o->runs, "id, name or folder")->required()->expected(1);
   auto* d = c->add_subcommand("compare", "two runs: recipes, metrics, digests");
@@ -183,6 +252,16 @@ void add_runs(CLI::App& app) {
   l->callback([o] { list(*o); });
   s->callback([o] { show(*o); });
   d->callback([o] { compare(*o); });
+  rename->callback([o] { note(*o, [&](registry::Note& n) { n.name = o->name.empty() ? "" : name_of_run(o->name); }); });
+  tag->callback([o] {
+    note(*o, [&](registry::Note& n) {
+      for (const auto& t : o->tags)
+        if (const std::string s = name_of_run(t); !contains(n.tags, s)) n.tags.push_back(s);
+      std::erase_if(n.tags, [&](const std::string& t) { return contains(o->without, t); });
+    });
+  });
+  archive->callback([o] { note(*o, [&](registry::Note& n) { n.archived = !o->undo; }); });
+  del->callback([o] { remove(*o); });
 }
 
 }  // namespace mxt::app

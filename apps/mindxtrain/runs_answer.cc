@@ -58,6 +58,9 @@ OrderedJson run_answer(const Run& r) {
   OrderedJson j;
   j["id"] = r.id;
   j["run"] = r.run_name;
+  j["name"] = r.name();
+  j["tags"] = r.note.tags;
+  j["archived"] = r.note.archived;
   j["project"] = r.project;
   j["state"] = registry::name_of(r.state);
   j["stage"] = r.stage;

@@ -16,7 +16,7 @@
 namespace mxt::registry {
 namespace {
 
-constexpr int kSchema = 2;       // 2: jobs
+constexpr int kSchema = 3;       // 2: jobs, 3: notes
 constexpr int kBusyMs = 10'000;  // another process holds the file for milliseconds; a slow disk for seconds
 
 std::string proc_text(const std::string& path) {
@@ -155,6 +155,10 @@ Registry Registry::open(const std::string& path) {
         "ended INTEGER NOT NULL, attempts INTEGER NOT NULL, pid INTEGER NOT NULL, process_start INTEGER NOT NULL, "
         "exit_code INTEGER NOT NULL,"
         "PRIMARY KEY(folder, id))");
+  if (version < 3)
+    db->run(
+        "CREATE TABLE IF NOT EXISTS notes(folder TEXT PRIMARY KEY, name TEXT NOT NULL, tags TEXT NOT NULL, archived "
+        "INTEGER NOT NULL)");
   if (version < kSchema) db->run(fmt::format("PRAGMA user_version={}", kSchema).c_str());
   db->run("COMMIT");
   if (version > kSchema) fail_input("{}: the registry of runs is of a newer version of this program", path);
@@ -227,6 +231,42 @@ std::vector<JobRow> Registry::jobs(const std::string& folder) const {
   return out;
 }
 
+void Registry::remove_job(const std::string& folder, const std::string& id) {
+  Db::Statement(*db_, "DELETE FROM jobs WHERE folder=? AND id=?", folder, id).next();
+}
+
+void Registry::set_note(const std::string& folder, const Note& note) {
+  if (note == Note{}) {
+    Db::Statement(*db_, "DELETE FROM notes WHERE folder=?", folder).next();
+    return;
+  }
+  Db::Statement(*db_, "INSERT OR REPLACE INTO notes(folder, name, tags, archived) VALUES(?,?,?,?)", folder, note.name,
+                OrderedJson(note.tags).dump(-1, ' ', false, OrderedJson::error_handler_t::replace),
+                int64_t{note.archived})
+      .next();
+}
+
+std::map<std::string, Note> Registry::notes() const {
+  std::map<std::string, Note> out;
+  Db::Statement s(*db_, "SELECT folder, name, tags, archived FROM notes");
+  while (s.next()) {
+    Note n{s.text(1), {}, s.integer(3) != 0};
+    const auto tags = OrderedJson::parse(s.text(2), nullptr, false);
+    for (const auto& t : tags)
+      if (t.is_string()) n.tags.push_back(t.get<std::string>());
+    out.emplace(s.text(0), std::move(n));
+  }
+  return out;
+}
+
+void Registry::remove(const Run& run) {
+  if (run.state == State::kRunning) fail_input("run {} is still running: stop it first", run.id);
+  Db::Statement(*db_, "DELETE FROM runs WHERE id=?", run.id).next();
+  Db::Statement(*db_, "DELETE FROM notes WHERE folder=?1 AND NOT EXISTS (SELECT 1 FROM runs WHERE folder=?1)",
+                run.folder)
+      .next();
+}
+
 namespace {
 constexpr const char* kColumns =
     "SELECT id, folder, project, run_name, recipe_hash, verb, started, ended, attempts, state, stage, message, host, "
@@ -238,6 +278,7 @@ std::vector<Run> Registry::list(int64_t limit) const {
   Db::Statement s(*db_, (std::string(kColumns) + "ORDER BY started DESC, id DESC LIMIT ?1").c_str(),
                   limit > 0 ? limit : int64_t{-1});
   const std::string host = host_name(), boot = boot_id();
+  const auto said = notes();
   while (s.next()) {
     Run r;
     r.id = s.integer(0);
@@ -259,6 +300,7 @@ std::vector<Run> Registry::list(int64_t limit) const {
       r.state = State::kInterrupted;
     r.metrics = s.text(15);
     r.digests = s.text(16);
+    if (const auto note = said.find(r.folder); note != said.end()) r.note = note->second;
     out.push_back(std::move(r));
   }
   return out;
@@ -269,13 +311,14 @@ std::optional<Run> Registry::find(const std::string& key) const {
   const auto parsed = std::from_chars(key.data(), key.data() + key.size(), id);
   const bool is_id = parsed.ec == std::errc() && parsed.ptr == key.data() + key.size();
   const std::string folder = fs::absolute(key.empty() ? "." : key).lexically_normal().string();
-  std::optional<Run> by_folder, by_name;
+  std::optional<Run> by_folder, by_note, by_name;
   for (Run& r : list()) {
     if (is_id && r.id == id) return std::move(r);
     if (!by_folder && (r.folder == folder || r.folder + "/" == folder)) by_folder = r;
+    if (!by_note && !key.empty() && r.note.name == key) by_note = r;
     if (!by_name && r.run_name == key) by_name = r;
   }
-  return by_folder ? by_folder : by_name;
+  return by_folder ? by_folder : by_note ? by_note : by_name;
 }
 
 }  // namespace mxt::registry

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -18,6 +19,14 @@ namespace mxt::registry {
 enum class State { kRunning, kFinished, kStopped, kFailed, kInterrupted };
 std::string_view name_of(State state);
 
+// What a person says of a run's folder: it outlives attempts and other recipes there.
+struct Note {
+  std::string name;  // instead of the recipe's run_name; "" none
+  std::vector<std::string> tags;
+  bool archived = false;  // left out of lists unless asked for
+  bool operator==(const Note&) const = default;
+};
+
 struct Run {
   int64_t id = 0;
   std::string folder;  // absolute
@@ -30,6 +39,8 @@ struct Run {
   std::string host;
   int64_t pid = 0;               // of the last attempt
   std::string metrics, digests;  // JSON objects as text, "{}" where there are none yet
+  Note note;
+  const std::string& name() const { return note.name.empty() ? run_name : note.name; }
 };
 
 // A training job that a server started: `mindxtrain run` in FOLDER/ID. The run itself has a row of its own.
@@ -61,10 +72,18 @@ class Registry {
   // Adds the job or writes over what is there of (folder, id).
   void save_job(const JobRow& job);
   std::vector<JobRow> jobs(const std::string& folder) const;  // by id
+  void remove_job(const std::string& folder, const std::string& id);
+
+  // `folder`: as Run has it. An empty note is none.
+  void set_note(const std::string& folder, const Note& note);
+  std::map<std::string, Note> notes() const;  // by folder
+  // Takes a run out of the registry, its note too where it was the folder's last. Its files stay. kBadInput while it
+  // runs.
+  void remove(const Run& run);
 
   // Newest first; at most `limit` (0: all).
   std::vector<Run> list(int64_t limit = 0) const;
-  // By id, by folder, or by run name (the newest of that name); empty where there is none.
+  // By id, by folder, or by name (a person's before the recipes'; the newest of that name); empty where there is none.
   std::optional<Run> find(const std::string& id_folder_or_name) const;
 
  private:

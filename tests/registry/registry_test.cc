@@ -142,5 +142,45 @@ TEST_F(RegistryTest, AFileThatIsNoDatabaseIsRefused) {
   }
 }
 
+TEST_F(RegistryTest, RunsAreNamedTaggedAndArchived) {
+  Registry r = Registry::open(path_);
+  const int64_t a = r.begin("out/a", "p", "quick", "hash1", "run"), b = r.begin("out/b", "p", "quick", "hash1", "run");
+  for (int64_t id : {a, b}) r.end(id, State::kFinished, "", nullptr, nullptr);
+  const std::string folder = fs::absolute("out/a").string();
+  r.set_note(folder, {"the good one", {"paper", "é\"x"}, true});
+  auto run = r.find(std::to_string(a));
+  ASSERT_TRUE(run);
+  EXPECT_EQ(run->name(), "the good one");
+  EXPECT_EQ(run->run_name, "quick");
+  EXPECT_EQ(run->note.tags, (std::vector<std::string>{"paper", "é\"x"}));
+  EXPECT_TRUE(run->note.archived);
+  EXPECT_EQ(r.find("the good one")->id, a);
+  EXPECT_EQ(r.find("quick")->id, b);
+  EXPECT_EQ(r.find(std::to_string(b))->note, Note{});
+  // It stays through a further attempt and what another process reads.
+  r.begin("out/a", "p", "quick", "hash1", "run");
+  EXPECT_EQ(Registry::open(path_).find(std::to_string(a))->name(), "the good one");
+  r.set_note(folder, {});
+  EXPECT_TRUE(r.notes().empty());
+}
+
+TEST_F(RegistryTest, RunsAreRemovedButNotWhileTheyRun) {
+  Registry r = Registry::open(path_);
+  const int64_t a = r.begin("out/a", "p", "n", "hash1", "run"), b = r.begin("out/a", "p", "n", "hash2", "run");
+  EXPECT_THROW(r.remove(*r.find(std::to_string(a))), Error);
+  for (int64_t id : {a, b}) r.end(id, State::kFailed, "x", nullptr, nullptr);
+  r.set_note(fs::absolute("out/a").string(), {"mine", {}, false});
+  r.remove(*r.find(std::to_string(a)));
+  EXPECT_FALSE(r.find(std::to_string(a)));
+  EXPECT_EQ(r.find("mine")->id, b);  // the folder has another run
+  r.remove(*r.find(std::to_string(b)));
+  EXPECT_TRUE(r.list().empty());
+  EXPECT_TRUE(r.notes().empty());
+  EXPECT_NE(r.begin("out/a", "p", "n", "hash1", "run"), a);
+  r.save_job({.folder = "/jobs", .id = "job-1", .name = "n", .state = "finished"});
+  r.remove_job("/jobs", "job-1");
+  EXPECT_TRUE(r.jobs("/jobs").empty());
+}
+
 }  // namespace
 }  // namespace mxt::registry

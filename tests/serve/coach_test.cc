@@ -53,6 +53,10 @@ class Desk final : public Coach {
   }
   std::string run_manifest(const std::string& key) override { return say("manifest " + key); }
   std::string run_log(const std::string& key) override { return say("log " + key); }
+  std::string note_run(const std::string& key, const std::string& change) override {
+    return say("note " + key + " " + change);
+  }
+  std::string remove_run(const std::string& key) override { return say("remove " + key); }
   std::string compare(const std::string& a, const std::string& b) override { return say("compare " + a + " " + b); }
   std::pair<std::vector<std::string>, bool> events(const std::string&, size_t line) override {
     if (line == 0) return {{R"({"step":1})", R"({"step":2})"}, false};
@@ -125,6 +129,16 @@ TEST(Coach, RefusalsSayWhy) {
   EXPECT_EQ(send(s, "POST", "/coach/api/trial/chat", R"({"model":"base"})").status, 409);
   EXPECT_EQ(send(s, "POST", "/coach/api/jobs", "{}").status, 501);  // this server has none
   EXPECT_EQ(send(s, "POST", "/v1/chat/completions", "{}").json()["error"]["code"], "no_model");
+}
+
+TEST(Coach, WhatIsSaidOfARun) {
+  Server s;
+  EXPECT_EQ(send(s, "POST", "/coach/api/runs/7/note", R"({"name":"x"})").status, 200);
+  EXPECT_EQ(s.desk.last, R"(note 7 {"name":"x"})");
+  EXPECT_EQ(send(s, "POST", "/coach/api/runs/7/delete", "{}").status, 200);
+  EXPECT_EQ(s.desk.last, "remove 7");
+  EXPECT_EQ(send(s, "GET", "/coach/api/runs/7/delete").status, 404);
+  EXPECT_EQ(send(s, "POST", "/coach/api/runs/7/delete", "{}", {{"Origin", "http://evil.example"}}).status, 403);
 }
 
 TEST(Coach, PathsCannotClimb) {

@@ -256,6 +256,22 @@ try {
   await go("#/runs");
   await page.locator("tbody tr").nth(1).waitFor();
   await check("runs");
+  const told = (what) => ({ method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(what) });
+  // What is said of a run, who is shown, and what is left out of the list.
+  const rows = () => page.locator("tbody tr").count();
+  const listed = await rows();
+  await server.json(`/coach/api/runs/${key}/note`, told({ name: "the one to keep", tags: ["paper"] }));
+  await page.getByRole("link", { name: "the one to keep" }).waitFor();
+  await page.getByRole("searchbox", { name: "Find runs" }).fill("keep");
+  await page.waitForFunction(() => document.querySelectorAll("tbody tr").length === 1);
+  await page.getByRole("searchbox", { name: "Find runs" }).fill("");
+  await page.getByLabel("Tag", { exact: true }).selectOption("paper");
+  await page.waitForFunction(() => document.querySelectorAll("tbody tr").length === 1);
+  await page.getByLabel("Tag", { exact: true }).selectOption("");
+  await server.json(`/coach/api/runs/${key}/note`, told({ archived: true }));
+  await page.waitForFunction((n) => document.querySelectorAll("tbody tr").length === n - 1, listed);
+  await server.json(`/coach/api/runs/${key}/note`, told({ archived: false, name: "" }));
+  await page.waitForFunction((n) => document.querySelectorAll("tbody tr").length === n, listed);
   await press(page, /^Compare \S+, /, "input", "Space");
   await press(page, /^Compare \S+, /, "input", "Space");
   assert.equal(await page.locator("tbody input:checked").count(), 2);

@@ -28,6 +28,9 @@ class Coach {
   virtual std::string run_row(const std::string& key, int64_t row) = 0;
   virtual std::string run_manifest(const std::string& key) = 0;  // {"manifest": its text}
   virtual std::string run_log(const std::string& key) = 0;
+  // What a person says of a run: {"name"?, "tags"?, "archived"?}; the run as it is now.
+  virtual std::string note_run(const std::string& key, const std::string& change) = 0;
+  virtual std::string remove_run(const std::string& key) = 0;  // out of the list; its files stay
   virtual std::string compare(const std::string& a, const std::string& b) = 0;
   // Lines of the run's metrics from `line` on, and whether it is over.
   virtual std::pair<std::vector<std::string>, bool> events(const std::string& key, size_t line) = 0;

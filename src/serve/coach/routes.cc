@@ -54,7 +54,7 @@ std::string type_of(std::string_view path) {
 
 std::string inflate_whole(std::string_view gzip) {
   z_stream z{};
-  MXT_ASSERT(inflateInit2(&z, 16 + MAX_WBITS) == Z_OK);
+  if (inflateInit2(&z, 16 + MAX_WBITS) != Z_OK) throw std::bad_alloc();  // a request's: no reason to end
   z.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(gzip.data()));
   z.avail_in = static_cast<uInt>(gzip.size());
   std::string out;
@@ -66,6 +66,7 @@ std::string inflate_whole(std::string_view gzip) {
     out.append(piece, sizeof piece - z.avail_out);
   }
   inflateEnd(&z);
+  if (rc == Z_MEM_ERROR) throw std::bad_alloc();
   MXT_ASSERT(rc == Z_STREAM_END);
   return out;
 }
@@ -223,6 +224,8 @@ void runs(const Call& c) {
   if (c.is("GET", {"runs", "*", "plan"})) return reply->send(json_answer(coach->run_plan(key)));
   if (c.is("GET", {"runs", "*", "manifest"})) return reply->send(json_answer(coach->run_manifest(key)));
   if (c.is("GET", {"runs", "*", "log"})) return reply->send(json_answer(coach->run_log(key)));
+  if (c.is("POST", {"runs", "*", "note"})) return reply->send(json_answer(coach->note_run(key, c.r.body)));
+  if (c.is("POST", {"runs", "*", "delete"})) return reply->send(json_answer(coach->remove_run(key)));
   if (c.is("GET", {"runs", "*", "row"})) {
     const int64_t row = query_number(c.r, "row");
     return answer_apart(c.s, reply, [coach, key, row] { return coach->run_row(key, row); });

@@ -20,7 +20,7 @@ export interface Doctor {
 export interface Row { row: number; rows: number; tokens: number; targets: number; seq_len: number; sample?: boolean; documents: { tokens: number; trained: number; pieces: { text: string; trained: boolean }[] }[] }
 export interface RunSummary {
   key: string; job: boolean; state: string; name: string; project: string; created: string; started: string; ended: string; attempts: number; stage: string; message: string; folder: string;
-  metrics: Record<string, unknown>;
+  metrics: Record<string, unknown>; tags: string[]; archived: boolean;
 }
 export interface Step { step: number; loss: number; lr: number; grad_norm: number; tokens: number; tok_s: number; tflops: number; mfu: number | null; memory_bytes: number; peak_memory_bytes: number; eval_loss?: number }
 export interface Run extends RunSummary {
