@@ -8,7 +8,7 @@
 #include "base/files.h"
 #include "base/json.h"
 #include "base/text.h"
-#include "eval/exact_match.h"
+#include "infer/end_of_turn.h"
 #include "infer/engine.h"
 #include "model_files.h"
 #include "serve/output/parsers.h"
@@ -111,6 +111,7 @@ class Conversation {
       if (!tools_.is_array() || tools_.empty())
         fail_input("{}: a list of tools is wanted, as OpenAI's API has it", o.tools);
     }
+    ends_ = infer::end_of_turn(*text_.tok, text_.chat.get(), model_.config());
     reset(o.system);
   }
   void reset(const std::string& system) {
@@ -131,7 +132,7 @@ class Conversation {
     infer::Request r;
     r.prompt = text_.tok->encode(rendered.text, rendered.plain);
     r.max_tokens = o_.max_tokens;
-    r.stop = eval::stop_tokens(*text_.tok, model_.config());
+    r.stop = ends_;
     r.logprobs = -1;
     r.sampling = {o_.temperature, o_.top_k, o_.top_p, 0, o_.seed};
     serve::ParserSettings parser;
@@ -182,6 +183,7 @@ class Conversation {
   TextSide text_;
   infer::Model model_;
   infer::Engine engine_;
+  std::vector<int32_t> ends_;  // of a turn
   OrderedJson messages_, tools_;
   std::string last_call_;
 };

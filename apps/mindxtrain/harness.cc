@@ -101,6 +101,7 @@ std::optional<OrderedJson> run_harness(const HarnessRequest& r, const TextSide& 
   choice.type = r.type;
   choice.batch = r.batch;
   choice.tokenizer = text.tok;
+  choice.chat = text.chat;
   choice.ops = &ops_on(r.device);
   eval::LanguageModel model(choice, &g_stop);
 

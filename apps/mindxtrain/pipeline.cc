@@ -28,6 +28,7 @@
 #include "eval/evaluate.h"
 #include "eval/exact_match.h"
 #include "harness.h"
+#include "infer/end_of_turn.h"
 #include "infer/scorer.h"
 #include "kernels/api.h"
 #include "probe.h"
@@ -327,7 +328,7 @@ bool Pipeline::train() {
   t.stop = &g_stop;
   if (recipe_.train.method.is_rl() && text_.tok) {
     t.decode = [tok = text_.tok](std::span<const int32_t> ids) { return tok->decode(ids); };
-    t.ends = eval::stop_tokens(*text_.tok, setup_->model);
+    t.ends = infer::end_of_turn(*text_.tok, text_.chat.get(), setup_->model);
   }
   // What was measured and made of an earlier checkpoint is no part of a run that ends in another. `run` has measured
   // the base just now; `train` measures nothing.

@@ -14,7 +14,7 @@
 #include "base/log.h"
 #include "coach.h"
 #include "config/recipe.h"
-#include "eval/exact_match.h"
+#include "infer/end_of_turn.h"
 #include "infer/scheduler.h"
 #include "jobs.h"
 #include "model_files.h"
@@ -170,7 +170,7 @@ void run(Options o) {
   served.tok = text.tok;
   served.chat = text.chat;
   served.chat_source = text.chat_source;
-  served.stop = eval::stop_tokens(*text.tok, model.config());
+  served.stop = infer::end_of_turn(*text.tok, text.chat.get(), model.config());
 
   std::vector<std::string> names;
   for (const auto& [name, adapter] : served.names) names.push_back(name);

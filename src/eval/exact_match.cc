@@ -1,22 +1,12 @@
 #include "eval/exact_match.h"
 
-#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "base/json.h"
 #include "base/text.h"
+#include "infer/end_of_turn.h"
 
 namespace mxt::eval {
-
-std::vector<int32_t> stop_tokens(const tokenizer::Tokenizer& tok, const formats::ModelConfig& config) {
-  std::vector<int32_t> stop;
-  auto add = [&](int64_t id) {
-    if (id >= 0 && std::find(stop.begin(), stop.end(), id) == stop.end()) stop.push_back(static_cast<int32_t>(id));
-  };
-  add(tok.eos());
-  for (int64_t id : config.eos) add(id);
-  return stop;
-}
 
 std::vector<int32_t> encode_prompt(const tokenizer::Tokenizer& tok, const tokenizer::ChatTemplate& chat,
                                    const OrderedJson& messages) {
@@ -29,12 +19,13 @@ std::vector<int32_t> encode_prompt(const tokenizer::Tokenizer& tok, const tokeni
 
 ExactMatch exact_match(infer::Model& model, const tokenizer::Tokenizer& tok, const tokenizer::ChatTemplate& chat,
                        const std::vector<Question>& questions, int64_t max_tokens, StopFlag stop) {
+  const auto ends = infer::end_of_turn(tok, &chat, model.config());
   std::vector<infer::Request> requests;
   for (const Question& q : questions) {
     infer::Request r;
     r.prompt = encode_prompt(tok, chat, parse_ordered_json(q.messages, "held-out row"));
     r.max_tokens = max_tokens;
-    r.stop = stop_tokens(tok, model.config());
+    r.stop = ends;
     requests.push_back(std::move(r));
   }
   infer::Engine engine(model, {});

@@ -28,9 +28,6 @@ struct ExactMatch {
   double share() const { return rows > 0 ? static_cast<double>(exact) / static_cast<double>(rows) : 0; }
 };
 
-// The end-of-turn tokens at which an answer stops: the tokenizer's and the configuration's end tokens.
-std::vector<int32_t> stop_tokens(const tokenizer::Tokenizer& tok, const formats::ModelConfig& config);
-
 // Token ids of a conversation up to and including the generation prompt; control tokens in message text are plain text.
 std::vector<int32_t> encode_prompt(const tokenizer::Tokenizer& tok, const tokenizer::ChatTemplate& chat,
                                    const OrderedJson& messages);

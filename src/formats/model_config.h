@@ -61,6 +61,8 @@ struct ModelConfig {
   double initializer_range = 0.02;
   int64_t bos = -1, pad = -1;  // −1: none
   std::vector<int64_t> eos;
+  // Further ids at which an answer ends: generation_config.json's eos_token_id, a GGUF file's eot and eom.
+  std::vector<int64_t> end_of_turn;
   std::optional<DType> dtype;  // how the checkpoint is held, where it says so
   std::string quantization;    // quantization_config.quant_method, or empty
 

@@ -59,6 +59,7 @@ bool Tokenizer::is_special(int32_t id) const {
   const auto* a = engine_->added(id);
   return a && a->special;
 }
+bool Tokenizer::is_added(int32_t id) const { return engine_->added(id) != nullptr; }
 int32_t Tokenizer::vocab_size() const { return engine_->vocab_size(); }
 int32_t Tokenizer::bos() const { return engine_->bos; }
 int32_t Tokenizer::eos() const { return engine_->eos; }

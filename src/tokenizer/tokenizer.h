@@ -68,8 +68,9 @@ class Tokenizer {
 
   int32_t id_of(std::string_view token) const;  // as the vocabulary spells it; -1 if absent
   bool is_special(int32_t id) const;
-  int32_t vocab_size() const;  // largest id + 1
-  int32_t bos() const;         // -1 where none
+  bool is_added(int32_t id) const;  // found as a whole in the text, special or not
+  int32_t vocab_size() const;       // largest id + 1
+  int32_t bos() const;              // -1 where none
   int32_t eos() const;
   int32_t pad() const;
   // What Hugging Face's encode(text) puts before the ids of the text (the post-processor's template): a BOS, mostly

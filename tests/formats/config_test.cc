@@ -28,6 +28,19 @@ std::vector<std::string> types_of(const ModelConfig& c) {
   return out;
 }
 
+TEST(ModelConfig, NullIsNoDefault) {
+  for (const char* type : {"llama", "mistral", "qwen2", "qwen3", "gpt2", "nanochat"}) {
+    const ModelConfig c = parse(
+        fmt::format(R"({{"model_type":"{}","eos_token_id":null,"bos_token_id":null,"pad_token_id":null}})", type));
+    EXPECT_TRUE(c.eos.empty()) << type;
+    EXPECT_EQ(c.bos, -1) << type;
+    EXPECT_EQ(c.pad, -1) << type;
+  }
+  EXPECT_EQ(parse(R"({"model_type":"llama","eos_token_id":[7,9]})").eos, (std::vector<int64_t>{7, 9}));
+  EXPECT_EQ(parse(R"({"model_type":"llama"})").eos, std::vector<int64_t>{2});
+  EXPECT_EQ(parse(R"({"model_type":"gpt2","eos_token_id":null})").bos, 50256);
+}
+
 TEST(ModelConfig, DefaultsAreTransformers) {
   const Json all = read_json_file(golden("config_defaults.json"));
   for (const auto& [type, want] : all.items()) {

@@ -9,10 +9,10 @@
 #include "base/files.h"
 #include "base/hash.h"
 #include "base/log.h"
-#include "eval/exact_match.h"
 #include "eval/python/literal.h"
 #include "formats/weight_source.h"
 #include "infer/continuations.h"
+#include "infer/end_of_turn.h"
 #include "infer/engine.h"
 #include "infer/scorer.h"
 
@@ -28,7 +28,7 @@ LanguageModel::LanguageModel(ModelChoice choice, const std::atomic<bool>* stop)
   const tokenizer::Tokenizer& tok = *choice_.tokenizer;
   max_length_ = source->config().max_positions;
   prefix_ = tok.template_prefix();
-  stops_ = stop_tokens(tok, source->config());
+  stops_ = infer::end_of_turn(tok, choice_.chat.get(), source->config());
   prefix_token_ = tok.bos() >= 0 ? tok.bos() : tok.eos();
   if (prefix_token_ < 0)
     fail_input("{}: the tokenizer has neither a BOS nor an EOS token to begin a text with", choice_.path);

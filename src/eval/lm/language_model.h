@@ -13,6 +13,7 @@
 #include "eval/lm/cache.h"
 #include "eval/task/task.h"
 #include "kernels/api.h"
+#include "tokenizer/chat/chat_template.h"
 #include "tokenizer/tokenizer.h"
 
 namespace mxt::eval {
@@ -22,6 +23,7 @@ struct ModelChoice {
   DType type = DType::kBF16;
   int64_t batch = 16;  // requests in one pass; never changes an answer
   std::shared_ptr<const tokenizer::Tokenizer> tokenizer;
+  std::shared_ptr<const tokenizer::ChatTemplate> chat;  // its end of a turn ends answers too; null: none
   kernels::Ops* ops = nullptr;
 };
 

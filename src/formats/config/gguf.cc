@@ -143,6 +143,8 @@ ModelConfig model_config_from_gguf(const Gguf& g) {
   c.bos = id_or_none(g, "tokenizer.ggml.bos_token_id", c.vocab_size);
   c.pad = id_or_none(g, "tokenizer.ggml.padding_token_id", c.vocab_size);
   if (const int64_t eos = id_or_none(g, "tokenizer.ggml.eos_token_id", c.vocab_size); eos >= 0) c.eos = {eos};
+  for (const char* key : {"tokenizer.ggml.eot_token_id", "tokenizer.ggml.eom_token_id"})
+    if (const int64_t id = id_or_none(g, key, c.vocab_size); id >= 0) c.end_of_turn.push_back(id);
   c.check(g.path());
   return c;
 }

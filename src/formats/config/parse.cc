@@ -95,10 +95,11 @@ void parse_text(const Keys& k, const Keys& whole, const Family& f, ModelConfig& 
   c.resid_pdrop = k.number({"resid_pdrop", "hidden_dropout_prob"}, f.dropout, 0, 1);
   c.embd_pdrop = k.number({"embd_pdrop", "hidden_dropout_prob"}, f.dropout, 0, 1);
   c.initializer_range = k.number({"initializer_range"}, 0.02, 0, 100);
-  c.bos = k.integer({"bos_token_id"}, f.bos, -1, kMaxTokens);
-  c.pad = k.integer({"pad_token_id"}, f.pad, -1, kMaxTokens);
+  // null is a statement: there is none. The class's default stands for what is not stated.
+  c.bos = k.integer({"bos_token_id"}, k.is_null("bos_token_id") ? -1 : f.bos, -1, kMaxTokens);
+  c.pad = k.integer({"pad_token_id"}, k.is_null("pad_token_id") ? -1 : f.pad, -1, kMaxTokens);
   c.eos = k.integers("eos_token_id");
-  if (c.eos.empty() && f.eos >= 0 && !k.find({"eos_token_id"})) c.eos = {f.eos};
+  if (c.eos.empty() && f.eos >= 0 && !k.find({"eos_token_id"}) && !k.is_null("eos_token_id")) c.eos = {f.eos};
   parse_moe(k, f, c);
   read_layers(k, f, c);
   parse_linear_attention(k, f, c);
@@ -149,7 +150,13 @@ ModelConfig read_model_config(const std::string& path) {
   std::error_code ec;
   const std::string file = fs::is_directory(path, ec) ? path + "/config.json" : path;
   if (!fs::exists(file, ec)) fail_input("{}: no such file: a model folder needs its config.json", file);
-  return parse_model_config(parse_ordered_json(read_file(file), file), file);
+  ModelConfig c = parse_model_config(parse_ordered_json(read_file(file), file), file);
+  if (const std::string how = path + "/generation_config.json"; file != path && fs::is_regular_file(how, ec)) {
+    const OrderedJson j = parse_ordered_json(read_file(how), how);
+    if (!j.is_object()) fail_input("{}: must hold an object", how);
+    c.end_of_turn = Keys(j, how).integers("eos_token_id");
+  }
+  return c;
 }
 
 int64_t ModelConfig::rotary() const {
