@@ -155,9 +155,7 @@ class Conversation {
     engine_.generate({r}, [&](size_t, int32_t id) {
       const std::string bytes = text_.tok->token_bytes(id);
       // Control tokens are not shown, but tags are some models' control tokens and the parser wants them.
-      const bool tag = bytes.starts_with("<tool_call") || bytes.starts_with("</tool_call") ||
-                       bytes.starts_with("<think") || bytes.starts_with("</think");
-      push(stream.push(text_.tok->is_special(id) && !tag ? std::string() : bytes));
+      push(stream.push(text_.tok->is_special(id) && !serve::is_tag(bytes) ? std::string() : bytes));
       return !g_stop.load();
     });
     push(stream.finish());

@@ -61,7 +61,6 @@ TEST(Hermes, TextBeforeAndSeveralCalls) {
 TEST(Hermes, ArgumentsBeforeTheNameAndOtherMembers) {
   expect(kHermes, R"(<tool_call>{"arguments": {"x": 1}, "id": 7, "name": "f\u0041"}</tool_call>)",
          {"", "", {"fA"}, {R"({"x": 1})"}});
-  expect(kHermes, R"(<tool_call>{"id":12,"name":"f","arguments":5}</tool_call>)", {"", "", {"f"}, {"5"}});
 }
 TEST(Hermes, WhatIsNoCallIsContent) {
   expect(kHermes, "<tool_call>\nno json\n</tool_call> more", {"<tool_call>\nno json\n</tool_call> more", "", {}, {}});
@@ -71,7 +70,39 @@ TEST(Hermes, WhatIsNoCallIsContent) {
   expect(kHermes, "<tool_call>\n{\"na", {"<tool_call>\n{\"na", "", {}, {}});
 }
 TEST(Hermes, CutOffInTheMiddle) {
-  expect(kHermes, "<tool_call>\n{\"name\": \"f\", \"arguments\": {\"x\": \"lon", {"", "", {"f"}, {R"({"x": "lon)"}});
+  expect(kHermes, "<tool_call>\n{\"name\": \"f\", \"arguments\": {\"x\": \"lon", {"", "", {"f"}, {R"({"x": "lon"})"}});
+  for (const auto& [text, arguments] :
+       std::vector<std::pair<std::string, std::string>>{{R"({"a": [1, {"b": tr)", R"({"a": [1, {"b": null}]})"},
+                                                        {R"({"a": 1, )", R"({"a": 1})"},
+                                                        {R"({"a": 1, "b)", R"({"a": 1, "b": null})"},
+                                                        {R"({"a": "x\u00)", R"({"a": "x"})"},
+                                                        {R"({"a":)", R"({"a":null})"}})
+    expect(kHermes, R"(<tool_call>{"name": "f", "arguments": )" + text, {"", "", {"f"}, {arguments}});
+}
+TEST(Hermes, ArgumentsAreAlwaysAnObject) {
+  for (const auto& [text, arguments] : std::vector<std::pair<std::string, std::string>>{
+           {"", "{}"},
+           {R"(, "arguments": null)", "{}"},
+           {R"(, "arguments": "")", "{}"},
+           {R"(, "arguments": "{\"a\": 1}")", R"({"a": 1})"},
+           {R"(, "parameters": {"a": 1})", R"({"a": 1})"},
+           {R"(, "arguments": {"a": 123456789012345678901234567890})", R"({"a": 123456789012345678901234567890})"},
+           {R"(, "arguments": {"a": True, "b": None,})", R"({"a": true, "b": null})"},
+           {R"(, "arguments": {"a": [1, 2, ], })", R"({"a": [1, 2]})"},
+           {", \"arguments\": {\"a\": \"x\ny\"}", R"({"a": "x\ny"})"},
+           {R"(, "arguments": {"a": "\d+ \ud83d x \ud83d\ude00 \'"})", R"({"a": "\\d+ \ufffd x \ud83d\ude00 \\'"})"},
+           {R"(, "arguments": {"a": Paris, "b": 1})", R"({"a": null})"},
+           {R"(, "arguments": {"a": 1}, "arguments": {"b": 2})", R"({"a": 1})"}}) {
+    const std::string whole = "<tool_call>{\"name\": \"f\"" + text + "}</tool_call>";
+    expect(kHermes, whole, {"", "", {"f"}, {arguments}});
+    EXPECT_TRUE(OrderedJson::accept(arguments)) << arguments;
+  }
+  expect(kHermes, "<tool_call>{\"name\": \"f\"}", {"", "", {"f"}, {"{}"}});
+  // Arguments that are no object make no call.
+  for (const char* other : {"5", "[1]", "\"text\"", "{'a': 1}", "true"}) {
+    const std::string text = std::string("<tool_call>{\"name\": \"f\", \"arguments\": ") + other + "}</tool_call>";
+    expect(kHermes, text, {text, "", {}, {}});
+  }
 }
 
 OrderedJson tools() {
@@ -89,6 +120,34 @@ TEST(QwenCoder, ParametersByTheirTypes) {
          {"ok", "", {"f"}, {R"({"n": 42, "s": "42\nlines \"q\"", "b": true, "z": [1]})"}});
   expect(s, "<tool_call><function=g></function></tool_call>", {"", "", {"g"}, {"{}"}});
   expect(s, "<tool_call>x", {"<tool_call>x", "", {}, {}});
+}
+
+TEST(QwenCoder, TypesAreReadThroughTheSchema) {
+  const OrderedJson t = OrderedJson::parse(
+      R"([{"type":"function","function":{"name":"f","parameters":{"type":"object","$defs":{"S":{"type":"string"},"A b":{"type":"integer"},"E":{"enum":["1","2"]}},
+      "properties":{"maybe":{"anyOf":[{"type":"string"},{"type":"null"}]},"list":{"type":["string","null"]},"ref":{"$ref":"#/$defs/S"},"deep":{"allOf":[{"$ref":"#/$defs/A%20b"}]},
+      "null":{"type":"string","nullable":true},"one":{"oneOf":[{"$ref":"#/$defs/E"}]},"const":{"const":"7"},"int":{"anyOf":[{"type":"integer"},{"type":"null"}]},"map":{"type":"object"}}}}}])");
+  const ParserSettings s{.tools = ToolStyle::kQwenCoder, .tool_list = &t};
+  auto call = [](const std::string& key, const std::string& value) {
+    return "<tool_call>\n<function=f>\n<parameter=" + key + ">\n" + value + "\n</parameter>\n</function>\n</tool_call>";
+  };
+  for (const auto& [key, value, want] : std::vector<std::tuple<std::string, std::string, std::string>>{
+           {"maybe", "42", "\"42\""},
+           {"maybe", "null", "null"},
+           {"maybe", "true", "\"true\""},
+           {"list", "1.5", "\"1.5\""},
+           {"ref", "[1]", "\"[1]\""},
+           {"deep", "42", "42"},
+           {"null", "{}", "\"{}\""},
+           {"one", "1", "\"1\""},
+           {"const", "7", "\"7\""},
+           {"int", "None", "null"},
+           {"int", "340282366920938463463374607431768211456", "340282366920938463463374607431768211456"},
+           {"map", "{\"a\": True}", "\"{\\\"a\\\": True}\""},
+           {"unknown", "5", "5"}})
+    expect(s, call(key, value), {"", "", {"f"}, {"{\"" + key + "\": " + want + "}"}});
+  expect(s, "<tool_call><function=f><parameter=a>1</parameter><parameter=a>2</parameter></function></tool_call>",
+         {"", "", {"f"}, {R"({"a": 1})"}});
 }
 
 TEST(Think, ReasoningAndContent) {

@@ -1,5 +1,6 @@
 #include <nlohmann/json.hpp>
 
+#include "serve/output/object_text.h"
 #include "serve/output/parsers.h"
 
 namespace mxt::serve {
@@ -114,21 +115,37 @@ class Hermes final : public OutputParser {
         before.erase(before.find_last_not_of(kSpace) + 1);
         say(before, out);
         held_.erase(0, open + kOpen.size());
-        begin();
+        inside_ = true;
+        block_.clear();
+        call_ = {};
       }
       if (!walk(out)) return;
     }
   }
 
   void finish(Deltas& out) override {
-    if (inside_ && !named_)
-      say(std::string(kOpen) + block_ + held_, out);
-    else if (!inside_)
+    if (inside_)
+      end_call(false, out);
+    else
       say(held_, out);
     held_.clear();
   }
 
  private:
+  enum class Taking { kNothing, kName, kArguments };
+  // What is known of the call that is being read.
+  struct Call {
+    Members members;
+    Taking taking = Taking::kNothing;
+    std::string name_text, name;  // as written; what it says
+    char first = 0;               // of the arguments: '{', '"', or that of something else
+    std::string text;             // arguments that are no object
+    std::string certain;          // of the arguments as an object, not given out yet
+    ObjectText object;
+    bool settled = false;  // the arguments are an object beyond doubt
+    bool no_call = false, begun = false, complete = false, broken = false;
+  };
+
   void say(std::string text, Deltas& out) {
     if (after_call_) {
       const size_t first = text.find_first_not_of(kSpace);
@@ -138,56 +155,85 @@ class Hermes final : public OutputParser {
     }
     if (!text.empty()) out.push_back({Delta::Kind::kContent, std::move(text)});
   }
-  void begin() {
-    inside_ = true;
-    named_ = complete_ = broken_ = false;
-    taking_ = Taking::kNothing;
-    members_ = {};
-    block_.clear();
-    name_.clear();
-    arguments_.clear();
+  void read_name() {
+    const auto parsed = OrderedJson::parse(call_.name_text, nullptr, false);
+    if (parsed.is_string()) call_.name = parsed.get<std::string>();
+    call_.no_call |= call_.name.empty();
   }
-  void name_the_call(Deltas& out) {
-    const auto parsed = OrderedJson::parse(name_, nullptr, false);
-    if (!parsed.is_string() || parsed.get_ref<const std::string&>().empty()) {
-      broken_ = true;
-      return;
+  // Arguments that were not written as an object: as a text that holds one (OpenAI's own form), as nothing, or no call.
+  void read_text() {
+    if (call_.first == '{') return;
+    const auto outer = OrderedJson::parse(call_.text, nullptr, false);
+    std::string inner = outer.is_string() ? outer.get<std::string>() : "";
+    if (outer.is_null() || (outer.is_string() && inner.find_first_not_of(kSpace) == std::string::npos)) inner = "{}";
+    ObjectText object;
+    std::string text;
+    for (char c : inner) text += object.push(c);
+    call_.settled = object.done();
+    call_.no_call |= !object.done();
+    call_.certain = std::move(text);
+  }
+  void take(char c) {
+    if (call_.taking == Taking::kName) call_.name_text += c;
+    if (call_.taking != Taking::kArguments) return;
+    if (call_.first == '{') {
+      call_.certain += call_.object.push(c);
+      call_.settled = call_.object.begun();
+    } else {
+      call_.text += c;
     }
-    named_ = true;
-    ++index_;
-    out.push_back({Delta::Kind::kToolBegin, {}, index_, prefix_ + std::to_string(index_), parsed.get<std::string>()});
-    argue(arguments_, out);
   }
-  void argue(std::string text, Deltas& out) {
-    if (!text.empty()) out.push_back({Delta::Kind::kToolArguments, std::move(text), index_, {}, {}});
+  // Gives out what is certain, once it is certain that this is a call.
+  void tell(Deltas& out) {
+    if (call_.name.empty() || call_.no_call || !call_.settled) return;
+    if (!call_.begun) {
+      call_.begun = true;
+      ++index_;
+      out.push_back({Delta::Kind::kToolBegin, {}, index_, prefix_ + std::to_string(index_), call_.name});
+    }
+    if (!call_.certain.empty()) out.push_back({Delta::Kind::kToolArguments, std::move(call_.certain), index_, {}, {}});
+    call_.certain.clear();
+  }
+  // `closed`: its tag has come; else the answer ended in it.
+  void end_call(bool closed, Deltas& out) {
+    if (call_.first == 0 && (closed || call_.complete)) {  // a call without arguments
+      call_.certain = "{}";
+      call_.settled = true;
+    } else if (call_.first == '{' && call_.settled && !call_.object.done()) {
+      call_.certain += call_.object.close();
+    }
+    tell(out);
+    after_call_ |= call_.begun;
+    if (!call_.begun) say(std::string(kOpen) + block_ + (closed ? std::string(kClose) : held_), out);
+    inside_ = false;
+  }
+  void step(char c) {
+    using Event = Members::Event;
+    const auto e = call_.members.next(c);
+    if (e.what == Event::kBroken) call_.broken = true;
+    if (e.what == Event::kValueBegin) {
+      const bool arguments = e.key == "arguments" || e.key == "parameters";
+      if (e.key == "name" && call_.name_text.empty()) call_.taking = Taking::kName;
+      if (arguments && call_.first == 0) call_.taking = Taking::kArguments, call_.first = c;
+    }
+    if (e.what == Event::kNone || e.what == Event::kValueBegin || (e.what == Event::kValueEnd && e.inclusive)) take(c);
+    if (e.what == Event::kValueEnd || e.what == Event::kObjectEnd) {
+      if (call_.taking == Taking::kName) read_name();
+      if (call_.taking == Taking::kArguments) read_text();
+      call_.taking = Taking::kNothing;
+    }
+    if (e.what == Event::kObjectEnd) call_.complete = true;
   }
   // True when the block is over and there may be more text.
   bool walk(Deltas& out) {
-    std::string arguments;
     size_t at = 0;
-    while (at < held_.size() && !complete_ && !broken_) {
-      const char c = held_[at++];
-      block_ += c;
-      const auto e = members_.next(c);
-      using Event = Members::Event;
-      if (e.what == Event::kBroken) broken_ = true;
-      if (e.what == Event::kValueBegin)
-        taking_ = e.key == "name"                                 ? Taking::kName
-                  : e.key == "arguments" || e.key == "parameters" ? Taking::kArguments
-                                                                  : Taking::kNothing;
-      if (e.what == Event::kNone || e.what == Event::kValueBegin || (e.what == Event::kValueEnd && e.inclusive)) {
-        if (taking_ == Taking::kName) name_ += c;
-        if (taking_ == Taking::kArguments) (named_ ? arguments : arguments_) += c;
-      }
-      if (e.what == Event::kValueEnd || e.what == Event::kObjectEnd) {
-        if (taking_ == Taking::kName) name_the_call(out);
-        taking_ = Taking::kNothing;
-      }
-      if (e.what == Event::kObjectEnd) complete_ = true;
+    while (at < held_.size() && !call_.complete && !call_.broken) {
+      block_ += held_[at];
+      step(held_[at++]);
     }
     held_.erase(0, at);
-    argue(std::move(arguments), out);
-    if (!complete_ && !broken_) return false;
+    tell(out);
+    if (!call_.complete && !call_.broken) return false;
     const size_t close = held_.find(kClose);
     if (close == std::string::npos) {
       const size_t keep = partial_tag(held_, kClose);
@@ -197,20 +243,14 @@ class Hermes final : public OutputParser {
     }
     block_ += held_.substr(0, close);
     held_.erase(0, close + kClose.size());
-    inside_ = false;
-    if (!named_)
-      say(std::string(kOpen) + block_ + std::string(kClose), out);
-    else
-      after_call_ = true;
+    end_call(true, out);
     return !held_.empty();
   }
 
-  enum class Taking { kNothing, kName, kArguments };
-  std::string prefix_, held_, block_, name_, arguments_;
-  Members members_;
-  Taking taking_ = Taking::kNothing;
+  std::string prefix_, held_, block_;
+  Call call_;
   int64_t index_ = -1;
-  bool inside_ = false, named_ = false, complete_ = false, broken_ = false, after_call_ = false;
+  bool inside_ = false, after_call_ = false;
 };
 
 }  // namespace

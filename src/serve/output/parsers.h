@@ -50,6 +50,9 @@ std::unique_ptr<OutputParser> hermes_parser(std::string id_prefix);
 //   is JSON where the tool's schema says that it is no string, and else text.
 std::unique_ptr<OutputParser> qwen_coder_parser(std::string id_prefix, const OrderedJson* tools);
 
+// A token that these parsers read although it is a control token of some models.
+bool is_tag(std::string_view token);
+
 // How much of the end of `text` may be the beginning of `tag`.
 size_t partial_tag(std::string_view text, std::string_view tag);
 

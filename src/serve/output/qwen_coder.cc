@@ -1,6 +1,8 @@
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "serve/output/parsers.h"
+#include "serve/output/schema_types.h"
 
 namespace mxt::serve {
 namespace {
@@ -73,6 +75,12 @@ class QwenCoder final : public OutputParser {
         const size_t end = seen.find('>');
         if (end == std::string::npos) return false;
         name_ = std::string(seen.substr(kFunction.size(), end - kFunction.size()));
+        if (name_.empty()) {
+          say(std::string(kOpen), out);
+          state_ = State::kText;
+          return true;
+        }
+        seen_.clear();
         held_.erase(0, first + end + 1);
         ++index_;
         first_ = true;
@@ -89,10 +97,10 @@ class QwenCoder final : public OutputParser {
           std::string value = held_.substr(name_end + 1, end - name_end - 1);
           if (value.starts_with('\n')) value.erase(0, 1);
           if (value.ends_with('\n')) value.pop_back();
-          argue((first_ ? "{" : ", ") + OrderedJson(key).dump(-1, ' ', false, OrderedJson::error_handler_t::replace) +
-                    ": " + spell(key, value),
-                out);
-          first_ = false;
+          if (seen_.insert(key).second) {  // of two with one name the first
+            argue((first_ ? "{" : ", ") + quoted(key) + ": " + spell(key, value), out);
+            first_ = false;
+          }
           held_.erase(0, end + kParameterEnd.size());
           return true;
         }
@@ -118,27 +126,35 @@ class QwenCoder final : public OutputParser {
     return false;
   }
 
-  // The value as JSON: by the schema where there is one.
+  static std::string quoted(const std::string& text) {
+    return OrderedJson(text).dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
+  }
+  // The value as JSON: by the types that the tool's schema allows, a text where that is what is wanted.
   std::string spell(const std::string& key, const std::string& value) const {
-    std::string type;
+    const OrderedJson* parameters = nullptr;
     for (const auto& t : tools_) {
-      if (!t.is_object() || !t.contains("function") || t["function"].value("name", "") != name_) continue;
-      const auto& f = t["function"];
-      const auto path = OrderedJson::json_pointer("/parameters/properties");
-      if (f.contains(path) && f[path].is_object() && f[path].contains(key) && f[path][key].is_object() &&
-          f[path][key].contains("type") && f[path][key]["type"].is_string())
-        type = f[path][key]["type"].get<std::string>();
+      if (!t.is_object() || !t.contains("function") || !t["function"].is_object()) continue;
+      const auto &f = t["function"], name = f.contains("name") ? f["name"] : OrderedJson();
+      if (name == name_ && f.contains("parameters")) parameters = &f["parameters"];
     }
-    if (type != "string") {
-      const auto parsed = OrderedJson::parse(value, nullptr, false);
-      if (!parsed.is_discarded() && (!type.empty() || !parsed.is_string()))
-        return parsed.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
-      if (type == "boolean" && (value == "True" || value == "False")) return value == "True" ? "true" : "false";
-    }
-    return OrderedJson(value).dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
+    const JsonTypes allowed = parameters ? types_of_parameter(*parameters, key) : kAnyType;
+    if (allowed == kStringType) return quoted(value);
+    const size_t first = value.find_first_not_of(kSpace), last = value.find_last_not_of(kSpace);
+    std::string text = first == std::string::npos ? "" : value.substr(first, last - first + 1);
+    if (text == "True") text = "true";
+    if (text == "False") text = "false";
+    if (text == "None") text = "null";
+    const auto parsed =
+        OrderedJson::parse(text, nullptr, false);  // its text is what is given: numbers keep their digits
+    const JsonTypes is = parsed.is_discarded() ? 0 : type_of(parsed);
+    if (is == kStringType) return allowed & kStringType ? quoted(value) : text;
+    // A schema that says nothing of a type may mean any; one that names others is met as far as it can be.
+    if (is & allowed || (is != 0 && !(allowed & kStringType))) return text;
+    return quoted(value);
   }
 
   std::string prefix_, held_, name_;
+  std::set<std::string> seen_;  // parameters of this call
   OrderedJson tools_;
   State state_ = State::kText;
   int64_t index_ = -1;

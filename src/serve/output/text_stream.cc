@@ -42,13 +42,29 @@ std::string TextStream::emit() {
   return out;
 }
 
+std::string TextStream::give(std::string text) {
+  given_ += text.size();
+  return text;
+}
+
+std::string TextStream::push_control(std::string_view token) {
+  if (stopped_ || std::find(stops_.begin(), stops_.end(), token) == stops_.end()) return {};
+  std::string out = held_ + replace_invalid_utf8(bytes_);  // no stop string began there: another has come
+  held_.clear();
+  bytes_.clear();
+  stopped_ = true;
+  stop_ = token;
+  if (keep_stop_) out += token;
+  return give(std::move(out));
+}
+
 std::string TextStream::push(std::string_view bytes) {
   if (stopped_) return {};
   bytes_ += bytes;
   const size_t whole = whole_characters(bytes_);
   held_ += replace_invalid_utf8(std::string_view(bytes_).substr(0, whole));
   bytes_.erase(0, whole);
-  return emit();
+  return give(emit());
 }
 
 std::string TextStream::finish() {
@@ -58,7 +74,7 @@ std::string TextStream::finish() {
   std::string out = emit();
   out += held_;
   held_.clear();
-  return out;
+  return give(std::move(out));
 }
 
 }  // namespace mxt::serve

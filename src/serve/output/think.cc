@@ -10,6 +10,12 @@ size_t partial_tag(std::string_view text, std::string_view tag) {
   return 0;
 }
 
+bool is_tag(std::string_view token) {
+  for (const std::string_view tag : {"<tool_call", "</tool_call", "<think", "</think"})
+    if (token.starts_with(tag)) return true;
+  return false;
+}
+
 namespace {
 
 constexpr std::string_view kOpen = "<think>", kClose = "</think>", kSpace = " \t\r\n";

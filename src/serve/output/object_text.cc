@@ -1,0 +1,222 @@
+#include "serve/output/object_text.h"
+
+#include <cctype>
+
+namespace mxt::serve {
+namespace {
+
+constexpr std::string_view kSpace = " \t\r\n";
+
+bool is_number(std::string_view s) {
+  size_t i = 0;
+  auto digits = [&] {
+    const size_t from = i;
+    while (i < s.size() && s[i] >= '0' && s[i] <= '9') ++i;
+    return i - from;
+  };
+  if (i < s.size() && s[i] == '-') ++i;
+  const size_t first = i, whole = digits();
+  if (whole == 0 || (whole > 1 && s[first] == '0')) return false;
+  if (i < s.size() && s[i] == '.' && (++i, digits() == 0)) return false;
+  if (i < s.size() && (s[i] == 'e' || s[i] == 'E')) {
+    ++i;
+    if (i < s.size() && (s[i] == '+' || s[i] == '-')) ++i;
+    if (digits() == 0) return false;
+  }
+  return i == s.size();
+}
+
+// As JSON spells it; empty for what is no value.
+std::string scalar(const std::string& s) {
+  if (s == "true" || s == "True") return "true";
+  if (s == "false" || s == "False") return "false";
+  if (s == "null" || s == "None") return "null";
+  return is_number(s) ? s : "";
+}
+
+bool of_scalar(char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '-' || c == '+' || c == '.'; }
+
+std::string control(char c) {
+  switch (c) {
+    case '\n':
+      return "\\n";
+    case '\r':
+      return "\\r";
+    case '\t':
+      return "\\t";
+    default:
+      constexpr char kHex[] = "0123456789abcdef";
+      return std::string("\\u00") + kHex[static_cast<unsigned char>(c) >> 4] + kHex[c & 15];
+  }
+}
+
+}  // namespace
+
+std::string ObjectText::push(char c) {
+  std::string out;
+  if (done() || broken()) return out;
+  if (state_ == State::kScalar) {
+    if (of_scalar(c) && held_.size() < kMaxScalar) return held_ += c, out;
+    out = scalar(held_);
+    before_ = State::kValue;
+    state_ = out.empty() ? State::kBroken : State::kAfter;
+    held_.clear();
+    if (broken()) return out;
+  }
+  if (state_ == State::kString)
+    string(c, out);
+  else
+    structure(c, out);
+  return out;
+}
+
+void ObjectText::open(char bracket, std::string& out) {
+  if (open_.size() >= kMaxDepth) {
+    before_ = state_, state_ = State::kBroken;
+    return;
+  }
+  open_.push_back(bracket);
+  state_ = State::kFirst;
+  out += bracket;
+}
+
+void ObjectText::pop(char bracket, std::string& out) {
+  open_.pop_back();
+  state_ = open_.empty() ? State::kDone : State::kAfter;
+  certain_ = true;
+  out += bracket;
+}
+
+void ObjectText::value(char c, std::string& out) {
+  if (c == '"') {
+    state_ = State::kString, key_ = false;
+    out += c;
+  } else if (c == '{' || c == '[') {
+    open(c, out);
+  } else if (of_scalar(c)) {
+    state_ = State::kScalar;
+    held_ = c;
+  } else {
+    before_ = state_, state_ = State::kBroken;
+  }
+}
+
+void ObjectText::structure(char c, std::string& out) {
+  const bool space = kSpace.find(c) != std::string_view::npos,
+             closes = !open_.empty() && c == (in_object() ? '}' : ']');
+  auto fail = [&] { before_ = state_, state_ = State::kBroken; };
+  switch (state_) {
+    case State::kStart:
+      return space ? void() : c == '{' ? open(c, out) : fail();
+    case State::kFirst:
+    case State::kNext: {
+      const bool next = state_ == State::kNext;
+      if (space) return next ? void(held_ += c) : void(out += c);
+      if (closes) return held_.clear(), pop(c, out);
+      if (in_object() && c != '"') return fail();
+      out += held_;
+      held_.clear();
+      if (!in_object()) return value(c, out);
+      state_ = State::kString, key_ = certain_ = true;
+      out += c;
+      return;
+    }
+    case State::kColon:
+      if (!space && c != ':') return fail();
+      out += c;
+      if (!space) state_ = State::kValue;
+      return;
+    case State::kValue:
+      return space ? void(out += c) : value(c, out);
+    case State::kAfter:
+      if (space) return void(out += c);
+      if (closes) return pop(c, out);
+      if (c != ',') return fail();
+      held_ = c;
+      state_ = State::kNext;
+      return;
+    default:
+      return;
+  }
+}
+
+// The first half of a pair whose second never came.
+void ObjectText::half(std::string& out) {
+  if (!high_.empty()) out += "\\ufffd";
+  high_.clear();
+}
+
+// A whole \uXXXX.
+void ObjectText::end_escape(std::string& out) {
+  const int code = std::stoi(escape_.substr(2), nullptr, 16);
+  if (code >= 0xDC00 && code <= 0xDFFF) {
+    out += high_.empty() ? "\\ufffd" : high_ + escape_;
+    high_.clear();
+  } else {
+    half(out);
+    if (code >= 0xD800 && code <= 0xDBFF)
+      high_ = escape_;
+    else
+      out += escape_;
+  }
+  escape_.clear();
+}
+
+void ObjectText::string(char c, std::string& out) {
+  if (!escape_.empty()) {
+    const bool unicode = escape_.size() >= 2;
+    if (unicode ? std::isxdigit(static_cast<unsigned char>(c)) != 0 : c == 'u') {
+      escape_ += c;
+      if (escape_.size() == 6) end_escape(out);
+      return;
+    }
+    half(out);
+    if (!unicode && std::string_view("\"\\/bfnrt").find(c) != std::string_view::npos) {
+      out += escape_ + c;
+      escape_.clear();
+      return;
+    }
+    out += "\\" + escape_;  // no escape that JSON knows: a backslash as it stands
+    escape_.clear();
+  }
+  if (c == '\\') {
+    escape_ = c;
+    return;
+  }
+  half(out);
+  if (c == '"') {
+    state_ = key_ ? State::kColon : State::kAfter;
+    out += c;
+  } else if (static_cast<unsigned char>(c) < 0x20) {
+    out += control(c);
+  } else {
+    out += c;
+  }
+}
+
+std::string ObjectText::close() {
+  std::string out;
+  switch (broken() ? before_ : state_) {
+    case State::kStart:
+      out = "{}";
+      break;
+    case State::kString:
+      half(out);
+      out += key_ ? "\": null" : "\"";
+      break;
+    case State::kColon:
+      out = ": null";
+      break;
+    case State::kValue:
+    case State::kScalar:
+      out = "null";
+      break;
+    default:
+      break;
+  }
+  for (; !open_.empty(); open_.pop_back()) out += in_object() ? '}' : ']';
+  state_ = State::kDone;
+  return out;
+}
+
+}  // namespace mxt::serve
