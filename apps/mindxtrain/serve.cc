@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <csignal>
@@ -28,7 +29,7 @@ namespace {
 struct Options {
   std::string model, config, upstream, host = "127.0.0.1", api_keys, dtype, device = "cpu", name, chat_template,
                                        reasoning, tools, jobs;
-  std::vector<std::string> adapters, roots;
+  std::vector<std::string> adapters, roots, cors;
   int port = 0, threads = 0, running_jobs = 1;
   int64_t context = 0, batch = 32, queue = 256, prompt_piece = 128;
   double cache_gib = 0, drain = 30, timeout = 600;
@@ -50,6 +51,16 @@ serve::OperatorSettings settings_of(const Options& o) {
   if (o.tools == "none") s.tools = serve::ToolStyle::kNone;
   if (o.tools == "qwen3_coder") s.tools = serve::ToolStyle::kQwenCoder;
   return s;
+}
+
+// As browsers send them: scheme, host and port, nothing behind.
+std::vector<std::string> origins(const std::vector<std::string>& given) {
+  for (const std::string& o : given) {
+    const auto url = net::parse_url(o);
+    if (o != "*" && (!url || o.ends_with('/') || std::count(o.begin(), o.end(), '/') != 2))
+      fail_input("--cors {}: an origin is wanted, as http://localhost:5173, or *", o);
+  }
+  return given;
 }
 
 // Answers until a signal says stop, then lets what is under way finish.
@@ -124,6 +135,7 @@ void run(Options o) {
   serve::HttpSettings http;
   http.host = o.host;
   http.port = static_cast<uint16_t>(o.port);
+  http.cors = origins(o.cors);
   if (!o.upstream.empty()) {
     while (o.upstream.ends_with('/')) o.upstream.pop_back();
     if (o.upstream.ends_with("/v1")) o.upstream.resize(o.upstream.size() - 3);
@@ -220,6 +232,9 @@ void add_serve(CLI::App& app) {
   c->add_option(
        "--root", o->roots,
        "a further folder whose files the recipes of jobs may name (the working directory always); may be repeated")
+      ->allow_extra_args(false);
+  c->add_option("--cors", o->cors,
+                "origin of pages that may use /v1 from a browser (http://localhost:5173), or *; may be repeated")
       ->allow_extra_args(false);
   c->add_flag("--no-coach", o->no_coach, "without the page at /coach/");
   c->add_flag("--until-stdin-ends", o->follow_stdin,

@@ -161,6 +161,33 @@ class Outbox final : public Reply {
   bool whole_ = false, ended_ = false, gone_ = false;
 };
 
+// What a browser wants to hear before a page of another origin may read the answer.
+Headers cors_headers(const std::vector<std::string>& allowed, const HttpRequest& r) {
+  const std::string* origin = r.header("Origin");
+  if (allowed.empty() || !origin || r.path.starts_with("/coach")) return {};
+  Headers h{{"Vary", "Origin"}};
+  for (const auto& a : allowed)
+    if (a == "*" || a == *origin) {
+      h.emplace_back("Access-Control-Allow-Origin", a);
+      h.emplace_back("Access-Control-Expose-Headers", "Retry-After, WWW-Authenticate, Content-Length");
+      break;
+    }
+  return h;
+}
+
+// The question that comes before a request: answered for every path, since keys come with the request itself.
+bool is_preflight(const HttpRequest& r) {
+  return r.method == "OPTIONS" && r.header("Origin") && r.header("Access-Control-Request-Method");
+}
+HttpAnswer preflight(const HttpRequest& r) {
+  HttpAnswer a{204, {{"Access-Control-Allow-Methods", "GET, POST, OPTIONS"}, {"Access-Control-Max-Age", "600"}}, {}};
+  if (const std::string* asked = r.header("Access-Control-Request-Headers"))
+    a.headers.emplace_back("Access-Control-Allow-Headers", *asked);
+  if (r.header("Access-Control-Request-Private-Network"))
+    a.headers.emplace_back("Access-Control-Allow-Private-Network", "true");
+  return a;
+}
+
 HttpAnswer plain_error(int status, const std::string& message) {
   return {status,
           {{"Content-Type", "application/json"}},
@@ -236,6 +263,7 @@ class Session : public std::enable_shared_from_this<Session> {
   asio::awaitable<void> write_whole(HttpAnswer a, unsigned version, bool keep, bool head_only) {
     http::response<http::string_body> r{static_cast<http::status>(a.status), version};
     for (auto& [k, v] : a.headers) r.insert(k, v);
+    for (auto& [k, v] : cors_) r.insert(k, v);
     r.keep_alive(keep);
     r.body() = std::move(a.body);
     r.prepare_payload();
@@ -257,12 +285,27 @@ class Session : public std::enable_shared_from_this<Session> {
     if (n == 0 || (n < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR)) outbox->client_gone();
   }
 
+  // After an answer that came before the whole request: ordinary clients write to the end before they read, and a
+  // connection that is reset loses them the answer. What they send is thrown away, within bounds.
+  asio::awaitable<void> drain() {
+    error_code ec;
+    stream_.socket().shutdown(tcp::socket::shutdown_send, ec);
+    stream_.expires_after(milliseconds(s_->settings.body_seconds));
+    std::vector<char> piece(size_t{64} << 10);
+    for (size_t left = s_->settings.max_drained_bytes; left > 0;) {
+      const auto [error, n] = co_await stream_.async_read_some(asio::buffer(piece), kTuple);
+      if (error || n == 0) co_return;
+      left -= std::min(left, n);
+    }
+  }
+
   asio::awaitable<bool> one() {
     http::request_parser<http::string_body> parser;
     parser.header_limit(static_cast<uint32_t>(s_->settings.max_header_bytes));
     parser.body_limit(s_->settings.max_body_bytes);
     stream_.expires_after(milliseconds(s_->settings.idle_seconds));
     busy_ = false;
+    cors_.clear();
     if (s_->draining) co_return false;
     const auto [head_error, head_bytes] = co_await http::async_read_header(stream_, buffer_, parser, kTuple);
     busy_ = true;
@@ -275,6 +318,7 @@ class Session : public std::enable_shared_from_this<Session> {
         if (head_error == http::error::header_limit) no = plain_error(431, "the request's headers are too large");
         if (head_error == http::error::body_limit) no = plain_error(413, "the request body is too large");
         co_await write_whole(std::move(no), 11, false, false);
+        co_await drain();
       }
       co_return false;
     }
@@ -288,6 +332,7 @@ class Session : public std::enable_shared_from_this<Session> {
     for (const auto& field : head)
       request.headers.emplace_back(std::string(field.name_string()), std::string(field.value()));
     request.peer = peer_;
+    cors_ = cors_headers(s_->settings.cors, request);
     const unsigned version = head.version();
     const bool head_only = head.method() == http::verb::head;
     bool keep = parser.get().keep_alive() && !s_->draining;
@@ -308,12 +353,15 @@ class Session : public std::enable_shared_from_this<Session> {
       refused = plain_error(413, "the request body is too large");
     else if (s_->draining)
       refused = plain_error(503, "the server is shutting down");
+    else if (cors_.size() > 1 && is_preflight(request))  // more than that answers vary: the origin may read them
+      refused = preflight(request);
     else
       refused = s_->gate(request);
     if (refused) {
       // The body has not been read: where there is one the connection cannot go on.
       const bool empty = parser.is_done() || (parser.content_length() && *parser.content_length() == 0);
       co_await write_whole(std::move(*refused), version, keep && empty, head_only);
+      if (!empty) co_await drain();
       co_return keep&& empty&& parser.is_done();
     }
     if (const std::string* expect = request.header("Expect"); expect && equal_any_case(*expect, "100-continue")) {
@@ -330,7 +378,10 @@ class Session : public std::enable_shared_from_this<Session> {
         else if (body_error != beast::error::timeout && body_error != http::error::partial_message &&
                  body_error != asio::error::eof)
           no = plain_error(400, "the request body is not well formed");
-        if (!no.body.empty()) co_await write_whole(std::move(no), version, false, false);
+        if (!no.body.empty()) {
+          co_await write_whole(std::move(no), version, false, false);
+          co_await drain();
+        }
         co_return false;
       }
     }
@@ -379,6 +430,7 @@ class Session : public std::enable_shared_from_this<Session> {
     keep = keep && chunked;
     http::response<http::empty_body> r{static_cast<http::status>(a.status), version};
     for (auto& [k, v] : a.headers) r.insert(k, v);
+    for (auto& [k, v] : cors_) r.insert(k, v);
     r.keep_alive(keep);
     if (chunked) r.chunked(true);
     http::response_serializer<http::empty_body> serializer(r);
@@ -413,6 +465,7 @@ class Session : public std::enable_shared_from_this<Session> {
   beast::flat_buffer buffer_;
   std::shared_ptr<Outbox> outbox_;
   std::string peer_;
+  Headers cors_;  // of the request being answered
   uint64_t turn_ = 0;
   bool busy_ = false;
 };

@@ -45,8 +45,11 @@ struct HttpSettings {
   std::string host = "127.0.0.1";
   uint16_t port = 0;  // 0: any free one
   int io_threads = 2, handler_threads = 2;
-  size_t max_header_bytes = 16 << 10, max_body_bytes = 8 << 20, max_unsent_bytes = 16 << 20;
+  size_t max_header_bytes = 16 << 10, max_body_bytes = 8 << 20, max_unsent_bytes = 16 << 20,
+         max_drained_bytes = 256 << 20;  // of a body that was refused
   int64_t max_connections = 1024;
+  // Origins whose pages may read the answers (CORS), as browsers send them ("http://localhost:5173"); "*": any.
+  std::vector<std::string> cors;
   double idle_seconds = 75, body_seconds = 30, write_seconds = 30;  // write: without progress
 };
 
