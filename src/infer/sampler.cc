@@ -1,6 +1,7 @@
 #include "infer/sampler.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <limits>
 #include <numeric>
@@ -43,7 +44,21 @@ int32_t place_of(std::span<const float> x, float value) {
   return i < x.size() ? static_cast<int32_t>(i) : 0;
 }
 
+float bounded(double x) {
+  constexpr double kMost = std::numeric_limits<float>::max();
+  return static_cast<float>(std::clamp(x, -kMost, kMost));
+}
+
 }  // namespace
+
+bool all_finite(std::span<const float> logits) {
+  constexpr uint32_t kExponent = 0x7F800000u;
+  uint32_t broken = 0;
+  for (const float x : logits) broken |= (std::bit_cast<uint32_t>(x) & kExponent) == kExponent;
+  return broken == 0;
+}
+
+bool nothing_left(std::span<const float> logits) { return largest(logits) == -std::numeric_limits<float>::infinity(); }
 
 int32_t most_likely(std::span<const float> logits) { return place_of(logits, largest(logits)); }
 
@@ -68,7 +83,7 @@ void adjust(std::span<float> logits, const Sampling& s, const Seen& seen) {
   for (const auto& [id, times] : seen) {
     float& x = logits[static_cast<size_t>(id)];
     const double r = s.repetition_penalty;
-    if (r != 1) x = static_cast<float>(x > 0 ? static_cast<double>(x) / r : static_cast<double>(x) * r);
+    if (r != 1) x = bounded(x > 0 ? static_cast<double>(x) / r : static_cast<double>(x) * r);
     if (times > 0) x -= static_cast<float>(s.presence_penalty + s.frequency_penalty * times);
   }
   for (const auto& [id, bias] : s.logit_bias) logits[static_cast<size_t>(id)] += bias;
@@ -135,6 +150,7 @@ int32_t sample(std::span<const float> logits, const Sampling& s, uint64_t n) {
   double u = uniform * std::accumulate(p.begin(), p.end(), 0.0);
   for (size_t i = 0; i < p.size(); ++i)
     if ((u -= p[i]) < 0) return order[i];
+  while (p.size() > 1 && p.back() <= 0) p.pop_back();  // sums round: what is impossible stays so
   return order[p.size() - 1];
 }
 

@@ -28,13 +28,18 @@ struct Sampling {
 // How often each token was in the answer; a token of the prompt alone has the count 0.
 using Seen = std::unordered_map<int32_t, int32_t>;
 
-// Penalties and biases, in place.
+// Penalties and biases, in place; finite logits stay finite.
 void adjust(std::span<float> logits, const Sampling& s, const Seen& seen);
+// No NaN and no infinity among them.
+bool all_finite(std::span<const float> logits);
+// All are −∞.
+bool nothing_left(std::span<const float> logits);
 // Ids outside the bit set become −∞.
 void allow_only(std::span<float> logits, std::span<const uint64_t> allowed);
 
 // The n-th draw of a request: a function of (logits, settings, n), so it does not depend on what else is in the batch.
-// Order of the filters as transformers applies them: temperature, top-k, top-p, min-p.
+// Order of the filters as transformers applies them: temperature, top-k, top-p, min-p. Logits are finite or −∞, and not
+// all −∞; a token of −∞ is never drawn.
 int32_t sample(std::span<const float> logits, const Sampling& s, uint64_t n);
 
 // ln Σ exp of the logits, in double.

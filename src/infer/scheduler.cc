@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "base/threads.h"
 
 namespace mxt::infer {
@@ -16,6 +17,11 @@ constexpr int64_t kLogitRows =
     64;  // of a prompt whose log-probabilities are wanted, in one pass: they are vocab floats each
 
 int64_t pages_for(int64_t tokens) { return (tokens + kPage - 1) / kPage; }
+
+// Broken weights or an overflow: nothing can be drawn from such a distribution.
+void check_finite(std::span<const float> logits) {
+  if (!all_finite(logits)) fail_input("the model's logits are not finite: its weights or its adapter's are damaged");
+}
 
 }  // namespace
 
@@ -86,6 +92,7 @@ Scheduler::Id Scheduler::submit(Request request, Sink sink) {
   };
   for (int32_t id : request.prompt) check(id);
   for (const auto& [id, bias] : request.sampling.logit_bias) check(id);
+  for (int32_t id : request.stop) check(id);
   MXT_ASSERT(request.adapter >= -1 && request.adapter + 1 < static_cast<int>(programs_.size()));
   auto s = std::make_unique<Slot>();
   s->tokens = request.prompt;
@@ -118,7 +125,12 @@ void Scheduler::end(Slot& s, Finish why, std::string error) {
   if (s.ended) return;
   s.ended = true;
   release(s);
-  if (s.sink.done) s.sink.done({why, std::move(error), s.shared});
+  if (!s.sink.done) return;
+  try {
+    s.sink.done({why, std::move(error), s.shared});
+  } catch (const std::exception& e) {  // its own loss: the others are still to be answered
+    log::warn("an answer could not be handed over: {}", e.what());
+  }
 }
 
 void Scheduler::take_arrivals() {
@@ -285,6 +297,7 @@ void Scheduler::run(Pass& p, int adapter) {
 NewToken Scheduler::describe(std::span<const float> logits, int32_t id, int64_t likely) const {
   NewToken t{id, std::numeric_limits<float>::quiet_NaN(), {}};
   if (likely < 0) return t;
+  check_finite(logits);
   const double lse = log_sum_exp(logits);
   auto logprob = [&](int32_t i) {
     return static_cast<float>(static_cast<double>(logits[static_cast<size_t>(i)]) - lse);
@@ -296,21 +309,44 @@ NewToken Scheduler::describe(std::span<const float> logits, int32_t id, int64_t 
 }
 
 // The next token of a request, or none where it ends without one. Reads and changes nothing but this request's own.
-std::optional<NewToken> Scheduler::choose(const Slot& s, std::span<float> logits,
-                                          std::span<const uint64_t> allowed) const {
+std::optional<NewToken> Scheduler::choose(const Slot& s, std::span<float> logits, std::span<const uint64_t> allowed,
+                                          std::vector<float>& raw) const {
   const Request& r = s.request;
-  std::vector<float> raw;
-  if (!allowed.empty() && std::all_of(allowed.begin(), allowed.end(), [](uint64_t w) { return w == 0; }))
-    return std::nullopt;
+  check_finite(logits);
+  const bool constrained = r.constraint && !allowed.empty(), complete = constrained && r.constraint->complete();
   const bool hold = s.made < r.min_tokens && !r.stop.empty();
-  if ((r.sampling.adjusts() || !allowed.empty() || hold) && r.logprobs >= 0) raw.assign(logits.begin(), logits.end());
+  if ((r.sampling.adjusts() || constrained || hold) && r.logprobs >= 0) raw.assign(logits.begin(), logits.end());
   adjust(logits, r.sampling, s.seen);
-  if (!allowed.empty()) allow_only(logits, allowed);
-  if (hold)
-    for (int32_t id : r.stop) logits[static_cast<size_t>(id)] = -std::numeric_limits<float>::infinity();
+  std::vector<std::pair<int32_t, float>> ends;
+  for (int32_t id : r.stop) ends.emplace_back(id, logits[static_cast<size_t>(id)]);
+  if (constrained) allow_only(logits, allowed);
+  for (const auto& [id, logit] : ends) {
+    if (hold) logits[static_cast<size_t>(id)] = -std::numeric_limits<float>::infinity();
+    if (complete && !hold) logits[static_cast<size_t>(id)] = logit;
+  }
+  return draw(s, logits, raw);
+}
+
+// From logits in which what may not come is −∞. `raw`: the model's own, empty where they are the same.
+std::optional<NewToken> Scheduler::draw(const Slot& s, std::span<const float> logits,
+                                        std::span<const float> raw) const {
+  const Request& r = s.request;
+  if (nothing_left(logits)) {
+    if (!r.constraint || r.constraint->complete()) return std::nullopt;
+    fail_input("no token of this model's vocabulary continues the answer as it is demanded");
+  }
   const int32_t id = sample(logits, r.sampling, static_cast<uint64_t>(s.made));
   if (std::find(r.stop.begin(), r.stop.end(), id) != r.stop.end()) return std::nullopt;
-  return describe(raw.empty() ? std::span<const float>(logits) : std::span<const float>(raw), id, r.logprobs);
+  return describe(raw.empty() ? logits : raw, id, r.logprobs);
+}
+
+// What the constraint does not take after all is drawn again without it.
+void Scheduler::redraw(const Slot& s, std::span<float> logits, std::span<const float> raw,
+                       std::optional<NewToken>& token) const {
+  while (s.request.constraint && token && !s.request.constraint->takes(token->id)) {
+    logits[static_cast<size_t>(token->id)] = -std::numeric_limits<float>::infinity();
+    token = draw(s, logits, raw);
+  }
 }
 
 void Scheduler::deliver(Slot& s, const NewToken& t) {
@@ -331,6 +367,7 @@ void Scheduler::harvest(Pass& p) {
     Slot* slot;
     std::span<float> logits;
     std::span<const uint64_t> allowed;
+    std::vector<float> raw;
     std::optional<NewToken> token;
     std::string error;
   };
@@ -355,12 +392,15 @@ void Scheduler::harvest(Pass& p) {
       continue;
     }
     auto row = [&](int64_t k) { return logits_.subspan(static_cast<size_t>(part.first_row + k) * vocab, vocab); };
-    if (rows) {
-      if (part.from == 0) s.prompt_tokens.push_back({s.tokens[0], std::numeric_limits<float>::quiet_NaN(), {}});
-      for (int64_t k = 0; k < part.count && part.from + k + 1 < s.prompt(); ++k)
-        s.prompt_tokens.push_back(
-            describe(row(k), s.tokens[static_cast<size_t>(part.from + k + 1)], s.request.prompt_logprobs));
-    }
+    if (rows) try {
+        if (part.from == 0) s.prompt_tokens.push_back({s.tokens[0], std::numeric_limits<float>::quiet_NaN(), {}});
+        for (int64_t k = 0; k < part.count && part.from + k + 1 < s.prompt(); ++k)
+          s.prompt_tokens.push_back(
+              describe(row(k), s.tokens[static_cast<size_t>(part.from + k + 1)], s.request.prompt_logprobs));
+      } catch (const std::exception& e) {
+        end(s, Finish::kFailed, e.what());
+        continue;
+      }
     if (s.pending() > 0) continue;
     s.rows_done = true;
     if (rows && s.sink.prompt) s.sink.prompt(s.prompt_tokens);
@@ -368,7 +408,7 @@ void Scheduler::harvest(Pass& p) {
       end(s, Finish::kLength);
       continue;
     }
-    Ready r{&s, row(part.rows - 1), {}, {}, {}};
+    Ready r{&s, row(part.rows - 1), {}, {}, {}, {}};
     try {
       if (s.request.constraint) r.allowed = s.request.constraint->allowed();  // requests share automata
     } catch (const std::exception& e) {  // past its limits: it ends its own request
@@ -379,13 +419,15 @@ void Scheduler::harvest(Pass& p) {
   // A vocabulary's logits a request: side by side, then told in the requests' order.
   parallel_for(0, static_cast<int64_t>(ready.size()), 1, [&](int64_t first, int64_t last) {
     for (auto i = static_cast<size_t>(first); i < static_cast<size_t>(last); ++i) try {
-        if (ready[i].error.empty()) ready[i].token = choose(*ready[i].slot, ready[i].logits, ready[i].allowed);
+        if (ready[i].error.empty())
+          ready[i].token = choose(*ready[i].slot, ready[i].logits, ready[i].allowed, ready[i].raw);
       } catch (const std::exception& e) {
         ready[i].error = e.what();
       }
   });
   for (Ready& r : ready) try {
       if (!r.error.empty()) fail_input("{}", r.error);
+      redraw(*r.slot, r.logits, r.raw, r.token);
       r.token ? deliver(*r.slot, *r.token) : end(*r.slot, Finish::kStop);
       new_tokens += r.token.has_value();
     } catch (const std::exception& e) {
@@ -419,7 +461,9 @@ bool Scheduler::step() {
       }
     } catch (const std::exception& e) {  // out of memory, say: those of this pass fail, the others go on
       for (const auto& part : p.parts) end(*part.slot, Finish::kFailed, e.what());
-      if (p.parts.empty()) throw;
+      if (p.parts.empty())  // whoever it was: going on as before would only meet it again
+        for (const auto& s : running_)
+          if (s->request.adapter == adapter) end(*s, Finish::kFailed, e.what());
     }
     std::erase_if(running_, [](const SlotPtr& s) { return s->ended; });
   }

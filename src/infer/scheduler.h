@@ -30,7 +30,8 @@ struct Request {
   int64_t max_tokens = 128;     // of the answer; cut to what fits the model's positions
   std::vector<int32_t> stop;    // ends the answer; not part of it
   Sampling sampling;
-  int64_t min_tokens = 0;  // stop tokens are impossible before
+  int64_t min_tokens =
+      0;  // stop tokens are impossible before; where they are all that is left the answer ends all the same
   int64_t logprobs =
       0;  // so many likely alternatives with each token; 0: the token's own alone; −1: no log-probabilities
   int64_t prompt_logprobs = -1;  // the same for the prompt's own tokens
@@ -53,7 +54,7 @@ struct NewToken {
 };
 
 enum class Finish : uint8_t {
-  kStop,  // a stop token, a complete constraint, or the sink wanted no more
+  kStop,  // a stop token, a complete constraint after which nothing may come, or the sink wanted no more
   kLength,
   kCancelled,
   kFailed,  // `error` says why
@@ -121,7 +122,10 @@ class Scheduler {
   void build(Pass& p, int adapter);
   void run(Pass& p, int adapter);
   void harvest(Pass& p);
-  std::optional<NewToken> choose(const Slot& s, std::span<float> logits, std::span<const uint64_t> allowed) const;
+  std::optional<NewToken> choose(const Slot& s, std::span<float> logits, std::span<const uint64_t> allowed,
+                                 std::vector<float>& raw) const;
+  std::optional<NewToken> draw(const Slot& s, std::span<const float> logits, std::span<const float> raw) const;
+  void redraw(const Slot& s, std::span<float> logits, std::span<const float> raw, std::optional<NewToken>& token) const;
   void deliver(Slot& s, const NewToken& t);
   NewToken describe(std::span<const float> logits, int32_t id, int64_t likely) const;
   runtime::Program& program(int adapter);

@@ -3,6 +3,7 @@
 #include <ctime>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "base/text.h"
 
 namespace mxt::serve {
@@ -116,10 +117,24 @@ bool Generation::token(size_t i, const infer::NewToken& t) {
     s_.metrics.first_token(since);
   else
     s_.metrics.between_tokens(since);
-  const bool silent = common_.skip_special && s_.served.tok->is_special(t.id);
-  const std::string text = c.text.push(silent ? std::string() : s_.served.tok->token_bytes(t.id));
-  const bool more = on_token(c, t, text);
-  return more && !c.text.stopped();
+  const std::string bytes = s_.served.tok->token_bytes(t.id);
+  const bool silent = common_.skip_special && s_.served.tok->is_special(t.id) && !(tags_ && is_tag(bytes));
+  c.waiting.emplace_back(t, c.text.seen());
+  const std::string text = silent ? c.text.push_control(bytes) : c.text.push(bytes);
+  tell(c, false);
+  return on_text(c, text) && !c.text.stopped();
+}
+
+// Tokens whose text has become certain; those of a stop string come to nothing.
+void Generation::tell(Choice& c, bool all) {
+  for (; !c.waiting.empty(); c.waiting.pop_front()) {
+    const auto& [token, from] = c.waiting.front();
+    const bool certain = from < c.text.given() || (from == c.text.given() && c.text.seen() == from);
+    if (!certain && (!all || c.text.stopped())) break;
+    if (c.text.stopped() && from >= c.text.given()) break;
+    on_token(c, token);
+  }
+  if (c.text.stopped()) c.waiting.clear();
 }
 
 void Generation::done(size_t i, const infer::Outcome& o) {
@@ -143,9 +158,28 @@ void Generation::done(size_t i, const infer::Outcome& o) {
       failure_ = o.error;
       break;
   }
-  on_end(c, c.text.finish());
+  try {
+    const std::string rest = c.text.finish();
+    tell(c, true);
+    on_end(c, rest);
+  } catch (const std::exception& e) {
+    failure_ = e.what();
+  }
   s_.metrics.finished(c.reason);
-  if (--left_ == 0) finish();
+  if (--left_ > 0) return;
+  try {
+    finish();
+  } catch (const std::exception& e) {  // an answer that cannot be put together is still answered
+    log::warn("{}: {}", model_, e.what());
+    ApiError a;
+    a.status = 500, a.type = "server_error", a.message = "an error inside the server";
+    if (begun_) {
+      reply_->write("data: " + to_json(a) + "\n\n");
+      reply_->end();
+    } else {
+      reply_->send(to_answer(a));
+    }
+  }
 }
 
 void Generation::finish() {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <chrono>
+#include <deque>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -26,14 +27,18 @@ class Generation : public std::enable_shared_from_this<Generation> {
     size_t index = 0;
     infer::Scheduler::Id id = 0;
     TextStream text{{}};
+    std::deque<std::pair<infer::NewToken, size_t>>
+        waiting;  // tokens whose text is not certain yet, and where it begins
     int64_t prompt_tokens = 0, tokens = 0, shared = 0;
     std::string reason;
     bool done = false;
     std::chrono::steady_clock::time_point last;
   };
-  // Hooks, called under the lock. `text` is what became certain with the token.
+  // Hooks, called under the lock. A token is told when its text is certain, that of a stop string never; then the text
+  // that became certain.
   virtual void on_prompt(Choice&, const std::vector<infer::NewToken>&) {}
-  virtual bool on_token(Choice& c, const infer::NewToken& t, const std::string& text) = 0;  // false: enough
+  virtual void on_token(Choice& c, const infer::NewToken& t) = 0;
+  virtual bool on_text(Choice& c, const std::string& text) = 0;  // false: enough
   virtual void on_end(Choice& c, const std::string& text) = 0;
   virtual OrderedJson body() = 0;        // the whole answer, where it is not streamed
   virtual OrderedJson last_chunk() = 0;  // the stream's frame without choices, for usage
@@ -48,10 +53,12 @@ class Generation : public std::enable_shared_from_this<Generation> {
   const int64_t created_;
   int64_t prompt_tokens_ = 0;  // of distinct prompts
   size_t per_prompt_ = 1;      // choices of one prompt stand side by side
+  bool tags_ = false;          // the text is parsed: tags are told though they are control tokens
 
  private:
   bool token(size_t i, const infer::NewToken& t);
   void done(size_t i, const infer::Outcome& o);
+  void tell(Choice& c, bool all);
   void cancel_all();
   void finish();
 

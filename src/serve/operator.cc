@@ -78,6 +78,8 @@ std::shared_ptr<const TokenBytes> OperatorState::token_bytes() {
     std::vector<std::string> bytes(static_cast<size_t>(served.model->vocab()));
     for (int32_t id = 0; id < std::min<int64_t>(served.model->vocab(), served.tok->vocab_size()); ++id)
       if (!served.tok->is_special(id)) bytes[static_cast<size_t>(id)] = served.tok->token_bytes(id);
+    for (int32_t id : served.stop)  // the end of a turn is no text, whatever the tokenizer says of it
+      if (static_cast<size_t>(id) < bytes.size()) bytes[static_cast<size_t>(id)].clear();
     token_bytes_ = std::make_shared<TokenBytes>(bytes);
   }
   return token_bytes_;
@@ -120,7 +122,17 @@ void OperatorState::check_room(int64_t requests) {
 std::vector<int32_t> OperatorState::encode(const Prompt& p, const std::string& name) const {
   std::vector<int32_t> ids = p.text ? served.tok->encode(*p.text) : p.ids;
   if (ids.empty()) refuse(name, "{} must not be empty", name);
+  check_length(ids, name);
   return ids;
+}
+
+void OperatorState::check_length(const std::vector<int32_t>& ids, const std::string& name) const {
+  if (!served.model || static_cast<int64_t>(ids.size()) <= served.model->positions()) return;
+  ApiError e = error(400, "invalid_request_error", "context_length_exceeded",
+                     fmt::format("the prompt has {} tokens, the model's context is {}: shorten it", ids.size(),
+                                 served.model->positions()));
+  e.param = name;
+  throw e;
 }
 
 Operator::Operator(ServedModel served, OperatorSettings settings, TrainingJobs* jobs, Coach* coach)

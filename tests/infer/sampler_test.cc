@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <limits>
+
 #include <cmath>
 #include <map>
 
@@ -66,6 +68,32 @@ TEST(Sampler, PenaltiesAndBiases) {
   const uint64_t mask[] = {0b0100};
   allow_only(x, mask);
   EXPECT_EQ(sample(x, {}, 0), 2);
+}
+
+TEST(Sampler, WhatIsImpossibleIsNeverDrawn) {
+  constexpr float kNever = -std::numeric_limits<float>::infinity();
+  std::vector<float> x(200, kNever);
+  EXPECT_TRUE(nothing_left(x));
+  x[150] = -3e38f;
+  EXPECT_FALSE(nothing_left(x));
+  for (const Sampling& s : std::vector<Sampling>{{.temperature = 0},
+                                                 {.temperature = 1},
+                                                 {.temperature = 2, .top_k = 50},
+                                                 {.temperature = 1e-300, .top_p = 0.5},
+                                                 {.temperature = 1, .top_p = 1e-9, .min_p = 0.3},
+                                                 {.temperature = 2, .top_k = 200, .min_p = 1e-30}})
+    for (uint64_t n = 0; n < 50; ++n) EXPECT_EQ(sample(x, s, n), 150);
+}
+
+TEST(Sampler, FiniteLogitsStayFinite) {
+  std::vector<float> x{3e38f, -3e38f, 0};
+  EXPECT_TRUE(all_finite(x));
+  adjust(x, {.repetition_penalty = 0.01}, {{0, 1}, {1, 1}});
+  EXPECT_TRUE(all_finite(x));
+  x[1] = std::numeric_limits<float>::quiet_NaN();
+  EXPECT_FALSE(all_finite(x));
+  x[1] = std::numeric_limits<float>::infinity();
+  EXPECT_FALSE(all_finite(x));
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include <cmath>
 #include <cstring>
 #include <future>
+#include <set>
 
 #include "base/error.h"
 #include "infer/engine.h"
@@ -207,6 +208,7 @@ class Only final : public Constraint {
     if (at_ < ids_.size()) mask_[static_cast<size_t>(ids_[at_]) / 64] |= uint64_t{1} << (ids_[at_] % 64);
     return mask_;
   }
+  bool complete() const override { return at_ >= ids_.size(); }
   void accept(int32_t id) override { EXPECT_EQ(id, ids_[at_++]); }
 
  private:
@@ -224,6 +226,80 @@ TEST(Scheduler, AConstraintLeavesNoChoice) {
   EXPECT_EQ(g.outcome.finish, Finish::kStop);
 }
 
+TEST(Scheduler, MinTokensAndAConstraintLeaveWhatTheyLeave) {
+  Scheduler s(model(), {});
+  // The constraint is complete after three: the answer ends with its reason, however many were wanted.
+  Request r = request(20, 2, 10);
+  r.constraint = std::make_shared<Only>(std::vector<int32_t>{5, 1, 9});
+  r.stop = {7};
+  r.min_tokens = 8;
+  Got g = answer(s, {r})[0];
+  EXPECT_EQ(g.ids, (std::vector<int32_t>{5, 1, 9}));
+  EXPECT_EQ(g.outcome.finish, Finish::kStop);
+  // A stop token that the constraint wants is held back before it: nothing is left, and that is an error of its own.
+  r.constraint = std::make_shared<Only>(std::vector<int32_t>{5, 7, 9});
+  g = answer(s, {r})[0];
+  EXPECT_EQ(g.ids, (std::vector<int32_t>{5}));
+  EXPECT_EQ(g.outcome.finish, Finish::kFailed);
+  EXPECT_NE(g.outcome.error.find("vocabulary"), std::string::npos);
+  // Every token ends the answer, and none may.
+  r.constraint = nullptr;
+  r.stop.clear();
+  for (int32_t id = 0; id < model().vocab(); ++id) r.stop.push_back(id);
+  g = answer(s, {r})[0];
+  EXPECT_TRUE(g.ids.empty());
+  EXPECT_EQ(g.outcome.finish, Finish::kStop);
+}
+
+// Takes nothing twice.
+class Once final : public Constraint {
+ public:
+  std::span<const uint64_t> allowed() override {
+    mask_.assign(static_cast<size_t>(model().vocab() + 63) / 64, 0);
+    mask_[0] = 0b1110;
+    return mask_;
+  }
+  bool complete() const override { return seen_.size() == 3; }
+  bool takes(int32_t id) override { return !seen_.contains(id); }
+  void accept(int32_t id) override { EXPECT_TRUE(seen_.insert(id).second); }
+
+ private:
+  std::set<int32_t> seen_;
+  std::vector<uint64_t> mask_;
+};
+
+TEST(Scheduler, WhatAConstraintDoesNotTakeIsDrawnAgain) {
+  Scheduler s(model(), {});
+  for (const double temperature : {0.0, 1.5}) {
+    Request r = request(20, 2, 10);
+    r.constraint = std::make_shared<Once>();
+    r.sampling.temperature = temperature;
+    r.logprobs = 2;
+    const Got g = answer(s, {r})[0];
+    EXPECT_EQ(std::set<int32_t>(g.ids.begin(), g.ids.end()), (std::set<int32_t>{1, 2, 3}));
+    EXPECT_EQ(g.ids.size(), 3u);
+    EXPECT_EQ(g.outcome.finish, Finish::kStop);
+  }
+}
+
+TEST(Scheduler, ASinkThatThrowsHarmsNobodyElse) {
+  Scheduler s(model(), {});
+  int ended = 0;
+  for (int i = 0; i < 3; ++i) {
+    Sink sink;
+    sink.token = [i](const NewToken&) -> bool { return i == 0 ? throw std::runtime_error("mine") : true; };
+    sink.done = [i, &ended](const Outcome& o) {
+      ++ended;
+      EXPECT_EQ(o.finish, i == 0 ? Finish::kFailed : Finish::kLength);
+      if (i == 1) throw std::runtime_error("mine too");
+    };
+    s.submit(request(8, static_cast<uint32_t>(i), 4), std::move(sink));
+  }
+  while (s.step()) {
+  }
+  EXPECT_EQ(ended, 3);
+}
+
 TEST(Scheduler, BadRequestsAreRefusedAndCostNothing) {
   Scheduler s(model(), {});
   Request r = request(4, 1);
@@ -236,6 +312,9 @@ TEST(Scheduler, BadRequestsAreRefusedAndCostNothing) {
   EXPECT_THROW(s.submit(request(static_cast<size_t>(model().positions()), 1), {}), Error);
   r.prompt = {1};
   r.sampling.logit_bias = {{-5, 1.0f}};
+  EXPECT_THROW(s.submit(r, {}), Error);
+  r.sampling.logit_bias.clear();
+  r.stop = {static_cast<int32_t>(model().vocab())};
   EXPECT_THROW(s.submit(r, {}), Error);
   EXPECT_FALSE(s.step());
 }

@@ -11,85 +11,15 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
-#include "base/files.h"
 #include "base/json.h"
-#include "checkpoint/weights.h"
 #include "client.h"
-#include "models/model.h"
 #include "net/http.h"
 #include "serve/http/server.h"
 #include "serve/operator.h"
+#include "serve/tiny_model.h"
 
 namespace mxt::serve {
 namespace {
-
-constexpr const char* kChat =
-    "{% if tools %}{{ tools | tojson }}{% endif %}{% for m in messages %}<s>{{ m.role }}:{{ m.content }}{% if "
-    "m.tool_calls %}{{ m.tool_calls | tojson }}{% endif %}</s>{% endfor %}"
-    "{% if add_generation_prompt %}<s>assistant:{% if enable_thinking is defined and enable_thinking %}<think>{% endif "
-    "%}{% endif %}";
-
-// A folder with a model of random weights and a tokenizer of all bytes, <s> and </s>.
-std::string make_model() {
-  const std::string folder = testing::TempDir() + "/serve_test_model";
-  make_folders(folder);
-  // Byte-level alphabet: GPT-2's printable stand-ins.
-  nlohmann::ordered_json vocab;
-  int next = 0;
-  for (int b = 0, n = 0; b < 256; ++b) {
-    const bool plain = (b >= 33 && b <= 126) || (b >= 161 && b <= 172) || (b >= 174 && b <= 255);
-    const int cp = plain ? b : 256 + n++;
-    std::string s;
-    if (cp < 0x80)
-      s = static_cast<char>(cp);
-    else
-      s = {static_cast<char>(0xC0 | cp >> 6), static_cast<char>(0x80 | (cp & 63))};
-    vocab[s] = next++;
-  }
-  nlohmann::ordered_json t;
-  t["version"] = "1.0";
-  t["truncation"] = t["padding"] = t["normalizer"] = nullptr;
-  t["added_tokens"] = nlohmann::ordered_json::array();
-  for (const char* name : {"<s>", "</s>"})
-    t["added_tokens"].push_back({{"id", next++},
-                                 {"content", name},
-                                 {"single_word", false},
-                                 {"lstrip", false},
-                                 {"rstrip", false},
-                                 {"normalized", false},
-                                 {"special", true}});
-  t["pre_tokenizer"] = {
-      {"type", "ByteLevel"}, {"add_prefix_space", false}, {"trim_offsets", true}, {"use_regex", true}};
-  t["post_processor"] = nullptr;
-  t["decoder"] = {{"type", "ByteLevel"}, {"add_prefix_space", true}, {"trim_offsets", true}, {"use_regex", true}};
-  t["model"] = {{"type", "BPE"},
-                {"dropout", nullptr},
-                {"unk_token", nullptr},
-                {"continuing_subword_prefix", nullptr},
-                {"end_of_word_suffix", nullptr},
-                {"fuse_unk", false},
-                {"byte_fallback", false},
-                {"ignore_merges", false},
-                {"vocab", vocab},
-                {"merges", nlohmann::ordered_json::array()}};
-  write_file_atomic(folder + "/tokenizer.json", t.dump());
-  write_file_atomic(folder + "/tokenizer_config.json",
-                    nlohmann::json{{"eos_token", "</s>"}, {"tokenizer_class", "PreTrainedTokenizerFast"}}.dump());
-  const auto config = nlohmann::ordered_json::parse(
-      R"({"architectures":["LlamaForCausalLM"],"model_type":"llama","vocab_size":258,"hidden_size":32,"intermediate_size":48,"num_hidden_layers":2,
-    "num_attention_heads":4,"num_key_value_heads":2,"max_position_embeddings":512,"rms_norm_eps":1e-6,"rope_theta":10000.0,"tie_word_embeddings":true,"hidden_act":"silu","initializer_range":0.3,"torch_dtype":"float32","eos_token_id":257})");
-  write_file_atomic(folder + "/config.json", config.dump());
-  const auto c = formats::read_model_config(folder);
-  models::BuildOptions o;
-  o.type = DType::kF32;
-  o.purpose = models::Purpose::kGenerate;
-  o.positions = 64;
-  const graph::Graph g = models::build(c, o);
-  runtime::ParamStore params(g, false);
-  checkpoint::init_random(g, params, 5);
-  checkpoint::save_model(folder, g, params, c, DType::kF32);
-  return folder;
-}
 
 struct Server {
   std::unique_ptr<infer::Model> model;
@@ -99,15 +29,15 @@ struct Server {
   std::string url;
 
   explicit Server(OperatorSettings settings = {}, HttpSettings h = {}, infer::SchedulerSettings sched = {.batch = 8}) {
-    static const std::string folder = make_model();
+    static const std::string folder = make_tiny_model(testing::TempDir() + "/serve_test_model");
     model = std::make_unique<infer::Model>(folder, "", DType::kF32, 512, kernels::cpu_ops());
     scheduler = std::make_unique<infer::Scheduler>(*model, sched);
     ServedModel s;
     s.model = model.get();
     s.scheduler = scheduler.get();
     s.tok = tokenizer::Tokenizer::from_folder(folder);
-    s.chat_source = kChat;
-    s.chat = tokenizer::ChatTemplate::compile(kChat, "test", {}, {"<s>", "</s>"});
+    s.chat_source = kTinyChat;
+    s.chat = tokenizer::ChatTemplate::compile(kTinyChat, "test", {}, {"<s>", "</s>"});
     s.stop = {257};
     s.names = {{"tiny", -1}};
     op = std::make_unique<Operator>(std::move(s), std::move(settings));
@@ -362,6 +292,93 @@ TEST(Api, StopsAndBiases) {
   const auto j = post("/v1/completions", stop).json();
   EXPECT_EQ(j["choices"][0]["text"], "");
   EXPECT_EQ(j["choices"][0]["finish_reason"], "stop");
+}
+
+TEST(Api, StopsMayBeControlTokens) {
+  // Nothing but <s> comes, which ends no turn by itself.
+  nlohmann::json r{{"model", "tiny"},  {"prompt", "abc"},    {"max_tokens", 8},
+                   {"temperature", 0}, {"ignore_eos", true}, {"logit_bias", {{"256", 100}}}};
+  EXPECT_EQ(post("/v1/completions", r).json()["choices"][0]["finish_reason"], "length");
+  for (const char* stop : {"<s>", "</s>"}) {
+    r["stop"] = stop;
+    r["logit_bias"] = {{std::string(stop) == "<s>" ? "256" : "257", 100}};
+    const auto j = post("/v1/completions", r).json();
+    EXPECT_EQ(j["choices"][0]["finish_reason"], "stop") << stop;
+    EXPECT_EQ(j["choices"][0]["text"], "") << stop;
+    EXPECT_EQ(j["usage"]["completion_tokens"], 1);
+  }
+  r["include_stop_str_in_output"] = true;
+  EXPECT_EQ(post("/v1/completions", r).json()["choices"][0]["text"], "</s>");
+}
+
+TEST(Api, LogprobsEndWhereTheTextEnds) {
+  // Bytes that repeat: "xyxyxy…"
+  const nlohmann::json base{{"model", "tiny"},
+                            {"prompt", "abc"},
+                            {"max_tokens", 12},
+                            {"seed", 4},
+                            {"logprobs", 0},
+                            {"ignore_eos", true},
+                            {"logit_bias", {{"120", 60}, {"121", 60}}}};
+  const auto free = post("/v1/completions", base).json()["choices"][0];
+  const std::string text = free["text"];
+  ASSERT_EQ(text.find_first_not_of("XYxy"), std::string::npos) << text;
+  ASSERT_EQ(free["logprobs"]["tokens"].size(), 12u);
+  const std::string stop = text.substr(5, 3);
+  const size_t at = text.find(stop);
+  auto r = base;
+  r["stop"] = stop;
+  const auto stopped = post("/v1/completions", r).json()["choices"][0];
+  EXPECT_EQ(stopped["text"], text.substr(0, at));
+  EXPECT_EQ(stopped["logprobs"].is_null() ? 0 : stopped["logprobs"]["tokens"].size(), at);
+  for (const bool chat_too : {false, true}) {
+    auto q = chat();
+    q["stop"] = stop, q["seed"] = 4, q["logprobs"] = true, q["temperature"] = 1, q["max_tokens"] = 40;
+    q["logit_bias"] = base["logit_bias"], q["stream"] = chat_too;
+    const Answer a = post("/v1/chat/completions", q);
+    std::string content, told;
+    auto add = [&](const nlohmann::json& choice, const char* part) {
+      if (choice[part].contains("content")) content += choice[part]["content"].get<std::string>();
+      if (choice["logprobs"].is_null()) return;
+      for (const auto& t : choice["logprobs"]["content"]) told += t["token"].get<std::string>();
+    };
+    if (!chat_too) add(a.json()["choices"][0], "message");
+    if (chat_too)
+      for (const auto& e : events(a.body))
+        for (const auto& c : e["choices"]) add(c, "delta");
+    EXPECT_EQ(told, content);
+    EXPECT_EQ(content.find(stop), std::string::npos);
+  }
+}
+
+TEST(Api, AnAnswerWithoutThinkingIsContent) {
+  // A template that can switch thinking on but opens none itself: what comes decides.
+  Server s;
+  ServedModel m;
+  m.model = s.model.get(), m.scheduler = s.scheduler.get();
+  static const std::string folder = make_tiny_model(testing::TempDir() + "/serve_test_model");
+  m.tok = tokenizer::Tokenizer::from_folder(folder);
+  m.chat_source =
+      "{% for m in messages %}<s>{{ m.content }}</s>{% endfor %}{% if enable_thinking is defined and not "
+      "enable_thinking %}<think>\n\n</think>{% endif %}";
+  m.chat = tokenizer::ChatTemplate::compile(m.chat_source, "test", {}, {"<s>", "</s>"});
+  m.stop = {257};
+  m.names = {{"tiny", -1}};
+  Operator op(std::move(m), {});
+  HttpServer http(
+      {}, [&](const auto& r) { return op.gate(r); },
+      [&](const auto& r, auto reply) { op.handle(r, std::move(reply)); });
+  http.start();
+  const std::string url = "http://127.0.0.1:" + std::to_string(http.port());
+  nlohmann::json r{{"messages", {{{"role", "user"}, {"content", "hi"}}}},
+                   {"max_tokens", 6},
+                   {"temperature", 0},
+                   {"logit_bias", {{"65", 100}}}};
+  const auto j = mxt::serve::ask(url, "POST", "/v1/chat/completions", r.dump(), {}).json();
+  ASSERT_TRUE(j.contains("choices")) << j.dump();
+  EXPECT_FALSE(j["choices"][0]["message"]["content"].get<std::string>().empty());
+  EXPECT_FALSE(j["choices"][0]["message"].contains("reasoning")) << j.dump();
+  http.drain(0);
 }
 
 TEST(Api, StructuredOutputHoldsWhateverTheModelThinks) {
@@ -632,6 +649,77 @@ TEST(Http, BadRequestsGetAnAnswerAndCostNothing) {
   EXPECT_LT(two.find("\"ok\""), two.find("\"tiny\""));
   EXPECT_NE(two.find("\"tiny\""), std::string::npos);
   EXPECT_TRUE(alive());
+}
+
+TEST(Http, ARefusedUploadIsReadToItsEnd) {
+  HttpSettings h;
+  h.max_body_bytes = 1 << 20;
+  Server s({}, h);
+  // As ordinary clients do: all of the body is written before anything is read. A reset would lose the answer.
+  const std::string body(24 << 20, 'x');
+  const std::string length =
+      "POST /tokenize HTTP/1.1\r\nHost: x\r\nContent-Length: " + std::to_string(body.size()) + "\r\n\r\n";
+  std::string chunked = "POST /tokenize HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n";
+  for (size_t at = 0; at < body.size(); at += 1 << 20) chunked += "100000\r\n" + body.substr(at, 1 << 20) + "\r\n";
+  for (const std::string& request : {length + body, chunked + "0\r\n\r\n"}) {
+    const std::string a = raw(s, request);
+    EXPECT_TRUE(a.starts_with("HTTP/1.1 413 ")) << a.substr(0, 100);
+    EXPECT_NE(a.find("Connection: close"), std::string::npos);
+    EXPECT_NE(a.find("too large"), std::string::npos);
+  }
+  OperatorSettings o;
+  o.keys = {{.name = "a", .key = "secret-key-number-one"}};
+  Server keyed(o);
+  const std::string half(4 << 20, 'x');
+  const std::string a =
+      raw(keyed,
+          "POST /tokenize HTTP/1.1\r\nHost: x\r\nContent-Length: " + std::to_string(half.size()) + "\r\n\r\n" + half);
+  EXPECT_TRUE(a.starts_with("HTTP/1.1 401 ")) << a.substr(0, 100);
+  EXPECT_EQ(send(s, "GET", "/health").status, 200);
+}
+
+TEST(Http, PagesOfAllowedOriginsMayRead) {
+  HttpSettings h;
+  h.cors = {"http://localhost:5173"};
+  OperatorSettings o;
+  o.keys = {{.name = "a", .key = "secret-key-number-one"}};
+  Server s(o, h);
+  auto ask_raw = [&](const std::string& method, const std::string& origin, const std::string& more) {
+    return raw(s, method + " /v1/models HTTP/1.1\r\nHost: x\r\nConnection: close\r\n" +
+                      (origin.empty() ? "" : "Origin: " + origin + "\r\n") + more + "\r\n");
+  };
+  const std::string asked = "Access-Control-Request-Method: GET\r\nAccess-Control-Request-Headers: authorization\r\n";
+  const std::string before = ask_raw("OPTIONS", "http://localhost:5173", asked);
+  EXPECT_TRUE(before.starts_with("HTTP/1.1 204 ")) << before;
+  for (const char* part :
+       {"Access-Control-Allow-Origin: http://localhost:5173\r\n", "Vary: Origin\r\n",
+        "Access-Control-Allow-Headers: authorization\r\n", "Access-Control-Allow-Methods: GET, POST"})
+    EXPECT_NE(before.find(part), std::string::npos) << part << before;
+  // Refusals can be read too, or the page could not say what is wrong.
+  const std::string refused = ask_raw("GET", "http://localhost:5173", "");
+  EXPECT_TRUE(refused.starts_with("HTTP/1.1 401 "));
+  EXPECT_NE(refused.find("Access-Control-Allow-Origin: http://localhost:5173\r\n"), std::string::npos);
+  const std::string fine = ask_raw("GET", "http://localhost:5173", "Authorization: Bearer secret-key-number-one\r\n");
+  EXPECT_TRUE(fine.starts_with("HTTP/1.1 200 "));
+  EXPECT_NE(fine.find("Access-Control-Allow-Origin: http://localhost:5173\r\n"), std::string::npos);
+  for (const char* origin :
+       {"http://localhost:5174", "https://localhost:5173", "null", "http://localhost:5173.evil", ""}) {
+    EXPECT_EQ(ask_raw("GET", origin, "").find("Access-Control-Allow"), std::string::npos) << origin;
+    EXPECT_EQ(ask_raw("OPTIONS", origin, asked).find("Access-Control-Allow"), std::string::npos) << origin;
+  }
+  EXPECT_EQ(raw(shared(), "GET /health HTTP/1.1\r\nHost: x\r\nConnection: close\r\nOrigin: http://a\r\n\r\n")
+                .find("Access-Control"),
+            std::string::npos);  // off unless asked for
+  // A stream.
+  Server open({}, h);
+  auto r = chat();
+  r["stream"] = true;
+  const std::string body = r.dump();
+  const std::string stream = raw(open,
+                                 "POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nConnection: close\r\nOrigin: "
+                                 "http://localhost:5173\r\nContent-Length: " +
+                                     std::to_string(body.size()) + "\r\n\r\n" + body);
+  EXPECT_NE(stream.find("Access-Control-Allow-Origin: http://localhost:5173\r\n"), std::string::npos);
 }
 
 TEST(Http, KeysAndTheirLimits) {

@@ -175,6 +175,187 @@ TEST(JsonGrammar, Patterns) {
   EXPECT_FALSE(a.matches("\"" + std::string(5000, 'a') + "b\""));
 }
 
+TEST(JsonGrammar, NoKeywordIsDroppedBesideAnother) {
+  yes(R"({"enum":["a",1,null,2.5],"type":"string"})", {R"("a")"});
+  no(R"({"enum":["a",1,null,2.5],"type":"string"})", {"1", "null", "2.5"});
+  yes(R"({"type":["integer","null"],"enum":[1,5,null,"x"],"maximum":4})", {"1", "null"});
+  no(R"({"type":["integer","null"],"enum":[1,5,null,"x"],"maximum":4})", {"5", "\"x\""});
+  yes(R"({"enum":["ab","abc","b"],"pattern":"^a","minLength":3})", {R"("abc")"});
+  no(R"({"enum":["ab","abc","b"],"pattern":"^a","minLength":3})", {R"("ab")", R"("b")"});
+  yes(R"({"const":7,"enum":[7,8],"minimum":0})", {"7"});
+  no(R"({"const":7,"enum":[7,8]})", {"8"});
+  yes(R"({"enum":[{"a":1},{"a":"x"},[1,1],[1]],"properties":{"a":{"type":"integer"}},"uniqueItems":true})",
+      {R"({"a":1})", "[1]"});
+  no(R"({"enum":[{"a":1},{"a":"x"},[1,1],[1]],"properties":{"a":{"type":"integer"}},"uniqueItems":true})",
+     {R"({"a":"x"})", "[1,1]"});
+  // Without a type: what the keywords speak of.
+  yes(R"({"minimum":3})", {"3", "7.5"});
+  no(R"({"minimum":3})", {"2", "\"x\""});
+  yes(R"({"maxLength":2,"maximum":9})", {R"("ab")", "9"});
+  no(R"({"maxLength":2,"maximum":9})", {R"("abc")", "10", "true"});
+  // Texts: pattern, format and length at once.
+  const std::string name = R"({"type":"string","pattern":"^[a-z]+b$","minLength":3,"maxLength":5})";
+  yes(name, {R"("aab")", R"("aaaab")"});
+  no(name, {R"("ab")", R"("aaaaab")", R"("aaa")"});
+  yes(R"({"type":"string","format":"ipv4","pattern":"^10\\.","maxLength":9})", {R"("10.0.0.1")"});
+  no(R"({"type":"string","format":"ipv4","pattern":"^10\\.","maxLength":9})", {R"("10.0.0.100")", R"("9.0.0.1")"});
+  yes(R"({"type":"string","pattern":"^é+$","maxLength":2})", {R"("éé")"});
+  no(R"({"type":"string","pattern":"^é+$","maxLength":2})", {R"("ééé")"});
+  yes(R"({"allOf":[{"type":"string","pattern":"^a"},{"pattern":"z$"}]})", {R"("az")", R"("abz")"});
+  no(R"({"allOf":[{"type":"string","pattern":"^a"},{"pattern":"z$"}]})", {R"("a")", R"("bz")"});
+  yes(R"({"type":"integer","multipleOf":7,"minimum":10,"maximum":30})", {"14", "21", "28"});
+  no(R"({"type":"integer","multipleOf":7,"minimum":10,"maximum":30})", {"7", "15", "35"});
+  yes(R"({"type":"number","multipleOf":0.01,"minimum":0})", {"1.25", "3", "0.1"});
+  no(R"({"type":"number","multipleOf":0.01,"minimum":0})", {"1.255", "-1"});
+  // nullable beside what is no type.
+  const std::string maybe = R"({"$ref":"#/$defs/n","nullable":true,"$defs":{"n":{"type":"integer"}}})";
+  yes(maybe, {"null", "5"});
+  no(maybe, {"\"x\""});
+  yes(R"({"anyOf":[{"type":"integer"}],"nullable":true})", {"null", "5"});
+  // Alternatives that the rest excludes fall away.
+  yes(R"({"type":"string","anyOf":[{"maxLength":2},{"type":"integer"}]})", {R"("ab")"});
+  no(R"({"type":"string","anyOf":[{"maxLength":2},{"type":"integer"}]})", {"5", R"("abc")"});
+  const std::string two =
+      R"({"anyOf":[{"type":"integer"},{"type":"string"}],"allOf":[{"anyOf":[{"type":"integer","maximum":5},{"type":"string","maxLength":1}]}]})";
+  yes(two, {"5", R"("a")"});
+  no(two, {"6", R"("ab")"});
+}
+
+TEST(JsonGrammar, Remarks) {
+  for (const char* remark :
+       {R"("discriminator":{"propertyName":"k","mapping":{}})", R"("x-order":1)", R"("markdownDescription":"*a*")",
+        R"("examples":[1])", R"("$comment":"c")", R"("externalDocs":{})", R"("$anchor":"a")", R"("deprecated":true)",
+        R"("contentMediaType":"text/plain")", R"("ui:widget":"x")", R"("$id":"https://x/y")", R"("readOnly":true)"}) {
+    const std::string s = std::string(R"({"type":"integer",)") + remark + "}";
+    yes(s, {"5"});
+    no(s, {"\"5\""});
+  }
+  yes(R"({"type":"string","format":"password","minLength":1})", {R"("x")"});
+  yes(R"({"oneOf":[{"$ref":"#/$defs/a"},{"$ref":"#/$defs/b"}],"discriminator":{"propertyName":"k"},"$defs":{"a":{"type":"object","properties":{"k":{"const":"a"}},"required":["k"]},"b":{"type":"object","properties":{"k":{"const":"b"},"n":{"type":"integer"}},"required":["k","n"]}}})",
+      {R"({"k": "a"})", R"({"k": "b", "n": 1})"});
+}
+
+TEST(JsonGrammar, ReferencesAreDecoded) {
+  yes(R"({"$ref":"#/$defs/A%20b","$defs":{"A b":{"type":"integer"}}})", {"5"});
+  yes(R"({"$ref":"#/$defs/Page%5Bint%5D","$defs":{"Page[int]":{"type":"integer"}}})", {"5"});
+  yes(R"({"$ref":"#/definitions/a~1b%25","definitions":{"a/b%":{"type":"integer"}}})", {"5"});
+  yes(R"({"$ref":"#/$defs/%C3%A9","$defs":{"é":{"type":"integer"}}})", {"5"});
+  yes(R"({"$ref":"#number","$defs":{"n":{"$anchor":"number","type":"integer"}}})", {"5"});
+  yes(R"({"$ref":"#/properties/a","properties":{"a":{"type":"integer"}}})", {});
+  // Beside a reference to what recurs.
+  const std::string list =
+      R"({"$ref":"#/$defs/n","required":["next"],"$defs":{"n":{"type":"object","properties":{"v":{"type":"integer"},"next":{"anyOf":[{"$ref":"#/$defs/n"},{"type":"null"}]}}}}})";
+  yes(list, {R"({"v": 1, "next": null})", R"({"next": {}})"});
+  no(list, {R"({"v": 1})", "{}"});
+  // Merged with itself over and over.
+  const std::string self =
+      R"({"type":"object","properties":{"a":{"$ref":"#","maxProperties":1}},"additionalProperties":false})";
+  yes(self, {"{}", R"({"a": {"a": {}}})"});
+}
+
+TEST(JsonGrammar, CountsOfAnySize) {
+  const std::string s = R"({"type":"string","minLength":4000,"maxLength":10000})";
+  Automaton a = of(s);
+  auto text = [](size_t n) { return "\"" + std::string(n, 'x') + "\""; };
+  for (size_t n : {4000u, 4001u, 7777u, 9999u, 10000u}) EXPECT_TRUE(a.matches(text(n))) << n;
+  for (size_t n : {0u, 1u, 3999u, 10001u}) EXPECT_FALSE(a.matches(text(n))) << n;
+  for (int most : {256, 257, 300, 511, 1000}) {
+    Automaton b = of(nlohmann::json{{"type", "string"}, {"maxLength", most}}.dump());
+    EXPECT_TRUE(b.matches(text(0)) && b.matches(text(1)) && b.matches(text(static_cast<size_t>(most) / 2)) &&
+                b.matches(text(static_cast<size_t>(most))));
+    EXPECT_FALSE(b.matches(text(static_cast<size_t>(most) + 1)));
+  }
+  yes(R"({"type":"string","maxLength":1000000000})", {R"("abc")"});
+}
+
+TEST(JsonGrammar, ObjectsOfSomeSize) {
+  const std::string map =
+      R"({"type":"object","additionalProperties":{"type":"integer"},"minProperties":1,"maxProperties":2})";
+  yes(map, {R"({"a": 1})", R"({"a": 1, "b": 2})"});
+  no(map, {"{}", R"({"a": 1, "b": 2, "c": 3})"});
+  const std::string some =
+      R"({"type":"object","properties":{"a":{"type":"integer"},"b":{"type":"integer"},"c":{"type":"integer"}},"required":["b"],"minProperties":2,"maxProperties":2})";
+  yes(some, {R"({"a": 1, "b": 2})", R"({"b": 2, "c": 3})"});
+  no(some, {R"({"b": 2})", R"({"a": 1, "c": 2})", R"({"a": 1, "b": 2, "c": 3})"});
+  const std::string open =
+      R"({"type":"object","properties":{"a":{"type":"integer"}},"additionalProperties":{"type":"string"},"minProperties":2})";
+  yes(open, {R"({"a": 1, "b": "x"})", R"({"c": "", "b": "x"})"});
+  no(open, {R"({"a": 1})", R"({"b": "x", "a": "y"})"});  // a declared name is no other one
+  yes(R"({"type":"object","required":["a"]})", {R"({"a": [1]})"});
+  no(R"({"type":"object","required":["a"]})", {"{}"});
+  yes(R"({"type":"object","patternProperties":{"^x_":{"type":"integer"}},"additionalProperties":false})",
+      {R"({"x_1": 1})", "{}"});
+  no(R"({"type":"object","patternProperties":{"^x_":{"type":"integer"}},"additionalProperties":false})",
+     {R"({"y": 1})", R"({"x_1": ""})"});
+  yes(R"({"type":"object","propertyNames":{"maxLength":2},"additionalProperties":{"type":"integer"}})",
+      {R"({"ab": 1})"});
+  no(R"({"type":"object","propertyNames":{"maxLength":2},"additionalProperties":{"type":"integer"}})",
+     {R"({"abc": 1})"});
+}
+
+TEST(JsonGrammar, ListsWithoutRepetition) {
+  const std::string s = R"({"type":"array","items":{"enum":["r","g","b"]},"uniqueItems":true,"minItems":1})";
+  yes(s, {R"(["r"])", R"(["b", "r", "g"])"});
+  no(s, {"[]", R"(["r", "r"])", R"(["r", "g", "r"])"});
+  yes(R"({"type":"array","items":{"type":"boolean"},"uniqueItems":true})", {"[]", "[true,false]"});
+  no(R"({"type":"array","items":{"type":"boolean"},"uniqueItems":true})", {"[true,true]"});
+}
+
+// What a constraint takes, token by token; tokens are bytes here.
+bool taken(const std::string& schema, const std::string& text) {
+  const auto c = grammar_constraint(std::make_shared<Automaton>(of(schema)));
+  for (const char b : text) {
+    const auto id = static_cast<int32_t>(static_cast<unsigned char>(b));
+    const auto mask = c->allowed();
+    if (!((mask[static_cast<size_t>(id) / 64] >> (id % 64)) & 1) || !c->takes(id)) return false;
+    c->accept(id);
+  }
+  c->allowed();
+  return c->complete();
+}
+
+TEST(GrammarConstraint, ValuesAndKeysThatDiffer) {
+  const std::string numbers = R"({"type":"array","items":{"type":"number"},"uniqueItems":true})";
+  EXPECT_TRUE(taken(numbers, "[1,2, 12]"));
+  for (const char* again : {"[1,1]", "[1, 2,1]", "[1,1.0]", "[10,1e1]"}) EXPECT_FALSE(taken(numbers, again)) << again;
+  const std::string objects =
+      R"({"type":"object","properties":{"l":{"type":"array","items":{"type":"object"},"uniqueItems":true},"m":{"type":"array"}}})";
+  EXPECT_TRUE(taken(objects, R"({"l":[{"a":1},{"a":2}],"m":[1,1]})"));
+  EXPECT_FALSE(taken(objects, R"({"l":[{"a":1,"b":2},{"b":2,"a":1}]})"));
+  EXPECT_TRUE(taken("{}", R"({"a":1,"b":{"a":"a"}})"));
+  EXPECT_FALSE(taken("{}", R"({"a":1,"a":2})"));
+  EXPECT_FALSE(taken("{}", R"({"a":1,"\u0061":2})"));
+  EXPECT_TRUE(taken("{}", R"(["a","a"])"));
+}
+
+TEST(GrammarConstraint, FullTablesBeginAnew) {
+  const auto shared = std::make_shared<Automaton>(of("{}"));
+  // Every text below makes states of its own; together they are far more than the tables hold.
+  for (int n = 0; n < 6000; ++n) {
+    const auto c = grammar_constraint(shared);
+    std::string text;
+    for (int bit = 0; bit < 13; ++bit) text += n >> bit & 1 ? "[" : "{\"k\":";
+    for (const char b : text) {
+      c->accept(static_cast<int32_t>(static_cast<unsigned char>(b)));
+      if (n % 500 == 0) {
+        EXPECT_FALSE(c->allowed().empty());
+      }
+    }
+  }
+  EXPECT_GT(shared->generation(), 0);
+  const auto c = grammar_constraint(shared);
+  EXPECT_THROW(c->accept('x'), Error);  // an error of its own, not the end of everything
+}
+
+TEST(GrammarConstraint, DeadEndsAreNeverEntered) {
+  // After "a" nothing can complete the second alternative, whose member has no value.
+  const std::string s =
+      R"({"anyOf":[{"type":"object","properties":{"a":{"$ref":"#/$defs/never"}},"required":["a"],"additionalProperties":false},{"type":"integer"}],"$defs":{"never":{"$ref":"#/$defs/never"}}})";
+  Automaton a = of(s);
+  EXPECT_EQ(a.next(a.start(), '{'), Automaton::kDead);
+  EXPECT_TRUE(a.matches("5"));
+}
+
 TEST(JsonGrammar, BadSchemasAreRefused) {
   for (const char* s : {R"({"type":"strng"})",
                         R"({"type":5})",
@@ -183,14 +364,16 @@ TEST(JsonGrammar, BadSchemasAreRefused) {
                         R"(5)",
                         R"({"enum":[]})",
                         R"({"properties":3})",
-                        R"({"required":["x"],"properties":{}})",
+                        R"({"required":["x"],"properties":{},"additionalProperties":false})",
                         R"({"$ref":"http://x/y"})",
                         R"({"$ref":"#/nowhere"})",
                         R"({"$ref":"#nonsense"})",
                         R"({"not":{}})",
                         R"({"type":"array","minItems":-1})",
                         R"({"type":"array","minItems":3,"maxItems":1})",
-                        R"({"type":"string","maxLength":1000000000})",
+                        R"({"type":"string","maxLength":1e30})",
+                        R"({"type":"string","maxLenght":5})",
+                        R"({"contains":{"type":"integer"}})",
                         R"({"type":"string","pattern":"("})",
                         R"x({"type":"string","pattern":"(?=a)"})x",
                         R"({"type":"string","pattern":"\\1"})",
@@ -208,9 +391,12 @@ TEST(JsonGrammar, BadSchemasAreRefused) {
                         R"({"allOf":[{"$ref":"#/a~2b"}]})",
                         R"({"required":["a"],"properties":{"a":true},"allOf":[{"required":"a"}]})",
                         R"({"type":"string","$ref":"#/$defs/n","$defs":{"n":{"type":"null"}}})",
-                        R"({"type":"array","prefixItems":[true],"minItems":2})",
+                        R"({"type":"array","prefixItems":[true],"items":false,"minItems":2})",
                         R"({"type":"string","format":"email","maxLength":3})",
-                        R"({"$ref":"#","title":"x","maxLength":3})",
+                        R"({"enum":["a",1],"type":"boolean"})",
+                        R"({"const":5,"maximum":4})",
+                        R"({"type":"array","items":{"enum":[1,2]},"uniqueItems":true,"minItems":3})",
+                        R"({"type":"string","pattern":"^a+$","maxLength":0})",
                         R"({"allOf":[1]})"})
     EXPECT_THROW(of(s), Error) << s;
   std::string deep = "{}";

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "serve/grammar/distinct.h"
 
 namespace mxt::serve {
 namespace {
@@ -48,6 +49,47 @@ void Grammar::text(Sequence& s, std::string_view literal) {
   for (char c : literal) s.push_back(bytes(byte_range(static_cast<unsigned char>(c), static_cast<unsigned char>(c))));
 }
 
+// A rule is complete once all calls of one alternative are; each call waits for its rule.
+void Grammar::prune() {
+  struct Alternative {
+    size_t rule, waits_for = 0;
+  };
+  std::vector<Alternative> all;
+  std::vector<std::vector<size_t>> waiting(rules_.size());
+  std::vector<bool> complete(rules_.size());
+  std::vector<size_t> ready;
+  auto done = [&](size_t alternative) {
+    const size_t rule = all[alternative].rule;
+    if (!complete[rule]) ready.push_back(rule);
+    complete[rule] = true;
+  };
+  auto calls = [&](int32_t cell, auto&& each) {
+    for (auto c = static_cast<size_t>(cell); cells_[c].kind != Symbol::kEnd; ++c)
+      if (cells_[c].kind == Symbol::kCall) each(static_cast<size_t>(cells_[c].value));
+  };
+  for (size_t r = 0; r < rules_.size(); ++r)
+    for (int32_t cell : rules_[r]) {
+      all.push_back({r});
+      calls(cell, [&](size_t to) {
+        ++all.back().waits_for;
+        waiting[to].push_back(all.size() - 1);
+      });
+      if (all.back().waits_for == 0) done(all.size() - 1);
+    }
+  while (!ready.empty()) {
+    const size_t rule = ready.back();
+    ready.pop_back();
+    for (size_t alternative : waiting[rule])
+      if (--all[alternative].waits_for == 0) done(alternative);
+  }
+  for (auto& alternatives : rules_)
+    std::erase_if(alternatives, [&](int32_t cell) {
+      bool whole = true;
+      calls(cell, [&](size_t to) { whole = whole && complete[to]; });
+      return !whole;
+    });
+}
+
 TokenBytes::TokenBytes(const std::vector<std::string>& bytes) : vocab_(bytes.size()) {
   for (size_t i = 0; i < bytes.size(); ++i) {
     begin_.push_back(static_cast<uint32_t>(blob_.size()));
@@ -68,6 +110,18 @@ TokenBytes::TokenBytes(const std::vector<std::string>& bytes) : vocab_(bytes.siz
 
 Automaton::Automaton(Grammar grammar, std::shared_ptr<const TokenBytes> tokens)
     : g_(std::move(grammar)), tokens_(std::move(tokens)) {
+  clear();
+  generation_ = 0;
+}
+
+void Automaton::clear() {
+  ++generation_;
+  nodes_.clear();
+  node_ids_.clear();
+  states_.clear();
+  state_ids_.clear();
+  masks_.clear();
+  work_ = 0;
   nodes_.push_back({-1, -1, 0});  // the end of the root
   std::vector<int32_t> first;
   bool accepts = false;
@@ -77,12 +131,10 @@ Automaton::Automaton(Grammar grammar, std::shared_ptr<const TokenBytes> tokens)
 
 int32_t Automaton::intern(int32_t cell, int32_t parent) {
   const uint64_t key = static_cast<uint64_t>(static_cast<uint32_t>(cell)) << 32 | static_cast<uint32_t>(parent);
-  const auto [it, fresh] = node_ids_.emplace(key, static_cast<int32_t>(nodes_.size()));
-  if (fresh) {
-    if (nodes_.size() >= kMaxNodes) fail_input("the schema has too many states");
-    nodes_.push_back({cell, parent, nodes_[static_cast<size_t>(parent)].depth + 1});
-  }
-  return it->second;
+  if (const auto it = node_ids_.find(key); it != node_ids_.end()) return it->second;
+  if (nodes_.size() >= kMaxNodes) fail_input("the schema has too many states");
+  nodes_.push_back({cell, parent, nodes_[static_cast<size_t>(parent)].depth + 1});
+  return node_ids_[key] = static_cast<int32_t>(nodes_.size() - 1);
 }
 
 // All places from here whose next symbol is a byte. Deeper nesting than kMaxDepth is not followed.
@@ -120,12 +172,11 @@ Automaton::State Automaton::state_of(std::vector<int32_t> nodes, bool accepts) {
   if (nodes.empty() && !accepts) return kDead;
   std::sort(nodes.begin(), nodes.end());
   nodes.erase(std::unique(nodes.begin(), nodes.end()), nodes.end());
-  const auto [it, fresh] = state_ids_.emplace(std::pair(nodes, accepts), static_cast<State>(states_.size()));
-  if (fresh) {
-    if (states_.size() >= kMaxStates) fail_input("the schema has too many states");
-    states_.push_back({std::move(nodes), {}, accepts});
-  }
-  return it->second;
+  std::pair key(std::move(nodes), accepts);
+  if (const auto it = state_ids_.find(key); it != state_ids_.end()) return it->second;
+  if (states_.size() >= kMaxStates) fail_input("the schema has too many states");
+  states_.push_back({key.first, {}, accepts});
+  return state_ids_[std::move(key)] = static_cast<State>(states_.size() - 1);
 }
 
 Automaton::State Automaton::next(State s, unsigned char byte) {
@@ -148,12 +199,28 @@ Automaton::State Automaton::next(State s, unsigned char byte) {
   return to;
 }
 
-bool Automaton::matches(std::string_view text) {
-  State s = start_;
+Automaton::State Automaton::walk(State s, std::string_view text) {
   work_ = 0;
   for (char c : text) s = next(s, static_cast<unsigned char>(c));
+  return s;
+}
+
+bool Automaton::matches(std::string_view text) {
+  const State s = walk(start_, text);
   return s != kDead && accepts(s);
 }
+
+Distinct Automaton::distinct(State s, unsigned char bracket) const {
+  if (s == kDead) return Distinct::kNothing;
+  for (int32_t n : states_[static_cast<size_t>(s)].nodes) {
+    const auto& cell = g_.cells_[static_cast<size_t>(nodes_[static_cast<size_t>(n)].cell)];
+    if (cell.distinct != Distinct::kNothing && g_.sets_[static_cast<size_t>(cell.value)].test(bracket))
+      return cell.distinct;
+  }
+  return Distinct::kNothing;
+}
+
+bool Automaton::crowded() const { return states_.size() > kMaxStates / 2 || nodes_.size() > kMaxNodes / 2; }
 
 const std::vector<uint64_t>& Automaton::tokens(State s) {
   if (const auto it = masks_.find(s); it != masks_.end()) return it->second;
@@ -187,32 +254,74 @@ namespace {
 
 class GrammarConstraint final : public infer::Constraint {
  public:
-  GrammarConstraint(std::shared_ptr<Automaton> a, std::vector<int32_t> ends)
-      : automaton_(std::move(a)), ends_(std::move(ends)), state_(automaton_->start()) {}
+  explicit GrammarConstraint(std::shared_ptr<Automaton> a)
+      : automaton_(std::move(a)), generation_(automaton_->generation()), state_(automaton_->start()) {}
   std::span<const uint64_t> allowed() override {
-    mask_ = automaton_->tokens(state_);
-    if (automaton_->accepts(state_))
-      for (int32_t id : ends_)
-        if (static_cast<size_t>(id) < automaton_->vocabulary().vocab())
-          mask_[static_cast<size_t>(id) / 64] |= uint64_t{1} << (id % 64);
+    mask_ = with_room([&] { return automaton_->tokens(state_); });
+    complete_ = automaton_->accepts(state_);
     return mask_;
   }
+  bool complete() const override { return complete_; }
+  bool takes(int32_t id) override {
+    const std::string_view bytes = automaton_->vocabulary().of(id);
+    if (!values_.watches() || bytes.find_first_of(",\"]}") == std::string_view::npos) return true;
+    with_room([&] { return automaton_->walk(state_, bytes); });
+    DistinctValues values = values_;
+    return read(bytes, values);
+  }
   void accept(int32_t id) override {
-    for (char c : automaton_->vocabulary().of(id)) state_ = automaton_->next(state_, static_cast<unsigned char>(c));
-    MXT_ASSERT(state_ != Automaton::kDead);
+    const std::string_view bytes = automaton_->vocabulary().of(id);
+    const auto to = with_room([&] { return automaton_->walk(state_, bytes); });
+    if (to == Automaton::kDead || bytes.empty()) fail_input("token {} is not what the grammar takes here", id);
+    if (!read(bytes, values_)) fail_input("token {} repeats what may stand only once", id);
+    state_ = to;
+    text_ += bytes;
   }
 
  private:
+  // Where the answers before have filled the tables they begin anew, and this answer with them; what does not fit then
+  // is this answer's own error.
+  template <typename Step>
+  std::invoke_result_t<Step> with_room(const Step& step) {
+    if (generation_ != automaton_->generation()) restart();
+    try {
+      return step();
+    } catch (const Error&) {
+      if (!automaton_->crowded()) throw;
+      automaton_->clear();
+      restart();
+      return step();
+    }
+  }
+  // The way has been walked already: nothing new is met on it.
+  bool read(std::string_view bytes, DistinctValues& values) const {
+    Automaton::State at = state_;
+    for (const char c : bytes) {
+      const bool opens = c == '{' || c == '[';
+      if (!values.push(c, opens ? automaton_->distinct(at, static_cast<unsigned char>(c)) : Distinct::kNothing))
+        return false;
+      at = automaton_->next(at, static_cast<unsigned char>(c));
+    }
+    return true;
+  }
+  void restart() {
+    generation_ = automaton_->generation();
+    state_ = automaton_->walk(automaton_->start(), text_);
+  }
+
   std::shared_ptr<Automaton> automaton_;
-  std::vector<int32_t> ends_;
+  std::string text_;  // so far
+  DistinctValues values_;
+  int64_t generation_;
   Automaton::State state_;
   std::vector<uint64_t> mask_;
+  bool complete_ = false;
 };
 
 }  // namespace
 
-std::shared_ptr<infer::Constraint> grammar_constraint(std::shared_ptr<Automaton> automaton, std::vector<int32_t> ends) {
-  return std::make_shared<GrammarConstraint>(std::move(automaton), std::move(ends));
+std::shared_ptr<infer::Constraint> grammar_constraint(std::shared_ptr<Automaton> automaton) {
+  return std::make_shared<GrammarConstraint>(std::move(automaton));
 }
 
 }  // namespace mxt::serve

@@ -17,12 +17,16 @@ namespace mxt::serve {
 
 using ByteSet = std::bitset<256>;
 
+// What no context-free grammar can say of a JSON list or object, said by the bracket that opens it.
+enum class Distinct : uint8_t { kNothing, kElements, kKeys };
+
 class Grammar {
  public:
   using Rule = int32_t;
   struct Symbol {
     enum Kind : uint8_t { kBytes, kCall, kEnd } kind;
     int32_t value;  // of sets, or a rule
+    Distinct distinct = Distinct::kNothing;
   };
   using Sequence = std::vector<Symbol>;
 
@@ -33,6 +37,7 @@ class Grammar {
   static Symbol call(Rule r) { return {Symbol::kCall, r}; }
   void text(Sequence& s, std::string_view literal);  // appends it
   size_t size() const { return cells_.size(); }
+  void prune();  // takes away alternatives that nothing can complete, so that no text is led into them
   Rule root = -1;
 
  private:
@@ -48,7 +53,7 @@ ByteSet byte_range(unsigned char first, unsigned char last);
 // Bytes of every token that an answer may hold, sorted, so that tokens that begin alike are walked once.
 class TokenBytes {
  public:
-  // `bytes[id]` empty: never allowed (control tokens, unused ids).
+  // `bytes[id]` empty: never allowed as text (control tokens, end-of-turn tokens, unused ids).
   explicit TokenBytes(const std::vector<std::string>& bytes);
   size_t vocab() const { return vocab_; }
   std::string_view of(int32_t id) const {
@@ -64,14 +69,21 @@ class TokenBytes {
   std::vector<uint32_t> common_;  // bytes shared with the one before in `sorted_`
 };
 
-// One thread at a time.
+// One thread at a time. Its tables are bounded: what would go beyond is an Error (kBadInput), after which it stands as
+// before.
 class Automaton {
  public:
   using State = int32_t;
   static constexpr State kDead = -1;
   Automaton(Grammar grammar, std::shared_ptr<const TokenBytes> tokens);
+  // Forgets every state, so that there is room again; earlier states mean nothing from here on. `generation` counts it.
+  void clear();
+  int64_t generation() const { return generation_; }
+  bool crowded() const;  // what it has met so far fills half of its tables or more
   State start() const { return start_; }
   State next(State s, unsigned char byte);  // kDead where the text cannot go on so
+  State walk(State s, std::string_view text);
+  Distinct distinct(State s, unsigned char bracket) const;  // of what the bracket would open
   bool accepts(State s) const { return states_[static_cast<size_t>(s)].accepts; }
   bool matches(std::string_view text);           // the whole
   const std::vector<uint64_t>& tokens(State s);  // allowed next; kept
@@ -99,9 +111,10 @@ class Automaton {
   std::unordered_map<State, std::vector<uint64_t>> masks_;
   State start_ = kDead;
   int64_t work_ = 0;  // places looked at for one mask
+  int64_t generation_ = 0;
 };
 
-// Holds an answer to a grammar. `ends`: tokens allowed where the text may be over.
-std::shared_ptr<infer::Constraint> grammar_constraint(std::shared_ptr<Automaton> automaton, std::vector<int32_t> ends);
+// Holds an answer to a grammar. Answers share the automaton; one that fills its tables takes nothing from the others.
+std::shared_ptr<infer::Constraint> grammar_constraint(std::shared_ptr<Automaton> automaton);
 
 }  // namespace mxt::serve

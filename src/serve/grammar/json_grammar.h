@@ -1,13 +1,19 @@
 // JSON Schema and tool calls as grammars. What a schema demands and the grammar cannot hold an answer to is refused,
-// never dropped.
-//   types, enum, const, properties in their order, required, additionalProperties (absent beside properties: none),
-//   items, prefixItems, min/maxItems, min/maxLength, pattern, format (date, time, date-time, duration, email, hostname,
-//   ipv4, ipv6, uri, uuid), minimum/maximum, anyOf, oneOf (as anyOf), allOf, $ref inside the document, and what stands
-//   beside these three.
+// never dropped; what it only remarks (is_annotation) is left alone.
+//   types (without one: those that the keywords speak of), enum and const with all that stands beside them, properties
+//   in their order, required, additionalProperties (absent beside properties: none), patternProperties (one),
+//   propertyNames, min/maxProperties, items, prefixItems, min/maxItems, uniqueItems, min/maxLength, pattern, format
+//   (date, time, date-time, duration, email, hostname, ipv4, ipv6, uri, uuid, byte), minimum/maximum, multipleOf,
+//   anyOf, oneOf (as anyOf), allOf, nullable, $ref inside the document (pointers, anchors), and what stands beside
+//   these.
 #pragma once
 
+#include <functional>
+#include <optional>
 #include <string>
+#include <tuple>
 
+#include "base/error.h"
 #include "base/json.h"
 #include "serve/grammar/grammar.h"
 #include "serve/output/parsers.h"
@@ -15,10 +21,15 @@
 namespace mxt::serve {
 
 bool is_annotation(const std::string& keyword);  // says nothing of what is valid
-// What two schemas demand together, as one; what cannot be said so is an error.
+// A schema, or a part of one, that no value satisfies.
+class NothingLeft : public Error {
+ public:
+  explicit NothingLeft(const std::string& message) : Error(Exit::kBadInput, message) {}
+};
+// What two schemas demand together, as one; what cannot be said so is an error, a contradiction NothingLeft.
 OrderedJson both(const OrderedJson& a, const OrderedJson& b, const std::string& at);
-// Empty where the format is not known.
-std::string pattern_of_format(const std::string& format);
+// "": it says nothing of the text. Nothing: it is not known.
+std::optional<std::string> pattern_of_format(const std::string& format);
 
 class JsonGrammar {
  public:
@@ -38,29 +49,55 @@ class JsonGrammar {
  private:
   using Symbol = Grammar::Symbol;
   using Sequence = Grammar::Sequence;
+  void begin(const OrderedJson& document);
   Rule value(const OrderedJson& s, const std::string& at, int depth);
+  Rule typed(const OrderedJson& s, const std::string& at, int depth);
+  Rule listed(const OrderedJson& s, const std::string& at);
+  Rule merged(const OrderedJson& s, const std::string& at, int depth);
+  Rule some(size_t n, const std::function<Rule(size_t)>& one, const std::string& at);
+  Rule other_than(const std::vector<std::string>& names);  // as JSON spells them, without the quotes
+  std::vector<std::pair<Rule, Rule>> others(const OrderedJson& s, const std::vector<std::string>& names,
+                                            const std::string& at, int depth);
   Rule object(const OrderedJson& s, const std::string& at, int depth);
   Rule array(const OrderedJson& s, const std::string& at, int depth);
   Rule string(const OrderedJson& s, const std::string& at);
   Rule integer(const OrderedJson& s, const std::string& at);
   Rule number(const OrderedJson& s, const std::string& at);
   Rule of_type(const std::string& type, const OrderedJson& s, const std::string& at, int depth);
-  Rule reference(const std::string& ref, const std::string& at, int depth);
+  Rule reference(const std::string& ref, const OrderedJson& to, int depth);
+  Rule exactly(Rule element, int64_t n);
+  Rule up_to(Rule element, int64_t n);
   Rule repeat(Rule element, int64_t least, int64_t most);  // most −1: without end
   Rule list(Rule element, int64_t least, int64_t most);    // with commas
+  std::vector<std::string> finite(const OrderedJson& schema) const;
+  Rule permutation(const std::vector<std::string>& values, int64_t least, int64_t most, const std::string& at);
+  // What both rules match; they must not recur. Only what can still come to an end is kept.
+  Rule intersection(Rule a, Rule b, const std::string& at);
+  Rule multiples(const OrderedJson& s, const std::string& at);
   Rule literal(std::string_view text);
   Rule until(std::string_view tag);  // text up to the tag and the tag
   Rule any_of(const std::vector<Rule>& rules);
   Rule between(uint64_t low, uint64_t high);            // decimal numbers of that range
   struct Bound;                                         // of a number with a fraction
   Rule magnitude(const Bound& low, const Bound& high);  // both ≥ 0
-  const OrderedJson& target(const std::string& ref, const std::string& at) const;
+  const OrderedJson& target(const OrderedJson& ref, const std::string& at) const;
+  const OrderedJson& resolved(const OrderedJson& s) const;
+  OrderedJson flat(OrderedJson s, const std::string& at);
+  OrderedJson copied(OrderedJson s, const std::string& at);
+  OrderedJson without(const OrderedJson& s, std::initializer_list<const char*> keys, const std::string& at);
+  // Whether a value is as the schema demands.
+  bool allows(const OrderedJson& s, const OrderedJson& v, const std::string& at, int depth) const;
+  bool matches(const std::string& regex, const OrderedJson& text) const;
+  static std::string spelled(const OrderedJson& j);
   void spend(size_t cells, const std::string& at);
 
   Grammar g_;
   const OrderedJson* document_ = nullptr;
-  std::map<std::string, Rule> references_;
-  Rule ws_, char_, string_, integer_, number_, boolean_, null_, any_, object_, array_;
+  std::map<std::string, Rule> references_, merged_;
+  std::map<std::tuple<Rule, int64_t, bool>, Rule> counted_;             // element, how many, exactly so many
+  int64_t copied_ = 0;                                                  // nodes of schemas
+  mutable std::map<std::string, std::shared_ptr<Automaton>> patterns_;  // of allows()
+  Rule ws_, wide_char_, plain_char_, char_, string_, integer_, number_, boolean_, null_, any_, object_, array_;
 };
 
 }  // namespace mxt::serve

@@ -126,7 +126,45 @@ JsonGrammar::Rule JsonGrammar::magnitude(const Bound& low, const Bound& high) {
   return all;
 }
 
+// Multiples of a whole number: the remainder of what has been read so far decides. Of 0.1, 0.01 … those with so many
+// digits after the point.
+JsonGrammar::Rule JsonGrammar::multiples(const OrderedJson& s, const std::string& at) {
+  const double step = read(s, "multipleOf", at);
+  for (int64_t places = 1; places <= 9; ++places)
+    if (step == std::pow(10.0, static_cast<double>(-places)) || step == std::stod(fmt::format("1e-{}", places))) {
+      const Rule digit = g_.of({{g_.bytes(byte_range('0', '9'))}});
+      const Rule fraction = g_.of({{}, {g_.bytes(byte_range('.', '.')), Grammar::call(repeat(digit, 1, places))}});
+      return g_.of({{Grammar::call(integer_), Grammar::call(fraction)}});
+    }
+  constexpr double kMost = 1000;
+  if (step < 1 || step > kMost || step != std::floor(step))
+    fail_input("{}/multipleOf: a whole number up to {} or 0.1, 0.01 … is supported", at, kMost);
+  const auto n = static_cast<size_t>(step);
+  spend(n * 33, at);
+  std::vector<Rule> after;
+  for (size_t r = 0; r < n; ++r) after.push_back(g_.add());
+  auto digit = [&](Rule from, size_t d, size_t to) {
+    const auto c = static_cast<unsigned char>('0' + d);
+    g_.choice(from, {g_.bytes(byte_range(c, c)), Grammar::call(after[to])});
+  };
+  for (size_t r = 0; r < n; ++r)
+    for (size_t d = 0; d < 10; ++d) digit(after[r], d, (10 * r + d) % n);
+  g_.choice(after[0], {});
+  const Rule positive = g_.add();
+  for (size_t d = 1; d < 10; ++d) digit(positive, d, d % n);
+  Sequence zero, negative;
+  g_.text(zero, "0");
+  g_.text(negative, "-");
+  negative.push_back(Grammar::call(positive));
+  return g_.of({zero, {Grammar::call(positive)}, negative});
+}
+
 JsonGrammar::Rule JsonGrammar::number(const OrderedJson& s, const std::string& at) {
+  if (s.contains("multipleOf")) {
+    OrderedJson rest = s;
+    rest.erase("multipleOf");
+    return intersection(multiples(s, at), number(rest, at), at);
+  }
   double low = -INFINITY, high = INFINITY;
   bool with_low = true, with_high = true;
   if (s.contains("minimum")) low = read(s, "minimum", at);
@@ -137,7 +175,7 @@ JsonGrammar::Rule JsonGrammar::number(const OrderedJson& s, const std::string& a
     high = read(s, "exclusiveMaximum", at), with_high = false;
   if (low == -INFINITY && high == INFINITY) return number_;
   if (low > high || (low == high && !(with_low && with_high)))
-    fail_input("{}: no number lies between minimum and maximum", at);
+    throw NothingLeft(at + ": no number lies between minimum and maximum");
   constexpr double kMost = static_cast<double>(kLimit);
   if (low > kMost || high < -kMost) fail_input("{}: bounds of more than 15 digits are not supported", at);
   if (low < -kMost) low = -kMost, with_low = true;
@@ -156,6 +194,11 @@ JsonGrammar::Rule JsonGrammar::number(const OrderedJson& s, const std::string& a
 }
 
 JsonGrammar::Rule JsonGrammar::integer(const OrderedJson& s, const std::string& at) {
+  if (s.contains("multipleOf")) {
+    OrderedJson rest = s;
+    rest.erase("multipleOf");
+    return intersection(multiples(s, at), integer(rest, at), at);
+  }
   constexpr double kMost = static_cast<double>(kLimit);
   double low = -kMost, high = kMost;
   if (s.contains("minimum")) low = std::max(low, std::ceil(read(s, "minimum", at)));
@@ -164,7 +207,7 @@ JsonGrammar::Rule JsonGrammar::integer(const OrderedJson& s, const std::string& 
   if (s.contains("exclusiveMaximum")) high = std::min(high, std::ceil(read(s, "exclusiveMaximum", at)) - 1);
   if (low == -kMost && high == kMost) return integer_;
   if (low > kMost || high < -kMost) fail_input("{}: bounds of more than 15 digits are not supported", at);
-  if (low > high) fail_input("{}: no integer lies between minimum and maximum", at);
+  if (low > high) throw NothingLeft(at + ": no integer lies between minimum and maximum");
   const auto least = static_cast<int64_t>(low), most = static_cast<int64_t>(high);
   const Rule r = g_.add();
   if (most >= 0)

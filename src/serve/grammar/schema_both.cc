@@ -1,5 +1,6 @@
 // Two schemas as one that demands what both do.
 #include <nlohmann/json.hpp>
+#include <numeric>
 #include <set>
 
 #include "base/error.h"
@@ -7,6 +8,8 @@
 
 namespace mxt::serve {
 namespace {
+
+constexpr size_t kMaxCombined = 64;
 
 OrderedJson list_of(const OrderedJson& v) { return v.is_array() ? v : OrderedJson::array({v}); }
 
@@ -23,6 +26,50 @@ OrderedJson common_types(const OrderedJson& a, const OrderedJson& b) {
   return out;
 }
 
+// One of a and one of b.
+OrderedJson combinations(const OrderedJson& a, const OrderedJson& b, const std::string& at) {
+  if (!a.is_array() || !b.is_array()) fail_input("{}: a list of schemas is wanted", at);
+  if (a.size() * b.size() > kMaxCombined) fail_input("{}: too many alternatives that hold together", at);
+  OrderedJson out = OrderedJson::array();
+  std::string why = at + ": no alternative is left of both";
+  for (const auto& x : a)
+    for (const auto& y : b) try {
+        out.push_back(both(x, y, at));
+      } catch (const NothingLeft& e) {
+        why = e.what();
+      }
+  if (out.empty()) throw NothingLeft(why);
+  return out;
+}
+
+// A member, or an element, that cannot be need not be: false.
+OrderedJson both_or_none(const OrderedJson& a, const OrderedJson& b, const std::string& at) {
+  try {
+    return both(a, b, at);
+  } catch (const NothingLeft&) {
+    return false;
+  }
+}
+
+// Declared members of both; one that is declared by one alone is additional to the other.
+OrderedJson common_members(const OrderedJson& a, const OrderedJson& b, const std::string& at) {
+  OrderedJson out = OrderedJson::object();
+  for (const auto* one : {&a, &b}) {
+    const OrderedJson& other = one == &a ? b : a;
+    for (const auto& [name, p] : (*one)["properties"].items()) {
+      if (out.contains(name)) continue;
+      const std::string there = at + "/properties/" + name;
+      if (other["properties"].contains(name))
+        out[name] = both_or_none(a["properties"][name], b["properties"][name], there);
+      else if (other.contains("additionalProperties"))
+        out[name] = both_or_none(p, other["additionalProperties"], there);
+      else
+        out[name] = p;
+    }
+  }
+  return out;
+}
+
 OrderedJson common_values(const OrderedJson& a, const OrderedJson& b) {
   OrderedJson out = OrderedJson::array();
   for (const auto& x : a)
@@ -35,12 +82,21 @@ OrderedJson common_values(const OrderedJson& a, const OrderedJson& b) {
 
 bool is_annotation(const std::string& keyword) {
   static const std::set<std::string> kAnnotations{
-      "title",      "description", "default",   "examples", "example",     "$schema", "$id",      "$comment",
-      "deprecated", "readOnly",    "writeOnly", "$defs",    "definitions", "strict",  "nullable", "id"};
-  return kAnnotations.contains(keyword);
+      // JSON Schema's own, and where the parts of a document are found.
+      "title", "description", "default", "examples", "$schema", "$id", "id", "$comment", "$defs", "definitions",
+      "$anchor", "$vocabulary", "deprecated", "readOnly", "writeOnly", "contentEncoding", "contentMediaType",
+      "contentSchema",
+      // OpenAPI's, OpenAI's, and what editors are told.
+      "example", "discriminator", "externalDocs", "xml", "strict", "markdownDescription", "enumDescriptions",
+      "markdownEnumDescriptions", "enumNames", "defaultSnippets", "errorMessage", "patternErrorMessage",
+      "deprecationMessage", "doNotSuggest", "suggestSortText", "allowComments", "allowTrailingCommas", "tsType",
+      "propertyOrdering", "units", "unit", "name", "summary", "tags", "comment"};
+  return keyword.starts_with("x-") || keyword.starts_with("ui:") || kAnnotations.contains(keyword);
 }
 
 OrderedJson both(const OrderedJson& a, const OrderedJson& b, const std::string& at) {
+  for (const auto* s : {&a, &b})
+    if (*s == OrderedJson(false)) throw NothingLeft(at + ": a schema that allows nothing");
   if (b == OrderedJson(true)) return a;
   if (a == OrderedJson(true)) return b;
   if (!a.is_object() || !b.is_object()) fail_input("{}: a schema is an object", at);
@@ -54,21 +110,36 @@ OrderedJson both(const OrderedJson& a, const OrderedJson& b, const std::string& 
     if (old == v || is_annotation(key)) continue;
     if (key == "properties") {
       if (!old.is_object() || !v.is_object()) fail_input("{}/properties: an object is wanted", at);
-      for (const auto& [name, p] : v.items())
-        old[name] = old.contains(name) ? both(old[name], p, at + "/properties/" + name) : p;
+      old = common_members(a, b, at);
     } else if (key == "required") {
       if (!old.is_array() || !v.is_array()) fail_input("{}/required: a list of names is wanted", at);
       for (const auto& name : v) old.push_back(name);
     } else if (key == "type") {
       old = common_types(old, v);
-      if (old.empty()) fail_input("{}: no type is left of both", at);
+      if (old.empty()) throw NothingLeft(at + ": no type is left of both");
     } else if (key == "enum" && old.is_array() && v.is_array()) {
       old = common_values(old, v);
-      if (old.empty()) fail_input("{}: no value of \"enum\" is left of both", at);
-    } else if ((key == "items" || key == "additionalProperties") && old.is_object() && v.is_object()) {
-      old = both(old, v, at + "/" + key);
-    } else if (key == "additionalProperties" && (old.is_boolean() || v.is_boolean())) {
-      old = old == OrderedJson(false) || v == OrderedJson(false) ? OrderedJson(false) : old.is_boolean() ? v : old;
+      if (old.empty()) throw NothingLeft(at + ": no value of \"enum\" is left of both");
+    } else if (key == "const") {
+      throw NothingLeft(at + ": two values of \"const\"");
+    } else if (key == "pattern") {  // all of them, as a list
+      OrderedJson all = list_of(old);
+      for (const auto& p : list_of(v)) all.push_back(p);
+      old = all;
+    } else if (key == "anyOf" || key == "oneOf") {
+      old = combinations(old, v, at);
+    } else if (key == "allOf" && old.is_array() && v.is_array()) {
+      for (const auto& part : v) old.push_back(part);
+    } else if (key == "$ref") {  // the second as one of allOf
+      if (!out.contains("allOf")) out["allOf"] = OrderedJson::array();
+      if (!out["allOf"].is_array()) fail_input("{}/allOf: a list of schemas is wanted", at);
+      out["allOf"].push_back({{"$ref", v}});
+    } else if ((key == "uniqueItems" || key == "nullable") && old.is_boolean() && v.is_boolean()) {
+      old = key == "uniqueItems";  // they differ: unique where one says so, null where both do
+    } else if (key == "multipleOf" && old.is_number_integer() && v.is_number_integer() && old > 0 && v > 0) {
+      old = std::lcm(std::min<int64_t>(old.get<int64_t>(), 1 << 30), std::min<int64_t>(v.get<int64_t>(), 1 << 30));
+    } else if (key == "items" || key == "additionalItems" || key == "additionalProperties" || key == "propertyNames") {
+      old = both_or_none(old, v, at + "/" + key);
     } else if (key.starts_with("min") || key == "exclusiveMinimum") {
       if (!old.is_number() || !v.is_number()) fail_input("{}/{}: a number is wanted", at, key);
       if (v.get<double>() > old.get<double>()) old = v;

@@ -21,6 +21,7 @@ class Chat final : public Generation {
         plan_(std::move(plan)),
         id_("chatcmpl-" + random_hex(24)) {
     per_prompt_ = static_cast<size_t>(common_.n);
+    tags_ = plan_.parser.tools != ToolStyle::kNone || plan_.parser.reasoning != ReasoningStyle::kNone;
     plan_.parser.tool_list = plan_.tools.is_null() ? nullptr : &plan_.tools;
     for (size_t i = 0; i < per_prompt_; ++i) {
       plan_.parser.id_prefix = "call_" + random_hex(16);
@@ -117,9 +118,11 @@ class Chat final : public Generation {
     return true;
   }
 
-  bool on_token(Choice& c, const infer::NewToken& t, const std::string& text) override {
+  void on_token(Choice& c, const infer::NewToken& t) override {
+    if (plan_.logprobs) outputs_[c.index].logprobs.push_back(describe(t));
+  }
+  bool on_text(Choice& c, const std::string& text) override {
     Output& o = outputs_[c.index];
-    if (plan_.logprobs) o.logprobs.push_back(describe(t));
     Deltas deltas;
     o.parser->push(text, deltas);
     return take(c, o, deltas);
@@ -275,14 +278,13 @@ void chat_completions(OperatorState& s, const HttpRequest& http, std::shared_ptr
   std::string only;
   const ToolChoice choice = read_tool_choice(f, only);
   ChatPrompt prompt = render_chat(s, f, choice != ToolChoice::kNone);
+  s.check_length(prompt.ids, "messages");
   plan.one_call = !f.flag("parallel_tool_calls", true);
   const auto grammar = answer_grammar(s, f, prompt, choice, only, plan.one_call);
   plan.parser.reasoning = s.settings.reasoning;
-  plan.parser.starts_thinking = prompt.thinking;
+  plan.parser.starts_thinking = prompt.thinking_opened || (prompt.thinking && s.settings.always_thinks);
   plan.parser.tools = prompt.tools.is_null() ? ToolStyle::kNone : s.settings.tools;
   plan.tools = prompt.tools;
-  if (plan.parser.tools != ToolStyle::kNone)
-    common.skip_special = false;  // <tool_call> is a control token for some models
 
   std::vector<infer::Request> requests;
   infer::Request& r = common.request;
@@ -294,7 +296,7 @@ void chat_completions(OperatorState& s, const HttpRequest& http, std::shared_ptr
   for (int64_t i = 0; i < common.n; ++i) {
     requests.push_back(r);
     requests.back().sampling.seed = seed + static_cast<uint64_t>(i);
-    if (grammar) requests.back().constraint = grammar_constraint(grammar, s.served.stop);
+    if (grammar) requests.back().constraint = grammar_constraint(grammar);
   }
   std::make_shared<Chat>(s, std::move(reply), std::move(ticket), std::move(common), std::move(model), std::move(plan))
       ->start(std::move(requests));

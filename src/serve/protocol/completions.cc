@@ -7,6 +7,8 @@
 namespace mxt::serve {
 namespace {
 
+constexpr int64_t kMaxPromptChoices = 8 << 20;  // log-probabilities of prompts in one answer, some hundred bytes each
+
 // A float as the shortest decimal that means it: equal floats are equal numbers to the client.
 OrderedJson number(float x) {
   return std::isnan(x) ? OrderedJson(nullptr) : OrderedJson(std::isinf(x) ? -9999.0 : std::stod(fmt::format("{}", x)));
@@ -94,10 +96,12 @@ class Completion final : public Generation {
     if (common_.include_usage) j["usage"] = nullptr;
     write_event(j);
   }
-  bool on_token(Choice& c, const infer::NewToken& t, const std::string& text) override {
+  void on_token(Choice& c, const infer::NewToken& t) override {
+    if (plan_.logprobs >= 0) add(outputs_[c.index], t);
+  }
+  bool on_text(Choice& c, const std::string& text) override {
     Output& o = outputs_[c.index];
     o.text += text;
-    if (plan_.logprobs >= 0) add(o, t);
     if (common_.stream && !o.text.empty()) send(c, o);
     return true;
   }
@@ -147,9 +151,14 @@ void completions(OperatorState& s, const HttpRequest& http, std::shared_ptr<Repl
   if (static_cast<int64_t>(prompts.size()) * common.n > s.settings.max_choices)
     refuse("n", "{} prompts with n={} make more than {} answers", prompts.size(), common.n, s.settings.max_choices);
   std::vector<infer::Request> requests;
+  int64_t rows = 0;
   for (const Prompt& p : prompts) {
     infer::Request r = common.request;
     r.prompt = s.encode(p, "prompt");
+    rows += static_cast<int64_t>(r.prompt.size()) * common.n;
+    if (plan.echo && rows * (plan.logprobs + 1) > kMaxPromptChoices)
+      refuse("logprobs",
+             "echo with so many log-probabilities of so many tokens is too much for one request: send fewer prompts");
     r.logprobs = plan.logprobs;
     r.prompt_logprobs = plan.echo ? plan.logprobs : -1;
     r.adapter = adapter;

@@ -1,0 +1,64 @@
+#include "serve/grammar/distinct.h"
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "base/json.h"
+
+namespace mxt::serve {
+namespace {
+
+// Equal values have equal texts: keys sorted, no white space, 1.0 is 1.
+std::string canonical(const std::string& text) {
+  Json v = Json::parse(text, nullptr, false);
+  if (v.is_number_float() && std::abs(v.get<double>()) < 1e15 && v.get<double>() == std::floor(v.get<double>()))
+    v = static_cast<int64_t>(v.get<double>());
+  return v.is_discarded() ? text : v.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+}  // namespace
+
+bool DistinctValues::element(Level& level) {
+  if (level.what != Distinct::kElements) return true;
+  const std::string text = text_.substr(level.from);
+  if (text.find_first_not_of(" \t\r\n") == std::string::npos) return true;  // the empty list
+  return level.seen.insert(canonical(text)).second;
+}
+
+bool DistinctValues::push(char c, Distinct what) {
+  if (open_.empty() && what == Distinct::kNothing) return true;
+  bool fine = true;
+  if (string_) {
+    if (escape_) {
+      escape_ = false;
+    } else if (c == '\\') {
+      escape_ = true;
+    } else if (c == '"') {
+      string_ = false;
+      Level& l = open_.back();
+      if (!l.list && l.key && l.what == Distinct::kKeys)
+        fine = l.seen.insert(canonical(text_.substr(l.from) + c)).second;
+    }
+  } else if (c == '"') {
+    string_ = true;
+    Level& l = open_.back();
+    if (!l.list && l.key) l.from = text_.size();
+  } else if (c == '[' || c == '{') {
+    open_.push_back({c == '[', what, text_.size() + 1, true, {}});
+  } else if (c == ']' || c == '}') {
+    fine = !open_.back().list || element(open_.back());
+    open_.pop_back();
+  } else if (c == ',') {
+    Level& l = open_.back();
+    fine = !l.list || element(l);
+    l.from = text_.size() + 1;
+    l.key = true;
+  } else if (c == ':') {
+    open_.back().key = false;
+  }
+  text_ += c;
+  if (open_.empty()) text_.clear();
+  return fine;
+}
+
+}  // namespace mxt::serve

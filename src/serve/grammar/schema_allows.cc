@@ -1,0 +1,137 @@
+// Values of enum and const against what stands beside them.
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "serve/grammar/json_grammar.h"
+#include "serve/output/schema_types.h"
+
+namespace mxt::serve {
+namespace {
+
+constexpr int kMaxDepth = 64;
+
+bool has_type(const OrderedJson& v, const std::string& name) {
+  const JsonTypes t = type_of(v);
+  if (name == "null") return t == kNullType;
+  if (name == "boolean") return t == kBooleanType;
+  if (name == "integer")
+    return t == kIntegerType || (t == kNumberType && v.get<double>() == std::floor(v.get<double>()));
+  if (name == "number") return t == kIntegerType || t == kNumberType;
+  if (name == "string") return t == kStringType;
+  if (name == "array") return t == kArrayType;
+  return name == "object" && t == kObjectType;
+}
+
+bool in_range(const OrderedJson& s, double x) {
+  auto bound = [&](const char* key, auto holds) {
+    return !s.contains(key) || !s[key].is_number() || holds(s[key].get<double>());
+  };
+  if (s.contains("multipleOf") && s["multipleOf"].is_number() && s["multipleOf"].get<double>() > 0) {
+    const double q = x / s["multipleOf"].get<double>();
+    if (std::abs(q - std::round(q)) > 1e-9 * std::max(1.0, std::abs(q))) return false;
+  }
+  return bound("minimum", [&](double b) { return x >= b; }) && bound("maximum", [&](double b) { return x <= b; }) &&
+         bound("exclusiveMinimum", [&](double b) { return x > b; }) &&
+         bound("exclusiveMaximum", [&](double b) { return x < b; });
+}
+
+bool in_count(const OrderedJson& s, const char* least, const char* most, size_t n) {
+  auto number = [&](const char* key, double otherwise) {
+    return s.contains(key) && s[key].is_number() ? s[key].get<double>() : otherwise;
+  };
+  return static_cast<double>(n) >= number(least, 0) && static_cast<double>(n) <= number(most, INFINITY);
+}
+
+size_t characters(const std::string& s) {
+  size_t n = 0;
+  for (size_t i = 0; i < s.size(); ++n) next_code_point(s, i);
+  return n;
+}
+
+bool all_different(const OrderedJson& list) {
+  for (size_t i = 0; i < list.size(); ++i)
+    for (size_t j = 0; j < i; ++j)
+      if (list[i] == list[j]) return false;
+  return true;
+}
+
+}  // namespace
+
+bool JsonGrammar::matches(const std::string& regex, const OrderedJson& text) const {
+  auto& a = patterns_[regex];
+  if (!a) {
+    JsonGrammar g;
+    const Symbol quote = g.g_.bytes(byte_range('"', '"'));
+    const Rule root = g.g_.of({{quote, Grammar::call(g.pattern(regex)), quote}});
+    a = std::make_shared<Automaton>(g.take(root), std::make_shared<const TokenBytes>(std::vector<std::string>{}));
+  }
+  return a->matches(spelled(text));
+}
+
+bool JsonGrammar::allows(const OrderedJson& s, const OrderedJson& v, const std::string& at, int depth) const {
+  if (depth > kMaxDepth) fail_input("{}: the schema is nested too deeply", at);
+  if (s.is_boolean()) return s.get<bool>();
+  if (!s.is_object()) fail_input("{}: a schema is an object", at);
+  auto inner = [&](const OrderedJson& schema, const OrderedJson& value) {
+    return allows(schema, value, at, depth + 1);
+  };
+  auto list = [&](const char* key) { return s.contains(key) && s[key].is_array() ? &s[key] : nullptr; };
+  if (s.contains("nullable") && s["nullable"] == OrderedJson(true) && v.is_null()) return true;
+  if (s.contains("type")) {
+    bool any = false;
+    for (const auto& t : s["type"].is_array() ? s["type"] : OrderedJson::array({s["type"]}))
+      any = any || (t.is_string() && has_type(v, t.get<std::string>()));
+    if (!any) return false;
+  }
+  if (s.contains("const") && s["const"] != v) return false;
+  if (const auto* values = list("enum"); values && std::find(values->begin(), values->end(), v) == values->end())
+    return false;
+  if (s.contains("$ref") && !inner(target(s["$ref"], at), v)) return false;
+  if (const auto* parts = list("allOf"))
+    for (const auto& p : *parts)
+      if (!inner(p, v)) return false;
+  for (const char* key : {"anyOf", "oneOf"})
+    if (const auto* choices = list(key);
+        choices && std::none_of(choices->begin(), choices->end(), [&](const auto& c) { return inner(c, v); }))
+      return false;
+  if (v.is_number()) return in_range(s, v.get<double>());
+  if (v.is_string()) {
+    if (!in_count(s, "minLength", "maxLength", characters(v.get<std::string>()))) return false;
+    if (s.contains("pattern"))
+      for (const auto& p : s["pattern"].is_array() ? s["pattern"] : OrderedJson::array({s["pattern"]}))
+        if (p.is_string() && !matches(p.get<std::string>(), v)) return false;
+    if (!s.contains("format") || !s["format"].is_string()) return true;
+    const auto regex = pattern_of_format(s["format"].get<std::string>());
+    return !regex || regex->empty() || matches(*regex, v);
+  }
+  if (v.is_array()) {
+    if (!in_count(s, "minItems", "maxItems", v.size())) return false;
+    if (s.contains("uniqueItems") && s["uniqueItems"] == OrderedJson(true) && !all_different(v)) return false;
+    const auto* first = list("prefixItems");
+    const size_t n = first ? std::min(first->size(), v.size()) : 0;
+    for (size_t i = 0; i < n; ++i)
+      if (!inner((*first)[i], v[i])) return false;
+    for (size_t i = n; i < v.size() && s.contains("items") && !s["items"].is_array(); ++i)
+      if (!inner(s["items"], v[i])) return false;
+    return true;
+  }
+  if (!v.is_object()) return true;
+  if (!in_count(s, "minProperties", "maxProperties", v.size())) return false;
+  if (const auto* names = list("required"))
+    for (const auto& n : *names)
+      if (n.is_string() && !v.contains(n.get<std::string>())) return false;
+  const bool declared = s.contains("properties") && s["properties"].is_object();
+  for (const auto& [name, member] : v.items()) {
+    if (declared && s["properties"].contains(name)) {
+      if (!inner(s["properties"][name], member)) return false;
+    } else if (s.contains("additionalProperties") && !s.contains("patternProperties") &&
+               !inner(s["additionalProperties"], member)) {
+      return false;
+    }
+  }
+  return true;
+}
+
+}  // namespace mxt::serve

@@ -1,0 +1,413 @@
+// A JSON schema as grammar rules. What stands beside something else holds as well: $ref, allOf and anyOf become one
+// schema with it, values of enum and const are held against the rest, patterns, formats and lengths are intersected.
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "serve/grammar/json_grammar.h"
+#include "serve/output/schema_types.h"
+
+namespace mxt::serve {
+namespace {
+
+constexpr int kMaxDepth = 64;
+constexpr int64_t kMaxCount = int64_t{1} << 31, kMaxCopies = 2'000'000;
+constexpr size_t kMaxPermuted = 8;  // values of a list without repetition: one rule for each set of those used
+
+const std::vector<std::string> kKeywords{"type",
+                                         "enum",
+                                         "const",
+                                         "properties",
+                                         "patternProperties",
+                                         "propertyNames",
+                                         "required",
+                                         "additionalProperties",
+                                         "minProperties",
+                                         "maxProperties",
+                                         "items",
+                                         "prefixItems",
+                                         "additionalItems",
+                                         "minItems",
+                                         "maxItems",
+                                         "uniqueItems",
+                                         "minLength",
+                                         "maxLength",
+                                         "pattern",
+                                         "format",
+                                         "minimum",
+                                         "maximum",
+                                         "exclusiveMinimum",
+                                         "exclusiveMaximum",
+                                         "multipleOf",
+                                         "nullable",
+                                         "anyOf",
+                                         "oneOf",
+                                         "allOf",
+                                         "$ref"};
+
+// Keywords that say something of values of one type alone.
+JsonTypes implied(const OrderedJson& s) {
+  static const std::vector<std::pair<JsonTypes, std::vector<const char*>>> kOf{
+      {kObjectType,
+       {"properties", "patternProperties", "propertyNames", "required", "additionalProperties", "minProperties",
+        "maxProperties"}},
+      {kArrayType, {"items", "prefixItems", "additionalItems", "minItems", "maxItems", "uniqueItems"}},
+      {kStringType, {"minLength", "maxLength", "pattern", "format"}},
+      {kNumberType, {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"}}};
+  JsonTypes out = 0;
+  for (const auto& [type, keys] : kOf)
+    for (const char* key : keys)
+      if (s.contains(key)) out |= type;
+  return out;
+}
+
+bool demands(const OrderedJson& s) {
+  return std::any_of(s.items().begin(), s.items().end(), [](const auto& e) { return !is_annotation(e.key()); });
+}
+
+int64_t nodes(const OrderedJson& j) {
+  int64_t n = 1;
+  if (j.is_structured())
+    for (const auto& inner : j) n += nodes(inner);
+  return n;
+}
+
+int64_t count(const OrderedJson& s, const char* key, int64_t otherwise, const std::string& at) {
+  if (!s.contains(key)) return otherwise;
+  const auto& v = s[key];
+  if (!v.is_number_integer() || v.get<double>() < 0 || v.get<double>() > static_cast<double>(kMaxCount))
+    fail_input("{}/{}: a whole number from 0 to {} is wanted", at, key, kMaxCount);
+  return v.get<int64_t>();
+}
+
+void in_order(int64_t least, int64_t most, const char* low, const char* high, const std::string& at) {
+  if (most >= 0 && most < least) throw NothingLeft(fmt::format("{}: {} is less than {}", at, high, low));
+}
+
+}  // namespace
+
+void JsonGrammar::begin(const OrderedJson& document) {
+  document_ = &document;
+  references_.clear();
+  merged_.clear();
+}
+
+JsonGrammar::Rule JsonGrammar::schema(const OrderedJson& s) {
+  begin(s);
+  copied_ = 0;
+  return value(s, "#", 0);
+}
+
+// Copies are what a hostile schema could make much of.
+OrderedJson JsonGrammar::copied(OrderedJson s, const std::string& at) {
+  if ((copied_ += nodes(s)) > kMaxCopies) fail_input("{}: the schema is too large", at);
+  return s;
+}
+
+OrderedJson JsonGrammar::without(const OrderedJson& s, std::initializer_list<const char*> keys, const std::string& at) {
+  OrderedJson rest = copied(s, at);
+  for (const char* key : keys) rest.erase(key);
+  return rest;
+}
+
+const OrderedJson& JsonGrammar::target(const OrderedJson& ref, const std::string& at) const {
+  if (!ref.is_string()) fail_input("{}/$ref: a text is wanted", at);
+  const auto& name = ref.get_ref<const std::string&>();
+  if (!name.starts_with("#")) fail_input("{}/$ref: {} is outside the schema", at, name);
+  const OrderedJson* to = referred(*document_, name);
+  if (!to) fail_input("{}/$ref: {} is not in the schema", at, name);
+  return *to;
+}
+
+// Through references with nothing beside them.
+const OrderedJson& JsonGrammar::resolved(const OrderedJson& s) const {
+  const OrderedJson* at = &s;
+  for (int i = 0; i < kMaxDepth && at->is_object() && at->contains("$ref"); ++i) {
+    OrderedJson beside = *at;
+    beside.erase("$ref");
+    if (demands(beside)) break;
+    at = &target((*at)["$ref"], "#");
+  }
+  return *at;
+}
+
+// A schema of allOf or beside a $ref, with its own references put in.
+OrderedJson JsonGrammar::flat(OrderedJson s, const std::string& at) {
+  for (int i = 0; s.is_object() && s.contains("$ref"); ++i) {
+    if (i > kMaxDepth) throw NothingLeft(fmt::format("{}: a $ref leads to itself", at));
+    const OrderedJson& to = target(s["$ref"], at);
+    s.erase("$ref");
+    s = copied(both(s, to, at), at);
+  }
+  return s;
+}
+
+JsonGrammar::Rule JsonGrammar::reference(const std::string& ref, const OrderedJson& to, int depth) {
+  if (const auto it = references_.find(ref); it != references_.end()) return it->second;
+  const Rule r = references_[ref] = g_.add();
+  g_.choice(r, {Grammar::call(value(to, ref, depth + 1))});
+  return r;
+}
+
+// A merged schema meets itself again where it recurs: by its text.
+JsonGrammar::Rule JsonGrammar::merged(const OrderedJson& s, const std::string& at, int depth) {
+  const std::string key = spelled(s);
+  if (const auto it = merged_.find(key); it != merged_.end()) return it->second;
+  const Rule r = merged_[key] = g_.add();
+  try {
+    g_.choice(r, {Grammar::call(value(s, at, depth + 1))});
+  } catch (const NothingLeft&) {
+    merged_.erase(key);
+    throw;
+  }
+  return r;
+}
+
+// Of several possibilities those that allow something.
+JsonGrammar::Rule JsonGrammar::some(size_t n, const std::function<Rule(size_t)>& one, const std::string& at) {
+  std::vector<Rule> choices;
+  std::string why = at + ": a schema that allows nothing";
+  for (size_t i = 0; i < n; ++i) try {
+      choices.push_back(one(i));
+    } catch (const NothingLeft& e) {
+      why = e.what();
+    }
+  if (choices.empty()) throw NothingLeft(why);
+  return any_of(choices);
+}
+
+JsonGrammar::Rule JsonGrammar::value(const OrderedJson& s, const std::string& at, int depth) {
+  if (depth > kMaxDepth) fail_input("{}: the schema is nested too deeply", at);
+  spend(16, at);
+  if (s.is_boolean()) {
+    if (!s.get<bool>()) throw NothingLeft(at + ": a schema that allows nothing");
+    return any_;
+  }
+  if (!s.is_object()) fail_input("{}: a schema is an object", at);
+  for (const auto& [key, v] : s.items())
+    if (!is_annotation(key) && std::find(kKeywords.begin(), kKeywords.end(), key) == kKeywords.end()) {
+      const std::string near = nearest(key, kKeywords);
+      fail_input("{}: the keyword \"{}\" is not supported{}", at, key, near.empty() ? "" : " (nearest: " + near + ")");
+    }
+  if (s.contains("nullable")) {
+    if (!s["nullable"].is_boolean()) fail_input("{}/nullable: true or false is wanted", at);
+    const OrderedJson rest = without(s, {"nullable"}, at);
+    if (!s["nullable"].get<bool>()) return value(rest, at, depth + 1);
+    return some(2, [&](size_t i) { return i == 0 ? value(rest, at, depth + 1) : null_; }, at);
+  }
+  if (s.contains("$ref")) {
+    const OrderedJson rest = without(s, {"$ref"}, at);
+    const OrderedJson& to = target(s["$ref"], at);
+    if (!demands(rest)) return reference(s["$ref"].get<std::string>(), to, depth);
+    return merged(flat(copied(both(rest, to, at), at), at), at, depth);
+  }
+  if (s.contains("allOf")) {
+    if (!s["allOf"].is_array() || s["allOf"].empty()) fail_input("{}/allOf: a list of schemas is wanted", at);
+    OrderedJson all = without(s, {"allOf"}, at);
+    for (const auto& part : s["allOf"])
+      all = copied(both(all, flat(copied(part, at), at + "/allOf"), at + "/allOf"), at);
+    return merged(all, at, depth);
+  }
+  for (const char* key : {"anyOf", "oneOf"})
+    if (s.contains(key)) {
+      if (!s[key].is_array() || s[key].empty()) fail_input("{}/{}: a list of schemas is wanted", at, key);
+      const OrderedJson rest = without(s, {key}, at);
+      const bool beside = demands(rest);
+      return some(
+          s[key].size(),
+          [&](size_t i) {
+            const std::string there = at + "/" + key + "/" + std::to_string(i);
+            if (!beside) return value(s[key][i], there, depth + 1);
+            return merged(copied(both(rest, flat(copied(s[key][i], there), there), there), there), there, depth);
+          },
+          at);
+    }
+  if (s.contains("const") || s.contains("enum")) return listed(s, at);
+  return typed(s, at, depth);
+}
+
+// Those values of enum and const that everything beside them allows.
+JsonGrammar::Rule JsonGrammar::listed(const OrderedJson& s, const std::string& at) {
+  if (s.contains("enum") && (!s["enum"].is_array() || s["enum"].empty()))
+    fail_input("{}/enum: a list of values is wanted", at);
+  const OrderedJson values = s.contains("const") ? OrderedJson::array({s["const"]}) : s["enum"];
+  const OrderedJson rest = without(
+      s, s.contains("const") ? std::initializer_list<const char*>{"const"} : std::initializer_list<const char*>{"enum"},
+      at);
+  std::vector<Rule> choices;
+  for (const auto& v : values)
+    if (allows(rest, v, at, 0)) choices.push_back(literal(spelled(v)));
+  if (choices.empty())
+    throw NothingLeft(
+        fmt::format("{}: no value of {} is what stands beside it demands", at, s.contains("const") ? "const" : "enum"));
+  return any_of(choices);
+}
+
+JsonGrammar::Rule JsonGrammar::typed(const OrderedJson& s, const std::string& at, int depth) {
+  if (s.contains("type")) {
+    const auto& t = s["type"];
+    if (!t.is_string() && (!t.is_array() || t.empty())) fail_input("{}/type: a name or a list of names is wanted", at);
+    const OrderedJson names = t.is_array() ? t : OrderedJson::array({t});
+    return some(
+        names.size(),
+        [&](size_t i) {
+          if (!names[i].is_string()) fail_input("{}/type: a name is wanted", at);
+          return of_type(names[i].get<std::string>(), s, at, depth);
+        },
+        at);
+  }
+  // No type said: the answer is one of the types that its keywords speak of.
+  const JsonTypes types = implied(s);
+  if (types == 0) return any_;
+  std::vector<const char*> names;
+  for (const auto& [type, name] : std::initializer_list<std::pair<JsonTypes, const char*>>{
+           {kObjectType, "object"}, {kArrayType, "array"}, {kStringType, "string"}, {kNumberType, "number"}})
+    if (types & type) names.push_back(name);
+  return some(names.size(), [&](size_t i) { return of_type(names[i], s, at, depth); }, at);
+}
+
+JsonGrammar::Rule JsonGrammar::of_type(const std::string& type, const OrderedJson& s, const std::string& at,
+                                       int depth) {
+  if (type == "object") return object(s, at, depth);
+  if (type == "array") return array(s, at, depth);
+  if (type == "string") return string(s, at);
+  if (type == "integer") return integer(s, at);
+  if (type == "number") return number(s, at);
+  if (type == "boolean") return boolean_;
+  if (type == "null") return null_;
+  fail_input("{}/type: \"{}\" is no JSON type", at, type);
+}
+
+JsonGrammar::Rule JsonGrammar::string(const OrderedJson& s, const std::string& at) {
+  const Symbol quote = g_.bytes(byte_range('"', '"'));
+  std::vector<Rule> all;
+  auto hold = [&](const std::string& regex, const char* from) {
+    try {
+      all.push_back(g_.of({{quote, Grammar::call(pattern(regex)), quote}}));
+    } catch (const Error& e) {
+      fail_input("{}/{}: {}", at, from, e.what());
+    }
+  };
+  if (s.contains("pattern")) {
+    for (const auto& p : s["pattern"].is_array() ? s["pattern"] : OrderedJson::array({s["pattern"]})) {
+      if (!p.is_string()) fail_input("{}/pattern: a text is wanted", at);
+      hold(p.get<std::string>(), "pattern");
+    }
+  }
+  if (s.contains("format")) {
+    if (!s["format"].is_string()) fail_input("{}/format: a text is wanted", at);
+    const auto& name = s["format"].get_ref<const std::string&>();
+    if (const auto regex = pattern_of_format(name); !regex)
+      fail_input("{}/format: \"{}\" is not supported", at, name);
+    else if (!regex->empty())
+      hold(*regex, "format");
+  }
+  const int64_t least = count(s, "minLength", 0, at), most = count(s, "maxLength", -1, at);
+  in_order(least, most, "minLength", "maxLength", at);
+  if (least > 0 || most >= 0) all.push_back(g_.of({{quote, Grammar::call(repeat(char_, least, most)), quote}}));
+  if (all.empty()) return string_;
+  Rule r = all[0];
+  for (size_t i = 1; i < all.size(); ++i) r = intersection(r, all[i], at);
+  return r;
+}
+
+JsonGrammar::Rule JsonGrammar::array(const OrderedJson& s, const std::string& at, int depth) {
+  const int64_t least = count(s, "minItems", 0, at), most = count(s, "maxItems", -1, at);
+  in_order(least, most, "minItems", "maxItems", at);
+  bool unique = false;
+  if (s.contains("uniqueItems")) {
+    if (!s["uniqueItems"].is_boolean()) fail_input("{}/uniqueItems: true or false is wanted", at);
+    unique = s["uniqueItems"].get<bool>();
+  }
+  // A list as `items` is what prefixItems was called before 2020; what follows it was additionalItems.
+  const bool old = s.contains("items") && s["items"].is_array();
+  const OrderedJson none = OrderedJson::array();
+  const OrderedJson& first = old ? s["items"] : s.contains("prefixItems") ? s["prefixItems"] : none;
+  if (!first.is_array()) fail_input("{}/prefixItems: a list of schemas is wanted", at);
+  const char* further = old ? "additionalItems" : "items";
+  const auto n = static_cast<int64_t>(first.size());
+  const Symbol ws = Grammar::call(ws_), comma = g_.bytes(byte_range(',', ','));
+  Rule inside;
+  if (n == 0 && unique && s.contains("items") && !finite(s["items"]).empty()) {
+    inside = permutation(finite(s["items"]), least, most, at);
+    unique = false;
+  } else if (n == 0) {
+    if (most == 0 || (s.contains("items") && s["items"] == OrderedJson(false))) {
+      if (least > 0) throw NothingLeft(at + ": minItems of items that may not be");
+      inside = g_.of({{}});
+    } else if (!s.contains("items")) {
+      inside = list(any_, least, most);
+    } else if (least > 0) {
+      inside = list(value(s["items"], at + "/items", depth + 1), least, most);
+    } else {  // items that cannot be leave the empty list
+      const Rule empty = g_.of({{}});
+      inside = some(
+          2, [&](size_t i) { return i == 0 ? list(value(s["items"], at + "/items", depth + 1), 1, most) : empty; }, at);
+    }
+  } else {
+    Sequence all;
+    const int64_t here = most < 0 ? n : std::min(n, most);
+    for (int64_t i = 0; i < here; ++i) {
+      if (i > 0) all.insert(all.end(), {comma, ws});
+      const std::string there = fmt::format("{}/{}/{}", at, old ? "items" : "prefixItems", i);
+      all.push_back(Grammar::call(value(first[static_cast<size_t>(i)], there, depth + 1)));
+    }
+    // Nothing follows where nothing says what: a tuple.
+    const bool more = s.contains(further) ? s[further] != OrderedJson(false) : least > n;
+    if (!more && least > n) throw NothingLeft(at + ": minItems is more than there may be");
+    if (more && (most < 0 || most > n)) {
+      const Rule item = s.contains(further) ? value(s[further], at + "/" + further, depth + 1) : any_;
+      const Rule next = g_.of({{comma, ws, Grammar::call(item)}});
+      all.push_back(Grammar::call(repeat(next, std::max<int64_t>(least - n, 0), most < 0 ? -1 : most - n)));
+    }
+    inside = g_.of({all});
+  }
+  Symbol open = g_.bytes(byte_range('[', '['));
+  if (unique) open.distinct = Distinct::kElements;
+  return g_.of({{open, ws, Grammar::call(inside), ws, g_.bytes(byte_range(']', ']'))}});
+}
+
+// The texts of all values where they are few; empty where they are many.
+std::vector<std::string> JsonGrammar::finite(const OrderedJson& schema) const {
+  const OrderedJson& s = resolved(schema);
+  std::set<std::string> texts;
+  if (!s.is_object()) return {};
+  if (s.contains("enum") && s["enum"].is_array() && s["enum"].size() <= kMaxPermuted)
+    for (const auto& v : s["enum"]) {
+      if (!allows(s, v, "#", 0)) continue;
+      texts.insert(spelled(v));
+    }
+  else if (s.contains("type") && s["type"] == "boolean" && !s.contains("const"))
+    texts = {"false", "true"};
+  return {texts.begin(), texts.end()};
+}
+
+// Some of `values`, each at most once, in any order: one rule for each set of those that stand already.
+JsonGrammar::Rule JsonGrammar::permutation(const std::vector<std::string>& values, int64_t least, int64_t most,
+                                           const std::string& at) {
+  const size_t n = values.size(), sets = size_t{1} << n;
+  if (least > static_cast<int64_t>(n)) throw NothingLeft(at + ": minItems is more than there are different values");
+  spend(sets * n * 5, at);
+  std::vector<Rule> after, written;
+  for (size_t used = 0; used < sets; ++used) after.push_back(g_.add());
+  for (const auto& v : values) written.push_back(literal(v));
+  const Symbol ws = Grammar::call(ws_), comma = g_.bytes(byte_range(',', ','));
+  for (size_t used = 0; used < sets; ++used) {
+    const auto count_used = static_cast<int64_t>(__builtin_popcountll(used));
+    if (count_used >= least) g_.choice(after[used], {});
+    if (most >= 0 && count_used >= most) continue;
+    for (size_t i = 0; i < n; ++i) {
+      if (used >> i & 1) continue;
+      Sequence next;
+      if (used) next = {comma, ws};
+      next.push_back(Grammar::call(written[i]));
+      next.push_back(Grammar::call(after[used | size_t{1} << i]));
+      g_.choice(after[used], next);
+    }
+  }
+  return after[0];
+}
+
+}  // namespace mxt::serve

@@ -1,0 +1,177 @@
+// Objects: declared members in their order, others behind them, how many there are.
+#include <algorithm>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "base/error.h"
+#include "serve/grammar/json_grammar.h"
+
+namespace mxt::serve {
+namespace {
+
+constexpr int64_t kMaxMembers = 4096;
+
+int64_t members(const OrderedJson& s, const char* key, int64_t otherwise, const std::string& at) {
+  if (!s.contains(key)) return otherwise;
+  const auto& v = s[key];
+  if (!v.is_number_integer() || v.get<double>() < 0 || v.get<double>() > static_cast<double>(kMaxMembers))
+    fail_input("{}/{}: a whole number from 0 to {} is wanted", at, key, kMaxMembers);
+  return v.get<int64_t>();
+}
+
+}  // namespace
+
+// A text that is none of `names`: a tree of their bytes, left at any point. Written without escapes, so that no name
+// comes in disguise.
+JsonGrammar::Rule JsonGrammar::other_than(const std::vector<std::string>& names) {
+  const Symbol quote = g_.bytes(byte_range('"', '"'));
+  const Rule any = repeat(plain_char_, 0, -1), inside = g_.add();
+  struct Node {
+    std::map<unsigned char, size_t> next;
+    bool whole = false, wide = true;  // a name ends here; a character beyond ASCII may follow
+  };
+  std::vector<Node> tree(1);
+  for (const auto& name : names) {
+    if (name.find('\\') != std::string::npos) continue;  // cannot be written here at all
+    size_t at = 0;
+    bool ascii = true;
+    for (const char c : name) {
+      if (static_cast<unsigned char>(c) >= 0x80) {  // no other such character at this place: less than could be
+        tree[at].wide = ascii = false;
+        break;
+      }
+      const auto [it, fresh] = tree[at].next.emplace(static_cast<unsigned char>(c), tree.size());
+      const size_t to = it->second;
+      if (fresh) tree.emplace_back();
+      at = to;
+    }
+    tree[at].whole = tree[at].whole || ascii;
+  }
+  spend(tree.size() * 16, "schema");
+  std::vector<Rule> rules;
+  for (size_t i = 0; i < tree.size(); ++i) rules.push_back(i == 0 ? inside : g_.add());
+  for (size_t i = 0; i < tree.size(); ++i) {
+    if (!tree[i].whole) g_.choice(rules[i], {});
+    ByteSet others = byte_range(0x20, 0x7F) & ~byte_range('"', '"') & ~byte_range('\\', '\\');
+    for (const auto& [byte, to] : tree[i].next) {
+      others.reset(byte);
+      g_.choice(rules[i], {g_.bytes(byte_range(byte, byte)), Grammar::call(rules[to])});
+    }
+    if (others.any()) g_.choice(rules[i], {g_.bytes(others), Grammar::call(any)});
+    if (tree[i].wide) g_.choice(rules[i], {Grammar::call(wide_char_), Grammar::call(any)});
+  }
+  return g_.of({{quote, Grammar::call(inside), quote}});
+}
+
+// Keys and values of members that are not declared; none where there may be none.
+std::vector<std::pair<JsonGrammar::Rule, JsonGrammar::Rule>> JsonGrammar::others(const OrderedJson& s,
+                                                                                 const std::vector<std::string>& names,
+                                                                                 const std::string& at, int depth) {
+  std::vector<std::pair<Rule, Rule>> out;
+  const bool patterns = s.contains("patternProperties");
+  // Beside declared members there are others only where the schema says so.
+  const bool open =
+      s.contains("additionalProperties") ? s["additionalProperties"] != OrderedJson(false) : names.empty() && !patterns;
+  Rule key = names.empty() ? string_ : other_than(names);
+  if (s.contains("propertyNames")) {
+    const OrderedJson text{{"type", "string"}};
+    const Rule named = value(both(text, flat(s["propertyNames"], at), at), at + "/propertyNames", depth + 1);
+    key = names.empty() ? named : intersection(named, key, at);
+  }
+  if (patterns) {
+    const auto& p = s["patternProperties"];
+    if (!p.is_object()) fail_input("{}/patternProperties: an object is wanted", at);
+    if (p.size() > 1 || open)
+      fail_input("{}/patternProperties: more than one, or beside additionalProperties, is not supported", at);
+    for (const auto& [regex, v] : p.items()) {
+      const Rule named = string(OrderedJson{{"pattern", regex}}, at + "/patternProperties");
+      out.emplace_back(intersection(named, key, at), value(v, at + "/patternProperties/" + regex, depth + 1));
+    }
+  }
+  if (!open) return out;
+  const bool any = !s.contains("additionalProperties") || s["additionalProperties"] == OrderedJson(true);
+  out.emplace_back(key, any ? any_ : value(s["additionalProperties"], at + "/additionalProperties", depth + 1));
+  return out;
+}
+
+JsonGrammar::Rule JsonGrammar::object(const OrderedJson& s, const std::string& at, int depth) {
+  const OrderedJson none = OrderedJson::object();
+  const OrderedJson& properties = s.contains("properties") ? s["properties"] : none;
+  if (!properties.is_object()) fail_input("{}/properties: an object is wanted", at);
+  const int64_t least = members(s, "minProperties", 0, at), most = members(s, "maxProperties", -1, at);
+  std::vector<std::pair<std::string, const OrderedJson*>> list;
+  for (const auto& [name, p] : properties.items()) list.emplace_back(name, &p);
+  std::set<std::string> required;
+  const OrderedJson undeclared = s.contains("additionalProperties") ? s["additionalProperties"] : OrderedJson(true);
+  if (s.contains("required")) {
+    if (!s["required"].is_array()) fail_input("{}/required: a list of names is wanted", at);
+    for (const auto& r : s["required"]) {
+      if (!r.is_string()) fail_input("{}/required: a list of names is wanted", at);
+      const auto name = r.get<std::string>();
+      // Demanded without being declared: what additional members are.
+      if (required.insert(name).second && !properties.contains(name)) list.emplace_back(name, &undeclared);
+    }
+  }
+  std::vector<std::string> names;
+  for (const auto& [name, p] : list) names.push_back(spelled(OrderedJson(name)));
+  for (auto& n : names) n = n.substr(1, n.size() - 2);
+
+  const Symbol comma = g_.bytes(byte_range(',', ',')), colon = g_.bytes(byte_range(':', ':')), ws = Grammar::call(ws_);
+  std::vector<Rule> pairs;
+  if (most != 0) try {
+      for (const auto& [key, v] : others(s, names, at, depth))
+        pairs.push_back(g_.of({{Grammar::call(key), colon, ws, Grammar::call(v)}}));
+    } catch (const NothingLeft&) {  // no other member can be
+    }
+  const Rule pair = pairs.empty() ? -1 : any_of(pairs);
+  // after[c]: what may follow where c members stand before, from the last to the first. Beyond the last count that
+  // matters they are not counted; whether there is one at all decides on the comma.
+  const int64_t last = most >= 0 ? most : std::max<int64_t>(least, 1);
+  spend(static_cast<size_t>((last + 1) * static_cast<int64_t>(list.size() + 1) * 6), at);
+  std::vector<Rule> after;
+  for (int64_t c = 0; c <= last; ++c) {
+    const int64_t fewest = std::max<int64_t>(least - c, 0), room = most < 0 ? -1 : most - c;
+    if (pair < 0)
+      after.push_back(fewest == 0 ? g_.of({{}}) : g_.add());
+    else if (c == 0)
+      after.push_back(this->list(pair, fewest, room));
+    else
+      after.push_back(repeat(g_.of({{comma, ws, Grammar::call(pair)}}), fewest, room));
+  }
+  for (size_t i = list.size(); i-- > 0;) {
+    const auto& [name, p] = list[i];
+    const bool demanded = required.contains(name);
+    Rule written = -1;
+    try {
+      Sequence one;
+      spend(2 * names[i].size(), at);
+      g_.text(one, "\"" + names[i] + "\":");
+      one.push_back(ws);
+      one.push_back(Grammar::call(value(*p, at + "/properties/" + name, depth + 1)));
+      written = g_.of({one});
+    } catch (const NothingLeft&) {
+      if (demanded) throw;
+      continue;  // it cannot be there
+    }
+    std::vector<Rule> now;
+    for (int64_t c = 0; c <= last; ++c) {
+      const Rule r = g_.add();
+      if (!demanded) g_.choice(r, {Grammar::call(after[static_cast<size_t>(c)])});
+      if (most < 0 || c < most) {
+        Sequence take;
+        if (c > 0) take = {comma, ws};
+        take.insert(take.end(),
+                    {Grammar::call(written), Grammar::call(after[static_cast<size_t>(std::min(c + 1, last))])});
+        g_.choice(r, take);
+      }
+      now.push_back(r);
+    }
+    after = std::move(now);
+  }
+  Symbol open = g_.bytes(byte_range('{', '{'));
+  if (pair >= 0) open.distinct = Distinct::kKeys;
+  return g_.of({{open, ws, Grammar::call(after[0]), ws, g_.bytes(byte_range('}', '}'))}});
+}
+
+}  // namespace mxt::serve
