@@ -13,8 +13,10 @@ Model::Model(const std::string& path, const std::string& adapter, DType type, in
     : ops_(ops), source_(formats::WeightSource::open(path)), config_(source_->config()), weights_(weights) {
   options_.type = type;
   options_.purpose = models::Purpose::kGenerate;
-  options_.positions =
-      positions > 0 ? std::min(positions, config().max_positions) : std::min<int64_t>(config().max_positions, 8192);
+  // LongRoPE turns by other frequencies beyond its original maximum, for short texts too: only where it is asked for.
+  const formats::RopeScaling& rope = config().rope_scaling;
+  const int64_t usual = rope.kind == formats::RopeScaling::Kind::kLongRope ? rope.original_max_positions : 8192;
+  options_.positions = std::min(positions > 0 ? positions : usual, config().max_positions);
   if (!adapter.empty()) {
     lora_ = checkpoint::adapter_plan(adapter);
     options_.lora = &lora_;
