@@ -8,7 +8,7 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "base/hash.h"
-#include "base/json.h"
+#include "base/json_text.h"
 #include "base/log.h"
 #include "data/synth/synth.h"
 #include "eval/code/sandbox.h"
@@ -79,10 +79,9 @@ std::string harness_digest(const HarnessRequest& r) {
   Blake3 h;
   const eval::Selection selection = eval::TaskIndex(o.task_folders).select(o.tasks);
   for (const OrderedJson& config : selection.tasks) {
-    h.update(config.dump(-1, ' ', false, OrderedJson::error_handler_t::replace) + "\n");
+    h.update(json_text(config) + "\n");
     const eval::Task task(config, o.data_folders);
-    for (const OrderedJson& doc : task.docs())
-      h.update(doc.dump(-1, ' ', false, OrderedJson::error_handler_t::replace) + "\n");
+    for (const OrderedJson& doc : task.docs()) h.update(json_text(doc) + "\n");
   }
   return h.hex();
 }

@@ -7,11 +7,13 @@
 
 #include "base/error.h"
 #include "base/files.h"
+#include "base/json_text.h"
 
 namespace mxt {
 namespace {
 
 constexpr size_t kMaxDepth = 256;
+constexpr size_t kMostDigits = 4300;  // as Python reads them
 
 struct Position {
   size_t line = 1, column = 1;
@@ -48,7 +50,11 @@ class Maker {
   bool boolean(bool v) { return put(v), true; }
   bool number_integer(number_integer_t v) { return put(v), true; }
   bool number_unsigned(number_unsigned_t v) { return put(v), true; }
-  bool number_float(number_float_t v, const string_t&) { return put(v), true; }
+  bool number_float(number_float_t v, const string_t& text) {
+    if (!kOrdered || text.find_first_of(".eE") != std::string::npos) return put(v), true;
+    if (text.size() > kMostDigits) fail_input("{}: an integer of more than {} digits", source_, kMostDigits);
+    return put(J::binary(binary_t(std::vector<uint8_t>(text.begin(), text.end())))), true;
+  }
   bool string(string_t& v) { return put(std::move(v)), true; }
   bool binary(binary_t&) { return false; }  // JSON text has none
   bool start_object(size_t) {
@@ -118,6 +124,43 @@ class Maker {
   std::vector<Open> open_;
 };
 
+bool holds_big_integer(const OrderedJson& j) {
+  if (!j.is_structured()) return j.is_binary();
+  for (const OrderedJson& item : j)
+    if (holds_big_integer(item)) return true;
+  return false;
+}
+
+std::string dump(const OrderedJson& j, int indent) {
+  return j.dump(indent, ' ', false, OrderedJson::error_handler_t::replace);
+}
+
+// As nlohmann writes it: only what holds big integers is gone through here.
+void write_json(const OrderedJson& j, int indent, int depth, std::string& out) {
+  if (j.is_binary()) {
+    out += *big_integer(j);
+    return;
+  }
+  if (!j.is_structured() || j.empty() || (indent < 0 && !holds_big_integer(j))) {
+    out += dump(j, -1);
+    return;
+  }
+  const auto line = [&](int level) {
+    if (indent >= 0) out += "\n" + std::string(static_cast<size_t>(indent * level), ' ');
+  };
+  out += j.is_array() ? '[' : '{';
+  bool first = true;
+  for (auto it = j.begin(); it != j.end(); ++it) {
+    if (!first) out += ',';
+    first = false;
+    line(depth + 1);
+    if (j.is_object()) out += dump(OrderedJson(it.key()), -1) + (indent >= 0 ? ": " : ":");
+    write_json(*it, indent, depth + 1, out);
+  }
+  line(depth);
+  out += j.is_array() ? ']' : '}';
+}
+
 template <typename J>
 J parse(std::string_view text, std::string_view source) {
   Maker<J> maker(text, source);
@@ -131,6 +174,18 @@ Json parse_json(std::string_view text, std::string_view source) { return parse<J
 OrderedJson parse_ordered_json(std::string_view text, std::string_view source) {
   return parse<OrderedJson>(text, source);
 }
+std::optional<std::string_view> big_integer(const OrderedJson& j) {
+  if (!j.is_binary()) return std::nullopt;
+  const auto& digits = j.get_binary();
+  return std::string_view(reinterpret_cast<const char*>(digits.data()), digits.size());
+}
+
+std::string json_text(const OrderedJson& j, int indent) {
+  std::string out;
+  write_json(j, indent, 0, out);
+  return out;
+}
+
 Json read_json_file(const std::string& path) { return parse_json(read_file(path), path); }
 
 std::string canonical_json(const Json& j) { return j.dump(-1, ' ', false, Json::error_handler_t::replace); }

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/files.h"
+#include "base/json_text.h"
 #include "eval/evaluate.h"
 #include "eval/python/literal.h"
 
@@ -16,8 +17,7 @@ std::string write_results(const Evaluation& e, const std::string& folder, const 
     std::string name = t.task;
     std::replace_if(name.begin(), name.end(), [](char c) { return c == '/' || c == '\\' || c == ':'; }, '_');
     AtomicFile file(folder + "/samples_" + name + suffix + ".jsonl");
-    for (const OrderedJson& s : t.samples)
-      file.write(s.dump(-1, ' ', false, OrderedJson::error_handler_t::replace) + "\n");
+    for (const OrderedJson& s : t.samples) file.write(json_text(s) + "\n");
     file.commit();
   }
   const std::string path = folder + "/results" + suffix + ".json";

@@ -9,7 +9,7 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "base/hash.h"
-#include "base/json.h"
+#include "base/json_text.h"
 #include "base/philox.h"
 #include "base/text.h"
 #include "base/threads.h"
@@ -127,6 +127,22 @@ TEST(Json, TheWorkGrowsWithTheText) {
   EXPECT_EQ(j.dump(), text);
   EXPECT_EQ(parse_json(text, "x.json"), Json::parse(text));
   EXPECT_EQ(nearest(std::string(1 << 20, 'a'), {"learning_rate"}), "");
+}
+
+TEST(Json, IntegersBeyond64BitsKeepTheirDigits) {
+  for (const char* text : {"18446744073709551616", "-9223372036854775809", "100000000000000000000",
+                           "115792089237316195423570985008687907853269984665640564039457584007913129639935"}) {
+    const OrderedJson j = parse_ordered_json(std::string("[{\"a\":") + text + ",\"b\":[]}," + text + ",1.5]", "x.json");
+    EXPECT_EQ(big_integer(j[1]), text);
+    EXPECT_EQ(json_text(j), std::string("[{\"a\":") + text + ",\"b\":[]}," + text + ",1.5]");
+    EXPECT_EQ(json_text(j, 1), std::string("[\n {\n  \"a\": ") + text + ",\n  \"b\": []\n },\n " + text + ",\n 1.5\n]");
+    EXPECT_EQ(parse_ordered_json(json_text(j), "again"), j);
+  }
+  for (const char* text : {"18446744073709551615", "-9223372036854775808", "1e20", "-0.5"})
+    EXPECT_EQ(big_integer(parse_ordered_json(text, "x.json")), std::nullopt) << text;
+  EXPECT_EQ(parse_json("100000000000000000000", "x.json").get<double>(), 1e20);
+  EXPECT_EQ(json_text(OrderedJson::parse(R"({"é":"\n"})")), "{\"é\":\"\\n\"}");
+  EXPECT_THROW(parse_ordered_json("1" + std::string(5000, '0'), "x.json"), Error);
 }
 
 TEST(Json, RefusesDuplicatesDepthAndSyntaxWithPlace) {

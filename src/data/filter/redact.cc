@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/json_text.h"
 #include "data/shape/row.h"
 #include "data/shape/row_text.h"
 
@@ -208,7 +209,7 @@ Redacted redact_record(Record* r, const Layout& layout, std::span<const Redact> 
   OrderedJson row = row_object(*r);
   for (const auto& [ours, theirs] : layout.columns)
     if (const auto it = row.find(theirs); it != row.end()) redact_json(&*it, kinds, &sum);
-  r->text = row.dump();
+  r->text = json_text(row);
   return sum;
 }
 

@@ -223,7 +223,8 @@ class Reader {
         return false;  // 010
       int64_t v = 0;
       if (const auto [p, ec] = std::from_chars(b, e, v); ec == std::errc() && p == e) return out = v, true;
-      return false;
+      out = OrderedJson::binary({text.begin(), text.end()});  // as parse_ordered_json keeps what is longer
+      return true;
     }
     double v = 0;
     const auto [p, ec] = std::from_chars(b, e, v);

@@ -35,11 +35,11 @@ bool none(const Value& v) { return v.is_none(); }
 bool boolean(const Value& v) { return v.is(Kind::kBool); }
 bool is_false(const Value& v) { return v.is(Kind::kBool) && !v.as_bool(); }
 bool is_true(const Value& v) { return v.is(Kind::kBool) && v.as_bool(); }
-bool integer(const Value& v) { return v.is(Kind::kInt); }
+bool integer(const Value& v) { return v.is(Kind::kInt) || v.is(Kind::kBigInt); }
 bool real(const Value& v) { return v.is(Kind::kFloat); }
 bool string(const Value& v) { return v.is_string(); }
 bool mapping(const Value& v) { return v.is(Kind::kDict); }
-bool number(const Value& v) { return v.is_number(); }
+bool number(const Value& v) { return v.is_number() || v.is(Kind::kBigInt); }
 bool callable(const Value& v) { return is_callable(v); }
 bool escaped(const Value& v) { return v.is_string() && v.str().markup; }
 bool can_iterate(const Value& v) { return iterable(v) || v.is(Kind::kLoop); }

@@ -335,6 +335,7 @@ Value int_filter(Interp& in, const Value& v, const Args& args) {
   Bound b(m, "int", args, {"default", "base"});
   const Value otherwise = b.get(0, Value::integer(0));
   if (v.is_undefined()) m.fail_undefined(v);
+  if (v.is(Kind::kBigInt)) return v;
   std::optional<Int> i;
   if (v.is_string()) {
     i = parse_int(m, v.text(), b.integer(1, 10));

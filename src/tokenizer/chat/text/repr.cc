@@ -82,6 +82,8 @@ class Printer {
         return out_.add(int_text(v.as_int()));
       case Kind::kFloat:
         return out_.add(float_text(v.as_real()));
+      case Kind::kBigInt:
+        return out_.add(v.text());
       case Kind::kString:
         return add_repr(m_, out_, v.str());
       case Kind::kList:
@@ -182,6 +184,8 @@ class JsonWriter {
         return out_.add(int_text(v.as_int()), tag);
       case Kind::kFloat:
         return out_.add(number(v.as_real()), tag);
+      case Kind::kBigInt:
+        return out_.add(v.text(), tag);
       case Kind::kString:
         return string(v.str());
       case Kind::kList:
@@ -245,7 +249,7 @@ class JsonWriter {
 
   void key(const Value& k, Tag tag) {
     if (k.is_string()) return string(k.str());
-    if (!k.is_number() && !k.is_none())
+    if (!k.is_number() && !k.is_none() && !k.is(Kind::kBigInt))
       m_.fail("tojson: keys must be str, int, float, bool or None, not {}", type_name(k));
     out_.add("\"", tag);
     write(k, tag);
@@ -348,6 +352,7 @@ std::string brief(Machine& m, const Value& v) {
     case Kind::kString:
     case Kind::kInt:
     case Kind::kFloat:
+    case Kind::kBigInt:
     case Kind::kBool:
     case Kind::kNone: {
       std::string s = to_repr(m, v)->text;

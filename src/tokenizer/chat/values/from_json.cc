@@ -2,6 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/json_text.h"
 #include "base/text.h"
 
 namespace mxt::tokenizer::jinja {
@@ -21,6 +22,18 @@ void put(Machine& m, Dict& d, Value key, Value value) {
 
 namespace {
 
+// What 128 bits hold is an integer like any other.
+Value integer_of(Machine& m, std::string_view digits) {
+  const bool negative = digits.starts_with('-');
+  Int i = 0;
+  for (const char c : digits.substr(negative)) {
+    const Int d = negative ? '0' - c : c - '0';
+    if (__builtin_mul_overflow(i, Int{10}, &i) || __builtin_add_overflow(i, d, &i))
+      return Value::big_integer(m.text(std::string(digits)).ref());
+  }
+  return Value::integer(i);
+}
+
 Value convert(Machine& m, const OrderedJson& j, uint32_t origin) {
   Level level(m);
   m.step();
@@ -35,6 +48,8 @@ Value convert(Machine& m, const OrderedJson& j, uint32_t origin) {
       return Value::integer(static_cast<Int>(j.get<uint64_t>()));
     case OrderedJson::value_t::number_float:
       return Value::real(j.get<double>());
+    case OrderedJson::value_t::binary:
+      return integer_of(m, *big_integer(j));
     case OrderedJson::value_t::string:
       return json_text(m, j.get_ref<const std::string&>(), origin, "a string of the data");
     case OrderedJson::value_t::array: {

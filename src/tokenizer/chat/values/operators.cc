@@ -24,6 +24,7 @@ bool truth(Machine& m, const Value& v) {
     case Kind::kLoop:
     case Kind::kIterator:
     case Kind::kNamespace:
+    case Kind::kBigInt:
       return true;
     default: {
       const auto n = size_of(m, v);
@@ -43,6 +44,7 @@ bool identical(const Value& a, const Value& b) {
     case Kind::kInt:
       return a.as_int() == b.as_int() && a.as_int() >= -5 && a.as_int() <= 256;  // CPython's cache
     case Kind::kFloat:
+    case Kind::kBigInt:
       return false;
     case Kind::kString:
       return a.ref() == b.ref();
@@ -60,7 +62,29 @@ bool equal_items(Machine& m, const std::vector<Value>& a, const std::vector<Valu
   return true;
 }
 
+bool compares_as_number(const Value& v) { return v.is_number() || v.is(Kind::kBigInt); }
+
+// Digits against digits; all that is_integral() lies nearer to zero.
+int compare_big(const Value& a, const Value& b) {
+  const auto negative = [](const Value& v) { return v.text()[0] == '-'; };
+  if (!b.is(Kind::kBigInt)) {
+    if (b.is_integral()) return negative(a) ? -1 : 1;
+    const long double x = std::strtold(a.text().c_str(), nullptr), y = b.as_real();
+    return std::isnan(y) ? 2 : x < y ? -1 : x > y;
+  }
+  if (negative(a) != negative(b)) return negative(a) ? -1 : 1;
+  const std::string &x = a.text(), &y = b.text();
+  const int c = x.size() != y.size() ? (x.size() < y.size() ? -1 : 1) : x.compare(y);
+  const int magnitude = c < 0 ? -1 : c > 0;
+  return negative(a) ? -magnitude : magnitude;
+}
+
 int compare_numbers(const Value& a, const Value& b) {
+  if (a.is(Kind::kBigInt)) return compare_big(a, b);
+  if (b.is(Kind::kBigInt)) {
+    const int c = compare_big(b, a);
+    return c == 2 ? 2 : -c;
+  }
   if (a.is_integral() && b.is_integral()) return a.as_int() < b.as_int() ? -1 : a.as_int() > b.as_int();
   const long double x = a.is_integral() ? static_cast<long double>(a.as_int()) : a.as_real();
   const long double y = b.is_integral() ? static_cast<long double>(b.as_int()) : b.as_real();
@@ -80,7 +104,7 @@ bool equal(Machine& m, const Value& a, const Value& b) {
     if (a.text().size() == b.text().size()) m.touch_bytes(a.text().size());
     return a.text() == b.text();
   }
-  if (a.is_number() && b.is_number()) return compare_numbers(a, b) == 0;
+  if (compares_as_number(a) && compares_as_number(b)) return compare_numbers(a, b) == 0;
   if (a.kind() != b.kind()) return false;
   switch (a.kind()) {
     case Kind::kNone:
@@ -117,7 +141,7 @@ int compare(Machine& m, const Value& a, const Value& b, std::string_view op) {
   m.step();
   if (a.is_undefined()) m.fail_undefined(a);
   if (b.is_undefined()) m.fail_undefined(b);
-  if (a.is_number() && b.is_number()) return compare_numbers(a, b);
+  if (compares_as_number(a) && compares_as_number(b)) return compare_numbers(a, b);
   if (a.is_string() && b.is_string()) {
     m.touch_bytes(std::min(a.text().size(), b.text().size()));
     const int c = a.text().compare(b.text());  // byte order of UTF-8 is the order of code points

@@ -1,6 +1,7 @@
 #include "tokenizer/chat/values/value.h"
 
 #include <cmath>
+#include <cstdlib>
 #include <functional>
 
 namespace mxt::tokenizer::jinja {
@@ -26,6 +27,7 @@ std::string_view type_name(const Value& v) {
     case Kind::kBool:
       return "bool";
     case Kind::kInt:
+    case Kind::kBigInt:
       return "int";
     case Kind::kFloat:
       return "float";
@@ -90,6 +92,8 @@ size_t ValueHash::operator()(const Value& v) const {
       return std::hash<double>{}(static_cast<double>(v.as_int()));
     case Kind::kFloat:
       return std::hash<double>{}(v.as_real());
+    case Kind::kBigInt:
+      return std::hash<double>{}(std::strtod(v.text().c_str(), nullptr));
     case Kind::kTuple: {
       size_t h = 17;
       for (const Value& item : v.as<List>().items) h = h * 1000003 + (*this)(item);
@@ -111,6 +115,7 @@ bool ValueEqual::operator()(const Value& a, const Value& b) const {
            static_cast<long double>(b.is_integral() ? static_cast<long double>(b.as_int()) : b.as_real());
   }
   if (a.kind() != b.kind()) return false;
+  if (a.is(Kind::kBigInt)) return a.text() == b.text();
   if (a.is_none() || a.is_undefined()) return true;
   if (a.is(Kind::kTuple)) {
     const auto& x = a.as<List>().items;

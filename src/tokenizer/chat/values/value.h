@@ -1,6 +1,6 @@
-// Values of the template language: Python's None, bool, int (128 bits), float, str, list, tuple, dict, range and what
-// Jinja adds. Strings are shared and counted; every other object lives in the arena of one Machine until it is gone, so
-// cycles cannot leak and no destructor recurses.
+// Values of the template language: Python's None, bool, int (128 bits; longer ones can be printed and compared), float,
+// str, list, tuple, dict, range and what Jinja adds. Strings are shared and counted; every other object lives in the
+// arena of one Machine until it is gone, so cycles cannot leak and no destructor recurses.
 #pragma once
 
 #include <functional>
@@ -47,6 +47,7 @@ enum class Kind : uint8_t {
   kBool,
   kInt,
   kFloat,
+  kBigInt,  // an integer of the data beyond 128 bits: its digits, as a string
   kString,
   kList,
   kTuple,
@@ -88,6 +89,11 @@ class Value {
   static Value real(double d) {
     Value v(Kind::kFloat);
     v.real_ = d;
+    return v;
+  }
+  static Value big_integer(StrRef digits) {
+    Value v(Kind::kBigInt);
+    v.str_ = std::move(digits);
     return v;
   }
   static Value string(StrRef s) {
