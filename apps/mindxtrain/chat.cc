@@ -6,13 +6,14 @@
 
 #include "base/error.h"
 #include "base/files.h"
-#include "base/json.h"
+#include "base/json_text.h"
 #include "base/text.h"
 #include "infer/end_of_turn.h"
 #include "infer/engine.h"
 #include "model_files.h"
 #include "serve/output/parsers.h"
 #include "serve/output/text_stream.h"
+#include "tokenizer/chat/input/conversation.h"
 #include "verbs.h"
 
 namespace mxt::app {
@@ -110,6 +111,7 @@ class Conversation {
       tools_ = parse_ordered_json(read_file(o.tools), o.tools);
       if (!tools_.is_array() || tools_.empty())
         fail_input("{}: a list of tools is wanted, as OpenAI's API has it", o.tools);
+      tools_ = tokenizer::normalize_tools(std::move(tools_), o.tools);
     }
     ends_ = infer::end_of_turn(*text_.tok, text_.chat.get(), model_.config());
     reset(o.system);
@@ -166,17 +168,26 @@ class Conversation {
     OrderedJson reply{{"role", "assistant"}, {"content", printer.content}};
     if (!printer.calls.empty() && !tools_.is_null()) {
       last_call_ = printer.calls.back()["id"].get<std::string>();
-      // Templates write arguments as JSON: they get the object where it is one.
-      for (auto& c : printer.calls) {
-        auto parsed = OrderedJson::parse(c["function"]["arguments"].get<std::string>(), nullptr, false);
-        if (!parsed.is_discarded()) c["function"]["arguments"] = std::move(parsed);
-      }
       reply["tool_calls"] = std::move(printer.calls);
+      if (const std::string why = broken(reply); !why.empty()) {
+        std::printf("(a call that is no JSON is left out of the conversation: %s)\n", why.c_str());
+        reply.erase("tool_calls");
+      }
     }
     messages_.push_back(std::move(reply));
   }
 
  private:
+  // Why no template would take this answer back; nothing where it would.
+  static std::string broken(const OrderedJson& reply) {
+    try {
+      tokenizer::normalize_messages(OrderedJson::array({reply}));
+      return "";
+    } catch (const Error& e) {
+      return e.what();
+    }
+  }
+
   const Options& o_;
   TextSide text_;
   infer::Model model_;
@@ -217,6 +228,8 @@ void add_chat(CLI::App& app) {
   c->add_option("--threads", o->threads, "threads");
   c->callback([o, prompt] {
     if (prompt->count() > 0 && trim(o->prompt).empty()) fail_input("--prompt: is empty: ask something");
+    for (const auto& [option, text] : {std::pair("--prompt", &o->prompt), std::pair("--system", &o->system)})
+      if (!is_valid_utf8(*text)) fail_input("{}: is not valid UTF-8: set the terminal to UTF-8", option);
     set_threads(o->threads);
     Conversation talk(*o, resolve_model(o->model, std::nullopt));
     if (!o->prompt.empty()) return talk.answer("user", o->prompt);
@@ -228,6 +241,10 @@ void add_chat(CLI::App& app) {
       if (!std::getline(std::cin, line)) break;
       const std::string said(trim(line));
       if (said.empty()) continue;
+      if (!is_valid_utf8(said)) {
+        std::printf("(this line is not valid UTF-8 and was not taken: set the terminal to UTF-8)\n");
+        continue;
+      }
       const std::string word = said.substr(0, said.find(' ')), rest(trim(std::string_view(said).substr(word.size())));
       if (word == "/quit") break;
       if (word == "/help")
@@ -237,8 +254,7 @@ void add_chat(CLI::App& app) {
       else if (word == "/system")
         talk.reset(o->system = rest);
       else if (word == "/history") {
-        for (const auto& m : talk.messages())
-          std::printf("%s\n", m.dump(-1, ' ', false, OrderedJson::error_handler_t::replace).c_str());
+        for (const auto& m : talk.messages()) std::printf("%s\n", json_text(m).c_str());
       } else if (word == "/result")
         talk.answer("tool", rest);
       else

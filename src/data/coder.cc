@@ -30,6 +30,12 @@ std::string tokenizer_digest(const tokenizer::Tokenizer& t) {
   return hash_file((fs::path(folder) / "tokenizer.json").string()).blake3;
 }
 
+std::string name_of(const OrderedJson& messages, size_t i) {
+  const auto role = messages[i].find("role");
+  return fmt::format("messages[{}] (role \"{}\")", i,
+                     role != messages[i].end() && role->is_string() ? role->get<std::string>() : "");
+}
+
 class RealCoder : public Coder {
  public:
   explicit RealCoder(CoderParts p) : p_(std::move(p)) {
@@ -55,18 +61,7 @@ class RealCoder : public Coder {
     in.now = kTemplateTime;
     in.trained_from = trained_from;
     tokenizer::RenderedChat r = p_.chat_template->render(in);
-    std::string left_out;
-    for (const size_t i : r.left_out) {
-      const auto role = messages[i].find("role");
-      const std::string who = role != messages[i].end() && role->is_string() ? role->get<std::string>() : "";
-      if (who == "assistant" && !messages[i].contains("tool_calls"))
-        fail_input(
-            "{}: the template leaves out the content of messages[{}] (role \"assistant\"): an empty answer would be "
-            "trained; use a model whose template takes it",
-            p_.chat_template->name(), i);
-      if (left_out.empty()) left_out = fmt::format("messages[{}] (role \"{}\")", i, who);
-    }
-    return {std::move(r.text), std::move(r.assistant), std::move(r.plain), std::move(left_out)};
+    return {std::move(r.text), std::move(r.assistant), std::move(r.plain), notes_of(r, messages)};
   }
   RenderedChat render_prompt(const OrderedJson& messages, const OrderedJson* tools) const override {
     MXT_ASSERT(p_.chat_template);
@@ -91,6 +86,25 @@ class RealCoder : public Coder {
   }
 
  private:
+  std::vector<RenderedChat::Note> notes_of(const tokenizer::RenderedChat& r, const OrderedJson& messages) const {
+    std::vector<RenderedChat::Note> notes;
+    for (const size_t i : r.left_out) {
+      if (messages[i].value("role", "") == "assistant" && !messages[i].contains("tool_calls"))
+        fail_input(
+            "{}: the template leaves out the content of messages[{}] (role \"assistant\"): an empty answer would be "
+            "trained; use a model whose template takes it",
+            p_.chat_template->name(), i);
+      if (notes.empty()) notes.push_back({"content", "the template leaves out the content of " + name_of(messages, i)});
+    }
+    for (const auto& [member, i] : r.unread)
+      notes.push_back({"member " + member, fmt::format("the template does not read \"{}\" of {}: it is not used",
+                                                       member, name_of(messages, i))});
+    if (!r.not_taken.empty())
+      notes.push_back({"training", fmt::format("{} asks to be trained on, but only what the assistant says is",
+                                               name_of(messages, r.not_taken[0]))});
+    return notes;
+  }
+
   CoderParts p_;
   std::vector<int32_t> prefix_;
 };

@@ -1,10 +1,11 @@
 // What this room asks of a tokenizer and its chat template; make_coder() wraps the real ones.
 #pragma once
 
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <mutex>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -27,7 +28,11 @@ struct RenderedChat {
   std::string text;
   std::vector<ByteSpan> assistant;  // what is trained on, sorted and disjoint
   std::vector<ByteSpan> plain;      // message text, where control tokens are ordinary text; sorted and disjoint
-  std::string left_out = {};        // a message whose content the text has nothing of, in words; "" where there is none
+  // What of the row the text has nothing of, in words; said once for each kind.
+  struct Note {
+    std::string kind, text;
+  };
+  std::vector<Note> notes = {};
 };
 
 // Immutable and thread-safe.
@@ -52,13 +57,15 @@ class Coder {
   virtual std::string digest() const = 0;  // of everything above: equal digest = equal tokens for equal rows
   // Bytes of one token, for showing.
   virtual std::string token_bytes(int32_t id) const = 0;
-  // Of many rows alike the first one met is named.
-  void warn_once(const std::string& text) const {
-    if (!warned_.exchange(true)) log::warn("{}", text);
+  // Of many rows alike the first one met is named; hostile rows with ever new kinds are not followed without end.
+  void warn_once(const std::string& kind, const std::string& text) const {
+    std::lock_guard lock(mutex_);
+    if (warned_.size() < 32 && warned_.insert(kind).second) log::warn("{}", text);
   }
 
  private:
-  mutable std::atomic<bool> warned_ = false;
+  mutable std::mutex mutex_;
+  mutable std::set<std::string> warned_;
 };
 
 // The date that templates with strftime_now see in training data: fixed, so that equal inputs prepare to equal bytes on

@@ -168,7 +168,8 @@ void TokenPass::refuse_shape(const Record& first, const Layout& layout) const {
         first.where(), name_of(shape), pair ? "chosen" : "answer");
   }
   if (s_.answers == Answers::kNone && labelled)
-    coder_.warn_once(fmt::format("{}: every answer is trained on, whatever its \"label\" says", first.where()));
+    coder_.warn_once("label",
+                     fmt::format("{}: every answer is trained on, whatever its \"label\" says", first.where()));
   if (s_.windows && shape != Shape::kText)
     fail_input("{}: rows are {}; data.sampling: random_windows reads text only, use documents", first.where(),
                name_of(shape));

@@ -45,18 +45,79 @@ TEST(Coder, ContentsThatATemplateLeavesOutAreSaid) {
       "{% endif %}{% endfor %}{% if add_generation_prompt %}{{ 'assistant\\n' }}{% endif %}";
   const auto coder = make_coder({tokenizer::Tokenizer::characters("\n<>_| abcdefghijklmnopqrstuvwxyz{}\":,'"),
                                  tokenizer::ChatTemplate::compile(kKnown, "known", {{"eos_token", "_"}}), kKnown});
-  const auto left_out = [&](const std::string& first, const std::string& answer = R"("content":"y")") {
+  const auto left_out = [&](const std::string& first, const std::string& answer = R"("content":"y")") -> std::string {
     const OrderedJson messages = parse_ordered_json(
         "[" + first + R"({"role":"user","content":"x"},{"role":"assistant",)" + answer + "}]", "messages");
-    return coder->render(messages, nullptr, 0).left_out;
+    const auto notes = coder->render(messages, nullptr, 0).notes;
+    return notes.empty() ? "" : notes[0].text;
   };
   EXPECT_EQ(left_out(""), "");
   EXPECT_EQ(left_out(R"({"role":"system","content":" \n"},)"), "");  // nothing is lost
-  EXPECT_EQ(left_out(R"({"role":"system","content":"be kind"},)"), "messages[0] (role \"system\")");
+  EXPECT_EQ(left_out(R"({"role":"system","content":"be kind"},)"),
+            "the template leaves out the content of messages[0] (role \"system\")");
   const std::string call = R"("tool_calls":[{"type":"function","function":{"name":"f","arguments":{"a":"b"}}}])";
-  EXPECT_EQ(left_out("", R"("content":"let me look",)" + call), "messages[1] (role \"assistant\")");
+  EXPECT_EQ(left_out("", R"("content":"let me look",)" + call),
+            "the template leaves out the content of messages[1] (role \"assistant\")");
   EXPECT_EQ(left_out("", R"("content":"",)" + call), "");
   EXPECT_HAS(error_of([&] { left_out("", R"("content":"gone")"); }), "an empty answer would be trained");
+}
+
+// Trained tokens of a conversation under a template that says itself, or does not say, what is trained.
+TEST(Coder, TurnsThatAreNotToBeTrainedAreContext) {
+  constexpr const char* kMarked =
+      "{% for m in messages %}{{ m.role + '\n' }}{% if m.role == 'assistant' %}{% generation %}{{ m.content + '_' "
+      "}}{% endgeneration %}{% else %}{{ m.content + '_' }}{% endif %}{{ '\n' }}{% endfor %}";
+  constexpr const char* kPlain =
+      "{% for m in messages %}{{ m.role + '\n' + m.content + '_\n' }}{% endfor %}"
+      "{% if add_generation_prompt %}{{ 'assistant\n' }}{% endif %}";
+  for (const char* source : {kMarked, kPlain}) {
+    const auto coder = make_coder({tokenizer::Tokenizer::characters("\n_ abcdefghijklmnopqrstuvwxyz"),
+                                   tokenizer::ChatTemplate::compile(source, "t", {{"eos_token", "_"}}), source});
+    const auto trained = [&](const std::string& first, const std::string& second) {
+      const OrderedJson messages =
+          parse_ordered_json(R"([{"role":"user","content":"a"},{"role":"assistant","content":"b")" + first +
+                                 R"(},{"role":"user","content":"c"},{"role":"assistant","content":"d")" + second + "}]",
+                             "messages");
+      const RenderedChat chat = coder->render(messages, nullptr, 0);
+      EXPECT_EQ(chat.text, "user\na_\nassistant\nb_\nuser\nc_\nassistant\nd_\n");
+      EXPECT_TRUE(chat.notes.empty());
+      std::string all;
+      for (const ByteSpan& s : chat.assistant) all += chat.text.substr(s.begin, s.end - s.begin);
+      return all;
+    };
+    EXPECT_EQ(trained("", ""), "b_d_") << source;
+    for (const char* off : {R"(,"loss":false)", R"(,"train":0)", R"(,"training":false)", R"(,"trainable":false)",
+                            R"(,"loss_mask":0)", R"(,"weight":0)", R"(,"loss_scale":0.0)", R"(,"masked":true)"}) {
+      EXPECT_EQ(trained(off, ""), "d_") << off;
+      EXPECT_EQ(trained("", off), "b_") << off;
+      EXPECT_EQ(trained(off, off), "") << off;
+    }
+    EXPECT_EQ(trained(R"(,"weight":1)", R"(,"loss":true)"), "b_d_");
+  }
+}
+
+TEST(Coder, MembersThatNoTemplateReadsAreNamed) {
+  constexpr const char* kTemplate =
+      "{% for m in messages %}{{ m.role + '\n' + m.content }}{% if m.name is defined %}{{ m.name }}{% endif %}{{ "
+      "'_\n' }}{% endfor %}{% if add_generation_prompt %}{{ 'assistant\n' }}{% endif %}";
+  const auto coder = make_coder({tokenizer::Tokenizer::characters("\n_ abcdefghijklmnopqrstuvwxyz"),
+                                 tokenizer::ChatTemplate::compile(kTemplate, "t", {{"eos_token", "_"}}), kTemplate});
+  const auto notes = [&](const std::string& user, const std::string& answer) {
+    const OrderedJson messages = parse_ordered_json(
+        R"([{"role":"user","content":"a")" + user + R"(},{"role":"assistant","content":"b")" + answer + "}]", "m");
+    std::string all;
+    for (const auto& n : coder->render(messages, nullptr, 0).notes) all += n.text + "|";
+    return all;
+  };
+  EXPECT_EQ(notes("", ""), "");
+  EXPECT_EQ(notes(R"(,"name":"eve")", ""), "");
+  EXPECT_EQ(notes("", R"(,"score":3)"),
+            "the template does not read \"score\" of messages[1] (role \"assistant\"): it is not used|");
+  EXPECT_EQ(notes("", R"(,"reasoning_content":"hm")"),
+            "the template does not read \"reasoning_content\" of messages[1] (role \"assistant\"): it is not used|");
+  EXPECT_EQ(notes(R"(,"tags":[],"prefix":false,"note":"")", R"(,"refusal":null)"), "");
+  EXPECT_EQ(notes(R"(,"loss":true)", ""),
+            "messages[0] (role \"user\") asks to be trained on, but only what the assistant says is|");
 }
 
 TEST(Coder, TemplatesThatDropToolsAreRefusedWithTheRow) {

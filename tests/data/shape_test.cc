@@ -106,6 +106,13 @@ TEST(Shape, QuestionsAndInstructionsBecomeChats) {
   EXPECT_EQ(
       messages(R"({"instruction":"Do","input":"this","output":"done","system":"S"})"),
       R"([{"role":"system","content":"S"},{"role":"user","content":"Do\n\nthis"},{"role":"assistant","content":"done"}])");
+  EXPECT_EQ(
+      messages(R"({"instruction":"c","input":"","output":"d","history":[["a","b"]],"system":"S"})"),
+      R"([{"role":"system","content":"S"},{"role":"user","content":"a"},{"role":"assistant","content":"b"},{"role":"user","content":"c"},{"role":"assistant","content":"d"}])");
+  EXPECT_EQ(messages(R"({"instruction":"c","output":"d","history":"[[\"a\",\"b\"]]"})"),
+            messages(R"({"instruction":"c","output":"d","history":[["a","b"]]})"));
+  EXPECT_HAS(error_of([] { messages(R"({"instruction":"c","output":"d","history":[["a"]]})"); }),
+             "\"history\" is an array, a list of");
   EXPECT_EQ(messages(R"({"instruction":"Do","input":"","output":"done"})"),
             R"([{"role":"user","content":"Do"},{"role":"assistant","content":"done"}])");
 }
@@ -117,7 +124,7 @@ TEST(Shape, MessagesKeepTheirFieldsAndKeyOrder) {
   EXPECT_EQ(e.messages->dump(), m);
   EXPECT_EQ(e.tools->dump(), R"([{"type":"function","function":{"name":"f"}}])");
   const Example t = read(row(R"({"messages":[{"role":"user","content":"x"}],"tools":"[{\"name\":\"f\"}]"})"));
-  EXPECT_EQ(t.tools->dump(), R"([{"name":"f"}])");
+  EXPECT_EQ(t.tools->dump(), R"([{"type":"function","function":{"name":"f"}}])");
   EXPECT_EQ(read(row(R"({"messages":[{"role":"user","content":"x"}],"tools":[]})")).tools, nullptr);
 }
 
@@ -132,7 +139,7 @@ TEST(Shape, CallsOfTheOlderWayAreToolCalls) {
   EXPECT_EQ(
       messages(
           R"({"messages":[{"role":"user","content":"x"},{"role":"assistant","content":null,"function_call":{"name":"f","arguments":"{\"a\":1}"}},{"role":"function","name":"f","content":"r"}]})"),
-      R"([{"role":"user","content":"x"},{"role":"assistant","tool_calls":[{"type":"function","function":{"name":"f","arguments":{"a":1}}}]},{"role":"tool","name":"f","content":"r"}])");
+      R"([{"role":"user","content":"x"},{"role":"assistant","tool_calls":[{"type":"function","function":{"name":"f","arguments":"{\"a\":1}"}}]},{"role":"tool","name":"f","content":"r"}])");
   EXPECT_HAS(
       error_of([] {
         read(row(
@@ -150,13 +157,27 @@ TEST(Shape, WhatTemplatesPassOverIsRefused) {
   EXPECT_HAS(role("Assistant"), "messages[1]: the role \"Assistant\" is written \"assistant\"");
   EXPECT_HAS(role(" user"), "is written \"user\"");
   EXPECT_EQ(role("developer"), "");
-  EXPECT_HAS(
-      error_of(
-          [] {
-            read(row(R"({"messages":[{"role":"user","content":"x"},{"role":"assistant","content":"y","weight":0}]})"));
-          },
-          Exit::kMissing),
-      "messages[1]: a weight");
+}
+
+TEST(Shape, WhatATurnSaysOfTrainingIsReadOrRefused) {
+  const auto turn = [](const std::string& members, Exit code = Exit::kBadInput) {
+    return error_of(
+        [&] {
+          read(
+              row((R"({"messages":[{"role":"user","content":"x"},{"role":"assistant","content":"y",)" + members + "}]}")
+                      .c_str()));
+        },
+        code);
+  };
+  for (const char* good :
+       {R"("loss":false)", R"("train":true)", R"("training":0)", R"("trainable":1)", R"("loss_mask":0)",
+        R"("weight":0)", R"("weight":1.0)", R"("weight":null)", R"("masked":true,"train":false)"})
+    EXPECT_EQ(turn(good), "") << good;
+  EXPECT_HAS(turn(R"("loss":"no")"), "d.jsonl:3: messages[1]: \"loss\" is \"no\": true or false is wanted");
+  EXPECT_HAS(turn(R"("loss":[0])"), "true or false is wanted");
+  EXPECT_HAS(turn(R"("train":true,"weight":0)"), "contradicts");
+  EXPECT_HAS(turn(R"("masked":true,"loss_mask":1)"), "contradicts");
+  EXPECT_HAS(turn(R"("weight":0.5)", Exit::kMissing), "other than 0 and 1");
 }
 
 TEST(Shape, TextPartsAreOneText) {
@@ -173,7 +194,16 @@ TEST(Shape, ShareGptBecomesMessages) {
       messages(
           R"({"conversations":[{"from":"human","value":"H"},{"from":"function_call","value":"{\"name\":\"f\",\"arguments\":{\"a\":1}}"},{"from":"observation","value":"O"},{"from":"gpt","value":"G"}],"system":"S"})"),
       R"([{"role":"system","content":"S"},{"role":"user","content":"H"},{"role":"assistant","content":"","tool_calls":[{"type":"function","function":{"name":"f","arguments":{"a":1}}}]},{"role":"tool","content":"O"},{"role":"assistant","content":"G"}])");
-  EXPECT_HAS(error_of([] { messages(R"({"conversations":[{"from":"bot","value":"H"}]})"); }), "from \"bot\"");
+  EXPECT_EQ(
+      messages(
+          R"({"conversations":[{"from":"Prompter","value":"a"},{"from":"bot","value":"b","weight":0,"model":"m"},{"from":"tool-call","value":"[{\"name\":\"f\"}]"},{"from":"function_response","value":"c"},{"from":"ChatGPT","value":"d"}]})"),
+      R"([{"role":"user","content":"a"},{"role":"assistant","content":"b","weight":0,"model":"m"},{"role":"assistant","content":"","tool_calls":[{"type":"function","function":{"name":"f","arguments":{}}}]},{"role":"tool","content":"c"},{"role":"assistant","content":"d"}])");
+  EXPECT_EQ(messages(R"({"messages":[{"from":"human","value":"H"},{"from":"gpt","value":"G"}]})"),
+            R"([{"role":"user","content":"H"},{"role":"assistant","content":"G"}])");
+  EXPECT_HAS(error_of([] { messages(R"({"conversations":[{"from":"narrator","value":"H"}]})"); }),
+             "from \"narrator\"; known: human, ");
+  EXPECT_HAS(error_of([] { messages(R"({"conversations":[{"from":"function_call","value":"[3]"}]})"); }),
+             "conversations[0]: a call must be");
   EXPECT_HAS(error_of([] { messages(R"({"conversations":[{"from":1,"value":"H"}]})"); }), "conversations[0]");
   EXPECT_HAS(error_of([] { messages(R"({"conversations":[1]})"); }), "conversations[0]");
 }

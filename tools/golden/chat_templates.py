@@ -34,7 +34,7 @@ CHATS = [
     [USER, CALLS, RESULT, ANSWER], [SYSTEM, USER, CALLS, RESULT, ANSWER, USER, CALLS, RESULT, RESULT, REASONS], [USER, TWO, RESULT, RESULT, ANSWER],
     [TRICK, ANSWER], [ANSWER], [ANSWER, USER, ANSWER], [USER, USER, ANSWER], [USER, ANSWER, ANSWER], [USER, SYSTEM, ANSWER], [], [SYSTEM],
     [USER, {"role": "assistant", "content": None}], [USER, {"role": "assistant"}], [{"role": "user", "content": "日本語 😀"}, {"role": "assistant", "content": "é\u200b"}],
-    [USER, {"role": "assistant", "content": ""}], [USER, {"role": "assistant", "content": "", "tool_calls": [{"function": {"name": "f", "arguments": "{\"a\": 1}"}}]}],
+    [USER, {"role": "assistant", "content": ""}], [USER, {"role": "assistant", "content": "", "tool_calls": [{"function": {"name": "f", "arguments": {"a": 1}}}]}],
 ]
 SETTINGS = [
     {}, {"add_generation_prompt": True}, {"tools": TOOLS}, {"tools": TOOLS, "add_generation_prompt": True, "chat_template_kwargs": {"tools_in_user": False}},

@@ -55,9 +55,8 @@ Document encode_chat(const Example& e, const Coder& coder, const EncodeRules& ru
   } catch (const Error& error) {
     throw Error(error.code(), fmt::format("{}: {}", where, error.what()));
   }
-  if (!chat.left_out.empty())
-    coder.warn_once(fmt::format("{}: the template leaves out the content of {}, here and perhaps in other rows", where,
-                                chat.left_out));
+  for (const RenderedChat::Note& note : chat.notes)
+    coder.warn_once(note.kind, fmt::format("{}: {}, here and perhaps in other rows", where, note.text));
   Document d;
   if (rules.train_all) {
     d.ids = coder.encode(chat.text, chat.plain, nullptr);

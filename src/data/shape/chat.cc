@@ -1,9 +1,11 @@
 // Conversations in their several spellings, as OpenAI messages.
+#include <algorithm>
 #include <array>
 
 #include "base/error.h"
 #include "base/text.h"
 #include "data/shape/row.h"
+#include "tokenizer/chat/input/conversation.h"
 
 namespace mxt::data {
 namespace {
@@ -29,77 +31,109 @@ std::shared_ptr<OrderedJson> read_tools(const RowView& row) {
     tools = parse_ordered_json(v->get_ref<const std::string&>(), row.where() + ": \"tools\"");
   }
   if (!tools.is_array()) row.wrong_type("tools", tools, "an array of tools");
-  for (const OrderedJson& t : tools)
-    if (!t.is_object()) row.wrong_type("tools", t, "an array of tool objects");
-  return tools.empty() ? nullptr : std::make_shared<OrderedJson>(std::move(tools));
+  if (tools.empty()) return nullptr;
+  return std::make_shared<OrderedJson>(tokenizer::normalize_tools(std::move(tools), row.where() + ": tools"));
 }
 
-OrderedJson one_call(const OrderedJson& name, OrderedJson arguments) {
-  return OrderedJson::array(
-      {OrderedJson{{"type", "function"}, {"function", {{"name", name}, {"arguments", std::move(arguments)}}}}});
+// "GPT" → "gpt", "function-call" → "function_call": the sets do not agree on these.
+std::string speaker(const std::string& from) {
+  std::string plain(trim(from));
+  for (char& c : plain) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c | 0x20) : c == '-' ? '_' : c;
+  return plain;
 }
 
-OrderedJson function_call(const std::string& value, const std::string& where) {
-  const OrderedJson call = parse_ordered_json(value, where + ": function_call");
-  if (!call.is_object() || !call.contains("name") || !call.contains("arguments"))
-    fail_input("{}: a function_call must be JSON text {{\"name\": …, \"arguments\": {{…}}}}", where);
-  OrderedJson out = message("assistant", "");
-  out["tool_calls"] = one_call(call["name"], call["arguments"]);
+constexpr std::array<std::array<std::string_view, 2>, 22> kSpeakers = {
+    {{"human", "user"},         {"user", "user"},           {"prompter", "user"},
+     {"gpt", "assistant"},      {"assistant", "assistant"}, {"model", "assistant"},
+     {"bot", "assistant"},      {"chatbot", "assistant"},   {"chatgpt", "assistant"},
+     {"bing", "assistant"},     {"bard", "assistant"},      {"ai", "assistant"},
+     {"system", "system"},      {"developer", "developer"}, {"tool", "tool"},
+     {"observation", "tool"},   {"function", "tool"},       {"function_response", "tool"},
+     {"tool_response", "tool"}, {"tool_result", "tool"},    {"function_call", "call"},
+     {"tool_call", "call"}}};
+
+OrderedJson written_call(const std::string& value, const std::string& at) {
+  OrderedJson calls = parse_ordered_json(value, at + ": a call");
+  if (calls.is_object()) calls = OrderedJson::array({std::move(calls)});
+  const auto is_call = [](const OrderedJson& c) { return c.is_object() && c.contains("name"); };
+  if (!calls.is_array() || calls.empty() || !std::all_of(calls.begin(), calls.end(), is_call))
+    fail_input("{}: a call must be JSON text {{\"name\": …, \"arguments\": {{…}}}}", at);
+  OrderedJson out{{"role", "assistant"}, {"content", ""}, {"tool_calls", OrderedJson::array()}};
+  for (OrderedJson& call : calls) out["tool_calls"].push_back(tokenizer::with_envelope(std::move(call)));
   return out;
 }
 
-OrderedJson sharegpt_turn(const OrderedJson& turn, size_t index, const std::string& where) {
+// {"from", "value"} as a message; further members go with it.
+OrderedJson sharegpt_turn(const OrderedJson& turn, const std::string& at) {
   const auto field = [&](const char* key) -> const std::string& {
     if (!turn.is_object() || !turn.contains(key) || !turn[key].is_string())
-      fail_input("{}: conversations[{}] needs \"from\" and \"value\", both texts", where, index);
+      fail_input("{} needs \"from\" and \"value\", both texts", at);
     return turn[key].get_ref<const std::string&>();
   };
   const std::string &from = field("from"), &value = field("value");
-  if (from == "function_call") return function_call(value, where);
-  constexpr std::array<std::array<const char*, 2>, 9> kRoles = {{{"human", "user"},
-                                                                 {"user", "user"},
-                                                                 {"gpt", "assistant"},
-                                                                 {"assistant", "assistant"},
-                                                                 {"model", "assistant"},
-                                                                 {"system", "system"},
-                                                                 {"tool", "tool"},
-                                                                 {"observation", "tool"},
-                                                                 {"function_response", "tool"}}};
-  for (const auto& [theirs, role] : kRoles)
-    if (from == theirs) return message(role, value);
-  fail_input(
-      "{}: conversations[{}] is from \"{}\"; known: human, user, gpt, assistant, model, system, tool, observation, "
-      "function_response, function_call",
-      where, index, from);
+  const std::string who = speaker(from);
+  const auto* known = std::find_if(kSpeakers.begin(), kSpeakers.end(), [&](const auto& s) { return s[0] == who; });
+  if (known == kSpeakers.end()) {
+    std::string names;
+    for (const auto& s : kSpeakers) names += (names.empty() ? "" : ", ") + std::string(s[0]);
+    fail_input("{} is from \"{}\"; known: {}", at, from, names);
+  }
+  OrderedJson out = (*known)[1] == "call" ? written_call(value, at)
+                                          : OrderedJson{{"role", std::string((*known)[1])}, {"content", value}};
+  for (const auto& [key, member] : turn.items())
+    if (key != "from" && key != "value" && !out.contains(key)) out[key] = member;
+  return out;
+}
+
+bool is_sharegpt(const OrderedJson& turn) {
+  return turn.is_object() && turn.contains("from") && !turn.contains("role");
 }
 
 OrderedJson read_sharegpt(const RowView& row) {
-  const OrderedJson& turns = row.need("conversations");
-  if (!turns.is_array() || turns.empty()) row.wrong_type("conversations", turns, "an array of {\"from\", \"value\"}");
-  OrderedJson messages = OrderedJson::array();
-  // Some sets hold OpenAI messages under this name.
-  if (turns[0].is_object() && turns[0].contains("role"))
-    messages = turns;
-  else
-    for (const OrderedJson& t : turns) messages.push_back(sharegpt_turn(t, messages.size(), row.where()));
+  OrderedJson messages = row.need("conversations");
+  if (!messages.is_array() || messages.empty())
+    row.wrong_type("conversations", messages, "an array of {\"from\", \"value\"}");
+  // Some sets hold OpenAI messages under this name: whole_messages() takes either.
+  const bool openai = messages[0].is_object() && messages[0].contains("role");
+  for (size_t i = 0; i < messages.size() && !openai; ++i)
+    messages[i] = sharegpt_turn(messages[i], fmt::format("{}: conversations[{}]", row.where(), i));
   const std::string system = row.optional_text("system");
   if (!system.empty() && text_member(messages[0], "role") != "system")
     messages.insert(messages.begin(), message("system", system));
   return messages;
 }
 
+// Earlier rounds, as pairs of what was said and answered; in tables their JSON as a text.
+void add_history(const RowView& row, OrderedJson& messages) {
+  const OrderedJson* v = row.find("history");
+  if (!v) return;
+  OrderedJson history = *v;
+  if (v->is_string()) {
+    if (trim(v->get_ref<const std::string&>()).empty()) return;
+    history = parse_ordered_json(v->get_ref<const std::string&>(), row.where() + ": \"history\"");
+  }
+  const auto is_pair = [](const OrderedJson& p) {
+    return p.is_array() && p.size() == 2 && p[0].is_string() && p[1].is_string();
+  };
+  if (!history.is_array() || !std::all_of(history.begin(), history.end(), is_pair))
+    row.wrong_type("history", history, "a list of [\"said\", \"answered\"] pairs");
+  for (const OrderedJson& round : history) {
+    messages.push_back(message("user", round[0].get<std::string>()));
+    messages.push_back(message("assistant", round[1].get<std::string>()));
+  }
+}
+
 OrderedJson read_alpaca(const RowView& row) {
   OrderedJson messages = OrderedJson::array();
   if (std::string system = row.optional_text("system"); !system.empty())
     messages.push_back(message("system", std::move(system)));
+  add_history(row, messages);
   const std::string input = row.optional_text("input");
   messages.push_back(
       message("user", input.empty() ? row.text("instruction") : row.text("instruction") + "\n\n" + input));
   messages.push_back(message("assistant", row.text("output")));
   return messages;
 }
-
-}  // namespace
 
 void check_messages(const OrderedJson& messages, const std::string& where, std::string_view column) {
   if (messages.empty())
@@ -115,86 +149,25 @@ void check_messages(const OrderedJson& messages, const std::string& where, std::
     for (const char* known : {"system", "user", "assistant", "tool"})
       if (plain == known && *role != known)
         fail_input("{}: {}[{}]: the role \"{}\" is written \"{}\"", where, column, i, role->get<std::string>(), known);
-    if (const auto w = m.find("weight"); w != m.end() && w->is_number() && w->get<double>() != 1)
-      fail_missing("{}: {}[{}]: a weight of a message other than 1 is not built in: leave such turns out", where,
-                   column, i);
     const auto content = m.find("content");
-    const bool calls = m.contains("tool_calls") && !m["tool_calls"].is_null();
-    const bool older = m.contains("function_call") && !m["function_call"].is_null();
+    const bool calls = (m.contains("tool_calls") && !m["tool_calls"].is_null()) ||
+                       (m.contains("function_call") && !m["function_call"].is_null());
     if (content == m.end() || content->is_null()) {
-      if (!calls && !older) fail_input("{}: {}[{}] has no \"content\" (and no \"tool_calls\")", where, column, i);
-    } else if (content->is_array()) {
-      for (const OrderedJson& part : *content)
-        if (text_member(part, "type") != "text")
-          fail_missing("{}: {}[{}] holds parts other than text; this build trains text only, remove such rows", where,
-                       column, i);
-    } else if (!content->is_string()) {
+      if (!calls) fail_input("{}: {}[{}] has no \"content\" (and no \"tool_calls\")", where, column, i);
+    } else if (!content->is_string() && !content->is_array()) {
       fail_input("{}: {}[{}]: \"content\" must be a text", where, column, i);
     }
-    if (calls && !m["tool_calls"].is_array())
-      fail_input("{}: {}[{}]: \"tool_calls\" must be an array", where, column, i);
-    if (calls)
-      for (size_t k = 0; k < m["tool_calls"].size(); ++k) {
-        const OrderedJson& call = m["tool_calls"][k];
-        // Some sets leave out the level of "function".
-        const OrderedJson* f = call.is_object() && call.contains("function") ? &call["function"] : &call;
-        if (!f->is_object() || !f->contains("name") || !(*f)["name"].is_string())
-          fail_input("{}: {}[{}].tool_calls[{}] must be {{\"function\": {{\"name\": …, \"arguments\": …}}}}", where,
-                     column, i, k);
-      }
   }
 }
 
-namespace {
-
-void drop_nulls(OrderedJson& object) {
-  for (auto it = object.begin(); it != object.end();) it = it->is_null() ? object.erase(it) : std::next(it);
-}
-
-// OpenAI's clients and tables write out what a message does not have ("content": null beside tool_calls), but templates
-// ask whether a member is there: they would take the length of null, or print "None". So does transformers leave them
-// out. In arguments null is a value.
-void drop_absent_members(OrderedJson& message) {
-  drop_nulls(message);
-  if (!message.contains("tool_calls")) return;
-  for (OrderedJson& call : message["tool_calls"]) {
-    drop_nulls(call);
-    if (call.contains("function")) drop_nulls(call["function"]);
-  }
-}
-
-// OpenAI's way before tools: one call beside the content, and its result as a message of the role "function".
-void take_older_calls(OrderedJson& message, const std::string& where) {
-  if (message["role"] == "function") message["role"] = "tool";
-  const auto old = message.find("function_call");
-  if (old == message.end()) return;
-  if (message.contains("tool_calls")) fail_input("{}: a message has both function_call and tool_calls", where);
-  const OrderedJson call = *old;
-  message.erase("function_call");
-  if (!call.is_object() || !call.contains("name") || !call["name"].is_string())
-    fail_input("{}: function_call must be {{\"name\": …, \"arguments\": …}}", where);
-  OrderedJson arguments = call.value("arguments", OrderedJson::object());
-  if (arguments.is_string())
-    arguments = parse_ordered_json(arguments.get_ref<const std::string&>(), where + ": function_call's arguments");
-  message["tool_calls"] = one_call(call["name"], std::move(arguments));
-}
-
-// Checked messages, each content one text: most templates know no parts.
+// Checked messages in OpenAI's form.
 OrderedJson whole_messages(OrderedJson messages, const std::string& where, std::string_view column) {
+  for (size_t i = 0; i < messages.size(); ++i)
+    if (is_sharegpt(messages[i])) messages[i] = sharegpt_turn(messages[i], fmt::format("{}: {}[{}]", where, column, i));
   check_messages(messages, where, column);
-  for (size_t i = 0; i < messages.size(); ++i) {
-    drop_absent_members(messages[i]);
-    take_older_calls(messages[i], fmt::format("{}: {}[{}]", where, column, i));
-    if (!messages[i].contains("content") || !messages[i]["content"].is_array()) continue;
-    std::string all;
-    for (const OrderedJson& part : messages[i]["content"]) {
-      if (!part.contains("text") || !part["text"].is_string())
-        fail_input("{}: {}[{}]: a part of type text holds a \"text\"", where, column, i);
-      all += part["text"].get_ref<const std::string&>();
-    }
-    messages[i]["content"] = std::move(all);
-  }
-  return messages;
+  OrderedJson flags = messages;  // what they say of training is checked here, where the row is known
+  tokenizer::take_loss_flags(flags, fmt::format("{}: {}", where, column));
+  return tokenizer::normalize_messages(std::move(messages), fmt::format("{}: {}", where, column));
 }
 
 }  // namespace

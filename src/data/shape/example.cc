@@ -29,7 +29,7 @@ const std::vector<ShapeColumns>& all_shapes() {
       {Shape::kPreference, "chosen/rejected", {"chosen", "rejected"}, {"prompt", "tools"}},
       {Shape::kLabelled, "prompt/completion/label", {"prompt", "completion", "label"}, {"tools"}},
       {Shape::kCompletion, "prompt/completion", {"prompt", "completion"}, {"tools"}},
-      {Shape::kAlpaca, "instruction/output", {"instruction", "output"}, {"input", "system"}},
+      {Shape::kAlpaca, "instruction/output", {"instruction", "output"}, {"input", "system", "history"}},
       {Shape::kQuestion, "question/answer", {"question", "answer"}, {}},
       {Shape::kReference, "prompt/answer", {"prompt", "answer"}, {}},
       {Shape::kText, "text", {"text"}, {}},

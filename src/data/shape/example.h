@@ -24,7 +24,7 @@ enum class Shape {
   kPreference,   // chosen, rejected [prompt]
   kLabelled,     // prompt, completion, label       KTO: texts or lists of messages; label: whether the answer is good
   kCompletion,   // prompt, completion [tools]      texts, or both lists of messages (as TRL has them)
-  kAlpaca,       // instruction, output [input] [system]
+  kAlpaca,       // instruction, output [input] [system] [history]
   kQuestion,     // question, answer                GSM8K
   kReference,    // prompt, answer                  RL: a prompt and the answer it is measured against
   kText,         // text

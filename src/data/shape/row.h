@@ -46,6 +46,5 @@ Example read_chat(const RowView& row, Shape shape);
 // One conversation of two lists, of which the second's assistant turns are trained on.
 Example chat_of(const RowView& row, const OrderedJson& prompt, std::string_view prompt_column,
                 const OrderedJson& completion, std::string_view completion_column);
-void check_messages(const OrderedJson& messages, const std::string& where, std::string_view column);
 
 }  // namespace mxt::data

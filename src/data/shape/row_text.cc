@@ -6,6 +6,7 @@
 #include <span>
 
 #include "base/error.h"
+#include "base/json_text.h"
 #include "base/text.h"
 #include "data/shape/ascii.h"
 #include "data/shape/row.h"
@@ -185,7 +186,9 @@ bool scan_message(Scan& s, Buffers& b, RowText* out) {
       if (!b.content.empty()) b.content += '\n';
       return s.string(&b.content);
     }
-    if (s.peek() == 'n') return s.value(nullptr);  // null
+    const char c = s.peek();
+    if (c == 'n') return s.value(nullptr);                                                          // null
+    if (c == 't' || c == 'f' || c == '-' || (c >= '0' && c <= '9')) return s.value(&out->context);  // no words: flags
     if (!b.content.empty()) b.content += '\n';
     if (key == "content" && s.peek() == '[') {  // parts: their texts
       std::string part_key;
@@ -218,10 +221,12 @@ bool is_list(std::string_view ours) {
          ours.ends_with("_ids");
 }
 bool is_text_or_list(std::string_view ours) {
-  return ours == "prompt" || ours == "completion" || ours == "chosen" || ours == "rejected" || ours == "tools";
+  return ours == "prompt" || ours == "completion" || ours == "chosen" || ours == "rejected" || ours == "tools" ||
+         ours == "history";
 }
 bool is_optional(std::string_view ours, Shape shape) {
-  return ours == "tools" || ours == "system" || ours == "input" || (ours == "prompt" && shape == Shape::kPreference);
+  return ours == "tools" || ours == "system" || ours == "input" || ours == "history" ||
+         (ours == "prompt" && shape == Shape::kPreference);
 }
 
 // `plain` is false where a column that must be there is not, or one may be of a wrong type.
@@ -240,7 +245,7 @@ bool scan_row(std::string_view json, const Layout& layout, Buffers& b, RowText* 
       if (!right && !(c == 'n' && is_optional(ours, layout.shape))) *plain = false;
       seen |= uint64_t{1} << i;
       if (s.peek() == '"') return s.string(&b.columns[i]);
-      if (s.peek() == '[' && ours != "tools" && ours != "labels" && !ours.ends_with("_ids"))
+      if (s.peek() == '[' && ours != "tools" && ours != "history" && ours != "labels" && !ours.ends_with("_ids"))
         return s.array([&] { return scan_message(s, b, out); });
       return s.peek() == 'n' ? s.value(nullptr) : s.value(&b.columns[i]);
     }
@@ -277,7 +282,7 @@ void read_row_text(const Record& record, const Layout& layout, RowText* out) {
   bool plain = false;
   if (!is_valid_utf8(std::string_view(record.text).substr(ascii)) ||
       !scan_row(record.text, layout, buffers, out, &plain)) {
-    const std::string text = row_object(record).dump();  // says what is wrong
+    const std::string text = json_text(row_object(record));  // says what is wrong
     *out = RowText();
     MXT_ASSERT(scan_row(text, layout, buffers, out, &plain));
   }

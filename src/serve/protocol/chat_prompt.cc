@@ -1,7 +1,12 @@
 // A chat request's messages and tools, checked and rendered. Text alone: nothing is ever fetched for a client.
+#include <mutex>
+#include <set>
+
 #include "base/error.h"
+#include "base/log.h"
 #include "base/text.h"
 #include "serve/operator_state.h"
+#include "tokenizer/chat/input/conversation.h"
 
 namespace mxt::serve {
 namespace {
@@ -35,32 +40,19 @@ bool is_name(const std::string& s) {
   return true;
 }
 
+// What is common to all who render chats is tokenizer/chat/input's: spellings of calls, tools, parts.
 OrderedJson tool_calls_of(const OrderedJson& calls, const std::string& at) {
   if (!calls.is_array() || calls.size() > kMaxTools) refuse(at, "{} must be a list of tool calls", at);
-  OrderedJson out = OrderedJson::array();
-  for (const auto& call : calls) {
-    if (!call.is_object() || !call.contains("function") || !call["function"].is_object())
-      refuse(at, "{}: a tool call has a function", at);
-    const auto& f = call["function"];
-    if (!f.contains("name") || !f["name"].is_string() || !is_name(f["name"].get<std::string>()))
-      refuse(at, "{}: a tool call's function has a name", at);
-    // Templates write arguments as JSON: they get the object.
-    OrderedJson arguments = OrderedJson::object();
-    if (f.contains("arguments") && f["arguments"].is_string()) {
-      const auto& text = f["arguments"].get_ref<const std::string&>();
-      try {
-        arguments = text.empty() ? OrderedJson::object() : parse_ordered_json(text, "arguments");
-      } catch (const Error& e) {
-        refuse(at, "{}: arguments are not JSON: {}", at, e.what());
-      }
-    } else if (f.contains("arguments")) {
-      arguments = f["arguments"];
-    }
-    if (!arguments.is_object()) refuse(at, "{}: arguments must be an object", at);
-    OrderedJson one{{"type", "function"}, {"function", {{"name", f["name"]}, {"arguments", std::move(arguments)}}}};
-    if (call.contains("id") && call["id"].is_string()) one["id"] = call["id"];
-    out.push_back(std::move(one));
+  OrderedJson out;
+  try {
+    const OrderedJson one{{"role", "assistant"}, {"tool_calls", calls}};
+    out = tokenizer::normalize_messages(OrderedJson::array({one}))[0]["tool_calls"];
+  } catch (const tokenizer::BadChat& e) {
+    const std::string_view why = e.what(), inside = "messages[0].tool_calls";
+    refuse(at, "{}{}", at, why.substr(std::min(inside.size(), why.size())));
   }
+  for (const auto& call : out)
+    if (!is_name(call["function"]["name"].get<std::string>())) refuse(at, "{}: a tool call's function has a name", at);
   return out;
 }
 
@@ -75,16 +67,14 @@ OrderedJson messages_of(const OrderedJson& list) {
     const Fields f(m, at + ".");
     f.only({"role", "content", "name", "tool_calls", "tool_call_id", "reasoning_content", "reasoning", "refusal",
             "audio", "annotations", "function_call"});
-    std::string role = f.text("role");
-    if (role == "developer") role = "system";
-    if (role != "system" && role != "user" && role != "assistant" && role != "tool")
+    const std::string role = f.text("role");
+    if (role != "system" && role != "developer" && role != "user" && role != "assistant" && role != "tool")
       refuse(at + ".role", "{}.role must be system, developer, user, assistant or tool", at);
     OrderedJson one{{"role", role}};
+    if (f.has("name")) one["name"] = f.text("name");
     if (f.has("content"))
       one["content"] = content_of(*f.get("content"), at + ".content");
-    else if (role == "assistant" && f.has("tool_calls"))
-      one["content"] = "";
-    else
+    else if (role != "assistant" || !f.has("tool_calls"))
       refuse(at + ".content", "{}.content is missing", at);
     if (f.has("tool_calls")) {
       if (role != "assistant") refuse(at + ".tool_calls", "{}: only the assistant calls tools", at);
@@ -99,9 +89,15 @@ OrderedJson messages_of(const OrderedJson& list) {
   return out;
 }
 
-OrderedJson tools_of(const OrderedJson& list) {
-  if (!list.is_array() || list.size() > kMaxTools)
+OrderedJson tools_of(const OrderedJson& given) {
+  if (!given.is_array() || given.size() > kMaxTools)
     refuse("tools", "tools must be a list of at most {} tools", kMaxTools);
+  OrderedJson list;
+  try {
+    list = tokenizer::normalize_tools(given);
+  } catch (const tokenizer::BadChat& e) {
+    refuse(e.at(), "{}", e.what());
+  }
   for (size_t i = 0; i < list.size(); ++i) {
     const std::string at = fmt::format("tools[{}]", i);
     const auto& t = list[i];
@@ -128,6 +124,15 @@ OrderedJson tools_of(const OrderedJson& list) {
     }
   }
   return list;
+}
+
+// A member that the template does not read changes no answer: once for each, so that a client's habit fills no log.
+void say_unread(const std::string& model, const std::string& member) {
+  static std::mutex mutex;
+  static std::set<std::string> said;
+  std::lock_guard lock(mutex);
+  if (said.size() < 64 && said.insert(model + " " + member).second)
+    log::warn("{}: the chat template does not read \"{}\" of messages: it is not used", model, member);
 }
 
 }  // namespace
@@ -163,6 +168,7 @@ ChatPrompt render_chat(const OperatorState& s, const Fields& f, bool offer_tools
   in.kwargs = kwargs.empty() ? nullptr : &kwargs;
   try {
     const auto r = s.served.chat->render_prompt(in);
+    for (const auto& [member, i] : r.unread) say_unread(s.served.names.at(0).first, member);
     p.text = r.text;
     p.ids = s.served.tok->encode(r.text, r.plain);
   } catch (const Error& e) {

@@ -1,12 +1,22 @@
 #include "tokenizer/chat/chat_template.h"
 
+#include <algorithm>
+#include <mutex>
 #include <nlohmann/json.hpp>
 
+#include "tokenizer/chat/input/conversation.h"
+#include "tokenizer/chat/input/forms.h"
 #include "tokenizer/chat/render/assistant_spans.h"
 #include "tokenizer/chat/render/chat_run.h"
 #include "tokenizer/chat/render/dropped_fields.h"
 
 namespace mxt::tokenizer {
+
+struct ChatTemplate::Lazy {
+  std::once_flag once;
+  Forms forms;
+};
+
 namespace {
 
 std::vector<Span> plain_spans(const ChatRun& run, const jinja::Rendered& r) {
@@ -35,6 +45,7 @@ std::shared_ptr<const ChatTemplate> ChatTemplate::compile(std::string_view sourc
   t->special_tokens_ = special_tokens;
   t->control_tokens_ = control_tokens;
   t->limits_ = limits;
+  t->forms_ = std::make_shared<Lazy>();
   return t;
 }
 
@@ -44,28 +55,40 @@ std::shared_ptr<const ChatTemplate> ChatTemplate::with_tools(std::shared_ptr<con
   return t;
 }
 
-RenderedChat ChatTemplate::render(const ChatInput& input) const {
-  if (tools_ && input.tools && !input.tools->is_null()) return tools_->render(input);
-  ChatRun run(*this, input);
+RenderedChat ChatTemplate::render_in_form(const ChatInput& given, bool train) const {
+  ChatInput input = given;
+  if (!input.messages) fail_input("{}: messages must be an array", name());
+  OrderedJson messages = normalize_messages(*input.messages), tools;
+  if (input.tools && !input.tools->is_null()) tools = normalize_tools(*input.tools);
+  LossFlags flags = take_loss_flags(messages);
+  std::call_once(forms_->once, [this] { forms_->forms = find_forms(*this); });
+  put_in_form(forms_->forms, *this, messages, tools);
+  input.messages = &messages;
+  input.tools = tools.is_null() ? nullptr : &tools;
+  ChatRun run(*this, input, limits_);
   jinja::Rendered r = run.render(run.whole());
   check_dropped_fields(run, r);
   RenderedChat chat;
-  chat.assistant = assistant_spans(run, r, input.trained_from);
-  chat.left_out = left_out_contents(run, r);
+  if (train) {
+    for (size_t i = 0; i < std::min(input.trained_from, flags.trained.size()); ++i) flags.trained[i] = false;
+    chat.assistant = assistant_spans(run, r, flags.trained);
+    chat.left_out = left_out_contents(run, r);
+    chat.not_taken = std::move(flags.not_taken);
+  }
+  chat.unread = unread_members(run, r);
   chat.plain = plain_spans(run, r);
   chat.text = std::move(r.text);
   return chat;
 }
 
+RenderedChat ChatTemplate::render(const ChatInput& input) const {
+  if (tools_ && input.tools && !input.tools->is_null()) return tools_->render(input);
+  return render_in_form(input, true);
+}
+
 RenderedChat ChatTemplate::render_prompt(const ChatInput& input) const {
   if (tools_ && input.tools && !input.tools->is_null()) return tools_->render_prompt(input);
-  ChatRun run(*this, input);
-  jinja::Rendered r = run.render(run.whole());
-  check_dropped_fields(run, r);
-  RenderedChat chat;
-  chat.plain = plain_spans(run, r);
-  chat.text = std::move(r.text);
-  return chat;
+  return render_in_form(input, false);
 }
 
 }  // namespace mxt::tokenizer

@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/error.h"
@@ -30,7 +31,8 @@ class TurnNotLocated : public Error {
   explicit TurnNotLocated(const std::string& message) : Error(Exit::kBadInput, message) {}
 };
 
-// Borrowed for the call. Null stands for nothing.
+// Borrowed for the call. Null stands for nothing. Messages and tools may come in any spelling of input/conversation.h
+// (errors: BadChat) and get the form that the template takes.
 struct ChatInput {
   const OrderedJson* messages = nullptr;  // array of objects
   const OrderedJson* tools = nullptr;     // array of objects
@@ -38,8 +40,10 @@ struct ChatInput {
   // chat_template_kwargs: an object of further variables. A name that the template's own machinery or a special token
   // has is refused (kBadInput).
   const OrderedJson* kwargs = nullptr;
-  int64_t now = -1;         // seconds since 1970 for strftime_now (local time); -1: the clock
-  size_t trained_from = 0;  // for render(): assistant turns before this message are context, not trained on
+  int64_t now = -1;  // seconds since 1970 for strftime_now (local time); -1: the clock
+  // For render(): assistant turns before this message are context, not trained on; others may say so themselves
+  // (take_loss_flags).
+  size_t trained_from = 0;
 };
 
 struct RenderedChat {
@@ -47,6 +51,9 @@ struct RenderedChat {
   std::vector<Span> assistant;   // bytes to train on: after the generation prompt, through the end-of-turn token
   std::vector<Span> plain;       // bytes from the input: control tokens in them are plain text
   std::vector<size_t> left_out;  // of render(): messages whose content the text has nothing of
+  // Members of messages that the template does not read, each with the first message that has it.
+  std::vector<std::pair<std::string, size_t>> unread;
+  std::vector<size_t> not_taken;  // messages that ask to be trained on and are not the assistant's
 };
 
 // Never changed once compiled: any number of threads may render.
@@ -74,12 +81,15 @@ class ChatTemplate {
   const jinja::Limits& limits() const { return limits_; }
 
  private:
+  struct Lazy;  // Forms, found when first needed
   ChatTemplate() = default;
+  RenderedChat render_in_form(const ChatInput& input, bool train) const;
   std::shared_ptr<const jinja::Template> template_;
   std::shared_ptr<const ChatTemplate> tools_;  // null: this one renders all
   std::map<std::string, std::string> special_tokens_;
   std::vector<std::string> control_tokens_;
   jinja::Limits limits_;
+  std::shared_ptr<Lazy> forms_;
 };
 
 }  // namespace mxt::tokenizer

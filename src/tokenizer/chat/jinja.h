@@ -98,12 +98,15 @@ class Template {
   const std::string& name() const { return name_; }
   const Ast& ast() const { return *ast_; }
   const Style& style() const { return style_; }
-  bool reads(std::string_view variable) const;  // whether the name stands anywhere as a variable
-  bool has_generation() const;                  // whether it has a {% generation %} block
+  bool reads(std::string_view variable) const;     // whether the name stands anywhere as a variable
+  bool has_generation() const;                     // whether it has a {% generation %} block
+  bool has_text(std::string_view part) const;      // whether the source holds it anywhere
+  bool reads_member(std::string_view name) const;  // as .name, or in quotes
 
  private:
   Template();
   std::string name_;
+  std::string source_;
   Style style_;
   std::unique_ptr<Ast> ast_;
 };

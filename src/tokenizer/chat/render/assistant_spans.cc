@@ -21,10 +21,10 @@ class Locator {
  public:
   Locator(ChatRun& run, const Rendered& r) : run_(run), r_(r) {}
 
-  std::vector<Span> all(size_t from) {
+  std::vector<Span> all(const std::vector<bool>& trained) {
     std::vector<Span> spans;
-    for (size_t i = from; i < run_.messages().size(); ++i) {
-      if (!run_.is_assistant(i)) continue;
+    for (size_t i = 0; i < run_.messages().size(); ++i) {
+      if (!trained[i] || !run_.is_assistant(i)) continue;
       const Span turn = locate(run_.whole(), r_, i);
       const size_t begin = after_header(turn, i);
       spans.push_back({begin, after_end_token(turn, begin, i)});
@@ -267,16 +267,18 @@ class Locator {
   std::map<std::pair<size_t, bool>, std::optional<std::string>> prompts_, prompted_;
 };
 
-std::vector<Span> marked_spans(const ChatRun& run_of, const Rendered& r, size_t from) {
+std::vector<Span> marked_spans(const ChatRun& run_of, const Rendered& r, const std::vector<bool>& trained) {
+  const bool all = std::find(trained.begin(), trained.end(), false) == trained.end();
   std::vector<Span> spans;
   size_t begin = 0;
   for (const Run& run : r.runs) {
     const bool marked = run.tag.turn & jinja::Tag::kGeneration;
-    if (marked && from > 0 && turn_of(run) == 0)
+    const uint32_t turn = turn_of(run);
+    if (marked && !all && turn == 0)
       throw TurnNotLocated(fmt::format(
           "{}: cannot tell which message a {{% generation %}} block is of: it stands in no loop over the messages",
           run_of.chat_template().name()));
-    if (marked && (from == 0 || turn_of(run) > from)) {
+    if (marked && (all || trained[turn - 1])) {
       if (!spans.empty() && spans.back().end == begin)
         spans.back().end = run.end;
       else
@@ -289,17 +291,17 @@ std::vector<Span> marked_spans(const ChatRun& run_of, const Rendered& r, size_t 
 
 }  // namespace
 
-std::vector<Span> assistant_spans(ChatRun& run, const Rendered& r, size_t from) {
+std::vector<Span> assistant_spans(ChatRun& run, const Rendered& r, const std::vector<bool>& trained) {
   bool any = false;
-  for (size_t i = from; i < run.messages().size(); ++i) any |= run.is_assistant(i);
+  for (size_t i = 0; i < run.messages().size(); ++i) any |= trained[i] && run.is_assistant(i);
   if (run.chat_template().jinja().has_generation()) {
-    auto spans = marked_spans(run, r, from);
+    auto spans = marked_spans(run, r, trained);
     if (any && spans.empty())
       throw TurnNotLocated(fmt::format("{}: the template has a {{% generation %}} block, but it wrote nothing in it",
                                        run.chat_template().name()));
     return spans;
   }
-  return any ? Locator(run, r).all(from) : std::vector<Span>{};
+  return any ? Locator(run, r).all(trained) : std::vector<Span>{};
 }
 
 }  // namespace mxt::tokenizer

@@ -8,8 +8,8 @@
 namespace mxt::tokenizer {
 
 // From after the generation prompt through the end-of-turn token of each assistant turn, or what the template marks
-// with
-// {% generation %}; of the messages from `from` on. Throws TurnNotLocated. `r` is the rendering of run.whole().
-std::vector<Span> assistant_spans(ChatRun& run, const jinja::Rendered& r, size_t from = 0);
+// with {% generation %}; of the messages that `trained` says. Throws TurnNotLocated. `r` is the rendering of
+// run.whole().
+std::vector<Span> assistant_spans(ChatRun& run, const jinja::Rendered& r, const std::vector<bool>& trained);
 
 }  // namespace mxt::tokenizer

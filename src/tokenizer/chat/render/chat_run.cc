@@ -78,8 +78,8 @@ constexpr uint64_t kMoreBudget = 8;  // renderings that look for spans get this 
 
 }  // namespace
 
-ChatRun::ChatRun(const ChatTemplate& t, const ChatInput& input)
-    : template_(t), machine_(t.name(), t.limits()), origins_(1), now_(input.now >= 0 ? input.now : std::time(nullptr)) {
+ChatRun::ChatRun(const ChatTemplate& t, const ChatInput& input, const jinja::Limits& limits)
+    : template_(t), machine_(t.name(), limits), origins_(1), now_(input.now >= 0 ? input.now : std::time(nullptr)) {
   if (!input.messages || !input.messages->is_array()) fail_input("{}: messages must be an array", t.name());
   for (const auto& [name, token] : t.special_tokens())
     tokens_.emplace_back(name, jinja::json_text(machine_, token, 0, "a special token"));
@@ -134,13 +134,18 @@ Value ChatRun::make_message(const OrderedJson& message, int32_t index) {
   }
   const auto field = [&](const std::string& key, const OrderedJson& value) {
     Value v;
+    int32_t member = 0;
+    for (const auto& item : d->items) {
+      if (item.first.text() == key) break;
+      ++member;
+    }
     if (key == "tool_calls" && value.is_array()) {
       v = make_tool_calls(value, index);
     } else {
       const bool role = key == "role" && value.is_string();
       const bool known = role && is_known_role(value.get_ref<const std::string&>());
       v = jinja::from_json(machine_, value,
-                           add_origin({role ? Origin::Part::kRole : Origin::Part::kField, index, -1, !known}));
+                           add_origin({role ? Origin::Part::kRole : Origin::Part::kField, index, -1, !known, member}));
     }
     jinja::put(machine_, *d, jinja::json_text(machine_, key, d->origin, "a key of the data"), v);
   };

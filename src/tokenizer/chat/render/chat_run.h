@@ -16,8 +16,9 @@ struct Origin {
   enum class Part : uint8_t { kTemplate, kRole, kField, kCallName, kCallArguments, kCallOther, kTool, kKwarg };
   Part part = Part::kTemplate;
   int32_t message = -1;
-  int32_t item = -1;   // which tool call of the message, or which tool
-  bool plain = false;  // control tokens in it are plain text
+  int32_t item = -1;    // which tool call of the message, or which tool
+  bool plain = false;   // control tokens in it are plain text
+  int32_t member = -1;  // of kField: which member of the message, in its order
 };
 
 // A rendering to be done; by default the whole chat as asked for.
@@ -30,7 +31,8 @@ struct Variant {
 
 class ChatRun {
  public:
-  ChatRun(const ChatTemplate& t, const ChatInput& input);
+  // The input is given to the template as it is: normalized and in its form (chat/input) by who has it.
+  ChatRun(const ChatTemplate& t, const ChatInput& input, const jinja::Limits& limits);
   ChatRun(const ChatRun&) = delete;
 
   jinja::Rendered render(const Variant& v);

@@ -138,4 +138,46 @@ std::vector<size_t> left_out_contents(ChatRun& run, const jinja::Rendered& r) {
   return out;
 }
 
+namespace {
+
+bool says_something(const Value& v) {
+  return !is_empty(v) && !(v.is(Kind::kBool) && !v.as_bool()) && !(v.is_sequence() && v.as<List>().items.empty());
+}
+
+// Reasoning has three names, of which a template reads one (ChatRun gives it two of them).
+bool is_reasoning(const std::string& key) {
+  return key == "reasoning_content" || key == "thinking" || key == "reasoning";
+}
+bool reads(const jinja::Template& t, const std::string& key) {
+  if (is_reasoning(key)) return t.reads_member("reasoning_content") || t.reads_member("thinking");
+  return t.reads_member(key);
+}
+
+}  // namespace
+
+std::vector<std::pair<std::string, size_t>> unread_members(const ChatRun& run, const jinja::Rendered& r) {
+  std::set<std::pair<int32_t, int32_t>> written;
+  for (const jinja::Run& piece : r.runs) {
+    const Origin& o = run.origin(piece.tag.origin);
+    written.insert({o.message, o.member});
+  }
+  std::vector<std::pair<std::string, size_t>> out;
+  std::set<std::string> met;
+  for (size_t i = 0; i < run.messages().size(); ++i) {
+    const auto& members = run.messages()[i].as<Dict>().items;
+    const Value* role = run.messages()[i].as<Dict>().find(std::string_view("role"));
+    const bool result = role && role->is_string() && role->text() == "tool";
+    for (size_t k = 0; k < members.size(); ++k) {
+      const std::string& key = members[k].first.text();
+      if (key == "role" || key == "content" || key == "tool_calls" || key == "tool_call_id") continue;
+      if (key == "name" && result) continue;  // whose answer it is: the call before says it too
+      if (!says_something(members[k].second) || reads(run.chat_template().jinja(), key)) continue;
+      const std::string name = is_reasoning(key) ? "reasoning_content" : key;
+      if (written.contains({static_cast<int32_t>(i), static_cast<int32_t>(k)}) || !met.insert(name).second) continue;
+      out.emplace_back(name, i);
+    }
+  }
+  return out;
+}
+
 }  // namespace mxt::tokenizer

@@ -13,4 +13,8 @@ void check_dropped_fields(ChatRun& run, const jinja::Rendered& r);
 // the words beside a tool call.
 std::vector<size_t> left_out_contents(ChatRun& run, const jinja::Rendered& r);
 
+// Members of messages that the template neither names nor writes, and that are not part of how messages hang together
+// (roles, calls, their ids): each name once, with the first message that has it.
+std::vector<std::pair<std::string, size_t>> unread_members(const ChatRun& run, const jinja::Rendered& r);
+
 }  // namespace mxt::tokenizer

@@ -1,0 +1,148 @@
+#include "tokenizer/chat/input/conversation.h"
+
+#include <nlohmann/json.hpp>
+
+#include "base/text.h"
+
+namespace mxt::tokenizer {
+namespace {
+
+void drop_nulls(OrderedJson& object) {
+  for (auto it = object.begin(); it != object.end();) it = it->is_null() ? object.erase(it) : std::next(it);
+}
+
+const OrderedJson* member(const OrderedJson& object, const char* key) {
+  if (!object.is_object()) return nullptr;
+  const auto it = object.find(key);
+  return it == object.end() || it->is_null() ? nullptr : &*it;
+}
+
+// JSON text, with the place in its error.
+OrderedJson parse_at(const std::string& text, const std::string& at, const char* what) {
+  try {
+    return parse_ordered_json(text, what);
+  } catch (const Error& e) {
+    throw BadChat(at, std::string(": ") + e.what());
+  }
+}
+
+void check_arguments(OrderedJson& function, const std::string& at) {
+  const auto it = function.find("arguments");
+  if (it == function.end()) {
+    function["arguments"] = OrderedJson::object();
+    return;
+  }
+  if (it->is_string()) {
+    const auto& text = it->get_ref<const std::string&>();
+    if (trim(text).empty())
+      *it = OrderedJson::object();
+    else if (!parse_at(text, at, "arguments").is_object())
+      throw BadChat(at, ": arguments given as text must hold a JSON object");
+  } else if (!it->is_object()) {
+    throw BadChat(at, ": arguments must be an object, or one as JSON text");
+  }
+}
+
+void normalize_call(OrderedJson& call, const std::string& at) {
+  if (!call.is_object()) throw BadChat(at, " must be {\"function\": {\"name\": …, \"arguments\": …}}");
+  drop_nulls(call);
+  if (!call.contains("function")) {
+    // Its id stays outside.
+    OrderedJson id = call.contains("id") ? call["id"] : OrderedJson();
+    call.erase("id");
+    call = with_envelope(std::move(call));
+    if (!id.is_null()) call["id"] = std::move(id);
+  }
+  const auto f = call.find("function");
+  if (f == call.end() || !f->is_object()) throw BadChat(at, " must be {\"function\": {\"name\": …, \"arguments\": …}}");
+  drop_nulls(*f);
+  if (!f->contains("name") || !(*f)["name"].is_string())
+    throw BadChat(at, " must be {\"function\": {\"name\": …, \"arguments\": …}}, the name a text");
+  check_arguments(*f, at);
+}
+
+// OpenAI's way before tools: one call beside the content, and its result as a message of the role "function".
+void take_older_call(OrderedJson& message, const std::string& at) {
+  if (const OrderedJson* role = member(message, "role"); role && *role == "function") message["role"] = "tool";
+  const auto old = message.find("function_call");
+  if (old == message.end()) return;
+  if (message.contains("tool_calls")) throw BadChat(at, ": a message has both function_call and tool_calls");
+  OrderedJson call = std::move(*old);
+  message.erase("function_call");
+  if (!call.is_object() || !call.contains("name") || !call["name"].is_string())
+    throw BadChat(at, ": function_call must be {\"name\": …, \"arguments\": …}");
+  message["tool_calls"] = OrderedJson::array({OrderedJson{{"type", "function"}, {"function", std::move(call)}}});
+}
+
+void join_parts(OrderedJson& content, const std::string& at) {
+  std::string all;
+  for (const OrderedJson& part : content) {
+    const OrderedJson* type = member(part, "type");
+    const bool text = type && *type == "text";
+    if (!text && !(type && *type == "refusal"))
+      throw BadChat(at, " holds parts other than text; this build reads text only, remove such rows", Exit::kMissing);
+    const OrderedJson* said = member(part, text ? "text" : "refusal");
+    if (!said || !said->is_string())
+      throw BadChat(at, fmt::format(": a part of type {0} holds a \"{0}\"", text ? "text" : "refusal"));
+    all += said->get_ref<const std::string&>();
+  }
+  content = std::move(all);
+}
+
+void normalize_message(OrderedJson& message, const std::string& at) {
+  if (!message.is_object()) throw BadChat(at, " must be an object with \"role\" and \"content\"");
+  const bool no_content = message.contains("content") && message["content"].is_null() &&
+                          !member(message, "tool_calls") && !member(message, "function_call");
+  drop_nulls(message);
+  if (no_content) message["content"] = nullptr;
+  take_older_call(message, at);
+  if (const auto calls = message.find("tool_calls"); calls != message.end()) {
+    if (!calls->is_array()) throw BadChat(at, ": \"tool_calls\" must be an array");
+    for (size_t k = 0; k < calls->size(); ++k) normalize_call((*calls)[k], fmt::format("{}.tool_calls[{}]", at, k));
+  }
+  if (const auto content = message.find("content"); content != message.end() && content->is_array())
+    join_parts(*content, at);
+}
+
+}  // namespace
+
+OrderedJson with_envelope(OrderedJson tool) {
+  if (!tool.is_object() || tool.contains("function") || !tool.contains("name") || !tool["name"].is_string())
+    return tool;
+  if (const OrderedJson* type = member(tool, "type")) {
+    if (*type != "function") return tool;
+    tool.erase("type");
+  }
+  return OrderedJson{{"type", "function"}, {"function", std::move(tool)}};
+}
+
+OrderedJson normalize_messages(OrderedJson messages, std::string_view name) {
+  if (!messages.is_array()) throw BadChat(std::string(name), " must be an array of messages");
+  for (size_t i = 0; i < messages.size(); ++i) normalize_message(messages[i], fmt::format("{}[{}]", name, i));
+  return messages;
+}
+
+OrderedJson normalize_tools(OrderedJson tools, std::string_view name) {
+  if (!tools.is_array()) throw BadChat(std::string(name), " must be an array of tools");
+  for (size_t i = 0; i < tools.size(); ++i) {
+    OrderedJson& tool = tools[i];
+    const std::string at = fmt::format("{}[{}]", name, i);
+    if (tool.is_string()) tool = parse_at(std::string(tool.get_ref<const std::string&>()), at, "a tool");
+    if (!tool.is_object()) throw BadChat(at, " must be an object: {\"type\": \"function\", \"function\": {…}}");
+    tool = with_envelope(std::move(tool));
+    const auto f = tool.find("function");
+    if (f == tool.end() || !f->is_object()) continue;
+    const auto p = f->find("parameters");
+    if (p == f->end() || !p->is_string()) continue;
+    const std::string text = p->get<std::string>();
+    if (trim(text).empty())
+      f->erase("parameters");
+    else
+      *p = parse_at(text, at, "parameters");
+    if (f->contains("parameters") && !(*f)["parameters"].is_object())
+      throw BadChat(at, ": parameters given as text must hold a JSON schema");
+  }
+  return tools;
+}
+
+}  // namespace mxt::tokenizer
