@@ -55,7 +55,7 @@ void add_score(CLI::App& app) {
         rows.push_back(std::move(ids));
       } else if (j.is_object() && j.contains("text") && j["text"].is_string()) {
         if (!tok) tok = load_text_side(path).tok;
-        rows.push_back(tok->encode(j["text"].get<std::string>()));
+        rows.push_back(tok->encode_with_prefix(j["text"].get<std::string>()));
       } else {
         fail_input("{}: a row is {{\"ids\":[…]}} or {{\"text\":\"…\"}}", source);
       }

@@ -119,8 +119,10 @@ void OperatorState::check_room(int64_t requests) {
                   static_cast<int>(std::clamp<int64_t>(stats.waiting / 8, 1, 60)));
 }
 
-std::vector<int32_t> OperatorState::encode(const Prompt& p, const std::string& name) const {
-  std::vector<int32_t> ids = p.text ? served.tok->encode(*p.text) : p.ids;
+std::vector<int32_t> OperatorState::encode(const Prompt& p, const std::string& name, bool special) const {
+  std::vector<int32_t> ids = !p.text   ? p.ids
+                             : special ? served.tok->encode_with_prefix(*p.text)
+                                       : served.tok->encode(*p.text);
   if (ids.empty()) refuse(name, "{} must not be empty", name);
   check_length(ids, name);
   return ids;

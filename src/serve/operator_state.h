@@ -42,7 +42,8 @@ struct OperatorState {
 
   int adapter_of(const Fields& f, std::string& name) const;  // ApiError 404 for an unknown model
   void check_room(int64_t requests);                         // ApiError 429 where the queue is full
-  std::vector<int32_t> encode(const Prompt& p, const std::string& name) const;
+  // Ids as given, or a text's; `special`: with what its tokenizer puts before a text (a BOS), as in training.
+  std::vector<int32_t> encode(const Prompt& p, const std::string& name, bool special = true) const;
   // ApiError 400 for more than the context, before anything is made of it n times over.
   void check_length(const std::vector<int32_t>& ids, const std::string& name) const;
 

@@ -1,5 +1,6 @@
 #include "tokenizer/tokenizer.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "base/json.h"
@@ -9,7 +10,6 @@
 
 namespace mxt::tokenizer {
 
-Tokenizer::Tokenizer(std::unique_ptr<const Engine> engine) : engine_(std::move(engine)) {}
 Tokenizer::~Tokenizer() = default;
 
 std::shared_ptr<const Tokenizer> Tokenizer::from_spec(Spec spec) {
@@ -96,17 +96,26 @@ std::vector<int32_t> ids_of(const Engine& engine, const std::vector<std::string>
   return ids;
 }
 
-}  // namespace
-
-std::vector<int32_t> Tokenizer::template_prefix() const {
-  const Spec& spec = engine_->spec();
+std::vector<int32_t> prefix_of(const Engine& engine) {
+  const Spec& spec = engine.spec();
   Around around;
   collect(parse_json(spec.post_processor, spec.source), around);
   const Json config = parse_json(spec.config, spec.source);
-  if (around.before.empty() && bos() >= 0 && spec.post_processor == "null" && config.contains("add_bos_token") &&
+  if (around.before.empty() && engine.bos >= 0 && spec.post_processor == "null" && config.contains("add_bos_token") &&
       config["add_bos_token"] == true)
-    return {bos()};
-  return ids_of(*engine_, around.before);
+    return {engine.bos};
+  return ids_of(engine, around.before);
+}
+
+}  // namespace
+
+Tokenizer::Tokenizer(std::unique_ptr<const Engine> engine) : engine_(std::move(engine)), prefix_(prefix_of(*engine_)) {}
+
+std::vector<int32_t> Tokenizer::encode_with_prefix(std::string_view text) const {
+  std::vector<int32_t> ids = encode(text);
+  if (ids.size() < prefix_.size() || !std::equal(prefix_.begin(), prefix_.end(), ids.begin()))
+    ids.insert(ids.begin(), prefix_.begin(), prefix_.end());
+  return ids;
 }
 
 std::vector<int32_t> Tokenizer::template_suffix() const {

@@ -59,6 +59,10 @@ class Tokenizer {
   // The same ids as encode, the work spread over up to `threads` threads.
   std::vector<int32_t> encode_parallel(std::string_view text, int threads, std::span<const Span> plain = {}) const;
 
+  // A text as a model is trained on it and reads it where no chat template is used: template_prefix() before it, unless
+  // it begins so already. For training rows, evaluation, completions, scores.
+  std::vector<int32_t> encode_with_prefix(std::string_view text) const;
+
   // As Hugging Face's decode: invalid bytes become U+FFFD, unknown ids are left out.
   std::string decode(std::span<const int32_t> ids, bool skip_special = false) const;
   // Raw bytes of one token ("" for an unknown id): for streaming and logprobs; may be a part of a character.
@@ -75,7 +79,7 @@ class Tokenizer {
   int32_t pad() const;
   // What Hugging Face's encode(text) puts before the ids of the text (the post-processor's template): a BOS, mostly
   // nothing.
-  std::vector<int32_t> template_prefix() const;
+  const std::vector<int32_t>& template_prefix() const { return prefix_; }
   // And what it puts after them: BERT's [SEP].
   std::vector<int32_t> template_suffix() const;
   std::string chat_template() const;  // "" where none
@@ -92,6 +96,7 @@ class Tokenizer {
  private:
   explicit Tokenizer(std::unique_ptr<const Engine> engine);
   std::unique_ptr<const Engine> engine_;
+  std::vector<int32_t> prefix_;
 };
 
 }  // namespace mxt::tokenizer

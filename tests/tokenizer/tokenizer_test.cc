@@ -62,6 +62,24 @@ TEST(Tokenizer, OffsetsNameTheBytesOfEachToken) {
   EXPECT_EQ(covered, text.size());
 }
 
+// As transformers' tokenizer(text): the tokens that its post-processor puts before, once.
+TEST(Tokenizer, TextsBeginAsThePostProcessorLetsThem) {
+  const auto make = [](const std::string& post) {
+    return Tokenizer::from_json(
+        R"({"added_tokens":[{"id":2,"content":"<s>","single_word":false,"lstrip":false,"rstrip":false,"normalized":false,"special":true}],
+            "pre_tokenizer":{"type":"ByteLevel","add_prefix_space":false,"use_regex":false},"decoder":{"type":"ByteLevel"},)" +
+            post + R"("model":{"type":"BPE","vocab":{"a":0,"b":1},"merges":[]}})",
+        "prefix");
+  };
+  const auto bos = make(
+      R"("post_processor":{"type":"TemplateProcessing","single":[{"SpecialToken":{"id":"<s>","type_id":0}},{"Sequence":{"id":"A","type_id":0}}],"pair":[],"special_tokens":{"<s>":{"id":"<s>","ids":[2],"tokens":["<s>"]}}},)");
+  EXPECT_EQ(bos->encode("ab"), (std::vector<int32_t>{0, 1}));
+  EXPECT_EQ(bos->encode_with_prefix("ab"), (std::vector<int32_t>{2, 0, 1}));
+  EXPECT_EQ(bos->encode_with_prefix("<s>ab"), (std::vector<int32_t>{2, 0, 1}));
+  EXPECT_EQ(bos->encode_with_prefix(""), (std::vector<int32_t>{2}));
+  EXPECT_EQ(make("")->encode_with_prefix("ab"), (std::vector<int32_t>{0, 1}));
+}
+
 TEST(Tokenizer, InvalidUtf8CountsAsReplacementCharacters) {
   const auto t = small("qwen");
   EXPECT_EQ(t->encode("a\xFF\xE4\xB8z\xF0\x9F\x98"), t->encode("a\xEF\xBF\xBD\xEF\xBF\xBDz\xEF\xBF\xBD"));

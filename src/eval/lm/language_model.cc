@@ -27,7 +27,6 @@ LanguageModel::LanguageModel(ModelChoice choice, const std::atomic<bool>* stop)
   const auto source = formats::WeightSource::open(choice_.path);
   const tokenizer::Tokenizer& tok = *choice_.tokenizer;
   max_length_ = source->config().max_positions;
-  prefix_ = tok.template_prefix();
   stops_ = infer::end_of_turn(tok, choice_.chat.get(), source->config());
   prefix_token_ = tok.bos() >= 0 ? tok.bos() : tok.eos();
   if (prefix_token_ < 0)
@@ -71,10 +70,7 @@ LanguageModel::Loaded& LanguageModel::load(int64_t positions) {
 }
 
 std::vector<int32_t> LanguageModel::encode(const std::string& text) const {
-  std::vector<int32_t> ids = choice_.tokenizer->encode(text);
-  if (prefix_.empty() || text.starts_with(choice_.tokenizer->token(prefix_token_))) return ids;
-  ids.insert(ids.begin(), prefix_.begin(), prefix_.end());
-  return ids;
+  return choice_.tokenizer->encode_with_prefix(text);
 }
 
 // White space at the end of the context belongs to the continuation; both are encoded as one text and cut by the

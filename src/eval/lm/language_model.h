@@ -61,7 +61,7 @@ class LanguageModel {
   ModelChoice choice_;
   const std::atomic<bool>* stop_;
   int64_t max_length_ = 0;
-  std::vector<int32_t> prefix_, stops_;
+  std::vector<int32_t> stops_;
   int32_t prefix_token_ = -1;  // what stands where a context is empty
   mutable std::string identity_;
   std::unique_ptr<Loaded> loaded_;

@@ -134,7 +134,7 @@ void completions(OperatorState& s, const HttpRequest& http, std::shared_ptr<Repl
   const Fields f(body);
   f.only({"prompt", "echo", "best_of", "suffix", "add_special_tokens"}, kCommonNames);
   f.text("user");
-  f.flag("add_special_tokens", true);  // no token is ever added to a prompt
+  const bool special = f.flag("add_special_tokens", true);
   std::string model;
   const int adapter = s.adapter_of(f, model);
   CommonFields common = read_common(s, f, "max_tokens", 16);
@@ -154,7 +154,7 @@ void completions(OperatorState& s, const HttpRequest& http, std::shared_ptr<Repl
   int64_t rows = 0;
   for (const Prompt& p : prompts) {
     infer::Request r = common.request;
-    r.prompt = s.encode(p, "prompt");
+    r.prompt = s.encode(p, "prompt", special);
     rows += static_cast<int64_t>(r.prompt.size()) * common.n;
     if (plan.echo && rows * (plan.logprobs + 1) > kMaxPromptChoices)
       refuse("logprobs",

@@ -13,15 +13,18 @@ std::string tokenize(OperatorState& s, const std::string& text) {
           "chat_template_kwargs", "reasoning_effort"});
   std::string model;
   s.adapter_of(f, model);
-  f.flag("add_special_tokens", true);
+  // A chat template writes a text's beginning itself.
+  const bool special = f.flag("add_special_tokens", f.has("prompt"));
   if (f.has("prompt") == f.has("messages")) refuse("prompt", "either prompt or messages is wanted");
   std::vector<int32_t> ids;
   if (f.has("messages")) {
     ids = render_chat(s, f, true).ids;
+    if (const auto& prefix = s.served.tok->template_prefix(); special)
+      ids.insert(ids.begin(), prefix.begin(), prefix.end());
   } else {
     for (const char* name : {"tools", "add_generation_prompt", "chat_template_kwargs", "reasoning_effort"})
       if (f.has(name)) refuse(name, "{} is for messages, not for a prompt", name);
-    ids = s.served.tok->encode(f.text("prompt"));
+    ids = special ? s.served.tok->encode_with_prefix(f.text("prompt")) : s.served.tok->encode(f.text("prompt"));
   }
   OrderedJson j{{"count", ids.size()}, {"max_model_len", s.served.model->positions()}, {"tokens", ids}};
   if (f.flag("return_token_strs", false)) {
