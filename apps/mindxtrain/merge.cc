@@ -50,6 +50,7 @@ void add_merge(CLI::App& app) {
       log::info("{}: has no tokenizer files, so {} has none either", path, o->out);
     write_file_atomic(folder.path() + kMade, OrderedJson{{"base", o->model}, {"adapter", o->adapter}}.dump(2) + "\n");
     replace_folder(folder.path(), out);
+    log::info("merged in float32, written as {}", name_of(type));
     std::printf("%s\n", o->out.c_str());
   });
 }

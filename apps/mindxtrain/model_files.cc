@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/files.h"
+#include "base/log.h"
 #include "base/text.h"
 #include "base/threads.h"
 #include "data/prepare.h"
@@ -136,7 +137,8 @@ std::string resolve_model(const std::string& name, const std::optional<std::stri
   net::HubSettings hub = hub_settings();
   hub.offline = hub.offline || fetch == Fetch::kNever;
   std::vector<std::string> allow{"*.json", "*.jinja", "merges.txt", "vocab.txt"};
-  if (parts == Parts::kAll) allow.push_back("*.safetensors");
+  // Not every tensor file: repositories hold the same weights in other layouts too (consolidated, original/, adapters).
+  if (parts == Parts::kAll) allow.insert(allow.end(), {"model.safetensors", "model-*-of-*.safetensors"});
   const std::string folder = net::download_snapshot(hub, name, net::RepoType::kModel, revision.value_or("main"), allow);
   if (parts == Parts::kAll && hub.offline && glob_files(folder + "/*.safetensors").empty())
     fail_missing(
@@ -241,7 +243,17 @@ DType parse_dtype(const std::string& name) {
 
 DType compute_type(const std::string& dtype, const std::string& model, const std::string& device) {
   if (!dtype.empty()) return parse_dtype(dtype);
-  return device == "cpu" && formats::is_gguf(model) ? DType::kF32 : DType::kBF16;
+  if (device != "cpu") {
+    log::info("computing in bfloat16 (--dtype float32 for the other)");
+    return DType::kBF16;
+  }
+  const bool gguf = formats::is_gguf(model);
+  const DType held = gguf ? DType::kF32 : formats::WeightSource::open(model)->held_type();
+  // Nothing of float16 is lost in float32; bfloat16 has three bits fewer.
+  const DType type = held == DType::kBF16 ? DType::kBF16 : DType::kF32;
+  log::info("computing in {}, {} (--dtype for another)", type == DType::kF32 ? "float32" : "bfloat16",
+            gguf ? "as programs for GGUF files do" : fmt::format("the checkpoint being {}", name_of(held)));
+  return type;
 }
 
 kernels::Ops& ops_on(const std::string& device) {

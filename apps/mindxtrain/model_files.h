@@ -69,11 +69,12 @@ void set_threads(int asked);
 // "bfloat16" or "float32".
 DType parse_dtype(const std::string& name);
 
-// What using a model computes in: what --dtype says. Else bfloat16; for a GGUF file on the CPU float32, as the programs
-// that such files are made for compute: bfloat16 rounds more than most of its types do.
+// What using a model computes in, said on stderr: what --dtype says. Else on the CPU the type that a folder holds its
+// weights in (float32 for float16 too, of which bfloat16 would lose bits), and float32 for a GGUF file, as the programs
+// that such files are made for compute. On a GPU bfloat16.
 DType compute_type(const std::string& dtype, const std::string& model, const std::string& device);
 inline constexpr const char* kDtypeHelp =
-    "bfloat16 or float32 (default: float32 for a GGUF file on the CPU, else bfloat16)";
+    "bfloat16 or float32 (default: on the CPU the checkpoint's own, float32 for a GGUF file; on a GPU bfloat16)";
 
 // --device: "cpu", or "h100"/"h200" for the GPU of this machine; kMissing where there is none.
 kernels::Ops& ops_on(const std::string& device);

@@ -44,8 +44,8 @@ void add_quantize(CLI::App& app) {
   c->add_option("--text", o->job.text, "held-out text for the report (default: one that is built in)");
   c->add_option("--window", o->job.window, "tokens of context in the report")->check(CLI::Range(2, 1 << 20));
   c->add_option("--dtype", o->dtype,
-                "the report runs both models in bfloat16 or float32 (default: float32 for gguf_* up to a billion "
-                "parameters, so that the KL is the format's and not that of rounded activations; else bfloat16)");
+                "the report runs both models in bfloat16 or float32 (default: the checkpoint's own; float32 for gguf_* "
+                "up to a billion parameters, so that the KL is the format's and not that of rounded activations)");
   c->add_flag("--no-report", o->no_report, "do not run the models");
   c->add_flag("--json", o->json, "machine-readable answer");
   c->add_option("--threads", o->threads, "threads (default: OMP_NUM_THREADS, else all cores)");

@@ -44,7 +44,8 @@ std::string_view rounding_text(formats::InputRounding r) {
 
 OrderedJson compare_models(const QuantizeJob& job, const TextSide& side, const quantize::Written& written) {
   const bool precise = quantize::is_gguf_scheme(job.settings.scheme) && written.parameters <= kParametersInFloat32;
-  const DType type = job.type.value_or(precise ? DType::kF32 : DType::kBF16);
+  const bool held_in_bf16 = formats::WeightSource::open(job.model)->held_type() == DType::kBF16;
+  const DType type = job.type.value_or(precise || !held_in_bf16 ? DType::kF32 : DType::kBF16);
   const std::string text = job.text.empty() ? std::string(kHeldOutText) : read_file(job.text);
   const std::vector<int32_t> ids = side.tok->encode(text);
   if (ids.size() < 2) fail_input("{}: too short to measure a model on", job.text);
