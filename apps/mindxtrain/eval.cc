@@ -3,7 +3,7 @@
 
 #include "base/error.h"
 #include "base/files.h"
-#include "base/json.h"
+#include "base/json_text.h"
 #include "base/text.h"
 #include "eval/evaluate.h"
 #include "eval/exact_match.h"
@@ -27,7 +27,7 @@ struct Options {
 };
 
 // The two small measures that need no task file: perplexity of a text, exact match on a synth task's held-out rows.
-void measure_plain(const Options& o, const TextSide& text) {
+OrderedJson measure_plain(const Options& o, const TextSide& text) {
   const HarnessRequest& h = o.harness;
   infer::Model model(h.model, h.adapter, h.type, 2048, ops_on(h.device), infer::Weights::kForMany);
   OrderedJson out;
@@ -44,8 +44,8 @@ void measure_plain(const Options& o, const TextSide& text) {
     out["exact_match"] = {{"task", o.synth}, {"rows", e.rows}, {"exact", e.exact}, {"share", e.share()}};
   }
   make_folders(h.out);
-  write_file_atomic(h.out + "/results.json", out.dump(2) + "\n");
-  std::printf("%s\n", out.dump(2, ' ', false, OrderedJson::error_handler_t::replace).c_str());
+  write_file_atomic(h.out + "/results.json", json_text(out, 2) + "\n");
+  return out;
 }
 
 // What a recipe says, where the command line does not.
@@ -89,17 +89,23 @@ void run(Options& o) {
   h.model = resolve_model(h.model_name, std::nullopt);
   h.type = compute_type(o.dtype, h.model, h.device);
   const TextSide text = load_text_side(h.model);
-  if (plain) measure_plain(o, text);
+  OrderedJson measured = OrderedJson::object();
+  if (plain) measured = measure_plain(o, text);
+  // One document on stdout, of whatever was measured.
+  if (plain && (h.tasks.empty() || !o.json)) std::printf("%s\n", json_text(measured, 2).c_str());
   if (h.tasks.empty()) return;
   const auto results = run_harness(h, text);
   if (!results) {
     g_exit = static_cast<int>(Exit::kInterrupted);
     return;
   }
-  if (o.json)
-    std::printf("%s\n", results->dump(2, ' ', false, OrderedJson::error_handler_t::replace).c_str());
-  else
+  if (o.json) {
+    OrderedJson all = *results;
+    for (const auto& [key, value] : measured.items()) all[key] = value;
+    std::printf("%s\n", json_text(all, 2).c_str());
+  } else {
     std::printf("%s", eval::results_table(*results).c_str());
+  }
   if (!o.baseline.empty() && !regression_gate(h, *results, o.baseline, o.threshold_pct.value_or(-1))) {
     std::fflush(stdout);
     fail_verify("the regression gate failed: a score fell below {} by more than is allowed", o.baseline);

@@ -12,6 +12,7 @@
 #include <atomic>
 #include <cerrno>
 #include <cstring>
+#include <string_view>
 #include <utility>
 
 #include "base/error.h"
@@ -35,6 +36,12 @@ void sync_folder_of(const std::string& path) {
 }
 
 constexpr size_t kBuffer = 1 << 20;
+
+// What stands in a clone in place of a large file that git-LFS was not asked for.
+void refuse_pointer(const std::string& path, std::string_view bytes) {
+  if (bytes.size() < 1024 && bytes.starts_with("version https://git-lfs.github.com/spec/"))
+    fail_input("{}: is a git-LFS pointer, not the file itself: run `git lfs pull` where it was cloned", path);
+}
 
 }  // namespace
 
@@ -61,6 +68,7 @@ std::string read_file(const std::string& path) {
     out.append(buf, static_cast<size_t>(n));
   }
   close(fd);
+  refuse_pointer(path, out);
   return out;
 }
 
@@ -234,6 +242,12 @@ MappedFile::MappedFile(const std::string& path) : path_(path) {
     }
   }
   close(fd);
+  try {
+    refuse_pointer(path, {static_cast<const char*>(data_), data_ ? size_ : 0});
+  } catch (...) {
+    munmap(std::exchange(data_, nullptr), size_);
+    throw;
+  }
 }
 
 MappedFile::~MappedFile() {

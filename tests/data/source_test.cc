@@ -257,6 +257,30 @@ TEST_F(SourceTest, CsvRowsKeepTheirFirstLineAndHeader) {
   EXPECT_EQ(*rows[1].header, (std::vector<std::string>{"q", "r"}));
 }
 
+TEST_F(SourceTest, AnObjectAroundTheRowsIsOpened) {
+  const auto rows = [&](const std::string& text) {
+    std::string all;
+    for (const Record& r : read(write("w.json", text))) all += r.text + "|";
+    return all;
+  };
+  EXPECT_EQ(rows(R"({"data":[{"a":1},{"b":[2]}]})"), R"({"a":1}|{"b":[2]}|)");
+  EXPECT_EQ(rows("{ \"version\": \"1\", \"rows\" : [ {\"a\":1} ] , \"x\": [{\"y\":\"]}\"}] }\n"), R"({"a":1}|)");
+  EXPECT_EQ(rows(R"({"examples":[]})"), "");
+  // One row, whatever its columns are called.
+  for (const char* one : {R"({"data":[1,2],"text":"x"})", R"({"text":"x","data":[{"a":1}]})",
+                          R"({"messages":[{"role":"user"}]})", R"({"version":"1"})", R"({"data":"x"})", "{}"})
+    EXPECT_EQ(rows(one), std::string(one) + "|");
+  EXPECT_HAS(error_of([&] { rows(R"({"data":[{"a":1})"); }), "the array is not closed");
+  EXPECT_HAS(error_of([&] { rows(R"({"data":[{"a":1}] 7})"); }), "after the rows");
+  EXPECT_HAS(error_of([&] { rows(R"({"data":[{"a":1}]} 7)"); }), "after the end");
+}
+
+TEST_F(SourceTest, AGitLfsPointerIsCalledOne) {
+  EXPECT_HAS(
+      error_of([&] { read(write("p.jsonl", "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 7\n")); }),
+      "git lfs pull");
+}
+
 TEST_F(SourceTest, CsvColumnsWithoutANameAreCalledAsPandasCallsThem) {
   const auto rows = read(write("a.csv", ",q,\n0,x,y\n"));
   EXPECT_EQ(*rows[0].header, (std::vector<std::string>{"Unnamed: 0", "q", "Unnamed: 2"}));

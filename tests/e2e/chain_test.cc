@@ -141,7 +141,7 @@ TEST(Killed, TheNextRunGoesOnAndEndsAlike) {
   EXPECT_EQ(c.digests("often"), want);
 }
 
-// Its weights stand for float32 numbers; a Hugging Face folder is used in bfloat16, as its own programs do.
+// Its weights stand for float32 numbers; a Hugging Face folder is used in the type that it says it is held in.
 TEST(Dtype, AGgufFileIsUsedInFloat32UnlessSaidOtherwise) {
   const Chain c("dtype", "gguf_q8_0", 3);
   ASSERT_EQ(c.run("out").code, 0);
@@ -153,7 +153,17 @@ TEST(Dtype, AGgufFileIsUsedInFloat32UnlessSaidOtherwise) {
     return read_file(c.f / "scores.jsonl");
   };
   EXPECT_EQ(score("out/quantized", ""), score("out/quantized", "float32"));
-  EXPECT_EQ(score("out/checkpoint", ""), score("out/checkpoint", "bfloat16"));
+  const std::string config = c.f / "out/checkpoint/config.json";
+  Json j = read_json_file(config);
+  const char* key = j.contains("dtype") ? "dtype" : "torch_dtype";
+  for (const char* held : {"bfloat16", "float32"}) {
+    j[key] = held;
+    write_file_atomic(config, j.dump());
+    EXPECT_EQ(score("out/checkpoint", ""), score("out/checkpoint", held)) << held;
+  }
+  j[key] = "float16";  // of which bfloat16 would lose bits
+  write_file_atomic(config, j.dump());
+  EXPECT_EQ(score("out/checkpoint", ""), score("out/checkpoint", "float32"));
   for (const char* model : {"out/quantized", "out/checkpoint"})
     EXPECT_NE(score(model, "float32"), score(model, "bfloat16"));
 }

@@ -417,7 +417,12 @@ TEST(Peft, KnowsWhatAConfigSelects) {
   c = config(R"({"r":2,"target_modules":["q_proj"],"exclude_modules":["layers.1.self_attn.q_proj"]})");
   EXPECT_FALSE(c.selects("model.layers.1.self_attn.q_proj"));
   EXPECT_TRUE(c.selects("model.layers.0.self_attn.q_proj"));
-  EXPECT_FALSE(config(R"({"r":2,"exclude_modules":"layers\\.[01]\\..*"})").selects("model.layers.1.mlp.up_proj"));
+  // Given as text it is of the whole name, as PEFT's re.fullmatch has it.
+  EXPECT_FALSE(config(R"({"r":2,"exclude_modules":".*layers\\.[01]\\..*"})").selects("model.layers.1.mlp.up_proj"));
+  EXPECT_TRUE(config(R"({"r":2,"exclude_modules":"layers\\.[01]\\..*"})").selects("model.layers.1.mlp.up_proj"));
+  EXPECT_TRUE(config(R"({"r":2,"exclude_modules":"q_proj"})").selects("model.layers.0.self_attn.q_proj"));
+  EXPECT_TRUE(config(R"({"r":2,"exclude_modules":"model.layers.1"})").selects("model.layers.1.self_attn.q_proj"));
+  EXPECT_FALSE(config(R"({"r":2,"exclude_modules":"lm_head"})").selects("lm_head"));
   EXPECT_TRUE(config(R"({"r":2,"layers_to_transform":0})").selects("h.0.attn.c_attn"));
   EXPECT_TRUE(config(R"({"r":2})").selects("lm_head"));
 }

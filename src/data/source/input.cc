@@ -163,6 +163,8 @@ Input::Input(std::string path, const SourceLimits& limits) : path_(std::move(pat
   if (const auto n = std::filesystem::file_size(path_, ec); !ec) file_bytes_ = n;
   auto plain = std::make_unique<Plain>(std::make_unique<File>(path_));
   const std::string_view head = plain->head();
+  if (head.size() < 1024 && starts_with(head, "version https://git-lfs.github.com/spec/"))
+    fail_input("{}: is a git-LFS pointer, not the file itself; run `git lfs pull` where it was cloned", path_);
   if (starts_with(head, "\x1f\x8b"))
     unpacker_ = std::make_unique<Gzip>(std::move(*plain));
   else if (is_zstd(head))

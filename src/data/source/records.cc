@@ -1,5 +1,7 @@
 #include "data/source/records.h"
 
+#include <algorithm>
+#include <initializer_list>
 #include <unordered_set>
 
 #include "base/error.h"
@@ -50,7 +52,8 @@ class JsonLines : public Reader {
   }
 };
 
-// Finds the ends of values by counting brackets outside strings; whether they are valid is for the parser.
+// Finds the ends of values by counting brackets outside strings; whether they are valid is for the parser. The file is
+// an array of rows, rows one after the other, or an object around such an array: {"version": "1", "data": [{…}, …]}.
 class JsonRows : public Reader {
  public:
   using Reader::Reader;
@@ -60,6 +63,10 @@ class JsonRows : public Reader {
       started_ = true;
       array_ = in_.peek() == '[';
       if (array_) in_.get();
+      if (in_.peek() == '{' && !array_) {
+        begin(out);
+        if (!(array_ = wrapped_ = open_wrapper(&out->text, out->line))) return true;
+      }
       skip_space();
       if (array_ && in_.peek() == ']') return close();
     } else if (array_) {
@@ -90,11 +97,59 @@ class JsonRows : public Reader {
   }
   bool end() {
     skip_space();
+    if (wrapped_) {
+      if (in_.peek() != ',' && in_.peek() != '}')
+        fail_input("{}:{}: expected \",\" or \"}}\" after the rows", *path_, in_.line());
+      std::string rest;
+      take_value(&rest, in_.line(), 1);
+      wrapped_ = false;
+      skip_space();
+    }
     if (in_.peek() != Input::kEnd) fail_input("{}:{}: text after the end of the array", *path_, in_.line());
     return false;
   }
-  void take_value(std::string* out, uint64_t line) {
-    int depth = 0;
+  // Reads the beginning of an object. True where the rows' array stands in it, and its first row or its end is next;
+  // else the whole object is in `out`: a row.
+  bool open_wrapper(std::string* out, uint64_t line) {
+    const auto space = [&] {
+      while (is_space(in_.peek())) out->push_back(static_cast<char>(in_.get()));
+    };
+    do {
+      out->push_back(static_cast<char>(in_.get()));  // '{' or ','
+      space();
+      if (in_.peek() != '"') break;
+      std::string key;
+      in_.get();
+      take_string(&key, line);
+      *out += '"' + key;
+      key.pop_back();
+      space();
+      if (in_.peek() != ':') break;
+      out->push_back(static_cast<char>(in_.get()));
+      space();
+      if (in_.peek() == '[' && one_of(kRowNames, key)) {
+        out->push_back(static_cast<char>(in_.get()));
+        space();
+        if (in_.peek() == '{' || in_.peek() == ']') return out->clear(), true;
+        take_value(out, line, 2);
+        return false;
+      }
+      if (!one_of(kNotes, key) || in_.peek() != '"') break;
+      out->push_back(static_cast<char>(in_.get()));
+      take_string(out, line);
+      space();
+    } while (in_.peek() == ',');
+    take_value(out, line, 1);
+    return false;
+  }
+  static bool one_of(std::initializer_list<std::string_view> names, std::string_view name) {
+    return std::find(names.begin(), names.end(), name) != names.end();
+  }
+  // What such files call their rows, and what may stand before them.
+  static constexpr std::initializer_list<std::string_view> kRowNames = {"data", "rows", "examples", "train"};
+  static constexpr std::initializer_list<std::string_view> kNotes = {"version", "name", "description", "license"};
+
+  void take_value(std::string* out, uint64_t line, int depth = 0) {
     for (;;) {
       const int c = in_.get();
       if (c == Input::kEnd) fail_input("{}:{}: the row is not closed; the file is truncated", *path_, line);
@@ -118,7 +173,7 @@ class JsonRows : public Reader {
       if (c == '\\' && (c = in_.get()) != Input::kEnd) out->push_back(static_cast<char>(c));
     }
   }
-  bool started_ = false, array_ = false, done_ = false;
+  bool started_ = false, array_ = false, wrapped_ = false, done_ = false;
 };
 
 class Csv : public Reader {

@@ -1,9 +1,13 @@
 // What answers are worth: from a document and the model's filtered answers to the values of its metrics.
 #include <algorithm>
 #include <cmath>
+#include <mutex>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "base/error.h"
+#include "base/json_text.h"
+#include "base/log.h"
 #include "eval/python/literal.h"
 #include "eval/task/task.h"
 #include "tokenizer/chat/text/python_regex.h"
@@ -22,6 +26,17 @@ std::vector<double> softmax(const std::vector<double>& x) {
   for (double v : x) sum += out.emplace_back(std::exp(v - top));
   for (double& v : out) v /= sum;
   return out;
+}
+
+// As lm-evaluation-harness scores it, but said, once a task.
+void say_no_gold(const std::string& task, const OrderedJson& gold, size_t choices) {
+  static std::mutex mutex;
+  static std::set<std::string> said;
+  std::lock_guard lock(mutex);
+  if (said.insert(task).second)
+    log::warn(
+        "task {}: a document's right answer ({}) is none of its {} choices, so whatever is chosen counts as wrong",
+        task, json_text(gold).substr(0, 60), choices);
 }
 
 // C(n, k) of the unbiased pass@k estimate: 1 − Π (1 − k / i) for i in (n − c, n].
@@ -67,6 +82,7 @@ DocMetrics Task::score_choices(const OrderedJson& doc, const std::vector<Ordered
     for (const OrderedJson& g : gold) right.push_back(index_of(g));
   else
     right.push_back(index_of(gold));
+  if (std::find(right.begin(), right.end(), -100) != right.end()) say_no_gold(name_, gold, n);
   auto is_right = [&](size_t i) {
     return std::find(right.begin(), right.end(), static_cast<int64_t>(i)) != right.end() ? 1.0 : 0.0;
   };

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/files.h"
+#include "base/log.h"
 #include "formats/family.h"
 #include "formats/peft.h"
 #include "formats/weight_source.h"
@@ -39,6 +40,27 @@ Part part_of(const std::string& name, const std::string& source) {
   if (name.find("lora_embedding_") != std::string::npos)
     fail_missing("{}: \"{}\": LoRA on an embedding is not built in", source, name);
   fail_missing("{}: tensor \"{}\" is no LoRA matrix, and nothing else is built in for adapters", source, name);
+}
+
+// Keys of rank_pattern and alpha_pattern that are no module's: PEFT passes over them, and so do we, but not in silence.
+void say_unmatched(const AdapterConfig& config, const std::vector<Adapter::Module>& modules,
+                   const std::string& source) {
+  const auto said = [&](const std::string& pattern, const std::string& key, auto takes_effect) {
+    if (std::none_of(modules.begin(), modules.end(), takes_effect))
+      log::warn("{}: {} has \"{}\", which matches no module of this adapter: it changes nothing", source, pattern, key);
+  };
+  for (const auto& [key, value] : config.rank_pattern) {
+    AdapterConfig alone;
+    alone.r = value == 1 ? 2 : 1;  // another rank than the key's
+    alone.rank_pattern = {{key, value}};
+    said("rank_pattern", key, [&](const Adapter::Module& m) { return alone.rank(m.name) == value; });
+  }
+  for (const auto& [key, value] : config.alpha_pattern) {
+    AdapterConfig alone;
+    alone.lora_alpha = value + 1;
+    alone.alpha_pattern = {{key, value}};
+    said("alpha_pattern", key, [&](const Adapter::Module& m) { return alone.alpha(m.name) == value; });
+  }
 }
 
 }  // namespace
@@ -90,6 +112,7 @@ Adapter Adapter::open(const std::string& folder) {
     m.scaling = a.config_.scaling(name);
     a.modules_.push_back(std::move(m));
   }
+  say_unmatched(a.config_, a.modules_, config);
   return a;
 }
 

@@ -21,14 +21,8 @@ bool is_plain(std::string_view key) {
   return true;
 }
 
-// PEFT matches a pattern key by re.match("(.*\.)?(KEY)$", module). A plain key is compared as text; a real expression
-// goes to PCRE2 with limits, since the file may come from anyone.
-bool key_matches(const std::string& key, std::string_view module) {
-  if (is_plain(key)) {
-    if (!module.ends_with(key)) return false;
-    return module.size() == key.size() || module[module.size() - key.size() - 1] == '.';
-  }
-  const std::string pattern = "^(?:.*\\.)?(?:" + key + ")$";
+// A real expression goes to PCRE2 with limits, since the file may come from anyone.
+bool matches(const std::string& pattern, const std::string& key, std::string_view module) {
   int code = 0;
   PCRE2_SIZE at = 0;
   const std::unique_ptr<pcre2_code, decltype(&pcre2_code_free)> compiled(
@@ -45,6 +39,18 @@ bool key_matches(const std::string& key, std::string_view module) {
                             data.get(), limits.get());
   if (n < 0 && n != PCRE2_ERROR_NOMATCH) fail_input("adapter_config.json: pattern \"{}\" takes too long to match", key);
   return n >= 0;
+}
+
+// PEFT matches a pattern key by re.match("(.*\.)?(KEY)$", module). A plain key is compared as text.
+bool key_matches(const std::string& key, std::string_view module) {
+  if (!is_plain(key)) return matches("^(?:.*\\.)?(?:" + key + ")$", key, module);
+  if (!module.ends_with(key)) return false;
+  return module.size() == key.size() || module[module.size() - key.size() - 1] == '.';
+}
+
+// And exclude_modules given as text by re.fullmatch: of the whole name.
+bool whole_matches(const std::string& key, std::string_view module) {
+  return is_plain(key) ? module == key : matches("^(?:" + key + ")$", key, module);
 }
 
 // Keys of LoraConfig that change what an adapter computes and are not built in: any value that is not empty is refused.
@@ -127,7 +133,7 @@ bool AdapterConfig::selects(std::string_view module) const {
       return module == t || (module.ends_with(t) && module[module.size() - t.size() - 1] == '.');
     });
   };
-  if (named(exclude_modules, exclude_is_pattern)) return false;
+  if (exclude_is_pattern ? whole_matches(exclude_modules.at(0), module) : named(exclude_modules, false)) return false;
   if (!target_modules.empty() && !named(target_modules, target_is_pattern)) return false;
   // A whole name counts whatever its layer.
   if (layers_to_transform.empty() ||
