@@ -127,8 +127,13 @@ std::string resolve_model(const std::string& name, const std::optional<std::stri
   if (fs::is_directory(name, ec) && !fs::exists(name + "/config.json", ec)) {
     const auto files = glob_files(name + "/*.gguf");
     if (files.size() == 1) return files[0];
+    const auto parts_of_one = glob_files(name + "/*-00001-of-*.gguf");
+    if (parts_of_one.size() == 1 && glob_files(name + "/*-of-*.gguf").size() == files.size()) return parts_of_one[0];
   }
-  if (fs::exists(name, ec)) return name;
+  if (fs::exists(name, ec)) {
+    if (revision) log::warn("{}: is on this machine, so revision \"{}\" of the Hub is not looked at", name, *revision);
+    return name;
+  }
   if (const size_t at = name.find('@'); at != std::string::npos && at + 1 < name.size() && !revision)
     return resolve_model(name.substr(0, at), name.substr(at + 1), fetch, parts);
   const bool a_path = name.starts_with(".") || name.starts_with("/") || name.ends_with(".gguf") ||

@@ -6,7 +6,7 @@
 
 #include "base/error.h"
 #include "base/files.h"
-#include "base/json.h"
+#include "base/json_text.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "base/threads.h"
@@ -122,14 +122,15 @@ void render(const Options& o) {
     }
     OrderedJson answer;
     try {
-      const auto r = side.chat->render(in);
+      // Where text alone is wanted, nothing need be told about what would be trained.
+      const auto r = o.json ? side.chat->render(in) : side.chat->render_prompt(in);
       answer["text"] = r.text;
       answer["assistant"] = OrderedJson::array();
       for (const auto& s : r.assistant) answer["assistant"].push_back({s.begin, s.end});
     } catch (const Error& e) {
       answer["error"] = e.what();
     }
-    out += o.json ? answer.dump(-1, ' ', false, OrderedJson::error_handler_t::replace) + "\n"
+    out += o.json ? json_text(answer) + "\n"
                   : (answer.contains("text") ? answer["text"] : answer["error"]).get<std::string>() + "\n";
   }
   emit(o, out);

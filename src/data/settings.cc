@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "base/hash.h"
+#include "base/log.h"
 #include "config/field.h"
 #include "data/prepare.h"
 #include "data/source/fetch.h"
@@ -21,6 +22,19 @@ template <typename E>
 std::string spelling(E e) {
   const std::string_view s = config::enum_names(e)[static_cast<size_t>(e)];
   return std::string(s.substr(s.starts_with('+')));
+}
+
+// Fields of the source that this one does not look at.
+void say_unused(const config::Data& d) {
+  const auto unused = [&](bool given, const char* field, const char* of) {
+    if (given) log::warn("data.{}: is for {}; source {} does not use it", field, of, spelling(d.source));
+  };
+  unused(d.hf_config && d.source != DataSource::kHf, "hf_config", "source hf");
+  unused(d.hf_revision && d.source != DataSource::kHf, "hf_revision", "source hf");
+  unused(d.gateway != config::Data{}.gateway && d.source != DataSource::kLighthouse, "gateway", "source lighthouse");
+  std::error_code ec;
+  if (d.source == DataSource::kLocal && d.split != "train" && d.path && fs::is_regular_file(*d.path, ec))
+    log::warn("data.split \"{}\": {} is one file, and all of it is read", d.split, *d.path);
 }
 
 // Streams one after another.
@@ -305,6 +319,7 @@ Settings read_settings(const config::Recipe& r, const Access& access, const std:
     if (!access.eval_texts) fail_input("data.filter.decontaminate_eval: there are no eval tasks here");
     s.eval_texts = access.eval_texts();
   }
+  say_unused(d);
   s.models = models_of(r, access);
   s.curation = curation_of(d, s.eval_texts, s.models);
   s.mixture_stop = d.mixture_stop;

@@ -122,8 +122,9 @@ struct GgufTensor {
   std::string name;
   GgmlType type = GgmlType::kF32;
   std::vector<int64_t> dims;  // as in the file: the fastest dimension first (the reverse of a PyTorch shape)
-  uint64_t offset = 0;        // from the start of the file
+  uint64_t offset = 0;        // from the start of its file
   uint64_t bytes = 0;
+  size_t file = 0;  // of Gguf::files()
 
   int64_t columns() const { return dims.empty() ? 1 : dims[0]; }
   int64_t rows() const;                // product of the other dimensions
@@ -134,6 +135,8 @@ struct GgufTensor {
 // lengths past the end of the file, duplicate keys or tensors, nested arrays, unknown value or tensor types, dimensions
 // that overflow or do not fit the block, alignment that is 0 or no power of two, tensors outside the file or
 // overlapping.
+// A file that llama.cpp's gguf-split cut (name-00001-of-00003.gguf, metadata in the first) is opened by its first part,
+// with all others beside it.
 class Gguf {
  public:
   static Gguf open(const std::string& path);
@@ -141,6 +144,7 @@ class Gguf {
   static Gguf parse(std::span<const std::byte> bytes, std::string_view source);
 
   const std::string& path() const { return path_; }
+  std::vector<std::string> files() const;  // one, or all parts
   uint32_t version() const { return version_; }
   uint64_t alignment() const { return alignment_; }
 
@@ -161,10 +165,12 @@ class Gguf {
   std::span<const std::byte> bytes(const GgufTensor&) const;
   // Rows [begin, end) (end < 0: all) to fp32, columns() values each. kMissing for a type without a decoder.
   void dequantize(const GgufTensor&, float* out, int64_t row_begin = 0, int64_t row_end = -1) const;
-  void drop_pages() const { map_.drop_pages(); }
+  void drop_pages() const;
 
  private:
+  void open_parts();
   MappedFile map_;
+  std::vector<std::unique_ptr<Gguf>> parts_;  // the second and later ones of a split file
   std::string path_;
   std::span<const std::byte> data_;
   uint32_t version_ = 0;

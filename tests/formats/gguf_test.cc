@@ -139,6 +139,46 @@ TEST(Gguf, RowRangesAgreeWithTheWhole) {
   EXPECT_EQ(std::memcmp(part.data(), &whole[192], 512), 0);
 }
 
+// As llama.cpp's gguf-split leaves them: metadata in the first part, tensors in all (or in all but the first).
+TEST(Gguf, PartsOfASplitFileAreOneFile) {
+  TempFolder dir;
+  const auto write = [&](int number, int count, const std::vector<std::string>& tensors, int says = -1) {
+    GgufWriter w(dir / fmt::format("m-{:05}-of-{:05}.gguf", number, count));
+    if (number == 1) w.add("general.architecture", GgufValue::text("llama"));
+    w.add("split.no", GgufValue::u32(static_cast<uint32_t>(says < 0 ? number - 1 : says)));
+    w.add("split.count", GgufValue::u32(static_cast<uint32_t>(count)));
+    w.add("split.tensors.count", GgufValue::i32(3));
+    for (const auto& t : tensors) w.declare(t, GgmlType::kF32, {2, 2});
+    const float values[] = {1, 2, 3, static_cast<float>(number)};
+    for (const auto& t : tensors) w.append(t, values, 2);
+    w.commit();
+  };
+  write(1, 3, {});
+  write(2, 3, {"a", "b"});
+  write(3, 3, {"c"});
+  const std::string first = dir / "m-00001-of-00003.gguf";
+  const Gguf g = Gguf::open(first);
+  ASSERT_EQ(g.tensors().size(), 3u);
+  EXPECT_EQ(g.files().size(), 3u);
+  EXPECT_EQ(*g.text("general.architecture"), "llama");
+  for (const auto& [name, last] : {std::pair{"a", 2.f}, {"b", 2.f}, {"c", 3.f}}) {
+    float out[4];
+    g.dequantize(*g.find(name), out);
+    EXPECT_EQ(out[0], 1.f);
+    EXPECT_EQ(out[3], last) << name;
+  }
+  expect_refused([&] { Gguf::open(dir / "m-00002-of-00003.gguf"); }, Exit::kBadInput,
+                 "name the first, …-00001-of-00003");
+  write(3, 3, {"b"});
+  expect_refused([&] { Gguf::open(first); }, Exit::kBadInput, "also in another part");
+  write(3, 3, {});
+  expect_refused([&] { Gguf::open(first); }, Exit::kBadInput, "hold 2 tensors, 3 are named");
+  write(3, 3, {"c"}, 1);
+  expect_refused([&] { Gguf::open(first); }, Exit::kBadInput, "another part");
+  fs::remove(dir / "m-00003-of-00003.gguf");
+  expect_refused([&] { Gguf::open(first); }, Exit::kBadInput, "is not beside it");
+}
+
 TEST(Gguf, TypeWithoutDecoderOpensButDoesNotRead) {
   Raw r;
   r.tensor("t", {256}, 16, 0);

@@ -282,7 +282,50 @@ Gguf Gguf::open(const std::string& path) {
   MappedFile map(path);
   Gguf g = parse(map.bytes(), path);
   g.map_ = std::move(map);
+  g.open_parts();
   return g;
+}
+
+// Keys of gguf-split: split.count on every part, split.no from 0, split.tensors.count of all parts together.
+void Gguf::open_parts() {
+  const int64_t count = integer("split.count").value_or(1);
+  if (count <= 1) return;
+  constexpr int64_t kMostParts = 4096;
+  const std::string mark = fmt::format("-of-{:05}.gguf", count);
+  if (count > kMostParts || !path_.ends_with("-00001" + mark))
+    fail_input("{}: is one of {} parts of a model: name the first, …-00001{}, with all others beside it", path_, count,
+               mark);
+  const std::string stem = path_.substr(0, path_.size() - mark.size() - 6);
+  for (int64_t i = 1; i < count; ++i) {
+    const std::string path = fmt::format("{}-{:05}{}", stem, i + 1, mark);
+    std::error_code ec;
+    if (!fs::exists(path, ec)) fail_input("{}: the part {} is not beside it: fetch it too", path_, path);
+    MappedFile map(path);
+    auto part = std::make_unique<Gguf>(parse(map.bytes(), path));
+    part->map_ = std::move(map);
+    if (part->integer("split.count") != count || part->integer("split.no") != i)
+      fail_input("{}: says of itself that it is another part: it does not belong to {}", path, path_);
+    for (GgufTensor t : part->tensors_) {
+      t.file = static_cast<size_t>(i);
+      if (!tensor_index_.emplace(t.name, tensors_.size()).second)
+        fail_input("{}: tensor \"{}\" is also in another part", path, t.name);
+      tensors_.push_back(std::move(t));
+    }
+    parts_.push_back(std::move(part));
+  }
+  if (const auto all = integer("split.tensors.count"); all && *all != static_cast<int64_t>(tensors_.size()))
+    fail_input("{}: its parts hold {} tensors, {} are named: fetch them again", path_, tensors_.size(), *all);
+}
+
+std::vector<std::string> Gguf::files() const {
+  std::vector<std::string> out{path_};
+  for (const auto& part : parts_) out.push_back(part->path_);
+  return out;
+}
+
+void Gguf::drop_pages() const {
+  map_.drop_pages();
+  for (const auto& part : parts_) part->map_.drop_pages();
 }
 
 Gguf Gguf::parse(std::span<const std::byte> bytes, std::string_view source) {
@@ -311,7 +354,9 @@ const GgufTensor* Gguf::find(std::string_view name) const {
   return it == tensor_index_.end() ? nullptr : &tensors_[it->second];
 }
 
-std::span<const std::byte> Gguf::bytes(const GgufTensor& t) const { return data_.subspan(t.offset, t.bytes); }
+std::span<const std::byte> Gguf::bytes(const GgufTensor& t) const {
+  return (t.file == 0 ? data_ : parts_[t.file - 1]->data_).subspan(t.offset, t.bytes);
+}
 
 std::optional<int64_t> Gguf::integer(std::string_view key) const {
   const GgufValue* v = find_value(key);

@@ -264,7 +264,11 @@ class GgufFile final : public WeightSource {
     return gguf_.bytes(*v.tensor).subspan(static_cast<size_t>(v.first_row + from) * bytes, bytes);
   }
 
-  std::string digest_text() const override { return digest_line(path_); }
+  std::string digest_text() const override {
+    std::string out;
+    for (const std::string& f : gguf_.files()) out += digest_line(f);
+    return out;
+  }
   void drop_pages() const override { gguf_.drop_pages(); }
 
  private:

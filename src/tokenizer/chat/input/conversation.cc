@@ -123,6 +123,7 @@ OrderedJson normalize_messages(OrderedJson messages, std::string_view name) {
 }
 
 OrderedJson normalize_tools(OrderedJson tools, std::string_view name) {
+  if (tools.is_string()) tools = parse_at(std::string(tools.get_ref<const std::string&>()), std::string(name), "tools");
   if (!tools.is_array()) throw BadChat(std::string(name), " must be an array of tools");
   for (size_t i = 0; i < tools.size(); ++i) {
     OrderedJson& tool = tools[i];

@@ -30,7 +30,7 @@ class BadChat : public Error {
 // arguments {}. Arguments stay as given, object or JSON text, but must be one of both. Order and further members stay.
 OrderedJson normalize_messages(OrderedJson messages, std::string_view name = "messages");
 
-// A tool given as JSON text, and parameters given so, are parsed; a tool without its envelope gets it.
+// Tools, one tool and parameters given as JSON text are parsed; a tool without its envelope gets it.
 OrderedJson normalize_tools(OrderedJson tools, std::string_view name = "tools");
 
 // Which turns are trained on, as their own members say: loss, train, training, trainable, train_on_turn, loss_mask,
