@@ -20,27 +20,15 @@
 #include <vector>
 
 #include "base/types.h"
+#include "kernels/delta.h"
+#include "kernels/experts.h"
+#include "kernels/matrix.h"
 
 namespace mxt::device {
 class Accelerator;
 }
 
 namespace mxt::kernels {
-
-struct Mat {
-  void* p = nullptr;
-  int64_t rows = 0, cols = 0, ld = 0;  // ld ≥ cols
-  DType type = DType::kF32;
-};
-struct ConstMat {
-  const void* p = nullptr;
-  int64_t rows = 0, cols = 0, ld = 0;
-  DType type = DType::kF32;
-  ConstMat() = default;
-  ConstMat(const void* p_, int64_t rows_, int64_t cols_, int64_t ld_, DType t)
-      : p(p_), rows(rows_), cols(cols_), ld(ld_), type(t) {}
-  ConstMat(const Mat& m) : p(m.p), rows(m.rows), cols(m.cols), ld(m.ld), type(m.type) {}
-};
 
 // C = alpha · op(A) · op(B) (+ C) (+ bias as a row). op transposes where the flag says; m, n, k are read off C and A.
 // A and B have one type (F32 or BF16), C is F32 or BF16; fp32 accumulation.
@@ -488,6 +476,25 @@ class Ops {
   virtual void gather_rows(const GatherRows&) = 0;
   virtual void scatter_rows(const ScatterRows&) = 0;
   virtual void mean_pool(const MeanPool&) {}  // the host's backends alone: lowering refuses it elsewhere
+  // Experts; a backend without them says so.
+  virtual void route(const Route&) { lacks("route"); }
+  virtual void route_grad(const RouteGrad&) { lacks("route_grad"); }
+  virtual void expert_gather(const ExpertGather&) { lacks("expert_gather"); }
+  virtual void expert_sum(const ExpertSum&) { lacks("expert_sum"); }
+  virtual void expert_dots(const ExpertDots&) { lacks("expert_dots"); }
+  virtual void grouped_gemm(const GroupedGemm&) { lacks("grouped_gemm"); }
+  virtual void route_load(const RouteLoad&) { lacks("route_load"); }
+  virtual void balance_loss(const BalanceLoss&) { lacks("balance_loss"); }
+  // Gated DeltaNet and the gates around it; likewise.
+  virtual void causal_conv(const CausalConv&) { lacks("causal_conv"); }
+  virtual void causal_conv_grad(const CausalConvGrad&) { lacks("causal_conv_grad"); }
+  virtual void gated_delta(const GatedDelta&) { lacks("gated_delta"); }
+  virtual void gated_delta_grad(const GatedDeltaGrad&) { lacks("gated_delta_grad"); }
+  virtual void gated_norm(const GatedNorm&) { lacks("gated_norm"); }
+  virtual void gated_norm_grad(const GatedNormGrad&) { lacks("gated_norm_grad"); }
+  virtual void sigmoid_gate(const SigmoidGate&) { lacks("sigmoid_gate"); }
+  virtual void sigmoid_gate_grad(const SigmoidGateGrad&) { lacks("sigmoid_gate_grad"); }
+  virtual void split_gates(const SplitGates&) { lacks("split_gates"); }
   virtual void adamw(const AdamW&) = 0;
   virtual double squared_norm(const SquaredNorm&) = 0;
   // The same left in the memory of the device, where one has memory of its own: no host waits for it. clip_scale makes
@@ -509,6 +516,9 @@ class Ops {
   virtual void mix_grad(const MixGrad&) {}
   virtual void gate(const Gate&) {}
   virtual void gate_grad(const GateGrad&) {}
+
+ private:
+  [[noreturn]] void lacks(std::string_view call) const;  // kMissing (checks.cc)
 };
 
 // Plain loops, no SIMD, no scratch. Slow; right.

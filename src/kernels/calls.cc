@@ -84,6 +84,23 @@ void make(Ops& o, const ToHost& c) {
   device->synchronize();
   convert(fetched.data(), c.x.type, c.y.p, c.y.type, n);
 }
+void make(Ops& o, const Route& c) { o.route(c); }
+void make(Ops& o, const RouteGrad& c) { o.route_grad(c); }
+void make(Ops& o, const ExpertGather& c) { o.expert_gather(c); }
+void make(Ops& o, const ExpertSum& c) { o.expert_sum(c); }
+void make(Ops& o, const ExpertDots& c) { o.expert_dots(c); }
+void make(Ops& o, const GroupedGemm& c) { o.grouped_gemm(c); }
+void make(Ops& o, const RouteLoad& c) { o.route_load(c); }
+void make(Ops& o, const BalanceLoss& c) { o.balance_loss(c); }
+void make(Ops& o, const CausalConv& c) { o.causal_conv(c); }
+void make(Ops& o, const CausalConvGrad& c) { o.causal_conv_grad(c); }
+void make(Ops& o, const GatedDelta& c) { o.gated_delta(c); }
+void make(Ops& o, const GatedDeltaGrad& c) { o.gated_delta_grad(c); }
+void make(Ops& o, const GatedNorm& c) { o.gated_norm(c); }
+void make(Ops& o, const GatedNormGrad& c) { o.gated_norm_grad(c); }
+void make(Ops& o, const SigmoidGate& c) { o.sigmoid_gate(c); }
+void make(Ops& o, const SigmoidGateGrad& c) { o.sigmoid_gate_grad(c); }
+void make(Ops& o, const SplitGates& c) { o.split_gates(c); }
 
 // One product of [m, k] and [k, n].
 double product(int64_t m, int64_t n, int64_t k) {
@@ -95,6 +112,13 @@ double count(const C&) {
   return 0;
 }
 double count(const Gemm& g) { return product(g.c.rows, g.c.cols, (g.trans_a ? g.a.rows : g.a.cols) + g.tail_a.cols); }
+double count(const GroupedGemm& g) {
+  return g.kind == Grouped::kWeight ? product(g.a.cols, g.b.cols, g.a.rows) : product(g.c.rows, g.c.cols, g.a.cols);
+}
+double count(const GatedDelta& g) { return 3 * product(g.qkv.rows, g.of.value_heads * g.of.value_dim, g.of.key_dim); }
+double count(const GatedDeltaGrad& g) {
+  return 7 * product(g.qkv.rows, g.of.value_heads * g.of.value_dim, g.of.key_dim);
+}
 double count(const HeldLinear& c) { return product(c.z.rows, c.z.cols, c.q.cols); }
 double count(const HeldLinearDw& c) { return product(c.dz.cols, c.q.cols, c.q.rows); }
 double count(const LoraGrad& g) {
@@ -151,7 +175,24 @@ std::string_view name_of(const AnyCall& call) {
                                                 "scatter_rows",
                                                 "mean_pool",
                                                 "round_rows",
-                                                "to_host"};
+                                                "to_host",
+                                                "route",
+                                                "route_grad",
+                                                "expert_gather",
+                                                "expert_sum",
+                                                "expert_dots",
+                                                "grouped_gemm",
+                                                "route_load",
+                                                "balance_loss",
+                                                "causal_conv",
+                                                "causal_conv_grad",
+                                                "gated_delta",
+                                                "gated_delta_grad",
+                                                "gated_norm",
+                                                "gated_norm_grad",
+                                                "sigmoid_gate",
+                                                "sigmoid_gate_grad",
+                                                "split_gates"};
   static_assert(std::size(kNames) == std::variant_size_v<AnyCall>);
   return kNames[call.index()];
 }

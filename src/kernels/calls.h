@@ -25,10 +25,13 @@ struct ToHost {
   Mat y;  // host memory, rows side by side
 };
 
-using AnyCall = std::variant<Gemm, Quantize, HeldLinear, HeldLinearDw, LoraGrad, Embedding, EmbeddingGrad, Norm,
-                             NormGrad, QkRope, QkRopeGrad, Attention, AttentionGrad, CachedAttention, StoreCache, Act,
-                             ActGrad, ActLora, ActLoraGrad, Add, Mix, MixGrad, Gate, GateGrad, BiasGrad, Dropout,
-                             CrossEntropy, LabelGrad, Copy, GatherRows, ScatterRows, MeanPool, RoundRows, ToHost>;
+using AnyCall =
+    std::variant<Gemm, Quantize, HeldLinear, HeldLinearDw, LoraGrad, Embedding, EmbeddingGrad, Norm, NormGrad, QkRope,
+                 QkRopeGrad, Attention, AttentionGrad, CachedAttention, StoreCache, Act, ActGrad, ActLora, ActLoraGrad,
+                 Add, Mix, MixGrad, Gate, GateGrad, BiasGrad, Dropout, CrossEntropy, LabelGrad, Copy, GatherRows,
+                 ScatterRows, MeanPool, RoundRows, ToHost, Route, RouteGrad, ExpertGather, ExpertSum, ExpertDots,
+                 GroupedGemm, RouteLoad, BalanceLoss, CausalConv, CausalConvGrad, GatedDelta, GatedDeltaGrad, GatedNorm,
+                 GatedNormGrad, SigmoidGate, SigmoidGateGrad, SplitGates>;
 
 std::string_view name_of(const AnyCall& call);
 
@@ -392,6 +395,185 @@ template <class V>
 void operands(ToHost& t, V& v) {
   v.mat("x", t.x, Use::kRead);
   v.mat("y", t.y, Use::kWritten);
+}
+
+template <class V>
+void operands(Route& r, V& v) {
+  v.mat("logits", r.logits, Use::kRead);
+  v.mat("weights", r.weights, Use::kWritten);
+  v.mat("probabilities", r.probabilities, Use::kWritten);
+  const int64_t slots = r.weights.rows * r.weights.cols;
+  v.array("expert", r.expert, DType::kI32, slots, Use::kWritten);
+  v.array("row", r.row, DType::kI32, slots, Use::kWritten);
+  v.array("slot", r.slot, DType::kI32, slots, Use::kWritten);
+  v.array("first", r.first, DType::kI32, r.logits.cols + 1, Use::kWritten);
+}
+
+template <class V>
+void operands(RouteGrad& r, V& v) {
+  v.mat("probabilities", r.probabilities, Use::kRead);
+  v.mat("dweights", r.dweights, Use::kRead);
+  v.array("expert", r.expert, DType::kI32, r.dweights.rows * r.dweights.cols, Use::kRead);
+  v.mat("dlogits", r.dlogits, Use::kWritten);
+  v.mat("balance", r.balance, Use::kRead);
+  v.array("runs", r.runs, DType::kI32, r.balance.rows + 1, Use::kRead);
+}
+
+template <class V>
+void operands(ExpertGather& g, V& v) {
+  v.mat("x", g.x, Use::kRead);
+  v.array("slot", g.slot, DType::kI32, g.y.rows, Use::kRead);
+  v.mat("weights", g.weights, Use::kRead);
+  v.mat("y", g.y, Use::kWritten);
+}
+
+template <class V>
+void operands(ExpertSum& s, V& v) {
+  v.mat("x", s.x, Use::kRead);
+  v.array("row", s.row, DType::kI32, s.x.rows, Use::kRead);
+  v.mat("weights", s.weights, Use::kRead);
+  v.mat("add", s.add, Use::kRead);
+  v.mat("y", s.y, Use::kWritten);
+}
+
+template <class V>
+void operands(ExpertDots& d, V& v) {
+  v.mat("dy", d.dy, Use::kRead);
+  v.mat("x", d.x, Use::kRead);
+  v.array("row", d.row, DType::kI32, d.x.rows, Use::kRead);
+  v.mat("dweights", d.dweights, Use::kWritten);
+}
+
+template <class V>
+void operands(GroupedGemm& g, V& v) {
+  v.mat("a", g.a, Use::kRead);
+  v.mat("b", g.b, Use::kRead);
+  v.mat("c", g.c, g.accumulate ? Use::kBoth : Use::kWritten);
+  v.array("first", g.first, DType::kI32, g.experts + 1, Use::kRead);
+  v.adds(g.accumulate);
+}
+
+template <class V>
+void operands(RouteLoad& l, V& v) {
+  v.array("expert", l.expert, DType::kI32, l.probabilities.rows * l.k, Use::kRead);
+  v.mat("probabilities", l.probabilities, Use::kRead);
+  v.array("runs", l.runs, DType::kI32, l.count.rows + 1, Use::kRead);
+  v.mat("count", l.count, l.accumulate ? Use::kBoth : Use::kWritten);
+  v.mat("mass", l.mass, l.accumulate ? Use::kBoth : Use::kWritten);
+}
+
+template <class V>
+void operands(BalanceLoss& b, V& v) {
+  v.mat("count", b.count, Use::kRead);
+  v.mat("mass", b.mass, Use::kRead);
+  v.array("runs", b.runs, DType::kI32, b.count.rows + 1, Use::kRead);
+  v.array("scale", b.scale, DType::kF32, 1, Use::kRead);
+  v.mat("loss", b.loss, Use::kWritten);
+  v.mat("balance", b.balance, Use::kWritten);
+}
+
+// Documents are the batch's, or the requests of a pass over a cache.
+template <class C, class V>
+void carried(C& c, DType type, V& v) {
+  v.array("cu_seqlens", c.cu_seqlens, DType::kI32, 0, Use::kRead);
+  v.array("states", c.carried.states, type, 0, Use::kBoth);
+  v.array("slot", c.carried.slot, DType::kI32, 0, Use::kRead);
+  v.array("context", c.carried.context, DType::kI32, 0, Use::kRead);
+  if (c.carried.on)
+    v.cache(c.documents, c.carried.pages);
+  else
+    v.documents(c.documents, c.longest_document);
+}
+
+template <class V>
+void operands(CausalConv& c, V& v) {
+  v.mat("x", c.x, Use::kRead);
+  v.mat("w", c.w, Use::kRead);
+  v.mat("y", c.y, Use::kWritten);
+  carried(c, c.x.type, v);
+}
+
+template <class V>
+void operands(CausalConvGrad& c, V& v) {
+  v.mat("x", c.x, Use::kRead);
+  v.mat("w", c.w, Use::kRead);
+  v.mat("dy", c.dy, Use::kRead);
+  v.mat("dx", c.dx, Use::kWritten);
+  v.array("dw", c.dw, DType::kF32, c.w.rows * c.w.cols, c.accumulate ? Use::kBoth : Use::kWritten);
+  v.adds(c.accumulate);
+  v.array("cu_seqlens", c.cu_seqlens, DType::kI32, 0, Use::kRead);
+  v.documents(c.documents, c.longest_document);
+}
+
+template <class V>
+void operands(GatedDelta& g, V& v) {
+  v.mat("qkv", g.qkv, Use::kRead);
+  v.mat("ba", g.ba, Use::kRead);
+  v.mat("a_log", g.a_log, Use::kRead);
+  v.mat("dt_bias", g.dt_bias, Use::kRead);
+  v.mat("out", g.out, Use::kWritten);
+  carried(g, DType::kF32, v);
+}
+
+template <class V>
+void operands(GatedDeltaGrad& g, V& v) {
+  v.mat("qkv", g.qkv, Use::kRead);
+  v.mat("ba", g.ba, Use::kRead);
+  v.mat("a_log", g.a_log, Use::kRead);
+  v.mat("dt_bias", g.dt_bias, Use::kRead);
+  v.mat("dout", g.dout, Use::kRead);
+  v.mat("dqkv", g.dqkv, Use::kWritten);
+  v.mat("dba", g.dba, Use::kWritten);
+  v.array("da_log", g.da_log, DType::kF32, g.of.value_heads, g.accumulate ? Use::kBoth : Use::kWritten);
+  v.array("ddt_bias", g.ddt_bias, DType::kF32, g.of.value_heads, g.accumulate ? Use::kBoth : Use::kWritten);
+  v.adds(g.accumulate);
+  v.array("cu_seqlens", g.cu_seqlens, DType::kI32, 0, Use::kRead);
+  v.documents(g.documents, g.longest_document);
+}
+
+template <class V>
+void operands(GatedNorm& g, V& v) {
+  v.mat("x", g.x, Use::kRead);
+  v.mat("gate", g.gate, Use::kRead);
+  v.mat("w", g.w, Use::kRead);
+  v.mat("y", g.y, Use::kWritten);
+  v.array("rstd", g.rstd, DType::kF32, g.x.rows * (g.x.cols / g.w.cols), Use::kWritten);
+}
+
+template <class V>
+void operands(GatedNormGrad& g, V& v) {
+  v.mat("x", g.x, Use::kRead);
+  v.mat("gate", g.gate, Use::kRead);
+  v.mat("w", g.w, Use::kRead);
+  v.mat("dy", g.dy, Use::kRead);
+  v.array("rstd", g.rstd, DType::kF32, g.x.rows * (g.x.cols / g.w.cols), Use::kRead);
+  v.mat("dx", g.dx, Use::kWritten);
+  v.mat("dgate", g.dgate, Use::kWritten);
+  v.array("dw", g.dw, DType::kF32, g.w.cols, g.accumulate ? Use::kBoth : Use::kWritten);
+  v.adds(g.accumulate);
+}
+
+template <class V>
+void operands(SigmoidGate& g, V& v) {
+  v.mat("x", g.x, Use::kRead);
+  v.mat("gate", g.gate, Use::kRead);
+  v.mat("y", g.y, Use::kWritten);
+}
+
+template <class V>
+void operands(SigmoidGateGrad& g, V& v) {
+  v.mat("x", g.x, Use::kRead);
+  v.mat("gate", g.gate, Use::kRead);
+  v.mat("dy", g.dy, Use::kRead);
+  v.mat("dx", g.dx, Use::kWritten);
+  v.mat("dgate", g.dgate, Use::kWritten);
+}
+
+template <class V>
+void operands(SplitGates& s, V& v) {
+  v.mat("all", s.all, s.merge ? Use::kWritten : Use::kRead);
+  v.mat("plain", s.plain, s.merge ? Use::kRead : Use::kWritten);
+  v.mat("gate", s.gate, s.merge ? Use::kRead : Use::kWritten);
 }
 
 }  // namespace mxt::kernels

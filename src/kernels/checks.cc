@@ -51,6 +51,10 @@ void attention(const A& a) {
 
 }  // namespace
 
+void Ops::lacks(std::string_view call) const {
+  fail_missing("{} has no kernel for {}: use the CPU (hardware: {{name: cpu}})", name(), call);
+}
+
 void check(const Gemm& g) {
   if (g.a.type == DType::kF8E4M3) {
     MXT_ASSERT(g.trans_b && !g.trans_a && g.alpha == 1.0f && g.a.cols % 16 == 0 && g.c.cols % 16 == 0);
@@ -258,6 +262,122 @@ void check(const ScatterRows& s) {
 void check(const MeanPool& m) {
   matrix(m.x), matrix(m.y);
   MXT_ASSERT(m.y.cols == m.x.cols && m.y.type == DType::kF32 && (m.cu_seqlens || m.y.rows == 0));
+}
+
+void check(const Route& r) {
+  matrix(r.logits), matrix(r.weights);
+  const int64_t tokens = r.logits.rows;
+  shape(r.probabilities, tokens, r.logits.cols);
+  MXT_ASSERT(r.weights.rows == tokens && r.weights.cols > 0 && r.weights.cols <= r.logits.cols);
+  MXT_ASSERT(r.first && (tokens == 0 || (r.expert && r.row && r.slot)));
+}
+void check(const RouteGrad& r) {
+  matrix(r.probabilities);
+  shape(r.dlogits, r.probabilities.rows, r.probabilities.cols);
+  if (r.dweights.p) MXT_ASSERT(r.dweights.rows == r.dlogits.rows && r.expert);
+  MXT_ASSERT(r.balance.p || r.balance.rows == 0);
+  if (r.balance.p) {
+    shape(r.balance, r.balance.rows, r.dlogits.cols);
+    MXT_ASSERT(r.runs || r.balance.rows == 0);
+  }
+}
+void check(const ExpertGather& g) {
+  matrix(g.x);
+  shape(g.y, g.x.rows * g.k, g.x.cols);
+  MXT_ASSERT(g.k > 0 && g.y.type == g.x.type && (g.slot || g.x.rows == 0));
+  if (g.weights.p) shape(g.weights, g.x.rows, g.k);
+}
+void check(const ExpertSum& s) {
+  matrix(s.y);
+  shape(s.x, s.y.rows * s.k, s.y.cols);
+  MXT_ASSERT(s.k > 0 && s.x.type == s.y.type && (s.row || s.y.rows == 0));
+  if (s.weights.p) shape(s.weights, s.y.rows, s.k);
+  if (s.add.p) like(s.add, s.y);
+}
+void check(const ExpertDots& d) {
+  matrix(d.dy), matrix(d.dweights);
+  shape(d.x, d.dy.rows * d.dweights.cols, d.dy.cols);
+  MXT_ASSERT(d.dweights.rows == d.dy.rows && d.x.type == d.dy.type && (d.row || d.dy.rows == 0));
+}
+void check(const GroupedGemm& g) {
+  MXT_ASSERT(g.experts > 0 && g.first);
+  matrix(g.a), matrix(g.b), matrix(g.c);
+  MXT_ASSERT(g.a.type == g.b.type);
+  switch (g.kind) {
+    case Grouped::kForward:
+      MXT_ASSERT(g.a.rows == g.c.rows && g.b.cols == g.a.cols && g.b.rows == g.experts * g.c.cols);
+      break;
+    case Grouped::kInput:
+      MXT_ASSERT(g.a.rows == g.c.rows && g.b.cols == g.c.cols && g.b.rows == g.experts * g.a.cols);
+      break;
+    case Grouped::kWeight:
+      MXT_ASSERT(g.a.rows == g.b.rows && g.c.cols == g.b.cols && g.c.rows == g.experts * g.a.cols);
+  }
+}
+void check(const RouteLoad& l) {
+  matrix(l.probabilities);
+  shape(l.count, l.count.rows, l.probabilities.cols);
+  shape(l.mass, l.count.rows, l.probabilities.cols);
+  MXT_ASSERT(l.k > 0 && ((l.expert && l.runs) || l.count.rows == 0));
+}
+void check(const BalanceLoss& b) {
+  matrix(b.count);
+  like(b.mass, b.count);
+  shape(b.balance, b.count.rows, b.count.cols), shape(b.loss, b.count.rows, 1);
+  MXT_ASSERT(b.layers > 0 && (b.count.rows == 0 || (b.runs && b.scale)));
+}
+
+void check(const CausalConv& c) {
+  matrix(c.x), like(c.y, c.x), matrix(c.w);
+  MXT_ASSERT(c.w.rows == c.x.cols && c.w.cols > 0 && c.w.cols <= 64 && (c.cu_seqlens || c.x.rows == 0));
+  MXT_ASSERT(!c.carried.on || (c.carried.slot && c.carried.context));
+}
+void check(const CausalConvGrad& c) {
+  matrix(c.x), like(c.dy, c.x), matrix(c.w);
+  if (c.dx.p) like(c.dx, c.x);
+  MXT_ASSERT(c.w.rows == c.x.cols && c.w.cols > 0 && c.w.cols <= 64 && (c.cu_seqlens || c.x.rows == 0));
+}
+namespace {
+template <typename G>
+void delta(const G& g, const ConstMat& out) {
+  const DeltaShape& s = g.of;
+  MXT_ASSERT(s.key_heads > 0 && s.value_heads > 0 && s.value_heads % s.key_heads == 0 && s.key_dim > 0);
+  matrix(g.qkv);
+  MXT_ASSERT(g.qkv.cols == s.width());
+  shape(g.ba, g.qkv.rows, 2 * s.value_heads);
+  shape(g.a_log, 1, s.value_heads), shape(g.dt_bias, 1, s.value_heads);
+  shape(out, g.qkv.rows, s.value_heads * s.value_dim);
+  MXT_ASSERT(g.cu_seqlens || g.qkv.rows == 0);
+}
+}  // namespace
+void check(const GatedDelta& g) {
+  delta(g, g.out);
+  MXT_ASSERT(!g.carried.on || (g.carried.slot && g.carried.context));
+}
+void check(const GatedDeltaGrad& g) {
+  delta(g, g.dout);
+  like(g.dqkv, g.qkv), like(g.dba, g.ba);
+}
+void check(const GatedNorm& g) {
+  matrix(g.x), like(g.gate, g.x), like(g.y, g.x), matrix(g.w);
+  MXT_ASSERT(g.w.rows == 1 && g.w.cols > 0 && g.x.cols % g.w.cols == 0);
+}
+void check(const GatedNormGrad& g) {
+  matrix(g.x), like(g.gate, g.x), like(g.dy, g.x), like(g.dx, g.x), like(g.dgate, g.x), matrix(g.w);
+  MXT_ASSERT(g.w.rows == 1 && g.w.cols > 0 && g.x.cols % g.w.cols == 0 && (g.rstd || g.x.rows == 0));
+}
+void check(const SigmoidGate& g) {
+  matrix(g.x), like(g.y, g.x), matrix(g.gate);
+  MXT_ASSERT(g.gate.rows == g.x.rows && (g.gate.cols == 1 || g.gate.cols == g.x.cols));
+}
+void check(const SigmoidGateGrad& g) {
+  matrix(g.x), like(g.dy, g.x), like(g.dx, g.x), matrix(g.gate), like(g.dgate, g.gate);
+  MXT_ASSERT(g.gate.rows == g.x.rows && (g.gate.cols == 1 || g.gate.cols == g.x.cols));
+}
+void check(const SplitGates& s) {
+  matrix(s.all), matrix(s.plain), matrix(s.gate);
+  MXT_ASSERT(s.dim > 0 && s.gate.cols % s.dim == 0 && s.plain.cols >= s.gate.cols);
+  MXT_ASSERT(s.all.cols == s.plain.cols + s.gate.cols && s.plain.rows == s.all.rows && s.gate.rows == s.all.rows);
 }
 
 void check(const AdamW& a) {

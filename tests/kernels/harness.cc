@@ -34,6 +34,11 @@ double get(const uint8_t* p, DType type, int64_t i) {
     std::memcpy(&v, p, sizeof(v));
     return v;
   }
+  if (type == DType::kI32) {
+    int32_t v;
+    std::memcpy(&v, p, sizeof(v));
+    return static_cast<double>(v);
+  }
   uint16_t v;
   std::memcpy(&v, p, sizeof(v));
   return static_cast<double>(bf16_to_float(v));
@@ -124,6 +129,9 @@ const int32_t* Trial::ints(const std::vector<int32_t>& v) {
   b_.memory->to_device(p, v.data(), v.size() * sizeof(int32_t));
   others_.push_back(p);
   return static_cast<const int32_t*>(p);
+}
+int32_t* Trial::output_ints(const std::string& name, int64_t n) {
+  return static_cast<int32_t*>(make(name, 1, n, n, DType::kI32, {}).p);
 }
 void Trial::record(const std::string& name, double value) { recorded_.push_back({name, DType::kF64, {value}, {}}); }
 void Trial::scratch(size_t bytes) {

@@ -68,6 +68,7 @@ class Trial {
   float* inout_floats(const std::string& name, int64_t n, uint64_t seed, double scale = 1, double center = 0);
   const void* param(int64_t n, DType type, uint64_t seed, double scale = 1, double center = 0);
   const int32_t* ints(const std::vector<int32_t>& values);
+  int32_t* output_ints(const std::string& name, int64_t n);
   // A buffer whose whole content is an output: dense caches.
   void* inout_bytes(const std::string& name, int64_t n, DType type, uint64_t seed);
   // Any other result.

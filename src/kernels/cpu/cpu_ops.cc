@@ -1,5 +1,7 @@
 #include "kernels/checks.h"
 #include "kernels/cpu/attention.h"
+#include "kernels/cpu/delta.h"
+#include "kernels/cpu/experts.h"
 #include "kernels/cpu/gemm.h"
 #include "kernels/cpu/pointwise.h"
 #include "kernels/memory.h"
@@ -55,6 +57,23 @@ class CpuOps final : public Ops, public OwnMemory {
   void gather_rows(const GatherRows& c) override { check(c), cpu::gather_rows(c); }
   void scatter_rows(const ScatterRows& c) override { check(c), cpu::scatter_rows(c); }
   void mean_pool(const MeanPool& c) override { check(c), cpu::mean_pool(c); }
+  void route(const Route& c) override { check(c), cpu::route(c); }
+  void route_grad(const RouteGrad& c) override { check(c), cpu::route_grad(c); }
+  void expert_gather(const ExpertGather& c) override { check(c), cpu::expert_gather(c); }
+  void expert_sum(const ExpertSum& c) override { check(c), cpu::expert_sum(c); }
+  void expert_dots(const ExpertDots& c) override { check(c), cpu::expert_dots(c); }
+  void grouped_gemm(const GroupedGemm& c) override { check(c), cpu::grouped_gemm(c); }
+  void route_load(const RouteLoad& c) override { check(c), cpu::route_load(c); }
+  void balance_loss(const BalanceLoss& c) override { check(c), cpu::balance_loss(c); }
+  void causal_conv(const CausalConv& c) override { check(c), cpu::causal_conv(c); }
+  void causal_conv_grad(const CausalConvGrad& c) override { check(c), cpu::causal_conv_grad(c); }
+  void gated_delta(const GatedDelta& c) override { check(c), cpu::gated_delta(c); }
+  void gated_delta_grad(const GatedDeltaGrad& c) override { check(c), cpu::gated_delta_grad(c); }
+  void gated_norm(const GatedNorm& c) override { check(c), cpu::gated_norm(c); }
+  void gated_norm_grad(const GatedNormGrad& c) override { check(c), cpu::gated_norm_grad(c); }
+  void sigmoid_gate(const SigmoidGate& c) override { check(c), cpu::sigmoid_gate(c); }
+  void sigmoid_gate_grad(const SigmoidGateGrad& c) override { check(c), cpu::sigmoid_gate_grad(c); }
+  void split_gates(const SplitGates& c) override { check(c), cpu::split_gates(c); }
   void adamw(const AdamW& c) override { check(c), cpu::adamw(c); }
   double squared_norm(const SquaredNorm& c) override { return check(c), cpu::squared_norm(c); }
 
@@ -64,6 +83,8 @@ class CpuOps final : public Ops, public OwnMemory {
   size_t own_memory(const Gemm& c) const override { return cpu::gemm_memory(c); }
   size_t own_memory(const Attention& c) const override { return cpu::attention_memory(c); }
   size_t own_memory(const AttentionGrad& c) const override { return cpu::attention_grad_memory(c); }
+  size_t own_memory(const GroupedGemm& c) const override { return cpu::grouped_gemm_memory(c); }
+  size_t own_memory(const GatedDeltaGrad& c) const override { return cpu::gated_delta_grad_memory(c); }
   void set_scratch(void* memory, size_t bytes) override { scratch_ = {memory, bytes}; }
 
  private:

@@ -40,6 +40,23 @@ class ReferenceOps final : public Ops {
   void gather_rows(const GatherRows& c) override { check(c), reference::gather_rows(c); }
   void scatter_rows(const ScatterRows& c) override { check(c), reference::scatter_rows(c); }
   void mean_pool(const MeanPool& c) override { check(c), reference::mean_pool(c); }
+  void route(const Route& c) override { check(c), reference::route(c); }
+  void route_grad(const RouteGrad& c) override { check(c), reference::route_grad(c); }
+  void expert_gather(const ExpertGather& c) override { check(c), reference::expert_gather(c); }
+  void expert_sum(const ExpertSum& c) override { check(c), reference::expert_sum(c); }
+  void expert_dots(const ExpertDots& c) override { check(c), reference::expert_dots(c); }
+  void grouped_gemm(const GroupedGemm& c) override { check(c), reference::grouped_gemm(c); }
+  void route_load(const RouteLoad& c) override { check(c), reference::route_load(c); }
+  void balance_loss(const BalanceLoss& c) override { check(c), reference::balance_loss(c); }
+  void causal_conv(const CausalConv& c) override { check(c), reference::causal_conv(c); }
+  void causal_conv_grad(const CausalConvGrad& c) override { check(c), reference::causal_conv_grad(c); }
+  void gated_delta(const GatedDelta& c) override { check(c), reference::gated_delta(c); }
+  void gated_delta_grad(const GatedDeltaGrad& c) override { check(c), reference::gated_delta_grad(c); }
+  void gated_norm(const GatedNorm& c) override { check(c), reference::gated_norm(c); }
+  void gated_norm_grad(const GatedNormGrad& c) override { check(c), reference::gated_norm_grad(c); }
+  void sigmoid_gate(const SigmoidGate& c) override { check(c), reference::sigmoid_gate(c); }
+  void sigmoid_gate_grad(const SigmoidGateGrad& c) override { check(c), reference::sigmoid_gate_grad(c); }
+  void split_gates(const SplitGates& c) override { check(c), reference::split_gates(c); }
   void adamw(const AdamW& c) override { check(c), reference::adamw(c); }
   double squared_norm(const SquaredNorm& c) override { return check(c), reference::squared_norm(c); }
 
