@@ -54,7 +54,7 @@ int64_t differentiate(Graph& g) {
     if (b.needs(r.value)) b.set_grad(r.value, r.seed);
   for (size_t i = g.ops.size(); i-- > 0;) {
     const Op& op = g.ops[i];
-    bool wanted = std::holds_alternative<HeadOp>(op.attrs);
+    bool wanted = std::holds_alternative<HeadOp>(op.attrs) || std::holds_alternative<BalanceLossOp>(op.attrs);
     for (ValueId v : op.out) wanted = wanted || b.grad(v) != kNone;
     if (wanted) derive(b, i);
   }

@@ -13,12 +13,13 @@ enum class Dim : uint8_t {
   kTokens,     // of the batch
   kRouted,     // rows that a router sends to experts: tokens times experts a token
   kSequences,  // documents of the batch
+  kBatchRows,  // rows of the batch, which documents are packed into
   kPatches,    // of pictures
   kTargets,    // tokens that have a target
   kLogitRows,  // rows whose logits are wanted
   kChunk,      // rows that a loop works on at once
 };
-inline constexpr size_t kDims = 8;
+inline constexpr size_t kDims = 9;
 std::string_view name_of(Dim d);
 
 // factor rows for each of dim.

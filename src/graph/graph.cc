@@ -72,7 +72,7 @@ double products_of(const Graph& g, const PassSize& size) {
 }
 
 std::string_view name_of(Dim d) {
-  static constexpr std::string_view kNames[] = {"",        "tokens",  "routed",     "sequences",
+  static constexpr std::string_view kNames[] = {"",        "tokens",  "routed",     "sequences", "batch_rows",
                                                 "patches", "targets", "logit_rows", "chunk"};
   static_assert(std::size(kNames) == kDims);
   return kNames[static_cast<size_t>(d)];

@@ -21,7 +21,14 @@ using ValueId = int32_t;
 using ParamId = int32_t;
 inline constexpr int32_t kNone = -1;
 
-enum class ParamKind : uint8_t { kMatrix, kEmbedding, kNormWeight, kBias };
+enum class ParamKind : uint8_t {
+  kMatrix,
+  kEmbedding,
+  kNormWeight,
+  kBias,
+  kDecay,  // a vector of rates (A_log), which weight decay reaches
+  kConv,   // depthwise: [channels, width], stored [channels, 1, width]
+};
 
 // Where rows [row, row+rows) of a parameter live in a checkpoint. `transposed`: stored [cols, rows] there (GPT-2's
 // Conv1D).
@@ -44,8 +51,10 @@ struct Param {
   bool adapter = false;      // made by the LoRA pass, not part of the base model
   Held held = Held::kPlain;  // passes/quantize.cc
   Held back = Held::kPlain;  // of a head: its columns are kept so besides, with a scale each, for its input's gradient
-  int64_t joined = 0;  // ranks of the adapters whose scaled B stands right of the matrix and whose A stands below it
-  float init_std = 0;  // random initialisation: normal(0, std); 0 with kMatrix means zeros
+  int64_t joined = 0;   // ranks of the adapters whose scaled B stands right of the matrix and whose A stands below it
+  int64_t experts = 0;  // matrices of so many experts, one below the other; 0: one matrix
+  float init_mean = 0;  // of a bias
+  float init_std = 0;   // random initialisation: normal(0, std); 0 with kMatrix means zeros
   float init_low = 0, init_high = 0;  // where high is above: uniform between them instead
   std::vector<float> init_values;     // of a vector: exactly these instead
   float offset = 0;                   // held is what the checkpoint has plus this: 1 for norms that multiply by 1 + w
@@ -228,6 +237,101 @@ struct HeldLinearOp {
 struct HeldLinearDwOp {
   static const OpInfo info;
 };
+// Mixture of experts (kernels/experts.h says what each computes). Values of the choice are I32.
+struct RouteOp {
+  static const OpInfo info;
+  int64_t k = 0;
+  bool renormalize = false;
+};  // in: logits → out: weights, probabilities, expert, row, slot, first
+struct RouteGradOp {
+  static const OpInfo info;
+  RouteOp of;
+  bool weights = false, balance = false;
+};  // in: probabilities, expert[, dweights][, balance] → out: dlogits
+struct ExpertGatherOp {
+  static const OpInfo info;
+  bool weighted = false;
+};  // in: x, slot, row[, weights] → out: routed rows
+struct ExpertSumOp {
+  static const OpInfo info;
+  bool weighted = false, add = false;
+};  // in: routed rows, row, slot[, weights][, add] → out: y (in place of add)
+struct ExpertDotsOp {
+  static const OpInfo info;
+};  // in: dy, routed rows, row → out: dweights
+struct ExpertLinearOp {
+  static const OpInfo info;
+  int64_t experts = 0;
+};  // in: x, w, first → out: y; w: the experts' matrices one below the other
+struct ExpertLinearDxOp {
+  static const OpInfo info;
+  int64_t experts = 0;
+};  // in: dy, w, first → out: dx
+struct ExpertLinearDwOp {
+  static const OpInfo info;
+  int64_t experts = 0;
+};  // in: dy, x, first; param
+// An adapter of a block of each expert's rows: y[:, col..] += scale·z[:, z_col..]·B_eᵀ, B: [experts·cols, rank].
+struct ExpertLoraAddOp {
+  static const OpInfo info;
+  int64_t experts = 0;
+  std::vector<LoraBlock> blocks;
+};  // in: y, z, first, B… → out: y (in place)
+struct ExpertLoraDzOp {
+  static const OpInfo info;
+  int64_t experts = 0;
+  std::vector<LoraBlock> blocks;
+};  // in: dy, first, B… → out: dz
+struct ExpertLoraDbOp {
+  static const OpInfo info;
+  int64_t experts = 0;
+  LoraBlock block;
+};  // in: dy, z, first; param
+// The load-balancing loss of each row of the batch over all layers: a root beside the head.
+struct BalanceLossOp {
+  static const OpInfo info;
+  int64_t layers = 0, k = 0;
+  float coefficient = 0;
+};  // in: (probabilities, expert) of each layer → out: loss, balance, count, mass
+// Gated DeltaNet and the gates around it (kernels/delta.h).
+struct CausalConvOp {
+  static const OpInfo info;
+  int layer = 0;
+};  // in: x, w → out: y
+struct CausalConvGradOp {
+  static const OpInfo info;
+};  // in: x, w, dy → out: dx; param w
+struct GatedDeltaOp {
+  static const OpInfo info;
+  int64_t key_heads = 0, value_heads = 0, key_dim = 0, value_dim = 0;
+  int layer = 0;
+};  // in: qkv, ba, a_log, dt_bias → out: o
+struct GatedDeltaGradOp {
+  static const OpInfo info;
+  GatedDeltaOp of;
+  ParamId a_log = kNone, dt_bias = kNone;
+};  // in: qkv, ba, a_log, dt_bias, do → out: dqkv, dba
+struct GatedNormOp {
+  static const OpInfo info;
+  float eps = 1e-6f;
+};  // in: x, gate, w → out: y, rstd
+struct GatedNormGradOp {
+  static const OpInfo info;
+};  // in: x, gate, w, rstd, dy → out: dx, dgate; param w
+struct SigmoidGateOp {
+  static const OpInfo info;
+};  // in: x, gate → out: y
+struct SigmoidGateGradOp {
+  static const OpInfo info;
+};  // in: x, gate, dy → out: dx, dgate
+struct SplitGatesOp {
+  static const OpInfo info;
+  int64_t dim = 0;
+};  // in: all → out: plain, gate
+struct MergeGatesOp {
+  static const OpInfo info;
+  int64_t dim = 0;
+};  // in: plain, gate → out: all
 struct AddOp {
   static const OpInfo info;
 };  // in: a, b → out: y
@@ -297,11 +401,15 @@ struct MeanPoolOp {
   static const OpInfo info;
 };  // in: h; result goes to the batch's buffer
 
-using Attrs = std::variant<EmbeddingOp, EmbeddingGradOp, LinearOp, LinearDxOp, LinearDwOp, BiasGradOp, LoraAddOp,
-                           LoraDzOp, LoraDbOp, LoraJoinOp, NormOp, NormGradOp, QkRopeOp, QkRopeGradOp, AttentionOp,
-                           AttentionGradOp, ActOp, ActGradOp, AddOp, DropoutOp, HeadOp, TokenLogProbOp,
-                           TokenLogProbGradOp, LogitsOp, RoundOp, QuantizeOp, HeldLinearOp, HeldLinearDwOp, MeanPoolOp,
-                           ScaleOp, QkvNormOp, QkvNormGradOp, MixOp, MixGradOp, GateOp, GateGradOp>;
+using Attrs =
+    std::variant<EmbeddingOp, EmbeddingGradOp, LinearOp, LinearDxOp, LinearDwOp, BiasGradOp, LoraAddOp, LoraDzOp,
+                 LoraDbOp, LoraJoinOp, NormOp, NormGradOp, QkRopeOp, QkRopeGradOp, AttentionOp, AttentionGradOp, ActOp,
+                 ActGradOp, AddOp, DropoutOp, HeadOp, TokenLogProbOp, TokenLogProbGradOp, LogitsOp, RoundOp, QuantizeOp,
+                 HeldLinearOp, HeldLinearDwOp, MeanPoolOp, ScaleOp, QkvNormOp, QkvNormGradOp, MixOp, MixGradOp, GateOp,
+                 GateGradOp, RouteOp, RouteGradOp, ExpertGatherOp, ExpertSumOp, ExpertDotsOp, ExpertLinearOp,
+                 ExpertLinearDxOp, ExpertLinearDwOp, ExpertLoraAddOp, ExpertLoraDzOp, ExpertLoraDbOp, BalanceLossOp,
+                 CausalConvOp, CausalConvGradOp, GatedDeltaOp, GatedDeltaGradOp, GatedNormOp, GatedNormGradOp,
+                 SigmoidGateOp, SigmoidGateGradOp, SplitGatesOp, MergeGatesOp>;
 
 struct Op {
   Attrs attrs;

@@ -22,6 +22,28 @@ ValueId mix(Graph& g, ValueId x, ValueId z, const MixOp& attrs, ValueId b, Value
 ValueId gate(Graph& g, ValueId x, ValueId s, ValueId w, ValueId u, const GateOp& attrs, ValueId lambda = kNone);
 ValueId dropout(Graph& g, ValueId x, float p);
 ValueId lora_add(Graph& g, ValueId y, ValueId z, const std::vector<ValueId>& bs, const std::vector<LoraBlock>& blocks);
+// Mixture of experts. What a router decided; k·kTokens routed rows follow it.
+struct Routing {
+  ValueId weights = kNone, probabilities = kNone, expert = kNone, row = kNone, slot = kNone, first = kNone;
+  int64_t experts = 0, k = 0;
+};
+Routing route(Graph& g, ValueId logits, int64_t k, bool renormalize);
+ValueId expert_gather(Graph& g, ValueId x, const Routing& r);
+ValueId expert_linear(Graph& g, ValueId x, ValueId w, ValueId first, int64_t experts);
+ValueId expert_sum(Graph& g, ValueId x, const Routing& r);  // weighted
+ValueId expert_lora_add(Graph& g, ValueId y, ValueId z, ValueId first, int64_t experts, const std::vector<ValueId>& bs,
+                        const std::vector<LoraBlock>& blocks);
+// A root beside the head: call it before head(). Coefficient 0: only what it measures is wanted.
+void balance_loss(Graph& g, const std::vector<Routing>& layers, float coefficient);
+// Gated DeltaNet.
+ValueId causal_conv(Graph& g, ValueId x, ValueId w, int layer);
+ValueId gated_delta(Graph& g, ValueId qkv, ValueId ba, ValueId a_log, ValueId dt_bias, const GatedDeltaOp& attrs);
+ValueId gated_norm(Graph& g, ValueId x, ValueId gate, ValueId w, float eps);
+ValueId sigmoid_gate(Graph& g, ValueId x, ValueId gate);
+struct Split {
+  ValueId plain, gate;
+};
+Split split_gates(Graph& g, ValueId all, int64_t heads, int64_t dim);
 // Appends the loss; with `gradient` also dh (the derivative of Σ weight·nll). Returns {nll, dh}.
 struct HeadOut {
   ValueId nll, dh;

@@ -14,7 +14,7 @@ namespace {
 
 // Sizes of a batch's arrays as they are staged.
 int64_t batch_bytes(const ProgramSettings& s) {
-  return staged_bytes(s.max_documents + 1) + 5 * staged_bytes(s.max_tokens);
+  return 2 * staged_bytes(s.max_documents + 1) + 5 * staged_bytes(s.max_tokens) + staged_bytes(1);
 }
 
 }  // namespace
@@ -33,6 +33,7 @@ Lowering::Lowering(const Graph& g, const kernels::KernelPlan& plan, const kernel
   spec_.settings = settings;
   if (spec_.settings.max_documents == 0) spec_.settings.max_documents = settings.max_tokens;
   most_[Dim::kSequences] = spec_.settings.max_documents;
+  most_[Dim::kBatchRows] = spec_.settings.max_documents;
   most_[Dim::kTargets] = most_[Dim::kLogitRows] = settings.max_tokens;
 }
 
@@ -40,8 +41,10 @@ ProgramSpec Lowering::run() {
   find_act_lora_grad();
   find_act_lora();
   std::vector<ValueId> keep;
-  for (const Op& op : g_.ops)
+  for (const Op& op : g_.ops) {
     if (std::holds_alternative<HeadOp>(op.attrs)) keep.push_back(op.out[0]);
+    if (std::holds_alternative<BalanceLossOp>(op.attrs)) keep.insert(keep.end(), {op.out[0], op.out[2]});
+  }
   for (const Root& r : g_.roots) keep.push_back(r.value);
   const std::vector<Step> all = steps();
   spec_.memory = plan_memory(g_, all, most_, keep);
@@ -59,7 +62,8 @@ ProgramSpec Lowering::run() {
     op_ = &g_.ops[i];
     std::visit([&](const auto& a) { lower(a); }, op_->attrs);
   }
-  bytes.kernels = static_cast<int64_t>(gemm_memory_ + attention_memory_ + grad_memory_);
+  bytes.kernels =
+      static_cast<int64_t>(gemm_memory_ + attention_memory_ + grad_memory_ + grouped_memory_ + delta_memory_);
   return std::move(spec_);
 }
 
@@ -223,7 +227,7 @@ void Lowering::lower(const NormOp& a) {
   n.x = mat(op_->in[0]);
   size_t i = 1;
   if (a.residual) n.r = mat(op_->in[i++]);
-  n.wtype = g_.act_type;
+  n.wtype = a.has_w ? g_.value(op_->in[i]).type : g_.act_type;
   if (a.has_w) n.w = at(op_->in[i++]);
   if (a.has_b) n.b = at(op_->in[i++]);
   n.y = mat(op_->out[0]);
@@ -243,7 +247,7 @@ void Lowering::lower(const NormGradOp& a) {
   n.dy = mat(op_->in[i++]);
   n.rstd = at<float>(op_->in[i++]);
   if (a.of.layer_norm) n.mean = at<float>(op_->in[i++]);
-  n.wtype = g_.act_type;
+  n.wtype = a.of.has_w ? g_.value(op_->in[i]).type : g_.act_type;
   if (a.of.has_w) n.w = at(op_->in[i++]);
   if (a.has_dres) n.dres = mat(op_->in[i++]);
   n.dx = mat(op_->out[0]);
@@ -308,7 +312,7 @@ void Lowering::lower(const QkRopeOp& a) {
   r.cos = rope(Source::kCos, a.table);
   r.sin = rope(Source::kSin, a.table);
   r.eps = a.eps;
-  r.wtype = g_.act_type;
+  r.wtype = a.norm ? g_.value(op_->in[1]).type : g_.act_type;
   if (a.norm) {
     r.q_w = at(op_->in[1]);
     r.k_w = at(op_->in[2]);
@@ -328,7 +332,7 @@ void Lowering::lower(const QkRopeGradOp& a) {
   r.positions = in<int32_t>(Source::kPositions);
   r.cos = rope(Source::kCos, a.of.table);
   r.sin = rope(Source::kSin, a.of.table);
-  r.wtype = g_.act_type;
+  r.wtype = a.of.norm ? g_.value(op_->in[3]).type : g_.act_type;
   if (a.of.norm) {
     r.qkv = mat(op_->in[1]);
     r.rstd = at<float>(op_->in[2]);

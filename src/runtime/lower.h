@@ -136,6 +136,36 @@ class Lowering {
   void lower(const graph::TokenLogProbGradOp&);
   void lower(const graph::LogitsOp&);
   void lower(const graph::MeanPoolOp&);
+  // lower_experts.cc
+  void lower(const graph::RouteOp&);
+  void lower(const graph::RouteGradOp&);
+  void lower(const graph::ExpertGatherOp&);
+  void lower(const graph::ExpertSumOp&);
+  void lower(const graph::ExpertDotsOp&);
+  void lower(const graph::ExpertLinearOp&);
+  void lower(const graph::ExpertLinearDxOp&);
+  void lower(const graph::ExpertLinearDwOp&);
+  void lower(const graph::ExpertLoraAddOp&);
+  void lower(const graph::ExpertLoraDzOp&);
+  void lower(const graph::ExpertLoraDbOp&);
+  void lower(const graph::BalanceLossOp&);
+  void emit_grouped(kernels::Grouped kind, kernels::Mat a, kernels::Mat b, kernels::Mat c, ValueId first,
+                    int64_t experts, float alpha, bool accumulate, uint8_t overwrites = 0);
+  // lower_delta.cc
+  void lower(const graph::CausalConvOp&);
+  void lower(const graph::CausalConvGradOp&);
+  void lower(const graph::GatedDeltaOp&);
+  void lower(const graph::GatedDeltaGradOp&);
+  void lower(const graph::GatedNormOp&);
+  void lower(const graph::GatedNormGradOp&);
+  void lower(const graph::SigmoidGateOp&);
+  void lower(const graph::SigmoidGateGradOp&);
+  void lower(const graph::SplitGatesOp&);
+  void lower(const graph::MergeGatesOp&);
+  template <typename C>
+  void set_documents(C& call);
+  template <typename C>
+  void carry(C& call, Source states, int layer);
 
   const graph::Graph& g_;
   const kernels::KernelPlan& plan_;
@@ -151,6 +181,7 @@ class Lowering {
   const graph::Uses uses_;
   const std::vector<ValueId> roots_;
   std::vector<std::string> gemm_names_, attention_names_;
+  size_t grouped_memory_ = 0, delta_memory_ = 0;
   size_t gemm_memory_ = 0, attention_memory_ = 0, grad_memory_ = 0;  // what kernels keep of their own
 };
 

@@ -146,6 +146,10 @@ void* Program::base_of(const BufferSpec& b) const {
       return of(batch.cu_seqlens);
     case Source::kHostDocuments:
       return of(batch.host_cu_seqlens);
+    case Source::kRowOffsets:
+      return of(batch.row_offsets);
+    case Source::kBalanceScale:
+      return of(batch.staged_balance_scale);
     case Source::kTargetRows:
       return of(batch.target_rows);
     case Source::kTargetLabels:
@@ -172,6 +176,12 @@ void* Program::base_of(const BufferSpec& b) const {
       return cache([&](const CacheView& c) { return c.k[static_cast<size_t>(b.index)]; });
     case Source::kValues:
       return cache([&](const CacheView& c) { return c.v[static_cast<size_t>(b.index)]; });
+    case Source::kStateSlots:
+      return cache([](const CacheView& c) { return c.state_slots; });
+    case Source::kConvolutions:
+      return cache([&](const CacheView& c) { return c.convolution.at(static_cast<size_t>(b.index)); });
+    case Source::kStates:
+      return cache([&](const CacheView& c) { return c.state.at(static_cast<size_t>(b.index)); });
     case Source::kWindow:
       return nullptr;  // run_loop() sets it
   }
@@ -213,6 +223,7 @@ void Program::begin(const Batch& given) {
     if (spec_.buffers[id].source != Source::kWindow) set_buffer(static_cast<BufferId>(id), base_of(spec_.buffers[id]));
   set_rows(Dim::kTokens, b.tokens);
   set_rows(Dim::kSequences, b.documents);
+  set_rows(Dim::kBatchRows, b.rows);
   set_rows(Dim::kTargets, b.target_count);
   set_rows(Dim::kLogitRows, b.logit_count);
   for (const DrawSite& d : draws_) {
@@ -436,10 +447,17 @@ std::vector<Program::Timing> Program::profile(const Batch& batch) {
   return out;
 }
 
-void Program::copy_nll(float* to) const {
-  const void* p = address(spec_.nll);
+void Program::copy_nll(float* to) const { copy_out(spec_.nll, tokens_, to); }
+
+void Program::copy_loads(float* loss, float* count, int64_t rows) const {
+  copy_out(spec_.balance, rows, loss);
+  copy_out(spec_.load, rows * experts(), count);
+}
+
+void Program::copy_out(Ref from, int64_t floats, float* to) const {
+  const void* p = address(from);
   MXT_ASSERT(p != nullptr);
-  const size_t n = static_cast<size_t>(tokens_) * sizeof(float);
+  const size_t n = static_cast<size_t>(floats) * sizeof(float);
   if (ops_.device())
     ops_.device()->download(to, p, n);
   else

@@ -22,6 +22,10 @@ namespace mxt::runtime {
 struct CacheView {
   std::vector<void*> k, v;  // per layer
   int64_t page = 0, max_pages = 0;
+  // Of layers of gated DeltaNet, null elsewhere: what a convolution and a state carry on (kernels::Carried), and whose
+  // place each request has there.
+  std::vector<void*> convolution, state;
+  const int32_t* state_slots = nullptr;
   const int32_t *cu_q = nullptr, *context = nullptr, *tables = nullptr, *slots = nullptr;
   int64_t requests = 0;
 };
@@ -42,6 +46,11 @@ struct Batch {
   bool first_micro = true;      // gradients are overwritten, later micro-batches add
   uint64_t seed = 0, step = 0;  // for dropout
   int64_t first_row = 0;        // rows of the step's earlier micro-batches; for dropout
+  // Where the batch's rows begin and end, [rows + 1]: what the load-balancing loss is taken of; balance_scale: 1 / rows
+  // of the whole global batch. Tokens past the last row are none of its.
+  const int32_t* row_offsets = nullptr;
+  int64_t rows = 0;
+  float balance_scale = 0;
   // Generation: rows whose logits are wanted, into logits [rows, vocab] F32.
   const int32_t* logit_rows = nullptr;
   int64_t logit_count = 0;
@@ -87,6 +96,10 @@ class Program {
   const float* nll() const;
   // Queues the copy of the same into host memory: there when the device has been waited for.
   void copy_nll(float* to) const;
+  // Of a graph with experts that trains: their number (0: none); and of the last run's rows the load-balancing loss,
+  // [rows], and how often each expert was chosen over all layers, [rows, experts]. As copy_nll().
+  int64_t experts() const { return spec_.experts; }
+  void copy_loads(float* loss, float* count, int64_t rows) const;
   // `watch` is shown every call of spec().calls as it is about to be made; while there is one nothing is recorded.
   using Watch = std::function<void(size_t index, const kernels::AnyCall& call)>;
   void set_watch(Watch watch) { watch_ = std::move(watch); }
@@ -129,6 +142,7 @@ class Program {
   void forget_recordings();
   void* address(Ref r) const;
   void* place_of(graph::ValueId v) const;  // in the arena
+  void copy_out(Ref from, int64_t floats, float* to) const;
 
   const graph::Graph& graph_;
   kernels::Ops& ops_;

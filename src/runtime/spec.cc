@@ -140,6 +140,18 @@ std::string settings_text(const kernels::CrossEntropy& c) {
   return fmt::format("{}{}{}", c.gradient ? " gradient" : "", c.softmax ? " softmax" : "",
                      c.softcap > 0 ? fmt::format(" softcap {}", c.softcap) : "");
 }
+std::string settings_text(const kernels::GroupedGemm& g) {
+  static constexpr std::string_view kKinds[] = {"forward", "input", "weight"};
+  return fmt::format(" {} experts {} alpha {}", kKinds[static_cast<size_t>(g.kind)], g.experts, g.alpha);
+}
+std::string settings_text(const kernels::Route& r) {
+  return fmt::format(" top {}{}", r.weights.cols, r.renormalize ? " renormalised" : "");
+}
+template <typename G>
+  requires requires(const G& g) { g.of.key_heads; }
+std::string settings_text(const G& g) {
+  return fmt::format(" heads {}/{} of {}/{}", g.of.key_heads, g.of.value_heads, g.of.key_dim, g.of.value_dim);
+}
 std::string settings_text(const kernels::Copy& c) { return fmt::format(" scale {}", c.scale); }
 std::string settings_text(const kernels::ScatterRows& s) { return s.zero ? " zero first" : ""; }
 std::string settings_text(const kernels::RoundRows& r) {
@@ -147,13 +159,16 @@ std::string settings_text(const kernels::RoundRows& r) {
 }
 template <typename C>
   requires(
-      !requires(const C& c) { c.longest; } && !requires(const C& c) { c.rotary; })
+      !requires(const C& c) { c.longest; } && !requires(const C& c) { c.rotary; } &&
+      !requires(const C& c) { c.of.key_heads; })
 std::string settings_text(const C&) {
   return {};
 }
 
 std::string algorithm_text(const kernels::AnyCall& call, const kernels::Ops& ops) {
   if (const auto* g = std::get_if<kernels::Gemm>(&call))
+    return ":" + ops.gemm_algorithms().at(static_cast<size_t>(g->algo));
+  if (const auto* g = std::get_if<kernels::GroupedGemm>(&call))
     return ":" + ops.gemm_algorithms().at(static_cast<size_t>(g->algo));
   const auto* a = std::get_if<kernels::Attention>(&call);
   const auto* d = std::get_if<kernels::AttentionGrad>(&call);
@@ -175,12 +190,11 @@ std::string when_text(uint8_t when) {
 
 std::string_view name_of(Source s) {
   static constexpr std::string_view kNames[] = {
-      "arena",      "head",           "zeros",       "cos",           "sin",
-      "weight",     "grad",           "scale",       "transposed",    "joined",
-      "packed",     "packed_dx",      "ids",         "positions",     "previous",
-      "documents",  "host_documents", "target_rows", "target_labels", "target_weights",
-      "logit_rows", "logits",         "hidden",      "pooled",        "queries",
-      "context",    "tables",         "slots",       "keys",          "values",
+      "arena",          "head",       "zeros",          "cos",         "sin",           "weight",       "grad",
+      "scale",          "transposed", "joined",         "packed",      "packed_dx",     "ids",          "positions",
+      "previous",       "documents",  "host_documents", "row_offsets", "balance_scale", "target_rows",  "target_labels",
+      "target_weights", "logit_rows", "logits",         "hidden",      "pooled",        "queries",      "context",
+      "tables",         "slots",      "keys",           "values",      "state_slots",   "convolutions", "states",
       "window"};
   static_assert(std::size(kNames) == static_cast<size_t>(Source::kWindow) + 1);
   return kNames[static_cast<size_t>(s)];

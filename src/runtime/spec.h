@@ -40,6 +40,8 @@ enum class Source : uint8_t {
   kPrevious,       // the token before each in its document; its own id where there is none
   kDocuments,      // offsets of documents
   kHostDocuments,  // the same where the host reads them
+  kRowOffsets,     // of the batch's rows, which documents are packed into
+  kBalanceScale,   // one number: Batch::balance_scale
   kTargetRows,
   kTargetLabels,
   kTargetWeights,
@@ -54,6 +56,9 @@ enum class Source : uint8_t {
   kSlots,
   kKeys,
   kValues,
+  kStateSlots,
+  kConvolutions,
+  kStates,
   // moves from one chunk of a loop to the next (Window)
   kWindow,
 };
@@ -149,8 +154,10 @@ struct ProgramSpec {
   std::vector<Tunable> tunables;
   ProgramSettings settings;
   ProgramBytes bytes;
-  Ref nll;                                              // F32, one a token; where there is a loss
-  float softcap = 0;                                    // on logits, by the host
+  Ref nll;              // F32, one a token; where there is a loss
+  Ref balance, load;    // F32, of each row of the batch: the load-balancing loss, and how often each expert was chosen
+  int64_t experts = 0;  // 0: neither
+  float softcap = 0;    // on logits, by the host
   std::vector<std::vector<graph::ValueId>> dead_after;  // an operation of the graph: buffers that nothing reads later
   graph::MemoryPlan memory;
 };

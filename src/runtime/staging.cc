@@ -9,7 +9,8 @@
 namespace mxt::runtime {
 
 Program::Staging::Staging(const ProgramSettings& s, device::Accelerator* device) : device_(device), settings_(s) {
-  const auto n = static_cast<size_t>(staged_bytes(s.max_documents + 1) + 5 * staged_bytes(s.max_tokens));
+  const auto n =
+      static_cast<size_t>(2 * staged_bytes(s.max_documents + 1) + 5 * staged_bytes(s.max_tokens) + staged_bytes(1));
   if (device_ == nullptr) {
     host_[0] = device::Buffer::host(n);
     return;
@@ -56,6 +57,11 @@ const StagedBatch& Program::Staging::take(const Batch& b) {
   staged_.cu_seqlens = copy(b.cu_seqlens, b.documents + 1, settings_.max_documents + 1);
   for (int64_t i = 0; b.cu_seqlens && i < b.documents; ++i)
     staged_.longest = std::max<int64_t>(staged_.longest, b.cu_seqlens[i + 1] - b.cu_seqlens[i]);
+  MXT_ASSERT(b.rows <= settings_.max_documents);
+  staged_.row_offsets = copy(b.row_offsets, b.rows + 1, settings_.max_documents + 1);
+  const auto [scale, scale_seen] = block(1);
+  std::memcpy(scale, &b.balance_scale, sizeof(float));
+  staged_.staged_balance_scale = reinterpret_cast<const float*>(scale_seen);
   const auto [rows, rows_seen] = block(settings_.max_tokens);
   const auto [labels, labels_seen] = block(settings_.max_tokens);
   const auto [weights, weights_seen] = block(settings_.max_tokens);

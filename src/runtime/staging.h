@@ -11,6 +11,7 @@ struct StagedBatch : Batch {
   const int32_t *target_rows = nullptr, *target_labels = nullptr;
   const float* target_weights = nullptr;
   const int32_t *host_rows = nullptr, *host_cu_seqlens = nullptr;
+  const float* staged_balance_scale = nullptr;
   int64_t target_count = 0, longest = 0;
 };
 

@@ -7,7 +7,7 @@ namespace mxt::graph {
 ValueId act(Graph& g, ValueId x, ActKind kind) {
   const bool gated = kind == ActKind::kSwiGlu || kind == ActKind::kGeGlu;
   const int64_t cols = gated ? g.value(x).cols / 2 : g.value(x).cols;
-  const ValueId y = g.add_value(kTokens, cols, g.act_type);
+  const ValueId y = g.add_value(g.value(x).rows, cols, g.act_type);
   g.add_op(ActOp{kind}, {x}, {y});
   return y;
 }
@@ -50,7 +50,7 @@ static void derive_scale(Backward& b, const Op& op) {
 
 ValueId dropout(Graph& g, ValueId x, float p) {
   if (p <= 0) return x;
-  const ValueId y = g.add_value(kTokens, g.value(x).cols, g.act_type);
+  const ValueId y = g.add_value(g.value(x).rows, g.value(x).cols, g.act_type);
   g.add_op(DropoutOp{p, g.dropouts++}, {x}, {y});
   return y;
 }

@@ -18,6 +18,65 @@ std::string module_of(const std::string& weight_name) {
   return weight_name.ends_with(kSuffix) ? weight_name.substr(0, weight_name.size() - kSuffix.size()) : weight_name;
 }
 
+// The adapter of experts' matrices, which lie one below the other with the same blocks in each: A and B lie likewise,
+// an expert's A being those of its blocks. Returns y with the adapter's product added.
+ValueId add_to_experts(Graph& g, const LoraSettings& s, const ExpertLinearOp& op, const std::vector<ValueId>& in,
+                       ValueId y) {
+  const Param base = g.param_of(in[1]);
+  const auto experts = static_cast<size_t>(op.experts);
+  MXT_ASSERT(base.segments.size() % experts == 0);
+  const size_t parts = base.segments.size() / experts;
+  const int64_t height = base.rows / op.experts;
+  std::vector<LoraBlock> blocks;
+  std::vector<size_t> which;  // of the parts
+  int64_t ranks = 0;
+  for (size_t part = 0; part < parts; ++part) {
+    LoraSettings::Target first;
+    const bool wanted = s.target(s.ctx, module_of(base.segments[part].name), &first);
+    for (size_t e = 1; e < experts; ++e) {
+      LoraSettings::Target t;
+      const std::string module = module_of(base.segments[e * parts + part].name);
+      if (s.target(s.ctx, module, &t) != wanted || (wanted && (t.rank != first.rank || t.scale != first.scale)))
+        fail_input("{} and {} get different adapters: the experts of a layer share theirs' rank and scale",
+                   module_of(base.segments[part].name), module);
+    }
+    if (!wanted) continue;
+    blocks.push_back({base.segments[part].row, base.segments[part].rows, ranks, first.rank, first.scale});
+    which.push_back(part);
+    ranks += first.rank;
+  }
+  if (blocks.empty()) return y;
+  if (s.dropout > 0)
+    fail_missing("lora_dropout {:g} on experts ({}) is not built in: set it to 0 or leave them out of target_modules",
+                 static_cast<double>(s.dropout), module_of(base.segments[0].name));
+  Param a;
+  a.name = base.name + ".lora_A";
+  a.rows = ranks * op.experts;
+  a.cols = base.cols;
+  a.trainable = a.adapter = true;
+  std::vector<Param> bs(blocks.size());
+  for (size_t i = 0; i < blocks.size(); ++i) {
+    bs[i].name = fmt::format("{}.lora_B.{}", base.name, i);
+    bs[i].rows = blocks[i].cols * op.experts;
+    bs[i].cols = blocks[i].rank;
+    bs[i].trainable = bs[i].adapter = true;
+  }
+  for (size_t e = 0; e < experts; ++e)
+    for (size_t i = 0; i < blocks.size(); ++i) {
+      const Segment& segment = base.segments[e * parts + which[i]];
+      const auto at = static_cast<int64_t>(e);
+      MXT_ASSERT(segment.row == at * height + blocks[i].col && segment.rows == blocks[i].cols);
+      a.segments.push_back({module_of(segment.name) + ".lora_A.weight", at * ranks + blocks[i].z_col, blocks[i].rank});
+      bs[i].segments.push_back({module_of(segment.name) + ".lora_B.weight", at * blocks[i].cols, blocks[i].cols});
+    }
+  auto value = [&](Param p) { return g.params[static_cast<size_t>(g.add_param(std::move(p), g.act_type))].value; };
+  const ValueId a_value = value(std::move(a));
+  std::vector<ValueId> b_values;
+  for (Param& b : bs) b_values.push_back(value(std::move(b)));
+  const ValueId z = expert_linear(g, in[0], a_value, in[2], op.experts);
+  return expert_lora_add(g, y, z, in[2], op.experts, b_values, blocks);
+}
+
 }  // namespace
 
 void add_lora(Graph& g, const LoraSettings& s) {
@@ -35,7 +94,10 @@ void add_lora(Graph& g, const LoraSettings& s) {
     }
     const bool is_linear = std::holds_alternative<LinearOp>(op.attrs);
     const std::vector<ValueId> in = op.in, out = op.out;
+    const Attrs attrs = op.attrs;
     g.ops.push_back(std::move(op));
+    if (const auto* experts = std::get_if<ExpertLinearOp>(&attrs))
+      now[static_cast<size_t>(out[0])] = add_to_experts(g, s, *experts, in, out[0]);
     if (!is_linear) continue;
 
     const Param base = g.param_of(in[1]);

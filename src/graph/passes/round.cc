@@ -11,7 +11,8 @@ void round_inputs(Graph& g, Rounding (*of)(const void* ctx, const std::string& w
   g.ops.clear();
   std::map<std::pair<ValueId, Rounding>, ValueId> done;
   for (Op& op : old) {
-    if (std::holds_alternative<LinearOp>(op.attrs) && !g.param_of(op.in[1]).adapter) {
+    const bool product = std::holds_alternative<LinearOp>(op.attrs) || std::holds_alternative<ExpertLinearOp>(op.attrs);
+    if (product && !g.param_of(op.in[1]).adapter) {
       const Param& w = g.param_of(op.in[1]);
       const Rounding kind = of(ctx, w.segments.at(0).name);
       for (const Segment& s : w.segments)
@@ -21,7 +22,7 @@ void round_inputs(Graph& g, Rounding (*of)(const void* ctx, const std::string& w
       if (kind != Rounding::kNone) {
         const auto [it, first] = done.try_emplace({op.in[0], kind}, kNone);
         if (first) {
-          it->second = g.add_value(kTokens, g.value(op.in[0]).cols, g.act_type);
+          it->second = g.add_value(g.value(op.in[0]).rows, g.value(op.in[0]).cols, g.act_type);
           g.add_op(RoundOp{kind}, {op.in[0]}, {it->second});
         }
         op.in[0] = it->second;
