@@ -3,9 +3,18 @@
 #include "base/error.h"
 
 namespace mxt::infer {
+namespace {
+
+int64_t layers_with_pages(const formats::ModelConfig& c) {
+  int64_t n = 0;
+  for (const formats::LayerSpec& l : c.layers) n += l.mixer == formats::LayerSpec::Mixer::kAttention;
+  return n;
+}
+
+}  // namespace
 
 int64_t PagedCache::bytes(const formats::ModelConfig& c, DType type, int64_t pages) {
-  return 2 * c.num_layers * pages * kPage * c.num_kv_heads * c.head_dim * static_cast<int64_t>(size_of(type));
+  return 2 * layers_with_pages(c) * pages * kPage * c.num_kv_heads * c.head_dim * static_cast<int64_t>(size_of(type));
 }
 
 PagedCache::PagedCache(const formats::ModelConfig& c, DType type, int64_t pages, device::Accelerator* device)
@@ -14,10 +23,13 @@ PagedCache::PagedCache(const formats::ModelConfig& c, DType type, int64_t pages,
       name_(static_cast<size_t>(pages), published_.end()),
       place_(static_cast<size_t>(pages)) {
   const int64_t layer = pages * kPage * c.num_kv_heads * c.head_dim * static_cast<int64_t>(size_of(type));
-  for (int64_t i = 0; i < c.num_layers; ++i) {
-    k_.push_back(memory_.bytes_at(static_cast<size_t>(2 * i * layer)));
-    v_.push_back(memory_.bytes_at(static_cast<size_t>((2 * i + 1) * layer)));
-  }
+  size_t at = 0;
+  for (const formats::LayerSpec& l : c.layers)
+    for (auto* list : {&k_, &v_}) {
+      const bool paged = l.mixer == formats::LayerSpec::Mixer::kAttention;
+      list->push_back(paged ? memory_.bytes_at(at) : nullptr);
+      if (paged) at += static_cast<size_t>(layer);
+    }
   for (int64_t p = pages; p-- > 0;) free_.push_back(static_cast<int32_t>(p));
 }
 

@@ -1,6 +1,7 @@
-// Paged key/value cache: memory for `pages` pages of kPage tokens in every layer, handed out page by page. Full pages
-// may be published under a digest of everything that led to them, so that a later request with the same beginning
-// shares them; pages that nobody uses are kept until their memory is wanted, the one used longest ago goes first.
+// Paged key/value cache: memory for `pages` pages of kPage tokens in every layer of attention, handed out page by page.
+// Full pages may be published under a digest of everything that led to them, so that a later request with the same
+// beginning shares them; pages that nobody uses are kept until their memory is wanted, the one used longest ago goes
+// first.
 #pragma once
 
 #include <cstdint>

@@ -10,6 +10,7 @@
 #include "infer/cache.h"
 #include "infer/logit_rows.h"
 #include "infer/sampler.h"
+#include "infer/states.h"
 
 namespace mxt::infer {
 namespace {
@@ -24,6 +25,7 @@ class Reader {
         pages_((window + PagedCache::kPage - 1) / PagedCache::kPage),
         program_(model.generator(kPiece)),
         cache_(model.config(), model.type(), pages_, model.ops().device()),
+        states_(model.config(), model.type(), 1, model.ops().device()),
         logits_(model.ops().device()),
         tables_(static_cast<size_t>(pages_)) {
     std::iota(tables_.begin(), tables_.end(), 0);
@@ -46,6 +48,7 @@ class Reader {
     view.tables = tables_.data();
     view.slots = positions.data();  // pages stand in order, so a token's slot is its position
     view.requests = 1;
+    states_.show(view, only_);
     runtime::Batch b;
     b.tokens = n;
     std::vector<int32_t> previous(static_cast<size_t>(n));
@@ -66,6 +69,8 @@ class Reader {
   int64_t pages_;
   std::unique_ptr<runtime::Program> program_;
   PagedCache cache_;
+  SequenceStates states_;
+  const std::vector<int32_t> only_{0};
   LogitRows logits_;
   std::vector<int32_t> tables_;
 };

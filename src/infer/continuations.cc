@@ -54,7 +54,8 @@ ContinuationScorer::ContinuationScorer(Model& model, int64_t batch, int64_t toke
       // What a pass adds, what is kept of the request before it, and one request that is long.
       cache_(std::make_unique<PagedCache>(model.config(), model.type(),
                                           pages_for(tokens_) + batch_ + 2 * pages_for(model.positions()),
-                                          model.ops().device())) {}
+                                          model.ops().device())),
+      states_(model.config(), model.type(), batch_ + 1, model.ops().device()) {}
 
 void ContinuationScorer::score(const std::vector<Continuation>& rows,
                                const std::function<void(size_t, const ContinuationScore&)>& done,
@@ -89,7 +90,7 @@ void ContinuationScorer::score(const std::vector<Continuation>& rows,
   size_t g = 0;
   int64_t at = 0;
   std::vector<int32_t> table, before;
-  std::vector<int32_t> ids, previous, positions, cu_q, context, tables, where, logit_rows;
+  std::vector<int32_t> ids, previous, positions, cu_q, context, tables, where, logit_rows, states;
   LogitRows logit_memory(model_.ops().device());
   std::vector<double> lse;
   std::vector<int32_t> best;
@@ -105,7 +106,7 @@ void ContinuationScorer::score(const std::vector<Continuation>& rows,
   while (g < groups.size()) {
     if (more && !more()) break;
     ids.clear(), previous.clear(), positions.clear(), where.clear(), context.clear(), tables.clear(),
-        logit_rows.clear(), pieces.clear();
+        logit_rows.clear(), pieces.clear(), states.clear();
     cu_q.assign(1, 0);
     while (g < groups.size() && static_cast<int64_t>(context.size()) < batch_ &&
            static_cast<int64_t>(ids.size()) < tokens_) {
@@ -114,7 +115,7 @@ void ContinuationScorer::score(const std::vector<Continuation>& rows,
       if (fresh) {
         before = std::move(table);
         table.clear();
-        if (g > 0) {
+        if (g > 0 && !states_.any()) {
           const auto& p = groups[g - 1].input;
           const int64_t limit = std::min(n - group.scored, static_cast<int64_t>(p.size()));
           int64_t common = 0;
@@ -142,6 +143,8 @@ void ContinuationScorer::score(const std::vector<Continuation>& rows,
       at += m;
       cu_q.push_back(static_cast<int32_t>(ids.size()));
       context.push_back(static_cast<int32_t>(at));
+      states.push_back(
+          static_cast<int32_t>(g % static_cast<size_t>(batch_ + 1)));  // one pass has batch_ groups in a row
       tables.resize(tables.size() + static_cast<size_t>(max_pages), 0);
       std::copy(table.begin(), table.end(), tables.end() - max_pages);
       if (at == n) {
@@ -160,6 +163,7 @@ void ContinuationScorer::score(const std::vector<Continuation>& rows,
     view.tables = tables.data();
     view.slots = where.data();
     view.requests = static_cast<int64_t>(context.size());
+    states_.show(view, states);
     runtime::Batch b;
     b.tokens = static_cast<int64_t>(ids.size());
     b.ids = ids.data();

@@ -9,6 +9,7 @@
 
 #include "infer/cache.h"
 #include "infer/model.h"
+#include "infer/states.h"
 
 namespace mxt::infer {
 
@@ -37,6 +38,7 @@ class ContinuationScorer {
   int64_t batch_, tokens_;
   std::unique_ptr<runtime::Program> program_;
   std::unique_ptr<PagedCache> cache_;
+  SequenceStates states_;
 };
 
 }  // namespace mxt::infer

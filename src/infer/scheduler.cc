@@ -35,6 +35,7 @@ struct Scheduler::Slot {
   int64_t made = 0;             // tokens of the answer
   int64_t shared = 0;
   std::vector<int32_t> pages;
+  int32_t state = -1;           // its slot of SequenceStates
   std::vector<Digest> digests;  // of the full pages that are computed
   Seen seen;
   std::vector<NewToken> prompt_tokens;
@@ -56,7 +57,7 @@ struct Scheduler::Pass {
     int64_t first_row, rows;  // of the wanted rows; the last is the last position's
   };
   std::vector<Part> parts;
-  std::vector<int32_t> ids, previous, positions, cu_q{0}, context, tables, where, rows;
+  std::vector<int32_t> ids, previous, positions, cu_q{0}, context, tables, where, rows, states;
   bool logits = false, hidden = false;
 };
 
@@ -67,7 +68,9 @@ Scheduler::Scheduler(Model& model, const SchedulerSettings& settings)
       cache_(model.config(), model.type(),
              std::max(settings.cache_pages > 0 ? settings.cache_pages : settings.batch * max_pages_, max_pages_),
              model.ops().device()),
+      states_(model.config(), model.type(), settings.batch, model.ops().device()),
       logit_memory_(model.ops().device()) {
+  settings_.prefix_cache = settings_.prefix_cache && !states_.any();
   settings_.tokens_per_pass = std::max(settings_.tokens_per_pass, settings_.batch);
   programs_.resize(static_cast<size_t>(model.adapters()) + 1);
   stats_.cache_pages = stats_.cache_available = cache_.pages();
@@ -153,6 +156,7 @@ void Scheduler::release(Slot& s) {
   for (size_t i = s.pages.size(); i-- > 0;) cache_.release(s.pages[i]);
   s.pages.clear();
   s.digests.clear();
+  if (s.state >= 0) states_.release(s.state), s.state = -1;
   s.cached = 0;
   s.placed = false;
   if (s.rows_done) return;
@@ -245,6 +249,8 @@ void Scheduler::build(Pass& p, int adapter) {
     if (n <= 0) continue;
     if (!ensure_pages(s, s.cached + n)) continue;
     if (!counted) room -= n;
+    if (states_.any() && s.state < 0) s.state = states_.take();
+    p.states.push_back(s.state);
     Pass::Part part{&s, s.cached, n, static_cast<int64_t>(p.rows.size()), 0};
     const bool last = n == s.pending();
     for (int64_t k = 0; k < n; ++k) {
@@ -279,6 +285,7 @@ void Scheduler::run(Pass& p, int adapter) {
   view.tables = p.tables.data();
   view.slots = p.where.data();
   view.requests = static_cast<int64_t>(p.context.size());
+  states_.show(view, p.states);
   runtime::Batch b;
   b.tokens = static_cast<int64_t>(p.ids.size());
   b.ids = p.ids.data();

@@ -22,6 +22,7 @@
 #include "infer/logit_rows.h"
 #include "infer/model.h"
 #include "infer/sampler.h"
+#include "infer/states.h"
 
 namespace mxt::infer {
 
@@ -78,7 +79,7 @@ struct SchedulerSettings {
   int64_t tokens_per_pass = 512;  // prompt pieces and new tokens together; at least `batch`
   int64_t prompt_piece = 512;     // most prompt tokens of a pass in which others wait for their next token
   int64_t cache_pages = 0;        // 0: room for `batch` full contexts
-  bool prefix_cache = true;
+  bool prefix_cache = true;       // not of models whose layers carry a state (states.h)
 };
 
 // Counters since the beginning, and what is now.
@@ -135,6 +136,7 @@ class Scheduler {
   SchedulerSettings settings_;
   int64_t max_pages_;
   PagedCache cache_;
+  SequenceStates states_;
   std::vector<std::unique_ptr<runtime::Program>> programs_;  // [adapter + 1]
   std::vector<SlotPtr> running_, waiting_;                   // running: in the order of admission
   std::map<uint64_t, uint64_t> turn_;                        // of a group: when one of its requests was last admitted

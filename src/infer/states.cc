@@ -1,0 +1,69 @@
+#include "infer/states.h"
+
+#include "base/error.h"
+
+namespace mxt::infer {
+namespace {
+
+using Mixer = formats::LayerSpec::Mixer;
+
+struct Sizes {
+  int64_t convolution = 0, state = 0;  // bytes of one sequence and layer
+};
+Sizes sizes_of(const formats::ModelConfig& c, DType type) {
+  const int64_t keys = c.linear_key_heads * c.linear_key_head_dim,
+                values = c.linear_value_heads * c.linear_value_head_dim;
+  return {(c.linear_conv_kernel - 1) * (2 * keys + values) * static_cast<int64_t>(size_of(type)),
+          c.linear_key_head_dim * values * static_cast<int64_t>(sizeof(float))};
+}
+int64_t layers_of(const formats::ModelConfig& c) {
+  int64_t n = 0;
+  for (const formats::LayerSpec& l : c.layers) n += l.mixer == Mixer::kGatedDelta;
+  return n;
+}
+
+}  // namespace
+
+int64_t SequenceStates::bytes(const formats::ModelConfig& c, DType type) {
+  const int64_t n = layers_of(c);
+  if (n == 0) return 0;
+  const Sizes s = sizes_of(c, type);
+  return n * (s.convolution + s.state);
+}
+
+SequenceStates::SequenceStates(const formats::ModelConfig& c, DType type, int64_t slots, device::Accelerator* device)
+    : any_(layers_of(c) > 0) {
+  if (!any_) return;
+  const Sizes s = sizes_of(c, type);
+  auto align = [](int64_t n) { return (n + 63) / 64 * 64; };
+  memory_ = device::Buffer::on(
+      device, static_cast<size_t>(layers_of(c) * (align(s.convolution * slots) + align(s.state * slots))));
+  size_t at = 0;
+  auto take = [&](int64_t one) {
+    void* p = memory_.bytes_at(at);
+    at += static_cast<size_t>(align(one * slots));
+    return p;
+  };
+  for (const formats::LayerSpec& l : c.layers) {
+    const bool here = l.mixer == Mixer::kGatedDelta;
+    convolution_.push_back(here ? take(s.convolution) : nullptr);
+    state_.push_back(here ? take(s.state) : nullptr);
+  }
+  for (int64_t i = slots; i-- > 0;) free_.push_back(static_cast<int32_t>(i));
+}
+
+int32_t SequenceStates::take() {
+  MXT_ASSERT(!free_.empty());
+  const int32_t slot = free_.back();
+  free_.pop_back();
+  return slot;
+}
+
+void SequenceStates::show(runtime::CacheView& view, const std::vector<int32_t>& slots) const {
+  if (!any_) return;
+  view.convolution = convolution_;
+  view.state = state_;
+  view.state_slots = slots.data();
+}
+
+}  // namespace mxt::infer
