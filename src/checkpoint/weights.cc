@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <list>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -26,13 +27,16 @@ using graph::Param;
 using graph::ParamKind;
 using graph::Segment;
 
-bool is_vector(const Param& p) { return p.kind == ParamKind::kNormWeight || p.kind == ParamKind::kBias; }
+bool is_vector(const Param& p) {
+  return p.kind == ParamKind::kNormWeight || p.kind == ParamKind::kBias || p.kind == ParamKind::kDecay;
+}
 
 std::string shape_text(const std::vector<int64_t>& s) { return fmt::format("[{}]", fmt::join(s, ", ")); }
 
 // The shape that a segment has in the file.
 std::vector<int64_t> file_shape(const Param& p, const Segment& s) {
   if (is_vector(p)) return {s.rows};
+  if (p.kind == ParamKind::kConv) return {s.rows, 1, p.cols};
   if (s.transposed) return {p.cols, s.rows};
   return {s.rows, p.cols};
 }
@@ -70,8 +74,7 @@ void read_into(const formats::WeightSource& source, const Param& p, const Segmen
     std::vector<float> values(static_cast<size_t>(s.rows));
     source.read(name, DType::kF32, values.data());
     for (float& v : values) v += p.offset;
-    convert(values.data(), DType::kF32, out, type, values.size());
-    return;
+    return convert(values.data(), DType::kF32, out, type, values.size());
   }
   if (!s.transposed) {
     source.read(name, type, out);
@@ -96,7 +99,7 @@ using kernels::BlockMatrix;
 // in `type` gives.
 std::optional<BlockKind> kind_of(const Param& p, const formats::WeightSource& source, DType type, bool plain) {
   using formats::GgmlType;
-  if (p.adapter || is_vector(p) || p.cols % BlockMatrix::kBlock != 0) return std::nullopt;
+  if (p.adapter || is_vector(p) || p.experts > 0 || p.cols % BlockMatrix::kBlock != 0) return std::nullopt;
   bool four = true, eight = true, four_k = true, parts = true, bf16 = plain;
   for (const Segment& s : p.segments) {
     if (s.transposed) return std::nullopt;
@@ -235,8 +238,11 @@ void init_random(const graph::Graph& g, runtime::ParamStore& params, uint64_t se
     std::memcpy(&stream, d.data(), sizeof stream);
     parallel_for(0, slot.size, 1 << 14, [&](int64_t b, int64_t e) {
       for (int64_t k = b; k < e; ++k) {
-        float v = p.kind == ParamKind::kNormWeight ? 1.0f : 0.0f;
-        if (!p.init_values.empty()) {
+        float v = p.kind == ParamKind::kNormWeight ? 1.0f : p.init_mean;
+        if (p.kind == ParamKind::kDecay) {  // the logarithm of a rate between 0.01 and 16, as transformers draws it
+          const auto r = philox4x32(seed, stream, static_cast<uint64_t>(k));
+          v = static_cast<float>(std::log(0.01 + 15.99 * static_cast<double>(r[0]) * 0x1p-32));
+        } else if (!p.init_values.empty()) {
           v = p.init_values[static_cast<size_t>(k)];
         } else if (p.init_high > p.init_low) {
           const auto r = philox4x32(seed, stream, static_cast<uint64_t>(k));
@@ -270,8 +276,7 @@ std::vector<float> read_segment(const graph::Graph& g, const runtime::ParamStore
   const auto* from =
       reinterpret_cast<const std::byte*>(slot.master ? static_cast<const void*>(slot.master) : slot.weight);
   convert(from + static_cast<size_t>(first) * size_of(type), type, out.data(), DType::kF32, out.size());
-  if (p.offset != 0)
-    for (float& v : out) v -= p.offset;
+  for (float& v : out) v -= p.offset;
   if (!s.transposed) return out;
   std::vector<float> t(out.size());
   transpose_into(out.data(), s.rows, p.cols, t.data());
@@ -294,8 +299,6 @@ void write_segment(formats::SafetensorsWriter& writer, const graph::Graph& g, co
   std::vector<float> values;
   std::vector<std::byte> raw;
   const auto write = [&] {
-    if (p.offset != 0)
-      for (float& v : values) v -= p.offset;
     raw.resize(values.size() * size_of(type));
     convert(values.data(), DType::kF32, raw.data(), type, values.size());
     writer.append(raw.data(), raw.size());
@@ -305,6 +308,7 @@ void write_segment(formats::SafetensorsWriter& writer, const graph::Graph& g, co
     for (int64_t b = 0; b < n; b += kPiece) {
       values.resize(static_cast<size_t>(std::min(kPiece, n - b)));
       convert(from + static_cast<size_t>(b) * size_of(held), held, values.data(), DType::kF32, values.size());
+      for (float& v : values) v -= p.offset;
       write();
     }
     return;
@@ -326,6 +330,16 @@ void write_segment(formats::SafetensorsWriter& writer, const graph::Graph& g, co
 
 }  // namespace
 
+namespace {
+
+// …mlp.experts.gate_up_proj of …mlp.experts.0.gate_proj.weight; the other matrix is …down_proj.
+std::string stack_name(const std::string& first) {
+  const size_t at = first.find(".experts.") + 9;
+  return first.substr(0, at) + (first.find("gate_proj", at) == std::string::npos ? "down_proj" : "gate_up_proj");
+}
+
+}  // namespace
+
 void save_model(const std::string& folder, const graph::Graph& g, const runtime::ParamStore& params,
                 const formats::ModelConfig& config, DType type) {
   make_folders(folder);
@@ -335,8 +349,16 @@ void save_model(const std::string& folder, const graph::Graph& g, const runtime:
   };
   std::vector<formats::TensorSpec> specs;
   std::map<std::string, Piece> pieces;
+  std::list<Segment> whole;
   for (const Param& p : g.params) {
     if (p.adapter) continue;
+    if (p.experts > 0 && config.stacked_experts) {  // the parameter as it lies, under the stack's name
+      const std::string stack = stack_name(p.segments[0].name);
+      specs.push_back({stack, type, {p.experts, p.rows / p.experts, p.cols}});
+      whole.push_back({stack, 0, p.rows});
+      pieces[stack] = {&p, &whole.back()};
+      continue;
+    }
     for (const Segment& s : p.segments) {
       specs.push_back({s.name, type, file_shape(p, s)});
       pieces[s.name] = {&p, &s};
@@ -354,62 +376,97 @@ void save_model(const std::string& folder, const graph::Graph& g, const runtime:
   write_file_atomic(folder + "/config.json", formats::to_hf_config(config, type).dump(2) + "\n");
 }
 
+namespace {
+
+// An adapter as the graph has it: y = x Wᵀ and z = x Aᵀ, to which blocks of y add scale·z·Bᵀ; with experts each has its
+// part of W, A and B, one below the other.
+struct Adapted {
+  graph::ValueId w = graph::kNone, a = graph::kNone;
+  std::vector<graph::ValueId> bs;
+  std::vector<graph::LoraBlock> blocks;
+  int64_t experts = 1;
+};
+
+std::optional<Adapted> adapted_by(const graph::Graph& g, const graph::Op& op) {
+  Adapted out;
+  if (const auto* add = std::get_if<graph::LoraAddOp>(&op.attrs)) {
+    out.blocks = add->blocks;
+    out.bs.assign(op.in.begin() + 2, op.in.end());
+  } else if (const auto* experts = std::get_if<graph::ExpertLoraAddOp>(&op.attrs)) {
+    out.blocks = experts->blocks;
+    out.experts = experts->experts;
+    out.bs.assign(op.in.begin() + 3, op.in.end());
+  } else {
+    return std::nullopt;
+  }
+  for (const graph::Op& o : g.ops) {
+    if (!std::holds_alternative<graph::LinearOp>(o.attrs) && !std::holds_alternative<graph::ExpertLinearOp>(o.attrs))
+      continue;
+    if (o.out[0] == op.in[0]) out.w = o.in[1];
+    if (o.out[0] == op.in[1]) out.a = o.in[1];
+  }
+  MXT_ASSERT(out.w != graph::kNone && out.a != graph::kNone);
+  return out;
+}
+
+// values[i] += delta, rounded once, where the parameter trains from or computes from.
+void add_to(const runtime::ParamSlot& slot, DType type, int64_t at, const std::vector<double>& row) {
+  for (size_t i = 0; i < row.size(); ++i) {
+    const int64_t n = at + static_cast<int64_t>(i);
+    const float delta = static_cast<float>(row[i]);
+    if (slot.master)
+      slot.master[n] += delta;
+    else if (type == DType::kF32)
+      static_cast<float*>(slot.weight)[n] += delta;
+    else {
+      uint16_t& x = static_cast<uint16_t*>(slot.weight)[n];
+      x = float_to_bf16(bf16_to_float(x) + delta);
+    }
+  }
+}
+
+void merge_one(const graph::Graph& g, runtime::ParamStore& params, const Adapted& adapted) {
+  auto values = [&](graph::ValueId v) {
+    const auto access = params.read(g.value(v).param);
+    const runtime::ParamSlot& s = access.slot;
+    std::vector<float> f(static_cast<size_t>(s.size));
+    const DType t = s.master ? DType::kF32 : g.value(v).type;
+    convert(s.master ? static_cast<const void*>(s.master) : s.weight, t, f.data(), DType::kF32, f.size());
+    return f;
+  };
+  const auto w_access = params.write(g.value(adapted.w).param);
+  const int64_t cols = g.value(adapted.w).cols, height = g.value(adapted.w).rows.factor / adapted.experts,
+                ranks = g.value(adapted.a).rows.factor / adapted.experts;
+  const std::vector<float> a = values(adapted.a);
+  for (size_t k = 0; k < adapted.blocks.size(); ++k) {
+    const graph::LoraBlock& block = adapted.blocks[k];
+    const std::vector<float> b = values(adapted.bs[k]);
+    parallel_for(0, adapted.experts * block.cols, 16, [&](int64_t begin, int64_t end) {
+      std::vector<double> row(static_cast<size_t>(cols));
+      for (int64_t r = begin; r < end; ++r) {
+        const int64_t expert = r / block.cols;
+        std::fill(row.begin(), row.end(), 0.0);
+        for (int64_t j = 0; j < block.rank; ++j) {
+          const double c =
+              static_cast<double>(block.scale) * static_cast<double>(b[static_cast<size_t>(r * block.rank + j)]);
+          const float* a_row = a.data() + (expert * ranks + block.z_col + j) * cols;
+          for (int64_t n = 0; n < cols; ++n) row[static_cast<size_t>(n)] += c * static_cast<double>(a_row[n]);
+        }
+        add_to(w_access.slot, g.value(adapted.w).type, (expert * height + block.col + r % block.cols) * cols, row);
+      }
+    });
+  }
+}
+
+}  // namespace
+
 void merge_adapter(const graph::Graph& g, runtime::ParamStore& params) {
   for (const graph::Op& op : g.ops) {
-    const auto* add = std::get_if<graph::LoraAddOp>(&op.attrs);
-    if (!add || (g.forward_ops > 0 && &op - g.ops.data() >= g.forward_ops)) continue;
-    // y = x Wᵀ, z = x Aᵀ: find W and A through their products.
-    graph::ValueId w = graph::kNone, a = graph::kNone;
-    for (const graph::Op& o : g.ops) {
-      if (!std::holds_alternative<graph::LinearOp>(o.attrs)) continue;
-      if (o.out[0] == op.in[0]) w = o.in[1];
-      if (o.out[0] == op.in[1]) a = o.in[1];
-    }
-    MXT_ASSERT(w != graph::kNone && a != graph::kNone);
-    const auto w_id = g.value(w).param;
-    {
-      const auto w_access = params.write(w_id);
-      const runtime::ParamSlot& ws = w_access.slot;
-      const int64_t cols = g.value(w).cols;
-      const DType type = g.value(w).type;
-      auto values = [&](graph::ValueId v) {
-        const auto s_access = params.read(g.value(v).param);
-        const runtime::ParamSlot& s = s_access.slot;
-        std::vector<float> f(static_cast<size_t>(s.size));
-        const DType t = s.master ? DType::kF32 : g.value(v).type;
-        convert(s.master ? static_cast<const void*>(s.master) : s.weight, t, f.data(), DType::kF32, f.size());
-        return f;
-      };
-      const std::vector<float> av = values(a);
-      for (size_t k = 0; k < add->blocks.size(); ++k) {
-        const graph::LoraBlock& b = add->blocks[k];
-        const std::vector<float> bv = values(op.in[2 + k]);
-        parallel_for(0, b.cols, 16, [&](int64_t r0, int64_t r1) {
-          std::vector<double> row(static_cast<size_t>(cols));
-          for (int64_t r = r0; r < r1; ++r) {
-            std::fill(row.begin(), row.end(), 0.0);
-            for (int64_t j = 0; j < b.rank; ++j) {
-              const double c = static_cast<double>(b.scale) * bv[static_cast<size_t>(r * b.rank + j)];
-              const float* arow = av.data() + (b.z_col + j) * cols;
-              for (int64_t n = 0; n < cols; ++n) row[static_cast<size_t>(n)] += c * arow[n];
-            }
-            const int64_t at = (b.col + r) * cols;
-            for (int64_t n = 0; n < cols; ++n) {
-              const float delta = static_cast<float>(row[static_cast<size_t>(n)]);
-              if (ws.master)
-                ws.master[at + n] += delta;
-              else if (type == DType::kF32)
-                static_cast<float*>(ws.weight)[at + n] += delta;
-              else {
-                uint16_t& x = static_cast<uint16_t*>(ws.weight)[at + n];
-                x = float_to_bf16(bf16_to_float(x) + delta);
-              }
-            }
-          }
-        });
-      }
-    }
-    params.sync_weights(w_id);
+    if (g.forward_ops > 0 && &op - g.ops.data() >= g.forward_ops) break;
+    const std::optional<Adapted> adapted = adapted_by(g, op);
+    if (!adapted) continue;
+    merge_one(g, params, *adapted);
+    params.sync_weights(g.value(adapted->w).param);
   }
 }
 

@@ -82,8 +82,9 @@ struct Family {
   void (*read)(const Keys&, ModelConfig&) = nullptr;  // keys that no other family has
 
   // Weights.
-  std::string_view prefix = "model.";         // of the model below its head; a checkpoint without the head lacks it
-  std::string_view blocks = "model.layers.";  // "N." follows
+  std::string_view prefix = "model.";  // of the model below its head; a checkpoint without the head lacks it
+  std::span<const std::string_view> other_prefixes;  // under which the same weights lie in another class's files
+  std::string_view blocks = "model.layers.";         // "N." follows
   std::string_view embedding = "model.embed_tokens.weight";
   std::span<const std::string_view> lora_modules;  // last parts of the names of modules that LoRA can be put on
   bool conv1d = false;                             // matrices of blocks are stored [in, out] (GPT-2)

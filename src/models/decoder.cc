@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "formats/family.h"
 #include "graph/ops.h"
 
 namespace mxt::models {
@@ -53,6 +54,10 @@ ValueId Decoder::matrix(std::string name, int64_t cols, std::vector<Segment> seg
 
 // A vector is one row; its segments lie side by side, so `row` counts columns.
 ValueId Decoder::vector(std::string name, ParamKind kind, std::vector<Segment> segments) {
+  return vector(std::move(name), kind, std::move(segments), g.act_type);
+}
+
+ValueId Decoder::vector(std::string name, ParamKind kind, std::vector<Segment> segments, DType type) {
   Param p;
   p.name = std::move(name);
   p.kind = kind;
@@ -62,11 +67,12 @@ ValueId Decoder::vector(std::string name, ParamKind kind, std::vector<Segment> s
   }
   p.segments = std::move(segments);
   p.trainable = o.train_base;
-  return g.params[static_cast<size_t>(g.add_param(std::move(p), g.act_type))].value;
+  return g.params[static_cast<size_t>(g.add_param(std::move(p), type))].value;
 }
 
 ValueId Decoder::norm_weight(const std::string& ours, const std::string& theirs, int64_t n) {
-  const ValueId w = vector(ours, ParamKind::kNormWeight, {{theirs, 0, n}});
+  // Around one bf16 has few numbers: fp32 whatever the activations are, as transformers computes 1 + w.
+  const ValueId w = vector(ours, ParamKind::kNormWeight, {{theirs, 0, n}}, norm_offset != 0 ? DType::kF32 : g.act_type);
   g.params[static_cast<size_t>(g.value(w).param)].offset = norm_offset;
   return w;
 }
@@ -78,6 +84,8 @@ ValueId Decoder::ones(const std::string& ours, int64_t n) {
   p.cols = n;
   return g.params[static_cast<size_t>(g.add_param(std::move(p), g.act_type))].value;
 }
+
+std::string Decoder::block(int64_t layer) const { return fmt::format("{}{}.", c.family->blocks, layer); }
 
 ValueId Decoder::bias(const std::string& ours, std::vector<Segment> segments) {
   return vector(ours, ParamKind::kBias, std::move(segments));
@@ -122,7 +130,7 @@ Stream Decoder::embed() {
     sliding_rope_tables(c, g.rotary, o.positions, cos, sin);
     sliding_rope_ = g.add_rope(cos, sin);
   }
-  table = matrix("embed", width, {{"model.embed_tokens.weight", 0, c.vocab_size}}, std);
+  table = matrix("embed", width, {{std::string(c.family->embedding), 0, c.vocab_size}}, std);
   g.params[static_cast<size_t>(g.value(table).param)].kind = ParamKind::kEmbedding;
   return {embedding(g, table), kNone};
 }
@@ -140,16 +148,21 @@ ValueId Decoder::rms_norm(ValueId x, const std::string& ours, const std::string&
 }
 
 ValueId Decoder::attention(ValueId x, int64_t i, const AttentionStyle& style) {
-  const std::string ours = fmt::format("layers.{}.", i), theirs = fmt::format("model.layers.{}.self_attn.", i);
+  const std::string ours = fmt::format("layers.{}.", i), theirs = block(i) + "self_attn.";
   const auto qkv_segments = [&](const char* suffix) {
     if (style.fused) return std::vector<Segment>{{theirs + "qkv_proj" + suffix, 0, query + 2 * key_value}};
-    return std::vector<Segment>{{theirs + "q_proj" + suffix, 0, query},
+    return std::vector<Segment>{{theirs + "q_proj" + suffix, 0, style.output_gate ? 2 * query : query},
                                 {theirs + "k_proj" + suffix, 0, key_value},
                                 {theirs + "v_proj" + suffix, 0, key_value}};
   };
   const ValueId w_qkv = matrix(ours + "qkv", width, qkv_segments(".weight"), style.std < 0 ? std : style.std);
   ValueId qkv = linear(g, x, w_qkv, style.qkv_bias ? bias(ours + "qkv_bias", qkv_segments(".bias")) : kNone);
   if (style.values) qkv = style.values(qkv);
+  ValueId gate = kNone;
+  if (style.output_gate) {
+    const Split s = split_gates(g, qkv, c.num_heads, c.head_dim);
+    qkv = s.plain, gate = s.gate;
+  }
   ValueId q_w = kNone, k_w = kNone;
   if (style.norm == QkNorm::kHead) {
     q_w = norm_weight(ours + "q_norm", theirs + "q_norm.weight", c.head_dim);
@@ -174,14 +187,20 @@ ValueId Decoder::attention(ValueId x, int64_t i, const AttentionStyle& style) {
                       style.qk_scale * style.qk_scale / std::sqrt(static_cast<float>(scalar)),
                       static_cast<int>(i)};
   const ValueId b_o = style.out_bias ? bias(ours + "o_bias", {{theirs + "o_proj.bias", 0, width}}) : kNone;
+  ValueId o = graph::attention(g, qkv, a);
+  if (gate != kNone) o = sigmoid_gate(g, o, gate);
   return linear(
-      g, graph::attention(g, qkv, a),
-      matrix(ours + "o", query, {{theirs + "o_proj.weight", 0, width}}, style.out_std < 0 ? std : style.out_std), b_o);
+      g, o, matrix(ours + "o", query, {{theirs + "o_proj.weight", 0, width}}, style.out_std < 0 ? std : style.out_std),
+      b_o);
 }
 
 ValueId Decoder::gated_mlp(ValueId x, int64_t i, bool fused) {
-  const std::string ours = fmt::format("layers.{}.", i), theirs = fmt::format("model.layers.{}.mlp.", i);
-  const int64_t ffn = c.intermediate_size;
+  const std::string ours = fmt::format("layers.{}.", i), theirs = block(i) + "mlp.";
+  if (c.layers[static_cast<size_t>(i)].mlp == formats::LayerSpec::Mlp::kExperts) return experts(x, ours, theirs);
+  return gated_mlp(x, ours, theirs, c.intermediate_size, fused);
+}
+
+ValueId Decoder::gated_mlp(ValueId x, const std::string& ours, const std::string& theirs, int64_t ffn, bool fused) {
   const auto segments = [&](const char* suffix) {
     if (fused) return std::vector<Segment>{{theirs + "gate_up_proj" + suffix, 0, 2 * ffn}};
     return std::vector<Segment>{{theirs + "gate_proj" + suffix, 0, ffn}, {theirs + "up_proj" + suffix, 0, ffn}};
@@ -202,13 +221,18 @@ ValueId Decoder::mlp(ValueId x, int64_t i, ActKind kind, float up_std, float dow
   return linear(g, y, matrix(ours + "down", ffn, {{theirs + "fc2.weight", 0, width}}, down_std < 0 ? std : down_std));
 }
 
-void Decoder::finish(Stream& s, const std::string& norm) { finish(rms_norm(s, "norm", norm), table); }
+void Decoder::finish(Stream& s, const std::string& norm) {
+  const ValueId h = rms_norm(s, "norm", norm);
+  const double balance = o.balance_loss.value_or(c.output_router_logits ? c.router_aux_loss_coef : 0);
+  if (o.purpose == Purpose::kTrain && !routed_.empty()) balance_loss(g, routed_, static_cast<float>(balance));
+  finish(h, table);
+}
 
 Graph llama_like(const formats::ModelConfig& c, const BuildOptions& options, const AttentionStyle& style) {
   Decoder d(c, options);
   Stream s = d.embed();
   for (int64_t i = 0; i < c.num_layers; ++i) {
-    const std::string ours = fmt::format("layers.{}.", i), theirs = fmt::format("model.layers.{}.", i);
+    const std::string ours = fmt::format("layers.{}.", i), theirs = d.block(i);
     s.branch = d.attention(d.rms_norm(s, ours + "attn_norm", theirs + "input_layernorm"), i, style);
     s.branch = d.gated_mlp(d.rms_norm(s, ours + "mlp_norm", theirs + "post_attention_layernorm"), i);
   }

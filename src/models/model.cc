@@ -14,12 +14,23 @@ struct Builder {
   std::string_view model_type;
   graph::Graph (*build)(const formats::ModelConfig&, const BuildOptions&);
 };
-constexpr Builder kBuilders[] = {{"llama", llama},       {"mistral", mistral},
-                                 {"qwen2", qwen2},       {"qwen3", qwen3},
-                                 {"instella", instella}, {"olmo2", olmo2},
-                                 {"phi3", phi3},         {"gemma3_text", gemma3},
-                                 {"nanochat", nanochat}, {"nanochat_v2", nanochat_v2},
-                                 {"gpt2", gpt2},         {"bert", bert}};
+constexpr Builder kBuilders[] = {{"llama", llama},
+                                 {"mistral", mistral},
+                                 {"qwen2", qwen2},
+                                 {"qwen3", qwen3},
+                                 {"qwen3_moe", qwen3},
+                                 {"qwen3_5", qwen3_5},
+                                 {"qwen3_5_text", qwen3_5},
+                                 {"qwen3_5_moe", qwen3_5},
+                                 {"qwen3_5_moe_text", qwen3_5},
+                                 {"instella", instella},
+                                 {"olmo2", olmo2},
+                                 {"phi3", phi3},
+                                 {"gemma3_text", gemma3},
+                                 {"nanochat", nanochat},
+                                 {"nanochat_v2", nanochat_v2},
+                                 {"gpt2", gpt2},
+                                 {"bert", bert}};
 
 graph::Graph forward(const formats::ModelConfig& c, const BuildOptions& o) {
   std::string known;
@@ -58,7 +69,11 @@ graph::Graph build(const formats::ModelConfig& config, const BuildOptions& optio
 std::vector<std::string> spellings(const formats::ModelConfig& config, const std::string& name) {
   std::vector<std::string> all{name};
   const std::string_view prefix = config.family->prefix;
-  if (name.starts_with(prefix)) all.push_back(name.substr(prefix.size()));
+  if (name.starts_with(prefix)) {
+    const std::string rest = name.substr(prefix.size());
+    all.push_back(rest);
+    for (const std::string_view other : config.family->other_prefixes) all.push_back(std::string(other) + rest);
+  }
   return all;
 }
 

@@ -39,7 +39,9 @@ struct BuildOptions {
   graph::Recompute recompute = graph::Recompute::kNone;
   bool join_lora = false;                  // graph::join_lora, where nothing is recomputed
   graph::Held base = graph::Held::kPlain;  // graph::quantize_base, under LoRA
-  int64_t positions = 0;     // longest document; the rotary tables reach so far. At most the model's own maximum
+  int64_t positions = 0;  // longest document; the rotary tables reach so far. At most the model's own maximum
+  // Coefficient of the experts' load-balancing loss while training; absent: as the configuration says.
+  std::optional<double> balance_loss;
   int64_t head_chunk = 256;  // target rows per piece of the head
   // Purposes kTrain and kScore: what the graph ends in. kLoss: cross-entropy. What a loss outside the graph is made of
   // (Graph::roots): kLogProb, the log-probability of every target; kScore, one number a token (of a reward model).

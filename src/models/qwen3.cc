@@ -1,4 +1,5 @@
-// Qwen3 dense (Yang et al. 2025): Llama's block with an RMSNorm over each query and key head before the rotation.
+// Qwen3 (Yang et al. 2025): Llama's block with an RMSNorm over each query and key head before the rotation. Qwen3-MoE
+// has experts in place of the dense half where its configuration says so.
 #include "models/decoder.h"
 
 namespace mxt::models {

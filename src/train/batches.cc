@@ -30,6 +30,7 @@ void PackedBatch::clear() {
   positions_.clear();
   targets_.clear();
   cu_.assign(1, 0);
+  row_offsets_.assign(1, 0);
   real_ = targets_count_ = 0;
 }
 
@@ -75,6 +76,8 @@ runtime::Batch PackedBatch::view() const {
   b.cu_seqlens = cu_.data();
   b.documents = documents();
   b.targets = targets_.data();
+  b.row_offsets = row_offsets_.data();
+  b.rows = static_cast<int64_t>(row_offsets_.size()) - 1;
   return b;
 }
 

@@ -23,6 +23,8 @@ class PackedBatch {
   void add_document(std::span<const int32_t> ids, std::span<const int32_t> labels);
   // A window of seq_len + 1 tokens: inputs are all but the last, targets all but the first.
   void add_window(std::span<const int32_t> window);
+  // Everything added since the last row is one row of the batch.
+  void end_row() { row_offsets_.push_back(static_cast<int32_t>(tokens())); }
   void pad(int64_t max_tokens);
   int64_t tokens() const { return static_cast<int64_t>(ids_.size()); }
   int64_t real_tokens() const { return real_; }
@@ -32,7 +34,7 @@ class PackedBatch {
   runtime::Batch view() const;
 
  private:
-  std::vector<int32_t> ids_, positions_, targets_, cu_{0};
+  std::vector<int32_t> ids_, positions_, targets_, cu_{0}, row_offsets_{0};
   int64_t real_ = 0, targets_count_ = 0;
 };
 

@@ -29,6 +29,8 @@ OrderedJson to_json(const StepMetrics& m) {
   j["memory_bytes"] = m.memory;
   j["peak_memory_bytes"] = m.peak_memory;
   j["watts"] = nullptr;
+  if (m.balance_loss) j["balance_loss"] = *m.balance_loss;
+  if (m.expert_load) j["expert_load"] = *m.expert_load;
   if (m.eval_loss) j["eval_loss"] = *m.eval_loss;
   return j;
 }
@@ -89,6 +91,8 @@ void MetricsLog::write(const StepMetrics& m) {
   const double now = std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
   std::vector<std::pair<std::string, double>> values{
       {"train/loss", m.loss}, {"train/lr", m.lr}, {"train/grad_norm", m.grad_norm}, {"train/tok_s", m.tok_s}};
+  if (m.balance_loss) values.emplace_back("train/balance_loss", *m.balance_loss);
+  if (m.expert_load) values.emplace_back("train/expert_load", *m.expert_load);
   if (m.eval_loss) values.emplace_back("eval/loss", *m.eval_loss);
   for (const auto& [name, value] : m.method) values.emplace_back("train/" + name, value);
   files_->board->scalars(m.step, now, values);

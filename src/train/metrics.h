@@ -22,6 +22,9 @@ struct StepMetrics {
   uint64_t peak_memory = 0;  // the most the process has had so far (VmHWM)
   std::optional<double> eval_loss;
   std::map<std::string, double> method;  // what the method says beside (train/methods)
+  // With experts: the load-balancing loss before its coefficient (top-k where all is even), and the busiest expert's
+  // share of the rows over an even share.
+  std::optional<double> balance_loss, expert_load;
 };
 
 class MetricsLog {

@@ -208,6 +208,18 @@ void fill(Setup* s, const config::Recipe& recipe, const kernels::KernelPlan* pla
   if (s->has_lora && recipe.train.base_precision == config::Precision::kFp8E4M3)
     s->options.base = s->gpu ? graph::Held::kFp8 : graph::Held::kRounded;
   s->options.positions = s->seq_len;
+  if (s->options.base != graph::Held::kPlain && s->model.num_experts > 0)
+    fail_missing("{}: train.base_precision fp8_e4m3: experts are held as they are trained: leave it out",
+                 recipe.source);
+  s->options.balance_loss = recipe.train.method.router_aux_loss;
+  if (const auto& m = recipe.train.method; (m.is_preference() || m.is_rl()) && s->model.output_router_logits)
+    fail_missing(
+        "{}: {} with the load-balancing loss that config.json asks for (output_router_logits) is not built in: set it "
+        "to false there",
+        recipe.source, config::text_of(m.kind));
+  if (recipe.train.method.router_aux_loss && s->model.num_experts == 0)
+    fail_input("{}: train.method.router_aux_loss: the model ({}) has no experts: leave it out", recipe.source,
+               s->model.model_type);
   // A trained head adds its weight gradient once a piece: larger pieces touch it less often. A GPU wants large
   // products.
   s->options.head_chunk = s->gpu ? 4096 : s->has_lora ? 256 : 1024;

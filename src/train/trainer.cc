@@ -68,7 +68,8 @@ class Run {
         o_(o),
         graph_(s.training_graph()),
         program_(std::make_unique<runtime::Program>(graph_, plan, ops, program_settings(s))),
-        losses_(ops.device(), (s.rows_per_step + s.micro_batch - 1) / s.micro_batch * s.max_tokens) {
+        losses_(ops.device(), (s.rows_per_step + s.micro_batch - 1) / s.micro_batch * s.max_tokens),
+        loads_(ops.device(), program_->experts() > 0 ? s.rows_per_step * (1 + program_->experts()) : 0) {
     check_memory(plan);
     params_ = std::make_unique<runtime::ParamStore>(graph_, true, ops.device(), s.offload);
     program_->allocate(*params_);
@@ -429,7 +430,8 @@ class Run {
     for (int64_t i = 0; i < rows; ++i) out.targets += rows_->targets(index, i);
     for (int64_t first = 0, micro = 0; first < rows; first += s_.micro_batch, ++micro) {
       batch_.clear();
-      for (int64_t i = first; i < std::min(rows, first + s_.micro_batch); ++i) rows_->add(index, i, batch_);
+      for (int64_t i = first; i < std::min(rows, first + s_.micro_batch); ++i)
+        rows_->add(index, i, batch_), batch_.end_row();
       const int64_t real = batch_.real_tokens(), documents = batch_.documents();
       batch_.pad(s_.max_tokens);
       runtime::Batch b = batch_.view();
@@ -438,10 +440,13 @@ class Run {
       b.seed = s_.recipe.meta.seed;
       b.step = static_cast<uint64_t>(index);
       b.first_row = step_tokens_;
+      b.balance_scale = 1.0f / static_cast<float>(rows);
       program_->run(b);
       float* nll = losses_.at(micro * s_.max_tokens);
       program_->copy_nll(nll);
       out.nll.push_back({nll, real});
+      if (program_->experts() > 0)
+        program_->copy_loads(loads_.at(first), loads_.at(s_.rows_per_step + first * program_->experts()), b.rows);
       step_tokens_ += real;
       step_flops_ += program_->flops(real, real / std::max<int64_t>(documents, 1), batch_.targets());
     }
@@ -469,6 +474,7 @@ class Run {
     m.step = state_.step;
     m.lr = lr;
     m.grad_norm = norm;
+    if (program_->experts() > 0 && !method_) note_loads(rows, m);
     m.tokens = state_.tokens;
     const double seconds = now() - begin;
     m.tok_s = static_cast<double>(step_tokens_) / seconds;
@@ -490,6 +496,21 @@ class Run {
     return m;
   }
 
+  // After the step's one wait for the device.
+  void note_loads(int64_t rows, StepMetrics& m) {
+    const int64_t experts = program_->experts();
+    double balance = 0, all = 0, most = 0;
+    for (int64_t r = 0; r < rows; ++r) balance += static_cast<double>(*loads_.at(r));
+    for (int64_t e = 0; e < experts; ++e) {
+      double chosen = 0;
+      for (int64_t r = 0; r < rows; ++r) chosen += static_cast<double>(*loads_.at(s_.rows_per_step + r * experts + e));
+      all += chosen;
+      most = std::max(most, chosen);
+    }
+    m.balance_loss = balance / static_cast<double>(rows);
+    m.expert_load = most * static_cast<double>(experts) / all;
+  }
+
   // Clip as torch's clip_grad_norm_, then AdamW. Returns the norm before clipping.
   double update(double lr, int64_t step) {
     const auto& o = s_.recipe.train.optimizer;
@@ -509,7 +530,7 @@ class Run {
       t.copy = s_.type == DType::kBF16 ? static_cast<uint16_t*>(slot.weight) : nullptr;
       t.n = slot.size;
       t.lr = static_cast<float>(lr);
-      const bool decays = p.kind == graph::ParamKind::kMatrix || p.kind == graph::ParamKind::kEmbedding;
+      const bool decays = p.kind != graph::ParamKind::kNormWeight && p.kind != graph::ParamKind::kBias;
       t.weight_decay = decays ? static_cast<float>(o.weight_decay) : 0.0f;
       a.tensors.push_back(t);
     }
@@ -588,7 +609,7 @@ class Run {
   std::unique_ptr<EvalRows> eval_rows_;
   std::unique_ptr<Reference> reference_;
   bool evaluates_ = false;
-  HostFloats losses_;
+  HostFloats losses_, loads_;  // loads_: of each row of a step its load-balancing loss, then how often each expert
   PackedBatch batch_;
   checkpoint::TrainState state_;
   int64_t steps_ = 0, step_tokens_ = 0;

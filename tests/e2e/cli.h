@@ -92,6 +92,7 @@ inline std::string golden(const std::string& model) {
 
 struct Tiny {
   std::string model = "qwen3_gqa", method = "{kind: full}", precision = "float32", extra;
+  double lr = 3e-3;
   int per_device = 2, grad_accum = 1, steps = 20;
   bool packing = false;
   bool probe = false;  // default choices: what is not about the probe need not wait for it
@@ -107,12 +108,12 @@ data: {{source: local, path: "{0}/rows.jsonl", seq_len: 64, packing: {1}, shuffl
 train:
   method: {2}
   precision: {3}
-  optimizer: {{lr: 3.0e-3, betas: [0.9, 0.95], weight_decay: 0.1, grad_clip: 1.0}}
+  optimizer: {{lr: {9}, betas: [0.9, 0.95], weight_decay: 0.1, grad_clip: 1.0}}
   schedule: {{type: cosine, warmup_ratio: 0.1, max_steps: {4}}}
   batch: {{per_device: {5}, grad_accum: {6}}}
 {7})",
                      golden(t.model), t.packing, t.method, t.precision, t.steps, t.per_device, t.grad_accum, t.extra,
-                     t.probe);
+                     t.probe, t.lr);
 }
 
 }  // namespace mxt::cli

@@ -62,7 +62,8 @@ TEST_P(Parity, EveryGradientEqualsTransformers) {
     size_t compared = 0;
     for (const graph::Param& p : m.graph.params) {
       const runtime::ParamSlot& slot = m.params[m.graph.value(p.value).param];
-      const bool vector = p.kind == graph::ParamKind::kNormWeight || p.kind == graph::ParamKind::kBias;
+      const bool vector = p.kind == graph::ParamKind::kNormWeight || p.kind == graph::ParamKind::kBias ||
+                          p.kind == graph::ParamKind::kDecay;
       for (const graph::Segment& s : p.segments) {
         const auto& t = expected.at("grad." + s.name);
         const float* mine = slot.grad + (vector ? s.row : s.row * p.cols);
@@ -107,7 +108,8 @@ TEST(ModelGraph, ActivationsThatAreNotBuiltInAreRefused) {
 
 std::vector<Case> cases() {
   std::vector<Case> all;
-  for (const char* m : {"llama_mqa", "llama_scaled", "qwen3_tied", "qwen3_gqa", "gpt2", "gpt2_scales"})
+  for (const char* m : {"llama_mqa", "llama_scaled", "qwen3_tied", "qwen3_gqa", "qwen3_moe", "qwen3_moe_balanced",
+                        "qwen3_5", "qwen3_5_moe", "gpt2", "gpt2_scales"})
     for (const bool reference : {true, false}) all.push_back({m, reference});
   for (const char* m : {"mistral", "qwen2", "qwen2_untied", "instella", "olmo2", "phi3", "phi3_longrope", "gemma3",
                         "nanochat", "nanochat_v2", "nanochat_v2_plain", "nanochat_v2_values"})

@@ -45,6 +45,9 @@ struct Packed {
     b.documents = static_cast<int64_t>(cu.size()) - 1;
     b.targets = targets.data();
     b.loss_scale = 1.0f / static_cast<float>(count);
+    b.row_offsets = cu.data();
+    b.rows = b.documents;
+    b.balance_scale = 1.0f / static_cast<float>(b.documents);
     return b;
   }
 };

@@ -1,7 +1,8 @@
 """The small models of tools/golden/models.py beside Llama, Qwen3 and GPT-2: one or two of each family, with what is its own in use."""
 import torch
 from transformers import (AutoConfig, Gemma3ForCausalLM, Gemma3TextConfig, LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM, NanoChatConfig, NanoChatForCausalLM,
-                          Olmo2Config, Olmo2ForCausalLM, Phi3Config, Phi3ForCausalLM, Qwen2Config, Qwen2ForCausalLM)
+                          Olmo2Config, Olmo2ForCausalLM, Phi3Config, Phi3ForCausalLM, Qwen2Config, Qwen2ForCausalLM, Qwen3_5ForCausalLM, Qwen3_5MoeForCausalLM,
+                          Qwen3_5MoeTextConfig, Qwen3_5TextConfig)
 import nanochat
 from transformers.models.olmo2.modeling_olmo2 import Olmo2Attention
 
@@ -52,8 +53,14 @@ CASES = {
     # five of six layers slide; here the pattern is two of three, and the scores' scale is not head_dim's
     "gemma3": lambda: Gemma3ForCausalLM(Gemma3TextConfig(**SMALL, hidden_size=36, intermediate_size=40, num_hidden_layers=3, num_attention_heads=4, num_key_value_heads=2, head_dim=16, sliding_window=5, sliding_window_pattern=3, query_pre_attn_scalar=24, rope_parameters={"full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 1e6}, "sliding_attention": {"rope_type": "default", "rope_theta": 1e4}})),
     "nanochat": lambda: NanoChatForCausalLM(NanoChatConfig(**SMALL, hidden_size=32, intermediate_size=72, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2)),
+    # layers of both kinds in an order of their own, value heads in groups, heads of keys and values of different widths, part of a head rotated
+    "qwen3_5": lambda: Qwen3_5ForCausalLM(Qwen3_5TextConfig(vocab_size=96, hidden_size=36, intermediate_size=48, num_hidden_layers=3, num_attention_heads=3, num_key_value_heads=1, head_dim=16, max_position_embeddings=64, linear_num_key_heads=2, linear_num_value_heads=4, linear_key_head_dim=8, linear_value_head_dim=12, layer_types=["linear_attention", "full_attention", "linear_attention"], rope_parameters={"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.5}, tie_word_embeddings=False)),
+    "qwen3_5_moe": lambda: Qwen3_5MoeForCausalLM(Qwen3_5MoeTextConfig(vocab_size=96, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, head_dim=16, max_position_embeddings=64, linear_num_key_heads=1, linear_num_value_heads=3, linear_key_head_dim=8, linear_value_head_dim=8, linear_conv_kernel_dim=3, num_experts=6, num_experts_per_tok=3, moe_intermediate_size=12, shared_expert_intermediate_size=20, layer_types=["linear_attention", "full_attention"], tie_word_embeddings=True)),
 }
 TARGETS = {"phi3": ["qkv_proj", "o_proj", "gate_up_proj", "down_proj"], "nanochat": ["q_proj", "k_proj", "v_proj", "o_proj", "fc1", "fc2"]}
 TARGETS["phi3_longrope"] = TARGETS["phi3"]
 CASES |= nanochat.CASES
 TARGETS |= nanochat.TARGETS
+HYBRID = ["q_proj", "k_proj", "v_proj", "o_proj", "in_proj_qkv", "in_proj_z", "in_proj_b", "in_proj_a", "out_proj", "gate_proj", "up_proj", "down_proj"]
+TARGETS |= {"qwen3_5": HYBRID, "qwen3_5_moe": HYBRID}
+RATES = {"qwen3_5": 3e-4, "qwen3_5_moe": 3e-4}  # the delta rule is chaotic at higher ones: fp32 and fp64 of the same code part

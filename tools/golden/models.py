@@ -4,10 +4,10 @@
 usage: models.py OUTDIR [CASE…]        needs: torch transformers peft safetensors
 Writes OUTDIR/<case>/: config.json, model.safetensors (random weights), adapter/ (PEFT), expected.safetensors, expected.json, and
 rows.jsonl with the documents as {"input_ids", "labels"} rows. The engine must reproduce all of it (tests/models, tests/e2e)."""
-import json, math, os, sys
+import contextlib, json, math, os, sys
 import torch
 from safetensors.torch import save_file
-from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, Qwen3Config, Qwen3ForCausalLM
+from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, Qwen3Config, Qwen3ForCausalLM, Qwen3MoeConfig, Qwen3MoeForCausalLM
 from peft import LoraConfig, get_peft_model
 
 import families
@@ -21,6 +21,9 @@ CASES = {
     "qwen3_tied": lambda: Qwen3ForCausalLM(Qwen3Config(vocab_size=96, hidden_size=36, intermediate_size=48, num_hidden_layers=2, num_attention_heads=3, num_key_value_heads=3, head_dim=16, max_position_embeddings=64, tie_word_embeddings=True)),
     "qwen3_gqa": lambda: Qwen3ForCausalLM(Qwen3Config(vocab_size=96, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=6, num_key_value_heads=2, head_dim=8, max_position_embeddings=64, tie_word_embeddings=False)),
     "gpt2": lambda: GPT2LMHeadModel(GPT2Config(vocab_size=96, n_embd=36, n_layer=2, n_head=3, n_positions=64, resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0)),
+    # experts no power of two, top 3, dense layers between; the other one ties, does not renormalise and has the balance loss
+    "qwen3_moe": lambda: Qwen3MoeForCausalLM(Qwen3MoeConfig(vocab_size=96, hidden_size=36, intermediate_size=40, moe_intermediate_size=20, num_hidden_layers=3, num_attention_heads=3, num_key_value_heads=1, head_dim=16, max_position_embeddings=64, num_experts=6, num_experts_per_tok=3, norm_topk_prob=True, mlp_only_layers=[1], tie_word_embeddings=False)),
+    "qwen3_moe_balanced": lambda: Qwen3MoeForCausalLM(Qwen3MoeConfig(vocab_size=96, hidden_size=24, intermediate_size=40, moe_intermediate_size=12, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, head_dim=8, max_position_embeddings=64, num_experts=5, num_experts_per_tok=2, norm_topk_prob=False, output_router_logits=True, router_aux_loss_coef=0.05, tie_word_embeddings=True)),
     # scores are not divided by the root of head_dim, but by the layer's number
     "gpt2_scales": lambda: GPT2LMHeadModel(GPT2Config(vocab_size=96, n_embd=20, n_layer=3, n_head=5, n_positions=64, resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0, initializer_range=0.1, scale_attn_weights=False, scale_attn_by_inverse_layer_idx=True, attn_implementation="eager")),
 }
@@ -43,41 +46,88 @@ def documents(seed, n, vocab=96):
     return docs
 
 
+class Expert(torch.nn.Module):
+    def __init__(self, gate_up, down):
+        super().__init__()
+        gate, up = gate_up.chunk(2)
+        for name, w in (("gate_proj", gate), ("up_proj", up), ("down_proj", down)):
+            linear = torch.nn.Linear(w.shape[1], w.shape[0], bias=False)
+            linear.weight = torch.nn.Parameter(w.detach().clone())
+            setattr(self, name, linear)
+
+    def forward(self, x):
+        return self.down_proj(torch.nn.functional.silu(self.gate_proj(x)) * self.up_proj(x))
+
+
+class Experts(torch.nn.ModuleList):
+    """The stacked experts of transformers 5 as modules of their own, as checkpoints name them and PEFT can wrap them."""
+
+    def forward(self, x, index, weights):
+        y = torch.zeros_like(x)
+        for e, expert in enumerate(self):
+            token, place = torch.where(index == e)
+            if len(token):
+                y = y.index_add(0, token, expert(x[token]) * weights[token, place, None])
+        return y
+
+
+def unstack(model):
+    for module in list(model.modules()):
+        e = getattr(module, "experts", None)
+        if e is not None and hasattr(e, "gate_up_proj"):
+            module.experts = Experts([Expert(e.gate_up_proj[i], e.down_proj[i]) for i in range(e.gate_up_proj.shape[0])])
+
+
+@contextlib.contextmanager
+def doubles():
+    """What a model casts to float32 stays float64 in here: the delta rule's own rounding is too large to measure another's by."""
+    cast, to = torch.Tensor.float, torch.Tensor.to
+    torch.Tensor.float = lambda x: x if x.dtype == torch.float64 else cast(x)
+    torch.Tensor.to = lambda x, *a, **k: x if x.dtype == torch.float64 and torch.float32 in (*a, *k.values()) else to(x, *a, **k)
+    yield
+    torch.Tensor.float, torch.Tensor.to = cast, to
+
+
 def loss_of(model, docs):
-    """Mean over all target tokens of the documents, each document alone (nothing attends across)."""
-    total, count, logits = 0.0, 0, []
+    """Mean over all target tokens of the documents, each document alone (nothing attends across). With it the experts' balance
+    loss where the configuration asks for it: the mean over the documents."""
+    total, count, logits, aux = 0.0, 0, [], 0.0
+    balance = getattr(model.config, "output_router_logits", False)
     for ids, labels in docs:
         x = torch.tensor([ids])
-        lg = model(input_ids=x, use_cache=False).logits[0].float()
+        out = model(input_ids=x, use_cache=False)
+        lg = out.logits[0].float()
+        if balance:
+            aux = aux + model.config.router_aux_loss_coef * out.aux_loss / len(docs)
         logits.append(lg)
         y = torch.tensor(labels[1:])
         total = total + torch.nn.functional.cross_entropy(lg[:-1], y, ignore_index=-100, reduction="sum")
         count += int((y != -100).sum())
-    return total / count, torch.cat(logits)
+    return total / count, torch.cat(logits), aux
 
 
-def rate(step):
+def rate(step, lr):
     w = round(WARMUP * STEPS)
     if step < w:
-        return LR * (step + 1) / w
-    return LR * (1 + math.cos(math.pi * (step - w) / (STEPS - w))) / 2
+        return lr * (step + 1) / w
+    return lr * (1 + math.cos(math.pi * (step - w) / (STEPS - w))) / 2
 
 
-def train(model, docs):
-    decay = [p for n, p in model.named_parameters() if p.requires_grad and ("lora" in n or (p.ndim >= 2))]
-    plain = [p for n, p in model.named_parameters() if p.requires_grad and not ("lora" in n or p.ndim >= 2)]
-    opt = torch.optim.AdamW([{"params": decay, "weight_decay": WD}, {"params": plain, "weight_decay": 0.0}], lr=LR, betas=BETAS, eps=1e-8)
+def train(model, docs, lr):
+    decay = [p for n, p in model.named_parameters() if p.requires_grad and ("lora" in n or p.ndim >= 2 or n.endswith("A_log"))]
+    plain = [p for n, p in model.named_parameters() if p.requires_grad and not ("lora" in n or p.ndim >= 2 or n.endswith("A_log"))]
+    opt = torch.optim.AdamW([{"params": decay, "weight_decay": WD}, {"params": plain, "weight_decay": 0.0}], lr=lr, betas=BETAS, eps=1e-8)
     rows = []
     for s in range(STEPS):
         batch = [docs[(s * PER_DEVICE + i) % len(docs)] for i in range(PER_DEVICE)]
         for g in opt.param_groups:
-            g["lr"] = rate(s)
-        loss, _ = loss_of(model, batch)
-        loss.backward()
+            g["lr"] = rate(s, lr)
+        loss, _, aux = loss_of(model, batch)
+        (loss + aux).backward()
         norm = torch.nn.utils.clip_grad_norm_([p for p in model.parameters() if p.requires_grad], CLIP)
         opt.step()
         opt.zero_grad()
-        rows.append({"loss": loss.item(), "grad_norm": norm.item(), "lr": rate(s)})
+        rows.append({"loss": loss.item(), "grad_norm": norm.item(), "lr": rate(s, lr)})
     return rows
 
 
@@ -87,7 +137,7 @@ for name, make in CASES.items():
     torch.manual_seed(7)
     d = os.path.join(out, name)
     os.makedirs(d, exist_ok=True)
-    model = make().float().eval()
+    model, lr = make().float().eval(), families.RATES.get(name, LR)
     with torch.no_grad():  # norms and biases away from 1 and 0, so that their use shows
         for n, p in model.named_parameters():
             if p.ndim == 1:
@@ -95,21 +145,30 @@ for name, make in CASES.items():
             else:
                 p.mul_(3.0)
     model.save_pretrained(d, safe_serialization=True)
+    stacked = loss_of(model, documents(11, 3))[1]
+    unstack(model)
+    torch.testing.assert_close(loss_of(model, documents(11, 3))[1], stacked, rtol=1e-5, atol=1e-6)
     docs = documents(11, 40)
     with open(os.path.join(d, "rows.jsonl"), "w") as f:
         for ids, labels in docs:
             f.write(json.dumps({"input_ids": ids, "labels": labels}) + "\n")
     expected = {}
-    loss, logits = loss_of(model, docs[:3])
-    loss.backward()
-    expected["logits"] = logits.detach().contiguous()
+    hybrid = name in families.RATES
+    with doubles() if hybrid else contextlib.nullcontext():
+        loss, logits, aux = loss_of(model.double() if hybrid else model, docs[:3])
+        (loss + aux).backward()
+    expected["logits"] = logits.detach().float().contiguous()
     for n, p in model.named_parameters():
         if p.grad is not None:
-            expected["grad." + n] = p.grad.clone().contiguous()
-    result = {"loss": loss.item(), "settings": {"steps": STEPS, "per_device": PER_DEVICE, "lr": LR, "warmup_ratio": WARMUP, "weight_decay": WD, "grad_clip": CLIP, "betas": BETAS}}
+            expected["grad." + n] = p.grad.float().clone().contiguous()
+    model.zero_grad()
+    model.float()
+    result = {"loss": loss.item(), "settings": {"steps": STEPS, "per_device": PER_DEVICE, "lr": lr, "warmup_ratio": WARMUP, "weight_decay": WD, "grad_clip": CLIP, "betas": BETAS}}
+    if aux:
+        result["aux"] = aux.item()
     model.zero_grad()
     state = {k: v.clone() for k, v in model.state_dict().items()}
-    result["full"] = train(model, docs)
+    result["full"] = train(model, docs, lr)
     model.load_state_dict(state)
     lora = get_peft_model(model, LoraConfig(r=4, lora_alpha=8, lora_dropout=0.0, target_modules=(TARGETS | families.TARGETS).get(name, LINEARS), task_type="CAUSAL_LM", fan_in_fan_out=name in TARGETS))
     with torch.no_grad():
@@ -117,10 +176,10 @@ for name, make in CASES.items():
             if "lora_B" in n:
                 p.copy_(torch.randn_like(p) * 0.05)
     lora.save_pretrained(os.path.join(d, "adapter"))
-    loss, logits = loss_of(lora, docs[:3])
+    loss, logits, _ = loss_of(lora, docs[:3])
     expected["lora_logits"] = logits.detach().contiguous()
     result["lora_loss"] = loss.item()
-    result["lora"] = train(lora, docs)
+    result["lora"] = train(lora, docs, lr)
     save_file(expected, os.path.join(d, "expected.safetensors"))
     with open(os.path.join(d, "expected.json"), "w") as f:
         json.dump(result, f, indent=1)

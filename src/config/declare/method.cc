@@ -73,6 +73,15 @@ void declare_rollouts(Declaration<Method>& d) {
       .plus();
 }
 
+void declare_router(Declaration<Method>& d) {
+  d.field(
+       "router_aux_loss", &Method::router_aux_loss,
+       "Weight of the load-balancing loss of a mixture of experts, taken of each row and averaged over the rows of a "
+       "step; 0 = none. Absent = as the model's config.json says (output_router_logits).")
+      .min(0)
+      .plus();
+}
+
 void declare_adapter(Declaration<Method>& d) {
   d.field("lora", &Method::lora, "Train an adapter with these settings. Absent = every weight.").plus();
 }
@@ -122,14 +131,17 @@ Section declare_method(MethodKind kind) {
   switch (kind) {
     case K::kFull:
     case K::kPretrain:
+      declare_router(d);
       break;
     case K::kLora:
       d.embed(&Method::lora);
+      declare_router(d);
       break;
     case K::kQLora:
       d.embed(&Method::lora);
       d.field("quant_bits", &Method::quant_bits, "Bits of the frozen base: 4 = `quant_type`, 8 = FP8.").one_of({4, 8});
       d.field("quant_type", &Method::quant_type, "Number type of 4 bits.").plus();
+      declare_router(d);
       break;
     case K::kDpo:
       d.field("beta", &Method::beta, "Strength of the preference against staying near the reference.").above(0);
@@ -183,6 +195,7 @@ Section declare_method(MethodKind kind) {
       break;
     case K::kCpt:
       declare_adapter(d);
+      declare_router(d);
       break;
   }
   return d.take();

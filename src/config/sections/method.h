@@ -55,6 +55,8 @@ struct Method {
   int64_t inner_epochs = 4;
   double gamma = 1, gae_lambda = 0.95, value_coef = 0.1;
 
+  std::optional<double> router_aux_loss;  // mixtures of experts; absent: as the model's configuration says
+
   bool frozen_base() const { return lora.has_value(); }
   bool is_preference() const {
     return kind == MethodKind::kDpo || kind == MethodKind::kOrpo || kind == MethodKind::kKto ||

@@ -4,12 +4,27 @@
 namespace mxt::formats {
 namespace {
 
+constexpr std::string_view kModules[] = {"q_proj",    "k_proj",    "v_proj",   "o_proj",    "in_proj_qkv", "in_proj_z",
+                                         "in_proj_b", "in_proj_a", "out_proj", "gate_proj", "up_proj",     "down_proj"};
+constexpr std::string_view kText[] = {"model."}, kWhole[] = {"model.language_model."};
+
+// The whole model's files hold the text model under a name of its own; either class reads the other's.
+constexpr Family whole(Family f) {
+  f.prefix = kWhole[0];
+  f.other_prefixes = kText;
+  f.blocks = "model.language_model.layers.";
+  f.embedding = "model.language_model.embed_tokens.weight";
+  return f;
+}
+
 constexpr Family hybrid(std::string_view type, std::string_view architecture) {
   Family f = decoder(type, architecture);
   f.max_positions = 32768;
   f.head_dim = 256;
   f.partial_rotary_factor = 0.25;
   f.linear_attention = true;
+  f.lora_modules = kModules;
+  f.other_prefixes = kWhole;
   return f;
 }
 
@@ -53,9 +68,9 @@ constinit const Family kQwen3Next = [] {
   return f;
 }();
 
-constinit const Family kQwen35 = qwen3_5("qwen3_5", "Qwen3_5ForConditionalGeneration");
+constinit const Family kQwen35 = whole(qwen3_5("qwen3_5", "Qwen3_5ForConditionalGeneration"));
 constinit const Family kQwen35Text = qwen3_5("qwen3_5_text", "Qwen3_5ForCausalLM");
-constinit const Family kQwen35Moe = qwen3_5_moe("qwen3_5_moe", "Qwen3_5MoeForConditionalGeneration");
+constinit const Family kQwen35Moe = whole(qwen3_5_moe("qwen3_5_moe", "Qwen3_5MoeForConditionalGeneration"));
 constinit const Family kQwen35MoeText = qwen3_5_moe("qwen3_5_moe_text", "Qwen3_5MoeForCausalLM");
 
 }  // namespace mxt::formats

@@ -59,6 +59,7 @@ void parse_moe(const Keys& k, const Family& f, ModelConfig& c) {
       k.integer({"shared_expert_intermediate_size"}, f.shared_expert_intermediate_size, 0, kMaxWidth);
   c.norm_topk_prob = k.boolean({"norm_topk_prob"}, f.norm_topk_prob);
   c.router_aux_loss_coef = k.number({"router_aux_loss_coef"}, 0.001, 0, 1e6);
+  c.output_router_logits = k.boolean({"output_router_logits"}, false);
 }
 
 void parse_linear_attention(const Keys& k, const Family& f, ModelConfig& c) {

@@ -12,6 +12,7 @@
 #include "formats/gguf_hf.h"
 #include "formats/safetensors.h"
 #include "formats/weight_source.h"
+#include "formats/weights/experts.h"
 #include "formats/weights/quantized.h"
 
 namespace mxt::formats {
@@ -60,42 +61,58 @@ class HfFolder final : public WeightSource {
     settle_tied();
     check_biases();
     quantized_ = find_quantized(files_, config_, folder);
+    experts_ = find_stacked_experts(files_, config_, folder);
+    config_.stacked_experts = !experts_.stacks.empty();
   }
 
   std::vector<std::string> names() const override {
     std::vector<std::string> out;
     for (const auto& t : files_.tensors())
-      if (!quantized_.hidden.contains(t.name)) out.push_back(t.name);
+      if (!quantized_.hidden.contains(t.name) && !experts_.stacks.contains(t.name)) out.push_back(t.name);
+    for (const auto& [name, slice] : experts_.slices) out.push_back(name);
     for (const auto& [name, w] : quantized_.weights)
       if (w.data.name != name) out.push_back(name);
     return out;
   }
-  bool has(std::string_view name) const override { return find_weight(name) || find(name); }
+  bool has(std::string_view name) const override { return find_weight(name) || find_slice(name) || find(name); }
   std::vector<int64_t> shape(std::string_view name) const override {
     const QuantizedWeight* w = find_weight(name);
-    return w ? w->shape : at(name).shape;
+    if (w) return w->shape;
+    if (const ExpertSlice* s = find_slice(name)) return {s->rows, s->cols};
+    return at(name).shape;
   }
-  DType stored_type(std::string_view name) const override { return find_weight(name) ? DType::kF32 : at(name).type; }
+  DType stored_type(std::string_view name) const override {
+    if (find_weight(name)) return DType::kF32;
+    const ExpertSlice* s = find_slice(name);
+    return at(s ? std::string_view(s->stack) : name).type;
+  }
   InputRounding input_rounding(std::string_view name) const override {
     return find_weight(name) ? quantized_.inputs : InputRounding::kNone;
   }
 
   void read(std::string_view name, DType to, void* out, int64_t begin, int64_t end) const override {
     if (const QuantizedWeight* w = find_weight(name)) return read_quantized(*w, to, out, begin, end);
-    const TensorInfo& t = at(name);
-    if (end < 0) end = row_count(t.shape);
-    MXT_ASSERT(0 <= begin && begin <= end && end <= row_count(t.shape));
+    const ExpertSlice* s = find_slice(name);
+    const TensorInfo& t = at(s ? std::string_view(s->stack) : name);
+    const int64_t rows = s ? s->rows : row_count(t.shape), first = s ? s->row : 0;
+    if (end < 0) end = rows;
+    MXT_ASSERT(0 <= begin && begin <= end && end <= rows);
     if (t.type != to && (!is_float(t.type) || !is_float(to) || to == DType::kF64))
       fail_input("{}: tensor \"{}\" is {} and cannot be read as {}", path_, t.name, name_of(t.type), name_of(to));
-    const size_t each = size_of(t.type), width = static_cast<size_t>(row_size(t.shape));
-    const std::byte* from = files_.bytes(t).data() + static_cast<size_t>(begin) * width * each;
+    const size_t each = size_of(t.type), width = static_cast<size_t>(s ? s->cols : row_size(t.shape));
+    const std::byte* from = files_.bytes(t).data() + static_cast<size_t>(first + begin) * width * each;
     copy(from, t.type, static_cast<char*>(out), to, static_cast<size_t>(end - begin) * width);
   }
 
   std::span<const std::byte> mapped(std::string_view name, DType type) const override {
     if (find_weight(name)) return {};
-    const TensorInfo& t = at(name);
-    const auto bytes = files_.bytes(t);
+    const ExpertSlice* s = find_slice(name);
+    const TensorInfo& t = at(s ? std::string_view(s->stack) : name);
+    auto bytes = files_.bytes(t);
+    if (s) {
+      const size_t row = static_cast<size_t>(s->cols) * size_of(t.type);
+      bytes = bytes.subspan(static_cast<size_t>(s->row) * row, static_cast<size_t>(s->rows) * row);
+    }
     return t.type == type && is_aligned(bytes.data(), type) ? bytes : std::span<const std::byte>{};
   }
 
@@ -181,6 +198,13 @@ class HfFolder final : public WeightSource {
       return it == quantized_.weights.end() ? nullptr : &it->second;
     });
   }
+  const ExpertSlice* find_slice(std::string_view name) const {
+    if (experts_.slices.empty()) return nullptr;
+    return with_or_without_prefix(name, [&](std::string_view n) -> const ExpertSlice* {
+      const auto it = experts_.slices.find(n);
+      return it == experts_.slices.end() ? nullptr : &it->second;
+    });
+  }
   const TensorInfo& at(std::string_view name) const {
     const TensorInfo* t = find(name);
     return t ? *t : files_.at(name);
@@ -188,6 +212,7 @@ class HfFolder final : public WeightSource {
 
   Safetensors files_;
   QuantizedTensors quantized_;
+  StackedExperts experts_;
 };
 
 class GgufFile final : public WeightSource {
