@@ -7,6 +7,7 @@
 #include "base/threads.h"
 #include "config/builtin.h"
 #include "kernels/backend.h"
+#include "machine.h"
 #include "model_files.h"
 #include "probe.h"
 #include "throttle.h"
@@ -85,7 +86,7 @@ void add_bench(CLI::App& app) {
   c->callback([o] {
     const config::Recipe r = o->config.empty()
                                  ? config::parse_recipe(config::builtin_recipe("quickstart_cpu").text, "quickstart_cpu")
-                                 : config::load_recipe(o->config);
+                                 : load_recipe(o->config);
     apply_throttle(r, o->threads);
     if (o->out.empty()) o->out = r.autotune.plan_path;
     if (const auto folder = fs::path(o->out).parent_path(); !folder.empty()) make_folders(folder.string());

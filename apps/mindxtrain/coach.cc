@@ -9,9 +9,11 @@
 #include "base/files.h"
 #include "base/text.h"
 #include "config/builtin.h"
+#include "cost.h"
 #include "data/prepare.h"
 #include "data/preview.h"
 #include "estimate.h"
+#include "machine.h"
 #include "model_files.h"
 #include "run_record.h"
 #include "serve/api_error.h"
@@ -77,7 +79,10 @@ std::string CoachDesk::recipes() {
   for (const auto& b : config::builtin_recipes()) {
     config::Recipe r;
     OrderedJson j{{"name", b.name}, {"head", lead_of(b.text)}};
-    if (config::check_recipe(b.text, b.name, &r).empty()) j.update(outline(r));
+    if (config::check_recipe(b.text, b.name, &r, this_machine).empty()) {
+      j.update(outline(r));
+      j["trainable"] = trainable_here(r).reason;  // "": here, by this build; else why not
+    }
     list.push_back(std::move(j));
   }
   return text_of(list);
@@ -93,7 +98,7 @@ std::string CoachDesk::schema() { return config::schema().dump(); }
 std::string CoachDesk::check(const std::string& text) {
   if (text.size() > kMaxRecipe) serve::refuse("recipe", "a recipe of more than {} bytes", kMaxRecipe);
   config::Recipe r;
-  auto issues = config::check_recipe(text, "recipe", &r);
+  auto issues = config::check_recipe(text, "recipe", &r, this_machine);
   const bool valid = issues.empty();
   if (valid) issues = roots_.outside(r);
   OrderedJson j = check_answer(issues, r);
@@ -110,14 +115,13 @@ std::string CoachDesk::check(const std::string& text) {
 
 config::Recipe CoachDesk::accepted(const std::string& text) const {
   if (text.size() > kMaxRecipe) serve::refuse("recipe", "a recipe of more than {} bytes", kMaxRecipe);
-  config::Recipe r = config::parse_recipe(text, "recipe");
+  config::Recipe r = parse_recipe(text, "recipe");
   if (const auto outside = roots_.outside(r); !outside.empty()) fail_input("{}", outside[0].text());
   return r;
 }
 
 std::string CoachDesk::plan(const std::string& text, const std::string& device) {
-  if (!device.empty() && device != "cpu" && device != "h100" && device != "mi300x")
-    serve::refuse("device", "device must be cpu, h100 or mi300x");
+  if (!device.empty() && !price_table().find(device)) serve::refuse("device", "device is not in the price table");
   const config::Recipe r = accepted(text);
   std::lock_guard lock(heavy_);
   EstimateOptions o;

@@ -1,5 +1,9 @@
 #include "cost.h"
 
+#include "base/error.h"
+#include "base/files.h"
+#include "run_record.h"
+
 namespace mxt::app {
 
 std::optional<double> Rate::usd(double seconds, std::optional<double> kwh) const {
@@ -14,18 +18,32 @@ std::string priced_device(const config::Recipe& r) {
 }
 
 std::optional<Rate> rate_of(const config::Recipe& r, const std::string& device, const config::Prices& prices) {
-  const config::Prices::Devices& table = prices.devices;
   const bool own_price =
       device == config::text_of(r.hardware.name) && r.is_given("hardware.usd_per_hour") && r.hardware.usd_per_hour;
-  const bool listed = device == "cpu" || device == "h100" || device == "mi300x";
+  const config::DevicePrice* listed = prices.find(device);
   if (!listed && !own_price) return std::nullopt;
   Rate rate;
-  if (listed) rate.price = device == "cpu" ? table.cpu : device == "h100" ? table.h100 : table.mi300x;
+  if (listed) rate.price = *listed;
   if (own_price)
     rate.price.usd_per_hour = *r.hardware.usd_per_hour, rate.price.price_source = r.source + ": hardware.usd_per_hour";
   if (device != "cpu") rate.devices = std::max<int64_t>(1, r.hardware.gpus) * r.hardware.nodes;
   rate.usd_per_kwh = prices.usd_per_kwh;
   return rate;
+}
+
+std::string own_prices_path() { return (fs::path(registry_path()).parent_path() / "prices.yaml").string(); }
+
+config::Prices price_table(const std::string& file) {
+  config::Prices prices = config::builtin_prices();
+  std::string own;
+  try {
+    own = own_prices_path();
+  } catch (const Error&) {
+    // No home: no table of one's own.
+  }
+  if (!own.empty() && fs::is_regular_file(own)) prices = config::parse_prices(read_file(own), own, std::move(prices));
+  if (!file.empty()) prices = config::parse_prices(read_file(file), file, std::move(prices));
+  return prices;
 }
 
 }  // namespace mxt::app

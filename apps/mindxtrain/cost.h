@@ -22,8 +22,13 @@ struct Rate {
 
 // The device that a recipe's price and energy are of: cpu, or hardware.name.
 std::string priced_device(const config::Recipe& recipe);
-// `device`: cpu, h100 or mi300x. hardware.usd_per_hour wins for the recipe's own device. None for a device that the
+// `device`: a name of the table. hardware.usd_per_hour wins for the recipe's own device. None for a device that the
 // table lacks and the recipe gives no price of.
 std::optional<Rate> rate_of(const config::Recipe& recipe, const std::string& device, const config::Prices& prices);
+
+// The table that ships, with the user's own over it (own_prices_path(), where it is there) and `file` over both ("":
+// none). Errors: as parse_prices.
+config::Prices price_table(const std::string& file = {});
+std::string own_prices_path();  // prices.yaml beside the registry of runs
 
 }  // namespace mxt::app

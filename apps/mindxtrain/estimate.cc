@@ -1,9 +1,13 @@
 #include "estimate.h"
 
+#include <fmt/ranges.h>
+
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
 #include "base/files.h"
+#include "base/text.h"
 #include "base/threads.h"
 #include "config/prices.h"
 #include "config/recipe.h"
@@ -135,22 +139,31 @@ kernels::Ops& gpu_or_cpu_ops() {
 
 }  // namespace
 
+void require_device(const config::Prices& prices, const std::string& device) {
+  if (prices.find(device)) return;
+  const auto names = prices.names();
+  const std::string near = nearest(device, names);
+  fail_input("--device {}: is not in the table of devices{}: it has {}; `mindxtrain plan --help` says how to add one",
+             device, near.empty() ? "" : fmt::format(" (did you mean {}?)", near), fmt::join(names, " "));
+}
+
 OrderedJson estimate(config::Recipe r, const EstimateOptions& o) {
-  const config::Prices prices =
-      o.prices.empty() ? config::builtin_prices() : config::parse_prices(read_file(o.prices), o.prices);
+  const config::Prices prices = price_table(o.prices);
   std::string device = o.device;
   if (device.empty()) device = priced_device(r);
-  if (device != "cpu" && device != "h100" && device != "mi300x")
-    fail_missing("plan: no published figures of {} are known: --device cpu, h100 or mi300x", device);
+  require_device(prices, device);
   const bool here = device == "cpu";
   const Rate rate = *rate_of(r, device, prices);
   const config::DevicePrice& d = rate.price;
   const int64_t devices = rate.devices;
-  if (!here && (d.peak_tflops <= 0 || d.bandwidth_tb_s <= 0 || d.memory_gb <= 0 || d.utilisation <= 0))
-    fail_input("{}: devices.{} has no peak figures", prices.file, device);
-  // Its own GPU cuts a step in its own way; for any other device the graph is that of the CPU lane.
-  const bool own_gpu = device == "h100" && r.hardware.gfx_arch == config::Arch::kSm90 && r.hardware.gpus == 1;
+  if (!here && !d.has_figures())
+    fail_input("{}: devices.{}: peak_tflops, bandwidth_tb_s, memory_gb and utilisation are needed to count with",
+               prices.file, device);
+  // A GPU that this build drives cuts a step in its own way; for any other device the graph is that of the CPU lane.
+  const bool own_gpu = d.arch == config::text_of(config::Arch::kSm90) && r.hardware.gfx_arch == config::Arch::kSm90 &&
+                       r.hardware.gpus == 1;
   if (!own_gpu) r.hardware.gpus = 0;
+  if (own_gpu && device != config::text_of(r.hardware.name)) r.hardware.expected_hbm_gb = std::lround(d.memory_gb);
 
   const std::string model = resolve_model(r, o.fetch, Parts::kNoWeights);
   const TextSide text = text_side_of(r, model, o.fetch);
@@ -205,6 +218,7 @@ OrderedJson estimate(config::Recipe r, const EstimateOptions& o) {
 
   OrderedJson j;
   j["device"] = device;
+  j["title"] = d.title;
   j["fits"] = fits;
   j["peak_bytes"] = {{"host", on_host}, {"device", on_device}};
   j["categories"] = {{"weights", e.params.weights + e.params.masters},

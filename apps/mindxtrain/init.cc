@@ -1,31 +1,59 @@
 #include <cstdio>
+#include <nlohmann/json.hpp>
 
 #include "base/error.h"
 #include "base/files.h"
 #include "config/builtin.h"
+#include "machine.h"
 #include "verbs.h"
 
 namespace mxt::app {
+
+namespace {
+
+void list_recipes(bool json) {
+  OrderedJson all = OrderedJson::array();
+  for (const auto& r : config::builtin_recipes()) {
+    const Trainable t = trainable_here(config::parse_recipe(r.text, r.name));
+    all.push_back(
+        {{"name", r.name}, {"head", r.head()}, {"build", t.build}, {"machine", t.machine}, {"reason", t.reason}});
+  }
+  if (json) {
+    std::printf("%s\n", all.dump(2, ' ', false, OrderedJson::error_handler_t::replace).c_str());
+    return;
+  }
+  const auto group = [&](const char* title, bool build, bool machine) {
+    bool any = false;
+    for (const auto& r : all) {
+      if (r["build"] != build || r["machine"] != machine) continue;
+      if (!any) std::printf("%s%s\n", &r == &all.front() ? "" : "\n", title);
+      any = true;
+      std::printf("  %-26s %s\n", r["name"].get<std::string>().c_str(), r["head"].get<std::string>().c_str());
+      if (const auto why = r["reason"].get<std::string>(); !why.empty()) std::printf("  %-26s - %s\n", "", why.c_str());
+    }
+  };
+  group("Can be trained here:", true, true);
+  group("Need another machine:", true, false);
+  group("Need what this build does not have:", false, true);
+}
+
+}  // namespace
 
 void add_init(CLI::App& app) {
   auto* c = app.add_subcommand(
       "init",
       "start from a recipe that ships with the program\nexample: mindxtrain init quickstart_cpu --out recipe.yaml");
   struct Options {
-    bool list = false;
+    bool list = false, json = false;
     std::string name, out;
   };
   auto o = std::make_shared<Options>();
-  c->add_flag("--list", o->list, "the recipes there are");
+  c->add_flag("--list", o->list, "the recipes there are, and which of them can be trained here");
+  c->add_flag("--json", o->json, "with --list: a machine-readable answer");
   c->add_option("name", o->name, "which recipe");
   c->add_option("--out", o->out, "file to write (default: NAME.yaml)");
   c->callback([o] {
-    if (o->list) {
-      for (const auto& r : config::builtin_recipes())
-        std::printf("%-26.*s %.*s\n", static_cast<int>(r.name.size()), r.name.data(), static_cast<int>(r.head().size()),
-                    r.head().data());
-      return;
-    }
+    if (o->list) return list_recipes(o->json);
     if (o->name.empty()) fail_input("init: which recipe? (mindxtrain init --list)");
     const auto& r = config::builtin_recipe(o->name);
     const std::string out = o->out.empty() ? o->name + ".yaml" : o->out;

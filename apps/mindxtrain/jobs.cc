@@ -11,11 +11,12 @@
 #include <ctime>
 #include <fstream>
 #include <nlohmann/json.hpp>
-#include <random>
 
+#include "base/entropy.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "config/recipe.h"
+#include "machine.h"
 #include "run_record.h"
 #include "serve/api_error.h"
 
@@ -37,10 +38,7 @@ uint64_t start_time(int64_t pid) {
   return at == std::string::npos ? 0 : std::strtoull(line.c_str() + at, nullptr, 10);
 }
 
-std::string new_id() {
-  std::random_device device;
-  return fmt::format("job-{:010}-{:08x}", std::time(nullptr), device());
-}
+std::string new_id() { return fmt::format("job-{:010}-{:08x}", std::time(nullptr), unguessable()); }
 
 bool over(const std::string& state) { return state == "finished" || state == "failed" || state == "cancelled"; }
 
@@ -133,7 +131,7 @@ std::string Jobs::create(const std::string& body) {
     serve::refuse("name", "name must be a text of at most 200 bytes");
   const auto text = j["recipe"].get<std::string>();
   config::Recipe recipe;
-  if (const auto issues = config::check_recipe(text, "recipe", &recipe); !issues.empty())
+  if (const auto issues = config::check_recipe(text, "recipe", &recipe, this_machine); !issues.empty())
     serve::refuse("recipe", "{}{}", issues[0].text(),
                   issues.size() > 1 ? fmt::format(" (and {} more)", issues.size() - 1) : "");
   if (const auto outside = roots_.outside(recipe); !outside.empty())

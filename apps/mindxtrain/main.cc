@@ -13,10 +13,10 @@
 #include "base/files.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "help.h"
 #include "model_files.h"
 #include "run_record.h"
 #include "verbs.h"
-#include "version.h"
 
 namespace mxt::app {
 
@@ -32,14 +32,15 @@ void on_signal(int) {
 
 int run(int argc, char** argv) {
   CLI::App app{
-      "mindxtrain: one person's fine-tuner. `mindxtrain run recipe.yaml --out DIR` does everything; the other verbs "
-      "are its parts."};
+      "mindxtrain: fine-tunes a language model on your own data and machine. `mindxtrain run recipe.yaml --out DIR` "
+      "does everything; the other verbs are its parts. Begin with `mindxtrain doctor` and `mindxtrain init --list`."};
   // CLI11 would take the next option for the value.
   for (int i = 1; i < argc; ++i)
     if (const std::string_view a = argv[i]; a.starts_with("--") && a.find('=') == a.size() - 1)
       fail_input("{} a value is missing (an empty one is written {} \"\")", a, a.substr(0, a.size() - 1));
-  app.require_subcommand(1);
+  app.require_subcommand(0, 1);  // none: the verbs are listed
   app.fallthrough();
+  app.set_version_flag("--version", [] { return version_text(); });
   app.add_flag_callback("--quiet", [] { log::set_level(log::Level::kWarn); }, "only warnings and errors on stderr");
   add_run(app);
   add_init(app);
@@ -62,14 +63,18 @@ int run(int argc, char** argv) {
   add_publish(app);
   add_key(app);
   add_doctor(app);
-  app.add_subcommand("version", "what this binary is")->callback([] { std::printf("mindxtrain %s\n", kVersion); });
+  add_models(app);
+  add_completion(app);
+  add_version(app);
+  add_help(app);
+  add_footers(app);
   // CLI11 says of a verb that it does not know only that one is required.
   if (argc > 1 && argv[1][0] != '-') {
     std::vector<std::string> verbs;
     for (const CLI::App* v : app.get_subcommands([](const CLI::App*) { return true; })) verbs.push_back(v->get_name());
     if (std::find(verbs.begin(), verbs.end(), argv[1]) == verbs.end()) {
       const std::string near = nearest(argv[1], verbs);
-      fail_input("{}: is no verb{} (mindxtrain --help lists them)", argv[1],
+      fail_input("{}: is no verb{} (mindxtrain help lists them)", argv[1],
                  near.empty() ? "" : fmt::format("; did you mean {}?", near));
     }
   }
@@ -85,6 +90,7 @@ int run(int argc, char** argv) {
                                       " (mindxtrain --help lists verbs, mindxtrain VERB --help their options)");
     return static_cast<int>(Exit::kBadInput);
   }
+  if (app.get_subcommands().empty()) std::fputs(app.help().c_str(), stdout);
   return g_exit;
 }
 

@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "base/threads.h"
+#include "config/model_table.h"
 #include "data/prepare.h"
 #include "formats/gguf.h"
 #include "formats/gguf_tokenizer.h"
@@ -20,6 +21,7 @@
 #include "net/hub.h"
 #include "provenance/sign.h"
 #include "semantic.h"
+#include "shipped.h"
 #include "train/setup.h"
 #include "verbs.h"
 
@@ -136,9 +138,14 @@ std::string resolve_model(const std::string& name, const std::optional<std::stri
   }
   if (const size_t at = name.find('@'); at != std::string::npos && at + 1 < name.size() && !revision)
     return resolve_model(name.substr(0, at), name.substr(at + 1), fetch, parts);
+  if (const std::string quickstart = quickstart_weights(name, fetch); !quickstart.empty()) return quickstart;
+  if (const config::KnownModel* known = config::model_of_name(name))
+    return resolve_model(known->id, revision || known->revision.empty() ? revision : known->revision, fetch, parts);
   const bool a_path = name.starts_with(".") || name.starts_with("/") || name.ends_with(".gguf") ||
                       std::count(name.begin(), name.end(), '/') != 1;
-  if (a_path) fail_missing("{}: no such model folder or file (for the quickstart's weights: ./dev weights)", name);
+  if (a_path)
+    fail_missing("{}: no such model folder or file (`mindxtrain models` lists names that are fetched from the Hub)",
+                 name);
   net::HubSettings hub = hub_settings();
   hub.offline = hub.offline || fetch == Fetch::kNever;
   std::vector<std::string> allow{"*.json", "*.jinja", "merges.txt", "vocab.txt"};

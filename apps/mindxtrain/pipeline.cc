@@ -31,11 +31,13 @@
 #include "infer/end_of_turn.h"
 #include "infer/scorer.h"
 #include "kernels/api.h"
+#include "machine.h"
 #include "probe.h"
 #include "provenance/identity.h"
 #include "provenance/manifest.h"
 #include "provenance/receipt.h"
 #include "quantize/quantize.h"
+#include "shipped.h"
 #include "throttle.h"
 #include "verbs.h"
 
@@ -135,7 +137,7 @@ bool nothing_made(const std::string& out) {
 
 }  // namespace
 
-Pipeline::Pipeline(const Options& o) : o_(o), recipe_(config::load_recipe(o.recipe_path)) {
+Pipeline::Pipeline(const Options& o) : o_(o), recipe_(load_recipe(o.recipe_path)) {
   apply_throttle(recipe_, o.threads);
   lock_ = std::make_unique<FolderLock>(o_.out);
   const std::string kept = o_.out + "/recipe.yaml";
@@ -149,19 +151,20 @@ Pipeline::Pipeline(const Options& o) : o_(o), recipe_(config::load_recipe(o.reci
                  e.what());
     }
     if (config::recipe_hash(before) != recipe_digest_ && nothing_made(o_.out)) {
-      write_file_atomic(kept, recipe_.text);  // the first try ended at its recipe or model, which is mended now
+      write_file_atomic(
+          kept, config::settled_text(recipe_));  // the first try ended at its recipe or model, which is mended now
     } else if (config::recipe_hash(before) != recipe_digest_) {
       if (!o_.resume || hash_without_hardware(before) != hash_without_hardware(recipe_))
         fail_input("{}: this folder holds the run of another recipe: choose another --out", o_.out);
       // The same run on other hardware: its state goes on, the plan is made again.
       log::info("resuming on other hardware: {} and the plan are replaced", kept);
       fs::remove(o_.out + "/plan.json");
-      write_file_atomic(kept, recipe_.text);
+      write_file_atomic(kept, config::settled_text(recipe_));
     }
   } else {
     if (fs::exists(o_.out + "/manifest.json") || fs::exists(o_.out + "/checkpoint"))
       fail_input("{}: this folder holds something else: choose another --out", o_.out);
-    write_file_atomic(kept, recipe_.text);
+    write_file_atomic(kept, config::settled_text(recipe_));
   }
   remove_unfinished(o_.out);
   if (const std::string usage = o_.out + "/usage.json"; fs::exists(usage)) {
@@ -382,10 +385,10 @@ void Pipeline::evaluate(bool after) {
   const std::string name = after ? "after.json" : "before.json", path = o_.out + "/eval/" + name;
   const std::string model = after && !setup_->has_lora ? o_.out + "/checkpoint" : model_path_;
   const std::string adapter = after && setup_->has_lora ? o_.out + "/checkpoint" : "";
-  const std::string inputs =
-      blake3_hex(recipe_digest_ + plan_digest_ + base_digest() + make_coder(text_, setup_->model.vocab_size)->digest() +
-                 (perplexity ? hash_file(*recipe_.eval->perplexity_path).blake3 : std::string("no text")) +
-                 (after ? folder_digest(o_.out + "/checkpoint") : std::string("base")));
+  const std::string inputs = blake3_hex(
+      recipe_digest_ + plan_digest_ + base_digest() + make_coder(text_, setup_->model.vocab_size)->digest() +
+      (perplexity ? hash_file(shipped_file(*recipe_.eval->perplexity_path)).blake3 : std::string("no text")) +
+      (after ? folder_digest(o_.out + "/checkpoint") : std::string("base")));
   if (fs::exists(path)) {
     const Json j = Json::parse(read_file(path), nullptr, false);
     if (j.is_object() && j.value("inputs", Json()) == Json(inputs) && is_as_left("eval/" + name)) return;
@@ -410,7 +413,7 @@ void Pipeline::evaluate(bool after) {
   if (perplexity) {
     const std::string& file = *recipe_.eval->perplexity_path;
     if (!text_.tok) fail_input("{}: eval.perplexity_path: the model's folder has no tokenizer", recipe_.source);
-    const auto ids = text_.tok->encode(read_file(file));
+    const auto ids = text_.tok->encode(read_file(shipped_file(file)));
     if (ids.size() < 2) fail_input("{}: eval.perplexity_path: {} is too short to score", recipe_.source, file);
     infer::Scorer scorer(m, 1024);
     out["perplexity"] = {{"file", file}, {"tokens", ids.size()}, {"value", scorer.perplexity(ids, 1024, &g_stop)}};
@@ -539,6 +542,9 @@ void Pipeline::manifest() {
   const auto d = train::identity_of(backend_, num_threads());
   identities["device"] = {{"kind", d.kind}, {"name", d.name}, {"arch", d.arch}, {"threads", d.threads}};
   identities["libraries"] = d.libraries;
+  // An image does not know its own digest: whoever starts it says (ops/).
+  if (const std::string digest = environment("MINDXTRAIN_CONTAINER_DIGEST"); !digest.empty())
+    identities["container_digest"] = digest;
   if (setup_->weights) identities["base_model"] = {{"name", recipe_.model.name}, {"weights", base_weights_}};
   b.set("identities", identities);
   if (const Json r = results(); !r.empty()) b.set("results", r);

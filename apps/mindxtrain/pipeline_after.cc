@@ -10,6 +10,7 @@
 #include "pipeline.h"
 #include "quantize/quantize.h"
 #include "quantize_model.h"
+#include "shipped.h"
 
 namespace mxt::app {
 
@@ -22,7 +23,8 @@ std::string Pipeline::quantize_record() {
   OrderedJson j;
   j["recipe"] = recipe_digest_;
   j["base"] = base_digest();
-  if (recipe_.eval && recipe_.eval->perplexity_path) j["text"] = hash_file(*recipe_.eval->perplexity_path).blake3;
+  if (recipe_.eval && recipe_.eval->perplexity_path)
+    j["text"] = hash_file(shipped_file(*recipe_.eval->perplexity_path)).blake3;
   j["checkpoint"] = folder_digest(o_.out + "/checkpoint");
   j["quantized"] = folder_digest(o_.out + "/quantized");
   return j.dump(2) + "\n";
@@ -46,7 +48,7 @@ void Pipeline::quantize() {
   job.model = setup_->has_lora ? model_path_ : o_.out + "/checkpoint";
   job.adapter = setup_->has_lora ? o_.out + "/checkpoint" : "";
   if (setup_->type == DType::kF32) job.type = DType::kF32;
-  if (recipe_.eval && recipe_.eval->perplexity_path) job.text = *recipe_.eval->perplexity_path;
+  if (recipe_.eval && recipe_.eval->perplexity_path) job.text = shipped_file(*recipe_.eval->perplexity_path);
   // The recipe may name another tokenizer or template than the model's own.
   job.own_text_side = !recipe_.model.tokenizer && !recipe_.model.chat_template;
   const OrderedJson report = quantize_model(job, text_);
@@ -108,7 +110,7 @@ Json Pipeline::usage() {
   Json u = spent();
   u["finished"] = utc_now();
   const Json kwh = u["energy"].value("kwh", Json());
-  const auto rate = rate_of(recipe_, priced_device(recipe_), config::builtin_prices());
+  const auto rate = rate_of(recipe_, priced_device(recipe_), price_table());
   const auto cost = rate && !damaged
                         ? rate->usd(u["run_seconds"], kwh.is_number() ? std::optional(kwh.get<double>()) : std::nullopt)
                         : std::nullopt;

@@ -1,13 +1,46 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
+#include "base/error.h"
 #include "base/text.h"
 #include "config/recipe.h"
+#include "cost.h"
 #include "estimate.h"
+#include "machine.h"
 #include "throttle.h"
 #include "verbs.h"
 
 namespace mxt::app {
+
+namespace {
+
+void list_devices(const config::Prices& prices, bool json) {
+  OrderedJson j = OrderedJson::array();
+  for (const std::string& name : prices.names()) {
+    const config::DevicePrice& d = *prices.find(name);
+    j.push_back({{"name", name},
+                 {"title", d.title},
+                 {"arch", d.arch},
+                 {"memory_gb", d.memory_gb},
+                 {"bandwidth_tb_s", d.bandwidth_tb_s},
+                 {"peak_tflops", d.peak_tflops},
+                 {"peak_tflops_fp8", d.peak_tflops_fp8},
+                 {"watts", d.watts},
+                 {"usd_per_hour", d.usd_per_hour},
+                 {"price_source", d.price_source},
+                 {"source", d.source}});
+    if (json) continue;
+    if (!d.has_figures())
+      std::printf("%-12s %s\n", name.c_str(), d.title.c_str());
+    else
+      std::printf("%-12s %-24s %-8s %5.0f GB %6.2f TB/s %7.0f TFLOP/s bf16 %5.0f W  %s\n", name.c_str(),
+                  d.title.c_str(), d.arch.c_str(), d.memory_gb, d.bandwidth_tb_s, d.peak_tflops, d.watts,
+                  d.usd_per_hour > 0 ? fmt::format("{:.2f} USD/h", d.usd_per_hour).c_str() : "its electricity");
+  }
+  if (json) std::printf("%s\n", j.dump(2, ' ', false, OrderedJson::error_handler_t::replace).c_str());
+}
+
+}  // namespace
 
 void add_plan(CLI::App& app) {
   auto* c = app.add_subcommand("plan",
@@ -17,22 +50,28 @@ void add_plan(CLI::App& app) {
     std::string recipe;
     EstimateOptions estimate;
     int threads = 0;
-    bool json = false;
+    bool json = false, list = false;
   };
   auto o = std::make_shared<Options>();
-  c->add_option("recipe", o->recipe, "recipe file")->required();
+  auto* recipe = c->add_option("recipe", o->recipe, "recipe file");
   c->add_option("--plan", o->estimate.plan, "AutotunePlan whose choices and times to count with");
-  c->add_option("--device", o->estimate.device, "cpu, h100 or mi300x (default: the recipe's)")
-      ->check(CLI::IsMember({"cpu", "h100", "mi300x"}));
+  c->add_option(
+      "--device", o->estimate.device,
+      "a device of the price table, as cpu, rtx4090 or h100 (default: the recipe's); --list-devices shows all");
+  auto* list = c->add_flag("--list-devices", o->list, "the devices of the price table");
   c->add_option("--data", o->estimate.data, "a folder that `dataset prep` made: says how many steps an epoch has");
   c->add_option("--dump", o->estimate.dump,
                 "write the step program to this file: every kernel call in order with its operands");
   c->add_option("--prices", o->estimate.prices,
-                "price table (default: the one that ships, recipes/assumptions/prices.yaml)");
+                "what differs from the price table that ships, and further devices: \"devices: {cpu: {watts: 65}}\"; a "
+                "prices.yaml in $MINDXTRAIN_HOME (else ~/.local/share/mindxtrain) is always read");
   c->add_option("--threads", o->threads, "threads (default: OMP_NUM_THREADS, else all cores)");
   c->add_flag("--json", o->json, "machine-readable answer");
+  recipe->excludes(list);
   c->callback([o] {
-    const config::Recipe recipe = config::load_recipe(o->recipe);
+    if (o->list) return list_devices(price_table(o->estimate.prices), o->json);
+    if (o->recipe.empty()) fail_input("plan: which recipe? (mindxtrain plan RECIPE, or --list-devices)");
+    const config::Recipe recipe = load_recipe(o->recipe);
     apply_throttle(recipe, o->threads);
     const OrderedJson j = estimate(recipe, o->estimate);
     if (o->json) {
@@ -93,13 +132,12 @@ void add_plan(CLI::App& app) {
     else if (watts > 0)
       line("energy", fmt::format("not known without the time; {:.0f} W", watts));
     else
-      line("energy", fmt::format("not known: write devices.{}.watts into a price table", device));
+      line("energy", "not known");
     const bool priced = watts > 0 || prices["usd_per_hour"].get<double>() > 0;
     if (!priced)
-      line(
-          "cost",
-          fmt::format("not known: write devices.{0}.watts into a price table, or hardware.usd_per_hour into the recipe",
-                      device));
+      line("cost", fmt::format("not known: say what the machine draws under load in {}, as "
+                               "\"devices: {{{}: {{watts: 65}}}}\", or hardware.usd_per_hour in the recipe",
+                               own_prices_path(), device));
     if (timed && priced) line("cost", fmt::format("{:.2f} USD", number("cost_usd")));
     if (priced)
       line("cost of 1B", fmt::format("{:.2f} USD for 1,000,000,000 tokens", number("cost_per_1b_tokens_usd")));

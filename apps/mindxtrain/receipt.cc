@@ -6,6 +6,7 @@
 #include "base/json.h"
 #include "base/text.h"
 #include "config/recipe.h"
+#include "machine.h"
 #include "provenance/manifest.h"
 #include "provenance/merkle.h"
 #include "provenance/receipt.h"
@@ -88,7 +89,11 @@ void add_receipt(CLI::App& app) {
     provenance::VerifyOptions v{.of_a_run = true};
     config::Recipe recipe;
     if (!o->config.empty()) {
-      recipe = config::load_recipe(o->config);
+      // One without a hardware section is of the machine that the run was on.
+      const std::string kept = (fs::path(o->manifest).parent_path() / "recipe.yaml").string();
+      recipe = config::load_recipe(o->config, [&] {
+        return fs::is_regular_file(kept, ec) ? config::load_recipe(kept).hardware.name : this_machine();
+      });
       v.recipe = &recipe;
     }
     if (!o->key.empty()) v.trusted_key = provenance::load_public_key(o->key);

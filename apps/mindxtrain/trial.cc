@@ -13,9 +13,9 @@
 #include <chrono>
 #include <cstring>
 #include <nlohmann/json.hpp>
-#include <random>
 #include <thread>
 
+#include "base/entropy.h"
 #include "base/error.h"
 #include "base/files.h"
 #include "serve/api_error.h"
@@ -56,9 +56,8 @@ bool answers(int port) {
 void Trial::start(const std::string& run, const std::string& base, const std::string& checkpoint) {
   std::lock_guard lock(mutex_);
   stop_locked();
-  std::random_device device;
   key_.clear();
-  for (int i = 0; i < 8; ++i) key_ += fmt::format("{:08x}", device());
+  for (int i = 0; i < 8; ++i) key_ += fmt::format("{:08x}", unguessable());
   run_ = run;
   failed_.clear();
   make_folders(scratch_);

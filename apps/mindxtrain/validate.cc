@@ -4,6 +4,7 @@
 #include "answers.h"
 #include "base/files.h"
 #include "config/recipe.h"
+#include "machine.h"
 #include "verbs.h"
 
 namespace mxt::app {
@@ -33,7 +34,7 @@ void add_validate(CLI::App& app) {
   c->add_flag("--json", o->json, "machine-readable answer");
   c->callback([o] {
     config::Recipe r;
-    const auto issues = config::check_recipe(read_file(o->recipe), o->recipe, &r);
+    const auto issues = config::check_recipe(recipe_text(o->recipe), o->recipe, &r, this_machine);
     if (!issues.empty()) g_exit = 1;
     if (o->json) {
       const OrderedJson j = check_answer(issues, r);

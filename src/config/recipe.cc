@@ -6,7 +6,9 @@
 #include "base/files.h"
 #include "base/hash.h"
 #include "config/field.h"
+#include "config/model_table.h"
 #include "config/rules.h"
+#include "config/this_machine.h"
 #include "config/yaml.h"
 
 namespace mxt::config {
@@ -18,13 +20,40 @@ std::string Issue::text() const {
                      : fmt::format("{}:{}:{}: {}: {}", source, line, column, key, what);
 }
 
-std::vector<Issue> check_recipe(std::string_view text, std::string_view source, Recipe* out) {
+namespace {
+
+// `model: qwen3-8b` says its name alone.
+void name_alone(YamlNode& root) {
+  for (auto& e : root.entries) {
+    if (e.key != "model" || e.value.kind != YamlNode::Kind::kScalar) continue;
+    YamlNode map;
+    map.kind = YamlNode::Kind::kMap;
+    map.mark = e.value.mark;
+    map.entries.push_back({"name", e.value.mark, std::move(e.value)});
+    e.value = std::move(map);
+  }
+}
+
+// The table's id in the place of its short name: what is hashed, trained and recorded is the same for both.
+void take_short_name(Recipe* r) {
+  const KnownModel* known = r->model.init == Init::kPretrained ? model_of_name(r->model.name) : nullptr;
+  if (!known) return;
+  r->model.name = known->id;
+  if (!r->model.revision && !known->revision.empty()) r->model.revision = known->revision;
+}
+
+}  // namespace
+
+std::vector<Issue> check_recipe(std::string_view text, std::string_view source, Recipe* out, const ThisMachine& here) {
   Reader reader{std::string(source)};
-  const YamlResult yaml = parse_yaml(text);
+  YamlResult yaml = parse_yaml(text);
   for (const auto& p : yaml.problems) reader.issue(p.mark, p.key, p.what);
   Recipe r;
   if (yaml.parsed) {
+    name_alone(yaml.root);
     declare_recipe().read(&r, yaml.root, "", reader);
+    if (!reader.is_given("hardware")) r.hardware.name = here ? here() : GpuName::kCpu;
+    take_short_name(&r);
     declare_recipe().derive(&r, r, "", reader);
     fill_env(&r);
     check_rules(r, reader);
@@ -42,16 +71,38 @@ std::vector<Issue> check_recipe(std::string_view text, std::string_view source, 
   return issues;
 }
 
-Recipe parse_recipe(std::string_view text, std::string_view source) {
+Recipe parse_recipe(std::string_view text, std::string_view source, const ThisMachine& here) {
   Recipe r;
-  const auto issues = check_recipe(text, source, &r);
+  const auto issues = check_recipe(text, source, &r, here);
   if (issues.size() == 1) fail_input("{}", issues[0].text());
   if (!issues.empty())
     fail_input("{} (and {} more: `mindxtrain validate` lists them)", issues[0].text(), issues.size() - 1);
   return r;
 }
 
-Recipe load_recipe(const std::string& path) { return parse_recipe(read_file(path), path); }
+std::vector<Issue> check_recipe(std::string_view text, std::string_view source, Recipe* out) {
+  return check_recipe(text, source, out, {});
+}
+
+Recipe parse_recipe(std::string_view text, std::string_view source) { return parse_recipe(text, source, {}); }
+
+Recipe load_recipe(const std::string& path) { return load_recipe(path, {}); }
+
+Recipe load_recipe(const std::string& path, const ThisMachine& here) {
+  return parse_recipe(read_file(path), path, here);
+}
+
+std::string settled_text(const Recipe& r) {
+  if (r.is_given("hardware")) return r.text;
+  const std::string more = fmt::format("{}hardware: {{name: {}}}  # this machine: the recipe named none\n",
+                                       r.text.ends_with('\n') ? "" : "\n", text_of(r.hardware.name));
+  // A document in braces, or one with an end mark, takes no further line.
+  Recipe again;
+  if (check_recipe(r.text + more, r.source, &again).empty() && canonical(again) == canonical(r)) return r.text + more;
+  Json j = Json::parse(canonical(r));
+  std::erase_if(j.get_ref<Json::object_t&>(), [](const auto& section) { return section.second.is_null(); });
+  return j.dump(2) + "\n";
+}
 
 std::string canonical(const Recipe& recipe) {
   // Through Json: keys sorted, so the order of the declarations is not part of the hash.
@@ -78,6 +129,10 @@ std::vector<std::string> off_stages(const Recipe& r) {
 
 std::vector<std::string> hints(const Recipe& r) {
   std::vector<std::string> out;
+  if (!r.is_given("hardware"))
+    out.push_back(fmt::format("hardware: absent, so this machine: {}", text_of(r.hardware.name)));
+  if (model_of_id(r.model.name) && r.text.find(r.model.name) == std::string::npos)
+    out.push_back(fmt::format("model.name: a short name of {}", r.model.name));
   const auto walk = [&](const auto& self, const Section& s, const std::string& prefix) -> void {
     for (const Field& f : s.fields) {
       if (f.hint && r.is_given(prefix + f.key))

@@ -124,6 +124,9 @@ OrderedJson schema() {
   j["$schema"] = "https://json-schema.org/draft/2020-12/schema";
   j["title"] = "mindXtrain recipe";
   j.update(section_schema(declare_recipe(), ""));
+  OrderedJson& model = j["properties"]["model"];  // `model: qwen3-8b` says its name alone
+  model["type"] = {"object", "string"};
+  model["minLength"] = 1;
   return j;
 }
 

@@ -26,9 +26,9 @@ void* open_library() {
     if (why.empty()) why = said;  // of the object beside the program, where there is one: what it lacks
   }
   fail_missing(
-      "CUDA is not available: {} (build where nvcc 13 is found, and pip install nvidia-cublas nvidia-cudnn-cu13, or "
-      "run ./dev setup)",
-      why);
+      "CUDA is not available: {} ({} goes beside the program, or into its ../lib; it is built from source where nvcc "
+      "13 is found, and needs NVIDIA's libraries: pip install nvidia-cublas nvidia-cudnn-cu13)",
+      why, kLibrary);
 }
 
 }  // namespace

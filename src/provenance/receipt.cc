@@ -57,17 +57,18 @@ OrderedJson value_of(const Json& m, config::ReceiptField field) {
   return nullptr;
 }
 
+// "" where it is not known.
 std::string shown(const OrderedJson& v) {
-  if (v.is_null()) return "not known";
+  if (v.is_null()) return "";
   if (v.is_string()) return v.get<std::string>();
   if (v.is_number_float()) return fmt::format("{:.6g}", v.get<double>());
   if (v.is_array() || v.is_object()) {
     std::string out;
     for (const auto& [key, value] : v.items()) {
-      if (value.is_null()) continue;
-      out += (out.empty() ? "" : ", ") + (v.is_object() ? key + " " : std::string()) + shown(value);
+      const std::string text = shown(value);
+      if (!text.empty()) out += (out.empty() ? "" : ", ") + (v.is_object() ? key + " " : std::string()) + text;
     }
-    return out.empty() ? "not known" : out;
+    return out;
   }
   return v.dump();
 }
@@ -90,15 +91,20 @@ OrderedJson make_receipt(const Json& m, const config::Receipt& settings) {
 }
 
 std::string receipt_text(const OrderedJson& receipt) {
-  std::string out;
+  std::string out, unknown;
   for (const auto& [key, value] : receipt.items()) {
     if (key == "subjects" && value.is_object()) {
       for (const auto& [name, digest] : value.items()) out += fmt::format("  {:<18}blake3 {}\n", name, shown(digest));
+    } else if (key == "signer" && value.is_null()) {
+      out += fmt::format("{:<20}none: the manifest is not signed\n", key);
+    } else if (const std::string text = shown(value); text.empty()) {
+      unknown += (unknown.empty() ? "" : ", ") + key;
     } else {
-      out += fmt::format("{:<20}{}\n", key,
-                         key == "signer" && value.is_null() ? "none: the manifest is not signed" : shown(value));
+      out += fmt::format("{:<20}{}\n", key, text);
     }
   }
+  // On one line: what a machine does not tell is the same for each of its runs.
+  if (!unknown.empty()) out += fmt::format("{:<20}{}\n", "not known here", unknown);
   return out;
 }
 

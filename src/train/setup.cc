@@ -11,13 +11,13 @@
 #include "data/dataset.h"
 #include "graph/memory.h"
 #include "train/methods/method.h"
+#include "train/supported.h"
 
 namespace mxt::train {
-namespace {
 
 using config::MethodKind;
 
-void refuse_unsupported(const config::Recipe& r) {
+void require_supported(const config::Recipe& r) {
   using config::text_of;
   const auto& m = r.train.method;
   if (r.train.backend != config::Backend::kNative)
@@ -59,6 +59,8 @@ void refuse_unsupported(const config::Recipe& r) {
     fail_missing("train.base_precision {}: this build has bfloat16, float32 and fp8_e4m3",
                  text_of(r.train.base_precision));
 }
+
+namespace {
 
 // The last part of a module's name decides, as PEFT's target_modules; a name with dots must match from a dot on.
 bool names_module(const std::string& module, const std::string& target) {
@@ -262,7 +264,7 @@ void fill(Setup* s, const config::Recipe& recipe, const kernels::KernelPlan* pla
 
 std::unique_ptr<Setup> make_setup(const config::Recipe& recipe, const std::string& model_path, int64_t tokenizer_vocab,
                                   const kernels::KernelPlan* plan, Reads reads) {
-  refuse_unsupported(recipe);
+  require_supported(recipe);
   auto s = std::make_unique<Setup>();
   if (recipe.model.init == config::Init::kRandom) {
     s->model = random_config(recipe, tokenizer_vocab);

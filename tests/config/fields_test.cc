@@ -37,6 +37,36 @@ TEST(Fields, DefaultsAreThoseOfTheTable) {
   EXPECT_EQ(r.receipt.include.size(), 8u);
 }
 
+TEST(Fields, WithoutHardwareARecipeIsForTheMachineThatReadsIt) {
+  int asked = 0;
+  const auto h100_here = [&] { return ++asked, GpuName::kH100; };
+  const Recipe none = parse_recipe(kMinimal, "r.yaml", h100_here);
+  EXPECT_EQ(asked, 1);
+  EXPECT_EQ(none.hardware.name, GpuName::kH100);
+  EXPECT_EQ(none.hardware.gfx_arch, Arch::kSm90);
+  EXPECT_EQ(none.hardware.gpus, 1);
+  EXPECT_EQ(hints(none).front(), "hardware: absent, so this machine: h100");
+  EXPECT_EQ(parse_recipe(kMinimal, "r.yaml").hardware.gpus, 0);  // who knows no machine says the processor
+  const Recipe section = parse_recipe(std::string(kMinimal) + "hardware: {gpus: 1}\n", "r.yaml", h100_here);
+  EXPECT_EQ(asked, 1);  // a section without a name is the original's: MI300X
+  EXPECT_EQ(section.hardware.name, GpuName::kMi300x);
+  EXPECT_EQ(settled_text(section), section.text);
+}
+
+TEST(Fields, SettledTextMeansTheSameOnAnyMachine) {
+  const auto h100_here = [] { return GpuName::kH100; };
+  for (const std::string& text :
+       {std::string(kMinimal), std::string(kMinimal).substr(0, std::string(kMinimal).size() - 1),
+        std::string("---\n") + kMinimal + "...\n",
+        std::string("{meta: {project: p, run_name: r}, model: {name: m}, data: {source: hf, hf_id: some/rows}}")}) {
+    const Recipe r = parse_recipe(text, "r.yaml", h100_here);
+    const Recipe again = parse_recipe(settled_text(r), "r.yaml");
+    EXPECT_EQ(recipe_hash(again), recipe_hash(r)) << settled_text(r);
+    EXPECT_TRUE(again.is_given("hardware")) << text;
+    EXPECT_EQ(settled_text(again), again.text);
+  }
+}
+
 TEST(Fields, PresentSectionTakesItsDefaults) {
   const Recipe r = minimal_with("eval: {}\nquantize: {}\nserve: {}\npublish: {}\n");
   EXPECT_EQ(r.eval->harness.tasks, (std::vector<std::string>{"mmlu", "gsm8k", "ifeval", "humaneval"}));
@@ -262,7 +292,7 @@ TEST(Canonical, SameRunSameText) {
   const Recipe b = parse_recipe(
       "# a comment\ndata:\n  hf_id: some/rows\n  source: hf\n  seq_len: 4096\nmodel:\n  name: \"Qwen/Qwen3-8B\"\n"
       "meta: {run_name: r, project: p}\ntrain: {optimizer: {lr: 1.0e-4}}\n",
-      "elsewhere.yaml");
+      "elsewhere.yaml", mi300x_here);
   EXPECT_EQ(canonical(a), canonical(b));
   EXPECT_EQ(recipe_hash(a), recipe_hash(b));
   EXPECT_NE(recipe_hash(a), recipe_hash(minimal_with("train: {optimizer: {lr: 1.1e-4}}\n")));
@@ -286,16 +316,17 @@ TEST(Lines, StagesThatAreOffAndHints) {
   EXPECT_EQ(off_stages(minimal_with("quantize: {enabled: false}\neval: {}\n")),
             (std::vector<std::string>{"quantize: off, as the recipe says", "serve: absent, so off",
                                       "publish: absent, so off"}));
-  EXPECT_EQ(hints(minimal_with("train: {flash_attention: {backend: triton}}\n")),
+  EXPECT_EQ(hints(minimal_with("hardware: {}\ntrain: {flash_attention: {backend: triton}}\n")),
             (std::vector<std::string>{"train.flash_attention.backend: a hint; the plan decides"}));
   EXPECT_EQ(hints(parse_recipe("meta: {project: p, run_name: r}\nhardware: {name: cpu}\nmodel: {name: m, torch_dtype: "
                                "fp8_e4m3}\ndata: {source: synth}\n",
                                "r")),
             std::vector<std::string>{
                 "model.torch_dtype: fp8_e4m3 is not this hardware's: weights are held in train.precision"});
-  EXPECT_TRUE(hints(minimal_with("")).empty());
+  EXPECT_TRUE(hints(minimal_with("hardware: {}\n")).empty());
   EXPECT_EQ(
-      hints(parse_recipe("meta: {project: p, run_name: r}\nmodel: {name: m}\ndata: {source: synth, path: x}\n", "r")),
+      hints(parse_recipe(
+          "meta: {project: p, run_name: r}\nhardware: {}\nmodel: {name: m}\ndata: {source: synth, path: x}\n", "r")),
       (std::vector<std::string>{"data.path: not read, for data.source is synth"}));
 }
 

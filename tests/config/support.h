@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "config/recipe.h"
+#include "config/this_machine.h"
 
 namespace mxt::config {
 
@@ -15,7 +16,12 @@ inline constexpr const char* kMinimal =
     "model: {name: Qwen/Qwen3-8B}\n"
     "data: {source: hf, hf_id: some/rows}\n";
 
-inline std::vector<Issue> issues_of(const std::string& text) { return check_recipe(text, "r.yaml", nullptr); }
+// The machine of these tests, for recipes that name none: the original schema's default.
+inline GpuName mi300x_here() { return GpuName::kMi300x; }
+
+inline std::vector<Issue> issues_of(const std::string& text) {
+  return check_recipe(text, "r.yaml", nullptr, mi300x_here);
+}
 
 // The lines of all issues, joined: for EXPECT_EQ on the whole answer.
 inline std::string lines(const std::string& text) {
@@ -24,7 +30,7 @@ inline std::string lines(const std::string& text) {
   return out;
 }
 
-inline Recipe minimal_with(const std::string& more) { return parse_recipe(kMinimal + more, "r.yaml"); }
+inline Recipe minimal_with(const std::string& more) { return parse_recipe(kMinimal + more, "r.yaml", mi300x_here); }
 inline std::string lines_with(const std::string& more) { return lines(kMinimal + more); }
 
 // The first issue of the minimal recipe with `more` is at `key` and says `part`.

@@ -257,7 +257,7 @@ TEST(Plan, PackedWeightsChangeNoByteOfTheAdapter) {
 
 TEST(Plan, PrintsBytesTimeAndMoneyForHereAndElsewhere) {
   Case c;
-  for (const char* device : {"cpu", "h100", "mi300x"}) {
+  for (const char* device : {"cpu", "h100", "mi300x", "rtx4090", "b200"}) {
     const auto r = cli::run("plan " + c.recipe + " --json --device " + device);
     ASSERT_EQ(r.code, 0) << r.out;
     const Json j = Json::parse(r.out);

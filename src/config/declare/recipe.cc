@@ -6,7 +6,7 @@ const Section& declare_recipe() {
   static const Section kRecipe = [] {
     Declaration<Recipe> d("One YAML file per run.");
     d.field("meta", &Recipe::meta, "Who and what this run is.").required();
-    d.field("hardware", &Recipe::hardware, "The machine that the recipe is written for.");
+    d.field("hardware", &Recipe::hardware, "The machine that the recipe is written for. Absent = this machine.");
     d.field("autotune", &Recipe::autotune, "The probe that measures before anything trains.");
     d.field("model", &Recipe::model, "The base model.").required();
     d.field("data", &Recipe::data, "Rows, their cleaning, and how they become token sequences.").required();

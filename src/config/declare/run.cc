@@ -46,7 +46,9 @@ Section declare(const Meta*) {
 }
 
 Section declare(const Hardware*) {
-  Declaration<Hardware> d("The machine that the recipe is written for.");
+  Declaration<Hardware> d(
+      "The machine that the recipe is written for. Without this section: the machine that runs it, its GPU where this "
+      "build trains on it, else its processor.");
   d.field("name", &Hardware::name, "Kind of device.");
   d.field("gfx_arch", &Hardware::gfx_arch, "Its instruction set; one that contradicts `name` is an error.")
       .derived("from `name`", [](const Recipe& r) { return arch_of(r.hardware.name); });
@@ -79,7 +81,11 @@ Section declare(const Autotune*) {
 
 Section declare(const Model*) {
   Declaration<Model> d("The base model.");
-  d.field("name", &Model::name, "Hub id; **+** local folder in HF layout; **+** `.gguf` file.").required();
+  d.field("name", &Model::name,
+          "Hub id; **+** a short name that `mindxtrain models` lists; **+** local folder in HF layout; **+** `.gguf` "
+          "file. `model: NAME` "
+          "says the name alone.")
+      .required();
   d.field("revision", &Model::revision, "Branch, tag or commit on the Hub.").non_empty();
   d.field("attn_implementation", &Model::attn_implementation, "Accepted; the plan decides.").hint();
   d.field("torch_dtype", &Model::torch_dtype, "How frozen weights are held; what trains has an fp32 master.");

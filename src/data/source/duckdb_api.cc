@@ -35,16 +35,16 @@ void* open_library() {
   if (void* h = dlopen(kLibrary, RTLD_NOW | RTLD_LOCAL)) return h;
   if (why.empty()) why = "not found";
   fail_missing(
-      "Parquet files and data.sql are read by DuckDB, and {} cannot be opened ({}): run ./dev setup, or put {} of "
-      "DuckDB 1.2 or newer beside the program",
+      "Parquet files and data.sql are read by DuckDB, and {} cannot be opened ({}): put {} of DuckDB 1.2 or newer "
+      "beside "
+      "the program or into its ../lib (from duckdb.org, or out of npm's @duckdb/node-bindings-linux-x64)",
       kLibrary, why, kLibrary);
 }
 
 template <typename F>
 void bind(void* library, const char* name, F* f) {
   *f = reinterpret_cast<F>(dlsym(library, name));
-  if (*f == nullptr)
-    fail_missing("{} has no {}: it is too old, DuckDB 1.2 or newer is needed (./dev setup)", kLibrary, name);
+  if (*f == nullptr) fail_missing("{} has no {}: it is too old, DuckDB 1.2 or newer is needed", kLibrary, name);
 }
 
 Api bind_all() {

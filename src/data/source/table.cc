@@ -62,7 +62,7 @@ class Connection {
     for (const auto& [name, value] : options)
       if (a_.set_config(config, name, value.c_str()) != kOk) {
         a_.destroy_config(&config);
-        fail_missing("DuckDB does not know its setting {}: version 1.2 or newer is needed (./dev setup)", name);
+        fail_missing("DuckDB does not know its setting {}: version 1.2 or newer is needed", name);
       }
     char* error = nullptr;
     const int state = a_.open_ext(nullptr, &database_, config, &error);

@@ -324,7 +324,8 @@ struct CudnnAttention::Impl {
 CudnnAttention::CudnnAttention(cudaStream_t stream) : impl_(std::make_unique<Impl>()) {
   if (fe::cudnn_dlhandle == nullptr) fe::cudnn_dlhandle = dlopen("libcudnn.so.9", RTLD_NOW | RTLD_GLOBAL);
   if (fe::cudnn_dlhandle == nullptr)
-    fail_missing("cuDNN 9 cannot be opened ({}): pip install nvidia-cudnn-cu13, or run ./dev setup", dlerror());
+    fail_missing("cuDNN 9 cannot be opened ({}): pip install nvidia-cudnn-cu13, and name its folder in LD_LIBRARY_PATH",
+                 dlerror());
   check_cudnn(fe::detail::create_handle(&impl_->handle), "cudnnCreate");
   check_cudnn(fe::detail::set_stream(impl_->handle, stream), "cudnnSetStream");
   impl_->stream = stream;

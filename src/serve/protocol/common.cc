@@ -1,14 +1,12 @@
-#include <random>
-
+#include "base/entropy.h"
 #include "serve/operator_state.h"
 
 namespace mxt::serve {
 
 std::string random_hex(int digits) {
-  std::random_device device;
   std::string out;
   for (uint32_t bits = 0; static_cast<int>(out.size()) < digits; bits >>= 4) {
-    if (out.size() % 8 == 0) bits = device();
+    if (out.size() % 8 == 0) bits = unguessable();
     out += "0123456789abcdef"[bits & 15];
   }
   return out;
@@ -28,9 +26,8 @@ CommonFields read_common(const OperatorState& s, const Fields& f, const char* ma
   r.sampling.presence_penalty = f.number("presence_penalty", 0, -2, 2);
   r.sampling.frequency_penalty = f.number("frequency_penalty", 0, -2, 2);
   r.sampling.repetition_penalty = f.number("repetition_penalty", 1, 0.01, 10);
-  std::random_device device;
   r.sampling.seed = f.has("seed") ? static_cast<uint64_t>(f.integer("seed", 0, INT64_MIN, INT64_MAX))
-                                  : (static_cast<uint64_t>(device()) << 32 | device());
+                                  : (static_cast<uint64_t>(unguessable()) << 32 | unguessable());
   if (const OrderedJson* bias = f.get("logit_bias")) {
     if (!bias->is_object() || bias->size() > 1024)
       refuse("logit_bias", "logit_bias must be an object of at most 1024 token ids");

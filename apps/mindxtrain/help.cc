@@ -1,0 +1,176 @@
+#include "help.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "kernels/api.h"
+#include "kernels/backend.h"
+#include "provenance/identity.h"
+#include "verbs.h"
+#include "version.h"
+
+namespace mxt::app {
+namespace {
+
+// What a verb's help says below its options. Words that a newcomer meets there first are explained there.
+struct Footer {
+  const char* environment = "";
+  const char* files = "";
+  const char* words = "";
+  const char* exits = "";  // beyond 0, 1 and 3
+};
+
+constexpr const char* kHub = "HF_TOKEN, HF_HOME, HF_ENDPOINT, HF_HUB_OFFLINE (the Hub), HTTPS_PROXY, NO_PROXY";
+constexpr const char* kThreads = "OMP_NUM_THREADS";
+constexpr const char* kStopped = "4 stopped by a signal, state saved: the same command goes on";
+
+const std::map<std::string, Footer>& footers() {
+  static const std::map<std::string, Footer> kFooters = {
+      {"run",
+       {"HF_TOKEN, HF_HOME, HF_ENDPOINT, HF_HUB_OFFLINE (the Hub), HTTPS_PROXY, NO_PROXY, OMP_NUM_THREADS, "
+        "MINDXTRAIN_HOME",
+        "--out DIR gets recipe.yaml, plan.json, dataset/, checkpoint/, checkpoints/, eval/, quantized/, metrics.jsonl, "
+        "loss.svg, tensorboard/, manifest.json, receipt.json; the registry of runs is $MINDXTRAIN_HOME/runs.sqlite, "
+        "else ~/.local/share/mindxtrain/runs.sqlite",
+        "plan: which kernel and how many rows a pass, measured before training and then fixed; probe: that "
+        "measurement; receipt: digests of all that went in and came out, which `mindxtrain receipt` checks",
+        "2 a receipt, digest or regression gate did not hold; 4 stopped by a signal, state saved: the same command "
+        "goes on"}},
+      {"train",
+       {"HF_TOKEN, HF_HOME, HF_ENDPOINT, HF_HUB_OFFLINE (the Hub), HTTPS_PROXY, NO_PROXY, OMP_NUM_THREADS, "
+        "MINDXTRAIN_HOME",
+        "--out DIR as `run` fills it, without eval/ and quantized/", "",
+        "2 what was saved does not verify; 4 stopped by a signal, state saved: --resume goes on"}},
+      {"plan",
+       {kHub,
+        "prices.yaml in $MINDXTRAIN_HOME, else in ~/.local/share/mindxtrain, says what differs from the price table",
+        "packed: weights copied into the order that the processor's kernels read; arena: the one block that holds all "
+        "activations; pass: the rows that go through the model at once",
+        ""}},
+      {"bench",
+       {kThreads, "--out: the plan, JSON, good for this kind of machine", "", "2 --against: a choice got slower"}},
+      {"init", {"", "NAME.yaml here, or --out", "", ""}},
+      {"validate", {"", "", "", ""}},
+      {"doctor", {"", "", "", ""}},
+      {"models", {kHub, "", "", ""}},
+      {"dataset",
+       {kHub, "--out DIR: shards, dataset.json (rows in, rows dropped and why, tokens, hashes)", "", kStopped}},
+      {"eval",
+       {kHub, "--out DIR: results.json as lm-evaluation-harness writes it", "",
+        "2 a score fell below the baseline; 4 stopped by a signal"}},
+      {"score", {kHub, "", "", kStopped}},
+      {"embed", {kHub, "", "", kStopped}},
+      {"chat", {kHub, "", "", ""}},
+      {"serve", {kHub, "--jobs DIR: one folder a job; --api-keys FILE: keys and limits", "", ""}},
+      {"merge", {kHub, "--output DIR: config.json, *.safetensors, tokenizer", "", ""}},
+      {"quantize", {kHub, "--out: a folder, or one .gguf file; quantization.json says what it cost", "", ""}},
+      {"tokenizer", {kHub, "", "", ""}},
+      {"receipt",
+       {"", "reads manifest.json and every file that it names",
+        "manifest: what a run was made of and what came of it, each with its digest; subject: one such part",
+        "2 a digest, "
+        "signature or field does not hold; each is named"}},
+      {"runs",
+       {"MINDXTRAIN_HOME; report: TRACKIO_DIR, MLFLOW_TRACKING_URI",
+        "$MINDXTRAIN_HOME/runs.sqlite, else ~/.local/share/mindxtrain/runs.sqlite", "", ""}},
+  };
+  return kFooters;
+}
+
+std::string footer_of(const std::string& verb) {
+  const auto at = footers().find(verb);
+  const Footer f = at == footers().end() ? Footer{} : at->second;
+  std::string out;
+  const auto line = [&](const char* title, const std::string& text) {
+    if (!text.empty()) out += fmt::format("{:<13}{}\n", title, text);
+  };
+  line("Words:", f.words);
+  line("Environment:", f.environment);
+  line("Files:", f.files);
+  line("Exit codes:",
+       std::string("0 done; 1 bad input, one line says which; 3 something is missing here, the line says "
+                   "how to get it") +
+           (*f.exits ? "; " : "") + f.exits);
+  return out;
+}
+
+OrderedJson version_answer() {
+  const Json id = provenance::build_identity();
+  const auto cpu = kernels::cpu_features();
+  OrderedJson j;
+  j["version"] = kVersion;
+  j["commit"] = id.value("git_commit", Json());
+  j["compiler"] = id.value("compiler", Json());
+  j["backends"] = OrderedJson::array();
+  j["backends"].push_back(
+      {{"name", "cpu"},
+       {"ready", true},
+       {"what", fmt::format("{}, oneDNN {} ({})", cpu.vector_target, cpu.onednn_version, cpu.onednn_isa)}});
+  OrderedJson cuda{{"name", "cuda"}, {"ready", false}};
+  try {
+    cuda["what"] = kernels::cuda_backend().device->properties().name;
+    cuda["ready"] = true;
+  } catch (const Error& e) {
+    cuda["what"] = e.what();
+  }
+  j["backends"].push_back(cuda);
+  return j;
+}
+
+}  // namespace
+
+std::string version_text() {
+  const OrderedJson j = version_answer();
+  const auto text = [&](const char* key) { return j[key].is_string() ? j[key].get<std::string>() : "not known"; };
+  std::string out =
+      fmt::format("mindxtrain {}\ncommit      {}\ncompiler    {}\n", text("version"), text("commit"), text("compiler"));
+  for (const auto& b : j["backends"])
+    out += fmt::format("{:<12}{}{}\n", b["name"].get<std::string>(),
+                       b["ready"].get<bool>() ? "" : "not here: ", b["what"].get<std::string>());
+  out.pop_back();  // CLI11 ends the line
+  return out;
+}
+
+void add_version(CLI::App& app) {
+  auto* c = app.add_subcommand("version", "what this binary is, its commit, compiler and backends");
+  auto json = std::make_shared<bool>(false);
+  c->add_flag("--json", *json, "machine-readable answer");
+  c->callback([json] {
+    std::printf("%s\n", *json ? version_answer().dump(2, ' ', false, OrderedJson::error_handler_t::replace).c_str()
+                              : version_text().c_str());
+  });
+}
+
+void add_help(CLI::App& app) {
+  auto* c = app.add_subcommand("help", "the verbs, or one verb's options\nexample: mindxtrain help run");
+  auto verb = std::make_shared<std::string>();
+  c->add_option("verb", *verb, "which one");
+  c->callback([verb, &app] {
+    // App::help() would speak of the verb that was parsed, and that is this one.
+    const auto print = [](const CLI::App& of, const std::string& name) {
+      std::fputs(of.get_formatter()->make_help(&of, name, CLI::AppFormatMode::Normal).c_str(), stdout);
+    };
+    if (verb->empty()) return print(app, app.get_name());
+    std::vector<std::string> verbs;
+    for (const CLI::App* v : app.get_subcommands([](const CLI::App*) { return true; })) verbs.push_back(v->get_name());
+    if (std::find(verbs.begin(), verbs.end(), *verb) == verbs.end()) {
+      const std::string near = nearest(*verb, verbs);
+      fail_input("{}: is no verb{} (mindxtrain help lists them)", *verb,
+                 near.empty() ? "" : fmt::format("; did you mean {}?", near));
+    }
+    print(*app.get_subcommand(*verb), app.get_name() + " " + *verb);
+  });
+}
+
+void add_footers(CLI::App& app) {
+  for (CLI::App* v : app.get_subcommands([](const CLI::App*) { return true; }))
+    if (v->get_name() != "help" && v->get_name() != "version" && v->get_name() != "schema" &&
+        v->get_name() != "completion")
+      v->footer(footer_of(v->get_name()));
+}
+
+}  // namespace mxt::app

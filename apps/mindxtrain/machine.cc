@@ -1,0 +1,119 @@
+#include "machine.h"
+
+#include <dlfcn.h>
+
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "base/error.h"
+#include "base/files.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "config/builtin.h"
+#include "config/model_table.h"
+#include "formats/model_config.h"
+#include "kernels/backend.h"
+#include "model_files.h"
+#include "models/model.h"
+#include "train/setup.h"
+#include "train/supported.h"
+
+namespace mxt::app {
+namespace {
+
+using config::GpuName;
+
+bool driver_is_here() {
+  void* h = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL);
+  if (h) dlclose(h);
+  return h != nullptr;
+}
+
+GpuName find_machine() {
+  if (!driver_is_here()) return GpuName::kCpu;
+  try {
+    const std::string name = kernels::cuda_backend().device->properties().name;
+    return name.find("H200") != std::string::npos ? GpuName::kH200 : GpuName::kH100;
+  } catch (const Error& e) {
+    log::info("the GPU of this machine is not used: {}", e.what());
+    return GpuName::kCpu;
+  }
+}
+
+// Error's words where `f` fails for what this build lacks; any other failure is of the recipe and its files, which
+// whoever runs it is told.
+template <typename F>
+std::string lacking(F&& f) {
+  try {
+    f();
+  } catch (const Error& e) {
+    if (e.code() == Exit::kMissing) return e.what();
+  } catch (const std::exception&) {
+  }
+  return "";
+}
+
+// The graph that scores: what is to be trained has no part in it.
+void build_graph(const formats::ModelConfig& c) {
+  models::BuildOptions o;
+  o.purpose = models::Purpose::kScore;
+  o.positions = 64;
+  models::build(c, o);
+}
+
+}  // namespace
+
+// Asks for the graph of the smallest model of that architecture.
+std::string architecture_lacking(const std::string& model_type) {
+  return lacking([&] {
+    const OrderedJson one_layer = {{"model_type", model_type}, {"num_hidden_layers", 1}, {"n_layer", 1}};
+    build_graph(formats::parse_model_config(one_layer, model_type));
+  });
+}
+
+namespace {
+
+// As far as what is on this machine tells: the model's own configuration, else the table's architecture.
+std::string model_lacking(const config::Recipe& r) {
+  if (r.model.init == config::Init::kRandom) return lacking([&] { build_graph(train::random_config(r, 1 << 16)); });
+  std::string folder;
+  if (const std::string why = lacking([&] { folder = resolve_model(r, Fetch::kNever, Parts::kNoWeights); });
+      why.empty() && !folder.empty() && !folder.ends_with(".gguf"))
+    return lacking([&] { build_graph(formats::read_model_config(folder)); });
+  const config::KnownModel* known = config::model_of_id(r.model.name);
+  return known ? architecture_lacking(known->architecture) : "";
+}
+
+}  // namespace
+
+GpuName this_machine() {
+  static const GpuName kFound = find_machine();
+  return kFound;
+}
+
+std::string recipe_text(const std::string& path) {
+  std::error_code ec;
+  if (path.find_first_of("/.") == std::string::npos && !fs::exists(path, ec))
+    return std::string(config::builtin_recipe(path).text);
+  return read_file(path);
+}
+
+config::Recipe load_recipe(const std::string& path) { return parse_recipe(recipe_text(path), path); }
+
+config::Recipe parse_recipe(std::string_view text, std::string_view source) {
+  return config::parse_recipe(text, source, this_machine);
+}
+
+Trainable trainable_here(const config::Recipe& r) {
+  if (std::string why = lacking([&] { train::require_supported(r); }); !why.empty()) return {false, true, why};
+  if (std::string why = model_lacking(r); !why.empty()) return {false, true, why};
+  if (!r.hardware.cpu_lane() && this_machine() == GpuName::kCpu)
+    return {true, false,
+            fmt::format("hardware.name {}: no such GPU that this build can use is here; without its hardware section "
+                        "the recipe is for this machine",
+                        config::text_of(r.hardware.name))};
+  return {};
+}
+
+}  // namespace mxt::app

@@ -1,0 +1,93 @@
+// What somebody sees who has just installed the program and has read nothing.
+#include "e2e/cli.h"
+
+namespace mxt::cli {
+namespace {
+
+bool says(const Result& r, const std::string& part) { return r.out.find(part) != std::string::npos; }
+
+TEST(FirstContact, BareProgramHelpAndVersionAnswer) {
+  const Result bare = run("");
+  EXPECT_EQ(bare.code, 0) << bare.out;
+  EXPECT_TRUE(says(bare, "doctor") && says(bare, "init")) << bare.out;
+  EXPECT_EQ(run("help").out, bare.out);
+  for (const char* how : {"--version", "version"}) {
+    const Result v = run(how);
+    EXPECT_EQ(v.code, 0) << v.out;
+    for (const char* part : {"mindxtrain ", "commit", "compiler", "cpu", "oneDNN", "cuda"})
+      EXPECT_TRUE(says(v, part)) << v.out;
+  }
+  EXPECT_EQ(Json::parse(run("version --json").out)["backends"][0]["ready"], true);
+  const Result wrong = run("help trian");
+  EXPECT_EQ(wrong.code, 1);
+  EXPECT_TRUE(says(wrong, "did you mean train?")) << wrong.out;
+}
+
+TEST(FirstContact, EveryVerbsHelpHasItsExitCodes) {
+  const std::string all = run("help").out;
+  for (const char* verb : {"run", "train", "plan", "bench", "init", "validate", "doctor", "models", "dataset", "eval",
+                           "score", "embed", "chat", "serve", "merge", "quantize", "tokenizer", "receipt", "runs"}) {
+    EXPECT_NE(all.find(verb), std::string::npos);
+    const Result h = run(std::string("help ") + verb);
+    EXPECT_EQ(h.code, 0) << h.out;
+    EXPECT_TRUE(says(h, "Exit codes:")) << h.out;
+    EXPECT_EQ(run(std::string(verb) + " --help").out, h.out);
+  }
+  EXPECT_TRUE(says(run("help run"), "Environment:") && says(run("help run"), "Files:"));
+}
+
+TEST(FirstContact, TheListOfRecipesSaysWhatCanBeTrainedHere) {
+  const Json list = Json::parse(run("init --list --json").out);
+  const auto of = [&](const char* name) {
+    for (const Json& r : list)
+      if (r["name"] == name) return r;
+    return Json();
+  };
+  EXPECT_EQ(of("quickstart_cpu")["build"], true);
+  EXPECT_EQ(of("quickstart_cpu")["machine"], true);
+  EXPECT_EQ(of("qwen3_8b_sft_lora")["build"], false);
+  EXPECT_NE(of("qwen3_8b_sft_lora")["reason"].get<std::string>().find("mi300x"), std::string::npos);
+  const Result text = run("init --list");
+  EXPECT_TRUE(says(text, "Can be trained here:")) << text.out;
+}
+
+TEST(FirstContact, ARecipeWithoutHardwareIsForThisMachine) {
+  Folder f("first");
+  write_file_atomic(f / "r.yaml",
+                    "meta: {project: p, run_name: r}\nmodel: qwen3-0.6b\ndata: {source: hf, hf_id: some/rows}\n");
+  const Result r = run("validate " + (f / "r.yaml"));
+  EXPECT_EQ(r.code, 0) << r.out;
+  EXPECT_TRUE(says(r, "hardware: absent, so this machine: ")) << r.out;
+  EXPECT_TRUE(says(r, "model.name: a short name of Qwen/Qwen3-0.6B")) << r.out;
+  EXPECT_EQ(run("validate quickstart_cpu").code, 0);  // one that ships
+}
+
+TEST(FirstContact, ModelsAndDevicesAreListed) {
+  const Json models = Json::parse(run("models --json").out);
+  ASSERT_GT(models.size(), 10u);
+  for (const Json& m : models) {
+    EXPECT_NE(m["id"].get<std::string>().find('/'), std::string::npos);
+    EXPECT_FALSE(m["license"].get<std::string>().empty());
+    EXPECT_LT(m["lora_bytes"], m["full_bytes"]);
+  }
+  const Json devices = Json::parse(run("plan --list-devices --json").out);
+  EXPECT_EQ(devices[0]["name"], "cpu");
+  bool rtx = false;
+  for (const Json& d : devices) rtx |= d["name"] == "rtx4090" && d["memory_gb"] == 24.0;
+  EXPECT_TRUE(rtx);
+  const Result wrong = run("plan quickstart_cpu --device rtx4091");
+  EXPECT_EQ(wrong.code, 1);
+  EXPECT_TRUE(says(wrong, "did you mean rtx4090?")) << wrong.out;
+}
+
+TEST(FirstContact, CompletionNamesVerbsAndOptions) {
+  for (const char* shell : {"bash", "zsh", "fish"}) {
+    const Result r = run(std::string("completion ") + shell);
+    EXPECT_EQ(r.code, 0) << r.out;
+    EXPECT_TRUE(says(r, "quantize") && says(r, shell == std::string("fish") ? "-l resume-from" : "--resume-from"))
+        << r.out;
+  }
+}
+
+}  // namespace
+}  // namespace mxt::cli
