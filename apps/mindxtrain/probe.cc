@@ -56,7 +56,8 @@ std::vector<autotune::Pass> passes_of(const train::Setup& setup, const kernels::
   constexpr int64_t kEnough = 4096;  // tokens; fewer fill no GPU
   const train::Pass whole = setup.pass();
   out.push_back({whole.micro_batch, whole.recompute});
-  if (!setup.recipe.train.micro_batch && whole.micro_batch % 2 == 0 && setup.pass_tokens(whole.micro_batch / 2) >= kEnough)
+  if (!setup.recipe.train.micro_batch && whole.micro_batch % 2 == 0 &&
+      setup.pass_tokens(whole.micro_batch / 2) >= kEnough)
     out.push_back({whole.micro_batch / 2, whole.recompute});
   return out;
 }

@@ -101,6 +101,8 @@ class Scheduler {
   void cancel(Id id);  // its `done` follows soon, unless it has been
   SchedulerStats stats() const;
 
+  // Compiles the model's program now, and not when the first request comes: kernels are chosen then.
+  void prepare() { program(-1); }
   // What the cache holds was computed with other weights; not while requests run.
   void forget_cache() { cache_.forget(); }
   // One pass. False where there was nothing to do.

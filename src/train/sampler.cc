@@ -28,7 +28,9 @@ Sampler::Sampler(const Setup& setup, runtime::ParamStore& live, kernels::Ops& op
       decode_(std::move(decode)),
       ends_(std::move(ends)),
       model_(setup.model, setup.options, live, setup.seq_len, ops),
-      scheduler_(model_, scheduler_settings(setup)) {}
+      scheduler_(model_, scheduler_settings(setup)) {
+  scheduler_.prepare();
+}
 
 std::vector<Rollout> Sampler::sample(int64_t draw, const std::vector<Prompt>& prompts, StopFlag stop) {
   const config::Method& m = s_.recipe.train.method;

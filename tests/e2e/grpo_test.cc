@@ -95,6 +95,50 @@ TEST(GrpoRuns, ResumeAmidTheIterationsKeepsTheBytes) {
   EXPECT_EQ(digest("whole"), digest("other"));
 }
 
+// Sampler and trainer are one engine over one copy of the weights: the same run on one thread and on two, and one that
+// goes on amid its iterations, sample the same answers and end in the same bytes.
+TEST(GrpoRuns, SamplesTheSameHoweverItRuns) {
+  const std::string weights = std::string(MXT_SOURCE_DIR) + "/weights/SmolLM2-135M-Instruct.gguf";
+  if (!fs::exists(weights)) GTEST_SKIP() << "no weights: run ./dev weights";
+  cli::Folder f("grpo_live");
+  write_file_atomic(f / "r.yaml", fmt::format(R"(meta: {{project: test, run_name: grpo_live}}
+hardware: {{name: cpu}}
+autotune: {{enabled: false}}
+model: {{name: "{}"}}
+data: {{source: synth, synth: {{task: arithmetic, rows: 4, test_rows: 2}}, seq_len: 64}}
+train:
+  method: {{kind: grpo, num_generations: 4, num_iterations: 2, kl_coef: 0.1, max_completion_length: 4, lora: {{r: 4}}}}
+  optimizer: {{lr: 1.0e-3}}
+  schedule: {{type: constant, warmup_ratio: 0, max_steps: 4}}
+  batch: {{per_device: 8, grad_accum: 1}}
+  save_every: 1
+  keep_last: 4
+)",
+                                              weights));
+  const auto run = [&](const char* out, const char* more) {
+    return cli::run("train " + (f / "r.yaml") + " --threads " + (std::string(out) == "two" ? "2" : "1") + " --out " +
+                    (f / out) + more);
+  };
+  for (const char* out : {"two", "one"}) {
+    const auto r = run(out, "");
+    ASSERT_EQ(r.code, 0) << r.out;
+  }
+  const auto file = [&](const char* out, const char* name) { return read_file(f / (std::string(out) + "/" + name)); };
+  const std::string adapter = "checkpoint/adapter_model.safetensors";
+  EXPECT_EQ(file("two", "rollouts.jsonl"), file("one", "rollouts.jsonl"));
+  EXPECT_EQ(file("two", adapter.c_str()), file("one", adapter.c_str()));
+  const auto rows = cli::lines(f / "two/rollouts.jsonl");
+  ASSERT_EQ(rows.size(), 4u);  // two prompts for each of two draws
+  EXPECT_EQ(rows[0]["completions"].size(), 4u);
+  EXPECT_TRUE(rows[0]["completions"][0].contains("text"));
+  for (const Json& m : cli::lines(f / "two/metrics.jsonl"))
+    EXPECT_LT(std::abs(m["sampler_trainer_kl"].get<double>()), 0.05);
+  fs::remove_all(f / "one/checkpoint");
+  const auto r = run("one", " --resume-from 3");
+  ASSERT_EQ(r.code, 0) << r.out;
+  EXPECT_EQ(file("two", adapter.c_str()), file("one", adapter.c_str()));
+}
+
 TEST(GrpoRuns, RolloutsThatCannotBeUsedAreNamed) {
   const std::pair<const char*, const char*> bad[] = {
       {R"({"prompt_ids":[],"completions":[]})", "\"prompt_ids\" must be a list"},

@@ -38,7 +38,7 @@ struct Method {
 
   // grpo gspo ppo
   int64_t num_generations = 4;
-  double kl_coef = 0.04;  // grpo, ppo
+  double kl_coef = 0.04;               // grpo, ppo
   double clip_range = 0.2;             // `epsilon` of grpo and gspo
   std::optional<double> epsilon_high;  // grpo, gspo: = epsilon where absent
   GrpoLoss loss_type = GrpoLoss::kDapo;

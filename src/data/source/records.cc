@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <initializer_list>
+#include <span>
 #include <unordered_set>
 
 #include "base/error.h"
@@ -142,12 +143,12 @@ class JsonRows : public Reader {
     take_value(out, line, 1);
     return false;
   }
-  static bool one_of(std::initializer_list<std::string_view> names, std::string_view name) {
+  static bool one_of(std::span<const std::string_view> names, std::string_view name) {
     return std::find(names.begin(), names.end(), name) != names.end();
   }
   // What such files call their rows, and what may stand before them.
-  static constexpr std::initializer_list<std::string_view> kRowNames = {"data", "rows", "examples", "train"};
-  static constexpr std::initializer_list<std::string_view> kNotes = {"version", "name", "description", "license"};
+  static constexpr std::string_view kRowNames[] = {"data", "rows", "examples", "train"};
+  static constexpr std::string_view kNotes[] = {"version", "name", "description", "license"};
 
   void take_value(std::string* out, uint64_t line, int depth = 0) {
     for (;;) {

@@ -13,9 +13,7 @@ double sigmoid(double x) { return 1.0 / (1.0 + std::exp(-x)); }
 double softplus(double x) { return x > 30 ? x : std::log1p(std::exp(x)); }
 double silu_slope(double x) { return sigmoid(x) * (1.0 + x * (1.0 - sigmoid(x))); }
 
-bool fresh(const Carried& c, const int32_t* cu, int64_t d) {
-  return !c.on || c.context[d] == cu[d + 1] - cu[d];
-}
+bool fresh(const Carried& c, const int32_t* cu, int64_t d) { return !c.on || c.context[d] == cu[d + 1] - cu[d]; }
 
 }  // namespace
 
@@ -126,9 +124,9 @@ void gated_delta(const GatedDelta& g) {
     for (int64_t head = 0; head < g.of.value_heads; ++head) {
       const DeltaHead h(g, d, head);
       std::vector<double> s(static_cast<size_t>(kd * vd)), u(static_cast<size_t>(vd));
-      float* state = g.carried.on ? static_cast<float*>(g.carried.states) +
-                                            (g.carried.slot[d] * g.of.value_heads + head) * kd * vd
-                                      : nullptr;
+      float* state =
+          g.carried.on ? static_cast<float*>(g.carried.states) + (g.carried.slot[d] * g.of.value_heads + head) * kd * vd
+                       : nullptr;
       if (!fresh(g.carried, g.cu_seqlens, d))
         for (size_t i = 0; i < s.size(); ++i) s[i] = static_cast<double>(state[i]);
       for (int64_t t = 0; t < h.n; ++t) {

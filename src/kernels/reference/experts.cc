@@ -110,7 +110,8 @@ void balance_loss(const BalanceLoss& b) {
     for (int64_t e = 0; e < b.count.cols; ++e) {
       const double f = n > 0 ? get(b.count, d, e) / n : 0.0;
       loss += n > 0 ? experts * f * get(b.mass, d, e) / n : 0.0;
-      set(b.balance, d, e, n > 0 ? static_cast<double>(b.coefficient) * static_cast<double>(*b.scale) * experts * f / n : 0.0);
+      set(b.balance, d, e,
+          n > 0 ? static_cast<double>(b.coefficient) * static_cast<double>(*b.scale) * experts * f / n : 0.0);
     }
     set(b.loss, d, 0, loss);
   }
