@@ -271,7 +271,7 @@ struct Transport::State {
             fmt::format("bytes={}-{}", *r.range_begin, r.range_end ? std::to_string(*r.range_end) : ""));
     for (const auto& [name, value] : r.headers) {
       if (!with_secrets && (same_word(name, "Authorization") || same_word(name, "Cookie"))) continue;
-      if (same_word(name, "Accept") || same_word(name, "User-Agent"))
+      if (same_word(name, "Accept") || same_word(name, "User-Agent") || same_word(name, "Host"))
         q.set(name, value);
       else
         q.insert(name, value);
