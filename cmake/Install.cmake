@@ -1,0 +1,16 @@
+# cmake --install: PREFIX/bin/mindxtrain; PREFIX/lib/mindxtrain with libmindxtrain_cuda.so where it was built, and with what a portable
+# binary brings along; PREFIX/share with texts, man pages, completion and licences.
+include(GNUInstallDirs)
+install(TARGETS mindxtrain RUNTIME DESTINATION bin)
+set_target_properties(mindxtrain PROPERTIES INSTALL_RPATH "\$ORIGIN/../lib/mindxtrain")
+if(TARGET mindxtrain_cuda)
+  install(TARGETS mindxtrain_cuda LIBRARY DESTINATION lib/mindxtrain)
+endif()
+foreach(pair ${MXT_PORTABLE_LIBRARIES})
+  string(REPLACE "|" ";" pair "${pair}")
+  list(GET pair 0 file)
+  list(GET pair 1 soname)
+  install(FILES ${file} DESTINATION lib/mindxtrain RENAME ${soname})
+endforeach()
+install(FILES data/text/general.txt DESTINATION share/mindxtrain/data/text)
+install(FILES LICENSE README.md DESTINATION share/doc/mindxtrain)
