@@ -120,7 +120,7 @@ ServerResponse FakeUploadHub::store_answer(const ServerRequest& r) {
   if (refuse)
     if (const int status = refuse(r)) return json({}, status);
   if (!header(r, "authorization").empty()) return {400, {}, "Only one auth mechanism allowed"};
-  if (r.method != "PUT" || header(r, "content-length").empty()) return {501, {}, "chunked is not implemented"};
+  if (r.method != "PUT" || header(r, "content-length").empty()) return {411, {}, "a length is required"};
   const auto words = split(std::string_view(r.target).substr(1, r.target.find('?') - 1), '/');
   const std::string oid(words.at(1));
   if (words[0] == "put") {
