@@ -114,7 +114,9 @@ struct ChatPrompt {
   bool thinking = false;         // what comes is reasoning until </think>
   bool thinking_opened = false;  // the prompt itself ends in <think>
 };
-ChatPrompt render_chat(const OperatorState& s, const Fields& f, bool offer_tools);
+ChatPrompt render_chat(const OperatorState& s, const Fields& f, OrderedJson tools);
+// The request's tools in OpenAI's form, checked; null where there are none.
+OrderedJson read_tools(const Fields& f);
 
 std::string random_hex(int digits);
 

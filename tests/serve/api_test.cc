@@ -446,6 +446,58 @@ TEST(Api, RequiredToolCallsWholeAndStreamed) {
   EXPECT_EQ(post("/v1/chat/completions", next).status, 200);
 }
 
+// As rows of training may have them (tokenizer/chat/input): no envelope, parameters and arguments as JSON text, the
+// older function_call with its result.
+TEST(Api, ToolsAndCallsAreTakenInEverySpelling) {
+  using Any = nlohmann::ordered_json;  // the order of members is text too
+  const auto tokens = [&](const Any& r) {
+    const auto a = send(shared(), "POST", "/tokenize", r.dump());
+    EXPECT_EQ(a.status, 200) << a.body;
+    return a.json().value("tokens", nlohmann::json());
+  };
+  const auto proper = Any::parse(
+      R"({"messages":[{"role":"user","content":"w?"},
+          {"role":"assistant","content":"","tool_calls":[{"type":"function","function":{"name":"weather","arguments":{"city":"Oslo"}}}]},
+          {"role":"tool","content":"12"}],
+          "tools":[{"type":"function","function":{"name":"weather","description":"d","parameters":{"type":"object","properties":{"city":{"enum":["Oslo"]}}}}}]})");
+  const auto want = tokens(proper);
+  auto r = proper;
+  r["messages"][1]["tool_calls"][0] = {{"name", "weather"}, {"arguments", {{"city", "Oslo"}}}};
+  EXPECT_EQ(tokens(r), want);
+  r["messages"][1]["tool_calls"][0]["arguments"] = R"({"city": "Oslo"})";
+  EXPECT_EQ(tokens(r), want);
+  r["messages"][1].erase("tool_calls");
+  r["messages"][1]["function_call"] = {{"name", "weather"}, {"arguments", R"({"city":"Oslo"})"}};
+  r["messages"][2]["role"] = "function";
+  EXPECT_EQ(tokens(r), want);
+  r["tools"] = Any::array({proper["tools"][0]["function"]});
+  EXPECT_EQ(tokens(r), want);
+  r["tools"][0]["parameters"] = r["tools"][0]["parameters"].dump();
+  EXPECT_EQ(tokens(r), want);
+  r["tools"] = r["tools"].dump();
+  EXPECT_EQ(tokens(r), want);
+
+  for (const char* choice : {R"("required")", R"({"type":"function","function":{"name":"weather"}})",
+                             R"({"type":"function","name":"weather"})", R"({"name":"weather"})"}) {
+    auto q = with_tool();
+    q["tools"][0] = q["tools"][0]["function"];
+    q["tool_choice"] = nlohmann::json::parse(choice);
+    const auto j = post("/v1/chat/completions", q).json();
+    ASSERT_TRUE(j.contains("choices")) << j.dump();
+    EXPECT_EQ(j["choices"][0]["message"]["tool_calls"][0]["function"]["name"], "weather") << choice;
+  }
+  auto q = with_tool();
+  q["tools"][0] = q["tools"][0]["function"];
+  q["tool_choice"] = {{"name", "other"}};
+  EXPECT_EQ(post("/v1/chat/completions", q).json()["error"]["param"], "tool_choice");
+  Any p = proper;
+  p["messages"][1]["function_call"] = {{"name", "weather"}, {"arguments", "{}"}};
+  EXPECT_EQ(send(shared(), "POST", "/tokenize", p.dump()).status, 400);  // both ways at once
+  p = proper;
+  p["messages"][0]["tool_calls"] = p["messages"][1]["tool_calls"];
+  EXPECT_EQ(send(shared(), "POST", "/tokenize", p.dump()).json()["error"]["param"], "messages[0].tool_calls");
+}
+
 TEST(Api, ThinkingIsReasoning) {
   auto r = chat();
   r["chat_template_kwargs"] = {{"enable_thinking", true}};
@@ -545,7 +597,7 @@ TEST(Api, BadFieldsAreRefusedByName) {
              with("messages", {{{"role", "assistant"},
                                 {"content", ""},
                                 {"tool_calls", {{{"function", {{"name", "f"}, {"arguments", "{"}}}}}}}}),
-             "messages[0].tool_calls");
+             "messages[0].tool_calls[0]");
   auto schema = [&](const char* s) {
     return with("response_format",
                 {{"type", "json_schema"}, {"json_schema", {{"name", "x"}, {"schema", nlohmann::json::parse(s)}}}});

@@ -4,6 +4,7 @@
 #include "base/error.h"
 #include "serve/generation.h"
 #include "serve/grammar/json_grammar.h"
+#include "tokenizer/chat/input/conversation.h"
 
 namespace mxt::serve {
 namespace {
@@ -163,27 +164,28 @@ class Chat final : public Generation {
 
 enum class ToolChoice { kNone, kAuto, kRequired };
 
-ToolChoice read_tool_choice(const Fields& f, std::string& only) {
+ToolChoice read_tool_choice(const Fields& f, const OrderedJson& tools, std::string& only) {
   const OrderedJson* v = f.get("tool_choice");
-  if (!v) return f.has("tools") ? ToolChoice::kAuto : ToolChoice::kNone;
+  if (!v) return tools.is_null() ? ToolChoice::kNone : ToolChoice::kAuto;
   if (v->is_string()) {
     const auto& t = v->get_ref<const std::string&>();
     if (t == "none") return ToolChoice::kNone;
     if (t != "auto" && t != "required") refuse("tool_choice", "tool_choice must be none, auto, required or a function");
-    if (!f.has("tools") || f.get("tools")->empty()) {
+    if (tools.is_null()) {
       if (t == "auto") return ToolChoice::kNone;
       refuse("tool_choice", "tool_choice is required, but there are no tools");
     }
     return t == "auto" ? ToolChoice::kAuto : ToolChoice::kRequired;
   }
+  // With or without its envelope, as tools may be.
+  const OrderedJson named = tokenizer::with_envelope(*v);
   const auto path = OrderedJson::json_pointer("/function/name");
-  if (!v->is_object() || !v->contains(path) || !(*v)[path].is_string())
+  if (!named.is_object() || !named.contains(path) || !named[path].is_string())
     refuse("tool_choice",
            "tool_choice must be none, auto, required or {{\"type\":\"function\",\"function\":{{\"name\":…}}}}");
-  only = (*v)[path].get<std::string>();
-  if (const OrderedJson* tools = f.get("tools"); tools && tools->is_array())
-    for (const auto& t : *tools)
-      if (t.is_object() && t.contains(path) && t[path] == only) return ToolChoice::kRequired;
+  only = named[path].get<std::string>();
+  for (const auto& t : tools)
+    if (t[path] == only) return ToolChoice::kRequired;
   refuse("tool_choice", "tool_choice names {}, which is not among the tools", only);
 }
 
@@ -276,8 +278,9 @@ void chat_completions(OperatorState& s, const HttpRequest& http, std::shared_ptr
   const int64_t likely = f.integer("top_logprobs", 0, 0, s.settings.max_logprobs);
   if (likely > 0 && !plan.logprobs) refuse("top_logprobs", "top_logprobs needs logprobs to be true");
   std::string only;
-  const ToolChoice choice = read_tool_choice(f, only);
-  ChatPrompt prompt = render_chat(s, f, choice != ToolChoice::kNone);
+  OrderedJson tools = read_tools(f);
+  const ToolChoice choice = read_tool_choice(f, tools, only);
+  ChatPrompt prompt = render_chat(s, f, choice != ToolChoice::kNone ? std::move(tools) : OrderedJson());
   s.check_length(prompt.ids, "messages");
   plan.one_call = !f.flag("parallel_tool_calls", true);
   const auto grammar = answer_grammar(s, f, prompt, choice, only, plan.one_call);

@@ -13,10 +13,10 @@ namespace {
 
 constexpr size_t kMaxMessages = 4096, kMaxTools = 128;
 
-std::string content_of(const OrderedJson& content, const std::string& at) {
-  if (content.is_string()) return content.get<std::string>();
+// What a text model cannot read is named; the rest is checked where all who render chats have it checked.
+void check_content(const OrderedJson& content, const std::string& at) {
+  if (content.is_string()) return;
   if (!content.is_array()) refuse(at, "{} must be a text or a list of parts", at);
-  std::string all;
   for (const auto& part : content) {
     if (!part.is_object() || !part.contains("type") || !part["type"].is_string())
       refuse(at, "{}: a part is an object with a type", at);
@@ -24,11 +24,7 @@ std::string content_of(const OrderedJson& content, const std::string& at) {
     if (type == "image_url" || type == "input_audio" || type == "video_url" || type == "file")
       refuse(at, "{}: parts of type \"{}\" are not supported: this model reads text", at, type);
     if (type != "text" && type != "refusal") refuse(at, "{}: a part of an unknown type", at);
-    if (!part.contains(type) || !part[type].is_string())
-      refuse(at, "{}: a part of type {} holds a text of that name", at, type);
-    all += part[type].get_ref<const std::string&>();
   }
-  return all;
 }
 
 bool is_name(const std::string& s) {
@@ -40,64 +36,75 @@ bool is_name(const std::string& s) {
   return true;
 }
 
-// What is common to all who render chats is tokenizer/chat/input's: spellings of calls, tools, parts.
-OrderedJson tool_calls_of(const OrderedJson& calls, const std::string& at) {
-  if (!calls.is_array() || calls.size() > kMaxTools) refuse(at, "{} must be a list of tool calls", at);
-  OrderedJson out;
-  try {
-    const OrderedJson one{{"role", "assistant"}, {"tool_calls", calls}};
-    out = tokenizer::normalize_messages(OrderedJson::array({one}))[0]["tool_calls"];
-  } catch (const tokenizer::BadChat& e) {
-    const std::string_view why = e.what(), inside = "messages[0].tool_calls";
-    refuse(at, "{}{}", at, why.substr(std::min(inside.size(), why.size())));
-  }
-  for (const auto& call : out)
-    if (!is_name(call["function"]["name"].get<std::string>())) refuse(at, "{}: a tool call's function has a name", at);
-  return out;
+// Those of OpenAI, and one that the template itself speaks of (Granite's "document_role" and the like).
+void check_role(const std::string& role, const tokenizer::ChatTemplate& chat, const std::string& at) {
+  for (const char* known : {"system", "developer", "user", "assistant", "tool", "function"})
+    if (role == known) return;
+  if (!is_name(role) || !(chat.jinja().has_text("'" + role + "'") || chat.jinja().has_text('"' + role + '"')))
+    refuse(at + ".role",
+           "{}.role must be system, developer, user, assistant or tool, or one that the chat template names", at);
 }
 
-OrderedJson messages_of(const OrderedJson& list) {
+void check_message(const OrderedJson& m, const tokenizer::ChatTemplate& chat, const std::string& at) {
+  if (!m.is_object()) refuse(at, "{} must be an object", at);
+  const Fields f(m, at + ".");
+  f.only({"role", "content", "name", "tool_calls", "tool_call_id", "reasoning_content", "reasoning", "thinking",
+          "refusal", "audio", "annotations", "function_call"});
+  const std::string role = f.text("role");
+  check_role(role, chat, at);
+  for (const char* text : {"name", "tool_call_id", "reasoning_content", "reasoning", "thinking", "refusal"})
+    f.text(text);
+  const bool calls = f.has("tool_calls") || f.has("function_call");
+  if (f.has("content"))
+    check_content(*f.get("content"), at + ".content");
+  else if (role != "assistant" || !calls)
+    refuse(at + ".content", "{}.content is missing", at);
+  for (const char* name : {"tool_calls", "function_call"})
+    if (f.has(name) && role != "assistant") refuse(at + "." + name, "{}.{}: only the assistant calls tools", at, name);
+  if (const OrderedJson* list = f.get("tool_calls"); list && (!list->is_array() || list->size() > kMaxTools))
+    refuse(at + ".tool_calls", "{}.tool_calls must be a list of at most {} calls", at, kMaxTools);
+}
+
+// What is common to all who render chats is tokenizer/chat/input's: spellings of calls, tools, parts.
+OrderedJson messages_of(const OrderedJson& list, const tokenizer::ChatTemplate& chat) {
   if (!list.is_array() || list.empty()) refuse("messages", "messages must be a list with at least one message");
   if (list.size() > kMaxMessages) refuse("messages", "more than {} messages", kMaxMessages);
   OrderedJson out = OrderedJson::array();
   for (size_t i = 0; i < list.size(); ++i) {
-    const auto& m = list[i];
-    const std::string at = fmt::format("messages[{}]", i);
-    if (!m.is_object()) refuse(at, "{} must be an object", at);
-    const Fields f(m, at + ".");
-    f.only({"role", "content", "name", "tool_calls", "tool_call_id", "reasoning_content", "reasoning", "refusal",
-            "audio", "annotations", "function_call"});
-    const std::string role = f.text("role");
-    if (role != "system" && role != "developer" && role != "user" && role != "assistant" && role != "tool")
-      refuse(at + ".role", "{}.role must be system, developer, user, assistant or tool", at);
-    OrderedJson one{{"role", role}};
-    if (f.has("name")) one["name"] = f.text("name");
-    if (f.has("content"))
-      one["content"] = content_of(*f.get("content"), at + ".content");
-    else if (role != "assistant" || !f.has("tool_calls"))
-      refuse(at + ".content", "{}.content is missing", at);
-    if (f.has("tool_calls")) {
-      if (role != "assistant") refuse(at + ".tool_calls", "{}: only the assistant calls tools", at);
-      one["tool_calls"] = tool_calls_of(*f.get("tool_calls"), at + ".tool_calls");
-    }
-    if (f.has("function_call")) refuse(at + ".function_call", "function_call is the old way: use tool_calls");
-    if (role == "tool" && f.has("tool_call_id")) one["tool_call_id"] = f.text("tool_call_id");
-    const std::string reasoning = f.text("reasoning_content", f.text("reasoning"));
-    if (!reasoning.empty() && role == "assistant") one["reasoning_content"] = reasoning;
-    out.push_back(std::move(one));
+    check_message(list[i], chat, fmt::format("messages[{}]", i));
+    out.push_back(list[i]);
   }
+  try {
+    out = tokenizer::normalize_messages(std::move(out));
+  } catch (const tokenizer::BadChat& e) {
+    refuse(e.at(), "{}", e.what());
+  }
+  for (size_t i = 0; i < out.size(); ++i)
+    if (out[i].contains("tool_calls"))
+      for (const auto& call : out[i]["tool_calls"])
+        if (const auto& name = call["function"]["name"].get_ref<const std::string&>(); name.empty())
+          refuse(fmt::format("messages[{}].tool_calls", i), "messages[{}].tool_calls: a call's function has a name", i);
   return out;
 }
 
+void check_parameters(const OrderedJson& p, const std::string& where) {
+  if (!p.is_object()) refuse(where, "{} must be a JSON schema", where);
+  if (p.contains("type") && p["type"] != "object") refuse(where, "{}: a function's parameters are an object", where);
+  if (p.contains("properties") && !p["properties"].is_object()) refuse(where, "{}.properties must be an object", where);
+  if (p.contains("properties"))
+    for (const auto& [name, q] : p["properties"].items())
+      if (!q.is_object() && !q.is_boolean()) refuse(where, "{}.properties.{} must be a schema", where, name);
+  if (p.contains("required") && !p["required"].is_array()) refuse(where, "{}.required must be a list", where);
+}
+
 OrderedJson tools_of(const OrderedJson& given) {
-  if (!given.is_array() || given.size() > kMaxTools)
-    refuse("tools", "tools must be a list of at most {} tools", kMaxTools);
   OrderedJson list;
   try {
     list = tokenizer::normalize_tools(given);
   } catch (const tokenizer::BadChat& e) {
     refuse(e.at(), "{}", e.what());
   }
+  if (list.size() > kMaxTools) refuse("tools", "tools must be a list of at most {} tools", kMaxTools);
   for (size_t i = 0; i < list.size(); ++i) {
     const std::string at = fmt::format("tools[{}]", i);
     const auto& t = list[i];
@@ -105,48 +112,48 @@ OrderedJson tools_of(const OrderedJson& given) {
         !t["function"].is_object())
       refuse(at, "{} must be {{\"type\":\"function\",\"function\":{{…}}}}", at);
     const Fields f(t["function"], at + ".function.");
-    f.only({"name", "description", "parameters", "strict"});
     if (!is_name(f.text("name")))
       refuse(at + ".function.name", "{}.function.name must have 1 to 128 letters, digits, _, - or .", at);
     f.text("description");
     f.flag("strict", false);
-    if (const OrderedJson* p = f.get("parameters")) {
-      const std::string where = at + ".function.parameters";
-      if (!p->is_object()) refuse(where, "{} must be a JSON schema", where);
-      if (p->contains("type") && (*p)["type"] != "object")
-        refuse(where, "{}: a function's parameters are an object", where);
-      if (p->contains("properties") && !(*p)["properties"].is_object())
-        refuse(where, "{}.properties must be an object", where);
-      if (p->contains("properties"))
-        for (const auto& [name, q] : (*p)["properties"].items())
-          if (!q.is_object() && !q.is_boolean()) refuse(where, "{}.properties.{} must be a schema", where, name);
-      if (p->contains("required") && !(*p)["required"].is_array()) refuse(where, "{}.required must be a list", where);
-    }
+    if (const OrderedJson* p = f.get("parameters")) check_parameters(*p, at + ".function.parameters");
   }
   return list;
 }
 
-// A member that the template does not read changes no answer: once for each, so that a client's habit fills no log.
-void say_unread(const std::string& model, const std::string& member) {
+// What of a request's messages the answer does not depend on: once for each, so that a client's habit fills no log.
+void say_unused(const std::string& model, const std::string& what) {
   static std::mutex mutex;
   static std::set<std::string> said;
   std::lock_guard lock(mutex);
-  if (said.size() < 64 && said.insert(model + " " + member).second)
-    log::warn("{}: the chat template does not read \"{}\" of messages: it is not used", model, member);
+  if (said.size() < 64 && said.insert(model + " " + what).second) log::warn("{}: the chat template {}", model, what);
+}
+
+void say_unused(const std::string& model, const tokenizer::RenderedChat& r, const OrderedJson& messages) {
+  for (const auto& [member, i] : r.unread)
+    say_unused(model, fmt::format("does not read \"{}\" of messages: it is not used", member));
+  for (const size_t i : r.left_out) {
+    const auto& m = messages[i];
+    say_unused(model, fmt::format("leaves out the content of messages of the role {}{}: it is not used",
+                                  m["role"].get<std::string>(), m.contains("tool_calls") ? " beside tool calls" : ""));
+  }
 }
 
 }  // namespace
 
-ChatPrompt render_chat(const OperatorState& s, const Fields& f, bool offer_tools) {
+OrderedJson read_tools(const Fields& f) {
+  OrderedJson tools;
+  if (f.has("tools")) tools = tools_of(*f.get("tools"));
+  return tools.empty() ? OrderedJson() : tools;
+}
+
+ChatPrompt render_chat(const OperatorState& s, const Fields& f, OrderedJson tools) {
   if (!s.served.chat) refuse("messages", "this model has no chat template: use /v1/completions");
   if (f.has("chat_template")) refuse("chat_template", "a request's own chat template is not accepted");
   if (!f.has("messages")) refuse("messages", "messages is missing");
-  const OrderedJson messages = messages_of(*f.get("messages"));
+  const OrderedJson messages = messages_of(*f.get("messages"), *s.served.chat);
   ChatPrompt p;
-  if (f.has("tools")) {
-    OrderedJson tools = tools_of(*f.get("tools"));
-    if (offer_tools && !tools.empty()) p.tools = std::move(tools);
-  }
+  p.tools = std::move(tools);
   OrderedJson kwargs = OrderedJson::object();
   if (const OrderedJson* k = f.get("chat_template_kwargs")) {
     if (!k->is_object()) refuse("chat_template_kwargs", "chat_template_kwargs must be an object");
@@ -168,7 +175,7 @@ ChatPrompt render_chat(const OperatorState& s, const Fields& f, bool offer_tools
   in.kwargs = kwargs.empty() ? nullptr : &kwargs;
   try {
     const auto r = s.served.chat->render_prompt(in);
-    for (const auto& [member, i] : r.unread) say_unread(s.served.names.at(0).first, member);
+    say_unused(s.served.names.at(0).first, r, messages);
     p.text = r.text;
     p.ids = s.served.tok->encode(r.text, r.plain);
   } catch (const Error& e) {

@@ -18,7 +18,7 @@ std::string tokenize(OperatorState& s, const std::string& text) {
   if (f.has("prompt") == f.has("messages")) refuse("prompt", "either prompt or messages is wanted");
   std::vector<int32_t> ids;
   if (f.has("messages")) {
-    ids = render_chat(s, f, true).ids;
+    ids = render_chat(s, f, read_tools(f)).ids;
     if (const auto& prefix = s.served.tok->template_prefix(); special)
       ids.insert(ids.begin(), prefix.begin(), prefix.end());
   } else {

@@ -72,9 +72,9 @@ RenderedChat ChatTemplate::render_in_form(const ChatInput& given, bool train) co
   if (train) {
     for (size_t i = 0; i < std::min(input.trained_from, flags.trained.size()); ++i) flags.trained[i] = false;
     chat.assistant = assistant_spans(run, r, flags.trained);
-    chat.left_out = left_out_contents(run, r);
     chat.not_taken = std::move(flags.not_taken);
   }
+  chat.left_out = left_out_contents(run, r);
   chat.unread = unread_members(run, r);
   chat.plain = plain_spans(run, r);
   chat.text = std::move(r.text);

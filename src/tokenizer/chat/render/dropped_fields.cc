@@ -118,22 +118,33 @@ void check_dropped_fields(ChatRun& run, const jinja::Rendered& r) {
   for (size_t i = 0; i < run.messages().size(); ++i) check_calls(run, r, seen, i);
 }
 
+namespace {
+
+// Message and member that pieces of the text come from.
+std::set<std::pair<int32_t, int32_t>> written_members(const ChatRun& run, const jinja::Rendered& r) {
+  std::set<std::pair<int32_t, int32_t>> out;
+  for (const jinja::Run& piece : r.runs) {
+    const Origin& o = run.origin(piece.tag.origin);
+    out.insert({o.message, o.member});
+  }
+  return out;
+}
+
+}  // namespace
+
 std::vector<size_t> left_out_contents(ChatRun& run, const jinja::Rendered& r) {
-  std::vector<bool> seen(run.messages().size(), false);
-  for (const jinja::Run& piece : r.runs)
-    if (const Origin& o = run.origin(piece.tag.origin); o.message >= 0 && o.part == Origin::Part::kField)
-      seen[static_cast<size_t>(o.message)] = true;
+  const auto written = written_members(run, r);
   std::vector<size_t> out;
-  for (size_t i = 0; i < seen.size(); ++i) {
-    const auto& fields = run.messages()[i].as<Dict>().items;
-    const Value* content = run.messages()[i].as<Dict>().find(std::string_view("content"));
-    if (!content || !content->is_string() || trim(content->text()).empty()) continue;
-    // What was seen of a message that has further fields may be theirs.
-    const bool role_and_content = fields.size() <= 2;
-    if (seen[i] && role_and_content) continue;
-    Variant v = run.whole();
-    v.messages[i] = run.message_with(i, "content", run.machine().text(""));
-    if (same_text(run, r, v)) out.push_back(i);
+  for (size_t i = 0; i < run.messages().size(); ++i) {
+    const auto& members = run.messages()[i].as<Dict>().items;
+    for (size_t k = 0; k < members.size(); ++k) {
+      const Value& content = members[k].second;
+      if (members[k].first.text() != "content" || !content.is_string() || trim(content.text()).empty()) continue;
+      if (written.contains({static_cast<int32_t>(i), static_cast<int32_t>(k)})) continue;
+      Variant v = run.whole();
+      v.messages[i] = run.message_with(i, "content", run.machine().text(""));
+      if (same_text(run, r, v)) out.push_back(i);
+    }
   }
   return out;
 }
@@ -156,11 +167,7 @@ bool reads(const jinja::Template& t, const std::string& key) {
 }  // namespace
 
 std::vector<std::pair<std::string, size_t>> unread_members(const ChatRun& run, const jinja::Rendered& r) {
-  std::set<std::pair<int32_t, int32_t>> written;
-  for (const jinja::Run& piece : r.runs) {
-    const Origin& o = run.origin(piece.tag.origin);
-    written.insert({o.message, o.member});
-  }
+  const auto written = written_members(run, r);
   std::vector<std::pair<std::string, size_t>> out;
   std::set<std::string> met;
   for (size_t i = 0; i < run.messages().size(); ++i) {
