@@ -1,0 +1,232 @@
+// One transaction's life on a real node (anvil), and a node that lies.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "base/error.h"
+#include "evm/abi.h"
+#include "evm/anvil.h"
+#include "evm/send.h"
+#include "net/test_server.h"
+
+#define NEEDS_ANVIL(...)                          \
+  const auto chain = Anvil::start({__VA_ARGS__}); \
+  if (!chain) GTEST_SKIP() << "anvil is not installed here (./dev contracts)"
+
+namespace mxt::evm {
+namespace {
+
+SendSettings quick(Rpc& rpc, uint64_t confirmations = 1) {
+  SendSettings s;
+  s.chain_id = rpc.chain_id();
+  s.confirmations = confirmations;
+  s.poll_seconds = 0.05;
+  s.patience_seconds = 10;
+  s.replace_seconds = 0.2;
+  return s;
+}
+
+std::string anchor_call(int id) {
+  return abi_call("anchor(bytes32,bytes32,string)",
+                  {AbiValue::number(id), AbiValue::number(5), AbiValue::bytes("bafy")});
+}
+
+U256 digest_of_entry(Rpc& rpc, const Address& registry, const Address& publisher, int id) {
+  const std::string answer = rpc.eth_call(
+      registry, abi_call("entryOf(address,bytes32)", {AbiValue::address(publisher), AbiValue::number(id)}));
+  return AbiReader(answer, "registry").number(0);
+}
+
+TEST(Send, WaitsForTheDepthThatWasAskedFor) {
+  NEEDS_ANVIL();
+  const Address registry = chain->deploy("registry");
+  const Key key = Anvil::account(1);
+  std::jthread miner([&] {
+    Rpc own(chain->url(), {});
+    for (int i = 0; i < 4; ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));
+      own.call("anvil_mine", Json::array({"0x1"}));
+    }
+  });
+  const Sent s =
+      send_transaction(chain->rpc(), key, registry, anchor_call(1), quick(chain->rpc(), 4), Json(), [](const Json&) {});
+  miner.join();
+  EXPECT_TRUE(s.receipt.succeeded);
+  EXPECT_GE(chain->rpc().block_number(), s.receipt.block + 3);
+  EXPECT_EQ(digest_of_entry(chain->rpc(), registry, key.address(), 1), 5);
+  ASSERT_EQ(s.receipt.logs.size(), 1u);
+  EXPECT_EQ(s.receipt.logs[0].topics[0], topic("Anchored(address,bytes32,bytes32,string)"));
+}
+
+TEST(Send, AProgramKilledAtAnyPointSendsOnce) {
+  NEEDS_ANVIL();
+  const Address registry = chain->deploy("registry");
+  const Key key = Anvil::account(1);
+  Json kept;
+  // Killed between keeping and sending.
+  struct Killed {};
+  EXPECT_THROW(send_transaction(chain->rpc(), key, registry, anchor_call(1), quick(chain->rpc()), kept,
+                                [&](const Json& j) {
+                                  kept = j;
+                                  throw Killed();
+                                }),
+               Killed);
+  EXPECT_EQ(chain->rpc().nonce(key.address()), 0u);
+  const Sent first = send_transaction(chain->rpc(), key, registry, anchor_call(1), quick(chain->rpc()), kept,
+                                      [&](const Json& j) { kept = j; });
+  EXPECT_EQ(chain->rpc().nonce(key.address()), 1u);
+  // Killed after it was mined.
+  const Sent again = send_transaction(chain->rpc(), key, registry, anchor_call(1), quick(chain->rpc()), kept,
+                                      [&](const Json&) { FAIL() << "a second attempt was made"; });
+  EXPECT_EQ(again.hash, first.hash);
+  EXPECT_EQ(chain->rpc().nonce(key.address()), 1u);
+}
+
+TEST(Send, AReorgIsSurvived) {
+  NEEDS_ANVIL();
+  const Address registry = chain->deploy("registry");
+  const Key key = Anvil::account(1);
+  Json kept;
+  bool reorganized = false;
+  std::jthread chaos([&] {
+    Rpc own(chain->url(), {});
+    while (own.nonce(key.address()) == 0) std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    own.call("anvil_reorg", {1, Json::array()});  // the block that held it is replaced by an empty one
+    reorganized = own.nonce(key.address()) == 0;
+    for (int i = 0; i < 40 && own.nonce(key.address()) == 0; ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+      own.call("anvil_mine", Json::array({"0x1"}));
+    }
+    own.call("anvil_mine", Json::array({"0x4"}));
+  });
+  const Sent s = send_transaction(chain->rpc(), key, registry, anchor_call(1), quick(chain->rpc(), 3), kept,
+                                  [&](const Json& j) { kept = j; });
+  chaos.join();
+  EXPECT_TRUE(reorganized);
+  EXPECT_EQ(chain->rpc().block_hash(s.receipt.block), s.receipt.block_hash);
+  EXPECT_EQ(digest_of_entry(chain->rpc(), registry, key.address(), 1), 5);
+  EXPECT_EQ(chain->rpc().nonce(key.address()), 1u);
+}
+
+TEST(Send, AnAttemptThatTheBaseFeeOutgrowsIsReplaced) {
+  NEEDS_ANVIL("--no-mining");
+  Rpc& rpc = chain->rpc();
+  const Key key = Anvil::account(1);
+  const Address to = Anvil::account(2).address();
+  Json kept;
+  std::atomic<bool> begun = false;
+  std::jthread chaos([&] {
+    Rpc own(chain->url(), {});
+    while (!begun) std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    own.call("anvil_setNextBlockBaseFeePerGas", Json::array({"0x3b9aca0000"}));  // 256 gwei
+    own.call("evm_mine", Json::array());
+    for (int i = 0; i < 60 && own.nonce(key.address()) == 0; ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));
+      own.call("evm_mine", Json::array());
+    }
+  });
+  const Sent s = send_transaction(rpc, key, to, "", quick(rpc), Json(), [&](const Json& j) {
+    kept = j;
+    begun = true;
+  });
+  chaos.join();
+  EXPECT_TRUE(s.receipt.succeeded);
+  EXPECT_EQ(rpc.nonce(key.address()), 1u);
+  EXPECT_GE(kept["attempts"].size(), 2u);
+}
+
+TEST(Send, APriceAboveTheLimitIsNotPaid) {
+  NEEDS_ANVIL();
+  chain->rpc().call("anvil_setNextBlockBaseFeePerGas", Json::array({"0x3b9aca0000"}));
+  chain->mine();
+  SendSettings s = quick(chain->rpc());
+  s.most_fee = U256(10'000'000'000);
+  const Key key = Anvil::account(1);
+  try {
+    send_transaction(chain->rpc(), key, Anvil::account(2).address(), "", s, Json(), [](const Json&) { FAIL(); });
+    FAIL();
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), Exit::kBadInput);
+    EXPECT_NE(std::string(e.what()).find("above the limit of 10"), std::string::npos) << e.what();
+  }
+}
+
+TEST(Send, ANonceThatWentElsewhereIsNotMistakenForOurs) {
+  NEEDS_ANVIL();
+  const Address registry = chain->deploy("registry");
+  const Key key = Anvil::account(1);
+  Json kept;
+  struct Killed {};
+  EXPECT_THROW(send_transaction(chain->rpc(), key, registry, anchor_call(1), quick(chain->rpc()), Json(),
+                                [&](const Json& j) {
+                                  kept = j;
+                                  throw Killed();
+                                }),
+               Killed);
+  // Another program with the same key.
+  send_transaction(chain->rpc(), key, registry, anchor_call(2), quick(chain->rpc()), Json(), [](const Json&) {});
+  send_transaction(chain->rpc(), key, registry, anchor_call(1), quick(chain->rpc()), kept, [](const Json&) {});
+  EXPECT_EQ(digest_of_entry(chain->rpc(), registry, key.address(), 1), 5);
+  EXPECT_EQ(chain->rpc().nonce(key.address()), 2u);
+}
+
+TEST(Send, ARevertIsSaidBeforeAnythingIsSent) {
+  NEEDS_ANVIL();
+  const Address registry = chain->deploy("registry");
+  const Key key = Anvil::account(1);
+  send_transaction(chain->rpc(), key, registry, anchor_call(1), quick(chain->rpc()), Json(), [](const Json&) {});
+  EXPECT_THROW(send_transaction(chain->rpc(), key, registry, anchor_call(1), quick(chain->rpc()), Json(),
+                                [](const Json&) { FAIL(); }),
+               NodeError);
+}
+
+// A node that answers what it is told to, whatever is asked.
+Exit code_of(const std::string& body, int status = 200, size_t cut = std::string::npos) {
+  net::TestServer server([&](const net::ServerRequest&) {
+    net::ServerResponse r{status, {{"Content-Type", "application/json"}}, body};
+    r.cut_after = cut;
+    return r;
+  });
+  net::HttpOptions o;
+  o.retry_base_seconds = 0.001;
+  Rpc rpc(server.url("/secret-path-key"), o);
+  try {
+    rpc.receipt(Digest{});
+  } catch (const Error& e) {
+    EXPECT_EQ(std::string(e.what()).find("secret-path-key"), std::string::npos) << e.what();
+    EXPECT_EQ(std::string(e.what()).find('\n'), std::string::npos);
+    return e.code();
+  }
+  return Exit::kOk;
+}
+
+TEST(Node, NonsenseEndsInOneLine) {
+  const std::string zero = hex(Digest{});
+  const std::string good = R"({"jsonrpc":"2.0","id":1,"result":{"transactionHash":")" + zero +
+                           R"(","status":"0x1","blockNumber":"0x5","blockHash":")" + zero + R"(","logs":[]}})";
+  EXPECT_EQ(code_of(good), Exit::kOk);
+  for (const std::string& wrong :
+       {std::string(), std::string("{"), std::string("[]"), std::string(R"({"jsonrpc":"2.0","id":1})"),
+        std::string(R"({"jsonrpc":"2.0","id":2,"result":null})"), std::string(R"({"jsonrpc":"2.0","id":1,"result":5})"),
+        std::string(R"({"jsonrpc":"2.0","id":1,"result":{}})"),
+        std::string(R"({"jsonrpc":"2.0","id":1,"error":{"code":-32000,"message":"line\none"}})"),
+        std::string(9 << 20, ' '), std::string(200'000, '[')})
+    EXPECT_EQ(code_of(wrong), Exit::kBadInput) << wrong.substr(0, 80);
+  EXPECT_EQ(code_of(good, 200, 20), Exit::kBadInput);
+  EXPECT_EQ(code_of("down", 503), Exit::kBadInput);
+  try {
+    net::HttpOptions o;
+    o.retry_base_seconds = 0.001;
+    Rpc("http://127.0.0.1:1", o).chain_id();
+    FAIL();
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), Exit::kBadInput);
+  }
+  EXPECT_THROW(Rpc("ftp://x", {}), Error);
+}
+
+}  // namespace
+}  // namespace mxt::evm
