@@ -1,38 +1,15 @@
-// The official `openai` npm client against `mindxtrain serve`, as clients.py does it for PyPI's. Each check asserts; 0 when all hold.
+// The official `openai` npm client against `mindxtrain serve`, as openai_client.py does it for PyPI's. Each check asserts; 0 when all hold,
+// 77 where the package or the weights are not here.
 //
 //     npm install openai@6.30.1        (anywhere; later ones need Node 22)
-//     node tests/serve/clients.mjs --binary build/release/apps/mindxtrain/mindxtrain --model smollm2.gguf [--packages FOLDER]
-//
-// --packages: the folder with node_modules (default: this one and those above).
+//     node tests/clients/openai_client.mjs [--binary FILE] [--model FILE] [--packages FOLDER]
 import assert from "node:assert/strict";
-import { spawn } from "node:child_process";
-import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
-import { createRequire } from "node:module";
-import { createServer } from "node:net";
-import { tmpdir } from "node:os";
-import { join, resolve } from "node:path";
+import { need, sleep, weather, withServer } from "./server.mjs";
 
-const option = (name, otherwise) => { const i = process.argv.indexOf("--" + name); return i < 0 ? otherwise : process.argv[i + 1]; };
-const require = createRequire(join(resolve(option("packages", import.meta.dirname ?? ".")), "x.js"));
-let OpenAI;
-try {
-  OpenAI = require("openai");
-} catch {
-  console.log("skipped: no openai package (npm install openai@6.30.1, then --packages FOLDER)");
-  process.exit(77);
-}
+const [{ default: OpenAI }] = await need("openai");
+const tools = [{ type: "function", function: { name: "get_weather", description: "Weather of a city", parameters: weather } }];
 
-const tools = [{ type: "function", function: { name: "get_weather", description: "Weather of a city", parameters: { type: "object", properties: { city: { type: "string", maxLength: 12 }, unit: { enum: ["C", "F"] } }, required: ["city", "unit"], additionalProperties: false } } }];
-const template = "{% if tools %}<|im_start|>system\n{{ tools | tojson }}<|im_end|>\n{% endif %}{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}{% if m.tool_calls %}{{ m.tool_calls | tojson }}{% endif %}<|im_end|>\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}";
-
-const port = await new Promise((done) => { const s = createServer().listen(0, "127.0.0.1", () => { const { port } = s.address(); s.close(() => done(port)); }); });
-const folder = mkdtempSync(join(tmpdir(), "mxt-clients-"));
-writeFileSync(join(folder, "chat.jinja"), template);
-const server = spawn(option("binary", "build/release/apps/mindxtrain/mindxtrain"), ["serve", "--model", option("model"), "--port", String(port), "--max-model-len", "2048", "--chat-template", join(folder, "chat.jinja"), "--no-coach"], { stdio: "inherit" });
-const url = `http://127.0.0.1:${port}`;
-const sleep = (ms) => new Promise((done) => setTimeout(done, ms));
-
-async function checks() {
+async function checks(url) {
   const client = new OpenAI({ baseURL: url + "/v1", apiKey: "none", maxRetries: 0 });
   const models = await client.models.list();
   const model = models.data[0].id;
@@ -121,19 +98,4 @@ async function checks() {
   assert.ok(pieces < 1500 && (await ended()), "an aborted request ends");
 }
 
-try {
-  for (let i = 0; ; ++i) {
-    try {
-      if ((await fetch(url + "/health")).ok) break;
-    } catch {
-      assert.ok(i < 1200 && server.exitCode === null, "the server does not answer");
-      await sleep(50);
-    }
-  }
-  await checks();
-  console.log("all checks hold");
-} finally {
-  server.kill("SIGTERM");
-  await new Promise((done) => server.once("exit", done));
-  rmSync(folder, { recursive: true, force: true });
-}
+await withServer(checks);
