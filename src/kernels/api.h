@@ -23,6 +23,7 @@
 #include "kernels/delta.h"
 #include "kernels/experts.h"
 #include "kernels/matrix.h"
+#include "kernels/optimizer_calls.h"
 
 namespace mxt::device {
 class Accelerator;
@@ -400,32 +401,6 @@ struct ScatterRows {  // y = 0 (where `zero`), then y[rows[i]] = x[i]; rows dist
   bool zero = true;
 };
 
-// One tensor of an optimizer step. master is what trains; copy (BF16) receives the rounded weight where the model
-// computes in bf16.
-struct OptTensor {
-  float* master = nullptr;
-  const float* grad = nullptr;
-  float *m = nullptr, *v = nullptr;
-  uint16_t* copy = nullptr;
-  int64_t n = 0;
-  float lr = 0, weight_decay = 0;
-};
-// AdamW (Loshchilov & Hutter 2019) as PyTorch computes it: p ← p(1 − lr·wd); m, v moments of g·grad_scale;
-// p ← p − lr/(1−β1^t) · m / (√v/√(1−β2^t) + eps). `step` counts from 1.
-struct AdamW {
-  std::vector<OptTensor> tensors;
-  double beta1 = 0.9, beta2 = 0.95;  // double: 1 − 0.999f is off by 1.3e-5, which PyTorch's states do not show
-  float eps = 1e-8f;
-  float grad_scale = 1;                      // a factor on all gradients
-  const float* device_grad_scale = nullptr;  // a second one in the device's memory (clip_scale), null = 1
-  int64_t step = 1;
-};
-// Σ over all tensors of Σ g², in double, fixed order.
-struct SquaredNorm {
-  std::vector<const float*> grads;
-  std::vector<int64_t> sizes;
-};
-
 class Ops {
  public:
   virtual ~Ops() = default;
@@ -496,12 +471,17 @@ class Ops {
   virtual void sigmoid_gate_grad(const SigmoidGateGrad&) { lacks("sigmoid_gate_grad"); }
   virtual void split_gates(const SplitGates&) { lacks("split_gates"); }
   virtual void adamw(const AdamW&) = 0;
+  virtual void adamw_8bit(const AdamW8bit&) = 0;
+  virtual void lion(const Lion&) = 0;
+  virtual void adafactor(const Adafactor&) = 0;
+  virtual void muon_direction(const MuonDirection&) = 0;
+  virtual void muon_update(const MuonUpdate&) = 0;
   virtual double squared_norm(const SquaredNorm&) = 0;
   // The same left in the memory of the device, where one has memory of its own: no host waits for it. clip_scale makes
   // the factor of gradient clipping from it, min(1, max_norm / (√squared + 1e-6)).
   virtual void squared_norm_to(const SquaredNorm& s, double* squared) { *squared = squared_norm(s); }
-  virtual void clip_scale(const double* squared, float max_norm, float* scale) {
-    const double c = static_cast<double>(max_norm) / (std::sqrt(*squared) + 1e-6);
+  virtual void clip_scale(const double* squared, double max_norm, float* scale) {
+    const double c = max_norm / (std::sqrt(*squared) + 1e-6);
     *scale = c < 1 ? static_cast<float>(c) : 1.0f;
   }
 

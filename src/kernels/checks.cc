@@ -384,6 +384,27 @@ void check(const AdamW& a) {
   MXT_ASSERT(a.step >= 1);
   for (const OptTensor& t : a.tensors) MXT_ASSERT(t.n == 0 || (t.n > 0 && t.master && t.grad && t.m && t.v));
 }
+void check(const AdamW8bit& a) {
+  MXT_ASSERT(a.step >= 1);
+  for (const Opt8Tensor& t : a.tensors)
+    MXT_ASSERT(t.n == 0 || (t.n > 0 && t.master && t.grad && t.m && t.v && t.m_largest && t.v_largest));
+}
+void check(const Lion& l) {
+  for (const OptTensor& t : l.tensors) MXT_ASSERT(t.n == 0 || (t.n > 0 && t.master && t.grad && t.m));
+}
+void check(const Adafactor& a) {
+  for (const AdafactorTensor& t : a.tensors) {
+    MXT_ASSERT(t.rows >= 0 && t.cols >= 0);
+    MXT_ASSERT(t.rows * t.cols == 0 || (t.master && t.grad && (t.row ? t.col != nullptr : t.v != nullptr)));
+  }
+}
+void check(const MuonDirection& m) {
+  matrix(m.x);
+  MXT_ASSERT(m.x.ld == m.x.cols && m.grad && m.momentum);
+}
+void check(const MuonUpdate& m) {
+  MXT_ASSERT(m.x.p && m.x.ld == m.x.cols && m.x.rows > 0 && m.x.cols > 0 && m.master);
+}
 void check(const SquaredNorm& s) {
   MXT_ASSERT(s.grads.size() == s.sizes.size());
   for (size_t i = 0; i < s.grads.size(); ++i) MXT_ASSERT(s.sizes[i] >= 0 && (s.grads[i] || s.sizes[i] == 0));

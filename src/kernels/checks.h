@@ -52,6 +52,11 @@ void check(const SigmoidGate&);
 void check(const SigmoidGateGrad&);
 void check(const SplitGates&);
 void check(const AdamW&);
+void check(const AdamW8bit&);
+void check(const Lion&);
+void check(const Adafactor&);
+void check(const MuonDirection&);
+void check(const MuonUpdate&);
 void check(const SquaredNorm&);
 
 }  // namespace mxt::kernels

@@ -24,6 +24,7 @@ constexpr int64_t kGuard = 64;     // elements behind every block
 
 double get(const uint8_t* p, DType type, int64_t i) {
   p += static_cast<size_t>(i) * size_of(type);
+  if (type == DType::kU8) return *p;
   if (type == DType::kF32) {
     float v;
     std::memcpy(&v, p, sizeof(v));
@@ -46,7 +47,9 @@ double get(const uint8_t* p, DType type, int64_t i) {
 
 void set(uint8_t* p, DType type, int64_t i, double value) {
   p += static_cast<size_t>(i) * size_of(type);
-  if (type == DType::kF64) {
+  if (type == DType::kU8) {
+    *p = static_cast<uint8_t>(static_cast<int>(value * 64) & 0xff);
+  } else if (type == DType::kF64) {
     std::memcpy(p, &value, sizeof(value));
   } else if (type == DType::kF32) {
     const float v = static_cast<float>(value);

@@ -75,6 +75,11 @@ class CpuOps final : public Ops, public OwnMemory {
   void sigmoid_gate_grad(const SigmoidGateGrad& c) override { check(c), cpu::sigmoid_gate_grad(c); }
   void split_gates(const SplitGates& c) override { check(c), cpu::split_gates(c); }
   void adamw(const AdamW& c) override { check(c), cpu::adamw(c); }
+  void adamw_8bit(const AdamW8bit& c) override { check(c), cpu::adamw_8bit(c); }
+  void lion(const Lion& c) override { check(c), cpu::lion(c); }
+  void adafactor(const Adafactor& c) override { check(c), cpu::adafactor(c); }
+  void muon_direction(const MuonDirection& c) override { check(c), cpu::muon_direction(c); }
+  void muon_update(const MuonUpdate& c) override { check(c), cpu::muon_update(c); }
   double squared_norm(const SquaredNorm& c) override { return check(c), cpu::squared_norm(c); }
 
   size_t gemm_scratch(const Gemm& c) const override { return cpu::gemm_scratch(c); }

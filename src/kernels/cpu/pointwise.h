@@ -30,6 +30,11 @@ void gather_rows(const GatherRows&);
 void scatter_rows(const ScatterRows&);
 void mean_pool(const MeanPool&);
 void adamw(const AdamW&);
+void adamw_8bit(const AdamW8bit&);
+void lion(const Lion&);
+void adafactor(const Adafactor&);
+void muon_direction(const MuonDirection&);
+void muon_update(const MuonUpdate&);
 double squared_norm(const SquaredNorm&);
 
 // Whole arrays, round to nearest even, on all threads.

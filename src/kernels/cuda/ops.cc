@@ -30,9 +30,9 @@ enum AttentionAlgorithm : int { kTiles, kPlain, kFlash, kCudnn };
 // time.
 struct Table {
   std::vector<std::byte> key;
-  void* items = nullptr;  // OptTensor or Span
+  void* items = nullptr;  // OptTensor, Opt8Tensor or Span
   Piece* pieces = nullptr;
-  float* rates = nullptr;     // AdamW
+  float* rates = nullptr;     // of an optimizer's step
   double* partial = nullptr;  // squared norm
   int64_t count = 0;
 };
@@ -54,6 +54,7 @@ class CudaOps final : public Ops {
         d_.release(p);
     d_.release(own_);
     d_.release(answer_);
+    d_.release(maps_);
     d_.release(done_);
   }
 
@@ -181,29 +182,37 @@ class CudaOps final : public Ops {
 
   void adamw(const AdamW& c) override {
     check(c);
-    std::vector<OptTensor> items = c.tensors;
-    std::vector<float> rates;
-    for (OptTensor& t : items) {
-      rates.push_back(std::exchange(t.lr, 0.0f));  // rates change from step to step, the rest does not
-      rates.push_back(std::exchange(t.weight_decay, 0.0f));
-    }
-    Table& t =
-        table(items.data(), items.size() * sizeof(OptTensor), items.size(), [&](size_t i) { return items[i].n; });
-    if (t.rates == nullptr)
-      t.rates = static_cast<float*>(d_.allocate(std::max<size_t>(rates.size(), 1) * sizeof(float)));
-    d_.upload(t.rates, rates.data(), rates.size() * sizeof(float));  // pageable: CUDA copies it aside before it returns
-    AdamWScalars a{};
-    a.beta1 = static_cast<float>(c.beta1);
-    a.beta2 = static_cast<float>(c.beta2);
-    a.one_minus_beta1 = static_cast<float>(1.0 - c.beta1);
-    a.one_minus_beta2 = static_cast<float>(1.0 - c.beta2);
-    a.eps = c.eps;
-    a.correction1 = static_cast<float>(1.0 - std::pow(c.beta1, static_cast<double>(c.step)));
-    a.correction2 = static_cast<float>(std::sqrt(1.0 - std::pow(c.beta2, static_cast<double>(c.step))));
-    a.grad_scale = c.grad_scale;
-    a.device_grad_scale = c.device_grad_scale;
-    cuda::adamw(s_, static_cast<const OptTensor*>(t.items), t.rates, t.pieces, t.count, a);
+    Table& t = rated_table(c.tensors);
+    cuda::adamw(s_, static_cast<const OptTensor*>(t.items), t.rates, t.pieces, t.count, scalars(c));
   }
+  void adamw_8bit(const AdamW8bit& c) override {
+    check(c);
+    Table& t = rated_table(c.tensors);
+    if (maps_ == nullptr) {
+      std::vector<float> maps(dynamic_map(true), dynamic_map(true) + 256);
+      maps.insert(maps.end(), dynamic_map(false), dynamic_map(false) + 256);
+      maps_ = static_cast<float*>(d_.allocate(maps.size() * sizeof(float)));
+      d_.upload(maps_, maps.data(), maps.size() * sizeof(float));
+      d_.synchronize();
+    }
+    cuda::adamw_8bit(s_, static_cast<const Opt8Tensor*>(t.items), t.rates, t.pieces, t.count, scalars(c), maps_);
+  }
+  void lion(const Lion& c) override {
+    check(c);
+    Table& t = rated_table(c.tensors);
+    cuda::lion(s_, static_cast<const OptTensor*>(t.items), t.rates, t.pieces, t.count,
+               {static_cast<float>(c.beta1), static_cast<float>(c.beta2), static_cast<float>(1.0 - c.beta1),
+                static_cast<float>(1.0 - c.beta2), c.grad_scale, c.device_grad_scale});
+  }
+  void adafactor(const Adafactor& c) override {
+    check(c);
+    for (const AdafactorTensor& t : c.tensors)
+      cuda::adafactor(s_, t, {c.decay, c.eps, c.clip, c.grad_scale, c.device_grad_scale}, own(adafactor_scratch(t)));
+  }
+  void muon_direction(const MuonDirection& c) override {
+    check(c), cuda::muon_direction(s_, c, own(muon_direction_scratch(c)));
+  }
+  void muon_update(const MuonUpdate& c) override { check(c), cuda::muon_update(s_, c, own(muon_update_scratch(c))); }
   void squared_norm_to(const SquaredNorm& c, double* squared) override {
     check(c);
     std::vector<Span> items;
@@ -221,7 +230,7 @@ class CudaOps final : public Ops {
     d_.synchronize();
     return v;
   }
-  void clip_scale(const double* squared, float max_norm, float* scale) override {
+  void clip_scale(const double* squared, double max_norm, float* scale) override {
     cuda::clip_scale(s_, squared, max_norm, scale);
   }
 
@@ -248,6 +257,35 @@ class CudaOps final : public Ops {
   void* own(size_t bytes) {
     require(bytes <= kOwn, "a row is too wide for the reduction's partial sums");
     return own_;
+  }
+
+  // Rates change from step to step, the rest does not.
+  template <typename T>
+  Table& rated_table(std::vector<T> items) {
+    std::vector<float> rates;
+    for (T& t : items) {
+      rates.push_back(std::exchange(t.lr, 0.0f));
+      rates.push_back(std::exchange(t.weight_decay, 0.0f));
+    }
+    Table& t = table(items.data(), items.size() * sizeof(T), items.size(), [&](size_t i) { return items[i].n; });
+    if (t.rates == nullptr)
+      t.rates = static_cast<float*>(d_.allocate(std::max<size_t>(rates.size(), 1) * sizeof(float)));
+    d_.upload(t.rates, rates.data(), rates.size() * sizeof(float));  // pageable: CUDA copies it aside before it returns
+    return t;
+  }
+  template <typename C>
+  static AdamWScalars scalars(const C& c) {
+    AdamWScalars a{};
+    a.beta1 = static_cast<float>(c.beta1);
+    a.beta2 = static_cast<float>(c.beta2);
+    a.one_minus_beta1 = static_cast<float>(1.0 - c.beta1);
+    a.one_minus_beta2 = static_cast<float>(1.0 - c.beta2);
+    a.eps = c.eps;
+    a.correction1 = static_cast<float>(1.0 - std::pow(c.beta1, static_cast<double>(c.step)));
+    a.correction2 = static_cast<float>(std::sqrt(1.0 - std::pow(c.beta2, static_cast<double>(c.step))));
+    a.grad_scale = c.grad_scale;
+    a.device_grad_scale = c.device_grad_scale;
+    return a;
   }
 
   template <typename N>
@@ -277,7 +315,8 @@ class CudaOps final : public Ops {
   std::vector<Table> tables_;
   void* own_ = nullptr;
   double* answer_ = nullptr;
-  void* done_ = nullptr;  // of blocks that share an answer
+  float* maps_ = nullptr;  // of 8-bit states, once they are needed
+  void* done_ = nullptr;   // of blocks that share an answer
   void* scratch_ = nullptr;
   size_t scratch_bytes_ = 0;
 };

@@ -50,6 +50,33 @@ struct AdamWScalars {
 // `rates`: [tensors][2] learning rate and weight decay.
 void adamw(Stream, const OptTensor* tensors, const float* rates, const Piece* pieces, int64_t count,
            const AdamWScalars&);
+// `maps`: the signed and the unsigned dynamic_map(), [2][256].
+void adamw_8bit(Stream, const Opt8Tensor* tensors, const float* rates, const Piece* pieces, int64_t count,
+                const AdamWScalars&, const float* maps);
+struct LionScalars {
+  float beta1, beta2, one_minus_beta1, one_minus_beta2, grad_scale;
+  const float* device_grad_scale;
+};
+void lion(Stream, const OptTensor* tensors, const float* rates, const Piece* pieces, int64_t count, const LionScalars&);
+struct AdafactorScalars {
+  double decay;
+  float eps, clip, grad_scale;
+  const float* device_grad_scale;
+};
+size_t adafactor_scratch(const AdafactorTensor&);
+void adafactor(Stream, const AdafactorTensor&, const AdafactorScalars&, void* scratch);
+struct MuonDirectionArgs {
+  const float* grad;
+  float* momentum;
+  float grad_scale;
+  const float* device_grad_scale;
+  float mu, one_minus_mu, slack, eps;
+  bool equalise;
+};
+size_t muon_direction_scratch(const MuonDirection&);
+void muon_direction(Stream, const MuonDirection&, void* scratch);
+size_t muon_update_scratch(const MuonUpdate&);
+void muon_update(Stream, const MuonUpdate&, void* scratch);
 struct Span {
   const float* p;
   int64_t n;
@@ -57,7 +84,7 @@ struct Span {
 // out[0] = Σ g²; partial holds `count` doubles.
 void squared_norm(Stream, const Span* spans, const Piece* pieces, int64_t count, double* partial, double* out);
 // scale[0] = min(1, max_norm / (√squared + 1e-6)), as torch.nn.utils.clip_grad_norm_.
-void clip_scale(Stream, const double* squared, float max_norm, float* scale);
+void clip_scale(Stream, const double* squared, double max_norm, float* scale);
 
 // One warp a query, any head dimension up to 256, either type: what every other attention is compared with on the
 // device.

@@ -188,8 +188,8 @@ __global__ void __launch_bounds__(256) add_pieces(const double* partial, int64_t
   if (threadIdx.x == 0) *out = sum;
 }
 
-__global__ void clip_kernel(const double* squared, float max_norm, float* scale) {
-  const double c = static_cast<double>(max_norm) / (sqrt(*squared) + 1e-6);
+__global__ void clip_kernel(const double* squared, double max_norm, float* scale) {
+  const double c = max_norm / (sqrt(*squared) + 1e-6);
   *scale = c < 1.0 ? static_cast<float>(c) : 1.0f;
 }
 
@@ -225,7 +225,7 @@ void squared_norm(Stream s, const Span* spans, const Piece* pieces, int64_t coun
   check_launch("squared_norm");
 }
 
-void clip_scale(Stream s, const double* squared, float max_norm, float* scale) {
+void clip_scale(Stream s, const double* squared, double max_norm, float* scale) {
   clip_kernel<<<1, 1, 0, s>>>(squared, max_norm, scale);
   check_launch("clip_scale");
 }

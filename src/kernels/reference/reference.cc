@@ -58,6 +58,11 @@ class ReferenceOps final : public Ops {
   void sigmoid_gate_grad(const SigmoidGateGrad& c) override { check(c), reference::sigmoid_gate_grad(c); }
   void split_gates(const SplitGates& c) override { check(c), reference::split_gates(c); }
   void adamw(const AdamW& c) override { check(c), reference::adamw(c); }
+  void adamw_8bit(const AdamW8bit& c) override { check(c), reference::adamw_8bit(c); }
+  void lion(const Lion& c) override { check(c), reference::lion(c); }
+  void adafactor(const Adafactor& c) override { check(c), reference::adafactor(c); }
+  void muon_direction(const MuonDirection& c) override { check(c), reference::muon_direction(c); }
+  void muon_update(const MuonUpdate& c) override { check(c), reference::muon_update(c); }
   double squared_norm(const SquaredNorm& c) override { return check(c), reference::squared_norm(c); }
 
   size_t gemm_scratch(const Gemm&) const override { return 0; }

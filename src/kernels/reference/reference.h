@@ -52,6 +52,11 @@ void sigmoid_gate(const SigmoidGate&);
 void sigmoid_gate_grad(const SigmoidGateGrad&);
 void split_gates(const SplitGates&);
 void adamw(const AdamW&);
+void adamw_8bit(const AdamW8bit&);
+void lion(const Lion&);
+void adafactor(const Adafactor&);
+void muon_direction(const MuonDirection&);
+void muon_update(const MuonUpdate&);
 double squared_norm(const SquaredNorm&);
 
 }  // namespace mxt::kernels::reference

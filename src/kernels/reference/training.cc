@@ -72,7 +72,7 @@ void adamw(const AdamW& a) {
   for (const OptTensor& x : a.tensors) {
     const double lr = static_cast<double>(x.lr), decay = 1.0 - lr * static_cast<double>(x.weight_decay);
     for (int64_t i = 0; i < x.n; ++i) {
-      const double g = static_cast<double>(x.grad[i]) * static_cast<double>(a.grad_scale);
+      const double g = static_cast<double>(x.grad[i]) * static_cast<double>(a.whole_grad_scale());
       const double m = a.beta1 * static_cast<double>(x.m[i]) + (1.0 - a.beta1) * g;
       const double v = a.beta2 * static_cast<double>(x.v[i]) + (1.0 - a.beta2) * g * g;
       const double denom = std::sqrt(v) / correction2 + static_cast<double>(a.eps);

@@ -21,6 +21,9 @@ namespace mxt::kernels::cpu {
 struct AdamWFactors {
   float grad_scale, one_minus_beta1, beta2, one_minus_beta2, decay, step_size, correction2, eps;
 };
+struct LionFactors {
+  float grad_scale, beta1, one_minus_beta1, beta2, one_minus_beta2;
+};
 #endif
 }  // namespace mxt::kernels::cpu
 
@@ -42,6 +45,23 @@ void adamw_piece(const OptTensor& x, const AdamWFactors& f, int64_t begin, int64
     const V p = hn::NegMulAdd(step, hn::Div(m, denominator), hn::Mul(load(x.master + i, part), decay));
     store(m, x.m + i, part);
     store(v, x.v + i, part);
+    store(p, x.master + i, part);
+    if (x.copy) store(p, x.copy + i, part);
+  });
+}
+
+// u's sign where it has one, times the rate.
+void lion_piece(const OptTensor& x, const LionFactors& f, int64_t begin, int64_t end) {
+  const V grad_scale = splat(f.grad_scale), beta1 = splat(f.beta1), w1 = splat(f.one_minus_beta1);
+  const V beta2 = splat(f.beta2), w2 = splat(f.one_minus_beta2), zero = hn::Zero(F32());
+  const V decay = splat(1.0f - x.lr * x.weight_decay), up = splat(x.lr), down = splat(-x.lr);
+  for_each(end - begin, [&](int64_t offset, auto part) HWY_ATTR {
+    const int64_t i = begin + offset;
+    const V g = hn::Mul(load(x.grad + i, part), grad_scale), m = load(x.m + i, part);
+    const V u = hn::MulAdd(w1, g, hn::Mul(m, beta1));
+    const V step = hn::IfThenElse(hn::Gt(u, zero), up, hn::IfThenElse(hn::Lt(u, zero), down, zero));
+    const V p = hn::Sub(hn::Mul(load(x.master + i, part), decay), step);
+    store(hn::MulAdd(w2, g, hn::Mul(m, beta2)), x.m + i, part);
     store(p, x.master + i, part);
     if (x.copy) store(p, x.copy + i, part);
   });
@@ -75,20 +95,8 @@ namespace mxt::kernels::cpu {
 namespace {
 
 HWY_EXPORT(adamw_piece);
+HWY_EXPORT(lion_piece);
 HWY_EXPORT(squares);
-
-// Calls f(piece, tensor, begin, end) for pieces of kGrain elements over many tensors, in parallel. Small tensors share
-// a parallel region, so a model of many of them costs one region a step.
-template <typename F>
-void over_tensors(const std::vector<int64_t>& sizes, F f) {
-  std::vector<int64_t> first{0};  // first piece of each tensor
-  for (int64_t n : sizes) first.push_back(first.back() + (n + kGrain - 1) / kGrain);
-  parallel_for(0, first.back(), 1, [&](int64_t piece, int64_t) {
-    const auto t = static_cast<size_t>(std::upper_bound(first.begin(), first.end(), piece) - first.begin()) - 1;
-    const int64_t begin = (piece - first[t]) * kGrain;
-    f(piece, t, begin, std::min(sizes[t], begin + kGrain));
-  });
-}
 
 }  // namespace
 
@@ -98,10 +106,10 @@ void adamw(const AdamW& a) {
   std::vector<int64_t> sizes;
   for (const OptTensor& x : a.tensors) sizes.push_back(x.n);
   const auto kernel = HWY_DYNAMIC_DISPATCH(adamw_piece);
-  over_tensors(sizes, [&](int64_t, size_t tensor, int64_t begin, int64_t end) {
+  over_tensors(sizes, kGrain, [&](int64_t, size_t tensor, int64_t begin, int64_t end) {
     const OptTensor& x = a.tensors[tensor];
     const double lr = static_cast<double>(x.lr);
-    const AdamWFactors f{a.grad_scale,
+    const AdamWFactors f{a.whole_grad_scale(),
                          static_cast<float>(1.0 - a.beta1),
                          static_cast<float>(a.beta2),
                          static_cast<float>(1.0 - a.beta2),
@@ -113,12 +121,22 @@ void adamw(const AdamW& a) {
   });
 }
 
+void lion(const Lion& l) {
+  const LionFactors f{l.whole_grad_scale(), static_cast<float>(l.beta1), static_cast<float>(1.0 - l.beta1),
+                      static_cast<float>(l.beta2), static_cast<float>(1.0 - l.beta2)};
+  std::vector<int64_t> sizes;
+  for (const OptTensor& x : l.tensors) sizes.push_back(x.n);
+  const auto kernel = HWY_DYNAMIC_DISPATCH(lion_piece);
+  over_tensors(sizes, kGrain,
+               [&](int64_t, size_t tensor, int64_t begin, int64_t end) { kernel(l.tensors[tensor], f, begin, end); });
+}
+
 double squared_norm(const SquaredNorm& s) {
   int64_t pieces = 0;
   for (int64_t n : s.sizes) pieces += (n + kGrain - 1) / kGrain;
   std::vector<double> partial(static_cast<size_t>(pieces));
   const auto kernel = HWY_DYNAMIC_DISPATCH(squares);
-  over_tensors(s.sizes, [&](int64_t piece, size_t tensor, int64_t begin, int64_t end) {
+  over_tensors(s.sizes, kGrain, [&](int64_t piece, size_t tensor, int64_t begin, int64_t end) {
     partial[static_cast<size_t>(piece)] = kernel(s.grads[tensor] + begin, end - begin);
   });
   double sum = 0;

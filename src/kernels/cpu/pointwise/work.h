@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "base/threads.h"
 #include "kernels/api.h"
 
 namespace mxt::kernels::cpu {
@@ -25,9 +26,22 @@ inline RowPieces row_pieces(int64_t rows, int64_t width) {
   return {per_piece, rows == 0 ? 0 : (rows + per_piece - 1) / per_piece};
 }
 
+// Calls f(piece, tensor, begin, end) for pieces of `grain` elements over many tensors, in parallel. Small tensors share
+// a parallel region, so a model of many of them costs one region a step.
+template <typename F>
+void over_tensors(const std::vector<int64_t>& sizes, int64_t grain, F f) {
+  std::vector<int64_t> first{0};  // first piece of each tensor
+  for (int64_t n : sizes) first.push_back(first.back() + (n + grain - 1) / grain);
+  parallel_for(0, first.back(), 1, [&](int64_t piece, int64_t) {
+    const auto t = static_cast<size_t>(std::upper_bound(first.begin(), first.end(), piece) - first.begin()) - 1;
+    const int64_t begin = (piece - first[t]) * grain;
+    f(piece, t, begin, std::min(sizes[t], begin + grain));
+  });
+}
+
 // Temporary floats of the calling thread, kept between calls so that a step allocates nothing once it is warm.
 // Each slot is one buffer; contents last until the thread asks for the same slot again.
-enum class Slot { kWeight, kBias, kPartial, kCount };
+enum class Slot { kWeight, kBias, kPartial, kRow, kColumn, kCount };
 float* temporary(Slot slot, int64_t floats);
 
 // A parameter vector as floats: the parameter itself when it is F32, else converted into `slot`; `missing` everywhere
