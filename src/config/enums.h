@@ -98,6 +98,14 @@ constexpr auto enum_names(OptimizerName) {
   return spellings("adamw_torch_fused", "adamw_torch", "adamw_8bit", "lion", "adafactor", "+muon");
 }
 
+// Whose Muon: nanochat's (equalised rows, Polar Express, NorMuon, cautious decay), or as torch.optim.Muon.
+enum class MuonVariant { kNanochat, kTorch };
+constexpr auto enum_names(MuonVariant) { return spellings("+nanochat", "+torch"); }
+
+// Muon's momentum and weight decay over the run.
+enum class MuonSchedule { kNone, kPretrain, kSft };
+constexpr auto enum_names(MuonSchedule) { return spellings("+none", "+pretrain", "+sft"); }
+
 enum class ScheduleType { kCosine, kLinear, kConstant, kWsd };
 constexpr auto enum_names(ScheduleType) { return spellings("cosine", "linear", "constant", "wsd"); }
 

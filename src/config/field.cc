@@ -250,7 +250,10 @@ void Section::read(void* owner, const YamlNode& map, const std::string& path, Re
 
 OrderedJson Section::write(const void* owner) const {
   OrderedJson j = OrderedJson::object();
-  for (const Field& f : fields) j[f.key] = f.write(f, owner);
+  for (const Field& f : fields) {
+    OrderedJson value = f.write(f, owner);
+    if (!f.later || Json(value) != f.default_value) j[f.key] = std::move(value);
+  }
   return j;
 }
 

@@ -74,6 +74,7 @@ struct Field {
   bool required = false;
   bool nullable = false;  // may be absent and stay so; YAML null says the same
   bool non_empty = false;
+  bool later = false;  // not of the first release: left out of the canonical form at its default, so that hashes stay
   Range range;
   std::vector<int64_t> allowed;      // of an int, where a range does not say it
   std::vector<std::string> choices;  // spellings, '+' in front of ours
@@ -269,6 +270,9 @@ class FieldRef {
   FieldRef(Section* s, T C::* member) : section_(s), index_(s->fields.size() - 1), member_(member) {}
   FieldRef& plus() {
     return set([](Field& f) { f.plus = true; });
+  }
+  FieldRef& later() {
+    return set([](Field& f) { f.plus = f.later = true; });
   }
   FieldRef& hint() {
     return set([](Field& f) { f.hint = true; });

@@ -153,6 +153,17 @@ void check_train(const Recipe& r, Rules& rules) {
                m.num_generations, t.batch.per_device * t.batch.grad_accum);
   rules.refuse(t.optimizer.name != OptimizerName::kMuon && t.optimizer.muon,
                {"train.optimizer.muon", "train.optimizer.name"}, "is only for `name: muon`: remove one of the two");
+  const OptimizerName name = t.optimizer.name;
+  rules.refuse(
+      (name == OptimizerName::kLion || name == OptimizerName::kAdafactor) && t.optimizer.eps != Optimizer().eps,
+      {"train.optimizer.eps", "train.optimizer.name"}, "means nothing to {}: remove it", text_of(name));
+  rules.refuse(t.optimizer.muon && t.optimizer.muon->schedule != MuonSchedule::kNone &&
+                   t.optimizer.muon->momentum != Muon().momentum,
+               {"train.optimizer.muon.momentum", "train.optimizer.muon.schedule"},
+               "is given, and `schedule` sets the momentum: remove one of the two");
+  rules.refuse(t.schedule.decay_ratio && t.schedule.type != ScheduleType::kWsd,
+               {"train.schedule.decay_ratio", "train.schedule.type"}, "is only for `type: wsd`, and type is {}",
+               text_of(t.schedule.type));
   rules.refuse(t.micro_batch && *t.micro_batch > t.batch.per_device, {"train.micro_batch", "train.batch.per_device"},
                "is {}, more than batch.per_device ({}): a pass is a part of it", t.micro_batch.value_or(0),
                t.batch.per_device);

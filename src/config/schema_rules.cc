@@ -67,7 +67,19 @@ constexpr std::string_view kTrain = R"([
 
 constexpr std::string_view kOptimizer = R"([
   {"if": {"not": {"properties": {"name": {"const": "muon"}}, "required": ["name"]}},
-   "then": {"properties": {"muon": {"type": "null"}}}}
+   "then": {"properties": {"muon": {"type": "null"}}}},
+  {"if": {"properties": {"name": {"enum": ["lion", "adafactor"]}}, "required": ["name"]},
+   "then": {"properties": {"eps": {"const": 1e-8}}}}
+])";
+
+constexpr std::string_view kMuon = R"([
+  {"if": {"properties": {"schedule": {"enum": ["pretrain", "sft"]}}, "required": ["schedule"]},
+   "then": {"properties": {"momentum": {"const": 0.95}}}}
+])";
+
+constexpr std::string_view kSchedule = R"([
+  {"if": {"not": {"properties": {"type": {"const": "wsd"}}, "required": ["type"]}},
+   "then": {"properties": {"decay_ratio": {"type": "null"}}}}
 ])";
 
 constexpr std::string_view kMethod = R"([
@@ -107,6 +119,8 @@ OrderedJson schema_rules(std::string_view path) {
                                       {"data.synth.teacher", kTeacher},
                                       {"train", kTrain},
                                       {"train.optimizer", kOptimizer},
+                                      {"train.optimizer.muon", kMuon},
+                                      {"train.schedule", kSchedule},
                                       {"train.method", kMethod},
                                       {"", kRecipe}})
     if (path == section) return parse_ordered_json(text, "schema rules");

@@ -298,6 +298,15 @@ TEST(Canonical, SameRunSameText) {
   EXPECT_NE(recipe_hash(a), recipe_hash(minimal_with("train: {optimizer: {lr: 1.1e-4}}\n")));
 }
 
+// A state that an earlier program saved knows the recipe by its hash.
+TEST(Canonical, FieldsThatCameLaterStayOutAtTheirDefaults) {
+  const Json at_default = Json::parse(canonical(minimal_with("")))["train"];
+  EXPECT_FALSE(at_default["schedule"].contains("warmup_steps"));
+  EXPECT_FALSE(at_default["method"].contains("lora_plus"));
+  const Json given = Json::parse(canonical(minimal_with("train: {schedule: {warmup_steps: 4}}\n")))["train"];
+  EXPECT_EQ(given["schedule"]["warmup_steps"], 4);
+}
+
 TEST(Canonical, IsItselfAValidRecipeOfTheSameRun) {
   const Recipe r = minimal_with("eval: {}\nserve: {}\ntrain: {method: {kind: qlora, r: 8}, tool_loss: {}}\n");
   Json j = Json::parse(canonical(r));
@@ -340,7 +349,7 @@ TEST(Documents, SchemaHasEverySectionAndForbidsOthers) {
   EXPECT_EQ(s["properties"]["autotune"]["properties"]["policy"]["enum"], OrderedJson({"aot_only"}));
   EXPECT_EQ(s["properties"]["eval"]["type"], "object");  // not null, as the reader
   const OrderedJson train = s["properties"]["train"]["properties"];
-  EXPECT_EQ(train["optimizer"]["allOf"].size(), 1u);
+  EXPECT_EQ(train["optimizer"]["allOf"].size(), 2u);
   EXPECT_EQ(train["method"]["allOf"].size(), 2u);
   EXPECT_FALSE(train["method"]["oneOf"][0].contains("allOf"));
 }

@@ -153,6 +153,20 @@ TEST(Train, MuonSettingsNeedMuon) {
   expect_refused("train: {optimizer: {muon: {lr: 0.1}}}\n", "train.optimizer.muon", "name: muon");
 }
 
+TEST(Train, WhatAnOptimizerOrAScheduleDoesNotHaveIsRefused) {
+  for (const char* name : {"lion", "adafactor"}) {
+    const std::string text = fmt::format("train: {{optimizer: {{name: {}, ", name);
+    expect_refused(text + "eps: 1.0e-6}}\n", "train.optimizer.eps", name);
+    EXPECT_NO_THROW(minimal_with(text + "betas: [0.9, 0.99]}}\n"));  // of the original schema: loads
+  }
+  expect_refused("train: {optimizer: {name: muon, muon: {schedule: pretrain, momentum: 0.9}}}\n",
+                 "train.optimizer.muon.momentum", "schedule");
+  expect_refused("train: {schedule: {decay_ratio: 0.65}}\n", "train.schedule.decay_ratio", "wsd");
+  EXPECT_EQ(minimal_with("train: {schedule: {type: wsd, decay_ratio: 0.65}}\n").train.schedule.decay_ratio, 0.65);
+  expect_refused("train: {schedule: {type: wsd, decay_ratio: 0}}\n", "train.schedule.decay_ratio", "0");
+  expect_refused("train: {schedule: {warmup_steps: -1}}\n", "train.schedule.warmup_steps", "-1");
+}
+
 TEST(Rules, ARuleIsSilentWhereItsInputIsAlreadyWrong) {
   EXPECT_EQ(issues_of(std::string(kMinimal) + "hardware: {name: mi300, gpus: 2}\n").size(), 1u);
 }

@@ -116,6 +116,7 @@ Section declare(const Lora*) {
   d.field("dropout", &Lora::dropout, "Dropout before A.").range(0, 1);
   d.field("target_modules", &Lora::target_modules, "Linear layers that get an adapter, by the end of their name.")
       .non_empty();
+  d.field("lora_plus", &Lora::lora_plus, "LoRA+: B's learning rate as a multiple of A's.").above(0).later();
   d.field("use_rslora", &Lora::use_rslora, "Scaling is alpha/sqrt(r).").plus();
   d.field("init_adapter", &Lora::init_adapter,
           "PEFT folder to start from; its alpha, rank and rsLoRA must scale as these settings do.")

@@ -46,22 +46,45 @@ Train::Train() : method(default_method(MethodKind::kLora)) {}
 
 Section declare(const Muon*) {
   Declaration<Muon> d("Muon for matrices of the blocks.");
-  d.field("lr", &Muon::lr, "Learning rate of the matrices.").above(0).plus();
-  d.field("momentum", &Muon::momentum, "Nesterov momentum.").min(0).below(1).plus();
+  d.field("variant", &Muon::variant,
+          "nanochat = rows equalised, Polar Express, NorMuon, cautious decay, and its six AdamW groups with betas, eps "
+          "and decay of their own; torch = as torch.optim.Muon, and one AdamW for the rest.")
+      .later();
+  d.field("lr", &Muon::lr,
+          "Learning rate of the matrices, final: a matrix taller than wide gets √(rows/columns) of it.")
+      .above(0)
+      .plus();
+  d.field("momentum", &Muon::momentum, "Nesterov momentum, where `schedule` is none.").min(0).below(1).plus();
   d.field("weight_decay", &Muon::weight_decay, "Decay of the matrices.").min(0).plus();
-  d.field("embedding_lr", &Muon::embedding_lr, "Rate of the embeddings.").above(0).plus().default_is("optimizer.lr");
+  d.field("schedule", &Muon::schedule,
+          "Momentum and weight decay over the run: pretrain = momentum 0.85 to 0.97 over 400 steps, to 0.9 while wsd "
+          "falls, decay by a half cosine to 0; sft = momentum 0.85 to 0.95 over 300 steps, no decay; none = constant.")
+      .later();
+  d.field("embedding_lr", &Muon::embedding_lr, "Rate of the embeddings; value embeddings half of it.")
+      .above(0)
+      .plus()
+      .default_is("optimizer.lr");
   d.field("head_lr", &Muon::head_lr, "Rate of the output head.").above(0).plus().default_is("optimizer.lr");
-  d.field("scalar_lr", &Muon::scalar_lr, "Rate of scalars and norms.").above(0).plus().default_is("optimizer.lr");
+  d.field("scalar_lr", &Muon::scalar_lr,
+          "Rate of scalars and norms; residual lambdas 0.01 of it, smear and backout always 0.2.")
+      .above(0)
+      .plus()
+      .default_is("optimizer.lr");
   return d.take();
 }
 
 Section declare(const Optimizer*) {
   Declaration<Optimizer> d("How gradients become updates.");
-  d.field("name", &Optimizer::name,
-          "adamw_torch_fused and adamw_torch are our AdamW; adamw_8bit holds its states in 8 bits.");
+  d.field(
+      "name", &Optimizer::name,
+      "adamw_torch_fused and adamw_torch are our AdamW; adamw_8bit holds its moments in 8 bits as bitsandbytes does "
+      "(embeddings and tensors below 4,096 elements in 32); adafactor as transformers' Trainer sets it up.");
   d.field("lr", &Optimizer::lr, "Peak learning rate.").above(0);
-  d.field("betas", &Optimizer::betas, "Decay of the two moments.").min(0).below(1);
-  d.field("eps", &Optimizer::eps, "Added to the root of the second moment.").above(0).plus();
+  d.field("betas", &Optimizer::betas,
+          "Decay of the two moments; lion: of the update and of the momentum. adafactor has neither.")
+      .min(0)
+      .below(1);
+  d.field("eps", &Optimizer::eps, "Added to the root of the second moment; not of lion and adafactor.").above(0).plus();
   d.field("weight_decay", &Optimizer::weight_decay, "Decoupled; leaves out biases and norm weights.").min(0);
   d.field("grad_clip", &Optimizer::grad_clip, "Largest global gradient norm; 0 = off.").min(0);
   d.field("muon", &Optimizer::muon, "Muon's own settings; only with `name: muon`.")
@@ -75,8 +98,16 @@ Section declare(const Optimizer*) {
 
 Section declare(const Schedule*) {
   Declaration<Schedule> d("Learning rate over the steps.");
-  d.field("type", &Schedule::type, "Shape after the warm-up; wsd falls over the last fifth.");
+  d.field("type", &Schedule::type, "Shape after the warm-up; wsd falls at the end.");
   d.field("warmup_ratio", &Schedule::warmup_ratio, "Part of the steps with a rising rate.").range(0, 1);
+  d.field("warmup_steps", &Schedule::warmup_steps, "Steps with a rising rate; wins over `warmup_ratio`.")
+      .min(0)
+      .later();
+  d.field("decay_ratio", &Schedule::decay_ratio, "wsd: part of the steps over which the rate falls, in whole steps.")
+      .above(0)
+      .max(1)
+      .later()
+      .default_is("a fifth");
   d.field("epochs", &Schedule::epochs, "Passes over the rows.").range(1, 100);
   d.field("max_steps", &Schedule::max_steps, "Optimizer steps; wins over `epochs`.").min(1).plus();
   d.field("min_lr_ratio", &Schedule::min_lr_ratio, "The rate at the end, as a part of the peak.").range(0, 1).plus();

@@ -16,6 +16,7 @@ struct Lora {
   double dropout = 0;
   std::vector<std::string> target_modules = {"q_proj",    "k_proj",  "v_proj",   "o_proj",
                                              "gate_proj", "up_proj", "down_proj"};
+  double lora_plus = 1;                     // B's learning rate over A's
   bool use_rslora = false;                  // scaling alpha/sqrt(r) instead of alpha/r
   std::optional<std::string> init_adapter;  // PEFT folder to start from
 };

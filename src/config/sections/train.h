@@ -15,7 +15,9 @@ namespace mxt::config {
 // Muon updates the matrices of the blocks; embeddings, head, norms and scalars go to AdamW with `optimizer.lr` unless
 // they have a rate of their own here.
 struct Muon {
+  MuonVariant variant = MuonVariant::kNanochat;
   double lr = 0.02, momentum = 0.95, weight_decay = 0;
+  MuonSchedule schedule = MuonSchedule::kNone;
   std::optional<double> embedding_lr, head_lr, scalar_lr;
 };
 
@@ -32,6 +34,8 @@ struct Optimizer {
 struct Schedule {
   ScheduleType type = ScheduleType::kCosine;
   double warmup_ratio = 0.03;
+  std::optional<int64_t> warmup_steps;  // wins over the ratio
+  std::optional<double> decay_ratio;    // wsd; absent = a fifth
   int64_t epochs = 3;
   std::optional<int64_t> max_steps;  // wins over epochs
   double min_lr_ratio = 0;
