@@ -33,16 +33,16 @@ struct Work {
   double flops = 0;      // of a step: the model's own operations, every token with a target
   double fp8_flops = 0;  // of these, products with a base held in FP8, forward and activation gradient
   bool float32 = false;
-  int64_t tokens = 0;        // of a step
-  int64_t bytes = 0;         // that a step moves at least: weights a pass, gradients, masters and moments once
-  int64_t update_bytes = 0;  // of these, masters and moments: read and written
+  int64_t tokens = 0;  // of a step
+  int64_t bytes = 0;   // that a step moves at least: weights a pass, gradients, masters and the optimizer's states once
+  int64_t update_bytes = 0;  // of these, masters and states: read and written
 };
 
 Work work_of(const train::Setup& s, const train::Pass& pass, kernels::Ops& ops) {
   const graph::Graph& g = s.training_graph(pass.recompute);
   const kernels::KernelPlan none;
   const runtime::Program program(g, none, ops, {s.pass_tokens(pass.micro_batch), 0, false, s.seq_len});
-  const auto params = runtime::ParamStore::measure(g, true);
+  const auto params = train::param_bytes(s, g);
   const int64_t passes = (s.rows_per_step + pass.micro_batch - 1) / pass.micro_batch;
   Work w;
   w.tokens = s.rows_per_step * s.seq_len;
@@ -224,10 +224,10 @@ OrderedJson estimate(config::Recipe r, const EstimateOptions& o) {
   j["categories"] = {{"weights", e.params.weights + e.params.masters},
                      {"packed", e.params.packed},
                      {"gradients", e.params.gradients},
-                     {"optimizer", e.params.moments},
+                     {"optimizer", e.params.states},
                      {"activations", e.program.activations + e.scoring.activations},
                      {"workspace", e.program.workspace + e.program.kernels + e.program.batch + e.scoring.workspace +
-                                       e.scoring.kernels + e.scoring.batch},
+                                       e.scoring.kernels + e.scoring.batch + e.update},
                      {"logits", e.program.logits + e.scoring.logits},
                      {"data", e.data},
                      {"process", e.process}};

@@ -113,7 +113,7 @@ void add_plan(CLI::App& app) {
                                     bytes(x["activations"]), 100 * x["more_work"].get<double>()));
     if (device == "cpu") line("offload", "none: the model trains in the host's own memory");
     for (const auto& x : j["offload_options"])
-      line("offload", fmt::format("{}: masters and moments in the host's memory {} {} of the device's{}",
+      line("offload", fmt::format("{}: masters and the optimizer's states in the host's memory {} {} of the device's{}",
                                   j["offload"].get<std::string>(), j["offload"] == "none" ? "would free" : "free",
                                   bytes(x["device_bytes_saved"]),
                                   x["more_seconds"].is_null()

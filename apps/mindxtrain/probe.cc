@@ -72,6 +72,7 @@ autotune::Report measured_plan(const train::Setup& setup, bool ask_threads, bool
   s.seq_len = setup.seq_len;
   s.sequences_per_row = setup.sequences_per_row;
   s.rows = setup.rows_per_step;
+  s.train = setup.recipe.train;
   s.packed = setup.recipe.data.packing && setup.recipe.data.sampling == config::Sampling::kDocuments;
   s.offload = setup.offload;
   s.passes = passes_of(setup, backend);

@@ -15,6 +15,7 @@
 #include "base/threads.h"
 #include "formats/model_config.h"
 #include "models/model.h"
+#include "optim/optimizer.h"
 #include "runtime/program.h"
 
 namespace mxt {
@@ -93,10 +94,9 @@ void run(const Work& w, DType type, int64_t steps, const std::string& algorithm,
     for (const auto& t : runtime::Program(g, plan, ops, settings).tunables())
       if (std::holds_alternative<kernels::Gemm>(t.call)) plan.choices[t.key] = algorithm;
   runtime::Program program(g, plan, ops, settings);
-  runtime::ParamStore params(g, true, nullptr);
+  const auto optimizer = optim::make_optimizer(config::Train(), g);
+  runtime::ParamStore params(g, true, nullptr, runtime::Offload::kNone, optimizer->states());
   program.allocate(params);
-  kernels::SquaredNorm norm;
-  kernels::AdamW adam;
   for (size_t i = 0; i < g.params.size(); ++i) {
     const auto id = static_cast<graph::ParamId>(i);
     const runtime::ParamSlot& s = params[id];
@@ -115,11 +115,8 @@ void run(const Work& w, DType type, int64_t steps, const std::string& algorithm,
     }
     if (!s.master) continue;
     params.sync_weights(id);
-    norm.grads.push_back(s.grad);
-    norm.sizes.push_back(s.size);
-    adam.tensors.push_back({s.master, s.grad, s.m, s.v,
-                            type == DType::kBF16 ? static_cast<uint16_t*>(s.weight) : nullptr, s.size, 1e-4f, 0.1f});
   }
+  optimizer->bind(params, ops);
   if (w.lora) params.pack_frozen(g, ops);
   std::vector<int32_t> ids(static_cast<size_t>(tokens)), positions(ids.size()), targets(ids.size()), cu;
   for (int64_t i = 0; i <= at_once; ++i) cu.push_back(static_cast<int32_t>(i * w.seq));
@@ -149,14 +146,10 @@ void run(const Work& w, DType type, int64_t steps, const std::string& algorithm,
     }
     for (const auto& [what, us] : times) parts[what].push_back(us);
     const double backward = now_us();
-    (void)ops.squared_norm(norm);
-    const double clipped = now_us();
-    adam.step = step + 1;
-    ops.adamw(adam);
+    optimizer->update({step + 1, 2 * steps});
     const double end = now_us();
     if (!apart) whole.push_back(end - begin);
-    parts["squared_norm"].push_back(clipped - backward);
-    parts["adamw"].push_back(end - clipped);
+    parts["clip and adamw"].push_back(end - backward);
   }
   auto least = [](const std::vector<double>& v) { return *std::min_element(v.begin(), v.end()); };
   std::vector<std::pair<double, std::string>> rows;

@@ -1,7 +1,7 @@
 // Training steps of a Qwen3 model's real dimensions with random weights: tokens a second, memory, loss. The engine is
 // the product's own (models, graph, runtime, kernels); the data are random tokens in full rows.
 //   gpu_step MODEL ROWS SEQ MICRO STEPS [lora|full] [none|cheap|layer] [bf16|f32|fp8] [joined|apart] [profile|offload]
-// offload: masters and moments in the host's memory. fp8: activations in bf16 over a base held in E4M3
+// offload: masters and states in the host's memory. fp8: activations in bf16 over a base held in E4M3
 // (train.base_precision: fp8_e4m3)
 #include <sys/resource.h>
 
@@ -19,6 +19,7 @@
 #include "formats/model_config.h"
 #include "kernels/backend.h"
 #include "models/model.h"
+#include "optim/optimizer.h"
 #include "runtime/program.h"
 
 namespace mxt {
@@ -144,7 +145,13 @@ int run(int argc, char** argv) {
     lap("probe");
   }
   runtime::Program program(g, plan, *b.ops, settings);
-  const auto pb = runtime::ParamStore::measure(g, true);
+  config::Train train;
+  train.optimizer.weight_decay = 0;
+  train.optimizer.betas[1] = 0.999;
+  train.schedule.type = config::ScheduleType::kConstant;
+  train.schedule.warmup_ratio = 0;
+  const auto optimizer = optim::make_optimizer(train, g);
+  const auto pb = runtime::ParamStore::measure(g, true, optimizer->states());
   const auto bytes = program.bytes();
   ordered_json head{
       {"device", d.properties().name},
@@ -167,28 +174,13 @@ int run(int argc, char** argv) {
   std::printf("%s\n", head.dump().c_str());
   std::fflush(stdout);
   const size_t other = d.memory().total - d.memory().free;
-  runtime::ParamStore params(g, true, &d, offload);
+  runtime::ParamStore params(g, true, &d, offload, optimizer->states());
   program.allocate(params);
   lap("allocate");
   fill_with_noise(params, g, o.type, d);
   lap("weights");
 
-  kernels::SquaredNorm sn;
-  kernels::AdamW adam;
-  for (size_t i = 0; i < g.params.size(); ++i) {
-    if (!g.params[i].trainable) continue;
-    const runtime::ParamSlot& s = params[static_cast<graph::ParamId>(i)];
-    sn.grads.push_back(s.grad);
-    sn.sizes.push_back(s.size);
-    adam.tensors.push_back({s.master, s.grad, s.m, s.v,
-                            o.type == DType::kBF16 ? static_cast<uint16_t*>(s.weight) : nullptr, s.size, 1e-4f, 0});
-  }
-  adam.beta2 = 0.999;
-  auto small = device::Buffer::on(&d, 256);
-  auto* squared = static_cast<double*>(small.data());
-  auto* scale = reinterpret_cast<float*>(small.bytes_at(64));
-  adam.device_grad_scale = scale;
-
+  optimizer->bind(params, *b.ops);
   std::vector<int32_t> ids(static_cast<size_t>(tokens)), positions(ids.size()), targets(ids.size()), cu;
   for (int64_t i = 0; i <= micro; ++i) cu.push_back(static_cast<int32_t>(i * seq));
   // Losses of a step come into pinned memory and are read at its end, as the trainer does: the host never waits between
@@ -225,19 +217,14 @@ int run(int argc, char** argv) {
       }
       program.copy_nll(losses + first * seq);
     }
-    b.ops->squared_norm_to(sn, squared);
-    b.ops->clip_scale(squared, 1.0f, scale);
-    adam.step = step + 1;
-    b.ops->adamw(adam);
-    double norm2 = 0;
-    d.download(&norm2, squared, sizeof norm2);
-    d.synchronize();
+    optimizer->update({step + 1, steps});
+    const double norm = optimizer->grad_norm();  // waits for the device
     for (int64_t t = 0; t < rows * seq; ++t) loss += static_cast<double>(losses[t]);
     seconds.push_back(now() - begin);
     if (step == 0) lap("first step");
     std::printf("%s\n", ordered_json{{"step", step + 1},
                                      {"loss", loss / static_cast<double>(rows * seq)},
-                                     {"grad_norm", std::sqrt(norm2)},
+                                     {"grad_norm", norm},
                                      {"tok/s", std::round(static_cast<double>(rows * seq) / seconds.back())}}
                             .dump()
                             .c_str());

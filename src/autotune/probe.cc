@@ -89,7 +89,7 @@ class Probe {
     if (p.recompute.tensors > 0 && p.recompute != graph::Recompute::kLayer)
       part.recompute.tensors =
           std::max<int64_t>(1, p.recompute.tensors * std::min(layers, s_.model.num_layers) / s_.model.num_layers);
-    return std::make_unique<Slice>(slice_of(s_.model, layers), options(part), s_.seq_len,
+    return std::make_unique<Slice>(slice_of(s_.model, layers), options(part), s_.train, s_.seq_len,
                                    p.micro_batch * s_.sequences_per_row, s_.packed, plan, ops_, std::move(params),
                                    s_.offload, p.packed_weights);
   }

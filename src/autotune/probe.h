@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "base/stop.h"
+#include "config/recipe.h"
 #include "formats/model_config.h"
 #include "graph/passes.h"
 #include "kernels/api.h"
@@ -42,6 +43,7 @@ struct Subject {
   int64_t seq_len = 0;
   int64_t rows = 0;                                    // of an optimizer step
   int64_t sequences_per_row = 1;                       // of up to seq_len tokens
+  config::Train train;                                 // whose optimizer makes the update
   bool packed = false;                                 // rows hold several documents
   runtime::Offload offload = runtime::Offload::kNone;  // of the update
   std::vector<Pass> passes;  // what fits the memory and the recipe leaves open; the first is the default

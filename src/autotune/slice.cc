@@ -14,12 +14,13 @@ formats::ModelConfig slice_of(const formats::ModelConfig& model, int64_t layers)
   return c;
 }
 
-Slice::Slice(const formats::ModelConfig& slice, const models::BuildOptions& options, int64_t seq_len, int64_t rows,
-             bool packed, const kernels::KernelPlan& plan, kernels::Ops& ops,
+Slice::Slice(const formats::ModelConfig& slice, const models::BuildOptions& options, const config::Train& train,
+             int64_t seq_len, int64_t rows, bool packed, const kernels::KernelPlan& plan, kernels::Ops& ops,
              std::shared_ptr<runtime::ParamStore> params, runtime::Offload offload, bool packed_weights)
     : graph_(models::build(slice, options)),
       ops_(ops),
       program_(graph_, plan, ops, {rows * seq_len, 0, false, seq_len, packed_weights}),
+      optimizer_(optim::make_optimizer(train, graph_)),
       params_(std::move(params)),
       offload_(offload),
       rows_(rows),
@@ -60,7 +61,7 @@ void Slice::fill_weights() {
 
 const std::shared_ptr<runtime::ParamStore>& Slice::params() {
   if (!params_) {
-    params_ = std::make_shared<runtime::ParamStore>(graph_, true, ops_.device(), offload_);
+    params_ = std::make_shared<runtime::ParamStore>(graph_, true, ops_.device(), offload_, optimizer_->states());
     fill_weights();
     if (packed_weights_) params_->pack_frozen(graph_, ops_);
   }
@@ -97,21 +98,9 @@ int64_t Slice::trained() const {
 
 double Slice::update_us(Clock& clock) {
   allocate();
-  kernels::SquaredNorm norm;
-  kernels::AdamW a;
-  for (size_t i = 0; i < graph_.params.size(); ++i) {
-    if (!graph_.params[i].trainable) continue;
-    const runtime::ParamSlot& s = (*params_)[static_cast<graph::ParamId>(i)];
-    norm.grads.push_back(s.grad);
-    norm.sizes.push_back(s.size);
-    const bool copy = static_cast<void*>(s.master) != s.weight;
-    a.tensors.push_back(
-        {s.master, s.grad, s.m, s.v, copy ? static_cast<uint16_t*>(s.weight) : nullptr, s.size, 1e-6f, 0.1f});
-  }
-  return clock.us([&] {
-    ops_.squared_norm(norm);
-    ops_.adamw(a);
-  });
+  if (!bound_) optimizer_->bind(*params_, ops_);
+  bound_ = true;
+  return clock.us([&] { optimizer_->update({1, 1000}); });
 }
 
 }  // namespace mxt::autotune

@@ -14,23 +14,19 @@
 namespace mxt::checkpoint {
 namespace {
 
+// What a resume needs of a parameter: its arrays but the gradient.
 struct Item {
-  std::string name;
+  std::string name;  // in the file
   graph::ParamId param;
-  float* runtime::ParamSlot::* array;
-  int64_t size;
+  runtime::StateArray array;
 };
 
 std::vector<Item> items_of(const graph::Graph& g, const runtime::ParamStore& params) {
   std::vector<Item> out;
   for (size_t i = 0; i < g.params.size(); ++i) {
-    const graph::Param& p = g.params[i];
-    const runtime::ParamSlot& s = params[static_cast<graph::ParamId>(i)];
-    if (!p.trainable || !s.grad) continue;
     const auto id = static_cast<graph::ParamId>(i);
-    out.push_back({p.name + ".m", id, &runtime::ParamSlot::m, s.size});
-    out.push_back({p.name + ".master", id, &runtime::ParamSlot::master, s.size});
-    out.push_back({p.name + ".v", id, &runtime::ParamSlot::v, s.size});
+    for (const runtime::StateArray& a : params.arrays(id))
+      if (a.name != "grad") out.push_back({g.params[i].name + "." + a.name, id, a});
   }
   return out;
 }
@@ -72,12 +68,12 @@ void save_state(const std::string& folder, const graph::Graph& g, const runtime:
   std::vector<formats::TensorSpec> specs;
   std::vector<Item> items = items_of(g, params);
   std::sort(items.begin(), items.end(), [](const Item& a, const Item& b) { return a.name < b.name; });
-  for (const Item& i : items) specs.push_back({i.name, DType::kF32, {i.size}});
+  for (const Item& i : items) specs.push_back({i.name, i.array.type, {i.array.count}});
   {
     formats::SafetensorsWriter w(temp + "/state.safetensors", specs);
     for (const Item& i : items) {
-      const auto access = params.read(i.param, i.array);
-      w.append_tensor(i.name, access.slot.*i.array, static_cast<size_t>(i.size) * 4);
+      const auto array = params.read_array(i.param, i.array.name);
+      w.append_tensor(i.name, array.data, array.bytes);
     }
     w.commit();
   }
@@ -149,9 +145,10 @@ TrainState load_state(const std::string& folder, const graph::Graph& g, runtime:
   const formats::Safetensors file = formats::Safetensors::open(folder + "/state.safetensors");
   for (const Item& i : items_of(g, params)) {
     const auto& t = file.at(i.name);
-    if (t.type != DType::kF32 || t.count() != i.size) fail_input("{}: tensor {} does not fit this run", folder, i.name);
-    const auto access = params.write(i.param, i.array);
-    std::memcpy(access.slot.*i.array, file.bytes(t).data(), t.bytes);
+    if (t.type != i.array.type || t.count() != i.array.count)
+      fail_input("{}: tensor {} does not fit this run", folder, i.name);
+    const auto array = params.write_array(i.param, i.array.name);
+    std::memcpy(array.data, file.bytes(t).data(), t.bytes);
     file.drop_pages();  // read once: they do not count as this program's memory
   }
   for (size_t i = 0; i < g.params.size(); ++i) params.sync_weights(static_cast<graph::ParamId>(i));

@@ -1,5 +1,5 @@
-// The trainer's state, for a resume that is bitwise equal to never having stopped: master weights and moments of what
-// trains, the step, and the digests of what the run was started with.
+// The trainer's state, for a resume that is bitwise equal to never having stopped: master weights and the optimizer's
+// states of what trains, the step, and the digests of what the run was started with.
 #pragma once
 
 #include <cstdint>
@@ -32,7 +32,7 @@ void save_state(const std::string& folder, const graph::Graph& g, const runtime:
 std::string other_than(const std::string& folder, const TrainState& expected);
 
 // kBadInput where a digest differs from `expected` (naming which), or a tensor does not fit; kVerifyFailed where the
-// file is not as it was saved. The plan's may differ with the device: the state is the same masters, moments and step
+// file is not as it was saved. The plan's may differ with the device: the state is the same masters, states and step
 // on every device, and training goes on from it, equal but for rounding.
 TrainState load_state(const std::string& folder, const graph::Graph& g, runtime::ParamStore& params,
                       const TrainState& expected);

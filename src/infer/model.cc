@@ -32,7 +32,8 @@ Model::Model(const std::string& path, const std::string& adapter, DType type, in
     blocks_ = checkpoint::load_blocks(graph_, *source_, !kernels::cpu_features().avx512_bf16);
     for (const auto& b : blocks_.matrices) blocks.push_back(b.get());
   }
-  params_ = std::make_unique<runtime::ParamStore>(graph_, false, ops.device(), runtime::Offload::kNone, blocks);
+  params_ = std::make_unique<runtime::ParamStore>(graph_, false, ops.device(), runtime::Offload::kNone,
+                                                  runtime::States{}, blocks);
   store_ = params_.get();
   checkpoint::load_base(graph_, *params_, *source_);
   if (!adapter.empty()) checkpoint::load_adapter(adapter, graph_, *store_);

@@ -14,7 +14,7 @@ namespace {
 
 int64_t align(int64_t bytes) { return (bytes + 63) / 64 * 64; }
 
-// What a parameter takes beside its masters, gradients and moments, array by array.
+// What a parameter takes whether it trains or not, array by array.
 struct Parts {
   int64_t weight, scale = 0, transposed = 0, joined = 0;
   int64_t total() const { return weight + scale + transposed + joined; }
@@ -81,8 +81,11 @@ bool weights_from_name(std::string_view name, bool* packed) {
   return *packed || name == weights_name(false);
 }
 
-ParamBytes ParamStore::measure(const graph::Graph& g, bool training) {
+ParamBytes ParamStore::measure(const graph::Graph& g, bool training, const States& states) {
+  MXT_ASSERT(states.empty() || (training && states.size() == g.params.size()));
   ParamBytes b;
+  for (const auto& of_param : states)
+    for (const StateArray& a : of_param) b.states += align(a.bytes());
   for (const graph::Param& p : g.params) {
     const DType t = g.value(p.value).type;
     const int64_t n = p.rows * p.cols, f32 = align(n * 4);
@@ -90,18 +93,17 @@ ParamBytes ParamStore::measure(const graph::Graph& g, bool training) {
     if (!training || !p.trainable) continue;
     if (t != DType::kF32) b.masters += f32;
     b.gradients += f32;
-    b.moments += 2 * f32;
   }
   return b;
 }
 
 ParamStore::ParamStore(const graph::Graph& g, bool training, device::Accelerator* device, Offload offload,
-                       const std::vector<const kernels::BlockMatrix*>& blocks)
-    : device_(device) {
+                       States states, const std::vector<const kernels::BlockMatrix*>& blocks)
+    : device_(device), states_(std::move(states)) {
   MXT_ASSERT(blocks.empty() || (blocks.size() == g.params.size() && !training && !device));
   auto weight_bytes = [&](const graph::Param& p) { return parts_of(g, p, training).weight; };
   MXT_ASSERT(offload == Offload::kNone || device);
-  const ParamBytes bytes = measure(g, training);
+  const ParamBytes bytes = measure(g, training, states_);
   const auto on_host = static_cast<size_t>(bytes.offloaded(offload));
   int64_t total = bytes.total() - static_cast<int64_t>(on_host);
   for (size_t i = 0; i < blocks.size(); ++i)
@@ -129,17 +131,30 @@ ParamStore::ParamStore(const graph::Graph& g, bool training, device::Accelerator
       if (parts.transposed > 0) s.transposed = take(parts.transposed);
       if (parts.joined > 0) s.joined = take(parts.joined);
     }
-    if (training && p.trainable) {
-      const bool aside = on_host > 0;
-      s.master = static_cast<float*>(t == DType::kF32 ? s.weight : take(s.size * 4, aside));
-      s.grad = static_cast<float*>(take(s.size * 4));
-      s.m = static_cast<float*>(take(s.size * 4, aside));
-      s.v = static_cast<float*>(take(s.size * 4, aside));
-    }
     slots_.push_back(s);
     shapes_.push_back({p.rows, p.cols, p.joined, graph::stride(p), p.held, p.back});
     types_.push_back(t);
   }
+  if (!training) return;
+  const bool aside = on_host > 0;
+  auto each_trained = [&](auto f) {
+    for (size_t i = 0; i < slots_.size(); ++i)
+      if (g.params[i].trainable) f(i, slots_[i]);
+  };
+  each_trained([&](size_t i, ParamSlot& s) {
+    s.master = static_cast<float*>(types_[i] == DType::kF32 ? s.weight : take(s.size * 4, aside));
+  });
+  each_trained([&](size_t, ParamSlot& s) { s.grad = static_cast<float*>(take(s.size * 4)); });
+  // The arrays of one name lie together, in the order in which the names first come.
+  std::vector<std::string> names;
+  for (const auto& of_param : states_)
+    for (const StateArray& a : of_param)
+      if (std::find(names.begin(), names.end(), a.name) == names.end()) names.push_back(a.name);
+  for (size_t i = 0; i < states_.size(); ++i) slots_[i].states.resize(states_[i].size());
+  for (const std::string& name : names)
+    for (size_t i = 0; i < states_.size(); ++i)
+      for (size_t k = 0; k < states_[i].size(); ++k)
+        if (states_[i][k].name == name) slots_[i].states[k] = take(states_[i][k].bytes(), aside);
 }
 
 ParamStore::ParamStore(const graph::Graph& g, const ParamStore& base) : device_(base.device_) {
@@ -204,32 +219,58 @@ void ParamStore::sync_weights(graph::ParamId p) {
 
 namespace {
 
-// The arrays of an access with their sizes in bytes: `only`, or weight and master (which are one where the graph
-// computes in F32).
+// The arrays of an access with their sizes in bytes: weight and master, which are one where the graph computes in F32.
 template <typename F>
-void each_array(ParamSlot& s, DType type, ParamStore::Array only, F f) {
+void each_array(ParamSlot& s, DType type, F f) {
   const size_t n = static_cast<size_t>(s.size);
-  auto floats = [&](float*& p) {
-    void* q = p;
-    if (p) f(q, n * 4);
-    p = static_cast<float*>(q);
-  };
-  if (only) return floats(s.*only);
   const bool one = static_cast<void*>(s.master) == s.weight;
   f(s.weight, n * size_of(type));
-  if (one)
+  if (one) {
     s.master = static_cast<float*>(s.weight);
-  else
-    floats(s.master);
+  } else if (s.master) {
+    void* master = s.master;
+    f(master, n * 4);
+    s.master = static_cast<float*>(master);
+  }
 }
 
 }  // namespace
 
-ParamStore::Access::Access(const ParamStore& store, graph::ParamId p, bool write, Array only)
-    : slot(store[p]), store_(store), p_(p), write_(write), only_(only) {
+std::vector<StateArray> ParamStore::arrays(graph::ParamId p) const {
+  const ParamSlot& s = (*this)[p];
+  if (!s.grad) return {};
+  std::vector<StateArray> all{{"master", DType::kF32, s.size}, {"grad", DType::kF32, s.size}};
+  if (!states_.empty()) {
+    const auto& of_param = states_[static_cast<size_t>(p)];
+    all.insert(all.end(), of_param.begin(), of_param.end());
+  }
+  return all;
+}
+
+ParamStore::Array::Array(const ParamStore& store, graph::ParamId p, std::string_view name, bool write)
+    : store_(store), write_(write) {
+  const std::vector<StateArray> all = store.arrays(p);
+  const auto it = std::find_if(all.begin(), all.end(), [&](const StateArray& a) { return a.name == name; });
+  MXT_ASSERT(it != all.end());
+  const ParamSlot& s = store[p];
+  const auto at = static_cast<size_t>(it - all.begin());
+  there_ = at == 0 ? s.master : at == 1 ? s.grad : s.states[at - 2];
+  bytes = static_cast<size_t>(it->bytes());
+  data = there_;
+  if (!store_.device_) return;
+  copy_.resize(bytes);
+  data = copy_.data();
+  store_.fetch(data, there_, bytes);
+}
+
+ParamStore::Array::~Array() {
+  if (write_ && data != there_) store_.put(there_, data, bytes);
+}
+
+ParamStore::Access::Access(const ParamStore& store, graph::ParamId p, bool write)
+    : slot(store[p]), store_(store), p_(p), write_(write) {
   MXT_ASSERT(!write || (!slot.packed && !slot.packed_dx));
   const Shape& shape = store.shapes_[static_cast<size_t>(p)];
-  MXT_ASSERT(!only || (slot.*only && shape.held == graph::Held::kPlain));
   if (shape.held == graph::Held::kFp8) {
     decode();
     return;
@@ -238,19 +279,13 @@ ParamStore::Access::Access(const ParamStore& store, graph::ParamId p, bool write
   const DType type = store.types_[static_cast<size_t>(p)];
   size_t bytes = 0;
   ParamSlot measure = slot;
-  each_array(measure, type, only,
-             [&](void*&, size_t n) { bytes += static_cast<size_t>(align(static_cast<int64_t>(n))); });
+  each_array(measure, type, [&](void*&, size_t n) { bytes += static_cast<size_t>(align(static_cast<int64_t>(n))); });
   copy_.resize(bytes);
   move(false);
   size_t at = 0;
-  const ParamSlot all = slot;
-  slot.weight = nullptr;
-  slot.master = slot.grad = slot.m = slot.v = nullptr;
-  if (only)
-    slot.*only = all.*only;
-  else
-    slot.weight = all.weight, slot.master = all.master;
-  each_array(slot, type, only, [&](void*& q, size_t n) {
+  slot.grad = nullptr;
+  slot.states.clear();
+  each_array(slot, type, [&](void*& q, size_t n) {
     q = copy_.data() + at;
     at += static_cast<size_t>(align(static_cast<int64_t>(n)));
   });
@@ -370,8 +405,8 @@ void ParamStore::Access::move(bool back) {
   const Shape& shape = store_.shapes_[static_cast<size_t>(p_)];
   const DType type = store_.types_[static_cast<size_t>(p_)];
   size_t at = 0;
-  each_array(there, type, only_, [&](void*& q, size_t n) {
-    const bool wide = at == 0 && only_ == nullptr && shape.stride != shape.cols;
+  each_array(there, type, [&](void*& q, size_t n) {
+    const bool wide = at == 0 && shape.stride != shape.cols;
     const size_t rows = wide ? static_cast<size_t>(shape.rows) : 1, width = n / rows,
                  pitch = wide ? static_cast<size_t>(shape.stride) * size_of(type) : n;
     std::byte* mine = copy_.data() + at;

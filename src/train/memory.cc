@@ -8,6 +8,7 @@
 #include "data/source/records.h"
 #include "device/memory.h"
 #include "graph/passes.h"
+#include "optim/optimizer.h"
 #include "train/methods/method.h"
 
 namespace mxt::train {
@@ -75,7 +76,8 @@ MemoryEstimate estimate_memory(const Setup& s, const Pass& pass, const kernels::
   MemoryEstimate e;
   const graph::Graph& g = s.training_graph(pass.recompute);
   const runtime::ProgramSettings settings{s.pass_tokens(pass.micro_batch), 0, false, s.seq_len, pass.packed_weights};
-  e.params = runtime::ParamStore::measure(g, true);
+  e.params = param_bytes(s, g);
+  e.update = optim::make_optimizer(s.recipe.train, g)->workspace();
   if (pass.packed_weights) e.params.packed = runtime::ParamStore::packed_bytes(g, ops);
   e.program = runtime::Program(g, plan, ops, settings).bytes();
   if (scores_while_training(s.recipe)) {
@@ -194,7 +196,7 @@ void require_fit(const Setup& s, const kernels::KernelPlan& plan, kernels::Ops& 
   auto bytes = [](int64_t n) { return human_bytes(static_cast<uint64_t>(n)); };
   if (static_cast<uint64_t>(e.offloaded) > host_memory())
     fail_input(
-        "{}: the optimizer's masters and moments do not fit the device and would take {} of the host's memory, of "
+        "{}: the optimizer's masters and states do not fit the device and would take {} of the host's memory, of "
         "which {} may be used: train an adapter (train.method: {{kind: lora, r: 16}}), or a smaller model",
         s.recipe.source, bytes(e.offloaded), human_bytes(host_memory()));
   if (static_cast<uint64_t>(e.needs()) <= memory) return;
@@ -205,7 +207,7 @@ void require_fit(const Setup& s, const kernels::KernelPlan& plan, kernels::Ops& 
       "{}: this run needs {} of memory (weights {}, gradients {}, optimizer {}, activations and workspace {}, program "
       "{}), {} may be used: {}",
       s.recipe.source, bytes(e.needs()), bytes(e.params.weights + e.params.masters + e.params.packed),
-      bytes(e.params.gradients), bytes(e.params.moments), bytes(e.program.total() + e.scoring.total()),
+      bytes(e.params.gradients), bytes(e.params.states), bytes(e.program.total() + e.scoring.total() + e.update),
       bytes(e.process), human_bytes(memory),
       remedy.empty() ? "no smaller batch, sequence or adapter makes it fit: take a smaller model or a larger machine"
                      : "it fits with " + remedy);

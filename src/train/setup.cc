@@ -10,6 +10,7 @@
 #include "base/text.h"
 #include "data/dataset.h"
 #include "graph/memory.h"
+#include "optim/optimizer.h"
 #include "train/methods/method.h"
 #include "train/supported.h"
 
@@ -47,10 +48,6 @@ void require_supported(const config::Recipe& r) {
   }
   if (r.train.precision != config::Precision::kBFloat16 && r.train.precision != config::Precision::kFloat32)
     fail_missing("train.precision {}: this build computes in bfloat16 or float32", text_of(r.train.precision));
-  if (r.train.optimizer.name != config::OptimizerName::kAdamwTorchFused &&
-      r.train.optimizer.name != config::OptimizerName::kAdamwTorch)
-    fail_missing("train.optimizer.name {}: this build has adamw_torch_fused and adamw_torch",
-                 text_of(r.train.optimizer.name));
   if (r.train.tool_loss) fail_missing("train.tool_loss: this build weighs every target token alike");
   if (r.train.fsdp.enabled || r.hardware.nodes > 1)
     fail_missing("train.fsdp and hardware.nodes: this build trains in one process");
@@ -82,7 +79,7 @@ int64_t gpu_bytes(const Setup& s) {
   const int64_t softmax = s.options.base == graph::Held::kFp8 ? chunk * s.model.vocab_size : 0;
   const int64_t head = chunk * (s.model.vocab_size + 2 * s.model.hidden_size) * width + softmax,
                 workspace = int64_t{4} << 30, context = int64_t{1} << 30;
-  const runtime::ParamBytes params = runtime::ParamStore::measure(g, true);
+  const runtime::ParamBytes params = param_bytes(s, g);
   return params.total() - params.offloaded(s.offload) +
          graph::plan_memory(g, graph::steps_of(g), s.max_tokens, {}).bytes + head + workspace + context;
 }
@@ -286,6 +283,10 @@ std::unique_ptr<Setup> with_recipe(const Setup& s, const config::Recipe& recipe)
   out->model = s.model;
   fill(out.get(), recipe, nullptr);
   return out;
+}
+
+runtime::ParamBytes param_bytes(const Setup& s, const graph::Graph& g) {
+  return runtime::ParamStore::measure(g, true, optim::make_optimizer(s.recipe.train, g)->states());
 }
 
 const graph::Graph& Setup::training_graph(graph::Recompute recompute) const {

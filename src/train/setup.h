@@ -76,6 +76,9 @@ std::unique_ptr<Setup> with_recipe(const Setup& s, const config::Recipe& recipe)
 // The model that a recipe with init: random describes; its vocabulary is the tokenizer's where it states none.
 formats::ModelConfig random_config(const config::Recipe& recipe, int64_t tokenizer_vocab);
 
+// Bytes of the parameters of one of its training graphs, with all that training keeps beside them.
+runtime::ParamBytes param_bytes(const Setup& s, const graph::Graph& g);
+
 // What calls are derived from; a plan for other shapes is refused.
 std::map<std::string, int64_t> shapes_of(const Setup& s);
 // Why a plan cannot be taken as it stands for `s` (made without one): another device, other shapes, or a pass that the

@@ -19,12 +19,12 @@
 #include "data/prepare.h"
 #include "device/memory.h"
 #include "formats/family.h"
+#include "optim/optimizer.h"
 #include "train/batches.h"
 #include "train/memory.h"
 #include "train/methods/method.h"
 #include "train/reference.h"
 #include "train/sampler.h"
-#include "train/schedule.h"
 #include "train/sequences.h"
 
 namespace mxt::train {
@@ -71,8 +71,10 @@ class Run {
         losses_(ops.device(), (s.rows_per_step + s.micro_batch - 1) / s.micro_batch * s.max_tokens),
         loads_(ops.device(), program_->experts() > 0 ? s.rows_per_step * (1 + program_->experts()) : 0) {
     check_memory(plan);
-    params_ = std::make_unique<runtime::ParamStore>(graph_, true, ops.device(), s.offload);
+    optimizer_ = optim::make_optimizer(s.recipe.train, graph_);
+    params_ = std::make_unique<runtime::ParamStore>(graph_, true, ops.device(), s.offload, optimizer_->states());
     program_->allocate(*params_);
+    optimizer_->bind(*params_, ops);
     load_weights();
     if (s.packed_weights) params_->pack_frozen(graph_, ops);
     open_data();
@@ -465,14 +467,14 @@ class Run {
     }
     SftLosses sft;
     if (!method_) sft = sft_passes(index, rows);
-    const auto& t = s_.recipe.train;
-    const double lr = learning_rate(t.schedule, t.optimizer.lr, index, steps_);
-    const double norm = update(lr, index + 1);
+    const optim::Step update{index + 1, steps_};
+    optimizer_->update(update);
+    const double norm = optimizer_->grad_norm();  // the step's one wait for the device
     if (!method_) m.loss = sft.mean();
     state_.step = index + 1;
     state_.tokens += step_tokens_;
     m.step = state_.step;
-    m.lr = lr;
+    m.lr = optimizer_->rate(update);
     m.grad_norm = norm;
     if (program_->experts() > 0 && !method_) note_loads(rows, m);
     m.tokens = state_.tokens;
@@ -509,39 +511,6 @@ class Run {
     }
     m.balance_loss = balance / static_cast<double>(rows);
     m.expert_load = most * static_cast<double>(experts) / all;
-  }
-
-  // Clip as torch's clip_grad_norm_, then AdamW. Returns the norm before clipping.
-  double update(double lr, int64_t step) {
-    const auto& o = s_.recipe.train.optimizer;
-    kernels::SquaredNorm sn;
-    kernels::AdamW a;
-    for (size_t i = 0; i < graph_.params.size(); ++i) {
-      const graph::Param& p = graph_.params[i];
-      if (!p.trainable) continue;
-      const runtime::ParamSlot& slot = (*params_)[static_cast<graph::ParamId>(i)];
-      sn.grads.push_back(slot.grad);
-      sn.sizes.push_back(slot.size);
-      kernels::OptTensor t;
-      t.master = slot.master;
-      t.grad = slot.grad;
-      t.m = slot.m;
-      t.v = slot.v;
-      t.copy = s_.type == DType::kBF16 ? static_cast<uint16_t*>(slot.weight) : nullptr;
-      t.n = slot.size;
-      t.lr = static_cast<float>(lr);
-      const bool decays = p.kind != graph::ParamKind::kNormWeight && p.kind != graph::ParamKind::kBias;
-      t.weight_decay = decays ? static_cast<float>(o.weight_decay) : 0.0f;
-      a.tensors.push_back(t);
-    }
-    const double norm = std::sqrt(ops_.squared_norm(sn));
-    a.grad_scale = o.grad_clip > 0 ? static_cast<float>(std::min(1.0, o.grad_clip / (norm + 1e-6))) : 1.0f;
-    a.beta1 = o.betas[0];
-    a.beta2 = o.betas[1];
-    a.eps = static_cast<float>(o.eps);
-    a.step = step;
-    ops_.adamw(a);
-    return norm;
   }
 
   void save_state() {
@@ -596,6 +565,7 @@ class Run {
   std::unique_ptr<runtime::Program> program_;
   std::unique_ptr<runtime::Program> scorer_;
   std::unique_ptr<runtime::ParamStore> params_;
+  std::unique_ptr<optim::Optimizer> optimizer_;
   std::unique_ptr<StepData> data_;
   TrainRows* rows_ = nullptr;        // data_, where its loss is the graph's or its rows are answers
   RolloutRows* rollouts_ = nullptr;  // data_, of given rollouts

@@ -114,8 +114,9 @@ Result run(const Setting& s, kernels::Ops& ops) {
   Result r{nll, {}};
   for (size_t i = 0; i < g.params.size(); ++i) {
     if (!g.params[i].trainable) continue;
-    const auto a = params.read(static_cast<graph::ParamId>(i), &runtime::ParamSlot::grad);
-    r.grads[g.params[i].name] = std::vector<float>(a->grad, a->grad + a->size);
+    const auto grad = params.read_array(static_cast<graph::ParamId>(i), "grad");
+    const auto* first = static_cast<const float*>(grad.data);
+    r.grads[g.params[i].name] = std::vector<float>(first, first + grad.bytes / 4);
   }
   return r;
 }

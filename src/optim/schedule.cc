@@ -1,13 +1,20 @@
-#include "train/schedule.h"
+#include "optim/schedule.h"
 
 #include <algorithm>
 #include <cmath>
 #include <numbers>
 
-namespace mxt::train {
+namespace mxt::optim {
 
 int64_t warmup_steps(const config::Schedule& s, int64_t steps) {
+  if (s.warmup_steps) return *s.warmup_steps;
   return static_cast<int64_t>(std::nearbyint(s.warmup_ratio * static_cast<double>(steps)));  // ties to even
+}
+
+double falling_steps(const config::Schedule& s, int64_t steps) {
+  if (s.type != config::ScheduleType::kWsd) return 0;
+  const auto all = static_cast<double>(steps);
+  return s.decay_ratio ? std::nearbyint(*s.decay_ratio * all) : all / 5;
 }
 
 double learning_rate(const config::Schedule& s, double lr, int64_t step, int64_t steps) {
@@ -23,12 +30,12 @@ double learning_rate(const config::Schedule& s, double lr, int64_t step, int64_t
     case config::ScheduleType::kConstant:
       return lr;
     case config::ScheduleType::kWsd: {
-      const double fifth = static_cast<double>(steps) / 5,
-                   into = static_cast<double>(step) - (static_cast<double>(steps) - fifth);
-      return into <= 0 ? lr : lr * (1 - (1 - m) * std::min(1.0, into / fifth));
+      const double fall = falling_steps(s, steps),
+                   into = static_cast<double>(step) - (static_cast<double>(steps) - fall);
+      return into <= 0 ? lr : lr * (1 - (1 - m) * std::min(1.0, into / fall));
     }
   }
   return lr;
 }
 
-}  // namespace mxt::train
+}  // namespace mxt::optim
