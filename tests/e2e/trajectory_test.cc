@@ -49,7 +49,6 @@ TEST(InitAdapter, OfAnotherScalingIsRefused) {
 
 INSTANTIATE_TEST_SUITE_P(Golden, Trajectory,
                          testing::Combine(testing::Values("llama_mqa", "llama_scaled", "qwen3_tied", "qwen3_gqa",
-
                                                           "gpt2", "gpt2_scales"),
                                           testing::Values("full", "lora")),
                          [](const auto& i) { return std::get<0>(i.param) + "_" + std::get<1>(i.param); });
@@ -57,7 +56,8 @@ INSTANTIATE_TEST_SUITE_P(Golden, Trajectory,
 INSTANTIATE_TEST_SUITE_P(Families, Trajectory,
                          testing::Combine(testing::Values("mistral", "qwen2", "qwen2_untied", "instella", "olmo2",
                                                           "phi3", "phi3_longrope", "gemma3", "nanochat", "nanochat_v2",
-                                                          "nanochat_v2_plain", "nanochat_v2_values"),
+                                                          "nanochat_v2_plain", "nanochat_v2_values", "qwen3_moe",
+                                                          "qwen3_moe_balanced", "qwen3_5", "qwen3_5_moe"),
                                           testing::Values("full", "lora")),
                          [](const auto& i) { return std::get<0>(i.param) + "_" + std::get<1>(i.param); });
 

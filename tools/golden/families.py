@@ -63,4 +63,5 @@ CASES |= nanochat.CASES
 TARGETS |= nanochat.TARGETS
 HYBRID = ["q_proj", "k_proj", "v_proj", "o_proj", "in_proj_qkv", "in_proj_z", "in_proj_b", "in_proj_a", "out_proj", "gate_proj", "up_proj", "down_proj"]
 TARGETS |= {"qwen3_5": HYBRID, "qwen3_5_moe": HYBRID}
+TARGETS |= {m: ["q_proj", "k_proj", "v_proj", "o_proj"] for m in ("qwen3_moe", "qwen3_moe_balanced")}  # PEFT stacks adapters of these experts
 RATES = {"qwen3_5": 3e-4, "qwen3_5_moe": 3e-4}  # the delta rule is chaotic at higher ones: fp32 and fp64 of the same code part

@@ -124,6 +124,9 @@ def train(model, docs, lr):
             g["lr"] = rate(s, lr)
         loss, _, aux = loss_of(model, batch)
         (loss + aux).backward()
+        for p in model.parameters():  # stacked experts have a gradient whether tokens came or not: zero, which still decays and moves
+            if p.requires_grad and p.grad is None:
+                p.grad = torch.zeros_like(p)
         norm = torch.nn.utils.clip_grad_norm_([p for p in model.parameters() if p.requires_grad], CLIP)
         opt.step()
         opt.zero_grad()
