@@ -101,6 +101,32 @@ TEST(Scheduler, TheSameWhateverTheThreadsAndThePieces) {
   EXPECT_EQ(alone(r, {.batch = 1, .tokens_per_pass = 1}), whole);
 }
 
+// Experts, and layers whose state a sequence carries on from pass to pass: cut at any token, among others, after others
+// had the slot, and as they score whole.
+TEST(Scheduler, TheSameOfExpertsAndOfStates) {
+  for (const char* name : {"qwen3_moe", "qwen3_5", "qwen3_5_moe"}) {
+    SCOPED_TRACE(name);
+    Model m(golden(name), "", DType::kF32, 0, kernels::cpu_ops());
+    std::vector<Request> requests;
+    for (uint32_t i = 0; i < 6; ++i) requests.push_back(request(1 + i * 7, i, 5 + i));
+    Scheduler one(m, {.batch = 1});
+    std::vector<Got> apart;
+    for (const Request& r : requests) apart.push_back(answer(one, {r})[0]);
+    for (const int64_t tokens : {1, 7, 64}) {
+      Scheduler many(m, {.batch = tokens == 1 ? 1 : 4, .tokens_per_pass = tokens});
+      const auto got = answer(many, requests);
+      for (size_t i = 0; i < requests.size(); ++i) EXPECT_EQ(got[i], apart[i]) << i << " in passes of " << tokens;
+    }
+    Request r = request(40, 77, 1);
+    r.prompt_logprobs = 0;
+    const Got read = answer(one, {r})[0];
+    Scorer scorer(m, 64);
+    const auto scored = scorer.score({r.prompt})[0];
+    ASSERT_EQ(read.prompt.size(), scored.size());
+    for (size_t t = 1; t < scored.size(); ++t) EXPECT_NEAR(read.prompt[t].logprob, scored[t], 2e-5) << t;
+  }
+}
+
 TEST(Scheduler, TheSameAfterAHitInThePrefixCache) {
   Request r = request(50, 9);
   const Got fresh = alone(r);
