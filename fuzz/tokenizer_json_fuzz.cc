@@ -24,10 +24,11 @@ std::shared_ptr<const Tokenizer> fixed(size_t which) {
       o.special_tokens = {"<|a|>", "<|"};
       bool once = true;
       v.push_back(Tokenizer::from_spec(train_byte_level_bpe(o, [&once](std::string_view& t) {
-        t = "the cat's hat and  the\n bat in 1234 h\xC3\xA9 \xE4\xB8\xAD\xE6\x96\x87 \xE4\xB8\xAD the the cat cat and "
-            "in";
-        return std::exchange(once, false);
-      })));
+                                         t = "the cat's hat and  the\n bat in 1234 h\xC3\xA9 \xE4\xB8\xAD\xE6\x96\x87 "
+                                             "\xE4\xB8\xAD the the cat cat and "
+                                             "in";
+                                         return std::exchange(once, false);
+                                       }).spec));
     }
     return v;
   }();

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
@@ -6,7 +7,10 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "base/stop.h"
+#include "base/text.h"
 #include "data/source/records.h"
+#include "device/memory.h"
+#include "model_files.h"
 #include "tokenizer/tokenizer.h"
 #include "tokenizer/train.h"
 #include "verbs.h"
@@ -15,8 +19,10 @@ namespace mxt::app {
 namespace {
 
 struct Options {
-  std::vector<std::string> inputs, special = {"<|endoftext|>"};
-  std::string column = "text", out, eos, bos, pad;
+  std::vector<std::string> inputs, special;
+  std::string column = "text", out, eos, bos, pad, ties = "hf";
+  int64_t most_bytes = 0, most_characters = 0;
+  int threads = 0;
   tokenizer::TrainOptions train;
 };
 
@@ -29,6 +35,7 @@ class Texts {
   }
 
   bool next(std::string_view& text) {
+    if (o_.most_bytes > 0 && bytes_ >= o_.most_bytes) return false;
     while (true) {
       check_stop(&g_stop);
       if (!reader_) {
@@ -39,13 +46,21 @@ class Texts {
       reader_.reset();
     }
     text_ = record_.kind == data::FileKind::kText ? std::move(record_.text) : cell();
-    bytes_ += text_.size();
+    if (o_.most_characters > 0) crop();
+    bytes_ += static_cast<int64_t>(text_.size());
     text = text_;
     return true;
   }
-  size_t bytes() const { return bytes_; }
 
  private:
+  void crop() {
+    size_t at = 0;
+    for (int64_t n = 0; n < o_.most_characters && at < text_.size(); ++n) do
+        ++at;
+      while (at < text_.size() && (static_cast<unsigned char>(text_[at]) & 0xC0) == 0x80);
+    text_.resize(at);
+  }
+
   std::string cell() const {
     if (record_.header) {
       for (size_t i = 0; i < record_.header->size(); ++i)
@@ -62,29 +77,60 @@ class Texts {
   std::unique_ptr<data::RecordReader> reader_;
   data::Record record_;
   std::string text_;
-  size_t at_ = 0, bytes_ = 0;
+  size_t at_ = 0;
+  int64_t bytes_ = 0;
 };
 
+// nanochat's own, in the order of their ids.
+const std::vector<std::string> kNanochat = {
+    "<|bos|>",          "<|user_start|>", "<|user_end|>",     "<|assistant_start|>", "<|assistant_end|>",
+    "<|python_start|>", "<|python_end|>", "<|output_start|>", "<|output_end|>"};
+
+void name_specials(Options& o) {
+  const bool rust = o.ties == "rustbpe";
+  o.train.ties = rust ? tokenizer::Ties::kRustBpe : tokenizer::Ties::kHuggingFace;
+  const bool own = o.special.empty() && rust;
+  o.train.special_tokens = !o.special.empty() ? o.special
+                           : rust             ? kNanochat
+                                              : std::vector<std::string>{"<|endoftext|>"};
+  // A text ends with the first special token where nothing else is said; nanochat's begin with it, and a turn ends.
+  const std::string& first = o.train.special_tokens.front();
+  o.train.bos_token = !o.bos.empty() ? o.bos : own ? first : "";
+  o.train.eos_token = !o.eos.empty() ? o.eos : own ? "<|assistant_end|>" : first;
+  o.train.pad_token = !o.pad.empty() ? o.pad : own ? first : "";
+}
+
+// Nothing is written where the texts cannot fill the vocabulary.
+void check_filled(const Options& o, const tokenizer::Trained& made) {
+  if (made.text_bytes == 0) fail_input("{}: holds no text to learn from", o.inputs.front());
+  const auto there =
+      static_cast<int64_t>(std::count(made.spec.model.present.begin(), made.spec.model.present.end(), true));
+  const auto size = static_cast<int64_t>(made.spec.model.tokens.size());
+  if (size < o.train.vocab_size)
+    fail_input("{}: the texts ({} bytes) hold no more pairs after {} tokens: give --vocab-size {} or more text",
+               o.inputs.front(), made.text_bytes, there, size);
+}
+
 void train(Options& o) {
-  o.train.special_tokens = o.special;
-  // A text ends with the first special token where nothing else is said.
-  o.train.eos_token = !o.eos.empty() ? o.eos : o.special.empty() ? "" : o.special.front();
-  o.train.bos_token = o.bos, o.train.pad_token = o.pad;
+  set_threads(o.threads);
+  name_specials(o);
+  o.train.stop = &g_stop;
+  o.train.memory_limit = device::available_host_bytes() / 2;
   const UnfinishedFolder folder(o.out);
   if (fs::exists(o.out))
     for (const std::string& f : list_files(o.out))
       if (f != "tokenizer.json" && f != "tokenizer_config.json" && f != "special_tokens_map.json")
         fail_input("{}: holds {}, not a tokenizer alone: choose another --out", o.out, f);
   Texts texts(o);
-  const auto made = tokenizer::Tokenizer::from_spec(
-      train_byte_level_bpe(o.train, [&](std::string_view& t) { return texts.next(t); }));
-  if (texts.bytes() == 0) fail_input("{}: holds no text to learn from", o.inputs.front());
-  made->save(folder.path());
+  tokenizer::Trained made = train_byte_level_bpe(o.train, [&](std::string_view& t) { return texts.next(t); });
+  check_filled(o, made);
+  const auto result = tokenizer::Tokenizer::from_spec(std::move(made.spec));
+  result->save(folder.path());
   replace_folder(folder.path(), o.out);
-  std::printf("%s: %lld tokens from %.1f MB\n", o.out.c_str(), static_cast<long long>(made->vocab_size()),
-              static_cast<double>(texts.bytes()) / 1e6);
-  if (made->vocab_size() < o.train.vocab_size)
-    log::warn("{} tokens, not {}: the texts hold no more pairs", made->vocab_size(), o.train.vocab_size);
+  std::printf("%s: %lld tokens from %.1f MB (%lld distinct pieces; tables %s, process %s at most)\n", o.out.c_str(),
+              static_cast<long long>(result->vocab_size()), static_cast<double>(made.text_bytes) / 1e6,
+              static_cast<long long>(made.distinct_pieces), human_bytes(made.table_bytes).c_str(),
+              human_bytes(device::peak_resident_bytes()).c_str());
 }
 
 }  // namespace
@@ -102,14 +148,25 @@ void add_tokenizer_train(CLI::App& tokenizer) {
   c->add_option("--out", o->out, "folder for tokenizer.json and tokenizer_config.json")->required();
   c->add_option("--column", o->column, "of rows: where the text is")->capture_default_str();
   c->add_option("--pattern", o->train.pattern,
-                "how text is cut: nanochat, gpt2, qwen, cl100k, smollm or a regular expression")
+                "how text is cut: nanochat, gpt2, qwen3, cl100k, smollm or a regular expression")
       ->capture_default_str();
-  c->add_option("--special", o->special, "special tokens, which get the first ids")->capture_default_str();
+  c->add_option("--special", o->special,
+                "special tokens (default: <|endoftext|>; with --ties rustbpe nanochat's nine)");
+  c->add_option(
+       "--ties", o->ties,
+       "whose ids: hf (Hugging Face's trainer: special tokens, bytes by spelling, merges) or rustbpe (nanochat's: "
+       "bytes by value, merges, special tokens)")
+      ->check(CLI::IsMember({"hf", "rustbpe"}))
+      ->capture_default_str();
   c->add_option("--eos", o->eos, "the special token that ends a text (default: the first)");
   c->add_option("--bos", o->bos, "the special token that begins one");
   c->add_option("--pad", o->pad, "the special token that fills rows");
   c->add_option("--min-count", o->train.min_count, "a pair must be seen this often to become a token")
       ->check(CLI::NonNegativeNumber);
+  c->add_option("--max-bytes", o->most_bytes, "no more text is read after so many bytes")->check(CLI::PositiveNumber);
+  c->add_option("--crop", o->most_characters, "characters of each row that are read (nanochat: 10000)")
+      ->check(CLI::PositiveNumber);
+  c->add_option("--threads", o->threads, "threads");
   c->add_flag("--nfc", o->train.nfc, "normalise to NFC, now and when encoding");
   c->callback([o] { train(*o); });
 }

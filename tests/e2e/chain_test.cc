@@ -40,10 +40,13 @@ class Chain {
     o.eos_token = "<|end|>";
     o.chat_template = kTemplate;
     bool more = true;
-    tokenizer::Tokenizer::from_spec(tokenizer::train_byte_level_bpe(o, [&](std::string_view& t) {
-      t = corpus;
-      return std::exchange(more, false);
-    }))->save(f / "tokenizer");
+    tokenizer::Tokenizer::from_spec(tokenizer::train_byte_level_bpe(o,
+                                                                    [&](std::string_view& t) {
+                                                                      t = corpus;
+                                                                      return std::exchange(more, false);
+                                                                    })
+                                        .spec)
+        ->save(f / "tokenizer");
     make_folders(f / "tasks");
     write_file_atomic(f / "tasks/sums.yaml", fmt::format(R"(task: sums
 dataset_path: json

@@ -35,7 +35,19 @@ TEST(TokenizerTrain, LearnsFromTextsAndRows) {
   EXPECT_NE(r.out.find("b.jsonl:1: the row has no text \"body\""), std::string::npos) << r.out;
   write_file_atomic(f / "empty.txt", "");
   EXPECT_EQ(cli::run(verb + "--input " + (f / "empty.txt") + " --out " + (f / "c")).code, 1);
+  // A vocabulary that the texts cannot fill.
+  r = cli::run("tokenizer train --vocab-size 5000 --input " + (f / "a.txt") + " --out " + (f / "c"));
+  EXPECT_EQ(r.code, 1);
+  EXPECT_NE(r.out.find("hold no more pairs"), std::string::npos) << r.out;
   EXPECT_FALSE(fs::exists(f / "c"));
+  // nanochat's numbering: bytes by value, its nine special tokens last.
+  r = cli::run("tokenizer train --ties rustbpe --vocab-size 275 --input " + (f / "a.txt") + " --out " + (f / "nano"));
+  ASSERT_EQ(r.code, 0) << r.out;
+  const Json made = Json::parse(read_file(f / "nano/tokenizer.json"));
+  EXPECT_EQ(made["model"]["vocab"]["A"], 65);
+  EXPECT_EQ(made["added_tokens"][0]["content"], "<|bos|>");
+  EXPECT_EQ(made["added_tokens"][8]["id"], 274);
+  EXPECT_EQ(Json::parse(read_file(f / "nano/tokenizer_config.json"))["eos_token"], "<|assistant_end|>");
 }
 
 std::string recipe(const std::string& data) {

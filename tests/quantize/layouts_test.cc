@@ -40,9 +40,9 @@ std::shared_ptr<const tokenizer::Tokenizer> small_tokenizer() {
   o.pattern = "gpt2";
   bool more = true;
   return tokenizer::Tokenizer::from_spec(tokenizer::train_byte_level_bpe(o, [&](std::string_view& t) {
-    t = "the quick brown fox jumps over the lazy dog and the other dogs";
-    return std::exchange(more, false);
-  }));
+                                           t = "the quick brown fox jumps over the lazy dog and the other dogs";
+                                           return std::exchange(more, false);
+                                         }).spec);
 }
 
 class Layouts : public testing::Test {
@@ -327,9 +327,9 @@ TEST(TokenizerKeys, ReadBackEncodeAlike) {
     o.eos_token = "<|end|>";
     bool more = true;
     const auto tok = tokenizer::Tokenizer::from_spec(tokenizer::train_byte_level_bpe(o, [&](std::string_view& t) {
-      t = corpus;
-      return std::exchange(more, false);
-    }));
+                                                       t = corpus;
+                                                       return std::exchange(more, false);
+                                                     }).spec);
     const auto keys = tok->to_gguf();
     if (pattern == "qwen") {
       EXPECT_EQ(keys.pre, "qwen2");
