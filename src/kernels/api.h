@@ -470,6 +470,11 @@ class Ops {
   virtual void sigmoid_gate(const SigmoidGate&) { lacks("sigmoid_gate"); }
   virtual void sigmoid_gate_grad(const SigmoidGateGrad&) { lacks("sigmoid_gate_grad"); }
   virtual void split_gates(const SplitGates&) { lacks("split_gates"); }
+  // Residual streams mixed by learned scalars and gated additions (nanochat); likewise.
+  virtual void mix(const Mix&) { lacks("mix"); }
+  virtual void mix_grad(const MixGrad&) { lacks("mix_grad"); }
+  virtual void gate(const Gate&) { lacks("gate"); }
+  virtual void gate_grad(const GateGrad&) { lacks("gate_grad"); }
   virtual void adamw(const AdamW&) = 0;
   virtual void adamw_8bit(const AdamW8bit&) = 0;
   virtual void lion(const Lion&) = 0;
@@ -490,12 +495,6 @@ class Ops {
   virtual size_t attention_scratch(const Attention&) const = 0;
   virtual size_t attention_grad_scratch(const AttentionGrad&) const = 0;
   virtual void set_scratch(void* memory, size_t bytes) = 0;
-
-  // The host's backends alone: lowering refuses them elsewhere.
-  virtual void mix(const Mix&) {}
-  virtual void mix_grad(const MixGrad&) {}
-  virtual void gate(const Gate&) {}
-  virtual void gate_grad(const GateGrad&) {}
 
  private:
   [[noreturn]] void lacks(std::string_view call) const;  // kMissing (checks.cc)

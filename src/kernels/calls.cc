@@ -42,22 +42,10 @@ void make(Ops& o, const ActLoraGrad& c) {
   o.act_lora_grad(c);
 }
 void make(Ops& o, const Add& c) { o.add(c); }
-void make(Ops& o, const Mix& c) {
-  if (o.device()) lacks(o, "mix");
-  o.mix(c);
-}
-void make(Ops& o, const MixGrad& c) {
-  if (o.device()) lacks(o, "mix_grad");
-  o.mix_grad(c);
-}
-void make(Ops& o, const Gate& c) {
-  if (o.device()) lacks(o, "gate");
-  o.gate(c);
-}
-void make(Ops& o, const GateGrad& c) {
-  if (o.device()) lacks(o, "gate_grad");
-  o.gate_grad(c);
-}
+void make(Ops& o, const Mix& c) { o.mix(c); }
+void make(Ops& o, const MixGrad& c) { o.mix_grad(c); }
+void make(Ops& o, const Gate& c) { o.gate(c); }
+void make(Ops& o, const GateGrad& c) { o.gate_grad(c); }
 void make(Ops& o, const BiasGrad& c) { o.bias_grad(c); }
 void make(Ops& o, const Dropout& c) { o.dropout(c); }
 void make(Ops& o, const CrossEntropy& c) { o.cross_entropy(c); }

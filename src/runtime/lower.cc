@@ -10,14 +10,7 @@ using namespace graph;
 using kernels::Gemm;
 using kernels::Mat;
 
-namespace {
-
-// Sizes of a batch's arrays as they are staged.
-int64_t batch_bytes(const ProgramSettings& s) {
-  return 2 * staged_bytes(s.max_documents + 1) + 5 * staged_bytes(s.max_tokens) + staged_bytes(1);
-}
-
-}  // namespace
+namespace {}  // namespace
 
 Lowering::Lowering(const Graph& g, const kernels::KernelPlan& plan, const kernels::Ops& ops,
                    const ProgramSettings& settings)
@@ -52,8 +45,6 @@ ProgramSpec Lowering::run() {
   ProgramBytes& bytes = spec_.bytes;
   bytes.activations = spec_.memory.bytes;
   bytes.lower_bound = spec_.memory.lower_bound;
-  bytes.batch = batch_bytes(spec_.settings);
-  if (ops_.device()) bytes.batch += static_cast<int64_t>((g_.rope_cos.size() + g_.rope_sin.size()) * sizeof(float));
   spec_.buffers.clear();  // what was asked about before memory was planned lies elsewhere now
   buffers_.clear();
   buffer(Source::kArena, -1, bytes.activations);
@@ -62,6 +53,8 @@ ProgramSpec Lowering::run() {
     op_ = &g_.ops[i];
     std::visit([&](const auto& a) { lower(a); }, op_->attrs);
   }
+  bytes.batch = batch_bytes(spec_.settings, reads_previous(spec_));
+  if (ops_.device()) bytes.batch += static_cast<int64_t>((g_.rope_cos.size() + g_.rope_sin.size()) * sizeof(float));
   bytes.kernels =
       static_cast<int64_t>(gemm_memory_ + attention_memory_ + grad_memory_ + grouped_memory_ + delta_memory_);
   return std::move(spec_);
@@ -148,8 +141,6 @@ const void* Lowering::packed_weight(ValueId v, bool dx) {
 const int32_t* Lowering::ids_of(RowOf row) {
   if (row == RowOf::kFirst)
     return static_cast<const int32_t*>(place({buffer(Source::kZeros, -1, 4 * most_[Dim::kTokens]), 0}));
-  if (row == RowOf::kPrevious && ops_.device())
-    fail_missing("the {} backend does not run models that look at the token before: use the CPU", ops_.name());
   return in<int32_t>(row == RowOf::kId         ? Source::kIds
                      : row == RowOf::kPrevious ? Source::kPrevious
                                                : Source::kPositions);
@@ -375,7 +366,6 @@ void Lowering::lower(const AddOp&) { emit(kernels::Add{mat(op_->in[0]), mat(op_-
 void Lowering::lower(const ScaleOp& a) { emit(kernels::Copy{mat(op_->in[0]), mat(op_->out[0]), a.by}); }
 
 void Lowering::lower(const MixOp& a) {
-  if (ops_.device()) fail_missing("the {} backend does not mix residual streams (nanochat): use the CPU", ops_.name());
   kernels::Mix m;
   m.x = mat(op_->in[0]);
   m.z = mat(op_->in[1]);
@@ -411,7 +401,6 @@ const void* Lowering::element(ValueId vector, int64_t i) {
 }
 
 void Lowering::lower(const GateOp& a) {
-  if (ops_.device()) fail_missing("the {} backend has no gated additions (nanochat): use the CPU", ops_.name());
   kernels::Gate c;
   c.x = mat(op_->in[0]);
   c.s = mat(op_->in[1]);

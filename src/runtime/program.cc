@@ -27,7 +27,7 @@ void Program::allocate(ParamStore& params) {
   arena_ = device::Buffer::on(device, static_cast<size_t>(spec_.bytes.activations));
   head_ = device::Buffer::on(device, static_cast<size_t>(spec_.bytes.logits));
   scratch_ = device::Buffer::on(device, static_cast<size_t>(spec_.bytes.workspace));
-  staging_ = std::make_unique<Staging>(spec_.settings, device);
+  staging_ = std::make_unique<Staging>(spec_.settings, device, reads_previous(spec_));
   cos_ = graph_.rope_cos.data();
   sin_ = graph_.rope_sin.data();
   if (device && !graph_.rope_cos.empty()) {
@@ -141,7 +141,7 @@ void* Program::base_of(const BufferSpec& b) const {
     case Source::kPositions:
       return of(batch.positions);
     case Source::kPrevious:
-      return of(batch.previous ? batch.previous : previous_.data());
+      return of(batch.previous);
     case Source::kDocuments:
       return of(batch.cu_seqlens);
     case Source::kHostDocuments:
@@ -212,13 +212,15 @@ void* Program::address(Ref r) const {
 
 // What this batch decides.
 void Program::begin(const Batch& given) {
-  const StagedBatch& b = staging_->take(given);
-  const auto previous = [](const BufferSpec& s) { return s.source == Source::kPrevious; };
-  if (!b.previous && std::any_of(spec_.buffers.begin(), spec_.buffers.end(), previous)) {
-    MXT_ASSERT(b.cache == nullptr);  // there the row before need not be the token before
-    previous_.resize(static_cast<size_t>(b.tokens));
-    for (int64_t t = 0; t < b.tokens; ++t) previous_[static_cast<size_t>(t)] = b.ids[b.positions[t] > 0 ? t - 1 : t];
+  Batch whole = given;
+  if (!given.previous && reads_previous(spec_)) {
+    MXT_ASSERT(given.cache == nullptr);  // there the row before need not be the token before
+    previous_.resize(static_cast<size_t>(given.tokens));
+    for (int64_t t = 0; t < given.tokens; ++t)
+      previous_[static_cast<size_t>(t)] = given.ids[given.positions[t] > 0 ? t - 1 : t];
+    whole.previous = previous_.data();
   }
+  const StagedBatch& b = staging_->take(whole);
   for (size_t id = 0; id < spec_.buffers.size(); ++id)
     if (spec_.buffers[id].source != Source::kWindow) set_buffer(static_cast<BufferId>(id), base_of(spec_.buffers[id]));
   set_rows(Dim::kTokens, b.tokens);

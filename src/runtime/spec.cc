@@ -200,6 +200,11 @@ std::string_view name_of(Source s) {
   return kNames[static_cast<size_t>(s)];
 }
 
+bool reads_previous(const ProgramSpec& spec) {
+  return std::any_of(spec.buffers.begin(), spec.buffers.end(),
+                     [](const BufferSpec& b) { return b.source == Source::kPrevious; });
+}
+
 void* place(Ref r) {
   if (r.buffer < 0) return nullptr;
   MXT_ASSERT(r.offset >= 0 && r.offset < int64_t{1} << kOffsetBits && r.buffer < 1 << 19);

@@ -175,6 +175,12 @@ kernels::AnyCall placed(const StepCall& c);
 // Bytes that an array of 32-bit numbers takes where a batch is staged.
 constexpr int64_t staged_bytes(int64_t count) { return (count * 4 + 255) / 256 * 256; }
 
+// Of a batch's arrays as they are staged; `previous`: with the token before each.
+constexpr int64_t batch_bytes(const ProgramSettings& s, bool previous) {
+  return 2 * staged_bytes(s.max_documents + 1) + (previous ? 6 : 5) * staged_bytes(s.max_tokens) + staged_bytes(1);
+}
+bool reads_previous(const ProgramSpec& spec);
+
 // Bytes that the call reads and writes at the widest batch.
 int64_t bytes_moved(const StepCall& c);
 

@@ -8,9 +8,9 @@
 
 namespace mxt::runtime {
 
-Program::Staging::Staging(const ProgramSettings& s, device::Accelerator* device) : device_(device), settings_(s) {
-  const auto n =
-      static_cast<size_t>(2 * staged_bytes(s.max_documents + 1) + 5 * staged_bytes(s.max_tokens) + staged_bytes(1));
+Program::Staging::Staging(const ProgramSettings& s, device::Accelerator* device, bool previous)
+    : device_(device), settings_(s), previous_(previous) {
+  const auto n = static_cast<size_t>(batch_bytes(s, previous));
   if (device_ == nullptr) {
     host_[0] = device::Buffer::host(n);
     return;
@@ -52,6 +52,7 @@ const StagedBatch& Program::Staging::take(const Batch& b) {
   };
   staged_.ids = copy(b.ids, b.tokens, settings_.max_tokens);
   staged_.positions = copy(b.positions, b.tokens, settings_.max_tokens);
+  if (previous_) staged_.previous = copy(b.previous, b.tokens, settings_.max_tokens);
   if (b.cu_seqlens) MXT_ASSERT(b.documents <= settings_.max_documents);
   staged_.host_cu_seqlens = reinterpret_cast<const int32_t*>(base + at);
   staged_.cu_seqlens = copy(b.cu_seqlens, b.documents + 1, settings_.max_documents + 1);

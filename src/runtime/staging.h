@@ -19,7 +19,8 @@ struct StagedBatch : Batch {
 // that a copy in flight is never overwritten.
 class Program::Staging {
  public:
-  Staging(const ProgramSettings& s, device::Accelerator* device);
+  // `previous`: whether the program reads the token before each.
+  Staging(const ProgramSettings& s, device::Accelerator* device, bool previous);
   ~Staging();
   Staging(const Staging&) = delete;
   const StagedBatch& take(const Batch& b);
@@ -31,6 +32,7 @@ class Program::Staging {
 
   device::Accelerator* device_;
   ProgramSettings settings_;
+  bool previous_;
   device::Buffer host_[1], there_, cache_there_;
   void* pinned_[2] = {};
   void* cache_pinned_[2] = {};

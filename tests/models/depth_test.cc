@@ -4,6 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "formats/weight_source.h"
 #include "kernels/api.h"
 #include "models/model.h"
 #include "runtime/program.h"
@@ -61,6 +62,24 @@ TEST(Depth, WorkGrowsAsTheNumberOfLayers) {
     EXPECT_NEAR(large.first - middle.first, 2 * (middle.first - small.first), 0.01 * large.first);
     if (o.base == graph::Held::kFp8) continue;  // the CPU has no such products to lower to
     EXPECT_NEAR(large.second - middle.second, 2 * (middle.second - small.second), 0.01 * large.second);
+  }
+}
+
+// What lies right of a value's columns has room there after every pass, also where the value is a sum (no norm before
+// a product, as OLMo 2 has it) or is read by a gate.
+TEST(Joined, AdaptersHaveRoomBesideWhatTheyRead) {
+  LoraPlan lora;
+  lora.target = [](const std::string&) { return LoraTarget{4, 8}; };
+  for (const char* name : {"olmo2", "nanochat_v2", "nanochat_v2_values", "phi3", "gemma3", "gpt2"}) {
+    const auto source = formats::WeightSource::open(std::string(MXT_SOURCE_DIR) + "/tests/golden/models/" + name);
+    const graph::Graph g = build(source->config(), options_of(&lora, graph::Held::kPlain, graph::Recompute::kNone));
+    int64_t beside = 0;
+    for (const graph::Value& v : g.values) {
+      if (v.beside == graph::kNone) continue;
+      ++beside;
+      EXPECT_GE(g.ld(v.beside), g.value(v.beside).cols + v.cols) << name << " " << v.name;
+    }
+    EXPECT_GT(beside, 0) << name;
   }
 }
 

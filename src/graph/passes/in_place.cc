@@ -64,8 +64,9 @@ class InPlace {
         const ValueId in = op.in[k];
         const ValueId root = buffers.root(in);
         const Value &x = g_.value(in), &whole = g_.value(root);
-        if (whole.param != kNone || x.beside != kNone || whole.pad > 0 || x.rows != out.rows || x.cols != out.cols ||
-            x.type != out.type)
+        // Rooms right of a buffer's columns are of the one value that they were made for.
+        if (whole.param != kNone || x.beside != kNone || whole.pad > 0 || out.pad > 0 || x.rows != out.rows ||
+            x.cols != out.cols || x.type != out.type)
           continue;
         // Nothing of the buffer may be read after this operation.
         if (last[static_cast<size_t>(root)] > static_cast<int32_t>(i)) continue;

@@ -172,6 +172,10 @@ class CudaOps final : public Ops {
   void act(const Act& c) override { check(c), cuda::act(s_, c); }
   void act_grad(const ActGrad& c) override { check(c), cuda::act_grad(s_, c); }
   void add(const Add& c) override { check(c), cuda::add(s_, c); }
+  void mix(const Mix& c) override { check(c), cuda::mix(s_, c); }
+  void mix_grad(const MixGrad& c) override { check(c), cuda::mix_grad(s_, c, own(mix_grad_scratch(c))); }
+  void gate(const Gate& c) override { check(c), cuda::gate(s_, c); }
+  void gate_grad(const GateGrad& c) override { check(c), cuda::gate_grad(s_, c, own(gate_grad_scratch(c))); }
   void bias_grad(const BiasGrad& c) override { check(c), cuda::bias_grad(s_, c, own(bias_grad_scratch(c))); }
   void dropout(const Dropout& c) override { check(c), cuda::dropout(s_, c); }
   void cross_entropy(const CrossEntropy& c) override { check(c), cuda::cross_entropy(s_, c); }

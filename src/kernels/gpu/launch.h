@@ -23,6 +23,12 @@ void act(Stream, const Act&);
 void act_grad(Stream, const ActGrad&);
 void add(Stream, const Add&);
 void copy(Stream, const Copy&);
+void mix(Stream, const Mix&);
+size_t mix_grad_scratch(const MixGrad&);
+void mix_grad(Stream, const MixGrad&, void* scratch);
+void gate(Stream, const Gate&);
+size_t gate_grad_scratch(const GateGrad&);
+void gate_grad(Stream, const GateGrad&, void* scratch);
 void add_bias(Stream, const Mat& y, const void* bias, DType bias_type);  // y += bias, in place
 size_t bias_grad_scratch(const BiasGrad&);
 void bias_grad(Stream, const BiasGrad&, void* scratch);

@@ -42,9 +42,10 @@ __device__ __forceinline__ void activation(Activation kind, float x, float& valu
     case Activation::kGeGlu:
     case Activation::kGeluTanh: {
       const float c = 0.7978845608028654f, a = 0.044715f;
-      const float t = tanhf(c * (x + a * x * x * x));
-      value = 0.5f * x * (1.0f + t);
-      slope = 0.5f * (1.0f + t) + 0.5f * x * (1.0f - t * t) * c * (1.0f + 3.0f * a * x * x);
+      // (1 + tanh u)/2 = σ(2u), which loses nothing where it is small.
+      const float s = 1.0f / (1.0f + expf(-2.0f * c * (x + a * x * x * x)));
+      value = x * s;
+      slope = s + x * s * (1.0f - s) * 2.0f * c * (1.0f + 3.0f * a * x * x);
       break;
     }
     case Activation::kGelu: {
@@ -54,8 +55,8 @@ __device__ __forceinline__ void activation(Activation kind, float x, float& valu
       break;
     }
     case Activation::kRelu2:
-      value = x > 0 ? x * x : 0.0f;
-      slope = x > 0 ? 2.0f * x : 0.0f;
+      value = x < 0 ? 0.0f : x * x;  // what is no number stays none
+      slope = x < 0 ? 0.0f : 2.0f * x;
       break;
   }
 }

@@ -7,16 +7,12 @@ namespace {
 
 MXT_OP_TESTS(MixOps);
 
-// The host's backends alone have these.
-bool has(const Backend& b) { return b.ops->device() == nullptr; }
-
 struct Shape {
   int64_t rows, cols;
 };
 const Shape kShapes[] = {{1, 1}, {7, 5}, {65, 40}, {300, 130}};
 
 TEST_P(MixOps, MixesWithLearnedScalars) {
-  if (!has(GetParam())) GTEST_SKIP() << "the host's backends alone mix";
   for (DType type : kTypes)
     for (const Shape& s : kShapes)
       for (const bool with_a : {false, true}) {
@@ -35,7 +31,6 @@ TEST_P(MixOps, MixesWithLearnedScalars) {
 }
 
 TEST_P(MixOps, GradientsOfBothStreamsAndScalars) {
-  if (!has(GetParam())) GTEST_SKIP() << "the host's backends alone mix";
   for (DType type : kTypes)
     for (const Shape& s : kShapes)
       for (const bool more : {false, true}) {  // with a, and adding to the scalars' gradients
@@ -77,7 +72,6 @@ void common(Trial& r, C& c, const Gates& g, DType type, bool more) {
 }
 
 TEST_P(MixOps, GatesAddToTheirColumns) {
-  if (!has(GetParam())) GTEST_SKIP() << "the host's backends alone gate";
   for (DType type : kTypes)
     for (const Gates& g : kGates)
       for (const bool more : {false, true}) {
@@ -95,7 +89,6 @@ TEST_P(MixOps, GatesAddToTheirColumns) {
 }
 
 TEST_P(MixOps, GradientsOfGates) {
-  if (!has(GetParam())) GTEST_SKIP() << "the host's backends alone gate";
   for (DType type : kTypes)
     for (const Gates& g : kGates)
       for (const bool more : {false, true}) {
