@@ -1,49 +1,32 @@
 #!/bin/bash
-# On a GPU machine, with what pack.py made: builds with every core, then runs what is named.
-# usage: there.sh CARRY_FOLDER OUT WHAT…      WHAT: tests verbs trajectory[:lora|full|lora/fp8…] 'shakespeare [--peer]' sanitizer step steps fp8 kernels 'hero FLAGS…' (bench/gpu/hero.py) 'decode FLAGS…' (bench/gpu/decode.py, wants CARRY_FOLDER/smollm2), or a command in quotes ($MINDXTRAIN starts the binary)
+# On a GPU machine, in a checkout, with what pack.py made of it: unpacks, then runs what is named.
+# usage: there.sh CARRY_FOLDER OUT WHAT…      WHAT: tests suite every families verbs trajectory[:lora|full|lora/fp8…] 'shakespeare [--peer]' sanitizer step steps fp8 kernels 'hero FLAGS…' (bench/gpu/hero.py) 'decode FLAGS…' (bench/gpu/decode.py, wants CARRY_FOLDER/smollm2), or a command in quotes ($MINDXTRAIN starts the binary)
 #        'cpu lora|shakespeare|qwen3|gsm8k…': CPU benches of bench/cpu with two cores of their own, beside all that is named after it
 #        (gsm8k wants CARRY_FOLDER/smollm2: the tokenizer's files, train.jsonl, test.jsonl)
 C=$(realpath "$1") R=$2; shift 2
 O=/tmp/mxt_out; rm -rf $O; mkdir -p "$R" $O; R=$(realpath "$R")
 keep() { tar -C $O -czf "$R/logs.tgz" --exclude=dataset --exclude='checkpoint*' .; }  # few files come back from such a machine
-M=/tmp/mxt B=$M/src/build/release
+M=/tmp/mxt
 begin=$(date +%s)
-if [ ! -f $M/built ] || [ "$(cat $M/built)" != "$(sha256sum < "$C/tree.tgz")" ]; then
-  rm -rf $M; mkdir -p $M && tar -C $M -xJf "$C/libs.tar.xz" && tar -C $M -xzf "$C/tree.tgz" || exit 1
+if [ ! -f $M/packed ] || [ "$(cat $M/packed)" != "$(sha256sum < "$C/pack.tar.xz")" ]; then
+  rm -rf $M; mkdir -p $M && tar -C $M -xJf "$C/pack.tar.xz" || exit 1
+  # This checkout stands where the programs look for it, and they stand where its tests look for them.
+  ROOT=$(sed -n 1p $M/root.txt) BUILD=$(sed -n 2p $M/root.txt)
+  [ -e "$ROOT" ] || { mkdir -p "$(dirname "$ROOT")" && ln -sfn "$PWD" "$ROOT"; }
+  ln -sfn "$PWD" $M/src
   SP=$(python3 -c "import nvidia; print(list(nvidia.__path__)[0])")
-  mkdir -p $M/src/.cache/cuda && ln -sfn "$SP" $M/src/.cache/cuda/nvidia && mkdir -p $M/fe && mv $M/frontend $M/fe/include && ln -sfn $M/fe/include $M/src/.cache/cuda/include
-  NVRTC=$(dirname "$(find "$SP"/ /usr/local/cuda/ -name nvrtc.h 2>/dev/null | head -1)")
-  export CPATH=$M/include:$NVRTC:/usr/local/cuda/include:$SP/cu13/include LIBRARY_PATH=$M/lib
-  cd $B
-  # Newer C++ libraries include less in passing than the one this is developed with.
-  sed -i -E 's#(c\+\+|g\+\+) #\1 -include cstdint -include algorithm -include utility #' $M/compile.txt
-  grep -o ' -o [^ ]*' $M/compile.txt | cut -c5- | xargs -n1 dirname | sort -u | xargs mkdir -p lib apps/mindxtrain tests/gpu bench/gpu bench/kernels
-  grep -o '[^ ]*\.a ' $M/link.sh | xargs -n1 dirname | sort -u | xargs mkdir -p
-  [ -e /usr/local/cuda/lib64/libcudart.so ] || sed -i "s#/usr/local/cuda/lib64/libcudart.so#$SP/cu13/lib/libcudart.so.13#" $M/link.sh
-  tr '\n' '\0' < $M/compile.txt | xargs -0 -P "$(nproc)" -I{} bash -c '{} 2>>/tmp/mxt/errors' || { grep -n 'error' $M/errors | head -30; cp $M/errors "$R/"; }
-  # What fails to compile stops only what needs it: the tests and the step are built without the verbs.
-  bash $M/link.sh > $M/link.log 2>&1; ls -la apps/mindxtrain/mindxtrain tests/gpu/gpu_ops_test bench/gpu/gpu_step || tail -20 $M/link.log
-  for d in apps/mindxtrain tests/gpu bench/gpu; do cp lib/libmindxtrain_cuda.so $d/; done
-  sha256sum < "$C/tree.tgz" > $M/built
+  nv=$SP/cu13/lib:$SP/cudnn/lib:/usr/local/cuda/lib64
+  start() { printf '#!/bin/bash\nexport LD_LIBRARY_PATH=%s\nexec %s "$@"\n' "$M/own:$nv" "$M/bin/$1"; }
+  start mindxtrain > $M/probe; chmod +x $M/probe
+  $M/probe --version > /dev/null 2>&1 || start() { printf '#!/bin/bash\nexec %s --library-path %s %s "$@"\n' "$M/system/loader" "$M/own:$M/system:$nv:/usr/lib/x86_64-linux-gnu:/usr/local/nvidia/lib64" "$M/bin/$1"; }
+  while read -r name path; do
+    mkdir -p "$(dirname "$BUILD/$path")"; start $name > "$BUILD/$path"; start $name > $M/$name; chmod +x "$BUILD/$path" $M/$name
+  done < $M/programs.txt
+  sha256sum < "$C/pack.tar.xz" > $M/packed
 fi
-echo "== build: $(($(date +%s) - begin)) s"
+echo "== unpacked: $(($(date +%s) - begin)) s"
 here=$M/src/tests/gpu
-SP=$(python3 -c "import nvidia; print(list(nvidia.__path__)[0])")
-nv=$SP/cu13/lib:$SP/cudnn/lib:/usr/local/cuda/lib64
-# Beside the machine's own C and C++ libraries where these are new enough; with the carried ones otherwise.
-mkdir -p $M/own && for l in $M/lib/*.so*; do case $(basename "$l") in libc.so*|libm.so*|libdl.so*|librt.so*|libresolv*|libpthread*|libstdc++*|libgcc_s*|libgomp*) ;; *) cp -P "$l" $M/own/;; esac; done
-for t in apps/mindxtrain/mindxtrain tests/gpu/gpu_ops_test bench/gpu/gpu_step bench/gpu/gpu_decode_step bench/gpu/gpu_kernels bench/kernels/gemm_bench; do
-  printf '#!/bin/bash\nexport LD_LIBRARY_PATH=%s\nexec %s "$@"\n' "$M/own:$nv" "$B/$t" > $M/$(basename $t)
-done
-chmod +x $M/mindxtrain $M/gpu_* $M/gemm_bench
-[ ! -x $B/bench/gpu/gpu_decode_step ] || $M/gpu_decode_step > /dev/null 2>&1  # without arguments: 1 where it starts at all
-if [ $? -gt 3 ]; then
-  for t in apps/mindxtrain/mindxtrain tests/gpu/gpu_ops_test bench/gpu/gpu_step bench/gpu/gpu_decode_step bench/gpu/gpu_kernels bench/kernels/gemm_bench; do
-    cp -n $M/loader "$B/$(dirname $t)/loader"
-    printf '#!/bin/bash\nexec %s --library-path %s %s "$@"\n' "$B/$(dirname $t)/loader" "$M/lib:$nv:/usr/lib/x86_64-linux-gnu:/usr/local/nvidia/lib64" "$B/$t" > $M/$(basename $t)
-  done
-fi
-[ ! -x $B/apps/mindxtrain/mindxtrain ] || $M/mindxtrain version || { ldd $B/apps/mindxtrain/mindxtrain | grep 'not found'; exit 1; }
+$M/mindxtrain version || exit 1
 nvidia-smi --query-gpu=name,driver_version,power.limit,clocks.max.sm --format=csv,noheader | tee "$O/gpu.txt"; nproc
 export MINDXTRAIN=$M/mindxtrain OUT_FOLDER=$O
 status=0
@@ -58,6 +41,10 @@ for what in "$@"; do
   begin=$(date +%s)
   case $what in
     tests) shards tests 4 240 $M/gpu_ops_test --gtest_brief=1 || status=1; grep -hn 'FAILED\|Failure\|PASSED\|SKIPPED\|Which\|error\b' "$O"/tests?.log | head -40 ;;
+    suite) shards suite 8 400 $M/gpu_suite_test --gtest_brief=1 || status=1; grep -hn 'FAILED\|Failure\|PASSED\|error\b' "$O"/suite?.log | head -40 ;;
+    every) # every test program that was packed, eight at a time
+      mkdir -p "$O/every"; cut -d' ' -f1 $M/programs.txt | grep _test | xargs -P 8 -I{} bash -c "MINDXTRAIN_HOME=/tmp/mxt_home/{} timeout ${EVERY_S:-400} $M/{} --gtest_brief=1 > $O/every/{}.log 2>&1; echo \$? > $O/every/{}.rc"
+      for f in "$O"/every/*.rc; do n=$(basename $f .rc); echo "$n: exit $(cat $f), $(grep -c '^\[  SKIPPED' $O/every/$n.log) skipped, $(grep PASSED $O/every/$n.log)"; [ "$(cat $f)" = 0 ] || { status=1; grep -h 'FAILED\|Failure' "$O/every/$n.log" | head -12; }; done ;;
     cpu*) mkdir -p $M/build/apps/mindxtrain $M/build/bench/kernels "$O/cpu" && ln -sf $M/mindxtrain $M/build/apps/mindxtrain/ && ln -sf $M/gemm_bench $M/build/bench/kernels/
       taskset -cp 2-$(($(nproc) - 1)) $$ > /dev/null
       (cd $M/src/bench/cpu; export OMP_NUM_THREADS=2
@@ -77,6 +64,7 @@ for what in "$@"; do
     kernels) $M/gpu_kernels 8192 4096 > "$O/kernels.json" 2> "$O/kernels.err" || { status=1; tail -5 "$O/kernels.err"; }; grep attention "$O/kernels.json" ;;
     steps) for s in "0.6b 16 2048 8 8" "1.7b 16 2048 8 8" "4b 16 2048 4 8" "14b 8 2048 2 6" "0.6b 16 2048 8 8 full" "1.7b 16 2048 4 8 full"; do $M/gpu_step $s > "$O/step_$(echo $s | tr ' ' _).json" 2>>"$O/step.err"; echo "$s: $(tail -1 "$O/step_$(echo $s | tr ' ' _).json")"; done ;;
     trajectory*) timeout 200 python3 "$here/trajectory.py" $M/mindxtrain "$O/trajectory" $(tr ':' ' ' <<< "${what#trajectory}") || status=1 ;;
+    families*) timeout 300 python3 "$here/families.py" $M/mindxtrain "$O/families" ${what#families} > "$O/families.txt" || status=1; cat "$O/families.txt" ;;
     shakespeare*) timeout 400 python3 $M/src/bench/gpu/shakespeare.py $M/mindxtrain $M/shakespeare ${what#shakespeare} > "$O/shakespeare.json" 2> "$O/shakespeare.err" || status=1; tail -1 "$O/shakespeare.json"; tail -3 "$O/shakespeare.err" ;;
     sanitizer) # Every access and every barrier of our kernels in the op tests. Left out: long documents, and under racecheck, which the
       # library's own kernels do not bear, every test that calls it.
