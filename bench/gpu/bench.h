@@ -10,6 +10,8 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/files.h"
+#include "base/json.h"
 #include "base/philox.h"
 #include "formats/model_config.h"
 #include "runtime/params.h"
@@ -30,7 +32,9 @@ inline int guarded(int (*run)(int, char**), int argc, char** argv) {
   }
 }
 
-inline formats::ModelConfig qwen3(const std::string& name) {
+// One of Qwen3's dense sizes, or what a config.json says (bench/gpu/models).
+inline formats::ModelConfig model_of(const std::string& name) {
+  if (name.ends_with(".json")) return formats::parse_model_config(parse_ordered_json(read_file(name), name), name);
   struct S {
     const char* name;
     int64_t hidden, ffn, layers, heads;

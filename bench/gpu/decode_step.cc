@@ -41,7 +41,7 @@ int run(int argc, char** argv) {
   kernels::Backend b = kernels::cuda_backend();
   device::Accelerator& d = *b.device;
   const double rate = copy_rate(d);
-  const formats::ModelConfig config = qwen3(argv[1]);
+  const formats::ModelConfig config = model_of(argv[1]);
   models::BuildOptions o;
   o.type = DType::kBF16;
   o.purpose = models::Purpose::kGenerate;

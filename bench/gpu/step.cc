@@ -1,7 +1,9 @@
 // Training steps of a Qwen3 model's real dimensions with random weights: tokens a second, memory, loss. The engine is
 // the product's own (models, graph, runtime, kernels); the data are random tokens in full rows.
-//   gpu_step MODEL ROWS SEQ MICRO STEPS [lora|full] [none|cheap|layer] [bf16|f32|fp8] [joined|apart] [profile|offload]
-// offload: masters and states in the host's memory. fp8: activations in bf16 over a base held in E4M3
+//   gpu_step MODEL ROWS SEQ MICRO STEPS [lora|attention|full|muon] [none|cheap|layer] [bf16|f32|fp8] [joined|apart]
+//   [profile|offload]
+// MODEL: 0.6b … 14b, or a config.json (bench/gpu/models); attention: adapters there alone; muon: full, as nanochat
+// trains. offload: masters and states in the host's memory. fp8: activations in bf16 over a base held in E4M3
 // (train.base_precision: fp8_e4m3)
 #include <sys/resource.h>
 
@@ -116,16 +118,17 @@ int run(int argc, char** argv) {
   kernels::Backend b = kernels::cuda_backend();
   device::Accelerator& d = *b.device;
   lap("open");
-  formats::ModelConfig config = qwen3(name.substr(0, name.find('@')));
+  formats::ModelConfig config = model_of(name.substr(0, name.find('@')));
   if (const size_t layers = name.find('@'); layers != name.npos)
     config.num_layers = std::stoll(name.substr(layers + 1));
   models::LoraPlan lora;
-  lora.target = [](const std::string&) -> std::optional<models::LoraTarget> {
+  lora.target = [attention = method == "attention"](const std::string& module) -> std::optional<models::LoraTarget> {
+    if (attention && module.find("self_attn") == std::string::npos) return std::nullopt;
     return models::LoraTarget{16, 32, false};
   };
   models::BuildOptions o;
   o.type = type == "f32" ? DType::kF32 : DType::kBF16;
-  o.train_base = method == "full";
+  o.train_base = method == "full" || method == "muon";
   o.lora = o.train_base ? nullptr : &lora;
   o.positions = seq;
   o.head_chunk = 4096;
@@ -148,6 +151,10 @@ int run(int argc, char** argv) {
   config::Train train;
   train.optimizer.weight_decay = 0;
   train.optimizer.betas[1] = 0.999;
+  if (method == "muon") {
+    train.optimizer.name = config::OptimizerName::kMuon;
+    train.optimizer.muon = config::Muon{.schedule = config::MuonSchedule::kPretrain};
+  }
   train.schedule.type = config::ScheduleType::kConstant;
   train.schedule.warmup_ratio = 0;
   const auto optimizer = optim::make_optimizer(train, g);
@@ -187,6 +194,7 @@ int run(int argc, char** argv) {
   // micro-batches.
   auto* losses = static_cast<float*>(d.allocate_pinned(static_cast<size_t>(rows * seq) * sizeof(float)));
   std::vector<double> seconds;
+  const auto vocabulary = static_cast<uint32_t>(std::min<int64_t>(config.vocab_size, 150000));
   const bool profiled = last == "profile";
   for (int64_t step = 0; step < steps; ++step) {
     const double begin = now();
@@ -194,7 +202,7 @@ int run(int argc, char** argv) {
     for (int64_t first = 0; first < rows; first += micro) {
       Philox rng(7, static_cast<uint64_t>((step % 4) * 1000 + first));  // four batches in turn: the loss must fall
       for (int64_t t = 0; t < tokens; ++t) {
-        ids[static_cast<size_t>(t)] = static_cast<int32_t>(rng.next_u32() % 150000);
+        ids[static_cast<size_t>(t)] = static_cast<int32_t>(rng.next_u32() % vocabulary);
         positions[static_cast<size_t>(t)] = static_cast<int32_t>(t % seq);
       }
       for (int64_t t = 0; t < tokens; ++t)

@@ -10,6 +10,7 @@
 #include "kernels/cuda/attention_cudnn.h"
 #include "kernels/cuda/attention_tiles.h"
 #include "kernels/cuda/gemm.h"
+#include "kernels/cuda/grouped.h"
 #include "kernels/cuda/held.h"
 #include "kernels/cuda/lora.h"
 #include "kernels/cuda/thin.h"
@@ -172,6 +173,14 @@ class CudaOps final : public Ops {
   void act(const Act& c) override { check(c), cuda::act(s_, c); }
   void act_grad(const ActGrad& c) override { check(c), cuda::act_grad(s_, c); }
   void add(const Add& c) override { check(c), cuda::add(s_, c); }
+  void route(const Route& c) override { check(c), cuda::route(s_, c, own(route_scratch(c))); }
+  void route_grad(const RouteGrad& c) override { check(c), cuda::route_grad(s_, c); }
+  void expert_gather(const ExpertGather& c) override { check(c), cuda::expert_gather(s_, c); }
+  void expert_sum(const ExpertSum& c) override { check(c), cuda::expert_sum(s_, c); }
+  void expert_dots(const ExpertDots& c) override { check(c), cuda::expert_dots(s_, c); }
+  void grouped_gemm(const GroupedGemm& c) override { check(c), cuda::grouped_gemm(s_, c); }
+  void route_load(const RouteLoad& c) override { check(c), cuda::route_load(s_, c); }
+  void balance_loss(const BalanceLoss& c) override { check(c), cuda::balance_loss(s_, c); }
   void mix(const Mix& c) override { check(c), cuda::mix(s_, c); }
   void mix_grad(const MixGrad& c) override { check(c), cuda::mix_grad(s_, c, own(mix_grad_scratch(c))); }
   void gate(const Gate& c) override { check(c), cuda::gate(s_, c); }

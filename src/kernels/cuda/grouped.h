@@ -1,0 +1,14 @@
+// Products of experts over their routed rows (kernels::GroupedGemm). How many rows an expert has stands in the device's
+// memory alone: every block finds its own expert, and no host waits.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include "kernels/api.h"
+
+namespace mxt::kernels::cuda {
+
+// bf16 with whole packs of 16 bytes on the matrix units; fp32 and odd shapes by plain threads.
+void grouped_gemm(cudaStream_t stream, const GroupedGemm& g);
+
+}  // namespace mxt::kernels::cuda

@@ -1,0 +1,360 @@
+// Mixture of experts but for its products (kernels/experts.h): routing, the order of routed rows, and the ways between
+// tokens and them. Sums are taken in one order, so results are the same every time.
+#include "kernels/gpu/gpu.h"
+#include "kernels/gpu/launch.h"
+
+namespace mxt::kernels::MXT_GPU_NS {
+namespace {
+
+constexpr int kThreads = 256, kRouteThreads = 128, kChunk = 256;
+constexpr int64_t kExperts = 1024;
+
+__device__ __forceinline__ float get(const void* p, bool half, int64_t i) {
+  return half ? to_float(static_cast<const bf16*>(p)[i]) : static_cast<const float*>(p)[i];
+}
+__device__ __forceinline__ void put(void* p, bool half, int64_t i, float v) {
+  if (half)
+    static_cast<bf16*>(p)[i] = from_float<bf16>(v);
+  else
+    static_cast<float*>(p)[i] = v;
+}
+
+struct RouteArgs {
+  const void* logits;
+  void* weights;
+  float* probabilities;
+  int32_t* expert;
+  int64_t ldl, ldw, ldp;
+  int experts, k;
+  bool half_logits, half_weights, renormalize;
+};
+
+// A block a token. The largest k, of equal ones the lower index; what is no number counts as −∞.
+__global__ void __launch_bounds__(kRouteThreads) route_kernel(RouteArgs a) {
+  extern __shared__ float logits[];  // [experts], then a value and an index a warp
+  float* best = logits + a.experts;
+  int* where = reinterpret_cast<int*>(best + kRouteThreads / kWarp);
+  __shared__ float space[kRouteThreads / kWarp], whole;
+  const int64_t t = blockIdx.x;
+  const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
+  float largest = -INFINITY;
+  for (int e = threadIdx.x; e < a.experts; e += kRouteThreads) {
+    logits[e] = get(a.logits, a.half_logits, t * a.ldl + e);
+    largest = fmaxf(largest, logits[e]);
+  }
+  largest = block_max(largest, space);
+  float sum = 0;
+  for (int e = threadIdx.x; e < a.experts; e += kRouteThreads) sum += expf(logits[e] - largest);
+  sum = block_sum(sum, space);
+  for (int e = threadIdx.x; e < a.experts; e += kRouteThreads)
+    a.probabilities[t * a.ldp + e] = expf(logits[e] - largest) / sum;
+  if (threadIdx.x == 0) whole = 0;
+  __syncthreads();
+  for (int j = 0; j < a.k; ++j) {
+    float value = -INFINITY;
+    int index = a.experts;
+    for (int e = threadIdx.x; e < a.experts; e += kRouteThreads) {
+      const float x = isnan(logits[e]) ? -INFINITY : logits[e];
+      bool taken = false;  // the chosen ones are marked below
+      for (int i = 0; i < j && !taken; ++i) taken = a.expert[t * a.k + i] == e;
+      if (!taken && (x > value || index == a.experts)) value = x, index = e;
+    }
+#pragma unroll
+    for (int m = kWarp / 2; m > 0; m /= 2) {
+      const float other = shuffle_xor(value, m);
+      const int at = shuffle_xor(index, m);
+      if (at < a.experts && (index == a.experts || other > value || (other == value && at < index)))
+        value = other, index = at;
+    }
+    if (lane == 0) best[warp] = value, where[warp] = index;
+    __syncthreads();
+    if (threadIdx.x == 0) {
+      for (int w = 1; w < kRouteThreads / kWarp; ++w)
+        if (where[w] < a.experts && (index == a.experts || best[w] > value || (best[w] == value && where[w] < index)))
+          value = best[w], index = where[w];
+      a.expert[t * a.k + j] = index;
+      whole += a.probabilities[t * a.ldp + index];
+    }
+    __syncthreads();
+  }
+  for (int j = threadIdx.x; j < a.k; j += kRouteThreads)
+    put(a.weights, a.half_weights, t * a.ldw + j,
+        a.probabilities[t * a.ldp + a.expert[t * a.k + j]] / (a.renormalize ? whole : 1.0f));
+}
+
+// A counting sort of slots by expert that keeps their order: how many of each expert a chunk of slots has, …
+__global__ void __launch_bounds__(kChunk)
+    count_kernel(const int32_t* expert, int64_t slots, int experts, int32_t* counts) {
+  extern __shared__ int32_t here[];
+  for (int e = threadIdx.x; e < experts; e += kChunk) here[e] = 0;
+  __syncthreads();
+  const int64_t s = static_cast<int64_t>(blockIdx.x) * kChunk + threadIdx.x;
+  if (s < slots) atomicAdd(here + expert[s], 1);
+  __syncthreads();
+  for (int e = threadIdx.x; e < experts; e += kChunk) counts[static_cast<int64_t>(blockIdx.x) * experts + e] = here[e];
+}
+// … where each chunk's begin, …
+__global__ void __launch_bounds__(1024) place_kernel(int32_t* counts, int64_t chunks, int experts, int32_t* first) {
+  __shared__ int32_t total[kExperts + 1];
+  for (int e = threadIdx.x; e < experts; e += 1024) {
+    int32_t sum = 0;
+    for (int64_t c = 0; c < chunks; ++c) {
+      const int32_t n = counts[c * experts + e];
+      counts[c * experts + e] = sum;
+      sum += n;
+    }
+    total[e] = sum;
+  }
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    int32_t sum = 0;
+    for (int e = 0; e < experts; ++e) {
+      const int32_t n = total[e];
+      first[e] = total[e] = sum;
+      sum += n;
+    }
+    first[experts] = sum;
+  }
+  __syncthreads();
+  for (int e = threadIdx.x; e < experts; e += 1024)
+    for (int64_t c = 0; c < chunks; ++c) counts[c * experts + e] += total[e];
+}
+// … and each slot its row: behind those of its expert that come before it.
+__global__ void __launch_bounds__(kChunk)
+    rank_kernel(const int32_t* expert, int64_t slots, int experts, const int32_t* counts, int32_t* row, int32_t* slot) {
+  __shared__ int32_t of[kChunk];
+  const int64_t s = static_cast<int64_t>(blockIdx.x) * kChunk + threadIdx.x;
+  const int32_t mine = s < slots ? expert[s] : -1;
+  of[threadIdx.x] = mine;
+  __syncthreads();
+  if (s >= slots) return;
+  int32_t before = 0;
+  for (unsigned i = 0; i < threadIdx.x; ++i) before += of[i] == mine;
+  const int32_t r = counts[static_cast<int64_t>(blockIdx.x) * experts + mine] + before;
+  row[s] = r;
+  slot[r] = static_cast<int32_t>(s);
+}
+
+struct RouteGradArgs {
+  const float *probabilities, *dweights, *balance;
+  const int32_t *expert, *runs;
+  void* dlogits;
+  int64_t ldp, ldw, ldb, ldd, documents;
+  int experts, k;
+  bool half, renormalize;
+};
+
+__global__ void __launch_bounds__(kRouteThreads) route_grad_kernel(RouteGradArgs a) {
+  extern __shared__ float dp[];
+  __shared__ float space[kRouteThreads / kWarp];
+  __shared__ int64_t document;
+  const int64_t t = blockIdx.x;
+  const float* p = a.probabilities + t * a.ldp;
+  if (threadIdx.x == 0) {
+    int64_t d = 0, end = a.documents;  // the first whose end lies behind the token
+    while (d < end) {
+      const int64_t middle = (d + end) / 2;
+      if (a.runs[middle + 1] > t)
+        end = middle;
+      else
+        d = middle + 1;
+    }
+    document = d;
+  }
+  __syncthreads();
+  for (int e = threadIdx.x; e < a.experts; e += kRouteThreads)
+    dp[e] = document < a.documents ? a.balance[document * a.ldb + e] : 0.0f;
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    float whole = 1, mean = 0;
+    if (a.renormalize && a.k > 0) {
+      whole = 0;
+      for (int j = 0; j < a.k; ++j) whole += p[a.expert[t * a.k + j]];
+      for (int j = 0; j < a.k; ++j) mean += p[a.expert[t * a.k + j]] / whole * a.dweights[t * a.ldw + j];
+    }
+    for (int j = 0; j < a.k; ++j) dp[a.expert[t * a.k + j]] += (a.dweights[t * a.ldw + j] - mean) / whole;
+  }
+  __syncthreads();
+  float sum = 0;
+  for (int e = threadIdx.x; e < a.experts; e += kRouteThreads) sum += p[e] * dp[e];
+  sum = block_sum(sum, space);
+  for (int e = threadIdx.x; e < a.experts; e += kRouteThreads)
+    put(a.dlogits, a.half, t * a.ldd + e, p[e] * (dp[e] - sum));
+}
+
+template <typename T, int V>
+__global__ void __launch_bounds__(kThreads)
+    gather_kernel(const void* x, int64_t ldx, const int32_t* slot, int64_t k, const void* weights, int64_t ldw, void* y,
+                  int64_t ldy, int64_t cols) {
+  const int64_t r = blockIdx.x, t = slot[r] / k, j = slot[r] % k;
+  const float w = weights == nullptr ? 1.0f : to_float(static_cast<const T*>(weights)[t * ldw + j]);
+  for (int64_t i = threadIdx.x * V; i < cols; i += kThreads * V) {
+    float f[V];
+    load<T, V>(x, t * ldx + i).unpack(f);
+#pragma unroll
+    for (int n = 0; n < V; ++n) f[n] *= w;
+    store<T, V>(y, r * ldy + i, Raw<T, V>::pack(f));
+  }
+}
+
+template <typename T, int V>
+__global__ void __launch_bounds__(kThreads)
+    sum_kernel(const void* x, int64_t ldx, const int32_t* row, int64_t k, const void* weights, int64_t ldw,
+               const void* add, int64_t lda, void* y, int64_t ldy, int64_t cols) {
+  const int64_t t = blockIdx.x;
+  for (int64_t i = threadIdx.x * V; i < cols; i += kThreads * V) {
+    float sum[V] = {}, f[V];
+    for (int64_t j = 0; j < k; ++j) {
+      const float w = weights == nullptr ? 1.0f : to_float(static_cast<const T*>(weights)[t * ldw + j]);
+      load<T, V>(x, row[t * k + j] * ldx + i).unpack(f);
+#pragma unroll
+      for (int n = 0; n < V; ++n) sum[n] += w * f[n];
+    }
+    if (add != nullptr) {
+      load<T, V>(add, t * lda + i).unpack(f);
+#pragma unroll
+      for (int n = 0; n < V; ++n) sum[n] += f[n];
+    }
+    store<T, V>(y, t * ldy + i, Raw<T, V>::pack(sum));
+  }
+}
+
+// A warp a slot.
+template <typename T>
+__global__ void __launch_bounds__(kThreads)
+    dots_kernel(const void* dy, int64_t lddy, const void* x, int64_t ldx, const int32_t* row, int64_t slots, int64_t k,
+                float* dweights, int64_t ldw, int64_t cols) {
+  const int64_t s = static_cast<int64_t>(blockIdx.x) * (kThreads / kWarp) + threadIdx.x / kWarp;
+  if (s >= slots) return;
+  float sum = 0;
+  for (int64_t i = threadIdx.x % kWarp; i < cols; i += kWarp)
+    sum += to_float(static_cast<const T*>(dy)[s / k * lddy + i]) * to_float(static_cast<const T*>(x)[row[s] * ldx + i]);
+  sum = warp_sum(sum);
+  if (threadIdx.x % kWarp == 0) dweights[s / k * ldw + s % k] = sum;
+}
+
+// A block a run and expert.
+__global__ void __launch_bounds__(kThreads)
+    load_kernel(const int32_t* expert, int64_t k, const float* probabilities, int64_t ldp, const int32_t* runs,
+                float* count, int64_t ldc, float* mass, int64_t ldm, bool accumulate) {
+  __shared__ float space[kThreads / kWarp];
+  const int64_t d = blockIdx.y, e = blockIdx.x;
+  float chosen = 0, sum = 0;
+  for (int64_t t = runs[d] + threadIdx.x; t < runs[d + 1]; t += kThreads) {
+    sum += probabilities[t * ldp + e];
+    for (int64_t j = 0; j < k; ++j) chosen += expert[t * k + j] == e ? 1.0f : 0.0f;
+  }
+  chosen = block_sum(chosen, space);
+  sum = block_sum(sum, space);
+  if (threadIdx.x != 0) return;
+  count[d * ldc + e] = chosen + (accumulate ? count[d * ldc + e] : 0.0f);
+  mass[d * ldm + e] = sum + (accumulate ? mass[d * ldm + e] : 0.0f);
+}
+
+__global__ void __launch_bounds__(kThreads)
+    balance_kernel(const float* count, int64_t ldc, const float* mass, int64_t ldm, const int32_t* runs, int64_t layers,
+                   int64_t experts, float coefficient, const float* scale, float* loss, int64_t ldl, float* balance,
+                   int64_t ldb) {
+  __shared__ float space[kThreads / kWarp];
+  const int64_t d = blockIdx.x;
+  const float n = static_cast<float>(layers) * static_cast<float>(runs[d + 1] - runs[d]);
+  const float every = static_cast<float>(experts);
+  float sum = 0;
+  for (int64_t e = threadIdx.x; e < experts; e += kThreads) {
+    const float f = n > 0 ? count[d * ldc + e] / n : 0.0f;
+    sum += n > 0 ? every * f * mass[d * ldm + e] / n : 0.0f;
+    balance[d * ldb + e] = n > 0 ? coefficient * *scale * every * f / n : 0.0f;
+  }
+  sum = block_sum(sum, space);
+  if (threadIdx.x == 0) loss[d * ldl] = sum;
+}
+
+}  // namespace
+
+size_t route_scratch(const Route& r) {
+  return static_cast<size_t>(ceil_div(r.logits.rows * r.weights.cols, kChunk) * r.logits.cols) * sizeof(int32_t);
+}
+
+void route(Stream s, const Route& r, void* scratch) {
+  const auto experts = static_cast<int>(r.logits.cols), k = static_cast<int>(r.weights.cols);
+  require(r.logits.cols <= kExperts, "at most 1,024 experts are routed to");
+  const int64_t tokens = r.logits.rows, slots = tokens * k, chunks = ceil_div(slots, kChunk);
+  auto* counts = static_cast<int32_t*>(scratch);
+  if (slots > 0) {
+    const size_t shared = static_cast<size_t>(experts + 2 * kRouteThreads / kWarp) * sizeof(float);
+    route_kernel<<<static_cast<unsigned>(tokens), kRouteThreads, shared, s>>>(
+        {r.logits.p, r.weights.p, static_cast<float*>(r.probabilities.p), r.expert, r.logits.ld, r.weights.ld,
+         r.probabilities.ld, experts, k, r.logits.type == DType::kBF16, r.weights.type == DType::kBF16, r.renormalize});
+    check_launch("route");
+    count_kernel<<<static_cast<unsigned>(chunks), kChunk, static_cast<size_t>(experts) * sizeof(int32_t), s>>>(
+        r.expert, slots, experts, counts);
+    check_launch("count_experts");
+  }
+  place_kernel<<<1, 1024, 0, s>>>(counts, chunks, experts, r.first);
+  check_launch("place_experts");
+  if (slots == 0) return;
+  rank_kernel<<<static_cast<unsigned>(chunks), kChunk, 0, s>>>(r.expert, slots, experts, counts, r.row, r.slot);
+  check_launch("rank_experts");
+}
+
+void route_grad(Stream s, const RouteGrad& r) {
+  if (r.dlogits.rows == 0) return;
+  const auto experts = static_cast<int>(r.dlogits.cols);
+  route_grad_kernel<<<static_cast<unsigned>(r.dlogits.rows), kRouteThreads,
+                      static_cast<size_t>(experts) * sizeof(float), s>>>(
+      {static_cast<const float*>(r.probabilities.p), static_cast<const float*>(r.dweights.p),
+       static_cast<const float*>(r.balance.p), r.expert, r.runs, r.dlogits.p, r.probabilities.ld, r.dweights.ld,
+       r.balance.ld, r.dlogits.ld, r.balance.p ? r.balance.rows : 0, experts,
+       r.dweights.p ? static_cast<int>(r.dweights.cols) : 0, r.dlogits.type == DType::kBF16, r.renormalize});
+  check_launch("route_grad");
+}
+
+void expert_gather(Stream s, const ExpertGather& g) {
+  if (g.y.rows == 0) return;
+  MXT_GPU_DISPATCH(g.y.type, wide(g.x) && wide(ConstMat(g.y)),
+                   gather_kernel<T, V><<<static_cast<unsigned>(g.y.rows), kThreads, 0, s>>>(
+                       g.x.p, g.x.ld, g.slot, g.k, g.weights.p, g.weights.ld, g.y.p, g.y.ld, g.y.cols));
+  check_launch("expert_gather");
+}
+
+void expert_sum(Stream s, const ExpertSum& c) {
+  if (c.y.rows == 0) return;
+  MXT_GPU_DISPATCH(
+      c.y.type, wide(c.x) && wide(c.add) && wide(ConstMat(c.y)),
+      sum_kernel<T, V><<<static_cast<unsigned>(c.y.rows), kThreads, 0, s>>>(
+          c.x.p, c.x.ld, c.row, c.k, c.weights.p, c.weights.ld, c.add.p, c.add.ld, c.y.p, c.y.ld, c.y.cols));
+  check_launch("expert_sum");
+}
+
+void expert_dots(Stream s, const ExpertDots& d) {
+  const int64_t k = d.dweights.cols, slots = d.dy.rows * k;
+  if (slots == 0) return;
+  const auto grid = static_cast<unsigned>(ceil_div(slots, kThreads / kWarp));
+  auto* out = static_cast<float*>(d.dweights.p);
+  if (d.dy.type == DType::kBF16)
+    dots_kernel<bf16>
+        <<<grid, kThreads, 0, s>>>(d.dy.p, d.dy.ld, d.x.p, d.x.ld, d.row, slots, k, out, d.dweights.ld, d.dy.cols);
+  else
+    dots_kernel<float>
+        <<<grid, kThreads, 0, s>>>(d.dy.p, d.dy.ld, d.x.p, d.x.ld, d.row, slots, k, out, d.dweights.ld, d.dy.cols);
+  check_launch("expert_dots");
+}
+
+void route_load(Stream s, const RouteLoad& l) {
+  if (l.count.rows == 0) return;
+  load_kernel<<<dim3(static_cast<unsigned>(l.count.cols), static_cast<unsigned>(l.count.rows)), kThreads, 0, s>>>(
+      l.expert, l.k, static_cast<const float*>(l.probabilities.p), l.probabilities.ld, l.runs,
+      static_cast<float*>(l.count.p), l.count.ld, static_cast<float*>(l.mass.p), l.mass.ld, l.accumulate);
+  check_launch("route_load");
+}
+
+void balance_loss(Stream s, const BalanceLoss& b) {
+  if (b.count.rows == 0) return;
+  balance_kernel<<<static_cast<unsigned>(b.count.rows), kThreads, 0, s>>>(
+      static_cast<const float*>(b.count.p), b.count.ld, static_cast<const float*>(b.mass.p), b.mass.ld, b.runs,
+      b.layers, b.count.cols, b.coefficient, b.scale, static_cast<float*>(b.loss.p), b.loss.ld,
+      static_cast<float*>(b.balance.p), b.balance.ld);
+  check_launch("balance_loss");
+}
+
+}  // namespace mxt::kernels::MXT_GPU_NS
