@@ -74,6 +74,11 @@ const std::map<std::string, Footer>& footers() {
         "manifest: what a run was made of and what came of it, each with its digest; subject: one such part",
         "2 a digest, "
         "signature or field does not hold; each is named"}},
+      {"anchor",
+       {"MINDXTRAIN_EVM_KEY (or what publish.evm.key_env names): the key, or its file; MINDXTRAIN_KEY_PASSPHRASE",
+        "RUN/publish.json: what was sent",
+        "anchor: a run's digest in a contract that keeps it; gas: what the chain takes for that",
+        "2 the run does not hold, or is anchored with other bytes"}},
       {"runs",
        {"MINDXTRAIN_HOME; report: TRACKIO_DIR, MLFLOW_TRACKING_URI",
         "$MINDXTRAIN_HOME/runs.sqlite, else ~/.local/share/mindxtrain/runs.sqlite", "", ""}},

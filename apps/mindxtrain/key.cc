@@ -2,6 +2,7 @@
 
 #include "base/error.h"
 #include "base/files.h"
+#include "evm/keystore.h"
 #include "model_files.h"
 #include "provenance/model_sign.h"
 #include "provenance/sign.h"
@@ -15,17 +16,31 @@ struct Options {
   bool encrypt = false;
 };
 
+std::string asked_passphrase(const Options& o) {
+  const std::string passphrase = o.encrypt ? key_passphrase() : "";
+  if (o.encrypt && passphrase.empty())
+    fail_missing("--encrypt: set {} to the passphrase that the key is to have", provenance::kPassphraseVariable);
+  return passphrase;
+}
+
+// 64 hexadecimal digits, or a keystore as wallets know it.
+void make_evm(const Options& o) {
+  const std::string passphrase = asked_passphrase(o);
+  const evm::Key key = evm::new_key();
+  provenance::write_secret(o.file,
+                           o.encrypt ? evm::make_keystore(key, passphrase) : evm::hex(key.secret()).substr(2) + "\n");
+  std::printf("%s\n", evm::text_of(key.address()).c_str());
+}
+
 void make(const Options& o) {
+  if (o.kind == "evm") return make_evm(o);
   if (o.kind == "p256") {
     if (o.encrypt) fail_input("--encrypt: is for ed25519 keys; openssl pkcs8 encrypts a PEM key");
     provenance::make_p256_key(o.file);
     std::printf("%s.pub\n", o.file.c_str());
     return;
   }
-  const std::string passphrase = o.encrypt ? key_passphrase() : "";
-  if (o.encrypt && passphrase.empty())
-    fail_missing("--encrypt: set {} to the passphrase that the key is to have", provenance::kPassphraseVariable);
-  std::printf("%s\n", provenance::make_key(o.file, passphrase).c_str());
+  std::printf("%s\n", provenance::make_key(o.file, asked_passphrase(o)).c_str());
 }
 
 void sign(const Options& o) {
@@ -46,8 +61,10 @@ void add_key(CLI::App& app) {
                               "a new key, its public half in FILE.pub; nothing is overwritten\nexample: mindxtrain key "
                               "new ~/.mindxtrain.key --encrypt");
   n->add_option("file", o->file, "where the key is written, for its owner alone")->required();
-  n->add_option("--kind", o->kind, "ed25519 (manifests: receipt.sign_key) or p256 (key sign: OpenSSF model-signing)")
-      ->check(CLI::IsMember({"ed25519", "p256"}))
+  n->add_option("--kind", o->kind,
+                "ed25519 (manifests: receipt.sign_key), p256 (key sign: OpenSSF model-signing) or evm (chains: its "
+                "address is printed)")
+      ->check(CLI::IsMember({"ed25519", "p256", "evm"}))
       ->capture_default_str();
   n->add_flag("--encrypt", o->encrypt, "under the passphrase in MINDXTRAIN_KEY_PASSPHRASE");
   n->callback([o] { make(*o); });

@@ -61,6 +61,7 @@ int run(int argc, char** argv) {
   add_runs(app);
   add_cid(app);
   add_publish(app);
+  add_anchor(app);
   add_key(app);
   add_doctor(app);
   add_models(app);

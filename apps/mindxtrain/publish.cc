@@ -13,9 +13,8 @@
 #include "verbs.h"
 
 namespace mxt::app {
-namespace {
 
-publish::Surroundings surroundings() {
+publish::Surroundings publish_surroundings() {
   publish::Surroundings s;
   s.variable = [](const std::string& name) { return environment(name.c_str()); };
   s.hub = hub_settings();
@@ -25,6 +24,8 @@ publish::Surroundings surroundings() {
   s.stop = &g_stop;
   return s;
 }
+
+namespace {
 
 const char* word(publish::StepOutcome::State s) {
   using State = publish::StepOutcome::State;
@@ -51,7 +52,8 @@ void publish_run(const PublishOptions& o) {
     run.recipe.publish = config::load_recipe(o.config).publish;
     if (!run.recipe.publish) fail_input("{}: has no publish section", o.config);
   }
-  const publish::Surroundings around = surroundings();
+  if (o.adjust) o.adjust(run.recipe);
+  const publish::Surroundings around = publish_surroundings();
   OrderedJson all = OrderedJson::array();
   publish::publish(run, around, o.only, o.dry_run, [&](const publish::StepOutcome& done) {
     if (!o.json) return print(done);

@@ -10,6 +10,8 @@
 #include "provenance/manifest.h"
 #include "provenance/merkle.h"
 #include "provenance/receipt.h"
+#include "publish.h"
+#include "publish/evm/anchor.h"
 #include "replay.h"
 #include "verbs.h"
 
@@ -18,7 +20,7 @@ namespace mxt::app {
 namespace {
 
 struct Options {
-  std::string manifest, config, key, work, new_key, prove, proof;
+  std::string manifest, config, key, work, new_key, prove, proof, rpc, registry, publisher;
   bool json = false, replay = false;
   int threads = 0;
 };
@@ -39,6 +41,25 @@ void run_replay(const Options& o, provenance::VerifyReport& report) {
   } else {
     report.subjects.push_back("replay: left in " + work);
   }
+}
+
+// What a chain says of a run whose files hold.
+void run_anchor(const Options& o, provenance::VerifyReport& report) {
+  std::string registry = o.registry;
+  if (registry.empty()) {
+    const std::string recipe = (fs::path(o.manifest).parent_path() / "recipe.yaml").string();
+    const auto publish = fs::is_regular_file(recipe) ? config::load_recipe(recipe).publish : std::nullopt;
+    if (publish && publish->evm && publish->evm->registry) registry = *publish->evm->registry;
+    if (registry.empty())
+      fail_input("receipt --rpc: the run's recipe names no publish.evm.registry: give --registry 0x…");
+  }
+  std::optional<evm::Address> publisher;
+  if (!o.publisher.empty()) publisher = evm::address_setting(o.publisher, "--publisher");
+  evm::Rpc rpc(o.rpc, publish_surroundings().http);
+  const auto check =
+      publish::check_anchor(o.manifest, rpc, evm::address_setting(registry, "--registry"), publisher, &g_stop);
+  report.findings.insert(report.findings.end(), check.findings.begin(), check.findings.end());
+  report.subjects.insert(report.subjects.end(), check.lines.begin(), check.lines.end());
 }
 
 // One file of a run that may not be here: the manifest alone says whether it is of it.
@@ -76,6 +97,10 @@ void add_receipt(CLI::App& app) {
   c->add_option("--work", o->work, "empty folder for the replay (default: beside the run's, removed when all is equal)")
       ->needs(replay_flag);
   c->add_option("--threads", o->threads, "threads of the replay")->needs(replay_flag);
+  auto* rpc = c->add_option("--rpc", o->rpc, "JSON-RPC address of a node: check the anchor on its chain too");
+  c->add_option("--registry", o->registry, "address of mindxtrain_registry (the recipe's publish.evm.registry)")
+      ->needs(rpc);
+  c->add_option("--publisher", o->publisher, "who must have anchored it (else all who did are named)")->needs(rpc);
   c->add_flag("--json", o->json, "machine-readable answer");
   c->add_option("--prove", o->prove, "print a proof that this file (checkpoint/…) is one of the run's");
   c->add_option("--proof", o->proof, "check such a proof against the manifest alone");
@@ -98,6 +123,7 @@ void add_receipt(CLI::App& app) {
     }
     if (!o->key.empty()) v.trusted_key = provenance::load_public_key(o->key);
     auto report = provenance::verify(o->manifest, v);
+    if (!o->rpc.empty() && report.ok()) run_anchor(*o, report);
     if (o->replay && report.ok()) run_replay(*o, report);
     if (o->json) {
       OrderedJson j;

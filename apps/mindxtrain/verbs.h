@@ -29,6 +29,7 @@ void add_receipt(CLI::App& app);
 void add_runs(CLI::App& app);
 void add_cid(CLI::App& app);
 void add_publish(CLI::App& app);
+void add_anchor(CLI::App& app);
 void add_key(CLI::App& app);
 
 // Exit code of the verb that ran; a callback sets it where it is not 0.

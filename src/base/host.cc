@@ -8,14 +8,16 @@
 
 namespace mxt {
 
-std::string utc_now() {
-  const std::time_t t = std::time(nullptr);
-  char buf[32];
+std::string utc_text(int64_t seconds) {
+  const std::time_t t = seconds;
+  char buf[64];
   std::tm tm{};
   gmtime_r(&t, &tm);
   std::strftime(buf, sizeof buf, "%Y-%m-%dT%H:%M:%SZ", &tm);
   return buf;
 }
+
+std::string utc_now() { return utc_text(std::time(nullptr)); }
 
 std::string host_name() {
   try {

@@ -144,6 +144,9 @@ constexpr auto enum_names(ToolCallParser) { return spellings("hermes", "qwen3_co
 enum class X402Network { kAlgorand, kBase, kBaseSepolia };
 constexpr auto enum_names(X402Network) { return spellings("algorand", "base", "base-sepolia"); }
 
+enum class X402Scheme { kExact, kUpto };
+constexpr auto enum_names(X402Scheme) { return spellings("exact", "upto"); }
+
 enum class ReceiverVia { kParsecWallet, kCoinbaseFacilitator };
 constexpr auto enum_names(ReceiverVia) { return spellings("parsec_wallet", "coinbase_facilitator"); }
 

@@ -12,9 +12,10 @@ namespace mxt::publish {
 namespace {
 
 // The files that the manifest names: nothing else of the folder is sent, whatever lies there.
-void add_named_files(const Json& manifest, const std::string& folder, std::vector<TreeEntry>& out) {
+void add_named_files(const Json& manifest, const std::string& folder, bool copy, std::vector<TreeEntry>& out) {
   const auto add = [&](const std::string& path) {
-    out.push_back({TreeEntry::Kind::kFile, provenance::published_path(path), folder + "/" + path});
+    const std::string published = provenance::published_path(path);
+    out.push_back({TreeEntry::Kind::kFile, published, folder + "/" + (copy ? published : path)});
   };
   const Json& predicate = manifest.at("predicate");
   for (const auto& [name, subject] : predicate.at("subjects").items()) {
@@ -27,7 +28,11 @@ void add_named_files(const Json& manifest, const std::string& folder, std::vecto
   if (const auto at = "/predicate/environment/files"_json_pointer; manifest.contains(at))
     for (const Json& f : manifest.at(at)) add(f.at("path"));
   for (const char* name : {"manifest.json", "manifest.dsse.json", provenance::kReceiptName})
-    if (fs::exists(folder + "/" + name)) add(name);
+    if (fs::exists(folder + "/" + (copy ? provenance::published_path(name) : name))) add(name);
+}
+
+void sort_files(std::vector<TreeEntry>& files) {
+  std::sort(files.begin(), files.end(), [](const TreeEntry& a, const TreeEntry& b) { return a.path < b.path; });
 }
 
 }  // namespace
@@ -44,14 +49,26 @@ Run open_run(const std::string& given) {
   run.manifest = read_json_file(path);
   run.manifest_digest = run.manifest.at("/predicate/integrity/blake3"_json_pointer).get<std::string>();
   run.recipe = config::load_recipe(run.folder + "/recipe.yaml");
-  add_named_files(run.manifest, run.folder, run.files);
+  add_named_files(run.manifest, run.folder, false, run.files);
   run.files.push_back({TreeEntry::Kind::kText, "README.md", model_card(run)});
-  std::sort(run.files.begin(), run.files.end(), [](const TreeEntry& a, const TreeEntry& b) { return a.path < b.path; });
+  sort_files(run.files);
   for (size_t i = 1; i < run.files.size(); ++i)
     if (run.files[i].path == run.files[i - 1].path)
       fail_input("{}: two files of the run would be published as {}: rename the checkpoint's", run.folder,
                  run.files[i].path);
   return run;
+}
+
+std::vector<TreeEntry> published_files(const std::string& manifest_path) {
+  const fs::path here = fs::absolute(manifest_path).lexically_normal().parent_path();
+  if (here.filename() != provenance::kPublishedFolder || fs::exists(here / "checkpoint"))
+    return open_run(here.string()).files;
+  const std::string folder = here.parent_path().string();
+  std::vector<TreeEntry> files;
+  add_named_files(read_json_file(manifest_path), folder, true, files);
+  if (fs::exists(folder + "/README.md")) files.push_back({TreeEntry::Kind::kFile, "README.md", folder + "/README.md"});
+  sort_files(files);
+  return files;
 }
 
 }  // namespace mxt::publish

@@ -26,4 +26,8 @@ struct Run {
 // does not hold is published.
 Run open_run(const std::string& folder);
 
+// The published layout of a run's folder, or what of it is in a published copy (FOLDER/provenance/manifest.json),
+// sorted.
+std::vector<TreeEntry> published_files(const std::string& manifest_path);
+
 }  // namespace mxt::publish

@@ -25,6 +25,7 @@ struct Surroundings {
   net::HttpOptions http;
   net::HubSettings hub;
   StopFlag stop = nullptr;
+  double poll_seconds = 1;  // between two looks at a chain
 };
 
 class StepContext {

@@ -54,7 +54,17 @@ Section declare(const EvmPublish*) {
   d.field("chain_id", &EvmPublish::chain_id, "Chain that the address must be of: 8453 Base, 84532 Base Sepolia.")
       .min(1)
       .plus();
-  d.field("key_env", &EvmPublish::key_env, "Environment variable that holds the private key.").non_empty().plus();
+  d.field("key_env", &EvmPublish::key_env,
+          "Environment variable that holds the private key (hexadecimal) or names a key file.")
+      .non_empty()
+      .plus();
+  d.field("confirmations", &EvmPublish::confirmations, "Blocks that hold or follow a transaction before it counts.")
+      .range(1, 1000)
+      .later();
+  d.field("max_fee_gwei", &EvmPublish::max_fee_gwei, "Most that a unit of gas may cost; above it nothing is sent.")
+      .above(0)
+      .max(1e9)
+      .later();
   d.field("registry", &EvmPublish::registry, "mindxtrain_registry: write-once anchor of digest and CID.")
       .non_empty()
       .plus();
@@ -62,6 +72,15 @@ Section declare(const EvmPublish*) {
   d.field("reputation_registry", &EvmPublish::reputation_registry, "ERC-8004 reputation.").non_empty().plus();
   d.field("validation_registry", &EvmPublish::validation_registry, "ERC-8004 validation.").non_empty().plus();
   d.field("inft", &EvmPublish::inft, "ERC-7857 INFT.").non_empty().plus();
+  d.field("agent_id", &EvmPublish::agent_id,
+          "ERC-8004 agent that the run belongs to; absent = a new one is registered.")
+      .min(0)
+      .later();
+  d.field("inft_token", &EvmPublish::inft_token, "Token of `inft` that stands for the run: read, never minted.")
+      .min(0)
+      .later();
+  d.field("name_wrapper", &EvmPublish::name_wrapper, "ENS NameWrapper, for `bankon.subname`.").non_empty().later();
+  d.field("resolver", &EvmPublish::resolver, "ENS resolver of that name.").non_empty().later();
   return d.take();
 }
 
@@ -79,6 +98,19 @@ Section declare(const X402*) {
   d.field("asset", &X402::asset, "Token.").non_empty();
   d.field("receiver_via", &X402::receiver_via, "Who receives.");
   d.field("price_per_1k_tokens", &X402::price_per_1k_tokens, "In units of the asset.").min(0);
+  d.field("pay_to", &X402::pay_to, "Address that is paid.").non_empty().later();
+  d.field("rpc_url", &X402::rpc_url, "JSON-RPC address of a node of that chain.").non_empty().later();
+  d.field("key_env", &X402::key_env,
+          "Environment variable that holds the key (or names its file) that settles payments and pays their gas.")
+      .non_empty()
+      .later();
+  d.field("facilitator_url", &X402::facilitator_url, "x402 facilitator that settles instead of a key of one's own.")
+      .non_empty()
+      .later();
+  d.field("store", &X402::store, "File that remembers payments; absent = x402.sqlite in MINDXTRAIN_HOME.")
+      .non_empty()
+      .later();
+  d.field("schemes", &X402::schemes, "In the order in which they are offered: exact, upto.").non_empty().later();
   return d.take();
 }
 

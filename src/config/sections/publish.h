@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "config/enums.h"
 
@@ -38,7 +39,11 @@ struct EvmPublish {
   std::string rpc_url;
   int64_t chain_id = 8453;  // Base
   std::string key_env = "MINDXTRAIN_EVM_KEY";
-  std::optional<std::string> registry, identity_registry, reputation_registry, validation_registry, inft;
+  int64_t confirmations = 3;  // blocks that hold or follow a transaction before it counts
+  double max_fee_gwei = 100;  // that a unit of gas may cost
+  std::optional<std::string> registry, identity_registry, reputation_registry, validation_registry, inft, name_wrapper,
+      resolver;
+  std::optional<int64_t> agent_id, inft_token;
 };
 struct AlgorandPublish {
   std::string algod_url;
@@ -50,6 +55,9 @@ struct X402 {
   std::string asset = "USDC";
   ReceiverVia receiver_via = ReceiverVia::kParsecWallet;
   double price_per_1k_tokens = 0.0002;
+  std::optional<std::string> pay_to, rpc_url, facilitator_url, store;
+  std::string key_env = "MINDXTRAIN_EVM_KEY";  // who settles, and pays the gas
+  std::vector<X402Scheme> schemes = {X402Scheme::kExact};
 };
 struct Billing {
   X402 x402;

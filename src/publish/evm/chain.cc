@@ -1,0 +1,49 @@
+#include "publish/evm/chain.h"
+
+#include "base/error.h"
+#include "provenance/sign.h"
+
+namespace mxt::publish {
+
+EvmChain::EvmChain(const config::EvmPublish& s, const Surroundings& around)
+    : settings_(s), around_(around), rpc_(s.rpc_url, around.http) {}
+
+void EvmChain::require(const evm::Address& contract, const std::string& what) {
+  rpc_.require_chain(static_cast<uint64_t>(settings_.chain_id));
+  if (!rpc_.has_code(contract))
+    fail_input("{}: {}: there is no contract at {} on chain {}", rpc_.name(), what, evm::text_of(contract),
+               settings_.chain_id);
+}
+
+evm::Key EvmChain::key() const {
+  return evm::load_key(around_.variable(settings_.key_env), settings_.key_env,
+                       [&] { return around_.variable(provenance::kPassphraseVariable); });
+}
+
+evm::Sent EvmChain::send(const StepContext& c, const std::string& name, const evm::Address& to,
+                         const std::string& data) {
+  evm::SendSettings s;
+  s.chain_id = static_cast<uint64_t>(settings_.chain_id);
+  s.confirmations = static_cast<uint64_t>(settings_.confirmations);
+  s.most_fee = evm::U256(settings_.max_fee_gwei * 1e9);
+  s.poll_seconds = around_.poll_seconds;
+  Json state = c.state();
+  if (!state.is_object()) state = Json::object();
+  const auto keep = [&](const Json& attempts) {
+    state[name] = attempts;
+    c.save(state);
+  };
+  evm::Sent sent = evm::send_transaction(rpc_, key(), to, data, s, state.value(name, Json()), keep, around_.stop);
+  if (!sent.receipt.succeeded) {
+    keep(nullptr);
+    fail_input("{}: transaction {} was mined and failed: the same command tries again", rpc_.name(),
+               evm::hex(sent.hash));
+  }
+  return sent;
+}
+
+std::string chain_target(const config::EvmPublish& s, const evm::Address& contract) {
+  return fmt::format("eip155:{}:{}", s.chain_id, evm::text_of(contract));
+}
+
+}  // namespace mxt::publish
