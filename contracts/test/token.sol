@@ -26,6 +26,23 @@ contract TestDollar is ERC3009 {
     }
 }
 
+/// A dollar that does not refuse an authorization which was used: it does nothing, and says that all is well.
+contract CarelessDollar is TestDollar {
+    constructor(string memory name_, string memory version_) TestDollar(name_, version_) {}
+
+    function _transferWithAuthorization(
+        address from,
+        address to,
+        uint256 value,
+        uint256 validAfter,
+        uint256 validBefore,
+        bytes32 nonce
+    ) internal override {
+        if (authorizationState(from, nonce)) return;
+        super._transferWithAuthorization(from, to, value, validAfter, validBefore, nonce);
+    }
+}
+
 /// A token that answers nothing where a bool is due, as old ones do.
 contract SilentToken {
     mapping(address => uint256) public balanceOf;

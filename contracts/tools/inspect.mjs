@@ -41,6 +41,10 @@ const codes = JSON.stringify({
   registry: artifact('mindxtrain_registry.sol', 'MindxtrainRegistry').bytecode.object,
   receiver: artifact('x402_receiver.sol', 'X402Receiver').bytecode.object,
   test_dollar: artifact('token.sol', 'TestDollar').bytecode.object,
+  careless_dollar: artifact('token.sol', 'CarelessDollar').bytecode.object,
+  test_identity: artifact('identity.sol', 'TestIdentity').bytecode.object,
+  test_permit2: artifact('permit2.sol', 'TestPermit2').bytecode.object,
+  test_upto_proxy: artifact('permit2.sol', 'TestUptoProxy').bytecode.object,
 }, null, 1) + '\n';
 if (process.argv.includes('--write')) {
   mkdirSync('../tests/golden/evm', { recursive: true });

@@ -1,7 +1,9 @@
 // The one list of destinations.
+#include "publish/evm/agent.h"
 #include "publish/evm/anchor.h"
 #include "publish/hub/step.h"
 #include "publish/ipfs/steps.h"
+#include "publish/register/steps.h"
 #include "publish/steps.h"
 
 namespace mxt::publish {
@@ -14,6 +16,10 @@ std::vector<std::unique_ptr<Step>> steps_of(const Run& run, const Surroundings& 
   if (p.ipfs) steps.push_back(kubo_step(*p.ipfs, run));
   if (p.lighthouse) steps.push_back(lighthouse_step(*p.lighthouse, run, around));
   if (p.evm && p.evm->registry) steps.push_back(anchor_step(*p.evm, run, around));
+  if (p.evm && p.evm->identity_registry) steps.push_back(agent_step(*p.evm, run, around));
+  if (p.mindx) steps.push_back(mindx_step(*p.mindx, run, around));
+  if (p.agenticplace) steps.push_back(agenticplace_step(*p.agenticplace, run, around));
+  if (p.bankon && !p.bankon->subname.empty()) steps.push_back(bankon_step(*p.bankon, run, around));
   return steps;
 }
 
