@@ -15,6 +15,7 @@
 #include "kernels/cuda/lora.h"
 #include "kernels/cuda/thin.h"
 #include "kernels/gpu/launch.h"
+#include "kernels/memory.h"
 
 namespace mxt::kernels::cuda {
 
@@ -38,7 +39,7 @@ struct Table {
   int64_t count = 0;
 };
 
-class CudaOps final : public Ops {
+class CudaOps final : public Ops, public OwnMemory {
  public:
   explicit CudaOps(device::CudaDevice& d) : d_(d), s_(d.stream()), attention_(s_) {
     own_ = d_.allocate(kOwn);
@@ -56,6 +57,7 @@ class CudaOps final : public Ops {
     d_.release(own_);
     d_.release(answer_);
     d_.release(maps_);
+    d_.release(delta_);
     d_.release(done_);
   }
 
@@ -181,6 +183,37 @@ class CudaOps final : public Ops {
   void grouped_gemm(const GroupedGemm& c) override { check(c), cuda::grouped_gemm(s_, c); }
   void route_load(const RouteLoad& c) override { check(c), cuda::route_load(s_, c); }
   void balance_loss(const BalanceLoss& c) override { check(c), cuda::balance_loss(s_, c); }
+  void causal_conv(const CausalConv& c) override { check(c), cuda::causal_conv(s_, c); }
+  void causal_conv_grad(const CausalConvGrad& c) override {
+    check(c), cuda::causal_conv_grad(s_, c, own(causal_conv_grad_scratch(c)));
+  }
+  void gated_delta(const GatedDelta& c) override { check(c), cuda::gated_delta(s_, c); }
+  size_t own_memory(const Gemm&) const override { return 0; }
+  size_t own_memory(const Attention&) const override { return 0; }
+  size_t own_memory(const AttentionGrad&) const override { return 0; }
+  size_t own_memory(const GroupedGemm&) const override { return 0; }
+  size_t own_memory(const GatedDeltaGrad& c) const override {
+    const size_t bytes = gated_delta_grad_scratch(c);
+    delta_planned_ = std::max(delta_planned_, bytes);
+    return bytes;
+  }
+  void gated_delta_grad(const GatedDeltaGrad& c) override {
+    check(c);
+    const size_t bytes = gated_delta_grad_scratch(c);
+    if (bytes > delta_bytes_) {  // once: the widest call was asked about before
+      if (delta_ != nullptr) d_.release(delta_);
+      delta_bytes_ = std::max(bytes, delta_planned_);
+      delta_ = d_.allocate(delta_bytes_);
+    }
+    cuda::gated_delta_grad(s_, c, delta_);
+  }
+  void gated_norm(const GatedNorm& c) override { check(c), cuda::gated_norm(s_, c); }
+  void gated_norm_grad(const GatedNormGrad& c) override {
+    check(c), cuda::gated_norm_grad(s_, c, own(gated_norm_grad_scratch(c)));
+  }
+  void sigmoid_gate(const SigmoidGate& c) override { check(c), cuda::sigmoid_gate(s_, c); }
+  void sigmoid_gate_grad(const SigmoidGateGrad& c) override { check(c), cuda::sigmoid_gate_grad(s_, c); }
+  void split_gates(const SplitGates& c) override { check(c), cuda::split_gates(s_, c); }
   void mix(const Mix& c) override { check(c), cuda::mix(s_, c); }
   void mix_grad(const MixGrad& c) override { check(c), cuda::mix_grad(s_, c, own(mix_grad_scratch(c))); }
   void gate(const Gate& c) override { check(c), cuda::gate(s_, c); }
@@ -329,7 +362,10 @@ class CudaOps final : public Ops {
   void* own_ = nullptr;
   double* answer_ = nullptr;
   float* maps_ = nullptr;  // of 8-bit states, once they are needed
-  void* done_ = nullptr;   // of blocks that share an answer
+  void* delta_ = nullptr;  // states and parts of the delta rule's gradient
+  size_t delta_bytes_ = 0;
+  mutable size_t delta_planned_ = 0;
+  void* done_ = nullptr;  // of blocks that share an answer
   void* scratch_ = nullptr;
   size_t scratch_bytes_ = 0;
 };
