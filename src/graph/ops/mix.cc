@@ -62,7 +62,7 @@ static void derive_gate(Backward& b, const Op& op) {
 
 const OpInfo MixOp::info{.name = "mix", .derive = derive_mix};
 const OpInfo MixGradOp::info{.name = "mix_grad"};
-const OpInfo GateOp::info{.name = "gate", .derive = derive_gate};
+const OpInfo GateOp::info{.name = "gate", .derive = derive_gate, .overwrites = 1};
 const OpInfo GateGradOp::info{.name = "gate_grad"};
 
 }  // namespace mxt::graph

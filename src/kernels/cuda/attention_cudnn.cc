@@ -343,7 +343,7 @@ std::string CudnnAttention::version() const {
 namespace {
 template <typename A>
 bool in_reach(const A& a) {
-  return a.q.type == DType::kBF16 && a.head_dim % 8 == 0 && a.head_dim <= 128 && a.q.ld == a.k.ld && a.k.ld == a.v.ld &&
+  return a.q.type == DType::kBF16 && a.head_dim % 8 == 0 && a.head_dim <= 256 && a.q.ld == a.k.ld && a.k.ld == a.v.ld &&
          a.q.ld % 8 == 0 && a.out.ld % 8 == 0 && wide(a.q.p) && wide(a.k.p) && wide(a.v.p) && wide(a.out.p) &&
          a.q.rows > 0;
 }

@@ -47,9 +47,9 @@ __device__ __forceinline__ bool find_tile(const int32_t* first, int experts, int
   return false;
 }
 
-// ---- on the matrix units: a block makes 128 × 128 of c, eight warps 64 × 32 each; the ring has four stages of k ----
+// ---- on the matrix units: a block makes 128 × 128 of c, four warps 64 × 64 each; the ring has three stages of k ----
 
-constexpr int kM = 128, kN = 128, kK = 32, kStages = 4, kThreads = 256;
+constexpr int kM = 128, kN = 128, kK = 64, kStages = 3, kThreads = 128;
 constexpr int kAlong = kK + 8, kAcross = kM + 8;  // elements between rows of a shared tile: [128][kK], [kK][128]
 constexpr int kTile = kM * kAlong > kK* kAcross ? kM* kAlong : kK* kAcross;
 constexpr size_t kShared = sizeof(uint16_t) * 2 * kTile * kStages;
@@ -69,7 +69,7 @@ template <bool kRows>
 __device__ __forceinline__ void load_tile(uint16_t* to, const uint16_t* from, int64_t ld, int at, int end, int k,
                                           int k_end) {
 #pragma unroll
-  for (int i = 0; i < 2; ++i) {
+  for (int i = 0; i < kM * kK / 8 / kThreads; ++i) {
     const int chunk = static_cast<int>(threadIdx.x) + i * kThreads;
     if (kRows) {
       const int r = chunk / (kK / 8), c = chunk % (kK / 8) * 8;
@@ -89,8 +89,8 @@ __device__ __forceinline__ void tile_product(const uint16_t* a, int64_t lda, int
                                              int64_t ldb, int n_at, int n_end, int k_begin, int k_end, Out* c,
                                              int64_t ldc, float alpha, bool accumulate, uint16_t* shared) {
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
-  const int wm = warp / 4 * 64, wn = warp % 4 * 32;
-  float sum[4][4][4] = {};
+  const int wm = warp / 2 * 64, wn = warp % 2 * 64;
+  float sum[4][8][4] = {};
   const int steps = (k_end - k_begin + kK - 1) / kK;
   auto ask = [&](int step) {
     if (step < steps) {
@@ -108,7 +108,7 @@ __device__ __forceinline__ void tile_product(const uint16_t* a, int64_t lda, int
     const uint16_t *left = shared + step % kStages * 2 * kTile, *right = left + kTile;
 #pragma unroll
     for (int k = 0; k < kK; k += 16) {
-      uint32_t x[4][4], y[2][4];
+      uint32_t x[4][4], y[4][4];
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         const int m = wm + i * 16;
@@ -118,7 +118,7 @@ __device__ __forceinline__ void tile_product(const uint16_t* a, int64_t lda, int
           load_transposed(x[i], shared_address(left + (k + lane / 16 * 8 + lane % 8) * kAcross + m + lane / 8 % 2 * 8));
       }
 #pragma unroll
-      for (int j = 0; j < 2; ++j) {
+      for (int j = 0; j < 4; ++j) {
         const int n = wn + j * 16;
         if (kRightRows)
           load_matrices(y[j], shared_address(right + (n + lane / 16 * 8 + lane % 8) * kAlong + k + lane / 8 % 2 * 8));
@@ -129,7 +129,7 @@ __device__ __forceinline__ void tile_product(const uint16_t* a, int64_t lda, int
 #pragma unroll
       for (int i = 0; i < 4; ++i)
 #pragma unroll
-        for (int j = 0; j < 4; ++j) multiply_add(sum[i][j], x[i], y[j / 2][j % 2 * 2], y[j / 2][j % 2 * 2 + 1]);
+        for (int j = 0; j < 8; ++j) multiply_add(sum[i][j], x[i], y[j / 2][j % 2 * 2], y[j / 2][j % 2 * 2 + 1]);
     }
   }
   copies_wait<0>();
@@ -140,7 +140,7 @@ __device__ __forceinline__ void tile_product(const uint16_t* a, int64_t lda, int
       const int m = m_at + wm + i * 16 + half * 8 + lane / 4;
       if (m >= m_end) continue;
 #pragma unroll
-      for (int j = 0; j < 4; ++j) {
+      for (int j = 0; j < 8; ++j) {
         const int n = n_at + wn + j * 8 + lane % 4 * 2;
         if (n >= n_end) continue;  // n_end is even
         Out* p = c + m * ldc + n;

@@ -94,23 +94,33 @@ __device__ __forceinline__ void gates_of(const GateArgs& a, int64_t row, float* 
   __syncthreads();
 }
 
-template <typename T>
+// Packs of V columns lie within one group. Where y is x, only the columns that change are touched.
+template <typename T, int V>
 __global__ void __launch_bounds__(kThreads)
     gate_kernel(GateArgs a, const void* x, int64_t ldx, void* y, int64_t ldy, int64_t cols) {
   __shared__ float gates[kGroups];
   const int64_t row = row_of_block(), end = a.col + a.groups * a.width;
   gates_of<T>(a, row, gates);
   const float by = a.by * one(a.lambda, 1);
-  for (int64_t i = threadIdx.x; i < cols; i += kThreads) {
-    float v = to_float(static_cast<const T*>(x)[row * ldx + i]);
-    if (i >= a.col && i < end)
-      v += by * gates[(i - a.col) / a.width] * to_float(static_cast<const T*>(a.u)[row * a.ldu + i - a.col]);
-    static_cast<T*>(y)[row * ldy + i] = from_float<T>(v);
+  const bool in_place = x == y;
+  for (int64_t i = (in_place ? a.col : 0) + threadIdx.x * V; i < (in_place ? end : cols); i += kThreads * V) {
+    const Raw<T, V> raw = load<T, V>(x, row * ldx + i);
+    if (i < a.col || i >= end) {
+      store<T, V>(y, row * ldy + i, raw);
+      continue;
+    }
+    float v[V], u[V];
+    raw.unpack(v);
+    load<T, V>(a.u, row * a.ldu + i - a.col).unpack(u);
+    const float gate = by * gates[(i - a.col) / a.width];
+#pragma unroll
+    for (int k = 0; k < V; ++k) v[k] += gate * u[k];
+    store<T, V>(y, row * ldy + i, Raw<T, V>::pack(v));
   }
 }
 
 // dz[row, g]: the gradient before the sigmoid; dlambda[row].
-template <typename T>
+template <typename T, int V>
 __global__ void __launch_bounds__(kThreads)
     gate_grad_kernel(GateArgs a, const void* dy, int64_t lddy, void* ds, int64_t ldds, int64_t source, void* du,
                      int64_t lddu, float* dz, float* dlambda) {
@@ -121,10 +131,13 @@ __global__ void __launch_bounds__(kThreads)
   const int lane = threadIdx.x % kWarp;
   for (int64_t g = threadIdx.x / kWarp; g < a.groups; g += kThreads / kWarp) {
     float p = 0;
-    for (int64_t j = g * a.width + lane; j < (g + 1) * a.width; j += kWarp) {
-      const float d = to_float(static_cast<const T*>(dy)[row * lddy + a.col + j]);
-      p += d * to_float(static_cast<const T*>(a.u)[row * a.ldu + j]);
-      static_cast<T*>(du)[row * lddu + j] = from_float<T>(by * gates[g] * d);
+    for (int64_t j = g * a.width + lane * V; j < (g + 1) * a.width; j += kWarp * V) {
+      float d[V], u[V];
+      load<T, V>(dy, row * lddy + a.col + j).unpack(d);
+      load<T, V>(a.u, row * a.ldu + j).unpack(u);
+#pragma unroll
+      for (int k = 0; k < V; ++k) p += d[k] * u[k], d[k] *= by * gates[g];
+      store<T, V>(du, row * lddu + j, Raw<T, V>::pack(d));
     }
     p = warp_sum(p);
     if (lane == 0) {
@@ -139,11 +152,13 @@ __global__ void __launch_bounds__(kThreads)
     for (int64_t g = 0; g < a.groups; ++g) sum += parts[g];
     dlambda[row] = sum;
   }
-  for (int64_t k = threadIdx.x; k < source; k += kThreads) {
-    float sum = 0;
-    if (k < a.taps)
-      for (int64_t g = 0; g < a.groups; ++g) sum += slopes[g] * to_float(static_cast<const T*>(a.w)[g * a.ldw + k]);
-    static_cast<T*>(ds)[row * ldds + k] = from_float<T>(sum);
+  for (int64_t i = threadIdx.x * V; i < source; i += kThreads * V) {
+    float sum[V] = {};
+    if (i < a.taps)
+      for (int k = 0; k < V && i + k < a.taps; ++k)
+        for (int64_t g = 0; g < a.groups; ++g)
+          sum[k] += slopes[g] * to_float(static_cast<const T*>(a.w)[g * a.ldw + i + k]);
+    store<T, V>(ds, row * ldds + i, Raw<T, V>::pack(sum));
   }
 }
 
@@ -182,6 +197,11 @@ GateArgs args_of(const C& c) {
           c.positions};
 }
 
+bool whole_packs(const GateArgs& a, DType type) {
+  const int64_t v = elements_of_16_bytes(type);
+  return a.col % v == 0 && a.width % v == 0;
+}
+
 }  // namespace
 
 void mix(Stream s, const Mix& m) {
@@ -214,11 +234,10 @@ void mix_grad(Stream s, const MixGrad& m, void* scratch) {
 void gate(Stream s, const Gate& c) {
   if (c.y.rows == 0) return;
   const GateArgs a = args_of(c);
-  const auto grid = static_cast<unsigned>(c.y.rows);
-  if (c.y.type == DType::kBF16)
-    gate_kernel<bf16><<<grid, kThreads, 0, s>>>(a, c.x.p, c.x.ld, c.y.p, c.y.ld, c.y.cols);
-  else
-    gate_kernel<float><<<grid, kThreads, 0, s>>>(a, c.x.p, c.x.ld, c.y.p, c.y.ld, c.y.cols);
+  const bool even = wide(c.x) && wide(c.u) && wide(ConstMat(c.y)) && whole_packs(a, c.y.type);
+  MXT_GPU_DISPATCH(c.y.type, even,
+                   gate_kernel<T, V>
+                   <<<static_cast<unsigned>(c.y.rows), kThreads, 0, s>>>(a, c.x.p, c.x.ld, c.y.p, c.y.ld, c.y.cols));
   check_launch("gate");
 }
 
@@ -230,12 +249,11 @@ void gate_grad(Stream s, const GateGrad& c, void* scratch) {
   const auto grid = static_cast<unsigned>(c.dy.rows), sums = static_cast<unsigned>(a.groups * a.taps + 1);
   const bool half = c.dy.type == DType::kBF16;
   if (c.dy.rows > 0) {
-    if (half)
-      gate_grad_kernel<bf16>
-          <<<grid, kThreads, 0, s>>>(a, c.dy.p, c.dy.ld, c.ds.p, c.ds.ld, c.ds.cols, c.du.p, c.du.ld, dz, each);
-    else
-      gate_grad_kernel<float>
-          <<<grid, kThreads, 0, s>>>(a, c.dy.p, c.dy.ld, c.ds.p, c.ds.ld, c.ds.cols, c.du.p, c.du.ld, dz, each);
+    const bool even =
+        wide(c.dy) && wide(c.u) && wide(ConstMat(c.ds)) && wide(ConstMat(c.du)) && whole_packs(a, c.dy.type);
+    MXT_GPU_DISPATCH(c.dy.type, even,
+                     gate_grad_kernel<T, V><<<grid, kThreads, 0, s>>>(a, c.dy.p, c.dy.ld, c.ds.p, c.ds.ld, c.ds.cols,
+                                                                      c.du.p, c.du.ld, dz, each));
     check_launch("gate_grad");
   }
   if (half)
