@@ -2,7 +2,7 @@ option(MXT_TESTS "Build the tests" ON)
 option(MXT_BENCH "Build the native benchmarks" OFF)
 option(MXT_FUZZ "Build the fuzzers (clang only)" OFF)
 option(MXT_OPENMP "oneDNN, which brings OpenMP; off = without, for ThreadSanitizer" ON)
-option(MXT_PORTABLE "Small libraries static, big ones opened at run time" OFF)
+option(MXT_PORTABLE "A binary for other Linuxes: small libraries inside, big ones beside it (cmake/Portable.cmake)" OFF)
 set(MXT_SANITIZE "" CACHE STRING "address,undefined | thread | empty")
 
 set(CMAKE_CXX_STANDARD 20)

@@ -1,0 +1,35 @@
+#!/usr/bin/env bash
+# What pack.sh made, as somebody gets it: each installs into an empty place, starts there without anything of this tree, asks for no newer
+# glibc than it says, and holds no path of this folder. With QUICKSTART=1 each also runs the quickstart to its verified receipt.
+# usage: check.sh RELEASE_FILES VERSION
+set -euo pipefail
+files=$(realpath "$1") version=$2 root=$(cd "$(dirname "$0")/../.." && pwd)
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+fail() { echo "release: $*" >&2; exit 2; }
+
+starts() {  # NAME PROGRAM
+  local name=$1 program=$2 said begin
+  said=$(cd "$work" && env -i HOME="$work" PATH=/usr/bin:/bin "$program" --version) || fail "$name: does not start: $said"
+  [[ $said == "mindxtrain $version"* ]] || fail "$name: says $said"
+  (cd "$work" && env -i HOME="$work" PATH=/usr/bin:/bin "$program" validate quickstart_cpu >/dev/null) || fail "$name: does not know its own recipes"
+  ldd "$program" | grep -q 'not found' && fail "$name: $(ldd "$program" | grep 'not found')"
+  ! grep -aq "$root" "$program" || fail "$name: holds a path of the folder that it was built in"
+  if [ "${QUICKSTART:-0}" = 1 ]; then
+    begin=$(date +%s)
+    (cd "$work" && env -i HOME="$work" PATH=/usr/bin:/bin "$program" run quickstart_cpu --out "out/$name" >"$name.log" 2>&1) || fail "$name: quickstart: $(tail -3 "$work/$name.log")"
+    (cd "$work" && "$program" receipt "out/$name/manifest.json" >/dev/null) || fail "$name: the receipt does not verify"
+    echo "$name: quickstart to its receipt in $(($(date +%s) - begin)) s"
+  fi
+  echo "$name: ok"
+}
+
+tar -C "$work" -xzf "$files/mindxtrain-$version-linux-$(uname -m).tar.gz"
+starts unpacked "$work/mindxtrain-$version/bin/mindxtrain"
+HOME=$work sh "$work/mindxtrain-$version/install.sh" "$work/prefix" >/dev/null
+starts tarball "$work/prefix/bin/mindxtrain"
+dpkg-deb -x "$files"/mindxtrain_"$version"_*.deb "$work/deb"
+starts deb "$work/deb/usr/bin/mindxtrain"
+python3 -m venv "$work/venv"
+"$work/venv/bin/pip" install -q --no-index --no-deps "$files"/mindxtrain-"$version"-*.whl
+starts wheel "$work/venv/bin/mindxtrain"

@@ -1,0 +1,71 @@
+#!/usr/bin/env bash
+# Tarball, .deb and wheel out of an installed tree. The same tree and date give the same bytes.
+# usage: pack.sh STAGE OUT VERSION      STAGE: cmake --install --prefix STAGE; SOURCE_DATE_EPOCH dates everything
+set -euo pipefail
+here=$(cd "$(dirname "$0")" && pwd) stage=$(realpath "$1") out=$2 version=$3
+: "${SOURCE_DATE_EPOCH:?the date of the release, seconds}"
+arch=$(dpkg --print-architecture) machine=$(uname -m)
+mkdir -p "$out" && out=$(realpath "$out")
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+umask 022
+
+pages() {  # FOLDER: a man page for the program and one a verb, from what --help says
+  local program=$stage/bin/mindxtrain verb text name
+  mkdir -p "$1"
+  for verb in "" $("$program" help | sed -n '/^Subcommands:/,$s/^  \([a-z]\+\) .*/\1/p'); do
+    name=mindxtrain${verb:+-$verb}
+    # shellcheck disable=SC2086
+    text=$("$program" help $verb | sed -e 's/\\/\\e/g' -e "s/^[.']/\\\\\&&/" -e 's/-/\\-/g')
+    printf '.TH %s 1 "%s" "mindxtrain %s"\n.SH NAME\n%s \\- %s\n.SH DESCRIPTION\n.nf\n%s\n.fi\n' "${name^^}" \
+      "$(date -u -d "@$SOURCE_DATE_EPOCH" +%F)" "$version" "$name" "$(head -1 <<<"$text")" "$text" | gzip -9n >"$1/$name.1.gz"
+  done
+}
+complete_shells() {  # SHARE
+  local program=$stage/bin/mindxtrain
+  mkdir -p "$1/bash-completion/completions" "$1/fish/vendor_completions.d" "$1/zsh/site-functions"
+  "$program" completion bash >"$1/bash-completion/completions/mindxtrain"
+  "$program" completion fish >"$1/fish/vendor_completions.d/mindxtrain.fish"
+}
+age() { find "$1" -exec touch -h -d "@$SOURCE_DATE_EPOCH" {} +; }
+
+tree=$work/mindxtrain-$version
+mkdir -p "$tree"
+cp -a "$stage/." "$tree"
+pages "$tree/share/man/man1"
+complete_shells "$tree/share"
+find "$tree" -type f \( -name 'mindxtrain' -o -name '*.so*' \) -path '*/bin/*' -o -type f -name '*.so*' | while read -r f; do strip --strip-unneeded "$f"; done
+
+# The tarball unpacks anywhere and runs there; install.sh copies it to a prefix.
+cp "$here/install.sh" "$tree/install.sh"
+age "$tree"
+tar -C "$work" --sort=name --mtime="@$SOURCE_DATE_EPOCH" --owner=0 --group=0 --numeric-owner -cf - "mindxtrain-$version" |
+  gzip -9n >"$out/mindxtrain-$version-linux-$machine.tar.gz"
+rm "$tree/install.sh"
+
+deb=$work/deb
+mkdir -p "$deb/DEBIAN" "$deb/usr"
+cp -a "$tree/." "$deb/usr"
+mv "$deb/usr/share/doc/mindxtrain/LICENSE" "$deb/usr/share/doc/mindxtrain/copyright"
+mkdir -p "$work/debian" && printf 'Source: mindxtrain\nPackage: mindxtrain\nArchitecture: any\n' >"$work/debian/control"
+depends=$(cd "$work" && dpkg-shlibdeps -O --ignore-missing-info -l"$deb/usr/lib/mindxtrain" -e"$deb/usr/bin/mindxtrain" \
+  $(find "$deb/usr/lib/mindxtrain" -name '*.so*' ! -name 'libmindxtrain_cuda.so' -printf '-e%p ') 2>/dev/null | sed -n 's/^shlibs:Depends=//p')
+cat >"$deb/DEBIAN/control" <<TEXT
+Package: mindxtrain
+Version: $version
+Architecture: $arch
+Maintainer: The mindXtrain project <mindxtrain@users.noreply.github.com>
+Depends: $depends
+Recommends: ca-certificates
+Section: science
+Priority: optional
+Installed-Size: $(du -sk "$deb/usr" | cut -f1)
+Description: fine-tunes language models on one machine, one native program
+ A base model and your data go in; a trained, evaluated, quantized model and a
+ receipt that anyone can verify come out.
+TEXT
+age "$deb"
+dpkg-deb --root-owner-group -Zxz -b "$deb" "$out/mindxtrain_${version}_$arch.deb" >/dev/null
+
+python3 "$here/wheel.py" "$tree" "$out" "$version" "$machine"
+ls -l "$out"
