@@ -402,9 +402,7 @@ void check(const MuonDirection& m) {
   matrix(m.x);
   MXT_ASSERT(m.x.ld == m.x.cols && m.grad && m.momentum);
 }
-void check(const MuonUpdate& m) {
-  MXT_ASSERT(m.x.p && m.x.ld == m.x.cols && m.x.rows > 0 && m.x.cols > 0 && m.master);
-}
+void check(const MuonUpdate& m) { MXT_ASSERT(m.x.p && m.x.ld == m.x.cols && m.x.rows > 0 && m.x.cols > 0 && m.master); }
 void check(const SquaredNorm& s) {
   MXT_ASSERT(s.grads.size() == s.sizes.size());
   for (size_t i = 0; i < s.grads.size(); ++i) MXT_ASSERT(s.sizes[i] >= 0 && (s.grads[i] || s.sizes[i] == 0));
