@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 
+#include "base/coding.h"
 #include "base/error.h"
 #include "base/files.h"
 #include "base/log.h"
@@ -69,7 +70,7 @@ std::string module_of(const std::string& name) { return name.substr(0, name.rfin
 OrderedJson compressed_tensors_config(const config::Quantize& q, const std::vector<std::string>& ignore) {
   OrderedJson weights, inputs = nullptr;
   if (q.scheme == QuantScheme::kMxfp4) {
-    weights = {{"num_bits", 4},     {"type", "float"},  {"strategy", "group"},          {"group_size", kMxGroup},
+    weights = {{"num_bits", 4},     {"type", "float"},  {"strategy", "group"},          {"group_size", kMxBlock},
                {"symmetric", true}, {"dynamic", false}, {"scale_dtype", "torch.uint8"}, {"zp_dtype", "torch.uint8"}};
   } else {
     weights = {{"num_bits", 8}, {"type", "float"}, {"strategy", "channel"}, {"symmetric", true}, {"dynamic", false}};
@@ -94,7 +95,7 @@ OrderedJson compressed_tensors_config(const config::Quantize& q, const std::vect
 OrderedJson quark_config(const config::Quantize& q, const std::vector<std::string>& ignore) {
   OrderedJson weight, input;
   if (q.scheme == QuantScheme::kQuarkMxfp4) {
-    weight = {{"dtype", "fp4"}, {"qscheme", "per_group"}, {"group_size", kMxGroup},
+    weight = {{"dtype", "fp4"}, {"qscheme", "per_group"}, {"group_size", kMxBlock},
               {"ch_axis", -1},  {"scale_format", "e8m0"}, {"is_dynamic", false}};
     input = weight;
   } else {
@@ -205,7 +206,7 @@ class FolderWriter {
       if (!number) item.type = stored;
       written_.parameters += item.count();
       if (number && is_projection(name, item.shape)) {
-        if (layout_.fp4() && item.shape[1] % kMxGroup != 0)
+        if (layout_.fp4() && item.shape[1] % kMxBlock != 0)
           written_.kept.push_back(name);
         else
           item.quantized = true;
@@ -221,7 +222,7 @@ class FolderWriter {
     }
     if (written_.quantized == 0) fail_input("{}: has no matrix that this scheme can hold", source);
     for (const auto& k : written_.kept)
-      log::warn("{}: {} columns are no multiple of {}: kept as it is", k, source_.shape(k)[1], kMxGroup);
+      log::warn("{}: {} columns are no multiple of {}: kept as it is", k, source_.shape(k)[1], kMxBlock);
     if (ragged > 0)
       log::warn(
           "{} matrices have sizes that are no multiple of {}: their last blocks are smaller, which vLLM's fused layers "
@@ -242,7 +243,7 @@ class FolderWriter {
       scale = layout_.one_dimension ? std::vector<int64_t>{rows} : std::vector<int64_t>{rows, 1};
     if (layout_.scales == Scales::kBlock)
       scale = {(rows + kFp8Block - 1) / kFp8Block, (cols + kFp8Block - 1) / kFp8Block};
-    if (layout_.scales == Scales::kGroup) scale = {rows, cols / kMxGroup};
+    if (layout_.scales == Scales::kGroup) scale = {rows, cols / kMxBlock};
     specs_.push_back({module + std::string(layout_.scale), layout_.scale_type, scale});
   }
 
@@ -306,8 +307,8 @@ class FolderWriter {
             fail_input("{}: tensor \"{}\" holds weights as large as {:g}, more than this scheme can", source_.path(),
                        item.name, most);
           const size_t done = exponents.size();
-          exponents.resize(done + static_cast<size_t>(n * cols / kMxGroup));
-          mxfp4(w, n, cols, q, exponents.data() + done);
+          exponents.resize(done + static_cast<size_t>(n * cols / kMxBlock));
+          encode(w, DType::kF32, {Coding::kMxfp4, n, cols, q, exponents.data() + done});
           break;
         }
       }

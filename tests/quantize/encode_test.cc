@@ -6,6 +6,7 @@
 #include <limits>
 #include <vector>
 
+#include "base/coding.h"
 #include "base/threads.h"
 
 namespace mxt::quantize {
@@ -90,7 +91,7 @@ TEST(Mxfp4, BothExponentsAreTriedAndTheBetterIsTaken) {
   for (size_t i = 32; i < 64; ++i) w[i] = 0.5f;  // many small values and one that is cut a little
   w[32] = 6.5f;
   std::vector<uint8_t> q(32), e(2);
-  mxfp4(w.data(), 1, 64, q.data(), e.data());
+  encode(w.data(), DType::kF32, {Coding::kMxfp4, 1, 64, q.data(), e.data()});
   EXPECT_EQ(e[0], 128);
   EXPECT_EQ(e[1], 127);
   EXPECT_EQ(q[0] & 15, float_to_e2m1(3.75f));
@@ -110,7 +111,7 @@ TEST(Encoders, SameBytesOnOneAndTwoThreads) {
     s[i].resize(9);
     fp8_by_block(w.data(), 384, 320, q[i].data(), s[i].data());
     std::vector<uint8_t> packed(w.size() / 2);
-    mxfp4(w.data(), 384, 320, packed.data(), e[i].data());
+    encode(w.data(), DType::kF32, {Coding::kMxfp4, 384, 320, packed.data(), e[i].data()});
     q[i].insert(q[i].end(), packed.begin(), packed.end());
   }
   set_num_threads(threads);

@@ -12,7 +12,7 @@ from peft import LoraConfig, get_peft_model
 
 import families
 
-out = sys.argv[1]
+out = sys.argv[1] if __name__ == "__main__" else ""
 torch.use_deterministic_algorithms(True)
 # odd head counts, multi-query, tied and untied, head_dim * heads different from the width
 CASES = {
@@ -134,7 +134,7 @@ def train(model, docs, lr):
     return rows
 
 
-for name, make in CASES.items():
+for name, make in (CASES.items() if __name__ == "__main__" else ()):
     if sys.argv[2:] and name not in sys.argv[2:]:
         continue
     torch.manual_seed(7)

@@ -6,12 +6,11 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/json.h"
 #include "base/threads.h"
 
 namespace mxt::formats {
 namespace {
-
-constexpr std::array<float, 16> kE2M1{0, 0.5f, 1, 1.5f, 2, 3, 4, 6, -0.0f, -0.5f, -1, -1.5f, -2, -3, -4, -6};
 
 int64_t blocks(int64_t n, int64_t block) { return (n + block - 1) / block; }
 
@@ -59,11 +58,11 @@ void fit_fp8(QuantizedWeight& w, bool inverse_name, const ModelConfig& c, const 
 }
 
 void fit_mxfp4(QuantizedWeight& w, const std::string& source) {
-  w.kind = QuantizedWeight::Kind::kMxfp4;
+  w.kind = QuantizedWeight::Kind::kCoded;
+  w.coding = Coding::kMxfp4;
   w.shape[1] *= 2;
-  w.block_columns = 32;
-  const std::vector<int64_t> want{w.shape[0], w.shape[1] / 32};
-  if (w.scale.type != DType::kU8 || w.shape[1] % 32 != 0 || w.scale.shape != want)
+  const std::vector<int64_t> want{w.shape[0], w.shape[1] / kMxBlock};
+  if (w.scale.type != DType::kU8 || w.shape[1] % kMxBlock != 0 || w.scale.shape != want)
     fail_input("{}: the scales \"{}\" do not fit \"{}\"", source, w.scale.name, w.data.name);
 }
 
@@ -99,15 +98,119 @@ InputRounding inputs_of(const ModelConfig& c) {
   return InputRounding::kNone;
 }
 
+DType type_from_torch(const std::string& name) {
+  return name == "bfloat16" ? DType::kBF16 : name == "float16" ? DType::kF16 : DType::kF32;
+}
+
+constexpr std::string_view kState = ".weight.quant_state.bitsandbytes__";
+
+// bitsandbytes writes what its tensors mean as JSON in a tensor of bytes: the matrix's shape and type, the blocks, and
+// with double quantization the mean of the scales, which stands nowhere else.
+class Nf4Reader {
+ public:
+  Nf4Reader(const Safetensors& files, std::string module, const TensorInfo& state, const std::string& source)
+      : files_(files), module_(std::move(module)), source_(source) {
+    const auto bytes = files.bytes(state);
+    const std::string text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+    state_ = parse_ordered_json(text, source + ": \"" + state.name + "\"");
+    if (!state_.is_object()) bad("is no object");
+  }
+
+  QuantizedWeight read() {
+    if (text("quant_type") != "nf4")
+      fail_missing("{}: \"{}\" is in {}, which is not read here: of bitsandbytes' types nf4 is", source_,
+                   module_ + ".weight", text("quant_type"));
+    const bool twice = state_.contains("nested_blocksize");
+    QuantizedWeight w;
+    w.kind = QuantizedWeight::Kind::kCoded;
+    w.coding = twice ? Coding::kNf4Double : Coding::kNf4;
+    w.through = type_from_torch(text("dtype"));
+    w.shape = shape();
+    if (number("blocksize") != kNf4Block || (twice && number("nested_blocksize") != kNf4Nested))
+      fail_missing("{}: \"{}\" is in blocks of another size than {}, which is not read here", source_,
+                   module_ + ".weight", kNf4Block);
+    const CodedBytes bytes = coded_bytes(w.coding, w.shape[0], w.shape[1]);
+    w.data = part("", DType::kU8, bytes.codes);
+    w.scale = part(".absmax", twice ? DType::kU8 : DType::kF32, twice ? bytes.scales : bytes.scales / 4);
+    table(".quant_map", kNf4Table, 16);
+    if (!twice) return w;
+    w.nested = part(".nested_absmax", DType::kF32, bytes.nested / 4 - 1);
+    table(".nested_quant_map", kNf4Bytes.data(), 256);
+    if (!state_.contains("nested_offset") || !state_["nested_offset"].is_number()) bad("has no \"nested_offset\"");
+    w.mean = state_["nested_offset"].get<float>();
+    return w;
+  }
+
+ private:
+  [[noreturn]] void bad(std::string_view what) const {
+    fail_input("{}: the quantization state of \"{}.weight\" {}: the folder is damaged, or not of bitsandbytes", source_,
+               module_, what);
+  }
+  std::string text(const char* key) const {
+    if (!state_.contains(key) || !state_[key].is_string()) bad(fmt::format("has no \"{}\"", key));
+    return state_[key].get<std::string>();
+  }
+  int64_t number(const char* key) const {
+    if (!state_.contains(key) || !state_[key].is_number_integer()) bad(fmt::format("has no \"{}\"", key));
+    return state_[key].get<int64_t>();
+  }
+  std::vector<int64_t> shape() const {
+    const OrderedJson s = state_.contains("shape") ? state_["shape"] : OrderedJson();
+    const auto good = [](const OrderedJson& n) {
+      return n.is_number_integer() && n.get<int64_t>() > 0 && n.get<int64_t>() < int64_t{1} << 31;
+    };
+    if (!s.is_array() || s.size() != 2 || !good(s[0]) || !good(s[1])) bad("has no \"shape\" of a matrix");
+    return {s[0].get<int64_t>(), s[1].get<int64_t>()};
+  }
+  // A tensor of so many elements, whatever its dimensions.
+  TensorInfo part(const char* suffix, DType type, int64_t count) const {
+    const std::string name = module_ + ".weight" + suffix;
+    const TensorInfo* t = files_.find(name);
+    if (!t) fail_input("{}: tensor \"{}\" is missing: the folder does not hold the whole model", source_, name);
+    // Bytes may be stored as another type (bnb_4bit_quant_storage).
+    const bool fits = *suffix == 0 ? t->bytes == static_cast<uint64_t>(count) : t->type == type && t->count() == count;
+    if (!fits)
+      fail_input("{}: tensor \"{}\" is {} with {} bytes, and {} {} are wanted", source_, name, mxt::name_of(t->type),
+                 t->bytes, count, *suffix == 0 ? "bytes" : mxt::name_of(type));
+    return *t;
+  }
+  void table(const char* suffix, const float* want, int64_t n) const {
+    const TensorInfo t = part(suffix, DType::kF32, n);
+    std::vector<float> have(static_cast<size_t>(n));
+    std::memcpy(have.data(), files_.bytes(t).data(), t.bytes);
+    for (int64_t i = 0; i < n; ++i)
+      if (std::abs(have[static_cast<size_t>(i)] - want[i]) > 1e-6f)
+        fail_missing("{}: \"{}\" is a table of its own, which is not read here", source_, t.name);
+  }
+
+  const Safetensors& files_;
+  std::string module_, source_;
+  OrderedJson state_;
+};
+
+void find_nf4(const Safetensors& files, const std::string& source, QuantizedTensors& out) {
+  for (const TensorInfo& t : files.tensors()) {
+    const size_t at = t.name.find(kState);
+    if (at == std::string::npos) continue;
+    const std::string module = t.name.substr(0, at);
+    out.weights.emplace(module + ".weight", Nf4Reader(files, module, t, source).read());
+    out.hidden.insert(t.name);
+    for (const char* more : {".absmax", ".quant_map", ".nested_absmax", ".nested_quant_map"})
+      out.hidden.insert(module + ".weight" + more);
+  }
+}
+
 }  // namespace
 
 QuantizedTensors find_quantized(const Safetensors& files, const ModelConfig& c, const std::string& source) {
   QuantizedTensors out;
   if (!c.quantization.empty() && c.quantization != "fp8" && c.quantization != "compressed-tensors" &&
-      c.quantization != "quark")
+      c.quantization != "quark" && c.quantization != "bitsandbytes")
     fail_missing("{}: is quantised by \"{}\", which is not read here: use the model it was made from", source,
                  c.quantization);
+  find_nf4(files, source, out);
   for (const TensorInfo& t : files.tensors()) {
+    if (out.weights.contains(t.name)) continue;
     const bool packed = t.name.ends_with(".weight_packed");
     if (!packed && !t.name.ends_with(".weight")) continue;
     const bool fp8 = t.type == DType::kF8E4M3, fp4 = t.type == DType::kU8;
@@ -139,7 +242,52 @@ QuantizedTensors find_quantized(const Safetensors& files, const ModelConfig& c, 
   return out;
 }
 
+CodedTensor coded_of(const Safetensors& files, const QuantizedWeight& w) {
+  MXT_ASSERT(w.kind == QuantizedWeight::Kind::kCoded);
+  CodedTensor out;
+  out.through = w.through;
+  const auto codes = files.bytes(w.data), scales = files.bytes(w.scale);
+  out.matrix = {w.coding,
+                w.shape[0],
+                w.shape[1],
+                reinterpret_cast<const uint8_t*>(codes.data()),
+                reinterpret_cast<const uint8_t*>(scales.data()),
+                nullptr};
+  const bool floats = w.coding == Coding::kNf4;  // files of old writers need not align them
+  if (floats && reinterpret_cast<uintptr_t>(scales.data()) % sizeof(float) != 0) {
+    out.floats.resize(scales.size() / sizeof(float));
+    std::memcpy(out.floats.data(), scales.data(), scales.size());
+    out.matrix.scales = reinterpret_cast<const uint8_t*>(out.floats.data());
+  }
+  if (w.coding == Coding::kNf4Double) {
+    const auto nested = files.bytes(w.nested);
+    out.floats.resize(nested.size() / sizeof(float));
+    std::memcpy(out.floats.data(), nested.data(), nested.size());
+    out.floats.push_back(w.mean);
+    out.matrix.nested = out.floats.data();
+  }
+  return out;
+}
+
+namespace {
+
+void decode_coded(const CodedTensor& t, int64_t begin, int64_t end, float* out) {
+  const int64_t columns = t.matrix.cols;
+  parallel_for(begin, end, std::max<int64_t>(1, (1 << 16) / columns), [&](int64_t b, int64_t e) {
+    float* y = out + (b - begin) * columns;
+    const int64_t n = (e - b) * columns;
+    decode(t.matrix, b * columns, n, y);
+    for (int64_t i = 0; i < n; ++i) {
+      if (t.through == DType::kBF16) y[i] = bf16_to_float(float_to_bf16(y[i]));
+      if (t.through == DType::kF16) y[i] = f16_to_float(float_to_f16(y[i]));
+    }
+  });
+}
+
+}  // namespace
+
 void decode_rows(const Safetensors& files, const QuantizedWeight& w, int64_t begin, int64_t end, float* out) {
+  if (w.kind == QuantizedWeight::Kind::kCoded) return decode_coded(coded_of(files, w), begin, end, out);
   const auto data = files.bytes(w.data), scale = files.bytes(w.scale);
   const int64_t columns = w.shape[1], scale_columns = blocks(columns, w.block_columns);
   parallel_for(begin, end, std::max<int64_t>(1, (1 << 16) / columns), [&](int64_t b, int64_t e) {
@@ -147,19 +295,9 @@ void decode_rows(const Safetensors& files, const QuantizedWeight& w, int64_t beg
       float* y = out + (r - begin) * columns;
       for (int64_t g = 0; g < scale_columns; ++g) {
         const int64_t first = g * w.block_columns, last = std::min(columns, first + w.block_columns);
-        const auto at = static_cast<size_t>(r / w.block_rows * scale_columns + g);
-        if (w.kind == QuantizedWeight::Kind::kFp8) {
-          const float s = load_scale(scale, w.scale.type, at);
-          for (int64_t k = first; k < last; ++k)
-            y[k] = f8e4m3_to_float(static_cast<uint8_t>(data[static_cast<size_t>(r * columns + k)])) * s;
-        } else {
-          const int exponent = static_cast<uint8_t>(scale[at]);
-          const float s = exponent == 255 ? std::nanf("") : std::ldexp(1.0f, exponent - 127);
-          for (int64_t k = first; k < last; ++k) {
-            const auto byte = static_cast<uint8_t>(data[static_cast<size_t>((r * columns + k) / 2)]);
-            y[k] = kE2M1[k % 2 ? byte >> 4 : byte & 15] * s;
-          }
-        }
+        const float s = load_scale(scale, w.scale.type, static_cast<size_t>(r / w.block_rows * scale_columns + g));
+        for (int64_t k = first; k < last; ++k)
+          y[k] = f8e4m3_to_float(static_cast<uint8_t>(data[static_cast<size_t>(r * columns + k)])) * s;
       }
     }
   });

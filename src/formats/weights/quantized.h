@@ -7,6 +7,8 @@
 #include <set>
 #include <string>
 
+#include "base/coding.h"
+#include "formats/coded.h"
 #include "formats/model_config.h"
 #include "formats/safetensors.h"
 #include "formats/weight_source.h"
@@ -16,9 +18,13 @@ namespace mxt::formats {
 struct QuantizedWeight {
   enum class Kind {
     kFp8,    // F8_E4M3 times one scale a block of block_rows × block_columns
-    kMxfp4,  // U8, two E2M1 values a byte (low nibble first), one E8M0 scale for 32 of a row
+    kCoded,  // as base/coding.h has it: MXFP4, or bitsandbytes' NF4
   };
   Kind kind = Kind::kFp8;
+  Coding coding = Coding::kNone;  // of kCoded
+  DType through = DType::kF32;    // CodedTensor::through
+  TensorInfo nested;              // of kNf4Double, without the mean
+  float mean = 0;
   std::vector<int64_t> shape;  // of the decoded matrix
   TensorInfo data, scale;
   int64_t block_rows = 1, block_columns = 1;
@@ -32,8 +38,11 @@ struct QuantizedTensors {
 
 // kMissing for a quant_method without a decoder here; kBadInput where scales do not fit their weights. Known:
 // transformers `fp8` (weight_scale_inv), compressed-tensors FP8 (by tensor or channel) and mxfp4-pack-quantized, Quark
-// FP8 and MXFP4.
+// FP8 and MXFP4, bitsandbytes NF4 with and without double quantization.
 QuantizedTensors find_quantized(const Safetensors& files, const ModelConfig& config, const std::string& source);
+
+// Of Kind::kCoded, as it lies in the file.
+CodedTensor coded_of(const Safetensors& files, const QuantizedWeight& w);
 
 void decode_rows(const Safetensors& files, const QuantizedWeight& w, int64_t begin, int64_t end, float* out);
 

@@ -86,6 +86,10 @@ class HfFolder final : public WeightSource {
     const ExpertSlice* s = find_slice(name);
     return at(s ? std::string_view(s->stack) : name).type;
   }
+  std::optional<CodedTensor> coded(std::string_view name) const {
+    const QuantizedWeight* w = find_weight(name);
+    return w && w->kind == QuantizedWeight::Kind::kCoded ? std::optional(coded_of(files_, *w)) : std::nullopt;
+  }
   InputRounding input_rounding(std::string_view name) const override {
     return find_weight(name) ? quantized_.inputs : InputRounding::kNone;
   }
@@ -311,6 +315,11 @@ class GgufFile final : public WeightSource {
 };
 
 }  // namespace
+
+std::optional<CodedTensor> coded_tensor(const WeightSource& source, std::string_view name) {
+  const auto* folder = dynamic_cast<const HfFolder*>(&source);
+  return folder ? folder->coded(name) : std::nullopt;
+}
 
 std::span<const std::byte> WeightSource::block_row(std::string_view, int64_t) const { MXT_ASSERT(!"no blocks"); }
 

@@ -1,0 +1,34 @@
+// Tensors that a file holds in codes (base/coding.h), as they lie there: a frozen base takes them without a second
+// rounding.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/coding.h"
+#include "formats/model_config.h"
+
+namespace mxt::formats {
+
+class WeightSource;
+
+struct CodedTensor {
+  Coded matrix;                 // into the mapped file, or into `floats`
+  DType through = DType::kF32;  // the type that decoded weights are rounded to (F32: none)
+  std::vector<float> floats;
+};
+
+// Nothing where the tensor is held otherwise.
+std::optional<CodedTensor> coded_tensor(const WeightSource& source, std::string_view name);
+
+// The same as far as config.json says it, for counting without the weights: how this weight of a matrix (not the output
+// head's) is held. Nothing where it does not say that the model is held in codes; kNone for what it leaves out.
+struct ConfigCoding {
+  Coding coding = Coding::kNone;
+  DType through = DType::kF32;
+};
+std::optional<ConfigCoding> config_coding(const ModelConfig& config, const std::string& name);
+
+}  // namespace mxt::formats
