@@ -8,6 +8,7 @@
 #include "base/files.h"
 #include "base/json_text.h"
 #include "base/text.h"
+#include "chat_remote.h"
 #include "infer/end_of_turn.h"
 #include "infer/engine.h"
 #include "model_files.h"
@@ -26,6 +27,7 @@ struct Options {
   uint64_t seed = 0;
   int threads = 0;
   bool show_thinking = false;
+  RemoteOptions remote;
 };
 
 constexpr const char* kHelp =
@@ -197,6 +199,53 @@ class Conversation {
   std::string last_call_;
 };
 
+template <typename Talk>
+void converse(Talk& talk, Options& o) {
+  talk.reset(o.system);
+  if (!o.prompt.empty()) return talk.answer("user", o.prompt);
+  for (std::string line; !g_stop.load();) {
+    if (isatty(0)) {
+      std::printf("> ");
+      std::fflush(stdout);
+    }
+    if (!std::getline(std::cin, line)) break;
+    const std::string said(trim(line));
+    if (said.empty()) continue;
+    if (!is_valid_utf8(said)) {
+      std::printf("(this line is not valid UTF-8 and was not taken: set the terminal to UTF-8)\n");
+      continue;
+    }
+    const std::string word = said.substr(0, said.find(' ')), rest(trim(std::string_view(said).substr(word.size())));
+    if (word == "/quit") break;
+    if (word == "/help")
+      std::printf("%s", kHelp);
+    else if (word == "/reset")
+      talk.reset(o.system);
+    else if (word == "/system")
+      talk.reset(o.system = rest);
+    else if (word == "/history") {
+      for (const auto& m : talk.messages()) std::printf("%s\n", json_text(m).c_str());
+    } else if (word == "/result")
+      talk.answer("tool", rest);
+    else
+      talk.answer("user", said);
+  }
+}
+
+void converse_with_a_server(Options& o) {
+  if (!o.adapter.empty() || !o.tools.empty())
+    fail_input(
+        "--url: the server has its model and adapters (--model names one); --adapter and --tools are for a model "
+        "that is here");
+  o.remote.model = o.model;
+  o.remote.api_key = environment("OPENAI_API_KEY");
+  o.remote.max_tokens = o.max_tokens;
+  o.remote.temperature = o.temperature;
+  o.remote.top_p = o.top_p;
+  RemoteChat talk(o.remote);
+  converse(talk, o);
+}
+
 }  // namespace
 
 void add_chat(CLI::App& app) {
@@ -210,7 +259,16 @@ void add_chat(CLI::App& app) {
         return CLI::detail::to_lower(s).find("nan") == std::string::npos ? "" : "a number is wanted";
       },
       "", "number");
-  c->add_option("--model", o->model, "folder, .gguf file or Hub id (or ID@REVISION)")->required();
+  c->add_option("--model", o->model,
+                "folder, .gguf file or Hub id (or ID@REVISION); with --url the server's name of one");
+  auto* url =
+      c->add_option("--url", o->remote.url,
+                    "a server with OpenAI's API in the place of a model that is here; its key in OPENAI_API_KEY");
+  auto* pay_file =
+      c->add_option("--pay", o->remote.pay_file,
+                    "key file (key new FILE --kind evm) that pays a server which asks for it by x402, in USDC")
+          ->needs(url);
+  c->add_option("--max-usd", o->remote.max_usd, "most that may be paid in all, in dollars")->needs(pay_file);
   c->add_option("--adapter", o->adapter, "PEFT folder");
   const auto* prompt = c->add_option("--prompt", o->prompt, "one question, one answer");
   c->add_option("--system", o->system, "system message");
@@ -230,36 +288,11 @@ void add_chat(CLI::App& app) {
     if (prompt->count() > 0 && trim(o->prompt).empty()) fail_input("--prompt: is empty: ask something");
     for (const auto& [option, text] : {std::pair("--prompt", &o->prompt), std::pair("--system", &o->system)})
       if (!is_valid_utf8(*text)) fail_input("{}: is not valid UTF-8: set the terminal to UTF-8", option);
+    if (!o->remote.url.empty()) return converse_with_a_server(*o);
+    if (o->model.empty()) fail_input("--model is wanted, or --url for a server that has one");
     set_threads(o->threads);
     Conversation talk(*o, resolve_model(o->model, std::nullopt));
-    if (!o->prompt.empty()) return talk.answer("user", o->prompt);
-    for (std::string line; !g_stop.load();) {
-      if (isatty(0)) {
-        std::printf("> ");
-        std::fflush(stdout);
-      }
-      if (!std::getline(std::cin, line)) break;
-      const std::string said(trim(line));
-      if (said.empty()) continue;
-      if (!is_valid_utf8(said)) {
-        std::printf("(this line is not valid UTF-8 and was not taken: set the terminal to UTF-8)\n");
-        continue;
-      }
-      const std::string word = said.substr(0, said.find(' ')), rest(trim(std::string_view(said).substr(word.size())));
-      if (word == "/quit") break;
-      if (word == "/help")
-        std::printf("%s", kHelp);
-      else if (word == "/reset")
-        talk.reset(o->system);
-      else if (word == "/system")
-        talk.reset(o->system = rest);
-      else if (word == "/history") {
-        for (const auto& m : talk.messages()) std::printf("%s\n", json_text(m).c_str());
-      } else if (word == "/result")
-        talk.answer("tool", rest);
-      else
-        talk.answer("user", said);
-    }
+    converse(talk, *o);
   });
 }
 

@@ -64,8 +64,16 @@ const std::map<std::string, Footer>& footers() {
         "2 a score fell below the baseline; 4 stopped by a signal"}},
       {"score", {kHub, "", "", kStopped}},
       {"embed", {kHub, "", "", kStopped}},
-      {"chat", {kHub, "", "", ""}},
-      {"serve", {kHub, "--jobs DIR: one folder a job; --api-keys FILE: keys and limits", "", ""}},
+      {"chat",
+       {"HF_TOKEN, HF_HOME, HF_ENDPOINT, HF_HUB_OFFLINE (the Hub), HTTPS_PROXY, NO_PROXY; --url: OPENAI_API_KEY; "
+        "--pay: "
+        "MINDXTRAIN_KEY_PASSPHRASE",
+        "", "", ""}},
+      {"serve",
+       {"HF_TOKEN, HF_HOME, HF_ENDPOINT, HF_HUB_OFFLINE (the Hub), HTTPS_PROXY, NO_PROXY; MINDXTRAIN_API_KEY; "
+        "MINDXTRAIN_EVM_KEY (or what publish.billing.x402.key_env names)",
+        "--jobs DIR: one folder a job; --api-keys FILE: keys and limits; $MINDXTRAIN_HOME/x402.sqlite: payments", "",
+        ""}},
       {"merge", {kHub, "--output DIR: config.json, *.safetensors, tokenizer", "", ""}},
       {"quantize", {kHub, "--out: a folder, or one .gguf file; quantization.json says what it cost", "", ""}},
       {"tokenizer", {kHub, "", "", ""}},

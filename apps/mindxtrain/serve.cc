@@ -21,6 +21,7 @@
 #include "model_files.h"
 #include "net/url.h"
 #include "serve/http/server.h"
+#include "till.h"
 #include "verbs.h"
 
 namespace mxt::app {
@@ -89,8 +90,18 @@ void stop_when_stdin_ends() {
   }).detach();
 }
 
+// Of the recipe's publish.billing; null where answers are free.
+std::unique_ptr<Till> open_till(const config::Recipe& r, const Options& o) {
+  auto till = Till::open(r);
+  if (till && !o.upstream.empty())
+    fail_missing("publish.billing: answers of another server (serve.upstream) are not sold by this build");
+  if (till) log::info("paid: {}", till->text());
+  return till;
+}
+
 void run(Options o) {
   if (o.follow_stdin) stop_when_stdin_ends();
+  std::unique_ptr<Till> till;
   set_threads(o.threads);
   if (!o.config.empty()) {
     const config::Recipe r = config::load_recipe(o.config);
@@ -103,6 +114,7 @@ void run(Options o) {
                      s.backend == config::ServeBackend::kSglang ? "sglang" : "vllm-rocm");
       o.upstream = *s.upstream;
     }
+    till = open_till(r, o);
     if (o.context == 0) o.context = s.max_model_len;
     if (o.host.empty()) o.host = s.host;
     if (o.reasoning.empty())
@@ -119,6 +131,7 @@ void run(Options o) {
   if (o.host.empty()) o.host = "127.0.0.1";
   if (o.port == 0) o.port = 8000;
   serve::OperatorSettings settings = settings_of(o);
+  if (till) settings.meter = &till->meter();
   std::vector<std::string> folders = o.roots;
   for (const std::string& f : {o.jobs, o.model})
     if (!f.empty()) folders.push_back(f);
@@ -193,6 +206,7 @@ void run(Options o) {
          fmt::format("{} ({} tokens of context, cache for {} tokens)", fs::path(path).filename().string(),
                      model.positions(), scheduler.stats().cache_pages * infer::PagedCache::kPage));
   scheduler.stop();
+  if (till) till->meter().stop();
 }
 
 }  // namespace

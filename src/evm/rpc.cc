@@ -172,6 +172,7 @@ std::optional<Receipt> Rpc::receipt(const Digest& t) {
   if (j.is_null()) return std::nullopt;
   if (!j.is_object() || digest_from_hex(text_at(j, "transactionHash")) != t) nonsense(method);
   Receipt r;
+  r.transaction = t;
   r.succeeded = number(method, j.value("status", Json())) == 1;
   r.block = small(method, j.value("blockNumber", Json()));
   const auto hash = digest_from_hex(text_at(j, "blockHash"));

@@ -36,6 +36,7 @@ struct Log {
 };
 
 struct Receipt {
+  Digest transaction{};
   bool succeeded = false;
   uint64_t block = 0;
   Digest block_hash{};

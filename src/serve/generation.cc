@@ -22,8 +22,20 @@ Generation::Generation(OperatorState& s, std::shared_ptr<Reply> reply, TicketPtr
 
 std::string Generation::token_text(int32_t id) const { return replace_invalid_utf8(s_.served.tok->token_bytes(id)); }
 
-void Generation::start(std::vector<infer::Request> requests) {
-  s_.check_room(static_cast<int64_t>(requests.size()));
+void Generation::start(std::vector<infer::Request> requests, const HttpRequest& http) {
+  when_paid(s_, http, reply_, std::move(requests), per_prompt_,
+            [self = shared_from_this()](std::vector<infer::Request> r, std::shared_ptr<pay::Grant> grant) {
+              self->grant_ = std::move(grant);
+              try {
+                self->submit(std::move(r));
+              } catch (...) {
+                self->grant_ = nullptr;
+                throw;
+              }
+            });
+}
+
+void Generation::submit(std::vector<infer::Request> requests) {
   const auto self = shared_from_this();
   std::vector<infer::Scheduler::Id> ids;
   {
@@ -62,9 +74,12 @@ void Generation::start(std::vector<infer::Request> requests) {
     }
     if (common_.stream) {
       begun_ = true;
-      reply_->begin(200, {{"Content-Type", "text/event-stream; charset=utf-8"},
-                          {"Cache-Control", "no-cache"},
-                          {"X-Accel-Buffering", "no"}});
+      Headers head = {{"Content-Type", "text/event-stream; charset=utf-8"},
+                      {"Cache-Control", "no-cache"},
+                      {"X-Accel-Buffering", "no"}};
+      if (grant_)
+        for (auto& h : grant_->headers()) head.push_back(std::move(h));
+      reply_->begin(200, std::move(head));
     }
   }
   s_.watch(self);
@@ -169,16 +184,8 @@ void Generation::done(size_t i, const infer::Outcome& o) {
   if (--left_ > 0) return;
   try {
     finish();
-  } catch (const std::exception& e) {  // an answer that cannot be put together is still answered
-    log::warn("{}: {}", model_, e.what());
-    ApiError a;
-    a.status = 500, a.type = "server_error", a.message = "an error inside the server";
-    if (begun_) {
-      reply_->write("data: " + to_json(a) + "\n\n");
-      reply_->end();
-    } else {
-      reply_->send(to_answer(a));
-    }
+  } catch (const std::exception& e) {
+    give_up(e.what());
   }
 }
 
@@ -201,22 +208,57 @@ void Generation::finish() {
     e.message = fmt::format("the request took longer than {} seconds", s_.settings.request_seconds);
   else if (cancelled)
     e.status = 503, e.type = "server_error", e.message = "the server is shutting down";
+  if (!grant_) return deliver(e, {});
+  // Paid by what was used: the answer's last part waits until that is settled.
+  const auto grant = std::move(grant_);
+  const net::Headers head = grant->headers();
+  grant->finish(ticket_->tokens, e.message.empty() && !reply_->gone(),
+                [self = shared_from_this(), e, head](net::Headers paid) {
+                  if (!self->begun_) paid.insert(paid.end(), head.begin(), head.end());
+                  try {
+                    self->deliver(e, paid);
+                  } catch (const std::exception& failure) {
+                    self->give_up(failure.what());
+                  }
+                });
+}
+
+// An answer that cannot be put together is still answered.
+void Generation::give_up(const char* why) {
+  log::warn("{}: {}", model_, why);
+  ApiError a;
+  a.status = 500, a.type = "server_error", a.message = "an error inside the server";
   if (begun_) {
-    if (!e.message.empty())
+    reply_->write("data: " + to_json(a) + "\n\n");
+    reply_->end();
+  } else {
+    reply_->send(to_answer(a));
+  }
+}
+
+// `paid`: PAYMENT-RESPONSE, in the head of an answer that is whole, and in the last event of a stream.
+void Generation::deliver(const ApiError& e, const net::Headers& paid) {
+  if (begun_) {
+    if (!e.message.empty()) {
       reply_->write("data: " + to_json(e) + "\n\n");
-    else if (common_.include_usage) {
+    } else if (common_.include_usage || !paid.empty()) {
       OrderedJson last = last_chunk();
       last["usage"] = usage();
+      for (const auto& [name, value] : paid) last["payment"] = {{"header", name}, {"value", value}};
       write_event(last);
     }
     reply_->write("data: [DONE]\n\n");
     reply_->end();
   } else if (!e.message.empty()) {
-    reply_->send(to_answer(e));
+    HttpAnswer a = to_answer(e);
+    a.headers.insert(a.headers.end(), paid.begin(), paid.end());
+    reply_->send(std::move(a));
   } else {
     OrderedJson j = body();
     j["usage"] = usage();
-    reply_->send({200, {{"Content-Type", "application/json"}}, dump(j)});
+    Headers head = {{"Content-Type", "application/json"}};
+    head.insert(head.end(), paid.begin(), paid.end());
+    reply_->send({200, std::move(head), dump(j)});
   }
 }
 

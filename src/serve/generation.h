@@ -11,6 +11,7 @@
 
 #include "serve/operator_state.h"
 #include "serve/output/text_stream.h"
+#include "serve/paid.h"
 
 namespace mxt::serve {
 
@@ -18,8 +19,8 @@ class Generation : public std::enable_shared_from_this<Generation> {
  public:
   Generation(OperatorState& s, std::shared_ptr<Reply> reply, TicketPtr ticket, CommonFields common, std::string model);
   virtual ~Generation() = default;
-  // One request a choice. Errors before anything is written: ApiError.
-  void start(std::vector<infer::Request> requests);
+  // One request a choice, once it is paid for where answers are sold. Errors before anything is written: ApiError.
+  void start(std::vector<infer::Request> requests, const HttpRequest& http);
   void expire_if_late(std::chrono::steady_clock::time_point now);
 
  protected:
@@ -56,13 +57,17 @@ class Generation : public std::enable_shared_from_this<Generation> {
   bool tags_ = false;          // the text is parsed: tags are told though they are control tokens
 
  private:
+  void submit(std::vector<infer::Request> requests);
   bool token(size_t i, const infer::NewToken& t);
   void done(size_t i, const infer::Outcome& o);
   void tell(Choice& c, bool all);
   void cancel_all();
   void finish();
+  void give_up(const char* why);
+  void deliver(const ApiError& e, const net::Headers& paid);
 
   std::shared_ptr<Reply> reply_;
+  std::shared_ptr<pay::Grant> grant_;  // null: nothing is sold
   TicketPtr ticket_;
   const std::chrono::steady_clock::time_point born_;
   std::mutex mutex_;

@@ -22,6 +22,10 @@
 #include "tokenizer/chat/chat_template.h"
 #include "tokenizer/tokenizer.h"
 
+namespace mxt::pay {
+class Meter;
+}
+
 namespace mxt::serve {
 
 // What is served: one base model and adapters over it, each by a name.
@@ -46,6 +50,7 @@ struct OperatorSettings {
   int64_t max_choices = 128;  // prompts × n of one request
   int64_t max_logprobs = 20;
   double request_seconds = 600;  // longest life of a request
+  pay::Meter* meter = nullptr;   // set: answers are paid for; stopped before the operator ends
   std::string upstream,
       upstream_key;  // set: an OpenAI-compatible server (http://host:port) that has the model; ServedModel is empty
 };

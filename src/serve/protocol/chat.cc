@@ -302,7 +302,7 @@ void chat_completions(OperatorState& s, const HttpRequest& http, std::shared_ptr
     if (grammar) requests.back().constraint = grammar_constraint(grammar);
   }
   std::make_shared<Chat>(s, std::move(reply), std::move(ticket), std::move(common), std::move(model), std::move(plan))
-      ->start(std::move(requests));
+      ->start(std::move(requests), http);
 }
 
 }  // namespace mxt::serve

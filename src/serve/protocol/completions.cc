@@ -172,7 +172,7 @@ void completions(OperatorState& s, const HttpRequest& http, std::shared_ptr<Repl
   }
   std::make_shared<Completion>(s, std::move(reply), std::move(ticket), std::move(common), std::move(model),
                                std::move(plan))
-      ->start(std::move(requests));
+      ->start(std::move(requests), http);
 }
 
 }  // namespace mxt::serve

@@ -3,6 +3,7 @@
 
 #include "base/error.h"
 #include "serve/generation.h"
+#include "serve/paid.h"
 
 namespace mxt::serve {
 
@@ -90,8 +91,21 @@ class Embedding : public std::enable_shared_from_this<Embedding> {
         vectors_(n),
         left_(n) {}
 
-  void start(std::vector<infer::Request> requests) {
-    s_.check_room(static_cast<int64_t>(requests.size()));
+  void start(std::vector<infer::Request> requests, const HttpRequest& http) {
+    when_paid(s_, http, reply_, std::move(requests), 1,
+              [self = shared_from_this()](std::vector<infer::Request> r, std::shared_ptr<pay::Grant> grant) {
+                self->grant_ = grant;
+                try {
+                  self->submit(std::move(r));
+                } catch (...) {
+                  self->grant_ = nullptr;
+                  throw;
+                }
+              });
+  }
+
+ private:
+  void submit(std::vector<infer::Request> requests) {
     const auto self = shared_from_this();
     std::lock_guard lock(mutex_);
     for (size_t i = 0; i < requests.size(); ++i) {
@@ -117,7 +131,6 @@ class Embedding : public std::enable_shared_from_this<Embedding> {
     });
   }
 
- private:
   void done(const infer::Outcome& o) {
     std::lock_guard lock(mutex_);
     if (o.finish == infer::Finish::kFailed) failure_ = o.error;
@@ -130,24 +143,35 @@ class Embedding : public std::enable_shared_from_this<Embedding> {
         e.status = failure_.empty() ? 503 : 500;
         e.type = "server_error";
         e.message = failure_.empty() ? "the request was cancelled" : failure_;
-        reply_->send(to_answer(e));
-        return;
+        return answer(to_answer(e));
       }
       data.push_back({{"object", "embedding"},
                       {"index", i},
                       {"embedding", base64_ ? OrderedJson(base64(vectors_[i])) : OrderedJson(vectors_[i])}});
     }
-    reply_->send({200,
-                  {{"Content-Type", "application/json"}},
-                  dump({{"object", "list"},
-                        {"data", std::move(data)},
-                        {"model", model_},
-                        {"usage", {{"prompt_tokens", tokens_}, {"total_tokens", tokens_}}}})});
+    answer({200,
+            {{"Content-Type", "application/json"}},
+            dump({{"object", "list"},
+                  {"data", std::move(data)},
+                  {"model", model_},
+                  {"usage", {{"prompt_tokens", tokens_}, {"total_tokens", tokens_}}}})});
+  }
+  void answer(HttpAnswer a) {
+    const auto grant = std::move(grant_);
+    if (!grant) return reply_->send(std::move(a));
+    const bool good = a.status == 200 && !reply_->gone();
+    for (const auto& h : grant->headers()) a.headers.push_back(h);
+    grant->finish(tokens_, good, [reply = reply_, a](const net::Headers& paid) {
+      HttpAnswer whole = a;
+      whole.headers.insert(whole.headers.end(), paid.begin(), paid.end());
+      reply->send(std::move(whole));
+    });
   }
 
   OperatorState& s_;
   std::shared_ptr<Reply> reply_;
   TicketPtr ticket_;
+  std::shared_ptr<pay::Grant> grant_;  // null: nothing is sold
   std::string model_, failure_;
   bool base64_, over_ = false;
   std::mutex mutex_;
@@ -184,7 +208,7 @@ void embeddings(OperatorState& s, const HttpRequest& http, std::shared_ptr<Reply
   }
   const size_t n = requests.size();
   std::make_shared<Embedding>(s, std::move(reply), std::move(ticket), std::move(model), format == "base64", n)
-      ->start(std::move(requests));
+      ->start(std::move(requests), http);
 }
 
 }  // namespace mxt::serve

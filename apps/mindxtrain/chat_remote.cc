@@ -1,0 +1,126 @@
+#include "chat_remote.h"
+
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "base/base64.h"
+#include "base/error.h"
+#include "base/files.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "model_files.h"
+#include "net/url.h"
+#include "publish.h"
+
+namespace mxt::app {
+namespace {
+
+net::HttpOptions http_options() { return publish_surroundings().http; }
+
+std::string message_of(const net::HttpResponse& r) {
+  const Json j = Json::parse(r.body, nullptr, false);
+  const auto at = "/error/message"_json_pointer;
+  if (j.is_object() && j.contains(at) && j[at].is_string()) return printable(j[at].get<std::string>().substr(0, 300));
+  if (j.is_object() && j.contains("error") && j["error"].is_string())
+    return printable(j["error"].get<std::string>().substr(0, 300));
+  return printable(r.body.substr(0, 300));
+}
+
+}  // namespace
+
+RemoteChat::RemoteChat(const RemoteOptions& options) : o_(options), http_(http_options()) {
+  address_ = o_.url;
+  while (address_.ends_with('/')) address_.pop_back();
+  if (!net::parse_url(address_)) fail_input("--url {}: no http(s) address", o_.url);
+  if (!address_.ends_with("/v1")) address_ += "/v1";
+  address_ += "/chat/completions";
+  if (o_.pay_file.empty() != o_.max_usd.empty()) fail_input("--pay FILE and --max-usd X belong together");
+  if (!o_.pay_file.empty() && !fs::is_regular_file(o_.pay_file))
+    fail_missing("--pay: there is no such file: make one with `mindxtrain key new FILE --kind evm`");
+  if (!o_.pay_file.empty())
+    payer_ = std::make_unique<pay::Payer>(evm::load_key(o_.pay_file, "--pay", [] { return key_passphrase(); }),
+                                          pay::dollars(o_.max_usd));
+}
+
+void RemoteChat::reset(const std::string& system) {
+  messages_ = OrderedJson::array();
+  if (!system.empty()) messages_.push_back({{"role", "system"}, {"content", system}});
+}
+
+net::HttpResponse RemoteChat::post(const OrderedJson& body, const net::Headers& payment) {
+  net::HttpRequest q;
+  q.method = "POST";
+  q.url = address_;
+  q.headers = {{"Content-Type", "application/json"}};
+  if (!o_.api_key.empty()) q.headers.emplace_back("Authorization", "Bearer " + o_.api_key);
+  for (const auto& h : payment) q.headers.push_back(h);
+  q.body = body.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
+  q.idle_seconds = 600;  // a model may think before it speaks
+  q.leave_origin = false;
+  q.on_data = [this](std::string_view piece) { take(piece); };
+  try {
+    return http_.send(q);
+  } catch (const Error& e) {
+    if (e.code() == Exit::kInterrupted) throw;
+    fail_input("{}", e.what());
+  }
+}
+
+void RemoteChat::take(std::string_view piece) {
+  rest_.append(piece);
+  size_t from = 0;
+  for (size_t end; (end = rest_.find('\n', from)) != std::string::npos; from = end + 1)
+    take_line(std::string_view(rest_).substr(from, end - from));
+  rest_.erase(0, from);
+  if (rest_.size() > (1u << 20)) fail_input("{}: sends a line without end", o_.url);
+}
+
+// One line of server-sent events.
+void RemoteChat::take_line(std::string_view line) {
+  if (!line.starts_with("data: ")) return;
+  const Json j = Json::parse(line.substr(6), nullptr, false);
+  if (!j.is_object()) return;
+  if (j.contains("error")) fail_input("{}: {}", o_.url, printable(j["error"].dump().substr(0, 300)));
+  const auto text = "/choices/0/delta/content"_json_pointer, paid = "/payment/value"_json_pointer;
+  if (j.contains(text) && j[text].is_string()) {
+    const auto s = j[text].get<std::string>();
+    std::fwrite(s.data(), 1, s.size(), stdout);
+    std::fflush(stdout);
+    said_ += s;
+  }
+  if (j.contains(paid) && j[paid].is_string())
+    if (const auto receipt = from_base64(j[paid].get<std::string>())) log::info("payment: {}", printable(*receipt));
+}
+
+void RemoteChat::answer(const std::string& role, const std::string& said) {
+  messages_.push_back({{"role", role}, {"content", said}});
+  OrderedJson body = {{"messages", messages_},
+                      {"max_tokens", o_.max_tokens},
+                      {"temperature", o_.temperature},
+                      {"top_p", o_.top_p},
+                      {"stream", true}};
+  if (!o_.model.empty()) body["model"] = o_.model;
+  rest_.clear();
+  said_.clear();
+  try {
+    net::HttpResponse r = post(body, {});
+    if (r.status == 402) {
+      if (!payer_)
+        fail_missing(
+            "{}: wants to be paid by x402: give --pay KEYFILE and --max-usd X (`mindxtrain key new FILE --kind evm`)",
+            o_.url);
+      r = post(body, payer_->pay(r));
+      for (const char* name : {"PAYMENT-RESPONSE", "X-PAYMENT-RESPONSE"})
+        if (const std::string* h = r.header(name))
+          if (const auto receipt = from_base64(*h)) log::info("payment: {}", printable(*receipt));
+    }
+    if (r.status != 200) fail_input("{}: answers {}: {}", o_.url, r.status, message_of(r));
+  } catch (...) {
+    messages_.erase(messages_.size() - 1);
+    throw;
+  }
+  std::printf("\n");
+  messages_.push_back({{"role", "assistant"}, {"content", said_}});
+}
+
+}  // namespace mxt::app

@@ -1,0 +1,78 @@
+#include "till.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "base/files.h"
+#include "base/log.h"
+#include "model_files.h"
+#include "pay/facilitator.h"
+#include "provenance/sign.h"
+#include "publish.h"
+#include "run_record.h"
+#include "verbs.h"
+
+namespace mxt::app {
+namespace {
+
+std::vector<pay::Scheme> schemes_of(const config::X402& x) {
+  std::vector<pay::Scheme> out;
+  for (const config::X402Scheme s : x.schemes) {
+    const pay::Scheme one = s == config::X402Scheme::kExact ? pay::Scheme::kExact : pay::Scheme::kUpto;
+    if (std::find(out.begin(), out.end(), one) == out.end()) out.push_back(one);
+  }
+  return out;
+}
+
+}  // namespace
+
+std::unique_ptr<Till> Till::open(const config::Recipe& r) {
+  if (!r.publish || !r.publish->billing) return nullptr;
+  const config::X402& x = r.publish->billing->x402;
+  if (x.price_per_1k_tokens == 0) return nullptr;
+  if (!x.pay_to) {
+    log::warn("answers are free: publish.billing.x402.pay_to names nobody who is paid");
+    return nullptr;
+  }
+  return std::unique_ptr<Till>(new Till(x, pay::network_of(text_of(x.network))));
+}
+
+Till::Till(const config::X402& x, const pay::Network& network) : per_1k_(x.price_per_1k_tokens) {
+  if (!x.rpc_url)
+    fail_missing("publish.billing.x402.rpc_url: is not set: the address of a node of {}, which says what is paid",
+                 network.name);
+  std::optional<evm::Key> key;
+  if (!x.facilitator_url)
+    key = evm::load_key(environment(x.key_env.c_str()), x.key_env, [] { return key_passphrase(); });
+  net::HttpOptions http = publish_surroundings().http;
+  http.cancel = nullptr;  // what is under way is settled after Ctrl-C too
+  rpc_ = std::make_unique<evm::Rpc>(*x.rpc_url, http);
+  rpc_->require_chain(network.chain_id);
+  pay::Terms terms;
+  terms.network = &network;
+  terms.token = pay::read_token(*rpc_, network, x.asset);
+  terms.pay_to = evm::address_setting(*x.pay_to, "publish.billing.x402.pay_to");
+  terms.schemes = schemes_of(x);
+  const bool upto = std::find(terms.schemes.begin(), terms.schemes.end(), pay::Scheme::kUpto) != terms.schemes.end();
+  if (key)
+    terms.facilitator = key->address();
+  else if (upto)
+    terms.facilitator = pay::facilitator_signer(*x.facilitator_url, http, network.chain_id);
+  store_ = std::make_unique<pay::Store>(x.store ? *x.store
+                                                : (fs::path(registry_path()).parent_path() / "x402.sqlite").string());
+  const pay::Price price(x.price_per_1k_tokens, terms.token.decimals);
+  settler_ = x.facilitator_url ? *x.facilitator_url : evm::text_of(key->address());
+  meter_ = std::make_unique<pay::Meter>(
+      *rpc_, std::move(terms), price, *store_, [&](const pay::Terms& t) -> std::unique_ptr<pay::Settling> {
+        if (key) return std::make_unique<pay::Settler>(*rpc_, *key, t, *store_);
+        return std::make_unique<pay::FacilitatorSettler>(*rpc_, *x.facilitator_url, http, t, *store_);
+      });
+}
+
+std::string Till::text() const {
+  const pay::Terms& t = meter_->terms();
+  return fmt::format("{} {} for 1,000 tokens on {}, paid to {}, settled by {}", per_1k_, t.token.name, t.network->name,
+                     evm::text_of(t.pay_to), settler_);
+}
+
+}  // namespace mxt::app

@@ -1,0 +1,29 @@
+// What `serve --config` needs to be paid: publish.billing.x402 of a recipe, a node, a key, a store.
+#pragma once
+
+#include <memory>
+
+#include "config/recipe.h"
+#include "pay/meter.h"
+
+namespace mxt::app {
+
+class Till {
+ public:
+  // Null where the recipe sells nothing: without the section, at a price of 0, or (said) without an address that is
+  // paid. Errors: kMissing names the setting or credential that is not there; kBadInput where node or token are not
+  // what the recipe says.
+  static std::unique_ptr<Till> open(const config::Recipe& recipe);
+  pay::Meter& meter() { return *meter_; }
+  std::string text() const;  // for people: what is paid to whom
+
+ private:
+  Till(const config::X402& settings, const pay::Network& network);
+  double per_1k_;
+  std::string settler_;  // who: an address, or a facilitator's
+  std::unique_ptr<evm::Rpc> rpc_;
+  std::unique_ptr<pay::Store> store_;
+  std::unique_ptr<pay::Meter> meter_;
+};
+
+}  // namespace mxt::app

@@ -1,0 +1,232 @@
+#include "pay/meter.h"
+
+#include <algorithm>
+#include <ctime>
+#include <nlohmann/json.hpp>
+
+#include "base/base64.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "evm/abi.h"
+
+namespace mxt::pay {
+namespace {
+
+using V = evm::AbiValue;
+
+std::string used_word(const Payment& p) {
+  return p.scheme == Scheme::kExact ? "invalid_exact_evm_nonce_already_used" : "permit2_invalid_nonce";
+}
+
+// The extension payment-identifier: 16–128 of [A-Za-z0-9_-]; "" where there is none. kBadInput for another shape.
+std::string identifier_of(const Payment& p) {
+  const auto at = "/extensions/payment-identifier/info/id"_json_pointer;
+  if (!p.whole.contains(at)) return "";
+  const Json& id = p.whole[at];
+  const auto good = [](unsigned char c) { return std::isalnum(c) || c == '_' || c == '-'; };
+  if (!id.is_string()) fail_input("payment-identifier is no text");
+  const auto text = id.get<std::string>();
+  if (text.size() < 16 || text.size() > 128 || !std::all_of(text.begin(), text.end(), good))
+    fail_input("payment-identifier is not 16 to 128 letters, digits, - and _");
+  return text;
+}
+
+}  // namespace
+
+// One paid request, from its admission to its end.
+class Meter::PaidGrant final : public Grant {
+ public:
+  PaidGrant(Meter& m, Payment p, Record r, net::Headers headers)
+      : meter_(m), payment_(std::move(p)), record_(std::move(r)), headers_(std::move(headers)) {}
+  ~PaidGrant() override { meter_.leave(record_.key); }
+  net::Headers headers() const override { return headers_; }
+
+  void finish(int64_t tokens, bool delivered, std::function<void(net::Headers)> then) override {
+    try {
+      if (payment_.scheme == Scheme::kExact) {
+        then({});
+        if (delivered) keep(State::kServed);  // else the same payment lets the same request in again
+        return;
+      }
+      const evm::U256 used = std::min<evm::U256>(meter_.price_.of(tokens), payment_.upto->amount);
+      if (used == 0) {
+        keep(State::kServed);
+        return then(meter_.response(payment_.version, payment_, {}, "0"));
+      }
+      record_.amount = evm::decimal(used);
+      keep(State::kOwed);
+      meter_.settling_->submit(record_, used,
+                               [&m = meter_, p = payment_, amount = record_.amount, then](const Settlement& s) {
+                                 then(m.response(p.version, p, s, amount));
+                               });
+    } catch (const Error& e) {
+      log::warn("payment {}: {}", record_.key, e.what());
+      then({});
+    }
+  }
+
+ private:
+  void keep(State s) {
+    record_.state = s;
+    meter_.store_.put(record_);
+  }
+
+  Meter& meter_;
+  Payment payment_;
+  Record record_;
+  net::Headers headers_;
+};
+
+Meter::Meter(evm::Rpc& rpc, Terms terms, Price price, Store& store,
+             const std::function<std::unique_ptr<Settling>(const Terms&)>& settling)
+    : rpc_(rpc), terms_(std::move(terms)), price_(price), store_(store), settling_(settling(terms_)) {}
+
+Meter::~Meter() { stop(); }
+
+void Meter::stop() { settling_->stop(); }
+
+void Meter::leave(const std::string& key) {
+  const std::lock_guard lock(mutex_);
+  inside_.erase(key);
+}
+
+Refusal Meter::refusal(const Ask& a, const evm::U256& amount, const std::string& error, int status) const {
+  Resource r;
+  r.url = a.resource;
+  return {status,
+          {{"Content-Type", "application/json"},
+           {"Cache-Control", "no-store"},
+           {"PAYMENT-REQUIRED", to_base64(required_v2(terms_, amount, r, error).dump())}},
+          required_v1(terms_, amount, r, error).dump()};
+}
+
+net::Headers Meter::response(int version, const Payment& p, const Settlement& s, const std::string& amount) const {
+  Json j = {{"success", s.error.empty()},
+            {"transaction", s.transaction},
+            {"network", version == 2 ? caip2(terms_.network->chain_id) : std::string(terms_.network->name)},
+            {"payer", evm::text_of(p.payer())}};
+  if (!s.error.empty()) j["errorReason"] = s.error;
+  if (version == 2) j["amount"] = amount;
+  return {{version == 2 ? "PAYMENT-RESPONSE" : "X-PAYMENT-RESPONSE", to_base64(j.dump())}};
+}
+
+// What only the chain knows of a permit; the SDK's word, "" where it will hold.
+std::string Meter::check_upto_on_chain(const Payment& p, const evm::U256& amount) {
+  const evm::Address permit2 = *evm::parse_address(evm::kPermit2);
+  const auto read = [&](const evm::Address& to, const std::string& call) {
+    return evm::AbiReader(rpc_.eth_call(to, call), rpc_.name()).number(0);
+  };
+  if (!rpc_.has_code(settlement_contract(p, terms_))) return "permit2_proxy_not_deployed";
+  if (read(terms_.token.address,
+           evm::abi_call("allowance(address,address)", {V::address(p.payer()), V::address(permit2)})) < amount)
+    return "permit2_allowance_required";
+  if (read(terms_.token.address, evm::abi_call("balanceOf(address)", {V::address(p.payer())})) < amount)
+    return "permit2_insufficient_balance";
+  const evm::U256 word = read(
+      permit2, evm::abi_call("nonceBitmap(address,uint256)", {V::address(p.payer()), V::number(p.upto->nonce >> 8)}));
+  if (bit_test(word, static_cast<unsigned>(p.upto->nonce & 255))) return "permit2_invalid_nonce";
+  return "";
+}
+
+// Takes the payment's place among those inside, and finds what is known of it. "" where it may go on.
+std::string Meter::begin(const Ask& a, const Payment& p, int version, Record& record) {
+  const std::string key = p.key();
+  const std::string identifier = identifier_of(p);
+  const std::lock_guard lock(mutex_);
+  if (inside_.contains(key)) return used_word(p);
+  if (!identifier.empty())
+    if (const auto other = store_.find_identifier(identifier); other && other->key != key) return "conflict";
+  Json attempts = {{"attempts", Json::array()}};
+  if (const auto known = store_.find(key)) {
+    attempts = known->attempts;
+    const bool same = known->request == a.request;
+    switch (known->state) {
+      case State::kServed:
+        return used_word(p);
+      case State::kSent:
+      case State::kOwed:
+        return same ? "settlement_pending" : used_word(p);
+      case State::kSettled:
+        if (!same) return used_word(p);
+        record = *known;
+        inside_.insert(key);
+        return "";
+      case State::kFailed:
+        if (p.scheme == Scheme::kUpto) return used_word(p);  // an answer was given for it
+        break;
+      case State::kReserved:
+      case State::kGranted:
+        break;  // nothing was taken: it may pay for anything
+    }
+  }
+  record = {};
+  record.key = key;
+  record.request = a.request;
+  record.payment = {
+      {"version", version}, {"header", version == 2 ? a.payment_v2 : a.payment_v1}, {"resource", a.resource}};
+  record.attempts = std::move(attempts);
+  record.identifier = identifier;
+  record.amount = "0";
+  store_.put(record);
+  inside_.insert(key);
+  return "";
+}
+
+void Meter::admit(const Ask& a, std::function<void(Refusal)> refuse,
+                  std::function<void(std::shared_ptr<Grant>)> grant) {
+  const evm::U256 amount = price_.of(a.prompt_tokens + a.most_tokens);
+  if (a.payment_v2.empty() && a.payment_v1.empty()) return refuse(refusal(a, amount, "Payment required"));
+  const int version = a.payment_v2.empty() ? 1 : 2;
+  Payment p;
+  Record record;
+  try {
+    p = parse_payment(version == 2 ? a.payment_v2 : a.payment_v1, version);
+    if (const std::string why = check_payment(p, terms_, amount, std::time(nullptr)); !why.empty())
+      return refuse(refusal(a, amount, why));
+    if (const std::string why = begin(a, p, version, record); !why.empty()) {
+      if (why == "settlement_pending") {
+        Refusal r = refusal(a, amount, why);
+        r.headers.emplace_back("Retry-After", "5");
+        return refuse(std::move(r));
+      }
+      return refuse(refusal(a, amount, why == "conflict" ? "payment-identifier belongs to another payment" : why,
+                            why == "conflict" ? 409 : 402));
+    }
+  } catch (const Error& e) {
+    return refuse(refusal(a, amount, e.what(), 400));
+  }
+  if (record.state == State::kSettled)  // the server was killed, or failed, before it had answered
+    return grant(
+        std::make_shared<PaidGrant>(*this, p, record, response(version, p, {"", record.transaction}, record.amount)));
+  if (p.scheme == Scheme::kUpto) {
+    std::string why;
+    try {
+      why = check_upto_on_chain(p, amount);
+      if (why.empty()) {
+        record.state = State::kGranted;
+        store_.put(record);
+      }
+    } catch (const Error& e) {
+      log::warn("payment {}: {}", record.key, e.what());
+      why = "unexpected_verify_error";
+    }
+    if (why.empty()) return grant(std::make_shared<PaidGrant>(*this, p, record, net::Headers{}));
+    leave(record.key);
+    return refuse(refusal(a, amount, why, why == "permit2_allowance_required" ? 412 : 402));
+  }
+  settling_->submit(record, amount, [this, a, p, record, amount, version, refuse, grant](const Settlement& s) mutable {
+    const std::string paid = evm::decimal(amount);
+    if (s.error.empty()) {
+      record.state = State::kSettled;
+      record.transaction = s.transaction;
+      record.amount = paid;
+      return grant(std::make_shared<PaidGrant>(*this, p, record, response(version, p, s, paid)));
+    }
+    leave(record.key);
+    Refusal r = refusal(a, amount, s.error);
+    for (auto& h : response(version, p, s, paid)) r.headers.push_back(std::move(h));
+    refuse(std::move(r));
+  });
+}
+
+}  // namespace mxt::pay

@@ -1,0 +1,67 @@
+// Payment for what a server answers: who has not paid is told how, who has is let in once.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <string>
+
+#include "net/http.h"
+#include "pay/settle.h"
+
+namespace mxt::pay {
+
+struct Ask {
+  std::string payment_v2, payment_v1;  // PAYMENT-SIGNATURE and X-PAYMENT, "" = absent
+  std::string resource;                // URL of what is asked for
+  std::string request;                 // digest of the request: a payment pays for one
+  int64_t prompt_tokens = 0, most_tokens = 0;
+};
+
+struct Refusal {
+  int status = 402;
+  net::Headers headers;
+  std::string body;
+};
+
+// A request that is paid for (exact), or whose payment will hold (upto).
+class Grant {
+ public:
+  virtual ~Grant() = default;
+  virtual net::Headers headers() const = 0;  // of the answer's head: PAYMENT-RESPONSE where it is settled
+  // To be called once, with the tokens that were used, and whether they were delivered. upto: what was used is settled,
+  // and `then` gets the PAYMENT-RESPONSE. May call `then` at once or on another thread.
+  virtual void finish(int64_t tokens, bool delivered, std::function<void(net::Headers)> then) = 0;
+};
+
+class Meter {
+ public:
+  Meter(evm::Rpc& rpc, Terms terms, Price price, Store& store,
+        const std::function<std::unique_ptr<Settling>(const Terms&)>& settling);
+  ~Meter();
+
+  // Calls one of the two, at once or on another thread.
+  void admit(const Ask& ask, std::function<void(Refusal)> refuse, std::function<void(std::shared_ptr<Grant>)> grant);
+  void stop();  // no callback runs or will run afterwards
+  const Terms& terms() const { return terms_; }
+
+ private:
+  class PaidGrant;
+  Refusal refusal(const Ask& a, const evm::U256& amount, const std::string& error, int status = 402) const;
+  std::string check_upto_on_chain(const Payment& p, const evm::U256& amount);
+  std::string begin(const Ask& a, const Payment& p, int version, Record& record);
+  void leave(const std::string& key);
+  net::Headers response(int version, const Payment& p, const Settlement& s, const std::string& amount) const;
+
+  evm::Rpc& rpc_;
+  const Terms terms_;
+  const Price price_;
+  Store& store_;
+  std::mutex mutex_;
+  std::set<std::string> inside_;  // payments whose request is being answered
+  std::unique_ptr<Settling> settling_;
+};
+
+}  // namespace mxt::pay

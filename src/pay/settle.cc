@@ -1,0 +1,274 @@
+#include "pay/settle.h"
+
+#include <algorithm>
+#include <chrono>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "evm/abi.h"
+#include "evm/transaction.h"
+
+namespace mxt::pay {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point t) { return std::chrono::duration<double>(Clock::now() - t).count(); }
+
+Digest padded(const evm::Address& a) { return *evm::digest_of(std::string(12, '\0') + evm::bytes_of(a)); }
+
+bool says(const evm::NodeError& e, std::initializer_list<const char*> words) {
+  return std::any_of(words.begin(), words.end(), [&](const char* w) { return e.said.find(w) != std::string::npos; });
+}
+
+}  // namespace
+
+bool holds_transfer(const evm::Receipt& r, const Terms& t, const evm::Address& from, const evm::U256& amount) {
+  static const Digest kTransfer = evm::topic("Transfer(address,address,uint256)");
+  return std::any_of(r.logs.begin(), r.logs.end(), [&](const evm::Log& l) {
+    return l.address == t.token.address && l.topics.size() == 3 && l.topics[0] == kTransfer &&
+           l.topics[1] == padded(from) && l.topics[2] == padded(t.pay_to) && l.data == evm::word_of(amount);
+  });
+}
+
+struct Settler::Job {
+  Record record;
+  Payment payment;
+  evm::U256 amount;
+  std::function<void(Settlement)> done;
+  Clock::time_point born = Clock::now(), offered = Clock::now();
+};
+
+Settler::Settler(evm::Rpc& rpc, evm::Key key, const Terms& terms, Store& store, SettleSettings settings)
+    : rpc_(rpc), key_(std::move(key)), terms_(terms), store_(store), settings_(settings) {
+  take_up();
+  thread_ = std::thread([this] { run(); });
+}
+
+Settler::~Settler() { stop(); }
+
+void Settler::stop() {
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  wake_.notify_all();
+  if (thread_.joinable()) thread_.join();
+}
+
+void Settler::take_up() {
+  const auto job = [](Record r) {
+    Job j;
+    j.payment = parse_payment(r.payment.at("header").get<std::string>(), r.payment.at("version").get<int>());
+    j.amount = evm::parse_decimal(r.amount).value();
+    j.record = std::move(r);
+    return j;
+  };
+  for (Record& r : store_.in(State::kSent)) under_way_.push_back(job(std::move(r)));
+  for (Record& r : store_.in(State::kOwed)) new_.push_back(job(std::move(r)));
+}
+
+void Settler::submit(Record record, const evm::U256& amount, std::function<void(Settlement)> done) {
+  Job job;
+  job.payment = parse_payment(record.payment.at("header").get<std::string>(), record.payment.at("version").get<int>());
+  job.record = std::move(record);
+  job.amount = amount;
+  job.record.amount = evm::decimal(amount);
+  job.done = std::move(done);
+  {
+    const std::lock_guard lock(mutex_);
+    new_.push_back(std::move(job));
+  }
+  wake_.notify_all();
+}
+
+void Settler::run() {
+  for (;;) {
+    std::deque<Job> fresh;
+    {
+      std::unique_lock lock(mutex_);
+      const auto ready = [&] { return stopping_ || !new_.empty(); };
+      if (under_way_.empty())
+        wake_.wait(lock, ready);
+      else
+        wake_.wait_for(lock, std::chrono::duration<double>(settings_.poll_seconds), ready);
+      if (stopping_) return;
+      fresh.swap(new_);
+    }
+    for (Job& j : fresh)
+      if (send_new(j)) under_way_.push_back(std::move(j));
+    look();
+  }
+}
+
+// The simulation comes first: what would revert costs no gas.
+bool Settler::send_new(Job& job) {
+  try {
+    if (!nonce_known_) {
+      next_nonce_ = rpc_.nonce(key_.address(), "pending");
+      for (const Job& j : under_way_)  // kept, and perhaps not sent yet
+        if (!j.record.attempts["attempts"].empty())
+          next_nonce_ = std::max(next_nonce_, j.record.attempts["nonce"].get<uint64_t>() + 1);
+      nonce_known_ = true;
+    }
+    const evm::Fees f = rpc_.fees();
+    if (f.base + f.tip > settings_.most_fee)
+      fail_input("gas costs {} wei now, which is too much", evm::decimal(f.base + f.tip));
+    job.record.attempts = {{"nonce", next_nonce_}, {"attempts", Json::array()}};
+    sign(job, std::min<evm::U256>(2 * f.base + f.tip, settings_.most_fee), f.tip);
+    ++next_nonce_;
+    job.record.state = State::kSent;
+    store_.put(job.record);
+    return broadcast(job, *evm::from_hex(job.record.attempts["attempts"].back()["raw"].get<std::string>()));
+  } catch (const evm::NodeError& e) {
+    log::info("payment {} was not sent: {}", job.record.key, e.what());
+    finish(job, {job.payment.scheme == Scheme::kExact ? "invalid_exact_evm_transaction_simulation_failed"
+                                                      : "permit2_simulation_failed",
+                 ""});
+    return false;
+  } catch (const Error& e) {
+    log::warn("payment {} was not sent: {}", job.record.key, e.what());
+    if (job.record.state == State::kOwed) return keep_owed(job);
+    finish(job, {"unexpected_settle_error", ""});
+    return false;
+  }
+}
+
+// What was delivered already is owed until it is paid: it is tried again.
+bool Settler::keep_owed(Job& job) {
+  job.record.attempts = {{"attempts", Json::array()}};
+  if (job.done) job.done({"settlement_pending", ""});
+  job.done = nullptr;
+  return true;
+}
+
+void Settler::sign(Job& job, const evm::U256& max_fee, const evm::U256& tip) {
+  const evm::Address to = settlement_contract(job.payment, terms_);
+  evm::Transaction t;
+  t.chain_id = terms_.network->chain_id;
+  t.nonce = job.record.attempts["nonce"].get<uint64_t>();
+  t.to = to;
+  t.data = settlement_call(job.payment, job.amount);
+  const uint64_t gas = rpc_.estimate_gas(key_.address(), to, t.data);
+  t.gas = gas + gas / 4;
+  t.max_fee = max_fee;
+  t.max_priority_fee = std::min(tip, max_fee);
+  const evm::SignedTransaction s = evm::sign(t, key_);
+  job.record.attempts["attempts"].push_back({{"hash", evm::hex(s.hash)},
+                                             {"raw", evm::hex(s.raw)},
+                                             {"max_fee", evm::quantity(max_fee)},
+                                             {"tip", evm::quantity(tip)}});
+  job.offered = Clock::now();
+}
+
+// False where the node will never take it: the job is over.
+bool Settler::broadcast(Job& job, const std::string& raw) {
+  try {
+    rpc_.send_raw(raw);
+    return true;
+  } catch (const evm::NodeError& e) {
+    if (says(e, {"already known", "already imported", "known transaction", "underpriced", "less than block base fee"}))
+      return true;
+    if (says(e, {"nonce too low"})) return true;  // mined already, or the nonce went elsewhere: look() finds out
+    nonce_known_ = false;                         // this nonce was not used
+    log::warn("payment {} was refused by the node: {}", job.record.key, e.what());
+    if (job.payment.scheme == Scheme::kUpto) {
+      job.record.state = State::kOwed;
+      store_.put(job.record);
+      return keep_owed(job);
+    }
+    finish(job, {"unexpected_settle_error", ""});
+    return false;
+  } catch (const Error& e) {
+    log::warn("payment {}: {}", job.record.key, e.what());
+    return true;  // it may have arrived
+  }
+}
+
+void Settler::look() {
+  std::deque<Job> still;
+  for (Job& j : under_way_) {
+    try {
+      if (look_at(j)) continue;
+    } catch (const Error& e) {
+      log::warn("payment {}: {}", j.record.key, e.what());
+    }
+    if (j.done && seconds_since(j.born) > settings_.answer_seconds) {
+      const auto& attempts = j.record.attempts["attempts"];
+      j.done({"settlement_pending", attempts.empty() ? "" : attempts.back()["hash"].get<std::string>()});
+      j.done = nullptr;
+    }
+    still.push_back(std::move(j));
+  }
+  under_way_ = std::move(still);
+}
+
+// True where it is over.
+bool Settler::look_at(Job& job) {
+  const Json& attempts = job.record.attempts["attempts"];
+  if (attempts.empty()) return !send_new(job);
+  for (const Json& a : attempts) {
+    const std::string hash = a.at("hash").get<std::string>();
+    const auto r = rpc_.receipt(evm::digest_from_hex(hash).value());
+    if (!r) continue;
+    if (!r->succeeded)
+      finish(job, {"invalid_transaction_state", hash});
+    else if (!holds_transfer(*r, terms_, job.payment.payer(), job.amount))
+      finish(job, {"invalid_exact_evm_transfer_event_mismatch", hash});
+    else
+      finish(job, {"", hash});
+    return true;
+  }
+  if (rpc_.nonce(key_.address()) > job.record.attempts["nonce"].get<uint64_t>()) {
+    for (const Json& a : attempts)
+      if (rpc_.receipt(evm::digest_from_hex(a.at("hash").get<std::string>()).value())) return false;  // just now
+    nothing_came(job);
+    return true;
+  }
+  const evm::Fees f = rpc_.fees();
+  const evm::U256 offered = evm::parse_quantity(attempts.back().at("max_fee").get<std::string>()).value();
+  if (f.base > offered && seconds_since(job.offered) > settings_.replace_seconds) {
+    offer_more(job, f);
+    return false;
+  }
+  if (!rpc_.knows(evm::digest_from_hex(attempts.back().at("hash").get<std::string>()).value()))
+    return !broadcast(job, *evm::from_hex(attempts.back().at("raw").get<std::string>()));
+  return false;
+}
+
+void Settler::offer_more(Job& job, const evm::Fees& f) {
+  const Json& last = job.record.attempts["attempts"].back();
+  const evm::U256 fee = evm::parse_quantity(last.at("max_fee").get<std::string>()).value() * 9 / 8 + 1,
+                  tip = evm::parse_quantity(last.at("tip").get<std::string>()).value() * 9 / 8 + 1;
+  const evm::U256 wanted = std::max<evm::U256>(fee, 2 * f.base + tip);
+  if (wanted > settings_.most_fee) return;
+  sign(job, wanted, tip);
+  store_.put(job.record);
+  broadcast(job, *evm::from_hex(job.record.attempts["attempts"].back()["raw"].get<std::string>()));
+}
+
+// Another program used our nonce: the payment is sent anew with the next.
+void Settler::nothing_came(Job& job) {
+  nonce_known_ = false;
+  job.record.state = State::kOwed;
+  store_.put(job.record);
+  const std::lock_guard lock(mutex_);
+  new_.push_back(std::move(job));
+}
+
+void Settler::finish(Job& job, Settlement s) {
+  const State good = job.payment.scheme == Scheme::kUpto ? State::kServed : State::kSettled;  // upto: delivered before
+  job.record.state = s.error.empty() ? good : State::kFailed;
+  job.record.transaction = s.transaction;
+  try {
+    store_.put(job.record);
+  } catch (const Error& e) {
+    log::warn("{}", e.what());
+    s = {"unexpected_settle_error", s.transaction};
+  }
+  if (job.done) job.done(std::move(s));
+  job.done = nullptr;
+}
+
+}  // namespace mxt::pay

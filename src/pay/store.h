@@ -1,0 +1,50 @@
+// What is known of each payment, on disk before anything is done with it: a killed server knows where it stood.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/json.h"
+
+namespace mxt::pay {
+
+// reserved → (granted, owed: what `upto` used) → sent → settled → served; failed: it came to nothing and may be tried
+// anew.
+enum class State { kReserved, kGranted, kOwed, kSent, kSettled, kServed, kFailed };
+
+struct Record {
+  std::string key;      // of the payment
+  std::string request;  // digest of the one request that it pays for
+  State state = State::kReserved;
+  std::string amount;  // decimal: what is or was settled
+  Json payment;        // as it came: {"version", "header"}
+  Json attempts;       // of its transaction (evm/send.h)
+  std::string transaction;
+  std::string identifier;  // payment-identifier; "" = none
+};
+
+class Store {
+ public:
+  // kBadInput where the file cannot be used. Another server may not have it open.
+  explicit Store(const std::string& path);
+  ~Store();
+  Store(const Store&) = delete;
+
+  std::optional<Record> find(const std::string& key);
+  std::optional<Record> find_identifier(const std::string& identifier);
+  bool has_transaction(const std::string& hash, const std::string& but_of);  // of another payment than this one
+  void put(const Record& r);                                                 // on disk when it returns
+  std::vector<Record> in(State state);                                       // oldest first
+
+ private:
+  struct Db;
+  std::mutex mutex_;
+  std::unique_ptr<Db> db_;
+};
+
+}  // namespace mxt::pay

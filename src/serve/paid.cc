@@ -1,0 +1,62 @@
+#include "serve/paid.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "base/hash.h"
+#include "base/text.h"
+
+namespace mxt::serve {
+namespace {
+
+pay::Ask ask_of(const OperatorState& s, const HttpRequest& http, const std::vector<infer::Request>& requests,
+                size_t per_prompt) {
+  pay::Ask ask;
+  if (const std::string* h = http.header("PAYMENT-SIGNATURE")) ask.payment_v2 = *h;
+  if (const std::string* h = http.header("X-PAYMENT")) ask.payment_v1 = *h;
+  const std::string* host = http.header("Host");
+  ask.resource = "http://" + (host && is_valid_utf8(*host) ? *host : std::string("localhost")) + http.path;
+  Blake3 digest;
+  digest.update(http.method + " " + http.path + "?" + http.query + "\n");
+  digest.update(http.body);
+  ask.request = digest.hex();
+  const int64_t context = s.served.model->positions();
+  for (size_t i = 0; i < requests.size(); ++i) {
+    const auto prompt = static_cast<int64_t>(requests[i].prompt.size());
+    if (i % per_prompt == 0) ask.prompt_tokens += prompt;
+    if (!requests[i].hidden)
+      ask.most_tokens += std::min(std::max<int64_t>(requests[i].max_tokens, 0), std::max<int64_t>(context - prompt, 0));
+  }
+  return ask;
+}
+
+void begin(const std::shared_ptr<Reply>& reply, std::vector<infer::Request> requests,
+           const std::shared_ptr<pay::Grant>& grant, const Granted& granted) {
+  ApiError error;
+  try {
+    return granted(std::move(requests), grant);
+  } catch (const ApiError& e) {
+    error = e;
+  } catch (const std::exception& e) {
+    error.status = 500, error.type = "server_error", error.message = e.what();
+  }
+  grant->finish(0, false, [reply, error](const net::Headers&) { reply->send(to_answer(error)); });
+}
+
+}  // namespace
+
+void when_paid(OperatorState& s, const HttpRequest& http, const std::shared_ptr<Reply>& reply,
+               std::vector<infer::Request> requests, size_t per_prompt, Granted granted) {
+  s.check_room(static_cast<int64_t>(requests.size()));
+  if (!s.settings.meter) return granted(std::move(requests), nullptr);
+  for (const infer::Request& r : requests) s.check_length(r.prompt, "prompt");  // before anybody pays for it
+  const pay::Ask ask = ask_of(s, http, requests, per_prompt);
+  const auto kept = std::make_shared<std::vector<infer::Request>>(std::move(requests));
+  s.settings.meter->admit(
+      ask, [reply](const pay::Refusal& r) { reply->send({r.status, r.headers, r.body}); },
+      [reply, kept, granted = std::move(granted)](const std::shared_ptr<pay::Grant>& grant) {
+        begin(reply, std::move(*kept), grant, granted);
+      });
+}
+
+}  // namespace mxt::serve

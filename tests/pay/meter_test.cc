@@ -1,0 +1,237 @@
+// Payments on a real node (anvil): granted once, never lost.
+#include "pay/shop.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+
+#define NEEDS_CHAIN(shop) \
+  if (!shop.chain) GTEST_SKIP() << "anvil is not installed here (./dev contracts)"
+
+namespace mxt::pay {
+namespace {
+
+void deliver(const Shop::Outcome& o, int64_t tokens = 700) {
+  std::promise<net::Headers> done;
+  o.grant->finish(tokens, true, [&](net::Headers h) { done.set_value(std::move(h)); });
+  done.get_future().get();
+}
+
+TEST(Exact, WhoHasNotPaidIsToldHow) {
+  Shop shop;
+  NEEDS_CHAIN(shop);
+  const auto o = shop.admit(shop.ask());
+  ASSERT_TRUE(o.refusal);
+  EXPECT_EQ(o.refusal->status, 402);
+  const Json v2 = decoded(*net::find_header(o.refusal->headers, "PAYMENT-REQUIRED")), v1 = Json::parse(o.refusal->body);
+  EXPECT_EQ(v2["accepts"][0]["amount"], "2000");
+  EXPECT_EQ(v2["accepts"][0]["network"], "eip155:84532");
+  EXPECT_EQ(v2["accepts"][0]["extra"], (Json{{"name", "USDC"}, {"version", "2"}}));
+  EXPECT_EQ(v1["x402Version"], 1);
+  EXPECT_EQ(v1["accepts"][0]["maxAmountRequired"], "2000");
+}
+
+TEST(Exact, APaymentIsSettledGrantedOnceAndPaysForOneRequest) {
+  Shop shop;
+  NEEDS_CHAIN(shop);
+  for (const int version : {1, 2}) {
+    const auto before = shop.balance(merchant());
+    Payer payer(shop.payer(), 1'000'000);
+    const Ask a = shop.paid(payer, "r", version);
+    auto o = shop.admit(a);
+    ASSERT_TRUE(o.grant) << o.error();
+    const Json said = response_of(o.grant->headers(), version == 2 ? "PAYMENT-RESPONSE" : "X-PAYMENT-RESPONSE");
+    EXPECT_EQ(said["success"], true);
+    EXPECT_EQ(said["payer"], evm::text_of(payer.address()));
+    EXPECT_EQ(shop.balance(merchant()), before + 2000);
+    EXPECT_TRUE(shop.chain->rpc().receipt(*evm::digest_from_hex(said["transaction"].get<std::string>()))->succeeded);
+    EXPECT_EQ(shop.admit(a).error(), "invalid_exact_evm_nonce_already_used") << "while it is answered";
+    deliver(o);
+    o.grant.reset();
+    EXPECT_EQ(shop.admit(a).error(), "invalid_exact_evm_nonce_already_used");
+    Ask other = a;
+    other.request = "another";
+    EXPECT_EQ(shop.admit(other).error(), "invalid_exact_evm_nonce_already_used");
+    EXPECT_EQ(shop.balance(merchant()), before + 2000);
+  }
+}
+
+TEST(Exact, AnAnswerThatWasNotDeliveredIsOwedToTheSameRequestEvenAfterAKill) {
+  Shop shop;
+  NEEDS_CHAIN(shop);
+  Payer payer(shop.payer(), 1'000'000);
+  const Ask a = shop.paid(payer);
+  {
+    const auto o = shop.admit(a);
+    ASSERT_TRUE(o.grant) << o.error();
+  }  // never delivered
+  shop.close();
+  shop.open();
+  Ask other = a;
+  other.request = "another";
+  EXPECT_EQ(shop.admit(other).error(), "invalid_exact_evm_nonce_already_used");
+  auto o = shop.admit(a);
+  ASSERT_TRUE(o.grant) << o.error();
+  deliver(o);
+  o.grant.reset();
+  EXPECT_EQ(shop.balance(merchant()), 2000);
+  EXPECT_EQ(shop.admit(a).error(), "invalid_exact_evm_nonce_already_used");
+}
+
+TEST(Exact, AServerThatEndsBetweenSendingAndMiningGoesOn) {
+  Shop shop("test_dollar", {Scheme::kExact}, {});
+  NEEDS_CHAIN(shop);
+  Payer payer(shop.payer(), 1'000'000);
+  const Ask a = shop.paid(payer);
+  shop.chain->rpc().call("evm_setAutomine", Json::array({false}));
+  auto pending = shop.begin(a);
+  while (shop.store->in(State::kSent).empty()) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  shop.close();  // the callback never comes
+  shop.open();
+  EXPECT_EQ(shop.admit(a).error(), "settlement_pending");
+  shop.chain->rpc().call("evm_setAutomine", Json::array({true}));
+  shop.chain->mine();
+  Shop::Outcome o;
+  for (int i = 0; i < 100 && !o.grant; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    o = shop.admit(a);
+  }
+  ASSERT_TRUE(o.grant) << o.error();
+  EXPECT_EQ(shop.balance(merchant()), 2000);
+}
+
+TEST(Exact, FiftyAtOnceWithOnePaymentAreOneAnswer) {
+  Shop shop;
+  NEEDS_CHAIN(shop);
+  Payer payer(shop.payer(), 1'000'000);
+  const Ask a = shop.paid(payer);
+  std::vector<std::future<Shop::Outcome>> all;
+  for (int i = 0; i < 50; ++i) all.push_back(std::async(std::launch::async, [&] { return shop.admit(a); }));
+  std::vector<Shop::Outcome> outcomes;
+  for (auto& f : all) outcomes.push_back(f.get());
+  EXPECT_EQ(std::count_if(outcomes.begin(), outcomes.end(), [](const auto& o) { return o.grant != nullptr; }), 1);
+  EXPECT_EQ(shop.balance(merchant()), 2000);
+}
+
+TEST(Exact, FiftyDifferentPaymentsAtOnceAreAllGranted) {
+  Shop shop;
+  NEEDS_CHAIN(shop);
+  Payer payer(shop.payer(), 1'000'000);
+  std::vector<Ask> asks;
+  for (int i = 0; i < 50; ++i) asks.push_back(shop.paid(payer, "r" + std::to_string(i)));
+  std::vector<std::future<Shop::Outcome>> all;
+  for (const Ask& a : asks) all.push_back(shop.begin(a));
+  int granted = 0;
+  for (auto& f : all) granted += f.get().grant != nullptr;
+  EXPECT_EQ(granted, 50);
+  EXPECT_EQ(shop.balance(merchant()), 100'000);
+}
+
+TEST(Exact, WhoCannotPayIsRefusedAndNothingIsSent) {
+  Shop shop;
+  NEEDS_CHAIN(shop);
+  const evm::Key poor = shop.payer(1999);
+  const Ask a = shop.paid(Payer(poor, 1'000'000));
+  const uint64_t nonce = shop.chain->rpc().nonce(Shop::settling_key().address());
+  EXPECT_EQ(shop.admit(a).error(), "invalid_exact_evm_transaction_simulation_failed");
+  EXPECT_EQ(shop.chain->rpc().nonce(Shop::settling_key().address()), nonce);
+  shop.send(evm::Anvil::account(0), shop.usdc,
+            evm::abi_call("mint(address,uint256)", {evm::AbiValue::address(poor.address()), evm::AbiValue::number(1)}));
+  EXPECT_TRUE(shop.admit(a).grant) << "nothing was taken: the same payment is good once there is enough";
+}
+
+TEST(Exact, ASettlementWithoutItsTransferIsNone) {
+  Shop shop("careless_dollar");
+  NEEDS_CHAIN(shop);
+  Payer payer(shop.payer(), 1'000'000);
+  const Ask a = shop.paid(payer);
+  // Somebody settles it elsewhere first; this token then says yes to a second settlement and moves nothing.
+  shop.send(evm::Anvil::account(1), shop.usdc, settlement_call(parse_payment(a.payment_v2, 2), 2000));
+  EXPECT_EQ(shop.balance(merchant()), 2000);
+  const auto o = shop.admit(a);
+  EXPECT_EQ(o.error(), "invalid_exact_evm_transfer_event_mismatch");
+  EXPECT_EQ(response_of(o.refusal->headers)["success"], false);
+}
+
+TEST(Exact, TheSettlingAccountUsedElsewhereLosesNoPayment) {
+  Shop shop;
+  NEEDS_CHAIN(shop);
+  Payer payer(shop.payer(), 1'000'000);
+  for (int i = 0; i < 4; ++i) {
+    const Ask a = shop.paid(payer, "r" + std::to_string(i));
+    shop.send(Shop::settling_key(), merchant(), "");
+    EXPECT_TRUE(shop.admit(a).grant);
+  }
+  EXPECT_EQ(shop.balance(merchant()), 8000);
+}
+
+TEST(Upto, ChargesWhatWasUsed) {
+  Shop shop("test_dollar", {Scheme::kUpto, Scheme::kExact});
+  NEEDS_CHAIN(shop);
+  const evm::Key key = shop.payer();
+  shop.chain->rpc().call("anvil_setBalance", {evm::text_of(key.address()), "0xde0b6b3a7640000"});
+  Payer payer(key, 1'000'000);
+  const Ask a = shop.paid(payer);
+  const auto refused = shop.admit(a);
+  EXPECT_EQ(refused.error(), "permit2_allowance_required");
+  EXPECT_EQ(refused.refusal->status, 412);
+  shop.send(key, shop.usdc,
+            evm::abi_call("approve(address,uint256)", {evm::AbiValue::address(*evm::parse_address(evm::kPermit2)),
+                                                       evm::AbiValue::number(1'000'000)}));
+  auto o = shop.admit(a);
+  ASSERT_TRUE(o.grant) << o.error();
+  EXPECT_EQ(shop.balance(merchant()), 0);
+  std::promise<net::Headers> done;
+  o.grant->finish(600, true, [&](net::Headers h) { done.set_value(std::move(h)); });
+  const Json said = response_of(done.get_future().get());
+  EXPECT_EQ(said["success"], true) << said;
+  EXPECT_EQ(said["amount"], "1200");
+  EXPECT_EQ(shop.balance(merchant()), 1200);
+  o.grant.reset();
+  EXPECT_NE(shop.admit(a).error(), "");
+}
+
+TEST(Upto, WhatIsOwedIsCollectedByTheNextServer) {
+  Shop shop("test_dollar", {Scheme::kUpto});
+  NEEDS_CHAIN(shop);
+  const evm::Key key = shop.payer();
+  shop.chain->rpc().call("anvil_setBalance", {evm::text_of(key.address()), "0xde0b6b3a7640000"});
+  shop.send(key, shop.usdc,
+            evm::abi_call("approve(address,uint256)", {evm::AbiValue::address(*evm::parse_address(evm::kPermit2)),
+                                                       evm::AbiValue::number(1'000'000)}));
+  Payer payer(key, 1'000'000);
+  const Ask a = shop.paid(payer);
+  std::string kept;
+  {
+    const auto o = shop.admit(a);
+    ASSERT_TRUE(o.grant) << o.error();
+    Record r = *shop.store->find(parse_payment(a.payment_v2, 2).key());
+    EXPECT_EQ(r.state, State::kGranted);
+    r.state = State::kOwed;  // as a server leaves it that was killed after it had answered
+    r.amount = "800";
+    shop.store->put(r);
+  }
+  shop.close();
+  shop.open();
+  for (int i = 0; i < 100 && shop.balance(merchant()) == 0; ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  EXPECT_EQ(shop.balance(merchant()), 800);
+}
+
+TEST(Store, IsOneServersAtATime) {
+  const std::string path = testing::TempDir() + "mxt_pay_store_" + std::to_string(getpid());
+  Store one(path);
+  EXPECT_THROW(Store two(path), Error);
+  Record r;
+  r.key = "k";
+  r.request = "r";
+  r.amount = "5";
+  r.identifier = "an-identifier-of-mine";
+  one.put(r);
+  EXPECT_EQ(one.find_identifier("an-identifier-of-mine")->key, "k");
+  EXPECT_FALSE(one.find("other"));
+  for (const char* suffix : {"", ".lock", "-wal", "-shm"}) fs::remove(path + suffix);
+}
+
+}  // namespace
+}  // namespace mxt::pay

@@ -1,0 +1,211 @@
+// Answers that are sold: the server, a chain, and who pays — ours and the official client.
+#include <gtest/gtest.h>
+
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "pay/shop.h"
+#include "serve/client.h"
+#include "serve/http/server.h"
+#include "serve/operator.h"
+#include "serve/tiny_model.h"
+
+#define NEEDS_CHAIN(shop) \
+  if (!shop.chain) GTEST_SKIP() << "anvil is not installed here (./dev contracts)"
+
+namespace mxt::serve {
+namespace {
+
+struct Server {
+  std::unique_ptr<infer::Model> model;
+  std::unique_ptr<infer::Scheduler> scheduler;
+  std::unique_ptr<Operator> op;
+  std::unique_ptr<HttpServer> http;
+  pay::Meter* meter;
+  std::string url;
+
+  explicit Server(pay::Meter& m) : meter(&m) {
+    static const std::string folder = make_tiny_model(testing::TempDir() + "/paid_test_model");
+    model = std::make_unique<infer::Model>(folder, "", DType::kF32, 512, kernels::cpu_ops());
+    scheduler = std::make_unique<infer::Scheduler>(*model, infer::SchedulerSettings{.batch = 8});
+    ServedModel s;
+    s.model = model.get();
+    s.scheduler = scheduler.get();
+    s.tok = tokenizer::Tokenizer::from_folder(folder);
+    s.chat_source = kTinyChat;
+    s.chat = tokenizer::ChatTemplate::compile(kTinyChat, "test", {}, {"<s>", "</s>"});
+    s.stop = {257};
+    s.names = {{"tiny", -1}};
+    OperatorSettings settings;
+    settings.meter = meter;
+    op = std::make_unique<Operator>(std::move(s), settings);
+    http = std::make_unique<HttpServer>(
+        HttpSettings{}, [this](const auto& r) { return op->gate(r); },
+        [this](const auto& r, auto reply) { op->handle(r, std::move(reply)); });
+    scheduler->start();
+    http->start();
+    url = "http://127.0.0.1:" + std::to_string(http->port());
+  }
+  ~Server() {
+    http->drain(0);
+    scheduler->stop();
+    meter->stop();
+  }
+};
+
+nlohmann::json chat(bool stream = false, int tokens = 8) {
+  return {{"messages", {{{"role", "user"}, {"content", "hi"}}}},
+          {"max_tokens", tokens},
+          {"ignore_eos", true},
+          {"temperature", 0},
+          {"stream", stream}};
+}
+
+Answer post(const Server& s, const nlohmann::json& body, net::Headers headers = {},
+            const std::string& path = "/v1/chat/completions") {
+  return ask(s.url, "POST", path, body.dump(), std::move(headers));
+}
+
+Answer pay_and_post(const Server& s, pay::Payer& payer, const nlohmann::json& body) {
+  const Answer wanted = post(s, body);
+  EXPECT_EQ(wanted.status, 402) << wanted.body;
+  return post(s, body, payer.pay(wanted.raw));
+}
+
+void allow_permit2(pay::Shop& shop, const evm::Key& key) {
+  shop.chain->rpc().call("anvil_setBalance", {evm::text_of(key.address()), "0xde0b6b3a7640000"});
+  shop.send(key, shop.usdc,
+            evm::abi_call("approve(address,uint256)", {evm::AbiValue::address(*evm::parse_address(evm::kPermit2)),
+                                                       evm::AbiValue::number(1'000'000)}));
+}
+
+TEST(Paid, AnAnswerIsGivenForItsPriceAndOnce) {
+  pay::Shop shop;
+  NEEDS_CHAIN(shop);
+  const Server s(*shop.meter);
+  pay::Payer payer(shop.payer(), 1'000'000);
+  const Answer wanted = post(s, chat());
+  ASSERT_EQ(wanted.status, 402);
+  const net::Headers payment = payer.pay(wanted.raw);
+  const Answer a = post(s, chat(), payment);
+  ASSERT_EQ(a.status, 200) << a.body;
+  const Json receipt = pay::response_of(a.raw.headers);
+  EXPECT_EQ(receipt["success"], true);
+  // Two millionths for each token of prompt and answer at most.
+  const auto tokens = a.json()["usage"]["prompt_tokens"].get<int>() + 8;
+  EXPECT_EQ(receipt["amount"], std::to_string(2 * tokens));
+  EXPECT_EQ(shop.balance(pay::merchant()), 2 * tokens);
+  EXPECT_EQ(post(s, chat(), payment).status, 402);
+  EXPECT_EQ(post(s, chat(false, 7), payment).status, 402) << "another request";
+  EXPECT_EQ(shop.balance(pay::merchant()), 2 * tokens);
+}
+
+TEST(Paid, AStreamIsPaidBeforeItsFirstByte) {
+  pay::Shop shop;
+  NEEDS_CHAIN(shop);
+  const Server s(*shop.meter);
+  pay::Payer payer(shop.payer(), 1'000'000);
+  const Answer a = pay_and_post(s, payer, chat(true));
+  ASSERT_EQ(a.status, 200) << a.body;
+  EXPECT_EQ(pay::response_of(a.raw.headers)["success"], true);
+  EXPECT_TRUE(a.body.ends_with("data: [DONE]\n\n"));
+}
+
+TEST(Paid, WhatCannotBeAnsweredIsRefusedBeforeItIsPaid) {
+  pay::Shop shop;
+  NEEDS_CHAIN(shop);
+  const Server s(*shop.meter);
+  EXPECT_EQ(post(s, {{"messages", "x"}}).status, 400);
+  auto long_one = chat();
+  long_one["messages"][0]["content"] = std::string(5000, 'a');
+  EXPECT_EQ(post(s, long_one).status, 400);
+  EXPECT_EQ(post(s, chat(), {{"PAYMENT-SIGNATURE", "nonsense"}}).status, 400);
+  EXPECT_EQ(ask(s.url, "GET", "/v1/models", "", {}).status, 200) << "looking is free";
+}
+
+TEST(Paid, CompletionsAndEmbeddingsAreSoldLikewise) {
+  pay::Shop shop;
+  NEEDS_CHAIN(shop);
+  const Server s(*shop.meter);
+  pay::Payer payer(shop.payer(), 1'000'000);
+  const std::vector<std::pair<std::string, nlohmann::json>> kinds = {
+      {"/v1/completions", {{"prompt", "abc"}, {"max_tokens", 4}, {"ignore_eos", true}}},
+      {"/v1/embeddings", {{"input", "abcd"}}}};
+  for (const auto& [path, body] : kinds) {
+    const auto before = shop.balance(pay::merchant());
+    const Answer wanted = post(s, body, {}, path);
+    ASSERT_EQ(wanted.status, 402) << path;
+    const Answer a = post(s, body, payer.pay(wanted.raw), path);
+    EXPECT_EQ(a.status, 200) << a.body;
+    EXPECT_EQ(shop.balance(pay::merchant()) - before, path == "/v1/completions" ? 14 : 8);
+  }
+}
+
+TEST(Paid, UptoChargesWhatWasUsedWholeAndStreamed) {
+  pay::Shop shop("test_dollar", {pay::Scheme::kUpto});
+  NEEDS_CHAIN(shop);
+  const Server s(*shop.meter);
+  const evm::Key key = shop.payer();
+  allow_permit2(shop, key);
+  pay::Payer payer(key, 1'000'000);
+  for (const bool stream : {false, true}) {
+    const auto before = shop.balance(pay::merchant());
+    auto body = chat(stream, 200);
+    body["stop"] = {"a", "e", "i", "\n", " "};
+    body["temperature"] = 1;
+    body["seed"] = 3;
+    if (stream) body["stream_options"] = {{"include_usage", true}};
+    const Answer a = pay_and_post(s, payer, body);
+    ASSERT_EQ(a.status, 200) << a.body;
+    Json receipt, usage;
+    if (stream) {
+      const size_t end = a.body.rfind("data: [DONE]"), last = a.body.rfind("data: ", end - 1);
+      const Json frame = Json::parse(a.body.substr(last + 6, end - last - 8));
+      receipt = pay::decoded(frame["payment"]["value"].get<std::string>());
+      usage = frame["usage"];
+    } else {
+      receipt = pay::response_of(a.raw.headers);
+      usage = a.json()["usage"];
+    }
+    const int used = usage["total_tokens"];
+    EXPECT_LT(used, 200);
+    EXPECT_EQ(receipt["amount"], std::to_string(2 * used)) << receipt;
+    EXPECT_EQ(receipt["success"], true);
+    EXPECT_EQ(shop.balance(pay::merchant()) - before, 2 * used);
+  }
+}
+
+// What contracts/test/pay.mjs prints; null where Node or its packages are not here.
+Json official(const Server& s, const evm::Key& key, const std::string& scheme, const std::string& version) {
+  const std::string command = fmt::format("cd {}/contracts && node test/pay.mjs {}/v1/chat/completions {} {} {} 2>&1",
+                                          MXT_SOURCE_DIR, s.url, evm::hex(key.secret()), scheme, version);
+  FILE* pipe = popen(command.c_str(), "r");
+  std::string out;
+  char buffer[4096];
+  for (size_t n; (n = fread(buffer, 1, sizeof buffer, pipe)) > 0;) out.append(buffer, n);
+  pclose(pipe);
+  const Json j = Json::parse(out, nullptr, false);
+  EXPECT_TRUE(j.is_object()) << out;
+  return j;
+}
+
+TEST(OfficialClient, PaysInBothVersionsAndSchemes) {
+  pay::Shop shop("test_dollar", {pay::Scheme::kExact, pay::Scheme::kUpto});
+  NEEDS_CHAIN(shop);
+  if (!fs::exists(std::string(MXT_SOURCE_DIR) + "/contracts/node_modules/@x402/fetch") ||
+      std::system("command -v node >/dev/null") != 0)
+    GTEST_SKIP() << "the official client is not installed here (./dev contracts)";
+  const Server s(*shop.meter);
+  const evm::Key key = shop.payer();
+  allow_permit2(shop, key);
+  for (const auto& [scheme, version] : {std::pair("exact", "1"), std::pair("exact", "2"), std::pair("upto", "2")}) {
+    const auto before = shop.balance(pay::merchant());
+    const Json j = official(s, key, scheme, version);
+    ASSERT_TRUE(j.is_object() && j["status"] == 200) << scheme << version << j;
+    EXPECT_EQ(j["payment"]["success"], true) << j;
+    EXPECT_GT(shop.balance(pay::merchant()), before);
+  }
+}
+
+}  // namespace
+}  // namespace mxt::serve
