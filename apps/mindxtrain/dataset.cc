@@ -72,6 +72,7 @@ void add_dataset(CLI::App& app) {
     const auto [r, coder] = load(*o);
     const auto set = data::Dataset::open(o->out);
     if (const std::string other = data::compare_inputs(o->out, r, *coder); !other.empty()) log::warn("{}", other);
+    log::info("data: {}", set.packing());
     if (!o->html.empty()) {
       write_file_atomic(o->html, data::preview_page(set, o->row, o->rows, *coder));
       std::printf("%s\n", o->html.c_str());

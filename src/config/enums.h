@@ -73,6 +73,12 @@ constexpr auto enum_names(GrpoLoss) { return spellings("+dapo", "+grpo", "+bnpo"
 enum class ScaleRewards { kGroup, kBatch, kNone };
 constexpr auto enum_names(ScaleRewards) { return spellings("+group", "+batch", "+none"); }
 
+// How documents become rows (data/encode/pack.h), and how far attention and the loss reach in one.
+enum class Pack { kWhole, kBosCrop };
+constexpr auto enum_names(Pack) { return spellings("+whole", "+bos_crop"); }
+enum class Boundaries { kDocument, kRow };
+constexpr auto enum_names(Boundaries) { return spellings("+document", "+row"); }
+
 // What a shingle of MinHash is made of.
 enum class ShingleUnit { kWords, kCharacters };
 constexpr auto enum_names(ShingleUnit) { return spellings("+words", "+characters"); }

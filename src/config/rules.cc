@@ -130,6 +130,16 @@ void check_data(const Recipe& r, Rules& rules) {
                text_of(m.kind));
 }
 
+void check_packing(const Recipe& r, Rules& rules) {
+  const Data& d = r.data;
+  const bool crop = d.pack == Pack::kBosCrop, row = d.boundaries == Boundaries::kRow;
+  for (const auto& [asked, key] : {std::pair{crop, "data.pack"}, std::pair{row, "data.boundaries"}}) {
+    rules.refuse(asked && !d.packing, {key, "data.packing"}, "is for packed rows, and data.packing is false");
+    rules.refuse(asked && d.sampling == Sampling::kRandomWindows, {key, "data.sampling"},
+                 "is for documents, and data.sampling is random_windows");
+  }
+}
+
 void check_train(const Recipe& r, Rules& rules) {
   const Train& t = r.train;
   const Method& m = t.method;
@@ -257,6 +267,7 @@ void check_rules(const Recipe& r, Reader& reader) {
   check_numbers(r, rules);
   check_model(r, rules);
   check_data(r, rules);
+  check_packing(r, rules);
   check_train(r, rules);
   check_env(r, rules);
 }

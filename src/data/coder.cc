@@ -50,6 +50,7 @@ class RealCoder : public Coder {
     return offsets ? p_.tokenizer->encode_with_offsets(text, plain, *offsets) : p_.tokenizer->encode(text, plain);
   }
   int32_t eos() const override { return p_.tokenizer ? p_.tokenizer->eos() : -1; }
+  int32_t bos() const override { return p_.tokenizer ? p_.tokenizer->bos() : -1; }
   std::vector<int32_t> prefix() const override { return prefix_; }
   int64_t vocab_size() const override { return p_.vocab_size; }
   bool has_chat_template() const override { return p_.chat_template != nullptr; }

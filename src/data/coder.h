@@ -46,6 +46,7 @@ class Coder {
   virtual std::vector<int32_t> encode(std::string_view text, std::span<const ByteSpan> plain,
                                       std::vector<ByteSpan>* offsets) const = 0;
   virtual int32_t eos() const = 0;                            // −1 where there is none
+  virtual int32_t bos() const { return -1; }                  // −1 where there is none
   virtual std::vector<int32_t> prefix() const { return {}; }  // what a text begins with: a BOS, mostly nothing
   virtual int64_t vocab_size() const = 0;                     // ids of finished token rows must lie below
   virtual bool has_chat_template() const = 0;

@@ -64,7 +64,20 @@ const PartInfo& Dataset::info() const { return s_->opened.info; }
 Row Dataset::row(int64_t i) const {
   MXT_ASSERT(i >= 0 && i < rows());
   const size_t k = static_cast<size_t>(std::upper_bound(s_->first.begin(), s_->first.end(), i) - s_->first.begin()) - 1;
-  return s_->opened.shards[k].row(i - s_->first[k]);
+  Row row = s_->opened.shards[k].row(i - s_->first[k]);
+  row.overlaps = s_->opened.manifest.counts.cropped;
+  return row;
+}
+
+std::string Dataset::packing() const {
+  const Manifest& m = s_->opened.manifest;
+  const std::string rows =
+      m.counts.cropped
+          ? fmt::format("bos_crop: rows of {} + 1 tokens, each text begins with the BOS, the last one is cropped",
+                        m.seq_len)
+          : fmt::format("whole: documents of at most {} tokens, none is split", m.seq_len);
+  return fmt::format("pack {}; boundaries {}", rows,
+                     m.joined ? "row: documents of a row see those before them" : "document: no document sees another");
 }
 
 struct WindowDataset::State {

@@ -25,6 +25,7 @@ struct Row {
   std::span<const int32_t> labels;      // [n], the id or kNoTarget
   std::span<const int32_t> cu_seqlens;  // [documents + 1], cu[0] = 0, cu[documents] = n, ascending
   std::span<const int32_t> marks = {};  // [documents], of labelled answers: 1 good, -1 bad; empty elsewhere
+  bool overlaps = false;                // the last of seq_len + 1 tokens is a target alone (data.pack: bos_crop)
 };
 
 // The figures of one part of a prepared dataset, as its manifest states them.
@@ -49,6 +50,7 @@ class Dataset {
   Row row(int64_t i) const;  // 0 ≤ i < rows()
   int64_t seq_len() const;   // the recipe's; no row is longer
   const PartInfo& info() const;
+  std::string packing() const;  // how rows were made and what attention crosses in them, one line for a person
 
  private:
   struct State;

@@ -28,6 +28,8 @@ OrderedJson without_sources(const Settings& s, const Coder& coder) {
                    {"eval_fraction", s.eval_fraction}};
   if (s.answers != Answers::kNone)
     j["answers"] = s.answers == Answers::kPairs ? "pairs" : s.answers == Answers::kLabelled ? "labelled" : "prompts";
+  if (s.crop) j["pack"] = "bos_crop";
+  if (s.join_row) j["boundaries"] = "row";
   if (!s.train.sql.empty()) j["sql"] = s.train.sql;
   j.update(parse_ordered_json(s.curation, "curation"));
   if (s.eval) j["eval_sources"] = nullptr;
@@ -78,6 +80,11 @@ std::string compare_settings(const std::string& folder, const config::Recipe& r,
   const auto was = [&](const char* name) { return made.contains(name) ? made[name] : OrderedJson(); };
   compare("seq_len", was("seq_len"), d.seq_len);
   compare("packing", was("packing"), d.packing);
+  const auto default_is = [&](const char* name, std::string_view text) {
+    return made.contains(name) ? made[name] : OrderedJson(text);
+  };
+  compare("pack", default_is("pack", "whole"), config::text_of(d.pack));
+  compare("boundaries", default_is("boundaries", "document"), config::text_of(d.boundaries));
   compare("sampling", was("sampling"), config::text_of(d.sampling));
   compare("train_on", was("train_on"), config::text_of(d.train_on));
   compare("columns", was("columns"), OrderedJson(d.columns));

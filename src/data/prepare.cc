@@ -47,32 +47,50 @@ ShardFile described(const std::string& out, std::string name) {
   return {std::move(name), d.bytes, d.blake3};
 }
 
+Packing pack(const Settings& s, std::span<const uint32_t> lengths) {
+  const auto seq_len = static_cast<uint32_t>(s.seq_len);
+  if (!s.packing || s.answers != Answers::kNone) return one_per_row(lengths.size());
+  return s.crop ? pack_bos_crop(lengths, seq_len + 1) : pack_best_fit(lengths, seq_len);
+}
+
 Part write_rows(const std::string& out, std::string_view name, const Settings& s, const Spill& spill,
-                const std::vector<uint32_t>& documents) {
+                const std::vector<uint32_t>& documents, Prepared* counts) {
   std::vector<uint32_t> lengths;
   Part part;
-  for (uint32_t d : documents) {
-    lengths.push_back(spill.length(d));
-    part.info.tokens += spill.length(d);
-    part.info.targets += spill.targets(d);
-  }
-  Packing p = s.packing && s.answers == Answers::kNone ? pack_best_fit(lengths, static_cast<uint32_t>(s.seq_len))
-                                                       : one_per_row(lengths.size());
+  int64_t all = 0;
+  for (uint32_t d : documents) lengths.push_back(spill.length(d)), all += spill.length(d);
+  Packing p = pack(s, lengths);
   for (uint32_t& d : p.documents) d = documents[d];
-  std::vector<std::span<const uint32_t>> rows;
+  std::vector<RowDocuments> rows;
   for (size_t r = 0; r < p.rows(); ++r) {
-    rows.emplace_back(p.documents.data() + p.begin[r], p.begin[r + 1] - p.begin[r]);
-    int64_t n = 0;
-    for (uint32_t d : rows.back()) n += spill.length(d);
-    part.info.longest = std::max(part.info.longest, n);
+    const uint32_t b = p.begin[r], n = p.begin[r + 1] - b;
+    rows.push_back({std::span(p.documents).subspan(b, n),
+                    p.kept.empty() ? std::span<const uint32_t>() : std::span(p.kept).subspan(b, n)});
+    int64_t tokens = 0;
+    for (uint32_t i = 0; i < n; ++i) {
+      tokens += rows.back().length(i, spill);
+      part.info.targets += p.kept.empty() ? spill.targets(rows.back().documents[i]) : p.kept[b + i] - 1;
+      if (!p.kept.empty()) counts->cut += p.kept[b + i] < spill.length(rows.back().documents[i]);
+    }
+    // What is joined trains what its documents begin with too.
+    for (uint32_t i = 1; s.join_row && i < n; ++i) {
+      const uint32_t d = rows.back().documents[i];
+      part.info.targets += !spill.labelled(d) || spill.view(d).labels[0] != kNoTarget;
+    }
+    part.info.tokens += tokens;
+    part.info.longest = std::max(part.info.longest, s.crop ? s.seq_len : tokens);
   }
+  if (s.crop) counts->cut_tokens += all - part.info.tokens;
+  if (rows.empty())
+    fail_input("data: the {} part has {} tokens, one row of data.pack: bos_crop needs {} (data.seq_len + 1)", name, all,
+               s.seq_len + 1);
   part.info.rows = static_cast<int64_t>(rows.size());
-  part.info.documents = static_cast<int64_t>(documents.size());
+  part.info.documents = static_cast<int64_t>(p.documents.size());
   const size_t shards = std::clamp<size_t>(static_cast<size_t>(s.num_shards), 1, rows.size());
   for (size_t i = 0; i < shards; ++i) {
     const std::string file = part_file_name(name, i, shards);
     const size_t b = rows.size() * i / shards, e = rows.size() * (i + 1) / shards;
-    write_shard((fs::path(out) / file).string(), std::span(rows).subspan(b, e - b), spill);
+    write_shard((fs::path(out) / file).string(), std::span(rows).subspan(b, e - b), spill, s.join_row);
     part.files.push_back(described(out, file));
   }
   return part;
@@ -128,13 +146,13 @@ void write_documents(const std::string& out, const Settings& s, const Spill& tra
   std::vector<uint32_t> in_train, in_eval;
   for (uint32_t d = 0; d < train.documents(); ++d) (held[d] ? in_eval : in_train).push_back(d);
   if (!m->counts.mixture.empty()) in_train = mix_sources(s, train, in_train, &m->counts.mixture);
-  m->train = write_rows(out, "train", s, train, in_train);
+  m->train = write_rows(out, "train", s, train, in_train, &m->counts);
   if (eval) {
     in_eval.resize(eval->documents());
     for (uint32_t d = 0; d < in_eval.size(); ++d) in_eval[d] = d;
-    m->eval = write_rows(out, "eval", s, *eval, in_eval);
+    m->eval = write_rows(out, "eval", s, *eval, in_eval, &m->counts);
   } else if (!in_eval.empty()) {
-    m->eval = write_rows(out, "eval", s, train, in_eval);
+    m->eval = write_rows(out, "eval", s, train, in_eval, &m->counts);
   }
 }
 
@@ -208,7 +226,7 @@ std::string Prepared::text() const {
   std::string s = fmt::format("{} rows in ({})", rows_in, shape);
   if (curation) s += curation->text();
   if (dropped_no_target) s += fmt::format(", {} dropped without a trained token", dropped_no_target);
-  if (cut) s += fmt::format(", {} cut at seq_len ({} tokens lost)", cut, cut_tokens);
+  if (cut) s += fmt::format(", {} cut{} ({} tokens lost)", cut, cropped ? " to fill rows" : " at seq_len", cut_tokens);
   const auto part = [&](const char* name, const PartInfo& p) {
     if (p.rows)
       s += fmt::format("; {}: {} documents in {} rows, {} tokens, {} trained", name, p.documents, p.rows, p.tokens,
@@ -248,6 +266,7 @@ Prepared prepare(const config::Recipe& recipe, const Settings& s, const Coder& c
   m.key = key_of(inputs);
   m.windows = s.windows;
   m.seq_len = s.seq_len;
+  m.counts.cropped = s.crop;
   if (const auto kept = find_prepared(out, m.key)) return *kept;
   make_folders(out);
   const FolderLock lock(out);

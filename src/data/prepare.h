@@ -46,8 +46,9 @@ struct Prepared {
   int64_t rows_in = 0;  // rows read (a plain-text file is one)
   int64_t dropped_no_target = 0;
   std::optional<CurationReport> curation;  // of the training rows; rows_in counts what it dropped
-  int64_t cut = 0;                         // documents longer than seq_len, cut at their end
-  int64_t cut_tokens = 0;                  // tokens lost by that
+  bool cropped = false;                    // by data.pack: bos_crop
+  int64_t cut = 0;                         // documents cut at their end: longer than seq_len, or cropped to fill a row
+  int64_t cut_tokens = 0;                  // tokens lost by that (cropped: and by a last row that was not filled)
   std::vector<MixedSource> mixture;        // in the recipe's order; empty for one source
   PartInfo train, eval;
   std::string text() const;  // one line for a person

@@ -311,6 +311,8 @@ Settings read_settings(const config::Recipe& r, const Access& access, const std:
   s.seq_len = d.seq_len;
   s.num_shards = d.shard.num_shards;
   s.packing = d.packing;
+  s.crop = d.pack == config::Pack::kBosCrop;
+  s.join_row = d.boundaries == config::Boundaries::kRow;
   s.windows = d.sampling == config::Sampling::kRandomWindows;
   s.train_all = d.train_on == config::TrainOn::kAll;
   s.eval_fraction = d.eval_fraction;

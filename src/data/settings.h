@@ -71,6 +71,8 @@ struct Settings {
   std::optional<RowSource> eval;
   int64_t seq_len, num_shards;
   bool packing, windows, train_all;
+  bool crop = false;      // data.pack: bos_crop
+  bool join_row = false;  // data.boundaries: row
   double eval_fraction;
   uint64_t seed;
   config::MixtureStop mixture_stop = config::MixtureStop::kFirstExhausted;

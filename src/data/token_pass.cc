@@ -27,6 +27,7 @@ TokenPass::TokenPass(const Settings& s, const Coder& coder, const config::Data& 
     : s_(s), coder_(coder), work_(work), kept_(work.folder + "/tokens"), counts_(counts) {
   if (data.filter) redact_ = data.filter->redact;
   settings_ = fmt::format("tokens {} {} {} {}", kRevision, coder.digest(), s.train_all, s.windows);
+  if (s.crop) settings_ += " bos " + std::to_string(coder.bos());
   if (s.answers != Answers::kNone) settings_ += s.answers == Answers::kPrompts ? " prompts" : " answers";
 }
 
@@ -170,6 +171,13 @@ void TokenPass::refuse_shape(const Record& first, const Layout& layout) const {
   if (s_.answers == Answers::kNone && labelled)
     coder_.warn_once("label",
                      fmt::format("{}: every answer is trained on, whatever its \"label\" says", first.where()));
+  if (s_.crop && shape != Shape::kText && shape != Shape::kTokens)
+    fail_input("{}: rows are {}; data.pack: bos_crop crops texts, use whole", first.where(), name_of(shape));
+  if (s_.crop && shape == Shape::kText && coder_.bos() < 0)
+    fail_input(
+        "{}: data.pack: bos_crop begins every text with the BOS, and the tokenizer has none: name one in its "
+        "tokenizer_config.json (bos_token), or use pack: whole",
+        first.where());
   if (s_.windows && shape != Shape::kText)
     fail_input("{}: rows are {}; data.sampling: random_windows reads text only, use documents", first.where(),
                name_of(shape));
@@ -191,7 +199,7 @@ void TokenPass::fill(const std::vector<Record>& rows, const Layout& layout, cons
       const bool begin_text = !out.text || (r.line == 1 && !s_.windows);
       const bool end_text = !out.text || (r.last_piece && !s_.windows);
       try {
-        const EncodeRules rules{s_.train_all, begin_text, end_text};
+        const EncodeRules rules{s_.train_all, begin_text && !s_.crop, end_text && !s_.crop, s_.crop && !out.text};
         const auto encode = [&](const Record& record) {
           const Example e = read_example(record, layout);
           return s_.answers == Answers::kNone      ? encode_example(e, coder_, rules, r.where())
@@ -229,7 +237,10 @@ void TokenPass::collect(TokenBlock::Row r, Spill* out) {
       else
         out->add(d);
     } else if (s_.answers != Answers::kLabelled) {
-      count_cut(cut(d, s_.seq_len));
+      if (!s_.crop) count_cut(cut(d, s_.seq_len));
+      if (s_.crop && d.labels == d.ids) d.labels.clear();
+      if (s_.crop && !d.labels.empty())
+        fail_input("data.pack: bos_crop trains every token: rows of input_ids have labels equal to them, or use whole");
       add(d, out);
     } else if (d.second == 0) {
       add_answer(d, out);
@@ -248,7 +259,9 @@ void TokenPass::add_text(const std::vector<int32_t>& ids, bool last, Spill* out)
   size_t at = 0;
   for (; text_.size() - at >= n || (last && at < text_.size()); at += std::min(n, text_.size() - at)) {
     const auto from = text_.begin() + static_cast<ptrdiff_t>(at);
-    add({{from, from + static_cast<ptrdiff_t>(std::min(n, text_.size() - at))}, {}}, out);
+    Document piece{{from, from + static_cast<ptrdiff_t>(std::min(n, text_.size() - at))}, {}};
+    if (s_.crop) piece.ids.insert(piece.ids.begin(), coder_.bos());
+    add(piece, out);
   }
   text_.erase(text_.begin(), text_.begin() + static_cast<ptrdiff_t>(at));
 }
@@ -280,7 +293,7 @@ void TokenPass::add(const Document& d, Spill* out) {
     const auto [a, b] = unpair(d);
     targets = count_targets(a) > 0 && count_targets(b) > 0;
   }
-  if (!targets)
+  if (!targets && !(s_.crop && !d.ids.empty()))  // cropped rows train what follows a BOS alone
     ++counts_->dropped_no_target;
   else
     out->add(d);

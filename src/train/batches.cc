@@ -8,6 +8,9 @@
 namespace mxt::train {
 namespace {
 
+// The row's last document, where its last token is a target alone: it is added as a window.
+bool as_window(const data::Row& row, size_t d) { return row.overlaps && d + 2 == row.cu_seqlens.size(); }
+
 int64_t count_targets(const data::Row& row) {
   int64_t n = 0;
   for (size_t d = 0; d + 1 < row.cu_seqlens.size(); ++d)
@@ -19,7 +22,10 @@ int64_t count_targets(const data::Row& row) {
 void add_row(const data::Row& row, PackedBatch& out) {
   for (size_t d = 0; d + 1 < row.cu_seqlens.size(); ++d) {
     const size_t b = static_cast<size_t>(row.cu_seqlens[d]), n = static_cast<size_t>(row.cu_seqlens[d + 1]) - b;
-    out.add_document(row.ids.subspan(b, n), row.labels.subspan(b, n));
+    if (!as_window(row, d))
+      out.add_document(row.ids.subspan(b, n), row.labels.subspan(b, n));
+    else if (n > 1)  // a BOS alone predicts nothing
+      out.add_window(row.ids.subspan(b, n), row.labels.subspan(b, n));
   }
 }
 
@@ -46,14 +52,14 @@ void PackedBatch::add_document(std::span<const int32_t> ids, std::span<const int
   cu_.push_back(static_cast<int32_t>(ids_.size()));
 }
 
-void PackedBatch::add_window(std::span<const int32_t> window) {
+void PackedBatch::add_window(std::span<const int32_t> window, std::span<const int32_t> labels) {
   for (size_t t = 0; t + 1 < window.size(); ++t) {
     ids_.push_back(window[t]);
     positions_.push_back(static_cast<int32_t>(t));
-    targets_.push_back(window[t + 1]);
+    targets_.push_back(labels[t + 1]);
+    targets_count_ += labels[t + 1] != data::kNoTarget;
   }
   real_ += static_cast<int64_t>(window.size()) - 1;
-  targets_count_ += static_cast<int64_t>(window.size()) - 1;
   cu_.push_back(static_cast<int32_t>(ids_.size()));
 }
 
@@ -115,8 +121,9 @@ void TrainRows::add(int64_t step, int64_t i, PackedBatch& out) {
   if (!windows_) return add_row(rows_->row(row_index(step, i)), out);
   const int64_t draw = step * per_step_ + i, pass = draw / windows_->windows();
   const int64_t phase = data::window_phase(seed_, pass, windows_->tokens(), windows_->seq_len());
-  out.add_window(
-      windows_->window(phase + shuffled(pass, draw % windows_->windows(), windows_->windows()) * windows_->seq_len()));
+  const auto window =
+      windows_->window(phase + shuffled(pass, draw % windows_->windows(), windows_->windows()) * windows_->seq_len());
+  out.add_window(window, window);
 }
 
 int64_t TrainRows::targets(int64_t step, int64_t i) {
@@ -180,10 +187,9 @@ EvalRows::EvalRows(const std::string& folder) {
 int64_t EvalRows::rows() const { return windows_ ? windows_->whole_windows() : rows_->rows(); }
 
 void EvalRows::add(int64_t i, PackedBatch& out) const {
-  if (windows_)
-    out.add_window(windows_->window(i * windows_->seq_len()));
-  else
-    add_row(rows_->row(i), out);
+  if (!windows_) return add_row(rows_->row(i), out);
+  const auto window = windows_->window(i * windows_->seq_len());
+  out.add_window(window, window);
 }
 
 }  // namespace mxt::train

@@ -22,7 +22,7 @@ class PackedBatch {
   // One document; labels are unshifted (transformers'): position t is trained on labels[t + 1].
   void add_document(std::span<const int32_t> ids, std::span<const int32_t> labels);
   // A window of seq_len + 1 tokens: inputs are all but the last, targets all but the first.
-  void add_window(std::span<const int32_t> window);
+  void add_window(std::span<const int32_t> window, std::span<const int32_t> labels);
   // Everything added since the last row is one row of the batch.
   void end_row() { row_offsets_.push_back(static_cast<int32_t>(tokens())); }
   void pad(int64_t max_tokens);

@@ -4,8 +4,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <nlohmann/json.hpp>
 #include <set>
 
+#include "base/json.h"
 #include "base/philox.h"
 
 namespace mxt::data {
@@ -30,6 +32,39 @@ size_t plain_best_fit_rows(std::vector<uint32_t> lengths, uint32_t seq_len) {
     space[best] -= n;
   }
   return space.size();
+}
+
+TEST(Pack, CropsAsNanochatsDataloaderDoes) {
+  const Json golden = read_json_file(std::string(MXT_SOURCE_DIR) + "/tests/golden/data/nanochat_rows.json");
+  for (const Json& c : golden.at("cases")) {
+    const auto lengths = c.at("lengths").get<std::vector<uint32_t>>();
+    const auto seq_len = c.at("seq_len").get<uint32_t>();
+    const Packing p = pack_bos_crop(lengths, seq_len + 1);
+    const Json& rows = c.at("rows");
+    ASSERT_GE(p.rows(), rows.size());
+    for (size_t r = 0; r < rows.size(); ++r) {
+      std::vector<std::pair<uint32_t, uint32_t>> got;
+      for (uint32_t i = p.begin[r]; i < p.begin[r + 1]; ++i) got.emplace_back(p.documents[i], p.kept[i]);
+      ASSERT_EQ(got, (rows[r].get<std::vector<std::pair<uint32_t, uint32_t>>>())) << "row " << r;
+    }
+    // To the end: rows stay full, no document stands twice.
+    std::set<uint32_t> seen;
+    for (size_t r = 0; r < p.rows(); ++r) {
+      uint32_t tokens = 0;
+      for (uint32_t i = p.begin[r]; i < p.begin[r + 1]; ++i) {
+        tokens += p.kept[i];
+        EXPECT_TRUE(seen.insert(p.documents[i]).second);
+        EXPECT_LE(p.kept[i], lengths[p.documents[i]]);
+      }
+      EXPECT_EQ(tokens, seq_len + 1);
+    }
+  }
+}
+
+TEST(Pack, CroppingWithoutEnoughTokensGivesNoRow) {
+  EXPECT_EQ(pack_bos_crop(std::vector<uint32_t>{3, 4}, 8).rows(), 0u);
+  EXPECT_EQ(pack_bos_crop(std::vector<uint32_t>{3, 5}, 8).rows(), 1u);
+  EXPECT_EQ(pack_bos_crop({}, 8).rows(), 0u);
 }
 
 TEST(Pack, FillsTheFullestRowThatHasRoom) {

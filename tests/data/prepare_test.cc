@@ -105,6 +105,63 @@ TEST_F(PrepareTest, PackedRowsHoldWholeDocumentsWithTheirBoundaries) {
   EXPECT_EQ(p.rows_in, 500);
 }
 
+TEST_F(PrepareTest, CroppedRowsBeginWithTheBosAndAreFull) {
+  std::string rows;
+  for (int i = 0; i < 300; ++i)
+    rows += R"({"text":")" + std::string(1 + static_cast<size_t>(i * 37 % 150), 'a') + "\"}\n";
+  const std::string file = write("a.jsonl", rows);
+  const Prepared p = run(local(file, "seq_len: 64, pack: bos_crop"));
+  EXPECT_GT(p.cut, 0);
+  EXPECT_HAS(p.text(), "cut to fill rows");
+  const Dataset d = Dataset::open(path("out"), "train", true);
+  EXPECT_EQ(d.rows(), p.train.rows);
+  int64_t tokens = 0, targets = 0;
+  for (int64_t i = 0; i < d.rows(); ++i) {
+    const Row r = d.row(i);
+    EXPECT_TRUE(r.overlaps);
+    ASSERT_EQ(r.ids.size(), 65u);
+    for (size_t k = 0; k + 1 < r.cu_seqlens.size(); ++k) {
+      EXPECT_EQ(r.ids[static_cast<size_t>(r.cu_seqlens[k])], ToyCoder::kStart);
+      targets += r.cu_seqlens[k + 1] - r.cu_seqlens[k] - 1;
+    }
+    tokens += 65;
+    EXPECT_EQ(std::count(r.ids.begin(), r.ids.end(), ToyCoder::kEnd), 0) << "no end of text";
+  }
+  EXPECT_EQ(p.train.tokens, tokens);
+  EXPECT_EQ(p.train.targets, targets);
+  EXPECT_EQ(p.train.longest, 64);
+  EXPECT_HAS(d.packing(), "bos_crop");
+  EXPECT_HAS(d.packing(), "no document sees another");
+  EXPECT_TRUE(run(local(file, "seq_len: 64, pack: bos_crop")).kept);
+
+  const Prepared joined = run(local(file, "seq_len: 64, pack: bos_crop, boundaries: row"), "joined");
+  const Dataset j = Dataset::open(path("joined"), "train", true);
+  EXPECT_EQ(j.rows(), d.rows());
+  EXPECT_EQ(joined.train.targets, 64 * j.rows()) << "every token but a row's first";
+  for (int64_t i = 0; i < j.rows(); ++i) {
+    EXPECT_EQ(j.row(i).cu_seqlens.size(), 2u);
+    EXPECT_TRUE(std::equal(j.row(i).ids.begin(), j.row(i).ids.end(), d.row(i).ids.begin()));
+  }
+  EXPECT_HAS(j.packing(), "see those before them");
+}
+
+TEST_F(PrepareTest, CroppingWantsTextsABosAndTokensForARow) {
+  const std::string chats = write("c.jsonl", random_chats(5)), text = write("a.jsonl", texts({"hello world"}));
+  EXPECT_HAS(error_of([&] { run(local(chats, "seq_len: 64, pack: bos_crop")); }), "bos_crop crops texts");
+  EXPECT_HAS(error_of([&] { run(local(text, "seq_len: 64, pack: bos_crop")); }),
+             "one row of data.pack: bos_crop needs 65");
+  coder_.begin = -1;
+  EXPECT_HAS(error_of([&] { run(local(text, "seq_len: 64, pack: bos_crop")); }), "the tokenizer has none");
+}
+
+TEST_F(PrepareTest, RowsOfWholeDocumentsCanBeJoined) {
+  const std::string file = write("a.jsonl", texts({"aaaa", "bbbb", "cc"}));
+  const Prepared p = run(local(file, "seq_len: 64, boundaries: row"));
+  EXPECT_EQ(p.train.rows, 1);
+  EXPECT_EQ(p.train.targets, p.train.tokens - 1);
+  EXPECT_EQ(documents().size(), 1u);
+}
+
 TEST_F(PrepareTest, WithoutPackingADocumentIsARowInFileOrder) {
   run(local(write("a.jsonl", texts({"three", "one", "two"})), "seq_len: 64, packing: false"));
   EXPECT_EQ(documents(), (std::vector<std::string>{"three<|im_end|>", "one<|im_end|>", "two<|im_end|>"}));

@@ -19,7 +19,7 @@ class ToyCoder : public Coder {
   static constexpr std::array<std::string_view, 9> kWords = {"assistant", "system", "user", "hello", " world",
                                                              "\n\n",      "2+",     "=4",   "é"};
   bool chat = true, refuse = false;
-  int32_t end = kEnd;
+  int32_t end = kEnd, begin = kStart;
   std::vector<int32_t> before;
 
   std::vector<int32_t> encode(std::string_view text, std::span<const ByteSpan> plain,
@@ -35,6 +35,7 @@ class ToyCoder : public Coder {
     return ids;
   }
   int32_t eos() const override { return end; }
+  int32_t bos() const override { return begin; }
   std::vector<int32_t> prefix() const override { return before; }
   int64_t vocab_size() const override { return kFirstWord + static_cast<int64_t>(kWords.size()); }
   bool has_chat_template() const override { return chat; }

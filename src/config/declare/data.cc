@@ -202,7 +202,19 @@ Section declare(const Data*) {
   d.field("shard", &Data::shard, "Output files.");
   d.field("seq_len", &Data::seq_len, "Longest sequence in tokens; a longer document is cut at its end.")
       .range(64, 1'048'576);
-  d.field("packing", &Data::packing, "Several documents in one sequence; attention never crosses them.");
+  d.field("packing", &Data::packing,
+          "Several documents in one sequence; attention does not cross them, but for `boundaries: row`.");
+  d.field(
+       "pack", &Data::pack,
+       "whole = every document whole, in as few rows as can be; bos_crop = nanochat's: each text begins with the BOS, "
+       "rows are full, the longest text of a buffer that fits comes next, and where none fits the shortest is cropped "
+       "and its rest thrown away.")
+      .later();
+  d.field(
+       "boundaries", &Data::boundaries,
+       "Where attention and positions begin anew: at each document, or at each row (nanochat's), whose documents then "
+       "see those before them.")
+      .later();
   d.field("sampling", &Data::sampling,
           "random_windows = sequences of `seq_len` tokens at seeded random offsets of the whole text.")
       .plus();

@@ -87,6 +87,8 @@ struct Data {
   Shard shard;
   int64_t seq_len = 4096;
   bool packing = true;
+  Pack pack = Pack::kWhole;
+  Boundaries boundaries = Boundaries::kDocument;
   Sampling sampling = Sampling::kDocuments;
   bool shuffle = true;
   TrainOn train_on = TrainOn::kAssistant;

@@ -83,6 +83,10 @@ Document encode_example(const Example& e, const Coder& coder, const EncodeRules&
   switch (e.kind) {
     case Example::Kind::kText: {
       Document d{coder.encode(e.text, {}, nullptr), {}};
+      if (rules.bos_text) {
+        d.ids.insert(d.ids.begin(), coder.bos());
+        return d;
+      }
       if (rules.begin_text && !d.ids.empty()) put_before(d, coder);
       if (rules.end_text) append_end(d, coder);
       return d;

@@ -24,6 +24,7 @@ struct EncodeRules {
   bool train_all = false;  // chats too: every token, not the assistant's alone
   bool begin_text = true;  // text begins with what the tokenizer puts before one, a BOS
   bool end_text = true;    // text ends with the end-of-text token where the tokenizer has one
+  bool bos_text = false;   // instead of both: text begins with the BOS
 };
 
 // What is trained: a chat's assistant turns, the completion (and the end token after it), all of a text (texts and

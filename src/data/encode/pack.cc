@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <bit>
+#include <deque>
+#include <map>
 #include <numeric>
 
 #include "base/error.h"
@@ -193,6 +195,44 @@ Packing pack_best_fit(std::span<const uint32_t> lengths, uint32_t seq_len) {
   std::vector<uint32_t> other(lengths.size());
   const uint32_t fewer = pack_by_sums(lengths, seq_len, &other);
   return fewer < rows ? gather(other, fewer) : gather(row_of, rows);
+}
+
+Packing pack_bos_crop(std::span<const uint32_t> lengths, uint32_t row_tokens) {
+  constexpr size_t kBuffer = 1000, kRefill = 128;
+  std::map<uint32_t, std::deque<uint32_t>> buffer;  // length → documents, first in first out
+  size_t held = 0, next = 0;
+  const auto refill = [&] {
+    while (held < kBuffer && next < lengths.size())
+      for (const size_t end = std::min(next + kRefill, lengths.size()); next < end; ++next, ++held)
+        buffer[lengths[next]].push_back(static_cast<uint32_t>(next));
+  };
+  const auto take = [&](auto it) {
+    const uint32_t d = it->second.front();
+    it->second.pop_front();
+    if (it->second.empty()) buffer.erase(it);
+    --held;
+    return d;
+  };
+  Packing p;
+  p.begin = {0};
+  while (true) {
+    uint32_t left = row_tokens;
+    while (left > 0) {
+      refill();
+      if (held == 0) break;
+      const auto longer = buffer.upper_bound(left);
+      const auto it = longer == buffer.begin() ? longer : std::prev(longer);
+      const uint32_t n = std::min(it->first, left);
+      p.documents.push_back(take(it));
+      p.kept.push_back(n);
+      left -= n;
+    }
+    if (left > 0) break;
+    p.begin.push_back(static_cast<uint32_t>(p.documents.size()));
+  }
+  p.documents.resize(p.begin.back());
+  p.kept.resize(p.begin.back());
+  return p;
 }
 
 Packing one_per_row(size_t documents) {

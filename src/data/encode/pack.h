@@ -11,6 +11,7 @@ namespace mxt::data {
 struct Packing {
   std::vector<uint32_t> documents;
   std::vector<uint32_t> begin;  // [rows + 1]
+  std::vector<uint32_t> kept;   // of each in `documents`: its tokens that stand there; empty = all of them
   size_t rows() const { return begin.size() - 1; }
 };
 
@@ -21,6 +22,12 @@ struct Packing {
 // document, documents in a row in file order, so a file of short documents is read nearly as it stands. 1 ≤ length ≤
 // seq_len.
 Packing pack_best_fit(std::span<const uint32_t> lengths, uint32_t seq_len);
+
+// nanochat's rows (its dataloader's "BOS-aligned best fit"): `row_tokens` each, filled from a buffer of at least 1,000
+// documents that takes 128 at a time, in file order: the longest that fits whole comes next, and where none fits the
+// shortest is cropped to what is left and its rest thrown away; of equals the first. At the end the buffer runs dry,
+// and a row that it cannot fill is left out. Lengths ≥ 1, of any size; O(n log n).
+Packing pack_bos_crop(std::span<const uint32_t> lengths, uint32_t row_tokens);
 
 // One document a row, in file order.
 Packing one_per_row(size_t documents);

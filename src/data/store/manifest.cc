@@ -149,6 +149,8 @@ Manifest read_manifest(const std::string& folder) {
     if (j.contains("curation")) m.counts.curation = read_curation(j);
     if (j.contains("mixture")) m.counts.mixture = read_mixture(j.at("mixture"));
     m.counts.cut = j.at("cut").at("documents");
+    m.counts.cropped = j.at("inputs").value("pack", "") == "bos_crop";
+    m.joined = j.at("inputs").value("boundaries", "") == "row";
     m.counts.cut_tokens = j.at("cut").at("tokens");
     m.train = read_part(j.at("train"));
     m.counts.train = m.train.info;

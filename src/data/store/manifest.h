@@ -27,6 +27,7 @@ struct Manifest {
   std::string key;     // digest of all inputs: sources, settings, tokenizer, template
   std::string inputs;  // those inputs as JSON text
   bool windows = false;
+  bool joined = false;  // data.boundaries: row
   int64_t seq_len = 0;
   Prepared counts;  // train and eval repeat the parts' figures
   Part train;

@@ -32,18 +32,21 @@ struct RowIndex {
   bool labelled = false, marked = false;
 };
 
-RowIndex lay_out(std::span<const std::span<const uint32_t>> rows, const Spill& documents) {
+RowIndex lay_out(std::span<const RowDocuments> rows, const Spill& documents, bool joined) {
   RowIndex l;
-  for (const auto& row : rows) {
+  for (const RowDocuments& row : rows) {
     int32_t at = 0;
     l.cu_seqlens.push_back(0);
-    for (uint32_t d : row) {
+    for (size_t i = 0; i < row.documents.size(); ++i) {
+      const uint32_t d = row.documents[i];
       l.labelled |= documents.labelled(d);
       if (const uint32_t second = documents.second(d); second > 0) {
         l.cu_seqlens.push_back(at + static_cast<int32_t>(second));
         l.marks.push_back(0);
       }
-      l.cu_seqlens.push_back(at += static_cast<int32_t>(documents.length(d)));
+      at += static_cast<int32_t>(row.length(i, documents));
+      if (joined && i + 1 < row.documents.size()) continue;
+      l.cu_seqlens.push_back(at);
       l.marks.push_back(documents.mark(d));
       l.marked |= documents.mark(d) != 0;
     }
@@ -56,13 +59,18 @@ RowIndex lay_out(std::span<const std::span<const uint32_t>> rows, const Spill& d
 // Calls write(document) for all of them. They lie anywhere in their file, which may long have left the file cache: the
 // disk is told of them some rows ahead, so that it need not be waited for one by one.
 template <typename F>
-void each_document(std::span<const std::span<const uint32_t>> rows, const Spill& documents, F&& write) {
+void each_document(std::span<const RowDocuments> rows, const Spill& documents, F&& write) {
   constexpr size_t kAhead = 256;
   for (size_t r = 0; r < rows.size() + kAhead; ++r) {
     if (r < rows.size())
-      for (uint32_t d : rows[r]) documents.expect(d);
-    if (r >= kAhead)
-      for (uint32_t d : rows[r - kAhead]) write(documents.view(d));
+      for (uint32_t d : rows[r].documents) documents.expect(d);
+    if (r < kAhead) continue;
+    const RowDocuments& row = rows[r - kAhead];
+    for (size_t i = 0; i < row.documents.size(); ++i) {
+      const DocumentView v = documents.view(row.documents[i]);
+      const size_t n = row.length(i, documents);
+      write(DocumentView{v.ids.first(n), v.labels.empty() ? v.labels : v.labels.first(n)});
+    }
   }
 }
 
@@ -70,8 +78,12 @@ SafetensorsWriter::Options options() { return {{{"format", "mindxtrain.tokens.1"
 
 }  // namespace
 
-void write_shard(const std::string& path, std::span<const std::span<const uint32_t>> rows, const Spill& documents) {
-  const RowIndex l = lay_out(rows, documents);
+uint32_t RowDocuments::length(size_t i, const Spill& spill) const {
+  return kept.empty() ? spill.length(documents[i]) : kept[i];
+}
+
+void write_shard(const std::string& path, std::span<const RowDocuments> rows, const Spill& documents, bool joined) {
+  const RowIndex l = lay_out(rows, documents, joined);
   const int64_t n = static_cast<int64_t>(rows.size()) + 1, tokens = l.row_tokens.back();
   // I64 first, so that every tensor is aligned to its elements.
   std::vector<formats::TensorSpec> specs = {{"row_cu", DType::kI64, {n}},

@@ -20,8 +20,14 @@
 namespace mxt::data {
 
 class Spill;
-// Writes rows of whole documents; `rows[r]` lists their indices. The file appears whole or not at all.
-void write_shard(const std::string& path, std::span<const std::span<const uint32_t>> rows, const Spill& documents);
+// The documents of one row by their indices, and how many tokens of each stand in it (empty: all).
+struct RowDocuments {
+  std::span<const uint32_t> documents, kept = {};
+  uint32_t length(size_t i, const Spill& spill) const;
+};
+// `joined`: a row counts as one document, whatever stands in it. The file appears whole or not at all.
+void write_shard(const std::string& path, std::span<const RowDocuments> rows, const Spill& documents,
+                 bool joined = false);
 // Writes one array; `piece(k)` gives its parts in turn until an empty one; they hold `tokens` together.
 void write_array(const std::string& path, int64_t tokens, const std::function<std::span<const int32_t>(size_t)>& piece);
 
