@@ -107,6 +107,7 @@ Section declare(const Meta*);
 Section declare(const Hardware*);
 Section declare(const Autotune*);
 Section declare(const Model*);
+Section declare(const Pretrain*);
 Section declare(const MinHash*);
 Section declare(const SemDedup*);
 Section declare(const Dedupe*);

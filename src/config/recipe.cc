@@ -5,6 +5,7 @@
 
 #include "base/files.h"
 #include "base/hash.h"
+#include "config/depth.h"
 #include "config/field.h"
 #include "config/model_table.h"
 #include "config/rules.h"
@@ -54,6 +55,7 @@ std::vector<Issue> check_recipe(std::string_view text, std::string_view source, 
     declare_recipe().read(&r, yaml.root, "", reader);
     if (!reader.is_given("hardware")) r.hardware.name = here ? here() : GpuName::kCpu;
     take_short_name(&r);
+    apply_depth(&r, reader);
     declare_recipe().derive(&r, r, "", reader);
     fill_env(&r);
     check_rules(r, reader);
@@ -141,6 +143,7 @@ std::vector<std::string> hints(const Recipe& r) {
     }
   };
   walk(walk, declare_recipe(), "");
+  if (r.pretrain) out.push_back(depth_text(r));
   // The original schema lets a source carry another one's fields: they load, and nobody reads them.
   using S = DataSource;
   const S source = r.data.source;

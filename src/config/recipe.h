@@ -18,6 +18,7 @@
 #include "config/sections/hardware.h"
 #include "config/sections/meta.h"
 #include "config/sections/model.h"
+#include "config/sections/pretrain.h"
 #include "config/sections/publish.h"
 #include "config/sections/quantize.h"
 #include "config/sections/receipt.h"
@@ -32,6 +33,7 @@ struct Recipe {
   Autotune autotune;
   Model model;
   Data data;
+  std::optional<Pretrain> pretrain;
   Train train;
   std::optional<Eval> eval;  // absent = the stage is off, and so for the next three
   std::optional<Quantize> quantize;

@@ -341,7 +341,7 @@ TEST(Lines, StagesThatAreOffAndHints) {
 
 TEST(Documents, SchemaHasEverySectionAndForbidsOthers) {
   const OrderedJson s = schema();
-  EXPECT_EQ(s["properties"].size(), 11u);
+  EXPECT_EQ(s["properties"].size(), 12u);
   EXPECT_EQ(s["additionalProperties"], false);
   EXPECT_EQ(s["required"], OrderedJson({"meta", "model", "data"}));
   EXPECT_EQ(s["properties"]["data"]["properties"]["seq_len"]["maximum"], 1048576);

@@ -65,6 +65,9 @@ TEST(Recipes, FactsThatOthersRelyOn) {
   EXPECT_EQ(f.train.base_precision, Precision::kFp8E4M3);
   const Recipe n = parse_recipe(builtin_recipe("nanochat_d24").text, "");
   EXPECT_EQ(n.train.batch.per_device * n.train.batch.grad_accum * n.data.seq_len, 524288);
+  EXPECT_NE(n.model.config.json.find("nanochat_v2"), std::string::npos);
+  EXPECT_EQ(n.train.schedule.warmup_steps, 40);
+  EXPECT_NEAR(n.train.optimizer.muon->weight_decay, 0.0422, 1e-4);
 }
 
 TEST(Recipes, UnknownNameIsAnswered) {

@@ -10,6 +10,7 @@ const Section& declare_recipe() {
     d.field("autotune", &Recipe::autotune, "The probe that measures before anything trains.");
     d.field("model", &Recipe::model, "The base model.").required();
     d.field("data", &Recipe::data, "Rows, their cleaning, and how they become token sequences.").required();
+    d.field("pretrain", &Recipe::pretrain, "A nanochat model from scratch, by its depth. Absent = off.").later();
     d.field("train", &Recipe::train, "Method, optimizer, schedule, batch, numbers and environment.");
     d.field("eval", &Recipe::eval, "Evaluation of the trained model. Absent = off.");
     d.field("quantize", &Recipe::quantize, "A smaller copy of the trained model. Absent = off.");

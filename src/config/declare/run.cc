@@ -79,6 +79,26 @@ Section declare(const Autotune*) {
   return d.take();
 }
 
+Section declare(const Pretrain*) {
+  Declaration<Pretrain> d(
+      "A nanochat model of 2026 from random weights. The depth gives width, heads, tokens of a step, steps, rates and "
+      "decay as nanochat derives them; what other sections give wins.");
+  d.field("depth", &Pretrain::depth, "Layers; width 64 a layer, in whole heads of 128.")
+      .required()
+      .range(1, 128)
+      .plus();
+  d.field("vocab_size", &Pretrain::vocab_size, "Tokens of `model.tokenizer`.").range(2, 1 << 24).plus();
+  d.field("tokens_per_parameter", &Pretrain::tokens_per_parameter,
+          "How long it trains: tokens for each weight of the blocks' matrices and the head.")
+      .above(0)
+      .plus();
+  d.field("window_pattern", &Pretrain::window_pattern,
+          "S = attention over a quarter of the sequence, L = over all; repeated over the layers, the last is L.")
+      .non_empty()
+      .plus();
+  return d.take();
+}
+
 Section declare(const Model*) {
   Declaration<Model> d("The base model.");
   d.field("name", &Model::name,

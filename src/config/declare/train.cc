@@ -90,6 +90,7 @@ Section declare(const Optimizer*) {
   d.field("muon", &Optimizer::muon, "Muon's own settings; only with `name: muon`.")
       .plus()
       .derived("its defaults for muon", [](const Recipe& r) -> std::optional<Muon> {
+        if (r.train.optimizer.muon) return r.train.optimizer.muon;  // by pretrain.depth
         if (r.train.optimizer.name == OptimizerName::kMuon) return Muon{};
         return {};
       });
