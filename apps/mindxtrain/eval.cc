@@ -5,6 +5,9 @@
 #include "base/files.h"
 #include "base/json_text.h"
 #include "base/text.h"
+#include "data/dataset.h"
+#include "eval/core/bits_per_byte.h"
+#include "eval/core/core.h"
 #include "eval/evaluate.h"
 #include "eval/exact_match.h"
 #include "harness.h"
@@ -17,7 +20,7 @@ namespace {
 
 struct Options {
   HarnessRequest harness;
-  std::string tasks, config, text, synth, dtype, baseline;
+  std::string tasks, config, text, synth, dtype, baseline, core, bpb, part = "eval";
   std::optional<double> threshold_pct;
   int64_t limit = 0, synth_rows = 60;
   std::optional<int64_t> max_tokens;
@@ -26,11 +29,28 @@ struct Options {
   bool json = false;
 };
 
-// The two small measures that need no task file: perplexity of a text, exact match on a synth task's held-out rows.
-OrderedJson measure_plain(const Options& o, const TextSide& text) {
+OrderedJson measure_bits(const Options& o, const TextSide& text) {
   const HarnessRequest& h = o.harness;
+  if (!text.tok) fail_input("{}: the model's folder has no tokenizer", h.model_name);
+  const data::Dataset set = data::Dataset::open(o.bpb, o.part);
+  infer::Model model(h.model, h.adapter, h.type, set.info().longest, ops_on(h.device), infer::Weights::kForMany);
+  const eval::BitsPerByte b = eval::bits_per_byte(model, *text.tok, set, o.limit, &g_stop);
+  return {{"data", o.bpb},    {"part", o.part}, {"rows", b.rows},    {"targets", b.targets},
+          {"bytes", b.bytes}, {"nats", b.nats}, {"value", b.value()}};
+}
+
+// The small measures that need no task file: perplexity of a text, bits per byte of prepared rows, exact match on a
+// synth task's held-out rows, CORE over a bundle. Nothing where a signal ended it.
+std::optional<OrderedJson> measure_plain(const Options& o, const TextSide& text) {
+  const HarnessRequest& h = o.harness;
+  OrderedJson out = OrderedJson::object();
+  if (!o.bpb.empty()) out["bits_per_byte"] = measure_bits(o, text);
+  if (!o.core.empty()) {
+    const auto core = run_core(h, text, o.core);
+    if (!core) return std::nullopt;
+    out.update(*core);
+  }
   infer::Model model(h.model, h.adapter, h.type, 2048, ops_on(h.device), infer::Weights::kForMany);
-  OrderedJson out;
   if (!o.text.empty()) {
     const auto ids = text.tok->encode(read_file(o.text));
     if (ids.size() < 2) fail_input("{}: too short to score", o.text);
@@ -79,9 +99,11 @@ void run(Options& o) {
   h.fewshot_always = h.fewshot.has_value();
   h.limit = o.limit;
   if (!o.config.empty()) take_from_recipe(o);
-  const bool plain = !o.text.empty() || !o.synth.empty();
+  const bool plain = !o.text.empty() || !o.synth.empty() || !o.core.empty() || !o.bpb.empty();
   if (h.tasks.empty() && !plain)
-    fail_input("eval: name what to measure: --tasks a,b or --config RECIPE with some (or --text FILE, --synth TASK)");
+    fail_input(
+        "eval: name what to measure: --tasks a,b or --config RECIPE with some (or --text FILE, --synth TASK, --bpb "
+        "DATA, --core BUNDLE)");
   if (!o.baseline.empty() && h.tasks.empty() && o.config.empty())
     fail_input("--baseline {}: is compared with the scores of --tasks; --text and --synth have none", o.baseline);
   if (!o.baseline.empty() && !h.tasks.empty()) check_baseline(o.baseline);  // before the scores are measured, not after
@@ -90,8 +112,16 @@ void run(Options& o) {
   h.type = compute_type(o.dtype, h.model, h.device);
   const TextSide text = load_text_side(h.model);
   OrderedJson measured = OrderedJson::object();
-  if (plain) measured = measure_plain(o, text);
+  if (plain) {
+    const auto plainly = measure_plain(o, text);
+    if (!plainly) {
+      g_exit = static_cast<int>(Exit::kInterrupted);
+      return;
+    }
+    measured = *plainly;
+  }
   // One document on stdout, of whatever was measured.
+  if (!o.core.empty() && !o.json) std::printf("%s", eval::core_table(measured).c_str());
   if (plain && (h.tasks.empty() || !o.json)) std::printf("%s\n", json_text(measured, 2).c_str());
   if (h.tasks.empty()) return;
   const auto results = run_harness(h, text);
@@ -147,6 +177,11 @@ void add_eval(CLI::App& app) {
   c->add_option("--text", o->text, "text file whose perplexity to measure");
   c->add_option("--synth", o->synth,
                 "synth task whose held-out rows to answer: tool_calls, arithmetic, spelling or sorting");
+  c->add_option("--core", o->core, "CORE over this bundle folder, as nanochat lays it out (core.yaml, eval_data/)");
+  c->add_option("--bpb", o->bpb, "folder that `dataset prep` made, whose bits per byte to measure (--limit: rows)");
+  c->add_option("--part", o->part, "which part of --bpb")
+      ->check(CLI::IsMember({"eval", "train"}))
+      ->capture_default_str();
   c->add_option("--seed", o->seed, "of the synth task's rows");
   c->add_option("--max-tokens", o->max_tokens, "longest answer to a synth row")->check(CLI::PositiveNumber);
   c->add_option("--device", h.device, "cpu, h100 or h200");

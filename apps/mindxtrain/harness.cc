@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "data/synth/synth.h"
 #include "eval/code/sandbox.h"
+#include "eval/core/core.h"
 #include "eval/evaluate.h"
 #include "eval/gate.h"
 #include "eval/task/index.h"
@@ -86,14 +87,10 @@ std::string harness_digest(const HarnessRequest& r) {
   return h.hex();
 }
 
-std::optional<OrderedJson> run_harness(const HarnessRequest& r, const TextSide& text) {
-  const std::string kept = r.out + "/results.json";
-  if (!r.inputs.empty() && !r.stamped && fs::exists(kept)) {
-    const OrderedJson before = parse_ordered_json(read_file(kept), kept);
-    if (before.value("inputs", "") == r.inputs) return before;
-  }
+namespace {
+
+eval::LanguageModel language_model(const HarnessRequest& r, const TextSide& text) {
   if (!text.tok) fail_input("{}: the model's folder has no tokenizer", r.model_name);
-  make_folders(r.out);
   eval::ModelChoice choice;
   choice.path = r.model;
   choice.adapter = r.adapter;
@@ -102,14 +99,46 @@ std::optional<OrderedJson> run_harness(const HarnessRequest& r, const TextSide& 
   choice.tokenizer = text.tok;
   choice.chat = text.chat;
   choice.ops = &ops_on(r.device);
-  eval::LanguageModel model(choice, &g_stop);
+  return {choice, &g_stop};
+}
+
+std::string cache_of(const HarnessRequest& r) { return r.cache.empty() ? r.out + "/requests.jsonl" : r.cache; }
+
+}  // namespace
+
+std::optional<OrderedJson> run_core(const HarnessRequest& r, const TextSide& text, const std::string& bundle) {
+  const std::vector<eval::CoreTask> tasks = eval::read_core_bundle(bundle, r.limit);
+  eval::LanguageModel model = language_model(r, text);
+  make_folders(r.out);
+  eval::RequestCache cache(cache_of(r));
+  const eval::Evaluation e = eval::evaluate_core(
+      tasks, [&](const std::string& prompt) { return model.encode_plain(prompt); },
+      [&](const std::vector<infer::Continuation>& rows, std::vector<infer::ContinuationScore>* out) {
+        return model.score(rows, cache, out);
+      });
+  if (!e.finished) {
+    log::info("stopped, finished requests are kept: the same command goes on");
+    return std::nullopt;
+  }
+  eval::write_samples(e, r.out, "_core");
+  return e.results;
+}
+
+std::optional<OrderedJson> run_harness(const HarnessRequest& r, const TextSide& text) {
+  const std::string kept = r.out + "/results.json";
+  if (!r.inputs.empty() && !r.stamped && fs::exists(kept)) {
+    const OrderedJson before = parse_ordered_json(read_file(kept), kept);
+    if (before.value("inputs", "") == r.inputs) return before;
+  }
+  eval::LanguageModel model = language_model(r, text);
+  make_folders(r.out);
 
   eval::EvaluateOptions o = options_of(r);
   if (r.chat_template) {
     if (!text.chat) fail_input("{}: the model has no chat template", r.model_name);
     o.style.chat = chat_renderer(text.chat);
   }
-  o.cache = r.cache.empty() ? r.out + "/requests.jsonl" : r.cache;
+  o.cache = cache_of(r);
 
   const auto begin = std::chrono::steady_clock::now();
   eval::Evaluation e = eval::evaluate(model, o);

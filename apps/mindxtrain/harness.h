@@ -31,6 +31,10 @@ struct HarnessRequest {
   bool stamped = true;  // dates in the files' names and contents; without them equal runs give equal files
 };
 
+// CORE over a bundle folder (eval/core/core.h), `limit` items a task: samples into `out`; nothing where a signal ended
+// it.
+std::optional<OrderedJson> run_core(const HarnessRequest& request, const TextSide& text, const std::string& bundle);
+
 // Runs the tasks and writes results and samples into `out`; nothing where a signal ended it (state saved).
 std::optional<OrderedJson> run_harness(const HarnessRequest& request, const TextSide& text);
 

@@ -49,6 +49,8 @@ void check_tasks(const EvaluateOptions& options);
 // A table for people: task, filter, shots, metric, value, standard error.
 std::string results_table(const OrderedJson& results);
 
+// samples_<task><suffix>.jsonl in `folder`, each atomically.
+void write_samples(const Evaluation& e, const std::string& folder, const std::string& suffix);
 // results_<stamp>.json and samples_<task>_<stamp>.jsonl in `folder`, each atomically, results last; without a stamp
 // results.json and samples_<task>.jsonl. Returns the path of the results file.
 std::string write_results(const Evaluation& e, const std::string& folder, const std::string& stamp);

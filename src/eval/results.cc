@@ -10,9 +10,7 @@
 
 namespace mxt::eval {
 
-std::string write_results(const Evaluation& e, const std::string& folder, const std::string& stamp) {
-  make_folders(folder);
-  const std::string suffix = stamp.empty() ? "" : "_" + stamp;
+void write_samples(const Evaluation& e, const std::string& folder, const std::string& suffix) {
   for (const TaskSamples& t : e.samples) {
     std::string name = t.task;
     std::replace_if(name.begin(), name.end(), [](char c) { return c == '/' || c == '\\' || c == ':'; }, '_');
@@ -20,6 +18,12 @@ std::string write_results(const Evaluation& e, const std::string& folder, const 
     for (const OrderedJson& s : t.samples) file.write(json_text(s) + "\n");
     file.commit();
   }
+}
+
+std::string write_results(const Evaluation& e, const std::string& folder, const std::string& stamp) {
+  make_folders(folder);
+  const std::string suffix = stamp.empty() ? "" : "_" + stamp;
+  write_samples(e, folder, suffix);
   const std::string path = folder + "/results" + suffix + ".json";
   write_file_atomic(path, e.results.dump(2, ' ', false, OrderedJson::error_handler_t::replace) + "\n");
   return path;

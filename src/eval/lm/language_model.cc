@@ -156,6 +156,52 @@ bool LanguageModel::run_likelihood(const std::vector<Request*>& requests, Reques
   return !stopped() || done == rows.size();
 }
 
+std::vector<int32_t> LanguageModel::encode_plain(const std::string& text) const {
+  const tokenizer::Span all{0, text.size()};
+  std::vector<int32_t> ids = {prefix_token_};
+  choice_.tokenizer->encode_append(text, ids, {&all, 1});
+  return ids;
+}
+
+bool LanguageModel::score(const std::vector<infer::Continuation>& rows, RequestCache& cache,
+                          std::vector<infer::ContinuationScore>* out) {
+  out->assign(rows.size(), {});
+  std::vector<infer::Continuation> waiting;
+  std::vector<size_t> index;
+  std::vector<std::string> keys;
+  int64_t longest = 0;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const Json j = {{"model", identity()}, {"ids", rows[i].ids}, {"scored", rows[i].scored}};
+    std::string k = blake3_hex(j.dump()).substr(0, 32);
+    if (const OrderedJson* found = cache.find(k)) {
+      (*out)[i] = {found->at(0), found->at(1)};
+      continue;
+    }
+    infer::Continuation c = rows[i];
+    if (const int64_t over = static_cast<int64_t>(c.ids.size()) - max_length_; over > 0)
+      c.ids.erase(c.ids.begin(), c.ids.begin() + over);
+    if (c.scored >= static_cast<int64_t>(c.ids.size()))
+      fail_input("a continuation has {} tokens, the model's context is {}", c.scored, max_length_);
+    longest = std::max(longest, static_cast<int64_t>(c.ids.size()) - 1);
+    waiting.push_back(std::move(c));
+    index.push_back(i);
+    keys.push_back(std::move(k));
+  }
+  if (waiting.empty()) return true;
+  infer::ContinuationScorer scorer(*load(longest).model, choice_.batch);
+  log::Progress progress("log-likelihoods", static_cast<double>(waiting.size()));
+  size_t done = 0;
+  scorer.score(
+      waiting,
+      [&](size_t i, const infer::ContinuationScore& s) {
+        (*out)[index[i]] = s;
+        cache.put(keys[i], OrderedJson::array({s.logprob, s.greedy}));
+        progress.update(static_cast<double>(++done));
+      },
+      [&] { return !stopped(); });
+  return done == waiting.size();
+}
+
 std::vector<LanguageModel::Pair> rolling_windows(const std::vector<int32_t>& tokens, int32_t prefix,
                                                  int64_t max_length) {
   std::vector<LanguageModel::Pair> out;

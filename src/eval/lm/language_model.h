@@ -12,6 +12,7 @@
 #include "base/types.h"
 #include "eval/lm/cache.h"
 #include "eval/task/task.h"
+#include "infer/continuations.h"
 #include "kernels/api.h"
 #include "tokenizer/chat/chat_template.h"
 #include "tokenizer/tokenizer.h"
@@ -36,6 +37,13 @@ class LanguageModel {
   // Fills `responses` of every request, `repeats` each; those that `cache` holds are not computed again, new ones are
   // put there as they are finished. False where `stop` ended it.
   bool run(const std::vector<Request*>& requests, int64_t repeats, RequestCache& cache);
+
+  // How likely given tokens are, a result for each row; those in `cache` are not computed again. Of a row that is
+  // longer than the context the last tokens are read. False where `stop` ended it.
+  bool score(const std::vector<infer::Continuation>& rows, RequestCache& cache,
+             std::vector<infer::ContinuationScore>* out);
+  // The BOS (EOS where there is none), then the text, in which control tokens are ordinary text.
+  std::vector<int32_t> encode_plain(const std::string& text) const;
 
   int64_t max_length() const { return max_length_; }  // of the model's configuration
   std::string identity() const;  // digests of weights and adapter, and the type: what answers depend on
