@@ -74,6 +74,7 @@ const std::map<std::string, Footer>& footers() {
         "MINDXTRAIN_EVM_KEY (or what publish.billing.x402.key_env names)",
         "--jobs DIR: one folder a job; --api-keys FILE: keys and limits; $MINDXTRAIN_HOME/x402.sqlite: payments", "",
         ""}},
+      {"convert", {"", "--out DIR: config.json, model.safetensors, tokenizer", "", ""}},
       {"merge", {kHub, "--output DIR: config.json, *.safetensors, tokenizer", "", ""}},
       {"quantize", {kHub, "--out: a folder, or one .gguf file; quantization.json says what it cost", "", ""}},
       {"tokenizer", {kHub, "", "", ""}},

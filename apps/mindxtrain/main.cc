@@ -55,6 +55,7 @@ int run(int argc, char** argv) {
   add_chat(app);
   add_serve(app);
   add_merge(app);
+  add_convert(app);
   add_quantize(app);
   add_tokenizer(app);
   add_receipt(app);

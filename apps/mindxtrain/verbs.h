@@ -22,6 +22,7 @@ void add_embed(CLI::App& app);
 void add_chat(CLI::App& app);
 void add_serve(CLI::App& app);
 void add_merge(CLI::App& app);
+void add_convert(CLI::App& app);
 void add_quantize(CLI::App& app);
 void add_tokenizer(CLI::App& app);
 void add_tokenizer_train(CLI::App& tokenizer);

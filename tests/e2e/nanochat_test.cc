@@ -1,0 +1,90 @@
+// nanochat's own checkpoints through the binary: converted, scored and trained on as its gpt.py and optim.py do it
+// (tools/golden/nanochat_own.py), and the measures of a base model.
+#include "e2e/cli.h"
+
+namespace mxt {
+namespace {
+
+std::string own(const std::string& name) { return std::string(MXT_SOURCE_DIR) + "/tests/golden/nanochat/" + name; }
+
+class Own : public testing::TestWithParam<const char*> {
+ protected:
+  Own() : f_(std::string("nanochat_") + GetParam()), d_(own(GetParam())) {
+    const auto r = cli::run("convert " + d_ + "/model_000007.pt --out " + (f_ / "model"));
+    EXPECT_EQ(r.code, 0) << r.out;
+    want_ = read_json_file(d_ + "/expected.json");
+    rows_ = cli::lines(d_ + "/rows.jsonl");
+    length_ = rows_[0]["input_ids"].size() - 1;
+  }
+  std::string recipe() const {
+    const Json& s = want_["settings"];
+    return fmt::format(R"(meta: {{project: test, run_name: own}}
+hardware: {{name: cpu}}
+autotune: {{enabled: false}}
+model: {{name: "{0}", torch_dtype: float32}}
+data: {{source: local, path: "{1}/rows.jsonl", seq_len: {2}, shuffle: false, packing: false}}
+train:
+  method: {{kind: full}}
+  precision: float32
+  optimizer:
+    {{name: muon, weight_decay: 0, grad_clip: 0,
+     muon: {{lr: {3}, weight_decay: {4}, embedding_lr: {5}, head_lr: {6}, scalar_lr: {7}, schedule: pretrain}}}}
+  schedule: {{type: wsd, warmup_steps: {8}, decay_ratio: {9}, min_lr_ratio: {10}, max_steps: 40}}
+  batch: {{per_device: 2, grad_accum: 1}}
+)",
+                       f_ / "model", d_, length_ + 1, s["lr"].get<double>(), s["weight_decay"].get<double>(),
+                       s["embedding_lr"].get<double>(), s["head_lr"].get<double>(), s["scalar_lr"].get<double>(),
+                       s["warmup_steps"].get<int>(), s["decay_ratio"].get<double>(), s["min_lr_ratio"].get<double>());
+  }
+  cli::Folder f_;
+  std::string d_;
+  Json want_;
+  std::vector<Json> rows_;
+  size_t length_ = 0;
+};
+
+TEST_P(Own, LogProbabilitiesAreItsOwn) {
+  Json ids = rows_[0]["input_ids"];
+  ids.erase(ids.end() - 1);
+  write_file_atomic(f_ / "in.jsonl", Json{{"ids", ids}}.dump() + "\n");
+  const auto r = cli::run("score --model " + (f_ / "model") + " --dtype float32 --input " + (f_ / "in.jsonl") +
+                          " --output " + (f_ / "out.jsonl"));
+  ASSERT_EQ(r.code, 0) << r.out;
+  const Json got = cli::lines(f_ / "out.jsonl").at(0)["logprobs"];
+  ASSERT_EQ(got.size(), length_);
+  for (size_t t = 1; t < got.size(); ++t)
+    EXPECT_NEAR(got[t].get<double>(), want_["logprobs"][t - 1].get<double>(), 1e-5) << t;
+}
+
+TEST_P(Own, FortyStepsAreItsOwn) {
+  // A row is what it reads and one target more.
+  Json config = read_json_file(f_ / "model/config.json");
+  config["max_position_embeddings"] = length_ + 1;
+  write_file_atomic(f_ / "model/config.json", config.dump());
+  write_file_atomic(f_ / "r.yaml", recipe());
+  const auto r = cli::run("train " + (f_ / "r.yaml") + " --out " + (f_ / "out"));
+  ASSERT_EQ(r.code, 0) << r.out;
+  const auto got = cli::lines(f_ / "out/metrics.jsonl");
+  ASSERT_EQ(got.size(), want_["losses"].size());
+  for (size_t i = 0; i < got.size(); ++i)
+    EXPECT_NEAR(got[i]["loss"].get<double>(), want_["losses"][i].get<double>(), 1e-5 * want_["losses"][i].get<double>())
+        << "step " << i + 1;
+}
+
+INSTANTIATE_TEST_SUITE_P(Shapes, Own, testing::Values("gqa", "windows", "mqa"), [](const auto& i) { return i.param; });
+
+TEST(Convert, WritesNothingWhereTheCheckpointIsNotWhole) {
+  cli::Folder f("convert_bad");
+  const std::string bytes = read_file(own("gqa/model_000007.pt"));
+  write_file_atomic(f / "model_000007.pt", bytes.substr(0, bytes.size() / 2));
+  write_file_atomic(f / "meta_000007.json", read_file(own("gqa/meta_000007.json")));
+  auto r = cli::run("convert " + (f / "model_000007.pt") + " --out " + (f / "out"));
+  EXPECT_EQ(r.code, 1);
+  EXPECT_NE(r.out.find("cut"), std::string::npos) << r.out;
+  EXPECT_FALSE(fs::exists(f / "out"));
+  r = cli::run("convert " + (f / "absent.pt") + " --out " + (f / "out"));
+  EXPECT_EQ(r.code, 1) << r.out;
+}
+
+}  // namespace
+}  // namespace mxt
