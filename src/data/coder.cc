@@ -27,7 +27,10 @@ std::string tokenizer_digest(const tokenizer::Tokenizer& t) {
     }
   } remove{folder};
   t.save(folder);
-  return hash_file((fs::path(folder) / "tokenizer.json").string()).blake3;
+  const std::string digest = hash_file((fs::path(folder) / "tokenizer.json").string()).blake3;
+  // The one thing of the other file that changes ids.
+  const Json config = read_json_file((fs::path(folder) / "tokenizer_config.json").string());
+  return config.value("split_special_tokens", false) ? digest + " special tokens are split" : digest;
 }
 
 std::string name_of(const OrderedJson& messages, size_t i) {

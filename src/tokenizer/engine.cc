@@ -85,6 +85,7 @@ void Engine::add_tokens() {
     if (static_cast<size_t>(t.id) >= added_at_.size()) added_at_.resize(static_cast<size_t>(t.id) + 1, -1);
     if (added_at_[static_cast<size_t>(t.id)] >= 0) fail_input("{}: two added tokens have id {}", spec_.source, t.id);
     added_at_[static_cast<size_t>(t.id)] = static_cast<int32_t>(k);
+    if (spec_.split_special && t.special) continue;
     if (t.normalized) {
       normalized.push_back(t);
       std::string storage;

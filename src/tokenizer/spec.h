@@ -39,8 +39,9 @@ struct Spec {
   std::string normalizer = "null", pre_tokenizer = "null", post_processor = "null", decoder = "null";
   // From tokenizer_config.json, special_tokens_map.json, GGUF; "" where none.
   std::string bos_token, eos_token, pad_token, unk_token, chat_template;
-  std::string tool_template;  // the one named tool_use, for chats with tools; "" where there is one for all
-  std::string config = "{}";  // tokenizer_config.json as it was read
+  std::string tool_template;   // the one named tool_use, for chats with tools; "" where there is one for all
+  bool split_special = false;  // control tokens in a text are text like any other (split_special_tokens)
+  std::string config = "{}";   // tokenizer_config.json as it was read
 };
 
 }  // namespace mxt::tokenizer

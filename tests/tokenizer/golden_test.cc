@@ -47,7 +47,29 @@ TEST_P(Golden, SavesAndLoadsWithEqualIds) {
 
 INSTANTIATE_TEST_SUITE_P(Kinds, Golden,
                          testing::Values("qwen", "gpt2", "gpt2_prefix", "smollm", "llama3", "nanochat", "o200k",
-                                         "steps", "words", "llama2", "metaspace", "bert"));
+                                         "steps", "anchors", "words", "llama2", "metaspace", "bert"));
+
+// What tokenizer_config.json says beside a tokenizer.json, by class.
+TEST(ClassFlags, ChangeWhatTransformersClassesChange) {
+  const Json all = read_json_file(kGolden + "class_flags.json");
+  ASSERT_GT(all.size(), 15u);
+  for (const Json& one : all) {
+    SCOPED_TRACE(one.at("of").get<std::string>() + " " + one.at("config").dump());
+    const std::string dir = testing::TempDir() + "/tokenizer_class_flags";
+    make_folders(dir);
+    write_file_atomic(dir + "/tokenizer.json",
+                      read_json_file(kGolden + one.at("of").get<std::string>() + ".json").at("tokenizer").dump());
+    write_file_atomic(dir + "/tokenizer_config.json", one.at("config").dump());
+    const auto t = Tokenizer::from_folder(dir);
+    t->save(dir + "/again");
+    const auto again = Tokenizer::from_folder(dir + "/again");
+    for (const Json& c : one.at("cases")) {
+      const auto ids = c.at("ids").get<std::vector<int32_t>>();
+      EXPECT_EQ(t->encode(c.at("text").get<std::string>()), ids) << c.at("text");
+      EXPECT_EQ(again->encode(c.at("text").get<std::string>()), ids) << c.at("text");
+    }
+  }
+}
 
 // Real tokenizers, where they lie under weights/NAME.
 class Real : public testing::TestWithParam<const char*> {};

@@ -71,6 +71,10 @@ def tokenizers():
     steps = P.Sequence([P.Split(Regex(r"[\r\n]"), "merged_with_previous"), P.Split(" ", "merged_with_next"),
                         P.Split(Regex(r"\p{P}+|\p{S}"), "contiguous"), P.Digits(False), P.Punctuation(), level()])
     yield "steps", trained(steps, N.Sequence([N.NFKC(), N.Replace(Regex(r"\s{2,}"), "  "), N.Lowercase()]))
+    # DeepSeek LLM's steps: runs of white space at the end of a line or of the text, CJK apart.
+    anchors = P.Sequence([P.Split(Regex(p), "isolated") for p in
+                          (r"[\r\n]", r"\s?\p{L}+", r"\s?\p{P}+", r"\s+$", r"^ +", r"[一-龥ࠀ-一가-퟿]+")] + [P.Digits(True), level()])
+    yield "anchors", trained(anchors, N.Sequence([N.Replace(Regex(r"\A\s*x"), "x"), N.Replace(Regex(r"-+$"), "—")]))
     yield "words", trained(P.Sequence([P.Whitespace(), level()]), N.Sequence([N.NFKD(), N.StripAccents(), N.Strip()]))
 
     llama = Tokenizer(M.BPE(unk_token="<unk>", fuse_unk=True, byte_fallback=True))
@@ -102,6 +106,35 @@ def cases(t):
         yield {"text": text, "ids": ids, "decoded": t.decode(ids, skip_special_tokens=False)}
 
 
+# Of tokenizer_config.json beside a tokenizer.json, by transformers' class: what each changes.
+FLAGS = [("gpt2", c, f) for c in ("PreTrainedTokenizerFast", "GPT2Tokenizer", "Qwen2TokenizerFast") for f in ({}, {"add_prefix_space": True}, {"split_special_tokens": True})]
+FLAGS += [("gpt2_prefix", "GPT2Tokenizer", {"add_prefix_space": False}), ("gpt2_prefix", "PreTrainedTokenizerFast", {"add_prefix_space": False})]
+FLAGS += [("metaspace", c, {"add_prefix_space": p}) for c in ("LlamaTokenizerFast", "PreTrainedTokenizerFast") for p in (True, False)]
+FLAGS += [("bert", c, f) for c in ("BertTokenizer", "PreTrainedTokenizerFast") for f in ({"do_lower_case": True}, {"do_lower_case": False}, {"do_lower_case": False, "strip_accents": True, "tokenize_chinese_chars": False})]
+
+
+def class_flags():
+    """Ids by a tokenizer.json changed as transformers' classes change it when they load one (BertTokenizerFast,
+    GPT2TokenizerFast and LlamaTokenizerFast of transformers 4; 5 builds the pipeline anew instead)."""
+    out = []
+    for name, kind, config in FLAGS:
+        j = json.loads((OUT / f"{name}.json").read_text())["tokenizer"]
+        steps = [j["pre_tokenizer"]] + j["pre_tokenizer"].get("pretokenizers", [])
+        if kind != "PreTrainedTokenizerFast" and "add_prefix_space" in config:
+            for s in steps:
+                if s["type"] == "ByteLevel" and not kind.startswith("Llama"):
+                    s["add_prefix_space"] = config["add_prefix_space"]
+                if s["type"] == "Metaspace" and kind.startswith("Llama") and not config["add_prefix_space"]:
+                    s["prepend_scheme"] = "never"
+        if kind.startswith("Bert"):
+            j["normalizer"].update(lowercase=config["do_lower_case"], strip_accents=config.get("strip_accents"), handle_chinese_chars=config.get("tokenize_chinese_chars", True))
+        t = Tokenizer.from_str(json.dumps(j))
+        t.encode_special_tokens = config.get("split_special_tokens", False)
+        texts = [x for x in TEXTS if len(x) < 40][::2] + ["Hello <|endoftext|> <unk>[SEP]World", "Ärger ÀÉ 你好x"]
+        out.append({"of": name, "config": {"tokenizer_class": kind, **config}, "cases": [{"text": x, "ids": t.encode(x, add_special_tokens=False).ids} for x in texts]})
+    (OUT / "class_flags.json").write_text(json.dumps(out, ensure_ascii=False, separators=(",", ":")) + "\n")
+
+
 def main():
     OUT.mkdir(parents=True, exist_ok=True)
     for name, t in tokenizers():
@@ -124,6 +157,7 @@ def main():
         t.no_padding()
         real[name] = list(cases(t))
     (OUT / "real.json").write_text(json.dumps(real, ensure_ascii=False, separators=(",", ":")) + "\n")
+    class_flags()
     print(sum(f.stat().st_size for f in OUT.glob("*.json")), "bytes")
 
 

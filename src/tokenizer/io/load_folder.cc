@@ -164,6 +164,7 @@ Spec spec_from_folder(const std::string& dir) {
     else
       fail_input("{}: no tokenizer here: tokenizer.json (or vocab.json with merges.txt, or vocab.txt) is expected",
                  dir);
+    if (has("tokenizer.json")) apply_class_flags(config, spec);
     read_special(config, spec);
     if (has("special_tokens_map.json")) read_special(read_json_file(dir + "/special_tokens_map.json"), spec);
     read_added_decoder(config, spec);

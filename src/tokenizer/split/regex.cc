@@ -47,7 +47,7 @@ class Translator {
       else if (c == '{')
         repeat();
       else if (c == '^' || c == '$')
-        refuse("an anchor");
+        copy(1);  // of a line, in Ruby's syntax always (PCRE2_MULTILINE)
       else if (c == '+' || c == '*' || c == '?')
         quantifier();
       else
@@ -82,6 +82,8 @@ class Translator {
       put_class(word_ranges(), c == 'W', inside);
     else if (c == 'd' || c == 'D')
       put_class("\\p{Nd}", c == 'D', inside);
+    else if ((c == 'A' || c == 'z') && !inside)
+      return copy(2);
     else if (c == 'r' || c == 'n' || c == 't' || c == 'f' || (static_cast<unsigned char>(c) < 0x80 && !std::isalnum(c)))
       return copy(2);
     else if (c == 'u' || c == 'x')
@@ -210,7 +212,7 @@ Regex::Regex(std::string_view pattern, std::string_view source)
   auto* context = pcre2_compile_context_create(nullptr);
   pcre2_set_newline(context, PCRE2_NEWLINE_LF);
   code_->code = pcre2_compile(reinterpret_cast<PCRE2_SPTR>(p.data()), p.size(),
-                              PCRE2_UTF | PCRE2_UCP | PCRE2_NEVER_BACKSLASH_C, &error, &at, context);
+                              PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C, &error, &at, context);
   pcre2_compile_context_free(context);
   if (!code_->code) {
     PCRE2_UCHAR message[256];
