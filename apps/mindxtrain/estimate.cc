@@ -49,7 +49,8 @@ Work work_of(const train::Setup& s, const train::Pass& pass, kernels::Ops& ops) 
   w.flops = program.flops(w.tokens, s.seq_len, w.tokens);
   w.float32 = s.type == DType::kF32;
   for (const graph::Param& p : g.params)
-    if (p.held != graph::Held::kPlain) w.fp8_flops += 4.0 * static_cast<double>(p.rows * p.cols * w.tokens);
+    if (p.held == graph::Held::kFp8 || p.held == graph::Held::kRounded)
+      w.fp8_flops += 4.0 * static_cast<double>(p.rows * p.cols * w.tokens);
   w.update_bytes = 2 * params.offloaded(runtime::Offload::kOptimizer);
   w.bytes = 2 * passes * params.weights + w.update_bytes + (passes + 1) * params.gradients;
   return w;
@@ -221,16 +222,17 @@ OrderedJson estimate(config::Recipe r, const EstimateOptions& o) {
   j["title"] = d.title;
   j["fits"] = fits;
   j["peak_bytes"] = {{"host", on_host}, {"device", on_device}};
-  j["categories"] = {{"weights", e.params.weights + e.params.masters},
-                     {"packed", e.params.packed},
-                     {"gradients", e.params.gradients},
-                     {"optimizer", e.params.states},
-                     {"activations", e.program.activations + e.scoring.activations},
-                     {"workspace", e.program.workspace + e.program.kernels + e.program.batch + e.scoring.workspace +
-                                       e.scoring.kernels + e.scoring.batch + e.update},
-                     {"logits", e.program.logits + e.scoring.logits},
-                     {"data", e.data},
-                     {"process", e.process}};
+  j["categories"] = {
+      {"weights", e.params.weights + e.params.masters},
+      {"packed", e.params.packed},
+      {"gradients", e.params.gradients},
+      {"optimizer", e.params.states},
+      {"activations", e.program.activations + e.scoring.activations},
+      {"workspace", e.program.decoded + e.program.workspace + e.program.kernels + e.program.batch + e.scoring.decoded +
+                        e.scoring.workspace + e.scoring.kernels + e.scoring.batch + e.update},
+      {"logits", e.program.logits + e.scoring.logits},
+      {"data", e.data},
+      {"process", e.process}};
   j["lower_bound_bytes"] = e.program.lower_bound;
   j["available_bytes"] = memory;
   if (ops.device()) j["host_available_bytes"] = host, j["host_fits"] = host_fits;

@@ -1,3 +1,4 @@
+#include <cmath>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
@@ -34,11 +35,11 @@ void add_merge(CLI::App& app) {
         fail_input("--out {}: the merged model would overwrite what it is made of: choose another folder", o->out);
     // Merged in fp32 and rounded once.
     infer::Model model(path, o->adapter, DType::kF32, 64, kernels::cpu_ops());
-    checkpoint::merge_adapter(model.graph(), model.params());
+    const DType type = o->dtype.empty() ? formats::WeightSource::open(path)->held_type() : parse_dtype(o->dtype);
+    const checkpoint::MergeCost cost = checkpoint::merge_adapter(model.graph(), model.params(), type);
     constexpr const char* kMade = "/merged.json";
     if (fs::is_directory(o->out) && !fs::is_empty(o->out) && !fs::exists(o->out + kMade))
       fail_input("{}: this folder holds something else: choose another --out", o->out);
-    const DType type = o->dtype.empty() ? formats::WeightSource::open(path)->held_type() : parse_dtype(o->dtype);
     std::string out = o->out;
     while (out.size() > 1 && out.ends_with('/')) out.pop_back();
     const UnfinishedFolder folder(out);
@@ -50,7 +51,8 @@ void add_merge(CLI::App& app) {
       log::info("{}: has no tokenizer files, so {} has none either", path, o->out);
     write_file_atomic(folder.path() + kMade, OrderedJson{{"base", o->model}, {"adapter", o->adapter}}.dump(2) + "\n");
     replace_folder(folder.path(), out);
-    log::info("merged in float32, written as {}", name_of(type));
+    log::info("merged in float32, written as {}: rounding moves the adapted weights by {:.2g} % of what the adapter does",
+              name_of(type), cost.change > 0 ? 100 * std::sqrt(cost.rounding / cost.change) : 0.0);
     std::printf("%s\n", o->out.c_str());
   });
 }

@@ -15,6 +15,7 @@
 #include "base/hash.h"
 #include "base/philox.h"
 #include "base/threads.h"
+#include "formats/coded.h"
 #include "formats/gguf.h"
 #include "formats/safetensors.h"
 #include "kernels/blocks.h"
@@ -201,12 +202,36 @@ void check_base(const graph::Graph& g, const formats::WeightSource& source) {
       for (const Segment& s : p.segments) checked_name(source, p, s);
 }
 
+namespace {
+
+// Takes the segments of a matrix held in codes as the file has them; false where the file has values, to be rounded.
+bool load_coded(const Param& p, graph::ParamId id, runtime::ParamStore& params, const formats::WeightSource& source) {
+  for (size_t i = 0; i < p.segments.size(); ++i) {
+    const Segment& s = p.segments[i];
+    const std::string name = checked_name(source, p, s);
+    const auto said = formats::config_coding(source.config(), s.name);
+    if (!said) return false;
+    const auto tensor = formats::coded_tensor(source, name);
+    if (!tensor || tensor->matrix.coding != s.coding || tensor->through != s.through)
+      fail_input("{}: config.json says that {} is held in {} of {}, and the file has it otherwise", source.path(), name,
+                 name_of(s.coding), name_of(s.through));
+    params.write_coded(id, i, tensor->matrix);
+  }
+  return true;
+}
+
+}  // namespace
+
 void load_base(const graph::Graph& g, runtime::ParamStore& params, const formats::WeightSource& source) {
   for (size_t i = 0; i < g.params.size(); ++i) {
     const Param& p = g.params[i];
     if (p.adapter) continue;
     const auto id = static_cast<graph::ParamId>(i);
     if (params[id].blocks) continue;  // is there already
+    if (p.held == graph::Held::kCoded && load_coded(p, id, params, source)) {
+      source.drop_pages();
+      continue;
+    }
     const auto access = params.write(id);
     const runtime::ParamSlot& slot = access.slot;
     const DType type = slot.master ? DType::kF32 : g.value(p.value).type;
@@ -409,23 +434,37 @@ std::optional<Adapted> adapted_by(const graph::Graph& g, const graph::Op& op) {
   return out;
 }
 
+float rounded(float x, DType type) {
+  if (type == DType::kBF16) return bf16_to_float(float_to_bf16(x));
+  return type == DType::kF16 ? f16_to_float(float_to_f16(x)) : x;
+}
+
 // values[i] += delta, rounded once, where the parameter trains from or computes from.
-void add_to(const runtime::ParamSlot& slot, DType type, int64_t at, const std::vector<double>& row) {
+MergeCost add_to(const runtime::ParamSlot& slot, DType type, int64_t at, const std::vector<double>& row,
+                 DType written) {
+  MergeCost cost;
   for (size_t i = 0; i < row.size(); ++i) {
     const int64_t n = at + static_cast<int64_t>(i);
     const float delta = static_cast<float>(row[i]);
+    float x;
     if (slot.master)
-      slot.master[n] += delta;
+      x = slot.master[n] += delta;
     else if (type == DType::kF32)
-      static_cast<float*>(slot.weight)[n] += delta;
+      x = static_cast<float*>(slot.weight)[n] += delta;
     else {
-      uint16_t& x = static_cast<uint16_t*>(slot.weight)[n];
-      x = float_to_bf16(bf16_to_float(x) + delta);
+      uint16_t& held = static_cast<uint16_t*>(slot.weight)[n];
+      x = bf16_to_float(held) + delta;
+      held = float_to_bf16(x);
     }
+    const auto off = static_cast<double>(rounded(x, written) - x);
+    cost.change += row[i] * row[i];
+    cost.rounding += off * off;
   }
+  return cost;
 }
 
-void merge_one(const graph::Graph& g, runtime::ParamStore& params, const Adapted& adapted) {
+MergeCost merge_one(const graph::Graph& g, runtime::ParamStore& params, const Adapted& adapted, DType written) {
+  MergeCost total;
   auto values = [&](graph::ValueId v) {
     const auto access = params.read(g.value(v).param);
     const runtime::ParamSlot& s = access.slot;
@@ -441,6 +480,7 @@ void merge_one(const graph::Graph& g, runtime::ParamStore& params, const Adapted
   for (size_t k = 0; k < adapted.blocks.size(); ++k) {
     const graph::LoraBlock& block = adapted.blocks[k];
     const std::vector<float> b = values(adapted.bs[k]);
+    std::vector<MergeCost> rows(static_cast<size_t>(adapted.experts * block.cols));  // summed in their order
     parallel_for(0, adapted.experts * block.cols, 16, [&](int64_t begin, int64_t end) {
       std::vector<double> row(static_cast<size_t>(cols));
       for (int64_t r = begin; r < end; ++r) {
@@ -452,22 +492,28 @@ void merge_one(const graph::Graph& g, runtime::ParamStore& params, const Adapted
           const float* a_row = a.data() + (expert * ranks + block.z_col + j) * cols;
           for (int64_t n = 0; n < cols; ++n) row[static_cast<size_t>(n)] += c * static_cast<double>(a_row[n]);
         }
-        add_to(w_access.slot, g.value(adapted.w).type, (expert * height + block.col + r % block.cols) * cols, row);
+        rows[static_cast<size_t>(r)] = add_to(w_access.slot, g.value(adapted.w).type,
+                                              (expert * height + block.col + r % block.cols) * cols, row, written);
       }
     });
+    for (const MergeCost& c : rows) total.change += c.change, total.rounding += c.rounding;
   }
+  return total;
 }
 
 }  // namespace
 
-void merge_adapter(const graph::Graph& g, runtime::ParamStore& params) {
+MergeCost merge_adapter(const graph::Graph& g, runtime::ParamStore& params, DType written) {
+  MergeCost total;
   for (const graph::Op& op : g.ops) {
     if (g.forward_ops > 0 && &op - g.ops.data() >= g.forward_ops) break;
     const std::optional<Adapted> adapted = adapted_by(g, op);
     if (!adapted) continue;
-    merge_one(g, params, *adapted);
+    const MergeCost c = merge_one(g, params, *adapted, written);
+    total.change += c.change, total.rounding += c.rounding;
     params.sync_weights(g.value(adapted->w).param);
   }
+  return total;
 }
 
 }  // namespace mxt::checkpoint

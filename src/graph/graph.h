@@ -12,6 +12,7 @@
 #include <variant>
 #include <vector>
 
+#include "base/coding.h"
 #include "base/types.h"
 #include "graph/extent.h"
 
@@ -36,11 +37,16 @@ struct Segment {
   std::string name;  // e.g. model.layers.0.self_attn.q_proj.weight
   int64_t row = 0, rows = 0;
   bool transposed = false;
+  // With Held::kCoded: how its rows are held, and the type that its weights are rounded through when they are decoded
+  // (F32: none).
+  Coding coding = Coding::kNone;
+  DType through = DType::kF32;
 };
 
 // How a store holds a frozen matrix: as its type says; as the values that E4M3 with a power of two a row would hold
-// (Quantize of kernels/api.h); or as those E4M3 numbers themselves.
-enum class Held : uint8_t { kPlain, kRounded, kFp8 };
+// (Quantize of kernels/api.h); as those E4M3 numbers themselves; or segment by segment in codes of a few bits
+// (base/coding.h), which are decoded piece by piece where they are multiplied.
+enum class Held : uint8_t { kPlain, kRounded, kFp8, kCoded };
 
 struct Param {
   std::string name;  // ours, e.g. layers.0.qkv
@@ -49,7 +55,7 @@ struct Param {
   std::vector<Segment> segments;  // none: no part of a checkpoint, ones that never train
   bool trainable = false;
   bool adapter = false;      // made by the LoRA pass, not part of the base model
-  Held held = Held::kPlain;  // passes/quantize.cc
+  Held held = Held::kPlain;  // passes/quantize.cc, passes/code.cc
   Held back = Held::kPlain;  // of a head: its columns are kept so besides, with a scale each, for its input's gradient
   int64_t joined = 0;   // ranks of the adapters whose scaled B stands right of the matrix and whose A stands below it
   int64_t experts = 0;  // matrices of so many experts, one below the other; 0: one matrix

@@ -32,6 +32,16 @@ void add_lora(Graph& g, const LoraSettings& settings);
 // After differentiate(); where the adapter has dropout it stays as it is. Not together with recompute().
 void join_lora(Graph& g);
 
+// Has the store hold the frozen matrices of the base model in codes (Held::kCoded): those that nothing but products
+// y = x Wᵀ and their gradients read, so not the head. `of` says how by the segment's name (all segments of a product
+// must agree on whether at all). Values are those of the decoded matrix, in the graph's type. Before join_lora(), which
+// leaves such products as they are.
+struct SegmentCoding {
+  Coding coding = Coding::kNone;
+  DType through = DType::kF32;
+};
+void code_base(Graph& g, SegmentCoding (*of)(const void* ctx, const std::string& weight), const void* ctx);
+
 // Puts a rounding of x before every product y = x Wᵀ of the forward pass whose weight is quantized with its inputs:
 // `of` says how by the segment's name (all segments of a product must agree). Products that read the same x share it;
 // adapters read x as it was. After add_lora(), on graphs without a backward pass.

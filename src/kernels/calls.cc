@@ -15,6 +15,11 @@ namespace {
 
 void make(Ops& o, const Gemm& c) { o.gemm(c); }
 void make(Ops& o, const Quantize& c) { o.quantize(c); }
+void make(Ops& o, const Decode& c) {
+  auto* decoder = dynamic_cast<Decoder*>(&o);
+  if (!decoder) lacks(o, "decode");
+  decoder->decode(c);
+}
 void make(Ops& o, const HeldLinear& c) { o.held_linear(c); }
 void make(Ops& o, const HeldLinearDw& c) { o.held_linear_dw(c); }
 void make(Ops& o, const LoraGrad& c) {
@@ -132,6 +137,7 @@ double count(const AttentionGrad& a) { return attention(a, true, 5); }
 std::string_view name_of(const AnyCall& call) {
   static constexpr std::string_view kNames[] = {"gemm",
                                                 "quantize",
+                                                "decode",
                                                 "held_linear",
                                                 "held_linear_dw",
                                                 "lora_grad",

@@ -8,6 +8,7 @@
 #include <variant>
 
 #include "kernels/api.h"
+#include "kernels/decode.h"
 #include "kernels/small_types.h"
 
 namespace mxt::kernels {
@@ -26,12 +27,12 @@ struct ToHost {
 };
 
 using AnyCall =
-    std::variant<Gemm, Quantize, HeldLinear, HeldLinearDw, LoraGrad, Embedding, EmbeddingGrad, Norm, NormGrad, QkRope,
-                 QkRopeGrad, Attention, AttentionGrad, CachedAttention, StoreCache, Act, ActGrad, ActLora, ActLoraGrad,
-                 Add, Mix, MixGrad, Gate, GateGrad, BiasGrad, Dropout, CrossEntropy, LabelGrad, Copy, GatherRows,
-                 ScatterRows, MeanPool, RoundRows, ToHost, Route, RouteGrad, ExpertGather, ExpertSum, ExpertDots,
-                 GroupedGemm, RouteLoad, BalanceLoss, CausalConv, CausalConvGrad, GatedDelta, GatedDeltaGrad, GatedNorm,
-                 GatedNormGrad, SigmoidGate, SigmoidGateGrad, SplitGates>;
+    std::variant<Gemm, Quantize, Decode, HeldLinear, HeldLinearDw, LoraGrad, Embedding, EmbeddingGrad, Norm, NormGrad,
+                 QkRope, QkRopeGrad, Attention, AttentionGrad, CachedAttention, StoreCache, Act, ActGrad, ActLora,
+                 ActLoraGrad, Add, Mix, MixGrad, Gate, GateGrad, BiasGrad, Dropout, CrossEntropy, LabelGrad, Copy,
+                 GatherRows, ScatterRows, MeanPool, RoundRows, ToHost, Route, RouteGrad, ExpertGather, ExpertSum,
+                 ExpertDots, GroupedGemm, RouteLoad, BalanceLoss, CausalConv, CausalConvGrad, GatedDelta,
+                 GatedDeltaGrad, GatedNorm, GatedNormGrad, SigmoidGate, SigmoidGateGrad, SplitGates>;
 
 std::string_view name_of(const AnyCall& call);
 
@@ -81,6 +82,16 @@ void operands(Quantize& q, V& v) {
   v.array("channel", q.channel, DType::kF32, q.x.cols, Use::kRead);
   v.mat("q", q.q, Use::kWritten);
   v.array("scale", q.scale, DType::kF32, q.x.rows, Use::kWritten);
+}
+
+// Sizes are those of the rectangle.
+template <class V>
+void operands(Decode& d, V& v) {
+  const CodedBytes bytes = coded_bytes(d.matrix.coding, d.out.rows, d.out.cols);
+  v.array("codes", d.matrix.codes, DType::kU8, bytes.codes, Use::kRead);
+  v.array("scales", d.matrix.scales, DType::kU8, bytes.scales, Use::kRead);
+  v.array("nested", d.matrix.nested, DType::kF32, bytes.nested / 4, Use::kRead);
+  v.mat("out", d.out, Use::kWritten);
 }
 
 template <class V>

@@ -50,6 +50,10 @@ bool lora_target(const void* ctx, const std::string& module, graph::LoraSettings
   return true;
 }
 
+graph::SegmentCoding coding_of(const void* ctx, const std::string& weight) {
+  return static_cast<const CodedPlan*>(ctx)->of(weight);
+}
+
 }  // namespace
 
 graph::Graph build(const formats::ModelConfig& config, const BuildOptions& options) {
@@ -60,6 +64,7 @@ graph::Graph build(const formats::ModelConfig& config, const BuildOptions& optio
     graph::differentiate(g);
     graph::recompute(g, options.recompute);
   }
+  if (options.lora && options.coded) graph::code_base(g, coding_of, options.coded);
   if (options.lora && options.join_lora && options.recompute == graph::Recompute::kNone) graph::join_lora(g);
   if (options.lora) graph::quantize_base(g, options.base);
   graph::in_place(g);

@@ -31,6 +31,11 @@ struct LoraPlan {
   float dropout = 0;
 };
 
+// How the store holds the base model's products, by the weight's name (graph::code_base).
+struct CodedPlan {
+  std::function<graph::SegmentCoding(const std::string& weight)> of;
+};
+
 struct BuildOptions {
   DType type = DType::kBF16;  // F32 or BF16: activations and the computing copy of weights
   Purpose purpose = Purpose::kTrain;
@@ -39,6 +44,7 @@ struct BuildOptions {
   graph::Recompute recompute = graph::Recompute::kNone;
   bool join_lora = false;                  // graph::join_lora, where nothing is recomputed
   graph::Held base = graph::Held::kPlain;  // graph::quantize_base, under LoRA
+  const CodedPlan* coded = nullptr;        // under LoRA; null: as its type says
   int64_t positions = 0;  // longest document; the rotary tables reach so far. At most the model's own maximum
   // Coefficient of the experts' load-balancing loss while training; absent: as the configuration says.
   std::optional<double> balance_loss;

@@ -165,6 +165,7 @@ void Lowering::lower(const EmbeddingGradOp& a) {
 
 void Lowering::lower(const LinearOp& a) {
   if (a.fp8) return lower_fp8(a);
+  if (coded(op_->in[1])) return lower_coded(a);
   const int64_t r = a.joined;
   Gemm g;
   g.a = mat(op_->in[0]);
@@ -185,6 +186,7 @@ void Lowering::lower(const LinearOp& a) {
 
 void Lowering::lower(const LinearDxOp& a) {
   if (a.fp8) return lower_fp8(a);
+  if (coded(op_->in[1])) return lower_coded(a);
   const int64_t r = a.joined;
   Gemm g;
   g.a = mat(op_->in[0]);

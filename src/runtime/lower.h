@@ -120,6 +120,12 @@ class Lowering {
   void lower(const graph::HeldLinearDwOp&);
   void lower_fp8(const graph::LinearOp&);
   void lower_fp8(const graph::LinearDxOp&);
+  // lower_coded.cc
+  bool coded(ValueId w) const;
+  int64_t piece(int64_t count, int64_t bytes) const;  // how many of a matrix's rows or columns are decoded at a time
+  kernels::Mat decoded(ValueId w, int64_t row, int64_t col, int64_t rows, int64_t cols);
+  void lower_coded(const graph::LinearOp&);
+  void lower_coded(const graph::LinearDxOp&);
   void lower(const graph::DropoutOp&);
   // What the output head's operations share: products in chunks of the rows that have a target. Values that are kNone
   // are not wanted; `gradient` makes dh (and the weight's gradient, where the operation has one), of the batch's

@@ -21,6 +21,10 @@ struct Parts {
 };
 Parts parts_of(const graph::Graph& g, const graph::Param& p, bool training) {
   const auto element = static_cast<int64_t>(size_of(g.value(p.value).type));
+  if (p.held == graph::Held::kCoded) {
+    const CodedPlace end = coded_place(p, p.segments.size());
+    return {end.codes, end.scales};
+  }
   if (p.held != graph::Held::kFp8) {
     Parts a{align(graph::stride(p) * graph::height(p) * element)};
     if (p.held == graph::Held::kRounded) a.scale = align(p.rows * 4);
@@ -41,7 +45,8 @@ void each_frozen_product(const graph::Graph& g, F f) {
     const graph::ParamId id = g.value(weight).param;
     if (id == graph::kNone) return;
     const graph::Param& p = g.params[static_cast<size_t>(id)];
-    if (p.trainable || p.adapter || p.held == graph::Held::kFp8 || graph::stride(p) != p.cols) return;
+    if (p.trainable || p.adapter || graph::stride(p) != p.cols) return;
+    if (p.held == graph::Held::kFp8 || p.held == graph::Held::kCoded) return;
     const size_t at = 2 * static_cast<size_t>(id) + dx;
     if (seen[at]) return;
     seen[at] = true;
@@ -132,7 +137,7 @@ ParamStore::ParamStore(const graph::Graph& g, bool training, device::Accelerator
       if (parts.joined > 0) s.joined = take(parts.joined);
     }
     slots_.push_back(s);
-    shapes_.push_back({p.rows, p.cols, p.joined, graph::stride(p), p.held, p.back});
+    shapes_.push_back(shape_of(p));
     types_.push_back(t);
   }
   if (!training) return;
@@ -168,7 +173,7 @@ ParamStore::ParamStore(const graph::Graph& g, const ParamStore& base) : device_(
   int64_t at = 0;
   size_t next = 0;  // of the base's own parameters, which come first in its store
   for (const graph::Param& p : g.params) {
-    const Shape shape{p.rows, p.cols, p.joined, graph::stride(p), p.held, p.back};
+    const Shape shape = shape_of(p);
     ParamSlot s;
     if (p.adapter) {
       s.size = p.rows * p.cols;
@@ -182,6 +187,15 @@ ParamStore::ParamStore(const graph::Graph& g, const ParamStore& base) : device_(
     shapes_.push_back(shape);
     types_.push_back(g.value(p.value).type);
   }
+}
+
+ParamStore::Shape ParamStore::shape_of(const graph::Param& p) {
+  Shape s{p.rows, p.cols, p.joined, graph::stride(p), p.held, p.back, {}};
+  for (size_t i = 0; p.held == graph::Held::kCoded && i < p.segments.size(); ++i) {
+    const graph::Segment& k = p.segments[i];
+    s.parts.push_back({k.row, k.rows, k.coding, k.through, coded_place(p, i)});
+  }
+  return s;
 }
 
 int64_t ParamStore::packed_bytes(const graph::Graph& g, const kernels::Ops& ops, int algo) {
@@ -271,8 +285,8 @@ ParamStore::Access::Access(const ParamStore& store, graph::ParamId p, bool write
     : slot(store[p]), store_(store), p_(p), write_(write) {
   MXT_ASSERT(!write || (!slot.packed && !slot.packed_dx));
   const Shape& shape = store.shapes_[static_cast<size_t>(p)];
-  if (shape.held == graph::Held::kFp8) {
-    decode();
+  if (shape.held == graph::Held::kFp8 || shape.held == graph::Held::kCoded) {
+    shape.held == graph::Held::kFp8 ? decode() : decode_segments();
     return;
   }
   if (!store.device_ && shape.stride == shape.cols) return;
@@ -294,6 +308,10 @@ ParamStore::Access::Access(const ParamStore& store, graph::ParamId p, bool write
 ParamStore::Access::~Access() {
   if (!write_) return;
   const Shape& shape = store_.shapes_[static_cast<size_t>(p_)];
+  if (shape.held == graph::Held::kCoded) {
+    encode_segments();
+    return;
+  }
   if (shape.held != graph::Held::kPlain) encode();
   if (slot.transposed != nullptr && shape.back != graph::Held::kPlain) turn();
   if (!copy_.empty() && shape.held != graph::Held::kFp8) move(true);
@@ -429,10 +447,7 @@ void ParamStore::Access::move(bool back) {
 bool ParamStore::matches(const graph::Graph& g) const {
   if (g.params.size() != slots_.size()) return false;
   for (size_t i = 0; i < slots_.size(); ++i)
-    if (Shape{g.params[i].rows, g.params[i].cols, g.params[i].joined, graph::stride(g.params[i]), g.params[i].held,
-              g.params[i].back} != shapes_[i] ||
-        g.value(g.params[i].value).type != types_[i])
-      return false;
+    if (shape_of(g.params[i]) != shapes_[i] || g.value(g.params[i].value).type != types_[i]) return false;
   return true;
 }
 

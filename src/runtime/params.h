@@ -39,7 +39,8 @@ struct ParamSlot {
   // graph::Held: a power of two a row; with kFp8 `weight` holds E4M3, and the same transposed stands in `transposed`
   // where there is a gradient of the input, and the adapter's scaled B (graph::joined_stride elements a row) in
   // `joined`. graph::Param::back: the transpose of a head as E4M3 with a scale a row of it, or [rows, cols] of the
-  // values that it stands for.
+  // values that it stands for. kCoded: `weight` has the segments' codes and `scale` their scales and nested scales,
+  // where coded_place() says.
   float* scale = nullptr;
   void *transposed = nullptr, *joined = nullptr;
   // Of a frozen weight, once pack_frozen() was called: as the kernels read it forward and for the input's gradient
@@ -47,6 +48,13 @@ struct ParamSlot {
   void *packed = nullptr, *packed_dx = nullptr;
   int64_t size = 0;
 };
+
+// Where a segment of a matrix held in codes begins in ParamSlot::weight and ::scale, in bytes.
+struct CodedPlace {
+  int64_t codes = 0, scales = 0, nested = 0;
+  bool operator==(const CodedPlace&) const = default;
+};
+CodedPlace coded_place(const graph::Param& p, size_t segment);
 
 // What of a training run lies in the host's memory although a device trains: nothing, or what the optimizer alone
 // touches, once a step (its states, and masters where the graph computes in less than F32). The update reads and writes
@@ -83,8 +91,8 @@ class ParamStore {
   size_t size() const { return slots_.size(); }
   // A parameter's weight and master in host memory with its rows side by side: the slot itself where the store has it
   // so, a copy otherwise, in which everything else is null.
-  // What write() gave is carried back when the access ends. A matrix held in E4M3 is seen as its values in the graph's
-  // type, and rounded when it is carried back.
+  // What write() gave is carried back when the access ends. A matrix held in E4M3 or in codes is seen as its values in
+  // the graph's type, and rounded when it is carried back.
   class Access {
    public:
     Access(const ParamStore& store, graph::ParamId p, bool write);
@@ -97,6 +105,8 @@ class ParamStore {
     void move(bool back);
     void decode();
     void encode();
+    void decode_segments();
+    void encode_segments();
     void turn();
     const ParamStore& store_;
     graph::ParamId p_;
@@ -124,6 +134,8 @@ class ParamStore {
   };
   Array read_array(graph::ParamId p, std::string_view name) const { return {*this, p, name, false}; }
   Array write_array(graph::ParamId p, std::string_view name) { return {*this, p, name, true}; }
+  // A segment of a matrix held in codes, as a file has them; `from` is of the segment's coding and size.
+  void write_coded(graph::ParamId p, size_t segment, const Coded& from);
   device::Accelerator* device() const { return device_; }
   // Lays the weights that g's products read and nothing trains out once more, as the products' algorithm reads them
   // (an index into ops.gemm_algorithms()), in memory of its own: nothing has to be packed in a step then. Call it when
@@ -142,11 +154,21 @@ class ParamStore {
   device::Buffer memory_, offloaded_, packed_;
   std::vector<ParamSlot> slots_;
   States states_;
+  struct CodedPart {
+    int64_t row, rows;
+    Coding coding;
+    DType through;
+    CodedPlace at;
+    bool operator==(const CodedPart&) const = default;
+  };
   struct Shape {
     int64_t rows, cols, joined, stride;
     graph::Held held, back;
+    std::vector<CodedPart> parts;  // of Held::kCoded
     bool operator==(const Shape&) const = default;
   };
+  static Shape shape_of(const graph::Param& p);
+  void put_coded(const ParamSlot& slot, const CodedPart& part, int64_t cols, const Coded& from) const;
   std::vector<Shape> shapes_;
   std::vector<DType> types_;
 };

@@ -26,6 +26,7 @@ void Program::allocate(ParamStore& params) {
   MXT_ASSERT(params.device() == device);
   arena_ = device::Buffer::on(device, static_cast<size_t>(spec_.bytes.activations));
   head_ = device::Buffer::on(device, static_cast<size_t>(spec_.bytes.logits));
+  decoded_ = device::Buffer::on(device, static_cast<size_t>(spec_.bytes.decoded));
   scratch_ = device::Buffer::on(device, static_cast<size_t>(spec_.bytes.workspace));
   staging_ = std::make_unique<Staging>(spec_.settings, device, reads_previous(spec_));
   cos_ = graph_.rope_cos.data();
@@ -116,6 +117,8 @@ void* Program::base_of(const BufferSpec& b) const {
       return of(arena_.data());
     case Source::kHead:
       return of(head_.data());
+    case Source::kDecoded:
+      return of(decoded_.data());
     case Source::kZeros:
       return of(zeros_.data());
     case Source::kCos:

@@ -155,7 +155,7 @@ class Program {
   std::vector<DrawSite> draws_;
   std::vector<std::pair<int64_t*, int64_t*>> documents_, cache_;
   std::vector<int64_t*> pages_;
-  device::Buffer arena_, head_, zeros_, scratch_, rope_;
+  device::Buffer arena_, head_, decoded_, zeros_, scratch_, rope_;
   std::unique_ptr<Staging> staging_;
   ParamStore* params_ = nullptr;
   const float *cos_ = nullptr, *sin_ = nullptr;

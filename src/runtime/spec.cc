@@ -152,6 +152,10 @@ template <typename G>
 std::string settings_text(const G& g) {
   return fmt::format(" heads {}/{} of {}/{}", g.of.key_heads, g.of.value_heads, g.of.key_dim, g.of.value_dim);
 }
+std::string settings_text(const kernels::Decode& d) {
+  return fmt::format(" {} [{},{}] from {},{}{}", name_of(d.matrix.coding), d.matrix.rows, d.matrix.cols, d.row, d.col,
+                     d.through == DType::kF32 ? std::string() : fmt::format(" through {}", mxt::name_of(d.through)));
+}
 std::string settings_text(const kernels::Copy& c) { return fmt::format(" scale {}", c.scale); }
 std::string settings_text(const kernels::ScatterRows& s) { return s.zero ? " zero first" : ""; }
 std::string settings_text(const kernels::RoundRows& r) {
@@ -190,12 +194,12 @@ std::string when_text(uint8_t when) {
 
 std::string_view name_of(Source s) {
   static constexpr std::string_view kNames[] = {
-      "arena",          "head",       "zeros",          "cos",         "sin",           "weight",       "grad",
-      "scale",          "transposed", "joined",         "packed",      "packed_dx",     "ids",          "positions",
-      "previous",       "documents",  "host_documents", "row_offsets", "balance_scale", "target_rows",  "target_labels",
-      "target_weights", "logit_rows", "logits",         "hidden",      "pooled",        "queries",      "context",
-      "tables",         "slots",      "keys",           "values",      "state_slots",   "convolutions", "states",
-      "window"};
+      "arena",         "head",           "decoded",    "zeros",          "cos",         "sin",           "weight",
+      "grad",          "scale",          "transposed", "joined",         "packed",      "packed_dx",     "ids",
+      "positions",     "previous",       "documents",  "host_documents", "row_offsets", "balance_scale", "target_rows",
+      "target_labels", "target_weights", "logit_rows", "logits",         "hidden",      "pooled",        "queries",
+      "context",       "tables",         "slots",      "keys",           "values",      "state_slots",   "convolutions",
+      "states",        "window"};
   static_assert(std::size(kNames) == static_cast<size_t>(Source::kWindow) + 1);
   return kNames[static_cast<size_t>(s)];
 }

@@ -22,9 +22,10 @@ inline constexpr int64_t kStreams = 4096, kAttentionStreams = 2048;
 enum class Source : uint8_t {
   // the program's own, allocated with it
   kArena,
-  kHead,   // the head's chunk
-  kZeros,  // as many int32 zeros as a batch has tokens
-  kCos,    // rotary tables, in the kernels' memory
+  kHead,     // the head's chunk
+  kDecoded,  // a piece of a weight that is held in codes
+  kZeros,    // as many int32 zeros as a batch has tokens
+  kCos,      // rotary tables, in the kernels' memory
   kSin,
   // of a parameter (ParamSlot)
   kWeight,
@@ -126,10 +127,11 @@ struct ProgramBytes {
   int64_t activations = 0;  // the arena
   int64_t lower_bound = 0;  // of the arena
   int64_t logits = 0;       // the head's chunk
+  int64_t decoded = 0;      // the largest piece of a weight held in codes
   int64_t workspace = 0;    // kernels' scratch
   int64_t kernels = 0;      // what kernels keep of their own for these calls
   int64_t batch = 0;        // ids, positions, offsets, targets; the rotary tables where a device has its own copy
-  int64_t total() const { return activations + logits + workspace + kernels + batch; }
+  int64_t total() const { return activations + logits + decoded + workspace + kernels + batch; }
 };
 
 struct ProgramSettings {

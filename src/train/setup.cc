@@ -9,6 +9,7 @@
 #include "base/json.h"
 #include "base/text.h"
 #include "data/dataset.h"
+#include "formats/coded.h"
 #include "graph/memory.h"
 #include "optim/optimizer.h"
 #include "train/methods/method.h"
@@ -34,6 +35,7 @@ void require_supported(const config::Recipe& r) {
   switch (m.kind) {
     case MethodKind::kFull:
     case MethodKind::kLora:
+    case MethodKind::kQLora:
     case MethodKind::kCpt:
     case MethodKind::kPretrain:
     case MethodKind::kDpo:
@@ -43,8 +45,9 @@ void require_supported(const config::Recipe& r) {
     case MethodKind::kGspo:
       break;
     default:
-      fail_missing("train.method.kind {}: this build trains full, lora, cpt, pretrain, dpo, orpo, kto, grpo and gspo",
-                   text_of(m.kind));
+      fail_missing(
+          "train.method.kind {}: this build trains full, lora, qlora, cpt, pretrain, dpo, orpo, kto, grpo and gspo",
+          text_of(m.kind));
   }
   if (r.train.precision != config::Precision::kBFloat16 && r.train.precision != config::Precision::kFloat32)
     fail_missing("train.precision {}: this build computes in bfloat16 or float32", text_of(r.train.precision));
@@ -165,6 +168,29 @@ void require_targets(const Setup& s) {
                  s.model.num_layers, targets[i]);
 }
 
+// How the base of qlora stands in memory.
+void hold_in_codes(Setup* s) {
+  const config::Method& m = s->recipe.train.method;
+  if (m.quant_bits != 4)
+    fail_missing("{}: train.method.quant_bits {}: this build holds a base in 4 bits: leave it out", s->recipe.source,
+                 m.quant_bits);
+  if (s->model.num_experts > 0)
+    fail_missing("{}: qlora of a model with experts ({}): they are held as they are trained: use lora",
+                 s->recipe.source, s->model.model_type);
+  const Coding coding = m.quant_type == config::QuantType::kMxfp4 ? Coding::kMxfp4 : Coding::kNf4Double;
+  if (!s->model.quantization.empty() && !formats::config_coding(s->model, "weight"))
+    fail_missing(
+        "{}: {} is held in a layout of {} that qlora does not train on as it is, and another rounding would lose more: "
+        "use the model that it was made from, or method lora",
+        s->recipe.source, s->recipe.model.name, s->model.quantization);
+  // A folder that is held in codes is taken as it is.
+  s->coded.of = [coding, &model = s->model](const std::string& weight) {
+    const auto said = formats::config_coding(model, weight);
+    return said ? graph::SegmentCoding{said->coding, said->through} : graph::SegmentCoding{coding};
+  };
+  s->options.coded = &s->coded;
+}
+
 // Everything that follows from the recipe, once the model is known.
 void fill(Setup* s, const config::Recipe& recipe, const kernels::KernelPlan* plan) {
   s->recipe = recipe;
@@ -206,6 +232,7 @@ void fill(Setup* s, const config::Recipe& recipe, const kernels::KernelPlan* pla
   s->options.lora = s->has_lora ? &s->lora : nullptr;
   if (s->has_lora && recipe.train.base_precision == config::Precision::kFp8E4M3)
     s->options.base = s->gpu ? graph::Held::kFp8 : graph::Held::kRounded;
+  if (method.kind == MethodKind::kQLora) hold_in_codes(s);
   s->options.positions = s->seq_len;
   if (s->options.base != graph::Held::kPlain && s->model.num_experts > 0)
     fail_missing("{}: train.base_precision fp8_e4m3: experts are held as they are trained: leave it out",
@@ -346,6 +373,7 @@ std::map<std::string, int64_t> shapes_of(const Setup& s) {
     for (const std::string& module : s.recipe.train.method.lora->target_modules) m["lora " + module] = 1;
   }
   if (s.options.base != graph::Held::kPlain) m["base_bits"] = 8;
+  if (s.options.coded) m["base_bits"] = 4;
   return m;
 }
 

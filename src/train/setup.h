@@ -31,6 +31,7 @@ struct Setup {
   std::unique_ptr<formats::WeightSource> weights;  // null for model.init random
   formats::ModelConfig model;
   models::LoraPlan lora;
+  models::CodedPlan coded;             // of qlora
   bool has_lora = false, gpu = false;  // gpu: the recipe's lane is not the CPU
   DType type = DType::kBF16;
   int64_t seq_len = 0, rows_per_step = 0;

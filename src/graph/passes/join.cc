@@ -108,7 +108,8 @@ class Joiner {
       return std::nullopt;  // dropout stands between
     Match m{i, *base, *down, {}, {}, {}};
     const Param& w = g_.param_of(g_.ops[m.base].in[1]);
-    if (w.trainable || w.joined > 0 || !has_room(g_.ops[m.base].in[0], z)) return std::nullopt;
+    if (w.trainable || w.joined > 0 || w.held == Held::kCoded || !has_room(g_.ops[m.base].in[0], z))
+      return std::nullopt;
     m.dz = find<LoraDzOp>(add.in[2], [&](const Op& o) {
       return std::equal(o.in.begin() + 1, o.in.end(), add.in.begin() + 2, add.in.end());
     });

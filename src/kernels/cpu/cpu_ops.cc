@@ -4,6 +4,7 @@
 #include "kernels/cpu/experts.h"
 #include "kernels/cpu/gemm.h"
 #include "kernels/cpu/pointwise.h"
+#include "kernels/decode.h"
 #include "kernels/memory.h"
 #include "kernels/reference/reference.h"
 #include "kernels/small_types.h"
@@ -11,7 +12,7 @@
 namespace mxt::kernels {
 namespace {
 
-class CpuOps final : public Ops, public OwnMemory {
+class CpuOps final : public Ops, public OwnMemory, public Decoder {
  public:
   std::string_view name() const override { return "cpu"; }
   std::vector<std::string> gemm_algorithms() const override { return cpu::gemm_algorithms(); }
@@ -32,6 +33,7 @@ class CpuOps final : public Ops, public OwnMemory {
   size_t packed_b_bytes(const Gemm& c) const override { return cpu::packed_b_bytes(c); }
   void pack_b(const Gemm& c, void* to) override { cpu::pack_b(c, to); }
   void quantize(const Quantize& c) override { check(c), quantize_rows(c); }
+  void decode(const Decode& c) override { check(c), cpu::decode(c); }
   void embedding(const Embedding& c) override { check(c), cpu::embedding(c); }
   void embedding_grad(const EmbeddingGrad& c) override { check(c), cpu::embedding_grad(c); }
   void norm(const Norm& c) override { check(c), cpu::norm(c), hold(c.y, c.held); }

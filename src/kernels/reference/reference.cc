@@ -1,11 +1,12 @@
 #include "kernels/reference/reference.h"
 
 #include "kernels/checks.h"
+#include "kernels/decode.h"
 
 namespace mxt::kernels {
 namespace {
 
-class ReferenceOps final : public Ops {
+class ReferenceOps final : public Ops, public Decoder {
  public:
   std::string_view name() const override { return "reference"; }
   std::vector<std::string> gemm_algorithms() const override { return {"reference"}; }
@@ -13,6 +14,7 @@ class ReferenceOps final : public Ops {
 
   void gemm(const Gemm& c) override { check(c), reference::gemm(c); }
   void quantize(const Quantize& c) override { check(c), reference::quantize(c); }
+  void decode(const Decode& c) override { check(c), reference::decode(c); }
   void held_linear(const HeldLinear& c) override { check(c), reference::held_linear(c); }
   void held_linear_dw(const HeldLinearDw& c) override { check(c), reference::held_linear_dw(c); }
   void embedding(const Embedding& c) override { check(c), reference::embedding(c); }

@@ -1,0 +1,34 @@
+// A matrix held in codes (base/coding.h), decoded where it is to be multiplied. A backend that has this call is also a
+// Decoder.
+#pragma once
+
+#include "base/coding.h"
+#include "kernels/api.h"
+
+namespace mxt::kernels {
+
+// A rectangle of the matrix: out = its values from row `row` and column `col` on, each rounded through `through` (F32:
+// not) and then to out's type.
+struct Decode {
+  Coded matrix;
+  int64_t row = 0, col = 0;
+  DType through = DType::kF32;  // F32, BF16 or F16
+  Mat out;                      // F32 or BF16
+};
+
+void check(const Decode&);  // as checks.h
+
+class Decoder {
+ public:
+  virtual ~Decoder() = default;
+  virtual void decode(const Decode&) = 0;
+};
+
+namespace reference {
+void decode(const Decode&);
+}
+namespace cpu {
+void decode(const Decode&);  // on all threads
+}
+
+}  // namespace mxt::kernels

@@ -1,0 +1,116 @@
+// Coded matrices (base/coding.h) to F32 and BF16: a thread makes 16 bytes, of codes that belong to one block.
+#include "kernels/gpu/gpu.h"
+#include "kernels/gpu/launch.h"
+
+namespace mxt::kernels::MXT_GPU_NS {
+namespace {
+
+constexpr int kThreads = 256, kItems = 8;  // packs a thread
+
+struct DecodeArgs {
+  const uint8_t *codes, *scales;
+  const float* nested;
+  void* out;
+  int64_t ldm, row, col, ldo, packs, packs_a_row;
+  int64_t means;  // where the mean stands in nested
+  int through;    // 0: nothing, 1: BF16, 2: F16
+  float table[16];
+  float bytes[256];
+};
+
+template <Coding kCoding>
+__device__ __forceinline__ float block_scale(const DecodeArgs& a, const float* bytes, float mean, int64_t element) {
+  if constexpr (kCoding == Coding::kNf4) return reinterpret_cast<const float*>(a.scales)[element / kNf4Block];
+  if constexpr (kCoding == Coding::kNf4Double) {
+    const int64_t block = element / kNf4Block;
+    return __fadd_rn(__fmul_rn(bytes[a.scales[block]], a.nested[block / kNf4Nested]), mean);
+  }
+  const uint32_t e = a.scales[element / kMxBlock];
+  return __uint_as_float(e == 255 ? 0x7fc00000u : e == 0 ? 0x00400000u : e << 23);
+}
+
+#if defined(__HIP__)
+__device__ __forceinline__ float through_f16(float x) { return static_cast<float>(static_cast<_Float16>(x)); }
+#else
+__device__ __forceinline__ float through_f16(float x) {
+  uint16_t h;
+  float y;
+  asm("cvt.rn.f16.f32 %0, %1;" : "=h"(h) : "f"(x));
+  asm("cvt.f32.f16 %0, %1;" : "=f"(y) : "h"(h));
+  return y;
+}
+#endif
+
+// All V weights of a pack are whole bytes of codes, of one block.
+template <typename T, int V, Coding kCoding>
+__global__ void __launch_bounds__(kThreads) decode_kernel(__grid_constant__ const DecodeArgs a) {
+  __shared__ float table[16], bytes[256];
+  if (threadIdx.x < 16) table[threadIdx.x] = a.table[threadIdx.x];
+  if (kCoding == Coding::kNf4Double) bytes[threadIdx.x] = a.bytes[threadIdx.x];
+  __syncthreads();
+  const float mean = kCoding == Coding::kNf4Double ? a.nested[a.means] : 0.0f;
+  constexpr bool kLowFirst = kCoding == Coding::kMxfp4;
+  for (int64_t p = static_cast<int64_t>(blockIdx.x) * kThreads * kItems + threadIdx.x, i = 0; i < kItems && p < a.packs;
+       ++i, p += kThreads) {
+    const int64_t r = p / a.packs_a_row, c = (p - r * a.packs_a_row) * V, first = (a.row + r) * a.ldm + a.col + c;
+    const float scale = block_scale<kCoding>(a, bytes, mean, first);
+    uint32_t codes;
+    if constexpr (V == 8)
+      codes = *reinterpret_cast<const uint32_t*>(a.codes + first / 2);
+    else if constexpr (V == 4)
+      codes = *reinterpret_cast<const uint16_t*>(a.codes + first / 2);
+    else
+      codes = a.codes[first / 2] >> (first % 2 ? (kLowFirst ? 4 : 0) : (kLowFirst ? 0 : 4));
+    float f[V];
+#pragma unroll
+    for (int k = 0; k < V; ++k) {
+      const int shift = V == 1 ? 0 : k / 2 * 8 + (kLowFirst ? k % 2 * 4 : (k + 1) % 2 * 4);
+      f[k] = __fmul_rn(table[codes >> shift & 15], scale);
+      if (a.through == 1) f[k] = to_float(from_float<bf16>(f[k]));
+      if (a.through == 2) f[k] = through_f16(f[k]);
+    }
+    store<T, V>(a.out, r * a.ldo + c, Raw<T, V>::pack(f));
+  }
+}
+
+}  // namespace
+
+void decode(Stream s, const Decode& d) {
+  if (d.out.rows == 0 || d.out.cols == 0) return;
+  const Coded& m = d.matrix;
+  const int64_t v = elements_of_16_bytes(d.out.type);
+  const bool packs = wide(ConstMat(d.out)) && m.cols % v == 0 && d.col % v == 0;
+  const int64_t width = packs ? v : 1, blocks = ceil_div(m.rows * m.cols, kNf4Block);
+  DecodeArgs a{m.codes,
+               m.scales,
+               m.nested,
+               d.out.p,
+               m.cols,
+               d.row,
+               d.col,
+               d.out.ld,
+               d.out.rows * d.out.cols / width,
+               d.out.cols / width,
+               ceil_div(blocks, kNf4Nested),
+               d.through == DType::kBF16  ? 1
+               : d.through == DType::kF16 ? 2
+                                          : 0,
+               {},
+               {}};
+  const bool mx = m.coding == Coding::kMxfp4;
+  for (int i = 0; i < 16; ++i) a.table[i] = mx ? kE2M1Table[i] : kNf4Table[i];
+  if (m.coding == Coding::kNf4Double)
+    for (size_t i = 0; i < 256; ++i) a.bytes[i] = kNf4Bytes[i];
+  const auto grid = static_cast<unsigned>(ceil_div(a.packs, kThreads * kItems));
+  MXT_GPU_DISPATCH(d.out.type, packs, {
+    if (mx)
+      decode_kernel<T, V, Coding::kMxfp4><<<grid, kThreads, 0, s>>>(a);
+    else if (m.coding == Coding::kNf4)
+      decode_kernel<T, V, Coding::kNf4><<<grid, kThreads, 0, s>>>(a);
+    else
+      decode_kernel<T, V, Coding::kNf4Double><<<grid, kThreads, 0, s>>>(a);
+  });
+  check_launch("decode");
+}
+
+}  // namespace mxt::kernels::MXT_GPU_NS

@@ -1,0 +1,77 @@
+#include <cmath>
+#include <cstring>
+
+#include "base/coding.h"
+#include "base/philox.h"
+#include "kernels/decode.h"
+#include "kernels/harness.h"
+
+namespace mxt::kernels::test {
+namespace {
+
+MXT_OP_TESTS(Decoding);
+
+const int32_t* bytes(Trial& t, const std::vector<uint8_t>& b) {
+  std::vector<int32_t> words(b.size() / 4 + 1);
+  std::memcpy(words.data(), b.data(), b.size());
+  return t.ints(words);
+}
+
+// A matrix of bell-shaped weights so held.
+Coded coded(Trial& t, Coding coding, int64_t rows, int64_t cols) {
+  std::vector<float> w(static_cast<size_t>(rows * cols));
+  for (size_t i = 0; i < w.size(); ++i) {
+    const auto r = philox4x32(7, static_cast<uint64_t>(rows), i);
+    w[i] =
+        static_cast<float>(std::sqrt(-2 * std::log((r[0] + 1.0) * 0x1p-32)) * std::cos(6.283185307 * r[1] * 0x1p-32)) *
+        (i % 97 == 5 ? 9.0f : 0.02f);
+    if (i / 64 == 1) w[i] = 0;
+  }
+  const CodedBytes size = coded_bytes(coding, rows, cols);
+  std::vector<uint8_t> codes(static_cast<size_t>(size.codes));
+  std::vector<float> scales(static_cast<size_t>(size.scales + 3) / 4), nested(static_cast<size_t>(size.nested) / 4);
+  auto* scale_bytes = reinterpret_cast<uint8_t*>(scales.data());
+  encode(w.data(), DType::kF32, {coding, rows, cols, codes.data(), scale_bytes, nested.data()});
+  Coded m{coding, rows, cols};
+  m.codes = reinterpret_cast<const uint8_t*>(bytes(t, codes));
+  m.scales = reinterpret_cast<const uint8_t*>(bytes(t, {scale_bytes, scale_bytes + size.scales}));
+  if (!nested.empty()) m.nested = t.floats(nested);
+  return m;
+}
+
+struct Case {
+  int64_t rows, cols, row, col, height, width;
+};
+
+TEST_P(Decoding, AnyRectangle) {
+  for (const Coding coding : {Coding::kNf4, Coding::kNf4Double, Coding::kMxfp4})
+    for (const Case& c : {Case{5, 96, 0, 0, 5, 96},
+                          {7, 160, 2, 64, 4, 96},
+                          {33, 64, 1, 0, 31, 64},
+                          {3, 4160, 0, 4096, 3, 64},
+                          {300, 256, 17, 64, 200, 128},
+                          {1, 32, 0, 0, 1, 32},
+                          {9, 35, 0, 0, 9, 35},
+                          {9, 35, 3, 1, 5, 33},
+                          {40, 1000, 0, 0, 40, 1000},
+                          {4, 31, 4, 0, 0, 31}}) {
+      if (coding == Coding::kMxfp4 && c.cols % 32 != 0) continue;
+      for (const DType type : kTypes)
+        for (const DType through : {DType::kF32, DType::kBF16, DType::kF16})
+          for (const int64_t gap : {0, 8, 3}) {
+            const Op op = [&](Trial& t) {
+              Decode d;
+              d.matrix = coded(t, coding, c.rows, c.cols);
+              d.row = c.row, d.col = c.col, d.through = through;
+              d.out = t.output("out", c.height, c.width, type);
+              dynamic_cast<Decoder&>(t.ops()).decode(d);
+            };
+            SCOPED_TRACE(testing::Message() << name_of(coding) << " " << c.rows << "x" << c.cols << " from " << c.row
+                                            << "," << c.col << " to " << label(type) << " gap " << gap);
+            expect_identical(run(reference_backend(), op, gap), run(GetParam(), op, gap));
+          }
+    }
+}
+
+}  // namespace
+}  // namespace mxt::kernels::test
