@@ -7,14 +7,18 @@
 #include <cstring>
 #include <list>
 #include <map>
+#include <mutex>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
 
 #include "base/error.h"
 #include "base/files.h"
 #include "base/hash.h"
+#include "base/log.h"
 #include "base/philox.h"
 #include "base/threads.h"
+#include "formats/buffers.h"
 #include "formats/coded.h"
 #include "formats/gguf.h"
 #include "formats/safetensors.h"
@@ -222,7 +226,41 @@ bool load_coded(const Param& p, graph::ParamId id, runtime::ParamStore& params, 
 
 }  // namespace
 
+std::vector<std::string> unused_tensors(const graph::Graph& g, const formats::WeightSource& source) {
+  std::set<std::string> used;
+  for (const Param& p : g.params)
+    if (!p.adapter)
+      for (const Segment& s : p.segments) used.insert(find_name(source, s));
+  std::vector<std::string> out;
+  for (std::string& name : source.names())
+    if (!used.contains(name) && !formats::is_buffer(name) &&
+        !(name == "lm_head.weight" && source.config().tie_embeddings))
+      out.push_back(std::move(name));
+  return out;
+}
+
+namespace {
+
+void say_unused(const graph::Graph& g, const formats::WeightSource& source) {
+  static std::mutex mutex;
+  static std::set<std::string> said;
+  {
+    std::lock_guard lock(mutex);
+    if (!said.insert(source.path()).second) return;
+  }
+  const std::vector<std::string> names = unused_tensors(g, source);
+  if (names.empty()) return;
+  const size_t shown = std::min<size_t>(names.size(), 3);
+  log::warn("{}: {} of its tensors {} not used by this model ({}): {}{}", source.path(), names.size(),
+            names.size() == 1 ? "is" : "are", source.config().model_type,
+            fmt::join(names.begin(), names.begin() + static_cast<ptrdiff_t>(shown), ", "),
+            names.size() > shown ? ", …" : "");
+}
+
+}  // namespace
+
 void load_base(const graph::Graph& g, runtime::ParamStore& params, const formats::WeightSource& source) {
+  say_unused(g, source);
   for (size_t i = 0; i < g.params.size(); ++i) {
     const Param& p = g.params[i];
     if (p.adapter) continue;

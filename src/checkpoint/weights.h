@@ -26,8 +26,12 @@ BlockWeights load_blocks(const graph::Graph& g, const formats::WeightSource& sou
 // The file holds every base parameter of g in its shape. Reads no weights. Errors: as load_base.
 void check_base(const graph::Graph& g, const formats::WeightSource& source);
 
-// Fills every base parameter (not adapters, nor what the store has in blocks). Errors (kBadInput): a missing tensor or
-// one of another shape, by name, with the shape that was expected.
+// Tensors of the file that g does not read, in file order, without masks and tables: another architecture's, a head for
+// another task, biases that the configuration does not speak of.
+std::vector<std::string> unused_tensors(const graph::Graph& g, const formats::WeightSource& source);
+
+// Fills every base parameter (not adapters, nor what the store has in blocks); names of unused tensors are said once a
+// file. Errors (kBadInput): a missing tensor or one of another shape, by name, with the shape that was expected.
 void load_base(const graph::Graph& g, runtime::ParamStore& params, const formats::WeightSource& source);
 
 // Random base weights: normal(0, Param::init_std) for matrices, norm weights 1, biases 0. A function of (seed,

@@ -9,6 +9,7 @@
 #include "base/files.h"
 #include "base/log.h"
 #include "base/threads.h"
+#include "formats/buffers.h"
 #include "formats/family.h"
 #include "formats/gguf_hf.h"
 #include "quantize/encode.h"
@@ -132,7 +133,7 @@ class GgufFileWriter {
   void collect() {
     std::map<std::string, std::map<int64_t, std::string>> experts;
     for (const std::string& hf : source_.names()) {
-      if (is_buffer(hf) || (hf == "lm_head.weight" && c_.tie_embeddings)) continue;
+      if (formats::is_buffer(hf) || (hf == "lm_head.weight" && c_.tie_embeddings)) continue;
       Item item;
       int64_t expert = 0;
       if (split_expert(hf, &item.name, &expert)) {

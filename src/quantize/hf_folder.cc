@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "base/log.h"
+#include "formats/buffers.h"
 #include "formats/family.h"
 #include "formats/safetensors.h"
 #include "quantize/encode.h"
@@ -199,7 +200,7 @@ class FolderWriter {
     int64_t ragged = 0;
     for (const std::string& name : source_.names()) {
       Item item{name, source_.shape(name), false, type_};
-      if (is_buffer(name) || (name == "lm_head.weight" && source_.config().tie_embeddings)) continue;
+      if (formats::is_buffer(name) || (name == "lm_head.weight" && source_.config().tie_embeddings)) continue;
       const DType stored = source_.stored_type(name);
       const bool number =
           stored == DType::kF32 || stored == DType::kF16 || stored == DType::kBF16 || stored == DType::kF64;

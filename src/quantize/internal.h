@@ -14,8 +14,6 @@ Written write_gguf(const formats::WeightSource& source, const tokenizer::Tokeniz
 // The keys of a GGUF that say how the model's text is cut.
 void add_tokenizer_keys(formats::GgufWriter& out, const formats::ModelConfig& config, const tokenizer::Tokenizer& tok);
 
-// Tensors that old checkpoints carry and no reader wants: masks and frequency tables.
-bool is_buffer(std::string_view name);
 // "model.layers.3.mlp.up_proj.weight" → "up_proj".
 std::string_view leaf_of(std::string_view name);
 

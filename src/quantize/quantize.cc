@@ -19,10 +19,6 @@ std::string_view leaf_of(std::string_view name) {
   return module.substr(module.rfind('.') + 1);  // npos + 1 = 0
 }
 
-bool is_buffer(std::string_view name) {
-  return name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias") || name.ends_with("rotary_emb.inv_freq");
-}
-
 void check_scheme(QuantScheme scheme) {
   if (scheme == QuantScheme::kGptqRocm)
     fail_missing(

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/hash.h"
 #include "base/text.h"
+#include "formats/buffers.h"
 #include "formats/family.h"
 #include "formats/gguf.h"
 #include "formats/gguf_hf.h"
@@ -319,6 +320,13 @@ class GgufFile final : public WeightSource {
 std::optional<CodedTensor> coded_tensor(const WeightSource& source, std::string_view name) {
   const auto* folder = dynamic_cast<const HfFolder*>(&source);
   return folder ? folder->coded(name) : std::nullopt;
+}
+
+bool is_buffer(std::string_view name) {
+  for (const std::string_view end :
+       {".attn.bias", ".attn.masked_bias", "inv_freq", "position_ids", "rope_freqs.weight"})
+    if (name.ends_with(end)) return true;
+  return false;
 }
 
 std::span<const std::byte> WeightSource::block_row(std::string_view, int64_t) const { MXT_ASSERT(!"no blocks"); }
