@@ -134,8 +134,18 @@ std::string_view within_layer(std::string_view module) {
 
 }  // namespace
 
+// Beside a base that others use too, and in training, adapters are of the layers' linear modules.
+static void refuse_beyond_layers(const formats::Adapter& adapter, const std::string& folder) {
+  if (const std::string name = adapter.beyond_layers(); !name.empty())
+    fail_missing(
+        "{}: adapts \"{}\" (the head, embeddings, a bias or a whole module): chat, score, eval and merge use such an "
+        "adapter; to serve it or to train on, merge it first: mindxtrain merge --model BASE --adapter {} --output DIR",
+        folder, name, folder);
+}
+
 models::LoraPlan adapter_plan(const std::string& folder) {
   auto adapter = std::make_shared<const formats::Adapter>(formats::Adapter::open(folder));
+  refuse_beyond_layers(*adapter, folder);
   auto kinds = std::make_shared<std::set<std::string, std::less<>>>();  // what it has of some layer
   for (const auto& m : adapter->modules()) kinds->emplace(within_layer(m.name));
   models::LoraPlan plan;
@@ -153,6 +163,7 @@ models::LoraPlan adapter_plan(const std::string& folder) {
 void load_adapter(const std::string& folder, const graph::Graph& g, runtime::ParamStore& params,
                   const models::LoraPlan* plan) {
   const formats::Adapter adapter = formats::Adapter::open(folder);
+  refuse_beyond_layers(adapter, folder);
   std::vector<float> scratch;
   std::map<std::string, int> used;
   each_segment(g, [&](const graph::Param& p, const graph::Segment& s, const Ends& e) {

@@ -38,6 +38,8 @@ struct AdapterConfig {
   std::vector<std::pair<std::string, double>> alpha_pattern;
 
   std::vector<int64_t> layers_to_transform;  // empty: all
+  std::vector<std::string> modules_to_save;  // trained whole, beside the matrices; endings of names
+  bool saves_pattern = false;
   // Whether PEFT would put a matrix on this module: by target_modules (where there are any),
   // exclude_modules and layers_to_transform.
   bool selects(std::string_view module) const;
@@ -47,7 +49,7 @@ struct AdapterConfig {
   double scaling_for(double alpha, int64_t rank) const;
 };
 
-// kMissing for what is not built in, by name (use_dora, bias, modules_to_save, another peft_type …), kBadInput for
+// kMissing for what is not built in, by name (use_dora, lora_bias, another peft_type …), kBadInput for
 // values that make no sense.
 AdapterConfig parse_adapter_config(const OrderedJson& j, std::string_view source);
 OrderedJson to_json(const AdapterConfig& config);
@@ -63,8 +65,9 @@ class Adapter {
   struct Module {
     std::string name;  // of the base's module: "model.layers.0.self_attn.q_proj"
     int64_t rank = 0, in = 0, out = 0;
-    double scaling = 0;  // of B·A
-    TensorInfo a, b;     // [rank, in] and [out, rank]
+    double scaling = 0;      // of B·A
+    TensorInfo a, b;         // [rank, in] and [out, rank]
+    bool embedding = false;  // of a table of vectors [in, out], to which (B·A)ᵀ is added
   };
 
   static Adapter open(const std::string& folder);
@@ -74,6 +77,12 @@ class Adapter {
   const std::string& folder() const { return folder_; }
   const std::vector<Module>& modules() const { return modules_; }  // sorted by name
   const Module* find(std::string_view module) const;               // null where there is none
+  // Tensors that take the place of the base's, by its names: modules_to_save, trained biases, and the base weights that
+  // PEFT keeps beside adapters of embeddings.
+  const std::map<std::string, TensorInfo>& replaced() const { return replaced_; }
+  // The first module or tensor that is no LoRA of a layer's linear module: of the head, of embeddings, a whole module,
+  // a bias. Such adapters work when they are merged into the base (WeightSource::with_adapter). "" where there is none.
+  std::string beyond_layers() const;
   // A or B of a module, converted.
   void read(const TensorInfo& tensor, DType to, void* out) const;
   // kBadInput where a module is not in the base or has another shape: the adapter was made for another base.
@@ -84,6 +93,7 @@ class Adapter {
   AdapterConfig config_;
   Safetensors file_;
   std::vector<Module> modules_;
+  std::map<std::string, TensorInfo> replaced_;
 };
 
 struct AdapterTensor {

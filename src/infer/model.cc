@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "checkpoint/adapter.h"
 #include "checkpoint/weights.h"
+#include "formats/peft.h"
 
 namespace mxt::infer {
 
@@ -17,7 +18,11 @@ Model::Model(const std::string& path, const std::string& adapter, DType type, in
   const formats::RopeScaling& rope = config().rope_scaling;
   const int64_t usual = rope.kind == formats::RopeScaling::Kind::kLongRope ? rope.original_max_positions : 8192;
   options_.positions = std::min(positions > 0 ? positions : usual, config().max_positions);
-  if (!adapter.empty()) {
+  // One that reaches beyond the layers' linear modules is added to the weights as they are read.
+  const bool merged = !adapter.empty() && !formats::Adapter::open(adapter).beyond_layers().empty();
+  if (merged) source_ = formats::WeightSource::with_adapter(std::move(source_), adapter);
+  const bool beside = !adapter.empty() && !merged;
+  if (beside) {
     lora_ = checkpoint::adapter_plan(adapter);
     options_.lora = &lora_;
   }
@@ -36,7 +41,7 @@ Model::Model(const std::string& path, const std::string& adapter, DType type, in
                                                   runtime::States{}, blocks);
   store_ = params_.get();
   checkpoint::load_base(graph_, *params_, *source_);
-  if (!adapter.empty()) checkpoint::load_adapter(adapter, graph_, *store_);
+  if (beside) checkpoint::load_adapter(adapter, graph_, *store_);
   if (weights == Weights::kForMany && !ops.device()) pack();
 }
 

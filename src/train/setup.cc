@@ -205,6 +205,11 @@ void fill(Setup* s, const config::Recipe& recipe, const kernels::KernelPlan* pla
     const auto known = models::lora_modules(s->model);
     for (const auto& t : lora.target_modules) {
       const std::string last = t.substr(t.rfind('.') == std::string::npos ? 0 : t.rfind('.') + 1);
+      if (last == "lm_head" || last == "embed_tokens" || last == "wte")
+        fail_missing(
+            "{}: train.method.target_modules: adapters on the head and the embeddings (\"{}\") are not built in: "
+            "those of the layers are ({}); method full trains all",
+            recipe.source, t, fmt::join(known, " "));
       if (std::find(known.begin(), known.end(), last) == known.end())
         fail_input("{}: train.method.target_modules: the model has no linear module \"{}\" (it has {})", recipe.source,
                    t, fmt::join(known, " "));

@@ -317,12 +317,13 @@ TEST(WeightSource, RefusesQuantisationItCannotDecode) {
 
 // ---- PEFT ----
 
-void write_adapter_files(const std::string& folder, const std::string& config, std::vector<TensorSpec> specs) {
+void write_adapter_files(const std::string& folder, const std::string& config, std::vector<TensorSpec> specs,
+                         float step = 0.25f) {
   make_folders(folder);
   write_file_atomic(folder + "/adapter_config.json", config);
   SafetensorsWriter w(folder + "/adapter_model.safetensors", specs);
   for (const auto& s : specs) {
-    const auto v = ramp(static_cast<size_t>(*tensor_bytes(s.shape, s.type) / 4));
+    const auto v = ramp(static_cast<size_t>(*tensor_bytes(s.shape, s.type) / 4), step);
     w.append(v.data(), v.size() * 4);
   }
   w.commit();
@@ -383,6 +384,65 @@ TEST(Peft, MergedWeightsMeetTheirModulesWhateverTheFilesSay) {
                 << prefix << flag;
       }
     }
+}
+
+// The spellings of PEFT's files: embeddings (their product is of the table's transpose), whole modules, the base
+// weights that are kept beside them, and biases.
+TEST(Peft, EmbeddingsHeadWholeModulesAndBiasesTakeTheirPlaces) {
+  TempFolder dir;
+  make_folders(dir / "base");
+  write_folder(dir / "base", {{"model.embed_tokens.weight", DType::kF32, {6, 4}},
+                              {"lm_head.weight", DType::kF32, {6, 4}},
+                              {"model.norm.weight", DType::kF32, {4}},
+                              {kModule + ".bias", DType::kF32, {8}}});
+  const auto read = [&](const std::string& name, size_t n, int64_t begin = 0, int64_t end = -1) {
+    std::vector<float> v(n);
+    WeightSource::with_adapter(WeightSource::open(dir / "base"), dir / "x")
+        ->read(name, DType::kF32, v.data(), begin, end);
+    return v;
+  };
+  const auto write = [&](const std::string& config, std::vector<TensorSpec> specs) {
+    write_adapter_files(dir / "x", R"({"peft_type":"LORA","r":1,"lora_alpha":2,)" + config + "}", std::move(specs),
+                        0.5f);
+  };
+  write(R"("target_modules":["embed_tokens","lm_head"])",
+        {{"base_model.model.lm_head.lora_A.weight", DType::kF32, {1, 4}},
+         {"base_model.model.lm_head.lora_B.weight", DType::kF32, {6, 1}},
+         {"base_model.model.model.embed_tokens.lora_embedding_A", DType::kF32, {1, 6}},
+         {"base_model.model.model.embed_tokens.lora_embedding_B", DType::kF32, {4, 1}}});
+  EXPECT_EQ(Adapter::open(dir / "x").beyond_layers(), "lm_head");
+  const auto table = read("model.embed_tokens.weight", 24), head = read("lm_head.weight", 24);
+  std::vector<float> plain(24);
+  WeightSource::open(dir / "base")->read("lm_head.weight", DType::kF32, plain.data());
+  for (size_t r = 0; r < 6; ++r)
+    for (size_t k = 0; k < 4; ++k) {
+      const float base = 0.25f * static_cast<float>(r * 4 + k), outer = 2 * 0.25f * static_cast<float>(r * k);
+      EXPECT_EQ(table[r * 4 + k], base + outer);
+      EXPECT_EQ(head[r * 4 + k], plain[r * 4 + k] + outer);
+    }
+  // Whole modules in each spelling, and a part of the rows.
+  for (const char* name : {"base_model.model.lm_head.weight", "lm_head.modules_to_save.default.weight",
+                           "base_model.model.lm_head.modules_to_save.weight"}) {
+    write(R"("target_modules":["q_proj"],"modules_to_save":["lm_head"])", {{name, DType::kF32, {6, 4}}});
+    EXPECT_EQ(read("lm_head.weight", 24), ramp(24, 0.5f)) << name;
+    const auto rows = read("lm_head.weight", 8, 2, 4);
+    EXPECT_EQ(rows, std::vector<float>(ramp(24, 0.5f).begin() + 8, ramp(24, 0.5f).begin() + 16));
+  }
+  write(R"("target_modules":["q_proj"],"modules_to_save":["norm"])", {{"model.norm.weight", DType::kF32, {4}}});
+  EXPECT_EQ(read("model.norm.weight", 4), ramp(4, 0.5f));
+  write(R"("target_modules":["q_proj"],"bias":"lora_only")",
+        {{"base_model.model." + kModule + ".base_layer.bias", DType::kF32, {8}}});
+  EXPECT_EQ(read(kModule + ".bias", 8), ramp(8, 0.5f));
+  // PEFT keeps the base's own weights beside adapters of embeddings.
+  write(R"("target_modules":["lm_head"])", {{"base_model.model.lm_head.base_layer.weight", DType::kF32, {6, 4}},
+                                            {"base_model.model.lm_head.lora_A.weight", DType::kF32, {1, 4}},
+                                            {"base_model.model.lm_head.lora_B.weight", DType::kF32, {6, 1}}});
+  const auto sum = read("lm_head.weight", 24);
+  for (size_t i = 0; i < 24; ++i) EXPECT_EQ(sum[i], ramp(24, 0.5f)[i] + 0.5f * static_cast<float>((i / 4) * (i % 4)));
+  write(R"("target_modules":["q_proj"],"modules_to_save":["lm_head"])", {{"lm_head.weight", DType::kF32, {7, 4}}});
+  expect_refused([&] { read("lm_head.weight", 24); }, Exit::kBadInput, "another shape");
+  write(R"("target_modules":["q_proj"],"modules_to_save":["score"])", {{"score.weight", DType::kF32, {2, 4}}});
+  expect_refused([&] { read("lm_head.weight", 24); }, Exit::kBadInput, "does not have");
 }
 
 TEST(Peft, ReadsEverySpellingOfNames) {
@@ -451,9 +511,9 @@ TEST(Peft, RefusesWhatItCannotHonour) {
   refuse(R"({"peft_type":"IA3"})", Exit::kMissing, "IA3");
   refuse(R"({"use_dora":true})", Exit::kMissing, "use_dora");
   refuse(R"({"init_lora_weights":"pissa_niter_4"})", Exit::kMissing, "pissa_niter_4");
-  refuse(R"({"bias":"all"})", Exit::kMissing, "bias");
+  refuse(R"({"bias":"some"})", Exit::kBadInput, "bias");
   refuse(R"({"lora_bias":true})", Exit::kMissing, "lora_bias");
-  refuse(R"({"modules_to_save":["lm_head"]})", Exit::kMissing, "modules_to_save");
+  refuse(R"({"modules_to_save":"lm_head"})", Exit::kBadInput, "modules_to_save");
   refuse(R"({"layer_replication":[[0,4]]})", Exit::kMissing, "layer_replication");
   refuse(R"({"r":0})", Exit::kBadInput, "\"r\"");
   refuse(R"({"r":"8"})", Exit::kBadInput, "\"r\"");
@@ -477,7 +537,9 @@ TEST(Peft, RefusesFilesThatDoNotFit) {
   refuse({{kModule + ".lora_A.weight", DType::kF32, {4, 8}}, {kModule + ".lora_B.weight", DType::kF32, {8, 4}}},
          Exit::kBadInput, "adapter_config.json says 2");
   refuse({a, b, {kModule + ".lora_magnitude_vector", DType::kF32, {8}}}, Exit::kMissing, "magnitude");
-  refuse({a, b, {"model.embed_tokens.lora_embedding_A", DType::kF32, {8, 2}}}, Exit::kMissing, "embedding");
+  refuse({a, b, {"model.embed_tokens.lora_embedding_A", DType::kF32, {8, 2}}}, Exit::kBadInput, "only one of");
+  refuse({a, b, {"model.embed_tokens.weight", DType::kF32, {8, 2}}}, Exit::kMissing, "modules_to_save");
+  refuse({a, b, {"q.bias", DType::kF32, {8}}, {"q.base_layer.bias", DType::kF32, {8}}}, Exit::kBadInput, "twice");
   refuse({a, b, {"base_model.model." + kModule + ".lora_A.default.weight", DType::kF32, {2, 8}}}, Exit::kBadInput,
          "same matrix");
   fs::remove_all(dir / "a");

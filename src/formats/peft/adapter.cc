@@ -17,29 +17,60 @@ constexpr std::string_view kPrefix = "base_model.model.";
 
 struct Part {
   std::string module;
-  bool is_b = false;
+  bool is_b = false, embedding = false;
+  std::string replaces;  // instead: the tensor of the base whose place it takes
 };
 
-// "base_model.model.X.lora_A[.default].weight" → X, A. Anything else in the file is refused by name: a tensor that is
-// not understood would change the model in silence.
-Part part_of(const std::string& name, const std::string& source) {
-  std::string_view s = name;
+std::string_view without_prefix(std::string_view s) {
   if (s.starts_with(kPrefix)) s.remove_prefix(kPrefix.size());
+  return s;
+}
+
+// "X.base_layer.weight", "X.modules_to_save.default.weight", "X.weight" → "X.weight".
+std::string replaced_name(std::string_view s) {
+  const size_t leaf = s.rfind('.');
+  std::string name(s);
+  for (const std::string_view mark : {".base_layer.", ".modules_to_save.", ".original_module."})
+    if (const size_t at = s.find(mark); at != std::string_view::npos)
+      name = std::string(s.substr(0, at)) + std::string(s.substr(leaf));
+  return name;
+}
+
+// "base_model.model.X.lora_A[.default].weight" → X, A; of an embedding "X.lora_embedding_A[.default]". What else a file
+// holds takes a place in the base, where its configuration says so; anything beyond is refused by name: a tensor that
+// is not understood would change the model in silence.
+Part part_of(const std::string& name, const AdapterConfig& config, const std::string& source) {
+  const std::string_view s = without_prefix(name);
   for (const bool is_b : {false, true}) {
-    const std::string_view mark = is_b ? ".lora_B." : ".lora_A.";
+    const std::string_view mark = is_b ? ".lora_B." : ".lora_A.",
+                           table = is_b ? ".lora_embedding_B" : ".lora_embedding_A";
+    if (const size_t at = s.rfind(table); at != std::string_view::npos && at > 0) {
+      const std::string_view tail = s.substr(at + table.size());
+      if (tail.empty() || (tail[0] == '.' && tail.find('.', 1) == std::string_view::npos))
+        return {std::string(s.substr(0, at)), is_b, true, {}};
+    }
     const size_t at = s.rfind(mark);
     if (at == std::string_view::npos || at == 0) continue;
     const std::string_view tail = s.substr(at + mark.size());
     const bool plain = tail == "weight";
     const bool named = tail.ends_with(".weight") && tail.find('.') == tail.size() - 7 && tail.size() > 7;
-    if (plain || named) return {std::string(s.substr(0, at)), is_b};
+    if (plain || named) return {std::string(s.substr(0, at)), is_b, false, {}};
   }
-  if (name.find(".base_layer.") != std::string::npos)
-    fail_missing("{}: \"{}\": LoRA on the head or an embedding is not built in: merge the adapter with PEFT", source,
-                 name);
-  if (name.find("lora_embedding_") != std::string::npos)
-    fail_missing("{}: \"{}\": LoRA on an embedding is not built in", source, name);
-  fail_missing("{}: tensor \"{}\" is no LoRA matrix, and nothing else is built in for adapters", source, name);
+  const std::string to = replaced_name(s);
+  const std::string_view module =
+      std::string_view(to).substr(0, to.rfind('.') == std::string::npos ? 0 : to.rfind('.'));
+  const auto ends = [&](const std::string& t) {
+    return module == t ||
+           (module.size() > t.size() && module.ends_with(t) && module[module.size() - t.size() - 1] == '.');
+  };
+  const bool kept_base = s.find(".base_layer.weight") != std::string_view::npos;
+  if (to.ends_with(".bias") || kept_base ||
+      std::any_of(config.modules_to_save.begin(), config.modules_to_save.end(), ends))
+    return {{}, false, false, to};
+  fail_missing(
+      "{}: tensor \"{}\" is no LoRA matrix, of no module in modules_to_save and no bias: nothing else is built in "
+      "for adapters",
+      source, name);
 }
 
 // Keys of rank_pattern and alpha_pattern that are no module's: PEFT passes over them, and so do we, but not in silence.
@@ -81,8 +112,16 @@ Adapter Adapter::open(const std::string& folder) {
 
   std::map<std::string, Module> modules;
   for (const TensorInfo& t : a.file_.tensors()) {
-    const Part p = part_of(t.name, weights);
+    const Part p = part_of(t.name, a.config_, weights);
+    if (!p.replaces.empty()) {
+      if (t.type != DType::kF32 && t.type != DType::kBF16 && t.type != DType::kF16)
+        fail_input("{}: tensor \"{}\" is {}: F32, BF16 and F16 are read", weights, t.name, name_of(t.type));
+      if (!a.replaced_.emplace(p.replaces, t).second)
+        fail_input("{}: \"{}\" stands twice for {}", weights, t.name, p.replaces);
+      continue;
+    }
     Module& m = modules[p.module];
+    m.embedding = p.embedding;
     TensorInfo& slot = p.is_b ? m.b : m.a;
     if (!slot.name.empty()) fail_input("{}: \"{}\" and \"{}\" are the same matrix", weights, slot.name, t.name);
     if (t.shape.size() != 2 || t.shape[0] < 1 || t.shape[1] < 1)
@@ -91,7 +130,7 @@ Adapter Adapter::open(const std::string& folder) {
       fail_input("{}: tensor \"{}\" is {}: F32, BF16 and F16 are read", weights, t.name, name_of(t.type));
     slot = t;
   }
-  if (modules.empty()) fail_input("{}: holds no LoRA matrices", weights);
+  if (modules.empty() && a.replaced_.empty()) fail_input("{}: holds no LoRA matrices", weights);
   for (auto& [name, m] : modules) {
     m.name = name;
     if (m.a.name.empty() || m.b.name.empty())
@@ -122,6 +161,12 @@ const Adapter::Module* Adapter::find(std::string_view module) const {
   return it != modules_.end() && it->name == module ? &*it : nullptr;
 }
 
+std::string Adapter::beyond_layers() const {
+  for (const Module& m : modules_)
+    if (m.embedding || m.name == "lm_head" || m.name.ends_with(".lm_head") || m.name == "embed_out") return m.name;
+  return replaced_.empty() ? std::string() : replaced_.begin()->first;
+}
+
 void Adapter::read(const TensorInfo& t, DType to, void* out) const {
   const auto bytes = file_.bytes(t);
   std::vector<uint64_t> aligned((bytes.size() + 7) / 8);  // the file need not align its tensors
@@ -142,11 +187,20 @@ void Adapter::check_base(const WeightSource& base) const {
                  base.path(),
                  config_.base_model_name_or_path.empty() ? "" : " (" + config_.base_model_name_or_path + ")");
     std::vector<int64_t> want{m.out, m.in};
-    if (holds_transposed(base.config(), m.name)) std::swap(want[0], want[1]);
+    if (m.embedding || holds_transposed(base.config(), m.name)) std::swap(want[0], want[1]);
     const auto shape = base.shape(weight);
     if (shape != want)
       fail_input("{}: adapts \"{}\" as {} × {}, but {} has it as {} × {}: it was made for another base", folder_,
                  m.name, m.out, m.in, base.path(), shape.empty() ? 0 : shape[0], shape.size() < 2 ? 1 : shape[1]);
+  }
+  for (const auto& [name, t] : replaced_) {
+    if (!base.has(name))
+      fail_input("{}: holds \"{}\", which {} does not have: it was made for another base", folder_, name, base.path());
+    if (t.shape != base.shape(name))
+      fail_input(
+          "{}: holds \"{}\" in another shape than {} has it: its vocabulary was made larger, or it is of another "
+          "base: merge it with PEFT",
+          folder_, name, base.path());
   }
 }
 

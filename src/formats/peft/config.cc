@@ -54,19 +54,10 @@ bool whole_matches(const std::string& key, std::string_view module) {
 }
 
 // Keys of LoraConfig that change what an adapter computes and are not built in: any value that is not empty is refused.
-constexpr std::string_view kRefused[] = {"use_dora",
-                                         "lora_bias",
-                                         "modules_to_save",
-                                         "layer_replication",
-                                         "use_qalora",
-                                         "use_bdlora",
-                                         "kasa_config",
-                                         "arrow_config",
-                                         "trainable_token_indices",
-                                         "target_parameters",
-                                         "alora_invocation_tokens",
-                                         "megatron_config",
-                                         "monteclora_config"};
+constexpr std::string_view kRefused[] = {
+    "use_dora",        "lora_bias",        "layer_replication",       "use_qalora",        "use_bdlora",
+    "kasa_config",     "arrow_config",     "trainable_token_indices", "target_parameters", "alora_invocation_tokens",
+    "megatron_config", "monteclora_config"};
 
 bool is_empty(const OrderedJson& v) {
   return v.is_null() || (v.is_boolean() && !v.get<bool>()) || ((v.is_array() || v.is_object()) && v.empty());
@@ -174,9 +165,8 @@ AdapterConfig parse_adapter_config(const OrderedJson& j, std::string_view source
   for (std::string_view key : kRefused)
     if (const OrderedJson* v = find(j, std::string(key).c_str()); v && !is_empty(*v))
       fail_missing("{}: \"{}\" is not built in: merge the adapter with PEFT, or train it without", source, key);
-  if (const std::string bias = text(j, "bias", "none", source); bias != "none")
-    fail_missing("{}: \"bias\": \"{}\" is not built in: merge the adapter with PEFT, or train it with bias none",
-                 source, bias);
+  if (const std::string bias = text(j, "bias", "none", source); bias != "none" && bias != "lora_only" && bias != "all")
+    fail_input("{}: \"bias\": \"{}\" is none, lora_only or all", source, bias);
   // PiSSA, OLoRA, CorDA, LoftQ and LoRA-GA take their first adapter out of the base: an adapter so saved belongs to the
   // base that was left, and PEFT makes that one anew on loading. The other ways leave the base alone.
   if (const OrderedJson* v = find(j, "init_lora_weights"); v && !v->is_boolean()) {
@@ -197,6 +187,8 @@ AdapterConfig parse_adapter_config(const OrderedJson& j, std::string_view source
   c.use_rslora = boolean(j, "use_rslora", false, source);
   c.fan_in_fan_out = boolean(j, "fan_in_fan_out", false, source);
   c.inference_mode = boolean(j, "inference_mode", false, source);
+  parse_modules(j, "modules_to_save", source, c.modules_to_save, c.saves_pattern);
+  if (c.saves_pattern) fail_input("{}: \"modules_to_save\" must be a list", source);
   parse_modules(j, "target_modules", source, c.target_modules, c.target_is_pattern);
   parse_modules(j, "exclude_modules", source, c.exclude_modules, c.exclude_is_pattern);
   if (const OrderedJson* v = find(j, "layers_to_transform"))

@@ -17,9 +17,15 @@ class Merged final : public WeightSource {
     config_ = base_->config();
     path_ = base_->path();
     adapter_.check_base(*base_);
-    if (config_.tie_embeddings && adapter_.find("lm_head"))
-      fail_missing("{}: adapts lm_head, which {} ties to its embeddings: a head of its own is not built in for it",
-                   folder, path_);
+    if (!config_.tie_embeddings) return;
+    // One of the two would no longer be what the other is.
+    const std::string table = std::string(config_.family->embedding);
+    for (const std::string& weight : {std::string("lm_head.weight"), table})
+      if (module(weight) || replaced(weight))
+        fail_missing(
+            "{}: adapts {}, and {} ties its head to its embeddings: a head of its own is not built in for it; "
+            "merge the adapter with PEFT, untied",
+            folder, weight.substr(0, weight.rfind('.')), path_);
   }
 
   std::vector<std::string> names() const override { return base_->names(); }
@@ -27,10 +33,11 @@ class Merged final : public WeightSource {
   std::vector<int64_t> shape(std::string_view name) const override { return base_->shape(name); }
   // Merged values are what fp32 gives; a plain tensor stays what it is.
   DType stored_type(std::string_view name) const override {
+    if (const TensorInfo* t = replaced(name); t && !module(name)) return t->type;
     return module(name) ? DType::kF32 : base_->stored_type(name);
   }
   std::span<const std::byte> mapped(std::string_view name, DType type) const override {
-    return module(name) ? std::span<const std::byte>{} : base_->mapped(name, type);
+    return module(name) || replaced(name) ? std::span<const std::byte>{} : base_->mapped(name, type);
   }
   std::string digest_text() const override {
     std::string out = base_->digest_text();
@@ -44,15 +51,15 @@ class Merged final : public WeightSource {
 
   void read(std::string_view name, DType to, void* out, int64_t begin, int64_t end) const override {
     const Adapter::Module* m = module(name);
-    if (!m) return base_->read(name, to, out, begin, end);
+    if (!m) return read_plain(name, to, out, begin, end);
     const std::vector<int64_t> s = base_->shape(name);
     if (end < 0) end = s[0];
     std::vector<float> w(static_cast<size_t>((end - begin) * s[1])), a(static_cast<size_t>(m->rank * m->in)),
         b(static_cast<size_t>(m->out * m->rank));
-    base_->read(name, DType::kF32, w.data(), begin, end);
+    read_plain(name, DType::kF32, w.data(), begin, end);
     adapter_.read(m->a, DType::kF32, a.data());
     adapter_.read(m->b, DType::kF32, b.data());
-    const bool transposed = holds_transposed(config_, m->name);
+    const bool transposed = m->embedding || holds_transposed(config_, m->name);
     parallel_for(begin, end, 16, [&](int64_t first, int64_t last) {
       std::vector<double> delta(static_cast<size_t>(s[1]));
       for (int64_t r = first; r < last; ++r) {
@@ -73,6 +80,29 @@ class Merged final : public WeightSource {
   }
 
  private:
+  // The base's tensor, or the one that takes its place.
+  void read_plain(std::string_view name, DType to, void* out, int64_t begin, int64_t end) const {
+    const TensorInfo* t = replaced(name);
+    if (!t) return base_->read(name, to, out, begin, end);
+    std::vector<char> all(static_cast<size_t>(t->count()) * size_of(to));
+    adapter_.read(*t, to, all.data());
+    const size_t row = all.size() / static_cast<size_t>(t->shape[0]);
+    const size_t first = static_cast<size_t>(begin) * row;
+    std::copy_n(all.data() + first, (end < 0 ? all.size() : static_cast<size_t>(end) * row) - first,
+                static_cast<char*>(out));
+  }
+
+  // A checkpoint of the bare model lacks the prefix that the adapter's names have, or the other way round.
+  const TensorInfo* replaced(std::string_view name) const {
+    const auto& all = adapter_.replaced();
+    if (all.empty()) return nullptr;
+    const std::string_view prefix = config_.family->prefix;
+    for (const std::string& n : {std::string(name), name.starts_with(prefix) ? std::string(name.substr(prefix.size()))
+                                                                             : std::string(prefix) + std::string(name)})
+      if (const auto it = all.find(n); it != all.end()) return &it->second;
+    return nullptr;
+  }
+
   const Adapter::Module* module(std::string_view name) const {
     constexpr std::string_view kSuffix = ".weight";
     if (!name.ends_with(kSuffix)) return nullptr;
