@@ -37,6 +37,7 @@
 #include "provenance/manifest.h"
 #include "provenance/receipt.h"
 #include "quantize/quantize.h"
+#include "run_env.h"
 #include "shipped.h"
 #include "throttle.h"
 #include "verbs.h"
@@ -195,13 +196,28 @@ Pipeline::Pipeline(const Options& o) : o_(o), recipe_(load_recipe(o.recipe_path)
   if (!o_.plan_path.empty()) {
     const auto env = kernels::plan_from_json(read_file(o_.plan_path), o_.plan_path).env;
     try {
-      config::check_plan_env(recipe_, env);
+      set_environment(config::check_plan_env(recipe_, env));
     } catch (const Error& e) {
       throw Error(e.code(), o_.plan_path + ": " + e.what());
     }
+  } else {
+    set_environment(recipe_.train.env);
   }
   model_path_ = resolve_model(recipe_);
   text_ = text_side_of(recipe_, model_path_);
+}
+
+// Of a plan from elsewhere: choices that are looked up by no call of this step (another shape, a misspelt name).
+void Pipeline::say_unused_choices(const std::string& path) const {
+  if (path != o_.plan_path) return;
+  const auto setup = train::make_setup(recipe_, model_path_, vocabulary_of(text_), &plan_);
+  const auto known = train::default_plan(*setup, plan_.device, *backend_.ops, setup->pass()).choices;
+  std::vector<std::string> unused;
+  for (const auto& [key, choice] : plan_.choices)
+    if (!known.contains(key) && !key.starts_with("step ")) unused.push_back(key);
+  if (!unused.empty())
+    log::warn("{}: {} of its choices are for calls that this step has not: {}{}", path, unused.size(), unused.front(),
+              unused.size() > 1 ? ", …" : "");
 }
 
 void Pipeline::plan() {
@@ -212,6 +228,10 @@ void Pipeline::plan() {
   const auto device = train::identity_of(backend_, num_threads());
   std::string from = o_.plan_path;
   if (from.empty() && fs::exists(kept)) from = kept;
+  if (const std::string& measured = recipe_.autotune.plan_path;
+      from.empty() && measured != config::Autotune{}.plan_path && fs::is_regular_file(measured))
+    log::info("autotune.plan_path: {} is there, and --plan {} would take it; this run makes its own ({})", measured,
+              measured, kept);
   if (!from.empty()) {
     const std::string bytes = read_file(from);
     plan_ = kernels::plan_from_json(bytes, from);
@@ -225,6 +245,7 @@ void Pipeline::plan() {
       fail_input("{}: the plan does not fit: {}", from, fmt::join(differences, "; "));
     } else {
       config::check_plan_env(recipe_, plan_.env);
+      say_unused_choices(from);
       if (from != kept && needed && fs::exists(kept) &&
           kernels::plan_choices(plan_) != kernels::plan_choices(kernels::plan_from_json(read_file(kept), kept)))
         fail_input("{}: is another plan than the one that {} has saved steps with: resume without --plan", from,

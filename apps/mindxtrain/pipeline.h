@@ -35,9 +35,10 @@ class Pipeline {
   explicit Pipeline(const Options& options);
   ~Pipeline();  // notes what this process has spent, however it ends
 
-  void plan();                // OUT/plan.json
-  void prepare();             // OUT/dataset
-  void evaluate(bool after);  // OUT/eval/before.json, after.json
+  void plan();
+  void say_unused_choices(const std::string& path) const;  // OUT/plan.json
+  void prepare();                                          // OUT/dataset
+  void evaluate(bool after);                               // OUT/eval/before.json, after.json
   bool harness(bool after);   // OUT/eval/before/, after/ where the recipe names tasks; false where interrupted
   bool train();               // OUT/checkpoint; false where interrupted
   void quantize();            // OUT/quantized

@@ -116,7 +116,10 @@ std::string table_of(const autotune::Report& r, int64_t rows, int64_t seq_len) {
         "{}\n",
         usual, tokens / usual, chosen, tokens / chosen, gain(usual, chosen));
   } else {
-    out += "whole step: not timed, the budget was too short; gain 0.0%, for every choice is the default one\n";
+    const bool usual = r.kept_default ||
+                       std::all_of(r.lines.begin(), r.lines.end(), [](const auto& l) { return l.chosen == l.usual; });
+    out += usual ? "whole step: not timed, the budget was too short; gain 0.0%, for every choice is the default one\n"
+                 : "whole step: not timed, the budget was too short; the choices above gained each by itself\n";
   }
   if (r.kept_default)
     out += fmt::format("the measured choices gain too little together ({:.1f}%): the plan keeps the default ones\n",

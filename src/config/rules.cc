@@ -2,6 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/text.h"
 #include "config/field.h"
 
 namespace mxt::config {
@@ -197,6 +198,14 @@ bool lists(std::string_view value, std::string_view arch) {
   return false;
 }
 
+// Names go into lists, file names and terminals.
+void check_meta(const Recipe& r, Rules& rules) {
+  for (const auto& [key, name] :
+       {std::pair("meta.project", &r.meta.project), std::pair("meta.run_name", &r.meta.run_name)})
+    rules.refuse(printable(*name) != *name, {key}, "holds control characters ({}): a name is plain text",
+                 printable(*name));
+}
+
 void check_env(const Recipe& r, Rules& rules) {
   for (const auto& [name, value] : r.train.env) {
     const std::string key = "train.env." + name;
@@ -263,6 +272,7 @@ std::map<std::string, std::string> check_plan_env(const Recipe& r, const std::ma
 
 void check_rules(const Recipe& r, Reader& reader) {
   Rules rules(reader);
+  check_meta(r, rules);
   check_hardware(r, rules);
   check_numbers(r, rules);
   check_model(r, rules);

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -108,16 +109,24 @@ int check_done(const std::string& folder, const std::string& key) {
   fail_input("{}: not finished: job {}; run: mindxtrain dataset prep RECIPE --out {} --job K/N", folder, missing, out);
 }
 
-MergeLock::MergeLock(const std::string& out) {
+MergeLock::MergeLock(const std::string& out) : path_((fs::path(out) / ".merge").string()) {
   make_folders(out);
-  const std::string path = (fs::path(out) / ".merge").string();
-  fd_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
-  if (fd_ < 0) fail_input("{}: cannot be written: {}", path, std::strerror(errno));
-  while (::flock(fd_, LOCK_EX) != 0)
-    if (errno != EINTR) fail_input("{}: cannot be locked: {}", path, std::strerror(errno));
+  // Who held it before took the file away: what was waited for may be no file any more, then it is made anew.
+  struct stat held{}, there{};
+  do {
+    if (fd_ >= 0) ::close(fd_);
+    fd_ = ::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+    if (fd_ < 0) fail_input("{}: cannot be written: {}", path_, std::strerror(errno));
+    while (::flock(fd_, LOCK_EX) != 0)
+      if (errno != EINTR) fail_input("{}: cannot be locked: {}", path_, std::strerror(errno));
+    if (::fstat(fd_, &held) != 0) fail_input("{}: cannot be read: {}", path_, std::strerror(errno));
+  } while (::stat(path_.c_str(), &there) != 0 || there.st_ino != held.st_ino || there.st_dev != held.st_dev);
 }
 
-MergeLock::~MergeLock() { ::close(fd_); }
+MergeLock::~MergeLock() {
+  ::unlink(path_.c_str());
+  ::close(fd_);
+}
 
 std::function<void(const RowStream&, size_t)> missing_part(const Settings& s, int jobs) {
   return [streams = streams_of(s), jobs](const RowStream& stream, size_t block) {

@@ -36,7 +36,7 @@ bool all_done(const std::string& folder, int jobs, const std::string& key);
 // How many jobs there are. Errors (kBadInput): no job has finished, jobs of another number or of other inputs, one that
 // has not finished; names the command to run.
 int check_done(const std::string& folder, const std::string& key);
-// Held while the jobs of a folder are merged; a second process waits.
+// Held while the jobs of a folder are merged; a second process waits. Leaves no file behind.
 class MergeLock {
  public:
   explicit MergeLock(const std::string& out);
@@ -44,6 +44,7 @@ class MergeLock {
   MergeLock(const MergeLock&) = delete;
 
  private:
+  std::string path_;
   int fd_ = -1;
 };
 // For Work::missing: kBadInput that names the block and the job that should have made it.

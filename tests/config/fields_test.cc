@@ -164,6 +164,15 @@ TEST(Fields, AnIssueIsOneLineWhateverTheFileHolds) {
   EXPECT_LT(lines(std::string(kMinimal) + std::string(100'000, 'k') + ": 1\n").size(), 2000u);
 }
 
+TEST(Fields, NamesHoldNoControlCharacters) {
+  const auto meta = [](const std::string& name) {
+    return "meta: {project: p, run_name: \"" + name + "\"}\nmodel: {name: m}\ndata: {source: local, path: x}\n";
+  };
+  for (const char* name : {"a\\nb", "a\\tb", "\\e[31mred", "x\\0y", "bell\\a", "\\x9b"})
+    EXPECT_THROW(parse_recipe(meta(name), "r.yaml"), Error) << name;
+  EXPECT_NO_THROW(parse_recipe(meta("Größe 2 — ok"), "r.yaml"));
+}
+
 TEST(Fields, RequiredSectionsAreNamed) {
   EXPECT_EQ(lines("hardware: {}\n"),
             "r.yaml:1:1: meta: is missing: it is required\n"

@@ -197,6 +197,24 @@ TEST_F(PrepareTest, LongDocumentsAreCutAndThoseWithoutATargetDroppedBothCounted)
   EXPECT_EQ(m["cut"]["documents"], 2);
 }
 
+TEST_F(PrepareTest, WhatIsPreparedDoesNotLieAmongItsRows) {
+  write("rows/a.jsonl", texts({"one", "two"}));
+  write("rows/deep/b.json", R"([{"text":"three"}])");
+  for (const auto& [source, out] : {std::pair("rows", "rows"), std::pair("rows", "rows/out"),
+                                    std::pair("rows/", "rows/a/b"), std::pair("rows/*.json", "rows"),
+                                    std::pair("rows/**", "rows/deep"), std::pair("rows/deep/../*.json", "rows/x/..")})
+    EXPECT_HAS(error_of([&, s = source, o = out] { run(local(path(s)), o); }), "read as rows") << source << " " << out;
+  EXPECT_FALSE(std::filesystem::exists(path("rows/dataset.json")));
+  run(local(path("rows")), "beside");
+  run(local(path("rows/a.jsonl")), "rows");  // one file, or a pattern that nothing made fits
+  run(local(path("rows/*.jsonl")), "rows/out");
+  EXPECT_HAS(error_of([&] {
+               run(recipe("source: mixture, mixture: [{path: '" + path("rows") + "', weight: 1}], seq_len: 64"),
+                   "rows/m");
+             }),
+             "read as rows");
+}
+
 TEST_F(PrepareTest, NothingLeftIsAnError) {
   EXPECT_HAS(error_of([&] { run(local(write("a.jsonl", R"({"messages":[{"role":"user","content":"x"}]})"))); }),
              "no row is left");

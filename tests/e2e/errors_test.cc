@@ -38,6 +38,30 @@ TEST(Errors, CommandLinesThatCannotBeMeantSo) {
   expect_error(cli::run("quantize --scheme gguf_q8_0 --per-tensor --out " + (f / "q") + model), 1, {"--per-tensor"});
 }
 
+// What a recipe says and a run does not do is said; what it takes is taken.
+TEST(Errors, WhatARunDoesNotTakeIsSaid) {
+  cli::Folder f("taken");
+  cli::Tiny t;
+  t.steps = 1;
+  t.extra = "  env: {NCCL_DEBUG: INFO, LD_PRELOAD: /none.so, CUDA_INJECTION64_PATH: /none.so, HF_TOKEN: x}\n";
+  std::string text = cli::recipe(t);
+  text.replace(text.find("autotune: {"), 11, "autotune: {plan_path: " + (f / "mine.json") + ", ");
+  write_file_atomic(f / "r.yaml", text);
+  ASSERT_EQ(cli::run("bench --dry-run --config " + (f / "r.yaml")).code, 0);
+  const cli::Result r = cli::run("train " + (f / "r.yaml") + " --out " + (f / "out"));
+  expect_error(r, 0,
+               {"train.env: CUDA_INJECTION64_PATH, HF_TOKEN, LD_PRELOAD are recorded but not set",
+                "--plan " + (f / "mine.json")});
+  EXPECT_EQ(r.out.find("NCCL_DEBUG"), std::string::npos) << r.out;
+  // A plan's choices for calls of another step.
+  Json plan = read_json_file(f / "out/plan.json");
+  plan["choices"]["gemm nn f32 m1 n2 k3"] = "auto";
+  write_file_atomic(f / "plan.json", plan.dump());
+  expect_error(cli::run("train " + (f / "r.yaml") + " --out " + (f / "two") + " --plan " + (f / "plan.json")), 0,
+               {"1 of its choices are for calls that this step has not: gemm nn f32 m1 n2 k3"});
+  EXPECT_EQ(read_json_file(f / "two/plan.json"), plan);
+}
+
 TEST(Errors, WhatFailsAfterTrainingIsSaidBefore) {
   cli::Folder f("before");
   cli::Tiny t;

@@ -73,7 +73,9 @@ Section declare(const Hardware*) {
 Section declare(const Autotune*) {
   Declaration<Autotune> d("The probe that measures before anything trains.");
   d.field("enabled", &Autotune::enabled, "Measure; false = the reference plan, which says so.");
-  d.field("plan_path", &Autotune::plan_path, "Where the probe writes its plan.").non_empty();
+  d.field("plan_path", &Autotune::plan_path,
+          "Where `bench` writes its plan; a run keeps its own as plan.json and takes another by --plan.")
+      .non_empty();
   d.field("budget_seconds", &Autotune::budget_seconds, "Longest time that the probe takes.").range(10, 600);
   d.field("policy", &Autotune::policy, "Everything is decided ahead of time: no tuning inside a run, ever.");
   return d.take();
