@@ -40,7 +40,7 @@ def arguments(**more):
 class Server:
     """with Server(binary, model) as s: s.url …"""
 
-    def __init__(self, binary, model, *args, template=TEMPLATE):
+    def __init__(self, binary, model, *args, template=TEMPLATE, positions="2048"):
         with socket.socket() as s:
             s.bind(("127.0.0.1", 0))
             self.port = s.getsockname()[1]
@@ -50,7 +50,7 @@ class Server:
             self.template.write(template)
             self.template.flush()
             args += ("--chat-template", self.template.name)
-        self.process = subprocess.Popen([binary, "serve", "--model", model, "--port", str(self.port), "--max-model-len", "2048", "--no-coach", *args])
+        self.process = subprocess.Popen([binary, "serve", "--model", model, "--port", str(self.port), "--max-model-len", positions, "--no-coach", *args])
         for _ in range(1200):
             try:
                 urllib.request.urlopen(self.url + "/health").close()
