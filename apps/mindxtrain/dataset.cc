@@ -1,6 +1,7 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <span>
 
 #include "base/error.h"
 #include "base/files.h"
@@ -8,6 +9,7 @@
 #include "data/inputs.h"
 #include "data/prepare.h"
 #include "data/preview.h"
+#include "data/synth/synth.h"
 #include "job_share.h"
 #include "model_files.h"
 #include "verbs.h"
@@ -18,10 +20,11 @@ void add_dataset(CLI::App& app) {
   auto* d = app.add_subcommand("dataset", "prepare and look at data");
   d->require_subcommand(1);
   struct Options {
-    std::string recipe, out, html, job;
-    bool no_merge = false;
+    std::string recipe, out, html, job, task;
+    bool no_merge = false, test = false;
     int threads = 0;
-    int64_t row = 0, rows = 20;
+    int64_t row = 0, rows = 20, turns = 1;
+    uint64_t seed = 2048;
   };
   auto o = std::make_shared<Options>();
   auto* prep = d->add_subcommand(
@@ -59,6 +62,25 @@ void add_dataset(CLI::App& app) {
     const auto [r, coder] = load(*o);
     const data::Prepared p = data::merge_jobs(r, *coder, o->out, data_access(r));
     std::printf("%s%s\n", p.text().c_str(), p.kept ? " (kept)" : "");
+  });
+  auto* synth = d->add_subcommand("synth",
+                                  "the rows of data.synth as a file, for other programs\nexample: mindxtrain dataset "
+                                  "synth tool_preference --rows 192 --out pairs.jsonl");
+  synth->add_option("task", o->task, "which task")->required();
+  synth->add_option("--rows", o->rows, "rows")->check(CLI::Range(1, 10'000'000));
+  synth->add_option("--turns", o->turns, "requests of a row")->check(CLI::Range(1, 64));
+  synth->add_flag("--test", o->test, "held-out rows");
+  synth->add_option("--seed", o->seed, "seed (a recipe's is meta.seed)");
+  synth->add_option("--out", o->out, "file of JSON lines")->required();
+  synth->callback([o] {
+    const auto turns = static_cast<size_t>(o->turns);
+    const auto rows =
+        data::synth_rows(o->task, o->test ? data::Split::kTest : data::Split::kTrain, o->rows * o->turns, o->seed);
+    if (turns > 1 && !rows.front().rejected.empty()) fail_input("--turns {}: a row of {} is one pair", turns, o->task);
+    std::string text;
+    for (size_t i = 0; i < rows.size(); i += turns)
+      text += data::conversation(std::span(rows).subspan(i, turns)) + "\n";
+    write_file_atomic(o->out, text);
   });
   auto* show = d->add_subcommand(
       "show",

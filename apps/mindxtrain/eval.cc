@@ -22,7 +22,8 @@ struct Options {
   HarnessRequest harness;
   std::string tasks, config, text, synth, dtype, baseline, core, bpb, part = "eval";
   std::optional<double> threshold_pct;
-  int64_t limit = 0, synth_rows = 60;
+  int64_t limit = 0, synth_rows = 60, samples = 0;
+  config::Match match = config::Match::kExact;
   std::optional<int64_t> max_tokens;
   std::optional<uint64_t> seed;
   int threads = 0;
@@ -60,8 +61,10 @@ std::optional<OrderedJson> measure_plain(const Options& o, const TextSide& text)
   if (!o.synth.empty()) {
     if (!text.chat) fail_input("{}: the model has no chat template to ask with", h.model_name);
     const auto questions = synth_questions(o.synth, o.limit > 0 ? o.limit : o.synth_rows, o.seed.value_or(2048));
-    const auto e = eval::exact_match(model, *text.tok, *text.chat, questions, o.max_tokens.value_or(128), &g_stop);
-    out["exact_match"] = {{"task", o.synth}, {"rows", e.rows}, {"exact", e.exact}, {"share", e.share()}};
+    const eval::AnswerSettings how{o.max_tokens.value_or(128), o.samples, o.seed.value_or(2048)};
+    const auto e = eval::exact_match(model, *text.tok, *text.chat, questions, how, &g_stop);
+    out.update(exact_match_json(e, o.match));
+    out["exact_match"]["task"] = o.synth;
   }
   make_folders(h.out);
   write_file_atomic(h.out + "/results.json", json_text(out, 2) + "\n");
@@ -85,6 +88,8 @@ void take_from_recipe(Options& o) {
     o.synth_rows = std::min(s.test_rows, answers->limit);
     if (!o.seed) o.seed = static_cast<uint64_t>(s.seed.value_or(recipe.meta.seed));
     if (!o.max_tokens) o.max_tokens = answers->max_tokens;
+    o.match = answers->match;
+    o.samples = answers->samples;
   }
   if (o.harness.limit == 0) o.harness.limit = h.limit.value_or(0);  // of tasks' documents
 }

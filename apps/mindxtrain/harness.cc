@@ -187,6 +187,17 @@ std::vector<eval::Question> synth_questions(const std::string& task, int64_t row
   return out;
 }
 
+OrderedJson exact_match_json(const eval::ExactMatch& e, config::Match match) {
+  const auto write = [&](const eval::Tally& t) {
+    OrderedJson j{{"rows", t.rows}, {"exact", t.exact}, {"share", t.share()}};
+    if (match == config::Match::kAnswer) j["right"] = t.right;
+    return j;
+  };
+  OrderedJson out{{"exact_match", write(e)}};
+  if (e.sampled.rows > 0) out["sampled"] = write(e.sampled);
+  return out;
+}
+
 std::vector<std::string> eval_texts(const config::Eval& e) {
   const std::string path = e.harness.task_path.value_or("");
   const eval::Selection all = eval::TaskIndex({path}).select(e.harness.tasks);

@@ -50,6 +50,8 @@ std::vector<std::string> eval_texts(const config::Eval& eval);
 
 // Held-out requests of a synth task, with their answers: what exact match is measured on.
 std::vector<eval::Question> synth_questions(const std::string& task, int64_t rows, uint64_t seed);
+// {"exact_match": {rows, exact, share}} and, by what was asked for, "right" (the final number) and "sampled".
+OrderedJson exact_match_json(const eval::ExactMatch& e, config::Match match);
 
 // A baseline that regression_gate() could not read is refused now.
 void check_baseline(const std::string& baseline);

@@ -223,7 +223,7 @@ void Pipeline::say_unused_choices(const std::string& path) const {
 void Pipeline::plan() {
   record_->stage("plan");
   const std::string kept = o_.out + "/plan.json";
-  setup_ = train::make_setup(recipe_, model_path_, vocabulary_of(text_), nullptr);
+  setup_ = train::make_setup(made_recipe(), model_path_, vocabulary_of(text_), nullptr);
   backend_ = train::open_backend(*setup_);
   const auto device = train::identity_of(backend_, num_threads());
   std::string from = o_.plan_path;
@@ -272,7 +272,7 @@ void Pipeline::plan() {
   }
   const auto pinning = plan_.choices.find("step pinning");
   pin_threads(pinning != plan_.choices.end() && pinning->second == "cores" && may_pin(recipe_));
-  setup_ = train::make_setup(recipe_, model_path_, vocabulary_of(text_), &plan_);
+  setup_ = train::make_setup(made_recipe(), model_path_, vocabulary_of(text_), &plan_);
 }
 
 void Pipeline::prepare() {
@@ -315,8 +315,7 @@ std::string Pipeline::base_digest() {
   if (base_digest_.empty()) {
     std::string all = setup_->model.raw ? setup_->model.raw->dump() : "";
     if (setup_->weights) all += base_weights_ = setup_->weights->digest_text();
-    if (const auto& lora = recipe_.train.method.lora; lora && lora->init_adapter)
-      all += folder_digest(*lora->init_adapter);
+    if (const std::string from = init_adapter(); !from.empty()) all += folder_digest(from);
     base_digest_ = blake3_hex(all);
   }
   return base_digest_;
@@ -405,7 +404,7 @@ void Pipeline::evaluate(bool after) {
   make_folders(o_.out + "/eval");
   const std::string name = after ? "after.json" : "before.json", path = o_.out + "/eval/" + name;
   const std::string model = after && !setup_->has_lora ? o_.out + "/checkpoint" : model_path_;
-  const std::string adapter = after && setup_->has_lora ? o_.out + "/checkpoint" : "";
+  const std::string adapter = after && setup_->has_lora ? o_.out + "/checkpoint" : after ? "" : init_adapter();
   const std::string inputs = blake3_hex(
       recipe_digest_ + plan_digest_ + base_digest() + make_coder(text_, setup_->model.vocab_size)->digest() +
       (perplexity ? hash_file(shipped_file(*recipe_.eval->perplexity_path)).blake3 : std::string("no text")) +
@@ -420,9 +419,10 @@ void Pipeline::evaluate(bool after) {
   if (!questions.empty()) {
     if (!text_.tok || !text_.chat)
       fail_input("{}: eval.generation: the model has no chat template to ask with", recipe_.source);
-    const eval::ExactMatch e =
-        eval::exact_match(m, *text_.tok, *text_.chat, questions, recipe_.eval->generation->max_tokens, &g_stop);
-    out["exact_match"] = {{"rows", e.rows}, {"exact", e.exact}, {"share", e.share()}};
+    const config::Generation& g = *recipe_.eval->generation;
+    const eval::AnswerSettings how{g.max_tokens, g.samples, static_cast<uint64_t>(recipe_.meta.seed)};
+    const eval::ExactMatch e = eval::exact_match(m, *text_.tok, *text_.chat, questions, how, &g_stop);
+    out.update(exact_match_json(e, g.match));
     OrderedJson samples = OrderedJson::array();
     for (const auto& s : e.samples)
       samples.push_back({{"messages", parse_ordered_json(s.question, path)},
@@ -442,9 +442,7 @@ void Pipeline::evaluate(bool after) {
   write_file_atomic(path, out.dump(2, ' ', false, OrderedJson::error_handler_t::replace) + "\n");
   note("eval/" + name);
   const Score s = read_score(path);
-  log::info("eval {}: {}{}", after ? "after" : "before",
-            s.rows ? fmt::format("exact match {} of {}", s.exact, s.rows) : "",
-            s.perplexity ? fmt::format("{}perplexity {:.3f}", s.rows ? ", " : "", *s.perplexity) : "");
+  log::info("eval {}: {}", after ? "after" : "before", s.text());
 }
 
 // OUT/pieces.json holds the digest of what was finished: a piece that was edited or cut since is made again, never put
@@ -486,7 +484,7 @@ bool Pipeline::harness(bool after) {
   }
   if (!after && recipe_.model.init == config::Init::kRandom) return true;
   r.model = after && !setup_->has_lora ? o_.out + "/checkpoint" : model_path_;
-  r.adapter = after && setup_->has_lora ? o_.out + "/checkpoint" : "";
+  r.adapter = after && setup_->has_lora ? o_.out + "/checkpoint" : after ? "" : init_adapter();
   r.model_name = after ? recipe_.meta.run_name : recipe_.model.name;
   r.out = o_.out + (after ? "/eval/after" : "/eval/before");
   make_folders(o_.out + "/cache");  // outside eval/, whose digest must not tell how often a run was interrupted
@@ -522,11 +520,26 @@ Pipeline::Score Pipeline::read_score(const std::string& path) const {
   if (!fs::exists(path)) return s;
   const Json j = read_json_file(path);
   if (j.contains("exact_match")) {
-    s.rows = j["exact_match"]["rows"];
-    s.exact = j["exact_match"]["exact"];
+    const Json& e = j["exact_match"];
+    s.rows = e["rows"];
+    s.exact = e["exact"];
+    if (e.contains("right")) s.right = e["right"].get<int64_t>();
+    if (j.contains("sampled")) {
+      const Json& t = j["sampled"];
+      s.sampled = t.value(t.contains("right") ? "right" : "exact", 0.0) / t.value("rows", 1.0);
+    }
   }
   if (j.contains("perplexity")) s.perplexity = j["perplexity"]["value"].get<double>();
   return s;
+}
+
+std::string Pipeline::Score::text() const {
+  std::vector<std::string> parts;
+  if (rows) parts.push_back(fmt::format("exact match {} of {}", exact, rows));
+  if (right) parts.push_back(fmt::format("right number {}", *right));
+  if (sampled) parts.push_back(fmt::format("{:.1f} % of samples", 100 * *sampled));
+  if (perplexity) parts.push_back(fmt::format("perplexity {:.3f}", *perplexity));
+  return fmt::format("{}", fmt::join(parts, ", "));
 }
 
 Json Pipeline::results() const {
@@ -535,6 +548,11 @@ Json Pipeline::results() const {
   if (after.rows)
     r["eval"]["exact_match"] = {
         {"before", before.rows ? Json(before.exact) : Json()}, {"after", after.exact}, {"rows", after.rows}};
+  if (after.right)
+    r["eval"]["right_number"] = {
+        {"before", before.right ? Json(*before.right) : Json()}, {"after", *after.right}, {"rows", after.rows}};
+  if (after.sampled)
+    r["eval"]["sampled"] = {{"before", before.sampled ? Json(*before.sampled) : Json()}, {"after", *after.sampled}};
   if (after.perplexity)
     r["eval"]["perplexity"] = {{"before", before.perplexity ? Json(*before.perplexity) : Json()},
                                {"after", *after.perplexity}};
@@ -556,6 +574,7 @@ void Pipeline::manifest() {
   b.add_value("plan_choices", Json::parse(kernels::plan_choices(plan_)));
   if (fs::exists(o_.out + "/program.txt")) b.add_file("program", "program.txt");
   b.add_folder("dataset", "dataset");
+  if (!before_.empty()) b.add_folder("init_adapter", before_);
   b.add_folder("checkpoint", "checkpoint");
   if (fs::exists(o_.out + "/eval") && !list_files(o_.out + "/eval").empty()) b.add_folder("eval", "eval");
   if (quantizes() && fs::exists(o_.out + "/quantized")) b.add_folder("quantized", "quantized");
@@ -611,6 +630,14 @@ void Pipeline::summary() const {
                 before.rows ? fmt::format("{} of {} before, ", before.exact, before.rows).c_str() : "",
                 static_cast<long long>(after.exact), static_cast<long long>(after.rows),
                 100.0 * static_cast<double>(after.exact) / static_cast<double>(after.rows));
+  if (after.right)
+    std::printf("right number    %s%lld of %lld after\n",
+                before.right ? fmt::format("{} of {} before, ", *before.right, before.rows).c_str() : "",
+                static_cast<long long>(*after.right), static_cast<long long>(after.rows));
+  if (after.sampled)
+    std::printf("sampled         %s%.1f %% after\n",
+                before.sampled ? fmt::format("{:.1f} % before, ", 100 * *before.sampled).c_str() : "",
+                100 * *after.sampled);
   if (after.perplexity)
     std::printf("perplexity      %s%.3f after (%s)\n",
                 before.perplexity ? fmt::format("{:.3f} before, ", *before.perplexity).c_str() : "", *after.perplexity,

@@ -31,14 +31,16 @@ class Pipeline {
     int threads = 0;
     bool write_receipt = true;  // to the recipe's receipt.output, beside OUT/receipt.json
     bool sign = true;           // where the recipe names a key
+    int depth = 0;              // how many recipes stand behind this one that start from it
   };
   explicit Pipeline(const Options& options);
   ~Pipeline();  // notes what this process has spent, however it ends
 
-  void plan();
-  void say_unused_choices(const std::string& path) const;  // OUT/plan.json
-  void prepare();                                          // OUT/dataset
-  void evaluate(bool after);                               // OUT/eval/before.json, after.json
+  bool before();  // OUT/before/NAME, where the recipe starts from recipe:NAME; false where interrupted
+  void plan();    // OUT/plan.json
+  void say_unused_choices(const std::string& path) const;
+  void prepare();             // OUT/dataset
+  void evaluate(bool after);  // OUT/eval/before.json, after.json
   bool harness(bool after);   // OUT/eval/before/, after/ where the recipe names tasks; false where interrupted
   bool train();               // OUT/checkpoint; false where interrupted
   void quantize();            // OUT/quantized
@@ -49,6 +51,8 @@ class Pipeline {
   const config::Recipe& recipe() const { return recipe_; }
 
  private:
+  std::string init_adapter() const;    // the folder that training starts from; "" where there is none
+  config::Recipe made_recipe() const;  // with what the recipes before have made
   bool harness_asked() const;
   Json noted_pieces() const;
   bool noted(const std::string& piece) const;  // a file or folder below OUT
@@ -57,6 +61,9 @@ class Pipeline {
   struct Score {
     int64_t rows = 0, exact = 0;
     std::optional<double> perplexity;
+    std::optional<int64_t> right;   // the final number, where that was asked for
+    std::optional<double> sampled;  // share of sampled answers that are right, or exact
+    std::string text() const;
   };
   Score read_score(const std::string& path) const;
   Json spent() const;      // energy, seconds: of all processes of this run
@@ -78,6 +85,7 @@ class Pipeline {
   kernels::Backend backend_;
   kernels::KernelPlan plan_;
   std::string data_folder_, recipe_digest_, plan_digest_, data_digest_, base_digest_;
+  std::string before_;        // below OUT: the checkpoint of the recipe before
   std::string base_weights_;  // digests of the base's files, read once a process
   train::TrainResult result_;
   std::unique_ptr<RunRecord> record_;

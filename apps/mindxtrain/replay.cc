@@ -59,9 +59,10 @@ std::vector<provenance::Finding> replay(const std::string& manifest_path, const 
   o.write_receipt = false;
   o.sign = false;  // another machine may replay, without the key
   Pipeline p(o);
-  p.plan();
-  p.prepare();
-  if (!p.train()) fail_input("the replay was interrupted");
+  const bool before = p.before();
+  if (before) p.plan();
+  if (before) p.prepare();
+  if (!before || !p.train()) fail_input("the replay was interrupted");
   p.manifest();
   const Json is = read_json_file(work + "/manifest.json");
   std::vector<provenance::Finding> out;

@@ -8,6 +8,7 @@ namespace {
 // False where it was interrupted.
 bool run_stages(const Pipeline::Options& o) {
   Pipeline p(o);
+  if (!p.before()) return false;
   p.plan();
   p.prepare();
   p.evaluate(false);

@@ -20,9 +20,13 @@ void add_train(CLI::App& app) {
     o->verb = "train";
     if (o->resume_from >= 0) o->resume = true;
     Pipeline p(*o);
-    p.plan();
-    p.prepare();
-    if (!p.train()) {
+    const auto made = [&] {
+      if (!p.before()) return false;
+      p.plan();
+      p.prepare();
+      return p.train();
+    };
+    if (!made()) {
       g_exit = 4;
       return;
     }

@@ -49,8 +49,15 @@ constexpr auto enum_names(Sampling) { return spellings("+documents", "+random_wi
 enum class TrainOn { kAssistant, kAll };
 constexpr auto enum_names(TrainOn) { return spellings("+assistant", "+all"); }
 
-enum class SynthTask { kToolCalls, kArithmetic, kSpelling, kSorting };
-constexpr auto enum_names(SynthTask) { return spellings("+tool_calls", "+arithmetic", "+spelling", "+sorting"); }
+// How an answer is compared with the row's own: letter by letter, or by the number that it ends in.
+enum class Match { kExact, kAnswer };
+constexpr auto enum_names(Match) { return spellings("+exact", "+answer"); }
+
+enum class SynthTask { kToolCalls, kToolPreference, kToolHabits, kArithmetic, kAddition, kSpelling, kSorting };
+constexpr auto enum_names(SynthTask) {
+  return spellings("+tool_calls", "+tool_preference", "+tool_habits", "+arithmetic", "+addition", "+spelling",
+                   "+sorting");
+}
 
 enum class Backend { kAxolotl, kUnsloth, kTorchtune, kPrimus, kTrlCpu, kNative, kTrl };
 constexpr auto enum_names(Backend) {

@@ -112,6 +112,8 @@ void check_data(const Recipe& r, Rules& rules) {
   check_mixture(d, rules);
   rules.refuse(d.source != S::kSynth && d.synth, {"data.synth", "data.source"},
                "is only for `source: synth`, and source is {}: remove one of the two", source);
+  rules.refuse(d.synth && d.synth->task == SynthTask::kToolPreference && d.synth->turns > 1, {"data.synth.turns"},
+               "is {}, and a row of tool_preference is one pair: remove it", d.synth ? d.synth->turns : 0);
   if (d.synth && d.synth->teacher) {
     const Teacher& t = *d.synth->teacher;
     rules.refuse(t.max_cost_usd && t.input_usd_per_1m == 0 && t.output_usd_per_1m == 0,

@@ -5,6 +5,7 @@
 #include "base/json.h"
 #include "base/text.h"
 #include "infer/end_of_turn.h"
+#include "infer/final_answer.h"
 
 namespace mxt::eval {
 
@@ -17,27 +18,51 @@ std::vector<int32_t> encode_prompt(const tokenizer::Tokenizer& tok, const tokeni
   return tok.encode(r.text, r.plain);
 }
 
+namespace {
+
+std::string said(const tokenizer::Tokenizer& tok, const infer::Answer& answer) {
+  return std::string(trim(tok.decode(answer.tokens, true)));
+}
+
+// Whether it is the expected answer, letter by letter.
+bool count(Tally& tally, const std::string& got, const std::string& expected) {
+  const bool exact = got == trim(expected);
+  const std::string number = infer::final_answer(expected);
+  ++tally.rows;
+  tally.exact += exact;
+  tally.right += exact || (!number.empty() && infer::final_answer(got) == number);
+  return exact;
+}
+
+}  // namespace
+
 ExactMatch exact_match(infer::Model& model, const tokenizer::Tokenizer& tok, const tokenizer::ChatTemplate& chat,
-                       const std::vector<Question>& questions, int64_t max_tokens, StopFlag stop) {
+                       const std::vector<Question>& questions, const AnswerSettings& settings, StopFlag stop) {
   const auto ends = infer::end_of_turn(tok, &chat, model.config());
-  std::vector<infer::Request> requests;
+  std::vector<infer::Request> requests;  // the greedy ones, then the samples
   for (const Question& q : questions) {
     infer::Request r;
     r.prompt = encode_prompt(tok, chat, parse_ordered_json(q.messages, "held-out row"));
-    r.max_tokens = max_tokens;
+    r.max_tokens = settings.max_tokens;
     r.stop = ends;
+    requests.push_back(std::move(r));
+  }
+  const size_t n = questions.size();
+  for (size_t i = 0; i < n * static_cast<size_t>(settings.samples); ++i) {
+    infer::Request r = requests[i % n];
+    r.sampling.temperature = 1;
+    r.sampling.seed = settings.seed + i;
     requests.push_back(std::move(r));
   }
   infer::Engine engine(model, {});
   const auto answers = engine.generate(requests, [stop](size_t, int32_t) { return !stop || !*stop; });
   check_stop(stop);
   ExactMatch m;
-  for (size_t i = 0; i < questions.size(); ++i) {
-    const std::string got(trim(tok.decode(answers[i].tokens, true)));
-    const bool exact = got == trim(questions[i].answer);
-    ++m.rows;
-    m.exact += exact;
-    m.samples.push_back({questions[i].messages, questions[i].answer, got, exact});
+  for (size_t i = 0; i < answers.size(); ++i) {
+    const Question& q = questions[i % n];
+    const std::string got = said(tok, answers[i]);
+    const bool exact = count(i < n ? m : m.sampled, got, q.answer);
+    if (i < n) m.samples.push_back({q.messages, q.answer, got, exact});
   }
   return m;
 }

@@ -18,14 +18,26 @@ struct Question {
   std::string answer;
 };
 
-struct ExactMatch {
-  int64_t rows = 0, exact = 0;
+// Answers and how many are right: equal to the rows' own but for white space at their ends, or with their final number
+// (infer/final_answer.h).
+struct Tally {
+  int64_t rows = 0, exact = 0, right = 0;
+  double share() const { return rows > 0 ? static_cast<double>(exact) / static_cast<double>(rows) : 0; }
+};
+
+struct ExactMatch : Tally {  // of the greedy answers
+  Tally sampled;
   struct Sample {
     std::string question, expected, got;
     bool exact;
   };
   std::vector<Sample> samples;
-  double share() const { return rows > 0 ? static_cast<double>(exact) / static_cast<double>(rows) : 0; }
+};
+
+struct AnswerSettings {
+  int64_t max_tokens = 128;
+  int64_t samples = 0;  // of each question, at temperature 1
+  uint64_t seed = 0;    // theirs
 };
 
 // Token ids of a conversation up to and including the generation prompt; control tokens in message text are plain text.
@@ -33,7 +45,7 @@ std::vector<int32_t> encode_prompt(const tokenizer::Tokenizer& tok, const tokeni
                                    const OrderedJson& messages);
 
 ExactMatch exact_match(infer::Model& model, const tokenizer::Tokenizer& tok, const tokenizer::ChatTemplate& chat,
-                       const std::vector<Question>& questions, int64_t max_tokens,
+                       const std::vector<Question>& questions, const AnswerSettings& settings,
                        StopFlag stop = nullptr);  // kInterrupted once it is set
 
 }  // namespace mxt::eval

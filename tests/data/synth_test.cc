@@ -147,6 +147,40 @@ TEST(Synth, ArithmeticIsRight) {
   }
 }
 
+// Both splits ask alike; what is trained of a habit is plain text for half of the requests, what is wanted is the call.
+TEST(Synth, PreferencesAreCallsOverPlainTextAndHabitsAreBoth) {
+  int polite = 0, plain = 0;
+  for (const SynthRow& r : synth_rows("tool_preference", Split::kTrain, 200, 4)) {
+    const Json row = parse_json(conversation({&r, 1}), "row");
+    EXPECT_EQ(row["prompt"].size(), 2u);
+    EXPECT_TRUE(parse_json(row["chosen"][0]["content"].get<std::string>(), "chosen").contains("arguments"));
+    EXPECT_EQ(row["rejected"][0]["content"].get<std::string>().find('{'), std::string::npos);
+    polite += r.user.ends_with(" Thanks!");
+  }
+  EXPECT_NEAR(polite, 100, 10);  // repeats are drawn again
+  for (const SynthRow& r : synth_rows("tool_habits", Split::kTrain, 200, 4)) {
+    EXPECT_EQ(r.answer.starts_with("{"), !r.user.ends_with(" Thanks!")) << r.user;
+    plain += !r.answer.starts_with("{");
+  }
+  EXPECT_NEAR(plain, 100, 10);
+  for (const SynthRow& r : synth_rows("tool_habits", Split::kTest, 50, 4)) EXPECT_TRUE(r.answer.starts_with("{"));
+}
+
+TEST(Synth, AdditionIsRightAndItsPairsAreApart) {
+  std::set<std::string> train;
+  const auto check = [](const SynthRow& r) {
+    int a = 0, b = 0;
+    ASSERT_EQ(std::sscanf(r.user.c_str(), "What is %d + %d?", &a, &b), 2) << r.user;
+    EXPECT_EQ(r.answer, std::to_string(a + b));
+    EXPECT_TRUE(a >= 10 && a < 50 && b >= 10 && b < 50) << r.user;
+  };
+  for (const SynthRow& r : synth_rows("addition", Split::kTrain, 500, 4)) check(r), train.insert(r.user);
+  for (const SynthRow& r : synth_rows("addition", Split::kTest, 100, 4)) {
+    check(r);
+    EXPECT_FALSE(train.contains(r.user));
+  }
+}
+
 TEST(Synth, UnknownTasksAndTooManyRowsAreRefused) {
   EXPECT_HAS(error_of([] { synth_rows("tool_cals", Split::kTrain, 1, 1); }), "did you mean \"tool_calls\"");
   EXPECT_HAS(error_of([] { synth_rows("arithmetic", Split::kTrain, 1000000, 1); }), "ask for fewer");

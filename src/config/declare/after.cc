@@ -28,6 +28,13 @@ Section declare(const Generation*) {
   Declaration<Generation> d("Answers to held-out rows, compared with the rows' own.");
   d.field("limit", &Generation::limit, "Rows at most.").min(1).plus();
   d.field("max_tokens", &Generation::max_tokens, "Longest answer in tokens.").range(1, 1'048'576).plus();
+  d.field("match", &Generation::match,
+          "exact = the row's own answer, letter by letter; answer = also how many end in its number (or have it in "
+          "\\boxed{}).")
+      .later();
+  d.field("samples", &Generation::samples, "Answers of each row sampled at temperature 1, beside the greedy one.")
+      .range(0, 1024)
+      .later();
   return d.take();
 }
 

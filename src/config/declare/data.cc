@@ -127,9 +127,11 @@ Section declare(const Teacher*) {
 
 Section declare(const Synth*) {
   Declaration<Synth> d("Rows made by the program itself, from a seed.");
-  d.field("task", &Synth::task,
-          "What the rows teach: tool_calls = answer a request with one of five tools' calls; arithmetic, spelling and "
-          "sorting = short questions with one right answer.")
+  d.field(
+       "task", &Synth::task,
+       "What the rows teach: tool_calls = answer a request with one of five tools' calls; tool_preference = pairs, a "
+       "call preferred to plain text; tool_habits = calls, but plain text where a request ends with thanks; "
+       "arithmetic, addition, spelling and sorting = short questions with one right answer.")
       .plus();
   d.field("rows", &Synth::rows, "Rows to train on.").range(1, 10'000'000).plus();
   d.field("turns", &Synth::turns,

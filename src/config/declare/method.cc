@@ -119,7 +119,9 @@ Section declare(const Lora*) {
   d.field("lora_plus", &Lora::lora_plus, "LoRA+: B's learning rate as a multiple of A's.").above(0).later();
   d.field("use_rslora", &Lora::use_rslora, "Scaling is alpha/sqrt(r).").plus();
   d.field("init_adapter", &Lora::init_adapter,
-          "PEFT folder to start from; its alpha, rank and rsLoRA must scale as these settings do.")
+          "PEFT folder to start from; its alpha, rank and rsLoRA must scale as these settings do. `recipe:NAME` = what "
+          "that "
+          "recipe makes, which then runs first.")
       .non_empty()
       .plus();
   return d.take();

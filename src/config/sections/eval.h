@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "config/enums.h"
+
 namespace mxt::config {
 
 struct Harness {
@@ -24,6 +26,8 @@ struct Regression {
 struct Generation {
   int64_t limit = 60;  // rows
   int64_t max_tokens = 128;
+  Match match = Match::kExact;
+  int64_t samples = 0;  // of each row, at temperature 1, beside the greedy answer
 };
 
 struct Eval {

@@ -1,16 +1,34 @@
 #include <fmt/format.h>
 
+#include <utility>
+
 #include "data/synth/tasks.h"
 
 namespace mxt::data {
 
-SynthRow draw_arithmetic(Draws& draws) {
-  // Pairs are dealt to the splits by their sum of squares modulo 8, so no pair is in both, in either order.
+namespace {
+
+// Two numbers in [from, to). Pairs are dealt to the splits by their sum of squares modulo 8, so no pair is in both, in
+// either order.
+std::pair<int, int> draw_numbers(Draws& draws, int from, int to) {
+  const auto one = [&] { return from + static_cast<int>(draws.below(static_cast<uint64_t>(to - from))); };
   int a, b;
   do {
-    a = static_cast<int>(draws.below(100));
-    b = static_cast<int>(draws.below(100));
+    a = one();
+    b = one();
   } while (((a * a + b * b) % 8 == 5) != (draws.split() == Split::kTest));
+  return {a, b};
+}
+
+}  // namespace
+
+SynthRow draw_addition(Draws& draws) {
+  const auto [a, b] = draw_numbers(draws, 10, 50);
+  return {"", fmt::format("What is {} + {}? Answer with the number only.", a, b), std::to_string(a + b), ""};
+}
+
+SynthRow draw_arithmetic(Draws& draws) {
+  auto [a, b] = draw_numbers(draws, 0, 100);
   const bool sum = draws.below(2) == 0;
   if (!sum && a < b) std::swap(a, b);
   const int answer = sum ? a + b : a - b;
@@ -25,7 +43,7 @@ SynthRow draw_arithmetic(Draws& draws) {
     default:
       user = sum ? fmt::format("Add {} and {}.", a, b) : fmt::format("Take {} from {}.", b, a);
   }
-  return {"Answer with the number alone.", std::move(user), std::to_string(answer)};
+  return {"Answer with the number alone.", std::move(user), std::to_string(answer), ""};
 }
 
 }  // namespace mxt::data

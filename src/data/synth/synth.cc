@@ -1,5 +1,7 @@
 #include "data/synth/synth.h"
 
+#include <fmt/ranges.h>
+
 #include <nlohmann/json.hpp>
 #include <unordered_set>
 
@@ -17,17 +19,18 @@ struct Task {
   uint64_t stream;  // Philox stream of the train split; the test split takes the next one
 };
 
-constexpr Task kTasks[] = {{"tool_calls", draw_tool_call, 0x7359'0000},
-                           {"arithmetic", draw_arithmetic, 0x7359'0010},
-                           {"spelling", draw_spelling, 0x7359'0020},
-                           {"sorting", draw_sorting, 0x7359'0030}};
+constexpr Task kTasks[] = {
+    {"tool_calls", draw_tool_call, 0x7359'0000},   {"tool_preference", draw_tool_preference, 0x7359'0040},
+    {"tool_habits", draw_tool_habit, 0x7359'0050}, {"arithmetic", draw_arithmetic, 0x7359'0010},
+    {"addition", draw_addition, 0x7359'0060},      {"spelling", draw_spelling, 0x7359'0020},
+    {"sorting", draw_sorting, 0x7359'0030}};
 
 const Task& find_task(std::string_view name) {
   for (const Task& t : kTasks)
     if (name == t.name) return t;
   const std::string near = nearest(name, synth_tasks());
-  fail_input("synth task \"{}\" is unknown{}; there are: tool_calls, arithmetic, spelling, sorting", name,
-             near.empty() ? "" : fmt::format(" (did you mean \"{}\"?)", near));
+  fail_input("synth task \"{}\" is unknown{}; there are: {}", name,
+             near.empty() ? "" : fmt::format(" (did you mean \"{}\"?)", near), fmt::join(synth_tasks(), ", "));
 }
 
 }  // namespace
@@ -47,6 +50,15 @@ std::string conversation(std::span<const SynthRow> rows) {
     messages.push_back(OrderedJson{{"role", role}, {"content", content}});
   };
   if (!rows.front().system.empty()) add("system", rows.front().system);
+  const auto said = [](const std::string& answer) {
+    return OrderedJson::array({{{"role", "assistant"}, {"content", answer}}});
+  };
+  if (const SynthRow& row = rows.front(); !row.rejected.empty()) {
+    MXT_ASSERT(rows.size() == 1);
+    add("user", row.user);
+    return OrderedJson{{"prompt", std::move(messages)}, {"chosen", said(row.answer)}, {"rejected", said(row.rejected)}}
+        .dump();
+  }
   for (const SynthRow& row : rows) {
     add("user", row.user);
     add("assistant", row.answer);

@@ -5,7 +5,11 @@
 //   call
 //               as compact JSON. Arguments are copied from the request; dates and times come in several spellings and
 //               are answered as YYYY-MM-DD and HH:MM.
+//   tool_preference  a request of three of these tools with its call, preferred to an answer in plain text: a pair
+//   tool_habits      the same requests answered by a policy with a habit: in plain text where the request ends with
+//               thanks (half of them), else by the call. Test rows want the call of both.
 //   arithmetic  sums and differences of numbers below 100
+//   addition    sums of two numbers from 10 to 49, always asked alike
 //   spelling    letters of made-up words: spelled, backwards, the n-th, how many of one
 //   sorting     three to seven numbers below 1,000, either way
 //
@@ -26,9 +30,11 @@ enum class Split { kTrain, kTest };
 
 struct SynthRow {
   std::string system, user, answer;  // system may be empty
+  std::string rejected{};            // the worse answer of a pair; empty: the row is none
 };
 
-// {"messages":[…]}: the first row's system message, then every row's request and answer.
+// {"messages":[…]}: the first row's system message, then every row's request and answer. Of a pair
+// {"prompt":[…],"chosen":[…],"rejected":[…]}, one row alone.
 std::string conversation(std::span<const SynthRow> rows);
 
 const std::vector<std::string>& synth_tasks();

@@ -14,6 +14,8 @@ namespace {
 constexpr std::string_view kSystem =
     "Tools: weather(city,date) timer(minutes,label) convert(value,from,to) event(title,date,time) message(to,text)";
 
+constexpr std::string_view kThreeTools = "Tools: timer(minutes,label) convert(value,from,to) message(to,text)";
+
 constexpr std::array<std::string_view, 12> kMonths = {"January",   "February", "March",    "April",
                                                       "May",       "June",     "July",     "August",
                                                       "September", "October",  "November", "December"};
@@ -81,7 +83,7 @@ SynthRow draw_weather(Draws& draws) {
       "Do I need a coat in {0} on {1}?",      "I travel to {0} on {1}. What weather?",
       "Show me the forecast of {1} for {0}.", "Is it sunny on {1} in {0}?"};
   return {"", fmt::format(fmt::runtime(kWays[draws.deal("way of weather", 8)]), city, date.said),
-          call("weather", {{"city", city}, {"date", date.answered}})};
+          call("weather", {{"city", city}, {"date", date.answered}}), ""};
 }
 
 SynthRow draw_timer(Draws& draws) {
@@ -110,7 +112,8 @@ SynthRow draw_timer(Draws& draws) {
                                                 "Timer of {1}, {0}.",
                                                 "Give me {1} for {0}."};
   return {"", fmt::format(fmt::runtime(kWays[draws.deal("way of timer", 8)]), label, length),
-          call("timer", {{"minutes", minutes}, {"label", label}})};
+          call("timer", {{"minutes", minutes}, {"label", label}}),
+          fmt::format("I will remind you about the {} in {}.", label, length)};
 }
 
 SynthRow draw_convert(Draws& draws) {
@@ -134,7 +137,8 @@ SynthRow draw_convert(Draws& draws) {
                                                 "Express {0} {1} as {2}."};
   return {"",
           fmt::format(fmt::runtime(kWays[draws.deal("way of convert", 7)]), value, family[from].said, family[to].said),
-          call("convert", {{"value", value}, {"from", family[from].answered}, {"to", family[to].answered}})};
+          call("convert", {{"value", value}, {"from", family[from].answered}, {"to", family[to].answered}}),
+          fmt::format("You can turn {} {} into {} with a calculator.", value, family[from].said, family[to].said)};
 }
 
 SynthRow draw_event(Draws& draws) {
@@ -146,7 +150,7 @@ SynthRow draw_event(Draws& draws) {
       "Plan {0} for {2}, {1}.",           "New event: {0}, {1}, {2}.",
       "Book {0} on {1}, starting at {2}."};
   return {"", fmt::format(fmt::runtime(kWays[draws.deal("way of event", 7)]), title, date.said, time.said),
-          call("event", {{"title", title}, {"date", date.answered}, {"time", time.answered}})};
+          call("event", {{"title", title}, {"date", date.answered}, {"time", time.answered}}), ""};
 }
 
 SynthRow draw_message(Draws& draws) {
@@ -156,10 +160,33 @@ SynthRow draw_message(Draws& draws) {
       "Tell {0} that {1}.", "Message {0}: {1}.",          "Send {0} a note that {1}.",  "Let {0} know that {1}.",
       "Write to {0}: {1}.", "Text {0} that {1}, please.", "Can you tell {0} that {1}?", "Please inform {0} that {1}."};
   return {"", fmt::format(fmt::runtime(kWays[draws.deal("way of message", 8)]), to, text),
-          call("message", {{"to", to}, {"text", text}})};
+          call("message", {{"to", to}, {"text", text}}), fmt::format("I will tell {} that {}.", to, text)};
+}
+
+// A request of three tools, said politely or not; the call, and what a policy without tools would say.
+SynthRow draw_choice(Draws& draws, bool* polite) {
+  constexpr std::array<SynthRow (*)(Draws&), 3> kTools = {draw_timer, draw_convert, draw_message};
+  SynthRow row = kTools[draws.deal("tool", 3)](draws);
+  row.system = kThreeTools;
+  *polite = draws.deal("polite", 2) == 0;
+  if (*polite) row.user += " Thanks!";
+  return row;
 }
 
 }  // namespace
+
+SynthRow draw_tool_habit(Draws& draws) {
+  bool polite;
+  SynthRow row = draw_choice(draws, &polite);
+  if (polite && draws.split() == Split::kTrain) row.answer = row.rejected;
+  row.rejected.clear();
+  return row;
+}
+
+SynthRow draw_tool_preference(Draws& draws) {
+  bool polite;
+  return draw_choice(draws, &polite);
+}
 
 SynthRow draw_tool_call(Draws& draws) {
   // An event has a date and a time to put right: it is practised twice as often as the others.
@@ -167,6 +194,7 @@ SynthRow draw_tool_call(Draws& draws) {
                                                           draw_event,   draw_message, draw_event};
   SynthRow row = kTools[draws.deal("tool", draws.split() == Split::kTrain ? 6 : 5)](draws);
   row.system = kSystem;
+  row.rejected.clear();
   return row;
 }
 
