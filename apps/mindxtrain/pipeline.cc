@@ -25,6 +25,7 @@
 #include "data/source/records.h"
 #include "data/synth/synth.h"
 #include "device/memory.h"
+#include "eval/code/sandbox.h"
 #include "eval/evaluate.h"
 #include "eval/exact_match.h"
 #include "harness.h"
@@ -352,6 +353,9 @@ bool Pipeline::train() {
   if (recipe_.train.method.is_rl() && text_.tok) {
     t.decode = [tok = text_.tok](std::span<const int32_t> ids) { return tok->decode(ids); };
     t.ends = infer::end_of_turn(*text_.tok, text_.chat.get(), setup_->model);
+    t.rewards.run_programs = [](const std::vector<std::string>& programs, double seconds) {
+      return eval::run_python_programs(programs, {.seconds = seconds});
+    };
   }
   // What was measured and made of an earlier checkpoint is no part of a run that ends in another. `run` has measured
   // the base just now; `train` measures nothing.

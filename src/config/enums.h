@@ -64,10 +64,10 @@ constexpr auto enum_names(Backend) {
   return spellings("axolotl", "unsloth", "torchtune", "primus", "trl_cpu", "+native", "+trl");
 }
 
-enum class MethodKind { kFull, kLora, kQLora, kDpo, kOrpo, kGrpo, kGspo, kKto, kCpt, kPpo, kPretrain, kReward };
+enum class MethodKind { kFull, kLora, kQLora, kDpo, kOrpo, kGrpo, kGspo, kKto, kCpt, kPpo, kPretrain, kReward, kRloo };
 constexpr auto enum_names(MethodKind) {
-  return spellings("full", "lora", "qlora", "dpo", "orpo", "grpo", "gspo", "kto", "cpt", "+ppo", "+pretrain",
-                   "+reward");
+  return spellings("full", "lora", "qlora", "dpo", "orpo", "grpo", "gspo", "kto", "cpt", "+ppo", "+pretrain", "+reward",
+                   "+rloo");
 }
 
 // What DPO makes of the two answers' log-probabilities (train/methods/dpo.cc).
@@ -105,6 +105,13 @@ constexpr auto enum_names(QuantType) { return spellings("+nf4", "+mxfp4"); }
 // reference; 1 where the whole text equals it; or what a reward model says.
 enum class Reward { kAnswer, kExact, kModel };
 constexpr auto enum_names(Reward) { return spellings("+answer", "+exact", "+model"); }
+
+// One reward of several (method.rewards).
+enum class RewardKind { kAnswer, kExact, kRegex, kLength, kJsonSchema, kToolCall, kCode, kCommand, kHttp, kModel };
+constexpr auto enum_names(RewardKind) {
+  return spellings("+answer", "+exact", "+regex", "+length", "+json_schema", "+tool_call", "+code", "+command", "+http",
+                   "+model");
+}
 
 enum class OptimizerName { kAdamwTorchFused, kAdamwTorch, kAdamw8bit, kLion, kAdafactor, kMuon };
 constexpr auto enum_names(OptimizerName) {

@@ -143,6 +143,31 @@ void check_packing(const Recipe& r, Rules& rules) {
   }
 }
 
+// What each kind of a list of rewards needs, and that it has nothing of another's.
+void check_rewards(const Method& m, Rules& rules) {
+  rules.refuse(!m.rewards.empty() && rules.given("train.method.reward"),
+               {"train.method.rewards", "train.method.reward"},
+               "and train.method.reward both say what an answer is worth: keep one");
+  for (size_t i = 0; i < m.rewards.size(); ++i) {
+    const RewardPart& part = m.rewards[i];
+    const std::string at = fmt::format("train.method.rewards[{}]", i);
+    const auto belongs = [&](const char* key, bool given, RewardKind kind, bool needed = true) {
+      const bool mine = part.kind == kind;
+      rules.refuse(mine && needed && !given, {at + "." + key, at}, "is missing: a reward of kind {} needs it",
+                   text_of(part.kind));
+      rules.refuse(!mine && given, {at + "." + key, at}, "is for kind {}, and this one is {}: remove it", text_of(kind),
+                   text_of(part.kind));
+    };
+    belongs("pattern", part.pattern.has_value(), RewardKind::kRegex);
+    belongs("schema", part.schema.has_value(), RewardKind::kJsonSchema);
+    belongs("command", !part.command.empty(), RewardKind::kCommand);
+    belongs("url", part.url.has_value(), RewardKind::kHttp);
+    belongs("model", part.model.has_value(), RewardKind::kModel);
+    belongs("max_tokens", part.max_tokens.has_value(), RewardKind::kLength);
+    belongs("min_tokens", part.min_tokens.has_value(), RewardKind::kLength, false);
+  }
+}
+
 void check_train(const Recipe& r, Rules& rules) {
   const Train& t = r.train;
   const Method& m = t.method;
@@ -156,11 +181,10 @@ void check_train(const Recipe& r, Rules& rules) {
   rules.refuse(m.is_rl() && m.reward != Reward::kModel && m.reward_model,
                {"train.method.reward_model", "train.method.reward"},
                "is given, and reward is {}: write reward: model, or remove it", text_of(m.reward));
-  rules.refuse(t.rollouts.path && m.kind != MethodKind::kGrpo && m.kind != MethodKind::kGspo,
-               {"train.rollouts.path", "train.method.kind"}, "is for grpo and gspo, and the method is {}: remove it",
-               text_of(m.kind));
-  rules.refuse((m.kind == MethodKind::kGrpo || m.kind == MethodKind::kGspo) &&
-                   (t.batch.per_device * t.batch.grad_accum) % m.num_generations != 0,
+  check_rewards(m, rules);
+  rules.refuse(t.rollouts.path && !m.is_group(), {"train.rollouts.path", "train.method.kind"},
+               "is for grpo, gspo and rloo, and the method is {}: remove it", text_of(m.kind));
+  rules.refuse(m.is_group() && (t.batch.per_device * t.batch.grad_accum) % m.num_generations != 0,
                {"train.method.num_generations", "train.batch.per_device"},
                "is {}, and a step has {} answers (per_device * grad_accum): a step takes whole groups",
                m.num_generations, t.batch.per_device * t.batch.grad_accum);

@@ -105,6 +105,7 @@ Rollout rollout_from_json(const OrderedJson& j) {
     floats("reference_logprobs", &c.reference);
     c.advantage = x.value("advantage", 0.0);
     c.text = x.value("text", "");
+    if (x.contains("rewards")) c.rewards = x.at("rewards").get<std::map<std::string, double>>();
     r.completions.push_back(std::move(c));
   }
   return r;

@@ -7,7 +7,6 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "base/philox.h"
-#include "train/rewards.h"
 
 namespace mxt::train {
 namespace {
@@ -23,12 +22,13 @@ infer::SchedulerSettings scheduler_settings(const Setup& s) {
 }  // namespace
 
 Sampler::Sampler(const Setup& setup, runtime::ParamStore& live, kernels::Ops& ops, Decode decode,
-                 std::vector<int32_t> ends)
+                 std::vector<int32_t> ends, const RewardServices& services)
     : s_(setup),
       decode_(std::move(decode)),
       ends_(std::move(ends)),
       model_(setup.model, setup.options, live, setup.seq_len, ops),
-      scheduler_(model_, scheduler_settings(setup)) {
+      scheduler_(model_, scheduler_settings(setup)),
+      rewards_(setup.recipe.train.method, services) {
   scheduler_.prepare();
 }
 
@@ -62,14 +62,20 @@ std::vector<Rollout> Sampler::sample(int64_t draw, const std::vector<Prompt>& pr
     }
   }
   while (scheduler_.step()) check_stop(stop);
-  for (size_t p = 0; p < out.size(); ++p)
+  std::vector<Answer> answers;
+  std::vector<Completion*> completions;
+  for (size_t p = 0; p < out.size(); ++p) {
+    const std::string prompt = decode_(prompts[p].ids);
     for (Completion& c : out[p].completions) {
       if (!c.error.empty() || c.ids.empty()) fail_input("sampling an answer failed: {}", c.error);
       std::span<const int32_t> said(c.ids);
       if (std::find(ends_.begin(), ends_.end(), c.ids.back()) != ends_.end()) said = said.first(said.size() - 1);
       c.text = decode_(said);
-      c.reward = reward_of(m.reward, c.text, prompts[p].reference);
+      answers.push_back({prompt, c.text, prompts[p].reference, static_cast<int64_t>(c.ids.size())});
+      completions.push_back(&c);
     }
+  }
+  rewards_.score(answers, completions, stop);
   return out;
 }
 

@@ -12,6 +12,7 @@
 #include "base/stop.h"
 #include "infer/scheduler.h"
 #include "train/batches.h"
+#include "train/rewards/rewards.h"
 #include "train/rollouts.h"
 #include "train/setup.h"
 
@@ -26,9 +27,11 @@ class Sampler {
  public:
   using Decode = std::function<std::string(std::span<const int32_t>)>;
   // `ends`: tokens that end an answer; an answer holds the one that ended it.
-  Sampler(const Setup& setup, runtime::ParamStore& live, kernels::Ops& ops, Decode decode, std::vector<int32_t> ends);
+  Sampler(const Setup& setup, runtime::ParamStore& live, kernels::Ops& ops, Decode decode, std::vector<int32_t> ends,
+          const RewardServices& services);
   // num_generations answers to each prompt and their rewards. What is drawn for sample k of prompt p depends on (seed,
-  // draw, p, k) and the weights alone, not on what else is sampled. kInterrupted where `stop` is set.
+  // draw, p, k) and the weights alone, not on what else is sampled. kInterrupted where `stop` is set; kBadInput where a
+  // reward fails and the recipe has no value for that.
   std::vector<Rollout> sample(int64_t draw, const std::vector<Prompt>& prompts, StopFlag stop);
 
  private:
@@ -37,6 +40,7 @@ class Sampler {
   std::vector<int32_t> ends_;
   infer::Model model_;
   infer::Scheduler scheduler_;
+  Rewards rewards_;
 };
 
 // The prompts of a prepared dataset, and the answers that are sampled to those of a step when it begins.

@@ -43,10 +43,12 @@ void require_supported(const config::Recipe& r) {
     case MethodKind::kKto:
     case MethodKind::kGrpo:
     case MethodKind::kGspo:
+    case MethodKind::kRloo:
       break;
     default:
       fail_missing(
-          "train.method.kind {}: this build trains full, lora, qlora, cpt, pretrain, dpo, orpo, kto, grpo and gspo",
+          "train.method.kind {}: this build trains full, lora, qlora, cpt, pretrain, dpo, orpo, kto, reward, grpo, gspo "
+          "and rloo",
           text_of(m.kind));
   }
   if (r.train.precision != config::Precision::kBFloat16 && r.train.precision != config::Precision::kFloat32)

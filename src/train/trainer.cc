@@ -157,6 +157,7 @@ class Run {
       }
     }
     log.flush();
+    if (flat_steps_ > 1) log::warn("{} steps had equal rewards in every group", flat_steps_);
     r.decisions = kernels::decisions() - decided;
     MXT_ASSERT(r.decisions == 0);
     program_.reset();
@@ -191,7 +192,7 @@ class Run {
     }
     if (t.method.is_rl()) {
       MXT_ASSERT(o_.decode);
-      sampler_ = std::make_unique<Sampler>(s_, *params_, ops_, o_.decode, o_.ends);
+      sampler_ = std::make_unique<Sampler>(s_, *params_, ops_, o_.decode, o_.ends, o_.rewards);
       auto live = std::make_unique<LiveRows>(
           o_.data, s_.recipe.meta.seed, s_.recipe.data.shuffle, t.method, s_.rows_per_step, o_.decode,
           [this](int64_t draw, const std::vector<Prompt>& prompts) { return sample(draw, prompts); });
@@ -206,7 +207,13 @@ class Run {
 
   // Answers to a step's prompts, with the reference's log-probabilities where the method wants them.
   std::vector<Rollout> sample(int64_t draw, const std::vector<Prompt>& prompts) {
-    std::vector<Rollout> out = sampler_->sample(draw, prompts, o_.stop);
+    std::vector<Rollout> out;
+    try {
+      out = sampler_->sample(draw, prompts, o_.stop);
+    } catch (const Error&) {  // nothing of the step has been done yet
+      if (state_.step > 0) save_state();
+      throw;
+    }
     if (!reference_scorer_) return out;
     std::vector<Completion*> all;
     std::vector<std::vector<int32_t>> ids, labels;
@@ -464,6 +471,7 @@ class Run {
     if (method_) {
       m.loss = method_passes(index, rows);
       m.method = method_->metrics();
+      note_flat(m.method, index + 1);
     }
     SftLosses sft;
     if (!method_) sft = sft_passes(index, rows);
@@ -496,6 +504,14 @@ class Run {
     m.memory = ops_.device() ? ops_.device()->memory().held : device::resident_bytes();
     m.peak_memory = device::peak_resident_bytes();
     return m;
+  }
+
+  // Where the rewards of every group are equal there is nothing to learn from: said once, and counted at the end.
+  void note_flat(const std::map<std::string, double>& metrics, int64_t step) {
+    const auto it = metrics.find("frac_reward_zero_std");
+    if (it == metrics.end() || it->second < 1) return;
+    if (flat_steps_++ == 0)
+      log::warn("step {}: the rewards of every group are equal, so its answers teach nothing", step);
   }
 
   // After the step's one wait for the device.
@@ -586,6 +602,7 @@ class Run {
   double step_flops_ = 0,
          peak_ = 0;  // peak_: the largest rate seen, in flops a second; 0 = the plan measured no product
   bool peak_passed_ = false;
+  int64_t flat_steps_ = 0;  // steps in which the rewards of every group were equal
 };
 
 }  // namespace

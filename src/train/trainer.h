@@ -9,6 +9,7 @@
 
 #include "kernels/plan.h"
 #include "train/metrics.h"
+#include "train/rewards/rewards.h"
 #include "train/setup.h"
 
 namespace mxt::train {
@@ -25,6 +26,7 @@ struct TrainOptions {
   // Of methods that sample: text of token ids, and the tokens that end an answer.
   std::function<std::string(std::span<const int32_t>)> decode;
   std::vector<int32_t> ends;
+  RewardServices rewards;
   std::function<void()> begins = [] {};  // called when nothing is left that could refuse, before anything is written
 };
 

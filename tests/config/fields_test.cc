@@ -354,7 +354,7 @@ TEST(Documents, SchemaHasEverySectionAndForbidsOthers) {
   EXPECT_EQ(s["additionalProperties"], false);
   EXPECT_EQ(s["required"], OrderedJson({"meta", "model", "data"}));
   EXPECT_EQ(s["properties"]["data"]["properties"]["seq_len"]["maximum"], 1048576);
-  EXPECT_EQ(s["properties"]["train"]["properties"]["method"]["oneOf"].size(), 12u);
+  EXPECT_EQ(s["properties"]["train"]["properties"]["method"]["oneOf"].size(), 13u);
   EXPECT_EQ(s["properties"]["autotune"]["properties"]["policy"]["enum"], OrderedJson({"aot_only"}));
   EXPECT_EQ(s["properties"]["eval"]["type"], "object");  // not null, as the reader
   const OrderedJson train = s["properties"]["train"]["properties"];

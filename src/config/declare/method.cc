@@ -28,10 +28,21 @@ const char* doc_of(MethodKind kind) {
       return "Proximal policy optimisation (RLHF), with a value head.";
     case MethodKind::kPretrain:
       return "Pretraining from scratch on plain text.";
+    case MethodKind::kRloo:
+      return "REINFORCE with a leave-one-out baseline: an answer against the mean of the others to its prompt.";
     case MethodKind::kReward:
       return "A reward model: one score for a sequence, learnt from chosen and rejected answers.";
   }
   return "";
+}
+
+void declare_ratio(Declaration<Method>& d) {
+  d.field("epsilon", &Method::clip_range,
+          "Clipping of the probability ratio below 1 (and above, without epsilon_high).")
+      .above(0)
+      .plus();
+  d.field("epsilon_high", &Method::epsilon_high, "Clipping above 1.").above(0).plus().default_is("epsilon");
+  d.field("num_iterations", &Method::num_iterations, "Optimizer steps on each batch of answers.").range(1, 1024).plus();
 }
 
 void declare_group(Declaration<Method>& d) {
@@ -43,12 +54,7 @@ void declare_group(Declaration<Method>& d) {
   d.field("scale_rewards", &Method::scale_rewards,
           "What rewards are divided by: the deviation of their group, of the step, or nothing.")
       .plus();
-  d.field("epsilon", &Method::clip_range,
-          "Clipping of the probability ratio below 1 (and above, without epsilon_high).")
-      .above(0)
-      .plus();
-  d.field("epsilon_high", &Method::epsilon_high, "Clipping above 1.").above(0).plus().default_is("epsilon");
-  d.field("num_iterations", &Method::num_iterations, "Optimizer steps on each batch of answers.").range(1, 1024).plus();
+  declare_ratio(d);
   d.field("use_bias_correction_kl", &Method::use_bias_correction_kl,
           "Multiply the divergence by the probability ratio, as TRL does by default.")
       .plus();
@@ -71,6 +77,7 @@ void declare_rollouts(Declaration<Method>& d) {
   d.field("reward_model", &Method::reward_model, "Model of one output; required by `reward: model`.")
       .non_empty()
       .plus();
+  d.field("rewards", &Method::rewards, "Several rewards, added up by their weights; in place of `reward`.").later();
 }
 
 void declare_router(Declaration<Method>& d) {
@@ -102,6 +109,7 @@ Method default_method(MethodKind kind) {
     m.kl_coef = 0;
     m.loss_type = GrpoLoss::kGrpo;
   }
+  if (kind == MethodKind::kRloo) m.kl_coef = 0.05;
   if (kind == MethodKind::kPpo) {
     m.kl_coef = 0.05;
     m.num_generations = 1;
@@ -123,6 +131,36 @@ Section declare(const Lora*) {
           "that "
           "recipe makes, which then runs first.")
       .non_empty()
+      .plus();
+  return d.take();
+}
+
+Section declare(const RewardPart*) {
+  Declaration<RewardPart> d("One reward of several.");
+  d.field("kind", &RewardPart::kind,
+          "answer and exact as under `reward`; regex = 1 where the pattern is found; length = 1 between min_tokens and "
+          "max_tokens, and less the further away; json_schema = 1 where the answer is JSON that the schema allows; "
+          "tool_call = the share of a call that is the reference's (name, then each argument); code = 1 where the "
+          "answer's Python "
+          "passes the reference, which is its tests, in the sandbox; command = a program that reads "
+          "{prompt, answer, reference} as JSON lines and writes a number for each; http = the same as a POST; "
+          "model = a reward model.")
+      .plus();
+  d.field("name", &RewardPart::name, "Its name in the metrics.").non_empty().plus().default_is("its kind");
+  d.field("weight", &RewardPart::weight, "What it is multiplied with.").plus();
+  d.field("pattern", &RewardPart::pattern, "Regular expression of `regex`, in Python's syntax.").non_empty().plus();
+  d.field("min_tokens", &RewardPart::min_tokens, "Shortest answer that `length` wants.").min(0).plus();
+  d.field("max_tokens", &RewardPart::max_tokens, "Longest answer that `length` wants.").min(1).plus();
+  d.field("schema", &RewardPart::schema, "File of the JSON schema of `json_schema`.").non_empty().plus();
+  d.field("command", &RewardPart::command, "Program and arguments of `command`.").non_empty().plus();
+  d.field("url", &RewardPart::url, "Endpoint of `http`.").non_empty().plus();
+  d.field("model", &RewardPart::model, "Folder of `model`.").non_empty().plus();
+  d.field("timeout_seconds", &RewardPart::timeout_seconds,
+          "Time that `command` and `http` have for a step's answers, and `code` for one.")
+      .above(0)
+      .plus();
+  d.field("error_value", &RewardPart::error_value,
+          "What an answer is worth where this reward fails or takes too long; absent = the run stops.")
       .plus();
   return d.take();
 }
@@ -180,6 +218,18 @@ Section declare_method(MethodKind kind) {
     case K::kGspo:
       declare_group(d);
       d.field("kl_coef", &Method::kl_coef, "Weight of the divergence from the reference.").min(0).plus();
+      declare_rollouts(d);
+      declare_adapter(d);
+      break;
+    case K::kRloo:
+      d.field("num_generations", &Method::num_generations, "Answers sampled for each prompt.").range(2, 1024).plus();
+      declare_ratio(d);
+      d.field("normalize_advantages", &Method::normalize_advantages,
+              "Center a step's advantages and divide them by their deviation.")
+          .plus();
+      d.field("kl_coef", &Method::kl_coef, "Weight of an answer's divergence from the reference, inside the reward.")
+          .min(0)
+          .plus();
       declare_rollouts(d);
       declare_adapter(d);
       break;

@@ -21,6 +21,21 @@ struct Lora {
   std::optional<std::string> init_adapter;  // PEFT folder to start from
 };
 
+// One of several rewards that are added up (train/rewards.h says what each is).
+struct RewardPart {
+  RewardKind kind = RewardKind::kAnswer;
+  std::optional<std::string> name;  // in the metrics; absent = the kind
+  double weight = 1;
+  std::optional<std::string> pattern;             // regex
+  std::optional<int64_t> min_tokens, max_tokens;  // length
+  std::optional<std::string> schema;              // json_schema: a file
+  std::vector<std::string> command;               // command
+  std::optional<std::string> url;                 // http
+  std::optional<std::string> model;               // model: a folder
+  double timeout_seconds = 30;                    // code, command, http
+  std::optional<double> error_value;              // of an answer that it fails on; absent = the run stops
+};
+
 struct Method {
   MethodKind kind = MethodKind::kLora;
   // The adapter that is trained: present for lora and qlora, and for another kind where the recipe has `lora: {…}`.
@@ -37,9 +52,9 @@ struct Method {
   double center_rewards = 0;                            // reward
   double desirable_weight = 1, undesirable_weight = 1;  // kto
 
-  // grpo gspo ppo
+  // grpo gspo rloo ppo
   int64_t num_generations = 4;
-  double kl_coef = 0.04;               // grpo, ppo
+  double kl_coef = 0.04;               // grpo gspo rloo ppo
   double clip_range = 0.2;             // `epsilon` of grpo and gspo
   std::optional<double> epsilon_high;  // grpo, gspo: = epsilon where absent
   GrpoLoss loss_type = GrpoLoss::kDapo;
@@ -51,6 +66,8 @@ struct Method {
   double temperature = 1, top_p = 1;
   Reward reward = Reward::kAnswer;
   std::optional<std::string> reward_model;
+  std::vector<RewardPart> rewards;    // several, in place of `reward`
+  bool normalize_advantages = false;  // rloo
 
   // ppo
   int64_t inner_epochs = 4;
@@ -63,7 +80,9 @@ struct Method {
     return kind == MethodKind::kDpo || kind == MethodKind::kOrpo || kind == MethodKind::kKto ||
            kind == MethodKind::kReward;
   }
-  bool is_rl() const { return kind == MethodKind::kGrpo || kind == MethodKind::kGspo || kind == MethodKind::kPpo; }
+  // Whose answers are measured against the others to the same prompt.
+  bool is_group() const { return kind == MethodKind::kGrpo || kind == MethodKind::kGspo || kind == MethodKind::kRloo; }
+  bool is_rl() const { return is_group() || kind == MethodKind::kPpo; }
 };
 
 // The method with the defaults of its kind.

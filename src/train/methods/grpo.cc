@@ -9,32 +9,23 @@
 #include <cmath>
 
 #include "base/error.h"
-#include "train/methods/method.h"
+#include "train/methods/group.h"
 
 namespace mxt::train {
 namespace {
 
-class Grpo : public Method {
+class Grpo : public GroupMethod {
  public:
   explicit Grpo(const config::Method& m)
-      : m_(m), sequence_level_(m.kind == config::MethodKind::kGspo), beta_(m.kl_coef) {}
-  bool has_reference() const override { return beta_ > 0; }
-  bool wants_entropy() const override { return true; }
-  float logit_scale() const override { return static_cast<float>(1.0 / m_.temperature); }
+      : GroupMethod(m), sequence_level_(m.kind == config::MethodKind::kGspo), beta_(m.kl_coef) {}
 
   void take_rollouts(std::span<Rollout> rollouts) override {
-    completions_.clear();
-    for (Rollout& r : rollouts)
-      for (Completion& c : r.completions) completions_.push_back(&c);
-    set_advantages(rollouts);
+    GroupMethod::take_rollouts(rollouts);
+    set_advantages();
   }
 
   // Whether a completion is trained on at all.
-  bool masked(const Completion& c) const {
-    return m_.mask_truncated_completions && !ends_.empty() &&
-           std::find(ends_.begin(), ends_.end(), c.ids.back()) == ends_.end();
-  }
-  void set_ends(std::span<const int32_t> ends) override { ends_.assign(ends.begin(), ends.end()); }
+  bool masked(const Completion& c) const { return m_.mask_truncated_completions && is_cut(c); }
   bool skips(int64_t row) const override { return masked(*completions_[static_cast<size_t>(row)]); }
 
   void begin(const StepRows& s, std::span<const double> policy, std::span<const double> reference) override {
@@ -54,7 +45,7 @@ class Grpo : public Method {
           means_.add(name, b, 0);
         if (beta_ > 0) means_.add("kl", b, 0);
       }
-    note_rewards();
+    note_completions();
   }
 
   double loss(std::span<Sequence> all) override {
@@ -63,71 +54,36 @@ class Grpo : public Method {
     return total;
   }
 
-  std::map<std::string, double> metrics() override {
-    std::map<std::string, double> out = means_.all();
-    for (const auto& [name, value] : rewards_) out[name] = value;
-    return out;
-  }
-
  private:
   using LossType = config::GrpoLoss;
   using Scale = config::ScaleRewards;
 
-  static double mean(const std::vector<double>& v) {
-    double sum = 0;
-    for (double x : v) sum += x;
-    return v.empty() ? 0 : sum / static_cast<double>(v.size());
-  }
-  static double deviation(const std::vector<double>& v) {  // n − 1; of a single one 0
-    if (v.size() < 2) return 0;
-    const double m = mean(v);
-    double sum = 0;
-    for (double x : v) sum += (x - m) * (x - m);
-    return std::sqrt(sum / static_cast<double>(v.size() - 1));
-  }
-
-  void set_advantages(std::span<Rollout> rollouts) {
+  void set_advantages() {
     constexpr double kEps = 1e-4;
     std::vector<double> every, deviations;
     int64_t flat = 0;
-    std::vector<std::vector<double>> groups;
-    for (const Rollout& r : rollouts) {
-      std::vector<double> group;
-      for (const Completion& c : r.completions)
-        if (c.reward) group.push_back(*c.reward), every.push_back(*c.reward);
-      deviations.push_back(deviation(group));
-      groups.push_back(std::move(group));
+    std::vector<std::vector<double>> rewards;  // of each group
+    for (const auto& group : groups_) {
+      std::vector<double> known;
+      for (const Completion* c : group)
+        if (c->reward) known.push_back(*c->reward), every.push_back(*c->reward);
+      deviations.push_back(deviation_of(known));
+      rewards.push_back(std::move(known));
     }
-    const double whole = deviation(every);
-    for (size_t i = 0; i < groups.size(); ++i)
-      flat += m_.scale_rewards == Scale::kBatch ? whole < 1e-8 : groups[i].size() > 1 && deviations[i] < 1e-8;
-    for (size_t i = 0; i < rollouts.size(); ++i) {
-      const double center = mean(groups[i]);
+    const double whole = deviation_of(every);
+    for (size_t i = 0; i < rewards.size(); ++i)
+      flat += m_.scale_rewards == Scale::kBatch ? whole < 1e-8 : rewards[i].size() > 1 && deviations[i] < 1e-8;
+    for (size_t i = 0; i < groups_.size(); ++i) {
+      const double center = mean_of(rewards[i]);
       const double scale = m_.scale_rewards == Scale::kGroup   ? deviations[i] + kEps
                            : m_.scale_rewards == Scale::kBatch ? whole + kEps
                                                                : 1;
-      for (Completion& c : rollouts[i].completions) c.advantage = c.reward ? (*c.reward - center) / scale : 0;
+      for (Completion* c : groups_[i]) c->advantage = c->reward ? (*c->reward - center) / scale : 0;
     }
-    rewards_.clear();
-    rewards_["reward"] = mean(every);
-    rewards_["reward_std"] = m_.scale_rewards == Scale::kBatch ? whole : mean(deviations);
-    rewards_["frac_reward_zero_std"] =
-        rollouts.empty() ? 0 : static_cast<double>(flat) / static_cast<double>(rollouts.size());
-  }
-
-  void note_rewards() {
-    double length = 0, least = INFINITY, most = 0, cut = 0;
-    for (const Completion* c : completions_) {
-      const auto n = static_cast<double>(c->ids.size());
-      length += n;
-      least = std::min(least, n), most = std::max(most, n);
-      cut += !ends_.empty() && std::find(ends_.begin(), ends_.end(), c->ids.back()) == ends_.end();
-    }
-    const auto count = static_cast<double>(completions_.size());
-    rewards_["completions/mean_length"] = length / count;
-    rewards_["completions/min_length"] = least;
-    rewards_["completions/max_length"] = most;
-    rewards_["completions/clipped_ratio"] = cut / count;
+    noted_["reward"] = mean_of(every);
+    noted_["reward_std"] = m_.scale_rewards == Scale::kBatch ? whole : mean_of(deviations);
+    noted_["frac_reward_zero_std"] =
+        groups_.empty() ? 0 : static_cast<double>(flat) / static_cast<double>(groups_.size());
   }
 
   // What a completion's summed token losses are multiplied with.
@@ -148,14 +104,8 @@ class Grpo : public Method {
   }
 
   double completion(Sequence& s) {
-    Completion& c = *completions_[static_cast<size_t>(s.row)];
+    const Completion& c = completion_of(s);
     const size_t n = s.logp.size();
-    MXT_ASSERT(n == c.ids.size());
-    if (c.old_logp.empty()) c.old_logp.assign(s.logp.begin(), s.logp.end());  // on policy: the ratio is 1
-    // Training's own log-probabilities count; how far those that sampling drew from are from them is shown.
-    for (size_t t = 0; t < c.sampled_logp.size(); ++t)
-      means_.add("sampler_trainer_kl", step().batch_of(s.row),
-                 static_cast<double>(c.sampled_logp[t]) - static_cast<double>(c.old_logp[t]));
     const double advantage = c.advantage, low = 1 - m_.clip_range, high = 1 + m_.epsilon_high.value_or(m_.clip_range);
     const int64_t batch = step().batch_of(s.row);
     const double per = share(s, batch);
@@ -203,14 +153,10 @@ class Grpo : public Method {
     return per * value;
   }
 
-  config::Method m_;
   bool sequence_level_;
   double beta_;
-  std::vector<int32_t> ends_;
-  std::vector<Completion*> completions_;
   std::vector<int64_t> batch_tokens_;
   int64_t tokens_ = 0;
-  std::map<std::string, double> rewards_;
 };
 
 }  // namespace

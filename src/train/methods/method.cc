@@ -58,6 +58,8 @@ std::unique_ptr<Method> make_method(const config::Method& m) {
       return make_kto(m);
     case config::MethodKind::kReward:
       return make_reward(m);
+    case config::MethodKind::kRloo:
+      return make_rloo(m);
     case config::MethodKind::kGrpo:
     case config::MethodKind::kGspo:
       return make_grpo(m);

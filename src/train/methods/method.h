@@ -105,6 +105,7 @@ std::unique_ptr<Method> make_orpo(const config::Method& method);
 std::unique_ptr<Method> make_kto(const config::Method& method);
 std::unique_ptr<Method> make_reward(const config::Method& method);
 std::unique_ptr<Method> make_grpo(const config::Method& method);
+std::unique_ptr<Method> make_rloo(const config::Method& method);
 
 // ln σ(x), without overflow.
 double log_sigmoid(double x);

@@ -1,0 +1,209 @@
+// Rewards that are asked outside of the process: a program, an endpoint.
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <cmath>
+#include <cstring>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "base/json.h"
+#include "base/text.h"
+#include "net/http.h"
+#include "train/rewards/rewards.h"
+
+extern char** environ;
+
+namespace mxt::train {
+namespace {
+
+using Values = std::vector<std::optional<double>>;
+using Clock = std::chrono::steady_clock;
+
+OrderedJson to_json(const Answer& a) { return {{"prompt", a.prompt}, {"answer", a.text}, {"reference", a.reference}}; }
+
+std::optional<double> number_of(const Json& j, size_t which) {
+  if (j.is_null()) return std::nullopt;
+  if (!j.is_number()) fail_input("of answer {} it says {}: a number or null is needed", which, j.dump().substr(0, 80));
+  return j.get<double>();
+}
+
+class Handle {
+ public:
+  explicit Handle(int fd = -1) : fd_(fd) {}
+  ~Handle() { close(); }
+  Handle(const Handle&) = delete;
+  int get() const { return fd_; }
+  void close() {
+    if (fd_ >= 0) ::close(fd_);
+    fd_ = -1;
+  }
+
+ private:
+  int fd_;
+};
+
+// A program with a group of its own, so that what it has started ends with it.
+class Child {
+ public:
+  Child(const std::vector<std::string>& command, int input, int output) {
+    std::vector<char*> argv;
+    for (const std::string& a : command) argv.push_back(const_cast<char*>(a.c_str()));
+    argv.push_back(nullptr);
+    posix_spawn_file_actions_t files;
+    posix_spawn_file_actions_init(&files);
+    posix_spawn_file_actions_adddup2(&files, input, 0);
+    posix_spawn_file_actions_adddup2(&files, output, 1);
+    posix_spawn_file_actions_addclosefrom_np(&files, 3);
+    posix_spawnattr_t attributes;
+    posix_spawnattr_init(&attributes);
+    posix_spawnattr_setpgroup(&attributes, 0);
+    sigset_t none;
+    sigemptyset(&none);
+    posix_spawnattr_setsigmask(&attributes, &none);
+    posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK);
+    const int rc = ::posix_spawnp(&pid_, argv[0], &files, &attributes, argv.data(), environ);
+    posix_spawn_file_actions_destroy(&files);
+    posix_spawnattr_destroy(&attributes);
+    if (rc != 0) fail_missing("{} cannot be started: {}", command[0], std::strerror(rc));
+  }
+  ~Child() {
+    if (!ended_) end();
+  }
+  // Waits for its end until `until`; its exit code, 128 and the signal where one ended it; nothing where it still runs.
+  std::optional<int> wait(Clock::time_point until) {
+    for (;;) {
+      int status = 0;
+      if (::waitpid(pid_, &status, WNOHANG) == pid_) {
+        ended_ = true;
+        ::kill(-pid_, SIGKILL);  // what it left behind
+        return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+      }
+      if (Clock::now() >= until) return std::nullopt;
+      ::usleep(2000);
+    }
+  }
+
+ private:
+  void end() {
+    ::kill(-pid_, SIGKILL);
+    ::waitpid(pid_, nullptr, 0);
+  }
+  pid_t pid_ = -1;
+  bool ended_ = false;
+};
+
+class Command : public Reward {
+ public:
+  explicit Command(const config::RewardPart& part) : command_(part.command), seconds_(part.timeout_seconds) {}
+
+  Values score(std::span<const Answer> answers, StopFlag stop) override {
+    std::string input;
+    for (const Answer& a : answers)
+      input += to_json(a).dump(-1, ' ', false, OrderedJson::error_handler_t::replace) + "\n";
+    const std::string output = talk(input, kBytesAnAnswer * (answers.size() + 1), stop);
+    Values out;
+    for (std::string_view line : split(output, '\n')) {
+      if (trim(line).empty()) continue;
+      if (out.size() == answers.size()) fail_input("{} wrote more lines than there are answers", command_[0]);
+      out.push_back(number_of(Json::parse(line, nullptr, false), out.size()));
+    }
+    if (out.size() != answers.size())
+      fail_input("{} wrote {} lines for {} answers", command_[0], out.size(), answers.size());
+    return out;
+  }
+
+ private:
+  static constexpr size_t kBytesAnAnswer = 4096;
+
+  // Writes the input and reads all output at once, so that neither side waits for the other.
+  std::string talk(std::string_view input, size_t most, StopFlag stop) const {
+    int in[2], out[2];  // a socket, since writing to one whose reader is gone can be an error and not a signal
+    if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, in) != 0)
+      fail_input("socketpair: {}", std::strerror(errno));
+    Handle to(in[0]), its_input(in[1]);
+    if (::pipe2(out, O_CLOEXEC) != 0) fail_input("pipe: {}", std::strerror(errno));
+    Handle from(out[0]), its_output(out[1]);
+    const auto until =
+        Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds_));
+    Child child(command_, its_input.get(), its_output.get());
+    its_input.close();
+    its_output.close();
+    std::string text;
+    for (bool open = true; open;) {
+      check_stop(stop);
+      if (Clock::now() >= until) fail_input("{} took more than {:g} s", command_[0], seconds_);
+      pollfd wait[2] = {{from.get(), POLLIN, 0}, {to.get(), POLLOUT, 0}};
+      if (::poll(wait, to.get() >= 0 ? 2 : 1, 50) < 0 && errno != EINTR) fail_input("poll: {}", std::strerror(errno));
+      if (to.get() >= 0 && wait[1].revents != 0) {
+        const ssize_t n = ::send(to.get(), input.data(), input.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+        if (n > 0) input.remove_prefix(static_cast<size_t>(n));
+        // One that reads no further may still answer.
+        if (input.empty() || (n < 0 && errno != EAGAIN && errno != EINTR)) to.close();
+      }
+      if (wait[0].revents != 0) {
+        char buffer[65536];
+        const ssize_t n = ::read(from.get(), buffer, sizeof buffer);
+        open = n > 0 || (n < 0 && errno == EINTR);
+        if (n > 0) text.append(buffer, static_cast<size_t>(n));
+        if (text.size() > most) fail_input("{} wrote more than {} bytes", command_[0], most);
+      }
+    }
+    const auto code = child.wait(until);
+    if (!code) fail_input("{} took more than {:g} s", command_[0], seconds_);
+    if (*code != 0) fail_input("{} ended with exit code {}", command_[0], *code);
+    return text;
+  }
+
+  std::vector<std::string> command_;
+  double seconds_;
+};
+
+class Endpoint : public Reward {
+ public:
+  explicit Endpoint(const config::RewardPart& part) : url_(*part.url), seconds_(part.timeout_seconds) {}
+
+  Values score(std::span<const Answer> answers, StopFlag stop) override {
+    OrderedJson all = OrderedJson::array();
+    for (const Answer& a : answers) all.push_back(to_json(a));
+    net::HttpOptions options;
+    options.cancel = stop;
+    net::HttpClient client(options);
+    net::HttpRequest r;
+    r.method = "POST";
+    r.url = url_;
+    r.headers = {{"Content-Type", "application/json"}};
+    r.body = OrderedJson{{"answers", std::move(all)}}.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
+    r.total_seconds = seconds_;
+    r.idle_seconds = seconds_;
+    r.repeatable = true;  // asking twice asks the same
+    r.redirects = 0;
+    const net::HttpResponse a = client.send(r);
+    if (a.status != 200) fail_input("{} answers {}: {}", url_, a.status, a.body.substr(0, 200));
+    const Json j = Json::parse(a.body, nullptr, false);
+    const Json list = j.is_object() ? j.value("rewards", Json()) : Json();
+    if (!list.is_array() || list.size() != answers.size())
+      fail_input("{} answers without \"rewards\", a list of {} numbers", url_, answers.size());
+    Values out;
+    for (const Json& x : list) out.push_back(number_of(x, out.size()));
+    return out;
+  }
+
+ private:
+  std::string url_;
+  double seconds_;
+};
+
+}  // namespace
+
+std::unique_ptr<Reward> make_command_reward(const config::RewardPart& part) { return std::make_unique<Command>(part); }
+std::unique_ptr<Reward> make_http_reward(const config::RewardPart& part) { return std::make_unique<Endpoint>(part); }
+
+}  // namespace mxt::train

@@ -1,0 +1,162 @@
+#include "train/rewards/rewards.h"
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+#include "base/error.h"
+#include "base/json.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "infer/final_answer.h"
+#include "tokenizer/chat/text/python_regex.h"
+#include "train/rewards/json_schema.h"
+
+namespace mxt::train {
+namespace {
+
+using Values = std::vector<std::optional<double>>;
+
+// A reward that is a function of one answer.
+class Each : public Reward {
+ public:
+  using Of = std::function<std::optional<double>(const Answer&)>;
+  explicit Each(Of of) : of_(std::move(of)) {}
+  Values score(std::span<const Answer> answers, StopFlag) override {
+    Values out;
+    for (const Answer& a : answers) out.push_back(of_(a));
+    return out;
+  }
+
+ private:
+  Of of_;
+};
+
+std::unique_ptr<Reward> each(Each::Of of) { return std::make_unique<Each>(std::move(of)); }
+
+double answer_reward(const Answer& a) {
+  const std::string want = infer::final_answer(a.reference);
+  return !want.empty() && infer::final_answer(a.text) == want ? 1 : 0;
+}
+
+double length_reward(int64_t tokens, int64_t least, int64_t most) {
+  const auto n = static_cast<double>(tokens);
+  if (tokens < least) return n / static_cast<double>(least);
+  return tokens > most ? static_cast<double>(most) / n : 1;
+}
+
+// The Python of an answer: what stands in its last fence, else all of it.
+std::string code_of(const std::string& text) {
+  const size_t close = text.rfind("```");
+  if (close == std::string::npos || close == 0) return text;
+  const size_t open = text.rfind("```", close - 1);
+  if (open == std::string::npos) return text;
+  const size_t line = text.find('\n', open);
+  return line == std::string::npos || line > close ? text : text.substr(line + 1, close - line - 1);
+}
+
+class Code : public Reward {
+ public:
+  Code(const config::RewardPart& part, const RewardServices& services)
+      : seconds_(part.timeout_seconds), run_(services.run_programs) {
+    MXT_ASSERT(run_);
+  }
+  Values score(std::span<const Answer> answers, StopFlag) override {
+    std::vector<std::string> programs;
+    for (const Answer& a : answers) programs.push_back(code_of(a.text) + "\n\n" + a.reference + "\n");
+    Values out;
+    for (const bool passed : run_(programs, seconds_)) out.emplace_back(passed ? 1 : 0);
+    return out;
+  }
+
+ private:
+  double seconds_;
+  std::function<std::vector<bool>(const std::vector<std::string>&, double)> run_;
+};
+
+std::unique_ptr<Reward> make(const config::RewardPart& part, const RewardServices& services) {
+  using K = config::RewardKind;
+  switch (part.kind) {
+    case K::kAnswer:
+      return each(answer_reward);
+    case K::kExact:
+      return each([](const Answer& a) { return trim(a.text) == trim(a.reference) ? 1.0 : 0.0; });
+    case K::kRegex: {
+      auto regex = std::make_shared<const tokenizer::PythonRegex>(*part.pattern, "train.method.rewards: pattern");
+      return each([regex](const Answer& a) { return regex->search(a.text) ? 1.0 : 0.0; });
+    }
+    case K::kLength:
+      return each([least = part.min_tokens.value_or(0), most = *part.max_tokens](const Answer& a) {
+        return length_reward(a.tokens, least, most);
+      });
+    case K::kJsonSchema: {
+      auto schema = std::make_shared<const JsonSchema>(JsonSchema::read(*part.schema));
+      return each([schema](const Answer& a) {
+        const OrderedJson j = OrderedJson::parse(trim(a.text), nullptr, false);
+        return !j.is_discarded() && schema->allows(j) ? 1.0 : 0.0;
+      });
+    }
+    case K::kToolCall:
+      return each([](const Answer& a) { return tool_call_reward(a.text, a.reference); });
+    case K::kCode:
+      return std::make_unique<Code>(part, services);
+    case K::kCommand:
+      return make_command_reward(part);
+    case K::kHttp:
+      return make_http_reward(part);
+    case K::kModel:
+      break;
+  }
+  fail_missing("train.method.rewards: kind model: this build scores no answers by a reward model while it samples");
+}
+
+// What `reward` says, as a list of one.
+config::RewardPart single(config::Reward reward) {
+  config::RewardPart part;
+  part.kind = reward == config::Reward::kExact    ? config::RewardKind::kExact
+              : reward == config::Reward::kAnswer ? config::RewardKind::kAnswer
+                                                  : config::RewardKind::kModel;
+  return part;
+}
+
+}  // namespace
+
+Rewards::Rewards(const config::Method& m, const RewardServices& services) {
+  std::vector<config::RewardPart> all = m.rewards;
+  if (all.empty()) all.push_back(single(m.reward));
+  std::set<std::string> names;
+  for (const config::RewardPart& part : all) {
+    std::string name = part.name.value_or(std::string(config::text_of(part.kind)));
+    if (!names.insert(name).second)
+      fail_input("train.method.rewards: two are called {}: give one a name of its own", name);
+    parts_.push_back({part, std::move(name), make(part, services)});
+  }
+}
+
+void Rewards::score(std::span<const Answer> answers, std::span<Completion* const> completions, StopFlag stop) {
+  MXT_ASSERT(answers.size() == completions.size());
+  for (Completion* c : completions) c->reward.reset(), c->rewards.clear();
+  for (const Part& part : parts_) {
+    Values values;
+    try {
+      values = part.reward->score(answers, stop);
+      for (const auto& v : values)
+        if (v && !std::isfinite(*v)) fail_input("it says {}, which is no finite number", *v);
+    } catch (const Error& e) {
+      if (e.code() == Exit::kInterrupted) throw;
+      if (!part.settings.error_value)
+        throw Error(e.code(), fmt::format("train.method.rewards: {} failed: {} (with error_value the run would go on)",
+                                          part.name, e.what()));
+      log::warn("reward {} failed, {:g} is taken: {}", part.name, *part.settings.error_value, e.what());
+      values.assign(answers.size(), part.settings.error_value);
+    }
+    MXT_ASSERT(values.size() == answers.size());
+    for (size_t i = 0; i < values.size(); ++i) {
+      if (!values[i]) continue;
+      completions[i]->rewards[part.name] = *values[i];
+      completions[i]->reward = completions[i]->reward.value_or(0) + part.settings.weight * *values[i];
+    }
+  }
+}
+
+}  // namespace mxt::train

@@ -1,0 +1,179 @@
+// RLOO against TRL's trainer (tools/golden/rloo.py), recipes that start from another, rewards that fail.
+#include "e2e/cli.h"
+
+namespace mxt {
+namespace {
+
+std::string golden(const char* name) { return std::string(MXT_SOURCE_DIR) + "/tests/golden/" + name; }
+
+// The golden model with the end token of TRL's tokenizer.
+std::string model_of(const std::string& name, const cli::Folder& f) {
+  const std::string from = cli::golden(name), to = f / "model";
+  make_folders(to);
+  fs::copy(from, to, fs::copy_options::recursive | fs::copy_options::overwrite_existing);
+  OrderedJson config = parse_ordered_json(read_file(from + "/config.json"), from);
+  config["eos_token_id"] = 1;
+  write_file_atomic(to + "/config.json", config.dump());
+  return to;
+}
+
+std::string rloo(const Json& c, const std::string& model, const std::string& extra = "") {
+  const Json& s = c["settings"];
+  std::string method =
+      fmt::format("kind: rloo, num_generations: 3, max_completion_length: 13, kl_coef: {}, temperature: {}",
+                  s["beta"].get<double>(), s["temperature"].get<double>());
+  for (const char* key : {"epsilon", "epsilon_high", "num_iterations", "normalize_advantages"})
+    if (s.contains(key)) method += fmt::format(", {}: {}", key, s[key].dump());
+  if (c["kind"] == "lora")
+    method += fmt::format(
+        ", lora: {{r: 4, alpha: 8, target_modules: [q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj], "
+        "init_adapter: \"{}/adapter\"}}",
+        model);
+  return fmt::format(R"(meta: {{project: test, run_name: rloo}}
+hardware: {{name: cpu}}
+autotune: {{enabled: false}}
+model: {{name: "{0}", torch_dtype: float32}}
+data: {{source: local, path: "{1}", seq_len: 64, shuffle: false}}
+train:
+  method: {{{2}}}
+  rollouts: {{path: "{1}"}}
+  precision: float32
+  optimizer: {{lr: 1.0e-3, betas: [0.9, 0.95], weight_decay: 0.1, grad_clip: 1.0}}
+  schedule: {{type: linear, warmup_ratio: 0, max_steps: 12}}
+  batch: {{per_device: 3, grad_accum: 2}}
+{3})",
+                     model, golden("grpo/rollouts.jsonl"), method, extra);
+}
+
+class Rloo : public testing::TestWithParam<std::string> {};
+
+TEST_P(Rloo, EqualsTrl) {
+  const Json c = read_json_file(golden("rloo/expected.json"))[GetParam()];
+  cli::Folder f("rloo");
+  write_file_atomic(f / "r.yaml", rloo(c, model_of(c["model"], f)));
+  const auto r = cli::run("train " + (f / "r.yaml") + " --out " + (f / "out"));
+  ASSERT_EQ(r.code, 0) << r.out;
+  const auto got = cli::lines(f / "out/metrics.jsonl");
+  const Json& want = c["steps"];
+  ASSERT_EQ(got.size(), want.size());
+  for (size_t i = 0; i < got.size(); ++i)
+    for (const auto& [key, value] : want[i].items()) {
+      const std::string ours = key == "learning_rate" ? "lr" : key;
+      ASSERT_TRUE(got[i].contains(ours)) << ours;
+      const double x = got[i][ours], y = value;
+      EXPECT_NEAR(x, y, 1e-4 * std::max(std::abs(y), 0.1)) << key << " of step " << i + 1;
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(Golden, Rloo,
+                         testing::Values("plain", "kl", "normalized", "iterations", "temperature", "full"),
+                         [](const auto& i) { return i.param; });
+
+TEST(RlooRuns, ResumeAmidTheIterationsKeepsTheBytes) {
+  const Json c = read_json_file(golden("rloo/expected.json"))["iterations"];
+  cli::Folder f("rloo_resume");
+  write_file_atomic(f / "r.yaml", rloo(c, model_of(c["model"], f), "  save_every: 5\n"));
+  ASSERT_EQ(cli::run("train " + (f / "r.yaml") + " --out " + (f / "whole")).code, 0);
+  ASSERT_EQ(cli::run("train " + (f / "r.yaml") + " --threads 1 --out " + (f / "other")).code, 0);
+  const auto digest = [&](const char* out) {
+    return hash_file(f / (std::string(out) + "/checkpoint/adapter_model.safetensors")).blake3;
+  };
+  EXPECT_EQ(digest("whole"), digest("other"));
+  fs::remove_all(f / "other/checkpoint");
+  const auto r = cli::run("train " + (f / "r.yaml") + " --threads 1 --resume-from 5 --out " + (f / "other"));
+  ASSERT_EQ(r.code, 0) << r.out;
+  EXPECT_EQ(digest("whole"), digest("other"));
+}
+
+std::string preference(const std::string& from) {
+  return fmt::format(R"(meta: {{project: test, run_name: after}}
+hardware: {{name: cpu}}
+autotune: {{enabled: false}}
+model: {{name: "{0}", torch_dtype: float32}}
+data: {{source: local, path: "{1}", seq_len: 64, packing: false, shuffle: false}}
+train:
+  method: {{kind: dpo, lora: {{r: 4, alpha: 8, init_adapter: "recipe:{2}"}}}}
+  precision: float32
+  schedule: {{max_steps: 3}}
+  batch: {{per_device: 2, grad_accum: 1}}
+)",
+                     cli::golden("qwen3_gqa"), golden("preference/pairs.jsonl"), from);
+}
+
+// An adapter that another recipe makes: that runs first, its checkpoint is what training starts from and is covered by
+// the manifest, and a second run keeps it.
+TEST(RecipesBefore, RunFirstAndAreCovered) {
+  cli::Folder f("before");
+  cli::Tiny first;
+  first.method = "{kind: lora, r: 4, alpha: 8}";
+  first.steps = 3;
+  write_file_atomic(f / "first.yaml", cli::recipe(first));
+  write_file_atomic(f / "after.yaml", preference(f / "first.yaml"));
+  const auto r = cli::run("run " + (f / "after.yaml") + " --out " + (f / "out"));
+  ASSERT_EQ(r.code, 0) << r.out;
+  ASSERT_EQ(cli::run("train " + (f / "first.yaml") + " --out " + (f / "alone")).code, 0);
+  const auto adapter = [&](const char* out) {
+    return hash_file(f / (std::string(out) + "/checkpoint/adapter_model.safetensors")).blake3;
+  };
+  EXPECT_EQ(adapter("alone"), adapter("out/before/first"));
+  EXPECT_NE(adapter("out"), adapter("alone"));
+  EXPECT_TRUE(read_json_file(f / "out/manifest.json")["predicate"]["subjects"].contains("init_adapter"));
+  const auto again = cli::run("run " + (f / "after.yaml") + " --out " + (f / "out"));
+  EXPECT_EQ(again.code, 0) << again.out;
+  EXPECT_EQ(cli::run("receipt " + (f / "out/manifest.json") + " --replay").code, 0);
+  write_file_atomic(f / "itself.yaml", preference(f / "itself.yaml"));
+  const auto endless = cli::run("run " + (f / "itself.yaml") + " --out " + (f / "endless"));
+  EXPECT_EQ(endless.code, 1);
+  EXPECT_NE(endless.out.find("one of them starts from itself"), std::string::npos) << endless.out;
+  write_file_atomic(f / "none.yaml", preference("no_such_recipe"));
+  const auto none = cli::run("run " + (f / "none.yaml") + " --out " + (f / "none"));
+  EXPECT_EQ(none.code, 1);
+  EXPECT_NE(none.out.find("there is no recipe no_such_recipe"), std::string::npos) << none.out;
+}
+
+// A reward that fails stops the run with what was trained before it, or is worth what the recipe says.
+TEST(RewardRuns, AFailureStopsTheRunOrHasAValue) {
+  const std::string weights = std::string(MXT_SOURCE_DIR) + "/weights/SmolLM2-135M-Instruct.gguf";
+  if (!fs::exists(weights)) GTEST_SKIP() << "no weights: run ./dev weights";
+  cli::Folder f("reward_fails");
+  const auto recipe = [&](const char* name, const std::string& script, const char* more) {
+    const std::string text = fmt::format(R"(meta: {{project: test, run_name: rewards}}
+hardware: {{name: cpu}}
+autotune: {{enabled: false}}
+model: {{name: "{}"}}
+data: {{source: synth, synth: {{task: addition, rows: 4, test_rows: 2}}, seq_len: 64}}
+train:
+  method:
+    kind: rloo
+    num_generations: 2
+    kl_coef: 0
+    max_completion_length: 3
+    lora: {{r: 4}}
+    rewards:
+      - {{kind: answer}}
+      - {{kind: command, command: [/bin/sh, -c, "{}"], name: judge{}}}
+  schedule: {{type: constant, warmup_ratio: 0, max_steps: 2}}
+  batch: {{per_device: 2, grad_accum: 1}}
+)",
+                                         weights, script, more);
+    write_file_atomic(f / name, text);
+    return f / name;
+  };
+  // The second step's answers find the judge out of order.
+  const std::string once = "if [ -e " + (f / "seen") + " ]; then exit 1; fi; : > " + (f / "seen") + "; echo 1; echo 0";
+  const auto stopped = cli::run("train " + recipe("stop.yaml", once, "") + " --out " + (f / "stop"));
+  EXPECT_EQ(stopped.code, 1) << stopped.out;
+  EXPECT_NE(stopped.out.find("judge failed: /bin/sh ended with exit code 1"), std::string::npos) << stopped.out;
+  EXPECT_TRUE(fs::exists(f / "stop/checkpoints/step-1"));
+  fs::remove(f / "seen");
+  const auto gone_on =
+      cli::run("train " + recipe("value.yaml", once, ", error_value: 0.25") + " --out " + (f / "value"));
+  ASSERT_EQ(gone_on.code, 0) << gone_on.out;
+  const auto got = cli::lines(f / "value/metrics.jsonl");
+  EXPECT_EQ(got.at(0)["rewards/judge/mean"], 0.5);
+  EXPECT_EQ(got.at(1)["rewards/judge/mean"], 0.25);
+  EXPECT_TRUE(got.at(1).contains("rewards/answer/std"));
+}
+
+}  // namespace
+}  // namespace mxt

@@ -1,0 +1,171 @@
+// What answers are worth, and that a reward which fails, hangs or talks too much ends in a value or in a stop.
+#include "train/rewards/rewards.h"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+
+#include "base/error.h"
+#include "base/files.h"
+#include "train/rewards/json_schema.h"
+
+namespace mxt::train {
+namespace {
+
+using config::RewardKind;
+using config::RewardPart;
+
+RewardPart part(RewardKind kind) {
+  RewardPart p;
+  p.kind = kind;
+  return p;
+}
+
+std::vector<Completion> score(const std::vector<RewardPart>& parts, const std::vector<Answer>& answers) {
+  config::Method m = config::default_method(config::MethodKind::kGrpo);
+  m.rewards = parts;
+  std::vector<Completion> out(answers.size());
+  std::vector<Completion*> to;
+  for (Completion& c : out) to.push_back(&c);
+  RewardServices services;
+  services.run_programs = [](const std::vector<std::string>& programs, double) {
+    std::vector<bool> passed;
+    for (const std::string& p : programs)
+      passed.push_back(p.find("def f") == 0 && p.find("assert") != std::string::npos);
+    return passed;
+  };
+  Rewards(m, services).score(answers, to, nullptr);
+  return out;
+}
+
+std::string error_of(const std::vector<RewardPart>& parts, const std::vector<Answer>& answers) {
+  try {
+    score(parts, answers);
+  } catch (const Error& e) {
+    return e.what();
+  }
+  return "";
+}
+
+double one(const RewardPart& p, const Answer& a) { return *score({p}, {a})[0].reward; }
+
+TEST(Rewards, AreAddedUpByTheirWeightsAndKeptByName) {
+  RewardPart form = part(RewardKind::kRegex), number = part(RewardKind::kAnswer);
+  form.pattern = R"(^\d+$)";
+  form.weight = 0.5;
+  form.name = "form";
+  const auto got = score({number, form}, {{"", "58", "58", 1}, {"", "It is 58", "58", 1}, {"", "57", "58", 1}});
+  EXPECT_EQ(*got[0].reward, 1.5);
+  EXPECT_EQ(*got[1].reward, 1);
+  EXPECT_EQ(*got[2].reward, 0.5);
+  EXPECT_EQ(got[2].rewards.at("form"), 1);
+  EXPECT_EQ(got[2].rewards.at("answer"), 0);
+  EXPECT_NE(error_of({number, number}, {}).find("two are called answer"), std::string::npos);
+}
+
+TEST(Rewards, LengthFallsOffOutsideItsBounds) {
+  RewardPart p = part(RewardKind::kLength);
+  p.min_tokens = 4;
+  p.max_tokens = 8;
+  EXPECT_EQ(one(p, {"", "", "", 4}), 1);
+  EXPECT_EQ(one(p, {"", "", "", 8}), 1);
+  EXPECT_EQ(one(p, {"", "", "", 2}), 0.5);
+  EXPECT_EQ(one(p, {"", "", "", 16}), 0.5);
+}
+
+TEST(Rewards, CallsAreComparedByStructure) {
+  const std::string want = R"({"name":"timer","arguments":{"minutes":5,"label":"tea"}})";
+  EXPECT_EQ(tool_call_reward(R"( {"arguments": {"label":"tea", "minutes":5}, "name":"timer"} )", want), 1);
+  EXPECT_EQ(tool_call_reward("<tool_call>" + want + "</tool_call>", want), 1);
+  EXPECT_EQ(tool_call_reward(R"({"name":"timer","arguments":{"minutes":6,"label":"tea"}})", want), 0.75);
+  EXPECT_EQ(tool_call_reward(R"({"name":"timer","arguments":{"minutes":5,"label":"tea","loud":true}})", want),
+            0.5 + 0.5 * 2 / 3);
+  EXPECT_EQ(tool_call_reward(R"({"name":"alarm","arguments":{"minutes":5,"label":"tea"}})", want), 0);
+  EXPECT_EQ(tool_call_reward("I will.", want), 0);
+  EXPECT_EQ(tool_call_reward("I cannot.", "No tool does that."), 1);
+  EXPECT_EQ(tool_call_reward(want, "No tool does that."), 0);
+  const std::string two = "[" + want + R"(,{"name":"message","arguments":{}}])";
+  EXPECT_EQ(tool_call_reward(R"([{"name":"message","arguments":{}},)" + want + "]", two), 1);
+  EXPECT_EQ(tool_call_reward(want, two), 0.5);
+}
+
+TEST(Rewards, CodeIsTheLastFenceWithTheReferenceAsItsTests) {
+  const RewardPart p = part(RewardKind::kCode);
+  EXPECT_EQ(one(p, {"", "Here:\n```python\ndef f(): return 1\n```\nDone.", "assert f() == 1", 9}), 1);
+  EXPECT_EQ(one(p, {"", "I cannot.", "assert f() == 1", 9}), 0);
+}
+
+bool allows(const char* schema, const char* value) {
+  return JsonSchema(OrderedJson::parse(schema), "schema").allows(OrderedJson::parse(value));
+}
+
+TEST(JsonSchemas, SayWhatIsAllowed) {
+  const char* person = R"({"type":"object","required":["name"],"additionalProperties":false,
+    "properties":{"name":{"type":"string","minLength":1},"age":{"type":"integer","minimum":0},
+    "tags":{"type":"array","items":{"enum":["a","b"]},"uniqueItems":true}}})";
+  EXPECT_TRUE(allows(person, R"({"age":3,"name":"x","tags":["b","a"]})"));
+  for (const char* bad : {R"({})", R"({"name":""})", R"({"name":"x","age":-1})", R"({"name":"x","age":1.5})",
+                          R"({"name":"x","more":1})", R"({"name":"x","tags":["a","a"]})", R"([])"})
+    EXPECT_FALSE(allows(person, bad)) << bad;
+  EXPECT_TRUE(allows(R"({"type":"integer"})", "2.0"));
+  EXPECT_FALSE(allows(R"({"oneOf":[{"type":"number"},{"minimum":3}]})", "5"));
+  EXPECT_TRUE(allows(R"({"not":{"const":{"a":1,"b":2}}})", R"({"a":1})"));
+  EXPECT_FALSE(allows(R"({"not":{"const":{"a":1,"b":2}}})", R"({"b":2,"a":1})"));
+  EXPECT_TRUE(allows(R"({"multipleOf":0.1})", "0.3"));
+  EXPECT_TRUE(
+      allows(R"({"$defs":{"t":{"prefixItems":[{"type":"null"}],"items":{"$ref":"#/$defs/t"}}},"$ref":"#/$defs/t"})",
+             "[null,[null]]"));
+  EXPECT_FALSE(allows(R"({"patternProperties":{"^x":{"type":"null"}},"additionalProperties":false})", R"({"y":null})"));
+  EXPECT_FALSE(allows(R"({"$ref":"#"})", "1"));  // without end: nothing
+}
+
+TEST(JsonSchemas, WhatIsNotLookedAtIsRefused) {
+  for (const char* bad : {R"({"unevaluatedProperties":false})", R"({"type":"text"})", R"({"$ref":"#/nothing"})",
+                          R"({"$ref":"http://x/y"})", R"({"pattern":"("})", R"({"minimum":"3"})", R"([1])"})
+    EXPECT_THROW(JsonSchema(OrderedJson::parse(bad), "schema"), Error) << bad;
+}
+
+RewardPart command(const std::string& script) {
+  RewardPart p = part(RewardKind::kCommand);
+  p.command = {"/bin/sh", "-c", script};
+  p.timeout_seconds = 20;
+  return p;
+}
+
+TEST(Commands, GetALineForEachAnswerAndSayANumberForEach) {
+  const auto got = score(
+      {command("while read -r line; do case $line in *good*) echo 1.5;; *odd*) echo null;; *) echo 0;; esac; done")},
+      {{"p", "good", "r", 1}, {"p", "bad", "r", 1}, {"p", "odd", "r", 1}});
+  EXPECT_EQ(*got[0].reward, 1.5);
+  EXPECT_EQ(*got[1].reward, 0);
+  EXPECT_FALSE(got[2].reward);
+  // More than a pipe holds, to a program that first reads all and to one that reads nothing.
+  const std::vector<Answer> large(8, Answer{std::string(100000, 'x'), "a", "r", 1});
+  EXPECT_EQ(*score({command("cat > /dev/null; for i in 1 2 3 4 5 6 7 8; do echo $i; done")}, large)[7].reward, 8);
+  EXPECT_EQ(*score({command("for i in 1 2 3 4 5 6 7 8; do echo $i; done")}, large)[7].reward, 8);
+}
+
+TEST(Commands, ThatFailHangOrTalkTooMuchAreNamed) {
+  const std::vector<Answer> answers{{"p", "a", "r", 1}};
+  EXPECT_NE(error_of({command("echo 1; exit 1")}, answers).find("ended with exit code 1"), std::string::npos);
+  EXPECT_NE(error_of({command("true")}, answers).find("wrote 0 lines for 1 answers"), std::string::npos);
+  EXPECT_NE(error_of({command("echo nan")}, answers).find("a number or null is needed"), std::string::npos);
+  EXPECT_NE(error_of({command("yes")}, answers).find("bytes"), std::string::npos);
+  RewardPart slow = command("sleep 600 & wait");
+  slow.timeout_seconds = 0.2;
+  const auto begin = std::chrono::steady_clock::now();
+  EXPECT_NE(error_of({slow}, answers).find("took more than 0.2 s"), std::string::npos);
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(60));
+  slow.error_value = -1;
+  EXPECT_EQ(*score({slow}, answers)[0].reward, -1);
+  RewardPart none = part(RewardKind::kCommand);
+  none.command = {"/no/such/program"};
+  EXPECT_NE(error_of({none}, answers).find("cannot be started"), std::string::npos);
+  RewardPart closed = part(RewardKind::kHttp);
+  closed.url = "http://127.0.0.1:9/";
+  closed.timeout_seconds = 2;
+  EXPECT_NE(error_of({closed}, answers).find("http failed"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace mxt::train
