@@ -42,12 +42,15 @@ void mix_grad(const MixGrad& m) {
 void gate(const Gate& c) {
   const int64_t width = c.u.cols / c.w.rows;
   const double by = static_cast<double>(c.by) * param(c.lambda, c.wtype, 0, 1.0);
+  std::vector<double> gates(static_cast<size_t>(c.w.rows));
   for (int64_t t = 0; t < c.y.rows; ++t) {
+    // Before anything is written: y may be x, and s too.
+    for (int64_t g = 0; g < c.w.rows; ++g) gates[static_cast<size_t>(g)] = gate_of(c, t, g);
     for (int64_t i = 0; i < c.y.cols; ++i) {
       double y = get(c.x, t, i);
       const int64_t j = i - c.col;
       if (j >= 0 && j < c.u.cols && !(c.positions && c.positions[t] == 0))
-        y += by * gate_of(c, t, j / width) * get(c.u, t, j);
+        y += by * gates[static_cast<size_t>(j / width)] * get(c.u, t, j);
       set(c.y, t, i, y);
     }
   }
