@@ -1,4 +1,5 @@
 // The one list of destinations.
+#include "base/log.h"
 #include "publish/evm/agent.h"
 #include "publish/evm/anchor.h"
 #include "publish/hub/step.h"
@@ -7,11 +8,25 @@
 #include "publish/steps.h"
 
 namespace mxt::publish {
+namespace {
+
+// What a recipe may name and nothing here publishes to yet: said, so that nobody takes silence for a success.
+void say_unbuilt(const config::Publish& p) {
+  const auto said = [](const char* key) { log::warn("publish.{}: this build publishes nothing there", key); };
+  if (p.algorand) said("algorand");
+  if (!p.evm) return;
+  if (p.evm->inft || p.evm->inft_token) said("evm.inft");
+  if (p.evm->name_wrapper || p.evm->resolver) said("evm.name_wrapper");
+  if (p.evm->validation_registry) said("evm.validation_registry");
+}
+
+}  // namespace
 
 std::vector<std::unique_ptr<Step>> steps_of(const Run& run, const Surroundings& around) {
   std::vector<std::unique_ptr<Step>> steps;
   if (!run.recipe.publish) return steps;
   const config::Publish& p = *run.recipe.publish;
+  say_unbuilt(p);
   if (p.hf) steps.push_back(hub_step(*p.hf, run, around));
   if (p.ipfs) steps.push_back(kubo_step(*p.ipfs, run));
   if (p.lighthouse) steps.push_back(lighthouse_step(*p.lighthouse, run, around));
