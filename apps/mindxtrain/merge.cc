@@ -51,8 +51,9 @@ void add_merge(CLI::App& app) {
       log::info("{}: has no tokenizer files, so {} has none either", path, o->out);
     write_file_atomic(folder.path() + kMade, OrderedJson{{"base", o->model}, {"adapter", o->adapter}}.dump(2) + "\n");
     replace_folder(folder.path(), out);
-    log::info("merged in float32, written as {}: rounding moves the adapted weights by {:.2g} % of what the adapter does",
-              name_of(type), cost.change > 0 ? 100 * std::sqrt(cost.rounding / cost.change) : 0.0);
+    log::info(
+        "merged in float32, written as {}: rounding moves the adapted weights by {:.2g} % of what the adapter does",
+        name_of(type), cost.change > 0 ? 100 * std::sqrt(cost.rounding / cost.change) : 0.0);
     std::printf("%s\n", o->out.c_str());
   });
 }

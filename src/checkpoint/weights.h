@@ -48,8 +48,8 @@ std::vector<float> read_segment(const graph::Graph& g, const runtime::ParamStore
                                 const graph::Segment& s);
 
 // base + scale·B·A added into the base weights, for `merge` and for serving a merged model. After it the adapter's
-// parameters must not be used. The answer: sums of squares over the matrices that it changed, of the change, and of what
-// rounding the result to `written` changes besides.
+// parameters must not be used. The answer: sums of squares over the matrices that it changed, of the change, and of
+// what rounding the result to `written` changes besides.
 struct MergeCost {
   double change = 0, rounding = 0;
 };

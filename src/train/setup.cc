@@ -47,8 +47,8 @@ void require_supported(const config::Recipe& r) {
       break;
     default:
       fail_missing(
-          "train.method.kind {}: this build trains full, lora, qlora, cpt, pretrain, dpo, orpo, kto, reward, grpo, gspo "
-          "and rloo",
+          "train.method.kind {}: this build trains full, lora, qlora, cpt, pretrain, dpo, orpo, kto, grpo, gspo and "
+          "rloo",
           text_of(m.kind));
   }
   if (r.train.precision != config::Precision::kBFloat16 && r.train.precision != config::Precision::kFloat32)

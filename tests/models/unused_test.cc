@@ -50,7 +50,7 @@ TEST(UnusedTensors, AreNamed) {
     EXPECT_EQ(unused(kGolden + name), Names{}) << name;
   for (const char* more : {"score.weight", "model.layers.0.self_attn.q_proj.bias", "model.layers.99.mlp.up_proj.weight",
                            "mtp.fc.weight", "model.visual.patch_embed.proj.bias"})
-    EXPECT_EQ(unused(with_tensors("llama_scaled", {more})), Names{more});
+    EXPECT_EQ(unused(with_tensors("qwen3_gqa", {more})), Names{more});
   EXPECT_EQ(unused(with_tensors("llama_scaled", {"model.layers.0.self_attn.rotary_emb.inv_freq"})), Names{});
   EXPECT_EQ(unused(with_tensors("gpt2_scales", {"transformer.h.0.attn.bias", "transformer.h.0.attn.masked_bias",
                                                 "v_head.summary.bias"})),
