@@ -1,10 +1,10 @@
 // Training steps of a Qwen3 model's real dimensions with random weights: tokens a second, memory, loss. The engine is
 // the product's own (models, graph, runtime, kernels); the data are random tokens in full rows.
-//   gpu_step MODEL ROWS SEQ MICRO STEPS [lora|attention|full|muon] [none|cheap|layer] [bf16|f32|fp8] [joined|apart]
-//   [profile|offload]
+//   gpu_step MODEL ROWS SEQ MICRO STEPS [lora|attention|full|muon] [none|cheap|layer] [bf16|f32|fp8|nf4|mxfp4]
+//   [joined|apart] [profile|offload]
 // MODEL: 0.6b … 14b, or a config.json (bench/gpu/models); attention: adapters there alone; muon: full, as nanochat
 // trains. offload: masters and states in the host's memory. fp8: activations in bf16 over a base held in E4M3
-// (train.base_precision: fp8_e4m3)
+// (train.base_precision: fp8_e4m3); nf4, mxfp4: over one in four bits (kind: qlora)
 #include <sys/resource.h>
 
 #include <algorithm>
@@ -133,6 +133,11 @@ int run(int argc, char** argv) {
   o.positions = seq;
   o.head_chunk = 4096;
   o.base = type == "fp8" && !o.train_base ? graph::Held::kFp8 : graph::Held::kPlain;
+  models::CodedPlan coded;
+  coded.of = [coding = type == "mxfp4" ? Coding::kMxfp4 : Coding::kNf4Double](const std::string&) {
+    return graph::SegmentCoding{coding};
+  };
+  if ((type == "nf4" || type == "mxfp4") && !o.train_base) o.coded = &coded;
   o.join_lora = argc <= 9 || std::string(argv[9]) != "apart";
   o.recompute = level == "layer"   ? graph::Recompute::kLayer
                 : level == "cheap" ? graph::Recompute::kCheap
