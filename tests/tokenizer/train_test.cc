@@ -56,7 +56,8 @@ std::vector<std::pair<std::string, std::string>> merges_of(const Spec& spec) {
 Json ties() { return read_json_file(std::string(MXT_SOURCE_DIR) + "/tests/golden/tokenizer/train_ties.json"); }
 
 TEST(Train, FindsTheOraclesMergesWhereTokensAreSpelledInSeveralWays) {
-  for (const Json& c : ties().at("few_letters")) {
+  const Json all = ties();
+  for (const Json& c : all.at("few_letters")) {
     TrainOptions o;
     o.vocab_size = c.at("size").get<int32_t>();
     std::vector<std::pair<std::string, std::string>> want;
@@ -66,7 +67,8 @@ TEST(Train, FindsTheOraclesMergesWhereTokensAreSpelledInSeveralWays) {
 }
 
 TEST(Train, WithRustBpesTiesIdsAreNanochats) {
-  for (const Json& c : ties().at("rustbpe")) {
+  const Json all = ties();
+  for (const Json& c : all.at("rustbpe")) {
     TrainOptions o;
     o.vocab_size = c.at("size").get<int32_t>();
     o.special_tokens = c.at("special").get<std::vector<std::string>>();
