@@ -1,5 +1,6 @@
 #include "kernels/cuda/grouped.h"
 
+#include "kernels/gpu/element.cuh"
 #include "kernels/gpu/gpu.h"
 #include "kernels/gpu/mma.cuh"
 
@@ -185,10 +186,6 @@ __global__ void __launch_bounds__(kThreads, 2) weight_kernel(const __grid_consta
 
 constexpr int kSide = 16;
 
-__device__ __forceinline__ float get(const void* p, bool half, int64_t i) {
-  return half ? to_float(static_cast<const bf16*>(p)[i]) : static_cast<const float*>(p)[i];
-}
-
 struct PlainTypes {
   bool a, b, c;  // whether bf16
 };
@@ -204,19 +201,15 @@ __global__ void __launch_bounds__(kSide* kSide) plain_kernel(const __grid_consta
   } else {
     __shared__ Place found;
     __shared__ bool any;
-    if (ty < 2) {  // a whole warp
-      Place p;
-      // lanes are counted by threadIdx.x there
-      const int lane = ty * kSide + tx;
+    if (tx == 0 && ty == 0) {
       int before = 0;
-      bool hit = false;
-      for (int e = 0; e < g.experts && !hit; ++e) {
+      any = false;
+      for (int e = 0; e < g.experts && !any; ++e) {
         const int begin = g.first[e], end = g.first[e + 1], tiles = (end - begin + kSide - 1) / kSide;
-        const int tile = static_cast<int>(blockIdx.y);
-        if (tile < before + tiles) p = {e, begin + (tile - before) * kSide, end}, hit = true;
+        const int tile = static_cast<int>(blockIdx.y) - before;
+        if (tile < tiles) found = {e, begin + tile * kSide, end}, any = true;
         before += tiles;
       }
-      if (lane == 0) found = p, any = hit;
     }
     __syncthreads();
     if (!any) return;

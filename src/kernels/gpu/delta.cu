@@ -1,6 +1,7 @@
 // The gated delta rule (kernels/delta.h), token by token: a column of the state belongs to eight lanes, which hold its
 // rows in registers, so that columns, heads and documents run side by side and what a document gives depends on nothing
 // else. The gradient makes states again from those at every 64th token, and within them from every eighth.
+#include "kernels/gpu/element.cuh"
 #include "kernels/gpu/gpu.h"
 #include "kernels/gpu/launch.h"
 
@@ -22,16 +23,6 @@ struct DeltaArgs {
   bool half, carried;
 };
 
-__device__ __forceinline__ float get(const void* p, bool half, int64_t i) {
-  return half ? to_float(static_cast<const bf16*>(p)[i]) : static_cast<const float*>(p)[i];
-}
-__device__ __forceinline__ void put(void* p, bool half, int64_t i, float v) {
-  if (half)
-    static_cast<bf16*>(p)[i] = from_float<bf16>(v);
-  else
-    static_cast<float*>(p)[i] = v;
-}
-__device__ __forceinline__ float sigmoid(float x) { return 1.0f / (1.0f + expf(-x)); }
 __device__ __forceinline__ float softplus(float x) { return x > 30.0f ? x : log1pf(expf(x)); }
 __device__ __forceinline__ float over_lanes(float v) {
 #pragma unroll

@@ -1,5 +1,6 @@
 // What stands around the gated delta rule (kernels/delta.h): the causal convolution, the gated norm, and gates.
 #include "kernels/gpu/columns.cuh"
+#include "kernels/gpu/element.cuh"
 #include "kernels/gpu/gpu.h"
 #include "kernels/gpu/launch.h"
 
@@ -8,16 +9,6 @@ namespace {
 
 constexpr int kThreads = 256, kMostWidth = 64;
 
-__device__ __forceinline__ float get(const void* p, bool half, int64_t i) {
-  return half ? to_float(static_cast<const bf16*>(p)[i]) : static_cast<const float*>(p)[i];
-}
-__device__ __forceinline__ void put(void* p, bool half, int64_t i, float v) {
-  if (half)
-    static_cast<bf16*>(p)[i] = from_float<bf16>(v);
-  else
-    static_cast<float*>(p)[i] = v;
-}
-__device__ __forceinline__ float sigmoid(float x) { return 1.0f / (1.0f + expf(-x)); }
 __device__ __forceinline__ float silu_slope(float x) {
   const float s = sigmoid(x);
   return s * (1.0f + x * (1.0f - s));

@@ -1,5 +1,6 @@
 // Mixture of experts but for its products (kernels/experts.h): routing, the order of routed rows, and the ways between
 // tokens and them. Sums are taken in one order, so results are the same every time.
+#include "kernels/gpu/element.cuh"
 #include "kernels/gpu/gpu.h"
 #include "kernels/gpu/launch.h"
 
@@ -8,16 +9,6 @@ namespace {
 
 constexpr int kThreads = 256, kRouteThreads = 128, kChunk = 256;
 constexpr int64_t kExperts = 1024;
-
-__device__ __forceinline__ float get(const void* p, bool half, int64_t i) {
-  return half ? to_float(static_cast<const bf16*>(p)[i]) : static_cast<const float*>(p)[i];
-}
-__device__ __forceinline__ void put(void* p, bool half, int64_t i, float v) {
-  if (half)
-    static_cast<bf16*>(p)[i] = from_float<bf16>(v);
-  else
-    static_cast<float*>(p)[i] = v;
-}
 
 struct RouteArgs {
   const void* logits;
