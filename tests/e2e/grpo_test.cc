@@ -1,21 +1,10 @@
 // GRPO, its loss types and GSPO over given rollouts against TRL's trainer (tools/golden/grpo.py): twelve steps each.
-#include "e2e/cli.h"
+#include "e2e/trl.h"
 
 namespace mxt {
 namespace {
 
 std::string folder() { return std::string(MXT_SOURCE_DIR) + "/tests/golden/grpo"; }
-
-// The golden model with the end token of TRL's tokenizer.
-std::string model_of(const Json& c, const cli::Folder& f) {
-  const std::string from = cli::golden(c["model"].get<std::string>()), to = f / "model";
-  make_folders(to);
-  fs::copy(from, to, fs::copy_options::recursive | fs::copy_options::overwrite_existing);
-  OrderedJson config = parse_ordered_json(read_file(from + "/config.json"), from);
-  config["eos_token_id"] = 1;
-  write_file_atomic(to + "/config.json", config.dump());
-  return to;
-}
 
 std::string recipe(const Json& c, const cli::Folder& f, const std::string& rows, const std::string& extra = "") {
   const Json& s = c["settings"];
@@ -30,26 +19,8 @@ std::string recipe(const Json& c, const cli::Folder& f, const std::string& rows,
   if (s.contains("num_iterations")) method += fmt::format(", num_iterations: {}", s["num_iterations"].get<int>());
   if (s.value("mask_truncated_completions", false)) method += ", mask_truncated_completions: true";
   if (!s.value("use_bias_correction_kl", true)) method += ", use_bias_correction_kl: false";
-  const std::string model = model_of(c, f);
-  if (c["kind"] == "lora")
-    method += fmt::format(
-        ", lora: {{r: 4, alpha: 8, target_modules: [q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj], "
-        "init_adapter: \"{}/adapter\"}}",
-        model);
-  return fmt::format(R"(meta: {{project: test, run_name: grpo}}
-hardware: {{name: cpu}}
-autotune: {{enabled: false}}
-model: {{name: "{0}", torch_dtype: float32}}
-data: {{source: local, path: "{1}", seq_len: 64, shuffle: false}}
-train:
-  method: {{{2}}}
-  rollouts: {{path: "{1}"}}
-  precision: float32
-  optimizer: {{lr: 1.0e-3, betas: [0.9, 0.95], weight_decay: 0.1, grad_clip: 1.0}}
-  schedule: {{type: linear, warmup_ratio: 0, max_steps: 12}}
-  batch: {{per_device: 3, grad_accum: 2}}
-{3})",
-                     model, rows, method, extra);
+  const std::string model = trl::model_of(c["model"], f);
+  return trl::rollouts_recipe(model, rows, method, c["kind"] == "lora", extra);
 }
 
 Json expected() { return read_json_file(folder() + "/expected.json"); }
@@ -62,16 +33,7 @@ TEST_P(Grpo, EqualsTrl) {
   write_file_atomic(f / "r.yaml", recipe(c, f, folder() + "/" + c["rows"].get<std::string>()));
   const auto r = cli::run("train " + (f / "r.yaml") + " --out " + (f / "out"));
   ASSERT_EQ(r.code, 0) << r.out;
-  const auto got = cli::lines(f / "out/metrics.jsonl");
-  const Json& want = c["steps"];
-  ASSERT_EQ(got.size(), want.size());
-  for (size_t i = 0; i < got.size(); ++i)
-    for (const auto& [key, value] : want[i].items()) {
-      const std::string ours = key == "learning_rate" ? "lr" : key;
-      ASSERT_TRUE(got[i].contains(ours)) << ours;
-      const double x = got[i][ours], y = value;
-      EXPECT_NEAR(x, y, 1e-4 * std::max(std::abs(y), 0.1)) << key << " of step " << i + 1;
-    }
+  trl::expect_steps(f / "out/metrics.jsonl", c["steps"], 0.1);
 }
 
 INSTANTIATE_TEST_SUITE_P(Golden, Grpo,

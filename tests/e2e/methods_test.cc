@@ -1,21 +1,10 @@
 // RLOO against TRL's trainer (tools/golden/rloo.py), recipes that start from another, rewards that fail.
-#include "e2e/cli.h"
+#include "e2e/trl.h"
 
 namespace mxt {
 namespace {
 
 std::string golden(const char* name) { return std::string(MXT_SOURCE_DIR) + "/tests/golden/" + name; }
-
-// The golden model with the end token of TRL's tokenizer.
-std::string model_of(const std::string& name, const cli::Folder& f) {
-  const std::string from = cli::golden(name), to = f / "model";
-  make_folders(to);
-  fs::copy(from, to, fs::copy_options::recursive | fs::copy_options::overwrite_existing);
-  OrderedJson config = parse_ordered_json(read_file(from + "/config.json"), from);
-  config["eos_token_id"] = 1;
-  write_file_atomic(to + "/config.json", config.dump());
-  return to;
-}
 
 std::string rloo(const Json& c, const std::string& model, const std::string& extra = "") {
   const Json& s = c["settings"];
@@ -24,25 +13,7 @@ std::string rloo(const Json& c, const std::string& model, const std::string& ext
                   s["beta"].get<double>(), s["temperature"].get<double>());
   for (const char* key : {"epsilon", "epsilon_high", "num_iterations", "normalize_advantages"})
     if (s.contains(key)) method += fmt::format(", {}: {}", key, s[key].dump());
-  if (c["kind"] == "lora")
-    method += fmt::format(
-        ", lora: {{r: 4, alpha: 8, target_modules: [q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj], "
-        "init_adapter: \"{}/adapter\"}}",
-        model);
-  return fmt::format(R"(meta: {{project: test, run_name: rloo}}
-hardware: {{name: cpu}}
-autotune: {{enabled: false}}
-model: {{name: "{0}", torch_dtype: float32}}
-data: {{source: local, path: "{1}", seq_len: 64, shuffle: false}}
-train:
-  method: {{{2}}}
-  rollouts: {{path: "{1}"}}
-  precision: float32
-  optimizer: {{lr: 1.0e-3, betas: [0.9, 0.95], weight_decay: 0.1, grad_clip: 1.0}}
-  schedule: {{type: linear, warmup_ratio: 0, max_steps: 12}}
-  batch: {{per_device: 3, grad_accum: 2}}
-{3})",
-                     model, golden("grpo/rollouts.jsonl"), method, extra);
+  return trl::rollouts_recipe(model, golden("grpo/rollouts.jsonl"), method, c["kind"] == "lora", extra);
 }
 
 class Rloo : public testing::TestWithParam<std::string> {};
@@ -50,19 +21,10 @@ class Rloo : public testing::TestWithParam<std::string> {};
 TEST_P(Rloo, EqualsTrl) {
   const Json c = read_json_file(golden("rloo/expected.json"))[GetParam()];
   cli::Folder f("rloo");
-  write_file_atomic(f / "r.yaml", rloo(c, model_of(c["model"], f)));
+  write_file_atomic(f / "r.yaml", rloo(c, trl::model_of(c["model"], f)));
   const auto r = cli::run("train " + (f / "r.yaml") + " --out " + (f / "out"));
   ASSERT_EQ(r.code, 0) << r.out;
-  const auto got = cli::lines(f / "out/metrics.jsonl");
-  const Json& want = c["steps"];
-  ASSERT_EQ(got.size(), want.size());
-  for (size_t i = 0; i < got.size(); ++i)
-    for (const auto& [key, value] : want[i].items()) {
-      const std::string ours = key == "learning_rate" ? "lr" : key;
-      ASSERT_TRUE(got[i].contains(ours)) << ours;
-      const double x = got[i][ours], y = value;
-      EXPECT_NEAR(x, y, 1e-4 * std::max(std::abs(y), 0.1)) << key << " of step " << i + 1;
-    }
+  trl::expect_steps(f / "out/metrics.jsonl", c["steps"], 0.1);
 }
 
 INSTANTIATE_TEST_SUITE_P(Golden, Rloo,
@@ -72,7 +34,7 @@ INSTANTIATE_TEST_SUITE_P(Golden, Rloo,
 TEST(RlooRuns, ResumeAmidTheIterationsKeepsTheBytes) {
   const Json c = read_json_file(golden("rloo/expected.json"))["iterations"];
   cli::Folder f("rloo_resume");
-  write_file_atomic(f / "r.yaml", rloo(c, model_of(c["model"], f), "  save_every: 5\n"));
+  write_file_atomic(f / "r.yaml", rloo(c, trl::model_of(c["model"], f), "  save_every: 5\n"));
   ASSERT_EQ(cli::run("train " + (f / "r.yaml") + " --out " + (f / "whole")).code, 0);
   ASSERT_EQ(cli::run("train " + (f / "r.yaml") + " --threads 1 --out " + (f / "other")).code, 0);
   const auto digest = [&](const char* out) {

@@ -1,6 +1,6 @@
 // Preference methods against TRL's trainers (tools/golden/preference.py): twelve steps each, of LoRA and of all
 // weights.
-#include "e2e/cli.h"
+#include "e2e/trl.h"
 
 namespace mxt {
 namespace {
@@ -50,15 +50,7 @@ TEST_P(Preference, EqualsTrl) {
   const auto r = cli::run("train " + (f / "r.yaml") + " --out " + (f / "out"));
   ASSERT_EQ(r.code, 0) << r.out;
   const Json want = read_json_file(folder() + "/expected.json")["cases"][name];
-  const auto got = cli::lines(f / "out/metrics.jsonl");
-  ASSERT_EQ(got.size(), want.size());
-  for (size_t i = 0; i < got.size(); ++i)
-    for (const auto& [key, value] : want[i].items()) {
-      const std::string ours = key == "learning_rate" ? "lr" : key;
-      ASSERT_TRUE(got[i].contains(ours)) << ours;
-      const double x = got[i][ours], y = value;
-      EXPECT_NEAR(x, y, 1e-4 * std::max(std::abs(y), 1.0)) << key << " of step " << i + 1;
-    }
+  trl::expect_steps(f / "out/metrics.jsonl", want, 1.0);
 }
 
 INSTANTIATE_TEST_SUITE_P(Golden, Preference,
