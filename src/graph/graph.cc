@@ -55,7 +55,10 @@ int64_t Graph::ld(ValueId v) const {
   return value(v).cols + value(root(v)).pad;
 }
 
+const OpInfo ExternalOp::info{.name = "external"};
+
 const OpInfo& info(const Op& op) {
+  if (const auto* external = std::get_if<ExternalOp>(&op.attrs)) return *external->of;
   return std::visit([](const auto& a) -> const OpInfo& { return a.info; }, op.attrs);
 }
 

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <variant>
@@ -15,6 +16,10 @@
 #include "base/coding.h"
 #include "base/types.h"
 #include "graph/extent.h"
+
+namespace mxt::kernels {
+class ExternalKernel;
+}
 
 namespace mxt::graph {
 
@@ -407,6 +412,14 @@ struct MeanPoolOp {
   static const OpInfo info;
 };  // in: h; result goes to the batch's buffer
 
+// An operation that is defined outside this tree: what is to be known of it, and what it runs as (kernels/external.h),
+// with its operands and results as they stand here; its attributes are the kernel's. `of` outlives the graph.
+struct ExternalOp {
+  static const OpInfo info;
+  const OpInfo* of = nullptr;
+  std::shared_ptr<const kernels::ExternalKernel> kernel;
+};  // in: any → out: any; param, where it makes a parameter's gradient
+
 using Attrs =
     std::variant<EmbeddingOp, EmbeddingGradOp, LinearOp, LinearDxOp, LinearDwOp, BiasGradOp, LoraAddOp, LoraDzOp,
                  LoraDbOp, LoraJoinOp, NormOp, NormGradOp, QkRopeOp, QkRopeGradOp, AttentionOp, AttentionGradOp, ActOp,
@@ -415,7 +428,7 @@ using Attrs =
                  GateGradOp, RouteOp, RouteGradOp, ExpertGatherOp, ExpertSumOp, ExpertDotsOp, ExpertLinearOp,
                  ExpertLinearDxOp, ExpertLinearDwOp, ExpertLoraAddOp, ExpertLoraDzOp, ExpertLoraDbOp, BalanceLossOp,
                  CausalConvOp, CausalConvGradOp, GatedDeltaOp, GatedDeltaGradOp, GatedNormOp, GatedNormGradOp,
-                 SigmoidGateOp, SigmoidGateGradOp, SplitGatesOp, MergeGatesOp>;
+                 SigmoidGateOp, SigmoidGateGradOp, SplitGatesOp, MergeGatesOp, ExternalOp>;
 
 struct Op {
   Attrs attrs;

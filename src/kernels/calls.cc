@@ -94,6 +94,10 @@ void make(Ops& o, const GatedNormGrad& c) { o.gated_norm_grad(c); }
 void make(Ops& o, const SigmoidGate& c) { o.sigmoid_gate(c); }
 void make(Ops& o, const SigmoidGateGrad& c) { o.sigmoid_gate_grad(c); }
 void make(Ops& o, const SplitGates& c) { o.split_gates(c); }
+void make(Ops& o, const External& c) {
+  if (!c.kernel->runs_on(o)) lacks(o, c.kernel->name());
+  c.kernel->run(o, c);
+}
 
 // One product of [m, k] and [k, n].
 double product(int64_t m, int64_t n, int64_t k) {
@@ -119,6 +123,7 @@ double count(const LoraGrad& g) {
   for (const auto& k : g.blocks) total += product(k.cols, k.rank, g.dy.rows);
   return total;
 }
+double count(const External& c) { return c.kernel->operations(c); }
 double count(const ActLora& c) { return product(c.z.rows, c.z.cols, c.act.y.cols); }
 double count(const ActLoraGrad& c) { return count(c.lora) + product(c.dz.cols, c.act.dy.cols, c.dz.rows); }
 
@@ -186,8 +191,10 @@ std::string_view name_of(const AnyCall& call) {
                                                 "gated_norm_grad",
                                                 "sigmoid_gate",
                                                 "sigmoid_gate_grad",
-                                                "split_gates"};
+                                                "split_gates",
+                                                "external"};
   static_assert(std::size(kNames) == std::variant_size_v<AnyCall>);
+  if (const auto* external = std::get_if<External>(&call)) return external->kernel->name();
   return kNames[call.index()];
 }
 

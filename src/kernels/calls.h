@@ -9,6 +9,7 @@
 
 #include "kernels/api.h"
 #include "kernels/decode.h"
+#include "kernels/external.h"
 #include "kernels/small_types.h"
 
 namespace mxt::kernels {
@@ -32,7 +33,7 @@ using AnyCall =
                  ActLoraGrad, Add, Mix, MixGrad, Gate, GateGrad, BiasGrad, Dropout, CrossEntropy, LabelGrad, Copy,
                  GatherRows, ScatterRows, MeanPool, RoundRows, ToHost, Route, RouteGrad, ExpertGather, ExpertSum,
                  ExpertDots, GroupedGemm, RouteLoad, BalanceLoss, CausalConv, CausalConvGrad, GatedDelta,
-                 GatedDeltaGrad, GatedNorm, GatedNormGrad, SigmoidGate, SigmoidGateGrad, SplitGates>;
+                 GatedDeltaGrad, GatedNorm, GatedNormGrad, SigmoidGate, SigmoidGateGrad, SplitGates, External>;
 
 std::string_view name_of(const AnyCall& call);
 
@@ -394,6 +395,14 @@ void operands(MeanPool& m, V& v) {
   v.mat("x", m.x, Use::kRead);
   v.array("cu_seqlens", m.cu_seqlens, DType::kI32, m.y.rows + 1, Use::kRead);
   v.mat("y", m.y, Use::kWritten);
+}
+
+template <class V>
+void operands(External& e, V& v) {
+  for (ConstMat& m : e.in) v.mat("in", m, Use::kRead);
+  for (Mat& m : e.out) v.mat("out", m, Use::kWritten);
+  v.mat("gradient", e.gradient, e.accumulate ? Use::kBoth : Use::kWritten);
+  v.adds(e.accumulate);
 }
 
 template <class V>

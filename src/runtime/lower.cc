@@ -10,8 +10,6 @@ using namespace graph;
 using kernels::Gemm;
 using kernels::Mat;
 
-namespace {}  // namespace
-
 Lowering::Lowering(const Graph& g, const kernels::KernelPlan& plan, const kernels::Ops& ops,
                    const ProgramSettings& settings)
     : g_(g),
@@ -161,6 +159,14 @@ void Lowering::lower(const EmbeddingOp& a) {
 
 void Lowering::lower(const EmbeddingGradOp& a) {
   emit(kernels::EmbeddingGrad{ids_of(a.row), mat(op_->in[0]), grad_mat(op_->param), adds(*op_)}, first(*op_));
+}
+
+void Lowering::lower(const ExternalOp& a) {
+  kernels::External call{a.kernel, {}, {}, {}, op_->param != kNone && adds(*op_)};
+  for (ValueId v : op_->in) call.in.push_back(mat(v));
+  for (ValueId v : op_->out) call.out.push_back(mat(v));
+  if (op_->param != kNone) call.gradient = grad_mat(op_->param);
+  emit(std::move(call), first(*op_));
 }
 
 void Lowering::lower(const LinearOp& a) {

@@ -168,6 +168,7 @@ class Lowering {
   void lower(const graph::SigmoidGateGradOp&);
   void lower(const graph::SplitGatesOp&);
   void lower(const graph::MergeGatesOp&);
+  void lower(const graph::ExternalOp&);
   template <typename C>
   void set_documents(C& call);
   template <typename C>
