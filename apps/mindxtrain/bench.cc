@@ -19,10 +19,10 @@ namespace {
 
 // A plan of another device says nothing about this one's libraries.
 void require_same_device(const kernels::KernelPlan& before, const train::Setup& setup, const std::string& path) {
-  const std::string kind = setup.gpu ? "cuda" : "cpu";
+  const std::string_view kind = setup.backend->kind;
   const auto here = train::cpu_identity(num_threads());
   const auto& d = before.device;
-  if (d.kind != kind || (!setup.gpu && (d.name != here.name || d.arch != here.arch)))
+  if (d.kind != kind || (!setup.backend->own_memory && (d.name != here.name || d.arch != here.arch)))
     fail_input("--against {}: was measured on another device ({} {} {}): the two cannot be compared", path, d.kind,
                d.name, d.arch);
 }
@@ -55,9 +55,10 @@ int slower_than(const kernels::KernelPlan& now, const kernels::KernelPlan& befor
 
 // Whether this build drives the recipe's GPU and finds it.
 bool device_is_here(const config::Recipe& r) {
-  if (r.hardware.gfx_arch != config::Arch::kSm90 || r.hardware.gpus != 1) return false;
+  const kernels::BackendInfo* backend = train::backend_of(r);
+  if (backend == nullptr || r.hardware.gpus != 1) return false;
   try {
-    return kernels::cuda_backend().ops != nullptr;
+    return backend->open().ops != nullptr;
   } catch (const Error&) {
     return false;
   }

@@ -129,10 +129,11 @@ std::vector<Savings> recompute_savings(const train::Setup& s, const train::Pass&
   return out;
 }
 
-// The GPU's kernels where there is one, for the workspaces they take; without it the CPU's, and the plan counts none.
-kernels::Ops& gpu_or_cpu_ops() {
+// The backend's kernels where its device is here, for the workspaces they take; without it the CPU's, and the plan
+// counts none.
+kernels::Ops& ops_or_cpu(const kernels::BackendInfo& backend) {
   try {
-    return *kernels::cuda_backend().ops;
+    return *backend.open().ops;
   } catch (const Error&) {
     return kernels::cpu_ops();
   }
@@ -161,15 +162,15 @@ OrderedJson estimate(config::Recipe r, const EstimateOptions& o) {
     fail_input("{}: devices.{}: peak_tflops, bandwidth_tb_s, memory_gb and utilisation are needed to count with",
                prices.file, device);
   // A GPU that this build drives cuts a step in its own way; for any other device the graph is that of the CPU lane.
-  const bool own_gpu = d.arch == config::text_of(config::Arch::kSm90) && r.hardware.gfx_arch == config::Arch::kSm90 &&
-                       r.hardware.gpus == 1;
+  const bool own_gpu =
+      kernels::backend_for(d.arch) != nullptr && d.arch == config::text_of(r.hardware.gfx_arch) && r.hardware.gpus == 1;
   if (!own_gpu) r.hardware.gpus = 0;
   if (own_gpu && device != config::text_of(r.hardware.name)) r.hardware.expected_hbm_gb = std::lround(d.memory_gb);
 
   const std::string model = resolve_model(r, o.fetch, Parts::kNoWeights);
   const TextSide text = text_side_of(r, model, o.fetch);
   auto setup = train::make_setup(r, model, vocabulary_of(text), nullptr, train::Reads::kConfig);
-  kernels::Ops& ops = own_gpu ? gpu_or_cpu_ops() : kernels::cpu_ops();
+  kernels::Ops& ops = ops_or_cpu(*setup->backend);
   const uint64_t memory = here ? train::host_memory() : static_cast<uint64_t>(d.memory_gb * 1e9 * 0.95);
   kernels::KernelPlan plan;
   if (!o.plan.empty()) {
@@ -178,7 +179,7 @@ OrderedJson estimate(config::Recipe r, const EstimateOptions& o) {
     if (!differences.empty()) fail_input("{}: the plan does not fit: {}", o.plan, differences.front());
     config::check_plan_env(r, plan.env);
     // Kernels that are not here cannot be asked for their workspace: how the step is cut is what can be counted.
-    if (plan.device.kind != (ops.device() ? "cuda" : "cpu"))
+    if (plan.device.kind != ops.name())
       std::erase_if(plan.choices, [](const auto& c) { return !c.first.starts_with("step "); });
   } else {
     plan = train::default_plan(*setup, train::cpu_identity(num_threads()), ops,
@@ -206,7 +207,7 @@ OrderedJson estimate(config::Recipe r, const EstimateOptions& o) {
   const bool host_fits = !ops.device() || static_cast<uint64_t>(e.offloaded) <= host, fits = device_fits && host_fits;
   const Work w = work_of(*setup, pass, ops);
   Speed speed;
-  if (plan.device.kind == (own_gpu ? "cuda" : here ? "cpu" : "")) speed = speed_of(plan);
+  if ((own_gpu || here) && plan.device.kind == setup->backend->kind) speed = speed_of(plan);
   if (!speed.measured) {
     speed = here ? speed_here(*setup, w) : speed_there(d, w);
     if (e.offloaded > 0) speed.step_s += offload_seconds(d, w);

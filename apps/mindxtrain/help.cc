@@ -124,14 +124,17 @@ OrderedJson version_answer() {
       {{"name", "cpu"},
        {"ready", true},
        {"what", fmt::format("{}, oneDNN {} ({})", cpu.vector_target, cpu.onednn_version, cpu.onednn_isa)}});
-  OrderedJson cuda{{"name", "cuda"}, {"ready", false}};
-  try {
-    cuda["what"] = kernels::cuda_backend().device->properties().name;
-    cuda["ready"] = true;
-  } catch (const Error& e) {
-    cuda["what"] = e.what();
+  for (const kernels::BackendInfo& b : kernels::backends()) {
+    if (!b.own_memory) continue;
+    OrderedJson there{{"name", b.kind}, {"ready", false}};
+    try {
+      there["what"] = b.open().device->properties().name;
+      there["ready"] = true;
+    } catch (const Error& e) {
+      there["what"] = e.what();
+    }
+    j["backends"].push_back(there);
   }
-  j["backends"].push_back(cuda);
   return j;
 }
 

@@ -269,9 +269,15 @@ DType compute_type(const std::string& dtype, const std::string& model, const std
 }
 
 kernels::Ops& ops_on(const std::string& device) {
-  if (device == "cpu") return kernels::cpu_ops();
-  if (device == "h100" || device == "h200") return *kernels::cuda_backend().ops;
-  fail_input("--device {}: cpu, h100 or h200", device);
+  std::vector<std::string_view> names;
+  for (size_t i = 0; i < config::enum_names(config::GpuName{}).size(); ++i) {
+    const auto name = static_cast<config::GpuName>(i);
+    const kernels::BackendInfo* backend = kernels::backend_for(config::text_of(config::arch_of(name)));
+    if (backend == nullptr) continue;
+    if (device == config::text_of(name)) return *backend->open().ops;
+    names.push_back(config::text_of(name));
+  }
+  fail_input("--device {}: this build has {}", device, fmt::join(names, ", "));
 }
 
 }  // namespace mxt::app

@@ -373,7 +373,7 @@ bool Pipeline::train() {
                                      .plan_choices = t.plan_digest,
                                      .dataset = t.data_digest,
                                      .base = t.base_digest,
-                                     .device = setup_->gpu ? "cuda" : "cpu"};
+                                     .device = std::string(setup_->backend->kind)};
     const std::string other = checkpoint::other_than(checkpoint::step_folder(steps, saved.back()), now);
     if (other == "dataset" || other.starts_with("base")) {
       log::info("{}: the saved steps are of another {}: training begins anew", o_.out, other);
@@ -480,7 +480,7 @@ bool Pipeline::harness(bool after) {
   r.fewshot = h.fewshot;
   r.limit = h.limit.value_or(0);
   r.type = setup_->type;
-  if (setup_->gpu) r.device = "h100";
+  if (setup_->backend->own_memory) r.device = config::text_of(recipe_.hardware.name);
   if (!after) {  // before hours of training, not after
     check_harness(r);
     const std::string& baseline = recipe_.eval->regression.baseline;

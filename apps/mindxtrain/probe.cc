@@ -20,18 +20,17 @@ bool may_pin(const config::Recipe& recipe) {
 }
 
 kernels::KernelPlan reference_plan(const train::Setup& setup) {
-  if (setup.gpu) {
-    const auto backend = train::open_backend(setup);
-    return train::default_plan(setup, train::identity_of(backend, num_threads()), *backend.ops, setup.pass());
-  }
-  kernels::Ops& ops = kernels::cpu_ops();
-  return train::default_plan(setup, train::cpu_identity(num_threads()), ops,
-                             train::open_passes(setup, ops, train::host_memory()).front());
+  const auto backend = train::open_backend(setup);
+  const auto pass =
+      setup.backend->own_memory ? setup.pass() : train::open_passes(setup, *backend.ops, train::host_memory()).front();
+  return train::default_plan(setup, train::identity_of(backend, num_threads()), *backend.ops, pass);
 }
 
 kernels::KernelPlan absent_plan(const train::Setup& setup, const config::Recipe& recipe) {
   kernels::KernelPlan p;
-  p.device.kind = recipe.hardware.gfx_arch == config::Arch::kSm90 ? "cuda" : "hip";
+  // The set-up may be the CPU lane's, for counting; the plan is for the recipe's own device.
+  const kernels::BackendInfo* backend = train::backend_of(recipe);
+  p.device.kind = backend ? backend->kind : "hip";
   p.device.name = std::string(config::text_of(recipe.hardware.name));
   p.device.arch = std::string(config::text_of(recipe.hardware.gfx_arch));
   p.shapes = train::shapes_of(setup);

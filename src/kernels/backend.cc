@@ -2,6 +2,7 @@
 
 #include <dlfcn.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <map>
 #include <mutex>
@@ -32,6 +33,36 @@ void* open_library() {
 }
 
 }  // namespace
+
+const std::vector<BackendInfo>& backends() {
+  // A trained head adds its weight gradient once a piece, so larger pieces touch it less often; a GPU wants large
+  // products.
+  static const std::vector<BackendInfo> list{
+      {.kind = "cpu",
+       .arch = {"none"},
+       .packs_weights = true,
+       .head_chunk = 256,
+       .trained_head_chunk = 1024,
+       .scoring_head_chunk = 256,
+       .open = [] { return Backend{nullptr, &cpu_ops()}; }},
+      {.kind = "cuda",
+       .arch = {"sm_90"},
+       .own_memory = true,
+       .fp8_products = true,
+       .thin_products_cost = true,
+       .head_chunk = 4096,
+       .trained_head_chunk = 4096,
+       .scoring_head_chunk = 2048,
+       .open = [] { return cuda_backend(); }},
+  };
+  return list;
+}
+
+const BackendInfo* backend_for(std::string_view arch) {
+  for (const BackendInfo& b : backends())
+    if (std::find(b.arch.begin(), b.arch.end(), arch) != b.arch.end()) return &b;
+  return nullptr;
+}
 
 Backend cuda_backend(int ordinal) {
   static std::mutex mutex;

@@ -2,7 +2,9 @@
 // so that one binary runs where there is no GPU.
 #pragma once
 
-#include <string>
+#include <cstdint>
+#include <string_view>
+#include <vector>
 
 #include "device/accelerator.h"
 #include "kernels/api.h"
@@ -13,6 +15,25 @@ struct Backend {
   device::Accelerator* device = nullptr;  // null: host memory, the CPU
   Ops* ops = nullptr;
 };
+
+// What is to be known of a backend before its device is opened: a plan is also made for a machine that is not here.
+// Whoever decides asks for one of these, never for a name.
+struct BackendInfo {
+  std::string_view kind;               // DeviceIdentity::kind, device::Properties::kind
+  std::vector<std::string_view> arch;  // instruction sets of a recipe's hardware that it drives; "none": the CPU lane
+  // Its memory is a card's, apart from the host's: passes are cut to fill it, and what the optimizer alone touches may
+  // stay with the host.
+  bool own_memory = false;
+  bool fp8_products = false;        // multiplies by a base held in E4M3; elsewhere the base is rounded as if it were
+  bool thin_products_cost = false;  // so adapters are joined to the products that they sit on
+  bool packs_weights = false;       // reads frozen weights faster in a layout of its own (ParamStore::pack_frozen)
+  // Rows whose logits are made at once: with a frozen head, with one that trains, and where only scores are wanted.
+  int64_t head_chunk = 0, trained_head_chunk = 0, scoring_head_chunk = 0;
+  Backend (*open)() = nullptr;  // kMissing, with what to do, where the device is not here
+};
+const std::vector<BackendInfo>& backends();
+// The one that drives `arch`; null: none of this build does.
+const BackendInfo* backend_for(std::string_view arch);
 
 // Opens libmindxtrain_cuda.so from beside the binary, its ../lib, or the loader's path, and GPU `ordinal` (once; later
 // calls give the same objects). kMissing, with what to do, where the shared object, the driver, a library or the GPU is

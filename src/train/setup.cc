@@ -19,6 +19,10 @@ namespace mxt::train {
 
 using config::MethodKind;
 
+const kernels::BackendInfo* backend_of(const config::Recipe& r) {
+  return kernels::backend_for(config::text_of(r.hardware.cpu_lane() ? config::Arch::kNone : r.hardware.gfx_arch));
+}
+
 void require_supported(const config::Recipe& r) {
   using config::text_of;
   const auto& m = r.train.method;
@@ -27,7 +31,7 @@ void require_supported(const config::Recipe& r) {
         "train.backend {}: this build trains by itself alone: leave train.backend out, or run that trainer with a "
         "configuration of its own",
         text_of(r.train.backend));
-  if (!r.hardware.cpu_lane() && r.hardware.gfx_arch != config::Arch::kSm90)
+  if (backend_of(r) == nullptr)
     fail_missing(
         "hardware.name {}: this build trains on h100, h200 and the CPU; set hardware.gpus to 0 for the CPU lane",
         text_of(r.hardware.name));
@@ -73,12 +77,12 @@ void set_pass(Setup& s, int64_t micro, graph::Recompute level) {
   s.micro_batch = micro;
   s.max_tokens = s.pass_tokens(micro);
   s.options.recompute = level;
-  // Thin products cost a GPU their bandwidth: adapters are joined to the products that they sit on.
-  s.options.join_lora = s.gpu && s.has_lora && s.lora.dropout == 0 && level == graph::Recompute::kNone;
+  s.options.join_lora =
+      s.backend->thin_products_cost && s.has_lora && s.lora.dropout == 0 && level == graph::Recompute::kNone;
 }
 
-// What a pass takes on a GPU, without asking one: parameters, arena and head exactly, kernels' workspace from above.
-int64_t gpu_bytes(const Setup& s) {
+// What a pass takes on a card, without asking one: parameters, arena and head exactly, kernels' workspace from above.
+int64_t card_bytes(const Setup& s) {
   const graph::Graph& g = s.training_graph();
   const int64_t chunk = std::min(s.options.head_chunk, s.max_tokens), width = static_cast<int64_t>(size_of(s.type));
   const int64_t softmax = s.options.base == graph::Held::kFp8 ? chunk * s.model.vocab_size : 0;
@@ -91,7 +95,7 @@ int64_t gpu_bytes(const Setup& s) {
 
 // The largest pass of up to 16,384 tokens that the card holds; recomputation where not even 4,096 fit without; the
 // optimizer's memory on the host where nothing else fits.
-void choose_for_gpu(Setup& s) {
+void choose_for_card(Setup& s) {
   constexpr int64_t kMost = 16384, kEnough = 4096;
   const int64_t rows = s.recipe.train.batch.per_device, room = s.recipe.hardware.expected_hbm_gb * 1'000'000'000;
   for (const auto offload : {runtime::Offload::kNone, runtime::Offload::kOptimizer})
@@ -102,7 +106,7 @@ void choose_for_gpu(Setup& s) {
           if (!any && micro != rows && s.pass_tokens(micro) < kEnough) continue;
           set_pass(s, micro, level);
           s.offload = offload;
-          if (gpu_bytes(s) <= room) return;
+          if (card_bytes(s) <= room) return;
         }
 }
 
@@ -121,12 +125,13 @@ graph::Recompute plan_recompute(const std::string& name) {
   return r;
 }
 
-runtime::Offload plan_offload(const std::string& name, bool gpu) {
+runtime::Offload plan_offload(const std::string& name, bool own_memory) {
   runtime::Offload o;
   if (!runtime::offload_from_name(name, &o))
     fail_input("plan: \"step offload\" is \"{}\": none or optimizer is wanted", name);
-  if (!gpu && o != runtime::Offload::kNone)
-    fail_input("plan: \"step offload\" is \"{}\": on the CPU there is nowhere else to keep it", name);
+  if (!own_memory && o != runtime::Offload::kNone)
+    fail_input("plan: \"step offload\" is \"{}\": this device's memory is the host's, there is nowhere else to keep it",
+               name);
   return o;
 }
 
@@ -233,12 +238,12 @@ void fill(Setup* s, const config::Recipe& recipe, const kernels::KernelPlan* pla
     if (method.is_preference()) s->lora.dropout = 0;
   }
 
-  s->gpu = !recipe.hardware.cpu_lane();
+  s->backend = backend_of(recipe);
   s->options.type = s->type;
   s->options.train_base = !s->has_lora;
   s->options.lora = s->has_lora ? &s->lora : nullptr;
   if (s->has_lora && recipe.train.base_precision == config::Precision::kFp8E4M3)
-    s->options.base = s->gpu ? graph::Held::kFp8 : graph::Held::kRounded;
+    s->options.base = s->backend->fp8_products ? graph::Held::kFp8 : graph::Held::kRounded;
   if (method.kind == MethodKind::kQLora) hold_in_codes(s);
   s->options.positions = s->seq_len;
   if (s->options.base != graph::Held::kPlain && s->model.num_experts > 0)
@@ -253,15 +258,12 @@ void fill(Setup* s, const config::Recipe& recipe, const kernels::KernelPlan* pla
   if (recipe.train.method.router_aux_loss && s->model.num_experts == 0)
     fail_input("{}: train.method.router_aux_loss: the model ({}) has no experts: leave it out", recipe.source,
                s->model.model_type);
-  // A trained head adds its weight gradient once a piece: larger pieces touch it less often. A GPU wants large
-  // products.
-  s->options.head_chunk = s->gpu ? 4096 : s->has_lora ? 256 : 1024;
-
-  s->packed_weights = !s->gpu && s->has_lora;
+  s->options.head_chunk = s->has_lora ? s->backend->head_chunk : s->backend->trained_head_chunk;
+  s->packed_weights = s->backend->packs_weights && s->has_lora;
   // How many rows a pass takes and what it recomputes: the recipe's word, the plan's, or what suits the device.
   const int64_t per_device = recipe.train.batch.per_device;
-  if (s->gpu)
-    choose_for_gpu(*s);
+  if (s->backend->own_memory)
+    choose_for_card(*s);
   else
     set_pass(*s, std::clamp<int64_t>(2048 / s->pass_tokens(1), 1, per_device),
              graph::Recompute::kNone);  // more than about 2,048 tokens gains nothing on a CPU
@@ -278,7 +280,8 @@ void fill(Setup* s, const config::Recipe& recipe, const kernels::KernelPlan* pla
       p.recompute = plan_recompute(it->second);
     set_pass(*s, p.micro_batch, p.recompute);
     const auto offload = plan->choices.find("step offload");
-    s->offload = offload == plan->choices.end() ? runtime::Offload::kNone : plan_offload(offload->second, s->gpu);
+    s->offload = offload == plan->choices.end() ? runtime::Offload::kNone
+                                                : plan_offload(offload->second, s->backend->own_memory);
     const auto weights = plan->choices.find("step weights");
     s->packed_weights = s->packed_weights && weights != plan->choices.end() && plan_packed_weights(weights->second);
   }
@@ -346,7 +349,7 @@ graph::Graph Setup::scoring_graph() const {
   models::BuildOptions o = options;
   o.purpose = models::Purpose::kScore;
   o.recompute = graph::Recompute::kNone;
-  o.head_chunk = gpu ? 2048 : 256;
+  o.head_chunk = backend->scoring_head_chunk;
   return models::build(model, o);
 }
 
@@ -412,9 +415,7 @@ kernels::DeviceIdentity cpu_identity(int threads) {
   return d;
 }
 
-kernels::Backend open_backend(const Setup& s) {
-  return s.gpu ? kernels::cuda_backend() : kernels::Backend{nullptr, &kernels::cpu_ops()};
-}
+kernels::Backend open_backend(const Setup& s) { return s.backend->open(); }
 
 kernels::DeviceIdentity identity_of(const kernels::Backend& b, int threads) {
   if (b.device == nullptr) return cpu_identity(threads);
@@ -436,10 +437,11 @@ kernels::KernelPlan default_plan(const Setup& s, const kernels::DeviceIdentity& 
   p.env = s.recipe.train.env;
   p.choices["step micro_batch"] = std::to_string(pass.micro_batch);
   p.choices["step recompute"] = std::string(graph::recompute_name(pass.recompute));
-  if (s.gpu) p.choices["step offload"] = std::string(runtime::offload_name(pass.offload));
+  if (s.backend->own_memory) p.choices["step offload"] = std::string(runtime::offload_name(pass.offload));
   const auto gemm = ops.gemm_algorithms(), attention = ops.attention_algorithms();
   const graph::Graph& g = s.training_graph(pass.recompute);
-  if (s.has_lora && !s.gpu) p.choices["step weights"] = std::string(runtime::weights_name(pass.packed_weights));
+  if (s.has_lora && s.backend->packs_weights)
+    p.choices["step weights"] = std::string(runtime::weights_name(pass.packed_weights));
   const runtime::Program program(g, p, ops,
                                  {s.pass_tokens(pass.micro_batch), 0, false, s.seq_len, pass.packed_weights});
   for (const auto& t : program.tunables())

@@ -31,8 +31,9 @@ struct Setup {
   std::unique_ptr<formats::WeightSource> weights;  // null for model.init random
   formats::ModelConfig model;
   models::LoraPlan lora;
-  models::CodedPlan coded;             // of qlora
-  bool has_lora = false, gpu = false;  // gpu: the recipe's lane is not the CPU
+  models::CodedPlan coded;  // of qlora
+  bool has_lora = false;
+  const kernels::BackendInfo* backend = nullptr;  // of the recipe's lane
   DType type = DType::kBF16;
   int64_t seq_len = 0, rows_per_step = 0;
   int64_t sequences_per_row = 1;  // of seq_len tokens at most: a preference pair has two
@@ -87,6 +88,8 @@ std::map<std::string, int64_t> shapes_of(const Setup& s);
 std::vector<std::string> differences(const kernels::KernelPlan& plan, const kernels::DeviceIdentity& device,
                                      const Setup& s);
 
+// What drives the recipe's lane; null: nothing in this build.
+const kernels::BackendInfo* backend_of(const config::Recipe& recipe);
 // The device of the recipe's lane, opened: kMissing, with what to do, where this machine has none.
 kernels::Backend open_backend(const Setup& s);
 kernels::DeviceIdentity identity_of(const kernels::Backend& backend, int threads);

@@ -397,7 +397,7 @@ class Run {
 
   void check_resume() {
     state_.recipe = o_.recipe_digest;
-    state_.device = s_.gpu ? "cuda" : "cpu";
+    state_.device = s_.backend->kind;
     state_.plan_choices = o_.plan_digest;
     state_.dataset = o_.data_digest;
     state_.base = o_.base_digest;
