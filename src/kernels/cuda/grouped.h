@@ -11,4 +11,9 @@ namespace mxt::kernels::cuda {
 // bf16 with whole packs of 16 bytes on the matrix units; fp32 and odd shapes by plain threads.
 void grouped_gemm(cudaStream_t stream, const GroupedGemm& g);
 
+// grouped_tiles.cu: Hopper's warpgroup products, for wide results in bf16; grouped_gemm() takes them where they cover
+// the call.
+bool grouped_tiles_cover(const GroupedGemm& g);
+void grouped_tiles(cudaStream_t stream, const GroupedGemm& g);
+
 }  // namespace mxt::kernels::cuda

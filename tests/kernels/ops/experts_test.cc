@@ -164,6 +164,36 @@ TEST_P(ExpertOps, GroupedProducts) {
         }
 }
 
+// Results of more than one tile across, rows of an expert that end within a tile, terms in several stages: what a GPU
+// computes by its widest kernels.
+TEST_P(ExpertOps, WideGroupedProducts) {
+  struct Wide {
+    int64_t tokens, experts, k, out, width;  // Grouped::kForward: width terms; kInput: out terms
+  };
+  for (const Wide& w : {Wide{300, 5, 3, 320, 200}, Wide{70, 40, 2, 64, 520}, Wide{513, 2, 1, 576, 392}})
+    for (const Grouped kind : {Grouped::kForward, Grouped::kInput})
+      for (bool accumulate : {false, true}) {
+        SCOPED_TRACE(fmt::format("{} rows {} {} {}", w.tokens, w.out, static_cast<int>(kind), accumulate));
+        const Routed routed({w.tokens, w.experts, w.k, w.width});
+        const bool forward = kind == Grouped::kForward;
+        check_op(GetParam(),
+                 [&](Trial& r) {
+                   const int64_t rows = w.tokens * w.k, n = forward ? w.out : w.width;
+                   GroupedGemm g;
+                   g.kind = kind;
+                   g.alpha = 0.5f;
+                   g.accumulate = accumulate;
+                   g.experts = w.experts;
+                   g.first = r.ints(routed.first);
+                   g.a = r.input(rows, forward ? w.width : w.out, DType::kBF16, 1);
+                   g.b = r.input(w.experts * w.out, w.width, DType::kBF16, 2);
+                   g.c = accumulate ? r.inout("c", rows, n, DType::kBF16, 3) : r.output("c", rows, n, DType::kBF16);
+                   r.ops().grouped_gemm(g);
+                 },
+                 {1e-5, 2e-5});
+      }
+}
+
 TEST_P(ExpertOps, LoadsAndTheirLoss) {
   for (const Shape& s : kShapes)
     for (bool accumulate : {false, true}) {
