@@ -1,10 +1,10 @@
 // Training steps of a Qwen3 model's real dimensions with random weights: tokens a second, memory, loss. The engine is
 // the product's own (models, graph, runtime, kernels); the data are random tokens in full rows.
-//   gpu_step MODEL ROWS SEQ MICRO STEPS [lora|attention|full|muon] [none|cheap|layer] [bf16|f32|fp8|nf4|mxfp4]
+//   gpu_step MODEL ROWS SEQ MICRO STEPS [lora|attention|full|muon] [none|cheap|layer] [bf16|f32|fp8|nf4|mxfp4|e4m3]
 //   [joined|apart] [profile|offload]
 // MODEL: 0.6b … 14b, or a config.json (bench/gpu/models); attention: adapters there alone; muon: full, as nanochat
 // trains. offload: masters and states in the host's memory. fp8: activations in bf16 over a base held in E4M3
-// (train.base_precision: fp8_e4m3); nf4, mxfp4: over one in four bits (kind: qlora)
+// (train.base_precision: fp8_e4m3); nf4, mxfp4, e4m3: over one in four or eight bits (kind: qlora)
 #include <sys/resource.h>
 
 #include <algorithm>
@@ -134,10 +134,12 @@ int run(int argc, char** argv) {
   o.head_chunk = 4096;
   o.base = type == "fp8" && !o.train_base ? graph::Held::kFp8 : graph::Held::kPlain;
   models::CodedPlan coded;
-  coded.of = [coding = type == "mxfp4" ? Coding::kMxfp4 : Coding::kNf4Double](const std::string&) {
-    return graph::SegmentCoding{coding};
+  coded.of = [&type](const std::string& weight) {
+    if (type == "fp8")  // products in E4M3, but for experts' matrices, which are decoded
+      return graph::SegmentCoding{weight.find(".experts.") == std::string::npos ? Coding::kNone : Coding::kE4M3};
+    return graph::SegmentCoding{type == "mxfp4" ? Coding::kMxfp4 : type == "e4m3" ? Coding::kE4M3 : Coding::kNf4Double};
   };
-  if ((type == "nf4" || type == "mxfp4") && !o.train_base) o.coded = &coded;
+  if ((type == "nf4" || type == "mxfp4" || type == "e4m3" || type == "fp8") && !o.train_base) o.coded = &coded;
   o.join_lora = argc <= 9 || std::string(argv[9]) != "apart";
   o.recompute = level == "layer"   ? graph::Recompute::kLayer
                 : level == "cheap" ? graph::Recompute::kCheap

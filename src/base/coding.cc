@@ -146,12 +146,24 @@ void encode_mxfp4(const void* w, DType type, const CodedMatrix<uint8_t, float>& 
   });
 }
 
+void encode_e4m3(const void* w, DType type, const CodedMatrix<uint8_t, float>& to) {
+  parallel_for(0, to.rows, 16, [&](int64_t b, int64_t e) {
+    std::vector<float> room(static_cast<size_t>(to.cols));
+    for (int64_t r = b; r < e; ++r) {
+      const float* x = block_of(w, type, r * to.cols, to.cols, room.data());
+      const float scale = f8e4m3_row_scale(largest_of(x, to.cols));
+      to.scales[r] = static_cast<uint8_t>(std::bit_cast<uint32_t>(scale) >> 23);
+      for (int64_t i = 0; i < to.cols; ++i) to.codes[r * to.cols + i] = float_to_f8e4m3(x[i] / scale);
+    }
+  });
+}
+
 }  // namespace
 
 constinit const std::array<float, 256> kNf4Bytes = dynamic_bytes();
 
 std::string_view name_of(Coding c) {
-  static constexpr std::string_view kNames[] = {"none", "nf4", "nf4 with double quantization", "mxfp4"};
+  static constexpr std::string_view kNames[] = {"none", "nf4", "nf4 with double quantization", "mxfp4", "e4m3"};
   return kNames[static_cast<size_t>(c)];
 }
 
@@ -164,6 +176,8 @@ CodedBytes coded_bytes(Coding c, int64_t rows, int64_t cols) {
       return {blocks_of(n, 2), blocks, 4 * (blocks_of(blocks, kNf4Nested) + 1)};
     case Coding::kMxfp4:
       return {n / 2, n / kMxBlock, 0};
+    case Coding::kE4M3:
+      return {n, rows, 0};
     case Coding::kNone:
       break;
   }
@@ -196,6 +210,7 @@ void encode_nf4_scales(const std::vector<float>& scales, uint8_t* bytes, float* 
 
 void encode(const void* w, DType type, const CodedMatrix<uint8_t, float>& to) {
   if (to.coding == Coding::kMxfp4) return encode_mxfp4(w, type, to);
+  if (to.coding == Coding::kE4M3) return encode_e4m3(w, type, to);
   if (to.coding == Coding::kNf4) return encode_nf4(w, type, to, reinterpret_cast<float*>(to.scales));
   MXT_ASSERT(to.coding == Coding::kNf4Double);
   std::vector<float> scales(static_cast<size_t>(blocks_of(to.rows * to.cols, kNf4Block)));
@@ -205,12 +220,17 @@ void encode(const void* w, DType type, const CodedMatrix<uint8_t, float>& to) {
 
 void decode(const Coded& m, int64_t first, int64_t count, float* out) {
   MXT_ASSERT(m.coding != Coding::kNone && first >= 0 && first + count <= m.rows * m.cols);
+  if (m.coding == Coding::kE4M3) {
+    for (int64_t i = 0; i < count; ++i)
+      out[i] = f8e4m3_to_float(m.codes[first + i]) * exponent_scale(m.scales[(first + i) / m.cols]);
+    return;
+  }
   const bool mx = m.coding == Coding::kMxfp4;
   const int64_t block = mx ? kMxBlock : kNf4Block;
   const float* table = mx ? kE2M1Table : kNf4Table;
   for (int64_t i = 0; i < count;) {
     const int64_t at = first + i, end = std::min(count, (at / block + 1) * block - first);
-    const float scale = mx ? mxfp4_scale(m.scales[at / block]) : nf4_scale(m, at / block);
+    const float scale = mx ? exponent_scale(m.scales[at / block]) : nf4_scale(m, at / block);
     for (; i < end; ++i) {
       const uint8_t byte = m.codes[(first + i) / 2];
       const bool low = ((first + i) % 2 == 0) == mx;

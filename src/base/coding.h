@@ -1,4 +1,4 @@
-// Matrices held in codes of four bits with scales: the definitions, and plain code both ways. Number types as
+// Matrices held in codes of four or eight bits with scales: the definitions, and plain code both ways. Number types as
 // bitsandbytes (Dettmers et al. 2023) and the OCP MX specification 1.0 have them.
 //   kNf4        16 values of a table times the largest magnitude of 64 weights. Blocks run over the matrix row after
 //               row, across the ends of rows; the last may be short. The even weight of a byte in the high four bits.
@@ -6,6 +6,7 @@
 //               of 256 of them.
 //   kMxfp4      E2M1 (0 0.5 1 1.5 2 3 4 6 and a sign) times a power of two for 32 weights of a row, whose width is a
 //               multiple of 32. The even weight in the low four bits.
+//   kE4M3       E4M3 times a power of two for a row (f8e4m3_row_scale).
 #pragma once
 
 #include <array>
@@ -17,19 +18,25 @@
 
 namespace mxt {
 
-enum class Coding : uint8_t { kNone, kNf4, kNf4Double, kMxfp4 };
-std::string_view name_of(Coding c);  // none, nf4, nf4 with double quantization, mxfp4
+enum class Coding : uint8_t { kNone, kNf4, kNf4Double, kMxfp4, kE4M3 };
+std::string_view name_of(Coding c);  // none, nf4, nf4 with double quantization, mxfp4, e4m3
 
 inline constexpr int64_t kNf4Block = 64, kNf4Nested = 256, kMxBlock = 32;
 extern const float kNf4Table[16], kE2M1Table[16];  // by code
 extern const std::array<float, 256> kNf4Bytes;     // of kNf4Double's scales, ascending
 
-// What a matrix takes, in bytes. Scales: F32 (kNf4), U8 (kNf4Double, kMxfp4: the power of two's exponent + 127).
+// What a matrix takes, in bytes. Scales: F32 (kNf4), U8 (kNf4Double; kMxfp4 and kE4M3: the power of two's
+// exponent + 127).
 // Nested, of kNf4Double alone: F32, one for 256 scales, and at the end the mean.
 struct CodedBytes {
   int64_t codes = 0, scales = 0, nested = 0;
 };
 CodedBytes coded_bytes(Coding c, int64_t rows, int64_t cols);
+// Whether matrices of this width, of `rows` rows and one below the other, are together one so held matrix: their codes
+// and scales then lie side by side as its own would.
+constexpr bool stacks(Coding c, int64_t rows, int64_t cols) {
+  return c == Coding::kMxfp4 || c == Coding::kE4M3 || (c == Coding::kNf4 && rows * cols % kNf4Block == 0);
+}
 
 // A matrix so held, in memory of the caller.
 template <typename Byte, typename Float>
@@ -57,7 +64,7 @@ inline float nf4_scale(const Coded& m, int64_t block) {
   return kNf4Bytes[m.scales[static_cast<size_t>(block)]] * m.nested[block / kNf4Nested] +
          m.nested[(blocks + kNf4Nested - 1) / kNf4Nested];
 }
-inline float mxfp4_scale(uint8_t exponent) {
+inline float exponent_scale(uint8_t exponent) {
   return std::bit_cast<float>(exponent == 255 ? 0x7fc00000u : exponent == 0 ? 0x00400000u : uint32_t{exponent} << 23);
 }
 

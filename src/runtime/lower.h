@@ -126,6 +126,7 @@ class Lowering {
   kernels::Mat decoded(ValueId w, int64_t row, int64_t col, int64_t rows, int64_t cols);
   void lower_coded(const graph::LinearOp&);
   void lower_coded(const graph::LinearDxOp&);
+  void lower_coded(const graph::Op& op, kernels::Grouped kind, int64_t experts);
   void lower(const graph::DropoutOp&);
   // What the output head's operations share: products in chunks of the rows that have a target. Values that are kNone
   // are not wanted; `gradient` makes dh (and the weight's gradient, where the operation has one), of the batch's
@@ -155,8 +156,13 @@ class Lowering {
   void lower(const graph::ExpertLoraDzOp&);
   void lower(const graph::ExpertLoraDbOp&);
   void lower(const graph::BalanceLossOp&);
-  void emit_grouped(kernels::Grouped kind, kernels::Mat a, kernels::Mat b, kernels::Mat c, ValueId first,
-                    int64_t experts, float alpha, bool accumulate, uint8_t overwrites = 0);
+  // Experts from..from+count of all, whose rows stand in `first`.
+  struct Experts {
+    ValueId first = graph::kNone;
+    int64_t from = 0, count = 0, all = 0;
+  };
+  void emit_grouped(kernels::Grouped kind, kernels::Mat a, kernels::Mat b, kernels::Mat c, const Experts& experts,
+                    float alpha, bool accumulate, uint8_t overwrites = 0);
   // lower_delta.cc
   void lower(const graph::CausalConvOp&);
   void lower(const graph::CausalConvGradOp&);

@@ -1,5 +1,7 @@
 // Products with a frozen weight held in codes. A piece of it at a time is decoded into one buffer, and multiplied from
 // there as any matrix is: a matrix larger than that buffer never stands whole.
+#include <algorithm>
+
 #include "runtime/lower.h"
 #include "runtime/params.h"
 
@@ -12,7 +14,7 @@ using kernels::Mat;
 namespace {
 
 // What a piece takes: of the size of a core's cache, or enough for a device to be busy with.
-constexpr int64_t kHostPiece = 4 << 20, kDevicePiece = 64 << 20;
+constexpr int64_t kHostPiece = 4 << 20, kDevicePiece = 64 << 20, kDeviceExperts = 256 << 20;
 
 // Of `count` rows or columns of `bytes` each, as many as a piece takes: whole 64s, which blocks of codes are cut in,
 // and the pieces alike.
@@ -35,14 +37,25 @@ Mat Lowering::decoded(ValueId weight, int64_t row, int64_t col, int64_t rows, in
   const int64_t bytes = rows * cols * static_cast<int64_t>(size_of(v.type));
   spec_.bytes.decoded = spec_.buffers[static_cast<size_t>(id)].bytes = std::max(spec_.bytes.decoded, bytes);
   const Mat out{in(Source::kDecoded), rows, cols, cols, v.type};
-  for (size_t i = 0; i < p.segments.size(); ++i) {
+  for (size_t i = 0; i < p.segments.size();) {
     const Segment& s = p.segments[i];
-    const int64_t first = std::max(row, s.row), last = std::min(row + rows, s.row + s.rows);
-    if (first >= last) continue;
     const CodedPlace at = coded_place(p, i);
+    // Segments that lie side by side as one matrix would are decoded by one call: experts have hundreds.
+    int64_t height = s.rows;
+    for (++i; i < p.segments.size(); ++i) {
+      const Segment& next = p.segments[i];
+      const CodedBytes bytes = coded_bytes(s.coding, height, p.cols);
+      const CodedPlace there = coded_place(p, i);
+      if (next.coding != s.coding || next.through != s.through || !stacks(s.coding, height, p.cols) ||
+          there.codes != at.codes + bytes.codes || there.scales != at.scales + bytes.scales)
+        break;
+      height += next.rows;
+    }
+    const int64_t first = std::max(row, s.row), last = std::min(row + rows, s.row + height);
+    if (first >= last) continue;
     kernels::Decode d;
     d.matrix = {s.coding,
-                s.rows,
+                height,
                 p.cols,
                 in<const uint8_t>(Source::kWeight, v.param, at.codes),
                 in<const uint8_t>(Source::kScale, v.param, at.scales),
@@ -86,6 +99,18 @@ void Lowering::lower_coded(const LinearDxOp&) {
     g.c = columns(mat(op_->out[0]), b, count);
     g.accumulate = op_->in.size() > 2;
     emit_gemm(g);
+  }
+}
+
+// Whole experts at a time, over the rows that are theirs.
+void Lowering::lower_coded(const graph::Op& op, kernels::Grouped kind, int64_t experts) {
+  const Value& w = g_.value(op.in[1]);
+  const int64_t height = w.rows.factor / experts, bytes = height * w.cols * static_cast<int64_t>(size_of(w.type)),
+                room = ops_.device() ? kDeviceExperts : kHostPiece, n = std::clamp<int64_t>(room / bytes, 1, experts);
+  for (int64_t e = 0; e < experts; e += n) {
+    const int64_t count = std::min(n, experts - e);
+    const Mat piece = decoded(op.in[1], e * height, 0, count * height, w.cols);
+    emit_grouped(kind, mat(op.in[0]), piece, mat(op.out[0]), {op.in[2], e, count, experts}, 1, false);
   }
 }
 

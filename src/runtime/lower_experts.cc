@@ -64,11 +64,11 @@ void Lowering::lower(const ExpertDotsOp&) {
 }
 
 // The plan chooses by the product of one expert with its share of the rows.
-void Lowering::emit_grouped(Grouped kind, Mat a, Mat b, Mat c, ValueId first, int64_t experts, float alpha,
-                            bool accumulate, uint8_t overwrites) {
-  GroupedGemm g{kind, a, b, c, at<int32_t>(first), experts, alpha, accumulate};
+void Lowering::emit_grouped(Grouped kind, Mat a, Mat b, Mat c, const Experts& experts, float alpha, bool accumulate,
+                            uint8_t overwrites) {
+  GroupedGemm g{kind, a, b, c, at<int32_t>(experts.first) + experts.from, experts.count, alpha, accumulate};
   const GroupedGemm wide = widest(g);
-  const int64_t rows = (wide.a.rows + experts - 1) / experts;
+  const int64_t rows = (wide.a.rows + experts.all - 1) / experts.all;
   kernels::Gemm one;
   one.a = wide.a, one.b = wide.b, one.c = wide.c;
   one.alpha = alpha;
@@ -79,7 +79,7 @@ void Lowering::emit_grouped(Grouped kind, Mat a, Mat b, Mat c, ValueId first, in
     one.c.rows = wide.a.cols;
     one.trans_a = true;
   } else {
-    one.b.rows = wide.b.rows / experts;
+    one.b.rows = wide.b.rows / experts.count;
     one.c.rows = rows;
     one.trans_b = kind == Grouped::kForward;
   }
@@ -90,23 +90,27 @@ void Lowering::emit_grouped(Grouped kind, Mat a, Mat b, Mat c, ValueId first, in
 }
 
 void Lowering::lower(const ExpertLinearOp& a) {
-  emit_grouped(Grouped::kForward, mat(op_->in[0]), mat(op_->in[1]), mat(op_->out[0]), op_->in[2], a.experts, 1, false);
+  if (coded(op_->in[1])) return lower_coded(*op_, Grouped::kForward, a.experts);
+  emit_grouped(Grouped::kForward, mat(op_->in[0]), mat(op_->in[1]), mat(op_->out[0]),
+               {op_->in[2], 0, a.experts, a.experts}, 1, false);
 }
 
 void Lowering::lower(const ExpertLinearDxOp& a) {
-  emit_grouped(Grouped::kInput, mat(op_->in[0]), mat(op_->in[1]), mat(op_->out[0]), op_->in[2], a.experts, 1, false);
+  if (coded(op_->in[1])) return lower_coded(*op_, Grouped::kInput, a.experts);
+  emit_grouped(Grouped::kInput, mat(op_->in[0]), mat(op_->in[1]), mat(op_->out[0]),
+               {op_->in[2], 0, a.experts, a.experts}, 1, false);
 }
 
 void Lowering::lower(const ExpertLinearDwOp& a) {
-  emit_grouped(Grouped::kWeight, mat(op_->in[0]), mat(op_->in[1]), grad_mat(op_->param), op_->in[2], a.experts, 1,
-               adds(*op_), first(*op_));
+  emit_grouped(Grouped::kWeight, mat(op_->in[0]), mat(op_->in[1]), grad_mat(op_->param),
+               {op_->in[2], 0, a.experts, a.experts}, 1, adds(*op_), first(*op_));
 }
 
 void Lowering::lower(const ExpertLoraAddOp& a) {
   for (size_t i = 0; i < a.blocks.size(); ++i) {
     const LoraBlock& b = a.blocks[i];
     emit_grouped(Grouped::kForward, columns(mat(op_->in[1]), b.z_col, b.rank), mat(op_->in[3 + i]),
-                 columns(mat(op_->out[0]), b.col, b.cols), op_->in[2], a.experts, b.scale, true);
+                 columns(mat(op_->out[0]), b.col, b.cols), {op_->in[2], 0, a.experts, a.experts}, b.scale, true);
   }
 }
 
@@ -114,14 +118,14 @@ void Lowering::lower(const ExpertLoraDzOp& a) {
   for (size_t i = 0; i < a.blocks.size(); ++i) {
     const LoraBlock& b = a.blocks[i];
     emit_grouped(Grouped::kInput, columns(mat(op_->in[0]), b.col, b.cols), mat(op_->in[2 + i]),
-                 columns(mat(op_->out[0]), b.z_col, b.rank), op_->in[1], a.experts, b.scale, false);
+                 columns(mat(op_->out[0]), b.z_col, b.rank), {op_->in[1], 0, a.experts, a.experts}, b.scale, false);
   }
 }
 
 void Lowering::lower(const ExpertLoraDbOp& a) {
   const LoraBlock& b = a.block;
   emit_grouped(Grouped::kWeight, columns(mat(op_->in[0]), b.col, b.cols), columns(mat(op_->in[1]), b.z_col, b.rank),
-               grad_mat(op_->param), op_->in[2], a.experts, b.scale, adds(*op_), first(*op_));
+               grad_mat(op_->param), {op_->in[2], 0, a.experts, a.experts}, b.scale, adds(*op_), first(*op_));
 }
 
 void Lowering::lower(const BalanceLossOp& a) {

@@ -178,13 +178,9 @@ void require_targets(const Setup& s) {
 // How the base of qlora stands in memory.
 void hold_in_codes(Setup* s) {
   const config::Method& m = s->recipe.train.method;
-  if (m.quant_bits != 4)
-    fail_missing("{}: train.method.quant_bits {}: this build holds a base in 4 bits: leave it out", s->recipe.source,
-                 m.quant_bits);
-  if (s->model.num_experts > 0)
-    fail_missing("{}: qlora of a model with experts ({}): they are held as they are trained: use lora",
-                 s->recipe.source, s->model.model_type);
-  const Coding coding = m.quant_type == config::QuantType::kMxfp4 ? Coding::kMxfp4 : Coding::kNf4Double;
+  const Coding coding = m.quant_bits == 8                           ? Coding::kE4M3
+                        : m.quant_type == config::QuantType::kMxfp4 ? Coding::kMxfp4
+                                                                    : Coding::kNf4Double;
   if (!s->model.quantization.empty() && !formats::config_coding(s->model, "weight"))
     fail_missing(
         "{}: {} is held in a layout of {} that qlora does not train on as it is, and another rounding would lose more: "
@@ -194,6 +190,15 @@ void hold_in_codes(Setup* s) {
   s->coded.of = [coding, &model = s->model](const std::string& weight) {
     const auto said = formats::config_coding(model, weight);
     return said ? graph::SegmentCoding{said->coding, said->through} : graph::SegmentCoding{coding};
+  };
+  s->options.coded = &s->coded;
+}
+
+// What base_precision fp8_e4m3 means for experts' matrices: held in E4M3, and decoded where they are multiplied.
+void hold_experts_in_fp8(Setup* s) {
+  s->coded.of = [](const std::string& weight) {
+    const bool expert = weight.find(".experts.") != std::string::npos;
+    return graph::SegmentCoding{expert ? Coding::kE4M3 : Coding::kNone};
   };
   s->options.coded = &s->coded;
 }
@@ -246,9 +251,7 @@ void fill(Setup* s, const config::Recipe& recipe, const kernels::KernelPlan* pla
     s->options.base = s->backend->fp8_products ? graph::Held::kFp8 : graph::Held::kRounded;
   if (method.kind == MethodKind::kQLora) hold_in_codes(s);
   s->options.positions = s->seq_len;
-  if (s->options.base != graph::Held::kPlain && s->model.num_experts > 0)
-    fail_missing("{}: train.base_precision fp8_e4m3: experts are held as they are trained: leave it out",
-                 recipe.source);
+  if (s->options.base != graph::Held::kPlain && s->model.num_experts > 0) hold_experts_in_fp8(s);
   s->options.balance_loss = recipe.train.method.router_aux_loss;
   if (const auto& m = recipe.train.method; (m.is_preference() || m.is_rl()) && s->model.output_router_logits)
     fail_missing(

@@ -9,8 +9,15 @@ namespace {
 // By parameter: whether products read it, and nothing else does.
 std::vector<bool> of_products(const Graph& g) {
   std::vector<bool> product(g.params.size(), false), other(g.params.size(), false);
+  std::vector<bool> chooses(g.values.size(), false);  // a router's: its few numbers decide, and stay as they are
+  for (const Op& op : g.ops)
+    if (std::holds_alternative<RouteOp>(op.attrs)) chooses[static_cast<size_t>(g.root(op.in[0]))] = true;
   for (const Op& op : g.ops) {
-    const bool linear = std::holds_alternative<LinearOp>(op.attrs) || std::holds_alternative<LinearDxOp>(op.attrs);
+    const bool experts =
+        std::holds_alternative<ExpertLinearOp>(op.attrs) || std::holds_alternative<ExpertLinearDxOp>(op.attrs);
+    const bool linear =
+        experts || (std::holds_alternative<LinearOp>(op.attrs) && !chooses[static_cast<size_t>(g.root(op.out[0]))]) ||
+        std::holds_alternative<LinearDxOp>(op.attrs);
     for (size_t i = 0; i < op.in.size(); ++i)
       if (const ParamId p = g.value(op.in[i]).param; p != kNone)
         (linear && i == 1 ? product : other)[static_cast<size_t>(p)] = true;

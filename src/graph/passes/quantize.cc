@@ -20,10 +20,13 @@ class Quantizer {
   Quantizer(Graph& g, Held as) : g_(g), as_(as) {}
 
   void run() {
+    std::vector<bool> chooses(g_.values.size(), false);  // a router's
     for (const Op& op : g_.ops)
-      if (std::holds_alternative<LinearOp>(op.attrs))
-        hold(g_.value(op.in[1]).param);
-      else if (const float* softcap = head_softcap(op); softcap && *softcap == 0.0f) {
+      if (std::holds_alternative<RouteOp>(op.attrs)) chooses[static_cast<size_t>(g_.root(op.in[0]))] = true;
+    for (const Op& op : g_.ops)
+      if (std::holds_alternative<LinearOp>(op.attrs)) {
+        if (!chooses[static_cast<size_t>(g_.root(op.out[0]))]) hold(g_.value(op.in[1]).param);
+      } else if (const float* softcap = head_softcap(op); softcap && *softcap == 0.0f) {
         Param& p = g_.params[static_cast<size_t>(g_.value(op.in[1]).param)];
         if (!p.trainable && p.rows % 16 == 0 && p.cols % 16 == 0) p.back = as_;
       }
@@ -68,7 +71,8 @@ class Quantizer {
 
   void hold(ParamId id) {
     Param& p = g_.params[static_cast<size_t>(id)];
-    if (p.trainable || p.adapter || p.kind != ParamKind::kMatrix) return;
+    // A router's few numbers decide, and a gate's row costs nothing: they stay as they are.
+    if (p.trainable || p.adapter || p.kind != ParamKind::kMatrix || p.rows == 1) return;
     if (p.rows % 16 != 0 || p.cols % 16 != 0)
       fail_missing("{} is {} x {}: FP8 products need multiples of 16; train with train.base_precision: bfloat16",
                    p.name, p.rows, p.cols);

@@ -41,6 +41,44 @@ __device__ __forceinline__ float through_f16(float x) {
 }
 #endif
 
+__device__ __forceinline__ float e4m3_value(uint32_t code) {
+  if ((code & 127) == 127) return __uint_as_float(0x7fc00000u);
+  const uint32_t exponent = code >> 3 & 15, mantissa = code & 7;
+  const float size =
+      exponent == 0 ? static_cast<float>(mantissa) * 0x1p-9f : __uint_as_float((exponent + 120) << 23 | mantissa << 20);
+  return code & 128 ? -size : size;
+}
+
+// All V weights of a pack are whole codes of one row.
+template <typename T, int V>
+__global__ void __launch_bounds__(kThreads) decode_bytes_kernel(__grid_constant__ const DecodeArgs a) {
+  __shared__ float table[256];
+  table[threadIdx.x] = e4m3_value(threadIdx.x);
+  __syncthreads();
+  for (int64_t p = static_cast<int64_t>(blockIdx.x) * kThreads * kItems + threadIdx.x, i = 0; i < kItems && p < a.packs;
+       ++i, p += kThreads) {
+    const int64_t r = p / a.packs_a_row, c = (p - r * a.packs_a_row) * V, first = (a.row + r) * a.ldm + a.col + c;
+    const float scale = __uint_as_float(static_cast<uint32_t>(a.scales[a.row + r]) << 23);
+    uint32_t words[(V + 3) / 4];
+    if constexpr (V == 8) {
+      const uint2 w = *reinterpret_cast<const uint2*>(a.codes + first);
+      words[0] = w.x, words[1] = w.y;
+    } else if constexpr (V == 4) {
+      words[0] = *reinterpret_cast<const uint32_t*>(a.codes + first);
+    } else {
+      words[0] = a.codes[first];
+    }
+    float f[V];
+#pragma unroll
+    for (int k = 0; k < V; ++k) {
+      f[k] = __fmul_rn(table[words[k / 4] >> k % 4 * 8 & 255], scale);
+      if (a.through == 1) f[k] = to_float(from_float<bf16>(f[k]));
+      if (a.through == 2) f[k] = through_f16(f[k]);
+    }
+    store<T, V>(a.out, r * a.ldo + c, Raw<T, V>::pack(f));
+  }
+}
+
 // All V weights of a pack are whole bytes of codes, of one block.
 template <typename T, int V, Coding kCoding>
 __global__ void __launch_bounds__(kThreads) decode_kernel(__grid_constant__ const DecodeArgs a) {
@@ -103,7 +141,9 @@ void decode(Stream s, const Decode& d) {
     for (size_t i = 0; i < 256; ++i) a.bytes[i] = kNf4Bytes[i];
   const auto grid = static_cast<unsigned>(ceil_div(a.packs, kThreads * kItems));
   MXT_GPU_DISPATCH(d.out.type, packs, {
-    if (mx)
+    if (m.coding == Coding::kE4M3)
+      decode_bytes_kernel<T, V><<<grid, kThreads, 0, s>>>(a);
+    else if (mx)
       decode_kernel<T, V, Coding::kMxfp4><<<grid, kThreads, 0, s>>>(a);
     else if (m.coding == Coding::kNf4)
       decode_kernel<T, V, Coding::kNf4><<<grid, kThreads, 0, s>>>(a);

@@ -44,7 +44,7 @@ struct Case {
 };
 
 TEST_P(Decoding, AnyRectangle) {
-  for (const Coding coding : {Coding::kNf4, Coding::kNf4Double, Coding::kMxfp4})
+  for (const Coding coding : {Coding::kNf4, Coding::kNf4Double, Coding::kMxfp4, Coding::kE4M3})
     for (const Case& c : {Case{5, 96, 0, 0, 5, 96},
                           {7, 160, 2, 64, 4, 96},
                           {33, 64, 1, 0, 31, 64},

@@ -75,15 +75,29 @@ void blocks(const Decode& d, int64_t first, int64_t count, uint16_t* out) {
   const Coded& m = d.matrix;
   if (m.coding == Coding::kMxfp4) {
     for (int64_t i = 0; i < count; i += kMxBlock)
-      whole_block<true, kMxBlock>(kE2M1Table, mxfp4_scale(m.scales[(first + i) / kMxBlock]), m.codes + (first + i) / 2,
-                                  out + i);
+      whole_block<true, kMxBlock>(kE2M1Table, exponent_scale(m.scales[(first + i) / kMxBlock]),
+                                  m.codes + (first + i) / 2, out + i);
     return;
   }
   for (int64_t i = 0; i < count; i += kNf4Block)
     whole_block<false, kNf4Block>(kNf4Table, nf4_scale(m, (first + i) / kNf4Block), m.codes + (first + i) / 2, out + i);
 }
 
+// Rows of E4M3, each by a table of its values.
+void bytes(const Decode& d, int64_t first, int64_t count, uint16_t* out) {
+  const Coded& m = d.matrix;
+  uint16_t table[256];
+  for (int64_t end = 0, i = 0; i < count; i = end) {
+    const int64_t row = (first + i) / m.cols;
+    end = std::min(count, (row + 1) * m.cols - first);
+    const float scale = exponent_scale(m.scales[row]);
+    for (int c = 0; c < 256; ++c) table[c] = float_to_bf16(f8e4m3_to_float(static_cast<uint8_t>(c)) * scale);
+    for (; i < end; ++i) out[i] = table[m.codes[first + i]];
+  }
+}
+
 void flat(const Decode& d, int64_t first, int64_t count, uint16_t* out) {
+  if (d.matrix.coding == Coding::kE4M3 && d.through != DType::kF16) return bytes(d, first, count, out);
   const int64_t block = d.matrix.coding == Coding::kMxfp4 ? kMxBlock : kNf4Block;
   if (d.through == DType::kF16) return some(d, first, count, out);
   const int64_t head = std::min(count, (block - first % block) % block), whole = (count - head) / block * block;
