@@ -32,6 +32,31 @@ struct CachedArgs {
 // which products ride in which additions.
 __device__ __forceinline__ float times(float x, float y) { return __fmul_rn(x, y); }
 
+// What the lane of this number within the group of 16 has.
+__device__ __forceinline__ float from_lane(float v, int lane) {
+#if defined(__HIP__)
+  return __shfl(v, lane, kGroup);
+#else
+  return __shfl_sync(0xffffffffu, v, lane, kGroup);
+#endif
+}
+
+// Sums over the group of each of kCount numbers (8 or 16): lane l gets that of number l·kCount/16. `v` is used up.
+template <int kCount>
+__device__ __forceinline__ float sum_across(float* v, int lane) {
+  static_assert(kCount == 8 || kCount == 16);
+#pragma unroll
+  for (int mask = kGroup / 2, half = kCount / 2; half > 0; mask /= 2, half /= 2) {
+    const bool upper = lane & mask;
+#pragma unroll
+    for (int j = 0; j < half; ++j) {
+      const float keep = upper ? v[j + half] : v[j], send = upper ? v[j] : v[j + half];
+      v[j] = keep + shuffle_xor(send, mask);
+    }
+  }
+  return kCount == 8 ? v[0] + shuffle_xor(v[0], 1) : v[0];
+}
+
 // Results over keys so far, of one head: largest score, sum of weights, weighted sum of one element. Chunks are added
 // in their order.
 struct Running {
@@ -62,8 +87,9 @@ __device__ __forceinline__ void read8(const void* base, int64_t at, int count, f
 }
 
 // kParts · 128 elements a head at most; kHeads heads a block.
+// Two blocks a multiprocessor: what one waits for the other fills.
 template <typename T, bool kWide, int kParts, int kHeads>
-__global__ void __launch_bounds__(kThreads) cached_kernel(CachedArgs a) {
+__global__ void __launch_bounds__(kThreads, kParts == 1 && kHeads <= 2 ? 2 : 1) cached_kernel(CachedArgs a) {
   __shared__ float tops[kHeads][kGroups], sums[kHeads][kGroups], outs[kHeads][kGroups][kParts * 128];
   __shared__ int before;
   next_may_start();
@@ -146,22 +172,28 @@ __global__ void __launch_bounds__(kThreads) cached_kernel(CachedArgs a) {
 #pragma unroll
             for (int j = 0; j < 8; ++j) score[h][i] = fmaf(q[h][p][j], k[j], score[h][i]);
         }
+      // A lane ends with one score: the sums go the same way as if every lane had made all of them, with a quarter of
+      // the exchanges, and each exponential is taken once.
+      float mine = sum_across<kHeads * kKeys>(&score[0][0], lane);
+      constexpr int kOf = kGroup / (kHeads * kKeys);  // lanes with the same one
+      const int key = s0 + lane / kOf % kKeys;
+      mine = key < begin || key > last ? -INFINITY : times(mine, a.scale);
+      float largest = mine;
+#pragma unroll
+      for (int mask = kOf; mask < kOf * kKeys; mask *= 2) largest = fmaxf(largest, shuffle_xor(largest, mask));
+      float m[kHeads];
+#pragma unroll
+      for (int h = 0; h < kHeads; ++h) m[h] = fmaxf(top[h], from_lane(largest, h * kKeys * kOf));
+      const float own = kHeads == 1 || lane < kGroup / 2 ? m[0] : m[kHeads - 1];
+      mine = mine == -INFINITY ? 0.0f : expf(mine - own);
 #pragma unroll
       for (int h = 0; h < kHeads; ++h) {
-        float m = top[h];
-#pragma unroll
-        for (int i = 0; i < kKeys; ++i) {
-#pragma unroll
-          for (int mask = kGroup / 2; mask > 0; mask /= 2) score[h][i] += shuffle_xor(score[h][i], mask);
-          score[h][i] = at[i] < 0 ? -INFINITY : times(score[h][i], a.scale);
-          m = fmaxf(m, score[h][i]);
-        }
-        const float keep = top[h] == -INFINITY ? 0.0f : expf(top[h] - m);
-        top[h] = m;
+        const float keep = top[h] == -INFINITY ? 0.0f : expf(top[h] - m[h]);
+        top[h] = m[h];
         sum[h] = times(sum[h], keep);
 #pragma unroll
         for (int i = 0; i < kKeys; ++i) {
-          score[h][i] = score[h][i] == -INFINITY ? 0.0f : expf(score[h][i] - m);
+          score[h][i] = from_lane(mine, (h * kKeys + i) * kOf);
           sum[h] += score[h][i];
         }
 #pragma unroll
@@ -265,8 +297,6 @@ void launch(Stream s, dim3 grid, int heads_a_block, bool is_wide, const CachedAr
     is_wide ? go(cached_kernel<T, true, 2, 1>) : go(cached_kernel<T, false, 2, 1>);
   else if (!is_wide)
     go(cached_kernel<T, false, 1, 1>);
-  else if (heads_a_block == 4)
-    go(cached_kernel<T, true, 1, 4>);
   else if (heads_a_block == 2)
     go(cached_kernel<T, true, 1, 2>);
   else
@@ -284,8 +314,7 @@ int64_t shares(const CachedAttention& c) {
 }
 int heads_a_block(const CachedAttention& c, bool is_wide) {
   const int64_t group = c.heads / c.kv_heads, answers = c.q.rows * c.heads;
-  if (c.head_dim > 128 || !is_wide || answers <= kBlocks || group % 2 != 0) return 1;
-  return answers <= 2 * kBlocks || group % 4 != 0 ? 2 : 4;
+  return c.head_dim > 128 || !is_wide || answers <= kBlocks || group % 2 != 0 ? 1 : 2;
 }
 
 }  // namespace
