@@ -95,13 +95,18 @@ void allow_only(std::span<float> logits, std::span<const uint64_t> allowed) {
       logits[i] = -std::numeric_limits<float>::infinity();
 }
 
+std::array<uint32_t, 2> uniform_bits(const Sampling& s, uint64_t n) {
+  const auto r = philox4x32(s.seed, 0x73616d706cu, n);
+  return {r[0], r[1]};
+}
+
 int32_t sample(std::span<const float> logits, const Sampling& s, uint64_t n) {
   if (s.temperature <= 0) return most_likely(logits);
   const double top = largest(logits);
   auto weight = [&](int32_t id) {
     return std::exp((static_cast<double>(logits[static_cast<size_t>(id)]) - top) / s.temperature);
   };
-  const auto r = philox4x32(s.seed, 0x73616d706cu, n);
+  const auto r = uniform_bits(s, n);
   const double uniform = static_cast<double>(r[0]) * 0x1p-32 + static_cast<double>(r[1]) * 0x1p-64;
 
   const size_t vocab = logits.size();

@@ -1,6 +1,7 @@
 // Choosing the next token from logits.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <span>
 #include <unordered_map>
@@ -20,6 +21,7 @@ struct Sampling {
   // OpenAI's: logit − presence·[in the answer] − frequency·(times in the answer).
   double presence_penalty = 0, frequency_penalty = 0;
   std::vector<std::pair<int32_t, float>> logit_bias;  // added to the logits of these ids
+  bool filters() const { return top_k > 0 || top_p < 1 || min_p > 0; }
   bool adjusts() const {
     return repetition_penalty != 1 || presence_penalty != 0 || frequency_penalty != 0 || !logit_bias.empty();
   }
@@ -40,6 +42,8 @@ void allow_only(std::span<float> logits, std::span<const uint64_t> allowed);
 // The n-th draw of a request: a function of (logits, settings, n), so it does not depend on what else is in the batch.
 // Order of the filters as transformers applies them: temperature, top-k, top-p, min-p. Logits are finite or −∞, and not
 // all −∞; a token of −∞ is never drawn.
+// The uniform number of it, high and low.
+std::array<uint32_t, 2> uniform_bits(const Sampling& s, uint64_t n);
 int32_t sample(std::span<const float> logits, const Sampling& s, uint64_t n);
 
 // ln Σ exp of the logits, in double.

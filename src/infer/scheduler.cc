@@ -19,8 +19,9 @@ constexpr int64_t kLogitRows =
 int64_t pages_for(int64_t tokens) { return (tokens + kPage - 1) / kPage; }
 
 // Broken weights or an overflow: nothing can be drawn from such a distribution.
+constexpr const char* kNotFinite = "the model's logits are not finite: its weights or its adapter's are damaged";
 void check_finite(std::span<const float> logits) {
-  if (!all_finite(logits)) fail_input("the model's logits are not finite: its weights or its adapter's are damaged");
+  if (!all_finite(logits)) fail_input(kNotFinite);
 }
 
 }  // namespace
@@ -58,6 +59,9 @@ struct Scheduler::Pass {
   };
   std::vector<Part> parts;
   std::vector<int32_t> ids, previous, positions, cu_q{0}, context, tables, where, rows, states;
+  // Of wanted rows, for those that are drawn where their logits are.
+  std::vector<float> temperature;
+  std::vector<int32_t> bits;
   bool logits = false, hidden = false;
 };
 
@@ -69,7 +73,9 @@ Scheduler::Scheduler(Model& model, const SchedulerSettings& settings)
              std::max(settings.cache_pages > 0 ? settings.cache_pages : settings.batch * max_pages_, max_pages_),
              model.ops().device()),
       states_(model.config(), model.type(), settings.batch, model.ops().device()),
-      logit_memory_(model.ops().device()) {
+      drawer_(model.ops().device() && dynamic_cast<kernels::Drawer*>(&model.ops())),
+      logit_memory_(model.ops().device()),
+      drawn_memory_(model.ops().device()) {
   settings_.prefix_cache = settings_.prefix_cache && !states_.any();
   settings_.tokens_per_pass = std::max(settings_.tokens_per_pass, settings_.batch);
   programs_.resize(static_cast<size_t>(model.adapters()) + 1);
@@ -293,12 +299,44 @@ void Scheduler::run(Pass& p, int adapter) {
   b.previous = p.previous.data();
   b.logit_rows = p.rows.data();
   b.logit_count = static_cast<int64_t>(p.rows.size());
+  bool draws = false, fetches = false;
+  for (const Pass::Part& part : p.parts) {
+    const bool drawn = this->draws(*part.slot);
+    (drawn ? draws : fetches) |= part.rows > 0;
+    const auto u = uniform_bits(part.slot->request.sampling, static_cast<uint64_t>(part.slot->made));
+    for (int64_t k = 0; k < part.rows; ++k) {
+      p.temperature.push_back(static_cast<float>(std::max(part.slot->request.sampling.temperature, 0.0)));
+      p.bits.insert(p.bits.end(), {std::bit_cast<int32_t>(u[0]), std::bit_cast<int32_t>(u[1])});
+    }
+  }
+  p.logits = p.logits && (fetches || !draws);
+  drawn_ = drawn_memory_.take(draws ? 2 * p.rows.size() : 0);
+  b.draw_temperature = p.temperature.data();
+  b.draw_bits = p.bits.data();
+  b.drawn = draws ? drawn_.data() : nullptr;
   logits_ = logit_memory_.take(p.logits ? p.rows.size() * static_cast<size_t>(model_.vocab()) : 0);
   hidden_.resize(p.hidden ? p.rows.size() * static_cast<size_t>(model_.config().hidden_size) : 0);
   b.logits = p.logits ? logits_.data() : nullptr;
   b.hidden = p.hidden ? hidden_.data() : nullptr;
   b.cache = &view;
   program(adapter).run(b);
+}
+
+// Where the logits are, a token can be drawn of them as they come: unfiltered, unconstrained, with no other's
+// log-probability wanted. It depends on the request alone, as its tokens must.
+bool Scheduler::draws(const Slot& s) const {
+  const Request& r = s.request;
+  return drawer_ && !s.wants_rows() && !r.hidden && !r.constraint && !r.sampling.adjusts() && !r.sampling.filters() &&
+         r.logprobs <= 0 && (s.made >= r.min_tokens || r.stop.empty());
+}
+
+std::optional<NewToken> Scheduler::drawn(const Slot& s, int64_t row) const {
+  const float* d = drawn_.data() + 2 * row;
+  if (d[0] < 0) fail_input(kNotFinite);
+  const Request& r = s.request;
+  const auto id = static_cast<int32_t>(d[0]);
+  if (std::find(r.stop.begin(), r.stop.end(), id) != r.stop.end()) return std::nullopt;
+  return NewToken{id, r.logprobs < 0 ? std::numeric_limits<float>::quiet_NaN() : d[1], {}};
 }
 
 NewToken Scheduler::describe(std::span<const float> logits, int32_t id, int64_t likely) const {
@@ -377,6 +415,7 @@ void Scheduler::harvest(Pass& p) {
     std::vector<float> raw;
     std::optional<NewToken> token;
     std::string error;
+    int64_t row = -1;  // where it was drawn
   };
   std::vector<Ready> ready;
   for (const Pass::Part& part : p.parts) {
@@ -415,7 +454,13 @@ void Scheduler::harvest(Pass& p) {
       end(s, Finish::kLength);
       continue;
     }
-    Ready r{&s, row(part.rows - 1), {}, {}, {}, {}};
+    Ready r{&s, {}, {}, {}, {}, {}};
+    if (!rows && draws(s)) {
+      r.row = part.first_row + part.rows - 1;
+      ready.push_back(std::move(r));
+      continue;
+    }
+    r.logits = row(part.rows - 1);
     try {
       if (s.request.constraint) r.allowed = s.request.constraint->allowed();  // requests share automata
     } catch (const std::exception& e) {  // past its limits: it ends its own request
@@ -426,7 +471,9 @@ void Scheduler::harvest(Pass& p) {
   // A vocabulary's logits a request: side by side, then told in the requests' order.
   parallel_for(0, static_cast<int64_t>(ready.size()), 1, [&](int64_t first, int64_t last) {
     for (auto i = static_cast<size_t>(first); i < static_cast<size_t>(last); ++i) try {
-        if (ready[i].error.empty())
+        if (ready[i].row >= 0)
+          ready[i].token = drawn(*ready[i].slot, ready[i].row);
+        else if (ready[i].error.empty())
           ready[i].token = choose(*ready[i].slot, ready[i].logits, ready[i].allowed, ready[i].raw);
       } catch (const std::exception& e) {
         ready[i].error = e.what();

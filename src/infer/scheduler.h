@@ -130,6 +130,8 @@ class Scheduler {
   std::optional<NewToken> draw(const Slot& s, std::span<const float> logits, std::span<const float> raw) const;
   void redraw(const Slot& s, std::span<float> logits, std::span<const float> raw, std::optional<NewToken>& token) const;
   void deliver(Slot& s, const NewToken& t);
+  bool draws(const Slot& s) const;
+  std::optional<NewToken> drawn(const Slot& s, int64_t row) const;
   NewToken describe(std::span<const float> logits, int32_t id, int64_t likely) const;
   runtime::Program& program(int adapter);
   void loop();
@@ -144,8 +146,10 @@ class Scheduler {
   std::map<uint64_t, uint64_t> turn_;                        // of a group: when one of its requests was last admitted
   uint64_t turns_ = 0;
   int last_adapter_ = -1;
-  LogitRows logit_memory_;
+  const bool drawer_;  // tokens may be drawn where the logits are
+  LogitRows logit_memory_, drawn_memory_;
   std::span<float> logits_;  // of the pass's wanted rows
+  std::span<float> drawn_;   // of the same rows, where a pass draws: id and log-probability
   std::vector<float> hidden_;
 
   mutable std::mutex mutex_;

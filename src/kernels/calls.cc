@@ -94,6 +94,11 @@ void make(Ops& o, const GatedNormGrad& c) { o.gated_norm_grad(c); }
 void make(Ops& o, const SigmoidGate& c) { o.sigmoid_gate(c); }
 void make(Ops& o, const SigmoidGateGrad& c) { o.sigmoid_gate_grad(c); }
 void make(Ops& o, const SplitGates& c) { o.split_gates(c); }
+void make(Ops& o, const DrawTokens& c) {
+  auto* drawer = dynamic_cast<Drawer*>(&o);
+  if (!drawer) lacks(o, "draw_tokens");
+  drawer->draw_tokens(c);
+}
 void make(Ops& o, const External& c) {
   if (!c.kernel->runs_on(o)) lacks(o, c.kernel->name());
   c.kernel->run(o, c);
@@ -192,6 +197,7 @@ std::string_view name_of(const AnyCall& call) {
                                                 "sigmoid_gate",
                                                 "sigmoid_gate_grad",
                                                 "split_gates",
+                                                "draw_tokens",
                                                 "external"};
   static_assert(std::size(kNames) == std::variant_size_v<AnyCall>);
   if (const auto* external = std::get_if<External>(&call)) return external->kernel->name();

@@ -9,6 +9,7 @@
 
 #include "kernels/api.h"
 #include "kernels/decode.h"
+#include "kernels/draw.h"
 #include "kernels/external.h"
 #include "kernels/small_types.h"
 
@@ -27,13 +28,13 @@ struct ToHost {
   Mat y;  // host memory, rows side by side
 };
 
-using AnyCall =
-    std::variant<Gemm, Quantize, Decode, HeldLinear, HeldLinearDw, LoraGrad, Embedding, EmbeddingGrad, Norm, NormGrad,
-                 QkRope, QkRopeGrad, Attention, AttentionGrad, CachedAttention, StoreCache, Act, ActGrad, ActLora,
-                 ActLoraGrad, Add, Mix, MixGrad, Gate, GateGrad, BiasGrad, Dropout, CrossEntropy, LabelGrad, Copy,
-                 GatherRows, ScatterRows, MeanPool, RoundRows, ToHost, Route, RouteGrad, ExpertGather, ExpertSum,
-                 ExpertDots, GroupedGemm, RouteLoad, BalanceLoss, CausalConv, CausalConvGrad, GatedDelta,
-                 GatedDeltaGrad, GatedNorm, GatedNormGrad, SigmoidGate, SigmoidGateGrad, SplitGates, External>;
+using AnyCall = std::variant<Gemm, Quantize, Decode, HeldLinear, HeldLinearDw, LoraGrad, Embedding, EmbeddingGrad, Norm,
+                             NormGrad, QkRope, QkRopeGrad, Attention, AttentionGrad, CachedAttention, StoreCache, Act,
+                             ActGrad, ActLora, ActLoraGrad, Add, Mix, MixGrad, Gate, GateGrad, BiasGrad, Dropout,
+                             CrossEntropy, LabelGrad, Copy, GatherRows, ScatterRows, MeanPool, RoundRows, ToHost, Route,
+                             RouteGrad, ExpertGather, ExpertSum, ExpertDots, GroupedGemm, RouteLoad, BalanceLoss,
+                             CausalConv, CausalConvGrad, GatedDelta, GatedDeltaGrad, GatedNorm, GatedNormGrad,
+                             SigmoidGate, SigmoidGateGrad, SplitGates, DrawTokens, External>;
 
 std::string_view name_of(const AnyCall& call);
 
@@ -395,6 +396,14 @@ void operands(MeanPool& m, V& v) {
   v.mat("x", m.x, Use::kRead);
   v.array("cu_seqlens", m.cu_seqlens, DType::kI32, m.y.rows + 1, Use::kRead);
   v.mat("y", m.y, Use::kWritten);
+}
+
+template <class V>
+void operands(DrawTokens& d, V& v) {
+  v.mat("logits", d.logits, Use::kRead);
+  v.array("temperature", d.temperature, DType::kF32, d.logits.rows, Use::kRead);
+  v.array("bits", d.bits, DType::kI32, 2 * d.logits.rows, Use::kRead);
+  v.mat("drawn", d.drawn, Use::kWritten);
 }
 
 template <class V>

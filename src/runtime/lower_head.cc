@@ -171,7 +171,9 @@ void Lowering::lower(const LogitsOp& a) {
                 element = static_cast<int64_t>(size_of(hidden.type)),
                 chunk = ops_.device() ? std::min<int64_t>(tokens, 64) : tokens,
                 rows_bytes = align(tokens * width * element, 256);
-  spec_.bytes.logits = rows_bytes + (ops_.device() ? chunk * vocab * 4 : 0);
+  const bool draws = ops_.device() && dynamic_cast<const kernels::Drawer*>(&ops_) != nullptr;
+  const int64_t logits_bytes = ops_.device() ? align(chunk * vocab * 4, 256) : 0;
+  spec_.bytes.logits = rows_bytes + logits_bytes + (draws ? chunk * 8 : 0);
   spec_.softcap = a.softcap;
   const BufferId head = buffer(Source::kHead, -1, spec_.bytes.logits);
   most_[Dim::kChunk] = chunk;
@@ -206,7 +208,18 @@ void Lowering::lower(const LogitsOp& a) {
   emit(kernels::GatherRows{hidden, rows, Mat{place({head, 0}), some, width, width, hidden.type}});
   emit(kernels::ToHost{g.a, wanted}, 0, kHiddenWanted);
   emit(g, 0, kLogitsWanted);
-  if (ops_.device()) emit(kernels::ToHost{g.c, logits}, 0, kLogitsWanted);
+  if (ops_.device()) emit(kernels::ToHost{g.c, logits}, 0, kLogitsFetched);
+  if (draws) {
+    kernels::DrawTokens d;
+    d.logits = g.c;
+    d.softcap = a.softcap;
+    d.temperature = static_cast<const float*>(window(Source::kDrawTemperature, 4));
+    d.bits = static_cast<const int32_t*>(window(Source::kDrawBits, 8));
+    d.drawn = Mat{place({head, rows_bytes + logits_bytes}), some, 2, 2, DType::kF32};
+    const Mat drawn{window(Source::kDrawn, 8), some, 2, 2, DType::kF32};
+    emit(d, 0, kDrawsWanted);
+    emit(kernels::ToHost{d.drawn, drawn}, 0, kDrawsWanted);
+  }
   loop.last = spec_.calls.size();
   spec_.loops.push_back(std::move(loop));
 }

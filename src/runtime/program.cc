@@ -161,6 +161,12 @@ void* Program::base_of(const BufferSpec& b) const {
       return of(batch.target_weights);
     case Source::kLogitRows:
       return of(batch.logit_rows);
+    case Source::kDrawTemperature:
+      return of(batch.draw_temperature);
+    case Source::kDrawBits:
+      return of(batch.draw_bits);
+    case Source::kDrawn:
+      return batch.drawn;
     case Source::kLogits:
       return batch.logits;
     case Source::kHidden:
@@ -244,7 +250,8 @@ void Program::begin(const Batch& given) {
   for (Call& c : calls_)
     for (bool* adds : c.overwrites_first) *adds = !b.first_micro;
   holds_ = static_cast<uint8_t>((b.first_micro ? kFirstPass : 0) | (b.target_count < b.tokens ? kSomeLeftOut : 0) |
-                                (b.target_count == 0 ? kNoTarget : 0) | (b.logits ? kLogitsWanted : 0) |
+                                (b.target_count == 0 ? kNoTarget : 0) | (b.logits || b.drawn ? kLogitsWanted : 0) |
+                                (b.logits ? kLogitsFetched : 0) | (b.drawn ? kDrawsWanted : 0) |
                                 (b.hidden ? kHiddenWanted : 0));
 }
 
@@ -270,10 +277,10 @@ void Program::run(const Batch& batch, const std::function<void()>& between) {
 
 // Of generation, once all is queued: the one place where it waits for a device.
 void Program::finish(const Batch& b) {
-  if (!b.logits) return;
+  if (!b.logits && !b.drawn) return;
   if (ops_.device() && b.logit_count > 0) ops_.device()->synchronize();
   const float c = spec_.softcap;
-  if (c > 0)
+  if (c > 0 && b.logits)
     for (int64_t i = 0; i < b.logit_count * graph_.vocab; ++i) b.logits[i] = c * std::tanh(b.logits[i] / c);
 }
 
@@ -288,8 +295,8 @@ bool Program::replay() {
   constexpr size_t kMostRecordings = 256;
   const Batch& b = staging_->batch();
   device::Accelerator* device = ops_.device();
-  if (device == nullptr || b.cache == nullptr || b.tokens > kMostTokens || b.logits == nullptr || b.hidden || poison_ ||
-      watch_)
+  if (device == nullptr || b.cache == nullptr || b.tokens > kMostTokens ||
+      (b.logits == nullptr && b.drawn == nullptr) || b.hidden || poison_ || watch_)
     return false;
   // All that the calls are given and that is not read from the device's memory.
   const auto at = [](const void* p) { return static_cast<uint64_t>(reinterpret_cast<uintptr_t>(p)); };
@@ -298,6 +305,7 @@ bool Program::replay() {
                                   static_cast<uint64_t>(b.cache->requests),
                                   static_cast<uint64_t>(b.cache->max_pages),
                                   at(b.logits),
+                                  at(b.drawn),
                                   at(b.cache->k[0]),
                                   at(b.cache->cu_q)};
   const auto known = recordings_.find(key);

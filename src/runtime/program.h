@@ -54,7 +54,12 @@ struct Batch {
   // Generation: rows whose logits are wanted, into logits [rows, vocab] F32.
   const int32_t* logit_rows = nullptr;
   int64_t logit_count = 0;
-  float* logits = nullptr;           // null: not wanted; with a device, pinned (device::Buffer::shared_with)
+  float* logits = nullptr;  // null: not wanted; with a device, pinned (device::Buffer::shared_with)
+  // Of the same rows, drawn where the logits are (kernels::DrawTokens; Program::draws()), {id, log-probability}; pinned
+  // as logits. Null: not wanted.
+  const float* draw_temperature = nullptr;
+  const int32_t* draw_bits = nullptr;
+  float* drawn = nullptr;
   float* hidden = nullptr;           // of the same rows, what the head reads, [rows, width] F32; null: not wanted
   float* pooled = nullptr;           // embedding: the mean of each document's rows, [documents, width] F32
   const CacheView* cache = nullptr;  // set: attention reads the cache instead of the batch's own documents

@@ -47,8 +47,11 @@ enum class Source : uint8_t {
   kTargetLabels,
   kTargetWeights,
   kLogitRows,
+  kDrawTemperature,  // of the same rows (kernels::DrawTokens)
+  kDrawBits,
   kLogits,  // host memory that the caller gave
   kHidden,
+  kDrawn,
   kPooled,
   // of the cache (CacheView)
   kQueries,
@@ -90,8 +93,10 @@ enum When : uint8_t {
   kApart = 2,          // the chunk's rows do not lie side by side
   kSomeLeftOut = 4,    // not every token has a target
   kNoTarget = 8,       // none has
-  kLogitsWanted = 16,  // by the caller
+  kLogitsWanted = 16,  // by the caller, or to draw from
   kHiddenWanted = 32,
+  kLogitsFetched = 64,  // by the caller
+  kDrawsWanted = 128,
 };
 
 struct StepCall {

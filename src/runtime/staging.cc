@@ -91,11 +91,15 @@ const StagedBatch& Program::Staging::take(const Batch& b) {
 
 void Program::Staging::take_cache(const Batch& b) {
   const CacheView& c = *b.cache;
+  const auto* temperature = reinterpret_cast<const int32_t*>(b.draw_temperature);
   const std::pair<const int32_t*, int64_t> arrays[] = {{c.cu_q, c.requests + 1},
                                                        {c.context, c.requests},
                                                        {c.tables, c.requests * c.max_pages},
                                                        {c.slots, b.tokens},
-                                                       {b.logit_rows, b.logit_count}};
+                                                       {b.logit_rows, b.logit_count},
+                                                       {temperature, b.drawn ? b.logit_count : 0},
+                                                       {b.draw_bits, b.drawn ? 2 * b.logit_count : 0}};
+
   size_t need = 0;
   for (const auto& [p, n] : arrays) need += static_cast<size_t>(staged_bytes(n));
   if (need > cache_there_.size()) {
@@ -106,9 +110,9 @@ void Program::Staging::take_cache(const Batch& b) {
       p = device_->allocate_pinned(2 * need);
     }
   }
-  const int32_t* seen[5];
+  const int32_t* seen[std::size(arrays)];
   size_t at = 0;
-  for (size_t i = 0; i < 5; ++i) {
+  for (size_t i = 0; i < std::size(arrays); ++i) {
     const auto& [p, n] = arrays[i];
     if (n > 0)
       std::memcpy(static_cast<std::byte*>(cache_pinned_[turn_]) + at, p, static_cast<size_t>(n) * sizeof(int32_t));
@@ -120,6 +124,8 @@ void Program::Staging::take_cache(const Batch& b) {
   view_.cu_q = seen[0], view_.context = seen[1], view_.tables = seen[2], view_.slots = seen[3];
   staged_.cache = &view_;
   staged_.logit_rows = seen[4];
+  staged_.draw_temperature = reinterpret_cast<const float*>(seen[5]);
+  staged_.draw_bits = seen[6];
 }
 
 }  // namespace mxt::runtime

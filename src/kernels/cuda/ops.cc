@@ -39,7 +39,7 @@ struct Table {
   int64_t count = 0;
 };
 
-class CudaOps final : public Ops, public OwnMemory, public Decoder {
+class CudaOps final : public Ops, public OwnMemory, public Decoder, public Drawer {
  public:
   explicit CudaOps(device::CudaDevice& d) : d_(d), s_(d.stream()), attention_(s_) {
     own_ = d_.allocate(kOwn);
@@ -111,6 +111,7 @@ class CudaOps final : public Ops, public OwnMemory, public Decoder {
     if (c.row_max != nullptr) row_largest(s_, c.c, c.row_parts, c.row_max);
   }
   void quantize(const Quantize& c) override { check(c), cuda::quantize(s_, c); }
+  void draw_tokens(const DrawTokens& c) override { check(c), cuda::draw_tokens(s_, c); }
   void decode(const Decode& c) override { check(c), cuda::decode(s_, c); }
   void held_linear(const HeldLinear& c) override { check(c), cuda::held_linear(s_, c); }
   void held_linear_dw(const HeldLinearDw& c) override {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "kernels/decode.h"
+#include "kernels/draw.h"
 #include "kernels/gpu/gpu.h"
 
 namespace mxt::kernels::MXT_GPU_NS {
@@ -17,6 +18,7 @@ size_t qk_rope_grad_scratch(const QkRopeGrad&);
 void qk_rope_grad(Stream, const QkRopeGrad&, void* scratch);
 
 void decode(Stream, const Decode&);
+void draw_tokens(Stream, const DrawTokens&);
 void quantize(Stream, const Quantize&);
 // out[t·parts + p]: the largest magnitude of row t in the p-th of `parts` equal ranges of columns.
 void row_largest(Stream, const ConstMat& x, int parts, float* out);

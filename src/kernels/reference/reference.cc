@@ -2,11 +2,12 @@
 
 #include "kernels/checks.h"
 #include "kernels/decode.h"
+#include "kernels/draw.h"
 
 namespace mxt::kernels {
 namespace {
 
-class ReferenceOps final : public Ops, public Decoder {
+class ReferenceOps final : public Ops, public Decoder, public Drawer {
  public:
   std::string_view name() const override { return "reference"; }
   std::vector<std::string> gemm_algorithms() const override { return {"reference"}; }
@@ -14,6 +15,7 @@ class ReferenceOps final : public Ops, public Decoder {
 
   void gemm(const Gemm& c) override { check(c), reference::gemm(c); }
   void quantize(const Quantize& c) override { check(c), reference::quantize(c); }
+  void draw_tokens(const DrawTokens& c) override { check(c), reference::draw_tokens(c); }
   void decode(const Decode& c) override { check(c), reference::decode(c); }
   void held_linear(const HeldLinear& c) override { check(c), reference::held_linear(c); }
   void held_linear_dw(const HeldLinearDw& c) override { check(c), reference::held_linear_dw(c); }
