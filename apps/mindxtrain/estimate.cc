@@ -230,7 +230,7 @@ OrderedJson estimate(config::Recipe r, const EstimateOptions& o) {
       {"optimizer", e.params.states},
       {"activations", e.program.activations + e.scoring.activations},
       {"workspace", e.program.decoded + e.program.workspace + e.program.kernels + e.program.batch + e.scoring.decoded +
-                        e.scoring.workspace + e.scoring.kernels + e.scoring.batch + e.update},
+                        e.scoring.workspace + e.scoring.kernels + e.scoring.batch + e.update + e.sampler},
       {"logits", e.program.logits + e.scoring.logits},
       {"data", e.data},
       {"process", e.process}};

@@ -45,13 +45,17 @@ Model::Model(const std::string& path, const std::string& adapter, DType type, in
   if (weights == Weights::kForMany && !ops.device()) pack();
 }
 
+models::BuildOptions Model::generation(models::BuildOptions options, int64_t positions) {
+  options.purpose = models::Purpose::kGenerate;
+  options.head = models::Head::kLoss;
+  options.recompute = graph::Recompute::kNone;
+  options.positions = positions;
+  return options;
+}
+
 Model::Model(const formats::ModelConfig& config, const models::BuildOptions& options, runtime::ParamStore& live,
              int64_t positions, kernels::Ops& ops)
-    : ops_(ops), config_(config), options_(options), weights_(Weights::kDecoded), store_(&live) {
-  options_.purpose = models::Purpose::kGenerate;
-  options_.head = models::Head::kLoss;
-  options_.recompute = graph::Recompute::kNone;
-  options_.positions = positions;
+    : ops_(ops), config_(config), options_(generation(options, positions)), weights_(Weights::kDecoded), store_(&live) {
   graph_ = models::build(config_, options_);
   models::BuildOptions score = options_;
   score.purpose = models::Purpose::kScore;

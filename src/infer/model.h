@@ -33,6 +33,8 @@ class Model {
   // parameters the store has. The scheduler's cache must be forgotten whenever they change.
   Model(const formats::ModelConfig& config, const models::BuildOptions& options, runtime::ParamStore& live,
         int64_t positions, kernels::Ops& ops);
+  // How its graph is built from the run's own.
+  static models::BuildOptions generation(models::BuildOptions options, int64_t positions);
   ~Model();
   Model(const Model&) = delete;
 

@@ -10,6 +10,7 @@
 #include "graph/passes.h"
 #include "optim/optimizer.h"
 #include "train/methods/method.h"
+#include "train/sampler.h"
 
 namespace mxt::train {
 namespace {
@@ -85,6 +86,7 @@ MemoryEstimate estimate_memory(const Setup& s, const Pass& pass, const kernels::
     e.scoring = runtime::Program(score, plan, ops, settings).bytes();
     e.scoring.kernels = std::max<int64_t>(0, e.scoring.kernels - e.program.kernels);  // the two never run together
   }
+  if (samples(s.recipe)) e.sampler = sampler_cache_bytes(s) + sampler_program_bytes(s, plan, ops);
   e.offloaded = e.params.offloaded(pass.offload);
   e.data = mapped_data(s);
   if (!ops.device()) e.process = process_bytes();
@@ -207,8 +209,8 @@ void require_fit(const Setup& s, const kernels::KernelPlan& plan, kernels::Ops& 
       "{}: this run needs {} of memory (weights {}, gradients {}, optimizer {}, activations and workspace {}, program "
       "{}), {} may be used: {}",
       s.recipe.source, bytes(e.needs()), bytes(e.params.weights + e.params.masters + e.params.packed),
-      bytes(e.params.gradients), bytes(e.params.states), bytes(e.program.total() + e.scoring.total() + e.update),
-      bytes(e.process), human_bytes(memory),
+      bytes(e.params.gradients), bytes(e.params.states),
+      bytes(e.program.total() + e.scoring.total() + e.sampler + e.update), bytes(e.process), human_bytes(memory),
       remedy.empty() ? "no smaller batch, sequence or adapter makes it fit: take a smaller model or a larger machine"
                      : "it fits with " + remedy);
 }

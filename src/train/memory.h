@@ -12,12 +12,15 @@ namespace mxt::train {
 struct MemoryEstimate {
   runtime::ParamBytes params;
   runtime::ProgramBytes program, scoring;
+  int64_t sampler = 0;    // what draws a policy's answers: its cache and its program
   int64_t update = 0;     // the optimizer's work beside its states
   int64_t offloaded = 0;  // of params: in the host's memory, while a device trains
   int64_t data = 0;       // pages of the dataset that the steps map: resident, but given back where memory is short
   int64_t process = 0;    // the program itself: code, libraries, tokenizer, tables; 0 on a device
   // Of the memory where the step runs: the device's, or the host's where there is none.
-  int64_t needs() const { return params.total() - offloaded + program.total() + scoring.total() + update + process; }
+  int64_t needs() const {
+    return params.total() - offloaded + program.total() + scoring.total() + sampler + update + process;
+  }
 };
 
 // What the process holds before the run's buffers: resident now (code and libraries as far as they were touched, the

@@ -21,6 +21,20 @@ infer::SchedulerSettings scheduler_settings(const Setup& s) {
 
 }  // namespace
 
+bool samples(const config::Recipe& r) { return r.train.method.is_rl() && !r.train.rollouts.path; }
+
+int64_t sampler_cache_bytes(const Setup& s) {
+  const int64_t pages = (s.seq_len + infer::PagedCache::kPage - 1) / infer::PagedCache::kPage;
+  return infer::PagedCache::bytes(s.model, s.type, scheduler_settings(s).batch * pages);
+}
+
+int64_t sampler_program_bytes(const Setup& s, const kernels::KernelPlan& plan, const kernels::Ops& ops) {
+  const graph::Graph g = models::build(s.model, infer::Model::generation(s.options, s.seq_len));
+  const infer::SchedulerSettings settings = scheduler_settings(s);
+  const runtime::ProgramSettings program{std::max(settings.tokens_per_pass, settings.batch), 0, true, 0, false};
+  return runtime::lower(g, plan, ops, program).bytes.total();
+}
+
 Sampler::Sampler(const Setup& setup, runtime::ParamStore& live, kernels::Ops& ops, Decode decode,
                  std::vector<int32_t> ends, const RewardServices& services)
     : s_(setup),

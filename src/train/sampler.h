@@ -23,6 +23,12 @@ struct Prompt {
   std::string reference;  // the answer that samples are measured against
 };
 
+// Whether a recipe's steps draw answers of their own.
+bool samples(const config::Recipe& recipe);
+// What that takes beside the pass, while it runs: keys and values of the answers drawn at once, and the program.
+int64_t sampler_cache_bytes(const Setup& s);
+int64_t sampler_program_bytes(const Setup& s, const kernels::KernelPlan& plan, const kernels::Ops& ops);
+
 class Sampler {
  public:
   using Decode = std::function<std::string(std::span<const int32_t>)>;

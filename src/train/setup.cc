@@ -13,6 +13,7 @@
 #include "graph/memory.h"
 #include "optim/optimizer.h"
 #include "train/methods/method.h"
+#include "train/sampler.h"
 #include "train/supported.h"
 
 namespace mxt::train {
@@ -89,7 +90,7 @@ int64_t card_bytes(const Setup& s) {
   const int64_t head = chunk * (s.model.vocab_size + 2 * s.model.hidden_size) * width + softmax,
                 workspace = int64_t{4} << 30, context = int64_t{1} << 30;
   const runtime::ParamBytes params = param_bytes(s, g);
-  return params.total() - params.offloaded(s.offload) +
+  return params.total() - params.offloaded(s.offload) + (samples(s.recipe) ? sampler_cache_bytes(s) : 0) +
          graph::plan_memory(g, graph::steps_of(g), s.max_tokens, {}).bytes + head + workspace + context;
 }
 
