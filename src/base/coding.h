@@ -32,11 +32,6 @@ struct CodedBytes {
   int64_t codes = 0, scales = 0, nested = 0;
 };
 CodedBytes coded_bytes(Coding c, int64_t rows, int64_t cols);
-// Whether matrices of this width, of `rows` rows and one below the other, are together one so held matrix: their codes
-// and scales then lie side by side as its own would.
-constexpr bool stacks(Coding c, int64_t rows, int64_t cols) {
-  return c == Coding::kMxfp4 || c == Coding::kE4M3 || (c == Coding::kNf4 && rows * cols % kNf4Block == 0);
-}
 
 // A matrix so held, in memory of the caller.
 template <typename Byte, typename Float>

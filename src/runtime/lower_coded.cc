@@ -40,22 +40,22 @@ Mat Lowering::decoded(ValueId weight, int64_t row, int64_t col, int64_t rows, in
   for (size_t i = 0; i < p.segments.size();) {
     const Segment& s = p.segments[i];
     const CodedPlace at = coded_place(p, i);
-    // Segments that lie side by side as one matrix would are decoded by one call: experts have hundreds.
-    int64_t height = s.rows;
+    kernels::Decode d;
+    // Segments of one size that follow one another are decoded by one call: experts have hundreds.
     for (++i; i < p.segments.size(); ++i) {
       const Segment& next = p.segments[i];
-      const CodedBytes bytes = coded_bytes(s.coding, height, p.cols);
       const CodedPlace there = coded_place(p, i);
-      if (next.coding != s.coding || next.through != s.through || !stacks(s.coding, height, p.cols) ||
-          there.codes != at.codes + bytes.codes || there.scales != at.scales + bytes.scales)
-        break;
-      height += next.rows;
+      const int64_t codes = there.codes - at.codes, scales = there.scales - at.scales;
+      if (next.coding != s.coding || next.through != s.through || next.rows != s.rows) break;
+      if (d.parts == 1) d.codes_step = codes, d.scales_step = scales, d.nested_step = there.nested - at.nested;
+      if (codes != d.parts * d.codes_step || scales != d.parts * d.scales_step) break;
+      ++d.parts;
     }
+    const int64_t height = d.parts * s.rows;
     const int64_t first = std::max(row, s.row), last = std::min(row + rows, s.row + height);
     if (first >= last) continue;
-    kernels::Decode d;
     d.matrix = {s.coding,
-                height,
+                s.rows,
                 p.cols,
                 in<const uint8_t>(Source::kWeight, v.param, at.codes),
                 in<const uint8_t>(Source::kScale, v.param, at.scales),

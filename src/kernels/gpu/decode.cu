@@ -11,21 +11,24 @@ struct DecodeArgs {
   const uint8_t *codes, *scales;
   const float* nested;
   void* out;
-  int64_t ldm, row, col, ldo, packs, packs_a_row;
-  int64_t means;  // where the mean stands in nested
-  int through;    // 0: nothing, 1: BF16, 2: F16
+  int64_t ldm, row, col, ldo, packs, packs_a_row, height;  // height: rows of a part
+  int64_t codes_step, scales_step, nested_step;            // bytes
+  int64_t means;                                           // where the mean stands in nested
+  int through;                                             // 0: nothing, 1: BF16, 2: F16
   float table[16];
   float bytes[256];
 };
 
 template <Coding kCoding>
-__device__ __forceinline__ float block_scale(const DecodeArgs& a, const float* bytes, float mean, int64_t element) {
-  if constexpr (kCoding == Coding::kNf4) return reinterpret_cast<const float*>(a.scales)[element / kNf4Block];
+__device__ __forceinline__ float block_scale(const DecodeArgs& a, const float* bytes, int64_t part, int64_t element) {
+  const uint8_t* scales = a.scales + part * a.scales_step;
+  if constexpr (kCoding == Coding::kNf4) return reinterpret_cast<const float*>(scales)[element / kNf4Block];
   if constexpr (kCoding == Coding::kNf4Double) {
     const int64_t block = element / kNf4Block;
-    return __fadd_rn(__fmul_rn(bytes[a.scales[block]], a.nested[block / kNf4Nested]), mean);
+    const float* nested = a.nested + part * (a.nested_step / 4);
+    return __fadd_rn(__fmul_rn(bytes[scales[block]], nested[block / kNf4Nested]), nested[a.means]);
   }
-  const uint32_t e = a.scales[element / kMxBlock];
+  const uint32_t e = scales[element / kMxBlock];
   return __uint_as_float(e == 255 ? 0x7fc00000u : e == 0 ? 0x00400000u : e << 23);
 }
 
@@ -57,16 +60,18 @@ __global__ void __launch_bounds__(kThreads) decode_bytes_kernel(__grid_constant_
   __syncthreads();
   for (int64_t p = static_cast<int64_t>(blockIdx.x) * kThreads * kItems + threadIdx.x, i = 0; i < kItems && p < a.packs;
        ++i, p += kThreads) {
-    const int64_t r = p / a.packs_a_row, c = (p - r * a.packs_a_row) * V, first = (a.row + r) * a.ldm + a.col + c;
-    const float scale = __uint_as_float(static_cast<uint32_t>(a.scales[a.row + r]) << 23);
+    const int64_t r = p / a.packs_a_row, c = (p - r * a.packs_a_row) * V, part = (a.row + r) / a.height,
+                  row = a.row + r - part * a.height, first = row * a.ldm + a.col + c;
+    const uint8_t* codes = a.codes + part * a.codes_step;
+    const float scale = __uint_as_float(static_cast<uint32_t>(a.scales[part * a.scales_step + row]) << 23);
     uint32_t words[(V + 3) / 4];
     if constexpr (V == 8) {
-      const uint2 w = *reinterpret_cast<const uint2*>(a.codes + first);
+      const uint2 w = *reinterpret_cast<const uint2*>(codes + first);
       words[0] = w.x, words[1] = w.y;
     } else if constexpr (V == 4) {
-      words[0] = *reinterpret_cast<const uint32_t*>(a.codes + first);
+      words[0] = *reinterpret_cast<const uint32_t*>(codes + first);
     } else {
-      words[0] = a.codes[first];
+      words[0] = codes[first];
     }
     float f[V];
 #pragma unroll
@@ -86,19 +91,20 @@ __global__ void __launch_bounds__(kThreads) decode_kernel(__grid_constant__ cons
   if (threadIdx.x < 16) table[threadIdx.x] = a.table[threadIdx.x];
   if (kCoding == Coding::kNf4Double) bytes[threadIdx.x] = a.bytes[threadIdx.x];
   __syncthreads();
-  const float mean = kCoding == Coding::kNf4Double ? a.nested[a.means] : 0.0f;
   constexpr bool kLowFirst = kCoding == Coding::kMxfp4;
   for (int64_t p = static_cast<int64_t>(blockIdx.x) * kThreads * kItems + threadIdx.x, i = 0; i < kItems && p < a.packs;
        ++i, p += kThreads) {
-    const int64_t r = p / a.packs_a_row, c = (p - r * a.packs_a_row) * V, first = (a.row + r) * a.ldm + a.col + c;
-    const float scale = block_scale<kCoding>(a, bytes, mean, first);
+    const int64_t r = p / a.packs_a_row, c = (p - r * a.packs_a_row) * V, part = (a.row + r) / a.height,
+                  first = (a.row + r - part * a.height) * a.ldm + a.col + c;
+    const uint8_t* of_part = a.codes + part * a.codes_step;
+    const float scale = block_scale<kCoding>(a, bytes, part, first);
     uint32_t codes;
     if constexpr (V == 8)
-      codes = *reinterpret_cast<const uint32_t*>(a.codes + first / 2);
+      codes = *reinterpret_cast<const uint32_t*>(of_part + first / 2);
     else if constexpr (V == 4)
-      codes = *reinterpret_cast<const uint16_t*>(a.codes + first / 2);
+      codes = *reinterpret_cast<const uint16_t*>(of_part + first / 2);
     else
-      codes = a.codes[first / 2] >> (first % 2 ? (kLowFirst ? 4 : 0) : (kLowFirst ? 0 : 4));
+      codes = of_part[first / 2] >> (first % 2 ? (kLowFirst ? 4 : 0) : (kLowFirst ? 0 : 4));
     float f[V];
 #pragma unroll
     for (int k = 0; k < V; ++k) {
@@ -129,6 +135,10 @@ void decode(Stream s, const Decode& d) {
                d.out.ld,
                d.out.rows * d.out.cols / width,
                d.out.cols / width,
+               m.rows,
+               d.codes_step,
+               d.scales_step,
+               d.nested_step,
                ceil_div(blocks, kNf4Nested),
                d.through == DType::kBF16  ? 1
                : d.through == DType::kF16 ? 2

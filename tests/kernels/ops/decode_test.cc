@@ -73,5 +73,43 @@ TEST_P(Decoding, AnyRectangle) {
     }
 }
 
+// Matrices one below the other, each with scales of its own.
+TEST_P(Decoding, PartsOfOneSize) {
+  for (const Coding coding : {Coding::kNf4, Coding::kNf4Double, Coding::kMxfp4, Coding::kE4M3})
+    for (const DType type : kTypes) {
+      constexpr int64_t kRows = 6, kCols = 96, kParts = 5;
+      const CodedBytes size = coded_bytes(coding, kRows, kCols);
+      const int64_t scales_step = (size.scales + 63) / 64 * 64, nested_step = (size.nested + 63) / 64 * 64;
+      std::vector<uint8_t> codes(static_cast<size_t>(kParts * size.codes)),
+          scales(static_cast<size_t>(kParts * scales_step));
+      std::vector<float> nested(static_cast<size_t>(kParts * nested_step / 4));
+      for (int64_t p = 0; p < kParts; ++p) {
+        std::vector<float> w(kRows * kCols);
+        for (size_t i = 0; i < w.size(); ++i)
+          w[i] = static_cast<float>(philox4x32(3, static_cast<uint64_t>(p), i)[0] >> 8) * 0x1p-20f *
+                     static_cast<float>(p + 1) -
+                 3;
+        std::vector<float> aligned(static_cast<size_t>(size.scales + 3) / 4);
+        auto* bytes = reinterpret_cast<uint8_t*>(aligned.data());
+        encode(w.data(), DType::kF32,
+               {coding, kRows, kCols, codes.data() + p * size.codes, bytes, nested.data() + p * nested_step / 4});
+        std::memcpy(scales.data() + p * scales_step, bytes, static_cast<size_t>(size.scales));
+      }
+      const Op op = [&](Trial& t) {
+        Decode d;
+        d.matrix = {coding, kRows, kCols};
+        d.matrix.codes = reinterpret_cast<const uint8_t*>(bytes(t, codes));
+        d.matrix.scales = reinterpret_cast<const uint8_t*>(bytes(t, scales));
+        if (size.nested > 0) d.matrix.nested = t.floats(nested);
+        d.parts = kParts, d.codes_step = size.codes, d.scales_step = scales_step, d.nested_step = nested_step;
+        d.row = 3;
+        d.out = t.output("out", 23, kCols, type);
+        dynamic_cast<Decoder&>(t.ops()).decode(d);
+      };
+      SCOPED_TRACE(std::string(name_of(coding)) + " " + label(type));
+      expect_identical(run(reference_backend(), op), run(GetParam(), op));
+    }
+}
+
 }  // namespace
 }  // namespace mxt::kernels::test

@@ -120,7 +120,15 @@ void rows_of(const Decode& d, int64_t begin, int64_t end) {
 }
 
 void decode_rows(const Decode& d, int64_t begin, int64_t end) {
-  d.out.type == DType::kF32 ? rows_of<float>(d, begin, end) : rows_of<uint16_t>(d, begin, end);
+  const int64_t height = d.matrix.rows;
+  for (int64_t next = 0; begin < end; begin = next) {
+    const int64_t part = (d.row + begin) / height;
+    next = std::min(end, (part + 1) * height - d.row);
+    Decode one = d;  // its rows count from those of this part
+    one.matrix = part_of(d, part);
+    one.row = d.row - part * height;
+    d.out.type == DType::kF32 ? rows_of<float>(one, begin, next) : rows_of<uint16_t>(one, begin, next);
+  }
 }
 
 }  // namespace
