@@ -47,7 +47,7 @@ for what in "$@"; do
       for f in "$O"/every/*.rc; do n=$(basename $f .rc); echo "$n: exit $(cat $f), $(grep -c '^\[  SKIPPED' $O/every/$n.log) skipped, $(grep PASSED $O/every/$n.log)"; [ "$(cat $f)" = 0 ] || { status=1; grep -h 'FAILED\|Failure' "$O/every/$n.log" | head -12; }; done ;;
     cpu*) mkdir -p $M/build/apps/mindxtrain $M/build/bench/kernels "$O/cpu" && ln -sf $M/mindxtrain $M/build/apps/mindxtrain/ && ln -sf $M/gemm_bench $M/build/bench/kernels/
       taskset -cp 2-$(($(nproc) - 1)) $$ > /dev/null
-      (cd $M/src/bench/cpu; export OMP_NUM_THREADS=2
+      (cd $M/src/bench/cpu || exit; export OMP_NUM_THREADS=2
        two() { n=${1%.py}; taskset -c 0,1 timeout 300 python3 "$@" --build $M/build --threads 2 > "$O/cpu/$n.json" 2> "$O/cpu/$n.err"; echo "$n: exit $?"; tail -n 1 "$O/cpu/$n.json"; tail -n 2 "$O/cpu/$n.err"; }
        lscpu > "$O/cpu/lscpu.txt"
        for n in ${what#cpu}; do
@@ -63,7 +63,7 @@ for what in "$@"; do
     fp8) $M/gpu_step 8b 8 4096 2 12 lora none fp8 joined profile > "$O/fp8.json" 2> "$O/fp8.err" || { status=1; tail -5 "$O/fp8.err"; }; cat "$O/fp8.json" ;;
     kernels) $M/gpu_kernels 8192 4096 > "$O/kernels.json" 2> "$O/kernels.err" || { status=1; tail -5 "$O/kernels.err"; }; grep attention "$O/kernels.json" ;;
     steps) for s in "0.6b 16 2048 8 8" "1.7b 16 2048 8 8" "4b 16 2048 4 8" "14b 8 2048 2 6" "0.6b 16 2048 8 8 full" "1.7b 16 2048 4 8 full"; do $M/gpu_step $s > "$O/step_$(echo $s | tr ' ' _).json" 2>>"$O/step.err"; echo "$s: $(tail -1 "$O/step_$(echo $s | tr ' ' _).json")"; done ;;
-    trajectory*) timeout 200 python3 "$here/trajectory.py" $M/mindxtrain "$O/trajectory" $(tr ':' ' ' <<< "${what#trajectory}") || status=1 ;;
+    trajectory*) what=${what#trajectory}; IFS=: read -ra parts <<< "${what#:}"; timeout 200 python3 "$here/trajectory.py" $M/mindxtrain "$O/trajectory" "${parts[@]}" || status=1 ;;
     families*) timeout 300 python3 "$here/families.py" $M/mindxtrain "$O/families" ${what#families} > "$O/families.txt" || status=1; cat "$O/families.txt" ;;
     shakespeare*) timeout 400 python3 $M/src/bench/gpu/shakespeare.py $M/mindxtrain $M/shakespeare ${what#shakespeare} > "$O/shakespeare.json" 2> "$O/shakespeare.err" || status=1; tail -1 "$O/shakespeare.json"; tail -3 "$O/shakespeare.err" ;;
     sanitizer) # Every access and every barrier of our kernels in the op tests. Left out: long documents, and under racecheck, which the

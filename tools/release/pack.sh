@@ -48,6 +48,7 @@ mkdir -p "$deb/DEBIAN" "$deb/usr"
 cp -a "$tree/." "$deb/usr"
 mv "$deb/usr/share/doc/mindxtrain/LICENSE" "$deb/usr/share/doc/mindxtrain/copyright"
 mkdir -p "$work/debian" && printf 'Source: mindxtrain\nPackage: mindxtrain\nArchitecture: any\n' >"$work/debian/control"
+# shellcheck disable=SC2046  # an option a library
 depends=$(cd "$work" && dpkg-shlibdeps -O --ignore-missing-info -l"$deb/usr/lib/mindxtrain" -e"$deb/usr/bin/mindxtrain" \
   $(find "$deb/usr/lib/mindxtrain" -name '*.so*' ! -name 'libmindxtrain_cuda.so' -printf '-e%p ') 2>/dev/null | sed -n 's/^shlibs:Depends=//p')
 cat >"$deb/DEBIAN/control" <<TEXT
