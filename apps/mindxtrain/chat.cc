@@ -9,6 +9,7 @@
 #include "base/json_text.h"
 #include "base/text.h"
 #include "chat_remote.h"
+#include "infer/calculator.h"
 #include "infer/end_of_turn.h"
 #include "infer/engine.h"
 #include "model_files.h"
@@ -138,6 +139,7 @@ class Conversation {
     r.max_tokens = o_.max_tokens;
     r.stop = ends_;
     r.logprobs = -1;
+    r.tool = infer::make_calculator(*text_.tok);
     r.sampling = {o_.temperature, o_.top_k, o_.top_p, 0, o_.seed};
     serve::ParserSettings parser;
     parser.reasoning = serve::ReasoningStyle::kThinkTags;
@@ -156,12 +158,15 @@ class Conversation {
       parse->push(t, deltas);
       printer.take(deltas);
     };
+    infer::CalculationMarks marks(*text_.tok);
     engine_.generate({r}, [&](size_t, int32_t id) {
       const std::string bytes = text_.tok->token_bytes(id);
+      if (const std::string mark = marks.before(id); !mark.empty()) push(stream.push(mark));
       // Control tokens are not shown, but tags are some models' control tokens and the parser wants them.
       push(stream.push(text_.tok->is_special(id) && !serve::is_tag(bytes) ? std::string() : bytes));
       return !g_stop.load();
     });
+    push(stream.push(marks.finish()));
     push(stream.finish());
     serve::Deltas rest;
     parse->finish(rest);

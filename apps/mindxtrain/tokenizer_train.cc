@@ -1,3 +1,5 @@
+#include "tokenizer_train.h"
+
 #include <algorithm>
 #include <cstdio>
 #include <nlohmann/json.hpp>
@@ -11,8 +13,8 @@
 #include "data/source/records.h"
 #include "device/memory.h"
 #include "model_files.h"
+#include "tokenizer/chat/nanochat.h"
 #include "tokenizer/tokenizer.h"
-#include "tokenizer/train.h"
 #include "verbs.h"
 
 namespace mxt::app {
@@ -81,34 +83,19 @@ class Texts {
   int64_t bytes_ = 0;
 };
 
-// nanochat's own, in the order of their ids.
-const std::vector<std::string> kNanochat = {
-    "<|bos|>",          "<|user_start|>", "<|user_end|>",     "<|assistant_start|>", "<|assistant_end|>",
-    "<|python_start|>", "<|python_end|>", "<|output_start|>", "<|output_end|>"};
-
 void name_specials(Options& o) {
   const bool rust = o.ties == "rustbpe";
   o.train.ties = rust ? tokenizer::Ties::kRustBpe : tokenizer::Ties::kHuggingFace;
   const bool own = o.special.empty() && rust;
   o.train.special_tokens = !o.special.empty() ? o.special
-                           : rust             ? kNanochat
+                           : rust             ? tokenizer::nanochat_specials()
                                               : std::vector<std::string>{"<|endoftext|>"};
   // A text ends with the first special token where nothing else is said; nanochat's begin with it, and a turn ends.
   const std::string& first = o.train.special_tokens.front();
   o.train.bos_token = !o.bos.empty() ? o.bos : own ? first : "";
   o.train.eos_token = !o.eos.empty() ? o.eos : own ? "<|assistant_end|>" : first;
   o.train.pad_token = !o.pad.empty() ? o.pad : own ? first : "";
-}
-
-// Nothing is written where the texts cannot fill the vocabulary.
-void check_filled(const Options& o, const tokenizer::Trained& made) {
-  if (made.text_bytes == 0) fail_input("{}: holds no text to learn from", o.inputs.front());
-  const auto there =
-      static_cast<int64_t>(std::count(made.spec.model.present.begin(), made.spec.model.present.end(), true));
-  const auto size = static_cast<int64_t>(made.spec.model.tokens.size());
-  if (size < o.train.vocab_size)
-    fail_input("{}: the texts ({} bytes) hold no more pairs after {} tokens: give --vocab-size {} or more text",
-               o.inputs.front(), made.text_bytes, there, size);
+  if (own) o.train.chat_template = tokenizer::kNanochatTemplate;
 }
 
 void train(Options& o) {
@@ -119,11 +106,12 @@ void train(Options& o) {
   const UnfinishedFolder folder(o.out);
   if (fs::exists(o.out))
     for (const std::string& f : list_files(o.out))
-      if (f != "tokenizer.json" && f != "tokenizer_config.json" && f != "special_tokens_map.json")
+      if (f != "tokenizer.json" && f != "tokenizer_config.json" && f != "special_tokens_map.json" &&
+          f != "chat_template.jinja")
         fail_input("{}: holds {}, not a tokenizer alone: choose another --out", o.out, f);
   Texts texts(o);
   tokenizer::Trained made = train_byte_level_bpe(o.train, [&](std::string_view& t) { return texts.next(t); });
-  check_filled(o, made);
+  check_filled(o.train, made, o.inputs.front(), "--vocab-size");
   const auto result = tokenizer::Tokenizer::from_spec(std::move(made.spec));
   result->save(folder.path());
   replace_folder(folder.path(), o.out);
@@ -134,6 +122,26 @@ void train(Options& o) {
 }
 
 }  // namespace
+
+tokenizer::TrainOptions nanochat_tokenizer(int64_t vocab_size) {
+  Options o;
+  o.ties = "rustbpe";
+  name_specials(o);
+  o.train.vocab_size = static_cast<int32_t>(vocab_size);
+  return o.train;
+}
+
+// Nothing is written where the texts cannot fill the vocabulary.
+void check_filled(const tokenizer::TrainOptions& o, const tokenizer::Trained& made, const std::string& source,
+                  const std::string& setting) {
+  if (made.text_bytes == 0) fail_input("{}: holds no text to learn from", source);
+  const auto there =
+      static_cast<int64_t>(std::count(made.spec.model.present.begin(), made.spec.model.present.end(), true));
+  const auto size = static_cast<int64_t>(made.spec.model.tokens.size());
+  if (size < o.vocab_size)
+    fail_input("{}: the texts ({} bytes) hold no more pairs after {} tokens: give {} {} or more text", source,
+               made.text_bytes, there, setting, size);
+}
 
 void add_tokenizer_train(CLI::App& tokenizer) {
   auto* c = tokenizer.add_subcommand("train",
@@ -151,7 +159,7 @@ void add_tokenizer_train(CLI::App& tokenizer) {
                 "how text is cut: nanochat, gpt2, qwen3, cl100k, smollm or a regular expression")
       ->capture_default_str();
   c->add_option("--special", o->special,
-                "special tokens (default: <|endoftext|>; with --ties rustbpe nanochat's nine)");
+                "special tokens (default: <|endoftext|>; with --ties rustbpe nanochat's nine, and its chat template)");
   c->add_option(
        "--ties", o->ties,
        "whose ids: hf (Hugging Face's trainer: special tokens, bytes by spelling, merges) or rustbpe (nanochat's: "

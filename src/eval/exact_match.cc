@@ -4,6 +4,7 @@
 
 #include "base/json.h"
 #include "base/text.h"
+#include "infer/calculator.h"
 #include "infer/end_of_turn.h"
 #include "infer/final_answer.h"
 
@@ -21,7 +22,7 @@ std::vector<int32_t> encode_prompt(const tokenizer::Tokenizer& tok, const tokeni
 namespace {
 
 std::string said(const tokenizer::Tokenizer& tok, const infer::Answer& answer) {
-  return std::string(trim(tok.decode(answer.tokens, true)));
+  return std::string(trim(infer::answer_text(tok, answer.tokens)));
 }
 
 // Whether it is the expected answer, letter by letter.
@@ -45,6 +46,7 @@ ExactMatch exact_match(infer::Model& model, const tokenizer::Tokenizer& tok, con
     r.prompt = encode_prompt(tok, chat, parse_ordered_json(q.messages, "held-out row"));
     r.max_tokens = settings.max_tokens;
     r.stop = ends;
+    r.tool = infer::make_calculator(tok);
     requests.push_back(std::move(r));
   }
   const size_t n = questions.size();
@@ -52,6 +54,7 @@ ExactMatch exact_match(infer::Model& model, const tokenizer::Tokenizer& tok, con
     infer::Request r = requests[i % n];
     r.sampling.temperature = 1;
     r.sampling.seed = settings.seed + i;
+    r.tool = infer::make_calculator(tok);
     requests.push_back(std::move(r));
   }
   infer::Engine engine(model, {});

@@ -18,6 +18,8 @@ struct Question {
   std::string answer;
 };
 
+// The calculator computes what answers ask of it, and stands in them as <<12/60=0.2>> (infer/calculator.h).
+//
 // Answers and how many are right: equal to the rows' own but for white space at their ends, or with their final number
 // (infer/final_answer.h).
 struct Tally {

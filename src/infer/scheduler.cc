@@ -102,6 +102,7 @@ Scheduler::Id Scheduler::submit(Request request, Sink sink) {
   for (int32_t id : request.prompt) check(id);
   for (const auto& [id, bias] : request.sampling.logit_bias) check(id);
   for (int32_t id : request.stop) check(id);
+  MXT_ASSERT(!request.tool || !request.constraint);
   MXT_ASSERT(request.adapter >= -1 && request.adapter + 1 < static_cast<int>(programs_.size()));
   auto s = std::make_unique<Slot>();
   s->tokens = request.prompt;
@@ -394,7 +395,21 @@ void Scheduler::redraw(const Slot& s, std::span<float> logits, std::span<const f
   }
 }
 
+// One token more, and what a tool says after it.
 void Scheduler::deliver(Slot& s, const NewToken& t) {
+  put(s, t);
+  const Request& r = s.request;
+  if (!r.tool || s.ended) return;
+  for (const int32_t id : r.tool->after(t.id)) {
+    if (s.ended) return;
+    NewToken forced{id, std::numeric_limits<float>::quiet_NaN(), {}};
+    if (r.logprobs >= 0) forced.logprob = 0;
+    if (r.logprobs > 0) forced.likely = {{id, 0}};
+    put(s, forced);
+  }
+}
+
+void Scheduler::put(Slot& s, const NewToken& t) {
   const Request& r = s.request;
   s.tokens.push_back(t.id);
   ++s.made;

@@ -23,6 +23,7 @@
 #include "infer/model.h"
 #include "infer/sampler.h"
 #include "infer/states.h"
+#include "infer/tool.h"
 
 namespace mxt::infer {
 
@@ -41,6 +42,7 @@ struct Request {
   int64_t priority = 0;          // lower goes first
   uint64_t group = 0;            // whose request it is: waiting requests of one priority take turns between groups
   std::shared_ptr<Constraint> constraint;
+  std::shared_ptr<Tool> tool;  // not beside a constraint
 };
 
 // Log-probabilities are the model's own: before temperature, penalties and constraints.
@@ -50,7 +52,7 @@ struct TokenChoice {
 };
 struct NewToken {
   int32_t id = 0;
-  float logprob = 0;                // NaN where not wanted, and for a prompt's first token
+  float logprob = 0;                // NaN where not wanted, and for a prompt's first token; 0 of what a tool says
   std::vector<TokenChoice> likely;  // best first
 };
 
@@ -132,6 +134,7 @@ class Scheduler {
   void deliver(Slot& s, const NewToken& t);
   bool draws(const Slot& s) const;
   std::optional<NewToken> drawn(const Slot& s, int64_t row) const;
+  void put(Slot& s, const NewToken& t);
   NewToken describe(std::span<const float> logits, int32_t id, int64_t likely) const;
   runtime::Program& program(int adapter);
   void loop();

@@ -48,6 +48,8 @@ void Generation::submit(std::vector<infer::Request> requests) {
       c.text = TextStream(common_.stops, common_.keep_stop);
       c.prompt_tokens = static_cast<int64_t>(requests[i].prompt.size());
       c.last = born_;
+      if (!requests[i].constraint) requests[i].tool = infer::make_calculator(*s_.served.tok);
+      if (common_.skip_special) c.marks.emplace(*s_.served.tok);
       constrained_ = constrained_ || requests[i].constraint != nullptr;
       if (i % per_prompt_ == 0) prompt_tokens_ += c.prompt_tokens;
     }
@@ -135,7 +137,9 @@ bool Generation::token(size_t i, const infer::NewToken& t) {
   const std::string bytes = s_.served.tok->token_bytes(t.id);
   const bool silent = common_.skip_special && s_.served.tok->is_special(t.id) && !(tags_ && is_tag(bytes));
   c.waiting.emplace_back(t, c.text.seen());
-  const std::string text = silent ? c.text.push_control(bytes) : c.text.push(bytes);
+  std::string text;
+  if (const std::string mark = c.marks ? c.marks->before(t.id) : ""; !mark.empty()) text = c.text.push(mark);
+  text += silent ? c.text.push_control(bytes) : c.text.push(bytes);
   tell(c, false);
   return on_text(c, text) && !c.text.stopped();
 }
@@ -174,7 +178,8 @@ void Generation::done(size_t i, const infer::Outcome& o) {
       break;
   }
   try {
-    const std::string rest = c.text.finish();
+    std::string rest = c.marks ? c.text.push(c.marks->finish()) : "";
+    rest += c.text.finish();
     tell(c, true);
     on_end(c, rest);
   } catch (const std::exception& e) {

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "infer/calculator.h"
 #include "serve/operator_state.h"
 #include "serve/output/text_stream.h"
 #include "serve/paid.h"
@@ -28,6 +29,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
     size_t index = 0;
     infer::Scheduler::Id id = 0;
     TextStream text{{}};
+    std::optional<infer::CalculationMarks> marks;  // where control tokens are not shown
     std::deque<std::pair<infer::NewToken, size_t>>
         waiting;  // tokens whose text is not certain yet, and where it begins
     int64_t prompt_tokens = 0, tokens = 0, shared = 0;

@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "eval/python/literal.h"
 #include "formats/weight_source.h"
+#include "infer/calculator.h"
 #include "infer/continuations.h"
 #include "infer/end_of_turn.h"
 #include "infer/engine.h"
@@ -381,6 +382,7 @@ bool LanguageModel::run_generation(const std::vector<Request*>& requests, int64_
       p.prompt = ids;
       p.max_tokens = g.max_tokens;
       p.stop = stops_;
+      p.tool = infer::make_calculator(tok);
       p.sampling.temperature = g.temperature;
       p.sampling.top_k = g.top_k;
       p.sampling.top_p = g.top_p;
@@ -423,7 +425,7 @@ bool LanguageModel::run_generation(const std::vector<Request*>& requests, int64_
         [&](size_t i, const infer::Answer& answer) {
           if (stopped()) return;
           const Asked& a = asked[order[i]];
-          const OrderedJson text = cut_at_stops(tok.decode(answer.tokens, true), a.until);
+          const OrderedJson text = cut_at_stops(infer::answer_text(tok, answer.tokens), a.until);
           a.request->responses[a.repeat] = text;
           cache.put(a.key, text);
           progress.update(static_cast<double>(++done));

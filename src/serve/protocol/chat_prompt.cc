@@ -23,7 +23,8 @@ void check_content(const OrderedJson& content, const std::string& at) {
     const auto& type = part["type"].get_ref<const std::string&>();
     if (type == "image_url" || type == "input_audio" || type == "video_url" || type == "file")
       refuse(at, "{}: parts of type \"{}\" are not supported: this model reads text", at, type);
-    if (type != "text" && type != "refusal") refuse(at, "{}: a part of an unknown type", at);
+    if (type != "text" && type != "refusal" && type != "python" && type != "python_output")
+      refuse(at, "{}: a part of an unknown type", at);
   }
 }
 

@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/text.h"
+#include "tokenizer/chat/input/calculations.h"
 
 namespace mxt::tokenizer {
 namespace {
@@ -89,6 +90,20 @@ void join_parts(OrderedJson& content, const std::string& at) {
   content = std::move(all);
 }
 
+// Parts with calculations among them stay parts, {"type", "text"} each.
+void check_calculations(OrderedJson& content, const OrderedJson* role, const std::string& at) {
+  if (!role || *role != "assistant") throw BadChat(at, ": only the assistant calculates (parts of type python)");
+  for (OrderedJson& part : content) {
+    const OrderedJson* type = member(part, "type");
+    const OrderedJson* text = member(part, "text");
+    if (!type || (*type != "text" && *type != "python" && *type != "python_output") || !text || !text->is_string())
+      throw BadChat(at,
+                    ": beside calculations a part is {\"type\": \"text\", \"python\" or \"python_output\", "
+                    "\"text\": …}");
+    part = OrderedJson{{"type", *type}, {"text", *text}};
+  }
+}
+
 void normalize_message(OrderedJson& message, const std::string& at) {
   if (!message.is_object()) throw BadChat(at, " must be an object with \"role\" and \"content\"");
   const bool no_content = message.contains("content") && message["content"].is_null() &&
@@ -101,7 +116,7 @@ void normalize_message(OrderedJson& message, const std::string& at) {
     for (size_t k = 0; k < calls->size(); ++k) normalize_call((*calls)[k], fmt::format("{}.tool_calls[{}]", at, k));
   }
   if (const auto content = message.find("content"); content != message.end() && content->is_array())
-    join_parts(*content, at);
+    has_calculations(*content) ? check_calculations(*content, member(message, "role"), at) : join_parts(*content, at);
 }
 
 }  // namespace

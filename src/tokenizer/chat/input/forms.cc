@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "base/text.h"
+#include "tokenizer/chat/input/calculations.h"
 #include "tokenizer/chat/input/conversation.h"
 #include "tokenizer/chat/render/chat_run.h"
 #include "tokenizer/chat/text/repr.h"
@@ -50,6 +51,7 @@ class Prober {
     find_parts(f);
     if (t_.jinja().has_text("tool_calls")) find_calls(f);
     if (t_.jinja().reads("tools")) find_tools(f);
+    f.calculates = t_.jinja().has_text("'python_output'");
     return f;
   }
 
@@ -194,6 +196,16 @@ void put_empty_content(const Forms& forms, OrderedJson& message) {
     message["content"] = "";
 }
 
+void put_calculations(const Forms& forms, const OrderedJson& message, OrderedJson& content, size_t i) {
+  if (!forms.calculates && has_calculations(content))
+    throw BadChat(fmt::format("messages[{}].content", i),
+                  " holds calculations (parts of type python), which the model's chat template does not read: use a "
+                  "model of nanochat's format, or write them as text");
+  if (!forms.calculates || !content.is_string() || message["role"] != "assistant") return;
+  if (OrderedJson parts = split_calculations(content.get_ref<const std::string&>()); !parts.is_null())
+    content = std::move(parts);
+}
+
 }  // namespace
 
 Forms find_forms(const ChatTemplate& t) { return Prober(t).run(); }
@@ -208,6 +220,8 @@ void put_in_form(const Forms& forms, const ChatTemplate& t, OrderedJson& message
       put_empty_content(forms, m);
       for (OrderedJson& call : m["tool_calls"]) put_call(forms, t, call);
     }
+    if (const auto content = m.find("content"); content != m.end())
+      put_calculations(forms, m, *content, static_cast<size_t>(&m - &messages[0]));
     if (const auto content = m.find("content"); forms.parts && content != m.end() && content->is_string())
       *content = OrderedJson::array({OrderedJson{{"type", "text"}, {"text", std::move(*content)}}});
   }

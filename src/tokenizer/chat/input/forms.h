@@ -15,13 +15,15 @@ struct Forms {
   bool bare_tools = false;
   bool needs_type = false;  // a call without "type" fails
   bool parts = false;       // reads lists of parts and no text
+  bool calculates = false;  // reads parts of the types python and python_output
   // What may stand as content beside calls so that they come out, and nothing like "None" with them.
   bool no_content = true, null_content = true, empty_content = true;
 };
 
 Forms find_forms(const ChatTemplate& t);
 
-// Normalized messages and tools as the template takes them.
+// Normalized messages and tools as the template takes them. Where it reads calculations, those that stand in an
+// assistant's text (calculations.h) are parts; where it does not, parts of these types are BadChat.
 void put_in_form(const Forms& forms, const ChatTemplate& t, OrderedJson& messages, OrderedJson& tools);
 
 }  // namespace mxt::tokenizer
