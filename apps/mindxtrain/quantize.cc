@@ -37,7 +37,8 @@ void add_quantize(CLI::App& app) {
   c->add_option("--model", o->model, "folder, .gguf file or Hub id (or ID@REVISION)")->required();
   c->add_option("--adapter", o->job.adapter, "PEFT folder, merged while reading");
   c->add_option("--scheme", o->scheme,
-                "quark_fp8 quark_mxfp4 fp8_dynamic fp8_block mxfp4 gguf_f16 gguf_bf16 gguf_q8_0 gguf_q4_0 gguf_q4_k_m")
+                "quark_fp8 quark_mxfp4 fp8_dynamic fp8_block mxfp4 bnb_nf4 bnb_nf4_dq gguf_f16 gguf_bf16 gguf_q8_0 "
+                "gguf_q4_0 gguf_q4_k_m")
       ->required();
   c->add_flag("--per-tensor", o->per_tensor, "quark_fp8: one scale for a whole matrix (a recipe's ptpc: false)");
   c->add_option("--out", o->job.out, "folder to write")->required();

@@ -37,7 +37,7 @@ namespace {
 constexpr std::array<float, 256> dynamic_bytes() {
   std::array<float, 256> t{};
   size_t n = 0;
-  constexpr double kPowers[] = {1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1};
+  constexpr float kPowers[] = {1e-6f, 1e-5f, 1e-4f, 1e-3f, 1e-2f, 1e-1f, 1};
   for (int i = 0; i < 7; ++i) {
     const int parts = 1 << i;
     const float step = (1.0f - 0.1f) / static_cast<float>(parts);
@@ -47,7 +47,7 @@ constexpr std::array<float, 256> dynamic_bytes() {
     };
     for (int k = 0; k < parts; ++k) {
       const float middle = (bound(k) + bound(k + 1)) / 2;
-      const auto v = static_cast<float>(kPowers[i] * static_cast<double>(middle));
+      const float v = kPowers[i] * middle;
       t[n++] = v;
       t[n++] = -v;
     }

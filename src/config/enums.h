@@ -144,12 +144,14 @@ enum class QuantScheme {
   kGgufBf16,
   kGgufQ8_0,
   kGgufQ4_0,
-  kGgufQ4KM
+  kGgufQ4KM,
+  kBnbNf4,
+  kBnbNf4Double
 };
 constexpr auto enum_names(QuantScheme) {
   return spellings("quark_fp8", "quark_mxfp4", "gptq_rocm", "none",  //
                    "+fp8_dynamic", "+fp8_block", "+mxfp4", "+gguf_f16", "+gguf_bf16", "+gguf_q8_0", "+gguf_q4_0",
-                   "+gguf_q4_k_m");
+                   "+gguf_q4_k_m", "+bnb_nf4", "+bnb_nf4_dq");
 }
 
 enum class ServeBackend { kVllmRocm, kSglang, kNative };

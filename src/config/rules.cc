@@ -174,6 +174,8 @@ void check_train(const Recipe& r, Rules& rules) {
   rules.refuse(m.quant_bits == 8 && rules.given("train.method.quant_type"),
                {"train.method.quant_type", "train.method.quant_bits"},
                "is for 4 bits, and quant_bits is 8 (FP8): remove it");
+  rules.refuse((m.quant_bits == 8 || m.quant_type != QuantType::kNf4) && rules.given("train.method.double_quant"),
+               {"train.method.double_quant", "train.method.quant_type"}, "is for nf4: remove it");
   rules.refuse(m.loss != PreferenceLoss::kSimpo && rules.given("train.method.simpo_gamma"),
                {"train.method.simpo_gamma", "train.method.loss"}, "is only for `loss: simpo`: remove one of the two");
   rules.refuse(m.is_rl() && m.reward == Reward::kModel && !m.reward_model, {"train.method.reward_model"},

@@ -87,7 +87,9 @@ constexpr std::string_view kMethod = R"([
    "then": {"properties": {"reward_model": {"type": "string"}}, "required": ["reward_model"]},
    "else": {"properties": {"reward_model": {"type": "null"}}}},
   {"if": {"properties": {"quant_bits": {"const": 8}}, "required": ["quant_bits"]},
-   "then": {"properties": {"quant_type": false}}}
+   "then": {"properties": {"quant_type": false, "double_quant": false}}},
+  {"if": {"properties": {"quant_type": {"const": "mxfp4"}}, "required": ["quant_type"]},
+   "then": {"properties": {"double_quant": false}}}
 ])";
 
 // What the CPU lane, and each device, does not compute with; then what one section asks of another.

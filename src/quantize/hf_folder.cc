@@ -24,7 +24,7 @@ using formats::TensorSpec;
 
 constexpr uint64_t kShardBytes = 5'000'000'000;
 
-enum class Scales { kRow, kTensor, kBlock, kGroup };
+enum class Scales { kRow, kTensor, kBlock, kGroup, kNf4, kNf4Double };
 
 // What a scheme's tensors look like.
 struct Layout {
@@ -33,6 +33,7 @@ struct Layout {
   DType scale_type = DType::kF32;
   bool one_dimension = false;  // scales of rows as [N], not [N, 1]
   bool fp4() const { return scales == Scales::kGroup; }
+  bool nf4() const { return scales == Scales::kNf4 || scales == Scales::kNf4Double; }
 };
 
 Layout layout_of(const config::Quantize& q, DType model_type) {
@@ -47,6 +48,10 @@ Layout layout_of(const config::Quantize& q, DType model_type) {
       return {Scales::kGroup, ".weight_packed", ".weight_scale", DType::kU8, false};
     case QuantScheme::kQuarkMxfp4:
       return {Scales::kGroup, ".weight", ".weight_scale", DType::kU8, false};
+    case QuantScheme::kBnbNf4:
+      return {Scales::kNf4, ".weight", ".weight.absmax", DType::kF32, true};
+    case QuantScheme::kBnbNf4Double:
+      return {Scales::kNf4Double, ".weight", ".weight.absmax", DType::kU8, true};
     default:
       assert_failed("scheme of a folder", __FILE__, __LINE__);
   }
@@ -122,8 +127,31 @@ OrderedJson quark_config(const config::Quantize& q, const std::vector<std::strin
   return j;
 }
 
-OrderedJson quantization_config(const config::Quantize& q, const std::vector<std::string>& ignore) {
+std::string_view torch_name(DType t) {
+  return t == DType::kBF16 ? "bfloat16" : t == DType::kF16 ? "float16" : "float32";
+}
+
+// As transformers writes it: the older versions look for the keys with an underscore.
+OrderedJson bitsandbytes_config(bool twice, DType type, const std::vector<std::string>& ignore) {
+  OrderedJson j;
+  j["quant_method"] = "bitsandbytes";
+  for (const char* key : {"_load_in_4bit", "load_in_4bit"}) j[key] = true;
+  for (const char* key : {"_load_in_8bit", "load_in_8bit"}) j[key] = false;
+  j["bnb_4bit_quant_type"] = "nf4";
+  j["bnb_4bit_use_double_quant"] = twice;
+  j["bnb_4bit_compute_dtype"] = torch_name(type);
+  j["bnb_4bit_quant_storage"] = "uint8";
+  j["llm_int8_enable_fp32_cpu_offload"] = j["llm_int8_has_fp16_weight"] = false;
+  j["llm_int8_skip_modules"] = ignore;
+  j["llm_int8_threshold"] = 6.0;
+  return j;
+}
+
+OrderedJson quantization_config(const config::Quantize& q, DType type, const std::vector<std::string>& ignore) {
   switch (q.scheme) {
+    case QuantScheme::kBnbNf4:
+    case QuantScheme::kBnbNf4Double:
+      return bitsandbytes_config(q.scheme == QuantScheme::kBnbNf4Double, type, ignore);
     case QuantScheme::kFp8Dynamic:
     case QuantScheme::kMxfp4:
       return compressed_tensors_config(q, ignore);
@@ -170,7 +198,7 @@ class FolderWriter {
     for (const auto& f : out.files())
       if (f.ends_with(".safetensors")) written_.bytes += fs::file_size(f);
     OrderedJson config = formats::to_hf_config(source_.config(), type_);
-    config["quantization_config"] = quantization_config(settings_, ignore_);
+    config["quantization_config"] = quantization_config(settings_, type_, ignore_);
     write_file_atomic(folder_ + "/config.json", config.dump(2) + "\n");
     written_.model = folder_;
     return written_;
@@ -235,6 +263,7 @@ class FolderWriter {
   // A module's weight and then its scales: both come out of one reading of the source.
   void declare(const Item& item) {
     if (!item.quantized) return specs_.push_back({item.name, item.type, item.shape});
+    if (layout_.nf4()) return declare_nf4(item);
     const int64_t rows = item.shape[0], cols = item.shape[1];
     const std::string module = module_of(item.name);
     specs_.push_back({module + std::string(layout_.weight), layout_.fp4() ? DType::kU8 : DType::kF8E4M3,
@@ -246,6 +275,34 @@ class FolderWriter {
       scale = {(rows + kFp8Block - 1) / kFp8Block, (cols + kFp8Block - 1) / kFp8Block};
     if (layout_.scales == Scales::kGroup) scale = {rows, cols / kMxBlock};
     specs_.push_back({module + std::string(layout_.scale), layout_.scale_type, scale});
+  }
+
+  bool twice() const { return layout_.scales == Scales::kNf4Double; }
+
+  void declare_nf4(const Item& item) {
+    const CodedBytes bytes = coded_bytes(twice() ? Coding::kNf4Double : Coding::kNf4, item.shape[0], item.shape[1]);
+    specs_.push_back({item.name, DType::kU8, {bytes.codes, 1}});
+    specs_.push_back({item.name + ".absmax", layout_.scale_type, {bytes.scales / (twice() ? 1 : 4)}});
+    specs_.push_back({item.name + ".quant_map", DType::kF32, {16}});
+    if (twice()) {
+      specs_.push_back({item.name + ".nested_absmax", DType::kF32, {bytes.nested / 4 - 1}});
+      specs_.push_back({item.name + ".nested_quant_map", DType::kF32, {256}});
+    }
+    const auto length = static_cast<int64_t>(nf4_state(item, 0).size());
+    specs_.push_back({item.name + ".quant_state.bitsandbytes__nf4", DType::kU8, {length}});
+  }
+
+  // What bitsandbytes reads back, as JSON. The mean is known when all is written, so that room is kept for any.
+  std::string nf4_state(const Item& item, float mean) const {
+    OrderedJson j{{"quant_type", "nf4"}, {"blocksize", kNf4Block}, {"dtype", torch_name(type_)}, {"shape", item.shape}};
+    if (twice()) {
+      j["nested_blocksize"] = kNf4Nested;
+      j["nested_dtype"] = "float32";
+      j["nested_offset"] = static_cast<double>(mean);
+    }
+    std::string text = j.dump();
+    if (twice()) text.append(32 - OrderedJson(static_cast<double>(mean)).dump().size(), ' ');
+    return text;
   }
 
   void write_plain(const Item& item, SafetensorsWriter& out) {
@@ -272,7 +329,43 @@ class FolderWriter {
       fail_input("{}: tensor \"{}\" holds NaN or infinity: the model is damaged", source_.path(), item.name);
   }
 
+  // In the model's own type, which transformers rounds from.
+  void write_nf4(const Item& item, SafetensorsWriter& out) {
+    const int64_t rows = item.shape[0], cols = item.shape[1];
+    std::vector<float> scales;
+    by_rows(rows, cols, kNf4Block, [&](int64_t b, int64_t e) {  // whole blocks
+      const int64_t n = e - b;
+      buffer_.resize(static_cast<size_t>(n * cols) * size_of(type_));
+      source_.read(item.name, type_, buffer_.data(), b, e);
+      const CodedBytes bytes = coded_bytes(Coding::kNf4, n, cols);
+      codes_.resize(static_cast<size_t>(bytes.codes));
+      const size_t at = scales.size();
+      scales.resize(at + static_cast<size_t>(bytes.scales) / 4);
+      encode(buffer_.data(), type_,
+             {Coding::kNf4, n, cols, codes_.data(), reinterpret_cast<uint8_t*>(scales.data() + at)});
+      check_finite(item, largest(read(item, b, e), n * cols));
+      out.append(codes_.data(), codes_.size());
+    });
+    float mean = 0;
+    if (twice()) {
+      std::vector<uint8_t> bytes(scales.size());
+      std::vector<float> nested((scales.size() + kNf4Nested - 1) / kNf4Nested + 1);
+      encode_nf4_scales(scales, bytes.data(), nested.data());
+      mean = nested.back();
+      out.append(bytes.data(), bytes.size());
+      out.append(kNf4Table, sizeof kNf4Table);
+      out.append(nested.data(), (nested.size() - 1) * sizeof(float));
+      out.append(kNf4Bytes.data(), sizeof kNf4Bytes);
+    } else {
+      out.append(scales.data(), scales.size() * sizeof(float));
+      out.append(kNf4Table, sizeof kNf4Table);
+    }
+    const std::string state = nf4_state(item, mean);
+    out.append(state.data(), state.size());
+  }
+
   void write_quantized(const Item& item, SafetensorsWriter& out) {
+    if (layout_.nf4()) return write_nf4(item, out);
     const int64_t rows = item.shape[0], cols = item.shape[1], across = (cols + kFp8Block - 1) / kFp8Block;
     std::vector<float> scales;
     std::vector<uint8_t> exponents;
@@ -312,6 +405,9 @@ class FolderWriter {
           encode(w, DType::kF32, {Coding::kMxfp4, n, cols, q, exponents.data() + done});
           break;
         }
+        case Scales::kNf4:
+        case Scales::kNf4Double:
+          break;
       }
       for (size_t i = at; i < scales.size(); ++i) check_finite(item, scales[i]);
       out.append(buffer_.data(), buffer_.size());
@@ -332,6 +428,7 @@ class FolderWriter {
   std::vector<std::string> ignore_;
   std::vector<float> values_;
   std::vector<std::byte> buffer_;
+  std::vector<uint8_t> codes_;
   Written written_;
 };
 

@@ -22,8 +22,8 @@ std::string_view leaf_of(std::string_view name) {
 void check_scheme(QuantScheme scheme) {
   if (scheme == QuantScheme::kGptqRocm)
     fail_missing(
-        "quantize: scheme gptq_rocm is not built in: quark_fp8, quark_mxfp4, fp8_dynamic, fp8_block, mxfp4 and gguf_* "
-        "are");
+        "quantize: scheme gptq_rocm is not built in: quark_fp8, quark_mxfp4, fp8_dynamic, fp8_block, mxfp4, bnb_nf4, "
+        "bnb_nf4_dq and gguf_* are");
 }
 
 Written write_quantized(const formats::WeightSource& source, const tokenizer::Tokenizer* tok,

@@ -5,6 +5,7 @@
 //   quark_fp8    AMD Quark: one F32 scale a row (ptpc) or a tensor, tokens rounded at run time
 //   mxfp4        compressed-tensors mxfp4-pack-quantized: 4-bit weights, activations as they are
 //   quark_mxfp4  AMD Quark fp4 by groups of 32, weights and (at run time) activations
+//   bnb_nf4      bitsandbytes NF4 as transformers saves and loads it, _dq with double quantization; 4-bit weights
 //   gguf_*       one file model.gguf for llama.cpp; q4_k_m mixes types as llama-quantize does
 //
 // Folders quantize the matrices of the layers alone; embeddings, the head, routers, norms and biases stay, and the

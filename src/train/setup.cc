@@ -181,7 +181,8 @@ void hold_in_codes(Setup* s) {
   const config::Method& m = s->recipe.train.method;
   const Coding coding = m.quant_bits == 8                           ? Coding::kE4M3
                         : m.quant_type == config::QuantType::kMxfp4 ? Coding::kMxfp4
-                                                                    : Coding::kNf4Double;
+                        : m.double_quant                            ? Coding::kNf4Double
+                                                                    : Coding::kNf4;
   if (!s->model.quantization.empty() && !formats::config_coding(s->model, "weight"))
     fail_missing(
         "{}: {} is held in a layout of {} that qlora does not train on as it is, and another rounding would lose more: "

@@ -45,6 +45,7 @@ struct Method {
   // qlora: 4 = `quant_type`, 8 = FP8 storage. 0 for every other kind.
   int64_t quant_bits = 0;
   QuantType quant_type = QuantType::kNf4;
+  bool double_quant = true;  // nf4: its scales are held in 8 bits
 
   double beta = 0.1;                                    // dpo orpo kto
   PreferenceLoss loss = PreferenceLoss::kSigmoid;       // dpo
