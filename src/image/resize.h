@@ -1,0 +1,11 @@
+// Bicubic resampling with antialiasing as Pillow computes it on 8-bit pixels (Resample.c), to the bit: weights of 22
+// bits, rows first, rounded to 8 bits between the passes.
+#pragma once
+
+#include "image/picture.h"
+
+namespace mxt::image {
+
+Picture resize_bicubic(const Picture& p, int64_t height, int64_t width);
+
+}  // namespace mxt::image
