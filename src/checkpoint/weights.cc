@@ -42,6 +42,11 @@ std::string shape_text(const std::vector<int64_t>& s) { return fmt::format("[{}]
 std::vector<int64_t> file_shape(const Param& p, const Segment& s) {
   if (is_vector(p)) return {s.rows};
   if (p.kind == ParamKind::kConv) return {s.rows, 1, p.cols};
+  if (!p.tail.empty()) {
+    std::vector<int64_t> shape{s.rows};
+    shape.insert(shape.end(), p.tail.begin(), p.tail.end());
+    return shape;
+  }
   if (s.transposed) return {p.cols, s.rows};
   return {s.rows, p.cols};
 }

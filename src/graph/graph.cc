@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "base/error.h"
 #include "graph/op_info.h"
 
@@ -69,14 +71,17 @@ double products_of(const Graph& g, const PassSize& size) {
   for (size_t i = 0; i < g.ops.size(); ++i) {
     const OpInfo& of = info(g.ops[i]);
     const bool made_again = of.repeat != Repeat::kNo && g.forward_ops > 0 && static_cast<int32_t>(i) >= g.forward_ops;
+    // What pictures cost a batch decides.
+    const auto pictured = [&](ValueId v) { return g.value(v).rows.dim == Dim::kPictureTokens; };
+    if (std::any_of(g.ops[i].in.begin(), g.ops[i].in.end(), pictured)) continue;
     if (of.products && !made_again) total += of.products(g, g.ops[i], size);
   }
   return total;
 }
 
 std::string_view name_of(Dim d) {
-  static constexpr std::string_view kNames[] = {"",        "tokens",  "routed",     "sequences", "batch_rows",
-                                                "patches", "targets", "logit_rows", "chunk"};
+  static constexpr std::string_view kNames[] = {
+      "", "tokens", "routed", "sequences", "batch_rows", "picture_tokens", "targets", "logit_rows", "chunk"};
   static_assert(std::size(kNames) == kDims);
   return kNames[static_cast<size_t>(d)];
 }

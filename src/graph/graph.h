@@ -57,6 +57,7 @@ struct Param {
   std::string name;  // ours, e.g. layers.0.qkv
   ParamKind kind = ParamKind::kMatrix;
   int64_t rows = 1, cols = 0;     // vectors are [1, n]
+  std::vector<int64_t> tail;      // a checkpoint's shape is [rows, tail…] where it is not [rows, cols]
   std::vector<Segment> segments;  // none: no part of a checkpoint, ones that never train
   bool trainable = false;
   bool adapter = false;      // made by the LoRA pass, not part of the base model
@@ -97,8 +98,9 @@ struct Value {
 struct OpInfo;
 
 // Which row of the table a token takes: its id's, its position's, the first (BERT's token type, one for all), or that
-// of the token before it in its document (its own where there is none).
-enum class RowOf : uint8_t { kId, kPosition, kFirst, kPrevious };
+// of the token before it in its document (its own where there is none). kText: its id's, to which tokens of pictures
+// leave no gradient.
+enum class RowOf : uint8_t { kId, kPosition, kFirst, kPrevious, kText };
 struct EmbeddingOp {
   static const OpInfo info;
   RowOf row = RowOf::kId;
@@ -170,12 +172,16 @@ struct NormGradOp {
 };
 //   in: h, dy, rstd[, mean][, w][, dres][, channels] → out: dx (in place of dres where given)[, q, scale]; params w, b;
 //   held: dx also as QuantizeOp would write it, with the scales of the weight `channels`
+// What a rotation's angles are those of: a token's position, by the graph's tables; what the batch says of a token
+// (Pictures::axes); or a patch's row and column.
+enum class Angles : uint8_t { kPositions, kTokens, kPatches };
 struct QkRopeOp {
   static const OpInfo info;
   int64_t heads = 0, kv_heads = 0, head_dim = 0, rotary = 0;
   float eps = 1e-6f;
   bool norm = false;
   int64_t table = 0;  // where its frequencies begin in the graph's tables (Graph::add_rope)
+  Angles angles = Angles::kPositions;
 };
 //   in: qkv[, q_w, k_w] → out: qkv'[, rstd] (in place without norm)
 struct QkRopeGradOp {
@@ -205,6 +211,7 @@ struct AttentionOp {
   int layer = 0;
   float dropout = 0;
   bool causal = true;
+  bool pictures = false;  // documents are pictures, of whose patches the rows are
 };
 //   in: qkv → out: o, lse; not causal: every token of a document sees all of it
 struct AttentionGradOp {
@@ -402,6 +409,33 @@ struct TokenLogProbGradOp {
   static const OpInfo info;
   TokenLogProbOp of;
 };  // in: h, w, dlogp [tokens, 1] → out: dh; param w
+// Pictures. What the batch brings: patches' pixels, [patches, Pictures::values], or with `features` what another pass
+// made of them, columns [col, col + width) of that, [picture tokens, width].
+struct PictureInputOp {
+  static const OpInfo info;
+  bool features = false;
+  int64_t col = 0;
+};  // in: none → out: y
+// Each patch's place in its picture, between four rows of a square table (bilinear, corners aligned).
+struct InterpolateOp {
+  static const OpInfo info;
+};  // in: table → out: y, the four rows of each
+struct InterpolateGradOp {
+  static const OpInfo info;
+};  // in: dy → out: its share of each of the four rows; param
+// The same elements in rows of another width.
+struct RegroupOp {
+  static const OpInfo info;
+};  // in: x → out: y
+// Rows of pictures in the places of their tokens: y = base, but x there, or base + x with `add`. The derivative by base
+// is dy all the same: without `add` what made base leaves tokens of pictures out (RowOf::kText).
+struct PlaceOp {
+  static const OpInfo info;
+  bool add = false;
+};  // in: base, x → out: y (in place of base)[, sums]
+struct PlaceGradOp {
+  static const OpInfo info;
+};  // in: dy → out: dx
 // Logits of chosen rows (the batch names them), F32, for generation.
 struct LogitsOp {
   static const OpInfo info;
@@ -428,7 +462,8 @@ using Attrs =
                  GateGradOp, RouteOp, RouteGradOp, ExpertGatherOp, ExpertSumOp, ExpertDotsOp, ExpertLinearOp,
                  ExpertLinearDxOp, ExpertLinearDwOp, ExpertLoraAddOp, ExpertLoraDzOp, ExpertLoraDbOp, BalanceLossOp,
                  CausalConvOp, CausalConvGradOp, GatedDeltaOp, GatedDeltaGradOp, GatedNormOp, GatedNormGradOp,
-                 SigmoidGateOp, SigmoidGateGradOp, SplitGatesOp, MergeGatesOp, ExternalOp>;
+                 SigmoidGateOp, SigmoidGateGradOp, SplitGatesOp, MergeGatesOp, PictureInputOp, InterpolateOp,
+                 InterpolateGradOp, RegroupOp, PlaceOp, PlaceGradOp, ExternalOp>;
 
 struct Op {
   Attrs attrs;
@@ -462,6 +497,16 @@ struct Root {
   ValueId value = kNone, seed = kNone;
 };
 
+// How pictures stand in a batch of a model that sees them.
+struct Pictures {
+  int64_t merge = 0;          // merge² patches become a token; 0: the model sees none
+  int64_t values = 0;         // of a patch's pixels
+  int64_t side = 0;           // of the table of places
+  int64_t rotary = 0;         // coordinates of a patch's heads, all of which are rotated
+  int64_t features = 0;       // columns of what generation is given instead of pixels
+  std::vector<uint8_t> axes;  // of the text's frequencies, [rotary/2]: 0 turns with time, 1 with rows, 2 with columns
+};
+
 struct Graph {
   DType act_type = DType::kF32;  // F32 or BF16: activations and the computing copy of weights
   std::vector<Value> values;
@@ -472,6 +517,8 @@ struct Graph {
   std::vector<Root> roots;  // empty where the head's own loss is what is differentiated
   ValueId hidden = kNone;   // what the head reads
   int64_t vocab = 0, max_positions = 0, rotary = 0;
+  Pictures pictures;
+  std::vector<ValueId> features;          // of a graph that ends in them (models::Purpose::kPictures)
   std::vector<float> rope_cos, rope_sin;  // [max_positions, rotary/2], one such table after another
 
   ValueId add_value(Extent rows, int64_t cols, DType type, std::string name = {});

@@ -44,6 +44,11 @@ struct Split {
   ValueId plain, gate;
 };
 Split split_gates(Graph& g, ValueId all, int64_t heads, int64_t dim);
+// Pictures. Rows of what the batch brings are pictures' patches, or tokens for `features`.
+ValueId picture_input(Graph& g, int64_t cols, const PictureInputOp& attrs = {});
+ValueId interpolate(Graph& g, ValueId table);
+ValueId regroup(Graph& g, ValueId x, Extent rows, int64_t cols);
+ValueId place(Graph& g, ValueId base, ValueId x, bool add);
 // Appends the loss; with `gradient` also dh (the derivative of Σ weight·nll). Returns {nll, dh}.
 struct HeadOut {
   ValueId nll, dh;

@@ -140,7 +140,7 @@ double attention(const A& a, bool causal, double products) {
   return products * 2.0 * static_cast<double>(a.q.rows) * seen * static_cast<double>(a.heads * a.head_dim);
 }
 double count(const Attention& a) { return attention(a, a.causal, 2); }
-double count(const AttentionGrad& a) { return attention(a, true, 5); }
+double count(const AttentionGrad& a) { return attention(a, a.window >= 0, 5); }
 
 }  // namespace
 

@@ -33,7 +33,7 @@ void rope(const R& r, const ConstMat& x) {
 
 template <typename A>
 void heads(const A& a) {
-  MXT_ASSERT(a.heads > 0 && a.kv_heads > 0 && a.head_dim > 0 && a.heads % a.kv_heads == 0 && a.window >= 0);
+  MXT_ASSERT(a.heads > 0 && a.kv_heads > 0 && a.head_dim > 0 && a.heads % a.kv_heads == 0 && a.window >= -1);
 }
 
 template <typename A>
@@ -148,7 +148,7 @@ void check(const QkRopeGrad& r) {
 
 void check(const Attention& a) {
   attention(a);
-  MXT_ASSERT(a.causal || (a.window == 0 && a.dropout == 0));
+  MXT_ASSERT(a.window >= 0 && (a.causal || (a.window == 0 && a.dropout == 0)));
 }
 void check(const AttentionGrad& a) {
   attention(a);
@@ -156,10 +156,12 @@ void check(const AttentionGrad& a) {
   like(a.dq, a.q);
   like(a.dk, a.k);
   like(a.dv, a.v);
-  MXT_ASSERT(a.lse || a.q.rows == 0);
+  MXT_ASSERT((a.window >= 0 || a.dropout == 0) &&
+             (a.lse || a.q.rows == 0));  // -1: every token sees all of its document
 }
 void check(const CachedAttention& a) {
   heads(a);
+  MXT_ASSERT(a.window >= 0);
   shape(a.q, a.q.rows, a.heads * a.head_dim);
   like(a.out, a.q);
   MXT_ASSERT(a.requests >= 0 && a.max_pages >= 0 && a.page > 0);

@@ -28,7 +28,8 @@ Decoder::Decoder(const formats::ModelConfig& config, const BuildOptions& options
       query(c.num_heads * c.head_dim),
       key_value(c.num_kv_heads * c.head_dim),
       std(static_cast<float>(c.initializer_range)),
-      eps(static_cast<float>(c.norm_eps)) {
+      eps(static_cast<float>(c.norm_eps)),
+      trains(options.train_base) {
   g.act_type = o.type;
   g.vocab = c.vocab_size;
   if (o.positions > c.max_positions)
@@ -48,7 +49,7 @@ ValueId Decoder::matrix(std::string name, int64_t cols, std::vector<Segment> seg
   }
   p.segments = std::move(segments);
   p.init_std = init_std;
-  p.trainable = o.train_base;
+  p.trainable = trains;
   return g.params[static_cast<size_t>(g.add_param(std::move(p), g.act_type))].value;
 }
 
@@ -66,7 +67,7 @@ ValueId Decoder::vector(std::string name, ParamKind kind, std::vector<Segment> s
     p.cols += s.rows;
   }
   p.segments = std::move(segments);
-  p.trainable = o.train_base;
+  p.trainable = trains;
   return g.params[static_cast<size_t>(g.add_param(std::move(p), type))].value;
 }
 
@@ -132,7 +133,7 @@ Stream Decoder::embed() {
   }
   table = matrix("embed", width, {{std::string(c.family->embedding), 0, c.vocab_size}}, std);
   g.params[static_cast<size_t>(g.value(table).param)].kind = ParamKind::kEmbedding;
-  return {embedding(g, table), kNone};
+  return {embedding(g, table, ids), kNone};
 }
 
 ValueId Decoder::rms_norm(Stream& s, const std::string& ours, const std::string& theirs) {
@@ -178,6 +179,7 @@ ValueId Decoder::attention(ValueId x, int64_t i, const AttentionStyle& style) {
   const int64_t window = c.layers[static_cast<size_t>(i)].window;
   QkRopeOp rope{c.num_heads, c.num_kv_heads, c.head_dim, g.rotary, eps};
   rope.table = window > 0 ? sliding_rope_ : rope_;
+  rope.angles = angles;
   qkv = qk_rope(g, qkv, rope, q_w, k_w);
   const double scalar = c.query_scalar > 0 ? c.query_scalar : static_cast<double>(c.head_dim);
   const AttentionOp a{c.num_heads,

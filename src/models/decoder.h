@@ -38,6 +38,9 @@ class Decoder {
   const int64_t width, query, key_value;
   const float std, eps;
   float norm_offset = 0;  // 1: norms multiply by 1 + w (Gemma, Qwen3.5)
+  bool trains;            // parameters that are made from here on
+  graph::RowOf ids = graph::RowOf::kId;
+  graph::Angles angles = graph::Angles::kPositions;
 
   graph::ValueId matrix(std::string name, int64_t cols, std::vector<graph::Segment> segments, float std);
   graph::ValueId vector(std::string name, graph::ParamKind kind, std::vector<graph::Segment> segments);
@@ -89,6 +92,7 @@ graph::Graph mistral(const formats::ModelConfig& config, const BuildOptions& opt
 graph::Graph qwen2(const formats::ModelConfig& config, const BuildOptions& options);
 graph::Graph qwen3(const formats::ModelConfig& config, const BuildOptions& options);
 graph::Graph qwen3_5(const formats::ModelConfig& config, const BuildOptions& options);
+graph::Graph qwen3_vl(const formats::ModelConfig& config, const BuildOptions& options);
 graph::Graph instella(const formats::ModelConfig& config, const BuildOptions& options);
 graph::Graph olmo2(const formats::ModelConfig& config, const BuildOptions& options);
 graph::Graph phi3(const formats::ModelConfig& config, const BuildOptions& options);

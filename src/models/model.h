@@ -16,6 +16,7 @@ enum class Purpose : uint8_t {
   kScore,     // per-token losses only
   kGenerate,  // logits of chosen rows, attention through a cache
   kEmbed,     // the mean of each document's last hidden states
+  kPictures,  // what pictures become (Graph::features)
 };
 
 enum class Head : uint8_t { kLoss, kLogProb, kScore };
@@ -39,7 +40,8 @@ struct CodedPlan {
 struct BuildOptions {
   DType type = DType::kBF16;  // F32 or BF16: activations and the computing copy of weights
   Purpose purpose = Purpose::kTrain;
-  bool train_base = false;  // full training: every weight of the model trains
+  bool train_base = false;   // full training: every weight of the model trains
+  bool train_vision = true;  // with train_base: that part of a model which sees pictures too
   const LoraPlan* lora = nullptr;
   graph::Recompute recompute = graph::Recompute::kNone;
   bool join_lora = false;                  // graph::join_lora, where nothing is recomputed

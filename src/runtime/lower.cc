@@ -37,6 +37,7 @@ ProgramSpec Lowering::run() {
     if (std::holds_alternative<BalanceLossOp>(op.attrs)) keep.insert(keep.end(), {op.out[0], op.out[2]});
   }
   for (const Root& r : g_.roots) keep.push_back(r.value);
+  keep.insert(keep.end(), g_.features.begin(), g_.features.end());
   const std::vector<Step> all = steps();
   spec_.memory = plan_memory(g_, all, most_, keep);
   find_dead(all, keep);
@@ -51,7 +52,9 @@ ProgramSpec Lowering::run() {
     op_ = &g_.ops[i];
     std::visit([&](const auto& a) { lower(a); }, op_->attrs);
   }
-  bytes.batch = batch_bytes(spec_.settings, reads_previous(spec_));
+  find_of_pictures();
+  bytes.batch = batch_bytes(spec_.settings, reads_previous(spec_)) +
+                picture_bytes(spec_.settings, g_.pictures, g_.rotary, g_.act_type);
   if (ops_.device()) bytes.batch += static_cast<int64_t>((g_.rope_cos.size() + g_.rope_sin.size()) * sizeof(float));
   bytes.kernels =
       static_cast<int64_t>(gemm_memory_ + attention_memory_ + grad_memory_ + grouped_memory_ + delta_memory_);
@@ -139,14 +142,14 @@ const void* Lowering::packed_weight(ValueId v, bool dx) {
 const int32_t* Lowering::ids_of(RowOf row) {
   if (row == RowOf::kFirst)
     return static_cast<const int32_t*>(place({buffer(Source::kZeros, -1, 4 * most_[Dim::kTokens]), 0}));
-  return in<int32_t>(row == RowOf::kId         ? Source::kIds
-                     : row == RowOf::kPrevious ? Source::kPrevious
-                                               : Source::kPositions);
+  return in<int32_t>(row == RowOf::kId || row == RowOf::kText ? Source::kIds
+                     : row == RowOf::kPrevious                ? Source::kPrevious
+                                                              : Source::kPositions);
 }
 
 int Lowering::choose(const Gemm& g) { return choose(kernels::gemm_key(g), g, gemm_names_, gemm_memory_); }
 
-StepCall& Lowering::emit_gemm(Gemm g, uint8_t first, uint8_t when) {
+StepCall& Lowering::emit_gemm(Gemm g, uint8_t first, uint16_t when) {
   Gemm wide = widest(g);
   wide.algo = g.algo = choose(wide);
   scratch(ops_.gemm_scratch(wide));
@@ -158,7 +161,8 @@ void Lowering::lower(const EmbeddingOp& a) {
 }
 
 void Lowering::lower(const EmbeddingGradOp& a) {
-  emit(kernels::EmbeddingGrad{ids_of(a.row), mat(op_->in[0]), grad_mat(op_->param), adds(*op_)}, first(*op_));
+  const int32_t* ids = a.row == RowOf::kText ? in<int32_t>(Source::kTextIds) : ids_of(a.row);
+  emit(kernels::EmbeddingGrad{ids, mat(op_->in[0]), grad_mat(op_->param), adds(*op_)}, first(*op_));
 }
 
 void Lowering::lower(const ExternalOp& a) {
@@ -299,6 +303,18 @@ const float* Lowering::rope(Source source, int64_t table) {
   return in<float>(source, -1, table * static_cast<int64_t>(sizeof(float)));
 }
 
+Lowering::AnglesAt Lowering::angles_of(const QkRopeOp& a) {
+  switch (a.angles) {
+    case Angles::kPositions:
+      break;
+    case Angles::kTokens:
+      return {in<int32_t>(Source::kCount), in<float>(Source::kTokenCos), in<float>(Source::kTokenSin)};
+    case Angles::kPatches:
+      return {in<int32_t>(Source::kCount), in<float>(Source::kPatchCos), in<float>(Source::kPatchSin)};
+  }
+  return {in<int32_t>(Source::kPositions), rope(Source::kCos, a.table), rope(Source::kSin, a.table)};
+}
+
 void Lowering::lower(const QkRopeOp& a) {
   kernels::QkRope r;
   r.qkv = mat(op_->in[0]);
@@ -307,9 +323,8 @@ void Lowering::lower(const QkRopeOp& a) {
   r.kv_heads = a.kv_heads;
   r.head_dim = a.head_dim;
   r.rotary = a.rotary;
-  r.positions = in<int32_t>(Source::kPositions);
-  r.cos = rope(Source::kCos, a.table);
-  r.sin = rope(Source::kSin, a.table);
+  const AnglesAt angles = angles_of(a);
+  r.positions = angles.positions, r.cos = angles.cos, r.sin = angles.sin;
   r.eps = a.eps;
   r.wtype = a.norm ? g_.value(op_->in[1]).type : g_.act_type;
   if (a.norm) {
@@ -328,9 +343,8 @@ void Lowering::lower(const QkRopeGradOp& a) {
   r.kv_heads = a.of.kv_heads;
   r.head_dim = a.of.head_dim;
   r.rotary = a.of.rotary;
-  r.positions = in<int32_t>(Source::kPositions);
-  r.cos = rope(Source::kCos, a.of.table);
-  r.sin = rope(Source::kSin, a.of.table);
+  const AnglesAt angles = angles_of(a.of);
+  r.positions = angles.positions, r.cos = angles.cos, r.sin = angles.sin;
   r.wtype = a.of.norm ? g_.value(op_->in[3]).type : g_.act_type;
   if (a.of.norm) {
     r.qkv = mat(op_->in[1]);

@@ -53,8 +53,8 @@ class Lowering {
   C widest(C call) const;
   // Appends the call. `first`: bits of StepCall::overwrites_first.
   template <class C>
-  StepCall& emit(C call, uint8_t first = 0, uint8_t when = kAlways);
-  StepCall& emit_gemm(kernels::Gemm g, uint8_t first = 0, uint8_t when = kAlways);
+  StepCall& emit(C call, uint8_t first = 0, uint16_t when = kAlways);
+  StepCall& emit_gemm(kernels::Gemm g, uint8_t first = 0, uint16_t when = kAlways);
   void scratch(size_t bytes) { spec_.bytes.workspace = std::max(spec_.bytes.workspace, static_cast<int64_t>(bytes)); }
   // The plan's way to compute a call at its widest. A key that is new is one more for the probe.
   template <typename C>
@@ -177,6 +177,21 @@ class Lowering {
   void lower(const graph::ExternalOp&);
   template <typename C>
   void set_documents(C& call);
+  // lower_pictures.cc
+  bool of_pictures(const graph::Op& op) const;
+  void find_of_pictures();
+  void lower(const graph::PictureInputOp&);
+  void lower(const graph::InterpolateOp&);
+  void lower(const graph::InterpolateGradOp&);
+  void lower(const graph::RegroupOp&);
+  void lower(const graph::PlaceOp&);
+  void lower(const graph::PlaceGradOp&);
+  // Where a rotation's angles stand.
+  struct AnglesAt {
+    const int32_t* positions;
+    const float *cos, *sin;
+  };
+  AnglesAt angles_of(const graph::QkRopeOp& a);
   template <typename C>
   void carry(C& call, Source states, int layer);
 
@@ -246,7 +261,7 @@ C Lowering::widest(C call) const {
 }
 
 template <class C>
-StepCall& Lowering::emit(C call, uint8_t first, uint8_t when) {
+StepCall& Lowering::emit(C call, uint8_t first, uint16_t when) {
   StepCall s;
   TakeOperands take{s.operands, most_, extent_of};
   kernels::operands(call, take);

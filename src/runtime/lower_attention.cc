@@ -27,19 +27,23 @@ template <typename C>
 void Lowering::set_packed(C& call, const AttentionOp& a) {
   const int64_t tokens = spec_.settings.max_tokens,
                 full = spec_.settings.document > 0 ? spec_.settings.document : tokens;
-  call.cu_seqlens = in<int32_t>(Source::kDocuments);
+  call.cu_seqlens = in<int32_t>(a.pictures ? Source::kPictureDocuments : Source::kDocuments);
   call.documents = (tokens + full - 1) / full;
   call.longest = full;
+  if (a.pictures)
+    call.documents = 1, call.longest = most_.rows({Dim::kPictureTokens, g_.pictures.merge * g_.pictures.merge});
   set_shape(call, a);
   call.dropout = a.dropout;
 }
 
 void Lowering::lower(const AttentionOp& a) {
   const int64_t q = a.heads * a.head_dim, kv = a.kv_heads * a.head_dim;
-  if (!a.causal && ops_.device()) fail_missing("encoders (attention to both sides) run on the CPU only");
+  if (!a.causal && ops_.device())
+    fail_missing("attention to both sides ({}) runs on the CPU only: {} has no kernel for it",
+                 a.pictures ? "of pictures" : "of encoders", ops_.name());
   const Mat qkv = mat(op_->in[0]);
   const Mat queries = columns(qkv, 0, q), keys = columns(qkv, q, kv), values = columns(qkv, q + kv, kv);
-  if (spec_.settings.cached) {
+  if (spec_.settings.cached && !a.pictures) {
     MXT_ASSERT(a.causal);
     void *k_cache = in(Source::kKeys, a.layer), *v_cache = in(Source::kValues, a.layer);
     emit(kernels::StoreCache{keys, values, k_cache, v_cache, in<int32_t>(Source::kSlots), 0, a.kv_heads, a.head_dim});
@@ -82,8 +86,9 @@ void Lowering::lower(const AttentionGradOp& g) {
   call.dq = columns(d, 0, q);
   call.dk = columns(d, q, kv);
   call.dv = columns(d, q + kv, kv);
-  call.host_cu_seqlens = in<int32_t>(Source::kHostDocuments);
+  call.host_cu_seqlens = in<int32_t>(g.of.pictures ? Source::kHostPictureDocuments : Source::kHostDocuments);
   set_packed(call, g.of);
+  if (!g.of.causal) call.window = -1;  // both sides
   kernels::AttentionGrad wide = widest(call);
   wide.algo = call.algo = choose(kernels::attention_key(wide), wide, attention_names_, grad_memory_);
   scratch(ops_.attention_grad_scratch(wide));

@@ -28,7 +28,7 @@ void Program::allocate(ParamStore& params) {
   head_ = device::Buffer::on(device, static_cast<size_t>(spec_.bytes.logits));
   decoded_ = device::Buffer::on(device, static_cast<size_t>(spec_.bytes.decoded));
   scratch_ = device::Buffer::on(device, static_cast<size_t>(spec_.bytes.workspace));
-  staging_ = std::make_unique<Staging>(spec_.settings, device, reads_previous(spec_));
+  staging_ = std::make_unique<Staging>(spec_.settings, device, reads_previous(spec_), graph_);
   cos_ = graph_.rope_cos.data();
   sin_ = graph_.rope_sin.data();
   if (device && !graph_.rope_cos.empty()) {
@@ -71,7 +71,14 @@ struct Bind {
   void draws(float probability, uint64_t& seed, uint64_t& stream, int64_t& first_row) {
     if (probability > 0) p.draws_.push_back({&seed, &stream, &first_row, spec.stream});
   }
-  void documents(int64_t& n, int64_t& longest) { p.documents_.push_back({&n, &longest}); }
+  void documents(int64_t& n, int64_t& longest) {
+    const auto pictures = [&](const Operand& o) {
+      return o.ref.buffer >= 0 &&
+             p.spec_.buffers[static_cast<size_t>(o.ref.buffer)].source == Source::kPictureDocuments;
+    };
+    const bool of_pictures = std::any_of(spec.operands.begin(), spec.operands.end(), pictures);
+    (of_pictures ? p.picture_documents_ : p.documents_).push_back({&n, &longest});
+  }
   void cache(int64_t& requests, int64_t& max_pages) { p.cache_.push_back({&requests, &max_pages}); }
   void page(int64_t& size) { p.pages_.push_back(&size); }
 };
@@ -82,7 +89,7 @@ void Program::bind() {
   sites_.assign(spec_.buffers.size(), {});
   for (auto& sites : row_sites_) sites.clear();
   rows_.fill(-1);
-  draws_.clear(), documents_.clear(), cache_.clear(), pages_.clear();
+  draws_.clear(), documents_.clear(), picture_documents_.clear(), cache_.clear(), pages_.clear();
   for (size_t i = 0; i < calls_.size(); ++i) {
     const StepCall& spec = spec_.calls[i];
     calls_[i].call = spec.call;
@@ -112,6 +119,7 @@ void* Program::base_of(const BufferSpec& b) const {
   const auto slot = [&]() -> const ParamSlot& { return (*params_)[b.index]; };
   const StagedBatch& batch = staging_->batch();
   const auto cache = [&](auto f) { return batch.cache ? of(f(*batch.cache)) : nullptr; };
+  const auto pictured = [&](size_t PictureLayout::* at) { return of(batch.picture_block + batch.picture_layout->*at); };
   switch (b.source) {
     case Source::kArena:
       return of(arena_.data());
@@ -191,6 +199,32 @@ void* Program::base_of(const BufferSpec& b) const {
       return cache([&](const CacheView& c) { return c.convolution.at(static_cast<size_t>(b.index)); });
     case Source::kStates:
       return cache([&](const CacheView& c) { return c.state.at(static_cast<size_t>(b.index)); });
+    case Source::kPixels:
+      return pictured(&PictureLayout::pixels);
+    case Source::kFeatures:
+      return pictured(&PictureLayout::features);
+    case Source::kPictureDocuments:
+      return pictured(&PictureLayout::documents);
+    case Source::kHostPictureDocuments:
+      return of(batch.host_picture_block + batch.picture_layout->documents);
+    case Source::kPictureRows:
+      return pictured(&PictureLayout::rows);
+    case Source::kTextIds:
+      return pictured(&PictureLayout::text_ids);
+    case Source::kCount:
+      return pictured(&PictureLayout::count);
+    case Source::kCorners:
+      return pictured(&PictureLayout::corners);
+    case Source::kCornerWeights:
+      return pictured(&PictureLayout::corner_weights);
+    case Source::kPatchCos:
+      return pictured(&PictureLayout::patch_cos);
+    case Source::kPatchSin:
+      return pictured(&PictureLayout::patch_sin);
+    case Source::kTokenCos:
+      return pictured(&PictureLayout::token_cos);
+    case Source::kTokenSin:
+      return pictured(&PictureLayout::token_sin);
     case Source::kWindow:
       return nullptr;  // run_loop() sets it
   }
@@ -237,6 +271,11 @@ void Program::begin(const Batch& given) {
   set_rows(Dim::kBatchRows, b.rows);
   set_rows(Dim::kTargets, b.target_count);
   set_rows(Dim::kLogitRows, b.logit_count);
+  const int64_t picture_tokens = b.pictures ? b.pictures->tokens : 0;
+  MXT_ASSERT(picture_tokens == 0 || graph_.pictures.merge > 0);
+  set_rows(Dim::kPictureTokens, picture_tokens);
+  for (const auto& [n, longest] : picture_documents_)
+    *n = b.pictures ? b.pictures->count : 0, *longest = b.longest_picture;
   for (const DrawSite& d : draws_) {
     *d.seed = b.seed;
     *d.stream = b.step * static_cast<uint64_t>(kStreams) + static_cast<uint64_t>(d.id);
@@ -249,10 +288,11 @@ void Program::begin(const Batch& given) {
   }
   for (Call& c : calls_)
     for (bool* adds : c.overwrites_first) *adds = !b.first_micro;
-  holds_ = static_cast<uint8_t>((b.first_micro ? kFirstPass : 0) | (b.target_count < b.tokens ? kSomeLeftOut : 0) |
-                                (b.target_count == 0 ? kNoTarget : 0) | (b.logits || b.drawn ? kLogitsWanted : 0) |
-                                (b.logits ? kLogitsFetched : 0) | (b.drawn ? kDrawsWanted : 0) |
-                                (b.hidden ? kHiddenWanted : 0));
+  holds_ = static_cast<uint16_t>((b.first_micro ? kFirstPass : 0) | (b.target_count < b.tokens ? kSomeLeftOut : 0) |
+                                 (b.target_count == 0 ? kNoTarget : 0) | (b.logits || b.drawn ? kLogitsWanted : 0) |
+                                 (b.logits ? kLogitsFetched : 0) | (b.drawn ? kDrawsWanted : 0) |
+                                 (b.hidden ? kHiddenWanted : 0) | (picture_tokens > 0 ? kPicturesThere : 0));
+  if (picture_tokens == 0 && b.first_micro) clear_gradients();
 }
 
 void Program::run(const Batch& batch, const std::function<void()>& between) {
@@ -295,7 +335,7 @@ bool Program::replay() {
   constexpr size_t kMostRecordings = 256;
   const Batch& b = staging_->batch();
   device::Accelerator* device = ops_.device();
-  if (device == nullptr || b.cache == nullptr || b.tokens > kMostTokens ||
+  if (device == nullptr || b.cache == nullptr || b.pictures != nullptr || b.tokens > kMostTokens ||
       (b.logits == nullptr && b.drawn == nullptr) || b.hidden || poison_ || watch_)
     return false;
   // All that the calls are given and that is not read from the device's memory.
@@ -335,9 +375,26 @@ void* Program::place_of(ValueId v) const {
   return arena_.bytes_at(static_cast<size_t>(spec_.memory.offset[static_cast<size_t>(v)]));
 }
 
+int64_t Program::count_of(ValueId v) const {
+  const Value& x = graph_.value(v);
+  return (x.rows == kTokens ? tokens_ : rows_[static_cast<size_t>(x.rows.dim)] * x.rows.factor) * x.cols;
+}
+
+// Of parameters that pictures alone train, in a step whose first pass has none.
+void Program::clear_gradients() {
+  for (const ParamId p : spec_.of_pictures) {
+    const ParamSlot& slot = (*params_)[p];
+    if (slot.grad == nullptr) continue;
+    const auto n =
+        static_cast<size_t>(graph_.params[static_cast<size_t>(p)].rows * graph_.params[static_cast<size_t>(p)].cols) *
+        sizeof(float);
+    ops_.device() ? ops_.device()->fill(slot.grad, 0, n) : static_cast<void>(std::memset(slot.grad, 0, n));
+  }
+}
+
 void Program::read(ValueId v, float* to) const {
   const Value& x = graph_.value(v);
-  const auto count = static_cast<size_t>(tokens_ * x.cols);
+  const auto count = static_cast<size_t>(count_of(v));
   std::vector<std::byte> here(count * size_of(x.type));
   if (ops_.device()) {
     ops_.device()->download(here.data(), place_of(v), here.size());

@@ -30,6 +30,15 @@ struct CacheView {
   int64_t requests = 0;
 };
 
+// The pictures of a micro-batch, in the order of their tokens. Pixels, or the features that a pass over them gave.
+struct PictureBatch {
+  int64_t count = 0, tokens = 0;
+  const int32_t* grids = nullptr;   // [count, 2]: patches down and across; null with features
+  const float* pixels = nullptr;    // [patches, Pictures::values]
+  const float* features = nullptr;  // [tokens, Pictures::features]
+  const int32_t* rows = nullptr;    // [tokens]: which token of the batch
+};
+
 // One micro-batch, in host memory that the caller keeps until run() returns.
 struct Batch {
   int64_t tokens = 0;
@@ -37,6 +46,10 @@ struct Batch {
   const int32_t* positions = nullptr;   // [tokens], counted from each document's start
   const int32_t* previous = nullptr;    // [tokens], the id before each in its document; null: in the row before it
   const int32_t* cu_seqlens = nullptr;  // [documents + 1]
+  // Of a model that sees pictures: positions in time, down and across, [3, tokens] (positions_of); null: all are
+  // `positions`.
+  const int32_t* axes = nullptr;
+  const PictureBatch* pictures = nullptr;  // null: none
   int64_t documents = 0;
   // Training and scoring: targets[t] is the token that position t must predict, −100 where none; weights may be null
   // (1).
@@ -85,8 +98,8 @@ class Program {
   // Queues the pass on a device, runs it on the host. The batch may change when it returns. `between`: of a graph with
   // roots and a backward pass, and of no other: called after the forward pass, to read the roots and write their seeds.
   void run(const Batch& batch, const std::function<void()>& between = nullptr);
-  // A root's value or another one that lies in the arena: [tokens of the last run, cols], F32 in host memory. They wait
-  // for the device. From `between`, or read() after a run without a backward pass.
+  // A root's value or another one that lies in the arena: [its rows in the last run, cols], F32 in host memory. They
+  // wait for the device. From `between`, or read() after a run without a backward pass.
   void read(graph::ValueId v, float* to) const;
   void write(graph::ValueId v, const float* from);
   // The same pass with the clock read around every call (the device's, where there is one), summed over calls of one
@@ -147,6 +160,8 @@ class Program {
   void forget_recordings();
   void* address(Ref r) const;
   void* place_of(graph::ValueId v) const;  // in the arena
+  int64_t count_of(graph::ValueId v) const;
+  void clear_gradients();
   void copy_out(Ref from, int64_t floats, float* to) const;
 
   const graph::Graph& graph_;
@@ -158,13 +173,13 @@ class Program {
   std::array<std::vector<RowSite>, graph::kDims> row_sites_;
   std::array<int64_t, graph::kDims> rows_{};
   std::vector<DrawSite> draws_;
-  std::vector<std::pair<int64_t*, int64_t*>> documents_, cache_;
+  std::vector<std::pair<int64_t*, int64_t*>> documents_, picture_documents_, cache_;
   std::vector<int64_t*> pages_;
   device::Buffer arena_, head_, decoded_, zeros_, scratch_, rope_;
   std::unique_ptr<Staging> staging_;
   ParamStore* params_ = nullptr;
   const float *cos_ = nullptr, *sin_ = nullptr;
-  uint8_t holds_ = 0;  // of When, for this batch and chunk
+  uint16_t holds_ = 0;  // of When, for this batch and chunk
   int64_t tokens_ = 0;
   mutable std::vector<float> nll_host_;
   mutable bool nll_fetched_ = false;

@@ -180,11 +180,11 @@ std::string algorithm_text(const kernels::AnyCall& call, const kernels::Ops& ops
   return {};
 }
 
-std::string when_text(uint8_t when) {
+std::string when_text(uint16_t when) {
   static constexpr std::pair<When, std::string_view> kNames[] = {
       {kFirstPass, "first-pass"},         {kApart, "rows-apart"},           {kSomeLeftOut, "some-without-target"},
       {kNoTarget, "no-target"},           {kLogitsWanted, "logits-wanted"}, {kHiddenWanted, "hidden-wanted"},
-      {kLogitsFetched, "logits-fetched"}, {kDrawsWanted, "draws-wanted"}};
+      {kLogitsFetched, "logits-fetched"}, {kDrawsWanted, "draws-wanted"},   {kPicturesThere, "pictures-there"}};
   std::string s;
   for (const auto& [bit, name] : kNames)
     if (when & bit) s += fmt::format(" when {}", name);
@@ -194,15 +194,59 @@ std::string when_text(uint8_t when) {
 }  // namespace
 
 std::string_view name_of(Source s) {
-  static constexpr std::string_view kNames[] = {
-      "arena",       "head",          "decoded",        "zeros",       "cos",
-      "sin",         "weight",        "grad",           "scale",       "transposed",
-      "joined",      "packed",        "packed_dx",      "ids",         "positions",
-      "previous",    "documents",     "host_documents", "row_offsets", "balance_scale",
-      "target_rows", "target_labels", "target_weights", "logit_rows",  "draw_temperature",
-      "draw_bits",   "logits",        "hidden",         "drawn",       "pooled",
-      "queries",     "context",       "tables",         "slots",       "keys",
-      "values",      "state_slots",   "convolutions",   "states",      "window"};
+  static constexpr std::string_view kNames[] = {"arena",
+                                                "head",
+                                                "decoded",
+                                                "zeros",
+                                                "cos",
+                                                "sin",
+                                                "weight",
+                                                "grad",
+                                                "scale",
+                                                "transposed",
+                                                "joined",
+                                                "packed",
+                                                "packed_dx",
+                                                "ids",
+                                                "positions",
+                                                "previous",
+                                                "documents",
+                                                "host_documents",
+                                                "row_offsets",
+                                                "balance_scale",
+                                                "target_rows",
+                                                "target_labels",
+                                                "target_weights",
+                                                "logit_rows",
+                                                "draw_temperature",
+                                                "draw_bits",
+                                                "logits",
+                                                "hidden",
+                                                "drawn",
+                                                "pooled",
+                                                "queries",
+                                                "context",
+                                                "tables",
+                                                "slots",
+                                                "keys",
+                                                "values",
+                                                "state_slots",
+                                                "convolutions",
+                                                "states",
+                                                "pixels",
+                                                "features",
+                                                "picture_documents",
+                                                "host_picture_documents",
+                                                "picture_rows",
+                                                "text_ids",
+                                                "count",
+                                                "corners",
+                                                "corner_weights",
+                                                "patch_cos",
+                                                "patch_sin",
+                                                "token_cos",
+                                                "token_sin",
+                                                "window"};
   static_assert(std::size(kNames) == static_cast<size_t>(Source::kWindow) + 1);
   return kNames[static_cast<size_t>(s)];
 }

@@ -63,6 +63,20 @@ enum class Source : uint8_t {
   kStateSlots,
   kConvolutions,
   kStates,
+  // of the batch's pictures (PictureBatch)
+  kPixels,
+  kFeatures,
+  kPictureDocuments,  // offsets of pictures, in patches
+  kHostPictureDocuments,
+  kPictureRows,    // the token of each row
+  kTextIds,        // ids, below zero for tokens of pictures
+  kCount,          // 0, 1, 2 …
+  kCorners,        // of each patch, four rows of the table of places
+  kCornerWeights,  // and what each counts
+  kPatchCos,       // angles of each patch
+  kPatchSin,
+  kTokenCos,  // and of each token
+  kTokenSin,
   // moves from one chunk of a loop to the next (Window)
   kWindow,
 };
@@ -87,7 +101,7 @@ struct Operand {
 };
 
 // When a call is made; all that are set must hold.
-enum When : uint8_t {
+enum When : uint16_t {
   kAlways = 0,
   kFirstPass = 1,      // of an optimizer step
   kApart = 2,          // the chunk's rows do not lie side by side
@@ -97,13 +111,14 @@ enum When : uint8_t {
   kHiddenWanted = 32,
   kLogitsFetched = 64,  // by the caller
   kDrawsWanted = 128,
+  kPicturesThere = 256,
 };
 
 struct StepCall {
   kernels::AnyCall call;          // at the widest batch, operands null
   std::vector<Operand> operands;  // in the order of kernels::operands()
   size_t op = 0;                  // of the graph that it belongs to
-  uint8_t when = kAlways;
+  uint16_t when = kAlways;
   // Bit i: the i-th of the call's results that may be added to is overwritten in the first pass of a step (in a loop:
   // by the first chunk) and added to later. Without it the call says which.
   uint8_t overwrites_first = 0;
@@ -165,6 +180,9 @@ struct ProgramSpec {
   Ref balance, load;    // F32, of each row of the batch: the load-balancing loss, and how often each expert was chosen
   int64_t experts = 0;  // 0: neither
   float softcap = 0;    // on logits, by the host
+  graph::Pictures pictures;
+  DType picture_type = DType::kF32;                     // of what the batch brings of them
+  std::vector<graph::ParamId> of_pictures;              // their gradients come from pictures alone
   std::vector<std::vector<graph::ValueId>> dead_after;  // an operation of the graph: buffers that nothing reads later
   graph::MemoryPlan memory;
 };
@@ -187,6 +205,8 @@ constexpr int64_t batch_bytes(const ProgramSettings& s, bool previous) {
   return 2 * staged_bytes(s.max_documents + 1) + (previous ? 6 : 5) * staged_bytes(s.max_tokens) + staged_bytes(1);
 }
 bool reads_previous(const ProgramSpec& spec);
+// Of its pictures: none where the model sees none.
+int64_t picture_bytes(const ProgramSettings& s, const graph::Pictures& p, int64_t rotary, DType type);
 
 // Bytes that the call reads and writes at the widest batch.
 int64_t bytes_moved(const StepCall& c);

@@ -8,9 +8,10 @@
 
 namespace mxt::runtime {
 
-Program::Staging::Staging(const ProgramSettings& s, device::Accelerator* device, bool previous)
+Program::Staging::Staging(const ProgramSettings& s, device::Accelerator* device, bool previous, const graph::Graph& g)
     : device_(device), settings_(s), previous_(previous) {
-  const auto n = static_cast<size_t>(batch_bytes(s, previous));
+  if (g.pictures.merge > 0) pictures_ = std::make_unique<PictureStaging>(s, g);
+  const auto n = static_cast<size_t>(batch_bytes(s, previous)) + (pictures_ ? pictures_->layout().bytes : 0);
   if (device_ == nullptr) {
     host_[0] = device::Buffer::host(n);
     return;
@@ -81,6 +82,14 @@ const StagedBatch& Program::Staging::take(const Batch& b) {
   staged_.target_weights = reinterpret_cast<const float*>(weights_seen);
   staged_.host_rows = r;
   staged_.target_count = n;
+  if (pictures_) {
+    pictures_->fill(b, base + at);
+    staged_.host_picture_block = base + at;
+    staged_.picture_block = seen + at;
+    staged_.picture_layout = &pictures_->layout();
+    staged_.longest_picture = pictures_->longest();
+    at += pictures_->layout().bytes;
+  }
   if (device_) {
     device_->upload(there_.data(), base, at);
     if (b.cache) take_cache(b);

@@ -2,7 +2,10 @@
 // rows that have a target. Internal to the room.
 #pragma once
 
+#include <memory>
+
 #include "device/memory.h"
+#include "runtime/picture_staging.h"
 #include "runtime/program.h"
 
 namespace mxt::runtime {
@@ -13,6 +16,10 @@ struct StagedBatch : Batch {
   const int32_t *host_rows = nullptr, *host_cu_seqlens = nullptr;
   const float* staged_balance_scale = nullptr;
   int64_t target_count = 0, longest = 0;
+  // Of pictures: the block as the kernels see it and as the host does; null where the model sees none.
+  const std::byte *picture_block = nullptr, *host_picture_block = nullptr;
+  const PictureLayout* picture_layout = nullptr;
+  int64_t longest_picture = 0;
 };
 
 // Packs a batch into one block and carries it to the device in one copy. Two blocks of pinned memory take turns, so
@@ -20,7 +27,7 @@ struct StagedBatch : Batch {
 class Program::Staging {
  public:
   // `previous`: whether the program reads the token before each.
-  Staging(const ProgramSettings& s, device::Accelerator* device, bool previous);
+  Staging(const ProgramSettings& s, device::Accelerator* device, bool previous, const graph::Graph& g);
   ~Staging();
   Staging(const Staging&) = delete;
   const StagedBatch& take(const Batch& b);
@@ -33,6 +40,7 @@ class Program::Staging {
   device::Accelerator* device_;
   ProgramSettings settings_;
   bool previous_;
+  std::unique_ptr<PictureStaging> pictures_;
   device::Buffer host_[1], there_, cache_there_;
   void* pinned_[2] = {};
   void* cache_pinned_[2] = {};

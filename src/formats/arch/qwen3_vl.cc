@@ -1,8 +1,19 @@
-// Qwen3-VL: the text half of it.
+// Qwen3-VL, dense: a text model and the tower that sees pictures. With experts the config is read, no more.
 #include "formats/arch/families.h"
 
 namespace mxt::formats {
 namespace {
+
+constexpr std::string_view kText[] = {"model."};
+
+// The whole model's files hold the text model under a name of its own.
+constexpr Family whole(Family f) {
+  f.prefix = "model.language_model.";
+  f.other_prefixes = kText;
+  f.blocks = "model.language_model.layers.";
+  f.embedding = "model.language_model.embed_tokens.weight";
+  return f;
+}
 
 constexpr Family dense(std::string_view type) {
   Family f = decoder(type, "Qwen3VLForConditionalGeneration");
@@ -35,7 +46,7 @@ constexpr Family moe(std::string_view type) {
 
 }  // namespace
 
-constinit const Family kQwen3Vl = dense("qwen3_vl");
+constinit const Family kQwen3Vl = whole(dense("qwen3_vl"));
 constinit const Family kQwen3VlText = dense("qwen3_vl_text");
 constinit const Family kQwen3VlMoe = moe("qwen3_vl_moe");
 constinit const Family kQwen3VlMoeText = moe("qwen3_vl_moe_text");

@@ -22,8 +22,8 @@ static void derive_act(Backward& b, const Op& op) {
 }
 
 ValueId add(Graph& g, ValueId a, ValueId b) {
-  MXT_ASSERT(g.value(a).cols == g.value(b).cols);
-  const ValueId y = g.add_value(kTokens, g.value(a).cols, g.act_type);
+  MXT_ASSERT(g.value(a).cols == g.value(b).cols && g.value(a).rows == g.value(b).rows);
+  const ValueId y = g.add_value(g.value(a).rows, g.value(a).cols, g.act_type);
   g.add_op(AddOp{}, {a, b}, {y});
   return y;
 }

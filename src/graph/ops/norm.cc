@@ -7,18 +7,19 @@ namespace mxt::graph {
 
 NormOut norm(Graph& g, ValueId x, ValueId residual, ValueId w, ValueId b, bool layer_norm, float eps) {
   const int64_t cols = g.value(x).cols;
+  const Extent rows = g.value(x).rows;
   NormOp a{layer_norm, eps, residual != kNone, w != kNone, b != kNone};
   std::vector<ValueId> in{x};
   if (a.residual) in.push_back(residual);
   if (a.has_w) in.push_back(w);
   if (a.has_b) in.push_back(b);
   for (ValueId v : in) MXT_ASSERT(g.value(v).cols == cols);
-  const ValueId y = g.add_value(kTokens, cols, g.act_type);
-  std::vector<ValueId> out{y, g.add_value(kTokens, 1, DType::kF32)};
-  if (layer_norm) out.push_back(g.add_value(kTokens, 1, DType::kF32));
+  const ValueId y = g.add_value(rows, cols, g.act_type);
+  std::vector<ValueId> out{y, g.add_value(rows, 1, DType::kF32)};
+  if (layer_norm) out.push_back(g.add_value(rows, 1, DType::kF32));
   ValueId h = x;
   if (a.residual) {
-    h = g.add_value(kTokens, cols, g.act_type);
+    h = g.add_value(rows, cols, g.act_type);
     out.push_back(h);
   }
   g.add_op(a, std::move(in), std::move(out));

@@ -116,6 +116,7 @@ __global__ void __launch_bounds__(kThreads) add_runs(const uint64_t* keys, int64
   const int64_t p = blockIdx.x;
   const auto id = static_cast<int64_t>(keys[p] >> 32);
   if (p > 0 && static_cast<int64_t>(keys[p - 1] >> 32) == id) return;
+  if (id >> 31 != 0) return;  // below zero: none
   const int64_t col = static_cast<int64_t>(blockIdx.y) * kThreads + threadIdx.x;
   if (col >= cols) return;
   float sum = table[id * ldt + col];

@@ -31,7 +31,7 @@ double kept(const A& a, int64_t head, int64_t t, int64_t s) {
 }
 
 bool is_causal(const Attention& a) { return a.causal; }
-bool is_causal(const AttentionGrad&) { return true; }
+bool is_causal(const AttentionGrad& a) { return a.window >= 0; }
 
 // Calls f(t, first, last, head) for every query row of every head: it sees rows first … last.
 template <typename A, typename F>
@@ -73,11 +73,11 @@ void attention_grad(const AttentionGrad& a) {
   const int64_t d = a.head_dim, group = a.heads / a.kv_heads, tokens = a.q.rows;
   const auto q_size = static_cast<size_t>(tokens * a.heads * d), kv_size = static_cast<size_t>(tokens * a.kv_heads * d);
   std::vector<double> dq(q_size), dk(kv_size), dv(kv_size);
-  for_each_query(a, [&](int64_t t, int64_t first, int64_t, int64_t h) {
+  for_each_query(a, [&](int64_t t, int64_t first, int64_t last, int64_t h) {
     const int64_t qc = h * d, kc = h / group * d;
     const double scale = static_cast<double>(a.scale), lse = static_cast<double>(a.lse[h * tokens + t]);
     const double delta = dot(a.dout, t, qc, a.out, t, qc, d);
-    for (int64_t s = first; s <= t; ++s) {
+    for (int64_t s = first; s <= last; ++s) {
       const double p = std::exp(dot(a.q, t, qc, a.k, s, kc, d) * scale - lse);
       const double keep = kept(a, h, t, s), ds = p * (dot(a.dout, t, qc, a.v, s, kc, d) * keep - delta) * scale;
       for (int64_t i = 0; i < d; ++i) {

@@ -14,6 +14,9 @@
 namespace mxt::kernels::cpu {
 namespace {
 
+// A window below zero: every token sees all of its document.
+bool is_causal(const AttentionGrad& a) { return a.window >= 0; }
+
 constexpr int64_t kKeyBlock = 512;  // keys whose dk and dv sums are kept at a time
 
 struct Task : AttentionTask {
@@ -67,9 +70,9 @@ class Backward {
       for (int64_t h = 0; h < group; ++h)
         for (int64_t q = t.query_begin; q < t.query_end; q += tile.queries) {
           const int64_t count = std::min(tile.queries, t.query_end - q);
-          if (q + count <= key || (a.window > 0 && end - 1 + a.window <= q)) continue;
+          if ((causal && q + count <= key) || (a.window > 0 && end - 1 + a.window <= q)) continue;
           load_queries(h, q, count);
-          for (int64_t j = key; j < end && j < q + count; j += tile.keys) {
+          for (int64_t j = key; j < end && (!causal || j < q + count); j += tile.keys) {
             const int64_t keys = std::min(tile.keys, end - j);
             if (a.window > 0 && j + keys - 1 + a.window <= q) continue;
             pair_of_tiles(h, q, count, key, j, keys);
@@ -144,8 +147,9 @@ class Backward {
     products(a.v, v_rows, key, j, keys, count, ot, 1, dpt);
     GradTile g;
     g.st = st, g.dpt = dpt, g.p = p, g.ds = ds, g.ld = tile.queries, g.keys = keys, g.queries = count;
-    g.first_query = q, g.first_key = j, g.window = a.window, g.bf16 = kernels.bf16_inside, g.lse2 = lse2,
-    g.delta = delta;
+    // Who sees all keys is where the last one is.
+    g.first_query = causal ? q : t.length, g.first_key = j, g.window = std::max<int64_t>(a.window, 0),
+    g.bf16 = kernels.bf16_inside, g.lse2 = lse2, g.delta = delta;
     const Drop drop = Drop::of(a);
     if (drop.threshold > 0) draw(drop, h, q, count, j, keys);
     if (drop.threshold > 0)
@@ -228,6 +232,7 @@ class Backward {
   const TileSize tile;
   const TileKernels kernels;
   const int64_t d, group, panels, dsteps;
+  const bool causal = is_causal(a);
   int64_t block = 0, ks_units = 0, reserved = 0;
   uint32_t *qt, *ot, *qs, *os, *dsq, *dsr = nullptr, *ks, *k_rows = nullptr, *v_rows = nullptr;
   float *st, *dpt, *p, *ds, *lse2, *delta, *dk, *dv, *dq;
@@ -257,8 +262,9 @@ void make_tasks(const AttentionGrad& a, std::vector<Task>& tasks) {
       }
       for (int64_t b = 0; b < n; b += cut) {
         const int64_t e = std::min(n, b + cut);
-        tasks.push_back({{begin, n, kv, b, n, b, e, tile}, false, true, static_cast<double>((n - b) * cut)});
-        tasks.push_back({{begin, n, kv, b, e, 0, e, tile}, true, false, static_cast<double>(e * cut)});
+        const int64_t from = is_causal(a) ? b : 0, to = is_causal(a) ? e : n;
+        tasks.push_back({{begin, n, kv, from, n, b, e, tile}, false, true, static_cast<double>((n - from) * cut)});
+        tasks.push_back({{begin, n, kv, b, e, 0, to, tile}, true, false, static_cast<double>(to * cut)});
       }
     }
   }

@@ -99,9 +99,11 @@ void embedding_grad(const EmbeddingGrad& e) {
   std::vector<int32_t> order(tokens);
   std::iota(order.begin(), order.end(), 0);
   std::stable_sort(order.begin(), order.end(), [&](int32_t a, int32_t b) { return e.ids[a] < e.ids[b]; });
+  size_t first = 0;
+  while (first < tokens && e.ids[order[first]] < 0) ++first;
   std::vector<int64_t> starts;
-  for (size_t i = 0; i < tokens; ++i)
-    if (i == 0 || e.ids[order[i]] != e.ids[order[i - 1]]) starts.push_back(static_cast<int64_t>(i));
+  for (size_t i = first; i < tokens; ++i)
+    if (i == first || e.ids[order[i]] != e.ids[order[i - 1]]) starts.push_back(static_cast<int64_t>(i));
   starts.push_back(e.dy.rows);
   const auto runs = static_cast<int64_t>(starts.size()) - 1;
   const bool f32 = e.dy.type == DType::kF32;
