@@ -44,6 +44,11 @@ class RealCoder : public Coder {
   explicit RealCoder(CoderParts p) : p_(std::move(p)) {
     if (p_.tokenizer) prefix_ = p_.tokenizer->template_prefix();
     if (p_.vocab_size == 0 && p_.tokenizer) p_.vocab_size = p_.tokenizer->vocab_size();
+    if (p_.pictures && p_.tokenizer) {
+      PictureRules& r = *p_.pictures;
+      for (const auto& [id, text] : {std::pair{r.pad, &r.pad_text}, {r.start, &r.start_text}, {r.end, &r.end_text}})
+        if (id < p_.tokenizer->vocab_size()) *text = token_bytes(id);
+    }
   }
 
   std::vector<int32_t> encode(std::string_view text, std::span<const ByteSpan> plain,
@@ -77,12 +82,14 @@ class RealCoder : public Coder {
     tokenizer::RenderedChat r = p_.chat_template->render_prompt(in);
     return {std::move(r.text), {}, std::move(r.plain)};
   }
+  const PictureRules* pictures() const override { return p_.pictures ? &*p_.pictures : nullptr; }
   std::string digest() const override {
     Blake3 h;
     h.update(p_.tokenizer ? tokenizer_digest(*p_.tokenizer) : "none");
     h.update(fmt::format(" {} {} {} ", p_.vocab_size, eos(), kTemplateTime));
     if (!prefix_.empty()) h.update(fmt::format("{} ", fmt::join(prefix_, ",")));
     if (p_.chat_template) h.update(blake3_hex(p_.chat_template_source));
+    if (p_.pictures) h.update(" " + p_.pictures->print());
     return h.hex();
   }
   std::string token_bytes(int32_t id) const override {

@@ -13,6 +13,7 @@
 
 #include "base/json.h"
 #include "base/log.h"
+#include "data/pictures.h"
 #include "tokenizer/span.h"
 
 namespace mxt::tokenizer {
@@ -55,6 +56,7 @@ class Coder {
   virtual RenderedChat render(const OrderedJson& messages, const OrderedJson* tools, size_t trained_from) const = 0;
   // The messages with the header that asks for an answer; nothing is trained.
   virtual RenderedChat render_prompt(const OrderedJson& messages, const OrderedJson* tools) const = 0;
+  virtual const PictureRules* pictures() const { return nullptr; }  // null: the model sees none
   virtual std::string digest() const = 0;  // of everything above: equal digest = equal tokens for equal rows
   // Bytes of one token, for showing.
   virtual std::string token_bytes(int32_t id) const = 0;
@@ -78,6 +80,7 @@ struct CoderParts {
   std::shared_ptr<const tokenizer::ChatTemplate> chat_template;  // null where the model has none
   std::string chat_template_source;  // the text that chat_template was compiled from, for the digest
   int64_t vocab_size = 0;            // the model's, which may be larger than the tokenizer's; 0 = the tokenizer's
+  std::optional<PictureRules> pictures = {};  // of a model that sees them
 };
 std::unique_ptr<Coder> make_coder(CoderParts parts);
 

@@ -17,15 +17,22 @@ namespace mxt::data {
 
 inline constexpr int32_t kNoTarget = -100;
 
+// A picture of a row: its tokens begin at `first`. Its grid of patches, and pixels as a model's processor fits them.
+struct RowPicture {
+  int64_t first = 0, rows = 0, columns = 0;
+  std::span<const uint8_t> rgb;
+};
+
 // One sequence of a batch: one document, or several packed. Of a preference pair: the chosen answer after its prompt,
 // then the rejected one. Spans stay valid as long as the Dataset lives.
 struct Row {
-  std::span<const int32_t> ids;         // [n], n ≥ 1, each in [0, vocabulary); no document of a row is longer than
-                                        // seq_len, but for labelled answers, which the trainer cuts
-  std::span<const int32_t> labels;      // [n], the id or kNoTarget
-  std::span<const int32_t> cu_seqlens;  // [documents + 1], cu[0] = 0, cu[documents] = n, ascending
-  std::span<const int32_t> marks = {};  // [documents], of labelled answers: 1 good, -1 bad; empty elsewhere
-  bool overlaps = false;                // the last of seq_len + 1 tokens is a target alone (data.pack: bos_crop)
+  std::span<const int32_t> ids;           // [n], n ≥ 1, each in [0, vocabulary); no document of a row is longer than
+                                          // seq_len, but for labelled answers, which the trainer cuts
+  std::span<const int32_t> labels;        // [n], the id or kNoTarget
+  std::span<const int32_t> cu_seqlens;    // [documents + 1], cu[0] = 0, cu[documents] = n, ascending
+  std::span<const int32_t> marks = {};    // [documents], of labelled answers: 1 good, -1 bad; empty elsewhere
+  std::vector<RowPicture> pictures = {};  // in the order of their tokens
+  bool overlaps = false;                  // the last of seq_len + 1 tokens is a target alone (data.pack: bos_crop)
 };
 
 // The figures of one part of a prepared dataset, as its manifest states them.

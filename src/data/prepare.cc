@@ -86,11 +86,12 @@ Part write_rows(const std::string& out, std::string_view name, const Settings& s
                s.seq_len + 1);
   part.info.rows = static_cast<int64_t>(rows.size());
   part.info.documents = static_cast<int64_t>(p.documents.size());
+  const PictureStore pictures((fs::path(out) / kWorkFolder / "pictures").string());
   const size_t shards = std::clamp<size_t>(static_cast<size_t>(s.num_shards), 1, rows.size());
   for (size_t i = 0; i < shards; ++i) {
     const std::string file = part_file_name(name, i, shards);
     const size_t b = rows.size() * i / shards, e = rows.size() * (i + 1) / shards;
-    write_shard((fs::path(out) / file).string(), std::span(rows).subspan(b, e - b), spill, s.join_row);
+    write_shard((fs::path(out) / file).string(), std::span(rows).subspan(b, e - b), spill, s.join_row, &pictures);
     part.files.push_back(described(out, file));
   }
   return part;

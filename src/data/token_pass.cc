@@ -24,7 +24,12 @@ bool lacks(const TokenBlock& b, const std::vector<bool>& make) {
 
 TokenPass::TokenPass(const Settings& s, const Coder& coder, const config::Data& data, const Work& work,
                      Prepared* counts)
-    : s_(s), coder_(coder), work_(work), kept_(work.folder + "/tokens"), counts_(counts) {
+    : s_(s),
+      coder_(coder),
+      work_(work),
+      kept_(work.folder + "/tokens"),
+      pictures_(work.folder + "/pictures"),
+      counts_(counts) {
   if (data.filter) redact_ = data.filter->redact;
   settings_ = fmt::format("tokens {} {} {} {}", kRevision, coder.digest(), s.train_all, s.windows);
   if (s.crop) settings_ += " bos " + std::to_string(coder.bos());
@@ -199,7 +204,8 @@ void TokenPass::fill(const std::vector<Record>& rows, const Layout& layout, cons
       const bool begin_text = !out.text || (r.line == 1 && !s_.windows);
       const bool end_text = !out.text || (r.last_piece && !s_.windows);
       try {
-        const EncodeRules rules{s_.train_all, begin_text && !s_.crop, end_text && !s_.crop, s_.crop && !out.text};
+        const EncodeRules rules{s_.train_all, begin_text && !s_.crop, end_text && !s_.crop, s_.crop && !out.text,
+                                s_.crop || s_.answers != Answers::kNone ? nullptr : &pictures_};
         const auto encode = [&](const Record& record) {
           const Example e = read_example(record, layout);
           return s_.answers == Answers::kNone      ? encode_example(e, coder_, rules, r.where())

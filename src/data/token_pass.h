@@ -48,6 +48,7 @@ class TokenPass {
   std::string settings_;
   const Work& work_;
   Kept kept_;
+  PictureStore pictures_;
   Prepared* counts_;
   Layouts layouts_;
   std::set<const RowSource*> said_;  // whose rows were described in the log

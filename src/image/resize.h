@@ -1,4 +1,4 @@
-// Bicubic resampling with antialiasing as Pillow computes it on 8-bit pixels (Resample.c), to the bit: weights of 22
+// Bicubic resampling with antialiasing as Pillow (up to 12) computes it on 8-bit pixels, to the bit: weights of 22
 // bits, rows first, rounded to 8 bits between the passes.
 #pragma once
 

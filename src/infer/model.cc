@@ -133,4 +133,48 @@ std::unique_ptr<runtime::Program> Model::scorer(int64_t max_tokens) {
   return p;
 }
 
+std::vector<float> Model::see(const Shown& shown) {
+  const graph::Pictures &whole = score_graph_.pictures, &given = graph_.pictures;
+  MXT_ASSERT(whole.merge > 0 && given.features > 0);
+  if (!tower_) {
+    models::BuildOptions o = options_;
+    o.purpose = models::Purpose::kPictures;
+    tower_ = std::make_unique<graph::Graph>(models::build(config_, o));
+    round_inputs(*tower_);
+  }
+  const int64_t width = config_.hidden_size, patches = whole.merge * whole.merge;
+  std::vector<float> out, level;
+  const float* pixels = shown.pixels.data();
+  for (const runtime::PlacedPicture& p : shown.pictures) {
+    const int64_t tokens = p.tokens(whole.merge);
+    const runtime::ProgramSettings settings{tokens, 0, false, 0, packed_weights_};
+    plan(*tower_, settings);
+    runtime::Program program(*tower_, plan_, ops_, settings);
+    program.allocate(*store_);
+    std::vector<int32_t> ids(static_cast<size_t>(tokens), 0), rows(static_cast<size_t>(tokens));
+    for (size_t i = 0; i < rows.size(); ++i) rows[i] = static_cast<int32_t>(i);
+    const int32_t grid[] = {p.rows, p.columns}, cu[] = {0, static_cast<int32_t>(tokens)};
+    const runtime::PictureBatch picture{1, tokens, grid, pixels, nullptr, rows.data()};
+    runtime::Batch b;
+    b.tokens = tokens;
+    b.ids = ids.data();
+    b.positions = rows.data();
+    b.cu_seqlens = cu;
+    b.documents = 1;
+    b.pictures = &picture;
+    program.run(b);
+    const size_t first = out.size();
+    out.resize(first + static_cast<size_t>(tokens * given.features));
+    for (size_t l = 0; l < tower_->features.size(); ++l) {
+      level.resize(static_cast<size_t>(tokens * width));
+      program.read(tower_->features[l], level.data());
+      for (int64_t t = 0; t < tokens; ++t)
+        std::copy_n(level.data() + t * width, width,
+                    out.data() + first + static_cast<size_t>(t * given.features + static_cast<int64_t>(l) * width));
+    }
+    pixels += tokens * patches * whole.values;
+  }
+  return out;
+}
+
 }  // namespace mxt::infer

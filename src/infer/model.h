@@ -9,6 +9,7 @@
 #include "checkpoint/weights.h"
 #include "formats/weight_source.h"
 #include "graph/graph.h"
+#include "infer/shown.h"
 #include "kernels/api.h"
 #include "kernels/plan.h"
 #include "models/model.h"
@@ -53,6 +54,9 @@ class Model {
   // outlive them.
   std::unique_ptr<runtime::Program> generator(int64_t max_tokens, int adapter = -1);
   std::unique_ptr<runtime::Program> scorer(int64_t max_tokens);
+  // What pictures become for a generator (PictureBatch::features), [tokens, Pictures::features]. Of a model that sees
+  // them; one picture is seen as it would be beside others.
+  std::vector<float> see(const Shown& shown);
 
  private:
   kernels::Ops& ops_;
@@ -61,6 +65,7 @@ class Model {
   models::LoraPlan lora_;
   models::BuildOptions options_;
   graph::Graph graph_, score_graph_;
+  std::unique_ptr<graph::Graph> tower_;  // of see(), once it is asked for
   void round_inputs(graph::Graph& g) const;
   void plan(const graph::Graph& g, const runtime::ProgramSettings& settings);
   void pack();

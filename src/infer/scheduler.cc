@@ -41,6 +41,12 @@ struct Scheduler::Slot {
   Seen seen;
   std::vector<NewToken> prompt_tokens;
   std::vector<double> hidden;
+  // Of a model that sees pictures: the prompt's positions on three axes, the one that follows, and of each token of a
+  // picture its row of `features`.
+  std::vector<int32_t> time, down, across;
+  int32_t next = 0;
+  std::vector<int64_t> picture_row;
+  std::vector<float> features;
   bool placed = false, ended = false, rows_done = false;
 
   int64_t size() const { return static_cast<int64_t>(tokens.size()); }
@@ -62,6 +68,8 @@ struct Scheduler::Pass {
   // Of wanted rows, for those that are drawn where their logits are.
   std::vector<float> temperature;
   std::vector<int32_t> bits;
+  std::vector<int32_t> time, down, across, axes, picture_rows;  // as runtime::Batch has them
+  std::vector<float> features;
   bool logits = false, hidden = false;
 };
 
@@ -110,6 +118,7 @@ Scheduler::Id Scheduler::submit(Request request, Sink sink) {
   if (request.sampling.adjusts())
     for (int32_t id : request.prompt) s->seen.emplace(id, 0);
   s->request = std::move(request);
+  locate(*s);
   s->sink = std::move(sink);
   std::lock_guard lock(mutex_);
   const Id id = s->id = next_id_++;
@@ -118,6 +127,41 @@ Scheduler::Id Scheduler::submit(Request request, Sink sink) {
   ++stats_.requests;
   wake_.notify_one();
   return id;
+}
+
+void Scheduler::locate(Slot& s) const {
+  const graph::Pictures& p = model_.graph().pictures;
+  const auto n = static_cast<size_t>(s.prompt());
+  if (p.merge == 0) {
+    MXT_ASSERT(s.request.shown == nullptr);
+    return;
+  }
+  for (auto* axis : {&s.time, &s.down, &s.across}) axis->resize(n);
+  s.picture_row.assign(n, -1);
+  int64_t row = 0;
+  std::span<const runtime::PlacedPicture> pictures;
+  if (s.request.shown) pictures = s.request.shown->pictures;
+  for (const runtime::PlacedPicture& x : pictures) {
+    MXT_ASSERT(x.first >= 0 && x.first + x.tokens(p.merge) <= static_cast<int64_t>(n));
+    for (int64_t i = 0; i < x.tokens(p.merge); ++i) s.picture_row[static_cast<size_t>(x.first + i)] = row++;
+  }
+  s.next = runtime::positions_of(s.prompt(), pictures, p.merge, s.time.data(), s.down.data(), s.across.data());
+}
+
+// Where a token of a request stands, and what is seen there.
+void Scheduler::add_place(const Slot& s, int64_t at, Pass& p) const {
+  if (model_.graph().pictures.merge == 0) return;
+  const auto i = static_cast<size_t>(at);
+  const auto after = static_cast<int32_t>(s.next + at - s.prompt());  // of the answer
+  const bool asked = at < s.prompt();
+  p.time.push_back(asked ? s.time[i] : after);
+  p.down.push_back(asked ? s.down[i] : after);
+  p.across.push_back(asked ? s.across[i] : after);
+  if (!asked || s.picture_row[i] < 0) return;
+  const int64_t width = model_.graph().pictures.features;
+  const float* from = s.features.data() + s.picture_row[i] * width;
+  p.picture_rows.push_back(static_cast<int32_t>(p.ids.size()));
+  p.features.insert(p.features.end(), from, from + width);
 }
 
 void Scheduler::cancel(Id id) {
@@ -174,7 +218,8 @@ void Scheduler::release(Slot& s) {
 // The beginning that the cache already has.
 void Scheduler::place(Slot& s) {
   s.placed = true;
-  if (!settings_.prefix_cache || s.wants_rows()) return;
+  // Pictures have the same ids whatever they show.
+  if (!settings_.prefix_cache || s.request.shown || s.wants_rows()) return;
   // At least the last token is computed: its logits are what is wanted.
   for (int64_t end = kPage; end < s.size(); end += kPage) {
     const Digest d =
@@ -190,7 +235,7 @@ void Scheduler::place(Slot& s) {
 }
 
 void Scheduler::publish(Slot& s) {
-  if (!settings_.prefix_cache) return;
+  if (!settings_.prefix_cache || s.request.shown) return;
   while (static_cast<int64_t>(s.digests.size() + 1) * kPage <= s.cached) {
     const size_t i = s.digests.size();
     s.digests.push_back(
@@ -251,6 +296,7 @@ void Scheduler::build(Pass& p, int adapter) {
     const bool counted = s.placed && s.pending() == 1;
     if (!s.placed && room <= 0) continue;  // later: what this pass makes of its prompts may be shared then
     if (!s.placed) place(s);
+    if (s.request.shown && s.features.empty()) s.features = model_.see(*s.request.shown);
     int64_t n = counted ? 1 : std::min(s.pending(), room);
     if (s.wants_rows()) n = std::min(n, kLogitRows);
     if (n <= 0) continue;
@@ -266,6 +312,7 @@ void Scheduler::build(Pass& p, int adapter) {
         p.rows.push_back(static_cast<int32_t>(p.ids.size()));
         ++part.rows;
       }
+      add_place(s, at, p);
       p.ids.push_back(s.tokens[static_cast<size_t>(at)]);
       p.previous.push_back(s.tokens[static_cast<size_t>(std::max<int64_t>(at - 1, 0))]);
       p.positions.push_back(static_cast<int32_t>(at));
@@ -320,6 +367,15 @@ void Scheduler::run(Pass& p, int adapter) {
   b.logits = p.logits ? logits_.data() : nullptr;
   b.hidden = p.hidden ? hidden_.data() : nullptr;
   b.cache = &view;
+  runtime::PictureBatch pictures;
+  if (!p.time.empty()) {
+    for (const auto* axis : {&p.time, &p.down, &p.across}) p.axes.insert(p.axes.end(), axis->begin(), axis->end());
+    b.axes = p.axes.data();
+    pictures.tokens = static_cast<int64_t>(p.picture_rows.size());
+    pictures.features = p.features.data();
+    pictures.rows = p.picture_rows.data();
+    if (pictures.tokens > 0) b.pictures = &pictures;
+  }
   program(adapter).run(b);
 }
 

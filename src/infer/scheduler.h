@@ -22,6 +22,7 @@
 #include "infer/logit_rows.h"
 #include "infer/model.h"
 #include "infer/sampler.h"
+#include "infer/shown.h"
 #include "infer/states.h"
 #include "infer/tool.h"
 
@@ -43,6 +44,7 @@ struct Request {
   uint64_t group = 0;            // whose request it is: waiting requests of one priority take turns between groups
   std::shared_ptr<Constraint> constraint;
   std::shared_ptr<Tool> tool;  // not beside a constraint
+  std::shared_ptr<const Shown> shown;  // the prompt's pictures, whose places stand expanded in it; null: none
 };
 
 // Log-probabilities are the model's own: before temperature, penalties and constraints.
@@ -120,6 +122,8 @@ class Scheduler {
   void take_arrivals();
   void admit();
   void place(Slot& s);
+  void locate(Slot& s) const;
+  void add_place(const Slot& s, int64_t at, Pass& p) const;
   bool ensure_pages(Slot& s, int64_t tokens);
   void release(Slot& s);
   void publish(Slot& s);

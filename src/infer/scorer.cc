@@ -7,18 +7,58 @@
 #include "base/error.h"
 
 namespace mxt::infer {
+namespace {
+
+// The pictures of a pass's rows as a batch has them.
+struct PassPictures {
+  int64_t merge = 0;
+  std::vector<int32_t> time, down, across, axes, grids, rows;
+  std::vector<float> pixels;
+  runtime::PictureBatch batch;
+
+  void clear() {
+    for (auto* list : {&time, &down, &across, &axes, &grids, &rows}) list->clear();
+    pixels.clear();
+  }
+  void add(int64_t tokens, const Shown* shown) {
+    const auto first = static_cast<int64_t>(time.size());
+    for (auto* axis : {&time, &down, &across}) axis->resize(static_cast<size_t>(first + tokens));
+    static const Shown kNone;
+    const Shown& s = shown ? *shown : kNone;
+    runtime::positions_of(tokens, s.pictures, merge, time.data() + first, down.data() + first, across.data() + first);
+    for (const runtime::PlacedPicture& p : s.pictures) {
+      for (int64_t i = 0; i < p.tokens(merge); ++i) rows.push_back(static_cast<int32_t>(first + p.first + i));
+      grids.insert(grids.end(), {p.rows, p.columns});
+    }
+    pixels.insert(pixels.end(), s.pixels.begin(), s.pixels.end());
+  }
+  void put(runtime::Batch& b) {
+    for (const auto* axis : {&time, &down, &across}) axes.insert(axes.end(), axis->begin(), axis->end());
+    b.axes = axes.data();
+    batch = {static_cast<int64_t>(grids.size()) / 2,
+             static_cast<int64_t>(rows.size()),
+             grids.data(),
+             pixels.data(),
+             nullptr,
+             rows.data()};
+    if (batch.count > 0) b.pictures = &batch;
+  }
+};
+
+}  // namespace
 
 Scorer::Scorer(Model& model, int64_t tokens_per_pass)
     : model_(model), max_tokens_(std::max(tokens_per_pass, model.positions())), program_(model.scorer(max_tokens_)) {}
 
-std::vector<std::vector<float>> Scorer::score(const std::vector<std::vector<int32_t>>& rows, StopFlag stop) {
+std::vector<std::vector<float>> Scorer::score(const std::vector<std::vector<int32_t>>& rows, StopFlag stop,
+                                              const std::vector<Shown>& shown) {
   std::vector<std::vector<int32_t>> next(rows.size());
   for (size_t i = 0; i < rows.size(); ++i)
     if (!rows[i].empty()) {
       next[i].assign(rows[i].begin() + 1, rows[i].end());
       next[i].push_back(-100);
     }
-  auto out = score_targets(rows, next, stop);
+  auto out = score_targets(rows, next, stop, shown);
   for (auto& r : out)
     if (!r.empty()) {
       r.pop_back();
@@ -28,7 +68,11 @@ std::vector<std::vector<float>> Scorer::score(const std::vector<std::vector<int3
 }
 
 std::vector<std::vector<float>> Scorer::score_targets(const std::vector<std::vector<int32_t>>& inputs,
-                                                      const std::vector<std::vector<int32_t>>& wanted, StopFlag stop) {
+                                                      const std::vector<std::vector<int32_t>>& wanted, StopFlag stop,
+                                                      const std::vector<Shown>& shown) {
+  MXT_ASSERT(shown.empty() || shown.size() == inputs.size());
+  PassPictures pictures;
+  pictures.merge = model_.graph().pictures.merge;
   std::vector<std::vector<float>> out(inputs.size());
   std::vector<int32_t> ids, positions, targets, cu;
   for (size_t first = 0; first < inputs.size();) {
@@ -37,6 +81,7 @@ std::vector<std::vector<float>> Scorer::score_targets(const std::vector<std::vec
     positions.clear();
     targets.clear();
     cu.assign(1, 0);
+    pictures.clear();
     size_t last = first;
     for (; last < inputs.size(); ++last) {
       const auto& r = inputs[last];
@@ -54,6 +99,7 @@ std::vector<std::vector<float>> Scorer::score_targets(const std::vector<std::vec
         targets.push_back(target);
       }
       if (!r.empty()) cu.push_back(static_cast<int32_t>(ids.size()));
+      if (pictures.merge > 0) pictures.add(static_cast<int64_t>(r.size()), shown.empty() ? nullptr : &shown[last]);
     }
     if (!ids.empty()) {
       runtime::Batch b;
@@ -63,6 +109,7 @@ std::vector<std::vector<float>> Scorer::score_targets(const std::vector<std::vec
       b.targets = targets.data();
       b.cu_seqlens = cu.data();
       b.documents = static_cast<int64_t>(cu.size()) - 1;
+      if (pictures.merge > 0) pictures.put(b);
       program_->run(b);
     }
     const float* nll = ids.empty() ? nullptr : program_->nll();

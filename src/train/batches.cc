@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "runtime/pictures.h"
 
 namespace mxt::train {
 namespace {
@@ -22,8 +23,12 @@ int64_t count_targets(const data::Row& row) {
 void add_row(const data::Row& row, PackedBatch& out) {
   for (size_t d = 0; d + 1 < row.cu_seqlens.size(); ++d) {
     const size_t b = static_cast<size_t>(row.cu_seqlens[d]), n = static_cast<size_t>(row.cu_seqlens[d + 1]) - b;
+    std::vector<data::RowPicture> pictures;
+    for (data::RowPicture p : row.pictures)
+      if (p.first >= static_cast<int64_t>(b) && p.first < static_cast<int64_t>(b + n))
+        p.first -= static_cast<int64_t>(b), pictures.push_back(p);
     if (!as_window(row, d))
-      out.add_document(row.ids.subspan(b, n), row.labels.subspan(b, n));
+      out.add_document(row.ids.subspan(b, n), row.labels.subspan(b, n), pictures);
     else if (n > 1)  // a BOS alone predicts nothing
       out.add_window(row.ids.subspan(b, n), row.labels.subspan(b, n));
   }
@@ -37,10 +42,40 @@ void PackedBatch::clear() {
   targets_.clear();
   cu_.assign(1, 0);
   row_offsets_.assign(1, 0);
+  for (auto* list : {&time_, &down_, &across_, &grids_, &picture_rows_}) list->clear();
+  pixels_.clear();
   real_ = targets_count_ = 0;
 }
 
-void PackedBatch::add_document(std::span<const int32_t> ids, std::span<const int32_t> labels) {
+// Positions of a document's tokens on all three axes, and its pictures' pixels.
+void PackedBatch::add_pictures(int64_t tokens, std::span<const data::RowPicture> pictures) {
+  MXT_ASSERT(processor_ || pictures.empty());
+  if (!processor_) return;
+  const image::Processor& p = *processor_;
+  std::vector<runtime::PlacedPicture> placed;
+  const auto begin = static_cast<int32_t>(ids_.size());
+  for (const data::RowPicture& x : pictures) {
+    const image::Grid grid{x.rows, x.columns};
+    placed.push_back({x.first, static_cast<int32_t>(x.rows), static_cast<int32_t>(x.columns)});
+    const int64_t n = image::tokens_of(p, grid);
+    if (x.rows % p.merge != 0 || x.columns % p.merge != 0 || x.first + n > tokens ||
+        static_cast<int64_t>(x.rgb.size()) < 3 * grid.patches() * p.patch * p.patch)
+      fail_input("a picture of {} x {} patches does not fit the model's processor: prepare the data again", x.rows,
+                 x.columns);
+    for (int64_t i = 0; i < n; ++i) picture_rows_.push_back(begin + static_cast<int32_t>(x.first + i));
+    grids_.insert(grids_.end(), {static_cast<int32_t>(x.rows), static_cast<int32_t>(x.columns)});
+    const size_t at = pixels_.size();
+    pixels_.resize(at + static_cast<size_t>(grid.patches() * p.patch_values()));
+    image::patches_of(p, grid, x.rgb.data(), pixels_.data() + at);
+  }
+  const size_t first = time_.size();
+  for (auto* axis : {&time_, &down_, &across_}) axis->resize(first + static_cast<size_t>(tokens));
+  runtime::positions_of(tokens, placed, p.merge, time_.data() + first, down_.data() + first, across_.data() + first);
+}
+
+void PackedBatch::add_document(std::span<const int32_t> ids, std::span<const int32_t> labels,
+                               std::span<const data::RowPicture> pictures) {
+  add_pictures(static_cast<int64_t>(ids.size()), pictures);
   for (size_t t = 0; t < ids.size(); ++t) {
     ids_.push_back(ids[t]);
     positions_.push_back(static_cast<int32_t>(t));
@@ -53,6 +88,7 @@ void PackedBatch::add_document(std::span<const int32_t> ids, std::span<const int
 }
 
 void PackedBatch::add_window(std::span<const int32_t> window, std::span<const int32_t> labels) {
+  add_pictures(static_cast<int64_t>(window.size()) - 1, {});
   for (size_t t = 0; t + 1 < window.size(); ++t) {
     ids_.push_back(window[t]);
     positions_.push_back(static_cast<int32_t>(t));
@@ -66,6 +102,7 @@ void PackedBatch::add_window(std::span<const int32_t> window, std::span<const in
 void PackedBatch::pad(int64_t max_tokens) {
   const int64_t want = std::min((tokens() + kPad - 1) / kPad * kPad, max_tokens);
   if (want <= tokens()) return;
+  add_pictures(want - tokens(), {});
   for (int32_t position = 0; tokens() < want; ++position) {
     ids_.push_back(0);
     positions_.push_back(position);
@@ -81,6 +118,18 @@ runtime::Batch PackedBatch::view() const {
   b.positions = positions_.data();
   b.cu_seqlens = cu_.data();
   b.documents = documents();
+  if (processor_) {
+    axes_.clear();
+    for (const auto* axis : {&time_, &down_, &across_}) axes_.insert(axes_.end(), axis->begin(), axis->end());
+    b.axes = axes_.data();
+    pictures_ = {static_cast<int64_t>(grids_.size()) / 2,
+                 static_cast<int64_t>(picture_rows_.size()),
+                 grids_.data(),
+                 pixels_.data(),
+                 nullptr,
+                 picture_rows_.data()};
+    if (pictures_.count > 0) b.pictures = &pictures_;
+  }
   b.targets = targets_.data();
   b.row_offsets = row_offsets_.data();
   b.rows = static_cast<int64_t>(row_offsets_.size()) - 1;

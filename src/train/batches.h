@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "data/dataset.h"
+#include "image/processor.h"
 #include "runtime/program.h"
 #include "train/rollouts.h"
 
@@ -20,7 +21,10 @@ class PackedBatch {
   static constexpr int64_t kPad = 16;
   void clear();
   // One document; labels are unshifted (transformers'): position t is trained on labels[t + 1].
-  void add_document(std::span<const int32_t> ids, std::span<const int32_t> labels);
+  void add_document(std::span<const int32_t> ids, std::span<const int32_t> labels,
+                    std::span<const data::RowPicture> pictures = {});  // whose tokens count from the document's first
+  // What a model that sees pictures makes of them; without it documents have none.
+  void see(const image::Processor& processor) { processor_ = processor; }
   // A window of seq_len + 1 tokens: inputs are all but the last, targets all but the first.
   void add_window(std::span<const int32_t> window, std::span<const int32_t> labels);
   // Everything added since the last row is one row of the batch.
@@ -34,7 +38,13 @@ class PackedBatch {
   runtime::Batch view() const;
 
  private:
+  void add_pictures(int64_t tokens, std::span<const data::RowPicture> pictures);
   std::vector<int32_t> ids_, positions_, targets_, cu_{0}, row_offsets_{0};
+  std::optional<image::Processor> processor_;
+  std::vector<int32_t> time_, down_, across_, grids_, picture_rows_;  // of each token; of pictures
+  std::vector<float> pixels_;
+  mutable std::vector<int32_t> axes_;  // of view()
+  mutable runtime::PictureBatch pictures_;
   int64_t real_ = 0, targets_count_ = 0;
 };
 

@@ -10,6 +10,7 @@
 #include "base/text.h"
 #include "data/dataset.h"
 #include "formats/coded.h"
+#include "formats/vision.h"
 #include "graph/memory.h"
 #include "optim/optimizer.h"
 #include "train/methods/method.h"
@@ -72,6 +73,13 @@ namespace {
 // The last part of a module's name decides, as PEFT's target_modules; a name with dots must match from a dot on.
 bool names_module(const std::string& module, const std::string& target) {
   return module == target || module.ends_with("." + target);
+}
+
+// Where the model's folder has no processor's file: Qwen3-VL's, in the tower's sizes.
+image::Processor processor_defaults(const formats::VisionConfig& v) {
+  image::Processor p;
+  p.patch = v.patch, p.merge = v.merge, p.frames = v.frames;
+  return p;
 }
 
 void set_pass(Setup& s, int64_t micro, graph::Recompute level) {
@@ -316,6 +324,8 @@ std::unique_ptr<Setup> make_setup(const config::Recipe& recipe, const std::strin
   if (tokenizer_vocab > s->model.vocab_size)
     fail_input("{}: the tokenizer has {} ids but the model's vocabulary is {}: they do not belong together",
                recipe.source, tokenizer_vocab, s->model.vocab_size);
+  if (const auto v = formats::vision_of(s->model))
+    s->processor = image::read_processor(fs::is_directory(model_path) ? model_path : "", processor_defaults(*v));
   fill(s.get(), recipe, plan);
   return s;
 }
@@ -323,6 +333,7 @@ std::unique_ptr<Setup> make_setup(const config::Recipe& recipe, const std::strin
 std::unique_ptr<Setup> with_recipe(const Setup& s, const config::Recipe& recipe) {
   auto out = std::make_unique<Setup>();
   out->model = s.model;
+  out->processor = s.processor;
   fill(out.get(), recipe, nullptr);
   return out;
 }

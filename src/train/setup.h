@@ -5,11 +5,13 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "config/recipe.h"
 #include "formats/weight_source.h"
+#include "image/processor.h"
 #include "kernels/backend.h"
 #include "kernels/plan.h"
 #include "models/model.h"
@@ -30,6 +32,7 @@ struct Setup {
   config::Recipe recipe;
   std::unique_ptr<formats::WeightSource> weights;  // null for model.init random
   formats::ModelConfig model;
+  std::optional<image::Processor> processor;  // of a model that sees pictures
   models::LoraPlan lora;
   models::CodedPlan coded;  // of qlora
   bool has_lora = false;

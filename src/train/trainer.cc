@@ -77,6 +77,7 @@ class Run {
     optimizer_->bind(*params_, ops);
     load_weights();
     if (s.packed_weights) params_->pack_frozen(graph_, ops);
+    if (s.processor) batch_.see(*s.processor);
     open_data();
     steps_ = total_steps(s.recipe, data_->rows(), s.rows_per_step);
     method_ = make_method(s.recipe.train.method);
@@ -138,7 +139,8 @@ class Run {
       bool best = false;
       const auto& t = s_.recipe.train;
       if (evaluates_ && (state_.step % *t.eval_every == 0 || last)) {
-        m.eval_loss = method_ ? evaluate_method() : evaluate(*scorer_, o_.data, s_.micro_batch, s_.max_tokens);
+        m.eval_loss =
+            method_ ? evaluate_method() : evaluate(*scorer_, o_.data, s_.micro_batch, s_.max_tokens, s_.processor);
         if (state_.best_eval < 0 || *m.eval_loss < state_.best_eval) {
           state_.best_eval = *m.eval_loss;
           state_.best_step = state_.step;
@@ -607,9 +609,11 @@ class Run {
 
 }  // namespace
 
-double evaluate(runtime::Program& program, const std::string& data, int64_t micro_batch, int64_t max_tokens) {
+double evaluate(runtime::Program& program, const std::string& data, int64_t micro_batch, int64_t max_tokens,
+                const std::optional<image::Processor>& processor) {
   const EvalRows rows(data);
   PackedBatch batch;
+  if (processor) batch.see(*processor);
   double loss = 0;
   int64_t targets = 0;
   for (int64_t first = 0; first < rows.rows(); first += micro_batch) {

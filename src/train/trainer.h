@@ -44,6 +44,7 @@ struct TrainResult {
 TrainResult train(Setup& setup, const kernels::KernelPlan& plan, kernels::Ops& ops, const TrainOptions& options);
 
 // Mean loss over the held-out part.
-double evaluate(runtime::Program& program, const std::string& data, int64_t micro_batch, int64_t max_tokens);
+double evaluate(runtime::Program& program, const std::string& data, int64_t micro_batch, int64_t max_tokens,
+                const std::optional<image::Processor>& processor = std::nullopt);
 
 }  // namespace mxt::train

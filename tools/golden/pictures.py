@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """tests/golden/image: small pictures, what Pillow makes of them, and what transformers' processor shows a model of one.
 
-    pip install pillow transformers numpy; tools/golden/pictures.py
+    pip install 'pillow<13' transformers numpy; tools/golden/pictures.py
 
 NAME.png, .jpg, .webp and NAME.rgb, [height, width, 3] bytes, of Image.open().convert("RGB") after exif_transpose;
 sizes.json has heights and widths. resized_H_W.rgb: photo.png by Image.resize(BICUBIC). patches.f32: pixel_values of

@@ -2,7 +2,7 @@
 """Golden values of a small Qwen3-VL from transformers and peft: logits, loss, every gradient, 15 training steps and greedy text, pictures
 included.
 
-usage: qwen3_vl.py OUTDIR        needs: torch transformers peft safetensors pillow
+usage: qwen3_vl.py OUTDIR        needs: torch transformers peft safetensors pillow<13 (13 passes over the columns first where it thinks that cheaper)
 Writes OUTDIR/qwen3_vl/ as models.py does, with pictures (N.png, N.jpg) beside rows.jsonl and the processor's file. A third of the rows has no
 picture, a third one, a third two."""
 import json, math, os, sys

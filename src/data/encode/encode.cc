@@ -43,6 +43,30 @@ Document encode_completion(const Example& e, const Coder& coder, const EncodeRul
   return d;
 }
 
+// The rows' pictures; the model must see any, and there must be somewhere for them to go.
+std::vector<SeenPicture> see_all(const Example& e, const Coder& coder, const EncodeRules& rules,
+                                 const std::string& where) {
+  std::vector<SeenPicture> seen;
+  if (e.pictures.empty()) return seen;
+  if (coder.pictures() == nullptr) fail_input("{}: the row has pictures and the model sees none", where);
+  if (rules.pictures == nullptr)
+    fail_missing("{}: rows with pictures are built in for supervised training alone", where);
+  for (size_t i = 0; i < e.pictures.size(); ++i)
+    seen.push_back(see_picture(*coder.pictures(), e.pictures[i], e.beside, where));
+  return seen;
+}
+
+void put_all(Document& d, std::span<const SeenPicture> seen, std::span<const int64_t> first, const EncodeRules& rules) {
+  for (size_t i = 0; i < seen.size(); ++i) {
+    DocumentPicture p;
+    p.first = static_cast<uint32_t>(first[i]);
+    p.rows = static_cast<int32_t>(seen[i].grid.height);
+    p.columns = static_cast<int32_t>(seen[i].grid.width);
+    rules.pictures->put(seen[i], p.digest);
+    d.pictures.push_back(p);
+  }
+}
+
 Document encode_chat(const Example& e, const Coder& coder, const EncodeRules& rules, const std::string& where) {
   if (!coder.has_chat_template())
     fail_input(
@@ -57,24 +81,40 @@ Document encode_chat(const Example& e, const Coder& coder, const EncodeRules& ru
   }
   for (const RenderedChat::Note& note : chat.notes)
     coder.warn_once(note.kind, fmt::format("{}: {}, here and perhaps in other rows", where, note.text));
+  const std::vector<SeenPicture> seen = see_all(e, coder, rules, where);
+  if (!seen.empty()) spell_pictures(chat.text, chat.plain, &chat.assistant, *coder.pictures(), seen.size(), where);
   Document d;
-  if (rules.train_all) {
+  if (rules.train_all && seen.empty()) {
     d.ids = coder.encode(chat.text, chat.plain, nullptr);
     return d;
   }
   std::vector<ByteSpan> offsets;
   d.ids = coder.encode(chat.text, chat.plain, &offsets);
-  d.labels = mask_labels(d.ids, offsets, chat.assistant);
+  if (!seen.empty() && rules.train_all) {
+    d.labels = d.ids;
+    for (int32_t& label : d.labels)
+      if (label == coder.pictures()->pad) label = kNoTarget;
+  } else {
+    d.labels = mask_labels(d.ids, offsets, chat.assistant);
+  }
+  if (seen.empty()) return d;
+  std::vector<int64_t> first;
+  expand_pictures(d.ids, d.labels, *coder.pictures(), seen, first, where);
+  put_all(d, seen, first, rules);
   return d;
 }
 
-Document take_tokens(const Example& e, const Coder& coder, const std::string& where) {
+Document take_tokens(const Example& e, const Coder& coder, const EncodeRules& rules, const std::string& where) {
   for (const auto* list : {&e.ids, &e.labels})
     for (size_t i = 0; i < list->size(); ++i)
       if ((*list)[i] >= coder.vocab_size())
         fail_input("{}: {}[{}] is {}, the model's vocabulary has {} tokens; the row was made for another model", where,
                    list == &e.ids ? "input_ids" : "labels", i, (*list)[i], coder.vocab_size());
-  return {e.ids, e.labels};
+  Document d{e.ids, e.labels};
+  if (coder.pictures() == nullptr && e.pictures.empty()) return d;
+  const std::vector<SeenPicture> seen = see_all(e, coder, rules, where);
+  put_all(d, seen, find_pictures(d.ids, *coder.pictures(), seen, where), rules);
+  return d;
 }
 
 }  // namespace
@@ -96,13 +136,23 @@ Document encode_example(const Example& e, const Coder& coder, const EncodeRules&
     case Example::Kind::kChat:
       return encode_chat(e, coder, rules, where);
     case Example::Kind::kTokens:
-      return take_tokens(e, coder, where);
+      return take_tokens(e, coder, rules, where);
   }
   MXT_ASSERT(false);
 }
 
 int64_t cut(Document& d, int64_t seq_len) {
-  const size_t n = static_cast<size_t>(seq_len), before = d.ids.size();
+  size_t n = static_cast<size_t>(seq_len);
+  const size_t before = d.ids.size();
+  for (size_t i = 0; i < d.pictures.size(); ++i) {  // the first whose tokens reach beyond
+    const size_t end = i + 1 < d.pictures.size() ? d.pictures[i + 1].first : before;
+    size_t last = d.pictures[i].first;
+    while (last < end && d.ids[last] == d.ids[d.pictures[i].first]) ++last;
+    if (last <= n) continue;
+    n = std::min<size_t>(n, d.pictures[i].first);
+    d.pictures.resize(i);
+    break;
+  }
   const auto shorten = [&](size_t begin, size_t end) {
     if (end - begin <= n) return;
     for (auto* list : {&d.ids, &d.labels})

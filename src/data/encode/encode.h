@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "data/coder.h"
+#include "data/pictures.h"
 #include "data/shape/example.h"
 
 namespace mxt::data {
@@ -15,16 +16,18 @@ namespace mxt::data {
 // the other: they stay together, as two documents of one row.
 struct Document {
   std::vector<int32_t> ids;
-  std::vector<int32_t> labels;  // empty = all trained (labels are the ids)
-  size_t second = 0;            // where the second sequence of a pair begins; 0 = there is one
-  int32_t mark = 0;             // of a labelled answer: 1 good, -1 bad
+  std::vector<int32_t> labels;                 // empty = all trained (labels are the ids)
+  size_t second = 0;                           // where the second sequence of a pair begins; 0 = there is one
+  int32_t mark = 0;                            // of a labelled answer: 1 good, -1 bad
+  std::vector<DocumentPicture> pictures = {};  // in the order of their tokens
 };
 
 struct EncodeRules {
-  bool train_all = false;  // chats too: every token, not the assistant's alone
-  bool begin_text = true;  // text begins with what the tokenizer puts before one, a BOS
-  bool end_text = true;    // text ends with the end-of-text token where the tokenizer has one
-  bool bos_text = false;   // instead of both: text begins with the BOS
+  bool train_all = false;                  // chats too: every token, not the assistant's alone
+  bool begin_text = true;                  // text begins with what the tokenizer puts before one, a BOS
+  bool end_text = true;                    // text ends with the end-of-text token where the tokenizer has one
+  bool bos_text = false;                   // instead of both: text begins with the BOS
+  const PictureStore* pictures = nullptr;  // where pixels go; null: rows have no pictures
 };
 
 // What is trained: a chat's assistant turns, the completion (and the end token after it), all of a text (texts and
@@ -42,7 +45,8 @@ Document encode_answers(const Example& example, const Coder& coder, const Encode
 // it is marked as trained, since nothing is. Errors: no answer in the row, a conversation without a template.
 Document encode_prompt(const Example& example, const Coder& coder, const EncodeRules& rules, const std::string& where);
 
-// Keeps the first `seq_len` tokens of each sequence. Returns how many tokens were cut.
+// Keeps the first `seq_len` tokens of each sequence; a picture is never cut: it goes with all that follows. Returns how
+// many tokens were cut.
 int64_t cut(Document& document, int64_t seq_len);
 // The two answers of a pair as labelled ones, the chosen one good.
 std::pair<Document, Document> unpair(const Document& pair);

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "data/pictures.h"
 #include "data/shape/row.h"
 #include "tokenizer/chat/input/conversation.h"
 
@@ -200,11 +201,14 @@ Example read_chat(const RowView& row, Shape shape) {
     messages = v;
   } else if (shape == Shape::kShareGpt) {
     messages = read_sharegpt(row);
+    e.pictures = read_sources(row);
+    if (!e.pictures.empty()) mark_pictures(messages, e.pictures.size(), row.where());
   } else if (shape == Shape::kAlpaca) {
     messages = read_alpaca(row);
   } else {
     messages = OrderedJson::array({message("user", row.text("question")), message("assistant", row.text("answer"))});
   }
+  if (shape == Shape::kMessages) e.pictures = take_pictures(messages, read_sources(row), row.where());
   messages = whole_messages(std::move(messages), row.where(), shape == Shape::kShareGpt ? "conversations" : "messages");
   if (shape != Shape::kAlpaca && shape != Shape::kQuestion) e.tools = read_tools(row);
   e.messages = std::make_shared<OrderedJson>(std::move(messages));

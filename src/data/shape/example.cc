@@ -21,11 +21,11 @@ struct ShapeColumns {
 
 const std::vector<ShapeColumns>& all_shapes() {
   static const std::vector<ShapeColumns> shapes = {
-      {Shape::kTokens, "input_ids/labels", {"input_ids", "labels"}, {}},
+      {Shape::kTokens, "input_ids/labels", {"input_ids", "labels"}, {"images", "image"}},
       {Shape::kTokenPair, "prompt_ids/chosen_ids/rejected_ids", {"prompt_ids", "chosen_ids", "rejected_ids"}, {}},
       {Shape::kTokenAnswer, "prompt_ids/completion_ids/label", {"prompt_ids", "completion_ids", "label"}, {}},
-      {Shape::kMessages, "messages", {"messages"}, {"tools"}},
-      {Shape::kShareGpt, "conversations", {"conversations"}, {"system", "tools"}},
+      {Shape::kMessages, "messages", {"messages"}, {"tools", "images", "image"}},
+      {Shape::kShareGpt, "conversations", {"conversations"}, {"system", "tools", "images", "image"}},
       {Shape::kPreference, "chosen/rejected", {"chosen", "rejected"}, {"prompt", "tools"}},
       {Shape::kLabelled, "prompt/completion/label", {"prompt", "completion", "label"}, {"tools"}},
       {Shape::kCompletion, "prompt/completion", {"prompt", "completion"}, {"tools"}},
@@ -67,6 +67,11 @@ void drop_null_members(OrderedJson& j) {
   }
   if (j.is_structured())
     for (OrderedJson& value : j) drop_null_members(value);
+}
+
+std::string folder_of(const std::string& path) {
+  const size_t slash = path.rfind('/');
+  return slash == path.npos ? "" : path.substr(0, slash);
 }
 
 // Our name → the row's column, by the recipe's map or by equal names.
@@ -113,6 +118,26 @@ std::vector<int32_t> read_numbers(const RowView& row, const char* column, bool n
                  negative_ok ? " or -100" : "");
     out.push_back(x.get<int32_t>());
   }
+  return out;
+}
+
+std::vector<std::string> read_sources(const RowView& row) {
+  std::vector<std::string> out;
+  const OrderedJson* v = row.find("images");
+  if (v == nullptr) v = row.find("image");
+  if (v == nullptr) return out;
+  const auto one = [&](const OrderedJson& x) {
+    const OrderedJson* s = &x;
+    if (x.is_object())
+      for (const char* key : {"path", "url", "image"})
+        if (const auto at = x.find(key); at != x.end() && at->is_string()) s = &*at;
+    if (!s->is_string()) row.wrong_type("images", x, "a picture's path or data URI, or a list of them,");
+    out.push_back(s->get<std::string>());
+  };
+  if (v->is_array())
+    for (const OrderedJson& x : *v) one(x);
+  else
+    one(*v);
   return out;
 }
 
@@ -260,12 +285,16 @@ Example read_example(const Record& record, const Layout& layout) {
       e.labels = read_numbers(row, "labels", true);
       if (e.ids.size() != e.labels.size())
         fail_input("{}: {} input_ids, {} labels; they must be equally many", where, e.ids.size(), e.labels.size());
+      e.pictures = read_sources(row);
+      if (record.path) e.beside = folder_of(*record.path);
       return e;
     case Shape::kMessages:
     case Shape::kShareGpt:
     case Shape::kAlpaca:
     case Shape::kQuestion:
-      return read_chat(row, layout.shape);
+      e = read_chat(row, layout.shape);
+      if (record.path) e.beside = folder_of(*record.path);
+      return e;
     case Shape::kPreference:
       return read_preference(row);
     case Shape::kLabelled:

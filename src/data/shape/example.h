@@ -16,11 +16,11 @@ namespace mxt::data {
 
 // In the order in which they are looked for: a row that has the columns of two shapes is of the first.
 enum class Shape {
-  kTokens,       // input_ids, labels
+  kTokens,       // input_ids, labels [images]
   kTokenPair,    // prompt_ids, chosen_ids, rejected_ids
   kTokenAnswer,  // prompt_ids, completion_ids, label
-  kMessages,     // messages [tools]               OpenAI: role, content, tool_calls
-  kShareGpt,     // conversations [system] [tools]  from, value
+  kMessages,     // messages [tools] [images]      OpenAI: role, content, tool_calls
+  kShareGpt,     // conversations [system] [tools] [images]  from, value; <image> where a picture stands
   kPreference,   // chosen, rejected [prompt]
   kLabelled,     // prompt, completion, label       KTO: texts or lists of messages; label: whether the answer is good
   kCompletion,   // prompt, completion [tools]      texts, or both lists of messages (as TRL has them)
@@ -51,6 +51,8 @@ struct Example {
   std::vector<int32_t> ids, labels;       // kTokens, labels as long as ids
   std::shared_ptr<Example> rejected;      // of a pair, whose chosen answer this is
   int32_t mark = 0;                       // of a labelled answer: 1 good, -1 bad
+  std::vector<std::string> pictures;      // sources, in the order of their places (data/pictures.h)
+  std::string beside;                     // the folder of the row's file, where there are any
 };
 
 // The layout of a data set from its first row. `columns` (data.columns) maps the row's columns to ours and then decides

@@ -30,6 +30,9 @@ class RowView {
   const std::string& where_;
 };
 
+// The column "images" or "image": a source, or a list of them (in tables {"path"}); none where it is absent.
+std::vector<std::string> read_sources(const RowView& row);
+
 // A column of token ids, and -100 where `negative_ok`.
 std::vector<int32_t> read_numbers(const RowView& row, const char* column, bool negative_ok);
 

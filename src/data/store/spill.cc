@@ -9,8 +9,14 @@ void Spill::add(const Document& d) {
   entries_.push_back({file_.size() / sizeof(int32_t), static_cast<uint32_t>(d.ids.size()),
                       static_cast<uint32_t>(count_targets(d)) & INT32_MAX, !d.labels.empty(),
                       static_cast<uint32_t>(d.second), d.mark});
+  if (!d.pictures.empty()) pictures_[entries_.size() - 1] = d.pictures;
   file_.append(d.ids.data(), d.ids.size() * sizeof(int32_t));
   file_.append(d.labels.data(), d.labels.size() * sizeof(int32_t));
+}
+
+std::span<const DocumentPicture> Spill::pictures(size_t i) const {
+  const auto at = pictures_.find(i);
+  return at == pictures_.end() ? std::span<const DocumentPicture>() : at->second;
 }
 
 void Spill::expect(size_t i) const {

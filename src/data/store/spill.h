@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <span>
 #include <string>
 #include <vector>
@@ -28,6 +29,7 @@ class Spill {
   bool labelled(size_t i) const { return entries_[i].labelled; }
   uint32_t second(size_t i) const { return entries_[i].second; }
   int32_t mark(size_t i) const { return entries_[i].mark; }
+  std::span<const DocumentPicture> pictures(size_t i) const;
   void expect(size_t i) const;        // it will be viewed soon
   DocumentView view(size_t i) const;  // valid until the next call
   // All tokens in order; only where no document has labels of its own.
@@ -46,7 +48,8 @@ class Spill {
   };
   Scratch file_;
   std::vector<Entry> entries_;
-  mutable std::vector<int32_t> document_;  // what view() shows
+  std::map<size_t, std::vector<DocumentPicture>> pictures_;  // of documents that have any
+  mutable std::vector<int32_t> document_;                    // what view() shows
 };
 
 }  // namespace mxt::data

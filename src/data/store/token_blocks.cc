@@ -12,13 +12,13 @@ namespace {
 // kNoTarget, as all but finished token rows have them, are lengths of runs: not trained, trained, not trained, …
 struct Header {
   char magic[8];
-  uint64_t rows, ids, labels, redacted;
+  uint64_t rows, ids, labels, redacted, pictures;
   uint32_t shape, last;
 };
-constexpr char kMagic[8] = {'m', 'x', 't', 't', 'o', 'k', '0', '2'};
+constexpr char kMagic[8] = {'m', 'x', 't', 't', 'o', 'k', '0', '3'};
 enum Form : uint8_t { kAllTrained, kRuns, kLabels };
 struct Counts {
-  uint32_t ids, labels, second;
+  uint32_t ids, labels, second, pictures;
   uint8_t form, made, text, last_piece;
   int32_t mark;
 };
@@ -61,6 +61,7 @@ void put_tokens(const Kept& kept, const std::string& name, const TokenBlock& blo
   std::memcpy(h[0].magic, kMagic, sizeof kMagic);
   std::vector<Counts> counts;
   std::vector<int32_t> ids, labels;
+  std::vector<DocumentPicture> pictures;
   for (const TokenBlock::Row& r : block.rows) {
     const Document& d = r.document;
     const size_t before = labels.size();
@@ -68,17 +69,20 @@ void put_tokens(const Kept& kept, const std::string& name, const TokenBlock& blo
     if (form == kRuns) append_runs(d, &labels);
     if (form == kLabels) labels.insert(labels.end(), d.labels.begin(), d.labels.end());
     ids.insert(ids.end(), d.ids.begin(), d.ids.end());
+    pictures.insert(pictures.end(), d.pictures.begin(), d.pictures.end());
     counts.push_back({static_cast<uint32_t>(d.ids.size()), static_cast<uint32_t>(labels.size() - before),
-                      static_cast<uint32_t>(d.second), form, r.made, r.text, r.last_piece, d.mark});
+                      static_cast<uint32_t>(d.second), static_cast<uint32_t>(d.pictures.size()), form, r.made, r.text,
+                      r.last_piece, d.mark});
   }
   h[0].rows = counts.size();
   h[0].ids = ids.size();
   h[0].labels = labels.size();
   h[0].redacted = block.redacted.size();
+  h[0].pictures = pictures.size();
   h[0].shape = static_cast<uint32_t>(block.shape);
   h[0].last = block.last;
-  const std::string_view all[] = {bytes_of(h), bytes_of(counts), bytes_of(ids), bytes_of(labels),
-                                  bytes_of(block.redacted)};
+  const std::string_view all[] = {bytes_of(h),      bytes_of(counts),   bytes_of(ids),
+                                  bytes_of(labels), bytes_of(pictures), bytes_of(block.redacted)};
   kept.put(name, all);
 }
 
@@ -89,16 +93,17 @@ std::optional<TokenBlock> find_tokens(const Kept& kept, const std::string& name)
   std::vector<Header> h;
   std::vector<Counts> counts;
   std::vector<int32_t> ids, labels;
+  std::vector<DocumentPicture> pictures;
   TokenBlock out;
   if (!in.take(&h, 1) || std::memcmp(h[0].magic, kMagic, sizeof kMagic) != 0 || !in.take(&counts, h[0].rows) ||
-      !in.take(&ids, h[0].ids) || !in.take(&labels, h[0].labels) || !in.take(&out.redacted, h[0].redacted) ||
-      !in.done() || h[0].shape > static_cast<uint32_t>(Shape::kText) ||
+      !in.take(&ids, h[0].ids) || !in.take(&labels, h[0].labels) || !in.take(&pictures, h[0].pictures) ||
+      !in.take(&out.redacted, h[0].redacted) || !in.done() || h[0].shape > static_cast<uint32_t>(Shape::kText) ||
       (!out.redacted.empty() && out.redacted.size() != counts.size()))
     return std::nullopt;
   out.shape = static_cast<Shape>(h[0].shape);
   out.last = h[0].last;
   out.rows.resize(counts.size());
-  size_t i = 0, l = 0;
+  size_t i = 0, l = 0, seen = 0;
   for (size_t k = 0; k < counts.size(); ++k) {
     const Counts& c = counts[k];
     TokenBlock::Row& r = out.rows[k];
@@ -110,6 +115,11 @@ std::optional<TokenBlock> find_tokens(const Kept& kept, const std::string& name)
     if (c.form == kRuns && !expand_runs(own, &r.document)) return std::nullopt;
     if (c.form == kLabels && c.labels != c.ids) return std::nullopt;
     if (c.second > c.ids) return std::nullopt;
+    if (c.pictures > pictures.size() - seen) return std::nullopt;
+    for (uint32_t p = 0; p < c.pictures; ++p) {
+      r.document.pictures.push_back(pictures[seen++]);
+      if (r.document.pictures.back().first >= c.ids) return std::nullopt;
+    }
     r.document.second = c.second;
     r.document.mark = c.mark;
     r.made = c.made;
