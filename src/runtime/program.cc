@@ -438,7 +438,7 @@ void Program::run_loop(const Loop& loop) {
   for (int64_t i = 0; i < n; i += loop.chunk) {
     const int64_t m = std::min(loop.chunk, n - i), first = targets ? b.host_rows[i] : i;
     const bool apart = targets && b.host_rows[i + m - 1] - first != m - 1;
-    holds_ = static_cast<uint8_t>(apart ? holds_ | kApart : holds_ & ~kApart);
+    holds_ = static_cast<uint16_t>(apart ? holds_ | kApart : holds_ & ~kApart);
     set_rows(Dim::kChunk, m);
     for (const Window& w : loop.windows) {
       void* base = apart && w.apart.buffer >= 0 ? address(w.apart) : address(w.of);
