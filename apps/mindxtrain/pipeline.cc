@@ -672,9 +672,11 @@ void Pipeline::summary() const {
   const std::string revision =
       recipe_.model.revision && !fs::exists(recipe_.model.name) ? "@" + *recipe_.model.revision : "";
   // As this process was called: a build that is not on the PATH is found where this one was.
-  std::printf("\n%s chat --model %s\n", shell_word(program_invocation_name).c_str(),
+  const bool scores = recipe_.train.method.kind == config::MethodKind::kReward;
+  std::printf("\n%s %s --model %s%s\n", shell_word(program_invocation_name).c_str(), scores ? "score --reward" : "chat",
               setup_->has_lora ? (shell_word(recipe_.model.name + revision) + " --adapter " + checkpoint).c_str()
-                               : checkpoint.c_str());
+                               : checkpoint.c_str(),
+              scores ? " --input rows.jsonl --output scores.jsonl" : "");
 }
 
 }  // namespace mxt::app

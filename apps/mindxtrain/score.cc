@@ -1,28 +1,174 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "base/error.h"
 #include "base/files.h"
 #include "base/json.h"
+#include "data/encode/encode.h"
+#include "infer/reward_model.h"
 #include "infer/scorer.h"
 #include "model_files.h"
 #include "verbs.h"
 
 namespace mxt::app {
+namespace {
+
+struct ScoreOptions {
+  std::string model, adapter, input, output, dtype, device = "cpu";
+  int threads = 0;
+  bool reward = false;
+};
+
+struct ScoreRows {
+  std::vector<std::vector<int32_t>> ids;
+  std::vector<std::string> sources;  // of each: file and line
+  int64_t longest = 1;
+};
+
+std::vector<int32_t> given_ids(const Json& list, const std::string& source) {
+  std::vector<int32_t> ids;
+  for (const auto& v : list) {
+    if (!v.is_number_integer() || v.get<int64_t>() < 0 || v.get<int64_t>() > INT32_MAX)
+      fail_input("{}: ids: {} is not a token id", source, v.dump());
+    ids.push_back(v.get<int32_t>());
+  }
+  return ids;
+}
+
+// A row's tokens as the row says them by itself: ids, or a text.
+class PlainRows {
+ public:
+  explicit PlainRows(const std::string& model) : model_(model) {}
+  std::vector<int32_t> operator()(const Json& j, const std::string& source, const std::string&, uint64_t) {
+    if (j.is_object() && j.contains("ids") && j["ids"].is_array()) return given_ids(j["ids"], source);
+    if (!j.is_object() || !j.contains("text") || !j["text"].is_string())
+      fail_input("{}: a row is {{\"ids\":[…]}} or {{\"text\":\"…\"}}", source);
+    if (!tok_) tok_ = load_text_side(model_).tok;
+    return tok_->encode_with_prefix(j["text"].get<std::string>());
+  }
+
+ private:
+  std::string model_;
+  std::shared_ptr<const tokenizer::Tokenizer> tok_;
+};
+
+// As training makes them: a conversation, a prompt with its answer, a text; or ids.
+class TrainedRows {
+ public:
+  TrainedRows(const std::string& model, const std::string& path)
+      : model_(model), path_(std::make_shared<const std::string>(path)) {}
+  std::vector<int32_t> operator()(const Json& j, const std::string& source, const std::string& text, uint64_t line) {
+    if (j.is_object() && j.contains("ids") && j["ids"].is_array()) return given_ids(j["ids"], source);
+    if (!coder_) coder_ = make_coder(load_text_side(model_), 0);
+    const data::Record record{data::FileKind::kJsonLines, text, {}, nullptr, path_, line, true};
+    if (!layout_) layout_ = data::find_layout(record, {});
+    const data::Example e = data::read_example(record, *layout_);
+    if (e.rejected)
+      fail_input("{}: is a pair: give each answer a row of its own, as {{\"prompt\", \"completion\"}} or messages",
+                 source);
+    data::Document d = data::encode_example(e, *coder_, {}, source);
+    data::end_at_targets(d);
+    return d.ids;
+  }
+
+ private:
+  std::string model_;
+  std::shared_ptr<const std::string> path_;
+  std::unique_ptr<data::Coder> coder_;
+  std::optional<data::Layout> layout_;
+};
+
+template <typename Ids>
+ScoreRows read_rows(const std::string& input, Ids ids_of) {
+  ScoreRows out;
+  const std::string text = read_file(input);
+  uint64_t line = 0;
+  for (size_t at = 0; at < text.size();) {
+    ++line;
+    size_t end = text.find('\n', at);
+    if (end == std::string::npos) end = text.size();
+    const std::string source = input + ":" + std::to_string(line), piece = text.substr(at, end - at);
+    at = end + 1;
+    if (piece.find_first_not_of(" \t\r") == std::string::npos) continue;
+    out.ids.push_back(ids_of(parse_json(piece, source), source, piece, line));
+    out.sources.push_back(source);
+    out.longest = std::max(out.longest, static_cast<int64_t>(out.ids.back().size()));
+  }
+  return out;
+}
+
+void check_ids(const ScoreRows& rows, int64_t vocab) {
+  for (size_t r = 0; r < rows.ids.size(); ++r)
+    for (const int32_t id : rows.ids[r])
+      if (id >= vocab)
+        fail_input("{}: token id {} is outside the model's vocabulary of {}", rows.sources[r], id, vocab);
+}
+
+[[noreturn]] void fail_number(const std::string& source, const std::string& what, const std::string& path, DType type) {
+  fail_input("{}: {}: {} holds weights that are not numbers, or overflows in {}", source, what, path,
+             type == DType::kF32 ? "float32" : "bfloat16");
+}
+
+void score_tokens(const ScoreOptions& o, const std::string& path) {
+  const ScoreRows rows = read_rows(o.input, PlainRows(path));
+  const DType type = compute_type(o.dtype, path, o.device);
+  infer::Model model(path, o.adapter, type, rows.longest, ops_on(o.device), infer::Weights::kForMany);
+  check_ids(rows, model.vocab());
+  infer::Scorer scorer(model, std::min<int64_t>(std::max<int64_t>(rows.longest, 2048), 8192));
+  AtomicFile out(o.output);
+  size_t row = 0;
+  for (const auto& lp : scorer.score(rows.ids, &g_stop)) {
+    Json j = Json::array();
+    for (size_t t = 0; t < lp.size(); ++t) {
+      if (t > 0 && std::isnan(lp[t]))
+        fail_number(rows.sources[row], fmt::format("token {}: no log-probability", t + 1), path, type);
+      j.push_back(t == 0 ? Json(nullptr) : Json(lp[t]));
+    }
+    out.write(Json{{"logprobs", j}}.dump() + "\n");
+    ++row;
+  }
+  out.commit();
+}
+
+void score_rewards(const ScoreOptions& o, const std::string& path) {
+  const ScoreRows rows = read_rows(o.input, TrainedRows(path, o.input));
+  for (size_t r = 0; r < rows.ids.size(); ++r)
+    if (rows.ids[r].empty()) fail_input("{}: the row is empty: there is nothing to score", rows.sources[r]);
+  const DType type = compute_type(o.dtype, path, o.device);
+  infer::RewardModel model(path, o.adapter, type, rows.longest, ops_on(o.device));
+  check_ids(rows, model.config().vocab_size);
+  for (size_t r = 0; r < rows.ids.size(); ++r)
+    if (static_cast<int64_t>(rows.ids[r].size()) > model.longest())
+      fail_input("{}: {} tokens, the model's context is {}: a reward is read at the end, so none is cut",
+                 rows.sources[r], rows.ids[r].size(), model.longest());
+  AtomicFile out(o.output);
+  size_t row = 0;
+  for (const float x : model.score(rows.ids, &g_stop)) {
+    if (!std::isfinite(x)) fail_number(rows.sources[row], "no score", path, type);
+    out.write(Json{{"reward", x}}.dump() + "\n");
+    ++row;
+  }
+  out.commit();
+}
+
+}  // namespace
 
 void add_score(CLI::App& app) {
   auto* c = app.add_subcommand("score",
-                               "log-probability of every token of given rows\nexample: mindxtrain score --model DIR "
-                               "--input rows.jsonl --output out.jsonl");
-  struct Options {
-    std::string model, adapter, input, output, dtype, device = "cpu";
-    int threads = 0;
-  };
-  auto o = std::make_shared<Options>();
+                               "log-probability of every token of given rows, or a reward model's number for each "
+                               "row\nexample: mindxtrain score "
+                               "--model DIR --input rows.jsonl --output out.jsonl");
+  auto o = std::make_shared<ScoreOptions>();
   c->add_option("--model", o->model, "folder, .gguf file or Hub id (or ID@REVISION)")->required();
   c->add_option("--adapter", o->adapter, "PEFT folder");
-  c->add_option("--input", o->input, "JSONL rows {\"ids\":[…]} or {\"text\":\"…\"}")->required();
-  c->add_option("--output", o->output, "JSONL answers {\"logprobs\":[null,…]}")->required();
+  c->add_flag("--reward", o->reward, "the model, or the adapter over it, is a reward model");
+  c->add_option("--input", o->input,
+                "JSONL rows {\"ids\":[…]} or {\"text\":\"…\"}; with --reward also {\"messages\":[…]} or {\"prompt\":…, "
+                "\"completion\":…}")
+      ->required();
+  c->add_option("--output", o->output, "JSONL answers {\"logprobs\":[null,…]}; with --reward {\"reward\":x}")
+      ->required();
   c->add_option("--dtype", o->dtype, kDtypeHelp);
   c->add_option("--device", o->device, "cpu, h100 or h200");
   c->add_option("--threads", o->threads, "threads");
@@ -30,59 +176,7 @@ void add_score(CLI::App& app) {
     refuse_overwrite(o->input, o->output);
     set_threads(o->threads);
     const std::string path = resolve_model(o->model, std::nullopt);
-    std::shared_ptr<const tokenizer::Tokenizer> tok;
-    std::vector<std::vector<int32_t>> rows;
-    std::vector<std::string> sources;
-    int64_t longest = 1;
-    const std::string text = read_file(o->input);
-    int64_t line = 0;
-    for (size_t at = 0; at < text.size();) {
-      ++line;
-      size_t end = text.find('\n', at);
-      if (end == std::string::npos) end = text.size();
-      const std::string source = o->input + ":" + std::to_string(line);
-      const std::string_view piece = std::string_view(text).substr(at, end - at);
-      at = end + 1;
-      if (piece.find_first_not_of(" \t\r") == std::string_view::npos) continue;
-      const Json j = parse_json(piece, source);
-      if (j.is_object() && j.contains("ids") && j["ids"].is_array()) {
-        std::vector<int32_t> ids;
-        for (const auto& v : j["ids"]) {
-          if (!v.is_number_integer() || v.get<int64_t>() < 0 || v.get<int64_t>() > INT32_MAX)
-            fail_input("{}: ids: {} is not a token id", source, v.dump());
-          ids.push_back(v.get<int32_t>());
-        }
-        rows.push_back(std::move(ids));
-      } else if (j.is_object() && j.contains("text") && j["text"].is_string()) {
-        if (!tok) tok = load_text_side(path).tok;
-        rows.push_back(tok->encode_with_prefix(j["text"].get<std::string>()));
-      } else {
-        fail_input("{}: a row is {{\"ids\":[…]}} or {{\"text\":\"…\"}}", source);
-      }
-      sources.push_back(source);
-      longest = std::max(longest, static_cast<int64_t>(rows.back().size()));
-    }
-    const DType type = compute_type(o->dtype, path, o->device);
-    infer::Model model(path, o->adapter, type, longest, ops_on(o->device), infer::Weights::kForMany);
-    for (size_t r = 0; r < rows.size(); ++r)
-      for (const int32_t id : rows[r])
-        if (id >= model.vocab())
-          fail_input("{}: token id {} is outside the model's vocabulary of {}", sources[r], id, model.vocab());
-    infer::Scorer scorer(model, std::min<int64_t>(std::max<int64_t>(longest, 2048), 8192));
-    AtomicFile out(o->output);
-    size_t row = 0;
-    for (const auto& lp : scorer.score(rows, &g_stop)) {
-      ++row;
-      Json j = Json::array();
-      for (size_t t = 0; t < lp.size(); ++t) {
-        if (t > 0 && std::isnan(lp[t]))
-          fail_input("{}: token {}: no log-probability: {} holds weights that are not numbers, or overflows in {}",
-                     sources[row - 1], t + 1, path, type == DType::kF32 ? "float32" : "bfloat16");
-        j.push_back(t == 0 ? Json(nullptr) : Json(lp[t]));
-      }
-      out.write(Json{{"logprobs", j}}.dump() + "\n");
-    }
-    out.commit();
+    o->reward ? score_rewards(*o, path) : score_tokens(*o, path);
   });
 }
 

@@ -2,6 +2,7 @@
 
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <map>
@@ -12,7 +13,9 @@
 #include "base/hash.h"
 #include "base/philox.h"
 #include "checkpoint/weights.h"
+#include "formats/classifier.h"
 #include "formats/peft.h"
+#include "models/heads.h"
 
 namespace mxt::checkpoint {
 namespace {
@@ -116,7 +119,15 @@ void save_adapter(const std::string& folder, const graph::Graph& g, const runtim
     t.b = m.b.data();
     tensors.push_back(t);
   }
-  formats::write_adapter(folder, c, tensors, DType::kF32);
+  std::vector<std::vector<float>> values;
+  std::vector<formats::WholeTensor> whole;  // what trains whole beside the matrices
+  for (const graph::Param& p : g.params) {
+    if (!models::is_head(p)) continue;
+    c.task_type = "SEQ_CLS";
+    values.push_back(read_segment(g, params, p, p.segments.at(0)));
+    whole.push_back({p.segments[0].name, {p.rows, p.cols}, values.back().data()});
+  }
+  formats::write_adapter(folder, c, tensors, DType::kF32, whole);
 }
 
 namespace {
@@ -160,6 +171,26 @@ models::LoraPlan adapter_plan(const std::string& folder) {
   return plan;
 }
 
+// The head of a reward model, where the adapter brings one.
+static void load_head(const formats::Adapter& adapter, const graph::Graph& g, runtime::ParamStore& params) {
+  const auto given = adapter.replaced().find(formats::kScoreWeight);
+  if (given == adapter.replaced().end()) return;
+  const auto p = std::find_if(g.params.begin(), g.params.end(), models::is_head);
+  if (p == g.params.end())
+    fail_input(
+        "{}: is a reward model's adapter: it writes nothing, it scores (mindxtrain score --reward; "
+        "train.method.rewards)",
+        adapter.folder());
+  if (given->second.shape != std::vector<int64_t>{p->rows, p->cols})
+    fail_input("{}: {} has shape [{}], this model wants [{}, {}]: the adapter was made for another base",
+               adapter.folder(), given->first, fmt::join(given->second.shape, ", "), p->rows, p->cols);
+  std::vector<float> scratch;
+  const auto access = params.write(g.value(p->value).param);
+  float* v = values_of(access.slot, *p, p->segments.at(0), &scratch);
+  adapter.read(given->second, DType::kF32, v);
+  store(g, access.slot, *p, p->segments[0], v);
+}
+
 void load_adapter(const std::string& folder, const graph::Graph& g, runtime::ParamStore& params,
                   const models::LoraPlan* plan) {
   const formats::Adapter adapter = formats::Adapter::open(folder);
@@ -189,6 +220,7 @@ void load_adapter(const std::string& folder, const graph::Graph& g, runtime::Par
     store(g, access.slot, p, s, v);
     ++used[e.module];
   });
+  load_head(adapter, g, params);
   for (const auto& m : adapter.modules())
     if (!used.contains(m.name))
       fail_input(
@@ -196,7 +228,7 @@ void load_adapter(const std::string& folder, const graph::Graph& g, runtime::Par
           "another base",
           folder, m.name);
   for (size_t i = 0; i < g.params.size(); ++i)
-    if (g.params[i].adapter) params.sync_weights(static_cast<graph::ParamId>(i));
+    if (g.params[i].adapter || models::is_head(g.params[i])) params.sync_weights(static_cast<graph::ParamId>(i));
 }
 
 }  // namespace mxt::checkpoint

@@ -23,7 +23,8 @@ struct AdapterSettings {
 // element).
 void init_adapter(const graph::Graph& g, runtime::ParamStore& params, uint64_t seed);
 
-// Writes the folder from the master weights, F32. Bytes depend on the weights and settings alone.
+// Writes the folder from the master weights, F32; a reward model's head beside them, in modules_to_save. Bytes depend
+// on the weights and settings alone.
 void save_adapter(const std::string& folder, const graph::Graph& g, const runtime::ParamStore& params,
                   const AdapterSettings& settings);
 

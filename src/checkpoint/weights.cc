@@ -18,11 +18,13 @@
 #include "base/log.h"
 #include "base/philox.h"
 #include "base/threads.h"
+#include "checkpoint/heads.h"
 #include "formats/buffers.h"
 #include "formats/coded.h"
 #include "formats/gguf.h"
 #include "formats/safetensors.h"
 #include "kernels/blocks.h"
+#include "models/heads.h"
 #include "models/model.h"
 
 namespace mxt::checkpoint {
@@ -207,7 +209,7 @@ BlockWeights load_blocks(const graph::Graph& g, const formats::WeightSource& sou
 
 void check_base(const graph::Graph& g, const formats::WeightSource& source) {
   for (const Param& p : g.params)
-    if (!p.adapter)
+    if (!p.adapter && !models::is_head(p))
       for (const Segment& s : p.segments) checked_name(source, p, s);
 }
 
@@ -233,9 +235,11 @@ bool load_coded(const Param& p, graph::ParamId id, runtime::ParamStore& params, 
 
 std::vector<std::string> unused_tensors(const graph::Graph& g, const formats::WeightSource& source) {
   std::set<std::string> used;
-  for (const Param& p : g.params)
-    if (!p.adapter)
-      for (const Segment& s : p.segments) used.insert(find_name(source, s));
+  for (const Param& p : g.params) {
+    if (p.adapter) continue;
+    if (models::is_head(p)) used.insert("lm_head.weight");  // it stands in the place of that
+    for (const Segment& s : p.segments) used.insert(models::is_head(p) ? s.name : find_name(source, s));
+  }
   std::vector<std::string> out;
   for (std::string& name : source.names())
     if (!used.contains(name) && !formats::is_buffer(name) &&
@@ -264,6 +268,64 @@ void say_unused(const graph::Graph& g, const formats::WeightSource& source) {
 
 }  // namespace
 
+namespace {
+
+// Box-Muller on the element's own draw.
+float normal(uint64_t seed, uint64_t stream, int64_t k, float std) {
+  const auto r = philox4x32(seed, stream, static_cast<uint64_t>(k));
+  const double u = (static_cast<double>(r[0]) + 1.0) * 0x1p-32, w = static_cast<double>(r[1]) * 0x1p-32;
+  return std * static_cast<float>(std::sqrt(-2.0 * std::log(u)) * std::cos(6.283185307179586 * w));
+}
+
+void draw(const graph::Graph& g, runtime::ParamStore& params, graph::ParamId id, uint64_t seed) {
+  const Param& p = g.params[static_cast<size_t>(id)];
+  const auto access = params.write(id);
+  const runtime::ParamSlot& slot = access.slot;
+  const DType type = g.value(p.value).type;
+  uint64_t stream = 0;
+  Blake3 h;
+  h.update(p.name);
+  const Digest d = h.digest();
+  std::memcpy(&stream, d.data(), sizeof stream);
+  parallel_for(0, slot.size, 1 << 14, [&](int64_t b, int64_t e) {
+    for (int64_t k = b; k < e; ++k) {
+      float v = p.kind == ParamKind::kNormWeight ? 1.0f : p.init_mean;
+      if (p.kind == ParamKind::kDecay) {  // the logarithm of a rate between 0.01 and 16, as transformers draws it
+        const auto r = philox4x32(seed, stream, static_cast<uint64_t>(k));
+        v = static_cast<float>(std::log(0.01 + 15.99 * static_cast<double>(r[0]) * 0x1p-32));
+      } else if (!p.init_values.empty()) {
+        v = p.init_values[static_cast<size_t>(k)];
+      } else if (p.init_high > p.init_low) {
+        const auto r = philox4x32(seed, stream, static_cast<uint64_t>(k));
+        v = p.init_low + (p.init_high - p.init_low) * static_cast<float>(static_cast<double>(r[0]) * 0x1p-32);
+      } else if (!is_vector(p)) {
+        v = normal(seed, stream, k, p.init_std);
+      }
+      if (slot.master)
+        slot.master[k] = v;
+      else if (type == DType::kF32)
+        static_cast<float*>(slot.weight)[k] = v;
+      else
+        static_cast<uint16_t*>(slot.weight)[k] = float_to_bf16(v);
+    }
+  });
+}
+
+}  // namespace
+
+bool lacks_head(const graph::Graph& g, const formats::WeightSource& source) {
+  return std::any_of(g.params.begin(), g.params.end(),
+                     [&](const Param& p) { return models::is_head(p) && !source.has(p.segments.at(0).name); });
+}
+
+void draw_head(const graph::Graph& g, runtime::ParamStore& params, uint64_t seed) {
+  for (size_t i = 0; i < g.params.size(); ++i) {
+    if (!models::is_head(g.params[i])) continue;
+    draw(g, params, static_cast<graph::ParamId>(i), seed);
+    params.sync_weights(static_cast<graph::ParamId>(i));
+  }
+}
+
 void load_base(const graph::Graph& g, runtime::ParamStore& params, const formats::WeightSource& source) {
   say_unused(g, source);
   for (size_t i = 0; i < g.params.size(); ++i) {
@@ -271,6 +333,7 @@ void load_base(const graph::Graph& g, runtime::ParamStore& params, const formats
     if (p.adapter) continue;
     const auto id = static_cast<graph::ParamId>(i);
     if (params[id].blocks) continue;  // is there already
+    if (models::is_head(p) && !source.has(p.segments.at(0).name)) continue;
     if (p.held == graph::Held::kCoded && load_coded(p, id, params, source)) {
       source.drop_pages();
       continue;
@@ -292,44 +355,8 @@ void load_base(const graph::Graph& g, runtime::ParamStore& params, const formats
 }
 
 void init_random(const graph::Graph& g, runtime::ParamStore& params, uint64_t seed) {
-  for (size_t i = 0; i < g.params.size(); ++i) {
-    const Param& p = g.params[i];
-    if (p.adapter) continue;
-    const auto id = static_cast<graph::ParamId>(i);
-    const auto access = params.write(id);
-    const runtime::ParamSlot& slot = access.slot;
-    const DType type = g.value(p.value).type;
-    uint64_t stream = 0;
-    Blake3 h;
-    h.update(p.name);
-    const Digest d = h.digest();
-    std::memcpy(&stream, d.data(), sizeof stream);
-    parallel_for(0, slot.size, 1 << 14, [&](int64_t b, int64_t e) {
-      for (int64_t k = b; k < e; ++k) {
-        float v = p.kind == ParamKind::kNormWeight ? 1.0f : p.init_mean;
-        if (p.kind == ParamKind::kDecay) {  // the logarithm of a rate between 0.01 and 16, as transformers draws it
-          const auto r = philox4x32(seed, stream, static_cast<uint64_t>(k));
-          v = static_cast<float>(std::log(0.01 + 15.99 * static_cast<double>(r[0]) * 0x1p-32));
-        } else if (!p.init_values.empty()) {
-          v = p.init_values[static_cast<size_t>(k)];
-        } else if (p.init_high > p.init_low) {
-          const auto r = philox4x32(seed, stream, static_cast<uint64_t>(k));
-          v = p.init_low + (p.init_high - p.init_low) * static_cast<float>(static_cast<double>(r[0]) * 0x1p-32);
-        } else if (!is_vector(p)) {
-          // Box-Muller on the element's own draw.
-          const auto r = philox4x32(seed, stream, static_cast<uint64_t>(k));
-          const double u = (static_cast<double>(r[0]) + 1.0) * 0x1p-32, w = static_cast<double>(r[1]) * 0x1p-32;
-          v = p.init_std * static_cast<float>(std::sqrt(-2.0 * std::log(u)) * std::cos(6.283185307179586 * w));
-        }
-        if (slot.master)
-          slot.master[k] = v;
-        else if (type == DType::kF32)
-          static_cast<float*>(slot.weight)[k] = v;
-        else
-          static_cast<uint16_t*>(slot.weight)[k] = float_to_bf16(v);
-      }
-    });
-  }
+  for (size_t i = 0; i < g.params.size(); ++i)
+    if (!g.params[i].adapter) draw(g, params, static_cast<graph::ParamId>(i), seed);
   for (size_t i = 0; i < g.params.size(); ++i)
     if (!g.params[i].adapter) params.sync_weights(static_cast<graph::ParamId>(i));
 }

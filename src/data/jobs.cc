@@ -157,7 +157,7 @@ JobDone prepare_job(const config::Recipe& recipe, const Coder& coder, const std:
   const FolderLock lock((notes_of(folder) / fmt::format("{}-of-{}", job.job, job.jobs)).string());
   const Work work{folder, access.cancel, {}};
   Prepared unused;
-  TokenPass tokens(s, coder, recipe.data, work, &unused);
+  TokenPass tokens(s, coder, recipe, work, &unused);
   std::optional<RowFilter> filter;
   if (recipe.data.filter) filter.emplace(*recipe.data.filter, s.eval_texts);
   FirstPass first(recipe.data, filter ? &*filter : nullptr, finds_copies(recipe.data), s.curation, &work);

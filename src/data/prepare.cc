@@ -279,7 +279,7 @@ Prepared prepare(const config::Recipe& recipe, const Settings& s, const Coder& c
   if (jobs > 0) work.missing = missing_part(s, jobs);
   Spill train(folder.string()), eval(folder.string());
   for (const RowSource& source : s.train.mixture) m.counts.mixture.push_back({source.text(), source.weight});
-  TokenPass tokens(s, coder, recipe.data, work, &m.counts);
+  TokenPass tokens(s, coder, recipe, work, &m.counts);
   if (s.eval) {
     tokens.run(*s.eval, nullptr, &eval);
     eval.finish();

@@ -203,8 +203,10 @@ Models models_of(const config::Recipe& r, const Access& access) {
   return m;
 }
 
-std::string curation_of(const config::Data& d, const std::vector<std::string>& eval_texts, const Models& models) {
+std::string curation_of(const config::Recipe& r, const std::vector<std::string>& eval_texts, const Models& models) {
+  const config::Data& d = r.data;
   OrderedJson j = OrderedJson::object();
+  if (r.train.method.kind == config::MethodKind::kReward) j["pairs"] = "whole";  // token_pass.cc
   if (d.dedupe.exact || d.dedupe.minhash || d.dedupe.semdedup)
     j["dedupe"] = config::declare(static_cast<const config::Dedupe*>(nullptr)).write(&d.dedupe);
   if (d.filter) j["filter"] = config::declare(static_cast<const config::Filter*>(nullptr)).write(&*d.filter);
@@ -348,7 +350,7 @@ Settings read_settings(const config::Recipe& r, const Access& access, const std:
   refuse_own_source(d.eval_path, out);
   for (const config::MixtureSource& m : d.mixture) refuse_own_source(m.path, out);
   s.models = models_of(r, access);
-  s.curation = curation_of(d, s.eval_texts, s.models);
+  s.curation = curation_of(r, s.eval_texts, s.models);
   s.mixture_stop = d.mixture_stop;
   if (d.max_samples) s.train.max_rows = *d.max_samples;
   if (d.source == DataSource::kSynth && d.synth->teacher) {

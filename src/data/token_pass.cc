@@ -22,15 +22,16 @@ bool lacks(const TokenBlock& b, const std::vector<bool>& make) {
 
 }  // namespace
 
-TokenPass::TokenPass(const Settings& s, const Coder& coder, const config::Data& data, const Work& work,
+TokenPass::TokenPass(const Settings& s, const Coder& coder, const config::Recipe& recipe, const Work& work,
                      Prepared* counts)
     : s_(s),
       coder_(coder),
+      whole_pairs_(recipe.train.method.kind == config::MethodKind::kReward),
       work_(work),
       kept_(work.folder + "/tokens"),
       pictures_(work.folder + "/pictures"),
       counts_(counts) {
-  if (data.filter) redact_ = data.filter->redact;
+  if (recipe.data.filter) redact_ = recipe.data.filter->redact;
   settings_ = fmt::format("tokens {} {} {} {}", kRevision, coder.digest(), s.train_all, s.windows);
   if (s.crop) settings_ += " bos " + std::to_string(coder.bos());
   if (s.answers != Answers::kNone) settings_ += s.answers == Answers::kPrompts ? " prompts" : " answers";
@@ -242,6 +243,8 @@ void TokenPass::collect(TokenBlock::Row r, Spill* out) {
         ++counts_->dropped_no_target;
       else
         out->add(d);
+    } else if (whole_pairs_) {
+      add_whole(d, out);
     } else if (s_.answers != Answers::kLabelled) {
       if (!s_.crop) count_cut(cut(d, s_.seq_len));
       if (s_.crop && d.labels == d.ids) d.labels.clear();
@@ -290,6 +293,15 @@ void TokenPass::add_answer(Document d, Spill* out) {
     ++counts_->dropped_no_target;
   else
     out->add(whole);
+}
+
+void TokenPass::add_whole(Document d, Spill* out) {
+  end_at_targets(d);
+  if (std::max(d.second, d.ids.size() - d.second) <= static_cast<size_t>(s_.seq_len)) return add(d, out);
+  coder_.warn_once("whole pairs", fmt::format("pairs longer than data.seq_len ({}) are left out: a reward model reads "
+                                              "the end of a sequence, so none is cut",
+                                              s_.seq_len));
+  ++counts_->dropped_no_target;
 }
 
 void TokenPass::add(const Document& d, Spill* out) {

@@ -19,7 +19,8 @@ namespace mxt::data {
 class TokenPass {
  public:
   // Counts go to `counts`.
-  TokenPass(const Settings& settings, const Coder& coder, const config::Data& data, const Work& work, Prepared* counts);
+  TokenPass(const Settings& settings, const Coder& coder, const config::Recipe& recipe, const Work& work,
+            Prepared* counts);
   // All rows of a source that stay, in their order, as documents of at most seq_len tokens (of an array of windows: as
   // they are). `curation` may be null.
   void run(const RowSource& source, Curation* curation, Spill* out);
@@ -40,10 +41,12 @@ class TokenPass {
   void add_text(const std::vector<int32_t>& ids, bool last, Spill* out);
   void add(const Document& d, Spill* out);
   void add_answer(Document d, Spill* out);
+  void add_whole(Document pair, Spill* out);
   void count_cut(int64_t lost);
 
   const Settings& s_;
   const Coder& coder_;
+  const bool whole_pairs_;  // of a method that reads a sequence's end: one that is longer is left out with its pair
   std::vector<config::Redact> redact_;
   std::string settings_;
   const Work& work_;

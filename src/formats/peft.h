@@ -81,7 +81,8 @@ class Adapter {
   // PEFT keeps beside adapters of embeddings.
   const std::map<std::string, TensorInfo>& replaced() const { return replaced_; }
   // The first module or tensor that is no LoRA of a layer's linear module: of the head, of embeddings, a whole module,
-  // a bias. Such adapters work when they are merged into the base (WeightSource::with_adapter). "" where there is none.
+  // a bias; a reward model's head (classifier.h) does not count, which graphs have that want one. Such adapters work
+  // when they are merged into the base (WeightSource::with_adapter). "" where there is none.
   std::string beyond_layers() const;
   // A or B of a module, converted.
   void read(const TensorInfo& tensor, DType to, void* out) const;
@@ -101,8 +102,16 @@ struct AdapterTensor {
   int64_t rank = 0, in = 0, out = 0;
   const float *a = nullptr, *b = nullptr;  // [rank, in], [out, rank]
 };
+// A tensor that takes the place of the base's, of a module in modules_to_save.
+struct WholeTensor {
+  std::string name;  // the base's: "score.weight"
+  std::vector<int64_t> shape;
+  const float* values = nullptr;
+};
 // Writes both files into `folder` (made if need be), each atomically; matrices as `type` (F32, BF16 or F16). Modules
-// may come in any order; the bytes depend on content alone. rank_pattern is completed from the modules' own ranks.
-void write_adapter(const std::string& folder, AdapterConfig config, std::span<const AdapterTensor> modules, DType type);
+// may come in any order; the bytes depend on content alone. rank_pattern is completed from the modules' own ranks,
+// modules_to_save is the modules of `whole`.
+void write_adapter(const std::string& folder, AdapterConfig config, std::span<const AdapterTensor> modules, DType type,
+                   std::span<const WholeTensor> whole = {});
 
 }  // namespace mxt::formats

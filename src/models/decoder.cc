@@ -3,8 +3,10 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "formats/classifier.h"
 #include "formats/family.h"
 #include "graph/ops.h"
+#include "models/heads.h"
 
 namespace mxt::models {
 
@@ -95,7 +97,7 @@ ValueId Decoder::bias(const std::string& ours, std::vector<Segment> segments) {
 void Decoder::finish(ValueId h, ValueId embedding) {
   if (o.purpose == Purpose::kEmbed) return mean_pool(g, h);
   if (o.head == Head::kScore && (o.purpose == Purpose::kTrain || o.purpose == Purpose::kScore)) {
-    const ValueId score = matrix("score", c.hidden_size, {{"score.weight", 0, 1}}, std);
+    const ValueId score = matrix(std::string(kScoreHead), c.hidden_size, {{formats::kScoreWeight, 0, 1}}, std);
     g.params[static_cast<size_t>(g.value(score).param)].trainable = o.purpose == Purpose::kTrain;
     g.hidden = h;
     return add_root(g, linear(g, h, score));

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "formats/classifier.h"
 #include "formats/family.h"
 #include "graph/ops.h"
 #include "models/decoder.h"
@@ -49,6 +50,11 @@ graph::SegmentCoding coding_of(const void* ctx, const std::string& weight) {
 }  // namespace
 
 graph::Graph build(const formats::ModelConfig& config, const BuildOptions& options) {
+  if (formats::is_classifier(config) && options.head != Head::kScore && options.purpose != Purpose::kEmbed)
+    fail_input(
+        "the model is a reward model ({}): it writes nothing, it scores (mindxtrain score --reward; "
+        "train.method.rewards)",
+        config.architecture);
   graph::Graph g = forward(config, options);
   if (options.lora)
     graph::add_lora(g, {lora_target, options.lora, options.purpose == Purpose::kTrain ? options.lora->dropout : 0.0f});

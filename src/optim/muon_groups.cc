@@ -21,7 +21,8 @@ MuonGroup muon_group(const config::Optimizer& o, const graph::Param& p) {
   const std::string_view name = p.segments.empty() ? std::string_view(p.name) : p.segments.front().name;
   const double embedding = m.embedding_lr.value_or(o.lr), head = m.head_lr.value_or(o.lr),
                scalar = m.scalar_lr.value_or(o.lr);
-  const bool embeds = p.kind == graph::ParamKind::kEmbedding, heads = any_of(name, {"lm_head"});
+  const bool embeds = p.kind == graph::ParamKind::kEmbedding,
+             heads = any_of(name, {"lm_head"}) || name == "score.weight";
   const bool values = any_of(name, {"value_embeds"}), smears = any_of(name, {"smear", "backout_lambda"});
   const bool lambdas = any_of(name, {"resid_lambdas", "x0_lambdas"});
   const bool block_matrix = p.kind == graph::ParamKind::kMatrix && !heads && !values && !smears && !lambdas;

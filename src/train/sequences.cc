@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "formats/classifier.h"
 
 namespace mxt::train {
 
@@ -40,7 +41,7 @@ void SequencePass::add(int64_t row, int part, int32_t mark, std::span<const int3
   p.sequence.part = part;
   p.sequence.mark = mark;
   if (method_.head() == models::Head::kScore) {
-    p.at.push_back(batch_.tokens() - 1);
+    p.at.push_back(first + static_cast<int64_t>(formats::score_position(ids, method_.pad())));
   } else {
     for (int64_t t = first; t + 1 < batch_.tokens(); ++t)
       if (batch_.target_ids()[static_cast<size_t>(t)] != data::kNoTarget) p.at.push_back(t);

@@ -9,6 +9,7 @@
 #include "base/json.h"
 #include "base/text.h"
 #include "data/dataset.h"
+#include "formats/classifier.h"
 #include "formats/coded.h"
 #include "formats/vision.h"
 #include "graph/memory.h"
@@ -50,11 +51,12 @@ void require_supported(const config::Recipe& r) {
     case MethodKind::kGrpo:
     case MethodKind::kGspo:
     case MethodKind::kRloo:
+    case MethodKind::kReward:
       break;
     default:
       fail_missing(
-          "train.method.kind {}: this build trains full, lora, qlora, cpt, pretrain, dpo, orpo, kto, grpo, gspo and "
-          "rloo",
+          "train.method.kind {}: this build trains full, lora, qlora, cpt, pretrain, dpo, orpo, kto, reward, grpo, "
+          "gspo and rloo",
           text_of(m.kind));
   }
   if (r.train.precision != config::Precision::kBFloat16 && r.train.precision != config::Precision::kFloat32)
@@ -268,6 +270,7 @@ void fill(Setup* s, const config::Recipe& recipe, const kernels::KernelPlan* pla
         "{}: {} with the load-balancing loss that config.json asks for (output_router_logits) is not built in: set it "
         "to false there",
         recipe.source, config::text_of(m.kind));
+  if (method.kind == MethodKind::kReward) formats::as_classifier(s->model);  // says where it could not be saved
   if (recipe.train.method.router_aux_loss && s->model.num_experts == 0)
     fail_input("{}: train.method.router_aux_loss: the model ({}) has no experts: leave it out", recipe.source,
                s->model.model_type);

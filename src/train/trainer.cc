@@ -14,10 +14,12 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "checkpoint/adapter.h"
+#include "checkpoint/heads.h"
 #include "checkpoint/state.h"
 #include "checkpoint/weights.h"
 #include "data/prepare.h"
 #include "device/memory.h"
+#include "formats/classifier.h"
 #include "formats/family.h"
 #include "optim/optimizer.h"
 #include "train/batches.h"
@@ -80,8 +82,7 @@ class Run {
     if (s.processor) batch_.see(*s.processor);
     open_data();
     steps_ = total_steps(s.recipe, data_->rows(), s.rows_per_step);
-    method_ = make_method(s.recipe.train.method);
-    if (method_) method_->set_ends(o.ends.empty() ? to_int32(s.model.eos) : o.ends);
+    method_ = new_method();
     if (method_) pass_ = std::make_unique<SequencePass>(*method_, graph_, s.seq_len);
     evaluates_ = s.recipe.train.eval_every && data::has_part(o.data, "eval");
     if (evaluates_ && method_) eval_rows_ = std::make_unique<EvalRows>(o.data);
@@ -181,6 +182,14 @@ class Run {
 
  private:
   using ReferenceOf = std::function<std::span<const float>(size_t)>;
+
+  std::unique_ptr<Method> new_method() const {
+    auto method = make_method(s_.recipe.train.method);
+    if (!method) return method;
+    method->set_ends(o_.ends.empty() ? to_int32(s_.model.eos) : o_.ends);
+    method->set_pad(formats::score_pad(s_.model));
+    return method;
+  }
 
   void open_data() {
     const config::Train& t = s_.recipe.train;
@@ -290,6 +299,7 @@ class Run {
   }
 
   // Of a method: the part of the step that its rows make, pass by pass.
+    if (s_.weights && checkpoint::lacks_head(graph_, *s_.weights)) checkpoint::draw_head(graph_, *params_, seed);
   double method_passes(int64_t index, int64_t rows) {
     const auto row = [&](int64_t i) { return data_->row(index, i); };
     const std::span<Rollout> rollouts = data_->rollouts(index);
@@ -350,7 +360,7 @@ class Run {
   // The method's loss of the held-out rows, as one step of them all would have it.
   double evaluate_method() {
     const auto row = [&](int64_t i) { return eval_rows_->row(i); };
-    const auto method = make_method(s_.recipe.train.method);
+    const auto method = new_method();
     const StepRows all = rows_of(*method, s_.recipe.train.batch.per_device, eval_rows_->rows(), s_.seq_len, row);
     method->begin(all, score_policy(ahead_of(*method, all, s_.seq_len, row)),
                   reference_ ? reference_->eval_ahead() : std::span<const double>());
@@ -563,7 +573,8 @@ class Run {
       checkpoint::save_adapter(temp, graph_, *params_, a);
     } else {
       const config::Precision held = s_.recipe.model.torch_dtype;
-      checkpoint::save_model(temp, graph_, *params_, s_.model,
+      checkpoint::save_model(temp, graph_, *params_,
+                             s_.options.head == models::Head::kScore ? formats::as_classifier(s_.model) : s_.model,
                              held == config::Precision::kFloat32   ? DType::kF32
                              : held == config::Precision::kFloat16 ? DType::kF16
                                                                    : DType::kBF16);

@@ -339,12 +339,12 @@ TEST(Errors, QuantizeOfContradictingSizesLeavesNothing) {
 }
 
 TEST(Errors, WhatThisBuildCannotTrainIsExitThree) {
-  cli::Folder f("ppo");
+  cli::Folder f("float16");
   cli::Tiny t;
-  t.method = "{kind: ppo}";
+  t.precision = "float16";
   write_file_atomic(f / "r.yaml", cli::recipe(t));
   EXPECT_EQ(cli::run("validate " + (f / "r.yaml")).code, 0);
-  expect_error(cli::run("train " + (f / "r.yaml") + " --out " + (f / "out")), 3, {"ppo"});
+  expect_error(cli::run("train " + (f / "r.yaml") + " --out " + (f / "out")), 3, {"train.precision float16"});
 }
 
 }  // namespace

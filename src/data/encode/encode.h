@@ -48,6 +48,9 @@ Document encode_prompt(const Example& example, const Coder& coder, const EncodeR
 // Keeps the first `seq_len` tokens of each sequence; a picture is never cut: it goes with all that follows. Returns how
 // many tokens were cut.
 int64_t cut(Document& document, int64_t seq_len);
+// Without what a sequence has behind its last trained token (a template's newline after the end of a turn): for who
+// judges sequences by their ends, which sampled ones must share.
+void end_at_targets(Document& document);
 // The two answers of a pair as labelled ones, the chosen one good.
 std::pair<Document, Document> unpair(const Document& pair);
 

@@ -86,6 +86,21 @@ Document encode_prompt(const Example& e, const Coder& coder, const EncodeRules& 
   return d;
 }
 
+void end_at_targets(Document& d) {
+  const auto ends = [&](size_t begin, size_t end) {
+    while (end > begin && d.labels[end - 1] == kNoTarget) --end;
+    return end;
+  };
+  if (d.labels.empty()) return;  // all are trained
+  const auto at = [](auto& v, size_t i) { return v.begin() + static_cast<ptrdiff_t>(i); };
+  const size_t last = ends(d.second, d.ids.size());
+  for (auto* v : {&d.ids, &d.labels}) v->erase(at(*v, last), v->end());
+  if (d.second == 0) return;
+  const size_t first = ends(0, d.second);
+  for (auto* v : {&d.ids, &d.labels}) v->erase(at(*v, first), at(*v, d.second));
+  d.second = first;
+}
+
 std::pair<Document, Document> unpair(const Document& d) {
   MXT_ASSERT(d.second > 0 && !d.labels.empty());
   const auto part = [](const std::vector<int32_t>& v, size_t b, size_t e) {

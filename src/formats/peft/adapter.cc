@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "base/log.h"
+#include "formats/classifier.h"
 #include "formats/family.h"
 #include "formats/peft.h"
 #include "formats/weight_source.h"
@@ -164,7 +165,9 @@ const Adapter::Module* Adapter::find(std::string_view module) const {
 std::string Adapter::beyond_layers() const {
   for (const Module& m : modules_)
     if (m.embedding || m.name == "lm_head" || m.name.ends_with(".lm_head") || m.name == "embed_out") return m.name;
-  return replaced_.empty() ? std::string() : replaced_.begin()->first;
+  for (const auto& [name, t] : replaced_)
+    if (name != kScoreWeight) return name;
+  return "";
 }
 
 void Adapter::read(const TensorInfo& t, DType to, void* out) const {
@@ -204,8 +207,8 @@ void Adapter::check_base(const WeightSource& base) const {
   }
 }
 
-void write_adapter(const std::string& folder, AdapterConfig config, std::span<const AdapterTensor> modules,
-                   DType type) {
+void write_adapter(const std::string& folder, AdapterConfig config, std::span<const AdapterTensor> modules, DType type,
+                   std::span<const WholeTensor> whole) {
   MXT_ASSERT(!modules.empty() && (type == DType::kF32 || type == DType::kBF16 || type == DType::kF16));
   make_folders(folder);
   std::map<std::string, const AdapterTensor*> by_name;
@@ -216,6 +219,12 @@ void write_adapter(const std::string& folder, AdapterConfig config, std::span<co
     specs.push_back({std::string(kPrefix) + name + ".lora_A.weight", type, {m->rank, m->in}});
     specs.push_back({std::string(kPrefix) + name + ".lora_B.weight", type, {m->out, m->rank}});
   }
+  std::map<std::string, const WholeTensor*> kept;
+  for (const WholeTensor& w : whole) {
+    MXT_ASSERT(kept.emplace(w.name, &w).second);
+    config.modules_to_save.push_back(w.name.substr(0, w.name.rfind('.')));
+  }
+  for (const auto& [name, w] : kept) specs.push_back({std::string(kPrefix) + name, type, w->shape});
   SafetensorsWriter out(folder + "/adapter_model.safetensors", specs);
   std::vector<char> buffer;
   for (const auto& [name, m] : by_name)
@@ -225,6 +234,13 @@ void write_adapter(const std::string& folder, AdapterConfig config, std::span<co
       convert(is_b ? m->b : m->a, DType::kF32, buffer.data(), type, count);
       out.append(buffer.data(), buffer.size());
     }
+  for (const auto& [name, w] : kept) {
+    size_t count = 1;
+    for (const int64_t n : w->shape) count *= static_cast<size_t>(n);
+    buffer.resize(count * size_of(type));
+    convert(w->values, DType::kF32, buffer.data(), type, count);
+    out.append(buffer.data(), buffer.size());
+  }
   out.commit();
   write_file_atomic(folder + "/adapter_config.json", to_json(config).dump(2) + "\n");
 }

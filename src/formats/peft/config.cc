@@ -222,7 +222,7 @@ OrderedJson to_json(const AdapterConfig& c) {
   j["layers_to_transform"] = nullptr;
   j["lora_alpha"] = whole(c.lora_alpha);
   j["lora_dropout"] = c.lora_dropout;
-  j["modules_to_save"] = nullptr;
+  j["modules_to_save"] = c.modules_to_save.empty() ? OrderedJson(nullptr) : OrderedJson(c.modules_to_save);
   j["peft_type"] = "LORA";
   j["r"] = c.r;
   OrderedJson& ranks = j["rank_pattern"] = OrderedJson::object();

@@ -69,6 +69,9 @@ class Method {
   // Begins a step. `policy`, `reference`: of ahead()'s sequences, the sums of their targets' log-probabilities.
   virtual void begin(const StepRows& step, std::span<const double> policy, std::span<const double> reference);
   // The part of the step's loss that these sequences make; fills their gradients. All sequences of a row come together.
+  // Of Head::kScore: the id that pads (formats::score_pad).
+  void set_pad(int64_t pad) { pad_ = pad; }
+  int64_t pad() const { return pad_; }
   // Sums are over rows in their order, so the cut into passes changes nothing.
   virtual double loss(std::span<Sequence> sequences) = 0;
   // After the step's passes: what the step's metrics.jsonl line says beside the loss, by TRL's names.
@@ -102,6 +105,7 @@ std::unique_ptr<Method> make_method(const config::Method& method);
 // methods/NAME.cc
 std::unique_ptr<Method> make_dpo(const config::Method& method);
 std::unique_ptr<Method> make_orpo(const config::Method& method);
+  int64_t pad_ = -1;
 std::unique_ptr<Method> make_kto(const config::Method& method);
 std::unique_ptr<Method> make_reward(const config::Method& method);
 std::unique_ptr<Method> make_grpo(const config::Method& method);

@@ -1,0 +1,89 @@
+#include "infer/reward_model.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "checkpoint/adapter.h"
+#include "checkpoint/heads.h"
+#include "checkpoint/weights.h"
+#include "formats/classifier.h"
+#include "formats/peft.h"
+
+namespace mxt::infer {
+namespace {
+
+constexpr int64_t kTokensPerPass = 2048;
+
+}  // namespace
+
+RewardModel::RewardModel(const std::string& path, const std::string& adapter, DType type, int64_t longest,
+                         kernels::Ops& ops)
+    : source_(formats::WeightSource::open(path)),
+      longest_(std::min(longest, config().max_positions)),
+      max_tokens_(std::max(kTokensPerPass, longest_)) {
+  models::BuildOptions o;
+  o.type = type;
+  o.purpose = models::Purpose::kScore;
+  o.head = models::Head::kScore;
+  o.positions = longest_;
+  if (!adapter.empty()) {
+    lora_ = checkpoint::adapter_plan(adapter);
+    o.lora = &lora_;
+  }
+  graph_ = models::build(config(), o);
+  const bool given = !adapter.empty() && formats::Adapter::open(adapter).replaced().contains(formats::kScoreWeight);
+  if (!given && checkpoint::lacks_head(graph_, *source_))
+    fail_input("{}: holds no {}: it is no reward model: train one (train.method.kind: reward), or name its adapter",
+               adapter.empty() ? path : adapter, formats::kScoreWeight);
+  params_ = std::make_unique<runtime::ParamStore>(graph_, false, ops.device());
+  checkpoint::load_base(graph_, *params_, *source_);
+  if (!adapter.empty()) checkpoint::load_adapter(adapter, graph_, *params_);
+  const runtime::ProgramSettings settings{max_tokens_, 0, false, longest_};
+  // Products whose results for a token do not depend on how many others there are.
+  const auto names = ops.gemm_algorithms();
+  if (std::find(names.begin(), names.end(), "panels") != names.end())
+    for (const auto& t : runtime::Program(graph_, plan_, ops, settings).tunables())
+      if (std::holds_alternative<kernels::Gemm>(t.call)) plan_.choices[t.key] = "panels";
+  program_ = std::make_unique<runtime::Program>(graph_, plan_, ops, settings);
+  program_->allocate(*params_);
+}
+
+RewardModel::~RewardModel() = default;
+
+std::vector<float> RewardModel::score(const std::vector<std::vector<int32_t>>& sequences, StopFlag stop) {
+  const int64_t pad = formats::score_pad(config());
+  std::vector<float> out, scores;
+  std::vector<int32_t> ids, positions, cu;
+  std::vector<size_t> read;  // rows of the pass
+  for (size_t first = 0; first < sequences.size();) {
+    check_stop(stop);
+    ids.clear(), positions.clear(), read.clear();
+    cu.assign(1, 0);
+    size_t last = first;
+    for (; last < sequences.size(); ++last) {
+      const auto& s = sequences[last];
+      MXT_ASSERT(!s.empty() && static_cast<int64_t>(s.size()) <= longest_);
+      if (static_cast<int64_t>(ids.size() + s.size()) > max_tokens_) break;
+      read.push_back(ids.size() + formats::score_position(s, pad));
+      for (size_t t = 0; t < s.size(); ++t) positions.push_back(static_cast<int32_t>(t));
+      ids.insert(ids.end(), s.begin(), s.end());
+      cu.push_back(static_cast<int32_t>(ids.size()));
+    }
+    runtime::Batch b;
+    b.tokens = static_cast<int64_t>(ids.size());
+    b.ids = ids.data();
+    b.positions = positions.data();
+    const std::vector<int32_t> targets(ids.size(), -100);
+    b.targets = targets.data();
+    b.cu_seqlens = cu.data();
+    b.documents = static_cast<int64_t>(cu.size()) - 1;
+    program_->run(b);
+    scores.resize(ids.size());
+    program_->read(graph_.roots.at(0).value, scores.data());
+    for (const size_t at : read) out.push_back(scores[at]);
+    first = last;
+  }
+  return out;
+}
+
+}  // namespace mxt::infer
