@@ -38,6 +38,7 @@
 #include "provenance/manifest.h"
 #include "provenance/receipt.h"
 #include "quantize/quantize.h"
+#include "reward_models.h"
 #include "run_env.h"
 #include "shipped.h"
 #include "throttle.h"
@@ -317,6 +318,7 @@ std::string Pipeline::base_digest() {
     std::string all = setup_->model.raw ? setup_->model.raw->dump() : "";
     if (setup_->weights) all += base_weights_ = setup_->weights->digest_text();
     if (const std::string from = init_adapter(); !from.empty()) all += folder_digest(from);
+    for (const std::string& judge : reward_models()) all += folder_digest(judge);
     base_digest_ = blake3_hex(all);
   }
   return base_digest_;
@@ -355,6 +357,9 @@ bool Pipeline::train() {
     t.ends = infer::end_of_turn(*text_.tok, text_.chat.get(), setup_->model);
     t.rewards.run_programs = [](const std::vector<std::string>& programs, double seconds) {
       return eval::run_python_programs(programs, {.seconds = seconds});
+    };
+    t.rewards.open_model = [this](const std::string& folder) {
+      return open_reward_model(folder, *text_.tok, setup_->type, setup_->seq_len, *backend_.ops);
     };
   }
   // What was measured and made of an earlier checkpoint is no part of a run that ends in another. `run` has measured
@@ -579,6 +584,8 @@ void Pipeline::manifest() {
   if (fs::exists(o_.out + "/program.txt")) b.add_file("program", "program.txt");
   b.add_folder("dataset", "dataset");
   if (!before_.empty()) b.add_folder("init_adapter", before_);
+  for (const auto& [named, made] : judges_before_)
+    b.add_folder("reward_model " + fs::path(made).parent_path().filename().string(), made);
   b.add_folder("checkpoint", "checkpoint");
   if (fs::exists(o_.out + "/eval") && !list_files(o_.out + "/eval").empty()) b.add_folder("eval", "eval");
   if (quantizes() && fs::exists(o_.out + "/quantized")) b.add_folder("quantized", "quantized");

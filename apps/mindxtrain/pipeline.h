@@ -3,10 +3,12 @@
 #pragma once
 
 #include <chrono>
+#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "base/files.h"
 #include "config/recipe.h"
@@ -36,8 +38,9 @@ class Pipeline {
   explicit Pipeline(const Options& options);
   ~Pipeline();  // notes what this process has spent, however it ends
 
-  bool before();  // OUT/before/NAME, where the recipe starts from recipe:NAME; false where interrupted
-  void plan();    // OUT/plan.json
+  // OUT/before/NAME, where the recipe starts from recipe:NAME or is judged by what that makes; false where interrupted.
+  bool before();
+  void plan();  // OUT/plan.json
   void say_unused_choices(const std::string& path) const;
   void prepare();             // OUT/dataset
   void evaluate(bool after);  // OUT/eval/before.json, after.json
@@ -51,8 +54,10 @@ class Pipeline {
   const config::Recipe& recipe() const { return recipe_; }
 
  private:
-  std::string init_adapter() const;    // the folder that training starts from; "" where there is none
-  config::Recipe made_recipe() const;  // with what the recipes before have made
+  std::string init_adapter() const;  // the folder that training starts from; "" where there is none
+  std::optional<std::string> run_before(const std::string& named, const char* key);  // none where interrupted
+  std::vector<std::string> reward_models() const;  // folders that answers are judged by
+  config::Recipe made_recipe() const;              // with what the recipes before have made
   bool harness_asked() const;
   Json noted_pieces() const;
   bool noted(const std::string& piece) const;  // a file or folder below OUT
@@ -85,8 +90,9 @@ class Pipeline {
   kernels::Backend backend_;
   kernels::KernelPlan plan_;
   std::string data_folder_, recipe_digest_, plan_digest_, data_digest_, base_digest_;
-  std::string before_;        // below OUT: the checkpoint of the recipe before
-  std::string base_weights_;  // digests of the base's files, read once a process
+  std::string before_;                                // below OUT: the checkpoint of the recipe before
+  std::map<std::string, std::string> judges_before_;  // of recipe:NAME as a reward model; below OUT: its checkpoint
+  std::string base_weights_;                          // digests of the base's files, read once a process
   train::TrainResult result_;
   std::unique_ptr<RunRecord> record_;
   provenance::EnergyMeter meter_;

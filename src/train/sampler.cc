@@ -85,7 +85,9 @@ std::vector<Rollout> Sampler::sample(int64_t draw, const std::vector<Prompt>& pr
       std::span<const int32_t> said(c.ids);
       if (std::find(ends_.begin(), ends_.end(), c.ids.back()) != ends_.end()) said = said.first(said.size() - 1);
       c.text = decode_(said);
-      answers.push_back({prompt, c.text, prompts[p].reference, static_cast<int64_t>(c.ids.size())});
+      std::vector<int32_t> whole = prompts[p].ids;
+      whole.insert(whole.end(), c.ids.begin(), c.ids.end());
+      answers.push_back({prompt, c.text, prompts[p].reference, static_cast<int64_t>(c.ids.size()), std::move(whole)});
       completions.push_back(&c);
     }
   }

@@ -140,7 +140,7 @@ TEST(Commands, GetALineForEachAnswerAndSayANumberForEach) {
   EXPECT_EQ(*got[1].reward, 0);
   EXPECT_FALSE(got[2].reward);
   // More than a pipe holds, to a program that first reads all and to one that reads nothing.
-  const std::vector<Answer> large(8, Answer{std::string(100000, 'x'), "a", "r", 1});
+  const std::vector<Answer> large(8, Answer{std::string(100000, 'x'), "a", "r", 1, {}});
   EXPECT_EQ(*score({command("cat > /dev/null; for i in 1 2 3 4 5 6 7 8; do echo $i; done")}, large)[7].reward, 8);
   EXPECT_EQ(*score({command("for i in 1 2 3 4 5 6 7 8; do echo $i; done")}, large)[7].reward, 8);
 }

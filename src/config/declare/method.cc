@@ -74,7 +74,10 @@ void declare_rollouts(Declaration<Method>& d) {
           "answer = the last number or \\boxed{} equals the row's reference; exact = the whole text does; model = "
           "`reward_model` scores it.")
       .plus();
-  d.field("reward_model", &Method::reward_model, "Model of one output; required by `reward: model`.")
+  d.field(
+       "reward_model", &Method::reward_model,
+       "Reward model: a folder, or `recipe:NAME` = what that recipe makes, which then runs first; required by `reward: "
+       "model`.")
       .non_empty()
       .plus();
   d.field("rewards", &Method::rewards, "Several rewards, added up by their weights; in place of `reward`.").later();
@@ -154,7 +157,9 @@ Section declare(const RewardPart*) {
   d.field("schema", &RewardPart::schema, "File of the JSON schema of `json_schema`.").non_empty().plus();
   d.field("command", &RewardPart::command, "Program and arguments of `command`.").non_empty().plus();
   d.field("url", &RewardPart::url, "Endpoint of `http`.").non_empty().plus();
-  d.field("model", &RewardPart::model, "Folder of `model`.").non_empty().plus();
+  d.field("model", &RewardPart::model, "Folder of `model`, or `recipe:NAME` as `init_adapter` has it.")
+      .non_empty()
+      .plus();
   d.field("timeout_seconds", &RewardPart::timeout_seconds,
           "Time that `command` and `http` have for a step's answers, and `code` for one.")
       .above(0)

@@ -74,6 +74,24 @@ class Code : public Reward {
   std::function<std::vector<bool>(const std::vector<std::string>&, double)> run_;
 };
 
+class ByModel : public Reward {
+ public:
+  ByModel(const config::RewardPart& part, const RewardServices& services) {
+    if (!services.open_model) fail_missing("train.method.rewards: kind model: the policy has no tokenizer to compare");
+    score_ = services.open_model(*part.model);
+  }
+  Values score(std::span<const Answer> answers, StopFlag stop) override {
+    std::vector<std::vector<int32_t>> sequences;
+    for (const Answer& a : answers) sequences.push_back(a.ids);
+    Values out;
+    for (const float x : score_(sequences, stop)) out.emplace_back(static_cast<double>(x));
+    return out;
+  }
+
+ private:
+  RewardServices::ScoreSequences score_;
+};
+
 std::unique_ptr<Reward> make(const config::RewardPart& part, const RewardServices& services) {
   using K = config::RewardKind;
   switch (part.kind) {
@@ -105,17 +123,18 @@ std::unique_ptr<Reward> make(const config::RewardPart& part, const RewardService
     case K::kHttp:
       return make_http_reward(part);
     case K::kModel:
-      break;
+      return std::make_unique<ByModel>(part, services);
   }
-  fail_missing("train.method.rewards: kind model: this build scores no answers by a reward model while it samples");
+  return nullptr;
 }
 
 // What `reward` says, as a list of one.
-config::RewardPart single(config::Reward reward) {
+config::RewardPart single(const config::Method& m) {
   config::RewardPart part;
-  part.kind = reward == config::Reward::kExact    ? config::RewardKind::kExact
-              : reward == config::Reward::kAnswer ? config::RewardKind::kAnswer
-                                                  : config::RewardKind::kModel;
+  part.kind = m.reward == config::Reward::kExact    ? config::RewardKind::kExact
+              : m.reward == config::Reward::kAnswer ? config::RewardKind::kAnswer
+                                                    : config::RewardKind::kModel;
+  part.model = m.reward_model;
   return part;
 }
 
@@ -123,7 +142,7 @@ config::RewardPart single(config::Reward reward) {
 
 Rewards::Rewards(const config::Method& m, const RewardServices& services) {
   std::vector<config::RewardPart> all = m.rewards;
-  if (all.empty()) all.push_back(single(m.reward));
+  if (all.empty()) all.push_back(single(m));
   std::set<std::string> names;
   for (const config::RewardPart& part : all) {
     std::string name = part.name.value_or(std::string(config::text_of(part.kind)));

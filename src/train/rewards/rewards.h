@@ -10,6 +10,8 @@
 //   command      what a program says: it reads a JSON line {"prompt", "answer", "reference"} for each answer and writes
 //                a line for each: a number, or null where it cannot tell
 //   http         the same as one POST of {"answers": […]}, answered by {"rewards": […]}
+//   model        what a reward model (infer/reward_model.h) says of the prompt with its answer, token by token as they
+//   are
 // A reward that cannot tell (null) is left out of an answer's sum; an answer without any has no reward at all.
 #pragma once
 
@@ -30,6 +32,7 @@ namespace mxt::train {
 struct Answer {
   std::string prompt, text, reference;
   int64_t tokens = 0;
+  std::vector<int32_t> ids;  // of the prompt with its answer
 };
 
 class Reward {
@@ -43,6 +46,9 @@ class Reward {
 struct RewardServices {
   // Whether each Python program runs to its end, as eval/code/sandbox.h says; null where nothing was given.
   std::function<std::vector<bool>(const std::vector<std::string>& programs, double seconds)> run_programs;
+  // Opens a reward model that reads the policy's tokens: a number for each sequence.
+  using ScoreSequences = std::function<std::vector<float>(const std::vector<std::vector<int32_t>>&, StopFlag)>;
+  std::function<ScoreSequences(const std::string& folder)> open_model;
 };
 
 class Rewards {
