@@ -184,14 +184,14 @@ void check_train(const Recipe& r, Rules& rules) {
                {"train.method.reward_model", "train.method.reward"},
                "is given, and reward is {}: write reward: model, or remove it", text_of(m.reward));
   check_rewards(m, rules);
-  rules.refuse(t.rollouts.path && !m.is_group(), {"train.rollouts.path", "train.method.kind"},
-               "is for grpo, gspo and rloo, and the method is {}: remove it", text_of(m.kind));
+  rules.refuse(t.rollouts.path && !m.is_rl(), {"train.rollouts.path", "train.method.kind"},
+               "is for grpo, gspo, rloo and ppo, and the method is {}: remove it", text_of(m.kind));
   const bool scores = m.kind == MethodKind::kReward;
   rules.refuse(scores && r.eval, {"eval", "train.method.kind"},
                "asks for answers, and a reward model writes none: remove it; data.eval_fraction and train.eval_every "
                "give its loss on held-out pairs");
   rules.refuse(scores && r.quantize, {"quantize", "train.method.kind"}, "is not for reward models: remove it");
-  rules.refuse(m.is_group() && (t.batch.per_device * t.batch.grad_accum) % m.num_generations != 0,
+  rules.refuse(m.is_rl() && (t.batch.per_device * t.batch.grad_accum) % m.num_generations != 0,
                {"train.method.num_generations", "train.batch.per_device"},
                "is {}, and a step has {} answers (per_device * grad_accum): a step takes whole groups",
                m.num_generations, t.batch.per_device * t.batch.grad_accum);

@@ -321,8 +321,6 @@ Answers answers_of(const config::Method& m) {
 
 void check_supported(const config::Recipe& r) {
   const config::Data& d = r.data;
-  const config::Method& m = r.train.method;
-  if (m.kind == config::MethodKind::kPpo) fail_missing("train.method.kind: ppo: this build has no value model");
   if (d.filter && d.filter->max_perplexity) perplexity_model(r);
 }
 

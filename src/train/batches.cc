@@ -214,7 +214,7 @@ std::string RolloutRows::save(int64_t next_step) const {
   if (next_step % iterations_ == 0 || next_step / iterations_ != drawn_) return "";
   OrderedJson all = OrderedJson::array();
   for (const Rollout& r : now_)
-    for (const Completion& c : r.completions) all.push_back(c.old_logp);
+    for (const Completion& c : r.completions) all.push_back(OrderedJson::array({c.old_logp, c.old_values}));
   return all.dump();
 }
 
@@ -223,7 +223,11 @@ void RolloutRows::load(const std::string& saved, int64_t next_step) {
   const OrderedJson all = parse_ordered_json(saved, "the saved step's rollouts");
   size_t i = 0;
   for (Rollout& r : rollouts(next_step))
-    for (Completion& c : r.completions) c.old_logp = all.at(i++).get<std::vector<float>>();
+    for (Completion& c : r.completions) {
+      const OrderedJson& of = all.at(i++);
+      c.old_logp = of.at(0).get<std::vector<float>>();
+      c.old_values = of.at(1).get<std::vector<float>>();
+    }
 }
 
 EvalRows::EvalRows(const std::string& folder) {

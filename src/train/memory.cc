@@ -11,6 +11,7 @@
 #include "optim/optimizer.h"
 #include "train/methods/method.h"
 #include "train/sampler.h"
+#include "train/value_model.h"
 
 namespace mxt::train {
 namespace {
@@ -21,7 +22,7 @@ int64_t most_tokens(const kernels::Ops& ops) { return ops.device() ? 1 << 16 : 4
 // Or asks a reference before.
 bool scores_while_training(const config::Recipe& r) {
   const auto method = make_method(r.train.method);
-  return (method && method->has_reference()) ||
+  return (method && (method->has_reference() || method->wants_values())) ||
          (r.train.eval_every && (r.data.eval_fraction > 0 || r.data.eval_path || r.data.synth));
 }
 
@@ -87,6 +88,12 @@ MemoryEstimate estimate_memory(const Setup& s, const Pass& pass, const kernels::
     e.scoring.kernels = std::max<int64_t>(0, e.scoring.kernels - e.program.kernels);  // the two never run together
   }
   if (samples(s.recipe)) e.sampler = sampler_cache_bytes(s) + sampler_program_bytes(s, plan, ops);
+  if (const auto method = make_method(s.recipe.train.method); method && method->wants_values()) {
+    const runtime::ParamBytes values = ValueModel::param_bytes(s);
+    e.params.weights += values.weights, e.params.masters += values.masters;
+    e.params.gradients += values.gradients, e.params.states += values.states;
+    e.scoring.activations += ValueModel::program_bytes(s, plan, ops).total();
+  }
   e.offloaded = e.params.offloaded(pass.offload);
   e.data = mapped_data(s);
   if (!ops.device()) e.process = process_bytes();

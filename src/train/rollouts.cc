@@ -80,6 +80,7 @@ OrderedJson to_json(const Rollout& r) {
   for (const Completion& c : r.completions) {
     OrderedJson x{{"ids", c.ids}, {"reward", c.reward ? OrderedJson(*c.reward) : OrderedJson(nullptr)}};
     if (!c.old_logp.empty()) x["old_logprobs"] = c.old_logp;
+    if (!c.old_values.empty()) x["old_values"] = c.old_values;
     x["advantage"] = c.advantage;
     if (!c.sampled_logp.empty()) x["sampled_logprobs"] = c.sampled_logp;
     if (!c.reference.empty()) x["reference_logprobs"] = c.reference;
@@ -101,6 +102,7 @@ Rollout rollout_from_json(const OrderedJson& j) {
       if (x.contains(key)) *to = x.at(key).get<std::vector<float>>();
     };
     floats("old_logprobs", &c.old_logp);
+    floats("old_values", &c.old_values);
     floats("sampled_logprobs", &c.sampled_logp);
     floats("reference_logprobs", &c.reference);
     c.advantage = x.value("advantage", 0.0);

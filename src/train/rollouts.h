@@ -10,14 +10,16 @@
 #include <vector>
 
 #include "base/json.h"
+#include "config/recipe.h"
 
 namespace mxt::train {
 
 struct Completion {
-  std::vector<int32_t> ids;      // with its end token where it has one
-  std::optional<double> reward;  // none: nothing could score it
-  std::vector<float> old_logp;   // ln p of each token when it was sampled; empty: the policy's own of this step
-  double advantage = 0;          // GRPO fills it in
+  std::vector<int32_t> ids;       // with its end token where it has one
+  std::optional<double> reward;   // none: nothing could score it
+  std::vector<float> old_logp;    // ln p of each token when it was sampled; empty: the policy's own of this step
+  std::vector<float> old_values;  // PPO: of the state before each token, and of that behind the last
+  double advantage = 0;           // GRPO fills it in; PPO: the mean over its tokens
   // Of our own rollouts: ln p of each token as it was sampled, and under the reference.
   std::vector<float> sampled_logp, reference;
   std::string error;
@@ -29,6 +31,11 @@ struct Rollout {
   std::vector<int32_t> prompt;
   std::vector<Completion> completions;
 };
+
+// Optimizer steps on each batch of completions.
+inline int64_t steps_per_batch(const config::Method& m) {
+  return m.kind == config::MethodKind::kPpo ? m.inner_epochs : m.num_iterations;
+}
 
 // Errors (kBadInput) name file and line: no ids, a completion without tokens, old_logprobs of another length, a number
 // of completions other than `generations`, ids outside the vocabulary, a prompt and completion longer than `seq_len`.

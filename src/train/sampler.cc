@@ -102,7 +102,7 @@ LiveRows::LiveRows(const std::string& folder, uint64_t seed, bool shuffle, const
       shuffle_(shuffle),
       prompts_per_step_(rows_per_step / method.num_generations),
       generations_(method.num_generations),
-      iterations_(method.num_iterations),
+      iterations_(steps_per_batch(method)),
       decode_(std::move(decode)),
       sample_(std::move(sample)) {}
 

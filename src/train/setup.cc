@@ -52,12 +52,8 @@ void require_supported(const config::Recipe& r) {
     case MethodKind::kGspo:
     case MethodKind::kRloo:
     case MethodKind::kReward:
+    case MethodKind::kPpo:
       break;
-    default:
-      fail_missing(
-          "train.method.kind {}: this build trains full, lora, qlora, cpt, pretrain, dpo, orpo, kto, reward, grpo, "
-          "gspo and rloo",
-          text_of(m.kind));
   }
   if (r.train.precision != config::Precision::kBFloat16 && r.train.precision != config::Precision::kFloat32)
     fail_missing("train.precision {}: this build computes in bfloat16 or float32", text_of(r.train.precision));
@@ -483,7 +479,7 @@ int64_t total_steps(const config::Recipe& recipe, int64_t rows, int64_t rows_per
     fail_input("{}: train.schedule.max_steps: random windows have no epochs: say how many steps to train",
                recipe.source);
   const auto& m = recipe.train.method;
-  const int64_t again = m.is_rl() ? m.num_iterations : 1;  // steps on the same answers
+  const int64_t again = m.is_rl() ? steps_per_batch(m) : 1;  // steps on the same answers
   return s.epochs * again * ((rows + rows_per_step - 1) / rows_per_step);
 }
 

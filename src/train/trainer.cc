@@ -28,6 +28,7 @@
 #include "train/reference.h"
 #include "train/sampler.h"
 #include "train/sequences.h"
+#include "train/value_model.h"
 
 namespace mxt::train {
 namespace {
@@ -86,11 +87,12 @@ class Run {
     if (method_) pass_ = std::make_unique<SequencePass>(*method_, graph_, s.seq_len);
     evaluates_ = s.recipe.train.eval_every && data::has_part(o.data, "eval");
     if (evaluates_ && method_) eval_rows_ = std::make_unique<EvalRows>(o.data);
-    if (evaluates_ || (method_ && method_->has_reference())) {
+    if (evaluates_ || (method_ && (method_->has_reference() || method_->wants_values()))) {
       score_graph_ = s.scoring_graph();
       scorer_ = std::make_unique<runtime::Program>(score_graph_, plan, ops, program_settings(s));
       scorer_->allocate(*params_);
     }
+    if (method_ && method_->wants_values()) values_ = std::make_unique<ValueModel>(s, plan, ops);
     if (s.recipe.train.eval_every && !evaluates_) {
       log::warn(
           "train.eval_every: the data have no held-out part, so nothing is evaluated: set data.eval_fraction or "
@@ -181,8 +183,6 @@ class Run {
   }
 
  private:
-  using ReferenceOf = std::function<std::span<const float>(size_t)>;
-
   std::unique_ptr<Method> new_method() const {
     auto method = make_method(s_.recipe.train.method);
     if (!method) return method;
@@ -191,12 +191,14 @@ class Run {
     return method;
   }
 
+  using ReferenceOf = std::function<std::span<const float>(size_t)>;
+
   void open_data() {
     const config::Train& t = s_.recipe.train;
     if (t.rollouts.path) {
       auto rollouts = std::make_unique<RolloutRows>(
           read_rollouts(o_.data + "/" + data::kRolloutsName, t.method.num_generations, s_.model.vocab_size, s_.seq_len),
-          s_.rows_per_step, t.method.num_iterations);
+          s_.rows_per_step, steps_per_batch(t.method));
       rollouts_ = rollouts.get();
       data_ = std::move(rollouts);
       return;
@@ -214,6 +216,29 @@ class Run {
     auto rows = std::make_unique<TrainRows>(o_.data, s_.recipe.meta.seed, s_.recipe.data.shuffle, s_.rows_per_step);
     rows_ = rows.get();
     data_ = std::move(rows);
+  }
+
+  // What policy and value model say of answers before these change them, and the reference where it is asked ahead.
+  void ask_values(int64_t index, std::span<Rollout> rollouts) {
+    std::vector<Completion*> all;
+    for (Rollout& r : rollouts)
+      for (Completion& c : r.completions) all.push_back(&c);
+    for (size_t i = 0; reference_ && i < all.size(); ++i) {
+      const auto given = reference_->train(data_->row_index(index, static_cast<int64_t>(i)), 0);
+      all[i]->reference.assign(given.begin(), given.end());
+    }
+    if (all.empty() || !all[0]->old_values.empty()) return;  // amid the epochs
+    const auto count = static_cast<int64_t>(all.size());
+    SequencePass pass(*method_, score_graph_, s_.seq_len);
+    score_rows(
+        *scorer_, pass, count, s_.micro_batch, s_.max_tokens,
+        [&](int64_t i, SequencePass& p) { p.add_row(i, data_->row(index, i)); },
+        [&](const Sequence& s) {
+          Completion& c = *all[static_cast<size_t>(s.row)];
+          if (c.old_logp.empty()) c.old_logp.assign(s.logp.begin(), s.logp.end());
+        });
+    auto values = values_->estimate(count, [&](int64_t i) { return data_->row(index, i); });
+    for (size_t i = 0; i < all.size(); ++i) all[i]->old_values = std::move(values[i]);
   }
 
   // Answers to a step's prompts, with the reference's log-probabilities where the method wants them.
@@ -274,6 +299,7 @@ class Run {
       checkpoint::load_base(graph_, *params_, *s_.weights);
     else
       checkpoint::init_random(graph_, *params_, seed);
+    if (s_.weights && checkpoint::lacks_head(graph_, *s_.weights)) checkpoint::draw_head(graph_, *params_, seed);
     if (!s_.has_lora) return;
     const auto& lora = *s_.recipe.train.method.lora;
     if (lora.init_adapter)
@@ -299,10 +325,10 @@ class Run {
   }
 
   // Of a method: the part of the step that its rows make, pass by pass.
-    if (s_.weights && checkpoint::lacks_head(graph_, *s_.weights)) checkpoint::draw_head(graph_, *params_, seed);
   double method_passes(int64_t index, int64_t rows) {
     const auto row = [&](int64_t i) { return data_->row(index, i); };
     const std::span<Rollout> rollouts = data_->rollouts(index);
+    if (values_) ask_values(index, rollouts);
     method_->take_rollouts(rollouts);
     std::vector<const Completion*> completions;
     for (const Rollout& r : rollouts)
@@ -348,7 +374,7 @@ class Run {
       step_tokens_ += real;
       step_flops_ += program_->flops(real, real / std::max<int64_t>(documents, 1), targets);
     }
-    if (live_ && index % s_.recipe.train.method.num_iterations == 0) rollout_log_->write(index + 1, rollouts);
+    if (live_ && index % steps_per_batch(s_.recipe.train.method) == 0) rollout_log_->write(index + 1, rollouts);
     return loss;
   }
 
@@ -402,6 +428,7 @@ class Run {
     if (saved.empty()) return;
     const int64_t step = o_.resume_from >= 0 ? o_.resume_from : saved.back();
     state_ = checkpoint::load_state(checkpoint::step_folder(folder, step), graph_, *params_, state_);
+    if (values_) values_->load(folder, state_);
     if (rollouts_) rollouts_->load(state_.method, state_.step);
     if (live_) live_->load(state_.method, state_.step);
     log::info("resumed at step {} of {}", state_.step, steps_);
@@ -482,6 +509,9 @@ class Run {
     StepMetrics m;
     if (method_) {
       m.loss = method_passes(index, rows);
+      if (values_)
+        m.loss += values_->learn(
+            *method_, rows, [&](int64_t i) { return data_->row(index, i); }, static_cast<uint64_t>(index));
       m.method = method_->metrics();
       note_flat(m.method, index + 1);
     }
@@ -489,6 +519,10 @@ class Run {
     if (!method_) sft = sft_passes(index, rows);
     const optim::Step update{index + 1, steps_};
     optimizer_->update(update);
+    if (values_) {
+      values_->update(update);
+      m.method["val/grad_norm"] = values_->grad_norm();
+    }
     const double norm = optimizer_->grad_norm();  // the step's one wait for the device
     if (!method_) m.loss = sft.mean();
     state_.step = index + 1;
@@ -546,6 +580,7 @@ class Run {
     make_folders(folder);
     if (rollouts_) state_.method = rollouts_->save(state_.step);
     if (live_) state_.method = live_->save(state_.step);
+    if (values_) values_->save(folder, state_);
     checkpoint::save_state(checkpoint::step_folder(folder, state_.step), graph_, *params_, state_);
     drop_later();
     // Keep the last n and the best, which is saved for itself where it is none of the steps of save_every.
@@ -604,6 +639,7 @@ class Run {
   LiveRows* live_ = nullptr;  // data_, of a policy that samples
   std::unique_ptr<runtime::ParamStore> reference_params_;
   std::unique_ptr<runtime::Program> reference_scorer_;
+  std::unique_ptr<ValueModel> values_;  // where the method wants one
   std::unique_ptr<RolloutLog> rollout_log_;
   std::unique_ptr<EvalRows> eval_rows_;
   std::unique_ptr<Reference> reference_;

@@ -25,7 +25,7 @@ const char* doc_of(MethodKind kind) {
     case MethodKind::kCpt:
       return "Continued pretraining on plain text.";
     case MethodKind::kPpo:
-      return "Proximal policy optimisation (RLHF), with a value head.";
+      return "Proximal policy optimisation (RLHF), with a value model.";
     case MethodKind::kPretrain:
       return "Pretraining from scratch on plain text.";
     case MethodKind::kRloo:
@@ -245,7 +245,10 @@ Section declare_method(MethodKind kind) {
           .min(0)
           .plus();
       declare_rollouts(d);
-      d.field("clip_range", &Method::clip_range, "Clipping of the probability ratio.").above(0).plus();
+      d.field("clip_range", &Method::clip_range,
+              "Clipping of the probability ratio, and how far a value may move from what it was.")
+          .above(0)
+          .plus();
       d.field("inner_epochs", &Method::inner_epochs, "Passes over each batch of answers.").range(1, 100).plus();
       d.field("gamma", &Method::gamma, "Discount.").range(0, 1).plus();
       d.field("gae_lambda", &Method::gae_lambda, "Lambda of the advantage estimate.").range(0, 1).plus();

@@ -60,6 +60,8 @@ std::unique_ptr<Method> make_method(const config::Method& m) {
       return make_reward(m);
     case config::MethodKind::kRloo:
       return make_rloo(m);
+    case config::MethodKind::kPpo:
+      return make_ppo(m);
     case config::MethodKind::kGrpo:
     case config::MethodKind::kGspo:
       return make_grpo(m);

@@ -54,6 +54,14 @@ class Method {
   virtual int sequences_per_row() const { return 1; }
   virtual bool has_reference() const { return false; }
   virtual bool wants_entropy() const { return false; }
+  // Whether it compares what comes of an answer with an estimate of that (value_model.h). Its completions have old_logp
+  // and old_values before begin() is called.
+  virtual bool wants_values() const { return false; }
+  // The part of the step's loss that the estimates for a row's answer make, and its derivative by each; as many as
+  // old_values.
+  virtual double value_loss(int64_t /*row*/, std::span<const float> /*values*/, std::span<float> /*gradient*/) {
+    return 0;
+  }
   virtual float logit_scale() const { return 1; }
   // Whether all tokens of the row's part are targets, the prompt's too.
   virtual bool trains_prompt(int /*part*/) const { return false; }
@@ -61,6 +69,9 @@ class Method {
   // advantages (and old log-probabilities, where they have none). They stay until the step has ended.
   virtual void take_rollouts(std::span<Rollout>) {}
   virtual void set_ends(std::span<const int32_t> /*end tokens*/) {}
+  // Of Head::kScore: the id that pads (formats::score_pad).
+  void set_pad(int64_t pad) { pad_ = pad; }
+  int64_t pad() const { return pad_; }
   virtual bool skips(int64_t /*row*/) const { return false; }  // of the step: no sequence for it
   // Sequences to score before the step, one a row; empty: none. `rows`: ids and labels of each row's sequence.
   virtual std::vector<AheadSequence> ahead(const StepRows&, const std::vector<AheadSequence>& /*rows*/) const {
@@ -69,9 +80,6 @@ class Method {
   // Begins a step. `policy`, `reference`: of ahead()'s sequences, the sums of their targets' log-probabilities.
   virtual void begin(const StepRows& step, std::span<const double> policy, std::span<const double> reference);
   // The part of the step's loss that these sequences make; fills their gradients. All sequences of a row come together.
-  // Of Head::kScore: the id that pads (formats::score_pad).
-  void set_pad(int64_t pad) { pad_ = pad; }
-  int64_t pad() const { return pad_; }
   // Sums are over rows in their order, so the cut into passes changes nothing.
   virtual double loss(std::span<Sequence> sequences) = 0;
   // After the step's passes: what the step's metrics.jsonl line says beside the loss, by TRL's names.
@@ -97,6 +105,7 @@ class Method {
 
  private:
   StepRows step_;
+  int64_t pad_ = -1;
 };
 
 // null for the methods whose loss the graph holds (full, lora, qlora, cpt, pretrain).
@@ -105,11 +114,11 @@ std::unique_ptr<Method> make_method(const config::Method& method);
 // methods/NAME.cc
 std::unique_ptr<Method> make_dpo(const config::Method& method);
 std::unique_ptr<Method> make_orpo(const config::Method& method);
-  int64_t pad_ = -1;
 std::unique_ptr<Method> make_kto(const config::Method& method);
 std::unique_ptr<Method> make_reward(const config::Method& method);
 std::unique_ptr<Method> make_grpo(const config::Method& method);
 std::unique_ptr<Method> make_rloo(const config::Method& method);
+std::unique_ptr<Method> make_ppo(const config::Method& method);
 
 // ln σ(x), without overflow.
 double log_sigmoid(double x);

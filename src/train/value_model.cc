@@ -1,0 +1,145 @@
+#include "train/value_model.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/error.h"
+#include "base/files.h"
+#include "checkpoint/adapter.h"
+#include "checkpoint/weights.h"
+#include "models/heads.h"
+
+namespace mxt::train {
+namespace {
+
+models::BuildOptions options_of(const Setup& s, models::Purpose purpose) {
+  models::BuildOptions o = s.options;
+  o.head = models::Head::kScore;
+  o.purpose = purpose;
+  o.entropy = false;
+  o.logit_scale = 1;
+  o.join_lora = false;
+  if (purpose == models::Purpose::kScore) o.recompute = graph::Recompute::kNone;
+  return o;
+}
+
+runtime::ProgramSettings settings_of(const Setup& s) { return {s.max_tokens, 0, false, s.seq_len, false}; }
+
+void clear_head(const graph::Graph& g, runtime::ParamStore& params) {
+  for (size_t i = 0; i < g.params.size(); ++i) {
+    if (!models::is_head(g.params[i])) continue;
+    {
+      const auto access = params.write(static_cast<graph::ParamId>(i));
+      std::fill_n(access.slot.master, access.slot.size, 0.0f);
+    }
+    params.sync_weights(static_cast<graph::ParamId>(i));
+  }
+}
+
+std::string folder_of(const std::string& checkpoints) { return checkpoints + "/value"; }
+
+}  // namespace
+
+ValueModel::ValueModel(const Setup& s, const kernels::KernelPlan& plan, kernels::Ops& ops)
+    : s_(s),
+      graph_(models::build(s.model, options_of(s, models::Purpose::kTrain))),
+      score_graph_(models::build(s.model, options_of(s, models::Purpose::kScore))),
+      optimizer_(optim::make_optimizer(s.recipe.train, graph_)),
+      params_(std::make_unique<runtime::ParamStore>(graph_, true, ops.device(), s.offload, optimizer_->states())),
+      program_(std::make_unique<runtime::Program>(graph_, plan, ops, settings_of(s))),
+      scorer_(std::make_unique<runtime::Program>(score_graph_, plan, ops, settings_of(s))) {
+  program_->allocate(*params_);
+  scorer_->allocate(*params_);
+  optimizer_->bind(*params_, ops);
+  const auto seed = static_cast<uint64_t>(s.recipe.meta.seed);
+  s.weights ? checkpoint::load_base(graph_, *params_, *s.weights) : checkpoint::init_random(graph_, *params_, seed);
+  clear_head(graph_, *params_);
+  if (!s.has_lora) return;
+  const auto& from = s.recipe.train.method.lora->init_adapter;
+  from ? checkpoint::load_adapter(*from, graph_, *params_, &s.lora) : checkpoint::init_adapter(graph_, *params_, seed);
+}
+
+runtime::ParamBytes ValueModel::param_bytes(const Setup& s) {
+  return train::param_bytes(s, models::build(s.model, options_of(s, models::Purpose::kTrain)));
+}
+
+runtime::ProgramBytes ValueModel::program_bytes(const Setup& s, const kernels::KernelPlan& plan, kernels::Ops& ops) {
+  const graph::Graph g = models::build(s.model, options_of(s, models::Purpose::kTrain));
+  return runtime::Program(g, plan, ops, settings_of(s)).bytes();
+}
+
+void ValueModel::pack(int64_t first, int64_t last, const RowOf& row) {
+  batch_.clear();
+  places_.clear();
+  for (int64_t i = first; i < last; ++i) {
+    const data::Row r = row(i);
+    size_t prompt = 0;
+    while (prompt < r.labels.size() && r.labels[prompt] == data::kNoTarget) ++prompt;
+    MXT_ASSERT(prompt > 0 && r.ids.size() <= static_cast<size_t>(s_.seq_len));
+    places_.push_back({i, static_cast<size_t>(batch_.tokens()) + prompt - 1, r.ids.size() - prompt + 1});
+    batch_.add_document(r.ids, r.labels);
+  }
+  batch_.pad(s_.max_tokens);
+}
+
+std::vector<std::vector<float>> ValueModel::estimate(int64_t rows, const RowOf& row) {
+  std::vector<std::vector<float>> out;
+  std::vector<float> values;
+  for (int64_t first = 0; first < rows; first += s_.micro_batch) {
+    pack(first, std::min(rows, first + s_.micro_batch), row);
+    scorer_->run(batch_.view());
+    values.resize(static_cast<size_t>(batch_.tokens()));
+    scorer_->read(score_graph_.roots.at(0).value, values.data());
+    for (const Place& p : places_)
+      out.emplace_back(values.begin() + static_cast<ptrdiff_t>(p.first),
+                       values.begin() + static_cast<ptrdiff_t>(p.first + p.count));
+  }
+  return out;
+}
+
+double ValueModel::learn(Method& method, int64_t rows, const RowOf& row, uint64_t step) {
+  double loss = 0;
+  std::vector<float> values, gradient;
+  int64_t tokens = 0;
+  const graph::Root root = graph_.roots.at(0);
+  for (int64_t first = 0; first < rows; first += s_.micro_batch) {
+    pack(first, std::min(rows, first + s_.micro_batch), row);
+    runtime::Batch b = batch_.view();
+    b.first_micro = first == 0;
+    b.seed = static_cast<uint64_t>(s_.recipe.meta.seed);
+    b.step = step;
+    b.first_row = tokens;
+    tokens += batch_.real_tokens();
+    program_->run(b, [&] {
+      values.resize(static_cast<size_t>(batch_.tokens()));
+      gradient.assign(values.size(), 0);
+      program_->read(root.value, values.data());
+      for (const Place& p : places_)
+        loss += method.value_loss(p.row, std::span(values).subspan(p.first, p.count),
+                                  std::span(gradient).subspan(p.first, p.count));
+      program_->write(root.seed, gradient.data());
+    });
+  }
+  return loss;
+}
+
+void ValueModel::save(const std::string& checkpoints, const checkpoint::TrainState& state) const {
+  const std::string folder = folder_of(checkpoints);
+  make_folders(folder);
+  checkpoint::save_state(checkpoint::step_folder(folder, state.step), graph_, *params_, state);
+  // One behind the newest stays: a kill between the two folders leaves the policy at that.
+  const auto saved = checkpoint::saved_steps(folder), policies = checkpoint::saved_steps(checkpoints);
+  for (const int64_t step : saved)
+    if (step != state.step && std::find(policies.begin(), policies.end(), step) == policies.end())
+      checkpoint::remove_step(folder, step);
+}
+
+void ValueModel::load(const std::string& checkpoints, const checkpoint::TrainState& state) {
+  const std::string folder = checkpoint::step_folder(folder_of(checkpoints), state.step);
+  if (!fs::exists(folder + "/state.json"))
+    fail_input("{}: the value model's state is missing, without which step {} cannot go on: begin anew", folder,
+               state.step);
+  checkpoint::load_state(folder, graph_, *params_, state);
+}
+
+}  // namespace mxt::train
