@@ -186,6 +186,9 @@ void check_train(const Recipe& r, Rules& rules) {
   check_rewards(m, rules);
   rules.refuse(t.rollouts.path && !m.is_rl(), {"train.rollouts.path", "train.method.kind"},
                "is for grpo, gspo, rloo and ppo, and the method is {}: remove it", text_of(m.kind));
+  rules.refuse(m.is_rl() && t.eval_every, {"train.eval_every", "train.method.kind"},
+               "is for a loss on held-out rows, and {} has none: remove it; the eval section asks the trained policy",
+               text_of(m.kind));
   const bool scores = m.kind == MethodKind::kReward;
   rules.refuse(scores && r.eval, {"eval", "train.method.kind"},
                "asks for answers, and a reward model writes none: remove it; data.eval_fraction and train.eval_every "

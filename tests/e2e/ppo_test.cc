@@ -46,6 +46,16 @@ TEST(PpoRuns, ResumeAmidTheEpochsKeepsTheBytes) {
   EXPECT_NE(r.out.find("the value model's state is missing"), std::string::npos) << r.out;
 }
 
+// Reinforcement has no loss of its own on rows that nobody sampled.
+TEST(PpoRuns, AHeldOutLossIsRefused) {
+  const Json c = read_json_file(golden("ppo/expected.json"))["plain"];
+  cli::Folder f("ppo_eval");
+  write_file_atomic(f / "r.yaml", ppo(c, trl::model_of(c["model"], f), "  eval_every: 1\n"));
+  const auto r = cli::run("validate " + (f / "r.yaml"));
+  EXPECT_EQ(r.code, 1) << r.out;
+  EXPECT_NE(r.out.find("train.eval_every: is for a loss on held-out rows"), std::string::npos) << r.out;
+}
+
 // The whole chain in one command: a reward model that another recipe makes judges what the policy samples.
 TEST(PpoRuns, ARewardModelThatARecipeMakesJudgesTheAnswers) {
   const std::string weights = std::string(MXT_SOURCE_DIR) + "/weights/SmolLM2-135M-Instruct.gguf";
