@@ -12,6 +12,8 @@
 #include "base/files.h"
 #include "base/hash.h"
 #include "base/philox.h"
+#include "base/threads.h"
+#include "checkpoint/pissa.h"
 #include "checkpoint/weights.h"
 #include "formats/classifier.h"
 #include "formats/peft.h"
@@ -20,24 +22,36 @@
 namespace mxt::checkpoint {
 namespace {
 
+enum class Part { kA, kB, kMagnitude, kTableA, kTableB };
 struct Ends {
-  bool is_a;
+  Part part;
   std::string module;
 };
 
 // "model.layers.0.self_attn.q_proj.lora_A.weight" → A of that module.
 Ends parse_name(const std::string& segment) {
-  for (const bool a : {true, false}) {
-    const std::string suffix = a ? ".lora_A.weight" : ".lora_B.weight";
-    if (segment.ends_with(suffix)) return {a, segment.substr(0, segment.size() - suffix.size())};
-  }
+  static constexpr std::pair<std::string_view, Part> kEnds[] = {{".lora_A.weight", Part::kA},
+                                                                {".lora_B.weight", Part::kB},
+                                                                {".lora_magnitude_vector", Part::kMagnitude},
+                                                                {".lora_embedding_A", Part::kTableA},
+                                                                {".lora_embedding_B", Part::kTableB}};
+  for (const auto& [suffix, part] : kEnds)
+    if (segment.ends_with(suffix)) return {part, segment.substr(0, segment.size() - suffix.size())};
   MXT_ASSERT(!"not an adapter's segment");
+}
+
+// Elements of a segment, and where they begin in its parameter.
+int64_t size_of_segment(const graph::Param& p, const graph::Segment& s) {
+  return p.kind == graph::ParamKind::kDecay ? s.rows : s.rows * p.cols;
+}
+int64_t first_of(const graph::Param& p, const graph::Segment& s) {
+  return p.kind == graph::ParamKind::kDecay ? s.row : s.row * p.cols;
 }
 
 float* values_of(const runtime::ParamSlot& slot, const graph::Param& p, const graph::Segment& s,
                  std::vector<float>* scratch) {
-  if (slot.master) return slot.master + s.row * p.cols;
-  scratch->resize(static_cast<size_t>(s.rows * p.cols));
+  if (slot.master) return slot.master + first_of(p, s);
+  scratch->resize(static_cast<size_t>(size_of_segment(p, s)));
   return scratch->data();
 }
 
@@ -54,8 +68,31 @@ void store(const graph::Graph& g, const runtime::ParamSlot& slot, const graph::P
   if (slot.master) return;
   const DType type = g.value(p.value).type;
   convert(values, DType::kF32,
-          static_cast<std::byte*>(slot.weight) + static_cast<size_t>(s.row * p.cols) * size_of(type), type,
-          static_cast<size_t>(s.rows * p.cols));
+          static_cast<std::byte*>(slot.weight) + static_cast<size_t>(first_of(p, s)) * size_of(type), type,
+          static_cast<size_t>(size_of_segment(p, s)));
+}
+
+// The lengths of the rows of a module's matrix as the model computes with it.
+void row_lengths(const graph::Graph& g, const runtime::ParamStore& params, const std::string& module, float* out) {
+  for (const graph::Param& p : g.params)
+    for (const graph::Segment& s : p.segments) {
+      if (p.adapter || s.name != module + ".weight") continue;
+      const auto access = params.read(g.value(p.value).param);
+      const DType type = g.value(p.value).type;
+      parallel_for(0, s.rows, 16, [&](int64_t begin, int64_t end) {
+        std::vector<float> row(static_cast<size_t>(p.cols));
+        for (int64_t r = begin; r < end; ++r) {
+          convert(static_cast<const std::byte*>(access.slot.weight) +
+                      static_cast<size_t>((s.row + r) * p.cols) * size_of(type),
+                  type, row.data(), DType::kF32, row.size());
+          double squared = 0;
+          for (const float x : row) squared += static_cast<double>(x) * static_cast<double>(x);
+          out[r] = static_cast<float>(std::sqrt(squared));
+        }
+      });
+      return;
+    }
+  MXT_ASSERT(!"a magnitude belongs to a matrix");
 }
 
 }  // namespace
@@ -65,7 +102,7 @@ void init_adapter(const graph::Graph& g, runtime::ParamStore& params, uint64_t s
   each_segment(g, [&](const graph::Param& p, const graph::Segment& s, const Ends& e) {
     const auto access = params.write(g.value(p.value).param);
     float* v = values_of(access.slot, p, s, &scratch);
-    const int64_t n = s.rows * p.cols;
+    const int64_t n = size_of_segment(p, s);
     uint64_t stream = 0;
     Blake3 h;
     h.update(s.name);
@@ -73,43 +110,83 @@ void init_adapter(const graph::Graph& g, runtime::ParamStore& params, uint64_t s
     std::memcpy(&stream, d.data(), sizeof stream);
     Philox rng(seed, stream);
     const float bound = 1.0f / std::sqrt(static_cast<float>(p.cols));
-    for (int64_t i = 0; i < n; ++i) v[i] = e.is_a ? (2 * rng.uniform() - 1) * bound : 0.0f;
+    for (int64_t i = 0; i < n; ++i)
+      v[i] = e.part == Part::kA ? (2 * rng.uniform() - 1) * bound : e.part == Part::kTableB ? rng.normal() : 0.0f;
+    if (e.part == Part::kMagnitude) row_lengths(g, params, e.module, v);
     store(g, access.slot, p, s, v);
   });
   for (size_t i = 0; i < g.params.size(); ++i)
     if (g.params[i].adapter) params.sync_weights(static_cast<graph::ParamId>(i));
 }
 
+namespace {
+
+struct Trained {
+  std::vector<float> a, b, magnitude;
+  int64_t rank = 0, in = 0, out = 0;
+  bool embedding = false;
+};
+
+// [A; A₀] and [B, −B₀].
+void subtract(Trained& m, const PissaStart::Pair& start) {
+  std::vector<float> b(2 * m.b.size());
+  const auto rank = static_cast<size_t>(m.rank);
+  for (size_t o = 0; o < static_cast<size_t>(m.out); ++o)
+    for (size_t r = 0; r < rank; ++r) {
+      b[o * 2 * rank + r] = m.b[o * rank + r];
+      b[o * 2 * rank + rank + r] = -start.b[o * rank + r];
+    }
+  m.b = std::move(b);
+  m.a.insert(m.a.end(), start.a.begin(), start.a.end());
+  m.rank *= 2;
+}
+
+// What of the base trained beside the adapters.
+std::vector<formats::AdapterWhole> trained_wholes(const graph::Graph& g, const runtime::ParamStore& params) {
+  std::vector<formats::AdapterWhole> out;
+  for (const graph::Param& p : g.params) {
+    if (p.adapter || !p.trainable) continue;
+    const bool vector = p.kind != graph::ParamKind::kMatrix && p.kind != graph::ParamKind::kEmbedding;
+    for (const graph::Segment& s : p.segments) {
+      if (s.frozen) continue;
+      std::vector<int64_t> shape{s.rows};
+      if (!vector) shape = s.transposed ? std::vector<int64_t>{p.cols, s.rows} : std::vector<int64_t>{s.rows, p.cols};
+      out.push_back({s.name, std::move(shape), read_segment(g, params, p, s)});
+    }
+  }
+  return out;
+}
+
+}  // namespace
+
 void save_adapter(const std::string& folder, const graph::Graph& g, const runtime::ParamStore& params,
-                  const AdapterSettings& settings) {
-  formats::AdapterConfig c;
-  c.base_model_name_or_path = settings.base;
-  c.revision = settings.revision;
-  c.r = settings.rank;
-  c.lora_alpha = settings.alpha;
-  c.lora_dropout = settings.dropout;
-  c.use_rslora = settings.rslora;
-  c.fan_in_fan_out = settings.fan_in_fan_out;
-  c.target_modules = settings.target_modules;
-  struct Pair {
-    std::vector<float> a, b;
-    int64_t rank = 0, in = 0, out = 0;
-  };
-  std::map<std::string, Pair> modules;
+                  formats::AdapterConfig config, const PissaStart* start) {
+  std::map<std::string, Trained> modules;
   each_segment(g, [&](const graph::Param& p, const graph::Segment& s, const Ends& e) {
-    Pair& m = modules[e.module];
+    Trained& m = modules[e.module];
     std::vector<float> v = read_segment(g, params, p, s);
-    if (e.is_a) {
-      m.rank = s.rows;
-      m.in = p.cols;
-      m.a = std::move(v);
-    } else {
-      m.out = s.rows;
-      m.b = std::move(v);
+    switch (e.part) {
+      case Part::kA:
+        m.rank = s.rows, m.in = p.cols, m.a = std::move(v);
+        break;
+      case Part::kTableA:
+        m.rank = p.cols, m.in = s.rows, m.a = std::move(v), m.embedding = true;
+        break;
+      case Part::kMagnitude:
+        m.magnitude = std::move(v);
+        break;
+      default:
+        m.out = s.rows, m.b = std::move(v);
     }
   });
+  if (start) {
+    config.r *= 2, config.lora_alpha *= config.use_rslora ? std::sqrt(2.0) : 2.0;
+    for (auto& [key, rank] : config.rank_pattern) rank *= 2;
+    for (auto& [key, alpha] : config.alpha_pattern) alpha *= config.use_rslora ? std::sqrt(2.0) : 2.0;
+  }
   std::vector<formats::AdapterTensor> tensors;
-  for (const auto& [name, m] : modules) {
+  for (auto& [name, m] : modules) {
+    if (start) subtract(m, start->modules.at(name));
     formats::AdapterTensor t;
     t.module = name;
     t.rank = m.rank;
@@ -117,17 +194,15 @@ void save_adapter(const std::string& folder, const graph::Graph& g, const runtim
     t.out = m.out;
     t.a = m.a.data();
     t.b = m.b.data();
+    t.embedding = m.embedding;
+    if (!m.magnitude.empty()) t.magnitude = m.magnitude.data();
     tensors.push_back(t);
   }
-  std::vector<std::vector<float>> values;
-  std::vector<formats::WholeTensor> whole;  // what trains whole beside the matrices
-  for (const graph::Param& p : g.params) {
-    if (!models::is_head(p)) continue;
-    c.task_type = "SEQ_CLS";
-    values.push_back(read_segment(g, params, p, p.segments.at(0)));
-    whole.push_back({p.segments[0].name, {p.rows, p.cols}, values.back().data()});
+  if (std::any_of(g.params.begin(), g.params.end(), models::is_head)) {
+    config.task_type = "SEQ_CLS";
+    config.modules_to_save.push_back("score");
   }
-  formats::write_adapter(folder, c, tensors, DType::kF32, whole);
+  formats::write_adapter(folder, std::move(config), tensors, DType::kF32, trained_wholes(g, params));
 }
 
 namespace {
@@ -149,7 +224,8 @@ std::string_view within_layer(std::string_view module) {
 static void refuse_beyond_layers(const formats::Adapter& adapter, const std::string& folder) {
   if (const std::string name = adapter.beyond_layers(); !name.empty())
     fail_missing(
-        "{}: adapts \"{}\" (the head, embeddings, a bias or a whole module): chat, score, eval and merge use such an "
+        "{}: adapts \"{}\" (with magnitudes, the head, embeddings, a bias or a whole module): chat, score, eval and "
+        "merge use such an "
         "adapter; to serve it or to train on, merge it first: mindxtrain merge --model BASE --adapter {} --output DIR",
         folder, name, folder);
 }
@@ -191,20 +267,65 @@ static void load_head(const formats::Adapter& adapter, const graph::Graph& g, ru
   store(g, access.slot, *p, p->segments[0], v);
 }
 
+namespace {
+
+// What an adapter trained of the base, into the parameters that train here too.
+void load_wholes(const formats::Adapter& adapter, const graph::Graph& g, runtime::ParamStore& params) {
+  for (const auto& [name, tensor] : adapter.replaced()) {
+    if (name == formats::kScoreWeight) continue;  // load_head()
+    // PEFT keeps the base's own table beside an adapter of it.
+    if (name.ends_with(".weight") && adapter.find(name.substr(0, name.size() - 7))) continue;
+    bool found = false;
+    for (const graph::Param& p : g.params)
+      for (const graph::Segment& s : p.segments) {
+        if (p.adapter || s.name != name) continue;
+        if (!p.trainable || s.frozen)
+          fail_input(
+              "{}: the adapter has trained {}, which this run does not: name it under modules_to_save, or write "
+              "its bias: {}",
+              adapter.folder(), name, adapter.config().bias);
+        found = true;
+        const auto id = g.value(p.value).param;
+        {
+          const auto access = params.write(id);
+          const int64_t at =
+              p.kind == graph::ParamKind::kMatrix || p.kind == graph::ParamKind::kEmbedding ? s.row * p.cols : s.row;
+          std::vector<float> v(static_cast<size_t>(tensor.count()));
+          adapter.read(tensor, DType::kF32, v.data());
+          MXT_ASSERT(access.slot.master && !s.transposed && at + tensor.count() <= p.rows * p.cols);
+          std::copy(v.begin(), v.end(), access.slot.master + at);
+        }
+        params.sync_weights(id);
+      }
+    if (!found)
+      fail_input("{}: the adapter has trained {}, which this model does not have: it was made for another base",
+                 adapter.folder(), name);
+  }
+}
+
+}  // namespace
+
 void load_adapter(const std::string& folder, const graph::Graph& g, runtime::ParamStore& params,
                   const models::LoraPlan* plan) {
   const formats::Adapter adapter = formats::Adapter::open(folder);
-  refuse_beyond_layers(adapter, folder);
+  if (!plan) refuse_beyond_layers(adapter, folder);
+  if (plan && plan->dora != adapter.config().use_dora)
+    fail_input("{}: the adapter was trained with use_dora: {}: write the same under train.method", folder,
+               adapter.config().use_dora);
   std::vector<float> scratch;
   std::map<std::string, int> used;
   each_segment(g, [&](const graph::Param& p, const graph::Segment& s, const Ends& e) {
     const auto* m = adapter.find(e.module);
     if (!m) fail_input("{}: the adapter has no weights for {}, which this run trains", folder, e.module);
-    const auto& t = e.is_a ? m->a : m->b;
-    if (t.shape != std::vector<int64_t>{s.rows, p.cols})
+    const bool table = e.part == Part::kTableA;
+    const auto& t = e.part == Part::kMagnitude ? m->magnitude : e.part == Part::kA || table ? m->a : m->b;
+    const std::vector<int64_t> want = e.part == Part::kMagnitude ? std::vector<int64_t>{s.rows}
+                                      : table                    ? std::vector<int64_t>{p.cols, s.rows}
+                                                                 : std::vector<int64_t>{s.rows, p.cols};
+    if (t.shape != want)
       fail_input(
-          "{}: {} has shape [{}], this model and recipe want [{}, {}]: the adapter was made for another base or rank",
-          folder, t.name, fmt::join(t.shape, ", "), s.rows, p.cols);
+          "{}: {} has shape [{}], this model and recipe want [{}]: the adapter was made for another base or rank",
+          folder, t.name, fmt::join(t.shape, ", "), fmt::join(want, ", "));
     if (const auto target = plan ? plan->target(e.module) : std::nullopt) {
       const auto rank = static_cast<double>(target->rank);
       const double scaling = target->alpha / (target->rslora ? std::sqrt(rank) : rank);
@@ -217,6 +338,11 @@ void load_adapter(const std::string& folder, const graph::Graph& g, runtime::Par
     const auto access = params.write(g.value(p.value).param);
     float* v = values_of(access.slot, p, s, &scratch);
     adapter.read(t, DType::kF32, v);
+    if (table) {
+      const std::vector<float> turned(v, v + t.count());
+      for (int64_t r = 0; r < s.rows; ++r)
+        for (int64_t k = 0; k < p.cols; ++k) v[r * p.cols + k] = turned[static_cast<size_t>(k * s.rows + r)];
+    }
     store(g, access.slot, p, s, v);
     ++used[e.module];
   });
@@ -227,6 +353,7 @@ void load_adapter(const std::string& folder, const graph::Graph& g, runtime::Par
           "{}: the adapter has weights for {}, which this model has not (or this run does not train): it was made for "
           "another base",
           folder, m.name);
+  if (plan) load_wholes(adapter, g, params);
   for (size_t i = 0; i < g.params.size(); ++i)
     if (g.params[i].adapter || models::is_head(g.params[i])) params.sync_weights(static_cast<graph::ParamId>(i));
 }

@@ -5,36 +5,33 @@
 #include <string>
 #include <vector>
 
+#include "formats/peft.h"
 #include "graph/graph.h"
 #include "models/model.h"
 #include "runtime/params.h"
 
 namespace mxt::checkpoint {
 
-struct AdapterSettings {
-  std::string base, revision;  // base_model_name_or_path and its revision, "" for none
-  int64_t rank = 16;
-  double alpha = 32, dropout = 0;
-  bool rslora = false, fan_in_fan_out = false;
-  std::vector<std::string> target_modules;
-};
-
-// A: uniform in ±1/√(inputs) (PyTorch's kaiming_uniform with a = √5, as PEFT); B: zeros. A function of (seed, module,
+// A: uniform in ±1/√(inputs) (PyTorch's kaiming_uniform with a = √5, as PEFT); B: zeros; of embeddings A zeros and B
+// normal; magnitudes (DoRA): the lengths of the base's rows, which must be there. A function of (seed, module,
 // element).
 void init_adapter(const graph::Graph& g, runtime::ParamStore& params, uint64_t seed);
 
-// Writes the folder from the master weights, F32; a reward model's head beside them, in modules_to_save. Bytes depend
-// on the weights and settings alone.
+// Writes the folder from the master weights, F32: matrices, magnitudes, and what of the base trained beside them, a
+// reward model's head among it. Bytes depend on the weights and settings alone. `start`: with it the adapter is written
+// as its difference from that one, at twice the rank and alpha, and belongs to the base that `start` was taken out of
+// (pissa.h).
+class PissaStart;
 void save_adapter(const std::string& folder, const graph::Graph& g, const runtime::ParamStore& params,
-                  const AdapterSettings& settings);
+                  formats::AdapterConfig config, const PissaStart* start = nullptr);
 
 // The LoRA plan of a PEFT folder, to build the graph with (dropout is for training and left out). Refuses what PEFT can
-// express and this build cannot (DoRA, trained biases, modules_to_save), naming the key.
+// express and a server beside its base cannot (DoRA, trained biases, modules_to_save), naming the tensor.
 models::LoraPlan adapter_plan(const std::string& folder);
 
 // Fills the adapter's parameters. kBadInput for an adapter of another base: a module that the graph has not, another
 // shape, or a module without its tensors; and for one that scales B·A otherwise than `plan`, where that is not the
-// adapter's own.
+// adapter's own. With `plan` it is an adapter to train on: what of the base it has trained is loaded too.
 void load_adapter(const std::string& folder, const graph::Graph& g, runtime::ParamStore& params,
                   const models::LoraPlan* plan = nullptr);
 

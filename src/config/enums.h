@@ -101,6 +101,14 @@ constexpr auto enum_names(Redact) { return spellings("+email", "+phone", "+key")
 enum class QuantType { kNf4, kMxfp4 };
 constexpr auto enum_names(QuantType) { return spellings("+nf4", "+mxfp4"); }
 
+// How adapters begin: A uniform and B zero, or both from the base's largest singular values (checkpoint/pissa.h).
+enum class LoraInit { kDefault, kPissa };
+constexpr auto enum_names(LoraInit) { return spellings("+default", "+pissa"); }
+
+// Which biases train beside adapters: none, those of modules that have one, or all.
+enum class LoraBias { kNone, kLoraOnly, kAll };
+constexpr auto enum_names(LoraBias) { return spellings("+none", "+lora_only", "+all"); }
+
 // What an RL answer is worth: 1 where its final answer (the last number, or what stands in \boxed{}) equals the row's
 // reference; 1 where the whole text equals it; or what a reward model says.
 enum class Reward { kAnswer, kExact, kModel };

@@ -174,6 +174,27 @@ void read_value(std::map<std::string, std::string>* out, const Field&, const Yam
   }
 }
 
+void read_value(std::vector<int64_t>* out, const Field& f, const YamlNode& n, const std::string& path, Reader& reader) {
+  if (!is_list(f, n, path, reader)) return;
+  std::vector<int64_t> v(n.items.size());
+  for (size_t i = 0; i < v.size(); ++i) read_value(&v[i], f, n.items[i], fmt::format("{}[{}]", path, i), reader);
+  *out = std::move(v);
+}
+
+void read_value(std::map<std::string, int64_t>* out, const Field& f, const YamlNode& n, const std::string& path,
+                Reader& reader) {
+  if (n.kind != YamlNode::Kind::kMap)
+    return reader.issue(n.mark, path, fmt::format("is {}: write a map, as {{name: 4}}", n.kind_name()));
+  out->clear();
+  for (const auto& e : n.entries) {
+    int64_t v = 0;
+    if (e.key.empty()) reader.issue(e.mark, path, "a key is empty");
+    read_value(&v, f, e.value, path + "." + e.key, reader);
+    reader.give(path + "." + e.key, e.mark);
+    out->emplace(e.key, v);
+  }
+}
+
 void read_value(PathOrInline* out, const Field& f, const YamlNode& n, const std::string& path, Reader& reader) {
   if (n.kind == YamlNode::Kind::kNull) {
     *out = {};

@@ -60,6 +60,8 @@ enum class Shape {
   kChoiceList,
   kPair,
   kTextMap,
+  kIntList,
+  kIntMap,
   kPathOrInline,
   kSection,
   kSectionList,
@@ -177,6 +179,9 @@ void read_value(std::vector<std::string>* out, const Field& f, const YamlNode& n
 void read_value(std::array<double, 2>* out, const Field& f, const YamlNode& n, const std::string& path, Reader&);
 void read_value(std::map<std::string, std::string>* out, const Field& f, const YamlNode& n, const std::string& path,
                 Reader&);
+void read_value(std::vector<int64_t>* out, const Field& f, const YamlNode& n, const std::string& path, Reader&);
+void read_value(std::map<std::string, int64_t>* out, const Field& f, const YamlNode& n, const std::string& path,
+                Reader&);
 void read_value(PathOrInline* out, const Field& f, const YamlNode& n, const std::string& path, Reader& reader);
 // The spelling, or nothing and an issue.
 std::optional<std::string> read_choice(const Field& f, const YamlNode& n, const std::string& path, Reader& reader);
@@ -243,6 +248,10 @@ constexpr Shape shape_of() {
     return Shape::kPair;
   else if constexpr (std::is_same_v<T, std::map<std::string, std::string>>)
     return Shape::kTextMap;
+  else if constexpr (std::is_same_v<T, std::vector<int64_t>>)
+    return Shape::kIntList;
+  else if constexpr (std::is_same_v<T, std::map<std::string, int64_t>>)
+    return Shape::kIntMap;
   else if constexpr (std::is_same_v<T, PathOrInline>)
     return Shape::kPathOrInline;
   else if constexpr (Declared<T>)

@@ -65,6 +65,10 @@ std::string type_text(const Field& f) {
       return "two numbers" + (range.empty() ? "" : ", " + range);
     case Shape::kTextMap:
       return "map of text";
+    case Shape::kIntList:
+      return "list of ints" + (range.empty() ? "" : ", " + range);
+    case Shape::kIntMap:
+      return "map of ints" + (range.empty() ? "" : ", " + range);
     case Shape::kPathOrInline:
       return "path, or a map";
     case Shape::kSection:

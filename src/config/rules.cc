@@ -176,6 +176,9 @@ void check_train(const Recipe& r, Rules& rules) {
                "is for 4 bits, and quant_bits is 8 (FP8): remove it");
   rules.refuse((m.quant_bits == 8 || m.quant_type != QuantType::kNf4) && rules.given("train.method.double_quant"),
                {"train.method.double_quant", "train.method.quant_type"}, "is for nf4: remove it");
+  rules.refuse(m.lora && m.lora->init_lora_weights == LoraInit::kPissa && m.lora->init_adapter,
+               {"train.method.init_lora_weights", "train.method.init_adapter"},
+               "and init_adapter both say what the adapter begins as: keep one");
   rules.refuse(m.loss != PreferenceLoss::kSimpo && rules.given("train.method.simpo_gamma"),
                {"train.method.simpo_gamma", "train.method.loss"}, "is only for `loss: simpo`: remove one of the two");
   rules.refuse(m.is_rl() && m.reward == Reward::kModel && !m.reward_model, {"train.method.reward_model"},

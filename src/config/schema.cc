@@ -70,6 +70,17 @@ OrderedJson value_schema(const Field& f, const std::string& path) {
       j["propertyNames"]["minLength"] = 1;
       j["additionalProperties"]["type"] = "string";
       break;
+    case Shape::kIntList:
+      j["type"] = "array";
+      j["items"]["type"] = "integer";
+      add_range(j["items"], f, true);
+      break;
+    case Shape::kIntMap:
+      j["type"] = "object";
+      j["propertyNames"]["minLength"] = 1;
+      j["additionalProperties"]["type"] = "integer";
+      add_range(j["additionalProperties"], f, true);
+      break;
     case Shape::kPathOrInline:
       j["type"] = {"string", "object", "null"};
       break;

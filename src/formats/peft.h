@@ -26,6 +26,8 @@ struct AdapterConfig {
   int64_t r = 8;
   double lora_alpha = 8, lora_dropout = 0;
   bool use_rslora = false;      // scaling alpha/√r instead of alpha/r
+  bool use_dora = false;        // rows as long as a magnitude of their own
+  std::string bias = "none";    // which biases of the base train: none, lora_only or all
   bool fan_in_fan_out = false;  // the base keeps its matrices as [in, out] (GPT-2's Conv1D)
   bool inference_mode = true;
   std::vector<std::string>
@@ -49,7 +51,7 @@ struct AdapterConfig {
   double scaling_for(double alpha, int64_t rank) const;
 };
 
-// kMissing for what is not built in, by name (use_dora, lora_bias, another peft_type …), kBadInput for
+// kMissing for what is not built in, by name (lora_bias, another peft_type …), kBadInput for
 // values that make no sense.
 AdapterConfig parse_adapter_config(const OrderedJson& j, std::string_view source);
 OrderedJson to_json(const AdapterConfig& config);
@@ -68,6 +70,7 @@ class Adapter {
     double scaling = 0;      // of B·A
     TensorInfo a, b;         // [rank, in] and [out, rank]
     bool embedding = false;  // of a table of vectors [in, out], to which (B·A)ᵀ is added
+    TensorInfo magnitude;    // DoRA: [out], the lengths of the rows of W + scaling·B·A; else without a name
   };
 
   static Adapter open(const std::string& folder);
@@ -80,9 +83,10 @@ class Adapter {
   // Tensors that take the place of the base's, by its names: modules_to_save, trained biases, and the base weights that
   // PEFT keeps beside adapters of embeddings.
   const std::map<std::string, TensorInfo>& replaced() const { return replaced_; }
-  // The first module or tensor that is no LoRA of a layer's linear module: of the head, of embeddings, a whole module,
-  // a bias; a reward model's head (classifier.h) does not count, which graphs have that want one. Such adapters work
-  // when they are merged into the base (WeightSource::with_adapter). "" where there is none.
+  // The first module or tensor that is no plain LoRA of a layer's linear module: with magnitudes, of the head, of
+  // embeddings, a whole module, a bias; a reward model's head (classifier.h) does not count, which graphs have that
+  // want one. Such adapters work when they are merged into the base (WeightSource::with_adapter). "" where there is
+  // none.
   std::string beyond_layers() const;
   // A or B of a module, converted.
   void read(const TensorInfo& tensor, DType to, void* out) const;
@@ -101,17 +105,18 @@ struct AdapterTensor {
   std::string module;  // of the base's module
   int64_t rank = 0, in = 0, out = 0;
   const float *a = nullptr, *b = nullptr;  // [rank, in], [out, rank]
+  bool embedding = false;                  // of a table of vectors [in, out]
+  const float* magnitude = nullptr;        // DoRA: [out]
 };
-// A tensor that takes the place of the base's, of a module in modules_to_save.
-struct WholeTensor {
-  std::string name;  // the base's: "score.weight"
+// A tensor that takes the place of the base's: of modules_to_save, or a bias that trained.
+struct AdapterWhole {
+  std::string name;  // the base's
   std::vector<int64_t> shape;
-  const float* values = nullptr;
+  std::vector<float> values;
 };
 // Writes both files into `folder` (made if need be), each atomically; matrices as `type` (F32, BF16 or F16). Modules
-// may come in any order; the bytes depend on content alone. rank_pattern is completed from the modules' own ranks,
-// modules_to_save is the modules of `whole`.
+// may come in any order; the bytes depend on content alone. rank_pattern is completed from the modules' own ranks.
 void write_adapter(const std::string& folder, AdapterConfig config, std::span<const AdapterTensor> modules, DType type,
-                   std::span<const WholeTensor> whole = {});
+                   std::span<const AdapterWhole> wholes = {});
 
 }  // namespace mxt::formats

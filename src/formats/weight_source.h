@@ -27,6 +27,8 @@ class WeightSource {
   // The base with a PEFT adapter added to its weights (W + scale·B·A in fp32, as they are read).
   static std::unique_ptr<WeightSource> with_adapter(std::unique_ptr<WeightSource> base,
                                                     const std::string& adapter_folder);
+  // The same with a head of its own: of a model whose head is its embedding, that table under the head's name too.
+  static std::unique_ptr<WeightSource> untied(std::unique_ptr<WeightSource> base);
   virtual ~WeightSource() = default;
 
   const ModelConfig& config() const { return config_; }

@@ -42,6 +42,7 @@ struct Segment {
   std::string name;  // e.g. model.layers.0.self_attn.q_proj.weight
   int64_t row = 0, rows = 0;
   bool transposed = false;
+  bool frozen = false;  // of a vector that trains: this part of it does not
   // With Held::kCoded: how its rows are held, and the type that its weights are rounded through when they are decoded
   // (F32: none).
   Coding coding = Coding::kNone;
@@ -386,6 +387,25 @@ struct DropoutOp {
   float p = 0;
   int64_t id = 0;
 };  // in: x → out: y; backward is the same op on dy
+// y = x with noise up to alpha/√(tokens of the document · width) in every element; the gradient passes.
+struct EmbeddingNoiseOp {
+  static const OpInfo info;
+  float alpha = 0;
+  int64_t id = 0;
+};  // in: x → out: y
+// DoRA (kernels/adapters.h): of the rows of w that adapters reach, m over the length of W + scale·B·A; 1 for others.
+struct DoraGainOp {
+  static const OpInfo info;
+  std::vector<LoraBlock> blocks;
+};  // in: w, A, m, B… → out: gain [1, rows], norm [1, rows], W·Aᵀ, A·Aᵀ; m: of the blocks' rows, side by side
+struct DoraScaleOp {
+  static const OpInfo info;
+  std::vector<LoraBlock> blocks;
+};  // in: u, gain, norm, m[, bias] → out: y = gain∘u + bias
+struct DoraScaleGradOp {
+  static const OpInfo info;
+  std::vector<LoraBlock> blocks;
+};  // in: dy, u, gain, norm → out: du; param m
 // The output head fused with cross-entropy, in chunks of `chunk` target rows, so that logits never exist whole. With
 // `gradient` the derivative is taken at once: out dh, and dW into the parameter when it trains.
 struct HeadOp {
@@ -393,8 +413,10 @@ struct HeadOp {
   int64_t chunk = 256;
   float softcap = 0;
   bool gradient = false;
+  float adapter = 0;
 };
-//   in: h, w → out: nll [tokens, 1][, dh]; param w
+//   in: h, w[, z, B] → out: nll [tokens, 1][, dh[, dz]]; param w. With z = h Aᵀ the logits are h wᵀ + adapter·z Bᵀ, w
+//   does not train and the parameter is B
 // The log-probability of every target, ln softmax(scale·h wᵀ)[target] in nats, in chunks as HeadOp's: 0 where there is
 // no target. scale is 1/temperature. With `entropy` also that of each such row's distribution.
 struct TokenLogProbOp {
@@ -463,7 +485,8 @@ using Attrs =
                  ExpertLinearDxOp, ExpertLinearDwOp, ExpertLoraAddOp, ExpertLoraDzOp, ExpertLoraDbOp, BalanceLossOp,
                  CausalConvOp, CausalConvGradOp, GatedDeltaOp, GatedDeltaGradOp, GatedNormOp, GatedNormGradOp,
                  SigmoidGateOp, SigmoidGateGradOp, SplitGatesOp, MergeGatesOp, PictureInputOp, InterpolateOp,
-                 InterpolateGradOp, RegroupOp, PlaceOp, PlaceGradOp, ExternalOp>;
+                 InterpolateGradOp, RegroupOp, PlaceOp, PlaceGradOp, EmbeddingNoiseOp, DoraGainOp, DoraScaleOp,
+                 DoraScaleGradOp, ExternalOp>;
 
 struct Op {
   Attrs attrs;

@@ -21,7 +21,11 @@ ValueId scale(Graph& g, ValueId x, float by);
 ValueId mix(Graph& g, ValueId x, ValueId z, const MixOp& attrs, ValueId b, ValueId a = kNone);
 ValueId gate(Graph& g, ValueId x, ValueId s, ValueId w, ValueId u, const GateOp& attrs, ValueId lambda = kNone);
 ValueId dropout(Graph& g, ValueId x, float p);
+ValueId embedding_noise(Graph& g, ValueId x, float alpha);
 ValueId lora_add(Graph& g, ValueId y, ValueId z, const std::vector<ValueId>& bs, const std::vector<LoraBlock>& blocks);
+// u with the columns of blocks as long as m says, then the bias (graph.h, DoraGainOp).
+ValueId dora(Graph& g, ValueId u, ValueId w, ValueId a, ValueId m, const std::vector<ValueId>& bs,
+             const std::vector<LoraBlock>& blocks, ValueId bias = kNone);
 // Mixture of experts. What a router decided; k·kTokens routed rows follow it.
 struct Routing {
   ValueId weights = kNone, probabilities = kNone, expert = kNone, row = kNone, slot = kNone, first = kNone;

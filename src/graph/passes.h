@@ -21,9 +21,17 @@ struct LoraSettings {
   bool (*target)(const void* ctx, const std::string& module, Target* out) = nullptr;
   const void* ctx = nullptr;
   float dropout = 0;  // on x before A; one mask for the stacked segments of a product
+  // DoRA (Liu et al. 2024): rows of W + scale·B·A are as long as a vector m that trains too says.
+  bool dora = false;
 };
-// Names of the made parameters' segments are "<module>.lora_A.weight" and "<module>.lora_B.weight".
+// Names of the made parameters' segments are "<module>.lora_A.weight", "<module>.lora_B.weight" and
+// "<module>.lora_magnitude_vector"; of a table of embeddings, whose rows get z = A[:, id], "<module>.
+// lora_embedding_A" and "…_B". An adapter of the head is part of the head's operation (cross-entropy alone).
 void add_lora(Graph& g, const LoraSettings& settings);
+
+// Marks parts of the base that train beside adapters: `trains` decides by the segment's name. A matrix trains whole.
+// Before add_lora() and differentiate().
+void train_parts(Graph& g, bool (*trains)(const void* ctx, const std::string& tensor), const void* ctx);
 
 // Joins each adapter to the product it sits on, so that its thin products stop moving the wide activations: z is kept
 // right of x's columns and dz right of dy's, and with W extended by the scaled B and by A,

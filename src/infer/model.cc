@@ -20,7 +20,10 @@ Model::Model(const std::string& path, const std::string& adapter, DType type, in
   options_.positions = std::min(positions > 0 ? positions : usual, config().max_positions);
   // One that reaches beyond the layers' linear modules is added to the weights as they are read.
   const bool merged = !adapter.empty() && !formats::Adapter::open(adapter).beyond_layers().empty();
-  if (merged) source_ = formats::WeightSource::with_adapter(std::move(source_), adapter);
+  if (merged) {
+    source_ = formats::WeightSource::with_adapter(std::move(source_), adapter);
+    config_ = source_->config();  // head and embedding may be two now
+  }
   const bool beside = !adapter.empty() && !merged;
   if (beside) {
     lora_ = checkpoint::adapter_plan(adapter);

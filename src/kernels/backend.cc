@@ -40,6 +40,7 @@ const std::vector<BackendInfo>& backends() {
   static const std::vector<BackendInfo> list{
       {.kind = "cpu",
        .arch = {"none"},
+       .variants = true,
        .packs_weights = true,
        .head_chunk = 256,
        .trained_head_chunk = 1024,

@@ -13,6 +13,12 @@ namespace {
                call);
 }
 
+Variants& variants(Ops& o, std::string_view call) {
+  auto* v = dynamic_cast<Variants*>(&o);
+  if (!v) lacks(o, call);
+  return *v;
+}
+
 void make(Ops& o, const Gemm& c) { o.gemm(c); }
 void make(Ops& o, const Quantize& c) { o.quantize(c); }
 void make(Ops& o, const Decode& c) {
@@ -103,6 +109,10 @@ void make(Ops& o, const External& c) {
   if (!c.kernel->runs_on(o)) lacks(o, c.kernel->name());
   c.kernel->run(o, c);
 }
+void make(Ops& o, const DoraGain& c) { variants(o, "dora_gain").dora_gain(c); }
+void make(Ops& o, const DoraScale& c) { variants(o, "dora_scale").dora_scale(c); }
+void make(Ops& o, const DoraScaleGrad& c) { variants(o, "dora_scale_grad").dora_scale_grad(c); }
+void make(Ops& o, const EmbeddingNoise& c) { variants(o, "embedding_noise").embedding_noise(c); }
 
 // One product of [m, k] and [k, n].
 double product(int64_t m, int64_t n, int64_t k) {
@@ -198,6 +208,10 @@ std::string_view name_of(const AnyCall& call) {
                                                 "sigmoid_gate_grad",
                                                 "split_gates",
                                                 "draw_tokens",
+                                                "dora_gain",
+                                                "dora_scale",
+                                                "dora_scale_grad",
+                                                "embedding_noise",
                                                 "external"};
   static_assert(std::size(kNames) == std::variant_size_v<AnyCall>);
   if (const auto* external = std::get_if<External>(&call)) return external->kernel->name();

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <variant>
 
+#include "kernels/adapters.h"
 #include "kernels/api.h"
 #include "kernels/decode.h"
 #include "kernels/draw.h"
@@ -28,13 +29,14 @@ struct ToHost {
   Mat y;  // host memory, rows side by side
 };
 
-using AnyCall = std::variant<Gemm, Quantize, Decode, HeldLinear, HeldLinearDw, LoraGrad, Embedding, EmbeddingGrad, Norm,
-                             NormGrad, QkRope, QkRopeGrad, Attention, AttentionGrad, CachedAttention, StoreCache, Act,
-                             ActGrad, ActLora, ActLoraGrad, Add, Mix, MixGrad, Gate, GateGrad, BiasGrad, Dropout,
-                             CrossEntropy, LabelGrad, Copy, GatherRows, ScatterRows, MeanPool, RoundRows, ToHost, Route,
-                             RouteGrad, ExpertGather, ExpertSum, ExpertDots, GroupedGemm, RouteLoad, BalanceLoss,
-                             CausalConv, CausalConvGrad, GatedDelta, GatedDeltaGrad, GatedNorm, GatedNormGrad,
-                             SigmoidGate, SigmoidGateGrad, SplitGates, DrawTokens, External>;
+using AnyCall =
+    std::variant<Gemm, Quantize, Decode, HeldLinear, HeldLinearDw, LoraGrad, Embedding, EmbeddingGrad, Norm, NormGrad,
+                 QkRope, QkRopeGrad, Attention, AttentionGrad, CachedAttention, StoreCache, Act, ActGrad, ActLora,
+                 ActLoraGrad, Add, Mix, MixGrad, Gate, GateGrad, BiasGrad, Dropout, CrossEntropy, LabelGrad, Copy,
+                 GatherRows, ScatterRows, MeanPool, RoundRows, ToHost, Route, RouteGrad, ExpertGather, ExpertSum,
+                 ExpertDots, GroupedGemm, RouteLoad, BalanceLoss, CausalConv, CausalConvGrad, GatedDelta,
+                 GatedDeltaGrad, GatedNorm, GatedNormGrad, SigmoidGate, SigmoidGateGrad, SplitGates, DrawTokens,
+                 DoraGain, DoraScale, DoraScaleGrad, EmbeddingNoise, External>;
 
 std::string_view name_of(const AnyCall& call);
 
@@ -350,6 +352,45 @@ void operands(Dropout& d, V& v) {
   v.mat("x", d.x, Use::kRead);
   v.mat("y", d.y, Use::kWritten);
   v.draws(d.p, d.seed, d.stream, d.first_row);
+}
+
+template <class V>
+void operands(DoraGain& d, V& v) {
+  v.mat("w", d.w, Use::kRead);
+  v.mat("p", d.p, Use::kRead);
+  v.mat("q", d.q, Use::kRead);
+  v.mat("b", d.b, Use::kRead);
+  v.array("m", d.m, DType::kF32, d.rows, Use::kRead);
+  v.array("gain", d.gain, DType::kF32, d.rows, Use::kWritten);
+  v.array("norm", d.norm, DType::kF32, d.rows, Use::kWritten);
+}
+
+template <class V>
+void operands(DoraScale& d, V& v) {
+  v.mat("u", d.u, Use::kRead);
+  v.array("gain", d.gain, DType::kF32, d.u.cols, Use::kRead);
+  v.array("bias", d.bias, d.bias_type, d.u.cols, Use::kRead);
+  v.mat("y", d.y, Use::kWritten);
+}
+
+template <class V>
+void operands(DoraScaleGrad& d, V& v) {
+  v.mat("dy", d.dy, Use::kRead);
+  v.mat("u", d.u, Use::kRead);
+  v.array("gain", d.gain, DType::kF32, d.u.cols, Use::kRead);
+  v.array("norm", d.norm, DType::kF32, d.u.cols, Use::kRead);
+  v.mat("du", d.du, Use::kWritten);
+  v.array("dm", d.dm, DType::kF32, d.u.cols, d.accumulate ? Use::kBoth : Use::kWritten);
+  v.adds(d.accumulate);
+}
+
+template <class V>
+void operands(EmbeddingNoise& e, V& v) {
+  v.mat("x", e.x, Use::kRead);
+  v.mat("y", e.y, Use::kWritten);
+  v.array("cu_seqlens", e.cu_seqlens, DType::kI32, e.documents + 1, Use::kRead);
+  v.documents(e.documents, e.longest_document);
+  v.draws(e.alpha, e.seed, e.stream, e.first_row);
 }
 
 template <class V>

@@ -135,7 +135,8 @@ Stream Decoder::embed() {
   }
   table = matrix("embed", width, {{std::string(c.family->embedding), 0, c.vocab_size}}, std);
   g.params[static_cast<size_t>(g.value(table).param)].kind = ParamKind::kEmbedding;
-  return {embedding(g, table, ids), kNone};
+  const ValueId h = embedding(g, table, ids);
+  return {o.purpose == Purpose::kTrain ? embedding_noise(g, h, o.embedding_noise) : h, kNone};
 }
 
 ValueId Decoder::rms_norm(Stream& s, const std::string& ours, const std::string& theirs) {

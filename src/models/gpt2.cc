@@ -49,7 +49,9 @@ Graph gpt2(const formats::ModelConfig& c, const BuildOptions& options) {
   const ValueId wte = d.matrix("embed", width, {{"transformer.wte.weight", 0, c.vocab_size}}, std);
   const ValueId wpe = d.matrix("positions", width, {{"transformer.wpe.weight", 0, c.max_positions}}, std);
   for (ValueId t : {wte, wpe}) g.params[static_cast<size_t>(g.value(t).param)].kind = ParamKind::kEmbedding;
-  ValueId h = dropout(g, add(g, embedding(g, wte), embedding(g, wpe, RowOf::kPosition)), drop_in);
+  const ValueId words =
+      embedding_noise(g, embedding(g, wte), options.purpose == Purpose::kTrain ? options.embedding_noise : 0);
+  ValueId h = dropout(g, add(g, words, embedding(g, wpe, RowOf::kPosition)), drop_in);
   ValueId branch = kNone;
   for (int64_t i = 0; i < c.num_layers; ++i) {
     const std::string ours = fmt::format("layers.{}.", i), theirs = fmt::format("transformer.h.{}.", i);

@@ -43,6 +43,8 @@ bool lora_target(const void* ctx, const std::string& module, graph::LoraSettings
   return true;
 }
 
+bool trains(const void* ctx, const std::string& tensor) { return static_cast<const LoraPlan*>(ctx)->trains(tensor); }
+
 graph::SegmentCoding coding_of(const void* ctx, const std::string& weight) {
   return static_cast<const CodedPlan*>(ctx)->of(weight);
 }
@@ -56,8 +58,10 @@ graph::Graph build(const formats::ModelConfig& config, const BuildOptions& optio
         "train.method.rewards)",
         config.architecture);
   graph::Graph g = forward(config, options);
+  if (options.lora && options.lora->trains) graph::train_parts(g, trains, options.lora);
   if (options.lora)
-    graph::add_lora(g, {lora_target, options.lora, options.purpose == Purpose::kTrain ? options.lora->dropout : 0.0f});
+    graph::add_lora(g, {lora_target, options.lora, options.purpose == Purpose::kTrain ? options.lora->dropout : 0.0f,
+                        options.lora->dora});
   if (options.purpose == Purpose::kTrain) {
     graph::differentiate(g);
     graph::recompute(g, options.recompute);

@@ -30,6 +30,9 @@ struct LoraPlan {
   // Decides for a module such as "model.layers.3.self_attn.q_proj"; nothing = no adapter there.
   std::function<std::optional<LoraTarget>(const std::string& module)> target;
   float dropout = 0;
+  bool dora = false;
+  // Tensors of the base that train whole beside the adapters, by name; empty: none (graph::train_parts).
+  std::function<bool(const std::string& tensor)> trains;
 };
 
 // How the store holds the base model's products, by the weight's name (graph::code_base).
@@ -50,7 +53,8 @@ struct BuildOptions {
   int64_t positions = 0;  // longest document; the rotary tables reach so far. At most the model's own maximum
   // Coefficient of the experts' load-balancing loss while training; absent: as the configuration says.
   std::optional<double> balance_loss;
-  int64_t head_chunk = 256;  // target rows per piece of the head
+  int64_t head_chunk = 256;   // target rows per piece of the head
+  float embedding_noise = 0;  // NEFTune's alpha, while training
   // Purposes kTrain and kScore: what the graph ends in. kLoss: cross-entropy. What a loss outside the graph is made of
   // (Graph::roots): kLogProb, the log-probability of every target; kScore, one number a token (of a reward model).
   Head head = Head::kLoss;

@@ -16,7 +16,9 @@ Optimizer::Optimizer(const config::Train& train, const graph::Graph& g)
     Trained t;
     t.param = p;
     t.decays = p.kind != graph::ParamKind::kNormWeight && p.kind != graph::ParamKind::kBias;
-    if (train.method.lora && p.adapter && p.segments.front().name.ends_with(".lora_B.weight"))
+    // LoRA+ (Hayou et al. 2024); vectors go with B, as in PEFT.
+    if (train.method.lora && ((p.adapter && p.segments.front().name.ends_with(".lora_B.weight")) ||
+                              p.kind == graph::ParamKind::kBias || (p.adapter && p.kind == graph::ParamKind::kDecay)))
       t.rate = train.method.lora->lora_plus;
     trained_.push_back(t);
   }

@@ -220,7 +220,18 @@ void Lowering::lower(const LinearDwOp&) {
 }
 
 void Lowering::lower(const BiasGradOp&) {
-  emit(kernels::BiasGrad{mat(op_->in[0]), grad(op_->param), adds(*op_)}, first(*op_));
+  const auto& segments = g_.params[static_cast<size_t>(op_->param)].segments;
+  const auto frozen = [](const Segment& s) { return s.frozen; };
+  if (std::none_of(segments.begin(), segments.end(), frozen)) {
+    emit(kernels::BiasGrad{mat(op_->in[0]), grad(op_->param), adds(*op_)}, first(*op_));
+    return;
+  }
+  for (const Segment& s : segments)  // the rest of the gradient stays zero
+    if (!s.frozen)
+      emit(kernels::BiasGrad{columns(mat(op_->in[0]), s.row, s.rows),
+                             in<float>(Source::kGrad, op_->param, s.row * static_cast<int64_t>(sizeof(float))),
+                             adds(*op_)},
+           first(*op_));
 }
 
 void Lowering::lower(const NormOp& a) {

@@ -128,6 +128,10 @@ class Lowering {
   void lower_coded(const graph::LinearDxOp&);
   void lower_coded(const graph::Op& op, kernels::Grouped kind, int64_t experts);
   void lower(const graph::DropoutOp&);
+  void lower(const graph::EmbeddingNoiseOp&);
+  void lower(const graph::DoraGainOp&);
+  void lower(const graph::DoraScaleOp&);
+  void lower(const graph::DoraScaleGradOp&);
   // What the output head's operations share: products in chunks of the rows that have a target. Values that are kNone
   // are not wanted; `gradient` makes dh (and the weight's gradient, where the operation has one), of the batch's
   // weights or of `seed`, dloss/dlogp.
@@ -135,6 +139,8 @@ class Lowering {
     int64_t chunk = 0;
     float softcap = 0, scale = 1;
     bool gradient = false;
+    float adapter = 0;  // with z: its scale
+    ValueId z = graph::kNone, b = graph::kNone, dz = graph::kNone;
     ValueId nll = graph::kNone, logp = graph::kNone, entropy = graph::kNone, dh = graph::kNone, seed = graph::kNone;
   };
   void lower_head(const HeadCall& call);

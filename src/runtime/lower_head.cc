@@ -35,8 +35,14 @@ void Lowering::lower_head(const HeadCall& a) {
   const int64_t losses_at = 2 * rows_bytes + logits_bytes, entropy_at = losses_at + tokens * 4,
                 weights_at = entropy_at + tokens * 4, lists_end = losses_at + (apart ? 3 : 1) * tokens * 4,
                 softmax_at = align(lists_end, 1024), scale_at = softmax_at + align(chunk * vocab, 64);
+  // With an adapter its z stands beside the hidden states: logits += adapter·z Bᵀ, dz = adapter·dlogits B.
+  const bool adapted = a.z != kNone;
+  const Mat z = adapted ? mat(a.z) : Mat{}, b = adapted ? mat(a.b) : Mat{};
+  MXT_ASSERT(!adapted || (z.ld == z.cols && back == Held::kPlain));
+  const int64_t rank = z.cols, z_bytes = align(chunk * rank * element, 64);
   const bool rounds = back == Held::kFp8 || (apart && g_.param_of(weight).back == Held::kFp8);  // one size for both
-  spec_.bytes.logits = rounds ? scale_at + chunk * 4 : lists_end;
+  const int64_t end = rounds ? scale_at + chunk * 4 : lists_end, z_at = align(end, 64), dz_at = z_at + z_bytes;
+  spec_.bytes.logits = adapted ? dz_at + z_bytes : end;
   const BufferId head = buffer(Source::kHead, -1, spec_.bytes.logits);
   const auto head_at = [&](int64_t offset) { return place({head, offset}); };
   most_[Dim::kChunk] = chunk;
@@ -69,7 +75,24 @@ void Lowering::lower_head(const HeadCall& a) {
   forward.trans_b = true;
   forward.alpha = a.scale;
   forward.b_packed = packed_weight(weight, false);
-  Gemm dx, dw;
+  Gemm dx, dw, plus, dz;
+  Mat z_rows, dz_all;
+  if (adapted) {
+    z_rows = Mat{window(z.p, head_at(z_at), rank * element, false), some, rank, rank, hidden.type};
+    plus.a = z_rows;
+    plus.b = b;
+    plus.c = logits;
+    plus.trans_b = plus.accumulate = true;
+    plus.alpha = a.adapter;
+  }
+  if (adapted && a.gradient) {
+    dz_all = mat(a.dz);
+    MXT_ASSERT(dz_all.ld == rank);
+    dz.a = logits;
+    dz.b = b;
+    dz.c = Mat{window(dz_all.p, head_at(dz_at), rank * element, false), some, rank, rank, hidden.type};
+    dz.alpha = a.adapter;
+  }
   const kernels::HeldCopy softmax{
       nullptr, {head_at(softmax_at), some, vocab, vocab, DType::kF8E4M3}, static_cast<float*>(head_at(scale_at))};
   Mat dh;
@@ -90,9 +113,10 @@ void Lowering::lower_head(const HeadCall& a) {
   }
   if (op_->param != kNone) {
     dw.a = logits;
-    dw.b = h;
+    dw.b = adapted ? z_rows : h;
     dw.c = grad_mat(op_->param);
     dw.trans_a = dw.accumulate = true;
+    if (adapted) dw.alpha = a.adapter;
   }
   const auto chosen = [&](Gemm& g) {
     Gemm wide = widest(g);
@@ -101,17 +125,24 @@ void Lowering::lower_head(const HeadCall& a) {
   };
   chosen(forward);
   if (a.gradient) chosen(dx);
+  if (adapted) chosen(plus);
+  if (adapted && a.gradient) chosen(dz);
   if (op_->param != kNone) chosen(dw);
 
-  if (a.gradient)
-    emit(kernels::ScatterRows{inside(dh, 0, 0, 0, width), in<int32_t>(Source::kTargetRows), dh}, 0, kSomeLeftOut);
+  const auto clear = [&](const Mat& m) {
+    emit(kernels::ScatterRows{inside(m, 0, 0, 0, m.cols), in<int32_t>(Source::kTargetRows), m}, 0, kSomeLeftOut);
+  };
+  if (a.gradient) clear(dh);
+  if (adapted && a.gradient) clear(dz_all);
   if (a.seed != kNone) {  // dloss/dlogits = scale · (−dlogp) · (softmax − onehot)
     emit(kernels::GatherRows{mat(a.seed), in<int32_t>(Source::kTargetRows), column(losses_at)});
     emit(kernels::Copy{column(losses_at), column(weights_at), -a.scale});
   }
   loop.first = spec_.calls.size();
   emit(kernels::GatherRows{hidden, rows, h}, 0, kApart);
+  if (adapted) emit(kernels::GatherRows{z, rows, z_rows}, 0, kApart);
   emit(forward);
+  if (adapted) emit(plus);
   kernels::CrossEntropy loss{logits, labels, weights, losses, a.gradient, a.softcap};
   loss.softmax = back != Held::kPlain;
   if (back == Held::kFp8) loss.held = softmax;
@@ -123,6 +154,10 @@ void Lowering::lower_head(const HeadCall& a) {
     emit(dx);
     if (back != Held::kPlain) emit(kernels::LabelGrad{dx.c, w, labels, losses, weights});
     emit(kernels::ScatterRows{dx.c, rows, dh, false}, 0, kApart);
+  }
+  if (adapted && a.gradient) {
+    emit(dz);
+    emit(kernels::ScatterRows{dz.c, rows, dz_all, false}, 0, kApart);
   }
   loop.last = spec_.calls.size();
   spec_.loops.push_back(std::move(loop));
@@ -145,6 +180,11 @@ void Lowering::lower(const HeadOp& a) {
   HeadCall c{a.chunk, a.softcap, 1, a.gradient};
   c.nll = op_->out[0];
   if (a.gradient) c.dh = op_->out[1];
+  if (a.adapter != 0) {
+    c.adapter = a.adapter;
+    c.z = op_->in[2], c.b = op_->in[3];
+    if (a.gradient) c.dz = op_->out[2];
+  }
   lower_head(c);
   spec_.nll = ref_of(at(op_->out[0]));
 }

@@ -198,6 +198,91 @@ void Lowering::lower(const LoraDbOp& a) {
   emit_gemm(g, first(*op_));
 }
 
+// The lengths of all rows, block by block; columns without an adapter pass as they are. An A that several blocks share
+// the input of is one product.
+void Lowering::lower(const DoraGainOp& a) {
+  const Mat w = mat(op_->in[0]), down = mat(op_->in[1]), p = mat(op_->out[2]), q = mat(op_->out[3]);
+  for (const auto& [left, to] : {std::pair{w, p}, std::pair{down, q}}) {
+    Gemm g;
+    g.a = left;
+    g.b = down;
+    g.c = to;
+    g.trans_b = true;
+    emit_gemm(g);
+  }
+  float *gain = at<float>(op_->out[0]), *norm = at<float>(op_->out[1]);
+  const auto after = [](float* first, int64_t n) {
+    return reinterpret_cast<float*>(reinterpret_cast<std::byte*>(first) + static_cast<size_t>(n) * sizeof(float));
+  };
+  int64_t row = 0, reached = 0;
+  const auto plain = [&](int64_t to) {
+    if (to > row) emit(kernels::DoraGain{{}, {}, {}, {}, nullptr, 1, to - row, after(gain, row), after(norm, row)});
+  };
+  for (size_t i = 0; i < a.blocks.size(); ++i) {
+    const LoraBlock& k = a.blocks[i];
+    plain(k.col);
+    kernels::DoraGain d;
+    d.w = inside(w, k.col, 0, k.cols, w.cols);
+    d.p = inside(p, k.col, k.z_col, k.cols, k.rank);
+    d.q = inside(q, k.z_col, k.z_col, k.rank, k.rank);
+    d.b = mat(op_->in[3 + i]);
+    d.m = static_cast<const float*>(element(op_->in[2], reached));
+    d.scale = k.scale;
+    d.rows = k.cols;
+    d.gain = after(gain, k.col), d.norm = after(norm, k.col);
+    emit(d);
+    row = k.col + k.cols;
+    reached += k.cols;
+  }
+  plain(w.rows);
+}
+
+void Lowering::lower(const DoraScaleOp&) {
+  kernels::DoraScale d;
+  d.u = mat(op_->in[0]);
+  d.gain = at<float>(op_->in[1]);
+  if (op_->in.size() > 4) d.bias = at(op_->in[4]), d.bias_type = g_.value(op_->in[4]).type;
+  d.y = mat(op_->out[0]);
+  emit(d);
+}
+
+// The magnitudes' gradients stand side by side; all columns are scaled, with or without an adapter.
+void Lowering::lower(const DoraScaleGradOp& a) {
+  const Mat dy = mat(op_->in[0]), u = mat(op_->in[1]), du = mat(op_->out[0]);
+  const auto number = [&](ValueId v, int64_t n) {
+    return reinterpret_cast<const float*>(static_cast<const std::byte*>(at(v)) + static_cast<size_t>(n) * 4);
+  };
+  const auto part = [&](int64_t col, int64_t count, float* dm) {
+    kernels::DoraScaleGrad d;
+    d.dy = columns(dy, col, count), d.u = columns(u, col, count), d.du = columns(du, col, count);
+    d.gain = number(op_->in[2], col), d.norm = number(op_->in[3], col);
+    d.dm = dm;
+    d.accumulate = adds(*op_);
+    emit(d, dm ? first(*op_) : 0);
+  };
+  int64_t col = 0, reached = 0;
+  for (const LoraBlock& k : a.blocks) {
+    if (k.col > col) part(col, k.col - col, nullptr);
+    part(k.col, k.cols, in<float>(Source::kGrad, op_->param, reached * 4));
+    col = k.col + k.cols;
+    reached += k.cols;
+  }
+  if (col < u.cols) part(col, u.cols - col, nullptr);
+}
+
+void Lowering::lower(const EmbeddingNoiseOp& a) {
+  const int64_t tokens = spec_.settings.max_tokens,
+                full = spec_.settings.document > 0 ? spec_.settings.document : tokens;
+  kernels::EmbeddingNoise e;
+  e.x = mat(op_->in[0]);
+  e.y = mat(op_->out[0]);
+  e.cu_seqlens = in<int32_t>(Source::kDocuments);
+  e.documents = (tokens + full - 1) / full;
+  e.longest_document = full;
+  e.alpha = a.alpha;
+  emit(e).stream = a.id;
+}
+
 // The adapter changes between steps alone.
 void Lowering::lower(const LoraJoinOp& a) {
   const Mat w = mat(op_->in[0]), down = mat(op_->in[1]);

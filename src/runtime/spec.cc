@@ -156,6 +156,10 @@ std::string settings_text(const kernels::Decode& d) {
   return fmt::format(" {} [{},{}] from {},{}{}", name_of(d.matrix.coding), d.matrix.rows, d.matrix.cols, d.row, d.col,
                      d.through == DType::kF32 ? std::string() : fmt::format(" through {}", mxt::name_of(d.through)));
 }
+std::string settings_text(const kernels::DoraGain& d) {
+  return d.rows > 0 ? fmt::format(" rows {} scale {}", d.rows, d.scale) : std::string();
+}
+std::string settings_text(const kernels::EmbeddingNoise& e) { return fmt::format(" alpha {}", e.alpha); }
 std::string settings_text(const kernels::Copy& c) { return fmt::format(" scale {}", c.scale); }
 std::string settings_text(const kernels::ScatterRows& s) { return s.zero ? " zero first" : ""; }
 std::string settings_text(const kernels::RoundRows& r) {

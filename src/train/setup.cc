@@ -11,6 +11,7 @@
 #include "data/dataset.h"
 #include "formats/classifier.h"
 #include "formats/coded.h"
+#include "formats/family.h"
 #include "formats/vision.h"
 #include "graph/memory.h"
 #include "optim/optimizer.h"
@@ -79,6 +80,9 @@ image::Processor processor_defaults(const formats::VisionConfig& v) {
   p.patch = v.patch, p.merge = v.merge, p.frames = v.frames;
   return p;
 }
+bool is_head(std::string_view last) { return last == "lm_head"; }
+bool is_table(std::string_view last) { return last == "embed_tokens" || last == "wte"; }
+std::string_view last_part(std::string_view name) { return name.substr(name.rfind('.') + 1); }
 
 void set_pass(Setup& s, int64_t micro, graph::Recompute level) {
   s.micro_batch = micro;
@@ -163,15 +167,26 @@ void check_step_choices(const std::map<std::string, std::string>& choices) {
   }
 }
 
-// Every entry of target_modules names a module of some layer: what matches nothing would train nothing.
+std::string module_of_embedding(const formats::ModelConfig& model) {
+  const std::string_view table = model.family->embedding;  // with ".weight"
+  return std::string(table.substr(0, table.rfind('.')));
+}
+
+// Every entry of target_modules and every key of a pattern names a module that gets an adapter: what matches nothing
+// would train nothing.
 void require_targets(const Setup& s) {
-  const auto& targets = s.recipe.train.method.lora->target_modules;
+  const config::Lora& lora = *s.recipe.train.method.lora;
+  const auto& targets = lora.target_modules;
+  const formats::AdapterConfig adapter = adapter_config(s.recipe);
   std::vector<bool> met(targets.size(), false);
+  std::vector<std::string> adapted;
   models::LoraPlan asked = s.lora;
   asked.target = [&](const std::string& module) {
     for (size_t i = 0; i < targets.size(); ++i)
       if (names_module(module, targets[i])) met[i] = true;
-    return s.lora.target(module);
+    auto target = s.lora.target(module);
+    if (target) adapted.push_back(module);
+    return target;
   };
   models::BuildOptions o = s.options;
   o.lora = &asked;
@@ -180,6 +195,78 @@ void require_targets(const Setup& s) {
     if (!met[i])
       fail_input("{}: train.method.target_modules: none of the model's {} layers has a module \"{}\"", s.recipe.source,
                  s.model.num_layers, targets[i]);
+  if (adapted.empty())
+    fail_input("{}: train.method.layers_to_transform: no module of target_modules stands in those layers",
+               s.recipe.source);
+  const auto matches = [&](const char* field, const auto& pattern) {
+    for (const auto& [key, value] : pattern) {
+      formats::AdapterConfig alone;
+      alone.r = value == 1 ? 2 : 1;  // another rank than the key's
+      alone.rank_pattern = {{key, value}};
+      if (std::none_of(adapted.begin(), adapted.end(), [&](const auto& m) { return alone.rank(m) == value; }))
+        fail_input("{}: train.method.{}: \"{}\" matches no module that gets an adapter (as {})", s.recipe.source, field,
+                   key, adapted.front());
+    }
+  };
+  matches("rank_pattern", lora.rank_pattern);
+  matches("alpha_pattern", lora.alpha_pattern);
+}
+
+// What an adapter may be put on, and what trains beside it.
+void check_adapter(const config::Recipe& recipe, const formats::ModelConfig& model,
+                   const kernels::BackendInfo& backend) {
+  const config::Method& method = recipe.train.method;
+  const config::Lora& lora = *method.lora;
+  const auto known = models::lora_modules(model);
+  bool on_head = false, on_table = false;
+  for (const auto& t : lora.target_modules) {
+    const std::string last(last_part(t));
+    on_head = on_head || is_head(last), on_table = on_table || is_table(last);
+    if (is_head(last) || is_table(last)) continue;
+    if (std::find(known.begin(), known.end(), last) == known.end())
+      fail_input("{}: train.method.target_modules: the model has no linear module \"{}\" (it has {}, lm_head and {})",
+                 recipe.source, t, fmt::join(known, " "), last_part(module_of_embedding(model)));
+  }
+  for (const auto& m : lora.modules_to_save)
+    if (!is_head(last_part(m)) && m != last_part(module_of_embedding(model)) && m != module_of_embedding(model))
+      fail_missing(
+          "{}: train.method.modules_to_save: \"{}\" is not built in: lm_head and {} are; method full trains all",
+          recipe.source, m, last_part(module_of_embedding(model)));
+  for (const int64_t layer : lora.layers_to_transform)
+    if (layer >= model.num_layers)
+      fail_input("{}: train.method.layers_to_transform: the model has layers 0 to {}, and not {}", recipe.source,
+                 model.num_layers - 1, layer);
+  const bool wide = on_head || on_table || !lora.modules_to_save.empty() || lora.bias != config::LoraBias::kNone;
+  const auto lacks = [&](bool asked, const char* what, const char* where) {
+    if (asked) fail_missing("{}: train.method.{} is not built in {}: leave it out", recipe.source, what, where);
+  };
+  lacks(on_head && (method.is_preference() || method.is_rl()), "target_modules: lm_head",
+        "for methods that compare log-probabilities");
+  lacks(wide && method.is_rl(), "target_modules on head and embeddings, modules_to_save and bias",
+        "for methods that sample, whose reference is the base alone");
+  lacks(!backend.variants && lora.use_dora, "use_dora", "on this device");
+  lacks(gpu && (on_head || on_table), "target_modules: lm_head, embed_tokens", "on a GPU");
+  lacks(lora.use_dora && lora.dropout > 0, "use_dora with dropout", "(the base then sees dropout too)");
+  lacks(lora.use_dora && method.is_rl(), "use_dora", "for methods that sample");
+  const bool few_bits = method.kind == MethodKind::kQLora || recipe.train.base_precision == config::Precision::kFp8E4M3;
+  lacks(few_bits && lora.use_dora, "use_dora", "over a base that is held in few bits");
+  const bool pissa = lora.init_lora_weights == config::LoraInit::kPissa;
+  lacks(pissa && few_bits, "init_lora_weights: pissa", "over a base that is held in few bits");
+  lacks(pissa && gpu, "init_lora_weights: pissa", "on a GPU");
+  lacks(pissa && (lora.use_dora || on_head || on_table), "init_lora_weights: pissa",
+        "with use_dora, nor on head and embeddings");
+  lacks(pissa && (method.is_preference() || method.is_rl()), "init_lora_weights: pissa",
+        "for methods with a reference");
+}
+
+// Whether head and embedding are to be two, where the model has one: as PEFT, which wraps the one that is named.
+bool parts_head(const config::Recipe& recipe) {
+  if (!recipe.train.method.lora) return false;
+  const auto named = [](const std::vector<std::string>& modules) {
+    return std::any_of(modules.begin(), modules.end(),
+                       [](const std::string& m) { return is_head(last_part(m)) || is_table(last_part(m)); });
+  };
+  return named(recipe.train.method.lora->target_modules) || named(recipe.train.method.lora->modules_to_save);
 }
 
 // How the base of qlora stands in memory.
@@ -221,26 +308,23 @@ void fill(Setup* s, const config::Recipe& recipe, const kernels::KernelPlan* pla
   const auto& method = recipe.train.method;
   if (method.lora) {
     s->has_lora = true;
-    const config::Lora lora = *method.lora;
-    const auto known = models::lora_modules(s->model);
-    for (const auto& t : lora.target_modules) {
-      const std::string last = t.substr(t.rfind('.') == std::string::npos ? 0 : t.rfind('.') + 1);
-      if (last == "lm_head" || last == "embed_tokens" || last == "wte")
-        fail_missing(
-            "{}: train.method.target_modules: adapters on the head and the embeddings (\"{}\") are not built in: "
-            "those of the layers are ({}); method full trains all",
-            recipe.source, t, fmt::join(known, " "));
-      if (std::find(known.begin(), known.end(), last) == known.end())
-        fail_input("{}: train.method.target_modules: the model has no linear module \"{}\" (it has {})", recipe.source,
-                   t, fmt::join(known, " "));
-    }
-    s->lora.target = [lora](const std::string& module) -> std::optional<models::LoraTarget> {
-      for (const auto& t : lora.target_modules)
-        if (names_module(module, t))
-          return models::LoraTarget{lora.r, static_cast<double>(lora.alpha), lora.use_rslora};
-      return std::nullopt;
+    check_adapter(recipe, s->model, *backend_of(recipe));
+    const formats::AdapterConfig adapter = adapter_config(recipe);
+    s->lora.target = [adapter](const std::string& module) -> std::optional<models::LoraTarget> {
+      if (!adapter.selects(module)) return std::nullopt;
+      return models::LoraTarget{adapter.rank(module), adapter.alpha(module), adapter.use_rslora};
     };
-    s->lora.dropout = static_cast<float>(lora.dropout);
+    s->lora.dropout = static_cast<float>(adapter.lora_dropout);
+    s->lora.dora = adapter.use_dora;
+    if (!adapter.modules_to_save.empty() || adapter.bias != "none")
+      s->lora.trains = [adapter](const std::string& tensor) {
+        const std::string module = tensor.substr(0, tensor.rfind('.'));
+        if (std::any_of(adapter.modules_to_save.begin(), adapter.modules_to_save.end(),
+                        [&](const std::string& m) { return names_module(module, m); }))
+          return true;
+        return tensor.ends_with("bias") &&
+               (adapter.bias == "all" || (adapter.bias == "lora_only" && adapter.selects(module)));
+      };
   }
   if (const auto m = make_method(method)) {
     s->sequences_per_row = m->sequences_per_row();
@@ -258,6 +342,9 @@ void fill(Setup* s, const config::Recipe& recipe, const kernels::KernelPlan* pla
   if (s->has_lora && recipe.train.base_precision == config::Precision::kFp8E4M3)
     s->options.base = s->backend->fp8_products ? graph::Held::kFp8 : graph::Held::kRounded;
   if (method.kind == MethodKind::kQLora) hold_in_codes(s);
+  s->options.embedding_noise = static_cast<float>(recipe.train.neftune_noise_alpha.value_or(0));
+  if (!s->backend->variants && recipe.train.neftune_noise_alpha)
+    fail_missing("{}: train.neftune_noise_alpha is not built in on this device: leave it out", recipe.source);
   s->options.positions = s->seq_len;
   if (s->options.base != graph::Held::kPlain && s->model.num_experts > 0) hold_experts_in_fp8(s);
   s->options.balance_loss = recipe.train.method.router_aux_loss;
@@ -320,6 +407,10 @@ std::unique_ptr<Setup> make_setup(const config::Recipe& recipe, const std::strin
     s->weights = formats::WeightSource::open(model_path);
     s->model = s->weights->config();
   }
+  if (s->model.tie_embeddings && parts_head(recipe)) {
+    s->model.tie_embeddings = false;
+    if (s->weights) s->weights = formats::WeightSource::untied(std::move(s->weights));
+  }
   if (tokenizer_vocab > s->model.vocab_size)
     fail_input("{}: the tokenizer has {} ids but the model's vocabulary is {}: they do not belong together",
                recipe.source, tokenizer_vocab, s->model.vocab_size);
@@ -327,6 +418,25 @@ std::unique_ptr<Setup> make_setup(const config::Recipe& recipe, const std::strin
     s->processor = image::read_processor(fs::is_directory(model_path) ? model_path : "", processor_defaults(*v));
   fill(s.get(), recipe, plan);
   return s;
+}
+
+formats::AdapterConfig adapter_config(const config::Recipe& recipe) {
+  const config::Lora& lora = *recipe.train.method.lora;
+  formats::AdapterConfig a;
+  a.base_model_name_or_path = recipe.model.name;
+  a.revision = recipe.model.revision.value_or("");
+  a.r = lora.r;
+  a.lora_alpha = static_cast<double>(lora.alpha);
+  a.lora_dropout = lora.dropout;
+  a.use_rslora = lora.use_rslora;
+  a.use_dora = lora.use_dora;
+  a.bias = std::string(config::text_of(lora.bias));
+  a.target_modules = lora.target_modules;
+  a.modules_to_save = lora.modules_to_save;
+  a.layers_to_transform = lora.layers_to_transform;
+  for (const auto& [key, rank] : lora.rank_pattern) a.rank_pattern.emplace_back(key, rank);
+  for (const auto& [key, alpha] : lora.alpha_pattern) a.alpha_pattern.emplace_back(key, static_cast<double>(alpha));
+  return a;
 }
 
 std::unique_ptr<Setup> with_recipe(const Setup& s, const config::Recipe& recipe) {
@@ -394,8 +504,14 @@ std::map<std::string, int64_t> shapes_of(const Setup& s) {
                                    {"bits", s.type == DType::kF32 ? 32 : 16}};
   if (s.sequences_per_row > 1) m["sequences_per_row"] = s.sequences_per_row;
   if (s.has_lora) {
-    m["lora_rank"] = s.recipe.train.method.lora->r;
-    for (const std::string& module : s.recipe.train.method.lora->target_modules) m["lora " + module] = 1;
+    const config::Lora& lora = *s.recipe.train.method.lora;
+    m["lora_rank"] = lora.r;
+    for (const std::string& module : lora.target_modules) m["lora " + module] = 1;
+    for (const std::string& module : lora.modules_to_save) m["whole " + module] = 1;
+    for (const int64_t layer : lora.layers_to_transform) m["lora layer " + std::to_string(layer)] = 1;
+    for (const auto& [key, rank] : lora.rank_pattern) m["lora_rank " + key] = rank;
+    if (lora.use_dora) m["dora"] = 1;
+    if (lora.bias != config::LoraBias::kNone) m["lora bias"] = lora.bias == config::LoraBias::kAll ? 2 : 1;
   }
   if (s.options.base != graph::Held::kPlain) m["base_bits"] = 8;
   if (s.options.coded) m["base_bits"] = 4;

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "config/recipe.h"
+#include "formats/peft.h"
 #include "formats/weight_source.h"
 #include "image/processor.h"
 #include "kernels/backend.h"
@@ -74,6 +75,9 @@ struct Setup {
 enum class Reads { kWeights, kConfig };
 std::unique_ptr<Setup> make_setup(const config::Recipe& recipe, const std::string& model_path, int64_t tokenizer_vocab,
                                   const kernels::KernelPlan* plan, Reads reads = Reads::kWeights);
+
+// A recipe's adapter as PEFT states one.
+formats::AdapterConfig adapter_config(const config::Recipe& recipe);
 
 // The same model under another recipe: for asking what a change would take.
 std::unique_ptr<Setup> with_recipe(const Setup& s, const config::Recipe& recipe);

@@ -15,6 +15,7 @@
 #include "base/text.h"
 #include "checkpoint/adapter.h"
 #include "checkpoint/heads.h"
+#include "checkpoint/pissa.h"
 #include "checkpoint/state.h"
 #include "checkpoint/weights.h"
 #include "data/prepare.h"
@@ -302,7 +303,9 @@ class Run {
     if (s_.weights && checkpoint::lacks_head(graph_, *s_.weights)) checkpoint::draw_head(graph_, *params_, seed);
     if (!s_.has_lora) return;
     const auto& lora = *s_.recipe.train.method.lora;
-    if (lora.init_adapter)
+    if (lora.init_lora_weights == config::LoraInit::kPissa)
+      pissa_ = checkpoint::init_pissa(graph_, *params_);
+    else if (lora.init_adapter)
       checkpoint::load_adapter(*lora.init_adapter, graph_, *params_, &s_.lora);
     else
       checkpoint::init_adapter(graph_, *params_, seed);
@@ -595,17 +598,9 @@ class Run {
     std::error_code ec;
     fs::remove_all(temp, ec);
     if (s_.has_lora) {
-      const auto& lora = *s_.recipe.train.method.lora;
-      checkpoint::AdapterSettings a;
-      a.base = s_.recipe.model.name;
-      a.revision = s_.recipe.model.revision.value_or("");
-      a.rank = lora.r;
-      a.alpha = static_cast<double>(lora.alpha);
-      a.dropout = lora.dropout;
-      a.rslora = lora.use_rslora;
-      a.target_modules = lora.target_modules;
+      formats::AdapterConfig a = adapter_config(s_.recipe);
       a.fan_in_fan_out = s_.model.family->conv1d;
-      checkpoint::save_adapter(temp, graph_, *params_, a);
+      checkpoint::save_adapter(temp, graph_, *params_, std::move(a), pissa_ ? &*pissa_ : nullptr);
     } else {
       const config::Precision held = s_.recipe.model.torch_dtype;
       checkpoint::save_model(temp, graph_, *params_,
@@ -630,6 +625,7 @@ class Run {
   std::unique_ptr<runtime::Program> scorer_;
   std::unique_ptr<runtime::ParamStore> params_;
   std::unique_ptr<optim::Optimizer> optimizer_;
+  std::optional<checkpoint::PissaStart> pissa_;  // what the adapters began as, where the base was taken apart for them
   std::unique_ptr<StepData> data_;
   TrainRows* rows_ = nullptr;        // data_, where its loss is the graph's or its rows are answers
   RolloutRows* rollouts_ = nullptr;  // data_, of given rollouts

@@ -510,7 +510,7 @@ TEST(Peft, RefusesWhatItCannotHonour) {
     expect_refused([&] { parse_adapter_config(parse_ordered_json(json, "a.json"), "a.json"); }, code, part);
   };
   refuse(R"({"peft_type":"IA3"})", Exit::kMissing, "IA3");
-  refuse(R"({"use_dora":true})", Exit::kMissing, "use_dora");
+  refuse(R"({"use_dora":1})", Exit::kBadInput, "use_dora");
   refuse(R"({"init_lora_weights":"pissa_niter_4"})", Exit::kMissing, "pissa_niter_4");
   refuse(R"({"bias":"some"})", Exit::kBadInput, "bias");
   refuse(R"({"lora_bias":true})", Exit::kMissing, "lora_bias");

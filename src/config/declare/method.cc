@@ -125,10 +125,35 @@ Section declare(const Lora*) {
   d.field("r", &Lora::r, "Rank.").range(1, 512);
   d.field("alpha", &Lora::alpha, "Scaling is alpha/r.").range(1, 1024);
   d.field("dropout", &Lora::dropout, "Dropout before A.").range(0, 1);
-  d.field("target_modules", &Lora::target_modules, "Linear layers that get an adapter, by the end of their name.")
+  d.field("target_modules", &Lora::target_modules,
+          "Linear layers that get an adapter, by the end of their name; also lm_head and embed_tokens.")
       .non_empty();
   d.field("lora_plus", &Lora::lora_plus, "LoRA+: B's learning rate as a multiple of A's.").above(0).later();
   d.field("use_rslora", &Lora::use_rslora, "Scaling is alpha/sqrt(r).").plus();
+  d.field("use_dora", &Lora::use_dora,
+          "DoRA: the length of each row of an adapted matrix trains apart from its direction.")
+      .later();
+  d.field(
+       "init_lora_weights", &Lora::init_lora_weights,
+       "default = A uniform, B zero; pissa = both from the largest singular values of the base's matrix, which keeps "
+       "the rest. The adapter is saved so that it belongs to the base itself, at twice the rank.")
+      .later();
+  d.field("bias", &Lora::bias,
+          "Biases of the base that train too: none, those of modules with an adapter (lora_only), or all.")
+      .later();
+  d.field("modules_to_save", &Lora::modules_to_save,
+          "Modules that train whole and are saved with the adapter: embed_tokens, lm_head.")
+      .later();
+  d.field("layers_to_transform", &Lora::layers_to_transform, "Layers that get an adapter, counted from 0.")
+      .min(0)
+      .later()
+      .default_is("all");
+  d.field("rank_pattern", &Lora::rank_pattern,
+          "Ranks of their own, by the end of a module's name or a pattern for it, as `{layers.0.self_attn.q_proj: 4}`.")
+      .range(1, 512)
+      .later()
+      .default_is("–");
+  d.field("alpha_pattern", &Lora::alpha_pattern, "And alphas.").range(1, 1024).later().default_is("–");
   d.field("init_adapter", &Lora::init_adapter,
           "PEFT folder to start from; its alpha, rank and rsLoRA must scale as these settings do. `recipe:NAME` = what "
           "that "

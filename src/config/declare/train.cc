@@ -194,6 +194,12 @@ Section declare(const Train*) {
   d.field("cpu_throttle", &Train::cpu_throttle, "How much of the host a run on the CPU takes.");
   d.field("tool_loss", &Train::tool_loss, "Weights of target tokens inside tool calls. Absent = every target weighs 1.")
       .plus();
+  d.field(
+       "neftune_noise_alpha", &Train::neftune_noise_alpha,
+       "NEFTune: embeddings of a document of L tokens get noise, uniform up to alpha / sqrt(L * width), in training. "
+       "Absent = none.")
+      .above(0)
+      .later();
   d.field("rollouts", &Train::rollouts, "Given rollouts instead of sampling, for grpo and gspo.").plus();
   d.field("env", &Train::env,
           "Environment of the run. MI300-class: always the eight keys PYTORCH_ROCM_ARCH (follows gfx_arch), "

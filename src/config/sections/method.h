@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -16,9 +17,16 @@ struct Lora {
   double dropout = 0;
   std::vector<std::string> target_modules = {"q_proj",    "k_proj",  "v_proj",   "o_proj",
                                              "gate_proj", "up_proj", "down_proj"};
-  double lora_plus = 1;                     // B's learning rate over A's
-  bool use_rslora = false;                  // scaling alpha/sqrt(r) instead of alpha/r
-  std::optional<std::string> init_adapter;  // PEFT folder to start from
+  double lora_plus = 1;     // B's learning rate over A's
+  bool use_rslora = false;  // scaling alpha/sqrt(r) instead of alpha/r
+  bool use_dora = false;    // magnitudes apart from directions (graph/passes/lora.cc)
+  LoraInit init_lora_weights = LoraInit::kDefault;
+  LoraBias bias = LoraBias::kNone;               // which biases of the base train
+  std::vector<std::string> modules_to_save;      // trained whole: embed_tokens, lm_head
+  std::vector<int64_t> layers_to_transform;      // empty = all
+  std::map<std::string, int64_t> rank_pattern;   // endings of modules' names, or patterns, to a rank of their own
+  std::map<std::string, int64_t> alpha_pattern;  // and to an alpha
+  std::optional<std::string> init_adapter;       // PEFT folder to start from
 };
 
 // One of several rewards that are added up (train/rewards.h says what each is).

@@ -82,7 +82,8 @@ struct Train {
   FlashAttention flash_attention;
   Fsdp fsdp;
   CpuThrottle cpu_throttle;
-  std::optional<ToolLoss> tool_loss;  // absent = every target weighs 1
+  std::optional<double> neftune_noise_alpha;  // absent = no noise
+  std::optional<ToolLoss> tool_loss;          // absent = every target weighs 1
   Rollouts rollouts;
   std::map<std::string, std::string> env;
   std::optional<int64_t> eval_every;  // absent = no evaluation while training

@@ -18,7 +18,7 @@ constexpr std::string_view kPrefix = "base_model.model.";
 
 struct Part {
   std::string module;
-  bool is_b = false, embedding = false;
+  bool is_b = false, embedding = false, magnitude = false;
   std::string replaces;  // instead: the tensor of the base whose place it takes
 };
 
@@ -42,20 +42,23 @@ std::string replaced_name(std::string_view s) {
 // is not understood would change the model in silence.
 Part part_of(const std::string& name, const AdapterConfig& config, const std::string& source) {
   const std::string_view s = without_prefix(name);
+  constexpr std::string_view kMagnitude = ".lora_magnitude_vector";  // [.default][.weight]
+  if (const size_t at = s.rfind(kMagnitude); config.use_dora && at != std::string_view::npos && at > 0)
+    return {std::string(s.substr(0, at)), false, false, true, {}};
   for (const bool is_b : {false, true}) {
     const std::string_view mark = is_b ? ".lora_B." : ".lora_A.",
                            table = is_b ? ".lora_embedding_B" : ".lora_embedding_A";
     if (const size_t at = s.rfind(table); at != std::string_view::npos && at > 0) {
       const std::string_view tail = s.substr(at + table.size());
       if (tail.empty() || (tail[0] == '.' && tail.find('.', 1) == std::string_view::npos))
-        return {std::string(s.substr(0, at)), is_b, true, {}};
+        return {std::string(s.substr(0, at)), is_b, true, false, {}};
     }
     const size_t at = s.rfind(mark);
     if (at == std::string_view::npos || at == 0) continue;
     const std::string_view tail = s.substr(at + mark.size());
     const bool plain = tail == "weight";
     const bool named = tail.ends_with(".weight") && tail.find('.') == tail.size() - 7 && tail.size() > 7;
-    if (plain || named) return {std::string(s.substr(0, at)), is_b, false, {}};
+    if (plain || named) return {std::string(s.substr(0, at)), is_b, false, false, {}};
   }
   const std::string to = replaced_name(s);
   const std::string_view module =
@@ -67,7 +70,7 @@ Part part_of(const std::string& name, const AdapterConfig& config, const std::st
   const bool kept_base = s.find(".base_layer.weight") != std::string_view::npos;
   if (to.ends_with(".bias") || kept_base ||
       std::any_of(config.modules_to_save.begin(), config.modules_to_save.end(), ends))
-    return {{}, false, false, to};
+    return {{}, false, false, false, to};
   fail_missing(
       "{}: tensor \"{}\" is no LoRA matrix, of no module in modules_to_save and no bias: nothing else is built in "
       "for adapters",
@@ -122,11 +125,11 @@ Adapter Adapter::open(const std::string& folder) {
       continue;
     }
     Module& m = modules[p.module];
-    m.embedding = p.embedding;
-    TensorInfo& slot = p.is_b ? m.b : m.a;
+    m.embedding = m.embedding || p.embedding;
+    TensorInfo& slot = p.magnitude ? m.magnitude : p.is_b ? m.b : m.a;
     if (!slot.name.empty()) fail_input("{}: \"{}\" and \"{}\" are the same matrix", weights, slot.name, t.name);
-    if (t.shape.size() != 2 || t.shape[0] < 1 || t.shape[1] < 1)
-      fail_input("{}: tensor \"{}\" is no matrix", weights, t.name);
+    if (t.shape.size() != (p.magnitude ? 1u : 2u) || t.count() < 1)
+      fail_input("{}: tensor \"{}\" is no {}", weights, t.name, p.magnitude ? "vector" : "matrix");
     if (t.type != DType::kF32 && t.type != DType::kBF16 && t.type != DType::kF16)
       fail_input("{}: tensor \"{}\" is {}: F32, BF16 and F16 are read", weights, t.name, name_of(t.type));
     slot = t;
@@ -149,6 +152,13 @@ Adapter Adapter::open(const std::string& folder) {
     if (const int64_t want = a.config_.rank(name); want != m.rank)
       fail_input("{}: module \"{}\" has rank {} but adapter_config.json says {}: they do not belong together", weights,
                  name, m.rank, want);
+    if (a.config_.use_dora != !m.magnitude.name.empty() || (a.config_.use_dora && m.magnitude.shape[0] != m.out))
+      fail_input(
+          "{}: module \"{}\" has {}, and adapter_config.json says use_dora: the file is incomplete", weights, name,
+          m.magnitude.name.empty() ? "no magnitudes (lora_magnitude_vector)" : "magnitudes of another number of rows");
+    if (a.config_.use_dora && m.embedding)
+      fail_missing("{}: \"{}\" is an embedding with use_dora, which is not built in: merge the adapter with PEFT",
+                   weights, name);
     m.scaling = a.config_.scaling(name);
     a.modules_.push_back(std::move(m));
   }
@@ -164,7 +174,9 @@ const Adapter::Module* Adapter::find(std::string_view module) const {
 
 std::string Adapter::beyond_layers() const {
   for (const Module& m : modules_)
-    if (m.embedding || m.name == "lm_head" || m.name.ends_with(".lm_head") || m.name == "embed_out") return m.name;
+    if (m.embedding || !m.magnitude.name.empty() || m.name == "lm_head" || m.name.ends_with(".lm_head") ||
+        m.name == "embed_out")
+      return m.name;
   for (const auto& [name, t] : replaced_)
     if (name != kScoreWeight) return name;
   return "";
@@ -208,37 +220,39 @@ void Adapter::check_base(const WeightSource& base) const {
 }
 
 void write_adapter(const std::string& folder, AdapterConfig config, std::span<const AdapterTensor> modules, DType type,
-                   std::span<const WholeTensor> whole) {
+                   std::span<const AdapterWhole> wholes) {
   MXT_ASSERT(!modules.empty() && (type == DType::kF32 || type == DType::kBF16 || type == DType::kF16));
   make_folders(folder);
+  struct Values {
+    std::vector<int64_t> shape;
+    const float* values;
+  };
+  std::map<std::string, Values> tensors;  // by PEFT's name
   std::map<std::string, const AdapterTensor*> by_name;
   for (const AdapterTensor& m : modules) MXT_ASSERT(by_name.emplace(m.module, &m).second);
-  std::vector<TensorSpec> specs;
   for (const auto& [name, m] : by_name) {
     if (config.rank(name) != m->rank) config.rank_pattern.insert(config.rank_pattern.begin(), {name, m->rank});
-    specs.push_back({std::string(kPrefix) + name + ".lora_A.weight", type, {m->rank, m->in}});
-    specs.push_back({std::string(kPrefix) + name + ".lora_B.weight", type, {m->out, m->rank}});
+    const std::string at = std::string(kPrefix) + name, of = m->embedding ? ".lora_embedding_" : ".lora_",
+                      end = m->embedding ? "" : ".weight";
+    tensors[at + of + "A" + end] = {{m->rank, m->in}, m->a};
+    tensors[at + of + "B" + end] = {{m->out, m->rank}, m->b};
+    if (m->magnitude) tensors[at + ".lora_magnitude_vector"] = {{m->out}, m->magnitude};
   }
-  std::map<std::string, const WholeTensor*> kept;
-  for (const WholeTensor& w : whole) {
-    MXT_ASSERT(kept.emplace(w.name, &w).second);
-    config.modules_to_save.push_back(w.name.substr(0, w.name.rfind('.')));
+  for (const AdapterWhole& w : wholes) {  // a bias beside matrices is the wrapped layer's
+    const size_t leaf = w.name.rfind('.');
+    const bool wrapped = w.name.ends_with(".bias") && by_name.contains(w.name.substr(0, leaf));
+    const std::string name = wrapped ? w.name.substr(0, leaf) + ".base_layer" + w.name.substr(leaf) : w.name;
+    tensors[std::string(kPrefix) + name] = {w.shape, w.values.data()};
   }
-  for (const auto& [name, w] : kept) specs.push_back({std::string(kPrefix) + name, type, w->shape});
+  std::vector<TensorSpec> specs;
+  for (const auto& [name, t] : tensors) specs.push_back({name, type, t.shape});
   SafetensorsWriter out(folder + "/adapter_model.safetensors", specs);
   std::vector<char> buffer;
-  for (const auto& [name, m] : by_name)
-    for (const bool is_b : {false, true}) {
-      const auto count = static_cast<size_t>(m->rank * (is_b ? m->out : m->in));
-      buffer.resize(count * size_of(type));
-      convert(is_b ? m->b : m->a, DType::kF32, buffer.data(), type, count);
-      out.append(buffer.data(), buffer.size());
-    }
-  for (const auto& [name, w] : kept) {
+  for (const auto& [name, t] : tensors) {
     size_t count = 1;
-    for (const int64_t n : w->shape) count *= static_cast<size_t>(n);
+    for (const int64_t n : t.shape) count *= static_cast<size_t>(n);
     buffer.resize(count * size_of(type));
-    convert(w->values, DType::kF32, buffer.data(), type, count);
+    convert(t.values, DType::kF32, buffer.data(), type, count);
     out.append(buffer.data(), buffer.size());
   }
   out.commit();

@@ -54,10 +54,17 @@ bool whole_matches(const std::string& key, std::string_view module) {
 }
 
 // Keys of LoraConfig that change what an adapter computes and are not built in: any value that is not empty is refused.
-constexpr std::string_view kRefused[] = {
-    "use_dora",        "lora_bias",        "layer_replication",       "use_qalora",        "use_bdlora",
-    "kasa_config",     "arrow_config",     "trainable_token_indices", "target_parameters", "alora_invocation_tokens",
-    "megatron_config", "monteclora_config"};
+constexpr std::string_view kRefused[] = {"lora_bias",
+                                         "layer_replication",
+                                         "use_qalora",
+                                         "use_bdlora",
+                                         "kasa_config",
+                                         "arrow_config",
+                                         "trainable_token_indices",
+                                         "target_parameters",
+                                         "alora_invocation_tokens",
+                                         "megatron_config",
+                                         "monteclora_config"};
 
 bool is_empty(const OrderedJson& v) {
   return v.is_null() || (v.is_boolean() && !v.get<bool>()) || ((v.is_array() || v.is_object()) && v.empty());
@@ -165,7 +172,8 @@ AdapterConfig parse_adapter_config(const OrderedJson& j, std::string_view source
   for (std::string_view key : kRefused)
     if (const OrderedJson* v = find(j, std::string(key).c_str()); v && !is_empty(*v))
       fail_missing("{}: \"{}\" is not built in: merge the adapter with PEFT, or train it without", source, key);
-  if (const std::string bias = text(j, "bias", "none", source); bias != "none" && bias != "lora_only" && bias != "all")
+  const std::string bias = text(j, "bias", "none", source);
+  if (bias != "none" && bias != "lora_only" && bias != "all")
     fail_input("{}: \"bias\": \"{}\" is none, lora_only or all", source, bias);
   // PiSSA, OLoRA, CorDA, LoftQ and LoRA-GA take their first adapter out of the base: an adapter so saved belongs to the
   // base that was left, and PEFT makes that one anew on loading. The other ways leave the base alone.
@@ -185,6 +193,8 @@ AdapterConfig parse_adapter_config(const OrderedJson& j, std::string_view source
   if (const OrderedJson* v = find(j, "lora_alpha")) c.lora_alpha = number(*v, "lora_alpha", 0, 1e9, source);
   if (const OrderedJson* v = find(j, "lora_dropout")) c.lora_dropout = number(*v, "lora_dropout", 0, 1, source);
   c.use_rslora = boolean(j, "use_rslora", false, source);
+  c.use_dora = boolean(j, "use_dora", false, source);
+  c.bias = bias;
   c.fan_in_fan_out = boolean(j, "fan_in_fan_out", false, source);
   c.inference_mode = boolean(j, "inference_mode", false, source);
   parse_modules(j, "modules_to_save", source, c.modules_to_save, c.saves_pattern);
@@ -214,12 +224,12 @@ OrderedJson to_json(const AdapterConfig& c) {
   for (const auto& [k, v] : c.alpha_pattern) alphas[k] = whole(v);
   j["auto_mapping"] = nullptr;
   j["base_model_name_or_path"] = text_or_null(c.base_model_name_or_path);
-  j["bias"] = "none";
+  j["bias"] = c.bias;
   j["fan_in_fan_out"] = c.fan_in_fan_out;
   j["inference_mode"] = c.inference_mode;
   j["init_lora_weights"] = true;
   j["layers_pattern"] = nullptr;
-  j["layers_to_transform"] = nullptr;
+  j["layers_to_transform"] = c.layers_to_transform.empty() ? OrderedJson(nullptr) : OrderedJson(c.layers_to_transform);
   j["lora_alpha"] = whole(c.lora_alpha);
   j["lora_dropout"] = c.lora_dropout;
   j["modules_to_save"] = c.modules_to_save.empty() ? OrderedJson(nullptr) : OrderedJson(c.modules_to_save);
@@ -233,7 +243,7 @@ OrderedJson to_json(const AdapterConfig& c) {
   else
     j["target_modules"] = c.target_modules;
   j["task_type"] = text_or_null(c.task_type);
-  j["use_dora"] = false;
+  j["use_dora"] = c.use_dora;
   j["use_rslora"] = c.use_rslora;
   return j;
 }

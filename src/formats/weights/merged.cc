@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cmath>
 
 #include "base/error.h"
 #include "base/hash.h"
@@ -14,18 +15,13 @@ class Merged final : public WeightSource {
  public:
   Merged(std::unique_ptr<WeightSource> base, const std::string& folder)
       : base_(std::move(base)), adapter_(Adapter::open(folder)) {
-    config_ = base_->config();
     path_ = base_->path();
+    // Where one of the two changes it is no longer what the other is.
+    config_ = base_->config();
+    for (const std::string& weight : {std::string("lm_head.weight"), std::string(config_.family->embedding)})
+      if (module(weight) || replaced(weight)) base_ = untied(std::move(base_));
+    config_ = base_->config();
     adapter_.check_base(*base_);
-    if (!config_.tie_embeddings) return;
-    // One of the two would no longer be what the other is.
-    const std::string table = std::string(config_.family->embedding);
-    for (const std::string& weight : {std::string("lm_head.weight"), table})
-      if (module(weight) || replaced(weight))
-        fail_missing(
-            "{}: adapts {}, and {} ties its head to its embeddings: a head of its own is not built in for it; "
-            "merge the adapter with PEFT, untied",
-            folder, weight.substr(0, weight.rfind('.')), path_);
   }
 
   std::vector<std::string> names() const override { return base_->names(); }
@@ -60,6 +56,13 @@ class Merged final : public WeightSource {
     adapter_.read(m->a, DType::kF32, a.data());
     adapter_.read(m->b, DType::kF32, b.data());
     const bool transposed = m->embedding || holds_transposed(config_, m->name);
+    std::vector<float> magnitude(m->magnitude.name.empty() ? 0 : static_cast<size_t>(m->out));
+    if (!magnitude.empty()) {
+      if (transposed)
+        fail_missing("{}: use_dora on {}, which holds its matrices turned, is not built in: merge it with PEFT",
+                     adapter_.folder(), m->name);
+      adapter_.read(m->magnitude, DType::kF32, magnitude.data());
+    }
     parallel_for(begin, end, 16, [&](int64_t first, int64_t last) {
       std::vector<double> delta(static_cast<size_t>(s[1]));
       for (int64_t r = first; r < last; ++r) {
@@ -73,7 +76,20 @@ class Merged final : public WeightSource {
                                                    : a[static_cast<size_t>(j * m->in + k)]);
         }
         float* y = w.data() + (r - begin) * s[1];
-        for (int64_t k = 0; k < s[1]; ++k) y[k] += static_cast<float>(delta[static_cast<size_t>(k)]);
+        if (magnitude.empty()) {
+          for (int64_t k = 0; k < s[1]; ++k) y[k] += static_cast<float>(delta[static_cast<size_t>(k)]);
+          continue;
+        }
+        // DoRA: the row of W + scaling·B·A, as long as its magnitude.
+        double squared = 0;
+        for (int64_t k = 0; k < s[1]; ++k) {
+          double& x = delta[static_cast<size_t>(k)];
+          x += static_cast<double>(y[k]);
+          squared += x * x;
+        }
+        const double gain =
+            squared > 0 ? static_cast<double>(magnitude[static_cast<size_t>(r)]) / std::sqrt(squared) : 0;
+        for (int64_t k = 0; k < s[1]; ++k) y[k] = static_cast<float>(gain * delta[static_cast<size_t>(k)]);
       }
     });
     convert(w.data(), DType::kF32, out, to, w.size());

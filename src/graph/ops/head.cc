@@ -24,10 +24,13 @@ static void derive_head(Backward& b, const Op& op) {
   const auto& a = std::get<HeadOp>(op.attrs);
 
   MXT_ASSERT(a.gradient);
-  if (b.needs(op.in[1])) {
+  const bool adapted = a.adapter != 0;
+  const ValueId trains = op.in[adapted ? 3 : 1];
+  if (b.needs(trains)) {
     for (Op& o : b.g.ops)
-      if (std::holds_alternative<HeadOp>(o.attrs)) b.contributes(o, op.in[1]);
+      if (std::holds_alternative<HeadOp>(o.attrs)) b.contributes(o, trains);
   }
+  if (adapted) b.accumulate(op.in[2], op.out[2]);
   b.accumulate(op.in[0], op.out[1]);
 }
 
@@ -69,9 +72,10 @@ void mean_pool(Graph& g, ValueId h) {
 
 // The logits, and with a gradient that of the hidden states and of the weight.
 static double head_products(const Graph& g, const Op& op, const PassSize& s) {
+  const auto& a = std::get<HeadOp>(op.attrs);
   const Value& w = g.value(op.in[1]);
   return s.targets * 2.0 * static_cast<double>(w.rows.factor) * static_cast<double>(w.cols) *
-         (1 + (std::get<HeadOp>(op.attrs).gradient ? 1 : 0) + (op.param != kNone ? 1 : 0));
+         (1 + (a.gradient ? 1 : 0) + (op.param != kNone && a.adapter == 0 ? 1 : 0));
 }
 
 const OpInfo HeadOp::info{

@@ -2,6 +2,7 @@
 #include <cstring>
 
 #include "base/threads.h"
+#include "kernels/adapters.h"
 #include "kernels/checks.h"
 #include "kernels/cpu/attention.h"
 #include "kernels/cpu/delta.h"
@@ -28,7 +29,7 @@ void copy_rows(const Copy& c) {
   });
 }
 
-class CpuOps final : public Ops, public OwnMemory, public Decoder {
+class CpuOps final : public Ops, public OwnMemory, public Decoder, public Variants {
  public:
   std::string_view name() const override { return "cpu"; }
   std::vector<std::string> gemm_algorithms() const override { return cpu::gemm_algorithms(); }
@@ -92,6 +93,10 @@ class CpuOps final : public Ops, public OwnMemory, public Decoder {
   void sigmoid_gate(const SigmoidGate& c) override { check(c), cpu::sigmoid_gate(c); }
   void sigmoid_gate_grad(const SigmoidGateGrad& c) override { check(c), cpu::sigmoid_gate_grad(c); }
   void split_gates(const SplitGates& c) override { check(c), cpu::split_gates(c); }
+  void dora_gain(const DoraGain& c) override { check(c), cpu::dora_gain(c); }
+  void dora_scale(const DoraScale& c) override { check(c), cpu::dora_scale(c); }
+  void dora_scale_grad(const DoraScaleGrad& c) override { check(c), cpu::dora_scale_grad(c); }
+  void embedding_noise(const EmbeddingNoise& c) override { check(c), cpu::embedding_noise(c); }
   void adamw(const AdamW& c) override { check(c), cpu::adamw(c); }
   void adamw_8bit(const AdamW8bit& c) override { check(c), cpu::adamw_8bit(c); }
   void lion(const Lion& c) override { check(c), cpu::lion(c); }

@@ -1,5 +1,6 @@
 #include "kernels/reference/reference.h"
 
+#include "kernels/adapters.h"
 #include "kernels/checks.h"
 #include "kernels/decode.h"
 #include "kernels/draw.h"
@@ -7,7 +8,7 @@
 namespace mxt::kernels {
 namespace {
 
-class ReferenceOps final : public Ops, public Decoder, public Drawer {
+class ReferenceOps final : public Ops, public Decoder, public Drawer, public Variants {
  public:
   std::string_view name() const override { return "reference"; }
   std::vector<std::string> gemm_algorithms() const override { return {"reference"}; }
@@ -61,6 +62,10 @@ class ReferenceOps final : public Ops, public Decoder, public Drawer {
   void sigmoid_gate(const SigmoidGate& c) override { check(c), reference::sigmoid_gate(c); }
   void sigmoid_gate_grad(const SigmoidGateGrad& c) override { check(c), reference::sigmoid_gate_grad(c); }
   void split_gates(const SplitGates& c) override { check(c), reference::split_gates(c); }
+  void dora_gain(const DoraGain& c) override { check(c), reference::dora_gain(c); }
+  void dora_scale(const DoraScale& c) override { check(c), reference::dora_scale(c); }
+  void dora_scale_grad(const DoraScaleGrad& c) override { check(c), reference::dora_scale_grad(c); }
+  void embedding_noise(const EmbeddingNoise& c) override { check(c), reference::embedding_noise(c); }
   void adamw(const AdamW& c) override { check(c), reference::adamw(c); }
   void adamw_8bit(const AdamW8bit& c) override { check(c), reference::adamw_8bit(c); }
   void lion(const Lion& c) override { check(c), reference::lion(c); }
