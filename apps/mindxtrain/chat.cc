@@ -105,7 +105,7 @@ class Conversation {
  public:
   Conversation(const Options& o, const std::string& path)
       : o_(o),
-        text_(load_text_side(path)),
+        text_(load_text_side(path, o.adapter)),
         model_(path, o.adapter, compute_type(o.dtype, path, o.device), 4096, ops_on(o.device),
                infer::Weights::kAsStored),
         engine_(model_, {1, 512}) {

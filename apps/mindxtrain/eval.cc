@@ -115,7 +115,7 @@ void run(Options& o) {
   set_threads(o.threads);
   h.model = resolve_model(h.model_name, std::nullopt);
   h.type = compute_type(o.dtype, h.model, h.device);
-  const TextSide text = load_text_side(h.model);
+  const TextSide text = load_text_side(h.model, h.adapter);
   OrderedJson measured = OrderedJson::object();
   if (plain) {
     const auto plainly = measure_plain(o, text);

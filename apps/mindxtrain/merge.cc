@@ -49,6 +49,8 @@ void add_merge(CLI::App& app) {
       save_text_side(load_text_side(path), folder.path());
     else if (!copy_text_files(path, folder.path()))
       log::info("{}: has no tokenizer files, so {} has none either", path, o->out);
+    if (const std::string own = o->adapter + "/chat_template.jinja"; fs::is_regular_file(own))
+      write_file_atomic(folder.path() + "/chat_template.jinja", read_file(own));
     write_file_atomic(folder.path() + kMade, OrderedJson{{"base", o->model}, {"adapter", o->adapter}}.dump(2) + "\n");
     replace_folder(folder.path(), out);
     log::info(

@@ -22,6 +22,7 @@
 #include "provenance/sign.h"
 #include "semantic.h"
 #include "shipped.h"
+#include "tokenizer/chat/tools_as_text.h"
 #include "train/setup.h"
 #include "verbs.h"
 
@@ -170,9 +171,11 @@ bool has_tokenizer(const std::string& path) {
          fs::exists(path + "/vocab.txt");
 }
 
-TextSide load_text_side(const std::string& path) {
+TextSide load_text_side(const std::string& path, const std::string& adapter) {
   TextSide s;
   s.tok = load_tokenizer(path);
+  const std::string trained_with = adapter + "/chat_template.jinja";
+  if (!adapter.empty() && fs::is_regular_file(trained_with)) return with_template(s, trained_with);
   take_own_templates(s, path + ": chat template");
   return s;
 }
@@ -194,9 +197,24 @@ TextSide text_side_of(const config::Recipe& recipe, const std::string& model_pat
     s.tok = load_tokenizer(model_path);
   else
     return s;  // finished rows of ids need none; text is refused where it is met
-  if (recipe.model.chat_template) return with_template(s, *recipe.model.chat_template);
-  take_own_templates(s, "chat template");
+  if (recipe.model.chat_template)
+    s = with_template(s, *recipe.model.chat_template);
+  else
+    take_own_templates(s, "chat template");
+  if (recipe.data.tools_in == config::ToolsIn::kSystem) {
+    if (s.chat_source.empty())
+      fail_input(
+          "{}: data.tools_in: system is written by the chat template, and the model has none: set "
+          "model.chat_template",
+          recipe.source);
+    s.chat_source = tokenizer::with_tools_as_text(s.chat_source), s.tool_source.clear();
+    s.chat = compile_template(*s.tok, s.chat_source, "chat template with tools as text");
+  }
   return s;
+}
+
+bool own_templates(const TextSide& side) {
+  return side.chat_source == side.tok->chat_template() && side.tool_source == side.tok->tool_template();
 }
 
 std::unique_ptr<data::Coder> coder_of(const config::Recipe& recipe, Fetch fetch) {
@@ -214,7 +232,16 @@ std::unique_ptr<data::Coder> make_coder(const TextSide& side, int64_t model_voca
 
 int64_t vocabulary_of(const TextSide& side) { return side.tok ? side.tok->vocab_size() : 0; }
 
-void save_text_side(const TextSide& side, const std::string& folder) { side.tok->save(folder); }
+void save_text_side(const TextSide& side, const std::string& folder) {
+  side.tok->save(folder);
+  if (!own_templates(side)) save_template(side, folder);
+}
+
+void save_template(const TextSide& side, const std::string& folder) {
+  write_file_atomic(folder + "/chat_template.jinja", side.chat_source);
+  std::error_code ec;  // of the model's own; the one that is saved renders chats with tools too
+  fs::remove(folder + "/additional_chat_templates/tool_use.jinja", ec);
+}
 
 int copy_text_files(const std::string& from, const std::string& to) {
   int copied = 0;

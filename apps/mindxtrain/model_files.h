@@ -37,13 +37,15 @@ struct TextSide {
   std::string chat_source, tool_source;                 // the second: the template named tool_use, "" where none
 };
 bool has_tokenizer(const std::string& folder_or_gguf);
-TextSide load_text_side(const std::string& folder_or_gguf);
+// With an adapter that has a chat_template.jinja beside its weights: what it was trained with.
+TextSide load_text_side(const std::string& folder_or_gguf, const std::string& adapter = "");
 // The same tokenizer with the chat template in this file.
 TextSide with_template(const TextSide& side, const std::string& file);
 // What data::prepare may reach: the Hub's settings, the cache folder, the environment, Ctrl-C, the recipe's eval tasks
 // and models.
 data::Access data_access(const config::Recipe& recipe, Fetch fetch = Fetch::kAllowed);
-// For a recipe: model.tokenizer (or the model's own; `char`: the characters of its data), model.chat_template.
+// For a recipe: model.tokenizer (or the model's own; `char`: the characters of its data), model.chat_template,
+// data.tools_in.
 TextSide text_side_of(const config::Recipe& recipe, const std::string& model_path, Fetch fetch = Fetch::kAllowed);
 
 // What makes tokens of the recipe's rows. Of a Hub model its tokenizer and configuration are fetched, not its weights.
@@ -55,6 +57,9 @@ int64_t vocabulary_of(const TextSide& side);
 
 // Writes the tokenizer's files beside a saved model or adapter, so that the folder can be used alone.
 void save_text_side(const TextSide& side, const std::string& folder);
+// Whether the templates are the tokenizer's own; where not, save_template() writes chat_template.jinja.
+bool own_templates(const TextSide& side);
+void save_template(const TextSide& side, const std::string& folder);
 
 // Copies the files of a model folder that are neither weights nor its config, whatever tokenizer they are of. How many
 // there were.

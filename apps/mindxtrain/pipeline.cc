@@ -393,6 +393,7 @@ bool Pipeline::train() {
     return false;
   }
   if (!setup_->has_lora && text_.tok) save_text_side(text_, o_.out + "/checkpoint");
+  if (setup_->has_lora && text_.tok && !own_templates(text_)) save_template(text_, o_.out + "/checkpoint");
   // How the base was meant to be sampled, and where its answers end.
   if (const std::string how = model_path_ + "/generation_config.json"; !setup_->has_lora && fs::is_regular_file(how))
     write_file_atomic(o_.out + "/checkpoint/generation_config.json", read_file(how));

@@ -50,7 +50,7 @@ void Pipeline::quantize() {
   if (setup_->type == DType::kF32) job.type = DType::kF32;
   if (recipe_.eval && recipe_.eval->perplexity_path) job.text = shipped_file(*recipe_.eval->perplexity_path);
   // The recipe may name another tokenizer or template than the model's own.
-  job.own_text_side = !recipe_.model.tokenizer && !recipe_.model.chat_template;
+  job.own_text_side = !recipe_.model.tokenizer && (!text_.tok || own_templates(text_));
   const OrderedJson report = quantize_model(job, text_);
   write_file_atomic(record, quantize_record());
   std::string text = report_text(report);

@@ -169,7 +169,16 @@ void run(Options o) {
   }
 
   const std::string path = resolve_model(o.model, std::nullopt);
-  TextSide text = load_text_side(path);
+  // One template serves all requests: the adapter's, where there is one adapter.
+  const std::string only = o.adapters.size() == 1 ? o.adapters[0].substr(o.adapters[0].find('=') + 1) : std::string();
+  TextSide text = load_text_side(path, only);
+  if (o.adapters.size() > 1)
+    for (const std::string& a : o.adapters)
+      if (const std::string folder = a.substr(a.find('=') + 1); fs::exists(folder + "/chat_template.jinja"))
+        log::warn(
+            "{}: was trained with a chat template of its own, and several adapters share the model's: serve it "
+            "alone, or name the template by --chat-template",
+            folder);
   if (!text.tok) fail_input("{}: has no tokenizer", o.model);
   if (!o.chat_template.empty()) text = with_template(text, o.chat_template);
   infer::Model model(path, "", compute_type(o.dtype, path, o.device), o.context, ops_on(o.device),

@@ -49,6 +49,10 @@ constexpr auto enum_names(Sampling) { return spellings("+documents", "+random_wi
 enum class TrainOn { kAssistant, kAll };
 constexpr auto enum_names(TrainOn) { return spellings("+assistant", "+all"); }
 
+// Who writes the tools of a conversation: the model's template, or the system message as text (data/tools.h).
+enum class ToolsIn { kTemplate, kSystem };
+constexpr auto enum_names(ToolsIn) { return spellings("+template", "+system"); }
+
 // How an answer is compared with the row's own: letter by letter, or by the number that it ends in.
 enum class Match { kExact, kAnswer };
 constexpr auto enum_names(Match) { return spellings("+exact", "+answer"); }

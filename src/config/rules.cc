@@ -127,6 +127,10 @@ void check_data(const Recipe& r, Rules& rules) {
   rules.refuse(d.filter && d.filter->decontaminate_eval && !r.eval, {"data.filter.decontaminate_eval"},
                "needs the eval section, whose tasks' documents it looks for: add it, or remove this");
   const Method& m = r.train.method;
+  rules.refuse(d.loss_weights && (m.is_preference() || m.is_rl()), {"data.loss_weights", "train.method.kind"},
+               "weighs the targets of conversations, and method {} has a loss of its own: remove it", text_of(m.kind));
+  rules.refuse(d.loss_weights && d.train_on == TrainOn::kAll, {"data.loss_weights", "data.train_on"},
+               "needs the assistant's turns, and train_on is all: remove one of the two");
   rules.refuse(d.sampling == Sampling::kRandomWindows && (m.is_preference() || m.is_rl()),
                {"data.sampling", "train.method"},
                "is random_windows, which cuts plain text anywhere, and method {} needs whole rows: write documents",

@@ -70,7 +70,16 @@ class RealCoder : public Coder {
     in.now = kTemplateTime;
     in.trained_from = trained_from;
     tokenizer::RenderedChat r = p_.chat_template->render(in);
-    return {std::move(r.text), std::move(r.assistant), std::move(r.plain), notes_of(r, messages)};
+    return {std::move(r.text), std::move(r.assistant), std::move(r.plain), std::move(r.calls), notes_of(r, messages)};
+  }
+  RenderedChat render_whole(const OrderedJson& messages, const OrderedJson* tools) const override {
+    MXT_ASSERT(p_.chat_template);
+    tokenizer::ChatInput in;
+    in.messages = &messages;
+    in.tools = tools;
+    in.now = kTemplateTime;
+    tokenizer::RenderedChat r = p_.chat_template->render_prompt(in);
+    return {std::move(r.text), {}, std::move(r.plain), {}, notes_of(r, messages)};
   }
   RenderedChat render_prompt(const OrderedJson& messages, const OrderedJson* tools) const override {
     MXT_ASSERT(p_.chat_template);

@@ -29,6 +29,7 @@ struct RenderedChat {
   std::string text;
   std::vector<ByteSpan> assistant;  // what is trained on, sorted and disjoint
   std::vector<ByteSpan> plain;      // message text, where control tokens are ordinary text; sorted and disjoint
+  std::vector<tokenizer::CallSpan> calls = {};  // of trained turns with tool calls, all but their content; sorted
   // What of the row the text has nothing of, in words; said once for each kind.
   struct Note {
     std::string kind, text;
@@ -54,6 +55,8 @@ class Coder {
   // OpenAI messages; `tools` may be null. Assistant turns before message `trained_from` are context. Errors
   // (kBadInput): the template refuses the row.
   virtual RenderedChat render(const OrderedJson& messages, const OrderedJson* tools, size_t trained_from) const = 0;
+  // All of it, where no turn need be located: text and plain spans.
+  virtual RenderedChat render_whole(const OrderedJson& messages, const OrderedJson* tools) const = 0;
   // The messages with the header that asks for an answer; nothing is trained.
   virtual RenderedChat render_prompt(const OrderedJson& messages, const OrderedJson* tools) const = 0;
   virtual const PictureRules* pictures() const { return nullptr; }  // null: the model sees none

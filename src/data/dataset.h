@@ -16,6 +16,13 @@
 namespace mxt::data {
 
 inline constexpr int32_t kNoTarget = -100;
+// With data.loss_weights a label is the id and, from this bit on, what part of a tool call its token is
+// (tokenizer::CallPart; 0: of none). Ids have 24 bits.
+inline constexpr int kPartShift = 28;
+inline constexpr int32_t target_of(int32_t label) {
+  return label < 0 ? label : label & ((int32_t{1} << kPartShift) - 1);
+}
+inline constexpr size_t part_of(int32_t label) { return label < 0 ? 0 : static_cast<size_t>(label >> kPartShift); }
 
 // A picture of a row: its tokens begin at `first`. Its grid of patches, and pixels as a model's processor fits them.
 struct RowPicture {
@@ -28,7 +35,7 @@ struct RowPicture {
 struct Row {
   std::span<const int32_t> ids;           // [n], n ≥ 1, each in [0, vocabulary); no document of a row is longer than
                                           // seq_len, but for labelled answers, which the trainer cuts
-  std::span<const int32_t> labels;        // [n], the id or kNoTarget
+  std::span<const int32_t> labels;        // [n], the id (with its part, target_of() apart) or kNoTarget
   std::span<const int32_t> cu_seqlens;    // [documents + 1], cu[0] = 0, cu[documents] = n, ascending
   std::span<const int32_t> marks = {};    // [documents], of labelled answers: 1 good, -1 bad; empty elsewhere
   std::vector<RowPicture> pictures = {};  // in the order of their tokens

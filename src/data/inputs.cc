@@ -28,6 +28,7 @@ OrderedJson without_sources(const Settings& s, const Coder& coder) {
                    {"eval_fraction", s.eval_fraction}};
   if (s.answers != Answers::kNone)
     j["answers"] = s.answers == Answers::kPairs ? "pairs" : s.answers == Answers::kLabelled ? "labelled" : "prompts";
+  if (s.parts) j["loss_weights"] = "parts of tool calls";
   if (s.crop) j["pack"] = "bos_crop";
   if (s.join_row) j["boundaries"] = "row";
   if (!s.train.sql.empty()) j["sql"] = s.train.sql;
@@ -87,6 +88,8 @@ std::string compare_settings(const std::string& folder, const config::Recipe& r,
   compare("boundaries", default_is("boundaries", "document"), config::text_of(d.boundaries));
   compare("sampling", was("sampling"), config::text_of(d.sampling));
   compare("train_on", was("train_on"), config::text_of(d.train_on));
+  if (made.contains("loss_weights") != d.loss_weights.has_value())
+    compare("loss_weights", made.contains("loss_weights"), d.loss_weights.has_value());
   compare("columns", was("columns"), OrderedJson(d.columns));
   compare("sql", was("sql"), d.sql ? OrderedJson(*d.sql) : OrderedJson());
   compare("eval_fraction", was("eval_fraction"), d.eval_fraction);

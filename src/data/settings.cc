@@ -337,6 +337,7 @@ Settings read_settings(const config::Recipe& r, const Access& access, const std:
   s.join_row = d.boundaries == config::Boundaries::kRow;
   s.windows = d.sampling == config::Sampling::kRandomWindows;
   s.train_all = d.train_on == config::TrainOn::kAll;
+  s.parts = d.loss_weights.has_value();
   s.eval_fraction = d.eval_fraction;
   s.seed = static_cast<uint64_t>(r.meta.seed);
   if (d.filter && d.filter->decontaminate_eval) {

@@ -71,6 +71,7 @@ struct Settings {
   std::optional<RowSource> eval;
   int64_t seq_len, num_shards;
   bool packing, windows, train_all;
+  bool parts = false;     // data.loss_weights: labels say what part of a tool call a token is
   bool crop = false;      // data.pack: bos_crop
   bool join_row = false;  // data.boundaries: row
   double eval_fraction;

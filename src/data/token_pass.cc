@@ -33,6 +33,7 @@ TokenPass::TokenPass(const Settings& s, const Coder& coder, const config::Recipe
       counts_(counts) {
   if (recipe.data.filter) redact_ = recipe.data.filter->redact;
   settings_ = fmt::format("tokens {} {} {} {}", kRevision, coder.digest(), s.train_all, s.windows);
+  if (s.parts) settings_ += " parts";
   if (s.crop) settings_ += " bos " + std::to_string(coder.bos());
   if (s.answers != Answers::kNone) settings_ += s.answers == Answers::kPrompts ? " prompts" : " answers";
 }
@@ -205,7 +206,11 @@ void TokenPass::fill(const std::vector<Record>& rows, const Layout& layout, cons
       const bool begin_text = !out.text || (r.line == 1 && !s_.windows);
       const bool end_text = !out.text || (r.last_piece && !s_.windows);
       try {
-        const EncodeRules rules{s_.train_all, begin_text && !s_.crop, end_text && !s_.crop, s_.crop && !out.text,
+        const EncodeRules rules{s_.train_all,
+                                begin_text && !s_.crop,
+                                end_text && !s_.crop,
+                                s_.crop && !out.text,
+                                s_.parts,
                                 s_.crop || s_.answers != Answers::kNone ? nullptr : &pictures_};
         const auto encode = [&](const Record& record) {
           const Example e = read_example(record, layout);

@@ -10,4 +10,11 @@ struct Span {
   bool operator==(const Span&) const = default;
 };
 
+// What bytes of a tool call are: its form (tags, braces, keys), the function's name, the arguments.
+enum class CallPart { kStructure = 1, kName, kArguments };
+struct CallSpan {
+  Span span;
+  CallPart part = CallPart::kStructure;
+};
+
 }  // namespace mxt::tokenizer

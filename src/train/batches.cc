@@ -40,11 +40,18 @@ void PackedBatch::clear() {
   ids_.clear();
   positions_.clear();
   targets_.clear();
+  weights_.clear();
   cu_.assign(1, 0);
   row_offsets_.assign(1, 0);
   for (auto* list : {&time_, &down_, &across_, &grids_, &picture_rows_}) list->clear();
   pixels_.clear();
   real_ = targets_count_ = 0;
+}
+
+void PackedBatch::add_target(int32_t label) {
+  targets_.push_back(data::target_of(label));
+  targets_count_ += label != data::kNoTarget;
+  if (weighs_) weights_.push_back(label == data::kNoTarget ? 0.0f : by_part_[data::part_of(label)]);
 }
 
 // Positions of a document's tokens on all three axes, and its pictures' pixels.
@@ -79,9 +86,7 @@ void PackedBatch::add_document(std::span<const int32_t> ids, std::span<const int
   for (size_t t = 0; t < ids.size(); ++t) {
     ids_.push_back(ids[t]);
     positions_.push_back(static_cast<int32_t>(t));
-    const int32_t target = t + 1 < ids.size() ? labels[t + 1] : data::kNoTarget;
-    targets_.push_back(target);
-    targets_count_ += target != data::kNoTarget;
+    add_target(t + 1 < ids.size() ? labels[t + 1] : data::kNoTarget);
   }
   real_ += static_cast<int64_t>(ids.size());
   cu_.push_back(static_cast<int32_t>(ids_.size()));
@@ -92,8 +97,7 @@ void PackedBatch::add_window(std::span<const int32_t> window, std::span<const in
   for (size_t t = 0; t + 1 < window.size(); ++t) {
     ids_.push_back(window[t]);
     positions_.push_back(static_cast<int32_t>(t));
-    targets_.push_back(labels[t + 1]);
-    targets_count_ += labels[t + 1] != data::kNoTarget;
+    add_target(labels[t + 1]);
   }
   real_ += static_cast<int64_t>(window.size()) - 1;
   cu_.push_back(static_cast<int32_t>(ids_.size()));
@@ -106,7 +110,7 @@ void PackedBatch::pad(int64_t max_tokens) {
   for (int32_t position = 0; tokens() < want; ++position) {
     ids_.push_back(0);
     positions_.push_back(position);
-    targets_.push_back(data::kNoTarget);
+    add_target(data::kNoTarget);
   }
   cu_.push_back(static_cast<int32_t>(ids_.size()));
 }
@@ -131,6 +135,7 @@ runtime::Batch PackedBatch::view() const {
     if (pictures_.count > 0) b.pictures = &pictures_;
   }
   b.targets = targets_.data();
+  if (weighs_) b.weights = weights_.data();
   b.row_offsets = row_offsets_.data();
   b.rows = static_cast<int64_t>(row_offsets_.size()) - 1;
   return b;
@@ -178,6 +183,17 @@ void TrainRows::add(int64_t step, int64_t i, PackedBatch& out) {
 int64_t TrainRows::targets(int64_t step, int64_t i) {
   if (windows_) return windows_->seq_len();
   return count_targets(rows_->row(row_index(step, i)));
+}
+
+double TrainRows::weight(int64_t step, int64_t i, const std::array<float, 4>& by_part) {
+  if (windows_) return static_cast<double>(windows_->seq_len());
+  const data::Row row = rows_->row(row_index(step, i));
+  double sum = 0;
+  for (size_t d = 0; d + 1 < row.cu_seqlens.size(); ++d)
+    for (int32_t t = row.cu_seqlens[d] + 1; t < row.cu_seqlens[d + 1]; ++t)
+      if (const int32_t label = row.labels[static_cast<size_t>(t)]; label != data::kNoTarget)
+        sum += static_cast<double>(by_part[data::part_of(label)]);
+  return sum;
 }
 
 RolloutRows::RolloutRows(std::vector<Rollout> all, int64_t rows_per_step, int64_t iterations)

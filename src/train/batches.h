@@ -1,6 +1,7 @@
 // Which rows a step sees, and a micro-batch of them packed for the program.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -35,6 +36,9 @@ class PackedBatch {
   int64_t targets() const { return targets_count_; }
   int64_t documents() const { return static_cast<int64_t>(cu_.size()) - 1; }
   const std::vector<int32_t>& target_ids() const { return targets_; }
+  // Weights of targets by the part of a tool call that they are (data::part_of): then weights() has one a token.
+  void weigh(const std::array<float, 4>& by_part) { by_part_ = by_part, weighs_ = true; }
+  const std::vector<float>& weights() const { return weights_; }
   runtime::Batch view() const;
 
  private:
@@ -45,6 +49,10 @@ class PackedBatch {
   std::vector<float> pixels_;
   mutable std::vector<int32_t> axes_;  // of view()
   mutable runtime::PictureBatch pictures_;
+  void add_target(int32_t label);
+  std::vector<float> weights_;
+  std::array<float, 4> by_part_{1, 1, 1, 1};
+  bool weighs_ = false;
   int64_t real_ = 0, targets_count_ = 0;
 };
 
@@ -74,6 +82,8 @@ class TrainRows : public StepData {
   // Appends row i of step s.
   void add(int64_t step, int64_t i, PackedBatch& out);
   int64_t targets(int64_t step, int64_t i);
+  // The sum of its targets' weights.
+  double weight(int64_t step, int64_t i, const std::array<float, 4>& by_part);
 
  private:
   int64_t shuffled(int64_t epoch, int64_t at, int64_t rows);

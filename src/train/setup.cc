@@ -58,7 +58,6 @@ void require_supported(const config::Recipe& r) {
   }
   if (r.train.precision != config::Precision::kBFloat16 && r.train.precision != config::Precision::kFloat32)
     fail_missing("train.precision {}: this build computes in bfloat16 or float32", text_of(r.train.precision));
-  if (r.train.tool_loss) fail_missing("train.tool_loss: this build weighs every target token alike");
   if (r.train.fsdp.enabled || r.hardware.nodes > 1)
     fail_missing("train.fsdp and hardware.nodes: this build trains in one process");
   if (m.lora && r.train.base_precision != r.train.precision && r.train.base_precision != config::Precision::kBFloat16 &&

@@ -1,6 +1,7 @@
 #include "train/trainer.h"
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cmath>
 #include <cstring>
@@ -467,18 +468,32 @@ class Run {
   // The losses of a step whose loss the graph holds; they are read after the step's one wait for the device.
   struct SftLosses {
     std::vector<std::pair<const float*, int64_t>> nll;
-    int64_t targets = 0;
+    std::vector<float> weights;  // of all passes' tokens, where targets have weights
+    double total = 0;            // targets, or their weights
     double mean() const {
       double sum = 0;
+      size_t at = 0;
       for (const auto& [values, n] : nll)
-        for (int64_t t = 0; t < n; ++t) sum += static_cast<double>(values[t]);
-      return sum / static_cast<double>(std::max<int64_t>(targets, 1));
+        for (int64_t t = 0; t < n; ++t)
+          sum += static_cast<double>(values[t]) * (weights.empty() ? 1.0 : static_cast<double>(weights[at++]));
+      return total > 0 ? sum / total : 0;
     }
   };
 
+  // Weights by data::part_of; nothing where the recipe has none.
+  std::optional<std::array<float, 4>> part_weights() const {
+    const auto& w = s_.recipe.data.loss_weights;
+    if (!w) return std::nullopt;
+    return std::array<float, 4>{1, static_cast<float>(w->structure), static_cast<float>(w->name),
+                                static_cast<float>(w->arguments)};
+  }
+
   SftLosses sft_passes(int64_t index, int64_t rows) {
     SftLosses out;
-    for (int64_t i = 0; i < rows; ++i) out.targets += rows_->targets(index, i);
+    const auto by_part = part_weights();
+    if (by_part) batch_.weigh(*by_part);
+    for (int64_t i = 0; i < rows; ++i)
+      out.total += by_part ? rows_->weight(index, i, *by_part) : static_cast<double>(rows_->targets(index, i));
     for (int64_t first = 0, micro = 0; first < rows; first += s_.micro_batch, ++micro) {
       batch_.clear();
       for (int64_t i = first; i < std::min(rows, first + s_.micro_batch); ++i)
@@ -486,7 +501,7 @@ class Run {
       const int64_t real = batch_.real_tokens(), documents = batch_.documents();
       batch_.pad(s_.max_tokens);
       runtime::Batch b = batch_.view();
-      b.loss_scale = 1.0f / static_cast<float>(std::max<int64_t>(out.targets, 1));
+      b.loss_scale = 1.0f / static_cast<float>(out.total > 0 ? out.total : 1);
       b.first_micro = micro == 0;
       b.seed = s_.recipe.meta.seed;
       b.step = static_cast<uint64_t>(index);
@@ -496,6 +511,7 @@ class Run {
       float* nll = losses_.at(micro * s_.max_tokens);
       program_->copy_nll(nll);
       out.nll.push_back({nll, real});
+      if (by_part) out.weights.insert(out.weights.end(), batch_.weights().begin(), batch_.weights().begin() + real);
       if (program_->experts() > 0)
         program_->copy_loads(loads_.at(first), loads_.at(s_.rows_per_step + first * program_->experts()), b.rows);
       step_tokens_ += real;

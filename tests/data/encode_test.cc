@@ -39,6 +39,22 @@ TEST(Mask, ATokenIsTrainedWhenItBeginsInsideASpan) {
   EXPECT_EQ(labels({}), (Ids{kNo, kNo, kNo, kNo, kNo}));
 }
 
+TEST(Mask, TrainedTokensKnowTheirPartOfACall) {
+  using tokenizer::CallPart;
+  Ids labels = {1, kNo, 3, 4, 5, 6};
+  const std::vector<ByteSpan> offsets = {{0, 2}, {2, 3}, {3, 5}, {5, 8}, {8, 9}, {9, 12}};
+  const std::vector<tokenizer::CallSpan> calls = {
+      {{2, 4}, CallPart::kStructure}, {{4, 5}, CallPart::kName}, {{5, 9}, CallPart::kArguments}};
+  mark_parts(offsets, calls, labels);
+  const auto part = [](CallPart p) { return static_cast<int32_t>(p) << kPartShift; };
+  EXPECT_EQ(labels, (Ids{1, kNo, 3 | part(CallPart::kStructure), 4 | part(CallPart::kArguments),
+                         5 | part(CallPart::kArguments), 6}));
+  EXPECT_EQ(part_of(labels[3]), 3u);
+  EXPECT_EQ(target_of(labels[3]), 4);
+  EXPECT_EQ(part_of(kNo), 0u);
+  EXPECT_EQ(target_of(kNo), kNo);
+}
+
 TEST(Encode, OnlyTheAnswerAndItsEndTokenAreTrainedNotTheNewlineAfterIt) {
   const Document d =
       encode(R"({"messages":[{"role":"user","content":"hello"},{"role":"assistant","content":"hello world"}]})");

@@ -39,6 +39,9 @@ class ToyCoder : public Coder {
   std::vector<int32_t> prefix() const override { return before; }
   int64_t vocab_size() const override { return kFirstWord + static_cast<int64_t>(kWords.size()); }
   bool has_chat_template() const override { return chat; }
+  RenderedChat render_whole(const OrderedJson& messages, const OrderedJson* tools) const override {
+    return render(messages, tools, messages.size());
+  }
   RenderedChat render_prompt(const OrderedJson& messages, const OrderedJson* tools) const override {
     RenderedChat r = render(messages, tools, messages.size());
     r.text += "<s>assistant\n";

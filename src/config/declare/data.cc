@@ -94,6 +94,14 @@ Section declare(const Filter*) {
   return d.take();
 }
 
+Section declare(const LossWeights*) {
+  Declaration<LossWeights> d("Weights of target tokens inside tool calls.");
+  d.field("structure", &LossWeights::structure, "Tags, braces, keys and what else is the call's form.").above(0).plus();
+  d.field("name", &LossWeights::name, "The function's name.").above(0).plus();
+  d.field("arguments", &LossWeights::arguments, "The arguments' names and values.").above(0).plus();
+  return d.take();
+}
+
 Section declare(const Shard*) {
   Declaration<Shard> d("Output files.");
   d.field("num_shards", &Shard::num_shards, "Files that the tokens are written to.").range(1, 65536);
@@ -222,6 +230,13 @@ Section declare(const Data*) {
       .plus();
   d.field("shuffle", &Data::shuffle, "Seeded order, new in each epoch; false = the file's order.").plus();
   d.field("train_on", &Data::train_on, "Which tokens of a conversation are trained.").plus();
+  d.field("loss_weights", &Data::loss_weights,
+          "Weights of target tokens inside tool calls; every other target weighs 1. Absent = all weigh 1.")
+      .later();
+  d.field("tools_in", &Data::tools_in,
+          "Who writes a conversation's tools, calls and results: the model's template, or the system message as text "
+          "(for templates that know none); the same in training, chat, serve and eval.")
+      .later();
   d.field("eval_fraction", &Data::eval_fraction,
           "Part of the rows (of the text, for random_windows: its end) held out.")
       .min(0)

@@ -147,13 +147,6 @@ Section declare(const CpuThrottle*) {
   return d.take();
 }
 
-Section declare(const ToolLoss*) {
-  Declaration<ToolLoss> d("Weights of target tokens inside tool calls.");
-  d.field("structure_weight", &ToolLoss::structure_weight, "Tags, braces, keys and names.").above(0).plus();
-  d.field("argument_weight", &ToolLoss::argument_weight, "Argument values.").above(0).plus();
-  return d.take();
-}
-
 Section declare(const Rollouts*) {
   Declaration<Rollouts> d("Answers that were sampled elsewhere.");
   d.field("path", &Rollouts::path,
@@ -192,8 +185,6 @@ Section declare(const Train*) {
   d.field("flash_attention", &Train::flash_attention, "Attention kernel.");
   d.field("fsdp", &Train::fsdp, "Fully sharded data parallel.");
   d.field("cpu_throttle", &Train::cpu_throttle, "How much of the host a run on the CPU takes.");
-  d.field("tool_loss", &Train::tool_loss, "Weights of target tokens inside tool calls. Absent = every target weighs 1.")
-      .plus();
   d.field(
        "neftune_noise_alpha", &Train::neftune_noise_alpha,
        "NEFTune: embeddings of a document of L tokens get noise, uniform up to alpha / sqrt(L * width), in training. "

@@ -42,6 +42,11 @@ struct Filter {
   std::optional<double> max_perplexity;
   std::optional<std::string> perplexity_model;  // absent = the base model
 };
+// Weights of target tokens inside a tool call: its tags, braces and keys; the function's name; the arguments' values.
+// All other targets weigh 1.
+struct LossWeights {
+  double structure = 1, name = 1, arguments = 1;
+};
 struct Shard {
   int64_t num_shards = 1;
 };
@@ -92,6 +97,8 @@ struct Data {
   Sampling sampling = Sampling::kDocuments;
   bool shuffle = true;
   TrainOn train_on = TrainOn::kAssistant;
+  std::optional<LossWeights> loss_weights;  // absent = every target weighs 1
+  ToolsIn tools_in = ToolsIn::kTemplate;
   double eval_fraction = 0;
   std::optional<std::string> eval_path;
   std::vector<MixtureSource> mixture;

@@ -58,12 +58,6 @@ struct CpuThrottle {
   bool omp_proc_bind = true;
 };
 
-// Weights of target tokens inside a tool call: its structure (braces, keys, the tags) and its argument values. All
-// other targets weigh 1.
-struct ToolLoss {
-  double structure_weight = 1, argument_weight = 1;
-};
-
 // Given rollouts instead of sampling (grpo, gspo).
 struct Rollouts {
   std::optional<std::string> path;  // train/rollouts.h
@@ -83,7 +77,6 @@ struct Train {
   Fsdp fsdp;
   CpuThrottle cpu_throttle;
   std::optional<double> neftune_noise_alpha;  // absent = no noise
-  std::optional<ToolLoss> tool_loss;          // absent = every target weighs 1
   Rollouts rollouts;
   std::map<std::string, std::string> env;
   std::optional<int64_t> eval_every;  // absent = no evaluation while training

@@ -75,7 +75,8 @@ Document encode_chat(const Example& e, const Coder& coder, const EncodeRules& ru
         where);
   RenderedChat chat;
   try {
-    chat = coder.render(*e.messages, e.tools.get(), e.trained_from);
+    chat = rules.train_all ? coder.render_whole(*e.messages, e.tools.get())
+                           : coder.render(*e.messages, e.tools.get(), e.trained_from);
   } catch (const Error& error) {
     throw Error(error.code(), fmt::format("{}: {}", where, error.what()));
   }
@@ -97,6 +98,9 @@ Document encode_chat(const Example& e, const Coder& coder, const EncodeRules& ru
   } else {
     d.labels = mask_labels(d.ids, offsets, chat.assistant);
   }
+  if (rules.parts && !seen.empty())
+    fail_missing("{}: data.loss_weights for rows with pictures is not built in: leave it out", where);
+  if (rules.parts) mark_parts(offsets, chat.calls, d.labels);
   if (seen.empty()) return d;
   std::vector<int64_t> first;
   expand_pictures(d.ids, d.labels, *coder.pictures(), seen, first, where);

@@ -27,6 +27,7 @@ struct EncodeRules {
   bool begin_text = true;                  // text begins with what the tokenizer puts before one, a BOS
   bool end_text = true;                    // text ends with the end-of-text token where the tokenizer has one
   bool bos_text = false;                   // instead of both: text begins with the BOS
+  bool parts = false;                      // labels say what part of a tool call a token is (dataset.h)
   const PictureStore* pictures = nullptr;  // where pixels go; null: rows have no pictures
 };
 

@@ -18,6 +18,17 @@ std::vector<int32_t> mask_labels(std::span<const int32_t> ids, std::span<const B
   return labels;
 }
 
+void mark_parts(std::span<const ByteSpan> offsets, std::span<const tokenizer::CallSpan> calls,
+                std::vector<int32_t>& labels) {
+  size_t s = 0;
+  for (size_t t = 0; t < labels.size(); ++t) {
+    while (s < calls.size() && calls[s].span.end <= offsets[t].begin) ++s;
+    if (s == calls.size()) return;
+    if (labels[t] != kNoTarget && offsets[t].begin >= calls[s].span.begin)
+      labels[t] |= static_cast<int32_t>(calls[s].part) << kPartShift;
+  }
+}
+
 int64_t count_targets(std::span<const int32_t> labels) {
   int64_t n = 0;
   for (size_t t = 1; t < labels.size(); ++t) n += labels[t] != kNoTarget;

@@ -15,6 +15,10 @@ namespace mxt::data {
 std::vector<int32_t> mask_labels(std::span<const int32_t> ids, std::span<const ByteSpan> offsets,
                                  std::span<const ByteSpan> trained);
 
+// Writes the part of a tool call that a trained token's first byte lies in into its label (dataset.h).
+void mark_parts(std::span<const ByteSpan> offsets, std::span<const tokenizer::CallSpan> calls,
+                std::vector<int32_t>& labels);
+
 // Positions that have a loss: labels other than kNoTarget after the first token.
 int64_t count_targets(std::span<const int32_t> labels);
 

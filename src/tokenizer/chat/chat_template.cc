@@ -34,6 +34,36 @@ std::vector<Span> plain_spans(const ChatRun& run, const jinja::Rendered& r) {
   return spans;
 }
 
+bool is_part_of_call(Origin::Part p) {
+  return p == Origin::Part::kCallName || p == Origin::Part::kCallArguments || p == Origin::Part::kCallOther;
+}
+
+// Within trained turns that have a call: names and arguments by where they came from, the rest that is no content of
+// the message is the call's form.
+std::vector<CallSpan> call_spans(const ChatRun& run, const jinja::Rendered& r, const std::vector<Span>& trained) {
+  std::vector<CallSpan> out;
+  size_t piece = 0;
+  for (const Span& turn : trained) {
+    std::vector<CallSpan> here;
+    bool calls = false;
+    while (piece > 0 && r.runs[piece - 1].end > turn.begin) --piece;
+    while (piece < r.runs.size() && r.runs[piece].end <= turn.begin) ++piece;
+    for (size_t at = turn.begin; piece < r.runs.size() && at < turn.end; ++piece) {
+      const size_t end = std::min<size_t>(r.runs[piece].end, turn.end);
+      const Origin& o = run.origin(r.runs[piece].tag.origin);
+      calls = calls || is_part_of_call(o.part);
+      const CallPart part = o.part == Origin::Part::kCallName        ? CallPart::kName
+                            : o.part == Origin::Part::kCallArguments ? CallPart::kArguments
+                                                                     : CallPart::kStructure;
+      if (o.part != Origin::Part::kField && end > at) here.push_back({{at, end}, part});
+      at = end;
+      if (r.runs[piece].end > turn.end) break;
+    }
+    if (calls) out.insert(out.end(), here.begin(), here.end());
+  }
+  return out;
+}
+
 }  // namespace
 
 std::shared_ptr<const ChatTemplate> ChatTemplate::compile(std::string_view source, std::string_view name,
@@ -73,6 +103,7 @@ RenderedChat ChatTemplate::render_in_form(const ChatInput& given, bool train) co
     for (size_t i = 0; i < std::min(input.trained_from, flags.trained.size()); ++i) flags.trained[i] = false;
     chat.assistant = assistant_spans(run, r, flags.trained);
     chat.not_taken = std::move(flags.not_taken);
+    chat.calls = call_spans(run, r, chat.assistant);
   }
   chat.left_out = left_out_contents(run, r);
   chat.unread = unread_members(run, r);

@@ -50,6 +50,7 @@ struct RenderedChat {
   std::string text;
   std::vector<Span> assistant;   // bytes to train on: after the generation prompt, through the end-of-turn token
   std::vector<Span> plain;       // bytes from the input: control tokens in them are plain text
+  std::vector<CallSpan> calls;   // of trained turns with tool calls, all but their content; sorted and disjoint
   std::vector<size_t> left_out;  // messages whose content the text has nothing of
   // Members of messages that the template does not read, each with the first message that has it.
   std::vector<std::pair<std::string, size_t>> unread;
