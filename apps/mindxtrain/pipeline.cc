@@ -38,6 +38,7 @@
 #include "provenance/manifest.h"
 #include "provenance/receipt.h"
 #include "quantize/quantize.h"
+#include "reporter.h"
 #include "reward_models.h"
 #include "run_env.h"
 #include "shipped.h"
@@ -385,7 +386,9 @@ bool Pipeline::train() {
       t.resume = false;
     }
   }
+  Reporter reporter(recipe_, o_.out);
   result_ = train::train(*setup_, plan_, *backend_.ops, t);
+  reporter.finish(!result_.interrupted);
   if (result_.interrupted) {
     log::info("stopped at step {} of {}, state saved: the same command{} goes on", result_.done, result_.steps,
               std::string_view(o_.verb) == "train" ? " with --resume" : "");

@@ -2,20 +2,19 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <ctime>
 #include <functional>
 #include <nlohmann/json.hpp>
 
 #include "answers.h"
 #include "base/error.h"
 #include "base/files.h"
-#include "base/hash.h"
 #include "base/json.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "config/recipe.h"
 #include "model_files.h"
 #include "registry/registry.h"
+#include "reporter.h"
 #include "run_record.h"
 #include "track/track.h"
 #include "verbs.h"
@@ -161,44 +160,25 @@ void compare(const Options& o) {
   }
 }
 
-// Unix time of the registry's "2026-01-31T09:30:00Z".
-double unix_time(const std::string& utc) {
-  std::tm t{};
-  return strptime(utc.c_str(), "%Y-%m-%dT%H:%M:%SZ", &t) ? static_cast<double>(timegm(&t)) : 0;
-}
-
-std::string folder_or(const std::string& named, const std::string& otherwise) {
-  return named.empty() ? otherwise : named;
-}
-
-// TRACKIO_DIR, else where trackio keeps its files: below the Hub's folder.
-std::string trackio_folder() {
-  if (const std::string own = environment("TRACKIO_DIR"); !own.empty()) return own;
-  if (const std::string hub = environment("HF_HOME"); !hub.empty()) return hub + "/trackio";
-  const std::string cache = environment("XDG_CACHE_HOME");
-  return folder_or(cache, environment("HOME") + "/.cache") + "/huggingface/trackio";
-}
-
 void report(const Options& o) {
   const Run r = find(registry::Registry::open(registry_path()), o.runs.at(0));
-  track::Curves c = track::read_curves(r.folder + "/metrics.jsonl", unix_time(r.started));
-  c.project = folder_or(o.project, r.project);
-  c.run_name = r.run_name;
-  c.id = blake3_hex(r.folder + "\n" + r.recipe_hash).substr(0, 8);
-  c.config = OrderedJson::parse(config::canonical(config::load_recipe(r.folder + "/recipe.yaml")));
+  track::Curves c = curves_of(r.folder, config::load_recipe(r.folder + "/recipe.yaml"));
+  if (!o.project.empty()) c.project = o.project;
   c.finished = r.state == registry::State::kFinished;
   std::string where;
   if (o.to == "wandb") {
-    where = track::write_wandb(c, folder_or(o.out, r.folder));
+    where = track::write_wandb(c, o.out.empty() ? r.folder : o.out);
     log::info("`wandb sync {}` sends it", fs::path(where).parent_path().string());
   } else if (o.to == "trackio") {
-    where = track::write_trackio(c, folder_or(o.out, trackio_folder()));
+    where = track::write_trackio(c, o.out.empty() ? trackio_folder() : o.out);
   } else {
-    const std::string url = folder_or(o.url, environment("MLFLOW_TRACKING_URI"));
+    const std::string url = o.url.empty() ? environment("MLFLOW_TRACKING_URI") : o.url;
     if (url.empty())
       fail_input("runs report --to mlflow: which server? --url http://HOST:PORT, or MLFLOW_TRACKING_URI");
     net::HttpClient client({.cancel = &g_stop});
-    where = track::send_mlflow(c, url, client);
+    track::MlflowRun run(c, url, client);
+    run.end(c);
+    where = run.address();
   }
   std::printf("%s\n", where.c_str());
 }

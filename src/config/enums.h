@@ -68,6 +68,10 @@ constexpr auto enum_names(Backend) {
   return spellings("axolotl", "unsloth", "torchtune", "primus", "trl_cpu", "+native", "+trl");
 }
 
+// Where a run's curves go while it trains (track/track.h).
+enum class Tracker { kTensorboard, kWandb, kTrackio, kMlflow };
+constexpr auto enum_names(Tracker) { return spellings("+tensorboard", "+wandb", "+trackio", "+mlflow"); }
+
 enum class MethodKind { kFull, kLora, kQLora, kDpo, kOrpo, kGrpo, kGspo, kKto, kCpt, kPpo, kPretrain, kReward, kRloo };
 constexpr auto enum_names(MethodKind) {
   return spellings("full", "lora", "qlora", "dpo", "orpo", "grpo", "gspo", "kto", "cpt", "+ppo", "+pretrain", "+reward",

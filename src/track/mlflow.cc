@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
@@ -61,39 +62,94 @@ int64_t milliseconds(double seconds) { return static_cast<int64_t>(std::llround(
 
 }  // namespace
 
-std::string send_mlflow(const Curves& c, const std::string& url, net::HttpClient& client) {
-  Server s(url, client);
-  try {
-    const std::string parent = experiment(s, c.project);
-    const Json made = s.call("POST", "runs/create",
-                             {{"experiment_id", parent},
-                              {"run_name", c.run_name},
-                              {"start_time", milliseconds(c.started)},
-                              {"tags", {{{"key", "mindxtrain.id"}, {"value", c.id}}}}});
-    const std::string run = made.at("run").at("info").at("run_id");
-    Json params = Json::array(), metrics = Json::array();
-    flatten(c.config, "", params);
-    for (const Point& p : c.points)
+struct MlflowRun::State {
+  Server server;
+  std::string experiment, run;
+  int64_t last_step = -1;  // that the server has
+
+  State(const std::string& url, net::HttpClient& client) : server(url, client) {}
+
+  // The server's answers are taken apart here: one of another form is no MLflow server's.
+  template <typename F>
+  void ask(F&& f) {
+    try {
+      f();
+    } catch (const nlohmann::json::exception& e) {
+      fail_missing("{}: does not answer as an MLflow server does ({})", server.url(), e.what());
+    }
+  }
+  void find(const Curves& head) {
+    const Json found = server.call(
+        "POST", "runs/search",
+        {{"experiment_ids", {experiment}}, {"filter", "tags.`mindxtrain.id` = '" + head.id + "'"}, {"max_results", 1}});
+    if (!found.is_object() || !found.contains("runs") || found.at("runs").empty()) return;
+    const Json& r = found.at("runs").at(0);
+    run = r.at("info").at("run_id");
+    if (r.contains("data") && r.at("data").contains("metrics"))
+      for (const Json& m : r.at("data").at("metrics")) {
+        const Json& step = m.at("step");  // the server writes 64-bit numbers as texts
+        last_step = std::max<int64_t>(
+            last_step, step.is_string() ? std::atoll(step.get<std::string>().c_str()) : step.get<int64_t>());
+      }
+    server.call("POST", "runs/update", {{"run_id", run}, {"status", "RUNNING"}});
+  }
+  void make(const Curves& head) {
+    const Json made = server.call("POST", "runs/create",
+                                  {{"experiment_id", experiment},
+                                   {"run_name", head.run_name},
+                                   {"start_time", milliseconds(head.started)},
+                                   {"tags", {{{"key", "mindxtrain.id"}, {"value", head.id}}}}});
+    run = made.at("run").at("info").at("run_id");
+    Json params = Json::array();
+    flatten(head.config, "", params);
+    log("params", params, kParamsPerCall);
+  }
+  void log(const char* what, const Json& all, size_t most) {
+    for (size_t at = 0; at < all.size(); at += most) {
+      const auto begin = all.begin() + static_cast<std::ptrdiff_t>(at);
+      const Json part(std::vector<Json>(begin, begin + static_cast<std::ptrdiff_t>(std::min(most, all.size() - at))));
+      server.call("POST", "runs/log-batch", {{"run_id", run}, {what, part}});
+    }
+  }
+};
+
+MlflowRun::MlflowRun(const Curves& head, const std::string& url, net::HttpClient& client)
+    : s_(std::make_unique<State>(url, client)) {
+  s_->ask([&] {
+    s_->experiment = experiment(s_->server, head.project);
+    s_->find(head);
+    if (s_->run.empty()) s_->make(head);
+  });
+}
+
+MlflowRun::~MlflowRun() = default;
+
+void MlflowRun::send(const Curves& c) {
+  s_->ask([&] {
+    Json metrics = Json::array();
+    for (const Point& p : c.points) {
+      if (p.step <= s_->last_step) continue;
       for (const auto& [key, v] : p.values)
         if (std::isfinite(v))
           metrics.push_back({{"key", key}, {"value", v}, {"timestamp", milliseconds(p.time)}, {"step", p.step}});
-    const auto send = [&](const char* what, const Json& all, size_t most) {
-      for (size_t at = 0; at < all.size(); at += most) {
-        const auto begin = all.begin() + static_cast<std::ptrdiff_t>(at);
-        const Json part(std::vector<Json>(begin, begin + static_cast<std::ptrdiff_t>(std::min(most, all.size() - at))));
-        s.call("POST", "runs/log-batch", {{"run_id", run}, {what, part}});
-      }
-    };
-    send("params", params, kParamsPerCall);
-    send("metrics", metrics, kMetricsPerCall);
-    s.call("POST", "runs/update",
-           {{"run_id", run},
-            {"status", c.finished ? "FINISHED" : "KILLED"},
-            {"end_time", milliseconds(c.points.back().time)}});
-    return fmt::format("{}/#/experiments/{}/runs/{}", s.url(), parent, run);
-  } catch (const nlohmann::json::exception& e) {
-    fail_missing("{}: does not answer as an MLflow server does ({})", s.url(), e.what());
-  }
+    }
+    s_->log("metrics", metrics, kMetricsPerCall);
+    if (!c.points.empty()) s_->last_step = std::max(s_->last_step, c.points.back().step);
+  });
+}
+
+void MlflowRun::end(const Curves& c) {
+  send(c);
+  s_->ask([&] {
+    s_->server.call("POST", "runs/update",
+                    {{"run_id", s_->run},
+                     {"status", c.finished ? "FINISHED" : "KILLED"},
+                     {"end_time", milliseconds(c.points.empty() ? c.started : c.points.back().time)}});
+  });
+}
+
+std::string MlflowRun::address() const {
+  return fmt::format("{}/#/experiments/{}/runs/{}", s_->server.url(), s_->experiment, s_->run);
 }
 
 }  // namespace mxt::track

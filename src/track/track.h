@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
@@ -40,8 +41,21 @@ std::string write_wandb(const Curves& curves, const std::string& folder);
 // Format: trackio's sqlite_storage.py. kBadInput where the file is none of trackio's, or of a form that is not known.
 std::string write_trackio(const Curves& curves, const std::string& folder);
 
-// Logs the run to the MLflow server at `url` (its REST interface 2.0): the experiment is the project. Returns the run's
-// address there. kMissing where the server cannot be reached or refuses.
-std::string send_mlflow(const Curves& curves, const std::string& url, net::HttpClient& client);
+// A run on the MLflow server at `url` (its REST interface 2.0): the experiment is the project. Made with the recipe as
+// parameters, or found again by the curves' id; then given the points that it has not got. Errors (kMissing): the
+// server cannot be reached or refuses.
+class MlflowRun {
+ public:
+  MlflowRun(const Curves& head, const std::string& url, net::HttpClient& client);
+  ~MlflowRun();
+  MlflowRun(const MlflowRun&) = delete;
+  void send(const Curves& curves);  // the points after the last one that it has
+  void end(const Curves& curves);   // finished, or killed
+  std::string address() const;      // for a browser
+
+ private:
+  struct State;
+  std::unique_ptr<State> s_;
+};
 
 }  // namespace mxt::track

@@ -1,7 +1,10 @@
-"""The trackers' own readers show what metrics.jsonl and TensorBoard's files say. Wants wandb, trackio, mlflow, tensorboard in its Python.
+"""The trackers' own readers show what metrics.jsonl says. Wants wandb, trackio, tensorboard, and mlflow where its server is to be asked, in its Python.
 
-usage: readers.py MINDXTRAIN RUN      RUN: a finished run's id, name or folder (MINDXTRAIN_HOME as it was trained with)
+usage: readers.py MINDXTRAIN RUN            RUN: a finished run's id, name or folder (MINDXTRAIN_HOME as it was trained with): by `runs report`
+       readers.py MINDXTRAIN RECIPE.yaml    a recipe with report_to: [wandb, trackio, mlflow]: run here, and followed while it trains
+Seen with wandb 0.31, trackio 0.43, tensorboard 2.21, mlflow 3.17.
 """
+import importlib.util
 import json
 import os
 import pathlib
@@ -13,22 +16,34 @@ import tempfile
 import time
 import zlib
 
-program, run = sys.argv[1:3]
+program, what = sys.argv[1:3]
+live = what.endswith(".yaml")
+for package in ("wandb", "trackio", "tensorboard"):
+    if importlib.util.find_spec(package) is None:
+        sys.exit(f"absent: {package}")
+has_mlflow = importlib.util.find_spec("mlflow") is not None
 work = tempfile.mkdtemp()
-folder = pathlib.Path(json.loads(subprocess.run([program, "runs", "show", run, "--json"], capture_output=True, text=True, check=True).stdout)["folder"])
-truth = {s["step"]: s["loss"] for s in map(json.loads, (folder / "metrics.jsonl").read_text().splitlines())}
+os.environ.update(TRACKIO_DIR=work, WANDB_MODE="offline", MLFLOW_DISABLE_TELEMETRY="true")
+
+
+def mlflow_server():
+    """A server of its own, and its process."""
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        port = s.getsockname()[1]
+    command = [sys.executable, "-m", "mlflow", "server", "--port", str(port), "--workers", "1", "--backend-store-uri", f"sqlite:///{work}/mlflow.db", "--default-artifact-root", work]
+    server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    for _ in range(600):
+        with socket.socket() as s:
+            if s.connect_ex(("127.0.0.1", port)) == 0:
+                return f"http://127.0.0.1:{port}", server
+        time.sleep(0.5)
+    server.terminate()
+    sys.exit("mlflow's server did not come up")
 
 
 def report(to, *more):
-    return subprocess.run([program, "runs", "report", run, "--to", to, *more], capture_output=True, text=True, check=True).stdout.strip()
-
-
-def same(name, got):
-    assert {s: round(v, 9) for s, v in got.items()} == {s: round(v, 9) for s, v in truth.items()}, f"{name}: {sorted(got.items())[:3]} against {sorted(truth.items())[:3]}"
-    print(f"{name}: {len(got)} steps, the same losses")
-
-
-from wandb.proto import wandb_internal_pb2
+    return subprocess.run([program, "runs", "report", what, "--to", to, *more], capture_output=True, text=True, check=True).stdout.strip()
 
 
 def records(path):
@@ -47,41 +62,76 @@ def records(path):
         at += 7 + size
 
 
-got, offline = {}, pathlib.Path(report("wandb", "--out", work))
-for data in records(offline):
-    record = wandb_internal_pb2.Record()
-    record.ParseFromString(data)
-    if record.WhichOneof("record_type") == "history":
-        values = {i.key: json.loads(i.value_json) for i in record.history.item}
-        got[values["_step"]] = values["train/loss"]
-assert "Would sync 1 run" in subprocess.run([pathlib.Path(sys.executable).parent / "wandb", "sync", "--dry-run", str(offline.parent)], capture_output=True, text=True).stderr
-same("wandb", got)
+def of_wandb(offline):
+    from wandb.proto import wandb_internal_pb2
 
-os.environ["TRACKIO_DIR"] = work
-report("trackio")
-from trackio.sqlite_storage import SQLiteStorage
+    got = {}
+    for data in records(offline):
+        record = wandb_internal_pb2.Record()
+        record.ParseFromString(data)
+        if record.WhichOneof("record_type") == "history":
+            values = {i.key: json.loads(i.value_json) for i in record.history.item}
+            got[values["_step"]] = values["train/loss"]
+    said = subprocess.run([pathlib.Path(sys.executable).parent / "wandb", "sync", "--dry-run", str(offline.parent)], capture_output=True, text=True).stderr
+    assert "Would sync 1 run" in said, said
+    return got
 
-project = pathlib.Path(next(pathlib.Path(work).glob("*.db"))).stem
-name = SQLiteStorage.get_runs(project)[0]
-same("trackio", {r["step"]: r["train/loss"] for r in SQLiteStorage.get_logs(project, name)})
 
-try:
+def of_trackio():
+    from trackio.sqlite_storage import SQLiteStorage
+
+    project = pathlib.Path(next(pathlib.Path(work).glob("*.db"))).stem
+    name = SQLiteStorage.get_runs(project)[0]
+    return {r["step"]: r["train/loss"] for r in SQLiteStorage.get_logs(project, name)}
+
+
+def of_tensorboard(folder):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    events = EventAccumulator(str(folder / "tensorboard"), size_guidance={"scalars": 0})
+    events.Reload()
+    return {e.step: e.value for e in events.Scalars("train/loss")}
+
+
+def of_mlflow(url, run=None):
     import mlflow
-except ImportError:
-    sys.exit("mlflow is not installed: its server was not asked")
-with socket.socket() as s:
-    s.bind(("127.0.0.1", 0))
-    port = s.getsockname()[1]
-url = f"http://127.0.0.1:{port}"
-server = subprocess.Popen([sys.executable, "-m", "mlflow", "server", "--port", str(port), "--workers", "1", "--backend-store-uri", f"sqlite:///{work}/mlflow.db", "--default-artifact-root", work],
-                          stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+    client = mlflow.MlflowClient(url)
+    if run is None:
+        runs = client.search_runs([e.experiment_id for e in client.search_experiments()])
+        assert len(runs) == 1 and runs[0].info.status == "FINISHED", runs
+        run = runs[0].info.run_id
+    return {m.step: m.value for m in client.get_metric_history(run, "train/loss")}
+
+
+url = server = None
 try:
-    for _ in range(240):
-        with socket.socket() as s:
-            if s.connect_ex(("127.0.0.1", port)) == 0:
-                break
-        time.sleep(0.5)
-    key = report("mlflow", "--url", url).rsplit("/", 1)[1]
-    same("mlflow", {m.step: m.value for m in mlflow.MlflowClient(url).get_metric_history(key, "train/loss")})
+    if has_mlflow:
+        url, server = mlflow_server()
+        os.environ["MLFLOW_TRACKING_URI"] = url
+    if live:
+        folder = pathlib.Path(work) / "run"
+        recipe = pathlib.Path(what).read_text()
+        pathlib.Path(work, "r.yaml").write_text(recipe if has_mlflow else recipe.replace(", mlflow", ""))
+        subprocess.run([program, "run", f"{work}/r.yaml", "--out", str(folder)], check=True, capture_output=True, text=True)
+    else:
+        folder = pathlib.Path(json.loads(subprocess.run([program, "runs", "show", what, "--json"], capture_output=True, text=True, check=True).stdout)["folder"])
+    truth = {s["step"]: s["loss"] for s in map(json.loads, (folder / "metrics.jsonl").read_text().splitlines())}
+
+    def same(name, got, digits=9):
+        a, b = ({s: round(v, digits) for s, v in x.items()} for x in (got, truth))
+        assert a == b, f"{name}: {sorted(a.items())[:3]} against {sorted(b.items())[:3]}"
+        print(f"{name}: {len(got)} steps, the same losses")
+
+    same("tensorboard", of_tensorboard(folder), 5)  # its scalars are 32 bits
+    same("wandb", of_wandb(next(folder.glob("wandb/offline-run-*/*.wandb")) if live else pathlib.Path(report("wandb", "--out", work))))
+    if not live:
+        report("trackio")
+    same("trackio", of_trackio())
+    if has_mlflow:
+        same("mlflow", of_mlflow(url, None if live else report("mlflow", "--url", url).rsplit("/", 1)[1]))
+    else:
+        print("mlflow is not installed: its server was not asked")
 finally:
-    server.terminate()
+    if server:
+        server.terminate()

@@ -105,12 +105,38 @@ TEST(Mlflow, LogsByItsRestInterfaceAndNamesWhatRefuses) {
     return net::ServerResponse{.body = "{}"};
   });
   net::HttpClient client({.retry_base_seconds = 0.01});
-  EXPECT_EQ(send_mlflow(sample(1200), server.url("/"), client), server.url() + "/#/experiments/7/runs/x");
-  EXPECT_EQ(metrics, 2400u);  // in three calls of at most a thousand
+  MlflowRun run(sample(0), server.url("/"), client);
+  EXPECT_EQ(run.address(), server.url() + "/#/experiments/7/runs/x");
+  run.send(sample(400));
+  EXPECT_EQ(metrics, 800u);
+  run.end(sample(1200));      // those that the server has not got,
+  EXPECT_EQ(metrics, 2400u);  // in calls of at most a thousand
   EXPECT_EQ(calls.back(), "/api/2.0/mlflow/runs/update");
   net::TestServer other([](const net::ServerRequest&) { return net::ServerResponse{.status = 404, .body = "<html>"}; });
-  EXPECT_THROW(send_mlflow(sample(1), other.url(), client), Error);
-  EXPECT_THROW(send_mlflow(sample(1), "ftp://x", client), Error);
+  EXPECT_THROW(MlflowRun(sample(1), other.url(), client), Error);
+  EXPECT_THROW(MlflowRun(sample(1), "ftp://x", client), Error);
+}
+
+// A run that was stopped and goes on is the same run there.
+TEST(Mlflow, FindsItsRunAgainAndSendsWhatIsNew) {
+  size_t metrics = 0, made = 0;
+  net::TestServer server([&](const net::ServerRequest& r) {
+    if (r.target.find("get-by-name") != std::string::npos)
+      return net::ServerResponse{.body = R"({"experiment": {"experiment_id": "7"}})"};
+    if (r.target.ends_with("runs/search")) {
+      EXPECT_NE(r.body.find("abcd1234"), std::string::npos);
+      return net::ServerResponse{
+          .body =
+              R"({"runs": [{"info": {"run_id": "x"}, "data": {"metrics": [{"key": "train/loss", "step": "3"}]}}]})"};
+    }
+    made += r.target.ends_with("runs/create");
+    if (r.target.ends_with("log-batch")) metrics += Json::parse(r.body).value("metrics", Json::array()).size();
+    return net::ServerResponse{.body = "{}"};
+  });
+  net::HttpClient client({.retry_base_seconds = 0.01});
+  MlflowRun(sample(0), server.url(), client).end(sample(5));
+  EXPECT_EQ(metrics, 4u);
+  EXPECT_EQ(made, 0u);
 }
 
 }  // namespace

@@ -211,6 +211,11 @@ Section declare(const Train*) {
           "Steps between two looks at the progress on the terminal; metrics.jsonl has every step.")
       .min(1)
       .plus();
+  d.field("report_to", &Train::report_to,
+          "Trackers that follow the run: wandb = an offline run in OUT/wandb (`wandb sync` sends it), trackio = its "
+          "SQLite file (TRACKIO_DIR), mlflow = the server at MLFLOW_TRACKING_URI, the only one that is reached over a "
+          "network; tensorboard = OUT/tensorboard, which every run has.")
+      .later();
   return d.take();
 }
 

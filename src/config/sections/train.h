@@ -6,6 +6,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "config/enums.h"
 #include "config/sections/method.h"
@@ -83,6 +84,7 @@ struct Train {
   std::optional<int64_t> save_every;  // absent = only at the end
   int64_t keep_last = 2;
   int64_t log_every = 1;
+  std::vector<Tracker> report_to;  // empty = TensorBoard's files alone, which every run has
 
   Train();
 };
