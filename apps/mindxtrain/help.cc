@@ -32,7 +32,7 @@ const std::map<std::string, Footer>& footers() {
   static const std::map<std::string, Footer> kFooters = {
       {"run",
        {"HF_TOKEN, HF_HOME, HF_ENDPOINT, HF_HUB_OFFLINE (the Hub), HTTPS_PROXY, NO_PROXY, OMP_NUM_THREADS, "
-        "MINDXTRAIN_HOME; train.report_to: TRACKIO_DIR, MLFLOW_TRACKING_URI",
+        "MINDXTRAIN_HOME; train.report_to: TRACKIO_DIR, MLFLOW_TRACKING_URI; train.backend trl: MINDXTRAIN_PYTHON",
         "--out DIR gets recipe.yaml, plan.json, dataset/, checkpoint/, checkpoints/, eval/, quantized/, metrics.jsonl, "
         "loss.svg, tensorboard/, manifest.json, receipt.json; the registry of runs is $MINDXTRAIN_HOME/runs.sqlite, "
         "else ~/.local/share/mindxtrain/runs.sqlite",
@@ -42,7 +42,7 @@ const std::map<std::string, Footer>& footers() {
         "goes on"}},
       {"train",
        {"HF_TOKEN, HF_HOME, HF_ENDPOINT, HF_HUB_OFFLINE (the Hub), HTTPS_PROXY, NO_PROXY, OMP_NUM_THREADS, "
-        "MINDXTRAIN_HOME; train.report_to: TRACKIO_DIR, MLFLOW_TRACKING_URI",
+        "MINDXTRAIN_HOME; train.report_to: TRACKIO_DIR, MLFLOW_TRACKING_URI; train.backend trl: MINDXTRAIN_PYTHON",
         "--out DIR as `run` fills it, without eval/ and quantized/", "",
         "2 what was saved does not verify; 4 stopped by a signal, state saved: --resume goes on"}},
       {"plan",
@@ -75,6 +75,8 @@ const std::map<std::string, Footer>& footers() {
         "--jobs DIR: one folder a job; --api-keys FILE: keys and limits; $MINDXTRAIN_HOME/x402.sqlite: payments", "",
         ""}},
       {"convert", {"", "--out DIR: config.json, model.safetensors, tokenizer", "", ""}},
+      {"export",
+       {kHub, "--out DIR: NAME.yaml, data/ with the rows (not of the Hub's data sets, which it reads itself)", "", ""}},
       {"merge", {kHub, "--output DIR: config.json, *.safetensors, tokenizer", "", ""}},
       {"quantize", {kHub, "--out: a folder, or one .gguf file; quantization.json says what it cost", "", ""}},
       {"tokenizer", {kHub, "", "", ""}},

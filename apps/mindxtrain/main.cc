@@ -56,6 +56,7 @@ int run(int argc, char** argv) {
   add_serve(app);
   add_merge(app);
   add_convert(app);
+  add_export(app);
   add_quantize(app);
   add_tokenizer(app);
   add_receipt(app);

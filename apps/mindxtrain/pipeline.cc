@@ -187,6 +187,7 @@ Pipeline::Pipeline(const Options& o) : o_(o), recipe_(load_recipe(o.recipe_path)
   for (const std::string& line : config::off_stages(recipe_)) log::info("{}", line);
   for (const std::string& line : config::hints(recipe_)) log::info("{}", line);
   // What cannot be is refused before anything is fetched or opened for it.
+  check_foreign();
   if (std::string_view(o_.verb) == "run" && recipe_.eval && recipe_.eval->generation && !recipe_.data.synth)
     fail_missing(
         "{}: eval.generation: this build asks for the answers to a synth task's rows alone; for other rows name a task "
@@ -213,7 +214,7 @@ Pipeline::Pipeline(const Options& o) : o_(o), recipe_(load_recipe(o.recipe_path)
 // Of a plan from elsewhere: choices that are looked up by no call of this step (another shape, a misspelt name).
 void Pipeline::say_unused_choices(const std::string& path) const {
   if (path != o_.plan_path) return;
-  const auto setup = train::make_setup(recipe_, model_path_, vocabulary_of(text_), &plan_);
+  const auto setup = train::make_setup(made_recipe(), model_path_, vocabulary_of(text_), &plan_);
   const auto known = train::default_plan(*setup, plan_.device, *backend_.ops, setup->pass()).choices;
   std::vector<std::string> unused;
   for (const auto& [key, choice] : plan_.choices)
@@ -257,7 +258,7 @@ void Pipeline::plan() {
     }
   }
   if (from.empty()) {
-    if (recipe_.autotune.enabled) {
+    if (recipe_.autotune.enabled && !foreign()) {
       log::info("probe: at most {} s", recipe_.autotune.budget_seconds);
       const auto report = measured_plan(*setup_, !threads_given(o_.threads), false);
       plan_ = report.plan;
@@ -387,7 +388,10 @@ bool Pipeline::train() {
     }
   }
   Reporter reporter(recipe_, o_.out);
-  result_ = train::train(*setup_, plan_, *backend_.ops, t);
+  if (foreign())
+    train_foreign(t);
+  else
+    result_ = train::train(*setup_, plan_, *backend_.ops, t);
   reporter.finish(!result_.interrupted);
   if (result_.interrupted) {
     log::info("stopped at step {} of {}, state saved: the same command{} goes on", result_.done, result_.steps,
@@ -601,6 +605,12 @@ void Pipeline::manifest() {
   if (const std::string digest = environment("MINDXTRAIN_CONTAINER_DIGEST"); !digest.empty())
     identities["container_digest"] = digest;
   if (setup_->weights) identities["base_model"] = {{"name", recipe_.model.name}, {"weights", base_weights_}};
+  if (foreign()) {
+    b.add_folder("trainer", "trainer");
+    identities["trainer"] = {{"name", "trl"},
+                             {"versions", read_json_file(o_.out + "/trainer/versions.json")},
+                             {"replay", "not bit for bit: another program trained"}};
+  }
   b.set("identities", identities);
   if (const Json r = results(); !r.empty()) b.set("results", r);
   const Json used = usage();

@@ -12,6 +12,7 @@
 
 #include "base/files.h"
 #include "config/recipe.h"
+#include "foreign.h"
 #include "kernels/backend.h"
 #include "kernels/plan.h"
 #include "model_files.h"
@@ -58,6 +59,10 @@ class Pipeline {
   std::optional<std::string> run_before(const std::string& named, const char* key);  // none where interrupted
   std::vector<std::string> reward_models() const;  // folders that answers are judged by
   config::Recipe made_recipe() const;              // with what the recipes before have made
+  bool foreign() const;                            // another trainer trains
+  void check_foreign() const;
+  void train_foreign(const train::TrainOptions& t);
+  void follow_trl(const TrlPython& trl, const ForeignSteps& steps);
   bool harness_asked() const;
   Json noted_pieces() const;
   bool noted(const std::string& piece) const;  // a file or folder below OUT

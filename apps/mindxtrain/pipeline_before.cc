@@ -73,6 +73,8 @@ std::vector<std::string> Pipeline::reward_models() const { return judges_of(made
 
 config::Recipe Pipeline::made_recipe() const {
   config::Recipe r = recipe_;
+  // Whoever trains, this program evaluates, and counts the rows of a step.
+  r.train.backend = config::Backend::kNative;
   config::Method& m = r.train.method;
   if (!before_.empty()) m.lora->init_adapter = init_adapter();
   const auto take = [&](std::optional<std::string>& judge) {

@@ -46,6 +46,10 @@ std::vector<provenance::Finding> replay(const std::string& manifest_path, const 
   const std::string run = parent.empty() ? "." : parent.string();
   if (provenance::subject_digest(was, "checkpoint").empty())
     fail_input("{}: names no checkpoint: there is nothing to replay", manifest_path);
+  const auto trainer = Json::json_pointer("/predicate/identities/trainer/name");
+  if (was.contains(trainer))
+    fail_input("{}: trained by {}, another program, which cannot be replayed bit for bit: nothing was run",
+               manifest_path, was[trainer].get<std::string>());
   if (fs::exists(work) && !fs::is_empty(work))
     fail_input("{}: the replay needs an empty folder: choose another --work", work);
   Pipeline::Options o;

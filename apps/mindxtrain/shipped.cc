@@ -30,4 +30,8 @@ std::string quickstart_weights(const std::string& path) {
       path, weights);
 }
 
+std::string shipped_weights_id(const std::string& path) {
+  return fs::path(path).lexically_normal().string() == kWeights ? "HuggingFaceTB/SmolLM2-135M-Instruct" : "";
+}
+
 }  // namespace mxt::app

@@ -12,5 +12,7 @@ std::string shipped_file(const std::string& path);
 // ~/.local/share/mindxtrain). "" where `path` is not that file's name. kMissing, with how to get it, where it is not
 // here.
 std::string quickstart_weights(const std::string& path);
+// The Hub id of the model that this file is a 4-bit form of; "" where `path` is not its name.
+std::string shipped_weights_id(const std::string& path);
 
 }  // namespace mxt::app

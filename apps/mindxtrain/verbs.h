@@ -32,6 +32,7 @@ void add_cid(CLI::App& app);
 void add_publish(CLI::App& app);
 void add_anchor(CLI::App& app);
 void add_key(CLI::App& app);
+void add_export(CLI::App& app);
 
 // Exit code of the verb that ran; a callback sets it where it is not 0.
 extern int g_exit;

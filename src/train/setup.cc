@@ -32,8 +32,8 @@ void require_supported(const config::Recipe& r) {
   const auto& m = r.train.method;
   if (r.train.backend != config::Backend::kNative)
     fail_missing(
-        "train.backend {}: this build trains by itself alone: leave train.backend out, or run that trainer with a "
-        "configuration of its own",
+        "train.backend {0}: this asks about training by this program itself: leave train.backend out (`mindxtrain run` "
+        "launches trl; `mindxtrain export R --for NAME --out DIR` writes what others read)",
         text_of(r.train.backend));
   if (backend_of(r) == nullptr)
     fail_missing(

@@ -160,7 +160,10 @@ Section declare(const Rollouts*) {
 
 Section declare(const Train*) {
   Declaration<Train> d("Method, optimizer, schedule, batch, numbers and environment.");
-  d.field("backend", &Train::backend, "native = this program; else that trainer's config is exported and it is run.");
+  d.field("backend", &Train::backend,
+          "native = this program; trl = TRL on the same prepared rows, found by MINDXTRAIN_PYTHON or as python3; the "
+          "others: `mindxtrain export` "
+          "writes what they read.");
   d.add(method_field());
   d.field("optimizer", &Train::optimizer, "How gradients become updates.");
   d.field("schedule", &Train::schedule, "Learning rate over the steps.");

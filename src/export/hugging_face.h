@@ -1,0 +1,35 @@
+// What transformers' Trainer and the trainers built on it have in common.
+#pragma once
+
+#include <string>
+
+#include "base/json.h"
+#include "config/recipe.h"
+#include "export/target.h"
+
+namespace mxt::exporting {
+
+// Its name of the optimizer. muon must have been refused.
+std::string optimizer_name(const config::Recipe& recipe);
+
+struct Schedule {
+  std::string type;    // lr_scheduler_type
+  OrderedJson kwargs;  // an object; empty: none
+  OrderedJson warmup;  // steps, or below 1 a part of them
+};
+// Notes in `s` how its warm-up differs. Errors (kMissing): wsd where the number of steps is not in the recipe.
+Schedule schedule_of(const Job& job, std::string_view title, Settings* s);
+
+// The keys of TrainingArguments, all that the recipe decides and every default of theirs that differs from ours.
+void put_training_arguments(const Job& job, std::string_view title, Settings* s);
+
+// Whether there is a held-out part to be evaluated while training.
+bool evaluates(const Job& job);
+
+// float32 where weights are trained (ours have an fp32 master), else how the frozen base is held.
+std::string weight_dtype(const config::Recipe& recipe);
+
+// How rows and their cleaning differ in a trainer that tokenizes them itself; what stands in the recipe and not there.
+void note_data(const Job& job, Settings* s);
+
+}  // namespace mxt::exporting

@@ -1,0 +1,28 @@
+// What no other trainer has, and what several lack: refused before anything is written.
+#pragma once
+
+#include <initializer_list>
+#include <string>
+#include <string_view>
+
+#include "config/enums.h"
+#include "export/target.h"
+
+namespace mxt::exporting {
+
+// kMissing: "RECIPE: KEY: TITLE cannot WHAT".
+[[noreturn]] void cannot(const Job& job, std::string_view title, std::string_view key, const std::string& what);
+
+// What this program alone does: refused for every target.
+void refuse_own(const Job& job, std::string_view title);
+// Errors (kMissing): the recipe's method is none of these.
+void need_method(const Job& job, std::string_view title, std::initializer_list<config::MethodKind> has);
+// Errors (kMissing): the rows are of no form that it reads.
+void need_form(const Job& job, std::string_view title, std::initializer_list<Form> reads);
+// Errors (kMissing): the recipe has any of these, which the target lacks: "lora_plus", "init_adapter", "muon" …
+void refuse(const Job& job, std::string_view title, std::initializer_list<std::string_view> lacks);
+
+// Stages of the recipe that no trainer has, for Settings::absent.
+void list_stages(const Job& job, Settings* s);
+
+}  // namespace mxt::exporting

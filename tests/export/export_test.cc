@@ -1,0 +1,246 @@
+// Recipes as other trainers' settings, held against goldens that the trainers' own loaders have accepted
+// (validators.py, which runs here too where they are installed).
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+
+#include "base/error.h"
+#include "base/files.h"
+#include "config/recipe.h"
+#include "export/rows.h"
+#include "export/target.h"
+#include "export/yaml.h"
+
+namespace mxt::exporting {
+namespace {
+
+std::string fresh(const std::string& name) {
+  const std::string f = testing::TempDir() + "mxt_export_" + name;
+  std::error_code ec;
+  fs::remove_all(f, ec);
+  make_folders(f);
+  return f;
+}
+
+// A recipe for one H100, or what `head` says, with these sections.
+config::Recipe recipe(const std::string& data, const std::string& method, const std::string& train = "",
+                      const std::string& model = "{name: Qwen/Qwen3-0.6B}",
+                      const std::string& hardware = "{name: h100}") {
+  return config::parse_recipe(fmt::format(R"(meta: {{project: p, run_name: r, seed: 7}}
+hardware: {}
+model: {}
+data: {}
+train:
+  method: {}
+  optimizer: {{lr: 2.0e-4, weight_decay: 0.05, grad_clip: 0.5}}
+  batch: {{per_device: 2, grad_accum: 4}}
+  save_every: 50
+{})",
+                                          hardware, model, data, method, train),
+                              "r.yaml");
+}
+
+const char* kSteps = "  schedule: {type: cosine, max_steps: 100, warmup_ratio: 0.1, min_lr_ratio: 0.1}\n";
+const char* kCosine = "  schedule: {type: cosine, max_steps: 100, warmup_ratio: 0.1}\n";
+
+Job job_of(const config::Recipe& r, const std::string& out, const std::string& family = "qwen3") {
+  Job job{r, {.name = r.model.name, .revision = "", .family = family, .config = {}}, {}, out};
+  job.rows = describe_rows(r, {}, out + "/data");
+  return job;
+}
+
+std::string settings(const std::string& target, const Job& job) {
+  const Target& t = target_of(target);
+  std::string text = settings_text(t, job, t.settings(job));
+  for (size_t at = 0; (at = text.find(job.out, at)) != std::string::npos;) text.replace(at, job.out.size(), "/D");
+  return text;
+}
+
+// MXT_WRITE_GOLDENS=1 writes them: then run validators.py over the folder.
+void expect_golden(const std::string& name, const std::string& target, const Job& job) {
+  const std::string path = fmt::format("{}/tests/golden/export/{}.{}.yaml", MXT_SOURCE_DIR, name, target);
+  const std::string text = settings(target, job);
+  if (std::getenv("MXT_WRITE_GOLDENS")) write_file_atomic(path, text);
+  EXPECT_EQ(text, read_file(path)) << path;
+}
+
+std::string why_not(const std::string& target, const Job& job) {
+  try {
+    target_of(target).settings(job);
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), Exit::kMissing);
+    return e.what();
+  }
+  return "";
+}
+
+const char* kToolCalls = "{source: synth, synth: {task: tool_calls, rows: 6, turns: 2, test_rows: 4}, seq_len: 512}";
+const char* kPairs =
+    "{source: synth, synth: {task: tool_preference, rows: 6, test_rows: 4}, seq_len: 512, packing: false}";
+
+TEST(Export, ConversationsByLora) {
+  const config::Recipe r = recipe(kToolCalls, "{kind: lora, r: 8, alpha: 16}", kSteps);
+  const Job job = job_of(r, fresh("lora"));
+  for (const char* target : {"axolotl", "trl", "llama_factory", "unsloth"}) expect_golden("lora", target, job);
+}
+
+TEST(Export, TheBaseInFourBits) {
+  const config::Recipe r = recipe(kToolCalls, "{kind: qlora, r: 8, alpha: 16}", kCosine);
+  const Job job = job_of(r, fresh("qlora"));
+  for (const char* target : {"axolotl", "trl", "llama_factory", "unsloth"}) expect_golden("qlora", target, job);
+}
+
+TEST(Export, PairsAndLabels) {
+  const config::Recipe dpo = recipe(kPairs, "{kind: dpo, beta: 0.2, lora: {r: 8, alpha: 16}}", kSteps);
+  const Job job = job_of(dpo, fresh("dpo"));
+  for (const char* target : {"axolotl", "trl", "llama_factory"}) expect_golden("dpo", target, job);
+  const config::Recipe orpo = recipe(kPairs, "{kind: orpo, lora: {r: 8, alpha: 16}}", kSteps);
+  const Job orpo_job = job_of(orpo, fresh("orpo"));
+  for (const char* target : {"axolotl", "llama_factory"}) expect_golden("orpo", target, orpo_job);
+  EXPECT_NE(why_not("trl", orpo_job).find("r.yaml: train.method.kind: TRL cannot train by orpo"), std::string::npos);
+  const std::string f = fresh("kto");
+  write_file_atomic(f + "/rows.jsonl",
+                    "{\"prompt\": \"2+2=\", \"completion\": \"4\", \"label\": true}\n"
+                    "{\"prompt\": \"2+3=\", \"completion\": \"4\", \"label\": false}\n");
+  const config::Recipe kto =
+      recipe("{source: local, path: " + f + "/rows.jsonl, seq_len: 64, packing: false}", "{kind: kto}", kSteps);
+  const Job kto_job = job_of(kto, f + "/out");
+  for (const char* target : {"axolotl", "trl", "llama_factory"}) expect_golden("kto", target, kto_job);
+  const config::Recipe reward = recipe(kPairs, "{kind: reward}", kSteps);
+  const Job reward_job = job_of(reward, fresh("reward"));
+  for (const char* target : {"axolotl", "trl", "llama_factory"}) expect_golden("reward", target, reward_job);
+}
+
+TEST(Export, PlainTextOnTheCpuWithWsd) {
+  const std::string f = fresh("cpt");
+  write_file_atomic(f + "/a.txt", "Once upon a time.\n");
+  const config::Recipe r = recipe(
+      "{source: local, path: " + f + "/a.txt, seq_len: 64, shuffle: false}", "{kind: cpt}",
+      "  schedule: {type: wsd, max_steps: 50, warmup_steps: 5}\n  eval_every: 10\n  report_to: [tensorboard, wandb]\n",
+      "{name: Qwen/Qwen3-0.6B}", "{name: cpu}");
+  const Job job = job_of(r, f + "/out");
+  for (const char* target : {"axolotl", "trl", "llama_factory"}) expect_golden("cpt", target, job);
+  EXPECT_NE(why_not("unsloth", job).find("train on a CPU"), std::string::npos);
+}
+
+TEST(Export, TheHubsRowsAreLeftToTheTarget) {
+  const config::Recipe r =
+      recipe("{source: hf, hf_id: HuggingFaceH4/ultrachat_200k, split: train_sft, dedupe: {minhash: {threshold: 0.8}}}",
+             "{kind: full}", kCosine, "{name: Qwen/Qwen3-8B, revision: main}", "{name: mi300x, gpus: 8}");
+  Job job = job_of(r, fresh("hub"));
+  job.base.revision = "main";
+  for (const char* target : {"axolotl", "trl", "llama_factory"}) expect_golden("hub", target, job);
+  EXPECT_NE(why_not("primus", job).find("take a revision"), std::string::npos);
+  const config::Recipe newest = recipe("{source: hf, hf_id: HuggingFaceH4/ultrachat_200k, split: train_sft}",
+                                       "{kind: lora}", kCosine, "{name: Qwen/Qwen3-8B}", "{name: mi300x, gpus: 8}");
+  expect_golden("hub", "primus", job_of(newest, fresh("hub")));
+}
+
+// Of a folder: sizes from its config.json.
+TEST(Export, TorchtuneBuildsAModelFromItsSizes) {
+  const std::string f = fresh("torchtune"), model = f + "/model";
+  fs::copy(std::string(MXT_SOURCE_DIR) + "/tests/golden/models/qwen2", model, fs::copy_options::recursive);
+  for (const char* name : {"vocab.json", "merges.txt"}) write_file_atomic(model + "/" + name, "{}");
+  const config::Recipe r = recipe(kPairs, "{kind: dpo, lora: {r: 8, alpha: 16}}", kCosine, "{name: " + model + "}");
+  Job job = job_of(r, f, "qwen2");
+  job.base.config = formats::read_model_config(model);
+  expect_golden("dpo", "torchtune", job);
+  const config::Recipe full = recipe("{source: local, path: " + f + "/rows.jsonl, seq_len: 64}", "{kind: full}",
+                                     kCosine, "{name: " + model + "}");
+  write_file_atomic(
+      f + "/rows.jsonl",
+      "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"},{\"role\":\"assistant\",\"content\":\"b\"}]}\n");
+  Job whole = job_of(full, f, "qwen2");
+  whole.base.config = job.base.config;
+  expect_golden("full", "torchtune", whole);
+  whole.base.config->model_type = "qwen3";
+  EXPECT_NE(why_not("torchtune", whole).find("train the family qwen3"), std::string::npos);
+  whole.base.config.reset();
+  EXPECT_NE(why_not("torchtune", whole).find("hf download"), std::string::npos);
+}
+
+TEST(Export, WhatATargetCannotExpressIsNamed) {
+  struct Case {
+    std::string method, train, target, want;
+  };
+  for (const Case& c :
+       std::vector<Case>{{"{kind: lora, lora_plus: 8}", "", "trl", "train.method.lora_plus: TRL cannot"},
+                         {"{kind: lora, init_adapter: a}", "", "trl", "init_adapter"},
+                         {"{kind: lora, init_adapter: \"recipe:other\"}", "", "axolotl", "run the recipe before it"},
+                         {"{kind: qlora, quant_bits: 8}", "", "axolotl", "hold the base in FP8"},
+                         {"{kind: qlora, quant_type: mxfp4}", "", "llama_factory", "MXFP4"},
+                         {"{kind: full}", "  optimizer: {name: muon}\n", "axolotl", "Muon"},
+                         {"{kind: lora}", "  tool_loss: {structure_weight: 2}\n", "trl", "train.tool_loss"},
+                         {"{kind: grpo}", "", "trl", "train.method.reward"},
+                         {"{kind: grpo}", "", "axolotl", "train by grpo"},
+                         {"{kind: ppo}", "", "llama_factory", "train by ppo"},
+                         {"{kind: lora}", "  schedule: {type: wsd}\n", "trl", "set max_steps"},
+                         {"{kind: lora, use_rslora: true}", "", "primus", "scale by alpha/sqrt(r)"}}) {
+    config::Recipe r = config::parse_recipe(
+        fmt::format("meta: {{project: p, run_name: r}}\nhardware: {{name: h100}}\nmodel: {{name: Qwen/Qwen3-8B}}\n"
+                    "data: {{source: hf, hf_id: a/b}}\ntrain:\n  method: {}\n{}",
+                    c.method, c.train),
+        "r.yaml");
+    const std::string why = why_not(c.target, job_of(r, "/D"));
+    EXPECT_NE(why.find(c.want), std::string::npos) << c.method << c.train << ": " << why;
+    EXPECT_TRUE(why.starts_with("r.yaml: ")) << why;
+  }
+  EXPECT_THROW(target_of("axolotls"), Error);
+}
+
+TEST(Export, RowsBecomeWhatTheTargetReads) {
+  const std::string f = fresh("rows");
+  write_file_atomic(f + "/a.jsonl", R"({"conversations":[{"from":"human","value":"hi"},{"from":"gpt","value":"ho"}]})"
+                                    "\n");
+  const config::Recipe r = recipe("{source: local, path: " + f + "/a.jsonl, seq_len: 64}", "{kind: lora}", kCosine);
+  const Job job = job_of(r, f);
+  EXPECT_EQ(job.rows.form, Form::kChat);
+  write_rows(r, {}, job.rows, target_of("trl"));
+  EXPECT_EQ(read_file(f + "/data/train.jsonl"),
+            R"({"messages":[{"role":"user","content":"hi"},{"role":"assistant","content":"ho"}]})"
+            "\n");
+  // A request and its answers under a system message, as axolotl's orpo reads them.
+  const config::Recipe orpo = recipe(kPairs, "{kind: orpo}", kSteps);
+  write_rows(orpo, {}, job_of(orpo, f).rows, target_of("axolotl"));
+  const Json row =
+      Json::parse(read_file(f + "/data/train.jsonl").substr(0, read_file(f + "/data/train.jsonl").find('\n')));
+  EXPECT_EQ(row["chosen"].size(), 2u);
+  EXPECT_EQ(row["chosen"][0], row["rejected"][0]);
+  EXPECT_TRUE(row["system"].is_string());
+  EXPECT_TRUE(fs::exists(f + "/data/test.jsonl"));
+  // Calls under a role of their own.
+  data::Example e;
+  e.kind = data::Example::Kind::kChat;
+  e.messages = std::make_shared<OrderedJson>(OrderedJson::parse(
+      R"([{"role":"user","content":"q"},{"role":"assistant","content":null,"tool_calls":[{"type":"function","function":{"name":"f","arguments":{"x":1}}}]}])"));
+  const OrderedJson lf = target_of("llama_factory").row(e, r);
+  EXPECT_EQ(lf["messages"][1]["role"], "function_call");
+  EXPECT_EQ(lf["messages"][1]["content"], R"([{"name":"f","arguments":{"x":1}}])");
+}
+
+TEST(Export, NumbersAndTextsStayWhatTheyAre) {
+  EXPECT_EQ(
+      yaml_text(OrderedJson{{"lr", 1e-5}, {"one", 1.0}, {"count", 3}, {"no", "off"}, {"t", "a: b"}, {"p", "q_proj"}}),
+      "lr: 1.0e-05\none: 1.0\ncount: 3\n\"no\": \"off\"\nt: \"a: b\"\np: q_proj\n");
+  EXPECT_EQ(yaml_comment("a\x1b[2Jb\nc: !!python"), "# a\\x1b[2Jb\n# c: !!python\n");
+  EXPECT_EQ(
+      yaml_text(OrderedJson{{"a", OrderedJson::array({{{"b", 1}, {"c", {1, 2}}}})}, {"e", OrderedJson::object()}}),
+      "a:\n  - b: 1\n    c: [1, 2]\ne: {}\n");
+}
+
+// The trainers' own loaders, where they are installed for the Python that MINDXTRAIN_PYTHON (or python3) is.
+TEST(Export, TheRealLoadersAcceptTheGoldens) {
+  const char* named = std::getenv("MINDXTRAIN_PYTHON");
+  const std::string python = named ? named : "python3";
+  const std::string answer = fresh("validators") + "/answer.txt";
+  const std::string command = fmt::format("'{}' '{}/tests/export/validators.py' '{}/tests/golden/export' > '{}' 2>&1",
+                                          python, MXT_SOURCE_DIR, MXT_SOURCE_DIR, answer);
+  const int status = std::system(command.c_str());
+  const std::string said = read_file(answer);
+  if (said.find("accepted ") == std::string::npos && WIFEXITED(status) && WEXITSTATUS(status) == 0)
+    GTEST_SKIP() << "none of the trainers is installed for " << python << ": " << said;
+  EXPECT_EQ(status, 0) << said;
+}
+
+}  // namespace
+}  // namespace mxt::exporting
