@@ -16,4 +16,6 @@ foreach(pair ${MXT_PORTABLE_LIBRARIES})
   install(FILES ${file} DESTINATION lib/mindxtrain RENAME ${soname})
 endforeach()
 install(FILES data/text/general.txt DESTINATION share/mindxtrain/data/text)
+# What recipes of the program read: the pages are text to learn from.
+install(DIRECTORY docs/ DESTINATION share/mindxtrain/docs FILES_MATCHING PATTERN "*.md")
 install(FILES LICENSE README.md DESTINATION share/doc/mindxtrain)

@@ -85,9 +85,9 @@ void add_bench(CLI::App& app) {
   c->add_option("--threads", o->threads,
                 "threads (default: OMP_NUM_THREADS, else all cores, and whether fewer are faster)");
   c->callback([o] {
-    const config::Recipe r = o->config.empty()
-                                 ? config::parse_recipe(config::builtin_recipe("quickstart_cpu").text, "quickstart_cpu")
-                                 : load_recipe(o->config);
+    const config::Recipe r = as_planned(
+        o->config.empty() ? config::parse_recipe(config::builtin_recipe("quickstart_cpu").text, "quickstart_cpu")
+                          : load_recipe(o->config));
     apply_throttle(r, o->threads);
     if (o->out.empty()) o->out = r.autotune.plan_path;
     if (const auto folder = fs::path(o->out).parent_path(); !folder.empty()) make_folders(folder.string());

@@ -164,8 +164,14 @@ std::string CoachDesk::preflight(const std::string& text) {
         say("missing", fmt::format("{}: {}", key, e.what()));
     }
   };
-  if (r.model.init == config::Init::kPretrained) model(r.model.name, "model.name");
-  if (r.model.tokenizer && *r.model.tokenizer != "char") model(*r.model.tokenizer, "model.tokenizer");
+  if (r.model.name.starts_with(kMadeBefore))
+    say("note", fmt::format("model.name: {} runs first, as a part of the run", r.model.name));
+  else if (r.model.init == config::Init::kPretrained)
+    model(r.model.name, "model.name");
+  if (r.model.tokenizer == "train")
+    say("note", "model.tokenizer: is learned from the data, as a part of the run");
+  else if (r.model.tokenizer && *r.model.tokenizer != "char")
+    model(*r.model.tokenizer, "model.tokenizer");
   auto files = [&](const std::string& pattern, const char* key) {
     const size_t n = fs::is_directory(pattern) ? list_files(pattern).size() : glob_files(pattern).size();
     if (n > 0)
@@ -231,7 +237,7 @@ std::string CoachDesk::run_row(const std::string& key, int64_t row) {
   if (!fs::exists(f.folder + "/dataset/dataset.json")) fail_input("the run has prepared no data yet");
   if (data::is_windows(f.folder + "/dataset"))
     fail_input("random windows of one text have no rows; every token is trained on");
-  const config::Recipe r = config::load_recipe(f.folder + "/recipe.yaml");
+  const config::Recipe r = as_made(config::load_recipe(f.folder + "/recipe.yaml"), f.folder);
   std::lock_guard lock(heavy_);
   return text_of(row_answer(data::Dataset::open(f.folder + "/dataset"), row, *coder_of(r, Fetch::kNever)));
 }

@@ -11,6 +11,7 @@
 #include "base/text.h"
 #include "coach.h"
 #include "data/dataset.h"
+#include "model_files.h"
 #include "provenance/manifest.h"
 #include "provenance/receipt.h"
 #include "run_record.h"
@@ -283,7 +284,7 @@ std::string CoachDesk::verify(const std::string& text) {
 std::string CoachDesk::start_trial(const std::string& key) {
   const Found f = find(key);
   if (!fs::exists(f.folder + "/train.json")) fail_input("the run has no finished model yet");
-  const config::Recipe r = config::load_recipe(f.folder + "/recipe.yaml");
+  const config::Recipe r = as_made(config::load_recipe(f.folder + "/recipe.yaml"), f.folder);
   std::string base;
   if (r.model.init == config::Init::kPretrained) base = r.model.name;
   trial_.start(f.key, base, f.folder + "/checkpoint");

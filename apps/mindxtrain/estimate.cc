@@ -167,6 +167,7 @@ OrderedJson estimate(config::Recipe r, const EstimateOptions& o) {
   if (!own_gpu) r.hardware.gpus = 0;
   if (own_gpu && device != config::text_of(r.hardware.name)) r.hardware.expected_hbm_gb = std::lround(d.memory_gb);
 
+  r = as_planned(r);
   const std::string model = resolve_model(r, o.fetch, Parts::kNoWeights);
   const TextSide text = text_side_of(r, model, o.fetch);
   auto setup = train::make_setup(r, model, vocabulary_of(text), nullptr, train::Reads::kConfig);

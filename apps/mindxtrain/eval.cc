@@ -7,6 +7,7 @@
 #include "base/text.h"
 #include "data/dataset.h"
 #include "eval/core/bits_per_byte.h"
+#include "eval/core/chat_core.h"
 #include "eval/core/core.h"
 #include "eval/evaluate.h"
 #include "eval/exact_match.h"
@@ -20,7 +21,7 @@ namespace {
 
 struct Options {
   HarnessRequest harness;
-  std::string tasks, config, text, synth, dtype, baseline, core, bpb, part = "eval";
+  std::string tasks, config, text, synth, dtype, baseline, core, chat_core, chat_tasks, bpb, part = "eval";
   std::optional<double> threshold_pct;
   int64_t limit = 0, synth_rows = 60, samples = 0;
   config::Match match = config::Match::kExact;
@@ -48,6 +49,14 @@ std::optional<OrderedJson> measure_plain(const Options& o, const TextSide& text)
   if (!o.bpb.empty()) out["bits_per_byte"] = measure_bits(o, text);
   if (!o.core.empty()) {
     const auto core = run_core(h, text, o.core);
+    if (!core) return std::nullopt;
+    out.update(*core);
+  }
+  if (!o.chat_core.empty()) {
+    std::vector<std::string> names;
+    for (const std::string_view name : split(o.chat_tasks, ','))
+      if (!trim(name).empty()) names.emplace_back(trim(name));
+    const auto core = run_chat_core(h, text, o.chat_core, names);
     if (!core) return std::nullopt;
     out.update(*core);
   }
@@ -82,8 +91,10 @@ void take_from_recipe(Options& o) {
   if (o.baseline.empty()) o.baseline = recipe.eval->regression.baseline;
   if (!o.threshold_pct) o.threshold_pct = recipe.eval->regression.threshold_pct;
   if (o.text.empty()) o.text = recipe.eval->perplexity_path.value_or("");
-  if (const auto& answers = recipe.eval->generation; o.synth.empty() && answers && recipe.data.synth) {
-    const config::Synth& s = *recipe.data.synth;
+  if (o.core.empty()) o.core = recipe.eval->core.value_or("");
+  if (o.chat_core.empty()) o.chat_core = recipe.eval->chat_core.value_or("");
+  if (const auto& answers = recipe.eval->generation; o.synth.empty() && answers && recipe.data.made()) {
+    const config::Synth& s = *recipe.data.made();
     o.synth = config::text_of(s.task);
     o.synth_rows = std::min(s.test_rows, answers->limit);
     if (!o.seed) o.seed = static_cast<uint64_t>(s.seed.value_or(recipe.meta.seed));
@@ -104,11 +115,11 @@ void run(Options& o) {
   h.fewshot_always = h.fewshot.has_value();
   h.limit = o.limit;
   if (!o.config.empty()) take_from_recipe(o);
-  const bool plain = !o.text.empty() || !o.synth.empty() || !o.core.empty() || !o.bpb.empty();
+  const bool plain = !o.text.empty() || !o.synth.empty() || !o.core.empty() || !o.chat_core.empty() || !o.bpb.empty();
   if (h.tasks.empty() && !plain)
     fail_input(
         "eval: name what to measure: --tasks a,b or --config RECIPE with some (or --text FILE, --synth TASK, --bpb "
-        "DATA, --core BUNDLE)");
+        "DATA, --core BUNDLE, --chat-core FOLDER)");
   if (!o.baseline.empty() && h.tasks.empty() && o.config.empty())
     fail_input("--baseline {}: is compared with the scores of --tasks; --text and --synth have none", o.baseline);
   if (!o.baseline.empty() && !h.tasks.empty()) check_baseline(o.baseline);  // before the scores are measured, not after
@@ -127,6 +138,7 @@ void run(Options& o) {
   }
   // One document on stdout, of whatever was measured.
   if (!o.core.empty() && !o.json) std::printf("%s", eval::core_table(measured).c_str());
+  if (!o.chat_core.empty() && !o.json) std::printf("%s", eval::chat_core_table(measured).c_str());
   if (plain && (h.tasks.empty() || !o.json)) std::printf("%s\n", json_text(measured, 2).c_str());
   if (h.tasks.empty()) return;
   const auto results = run_harness(h, text);
@@ -181,8 +193,13 @@ void add_eval(CLI::App& app) {
                 "change allowed against the baseline, in percent (-1: a drop of 1 % fails)");
   c->add_option("--text", o->text, "text file whose perplexity to measure");
   c->add_option("--synth", o->synth,
-                "synth task whose held-out rows to answer: tool_calls, arithmetic, spelling or sorting");
+                "synth task whose held-out rows to answer: tool_calls, arithmetic, sums, spelling or sorting");
   c->add_option("--core", o->core, "CORE over this bundle folder, as nanochat lays it out (core.yaml, eval_data/)");
+  auto* chat_core = c->add_option("--chat-core", o->chat_core,
+                                  "ChatCORE over this folder: ai2_arc/ARC-Easy, ai2_arc/ARC-Challenge, mmlu, gsm8k and "
+                                  "humaneval, each with its split test");
+  c->add_option("--chat-tasks", o->chat_tasks, "of ChatCORE's tasks these, with commas between them (default: all)")
+      ->needs(chat_core);
   c->add_option("--bpb", o->bpb, "folder that `dataset prep` made, whose bits per byte to measure (--limit: rows)");
   c->add_option("--part", o->part, "which part of --bpb")
       ->check(CLI::IsMember({"eval", "train"}))

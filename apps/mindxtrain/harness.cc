@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "data/synth/synth.h"
 #include "eval/code/sandbox.h"
+#include "eval/core/chat_core.h"
 #include "eval/core/core.h"
 #include "eval/evaluate.h"
 #include "eval/gate.h"
@@ -121,6 +122,50 @@ std::optional<OrderedJson> run_core(const HarnessRequest& r, const TextSide& tex
     return std::nullopt;
   }
   eval::write_samples(e, r.out, "_core");
+  return e.results;
+}
+
+std::optional<OrderedJson> run_chat_core(const HarnessRequest& r, const TextSide& text, const std::string& folder,
+                                         const std::vector<std::string>& names) {
+  constexpr int64_t kAnswer = 512;  // tokens; less where that leaves no room for what is asked
+  const std::vector<eval::ChatTask> tasks = eval::read_chat_tasks(folder, names, r.limit);
+  if (!text.chat) fail_input("{}: the model has no chat template, and ChatCORE asks in chats", r.model_name);
+  eval::LanguageModel model = language_model(r, text);
+  make_folders(r.out);
+  eval::RequestCache cache(cache_of(r));
+  const auto asks = chat_renderer(text.chat);
+  const int64_t longest = std::min(kAnswer, model.max_length() / 2);
+  eval::ChatModel m;
+  m.prompt = [&](const std::string& asked) {
+    return eval::encode_prompt(*text.tok, *text.chat,
+                               OrderedJson::array({OrderedJson{{"role", "user"}, {"content", asked}}}));
+  };
+  m.encode = [&](const std::string& letter) { return text.tok->encode(letter); };
+  m.score = [&](const std::vector<infer::Continuation>& rows, std::vector<infer::ContinuationScore>* out) {
+    return model.score(rows, cache, out);
+  };
+  m.answer = [&](const std::vector<std::string>& asked, std::vector<std::string>* answers) {
+    std::vector<eval::Request> requests(asked.size());
+    std::vector<eval::Request*> all;
+    for (size_t i = 0; i < asked.size(); ++i) {
+      requests[i].type = eval::OutputType::kGenerateUntil;
+      requests[i].context = asks({{"user", asked[i], ""}}, false);
+      requests[i].generation = {{"max_gen_toks", longest}, {"do_sample", false}};
+      all.push_back(&requests[i]);
+    }
+    if (!model.run(all, 1, cache)) return false;
+    for (const eval::Request& q : requests) answers->push_back(q.responses.at(0).get<std::string>());
+    return true;
+  };
+  m.run_programs = [](const std::vector<std::string>& programs) {
+    return eval::run_python_programs(programs, {.seconds = 5, .memory_bytes = uint64_t{256} << 20});
+  };
+  const eval::Evaluation e = eval::evaluate_chat_core(tasks, m);
+  if (!e.finished) {
+    log::info("stopped, finished requests are kept: the same command goes on");
+    return std::nullopt;
+  }
+  eval::write_samples(e, r.out, "_chat_core");
   return e.results;
 }
 

@@ -35,6 +35,10 @@ struct HarnessRequest {
 // it.
 std::optional<OrderedJson> run_core(const HarnessRequest& request, const TextSide& text, const std::string& bundle);
 
+// ChatCORE over the tasks in a folder (eval/core/chat_core.h), of these names (none: all), likewise.
+std::optional<OrderedJson> run_chat_core(const HarnessRequest& request, const TextSide& text, const std::string& folder,
+                                         const std::vector<std::string>& names);
+
 // Runs the tasks and writes results and samples into `out`; nothing where a signal ended it (state saved).
 std::optional<OrderedJson> run_harness(const HarnessRequest& request, const TextSide& text);
 

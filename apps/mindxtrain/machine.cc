@@ -75,7 +75,8 @@ std::string architecture_lacking(const std::string& model_type) {
 namespace {
 
 // As far as what is on this machine tells: the model's own configuration, else the table's architecture.
-std::string model_lacking(const config::Recipe& r) {
+std::string model_lacking(const config::Recipe& recipe) {
+  const config::Recipe r = as_planned(recipe);
   if (r.model.init == config::Init::kRandom) return lacking([&] { build_graph(train::random_config(r, 1 << 16)); });
   std::string folder;
   if (const std::string why = lacking([&] { folder = resolve_model(r, Fetch::kNever, Parts::kNoWeights); });

@@ -18,6 +18,7 @@
 #include "formats/weight_source.h"
 #include "harness.h"
 #include "kernels/backend.h"
+#include "machine.h"
 #include "net/hub.h"
 #include "provenance/sign.h"
 #include "semantic.h"
@@ -117,6 +118,7 @@ data::Access data_access(const config::Recipe& recipe, Fetch fetch) {
   std::string cache = environment("XDG_CACHE_HOME");
   if (cache.empty() && !environment("HOME").empty()) cache = environment("HOME") + "/.cache";
   if (!cache.empty()) a.cache_dir = cache + "/mindxtrain";
+  a.shipped = shipped_file;
   a.variable = [](const std::string& name) { return environment(name.c_str()); };
   a.embedder = [fetch](const std::string& model) { return make_embedder(model, "data.dedupe.semdedup.model", fetch); };
   a.scorer = [fetch](const std::string& model) { return make_scorer(model, "data.filter.perplexity_model", fetch); };
@@ -127,6 +129,10 @@ data::Access data_access(const config::Recipe& recipe, Fetch fetch) {
 std::string resolve_model(const std::string& name, const std::optional<std::string>& revision, Fetch fetch,
                           Parts parts) {
   std::error_code ec;
+  if (name.starts_with(kMadeBefore))
+    fail_missing(
+        "{}: is what that recipe trains, and `mindxtrain run` makes it first; or train it, and name its checkpoint",
+        name);
   if (fs::is_directory(name, ec) && !fs::exists(name + "/config.json", ec)) {
     const auto files = glob_files(name + "/*.gguf");
     if (files.size() == 1) return files[0];
@@ -191,6 +197,8 @@ TextSide text_side_of(const config::Recipe& recipe, const std::string& model_pat
   TextSide s;
   if (recipe.model.tokenizer && *recipe.model.tokenizer == "char")
     s.tok = tokenizer::Tokenizer::characters(data::corpus_characters(recipe, data_access(recipe)));
+  else if (recipe.model.tokenizer == "train")
+    return s;  // a stage of the run: who encodes rows waits for it, or asks coder_of()
   else if (recipe.model.tokenizer)
     s.tok = load_tokenizer(resolve_model(*recipe.model.tokenizer, std::nullopt, fetch, Parts::kNoWeights));
   else if (!model_path.empty() && has_tokenizer(model_path))
@@ -218,12 +226,44 @@ bool own_templates(const TextSide& side) {
 }
 
 std::unique_ptr<data::Coder> coder_of(const config::Recipe& recipe, Fetch fetch) {
+  if (recipe.model.tokenizer == "train")
+    fail_missing(
+        "{}: model.tokenizer: train: is learned by `mindxtrain run`; for this, make one by `mindxtrain tokenizer train "
+        "--ties rustbpe` and name its folder",
+        recipe.source);
   const std::string model = resolve_model(recipe, fetch, Parts::kNoWeights);
   const TextSide side = text_side_of(recipe, model, fetch);
   const int64_t vocab = model.empty()             ? train::random_config(recipe, vocabulary_of(side)).vocab_size
                         : formats::is_gguf(model) ? formats::WeightSource::open(model)->config().vocab_size
                                                   : formats::read_model_config(model).vocab_size;
   return make_coder(side, vocab);
+}
+
+config::Recipe as_planned(const config::Recipe& recipe, int depth) {
+  config::Recipe r = recipe;
+  if (!r.model.name.starts_with(kMadeBefore)) return r;
+  if (depth == kMostBefore) fail_starts_from_itself(recipe);
+  const config::Recipe before = as_planned(load_recipe(r.model.name.substr(kMadeBefore.size())), depth + 1);
+  r.model.name = before.model.name;
+  r.model.revision = before.model.revision;
+  r.model.init = before.model.init;
+  r.model.config = before.model.config;
+  if (!r.model.tokenizer) r.model.tokenizer = before.model.tokenizer;
+  return r;
+}
+
+config::Recipe as_made(const config::Recipe& recipe, const std::string& run) {
+  config::Recipe r = recipe;
+  if (r.model.name.starts_with(kMadeBefore))
+    r.model.name =
+        fmt::format("{}/before/{}/checkpoint", run, fs::path(r.model.name.substr(kMadeBefore.size())).stem().string());
+  if (r.model.tokenizer == "train") r.model.tokenizer = run + "/tokenizer";
+  return r;
+}
+
+void fail_starts_from_itself(const config::Recipe& recipe) {
+  fail_input("{}: the recipe before starts from another for the {}th time: one of them starts from itself",
+             recipe.source, kMostBefore + 1);
 }
 
 std::unique_ptr<data::Coder> make_coder(const TextSide& side, int64_t model_vocab) {

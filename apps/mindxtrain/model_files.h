@@ -31,6 +31,18 @@ std::string resolve_model(const std::string& name, const std::optional<std::stri
 // The recipe's model likewise; "" where it begins with random weights.
 std::string resolve_model(const config::Recipe& recipe, Fetch fetch = Fetch::kAllowed, Parts parts = Parts::kAll);
 
+// What begins the name of a recipe that runs first: model.name and init_adapter.
+inline constexpr std::string_view kMadeBefore = "recipe:";
+inline constexpr int kMostBefore = 4;  // a recipe that starts from itself would go on without end
+[[noreturn]] void fail_starts_from_itself(const config::Recipe& recipe);
+// For who needs a model's shape and no weights: what a recipe before would train has the shape of what that starts
+// from.
+config::Recipe as_planned(const config::Recipe& recipe, int depth = 0);
+
+// The recipe of a run as its folder has it: what was made before it, and the tokenizer that it learned, by their
+// places.
+config::Recipe as_made(const config::Recipe& recipe, const std::string& run);
+
 struct TextSide {
   std::shared_ptr<const tokenizer::Tokenizer> tok;      // null where the folder has none: rows of ids will still do
   std::shared_ptr<const tokenizer::ChatTemplate> chat;  // null where the model has none

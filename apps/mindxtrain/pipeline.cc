@@ -50,8 +50,8 @@ namespace {
 
 // Held-out requests of a synth task, and their answers.
 std::vector<eval::Question> questions_of(const config::Recipe& r) {
-  if (!r.data.synth || !r.eval || !r.eval->generation) return {};
-  const config::Synth& s = *r.data.synth;
+  if (!r.data.made() || !r.eval || !r.eval->generation) return {};
+  const config::Synth& s = *r.data.made();
   return synth_questions(std::string(config::text_of(s.task)), std::min(s.test_rows, r.eval->generation->limit),
                          static_cast<uint64_t>(s.seed.value_or(r.meta.seed)));
 }
@@ -188,7 +188,7 @@ Pipeline::Pipeline(const Options& o) : o_(o), recipe_(load_recipe(o.recipe_path)
   for (const std::string& line : config::hints(recipe_)) log::info("{}", line);
   // What cannot be is refused before anything is fetched or opened for it.
   check_foreign();
-  if (std::string_view(o_.verb) == "run" && recipe_.eval && recipe_.eval->generation && !recipe_.data.synth)
+  if (std::string_view(o_.verb) == "run" && recipe_.eval && recipe_.eval->generation && !recipe_.data.made())
     fail_missing(
         "{}: eval.generation: this build asks for the answers to a synth task's rows alone; for other rows name a task "
         "that reads them in eval.harness.tasks",
@@ -207,7 +207,11 @@ Pipeline::Pipeline(const Options& o) : o_(o), recipe_(load_recipe(o.recipe_path)
   } else {
     set_environment(recipe_.train.env);
   }
-  model_path_ = resolve_model(recipe_);
+  if (!recipe_.model.name.starts_with(kMadeBefore)) open_model();
+}
+
+void Pipeline::open_model() {
+  model_path_ = resolve_model(made_recipe());
   text_ = text_side_of(recipe_, model_path_);
 }
 
@@ -411,13 +415,14 @@ bool Pipeline::train() {
   return true;
 }
 
-void Pipeline::evaluate(bool after) {
-  if (!recipe_.eval) return;
+bool Pipeline::evaluate(bool after) {
+  if (!recipe_.eval) return true;
   record_->stage(after ? "eval" : "eval before");
   const auto questions = questions_of(recipe_);
   const bool perplexity = recipe_.eval->perplexity_path.has_value();
-  if (questions.empty() && !perplexity) return;
-  if (!after && recipe_.model.init == config::Init::kRandom) return;
+  const bool base = recipe_.eval->bits_per_byte || (after && (recipe_.eval->core || recipe_.eval->chat_core));
+  if (questions.empty() && !perplexity && !base) return true;
+  if (!after && recipe_.model.init == config::Init::kRandom) return true;
   make_folders(o_.out + "/eval");
   const std::string name = after ? "after.json" : "before.json", path = o_.out + "/eval/" + name;
   const std::string model = after && !setup_->has_lora ? o_.out + "/checkpoint" : model_path_;
@@ -425,13 +430,17 @@ void Pipeline::evaluate(bool after) {
   const std::string inputs = blake3_hex(
       recipe_digest_ + plan_digest_ + base_digest() + make_coder(text_, setup_->model.vocab_size)->digest() +
       (perplexity ? hash_file(shipped_file(*recipe_.eval->perplexity_path)).blake3 : std::string("no text")) +
+      (base ? data_digest_ + folder_digest(recipe_.eval->core.value_or("")) +
+                  folder_digest(recipe_.eval->chat_core.value_or(""))
+            : "") +
       (after ? folder_digest(o_.out + "/checkpoint") : std::string("base")));
   if (fs::exists(path)) {
     const Json j = Json::parse(read_file(path), nullptr, false);
-    if (j.is_object() && j.value("inputs", Json()) == Json(inputs) && is_as_left("eval/" + name)) return;
+    if (j.is_object() && j.value("inputs", Json()) == Json(inputs) && is_as_left("eval/" + name)) return true;
   }
   OrderedJson out;
   out["inputs"] = inputs;
+  if (base && !measure_base(after, &out)) return false;
   infer::Model m(model, adapter, setup_->type, 2048, *backend_.ops, infer::Weights::kForMany);
   if (!questions.empty()) {
     if (!text_.tok || !text_.chat)
@@ -460,6 +469,7 @@ void Pipeline::evaluate(bool after) {
   note("eval/" + name);
   const Score s = read_score(path);
   log::info("eval {}: {}", after ? "after" : "before", s.text());
+  return true;
 }
 
 // OUT/pieces.json holds the digest of what was finished: a piece that was edited or cut since is made again, never put
@@ -547,6 +557,9 @@ Pipeline::Score Pipeline::read_score(const std::string& path) const {
     }
   }
   if (j.contains("perplexity")) s.perplexity = j["perplexity"]["value"].get<double>();
+  if (j.contains("bits_per_byte")) s.bits_per_byte = j["bits_per_byte"]["value"].get<double>();
+  if (j.contains("core_metric")) s.core = j["core_metric"].get<double>();
+  if (j.contains("chatcore_metric")) s.chat_core = j["chatcore_metric"].get<double>();
   return s;
 }
 
@@ -556,6 +569,9 @@ std::string Pipeline::Score::text() const {
   if (right) parts.push_back(fmt::format("right number {}", *right));
   if (sampled) parts.push_back(fmt::format("{:.1f} % of samples", 100 * *sampled));
   if (perplexity) parts.push_back(fmt::format("perplexity {:.3f}", *perplexity));
+  if (bits_per_byte) parts.push_back(fmt::format("{:.4f} bits per byte", *bits_per_byte));
+  if (core) parts.push_back(fmt::format("CORE {:.4f}", *core));
+  if (chat_core) parts.push_back(fmt::format("ChatCORE {:.4f}", *chat_core));
   return fmt::format("{}", fmt::join(parts, ", "));
 }
 
@@ -573,6 +589,11 @@ Json Pipeline::results() const {
   if (after.perplexity)
     r["eval"]["perplexity"] = {{"before", before.perplexity ? Json(*before.perplexity) : Json()},
                                {"after", *after.perplexity}};
+  if (after.bits_per_byte)
+    r["eval"]["bits_per_byte"] = {{"before", before.bits_per_byte ? Json(*before.bits_per_byte) : Json()},
+                                  {"after", *after.bits_per_byte}};
+  if (after.core) r["eval"]["core_metric"] = *after.core;
+  if (after.chat_core) r["eval"]["chatcore_metric"] = *after.chat_core;
   // The harness's scores and standard errors; all else that its files say is covered by their digests.
   for (const char* when : {"before", "after"})
     if (const std::string path = fmt::format("{}/eval/{}/results.json", o_.out, when);
@@ -590,8 +611,9 @@ void Pipeline::manifest() {
   b.add_file("plan", "plan.json");
   b.add_value("plan_choices", Json::parse(kernels::plan_choices(plan_)));
   if (fs::exists(o_.out + "/program.txt")) b.add_file("program", "program.txt");
+  if (recipe_.model.tokenizer == "train") b.add_folder("tokenizer", "tokenizer");
   b.add_folder("dataset", "dataset");
-  if (!before_.empty()) b.add_folder("init_adapter", before_);
+  if (!before_.empty()) b.add_folder(recipe_.model.name.starts_with(kMadeBefore) ? "base" : "init_adapter", before_);
   for (const auto& [named, made] : judges_before_)
     b.add_folder("reward_model " + fs::path(made).parent_path().filename().string(), made);
   b.add_folder("checkpoint", "checkpoint");
@@ -667,6 +689,12 @@ void Pipeline::summary() const {
     std::printf("perplexity      %s%.3f after (%s)\n",
                 before.perplexity ? fmt::format("{:.3f} before, ", *before.perplexity).c_str() : "", *after.perplexity,
                 recipe_.eval->perplexity_path->c_str());
+  if (after.bits_per_byte)
+    std::printf("bits per byte   %s%.4f after, of the held-out rows\n",
+                before.bits_per_byte ? fmt::format("{:.4f} before, ", *before.bits_per_byte).c_str() : "",
+                *after.bits_per_byte);
+  if (after.core) std::printf("CORE            %.4f\n", *after.core);
+  if (after.chat_core) std::printf("ChatCORE        %.4f\n", *after.chat_core);
   if (trained_now_) {
     std::printf(
         "training        loss %.4f to %.4f in %lld steps, %lld tokens, %.0f tok/s, %.3f TFLOP/s of model work, %.0f "
@@ -695,7 +723,7 @@ void Pipeline::summary() const {
   // As this process was called: a build that is not on the PATH is found where this one was.
   const bool scores = recipe_.train.method.kind == config::MethodKind::kReward;
   std::printf("\n%s %s --model %s%s\n", shell_word(program_invocation_name).c_str(), scores ? "score --reward" : "chat",
-              setup_->has_lora ? (shell_word(recipe_.model.name + revision) + " --adapter " + checkpoint).c_str()
+              setup_->has_lora ? (shell_word(made_recipe().model.name + revision) + " --adapter " + checkpoint).c_str()
                                : checkpoint.c_str(),
               scores ? " --input rows.jsonl --output scores.jsonl" : "");
 }

@@ -39,12 +39,14 @@ class Pipeline {
   explicit Pipeline(const Options& options);
   ~Pipeline();  // notes what this process has spent, however it ends
 
+  bool chain();  // all of it; false where interrupted
   // OUT/before/NAME, where the recipe starts from recipe:NAME or is judged by what that makes; false where interrupted.
   bool before();
-  void plan();  // OUT/plan.json
+  void learn_tokenizer();  // OUT/tokenizer, where model.tokenizer is train
+  void plan();             // OUT/plan.json
   void say_unused_choices(const std::string& path) const;
   void prepare();             // OUT/dataset
-  void evaluate(bool after);  // OUT/eval/before.json, after.json
+  bool evaluate(bool after);  // OUT/eval/before.json, after.json; false where interrupted
   bool harness(bool after);   // OUT/eval/before/, after/ where the recipe names tasks; false where interrupted
   bool train();               // OUT/checkpoint; false where interrupted
   void quantize();            // OUT/quantized
@@ -55,22 +57,25 @@ class Pipeline {
   const config::Recipe& recipe() const { return recipe_; }
 
  private:
+  void open_model();                 // where it is there: after before() and learn_tokenizer()
   std::string init_adapter() const;  // the folder that training starts from; "" where there is none
-  std::optional<std::string> run_before(const std::string& named, const char* key);  // none where interrupted
-  std::vector<std::string> reward_models() const;  // folders that answers are judged by
-  config::Recipe made_recipe() const;              // with what the recipes before have made
-  bool foreign() const;                            // another trainer trains
+  std::optional<std::string> run_before(const std::string& named, const char* key,
+                                        bool whole);  // none where interrupted
+  std::vector<std::string> reward_models() const;     // folders that answers are judged by
+  config::Recipe made_recipe() const;                 // with what the recipes before have made
+  bool foreign() const;                               // another trainer trains
   void check_foreign() const;
   void train_foreign(const train::TrainOptions& t);
   void follow_trl(const TrlPython& trl, const ForeignSteps& steps);
   bool harness_asked() const;
+  bool measure_base(bool after, OrderedJson* out);  // bits per byte, CORE, ChatCORE; false where interrupted
   Json noted_pieces() const;
   bool noted(const std::string& piece) const;  // a file or folder below OUT
   bool is_as_left(const std::string& piece) const;
   void note(const std::string& piece) const;
   struct Score {
     int64_t rows = 0, exact = 0;
-    std::optional<double> perplexity;
+    std::optional<double> perplexity, bits_per_byte, core, chat_core;
     std::optional<int64_t> right;   // the final number, where that was asked for
     std::optional<double> sampled;  // share of sampled answers that are right, or exact
     std::string text() const;

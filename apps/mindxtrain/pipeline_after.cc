@@ -7,6 +7,10 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "cost.h"
+#include "data/dataset.h"
+#include "eval/core/bits_per_byte.h"
+#include "harness.h"
+#include "infer/model.h"
 #include "pipeline.h"
 #include "quantize/quantize.h"
 #include "quantize_model.h"
@@ -16,6 +20,44 @@ namespace mxt::app {
 
 bool Pipeline::quantizes() const {
   return recipe_.quantize && recipe_.quantize->enabled && recipe_.quantize->scheme != config::QuantScheme::kNone;
+}
+
+// Of the base model, or of what it has become: the measures that need no task in the harness's format.
+bool Pipeline::measure_base(bool after, OrderedJson* out) {
+  const config::Eval& e = *recipe_.eval;
+  HarnessRequest r;
+  r.model = after && !setup_->has_lora ? o_.out + "/checkpoint" : model_path_;
+  r.adapter = after && setup_->has_lora ? o_.out + "/checkpoint" : after ? "" : init_adapter();
+  r.model_name = after ? recipe_.meta.run_name : recipe_.model.name;
+  r.type = setup_->type;
+  if (setup_->gpu) r.device = "h100";
+  r.limit = e.harness.limit.value_or(0);
+  r.out = o_.out + "/eval";
+  make_folders(o_.out + "/cache");
+  r.cache = o_.out + (after ? "/cache/eval_after.jsonl" : "/cache/eval_before.jsonl");
+  if (e.bits_per_byte) {
+    if (!text_.tok) fail_input("{}: eval.bits_per_byte: the model's folder has no tokenizer", recipe_.source);
+    if (!data::has_part(data_folder_, "eval"))
+      fail_input("{}: eval.bits_per_byte: the data have no held-out rows: set data.eval_fraction or eval_path",
+                 recipe_.source);
+    const data::Dataset set = data::Dataset::open(data_folder_, "eval");
+    infer::Model model(r.model, r.adapter, r.type, set.info().longest, *backend_.ops, infer::Weights::kForMany);
+    const eval::BitsPerByte b = eval::bits_per_byte(model, *text_.tok, set, 0, &g_stop);
+    (*out)["bits_per_byte"] = {
+        {"rows", b.rows}, {"targets", b.targets}, {"bytes", b.bytes}, {"nats", b.nats}, {"value", b.value()}};
+  }
+  if (!after) return true;
+  if (e.core) {
+    const auto core = run_core(r, text_, *e.core);
+    if (!core) return false;
+    out->update(*core);
+  }
+  if (e.chat_core) {
+    const auto core = run_chat_core(r, text_, *e.chat_core, {});
+    if (!core) return false;
+    out->update(*core);
+  }
+  return true;
 }
 
 // What OUT/quantize.json says when exactly this was quantized and nothing has changed since.

@@ -1,14 +1,29 @@
-// Recipes that a recipe starts from: an adapter or a reward model named `recipe:NAME` is made by that recipe first, in
-// OUT/before/NAME.
+// What a run starts from where nothing is there yet: recipes that run before it (model.name, init_adapter or a reward
+// model `recipe:NAME`, in OUT/before/NAME), and a tokenizer that is learned from its data.
+#include <nlohmann/json.hpp>
+
 #include "base/error.h"
 #include "base/log.h"
+#include "device/memory.h"
 #include "pipeline.h"
+#include "tokenizer/tokenizer.h"
+#include "tokenizer_train.h"
+#include "verbs.h"
 
 namespace mxt::app {
-namespace {
 
-constexpr std::string_view kMark = "recipe:";
-constexpr int kMostBefore = 4;  // a recipe that starts from itself would go on without end
+bool Pipeline::chain() {
+  if (!before()) return false;
+  learn_tokenizer();
+  plan();
+  prepare();
+  if (!evaluate(false) || !harness(false) || !train() || !evaluate(true) || !harness(true)) return false;
+  quantize();
+  manifest();
+  return true;
+}
+
+namespace {
 
 // What names a folder that answers are judged by, in the recipe as it stands.
 std::vector<std::string> judges_of(const config::Method& m) {
@@ -24,26 +39,30 @@ std::vector<std::string> judges_of(const config::Method& m) {
 
 bool Pipeline::before() {
   const auto& lora = recipe_.train.method.lora;
-  if (lora && lora->init_adapter && lora->init_adapter->starts_with(kMark)) {
-    const auto made = run_before(*lora->init_adapter, "init_adapter");
+  const std::string adapter = lora ? lora->init_adapter.value_or("") : "";
+  const bool model = recipe_.model.name.starts_with(kMadeBefore), tuned = adapter.starts_with(kMadeBefore);
+  if (model && tuned)
+    fail_input("{}: model.name and init_adapter both name a recipe that runs first: keep one", recipe_.source);
+  if (model || tuned) {
+    const auto made =
+        model ? run_before(recipe_.model.name, "model.name", true) : run_before(adapter, "init_adapter", false);
     if (!made) return false;
     before_ = *made;
+    if (model) open_model();
   }
   for (const std::string& judge : judges_of(recipe_.train.method)) {
-    if (!judge.starts_with(kMark) || judges_before_.contains(judge)) continue;
-    const auto made = run_before(judge, "a reward model");
+    if (!judge.starts_with(kMadeBefore) || judges_before_.contains(judge)) continue;
+    const auto made = run_before(judge, "a reward model", false);
     if (!made) return false;
     judges_before_[judge] = *made;
   }
   return true;
 }
 
-std::optional<std::string> Pipeline::run_before(const std::string& named, const char* key) {
-  const std::string recipe = named.substr(kMark.size()), name = fs::path(recipe).stem().string();
+std::optional<std::string> Pipeline::run_before(const std::string& named, const char* key, bool whole) {
+  const std::string recipe = named.substr(kMadeBefore.size()), name = fs::path(recipe).stem().string();
   if (name.empty()) fail_input("{}: {}: {} names no recipe", recipe_.source, key, named);
-  if (o_.depth == kMostBefore)
-    fail_input("{}: {}: the recipe before starts from another for the {}th time: one of them starts from itself",
-               recipe_.source, key, kMostBefore + 1);
+  if (o_.depth == kMostBefore) fail_starts_from_itself(recipe_);
   record_->stage("before");
   Options o;
   o.recipe_path = recipe;
@@ -55,18 +74,24 @@ std::optional<std::string> Pipeline::run_before(const std::string& named, const 
   o.depth = o_.depth + 1;
   log::info("before: {} into {}", recipe, o.out);
   Pipeline p(o);
-  if (!p.before()) return std::nullopt;
-  p.plan();
-  p.prepare();
-  if (!p.train()) return std::nullopt;
-  p.manifest();
+  if (whole) {
+    if (!p.chain()) return std::nullopt;
+    p.require_gate();
+  } else {  // an adapter is measured by what it becomes
+    if (!p.before()) return std::nullopt;
+    p.plan();
+    p.prepare();
+    if (!p.train()) return std::nullopt;
+    p.manifest();
+  }
   return fmt::format("before/{}/checkpoint", name);
 }
 
 std::string Pipeline::init_adapter() const {
-  if (!before_.empty()) return o_.out + "/" + before_;
   const auto& lora = recipe_.train.method.lora;
-  return lora ? lora->init_adapter.value_or("") : "";
+  if (!lora || !lora->init_adapter) return "";
+  return lora->init_adapter->starts_with(kMadeBefore) && !before_.empty() ? o_.out + "/" + before_
+                                                                          : *lora->init_adapter;
 }
 
 std::vector<std::string> Pipeline::reward_models() const { return judges_of(made_recipe().train.method); }
@@ -76,7 +101,10 @@ config::Recipe Pipeline::made_recipe() const {
   // Whoever trains, this program evaluates, and counts the rows of a step.
   r.train.backend = config::Backend::kNative;
   config::Method& m = r.train.method;
-  if (!before_.empty()) m.lora->init_adapter = init_adapter();
+  if (!before_.empty() && r.model.name.starts_with(kMadeBefore))
+    r.model.name = o_.out + "/" + before_;
+  else if (!before_.empty())
+    m.lora->init_adapter = init_adapter();
   const auto take = [&](std::optional<std::string>& judge) {
     if (!judge) return;
     if (const auto made = judges_before_.find(*judge); made != judges_before_.end())
@@ -85,6 +113,42 @@ config::Recipe Pipeline::made_recipe() const {
   take(m.reward_model);
   for (config::RewardPart& part : m.rewards) take(part.model);
   return r;
+}
+
+// OUT/tokenizer.json says what OUT/tokenizer was learned from: the same is kept.
+void Pipeline::learn_tokenizer() {
+  if (recipe_.model.tokenizer != "train") return;
+  record_->stage("tokenizer");
+  const std::string folder = o_.out + "/tokenizer", stamp = o_.out + "/tokenizer.json";
+  const data::Access access = data_access(recipe_);
+  data::Texts texts(recipe_, access);
+  const auto learned = [&] {
+    return OrderedJson{{"rows", texts.digest()},
+                       {"vocab_size", recipe_.pretrain->vocab_size},
+                       {"tokenizer", folder_digest(folder)}}
+               .dump(2) +
+           "\n";
+  };
+  if (!fs::exists(stamp) || !fs::exists(folder) || read_file(stamp) != learned()) {
+    std::error_code ec;
+    fs::remove(stamp, ec);
+    tokenizer::TrainOptions how = nanochat_tokenizer(recipe_.pretrain->vocab_size);
+    how.stop = &g_stop;
+    how.memory_limit = device::available_host_bytes() / 2;
+    tokenizer::Trained made = train_byte_level_bpe(how, [&](std::string_view& t) { return texts.next(&t); });
+    check_filled(how, made, recipe_.source, "pretrain.vocab_size");
+    const auto tok = tokenizer::Tokenizer::from_spec(std::move(made.spec));
+    const UnfinishedFolder part(folder);
+    tok->save(part.path());
+    replace_folder(part.path(), folder);
+    write_file_atomic(stamp, learned());
+    log::info("tokenizer: {} tokens of {:.1f} MB of text, in {}", tok->vocab_size(),
+              static_cast<double>(made.text_bytes) / 1e6, folder);
+  } else {
+    log::info("tokenizer: {} (kept)", folder);
+  }
+  text_ = load_text_side(folder);
+  if (recipe_.model.chat_template) text_ = with_template(text_, *recipe_.model.chat_template);
 }
 
 }  // namespace mxt::app

@@ -8,15 +8,7 @@ namespace {
 // False where it was interrupted.
 bool run_stages(const Pipeline::Options& o) {
   Pipeline p(o);
-  if (!p.before()) return false;
-  p.plan();
-  p.prepare();
-  p.evaluate(false);
-  if (!p.harness(false) || !p.train()) return false;
-  p.evaluate(true);
-  if (!p.harness(true)) return false;
-  p.quantize();
-  p.manifest();
+  if (!p.chain()) return false;
   p.summary();
   p.require_gate();
   return true;

@@ -13,10 +13,12 @@ constexpr const char* kWeights = "weights/SmolLM2-135M-Instruct.gguf";
 
 std::string shipped_file(const std::string& path) {
   std::error_code ec;
-  if (fs::exists(path, ec) || fs::path(path).is_absolute()) return path;
+  if (fs::exists(path, ec) || fs::path(path).is_absolute() || !glob_files(path).empty()) return path;
   const fs::path program = fs::read_symlink("/proc/self/exe", ec).parent_path();
   const fs::path there = (program / ".." / "share" / "mindxtrain" / path).lexically_normal();
-  return fs::is_regular_file(there, ec) ? there.string() : path;
+  const bool ships =
+      fs::exists(there, ec) || (path.find('*') != std::string::npos && !glob_files(there.string()).empty());
+  return ships ? there.string() : path;
 }
 
 std::string quickstart_weights(const std::string& path) {

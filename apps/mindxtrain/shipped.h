@@ -5,7 +5,8 @@
 
 namespace mxt::app {
 
-// `path` where it is there or nothing that ships has that name; else PREFIX/share/mindxtrain/PATH beside the program.
+// `path`, a file, folder or pattern, where it is there or nothing that ships has that name; else
+// PREFIX/share/mindxtrain/PATH beside the program.
 std::string shipped_file(const std::string& path);
 
 // The quickstart's base, SmolLM2-135M-Instruct in four bits, where every folder finds it: under $MINDXTRAIN_HOME (else

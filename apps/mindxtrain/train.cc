@@ -22,6 +22,7 @@ void add_train(CLI::App& app) {
     Pipeline p(*o);
     const auto made = [&] {
       if (!p.before()) return false;
+      p.learn_tokenizer();
       p.plan();
       p.prepare();
       return p.train();

@@ -39,8 +39,8 @@ constexpr auto enum_names(DataSource) {
   return spellings("hf", "local", "lighthouse", "mindx_dreams", "+synth", "+mixture");
 }
 
-enum class MixtureStop { kFirstExhausted, kAllExhausted };
-constexpr auto enum_names(MixtureStop) { return spellings("+first_exhausted", "+all_exhausted"); }
+enum class MixtureStop { kFirstExhausted, kAllExhausted, kOnce };
+constexpr auto enum_names(MixtureStop) { return spellings("+first_exhausted", "+all_exhausted", "+once"); }
 
 enum class Sampling { kDocuments, kRandomWindows };
 constexpr auto enum_names(Sampling) { return spellings("+documents", "+random_windows"); }
@@ -57,9 +57,9 @@ constexpr auto enum_names(ToolsIn) { return spellings("+template", "+system"); }
 enum class Match { kExact, kAnswer };
 constexpr auto enum_names(Match) { return spellings("+exact", "+answer"); }
 
-enum class SynthTask { kToolCalls, kToolPreference, kToolHabits, kArithmetic, kAddition, kSpelling, kSorting };
+enum class SynthTask { kToolCalls, kToolPreference, kToolHabits, kArithmetic, kAddition, kSums, kSpelling, kSorting };
 constexpr auto enum_names(SynthTask) {
-  return spellings("+tool_calls", "+tool_preference", "+tool_habits", "+arithmetic", "+addition", "+spelling",
+  return spellings("+tool_calls", "+tool_preference", "+tool_habits", "+arithmetic", "+addition", "+sums", "+spelling",
                    "+sorting");
 }
 
@@ -89,8 +89,8 @@ enum class ScaleRewards { kGroup, kBatch, kNone };
 constexpr auto enum_names(ScaleRewards) { return spellings("+group", "+batch", "+none"); }
 
 // How documents become rows (data/encode/pack.h), and how far attention and the loss reach in one.
-enum class Pack { kWhole, kBosCrop };
-constexpr auto enum_names(Pack) { return spellings("+whole", "+bos_crop"); }
+enum class Pack { kWhole, kBosCrop, kBestFit };
+constexpr auto enum_names(Pack) { return spellings("+whole", "+bos_crop", "+best_fit"); }
 enum class Boundaries { kDocument, kRow };
 constexpr auto enum_names(Boundaries) { return spellings("+document", "+row"); }
 

@@ -72,6 +72,12 @@ void check_model(const Recipe& r, Rules& rules) {
                "is missing: init random builds the model from it; give an HF config.json or its keys");
   rules.refuse(r.model.init == Init::kPretrained && !r.model.config.empty(), {"model.config", "model.init"},
                "is only for `init: random`: a pretrained model brings its own; remove it, or set model.init");
+  rules.refuse(r.model.tokenizer == "train" && !r.pretrain, {"model.tokenizer"},
+               "is train, which learns pretrain.vocab_size tokens: add the section pretrain, or name a tokenizer");
+  rules.refuse(r.model.name.starts_with("recipe:") && r.model.init == Init::kRandom, {"model.init", "model.name"},
+               "is random, and model.name is what another recipe trains: remove one of the two");
+  rules.refuse(r.model.name.starts_with("recipe:") && r.model.revision, {"model.revision", "model.name"},
+               "is of the Hub, and model.name is what another recipe trains: remove it");
 }
 
 void check_mixture(const Data& d, Rules& rules) {
@@ -82,8 +88,15 @@ void check_mixture(const Data& d, Rules& rules) {
                "is only for `source: mixture`, and source is {}: remove one of the two", text_of(d.source));
   for (size_t i = 0; i < d.mixture.size(); ++i) {
     const MixtureSource& m = d.mixture[i];
-    rules.refuse(m.path.has_value() == m.hf_id.has_value(), {fmt::format("data.mixture[{}]", i), "data.mixture"},
-                 "names {}: give path or hf_id", m.path ? "both path and hf_id" : "no rows");
+    const std::string at = fmt::format("data.mixture[{}]", i);
+    const int named = m.path.has_value() + m.hf_id.has_value() + m.synth.has_value();
+    rules.refuse(named != 1, {at, "data.mixture"}, "names {}: give path, hf_id or synth",
+                 named > 1 ? "several sources" : "no rows");
+    rules.refuse(m.optional && !m.path, {at + ".optional", at}, "is for a source with a path: remove it");
+    rules.refuse(m.synth && m.synth->teacher, {at + ".synth.teacher", at},
+                 "asks a teacher: its rows are no source of a mixture; use source synth");
+    rules.refuse(d.mixture_stop == MixtureStop::kOnce && m.weight != 1, {at + ".weight", "data.mixture_stop"},
+                 "is given, and mixture_stop is once: every row is taken once, remove one of the two");
   }
   const std::pair<bool, const char*> alone[] = {{d.path.has_value(), "path"},
                                                 {d.hf_id.has_value(), "hf_id"},
@@ -124,6 +137,8 @@ void check_data(const Recipe& r, Rules& rules) {
                "and data.eval_path both name a held-out part: keep one");
   rules.refuse(d.filter && d.filter->min_chars && d.filter->max_chars && *d.filter->min_chars > *d.filter->max_chars,
                {"data.filter.min_chars", "data.filter.max_chars"}, "is more than max_chars: no row would be left");
+  rules.refuse(r.eval && r.eval->bits_per_byte && d.eval_fraction == 0 && !d.eval_path && !d.synth,
+               {"eval.bits_per_byte"}, "is of held-out rows, and there are none: set data.eval_fraction or eval_path");
   rules.refuse(d.filter && d.filter->decontaminate_eval && !r.eval, {"data.filter.decontaminate_eval"},
                "needs the eval section, whose tasks' documents it looks for: add it, or remove this");
   const Method& m = r.train.method;
@@ -139,12 +154,15 @@ void check_data(const Recipe& r, Rules& rules) {
 
 void check_packing(const Recipe& r, Rules& rules) {
   const Data& d = r.data;
-  const bool crop = d.pack == Pack::kBosCrop, row = d.boundaries == Boundaries::kRow;
+  const bool crop = d.pack != Pack::kWhole, row = d.boundaries == Boundaries::kRow;
   for (const auto& [asked, key] : {std::pair{crop, "data.pack"}, std::pair{row, "data.boundaries"}}) {
     rules.refuse(asked && !d.packing, {key, "data.packing"}, "is for packed rows, and data.packing is false");
     rules.refuse(asked && d.sampling == Sampling::kRandomWindows, {key, "data.sampling"},
                  "is for documents, and data.sampling is random_windows");
   }
+  const Method& m = r.train.method;
+  rules.refuse(d.pack == Pack::kBestFit && (m.is_preference() || m.is_rl()), {"data.pack", "train.method"},
+               "is best_fit, and rows of {} hold one prompt each: remove it", text_of(m.kind));
 }
 
 // What each kind of a list of rewards needs, and that it has nothing of another's.

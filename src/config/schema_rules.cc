@@ -28,8 +28,13 @@ constexpr std::string_view kModel = R"([
 ])";
 
 constexpr std::string_view kMixtureSource = R"([
-  {"oneOf": [{"properties": {"path": {"type": "string"}, "hf_id": {"type": "null"}}, "required": ["path"]},
-             {"properties": {"hf_id": {"type": "string"}, "path": {"type": "null"}}, "required": ["hf_id"]}]}
+  {"oneOf": [{"properties": {"path": {"type": "string"}, "hf_id": {"type": "null"}, "synth": {"type": "null"}},
+              "required": ["path"]},
+             {"properties": {"hf_id": {"type": "string"}, "path": {"type": "null"}, "synth": {"type": "null"},
+                             "optional": {"const": false}}, "required": ["hf_id"]},
+             {"properties": {"synth": {"type": "object", "properties": {"teacher": {"type": "null"}}},
+                             "path": {"type": "null"}, "hf_id": {"type": "null"}, "optional": {"const": false}},
+              "required": ["synth"]}]}
 ])";
 
 constexpr std::string_view kData = R"([

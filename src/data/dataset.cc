@@ -65,7 +65,7 @@ Row Dataset::row(int64_t i) const {
   MXT_ASSERT(i >= 0 && i < rows());
   const size_t k = static_cast<size_t>(std::upper_bound(s_->first.begin(), s_->first.end(), i) - s_->first.begin()) - 1;
   Row row = s_->opened.shards[k].row(i - s_->first[k]);
-  row.overlaps = s_->opened.manifest.counts.cropped;
+  row.overlaps = s_->opened.manifest.overlaps;
   return row;
 }
 
@@ -74,6 +74,9 @@ std::string Dataset::packing() const {
   const std::string rows =
       m.counts.cropped
           ? fmt::format("bos_crop: rows of {} + 1 tokens, each text begins with the BOS, the last one is cropped",
+                        m.seq_len)
+      : m.overlaps
+          ? fmt::format("best_fit: rows of at most {} + 1 tokens, documents whole, the longest that fits comes next",
                         m.seq_len)
           : fmt::format("whole: documents of at most {} tokens, none is split", m.seq_len);
   return fmt::format("pack {}; boundaries {}", rows,

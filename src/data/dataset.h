@@ -39,7 +39,8 @@ struct Row {
   std::span<const int32_t> cu_seqlens;    // [documents + 1], cu[0] = 0, cu[documents] = n, ascending
   std::span<const int32_t> marks = {};    // [documents], of labelled answers: 1 good, -1 bad; empty elsewhere
   std::vector<RowPicture> pictures = {};  // in the order of their tokens
-  bool overlaps = false;                  // the last of seq_len + 1 tokens is a target alone (data.pack: bos_crop)
+  bool overlaps = false;                  // the last of seq_len + 1 tokens is a target alone (data.pack: bos_crop,
+                                          // best_fit)
 };
 
 // The figures of one part of a prepared dataset, as its manifest states them.

@@ -30,6 +30,7 @@ OrderedJson without_sources(const Settings& s, const Coder& coder) {
     j["answers"] = s.answers == Answers::kPairs ? "pairs" : s.answers == Answers::kLabelled ? "labelled" : "prompts";
   if (s.parts) j["loss_weights"] = "parts of tool calls";
   if (s.crop) j["pack"] = "bos_crop";
+  if (s.best_fit) j["pack"] = "best_fit";
   if (s.join_row) j["boundaries"] = "row";
   if (!s.train.sql.empty()) j["sql"] = s.train.sql;
   j.update(parse_ordered_json(s.curation, "curation"));

@@ -50,7 +50,8 @@ ShardFile described(const std::string& out, std::string name) {
 Packing pack(const Settings& s, std::span<const uint32_t> lengths) {
   const auto seq_len = static_cast<uint32_t>(s.seq_len);
   if (!s.packing || s.answers != Answers::kNone) return one_per_row(lengths.size());
-  return s.crop ? pack_bos_crop(lengths, seq_len + 1) : pack_best_fit(lengths, seq_len);
+  if (s.crop) return pack_bos_crop(lengths, seq_len + 1);
+  return s.best_fit ? pack_by_buffer(lengths, seq_len + 1) : pack_best_fit(lengths, seq_len);
 }
 
 Part write_rows(const std::string& out, std::string_view name, const Settings& s, const Spill& spill,
@@ -78,7 +79,7 @@ Part write_rows(const std::string& out, std::string_view name, const Settings& s
       part.info.targets += !spill.labelled(d) || spill.view(d).labels[0] != kNoTarget;
     }
     part.info.tokens += tokens;
-    part.info.longest = std::max(part.info.longest, s.crop ? s.seq_len : tokens);
+    part.info.longest = std::max(part.info.longest, s.crop ? s.seq_len : std::min(tokens, s.seq_len));
   }
   if (s.crop) counts->cut_tokens += all - part.info.tokens;
   if (rows.empty())

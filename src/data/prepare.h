@@ -21,6 +21,8 @@ namespace mxt::data {
 struct Access {
   net::HubSettings hub;   // for data.source: hf; its proxy and authorities are for the other sources too
   std::string cache_dir;  // where content that was fetched by id is kept; needed for lighthouse
+  // Where a file or pattern that a recipe names is, if it ships with the program; the path itself otherwise.
+  std::function<std::string(const std::string& path)> shipped;
   std::function<std::string(const std::string& name)> variable;  // of the environment ("" = unset)
   // The models of data.dedupe.semdedup and data.filter.max_perplexity, by what the recipe names: the layers above make
   // them. Errors (kMissing): it cannot be had.
@@ -99,5 +101,19 @@ void check_supported(const config::Recipe& recipe);
 
 // Every character of the corpus once, sorted by code point: what a character tokenizer is built from. Text rows only.
 std::string corpus_characters(const config::Recipe& recipe, const Access& access = {});
+
+// The texts of all rows that are there to train on, held out or not: what a tokenizer is learned from. Texts, questions
+// with answers, prompts with completions, conversations of texts.
+class Texts {
+ public:
+  Texts(const config::Recipe& recipe, const Access& access);  // errors: as prepare()
+  ~Texts();
+  bool next(std::string_view* text);  // valid until the next call
+  std::string digest() const;         // equal where the rows are equal
+
+ private:
+  struct State;
+  std::unique_ptr<State> s_;
+};
 
 }  // namespace mxt::data

@@ -126,8 +126,7 @@ class TaskRows : public RecordReader {
   size_t at_ = 0;
 };
 
-RowSource::Task synth_task(const config::Recipe& r, Split split) {
-  const config::Synth& s = *r.data.synth;
+RowSource::Task synth_task(const config::Recipe& r, const config::Synth& s, Split split) {
   const bool train = split == Split::kTrain;
   return {spelling(s.task), split, train ? s.rows : s.test_rows, train ? s.turns : 1,
           static_cast<uint64_t>(s.seed.value_or(r.meta.seed))};
@@ -158,12 +157,27 @@ std::string teacher_rows(const config::Data& d, const Access& access, const std:
   return file;
 }
 
-std::vector<RowSource> mixture_of(const config::Data& d, const Access& access) {
+// Of a source that may be missing: no files.
+std::vector<SourceFile> find_optional(const config::MixtureSource& m, const Access& access) {
+  const std::string path = access.shipped ? access.shipped(*m.path) : *m.path;
+  std::error_code ec;
+  if (m.optional && !fs::exists(path, ec) && glob_files(path).empty()) {
+    log::info("data: {}: is not there, and optional: left out", *m.path);
+    return {};
+  }
+  return find_source_files(path, m.split);
+}
+
+std::vector<RowSource> mixture_of(const config::Recipe& r, const Access& access) {
+  const config::Data& d = r.data;
   std::vector<RowSource> all;
   for (const config::MixtureSource& m : d.mixture) {
-    RowSource& s = all.emplace_back();
-    if (m.path) {
-      s.files = find_source_files(*m.path, m.split);
+    RowSource s;
+    if (m.synth) {
+      s.task = synth_task(r, *m.synth, Split::kTrain);
+    } else if (m.path) {
+      s.files = find_optional(m, access);
+      if (s.files.empty()) continue;
     } else {
       config::Data one;
       one.hf_id = m.hf_id;
@@ -175,7 +189,9 @@ std::vector<RowSource> mixture_of(const config::Data& d, const Access& access) {
     if (m.max_samples) s.max_rows = *m.max_samples;
     s.columns = m.columns;
     s.weight = m.weight;
+    all.push_back(std::move(s));
   }
+  if (all.empty()) fail_input("{}: data.mixture: none of its sources is there: name one that is", r.source);
   return all;
 }
 
@@ -334,6 +350,7 @@ Settings read_settings(const config::Recipe& r, const Access& access, const std:
   s.num_shards = d.shard.num_shards;
   s.packing = d.packing;
   s.crop = d.pack == config::Pack::kBosCrop;
+  s.best_fit = d.pack == config::Pack::kBestFit && s.answers == Answers::kNone;
   s.join_row = d.boundaries == config::Boundaries::kRow;
   s.windows = d.sampling == config::Sampling::kRandomWindows;
   s.train_all = d.train_on == config::TrainOn::kAll;
@@ -355,13 +372,13 @@ Settings read_settings(const config::Recipe& r, const Access& access, const std:
   if (d.source == DataSource::kSynth && d.synth->teacher) {
     s.train.files = {{teacher_rows(d, access, out), FileKind::kJsonLines}};
   } else if (d.source == DataSource::kSynth) {
-    s.train.task = synth_task(r, Split::kTrain);
+    s.train.task = synth_task(r, *d.synth, Split::kTrain);
     if (d.synth->test_rows > 0 && !d.eval_path && d.eval_fraction == 0) {
       s.eval.emplace();
-      s.eval->task = synth_task(r, Split::kTest);
+      s.eval->task = synth_task(r, *d.synth, Split::kTest);
     }
   } else if (d.source == DataSource::kMixture) {
-    s.train.mixture = mixture_of(d, access);
+    s.train.mixture = mixture_of(r, access);
   } else if (d.source == DataSource::kHf) {
     s.train.files = fetch_hub_dataset(d, access.hub);
   } else if (d.source == DataSource::kLighthouse) {

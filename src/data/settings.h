@@ -73,6 +73,7 @@ struct Settings {
   bool packing, windows, train_all;
   bool parts = false;     // data.loss_weights: labels say what part of a tool call a token is
   bool crop = false;      // data.pack: bos_crop
+  bool best_fit = false;  // data.pack: best_fit
   bool join_row = false;  // data.boundaries: row
   double eval_fraction;
   uint64_t seed;

@@ -178,9 +178,10 @@ void TokenPass::refuse_shape(const Record& first, const Layout& layout) const {
   if (s_.answers == Answers::kNone && labelled)
     coder_.warn_once("label",
                      fmt::format("{}: every answer is trained on, whatever its \"label\" says", first.where()));
-  if (s_.crop && shape != Shape::kText && shape != Shape::kTokens)
+  const bool text = shape == Shape::kText || shape == Shape::kCompletion || shape == Shape::kQuestion;
+  if (s_.crop && !text && shape != Shape::kTokens)
     fail_input("{}: rows are {}; data.pack: bos_crop crops texts, use whole", first.where(), name_of(shape));
-  if (s_.crop && shape == Shape::kText && coder_.bos() < 0)
+  if (s_.crop && text && coder_.bos() < 0)
     fail_input(
         "{}: data.pack: bos_crop begins every text with the BOS, and the tokenizer has none: name one in its "
         "tokenizer_config.json (bos_token), or use pack: whole",
@@ -213,7 +214,8 @@ void TokenPass::fill(const std::vector<Record>& rows, const Layout& layout, cons
                                 s_.parts,
                                 s_.crop || s_.answers != Answers::kNone ? nullptr : &pictures_};
         const auto encode = [&](const Record& record) {
-          const Example e = read_example(record, layout);
+          Example e = read_example(record, layout);
+          if (s_.crop) e = as_text(std::move(e), record.where());
           return s_.answers == Answers::kNone      ? encode_example(e, coder_, rules, r.where())
                  : s_.answers == Answers::kPrompts ? encode_prompt(e, coder_, rules, r.where())
                                                    : encode_answers(e, coder_, rules, r.where());

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "tokenizer/chat/nanochat.h"
 
 namespace mxt::infer {
 namespace {
@@ -48,6 +49,8 @@ std::vector<int32_t> end_of_turn(const tokenizer::Tokenizer& tok, const tokenize
   add(tok.eos());
   for (int64_t id : config.eos) add(id);
   for (int64_t id : config.end_of_turn) add(id);
+  // nanochat's answers also end where it would begin another document.
+  if (tok.id_of(tokenizer::kPythonStart) >= 0 && tok.id_of(tokenizer::kOutputStart) >= 0) add(tok.bos());
   if (!chat) return ends;
   add(last_of(tok, *chat, R"([{"role":"user","content":"a"},{"role":"assistant","content":"b"}])", nullptr));
   add(last_of(

@@ -11,20 +11,11 @@ namespace {
 const char* const kSeeds[] = {"instella_3b_lora",   "qwen3_8b_sft_lora",   "qwen3_8b_sft_full",    "qwen3_8b_cpt",
                               "qwen3_30b_a3b_lora", "qwen3_32b_full_fsdp", "qwen3_32b_dpo",        "qwen3_32b_orpo",
                               "qwen3_32b_grpo",     "qwen3_6_27b_lora",    "qwen3_6_35b_a3b_lora", "qwen3_vl_8b_sft"};
-const char* const kOurs[] = {"quickstart_cpu",
-                             "qlora_smollm2_cpu",
-                             "shakespeare_char",
-                             "gsm8k_qwen3_0_6b_lora",
-                             "gsm8k_smollm2_lora",
-                             "nanochat_d24",
-                             "gpt2_760m",
-                             "hopper_qwen3_8b_lora",
-                             "hopper_qwen3_8b_lora_fp8",
-                             "tool_habits_smollm2_cpu",
-                             "orpo_smollm2_cpu",
-                             "dpo_smollm2_cpu",
-                             "kto_smollm2_cpu",
-                             "grpo_arithmetic_smollm2_cpu"};
+const char* const kOurs[] = {
+    "quickstart_cpu",     "qlora_smollm2_cpu",    "shakespeare_char",         "gsm8k_qwen3_0_6b_lora",
+    "gsm8k_smollm2_lora", "nanochat_d24",         "nanochat_d4_base_cpu",     "nanochat_d4_cpu",
+    "gpt2_760m",          "hopper_qwen3_8b_lora", "hopper_qwen3_8b_lora_fp8", "tool_habits_smollm2_cpu",
+    "orpo_smollm2_cpu",   "dpo_smollm2_cpu",      "kto_smollm2_cpu",          "grpo_arithmetic_smollm2_cpu"};
 
 TEST(Recipes, AllAreBuiltInAndValid) {
   std::set<std::string> names;
@@ -80,6 +71,15 @@ TEST(Recipes, FactsThatOthersRelyOn) {
   EXPECT_NE(n.model.config.json.find("nanochat_v2"), std::string::npos);
   EXPECT_EQ(n.train.schedule.warmup_steps, 40);
   EXPECT_NEAR(n.train.optimizer.muon->weight_decay, 0.0422, 1e-4);
+  // Fine-tuning goes on with the rates of its base, times 0.8.
+  const Recipe base = parse_recipe(builtin_recipe("nanochat_d4_base_cpu").text, ""),
+               chat = parse_recipe(builtin_recipe("nanochat_d4_cpu").text, "");
+  EXPECT_EQ(chat.model.name, "recipe:nanochat_d4_base_cpu");
+  const Muon &was = *base.train.optimizer.muon, &is = *chat.train.optimizer.muon;
+  EXPECT_NEAR(is.lr, 0.8 * was.lr, 1e-5);
+  EXPECT_NEAR(*is.embedding_lr, 0.8 * *was.embedding_lr, 1e-4);
+  EXPECT_NEAR(*is.head_lr, 0.8 * *was.head_lr, 1e-5);
+  EXPECT_NEAR(*is.scalar_lr, 0.8 * *was.scalar_lr, 1e-4);
 }
 
 TEST(Recipes, UnknownNameIsAnswered) {

@@ -48,6 +48,13 @@ TEST(Mix, TokensAreInProportionToTheWeights) {
   EXPECT_HAS(error_of([&] { mix(uneven, MixtureStop::kAllExhausted, length, 1); }), "lower its weight");
 }
 
+TEST(Mix, OnceIsEveryDocumentWhateverTheWeights) {
+  const std::vector<uint32_t> a{1, 2, 3}, b{7};
+  const MixPart parts[] = {{1, a}, {50, b}};
+  const auto all = mix(parts, MixtureStop::kOnce, [](uint32_t) { return 5u; }, 1);
+  EXPECT_EQ(all, (std::vector<std::vector<uint32_t>>{a, b}));
+}
+
 class MixtureTest : public DataTest {
  protected:
   config::Recipe recipe(const std::string& data) {
@@ -62,6 +69,43 @@ class MixtureTest : public DataTest {
   }
   ToyCoder coder_;
 };
+
+TEST_F(MixtureTest, RowsMadeHereAndSourcesThatMayBeMissing) {
+  write_rows("a.jsonl", 10, "aaaa ");
+  const std::string made = "mixture: [{synth: {task: sums, rows: 20}}, {path: '" + path("a.jsonl") +
+                           "', columns: {body: text}, optional: true}, {path: '" + path("absent.jsonl") +
+                           "', optional: true}], mixture_stop: once";
+  const Prepared p = prepare(recipe(made), coder_, path("out"));
+  ASSERT_EQ(p.mixture.size(), 2u);
+  EXPECT_EQ(p.mixture[0].source, "synth sums");
+  EXPECT_EQ(p.train.documents, 30);
+  EXPECT_TRUE(prepare(recipe(made), coder_, path("out")).kept);
+  const std::string none = "mixture: [{path: '" + path("absent.jsonl") + "', optional: true}]";
+  EXPECT_HAS(error_of([&] { prepare(recipe(none), coder_, path("none")); }), "none of its sources is there");
+  const std::string missing = "mixture: [{path: '" + path("absent.jsonl") + "'}]";
+  EXPECT_HAS(error_of([&] { prepare(recipe(missing), coder_, path("none")); }), "absent.jsonl");
+  for (const char* wrong :
+       {"mixture: [{synth: {task: sums}, path: a}]", "mixture: [{synth: {task: sums}, optional: true}]",
+        "mixture: [{path: a, weight: 2}], mixture_stop: once", "mixture: [{weight: 2}]"})
+    EXPECT_HAS(error_of([&] { recipe(wrong); }), "data.mixture[0]");
+}
+
+TEST_F(MixtureTest, TextsAreWhatATokenizerIsLearnedFrom) {
+  write_rows("a.jsonl", 2, "text ");
+  write("b.jsonl", "{\"question\":\"why?\",\"answer\":\"so\"}\n");
+  write("c.jsonl", "{\"prompt\":\"def f():\",\"completion\":\" pass\"}\n");
+  const auto read = [&](const std::string& sources) {
+    Texts texts(recipe("mixture: [" + sources + "]"), {});
+    std::string all;
+    for (std::string_view t; texts.next(&t);) all += std::string(t) + "|";
+    return std::pair(all, texts.digest());
+  };
+  const std::string a = "{path: '" + path("a.jsonl") + "', columns: {body: text}}",
+                    b = "{path: '" + path("b.jsonl") + "'}", c = "{path: '" + path("c.jsonl") + "'}";
+  EXPECT_EQ(read(a + "," + b + "," + c).first, "text 0|text 1|why?\nso|def f(): pass|");
+  EXPECT_EQ(read(a).second, read(a).second);
+  EXPECT_NE(read(a).second, read(a + "," + b).second);
+}
 
 TEST_F(MixtureTest, EachSourceHasItsColumnsAndItsShare) {
   write_rows("a.jsonl", 100, "aaaaaaaaaaaaaaaa ");

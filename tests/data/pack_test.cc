@@ -61,6 +61,40 @@ TEST(Pack, CropsAsNanochatsDataloaderDoes) {
   }
 }
 
+// Its chat_sft.py, in plain words.
+std::vector<std::vector<uint32_t>> plain_rows_of_conversations(const std::vector<uint32_t>& lengths, uint32_t room) {
+  std::vector<uint32_t> buffer;
+  std::vector<std::vector<uint32_t>> rows;
+  size_t next = 0;
+  const auto refill = [&] {
+    while (buffer.size() < 100 && next < lengths.size()) buffer.push_back(static_cast<uint32_t>(next++));
+  };
+  for (refill(); !buffer.empty(); refill()) {
+    rows.emplace_back();
+    for (uint32_t left = room;; refill()) {
+      size_t best = buffer.size();
+      for (size_t i = 0; i < buffer.size(); ++i)
+        if (lengths[buffer[i]] <= left && (best == buffer.size() || lengths[buffer[i]] > lengths[buffer[best]]))
+          best = i;
+      if (best == buffer.size()) break;
+      left -= lengths[buffer[best]];
+      rows.back().push_back(buffer[best]);
+      buffer.erase(buffer.begin() + static_cast<std::ptrdiff_t>(best));
+    }
+  }
+  return rows;
+}
+
+TEST(Pack, PutsConversationsInRowsAsNanochatDoes) {
+  for (const uint64_t seed : {1, 2, 3}) {
+    Philox random(seed, 9);
+    std::vector<uint32_t> lengths;
+    for (int i = 0; i < 700; ++i) lengths.push_back(1 + static_cast<uint32_t>(random.below(seed == 3 ? 65 : 40)));
+    EXPECT_EQ(rows_of(pack_by_buffer(lengths, 65)), plain_rows_of_conversations(lengths, 65));
+  }
+  EXPECT_EQ(pack_by_buffer({}, 8).rows(), 0u);
+}
+
 TEST(Pack, CroppingWithoutEnoughTokensGivesNoRow) {
   EXPECT_EQ(pack_bos_crop(std::vector<uint32_t>{3, 4}, 8).rows(), 0u);
   EXPECT_EQ(pack_bos_crop(std::vector<uint32_t>{3, 5}, 8).rows(), 1u);

@@ -145,6 +145,37 @@ TEST_F(PrepareTest, CroppedRowsBeginWithTheBosAndAreFull) {
   EXPECT_HAS(j.packing(), "see those before them");
 }
 
+TEST_F(PrepareTest, RowsOfConversationsAreWholeAndTheirLastTokenIsATargetAlone) {
+  const Prepared p = run(local(write("c.jsonl", random_chats(200)), "seq_len: 256, pack: best_fit"));
+  EXPECT_EQ(p.train.documents, 200);
+  EXPECT_EQ(p.cut, 0);
+  const Dataset d = Dataset::open(path("out"), "train", true);
+  EXPECT_HAS(d.packing(), "best_fit");
+  int64_t targets = 0;
+  for (int64_t i = 0; i < d.rows(); ++i) {
+    const Row r = d.row(i);
+    EXPECT_TRUE(r.overlaps);
+    EXPECT_LE(r.ids.size(), 257u);
+    for (size_t k = 0; k + 1 < r.cu_seqlens.size(); ++k)
+      for (int32_t t = r.cu_seqlens[k] + 1; t < r.cu_seqlens[k + 1]; ++t)
+        targets += r.labels[static_cast<size_t>(t)] != kNoTarget;
+  }
+  EXPECT_EQ(targets, p.train.targets);
+  EXPECT_LE(p.train.longest, 256);
+}
+
+TEST_F(PrepareTest, QuestionsAndCompletionsAreTextsWhereTheyAreCropped) {
+  std::string rows;
+  for (int i = 0; i < 30; ++i) rows += "{\"question\":\"hello\",\"answer\":\"" + std::string(20, 'b') + "\"}\n";
+  const Prepared p = run(local(write("q.jsonl", rows), "seq_len: 64, pack: bos_crop"));
+  EXPECT_GT(p.train.rows, 0);
+  const Dataset d = Dataset::open(path("out"), "train", true);
+  EXPECT_EQ(d.row(0).ids[0], ToyCoder::kStart);
+  std::string said;
+  for (const int32_t id : d.row(0).ids.subspan(1, 22)) said += coder_.token_bytes(id);
+  EXPECT_HAS(said, "hello\nbbbb");
+}
+
 TEST_F(PrepareTest, CroppingWantsTextsABosAndTokensForARow) {
   const std::string chats = write("c.jsonl", random_chats(5)), text = write("a.jsonl", texts({"hello world"}));
   EXPECT_HAS(error_of([&] { run(local(chats, "seq_len: 64, pack: bos_crop")); }), "bos_crop crops texts");

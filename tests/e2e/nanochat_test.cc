@@ -86,5 +86,55 @@ TEST(Convert, WritesNothingWhereTheCheckpointIsNotWhole) {
   EXPECT_EQ(r.code, 1) << r.out;
 }
 
+// Its conversations' golden: a vocabulary learned from four texts, and a small model of that vocabulary.
+class Chat : public testing::Test {
+ protected:
+  Chat() : f_("nanochat_chat"), golden_(read_json_file(own("chat/chat.json"))) {
+    std::string corpus;
+    for (const Json& text : golden_["corpus"]) corpus += Json{{"text", text}}.dump() + "\n";
+    write_file_atomic(f_ / "corpus.jsonl", corpus);
+    auto r = cli::run(fmt::format("tokenizer train --input {} --ties rustbpe --vocab-size {} --out {}",
+                                  f_ / "corpus.jsonl", golden_["vocab_size"].get<int>(), f_ / "tok"));
+    EXPECT_EQ(r.code, 0) << r.out;
+    r = cli::run("convert " + own("chat/model_000001.pt") + " --tokenizer " + (f_ / "tok") + " --out " +
+                 (f_ / "model"));
+    EXPECT_EQ(r.code, 0) << r.out;
+  }
+  cli::Folder f_;
+  Json golden_;
+};
+
+TEST_F(Chat, BitsPerByteAreItsOwn) {
+  std::string rows;
+  for (const Json& row : golden_["bpb"]["rows"]) rows += row.dump() + "\n";
+  write_file_atomic(f_ / "rows.jsonl", rows);
+  const size_t length = golden_["bpb"]["rows"][0]["input_ids"].size();
+  write_file_atomic(f_ / "r.yaml", fmt::format(R"(meta: {{project: test, run_name: bpb}}
+hardware: {{name: cpu}}
+model: {{name: "{0}"}}
+data: {{source: local, path: "{1}", seq_len: {2}, shuffle: false, packing: false}}
+)",
+                                               f_ / "model", f_ / "rows.jsonl", length));
+  auto r = cli::run("dataset prep " + (f_ / "r.yaml") + " --out " + (f_ / "data"));
+  ASSERT_EQ(r.code, 0) << r.out;
+  r = cli::run("eval --model " + (f_ / "model") + " --dtype float32 --part train --bpb " + (f_ / "data") + " --out " +
+               (f_ / "eval"));
+  ASSERT_EQ(r.code, 0) << r.out;
+  const Json got = read_json_file(f_ / "eval/results.json")["bits_per_byte"];
+  EXPECT_NEAR(got["value"].get<double>(), golden_["bpb"]["value"].get<double>(), 1e-5);
+}
+
+TEST_F(Chat, ItsFormatIsWhatTheFolderRendersAndAnswersIn) {
+  EXPECT_TRUE(fs::exists(f_ / "model/chat_template.jinja"));
+  write_file_atomic(f_ / "chats.jsonl", Json{{"messages", golden_["conversations"][0]["messages"]}}.dump() + "\n");
+  auto r = cli::run("tokenizer render --json --model " + (f_ / "model") + " --input " + (f_ / "chats.jsonl"));
+  ASSERT_EQ(r.code, 0) << r.out;
+  EXPECT_NE(r.out.find("<|python_start|>13 + 28<|python_end|><|output_start|>41<|output_end|>41<|assistant_end|>"),
+            std::string::npos)
+      << r.out;
+  r = cli::run("chat --model " + (f_ / "model") + " --prompt 'What is 13 + 28?' --max-tokens 8 --temperature 0");
+  EXPECT_EQ(r.code, 0) << r.out;
+}
+
 }  // namespace
 }  // namespace mxt

@@ -44,14 +44,25 @@ Section declare(const Eval*) {
   d.field("regression", &Eval::regression, "Gate against a baseline.");
   d.field("generation", &Eval::generation, "Answers to the held-out rows of a synth task, by exact match.")
       .plus()
-      .derived("on where data.source is synth", [](const Recipe& r) -> std::optional<Generation> {
-        if (r.data.source == DataSource::kSynth) return Generation{};
+      .derived("on where data has synth rows", [](const Recipe& r) -> std::optional<Generation> {
+        if (r.data.made()) return Generation{};
         return {};
       });
   d.field("perplexity_path", &Eval::perplexity_path,
           "Text file whose perplexity is reported for the base and the trained model.")
       .non_empty()
       .plus();
+  d.field("bits_per_byte", &Eval::bits_per_byte,
+          "Bits per byte of the held-out rows, of the base and the trained model: a loss that does not depend on the "
+          "vocabulary.")
+      .later();
+  d.field("core", &Eval::core, "Folder of CORE's tasks as nanochat's bundle has them, asked of the trained model.")
+      .non_empty()
+      .later();
+  d.field("chat_core", &Eval::chat_core,
+          "Folder of ChatCORE's tasks (ARC, MMLU, GSM8K, HumanEval), asked of the trained model in chats.")
+      .non_empty()
+      .later();
   return d.take();
 }
 

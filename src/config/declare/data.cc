@@ -139,7 +139,8 @@ Section declare(const Synth*) {
        "task", &Synth::task,
        "What the rows teach: tool_calls = answer a request with one of five tools' calls; tool_preference = pairs, a "
        "call preferred to plain text; tool_habits = calls, but plain text where a request ends with thanks; "
-       "arithmetic, addition, spelling and sorting = short questions with one right answer.")
+       "arithmetic, addition, spelling and sorting = short questions with one right answer; sums = questions for sums, "
+       "computed by the calculator of nanochat's format.")
       .plus();
   d.field("rows", &Synth::rows, "Rows to train on.").range(1, 10'000'000).plus();
   d.field("turns", &Synth::turns,
@@ -155,7 +156,7 @@ Section declare(const Synth*) {
 }
 
 Section declare(const MixtureSource*) {
-  Declaration<MixtureSource> d("One source of a mixture: `path` or `hf_id`.");
+  Declaration<MixtureSource> d("One source of a mixture: `path`, `hf_id` or `synth`.");
   d.field("path", &MixtureSource::path, "File, folder or glob.").non_empty().plus();
   d.field("hf_id", &MixtureSource::hf_id, "Dataset id on the Hub.").non_empty().plus();
   d.field("hf_config", &MixtureSource::hf_config, "Configuration of that dataset.")
@@ -171,6 +172,10 @@ Section declare(const MixtureSource*) {
   d.field("columns", &MixtureSource::columns, "Its rows' columns and what they are to us.")
       .plus()
       .default_is("detected");
+  d.field("synth", &MixtureSource::synth, "Rows made by the program itself, in the place of files.").later();
+  d.field("optional", &MixtureSource::optional,
+          "true = a `path` of which no file is there is left out, and this said; one source must be there.")
+      .later();
   d.field("weight", &MixtureSource::weight,
           "Its share of the tokens trained on is this, divided by the sum of all weights.")
       .above(0)
@@ -218,7 +223,9 @@ Section declare(const Data*) {
        "pack", &Data::pack,
        "whole = every document whole, in as few rows as can be; bos_crop = nanochat's: each text begins with the BOS, "
        "rows are full, the longest text of a buffer that fits comes next, and where none fits the shortest is cropped "
-       "and its rest thrown away.")
+       "and its rest thrown away; best_fit = nanochat's for conversations: the longest of a buffer that fits comes "
+       "next, "
+       "whole, and where none fits a new row begins.")
       .later();
   d.field(
        "boundaries", &Data::boundaries,
@@ -247,7 +254,7 @@ Section declare(const Data*) {
   d.field(
        "mixture_stop", &Data::mixture_stop,
        "How large the mixture is: first_exhausted = until one source is used up, no row twice; all_exhausted = until "
-       "every source is used up, rows of the others repeated.")
+       "every source is used up, rows of the others repeated; once = every row once, whatever the weights.")
       .plus();
   d.field("synth", &Data::synth, "Rows made by the program itself; only with `source: synth`.")
       .plus()

@@ -105,8 +105,8 @@ Section declare(const Model*) {
   Declaration<Model> d("The base model.");
   d.field("name", &Model::name,
           "Hub id; **+** a short name that `mindxtrain models` lists; **+** local folder in HF layout; **+** `.gguf` "
-          "file. `model: NAME` "
-          "says the name alone.")
+          "file; **+** `recipe:NAME` = what that recipe trains, which runs first, as a part of this one. "
+          "`model: NAME` says the name alone.")
       .required();
   d.field("revision", &Model::revision, "Branch, tag or commit on the Hub.").non_empty();
   d.field("attn_implementation", &Model::attn_implementation, "Accepted; the plan decides.").hint();
@@ -115,7 +115,8 @@ Section declare(const Model*) {
   d.field("init", &Model::init, "Where weights come from; random needs `config`.").plus();
   d.field("config", &Model::config, "For `init: random`: path of an HF config.json, or its keys inline.").plus();
   d.field("tokenizer", &Model::tokenizer,
-          "Folder, Hub id, `.gguf` file, or `char` (one id a character of the data, sorted).")
+          "Folder, Hub id, `.gguf` file, `char` (one id a character of the data, sorted), or `train` (with `pretrain`: "
+          "nanochat's tokenizer of `pretrain.vocab_size` tokens, learned from the data as a stage of the run).")
       .non_empty()
       .plus()
       .default_is("the model's own");

@@ -68,13 +68,15 @@ struct Synth {
   std::optional<Teacher> teacher;  // present = its answers instead of the task's rows
 };
 
-// One source of a mixture: `path` or `hf_id`.
+// One source of a mixture: `path`, `hf_id` or `synth`.
 struct MixtureSource {
   std::optional<std::string> path, hf_id, hf_config, hf_revision;
   std::string split = "train";
   std::optional<int64_t> max_samples;
   std::map<std::string, std::string> columns;
-  double weight = 1;  // share of the tokens trained on, with the others' weights
+  std::optional<Synth> synth;
+  bool optional = false;  // left out where its files are not there
+  double weight = 1;      // share of the tokens trained on, with the others' weights
 };
 
 struct Data {
@@ -104,6 +106,14 @@ struct Data {
   std::vector<MixtureSource> mixture;
   MixtureStop mixture_stop = MixtureStop::kFirstExhausted;
   std::optional<Synth> synth;  // filled with its defaults for source synth
+
+  // The rows made here, alone or in the mixture (the first such source's): null where there are none.
+  const Synth* made() const {
+    if (synth) return &*synth;
+    for (const MixtureSource& m : mixture)
+      if (m.synth) return &*m.synth;
+    return nullptr;
+  }
 };
 
 }  // namespace mxt::config

@@ -35,6 +35,8 @@ struct Eval {
   Regression regression;
   std::optional<Generation> generation;        // filled where data.source is synth
   std::optional<std::string> perplexity_path;  // text file whose perplexity is reported before and after training
+  bool bits_per_byte = false;                  // of the held-out rows, before and after
+  std::optional<std::string> core, chat_core;  // folders of CORE's and ChatCORE's tasks
 };
 
 }  // namespace mxt::config

@@ -15,14 +15,14 @@ struct PathOrInline {
 };
 
 struct Model {
-  std::string name;  // Hub id, folder or .gguf file
+  std::string name;  // Hub id, folder, .gguf file, or "recipe:NAME"
   std::optional<std::string> revision;
   AttnImplementation attn_implementation = AttnImplementation::kFlashAttention2;  // hint
   Precision torch_dtype = Precision::kBFloat16;                                   // how weights are held
   bool trust_remote_code = false;
   Init init = Init::kPretrained;
   PathOrInline config;                       // HF config.json, for init random
-  std::optional<std::string> tokenizer;      // folder, Hub id, .gguf, "char"; absent = the model's own
+  std::optional<std::string> tokenizer;      // folder, Hub id, .gguf, "char", "train"; absent = the model's own
   std::optional<std::string> chat_template;  // Jinja file; absent = the tokenizer's own
 };
 

@@ -11,6 +11,11 @@ namespace mxt::data {
 
 std::vector<std::vector<uint32_t>> mix(std::span<const MixPart> parts, config::MixtureStop stop,
                                        const std::function<uint32_t(uint32_t)>& length, uint64_t seed) {
+  if (stop == config::MixtureStop::kOnce) {
+    std::vector<std::vector<uint32_t>> all;
+    for (const MixPart& p : parts) all.emplace_back(p.documents.begin(), p.documents.end());
+    return all;
+  }
   constexpr int kPasses = 100;
   std::vector<double> tokens;
   size_t exhausted = 0;  // the source that decides the size

@@ -20,6 +20,7 @@ struct MixPart {
 //   first_exhausted  no document twice; the source that is scarcest for its weight is used up
 //   all_exhausted    every document at least once; the source that is most plentiful for its weight is used up, the
 //                    others are passed as often as needed
+//   once             every document of every source, whatever the weights
 // Of a pass that is not whole, documents are drawn by the seed. `length`: tokens of a document. Errors (kBadInput): a
 // source would be passed more than 100 times.
 std::vector<std::vector<uint32_t>> mix(std::span<const MixPart> parts, config::MixtureStop stop,

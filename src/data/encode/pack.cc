@@ -197,34 +197,69 @@ Packing pack_best_fit(std::span<const uint32_t> lengths, uint32_t seq_len) {
   return fewer < rows ? gather(other, fewer) : gather(row_of, rows);
 }
 
-Packing pack_bos_crop(std::span<const uint32_t> lengths, uint32_t row_tokens) {
-  constexpr size_t kBuffer = 1000, kRefill = 128;
-  std::map<uint32_t, std::deque<uint32_t>> buffer;  // length → documents, first in first out
-  size_t held = 0, next = 0;
-  const auto refill = [&] {
-    while (held < kBuffer && next < lengths.size())
-      for (const size_t end = std::min(next + kRefill, lengths.size()); next < end; ++next, ++held)
-        buffer[lengths[next]].push_back(static_cast<uint32_t>(next));
-  };
-  const auto take = [&](auto it) {
-    const uint32_t d = it->second.front();
+namespace {
+
+// Documents that are next, in file order; of one length the first comes first.
+class Buffer {
+ public:
+  Buffer(std::span<const uint32_t> lengths, size_t size, size_t refill)
+      : lengths_(lengths), size_(size), refill_(refill) {}
+  bool empty() {
+    while (held_ < size_ && next_ < lengths_.size())
+      for (const size_t end = std::min(next_ + refill_, lengths_.size()); next_ < end; ++next_, ++held_)
+        by_length_[lengths_[next_]].push_back(static_cast<uint32_t>(next_));
+    return held_ == 0;
+  }
+  // The longest of at most `space` tokens, else the shortest of all. Not of an empty one.
+  std::pair<uint32_t, uint32_t> best(uint32_t space) const {  // document, length
+    const auto longer = by_length_.upper_bound(space);
+    const auto it = longer == by_length_.begin() ? longer : std::prev(longer);
+    return {it->second.front(), it->first};
+  }
+  void take(uint32_t length) {
+    const auto it = by_length_.find(length);
     it->second.pop_front();
-    if (it->second.empty()) buffer.erase(it);
-    --held;
-    return d;
-  };
+    if (it->second.empty()) by_length_.erase(it);
+    --held_;
+  }
+
+ private:
+  std::span<const uint32_t> lengths_;
+  size_t size_, refill_, held_ = 0, next_ = 0;
+  std::map<uint32_t, std::deque<uint32_t>> by_length_;
+};
+
+}  // namespace
+
+Packing pack_by_buffer(std::span<const uint32_t> lengths, uint32_t row_tokens) {
+  Buffer buffer(lengths, 100, 1);
+  Packing p;
+  p.begin = {0};
+  while (!buffer.empty()) {
+    for (uint32_t left = row_tokens; !buffer.empty();) {
+      const auto [d, n] = buffer.best(left);
+      if (n > left) break;
+      p.documents.push_back(d);
+      buffer.take(n);
+      left -= n;
+    }
+    p.begin.push_back(static_cast<uint32_t>(p.documents.size()));
+  }
+  return p;
+}
+
+Packing pack_bos_crop(std::span<const uint32_t> lengths, uint32_t row_tokens) {
+  Buffer buffer(lengths, 1000, 128);
   Packing p;
   p.begin = {0};
   while (true) {
     uint32_t left = row_tokens;
-    while (left > 0) {
-      refill();
-      if (held == 0) break;
-      const auto longer = buffer.upper_bound(left);
-      const auto it = longer == buffer.begin() ? longer : std::prev(longer);
-      const uint32_t n = std::min(it->first, left);
-      p.documents.push_back(take(it));
+    while (left > 0 && !buffer.empty()) {
+      const auto [d, length] = buffer.best(left);
+      const uint32_t n = std::min(length, left);
+      p.documents.push_back(d);
       p.kept.push_back(n);
+      buffer.take(length);
       left -= n;
     }
     if (left > 0) break;

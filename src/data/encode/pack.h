@@ -29,6 +29,11 @@ Packing pack_best_fit(std::span<const uint32_t> lengths, uint32_t seq_len);
 // and a row that it cannot fill is left out. Lengths ≥ 1, of any size; O(n log n).
 Packing pack_bos_crop(std::span<const uint32_t> lengths, uint32_t row_tokens);
 
+// nanochat's rows of conversations (its chat_sft.py): of a buffer of 100 the longest that fits whole comes next, of
+// equals the first; where none fits a new row begins, and what is left of the row stays empty (nanochat fills it with
+// positions that no loss is taken of). 1 ≤ length ≤ row_tokens.
+Packing pack_by_buffer(std::span<const uint32_t> lengths, uint32_t row_tokens);
+
 // One document a row, in file order.
 Packing one_per_row(size_t documents);
 

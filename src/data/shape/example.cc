@@ -308,4 +308,20 @@ Example read_example(const Record& record, const Layout& layout) {
   MXT_ASSERT(false);
 }
 
+Example as_text(Example e, const std::string& where) {
+  if (e.kind == Example::Kind::kText || e.kind == Example::Kind::kTokens) return e;
+  Example text;
+  if (e.kind == Example::Kind::kCompletion) {
+    text.text = e.text + e.completion;
+  } else {
+    for (const OrderedJson& m : *e.messages) {
+      const auto content = m.find("content");
+      if (content == m.end() || !content->is_string())
+        fail_input("{}: is a conversation with more than texts in it, and a text is wanted", where);
+      text.text += (text.text.empty() ? "" : "\n") + content->get<std::string>();
+    }
+  }
+  return text;
+}
+
 }  // namespace mxt::data

@@ -63,4 +63,8 @@ Layout find_layout(const Record& first, const std::map<std::string, std::string>
 // One row. Errors (kBadInput) name file and line: not valid JSON or UTF-8, no object, a missing column, a wrong type.
 Example read_example(const Record& record, const Layout& layout);
 
+// The row as one text, as pretraining reads it: a question and its answer on the line after it, a prompt and its
+// completion as they follow each other. Errors (kBadInput): another kind of row than these, a text or tokens.
+Example as_text(Example example, const std::string& where);
+
 }  // namespace mxt::data

@@ -150,6 +150,7 @@ Manifest read_manifest(const std::string& folder) {
     if (j.contains("mixture")) m.counts.mixture = read_mixture(j.at("mixture"));
     m.counts.cut = j.at("cut").at("documents");
     m.counts.cropped = j.at("inputs").value("pack", "") == "bos_crop";
+    m.overlaps = m.counts.cropped || j.at("inputs").value("pack", "") == "best_fit";
     m.joined = j.at("inputs").value("boundaries", "") == "row";
     m.counts.cut_tokens = j.at("cut").at("tokens");
     m.train = read_part(j.at("train"));

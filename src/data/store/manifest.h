@@ -27,7 +27,8 @@ struct Manifest {
   std::string key;     // digest of all inputs: sources, settings, tokenizer, template
   std::string inputs;  // those inputs as JSON text
   bool windows = false;
-  bool joined = false;  // data.boundaries: row
+  bool joined = false;    // data.boundaries: row
+  bool overlaps = false;  // rows of up to seq_len + 1 tokens, the last a target alone
   int64_t seq_len = 0;
   Prepared counts;  // train and eval repeat the parts' figures
   Part train;

@@ -27,6 +27,28 @@ SynthRow draw_addition(Draws& draws) {
   return {"", fmt::format("What is {} + {}? Answer with the number only.", a, b), std::to_string(a + b), ""};
 }
 
+SynthRow draw_sums(Draws& draws) {
+  const auto [a, b] = draw_numbers(draws, 1, 100);
+  std::string user;
+  switch (draws.below(5)) {
+    case 0:
+      user = fmt::format("What is {} + {}?", a, b);
+      break;
+    case 1:
+      user = fmt::format("{} + {} = ?", a, b);
+      break;
+    case 2:
+      user = fmt::format("Add {} and {}.", a, b);
+      break;
+    case 3:
+      user = fmt::format("How much is {} plus {}?", a, b);
+      break;
+    default:
+      user = fmt::format("What is the sum of {} and {}?", a, b);
+  }
+  return {"", std::move(user), fmt::format("<<{}+{}={}>>{}", a, b, a + b, a + b), ""};
+}
+
 SynthRow draw_arithmetic(Draws& draws) {
   auto [a, b] = draw_numbers(draws, 0, 100);
   const bool sum = draws.below(2) == 0;

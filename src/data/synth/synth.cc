@@ -22,8 +22,8 @@ struct Task {
 constexpr Task kTasks[] = {
     {"tool_calls", draw_tool_call, 0x7359'0000},   {"tool_preference", draw_tool_preference, 0x7359'0040},
     {"tool_habits", draw_tool_habit, 0x7359'0050}, {"arithmetic", draw_arithmetic, 0x7359'0010},
-    {"addition", draw_addition, 0x7359'0060},      {"spelling", draw_spelling, 0x7359'0020},
-    {"sorting", draw_sorting, 0x7359'0030}};
+    {"addition", draw_addition, 0x7359'0060},      {"sums", draw_sums, 0x7359'0070},
+    {"spelling", draw_spelling, 0x7359'0020},      {"sorting", draw_sorting, 0x7359'0030}};
 
 const Task& find_task(std::string_view name) {
   for (const Task& t : kTasks)

@@ -10,6 +10,8 @@
 //               thanks (half of them), else by the call. Test rows want the call of both.
 //   arithmetic  sums and differences of numbers below 100
 //   addition    sums of two numbers from 10 to 49, always asked alike
+//   sums        sums of two numbers below 100, asked in several ways; the answer has the calculator compute it,
+//               <<13+28=41>>41, which is a calculation in nanochat's format
 //   spelling    letters of made-up words: spelled, backwards, the n-th, how many of one
 //   sorting     three to seven numbers below 1,000, either way
 //

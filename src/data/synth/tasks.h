@@ -10,6 +10,7 @@ SynthRow draw_tool_call(Draws& draws);
 SynthRow draw_tool_preference(Draws& draws);
 SynthRow draw_tool_habit(Draws& draws);
 SynthRow draw_addition(Draws& draws);
+SynthRow draw_sums(Draws& draws);
 SynthRow draw_arithmetic(Draws& draws);
 SynthRow draw_spelling(Draws& draws);
 SynthRow draw_sorting(Draws& draws);
