@@ -25,6 +25,7 @@ struct Options {
   std::string model, adapter, prompt, system, tools, tool_parser = "hermes", dtype, device = "cpu";
   int64_t max_tokens = 512, top_k = 0;
   double temperature = 0.7, top_p = 0.95;
+  std::vector<std::string> images;
   uint64_t seed = 0;
   int threads = 0;
   bool show_thinking = false;
@@ -117,16 +118,22 @@ class Conversation {
       tools_ = tokenizer::normalize_tools(std::move(tools_), o.tools);
     }
     ends_ = infer::end_of_turn(*text_.tok, text_.chat.get(), model_.config());
+    for (const std::string& image : o.images) seen_.push_back(see(image));
     reset(o.system);
   }
   void reset(const std::string& system) {
     messages_ = OrderedJson::array();
+    pictures_in_ = 0;
     if (!system.empty()) messages_.push_back({{"role", "system"}, {"content", system}});
   }
   const OrderedJson& messages() const { return messages_; }
 
   void answer(const std::string& role, const std::string& said) {
-    OrderedJson message{{"role", role}, {"content", said}};
+    // The pictures stand before what is said of them first.
+    std::string text = said;
+    if (role == "user" && !seen_.empty() && pictures_in_ == 0)
+      for (; pictures_in_ < seen_.size(); ++pictures_in_) text.insert(0, data::kPictureMark);
+    OrderedJson message{{"role", role}, {"content", std::move(text)}};
     if (role == "tool" && !last_call_.empty()) message["tool_call_id"] = last_call_;
     messages_.push_back(std::move(message));
     tokenizer::ChatInput in;
@@ -135,7 +142,12 @@ class Conversation {
     in.add_generation_prompt = true;
     const auto rendered = text_.chat->render_prompt(in);
     infer::Request r;
-    r.prompt = text_.tok->encode(rendered.text, rendered.plain);
+    if (pictures_in_ == 0) {
+      r.prompt = text_.tok->encode(rendered.text, rendered.plain);
+    } else {
+      auto shown = show_prompt(*text_.tok, *text_.pictures, rendered.text, rendered.plain, seen_, "--image");
+      r.prompt = std::move(shown.ids), r.shown = std::move(shown.shown);
+    }
     r.max_tokens = o_.max_tokens;
     r.stop = ends_;
     r.logprobs = -1;
@@ -185,6 +197,10 @@ class Conversation {
   }
 
  private:
+  data::SeenPicture see(const std::string& image) const {
+    if (!text_.pictures) fail_input("--image: {} sees no pictures", o_.model);
+    return data::see_picture(*text_.pictures, image, "", "--image");
+  }
   // Why no template would take this answer back; nothing where it would.
   static std::string broken(const OrderedJson& reply) {
     try {
@@ -200,6 +216,8 @@ class Conversation {
   infer::Model model_;
   infer::Engine engine_;
   std::vector<int32_t> ends_;  // of a turn
+  std::vector<data::SeenPicture> seen_;
+  size_t pictures_in_ = 0;  // of the conversation's messages
   OrderedJson messages_, tools_;
   std::string last_call_;
 };
@@ -238,6 +256,7 @@ void converse(Talk& talk, Options& o) {
 }
 
 void converse_with_a_server(Options& o) {
+  if (!o.images.empty()) fail_missing("--image with --url is not built in: run the model here");
   if (!o.adapter.empty() || !o.tools.empty())
     fail_input(
         "--url: the server has its model and adapters (--model names one); --adapter and --tools are for a model "
@@ -275,6 +294,7 @@ void add_chat(CLI::App& app) {
           ->needs(url);
   c->add_option("--max-usd", o->remote.max_usd, "most that may be paid in all, in dollars")->needs(pay_file);
   c->add_option("--adapter", o->adapter, "PEFT folder");
+  c->add_option("--image", o->images, "a picture for the first message (repeatable): JPEG, PNG or WebP, or a data URI");
   const auto* prompt = c->add_option("--prompt", o->prompt, "one question, one answer");
   c->add_option("--system", o->system, "system message");
   c->add_option("--tools", o->tools, "JSON file: tools that the model may call, as in OpenAI's API");

@@ -15,8 +15,10 @@
 #include "formats/gguf.h"
 #include "formats/gguf_tokenizer.h"
 #include "formats/model_config.h"
+#include "formats/vision.h"
 #include "formats/weight_source.h"
 #include "harness.h"
+#include "image/processor.h"
 #include "kernels/backend.h"
 #include "machine.h"
 #include "net/hub.h"
@@ -177,12 +179,23 @@ bool has_tokenizer(const std::string& path) {
          fs::exists(path + "/vocab.txt");
 }
 
+std::optional<data::PictureRules> picture_rules(const std::string& folder, const tokenizer::Tokenizer* tok) {
+  const std::string file = folder + "/config.json";
+  if (!fs::is_regular_file(file)) return std::nullopt;
+  // Configurations of others are none of a tokenizer's business, whatever they hold.
+  const Json j = Json::parse(read_file(file), nullptr, false);
+  const auto type = j.is_object() ? j.find("model_type") : j.end();
+  if (!j.is_object() || type == j.end() || *type != "qwen3_vl") return std::nullopt;
+  return picture_rules(formats::read_model_config(folder), folder, tok);
+}
+
 TextSide load_text_side(const std::string& path, const std::string& adapter) {
   TextSide s;
   s.tok = load_tokenizer(path);
   const std::string trained_with = adapter + "/chat_template.jinja";
   if (!adapter.empty() && fs::is_regular_file(trained_with)) return with_template(s, trained_with);
   take_own_templates(s, path + ": chat template");
+  s.pictures = picture_rules(path, s.tok.get());
   return s;
 }
 
@@ -195,6 +208,10 @@ TextSide with_template(const TextSide& side, const std::string& file) {
 
 TextSide text_side_of(const config::Recipe& recipe, const std::string& model_path, Fetch fetch) {
   TextSide s;
+  if (!model_path.empty())
+    s.pictures = picture_rules(model_path);
+  else if (!recipe.model.config.empty())
+    s.pictures = picture_rules(train::random_config(recipe, 0), "");
   if (recipe.model.tokenizer && *recipe.model.tokenizer == "char")
     s.tok = tokenizer::Tokenizer::characters(data::corpus_characters(recipe, data_access(recipe)));
   else if (recipe.model.tokenizer == "train")
@@ -266,8 +283,53 @@ void fail_starts_from_itself(const config::Recipe& recipe) {
              recipe.source, kMostBefore + 1);
 }
 
+std::optional<data::PictureRules> picture_rules(const formats::ModelConfig& config, const std::string& folder,
+                                                const tokenizer::Tokenizer* tok) {
+  const auto v = formats::vision_of(config);
+  if (!v) return std::nullopt;
+  data::PictureRules r;
+  r.processor.patch = v->patch, r.processor.merge = v->merge, r.processor.frames = v->frames;
+  if (fs::is_directory(folder)) r.processor = image::read_processor(folder, r.processor);
+  if (r.processor.patch != v->patch || r.processor.merge != v->merge || r.processor.frames != v->frames)
+    fail_input(
+        "{}: the processor's patches ({} pixels, {} frames, {} a side of a token) are not the model's ({}, {}, {})",
+        folder, r.processor.patch, r.processor.frames, r.processor.merge, v->patch, v->frames, v->merge);
+  r.pad = static_cast<int32_t>(v->image_token);
+  r.start = static_cast<int32_t>(v->start_token);
+  r.end = static_cast<int32_t>(v->end_token);
+  for (const auto& [id, text] : {std::pair{r.pad, &r.pad_text}, {r.start, &r.start_text}, {r.end, &r.end_text}})
+    if (tok && id < tok->vocab_size()) *text = tok->token_bytes(id);
+  return r;
+}
+
+infer::Shown shown_of(const data::PictureRules& rules, std::span<const data::SeenPicture> seen,
+                      std::span<const int64_t> first) {
+  infer::Shown s;
+  for (size_t i = 0; i < seen.size(); ++i) {
+    const image::Grid g = seen[i].grid;
+    s.pictures.push_back({first[i], static_cast<int32_t>(g.height), static_cast<int32_t>(g.width)});
+    const size_t at = s.pixels.size();
+    s.pixels.resize(at + static_cast<size_t>(g.patches() * rules.processor.patch_values()));
+    image::patches_of(rules.processor, g, seen[i].rgb.data(), s.pixels.data() + at);
+  }
+  return s;
+}
+
+PicturePrompt show_prompt(const tokenizer::Tokenizer& tok, const data::PictureRules& rules, std::string text,
+                          std::vector<tokenizer::Span> plain, std::span<const data::SeenPicture> seen,
+                          const std::string& where) {
+  PicturePrompt p;
+  std::vector<int32_t> none;
+  std::vector<int64_t> first;
+  data::spell_pictures(text, plain, nullptr, rules, seen.size(), where);
+  p.ids = tok.encode(text, plain);
+  data::expand_pictures(p.ids, none, rules, seen, first, where);
+  p.shown = std::make_shared<infer::Shown>(shown_of(rules, seen, first));
+  return p;
+}
+
 std::unique_ptr<data::Coder> make_coder(const TextSide& side, int64_t model_vocab) {
-  return data::make_coder({side.tok, side.chat, side.chat_source + side.tool_source, model_vocab});
+  return data::make_coder({side.tok, side.chat, side.chat_source + side.tool_source, model_vocab, side.pictures});
 }
 
 int64_t vocabulary_of(const TextSide& side) { return side.tok ? side.tok->vocab_size() : 0; }
@@ -285,9 +347,11 @@ void save_template(const TextSide& side, const std::string& folder) {
 
 int copy_text_files(const std::string& from, const std::string& to) {
   int copied = 0;
-  for (const char* name : {"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json",
-                           "vocab.json", "merges.txt", "vocab.txt", "tokenizer.model", "chat_template.jinja",
-                           "chat_template.json", "generation_config.json", "additional_chat_templates/tool_use.jinja"})
+  for (const char* name :
+       {"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "vocab.json",
+        "merges.txt", "vocab.txt", "tokenizer.model", "chat_template.jinja", "chat_template.json",
+        "generation_config.json", "preprocessor_config.json", "video_preprocessor_config.json", "processor_config.json",
+        "additional_chat_templates/tool_use.jinja"})
     if (fs::is_regular_file(from + "/" + name)) {
       fs::create_directories(fs::path(to + "/" + name).parent_path());
       write_file_atomic(to + "/" + name, read_file(from + "/" + name)), ++copied;

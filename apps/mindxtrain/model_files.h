@@ -9,6 +9,8 @@
 #include "config/recipe.h"
 #include "data/coder.h"
 #include "data/prepare.h"
+#include "formats/model_config.h"
+#include "infer/shown.h"
 #include "kernels/api.h"
 #include "net/hub.h"
 #include "tokenizer/chat/chat_template.h"
@@ -46,6 +48,7 @@ config::Recipe as_made(const config::Recipe& recipe, const std::string& run);
 struct TextSide {
   std::shared_ptr<const tokenizer::Tokenizer> tok;      // null where the folder has none: rows of ids will still do
   std::shared_ptr<const tokenizer::ChatTemplate> chat;  // null where the model has none
+  std::optional<data::PictureRules> pictures;           // of a model that sees pictures
   std::string chat_source, tool_source;                 // the second: the template named tool_use, "" where none
 };
 bool has_tokenizer(const std::string& folder_or_gguf);
@@ -64,6 +67,22 @@ TextSide text_side_of(const config::Recipe& recipe, const std::string& model_pat
 std::unique_ptr<data::Coder> coder_of(const config::Recipe& recipe, Fetch fetch = Fetch::kAllowed);
 // `model_vocab`: ids of finished rows must lie below it.
 std::unique_ptr<data::Coder> make_coder(const TextSide& side, int64_t model_vocab);
+// What the model makes of pictures; none where it sees none. `folder`: where its processor's file may be; may be "".
+std::optional<data::PictureRules> picture_rules(const formats::ModelConfig& config, const std::string& folder,
+                                                const tokenizer::Tokenizer* tok = nullptr);
+// Of a model's folder; none where it is no folder of a model that sees.
+std::optional<data::PictureRules> picture_rules(const std::string& folder, const tokenizer::Tokenizer* tok = nullptr);
+// Pictures whose tokens begin at `first`, for scoring and generation.
+infer::Shown shown_of(const data::PictureRules& rules, std::span<const data::SeenPicture> seen,
+                      std::span<const int64_t> first);
+// A rendered prompt in which each picture is data::kPictureMark: its ids, with the pictures' places expanded.
+struct PicturePrompt {
+  std::vector<int32_t> ids;
+  std::shared_ptr<const infer::Shown> shown;
+};
+PicturePrompt show_prompt(const tokenizer::Tokenizer& tok, const data::PictureRules& rules, std::string text,
+                          std::vector<tokenizer::Span> plain, std::span<const data::SeenPicture> seen,
+                          const std::string& where);
 // Ids that the tokenizer can make; 0 where there is none.
 int64_t vocabulary_of(const TextSide& side);
 

@@ -405,9 +405,10 @@ bool Pipeline::train() {
   }
   if (!setup_->has_lora && text_.tok) save_text_side(text_, o_.out + "/checkpoint");
   if (setup_->has_lora && text_.tok && !own_templates(text_)) save_template(text_, o_.out + "/checkpoint");
-  // How the base was meant to be sampled, and where its answers end.
-  if (const std::string how = model_path_ + "/generation_config.json"; !setup_->has_lora && fs::is_regular_file(how))
-    write_file_atomic(o_.out + "/checkpoint/generation_config.json", read_file(how));
+  // How the base was meant to be sampled, and where its answers end; how it is shown pictures.
+  for (const char* name : {"generation_config.json", "preprocessor_config.json", "processor_config.json"})
+    if (const std::string how = model_path_ + "/" + name; !setup_->has_lora && fs::is_regular_file(how))
+      write_file_atomic(o_.out + "/checkpoint/" + name, read_file(how));
   write_file_atomic(record, train_record());
   for (const char* log : kTrainingLogs)
     if (fs::exists(o_.out + "/" + log)) note(log);

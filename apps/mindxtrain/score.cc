@@ -6,6 +6,7 @@
 #include "base/files.h"
 #include "base/json.h"
 #include "data/encode/encode.h"
+#include "formats/vision.h"
 #include "infer/reward_model.h"
 #include "infer/scorer.h"
 #include "model_files.h"
@@ -20,8 +21,14 @@ struct ScoreOptions {
   bool reward = false;
 };
 
+struct ScoreRow {
+  std::vector<int32_t> ids;
+  infer::Shown shown;  // its pictures
+};
+
 struct ScoreRows {
   std::vector<std::vector<int32_t>> ids;
+  std::vector<infer::Shown> shown;   // of each; empty where no row has pictures
   std::vector<std::string> sources;  // of each: file and line
   int64_t longest = 1;
 };
@@ -36,20 +43,43 @@ std::vector<int32_t> given_ids(const Json& list, const std::string& source) {
   return ids;
 }
 
-// A row's tokens as the row says them by itself: ids, or a text.
+// A row's "images", whose places stand expanded in its ids.
+infer::Shown show(const Json& row, const std::vector<int32_t>& ids, const std::optional<data::PictureRules>& rules,
+                  const std::string& input, const std::string& where) {
+  const Json images = row.value("images", Json());
+  std::vector<data::SeenPicture> seen;
+  if (!images.is_null()) {
+    if (!rules) fail_input("{}: the row has pictures and the model sees none", where);
+    if (!images.is_array()) fail_input("{}: \"images\" must be a list of paths or data URIs", where);
+    for (const Json& x : images) {
+      if (!x.is_string()) fail_input("{}: \"images\" must be a list of paths or data URIs", where);
+      seen.push_back(data::see_picture(*rules, x.get<std::string>(), fs::path(input).parent_path().string(), where));
+    }
+  }
+  if (!rules) return {};
+  return shown_of(*rules, seen, data::find_pictures(ids, *rules, seen, where));
+}
+
+// A row's tokens as the row says them by itself: ids, with pictures whose places stand expanded in them, or a text.
 class PlainRows {
  public:
-  explicit PlainRows(const std::string& model) : model_(model) {}
-  std::vector<int32_t> operator()(const Json& j, const std::string& source, const std::string&, uint64_t) {
-    if (j.is_object() && j.contains("ids") && j["ids"].is_array()) return given_ids(j["ids"], source);
+  PlainRows(const std::string& model, const std::string& input)
+      : model_(model), input_(input), rules_(picture_rules(model)) {}
+  ScoreRow operator()(const Json& j, const std::string& source, const std::string&, uint64_t) {
+    if (j.is_object() && j.contains("ids") && j["ids"].is_array()) {
+      ScoreRow row{given_ids(j["ids"], source), {}};
+      row.shown = show(j, row.ids, rules_, input_, source);
+      return row;
+    }
     if (!j.is_object() || !j.contains("text") || !j["text"].is_string())
       fail_input("{}: a row is {{\"ids\":[…]}} or {{\"text\":\"…\"}}", source);
     if (!tok_) tok_ = load_text_side(model_).tok;
-    return tok_->encode_with_prefix(j["text"].get<std::string>());
+    return {tok_->encode_with_prefix(j["text"].get<std::string>()), {}};
   }
 
  private:
-  std::string model_;
+  std::string model_, input_;
+  std::optional<data::PictureRules> rules_;
   std::shared_ptr<const tokenizer::Tokenizer> tok_;
 };
 
@@ -58,8 +88,8 @@ class TrainedRows {
  public:
   TrainedRows(const std::string& model, const std::string& path)
       : model_(model), path_(std::make_shared<const std::string>(path)) {}
-  std::vector<int32_t> operator()(const Json& j, const std::string& source, const std::string& text, uint64_t line) {
-    if (j.is_object() && j.contains("ids") && j["ids"].is_array()) return given_ids(j["ids"], source);
+  ScoreRow operator()(const Json& j, const std::string& source, const std::string& text, uint64_t line) {
+    if (j.is_object() && j.contains("ids") && j["ids"].is_array()) return {given_ids(j["ids"], source), {}};
     if (!coder_) coder_ = make_coder(load_text_side(model_), 0);
     const data::Record record{data::FileKind::kJsonLines, text, {}, nullptr, path_, line, true};
     if (!layout_) layout_ = data::find_layout(record, {});
@@ -69,7 +99,7 @@ class TrainedRows {
                  source);
     data::Document d = data::encode_example(e, *coder_, {}, source);
     data::end_at_targets(d);
-    return d.ids;
+    return {std::move(d.ids), {}};
   }
 
  private:
@@ -84,6 +114,7 @@ ScoreRows read_rows(const std::string& input, Ids ids_of) {
   ScoreRows out;
   const std::string text = read_file(input);
   uint64_t line = 0;
+  bool any_shown = false;
   for (size_t at = 0; at < text.size();) {
     ++line;
     size_t end = text.find('\n', at);
@@ -91,10 +122,14 @@ ScoreRows read_rows(const std::string& input, Ids ids_of) {
     const std::string source = input + ":" + std::to_string(line), piece = text.substr(at, end - at);
     at = end + 1;
     if (piece.find_first_not_of(" \t\r") == std::string::npos) continue;
-    out.ids.push_back(ids_of(parse_json(piece, source), source, piece, line));
+    ScoreRow row = ids_of(parse_json(piece, source), source, piece, line);
+    any_shown = any_shown || !row.shown.pictures.empty();
+    out.ids.push_back(std::move(row.ids));
+    out.shown.push_back(std::move(row.shown));
     out.sources.push_back(source);
     out.longest = std::max(out.longest, static_cast<int64_t>(out.ids.back().size()));
   }
+  if (!any_shown) out.shown.clear();
   return out;
 }
 
@@ -111,14 +146,14 @@ void check_ids(const ScoreRows& rows, int64_t vocab) {
 }
 
 void score_tokens(const ScoreOptions& o, const std::string& path) {
-  const ScoreRows rows = read_rows(o.input, PlainRows(path));
+  const ScoreRows rows = read_rows(o.input, PlainRows(path, o.input));
   const DType type = compute_type(o.dtype, path, o.device);
   infer::Model model(path, o.adapter, type, rows.longest, ops_on(o.device), infer::Weights::kForMany);
   check_ids(rows, model.vocab());
   infer::Scorer scorer(model, std::min<int64_t>(std::max<int64_t>(rows.longest, 2048), 8192));
   AtomicFile out(o.output);
   size_t row = 0;
-  for (const auto& lp : scorer.score(rows.ids, &g_stop)) {
+  for (const auto& lp : scorer.score(rows.ids, &g_stop, rows.shown)) {
     Json j = Json::array();
     for (size_t t = 0; t < lp.size(); ++t) {
       if (t > 0 && std::isnan(lp[t]))
@@ -164,7 +199,8 @@ void add_score(CLI::App& app) {
   c->add_option("--adapter", o->adapter, "PEFT folder");
   c->add_flag("--reward", o->reward, "the model, or the adapter over it, is a reward model");
   c->add_option("--input", o->input,
-                "JSONL rows {\"ids\":[…]} or {\"text\":\"…\"}; with --reward also {\"messages\":[…]} or {\"prompt\":…, "
+                "JSONL rows {\"ids\":[…]} (pictures: also \"images\":[path,…], their places expanded) or "
+                "{\"text\":\"…\"}; with --reward also {\"messages\":[…]} or {\"prompt\":…, "
                 "\"completion\":…}")
       ->required();
   c->add_option("--output", o->output, "JSONL answers {\"logprobs\":[null,…]}; with --reward {\"reward\":x}")

@@ -205,6 +205,16 @@ void run(Options o) {
   served.chat = text.chat;
   served.chat_source = text.chat_source;
   served.stop = infer::end_of_turn(*text.tok, text.chat.get(), model.config());
+  if (text.pictures) {
+    served.picture_mark = data::kPictureMark;
+    served.show = [tok = text.tok, rules = *text.pictures](std::string said, std::vector<tokenizer::Span> plain,
+                                                           const std::vector<std::string>& uris) {
+      std::vector<data::SeenPicture> seen;
+      for (const std::string& uri : uris) seen.push_back(data::see_picture(rules, uri, "", "image_url"));
+      auto p = show_prompt(*tok, rules, std::move(said), std::move(plain), seen, "messages");
+      return serve::ShownPrompt{std::move(p.ids), std::move(p.shown)};
+    };
+  }
 
   std::vector<std::string> names;
   for (const auto& [name, adapter] : served.names) names.push_back(name);

@@ -29,6 +29,12 @@ class Meter;
 namespace mxt::serve {
 
 // What is served: one base model and adapters over it, each by a name.
+// A prompt with pictures: its ids, in which their places stand expanded, and what is seen there.
+struct ShownPrompt {
+  std::vector<int32_t> ids;
+  std::shared_ptr<const infer::Shown> shown;
+};
+
 struct ServedModel {
   infer::Model* model = nullptr;
   infer::Scheduler* scheduler = nullptr;
@@ -36,6 +42,11 @@ struct ServedModel {
   std::shared_ptr<const tokenizer::ChatTemplate> chat;  // null: no chat completions
   std::string chat_source;
   std::vector<int32_t> stop;  // end-of-turn tokens
+  // Of a model that sees pictures: rendered text in which each picture is `picture_mark` (in none of `plain`), and
+  // their data URIs, to a prompt. Errors (kBadInput): what is no picture. Any thread.
+  std::function<ShownPrompt(std::string text, std::vector<tokenizer::Span> plain, const std::vector<std::string>& uris)>
+      show;
+  std::string picture_mark;
   std::vector<std::pair<std::string, int>>
       names;  // the first is what a request without "model" gets; second: the adapter, −1 the base
 };

@@ -110,9 +110,10 @@ CommonFields read_common(const OperatorState& s, const Fields& f, const char* ma
 struct ChatPrompt {
   std::string text;
   std::vector<int32_t> ids;
-  OrderedJson tools;             // null where none are offered
-  bool thinking = false;         // what comes is reasoning until </think>
-  bool thinking_opened = false;  // the prompt itself ends in <think>
+  std::shared_ptr<const infer::Shown> shown;  // null: no pictures
+  OrderedJson tools;                          // null where none are offered
+  bool thinking = false;                      // what comes is reasoning until </think>
+  bool thinking_opened = false;               // the prompt itself ends in <think>
 };
 ChatPrompt render_chat(const OperatorState& s, const Fields& f, OrderedJson tools);
 // The request's tools in OpenAI's form, checked; null where there are none.

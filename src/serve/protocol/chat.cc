@@ -292,6 +292,7 @@ void chat_completions(OperatorState& s, const HttpRequest& http, std::shared_ptr
   std::vector<infer::Request> requests;
   infer::Request& r = common.request;
   r.prompt = std::move(prompt.ids);
+  r.shown = std::move(prompt.shown);
   r.logprobs = plan.logprobs ? likely : -1;
   r.adapter = adapter;
   r.group = static_cast<uint64_t>(key + 1);

@@ -1,4 +1,5 @@
-// A chat request's messages and tools, checked and rendered. Text alone: nothing is ever fetched for a client.
+// A chat request's messages and tools, checked and rendered. Pictures come as data URIs: nothing is ever fetched for a
+// client.
 #include <mutex>
 #include <set>
 
@@ -11,16 +12,17 @@
 namespace mxt::serve {
 namespace {
 
-constexpr size_t kMaxMessages = 4096, kMaxTools = 128;
+constexpr size_t kMaxMessages = 4096, kMaxTools = 128, kMaxPictures = 64;
 
 // What a text model cannot read is named; the rest is checked where all who render chats have it checked.
-void check_content(const OrderedJson& content, const std::string& at) {
+void check_content(const OrderedJson& content, bool sees, const std::string& at) {
   if (content.is_string()) return;
   if (!content.is_array()) refuse(at, "{} must be a text or a list of parts", at);
   for (const auto& part : content) {
     if (!part.is_object() || !part.contains("type") || !part["type"].is_string())
       refuse(at, "{}: a part is an object with a type", at);
     const auto& type = part["type"].get_ref<const std::string&>();
+    if (type == "image_url" && sees) continue;
     if (type == "image_url" || type == "input_audio" || type == "video_url" || type == "file")
       refuse(at, "{}: parts of type \"{}\" are not supported: this model reads text", at, type);
     if (type != "text" && type != "refusal" && type != "python" && type != "python_output")
@@ -46,7 +48,8 @@ void check_role(const std::string& role, const tokenizer::ChatTemplate& chat, co
            "{}.role must be system, developer, user, assistant or tool, or one that the chat template names", at);
 }
 
-void check_message(const OrderedJson& m, const tokenizer::ChatTemplate& chat, const std::string& at) {
+void check_message(const OrderedJson& m, const ServedModel& served, const std::string& at) {
+  const tokenizer::ChatTemplate& chat = *served.chat;
   if (!m.is_object()) refuse(at, "{} must be an object", at);
   const Fields f(m, at + ".");
   f.only({"role", "content", "name", "tool_calls", "tool_call_id", "reasoning_content", "reasoning", "thinking",
@@ -57,7 +60,7 @@ void check_message(const OrderedJson& m, const tokenizer::ChatTemplate& chat, co
     f.text(text);
   const bool calls = f.has("tool_calls") || f.has("function_call");
   if (f.has("content"))
-    check_content(*f.get("content"), at + ".content");
+    check_content(*f.get("content"), served.show != nullptr, at + ".content");
   else if (role != "assistant" || !calls)
     refuse(at + ".content", "{}.content is missing", at);
   for (const char* name : {"tool_calls", "function_call"})
@@ -66,14 +69,44 @@ void check_message(const OrderedJson& m, const tokenizer::ChatTemplate& chat, co
     refuse(at + ".tool_calls", "{}.tool_calls must be a list of at most {} calls", at, kMaxTools);
 }
 
+// Pictures become marks in the text; their data URIs go to `uris`.
+void take_pictures(OrderedJson& message, const std::string& mark, std::vector<std::string>& uris,
+                   const std::string& at) {
+  const auto content = message.find("content");
+  if (content == message.end()) return;
+  const auto check_text = [&](const OrderedJson& text) {
+    if (text.is_string() && text.get_ref<const std::string&>().find(mark) != std::string::npos)
+      refuse(at, "{}: a text holds U+E0F1, which stands for pictures here", at);
+  };
+  check_text(*content);
+  if (!content->is_array()) return;
+  for (OrderedJson& part : *content) {
+    if (part.contains("text")) check_text(part["text"]);
+    if (part["type"] != "image_url") continue;
+    const auto url = part.find("image_url");
+    const OrderedJson* text = url == part.end()                          ? nullptr
+                              : url->is_object() && url->contains("url") ? &(*url)["url"]
+                                                                         : &*url;
+    if (text == nullptr || !text->is_string())
+      refuse(at, "{}: a part of type image_url has an image_url with a url", at);
+    const auto& uri = text->get_ref<const std::string&>();
+    if (!uri.starts_with("data:"))
+      refuse(at, "{}: pictures are not fetched: send a data URI (data:image/png;base64,…)", at);
+    if (uris.size() == kMaxPictures) refuse(at, "more than {} pictures", kMaxPictures);
+    uris.push_back(uri);
+    part = OrderedJson{{"type", "text"}, {"text", mark}};
+  }
+}
+
 // What is common to all who render chats is tokenizer/chat/input's: spellings of calls, tools, parts.
-OrderedJson messages_of(const OrderedJson& list, const tokenizer::ChatTemplate& chat) {
+OrderedJson messages_of(const OrderedJson& list, const ServedModel& served, std::vector<std::string>& uris) {
   if (!list.is_array() || list.empty()) refuse("messages", "messages must be a list with at least one message");
   if (list.size() > kMaxMessages) refuse("messages", "more than {} messages", kMaxMessages);
   OrderedJson out = OrderedJson::array();
   for (size_t i = 0; i < list.size(); ++i) {
-    check_message(list[i], chat, fmt::format("messages[{}]", i));
+    check_message(list[i], served, fmt::format("messages[{}]", i));
     out.push_back(list[i]);
+    if (served.show) take_pictures(out.back(), served.picture_mark, uris, fmt::format("messages[{}].content", i));
   }
   try {
     out = tokenizer::normalize_messages(std::move(out));
@@ -152,7 +185,8 @@ ChatPrompt render_chat(const OperatorState& s, const Fields& f, OrderedJson tool
   if (!s.served.chat) refuse("messages", "this model has no chat template: use /v1/completions");
   if (f.has("chat_template")) refuse("chat_template", "a request's own chat template is not accepted");
   if (!f.has("messages")) refuse("messages", "messages is missing");
-  const OrderedJson messages = messages_of(*f.get("messages"), *s.served.chat);
+  std::vector<std::string> uris;
+  const OrderedJson messages = messages_of(*f.get("messages"), s.served, uris);
   ChatPrompt p;
   p.tools = std::move(tools);
   OrderedJson kwargs = OrderedJson::object();
@@ -178,7 +212,13 @@ ChatPrompt render_chat(const OperatorState& s, const Fields& f, OrderedJson tool
     const auto r = s.served.chat->render_prompt(in);
     say_unused(s.served.names.at(0).first, r, messages);
     p.text = r.text;
-    p.ids = s.served.tok->encode(r.text, r.plain);
+    if (uris.empty()) {
+      p.ids = s.served.tok->encode(r.text, r.plain);
+    } else {
+      ShownPrompt seen = s.served.show(r.text, r.plain, uris);
+      p.ids = std::move(seen.ids);
+      p.shown = std::move(seen.shown);
+    }
   } catch (const Error& e) {
     std::string why = e.what();  // begins with the template's name, which tells where the model lies on this machine
     if (const auto at = why.find(s.served.chat->name()); at != std::string::npos)

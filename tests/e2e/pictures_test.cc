@@ -1,0 +1,140 @@
+// Rows with pictures, from their files to trained weights (tools/golden/qwen3_vl.py): against transformers and peft in
+// fp32, scored, and refused where they do not hold together.
+#include <cmath>
+#include <cstring>
+
+#include "e2e/cli.h"
+#include "formats/safetensors.h"
+
+namespace mxt {
+namespace {
+
+const std::string kModel = cli::golden("qwen3_vl");
+
+cli::Tiny tiny(const std::string& kind) {
+  cli::Tiny t;
+  t.model = "qwen3_vl";
+  t.steps = 15;
+  t.lr = 3e-3;
+  if (kind == "lora") t.method = "{kind: lora, r: 4, alpha: 8, init_adapter: \"" + kModel + "/adapter\"}";
+  return t;
+}
+
+class PictureTrajectory : public testing::TestWithParam<std::string> {};
+
+TEST_P(PictureTrajectory, EqualsTransformersAndPeft) {
+  const std::string kind = GetParam();
+  cli::Folder f("pictures_" + kind);
+  write_file_atomic(f / "r.yaml", cli::recipe(tiny(kind)));
+  const auto r = cli::run("train " + (f / "r.yaml") + " --out " + (f / "out"));
+  ASSERT_EQ(r.code, 0) << r.out;
+  const Json want = read_json_file(kModel + "/expected.json")[kind];
+  const auto got = cli::lines(f / "out/metrics.jsonl");
+  ASSERT_EQ(got.size(), want.size());
+  for (size_t i = 0; i < got.size(); ++i)
+    for (const char* key : {"loss", "grad_norm", "lr"}) {
+      const double a = got[i][key], b = want[i][key];
+      EXPECT_NEAR(a, b, 1e-4 * std::abs(b)) << key << " of step " << i + 1;
+    }
+  if (kind == "full") EXPECT_TRUE(fs::exists(f / "out/checkpoint/preprocessor_config.json"));
+}
+
+INSTANTIATE_TEST_SUITE_P(Golden, PictureTrajectory, testing::Values("full", "lora"),
+                         [](const auto& i) { return i.param; });
+
+// Packed rows and more threads change the steps' order of nothing: the same weights, to the byte.
+TEST(PictureTraining, SameBytesForAnyNumberOfThreads) {
+  std::string digest;
+  for (const char* threads : {"1", "2"}) {
+    cli::Folder f(std::string("pictures_threads") + threads);
+    cli::Tiny t = tiny("full");
+    t.steps = 4;
+    t.packing = true;
+    write_file_atomic(f / "r.yaml", cli::recipe(t));
+    const auto r = cli::run("train " + (f / "r.yaml") + " --threads " + threads + " --out " + (f / "out"));
+    ASSERT_EQ(r.code, 0) << r.out;
+    const std::string now = hash_file(f / "out/checkpoint/model.safetensors").blake3;
+    EXPECT_TRUE(digest.empty() || digest == now);
+    digest = now;
+  }
+}
+
+TEST(PictureScore, EqualsTransformers) {
+  cli::Folder f("pictures_score");
+  std::string rows;
+  std::vector<std::vector<int32_t>> ids;
+  for (const Json& row : cli::lines(kModel + "/rows.jsonl")) {
+    if (ids.size() == 6) break;
+    Json out{{"ids", row["input_ids"]}};
+    ids.push_back(row["input_ids"].get<std::vector<int32_t>>());
+    if (row.contains("images")) {
+      out["images"] = Json::array();
+      for (const auto& name : row["images"]) out["images"].push_back(kModel + "/" + name.get<std::string>());
+    }
+    rows += out.dump() + "\n";
+  }
+  write_file_atomic(f / "rows.jsonl", rows);
+  const auto r = cli::run("score --model " + kModel + " --dtype float32 --input " + (f / "rows.jsonl") + " --output " +
+                          (f / "out.jsonl"));
+  ASSERT_EQ(r.code, 0) << r.out;
+  const auto expected = formats::Safetensors::open(kModel + "/expected.safetensors");
+  const auto& t = expected.at("logits");
+  std::vector<float> logits(t.bytes / 4);
+  std::memcpy(logits.data(), expected.bytes(t).data(), t.bytes);
+  const auto got = cli::lines(f / "out.jsonl");
+  ASSERT_EQ(got.size(), ids.size());
+  size_t at = 0;
+  for (size_t i = 0; i < ids.size(); ++i) {
+    for (size_t k = 1; k < ids[i].size(); ++k) {
+      const float* z = logits.data() + (at + k - 1) * 96;
+      double sum = 0;
+      for (size_t v = 0; v < 96; ++v) sum += std::exp(static_cast<double>(z[v]));
+      EXPECT_NEAR(got[i]["logprobs"][k].get<double>(), static_cast<double>(z[ids[i][k]]) - std::log(sum), 1e-5)
+          << i << " " << k;
+    }
+    at += ids[i].size();
+  }
+}
+
+// One line each, that names the row: exit code 1.
+TEST(PictureRows, ThatDoNotHoldTogetherAreRefused) {
+  cli::Folder f("pictures_bad");
+  write_file_atomic(f / "drawn.svg", "<svg xmlns=\"http://www.w3.org/2000/svg\"/>");
+  const std::string picture = kModel + "/0.png";  // 13 x 20 pixels: 2 x 4 patches of tokens
+  const std::pair<std::string, std::string> cases[] = {
+      {R"({"input_ids":[1,92,90,90,90,93,2],"labels":[1,92,-100,-100,-100,93,2]})", "no picture"},
+      {R"({"input_ids":[1,2,3],"labels":[1,2,3],"images":["PICTURE"]})", "no places"},
+      {R"({"input_ids":[1,92,90,93,2],"labels":[1,92,-100,93,2],"images":["PICTURE"]})", "makes"},
+      {R"({"input_ids":[1,2,3],"labels":[1,2,3],"images":["nowhere.png"]})", "nowhere.png"},
+      {R"({"input_ids":[1,2,3],"labels":[1,2,3],"images":["https://example.com/a.png"]})", "not fetched"},
+      {R"({"input_ids":[1,2,3],"labels":[1,2,3],"images":["FOLDER/drawn.svg"]})", "SVG"},
+      {R"({"input_ids":[1,2,3],"labels":[1,2,3],"images":["data:image/png;base64,AAAA"]})", "no picture"},
+      {R"({"input_ids":[1,2,3],"labels":[1,2,3],"images":[7]})", "images"}};
+  for (const auto& [row, says] : cases) {
+    std::string text = row;
+    for (const auto& [from, to] : {std::pair<std::string, std::string>{"PICTURE", picture}, {"FOLDER", f.path}})
+      if (const size_t at = text.find(from); at != text.npos) text.replace(at, from.size(), to);
+    write_file_atomic(f / "rows.jsonl", text + "\n");
+    std::string recipe = cli::recipe(tiny("full"));
+    const std::string theirs = kModel + "/rows.jsonl";
+    recipe.replace(recipe.find(theirs), theirs.size(), f / "rows.jsonl");
+    write_file_atomic(f / "r.yaml", recipe);
+    const auto r = cli::run("dataset prep " + (f / "r.yaml") + " --out " + (f / "data"));
+    EXPECT_EQ(r.code, 1) << row << r.out;
+    EXPECT_NE(r.out.find("rows.jsonl:1"), std::string::npos) << r.out;
+    EXPECT_NE(r.out.find(says), std::string::npos) << r.out;
+  }
+}
+
+// A text model is shown no pictures.
+TEST(PictureRows, OfAModelThatSeesNoneAreRefused) {
+  cli::Folder f("pictures_text");
+  write_file_atomic(f / "rows.jsonl", R"({"ids":[1,2,3],"images":[")" + kModel + "/0.png\"]}\n");
+  const auto r = cli::run("score --model " + cli::golden("qwen3_gqa") + " --input " + (f / "rows.jsonl") +
+                          " --output " + (f / "out.jsonl"));
+  EXPECT_EQ(r.code, 1);
+  EXPECT_NE(r.out.find("sees none"), std::string::npos) << r.out;
+}
+
+}  // namespace
+}  // namespace mxt
