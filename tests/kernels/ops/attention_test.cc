@@ -126,6 +126,47 @@ const CacheCase kCacheCases[] = {
     {4, 2, 128, 16, 20, {3, 1}, {50, 70}},
 };
 
+// Encoders and pictures: every token of a document sees all of it.
+TEST_P(AttentionOps, ToBothSides) {
+  if (GetParam().ops->device() != nullptr) GTEST_SKIP() << "the host's backends alone have it";
+  const auto algorithms = static_cast<int>(GetParam().ops->attention_algorithms().size());
+  std::vector<Case> cases(std::begin(kCases), std::end(kCases));
+  cases.push_back({{0, 700}, 2, 1, 8, 0});  // so long that its keys and queries are cut
+  for (int algo = 0; algo < algorithms; ++algo)
+    for (DType type : kTypes)
+      for (const Case& c : cases) {
+        if (c.window > 0 || c.dropout > 0) continue;
+        SCOPED_TRACE(describe(c, type, algo));
+        check_op(GetParam(),
+                 [&](Trial& r) {
+                   const int64_t tokens = c.cu.back(), q = c.heads * c.head_dim, kv = c.kv_heads * c.head_dim;
+                   Trial host(reference_backend());
+                   Attention a;
+                   common(host, a, c);
+                   a.causal = false;
+                   const ConstMat same = host.input(tokens, q + 2 * kv, type, 1, 1.5);
+                   a.q = block(same, 0, q), a.k = block(same, q, kv), a.v = block(same, q + kv, kv);
+                   a.out = host.output("out", tokens, q, type);
+                   a.lse = host.output_floats("lse", c.heads * tokens);
+                   reference::attention(a);
+                   AttentionGrad g;
+                   common(r, g, c);
+                   g.window = -1;
+                   const ConstMat qkv = r.input(tokens, q + 2 * kv, type, 1, 1.5);
+                   g.q = block(qkv, 0, q), g.k = block(qkv, q, kv), g.v = block(qkv, q + kv, kv);
+                   g.dout = r.input(tokens, q, type, 2);
+                   g.lse = r.floats({a.lse, a.lse + c.heads * tokens});
+                   g.out = r.values(host.read(ConstMat(a.out)), tokens, q, type);
+                   const Mat dqkv = r.output("dqkv", tokens, q + 2 * kv, type);
+                   g.dq = block(dqkv, 0, q), g.dk = block(dqkv, q, kv), g.dv = block(dqkv, q + kv, kv);
+                   g.algo = r.ops().name() == "reference" ? 0 : algo;
+                   r.scratch(r.ops().attention_grad_scratch(g));
+                   r.ops().attention_grad(g);
+                 },
+                 {1e-4, type == DType::kF32 ? 1e-4 : 5e-2});
+      }
+}
+
 TEST_P(AttentionOps, CachedAttentionReadsPages) {
   for (DType type : kTypes)
     for (const CacheCase& c : kCacheCases) {

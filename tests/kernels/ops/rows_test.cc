@@ -64,6 +64,22 @@ TEST_P(RowOps, EmbeddingGradAddsTokensInOrder) {
       }
 }
 
+TEST_P(RowOps, EmbeddingGradLeavesIdsBelowZeroOut) {
+  for (DType type : kTypes) {
+    SCOPED_TRACE(label(type));
+    check_op(GetParam(),
+             [&](Trial& r) {
+               EmbeddingGrad e;
+               e.ids = r.ints({3, -1, 0, -1, 3, -7, 2});
+               e.dy = r.input(7, 19, type, 1);
+               e.dtable = r.output("dtable", 5, 19, DType::kF32);
+               e.accumulate = false;
+               r.ops().embedding_grad(e);
+             },
+             {0, 0});
+  }
+}
+
 TEST_P(RowOps, GatherAndScatterMoveRows) {
   for (DType type : kTypes)
     for (const Shape& s : kShapes) {
