@@ -148,7 +148,7 @@ std::optional<OrderedJson> run_chat_core(const HarnessRequest& r, const TextSide
     std::vector<eval::Request> requests(asked.size());
     std::vector<eval::Request*> all;
     for (size_t i = 0; i < asked.size(); ++i) {
-      requests[i].type = eval::OutputType::kGenerateUntil;
+      requests[i].type = eval::OutputType::kGenerate;
       requests[i].context = asks({{"user", asked[i], ""}}, false);
       requests[i].generation = {{"max_gen_toks", longest}, {"do_sample", false}};
       all.push_back(&requests[i]);

@@ -15,6 +15,7 @@
 #include "quantize/quantize.h"
 #include "quantize_model.h"
 #include "shipped.h"
+#include "verbs.h"
 
 namespace mxt::app {
 
@@ -30,7 +31,7 @@ bool Pipeline::measure_base(bool after, OrderedJson* out) {
   r.adapter = after && setup_->has_lora ? o_.out + "/checkpoint" : after ? "" : init_adapter();
   r.model_name = after ? recipe_.meta.run_name : recipe_.model.name;
   r.type = setup_->type;
-  if (setup_->gpu) r.device = "h100";
+  if (setup_->backend->own_memory) r.device = config::text_of(recipe_.hardware.name);
   r.limit = e.harness.limit.value_or(0);
   r.out = o_.out + "/eval";
   make_folders(o_.out + "/cache");

@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "base/threads.h"
 #include "data/dataset.h"
+#include "export/limits.h"
 #include "export/rows.h"
 #include "export/target.h"
 #include "export/yaml.h"
@@ -33,6 +34,7 @@ std::vector<int64_t> write_part(const std::string& prepared, const char* part, c
   AtomicFile out(path);
   for (int64_t i = 0; i < set.rows(); ++i) {
     const data::Row row = set.row(i);
+    if (!row.pictures.empty()) fail_missing("{}: rows with pictures: train.backend trl is given none", prepared);
     std::vector<int32_t> documents;
     for (size_t d = 0; d + 1 < row.cu_seqlens.size(); ++d)
       documents.push_back(row.cu_seqlens[d + 1] - row.cu_seqlens[d]);
@@ -93,6 +95,7 @@ void Pipeline::check_foreign() const {
   if (recipe_.hardware.gpus * recipe_.hardware.nodes > 1)
     fail_missing("{}: hardware.gpus: with train.backend trl this program launches one process", recipe_.source);
   foreign_base(recipe_, "TRL");
+  ex::refuse_variants(recipe_, "TRL");
   if (!fs::exists(o_.out + "/train.json")) find_trl();  // before minutes of preparing
 }
 

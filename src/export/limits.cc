@@ -54,11 +54,33 @@ void cannot(const Job& job, std::string_view title, std::string_view key, const 
                title, what);
 }
 
+// What an adapter or its training has here and no target is told of.
+void refuse_variants(const config::Recipe& r, std::string_view title) {
+  const auto no = [&](bool asked, const char* key, const char* what) {
+    if (asked)
+      fail_missing(
+          "{}: {}: {}: this program does not write that for {}: train it here (mindxtrain run), or leave it out",
+          r.source, key, what, title);
+  };
+  no(r.data.loss_weights.has_value(), "data.loss_weights", "weights on the parts of a tool call");
+  no(r.data.tools_in != config::ToolsIn::kTemplate, "data.tools_in", "tools as text");
+  no(r.train.neftune_noise_alpha.has_value(), "train.neftune_noise_alpha", "noise on embeddings");
+  if (!r.train.method.lora) return;
+  const config::Lora& l = *r.train.method.lora;
+  no(l.use_dora, "train.method.use_dora", "DoRA");
+  no(l.init_lora_weights != config::LoraInit::kDefault, "train.method.init_lora_weights", "another start");
+  no(l.bias != config::LoraBias::kNone, "train.method.bias", "trained biases");
+  no(!l.modules_to_save.empty(), "train.method.modules_to_save", "modules trained whole");
+  no(!l.layers_to_transform.empty(), "train.method.layers_to_transform", "adapters on some layers");
+  no(!l.rank_pattern.empty(), "train.method.rank_pattern", "ranks by module");
+  no(!l.alpha_pattern.empty(), "train.method.alpha_pattern", "alphas by module");
+}
+
 void refuse_own(const Job& job, std::string_view title) {
   const config::Recipe& r = job.recipe;
   if (r.pretrain || r.train.method.kind == K::kPretrain || r.model.init == config::Init::kRandom)
     cannot(job, title, "model.init", "start from random weights by these settings");
-  if (r.train.tool_loss) cannot(job, title, "train.tool_loss", "weigh the tokens of a tool call");
+  refuse_variants(r, title);
   if (r.train.rollouts.path) cannot(job, title, "train.rollouts", "take rollouts from a file");
   if (r.data.sampling == config::Sampling::kRandomWindows) cannot(job, title, "data.sampling", "draw random windows");
   if (r.data.pack == config::Pack::kBosCrop) cannot(job, title, "data.pack", "crop documents to fill rows");

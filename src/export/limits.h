@@ -15,6 +15,8 @@ namespace mxt::exporting {
 
 // What this program alone does: refused for every target.
 void refuse_own(const Job& job, std::string_view title);
+// Settings of adapters and their training that no other trainer is told of. kMissing.
+void refuse_variants(const config::Recipe& recipe, std::string_view title);
 // Errors (kMissing): the recipe's method is none of these.
 void need_method(const Job& job, std::string_view title, std::initializer_list<config::MethodKind> has);
 // Errors (kMissing): the rows are of no form that it reads.

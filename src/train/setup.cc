@@ -244,14 +244,14 @@ void check_adapter(const config::Recipe& recipe, const formats::ModelConfig& mod
   lacks(wide && method.is_rl(), "target_modules on head and embeddings, modules_to_save and bias",
         "for methods that sample, whose reference is the base alone");
   lacks(!backend.variants && lora.use_dora, "use_dora", "on this device");
-  lacks(gpu && (on_head || on_table), "target_modules: lm_head, embed_tokens", "on a GPU");
+  lacks(!backend.variants && (on_head || on_table), "target_modules: lm_head, embed_tokens", "on this device");
   lacks(lora.use_dora && lora.dropout > 0, "use_dora with dropout", "(the base then sees dropout too)");
   lacks(lora.use_dora && method.is_rl(), "use_dora", "for methods that sample");
   const bool few_bits = method.kind == MethodKind::kQLora || recipe.train.base_precision == config::Precision::kFp8E4M3;
   lacks(few_bits && lora.use_dora, "use_dora", "over a base that is held in few bits");
   const bool pissa = lora.init_lora_weights == config::LoraInit::kPissa;
   lacks(pissa && few_bits, "init_lora_weights: pissa", "over a base that is held in few bits");
-  lacks(pissa && gpu, "init_lora_weights: pissa", "on a GPU");
+  lacks(pissa && !backend.variants, "init_lora_weights: pissa", "on this device");
   lacks(pissa && (lora.use_dora || on_head || on_table), "init_lora_weights: pissa",
         "with use_dora, nor on head and embeddings");
   lacks(pissa && (method.is_preference() || method.is_rl()), "init_lora_weights: pissa",
