@@ -26,22 +26,23 @@ void export_recipe(const Options& o) {
   const std::string out = absolute(o.out);
   const data::Access access = data_access(recipe);
   const exporting::Base base = foreign_base(recipe, target.title);
-  exporting::Job job{.recipe = recipe, .base = base, .rows = {}, .out = out};
+  exporting::Rows rows;
   if (o.data.empty()) {
-    job.rows = exporting::describe_rows(recipe, access, out + "/data");
+    rows = exporting::describe_rows(recipe, access, out + "/data");
   } else {
     const auto coder = coder_of(recipe, Fetch::kNever);
     if (const std::string other = data::compare_settings(o.data, recipe, *coder); !other.empty())
       fail_input("{}: was prepared with other settings than this recipe's: {}", o.data, other);
-    job.rows = exporting::describe_tokens(recipe, out + "/data");
-    job.rows.held_out = data::has_part(o.data, "eval");
+    rows = exporting::describe_tokens(recipe, out + "/data");
+    rows.held_out = data::has_part(o.data, "eval");
   }
+  const exporting::Job job{.recipe = recipe, .base = base, .rows = rows, .out = out};
   const exporting::Settings s = target.settings(job);  // refuses before anything is written
   make_folders(out);
   if (o.data.empty())
-    exporting::write_rows(recipe, access, job.rows, target);
+    exporting::write_rows(recipe, access, rows, target);
   else
-    exporting::write_tokens(recipe, o.data, job.rows, target);
+    exporting::write_tokens(recipe, o.data, rows, target);
   for (const auto& [name, text] : s.files) write_file_atomic(out + "/" + name, text);
   const std::string path = out + "/" + target.name + ".yaml";
   write_file_atomic(path, exporting::settings_text(target, job, s));
