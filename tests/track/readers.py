@@ -28,10 +28,11 @@ os.environ.update(TRACKIO_DIR=work, WANDB_MODE="offline", MLFLOW_DISABLE_TELEMET
 
 def mlflow_server():
     """A server of its own, and its process."""
+    os.makedirs(f"{work}/server")  # its database is no project of trackio's
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
         port = s.getsockname()[1]
-    command = [sys.executable, "-m", "mlflow", "server", "--port", str(port), "--workers", "1", "--backend-store-uri", f"sqlite:///{work}/mlflow.db", "--default-artifact-root", work]
+    command = [sys.executable, "-m", "mlflow", "server", "--port", str(port), "--workers", "1", "--backend-store-uri", f"sqlite:///{work}/server/mlflow.db", "--default-artifact-root", f"{work}/server"]
     server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     for _ in range(600):
         with socket.socket() as s:
