@@ -420,12 +420,6 @@ TEST_F(PrepareTest, PreferenceAndReferenceRowsAreRefusedWithTheWayOut) {
              "a number");
 }
 
-TEST_F(PrepareTest, WhatThisBuildLacksIsRefusedBeforeReading) {
-  EXPECT_HAS(error_of([&] { check_supported(recipe("source: local, path: x", "train: {method: {kind: ppo}}")); },
-                      Exit::kMissing),
-             "ppo");
-}
-
 TEST_F(PrepareTest, HostileManifestsAreRefused) {
   run(local(write("a.jsonl", texts({"one"}))));
   const std::string good = read_file(path("out/dataset.json"));
