@@ -156,7 +156,7 @@ TEST_F(MixtureTest, WhatCannotBeMixedIsRefused) {
   const auto refused = [&](const std::string& data) { return error_of([&] { recipe(data); }); };
   EXPECT_HAS(refused("mixture: []"), "data.mixture: is missing");
   EXPECT_HAS(refused("mixture: [{weight: 1}]"), "names no rows");
-  EXPECT_HAS(refused("mixture: [{path: a, hf_id: b}]"), "both path and hf_id");
+  EXPECT_HAS(refused("mixture: [{path: a, hf_id: b}]"), "names several sources");
   EXPECT_HAS(refused("mixture: [{path: a, weight: 0}]"), "data.mixture[0].weight");
   EXPECT_HAS(refused("mixture: [{path: a, wieght: 2}]"), "did you mean weight?");
   EXPECT_HAS(refused("mixture: [{path: a}], shuffle: false"), "data.shuffle");

@@ -99,7 +99,7 @@ TEST_F(Nanochat, WhatItsFormatHasNoPlaceForIsRefused) {
   refuses(R"([{"role":"user","content":"a"},{"role":"assistant","content":[{"type":"python"}]}])", "messages[1]");
   refuses(
       R"([{"role":"user","content":"a"},{"role":"assistant","content":[{"type":"python","text":"1"},{"type":"image"}]}])",
-      "messages[1]");
+      "a part of type \"image\" has no picture");
 }
 
 TEST_F(Nanochat, ATemplateWithoutCalculationsRefusesPartsAndKeepsTexts) {

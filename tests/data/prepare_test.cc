@@ -177,7 +177,9 @@ TEST_F(PrepareTest, QuestionsAndCompletionsAreTextsWhereTheyAreCropped) {
 }
 
 TEST_F(PrepareTest, CroppingWantsTextsABosAndTokensForARow) {
-  const std::string chats = write("c.jsonl", random_chats(5)), text = write("a.jsonl", texts({"hello world"}));
+  const std::string chats = write("c.jsonl",
+                                  R"({"messages":[{"role":"user","content":"a"},{"role":"assistant","content":"b"}]})"),
+                    text = write("a.jsonl", texts({"hello world"}));
   EXPECT_HAS(error_of([&] { run(local(chats, "seq_len: 64, pack: bos_crop")); }), "bos_crop crops texts");
   EXPECT_HAS(error_of([&] { run(local(text, "seq_len: 64, pack: bos_crop")); }),
              "one row of data.pack: bos_crop needs 65");

@@ -217,9 +217,8 @@ TEST(Shape, BrokenMessagesNameTheirPlace) {
   EXPECT_HAS(e(R"({"messages":[{"role":"user","content":"x"},{"role":"user"}]})"), "messages[1] has no \"content\"");
   EXPECT_HAS(e(R"({"messages":[{"role":"user","content":5}]})"), "must be a text");
   EXPECT_HAS(e(R"({"messages":[{"role":"user","content":"x"}],"tools":"{}"})"), "\"tools\" is an object");
-  EXPECT_HAS(
-      error_of([] { read(row(R"({"messages":[{"role":"user","content":[{"type":"image_url"}]}]})")); }, Exit::kMissing),
-      "text only");
+  EXPECT_HAS(error_of([] { read(row(R"({"messages":[{"role":"user","content":[{"type":"image_url"}]}]})")); }),
+             "a part of type \"image_url\" has no picture");
   EXPECT_HAS(error_of([] { read(row(R"({"messages":[{"role":"user","content":[{"type":7}]}]})")); }, Exit::kMissing),
              "text only");
 }
