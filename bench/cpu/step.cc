@@ -15,6 +15,7 @@
 #include "base/threads.h"
 #include "formats/model_config.h"
 #include "models/model.h"
+#include "models/modules.h"
 #include "optim/optimizer.h"
 #include "runtime/program.h"
 
@@ -77,7 +78,8 @@ void run(const Work& w, DType type, int64_t steps, const std::string& algorithm,
   const int64_t micros = w.rows / at_once, tokens = at_once * w.seq;
   const formats::ModelConfig config = formats::parse_model_config(w.config, "bench");
   models::LoraPlan lora;
-  lora.target = [](const std::string&) -> std::optional<models::LoraTarget> {
+  lora.target = [](const std::string& module) -> std::optional<models::LoraTarget> {
+    if (!models::is_of_layers(module)) return std::nullopt;
     return models::LoraTarget{16, 32, false};
   };
   models::BuildOptions o;

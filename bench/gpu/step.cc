@@ -21,6 +21,7 @@
 #include "formats/model_config.h"
 #include "kernels/backend.h"
 #include "models/model.h"
+#include "models/modules.h"
 #include "optim/optimizer.h"
 #include "runtime/program.h"
 
@@ -123,6 +124,7 @@ int run(int argc, char** argv) {
     config.num_layers = std::stoll(name.substr(layers + 1));
   models::LoraPlan lora;
   lora.target = [attention = method == "attention"](const std::string& module) -> std::optional<models::LoraTarget> {
+    if (!models::is_of_layers(module)) return std::nullopt;
     if (attention && module.find("self_attn") == std::string::npos) return std::nullopt;
     return models::LoraTarget{16, 32, false};
   };

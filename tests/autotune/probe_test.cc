@@ -1,5 +1,6 @@
 // The probe on a small model: what it asks, what it writes, that it ends in time.
 #include "autotune/probe.h"
+#include "models/modules.h"
 
 #include <gtest/gtest.h>
 
@@ -14,7 +15,8 @@ namespace {
 
 models::LoraPlan adapters() {
   models::LoraPlan lora;
-  lora.target = [](const std::string&) -> std::optional<models::LoraTarget> {
+  lora.target = [](const std::string& module) -> std::optional<models::LoraTarget> {
+    if (!models::is_of_layers(module)) return std::nullopt;
     return models::LoraTarget{8, 16.0, false};
   };
   return lora;

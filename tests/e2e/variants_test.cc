@@ -213,6 +213,7 @@ TEST(Variants, WhatCannotTrainIsOneLine) {
     t.steps = 1;
     t.extra = extra;
     write_file_atomic(f / "r.yaml", cli::recipe(t));
+    fs::remove_all(f / "out");
     const auto r = cli::run("train " + (f / "r.yaml") + " --out " + (f / "out"));
     EXPECT_EQ(r.code, code) << r.out;
     EXPECT_NE(r.out.find(line), std::string::npos) << r.out;

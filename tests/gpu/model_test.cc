@@ -7,6 +7,7 @@
 
 #include "formats/model_config.h"
 #include "models/model.h"
+#include "models/modules.h"
 #include "pair.h"
 #include "runtime/program.h"
 
@@ -55,7 +56,8 @@ uint64_t stream_of(
 
 Result run(const Setting& s, kernels::Ops& ops) {
   models::LoraPlan lora;
-  lora.target = [&s](const std::string&) -> std::optional<models::LoraTarget> {
+  lora.target = [&s](const std::string& module) -> std::optional<models::LoraTarget> {
+    if (!models::is_of_layers(module)) return std::nullopt;
     return models::LoraTarget{s.rank, 32, false};
   };
   models::BuildOptions o;
@@ -176,7 +178,8 @@ TEST(HeldInFp8, GivesTheSameLossAndGradientsAsRoundedValues) {
 // made from.
 TEST(HeldInFp8, AdaptersReadTheRowsThatTheirBaseReads) {
   models::LoraPlan lora;
-  lora.target = [](const std::string&) -> std::optional<models::LoraTarget> {
+  lora.target = [](const std::string& module) -> std::optional<models::LoraTarget> {
+    if (!models::is_of_layers(module)) return std::nullopt;
     return models::LoraTarget{16, 32, false};
   };
   models::BuildOptions o;

@@ -2,6 +2,7 @@
 #include <cstring>
 
 #include "checkpoint/adapter.h"
+#include "models/modules.h"
 #include "models/tiny.h"
 
 namespace mxt {
@@ -25,7 +26,10 @@ models::BuildOptions options(const models::LoraPlan& lora, const models::CodedPl
 
 TEST_P(CodedExperts, TrainAsTheirDecodedWeights) {
   models::LoraPlan lora;
-  lora.target = [](const std::string&) -> std::optional<models::LoraTarget> { return models::LoraTarget{3, 6, false}; };
+  lora.target = [](const std::string& module) -> std::optional<models::LoraTarget> {
+    if (!models::is_of_layers(module)) return std::nullopt;
+    return models::LoraTarget{3, 6, false};
+  };
   for (const Coding coding : {Coding::kNf4, Coding::kNf4Double, Coding::kE4M3})
     for (const char* name : {"qwen3_moe", "qwen3_5_moe"}) {
       SCOPED_TRACE(std::string(name) + " " + std::string(mxt::name_of(coding)));

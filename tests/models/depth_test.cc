@@ -7,6 +7,7 @@
 #include "formats/weight_source.h"
 #include "kernels/api.h"
 #include "models/model.h"
+#include "models/modules.h"
 #include "runtime/program.h"
 
 namespace mxt::models {
@@ -49,7 +50,10 @@ std::pair<double, double> work(int64_t layers, const BuildOptions& o) {
 
 TEST(Depth, WorkGrowsAsTheNumberOfLayers) {
   LoraPlan lora;
-  lora.target = [](const std::string&) { return LoraTarget{16, 32}; };
+  lora.target = [](const std::string& module) -> std::optional<LoraTarget> {
+    if (!is_of_layers(module)) return std::nullopt;
+    return LoraTarget{16, 32};
+  };
   LoraPlan dropped = lora;
   dropped.dropout = 0.1f;
   for (const BuildOptions& o : {options_of(&lora, graph::Held::kPlain, graph::Recompute::kNone),
@@ -69,7 +73,10 @@ TEST(Depth, WorkGrowsAsTheNumberOfLayers) {
 // a product, as OLMo 2 has it) or is read by a gate.
 TEST(Joined, AdaptersHaveRoomBesideWhatTheyRead) {
   LoraPlan lora;
-  lora.target = [](const std::string&) { return LoraTarget{4, 8}; };
+  lora.target = [](const std::string& module) -> std::optional<LoraTarget> {
+    if (!is_of_layers(module)) return std::nullopt;
+    return LoraTarget{4, 8};
+  };
   for (const char* name : {"olmo2", "nanochat_v2", "nanochat_v2_values", "phi3", "gemma3", "gpt2"}) {
     const auto source = formats::WeightSource::open(std::string(MXT_SOURCE_DIR) + "/tests/golden/models/" + name);
     const graph::Graph g = build(source->config(), options_of(&lora, graph::Held::kPlain, graph::Recompute::kNone));

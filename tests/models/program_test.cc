@@ -3,6 +3,7 @@
 #include <map>
 #include <set>
 
+#include "models/modules.h"
 #include "models/tiny.h"
 #include "runtime/spec.h"
 
@@ -46,7 +47,10 @@ std::vector<std::pair<const void*, int64_t>> operands_of(const kernels::AnyCall&
 
 TEST(ProgramSpec, WhatRunsIsWhatIsPrinted) {
   models::LoraPlan lora;
-  lora.target = [](const std::string&) { return models::LoraTarget{8, 16}; };
+  lora.target = [](const std::string& module) -> std::optional<models::LoraTarget> {
+    if (!models::is_of_layers(module)) return std::nullopt;
+    return models::LoraTarget{8, 16};
+  };
   lora.dropout = 0.1f;
   for (const models::LoraPlan* adapters :
        {static_cast<const models::LoraPlan*>(nullptr), static_cast<const models::LoraPlan*>(&lora)}) {

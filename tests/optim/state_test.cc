@@ -1,5 +1,6 @@
 // What an optimizer keeps: saved and loaded it goes on with equal bytes, and no bit depends on the number of threads.
 #include "base/error.h"
+#include "models/modules.h"
 #include "optim/training.h"
 
 namespace mxt::optim::test {
@@ -115,7 +116,10 @@ TEST(ParamStore, ArraysLieTogether) {
 
 TEST(LoraPlus, MovesBFaster) {
   models::LoraPlan lora;
-  lora.target = [](const std::string&) -> std::optional<models::LoraTarget> { return models::LoraTarget{4, 8, false}; };
+  lora.target = [](const std::string& module) -> std::optional<models::LoraTarget> {
+    if (!models::is_of_layers(module)) return std::nullopt;
+    return models::LoraTarget{4, 8, false};
+  };
   config::Train train = settings(golden_of("llama_wide"), "lion");
   train.method = config::default_method(config::MethodKind::kLora);
   train.method.lora->lora_plus = 16;
