@@ -43,7 +43,7 @@ struct Request {
   int64_t priority = 0;          // lower goes first
   uint64_t group = 0;            // whose request it is: waiting requests of one priority take turns between groups
   std::shared_ptr<Constraint> constraint;
-  std::shared_ptr<Tool> tool;  // not beside a constraint
+  std::shared_ptr<Tool> tool;          // not beside a constraint
   std::shared_ptr<const Shown> shown;  // the prompt's pictures, whose places stand expanded in it; null: none
 };
 
