@@ -11,11 +11,23 @@ namespace {
 const char* const kSeeds[] = {"instella_3b_lora",   "qwen3_8b_sft_lora",   "qwen3_8b_sft_full",    "qwen3_8b_cpt",
                               "qwen3_30b_a3b_lora", "qwen3_32b_full_fsdp", "qwen3_32b_dpo",        "qwen3_32b_orpo",
                               "qwen3_32b_grpo",     "qwen3_6_27b_lora",    "qwen3_6_35b_a3b_lora", "qwen3_vl_8b_sft"};
-const char* const kOurs[] = {
-    "quickstart_cpu",     "qlora_smollm2_cpu",    "shakespeare_char",         "gsm8k_qwen3_0_6b_lora",
-    "gsm8k_smollm2_lora", "nanochat_d24",         "nanochat_d4_base_cpu",     "nanochat_d4_cpu",
-    "gpt2_760m",          "hopper_qwen3_8b_lora", "hopper_qwen3_8b_lora_fp8", "tool_habits_smollm2_cpu",
-    "orpo_smollm2_cpu",   "dpo_smollm2_cpu",      "kto_smollm2_cpu",          "grpo_arithmetic_smollm2_cpu"};
+const char* const kOurs[] = {"quickstart_cpu",
+                             "qlora_smollm2_cpu",
+                             "shakespeare_char",
+                             "gsm8k_qwen3_0_6b_lora",
+                             "gsm8k_smollm2_lora",
+                             "nanochat_d24",
+                             "nanochat_d4_base_cpu",
+                             "nanochat_d4_cpu",
+                             "gpt2_760m",
+                             "hopper_qwen3_8b_lora",
+                             "hopper_qwen3_8b_lora_fp8",
+                             "tool_habits_smollm2_cpu",
+                             "orpo_smollm2_cpu",
+                             "dpo_smollm2_cpu",
+                             "kto_smollm2_cpu",
+                             "grpo_arithmetic_smollm2_cpu",
+                             "gspo_arithmetic_smollm2_cpu"};
 
 TEST(Recipes, AllAreBuiltInAndValid) {
   std::set<std::string> names;
