@@ -8,6 +8,7 @@
 #include "base/files.h"
 #include "base/json.h"
 #include "checkpoint/weights.h"
+#include "infer/alone.h"
 #include "models/model.h"
 
 namespace mxt::infer {
@@ -83,11 +84,7 @@ Embedder::Embedder(const std::string& path, DType type, kernels::Ops& ops)
   params_ = std::make_unique<runtime::ParamStore>(graph_, false, ops.device());
   checkpoint::load_base(graph_, *params_, *source_);
   const runtime::ProgramSettings settings{max_tokens_, 0, false, max_length_};
-  // Products whose results for a token do not depend on how many others there are.
-  const auto names = ops.gemm_algorithms();
-  if (std::find(names.begin(), names.end(), "panels") != names.end())
-    for (const auto& t : runtime::Program(graph_, plan_, ops, settings).tunables())
-      if (std::holds_alternative<kernels::Gemm>(t.call)) plan_.choices[t.key] = "panels";
+  plan_ = plan_alone(graph_, ops, settings);
   program_ = std::make_unique<runtime::Program>(graph_, plan_, ops, settings);
   program_->allocate(*params_);
 }

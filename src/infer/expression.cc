@@ -65,20 +65,30 @@ Number floored(const Number& a, const Number& b) {
   return real(q - down > 0.5 ? down + 1 : down);
 }
 
-class Sum {
- public:
-  explicit Sum(std::string_view s) : s_(s) {}
-  Number all() {
-    const Number n = terms();
-    space();
-    if (at_ != s_.size()) throw NoValue();
-    return n;
-  }
-
- private:
+// Where somebody reads in a text.
+class Reader {
+ protected:
+  explicit Reader(std::string_view s) : s_(s) {}
   void space() {
     while (at_ < s_.size() && s_[at_] == ' ') ++at_;
   }
+  // What was read is the whole text.
+  template <typename T>
+  T whole_text(T value) {
+    space();
+    if (at_ != s_.size()) throw NoValue();
+    return value;
+  }
+  std::string_view s_;
+  size_t at_ = 0;
+};
+
+class Sum : Reader {
+ public:
+  explicit Sum(std::string_view s) : Reader(s) {}
+  Number all() { return whole_text(terms()); }
+
+ private:
   bool take(std::string_view token) {
     space();
     if (s_.substr(at_, token.size()) != token) return false;
@@ -148,25 +158,15 @@ class Sum {
     return whole(n);
   }
 
-  std::string_view s_;
-  size_t at_ = 0;
   int nested_ = 0;
 };
 
-class Count {
+class Count : Reader {
  public:
-  explicit Count(std::string_view s) : s_(s) {}
-  int64_t all() {
-    const int64_t n = counted();
-    space();
-    if (at_ != s_.size()) throw NoValue();
-    return n;
-  }
+  explicit Count(std::string_view s) : Reader(s) {}
+  int64_t all() { return whole_text(counted()); }
 
  private:
-  void space() {
-    while (at_ < s_.size() && s_[at_] == ' ') ++at_;
-  }
   bool take(char c) {
     space();
     if (at_ >= s_.size() || s_[at_] != c) return false;
@@ -256,8 +256,6 @@ class Count {
     return t;
   }
 
-  std::string_view s_;
-  size_t at_ = 0;
   int nested_ = 0;
 };
 

@@ -8,6 +8,7 @@
 #include "checkpoint/weights.h"
 #include "formats/classifier.h"
 #include "formats/peft.h"
+#include "infer/alone.h"
 
 namespace mxt::infer {
 namespace {
@@ -39,11 +40,7 @@ RewardModel::RewardModel(const std::string& path, const std::string& adapter, DT
   checkpoint::load_base(graph_, *params_, *source_);
   if (!adapter.empty()) checkpoint::load_adapter(adapter, graph_, *params_);
   const runtime::ProgramSettings settings{max_tokens_, 0, false, longest_};
-  // Products whose results for a token do not depend on how many others there are.
-  const auto names = ops.gemm_algorithms();
-  if (std::find(names.begin(), names.end(), "panels") != names.end())
-    for (const auto& t : runtime::Program(graph_, plan_, ops, settings).tunables())
-      if (std::holds_alternative<kernels::Gemm>(t.call)) plan_.choices[t.key] = "panels";
+  plan_ = plan_alone(graph_, ops, settings);
   program_ = std::make_unique<runtime::Program>(graph_, plan_, ops, settings);
   program_->allocate(*params_);
 }

@@ -97,25 +97,7 @@ TEST_P(Pictures, LogitsEqualTransformers) {
       std::copy_n(one.data() + t * width, width, rows.features.data() + (t * levels + l) * width);
   }
   tiny::Model m(folder_, options(models::Purpose::kGenerate), ops());
-  runtime::Batch b = rows.batch();
-  std::vector<int32_t> all(rows.packed.ids.size());
-  for (size_t i = 0; i < all.size(); ++i) all[i] = static_cast<int32_t>(i);
-  std::vector<float> logits(all.size() * static_cast<size_t>(m.graph.vocab));
-  b.logit_rows = all.data();
-  b.logit_count = static_cast<int64_t>(all.size());
-  b.logits = logits.data();
-  m.program.run(b);
-  const auto expected = formats::Safetensors::open(folder_ + "/expected.safetensors");
-  const auto& t = expected.at("logits");
-  ASSERT_EQ(t.bytes, logits.size() * 4);
-  std::vector<float> want(logits.size());
-  std::memcpy(want.data(), expected.bytes(t).data(), t.bytes);
-  float largest = 0, worst = 0;
-  for (size_t i = 0; i < want.size(); ++i) {
-    largest = std::max(largest, std::abs(want[i]));
-    worst = std::max(worst, std::abs(want[i] - logits[i]));
-  }
-  EXPECT_LT(worst / largest, 1e-5);
+  tiny::expect_logits(m, rows.batch(), folder_);
 }
 
 TEST_P(Pictures, EveryGradientEqualsTransformers) {

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstring>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -98,6 +99,28 @@ inline double relative(const float* a, const float* b, size_t n) {
     s += std::pow(static_cast<double>(b[i]), 2);
   }
   return std::sqrt(d / std::max(s, 1e-30));
+}
+
+// Logits of every row of `batch` against those of the folder's expected.safetensors, to 1e-5 of the largest.
+inline void expect_logits(Model& m, runtime::Batch batch, const std::string& folder) {
+  std::vector<int32_t> all(static_cast<size_t>(batch.tokens));
+  for (size_t i = 0; i < all.size(); ++i) all[i] = static_cast<int32_t>(i);
+  std::vector<float> logits(all.size() * static_cast<size_t>(m.graph.vocab));
+  batch.logit_rows = all.data();
+  batch.logit_count = static_cast<int64_t>(all.size());
+  batch.logits = logits.data();
+  m.program.run(batch);
+  const auto expected = formats::Safetensors::open(folder + "/expected.safetensors");
+  const auto& t = expected.at("logits");
+  ASSERT_EQ(t.bytes, logits.size() * 4);
+  std::vector<float> want(logits.size());
+  std::memcpy(want.data(), expected.bytes(t).data(), t.bytes);
+  float largest = 0, worst = 0;
+  for (size_t i = 0; i < want.size(); ++i) {
+    largest = std::max(largest, std::abs(want[i]));
+    worst = std::max(worst, std::abs(want[i] - logits[i]));
+  }
+  EXPECT_LT(worst / largest, 1e-5);
 }
 
 }  // namespace mxt::tiny
