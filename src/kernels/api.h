@@ -111,7 +111,7 @@ struct Embedding {
   Mat y;           // [tokens, width], act
 };
 // dtable[ids[t]] += dy[t], tokens in ascending order of t for each row. dtable F32 [vocab, width]; when !accumulate it
-// is zeroed first.
+// is zeroed first. An id below zero (a picture's token) has no row there.
 struct EmbeddingGrad {
   const int32_t* ids = nullptr;
   ConstMat dy;
@@ -217,7 +217,7 @@ struct AttentionGrad {
   int64_t documents = 0, heads = 0, kv_heads = 0, head_dim = 0;
   int64_t longest =
       0;  // no document is longer; 0: not known. documents·longest = tokens says that all are of that length
-  int64_t window = 0;
+  int64_t window = 0;  // −1: every token of a document sees all of it
   float scale = 0, dropout = 0;
   uint64_t seed = 0, stream = 0;
   int64_t first_row = 0;

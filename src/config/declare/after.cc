@@ -92,7 +92,7 @@ Section declare(const Receipt*) {
   Declaration<Receipt> d("What the receipt says and where it is written.");
   d.field("output", &Receipt::output, "File that the receipt is written to.").non_empty();
   d.field("include", &Receipt::include, "What it says.").default_is("all");
-  d.field("sign_key", &Receipt::sign_key, "Key that signs the manifest, made by `mindxtrain receipt keygen`.")
+  d.field("sign_key", &Receipt::sign_key, "Key that signs the manifest, made by `mindxtrain key new`.")
       .non_empty()
       .plus();
   return d.take();

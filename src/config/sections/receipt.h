@@ -14,7 +14,7 @@ struct Receipt {
   std::vector<ReceiptField> include = {
       ReceiptField::kRocmVersion, ReceiptField::kGfxArch,     ReceiptField::kContainerDigest, ReceiptField::kAllGitShas,
       ReceiptField::kYamlHash,    ReceiptField::kDatasetCids, ReceiptField::kEvalReport,      ReceiptField::kEnergyKwh};
-  std::optional<std::string> sign_key;  // file made by `mindxtrain receipt keygen`; absent = not signed
+  std::optional<std::string> sign_key;  // file made by `mindxtrain key new`; absent = not signed
 };
 
 }  // namespace mxt::config
