@@ -250,12 +250,60 @@ void run(int64_t tokens, int64_t length) {
   }
 }
 
+// The gated delta rule and what stands around it, of Qwen3.5's 27B.
+void run_hybrid(int64_t tokens, int64_t length) {
+  Bench x;
+  const DeltaShape of{16, 48, 128, 128};
+  const auto mat = [&](int64_t rows, int64_t cols) {
+    return Mat{x.buffer(static_cast<size_t>(rows * cols) * 2), rows, cols, cols, DType::kBF16};
+  };
+  const auto T = static_cast<double>(tokens), W = static_cast<double>(of.width()),
+             V = static_cast<double>(of.value_heads * of.value_dim);
+  std::vector<int32_t> cu;
+  for (int64_t t = 0; t <= tokens; t += length) cu.push_back(static_cast<int32_t>(t));
+  auto* documents = static_cast<int32_t*>(x.d.allocate(cu.size() * 4));
+  x.d.upload(documents, cu.data(), cu.size() * 4);
+  const auto document_count = static_cast<int64_t>(cu.size()) - 1;
+  Mat qkv = mat(tokens, of.width()), dqkv = mat(tokens, of.width()), conv = mat(tokens, of.width()),
+      taps = mat(of.width(), 4);
+  Mat ba = mat(tokens, 2 * of.value_heads), dba = mat(tokens, 2 * of.value_heads),
+      out = mat(tokens, of.value_heads * of.value_dim), dout = mat(tokens, of.value_heads * of.value_dim),
+      gate = mat(tokens, of.value_heads * of.value_dim), dgate = mat(tokens, of.value_heads * of.value_dim),
+      weight = mat(1, of.value_dim);
+  auto* rates = static_cast<float*>(x.buffer(static_cast<size_t>(of.value_heads) * 4));
+  auto* rstd = static_cast<float*>(x.buffer(static_cast<size_t>(tokens * of.value_heads) * 4));
+  const ConstMat rate{rates, 1, of.value_heads, of.value_heads, DType::kF32};
+  CausalConv c;
+  c.x = qkv, c.w = taps, c.y = conv, c.cu_seqlens = documents, c.documents = document_count;
+  x.report("causal_conv", T * W * 4, 0, [&] { x.ops.causal_conv(c); });
+  CausalConvGrad cg;
+  cg.x = qkv, cg.w = taps, cg.dy = conv, cg.dx = dqkv, cg.cu_seqlens = documents, cg.documents = document_count;
+  x.report("causal_conv_grad", T * W * 6, 0, [&] { x.ops.causal_conv_grad(cg); });
+  GatedDelta g;
+  g.qkv = qkv, g.ba = ba, g.a_log = rate, g.dt_bias = rate, g.out = out, g.of = of, g.cu_seqlens = documents,
+  g.documents = document_count;
+  x.report("gated_delta", T * (W + V) * 2, 0, [&] { x.ops.gated_delta(g); });
+  GatedDeltaGrad gg;
+  gg.qkv = qkv, gg.ba = ba, gg.a_log = rate, gg.dt_bias = rate, gg.dout = dout, gg.dqkv = dqkv, gg.dba = dba,
+  gg.of = of;
+  gg.cu_seqlens = documents, gg.documents = document_count;
+  x.report("gated_delta_grad", T * (2 * W + V) * 2, 0, [&] { x.ops.gated_delta_grad(gg); });
+  GatedNorm n;
+  n.x = out, n.gate = gate, n.w = weight, n.y = dout, n.rstd = rstd;
+  x.report("gated_norm", T * V * 6, 0, [&] { x.ops.gated_norm(n); });
+  GatedNormGrad ng;
+  ng.x = out, ng.gate = gate, ng.w = weight, ng.dy = dout, ng.rstd = rstd, ng.dx = out, ng.dgate = dgate;
+  x.report("gated_norm_grad", T * V * 10, 0, [&] { x.ops.gated_norm_grad(ng); });
+}
+
 }  // namespace
 }  // namespace mxt
 
+// gpu_kernels [TOKENS [LENGTH [hybrid]]]
 int main(int argc, char** argv) {
   try {
-    mxt::run(argc > 1 ? std::atoll(argv[1]) : 8192, argc > 2 ? std::atoll(argv[2]) : 4096);
+    const int64_t tokens = argc > 1 ? std::atoll(argv[1]) : 8192, length = argc > 2 ? std::atoll(argv[2]) : 4096;
+    argc > 3 ? mxt::run_hybrid(tokens, length) : mxt::run(tokens, length);
   } catch (const std::exception& e) {
     std::fprintf(stderr, "%s\n", e.what());
     return 3;

@@ -15,6 +15,7 @@ class OwnMemory {
   virtual size_t own_memory(const Attention&) const = 0;
   virtual size_t own_memory(const AttentionGrad&) const = 0;
   virtual size_t own_memory(const GroupedGemm&) const = 0;
+  virtual size_t own_memory(const GatedDelta&) const = 0;
   virtual size_t own_memory(const GatedDeltaGrad&) const = 0;
 };
 

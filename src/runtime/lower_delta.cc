@@ -57,6 +57,7 @@ void Lowering::lower(const GatedDeltaOp& a) {
   g.out = mat(op_->out[0]);
   g.of = shape_of(a);
   carry(g, Source::kStates, a.layer);
+  delta_memory_ = std::max(delta_memory_, kernels::own_memory(ops_, widest(g)));
   emit(g);
 }
 

@@ -112,6 +112,7 @@ class CpuOps final : public Ops, public OwnMemory, public Decoder, public Varian
   size_t own_memory(const Attention& c) const override { return cpu::attention_memory(c); }
   size_t own_memory(const AttentionGrad& c) const override { return cpu::attention_grad_memory(c); }
   size_t own_memory(const GroupedGemm& c) const override { return cpu::grouped_gemm_memory(c); }
+  size_t own_memory(const GatedDelta&) const override { return 0; }
   size_t own_memory(const GatedDeltaGrad& c) const override { return cpu::gated_delta_grad_memory(c); }
   void set_scratch(void* memory, size_t bytes) override { scratch_ = {memory, bytes}; }
 

@@ -9,6 +9,7 @@
 #include "kernels/checks.h"
 #include "kernels/cuda/attention_cudnn.h"
 #include "kernels/cuda/attention_tiles.h"
+#include "kernels/cuda/delta_chunks.h"
 #include "kernels/cuda/gemm.h"
 #include "kernels/cuda/grouped.h"
 #include "kernels/cuda/held.h"
@@ -189,25 +190,25 @@ class CudaOps final : public Ops, public OwnMemory, public Decoder, public Drawe
   void causal_conv_grad(const CausalConvGrad& c) override {
     check(c), cuda::causal_conv_grad(s_, c, own(causal_conv_grad_scratch(c)));
   }
-  void gated_delta(const GatedDelta& c) override { check(c), cuda::gated_delta(s_, c); }
+  void gated_delta(const GatedDelta& c) override {
+    check(c);
+    if (!delta_chunks_cover(c)) return cuda::gated_delta(s_, c);
+    delta_chunks(s_, c, delta_memory(own_memory(c)));
+  }
   size_t own_memory(const Gemm&) const override { return 0; }
   size_t own_memory(const Attention&) const override { return 0; }
   size_t own_memory(const AttentionGrad&) const override { return 0; }
   size_t own_memory(const GroupedGemm&) const override { return 0; }
+  size_t own_memory(const GatedDelta& c) const override {
+    return plan_delta(delta_chunks_cover(c) ? delta_chunks_scratch(c) : 0);
+  }
   size_t own_memory(const GatedDeltaGrad& c) const override {
-    const size_t bytes = gated_delta_grad_scratch(c);
-    delta_planned_ = std::max(delta_planned_, bytes);
-    return bytes;
+    return plan_delta(delta_chunks_cover(c) ? delta_chunks_scratch(c) : gated_delta_grad_scratch(c));
   }
   void gated_delta_grad(const GatedDeltaGrad& c) override {
     check(c);
-    const size_t bytes = gated_delta_grad_scratch(c);
-    if (bytes > delta_bytes_) {  // once: the widest call was asked about before
-      if (delta_ != nullptr) d_.release(delta_);
-      delta_bytes_ = std::max(bytes, delta_planned_);
-      delta_ = d_.allocate(delta_bytes_);
-    }
-    cuda::gated_delta_grad(s_, c, delta_);
+    void* scratch = delta_memory(own_memory(c));
+    delta_chunks_cover(c) ? delta_chunks_grad(s_, c, scratch) : cuda::gated_delta_grad(s_, c, scratch);
   }
   void gated_norm(const GatedNorm& c) override { check(c), cuda::gated_norm(s_, c); }
   void gated_norm_grad(const GatedNormGrad& c) override {
@@ -364,7 +365,21 @@ class CudaOps final : public Ops, public OwnMemory, public Decoder, public Drawe
   void* own_ = nullptr;
   double* answer_ = nullptr;
   float* maps_ = nullptr;  // of 8-bit states, once they are needed
-  void* delta_ = nullptr;  // states and parts of the delta rule's gradient
+  size_t plan_delta(size_t bytes) const {
+    delta_planned_ = std::max(delta_planned_, bytes);
+    return bytes;
+  }
+  // Once: the widest call was asked about before.
+  void* delta_memory(size_t bytes) {
+    if (bytes > delta_bytes_) {
+      if (delta_ != nullptr) d_.release(delta_);
+      delta_bytes_ = std::max(bytes, delta_planned_);
+      delta_ = d_.allocate(delta_bytes_);
+    }
+    return delta_;
+  }
+
+  void* delta_ = nullptr;  // states and parts of the delta rule
   size_t delta_bytes_ = 0;
   mutable size_t delta_planned_ = 0;
   void* done_ = nullptr;  // of blocks that share an answer

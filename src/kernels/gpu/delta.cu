@@ -4,6 +4,7 @@
 #include "kernels/gpu/element.cuh"
 #include "kernels/gpu/gpu.h"
 #include "kernels/gpu/launch.h"
+#include "kernels/gpu/shared.cuh"
 
 namespace mxt::kernels::MXT_GPU_NS {
 namespace {
@@ -289,14 +290,6 @@ DeltaArgs args_of(const G& g) {
   return a;
 }
 
-template <typename K>
-void allow_shared(K kernel, size_t bytes) {
-#if !defined(__HIP__)
-  if (bytes > 48 * 1024)
-    cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes));
-#endif
-}
-
 void walk(Stream s, const DeltaArgs& a, int64_t documents) {
   const dim3 grid(static_cast<unsigned>(ceil_div(a.vd, kColumns)), static_cast<unsigned>(a.heads),
                   static_cast<unsigned>(documents));
@@ -354,10 +347,20 @@ void gated_delta_grad(Stream s, const GatedDeltaGrad& g, void* scratch) {
     else
       run(delta_grad_kernel<32>);
     check_launch("gated_delta_grad");
+  }
+  gated_delta_sums(s, g, a.dq, a.dk, a.dlog);
+}
+
+void gated_delta_sums(Stream s, const GatedDeltaGrad& g, float* dq, float* dk, float* dlog) {
+  const int64_t tokens = g.qkv.rows;
+  DeltaArgs a = args_of(g);
+  a.dq = dq, a.dk = dk;
+  a.dqkv = g.dqkv.p, a.lddqkv = g.dqkv.ld;
+  if (tokens > 0 && g.documents > 0) {
     delta_keys_kernel<<<dim3(static_cast<unsigned>(tokens), static_cast<unsigned>(a.key_heads)), kWarp * 2, 0, s>>>(a);
     check_launch("gated_delta_keys");
   }
-  delta_rates_kernel<<<static_cast<unsigned>(a.heads), 256, 0, s>>>(a.dlog, tokens, a.heads, g.da_log, g.ddt_bias,
+  delta_rates_kernel<<<static_cast<unsigned>(a.heads), 256, 0, s>>>(dlog, tokens, a.heads, g.da_log, g.ddt_bias,
                                                                     g.accumulate);
   check_launch("gated_delta_rates");
 }

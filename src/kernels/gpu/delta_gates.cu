@@ -1,4 +1,4 @@
-// What stands around the gated delta rule (kernels/delta.h): the causal convolution, the gated norm, and gates.
+// What stands around the gated delta rule (kernels/delta.h): the gated norm, and gates.
 #include "kernels/gpu/columns.cuh"
 #include "kernels/gpu/element.cuh"
 #include "kernels/gpu/gpu.h"
@@ -7,109 +7,7 @@
 namespace mxt::kernels::MXT_GPU_NS {
 namespace {
 
-constexpr int kThreads = 256, kMostWidth = 64;
-
-__device__ __forceinline__ float silu_slope(float x) {
-  const float s = sigmoid(x);
-  return s * (1.0f + x * (1.0f - s));
-}
-// The document that token t is of: the last that begins at or before it and is not empty.
-__device__ __forceinline__ int64_t document_of(const int32_t* cu, int64_t documents, int64_t t) {
-  int64_t low = 0, high = documents;
-  while (high - low > 1) {
-    const int64_t middle = (low + high) / 2;
-    if (cu[middle] <= t)
-      low = middle;
-    else
-      high = middle;
-  }
-  return low;
-}
-
-struct ConvArgs {
-  const void *x, *w, *dy;
-  void *y, *state;
-  const int32_t *cu, *slot, *context;
-  int64_t ldx, ldw, ldy, lddy, documents, channels, rows;
-  int width;
-  bool half, carried;
-};
-
-// x of a document's token t (below 0: what came before it) and channel c.
-__device__ __forceinline__ float input_of(const ConvArgs& a, int64_t d, int64_t begin, bool fresh, int64_t t,
-                                          int64_t c) {
-  if (t >= 0) return get(a.x, a.half, (begin + t) * a.ldx + c);
-  if (fresh) return 0.0f;
-  const int64_t before = a.width - 1;
-  return get(a.state, a.half, (a.slot[d] * before + before + t) * a.channels + c);
-}
-
-__global__ void __launch_bounds__(kThreads) conv_kernel(const __grid_constant__ ConvArgs a) {
-  __shared__ int64_t document;
-  const int64_t t = blockIdx.x;
-  if (threadIdx.x == 0) document = document_of(a.cu, a.documents, t);
-  __syncthreads();
-  const int64_t d = document, begin = a.cu[d];
-  const bool fresh = !a.carried || a.context[d] == a.cu[d + 1] - begin;
-  for (int64_t c = threadIdx.x; c < a.channels; c += kThreads) {
-    float sum = 0;
-    for (int k = 0; k < a.width; ++k)
-      sum += get(a.w, a.half, c * a.ldw + k) * input_of(a, d, begin, fresh, t - begin - (a.width - 1) + k, c);
-    put(a.y, a.half, t * a.ldy + c, sum * sigmoid(sum));
-  }
-}
-
-// After the kernel above: the last rows of each document.
-__global__ void __launch_bounds__(kThreads) conv_state_kernel(const __grid_constant__ ConvArgs a) {
-  const int64_t d = blockIdx.y, c = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x, before = a.width - 1;
-  if (c >= a.channels) return;
-  const int64_t begin = a.cu[d], n = a.cu[d + 1] - begin;
-  const bool fresh = a.context[d] == n;
-  // Row i takes what stood later: the read is ahead of the write.
-  for (int64_t i = 0; i < before; ++i)
-    put(a.state, a.half, (a.slot[d] * before + i) * a.channels + c, input_of(a, d, begin, fresh, n + i - before, c));
-}
-
-// The slope of token t's result times its gradient.
-__device__ __forceinline__ float dz_of(const ConvArgs& a, int64_t begin, int64_t t, int64_t c) {
-  float z = 0;
-  for (int k = 0; k < a.width; ++k)
-    z += get(a.w, a.half, c * a.ldw + k) * input_of(a, 0, begin, true, t - (a.width - 1) + k, c);
-  return get(a.dy, a.half, (begin + t) * a.lddy + c) * silu_slope(z);
-}
-
-__global__ void __launch_bounds__(kThreads) conv_dx_kernel(const __grid_constant__ ConvArgs a) {
-  __shared__ int64_t document;
-  const int64_t t = blockIdx.x;
-  if (threadIdx.x == 0) document = document_of(a.cu, a.documents, t);
-  __syncthreads();
-  const int64_t begin = a.cu[document], n = a.cu[document + 1] - begin, before = a.width - 1;
-  for (int64_t c = threadIdx.x; c < a.channels; c += kThreads) {
-    float sum = 0;
-    for (int k = 0; k < a.width; ++k)
-      if (t - begin + before - k < n)
-        sum += get(a.w, a.half, c * a.ldw + k) * dz_of(a, begin, t - begin + before - k, c);
-    put(a.y, a.half, t * a.ldy + c, sum);
-  }
-}
-
-// partial[chunk][c·width + k]
-__global__ void __launch_bounds__(kThreads)
-    conv_dw_kernel(const __grid_constant__ ConvArgs a, int64_t rows_a_chunk, float* partial) {
-  const int64_t c = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x, chunk = blockIdx.y;
-  const int64_t first = chunk * rows_a_chunk, last = first + rows_a_chunk < a.rows ? first + rows_a_chunk : a.rows;
-  if (c >= a.channels) return;
-  float dw[kMostWidth];
-  for (int k = 0; k < a.width; ++k) dw[k] = 0;
-  int64_t d = document_of(a.cu, a.documents, first);
-  for (int64_t t = first; t < last; ++t) {
-    while (t >= a.cu[d + 1]) ++d;
-    const int64_t begin = a.cu[d];
-    const float dz = dz_of(a, begin, t - begin, c);
-    for (int k = 0; k < a.width; ++k) dw[k] += dz * input_of(a, 0, begin, true, t - begin - (a.width - 1) + k, c);
-  }
-  for (int k = 0; k < a.width; ++k) partial[(chunk * a.channels + c) * a.width + k] = dw[k];
-}
+constexpr int kThreads = 256;
 
 struct NormArgs {
   const void *x, *gate, *w, *dy;
@@ -161,7 +59,69 @@ __global__ void __launch_bounds__(kThreads) gated_norm_grad_kernel(const __grid_
   }
 }
 
-// Before the kernel above, which may write over x and gate.
+// bf16 heads of 128 columns (Qwen3.5's): 16 lanes a row's head, 8 columns a lane.
+constexpr int kPack = 8, kPackLanes = 16, kPackDim = kPack * kPackLanes;
+
+__device__ __forceinline__ float over_pack_lanes(float v) {
+#pragma unroll
+  for (int m = kPackLanes / 2; m > 0; m /= 2) v += shuffle_xor(v, m);
+  return v;
+}
+
+__global__ void __launch_bounds__(kThreads) gated_norm_pack_kernel(const __grid_constant__ NormArgs a) {
+  const int64_t place = static_cast<int64_t>(blockIdx.x) * (kThreads / kPackLanes) + threadIdx.x / kPackLanes;
+  const bool mine = place < a.rows * a.heads;
+  const int64_t at = mine ? place : 0, t = at / a.heads, i = at % a.heads * a.dim + threadIdx.x % kPackLanes * kPack;
+  float x[kPack], z[kPack], w[kPack], sum = 0;
+  load<bf16, kPack>(a.x, t * a.ldx + i).unpack(x);
+  load<bf16, kPack>(a.gate, t * a.ldg + i).unpack(z);
+  load<bf16, kPack>(a.w, i % a.dim).unpack(w);
+#pragma unroll
+  for (int k = 0; k < kPack; ++k) sum += x[k] * x[k];
+  const float rstd = 1.0f / sqrtf(over_pack_lanes(sum) / static_cast<float>(a.dim) + a.eps);
+  if (!mine) return;
+  if (a.rstd != nullptr && threadIdx.x % kPackLanes == 0) a.rstd[at] = rstd;
+#pragma unroll
+  for (int k = 0; k < kPack; ++k) x[k] = x[k] * rstd * w[k] * z[k] * sigmoid(z[k]);
+  store<bf16, kPack>(a.y, t * a.ldy + i, Raw<bf16, kPack>::pack(x));
+}
+
+__global__ void __launch_bounds__(kThreads) gated_norm_grad_pack_kernel(const __grid_constant__ NormArgs a) {
+  const int64_t place = static_cast<int64_t>(blockIdx.x) * (kThreads / kPackLanes) + threadIdx.x / kPackLanes;
+  const bool mine = place < a.rows * a.heads;
+  const int64_t at = mine ? place : 0, t = at / a.heads, i = at % a.heads * a.dim + threadIdx.x % kPackLanes * kPack;
+  const float rstd = a.rstd[at];
+  float x[kPack], z[kPack], w[kPack], dy[kPack], mean = 0;
+  load<bf16, kPack>(a.x, t * a.ldx + i).unpack(x);
+  load<bf16, kPack>(a.gate, t * a.ldg + i).unpack(z);
+  load<bf16, kPack>(a.dy, t * a.lddy + i).unpack(dy);
+  load<bf16, kPack>(a.w, i % a.dim).unpack(w);
+#pragma unroll
+  for (int k = 0; k < kPack; ++k) {
+    x[k] *= rstd;
+    mean += dy[k] * w[k] * z[k] * sigmoid(z[k]) * x[k];
+  }
+  mean = over_pack_lanes(mean) / static_cast<float>(a.dim);
+  if (!mine) return;
+#pragma unroll
+  for (int k = 0; k < kPack; ++k) {
+    const float slope = dy[k] * x[k] * w[k] * silu_slope(z[k]);
+    x[k] = rstd * (dy[k] * w[k] * z[k] * sigmoid(z[k]) - x[k] * mean);
+    z[k] = slope;
+  }
+  store<bf16, kPack>(a.dx, t * a.lddx + i, Raw<bf16, kPack>::pack(x));
+  store<bf16, kPack>(a.dgate, t * a.lddg + i, Raw<bf16, kPack>::pack(z));
+}
+
+bool packs(const void* p, int64_t ld) {
+  return p == nullptr || (reinterpret_cast<uintptr_t>(p) % 16 == 0 && ld % kPack == 0);
+}
+bool by_packs(const NormArgs& a) {
+  return a.half && a.dim == kPackDim && packs(a.x, a.ldx) && packs(a.gate, a.ldg) && packs(a.w, 0) &&
+         packs(a.dy, a.lddy) && packs(a.y, a.ldy) && packs(a.dx, a.lddx) && packs(a.dgate, a.lddg);
+}
+
+// Before the kernels above, which may write over x and gate.
 __global__ void __launch_bounds__(kThreads)
     gated_norm_dw_kernel(const __grid_constant__ NormArgs a, int64_t rows_a_chunk, float* partial) {
   const int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x, chunk = blockIdx.y;
@@ -225,16 +185,6 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 template <typename C>
-ConvArgs conv_args(const C& c) {
-  ConvArgs a{};
-  a.x = c.x.p, a.w = c.w.p, a.ldx = c.x.ld, a.ldw = c.w.ld;
-  a.cu = c.cu_seqlens, a.documents = c.documents, a.channels = c.x.cols, a.rows = c.x.rows;
-  a.width = static_cast<int>(c.w.cols);
-  a.half = c.x.type == DType::kBF16;
-  return a;
-}
-
-template <typename C>
 NormArgs norm_args(const C& g) {
   NormArgs a{};
   a.x = g.x.p, a.gate = g.gate.p, a.w = g.w.p, a.ldx = g.x.ld, a.ldg = g.gate.ld;
@@ -245,46 +195,15 @@ NormArgs norm_args(const C& g) {
 
 }  // namespace
 
-void causal_conv(Stream s, const CausalConv& c) {
-  if (c.x.rows == 0 || c.documents == 0) return;
-  ConvArgs a = conv_args(c);
-  a.y = c.y.p, a.ldy = c.y.ld;
-  a.carried = c.carried.on, a.state = c.carried.states, a.slot = c.carried.slot, a.context = c.carried.context;
-  conv_kernel<<<static_cast<unsigned>(c.x.rows), kThreads, 0, s>>>(a);
-  check_launch("causal_conv");
-  if (!a.carried || a.width == 1) return;
-  conv_state_kernel<<<dim3(static_cast<unsigned>(ceil_div(a.channels, kThreads)), static_cast<unsigned>(c.documents)),
-                      kThreads, 0, s>>>(a);
-  check_launch("causal_conv_state");
-}
-
-size_t causal_conv_grad_scratch(const CausalConvGrad& c) {
-  return static_cast<size_t>(chunk_count(c.x.rows) * c.x.cols * c.w.cols) * sizeof(float);
-}
-
-void causal_conv_grad(Stream s, const CausalConvGrad& c, void* scratch) {
-  ConvArgs a = conv_args(c);
-  a.dy = c.dy.p, a.lddy = c.dy.ld, a.y = c.dx.p, a.ldy = c.dx.ld;
-  const int64_t chunks = a.rows > 0 && a.documents > 0 ? chunk_count(a.rows) : 0;
-  auto* partial = static_cast<float*>(scratch);
-  if (c.dx.p != nullptr && chunks > 0) {
-    conv_dx_kernel<<<static_cast<unsigned>(a.rows), kThreads, 0, s>>>(a);
-    check_launch("causal_conv_dx");
-  }
-  if (c.dw == nullptr) return;
-  if (chunks > 0) {
-    conv_dw_kernel<<<dim3(static_cast<unsigned>(ceil_div(a.channels, kThreads)), static_cast<unsigned>(chunks)),
-                     kThreads, 0, s>>>(a, chunk_rows(a.rows), partial);
-    check_launch("causal_conv_dw");
-  }
-  add_chunks(s, partial, chunks, a.channels * a.width, a.channels * a.width, c.dw, c.accumulate);
-}
-
 void gated_norm(Stream s, const GatedNorm& g) {
   if (g.x.rows == 0) return;
   NormArgs a = norm_args(g);
   a.y = g.y.p, a.ldy = g.y.ld, a.rstd = g.rstd, a.eps = g.eps;
-  gated_norm_kernel<<<static_cast<unsigned>(ceil_div(a.rows * a.heads, kThreads / kWarp)), kThreads, 0, s>>>(a);
+  if (by_packs(a))
+    gated_norm_pack_kernel<<<static_cast<unsigned>(ceil_div(a.rows * a.heads, kThreads / kPackLanes)), kThreads, 0,
+                             s>>>(a);
+  else
+    gated_norm_kernel<<<static_cast<unsigned>(ceil_div(a.rows * a.heads, kThreads / kWarp)), kThreads, 0, s>>>(a);
   check_launch("gated_norm");
 }
 
@@ -307,7 +226,11 @@ void gated_norm_grad(Stream s, const GatedNormGrad& g, void* scratch) {
     add_chunks(s, partial, chunks, a.dim, a.dim, g.dw, g.accumulate);
   }
   if (a.rows == 0) return;
-  gated_norm_grad_kernel<<<static_cast<unsigned>(ceil_div(a.rows * a.heads, kThreads / kWarp)), kThreads, 0, s>>>(a);
+  if (by_packs(a))
+    gated_norm_grad_pack_kernel<<<static_cast<unsigned>(ceil_div(a.rows * a.heads, kThreads / kPackLanes)), kThreads, 0,
+                                  s>>>(a);
+  else
+    gated_norm_grad_kernel<<<static_cast<unsigned>(ceil_div(a.rows * a.heads, kThreads / kWarp)), kThreads, 0, s>>>(a);
   check_launch("gated_norm_grad");
 }
 

@@ -16,5 +16,9 @@ __device__ __forceinline__ void put(void* p, bool half, int64_t i, float v) {
 }
 
 __device__ __forceinline__ float sigmoid(float x) { return 1.0f / (1.0f + expf(-x)); }
+__device__ __forceinline__ float silu_slope(float x) {
+  const float s = sigmoid(x);
+  return s * (1.0f + x * (1.0f - s));
+}
 
 }  // namespace mxt::kernels::MXT_GPU_NS

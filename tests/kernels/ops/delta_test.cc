@@ -14,7 +14,7 @@ const std::vector<std::vector<int32_t>> kDocuments = {{0, 1}, {0, 3, 3, 10}, {0,
 TEST_P(DeltaOps, ConvolutionStaysInItsDocument) {
   for (DType type : kTypes)
     for (const auto& cu : kDocuments)
-      for (const int64_t channels : {1, 19, 130})
+      for (const int64_t channels : {1, 19, 130, 136})
         for (const int64_t width : {1, 4, 7}) {
           SCOPED_TRACE(fmt::format("{} {} tokens, {} channels, width {}", label(type), cu.back(), channels, width));
           const int64_t tokens = cu.back();
@@ -46,7 +46,7 @@ TEST_P(DeltaOps, ConvolutionStaysInItsDocument) {
         }
 }
 
-const DeltaShape kShapes[] = {{1, 1, 1, 1}, {2, 4, 6, 5}, {1, 3, 32, 40}, {2, 2, 17, 33}};
+const DeltaShape kShapes[] = {{1, 1, 1, 1}, {2, 4, 6, 5}, {1, 3, 32, 40}, {2, 2, 17, 33}, {2, 4, 128, 128}};
 
 template <typename G>
 void delta_inputs(Trial& r, G& g, const DeltaShape& s, const std::vector<int32_t>& cu, DType type) {

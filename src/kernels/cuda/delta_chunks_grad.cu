@@ -1,0 +1,315 @@
+// The gradient of the rule of delta_chunks.h. With dS for a chunk's end and dO given, and K̃ = exp(G_64 − G)·K̂:
+//   dR = Pᵀ·dO + K̃·dS     dX = Tᵀ·dR     dV = β·dX     dS₋ = γ_64·dS + (γ·Q̂)ᵀ·dO − (β·γ·K̂)ᵀ·dX
+// from chunk to chunk, and then for all of them side by side, with M = dX·Rᵀ and dP = dO·Rᵀ,
+//   dQ̂ = γ·dO·Sᵀ + (dP ∘ exp(G_i − G_j))·K̂
+//   dK̂ = −β·γ·dX·Sᵀ + N·K̂ + exp(G_64 − G)·R·dSᵀ + (dP ∘ exp(G_i − G_j))ᵀ·Q̂ + Nᵀ·K̂,   N = −β_i·M ∘ exp(G_i − G_j)
+//   dβ_i = M_ii/β_i
+//   dG_i = q̂_i·dq̂_i + k̂_i·(the first two terms of dk̂_i − the others); the last token's also Σ_j k̂_j·(the third term
+//   of dk̂_j) + γ_64·⟨dS, S⟩. log α of a token is in every G from it on.
+#include "kernels/cuda/delta_chunks.cuh"
+#include "kernels/cuda/delta_chunks.h"
+#include "kernels/gpu/launch.h"
+
+namespace mxt::kernels::cuda {
+namespace delta {
+namespace {
+
+constexpr int kThreads = 256, kHalf = 64;
+
+// --- from the last chunk to the first ---
+
+struct BackShared {
+  bf16 keys[kChunk * kWide], dout[kChunk * kNarrow];                         // K, then Q
+  float ds[kDim * kByColumn], r[kChunk * kByColumn], t[kChunk * kByColumn];  // P, then T
+  Scales of[kChunk];
+};
+
+__global__ void __launch_bounds__(kThreads, 2) back_kernel(const __grid_constant__ Args a) {
+  extern __shared__ __align__(16) char space[];
+  auto& s = *reinterpret_cast<BackShared*>(space);
+  constexpr int kPacks = kDim / 8, kOwn = kChunk * kPacks / kThreads;
+  const int half = blockIdx.x * kHalf, head = blockIdx.y, warp = threadIdx.x / 32;
+  const int row = warp / 2 * 16, column = warp % 2 * 32, state_row = warp / 2 * 32;
+  const int64_t begin = a.cu[blockIdx.z], n = a.cu[blockIdx.z + 1] - begin;
+  const int64_t per_token = static_cast<int64_t>(a.heads) * kChunk;
+  fetch_state<kHalf, kByColumn, kThreads>(s.ds, nullptr);
+  for (int64_t index = (n + kChunk - 1) / kChunk; index-- > 0;) {
+    const int64_t first = begin + index * kChunk, left = begin + n - first;
+    const Chunk c{begin, first, index, static_cast<int>(left < kChunk ? left : kChunk), left <= kChunk};
+    const int64_t at = (c.first * a.heads + head) * kChunk;
+    __syncthreads();
+    if (!c.last) store_state<kHalf, kByColumn, kThreads>(a.dstates + state_at(a, begin, index + 1, head) + half, s.ds);
+    fetch_rows<kDim, kWide, kThreads>(s.keys, a.qkv + a.k_at(first, head), a.ldqkv, c.count);
+    uint4 queries[kOwn];
+#pragma unroll
+    for (int i = 0; i < kOwn; ++i) {
+      const int place = threadIdx.x + i * kThreads;
+      queries[i] = make_uint4(0, 0, 0, 0);
+      if (place / kPacks < c.count)
+        queries[i] = *reinterpret_cast<const uint4*>(a.qkv + a.q_at(first + place / kPacks, head) + place % kPacks * 8);
+    }
+    fetch_rows<kHalf, kNarrow, kThreads>(s.dout, a.dout + first * a.lddout + head * kDim + half, a.lddout, c.count);
+    fetch_rows<kChunk, kByColumn, kThreads>(s.t, a.scores + at, per_token, c.count);
+    load_scales(a, c, head, s.of);
+    const float kept = expf(whole_log(a, c, head));
+    arrived();
+    __syncthreads();
+    float r[1][4][4];
+    clear(r);
+    product<kDim>(
+        r, [&](int m, int k) { return tf32(s.keys[(row + m) * kWide + k]); },
+        [&](int k, int j) { return tf32(s.ds[k * kByColumn + column + j]); });
+    each(r, [&](int m, int, float& x) { x *= s.of[row + m].end; });
+    const auto turned = [&](int m, int k) { return tf32(s.t[k * kByColumn + row + m]); };
+    product<kChunk>(r, turned, [&](int k, int j) { return tf32(s.dout[k * kNarrow + column + j]); });
+    __syncthreads();
+    each(r, [&](int m, int j, float x) { s.r[(row + m) * kByColumn + column + j] = x; });
+    fetch_rows<kChunk, kByColumn, kThreads>(s.t, a.inverse + at, per_token, c.count);
+    arrived();
+    __syncthreads();
+    float x[1][4][4];
+    clear(x);
+    product<kChunk>(x, turned, [&](int k, int j) { return tf32(s.r[k * kByColumn + column + j]); });
+    __syncthreads();
+    each(x, [&](int m, int j, float v) { s.r[(row + m) * kByColumn + column + j] = v; });
+    const int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
+#pragma unroll
+    for (int j = 0; j < 4; ++j)
+#pragma unroll
+      for (int e = 0; e < 4; e += 2) {
+        const int m = row + g + 4 * e, at_column = half + column + 8 * j + 2 * t;
+        if (m >= c.count) continue;
+        const float beta = s.of[m].beta;
+        *reinterpret_cast<float2*>(a.dx + ((first + m) * a.heads + head) * kDim + at_column) =
+            make_float2(x[0][j][e], x[0][j][e + 1]);
+        *reinterpret_cast<uint32_t*>(a.dqkv + (first + m) * a.lddqkv + a.v_column(head) + at_column) =
+            pack_bf16(beta * x[0][j][e], beta * x[0][j][e + 1]);
+      }
+    __syncthreads();
+    float before[2][4][4];
+    clear(before);
+    const auto of_keys = [&](int m, int k) { return tf32(s.keys[k * kWide + state_row + m]); };
+    product<kChunk>(before, of_keys,
+                    [&](int k, int j) { return tf32(s.r[k * kByColumn + column + j] * (-s.of[k].k * s.of[k].beta)); });
+    __syncthreads();
+#pragma unroll
+    for (int i = 0; i < kOwn; ++i) {
+      const int place = threadIdx.x + i * kThreads;
+      *reinterpret_cast<uint4*>(s.keys + place / kPacks * kWide + place % kPacks * 8) = queries[i];
+    }
+    __syncthreads();
+    product<kChunk>(before, of_keys,
+                    [&](int k, int j) { return tf32(to_float(s.dout[k * kNarrow + column + j]) * s.of[k].q); });
+    each(before, [&](int m, int j, float v) {
+      float& ds = s.ds[(state_row + m) * kByColumn + column + j];
+      ds = kept * ds + v;
+    });
+  }
+}
+
+// --- for all chunks side by side: what q, k, α and β get ---
+
+constexpr int kMany = 512, kWarps = kMany / 32, kAcross = 4;  // warps beside each other over 128 columns
+
+struct States {
+  float s[kDim * kByRow], ds[kDim * kByRow], dx[kChunk * kByRow], r[kChunk * kByRow];
+  bf16 dout[kChunk * kNarrow];
+};
+struct Rows {
+  bf16 k[kChunk * kWide], q[kChunk * kWide];
+  float dp[kChunk * kByRow], n[kChunk * kByRow];
+};
+struct TokensShared {
+  union {
+    States states;
+    Rows rows;
+  };
+  Coefficients of[kChunk];
+  float end[kAcross][kChunk], sums[kAcross][kChunk], diagonal[kChunk], dots[kWarps];
+};
+
+// Σ over a lane's columns of each of its two rows, added over the four lanes of a row, to to[warp's columns][row].
+template <typename F>
+__device__ __forceinline__ void row_sums(float (*to)[kChunk], int row, F term) {
+  const int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
+#pragma unroll
+  for (int e = 0; e < 2; ++e) {
+    float sum = 0;
+#pragma unroll
+    for (int j = 0; j < 4; ++j)
+#pragma unroll
+      for (int i = 0; i < 2; ++i) sum += term(row + g + 8 * e, 8 * j + 2 * t + i, j, 2 * e + i);
+    sum += shuffle_xor(sum, 1);
+    sum += shuffle_xor(sum, 2);
+    if (t == 0) to[threadIdx.x / 32 % kAcross][row + g + 8 * e] = sum;
+  }
+}
+
+// The end of tokens_kernel: two tokens a lane of one warp.
+__device__ __forceinline__ void write_gates(const Args& a, const Chunk& c, int head, const TokensShared& s) {
+  if (threadIdx.x >= 32) return;
+  const int lane = threadIdx.x;
+  float whole = 0, ends = 0, dg[2];
+  for (int w = 0; w < kWarps; ++w) whole += s.dots[w];
+  for (int i = 0; i < 2; ++i) {
+    const int token = 2 * lane + i;
+    dg[i] = 0;
+    for (int w = 0; w < kAcross; ++w) dg[i] += s.sums[w][token], ends += s.end[w][token];
+  }
+#pragma unroll
+  for (int m = 16; m > 0; m /= 2) ends += shuffle_xor(ends, m);
+  const int last = c.count - 1;
+  if (last / 2 == lane) dg[last % 2] += ends + expf(s.of[last].log) * whole;
+  float sum = dg[0] + dg[1];  // of this lane and all after it
+#pragma unroll
+  for (int step = 1; step < 32; step *= 2) {
+    const float after = __shfl_down_sync(0xffffffffu, sum, step);
+    if (lane + step < 32) sum += after;
+  }
+  const float dlog[2] = {sum, sum - dg[0]};
+  const float rate = -expf(a.a_log[head]);
+  for (int i = 0; i < 2; ++i) {
+    const int token = 2 * lane + i;
+    if (token >= c.count) continue;
+    const int64_t t = c.first + token;
+    const float x = to_float(a.ba[t * a.ldba + a.heads + head]) + a.dt_bias[head], slope = dlog[i] * rate * sigmoid(x);
+    a.dba[t * a.lddba + head] = from_float<bf16>(s.diagonal[token] * (1 - s.of[token].beta));
+    a.dba[t * a.lddba + a.heads + head] = from_float<bf16>(slope);
+    a.dlog[(t * a.heads + head) * 2] = dlog[i] * rate * softplus(x);
+    a.dlog[(t * a.heads + head) * 2 + 1] = slope;
+  }
+}
+
+__global__ void __launch_bounds__(kMany, 1) tokens_kernel(const __grid_constant__ Args a) {
+  extern __shared__ __align__(16) char space[];
+  auto& s = *reinterpret_cast<TokensShared*>(space);
+  const Chunk c = chunk_of(a, blockIdx.x);
+  if (c.count == 0) return;
+  const int head = blockIdx.y, warp = threadIdx.x / 32;
+  const int row = warp / kAcross * 16, column = warp % kAcross * 32, token_column = warp % kAcross * 16;
+  const float* state = c.index == 0 ? nullptr : a.states + state_at(a, c.begin, c.index, head);
+  const float* dstate = c.last ? nullptr : a.dstates + state_at(a, c.begin, c.index + 1, head);
+  const int64_t per_token = static_cast<int64_t>(a.heads) * kDim, at = (c.first * a.heads + head) * kDim;
+  float dq[1][4][4], early[1][4][4], late[1][4][4], dp[1][2][4], m[1][2][4], dot = 0;
+  clear(dq), clear(early), clear(late), clear(dp), clear(m);
+  if (threadIdx.x < kChunk) {
+    Coefficients x{0, 0, 0, 0};
+    if (static_cast<int>(threadIdx.x) < c.count) x = a.coefficients[(c.first + threadIdx.x) * a.heads + head];
+    s.of[threadIdx.x] = x;
+  }
+  for (int half = 0; half < kDim; half += kHalf) {
+    States& h = s.states;
+    __syncthreads();
+    fetch_state<kHalf, kByRow, kMany>(h.s, state == nullptr ? nullptr : state + half);
+    fetch_state<kHalf, kByRow, kMany>(h.ds, dstate == nullptr ? nullptr : dstate + half);
+    fetch_rows<kHalf, kByRow, kMany>(h.dx, a.dx + at + half, per_token, c.count);
+    fetch_rows<kHalf, kByRow, kMany>(h.r, a.r + at + half, per_token, c.count);
+    fetch_rows<kHalf, kNarrow, kMany>(h.dout, a.dout + c.first * a.lddout + head * kDim + half, a.lddout, c.count);
+    arrived();
+    __syncthreads();
+    const auto of_dout = [&](int i, int k) { return tf32(h.dout[(row + i) * kNarrow + k]); };
+    const auto of_dx = [&](int i, int k) { return tf32(h.dx[(row + i) * kByRow + k]); };
+    product_twice<kHalf>(dq, early, of_dout, of_dx, [&](int k, int j) { return tf32(h.s[(column + j) * kByRow + k]); });
+    product<kHalf>(
+        late, [&](int i, int k) { return tf32(h.r[(row + i) * kByRow + k]); },
+        [&](int k, int j) { return tf32(h.ds[(column + j) * kByRow + k]); });
+    product_twice<kHalf>(dp, m, of_dout, of_dx,
+                         [&](int k, int j) { return tf32(h.r[(token_column + j) * kByRow + k]); });
+    for (int i = threadIdx.x; i < kDim * kHalf; i += kMany)
+      dot += h.s[i / kHalf * kByRow + i % kHalf] * h.ds[i / kHalf * kByRow + i % kHalf];
+  }
+  __syncthreads();
+  Rows& h = s.rows;
+  fetch_rows<kDim, kWide, kMany>(h.k, a.qkv + a.k_at(c.first, head), a.ldqkv, c.count);
+  fetch_rows<kDim, kWide, kMany>(h.q, a.qkv + a.q_at(c.first, head), a.ldqkv, c.count);
+#pragma unroll
+  for (int step = 16; step > 0; step /= 2) dot += shuffle_xor(dot, step);
+  if (threadIdx.x % 32 == 0) s.dots[warp] = dot;
+  const auto between = [&](int i, int j) { return i < c.count ? expf(s.of[i].log - s.of[j].log) : 0.0f; };
+  each(dp, [&](int i, int j, float x) {
+    i += row, j += token_column;
+    h.dp[i * kByRow + j] = j <= i ? x * between(i, j) : 0.0f;
+  });
+  each(m, [&](int i, int j, float x) {
+    i += row, j += token_column;
+    h.n[i * kByRow + j] = j < i ? -s.of[i].beta * x * between(i, j) : 0.0f;
+    if (i == j) s.diagonal[i] = x;
+  });
+  const float whole = s.of[c.count - 1].log;
+  each(dq, [&](int i, int, float& x) { x *= expf(s.of[row + i].log); });
+  each(early, [&](int i, int, float& x) { x *= -s.of[row + i].beta * expf(s.of[row + i].log); });
+  each(late, [&](int i, int, float& x) { x *= row + i < c.count ? expf(whole - s.of[row + i].log) : 0.0f; });
+  arrived();
+  __syncthreads();
+  const auto k_hat = [&](int i, int j) { return to_float(h.k[i * kWide + column + j]) * s.of[i].k_scale; };
+  const auto q_hat = [&](int i, int j) { return to_float(h.q[i * kWide + column + j]) * s.of[i].q_scale; };
+  row_sums(s.end, row, [&](int i, int j, int f, int e) { return k_hat(i, j) * late[0][f][e]; });
+  const auto right_k = [&](int k, int j) { return tf32(k_hat(k, j)); };
+  product_twice<kChunk>(
+      dq, early, [&](int i, int k) { return tf32(h.dp[(row + i) * kByRow + k]); },
+      [&](int i, int k) { return tf32(h.n[(row + i) * kByRow + k]); }, right_k);
+  product<kChunk>(late, [&](int i, int k) { return tf32(h.n[k * kByRow + row + i]); }, right_k);
+  product<kChunk>(
+      late, [&](int i, int k) { return tf32(h.dp[k * kByRow + row + i]); },
+      [&](int k, int j) { return tf32(q_hat(k, j)); });
+  row_sums(s.sums, row, [&](int i, int j, int f, int e) {
+    return q_hat(i, j) * dq[0][f][e] + k_hat(i, j) * (early[0][f][e] - late[0][f][e]);
+  });
+  const int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
+#pragma unroll
+  for (int j = 0; j < 4; ++j)
+#pragma unroll
+    for (int e = 0; e < 4; e += 2) {
+      const int i = row + g + 4 * e;
+      if (i >= c.count) continue;
+      const int64_t to = at + i * per_token + column + 8 * j + 2 * t;
+      *reinterpret_cast<float2*>(a.dx + to) = make_float2(dq[0][j][e], dq[0][j][e + 1]);
+      *reinterpret_cast<float2*>(a.r + to) =
+          make_float2(early[0][j][e] + late[0][j][e], early[0][j][e + 1] + late[0][j][e + 1]);
+    }
+  __syncthreads();
+  write_gates(a, c, head, s);
+}
+
+}  // namespace
+}  // namespace delta
+
+bool delta_chunks_cover(const GatedDeltaGrad& g) {
+  return delta::covers(g) && g.dout.ld % 8 == 0 && reinterpret_cast<uintptr_t>(g.dout.p) % 16 == 0 &&
+         g.dqkv.ld % 2 == 0;
+}
+
+size_t delta_chunks_scratch(const GatedDeltaGrad& g) {
+  const int64_t tokens = g.qkv.rows, heads = g.of.value_heads, place = delta::kDim * delta::kDim;
+  return static_cast<size_t>(delta::prepared_floats(tokens, heads) + 2 * (tokens / delta::kChunk + 1) * heads * place +
+                             tokens * heads * (2 * delta::kDim + 2)) *
+         sizeof(float);
+}
+
+void delta_chunks_grad(cudaStream_t s, const GatedDeltaGrad& g, void* scratch) {
+  const int64_t tokens = g.qkv.rows;
+  delta::Args a = delta::args_of(g);
+  a.states = delta::take_prepared(a, static_cast<float*>(scratch), tokens);
+  const int64_t places = (tokens / delta::kChunk + 1) * a.heads * delta::kDim * delta::kDim;
+  a.dstates = a.states + places;
+  a.r = a.dstates + places;
+  a.dx = a.r + tokens * a.heads * delta::kDim;
+  a.dlog = a.dx + tokens * a.heads * delta::kDim;
+  a.dout = static_cast<const bf16*>(g.dout.p), a.lddout = g.dout.ld;
+  a.dqkv = static_cast<bf16*>(g.dqkv.p), a.lddqkv = g.dqkv.ld;
+  a.dba = static_cast<bf16*>(g.dba.p), a.lddba = g.dba.ld;
+  if (tokens > 0 && g.documents > 0) {
+    delta::prepare(s, a, tokens);
+    delta::walk(s, a, true);
+    const dim3 grid(delta::kDim / delta::kHalf, static_cast<unsigned>(a.heads), static_cast<unsigned>(a.documents));
+    allow_shared(delta::back_kernel, sizeof(delta::BackShared));
+    delta::back_kernel<<<grid, delta::kThreads, sizeof(delta::BackShared), s>>>(a);
+    check_launch("gated_delta_grad walk");
+    allow_shared(delta::tokens_kernel, sizeof(delta::TokensShared));
+    delta::tokens_kernel<<<delta::all_chunks(a, tokens), delta::kMany, sizeof(delta::TokensShared), s>>>(a);
+    check_launch("gated_delta_grad chunks");
+  }
+  gated_delta_sums(s, g, a.dx, a.r, a.dlog);
+}
+
+}  // namespace mxt::kernels::cuda
