@@ -14,7 +14,7 @@ constexpr int kHalf = 64;  // columns of values that a block of the walks takes
 
 struct PrepareShared {
   bf16 k[kChunk * kWide], q[kChunk * kWide];
-  float a[kChunk * kByRow];
+  float a[kChunk * kAlong];
   Coefficients of[kChunk];
 };
 
@@ -51,17 +51,47 @@ __device__ __forceinline__ void make_coefficients(const Args& a, const Chunk& c,
   s.of[2 * threadIdx.x].log = low, s.of[2 * threadIdx.x + 1].log = high;
 }
 
-// Column `column` of (I + A)⁻¹ by forward substitution.
-__device__ __forceinline__ void invert_column(const float* a, int column, float* to, int64_t ld, int count) {
-  float x[kChunk];
+// (I + A)⁻¹ over A in shared memory, by blocks: those of 16 on the diagonal by forward substitution, a thread a column;
+// then twice pairs of them are joined, [[P, 0], [C, Q]]⁻¹ = [[P⁻¹, 0], [−Q⁻¹·C·P⁻¹, Q⁻¹]].
+__device__ __forceinline__ void invert_diagonal(float* a) {
+  if (threadIdx.x >= kChunk) return;
+  constexpr int kSide = 16;
+  const int column = threadIdx.x % kSide;
+  float* block = a + threadIdx.x / kSide * kSide * (kAlong + 1);
+  float x[kSide];
 #pragma unroll
-  for (int i = 0; i < kChunk; ++i) {
-    float sum[4] = {i == column ? 1.0f : 0.0f, 0, 0, 0};
+  for (int i = 0; i < kSide; ++i) {
+    float sum = i == column ? 1.0f : 0.0f;
 #pragma unroll
-    for (int j = 0; j < i; ++j) sum[j % 4] -= a[i * kByRow + j] * x[j];
-    x[i] = sum[0] + sum[1] + sum[2] + sum[3];
-    if (i < count) to[i * ld + column] = x[i];
+    for (int j = 0; j < i; ++j) sum -= block[i * kAlong + j] * x[j];
+    x[i] = sum;
   }
+  __syncwarp();  // a block's columns are lanes of one warp
+#pragma unroll
+  for (int i = 0; i < kSide; ++i) block[i * kAlong + column] = x[i];
+}
+template <int kSide>
+__device__ __forceinline__ void join_blocks(float* a, float* between) {
+  constexpr int kPairs = kChunk / (2 * kSide), kOwn = kPairs * kSide * kSide / kThreads;
+  const int place = threadIdx.x * kOwn, pair = place / (kSide * kSide), i = place / kSide % kSide, j = place % kSide;
+  float* first = a + pair * 2 * kSide * (kAlong + 1);
+  float *second = first + kSide * (kAlong + 1), *below = first + kSide * kAlong;
+  between += pair * kSide * kSide;
+  float sum[kOwn] = {};
+#pragma unroll
+  for (int k = 0; k < kSide; ++k)
+#pragma unroll
+    for (int o = 0; o < kOwn; ++o) sum[o] += below[i * kAlong + k] * first[k * kAlong + j + o];
+#pragma unroll
+  for (int o = 0; o < kOwn; ++o) between[i * kSide + j + o] = sum[o], sum[o] = 0;
+  __syncthreads();
+#pragma unroll
+  for (int k = 0; k < kSide; ++k)
+#pragma unroll
+    for (int o = 0; o < kOwn; ++o) sum[o] -= second[i * kAlong + k] * between[k * kSide + j + o];
+#pragma unroll
+  for (int o = 0; o < kOwn; ++o) below[i * kAlong + j + o] = sum[o];
+  __syncthreads();
 }
 
 __global__ void __launch_bounds__(kThreads) prepare_kernel(const __grid_constant__ Args a) {
@@ -81,30 +111,44 @@ __global__ void __launch_bounds__(kThreads) prepare_kernel(const __grid_constant
   float kk[1][4][4], qk[1][4][4];
   clear(kk), clear(qk);
   product_twice<kDim>(
-      kk, qk, [&](int m, int k) { return tf32(s.k[(row + m) * kWide + k]); },
-      [&](int m, int k) { return tf32(s.q[(row + m) * kWide + k]); },
-      [&](int k, int n) { return tf32(s.k[(column + n) * kWide + k]); });
+      kk, qk, [&](int m, int k) { return two(s.k + (row + m) * kWide + k); },
+      [&](int m, int k) { return two(s.q + (row + m) * kWide + k); },
+      [&](int k, int n) { return two(s.k + (column + n) * kWide + k); });
   const int64_t ld = static_cast<int64_t>(a.heads) * kChunk, at = (c.first * a.heads + head) * kChunk;
-  each(kk, [&](int m, int n, float x) {
-    const int i = row + m, j = column + n;
-    s.a[i * kByRow + j] =
-        j < i ? x * s.of[i].beta * s.of[i].k_scale * s.of[j].k_scale * expf(s.of[i].log - s.of[j].log) : 0.0f;
-  });
-  each(qk, [&](int m, int n, float x) {
-    const int i = row + m, j = column + n;
-    if (i < c.count)
-      a.scores[at + i * ld + j] =
-          j <= i ? x * s.of[i].q_scale * s.of[j].k_scale * expf(s.of[i].log - s.of[j].log) : 0.0f;
-  });
+  const int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
+#pragma unroll
+  for (int e = 0; e < 4; e += 2) {
+    const int i = row + g + 4 * e;
+    const Coefficients mine = s.of[i];
+#pragma unroll
+    for (int f = 0; f < 4; ++f) {
+      const int j = column + 8 * f + 2 * t;
+      float score[2];
+#pragma unroll
+      for (int o = 0; o < 2; ++o) {
+        const Coefficients its = s.of[j + o];
+        const float kept = j + o <= i ? its.k_scale * __expf(mine.log - its.log) : 0.0f;
+        score[o] = rounded(qk[0][f][e + o] * mine.q_scale * kept);
+        s.a[i * kAlong + j + o] = j + o < i ? kk[0][f][e + o] * mine.beta * mine.k_scale * kept : 0.0f;
+      }
+      if (i < c.count) *reinterpret_cast<float2*>(a.scores + at + i * ld + j) = make_float2(score[0], score[1]);
+    }
+  }
   __syncthreads();
-  if (threadIdx.x < kChunk) invert_column(s.a, threadIdx.x, a.inverse + at, ld, c.count);
+  invert_diagonal(s.a);
+  __syncthreads();
+  auto* between = reinterpret_cast<float*>(s.q);  // no longer read
+  join_blocks<16>(s.a, between);
+  join_blocks<32>(s.a, between);
+  for (int i = threadIdx.x; i < c.count * kChunk; i += kThreads)
+    a.inverse[at + i / kChunk * ld + i % kChunk] = rounded(s.a[i / kChunk * kAlong + i % kChunk]);
 }
 
 // --- from chunk to chunk: states, results ---
 
 struct WalkShared {
   bf16 k[kChunk * kWide], q[kChunk * kWide];
-  float s[kDim * kByColumn], r[kChunk * kByColumn], t[kChunk * kByRow];
+  float s[kDim * kAcross], r[kChunk * kAcross], t[kChunk * kAlong];  // S; Y, R, R for S; T, P: all rounded
   Scales of[kChunk];
 };
 
@@ -115,21 +159,27 @@ __global__ void __launch_bounds__(kThreads, 2) walk_kernel(const __grid_constant
   auto& s = *reinterpret_cast<WalkShared*>(space);
   const int half = blockIdx.x * kHalf, head = blockIdx.y, warp = threadIdx.x / 32;
   const int row = warp / 2 * 16, column = warp % 2 * 32, state_row = warp / 2 * 32;
+  const int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
   const int64_t begin = a.cu[blockIdx.z], end = a.cu[blockIdx.z + 1];
   const int64_t per_token = static_cast<int64_t>(a.heads) * kChunk;
-  fetch_state<kHalf, kByColumn, kThreads>(s.s, nullptr);
+  const auto of_k = [&](int m, int k) { return two(s.k + (row + m) * kWide + k); };
+  const auto of_q = [&](int m, int k) { return two(s.q + (row + m) * kWide + k); };
+  const auto of_t = [&](int m, int k) { return two(s.t + (row + m) * kAlong + k); };
+  const auto of_state = [&](int k, int n) { return two_down(s.s + k * kAcross + column + n, kAcross); };
+  const auto of_r = [&](int k, int n) { return two_down(s.r + k * kAcross + column + n, kAcross); };
+  const auto as_it_is = [](float x, int) { return x; };
+  float* mine = s.r + row * kAcross + column;
+  State state;
+  clear(state);
   for (Chunk c{begin, begin, 0, 0, false}; c.first < end; ++c.index, c.first += kChunk) {
     c.count = static_cast<int>(end - c.first < kChunk ? end - c.first : kChunk);
     const int64_t at = (c.first * a.heads + head) * kChunk;
     __syncthreads();
-    if (kKeep && c.index > 0)
-      store_state<kHalf, kByColumn, kThreads>(a.states + state_at(a, begin, c.index, head) + half, s.s);
     fetch_rows<kDim, kWide, kThreads>(s.k, a.qkv + a.k_at(c.first, head), a.ldqkv, c.count);
     if (!kKeep) fetch_rows<kDim, kWide, kThreads>(s.q, a.qkv + a.q_at(c.first, head), a.ldqkv, c.count);
-    fetch_rows<kChunk, kByRow, kThreads>(s.t, a.inverse + at, per_token, c.count);
+    fetch_rows<kChunk, kAlong, kThreads>(s.t, a.inverse + at, per_token, c.count);
     load_scales(a, c, head, s.of);
     const float kept = expf(whole_log(a, c, head));
-    const int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
     uint32_t values[4][2];  // two neighbours each of V, where this lane's elements of a product lie
     const bf16* v = a.qkv + c.first * a.ldqkv + a.v_column(head) + half + column + 2 * t;
 #pragma unroll
@@ -139,59 +189,54 @@ __global__ void __launch_bounds__(kThreads, 2) walk_kernel(const __grid_constant
         const int m = row + g + 8 * e;
         values[j][e] = m < c.count ? *reinterpret_cast<const uint32_t*>(v + m * a.ldqkv + 8 * j) : 0u;
       }
+    share_state(s.s + state_row * kAcross + column, state);
+    if (kKeep && c.index > 0)
+      store_state(a.states + state_at(a, begin, c.index, head) + state_row * kDim + half + column, state);
     arrived();
     __syncthreads();
-    float ks[1][4][4], o[1][4][4];
-    clear(ks), clear(o);
-    const auto of_k = [&](int m, int k) { return tf32(s.k[(row + m) * kWide + k]); };
-    const auto of_state = [&](int k, int n) { return tf32(s.s[k * kByColumn + column + n]); };
+    Part y, o, r;
+    clear(y), clear(o), clear(r);
     if (kKeep)
-      product<kDim>(ks, of_k, of_state);
+      product<kDim>(y, of_k, of_state);
     else
-      product_twice<kDim>(ks, o, of_k, [&](int m, int k) { return tf32(s.q[(row + m) * kWide + k]); }, of_state);
+      product_twice<kDim>(y, o, of_k, of_q, of_state);
 #pragma unroll
     for (int j = 0; j < 4; ++j)
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
-        const int m = row + g + 4 * (e & 2);
+        const Scales& f = s.of[row + g + 4 * (e & 2)];
         const float v_one = __uint_as_float(e % 2 == 0 ? values[j][e / 2] << 16 : values[j][e / 2] & 0xffff0000u);
-        s.r[m * kByColumn + column + 8 * j + 2 * t + e % 2] = s.of[m].beta * (v_one - s.of[m].k * ks[0][j][e]);
+        y[0][j][e] = f.beta * (v_one - f.k * y[0][j][e]);
       }
+    share_rows(mine, y, as_it_is);
     __syncthreads();
-    float r[1][4][4];
-    clear(r);
-    const auto of_r = [&](int k, int n) { return tf32(s.r[k * kByColumn + column + n]); };
-    product<kChunk>(r, [&](int m, int k) { return tf32(s.t[(row + m) * kByRow + k]); }, of_r);
+    product<kChunk>(r, of_t, of_r);
     __syncthreads();
-    each(r, [&](int m, int n, float x) {
-      s.r[(row + m) * kByColumn + column + n] = x;
-      if (kKeep && row + m < c.count) a.r[((c.first + row + m) * a.heads + head) * kDim + half + column + n] = x;
-    });
-    if (!kKeep) fetch_rows<kChunk, kByRow, kThreads>(s.t, a.scores + at, per_token, c.count);
-    __syncthreads();
-    float next[2][4][4];
-    clear(next);
-    product<kChunk>(
-        next, [&](int m, int k) { return tf32(s.k[k * kWide + state_row + m]); },
-        [&](int k, int n) { return tf32(s.r[k * kByColumn + column + n] * s.of[k].end); });
-    each(next, [&](int m, int n, float x) {
-      float& state = s.s[(state_row + m) * kByColumn + column + n];
-      state = kept * state + x;
-    });
-    if (kKeep) continue;
-    arrived();
-    __syncthreads();
-    each(o, [&](int m, int, float& x) { x *= s.of[row + m].q; });
-    product<kChunk>(o, [&](int m, int k) { return tf32(s.t[(row + m) * kByRow + k]); }, of_r);
+    if (!kKeep) {
+      fetch_rows<kChunk, kAlong, kThreads>(s.t, a.scores + at, per_token, c.count);
+      share_rows(mine, r, as_it_is);
+      each(o, [&](int m, int, float& x) { x *= s.of[row + m].q; });
+      arrived();
+      __syncthreads();
+      product<kChunk>(o, of_t, of_r);
+    }
 #pragma unroll
     for (int j = 0; j < 4; ++j)
 #pragma unroll
       for (int e = 0; e < 4; e += 2) {
-        const int m = row + g + 4 * e;
-        if (m < c.count)
-          *reinterpret_cast<uint32_t*>(a.out + (c.first + m) * a.ldout + head * kDim + half + column + 8 * j + 2 * t) =
-              pack_bf16(o[0][j][e], o[0][j][e + 1]);
+        const int m = row + g + 4 * e, n = head * kDim + half + column + 8 * j + 2 * t;
+        if (m >= c.count) continue;
+        if (kKeep)
+          *reinterpret_cast<float2*>(a.r + (c.first + m) * a.heads * kDim + n) =
+              make_float2(r[0][j][e], r[0][j][e + 1]);
+        else
+          *reinterpret_cast<uint32_t*>(a.out + (c.first + m) * a.ldout + n) = pack_bf16(o[0][j][e], o[0][j][e + 1]);
       }
+    if (!kKeep) __syncthreads();
+    share_rows(mine, r, [&](float x, int m) { return x * s.of[row + m].end; });
+    __syncthreads();
+    scale(state, kept);
+    product_of_columns<kChunk>(state, s.k + state_row, of_r);
   }
 }
 

@@ -10,9 +10,9 @@
 namespace mxt::kernels::cuda::delta {
 
 constexpr int kChunk = 64, kDim = 128;  // tokens; columns of a head's keys and of its values
-// Rows of shared matrices, with what keeps their banks apart: bf16 of a head, of half a head; fp32 read by rows, by
-// columns.
-constexpr int kWide = 136, kNarrow = 72, kByRow = 68, kByColumn = 72;
+// Rows of shared matrices, with what keeps their banks apart: bf16 of a head, of half a head; fp32 whose neighbours in
+// a row are neighbours of a product's inner index, and fp32 whose rows are that index.
+constexpr int kWide = 136, kNarrow = 72, kAlong = 72, kAcross = 68;
 
 struct Coefficients {
   float q_scale, k_scale;  // q̂ = q_scale·q, k̂ = k_scale·k
@@ -74,29 +74,55 @@ __device__ __forceinline__ uint32_t tf32(float x) {
   asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(r) : "f"(x));
   return r;
 }
-__device__ __forceinline__ uint32_t tf32(bf16 x) { return static_cast<uint32_t>(x.bits) << 16; }
+__device__ __forceinline__ float rounded(float x) { return __uint_as_float(tf32(x)); }
+__device__ __forceinline__ uint32_t bits(float x) { return __float_as_uint(x); }  // of what is rounded already
+__device__ __forceinline__ uint32_t bits(bf16 x) { return static_cast<uint32_t>(x.bits) << 16; }
+
+// Two operands in TF32, neighbours along a product's inner index.
+using Two = uint2;
+__device__ __forceinline__ Two two(const bf16* p) {
+  const uint32_t x = *reinterpret_cast<const uint32_t*>(p);
+  return {x << 16, x & 0xffff0000u};
+}
+__device__ __forceinline__ Two two(const float* p) { return *reinterpret_cast<const uint2*>(p); }
+__device__ __forceinline__ Two round_two(const float* p) {
+  const float2 x = *reinterpret_cast<const float2*>(p);
+  return {tf32(x.x), tf32(x.y)};
+}
+// The same where the inner index goes down the rows, `ld` apart.
+template <typename T>
+__device__ __forceinline__ Two two_down(const T* p, int ld) {
+  return {bits(p[0]), bits(p[ld])};
+}
 
 __device__ __forceinline__ void multiply_add(float (&c)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
   asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
       : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
-// a(m, k) of 16·M rows, in TF32.
+// The order of a sum's terms is free: the instruction's inner indices t and t + 4 are 2t and 2t + 1 here, which lie
+// beside each other.
+// a(m, k): elements (m, k) and (m, k + 1) of 16·M rows.
 template <int M, typename A>
 __device__ __forceinline__ void load_left(uint32_t (&f)[M][4], int k, A a) {
   const int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
 #pragma unroll
-  for (int i = 0; i < M; ++i) {
-    f[i][0] = a(16 * i + g, k + t), f[i][1] = a(16 * i + g + 8, k + t);
-    f[i][2] = a(16 * i + g, k + t + 4), f[i][3] = a(16 * i + g + 8, k + t + 4);
-  }
+  for (int i = 0; i < M; ++i)
+#pragma unroll
+    for (int e = 0; e < 2; ++e) {
+      const Two x = a(16 * i + g + 8 * e, k + 2 * t);
+      f[i][e] = x.x, f[i][2 + e] = x.y;
+    }
 }
-// b(k, n) of 8·N columns.
+// b(k, n): elements (k, n) and (k + 1, n) of 8·N columns.
 template <int N, typename B>
 __device__ __forceinline__ void load_right(uint32_t (&f)[N][2], int k, B b) {
   const int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
 #pragma unroll
-  for (int j = 0; j < N; ++j) f[j][0] = b(k + t, 8 * j + g), f[j][1] = b(k + t + 4, 8 * j + g);
+  for (int j = 0; j < N; ++j) {
+    const Two x = b(k + 2 * t, 8 * j + g);
+    f[j][0] = x.x, f[j][1] = x.y;
+  }
 }
 template <int M, int N>
 __device__ __forceinline__ void multiply_all(float (&c)[M][N][4], const uint32_t (&a)[M][4],
@@ -120,7 +146,7 @@ __device__ __forceinline__ void product(float (&c)[M][N][4], A a, B b) {
 // Two products with one right side.
 template <int kDepth, int M, int N, typename A, typename A2, typename B>
 __device__ __forceinline__ void product_twice(float (&c)[M][N][4], float (&c2)[M][N][4], A a, A2 a2, B b) {
-#pragma unroll 2
+#pragma unroll 4
   for (int k = 0; k < kDepth; k += 8) {
     uint32_t left[M][4], right[N][2];
     load_right(right, k, b);
@@ -130,6 +156,27 @@ __device__ __forceinline__ void product_twice(float (&c)[M][N][4], float (&c2)[M
     multiply_all(c2, left, right);
   }
 }
+// c += aᵀ·b where a is bf16 in rows of the inner index, kWide apart. A lane's two rows of each 16 of c are neighbours
+// here (2g and 2g + 1, not g and g + 8), so that they are read together: paired_row().
+template <int kDepth, int M, int N, typename B>
+__device__ __forceinline__ void product_of_columns(float (&c)[M][N][4], const bf16* a, B b) {
+  const int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
+#pragma unroll 4
+  for (int k = 0; k < kDepth; k += 8) {
+    uint32_t left[M][4], right[N][2];
+    load_right(right, k, b);
+#pragma unroll
+    for (int i = 0; i < M; ++i)
+#pragma unroll
+      for (int e = 0; e < 2; ++e) {
+        const Two x = two(a + (k + 2 * t + e) * kWide + 16 * i + 2 * g);
+        left[i][2 * e] = x.x, left[i][2 * e + 1] = x.y;
+      }
+    multiply_all(c, left, right);
+  }
+}
+__device__ __forceinline__ int paired_row(int i, int e) { return 16 * i + threadIdx.x % 32 / 4 * 2 + e / 2; }
+
 template <int M, int N>
 __device__ __forceinline__ void clear(float (&c)[M][N][4]) {
 #pragma unroll
@@ -138,6 +185,15 @@ __device__ __forceinline__ void clear(float (&c)[M][N][4]) {
     for (int j = 0; j < N; ++j)
 #pragma unroll
       for (int e = 0; e < 4; ++e) c[i][j][e] = 0.0f;
+}
+template <int M, int N>
+__device__ __forceinline__ void scale(float (&c)[M][N][4], float by) {
+#pragma unroll
+  for (int i = 0; i < M; ++i)
+#pragma unroll
+    for (int j = 0; j < N; ++j)
+#pragma unroll
+      for (int e = 0; e < 4; ++e) c[i][j][e] *= by;
 }
 // do_this(row, column, element) for what a lane holds of a warp's product; elements 0 and 1, 2 and 3 are neighbours.
 template <int M, int N, typename F>
@@ -182,15 +238,42 @@ __device__ __forceinline__ void fetch_state(float* to, const float* from) {
       fetch(to + row * kTo + column, from + row * kDim + column, true);
   }
 }
-template <int kColumns, int kFrom, int kThreads>
-__device__ __forceinline__ void store_state(float* to, const float* from) {
-  constexpr int kPacks = kColumns / 4;
-  for (int i = threadIdx.x; i < kDim * kPacks; i += kThreads) {
-    const int row = i / kPacks, column = i % kPacks * 4;
-    *reinterpret_cast<float4*>(to + row * kDim + column) =
-        *reinterpret_cast<const float4*>(from + row * kFrom + column);
-  }
+// do_this(row, column, two neighbours) for what a lane holds of a product_of_columns().
+template <int M, int N, typename F>
+__device__ __forceinline__ void each_pair_of_columns(const float (&c)[M][N][4], F do_this) {
+  const int t = threadIdx.x % 4;
+#pragma unroll
+  for (int i = 0; i < M; ++i)
+#pragma unroll
+    for (int j = 0; j < N; ++j)
+#pragma unroll
+      for (int e = 0; e < 4; e += 2) do_this(paired_row(i, e), 8 * j + 2 * t, make_float2(c[i][j][e], c[i][j][e + 1]));
 }
+// A warp's part of a state, [32, 32]: rounded to shared memory for the products of the next chunk, and whole to memory.
+using State = float[2][4][4];
+__device__ __forceinline__ void share_state(float* to, const State& state) {
+  each_pair_of_columns(state, [&](int m, int n, float2 x) {
+    *reinterpret_cast<float2*>(to + m * kAcross + n) = make_float2(rounded(x.x), rounded(x.y));
+  });
+}
+__device__ __forceinline__ void store_state(float* to, const State& state) {
+  each_pair_of_columns(state, [&](int m, int n, float2 x) { *reinterpret_cast<float2*>(to + m * kDim + n) = x; });
+}
+// A warp's [16, 32] of a chunk's rows, rounded: what scaled(element, row) gives.
+using Part = float[1][4][4];
+template <typename F>
+__device__ __forceinline__ void share_rows(float* to, const Part& x, F scaled) {
+  const int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
+#pragma unroll
+  for (int j = 0; j < 4; ++j)
+#pragma unroll
+    for (int e = 0; e < 4; e += 2) {
+      const int m = g + 4 * e;
+      *reinterpret_cast<float2*>(to + m * kAcross + 8 * j + 2 * t) =
+          make_float2(rounded(scaled(x[0][j][e], m)), rounded(scaled(x[0][j][e + 1], m)));
+    }
+}
+
 // Of a token: γ·q_scale, γ·k_scale, what its key has kept of it at the chunk's end (k_scale·exp(G_64 − G)), β. All zero
 // for tokens that are not there, whose rows of everything vanish so.
 struct Scales {

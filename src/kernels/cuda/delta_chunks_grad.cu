@@ -19,8 +19,9 @@ constexpr int kThreads = 256, kHalf = 64;
 // --- from the last chunk to the first ---
 
 struct BackShared {
-  bf16 keys[kChunk * kWide], dout[kChunk * kNarrow];                         // K, then Q
-  float ds[kDim * kByColumn], r[kChunk * kByColumn], t[kChunk * kByColumn];  // P, then T
+  bf16 keys[kChunk * kWide], dout[kChunk * kNarrow];  // K, then Q
+  // dS; dR, dX for dS, dO for dS; P, then T: all rounded
+  float ds[kDim * kAcross], r[kChunk * kAcross], t[kChunk * kAcross];
   Scales of[kChunk];
 };
 
@@ -30,16 +31,39 @@ __global__ void __launch_bounds__(kThreads, 2) back_kernel(const __grid_constant
   constexpr int kPacks = kDim / 8, kOwn = kChunk * kPacks / kThreads;
   const int half = blockIdx.x * kHalf, head = blockIdx.y, warp = threadIdx.x / 32;
   const int row = warp / 2 * 16, column = warp % 2 * 32, state_row = warp / 2 * 32;
+  const int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
   const int64_t begin = a.cu[blockIdx.z], n = a.cu[blockIdx.z + 1] - begin;
   const int64_t per_token = static_cast<int64_t>(a.heads) * kChunk;
-  fetch_state<kHalf, kByColumn, kThreads>(s.ds, nullptr);
+  const auto of_k = [&](int m, int k) { return two(s.keys + (row + m) * kWide + k); };
+  const auto turned = [&](int m, int k) { return two_down(s.t + k * kAcross + row + m, kAcross); };
+  const auto of_ds = [&](int k, int j) { return two_down(s.ds + k * kAcross + column + j, kAcross); };
+  const auto of_dout = [&](int k, int j) { return two_down(s.dout + k * kNarrow + column + j, kNarrow); };
+  const auto of_r = [&](int k, int j) { return two_down(s.r + k * kAcross + column + j, kAcross); };
+  float* mine = s.r + row * kAcross + column;
+  State ds;
+  clear(ds);
   for (int64_t index = (n + kChunk - 1) / kChunk; index-- > 0;) {
     const int64_t first = begin + index * kChunk, left = begin + n - first;
     const Chunk c{begin, first, index, static_cast<int>(left < kChunk ? left : kChunk), left <= kChunk};
     const int64_t at = (c.first * a.heads + head) * kChunk;
     __syncthreads();
-    if (!c.last) store_state<kHalf, kByColumn, kThreads>(a.dstates + state_at(a, begin, index + 1, head) + half, s.ds);
     fetch_rows<kDim, kWide, kThreads>(s.keys, a.qkv + a.k_at(first, head), a.ldqkv, c.count);
+    fetch_rows<kHalf, kNarrow, kThreads>(s.dout, a.dout + first * a.lddout + head * kDim + half, a.lddout, c.count);
+    fetch_rows<kChunk, kAcross, kThreads>(s.t, a.scores + at, per_token, c.count);
+    load_scales(a, c, head, s.of);
+    const float kept = expf(whole_log(a, c, head));
+    share_state(s.ds + state_row * kAcross + column, ds);
+    if (!c.last) store_state(a.dstates + state_at(a, begin, index + 1, head) + state_row * kDim + half + column, ds);
+    arrived();
+    __syncthreads();
+    Part r, x;
+    clear(r), clear(x);
+    product<kDim>(r, of_k, of_ds);
+    each(r, [&](int m, int, float& v) { v *= s.of[row + m].end; });
+    product<kChunk>(r, turned, of_dout);
+    __syncthreads();
+    fetch_rows<kChunk, kAcross, kThreads>(s.t, a.inverse + at, per_token, c.count);
+    share_rows(mine, r, [](float v, int) { return v; });
     uint4 queries[kOwn];
 #pragma unroll
     for (int i = 0; i < kOwn; ++i) {
@@ -48,31 +72,9 @@ __global__ void __launch_bounds__(kThreads, 2) back_kernel(const __grid_constant
       if (place / kPacks < c.count)
         queries[i] = *reinterpret_cast<const uint4*>(a.qkv + a.q_at(first + place / kPacks, head) + place % kPacks * 8);
     }
-    fetch_rows<kHalf, kNarrow, kThreads>(s.dout, a.dout + first * a.lddout + head * kDim + half, a.lddout, c.count);
-    fetch_rows<kChunk, kByColumn, kThreads>(s.t, a.scores + at, per_token, c.count);
-    load_scales(a, c, head, s.of);
-    const float kept = expf(whole_log(a, c, head));
     arrived();
     __syncthreads();
-    float r[1][4][4];
-    clear(r);
-    product<kDim>(
-        r, [&](int m, int k) { return tf32(s.keys[(row + m) * kWide + k]); },
-        [&](int k, int j) { return tf32(s.ds[k * kByColumn + column + j]); });
-    each(r, [&](int m, int, float& x) { x *= s.of[row + m].end; });
-    const auto turned = [&](int m, int k) { return tf32(s.t[k * kByColumn + row + m]); };
-    product<kChunk>(r, turned, [&](int k, int j) { return tf32(s.dout[k * kNarrow + column + j]); });
-    __syncthreads();
-    each(r, [&](int m, int j, float x) { s.r[(row + m) * kByColumn + column + j] = x; });
-    fetch_rows<kChunk, kByColumn, kThreads>(s.t, a.inverse + at, per_token, c.count);
-    arrived();
-    __syncthreads();
-    float x[1][4][4];
-    clear(x);
-    product<kChunk>(x, turned, [&](int k, int j) { return tf32(s.r[k * kByColumn + column + j]); });
-    __syncthreads();
-    each(x, [&](int m, int j, float v) { s.r[(row + m) * kByColumn + column + j] = v; });
-    const int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
+    product<kChunk>(x, turned, of_r);
 #pragma unroll
     for (int j = 0; j < 4; ++j)
 #pragma unroll
@@ -86,38 +88,37 @@ __global__ void __launch_bounds__(kThreads, 2) back_kernel(const __grid_constant
             pack_bf16(beta * x[0][j][e], beta * x[0][j][e + 1]);
       }
     __syncthreads();
-    float before[2][4][4];
-    clear(before);
-    const auto of_keys = [&](int m, int k) { return tf32(s.keys[k * kWide + state_row + m]); };
-    product<kChunk>(before, of_keys,
-                    [&](int k, int j) { return tf32(s.r[k * kByColumn + column + j] * (-s.of[k].k * s.of[k].beta)); });
+    share_rows(mine, x, [&](float v, int m) { return v * (-s.of[row + m].k * s.of[row + m].beta); });
+    __syncthreads();
+    scale(ds, kept);
+    product_of_columns<kChunk>(ds, s.keys + state_row, of_r);
     __syncthreads();
 #pragma unroll
     for (int i = 0; i < kOwn; ++i) {
       const int place = threadIdx.x + i * kThreads;
       *reinterpret_cast<uint4*>(s.keys + place / kPacks * kWide + place % kPacks * 8) = queries[i];
     }
+    for (int i = threadIdx.x; i < kChunk * kHalf; i += kThreads) {
+      const int m = i / kHalf, j = i % kHalf;
+      s.r[m * kAcross + j] = rounded(to_float(s.dout[m * kNarrow + j]) * s.of[m].q);
+    }
     __syncthreads();
-    product<kChunk>(before, of_keys,
-                    [&](int k, int j) { return tf32(to_float(s.dout[k * kNarrow + column + j]) * s.of[k].q); });
-    each(before, [&](int m, int j, float v) {
-      float& ds = s.ds[(state_row + m) * kByColumn + column + j];
-      ds = kept * ds + v;
-    });
+    product_of_columns<kChunk>(ds, s.keys + state_row, of_r);
   }
 }
 
 // --- for all chunks side by side: what q, k, α and β get ---
 
-constexpr int kMany = 512, kWarps = kMany / 32, kAcross = 4;  // warps beside each other over 128 columns
+constexpr int kMany = 512, kWarps = kMany / 32, kBeside = 4;  // warps beside each other over 128 columns
 
 struct States {
-  float s[kDim * kByRow], ds[kDim * kByRow], dx[kChunk * kByRow], r[kChunk * kByRow];
+  float s[kDim * kAlong], ds[kDim * kAlong], dx[kChunk * kAlong], r[kChunk * kAlong];
   bf16 dout[kChunk * kNarrow];
 };
+constexpr int kHats = kDim + 4;
 struct Rows {
-  bf16 k[kChunk * kWide], q[kChunk * kWide];
-  float dp[kChunk * kByRow], n[kChunk * kByRow];
+  float k[kChunk * kHats], q[kChunk * kHats];     // K̂ and Q̂
+  float dp[kChunk * kAlong], n[kChunk * kAlong];  // all rounded
 };
 struct TokensShared {
   union {
@@ -125,7 +126,7 @@ struct TokensShared {
     Rows rows;
   };
   Coefficients of[kChunk];
-  float end[kAcross][kChunk], sums[kAcross][kChunk], diagonal[kChunk], dots[kWarps];
+  float end[kBeside][kChunk], sums[kBeside][kChunk], diagonal[kChunk], dots[kWarps];
 };
 
 // Σ over a lane's columns of each of its two rows, added over the four lanes of a row, to to[warp's columns][row].
@@ -141,7 +142,7 @@ __device__ __forceinline__ void row_sums(float (*to)[kChunk], int row, F term) {
       for (int i = 0; i < 2; ++i) sum += term(row + g + 8 * e, 8 * j + 2 * t + i, j, 2 * e + i);
     sum += shuffle_xor(sum, 1);
     sum += shuffle_xor(sum, 2);
-    if (t == 0) to[threadIdx.x / 32 % kAcross][row + g + 8 * e] = sum;
+    if (t == 0) to[threadIdx.x / 32 % kBeside][row + g + 8 * e] = sum;
   }
 }
 
@@ -154,7 +155,7 @@ __device__ __forceinline__ void write_gates(const Args& a, const Chunk& c, int h
   for (int i = 0; i < 2; ++i) {
     const int token = 2 * lane + i;
     dg[i] = 0;
-    for (int w = 0; w < kAcross; ++w) dg[i] += s.sums[w][token], ends += s.end[w][token];
+    for (int w = 0; w < kBeside; ++w) dg[i] += s.sums[w][token], ends += s.end[w][token];
   }
 #pragma unroll
   for (int m = 16; m > 0; m /= 2) ends += shuffle_xor(ends, m);
@@ -186,7 +187,7 @@ __global__ void __launch_bounds__(kMany, 1) tokens_kernel(const __grid_constant_
   const Chunk c = chunk_of(a, blockIdx.x);
   if (c.count == 0) return;
   const int head = blockIdx.y, warp = threadIdx.x / 32;
-  const int row = warp / kAcross * 16, column = warp % kAcross * 32, token_column = warp % kAcross * 16;
+  const int row = warp / kBeside * 16, column = warp % kBeside * 32, token_column = warp % kBeside * 16;
   const float* state = c.index == 0 ? nullptr : a.states + state_at(a, c.begin, c.index, head);
   const float* dstate = c.last ? nullptr : a.dstates + state_at(a, c.begin, c.index + 1, head);
   const int64_t per_token = static_cast<int64_t>(a.heads) * kDim, at = (c.first * a.heads + head) * kDim;
@@ -200,62 +201,84 @@ __global__ void __launch_bounds__(kMany, 1) tokens_kernel(const __grid_constant_
   for (int half = 0; half < kDim; half += kHalf) {
     States& h = s.states;
     __syncthreads();
-    fetch_state<kHalf, kByRow, kMany>(h.s, state == nullptr ? nullptr : state + half);
-    fetch_state<kHalf, kByRow, kMany>(h.ds, dstate == nullptr ? nullptr : dstate + half);
-    fetch_rows<kHalf, kByRow, kMany>(h.dx, a.dx + at + half, per_token, c.count);
-    fetch_rows<kHalf, kByRow, kMany>(h.r, a.r + at + half, per_token, c.count);
+    fetch_state<kHalf, kAlong, kMany>(h.s, state == nullptr ? nullptr : state + half);
+    fetch_state<kHalf, kAlong, kMany>(h.ds, dstate == nullptr ? nullptr : dstate + half);
+    fetch_rows<kHalf, kAlong, kMany>(h.dx, a.dx + at + half, per_token, c.count);
+    fetch_rows<kHalf, kAlong, kMany>(h.r, a.r + at + half, per_token, c.count);
     fetch_rows<kHalf, kNarrow, kMany>(h.dout, a.dout + c.first * a.lddout + head * kDim + half, a.lddout, c.count);
     arrived();
     __syncthreads();
-    const auto of_dout = [&](int i, int k) { return tf32(h.dout[(row + i) * kNarrow + k]); };
-    const auto of_dx = [&](int i, int k) { return tf32(h.dx[(row + i) * kByRow + k]); };
-    product_twice<kHalf>(dq, early, of_dout, of_dx, [&](int k, int j) { return tf32(h.s[(column + j) * kByRow + k]); });
+    const auto of_dout = [&](int i, int k) { return two(h.dout + (row + i) * kNarrow + k); };
+    const auto of_dx = [&](int i, int k) { return round_two(h.dx + (row + i) * kAlong + k); };
+    product_twice<kHalf>(dq, early, of_dout, of_dx,
+                         [&](int k, int j) { return round_two(h.s + (column + j) * kAlong + k); });
     product<kHalf>(
-        late, [&](int i, int k) { return tf32(h.r[(row + i) * kByRow + k]); },
-        [&](int k, int j) { return tf32(h.ds[(column + j) * kByRow + k]); });
+        late, [&](int i, int k) { return round_two(h.r + (row + i) * kAlong + k); },
+        [&](int k, int j) { return round_two(h.ds + (column + j) * kAlong + k); });
     product_twice<kHalf>(dp, m, of_dout, of_dx,
-                         [&](int k, int j) { return tf32(h.r[(token_column + j) * kByRow + k]); });
+                         [&](int k, int j) { return round_two(h.r + (token_column + j) * kAlong + k); });
     for (int i = threadIdx.x; i < kDim * kHalf; i += kMany)
-      dot += h.s[i / kHalf * kByRow + i % kHalf] * h.ds[i / kHalf * kByRow + i % kHalf];
+      dot += h.s[i / kHalf * kAlong + i % kHalf] * h.ds[i / kHalf * kAlong + i % kHalf];
+  }
+  constexpr int kPacks = kDim / 8, kOwn = kChunk * kPacks / kMany;
+  Raw<bf16, 8> keys[kOwn], queries[kOwn];
+#pragma unroll
+  for (int i = 0; i < kOwn; ++i) {
+    const int place = threadIdx.x + i * kMany, m = place / kPacks, n = place % kPacks * 8;
+    keys[i].x = queries[i].x = make_uint4(0, 0, 0, 0);
+    if (m >= c.count) continue;
+    keys[i] = load<bf16, 8>(a.qkv, a.k_at(c.first + m, head) + n);
+    queries[i] = load<bf16, 8>(a.qkv, a.q_at(c.first + m, head) + n);
   }
   __syncthreads();
   Rows& h = s.rows;
-  fetch_rows<kDim, kWide, kMany>(h.k, a.qkv + a.k_at(c.first, head), a.ldqkv, c.count);
-  fetch_rows<kDim, kWide, kMany>(h.q, a.qkv + a.q_at(c.first, head), a.ldqkv, c.count);
+#pragma unroll
+  for (int i = 0; i < kOwn; ++i) {
+    const int place = threadIdx.x + i * kMany, m = place / kPacks, n = place % kPacks * 8;
+    float k[8], q[8];
+    keys[i].unpack(k), queries[i].unpack(q);
+#pragma unroll
+    for (int j = 0; j < 8; ++j) {
+      h.k[m * kHats + n + j] = rounded(k[j] * s.of[m].k_scale);
+      h.q[m * kHats + n + j] = rounded(q[j] * s.of[m].q_scale);
+    }
+  }
 #pragma unroll
   for (int step = 16; step > 0; step /= 2) dot += shuffle_xor(dot, step);
   if (threadIdx.x % 32 == 0) s.dots[warp] = dot;
-  const auto between = [&](int i, int j) { return i < c.count ? expf(s.of[i].log - s.of[j].log) : 0.0f; };
-  each(dp, [&](int i, int j, float x) {
-    i += row, j += token_column;
-    h.dp[i * kByRow + j] = j <= i ? x * between(i, j) : 0.0f;
-  });
-  each(m, [&](int i, int j, float x) {
-    i += row, j += token_column;
-    h.n[i * kByRow + j] = j < i ? -s.of[i].beta * x * between(i, j) : 0.0f;
-    if (i == j) s.diagonal[i] = x;
-  });
+  const int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
+#pragma unroll
+  for (int e = 0; e < 4; ++e) {
+    const int i = row + g + 4 * (e & 2);
+    const Coefficients mine = s.of[i];
+#pragma unroll
+    for (int f = 0; f < 2; ++f) {
+      const int j = token_column + 8 * f + 2 * t + e % 2;
+      const float kept = j <= i && i < c.count ? __expf(mine.log - s.of[j].log) : 0.0f;
+      h.dp[i * kAlong + j] = rounded(dp[0][f][e] * kept);
+      h.n[i * kAlong + j] = j < i ? rounded(-mine.beta * m[0][f][e] * kept) : 0.0f;
+      if (i == j) s.diagonal[i] = m[0][f][e];
+    }
+  }
   const float whole = s.of[c.count - 1].log;
   each(dq, [&](int i, int, float& x) { x *= expf(s.of[row + i].log); });
   each(early, [&](int i, int, float& x) { x *= -s.of[row + i].beta * expf(s.of[row + i].log); });
   each(late, [&](int i, int, float& x) { x *= row + i < c.count ? expf(whole - s.of[row + i].log) : 0.0f; });
-  arrived();
   __syncthreads();
-  const auto k_hat = [&](int i, int j) { return to_float(h.k[i * kWide + column + j]) * s.of[i].k_scale; };
-  const auto q_hat = [&](int i, int j) { return to_float(h.q[i * kWide + column + j]) * s.of[i].q_scale; };
+  const auto k_hat = [&](int i, int j) { return h.k[i * kHats + column + j]; };
+  const auto q_hat = [&](int i, int j) { return h.q[i * kHats + column + j]; };
   row_sums(s.end, row, [&](int i, int j, int f, int e) { return k_hat(i, j) * late[0][f][e]; });
-  const auto right_k = [&](int k, int j) { return tf32(k_hat(k, j)); };
+  const auto right_k = [&](int k, int j) { return two_down(h.k + k * kHats + column + j, kHats); };
   product_twice<kChunk>(
-      dq, early, [&](int i, int k) { return tf32(h.dp[(row + i) * kByRow + k]); },
-      [&](int i, int k) { return tf32(h.n[(row + i) * kByRow + k]); }, right_k);
-  product<kChunk>(late, [&](int i, int k) { return tf32(h.n[k * kByRow + row + i]); }, right_k);
+      dq, early, [&](int i, int k) { return two(h.dp + (row + i) * kAlong + k); },
+      [&](int i, int k) { return two(h.n + (row + i) * kAlong + k); }, right_k);
+  product<kChunk>(late, [&](int i, int k) { return two_down(h.n + k * kAlong + row + i, kAlong); }, right_k);
   product<kChunk>(
-      late, [&](int i, int k) { return tf32(h.dp[k * kByRow + row + i]); },
-      [&](int k, int j) { return tf32(q_hat(k, j)); });
+      late, [&](int i, int k) { return two_down(h.dp + k * kAlong + row + i, kAlong); },
+      [&](int k, int j) { return two_down(h.q + k * kHats + column + j, kHats); });
   row_sums(s.sums, row, [&](int i, int j, int f, int e) {
     return q_hat(i, j) * dq[0][f][e] + k_hat(i, j) * (early[0][f][e] - late[0][f][e]);
   });
-  const int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
 #pragma unroll
   for (int j = 0; j < 4; ++j)
 #pragma unroll

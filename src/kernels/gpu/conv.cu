@@ -193,7 +193,7 @@ __global__ void __launch_bounds__(kStripThreads) conv_strip_kernel(const __grid_
 #pragma unroll
       for (int i = 0; i < kAtOnce; ++i) {
         const float sum = convolve(x, w, i);
-        f[i] = sum * sigmoid(sum);
+        f[i] = sum * quick_sigmoid(sum);
       }
       store<bf16, kAtOnce>(a.y, t * a.ldy + c, Raw<bf16, kAtOnce>::pack(f));
     }
@@ -259,7 +259,7 @@ __global__ void __launch_bounds__(kStripThreads) conv_strip_dx_kernel(const __gr
       rows[k].unpack(f), grads[k].unpack(dy);
       x.push(f);
 #pragma unroll
-      for (int i = 0; i < kAtOnce; ++i) dy[i] *= silu_slope(convolve(x, w, i));
+      for (int i = 0; i < kAtOnce; ++i) dy[i] *= quick_silu_slope(convolve(x, w, i));
       dz.push(dy);
       emit(t);
     }

@@ -263,6 +263,33 @@ __global__ void __launch_bounds__(kWarp * 2) delta_keys_kernel(const __grid_cons
   }
 }
 
+// The same for keys of 128 columns, four a lane, of a wavefront of 32: each given row is read once.
+constexpr int kFour = 4, kFourDim = 128;
+__global__ void __launch_bounds__(64) delta_keys_four_kernel(const __grid_constant__ DeltaArgs a) {
+  const int64_t t = blockIdx.x;
+  const int key = blockIdx.y, part = threadIdx.x / 32, i = threadIdx.x % 32 * kFour, group = a.heads / a.key_heads;
+  const int64_t at = (part * static_cast<int64_t>(a.key_heads) + key) * kFourDim + i;
+  const float* given = (part == 0 ? a.dq : a.dk) + (t * a.heads + static_cast<int64_t>(key) * group) * kFourDim + i;
+  float d[kFour] = {}, x[kFour], square = 0, dot = 0;
+  for (int h = 0; h < group; ++h) {
+    const float4 one = *reinterpret_cast<const float4*>(given + h * kFourDim);
+    d[0] += one.x, d[1] += one.y, d[2] += one.z, d[3] += one.w;
+  }
+  const float scale = part == 0 ? rsqrtf(static_cast<float>(kFourDim)) : 1.0f;
+#pragma unroll
+  for (int k = 0; k < kFour; ++k) {
+    x[k] = get(a.qkv, a.half, t * a.ldqkv + at + k);
+    d[k] *= scale;
+    square += x[k] * x[k];
+    dot += x[k] * d[k];
+  }
+#pragma unroll
+  for (int m = 16; m > 0; m /= 2) square += shuffle_xor(square, m), dot += shuffle_xor(dot, m);
+  const float inv = rsqrtf(square + 1e-6f);
+#pragma unroll
+  for (int k = 0; k < kFour; ++k) put(a.dqkv, a.half, t * a.lddqkv + at + k, inv * (d[k] - x[k] * inv * (dot * inv)));
+}
+
 __global__ void __launch_bounds__(256)
     delta_rates_kernel(const float* dlog, int64_t tokens, int heads, float* da_log, float* ddt, bool accumulate) {
   __shared__ float space[256 / kWarp];
@@ -357,7 +384,11 @@ void gated_delta_sums(Stream s, const GatedDeltaGrad& g, float* dq, float* dk, f
   a.dq = dq, a.dk = dk;
   a.dqkv = g.dqkv.p, a.lddqkv = g.dqkv.ld;
   if (tokens > 0 && g.documents > 0) {
-    delta_keys_kernel<<<dim3(static_cast<unsigned>(tokens), static_cast<unsigned>(a.key_heads)), kWarp * 2, 0, s>>>(a);
+    const dim3 grid(static_cast<unsigned>(tokens), static_cast<unsigned>(a.key_heads));
+    if (a.kd == kFourDim)
+      delta_keys_four_kernel<<<grid, 64, 0, s>>>(a);
+    else
+      delta_keys_kernel<<<grid, kWarp * 2, 0, s>>>(a);
     check_launch("gated_delta_keys");
   }
   delta_rates_kernel<<<static_cast<unsigned>(a.heads), 256, 0, s>>>(dlog, tokens, a.heads, g.da_log, g.ddt_bias,

@@ -82,7 +82,7 @@ __global__ void __launch_bounds__(kThreads) gated_norm_pack_kernel(const __grid_
   if (!mine) return;
   if (a.rstd != nullptr && threadIdx.x % kPackLanes == 0) a.rstd[at] = rstd;
 #pragma unroll
-  for (int k = 0; k < kPack; ++k) x[k] = x[k] * rstd * w[k] * z[k] * sigmoid(z[k]);
+  for (int k = 0; k < kPack; ++k) x[k] = x[k] * rstd * w[k] * z[k] * quick_sigmoid(z[k]);
   store<bf16, kPack>(a.y, t * a.ldy + i, Raw<bf16, kPack>::pack(x));
 }
 
@@ -99,14 +99,14 @@ __global__ void __launch_bounds__(kThreads) gated_norm_grad_pack_kernel(const __
 #pragma unroll
   for (int k = 0; k < kPack; ++k) {
     x[k] *= rstd;
-    mean += dy[k] * w[k] * z[k] * sigmoid(z[k]) * x[k];
+    mean += dy[k] * w[k] * z[k] * quick_sigmoid(z[k]) * x[k];
   }
   mean = over_pack_lanes(mean) / static_cast<float>(a.dim);
   if (!mine) return;
 #pragma unroll
   for (int k = 0; k < kPack; ++k) {
-    const float slope = dy[k] * x[k] * w[k] * silu_slope(z[k]);
-    x[k] = rstd * (dy[k] * w[k] * z[k] * sigmoid(z[k]) - x[k] * mean);
+    const float slope = dy[k] * x[k] * w[k] * quick_silu_slope(z[k]);
+    x[k] = rstd * (dy[k] * w[k] * z[k] * quick_sigmoid(z[k]) - x[k] * mean);
     z[k] = slope;
   }
   store<bf16, kPack>(a.dx, t * a.lddx + i, Raw<bf16, kPack>::pack(x));
