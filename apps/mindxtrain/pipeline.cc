@@ -29,6 +29,7 @@
 #include "eval/evaluate.h"
 #include "eval/exact_match.h"
 #include "harness.h"
+#include "home_path.h"
 #include "infer/end_of_turn.h"
 #include "infer/scorer.h"
 #include "kernels/api.h"
@@ -182,7 +183,8 @@ Pipeline::Pipeline(const Options& o) : o_(o), recipe_(load_recipe(o.recipe_path)
           "or remove this one",
           o_.out, folder);
   if (o_.write_receipt) provenance::check_receipt_place(recipe_.receipt);  // before hours of training, not after
-  if (recipe_.receipt.sign_key && o_.sign) key_ = provenance::load_key(*recipe_.receipt.sign_key, key_passphrase);
+  if (recipe_.receipt.sign_key && o_.sign)
+    key_ = provenance::load_key(home_path(*recipe_.receipt.sign_key), key_passphrase);
   record_ = std::make_unique<RunRecord>(recipe_, o_.out, o_.verb);
   for (const std::string& line : config::off_stages(recipe_)) log::info("{}", line);
   for (const std::string& line : config::hints(recipe_)) log::info("{}", line);

@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "base/log.h"
+#include "home_path.h"
 #include "model_files.h"
 #include "pay/facilitator.h"
 #include "provenance/sign.h"
@@ -58,7 +59,7 @@ Till::Till(const config::X402& x, const pay::Network& network) : per_1k_(x.price
     terms.facilitator = key->address();
   else if (upto)
     terms.facilitator = pay::facilitator_signer(*x.facilitator_url, http, network.chain_id);
-  store_ = std::make_unique<pay::Store>(x.store ? *x.store
+  store_ = std::make_unique<pay::Store>(x.store ? home_path(*x.store)
                                                 : (fs::path(registry_path()).parent_path() / "x402.sqlite").string());
   const pay::Price price(x.price_per_1k_tokens, terms.token.decimals);
   settler_ = x.facilitator_url ? *x.facilitator_url : evm::text_of(key->address());

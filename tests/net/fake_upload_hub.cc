@@ -1,11 +1,14 @@
 #include "net/fake_upload_hub.h"
 
+#include <algorithm>
+
 #include <nlohmann/json.hpp>
 
 #include "base/base64.h"
 #include "base/hash.h"
 #include "base/text.h"
 #include "net/hub/git_oid.h"
+#include "net/url.h"
 
 namespace mxt::net {
 namespace {
@@ -62,6 +65,7 @@ ServerResponse FakeUploadHub::done(const ServerRequest& r) {
   if (t == "/api/models/org/model") return json({{"id", "org/model"}});
   if (t.starts_with("/api/models/org/model/revision/")) return json({{"sha", head}, {"id", "org/model"}});
   if (t.starts_with("/api/models/org/model/tree/")) return tree();
+  if (const std::string at = "/org/model/resolve/"; t.starts_with(at)) return resolve(r, t.substr(at.size()));
   if (r.method != "POST") return json({{"error", "method"}}, 405);
   if (t == "/api/models/org/model/preupload/main") return preupload(Json::parse(r.body));
   if (t == "/org/model.git/info/lfs/objects/batch") return batch(Json::parse(r.body));
@@ -168,6 +172,18 @@ ServerResponse FakeUploadHub::commit(const std::string& body) {
   ++commits;
   head = sha256_hex(std::to_string(commits)).substr(0, 40);
   return json({{"success", true}, {"commitOid", head}, {"commitUrl", "x"}, {"hookOutput", ""}});
+}
+
+// REVISION/PATH: a file of the head, itself, or its size and digest where it is asked by HEAD.
+ServerResponse FakeUploadHub::resolve(const ServerRequest& r, const std::string& at) {
+  const auto path = percent_decode(at.substr(at.find('/') + 1, std::min(at.find('?'), at.size()) - at.find('/') - 1));
+  const auto f = files.find(path.value_or(""));
+  if (f == files.end()) return json({{"error", "Entry not found"}}, 404);
+  const std::string& content = f->second.content;
+  const std::string id = f->second.lfs ? sha256_hex(content) : git_blob_oid(content);
+  return {200,
+          {{"X-Repo-Commit", head}, {"ETag", "\"" + id + "\""}, {"Content-Length", std::to_string(content.size())}},
+          r.method == "GET" ? content : ""};
 }
 
 ServerResponse FakeUploadHub::tree() {

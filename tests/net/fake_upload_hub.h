@@ -1,5 +1,5 @@
 // A Hub that takes uploads, as strict as the real one where it matters: create, validate-yaml, preupload, LFS batch
-// (basic, and multipart from `multipart_from` bytes on), verify, NDJSON commits, revision and tree.
+// (basic, and multipart from `multipart_from` bytes on), verify, NDJSON commits, revision, tree and files.
 #pragma once
 
 #include <functional>
@@ -47,6 +47,7 @@ class FakeUploadHub {
   ServerResponse complete(const Json& body);
   ServerResponse commit(const std::string& body);
   ServerResponse tree();
+  ServerResponse resolve(const ServerRequest& r, const std::string& at);
   std::map<std::string, std::map<int, std::string>> parts_;
   std::recursive_mutex mutex_;
   std::unique_ptr<TestServer> store_, hub_;
