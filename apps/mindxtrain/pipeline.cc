@@ -140,9 +140,23 @@ bool nothing_made(const std::string& out) {
   return true;
 }
 
+// The GPUs that this process may see, the first of them that the recipe asks for.
+provenance::EnergySources energy_sources(const config::Hardware& h) {
+  provenance::EnergySources s;
+  if (h.cpu_lane() || h.name == config::GpuName::kCpu) return s;
+  s.amd = config::is_mi300_class(h.name);
+  const std::string visible = environment(s.amd ? "HIP_VISIBLE_DEVICES" : "CUDA_VISIBLE_DEVICES");
+  for (const std::string_view gpu : split(visible, ','))
+    if (!trim(gpu).empty()) s.gpus.emplace_back(trim(gpu));
+  for (int64_t n = 0; visible.empty() && n < h.gpus; ++n) s.gpus.push_back(std::to_string(n));
+  s.gpus.resize(std::min(s.gpus.size(), static_cast<size_t>(h.gpus)));
+  return s;
+}
+
 }  // namespace
 
-Pipeline::Pipeline(const Options& o) : o_(o), recipe_(load_recipe(o.recipe_path)) {
+Pipeline::Pipeline(const Options& o)
+    : o_(o), recipe_(load_recipe(o.recipe_path)), meter_(energy_sources(recipe_.hardware)) {
   apply_throttle(recipe_, o.threads);
   lock_ = std::make_unique<FolderLock>(o_.out);
   const std::string kept = o_.out + "/recipe.yaml";
@@ -644,6 +658,7 @@ void Pipeline::manifest() {
                         {"host", host_name()},
                         {"run_seconds", used.value("run_seconds", Json())},
                         {"cost_usd", used.value("cost_usd", Json())},
+                        {"price", used.value("price", Json())},
                         {"train_seconds", used.value("train_seconds", Json())},
                         {"tok_s", used.value("tok_s", Json())},
                         {"decisions_in_loop", used.value("decisions_in_loop", Json())},

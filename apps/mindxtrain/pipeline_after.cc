@@ -153,11 +153,20 @@ Json Pipeline::usage() {
   Json u = spent();
   u["finished"] = utc_now();
   const Json kwh = u["energy"].value("kwh", Json());
-  const auto rate = rate_of(recipe_, priced_device(recipe_), price_table());
+  const config::Prices prices = price_table();
+  const auto rate = rate_of(recipe_, priced_device(recipe_), prices);
   const auto cost = rate && !damaged
                         ? rate->usd(u["run_seconds"], kwh.is_number() ? std::optional(kwh.get<double>()) : std::nullopt)
                         : std::nullopt;
   u["cost_usd"] = cost ? Json(*cost) : Json();
+  // What was reckoned with: the table by its file's name alone, since the folder tells of somebody's machine.
+  if (cost) {
+    u["price"] = {{"table", fs::path(prices.file).filename().string()}, {"date", prices.date}};
+    if (rate->price.usd_per_hour > 0)
+      u["price"]["usd_per_hour"] = rate->price.usd_per_hour;
+    else
+      u["price"]["usd_per_kwh"] = rate->usd_per_kwh;
+  }
   write_file_atomic(o_.out + "/usage.json", u.dump(2) + "\n");
   return u;
 }

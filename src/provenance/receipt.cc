@@ -85,8 +85,12 @@ OrderedJson make_receipt(const Json& m, const config::Receipt& settings) {
     if (s.is_object() && s.contains("name") && s["name"].is_string() && s.contains("/digest/blake3"_json_pointer))
       r["subjects"][s["name"].get<std::string>()] = s["digest"]["blake3"];
   if (const OrderedJson trainer = at(m, "/predicate/identities/trainer"); !trainer.is_null()) r["trainer"] = trainer;
-  for (config::ReceiptField f : settings.include) r[std::string(config::text_of(f))] = value_of(m, f);
+  for (config::ReceiptField f : settings.include) {
+    r[std::string(config::text_of(f))] = value_of(m, f);
+    if (f == config::ReceiptField::kEnergyKwh) r["energy_method"] = at(m, "/predicate/energy/method");
+  }
   r["cost_usd"] = at(m, "/predicate/environment/cost_usd");
+  r["price"] = at(m, "/predicate/environment/price");
   r["pointers"] = at(m, "/predicate/pointers");
   return r;
 }
