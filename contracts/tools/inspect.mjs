@@ -43,6 +43,10 @@ const codes = JSON.stringify({
   test_dollar: artifact('token.sol', 'TestDollar').bytecode.object,
   careless_dollar: artifact('token.sol', 'CarelessDollar').bytecode.object,
   test_identity: artifact('identity.sol', 'TestIdentity').bytecode.object,
+  test_validation: artifact('registers.sol', 'TestValidation').bytecode.object,
+  test_name_wrapper: artifact('registers.sol', 'TestNameWrapper').bytecode.object,
+  test_inft: artifact('registers.sol', 'TestInft').bytecode.object,
+  test_inft_of_hashes: artifact('registers.sol', 'TestInftOfHashes').bytecode.object,
   test_permit2: artifact('permit2.sol', 'TestPermit2').bytecode.object,
   test_upto_proxy: artifact('permit2.sol', 'TestUptoProxy').bytecode.object,
 }, null, 1) + '\n';

@@ -5,9 +5,13 @@
 
 #include "base/base64.h"
 #include "base/error.h"
+#include "base/hash.h"
+#include "evm/abi.h"
 #include "evm/anvil.h"
+#include "evm/keccak.h"
 #include "net/test_server.h"
 #include "publish/evm/agent.h"
+#include "publish/evm/name.h"
 #include "publish/support.h"
 
 namespace mxt::publish {
@@ -122,6 +126,149 @@ TEST(Agent, IsRegisteredOnceWithTheManifestsDigest) {
   EXPECT_TRUE(publish(open_run(other.path()), s, {}, false)[0].result.contains("tx"));
   const FinishedRun stranger(a.section(", agent_id: 7"));
   EXPECT_EQ(code_of([&] { publish(open_run(stranger.path()), s, {}, false); }, "not authorized"), Exit::kBadInput);
+}
+
+std::string manifest_sha256(const FinishedRun& f) { return sha256_hex(read_file(f.path() + "/manifest.json")); }
+
+TEST(Validation, IsAskedForOnceOfTheValidatorThatIsNamed) {
+  AgentChain a;
+  if (!a.chain) GTEST_SKIP() << "anvil is not installed here (./dev contracts)";
+  const evm::Address registry = a.chain->deploy("test_validation"), validator = evm::Anvil::account(2).address();
+  net::TestServer kubo([](const net::ServerRequest& r) {
+    return r.target.starts_with("/api/v0/pin/ls") ? net::ServerResponse{200, {}, "{}"}
+                                                  : net::ServerResponse{500, {}, ""};
+  });
+  std::string section = a.section(fmt::format(", validation_registry: \"{}\"", evm::text_of(registry)));
+  section.replace(section.find("publish: {"), 10, "publish: {ipfs: {api_url: \"" + kubo.url() + "\"}, ");
+  const FinishedRun f(section);
+  EXPECT_EQ(code_of([&] { publish(open_run(f.path()), around({{"MINDXTRAIN_EVM_KEY", kKey}}), {}, false); },
+                    "MINDXTRAIN_ERC8004_VALIDATOR"),
+            Exit::kMissing);
+  const auto s = around({{"MINDXTRAIN_EVM_KEY", kKey}, {"MINDXTRAIN_ERC8004_VALIDATOR", evm::text_of(validator)}});
+  const auto done = publish(open_run(f.path()), s, {}, false);
+  ASSERT_EQ(done.size(), 3u);
+  const OrderedJson& r = done[2].result;
+  EXPECT_EQ(done[2].name, "erc8004_validation");
+  EXPECT_EQ(r["validator"], evm::text_of(validator));
+  EXPECT_EQ(r["agent_id"], "1");
+  EXPECT_EQ(r["request_hash"], evm::hex(evm::keccak256(read_file(f.path() + "/manifest.json"))));
+  const Json mined = a.chain->rpc().call("eth_getTransactionByHash", Json::array({r["tx"]}));
+  const std::string input = mined["input"];
+  EXPECT_TRUE(input.starts_with("0xaaf400c4")) << input.substr(0, 10);
+  EXPECT_NE(
+      evm::from_hex(input)->find("ipfs://" + done[0].result["cid"].get<std::string>() + "/provenance/manifest.json"),
+      std::string::npos);
+  const auto planned = publish(open_run(f.path()), s, {"erc8004_validation"}, true);
+  EXPECT_EQ(planned[0].result["data"], input);
+  fs::remove(f.path() + "/publish.json");
+  const auto again = publish(open_run(f.path()), s, {}, false);
+  EXPECT_FALSE(again[2].result.contains("tx"));
+  fs::remove(f.path() + "/publish.json");
+  const auto other = around(
+      {{"MINDXTRAIN_EVM_KEY", kKey}, {"MINDXTRAIN_ERC8004_VALIDATOR", evm::text_of(evm::Anvil::account(1).address())}});
+  EXPECT_EQ(code_of([&] { publish(open_run(f.path()), other, {}, false); }, "cannot be asked for again"),
+            Exit::kVerifyFailed);
+}
+
+TEST(Ens, NamesAreHashedAsEip137Has) {
+  EXPECT_EQ(evm::hex(namehash("eth")), "0x93cdeb708b7545dc668eb9280176169d1c33cfd8ed6f04690a0bcc88a93fc4ae");
+  EXPECT_EQ(evm::hex(namehash("foo.eth")), "0xde9b09fd7c5f901e23a3f19fecc54828e9c848539801e86591bd9801b019f84f");
+  EXPECT_EQ(evm::hex(namehash("bankon.eth")), "0x79c178642317fc2d61d186f3b412440f06590d8314f126362d6a88929a6cbe1a");
+}
+
+TEST(Ens, ASubnameIsSetOnceByWhoOwnsItsParent) {
+  AgentChain a;
+  if (!a.chain) GTEST_SKIP() << "anvil is not installed here (./dev contracts)";
+  const evm::Address us = evm::Anvil::account(1).address(), resolver = evm::Anvil::account(0).address();
+  const evm::Address wrapper = a.chain->deploy(
+      "test_name_wrapper", evm::abi_encode({evm::AbiValue::word(namehash("bankon.eth")), evm::AbiValue::address(us)}));
+  const auto section = [&](const std::string& more) {
+    return fmt::format(
+        "publish: {{bankon: {{subname: tiny}}, evm: {{rpc_url: \"{}\", chain_id: 31337, confirmations: 1, {}}}}}\n",
+        a.chain->url(), more);
+  };
+  const std::string both =
+      fmt::format("name_wrapper: \"{}\", resolver: \"{}\"", evm::text_of(wrapper), evm::text_of(resolver));
+  const FinishedRun f(section(both));
+  const auto s = around({{"MINDXTRAIN_EVM_KEY", kKey}});
+  const auto planned = publish(open_run(f.path()), s, {}, true)[0].result;
+  EXPECT_TRUE(planned["data"].get<std::string>().starts_with("0x24c1af44"));
+  const auto done = publish(open_run(f.path()), s, {}, false);
+  ASSERT_EQ(done.size(), 1u) << "the service is not asked where the chain is";
+  EXPECT_EQ(done[0].result["name"], "tiny.bankon.eth");
+  const Json mined = a.chain->rpc().call("eth_getTransactionByHash", Json::array({done[0].result["tx"]}));
+  EXPECT_EQ(mined["input"], planned["data"].get<std::string>());
+  const auto at = [&](const char* what) {
+    return evm::AbiReader(a.chain->rpc().eth_call(
+                              wrapper, evm::abi_call(what, {evm::AbiValue::word(namehash("tiny.bankon.eth"))})),
+                          what)
+        .address(0);
+  };
+  EXPECT_EQ(at("ownerOf(uint256)"), us);
+  EXPECT_EQ(at("resolverOf(uint256)"), resolver);
+  fs::remove(f.path() + "/publish.json");
+  EXPECT_FALSE(publish(open_run(f.path()), s, {}, false)[0].result.contains("tx"));
+  // Another key: the name is not its.
+  fs::remove(f.path() + "/publish.json");
+  const auto stranger = around({{"MINDXTRAIN_EVM_KEY", evm::hex(evm::Anvil::account(2).secret())}});
+  EXPECT_EQ(code_of([&] { publish(open_run(f.path()), stranger, {}, false); }, "choose another"), Exit::kBadInput);
+  const FinishedRun alone(section("resolver: \"" + evm::text_of(resolver) + "\""));
+  EXPECT_EQ(code_of([&] { publish(open_run(alone.path()), s, {}, true); }, "name_wrapper"), Exit::kBadInput);
+}
+
+TEST(Inft, IsReadInBothGenerationsAndNeverMinted) {
+  AgentChain a;
+  if (!a.chain) GTEST_SKIP() << "anvil is not installed here (./dev contracts)";
+  for (const char* contract : {"test_inft", "test_inft_of_hashes"}) {
+    const FinishedRun plain("publish: {mindx: {}}\n");
+    const auto deploy = [&](const std::string& digest) {
+      return a.chain->deploy(contract, evm::abi_encode({evm::AbiValue::number(5),
+                                                        evm::AbiValue::word(*evm::digest_from_hex("0x" + digest))}));
+    };
+    const auto recipe = [&](const evm::Address& at, const std::string& token) {
+      const FinishedRun other(fmt::format("publish: {{evm: {{rpc_url: \"{}\", chain_id: 31337, inft: \"{}\"{}}}}}\n",
+                                          a.chain->url(), evm::text_of(at), token));
+      return config::load_recipe(other.path() + "/recipe.yaml").publish;
+    };
+    publish::Run run = open_run(plain.path());
+    const auto doing = [&] { return publish(run, around(), {}, false); };
+    run.recipe.publish = recipe(deploy(manifest_sha256(plain)), ", inft_token: 5");
+    EXPECT_EQ(doing()[0].result["token"], 5) << contract;
+    run.recipe.publish = recipe(deploy(std::string(64, '1')), ", inft_token: 5");
+    EXPECT_EQ(code_of(doing, "holds other data"), Exit::kVerifyFailed);
+    run.recipe.publish = recipe(deploy(std::string(64, '1')), ", inft_token: 6");
+    EXPECT_EQ(code_of(doing, "for token 6"), Exit::kBadInput);
+    run.recipe.publish = recipe(deploy(std::string(64, '1')), "");
+    EXPECT_EQ(code_of(doing, "belong together"), Exit::kBadInput);
+  }
+}
+
+TEST(Asset, IsReadAndNeverMade) {
+  std::string hash;
+  std::vector<std::string> tokens;
+  net::TestServer algod([&](const net::ServerRequest& r) {
+    tokens.push_back(r.headers.contains("x-algo-api-token") ? r.headers.at("x-algo-api-token") : "");
+    if (r.method != "GET" || r.target != "/v2/assets/77")
+      return net::ServerResponse{404, {}, R"({"message":"asset does not exist"})"};
+    return net::ServerResponse{
+        200,
+        {},
+        R"({"index":77,"params":{"name":"tiny","unit-name":"TINY","creator":"AAAA","metadata-hash":")" + hash + "\"}}"};
+  });
+  const auto section = [&](const std::string& more) {
+    return fmt::format("publish: {{algorand: {{algod_url: \"{}\"{}}}}}\n", algod.url(), more);
+  };
+  const FinishedRun f(section(", asa_id: 77"));
+  const auto doing = [&] { return publish(open_run(f.path()), around({{"ALGOD_TOKEN", "aaa"}}), {}, false); };
+  EXPECT_EQ(code_of(doing, "not set"), Exit::kVerifyFailed);
+  hash = to_base64(std::string(32, 'x'));
+  EXPECT_EQ(code_of(doing, "metadata hash"), Exit::kVerifyFailed);
+  hash = to_base64(*evm::from_hex("0x" + manifest_sha256(f)));
+  EXPECT_EQ(doing()[0].result["name"], "tiny");
+  EXPECT_EQ(tokens.back(), "aaa");
+  const FinishedRun none(section("")), absent(section(", asa_id: 78"));
+  EXPECT_EQ(code_of([&] { publish(open_run(none.path()), around(), {}, false); }, "never made"), Exit::kMissing);
+  EXPECT_EQ(code_of([&] { publish(open_run(absent.path()), around(), {}, false); }, "does not exist"), Exit::kBadInput);
 }
 
 }  // namespace

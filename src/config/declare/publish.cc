@@ -70,7 +70,10 @@ Section declare(const EvmPublish*) {
       .plus();
   d.field("identity_registry", &EvmPublish::identity_registry, "ERC-8004 identity.").non_empty().plus();
   d.field("reputation_registry", &EvmPublish::reputation_registry, "ERC-8004 reputation.").non_empty().plus();
-  d.field("validation_registry", &EvmPublish::validation_registry, "ERC-8004 validation.").non_empty().plus();
+  d.field("validation_registry", &EvmPublish::validation_registry,
+          "ERC-8004 validation; MINDXTRAIN_ERC8004_VALIDATOR names who is asked.")
+      .non_empty()
+      .plus();
   d.field("inft", &EvmPublish::inft, "ERC-7857 INFT.").non_empty().plus();
   d.field("agent_id", &EvmPublish::agent_id,
           "ERC-8004 agent that the run belongs to; absent = a new one is registered.")
@@ -79,7 +82,10 @@ Section declare(const EvmPublish*) {
   d.field("inft_token", &EvmPublish::inft_token, "Token of `inft` that stands for the run: read, never minted.")
       .min(0)
       .later();
-  d.field("name_wrapper", &EvmPublish::name_wrapper, "ENS NameWrapper, for `bankon.subname`.").non_empty().later();
+  d.field("name_wrapper", &EvmPublish::name_wrapper,
+          "ENS NameWrapper that sets `bankon.subname` by this section's key, instead of BANKON's service.")
+      .non_empty()
+      .later();
   d.field("resolver", &EvmPublish::resolver, "ENS resolver of that name.").non_empty().later();
   return d.take();
 }
@@ -88,7 +94,10 @@ Section declare(const AlgorandPublish*) {
   Declaration<AlgorandPublish> d("Algorand ASA.");
   d.field("algod_url", &AlgorandPublish::algod_url, "Address of algod.").required().plus();
   d.field("key_env", &AlgorandPublish::key_env, "Environment variable that holds the mnemonic.").non_empty().plus();
-  d.field("asa_id", &AlgorandPublish::asa_id, "An asset that exists; absent = a new one is made.").min(1).plus();
+  d.field("asa_id", &AlgorandPublish::asa_id,
+          "Asset that stands for the run, its metadata hash the SHA-256 of manifest.json: read, never made.")
+      .min(1)
+      .plus();
   return d.take();
 }
 

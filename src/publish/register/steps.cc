@@ -1,12 +1,12 @@
 #include "publish/register/steps.h"
 
-#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
 #include "base/hash.h"
 #include "base/text.h"
 #include "net/url.h"
+#include "publish/evm/name.h"
 #include "publish/ipfs/import.h"
 #include "publish/service.h"
 
@@ -116,12 +116,6 @@ class AgenticPlaceStep final : public RegisterStep {
   }
 };
 
-bool is_label(const std::string& s) {
-  return !s.empty() && s.size() <= 63 && s.front() != '-' && s.back() != '-' &&
-         std::all_of(s.begin(), s.end(),
-                     [](unsigned char c) { return std::islower(c) || std::isdigit(c) || c == '-'; });
-}
-
 class BankonStep final : public RegisterStep {
  public:
   BankonStep(const config::BankonPublish& s, const Run& run, const Surroundings& around)
@@ -129,12 +123,7 @@ class BankonStep final : public RegisterStep {
                      around),
         parent_(s.ens_parent),
         label_(s.subname) {
-    // ENSIP-15 leaves these as they are; anything else would have to be normalized.
-    if (!is_label(label_))
-      fail_input("publish.bankon.subname: \"{}\": letters a to z, digits and - are taken", printable(label_));
-    for (const std::string_view part : split(parent_, '.'))
-      if (!is_label(std::string(part)))
-        fail_input("publish.bankon.ens_parent: \"{}\" is no name of such labels", printable(parent_));
+    require_labels(s);
   }
 
  private:
