@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "home_path.h"
 #include "model_files.h"
+#include "pay/algorand.h"
 #include "pay/facilitator.h"
 #include "provenance/sign.h"
 #include "publish.h"
@@ -25,6 +26,11 @@ std::vector<pay::Scheme> schemes_of(const config::X402& x) {
   return out;
 }
 
+std::unique_ptr<pay::Store> open_store(const config::X402& x) {
+  return std::make_unique<pay::Store>(x.store ? home_path(*x.store)
+                                              : (fs::path(registry_path()).parent_path() / "x402.sqlite").string());
+}
+
 }  // namespace
 
 std::unique_ptr<Till> Till::open(const config::Recipe& r) {
@@ -35,6 +41,7 @@ std::unique_ptr<Till> Till::open(const config::Recipe& r) {
     log::warn("answers are free: publish.billing.x402.pay_to names nobody who is paid");
     return nullptr;
   }
+  if (x.network == config::X402Network::kAlgorand) return std::unique_ptr<Till>(new Till(x));
   return std::unique_ptr<Till>(new Till(x, pay::network_of(text_of(x.network))));
 }
 
@@ -59,21 +66,43 @@ Till::Till(const config::X402& x, const pay::Network& network) : per_1k_(x.price
     terms.facilitator = key->address();
   else if (upto)
     terms.facilitator = pay::facilitator_signer(*x.facilitator_url, http, network.chain_id);
-  store_ = std::make_unique<pay::Store>(x.store ? home_path(*x.store)
-                                                : (fs::path(registry_path()).parent_path() / "x402.sqlite").string());
+  store_ = open_store(x);
   const pay::Price price(x.price_per_1k_tokens, terms.token.decimals);
   settler_ = x.facilitator_url ? *x.facilitator_url : evm::text_of(key->address());
   meter_ = std::make_unique<pay::Meter>(
-      *rpc_, std::move(terms), price, *store_, [&](const pay::Terms& t) -> std::unique_ptr<pay::Settling> {
+      rpc_.get(), std::move(terms), price, *store_, [&](const pay::Terms& t) -> std::unique_ptr<pay::Settling> {
         if (key) return std::make_unique<pay::Settler>(*rpc_, *key, t, *store_);
         return std::make_unique<pay::FacilitatorSettler>(*rpc_, *x.facilitator_url, http, t, *store_);
       });
 }
 
+Till::Till(const config::X402& x) : per_1k_(x.price_per_1k_tokens) {
+  std::string url = environment("ALGOD_URL");
+  if (url.empty() && x.rpc_url) url = *x.rpc_url;
+  if (url.empty())
+    fail_missing(
+        "publish.billing.x402.rpc_url: is not set, nor is ALGOD_URL: the address of an algod, which is paid through");
+  if (x.facilitator_url || schemes_of(x) != std::vector{pay::Scheme::kExact})
+    fail_input("publish.billing.x402: on algorand the scheme is exact, and no facilitator settles");
+  net::HttpOptions http = publish_surroundings().http;
+  http.cancel = nullptr;  // what is under way is settled after Ctrl-C too
+  node_ = std::make_unique<algorand::Node>(url, environment("ALGOD_TOKEN"), http);
+  pay::Terms terms;
+  terms.algorand = pay::read_algorand(*node_, x.asset, *x.pay_to, terms.token);
+  terms.schemes = {pay::Scheme::kExact};
+  store_ = open_store(x);
+  const pay::Price price(x.price_per_1k_tokens, terms.token.decimals);
+  settler_ = node_->name();
+  meter_ = std::make_unique<pay::Meter>(nullptr, std::move(terms), price, *store_,
+                                        [&](const pay::Terms&) -> std::unique_ptr<pay::Settling> {
+                                          return std::make_unique<pay::AlgorandSettler>(*node_, *store_);
+                                        });
+}
+
 std::string Till::text() const {
   const pay::Terms& t = meter_->terms();
-  return fmt::format("{} {} for 1,000 tokens on {}, paid to {}, settled by {}", per_1k_, t.token.name, t.network->name,
-                     evm::text_of(t.pay_to), settler_);
+  return fmt::format("{} {} for 1,000 tokens on {}, paid to {}, settled by {}", per_1k_, t.token.name,
+                     pay::network_text(t, 1), pay::pay_to_text(t), settler_);
 }
 
 }  // namespace mxt::app

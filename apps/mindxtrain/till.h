@@ -3,6 +3,7 @@
 
 #include <memory>
 
+#include "algorand/node.h"
 #include "config/recipe.h"
 #include "pay/meter.h"
 
@@ -19,9 +20,11 @@ class Till {
 
  private:
   Till(const config::X402& settings, const pay::Network& network);
+  explicit Till(const config::X402& settings);  // on Algorand
   double per_1k_;
   std::string settler_;  // who: an address, or a facilitator's
   std::unique_ptr<evm::Rpc> rpc_;
+  std::unique_ptr<algorand::Node> node_;
   std::unique_ptr<pay::Store> store_;
   std::unique_ptr<pay::Meter> meter_;
 };

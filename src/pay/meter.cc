@@ -15,6 +15,7 @@ namespace {
 using V = evm::AbiValue;
 
 std::string used_word(const Payment& p) {
+  if (p.group) return "invalid_exact_avm_settlement_failed";
   return p.scheme == Scheme::kExact ? "invalid_exact_evm_nonce_already_used" : "permit2_invalid_nonce";
 }
 
@@ -40,6 +41,20 @@ class Meter::PaidGrant final : public Grant {
       : meter_(m), payment_(std::move(p)), record_(std::move(r)), headers_(std::move(headers)) {}
   ~PaidGrant() override { meter_.leave(record_.key); }
   net::Headers headers() const override { return headers_; }
+  std::function<void(const Answer&)> keeper() const override {
+    if (record_.identifier.empty()) return nullptr;
+    return [&store = meter_.store_, k = KeptAnswer{record_.identifier, record_.payment.at("header").get<std::string>(),
+                                                   record_.request, 0, Json::object(), ""}](const Answer& a) mutable {
+      k.status = a.status;
+      k.headers = a.headers;
+      k.body = a.body;
+      try {
+        store.keep_answer(k);
+      } catch (const Error& e) {
+        log::warn("payment {}: {}", k.identifier, e.what());
+      }
+    };
+  }
 
   void finish(int64_t tokens, bool delivered, std::function<void(net::Headers)> then) override {
     try {
@@ -77,7 +92,7 @@ class Meter::PaidGrant final : public Grant {
   net::Headers headers_;
 };
 
-Meter::Meter(evm::Rpc& rpc, Terms terms, Price price, Store& store,
+Meter::Meter(evm::Rpc* rpc, Terms terms, Price price, Store& store,
              const std::function<std::unique_ptr<Settling>(const Terms&)>& settling)
     : rpc_(rpc), terms_(std::move(terms)), price_(price), store_(store), settling_(settling(terms_)) {}
 
@@ -90,7 +105,7 @@ void Meter::leave(const std::string& key) {
   inside_.erase(key);
 }
 
-Refusal Meter::refusal(const Ask& a, const evm::U256& amount, const std::string& error, int status) const {
+Answer Meter::refusal(const Ask& a, const evm::U256& amount, const std::string& error, int status) const {
   Resource r;
   r.url = a.resource;
   return {status,
@@ -103,8 +118,8 @@ Refusal Meter::refusal(const Ask& a, const evm::U256& amount, const std::string&
 net::Headers Meter::response(int version, const Payment& p, const Settlement& s, const std::string& amount) const {
   Json j = {{"success", s.error.empty()},
             {"transaction", s.transaction},
-            {"network", version == 2 ? caip2(terms_.network->chain_id) : std::string(terms_.network->name)},
-            {"payer", evm::text_of(p.payer())}};
+            {"network", network_text(terms_, version)},
+            {"payer", p.payer_text()}};
   if (!s.error.empty()) j["errorReason"] = s.error;
   if (version == 2) j["amount"] = amount;
   return {{version == 2 ? "PAYMENT-RESPONSE" : "X-PAYMENT-RESPONSE", to_base64(j.dump())}};
@@ -114,9 +129,9 @@ net::Headers Meter::response(int version, const Payment& p, const Settlement& s,
 std::string Meter::check_upto_on_chain(const Payment& p, const evm::U256& amount) {
   const evm::Address permit2 = *evm::parse_address(evm::kPermit2);
   const auto read = [&](const evm::Address& to, const std::string& call) {
-    return evm::AbiReader(rpc_.eth_call(to, call), rpc_.name()).number(0);
+    return evm::AbiReader(rpc_->eth_call(to, call), rpc_->name()).number(0);
   };
-  if (!rpc_.has_code(settlement_contract(p, terms_))) return "permit2_proxy_not_deployed";
+  if (!rpc_->has_code(settlement_contract(p, terms_))) return "permit2_proxy_not_deployed";
   if (read(terms_.token.address,
            evm::abi_call("allowance(address,address)", {V::address(p.payer()), V::address(permit2)})) < amount)
     return "permit2_allowance_required";
@@ -128,12 +143,21 @@ std::string Meter::check_upto_on_chain(const Payment& p, const evm::U256& amount
   return "";
 }
 
+// To the same payload and request, whatever time has passed: nothing is settled for it again.
+std::optional<Answer> Meter::given_before(const Ask& a, const Payment& p) {
+  const std::string identifier = identifier_of(p);
+  const auto kept = identifier.empty() ? std::nullopt : store_.answer_of(identifier);
+  if (!kept || kept->payment != (p.version == 2 ? a.payment_v2 : a.payment_v1) || kept->request != a.request)
+    return std::nullopt;
+  return Answer{kept->status, kept->headers.get<net::Headers>(), kept->body};
+}
+
 // Takes the payment's place among those inside, and finds what is known of it. "" where it may go on.
 std::string Meter::begin(const Ask& a, const Payment& p, int version, Record& record) {
   const std::string key = p.key();
   const std::string identifier = identifier_of(p);
   const std::lock_guard lock(mutex_);
-  if (inside_.contains(key)) return used_word(p);
+  if (inside_.contains(key)) return identifier.empty() ? used_word(p) : "settlement_pending";
   if (!identifier.empty())
     if (const auto other = store_.find_identifier(identifier); other && other->key != key) return "conflict";
   Json attempts = {{"attempts", Json::array()}};
@@ -172,8 +196,7 @@ std::string Meter::begin(const Ask& a, const Payment& p, int version, Record& re
   return "";
 }
 
-void Meter::admit(const Ask& a, std::function<void(Refusal)> refuse,
-                  std::function<void(std::shared_ptr<Grant>)> grant) {
+void Meter::admit(const Ask& a, std::function<void(Answer)> refuse, std::function<void(std::shared_ptr<Grant>)> grant) {
   const evm::U256 amount = price_.of(a.prompt_tokens + a.most_tokens);
   if (a.payment_v2.empty() && a.payment_v1.empty()) return refuse(refusal(a, amount, "Payment required"));
   const int version = a.payment_v2.empty() ? 1 : 2;
@@ -181,11 +204,12 @@ void Meter::admit(const Ask& a, std::function<void(Refusal)> refuse,
   Record record;
   try {
     p = parse_payment(version == 2 ? a.payment_v2 : a.payment_v1, version);
+    if (auto before = given_before(a, p)) return refuse(std::move(*before));
     if (const std::string why = check_payment(p, terms_, amount, std::time(nullptr)); !why.empty())
       return refuse(refusal(a, amount, why));
     if (const std::string why = begin(a, p, version, record); !why.empty()) {
       if (why == "settlement_pending") {
-        Refusal r = refusal(a, amount, why);
+        Answer r = refusal(a, amount, why);
         r.headers.emplace_back("Retry-After", "5");
         return refuse(std::move(r));
       }
@@ -223,7 +247,7 @@ void Meter::admit(const Ask& a, std::function<void(Refusal)> refuse,
       return grant(std::make_shared<PaidGrant>(*this, p, record, response(version, p, s, paid)));
     }
     leave(record.key);
-    Refusal r = refusal(a, amount, s.error);
+    Answer r = refusal(a, amount, s.error);
     for (auto& h : response(version, p, s, paid)) r.headers.push_back(std::move(h));
     refuse(std::move(r));
   });

@@ -20,7 +20,8 @@ struct Ask {
   int64_t prompt_tokens = 0, most_tokens = 0;
 };
 
-struct Refusal {
+// What is said to who has not paid, or, with status 200, once more to who has (payment-identifier).
+struct Answer {
   int status = 402;
   net::Headers headers;
   std::string body;
@@ -34,28 +35,33 @@ class Grant {
   // To be called once, with the tokens that were used, and whether they were delivered. upto: what was used is settled,
   // and `then` gets the PAYMENT-RESPONSE. May call `then` at once or on another thread.
   virtual void finish(int64_t tokens, bool delivered, std::function<void(net::Headers)> then) = 0;
+  // Keeps the answer for who sends the same payment with the same request again; null where the payment does not name
+  // itself. May outlive the grant, not the meter.
+  virtual std::function<void(const Answer&)> keeper() const { return nullptr; }
 };
 
 class Meter {
  public:
-  Meter(evm::Rpc& rpc, Terms terms, Price price, Store& store,
+  // `rpc`: of the terms' chain; null on Algorand.
+  Meter(evm::Rpc* rpc, Terms terms, Price price, Store& store,
         const std::function<std::unique_ptr<Settling>(const Terms&)>& settling);
   ~Meter();
 
-  // Calls one of the two, at once or on another thread.
-  void admit(const Ask& ask, std::function<void(Refusal)> refuse, std::function<void(std::shared_ptr<Grant>)> grant);
+  // Calls one of the two, at once or on another thread. `refuse` also gets the answer that was given before.
+  void admit(const Ask& ask, std::function<void(Answer)> refuse, std::function<void(std::shared_ptr<Grant>)> grant);
   void stop();  // no callback runs or will run afterwards
   const Terms& terms() const { return terms_; }
 
  private:
   class PaidGrant;
-  Refusal refusal(const Ask& a, const evm::U256& amount, const std::string& error, int status = 402) const;
+  Answer refusal(const Ask& a, const evm::U256& amount, const std::string& error, int status = 402) const;
   std::string check_upto_on_chain(const Payment& p, const evm::U256& amount);
+  std::optional<Answer> given_before(const Ask& a, const Payment& p);
   std::string begin(const Ask& a, const Payment& p, int version, Record& record);
   void leave(const std::string& key);
   net::Headers response(int version, const Payment& p, const Settlement& s, const std::string& amount) const;
 
-  evm::Rpc& rpc_;
+  evm::Rpc* rpc_;
   const Terms terms_;
   const Price price_;
   Store& store_;

@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "evm/abi.h"
+#include "pay/algorand.h"
 
 namespace mxt::pay {
 namespace {
@@ -100,10 +101,35 @@ std::string check_upto(const Payment& p, const Terms& t, const evm::U256& amount
   return "";
 }
 
+AlgorandGroup algorand_group(const Json& payload) {
+  constexpr size_t kMost = 16;
+  AlgorandGroup g;
+  const Json& index = member(payload, "paymentIndex");
+  const Json& list = member(payload, "paymentGroup");
+  if (!index.is_number_unsigned()) fail_input("the payment's paymentIndex is no number");
+  if (!list.is_array() || list.empty() || list.size() > kMost)
+    fail_input("the payment's paymentGroup is not 1 to {} transactions", kMost);
+  if (index.get<uint64_t>() >= list.size()) fail_input("the payment's paymentIndex points outside its group");
+  g.index = index.get<size_t>();
+  for (const Json& one : list) {
+    const auto bytes = one.is_string() ? from_base64(one.get<std::string>()) : std::nullopt;
+    if (!bytes) fail_input("the payment's paymentGroup holds what is no base64");
+    g.transactions.push_back(algorand::Transaction::parse(*bytes));
+  }
+  return g;
+}
+
+// Older texts write Algorand's networks with the whole genesis hash.
+bool same_network(const Payment& p, const Terms& t) {
+  if (p.group.has_value() != t.algorand.has_value()) return false;
+  return p.network == network_text(t, p.version) ||
+         (t.algorand && p.network == "algorand:" + to_base64(t.algorand->genesis_hash));
+}
+
 // The offer that a client says it took must be one of ours, as we made it for this request.
 bool is_offered(const Payment& p, const Terms& t, const evm::U256& amount) {
   const Json ours = requirement_v2(t, p.scheme, amount);
-  for (const char* key : {"scheme", "network", "amount", "asset", "payTo"}) {
+  for (const char* key : {"scheme", "amount", "asset", "payTo"}) {
     const Json& theirs = p.accepted.value(key, Json());
     if (!theirs.is_string()) return false;
     const auto a = evm::from_hex(theirs.get<std::string>()), b = evm::from_hex(ours[key].get<std::string>());
@@ -114,7 +140,15 @@ bool is_offered(const Payment& p, const Terms& t, const evm::U256& amount) {
 
 }  // namespace
 
+std::string Payment::payer_text() const {
+  if (!group) return evm::text_of(payer_);
+  const auto sender =
+      group->index < group->transactions.size() ? group->transactions[group->index].address("snd") : std::nullopt;
+  return sender ? algorand::text_of(*sender) : "";
+}
+
 std::string Payment::key() const {
+  if (group) return "algorand:" + group->transactions.at(group->index).id();
   return scheme == Scheme::kExact
              ? fmt::format("eip3009:{}:{}", evm::hex(evm::bytes_of(payer_)), evm::hex(exact->nonce))
              : fmt::format("permit2:{}:{}", evm::hex(evm::bytes_of(payer_)), evm::decimal(upto->nonce));
@@ -136,6 +170,11 @@ Payment parse_payment(std::string_view header, int version) {
   p.scheme = scheme == "exact" ? Scheme::kExact : Scheme::kUpto;
   p.network = text(where, "network");
   const Json& payload = member(p.whole, "payload");
+  if (p.network.starts_with("algorand:")) {
+    if (p.scheme != Scheme::kExact || version != 2) fail_input("Algorand is paid on by version 2's exact alone");
+    p.group = algorand_group(payload);
+    return p;
+  }
   const auto signature = evm::from_hex(text(payload, "signature"));
   if (!signature) fail_input("the payment's signature is no hexadecimal");
   p.signature = *signature;
@@ -150,8 +189,14 @@ Payment parse_payment(std::string_view header, int version) {
 
 std::string check_payment(const Payment& p, const Terms& t, const evm::U256& amount, int64_t now) {
   if (std::find(t.schemes.begin(), t.schemes.end(), p.scheme) == t.schemes.end()) return "unsupported_scheme";
-  if (p.network != (p.version == 2 ? caip2(t.network->chain_id) : std::string(t.network->name)))
+  if (!same_network(p, t)) {
+    if (t.algorand) return "invalid_exact_avm_network_mismatch";
     return p.scheme == Scheme::kExact ? "invalid_exact_evm_network_mismatch" : "invalid_upto_evm_network_mismatch";
+  }
+  if (p.group) {
+    const std::string why = check_algorand(*p.group, *t.algorand, amount);
+    return why.empty() && !is_offered(p, t, amount) ? "invalid_payment_requirements" : why;
+  }
   const std::string why = p.scheme == Scheme::kExact ? check_exact(p, t, amount, now) : check_upto(p, t, amount, now);
   if (!why.empty()) return why;
   return p.version == 2 && !is_offered(p, t, amount) ? "invalid_payment_requirements" : "";

@@ -11,16 +11,24 @@
 
 namespace mxt::pay {
 
+// Of Algorand: transactions that succeed or fail together, and which of them pays.
+struct AlgorandGroup {
+  size_t index = 0;
+  std::vector<algorand::Transaction> transactions;
+};
+
 struct Payment {
   int version = 2;
   Scheme scheme = Scheme::kExact;
   std::string network;                      // as it said it
   Json accepted;                            // version 2: the offer that it took
   Json whole;                               // all of it, for a facilitator
-  std::optional<evm::Authorization> exact;  // one of the two
+  std::optional<evm::Authorization> exact;  // one of the three
   std::optional<evm::UptoPermit> upto;
+  std::optional<AlgorandGroup> group;
   std::string signature;
-  const evm::Address& payer() const { return payer_; }
+  const evm::Address& payer() const { return payer_; }  // of an EVM chain
+  std::string payer_text() const;
   // Names it for ever: the asset, who pays and the nonce.
   std::string key() const;
   evm::Address payer_{};

@@ -19,7 +19,9 @@ constexpr const char* kTable =
     "TEXT "
     "NOT NULL, payment TEXT NOT NULL, attempts TEXT NOT NULL, tx TEXT NOT NULL, identifier TEXT NOT NULL) STRICT;"
     "CREATE INDEX IF NOT EXISTS by_state ON payments(state);"
-    "CREATE INDEX IF NOT EXISTS by_identifier ON payments(identifier) WHERE identifier <> '';";
+    "CREATE INDEX IF NOT EXISTS by_identifier ON payments(identifier) WHERE identifier <> '';"
+    "CREATE TABLE IF NOT EXISTS answers(identifier TEXT PRIMARY KEY, payment TEXT NOT NULL, request TEXT NOT NULL, "
+    "status INTEGER NOT NULL, headers TEXT NOT NULL, body TEXT NOT NULL) STRICT;";
 constexpr const char* kColumns = "SELECT key, request, state, amount, payment, attempts, tx, identifier FROM payments ";
 
 }  // namespace
@@ -125,6 +127,21 @@ void Store::put(const Record& r) {
   Db::Statement s(*db_, "INSERT OR REPLACE INTO payments VALUES(?, ?, ?, ?, ?, ?, ?, ?)");
   s.bind(r.key).bind(r.request).bind(static_cast<int>(r.state)).bind(r.amount).bind(r.payment.dump());
   s.bind(r.attempts.dump()).bind(r.transaction).bind(r.identifier).step();
+}
+
+void Store::keep_answer(const KeptAnswer& a) {
+  const std::lock_guard lock(mutex_);
+  Db::Statement s(*db_, "INSERT OR IGNORE INTO answers VALUES(?, ?, ?, ?, ?, ?)");
+  s.bind(a.identifier).bind(a.payment).bind(a.request).bind(a.status).bind(a.headers.dump()).bind(a.body).step();
+  Db::Statement old(*db_, "DELETE FROM answers WHERE rowid <= (SELECT max(rowid) FROM answers) - ?");
+  old.bind(kMostAnswers).step();
+}
+
+std::optional<KeptAnswer> Store::answer_of(const std::string& identifier) {
+  const std::lock_guard lock(mutex_);
+  Db::Statement s(*db_, "SELECT payment, request, status, headers, body FROM answers WHERE identifier = ?");
+  if (!s.bind(identifier).step()) return std::nullopt;
+  return KeptAnswer{identifier, s.text(0), s.text(1), s.number(2), Json::parse(s.text(3), nullptr, false), s.text(4)};
 }
 
 std::vector<Record> Store::in(State state) {

@@ -28,6 +28,14 @@ struct Record {
   std::string identifier;  // payment-identifier; "" = none
 };
 
+// What was answered to a payment that names itself.
+struct KeptAnswer {
+  std::string identifier, payment, request;  // the payment as it came
+  int status = 0;
+  Json headers;  // [[name, value], …]
+  std::string body;
+};
+
 class Store {
  public:
   // kBadInput where the file cannot be used. Another server may not have it open.
@@ -39,7 +47,10 @@ class Store {
   std::optional<Record> find_identifier(const std::string& identifier);
   bool has_transaction(const std::string& hash, const std::string& but_of);  // of another payment than this one
   void put(const Record& r);                                                 // on disk when it returns
-  std::vector<Record> in(State state);                                       // oldest first
+  void keep_answer(const KeptAnswer& a);                                     // of the newest kMostAnswers
+  std::optional<KeptAnswer> answer_of(const std::string& identifier);
+  static constexpr int kMostAnswers = 10'000;
+  std::vector<Record> in(State state);  // oldest first
 
  private:
   struct Db;

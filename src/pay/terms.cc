@@ -17,6 +17,18 @@ constexpr Network kNetworks[] = {{"base", 8453, "0x833589fCD6eDb6E08f4c7C32D4f71
 
 evm::U256 power_of_ten(int n) { return pow(evm::U256(10), static_cast<unsigned>(n)); }
 
+// A client may name its payment, and then ask again for what it has paid. As the SDK declares it.
+Json identifier_extension() {
+  return {{"info", {{"required", false}}},
+          {"schema",
+           {{"$schema", "https://json-schema.org/draft/2020-12/schema"},
+            {"type", "object"},
+            {"properties",
+             {{"required", {{"type", "boolean"}}},
+              {"id", {{"type", "string"}, {"minLength", 16}, {"maxLength", 128}, {"pattern", "^[a-zA-Z0-9_-]+$"}}}}},
+            {"required", {"required"}}}}};
+}
+
 }  // namespace
 
 std::string_view text_of(Scheme s) { return s == Scheme::kExact ? "exact" : "upto"; }
@@ -63,7 +75,21 @@ Price::Price(double per_1k, int decimals) : numerator_(0), denominator_(1000) {
 
 evm::U256 Price::of(int64_t tokens) const { return (numerator_ * evm::U256(tokens) + denominator_ - 1) / denominator_; }
 
+std::string network_text(const Terms& t, int version) {
+  if (t.algorand) return t.algorand->network;
+  return version == 2 ? caip2(t.network->chain_id) : std::string(t.network->name);
+}
+
+std::string pay_to_text(const Terms& t) {
+  return t.algorand ? algorand::text_of(t.algorand->pay_to) : evm::text_of(t.pay_to);
+}
+
 Json requirement_v2(const Terms& t, Scheme s, const evm::U256& amount) {
+  if (t.algorand)
+    return {{"scheme", text_of(s)},           {"network", network_text(t, 2)},
+            {"amount", evm::decimal(amount)}, {"asset", std::to_string(t.algorand->asset)},
+            {"payTo", pay_to_text(t)},        {"maxTimeoutSeconds", t.timeout_seconds},
+            {"extra", Json::object()}};
   Json extra = {{"name", t.token.name}, {"version", t.token.version}};
   if (s == Scheme::kUpto) {
     extra["assetTransferMethod"] = "permit2";
@@ -97,14 +123,15 @@ Json required_v2(const Terms& t, const evm::U256& amount, const Resource& r, con
   return {{"x402Version", 2},
           {"error", error},
           {"resource", {{"url", r.url}, {"description", r.description}, {"mimeType", r.mime}}},
-          {"accepts", accepts}};
+          {"accepts", accepts},
+          {"extensions", {{"payment-identifier", identifier_extension()}}}};
 }
 
-// Version 1 knows `exact` alone.
+// Version 1 knows `exact` alone, and no Algorand.
 Json required_v1(const Terms& t, const evm::U256& amount, const Resource& r, const std::string& error) {
   Json accepts = Json::array();
   for (const Scheme s : t.schemes)
-    if (s == Scheme::kExact) accepts.push_back(requirement_v1(t, amount, r));
+    if (s == Scheme::kExact && !t.algorand) accepts.push_back(requirement_v1(t, amount, r));
   return {{"x402Version", 1}, {"error", error}, {"accepts", accepts}};
 }
 

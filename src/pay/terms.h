@@ -3,10 +3,12 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "algorand/transaction.h"
 #include "base/json.h"
 #include "evm/rpc.h"
 #include "evm/types.h"
@@ -46,14 +48,26 @@ class Price {
   evm::U256 numerator_, denominator_;
 };
 
+// Where Algorand is the chain: an asset (ASA) and who is paid there.
+struct AlgorandTerms {
+  std::string network;       // CAIP-2: "algorand:" and 32 letters of the genesis hash in base64
+  std::string genesis_hash;  // 32 bytes
+  uint64_t asset = 0;
+  algorand::Address pay_to{};
+};
+
 struct Terms {
-  const Network* network = nullptr;
+  const Network* network = nullptr;  // of an EVM chain; with `algorand`: null
   Token token;
   evm::Address pay_to{};
   std::vector<Scheme> schemes;  // as offered, the first first
   evm::Address facilitator{};   // who settles: `upto` binds a payment to it
   int64_t timeout_seconds = 120;
+  std::optional<AlgorandTerms> algorand;  // of `token` then only name and decimals are meant
 };
+// As version 2 writes them, or as version 1 does ("base").
+std::string network_text(const Terms& t, int version);
+std::string pay_to_text(const Terms& t);
 
 struct Resource {
   std::string url, description = "tokens of a language model", mime = "application/json";

@@ -25,6 +25,7 @@ std::string Generation::token_text(int32_t id) const { return replace_invalid_ut
 void Generation::start(std::vector<infer::Request> requests, const HttpRequest& http) {
   when_paid(s_, http, reply_, std::move(requests), per_prompt_,
             [self = shared_from_this()](std::vector<infer::Request> r, std::shared_ptr<pay::Grant> grant) {
+              self->reply_ = keeping(self->reply_, grant);
               self->grant_ = std::move(grant);
               try {
                 self->submit(std::move(r));
@@ -79,8 +80,11 @@ void Generation::submit(std::vector<infer::Request> requests) {
       Headers head = {{"Content-Type", "text/event-stream; charset=utf-8"},
                       {"Cache-Control", "no-cache"},
                       {"X-Accel-Buffering", "no"}};
-      if (grant_)
-        for (auto& h : grant_->headers()) head.push_back(std::move(h));
+      if (grant_) {
+        net::Headers paid = grant_->headers();
+        if (paid.empty()) head.emplace_back("Trailer", "PAYMENT-RESPONSE");  // paid by what is used: known at the end
+        for (auto& h : paid) head.push_back(std::move(h));
+      }
       reply_->begin(200, std::move(head));
     }
   }
@@ -241,7 +245,7 @@ void Generation::give_up(const char* why) {
   }
 }
 
-// `paid`: PAYMENT-RESPONSE, in the head of an answer that is whole, and in the last event of a stream.
+// `paid`: PAYMENT-RESPONSE, in the head of an answer that is whole; of a stream in its last event and its trailer.
 void Generation::deliver(const ApiError& e, const net::Headers& paid) {
   if (begun_) {
     if (!e.message.empty()) {
@@ -253,7 +257,7 @@ void Generation::deliver(const ApiError& e, const net::Headers& paid) {
       write_event(last);
     }
     reply_->write("data: [DONE]\n\n");
-    reply_->end();
+    reply_->end(paid);
   } else if (!e.message.empty()) {
     HttpAnswer a = to_answer(e);
     a.headers.insert(a.headers.end(), paid.begin(), paid.end());

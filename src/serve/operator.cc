@@ -268,7 +268,7 @@ class Counted final : public Reply {
     to_->begin(status, std::move(headers));
   }
   void write(std::string piece) override { to_->write(std::move(piece)); }
-  void end() override { to_->end(); }
+  void end(Headers trailers) override { to_->end(std::move(trailers)); }
   bool gone() const override { return to_->gone(); }
   void on_gone(std::function<void()> callback) override { to_->on_gone(std::move(callback)); }
 

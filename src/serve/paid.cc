@@ -30,6 +30,42 @@ pay::Ask ask_of(const OperatorState& s, const HttpRequest& http, const std::vect
   return ask;
 }
 
+constexpr size_t kMostKept = 1 << 20;  // bytes of an answer; a longer one is not kept
+
+class Kept final : public Reply {
+ public:
+  Kept(std::shared_ptr<Reply> to, std::function<void(const pay::Answer&)> keep)
+      : to_(std::move(to)), keep_(std::move(keep)) {}
+  void send(HttpAnswer a) override {
+    keep({a.status, a.headers, a.body});
+    to_->send(std::move(a));
+  }
+  void begin(int status, Headers headers) override {
+    so_far_ = {status, headers, ""};
+    to_->begin(status, std::move(headers));
+  }
+  void write(std::string piece) override {
+    if (so_far_.body.size() <= kMostKept) so_far_.body += piece;
+    to_->write(std::move(piece));
+  }
+  void end(Headers trailers) override {
+    std::erase_if(so_far_.headers, [](const auto& h) { return h.first == "Trailer"; });
+    so_far_.headers.insert(so_far_.headers.end(), trailers.begin(), trailers.end());
+    keep(so_far_);
+    to_->end(std::move(trailers));
+  }
+  bool gone() const override { return to_->gone(); }
+  void on_gone(std::function<void()> callback) override { to_->on_gone(std::move(callback)); }
+
+ private:
+  void keep(const pay::Answer& a) {
+    if (a.status == 200 && a.body.size() <= kMostKept) keep_(a);
+  }
+  std::shared_ptr<Reply> to_;
+  std::function<void(const pay::Answer&)> keep_;
+  pay::Answer so_far_;
+};
+
 void begin(const std::shared_ptr<Reply>& reply, std::vector<infer::Request> requests,
            const std::shared_ptr<pay::Grant>& grant, const Granted& granted) {
   ApiError error;
@@ -45,6 +81,11 @@ void begin(const std::shared_ptr<Reply>& reply, std::vector<infer::Request> requ
 
 }  // namespace
 
+std::shared_ptr<Reply> keeping(std::shared_ptr<Reply> reply, const std::shared_ptr<pay::Grant>& grant) {
+  auto keep = grant ? grant->keeper() : nullptr;
+  return keep ? std::make_shared<Kept>(std::move(reply), std::move(keep)) : reply;
+}
+
 void when_paid(OperatorState& s, const HttpRequest& http, const std::shared_ptr<Reply>& reply,
                std::vector<infer::Request> requests, size_t per_prompt, Granted granted) {
   s.check_room(static_cast<int64_t>(requests.size()));
@@ -53,7 +94,7 @@ void when_paid(OperatorState& s, const HttpRequest& http, const std::shared_ptr<
   const pay::Ask ask = ask_of(s, http, requests, per_prompt);
   const auto kept = std::make_shared<std::vector<infer::Request>>(std::move(requests));
   s.settings.meter->admit(
-      ask, [reply](const pay::Refusal& r) { reply->send({r.status, r.headers, r.body}); },
+      ask, [reply](const pay::Answer& r) { reply->send({r.status, r.headers, r.body}); },
       [reply, kept, granted = std::move(granted)](const std::shared_ptr<pay::Grant>& grant) {
         begin(reply, std::move(*kept), grant, granted);
       });

@@ -32,7 +32,7 @@ struct Facilitator {
     net::HttpOptions http;
     http.retry_base_seconds = 0.01;
     shop.meter = std::make_unique<Meter>(
-        shop.chain->rpc(), shop.terms, Price(0.002, 6), *shop.store, [&, s, http](const Terms& t) {
+        &shop.chain->rpc(), shop.terms, Price(0.002, 6), *shop.store, [&, s, http](const Terms& t) {
           return std::make_unique<FacilitatorSettler>(shop.chain->rpc(), server->url(), http, t, *shop.store, s);
         });
   }

@@ -71,7 +71,7 @@ struct Shop {
     SettleSettings s;
     s.poll_seconds = 0.05;
     s.replace_seconds = 0.5;
-    meter = std::make_unique<Meter>(chain->rpc(), terms, Price(0.002, 6), *store, [&, s](const Terms& t) {
+    meter = std::make_unique<Meter>(&chain->rpc(), terms, Price(0.002, 6), *store, [&, s](const Terms& t) {
       return std::make_unique<Settler>(chain->rpc(), settling_key(), t, *store, s);
     });
   }
@@ -101,7 +101,7 @@ struct Shop {
   }
 
   struct Outcome {
-    std::optional<Refusal> refusal;
+    std::optional<Answer> refusal;
     std::shared_ptr<Grant> grant;
     // The words of a refusal.
     std::string error() const { return refusal ? Json::parse(refusal->body).at("error").get<std::string>() : ""; }
@@ -118,7 +118,7 @@ struct Shop {
     auto promise = std::make_shared<std::promise<Outcome>>();
     auto future = promise->get_future();
     meter->admit(
-        a, [promise](Refusal r) { promise->set_value({std::move(r), nullptr}); },
+        a, [promise](Answer r) { promise->set_value({std::move(r), nullptr}); },
         [promise](std::shared_ptr<Grant> g) { promise->set_value({std::nullopt, std::move(g)}); });
     return future;
   }

@@ -18,7 +18,7 @@ class Collected final : public Reply {
   void send(HttpAnswer a) override { status = a.status, body = std::move(a.body), done = true; }
   void begin(int s, Headers) override { status = s, streamed = true; }
   void write(std::string piece) override { body += piece; }
-  void end() override { done = true; }
+  void end(Headers) override { done = true; }
   bool gone() const override { return false; }
   void on_gone(std::function<void()>) override {}
   int status = 0;

@@ -1,5 +1,8 @@
 // Answers that are sold: the server, a chain, and who pays — ours and the official client.
+#include <arpa/inet.h>
 #include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include <cstdio>
 #include <nlohmann/json.hpp>
@@ -173,6 +176,87 @@ TEST(Paid, UptoChargesWhatWasUsedWholeAndStreamed) {
     EXPECT_EQ(receipt["success"], true);
     EXPECT_EQ(shop.balance(pay::merchant()) - before, 2 * used);
   }
+}
+
+// All bytes of an answer as they come: what a client library hides.
+std::string raw_post(const Server& s, const nlohmann::json& body, const net::Headers& headers) {
+  const std::string text = body.dump();
+  std::string out = fmt::format(
+      "POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nTE: trailers\r\nConnection: close\r\nContent-Type: "
+      "application/json\r\nContent-Length: {}\r\n",
+      text.size());
+  for (const auto& [k, v] : headers) out += k + ": " + v + "\r\n";
+  out += "\r\n" + text;
+  const int fd = socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in a{};
+  a.sin_family = AF_INET;
+  a.sin_port = htons(s.http->port());
+  a.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  EXPECT_EQ(connect(fd, reinterpret_cast<sockaddr*>(&a), sizeof a), 0);
+  EXPECT_EQ(send(fd, out.data(), out.size(), 0), static_cast<ssize_t>(out.size()));
+  std::string in;
+  char buffer[4096];
+  for (ssize_t n; (n = recv(fd, buffer, sizeof buffer, 0)) > 0;) in.append(buffer, static_cast<size_t>(n));
+  close(fd);
+  return in;
+}
+
+TEST(Paid, AStreamPaidByItsUseSaysSoInItsTrailer) {
+  pay::Shop shop("test_dollar", {pay::Scheme::kUpto});
+  NEEDS_CHAIN(shop);
+  const Server s(*shop.meter);
+  const evm::Key key = shop.payer();
+  allow_permit2(shop, key);
+  pay::Payer payer(key, 1'000'000);
+  const std::string answer = raw_post(s, chat(true), payer.pay(post(s, chat(true)).raw));
+  const std::string head = answer.substr(0, answer.find("\r\n\r\n"));
+  EXPECT_NE(head.find("Trailer: PAYMENT-RESPONSE"), std::string::npos) << head;
+  const size_t end = answer.find("\r\n0\r\n");
+  ASSERT_NE(end, std::string::npos) << answer;
+  const std::string name = "PAYMENT-RESPONSE: ", trailer = answer.substr(end + 5);
+  ASSERT_TRUE(trailer.starts_with(name) && trailer.ends_with("\r\n\r\n")) << trailer;
+  const Json receipt = pay::decoded(trailer.substr(name.size(), trailer.size() - name.size() - 4));
+  EXPECT_EQ(receipt["success"], true);
+  EXPECT_EQ(receipt["amount"], evm::decimal(shop.balance(pay::merchant())));
+}
+
+net::Headers named(const net::Headers& payment, const std::string& id) {
+  Json j = pay::decoded(payment.at(0).second);
+  j["extensions"] = {{"payment-identifier", {{"info", {{"required", false}, {"id", id}}}}}};
+  return {{payment.at(0).first, to_base64(j.dump())}};
+}
+
+TEST(Paid, WhoNamesThePaymentGetsItsAnswerAgain) {
+  for (const pay::Scheme scheme : {pay::Scheme::kExact, pay::Scheme::kUpto})
+    for (const bool stream : {false, true}) {
+      pay::Shop shop("test_dollar", {scheme});
+      NEEDS_CHAIN(shop);
+      const Server s(*shop.meter);
+      const evm::Key key = shop.payer();
+      if (scheme == pay::Scheme::kUpto) allow_permit2(shop, key);
+      pay::Payer payer(key, 1'000'000);
+      auto body = chat(stream);
+      body["temperature"] = 1;
+      const Answer wanted = post(s, body);
+      const Json offer = pay::response_of(wanted.raw.headers, "PAYMENT-REQUIRED");
+      EXPECT_EQ(offer["extensions"]["payment-identifier"]["info"]["required"], false);
+      const net::Headers payment = named(payer.pay(wanted.raw), "the-name-of-one-payment");
+      const Answer first = post(s, body, payment);
+      ASSERT_EQ(first.status, 200) << first.body;
+      const auto paid = shop.balance(pay::merchant());
+      const Answer again = post(s, body, payment);
+      EXPECT_EQ(again.status, 200) << again.body;
+      EXPECT_EQ(again.body, first.body);
+      EXPECT_TRUE(pay::response_of(again.raw.headers)["success"].get<bool>());
+      EXPECT_EQ(shop.balance(pay::merchant()), paid) << "paid once";
+      // Another payment under that name, the same payment for another request, and a name that is none.
+      EXPECT_EQ(post(s, body, named(payer.pay(post(s, body).raw), "the-name-of-one-payment")).status, 409);
+      auto other = body;
+      other["seed"] = 5;
+      EXPECT_EQ(post(s, other, payment).status, 402);
+      EXPECT_EQ(post(s, body, named(payer.pay(post(s, body).raw), "short")).status, 400);
+      EXPECT_EQ(shop.balance(pay::merchant()), paid);
+    }
 }
 
 // What contracts/test/pay.mjs prints; null where Node or its packages are not here.

@@ -94,9 +94,10 @@ class Outbox final : public Reply {
     }
     if (call) call();
   }
-  void end() override {
+  void end(Headers trailers = {}) override {
     std::lock_guard lock(mutex_);
-    if (!head_ || gone_) return;
+    if (!head_ || gone_ || ended_) return;
+    trailers_ = std::move(trailers);
     ended_ = true;
     bell_();
   }
@@ -142,6 +143,10 @@ class Outbox final : public Reply {
     return whole_;
   }
   // The pieces so far as one; `last`: nothing follows.
+  Headers trailers() const {
+    std::lock_guard lock(mutex_);
+    return trailers_;
+  }
   std::string take(bool& last) {
     std::lock_guard lock(mutex_);
     std::string all;
@@ -158,6 +163,7 @@ class Outbox final : public Reply {
   std::function<void()> bell_, callback_;
   std::optional<HttpAnswer> head_;
   std::deque<std::string> pieces_;
+  Headers trailers_;
   bool whole_ = false, ended_ = false, gone_ = false;
 };
 
@@ -450,7 +456,11 @@ class Session : public std::enable_shared_from_this<Session> {
       if (!last && piece.empty()) co_await wait();
     }
     stream_.expires_after(milliseconds(s_->settings.write_seconds));
-    if (chunked) co_await asio::async_write(stream_, http::make_chunk_last(), asio::use_awaitable);
+    if (chunked) {
+      http::fields trailers;
+      for (const auto& [k, v] : outbox->trailers()) trailers.insert(k, v);
+      co_await asio::async_write(stream_, http::make_chunk_last(trailers), asio::use_awaitable);
+    }
     ++turn_;
     error_code ec;
     stream_.socket().cancel(ec);

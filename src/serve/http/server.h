@@ -36,8 +36,8 @@ class Reply {
   virtual void send(HttpAnswer answer) = 0;             // whole
   virtual void begin(int status, Headers headers) = 0;  // then write() and end()
   virtual void write(std::string piece) = 0;
-  virtual void end() = 0;
-  virtual bool gone() const = 0;                             // the client has closed, or reads too slowly
+  virtual void end(Headers trailers = {}) = 0;  // what is known at the end alone; a client of HTTP/1.0 gets none
+  virtual bool gone() const = 0;                // the client has closed, or reads too slowly
   virtual void on_gone(std::function<void()> callback) = 0;  // called once, on any thread; at once where it already has
 };
 

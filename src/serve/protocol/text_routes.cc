@@ -94,6 +94,7 @@ class Embedding : public std::enable_shared_from_this<Embedding> {
   void start(std::vector<infer::Request> requests, const HttpRequest& http) {
     when_paid(s_, http, reply_, std::move(requests), 1,
               [self = shared_from_this()](std::vector<infer::Request> r, std::shared_ptr<pay::Grant> grant) {
+                self->reply_ = keeping(self->reply_, grant);
                 self->grant_ = grant;
                 try {
                   self->submit(std::move(r));
