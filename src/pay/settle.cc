@@ -18,6 +18,13 @@ double seconds_since(Clock::time_point t) { return std::chrono::duration<double>
 
 Digest padded(const evm::Address& a) { return *evm::digest_of(std::string(12, '\0') + evm::bytes_of(a)); }
 
+// Hashes of everything that was sent for a payment.
+Json earlier_of(const Json& attempts) {
+  Json all = attempts.value("earlier", Json::array());
+  for (const Json& a : attempts.value("attempts", Json::array())) all.push_back(a.at("hash"));
+  return all;
+}
+
 bool says(const evm::NodeError& e, std::initializer_list<const char*> words) {
   return std::any_of(words.begin(), words.end(), [&](const char* w) { return e.said.find(w) != std::string::npos; });
 }
@@ -38,6 +45,7 @@ struct Settler::Job {
   evm::U256 amount;
   std::function<void(Settlement)> done;
   Clock::time_point born = Clock::now(), offered = Clock::now();
+  std::optional<Clock::time_point> missed;  // since when its nonce is used and no receipt of it is seen
 };
 
 Settler::Settler(evm::Rpc& rpc, evm::Key key, const Terms& terms, Store& store, SettleSettings settings)
@@ -115,13 +123,17 @@ bool Settler::send_new(Job& job) {
     const evm::Fees f = rpc_.fees();
     if (f.base + f.tip > settings_.most_fee)
       fail_input("gas costs {} wei now, which is too much", evm::decimal(f.base + f.tip));
-    job.record.attempts = {{"nonce", next_nonce_}, {"attempts", Json::array()}};
+    job.record.attempts = {
+        {"nonce", next_nonce_}, {"attempts", Json::array()}, {"earlier", earlier_of(job.record.attempts)}};
     sign(job, std::min<evm::U256>(2 * f.base + f.tip, settings_.most_fee), f.tip);
     ++next_nonce_;
     job.record.state = State::kSent;
     store_.put(job.record);
     return broadcast(job, *evm::from_hex(job.record.attempts["attempts"].back()["raw"].get<std::string>()));
   } catch (const evm::NodeError& e) {
+    // One that was sent earlier may be what stands in the way, though the node does not show its receipt yet.
+    if (is_mined(job)) return false;
+    if (!earlier_of(job.record.attempts).empty() && seconds_since(job.born) < settings_.answer_seconds) return true;
     log::info("payment {} was not sent: {}", job.record.key, e.what());
     finish(job, {job.payment.scheme == Scheme::kExact ? "invalid_exact_evm_transaction_simulation_failed"
                                                       : "permit2_simulation_failed",
@@ -137,7 +149,7 @@ bool Settler::send_new(Job& job) {
 
 // What was delivered already is owed until it is paid: it is tried again.
 bool Settler::keep_owed(Job& job) {
-  job.record.attempts = {{"attempts", Json::array()}};
+  job.record.attempts = {{"attempts", Json::array()}, {"earlier", earlier_of(job.record.attempts)}};
   if (job.done) job.done({"settlement_pending", ""});
   job.done = nullptr;
   return true;
@@ -204,12 +216,10 @@ void Settler::look() {
   under_way_ = std::move(still);
 }
 
-// True where it is over.
-bool Settler::look_at(Job& job) {
-  const Json& attempts = job.record.attempts["attempts"];
-  if (attempts.empty()) return !send_new(job);
-  for (const Json& a : attempts) {
-    const std::string hash = a.at("hash").get<std::string>();
+// Whether one of its transactions, the earlier ones too, is mined: then it is over.
+bool Settler::is_mined(Job& job) {
+  for (const Json& h : earlier_of(job.record.attempts)) {
+    const std::string hash = h.get<std::string>();
     const auto r = rpc_.receipt(evm::digest_from_hex(hash).value());
     if (!r) continue;
     if (!r->succeeded)
@@ -220,12 +230,23 @@ bool Settler::look_at(Job& job) {
       finish(job, {"", hash});
     return true;
   }
+  return false;
+}
+
+// True where it is over.
+bool Settler::look_at(Job& job) {
+  const Json& attempts = job.record.attempts["attempts"];
+  if (attempts.empty()) return !send_new(job);
+  if (is_mined(job)) return true;
   if (rpc_.nonce(key_.address()) > job.record.attempts["nonce"].get<uint64_t>()) {
-    for (const Json& a : attempts)
-      if (rpc_.receipt(evm::digest_from_hex(a.at("hash").get<std::string>()).value())) return false;  // just now
+    // A node counts the nonce before it shows the receipt, and another one behind the same address may lag: it is
+    // waited for before it is believed that somebody else used the nonce.
+    if (!job.missed) job.missed = Clock::now();
+    if (seconds_since(*job.missed) < settings_.replace_seconds) return false;
     nothing_came(job);
     return true;
   }
+  job.missed.reset();
   const evm::Fees f = rpc_.fees();
   const evm::U256 offered = evm::parse_quantity(attempts.back().at("max_fee").get<std::string>()).value();
   if (f.base > offered && seconds_since(job.offered) > settings_.replace_seconds) {
@@ -251,6 +272,7 @@ void Settler::offer_more(Job& job, const evm::Fees& f) {
 // Another program used our nonce: the payment is sent anew with the next.
 void Settler::nothing_came(Job& job) {
   nonce_known_ = false;
+  job.missed.reset();
   job.record.state = State::kOwed;
   store_.put(job.record);
   const std::lock_guard lock(mutex_);

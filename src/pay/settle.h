@@ -18,8 +18,10 @@ namespace mxt::pay {
 
 struct SettleSettings {
   double poll_seconds = 0.5;
-  double answer_seconds = 60;   // then who waits is told "settlement_pending"; it is followed all the same
-  double replace_seconds = 20;  // a transaction that the base fee has outgrown is offered more after these
+  double answer_seconds = 60;  // then who waits is told "settlement_pending"; it is followed all the same
+  // A transaction that the base fee has outgrown is offered more after these, and one whose nonce is used without it is
+  // given up.
+  double replace_seconds = 20;
   evm::U256 most_fee = evm::U256(500'000'000'000);  // wei a unit of gas
 };
 
@@ -59,6 +61,7 @@ class Settler final : public Settling {
   bool keep_owed(Job& job);
   void look();
   bool look_at(Job& job);
+  bool is_mined(Job& job);
   void offer_more(Job& job, const evm::Fees& fees);
   bool broadcast(Job& job, const std::string& raw);
   void sign(Job& job, const evm::U256& max_fee, const evm::U256& tip);

@@ -1,4 +1,5 @@
 // Payments on a real node (anvil): granted once, never lost.
+#include "net/test_server.h"
 #include "pay/shop.h"
 
 #include <algorithm>
@@ -163,6 +164,45 @@ TEST(Exact, TheSettlingAccountUsedElsewhereLosesNoPayment) {
     EXPECT_TRUE(shop.admit(a).grant);
   }
   EXPECT_EQ(shop.balance(merchant()), 8000);
+}
+
+// A node counts an account's nonce before it shows the receipt, or another one behind the same address lags.
+TEST(Exact, AReceiptThatIsShownLateLosesNoPayment) {
+  Shop shop;
+  NEEDS_CHAIN(shop);
+  std::mutex mutex;
+  std::map<std::string, std::chrono::steady_clock::time_point> first;
+  net::TestServer lagging([&](const net::ServerRequest& r) {
+    const Json call = Json::parse(r.body);
+    if (call["method"] == "eth_getTransactionReceipt") {
+      const std::lock_guard lock(mutex);
+      const auto now = std::chrono::steady_clock::now();
+      const auto since = now - first.try_emplace(call["params"].dump(), now).first->second;
+      if (since < std::chrono::milliseconds(800))
+        return net::ServerResponse{200, {}, Json{{"jsonrpc", "2.0"}, {"id", call["id"]}, {"result", nullptr}}.dump()};
+    }
+    net::HttpRequest q;
+    q.method = "POST";
+    q.url = shop.chain->url();
+    q.headers = {{"Content-Type", "application/json"}};
+    q.body = r.body;
+    return net::ServerResponse{200, {}, net::HttpClient().send(q).body};
+  });
+  evm::Rpc rpc(lagging.url(), {});
+  shop.meter.reset();
+  SettleSettings s;
+  s.poll_seconds = 0.05;
+  s.replace_seconds = 0.2;
+  shop.meter = std::make_unique<Meter>(&rpc, shop.terms, Price(0.002, 6), *shop.store, [&](const Terms& t) {
+    return std::make_unique<Settler>(rpc, Shop::settling_key(), t, *shop.store, s);
+  });
+  Payer payer(shop.payer(), 1'000'000);
+  for (int i = 1; i <= 3; ++i) {
+    const auto o = shop.admit(shop.paid(payer));
+    EXPECT_TRUE(o.grant) << o.error();
+    EXPECT_EQ(shop.balance(merchant()), 2000 * i);
+  }
+  shop.close();
 }
 
 TEST(Upto, ChargesWhatWasUsed) {
