@@ -200,7 +200,10 @@ OrderedJson row_answer(const data::Dataset& set, int64_t row, const data::Coder&
   OrderedJson documents = OrderedJson::array();
   for (const auto& d : data::preview_documents(set, row, coder)) {
     OrderedJson pieces = OrderedJson::array();
-    for (const auto& p : d.pieces) pieces.push_back({{"text", p.text}, {"trained", p.trained}});
+    for (const auto& p : d.pieces) {
+      pieces.push_back({{"text", p.text}, {"trained", p.trained}});
+      if (!p.picture.empty()) pieces.back()["picture"] = p.picture;
+    }
     documents.push_back({{"tokens", d.tokens}, {"trained", d.trained}, {"pieces", std::move(pieces)}});
   }
   const data::PartInfo& info = set.info();

@@ -70,7 +70,8 @@ std::optional<OrderedJson> measure_plain(const Options& o, const TextSide& text)
   if (!o.synth.empty()) {
     if (!text.chat) fail_input("{}: the model has no chat template to ask with", h.model_name);
     const auto questions = synth_questions(o.synth, o.limit > 0 ? o.limit : o.synth_rows, o.seed.value_or(2048));
-    const eval::AnswerSettings how{o.max_tokens.value_or(128), o.samples, o.seed.value_or(2048)};
+    const eval::AnswerSettings how{o.max_tokens.value_or(128), o.samples, o.seed.value_or(2048),
+                                   asks_with_pictures(text)};
     const auto e = eval::exact_match(model, *text.tok, *text.chat, questions, how, &g_stop);
     out.update(exact_match_json(e, o.match));
     out["exact_match"]["task"] = o.synth;
@@ -193,7 +194,7 @@ void add_eval(CLI::App& app) {
                 "change allowed against the baseline, in percent (-1: a drop of 1 % fails)");
   c->add_option("--text", o->text, "text file whose perplexity to measure");
   c->add_option("--synth", o->synth,
-                "synth task whose held-out rows to answer: tool_calls, arithmetic, sums, spelling or sorting");
+                "synth task whose held-out rows to answer: tool_calls, arithmetic, sums, spelling, sorting or shapes");
   c->add_option("--core", o->core, "CORE over this bundle folder, as nanochat lays it out (core.yaml, eval_data/)");
   auto* chat_core = c->add_option("--chat-core", o->chat_core,
                                   "ChatCORE over this folder: ai2_arc/ARC-Easy, ai2_arc/ARC-Challenge, mmlu, gsm8k and "

@@ -221,12 +221,29 @@ std::optional<OrderedJson> run_harness(const HarnessRequest& r, const TextSide& 
   return e.results;
 }
 
+std::function<eval::Asked(const OrderedJson&)> asks_with_pictures(const TextSide& text) {
+  if (!text.pictures) return {};
+  return [&text](OrderedJson messages) {
+    const std::string where = "held-out row";
+    std::vector<data::SeenPicture> seen;
+    for (const std::string& source : data::take_pictures(messages, {}, where))
+      seen.push_back(data::see_picture(*text.pictures, source, "", where));
+    if (seen.empty()) return eval::Asked{eval::encode_prompt(*text.tok, *text.chat, messages), nullptr};
+    tokenizer::ChatInput in;
+    in.messages = &messages;
+    in.add_generation_prompt = true;
+    const tokenizer::RenderedChat r = text.chat->render_prompt(in);
+    PicturePrompt p = show_prompt(*text.tok, *text.pictures, r.text, r.plain, seen, where);
+    return eval::Asked{std::move(p.ids), std::move(p.shown)};
+  };
+}
+
 std::vector<eval::Question> synth_questions(const std::string& task, int64_t rows, uint64_t seed) {
   std::vector<eval::Question> out;
   for (const data::SynthRow& row : data::synth_rows(task, data::Split::kTest, rows, seed)) {
     OrderedJson m = OrderedJson::array();
     if (!row.system.empty()) m.push_back({{"role", "system"}, {"content", row.system}});
-    m.push_back({{"role", "user"}, {"content", row.user}});
+    m.push_back({{"role", "user"}, {"content", data::content_of(row)}});
     out.push_back({m.dump(), row.answer});
   }
   return out;

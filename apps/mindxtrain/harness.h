@@ -1,6 +1,7 @@
 // The evaluation harness as the verbs use it: from a recipe or a command line to scores, files and the regression gate.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -51,6 +52,9 @@ void check_harness(const HarnessRequest& request);
 // The texts of each document of the tasks, joined by "\n": what training data is decontaminated by. Errors: as
 // check_harness().
 std::vector<std::string> eval_texts(const config::Eval& eval);
+
+// How messages with pictures are asked; empty of a model that sees none.
+std::function<eval::Asked(const OrderedJson&)> asks_with_pictures(const TextSide& text);
 
 // Held-out requests of a synth task, with their answers: what exact match is measured on.
 std::vector<eval::Question> synth_questions(const std::string& task, int64_t rows, uint64_t seed);

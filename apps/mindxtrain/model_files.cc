@@ -206,12 +206,25 @@ TextSide with_template(const TextSide& side, const std::string& file) {
   return s;
 }
 
+namespace {
+
+// As the recipe wants them seen.
+std::optional<data::PictureRules> rules_of(const config::Recipe& recipe, const std::string& model_path,
+                                           const tokenizer::Tokenizer* tok) {
+  std::optional<data::PictureRules> r;
+  if (!model_path.empty())
+    r = picture_rules(model_path, tok);
+  else if (!recipe.model.config.empty())
+    r = picture_rules(train::random_config(recipe, tok ? tok->vocab_size() : 0), "", tok);
+  if (r) r->processor = train::picture_sizes(r->processor, recipe);
+  return r;
+}
+
+}  // namespace
+
 TextSide text_side_of(const config::Recipe& recipe, const std::string& model_path, Fetch fetch) {
   TextSide s;
-  if (!model_path.empty())
-    s.pictures = picture_rules(model_path);
-  else if (!recipe.model.config.empty())
-    s.pictures = picture_rules(train::random_config(recipe, 0), "");
+  s.pictures = rules_of(recipe, model_path, nullptr);
   if (recipe.model.tokenizer && *recipe.model.tokenizer == "char")
     s.tok = tokenizer::Tokenizer::characters(data::corpus_characters(recipe, data_access(recipe)));
   else if (recipe.model.tokenizer == "train")
@@ -222,6 +235,7 @@ TextSide text_side_of(const config::Recipe& recipe, const std::string& model_pat
     s.tok = load_tokenizer(model_path);
   else
     return s;  // finished rows of ids need none; text is refused where it is met
+  s.pictures = rules_of(recipe, model_path, s.tok.get());
   if (recipe.model.chat_template)
     s = with_template(s, *recipe.model.chat_template);
   else

@@ -15,6 +15,7 @@
 #include "base/hash.h"
 #include "base/host.h"
 #include "base/json.h"
+#include "base/json_text.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "base/threads.h"
@@ -425,11 +426,32 @@ bool Pipeline::train() {
   for (const char* name : {"generation_config.json", "preprocessor_config.json", "processor_config.json"})
     if (const std::string how = model_path_ + "/" + name; !setup_->has_lora && fs::is_regular_file(how))
       write_file_atomic(o_.out + "/checkpoint/" + name, read_file(how));
+  if (!setup_->has_lora) save_processor();
   write_file_atomic(record, train_record());
   for (const char* log : kTrainingLogs)
     if (fs::exists(o_.out + "/" + log)) note(log);
   trained_now_ = true;
   return true;
+}
+
+// Pictures are shown to the trained model as they were in training: what its base has no file of, or the recipe sized.
+void Pipeline::save_processor() {
+  if (!setup_->processor) return;
+  const config::Pictures& sized = recipe_.data.pictures;
+  const auto path = [&](const char* name) { return o_.out + "/checkpoint/" + name; };
+  const std::string plain = path("preprocessor_config.json"), nested = path("processor_config.json");
+  const bool there = fs::is_regular_file(plain);
+  if (!sized.min_pixels && !sized.max_pixels && (there || fs::is_regular_file(nested))) return;
+  const auto write = [](const std::string& file, const OrderedJson& j) {
+    write_file_atomic(file, json_text(j, 2) + "\n");
+  };
+  if (fs::is_regular_file(nested)) {
+    OrderedJson j = parse_ordered_json(read_file(nested), nested);
+    if (j.contains("image_processor"))
+      write(nested, (j["image_processor"] = image::processor_to_json(*setup_->processor, j["image_processor"]), j));
+  }
+  write(plain, image::processor_to_json(*setup_->processor,
+                                        there ? parse_ordered_json(read_file(plain), plain) : OrderedJson::object()));
 }
 
 bool Pipeline::evaluate(bool after) {
@@ -463,7 +485,8 @@ bool Pipeline::evaluate(bool after) {
     if (!text_.tok || !text_.chat)
       fail_input("{}: eval.generation: the model has no chat template to ask with", recipe_.source);
     const config::Generation& g = *recipe_.eval->generation;
-    const eval::AnswerSettings how{g.max_tokens, g.samples, static_cast<uint64_t>(recipe_.meta.seed)};
+    const eval::AnswerSettings how{g.max_tokens, g.samples, static_cast<uint64_t>(recipe_.meta.seed),
+                                   asks_with_pictures(text_)};
     const eval::ExactMatch e = eval::exact_match(m, *text_.tok, *text_.chat, questions, how, &g_stop);
     out.update(exact_match_json(e, g.match));
     OrderedJson samples = OrderedJson::array();

@@ -45,7 +45,8 @@ class Pipeline {
   void learn_tokenizer();  // OUT/tokenizer, where model.tokenizer is train
   void plan();             // OUT/plan.json
   void say_unused_choices(const std::string& path) const;
-  void prepare();             // OUT/dataset
+  void prepare();  // OUT/dataset
+  void save_processor();
   bool evaluate(bool after);  // OUT/eval/before.json, after.json; false where interrupted
   bool harness(bool after);   // OUT/eval/before/, after/ where the recipe names tasks; false where interrupted
   bool train();               // OUT/checkpoint; false where interrupted

@@ -34,6 +34,10 @@ constexpr auto enum_names(Precision) { return spellings("bfloat16", "float16", "
 enum class Init { kPretrained, kRandom };
 constexpr auto enum_names(Init) { return spellings("+pretrained", "+random"); }
 
+// Parts of a model that can be kept as they are.
+enum class ModelPart { kVision };
+constexpr auto enum_names(ModelPart) { return spellings("+vision"); }
+
 enum class DataSource { kHf, kLocal, kLighthouse, kMindxDreams, kSynth, kMixture };
 constexpr auto enum_names(DataSource) {
   return spellings("hf", "local", "lighthouse", "mindx_dreams", "+synth", "+mixture");
@@ -57,10 +61,20 @@ constexpr auto enum_names(ToolsIn) { return spellings("+template", "+system"); }
 enum class Match { kExact, kAnswer };
 constexpr auto enum_names(Match) { return spellings("+exact", "+answer"); }
 
-enum class SynthTask { kToolCalls, kToolPreference, kToolHabits, kArithmetic, kAddition, kSums, kSpelling, kSorting };
+enum class SynthTask {
+  kToolCalls,
+  kToolPreference,
+  kToolHabits,
+  kArithmetic,
+  kAddition,
+  kSums,
+  kSpelling,
+  kSorting,
+  kShapes
+};
 constexpr auto enum_names(SynthTask) {
   return spellings("+tool_calls", "+tool_preference", "+tool_habits", "+arithmetic", "+addition", "+sums", "+spelling",
-                   "+sorting");
+                   "+sorting", "+shapes");
 }
 
 enum class Backend { kAxolotl, kUnsloth, kTorchtune, kPrimus, kTrlCpu, kNative, kTrl };

@@ -115,6 +115,7 @@ Section declare(const SemDedup*);
 Section declare(const Dedupe*);
 Section declare(const Filter*);
 Section declare(const LossWeights*);
+Section declare(const Pictures*);
 Section declare(const Shard*);
 Section declare(const Teacher*);
 Section declare(const Synth*);

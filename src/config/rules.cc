@@ -114,6 +114,10 @@ void check_mixture(const Data& d, Rules& rules) {
 
 void check_data(const Recipe& r, Rules& rules) {
   const Data& d = r.data;
+  const Pictures& p = d.pictures;
+  rules.refuse(p.min_pixels && p.max_pixels && *p.min_pixels > *p.max_pixels,
+               {"data.pictures.min_pixels", "data.pictures.max_pixels"}, "is {}, more than max_pixels ({})",
+               p.min_pixels.value_or(0), p.max_pixels.value_or(0));
   using S = DataSource;
   const std::string_view source = text_of(d.source);
   rules.refuse(d.source == S::kHf && (!d.hf_id || d.hf_id->empty()), {"data.hf_id", "data.source"},

@@ -55,6 +55,10 @@ OrderedJson inputs_of(const Settings& s, const Coder& coder) {
   OrderedJson j = without_sources(s, coder);
   j["sources"] = s.train.describe();
   if (s.eval) j["eval_sources"] = s.eval->describe();
+  if (coder.pictures() && s.answers == Answers::kNone) {
+    j["picture_files"] = s.train.pictures();
+    if (s.eval) j["eval_picture_files"] = s.eval->pictures();
+  }
   return j;
 }
 
@@ -147,7 +151,7 @@ std::string compare_rows(const std::string& folder, const config::Recipe& r, con
     for (const auto& [key, value] : side.items())
       if (!key.ends_with("sources") && canonical(made, key) != canonical(now, key) &&
           all.find("data." + key) == std::string::npos)
-        name("data." + key);
+        name(key.ends_with("picture_files") ? "the picture files that its rows name" : "data." + key);
   return all;
 }
 

@@ -17,6 +17,8 @@ std::string nth(size_t i) { return fmt::format("picture {}", i + 1); }
 // A source for messages: a data URI's beginning says enough.
 std::string shown(const std::string& source) { return source.size() > 80 ? source.substr(0, 60) + "…" : source; }
 
+bool is_address(const std::string& source) { return source.starts_with("http://") || source.starts_with("https://"); }
+
 std::string source_of(const OrderedJson& part, const std::string& where) {
   const std::string type = part["type"].get<std::string>();
   for (const char* key : {"image", "image_url", "url", "path"}) {
@@ -37,21 +39,26 @@ std::string PictureRules::print() const {
   return fmt::format("{} tokens {} {} {}", processor.print(), pad, start, end);
 }
 
+std::string picture_path(const std::string& source, const std::string& beside) {
+  if (image::is_data_uri(source) || is_address(source)) return "";
+  std::string path = source.starts_with("file://") ? source.substr(7) : source;
+  std::error_code ec;
+  if (!fs::exists(path, ec) && !beside.empty() && fs::path(path).is_relative())
+    path = (fs::path(beside) / path).string();
+  return path;
+}
+
 SeenPicture see_picture(const PictureRules& rules, const std::string& source, const std::string& beside,
                         const std::string& where) {
   const std::string name = where + ": " + shown(source);
   image::Picture p;
   if (image::is_data_uri(source)) {
     p = image::decode(image::data_uri_bytes(source, where + ": a data URI"), where + ": a data URI");
-  } else if (source.starts_with("http://") || source.starts_with("https://")) {
+  } else if (is_address(source)) {
     fail_input("{}: addresses are not fetched: save the picture and give its path", name);
   } else {
-    std::string path = source.starts_with("file://") ? source.substr(7) : source;
-    std::error_code ec;
-    if (!fs::exists(path, ec) && !beside.empty() && fs::path(path).is_relative())
-      path = (fs::path(beside) / path).string();
     try {
-      p = image::read_picture(path);
+      p = image::read_picture(picture_path(source, beside));
     } catch (const Error& e) {
       throw Error(e.code(), fmt::format("{}: {}", where, e.what()));
     }

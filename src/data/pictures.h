@@ -34,6 +34,9 @@ struct SeenPicture {
 SeenPicture see_picture(const PictureRules& rules, const std::string& source, const std::string& beside,
                         const std::string& where);
 
+// The file that a source names, where see_picture() looks for it; "" where it is no path.
+std::string picture_path(const std::string& source, const std::string& beside);
+
 // A picture of a document: its run of tokens begins at `first`.
 struct DocumentPicture {
   uint32_t first = 0;

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "image/resize.h"
 
 namespace mxt::data {
 namespace {
@@ -18,14 +19,58 @@ void append_safe(std::string* out, const std::string& bytes) {
   }
 }
 
-std::vector<PreviewPiece> pieces_of(std::span<const int32_t> ids, std::span<const int32_t> labels, const Coder& coder) {
+// A picture as the model sees it, small enough for a page.
+std::string shown_small(const RowPicture& p, const image::Processor& how) {
+  constexpr int64_t kSide = 320;
+  image::Picture picture{p.rows * how.patch, p.columns * how.patch, {}};
+  const auto bytes = static_cast<size_t>(3 * picture.height * picture.width);
+  if (p.rgb.size() < bytes) return "";
+  picture.rgb.assign(p.rgb.begin(), p.rgb.begin() + static_cast<ptrdiff_t>(bytes));
+  if (const int64_t longer = std::max(picture.height, picture.width); longer > kSide)
+    picture = image::resize_bicubic(picture, std::max<int64_t>(1, picture.height * kSide / longer),
+                                    std::max<int64_t>(1, picture.width * kSide / longer));
+  return image::data_uri(picture);
+}
+
+struct Placed {
+  size_t first, tokens;
+  PreviewPiece piece;
+};
+
+// The pictures of the tokens [begin, end) of a row.
+std::vector<Placed> pictures_of(const Row& row, size_t begin, size_t end, const Coder& coder) {
+  std::vector<Placed> out;
+  if (coder.pictures() == nullptr) return out;
+  const image::Processor& how = coder.pictures()->processor;
+  for (const RowPicture& p : row.pictures) {
+    const auto first = static_cast<size_t>(p.first),
+               n = static_cast<size_t>(image::tokens_of(how, {p.rows, p.columns}));
+    if (first < begin || first + n > end || n == 0) continue;
+    out.push_back({first,
+                   n,
+                   {fmt::format("[picture: {} x {} pixels, {} tokens]", p.columns * how.patch, p.rows * how.patch, n),
+                    false, shown_small(p, how)}});
+  }
+  return out;
+}
+
+// Tokens [begin, end) of a row, a document.
+std::vector<PreviewPiece> pieces_of(const Row& row, size_t begin, size_t end, const Coder& coder) {
   std::vector<PreviewPiece> out;
-  for (size_t t = 0; t < ids.size();) {
+  std::vector<Placed> pictures = pictures_of(row, begin, end, coder);
+  auto picture = pictures.begin();
+  for (size_t t = begin; t < end;) {
+    if (picture != pictures.end() && t == picture->first) {
+      t += picture->tokens;
+      out.push_back(std::move(picture++->piece));
+      continue;
+    }
     // The label of the first token is never used: nothing predicts it.
-    const auto trained = [&](size_t i) { return i > 0 && labels[i] != kNoTarget; };
+    const auto trained = [&](size_t i) { return i > begin && row.labels[i] != kNoTarget; };
     const bool on = trained(t);
+    const size_t until = picture == pictures.end() ? end : picture->first;
     std::string bytes;  // a run at once, so that characters of several tokens stay whole
-    for (; t < ids.size() && trained(t) == on; ++t) bytes += coder.token_bytes(ids[t]);
+    for (; t < until && trained(t) == on; ++t) bytes += coder.token_bytes(row.ids[t]);
     out.push_back({{}, on});
     append_safe(&out.back().text, bytes);
   }
@@ -56,7 +101,7 @@ void append_html(std::string* out, const std::string& bytes) {
 
 constexpr const char* kPageHead = R"(<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">
-<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">
+<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'; img-src data:">
 <title>What is trained</title><style>
 body{font:15px/1.5 system-ui,sans-serif;margin:2rem auto;max-width:60rem;padding:0 1rem;background:#fff;color:#222}
 h2{font-size:1rem;margin:1.5rem 0 .5rem;font-weight:600} pre{white-space:pre-wrap;overflow-wrap:anywhere;border:1px solid #ddd;border-radius:6px;padding:.8rem;margin:0;unicode-bidi:isolate}
@@ -80,7 +125,14 @@ std::string preview_page(const Dataset& data, int64_t first, int64_t count, cons
       for (size_t t = b + 1; t < e; ++t) trained += row.labels[t] != kNoTarget;
       out += fmt::format("<h2>row {}, document {} of {}: {} tokens, {} trained</h2>\n<pre>", i, d + 1,
                          row.cu_seqlens.size() - 1, e - b, trained);
+      const std::vector<Placed> pictures = pictures_of(row, b, e, coder);
+      auto picture = pictures.begin();
       for (size_t t = b; t < e;) {
+        if (picture != pictures.end() && t == picture->first) {
+          out += fmt::format("<img alt=\"{}\" src=\"{}\">", picture->piece.text, picture->piece.picture);
+          t += picture++->tokens;
+          continue;
+        }
         const bool on = t > b && row.labels[t] != kNoTarget;
         std::string bytes;  // tokens together until their characters are whole
         do bytes += coder.token_bytes(row.ids[t++]);
@@ -105,7 +157,7 @@ std::vector<PreviewDocument> preview_documents(const Dataset& data, int64_t i, c
     PreviewDocument document;
     document.tokens = static_cast<int64_t>(n);
     for (size_t t = 1; t < n; ++t) document.trained += labels[t] != kNoTarget;
-    document.pieces = pieces_of(row.ids.subspan(b, n), labels, coder);
+    document.pieces = pieces_of(row, b, b + n, coder);
     out.push_back(std::move(document));
   }
   return out;

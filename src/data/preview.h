@@ -13,6 +13,8 @@ namespace mxt::data {
 struct PreviewPiece {
   std::string text;  // safe to show: control characters as \xNN
   bool trained = false;
+  std::string
+      picture{};  // what stands here instead: a data URI of no more than 320 pixels a side; `text` says its size
 };
 struct PreviewDocument {
   int64_t tokens = 0, trained = 0;
@@ -29,7 +31,8 @@ enum class Marks { kBrackets, kAnsi };  // ⟦trained⟧, or green on a terminal
 std::string preview_row(const Dataset& data, int64_t i, const Coder& coder, Marks marks);
 
 // Rows [first, first + count) as one HTML page without scripts or outside parts: what is trained stands on green, token
-// borders show as fine lines. Everything from the data is escaped. Errors (kBadInput): no such row.
+// borders show as fine lines, pictures stand where their tokens are. Everything from the data is escaped. Errors
+// (kBadInput): no such row.
 std::string preview_page(const Dataset& data, int64_t first, int64_t count, const Coder& coder);
 
 }  // namespace mxt::data

@@ -56,9 +56,13 @@ struct RowSource {
   std::string text() const;                      // for messages
   OrderedJson describe() const;                  // for the manifest: files with size and digest, or the task
   const FileDigests& digest(size_t file) const;  // computed once
+  // Of the picture files that the rows name, each once, in their order: their number and one digest. Computed once.
+  // What cannot be read is left out: whoever reads the row says so.
+  OrderedJson pictures() const;
 
  private:
   mutable std::map<size_t, FileDigests> digests_;
+  mutable std::string pictures_;
 };
 
 // What the method asks of rows: documents; pairs of answers to a prompt; answers with a label (pairs are two of these);

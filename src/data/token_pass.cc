@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <nlohmann/json.hpp>
 
 #include "base/error.h"
 #include "base/log.h"
@@ -33,6 +34,8 @@ TokenPass::TokenPass(const Settings& s, const Coder& coder, const config::Recipe
       counts_(counts) {
   if (recipe.data.filter) redact_ = recipe.data.filter->redact;
   settings_ = fmt::format("tokens {} {} {} {}", kRevision, coder.digest(), s.train_all, s.windows);
+  if (coder.pictures() && s.answers == Answers::kNone)
+    settings_ += s.train.pictures().dump() + (s.eval ? s.eval->pictures().dump() : "");
   if (s.parts) settings_ += " parts";
   if (s.crop) settings_ += " bos " + std::to_string(coder.bos());
   if (s.answers != Answers::kNone) settings_ += s.answers == Answers::kPrompts ? " prompts" : " answers";

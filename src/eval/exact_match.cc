@@ -43,7 +43,10 @@ ExactMatch exact_match(infer::Model& model, const tokenizer::Tokenizer& tok, con
   std::vector<infer::Request> requests;  // the greedy ones, then the samples
   for (const Question& q : questions) {
     infer::Request r;
-    r.prompt = encode_prompt(tok, chat, parse_ordered_json(q.messages, "held-out row"));
+    const OrderedJson messages = parse_ordered_json(q.messages, "held-out row");
+    Asked asked = settings.ask ? settings.ask(messages) : Asked{encode_prompt(tok, chat, messages), nullptr};
+    r.prompt = std::move(asked.ids);
+    r.shown = std::move(asked.shown);
     r.max_tokens = settings.max_tokens;
     r.stop = ends;
     r.tool = infer::make_calculator(tok);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -36,10 +37,17 @@ struct ExactMatch : Tally {  // of the greedy answers
   std::vector<Sample> samples;
 };
 
+// What a question becomes.
+struct Asked {
+  std::vector<int32_t> ids;
+  std::shared_ptr<const infer::Shown> shown;  // its pictures; null: none
+};
+
 struct AnswerSettings {
   int64_t max_tokens = 128;
-  int64_t samples = 0;  // of each question, at temperature 1
-  uint64_t seed = 0;    // theirs
+  int64_t samples = 0;                                         // of each question, at temperature 1
+  uint64_t seed = 0;                                           // theirs
+  std::function<Asked(const OrderedJson& messages)> ask = {};  // of a model that sees; empty: encode_prompt()
 };
 
 // Token ids of a conversation up to and including the generation prompt; control tokens in message text are plain text.

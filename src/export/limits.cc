@@ -62,6 +62,8 @@ void refuse_variants(const config::Recipe& r, std::string_view title) {
           "{}: {}: {}: this program does not write that for {}: train it here (mindxtrain run), or leave it out",
           r.source, key, what, title);
   };
+  no(!r.model.freeze.empty(), "model.freeze", "frozen parts");
+  no(r.data.pictures.min_pixels || r.data.pictures.max_pixels, "data.pictures", "sizes of pictures");
   no(r.data.loss_weights.has_value(), "data.loss_weights", "weights on the parts of a tool call");
   no(r.data.tools_in != config::ToolsIn::kTemplate, "data.tools_in", "tools as text");
   no(r.train.neftune_noise_alpha.has_value(), "train.neftune_noise_alpha", "noise on embeddings");

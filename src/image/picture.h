@@ -32,6 +32,9 @@ Picture decode(std::span<const std::byte> file, std::string_view name, const Lim
 Picture read_picture(const std::string& path, const Limits& limits = {});
 std::vector<std::byte> read_picture_file(const std::string& path, const Limits& limits = {});
 
+// A PNG of it, as a data URI.
+std::string data_uri(const Picture& picture);
+
 // Whether `text` is a data URI of a picture (data:image/png;base64,…); its bytes. Errors (kBadInput): no base64.
 bool is_data_uri(std::string_view text);
 std::vector<std::byte> data_uri_bytes(std::string_view text, std::string_view name, const Limits& limits = {});

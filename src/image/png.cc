@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <cstring>
 
+#include "base/base64.h"
 #include "base/error.h"
 #include "image/formats.h"
 
@@ -95,6 +96,19 @@ Decoded decode_png(const File& f) {
   png_uint_32 n = 0;
   if (png_get_eXIf_1(s.png, s.info, &n, &exif)) d.exif.assign(exif, exif + n);
   return d;
+}
+
+std::string data_uri(const Picture& p) {
+  png_image head{};
+  head.version = PNG_IMAGE_VERSION;
+  head.width = static_cast<png_uint_32>(p.width), head.height = static_cast<png_uint_32>(p.height);
+  head.format = PNG_FORMAT_RGB;
+  png_alloc_size_t n = PNG_IMAGE_PNG_SIZE_MAX(head);
+  std::string file(n, 0);
+  if (!png_image_write_to_memory(&head, file.data(), &n, 0, p.rgb.data(), 0, nullptr))
+    fail_input("a picture of {} x {} pixels: no PNG of it: {}", p.width, p.height, head.message);
+  file.resize(n);
+  return "data:image/png;base64," + to_base64(file);
 }
 
 }  // namespace mxt::image

@@ -89,6 +89,24 @@ Processor processor_from_json(const Json& j, std::string_view file, const Proces
   return p;
 }
 
+OrderedJson processor_to_json(const Processor& p, OrderedJson file) {
+  if (!file.contains("image_processor_type")) file["image_processor_type"] = "Qwen2VLImageProcessor";
+  file["patch_size"] = p.patch;
+  file["merge_size"] = p.merge;
+  file["temporal_patch_size"] = p.frames;
+  file.erase("min_pixels"), file.erase("max_pixels");
+  file["size"] = {{"shortest_edge", p.min_pixels}, {"longest_edge", p.max_pixels}};
+  file["rescale_factor"] = p.rescale;
+  const auto three = [](const float* v) {  // in the digits that they were read with
+    OrderedJson out = OrderedJson::array();
+    for (size_t c = 0; c < 3; ++c) out.push_back(parse_ordered_json(fmt::format("{}", v[c]), "a mean"));
+    return out;
+  };
+  file["image_mean"] = three(p.mean);
+  file["image_std"] = three(p.std);
+  return file;
+}
+
 Processor read_processor(const std::string& folder, const Processor& defaults) {
   for (const char* name : {"preprocessor_config.json", "processor_config.json"}) {
     const std::string path = folder + "/" + name;

@@ -25,6 +25,9 @@ Processor processor_from_json(const Json& j, std::string_view file, const Proces
 // Of a model's folder; `defaults` where it has neither file.
 Processor read_processor(const std::string& folder, const Processor& defaults);
 
+// A preprocessor_config.json that reads as `p`; what else `file` says stays.
+OrderedJson processor_to_json(const Processor& p, OrderedJson file);
+
 struct Grid {
   int64_t height = 0, width = 0;  // of patches
   int64_t patches() const { return height * width; }

@@ -79,6 +79,14 @@ image::Processor processor_defaults(const formats::VisionConfig& v) {
   p.patch = v.patch, p.merge = v.merge, p.frames = v.frames;
   return p;
 }
+// That a part which is frozen is there.
+void check_frozen(const config::Recipe& recipe, const formats::ModelConfig& model) {
+  const auto& parts = recipe.model.freeze;
+  if (!parts.empty() && !formats::vision_of(model))
+    fail_input("{}: model.freeze: vision: the model ({}) has no tower that sees pictures here: leave it out",
+               recipe.source, model.model_type);
+}
+
 bool is_head(std::string_view last) { return last == "lm_head"; }
 bool is_table(std::string_view last) { return last == "embed_tokens" || last == "wte"; }
 std::string_view last_part(std::string_view name) { return name.substr(name.rfind('.') + 1); }
@@ -304,6 +312,7 @@ void fill(Setup* s, const config::Recipe& recipe, const kernels::KernelPlan* pla
   s->seq_len = recipe.data.seq_len;
   s->rows_per_step = recipe.train.batch.per_device * recipe.train.batch.grad_accum;
 
+  check_frozen(recipe, s->model);
   const auto& method = recipe.train.method;
   if (method.lora) {
     s->has_lora = true;
@@ -337,6 +346,7 @@ void fill(Setup* s, const config::Recipe& recipe, const kernels::KernelPlan* pla
   s->backend = backend_of(recipe);
   s->options.type = s->type;
   s->options.train_base = !s->has_lora;
+  s->options.train_vision = recipe.model.freeze.empty();
   s->options.lora = s->has_lora ? &s->lora : nullptr;
   if (s->has_lora && recipe.train.base_precision == config::Precision::kFp8E4M3)
     s->options.base = s->backend->fp8_products ? graph::Held::kFp8 : graph::Held::kRounded;
@@ -414,7 +424,8 @@ std::unique_ptr<Setup> make_setup(const config::Recipe& recipe, const std::strin
     fail_input("{}: the tokenizer has {} ids but the model's vocabulary is {}: they do not belong together",
                recipe.source, tokenizer_vocab, s->model.vocab_size);
   if (const auto v = formats::vision_of(s->model))
-    s->processor = image::read_processor(fs::is_directory(model_path) ? model_path : "", processor_defaults(*v));
+    s->processor = picture_sizes(
+        image::read_processor(fs::is_directory(model_path) ? model_path : "", processor_defaults(*v)), recipe);
   fill(s.get(), recipe, plan);
   return s;
 }
@@ -475,6 +486,18 @@ graph::Graph Setup::scoring_graph() const {
   o.recompute = graph::Recompute::kNone;
   o.head_chunk = backend->scoring_head_chunk;
   return models::build(model, o);
+}
+
+image::Processor picture_sizes(image::Processor p, const config::Recipe& recipe) {
+  const config::Pictures& said = recipe.data.pictures;
+  p.min_pixels = said.min_pixels.value_or(p.min_pixels);
+  p.max_pixels = said.max_pixels.value_or(p.max_pixels);
+  if (p.min_pixels > p.max_pixels)
+    fail_input(
+        "{}: data.pictures: pictures of at least {} and at most {} pixels cannot be (one of the two is the model's "
+        "own): give both",
+        recipe.source, p.min_pixels, p.max_pixels);
+  return p;
 }
 
 formats::ModelConfig random_config(const config::Recipe& r, int64_t tokenizer_vocab) {

@@ -76,6 +76,10 @@ enum class Reads { kWeights, kConfig };
 std::unique_ptr<Setup> make_setup(const config::Recipe& recipe, const std::string& model_path, int64_t tokenizer_vocab,
                                   const kernels::KernelPlan* plan, Reads reads = Reads::kWeights);
 
+// As the recipe wants pictures seen (data.pictures), by whatever the model's folder says. kBadInput where the two
+// together leave no size.
+image::Processor picture_sizes(image::Processor processor, const config::Recipe& recipe);
+
 // A recipe's adapter as PEFT states one.
 formats::AdapterConfig adapter_config(const config::Recipe& recipe);
 

@@ -2,11 +2,20 @@
 #include "data/pictures.h"
 
 #include <filesystem>
+#include <map>
+#include <set>
 
+#include "base/base64.h"
+#include "base/files.h"
+#include "config/recipe.h"
+#include "data/dataset.h"
 #include "data/encode/encode.h"
+#include "data/prepare.h"
+#include "data/preview.h"
 #include "data/store/shard.h"
 #include "data/store/spill.h"
 #include "data/store/token_blocks.h"
+#include "data/synth/synth.h"
 #include "helpers.h"
 #include "toy_coder.h"
 
@@ -164,6 +173,111 @@ TEST(Pictures, ReachTheTrainerThroughTheShard) {
     EXPECT_TRUE(std::equal(seen.rgb.begin(), seen.rgb.end(), x.rgb.begin()));
   }
   EXPECT_EQ(row.pictures[0].rgb.data(), row.pictures[1].rgb.data());  // held once
+}
+
+TEST(Pictures, OfQuestionsStandBeforeThem) {
+  const Store s;
+  for (const std::string row : {R"({"question":"hello","answer":"world","image":"PHOTO"})",
+                                R"({"instruction":"hello","output":"world","images":["PHOTO"]})",
+                                R"({"file_name":"photo.png","question":"<image>hello","answer":"world"})"}) {
+    std::string text = row;
+    if (const size_t at = text.find("PHOTO"); at != text.npos) text.replace(at, 5, kPhoto);
+    Record r;
+    r.text = text;
+    r.path = std::make_shared<const std::string>(kPhoto.substr(0, kPhoto.rfind('/')) + "/metadata.jsonl");
+    const SeeingCoder coder;
+    EncodeRules rules;
+    rules.pictures = &s.store;
+    const Document d = encode_example(read_example(r, find_layout(r, {})), coder, rules, "d.jsonl:7");
+    ASSERT_EQ(d.pictures.size(), 1u) << row;
+    const auto after = std::find(d.ids.begin(), d.ids.end(), coder.pictures()->end);
+    EXPECT_LT(d.pictures[0].first, std::find(d.ids.begin(), d.ids.end(), 261) - d.ids.begin()) << row;  // hello
+    EXPECT_NE(after, d.ids.end());
+  }
+  // A name of another file is no picture.
+  Record code;
+  code.path = std::make_shared<const std::string>("d.jsonl");
+  code.text = R"({"file_name":"a.py","question":"hello","answer":"world"})";
+  EXPECT_TRUE(read_example(code, find_layout(code, {})).pictures.empty());
+}
+
+TEST(Pictures, OfHubTablesAreTheirBytes) {
+  const std::string bytes = "data:image/any;base64," + to_base64(read_file(kPhoto));
+  EXPECT_EQ(example(R"({"question":"a","answer":"b","image":{"bytes":")" + bytes + R"(","path":"x/../nowhere.png"}})")
+                .pictures,
+            std::vector<std::string>{bytes});
+  EXPECT_EQ(example(R"({"question":"a","answer":"b","image":{"bytes":null,"path":"there.png"}})").pictures,
+            std::vector<std::string>{"there.png"});
+  const Store s;
+  EXPECT_NE(error_of([&] {
+              s.encode(R"({"question":"a","answer":"b","image":{"bytes":"<svg/>","path":"a.png"}})", SeeingCoder());
+            }).find("SVG"),
+            std::string::npos);
+}
+
+class PreparedPictures : public testing::DataTest {};
+
+TEST_F(PreparedPictures, AreMadeAnewWhereAPictureChanged) {
+  const std::string photo = write("p/a.png", read_file(kPhoto));
+  write("p/rows.jsonl", R"({"question":"hello","answer":"world","image":"a.png"})"
+                        "\n");
+  const config::Recipe r =
+      config::parse_recipe("meta: {project: p, run_name: r}\nmodel: {name: m}\ndata: {source: local, path: '" +
+                               path("p/rows.jsonl") + "', seq_len: 64}\n",
+                           "t.yaml");
+  const SeeingCoder coder;
+  EXPECT_FALSE(prepare(r, coder, path("out")).kept);
+  EXPECT_TRUE(prepare(r, coder, path("out")).kept);
+  const auto first = [&] { return Dataset::open(path("out")).row(0).pictures.at(0).rgb[0]; };
+  const int was = first();
+  image::Picture black{53, 37, std::vector<uint8_t>(53 * 37 * 3)};
+  const auto png = image::data_uri_bytes(image::data_uri(black), "black");
+  write("p/a.png", std::string(reinterpret_cast<const char*>(png.data()), png.size()));
+  EXPECT_FALSE(prepare(r, coder, path("out")).kept);
+  EXPECT_EQ(first(), 0);
+  EXPECT_NE(was, 0);
+  // The page shows it, small and with nothing from outside.
+  const Dataset set = Dataset::open(path("out"));
+  const std::string page = preview_page(set, 0, 1, coder);
+  EXPECT_HAS(page, "<img alt=\"[picture: ");
+  EXPECT_HAS(page, "src=\"data:image/png;base64,");
+  EXPECT_EQ(page.find("a.png"), std::string::npos);
+  const auto documents = preview_documents(set, 0, coder);
+  int pictures = 0;
+  for (const PreviewPiece& p : documents.at(0).pieces) pictures += p.picture.starts_with("data:image/png;base64,");
+  EXPECT_EQ(pictures, 1);
+  EXPECT_HAS(preview_row(set, 0, coder, Marks::kBrackets), "[picture: ");
+}
+
+// The answers name what is drawn: most pixels that are not the ground have the colour, and the splits share no picture.
+TEST(Synth, ShapesAreWhatTheirAnswersSay) {
+  const std::map<std::string, std::array<int, 3>> colours = {{"red", {208, 32, 32}},     {"green", {32, 144, 48}},
+                                                             {"blue", {32, 64, 208}},    {"yellow", {232, 208, 24}},
+                                                             {"purple", {136, 40, 160}}, {"black", {16, 16, 16}}};
+  std::set<std::string> answers, pictures;
+  for (const Split split : {Split::kTrain, Split::kTest})
+    for (const SynthRow& r : synth_rows("shapes", split, 100, 3)) {
+      answers.insert(r.answer);
+      EXPECT_TRUE(pictures.insert(r.picture).second);
+      const image::Picture p = image::decode(image::data_uri_bytes(r.picture, "shape"), "shape");
+      const auto& colour = colours.at(r.answer.substr(0, r.answer.find(' ')));
+      int64_t inside = 0, box[4] = {64, 0, 64, 0};
+      for (int64_t i = 0; i < p.height * p.width; ++i) {
+        const auto at = static_cast<size_t>(3 * i);
+        if (p.rgb[at] != colour[0] || p.rgb[at + 1] != colour[1] || p.rgb[at + 2] != colour[2]) continue;
+        ++inside;
+        const int64_t x = i % p.width, y = i / p.width;
+        box[0] = std::min(box[0], x), box[1] = std::max(box[1], x);
+        box[2] = std::min(box[2], y), box[3] = std::max(box[3], y);
+      }
+      // How much of its box a shape fills tells it.
+      const double filled =
+          static_cast<double>(inside) / static_cast<double>((box[1] - box[0] + 1) * (box[3] - box[2] + 1));
+      const std::string shape = r.answer.substr(r.answer.find(' ') + 1);
+      const double want = shape == "square" ? 1 : shape == "circle" ? 0.785 : shape == "triangle" ? 0.5 : 0.51;
+      EXPECT_NEAR(filled, want, 0.07) << r.answer;
+    }
+  EXPECT_EQ(answers.size(), 24u);
 }
 
 }  // namespace

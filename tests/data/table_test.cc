@@ -79,6 +79,26 @@ TEST_F(TableTest, BytesAreTextWhereTheyAreUtf8) {
   EXPECT_EQ(rows[1].text, "{\"text\":null}");
 }
 
+// As the datasets library writes pictures, and as others do.
+TEST_F(TableTest, BytesOfPicturesAreDataUrisAtAnyDepth) {
+  const std::string gif = "'GIF89a\\xFF'::BLOB", png = "'\\x89PNG\\x0D\\x0A\\x1A\\x0A'::BLOB";
+  const std::string p = parquet(
+      "a.parquet", fmt::format("SELECT {0} AS image, {{'bytes': {0}, 'path': 'a b.png'}} AS \"one, 'two'\", "
+                               "[{{'bytes': '\\xFE\\xFF'::BLOB, 'path': NULL}}, NULL] AS images, "
+                               "NULL::STRUCT(bytes BLOB, path VARCHAR) AS none, {1} AS gif, [['\\xFF'::BLOB]] AS other",
+                               png, gif));
+  const auto rows = all(open_records({p, FileKind::kParquet}));
+  ASSERT_EQ(rows.size(), 1u);
+  const Json row = Json::parse(rows[0].text);
+  const std::string uri = "data:image/any;base64,iVBORw0KGgo=";
+  EXPECT_EQ(row["image"], uri);
+  EXPECT_EQ(row["one, 'two'"], Json({{"bytes", uri}, {"path", "a b.png"}}));
+  EXPECT_EQ(row["images"], Json::array({{{"bytes", "data:image/any;base64,/v8="}, {"path", nullptr}}, nullptr}));
+  EXPECT_TRUE(row["none"].is_null());
+  EXPECT_EQ(row["gif"], "data:image/any;base64,R0lGODlh/w==");
+  EXPECT_EQ(row["other"], Json::array({Json::array({nullptr})}));
+}
+
 TEST_F(TableTest, NestedParquetRowsTrainAsConversationsAndTheirMissingKeysAreAbsent) {
   const std::string p = parquet("d/x-train.parquet",
                                 "SELECT [{'role': 'user', 'content': 'hi', 'name': NULL}, {'role': 'assistant', "

@@ -96,6 +96,38 @@ TEST(PictureScore, EqualsTransformers) {
   }
 }
 
+// The tower keeps its weights, to the bit, and all else trains; every tensor is in the checkpoint.
+TEST(PictureTraining, AFrozenTowerStaysAsItIs) {
+  cli::Folder f("pictures_frozen");
+  cli::Tiny t = tiny("full");
+  t.steps = 2;
+  std::string recipe = cli::recipe(t);
+  const std::string model = "torch_dtype: float32";
+  recipe.replace(recipe.find(model), model.size(), model + ", freeze: [vision]");
+  write_file_atomic(f / "r.yaml", recipe);
+  const auto r = cli::run("train " + (f / "r.yaml") + " --out " + (f / "out"));
+  ASSERT_EQ(r.code, 0) << r.out;
+  const auto was = formats::Safetensors::open(kModel + "/model.safetensors"),
+             is = formats::Safetensors::open(f / "out/checkpoint/model.safetensors");
+  size_t kept = 0, trained = 0;
+  for (const auto& tensor : was.tensors()) {
+    const auto a = was.bytes(tensor), b = is.bytes(is.at(tensor.name));
+    const bool same = a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size()) == 0;
+    const bool vision = tensor.name.find("visual.") != std::string::npos;
+    (same ? kept : trained) += 1;
+    if (vision) EXPECT_TRUE(same) << tensor.name;
+  }
+  EXPECT_GT(kept, 10u);
+  EXPECT_GT(trained, 10u);
+  // A model without a tower says so.
+  recipe.replace(recipe.find("qwen3_vl"), 8, "qwen3_gqa");
+  recipe.replace(recipe.find("qwen3_vl"), 8, "qwen3_gqa");
+  write_file_atomic(f / "text.yaml", recipe);
+  const auto text = cli::run("train " + (f / "text.yaml") + " --out " + (f / "text"));
+  EXPECT_EQ(text.code, 1);
+  EXPECT_NE(text.out.find("model.freeze"), std::string::npos) << text.out;
+}
+
 // One line each, that names the row: exit code 1.
 TEST(PictureRows, ThatDoNotHoldTogetherAreRefused) {
   cli::Folder f("pictures_bad");

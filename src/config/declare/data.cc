@@ -108,6 +108,21 @@ Section declare(const Shard*) {
   return d.take();
 }
 
+Section declare(const Pictures*) {
+  Declaration<Pictures> d("How large the model sees pictures: each is resized to between so many pixels in all.");
+  constexpr int64_t kMost = int64_t{1} << 28;
+  d.field("min_pixels", &Pictures::min_pixels, "Pixels of a picture at least.")
+      .range(1, kMost)
+      .plus()
+      .default_is("as the model's preprocessor_config.json");
+  d.field("max_pixels", &Pictures::max_pixels,
+          "Pixels of a picture at most: fewer make fewer tokens of it, which costs less memory and detail.")
+      .range(1, kMost)
+      .plus()
+      .default_is("as the model's preprocessor_config.json");
+  return d.take();
+}
+
 Section declare(const Teacher*) {
   Declaration<Teacher> d("A teacher model behind an OpenAI-compatible endpoint that answers prompts.");
   d.field("endpoint", &Teacher::endpoint, "Its base URL, e.g. `https://api.openai.com/v1`.").required().plus();
@@ -140,7 +155,7 @@ Section declare(const Synth*) {
        "What the rows teach: tool_calls = answer a request with one of five tools' calls; tool_preference = pairs, a "
        "call preferred to plain text; tool_habits = calls, but plain text where a request ends with thanks; "
        "arithmetic, addition, spelling and sorting = short questions with one right answer; sums = questions for sums, "
-       "computed by the calculator of nanochat's format.")
+       "computed by the calculator of nanochat's format; shapes = drawn pictures of a coloured shape, to be named.")
       .plus();
   d.field("rows", &Synth::rows, "Rows to train on.").range(1, 10'000'000).plus();
   d.field("turns", &Synth::turns,
@@ -215,6 +230,7 @@ Section declare(const Data*) {
   d.field("filter", &Data::filter, "Rows that are left out. Absent = off.").plus();
   d.field("dedupe", &Data::dedupe, "Removal of copies.");
   d.field("shard", &Data::shard, "Output files.");
+  d.field("pictures", &Data::pictures, "How large the model sees pictures.").plus();
   d.field("seq_len", &Data::seq_len, "Longest sequence in tokens; a longer document is cut at its end.")
       .range(64, 1'048'576);
   d.field("packing", &Data::packing,

@@ -114,6 +114,11 @@ Section declare(const Model*) {
   d.field("trust_remote_code", &Model::trust_remote_code, "Must be false: no code from a model folder is ever run.");
   d.field("init", &Model::init, "Where weights come from; random needs `config`.").plus();
   d.field("config", &Model::config, "For `init: random`: path of an HF config.json, or its keys inline.").plus();
+  d.field(
+       "freeze", &Model::freeze,
+       "Parts that keep their weights where every weight would train: vision = the tower that sees pictures, with its "
+       "mergers.")
+      .plus();
   d.field("tokenizer", &Model::tokenizer,
           "Folder, Hub id, `.gguf` file, `char` (one id a character of the data, sorted), or `train` (with `pretrain`: "
           "nanochat's tokenizer of `pretrain.vocab_size` tokens, learned from the data as a stage of the run).")

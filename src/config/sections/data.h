@@ -47,6 +47,11 @@ struct Filter {
 struct LossWeights {
   double structure = 1, name = 1, arguments = 1;
 };
+// How large the model sees pictures; absent = as its preprocessor_config.json says.
+struct Pictures {
+  std::optional<int64_t> min_pixels, max_pixels;
+};
+
 struct Shard {
   int64_t num_shards = 1;
 };
@@ -92,6 +97,7 @@ struct Data {
   std::optional<Filter> filter;
   Dedupe dedupe;
   Shard shard;
+  Pictures pictures;
   int64_t seq_len = 4096;
   bool packing = true;
   Pack pack = Pack::kWhole;

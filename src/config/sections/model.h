@@ -3,6 +3,7 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "config/enums.h"
 
@@ -23,6 +24,7 @@ struct Model {
   Init init = Init::kPretrained;
   PathOrInline config;                       // HF config.json, for init random
   std::optional<std::string> tokenizer;      // folder, Hub id, .gguf, "char", "train"; absent = the model's own
+  std::vector<ModelPart> freeze;             // parts that do not train
   std::optional<std::string> chat_template;  // Jinja file; absent = the tokenizer's own
 };
 

@@ -136,6 +136,15 @@ OrderedJson read_alpaca(const RowView& row) {
   return messages;
 }
 
+// Pictures of a request stand where its text says <image>, else before it.
+void show_request(OrderedJson& messages, size_t pictures, const std::string& where) {
+  bool said = false;
+  for (const OrderedJson& m : messages) said = said || text_member(m, "content").find("<image>") != std::string::npos;
+  OrderedJson& request = messages[messages.size() - 2]["content"];
+  for (size_t i = 0; i < pictures && !said; ++i) request = "<image>" + request.get<std::string>();
+  mark_pictures(messages, pictures, where);
+}
+
 void check_messages(const OrderedJson& messages, const std::string& where, std::string_view column) {
   if (messages.empty())
     fail_input("{}: \"{}\" is an empty array; a conversation has at least one message", where, column);
@@ -207,6 +216,10 @@ Example read_chat(const RowView& row, Shape shape) {
     messages = read_alpaca(row);
   } else {
     messages = OrderedJson::array({message("user", row.text("question")), message("assistant", row.text("answer"))});
+  }
+  if (shape == Shape::kAlpaca || shape == Shape::kQuestion) {
+    e.pictures = read_sources(row);
+    if (!e.pictures.empty()) show_request(messages, e.pictures.size(), row.where());
   }
   if (shape == Shape::kMessages) e.pictures = take_pictures(messages, read_sources(row), row.where());
   messages = whole_messages(std::move(messages), row.where(), shape == Shape::kShareGpt ? "conversations" : "messages");

@@ -4,11 +4,13 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
+#include "base/base64.h"
 #include "base/error.h"
 #include "base/text.h"
 #include "data/dataset.h"
 #include "data/shape/row.h"
 #include "data/shape/row_text.h"
+#include "image/picture.h"
 
 namespace mxt::data {
 namespace {
@@ -21,16 +23,19 @@ struct ShapeColumns {
 
 const std::vector<ShapeColumns>& all_shapes() {
   static const std::vector<ShapeColumns> shapes = {
-      {Shape::kTokens, "input_ids/labels", {"input_ids", "labels"}, {"images", "image"}},
+      {Shape::kTokens, "input_ids/labels", {"input_ids", "labels"}, {"images", "image", "file_name"}},
       {Shape::kTokenPair, "prompt_ids/chosen_ids/rejected_ids", {"prompt_ids", "chosen_ids", "rejected_ids"}, {}},
       {Shape::kTokenAnswer, "prompt_ids/completion_ids/label", {"prompt_ids", "completion_ids", "label"}, {}},
-      {Shape::kMessages, "messages", {"messages"}, {"tools", "images", "image"}},
-      {Shape::kShareGpt, "conversations", {"conversations"}, {"system", "tools", "images", "image"}},
+      {Shape::kMessages, "messages", {"messages"}, {"tools", "images", "image", "file_name"}},
+      {Shape::kShareGpt, "conversations", {"conversations"}, {"system", "tools", "images", "image", "file_name"}},
       {Shape::kPreference, "chosen/rejected", {"chosen", "rejected"}, {"prompt", "tools"}},
       {Shape::kLabelled, "prompt/completion/label", {"prompt", "completion", "label"}, {"tools"}},
       {Shape::kCompletion, "prompt/completion", {"prompt", "completion"}, {"tools"}},
-      {Shape::kAlpaca, "instruction/output", {"instruction", "output"}, {"input", "system", "history"}},
-      {Shape::kQuestion, "question/answer", {"question", "answer"}, {}},
+      {Shape::kAlpaca,
+       "instruction/output",
+       {"instruction", "output"},
+       {"input", "system", "history", "images", "image", "file_name"}},
+      {Shape::kQuestion, "question/answer", {"question", "answer"}, {"images", "image", "file_name"}},
       {Shape::kReference, "prompt/answer", {"prompt", "answer"}, {}},
       {Shape::kText, "text", {"text"}, {}},
   };
@@ -121,18 +126,37 @@ std::vector<int32_t> read_numbers(const RowView& row, const char* column, bool n
   return out;
 }
 
+namespace {
+
+bool names_picture(const OrderedJson& file_name) {
+  if (!file_name.is_string()) return false;
+  std::string name = file_name.get<std::string>();
+  for (char& c : name) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c | 0x20) : c;
+  for (const char* ending : {".jpg", ".jpeg", ".png", ".webp"})
+    if (name.ends_with(ending)) return true;
+  return false;
+}
+
+}  // namespace
+
 std::vector<std::string> read_sources(const RowView& row) {
   std::vector<std::string> out;
   const OrderedJson* v = row.find("images");
   if (v == nullptr) v = row.find("image");
-  if (v == nullptr) return out;
+  // Others name files of code and texts so.
+  if (v == nullptr) v = row.find("file_name");
+  if (v == nullptr || (v == row.find("file_name") && !names_picture(*v))) return out;
   const auto one = [&](const OrderedJson& x) {
     const OrderedJson* s = &x;
     if (x.is_object())
-      for (const char* key : {"path", "url", "image"})
+      for (const char* key :
+           {"path", "url", "image", "bytes"})  // the last that is there: a path beside bytes is a name
         if (const auto at = x.find(key); at != x.end() && at->is_string()) s = &*at;
     if (!s->is_string()) row.wrong_type("images", x, "a picture's path or data URI, or a list of them,");
-    out.push_back(s->get<std::string>());
+    std::string source = s->get<std::string>();
+    if (s != &x && x.contains("bytes") && s == &x["bytes"] && !image::is_data_uri(source))
+      source = "data:image/any;base64," + to_base64(source);  // a text: no picture, and its reader says what it is
+    out.push_back(std::move(source));
   };
   if (v->is_array())
     for (const OrderedJson& x : *v) one(x);

@@ -24,8 +24,8 @@ enum class Shape {
   kPreference,   // chosen, rejected [prompt]
   kLabelled,     // prompt, completion, label       KTO: texts or lists of messages; label: whether the answer is good
   kCompletion,   // prompt, completion [tools]      texts, or both lists of messages (as TRL has them)
-  kAlpaca,       // instruction, output [input] [system] [history]
-  kQuestion,     // question, answer                GSM8K
+  kAlpaca,       // instruction, output [input] [system] [history] [images]
+  kQuestion,     // question, answer [images]       GSM8K; a picture stands before the question, or at <image>
   kReference,    // prompt, answer                  RL: a prompt and the answer it is measured against
   kText,         // text
 };

@@ -30,7 +30,8 @@ class RowView {
   const std::string& where_;
 };
 
-// The column "images" or "image": a source, or a list of them (in tables {"path"}); none where it is absent.
+// The column "images", "image" or "file_name" (imagefolder's, of a picture): a source, or a list of them (in tables
+// {"path"}); none where it is absent.
 std::vector<std::string> read_sources(const RowView& row);
 
 // A column of token ids, and -100 where `negative_ok`.

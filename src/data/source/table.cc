@@ -7,6 +7,7 @@
 #include "base/files.h"
 #include "base/text.h"
 #include "data/source/duckdb_api.h"
+#include "data/source/table_bytes.h"
 
 namespace mxt::data {
 namespace {
@@ -188,8 +189,7 @@ std::vector<std::vector<std::string>> columns_of(Connection& c, const std::strin
   return c.rows("SELECT column_name, column_type FROM (DESCRIBE " + from + "\n)", 2);
 }
 
-// The rows of `query` as JSON, one text a row. JSON has no NaN and no infinity, and no bytes: those that are UTF-8, as
-// older writers leave texts, are texts.
+// The rows of `query` as JSON, one text a row. JSON has no NaN and no infinity, and no bytes (table_bytes.h).
 std::string as_json(Connection& c, const std::string& query) {
   std::string replace;
   for (const auto& column : columns_of(c, query)) {
@@ -197,7 +197,7 @@ std::string as_json(Connection& c, const std::string& query) {
     std::string value;
     if (column[1] == "DOUBLE" || column[1] == "FLOAT")
       value = fmt::format("CASE WHEN isfinite({}) THEN {} END", name, name);
-    if (column[1] == "BLOB") value = fmt::format("TRY(decode({}))", name);
+    if (value.empty()) value = bytes_as_text(column[1], name);
     if (!value.empty()) replace += fmt::format("{}{} AS {}", replace.empty() ? "" : ", ", value, name);
   }
   return fmt::format("SELECT to_json(r)::VARCHAR FROM (SELECT *{} FROM ({}\n)) r",

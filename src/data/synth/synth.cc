@@ -23,7 +23,8 @@ constexpr Task kTasks[] = {
     {"tool_calls", draw_tool_call, 0x7359'0000},   {"tool_preference", draw_tool_preference, 0x7359'0040},
     {"tool_habits", draw_tool_habit, 0x7359'0050}, {"arithmetic", draw_arithmetic, 0x7359'0010},
     {"addition", draw_addition, 0x7359'0060},      {"sums", draw_sums, 0x7359'0070},
-    {"spelling", draw_spelling, 0x7359'0020},      {"sorting", draw_sorting, 0x7359'0030}};
+    {"spelling", draw_spelling, 0x7359'0020},      {"sorting", draw_sorting, 0x7359'0030},
+    {"shapes", draw_shapes, 0x7359'0080}};
 
 const Task& find_task(std::string_view name) {
   for (const Task& t : kTasks)
@@ -44,10 +45,16 @@ const std::vector<std::string>& synth_tasks() {
   return names;
 }
 
+OrderedJson content_of(const SynthRow& row) {
+  if (row.picture.empty()) return row.user;
+  return OrderedJson::array(
+      {OrderedJson{{"type", "image"}, {"image", row.picture}}, OrderedJson{{"type", "text"}, {"text", row.user}}});
+}
+
 std::string conversation(std::span<const SynthRow> rows) {
   OrderedJson messages = OrderedJson::array();
-  const auto add = [&](const char* role, const std::string& content) {
-    messages.push_back(OrderedJson{{"role", role}, {"content", content}});
+  const auto add = [&](const char* role, OrderedJson content) {
+    messages.push_back(OrderedJson{{"role", role}, {"content", std::move(content)}});
   };
   if (!rows.front().system.empty()) add("system", rows.front().system);
   const auto said = [](const std::string& answer) {
@@ -55,12 +62,12 @@ std::string conversation(std::span<const SynthRow> rows) {
   };
   if (const SynthRow& row = rows.front(); !row.rejected.empty()) {
     MXT_ASSERT(rows.size() == 1);
-    add("user", row.user);
+    add("user", content_of(row));
     return OrderedJson{{"prompt", std::move(messages)}, {"chosen", said(row.answer)}, {"rejected", said(row.rejected)}}
         .dump();
   }
   for (const SynthRow& row : rows) {
-    add("user", row.user);
+    add("user", content_of(row));
     add("assistant", row.answer);
   }
   return OrderedJson{{"messages", std::move(messages)}}.dump();
@@ -76,7 +83,7 @@ std::vector<SynthRow> synth_rows(std::string_view task_name, Split split, int64_
   int repeats = 0;
   while (static_cast<int64_t>(rows.size()) < count) {
     SynthRow row = task.draw(draws);
-    if (seen.insert(row.user).second) {
+    if (seen.insert(row.picture.empty() ? row.user : row.picture).second) {
       rows.push_back(std::move(row));
       repeats = 0;
     } else if (++repeats == kPatience) {

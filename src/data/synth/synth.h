@@ -14,10 +14,12 @@
 //               <<13+28=41>>41, which is a calculation in nanochat's format
 //   spelling    letters of made-up words: spelled, backwards, the n-th, how many of one
 //   sorting     three to seven numbers below 1,000, either way
+//   shapes      a drawn picture of one shape on a light ground, to be named: "red circle"; a pair of size and place is
+//               of one split alone
 //
 // Rows are a function of (task, split, seed, index): asking for more rows keeps the earlier ones. No user text stands
-// twice in a split; train and test share neither a user text nor an argument object (tool_calls: nor any city, label,
-// title, person or message text).
+// twice in a split (of shapes no picture); train and test share neither a user text nor an argument object (tool_calls:
+// nor any city, label, title, person or message text).
 #pragma once
 
 #include <cstdint>
@@ -26,14 +28,20 @@
 #include <string_view>
 #include <vector>
 
+#include "base/json.h"
+
 namespace mxt::data {
 
 enum class Split { kTrain, kTest };
 
 struct SynthRow {
-  std::string system, user, answer;  // system may be empty
-  std::string rejected{};            // the worse answer of a pair; empty: the row is none
+  std::string system{}, user, answer;  // system may be empty
+  std::string rejected{};              // the worse answer of a pair; empty: the row is none
+  std::string picture{};               // a data URI: it stands before the request; empty: none
 };
+
+// The content of its request: a text, or with a picture parts.
+OrderedJson content_of(const SynthRow& row);
 
 // {"messages":[…]}: the first row's system message, then every row's request and answer. Of a pair
 // {"prompt":[…],"chosen":[…],"rejected":[…]}, one row alone.

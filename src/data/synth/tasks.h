@@ -14,5 +14,6 @@ SynthRow draw_sums(Draws& draws);
 SynthRow draw_arithmetic(Draws& draws);
 SynthRow draw_spelling(Draws& draws);
 SynthRow draw_sorting(Draws& draws);
+SynthRow draw_shapes(Draws& draws);
 
 }  // namespace mxt::data

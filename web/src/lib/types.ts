@@ -17,7 +17,7 @@ export interface Doctor {
   memory_bytes: { total: number; available: number }; disk_free_bytes: number; nvidia_driver: boolean; rocm: boolean;
   missing: { what: string; remedy: string }[]; findings: Finding[];
 }
-export interface Row { row: number; rows: number; tokens: number; targets: number; seq_len: number; sample?: boolean; documents: { tokens: number; trained: number; pieces: { text: string; trained: boolean }[] }[] }
+export interface Row { row: number; rows: number; tokens: number; targets: number; seq_len: number; sample?: boolean; documents: { tokens: number; trained: number; pieces: { text: string; trained: boolean; picture?: string }[] }[] }
 export interface RunSummary {
   key: string; job: boolean; state: string; name: string; project: string; created: string; started: string; ended: string; attempts: number; stage: string; message: string; folder: string;
   metrics: Record<string, unknown>; tags: string[]; archived: boolean;

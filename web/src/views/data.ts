@@ -27,7 +27,7 @@ export function rowsPanel(panel: HTMLElement, ask: (row: number) => Promise<Row>
       on.disabled = row >= r.rows - 1;
       fill(body,
         h("p", { class: "legend" }, h("span", null, h("mark", null, "trained on")), h("span", null, "read only"), h("span", null, `${number(r.targets)} of ${number(r.tokens)} tokens are trained on (${((100 * r.targets) / Math.max(r.tokens, 1)).toFixed(0)} %)${r.sample ? ", in this sample of the first rows" : ""}`)),
-        r.documents.map((d, i) => h("article", { class: "document", "aria-label": `Document ${i + 1}` }, h("header", null, `document ${i + 1} of ${r.documents.length} · ${d.tokens} tokens, ${d.trained} trained`), h("pre", null, d.pieces.map((p) => (p.trained ? h("mark", null, p.text) : p.text))))));
+        r.documents.map((d, i) => h("article", { class: "document", "aria-label": `Document ${i + 1}` }, h("header", null, `document ${i + 1} of ${r.documents.length} · ${d.tokens} tokens, ${d.trained} trained`), h("pre", null, d.pieces.map((p) => (p.picture ? h("img", { src: p.picture, alt: p.text }) : p.trained ? h("mark", null, p.text) : p.text))))));
     } catch (e) {
       if (mine === turn) fill(body, failure(e));
     }
