@@ -1,0 +1,134 @@
+// Models of experts, hybrids and towers whose files do not hold together: one line each that names the tensor or key.
+#include <cstring>
+#include <functional>
+#include <limits>
+#include <map>
+
+#include "e2e/cli.h"
+#include "formats/safetensors.h"
+
+namespace mxt {
+namespace {
+
+using Tensors = std::map<std::string, std::pair<std::vector<int64_t>, std::string>>;  // of F32: shape, bytes
+
+// A golden model with other weights or another configuration.
+void change(const std::string& model, const std::string& to, const std::function<void(Json&, Tensors&)>& edit) {
+  const auto file = formats::Safetensors::open(cli::golden(model) + "/model.safetensors");
+  Tensors all;
+  for (const auto& t : file.tensors()) {
+    ASSERT_EQ(t.type, DType::kF32) << t.name;
+    const auto b = file.bytes(t);
+    all[t.name] = {{t.shape.begin(), t.shape.end()}, {reinterpret_cast<const char*>(b.data()), b.size()}};
+  }
+  Json config = read_json_file(cli::golden(model) + "/config.json");
+  edit(config, all);
+  make_folders(to);
+  write_file_atomic(to + "/config.json", config.dump());
+  std::vector<formats::TensorSpec> specs;
+  for (const auto& [name, t] : all) specs.push_back({name, DType::kF32, t.first});
+  formats::SafetensorsWriter out(to + "/model.safetensors", specs);
+  for (const auto& [name, t] : all) out.append_tensor(name, t.second.data(), t.second.size());
+  out.commit();
+}
+
+std::string key_with(const Tensors& all, const std::string& part) {
+  for (const auto& [name, t] : all)
+    if (name.find(part) != name.npos) return name;
+  ADD_FAILURE() << part;
+  return "";
+}
+
+struct Case {
+  const char *name, *model;
+  std::function<void(Json&, Tensors&)> edit;
+  int code;
+  std::vector<const char*> says;
+};
+
+const Case kCases[] = {
+    {"more_experts", "qwen3_moe", [](Json& c, Tensors&) { c["num_local_experts"] = 7; }, 1, {"experts.6."}},
+    {"fewer_experts", "qwen3_moe", [](Json& c, Tensors&) { c["num_local_experts"] = 5; }, 1, {"mlp.gate.weight", "[5"}},
+    {"one_expert_missing",
+     "qwen3_moe",
+     [](Json&, Tensors& t) { t.erase(key_with(t, "experts.2.up_proj")); },
+     1,
+     {"experts.2.up_proj.weight is missing"}},
+    {"more_experts_hybrid", "qwen3_5_moe", [](Json& c, Tensors&) { c["num_experts"] = 7; }, 1, {"experts.6."}},
+    {"router_not_a_number",
+     "qwen3_moe",
+     [](Json&, Tensors& t) {
+       const float nan = std::numeric_limits<float>::quiet_NaN();
+       std::memcpy(t.at(key_with(t, "mlp.gate.weight")).second.data(), &nan, 4);
+     },
+     1,
+     {"not numbers"}},
+    {"types_of_another_length",
+     "qwen3_5",
+     [](Json& c, Tensors&) { c["layer_types"].erase(0); },
+     1,
+     {"config.json", "layer_types", "each of the 3 layers"}},
+    {"tower_missing",
+     "qwen3_vl",
+     [](Json&, Tensors& t) {
+       std::erase_if(t, [](const auto& x) { return x.first.find("visual.") != std::string::npos; });
+     },
+     1,
+     {"model.visual.patch_embed.proj.weight is missing"}},
+    {"text_class_over_a_whole_model",
+     "qwen3_vl",
+     [](Json& c, Tensors&) { c = Json(c["text_config"]); },
+     3,
+     {"qwen3_vl_text"}},
+    {"tower_of_another_width",
+     "qwen3_vl",
+     [](Json& c, Tensors&) { c["vision_config"]["out_hidden_size"] = 20; },
+     1,
+     {"out_hidden_size"}}};
+
+class BadFamilies : public testing::TestWithParam<size_t> {};
+
+TEST_P(BadFamilies, AreRefusedInOneLine) {
+  const Case& c = kCases[GetParam()];
+  cli::Folder f(std::string("bad_family_") + c.name);
+  change(c.model, f / "model", c.edit);
+  write_file_atomic(f / "rows.jsonl", "{\"ids\":[1,2,3,4,5]}\n");
+  const auto r = cli::run("score --model " + (f / "model") + " --dtype float32 --input " + (f / "rows.jsonl") +
+                          " --output " + (f / "out.jsonl"));
+  EXPECT_EQ(r.code, c.code) << r.out;
+  for (const char* part : c.says) EXPECT_NE(r.out.find(part), std::string::npos) << r.out;
+  EXPECT_FALSE(fs::exists(f / "out.jsonl"));
+}
+
+INSTANTIATE_TEST_SUITE_P(All, BadFamilies, testing::Range<size_t>(0, std::size(kCases)),
+                         [](const auto& i) { return std::string(kCases[i.param].name); });
+
+// The text of a whole hybrid's files, by its own class and under the whole one's names: the same numbers.
+TEST(TextClasses, ReadAWholeCheckpointAndBack) {
+  cli::Folder f("text_class");
+  const auto score = [&](const std::string& model) {
+    write_file_atomic(f / "rows.jsonl", "{\"ids\":[1,2,3,4,5]}\n");
+    const auto r = cli::run("score --model " + model + " --dtype float32 --input " + (f / "rows.jsonl") + " --output " +
+                            (f / "out.jsonl"));
+    EXPECT_EQ(r.code, 0) << r.out;
+    return cli::lines(f / "out.jsonl").at(0)["logprobs"];
+  };
+  change("qwen3_5", f / "whole_names", [](Json&, Tensors& t) {
+    Tensors renamed;
+    for (auto& [name, tensor] : t)
+      renamed[name.starts_with("model.") ? "model.language_model." + name.substr(6) : name] = std::move(tensor);
+    t = std::move(renamed);
+  });
+  change("qwen3_5", f / "whole_class", [](Json& c, Tensors&) {
+    Json whole{{"model_type", "qwen3_5"}, {"tie_word_embeddings", c["tie_word_embeddings"]}};
+    c["model_type"] = "qwen3_5_text";
+    whole["text_config"] = c;
+    c = whole;
+  });
+  const Json want = score(cli::golden("qwen3_5"));
+  EXPECT_EQ(score(f / "whole_names"), want);
+  EXPECT_EQ(score(f / "whole_class"), want);
+}
+
+}  // namespace
+}  // namespace mxt
