@@ -27,7 +27,8 @@ const char* const kOurs[] = {"quickstart_cpu",
                              "dpo_smollm2_cpu",
                              "kto_smollm2_cpu",
                              "grpo_arithmetic_smollm2_cpu",
-                             "gspo_arithmetic_smollm2_cpu"};
+                             "gspo_arithmetic_smollm2_cpu",
+                             "shapes_vl_cpu"};
 
 TEST(Recipes, AllAreBuiltInAndValid) {
   std::set<std::string> names;

@@ -43,7 +43,7 @@ SynthRow draw_shapes(Draws& draws) {
   int half, x, y;
   // Pictures are dealt to the splits by size and place.
   do {
-    half = 9 + static_cast<int>(draws.below(16));
+    half = 16 + static_cast<int>(draws.below(13));
     const auto place = [&] {
       return half + static_cast<int>(draws.below(static_cast<uint64_t>(kSide - 2 * half + 1)));
     };
