@@ -14,6 +14,32 @@
 
 namespace mxt::app {
 
+namespace {
+
+// What of the base this build does not run, and a merged folder is therefore without.
+void say_left_out(const infer::Model& model, const formats::WeightSource& base, const std::string& out) {
+  size_t mtp = 0, vision = 0;
+  const std::vector<std::string> names = checkpoint::unused_tensors(model.graph(), base);
+  for (const std::string& name : names) {
+    mtp += name.starts_with("mtp.");
+    vision += name.find("visual.") != std::string::npos;
+  }
+  if (names.empty()) return;
+  std::string kinds;
+  const auto say = [&](size_t n, const char* what) {
+    if (n > 0) kinds += fmt::format("{}{} of {}", kinds.empty() ? "" : ", ", n, what);
+  };
+  say(mtp, "multi-token prediction (mtp.)");
+  say(vision, "the tower that sees pictures (visual.)");
+  if (const size_t rest = names.size() - mtp - vision; rest > 0) say(rest, "others");
+  log::warn(
+      "{}: is without {} of the base's tensors, which this build does not run: {}; copy them from the base where "
+      "another program wants them",
+      out, names.size(), kinds);
+}
+
+}  // namespace
+
 void add_merge(CLI::App& app) {
   auto* c = app.add_subcommand("merge",
                                "an adapter into its base, as a Hugging Face folder\nexample: mindxtrain merge --model "
@@ -35,7 +61,8 @@ void add_merge(CLI::App& app) {
         fail_input("--out {}: the merged model would overwrite what it is made of: choose another folder", o->out);
     // Merged in fp32 and rounded once.
     infer::Model model(path, o->adapter, DType::kF32, 64, kernels::cpu_ops());
-    const DType type = o->dtype.empty() ? formats::WeightSource::open(path)->held_type() : parse_dtype(o->dtype);
+    const auto base = formats::WeightSource::open(path);
+    const DType type = o->dtype.empty() ? base->held_type() : parse_dtype(o->dtype);
     const checkpoint::MergeCost cost = checkpoint::merge_adapter(model.graph(), model.params(), type);
     constexpr const char* kMade = "/merged.json";
     if (fs::is_directory(o->out) && !fs::is_empty(o->out) && !fs::exists(o->out + kMade))
@@ -53,6 +80,7 @@ void add_merge(CLI::App& app) {
       write_file_atomic(folder.path() + "/chat_template.jinja", read_file(own));
     write_file_atomic(folder.path() + kMade, OrderedJson{{"base", o->model}, {"adapter", o->adapter}}.dump(2) + "\n");
     replace_folder(folder.path(), out);
+    say_left_out(model, *base, o->out);
     log::info(
         "merged in float32, written as {}: rounding moves the adapted weights by {:.2g} % of what the adapter does",
         name_of(type), cost.change > 0 ? 100 * std::sqrt(cost.rounding / cost.change) : 0.0);

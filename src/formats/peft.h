@@ -35,6 +35,8 @@ struct AdapterConfig {
   bool target_is_pattern = false;
   std::vector<std::string> exclude_modules;  // likewise
   bool exclude_is_pattern = false;
+  // Stacks of experts that PEFT wraps as parameters: "mlp.experts.gate_up_proj", "mlp.experts.down_proj".
+  std::vector<std::string> target_parameters;
   // Module name endings (or regular expressions, matched as PEFT does) to their own rank and alpha, in file order.
   std::vector<std::pair<std::string, int64_t>> rank_pattern;
   std::vector<std::pair<std::string, double>> alpha_pattern;
@@ -61,7 +63,10 @@ OrderedJson to_json(const AdapterConfig& config);
 bool holds_transposed(const ModelConfig& config, std::string_view module);
 
 // An adapter on disk. Accepts the spellings that PEFT and its readers write: with or without `base_model.model.`, with
-// an adapter's name inside (`lora_A.default.weight`).
+// an adapter's name inside (`lora_A.default.weight`). What PEFT holds of stacked experts (target_parameters) is read as
+// modules of each expert: of …mlp.experts.base_layer (gate_up_proj, where down_proj has one too) and …mlp.experts,
+// lora_A [experts · rank, in] with an expert's rows together, lora_B [out, rank · experts] with the expert fastest;
+// gate_proj and up_proj share A.
 class Adapter {
  public:
   struct Module {
@@ -96,7 +101,18 @@ class Adapter {
  private:
   std::string folder_;
   AdapterConfig config_;
+  // Of a tensor that stands in a stack: where it lies, by the name that a module has for it.
+  struct Slice {
+    std::string stack;
+    int64_t expert = 0, experts = 0;
+    bool is_b = false;
+    int64_t row = 0;  // the first, of lora_B
+  };
+  void unstack(std::map<std::string, Module>& modules, std::vector<std::string>* stacks);
+
   Safetensors file_;
+  int64_t experts_ = 0;  // of its stacks
+  std::map<std::string, Slice> slices_;
   std::vector<Module> modules_;
   std::map<std::string, TensorInfo> replaced_;
 };

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "base/json.h"
+#include "base/log.h"
 #include "base/text.h"
 #include "data/dataset.h"
 #include "formats/classifier.h"
@@ -404,6 +405,24 @@ void fill(Setup* s, const config::Recipe& recipe, const kernels::KernelPlan* pla
 
 }  // namespace
 
+namespace {
+
+// PEFT holds gate and up of stacked experts in one matrix: an adapter of one of them alone it cannot read.
+void say_half_experts(const config::Recipe& recipe, const formats::ModelConfig& model) {
+  if (!recipe.train.method.lora || model.num_experts == 0) return;
+  const auto& targets = recipe.train.method.lora->target_modules;
+  const auto names = [&](const char* module) {
+    return std::find(targets.begin(), targets.end(), module) != targets.end();
+  };
+  if (names("gate_proj") != names("up_proj"))
+    log::warn(
+        "{}: train.method.target_modules names {} and not {}: the experts' adapters train here as they are, but PEFT, "
+        "which stacks the two, reads no adapter of one alone: name both where it is to read them",
+        recipe.source, names("gate_proj") ? "gate_proj" : "up_proj", names("gate_proj") ? "up_proj" : "gate_proj");
+}
+
+}  // namespace
+
 std::unique_ptr<Setup> make_setup(const config::Recipe& recipe, const std::string& model_path, int64_t tokenizer_vocab,
                                   const kernels::KernelPlan* plan, Reads reads) {
   require_supported(recipe);
@@ -427,6 +446,7 @@ std::unique_ptr<Setup> make_setup(const config::Recipe& recipe, const std::strin
     s->processor = picture_sizes(
         image::read_processor(fs::is_directory(model_path) ? model_path : "", processor_defaults(*v)), recipe);
   fill(s.get(), recipe, plan);
+  say_half_experts(recipe, s->model);
   return s;
 }
 

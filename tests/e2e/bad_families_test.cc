@@ -130,5 +130,35 @@ TEST(TextClasses, ReadAWholeCheckpointAndBack) {
   EXPECT_EQ(score(f / "whole_class"), want);
 }
 
+// A merged folder says what of the base it is without.
+TEST(Merged, SaysWhichTensorsStayedOut) {
+  cli::Folder f("merged_without");
+  change("qwen3_5", f / "base", [](Json&, Tensors& t) {
+    t["mtp.norm.weight"] = {{2}, std::string(8, '\0')};
+    t["model.visual.pos_embed.weight"] = {{2}, std::string(8, '\0')};
+  });
+  const auto r = cli::run("merge --model " + (f / "base") + " --adapter " + cli::golden("qwen3_5") + "/adapter --out " +
+                          (f / "merged"));
+  ASSERT_EQ(r.code, 0) << r.out;
+  EXPECT_NE(r.out.find("1 of multi-token prediction (mtp.), 1 of the tower that sees pictures (visual.)"),
+            std::string::npos)
+      << r.out;
+}
+
+// Half of what PEFT holds in one matrix.
+TEST(ExpertTargets, ThatPeftCannotReadAreSaidBeforeTraining) {
+  cli::Folder f("half_experts");
+  cli::Tiny t;
+  t.model = "qwen3_moe";
+  t.steps = 1;
+  for (const auto& [targets, said] : {std::pair{"[up_proj, down_proj]", true}, {"[gate_proj, up_proj]", false}}) {
+    t.method = fmt::format("{{kind: lora, r: 2, target_modules: {}}}", targets);
+    write_file_atomic(f / "r.yaml", cli::recipe(t));
+    const auto r = cli::run("train " + (f / "r.yaml") + " --out " + (f / (said ? "half" : "whole")));
+    ASSERT_EQ(r.code, 0) << r.out;
+    EXPECT_EQ(r.out.find("names up_proj and not gate_proj") != std::string::npos, said) << r.out;
+  }
+}
+
 }  // namespace
 }  // namespace mxt

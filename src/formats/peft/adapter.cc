@@ -1,3 +1,5 @@
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstring>
 #include <map>
@@ -100,6 +102,54 @@ void say_unmatched(const AdapterConfig& config, const std::vector<Adapter::Modul
 
 }  // namespace
 
+// Stacks of experts become modules of each expert; `stacks`: the parameters' names, which patterns of ranks go by.
+void Adapter::unstack(std::map<std::string, Module>& modules, std::vector<std::string>* stacks) {
+  constexpr std::string_view kStack = ".experts", kInner = ".experts.base_layer";
+  const auto targets = [&](std::string_view parameter) {
+    return std::ranges::any_of(config_.target_parameters, [&](const std::string& t) { return t.ends_with(parameter); });
+  };
+  std::map<std::string, Module> out;
+  for (auto& [name, m] : modules) {
+    const bool inner = name.ends_with(kInner);
+    if (config_.target_parameters.empty() || (!inner && !name.ends_with(kStack))) {
+      out.emplace(name, std::move(m));
+      continue;
+    }
+    const std::string stem = inner ? name.substr(0, name.size() - (kInner.size() - kStack.size())) : name;
+    // The first of the two is wrapped by the second.
+    const bool both = targets("gate_up_proj") && targets("down_proj");
+    if (both && !modules.contains(inner ? stem : stem + ".base_layer"))
+      fail_input("{}: has one of {}'s two matrices, adapter_config.json names both: the file is incomplete", folder_,
+                 stem);
+    const bool gate_up = inner || !targets("down_proj");
+    const std::string parameter = stem + (gate_up ? ".gate_up_proj" : ".down_proj");
+    stacks->push_back(parameter);
+    const int64_t rank = config_.rank(parameter);
+    const auto& a = m.a.shape;
+    const auto& b = m.b.shape;
+    const int64_t parts = gate_up ? 2 : 1, experts = a.empty() ? 0 : a[0] / rank;
+    if (a.empty() || b.empty() || a[0] % rank != 0 || b[1] != a[0] || b[0] % parts != 0 || m.embedding ||
+        !m.magnitude.name.empty() || (experts_ != 0 && experts != experts_) || experts > 4096)
+      fail_input("{}: \"{}\" is no adapter of rank {} of stacked experts as PEFT holds one", folder_, name, rank);
+    experts_ = experts;
+    for (int64_t e = 0; e < experts; ++e)
+      for (int64_t part = 0; part < parts; ++part) {
+        Module one;
+        one.name = fmt::format("{}.{}.{}", stem, e, !gate_up ? "down_proj" : part == 0 ? "gate_proj" : "up_proj");
+        one.rank = rank, one.in = a[1], one.out = b[0] / parts;
+        one.scaling = config_.scaling_for(config_.alpha(parameter), rank);
+        one.a = m.a, one.b = m.b;
+        one.a.shape = {rank, one.in}, one.b.shape = {one.out, rank};
+        one.a.name = one.name + ".lora_A", one.b.name = one.name + ".lora_B";
+        slices_[one.a.name] = {m.a.name, e, experts, false, 0};
+        slices_[one.b.name] = {m.b.name, e, experts, true, part * one.out};
+        if (!out.emplace(one.name, one).second)
+          fail_input("{}: holds \"{}\" both stacked and alone", folder_, one.name);
+      }
+  }
+  modules = std::move(out);
+}
+
 Adapter Adapter::open(const std::string& folder) {
   Adapter a;
   a.folder_ = folder;
@@ -135,7 +185,13 @@ Adapter Adapter::open(const std::string& folder) {
     slot = t;
   }
   if (modules.empty() && a.replaced_.empty()) fail_input("{}: holds no LoRA matrices", weights);
+  std::vector<std::string> stacks;
+  a.unstack(modules, &stacks);
   for (auto& [name, m] : modules) {
+    if (a.slices_.contains(m.a.name)) {
+      a.modules_.push_back(std::move(m));
+      continue;
+    }
     m.name = name;
     if (m.a.name.empty() || m.b.name.empty())
       fail_input("{}: module \"{}\" has only one of lora_A and lora_B: the file is incomplete", weights, name);
@@ -162,7 +218,9 @@ Adapter Adapter::open(const std::string& folder) {
     m.scaling = a.config_.scaling(name);
     a.modules_.push_back(std::move(m));
   }
-  say_unmatched(a.config_, a.modules_, config);
+  std::vector<Module> named = a.modules_;
+  for (const std::string& s : stacks) named.emplace_back().name = s;
+  say_unmatched(a.config_, named, config);
   return a;
 }
 
@@ -183,6 +241,24 @@ std::string Adapter::beyond_layers() const {
 }
 
 void Adapter::read(const TensorInfo& t, DType to, void* out) const {
+  if (const auto at = slices_.find(t.name); at != slices_.end()) {
+    const Slice& s = at->second;
+    const TensorInfo& stack = file_.at(s.stack);
+    const auto all = file_.bytes(stack);
+    const size_t width = size_of(stack.type), n = static_cast<size_t>(t.count());
+    std::vector<uint64_t> mine((n * width + 7) / 8);
+    auto* to_bytes = reinterpret_cast<std::byte*>(mine.data());
+    if (!s.is_b) {
+      std::memcpy(to_bytes, all.data() + static_cast<size_t>(s.expert) * n * width, n * width);
+    } else {
+      const int64_t rank = t.shape[1];
+      for (int64_t i = 0; i < t.count(); ++i) {
+        const int64_t from = (s.row + i / rank) * stack.shape[1] + i % rank * s.experts + s.expert;
+        std::memcpy(to_bytes + static_cast<size_t>(i) * width, all.data() + static_cast<size_t>(from) * width, width);
+      }
+    }
+    return convert(mine.data(), stack.type, out, to, n);
+  }
   const auto bytes = file_.bytes(t);
   std::vector<uint64_t> aligned((bytes.size() + 7) / 8);  // the file need not align its tensors
   std::memcpy(aligned.data(), bytes.data(), bytes.size());
@@ -195,6 +271,9 @@ bool holds_transposed(const ModelConfig& c, std::string_view module) {
 }
 
 void Adapter::check_base(const WeightSource& base) const {
+  if (experts_ != 0 && experts_ != base.config().num_experts)
+    fail_input("{}: adapts {} experts of a layer, {} has {}: it was made for another base", folder_, experts_,
+               base.path(), base.config().num_experts);
   for (const Module& m : modules_) {
     const std::string weight = m.name + ".weight";
     if (!base.has(weight))

@@ -61,7 +61,6 @@ constexpr std::string_view kRefused[] = {"lora_bias",
                                          "kasa_config",
                                          "arrow_config",
                                          "trainable_token_indices",
-                                         "target_parameters",
                                          "alora_invocation_tokens",
                                          "megatron_config",
                                          "monteclora_config"};
@@ -200,6 +199,12 @@ AdapterConfig parse_adapter_config(const OrderedJson& j, std::string_view source
   parse_modules(j, "modules_to_save", source, c.modules_to_save, c.saves_pattern);
   if (c.saves_pattern) fail_input("{}: \"modules_to_save\" must be a list", source);
   parse_modules(j, "target_modules", source, c.target_modules, c.target_is_pattern);
+  bool pattern = false;
+  parse_modules(j, "target_parameters", source, c.target_parameters, pattern);
+  for (const std::string& t : c.target_parameters)
+    if (const auto last = t.substr(t.rfind('.') + 1); pattern || (last != "gate_up_proj" && last != "down_proj"))
+      fail_missing("{}: \"target_parameters\": \"{}\" is not built in: the experts' gate_up_proj and down_proj are",
+                   source, t);
   parse_modules(j, "exclude_modules", source, c.exclude_modules, c.exclude_is_pattern);
   if (const OrderedJson* v = find(j, "layers_to_transform"))
     for (const OrderedJson& n : v->is_array() ? *v : OrderedJson::array({*v})) {
