@@ -249,6 +249,14 @@ TEST_F(PreparedPictures, AreMadeAnewWhereAPictureChanged) {
   EXPECT_HAS(preview_row(set, 0, coder, Marks::kBrackets), "[picture: ");
 }
 
+TEST_F(PreparedPictures, InAFolderNeedRowsThatNameThem) {
+  write("p/a/1.PNG", read_file(kPhoto));
+  EXPECT_HAS(error_of([&] { find_source_files(path("p"), "train"); }), "metadata.jsonl");
+  write("p/metadata.jsonl", R"({"file_name":"a/1.PNG","question":"hello","answer":"world"})"
+                            "\n");
+  ASSERT_EQ(find_source_files(path("p"), "train").size(), 1u);
+}
+
 // The answers name what is drawn: most pixels that are not the ground have the colour, and the splits share no picture.
 TEST(Synth, ShapesAreWhatTheirAnswersSay) {
   const std::map<std::string, std::array<int, 3>> colours = {{"red", {208, 32, 32}},     {"green", {32, 144, 48}},

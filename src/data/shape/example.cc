@@ -10,6 +10,7 @@
 #include "data/dataset.h"
 #include "data/shape/row.h"
 #include "data/shape/row_text.h"
+#include "data/source/picture_name.h"
 #include "image/picture.h"
 
 namespace mxt::data {
@@ -126,26 +127,15 @@ std::vector<int32_t> read_numbers(const RowView& row, const char* column, bool n
   return out;
 }
 
-namespace {
-
-bool names_picture(const OrderedJson& file_name) {
-  if (!file_name.is_string()) return false;
-  std::string name = file_name.get<std::string>();
-  for (char& c : name) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c | 0x20) : c;
-  for (const char* ending : {".jpg", ".jpeg", ".png", ".webp"})
-    if (name.ends_with(ending)) return true;
-  return false;
-}
-
-}  // namespace
-
 std::vector<std::string> read_sources(const RowView& row) {
   std::vector<std::string> out;
   const OrderedJson* v = row.find("images");
   if (v == nullptr) v = row.find("image");
   // Others name files of code and texts so.
   if (v == nullptr) v = row.find("file_name");
-  if (v == nullptr || (v == row.find("file_name") && !names_picture(*v))) return out;
+  if (v == nullptr ||
+      (v == row.find("file_name") && !(v->is_string() && names_picture(v->get_ref<const std::string&>()))))
+    return out;
   const auto one = [&](const OrderedJson& x) {
     const OrderedJson* s = &x;
     if (x.is_object())

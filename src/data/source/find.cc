@@ -10,6 +10,7 @@
 #include "base/files.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "data/source/picture_name.h"
 #include "data/source/records.h"
 
 namespace mxt::data {
@@ -123,6 +124,14 @@ constexpr const char* kKinds = ".jsonl .ndjson .json .csv .tsv .txt .text .md, e
 
 }  // namespace
 
+bool names_picture(std::string_view path) {
+  std::string name(path);
+  for (char& c : name) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c | 0x20) : c;
+  for (const char* ending : {".jpg", ".jpeg", ".png", ".webp"})
+    if (name.ends_with(ending)) return true;
+  return false;
+}
+
 void check_file_name(const std::string& path) {
   const bool control = std::any_of(path.begin(), path.end(), [](unsigned char c) { return c < 0x20 || c == 0x7f; });
   if (!control && is_valid_utf8(path)) return;
@@ -138,13 +147,21 @@ namespace {
 std::vector<SourceFile> in_folder(const std::string& folder, const std::string& wanted) {
   std::vector<SourceFile> all;
   std::vector<std::string> names;
-  for (const std::string& name : list_files(folder))
+  size_t pictures = 0;
+  for (const std::string& name : list_files(folder)) {
+    pictures += names_picture(name);
     if (const auto kind = kind_of(name)) {
       if (name.substr(name.rfind('/') + 1).starts_with("README")) continue;
       all.push_back({(fs::path(folder) / name).string(), *kind});
       check_file_name(all.back().path);
       names.push_back(name);
     }
+  }
+  if (all.empty() && pictures > 0)
+    fail_input(
+        "{}: holds {} pictures and no rows that say what is learned of them: write metadata.jsonl beside them, with a "
+        "line {{\"file_name\": …, \"question\": …, \"answer\": …}} for each",
+        folder, pictures);
   if (all.empty()) fail_input("{}: no data files in this folder (known endings: {})", folder, kKinds);
   const SplitPaths split = paths_of_split(names, wanted);
   if (split.there.empty() && split.files.empty()) return all;
