@@ -148,10 +148,12 @@ std::string compare_rows(const std::string& folder, const config::Recipe& r, con
     return canonical_json(Json::parse(j.value(key, OrderedJson()).dump()));
   };
   for (const OrderedJson& side : {made, now})
-    for (const auto& [key, value] : side.items())
+    for (const auto& [key, value] : side.items()) {
+      const std::string said = key.ends_with("picture_files") ? "the picture files that its rows name" : "data." + key;
       if (!key.ends_with("sources") && canonical(made, key) != canonical(now, key) &&
-          all.find("data." + key) == std::string::npos)
-        name(key.ends_with("picture_files") ? "the picture files that its rows name" : "data." + key);
+          all.find(said) == std::string::npos)
+        name(said);
+    }
   return all;
 }
 

@@ -158,6 +158,30 @@ TEST(PictureRows, ThatDoNotHoldTogetherAreRefused) {
   }
 }
 
+// Prepared rows are compared with what they came from, pictures and all.
+TEST(PictureRows, WhosePicturesChangedAreNotTrainedOnAsTheyWere) {
+  cli::Folder f("pictures_changed");
+  fs::copy_file(kModel + "/0.png", f / "0.png");
+  std::string row;
+  for (const Json& r : cli::lines(kModel + "/rows.jsonl"))
+    if (row.empty() && r.value("images", Json()) == Json::array({"0.png"})) row = r.dump();
+  write_file_atomic(f / "rows.jsonl", row + "\n");
+  cli::Tiny t = tiny("full");
+  t.steps = 1, t.per_device = 1;
+  std::string recipe = cli::recipe(t);
+  const std::string theirs = kModel + "/rows.jsonl";
+  recipe.replace(recipe.find(theirs), theirs.size(), f / "rows.jsonl");
+  write_file_atomic(f / "r.yaml", recipe);
+  ASSERT_EQ(cli::run("dataset prep " + (f / "r.yaml") + " --out " + (f / "data")).code, 0);
+  const std::string train = "train " + (f / "r.yaml") + " --data " + (f / "data") + " --out ";
+  EXPECT_EQ(cli::run(train + (f / "same")).code, 0);
+  fs::copy_file(std::string(MXT_SOURCE_DIR) + "/tests/golden/image/photo.png", f / "0.png",
+                fs::copy_options::overwrite_existing);
+  const auto r = cli::run(train + (f / "other"));
+  EXPECT_EQ(r.code, 1) << r.out;
+  EXPECT_NE(r.out.find("rows than this recipe's: the picture files that its rows name\n"), std::string::npos) << r.out;
+}
+
 // A text model is shown no pictures.
 TEST(PictureRows, OfAModelThatSeesNoneAreRefused) {
   cli::Folder f("pictures_text");
