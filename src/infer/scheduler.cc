@@ -290,11 +290,24 @@ void Scheduler::build(Pass& p, int adapter) {
   int64_t room = settings_.tokens_per_pass - decoding;
   // A crowd that decodes bears longer pieces, or those who come new would wait for most of it to finish.
   if (decoding > 0) room = std::min(room, std::max(settings_.prompt_piece, decoding));
+  // Whether pages that a request could share are about to be computed for another: it comes a pass later and finds
+  // them, so that what prompts have in common is computed once, also where they come together.
+  const auto waits = [&](const Slot& s) {
+    if (!settings_.prefix_cache || s.request.shown || s.wants_rows()) return false;
+    return std::any_of(running_.begin(), running_.end(), [&](const SlotPtr& owned) {
+      const Slot& o = *owned;
+      if (!o.placed || o.ended || o.request.adapter != adapter || o.request.shown) return false;
+      const auto most = std::min(s.size() - 1, o.size()) / kPage;
+      if (most <= static_cast<int64_t>(o.digests.size())) return false;
+      const auto same = std::mismatch(s.tokens.begin(), s.tokens.begin() + most * kPage, o.tokens.begin()).first;
+      return (same - s.tokens.begin()) / kPage > static_cast<int64_t>(o.digests.size());
+    });
+  };
   for (auto& owned : running_) {
     Slot& s = *owned;
     if (s.request.adapter != adapter || s.ended) continue;
     const bool counted = s.placed && s.pending() == 1;
-    if (!s.placed && room <= 0) continue;  // later: what this pass makes of its prompts may be shared then
+    if (!s.placed && (room <= 0 || waits(s))) continue;
     if (!s.placed) place(s);
     if (s.request.shown && s.features.empty()) s.features = model_.see(*s.request.shown);
     int64_t n = counted ? 1 : std::min(s.pending(), room);

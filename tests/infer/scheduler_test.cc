@@ -127,6 +127,19 @@ TEST(Scheduler, TheSameOfExpertsAndOfStates) {
   }
 }
 
+// Answers to one prompt that are asked for together: what of it stands in full pages is computed once, and each is what
+// it is alone.
+TEST(Scheduler, APromptOfManyAnswersIsComputedOnce) {
+  std::vector<Request> requests(8, request(50, 9));
+  for (size_t i = 0; i < requests.size(); ++i) requests[i].sampling = {.temperature = 1, .seed = i};
+  requests.push_back(request(50, 10));
+  Scheduler s(model(), {});
+  const auto got = answer(s, requests);
+  for (size_t i = 0; i < requests.size(); ++i) EXPECT_EQ(got[i], alone(requests[i])) << i;
+  EXPECT_EQ(s.stats().shared_tokens, 7 * 48);
+  EXPECT_EQ(s.stats().prompt_tokens, 2 * 50 + 7 * 2);
+}
+
 TEST(Scheduler, TheSameAfterAHitInThePrefixCache) {
   Request r = request(50, 9);
   const Got fresh = alone(r);
