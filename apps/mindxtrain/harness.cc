@@ -56,6 +56,19 @@ std::function<std::string(const std::vector<eval::Message>&, bool)> chat_rendere
   };
 }
 
+std::function<std::string(const std::vector<eval::Message>&, const OrderedJson&)> tool_renderer(
+    std::shared_ptr<const tokenizer::ChatTemplate> chat) {
+  return [chat](const std::vector<eval::Message>& messages, const OrderedJson& tools) {
+    OrderedJson list = OrderedJson::array();
+    for (const eval::Message& m : messages) list.push_back({{"role", m.role}, {"content", m.content}});
+    tokenizer::ChatInput in;
+    in.messages = &list;
+    in.tools = &tools;
+    in.add_generation_prompt = true;
+    return chat->render_prompt(in).text;
+  };
+}
+
 eval::EvaluateOptions options_of(const HarnessRequest& r) {
   eval::EvaluateOptions o;
   o.tasks = r.tasks;
@@ -183,6 +196,7 @@ std::optional<OrderedJson> run_harness(const HarnessRequest& r, const TextSide& 
     if (!text.chat) fail_input("{}: the model has no chat template", r.model_name);
     o.style.chat = chat_renderer(text.chat);
   }
+  if (text.chat) o.style.with_tools = tool_renderer(text.chat);
   o.cache = cache_of(r);
 
   const auto begin = std::chrono::steady_clock::now();
@@ -241,6 +255,8 @@ std::function<eval::Asked(const OrderedJson&)> asks_with_pictures(const TextSide
 std::vector<eval::Question> synth_questions(const std::string& task, int64_t rows, uint64_t seed) {
   std::vector<eval::Question> out;
   for (const data::SynthRow& row : data::synth_rows(task, data::Split::kTest, rows, seed)) {
+    if (!row.tools.empty())
+      fail_input("synth task {}: its answers are calls, which are compared by structure: --tasks tool_calls", task);
     OrderedJson m = OrderedJson::array();
     if (!row.system.empty()) m.push_back({{"role", "system"}, {"content", row.system}});
     m.push_back({{"role", "user"}, {"content", data::content_of(row)}});

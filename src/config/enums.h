@@ -65,6 +65,7 @@ enum class SynthTask {
   kToolCalls,
   kToolPreference,
   kToolHabits,
+  kToolUse,
   kArithmetic,
   kAddition,
   kSums,
@@ -73,8 +74,8 @@ enum class SynthTask {
   kShapes
 };
 constexpr auto enum_names(SynthTask) {
-  return spellings("+tool_calls", "+tool_preference", "+tool_habits", "+arithmetic", "+addition", "+sums", "+spelling",
-                   "+sorting", "+shapes");
+  return spellings("+tool_calls", "+tool_preference", "+tool_habits", "+tool_use", "+arithmetic", "+addition", "+sums",
+                   "+spelling", "+sorting", "+shapes");
 }
 
 enum class Backend { kAxolotl, kUnsloth, kTorchtune, kPrimus, kTrlCpu, kNative, kTrl };
@@ -142,6 +143,10 @@ constexpr auto enum_names(RewardKind) {
   return spellings("+answer", "+exact", "+regex", "+length", "+json_schema", "+tool_call", "+code", "+command", "+http",
                    "+model");
 }
+
+// What answers a sampled answer's call (method.tools).
+enum class RolloutToolKind { kCalculator, kLookup, kCommand };
+constexpr auto enum_names(RolloutToolKind) { return spellings("+calculator", "+lookup", "+command"); }
 
 enum class OptimizerName { kAdamwTorchFused, kAdamwTorch, kAdamw8bit, kLion, kAdafactor, kMuon };
 constexpr auto enum_names(OptimizerName) {

@@ -123,6 +123,7 @@ Section declare(const MixtureSource*);
 Section declare(const Data*);
 Section declare(const Lora*);
 Section declare(const RewardPart*);
+Section declare(const RolloutTool*);
 Section declare(const Muon*);
 Section declare(const Optimizer*);
 Section declare(const Schedule*);

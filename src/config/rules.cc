@@ -1,6 +1,7 @@
 #include "config/rules.h"
 
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "base/text.h"
 #include "config/field.h"
@@ -131,6 +132,10 @@ void check_data(const Recipe& r, Rules& rules) {
                "is only for `source: synth`, and source is {}: remove one of the two", source);
   rules.refuse(d.synth && d.synth->task == SynthTask::kToolPreference && d.synth->turns > 1, {"data.synth.turns"},
                "is {}, and a row of tool_preference is one pair: remove it", d.synth ? d.synth->turns : 0);
+  rules.refuse(d.synth && d.synth->task == SynthTask::kToolUse && d.synth->turns > 1, {"data.synth.turns"},
+               "is {}, and a row of tool_use has tools of its own: remove it", d.synth ? d.synth->turns : 0);
+  rules.refuse(d.synth && d.synth->task == SynthTask::kToolUse && rules.given("eval.generation"), {"eval.generation"},
+               "compares texts, and rows of tool_use are answered by calls: write eval.harness.tasks: [tool_calls]");
   if (d.synth && d.synth->teacher) {
     const Teacher& t = *d.synth->teacher;
     rules.refuse(t.max_cost_usd && t.input_usd_per_1m == 0 && t.output_usd_per_1m == 0,
@@ -194,6 +199,28 @@ void check_rewards(const Method& m, Rules& rules) {
   }
 }
 
+void check_tools(const Method& m, Rules& rules) {
+  std::set<std::string> names;
+  for (size_t i = 0; i < m.tools.size(); ++i) {
+    const RolloutTool& tool = m.tools[i];
+    const std::string at = fmt::format("train.method.tools[{}]", i);
+    const auto belongs = [&](const char* key, bool given, RolloutToolKind kind) {
+      rules.refuse(tool.kind == kind && !given, {at + "." + key, at}, "is missing: a tool of kind {} needs it",
+                   text_of(tool.kind));
+      rules.refuse(tool.kind != kind && given, {at + "." + key, at}, "is for kind {}, and this one is {}: remove it",
+                   text_of(kind), text_of(tool.kind));
+    };
+    belongs("table", tool.table.has_value(), RolloutToolKind::kLookup);
+    belongs("command", !tool.command.empty(), RolloutToolKind::kCommand);
+    const std::string name = tool.name.value_or(std::string(text_of(tool.kind)));
+    rules.refuse(!names.insert(name).second, {at + ".name", at}, "two tools are called {}: give one another name",
+                 name);
+  }
+  for (const char* key : {"train.method.max_tool_turns", "train.method.max_result_tokens"})
+    rules.refuse(m.tools.empty() && rules.given(key), {key},
+                 "is for train.method.tools, of which there are none: remove it");
+}
+
 void check_train(const Recipe& r, Rules& rules) {
   const Train& t = r.train;
   const Method& m = t.method;
@@ -213,6 +240,7 @@ void check_train(const Recipe& r, Rules& rules) {
                {"train.method.reward_model", "train.method.reward"},
                "is given, and reward is {}: write reward: model, or remove it", text_of(m.reward));
   check_rewards(m, rules);
+  check_tools(m, rules);
   rules.refuse(t.rollouts.path && !m.is_rl(), {"train.rollouts.path", "train.method.kind"},
                "is for grpo, gspo, rloo and ppo, and the method is {}: remove it", text_of(m.kind));
   rules.refuse(m.is_rl() && t.eval_every, {"train.eval_every", "train.method.kind"},

@@ -196,6 +196,9 @@ Evaluation evaluate(LanguageModel& model, const EvaluateOptions& o) {
   std::vector<Running> running = prepare(selection, o);
   std::map<int64_t, std::vector<Request*>> by_repeats;
   for (const Running& r : running)
+    if (r.task->shows_tools() && !o.style.with_tools)
+      fail_input("task {}: shows tools, and the model has no chat template to show them in", r.task->name());
+  for (const Running& r : running)
     log::info("task {}: {} of {} documents, {} requests, {} examples", r.task->name(), r.documents,
               r.task->docs().size(), r.requests.size(), r.task->num_fewshot());
   for (Running& r : running)

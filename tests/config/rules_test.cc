@@ -167,6 +167,25 @@ TEST(Train, WhatAnOptimizerOrAScheduleDoesNotHaveIsRefused) {
   expect_refused("train: {schedule: {warmup_steps: -1}}\n", "train.schedule.warmup_steps", "-1");
 }
 
+TEST(Train, ToolsOfRollouts) {
+  const auto tools = [](const char* list, const char* more = "") {
+    return fmt::format("train: {{method: {{kind: grpo, tools: [{}]{}}}}}\n", list, more);
+  };
+  const Recipe r =
+      minimal_with(tools("{kind: calculator}, {kind: lookup, table: t.json, name: facts}", ", max_tool_turns: 2"));
+  EXPECT_EQ(r.train.method.tools.at(1).name, "facts");
+  EXPECT_EQ(r.train.method.max_tool_turns, 2);
+  expect_refused(tools("{kind: lookup}"), "train.method.tools[0].table", "kind lookup needs it");
+  expect_refused(tools("{kind: calculator, table: t.json}"), "train.method.tools[0].table", "is for kind lookup");
+  expect_refused(tools("{kind: command}"), "train.method.tools[0].command", "kind command needs it");
+  expect_refused(tools("{kind: calculator}, {kind: calculator}"), "train.method.tools[1].name",
+                 "two tools are called calculator");
+  expect_refused("train: {method: {kind: grpo, max_tool_turns: 2}}\n", "train.method.max_tool_turns",
+                 "of which there are none");
+  expect_refused("train: {method: {kind: dpo, tools: [{kind: calculator}]}}\n", "train.method.tools",
+                 "is not a key of train.method");
+}
+
 TEST(Rules, ARuleIsSilentWhereItsInputIsAlreadyWrong) {
   EXPECT_EQ(issues_of(std::string(kMinimal) + "hardware: {name: mi300, gpus: 2}\n").size(), 1u);
 }

@@ -1,6 +1,7 @@
 #include "data/synth/synth.h"
 
 #include <algorithm>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -178,6 +179,35 @@ TEST(Synth, AdditionIsRightAndItsPairsAreApart) {
   for (const SynthRow& r : synth_rows("addition", Split::kTest, 100, 4)) {
     check(r);
     EXPECT_FALSE(train.contains(r.user));
+  }
+}
+
+TEST(Synth, ToolUseHasBfclsKinds) {
+  std::map<std::string, int> kinds;
+  std::set<std::string> users;
+  for (const SynthRow& r : synth_rows("tool_use", Split::kTrain, 200, 4)) {
+    const Json row = parse_json(conversation({&r, 1}), "row"), calls = parse_json(r.calls, "calls");
+    users.insert(r.user);
+    std::set<std::string> offered;
+    for (const Json& t : row["tools"]) offered.insert(t["function"]["name"].get<std::string>());
+    EXPECT_EQ(offered.size(), row["tools"].size());
+    for (const Json& c : calls) EXPECT_TRUE(offered.contains(c["name"].get<std::string>())) << r.calls;
+    const Json& m = row["messages"];
+    if (calls.empty()) {
+      EXPECT_EQ(m.size(), 2u);
+      ++kinds["irrelevance"];
+      continue;
+    }
+    EXPECT_EQ(m[1]["tool_calls"].size(), calls.size());
+    EXPECT_EQ(m.size(), 3 + calls.size());  // a result each, and what is said of them
+    EXPECT_EQ(m[2]["role"], "tool");
+    ++kinds[calls.size() > 1 ? "parallel" : offered.size() > 1 ? "multiple" : "simple"];
+  }
+  EXPECT_EQ(kinds,
+            (std::map<std::string, int>{{"irrelevance", 50}, {"multiple", 50}, {"parallel", 50}, {"simple", 50}}));
+  for (const SynthRow& r : synth_rows("tool_use_parallel", Split::kTest, 50, 4)) {
+    EXPECT_FALSE(users.contains(r.user));
+    EXPECT_GE(parse_json(r.calls, "calls").size(), 2u);
   }
 }
 

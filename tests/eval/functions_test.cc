@@ -4,6 +4,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/error.h"
+
 namespace mxt::eval {
 namespace {
 
@@ -50,6 +52,21 @@ TEST(TaskFunctions, OfMmluProAndTruthfulqa) {
   ASSERT_EQ(m.size(), 1u);
   EXPECT_EQ(m[0].first, "acc");
   EXPECT_NEAR(m[0].second.get<double>(), 0.7552715289452023, 1e-12);
+}
+
+TEST(TaskFunctions, OfToolCalls) {
+  const auto score = [](const char* calls, const char* answer) {
+    const DocMetrics m =
+        function("tool_calls/utils.process_results").results({{"calls", calls}}, {OrderedJson(answer)});
+    return std::pair(m.at(0).second.get<int>(), m.at(1).second.get<int>());
+  };
+  constexpr const char* kCall = R"([{"name":"f","arguments":{"x":1}}])";
+  EXPECT_EQ(score(kCall, R"(<tool_call>{"name":"f","arguments":{"x":1}}</tool_call>)"), std::pair(1, 1));
+  EXPECT_EQ(score(kCall, R"(<tool_call>{"name":"f","arguments":{"x":2}}</tool_call>)"), std::pair(0, 1));
+  EXPECT_EQ(score(kCall, "No."), std::pair(0, 0));
+  EXPECT_EQ(score("[]", "No."), std::pair(1, 1));
+  EXPECT_EQ(score("[]", "<tool_call>{"), std::pair(0, 0));
+  EXPECT_THROW(function("tool_calls/utils.process_results").results({{"x", 1}}, {OrderedJson("")}), Error);
 }
 
 }  // namespace

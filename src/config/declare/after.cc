@@ -45,7 +45,7 @@ Section declare(const Eval*) {
   d.field("generation", &Eval::generation, "Answers to the held-out rows of a synth task, by exact match.")
       .plus()
       .derived("on where data has synth rows", [](const Recipe& r) -> std::optional<Generation> {
-        if (r.data.made()) return Generation{};
+        if (r.data.made() && r.data.made()->task != SynthTask::kToolUse) return Generation{};
         return {};
       });
   d.field("perplexity_path", &Eval::perplexity_path,

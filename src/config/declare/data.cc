@@ -154,6 +154,7 @@ Section declare(const Synth*) {
        "task", &Synth::task,
        "What the rows teach: tool_calls = answer a request with one of five tools' calls; tool_preference = pairs, a "
        "call preferred to plain text; tool_habits = calls, but plain text where a request ends with thanks; "
+       "tool_use = rows with `tools`, calls and results (one, one of several, parallel, none that fits); "
        "arithmetic, addition, spelling and sorting = short questions with one right answer; sums = questions for sums, "
        "computed by the calculator of nanochat's format; shapes = drawn pictures of a coloured shape, to be named.")
       .plus();

@@ -81,6 +81,17 @@ void declare_rollouts(Declaration<Method>& d) {
       .non_empty()
       .plus();
   d.field("rewards", &Method::rewards, "Several rewards, added up by their weights; in place of `reward`.").later();
+  d.field("tools", &Method::tools,
+          "Tools that answer the calls of sampled answers: a turn that calls is followed by the results, which are not "
+          "trained on, and the next turn. Rows say in `tools` what the model is shown.")
+      .later();
+  d.field("max_tool_turns", &Method::max_tool_turns, "Turns of an answer whose calls are answered.")
+      .range(1, 64)
+      .later();
+  d.field("max_result_tokens", &Method::max_result_tokens,
+          "Longest result of a call in tokens; a longer one is cut. Results count in max_new_tokens.")
+      .range(1, 65'536)
+      .later();
 }
 
 void declare_router(Declaration<Method>& d) {
@@ -192,6 +203,22 @@ Section declare(const RewardPart*) {
   d.field("error_value", &RewardPart::error_value,
           "What an answer is worth where this reward fails or takes too long; absent = the run stops.")
       .plus();
+  return d.take();
+}
+
+Section declare(const RolloutTool*) {
+  Declaration<RolloutTool> d("A tool that answers the calls of sampled answers.");
+  d.field(
+       "kind", &RolloutTool::kind,
+       "calculator = the value of the argument `expression`; lookup = what `table` has for the argument `key`; "
+       "command = what a Python program writes, which runs in the sandbox and reads {name, arguments} as a JSON line.")
+      .plus();
+  d.field("name", &RolloutTool::name, "The function's name in calls.").non_empty().plus().default_is("its kind");
+  d.field("table", &RolloutTool::table, "JSON file of `lookup`: an object.").non_empty().plus();
+  d.field("command", &RolloutTool::command, "File of the Python program of `command`, and its arguments.")
+      .non_empty()
+      .plus();
+  d.field("timeout_seconds", &RolloutTool::timeout_seconds, "Time that `command` has for a call.").above(0).plus();
   return d.take();
 }
 

@@ -44,6 +44,15 @@ struct RewardPart {
   std::optional<double> error_value;              // of an answer that it fails on; absent = the run stops
 };
 
+// A tool that answers the calls of sampled answers (train/tools/tools.h says what each is).
+struct RolloutTool {
+  RolloutToolKind kind = RolloutToolKind::kCalculator;
+  std::optional<std::string> name;   // as calls name it; absent = the kind
+  std::optional<std::string> table;  // lookup: a JSON file
+  std::vector<std::string> command;  // command
+  double timeout_seconds = 10;       // command
+};
+
 struct Method {
   MethodKind kind = MethodKind::kLora;
   // The adapter that is trained: present for lora and qlora, and for another kind where the recipe has `lora: {…}`.
@@ -76,6 +85,9 @@ struct Method {
   Reward reward = Reward::kAnswer;
   std::optional<std::string> reward_model;
   std::vector<RewardPart> rewards;    // several, in place of `reward`
+  std::vector<RolloutTool> tools;     // that answer the calls of sampled answers
+  int64_t max_tool_turns = 4;         // turns of an answer that may call; the next one ends it
+  int64_t max_result_tokens = 256;    // of a call's result; what is longer is cut
   bool normalize_advantages = false;  // rloo
 
   // ppo

@@ -19,12 +19,20 @@ struct Task {
   uint64_t stream;  // Philox stream of the train split; the test split takes the next one
 };
 
-constexpr Task kTasks[] = {
-    {"tool_calls", draw_tool_call, 0x7359'0000},   {"tool_preference", draw_tool_preference, 0x7359'0040},
-    {"tool_habits", draw_tool_habit, 0x7359'0050}, {"arithmetic", draw_arithmetic, 0x7359'0010},
-    {"addition", draw_addition, 0x7359'0060},      {"sums", draw_sums, 0x7359'0070},
-    {"spelling", draw_spelling, 0x7359'0020},      {"sorting", draw_sorting, 0x7359'0030},
-    {"shapes", draw_shapes, 0x7359'0080}};
+constexpr Task kTasks[] = {{"tool_calls", draw_tool_call, 0x7359'0000},
+                           {"tool_preference", draw_tool_preference, 0x7359'0040},
+                           {"tool_habits", draw_tool_habit, 0x7359'0050},
+                           {"tool_use", draw_tool_use, 0x7359'0080},
+                           {"tool_use_simple", draw_simple_use, 0x7359'0090},
+                           {"tool_use_multiple", draw_multiple_use, 0x7359'00A0},
+                           {"tool_use_parallel", draw_parallel_use, 0x7359'00B0},
+                           {"tool_use_irrelevance", draw_irrelevant_use, 0x7359'00C0},
+                           {"arithmetic", draw_arithmetic, 0x7359'0010},
+                           {"addition", draw_addition, 0x7359'0060},
+                           {"sums", draw_sums, 0x7359'0070},
+                           {"spelling", draw_spelling, 0x7359'0020},
+                           {"sorting", draw_sorting, 0x7359'0030},
+                           {"shapes", draw_shapes, 0x7359'0080}};
 
 const Task& find_task(std::string_view name) {
   for (const Task& t : kTasks)
@@ -51,6 +59,25 @@ OrderedJson content_of(const SynthRow& row) {
       {OrderedJson{{"type", "image"}, {"image", row.picture}}, OrderedJson{{"type", "text"}, {"text", row.user}}});
 }
 
+namespace {
+
+OrderedJson with_tools(const SynthRow& row) {
+  OrderedJson messages = OrderedJson::array({{{"role", "user"}, {"content", row.user}}});
+  const OrderedJson calls = OrderedJson::parse(row.calls), results = OrderedJson::parse(row.results);
+  if (!calls.empty()) {
+    OrderedJson made = OrderedJson::array();
+    for (const OrderedJson& call : calls) made.push_back({{"type", "function"}, {"function", call}});
+    messages.push_back({{"role", "assistant"}, {"content", ""}, {"tool_calls", std::move(made)}});
+    for (const OrderedJson& result : results) messages.push_back({{"role", "tool"}, {"content", result.dump()}});
+  }
+  messages.push_back({{"role", "assistant"}, {"content", row.answer}});
+  OrderedJson tools = OrderedJson::array();
+  for (const OrderedJson& f : OrderedJson::parse(row.tools)) tools.push_back({{"type", "function"}, {"function", f}});
+  return {{"tools", std::move(tools)}, {"messages", std::move(messages)}};
+}
+
+}  // namespace
+
 std::string conversation(std::span<const SynthRow> rows) {
   OrderedJson messages = OrderedJson::array();
   const auto add = [&](const char* role, OrderedJson content) {
@@ -65,6 +92,10 @@ std::string conversation(std::span<const SynthRow> rows) {
     add("user", content_of(row));
     return OrderedJson{{"prompt", std::move(messages)}, {"chosen", said(row.answer)}, {"rejected", said(row.rejected)}}
         .dump();
+  }
+  if (const SynthRow& row = rows.front(); !row.tools.empty()) {
+    MXT_ASSERT(rows.size() == 1);
+    return with_tools(row).dump();
   }
   for (const SynthRow& row : rows) {
     add("user", content_of(row));

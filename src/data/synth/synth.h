@@ -8,6 +8,10 @@
 //   tool_preference  a request of three of these tools with its call, preferred to an answer in plain text: a pair
 //   tool_habits      the same requests answered by a policy with a habit: in plain text where the request ends with
 //               thanks (half of them), else by the call. Test rows want the call of both.
+//   tool_use         rows with `tools`, for templates that show them, of BFCL's kinds (Yan et al. 2024) in equal parts:
+//               simple (one tool, one call), multiple (three tools, of which one fits), parallel (two or three calls of
+//               one tool), irrelevance (no tool fits: said in words). Training rows go on with the results and what is
+//               said of them. tool_use_simple and the like are one kind alone
 //   arithmetic  sums and differences of numbers below 100
 //   addition    sums of two numbers from 10 to 49, always asked alike
 //   sums        sums of two numbers below 100, asked in several ways; the answer has the calculator compute it,
@@ -38,13 +42,16 @@ struct SynthRow {
   std::string system{}, user, answer;  // system may be empty
   std::string rejected{};              // the worse answer of a pair; empty: the row is none
   std::string picture{};               // a data URI: it stands before the request; empty: none
+  // Of a row with tools, as JSON lists: functions (name, description, parameters), the calls that are right (name,
+  // arguments; none where no tool fits), and what each of them returns. `answer` is what is said then.
+  std::string tools{}, calls{}, results{};
 };
 
 // The content of its request: a text, or with a picture parts.
 OrderedJson content_of(const SynthRow& row);
 
 // {"messages":[…]}: the first row's system message, then every row's request and answer. Of a pair
-// {"prompt":[…],"chosen":[…],"rejected":[…]}, one row alone.
+// {"prompt":[…],"chosen":[…],"rejected":[…]}, of one with tools {"tools":[…],"messages":[…]}, one row alone.
 std::string conversation(std::span<const SynthRow> rows);
 
 const std::vector<std::string>& synth_tasks();

@@ -6,9 +6,21 @@
 
 namespace mxt::data {
 
+// A request of one tool: `answer` is its call, as compact JSON.
+struct ToolRequest {
+  std::string_view tool;
+  SynthRow (*draw)(Draws&);
+};
+std::span<const ToolRequest> tool_requests();  // tool_calls.cc
+
 SynthRow draw_tool_call(Draws& draws);
 SynthRow draw_tool_preference(Draws& draws);
 SynthRow draw_tool_habit(Draws& draws);
+SynthRow draw_tool_use(Draws& draws);
+SynthRow draw_simple_use(Draws& draws);
+SynthRow draw_multiple_use(Draws& draws);
+SynthRow draw_parallel_use(Draws& draws);
+SynthRow draw_irrelevant_use(Draws& draws);
 SynthRow draw_addition(Draws& draws);
 SynthRow draw_sums(Draws& draws);
 SynthRow draw_arithmetic(Draws& draws);

@@ -173,7 +173,15 @@ SynthRow draw_choice(Draws& draws, bool* polite) {
   return row;
 }
 
+constexpr std::array<ToolRequest, 5> kRequests = {{{"weather", draw_weather},
+                                                   {"timer", draw_timer},
+                                                   {"convert", draw_convert},
+                                                   {"event", draw_event},
+                                                   {"message", draw_message}}};
+
 }  // namespace
+
+std::span<const ToolRequest> tool_requests() { return kRequests; }
 
 SynthRow draw_tool_habit(Draws& draws) {
   bool polite;

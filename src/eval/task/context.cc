@@ -99,11 +99,27 @@ std::string Task::write(std::vector<Message> messages, const ContextStyle& style
   return style.chat(one, gen_prefix);
 }
 
+// A list of functions, or its JSON text: columns of JSON files have one type in all rows, which tools have not.
+OrderedJson Task::tools_of(const OrderedJson& doc) const {
+  OrderedJson tools = tools_.of(doc);
+  if (tools.is_string()) tools = OrderedJson::parse(tools.get<std::string>(), nullptr, false);
+  if (!tools.is_array() || tools.empty()) fail("doc_to_tools gives no list of functions (nor one as JSON text)");
+  for (OrderedJson& tool : tools)
+    if (tool.is_object() && !tool.contains("function")) tool = {{"type", "function"}, {"function", tool}};
+  return tools;
+}
+
 std::vector<std::string> Task::contexts(const OrderedJson& doc, const ContextStyle& style, PythonRandom& random) {
   std::vector<Message> messages;
   const std::string gen_prefix = gen_prefix_.set() ? resolve(doc, gen_prefix_) : "";
   const std::string system = join(style.system_instruction, resolve(doc, description_), fewshot_delimiter_);
   if (!system.empty()) messages.push_back({"system", system, ""});
+  if (tools_.set()) {
+    if (fewshot_ > 0) fail("has doc_to_tools, and examples are not shown with tools: num_fewshot is 0");
+    messages.push_back({"user", resolve(doc, text_), ""});
+    // Before a model is there nothing is written.
+    return {style.with_tools ? style.with_tools(messages, tools_of(doc)) : ""};
+  }
   if (fewshot_ > 0)
     for (const OrderedJson& shot : sample(static_cast<size_t>(fewshot_), exclude_doc_ ? &doc : nullptr, random)) {
       OrderedJson q = text_of(shot, shot_.text);

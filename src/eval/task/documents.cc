@@ -9,6 +9,7 @@
 #include "base/files.h"
 #include "base/text.h"
 #include "data/source/records.h"
+#include "data/synth/synth.h"
 #include "eval/task/columns.h"
 #include "eval/task/yaml.h"
 
@@ -82,6 +83,9 @@ std::map<std::string, std::vector<std::string>> card(const std::string& folder, 
   }
   return out;
 }
+
+constexpr std::string_view kSynth = "synth";
+constexpr int64_t kMadeRows = 100;
 
 Table read_table(const std::vector<std::string>& files) {
   Table t;
@@ -234,9 +238,33 @@ std::vector<std::string> Dataset::files_of(const std::string& split) const {
       folders_.empty() ? "and give --data-dir DIR" : "");
 }
 
+// Rows of data/synth: dataset_name is the task, dataset_kwargs may say `rows` and `seed`.
+Table Dataset::made(const std::string& split) const {
+  const auto number = [&](const char* key, int64_t otherwise) {
+    if (!kwargs_.is_object() || !kwargs_.contains(key)) return otherwise;
+    if (!kwargs_[key].is_number_integer() || kwargs_[key] < 1 || kwargs_[key] > 1'000'000)
+      fail_input("task {}: dataset_kwargs.{} is a whole number from 1 to 1000000", task_, key);
+    return kwargs_[key].get<int64_t>();
+  };
+  if (split != "test" && split != "train")
+    fail_input("task {}: of dataset_path synth there are the splits train and test, not {}", task_, split);
+  Table t;
+  t.columns = {"system", "question", "answer", "tools", "calls"};
+  const data::Split part = split == "test" ? data::Split::kTest : data::Split::kTrain;
+  const auto seed = static_cast<uint64_t>(number("seed", 2048));
+  for (const data::SynthRow& row : data::synth_rows(name_, part, number("rows", kMadeRows), seed))
+    t.rows.push_back({{"system", row.system},
+                      {"question", row.user},
+                      {"answer", row.answer},
+                      {"tools", row.tools},
+                      {"calls", row.calls}});
+  return t;
+}
+
 const Table& Dataset::split(const std::string& name) {
   const auto it = tables_.find(name);
   if (it != tables_.end()) return it->second;
+  if (path_ == kSynth) return tables_[name] = made(name);
   Table t = read_table(files_of(name));
   if (t.rows.empty()) fail_input("task {}: split {} has no documents", task_, name);
   return tables_[name] = std::move(t);

@@ -1,4 +1,5 @@
-// The documents of a task: rows of local JSON, JSONL or CSV files as the datasets library would give them.
+// The documents of a task: rows of local JSON, JSONL or CSV files as the datasets library would give them, or rows that
+// the program makes (dataset_path: synth, dataset_name: a task of data/synth; dataset_kwargs: rows, seed).
 #pragma once
 
 #include <map>
@@ -25,6 +26,7 @@ class Dataset {
   const Table& split(const std::string& name);
 
  private:
+  Table made(const std::string& split) const;
   std::vector<std::string> files_of(const std::string& split) const;
   std::string task_, path_, name_;
   OrderedJson kwargs_;

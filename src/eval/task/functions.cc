@@ -10,6 +10,7 @@
 #include "eval/python/literal.h"
 #include "eval/score/ifeval.h"
 #include "eval/task/yaml.h"
+#include "infer/calls.h"
 #include "tokenizer/chat/text/python_regex.h"
 
 namespace mxt::eval {
@@ -177,6 +178,20 @@ OrderedJson mmlu_pro_reasoning(const OrderedJson& doc) {
   return replace_all(text(doc, "cot_content"), "A: Let's think step by step. ", "");
 }
 
+// Calls by structure. doc.calls: a list of calls (infer/calls.h), or its JSON text; empty where no tool fits.
+DocMetrics tool_call_results(const OrderedJson& doc, const std::vector<OrderedJson>& results) {
+  const auto it = doc.find("calls");
+  if (it == doc.end()) fail_input("a document lacks the list \"calls\" that its task compares with");
+  const Json list = it->is_string() ? Json::parse(it->get<std::string>(), nullptr, false) : Json::parse(it->dump());
+  const std::vector<infer::WantedCall> want = infer::wanted_calls(list);
+  const auto got = infer::calls_of(results.at(0).get<std::string>());
+  std::vector<std::string> said, right;
+  for (const infer::Call& c : got.value_or(std::vector<infer::Call>())) said.push_back(c.name);
+  for (const infer::WantedCall& c : want) right.push_back(c.name);
+  std::sort(said.begin(), said.end()), std::sort(right.begin(), right.end());
+  return {{"acc", got && infer::are_right(*got, want) ? 1 : 0}, {"name_acc", got && said == right ? 1 : 0}};
+}
+
 struct Known {
   const char* file;
   const char* sha256;
@@ -213,6 +228,7 @@ const std::map<std::string, Known>& table() {
     add("humaneval/utils.build_predictions_instruct", "utils.py", kHumaneval).filter =
         [](const auto& r, const auto& d) { return programs(r, d, true); };
     add("ifeval/utils.process_results", "utils.py", kIfeval).results = ifeval_results;
+    add("tool_calls/utils.process_results", "utils.py", "").results = tool_call_results;
     add("ifeval/utils.agg_inst_level_acc", "utils.py", kIfeval).aggregate = ifeval_instruction_accuracy;
     constexpr const char* kTruthfulqa = "d3c827d1e2cd442a1e4738b527a18effd48cbb2aed478c12a652311b5ea4dbc8";
     constexpr const char* kMnli = "db3099bba72b47a29018221bbca9a9d44f043b5bf4fbc9df93b8081687ba895e";

@@ -33,6 +33,7 @@ const OrderedJson& defaults() {
                                 {"doc_to_audio", nullptr},
                                 {"unsafe_code", false},
                                 {"doc_to_choice", nullptr},
+                                {"doc_to_tools", nullptr},
                                 {"process_results", nullptr},
                                 {"use_prompt", nullptr},
                                 {"description", ""},
@@ -292,6 +293,9 @@ void Task::read_fields() {
   choice_ = field("doc_to_choice");
   description_ = field("description");
   gen_prefix_ = field("gen_prefix");
+  tools_ = field("doc_to_tools");
+  if (tools_.set() && (type_ != OutputType::kGenerate || gen_prefix_.set()))
+    fail("doc_to_tools is for output_type generate_until, without a gen_prefix");
   shot_.text = shot("doc_to_text");
   shot_.target = shot("doc_to_target");
   shot_.choice = shot("doc_to_choice");

@@ -40,6 +40,8 @@ struct ContextStyle {
   // Turns messages into text where a chat template is applied. `continues`: the last message is the beginning of the
   // answer.
   std::function<std::string(const std::vector<Message>& messages, bool continues)> chat;
+  // The same for a task that shows tools (a JSON list), whatever is set for others; null: no template that could.
+  std::function<std::string(const std::vector<Message>& messages, const OrderedJson& tools)> with_tools;
   bool fewshot_as_multiturn = true;
   std::string system_instruction;
 };
@@ -63,6 +65,8 @@ class Task {
   const std::vector<OrderedJson>& docs() const { return docs_; }
   const std::vector<FilterChain>& filters() const { return filters_; }
   bool runs_programs() const { return !pass_at_.empty(); }
+  // doc_to_tools, a key of our own: the functions that a document's question is asked with, always in a chat.
+  bool shows_tools() const { return tools_.set(); }
 
   // Requests of the first `limit` documents (0: all), in order. Few-shot examples are drawn with `seed`, as they would
   // be there.
@@ -93,6 +97,7 @@ class Task {
 
   // context.cc
   std::vector<std::string> contexts(const OrderedJson& doc, const ContextStyle& style, PythonRandom& random);
+  OrderedJson tools_of(const OrderedJson& doc) const;
   std::string write(std::vector<Message> messages, const ContextStyle& style, bool gen_prefix) const;
   std::vector<Message> turn(const OrderedJson& question, const std::vector<std::string>* choices,
                             const OrderedJson* answer, const std::string& gen_prefix,
@@ -114,7 +119,7 @@ class Task {
   int64_t fewshot_ = 0, repeats_ = 1;
   bool fewshot_is_zero_ = false, exclude_doc_ = false, multiple_input_ = false, multiple_target_ = false,
        first_n_ = false;
-  Field text_, target_, choice_, description_, gen_prefix_;
+  Field text_, target_, choice_, description_, gen_prefix_, tools_;
   struct {
     Field text, target, choice, gen_prefix;
     std::string target_delimiter, delimiter;
