@@ -357,6 +357,39 @@ std::string Pipeline::train_record() {
   return j.dump(2) + "\n";
 }
 
+train::RewardServices Pipeline::reward_services(int64_t longest) {
+  train::RewardServices out;
+  out.run_programs = [](const std::vector<std::string>& programs, double seconds) {
+    return eval::run_python_programs(programs, {.seconds = seconds});
+  };
+  out.open_model = [this, longest](const std::string& folder) {
+    return open_reward_model(folder, *text_.tok, setup_->type, longest, *backend_.ops);
+  };
+  return out;
+}
+
+// What the recipe's rewards say of the greedy answers to held-out requests, on average.
+OrderedJson Pipeline::held_out_reward(const eval::ExactMatch& e) {
+  std::vector<train::Answer> answers;
+  std::vector<train::Completion> worth(e.samples.size());
+  std::vector<train::Completion*> to;
+  size_t longest = 1;
+  for (const auto& s : e.samples) {
+    std::vector<int32_t> whole = s.prompt;
+    whole.insert(whole.end(), s.ids.begin(), s.ids.end());
+    longest = std::max(longest, whole.size());
+    answers.push_back({text_.tok->decode(s.prompt), s.got, s.expected, static_cast<int64_t>(s.ids.size()), whole});
+  }
+  for (train::Completion& c : worth) to.push_back(&c);
+  train::Rewards(made_recipe().train.method, reward_services(static_cast<int64_t>(longest)))
+      .score(answers, to, &g_stop);
+  double sum = 0;
+  int64_t rows = 0;
+  for (const train::Completion& c : worth)
+    if (c.reward) sum += *c.reward, ++rows;
+  return {{"rows", rows}, {"mean", rows > 0 ? OrderedJson(sum / static_cast<double>(rows)) : OrderedJson()}};
+}
+
 bool Pipeline::train() {
   record_->stage("train");
   const std::string record = o_.out + "/train.json";
@@ -378,12 +411,7 @@ bool Pipeline::train() {
   if (recipe_.train.method.is_rl() && text_.tok) {
     t.decode = [tok = text_.tok](std::span<const int32_t> ids) { return tok->decode(ids); };
     t.ends = infer::end_of_turn(*text_.tok, text_.chat.get(), setup_->model);
-    t.rewards.run_programs = [](const std::vector<std::string>& programs, double seconds) {
-      return eval::run_python_programs(programs, {.seconds = seconds});
-    };
-    t.rewards.open_model = [this](const std::string& folder) {
-      return open_reward_model(folder, *text_.tok, setup_->type, setup_->seq_len, *backend_.ops);
-    };
+    t.rewards = reward_services(setup_->seq_len);
   }
   // What was measured and made of an earlier checkpoint is no part of a run that ends in another. `run` has measured
   // the base just now; `train` measures nothing.
@@ -489,6 +517,9 @@ bool Pipeline::evaluate(bool after) {
                                    asks_with_pictures(text_)};
     const eval::ExactMatch e = eval::exact_match(m, *text_.tok, *text_.chat, questions, how, &g_stop);
     out.update(exact_match_json(e, g.match));
+    // Answers here have one turn: they are not what a policy with tools is rewarded for.
+    if (const config::Method& t = recipe_.train.method; t.is_rl() && t.tools.empty() && !recipe_.train.rollouts.path)
+      out["reward"] = held_out_reward(e);
     OrderedJson samples = OrderedJson::array();
     for (const auto& s : e.samples)
       samples.push_back({{"messages", parse_ordered_json(s.question, path)},
@@ -596,6 +627,7 @@ Pipeline::Score Pipeline::read_score(const std::string& path) const {
       s.sampled = t.value(t.contains("right") ? "right" : "exact", 0.0) / t.value("rows", 1.0);
     }
   }
+  if (j.contains("reward") && j["reward"]["mean"].is_number()) s.reward = j["reward"]["mean"].get<double>();
   if (j.contains("perplexity")) s.perplexity = j["perplexity"]["value"].get<double>();
   if (j.contains("bits_per_byte")) s.bits_per_byte = j["bits_per_byte"]["value"].get<double>();
   if (j.contains("core_metric")) s.core = j["core_metric"].get<double>();
@@ -608,6 +640,7 @@ std::string Pipeline::Score::text() const {
   if (rows) parts.push_back(fmt::format("exact match {} of {}", exact, rows));
   if (right) parts.push_back(fmt::format("right number {}", *right));
   if (sampled) parts.push_back(fmt::format("{:.1f} % of samples", 100 * *sampled));
+  if (reward) parts.push_back(fmt::format("reward {:.3f}", *reward));
   if (perplexity) parts.push_back(fmt::format("perplexity {:.3f}", *perplexity));
   if (bits_per_byte) parts.push_back(fmt::format("{:.4f} bits per byte", *bits_per_byte));
   if (core) parts.push_back(fmt::format("CORE {:.4f}", *core));
@@ -626,6 +659,8 @@ Json Pipeline::results() const {
         {"before", before.right ? Json(*before.right) : Json()}, {"after", *after.right}, {"rows", after.rows}};
   if (after.sampled)
     r["eval"]["sampled"] = {{"before", before.sampled ? Json(*before.sampled) : Json()}, {"after", *after.sampled}};
+  if (after.reward)
+    r["eval"]["reward"] = {{"before", before.reward ? Json(*before.reward) : Json()}, {"after", *after.reward}};
   if (after.perplexity)
     r["eval"]["perplexity"] = {{"before", before.perplexity ? Json(*before.perplexity) : Json()},
                                {"after", *after.perplexity}};
@@ -726,6 +761,9 @@ void Pipeline::summary() const {
     std::printf("sampled         %s%.1f %% after\n",
                 before.sampled ? fmt::format("{:.1f} % before, ", 100 * *before.sampled).c_str() : "",
                 100 * *after.sampled);
+  if (after.reward)
+    std::printf("reward          %s%.3f after, of the held-out answers\n",
+                before.reward ? fmt::format("{:.3f} before, ", *before.reward).c_str() : "", *after.reward);
   if (after.perplexity)
     std::printf("perplexity      %s%.3f after (%s)\n",
                 before.perplexity ? fmt::format("{:.3f} before, ", *before.perplexity).c_str() : "", *after.perplexity,

@@ -12,6 +12,7 @@
 
 #include "base/files.h"
 #include "config/recipe.h"
+#include "eval/exact_match.h"
 #include "foreign.h"
 #include "kernels/backend.h"
 #include "kernels/plan.h"
@@ -76,12 +77,14 @@ class Pipeline {
   void note(const std::string& piece) const;
   struct Score {
     int64_t rows = 0, exact = 0;
-    std::optional<double> perplexity, bits_per_byte, core, chat_core;
+    std::optional<double> reward, perplexity, bits_per_byte, core, chat_core;
     std::optional<int64_t> right;   // the final number, where that was asked for
     std::optional<double> sampled;  // share of sampled answers that are right, or exact
     std::string text() const;
   };
   Score read_score(const std::string& path) const;
+  train::RewardServices reward_services(int64_t longest);  // of sequences of so many tokens
+  OrderedJson held_out_reward(const eval::ExactMatch& e);
   Json spent() const;      // energy, seconds: of all processes of this run
   Json usage();            // the same at the run's end, with its cost; kept in OUT/usage.json
   bool quantizes() const;  // the stage is on

@@ -1,5 +1,6 @@
 #include "eval/exact_match.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "base/json.h"
@@ -48,7 +49,6 @@ ExactMatch exact_match(infer::Model& model, const tokenizer::Tokenizer& tok, con
     r.prompt = std::move(asked.ids);
     r.shown = std::move(asked.shown);
     r.max_tokens = settings.max_tokens;
-    r.stop = ends;
     r.tool = infer::make_calculator(tok);
     requests.push_back(std::move(r));
   }
@@ -61,14 +61,17 @@ ExactMatch exact_match(infer::Model& model, const tokenizer::Tokenizer& tok, con
     requests.push_back(std::move(r));
   }
   infer::Engine engine(model, {});
-  const auto answers = engine.generate(requests, [stop](size_t, int32_t) { return !stop || !*stop; });
+  const auto ended = [&](int32_t id) { return std::find(ends.begin(), ends.end(), id) != ends.end(); };
+  auto answers = engine.generate(requests, [&](size_t, int32_t id) { return !ended(id) && (!stop || !*stop); });
   check_stop(stop);
   ExactMatch m;
   for (size_t i = 0; i < answers.size(); ++i) {
     const Question& q = questions[i % n];
+    const std::vector<int32_t> ids = answers[i].tokens;
+    if (!ids.empty() && ended(ids.back())) answers[i].tokens.pop_back();
     const std::string got = said(tok, answers[i]);
     const bool exact = count(i < n ? m : m.sampled, got, q.answer);
-    if (i < n) m.samples.push_back({q.messages, q.answer, got, exact});
+    if (i < n) m.samples.push_back({q.messages, q.answer, got, exact, requests[i].prompt, ids});
   }
   return m;
 }

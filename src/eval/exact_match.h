@@ -33,6 +33,7 @@ struct ExactMatch : Tally {  // of the greedy answers
   struct Sample {
     std::string question, expected, got;
     bool exact;
+    std::vector<int32_t> prompt{}, ids{};  // what was read and said, the end of the turn too
   };
   std::vector<Sample> samples;
 };

@@ -15,23 +15,36 @@ namespace {
 
 constexpr int64_t kTokensPerPass = 2048;
 
+models::BuildOptions build_options(DType type, int64_t longest, const models::LoraPlan* lora) {
+  models::BuildOptions o;
+  o.type = type;
+  o.purpose = models::Purpose::kScore;
+  o.head = models::Head::kScore;
+  o.positions = longest;
+  o.lora = lora;
+  return o;
+}
+
+int64_t pass_of(int64_t longest) { return std::max(kTokensPerPass, longest); }
+
 }  // namespace
+
+int64_t RewardModel::bytes(const formats::ModelConfig& config, const models::LoraPlan* lora, DType type,
+                           int64_t longest, kernels::Ops& ops) {
+  longest = std::min(longest, config.max_positions);
+  const graph::Graph g = models::build(config, build_options(type, longest, lora));
+  const runtime::ProgramSettings settings{pass_of(longest), 0, false, longest};
+  return runtime::ParamStore::measure(g, false, {}).total() +
+         runtime::Program(g, plan_alone(g, ops, settings), ops, settings).bytes().total();
+}
 
 RewardModel::RewardModel(const std::string& path, const std::string& adapter, DType type, int64_t longest,
                          kernels::Ops& ops)
     : source_(formats::WeightSource::open(path)),
       longest_(std::min(longest, config().max_positions)),
-      max_tokens_(std::max(kTokensPerPass, longest_)) {
-  models::BuildOptions o;
-  o.type = type;
-  o.purpose = models::Purpose::kScore;
-  o.head = models::Head::kScore;
-  o.positions = longest_;
-  if (!adapter.empty()) {
-    lora_ = checkpoint::adapter_plan(adapter);
-    o.lora = &lora_;
-  }
-  graph_ = models::build(config(), o);
+      max_tokens_(pass_of(longest_)) {
+  if (!adapter.empty()) lora_ = checkpoint::adapter_plan(adapter);
+  graph_ = models::build(config(), build_options(type, longest_, adapter.empty() ? nullptr : &lora_));
   const bool given = !adapter.empty() && formats::Adapter::open(adapter).replaced().contains(formats::kScoreWeight);
   if (!given && checkpoint::lacks_head(graph_, *source_))
     fail_input("{}: holds no {}: it is no reward model: train one (train.method.kind: reward), or name its adapter",

@@ -25,6 +25,9 @@ class RewardModel {
   // a head.
   RewardModel(const std::string& path, const std::string& adapter, DType type, int64_t longest, kernels::Ops& ops);
   ~RewardModel();
+  // What one of this model with this adapter (null: none) takes of the memory where it runs.
+  static int64_t bytes(const formats::ModelConfig& config, const models::LoraPlan* lora, DType type, int64_t longest,
+                       kernels::Ops& ops);
   RewardModel(const RewardModel&) = delete;
   const formats::ModelConfig& config() const { return source_->config(); }
   int64_t longest() const { return longest_; }

@@ -87,7 +87,7 @@ MemoryEstimate estimate_memory(const Setup& s, const Pass& pass, const kernels::
     e.scoring = runtime::Program(score, plan, ops, settings).bytes();
     e.scoring.kernels = std::max<int64_t>(0, e.scoring.kernels - e.program.kernels);  // the two never run together
   }
-  if (samples(s.recipe)) e.sampler = sampler_cache_bytes(s) + sampler_program_bytes(s, plan, ops);
+  if (samples(s.recipe)) e.sampler = sampler_cache_bytes(s) + sampler_program_bytes(s, plan, ops) + judge_bytes(s, ops);
   if (const auto method = make_method(s.recipe.train.method); method && method->wants_values()) {
     const runtime::ParamBytes values = ValueModel::param_bytes(s);
     e.params.weights += values.weights, e.params.masters += values.masters;

@@ -12,7 +12,7 @@ namespace mxt::train {
 struct MemoryEstimate {
   runtime::ParamBytes params;
   runtime::ProgramBytes program, scoring;
-  int64_t sampler = 0;    // what draws a policy's answers: its cache and its program
+  int64_t sampler = 0;    // what draws a policy's answers and judges them
   int64_t update = 0;     // the optimizer's work beside its states
   int64_t offloaded = 0;  // of params: in the host's memory, while a device trains
   int64_t data = 0;       // pages of the dataset that the steps map: resident, but given back where memory is short

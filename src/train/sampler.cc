@@ -7,6 +7,9 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "base/philox.h"
+#include "checkpoint/adapter.h"
+#include "formats/peft.h"
+#include "infer/reward_model.h"
 
 namespace mxt::train {
 namespace {
@@ -33,6 +36,27 @@ int64_t sampler_program_bytes(const Setup& s, const kernels::KernelPlan& plan, c
   const infer::SchedulerSettings settings = scheduler_settings(s);
   const runtime::ProgramSettings program{std::max(settings.tokens_per_pass, settings.batch), 0, true, 0, false};
   return runtime::lower(g, plan, ops, program).bytes.total();
+}
+
+int64_t judge_bytes(const Setup& s, kernels::Ops& ops) {
+  const config::Method& m = s.recipe.train.method;
+  std::vector<std::string> judges;
+  if (m.rewards.empty() && m.reward_model) judges.push_back(*m.reward_model);
+  for (const config::RewardPart& part : m.rewards)
+    if (part.model) judges.push_back(*part.model);
+  int64_t bytes = 0;
+  for (const std::string& judge : judges) {
+    std::optional<models::LoraPlan> lora;
+    formats::ModelConfig config = s.model;
+    if (formats::Adapter::is_adapter(judge))
+      lora = checkpoint::adapter_plan(judge);
+    else if (fs::exists(judge))
+      config = formats::WeightSource::open(judge)->config();
+    else if (s.has_lora)
+      lora = s.lora;
+    bytes += infer::RewardModel::bytes(config, lora ? &*lora : nullptr, s.type, s.seq_len, ops);
+  }
+  return bytes;
 }
 
 Sampler::Sampler(const Setup& setup, runtime::ParamStore& live, kernels::Ops& ops, Decode decode,

@@ -29,6 +29,10 @@ bool samples(const config::Recipe& recipe);
 int64_t sampler_cache_bytes(const Setup& s);
 int64_t sampler_program_bytes(const Setup& s, const kernels::KernelPlan& plan, const kernels::Ops& ops);
 
+// And of the reward models that judge them. One that a recipe has yet to make is taken for an adapter like the policy's
+// over the policy's base, as is an adapter's base.
+int64_t judge_bytes(const Setup& s, kernels::Ops& ops);
+
 class Sampler {
  public:
   using Decode = std::function<std::string(std::span<const int32_t>)>;
