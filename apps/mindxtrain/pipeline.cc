@@ -33,6 +33,7 @@
 #include "home_path.h"
 #include "infer/end_of_turn.h"
 #include "infer/scorer.h"
+#include "infer/tool_turn.h"
 #include "kernels/api.h"
 #include "machine.h"
 #include "probe.h"
@@ -412,6 +413,12 @@ bool Pipeline::train() {
     t.decode = [tok = text_.tok](std::span<const int32_t> ids) { return tok->decode(ids); };
     t.ends = infer::end_of_turn(*text_.tok, text_.chat.get(), setup_->model);
     t.rewards = reward_services(setup_->seq_len);
+    const config::Method& m = recipe_.train.method;
+    t.tools.run = [](const std::string& source, const std::vector<std::string>& argv, const std::string& input,
+                     double seconds) { return eval::run_python_tool(source, argv, input, {.seconds = seconds}); };
+    if (!m.tools.empty() && text_.chat)
+      t.tools.turn = [turn = infer::ToolTurn(text_.tok, text_.chat, m.max_result_tokens)](
+                         const auto& calls, const auto& results) { return turn.after(calls, results); };
   }
   // What was measured and made of an earlier checkpoint is no part of a run that ends in another. `run` has measured
   // the base just now; `train` measures nothing.

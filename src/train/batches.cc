@@ -202,8 +202,7 @@ RolloutRows::RolloutRows(std::vector<Rollout> all, int64_t rows_per_step, int64_
   MXT_ASSERT(per_step_ % generations_ == 0);
   for (const Rollout& r : all_)
     for (const Completion& c : r.completions) {
-      std::vector<int32_t> ids = r.prompt, labels(r.prompt.size(), data::kNoTarget);
-      for (auto* list : {&ids, &labels}) list->insert(list->end(), c.ids.begin(), c.ids.end());
+      auto [ids, labels] = labelled(r.prompt, c);
       cu_.push_back({0, static_cast<int32_t>(ids.size())});
       ids_.push_back(std::move(ids));
       labels_.push_back(std::move(labels));

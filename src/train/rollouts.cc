@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "data/dataset.h"
 
 namespace mxt::train {
 namespace {
@@ -20,6 +21,23 @@ std::vector<int32_t> read_ids(const Json& row, const char* key, int64_t vocab, c
     ids.push_back(x.get<int32_t>());
   }
   return ids;
+}
+
+// Files have a number for each id, and a completion for each of its own.
+std::vector<float> own_of(const Completion& c, const std::vector<float>& each) {
+  if (c.own.empty() || each.empty()) return each;
+  std::vector<float> out;
+  for (size_t t = 0; t < c.own.size(); ++t)
+    if (c.own[t]) out.push_back(each[t]);
+  return out;
+}
+
+std::vector<float> each_of(const Completion& c, const std::vector<float>& own) {
+  if (c.own.empty() || own.empty()) return own;
+  std::vector<float> out(c.own.size(), 0);
+  for (size_t t = 0, k = 0; t < c.own.size(); ++t)
+    if (c.own[t]) out[t] = own[k++];
+  return out;
 }
 
 Completion read_completion(const Json& c, int64_t vocab, const std::string& where) {
@@ -42,10 +60,29 @@ Completion read_completion(const Json& c, int64_t vocab, const std::string& wher
       out.old_logp.push_back(x.get<float>());
     }
   }
+  if (const auto mask = c.find("mask"); mask != c.end() && !mask->is_null()) {
+    if (!mask->is_array() || mask->size() != out.ids.size())
+      fail_input("{}: \"mask\" must hold 0 or 1 for each of the {} ids", where, out.ids.size());
+    for (const Json& x : *mask) {
+      if (x != 0 && x != 1) fail_input("{}: \"mask\" holds {}: 0 or 1 is needed", where, x.dump());
+      out.own.push_back(x == 1);
+    }
+    if (out.trained() == 0) fail_input("{}: \"mask\" leaves no token to train on", where);
+    out.old_logp = own_of(out, out.old_logp);
+  }
   return out;
 }
 
 }  // namespace
+
+LabelledAnswer labelled(const std::vector<int32_t>& prompt, const Completion& c) {
+  LabelledAnswer out{prompt, std::vector<int32_t>(prompt.size(), data::kNoTarget)};
+  for (size_t t = 0; t < c.ids.size(); ++t) {
+    out.ids.push_back(c.ids[t]);
+    out.labels.push_back(c.own.empty() || c.own[t] ? c.ids[t] : data::kNoTarget);
+  }
+  return out;
+}
 
 std::vector<Rollout> read_rollouts(const std::string& path, int64_t generations, int64_t vocab, int64_t seq_len) {
   std::ifstream file(path);
@@ -79,13 +116,16 @@ OrderedJson to_json(const Rollout& r) {
   OrderedJson j{{"prompt_ids", r.prompt}, {"completions", OrderedJson::array()}};
   for (const Completion& c : r.completions) {
     OrderedJson x{{"ids", c.ids}, {"reward", c.reward ? OrderedJson(*c.reward) : OrderedJson(nullptr)}};
-    if (!c.old_logp.empty()) x["old_logprobs"] = c.old_logp;
+    if (!c.own.empty()) x["mask"] = c.own;
+    if (!c.old_logp.empty()) x["old_logprobs"] = each_of(c, c.old_logp);
     if (!c.old_values.empty()) x["old_values"] = c.old_values;
     x["advantage"] = c.advantage;
-    if (!c.sampled_logp.empty()) x["sampled_logprobs"] = c.sampled_logp;
-    if (!c.reference.empty()) x["reference_logprobs"] = c.reference;
+    if (!c.sampled_logp.empty()) x["sampled_logprobs"] = each_of(c, c.sampled_logp);
+    if (!c.reference.empty()) x["reference_logprobs"] = each_of(c, c.reference);
     if (!c.text.empty()) x["text"] = c.text;
     if (!c.rewards.empty()) x["rewards"] = c.rewards;
+    for (const Turn& t : c.turns) x["turns"].push_back({{"role", t.role}, {"text", t.text}});
+    if (c.calls > 0) x["calls"] = c.calls, x["failed_calls"] = c.failed_calls;
     j["completions"].push_back(std::move(x));
   }
   return j;
@@ -101,10 +141,16 @@ Rollout rollout_from_json(const OrderedJson& j) {
     const auto floats = [&](const char* key, std::vector<float>* to) {
       if (x.contains(key)) *to = x.at(key).get<std::vector<float>>();
     };
+    if (x.contains("mask")) c.own = x.at("mask").get<std::vector<uint8_t>>();
     floats("old_logprobs", &c.old_logp);
     floats("old_values", &c.old_values);
     floats("sampled_logprobs", &c.sampled_logp);
     floats("reference_logprobs", &c.reference);
+    for (auto* list : {&c.old_logp, &c.sampled_logp, &c.reference}) *list = own_of(c, *list);
+    if (x.contains("turns"))
+      for (const OrderedJson& t : x.at("turns")) c.turns.push_back({t.at("role"), t.at("text")});
+    c.calls = x.value("calls", int64_t{0});
+    c.failed_calls = x.value("failed_calls", int64_t{0});
     c.advantage = x.value("advantage", 0.0);
     c.text = x.value("text", "");
     if (x.contains("rewards")) c.rewards = x.at("rewards").get<std::map<std::string, double>>();

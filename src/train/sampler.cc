@@ -60,13 +60,14 @@ int64_t judge_bytes(const Setup& s, kernels::Ops& ops) {
 }
 
 Sampler::Sampler(const Setup& setup, runtime::ParamStore& live, kernels::Ops& ops, Decode decode,
-                 std::vector<int32_t> ends, const RewardServices& services)
+                 std::vector<int32_t> ends, const RewardServices& services, const ToolServices& tools)
     : s_(setup),
       decode_(std::move(decode)),
       ends_(std::move(ends)),
       model_(setup.model, setup.options, live, setup.seq_len, ops),
       scheduler_(model_, scheduler_settings(setup)),
-      rewards_(setup.recipe.train.method, services) {
+      rewards_(setup.recipe.train.method, services),
+      tools_(setup.recipe.train.method, tools) {
   scheduler_.prepare();
 }
 
@@ -74,6 +75,7 @@ std::vector<Rollout> Sampler::sample(int64_t draw, const std::vector<Prompt>& pr
   const config::Method& m = s_.recipe.train.method;
   scheduler_.forget_cache();  // the weights have changed since
   std::vector<Rollout> out(prompts.size());
+  std::vector<std::shared_ptr<AnswerTurns>> turns;
   for (size_t p = 0; p < prompts.size(); ++p) {
     out[p].prompt = prompts[p].ids;
     out[p].completions.resize(static_cast<size_t>(m.num_generations));
@@ -88,11 +90,18 @@ std::vector<Rollout> Sampler::sample(int64_t draw, const std::vector<Prompt>& pr
       r.sampling.seed = uint64_t{bits[0]} << 32 | bits[1];
       Completion* c = &out[p].completions[k];
       infer::Sink sink;
-      sink.token = [this, c, stop](const infer::NewToken& t) {
-        c->ids.push_back(t.id);
-        c->sampled_logp.push_back(t.logprob);
-        return std::find(ends_.begin(), ends_.end(), t.id) == ends_.end() && !(stop && *stop);
-      };
+      if (!m.tools.empty()) {
+        turns.push_back(std::make_shared<AnswerTurns>(tools_, decode_, ends_, r.max_tokens, *c));
+        r.tool = turns.back();
+        sink.token = [answer = turns.back().get(), stop](const infer::NewToken& t) {
+          return answer->told(t.id, t.logprob) && !(stop && *stop);
+        };
+      } else
+        sink.token = [this, c, stop](const infer::NewToken& t) {
+          c->ids.push_back(t.id);
+          c->sampled_logp.push_back(t.logprob);
+          return std::find(ends_.begin(), ends_.end(), t.id) == ends_.end() && !(stop && *stop);
+        };
       sink.done = [c](const infer::Outcome& o) {
         if (o.finish == infer::Finish::kFailed) c->error = o.error;
       };
@@ -100,6 +109,7 @@ std::vector<Rollout> Sampler::sample(int64_t draw, const std::vector<Prompt>& pr
     }
   }
   while (scheduler_.step()) check_stop(stop);
+  for (const auto& answer : turns) answer->finish();
   std::vector<Answer> answers;
   std::vector<Completion*> completions;
   for (size_t p = 0; p < out.size(); ++p) {
@@ -108,10 +118,10 @@ std::vector<Rollout> Sampler::sample(int64_t draw, const std::vector<Prompt>& pr
       if (!c.error.empty() || c.ids.empty()) fail_input("sampling an answer failed: {}", c.error);
       std::span<const int32_t> said(c.ids);
       if (std::find(ends_.begin(), ends_.end(), c.ids.back()) != ends_.end()) said = said.first(said.size() - 1);
-      c.text = decode_(said);
+      c.text = c.turns.empty() ? decode_(said) : c.turns.back().text;
       std::vector<int32_t> whole = prompts[p].ids;
       whole.insert(whole.end(), c.ids.begin(), c.ids.end());
-      answers.push_back({prompt, c.text, prompts[p].reference, static_cast<int64_t>(c.ids.size()), std::move(whole)});
+      answers.push_back({prompt, c.text, prompts[p].reference, c.trained(), std::move(whole), c.turns});
       completions.push_back(&c);
     }
   }
@@ -162,8 +172,7 @@ void LiveRows::lay_out() {
   ids_.clear(), labels_.clear(), cu_.clear();
   for (const Rollout& r : now_)
     for (const Completion& c : r.completions) {
-      std::vector<int32_t> ids = r.prompt, labels(r.prompt.size(), data::kNoTarget);
-      for (auto* list : {&ids, &labels}) list->insert(list->end(), c.ids.begin(), c.ids.end());
+      auto [ids, labels] = labelled(r.prompt, c);
       cu_.push_back({0, static_cast<int32_t>(ids.size())});
       ids_.push_back(std::move(ids));
       labels_.push_back(std::move(labels));

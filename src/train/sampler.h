@@ -15,6 +15,7 @@
 #include "train/rewards/rewards.h"
 #include "train/rollouts.h"
 #include "train/setup.h"
+#include "train/tools/tools.h"
 
 namespace mxt::train {
 
@@ -38,10 +39,10 @@ class Sampler {
   using Decode = std::function<std::string(std::span<const int32_t>)>;
   // `ends`: tokens that end an answer; an answer holds the one that ended it.
   Sampler(const Setup& setup, runtime::ParamStore& live, kernels::Ops& ops, Decode decode, std::vector<int32_t> ends,
-          const RewardServices& services);
-  // num_generations answers to each prompt and their rewards. What is drawn for sample k of prompt p depends on (seed,
-  // draw, p, k) and the weights alone, not on what else is sampled. kInterrupted where `stop` is set; kBadInput where a
-  // reward fails and the recipe has no value for that.
+          const RewardServices& services, const ToolServices& tools);
+  // num_generations answers to each prompt, turn after turn where they call tools, and their rewards. What is drawn for
+  // sample k of prompt p depends on (seed, draw, p, k) and the weights alone, not on what else is sampled. kInterrupted
+  // where `stop` is set; kBadInput where a reward fails and the recipe has no value for that.
   std::vector<Rollout> sample(int64_t draw, const std::vector<Prompt>& prompts, StopFlag stop);
 
  private:
@@ -51,6 +52,7 @@ class Sampler {
   infer::Model model_;
   infer::Scheduler scheduler_;
   Rewards rewards_;
+  Tools tools_;
 };
 
 // The prompts of a prepared dataset, and the answers that are sampled to those of a step when it begins.

@@ -57,6 +57,8 @@ void require_supported(const config::Recipe& r) {
     case MethodKind::kPpo:
       break;
   }
+  if (m.kind == MethodKind::kPpo && !m.tools.empty())
+    fail_missing("train.method.tools: a value model is not asked amid results here: take grpo, gspo or rloo");
   if (r.train.precision != config::Precision::kBFloat16 && r.train.precision != config::Precision::kFloat32)
     fail_missing("train.precision {}: this build computes in bfloat16 or float32", text_of(r.train.precision));
   if (r.train.fsdp.enabled || r.hardware.nodes > 1)

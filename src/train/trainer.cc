@@ -198,16 +198,23 @@ class Run {
   void open_data() {
     const config::Train& t = s_.recipe.train;
     if (t.rollouts.path) {
-      auto rollouts = std::make_unique<RolloutRows>(
-          read_rollouts(o_.data + "/" + data::kRolloutsName, t.method.num_generations, s_.model.vocab_size, s_.seq_len),
-          s_.rows_per_step, steps_per_batch(t.method));
+      std::vector<Rollout> given =
+          read_rollouts(o_.data + "/" + data::kRolloutsName, t.method.num_generations, s_.model.vocab_size, s_.seq_len);
+      const auto masked = [](const Rollout& r) {
+        return std::any_of(r.completions.begin(), r.completions.end(),
+                           [](const Completion& c) { return !c.own.empty(); });
+      };
+      if (t.method.kind == config::MethodKind::kPpo && std::any_of(given.begin(), given.end(), masked))
+        fail_missing(
+            "train.rollouts.path: \"mask\": a value model is not asked amid results here: take grpo, gspo or rloo");
+      auto rollouts = std::make_unique<RolloutRows>(std::move(given), s_.rows_per_step, steps_per_batch(t.method));
       rollouts_ = rollouts.get();
       data_ = std::move(rollouts);
       return;
     }
     if (t.method.is_rl()) {
       MXT_ASSERT(o_.decode);
-      sampler_ = std::make_unique<Sampler>(s_, *params_, ops_, o_.decode, o_.ends, o_.rewards);
+      sampler_ = std::make_unique<Sampler>(s_, *params_, ops_, o_.decode, o_.ends, o_.rewards, o_.tools);
       auto live = std::make_unique<LiveRows>(
           o_.data, s_.recipe.meta.seed, s_.recipe.data.shuffle, t.method, s_.rows_per_step, o_.decode,
           [this](int64_t draw, const std::vector<Prompt>& prompts) { return sample(draw, prompts); });
@@ -254,19 +261,17 @@ class Run {
     }
     if (!reference_scorer_) return out;
     std::vector<Completion*> all;
-    std::vector<std::vector<int32_t>> ids, labels;
+    std::vector<LabelledAnswer> answers;
     for (Rollout& r : out)
       for (Completion& c : r.completions) {
         all.push_back(&c);
-        ids.push_back(r.prompt);
-        labels.emplace_back(r.prompt.size(), data::kNoTarget);
-        for (auto* list : {&ids.back(), &labels.back()}) list->insert(list->end(), c.ids.begin(), c.ids.end());
+        answers.push_back(labelled(r.prompt, c));
       }
     SequencePass pass(*method_, score_graph_, s_.seq_len);
     score_rows(
         *reference_scorer_, pass, static_cast<int64_t>(all.size()), s_.micro_batch, s_.max_tokens,
         [&](int64_t i, SequencePass& p) {
-          p.add(i, 0, 0, ids[static_cast<size_t>(i)], labels[static_cast<size_t>(i)]);
+          p.add(i, 0, 0, answers[static_cast<size_t>(i)].ids, answers[static_cast<size_t>(i)].labels);
         },
         [&](const Sequence& s) { all[static_cast<size_t>(s.row)]->reference.assign(s.logp.begin(), s.logp.end()); });
     return out;

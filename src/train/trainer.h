@@ -11,6 +11,7 @@
 #include "train/metrics.h"
 #include "train/rewards/rewards.h"
 #include "train/setup.h"
+#include "train/tools/tools.h"
 
 namespace mxt::train {
 
@@ -27,6 +28,7 @@ struct TrainOptions {
   std::function<std::string(std::span<const int32_t>)> decode;
   std::vector<int32_t> ends;
   RewardServices rewards;
+  ToolServices tools;
   std::function<void()> begins = [] {};  // called when nothing is left that could refuse, before anything is written
 };
 

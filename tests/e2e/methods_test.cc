@@ -137,5 +137,89 @@ train:
   EXPECT_TRUE(got.at(1).contains("rewards/answer/std"));
 }
 
+// A policy that has read three sums done with a calculator calls it too: what it is told is no target, and the same run
+// on another number of threads, or gone on with, ends in the same bytes.
+TEST(ToolRuns, ResultsAreMaskedAndTheBytesStay) {
+  const std::string weights = std::string(MXT_SOURCE_DIR) + "/weights/SmolLM2-135M-Instruct.gguf";
+  if (!fs::exists(weights)) GTEST_SKIP() << "no weights: run ./dev weights";
+  cli::Folder f("tool_turns");
+  std::string rows;
+  for (const auto& [a, b] : {std::pair{19, 64}, {72, 23}}) {
+    OrderedJson messages = OrderedJson::array();
+    const auto add = [&](const char* role, const std::string& content) {
+      messages.push_back({{"role", role}, {"content", content}});
+    };
+    for (const auto& [x, y] : {std::pair{12, 30}, {25, 61}, {44, 17}}) {
+      add("user", fmt::format("What is {} + {}?", x, y));
+      add("assistant", "");
+      const OrderedJson call{{"name", "calculator"}, {"arguments", {{"expression", fmt::format("{}+{}", x, y)}}}};
+      messages.back()["tool_calls"] = OrderedJson::array({{{"type", "function"}, {"function", call}}});
+      add("tool", std::to_string(x + y));
+      add("assistant", std::to_string(x + y));
+    }
+    add("user", fmt::format("What is {} + {}?", a, b));
+    add("assistant", std::to_string(a + b));
+    rows +=
+        OrderedJson{
+            {"tools",
+             {{{"type", "function"},
+               {"function",
+                {{"name", "calculator"},
+                 {"description", "Value of an expression"},
+                 {"parameters", {{"type", "object"}, {"properties", {{"expression", {{"type", "string"}}}}}}}}}}}},
+            {"messages", messages}}
+            .dump() +
+        "\n";
+  }
+  write_file_atomic(f / "rows.jsonl", rows);
+  write_file_atomic(f / "r.yaml", fmt::format(R"(meta: {{project: test, run_name: tools}}
+hardware: {{name: cpu}}
+autotune: {{enabled: false}}
+model: {{name: "{}"}}
+data: {{source: local, path: "{}", seq_len: 768, tools_in: system, shuffle: false}}
+train:
+  method: {{kind: grpo, num_generations: 4, kl_coef: 0.1, num_iterations: 2, max_completion_length: 80,
+            temperature: 0.5, lora: {{r: 4}}, tools: [{{kind: calculator}}], rewards: [{{kind: answer}}]}}
+  optimizer: {{lr: 1.0e-3}}
+  schedule: {{type: constant, warmup_ratio: 0, max_steps: 2}}
+  batch: {{per_device: 8, grad_accum: 1}}
+  save_every: 1
+)",
+                                              weights, f / "rows.jsonl"));
+  const auto run = [&](const char* out, const char* more) {
+    const auto r = cli::run("train " + (f / "r.yaml") + more + " --out " + (f / out));
+    EXPECT_EQ(r.code, 0) << r.out;
+  };
+  run("whole", " --threads 2");
+  run("other", " --threads 1");
+  const auto digest = [&](const char* out, const char* file) {
+    return hash_file(f / (std::string(out) + "/" + file)).blake3;
+  };
+  constexpr const char* kAdapter = "checkpoint/adapter_model.safetensors";
+  EXPECT_EQ(digest("whole", kAdapter), digest("other", kAdapter));
+  EXPECT_EQ(digest("whole", "rollouts.jsonl"), digest("other", "rollouts.jsonl"));
+  fs::remove_all(f / "other/checkpoint");
+  run("other", " --threads 1 --resume-from 1");
+  EXPECT_EQ(digest("whole", kAdapter), digest("other", kAdapter));
+  int64_t answered = 0;
+  for (const Json& line : cli::lines(f / "whole/rollouts.jsonl"))
+    for (const Json& c : line["completions"]) {
+      const int64_t calls = c.value("calls", int64_t{0});
+      answered += calls > 0;
+      int64_t own = 0;
+      for (const Json& x : c["mask"]) own += x.get<int64_t>();
+      EXPECT_EQ(own < static_cast<int64_t>(c["mask"].size()), calls > 0);
+      if (calls > 0) EXPECT_EQ(c["turns"][1]["role"], "tool");
+    }
+  EXPECT_GT(answered, 0);
+  EXPECT_GT(cli::lines(f / "whole/metrics.jsonl").at(0)["tools/call_frequency"].get<double>(), 0);
+  // Rollouts with a mask are what train.rollouts.path reads.
+  std::string recipe = read_file(f / "r.yaml");
+  recipe += fmt::format("  rollouts: {{path: \"{}\"}}\n", f / "whole/rollouts.jsonl");
+  write_file_atomic(f / "given.yaml", recipe);
+  const auto given = cli::run("train " + (f / "given.yaml") + " --out " + (f / "given"));
+  EXPECT_EQ(given.code, 0) << given.out;
+}
+
 }  // namespace
 }  // namespace mxt

@@ -147,5 +147,22 @@ TEST_F(Sandbox, PrivilegesAreGone) {
              "SystemExit\nexcept PermissionError: pass"));
 }
 
+TEST_F(Sandbox, AToolReadsItsCallAndWritesItsResult) {
+  const auto tool = [](const std::string& source, const std::string& input = "") {
+    return run_python_tool(source, {"tool.py", "-v"}, input, {.seconds = 5});
+  };
+  EXPECT_EQ(tool("import json, sys\nprint(sys.argv[1], json.loads(input())['x'] * 2)", "{\"x\": 21}\n"), "-v 42\n");
+  EXPECT_EQ(tool("print('é')"), "é\n");
+  EXPECT_EQ(tool("import sys\nprint(1)\nsys.exit(0)"), "1\n");
+  EXPECT_EQ(tool(""), "");
+  EXPECT_EQ(tool("print(1)\nraise ValueError"), std::nullopt);
+  EXPECT_EQ(tool("import sys\nsys.exit(3)"), std::nullopt);
+  EXPECT_EQ(tool("this is no Python"), std::nullopt);
+  EXPECT_EQ(tool("print('x' * (2 << 20))"), std::nullopt);
+  EXPECT_EQ(tool("open('/etc/passwd')"), std::nullopt);
+  EXPECT_EQ(tool("import os\nos.write(3, b'7')\nos._exit(0)"), std::nullopt);
+  EXPECT_EQ(run_python_tool("while True: pass", {"tool.py"}, "", {.seconds = 1}), std::nullopt);
+}
+
 }  // namespace
 }  // namespace mxt::eval

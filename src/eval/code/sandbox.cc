@@ -10,14 +10,17 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <fmt/format.h>
 #include <cerrno>
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <nlohmann/json.hpp>
 
 #include "base/error.h"
 #include "base/files.h"
 #include "base/hash.h"
+#include "base/json.h"
 #include "eval/code/jail.h"
 
 namespace mxt::eval {
@@ -35,6 +38,34 @@ def run():
     except BaseException:
         os._exit(1)
     say(3, word)
+    os._exit(0)
+run()
+)";
+
+// The same for a tool: after the word come its arguments as JSON, the bytes of the program, the program, and what it
+// reads. What it has written is said behind the word and its length.
+constexpr const char* kToolRunner = R"(import io, json, os, sys
+def run():
+    data = sys.stdin.buffer.read()
+    word, _, rest = data.partition(b"\n")
+    argv, _, rest = rest.partition(b"\n")
+    size, _, rest = rest.partition(b"\n")
+    source, told = rest[:int(size)], rest[int(size):]
+    sys.argv = json.loads(argv)
+    sys.stdin = io.TextIOWrapper(io.BytesIO(told), encoding="utf-8")
+    sys.stdout = written = io.StringIO()
+    say, encode = os.write, str.encode
+    try:
+        exec(compile(source, sys.argv[0], "exec"), {"__name__": "__main__"})
+    except SystemExit as end:
+        if end.code not in (None, 0):
+            os._exit(1)
+    except BaseException:
+        os._exit(1)
+    out = encode(written.getvalue(), "utf-8", "replace")
+    out = word + b"%012d" % len(out) + out
+    while out:
+        out = out[say(3, out):]
     os._exit(0)
 run()
 )";
@@ -104,7 +135,9 @@ class MountPoint {
   std::string path;
 };
 
-bool run_one(const std::string& program, const std::string& python, const SandboxLimits& limits) {
+// What the runner says, the word in front, at most `most` bytes of it; "" where it does not say the word.
+std::string run_one(const char* runner, const std::string& program, const std::string& python,
+                    const SandboxLimits& limits, size_t most = 64) {
   uint8_t random[16];
   if (::getrandom(random, sizeof random, 0) != sizeof random)
     fail_missing("sandbox: no random numbers: {}", std::strerror(errno));
@@ -119,7 +152,7 @@ bool run_one(const std::string& program, const std::string& python, const Sandbo
   Jail jail;
   jail.root = point.path;
   jail.python = python;
-  jail.runner = kRunner;
+  jail.runner = runner;
   jail.limits = limits;
   jail.input = in_r.fd;
   jail.result = out_w.fd;
@@ -166,7 +199,7 @@ bool run_one(const std::string& program, const std::string& python, const Sandbo
         const ssize_t n = ::read(out_r.fd, buffer, sizeof buffer);
         if (n <= 0)
           out_open = false;
-        else if (said.size() <= 64)
+        else if (said.size() <= most)
           said.append(buffer, static_cast<size_t>(n));
       }
       if (p[1].revents) {
@@ -192,24 +225,52 @@ bool run_one(const std::string& program, const std::string& python, const Sandbo
   if (!mapped)
     fail_missing("running programs needs user namespaces; ids cannot be mapped: {}", std::strerror(map_error));
   if (!problem.empty()) fail_missing("running programs needs a sandbox, which cannot be made here: {}", problem);
-  return said == word;
+  return said.starts_with(word) ? said : "";
 }
 
 }  // namespace
 
-std::vector<bool> run_python_programs(const std::vector<std::string>& programs, const SandboxLimits& limits) {
+namespace {
+
+constexpr size_t kWord = 32, kLength = 12, kMostOfTool = size_t{1} << 20;
+
+bool passes(const std::string& program, const std::string& python, const SandboxLimits& limits) {
+  return run_one(kRunner, program, python, limits).size() == kWord;
+}
+
+const std::string& working_python() {
   static const std::string python = find_python();
   static const bool works = [] {
     const SandboxLimits generous{60, uint64_t{1} << 30, uint64_t{32} << 20, 4};
-    if (!run_one("x = 1\n", python, generous) || run_one("raise SystemExit(0)\n", python, generous))
+    if (!passes("x = 1\n", python, generous) || passes("raise SystemExit(0)\n", python, generous))
       fail_missing("running programs needs a Python that works in the sandbox; {} does not", python);
     return true;
   }();
   (void)works;
   ::signal(SIGPIPE, SIG_IGN);
+  return python;
+}
+
+}  // namespace
+
+std::vector<bool> run_python_programs(const std::vector<std::string>& programs, const SandboxLimits& limits) {
+  const std::string& python = working_python();
   std::vector<bool> out;
-  for (const std::string& p : programs) out.push_back(run_one(p, python, limits));
+  for (const std::string& p : programs) out.push_back(passes(p, python, limits));
   return out;
+}
+
+std::optional<std::string> run_python_tool(const std::string& source, const std::vector<std::string>& argv,
+                                           const std::string& input, const SandboxLimits& limits) {
+  const std::string& python = working_python();
+  const Json arguments = argv;
+  const std::string told = arguments.dump(-1, ' ', true, Json::error_handler_t::replace) + "\n" +
+                           std::to_string(source.size()) + "\n" + source + input;
+  const std::string said = run_one(kToolRunner, told, python, limits, kWord + kLength + kMostOfTool);
+  if (said.size() < kWord + kLength) return std::nullopt;
+  const std::string text = said.substr(kWord + kLength);
+  if (said.substr(kWord, kLength) != fmt::format("{:0{}}", text.size(), kLength)) return std::nullopt;  // cut off
+  return text;
 }
 
 }  // namespace mxt::eval

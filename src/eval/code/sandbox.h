@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -29,5 +30,10 @@ std::string find_python();
 // interpreter for the word could say it; tests that run inside the program under test can be deceived in simpler ways,
 // by answers that compare equal to everything.)
 std::vector<bool> run_python_programs(const std::vector<std::string>& programs, const SandboxLimits& limits = {});
+
+// What a program writes to its standard output, which reads `input` and finds `argv` as its arguments; nothing where it
+// ends with an exception, another code than 0 or a limit, or writes more than a MiB. Errors as above.
+std::optional<std::string> run_python_tool(const std::string& source, const std::vector<std::string>& argv,
+                                           const std::string& input, const SandboxLimits& limits = {});
 
 }  // namespace mxt::eval

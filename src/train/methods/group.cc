@@ -41,17 +41,20 @@ std::map<std::string, double> GroupMethod::metrics() {
 }
 
 bool GroupMethod::is_cut(const Completion& c) const {
-  return !ends_.empty() && std::find(ends_.begin(), ends_.end(), c.ids.back()) == ends_.end();
+  const bool result = !c.own.empty() && !c.own.back();  // it stopped amid what a tool said
+  return !ends_.empty() && (result || std::find(ends_.begin(), ends_.end(), c.ids.back()) == ends_.end());
 }
 
 void GroupMethod::note_completions() {
   double length = 0, least = INFINITY, most = 0, cut = 0;
+  int64_t calls = 0, failed = 0;
   std::map<std::string, std::vector<double>> rewards;
   for (const Completion* c : completions_) {
-    const auto n = static_cast<double>(c->ids.size());
+    const auto n = static_cast<double>(c->trained());
     length += n;
     least = std::min(least, n), most = std::max(most, n);
     cut += is_cut(*c);
+    calls += c->calls, failed += c->failed_calls;
     for (const auto& [name, value] : c->rewards) rewards[name].push_back(value);
   }
   const auto count = static_cast<double>(completions_.size());
@@ -59,6 +62,10 @@ void GroupMethod::note_completions() {
   noted_["completions/min_length"] = least;
   noted_["completions/max_length"] = most;
   noted_["completions/clipped_ratio"] = cut / count;
+  if (!m_.tools.empty()) {
+    noted_["tools/call_frequency"] = static_cast<double>(calls) / count;
+    noted_["tools/failure_frequency"] = calls > 0 ? static_cast<double>(failed) / static_cast<double>(calls) : 0;
+  }
   for (const auto& [name, values] : rewards) {
     noted_["rewards/" + name + "/mean"] = mean_of(values);
     noted_["rewards/" + name + "/std"] = deviation_of(values);
@@ -67,7 +74,7 @@ void GroupMethod::note_completions() {
 
 Completion& GroupMethod::completion_of(const Sequence& s) {
   Completion& c = *completions_[static_cast<size_t>(s.row)];
-  MXT_ASSERT(s.logp.size() == c.ids.size());
+  MXT_ASSERT(static_cast<int64_t>(s.logp.size()) == c.trained());
   if (c.old_logp.empty()) c.old_logp.assign(s.logp.begin(), s.logp.end());  // on policy: the ratio is 1
   // Training's own log-probabilities count; how far those that sampling drew from are from them is shown.
   for (size_t t = 0; t < c.sampled_logp.size(); ++t)

@@ -35,7 +35,7 @@ class Grpo : public GroupMethod {
     tokens_ = 0;
     for (size_t i = 0; i < s.rows.size(); ++i) {
       if (masked(*completions_[i])) continue;
-      const auto n = static_cast<int64_t>(completions_[i]->ids.size());
+      const int64_t n = completions_[i]->trained();
       tokens_ += n;
       batch_tokens_[static_cast<size_t>(s.batch_of(static_cast<int64_t>(i)))] += n;
     }

@@ -36,7 +36,7 @@ class Rloo : public GroupMethod {
                      ref = c.reference.empty() ? reference[i] : sum_of(c.reference);
         divergence_[i] = old - ref;
         all += divergence_[i];
-        tokens += static_cast<double>(c.ids.size());
+        tokens += static_cast<double>(c.trained());
       }
       noted_["kl"] = all / std::max(tokens, 1.0);
     }

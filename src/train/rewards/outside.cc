@@ -27,7 +27,11 @@ namespace {
 using Values = std::vector<std::optional<double>>;
 using Clock = std::chrono::steady_clock;
 
-OrderedJson to_json(const Answer& a) { return {{"prompt", a.prompt}, {"answer", a.text}, {"reference", a.reference}}; }
+OrderedJson to_json(const Answer& a) {
+  OrderedJson j{{"prompt", a.prompt}, {"answer", a.text}, {"reference", a.reference}};
+  for (const Turn& t : a.turns) j["turns"].push_back({{"role", t.role}, {"text", t.text}});
+  return j;
+}
 
 std::optional<double> number_of(const Json& j, size_t which) {
   if (j.is_null()) return std::nullopt;

@@ -92,6 +92,14 @@ class ByModel : public Reward {
   RewardServices::ScoreSequences score_;
 };
 
+// Where an answer's calls stand.
+std::string calls_text(const Answer& a) {
+  std::string called;
+  for (const Turn& t : a.turns)
+    if (t.role == "assistant" && t.text.find("<tool_call>") != std::string::npos) called += t.text;
+  return called.empty() ? a.text : called;
+}
+
 std::unique_ptr<Reward> make(const config::RewardPart& part, const RewardServices& services) {
   using K = config::RewardKind;
   switch (part.kind) {
@@ -115,7 +123,7 @@ std::unique_ptr<Reward> make(const config::RewardPart& part, const RewardService
       });
     }
     case K::kToolCall:
-      return each([](const Answer& a) { return tool_call_reward(a.text, a.reference); });
+      return each([](const Answer& a) { return tool_call_reward(calls_text(a), a.reference); });
     case K::kCode:
       return std::make_unique<Code>(part, services);
     case K::kCommand:

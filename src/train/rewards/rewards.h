@@ -5,9 +5,11 @@
 //   length       1 from min_tokens to max_tokens; outside of these less by the share that is missing or too much
 //   json_schema  1 where the answer is JSON that the schema allows (json_schema.h)
 //   tool_call    of a call (or a list of calls) as JSON: half where the name is the reference's, and the other half by
-//                the share of arguments that are equal, those that one side alone has counted as wrong
+//                the share of arguments that are equal, those that one side alone has counted as wrong; of an answer
+//                with turns the calls of all of them
 //   code         1 where the answer's Python, then the reference as its tests, runs to its end in the sandbox
-//   command      what a program says: it reads a JSON line {"prompt", "answer", "reference"} for each answer and writes
+//   command      what a program says: it reads a JSON line {"prompt", "answer", "reference"} for each answer (and
+//                "turns" where there are tools) and writes
 //                a line for each: a number, or null where it cannot tell
 //   http         the same as one POST of {"answers": […]}, answered by {"rewards": […]}
 //   model        what a reward model (infer/reward_model.h) says of the prompt with its answer, token by token as they
@@ -32,7 +34,8 @@ namespace mxt::train {
 struct Answer {
   std::string prompt, text, reference;
   int64_t tokens = 0;
-  std::vector<int32_t> ids;  // of the prompt with its answer
+  std::vector<int32_t> ids;   // of the prompt with its answer
+  std::vector<Turn> turns{};  // where there are tools: then `text` is the last one's
 };
 
 class Reward {
