@@ -32,6 +32,12 @@ void put_model(const Job& job, OrderedJson& y) {
     for (const char* fused : {"lora_mlp_kernel", "lora_qkv_kernel", "lora_o_kernel"}) y[fused] = false;
     if (lora->use_rslora) y["peft_use_rslora"] = true;
     if (lora->lora_plus != 1) y["loraplus_lr_ratio"] = lora->lora_plus;
+    if (lora->use_dora) y["peft_use_dora"] = true;
+    if (lora->init_lora_weights == config::LoraInit::kPissa) y["peft_init_lora_weights"] = "pissa";
+    if (!lora->modules_to_save.empty()) y["lora_modules_to_save"] = lora->modules_to_save;
+    if (!lora->layers_to_transform.empty()) y["peft_layers_to_transform"] = lora->layers_to_transform;
+    if (!lora->rank_pattern.empty()) y["lora_rank_pattern"] = lora->rank_pattern;
+    if (!lora->alpha_pattern.empty()) y["lora_alpha_pattern"] = lora->alpha_pattern;
     if (lora->init_adapter) y["lora_model_dir"] = *lora->init_adapter;
   }
   if (r.model.chat_template) {
@@ -170,6 +176,7 @@ void put_rest(const Job& job, Settings* s) {
   y["shuffle_merged_datasets"] = r.data.shuffle;
   if (!r.data.shuffle) y["curriculum_sampling"] = true;
   y["seed"] = r.meta.seed;
+  if (r.train.neftune_noise_alpha) y["neftune_noise_alpha"] = *r.train.neftune_noise_alpha;
   y["bf16"] = r.train.precision == config::Precision::kBFloat16;
   y["fp16"] = r.train.precision == config::Precision::kFloat16;
   y["tf32"] = false;
@@ -223,7 +230,9 @@ OrderedJson single_pair(const data::Example& e, bool texts) {
 
 Settings axolotl_settings(const Job& job) {
   const config::Recipe& r = job.recipe;
-  refuse_own(job, kTitle);
+  refuse_own(job, kTitle,
+             {"use_dora", "init_lora_weights", "modules_to_save", "layers_to_transform", "rank_pattern",
+              "alpha_pattern", "neftune_noise_alpha"});
   need_method(job, kTitle, {K::kFull, K::kLora, K::kQLora, K::kCpt, K::kDpo, K::kOrpo, K::kKto, K::kReward});
   refuse(job, kTitle, {"eight_bit", "mxfp4", "muon", "router_aux_loss"});
   Settings s;

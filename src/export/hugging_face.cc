@@ -87,6 +87,7 @@ void put_training_arguments(const Job& job, std::string_view title, Settings* s)
   y["output_dir"] = job.out + "/out";
   y["run_name"] = r.meta.run_name;
   y["seed"] = r.meta.seed;
+  if (r.train.neftune_noise_alpha) y["neftune_noise_alpha"] = *r.train.neftune_noise_alpha;
   y["data_seed"] = r.meta.seed;
   y["optim"] = optimizer_name(r);
   y["learning_rate"] = t.optimizer.lr;

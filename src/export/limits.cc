@@ -54,10 +54,9 @@ void cannot(const Job& job, std::string_view title, std::string_view key, const 
                title, what);
 }
 
-// What an adapter or its training has here and no target is told of.
-void refuse_variants(const config::Recipe& r, std::string_view title) {
-  const auto no = [&](bool asked, const char* key, const char* what) {
-    if (asked)
+void refuse_variants(const config::Recipe& r, std::string_view title, Names has) {
+  const auto no = [&](bool asked, std::string_view key, const char* what) {
+    if (asked && std::find(has.begin(), has.end(), key.substr(key.rfind('.') + 1)) == has.end())
       fail_missing(
           "{}: {}: {}: this program does not write that for {}: train it here (mindxtrain run), or leave it out",
           r.source, key, what, title);
@@ -66,6 +65,7 @@ void refuse_variants(const config::Recipe& r, std::string_view title) {
   no(r.data.pictures.min_pixels || r.data.pictures.max_pixels, "data.pictures", "sizes of pictures");
   no(r.data.loss_weights.has_value(), "data.loss_weights", "weights on the parts of a tool call");
   no(r.data.tools_in != config::ToolsIn::kTemplate, "data.tools_in", "tools as text");
+  no(!r.train.method.tools.empty(), "train.method.tools", "tools that answer sampled calls");
   no(r.train.neftune_noise_alpha.has_value(), "train.neftune_noise_alpha", "noise on embeddings");
   if (!r.train.method.lora) return;
   const config::Lora& l = *r.train.method.lora;
@@ -78,11 +78,11 @@ void refuse_variants(const config::Recipe& r, std::string_view title) {
   no(!l.alpha_pattern.empty(), "train.method.alpha_pattern", "alphas by module");
 }
 
-void refuse_own(const Job& job, std::string_view title) {
+void refuse_own(const Job& job, std::string_view title, Names has) {
   const config::Recipe& r = job.recipe;
   if (r.pretrain || r.train.method.kind == K::kPretrain || r.model.init == config::Init::kRandom)
     cannot(job, title, "model.init", "start from random weights by these settings");
-  refuse_variants(r, title);
+  refuse_variants(r, title, has);
   if (r.train.rollouts.path) cannot(job, title, "train.rollouts", "take rollouts from a file");
   if (r.data.sampling == config::Sampling::kRandomWindows) cannot(job, title, "data.sampling", "draw random windows");
   if (r.data.pack == config::Pack::kBosCrop) cannot(job, title, "data.pack", "crop documents to fill rows");
@@ -111,7 +111,7 @@ void need_form(const Job& job, std::string_view title, std::initializer_list<For
     cannot(job, title, "data", "read rows of " + std::string(name_of(job.rows.form)) + " for this method");
 }
 
-void refuse(const Job& job, std::string_view title, std::initializer_list<std::string_view> lacks) {
+void refuse(const Job& job, std::string_view title, Names lacks) {
   for (const Part& p : kParts)
     if (std::find(lacks.begin(), lacks.end(), p.name) != lacks.end() && p.used(job.recipe))
       cannot(job, title, p.key, std::string(p.what));

@@ -13,16 +13,19 @@ namespace mxt::exporting {
 // kMissing: "RECIPE: KEY: TITLE cannot WHAT".
 [[noreturn]] void cannot(const Job& job, std::string_view title, std::string_view key, const std::string& what);
 
-// What this program alone does: refused for every target.
-void refuse_own(const Job& job, std::string_view title);
-// Settings of adapters and their training that no other trainer is told of. kMissing.
-void refuse_variants(const config::Recipe& recipe, std::string_view title);
+using Names = std::initializer_list<std::string_view>;
+
+// What this program alone does: refused for every target. `has`: as of refuse_variants().
+void refuse_own(const Job& job, std::string_view title, Names has = {});
+// Settings of adapters and their training that a target is not told of. kMissing. `has`: keys, without train.method or
+// train, that it is told of: "use_dora", "neftune_noise_alpha" …
+void refuse_variants(const config::Recipe& recipe, std::string_view title, Names has = {});
 // Errors (kMissing): the recipe's method is none of these.
 void need_method(const Job& job, std::string_view title, std::initializer_list<config::MethodKind> has);
 // Errors (kMissing): the rows are of no form that it reads.
 void need_form(const Job& job, std::string_view title, std::initializer_list<Form> reads);
 // Errors (kMissing): the recipe has any of these, which the target lacks: "lora_plus", "init_adapter", "muon" …
-void refuse(const Job& job, std::string_view title, std::initializer_list<std::string_view> lacks);
+void refuse(const Job& job, std::string_view title, Names lacks);
 
 // Stages of the recipe that no trainer has, for Settings::absent.
 void list_stages(const Job& job, Settings* s);

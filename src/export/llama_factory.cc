@@ -1,5 +1,7 @@
 // LLaMA-Factory's YAML (llamafactory/hparams as of 0.9.5) and the dataset_info.json that it looks its rows up in:
 // `llamafactory-cli train FILE`.
+#include <fmt/ranges.h>
+
 #include <nlohmann/json.hpp>
 
 #include "export/hugging_face.h"
@@ -94,6 +96,17 @@ void put_adapter(const Job& job, OrderedJson& y) {
   y["use_rslora"] = lora->use_rslora;
   if (lora->lora_plus != 1) y["loraplus_lr_ratio"] = lora->lora_plus;
   if (lora->init_adapter) y["adapter_name_or_path"] = *lora->init_adapter;
+  if (lora->use_dora) y["use_dora"] = true;
+  if (!lora->modules_to_save.empty()) y["additional_target"] = fmt::format("{}", fmt::join(lora->modules_to_save, ","));
+  if (lora->init_lora_weights == config::LoraInit::kPissa) {
+    const K kind = job.recipe.train.method.kind;
+    if (kind == K::kQLora || kind == K::kDpo || kind == K::kKto)
+      cannot(job, kTitle, "train.method.init_lora_weights",
+             "begin by singular values under " + std::string(config::text_of(kind)));
+    y["pissa_init"] = true;
+    y["pissa_iter"] = -1;       // the singular values themselves, not an approximation
+    y["pissa_convert"] = true;  // saved for the base as it was, as here
+  }
   if (job.recipe.train.method.kind != K::kQLora) return;
   y["quantization_bit"] = 4;
   y["quantization_method"] = "bnb";
@@ -123,7 +136,7 @@ OrderedJson messages_of(const OrderedJson& all) {
 
 Settings llama_factory_settings(const Job& job) {
   const config::Recipe& r = job.recipe;
-  refuse_own(job, kTitle);
+  refuse_own(job, kTitle, {"use_dora", "init_lora_weights", "modules_to_save", "neftune_noise_alpha"});
   need_method(job, kTitle, {K::kFull, K::kLora, K::kQLora, K::kCpt, K::kDpo, K::kOrpo, K::kKto, K::kReward});
   refuse(job, kTitle, {"eight_bit", "mxfp4", "muon", "chat_template", "tokenizer"});
   Settings s;

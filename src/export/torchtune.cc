@@ -60,6 +60,7 @@ void put_lora(const Job& job, OrderedJson& m) {
   m["lora_rank"] = lora.r;
   m["lora_alpha"] = lora.alpha;
   m["lora_dropout"] = lora.dropout;
+  if (lora.use_dora) m["use_dora"] = true;
   if (job.recipe.train.method.kind == K::kQLora) m["quantize_base"] = true;
 }
 
@@ -184,7 +185,7 @@ void put_schedule(const Job& job, Settings* s) {
 Settings torchtune_settings(const Job& job) {
   const config::Recipe& r = job.recipe;
   const config::Train& t = r.train;
-  refuse_own(job, kTitle);
+  refuse_own(job, kTitle, {"use_dora"});
   need_method(job, kTitle, {K::kFull, K::kLora, K::kQLora, K::kCpt, K::kDpo});
   refuse(job, kTitle,
          {"lora_plus", "rslora", "init_adapter", "eight_bit", "mxfp4", "muon", "router_aux_loss", "chat_template",

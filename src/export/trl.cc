@@ -46,6 +46,8 @@ void put_model(const Job& job, OrderedJson& y) {
   y["lora_dropout"] = lora->dropout;
   y["lora_target_modules"] = lora->target_modules;
   y["use_rslora"] = lora->use_rslora;
+  if (lora->use_dora) y["use_dora"] = true;
+  if (!lora->modules_to_save.empty()) y["lora_modules_to_save"] = lora->modules_to_save;
   if (r.train.method.kind == K::kReward) y["lora_task_type"] = "SEQ_CLS";
   if (r.train.method.kind != K::kQLora) return;
   y["load_in_4bit"] = true;
@@ -171,7 +173,7 @@ void put_method(const Job& job, Settings* s) {
 
 Settings trl_settings(const Job& job) {
   const config::Recipe& r = job.recipe;
-  refuse_own(job, kTitle);
+  refuse_own(job, kTitle, {"use_dora", "modules_to_save", "neftune_noise_alpha"});
   need_method(job, kTitle,
               {K::kFull, K::kLora, K::kQLora, K::kCpt, K::kDpo, K::kKto, K::kReward, K::kGrpo, K::kGspo, K::kRloo});
   refuse(job, kTitle, {"lora_plus", "eight_bit", "mxfp4", "muon"});

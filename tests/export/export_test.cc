@@ -90,6 +90,20 @@ TEST(Export, TheBaseInFourBits) {
   for (const char* target : {"axolotl", "trl", "llama_factory", "unsloth"}) expect_golden("qlora", target, job);
 }
 
+TEST(Export, AdaptersOfOtherKinds) {
+  const config::Recipe dora = recipe(kToolCalls, "{kind: lora, r: 8, use_dora: true, modules_to_save: [lm_head]}",
+                                     std::string(kSteps) + "  neftune_noise_alpha: 5\n");
+  const Job job = job_of(dora, fresh("dora"));
+  for (const char* target : {"axolotl", "trl", "llama_factory"}) expect_golden("dora", target, job);
+  const config::Recipe pissa = recipe(kToolCalls, "{kind: lora, r: 8, init_lora_weights: pissa}", kSteps);
+  const Job start = job_of(pissa, fresh("pissa"));
+  for (const char* target : {"axolotl", "llama_factory"}) expect_golden("pissa", target, start);
+  const config::Recipe ranks = recipe(
+      kToolCalls,
+      "{kind: lora, r: 8, rank_pattern: {q_proj: 4}, alpha_pattern: {q_proj: 8}, layers_to_transform: [0, 1]}", kSteps);
+  expect_golden("ranks", "axolotl", job_of(ranks, fresh("ranks")));
+}
+
 TEST(Export, PairsAndLabels) {
   const config::Recipe dpo = recipe(kPairs, "{kind: dpo, beta: 0.2, lora: {r: 8, alpha: 16}}", kSteps);
   const Job job = job_of(dpo, fresh("dpo"));
@@ -145,6 +159,11 @@ TEST(Export, TorchtuneBuildsAModelFromItsSizes) {
   Job job = job_of(r, f, "qwen2");
   job.base.config = formats::read_model_config(model);
   expect_golden("dpo", "torchtune", job);
+  const config::Recipe dora =
+      recipe(kPairs, "{kind: dpo, lora: {r: 8, alpha: 16, use_dora: true}}", kCosine, "{name: " + model + "}");
+  Job with = job_of(dora, f, "qwen2");
+  with.base.config = job.base.config;
+  expect_golden("dora", "torchtune", with);
   const config::Recipe full = recipe("{source: local, path: " + f + "/rows.jsonl, seq_len: 64}", "{kind: full}",
                                      kCosine, "{name: " + model + "}");
   write_file_atomic(
@@ -170,8 +189,12 @@ TEST(Export, WhatATargetCannotExpressIsNamed) {
                          {"{kind: qlora, quant_bits: 8}", "", "axolotl", "hold the base in FP8"},
                          {"{kind: qlora, quant_type: mxfp4}", "", "llama_factory", "MXFP4"},
                          {"{kind: full}", "  optimizer: {name: muon}\n", "axolotl", "Muon"},
-                         {"{kind: lora}", "  neftune_noise_alpha: 5\n", "trl", "train.neftune_noise_alpha"},
-                         {"{kind: lora, use_dora: true}", "", "axolotl", "train.method.use_dora"},
+                         {"{kind: lora}", "  neftune_noise_alpha: 5\n", "unsloth", "train.neftune_noise_alpha"},
+                         {"{kind: lora, use_dora: true}", "", "primus", "train.method.use_dora"},
+                         {"{kind: lora, init_lora_weights: pissa}", "", "trl", "train.method.init_lora_weights"},
+                         {"{kind: lora, rank_pattern: {q_proj: 4}}", "", "llama_factory", "train.method.rank_pattern"},
+                         {"{kind: lora, bias: all}", "", "axolotl", "train.method.bias"},
+                         {"{kind: qlora, init_lora_weights: pissa}", "", "llama_factory", "begin by singular values"},
                          {"{kind: lora, modules_to_save: [lm_head]}", "", "unsloth", "train.method.modules_to_save"},
                          {"{kind: grpo}", "", "trl", "train.method.reward"},
                          {"{kind: grpo}", "", "axolotl", "train by grpo"},
