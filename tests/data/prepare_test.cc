@@ -422,6 +422,25 @@ TEST_F(PrepareTest, PreferenceAndReferenceRowsAreRefusedWithTheWayOut) {
              "a number");
 }
 
+// A score is read at a sequence's end: it is the end of the turn, as of a sampled answer, and no pair is cut.
+TEST_F(PrepareTest, PairsOfARewardModelEndWithTheirTurnAndStayWhole) {
+  const auto pair = [](const std::string& good, const std::string& bad) {
+    return R"({"prompt":[{"role":"user","content":"q"}],"chosen":[{"role":"assistant","content":")" + good +
+           R"("}],"rejected":[{"role":"assistant","content":")" + bad + "\"}]}\n";
+  };
+  const std::string file =
+      write("a.jsonl", pair("yes", "no") + pair("yes", std::string(400, 'x')) + pair("maybe", "never"));
+  const std::string data = "source: local, path: '" + file + "', seq_len: 128, packing: false, shuffle: false";
+  const Prepared p = run(recipe(data, "train: {method: {kind: reward}}"));
+  EXPECT_EQ(p.dropped_no_target, 1);
+  const std::vector<std::string> all = documents();
+  ASSERT_EQ(all.size(), 4u);
+  for (const std::string& text : all) EXPECT_TRUE(text.ends_with("<|im_end|>")) << text;
+  EXPECT_NE(all[1].find("no<|im_end|>"), std::string::npos) << all[1];
+  run(recipe(data, "train: {method: {kind: dpo}}"), "dpo");  // other data: an answer is cut at its end
+  EXPECT_EQ(documents("train", "dpo").size(), 6u);
+}
+
 TEST_F(PrepareTest, HostileManifestsAreRefused) {
   run(local(write("a.jsonl", texts({"one"}))));
   const std::string good = read_file(path("out/dataset.json"));
