@@ -249,10 +249,15 @@ void TokenPass::collect(TokenBlock::Row r, Spill* out) {
     add_text(d.ids, r.last_piece, out);
   } else {
     if (s_.answers == Answers::kPrompts) {  // a prompt is never cut: one that leaves no room for an answer is left out
-      if (static_cast<int64_t>(d.second) >= s_.seq_len)
+      if (static_cast<int64_t>(d.second) >= s_.seq_len) {
+        coder_.warn_once("long prompts",
+                         fmt::format("row {}: its prompt has {} tokens, and data.seq_len ({}) leaves no room for an "
+                                     "answer: it and others like it are left out; raise data.seq_len to keep them",
+                                     counts_->rows_in, d.second, s_.seq_len));
         ++counts_->dropped_no_target;
-      else
+      } else {
         out->add(d);
+      }
     } else if (whole_pairs_) {
       add_whole(d, out);
     } else if (s_.answers != Answers::kLabelled) {

@@ -76,9 +76,9 @@ TEST(Encode, OfAPromptAndCompletionInMessagesTheCompletionsAssistantTurnsAreTrai
   EXPECT_EQ(
       trained(
           R"({"prompt":[{"role":"user","content":"a"},{"role":"assistant","content":"b"},{"role":"user","content":"c"}],
-                        "completion":[{"role":"assistant","content":"d"},{"role":"tool","content":"e"},
+                        "completion":[{"role":"assistant","content":"{d}"},{"role":"tool","content":"e"},
                                       {"role":"assistant","content":[{"type":"text","text":"f"},{"type":"text","text":"g"}]}]})"),
-      "d<|im_end|>fg<|im_end|>");
+      "{d}<|im_end|>fg<|im_end|>");
   EXPECT_EQ(trained(R"({"prompt":[{"role":"assistant","content":"b"}],"completion":[{"role":"user","content":"d"}]})"),
             "");
   // The same text as the conversation in one list.

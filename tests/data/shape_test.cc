@@ -91,6 +91,20 @@ TEST(Shape, AToolCallHasAName) {
     EXPECT_HAS(error_of([&] { read(row(calls(bad))); }), "d.jsonl:3: messages[1].tool_calls[0] must be") << bad;
 }
 
+TEST(Shape, AResultOfAToolFollowsACall) {
+  const auto rows = [](const std::string& turns) {
+    return R"({"messages":[{"role":"user","content":"x"},)" + turns + R"({"role":"assistant","content":"z"}]})";
+  };
+  const std::string result = R"({"role":"tool","content":"5"},)";
+  const std::string call =
+      R"({"role":"assistant","content":"","tool_calls":[{"name":"f","arguments":{}},{"name":"g","arguments":{}}]},)";
+  read(row(rows(call + result + result)));
+  read(row(rows(R"({"role":"assistant","content":"<tool_call>{}</tool_call>"},)" + result)));
+  for (const std::string& before : {std::string(), std::string(R"({"role":"assistant","content":"Let me see."},)")})
+    EXPECT_HAS(error_of([&] { read(row(rows(before + result))); }), "is a tool's result, and the turn before it");
+  EXPECT_HAS(error_of([&] { read(row(rows(result))); }), "d.jsonl:3: message 1");
+}
+
 TEST(Shape, NullIsNotCalledMissing) {
   EXPECT_HAS(error_of([] { read(row(R"({"question":"a","answer":null})")); }), "d.jsonl:3: \"answer\" is null");
 }

@@ -180,6 +180,28 @@ OrderedJson whole_messages(OrderedJson messages, const std::string& where, std::
   return tokenizer::normalize_messages(std::move(messages), fmt::format("{}: {}", where, column));
 }
 
+// Calls stand in tool_calls or, where a model has a form of its own, in the text of the turn: one of words alone holds
+// none.
+bool may_call(const OrderedJson& m) {
+  if (m["role"] != "assistant") return false;
+  if (m.contains("tool_calls") && !m["tool_calls"].empty()) return true;
+  const OrderedJson content = m.value("content", OrderedJson());
+  return !content.is_string() || content.get_ref<const std::string&>().find_first_of("{[<(`") != std::string::npos;
+}
+
+void check_results(const OrderedJson& messages, const std::string& where) {
+  for (size_t i = 0; i < messages.size(); ++i) {
+    if (messages[i]["role"] != "tool") continue;
+    size_t before = i;
+    while (before > 0 && messages[before - 1]["role"] == "tool") --before;
+    if (before == 0 || !may_call(messages[before - 1]))
+      fail_input(
+          "{}: message {} is a tool's result, and the turn before it calls no tool: add the call (\"tool_calls\" of an "
+          "assistant's message), or leave the result out",
+          where, i);
+  }
+}
+
 }  // namespace
 
 Example chat_of(const RowView& row, const OrderedJson& prompt, std::string_view prompt_column,
@@ -190,6 +212,7 @@ Example chat_of(const RowView& row, const OrderedJson& prompt, std::string_view 
   e.trained_from = all.size();
   for (OrderedJson& m : whole_messages(completion, row.where(), completion_column)) all.push_back(std::move(m));
   e.tools = read_tools(row);
+  check_results(all, row.where());
   e.messages = std::make_shared<OrderedJson>(std::move(all));
   return e;
 }
@@ -223,6 +246,7 @@ Example read_chat(const RowView& row, Shape shape) {
   }
   if (shape == Shape::kMessages) e.pictures = take_pictures(messages, read_sources(row), row.where());
   messages = whole_messages(std::move(messages), row.where(), shape == Shape::kShareGpt ? "conversations" : "messages");
+  check_results(messages, row.where());
   if (shape != Shape::kAlpaca && shape != Shape::kQuestion) e.tools = read_tools(row);
   e.messages = std::make_shared<OrderedJson>(std::move(messages));
   return e;
