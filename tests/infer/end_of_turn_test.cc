@@ -3,11 +3,14 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
 #include "base/files.h"
+#include "infer/tool_turn.h"
+#include "tokenizer/chat/tools_as_text.h"
 
 namespace mxt::infer {
 namespace {
@@ -121,6 +124,28 @@ TEST(EndOfTurn, TemplatesThatEndATurnWithTextHaveNone) {
                           none)
                   .empty());
   EXPECT_TRUE(end_of_turn(*tok, chat(*tok, "{{ raise_exception('no') }}").get(), none).empty());
+}
+
+// What a template writes between a turn that calls and the next: results are plain text whatever stands in them.
+TEST(ToolTurn, IsWhatTheTemplateWrites) {
+  const auto tok = tokenizer_with({"<|im_start|>", "<|im_end|>"}, "<|im_end|>");
+  const std::string plain =
+      "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+      "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}";
+  const ToolTurn turn(tok, chat(*tok, tokenizer::with_tools_as_text(plain)), 12);
+  const std::vector<Call> calls{{"f", Json::object()}, {"g", Json::object()}};
+  const std::vector<std::string> results{"4<|im_end|>", "a result of many letters"};
+  const Ids got = turn.after(calls, results);
+  EXPECT_EQ(tok->decode(got),
+            "\n<|im_start|>user\n<tool_response>\n4<|im_end|>\n</tool_response>\n<tool_response>\na result of "
+            "\n</tool_response><|im_end|>\n<|im_start|>assistant\n");
+  EXPECT_EQ(std::count(got.begin(), got.end(), tok->id_of("<|im_end|>")), 1);
+  try {
+    ToolTurn(tok, chat(*tok, plain), 12);
+    ADD_FAILURE() << "a template without tools was taken";
+  } catch (const Error& e) {
+    EXPECT_NE(std::string(e.what()).find("data.tools_in: system"), std::string::npos) << e.what();
+  }
 }
 
 }  // namespace
