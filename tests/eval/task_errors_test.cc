@@ -118,6 +118,39 @@ TEST(TaskErrors, WhatIsNotHereEndsWithThree) {
   EXPECT_EQ(problem(c).second, 3);
 }
 
+// The tasks in the binary, and what a task with tools cannot have.
+TEST(TaskErrors, TasksThatShowToolsAskInAChat) {
+  const Selection all = TaskIndex({}).select({"tool_calls"});
+  ASSERT_EQ(all.tasks.size(), 4u);
+  ContextStyle style;
+  size_t tools = 0;
+  style.with_tools = [&](const std::vector<Message>& messages, const OrderedJson& list) {
+    tools = list.size();
+    EXPECT_EQ(messages.size(), 1u);
+    EXPECT_TRUE(list[0]["function"].contains("parameters"));
+    return messages[0].role + ": " + messages[0].content;
+  };
+  for (const OrderedJson& config : all.tasks) {
+    Task t(config, {});
+    EXPECT_TRUE(t.shows_tools());
+    EXPECT_EQ(t.docs().size(), 50u);
+    EXPECT_TRUE(t.requests(1, style).at(0).context.starts_with("user: "));
+    EXPECT_GE(tools, 1u);
+  }
+  OrderedJson c = all.tasks[0];
+  c["num_fewshot"] = 2;
+  EXPECT_NE(problem(c).first.find("num_fewshot is 0"), std::string::npos) << problem(c).first;
+  c = all.tasks[0];
+  c["doc_to_tools"] = "answer";
+  EXPECT_NE(problem(c).first.find("doc_to_tools"), std::string::npos) << problem(c).first;
+  c = all.tasks[0];
+  c["dataset_name"] = "tool_us";
+  EXPECT_NE(problem(c).first.find("tool_use"), std::string::npos) << problem(c).first;
+  c = all.tasks[0];
+  c["dataset_kwargs"] = {{"rows", 0}};
+  EXPECT_NE(problem(c).first.find("dataset_kwargs.rows"), std::string::npos) << problem(c).first;
+}
+
 TEST(TaskErrors, AFunctionOfAnotherVersionIsNotTakenForTheKnownOne) {
   const std::string f = folder("hellaswag_other") + "/hellaswag";
   make_folders(f);

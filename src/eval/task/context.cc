@@ -117,8 +117,8 @@ std::vector<std::string> Task::contexts(const OrderedJson& doc, const ContextSty
   if (tools_.set()) {
     if (fewshot_ > 0) fail("has doc_to_tools, and examples are not shown with tools: num_fewshot is 0");
     messages.push_back({"user", resolve(doc, text_), ""});
-    // Before a model is there nothing is written.
-    return {style.with_tools ? style.with_tools(messages, tools_of(doc)) : ""};
+    const OrderedJson tools = tools_of(doc);
+    return {style.with_tools ? style.with_tools(messages, tools) : ""};  // nothing is written before a model is there
   }
   if (fewshot_ > 0)
     for (const OrderedJson& shot : sample(static_cast<size_t>(fewshot_), exclude_doc_ ? &doc : nullptr, random)) {
