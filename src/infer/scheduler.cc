@@ -393,11 +393,11 @@ void Scheduler::run(Pass& p, int adapter) {
 }
 
 // Where the logits are, a token can be drawn of them as they come: unfiltered, unconstrained, with no other's
-// log-probability wanted. It depends on the request alone, as its tokens must.
+// log-probability wanted, nor its own at a temperature. It depends on the request alone, as its tokens must.
 bool Scheduler::draws(const Slot& s) const {
   const Request& r = s.request;
   return drawer_ && !s.wants_rows() && !r.hidden && !r.constraint && !r.sampling.adjusts() && !r.sampling.filters() &&
-         r.logprobs <= 0 && (s.made >= r.min_tokens || r.stop.empty());
+         r.logprobs <= 0 && !(r.tempered && r.sampling.temperature != 1) && (s.made >= r.min_tokens || r.stop.empty());
 }
 
 std::optional<NewToken> Scheduler::drawn(const Slot& s, int64_t row) const {
@@ -409,9 +409,14 @@ std::optional<NewToken> Scheduler::drawn(const Slot& s, int64_t row) const {
   return NewToken{id, r.logprobs < 0 ? std::numeric_limits<float>::quiet_NaN() : d[1], {}};
 }
 
-NewToken Scheduler::describe(std::span<const float> logits, int32_t id, int64_t likely) const {
+NewToken Scheduler::describe(std::span<const float> logits, int32_t id, int64_t likely, double temperature) const {
   NewToken t{id, std::numeric_limits<float>::quiet_NaN(), {}};
   if (likely < 0) return t;
+  std::vector<float> scaled;
+  if (temperature != 1) {
+    for (const float x : logits) scaled.push_back(static_cast<float>(static_cast<double>(x) / temperature));
+    logits = scaled;
+  }
   check_finite(logits);
   const double lse = log_sum_exp(logits);
   auto logprob = [&](int32_t i) {
@@ -452,7 +457,8 @@ std::optional<NewToken> Scheduler::draw(const Slot& s, std::span<const float> lo
   }
   const int32_t id = sample(logits, r.sampling, static_cast<uint64_t>(s.made));
   if (std::find(r.stop.begin(), r.stop.end(), id) != r.stop.end()) return std::nullopt;
-  return describe(raw.empty() ? logits : raw, id, r.logprobs);
+  const bool tempered = r.tempered && r.sampling.temperature > 0;
+  return describe(raw.empty() ? logits : raw, id, r.logprobs, tempered ? r.sampling.temperature : 1);
 }
 
 // What the constraint does not take after all is drawn again without it.

@@ -38,6 +38,7 @@ struct Request {
   int64_t logprobs =
       0;  // so many likely alternatives with each token; 0: the token's own alone; −1: no log-probabilities
   int64_t prompt_logprobs = -1;  // the same for the prompt's own tokens
+  bool tempered = false;         // an answer's log-probabilities are of the logits over the temperature
   bool hidden = false;           // wanted: what the head reads, averaged over the prompt; no answer is generated
   int adapter = -1;              // a number of Model::add_adapter
   int64_t priority = 0;          // lower goes first
@@ -47,7 +48,7 @@ struct Request {
   std::shared_ptr<const Shown> shown;  // the prompt's pictures, whose places stand expanded in it; null: none
 };
 
-// Log-probabilities are the model's own: before temperature, penalties and constraints.
+// Log-probabilities are the model's own: before temperature (but for Request::tempered), penalties and constraints.
 struct TokenChoice {
   int32_t id = 0;
   float logprob = 0;
@@ -139,7 +140,7 @@ class Scheduler {
   bool draws(const Slot& s) const;
   std::optional<NewToken> drawn(const Slot& s, int64_t row) const;
   void put(Slot& s, const NewToken& t);
-  NewToken describe(std::span<const float> logits, int32_t id, int64_t likely) const;
+  NewToken describe(std::span<const float> logits, int32_t id, int64_t likely, double temperature = 1) const;
   runtime::Program& program(int adapter);
   void loop();
 

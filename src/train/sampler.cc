@@ -85,6 +85,7 @@ std::vector<Rollout> Sampler::sample(int64_t draw, const std::vector<Prompt>& pr
       r.max_tokens = std::min<int64_t>(m.max_new_tokens, s_.seq_len - static_cast<int64_t>(r.prompt.size()));
       r.sampling.temperature = m.temperature;
       r.sampling.top_p = m.top_p;
+      r.tempered = true;  // training's are
       const auto bits = philox4x32(static_cast<uint64_t>(s_.recipe.meta.seed),
                                    kSampleStream | static_cast<uint64_t>(draw), p * out[p].completions.size() + k);
       r.sampling.seed = uint64_t{bits[0]} << 32 | bits[1];

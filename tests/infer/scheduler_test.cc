@@ -140,6 +140,19 @@ TEST(Scheduler, APromptOfManyAnswersIsComputedOnce) {
   EXPECT_EQ(s.stats().prompt_tokens, 2 * 50 + 7 * 2);
 }
 
+// Of two tokens the odds at temperature t are those at 1 to the power 1/t.
+TEST(Scheduler, LogProbabilitiesAtATemperature) {
+  Request r = request(20, 3, 1);
+  const Got plain = alone(r);
+  r.tempered = true;
+  EXPECT_EQ(alone(r), plain);  // at 1
+  r.sampling = {.temperature = 0.5, .seed = 1};
+  const Got warm = alone(r);
+  ASSERT_EQ(warm.logprobs.size(), 4u);  // the token's own, then the three likeliest
+  EXPECT_NEAR(warm.logprobs[1] - warm.logprobs[2], 2 * (plain.logprobs[1] - plain.logprobs[2]), 1e-4);
+  EXPECT_GT(warm.logprobs[1], plain.logprobs[1]);
+}
+
 TEST(Scheduler, TheSameAfterAHitInThePrefixCache) {
   Request r = request(50, 9);
   const Got fresh = alone(r);
