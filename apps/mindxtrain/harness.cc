@@ -112,6 +112,7 @@ eval::LanguageModel language_model(const HarnessRequest& r, const TextSide& text
   choice.batch = r.batch;
   choice.tokenizer = text.tok;
   choice.chat = text.chat;
+  choice.rendered = r.chat_template;
   choice.ops = &ops_on(r.device);
   return {choice, &g_stop};
 }

@@ -218,6 +218,8 @@ TEST(SameText, TextsBeginAlikeForAll) {
     choice.tokenizer = tok;
     choice.ops = &kernels::cpu_ops();
     const eval::LanguageModel lm(choice, nullptr);
+    choice.rendered = true;
+    eval::LanguageModel chats(choice, nullptr);
     const auto asked = [&](const std::string& path, const OrderedJson& body) {
       HttpRequest http;
       http.method = "POST";
@@ -237,6 +239,7 @@ TEST(SameText, TextsBeginAlikeForAll) {
                               .ids;
       EXPECT_EQ(asked("/tokenize", {{"prompt", text}})["tokens"].get<Ids>(), trained);
       EXPECT_EQ(lm.encode(text), trained);
+      EXPECT_EQ(chats.encode(text), tok->encode(text)) << "as rows that a template renders are trained";
       // Of a prompt with its completion the beginning, too.
       const data::Record pair = row_of({{"prompt", text}, {"completion", "Z"}});
       Ids both = data::encode_example(data::read_example(pair, data::find_layout(pair, {})), *coder, {}, "row").ids;
@@ -253,6 +256,15 @@ TEST(SameText, TextsBeginAlikeForAll) {
       EXPECT_EQ(bare["usage"]["prompt_tokens"], tok->encode(text).size());
       EXPECT_EQ(asked("/v1/embeddings", {{"input", text}})["usage"]["prompt_tokens"], trained.size());
     }
+    if (tok->template_prefix().empty()) continue;
+    // A text's perplexity is that of the text behind one BOS, whether it brings that along or not.
+    fs::remove(folder + "/requests.jsonl");
+    eval::RequestCache cache(folder + "/requests.jsonl");
+    std::vector<eval::Request> rolling(2);
+    for (eval::Request& r : rolling) r.type = eval::OutputType::kRolling;
+    rolling[0].continuation = "Once upon", rolling[1].continuation = "<s>Once upon";
+    EXPECT_TRUE(chats.run({&rolling[0], &rolling[1]}, 1, cache));
+    EXPECT_EQ(rolling[0].responses, rolling[1].responses);
   }
 }
 

@@ -29,7 +29,9 @@ LanguageModel::LanguageModel(ModelChoice choice, const std::atomic<bool>* stop)
   const tokenizer::Tokenizer& tok = *choice_.tokenizer;
   max_length_ = source->config().max_positions;
   stops_ = infer::end_of_turn(tok, choice_.chat.get(), source->config());
-  prefix_token_ = tok.bos() >= 0 ? tok.bos() : tok.eos();
+  // What the tokenizer puts before its texts, whatever its configuration names.
+  const std::vector<int32_t>& before = tok.template_prefix();
+  prefix_token_ = !before.empty() ? before[0] : tok.bos() >= 0 ? tok.bos() : tok.eos();
   if (prefix_token_ < 0)
     fail_input("{}: the tokenizer has neither a BOS nor an EOS token to begin a text with", choice_.path);
 }
@@ -71,7 +73,7 @@ LanguageModel::Loaded& LanguageModel::load(int64_t positions) {
 }
 
 std::vector<int32_t> LanguageModel::encode(const std::string& text) const {
-  return choice_.tokenizer->encode_with_prefix(text);
+  return choice_.rendered ? choice_.tokenizer->encode(text) : choice_.tokenizer->encode_with_prefix(text);
 }
 
 // White space at the end of the context belongs to the continuation; both are encoded as one text and cut by the
@@ -91,12 +93,13 @@ LanguageModel::Pair LanguageModel::encode_pair(const std::string& given_context,
 }
 
 std::string LanguageModel::key(const Request& r, int64_t repeat) const {
-  const Json j = {{"model", identity()},
-                  {"type", static_cast<int>(r.type)},
-                  {"context", r.context},
-                  {"continuation", r.continuation},
-                  {"generation", Json::parse(r.generation.dump())},
-                  {"repeat", repeat}};
+  Json j = {{"model", identity()},
+            {"type", static_cast<int>(r.type)},
+            {"context", r.context},
+            {"continuation", r.continuation},
+            {"generation", Json::parse(r.generation.dump())},
+            {"repeat", repeat}};
+  if (choice_.rendered) j["rendered"] = true;
   return blake3_hex(j.dump(-1, ' ', false, Json::error_handler_t::replace)).substr(0, 32);
 }
 
@@ -237,7 +240,10 @@ bool LanguageModel::run_rolling(const std::vector<Request*>& requests, RequestCa
       r->responses = {*found};
       continue;
     }
-    const std::vector<Pair> pairs = rolling_windows(encode(r->continuation), prefix_token_, max_length_);
+    // Read behind the prefix once, whether the text brings it along or not; it is never predicted.
+    std::vector<int32_t> tokens = choice_.tokenizer->encode(r->continuation);
+    if (!tokens.empty() && tokens[0] == prefix_token_) tokens.erase(tokens.begin());
+    const std::vector<Pair> pairs = rolling_windows(tokens, prefix_token_, max_length_);
     if (pairs.empty()) {
       r->responses = {OrderedJson(0.0)};
       continue;

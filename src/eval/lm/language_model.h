@@ -26,6 +26,7 @@ struct ModelChoice {
   std::shared_ptr<const tokenizer::Tokenizer> tokenizer;
   std::shared_ptr<const tokenizer::ChatTemplate> chat;  // its end of a turn ends answers too; null: none
   kernels::Ops* ops = nullptr;
+  bool rendered = false;  // contexts come out of the chat template, which writes what a text begins with
 };
 
 class LanguageModel {
@@ -54,8 +55,8 @@ class LanguageModel {
     std::vector<int32_t> context, continuation;
   };
   Pair encode_pair(const std::string& context, const std::string& continuation) const;
-  std::vector<int32_t> encode(
-      const std::string& text) const;  // with the tokenizer's own prefix (BOS), unless the text begins with it
+  std::vector<int32_t> encode(const std::string& text)
+      const;  // with the tokenizer's own prefix (BOS), unless the text begins with it or was `rendered`
 
  private:
   struct Loaded;
