@@ -71,7 +71,7 @@ const std::map<std::string, Footer>& footers() {
         "", "", ""}},
       {"serve",
        {"HF_TOKEN, HF_HOME, HF_ENDPOINT, HF_HUB_OFFLINE (the Hub), HTTPS_PROXY, NO_PROXY; MINDXTRAIN_API_KEY; "
-        "MINDXTRAIN_EVM_KEY (or what publish.billing.x402.key_env names)",
+        "MINDXTRAIN_EVM_KEY (or what publish.billing.x402.key_env names); ALGOD_URL, ALGOD_TOKEN (network algorand)",
         "--jobs DIR: one folder a job; --api-keys FILE: keys and limits; $MINDXTRAIN_HOME/x402.sqlite: payments", "",
         ""}},
       {"convert", {"", "--out DIR: config.json, model.safetensors, tokenizer", "", ""}},
@@ -81,10 +81,21 @@ const std::map<std::string, Footer>& footers() {
       {"quantize", {kHub, "--out: a folder, or one .gguf file; quantization.json says what it cost", "", ""}},
       {"tokenizer", {kHub, "", "", ""}},
       {"receipt",
-       {"", "reads manifest.json and every file that it names",
+       {"--rpc, --replay: HTTPS_PROXY, NO_PROXY; --replay also HF_TOKEN, HF_HOME, HF_ENDPOINT, HF_HUB_OFFLINE",
+        "reads manifest.json and every file that it names",
         "manifest: what a run was made of and what came of it, each with its digest; subject: one such part",
         "2 a digest, "
         "signature or field does not hold; each is named"}},
+      {"publish",
+       {"HF_TOKEN, HF_ENDPOINT (hf); LIGHTHOUSE_API_KEY, LIGHTHOUSE_ENDPOINT; MINDXTRAIN_EVM_KEY (or what "
+        "publish.evm.key_env names), MINDXTRAIN_KEY_PASSPHRASE, MINDXTRAIN_ERC8004_VALIDATOR (evm); MINDX_API_URL, "
+        "AGENTICPLACE_URL, BANKON_ENS_URL, ALGOD_URL, ALGOD_TOKEN; HTTPS_PROXY, NO_PROXY",
+        "reads what RUN/manifest.json names; RUN/publish.json: which steps are done",
+        "step: one destination that the recipe's publish section writes",
+        "2 the run does not hold, or a digest or id that came back is not ours"}},
+      {"key",
+       {"MINDXTRAIN_KEY_PASSPHRASE: of --encrypt", "new FILE: the key, for its owner alone, and FILE.pub", "", ""}},
+      {"cid", {"", "--car FILE: the blocks", "cid: content id, by which IPFS names bytes", kStopped}},
       {"anchor",
        {"MINDXTRAIN_EVM_KEY (or what publish.evm.key_env names): the key, or its file; MINDXTRAIN_KEY_PASSPHRASE",
         "RUN/publish.json: what was sent",
