@@ -208,6 +208,12 @@ struct Transport::State {
     const auto found = std::make_shared<tcp::resolver::results_type>();
     const std::string host = proxy ? bare(proxy->host) : bare(url.host),
                       port = proxy ? proxy->port : std::to_string(url.port);
+    // Who is not there: the remedy is another for a proxy (HTTPS_PROXY) than for the network.
+    const auto not_there = [&](const Wait& wait) {
+      Exchange e = failed(wait, End::kNeverSent);
+      if (proxy) e.why = fmt::format("its proxy {}:{}: {}", proxy->host, proxy->port, e.why);
+      return e;
+    };
     Wait w = wait(
         seconds,
         [&](auto h) {
@@ -218,9 +224,9 @@ struct Transport::State {
                                   });
         },
         [&] { resolver->cancel(); });
-    if (w.ec) return failed(w, End::kNeverSent);
+    if (w.ec) return not_there(w);
     w = wait(seconds, [&](auto h) { asio::async_connect(c.socket, *found, std::move(h)); }, [&] { close_socket(c); });
-    if (w.ec) return failed(w, End::kNeverSent);
+    if (w.ec) return not_there(w);
     error_code ignored;
     c.socket.set_option(tcp::no_delay(true), ignored);
     if (url.scheme != "https") return {};

@@ -158,6 +158,14 @@ TEST(Http, AProxyIsAskedByTheWholeAddressAndNotForItsExceptions) {
   EXPECT_EQ(proxy.seen().back().headers.at("proxy-authorization"), "Basic dXNlcjpwQHNz");
   EXPECT_EQ(c.send({.url = direct.url("/", "localhost")}).body, "direct");
   expect_error([&] { c.send({.url = "https://nowhere.test/", .retries = 0}); }, Exit::kMissing, "nowhere.test");
+  HttpClient nowhere({.proxy = "http://user:secret@127.0.0.1:9", .retry_base_seconds = 0.01});
+  try {
+    nowhere.send({.url = "https://example.com/x", .retries = 0});
+    ADD_FAILURE();
+  } catch (const Error& e) {
+    EXPECT_NE(std::string(e.what()).find("its proxy 127.0.0.1:9"), std::string::npos) << e.what();
+    EXPECT_EQ(std::string(e.what()).find("secret"), std::string::npos);
+  }
   HttpClient socks({.proxy = "socks5://127.0.0.1:1"});
   expect_error([&] { socks.send({.url = "http://nowhere.test/"}); }, Exit::kBadInput, "only http:// proxies");
   EXPECT_TRUE(goes_direct("*", "h") && goes_direct("a,h", "H") && goes_direct(".b.c", "a.b.c") &&
