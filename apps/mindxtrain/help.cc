@@ -95,7 +95,7 @@ const std::map<std::string, Footer>& footers() {
         "2 the run does not hold, or a digest or id that came back is not ours"}},
       {"key",
        {"MINDXTRAIN_KEY_PASSPHRASE: of --encrypt", "new FILE: the key, for its owner alone, and FILE.pub", "", ""}},
-      {"cid", {"", "--car FILE: the blocks", "cid: content id, by which IPFS names bytes", kStopped}},
+      {"cid", {"", "--car FILE: the blocks", "cid: content id, by which IPFS names bytes", ""}},
       {"anchor",
        {"MINDXTRAIN_EVM_KEY (or what publish.evm.key_env names): the key, or its file; MINDXTRAIN_KEY_PASSPHRASE",
         "RUN/publish.json: what was sent",
