@@ -5,11 +5,37 @@
 
 Keeps `streams` streamed completions open at once, each starting anew when it ends. Beside them, all the time: clients that are killed
 (their socket is reset in the middle of an answer), slow readers (a few bytes a second out of a small receive buffer), and half-open
-sockets (half of a request, then silence). At the end: requests, errors, p50 and p99 of the time to the first token and between tokens,
+sockets (half of a request, then silence), and whole requests that are hostile (HOSTILE below: grammars that leave nothing, schemas without
+end, numbers out of every range, bytes that are no JSON). At the end: requests, errors, p50 and p99 of the time to the first token and between tokens,
 and the server's resident memory after warming up and at the end. Exit code 1 where a well-behaved stream failed. Linux; needs nothing
 beyond Python.
 """
 import argparse, asyncio, json, os, random, signal, socket, struct, subprocess, sys, tempfile, time
+
+
+DEEP = {"type": "object"}
+for _ in range(400):
+    DEEP = {"type": "object", "properties": {"a": DEEP}, "required": ["a"]}
+TEXT = [{"role": "user", "content": "hi"}]
+# Bodies of chat completions; a text is sent as it is. Any answer is right that leaves the others alone.
+HOSTILE = [
+    {"messages": TEXT, "min_tokens": 20, "max_tokens": 30, "response_format": {"type": "json_object"}},
+    {"messages": TEXT, "min_tokens": 30, "max_tokens": 30, "response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": {"const": 1}}}},
+    {"messages": TEXT, "max_tokens": 30, "response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": DEEP}}},
+    {"messages": TEXT, "max_tokens": 30, "response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": {"$ref": "#"}}}},
+    {"messages": TEXT, "max_tokens": 30, "response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": {"type": "string", "pattern": "(a|a)*(b|b)*(c{0,900}){0,900}"}}}},
+    {"messages": TEXT, "max_tokens": 30, "response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": {"allOf": [{"enum": list(range(2000))}] * 50}}}},
+    {"messages": TEXT, "max_tokens": 8, "logit_bias": {str(i): -100 for i in range(300)}},
+    {"messages": TEXT, "max_tokens": 8, "temperature": 1e308, "top_p": 1e-300, "seed": 2**63},
+    {"messages": TEXT, "max_tokens": 8, "stop": ["a"] * 100000},
+    {"messages": TEXT, "max_tokens": 8, "n": 100000, "best_of": -1},
+    {"messages": TEXT, "max_tokens": 10**30},
+    {"messages": [{"role": "user", "content": "x" * 3_000_000}], "max_tokens": 8},
+    {"messages": [{"role": "tool", "tool_call_id": 5, "content": None}] * 1000},
+    {"messages": TEXT, "tools": [{"type": "function", "function": {"name": "f" * 70000, "parameters": DEEP}}], "tool_choice": "required"},
+    {"prompt": [0] * 100000}, {"messages": []}, [], 5, None,
+    "[" * 1_000_000, '{"a":' * 200_000, '{"messages":[{"role":"user","content":"\\ud800"}]}', "\x00\xff not JSON", "",
+]
 
 
 def resident(pid):
@@ -26,12 +52,12 @@ class Load:
     def __init__(self, a, port):
         self.a, self.port = a, port
         self.first, self.gaps, self.errors = [], [], []
-        self.done = self.tokens = self.killed = self.slow = self.half_open = 0
+        self.done = self.tokens = self.killed = self.slow = self.half_open = self.hostile = 0
         self.end = 0.0
 
     def request(self, seed, tokens):
         r = random.Random(seed)
-        prompt = [r.randrange(100, 40000) for _ in range(r.randrange(16, 2 * self.a.prompt - 16))]
+        prompt = [r.randrange(self.a.vocab // 400, self.a.vocab) for _ in range(r.randrange(16, 2 * self.a.prompt - 16))]
         body = json.dumps({"prompt": prompt, "max_tokens": tokens, "temperature": 0, "ignore_eos": True, "stream": True, "stream_options": {"include_usage": True}}).encode()
         return b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nConnection: close\r\nContent-Length: %d\r\n\r\n" % len(body) + body
 
@@ -104,9 +130,33 @@ class Load:
             finally:
                 s.close()
 
+    async def attack(self, n):
+        while time.monotonic() < self.end:
+            body = HOSTILE[n % len(HOSTILE)]
+            n += 1
+            raw = body.encode("latin-1") if isinstance(body, str) else json.dumps(body).encode()
+            path = b"/v1/completions" if isinstance(body, dict) and "prompt" in body else b"/v1/chat/completions"
+            try:
+                reader, writer = await asyncio.open_connection("127.0.0.1", self.port, limit=1 << 24)
+            except OSError as e:
+                self.errors.append(f"no connection after a hostile request: {e}")
+                await asyncio.sleep(0.5)
+                continue
+            try:
+                writer.write(b"POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nConnection: close\r\nContent-Length: %d\r\n\r\n" % (path, len(raw)) + raw)
+                await writer.drain()
+                await asyncio.wait_for(reader.read(), self.a.patience)
+            except (OSError, asyncio.TimeoutError):
+                pass  # refused in the middle
+            finally:
+                writer.close()
+            self.hostile += 1
+            await asyncio.sleep(0.05)
+
     async def run(self, seconds):
         self.end = time.monotonic() + seconds
         bad = [self.misbehave(kind, 10**9 + i * 10**6) for i in range(self.a.bad) for kind in ("killed", "slow", "half_open")]
+        bad += [self.attack(i * 7) for i in range(self.a.bad)]
         await asyncio.gather(*(self.good(i) for i in range(self.a.streams)), *bad)
 
 
@@ -119,6 +169,7 @@ def main():
     p.add_argument("--batch", type=int, default=256, help="of the server")
     p.add_argument("--prompt", type=int, default=64, help="mean tokens of a prompt")
     p.add_argument("--tokens", type=int, default=32, help="of an answer")
+    p.add_argument("--vocab", type=int, default=40000, help="ids of prompts are below")
     p.add_argument("--bad", type=int, default=4, help="misbehaving clients of each kind at any time")
     p.add_argument("--patience", type=float, default=120, help="seconds after which a stream counts as failed")
     p.add_argument("--threads", type=int, default=os.cpu_count())
@@ -156,7 +207,7 @@ def main():
         "answers": load.done, "errors": len(errors), "tok_s": round(load.tokens / seconds, 1),
         "first_token_s": {"p50": round(percentile(load.first, 50), 3), "p99": round(percentile(load.first, 99), 3), "max": round(max(load.first, default=0), 3)},
         "between_tokens_s": {"p50": round(percentile(load.gaps, 50), 4), "p99": round(percentile(load.gaps, 99), 4)},
-        "killed": load.killed, "slow_readers": load.slow, "half_open": load.half_open,
+        "killed": load.killed, "slow_readers": load.slow, "half_open": load.half_open, "hostile": load.hostile,
         "resident_mib": {"begin": begin >> 20, "end": end >> 20}, "alive": alive, "exit_code": code,
     }
     print(json.dumps(result, indent=1))
