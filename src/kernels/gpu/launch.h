@@ -33,8 +33,8 @@ void causal_conv_grad(Stream, const CausalConvGrad&, void* scratch);
 void gated_delta(Stream, const GatedDelta&);
 size_t gated_delta_grad_scratch(const GatedDeltaGrad&);
 void gated_delta_grad(Stream, const GatedDeltaGrad&, void* scratch);
-// Its last step: dq̂ and dk̂ of every value head ([tokens, value_heads, key_dim]) to q's and k's columns of dqkv, and what
-// a token gives to a_log and dt_bias ([tokens, value_heads, 2]) summed.
+// Its last step: dq̂ and dk̂ of every value head ([tokens, value_heads, key_dim]) to q's and k's columns of dqkv, and
+// what a token gives to a_log and dt_bias ([tokens, value_heads, 2]) summed.
 void gated_delta_sums(Stream, const GatedDeltaGrad&, float* dq, float* dk, float* dlog);
 void gated_norm(Stream, const GatedNorm&);
 size_t gated_norm_grad_scratch(const GatedNormGrad&);
