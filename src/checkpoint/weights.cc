@@ -238,7 +238,9 @@ std::vector<std::string> unused_tensors(const graph::Graph& g, const formats::We
   for (const Param& p : g.params) {
     if (p.adapter) continue;
     if (models::is_head(p)) used.insert("lm_head.weight");  // it stands in the place of that
-    for (const Segment& s : p.segments) used.insert(models::is_head(p) ? s.name : find_name(source, s));
+    // A head that an adapter has untied need not be there.
+    for (const Segment& s : p.segments)
+      for (const std::string& name : models::spellings(source.config(), s.name)) used.insert(name);
   }
   std::vector<std::string> out;
   for (std::string& name : source.names())
