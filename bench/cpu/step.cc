@@ -1,7 +1,9 @@
 // Where a training step's time goes on the CPU: the model of recipes/shakespeare_char.yaml or SmolLM2-135M's dimensions
-// with LoRA on all linears, on random tokens and weights; the time of every operation summed over a step: the median
-// over the steps, and the least, which tells more where others share the processor.
-//   cpu_step characters|lora [f32|bf16] [steps] [threads] [algorithm of every product, or auto] [rows at once, all]
+// with LoRA on all linears, or nanochat's of depth 4 with Muon, on random tokens and weights; the time of every
+// operation summed over a step: the median over the steps, and the least, which tells more where others share the
+// processor.
+//   cpu_step characters|lora|nanochat [f32|bf16] [steps] [threads] [algorithm of every product, or auto] [rows at once,
+//   all]
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -35,6 +37,7 @@ struct Work {
   nlohmann::ordered_json config;
   bool lora;
   int64_t rows, seq;  // of a step
+  bool muon = false;
 };
 
 Work characters() {
@@ -73,6 +76,22 @@ Work lora() {
           256};
 }
 
+Work nanochat() {
+  return {{{"model_type", "nanochat_v2"},
+           {"vocab_size", 4096},
+           {"hidden_size", 256},
+           {"intermediate_size", 1024},
+           {"num_hidden_layers", 4},
+           {"num_attention_heads", 2},
+           {"num_key_value_heads", 2},
+           {"max_position_embeddings", 512},
+           {"window_pattern", "SSSL"}},
+          false,
+          8,
+          512,
+          true};
+}
+
 void run(const Work& w, DType type, int64_t steps, const std::string& algorithm, int64_t at_once) {
   if (at_once <= 0) at_once = w.rows;
   const int64_t micros = w.rows / at_once, tokens = at_once * w.seq;
@@ -96,7 +115,9 @@ void run(const Work& w, DType type, int64_t steps, const std::string& algorithm,
     for (const auto& t : runtime::Program(g, plan, ops, settings).tunables())
       if (std::holds_alternative<kernels::Gemm>(t.call)) plan.choices[t.key] = algorithm;
   runtime::Program program(g, plan, ops, settings);
-  const auto optimizer = optim::make_optimizer(config::Train(), g);
+  config::Train train;
+  if (w.muon) train.optimizer.name = config::OptimizerName::kMuon;
+  const auto optimizer = optim::make_optimizer(train, g);
   runtime::ParamStore params(g, true, nullptr, runtime::Offload::kNone, optimizer->states());
   program.allocate(params);
   for (size_t i = 0; i < g.params.size(); ++i) {
@@ -151,7 +172,7 @@ void run(const Work& w, DType type, int64_t steps, const std::string& algorithm,
     optimizer->update({step + 1, 2 * steps});
     const double end = now_us();
     if (!apart) whole.push_back(end - begin);
-    parts["clip and adamw"].push_back(end - backward);
+    parts["clip and optimizer"].push_back(end - backward);
   }
   auto least = [](const std::vector<double>& v) { return *std::min_element(v.begin(), v.end()); };
   std::vector<std::pair<double, std::string>> rows;
@@ -177,6 +198,9 @@ int main(int argc, char** argv) {
   const std::string what = argc > 1 ? argv[1] : "characters", type = argc > 2 ? argv[2] : "f32";
   if (argc > 4) mxt::set_num_threads(std::atoi(argv[4]));
   const std::string algorithm = argc > 5 ? argv[5] : "auto";
-  mxt::run(what == "lora" ? mxt::lora() : mxt::characters(), type == "bf16" ? mxt::DType::kBF16 : mxt::DType::kF32,
-           argc > 3 ? std::atoi(argv[3]) : 40, algorithm == "auto" ? "" : algorithm, argc > 6 ? std::atoi(argv[6]) : 0);
+  mxt::run(what == "lora"       ? mxt::lora()
+           : what == "nanochat" ? mxt::nanochat()
+                                : mxt::characters(),
+           type == "bf16" ? mxt::DType::kBF16 : mxt::DType::kF32, argc > 3 ? std::atoi(argv[3]) : 40,
+           algorithm == "auto" ? "" : algorithm, argc > 6 ? std::atoi(argv[6]) : 0);
 }

@@ -47,14 +47,18 @@ struct Case {
 };
 
 const Case kCases[] = {
-    {"more_experts", "qwen3_moe", [](Json& c, Tensors&) { c["num_local_experts"] = 7; }, 1, {"experts.6."}},
+    {"more_experts", "qwen3_moe", [](Json& c, Tensors&) { c["num_local_experts"] = 7; }, 1, {"mlp.gate.weight", "[7"}},
     {"fewer_experts", "qwen3_moe", [](Json& c, Tensors&) { c["num_local_experts"] = 5; }, 1, {"mlp.gate.weight", "[5"}},
     {"one_expert_missing",
      "qwen3_moe",
      [](Json&, Tensors& t) { t.erase(key_with(t, "experts.2.up_proj")); },
      1,
      {"experts.2.up_proj.weight is missing"}},
-    {"more_experts_hybrid", "qwen3_5_moe", [](Json& c, Tensors&) { c["num_experts"] = 7; }, 1, {"experts.6."}},
+    {"more_experts_hybrid",
+     "qwen3_5_moe",
+     [](Json& c, Tensors&) { c["num_experts"] = 7; },
+     1,
+     {"mlp.gate.weight", "[7"}},
     {"router_not_a_number",
      "qwen3_moe",
      [](Json&, Tensors& t) {
