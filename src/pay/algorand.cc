@@ -93,46 +93,29 @@ struct AlgorandSettler::Job {
 
 AlgorandSettler::AlgorandSettler(algorand::Node& node, Store& store, SettleSettings settings)
     : node_(node), store_(store), settings_(settings) {
-  for (Record& r : store_.in(State::kSent)) new_.emplace_back(std::move(r), nullptr);
+  for (Record& r : store_.in(State::kSent)) inbox_.put(Job(std::move(r), nullptr));
   thread_ = std::thread([this] { run(); });
 }
 
 AlgorandSettler::~AlgorandSettler() { stop(); }
 
 void AlgorandSettler::stop() {
-  {
-    const std::lock_guard lock(mutex_);
-    stopping_ = true;
-  }
-  wake_.notify_all();
+  inbox_.stop();
   if (thread_.joinable()) thread_.join();
 }
 
 void AlgorandSettler::submit(Record record, const evm::U256& amount, std::function<void(Settlement)> done) {
   record.amount = evm::decimal(amount);
   Job job(std::move(record), std::move(done));
-  {
-    const std::lock_guard lock(mutex_);
-    new_.push_back(std::move(job));
-  }
-  wake_.notify_all();
+  inbox_.put(std::move(job));
 }
 
 void AlgorandSettler::run() {
   std::deque<Job> under_way;
   for (;;) {
-    std::deque<Job> fresh;
-    {
-      std::unique_lock lock(mutex_);
-      const auto ready = [&] { return stopping_ || !new_.empty(); };
-      if (under_way.empty())
-        wake_.wait(lock, ready);
-      else
-        wake_.wait_for(lock, std::chrono::duration<double>(settings_.poll_seconds), ready);
-      if (stopping_) return;
-      fresh.swap(new_);
-    }
-    for (Job& j : fresh)
+    auto fresh = inbox_.take(!under_way.empty(), settings_.poll_seconds);
+    if (!fresh) return;
+    for (Job& j : *fresh)
       if (send(j)) under_way.push_back(std::move(j));
     std::deque<Job> still;
     for (Job& j : under_way) {

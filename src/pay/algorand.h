@@ -2,14 +2,12 @@
 // or spent; what is left is to look at it, send it and see it confirmed.
 #pragma once
 
-#include <condition_variable>
-#include <deque>
 #include <functional>
-#include <mutex>
 #include <string>
 #include <thread>
 
 #include "algorand/node.h"
+#include "pay/inbox.h"
 #include "pay/payment.h"
 #include "pay/settle.h"
 
@@ -41,10 +39,7 @@ class AlgorandSettler final : public Settling {
   algorand::Node& node_;
   Store& store_;
   const SettleSettings settings_;
-  std::mutex mutex_;
-  std::condition_variable wake_;
-  bool stopping_ = false;
-  std::deque<Job> new_;
+  Inbox<Job> inbox_;
   std::thread thread_;
 };
 

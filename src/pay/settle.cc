@@ -57,11 +57,7 @@ Settler::Settler(evm::Rpc& rpc, evm::Key key, const Terms& terms, Store& store, 
 Settler::~Settler() { stop(); }
 
 void Settler::stop() {
-  {
-    const std::lock_guard lock(mutex_);
-    stopping_ = true;
-  }
-  wake_.notify_all();
+  inbox_.stop();
   if (thread_.joinable()) thread_.join();
 }
 
@@ -74,7 +70,7 @@ void Settler::take_up() {
     return j;
   };
   for (Record& r : store_.in(State::kSent)) under_way_.push_back(job(std::move(r)));
-  for (Record& r : store_.in(State::kOwed)) new_.push_back(job(std::move(r)));
+  for (Record& r : store_.in(State::kOwed)) inbox_.put(job(std::move(r)));
 }
 
 void Settler::submit(Record record, const evm::U256& amount, std::function<void(Settlement)> done) {
@@ -84,27 +80,14 @@ void Settler::submit(Record record, const evm::U256& amount, std::function<void(
   job.amount = amount;
   job.record.amount = evm::decimal(amount);
   job.done = std::move(done);
-  {
-    const std::lock_guard lock(mutex_);
-    new_.push_back(std::move(job));
-  }
-  wake_.notify_all();
+  inbox_.put(std::move(job));
 }
 
 void Settler::run() {
   for (;;) {
-    std::deque<Job> fresh;
-    {
-      std::unique_lock lock(mutex_);
-      const auto ready = [&] { return stopping_ || !new_.empty(); };
-      if (under_way_.empty())
-        wake_.wait(lock, ready);
-      else
-        wake_.wait_for(lock, std::chrono::duration<double>(settings_.poll_seconds), ready);
-      if (stopping_) return;
-      fresh.swap(new_);
-    }
-    for (Job& j : fresh)
+    auto fresh = inbox_.take(!under_way_.empty(), settings_.poll_seconds);
+    if (!fresh) return;
+    for (Job& j : *fresh)
       if (send_new(j)) under_way_.push_back(std::move(j));
     look();
   }
@@ -275,8 +258,7 @@ void Settler::nothing_came(Job& job) {
   job.missed.reset();
   job.record.state = State::kOwed;
   store_.put(job.record);
-  const std::lock_guard lock(mutex_);
-  new_.push_back(std::move(job));
+  inbox_.put(std::move(job));
 }
 
 void Settler::finish(Job& job, Settlement s) {

@@ -1,16 +1,15 @@
 // The queue that brings payments onto the chain: one account, one nonce after another, many transactions under way.
 #pragma once
 
-#include <condition_variable>
 #include <deque>
 #include <functional>
 #include <map>
-#include <mutex>
 #include <string>
 #include <thread>
 
 #include "evm/key.h"
 #include "evm/rpc.h"
+#include "pay/inbox.h"
 #include "pay/payment.h"
 #include "pay/store.h"
 
@@ -73,10 +72,7 @@ class Settler final : public Settling {
   const Terms& terms_;
   Store& store_;
   const SettleSettings settings_;
-  std::mutex mutex_;
-  std::condition_variable wake_;
-  bool stopping_ = false;
-  std::deque<Job> new_;
+  Inbox<Job> inbox_;
   std::deque<Job> under_way_;  // of the thread alone
   uint64_t next_nonce_ = 0;
   bool nonce_known_ = false;
