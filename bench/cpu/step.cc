@@ -106,7 +106,7 @@ void run(const Work& w, DType type, int64_t steps, const std::string& algorithm,
   o.train_base = !w.lora;
   o.lora = w.lora ? &lora : nullptr;
   o.positions = w.seq;
-  o.head_chunk = std::min<int64_t>(tokens, 256);
+  o.head_chunk = std::min<int64_t>(tokens, w.lora ? 256 : 1024);  // as a run's (kernels/backend.cc)
   const graph::Graph g = models::build(config, o);
   kernels::Ops& ops = kernels::cpu_ops();
   const runtime::ProgramSettings settings{tokens, at_once, false, w.seq, w.lora};

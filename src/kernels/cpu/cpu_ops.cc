@@ -17,18 +17,6 @@
 namespace mxt::kernels {
 namespace {
 
-// Rows as they are; with another scale a copy is of small matrices, once a step.
-void copy_rows(const Copy& c) {
-  if (c.x.p == c.y.p) return;
-  const int64_t bytes = c.y.cols * static_cast<int64_t>(size_of(c.y.type));
-  const auto row = [](const auto& m, int64_t t) {
-    return static_cast<char*>(const_cast<void*>(m.p)) + t * m.ld * static_cast<int64_t>(size_of(m.type));
-  };
-  parallel_for(0, c.y.rows, std::max<int64_t>(1, (int64_t{1} << 16) / (bytes + 1)), [&](int64_t begin, int64_t end) {
-    for (int64_t t = begin; t < end; ++t) std::memcpy(row(c.y, t), row(c.x, t), static_cast<size_t>(bytes));
-  });
-}
-
 class CpuOps final : public Ops, public OwnMemory, public Decoder, public Variants {
  public:
   std::string_view name() const override { return "cpu"; }
@@ -72,7 +60,7 @@ class CpuOps final : public Ops, public OwnMemory, public Decoder, public Varian
   void dropout(const Dropout& c) override { check(c), cpu::dropout(c); }
   void cross_entropy(const CrossEntropy& c) override { check(c), cpu::cross_entropy(c); }
   void label_grad(const LabelGrad& c) override { check(c), cpu::label_grad(c); }
-  void copy(const Copy& c) override { check(c), c.scale == 1 ? copy_rows(c) : reference::copy(c); }
+  void copy(const Copy& c) override { check(c), cpu::copy(c); }
   void gather_rows(const GatherRows& c) override { check(c), cpu::gather_rows(c); }
   void scatter_rows(const ScatterRows& c) override { check(c), cpu::scatter_rows(c); }
   void mean_pool(const MeanPool& c) override { check(c), cpu::mean_pool(c); }

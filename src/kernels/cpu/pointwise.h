@@ -26,6 +26,7 @@ void cross_entropy(const CrossEntropy&);
 void label_grad(const LabelGrad&);
 void embedding(const Embedding&);
 void embedding_grad(const EmbeddingGrad&);
+void copy(const Copy&);
 void gather_rows(const GatherRows&);
 void scatter_rows(const ScatterRows&);
 void mean_pool(const MeanPool&);

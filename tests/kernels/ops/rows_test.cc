@@ -102,5 +102,24 @@ TEST_P(RowOps, GatherAndScatterMoveRows) {
     }
 }
 
+TEST_P(RowOps, CopyScales) {
+  for (DType type : kTypes)
+    for (const Shape& s : kShapes)
+      for (const float scale : {1.0f, -2.8082504f}) {
+        SCOPED_TRACE(fmt::format("{} {}x{} times {}", label(type), s.tokens, s.width, scale));
+        check_op(GetParam(),
+                 [&](Trial& r) {
+                   Copy c;
+                   c.x = r.input(s.tokens, s.width, type, 1);
+                   c.y = r.output("copied", s.tokens, s.width, type);
+                   c.scale = scale;
+                   r.ops().copy(c);
+                   const Mat itself = c.y;  // in place
+                   r.ops().copy({itself, itself, scale});
+                 },
+                 {0, scale == 1 ? 0 : 1e-2});
+      }
+}
+
 }  // namespace
 }  // namespace mxt::kernels::test

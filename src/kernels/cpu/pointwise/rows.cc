@@ -33,6 +33,13 @@ void add_bf16(const uint16_t* from, float* to, int64_t n) {
   for_each(n, [&](int64_t i, auto part)
                   HWY_ATTR { store(hn::Add(load(to + i, part), load(from + i, part)), to + i, part); });
 }
+template <typename T>
+void times(const T* from, float scale, T* to, int64_t n) {
+  const V s = splat(scale);
+  for_each(n, [&](int64_t i, auto part) HWY_ATTR { store(hn::Mul(load(from + i, part), s), to + i, part); });
+}
+void times_f32(const float* from, float scale, float* to, int64_t n) { times(from, scale, to, n); }
+void times_bf16(const uint16_t* from, float scale, uint16_t* to, int64_t n) { times(from, scale, to, n); }
 
 }  // namespace
 }  // namespace mxt::kernels::cpu::HWY_NAMESPACE
@@ -46,6 +53,8 @@ HWY_EXPORT(narrow);
 HWY_EXPORT(widen);
 HWY_EXPORT(add_f32);
 HWY_EXPORT(add_bf16);
+HWY_EXPORT(times_f32);
+HWY_EXPORT(times_bf16);
 
 const char* row_of(const ConstMat& m, int64_t r) {
   return static_cast<const char*>(m.p) + static_cast<size_t>(r * m.ld) * size_of(m.type);
@@ -114,6 +123,25 @@ void embedding_grad(const EmbeddingGrad& e) {
       const char* dy = row_of(e.dy, t);
       f32 ? HWY_DYNAMIC_DISPATCH(add_f32)(reinterpret_cast<const float*>(dy), row, e.dy.cols)
           : HWY_DYNAMIC_DISPATCH(add_bf16)(reinterpret_cast<const uint16_t*>(dy), row, e.dy.cols);
+    }
+  });
+}
+
+void copy(const Copy& c) {
+  if (c.scale == 1 && c.x.p == c.y.p) return;
+  MXT_ASSERT(c.scale == 1 || c.y.type != DType::kF64);
+  parallel_for(0, c.y.rows, rows_per_piece(c.y.cols), [&](int64_t begin, int64_t end) {
+    for (int64_t t = begin; t < end; ++t) {
+      const char* x = row_of(c.x, t);
+      char* y = row_of(c.y, t);
+      if (c.scale == 1)
+        copy_row(c.x, t, c.y, t);
+      else if (c.y.type == DType::kF32)
+        HWY_DYNAMIC_DISPATCH(times_f32)(reinterpret_cast<const float*>(x), c.scale, reinterpret_cast<float*>(y),
+                                        c.y.cols);
+      else
+        HWY_DYNAMIC_DISPATCH(times_bf16)
+      (reinterpret_cast<const uint16_t*>(x), c.scale, reinterpret_cast<uint16_t*>(y), c.y.cols);
     }
   });
 }
