@@ -193,6 +193,28 @@ TEST(CpuGemm, AWeightPackedBeforeChangesNoBit) {
     }
 }
 
+// A matrix times its own transpose, of which half is computed: the bits of the product with a copy of it.
+TEST(CpuGemm, AProductWithItselfGivesTheBitsOfAnyProduct) {
+  for (auto [ab, ct] : types())
+    for (const int64_t m : {1, 97, 130, 301})
+      for (const int64_t k : {129, 1024})
+        for (const bool tall : {false, true}) {
+          const Case s{m, m, k, tall, !tall, false, false, 0.75f};
+          const Problem p(s, ab, ct);
+          for (const int threads : {1, 2}) {
+            set_num_threads(threads);
+            Buffer want(p.c), got(p.c), copy(p.a);
+            Gemm g = p.call(want, 1);
+            g.b = copy.mat;
+            cpu::gemm(g, {});
+            g = p.call(got, 1);
+            g.b = g.a;
+            cpu::gemm(g, {});
+            ASSERT_EQ(got.bytes, want.bytes) << describe(s, ab, ct, "panels") << " threads " << threads;
+          }
+        }
+}
+
 // The fp32 kernel that every processor runs, on each instruction set this one offers.
 TEST(CpuGemm, ThePortableKernelAgreesWithTheReferenceOnEveryTarget) {
   for (const int64_t target : hwy::SupportedAndGeneratedTargets()) {

@@ -23,7 +23,7 @@ constexpr int64_t kSharedBytes = 22 << 10;
 constexpr int64_t kGroupA = 48;
 // Of both operands where they are read in place. Longer rows lie too far apart for the second cache: packing costs
 // less.
-constexpr int64_t kLongestRow = 2048;
+constexpr int64_t kLongestRow = 512;
 constexpr int64_t kPackSteps = 32;    // of both operands at once; divides a part
 constexpr int64_t kLongest = 1024;    // steps at once where A is read in place
 constexpr int64_t kPackedPart = 128;  // steps at once where sums are kept anyway
@@ -50,6 +50,7 @@ struct Plan {
   int64_t pair;                 // elements of k in a step
   bool in_place;                // a transposed A and its B are read where they stand
   bool pack_a, copy_a, stream;  // copy_a: packed as rows
+  bool symmetric;               // a matrix times its own transpose: what is above the diagonal is mirrored
   int64_t most_shared;          // units
   // All of B, in bytes: each part of k on its own, panel by panel; a `whole` one was packed before, all of k at once.
   char* shared = nullptr;
@@ -62,6 +63,8 @@ struct Plan {
   Plan(const Gemm& gemm, const Micro& mi, Unit u) : g(gemm), micro(mi), unit(u) {
     m = g.c.rows, n = g.c.cols, k = g.trans_a ? g.a.rows : g.a.cols;
     pair = unit == Unit::kBf16Pair ? 2 : 1;
+    symmetric = m == n && g.a.p == g.b.p && g.a.ld == g.b.ld && g.trans_a != g.trans_b && m > kLeastRows &&
+                !g.accumulate && !g.bias && !g.b_packed;
     steps = (k + pair - 1) / pair;
     const bool clash =
         micro.clash > 0 && g.a.ld * static_cast<int64_t>(size_of(g.a.type)) % micro.clash == 0 && n > kPanel;
@@ -160,7 +163,8 @@ struct Plan {
     double best = 0;
     // Further than 64 where no task's A would fit what a thread keeps: a transposed A of 12,288 rows and more, as the
     // head's gradient has.
-    for (int64_t down = 1; down <= 64 || best == 0; down += down < 4 ? 1 : down / 2) {
+    const int64_t fewest = symmetric ? (m + kGroupA - 1) / kGroupA : 1;  // short runs of rows end near the diagonal
+    for (int64_t down = fewest; down <= 64 || best == 0; down += down < 4 ? 1 : down / 2) {
       const int64_t r = std::min(m, ((m + down - 1) / down + least - 1) / least * least);
       if (own_a && units_a(r) > kUnitsA) continue;
       for (int64_t across = 1; across <= panels; across += across < 4 ? 1 : across / 2) {
@@ -259,6 +263,7 @@ struct Task {
     return to;
   }
   void multiply(int64_t from, int64_t count, int64_t col, const void* b) {
+    if (p.symmetric && col >= row + from + count) return;
     c.m = count, c.n = std::min(kPanel, p.n - col), c.b = b;
     c.c = const_cast<char*>(bytes(g.c, row + from, col));
     c.bias = g.bias ? static_cast<const char*>(g.bias) + static_cast<size_t>(col) * size_of(g.bias_type) : nullptr;
@@ -320,6 +325,22 @@ struct Task {
     }
   }
 };
+
+// What is above the diagonal, from below it: the sums of a product with its own transpose are the same bits on both
+// sides.
+template <typename T>
+void mirror(const Mat& m) {
+  constexpr int64_t kBlock = 16;
+  T* c = static_cast<T*>(m.p);
+  const int64_t blocks = (m.rows + kBlock - 1) / kBlock;
+  parallel_for(0, blocks, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t row = begin * kBlock; row < std::min(m.rows, end * kBlock); row += kBlock)
+      for (int64_t col = row; col < m.cols; col += kBlock)
+        for (int64_t r = row; r < std::min(m.rows, row + kBlock); ++r)
+          for (int64_t at = std::max(col, r + 1); at < std::min(m.cols, col + kBlock); ++at)
+            c[r * m.ld + at] = c[at * m.ld + r];
+  });
+}
 
 // Tiles where k is long enough to pay for them, however many rows there are: a row's bits do not depend on the others.
 const Micro& micro_of(const Gemm& g, bool portable, Unit* unit) {
@@ -420,6 +441,7 @@ void panels_gemm(const Gemm& gemm, bool portable) {
   parallel_for(0, p.tasks, alone, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) task(p, i);
   });
+  if (p.symmetric) g.c.type == DType::kF32 ? mirror<float>(g.c) : mirror<uint16_t>(g.c);
 }
 
 }  // namespace mxt::kernels::cpu
