@@ -209,7 +209,7 @@ void Lowering::lower(const LogitsOp& a) {
   const Mat hidden = mat(op_->in[0]), w = mat(op_->in[1]);
   const int64_t tokens = spec_.settings.max_tokens, width = hidden.cols, vocab = w.rows,
                 element = static_cast<int64_t>(size_of(hidden.type)),
-                chunk = ops_.device() ? std::min<int64_t>(tokens, 64) : tokens,
+                chunk = ops_.device() ? std::min<int64_t>(tokens, 256) : tokens,
                 rows_bytes = align(tokens * width * element, 256);
   const bool draws = ops_.device() && dynamic_cast<const kernels::Drawer*>(&ops_) != nullptr;
   const int64_t logits_bytes = ops_.device() ? align(chunk * vocab * 4, 256) : 0;

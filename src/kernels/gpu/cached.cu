@@ -7,6 +7,7 @@
 #include "kernels/gpu/documents.cuh"
 #include "kernels/gpu/gpu.h"
 #include "kernels/gpu/launch.h"
+#include "kernels/gpu/shared.cuh"
 
 namespace mxt::kernels::MXT_GPU_NS {
 namespace {
@@ -42,19 +43,21 @@ __device__ __forceinline__ float from_lane(float v, int lane) {
 }
 
 // Sums over the group of each of kCount numbers (8 or 16): lane l gets that of number l·kCount/16. `v` is used up.
-template <int kCount>
+// A step a template: a loop over a halving bound is not always unrolled, and v then lies in memory.
+template <int kCount, int kMask = kGroup / 2>
 __device__ __forceinline__ float sum_across(float* v, int lane) {
-  static_assert(kCount == 8 || kCount == 16);
+  if constexpr (kCount == 1) {
+    static_assert(kMask <= 1);
+    return kMask == 1 ? v[0] + shuffle_xor(v[0], 1) : v[0];
+  } else {
+    const bool upper = lane & kMask;
 #pragma unroll
-  for (int mask = kGroup / 2, half = kCount / 2; half > 0; mask /= 2, half /= 2) {
-    const bool upper = lane & mask;
-#pragma unroll
-    for (int j = 0; j < half; ++j) {
-      const float keep = upper ? v[j + half] : v[j], send = upper ? v[j] : v[j + half];
-      v[j] = keep + shuffle_xor(send, mask);
+    for (int j = 0; j < kCount / 2; ++j) {
+      const float keep = upper ? v[j + kCount / 2] : v[j], send = upper ? v[j] : v[j + kCount / 2];
+      v[j] = keep + shuffle_xor(send, kMask);
     }
+    return sum_across<kCount / 2, kMask / 2>(v, lane);
   }
-  return kCount == 8 ? v[0] + shuffle_xor(v[0], 1) : v[0];
 }
 
 // Results over keys so far, of one head: largest score, sum of weights, weighted sum of one element. Chunks are added
@@ -86,18 +89,55 @@ __device__ __forceinline__ void read8(const void* base, int64_t at, int count, f
   }
 }
 
-// kParts · 128 elements a head at most; kHeads heads a block.
+// Keys and values on their way into shared memory while the thread works on others: those of bf16, of one part. A
+// thread reads what it asked for itself, so that it waits for its own copies alone.
+#if defined(__HIP__)
+template <typename T, bool kWide, int kParts>
+constexpr bool kStaged = false;
+__device__ __forceinline__ void copy16(uint4*, const void*, bool) {}
+__device__ __forceinline__ void copies_end() {}
+template <int kLeft>
+__device__ __forceinline__ void copies_but() {}
+#else
+template <typename T, bool kWide, int kParts>
+constexpr bool kStaged = kWide && sizeof(T) == 2 && kParts == 1;
+// 16 bytes, or zeros where they are not there.
+__device__ __forceinline__ void copy16(uint4* to, const void* from, bool there) {
+  asm volatile(
+      "cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(static_cast<uint32_t>(__cvta_generic_to_shared(to))),
+      "l"(from), "r"(there ? 16 : 0)
+      : "memory");
+}
+__device__ __forceinline__ void copies_end() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+// All groups of copies but the last kLeft have arrived.
+template <int kLeft>
+__device__ __forceinline__ void copies_but() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(kLeft) : "memory");
+}
+#endif
+constexpr size_t kStage = size_t{2} * kKeys * kThreads * 16;  // bytes of a round's keys and values
+
+// A group's kKeys keys of a chunk from `first` + group · kKeys on.
+struct Round {
+  int chunk, first;
+};
+
+// kParts · 128 elements a head at most; kHeads heads a block. kWide: a page holds whole eights of keys.
 // Two blocks a multiprocessor: what one waits for the other fills.
 template <typename T, bool kWide, int kParts, int kHeads>
 __global__ void __launch_bounds__(kThreads, kParts == 1 && kHeads <= 2 ? 2 : 1) cached_kernel(CachedArgs a) {
-  __shared__ float tops[kHeads][kGroups], sums[kHeads][kGroups], outs[kHeads][kGroups][kParts * 128];
+  __shared__ float tops[kHeads][kGroups], sums[kHeads][kGroups], keeps[kHeads][kGroups],
+      outs[kHeads][kGroups][kParts * 128];
   __shared__ int before;
+  extern __shared__ uint4 stage[];  // [keys, values][kKeys][kThreads], where kStaged
+  constexpr bool kInStage = kStaged<T, kWide, kParts>;
   next_may_start();
   const int group = threadIdx.x / kGroup, lane = threadIdx.x % kGroup, tid = static_cast<int>(threadIdx.x);
-  const int64_t t = blockIdx.x;
-  const int h0 = blockIdx.y * kHeads, kvh = h0 / (a.heads / a.kv_heads);
+  // Blocks that read the same keys stand side by side.
+  const int64_t t = blockIdx.y;
+  const int h0 = blockIdx.x * kHeads, kvh = h0 / (a.heads / a.kv_heads);
   // As many queries as requests: one each.
-  const bool single = a.requests == gridDim.x;
+  const bool single = a.requests == gridDim.y;
   const int64_t r = single ? t : document_of(a.cu_q, a.requests, t);
   const int last =
       single ? a.context[r] - 1 : a.context[r] - (a.cu_q[r + 1] - a.cu_q[r]) + static_cast<int>(t - a.cu_q[r]);
@@ -112,10 +152,10 @@ __global__ void __launch_bounds__(kThreads, kParts == 1 && kHeads <= 2 ? 2 : 1) 
   const int first_chunk = begin / kChunk, last_chunk = last / kChunk, share = static_cast<int>(gridDim.z);
   const int mine = first_chunk + (static_cast<int>(blockIdx.z) - first_chunk % share + share) %
                                      share;  // chunks of number z, z + share, …
-  // No kernel writes the page tables, the requests' lengths or old keys: their way to the second-level cache begins
-  // while the kernels before this one run.
+  // Where blocks are few: no kernel writes the page tables, the requests' lengths or old keys: their way to the
+  // second-level cache begins while the kernels before this one run.
   constexpr int kLine = 128 / static_cast<int>(sizeof(T));
-  if (mine <= last_chunk && lane * kLine < a.d)
+  if (kHeads == 1 && mine <= last_chunk && lane * kLine < a.d)
     for (int s = mine * kChunk + group; s <= last && s < (mine + 1) * kChunk; s += kGroups)
       if (s >= begin) {
         prefetch(static_cast<const T*>(a.k) + key_at(s) + lane * kLine);
@@ -130,48 +170,82 @@ __global__ void __launch_bounds__(kThreads, kParts == 1 && kHeads <= 2 ? 2 : 1) 
     for (int p = 0; p < kParts; ++p)
       read8<T, kWide>(a.q, t * a.ldq + static_cast<int64_t>(h0 + h) * a.d + p * 128 + lane * 8, there(p), q[h][p]);
   Running running[kHeads];  // of element `tid`
-  const bool shared = share > 1 && last_chunk > first_chunk, one_page = page % kKeys == 0;
+  const bool shared = share > 1 && last_chunk > first_chunk;
   constexpr int64_t kScalars = 2;  // floats of a part before its elements
   auto part = [&](int h, int chunk) {
     return a.parts + ((t * a.heads + h0 + h) * a.chunks + chunk) * (kScalars + a.d);
   };
+  // All groups of a block go round equally often: the sums over lanes need every thread of a warp.
+  auto start_of = [&](int chunk) { return max(chunk * kChunk, begin / kRound * kRound); };
+  auto after = [&](Round r) {
+    r.first += kRound;
+    if (r.first >= (r.chunk + 1) * kChunk || r.first > last) r.chunk += share, r.first = start_of(r.chunk);
+    return r;
+  };
+  // Where the first of the group's keys of a round begins; 0 where it has none.
+  auto base_of = [&](Round r) {
+    const int s0 = r.first + group * kKeys;
+    return kWide && r.chunk <= last_chunk && s0 <= last && s0 + kKeys > begin ? key_at(s0) : int64_t{0};
+  };
+  auto fetch = [&](int which, const void* from, Round r, int64_t base) {
+    const int s0 = r.first + group * kKeys;
+    const T* x = static_cast<const T*>(from) + base + lane * 8;
+    const bool any = r.chunk <= last_chunk && there(0) > 0;
+#pragma unroll
+    for (int i = 0; i < kKeys; ++i) {
+      const bool here = any && s0 + i >= begin && s0 + i <= last;
+      copy16(stage + (which * kKeys + i) * kThreads + tid, here ? x + static_cast<int64_t>(i) * a.d : from, here);
+    }
+    copies_end();
+  };
+  Round round{mine, start_of(mine)};
+  int64_t base = base_of(round);
+  if constexpr (kInStage) fetch(0, a.k, round, base), fetch(1, a.v, round, base);
   int computed = 0;
   for (int chunk = mine; chunk <= last_chunk; chunk += share, ++computed) {
     float out[kHeads][kParts][8] = {}, top[kHeads], sum[kHeads] = {};
 #pragma unroll
     for (int h = 0; h < kHeads; ++h) top[h] = -INFINITY;
-    // All groups of a block go round equally often: the sums over lanes need every thread of a warp.
-    for (int first = max(chunk * kChunk, begin / kRound * kRound); first < (chunk + 1) * kChunk && first <= last;
-         first += kRound) {
-      const int s0 = first + group * kKeys;
-      int64_t at[kKeys];
+    while (round.chunk == chunk) {
+      const int s0 = round.first + group * kKeys;
+      const Round following = after(round);
+      const int64_t following_base = base_of(following);
       float score[kHeads][kKeys];
-      const int64_t base = one_page && s0 <= last && s0 + kKeys > begin ? key_at(s0) : 0;
 #pragma unroll
-      for (int i = 0; i < kKeys; ++i) {
-        const int s = s0 + i;
-        at[i] = s < begin || s > last ? -1 : (one_page ? base + static_cast<int64_t>(i) * a.d : key_at(s)) + lane * 8;
+      for (int h = 0; h < kHeads; ++h)
 #pragma unroll
-        for (int h = 0; h < kHeads; ++h) score[h][i] = 0;
-      }
-      // Values are asked for beside the keys, where registers hold both.
-      constexpr bool kAhead = kWide && sizeof(T) == 2 && kParts == 1;
-      Raw<T, kAhead ? 8 : 1> ahead[kAhead ? kKeys : 1];
-      if constexpr (kAhead) {
-#pragma unroll
-        for (int i = 0; i < kKeys; ++i) ahead[i] = at[i] >= 0 && there(0) > 0 ? load<T, 8>(a.v, at[i]) : Raw<T, 8>{};
-      }
-#pragma unroll
-      for (int p = 0; p < kParts; ++p)
+        for (int i = 0; i < kKeys; ++i) score[h][i] = 0;
+      [[maybe_unused]] int64_t at[kInStage ? 1 : kKeys];
+      if constexpr (kInStage) {
+        copies_but<1>();
 #pragma unroll
         for (int i = 0; i < kKeys; ++i) {
           float k[8];
-          read8<T, kWide>(a.k, at[i] + p * 128, at[i] < 0 ? 0 : there(p), k);
+          Raw<T, 8>{stage[i * kThreads + tid]}.unpack(k);
 #pragma unroll
           for (int h = 0; h < kHeads; ++h)
 #pragma unroll
-            for (int j = 0; j < 8; ++j) score[h][i] = fmaf(q[h][p][j], k[j], score[h][i]);
+            for (int j = 0; j < 8; ++j) score[h][i] = fmaf(q[h][0][j], k[j], score[h][i]);
         }
+        fetch(0, a.k, following, following_base);
+      } else {
+#pragma unroll
+        for (int i = 0; i < kKeys; ++i) {
+          const int s = s0 + i;
+          at[i] = s < begin || s > last ? -1 : (kWide ? base + static_cast<int64_t>(i) * a.d : key_at(s)) + lane * 8;
+        }
+#pragma unroll
+        for (int p = 0; p < kParts; ++p)
+#pragma unroll
+          for (int i = 0; i < kKeys; ++i) {
+            float k[8];
+            read8<T, kWide>(a.k, at[i] + p * 128, at[i] < 0 ? 0 : there(p), k);
+#pragma unroll
+            for (int h = 0; h < kHeads; ++h)
+#pragma unroll
+              for (int j = 0; j < 8; ++j) score[h][i] = fmaf(q[h][p][j], k[j], score[h][i]);
+          }
+      }
       // A lane ends with one score: the sums go the same way as if every lane had made all of them, with a quarter of
       // the exchanges, and each exponential is taken once.
       float mine = sum_across<kHeads * kKeys>(&score[0][0], lane);
@@ -201,13 +275,14 @@ __global__ void __launch_bounds__(kThreads, kParts == 1 && kHeads <= 2 ? 2 : 1) 
 #pragma unroll
           for (int j = 0; j < 8; ++j) out[h][p][j] = times(out[h][p][j], keep);
       }
+      if constexpr (kInStage) copies_but<1>();
 #pragma unroll
       for (int p = 0; p < kParts; ++p)
 #pragma unroll
         for (int i = 0; i < kKeys; ++i) {
           float v[8];
-          if constexpr (kAhead)
-            ahead[i].unpack(v);
+          if constexpr (kInStage)
+            Raw<T, 8>{stage[(kKeys + i) * kThreads + tid]}.unpack(v);
           else
             read8<T, kWide>(a.v, at[i] + p * 128, at[i] < 0 ? 0 : there(p), v);
 #pragma unroll
@@ -215,6 +290,8 @@ __global__ void __launch_bounds__(kThreads, kParts == 1 && kHeads <= 2 ? 2 : 1) 
 #pragma unroll
             for (int j = 0; j < 8; ++j) out[h][p][j] = fmaf(score[h][i], v[j], out[h][p][j]);
         }
+      if constexpr (kInStage) fetch(1, a.v, following, following_base);
+      round = following, base = following_base;
     }
     if (computed > 0) __syncthreads();
 #pragma unroll
@@ -226,16 +303,25 @@ __global__ void __launch_bounds__(kThreads, kParts == 1 && kHeads <= 2 ? 2 : 1) 
         for (int j = 0; j < 8; ++j) outs[h][group][p * 128 + lane * 8 + j] = out[h][p][j];
     }
     __syncthreads();
-#pragma unroll
-    for (int h = 0; h < kHeads; ++h) {
-      float m = tops[h][0], all = 0, value = 0;
+    auto largest_of = [&](int h) {
+      float m = tops[h][0];
 #pragma unroll
       for (int g = 1; g < kGroups; ++g) m = fmaxf(m, tops[h][g]);
+      return m;
+    };
+    if (tid < kHeads * kGroups) {
+      const int h = tid / kGroups, g = tid % kGroups;
+      keeps[h][g] = tops[h][g] == -INFINITY ? 0.0f : expf(tops[h][g] - largest_of(h));
+    }
+    __syncthreads();
+#pragma unroll
+    for (int h = 0; h < kHeads; ++h) {
+      float all = 0, value = 0;
+      const float m = largest_of(h);
 #pragma unroll
       for (int g = 0; g < kGroups; ++g) {
-        const float keep = tops[h][g] == -INFINITY ? 0.0f : expf(tops[h][g] - m);
-        all = fmaf(sums[h][g], keep, all);
-        if (tid < a.d) value = fmaf(outs[h][g][tid], keep, value);
+        all = fmaf(sums[h][g], keeps[h][g], all);
+        if (tid < a.d) value = fmaf(outs[h][g][tid], keeps[h][g], value);
       }
       if (!shared) {
         running[h].add(m, all, value);
@@ -249,7 +335,7 @@ __global__ void __launch_bounds__(kThreads, kParts == 1 && kHeads <= 2 ? 2 : 1) 
   if (shared) {
     __threadfence();
     __syncthreads();
-    int32_t* done = a.done + t * gridDim.y + blockIdx.y;
+    int32_t* done = a.done + t * gridDim.x + blockIdx.x;
     if (tid == 0) {
       before = atomicAdd(done, computed);
       if (before + computed == last_chunk - first_chunk + 1) *done = 0;
@@ -291,16 +377,20 @@ __global__ void __launch_bounds__(128)
 
 template <typename T>
 void launch(Stream s, dim3 grid, int heads_a_block, bool is_wide, const CachedArgs& a) {
-  grid.y = static_cast<unsigned>(a.heads / heads_a_block);
-  const auto go = [&](auto kernel) { launch_early(kernel, grid, dim3(kThreads), 0, s, a); };
+  grid.x = static_cast<unsigned>(a.heads / heads_a_block);
+  const auto go = [&](auto kernel, bool staged) {
+    if (staged) allow_shared(kernel, kStage);
+    launch_early(kernel, grid, dim3(kThreads), staged ? kStage : 0, s, a);
+  };
+  constexpr bool kInStage = kStaged<T, true, 1>;
   if (a.d > 128)
-    is_wide ? go(cached_kernel<T, true, 2, 1>) : go(cached_kernel<T, false, 2, 1>);
+    is_wide ? go(cached_kernel<T, true, 2, 1>, false) : go(cached_kernel<T, false, 2, 1>, false);
   else if (!is_wide)
-    go(cached_kernel<T, false, 1, 1>);
+    go(cached_kernel<T, false, 1, 1>, false);
   else if (heads_a_block == 2)
-    go(cached_kernel<T, true, 1, 2>);
+    go(cached_kernel<T, true, 1, 2>, kInStage);
   else
-    go(cached_kernel<T, true, 1, 1>);
+    go(cached_kernel<T, true, 1, 1>, kInStage);
 }
 
 int64_t chunks_of(const CachedAttention& c) { return ceil_div(c.max_pages * c.page, kChunk); }
@@ -348,8 +438,10 @@ void cached_attention(Stream s, const CachedAttention& c, void* parts, void* don
                      static_cast<float*>(parts),
                      static_cast<int32_t*>(done),
                      static_cast<int>(chunks_of(c))};
-  const dim3 grid(static_cast<unsigned>(c.q.rows), 1, static_cast<unsigned>(shares(c)));
-  const bool is_wide = c.head_dim % 8 == 0 && wide(c.q) && wide(c.k_cache) && wide(c.v_cache);
+  constexpr int64_t kMostRows = 65535;  // of a grid, upwards
+  require(c.q.rows <= kMostRows, "more than 65,535 new tokens in a pass");
+  const dim3 grid(1, static_cast<unsigned>(c.q.rows), static_cast<unsigned>(shares(c)));
+  const bool is_wide = c.head_dim % 8 == 0 && c.page % kKeys == 0 && wide(c.q) && wide(c.k_cache) && wide(c.v_cache);
   const int heads = heads_a_block(c, is_wide);
   if (c.q.type == DType::kBF16)
     launch<bf16>(s, grid, heads, is_wide, a);

@@ -52,15 +52,19 @@ __global__ void __launch_bounds__(kThreads) draw_kernel(DrawArgs a) {
   const int64_t r = blockIdx.x;
   const float* row = a.logits + r * a.ld;
   const int pieces = (a.vocab + kDrawPiece - 1) / kDrawPiece;
-  auto z = [&](int i) { return a.softcap > 0 ? a.softcap * tanhf(row[i] / a.softcap) : row[i]; };
+  auto capped = [&](float x) { return a.softcap > 0 ? a.softcap * tanhf(x / a.softcap) : x; };
+  auto z = [&](int i) { return capped(row[i]); };
   if (threadIdx.x == 0) broken = 0;
   __syncthreads();
   float top = -INFINITY;
   int id = a.vocab;
   bool bad = false;
+  // Several reads are on their way at once: a block alone reads a row.
+#pragma unroll 8
   for (int i = static_cast<int>(threadIdx.x); i < a.vocab; i += kThreads) {
-    bad |= !isfinite(row[i]);
-    take_better(top, id, z(i), i);
+    const float x = row[i];
+    bad |= !isfinite(x);
+    take_better(top, id, capped(x), i);
   }
   if (bad) broken = 1;
 #pragma unroll
@@ -77,10 +81,19 @@ __global__ void __launch_bounds__(kThreads) draw_kernel(DrawArgs a) {
   const float t = a.temperature[r], inverse = t > 0 ? 1.0f / t : 0.0f;
   for (int p = warp; p < pieces; p += kWarps) {
     double shares = 0, all = 0;
-    for (int i = p * kDrawPiece + lane; i < min(a.vocab, (p + 1) * kDrawPiece); i += kWarp) {
-      const float d = z(i) - top;
-      all += static_cast<double>(expf(d));
-      shares += static_cast<double>(expf(d * inverse));
+    const int first = p * kDrawPiece + lane, end = min(a.vocab, (p + 1) * kDrawPiece);
+    constexpr int kAhead = 8;
+    for (int begin = first; begin < end; begin += kAhead * kWarp) {
+      float x[kAhead];
+#pragma unroll
+      for (int k = 0; k < kAhead; ++k) x[k] = begin + k * kWarp < end ? row[begin + k * kWarp] : -INFINITY;
+#pragma unroll
+      for (int k = 0; k < kAhead; ++k) {
+        if (begin + k * kWarp >= end) break;
+        const float d = capped(x[k]) - top;
+        all += static_cast<double>(expf(d));
+        shares += static_cast<double>(expf(d * inverse));
+      }
     }
     shares = warp_total(shares), all = warp_total(all);
     if (lane == 0) sums[p] = shares, sums[pieces + p] = all;
