@@ -16,9 +16,22 @@ namespace {
 
 constexpr uint64_t kSampleStream = uint64_t{0x5A3B} << 32;
 
+int64_t cache_bytes(const Setup& s, int64_t answers) {
+  const int64_t pages = (s.seq_len + infer::PagedCache::kPage - 1) / infer::PagedCache::kPage;
+  return infer::PagedCache::bytes(s.model, s.type, answers * pages);
+}
+
+// A step's answers at once. A card reads its weights once for all of them: up to 256, as long as their keys and values
+// take no more than a third of its memory; in turns of equal size.
 infer::SchedulerSettings scheduler_settings(const Setup& s) {
+  constexpr int64_t kUsual = 64, kMost = 256;
   infer::SchedulerSettings out;
-  out.batch = std::min<int64_t>(s.rows_per_step, 64);
+  out.batch = std::min(s.rows_per_step, kUsual);
+  if (!s.backend->own_memory) return out;
+  const int64_t room = s.recipe.hardware.expected_hbm_gb * 1'000'000'000 / 3,
+                most = std::clamp(room / std::max<int64_t>(1, cache_bytes(s, 1)), kUsual, kMost),
+                turns = (s.rows_per_step + most - 1) / most;
+  out.batch = (s.rows_per_step + turns - 1) / turns;
   return out;
 }
 
@@ -26,10 +39,7 @@ infer::SchedulerSettings scheduler_settings(const Setup& s) {
 
 bool samples(const config::Recipe& r) { return r.train.method.is_rl() && !r.train.rollouts.path; }
 
-int64_t sampler_cache_bytes(const Setup& s) {
-  const int64_t pages = (s.seq_len + infer::PagedCache::kPage - 1) / infer::PagedCache::kPage;
-  return infer::PagedCache::bytes(s.model, s.type, scheduler_settings(s).batch * pages);
-}
+int64_t sampler_cache_bytes(const Setup& s) { return cache_bytes(s, scheduler_settings(s).batch); }
 
 int64_t sampler_program_bytes(const Setup& s, const kernels::KernelPlan& plan, const kernels::Ops& ops) {
   const graph::Graph g = models::build(s.model, infer::Model::generation(s.options, s.seq_len));

@@ -101,6 +101,38 @@ train:
   EXPECT_EQ(file("two", adapter.c_str()), file("one", adapter.c_str()));
 }
 
+// The head of such a base keeps its columns besides, for the gradient: what only writes has no use for them.
+TEST(GrpoRuns, ABaseHeldInEightBitsIsSampledFromToo) {
+  cli::Folder f("grpo_fp8");
+  std::string rows;
+  for (const char* prompt : {"3+4=", "1+8=", "2+2=", "5+3="})
+    rows += fmt::format("{{\"prompt\": \"{}\", \"answer\": \"7\"}}\n", prompt);
+  write_file_atomic(f / "rows.jsonl", rows);
+  write_file_atomic(f / "r.yaml", fmt::format(R"(meta: {{project: test, run_name: grpo_fp8}}
+hardware: {{name: cpu}}
+autotune: {{enabled: false}}
+model:
+  name: tiny
+  init: random
+  tokenizer: char
+  config: {{model_type: qwen3, vocab_size: 32, hidden_size: 32, intermediate_size: 64, num_hidden_layers: 2,
+           num_attention_heads: 2, num_key_value_heads: 1, head_dim: 16, max_position_embeddings: 32,
+           tie_word_embeddings: true}}
+data: {{source: local, path: "{}", seq_len: 16, packing: false}}
+train:
+  method: {{kind: grpo, num_generations: 4, max_new_tokens: 8, reward: answer, lora: {{r: 4, alpha: 8}}}}
+  batch: {{per_device: 8, grad_accum: 1}}
+  schedule: {{max_steps: 2}}
+  precision: bfloat16
+  base_precision: fp8_e4m3
+)",
+                                              f / "rows.jsonl"));
+  const auto r = cli::run("train " + (f / "r.yaml") + " --out " + (f / "out"));
+  ASSERT_EQ(r.code, 0) << r.out;
+  const std::string log = read_file(f / "out/rollouts.jsonl");
+  EXPECT_EQ(std::count(log.begin(), log.end(), '\n'), 4);  // two prompts a step
+}
+
 TEST(GrpoRuns, RolloutsThatCannotBeUsedAreNamed) {
   const std::pair<const char*, const char*> bad[] = {
       {R"({"prompt_ids":[],"completions":[]})", "\"prompt_ids\" must be a list"},

@@ -1,0 +1,56 @@
+#!/usr/bin/env python3
+"""GRPO end to end with Qwen3's dimensions and random weights: prompts of about 256 tokens, answers of 1,024 (a random model hardly ever
+ends one), groups of eight, LoRA r16, bf16. Sampled answer tokens a second over a whole step: drawing, rewards, update.
+
+usage: grpo.py BINARY OUT [--model 0.6b|8b] [--answers 64] [--steps 4] [--prompt 256] [--answer 1024] [--fp8]
+Prints one JSON object."""
+import argparse
+import json
+import pathlib
+import random
+import statistics
+import subprocess
+import sys
+
+p = argparse.ArgumentParser()
+p.add_argument("binary")
+p.add_argument("out", type=pathlib.Path)
+p.add_argument("--model", default="0.6b")
+p.add_argument("--answers", type=int, default=64)
+p.add_argument("--steps", type=int, default=4)
+p.add_argument("--prompt", type=int, default=256)
+p.add_argument("--answer", type=int, default=1024)
+p.add_argument("--device", default="h100")
+p.add_argument("--fp8", action="store_true")
+a = p.parse_args()
+a.out.mkdir(parents=True, exist_ok=True)
+SIZES = {"tiny": (64, 128, 2, 4, True), "0.6b": (1024, 3072, 28, 16, True), "8b": (4096, 12288, 36, 32, False)}
+hidden, ffn, layers, heads, tied = SIZES[a.model]
+CONFIG = dict(model_type="qwen3", architectures=["Qwen3ForCausalLM"], vocab_size=512 if a.model == "tiny" else 151936, hidden_size=hidden, intermediate_size=ffn, num_hidden_layers=layers, num_attention_heads=heads, num_key_value_heads=4 if a.model == "tiny" else 8, head_dim=16 if a.model == "tiny" else 128, max_position_embeddings=40960, rms_norm_eps=1e-6, rope_theta=1000000, tie_word_embeddings=tied, hidden_act="silu", initializer_range=0.02)
+
+# A tokenizer of bytes, so that a prompt's length is known.
+rng = random.Random(0)
+text = a.out / "text.txt"
+text.write_text("".join(rng.choice("abcdefgh ") for _ in range(4096)))
+subprocess.run([a.binary, "tokenizer", "train", "--input", text, "--vocab-size", "257", "--out", a.out / "tokenizer"], check=True, capture_output=True)
+with (a.out / "rows.jsonl").open("w") as f:
+    for _ in range(a.answers // 8 * a.steps):
+        f.write(json.dumps({"prompt": "".join(rng.choice("abcdefgh ") for _ in range(a.prompt)), "answer": "7"}) + "\n")
+(a.out / "recipe.yaml").write_text(f"""meta: {{project: bench, run_name: grpo_{a.model}, seed: 2048}}
+hardware: {{name: {a.device}}}
+autotune: {{enabled: false}}
+model: {{name: random, init: random, config: {json.dumps(CONFIG)}, tokenizer: "{a.out}/tokenizer"}}
+data: {{source: local, path: "{a.out}/rows.jsonl", seq_len: {a.prompt + a.answer}, packing: false, shuffle: false}}
+train:
+  method: {{kind: grpo, num_generations: 8, max_new_tokens: {a.answer}, reward: answer, kl_coef: 0, lora: {{r: 16, alpha: 32}}}}
+  batch: {{per_device: {a.answers}, grad_accum: 1}}
+  schedule: {{type: constant, warmup_ratio: 0, max_steps: {a.steps}}}
+  precision: bfloat16
+{'  base_precision: fp8_e4m3' if a.fp8 else ''}
+""")
+ran = subprocess.run([a.binary, "train", a.out / "recipe.yaml", "--out", a.out / "run"], capture_output=True, text=True)
+if ran.returncode != 0:
+    sys.exit(f"exit {ran.returncode}: {(ran.stdout + ran.stderr)[-1500:]}")
+steps = [json.loads(line) for line in (a.out / "run/metrics.jsonl").read_text().splitlines()]
+drawn = [sum(len(c["ids"]) for c in row["completions"]) for row in map(json.loads, (a.out / "run/rollouts.jsonl").read_text().splitlines())]
+print(json.dumps({"what": f"GRPO, Qwen3-{a.model}{', FP8 base' if a.fp8 else ''}, {a.answers} answers a step, prompt {a.prompt}, answer {a.answer}", "answer_tokens": sum(drawn), "tok_s": [round(s["tok_s"]) for s in steps], "last": steps[-1]}))
