@@ -38,9 +38,6 @@ void Lowering::set_packed(C& call, const AttentionOp& a) {
 
 void Lowering::lower(const AttentionOp& a) {
   const int64_t q = a.heads * a.head_dim, kv = a.kv_heads * a.head_dim;
-  if (!a.causal && ops_.device())
-    fail_missing("attention to both sides ({}) runs on the CPU only: {} has no kernel for it",
-                 a.pictures ? "of pictures" : "of encoders", ops_.name());
   const Mat qkv = mat(op_->in[0]);
   const Mat queries = columns(qkv, 0, q), keys = columns(qkv, q, kv), values = columns(qkv, q + kv, kv);
   if (spec_.settings.cached && !a.pictures) {

@@ -10,6 +10,7 @@ struct Case {
   int64_t heads, kv, d, window;
   bool uniform;  // say so, which lets a dense kernel run
   float dropout = 0;
+  bool both_sides = false;
 };
 
 void compare(const Case& c, DType t, int algo, bool exact_lse) {
@@ -38,7 +39,7 @@ void compare(const Case& c, DType t, int algo, bool exact_lse) {
   both([&](Ops& ops, Side on) {
     Attention a;
     common(a, on);
-    a.lse = lse.f(on);
+    a.lse = lse.f(on), a.causal = !c.both_sides;
     ops.attention(a);
   });
   EXPECT_LT(out.error(), t == DType::kBF16 ? 6e-3 : 2e-5);
@@ -51,6 +52,7 @@ void compare(const Case& c, DType t, int algo, bool exact_lse) {
     a.lse = lse.f(on), a.dout = dout.on(on), a.host_cu_seqlens = offsets.data();
     const Mat m = d.on(on);
     a.dq = columns(m, 0, q_cols), a.dk = columns(m, q_cols, kv_cols), a.dv = columns(m, q_cols + kv_cols, kv_cols);
+    if (c.both_sides) a.window = -1;
     ops.attention_grad(a);
   });
   EXPECT_LT(d.error(), t == DType::kBF16 ? 1.5e-2 : 5e-5);
@@ -84,6 +86,19 @@ TEST_F(Gpu, FlashAttention) {
   compare(many, DType::kBF16, 2, true);
   many.window = 24;
   compare(many, DType::kBF16, 2, true);
+}
+
+// Patches of a picture see all of it, those after them too; heads of 72 as Qwen3-VL's tower has.
+TEST_F(Gpu, AttentionToBothSides) {
+  for (Case c :
+       {Case{{1, 256, 36}, 4, 4, 72, 0, false}, {{64, 64}, 16, 16, 64, 0, true}, {{130, 7}, 2, 2, 16, 0, false}}) {
+    c.both_sides = true;
+    for (const int algo : {0, 1, 2, 3}) {
+      SCOPED_TRACE(fmt::format("{} pictures, {} heads of {}, algorithm {}", c.lengths.size(), c.heads, c.d, algo));
+      compare(c, DType::kBF16, algo, algo == 1 || algo == 2);
+      compare(c, DType::kF32, algo, true);
+    }
+  }
 }
 
 // Which weights are kept is the same on every device and in every kernel: nothing else could agree with the reference.

@@ -56,7 +56,7 @@ enum Uid : int64_t {
 // What one call of cuDNN computes: some documents and some heads. It decides the graph; packed batches are rounded up
 // so that a few graphs serve every mix of documents.
 struct Shape {
-  bool backward = false, packed = false, stats = false;
+  bool backward = false, packed = false, stats = false, causal = true;
   int64_t batch = 0, length = 0, total = 0, heads = 0, kv_heads = 0, all_heads = 0, d = 0, window = 0;
   int64_t ldq = 0, ldk = 0, ldv = 0, ldo = 0, lddo = 0, lddq = 0, lddk = 0, lddv = 0;
   float scale = 0;
@@ -88,9 +88,14 @@ Shape shape_of(const A& a, bool backward, bool stats) {
   s.ldq = a.q.ld, s.ldk = a.k.ld, s.ldv = a.v.ld, s.ldo = a.out.ld;
   return s;
 }
-Shape shape_of(const Attention& a) { return shape_of(a, false, a.lse != nullptr); }
+Shape shape_of(const Attention& a) {
+  Shape s = shape_of(a, false, a.lse != nullptr);
+  s.causal = a.causal;
+  return s;
+}
 Shape shape_of(const AttentionGrad& a) {
   Shape s = shape_of(a, true, true);
+  s.causal = a.window >= 0;
   s.lddo = a.dout.ld, s.lddq = a.dq.ld, s.lddk = a.dk.ld, s.lddv = a.dv.ld;
   return s;
 }
@@ -209,7 +214,7 @@ class Builder {
   }
   template <typename O>
   void masks(O& o) {
-    o.set_diagonal_alignment(fe::DiagonalAlignment_t::TOP_LEFT).set_diagonal_band_right_bound(0);
+    if (s_.causal) o.set_diagonal_alignment(fe::DiagonalAlignment_t::TOP_LEFT).set_diagonal_band_right_bound(0);
     if (s_.window > 0) o.set_diagonal_band_left_bound(static_cast<int>(s_.window));
     if (s_.packed) o.set_padding_mask(true).set_seq_len_q(lengths_).set_seq_len_kv(lengths_);
   }

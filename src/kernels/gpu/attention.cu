@@ -18,10 +18,20 @@ struct PlainArgs {
   float *lse, *delta;
   const int32_t* cu;
   int64_t documents, tokens, window;
+  bool causal;
   int heads, kv_heads, d;
   float scale;
   AttentionDrop drop;
 };
+
+// The keys that query t sees.
+struct Span {
+  int64_t first, end;
+};
+__device__ __forceinline__ Span seen(const PlainArgs& a, int64_t t) {
+  const int64_t document = document_of(a.cu, a.documents, t), first = a.cu[document], windowed = t - a.window + 1;
+  return {a.window > 0 && windowed > first ? windowed : first, a.causal ? t + 1 : a.cu[document + 1]};
+}
 
 // The factor of a weight.
 __device__ __forceinline__ float kept(const AttentionDrop& d, int head, int64_t t, int64_t s) {
@@ -67,12 +77,11 @@ __global__ void __launch_bounds__(kThreads) plain_forward(PlainArgs a) {
   if (job >= a.tokens * a.heads) return;
   const int64_t t = job / a.heads;
   const int h = static_cast<int>(job % a.heads), kvh = h / (a.heads / a.kv_heads);
-  int64_t first = a.cu[document_of(a.cu, a.documents, t)];
-  if (a.window > 0 && t - a.window + 1 > first) first = t - a.window + 1;
+  const Span keys = seen(a, t);
   float q[kPerLane], x[kPerLane], v[kPerLane];
   read<T>(a.q, t * a.ldq + h * a.d, a.d, lane, q);
   Running r;
-  for (int64_t s = first; s <= t; ++s) {
+  for (int64_t s = keys.first; s < keys.end; ++s) {
     read<T>(a.k, s * a.ldk + kvh * a.d, a.d, lane, x);
     read<T>(a.v, s * a.ldv + kvh * a.d, a.d, lane, v);
     r.take(dot(q, x) * a.scale, v, kept(a.drop, h, t, s));
@@ -89,15 +98,14 @@ __global__ void __launch_bounds__(kThreads) plain_dq(PlainArgs a) {
   if (job >= a.tokens * a.heads) return;
   const int64_t t = job / a.heads;
   const int h = static_cast<int>(job % a.heads), kvh = h / (a.heads / a.kv_heads);
-  int64_t first = a.cu[document_of(a.cu, a.documents, t)];
-  if (a.window > 0 && t - a.window + 1 > first) first = t - a.window + 1;
+  const Span keys = seen(a, t);
   float q[kPerLane], x[kPerLane], dout[kPerLane], dq[kPerLane] = {};
   read<T>(a.q, t * a.ldq + h * a.d, a.d, lane, q);
   read<T>(a.dout, t * a.lddo + h * a.d, a.d, lane, dout);
   read<T>(a.out, t * a.ldo + h * a.d, a.d, lane, x);
   const float delta = dot(dout, x), lse = a.lse[h * a.tokens + t];
   if (lane == 0) a.delta[h * a.tokens + t] = delta;
-  for (int64_t s = first; s <= t; ++s) {
+  for (int64_t s = keys.first; s < keys.end; ++s) {
     read<T>(a.v, s * a.ldv + kvh * a.d, a.d, lane, x);
     const float dp = dot(dout, x) * kept(a.drop, h, t, s);
     read<T>(a.k, s * a.ldk + kvh * a.d, a.d, lane, x);
@@ -115,13 +123,14 @@ __global__ void __launch_bounds__(kThreads) plain_dkv(PlainArgs a) {
   if (job >= a.tokens * a.kv_heads) return;
   const int64_t s = job / a.kv_heads;
   const int kvh = static_cast<int>(job % a.kv_heads);
-  int64_t end = a.cu[document_of(a.cu, a.documents, s) + 1];
+  const int64_t document = document_of(a.cu, a.documents, s), first = a.causal ? s : a.cu[document];
+  int64_t end = a.cu[document + 1];
   if (a.window > 0 && s + a.window < end) end = s + a.window;
   float k[kPerLane], v[kPerLane], q[kPerLane], dout[kPerLane], dk[kPerLane] = {}, dv[kPerLane] = {};
   read<T>(a.k, s * a.ldk + kvh * a.d, a.d, lane, k);
   read<T>(a.v, s * a.ldv + kvh * a.d, a.d, lane, v);
   for (int h = kvh * group; h < (kvh + 1) * group; ++h)
-    for (int64_t t = s; t < end; ++t) {
+    for (int64_t t = first; t < end; ++t) {
       read<T>(a.q, t * a.ldq + h * a.d, a.d, lane, q);
       read<T>(a.dout, t * a.lddo + h * a.d, a.d, lane, dout);
       const float p = expf(dot(q, k) * a.scale - a.lse[h * a.tokens + t]);
@@ -168,6 +177,7 @@ void plain_attention(Stream s, const Attention& c) {
   if (c.q.rows == 0) return;
   require(c.head_dim <= 256, "head_dim is at most 256");
   PlainArgs a = arguments(c);
+  a.causal = c.causal;
   a.o = c.out.p;
   a.lse = c.lse;
   if (c.q.type == DType::kBF16)
@@ -185,6 +195,7 @@ void plain_attention_grad(Stream s, const AttentionGrad& c, void* scratch) {
   if (c.q.rows == 0) return;
   require(c.head_dim <= 256, "head_dim is at most 256");
   PlainArgs a = arguments(c);
+  a.causal = c.window >= 0;
   a.out = c.out.p, a.dout = c.dout.p, a.lddo = c.dout.ld;
   a.dq = c.dq.p, a.dk = c.dk.p, a.dv = c.dv.p;
   a.lddq = c.dq.ld, a.lddk = c.dk.ld, a.lddv = c.dv.ld;
