@@ -10,6 +10,7 @@
 
 #include "bench.h"
 #include "infer/cache.h"
+#include "infer/states.h"
 #include "kernels/backend.h"
 #include "models/model.h"
 #include "runtime/program.h"
@@ -35,13 +36,16 @@ double copy_rate(device::Accelerator& d) {
 }
 
 int run(int argc, char** argv) {
-  if (argc < 5) fail_input("usage: gpu_decode_step MODEL CONTEXT PASSES REQUESTS… [profile]");
+  if (argc < 5) fail_input("usage: gpu_decode_step MODEL[@LAYERS] CONTEXT PASSES REQUESTS… [profile]");
   const int64_t context = std::stoll(argv[2]), passes = std::stoll(argv[3]);
   const bool profiled = std::string(argv[argc - 1]) == "profile";
   kernels::Backend b = kernels::cuda_backend();
   device::Accelerator& d = *b.device;
   const double rate = copy_rate(d);
-  const formats::ModelConfig config = model_of(argv[1]);
+  const std::string name = argv[1];
+  formats::ModelConfig config = model_of(name.substr(0, name.find('@')));
+  if (const size_t layers = name.find('@'); layers != name.npos)
+    config.num_layers = std::stoll(name.substr(layers + 1));
   models::BuildOptions o;
   o.type = DType::kBF16;
   o.purpose = models::Purpose::kGenerate;
@@ -54,10 +58,21 @@ int run(int argc, char** argv) {
   runtime::ParamStore params(g, false, &d);
   program.allocate(params);
   fill_with_noise(params, g, o.type, d);
-  double read = 0;  // once a pass, whatever the number of requests
-  for (const graph::Param& p : g.params)
-    if (p.kind != graph::ParamKind::kEmbedding || config.tie_embeddings)
-      read += 2.0 * static_cast<double>(p.rows * p.cols);
+  // Weights are read once a pass, whatever the number of requests; of experts those that are chosen, as many as differ
+  // when all are as likely.
+  const auto read_for = [&](int64_t requests) {
+    double bytes = 0;
+    for (const graph::Param& p : g.params) {
+      if (p.kind == graph::ParamKind::kEmbedding && !config.tie_embeddings) continue;
+      const double left_out =
+          p.experts == 0
+              ? 0.0
+              : std::pow(1.0 - static_cast<double>(config.experts_per_token) / static_cast<double>(p.experts),
+                         static_cast<double>(requests));
+      bytes += 2.0 * static_cast<double>(p.rows * p.cols) * (1.0 - left_out);
+    }
+    return bytes;
+  };
   for (int i = 4; i < argc - (profiled ? 1 : 0); ++i) {
     const int64_t requests = std::stoll(argv[i]), kPage = infer::PagedCache::kPage,
                   each = (context + kPage - 1) / kPage;
@@ -73,6 +88,10 @@ int run(int argc, char** argv) {
     runtime::CacheView view;
     view.k = cache.k(), view.v = cache.v(), view.page = kPage, view.max_pages = each, view.requests = requests;
     view.cu_q = cu.data(), view.context = contexts.data(), view.tables = tables.data(), view.slots = slots.data();
+    infer::SequenceStates states(config, o.type, requests, &d);
+    std::vector<int32_t> state_slots;
+    for (int64_t r = 0; states.any() && r < requests; ++r) state_slots.push_back(states.take());
+    states.show(view, state_slots);
     auto logits = device::Buffer::shared_with(&d, static_cast<size_t>(requests * config.vocab_size) * sizeof(float));
     runtime::Batch batch;
     batch.tokens = requests, batch.ids = ids.data(), batch.positions = positions.data(), batch.logit_rows = rows.data(),
@@ -86,8 +105,10 @@ int run(int argc, char** argv) {
       us.push_back((now() - begin) * 1e6);
     }
     std::sort(us.begin(), us.end());
-    const double bytes = read + static_cast<double>(infer::PagedCache::bytes(config, o.type, 1)) /
-                                    static_cast<double>(kPage) * static_cast<double>(context * requests),
+    const double bytes = read_for(requests) +
+                         static_cast<double>(infer::PagedCache::bytes(config, o.type, 1)) / static_cast<double>(kPage) *
+                             static_cast<double>(context * requests) +
+                         2.0 * static_cast<double>(infer::SequenceStates::bytes(config, o.type) * requests),
                  median = us[us.size() / 2];
     std::printf("%s\n", ordered_json{{"device", d.properties().name},
                                      {"model", argv[1]},

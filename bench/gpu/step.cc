@@ -1,7 +1,7 @@
 // Training steps of a Qwen3 model's real dimensions with random weights: tokens a second, memory, loss. The engine is
 // the product's own (models, graph, runtime, kernels); the data are random tokens in full rows.
-//   gpu_step MODEL ROWS SEQ MICRO STEPS [lora|attention|full|muon] [none|cheap|layer] [bf16|f32|fp8|nf4|mxfp4|e4m3]
-//   [joined|apart] [profile|offload]
+//   gpu_step MODEL ROWS SEQ MICRO STEPS [lora|attention|full|muon] [none|cheap|layer|TENSORS]
+//   [bf16|f32|fp8|nf4|mxfp4|e4m3] [joined|apart] [profile|offload]
 // MODEL: 0.6b … 14b, or a config.json (bench/gpu/models); attention: adapters there alone; muon: full, as nanochat
 // trains. offload: masters and states in the host's memory. fp8: activations in bf16 over a base held in E4M3
 // (train.base_precision: fp8_e4m3); nf4, mxfp4, e4m3: over one in four or eight bits (kind: qlora)
@@ -102,7 +102,7 @@ kernels::KernelPlan probe(const runtime::Program& program, kernels::Backend& b) 
 int run(int argc, char** argv) {
   if (argc < 6)
     fail_input(
-        "usage: gpu_step MODEL[@LAYERS] ROWS SEQ MICRO STEPS [lora|full] [none|cheap|layer] [bf16|f32|fp8] "
+        "usage: gpu_step MODEL[@LAYERS] ROWS SEQ MICRO STEPS [lora|full] [none|cheap|layer|TENSORS] [bf16|f32|fp8] "
         "[joined|apart] "
         "[profile]");
   const std::string name = argv[1], method = argc > 6 ? argv[6] : "lora", level = argc > 7 ? argv[7] : "none",
@@ -143,9 +143,8 @@ int run(int argc, char** argv) {
   };
   if ((type == "nf4" || type == "mxfp4" || type == "e4m3" || type == "fp8") && !o.train_base) o.coded = &coded;
   o.join_lora = argc <= 9 || std::string(argv[9]) != "apart";
-  o.recompute = level == "layer"   ? graph::Recompute::kLayer
-                : level == "cheap" ? graph::Recompute::kCheap
-                                   : graph::Recompute::kNone;
+  if (!graph::recompute_from_name(level, &o.recompute))
+    fail_input("recompute {}: none, cheap, layer or a number of tensors", level);
   const graph::Graph g = models::build(config, o);
   const runtime::ProgramSettings settings{tokens, micro, false, seq};
   lap("graph");

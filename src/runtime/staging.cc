@@ -107,7 +107,8 @@ void Program::Staging::take_cache(const Batch& b) {
                                                        {c.slots, b.tokens},
                                                        {b.logit_rows, b.logit_count},
                                                        {temperature, b.drawn ? b.logit_count : 0},
-                                                       {b.draw_bits, b.drawn ? 2 * b.logit_count : 0}};
+                                                       {b.draw_bits, b.drawn ? 2 * b.logit_count : 0},
+                                                       {c.state_slots, c.state_slots ? c.requests : 0}};
 
   size_t need = 0;
   for (const auto& [p, n] : arrays) need += static_cast<size_t>(staged_bytes(n));
@@ -135,6 +136,7 @@ void Program::Staging::take_cache(const Batch& b) {
   staged_.logit_rows = seen[4];
   staged_.draw_temperature = reinterpret_cast<const float*>(seen[5]);
   staged_.draw_bits = seen[6];
+  if (c.state_slots) view_.state_slots = seen[7];
 }
 
 }  // namespace mxt::runtime

@@ -48,12 +48,12 @@ __global__ void __launch_bounds__(kThreads) conv_kernel(const __grid_constant__ 
   __syncthreads();
   const int64_t d = document, begin = a.cu[d];
   const bool fresh = !a.carried || a.context[d] == a.cu[d + 1] - begin;
-  for (int64_t c = threadIdx.x; c < a.channels; c += kThreads) {
-    float sum = 0;
-    for (int k = 0; k < a.width; ++k)
-      sum += get(a.w, a.half, c * a.ldw + k) * input_of(a, d, begin, fresh, t - begin - (a.width - 1) + k, c);
-    put(a.y, a.half, t * a.ldy + c, sum * sigmoid(sum));
-  }
+  const int64_t c = static_cast<int64_t>(blockIdx.y) * kThreads + threadIdx.x;
+  if (c >= a.channels) return;
+  float sum = 0;
+  for (int k = 0; k < a.width; ++k)
+    sum += get(a.w, a.half, c * a.ldw + k) * input_of(a, d, begin, fresh, t - begin - (a.width - 1) + k, c);
+  put(a.y, a.half, t * a.ldy + c, sum * sigmoid(sum));
 }
 
 // After the kernel above: the last rows of each document.
@@ -81,13 +81,12 @@ __global__ void __launch_bounds__(kThreads) conv_dx_kernel(const __grid_constant
   if (threadIdx.x == 0) document = document_of(a.cu, a.documents, t);
   __syncthreads();
   const int64_t begin = a.cu[document], n = a.cu[document + 1] - begin, before = a.width - 1;
-  for (int64_t c = threadIdx.x; c < a.channels; c += kThreads) {
-    float sum = 0;
-    for (int k = 0; k < a.width; ++k)
-      if (t - begin + before - k < n)
-        sum += get(a.w, a.half, c * a.ldw + k) * dz_of(a, begin, t - begin + before - k, c);
-    put(a.y, a.half, t * a.ldy + c, sum);
-  }
+  const int64_t c = static_cast<int64_t>(blockIdx.y) * kThreads + threadIdx.x;
+  if (c >= a.channels) return;
+  float sum = 0;
+  for (int k = 0; k < a.width; ++k)
+    if (t - begin + before - k < n) sum += get(a.w, a.half, c * a.ldw + k) * dz_of(a, begin, t - begin + before - k, c);
+  put(a.y, a.half, t * a.ldy + c, sum);
 }
 
 // partial[chunk][c·width + k]
@@ -288,6 +287,9 @@ ConvArgs conv_args(const C& c) {
   return a;
 }
 
+// Blocks over the channels of a token.
+unsigned pieces(const ConvArgs& a) { return static_cast<unsigned>(ceil_div(a.channels, kThreads)); }
+
 }  // namespace
 
 void causal_conv(Stream s, const CausalConv& c) {
@@ -299,11 +301,10 @@ void causal_conv(Stream s, const CausalConv& c) {
     conv_strip_kernel<4><<<strips(a), kStripThreads, 0, s>>>(a);
     return check_launch("causal_conv");
   }
-  conv_kernel<<<static_cast<unsigned>(c.x.rows), kThreads, 0, s>>>(a);
+  conv_kernel<<<dim3(static_cast<unsigned>(c.x.rows), pieces(a)), kThreads, 0, s>>>(a);
   check_launch("causal_conv");
   if (!a.carried || a.width == 1) return;
-  conv_state_kernel<<<dim3(static_cast<unsigned>(ceil_div(a.channels, kThreads)), static_cast<unsigned>(c.documents)),
-                      kThreads, 0, s>>>(a);
+  conv_state_kernel<<<dim3(pieces(a), static_cast<unsigned>(c.documents)), kThreads, 0, s>>>(a);
   check_launch("causal_conv_state");
 }
 
@@ -320,13 +321,12 @@ void causal_conv_grad(Stream s, const CausalConvGrad& c, void* scratch) {
     if (by_strips(a, a.y, a.ldy) && a.lddy % kAtOnce == 0 && reinterpret_cast<uintptr_t>(a.dy) % 16 == 0)
       conv_strip_dx_kernel<4><<<strips(a), kStripThreads, 0, s>>>(a);
     else
-      conv_dx_kernel<<<static_cast<unsigned>(a.rows), kThreads, 0, s>>>(a);
+      conv_dx_kernel<<<dim3(static_cast<unsigned>(a.rows), pieces(a)), kThreads, 0, s>>>(a);
     check_launch("causal_conv_dx");
   }
   if (c.dw == nullptr) return;
   if (chunks > 0) {
-    conv_dw_kernel<<<dim3(static_cast<unsigned>(ceil_div(a.channels, kThreads)), static_cast<unsigned>(chunks)),
-                     kThreads, 0, s>>>(a, chunk_rows(a.rows), partial);
+    conv_dw_kernel<<<dim3(pieces(a), static_cast<unsigned>(chunks)), kThreads, 0, s>>>(a, chunk_rows(a.rows), partial);
     check_launch("causal_conv_dw");
   }
   add_chunks(s, partial, chunks, a.channels * a.width, a.channels * a.width, c.dw, c.accumulate);
