@@ -2,9 +2,8 @@
 #include <signal.h>
 
 #include <chrono>
-#include <thread>
 
-#include "base/philox.h"
+#include "base/within.h"
 #include "config/recipe.h"
 #include "e2e/cli.h"
 #include "provenance/manifest.h"
@@ -114,31 +113,24 @@ TEST(Killed, TheNextRunGoesOnAndEndsAlike) {
   const auto begin = std::chrono::steady_clock::now();
   auto r = c.run("whole");
   ASSERT_EQ(r.code, 0) << r.out;
-  const auto whole =
-      std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now() - begin).count();
+  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   const Json want = c.digests("whole");
   for (const auto& [subject, digest] : want.items()) ASSERT_NE(digest, "") << subject;
   const std::string plan = "--plan " + (c.f / "whole/plan.json");
-  Philox random(11, 12);
-  int killed = 0;
+  cli::Kills kills(11, seconds);
   for (int attempt = 0; attempt < 10; ++attempt) {
     const std::string out = c.f / fmt::format("cut{}", attempt);
-    const pid_t child = cli::start({"run", c.f / "r.yaml", "--plan", c.f / "whole/plan.json", "--out", out});
-    std::this_thread::sleep_for(std::chrono::milliseconds(5 + random.below(static_cast<uint32_t>(whole))));
-    killed += cli::stop(child, SIGKILL) == 128 + SIGKILL;
+    kills.one({"run", c.f / "r.yaml", "--plan", c.f / "whole/plan.json", "--out", out});
     r = c.run(fmt::format("cut{}", attempt), plan);
     ASSERT_EQ(r.code, 0) << r.out;
     EXPECT_EQ(c.digests(fmt::format("cut{}", attempt)), want) << "attempt " << attempt;
     EXPECT_EQ(cli::run("receipt " + out + "/manifest.json").code, 0);
   }
-  EXPECT_GT(killed, 0);
+  EXPECT_GT(kills.in_time, 0);
   // Again and again in one folder.
-  for (int attempt = 0; attempt < 10; ++attempt) {
-    const pid_t child = cli::start({"run", c.f / "r.yaml", "--plan", c.f / "whole/plan.json", "--out", c.f / "often"});
-    std::this_thread::sleep_for(
-        std::chrono::milliseconds(whole / 4 + random.below(static_cast<uint32_t>(whole / 4 + 1))));
-    cli::stop(child, SIGKILL);
-  }
+  cli::Kills often(12, seconds / 2);
+  for (int attempt = 0; attempt < 10; ++attempt)
+    often.one({"run", c.f / "r.yaml", "--plan", c.f / "whole/plan.json", "--out", c.f / "often"});
   r = c.run("often", plan);
   ASSERT_EQ(r.code, 0) << r.out;
   EXPECT_EQ(c.digests("often"), want);
@@ -628,9 +620,7 @@ TEST(Registry, AKilledRunIsShownAsInterrupted) {
   const Chain c("registry_kill", "fp8_dynamic", 100000);
   const std::string home = c.f / "home";
   const pid_t child = cli::start({"run", c.f / "r.yaml", "--out", c.f / "out"}, home);
-  for (int i = 0; i < 600 && !(fs::exists(c.f / "out/metrics.jsonl") && fs::file_size(c.f / "out/metrics.jsonl") > 0);
-       ++i)
-    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  within(120, [&] { return fs::exists(c.f / "out/metrics.jsonl") && fs::file_size(c.f / "out/metrics.jsonl") > 0; });
   const auto state = [&] {
     return Json::parse(cli::run("runs list --json", "MINDXTRAIN_HOME='" + home + "'").out)[0]["state"];
   };

@@ -6,16 +6,19 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "base/error.h"
 #include "base/files.h"
 #include "base/hash.h"
 #include "base/json.h"
+#include "base/philox.h"
 
 namespace mxt::cli {
 
@@ -59,6 +62,29 @@ inline int stop(pid_t child, int signal) {
   waitpid(child, &status, 0);
   return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
+
+// Kills at random moments, spread over however long a program takes here and now: one that came too late halves the
+// span of those that follow, so that some are in time on any machine.
+class Kills {
+ public:
+  Kills(uint64_t seed, double seconds) : random_(seed, 1), span_(seconds) {}
+
+  void one(std::vector<std::string> arguments) {
+    const pid_t child = start(std::move(arguments));
+    const double part = random_.below(1000) / 1000.0;
+    std::this_thread::sleep_for(std::chrono::duration<double>(part * span_));
+    if (stop(child, SIGKILL) == 128 + SIGKILL)
+      ++in_time;
+    else
+      span_ /= 2;
+  }
+
+  int in_time = 0;
+
+ private:
+  Philox random_;
+  double span_;
+};
 
 // A fresh folder, removed at the end.
 class Folder {

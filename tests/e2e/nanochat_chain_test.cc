@@ -3,9 +3,7 @@
 #include <signal.h>
 
 #include <chrono>
-#include <thread>
 
-#include "base/philox.h"
 #include "e2e/cli.h"
 #include "provenance/manifest.h"
 
@@ -130,20 +128,13 @@ TEST_F(NanochatChain, OneCommandMakesAllOfItAndKeepsIt) {
 TEST_F(NanochatChain, KilledAnywhereItGoesOnAndEndsAlike) {
   const auto begin = std::chrono::steady_clock::now();
   ASSERT_EQ(run("whole").code, 0);
-  const auto whole =
-      std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now() - begin).count();
+  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   const Json want = digests("whole");
-  Philox random(13, 14);
-  int killed = 0;
-  for (int attempt = 0; attempt < 12; ++attempt) {
-    const pid_t child = cli::start({"run", f_ / "chat.yaml", "--out", f_ / "often"});
-    std::this_thread::sleep_for(
-        std::chrono::milliseconds(whole / 8 + random.below(static_cast<uint32_t>(whole / 2 + 1))));
-    killed += cli::stop(child, SIGKILL) == 128 + SIGKILL;
-  }
+  cli::Kills kills(13, 0.6 * seconds);
+  for (int attempt = 0; attempt < 12; ++attempt) kills.one({"run", f_ / "chat.yaml", "--out", f_ / "often"});
   const auto r = run("often");
   ASSERT_EQ(r.code, 0) << r.out;
-  EXPECT_GT(killed, 0);
+  EXPECT_GT(kills.in_time, 0);
   EXPECT_EQ(digests("often"), want);
 }
 

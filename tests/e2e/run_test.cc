@@ -2,10 +2,9 @@
 #include <sys/stat.h>
 
 #include <map>
-#include <thread>
 
-#include "base/philox.h"
 #include "base/text.h"
+#include "base/within.h"
 #include "e2e/cli.h"
 #include "formats/weight_source.h"
 
@@ -21,8 +20,7 @@ std::string checkpoint_digest(const std::string& out) {
 // Runs the binary, interrupts it once `started` holds something, and gives its exit code.
 int interrupted(std::vector<std::string> arguments, const std::string& started, int signal = SIGTERM) {
   const pid_t child = cli::start(std::move(arguments));
-  for (int i = 0; i < 2400 && !(fs::exists(started) && fs::file_size(started) > 0); ++i)
-    std::this_thread::sleep_for(std::chrono::milliseconds(25));
+  within(120, [&] { return fs::exists(started) && fs::file_size(started) > 0; });
   return cli::stop(child, signal);
 }
 
@@ -61,17 +59,16 @@ TEST(Reproducible, KilledAndResumedEqualsNeverStopped) {
   auto r = cli::run("train " + (f / "r.yaml") + " --out " + (f / "whole"));
   ASSERT_EQ(r.code, 0) << r.out;
   const std::string want = checkpoint_digest(f / "whole");
-  Philox rng(1, 2);
+  cli::Kills kills(1, 0.35);
   for (int attempt = 0; attempt < 10; ++attempt) {
     const std::string out = f / ("cut" + std::to_string(attempt));
-    const pid_t child = cli::start({"train", f / "r.yaml", "--plan", f / "whole/plan.json", "--out", out});
-    std::this_thread::sleep_for(std::chrono::milliseconds(20 + rng.below(300)));
-    cli::stop(child, SIGKILL);
+    kills.one({"train", f / "r.yaml", "--plan", f / "whole/plan.json", "--out", out});
     r = cli::run("train " + (f / "r.yaml") + " --plan " + (f / "whole/plan.json") + " --out " + out + " --resume");
     ASSERT_EQ(r.code, 0) << r.out;
     EXPECT_EQ(checkpoint_digest(out), want) << "attempt " << attempt;
     EXPECT_EQ(cli::lines(out + "/metrics.jsonl").size(), 60u);
   }
+  EXPECT_GT(kills.in_time, 0);
 }
 
 // A step that training goes back to is the newest one from then on, whenever it is killed.
@@ -86,12 +83,13 @@ TEST(Reproducible, KilledAfterResumeFromGoesOnFromThere) {
   auto r = cli::run(train);
   ASSERT_EQ(r.code, 0) << r.out;
   const std::string want = checkpoint_digest(out);
-  const auto whole = fs::file_size(log);
-  const pid_t child = cli::start({"train", f / "r.yaml", "--out", out, "--resume-from", "200"});
-  for (int i = 0; i < 20000 && fs::file_size(log) >= whole; ++i)
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  cli::stop(child, SIGKILL);
-  EXPECT_FALSE(fs::exists(out + "/checkpoints/step-400"));
+  // Again where the kill came too late.
+  EXPECT_TRUE(within(120, [&] {
+    const pid_t child = cli::start({"train", f / "r.yaml", "--out", out, "--resume-from", "200"});
+    within(60, [&, before = fs::file_size(log)] { return fs::file_size(log) < before; });
+    cli::stop(child, SIGKILL);
+    return !fs::exists(out + "/checkpoints/step-400");
+  }));
   r = cli::run(train + " --resume");
   ASSERT_EQ(r.code, 0) << r.out;
   EXPECT_EQ(checkpoint_digest(out), want);
@@ -344,8 +342,8 @@ TEST(Run, OtherBaseWeightsAreTrainedAnew) {
   fs::copy(cli::golden("qwen3_gqa"), f / "model", fs::copy_options::recursive);
   cli::Tiny t;
   t.method = "{kind: lora, r: 4}";
-  t.steps = 40;
-  t.extra = "  save_every: 2\n";
+  t.steps = 600;  // more than pass between the first and a signal
+  t.extra = "  save_every: 100\n";
   std::string recipe = cli::recipe(t);
   const std::string from = cli::golden("qwen3_gqa");
   for (size_t at; (at = recipe.find(from)) != std::string::npos;) recipe.replace(at, from.size(), f / "model");
@@ -440,7 +438,7 @@ TEST(Answers, ThatDoNotReachTheirFileAreNoSuccess) {
   EXPECT_EQ(code(binary + "init --list > /dev/full 2> /dev/null"), 1);
   EXPECT_EQ(code(binary + "schema >&- 2> /dev/null"), 0);
   EXPECT_EQ(code("sh -c \"" + binary + "schema; echo \\$? > " + (f / "rc") + "\" | head -c 1 > /dev/null"), 0);
-  for (int i = 0; i < 100 && !fs::exists(f / "rc"); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  within(60, [&] { return fs::exists(f / "rc"); });
   EXPECT_EQ(read_file(f / "rc"), "0\n");  // the reader had what it wanted
   // A pipe or a device is not replaced by a file.
   ASSERT_EQ(mkfifo((f / "pipe").c_str(), 0600), 0);

@@ -3,10 +3,9 @@
 #include <sys/prctl.h>
 #include <sys/socket.h>
 
-#include <chrono>
 #include <csignal>
-#include <thread>
 
+#include "base/within.h"
 #include "cli.h"
 
 namespace mxt {
@@ -39,15 +38,6 @@ bool answers(uint16_t port) {
   return there;
 }
 
-template <typename F>
-bool within(std::chrono::seconds limit, F done) {
-  for (const auto end = std::chrono::steady_clock::now() + limit; std::chrono::steady_clock::now() < end;) {
-    if (done()) return true;
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));
-  }
-  return false;
-}
-
 // A program starts the server with --until-stdin-ends and is killed: the server must not outlive it.
 TEST(Serve, EndsWithTheProgramThatStartedIt) {
   cli::Folder f("orphan");
@@ -75,12 +65,12 @@ TEST(Serve, EndsWithTheProgramThatStartedIt) {
   pid_t server = 0;
   ASSERT_EQ(read(said[0], &server, sizeof server), static_cast<ssize_t>(sizeof server));
   close(said[0]), close(said[1]);
-  EXPECT_TRUE(within(std::chrono::seconds(30), [&] { return answers(port); })) << read_file(f / "log");
+  EXPECT_TRUE(within(60, [&] { return answers(port); })) << read_file(f / "log");
   EXPECT_EQ(kill(server, 0), 0);
   kill(starter, SIGKILL);
   waitpid(starter, nullptr, 0);
   int status = 0;
-  const bool ended = within(std::chrono::seconds(30), [&] { return waitpid(server, &status, WNOHANG) == server; });
+  const bool ended = within(60, [&] { return waitpid(server, &status, WNOHANG) == server; });
   if (!ended) kill(server, SIGKILL), waitpid(server, nullptr, 0);
   EXPECT_TRUE(ended);
   EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status << ": " << read_file(f / "log");
