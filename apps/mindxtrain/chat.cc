@@ -289,8 +289,9 @@ void add_chat(CLI::App& app) {
       c->add_option("--url", o->remote.url,
                     "a server with OpenAI's API in the place of a model that is here; its key in OPENAI_API_KEY");
   auto* pay_file =
-      c->add_option("--pay", o->remote.pay_file,
-                    "key file (key new FILE --kind evm) that pays a server which asks for it by x402, in USDC")
+      c->add_option(
+           "--pay", o->remote.pay_file,
+           "key file (key new FILE --kind evm, or algorand) that pays a server which asks for it by x402, in USDC")
           ->needs(url);
   c->add_option("--max-usd", o->remote.max_usd, "most that may be paid in all, in dollars")->needs(pay_file);
   c->add_option("--adapter", o->adapter, "PEFT folder");

@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
+#include "algorand_key.h"
 #include "base/base64.h"
 #include "base/error.h"
 #include "base/files.h"
@@ -36,10 +37,22 @@ RemoteChat::RemoteChat(const RemoteOptions& options) : o_(options), http_(http_o
   address_ += "/chat/completions";
   if (o_.pay_file.empty() != o_.max_usd.empty()) fail_input("--pay FILE and --max-usd X belong together");
   if (!o_.pay_file.empty() && !fs::is_regular_file(o_.pay_file))
-    fail_missing("--pay: there is no such file: make one with `mindxtrain key new FILE --kind evm`");
-  if (!o_.pay_file.empty())
-    payer_ = std::make_unique<pay::Payer>(evm::load_key(o_.pay_file, "--pay", [] { return key_passphrase(); }),
-                                          pay::dollars(o_.max_usd));
+    fail_missing("--pay: there is no such file: make one with `mindxtrain key new FILE --kind evm` (or algorand)");
+  if (!o_.pay_file.empty()) open_purse();
+}
+
+void RemoteChat::open_purse() {
+  const evm::U256 budget = pay::dollars(o_.max_usd);
+  if (!is_ed25519_key(o_.pay_file)) {
+    payer_ =
+        std::make_unique<pay::EvmPayer>(evm::load_key(o_.pay_file, "--pay", [] { return key_passphrase(); }), budget);
+    return;
+  }
+  const std::string url = environment("ALGOD_URL");
+  if (url.empty())
+    fail_missing("ALGOD_URL is not set: the address of an algod of the network that {} is to pay on", o_.pay_file);
+  node_ = std::make_unique<algorand::Node>(url, environment("ALGOD_TOKEN"), http_options());
+  payer_ = std::make_unique<pay::AlgorandPayer>(algorand_seed(o_.pay_file), *node_, budget);
 }
 
 void RemoteChat::reset(const std::string& system) {
@@ -107,7 +120,8 @@ void RemoteChat::answer(const std::string& role, const std::string& said) {
     if (r.status == 402) {
       if (!payer_)
         fail_missing(
-            "{}: wants to be paid by x402: give --pay KEYFILE and --max-usd X (`mindxtrain key new FILE --kind evm`)",
+            "{}: wants to be paid by x402: give --pay KEYFILE and --max-usd X (`mindxtrain key new FILE --kind evm` or "
+            "algorand)",
             o_.url);
       r = post(body, payer_->pay(r));
       for (const char* name : {"PAYMENT-RESPONSE", "X-PAYMENT-RESPONSE"})

@@ -29,6 +29,7 @@ class RemoteChat {
   const OrderedJson& messages() const { return messages_; }
 
  private:
+  void open_purse();
   net::HttpResponse post(const OrderedJson& body, const net::Headers& payment);
   void take(std::string_view piece);
   void take_line(std::string_view line);
@@ -36,6 +37,7 @@ class RemoteChat {
   RemoteOptions o_;
   std::string address_;
   net::HttpClient http_;
+  std::unique_ptr<algorand::Node> node_;  // which an Algorand key pays through
   std::unique_ptr<pay::Payer> payer_;
   OrderedJson messages_ = OrderedJson::array();
   std::string rest_, said_;  // of the answer: an unfinished line; its text

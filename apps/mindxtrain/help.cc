@@ -67,11 +67,13 @@ const std::map<std::string, Footer>& footers() {
       {"chat",
        {"HF_TOKEN, HF_HOME, HF_ENDPOINT, HF_HUB_OFFLINE (the Hub), HTTPS_PROXY, NO_PROXY; --url: OPENAI_API_KEY; "
         "--pay: "
-        "MINDXTRAIN_KEY_PASSPHRASE",
+        "MINDXTRAIN_KEY_PASSPHRASE; ALGOD_URL, ALGOD_TOKEN (an Algorand key)",
         "", "", ""}},
       {"serve",
        {"HF_TOKEN, HF_HOME, HF_ENDPOINT, HF_HUB_OFFLINE (the Hub), HTTPS_PROXY, NO_PROXY; MINDXTRAIN_API_KEY; "
-        "MINDXTRAIN_EVM_KEY (or what publish.billing.x402.key_env names); ALGOD_URL, ALGOD_TOKEN (network algorand)",
+        "MINDXTRAIN_EVM_KEY (or what publish.billing.x402.key_env names); ALGOD_URL, ALGOD_TOKEN, "
+        "MINDXTRAIN_ALGORAND_KEY (network "
+        "algorand)",
         "--jobs DIR: one folder a job; --api-keys FILE: keys and limits; $MINDXTRAIN_HOME/x402.sqlite: payments", "",
         ""}},
       {"convert", {"", "--out DIR: config.json, model.safetensors, tokenizer", "", ""}},

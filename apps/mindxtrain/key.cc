@@ -1,5 +1,7 @@
 #include <cstdio>
 
+#include "algorand/transaction.h"
+#include "algorand_key.h"
 #include "base/error.h"
 #include "base/files.h"
 #include "evm/keystore.h"
@@ -40,7 +42,11 @@ void make(const Options& o) {
     std::printf("%s.pub\n", o.file.c_str());
     return;
   }
-  std::printf("%s\n", provenance::make_key(o.file, asked_passphrase(o)).c_str());
+  const std::string key = provenance::make_key(o.file, asked_passphrase(o));
+  if (o.kind == "algorand")
+    std::printf("%s\n", algorand::text_of(algorand::address_of(algorand_seed(o.file))).c_str());
+  else
+    std::printf("%s\n", key.c_str());
 }
 
 void sign(const Options& o) {
@@ -61,10 +67,11 @@ void add_key(CLI::App& app) {
                               "a new key, its public half in FILE.pub; nothing is overwritten\nexample: mindxtrain key "
                               "new ~/.mindxtrain.key --encrypt");
   n->add_option("file", o->file, "where the key is written, for its owner alone")->required();
-  n->add_option("--kind", o->kind,
-                "ed25519 (manifests: receipt.sign_key), p256 (key sign: OpenSSF model-signing) or evm (chains: its "
-                "address is printed)")
-      ->check(CLI::IsMember({"ed25519", "p256", "evm"}))
+  n->add_option(
+       "--kind", o->kind,
+       "ed25519 (manifests: receipt.sign_key), p256 (key sign: OpenSSF model-signing), evm or algorand (chains: "
+       "its address is printed)")
+      ->check(CLI::IsMember({"ed25519", "p256", "evm", "algorand"}))
       ->capture_default_str();
   n->add_flag("--encrypt", o->encrypt, "under the passphrase in MINDXTRAIN_KEY_PASSPHRASE");
   n->callback([o] { make(*o); });

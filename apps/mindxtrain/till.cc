@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "algorand_key.h"
 #include "base/error.h"
 #include "base/files.h"
 #include "base/log.h"
@@ -31,6 +32,16 @@ std::unique_ptr<pay::Store> open_store(const config::X402& x) {
                                               : (fs::path(registry_path()).parent_path() / "x402.sqlite").string());
 }
 
+// Of the key that pays fees on Algorand, where there is one; "" = clients pay them.
+std::string fee_seed(const config::X402& x, const config::Publish& publish) {
+  const bool named = x.key_env != config::X402().key_env;
+  const std::string name = named ? x.key_env : publish.algorand.value_or(config::AlgorandPublish()).key_env,
+                    file = environment(name.c_str());
+  if (file.empty() && named)
+    fail_missing("{} is not set: the file of the key that pays fees (`mindxtrain key new FILE --kind algorand`)", name);
+  return file.empty() ? "" : algorand_seed(home_path(file));
+}
+
 }  // namespace
 
 std::unique_ptr<Till> Till::open(const config::Recipe& r) {
@@ -41,7 +52,7 @@ std::unique_ptr<Till> Till::open(const config::Recipe& r) {
     log::warn("answers are free: publish.billing.x402.pay_to names nobody who is paid");
     return nullptr;
   }
-  if (x.network == config::X402Network::kAlgorand) return std::unique_ptr<Till>(new Till(x));
+  if (x.network == config::X402Network::kAlgorand) return std::unique_ptr<Till>(new Till(x, *r.publish));
   return std::unique_ptr<Till>(new Till(x, pay::network_of(text_of(x.network))));
 }
 
@@ -76,7 +87,7 @@ Till::Till(const config::X402& x, const pay::Network& network) : per_1k_(x.price
       });
 }
 
-Till::Till(const config::X402& x) : per_1k_(x.price_per_1k_tokens) {
+Till::Till(const config::X402& x, const config::Publish& publish) : per_1k_(x.price_per_1k_tokens) {
   std::string url = environment("ALGOD_URL");
   if (url.empty() && x.rpc_url) url = *x.rpc_url;
   if (url.empty())
@@ -87,15 +98,17 @@ Till::Till(const config::X402& x) : per_1k_(x.price_per_1k_tokens) {
   net::HttpOptions http = publish_surroundings().http;
   http.cancel = nullptr;  // what is under way is settled after Ctrl-C too
   node_ = std::make_unique<algorand::Node>(url, environment("ALGOD_TOKEN"), http);
+  std::string seed = fee_seed(x, publish);
   pay::Terms terms;
   terms.algorand = pay::read_algorand(*node_, x.asset, *x.pay_to, terms.token);
+  if (!seed.empty()) terms.algorand->fee_payer = algorand::address_of(seed);
   terms.schemes = {pay::Scheme::kExact};
   store_ = open_store(x);
   const pay::Price price(x.price_per_1k_tokens, terms.token.decimals);
   settler_ = node_->name();
   meter_ = std::make_unique<pay::Meter>(nullptr, std::move(terms), price, *store_,
                                         [&](const pay::Terms&) -> std::unique_ptr<pay::Settling> {
-                                          return std::make_unique<pay::AlgorandSettler>(*node_, *store_);
+                                          return std::make_unique<pay::AlgorandSettler>(*node_, *store_, seed);
                                         });
 }
 

@@ -20,7 +20,7 @@ class Till {
 
  private:
   Till(const config::X402& settings, const pay::Network& network);
-  explicit Till(const config::X402& settings);  // on Algorand
+  Till(const config::X402& settings, const config::Publish& publish);  // on Algorand
   double per_1k_;
   std::string settler_;  // who: an address, or a facilitator's
   std::unique_ptr<evm::Rpc> rpc_;

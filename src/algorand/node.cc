@@ -55,8 +55,25 @@ Json Node::json(const std::string& path) {
   return parse_json(r.body, name_);
 }
 
-std::string Node::genesis_hash() {
+Params Node::params() {
   const Json j = json("/v2/transactions/params");
+  const auto number = [&](const char* key) {
+    const Json n = j.is_object() ? j.value(key, Json()) : Json();
+    if (!n.is_number_unsigned() || n.get<uint64_t>() >> 62 != 0) fail_input("{}: does not say its {}", name_, key);
+    return n.get<uint64_t>();
+  };
+  Params p;
+  p.genesis_hash = hash_in(j);
+  p.last_round = number("last-round");
+  p.min_fee = number("min-fee");
+  p.fee_per_byte = number("fee");
+  if (const Json id = j.value("genesis-id", Json()); id.is_string()) p.genesis_id = id.get<std::string>().substr(0, 64);
+  return p;
+}
+
+std::string Node::genesis_hash() { return hash_in(json("/v2/transactions/params")); }
+
+std::string Node::hash_in(const Json& j) const {
   const Json hash = j.is_object() ? j.value("genesis-hash", Json()) : Json();
   const auto bytes = hash.is_string() ? from_base64(hash.get<std::string>()) : std::nullopt;
   if (!bytes || bytes->size() != 32) fail_input("{}: does not say which network it is of", name_);

@@ -22,10 +22,11 @@ constexpr struct {
 } kUsdcOf[] = {{"wGHE2Pwdvd7S12BL5FaOP20EGYesN73ktiC1qzkkit8=", 31566704},
                {"SGO1GKSzyE7IEPItTxCByw9x8FmnrCDexi9/cOUJOiI=", 10458941}};
 
-uint64_t asset_of(const std::string& asset, const std::string& genesis, const std::string& node) {
+constexpr uint64_t kMostFee = 5000;  // microalgos a transaction of a group, as the specification bounds them
+
+uint64_t asset_of(const std::string& asset, const std::string& genesis_hash, const std::string& node) {
   if (asset == "USDC") {
-    for (const auto& [hash, id] : kUsdcOf)
-      if (genesis == hash) return id;
+    if (const auto id = usdc_on(genesis_hash)) return *id;
     fail_input("publish.billing.x402.asset: {} is of a network that has no USDC known here: give the asset's id", node);
   }
   uint64_t id = 0;
@@ -42,18 +43,42 @@ std::string payment_problem(const algorand::Transaction& t, const AlgorandTerms&
   if (t.number("aamt") != amount) return "invalid_exact_avm_amount_mismatch";
   if (t.address("arcv") != std::optional(terms.pay_to)) return "invalid_exact_avm_receiver_mismatch";
   if (t.has("asnd")) return "invalid_exact_avm_invalid_transaction";  // a clawback: somebody else's money
+  if (terms.fee_payer && t.address("snd") == terms.fee_payer) return "invalid_exact_avm_facilitator_transferring";
   if (!t.is_signed()) return "invalid_exact_avm_payment_not_signed";
+  return "";
+}
+
+// What we are asked to sign may hold nothing but fees.
+std::string fee_problem(const AlgorandGroup& g, const algorand::Address& payer) {
+  uint64_t left = kMostFee * g.transactions.size();
+  for (const algorand::Transaction& t : g.transactions) {
+    if (t.is_signed()) continue;
+    if (t.address("snd") != payer) return "invalid_exact_avm_unsigned_non_facilitator";
+    if (t.type() != "pay" || t.has("amt")) return "invalid_exact_avm_invalid_fee_payer";
+    if (t.number("fee") > left) return "invalid_exact_avm_fee_too_high";
+    left -= t.number("fee");
+  }
   return "";
 }
 
 }  // namespace
 
+std::optional<uint64_t> usdc_on(const std::string& genesis_hash) {
+  const std::string genesis = to_base64(genesis_hash);
+  for (const auto& [hash, id] : kUsdcOf)
+    if (genesis == hash) return id;
+  return std::nullopt;
+}
+
+std::string algorand_network(const std::string& genesis_hash) {
+  return "algorand:" + to_base64(genesis_hash).substr(0, 32);
+}
+
 AlgorandTerms read_algorand(algorand::Node& node, const std::string& asset, const std::string& pay_to, Token& token) {
   AlgorandTerms t;
   t.genesis_hash = node.genesis_hash();
-  const std::string genesis = to_base64(t.genesis_hash);
-  t.network = "algorand:" + genesis.substr(0, 32);
-  t.asset = asset_of(asset, genesis, node.name());
+  t.network = algorand_network(t.genesis_hash);
+  t.asset = asset_of(asset, t.genesis_hash, node.name());
   t.pay_to = algorand::address_setting(pay_to, "publish.billing.x402.pay_to");
   const algorand::Asset a = node.asset(t.asset);
   token.name = a.unit.empty() ? a.name : a.unit;
@@ -70,10 +95,10 @@ std::string check_algorand(const AlgorandGroup& g, const AlgorandTerms& t, const
     if (one.bytes("gh") != t.genesis_hash) return "invalid_exact_avm_network_mismatch";
     if (!alone && one.bytes("grp") != id) return "invalid_exact_avm_invalid_group_id";
     if (one.has("rekey") || one.has("close") || one.has("aclose")) return "invalid_exact_avm_invalid_transaction";
-    if (!one.is_signed()) return "invalid_exact_avm_unsigned_non_facilitator";  // no fee payer is offered
-    if (!one.is_signed_by_its_sender()) return "invalid_exact_avm_invalid_signature";
+    if (!one.is_signed() && !t.fee_payer) return "invalid_exact_avm_unsigned_non_facilitator";
+    if (one.is_signed() && !one.is_signed_by_its_sender()) return "invalid_exact_avm_invalid_signature";
   }
-  return "";
+  return t.fee_payer ? fee_problem(g, *t.fee_payer) : "";
 }
 
 struct AlgorandSettler::Job {
@@ -81,20 +106,41 @@ struct AlgorandSettler::Job {
   std::string id, bytes;
   std::function<void(Settlement)> done;
   Clock::time_point born = Clock::now();
-
-  Job(Record r, std::function<void(Settlement)> then) : record(std::move(r)), done(std::move(then)) {
-    const Payment p =
-        parse_payment(record.payment.at("header").get<std::string>(), record.payment.at("version").get<int>());
-    MXT_ASSERT(p.group);
-    id = p.group->transactions.at(p.group->index).id();
-    for (const algorand::Transaction& t : p.group->transactions) bytes += t.encoded();
-  }
 };
 
-AlgorandSettler::AlgorandSettler(algorand::Node& node, Store& store, SettleSettings settings)
-    : node_(node), store_(store), settings_(settings) {
-  for (Record& r : store_.in(State::kSent)) inbox_.put(Job(std::move(r), nullptr));
+AlgorandSettler::AlgorandSettler(algorand::Node& node, Store& store, std::string fee_seed, SettleSettings settings)
+    : node_(node), store_(store), fee_seed_(std::move(fee_seed)), settings_(settings) {
+  for (Record& r : store_.in(State::kSent)) try {
+      inbox_.put(job_of(r, nullptr));
+    } catch (const Error& e) {
+      log::warn("payment {}: {}; it stays as it is", r.key, e.what());
+    }
   thread_ = std::thread([this] { run(); });
+}
+
+std::string AlgorandSettler::signed_bytes(const AlgorandGroup& g) const {
+  std::string out;
+  for (algorand::Transaction t : g.transactions) {
+    if (!t.is_signed()) {
+      if (fee_seed_.empty() || t.address("snd") != algorand::address_of(fee_seed_))
+        fail_missing("its fee is paid by {}, whose key is not here", algorand::text_of(*t.address("snd")));
+      t.sign(fee_seed_);
+    }
+    out += t.encoded();
+  }
+  return out;
+}
+
+AlgorandSettler::Job AlgorandSettler::job_of(Record record, std::function<void(Settlement)> done) const {
+  const Payment p =
+      parse_payment(record.payment.at("header").get<std::string>(), record.payment.at("version").get<int>());
+  MXT_ASSERT(p.group);
+  Job job;
+  job.id = p.group->transactions.at(p.group->index).id();
+  job.bytes = signed_bytes(*p.group);
+  job.record = std::move(record);
+  job.done = std::move(done);
+  return job;
 }
 
 AlgorandSettler::~AlgorandSettler() { stop(); }
@@ -106,8 +152,7 @@ void AlgorandSettler::stop() {
 
 void AlgorandSettler::submit(Record record, const evm::U256& amount, std::function<void(Settlement)> done) {
   record.amount = evm::decimal(amount);
-  Job job(std::move(record), std::move(done));
-  inbox_.put(std::move(job));
+  inbox_.put(job_of(std::move(record), std::move(done)));
 }
 
 void AlgorandSettler::run() {

@@ -10,16 +10,12 @@
 #include "base/json.h"
 #include "base/text.h"
 #include "evm/typed_data.h"
+#include "pay/offer.h"
 
 namespace mxt::pay {
 namespace {
 
-constexpr int64_t kLongest = 3600;  // seconds that a payment may hold, whatever an offer asks for
 constexpr int kUsdcDigits = 6;
-
-std::string text_at(const Json& j, const char* key) {
-  return j.is_object() && j.contains(key) && j[key].is_string() ? j[key].get<std::string>() : "";
-}
 
 Digest random_word() {
   Digest d{};
@@ -37,11 +33,6 @@ const Network* known_network(const std::string& text) {
     if (text == name || text == caip2(n.chain_id)) return &n;
   }
   return nullptr;
-}
-
-int64_t seconds_of(const Json& offer) {
-  const Json s = offer.value("maxTimeoutSeconds", Json());
-  return s.is_number_integer() ? std::clamp<int64_t>(s.get<int64_t>(), 1, kLongest) : 60;
 }
 
 evm::Address address_at(const Json& j, const char* key) {
@@ -64,7 +55,7 @@ evm::U256 dollars(const std::string& text) {
   return n;
 }
 
-Json Payer::sign_exact(const Json& offer, const evm::U256& amount, uint64_t chain_id) const {
+Json EvmPayer::sign_exact(const Json& offer, const evm::U256& amount, uint64_t chain_id) const {
   const Json extra = offer.value("extra", Json());
   evm::Authorization a;
   a.from = key_.address();
@@ -84,7 +75,7 @@ Json Payer::sign_exact(const Json& offer, const evm::U256& amount, uint64_t chai
             {"nonce", evm::hex(a.nonce)}}}};
 }
 
-Json Payer::sign_upto(const Json& offer, const evm::U256& amount, uint64_t chain_id) const {
+Json EvmPayer::sign_upto(const Json& offer, const evm::U256& amount, uint64_t chain_id) const {
   evm::UptoPermit p;
   p.token = address_at(offer, "asset");
   p.amount = amount;
@@ -105,6 +96,19 @@ Json Payer::sign_upto(const Json& offer, const evm::U256& amount, uint64_t chain
         {"witness", {{"to", evm::text_of(p.to)}, {"facilitator", evm::text_of(p.facilitator)}, {"validAfter", "0"}}}}}};
 }
 
+bool EvmPayer::can_pay(const Json& offer, int version) const {
+  const std::string scheme = text_at(offer, "scheme");
+  const Network* network = known_network(text_at(offer, "network"));
+  const auto asset = evm::parse_address(text_at(offer, "asset"));
+  return network && asset && *asset == *evm::parse_address(network->usdc) &&
+         (scheme == "exact" || (scheme == "upto" && version == 2));
+}
+
+Json EvmPayer::sign(const Json& offer, const evm::U256& amount) {
+  const uint64_t chain_id = known_network(text_at(offer, "network"))->chain_id;
+  return text_at(offer, "scheme") == "exact" ? sign_exact(offer, amount, chain_id) : sign_upto(offer, amount, chain_id);
+}
+
 net::Headers Payer::pay(const net::HttpResponse& wanted) {
   const std::string* head = wanted.header("PAYMENT-REQUIRED");
   const int version = head ? 2 : 1;
@@ -115,22 +119,16 @@ net::Headers Payer::pay(const net::HttpResponse& wanted) {
   std::string others;
   for (const Json& offer : j["accepts"]) {
     const std::string scheme = text_at(offer, "scheme"), where = text_at(offer, "network");
-    const Network* network = known_network(where);
-    const auto asset = evm::parse_address(text_at(offer, "asset"));
     const auto amount = evm::parse_decimal(text_at(offer, version == 2 ? "amount" : "maxAmountRequired"));
-    const bool ours = network && asset && amount && *asset == *evm::parse_address(network->usdc) &&
-                      (scheme == "exact" || (scheme == "upto" && version == 2));
-    if (!ours) {
+    if (!amount || !can_pay(offer, version)) {
       others += fmt::format(" {} {} on {}", scheme, text_at(offer, "asset"), where);
       continue;
     }
     if (*amount > left_)
       fail_input("the server wants {} millionths of a dollar, and {} are left of --max-usd: {}", evm::decimal(*amount),
                  evm::decimal(left_), printable(text_at(j, "error").substr(0, 200)));
+    Json payment = {{"x402Version", version}, {"payload", sign(offer, *amount)}};
     left_ -= *amount;
-    Json payment = {{"x402Version", version},
-                    {"payload", scheme == "exact" ? sign_exact(offer, *amount, network->chain_id)
-                                                  : sign_upto(offer, *amount, network->chain_id)}};
     if (version == 2) {
       payment["accepted"] = offer;
       payment["resource"] = j.value("resource", Json());
@@ -140,8 +138,7 @@ net::Headers Payer::pay(const net::HttpResponse& wanted) {
     }
     return {{version == 2 ? "PAYMENT-SIGNATURE" : "X-PAYMENT", to_base64(payment.dump())}};
   }
-  fail_input("the server wants to be paid in what is not USDC on base or base-sepolia:{}",
-             printable(others.substr(0, 300)));
+  fail_input("the server wants to be paid in what is not {}:{}", what(), printable(others.substr(0, 300)));
 }
 
 }  // namespace mxt::pay

@@ -85,11 +85,17 @@ std::string pay_to_text(const Terms& t) {
 }
 
 Json requirement_v2(const Terms& t, Scheme s, const evm::U256& amount) {
-  if (t.algorand)
-    return {{"scheme", text_of(s)},           {"network", network_text(t, 2)},
-            {"amount", evm::decimal(amount)}, {"asset", std::to_string(t.algorand->asset)},
-            {"payTo", pay_to_text(t)},        {"maxTimeoutSeconds", t.timeout_seconds},
-            {"extra", Json::object()}};
+  if (t.algorand) {
+    Json extra = Json::object();
+    if (t.algorand->fee_payer) extra["feePayer"] = algorand::text_of(*t.algorand->fee_payer);
+    return {{"scheme", text_of(s)},
+            {"network", network_text(t, 2)},
+            {"amount", evm::decimal(amount)},
+            {"asset", std::to_string(t.algorand->asset)},
+            {"payTo", pay_to_text(t)},
+            {"maxTimeoutSeconds", t.timeout_seconds},
+            {"extra", extra}};
+  }
   Json extra = {{"name", t.token.name}, {"version", t.token.version}};
   if (s == Scheme::kUpto) {
     extra["assetTransferMethod"] = "permit2";

@@ -54,6 +54,7 @@ struct AlgorandTerms {
   std::string genesis_hash;  // 32 bytes
   uint64_t asset = 0;
   algorand::Address pay_to{};
+  std::optional<algorand::Address> fee_payer;  // whose key pays the fees of a group that asks for it
 };
 
 struct Terms {

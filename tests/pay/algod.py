@@ -2,9 +2,10 @@
 
 ACCOUNTS.json: {"asset": ID, "decimals": 6, "genesis": base64, "accounts": {ADDRESS: {"algos": N, "asset": N or absent}}}. Transactions are decoded by
 py-algorand-sdk; their signatures (PyNaCl), group ids, fees, validity, balances, opt-ins and that none is sent twice are checked. A group is confirmed in
-the round after it came. GET /balance/ADDRESS tells the asset's units; POST /lose makes the next answer to a group vanish after it was taken.
+the round after it came. GET /balance/ADDRESS tells the asset's units, /algos/ADDRESS its microalgos; POST /lose makes the next answer to a group vanish after it was taken.
 """
 import base64
+import copy
 import http.server
 import json
 import sys
@@ -44,6 +45,13 @@ def signed(raw):
     return out
 
 
+def group_id(group):
+    bare = copy.deepcopy([g.transaction for g in group])
+    for t in bare:
+        t.group = None
+    return transaction.calculate_group_id(bare)
+
+
 def check(stx, group):
     t = stx.transaction
     if not stx.signature:
@@ -59,18 +67,16 @@ def check(stx, group):
         raise Refused(f"txn dead: round {round_} outside of {t.first_valid_round}--{t.last_valid_round}")
     if t.get_txid() in confirmed or t.get_txid() in pool:
         raise Refused(f"transaction already in ledger: {t.get_txid()}")
-    if len(group) > 1 and t.group != transaction.calculate_group_id([g.transaction for g in group]):
-        raise Refused("incomplete group")
-    if len(group) == 1 and t.group and t.group != transaction.calculate_group_id([t]):
+    if (len(group) > 1 or t.group) and t.group != group_id(group):
         raise Refused("incomplete group")
 
 
 def calculate(group):
     after = json.loads(json.dumps(accounts))
+    if sum(stx.transaction.fee for stx in group) < 1000 * len(group):  # one may pay for the others
+        raise Refused("fee too small")
     for stx in group:
         t = stx.transaction
-        if t.fee < 1000:
-            raise Refused("fee too small")
         after[t.sender]["algos"] -= t.fee
         if after[t.sender]["algos"] < 0:
             raise Refused("overspend")
@@ -124,6 +130,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
                 return self.answer(200, {"last-round": round_})
             if path.startswith("/balance/"):
                 return self.answer(200, accounts.get(path.rsplit("/", 1)[1], {}).get("asset"))
+            if path.startswith("/algos/"):
+                return self.answer(200, accounts.get(path.rsplit("/", 1)[1], {}).get("algos"))
         self.answer(404, {"message": "no such route"})
 
     def do_POST(self):

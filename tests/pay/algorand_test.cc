@@ -13,9 +13,11 @@
 #include "base/base64.h"
 #include "base/error.h"
 #include "base/files.h"
+#include "base/within.h"
 #include "evm/types.h"
 #include "net/test_server.h"
 #include "pay/algorand.h"
+#include "pay/client.h"
 #include "pay/meter.h"
 
 namespace mxt::pay {
@@ -177,6 +179,52 @@ TEST(AlgorandPayment, EachThingThatIsWrongHasTheSdksWord) {
   EXPECT_EQ(verdict(group, 1), "invalid_exact_avm_unsigned_non_facilitator");
 }
 
+// A payment whose fee is ours: what of the group is unsigned pays nothing but fees, and not too much of them.
+TEST(AlgorandPayment, OfWhichWePayTheFeesAskUsForNothingElse) {
+  const algorand::Address us = algorand::address_of(std::string(32, 'f'));
+  AlgorandTerms t = terms();
+  t.fee_payer = us;
+  const Json fees = {{"type", "pay"}, {"snd", bytes(us)}, {"rcv", bytes(us)},      {"fee", 2000},
+                     {"fv", 1000},    {"lv", 1010},       {"gh", bytes(genesis())}};
+  const auto said = [&](const Json& first, const Json& second, bool sign_first = false) {
+    std::vector<Transaction> group = {Transaction(first), Transaction(second)};
+    const std::string id = algorand::group_id(group);
+    for (Transaction& one : group) one.set_group(id);
+    group[1].sign(seed(0));
+    if (sign_first) group[0].sign(seed(1));
+    return check_algorand({1, group}, t, 2000);
+  };
+  Json paid = transfer();
+  paid.erase("fee");
+  EXPECT_EQ(said(fees, paid), "");
+  EXPECT_EQ(said(fees, transfer()), "") << "both pay";
+  EXPECT_EQ(verdict({signed_by(0, transfer())}), "") << "who pays his own fee may";
+  const auto with = [&](const char* key, const Json& value) {
+    Json j = fees;
+    j[key] = value;
+    return said(j, paid);
+  };
+  EXPECT_EQ(with("fee", 10'000), "");
+  EXPECT_EQ(with("fee", 10'001), "invalid_exact_avm_fee_too_high");
+  EXPECT_EQ(with("amt", 1), "invalid_exact_avm_invalid_fee_payer");
+  EXPECT_EQ(with("snd", bytes(who(1))), "invalid_exact_avm_unsigned_non_facilitator");
+  for (const char* key : {"close", "rekey"})
+    EXPECT_EQ(with(key, bytes(who(0))), "invalid_exact_avm_invalid_transaction");
+  EXPECT_EQ(with("gh", bytes(std::string(32, 'g'))), "invalid_exact_avm_network_mismatch");
+  Json takes = transfer();  // somebody else's money, moved by our signature
+  takes["snd"] = bytes(us);
+  EXPECT_EQ(said(takes, paid), "invalid_exact_avm_invalid_fee_payer");
+  EXPECT_EQ(said(fees, takes), "invalid_exact_avm_facilitator_transferring");
+  EXPECT_EQ(said(fees, paid, true), "invalid_exact_avm_invalid_signature") << "signed for us by another";
+  std::vector<Transaction> three = {Transaction(fees), Transaction(fees), Transaction(paid)};
+  const std::string id = algorand::group_id(three);
+  for (Transaction& one : three) one.set_group(id);
+  three[2].sign(seed(0));
+  EXPECT_EQ(check_algorand({2, three}, t, 2000), "");
+  t.fee_payer.reset();
+  EXPECT_EQ(said(fees, paid), "invalid_exact_avm_unsigned_non_facilitator") << "none is offered";
+}
+
 // Takes transactions, confirms them at the second look, forgets and loses what it is told to.
 class FakeAlgod {
  public:
@@ -187,6 +235,12 @@ class FakeAlgod {
   bool forgetful = false;  // knows no transaction that is confirmed
   bool pool_error = false;
   int sent = 0;
+  std::vector<std::string> bodies;
+  Json params = {{"genesis-hash", golden()["genesis"]},
+                 {"genesis-id", "test-v1"},
+                 {"last-round", 1000},
+                 {"min-fee", 1000},
+                 {"fee", 0}};
   std::map<std::string, int> looks;
   std::mutex mutex;
 
@@ -194,7 +248,7 @@ class FakeAlgod {
   net::ServerResponse answer(const net::ServerRequest& r) {
     const std::lock_guard lock(mutex);
     const std::string pending = "/v2/transactions/pending/";
-    if (r.target == "/v2/transactions/params") return {200, {}, Json{{"genesis-hash", golden()["genesis"]}}.dump()};
+    if (r.target == "/v2/transactions/params") return {200, {}, params.dump()};
     if (r.target == "/v2/assets/10458941") return {200, {}, R"({"params":{"unit-name":"USDC","decimals":6}})"};
     if (r.target.starts_with(pending)) {
       const std::string id = r.target.substr(pending.size(), 52);
@@ -205,7 +259,9 @@ class FakeAlgod {
     if (r.method != "POST" || r.target != "/v2/transactions") return {404, {}, R"({"message":"no route"})"};
     if (!refuse.empty()) return {400, {}, Json{{"message", refuse}}.dump()};
     ++sent;
-    const std::string id = Transaction::parse(r.body).id();
+    bodies.push_back(r.body);
+    // Of several, the last.
+    const std::string id = Transaction::parse(r.body.substr(last_of(r.body))).id();
     if (looks.contains(id)) return {400, {}, R"({"message":"transaction already in ledger: )" + id + "\"}"};
     looks[id] = 0;
     net::ServerResponse good{200, {}, "{}"};
@@ -216,6 +272,8 @@ class FakeAlgod {
     }
     return good;
   }
+  // Where the last of some transactions begins: they stand one after another, each with its signature in front.
+  static size_t last_of(const std::string& bodies) { return bodies.rfind("\x82\xa3sig"); }
   net::TestServer server_;
 };
 
@@ -225,7 +283,10 @@ struct AlgorandShop {
   std::unique_ptr<Store> store;
   std::unique_ptr<Meter> meter;
 
-  explicit AlgorandShop(const std::string& url, const std::string& pay_to = golden()["addresses"][1]) {
+  // `fee_seed`: of the key that pays fees, "" = the clients do.
+  explicit AlgorandShop(const std::string& url, const std::string& pay_to = golden()["addresses"][1],
+                        std::string fees = {})
+      : fee_seed(std::move(fees)) {
     fs::remove_all(folder);
     net::HttpOptions http;
     http.retry_base_seconds = 0.01;
@@ -241,12 +302,13 @@ struct AlgorandShop {
     Terms t;
     t.algorand = read_algorand(*node, "USDC", pay_to_, t.token);
     t.schemes = {Scheme::kExact};
+    if (!fee_seed.empty()) t.algorand->fee_payer = algorand::address_of(fee_seed);
     store = std::make_unique<Store>(folder + "/x402.sqlite");
     SettleSettings s;
     s.poll_seconds = 0.02;
     s.answer_seconds = 5;
     meter = std::make_unique<Meter>(nullptr, t, Price(0.002, 6), *store, [&, s](const Terms&) {
-      return std::make_unique<AlgorandSettler>(*node, *store, s);
+      return std::make_unique<AlgorandSettler>(*node, *store, fee_seed, s);
     });
   }
   void close() {
@@ -284,6 +346,7 @@ struct AlgorandShop {
                          .dump());
   }
   Answer last;
+  std::string fee_seed;
 
  private:
   std::string pay_to_;
@@ -349,9 +412,110 @@ TEST(AlgorandShop, NoPaymentIsLostWithAnAnswerANodesMemoryOrTheServer) {
   shop.store->put(r);
   shop.close();
   shop.open();
-  for (int i = 0; i < 200 && shop.store->find(r.key)->state != State::kSettled; ++i)
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  within(60, [&] { return shop.store->find(r.key)->state == State::kSettled; });
   EXPECT_EQ(shop.store->find(r.key)->state, State::kSettled);
+  EXPECT_EQ(shop.admit(header), "");
+}
+
+// An answer of status 402 with this offer alone.
+net::HttpResponse wanted(const Json& required) {
+  net::HttpResponse r;
+  r.status = 402;
+  r.headers = {{"PAYMENT-REQUIRED", to_base64(required.dump())}};
+  return r;
+}
+
+TEST(AlgorandPayer, PaysWithItsOwnFeeAndWithTheServers) {
+  for (const std::string& fees : {std::string(), std::string(32, 'f')}) {
+    FakeAlgod algod;
+    AlgorandShop shop(algod.url(), golden()["addresses"][1], fees);
+    EXPECT_EQ(shop.offer()["accepts"][0]["extra"].contains("feePayer"), !fees.empty());
+    AlgorandPayer payer(seed(0), *shop.node, 5000);
+    const net::Headers h = payer.pay(wanted(shop.offer()));
+    EXPECT_EQ(payer.left(), 3000);
+    ASSERT_EQ(h.at(0).first, "PAYMENT-SIGNATURE");
+    const Payment p = parse_payment(h.at(0).second, 2);
+    ASSERT_EQ(p.group->transactions.size(), fees.empty() ? 1u : 2u);
+    const Transaction& paid = p.group->transactions.back();
+    EXPECT_EQ(paid.number("fee"), fees.empty() ? 1000u : 0u);
+    EXPECT_EQ(paid.number("lv"), 1042u) << "120 seconds of rounds";
+    EXPECT_EQ(shop.admit(h.at(0).second), "");
+    EXPECT_NE(shop.admit(h.at(0).second), "") << "twice";
+    // What was sent is signed by all.
+    ASSERT_EQ(algod.bodies.size(), 1u);
+    const size_t at = algod.bodies[0].rfind("\x82\xa3sig");
+    EXPECT_TRUE(Transaction::parse(algod.bodies[0].substr(at)).is_signed_by_its_sender());
+    if (!fees.empty()) {
+      const Transaction first = Transaction::parse(algod.bodies[0].substr(0, at));
+      EXPECT_TRUE(first.is_signed_by_its_sender());
+      EXPECT_EQ(first.address("snd"), algorand::address_of(fees));
+      EXPECT_EQ(first.number("fee"), 2000u);
+    }
+    EXPECT_EQ(shop.admit(payer.pay(wanted(shop.offer())).at(0).second), "");
+    EXPECT_THROW(payer.pay(wanted(shop.offer())), Error) << "its budget is spent";
+  }
+}
+
+TEST(AlgorandPayer, PaysNothingButItsNetworksDollarsAtAnOrdinaryFee) {
+  FakeAlgod algod;
+  AlgorandShop shop(algod.url());
+  const Json good = shop.offer();
+  AlgorandPayer payer(seed(0), *shop.node, 1'000'000);
+  const auto refused = [&](const char* key, const Json& value) {
+    Json j = good;
+    j["accepts"][0][key] = value;
+    EXPECT_THROW(payer.pay(wanted(j)), Error) << key << value;
+  };
+  refused("scheme", "upto");
+  refused("network", "algorand:wGHE2Pwdvd7S12BL5FaOP20EGYesN73k");
+  refused("network", "eip155:84532");
+  refused("asset", "31566704");
+  refused("asset", 10458941);
+  refused("payTo", "nobody");
+  refused("amount", "0");
+  refused("amount", "-5");
+  refused("amount", "99999999999999999999999999999999");
+  refused("extra", {{"feePayer", "x"}});
+  for (const auto& [key, value] : std::vector<std::pair<const char*, Json>>{
+           {"min-fee", 1'000'000}, {"fee", 1'000'000}, {"fee", -1}, {"last-round", "x"}, {"genesis-hash", "AAAA"}}) {
+    const Json before = algod.params[key];
+    algod.params[key] = value;
+    EXPECT_THROW(payer.pay(wanted(good)), Error) << key << value;
+    algod.params[key] = before;
+  }
+  EXPECT_EQ(payer.left(), 1'000'000) << "nothing was signed";
+  Json whole = good;
+  whole["accepts"][0]["network"] = "algorand:" + golden()["genesis"].get<std::string>();  // as older texts write it
+  EXPECT_EQ(payer.pay(wanted(whole)).size(), 1u);
+  algod.params["fee"] = 10;  // a full network
+  const Payment p = parse_payment(payer.pay(wanted(good)).at(0).second, 2);
+  EXPECT_GE(p.group->transactions[0].number("fee"), 10 * p.group->transactions[0].encoded().size());
+}
+
+TEST(AlgorandShop, APaymentWhoseFeesAreOursWaitsForItsKey) {
+  FakeAlgod algod;
+  const std::string fees(32, 'f');
+  AlgorandShop shop(algod.url(), golden()["addresses"][1], fees);
+  AlgorandPayer payer(seed(0), *shop.node, 5000);
+  const std::string header = payer.pay(wanted(shop.offer())).at(0).second;
+  Record r;
+  r.key = parse_payment(header, 2).key();
+  r.request = "r";
+  r.state = State::kSent;
+  r.amount = "2000";
+  r.payment = {{"version", 2}, {"header", header}, {"resource", "x"}};
+  r.attempts = {{"attempts", Json::array()}};
+  shop.store->put(r);
+  for (const std::string& key : {std::string(), std::string(32, 'g'), fees}) {
+    shop.close();
+    shop.fee_seed = key;
+    shop.open();
+    if (key == fees) {
+      EXPECT_TRUE(within(60, [&] { return shop.store->find(r.key)->state == State::kSettled; }));
+    } else {
+      EXPECT_EQ(shop.store->find(r.key)->state, State::kSent);
+    }
+  }
   EXPECT_EQ(shop.admit(header), "");
 }
 
@@ -400,15 +564,17 @@ TEST(OfficialAlgorandClient, PaysThroughAStrictNode) {
   const std::string folder = testing::TempDir() + "mxt_algod_" + std::to_string(getpid());
   make_folders(folder);
   const std::string payer = golden()["addresses"][0], merchant = golden()["addresses"][1];
-  write_file_atomic(
-      folder + "/accounts.json",
-      Json{{"asset", 10458941},
-           {"decimals", 6},
-           {"genesis", golden()["genesis"]},
-           {"accounts", {{payer, {{"algos", 10'000'000}, {"asset", 9'000}}}, {merchant, {{"algos", 0}, {"asset", 0}}}}}}
-          .dump());
+  const std::string fees(32, 'f'), fee_payer = algorand::text_of(algorand::address_of(fees));
+  write_file_atomic(folder + "/accounts.json", Json{{"asset", 10458941},
+                                                    {"decimals", 6},
+                                                    {"genesis", golden()["genesis"]},
+                                                    {"accounts",
+                                                     {{payer, {{"algos", 10'000'000}, {"asset", 15'000}}},
+                                                      {merchant, {{"algos", 0}, {"asset", 0}}},
+                                                      {fee_payer, {{"algos", 10'000'000}}}}}}
+                                                   .dump());
   const StrictAlgod algod(python, folder + "/accounts.json");
-  AlgorandShop shop(algod.url(), merchant);
+  AlgorandShop shop(algod.url(), merchant, fees);
   const auto pays = [&] {
     write_file_atomic(folder + "/402.json", shop.offer().dump());
     const std::string command =
@@ -422,15 +588,31 @@ TEST(OfficialAlgorandClient, PaysThroughAStrictNode) {
     while (out.ends_with('\n')) out.pop_back();
     return out;
   };
+  // The fees are ours: the official client's group, and our own client's.
+  const std::string free = pays();
+  EXPECT_EQ(parse_payment(free, 2).group->transactions.size(), 2u);
+  EXPECT_EQ(shop.admit(free), "");
+  EXPECT_NE(shop.admit(free), "");
+  AlgorandPayer ours(seed(0), *shop.node, 4000);
+  EXPECT_EQ(shop.admit(ours.pay(wanted(shop.offer())).at(0).second), "");
+  EXPECT_EQ(algod.balance(merchant), 4000);
+  EXPECT_EQ(algod.ask("GET", "/algos/" + payer), "10000000");
+  EXPECT_EQ(algod.ask("GET", "/algos/" + fee_payer), "9996000");
+  // And the clients'.
+  shop.close();
+  shop.fee_seed.clear();
+  shop.open();
+  EXPECT_EQ(shop.admit(ours.pay(wanted(shop.offer())).at(0).second), "");
+  EXPECT_EQ(algod.balance(merchant), 6000);
   const std::string first = pays();
   EXPECT_EQ(shop.admit(first), "");
-  EXPECT_EQ(algod.balance(merchant), 2000);
+  EXPECT_EQ(algod.balance(merchant), 8000);
   EXPECT_NE(shop.admit(first), "");
   EXPECT_NE(shop.admit(first, "another"), "");
-  EXPECT_EQ(algod.balance(merchant), 2000);
+  EXPECT_EQ(algod.balance(merchant), 8000);
   algod.ask("POST", "/lose");
   EXPECT_EQ(shop.admit(pays()), "") << "its answer was lost";
-  EXPECT_EQ(algod.balance(merchant), 4000);
+  EXPECT_EQ(algod.balance(merchant), 10000);
   // The client's own words, with one byte of the signature or of the amount changed.
   Json changed = Json::parse(*from_base64(pays()));
   std::string raw = *from_base64(changed["payload"]["paymentGroup"][0].get<std::string>());
@@ -439,7 +621,7 @@ TEST(OfficialAlgorandClient, PaysThroughAStrictNode) {
   EXPECT_EQ(shop.admit(to_base64(changed.dump())), "invalid_exact_avm_invalid_signature");
   EXPECT_EQ(shop.admit(pays()), "");
   EXPECT_EQ(shop.admit(pays()), "");
-  EXPECT_EQ(algod.balance(merchant), 8000);
+  EXPECT_EQ(algod.balance(merchant), 14000);
   EXPECT_EQ(shop.admit(pays()), "invalid_exact_avm_settlement_failed") << "1,000 are left, and 2,000 are asked for";
   EXPECT_EQ(algod.balance(payer), 1000);
   fs::remove_all(folder);

@@ -69,7 +69,7 @@ TEST(Facilitator, SettlesAndTheChainIsAskedWhetherItDid) {
   Facilitator f;
   if (!f.shop.chain) GTEST_SKIP() << "anvil is not installed here (./dev contracts)";
   EXPECT_EQ(facilitator_signer(f.server->url(), {}, 84532), Shop::settling_key().address());
-  Payer payer(f.shop.payer(), 1'000'000);
+  EvmPayer payer(f.shop.payer(), 1'000'000);
   for (const int version : {1, 2}) EXPECT_TRUE(f.shop.admit(f.shop.paid(payer, "r", version)).grant) << version;
   EXPECT_EQ(f.shop.balance(merchant()), 4000);
 
@@ -85,7 +85,7 @@ TEST(Facilitator, SettlesAndTheChainIsAskedWhetherItDid) {
 TEST(Facilitator, ThatIsDownIsAskedAgainWithTheSamePaymentAndOneThatLostItsAnswerIsNot) {
   Facilitator f;
   if (!f.shop.chain) GTEST_SKIP() << "anvil is not installed here (./dev contracts)";
-  Payer payer(f.shop.payer(), 1'000'000);
+  EvmPayer payer(f.shop.payer(), 1'000'000);
   const Ask a = f.shop.paid(payer);
   f.mood = Mood::kDown;
   EXPECT_EQ(f.shop.admit(a).error(), "unexpected_settle_error");
@@ -100,7 +100,7 @@ TEST(Facilitator, ThatIsDownIsAskedAgainWithTheSamePaymentAndOneThatLostItsAnswe
 TEST(Facilitator, AnAuthorizationThatWasUsedElsewhereIsRefused) {
   Facilitator f;
   if (!f.shop.chain) GTEST_SKIP() << "anvil is not installed here (./dev contracts)";
-  Payer payer(f.shop.payer(), 1'000'000);
+  EvmPayer payer(f.shop.payer(), 1'000'000);
   const Ask a = f.shop.paid(payer);
   f.shop.send(evm::Anvil::account(1), f.shop.usdc, settlement_call(parse_payment(a.payment_v2, 2), 0));
   EXPECT_EQ(f.shop.admit(a).error(), "invalid_exact_evm_nonce_already_used");

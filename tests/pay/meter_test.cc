@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/within.h"
 
 #define NEEDS_CHAIN(shop) \
   if (!shop.chain) GTEST_SKIP() << "anvil is not installed here (./dev contracts)"
@@ -37,7 +38,7 @@ TEST(Exact, APaymentIsSettledGrantedOnceAndPaysForOneRequest) {
   NEEDS_CHAIN(shop);
   for (const int version : {1, 2}) {
     const auto before = shop.balance(merchant());
-    Payer payer(shop.payer(), 1'000'000);
+    EvmPayer payer(shop.payer(), 1'000'000);
     const Ask a = shop.paid(payer, "r", version);
     auto o = shop.admit(a);
     ASSERT_TRUE(o.grant) << o.error();
@@ -60,7 +61,7 @@ TEST(Exact, APaymentIsSettledGrantedOnceAndPaysForOneRequest) {
 TEST(Exact, AnAnswerThatWasNotDeliveredIsOwedToTheSameRequestEvenAfterAKill) {
   Shop shop;
   NEEDS_CHAIN(shop);
-  Payer payer(shop.payer(), 1'000'000);
+  EvmPayer payer(shop.payer(), 1'000'000);
   const Ask a = shop.paid(payer);
   {
     const auto o = shop.admit(a);
@@ -82,21 +83,21 @@ TEST(Exact, AnAnswerThatWasNotDeliveredIsOwedToTheSameRequestEvenAfterAKill) {
 TEST(Exact, AServerThatEndsBetweenSendingAndMiningGoesOn) {
   Shop shop("test_dollar", {Scheme::kExact}, {});
   NEEDS_CHAIN(shop);
-  Payer payer(shop.payer(), 1'000'000);
+  EvmPayer payer(shop.payer(), 1'000'000);
   const Ask a = shop.paid(payer);
   shop.chain->rpc().call("evm_setAutomine", Json::array({false}));
   auto pending = shop.begin(a);
-  while (shop.store->in(State::kSent).empty()) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  ASSERT_TRUE(within(60, [&] { return !shop.store->in(State::kSent).empty(); }));
   shop.close();  // the callback never comes
   shop.open();
   EXPECT_EQ(shop.admit(a).error(), "settlement_pending");
   shop.chain->rpc().call("evm_setAutomine", Json::array({true}));
   shop.chain->mine();
   Shop::Outcome o;
-  for (int i = 0; i < 100 && !o.grant; ++i) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  within(60, [&] {
     o = shop.admit(a);
-  }
+    return o.grant != nullptr;
+  });
   ASSERT_TRUE(o.grant) << o.error();
   EXPECT_EQ(shop.balance(merchant()), 2000);
 }
@@ -104,7 +105,7 @@ TEST(Exact, AServerThatEndsBetweenSendingAndMiningGoesOn) {
 TEST(Exact, FiftyAtOnceWithOnePaymentAreOneAnswer) {
   Shop shop;
   NEEDS_CHAIN(shop);
-  Payer payer(shop.payer(), 1'000'000);
+  EvmPayer payer(shop.payer(), 1'000'000);
   const Ask a = shop.paid(payer);
   std::vector<std::future<Shop::Outcome>> all;
   for (int i = 0; i < 50; ++i) all.push_back(std::async(std::launch::async, [&] { return shop.admit(a); }));
@@ -117,7 +118,7 @@ TEST(Exact, FiftyAtOnceWithOnePaymentAreOneAnswer) {
 TEST(Exact, FiftyDifferentPaymentsAtOnceAreAllGranted) {
   Shop shop;
   NEEDS_CHAIN(shop);
-  Payer payer(shop.payer(), 1'000'000);
+  EvmPayer payer(shop.payer(), 1'000'000);
   std::vector<Ask> asks;
   for (int i = 0; i < 50; ++i) asks.push_back(shop.paid(payer, "r" + std::to_string(i)));
   std::vector<std::future<Shop::Outcome>> all;
@@ -132,7 +133,7 @@ TEST(Exact, WhoCannotPayIsRefusedAndNothingIsSent) {
   Shop shop;
   NEEDS_CHAIN(shop);
   const evm::Key poor = shop.payer(1999);
-  const Ask a = shop.paid(Payer(poor, 1'000'000));
+  const Ask a = shop.paid(EvmPayer(poor, 1'000'000));
   const uint64_t nonce = shop.chain->rpc().nonce(Shop::settling_key().address());
   EXPECT_EQ(shop.admit(a).error(), "invalid_exact_evm_transaction_simulation_failed");
   EXPECT_EQ(shop.chain->rpc().nonce(Shop::settling_key().address()), nonce);
@@ -144,7 +145,7 @@ TEST(Exact, WhoCannotPayIsRefusedAndNothingIsSent) {
 TEST(Exact, ASettlementWithoutItsTransferIsNone) {
   Shop shop("careless_dollar");
   NEEDS_CHAIN(shop);
-  Payer payer(shop.payer(), 1'000'000);
+  EvmPayer payer(shop.payer(), 1'000'000);
   const Ask a = shop.paid(payer);
   // Somebody settles it elsewhere first; this token then says yes to a second settlement and moves nothing.
   shop.send(evm::Anvil::account(1), shop.usdc, settlement_call(parse_payment(a.payment_v2, 2), 2000));
@@ -157,7 +158,7 @@ TEST(Exact, ASettlementWithoutItsTransferIsNone) {
 TEST(Exact, TheSettlingAccountUsedElsewhereLosesNoPayment) {
   Shop shop;
   NEEDS_CHAIN(shop);
-  Payer payer(shop.payer(), 1'000'000);
+  EvmPayer payer(shop.payer(), 1'000'000);
   for (int i = 0; i < 4; ++i) {
     const Ask a = shop.paid(payer, "r" + std::to_string(i));
     shop.send(Shop::settling_key(), merchant(), "");
@@ -196,7 +197,7 @@ TEST(Exact, AReceiptThatIsShownLateLosesNoPayment) {
   shop.meter = std::make_unique<Meter>(&rpc, shop.terms, Price(0.002, 6), *shop.store, [&](const Terms& t) {
     return std::make_unique<Settler>(rpc, Shop::settling_key(), t, *shop.store, s);
   });
-  Payer payer(shop.payer(), 1'000'000);
+  EvmPayer payer(shop.payer(), 1'000'000);
   for (int i = 1; i <= 3; ++i) {
     const auto o = shop.admit(shop.paid(payer));
     EXPECT_TRUE(o.grant) << o.error();
@@ -210,7 +211,7 @@ TEST(Upto, ChargesWhatWasUsed) {
   NEEDS_CHAIN(shop);
   const evm::Key key = shop.payer();
   shop.chain->rpc().call("anvil_setBalance", {evm::text_of(key.address()), "0xde0b6b3a7640000"});
-  Payer payer(key, 1'000'000);
+  EvmPayer payer(key, 1'000'000);
   const Ask a = shop.paid(payer);
   const auto refused = shop.admit(a);
   EXPECT_EQ(refused.error(), "permit2_allowance_required");
@@ -239,7 +240,7 @@ TEST(Upto, WhatIsOwedIsCollectedByTheNextServer) {
   shop.send(key, shop.usdc,
             evm::abi_call("approve(address,uint256)", {evm::AbiValue::address(*evm::parse_address(evm::kPermit2)),
                                                        evm::AbiValue::number(1'000'000)}));
-  Payer payer(key, 1'000'000);
+  EvmPayer payer(key, 1'000'000);
   const Ask a = shop.paid(payer);
   std::string kept;
   {
@@ -253,8 +254,7 @@ TEST(Upto, WhatIsOwedIsCollectedByTheNextServer) {
   }
   shop.close();
   shop.open();
-  for (int i = 0; i < 100 && shop.balance(merchant()) == 0; ++i)
-    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  within(60, [&] { return shop.balance(merchant()) != 0; });
   EXPECT_EQ(shop.balance(merchant()), 800);
 }
 

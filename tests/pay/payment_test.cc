@@ -140,7 +140,7 @@ TEST(Payment, WhatAClientSignsIsWhatAServerTakes) {
         wanted.headers = {{"PAYMENT-REQUIRED", to_base64(required_v2(t, 2000, r, "").dump())}};
       else
         wanted.body = required_v1(t, 2000, r, "").dump();
-      Payer payer(key(), 5000);
+      EvmPayer payer(key(), 5000);
       const net::Headers h = payer.pay(wanted);
       const Payment p = parse_payment(h.at(0).second, version);
       EXPECT_EQ(check_payment(p, t, 2000, std::time(nullptr)), "") << version << text_of(scheme);
@@ -156,7 +156,7 @@ TEST(Payer, PaysNothingButDollarsAndReadsNoNonsense) {
     net::HttpResponse r;
     r.status = 402;
     r.body = body;
-    Payer payer(key(), 1'000'000);
+    EvmPayer payer(key(), 1'000'000);
     EXPECT_THROW(payer.pay(r), Error) << body.substr(0, 100);
     EXPECT_EQ(payer.left(), 1'000'000);
   };

@@ -125,11 +125,11 @@ struct Shop {
   Outcome admit(const Ask& a) { return begin(a).get(); }
 
   // What a client sends after the server's 402. `version` 1 sees the body alone.
-  Ask paid(const Payer& payer, const std::string& request = "r", int version = 2) {
-    Payer copy = payer;
+  Ask paid(const EvmPayer& payer, const std::string& request = "r", int version = 2) {
+    EvmPayer copy = payer;
     return paid(copy, request, version);
   }
-  Ask paid(Payer& payer, const std::string& request = "r", int version = 2) {
+  Ask paid(EvmPayer& payer, const std::string& request = "r", int version = 2) {
     Ask a = ask(request);
     const Outcome o = admit(a);
     net::HttpResponse r;

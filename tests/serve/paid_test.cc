@@ -69,7 +69,7 @@ Answer post(const Server& s, const nlohmann::json& body, net::Headers headers = 
   return ask(s.url, "POST", path, body.dump(), std::move(headers));
 }
 
-Answer pay_and_post(const Server& s, pay::Payer& payer, const nlohmann::json& body) {
+Answer pay_and_post(const Server& s, pay::EvmPayer& payer, const nlohmann::json& body) {
   const Answer wanted = post(s, body);
   EXPECT_EQ(wanted.status, 402) << wanted.body;
   return post(s, body, payer.pay(wanted.raw));
@@ -86,7 +86,7 @@ TEST(Paid, AnAnswerIsGivenForItsPriceAndOnce) {
   pay::Shop shop;
   NEEDS_CHAIN(shop);
   const Server s(*shop.meter);
-  pay::Payer payer(shop.payer(), 1'000'000);
+  pay::EvmPayer payer(shop.payer(), 1'000'000);
   const Answer wanted = post(s, chat());
   ASSERT_EQ(wanted.status, 402);
   const net::Headers payment = payer.pay(wanted.raw);
@@ -107,7 +107,7 @@ TEST(Paid, AStreamIsPaidBeforeItsFirstByte) {
   pay::Shop shop;
   NEEDS_CHAIN(shop);
   const Server s(*shop.meter);
-  pay::Payer payer(shop.payer(), 1'000'000);
+  pay::EvmPayer payer(shop.payer(), 1'000'000);
   const Answer a = pay_and_post(s, payer, chat(true));
   ASSERT_EQ(a.status, 200) << a.body;
   EXPECT_EQ(pay::response_of(a.raw.headers)["success"], true);
@@ -130,7 +130,7 @@ TEST(Paid, CompletionsAndEmbeddingsAreSoldLikewise) {
   pay::Shop shop;
   NEEDS_CHAIN(shop);
   const Server s(*shop.meter);
-  pay::Payer payer(shop.payer(), 1'000'000);
+  pay::EvmPayer payer(shop.payer(), 1'000'000);
   const std::vector<std::pair<std::string, nlohmann::json>> kinds = {
       {"/v1/completions", {{"prompt", "abc"}, {"max_tokens", 4}, {"ignore_eos", true}}},
       {"/v1/embeddings", {{"input", "abcd"}}}};
@@ -150,7 +150,7 @@ TEST(Paid, UptoChargesWhatWasUsedWholeAndStreamed) {
   const Server s(*shop.meter);
   const evm::Key key = shop.payer();
   allow_permit2(shop, key);
-  pay::Payer payer(key, 1'000'000);
+  pay::EvmPayer payer(key, 1'000'000);
   for (const bool stream : {false, true}) {
     const auto before = shop.balance(pay::merchant());
     auto body = chat(stream, 200);
@@ -207,7 +207,7 @@ TEST(Paid, AStreamPaidByItsUseSaysSoInItsTrailer) {
   const Server s(*shop.meter);
   const evm::Key key = shop.payer();
   allow_permit2(shop, key);
-  pay::Payer payer(key, 1'000'000);
+  pay::EvmPayer payer(key, 1'000'000);
   const std::string answer = raw_post(s, chat(true), payer.pay(post(s, chat(true)).raw));
   const std::string head = answer.substr(0, answer.find("\r\n\r\n"));
   EXPECT_NE(head.find("Trailer: PAYMENT-RESPONSE"), std::string::npos) << head;
@@ -234,7 +234,7 @@ TEST(Paid, WhoNamesThePaymentGetsItsAnswerAgain) {
       const Server s(*shop.meter);
       const evm::Key key = shop.payer();
       if (scheme == pay::Scheme::kUpto) allow_permit2(shop, key);
-      pay::Payer payer(key, 1'000'000);
+      pay::EvmPayer payer(key, 1'000'000);
       auto body = chat(stream);
       body["temperature"] = 1;
       const Answer wanted = post(s, body);

@@ -93,7 +93,10 @@ Section declare(const EvmPublish*) {
 Section declare(const AlgorandPublish*) {
   Declaration<AlgorandPublish> d("Algorand ASA.");
   d.field("algod_url", &AlgorandPublish::algod_url, "Address of algod.").required().plus();
-  d.field("key_env", &AlgorandPublish::key_env, "Environment variable that holds the mnemonic.").non_empty().plus();
+  d.field("key_env", &AlgorandPublish::key_env,
+          "Environment variable that names the file of the key which pays the fees of payments (publish.billing.x402).")
+      .non_empty()
+      .plus();
   d.field("asa_id", &AlgorandPublish::asa_id,
           "Asset that stands for the run, its metadata hash the SHA-256 of manifest.json: read, never made.")
       .min(1)
@@ -110,7 +113,8 @@ Section declare(const X402*) {
   d.field("pay_to", &X402::pay_to, "Address that is paid.").non_empty().later();
   d.field("rpc_url", &X402::rpc_url, "JSON-RPC address of a node of that chain.").non_empty().later();
   d.field("key_env", &X402::key_env,
-          "Environment variable that holds the key (or names its file) that settles payments and pays their gas.")
+          "Environment variable that holds the key (or names its file) that settles payments and pays their gas; on "
+          "algorand the file of the key that pays fees; there, unless named, that of publish.algorand.")
       .non_empty()
       .later();
   d.field("facilitator_url", &X402::facilitator_url, "x402 facilitator that settles instead of a key of one's own.")
