@@ -29,8 +29,9 @@ class IpfsNode {
     }
     if (r.target.starts_with("/api/v0/pin/ls")) {
       const std::string cid = r.target.substr(r.target.find("arg=") + 4);
-      return roots_.contains(cid.substr(0, cid.find('&')))
-                 ? net::ServerResponse{200, {}, "{}"}
+      const std::string root = cid.substr(0, cid.find('&'));
+      return roots_.contains(root)
+                 ? net::ServerResponse{200, {}, R"({"Keys":{")" + root + R"(":{"Type":"recursive"}}})"}
                  : net::ServerResponse{500, {}, R"({"Message":"path is not pinned","Code":0,"Type":"error"})"};
     }
     if (!r.target.starts_with("/api/v0/dag/import")) return {404, {}, ""};

@@ -106,13 +106,13 @@ ServerResponse FakeUploadHub::batch(const Json& body) {
     if (!objects.contains(oid)) {
       Json upload = {{"href", store_->url("/put/" + oid + "?signed=1")}};
       if (size >= multipart_from) {
-        upload = {{"href", hub_->url("/complete/" + oid + "?upload=" + upload_id)},
+        upload = {{"href", at("/complete/" + oid + "?upload=" + upload_id)},
                   {"header", {{"chunk_size", std::to_string(chunk)}}}};
         for (size_t n = 1; (n - 1) * chunk < size; ++n)
           upload["header"][std::string(5 - std::to_string(n).size(), '0') + std::to_string(n)] =
               store_->url("/part/" + oid + "/" + std::to_string(n) + "?signed=" + std::to_string(commits + n));
       }
-      answer["actions"] = {{"upload", upload}, {"verify", {{"href", hub_->url("/verify")}}}};
+      answer["actions"] = {{"upload", upload}, {"verify", {{"href", at("/verify")}}}};
     }
     out.push_back(answer);
   }

@@ -36,10 +36,12 @@ class FakeUploadHub {
   std::function<int(const ServerRequest&)> refuse;
   std::string refuse_body = R"({"error":"refused by the test"})";
   std::set<std::string> lose_answer;  // parts of targets: the connection breaks once the request has been done
+  std::string address;                // that it gives of itself where something stands before it; "" = its own
   std::string wrong_head;             // a path that the tree gives another id
 
  private:
   ServerResponse answer(const ServerRequest& r);
+  std::string at(const std::string& target) const { return address.empty() ? hub_->url(target) : address + target; }
   ServerResponse done(const ServerRequest& r);
   ServerResponse store_answer(const ServerRequest& r);
   ServerResponse preupload(const Json& body);

@@ -23,13 +23,14 @@ class FakeKubo {
   net::TestServer& server() { return server_; }
   std::string cid;  // that it says of what it is sent
   bool pinned = false;
+  std::string pins;  // what it then says
   int status = 200;
 
  private:
   net::ServerResponse answer(const net::ServerRequest& r) {
     if (r.method != "POST") return {405, {}, ""};
     if (r.target.starts_with("/api/v0/pin/ls"))
-      return pinned ? net::ServerResponse{200, {}, "{}"}
+      return pinned ? net::ServerResponse{200, {}, pins}
                     : net::ServerResponse{500, {}, R"({"Message":"path is not pinned","Code":0,"Type":"error"})"};
     if (status != 200) return {status, {}, R"({"Message":"no space left","Code":0,"Type":"error"})"};
     if (r.target.starts_with("/api/v0/dag/import"))
@@ -176,8 +177,17 @@ TEST(Kubo, WhatIsPinnedThereIsNotSentAgain) {
   FakeKubo kubo;
   kubo.pinned = true;
   const FinishedRun f("publish: {ipfs: {api_url: \"" + kubo.url() + "\", car: true, profile: unixfs-v1-2025}}\n");
+  kubo.cid = cid_of_run(open_run(f.path()), "unixfs-v1-2025");
+  kubo.pins = R"({"Keys":{")" + kubo.cid + R"(":{"Type":"recursive","Name":""}}})";
   publish(open_run(f.path()), surroundings(), {}, false);
   EXPECT_EQ(kubo.server().seen().size(), 1u);
+  // An answer that does not name it is none: whoever stands in between says 200, too.
+  for (const char* other : {"{}", "[]", "<html>", R"({"Keys":{"bafkqaaa":{"Type":"recursive"}}})"}) {
+    kubo.pins = other;
+    fs::remove(f.path() + "/publish.json");
+    publish(open_run(f.path()), surroundings(), {}, false);
+  }
+  EXPECT_EQ(kubo.server().count("POST", "/api/v0/dag/import"), 4u);
 }
 
 TEST(Kubo, AnotherCidIsAnErrorAndTheStepIsNotDone) {

@@ -73,9 +73,10 @@ class KuboStep : public Step {
     q.repeatable = true;
     q.retries = 0;  // 500 is how it says no
     const net::HttpResponse r = kubo.send(q);
-    if (r.status == 200) return true;
-    if (r.status != 500) kubo.refuse(r, q.url);
-    return false;
+    if (r.status != 200 && r.status != 500) kubo.refuse(r, q.url);
+    const Json j = Json::parse(r.body, nullptr, false);
+    const Json pins = j.is_object() ? j.value("Keys", Json()) : Json();
+    return r.status == 200 && pins.is_object() && pins.contains(root.text());
   }
 
   net::HttpResponse post(Service& kubo, const std::string& url, FormBody form) const {
