@@ -1,6 +1,9 @@
 #include <gtest/gtest.h>
 
+#include <cctype>
 #include <nlohmann/json.hpp>
+#include <random>
+#include <set>
 
 #include "base/error.h"
 #include "serve/grammar/json_grammar.h"
@@ -326,6 +329,60 @@ TEST(GrammarConstraint, ValuesAndKeysThatDiffer) {
   EXPECT_FALSE(taken("{}", R"({"a":1,"a":2})"));
   EXPECT_FALSE(taken("{}", R"({"a":1,"\u0061":2})"));
   EXPECT_TRUE(taken("{}", R"(["a","a"])"));
+}
+
+// Of few values that have to differ all may stand already: no comma is taken then, and no beginning that can only end
+// as one of them.
+TEST(GrammarConstraint, NoTextIsLedWhereNothingGoesOn) {
+  std::mt19937 random(7);
+  for (
+      const char* schema :
+      {R"({"type":"array","uniqueItems":true,"items":{"type":"integer","minimum":0,"maximum":12}})",
+       R"({"type":"array","uniqueItems":true,"items":{"type":"integer","minimum":-1,"maximum":1},"minItems":2})",
+       R"({"type":"array","uniqueItems":true,"items":{"type":"string","pattern":"^[ab]c?$"}})",
+       R"({"type":"array","uniqueItems":true,"items":{"type":"null"}})",
+       R"({"type":"array","uniqueItems":true,"items":{"type":"string","maxLength":0}})",
+       R"({"type":"array","uniqueItems":true,"items":{"enum":[1,1.0,"a"]}})",
+       R"({"type":"array","uniqueItems":true,"items":{"anyOf":[{"type":"boolean"},{"enum":[true,5]}]}})",
+       R"({"type":"array","uniqueItems":true,"items":{"type":"array","maxItems":1,"items":{"type":"boolean"}}})",
+       R"({"type":"array","uniqueItems":true,"items":{"type":"object","properties":{"a":{"type":"boolean"}},"required":["a"]}})",
+       R"({"type":"array","uniqueItems":true,"prefixItems":[{"const":1}],"items":{"enum":[1,2]}})",
+       R"({"type":"object","propertyNames":{"enum":["p","q"]},"additionalProperties":{"type":"null"}})",
+       R"({"type":"object","propertyNames":{"const":"p"},"minProperties":1,"additionalProperties":{"type":"null"}})",
+       R"({"type":"object","patternProperties":{"^[ab]{1,2}$":{"type":"null"}},"additionalProperties":false})",
+       R"({"type":"object","properties":{"p":{"type":"null"}},"propertyNames":{"enum":["p","q"]},"additionalProperties":{"type":"boolean"}})",
+       R"({"type":"array","maxItems":2,"items":{"type":"array","uniqueItems":true,"items":{"enum":["x","xy","y"]}}})"})
+    for (int n = 0; n < 12; ++n) {
+      const auto automaton = std::make_shared<Automaton>(of(schema));
+      const auto c = grammar_constraint(automaton);
+      std::string text;
+      while (text.size() < 400) {
+        const auto span = c->allowed();
+        const std::vector<uint64_t> mask(span.begin(), span.end());
+        std::string can;
+        for (int b = 0; b < 256; ++b)
+          if ((mask[static_cast<size_t>(b) / 64] >> (b % 64)) & 1 && !std::isspace(b) && c->takes(b))
+            can += static_cast<char>(b);
+        if (can.empty()) break;
+        const bool on = can.find(',') != std::string::npos && n % 4 != 3;  // as long as it can be
+        const char next = on ? ',' : can[random() % can.size()];
+        c->accept(static_cast<unsigned char>(next));
+        text += next;
+      }
+      c->allowed();
+      EXPECT_TRUE(c->complete()) << schema << " " << text;
+      const auto j = nlohmann::json::parse(text, nullptr, false);
+      ASSERT_FALSE(j.is_discarded()) << schema << " " << text;
+      if (j.is_array() && std::string(schema).find("maxItems\":2") == std::string::npos) {
+        EXPECT_EQ(std::set<nlohmann::json>(j.begin(), j.end()).size(), j.size()) << text;
+      }
+    }
+  EXPECT_TRUE(
+      taken(R"({"type":"array","uniqueItems":true,"items":{"type":"integer","minimum":0,"maximum":2}})", "[2,0,1]"));
+  EXPECT_FALSE(
+      taken(R"({"type":"object","properties":{"z":{"type":"null"}},"propertyNames":{"enum":["p"]}})", R"({"z":null})"));
+  EXPECT_THROW(of(R"({"type":"object","required":["z"],"propertyNames":{"enum":["p"]}})"), Error);
+  EXPECT_THROW(of(R"({"type":"object","minProperties":3,"propertyNames":{"enum":["p","q"]}})"), Error);
 }
 
 TEST(GrammarConstraint, FullTablesBeginAnew) {

@@ -18,6 +18,29 @@ std::string canonical(const std::string& text) {
 
 }  // namespace
 
+bool DistinctValues::Ending::push(char c) {
+  if (string) {
+    const bool quoted = escape;
+    escape = !escape && c == '\\';
+    string = quoted || c != '"';
+    return !string && key && depth == 0;
+  }
+  if (c == '"') string = true;
+  if (depth == 0 && (c == ']' || c == '}' || (c == ',' && !key))) return true;
+  depth += c == '[' || c == '{';
+  depth -= c == ']' || c == '}';
+  return false;
+}
+
+std::optional<DistinctValues::Ending> DistinctValues::ending() const {
+  for (size_t i = 0; i < open_.size(); ++i)
+    if (open_[i].list && open_[i].what == Distinct::kElements)
+      return Ending{false, string_, escape_, static_cast<int>(open_.size() - 1 - i)};
+  if (open_.empty() || open_.back().list || open_.back().what != Distinct::kKeys || !open_.back().key)
+    return std::nullopt;
+  return Ending{true, string_, escape_, 0};
+}
+
 bool DistinctValues::element(Level& level) {
   if (level.what != Distinct::kElements) return true;
   const std::string text = text_.substr(level.from);

@@ -252,6 +252,9 @@ const std::vector<uint64_t>& Automaton::tokens(State s) {
 
 namespace {
 
+constexpr int kMostPlaces = 4000;  // that are looked at for one token
+constexpr size_t kLongestEnd = 500;
+
 class GrammarConstraint final : public infer::Constraint {
  public:
   explicit GrammarConstraint(std::shared_ptr<Automaton> a)
@@ -264,16 +267,17 @@ class GrammarConstraint final : public infer::Constraint {
   bool complete() const override { return complete_; }
   bool takes(int32_t id) override {
     const std::string_view bytes = automaton_->vocabulary().of(id);
-    if (!values_.watches() || bytes.find_first_of(",\"]}") == std::string_view::npos) return true;
-    with_room([&] { return automaton_->walk(state_, bytes); });
+    if (!values_.watches()) return true;
+    if (bytes.find_first_of(",\"]}") == std::string_view::npos && !values_.ending()) return true;
+    const auto to = with_room([&] { return automaton_->walk(state_, bytes); });
     DistinctValues values = values_;
-    return read(bytes, values);
+    return read(state_, bytes, values) && can_differ(to, values);
   }
   void accept(int32_t id) override {
     const std::string_view bytes = automaton_->vocabulary().of(id);
     const auto to = with_room([&] { return automaton_->walk(state_, bytes); });
     if (to == Automaton::kDead || bytes.empty()) fail_input("token {} is not what the grammar takes here", id);
-    if (!read(bytes, values_)) fail_input("token {} repeats what may stand only once", id);
+    if (!read(state_, bytes, values_)) fail_input("token {} repeats what may stand only once", id);
     state_ = to;
     text_ += bytes;
   }
@@ -294,8 +298,7 @@ class GrammarConstraint final : public infer::Constraint {
     }
   }
   // The way has been walked already: nothing new is met on it.
-  bool read(std::string_view bytes, DistinctValues& values) const {
-    Automaton::State at = state_;
+  bool read(Automaton::State at, std::string_view bytes, DistinctValues& values) const {
     for (const char c : bytes) {
       const bool opens = c == '{' || c == '[';
       if (!values.push(c, opens ? automaton_->distinct(at, static_cast<unsigned char>(c)) : Distinct::kNothing))
@@ -303,6 +306,40 @@ class GrammarConstraint final : public infer::Constraint {
       at = automaton_->next(at, static_cast<unsigned char>(c));
     }
     return true;
+  }
+  // Whether what is begun can end as something new: of few values all may stand already, and a comma then leads
+  // nowhere. Looks at the shortest ends first, and no further than it takes for what has many values.
+  bool can_differ(Automaton::State at, const DistinctValues& values) const {
+    const auto ending = values.ending();
+    if (!ending || at == Automaton::kDead) return true;
+    std::string text;
+    int budget = kMostPlaces;
+    try {
+      return ends_anew(at, at, *ending, values, text, budget);
+    } catch (const Error&) {  // the tables are full: not known
+      return true;
+    }
+  }
+  bool ends_anew(Automaton::State from, Automaton::State at, const DistinctValues::Ending& ending,
+                 const DistinctValues& values, std::string& text, int& budget) const {
+    static const std::string order = [] {
+      std::string s = "\"]},";
+      for (int c = 0x21; c < 256; ++c)
+        if (s.find(static_cast<char>(c)) == std::string::npos) s += static_cast<char>(c);
+      return s;
+    }();
+    for (const char c : order) {
+      const auto to = automaton_->next(at, static_cast<unsigned char>(c));
+      if (to == Automaton::kDead) continue;
+      if (--budget < 0 || text.size() >= kLongestEnd) return true;
+      text += c;
+      auto after = ending;
+      const bool over = after.push(c);
+      DistinctValues seen = over ? values : DistinctValues();
+      if (over ? read(from, text, seen) : ends_anew(from, to, after, values, text, budget)) return true;
+      text.pop_back();
+    }
+    return false;
   }
   void restart() {
     generation_ = automaton_->generation();

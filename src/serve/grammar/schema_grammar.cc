@@ -374,12 +374,14 @@ std::vector<std::string> JsonGrammar::finite(const OrderedJson& schema) const {
   const OrderedJson& s = resolved(schema);
   std::set<std::string> texts;
   if (!s.is_object()) return {};
-  if (s.contains("enum") && s["enum"].is_array() && s["enum"].size() <= kMaxPermuted)
-    for (const auto& v : s["enum"]) {
-      if (!allows(s, v, "#", 0)) continue;
-      texts.insert(spelled(v));
-    }
-  else if (s.contains("type") && s["type"] == "boolean" && !s.contains("const"))
+  if (s.contains("enum") && s["enum"].is_array() && s["enum"].size() <= kMaxPermuted) {
+    std::vector<OrderedJson> different;  // 1 and 1.0 are one value
+    for (const auto& v : s["enum"])
+      if (allows(s, v, "#", 0) && std::find(different.begin(), different.end(), v) == different.end())
+        different.push_back(v);
+    for (const auto& v : different) texts.insert(spelled(v));
+  }
+  if (!s.contains("enum") && !s.contains("const") && s.contains("type") && s["type"] == "boolean")
     texts = {"false", "true"};
   return {texts.begin(), texts.end()};
 }

@@ -113,6 +113,17 @@ JsonGrammar::Rule JsonGrammar::object(const OrderedJson& s, const std::string& a
       if (required.insert(name).second && !properties.contains(name)) list.emplace_back(name, &undeclared);
     }
   }
+  if (s.contains("propertyNames")) {  // it speaks of declared names, too
+    const OrderedJson& allowed = resolved(s["propertyNames"]);
+    std::erase_if(list, [&](const auto& member) {
+      const bool fine = allows(allowed, OrderedJson(member.first), at + "/propertyNames", 0);
+      if (!fine && required.contains(member.first))
+        throw NothingLeft(fmt::format("{}: \"{}\" is required, and propertyNames does not allow it", at, member.first));
+      return !fine;
+    });
+    if (const auto few = finite(s["propertyNames"]); !few.empty() && least > static_cast<int64_t>(few.size()))
+      throw NothingLeft(at + ": minProperties is more than propertyNames has names");
+  }
   std::vector<std::string> names;
   for (const auto& [name, p] : list) names.push_back(spelled(OrderedJson(name)));
   for (auto& n : names) n = n.substr(1, n.size() - 2);
