@@ -113,7 +113,7 @@ inline void add_step(__m256 (&sum)[kRows][2], const char* a, const char* a3, int
 template <typename T, int kRows, int kStep>
 void tile(const PanelCall& p, int64_t row, int64_t col) {
   __m256 sum[kRows][2];
-  float* partial = p.partial + row * kPanel + col;
+  float* partial = p.from_partial || p.to_partial ? p.partial + row * kPanel + col : nullptr;
 #pragma GCC unroll 6
   for (int i = 0; i < kRows; ++i)
 #pragma GCC unroll 2

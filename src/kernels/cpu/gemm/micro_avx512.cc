@@ -57,7 +57,7 @@ inline void finish(const PanelCall& p, __m512 v, int64_t row, int64_t col, __mma
 template <bool kPair, int kRows, int kVecs>
 void tile(const PanelCall& p, int64_t row) {
   __m512 sum[kRows][kVecs];
-  float* partial = p.partial + row * kPanel;
+  float* partial = p.from_partial || p.to_partial ? p.partial + row * kPanel : nullptr;
 #pragma GCC unroll 12
   for (int i = 0; i < kRows; ++i)
 #pragma GCC unroll 4
