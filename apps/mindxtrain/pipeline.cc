@@ -241,9 +241,13 @@ void Pipeline::plan() {
   std::string from = o_.plan_path;
   if (from.empty() && fs::exists(kept)) from = kept;
   if (const std::string& measured = recipe_.autotune.plan_path;
-      from.empty() && measured != config::Autotune{}.plan_path && fs::is_regular_file(measured))
-    log::info("autotune.plan_path: {} is there, and --plan {} would take it; this run makes its own ({})", measured,
-              measured, kept);
+      from.empty() && measured != config::Autotune{}.plan_path) {
+    if (fs::is_regular_file(measured))
+      log::info("autotune.plan_path: {} is there, and --plan {} would take it; this run makes its own ({})", measured,
+                measured, kept);
+    else
+      log::info("autotune.plan_path: {} is what `bench` writes; this run's plan stands in {}", measured, kept);
+  }
   if (!from.empty()) {
     const std::string bytes = read_file(from);
     plan_ = kernels::plan_from_json(bytes, from);

@@ -64,6 +64,17 @@ std::string replace_invalid_utf8(std::string_view s) {
   return out;
 }
 
+namespace {
+
+// U+2028 to U+202E and U+2066 to U+2069: ends of lines, and what writes a text backwards.
+bool turns_the_line(std::string_view c) {
+  const auto last = static_cast<unsigned char>(c[2]);
+  return (c.starts_with("\xE2\x80") && last >= 0xA8 && last <= 0xAE) ||
+         (c.starts_with("\xE2\x81") && last >= 0xA6 && last <= 0xA9);
+}
+
+}  // namespace
+
 std::string printable(std::string_view s) {
   std::string out;
   out.reserve(s.size());
@@ -75,7 +86,7 @@ std::string printable(std::string_view s) {
     const int n = sequence(s, i);
     const auto c = static_cast<unsigned char>(s[i]);
     const bool c1 = n == 2 && c == 0xC2 && static_cast<unsigned char>(s[i + 1]) < 0xA0;  // U+0080 to U+009F
-    if (n > 0 && c >= 0x20 && c != 0x7F && !c1) {
+    if (n > 0 && c >= 0x20 && c != 0x7F && !c1 && !(n == 3 && turns_the_line(s.substr(i, 3)))) {
       out.append(s.substr(i, static_cast<size_t>(n)));
       i += static_cast<size_t>(n);
     } else {

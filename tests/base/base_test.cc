@@ -261,6 +261,15 @@ TEST(Files, BracesOfAPatternAreChoices) {
   fs::remove_all(dir);
 }
 
+TEST(Text, PrintableIsOneLineThatReadsAsItIsWritten) {
+  EXPECT_EQ(printable("Köln 日本 😀 \"x\""), "Köln 日本 😀 \"x\"");
+  EXPECT_EQ(printable("a\x1b[31m\nb\x7f"), "a\\x1b[31m\\x0ab\\x7f");
+  EXPECT_EQ(printable("\xC2\x85 \xff \xE2\x80"), "\\xc2\\x85 \\xff \\xe2\\x80");
+  for (const char* turns : {"\u2028", "\u2029", "\u202A", "\u202E", "\u2066", "\u2069"})
+    EXPECT_EQ(printable(std::string("a") + turns + "b").size(), 14u) << turns;
+  for (const char* plain : {"\u2027", "\u202F", "\u2065", "\u206A", "\u2014"}) EXPECT_EQ(printable(plain), plain);
+}
+
 TEST(Text, InvalidUtf8AsPythonReplaces) {
   EXPECT_EQ(replace_invalid_utf8("a\xF0\x9F\x92z"), "a\xEF\xBF\xBDz");
   EXPECT_EQ(replace_invalid_utf8("\xED\xA0\x80"), "\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBD");
