@@ -11,6 +11,7 @@
 #include "data/preview.h"
 #include "data/synth/synth.h"
 #include "job_share.h"
+#include "machine.h"
 #include "model_files.h"
 #include "verbs.h"
 
@@ -39,7 +40,7 @@ void add_dataset(CLI::App& app) {
   prep->add_flag("--no-merge", o->no_merge, "with --job: leave merging to `dataset merge`");
   auto load = [](const Options& opt) {
     set_threads(opt.threads);
-    const config::Recipe r = config::load_recipe(opt.recipe);
+    const config::Recipe r = load_recipe(opt.recipe);
     return std::pair(r, coder_of(r));
   };
   prep->callback([o, load] {

@@ -14,6 +14,7 @@
 #include "eval/code/sandbox.h"
 #include "kernels/api.h"
 #include "kernels/backend.h"
+#include "machine.h"
 #include "verbs.h"
 
 namespace mxt::app {
@@ -51,7 +52,9 @@ OrderedJson doctor_answer() {
   };
   look("duckdb", "DuckDB, for Parquet and data.sql", [] { return data::duckdb::version(); });
   look("python", "python3, for the programs of HumanEval", [] { return eval::find_python(); });
-  if (!f.avx512_bf16 && !f.amx_bf16)
+  if (const std::string slow = slow_processor(); !slow.empty())
+    missing.push_back({{"what", "AVX2"}, {"remedy", slow}});
+  else if (!f.avx512_bf16 && !f.amx_bf16)
     missing.push_back({{"what", "bf16 products in the processor"},
                        {"remedy",
                         "none needed: bfloat16 recipes run with fp32 products, slower; train.precision float32 is the "

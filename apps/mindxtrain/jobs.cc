@@ -53,7 +53,7 @@ Jobs::Jobs(std::string folder, int running, Roots roots)
       most_(running),
       roots_(std::move(roots)),
       lock_(folder_),
-      registry_(registry::Registry::open(registry_path())) {
+      registry_(open_registry()) {
   for (registry::JobRow& row : registry_.jobs(folder_)) {
     if (!fs::exists(folder_ + "/" + row.id + "/recipe.yaml")) continue;  // its folder was removed: so is the job
     auto job = std::make_unique<Job>(Job{std::move(row), false});

@@ -13,6 +13,7 @@
 #include "config/builtin.h"
 #include "config/model_table.h"
 #include "formats/model_config.h"
+#include "kernels/api.h"
 #include "kernels/backend.h"
 #include "model_files.h"
 #include "models/model.h"
@@ -91,6 +92,16 @@ std::string model_lacking(const config::Recipe& recipe) {
 GpuName this_machine() {
   static const GpuName kFound = find_machine();
   return kFound;
+}
+
+std::string slow_processor() {
+#if defined(__x86_64__)
+  if (kernels::cpu_features().vector_target == "SCALAR")
+    return "this processor has no AVX2 (or a virtual machine hides it): everything runs, many times slower; take one "
+           "of "
+           "2013 or later, or give the machine its host's processor (qemu: -cpu host)";
+#endif
+  return "";
 }
 
 std::string recipe_text(const std::string& path) {

@@ -11,6 +11,9 @@ namespace mxt::app {
 // are there, else the processor. Asked once; a driver whose card cannot be used is said why, in one line.
 config::GpuName this_machine();
 
+// In one line what this processor lacks for its kernels to be fast, and what to do; "" where it lacks nothing.
+std::string slow_processor();
+
 // The file's, or that of the recipe that ships under this name where no file has it. Errors: as read_file's, or
 // kBadInput with the nearest name.
 std::string recipe_text(const std::string& path);

@@ -146,6 +146,7 @@ provenance::EnergySources energy_sources(const config::Hardware& h) {
 Pipeline::Pipeline(const Options& o)
     : o_(o), recipe_(load_recipe(o.recipe_path)), meter_(energy_sources(recipe_.hardware)) {
   apply_throttle(recipe_, o.threads);
+  if (const std::string slow = slow_processor(); !slow.empty() && recipe_.hardware.cpu_lane()) log::warn("{}", slow);
   lock_ = std::make_unique<FolderLock>(o_.out);
   const std::string kept = o_.out + "/recipe.yaml";
   recipe_digest_ = config::recipe_hash(recipe_);

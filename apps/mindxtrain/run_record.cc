@@ -24,6 +24,15 @@ std::string registry_path() {
   return home + "/runs.sqlite";
 }
 
+registry::Registry open_registry() {
+  const std::string path = registry_path();
+  try {
+    return registry::Registry::open(path);
+  } catch (const Error& e) {
+    throw Error(e.code(), fmt::format("{}; MINDXTRAIN_HOME names another for the registry of runs", e.what()));
+  }
+}
+
 template <typename F>
 void RunRecord::with_registry(F&& f) {
   if (!registry_) return;
@@ -37,7 +46,7 @@ void RunRecord::with_registry(F&& f) {
 
 RunRecord::RunRecord(const config::Recipe& r, const std::string& folder, const std::string& verb) {
   try {
-    registry_ = registry::Registry::open(registry_path());
+    registry_ = open_registry();
   } catch (const Error& e) {
     log::warn("{} (the run goes on without it)", e.what());
   }
@@ -63,7 +72,7 @@ void RunRecord::end(registry::State state, const Json& metrics, const Json& dige
 void note_failure(const std::string& message) {
   if (g_failed == 0) return;
   try {
-    registry::Registry::open(registry_path()).end(g_failed, registry::State::kFailed, message, nullptr, nullptr);
+    open_registry().end(g_failed, registry::State::kFailed, message, nullptr, nullptr);
   } catch (const Error&) {
     // The message is on stderr all the same.
   }

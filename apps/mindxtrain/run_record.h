@@ -12,6 +12,8 @@ namespace mxt::app {
 
 // $MINDXTRAIN_HOME, else $XDG_DATA_HOME/mindxtrain, else ~/.local/share/mindxtrain: runs.sqlite in it.
 std::string registry_path();
+// It, opened. Errors: as Registry::open's, with where else it may lie.
+registry::Registry open_registry();
 
 // A registry that cannot be written costs a warning, never the run.
 class RunRecord {

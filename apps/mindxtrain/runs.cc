@@ -66,7 +66,7 @@ Run find(const registry::Registry& r, const std::string& key) {
 }
 
 void list(const Options& o) {
-  auto runs = registry::Registry::open(registry_path()).list();
+  auto runs = open_registry().list();
   std::erase_if(runs, [&](const Run& r) { return !wanted(r, o); });
   if (o.limit > 0 && runs.size() > static_cast<size_t>(o.limit)) runs.resize(static_cast<size_t>(o.limit));
   if (o.json) {
@@ -93,7 +93,7 @@ void list(const Options& o) {
 }
 
 void show(const Options& o) {
-  const Run r = find(registry::Registry::open(registry_path()), o.runs.at(0));
+  const Run r = find(open_registry(), o.runs.at(0));
   OrderedJson j = run_answer(r);
   j["last_step"] = last_step(r);
   if (o.json) {
@@ -112,7 +112,7 @@ void show(const Options& o) {
 
 // One change of what is said of a run, and what it is now.
 void note(const Options& o, const std::function<void(registry::Note&)>& change) {
-  auto registry = registry::Registry::open(registry_path());
+  auto registry = open_registry();
   const Run r = find(registry, o.runs.at(0));
   registry::Note n = r.note;
   change(n);
@@ -123,7 +123,7 @@ void note(const Options& o, const std::function<void(registry::Note&)>& change) 
 }
 
 void remove(const Options& o) {
-  auto registry = registry::Registry::open(registry_path());
+  auto registry = open_registry();
   const Run r = find(registry, o.runs.at(0));
   registry.remove(r);
   std::printf("run %lld is no longer listed; its files stay in %s\n", static_cast<long long>(r.id),
@@ -131,7 +131,7 @@ void remove(const Options& o) {
 }
 
 void compare(const Options& o) {
-  const auto registry = registry::Registry::open(registry_path());
+  const auto registry = open_registry();
   const Run a = find(registry, o.runs.at(0)), b = find(registry, o.runs.at(1));
   const OrderedJson j = compare_answer(a, b);
   if (o.json) {
@@ -161,7 +161,7 @@ void compare(const Options& o) {
 }
 
 void report(const Options& o) {
-  const Run r = find(registry::Registry::open(registry_path()), o.runs.at(0));
+  const Run r = find(open_registry(), o.runs.at(0));
   track::Curves c = curves_of(r.folder, config::load_recipe(r.folder + "/recipe.yaml"));
   if (!o.project.empty()) c.project = o.project;
   c.finished = r.state == registry::State::kFinished;

@@ -26,6 +26,10 @@ starts() {  # NAME PROGRAM
 
 tar -C "$work" -xzf "$files/mindxtrain-$version-linux-$(uname -m).tar.gz"
 starts unpacked "$work/mindxtrain-$version/bin/mindxtrain"
+mkdir "$work/old" && printf '#!/bin/sh\necho glibc 2.31\n' >"$work/old/getconf" && chmod +x "$work/old/getconf"
+rc=0
+said=$(PATH=$work/old:$PATH sh "$work/mindxtrain-$version/install.sh" "$work/none" 2>&1) || rc=$?
+[ $rc = 3 ] && [[ $said == *"2.31"*"2.34 or newer"* ]] && [ ! -e "$work/none" ] || fail "install.sh with an old glibc: $rc: $said"
 HOME=$work sh "$work/mindxtrain-$version/install.sh" "$work/prefix" >/dev/null
 starts tarball "$work/prefix/bin/mindxtrain"
 dpkg-deb -x "$files"/mindxtrain_"$version"_*.deb "$work/deb"

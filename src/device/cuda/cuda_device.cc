@@ -154,15 +154,24 @@ void check_cuda(cudaError_t e, const char* what) {
 std::unique_ptr<CudaDevice> open_cuda_device(int ordinal) {
   int count = 0;
   const cudaError_t e = cudaGetDeviceCount(&count);
+  int driver = 0;
+  if (e == cudaErrorInsufficientDriver && cudaDriverGetVersion(&driver) == cudaSuccess && driver > 0)
+    fail_missing(
+        "NVIDIA's driver is too old: it is for CUDA {}.{}, and this build needs {}.{}: update the driver (CUDA 13: 580 "
+        "or newer), or set hardware.name: cpu",
+        driver / 1000, driver % 1000 / 10, CUDART_VERSION / 1000, CUDART_VERSION % 1000 / 10);
   if (e != cudaSuccess || count == 0)
-    fail_missing("no NVIDIA GPU can be used ({}): check `nvidia-smi`, or set train.device: cpu",
+    fail_missing("no NVIDIA GPU can be used ({}): check `nvidia-smi`, or set hardware.name: cpu",
                  e == cudaSuccess ? "none found" : cudaGetErrorString(e));
   if (ordinal < 0 || ordinal >= count) fail_missing("GPU {} was asked for, this machine has {}", ordinal, count);
   cudaDeviceProp p{};
   check_cuda(cudaGetDeviceProperties(&p, ordinal), "cudaGetDeviceProperties");
   if (p.major != 9)
-    fail_missing("GPU {} is a {} (sm_{}{}): this build has kernels for Hopper (sm_90a) alone", ordinal, p.name, p.major,
-                 p.minor);
+    fail_missing(
+        "GPU {} is a {} (sm_{}{}): this build has kernels for Hopper (sm_90a) alone: set hardware.name: cpu, or take "
+        "an "
+        "H100 or H200",
+        ordinal, p.name, p.major, p.minor);
   return std::make_unique<Device>(ordinal, p);
 }
 
