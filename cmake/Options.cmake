@@ -3,6 +3,7 @@ option(MXT_BENCH "Build the native benchmarks" OFF)
 option(MXT_FUZZ "Build the fuzzers (clang only)" OFF)
 option(MXT_OPENMP "oneDNN, which brings OpenMP; off = without, for ThreadSanitizer" ON)
 option(MXT_PORTABLE "A binary for other Linuxes: small libraries inside, big ones beside it (cmake/Portable.cmake)" OFF)
+option(MXT_PYTHON "The Python module (python/CMakeLists.txt)" OFF)
 set(MXT_SANITIZE "" CACHE STRING "address,undefined | thread | empty")
 
 set(CMAKE_CXX_STANDARD 20)

@@ -2,12 +2,19 @@
 # what has no static archive (oneDNN, OpenMP, OpenCL's loader that oneDNN names, fmt, spdlog, Highway's detection) lies in ../lib/mindxtrain
 # and is found by $ORIGIN. Objects are compiled as in `release`, and hold no path of this folder: two folders give the same bytes.
 
-# portable_static(target archive…): the imported target stands for these archives.
+# portable_static(target archive…): the imported target stands for these archives. Debian compiles them for programs; in the Python module,
+# which is none, those that print errors reach glibc's stderr by a name of ours (portable_glibc.c).
 function(portable_static target)
   set(archives "")
   foreach(name ${ARGN})
     find_library(MXT_STATIC_${name} NAMES lib${name}.a REQUIRED)
-    list(APPEND archives ${MXT_STATIC_${name}})
+    set(archive ${MXT_STATIC_${name}})
+    if(name MATCHES "^(zstd|jpeg|png16|secp256k1)$")
+      set(archive ${CMAKE_BINARY_DIR}/portable/lib${name}.a)
+      file(MAKE_DIRECTORY ${CMAKE_BINARY_DIR}/portable)
+      execute_process(COMMAND ${CMAKE_OBJCOPY} -D --redefine-sym stderr=mxt_portable_stderr ${MXT_STATIC_${name}} ${archive} COMMAND_ERROR_IS_FATAL ANY)
+    endif()
+    list(APPEND archives ${archive})
   endforeach()
   set_target_properties(${target} PROPERTIES INTERFACE_LINK_LIBRARIES "${archives}")
 endfunction()

@@ -4,8 +4,13 @@
 #include <dlfcn.h>
 #include <link.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <sys/random.h>
+
+// glibc's stderr for archives that were compiled for programs (Portable.cmake).
+__attribute__((visibility("hidden"))) FILE* mxt_portable_stderr;
+__attribute__((constructor(101))) static void take_stderr(void) { mxt_portable_stderr = stderr; }
 
 // std::random_device, glibc 2.36.
 uint32_t arc4random(void) {

@@ -20,9 +20,6 @@
 
 namespace mxt::app {
 
-int g_exit = 0;
-std::atomic<bool> g_stop{false};
-
 namespace {
 
 // The first signal asks for a safe stop; the second one ends the program at once.

@@ -144,7 +144,7 @@ provenance::EnergySources energy_sources(const config::Hardware& h) {
 }  // namespace
 
 Pipeline::Pipeline(const Options& o)
-    : o_(o), recipe_(load_recipe(o.recipe_path)), meter_(energy_sources(recipe_.hardware)) {
+    : o_(o), recipe_(o.recipe ? *o.recipe : load_recipe(o.recipe_path)), meter_(energy_sources(recipe_.hardware)) {
   apply_throttle(recipe_, o.threads);
   if (const std::string slow = slow_processor(); !slow.empty() && recipe_.hardware.cpu_lane()) log::warn("{}", slow);
   lock_ = std::make_unique<FolderLock>(o_.out);
@@ -400,6 +400,7 @@ bool Pipeline::train() {
   t.resume = o_.resume;
   t.resume_from = o_.resume_from;
   t.stop = &g_stop;
+  t.on_step = o_.on_step;
   if (recipe_.train.method.is_rl() && text_.tok) {
     t.decode = [tok = text_.tok](std::span<const int32_t> ids) { return tok->decode(ids); };
     t.ends = infer::end_of_turn(*text_.tok, text_.chat.get(), setup_->model);

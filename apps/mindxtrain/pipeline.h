@@ -3,6 +3,7 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -30,12 +31,14 @@ class Pipeline {
   struct Options {
     std::string verb = "run";                       // as the registry shows it
     std::string recipe_path, out, plan_path, data;  // plan_path and data may be ""
+    std::optional<config::Recipe> recipe;           // taken where given; recipe_path then only names it
     bool resume = false;
     int64_t resume_from = -1;
     int threads = 0;
     bool write_receipt = true;  // to the recipe's receipt.output, beside OUT/receipt.json
     bool sign = true;           // where the recipe names a key
     int depth = 0;              // how many recipes stand behind this one that start from it
+    std::function<void(const train::StepMetrics&)> on_step;  // of this recipe's training; may be empty
   };
   explicit Pipeline(const Options& options);
   ~Pipeline();  // notes what this process has spent, however it ends

@@ -2,6 +2,7 @@
 
 #include "base/error.h"
 #include "base/files.h"
+#include "base/host.h"
 #include "run_record.h"
 
 namespace mxt::app {
@@ -14,8 +15,7 @@ constexpr const char* kWeights = "weights/SmolLM2-135M-Instruct.gguf";
 std::string shipped_file(const std::string& path) {
   std::error_code ec;
   if (fs::exists(path, ec) || fs::path(path).is_absolute() || !glob_files(path).empty()) return path;
-  const fs::path program = fs::read_symlink("/proc/self/exe", ec).parent_path();
-  const fs::path there = (program / ".." / "share" / "mindxtrain" / path).lexically_normal();
+  const fs::path there = (fs::path(program_folder()) / ".." / "share" / "mindxtrain" / path).lexically_normal();
   const bool ships =
       fs::exists(there, ec) || (path.find('*') != std::string::npos && !glob_files(there.string()).empty());
   return ships ? there.string() : path;

@@ -7,6 +7,23 @@
 #include "base/text.h"
 
 namespace mxt {
+namespace {
+
+std::string g_file, g_folder;
+
+}  // namespace
+
+std::string program_file() {
+  std::error_code ec;
+  return g_file.empty() ? fs::read_symlink("/proc/self/exe", ec).string() : g_file;
+}
+
+std::string program_folder() { return g_file.empty() ? fs::path(program_file()).parent_path().string() : g_folder; }
+
+void set_program(std::string file, std::string folder) {
+  g_file = std::move(file);
+  g_folder = std::move(folder);
+}
 
 std::string utc_text(int64_t seconds) {
   const std::time_t t = seconds;

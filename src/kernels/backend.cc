@@ -8,6 +8,7 @@
 #include <mutex>
 
 #include "base/error.h"
+#include "base/host.h"
 #include "kernels/cuda/entry.h"
 
 namespace mxt::kernels {
@@ -17,7 +18,7 @@ constexpr const char* kLibrary = "libmindxtrain_cuda.so";
 
 void* open_library() {
   std::error_code ec;
-  const std::filesystem::path here = std::filesystem::read_symlink("/proc/self/exe", ec).parent_path();
+  const std::filesystem::path here = program_folder();
   std::string why;
   for (const std::filesystem::path& p :
        {here / kLibrary, here / ".." / "lib" / kLibrary, std::filesystem::path(kLibrary)}) {

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/hash.h"
+#include "base/host.h"
 #include "git_commit.h"  // made at build time
 
 namespace mxt::provenance {
@@ -13,7 +14,7 @@ namespace {
 // Of this very program; null where the system does not show it.
 Json program_digest() {
   try {
-    const FileDigests d = hash_file("/proc/self/exe");
+    const FileDigests d = hash_file(program_file());
     return {{"blake3", d.blake3}, {"sha256", d.sha256}};
   } catch (const Error&) {
     return nullptr;

@@ -153,6 +153,7 @@ class Run {
         }
       }
       log.write(m);
+      if (o_.on_step) o_.on_step(m);
       const std::string detail = fmt::format("step {}/{}  loss {:.4f}  {:.0f} tok/s{}", state_.step, steps_, m.loss,
                                              m.tok_s, m.mfu ? fmt::format("  {:.0f}% of peak", 100 * *m.mfu) : "");
       if (state_.step % t.log_every == 0 || last) progress.update(static_cast<double>(state_.step), detail);

@@ -30,6 +30,7 @@ struct TrainOptions {
   RewardServices rewards;
   ToolServices tools;
   std::function<void()> begins = [] {};  // called when nothing is left that could refuse, before anything is written
+  std::function<void(const StepMetrics&)> on_step;  // after each step, by the thread that trains; may be empty
 };
 
 struct TrainResult {

@@ -32,9 +32,10 @@ age() { find "$1" -exec touch -h -d "@$SOURCE_DATE_EPOCH" {} +; }
 tree=$work/mindxtrain-$version
 mkdir -p "$tree"
 cp -a "$stage/." "$tree"
+[ ! -d "$tree/python" ] || mv "$tree/python" "$work/python"  # the wheel's alone
 pages "$tree/share/man/man1"
 complete_shells "$tree/share"
-find "$tree" -type f \( -name 'mindxtrain' -o -name '*.so*' \) -path '*/bin/*' -o -type f -name '*.so*' | while read -r f; do strip --strip-unneeded "$f"; done
+find "$work" -type f \( -name 'mindxtrain' -o -name '*.so*' \) -path '*/bin/*' -o -type f -name '*.so*' | while read -r f; do strip --strip-unneeded "$f"; done
 
 # The tarball unpacks anywhere and runs there; install.sh copies it to a prefix.
 cp "$here/install.sh" "$tree/install.sh"
@@ -68,5 +69,5 @@ TEXT
 age "$deb"
 dpkg-deb --root-owner-group -Zxz -b "$deb" "$out/mindxtrain_${version}_$arch.deb" >/dev/null
 
-python3 "$here/wheel.py" "$tree" "$out" "$version" "$machine"
+python3 "$here/wheel.py" "$tree" "$work/python" "$out" "$version" "$machine"
 ls -l "$out"

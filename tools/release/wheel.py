@@ -1,7 +1,8 @@
 """A wheel of the installed tree: the program as a script, its libraries and texts beside it under the environment's prefix, so that
-nothing of Python runs when it does. The tag is the oldest glibc that every file in it asks for.
+nothing of Python runs when it does; and, where it was built, the Python module, which wants what the extra `python` names and is served
+by any Python since 3.10. The tag is the oldest glibc that every file in it asks for.
 
-usage: wheel.py TREE OUT VERSION MACHINE      SOURCE_DATE_EPOCH dates everything
+usage: wheel.py TREE PYTHON OUT VERSION MACHINE      SOURCE_DATE_EPOCH dates everything
 """
 import base64
 import hashlib
@@ -13,11 +14,12 @@ import sys
 import time
 import zipfile
 
-tree, out, version, machine = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2]), sys.argv[3], sys.argv[4]
+tree, module, out = (pathlib.Path(a) for a in sys.argv[1:4])
+version, machine = sys.argv[4:6]
 date = time.gmtime(int(os.environ["SOURCE_DATE_EPOCH"]))[:6]
 
 oldest = (2, 17)
-for f in [tree / "bin/mindxtrain", *sorted((tree / "lib/mindxtrain").iterdir())]:
+for f in [tree / "bin/mindxtrain", *sorted((tree / "lib/mindxtrain").iterdir()), *sorted(module.rglob("*.so"))]:
     symbols = subprocess.run(["objdump", "-T", str(f)], capture_output=True, text=True, check=True).stdout
     oldest = max([oldest, *(tuple(map(int, v.split("."))) for v in re.findall(r"\(?GLIBC_([0-9.]+)\)?", symbols))])
 tag = f"py3-none-manylinux_{oldest[0]}_{oldest[1]}_{machine}"
@@ -28,6 +30,9 @@ for f in sorted(tree.rglob("*")):
     name = f.relative_to(tree).as_posix()
     if f.is_file() and not name.startswith("bin/"):
         files[f"{data}/data/{name}"] = f.read_bytes()
+for f in sorted(module.rglob("*")):
+    if f.is_file():
+        files[f.relative_to(module).as_posix()] = f.read_bytes()
 readme = (tree / "share/doc/mindxtrain/README.md").read_text()
 files[f"{info}/METADATA"] = f"""Metadata-Version: 2.1
 Name: mindxtrain
@@ -35,6 +40,9 @@ Version: {version}
 Summary: Fine-tunes language models on one machine: one native program, no Python in it
 License: Apache-2.0
 Requires-Python: >=3.8
+Provides-Extra: python
+Requires-Dist: nanobind-backend>=1.0.0,<2; extra == "python"
+Requires-Dist: numpy>=1.24; extra == "python"
 Description-Content-Type: text/markdown
 
 {readme}""".encode()

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/host.h"
 
 namespace mxt::data::duckdb {
 namespace {
@@ -15,8 +16,7 @@ namespace fs = std::filesystem;
 constexpr const char* kLibrary = "libduckdb.so";
 
 std::vector<std::string> places() {
-  std::error_code ec;
-  const fs::path here = fs::read_symlink("/proc/self/exe", ec).parent_path();
+  const fs::path here = program_folder();
   std::vector<std::string> all = {(here / kLibrary).string(), (here / ".." / "lib" / kLibrary).string()};
   for (fs::path p = here; p.has_relative_path(); p = p.parent_path())
     all.push_back((p / ".cache" / "duckdb" / kLibrary).string());
