@@ -1,6 +1,6 @@
-"""A wheel of the installed tree: the program as a script, its libraries and texts beside it under the environment's prefix, so that
-nothing of Python runs when it does; and, where it was built, the Python module, which wants what the extra `python` names and is served
-by any Python since 3.10. The tag is the oldest glibc that every file in it asks for.
+"""Wheels of the installed tree. `mindxtrain`: the program as a script, its libraries and texts beside it under the environment's prefix, so
+that nothing of Python runs when it does. `mindxtrain_python`, where the module was built: the package `mindxtrain`, for any CPython since
+3.10, which finds the libraries that the other has brought. A tag is the oldest glibc that every file of the wheel asks for.
 
 usage: wheel.py TREE PYTHON OUT VERSION MACHINE      SOURCE_DATE_EPOCH dates everything
 """
@@ -18,44 +18,67 @@ tree, module, out = (pathlib.Path(a) for a in sys.argv[1:4])
 version, machine = sys.argv[4:6]
 date = time.gmtime(int(os.environ["SOURCE_DATE_EPOCH"]))[:6]
 
-oldest = (2, 17)
-for f in [tree / "bin/mindxtrain", *sorted((tree / "lib/mindxtrain").iterdir()), *sorted(module.rglob("*.so"))]:
-    symbols = subprocess.run(["objdump", "-T", str(f)], capture_output=True, text=True, check=True).stdout
-    oldest = max([oldest, *(tuple(map(int, v.split("."))) for v in re.findall(r"\(?GLIBC_([0-9.]+)\)?", symbols))])
-tag = f"py3-none-manylinux_{oldest[0]}_{oldest[1]}_{machine}"
 
-data, info = f"mindxtrain-{version}.data", f"mindxtrain-{version}.dist-info"
-files = {f"{data}/scripts/mindxtrain": (tree / "bin/mindxtrain").read_bytes()}
-for f in sorted(tree.rglob("*")):
-    name = f.relative_to(tree).as_posix()
-    if f.is_file() and not name.startswith("bin/"):
-        files[f"{data}/data/{name}"] = f.read_bytes()
-for f in sorted(module.rglob("*")):
-    if f.is_file():
-        files[f.relative_to(module).as_posix()] = f.read_bytes()
+def oldest_glibc(binaries):
+    oldest = (2, 17)
+    for f in binaries:
+        symbols = subprocess.run(["objdump", "-T", str(f)], capture_output=True, text=True, check=True).stdout
+        oldest = max([oldest, *(tuple(map(int, v.split("."))) for v in re.findall(r"\(?GLIBC_([0-9.]+)\)?", symbols))])
+    return f"{oldest[0]}_{oldest[1]}"
+
+
+def write(name, tag, files, metadata):
+    info = f"{name}-{version}.dist-info"
+    files = dict(files)
+    files[f"{info}/METADATA"] = metadata.encode()
+    files[f"{info}/WHEEL"] = f"Wheel-Version: 1.0\nGenerator: mindxtrain\nRoot-Is-Purelib: false\nTag: {tag}\n".encode()
+    record = f"{info}/RECORD"
+    lines = [f"{n},sha256={base64.urlsafe_b64encode(hashlib.sha256(b).digest()).rstrip(b'=').decode()},{len(b)}" for n, b in files.items()]
+    files[record] = ("\n".join(lines) + f"\n{record},,\n").encode()
+    path = out / f"{name}-{version}-{tag}.whl"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as z:
+        for n, content in files.items():
+            entry = zipfile.ZipInfo(n, date)
+            entry.external_attr = (0o100755 if ".data/scripts/" in n or ".so" in n else 0o100644) << 16
+            entry.compress_type = zipfile.ZIP_DEFLATED
+            z.writestr(entry, content)
+    print(f"{path}: {path.stat().st_size / 1e6:.1f} MB")
+
+
+def contents(folder):
+    return {f.relative_to(folder).as_posix(): f.read_bytes() for f in sorted(folder.rglob("*")) if f.is_file()}
+
+
+data = f"mindxtrain-{version}.data"
+program = tree / "bin/mindxtrain"
+files = {f"{data}/scripts/mindxtrain": program.read_bytes()}
+files |= {f"{data}/data/{n}": b for n, b in contents(tree).items() if not n.startswith("bin/")}
+glibc = oldest_glibc([program, *sorted((tree / "lib/mindxtrain").iterdir())])
 readme = (tree / "share/doc/mindxtrain/README.md").read_text()
-files[f"{info}/METADATA"] = f"""Metadata-Version: 2.1
+write("mindxtrain", f"py3-none-manylinux_{glibc}_{machine}", files, f"""Metadata-Version: 2.1
 Name: mindxtrain
 Version: {version}
 Summary: Fine-tunes language models on one machine: one native program, no Python in it
 License: Apache-2.0
 Requires-Python: >=3.8
 Provides-Extra: python
-Requires-Dist: nanobind-backend>=1.0.0,<2; extra == "python"
-Requires-Dist: numpy>=1.24; extra == "python"
+Requires-Dist: mindxtrain-python=={version}; extra == "python"
 Description-Content-Type: text/markdown
 
-{readme}""".encode()
-files[f"{info}/WHEEL"] = f"Wheel-Version: 1.0\nGenerator: mindxtrain\nRoot-Is-Purelib: false\nTag: {tag}\n".encode()
+{readme}""")
 
-record = f"{info}/RECORD"
-lines = [f"{n},sha256={base64.urlsafe_b64encode(hashlib.sha256(b).digest()).rstrip(b'=').decode()},{len(b)}" for n, b in files.items()]
-files[record] = ("\n".join(lines) + f"\n{record},,\n").encode()
-path = out / f"mindxtrain-{version}-{tag}.whl"
-with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as z:
-    for name, content in files.items():
-        entry = zipfile.ZipInfo(name, date)
-        entry.external_attr = (0o100755 if name.startswith(f"{data}/scripts/") or ".so" in name else 0o100644) << 16
-        entry.compress_type = zipfile.ZIP_DEFLATED
-        z.writestr(entry, content)
-print(f"{path}: {path.stat().st_size / 1e6:.1f} MB, glibc {oldest[0]}.{oldest[1]}")
+if module.is_dir():
+    page = (tree / "share/mindxtrain/docs/python.md").read_text()
+    glibc = oldest_glibc(sorted(module.rglob("*.so")))
+    write("mindxtrain_python", f"cp310-abi3-manylinux_{glibc}_{machine}", contents(module), f"""Metadata-Version: 2.1
+Name: mindxtrain-python
+Version: {version}
+Summary: The library of mindxtrain, from Python
+License: Apache-2.0
+Requires-Python: >=3.10
+Requires-Dist: mindxtrain=={version}
+Requires-Dist: nanobind-backend>=1.0.0,<2
+Requires-Dist: numpy>=1.24
+Description-Content-Type: text/markdown
+
+{page}""")
