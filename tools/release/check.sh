@@ -25,6 +25,9 @@ starts() {  # NAME PROGRAM
 }
 
 tar -C "$work" -xzf "$files/mindxtrain-$version-linux-$(uname -m).tar.gz"
+for f in "$work/mindxtrain-$version"/share/man/man1/*.gz; do
+  ! zcat "$f" | grep -q "$root" || fail "$f: holds a path of the folder that it was built in"
+done
 starts unpacked "$work/mindxtrain-$version/bin/mindxtrain"
 mkdir "$work/old" && printf '#!/bin/sh\necho glibc 2.31\n' >"$work/old/getconf" && chmod +x "$work/old/getconf"
 rc=0
@@ -33,6 +36,8 @@ said=$(PATH=$work/old:$PATH sh "$work/mindxtrain-$version/install.sh" "$work/non
 HOME=$work sh "$work/mindxtrain-$version/install.sh" "$work/prefix" >/dev/null
 starts tarball "$work/prefix/bin/mindxtrain"
 dpkg-deb -x "$files"/mindxtrain_"$version"_*.deb "$work/deb"
+depends=$(dpkg-deb -f "$files"/mindxtrain_"$version"_*.deb Depends)
+! grep -qE 'fmt|spdlog|dnnl|hwy|gomp|opencl' <<<"$depends" || fail "deb: depends on what it brings: $depends"
 starts deb "$work/deb/usr/bin/mindxtrain"
 python3 -m venv "$work/venv"
 "$work/venv/bin/pip" install -q --no-index --no-deps "$files"/mindxtrain-"$version"-*.whl

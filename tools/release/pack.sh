@@ -11,7 +11,7 @@ trap 'rm -rf "$work"' EXIT
 umask 022
 
 pages() {  # FOLDER: a man page for the program and one a verb, from what --help says
-  local program=$stage/bin/mindxtrain verb text name
+  local PATH=$stage/bin:$PATH program=mindxtrain verb text name  # by its name: help says how it was called
   mkdir -p "$1"
   for verb in "" $("$program" help | sed -n '/^Subcommands:/,$s/^  \([a-z]\+\) .*/\1/p'); do
     name=mindxtrain${verb:+-$verb}
@@ -48,9 +48,14 @@ deb=$work/deb
 mkdir -p "$deb/DEBIAN" "$deb/usr"
 cp -a "$tree/." "$deb/usr"
 mv "$deb/usr/share/doc/mindxtrain/LICENSE" "$deb/usr/share/doc/mindxtrain/copyright"
+# What lies in lib/mindxtrain comes along: Debian's packages of the same (libfmt9) are not in every Debian.
+bundled=()
+for f in "$deb"/usr/lib/mindxtrain/*.so*; do
+  for package in $(dpkg -S "*/$(basename "$f")" 2>/dev/null | cut -d: -f1 | sort -u); do bundled+=("-x$package"); done
+done
 mkdir -p "$work/debian" && printf 'Source: mindxtrain\nPackage: mindxtrain\nArchitecture: any\n' >"$work/debian/control"
 # shellcheck disable=SC2046  # an option a library
-depends=$(cd "$work" && dpkg-shlibdeps -O --ignore-missing-info -l"$deb/usr/lib/mindxtrain" -e"$deb/usr/bin/mindxtrain" \
+depends=$(cd "$work" && dpkg-shlibdeps -O --ignore-missing-info "${bundled[@]}" -l"$deb/usr/lib/mindxtrain" -e"$deb/usr/bin/mindxtrain" \
   $(find "$deb/usr/lib/mindxtrain" -name '*.so*' ! -name 'libmindxtrain_cuda.so' -printf '-e%p ') 2>/dev/null | sed -n 's/^shlibs:Depends=//p')
 cat >"$deb/DEBIAN/control" <<TEXT
 Package: mindxtrain
