@@ -21,6 +21,7 @@
 #include "checkpoint/heads.h"
 #include "formats/buffers.h"
 #include "formats/coded.h"
+#include "formats/family.h"
 #include "formats/gguf.h"
 #include "formats/safetensors.h"
 #include "kernels/blocks.h"
@@ -292,11 +293,12 @@ void draw(const graph::Graph& g, runtime::ParamStore& params, graph::ParamId id,
   parallel_for(0, slot.size, 1 << 14, [&](int64_t b, int64_t e) {
     for (int64_t k = b; k < e; ++k) {
       float v = p.kind == ParamKind::kNormWeight ? 1.0f : p.init_mean;
-      if (p.kind == ParamKind::kDecay) {  // the logarithm of a rate between 0.01 and 16, as transformers draws it
+      if (!p.init_values.empty()) {
+        v = p.init_values[static_cast<size_t>(k)];
+      } else if (p.kind ==
+                 ParamKind::kDecay) {  // the logarithm of a rate between 0.01 and 16, as transformers draws it
         const auto r = philox4x32(seed, stream, static_cast<uint64_t>(k));
         v = static_cast<float>(std::log(0.01 + 15.99 * static_cast<double>(r[0]) * 0x1p-32));
-      } else if (!p.init_values.empty()) {
-        v = p.init_values[static_cast<size_t>(k)];
       } else if (p.init_high > p.init_low) {
         const auto r = philox4x32(seed, stream, static_cast<uint64_t>(k));
         v = p.init_low + (p.init_high - p.init_low) * static_cast<float>(static_cast<double>(r[0]) * 0x1p-32);
@@ -432,7 +434,40 @@ namespace {
 // …mlp.experts.gate_up_proj of …mlp.experts.0.gate_proj.weight; the other matrix is …down_proj.
 std::string stack_name(const std::string& first) {
   const size_t at = first.find(".experts.") + 9;
-  return first.substr(0, at) + (first.find("gate_proj", at) == std::string::npos ? "down_proj" : "gate_up_proj");
+  return first.substr(0, at) + (first.find("gate_proj", at) == std::string::npos ? "down_proj" : "gate_up_proj") +
+         (first.ends_with(".bias") ? "_bias" : "");
+}
+
+// A stack whose experts lie turned, gate's and up's columns in turn (formats/weights/experts.h); a vector's likewise.
+void write_turned(formats::SafetensorsWriter& writer, const graph::Graph& g, const runtime::ParamStore& params,
+                  const Param& p, int64_t experts, DType type) {
+  const auto access = params.read(g.value(p.value).param);
+  const runtime::ParamSlot& slot = access.slot;
+  const DType held = slot.master ? DType::kF32 : g.value(p.value).type;
+  const auto* from =
+      reinterpret_cast<const std::byte*>(slot.master ? static_cast<const void*>(slot.master) : slot.weight);
+  const int64_t cols = is_vector(p) ? 1 : p.cols, all = slot.size / cols / experts,
+                parts = static_cast<int64_t>(p.segments.size()) / experts, part = all / parts;
+  const int64_t width = std::clamp<int64_t>(kPiece / all, 16, cols);
+  std::vector<float> values;
+  std::vector<std::byte> raw;
+  for (int64_t e = 0; e < experts; ++e)
+    for (int64_t c = 0; c < cols; c += width) {
+      const int64_t n = std::min(width, cols - c);
+      values.resize(static_cast<size_t>(n * all));
+      parallel_for(0, all, 64, [&](int64_t begin, int64_t end) {
+        std::vector<float> row(static_cast<size_t>(n));
+        for (int64_t r = begin; r < end; ++r) {
+          convert(from + static_cast<size_t>((e * all + r) * cols + c) * size_of(held), held, row.data(), DType::kF32,
+                  row.size());
+          const int64_t to = r % part * parts + r / part;
+          for (int64_t i = 0; i < n; ++i) values[static_cast<size_t>(i * all + to)] = row[static_cast<size_t>(i)];
+        }
+      });
+      raw.resize(values.size() * size_of(type));
+      convert(values.data(), DType::kF32, raw.data(), type, values.size());
+      writer.append(raw.data(), raw.size());
+    }
 }
 
 }  // namespace
@@ -442,13 +477,24 @@ void save_model(const std::string& folder, const graph::Graph& g, const runtime:
   make_folders(folder);
   struct Piece {
     const Param* p;
-    const Segment* s;
+    const Segment* s;  // null: a turned stack
   };
   std::vector<formats::TensorSpec> specs;
   std::map<std::string, Piece> pieces;
   std::list<Segment> whole;
   for (const Param& p : g.params) {
     if (p.adapter) continue;
+    const bool turned = config.family->turned_experts && !p.segments.empty() &&
+                        p.segments[0].name.find(".experts.") != std::string::npos;
+    if (turned) {
+      const int64_t one = is_vector(p) ? p.cols / config.num_experts : p.rows / config.num_experts;
+      const std::string stack = stack_name(p.segments[0].name);
+      specs.push_back({stack, type,
+                       is_vector(p) ? std::vector<int64_t>{config.num_experts, one}
+                                    : std::vector<int64_t>{config.num_experts, p.cols, one}});
+      pieces[stack] = {&p, nullptr};
+      continue;
+    }
     if (p.experts > 0 && config.stacked_experts) {  // the parameter as it lies, under the stack's name
       const std::string stack = stack_name(p.segments[0].name);
       specs.push_back({stack, type, {p.experts, p.rows / p.experts, p.cols}});
@@ -467,7 +513,10 @@ void save_model(const std::string& folder, const graph::Graph& g, const runtime:
   formats::SafetensorsWriter writer(folder + "/model.safetensors", specs, options);
   for (const auto& spec : specs) {
     const Piece& piece = pieces.at(spec.name);
-    write_segment(writer, g, params, *piece.p, *piece.s, type);
+    if (piece.s)
+      write_segment(writer, g, params, *piece.p, *piece.s, type);
+    else
+      write_turned(writer, g, params, *piece.p, config.num_experts, type);
   }
   writer.commit();
   write_file_atomic(folder + "/config.json", formats::to_hf_config(config, type).dump(2) + "\n");

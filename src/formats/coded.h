@@ -15,9 +15,10 @@ namespace mxt::formats {
 class WeightSource;
 
 struct CodedTensor {
-  Coded matrix;                 // into the mapped file, or into `floats`
+  Coded matrix;                 // into the mapped file, or into `floats` or `bytes`
   DType through = DType::kF32;  // the type that decoded weights are rounded to (F32: none)
   std::vector<float> floats;
+  std::vector<uint8_t> bytes;  // codes and scales of rows that the file has in turn with others
 };
 
 // Nothing where the tensor is held otherwise.

@@ -73,8 +73,13 @@ struct Family {
   bool linear_attention = false;  // layers of gated DeltaNet, all but every full_attention_interval-th
   int64_t num_experts = 0, experts_per_token = 0, moe_intermediate_size = 0, shared_expert_intermediate_size = 0;
   bool norm_topk_prob = false;
+  // Stacked experts lie as [experts, in, out], gate's and up's columns in turn, with biases beside them (gpt-oss).
+  bool turned_experts = false;
+  bool stacked_adapters = false;  // transformers' class reads no adapter of one expert: PEFT has them stacked
+  bool optional_vision = false;   // its text is used alone unless pictures are asked for
   double softcap = 0;
-  int64_t window = 4096;  // sliding_window; 0 = none
+  int64_t window = 4096;       // sliding_window; 0 = none
+  int64_t window_pattern = 6;  // of Windows::kMost: every so many layers one sees everything
   double sliding_rope_theta = 0;
 
   // Keys that the class spells its own way.

@@ -72,8 +72,9 @@ struct ModelConfig {
   int64_t num_experts = 0, experts_per_token = 0, moe_intermediate_size = 0, shared_expert_intermediate_size = 0;
   bool norm_topk_prob = false;
   double router_aux_loss_coef = 0;
-  bool stacked_experts = false;       // of the files it came with: one tensor for all experts of a layer
-  bool output_router_logits = false;  // the load-balancing loss is part of training
+  bool stacked_experts = false;         // of the files it came with: one tensor for all experts of a layer
+  bool output_router_logits = false;    // the load-balancing loss is part of training
+  double glu_alpha = 0, glu_limit = 0;  // of experts' clamped gates (gpt-oss: swiglu_alpha, swiglu_limit); 0 = none
 
   // Gated DeltaNet layers (qwen3_next, qwen3_5).
   int64_t linear_conv_kernel = 0, linear_key_head_dim = 0, linear_value_head_dim = 0;

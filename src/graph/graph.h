@@ -214,11 +214,12 @@ struct AttentionOp {
   bool causal = true;
   bool pictures = false;  // documents are pictures, of whose patches the rows are
 };
-//   in: qkv → out: o, lse; not causal: every token of a document sees all of it
+//   in: qkv[, sinks [1, heads], F32] → out: o, lse; not causal: every token of a document sees all of it; sinks: one
+//   more score of each head, whose weight is dropped after the softmax (kernels/gpt_oss.h)
 struct AttentionGradOp {
   static const OpInfo info;
   AttentionOp of;
-};  // in: qkv, o, lse, do → out: dqkv
+};  // in: qkv, o, lse, do[, sinks] → out: dqkv; param sinks
 enum class ActKind : uint8_t { kSwiGlu, kGeluTanh, kGelu, kRelu2, kGeGlu };  // kernels::Activation
 struct ActOp {
   static const OpInfo info;
@@ -235,6 +236,15 @@ struct ActGradOp {
 //   in: x, dy[, largest of x, largest |dy| of each row, channels] → out: dx (in place of x: its last use)[, q, scale];
 //   held: dx also as QuantizeOp would write it, with the scales of the weight `channels`, or as kernels::ActLoraGrad
 //   leaves it
+// y = (up + 1)·gate·σ(alpha·gate), both within their bounds (kernels/gpt_oss.h).
+struct ClampedGluOp {
+  static const OpInfo info;
+  float alpha = 0, limit = 0;
+};  // in: x = [gate | up] → out: y
+struct ClampedGluGradOp {
+  static const OpInfo info;
+  ClampedGluOp of;
+};  // in: x, dy → out: dx (in place of x: its last use)
 // What a product with a quantized weight sees of its input at run time. kFp8Group128 and kMxfp4 share a scale over 128
 // and 32 columns, kFp8Token over the row.
 enum class Rounding : uint8_t { kNone, kFp8Token, kFp8Group128, kMxfp4 };
@@ -306,6 +316,15 @@ struct ExpertLoraDbOp {
   int64_t experts = 0;
   LoraBlock block;
 };  // in: dy, z, first; param
+// A vector for each expert's rows; b: the experts' side by side.
+struct ExpertBiasOp {
+  static const OpInfo info;
+  int64_t experts = 0;
+};  // in: y, first, b → out: y (in place)
+struct ExpertBiasGradOp {
+  static const OpInfo info;
+  int64_t experts = 0;
+};  // in: dy, first; param
 // The load-balancing loss of each row of the batch over all layers: a root beside the head.
 struct BalanceLossOp {
   static const OpInfo info;
@@ -486,7 +505,7 @@ using Attrs =
                  CausalConvOp, CausalConvGradOp, GatedDeltaOp, GatedDeltaGradOp, GatedNormOp, GatedNormGradOp,
                  SigmoidGateOp, SigmoidGateGradOp, SplitGatesOp, MergeGatesOp, PictureInputOp, InterpolateOp,
                  InterpolateGradOp, RegroupOp, PlaceOp, PlaceGradOp, EmbeddingNoiseOp, DoraGainOp, DoraScaleOp,
-                 DoraScaleGradOp, ExternalOp>;
+                 DoraScaleGradOp, ClampedGluOp, ClampedGluGradOp, ExpertBiasOp, ExpertBiasGradOp, ExternalOp>;
 
 struct Op {
   Attrs attrs;

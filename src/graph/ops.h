@@ -14,8 +14,9 @@ struct NormOut {
 NormOut norm(Graph& g, ValueId x, ValueId residual, ValueId w, ValueId b, bool layer_norm, float eps);
 ValueId qk_rope(Graph& g, ValueId qkv, const QkRopeOp& attrs, ValueId q_w = kNone, ValueId k_w = kNone);
 ValueId qkv_norm(Graph& g, ValueId qkv, const QkvNormOp& attrs, ValueId q_w, ValueId k_w);
-ValueId attention(Graph& g, ValueId qkv, const AttentionOp& attrs);
+ValueId attention(Graph& g, ValueId qkv, const AttentionOp& attrs, ValueId sinks = kNone);
 ValueId act(Graph& g, ValueId x, ActKind kind);
+ValueId clamped_glu(Graph& g, ValueId x, const ClampedGluOp& attrs);
 ValueId add(Graph& g, ValueId a, ValueId b);
 ValueId scale(Graph& g, ValueId x, float by);
 ValueId mix(Graph& g, ValueId x, ValueId z, const MixOp& attrs, ValueId b, ValueId a = kNone);
@@ -34,6 +35,7 @@ struct Routing {
 Routing route(Graph& g, ValueId logits, int64_t k, bool renormalize);
 ValueId expert_gather(Graph& g, ValueId x, const Routing& r);
 ValueId expert_linear(Graph& g, ValueId x, ValueId w, ValueId first, int64_t experts);
+ValueId expert_bias(Graph& g, ValueId y, const Routing& r, ValueId b);
 ValueId expert_sum(Graph& g, ValueId x, const Routing& r);  // weighted
 ValueId expert_lora_add(Graph& g, ValueId y, ValueId z, ValueId first, int64_t experts, const std::vector<ValueId>& bs,
                         const std::vector<LoraBlock>& blocks);

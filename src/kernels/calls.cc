@@ -19,6 +19,12 @@ Variants& variants(Ops& o, std::string_view call) {
   return *v;
 }
 
+GptOss& gpt_oss(Ops& o, std::string_view call) {
+  auto* g = dynamic_cast<GptOss*>(&o);
+  if (!g) lacks(o, call);
+  return *g;
+}
+
 void make(Ops& o, const Gemm& c) { o.gemm(c); }
 void make(Ops& o, const Quantize& c) { o.quantize(c); }
 void make(Ops& o, const Decode& c) {
@@ -113,6 +119,13 @@ void make(Ops& o, const DoraGain& c) { variants(o, "dora_gain").dora_gain(c); }
 void make(Ops& o, const DoraScale& c) { variants(o, "dora_scale").dora_scale(c); }
 void make(Ops& o, const DoraScaleGrad& c) { variants(o, "dora_scale_grad").dora_scale_grad(c); }
 void make(Ops& o, const EmbeddingNoise& c) { variants(o, "embedding_noise").embedding_noise(c); }
+void make(Ops& o, const AttentionSinks& c) { gpt_oss(o, "attention_sinks").attention_sinks(c); }
+void make(Ops& o, const AttentionSinksGrad& c) { gpt_oss(o, "attention_sinks_grad").attention_sinks_grad(c); }
+void make(Ops& o, const CachedSinks& c) { gpt_oss(o, "cached_sinks").cached_sinks(c); }
+void make(Ops& o, const ClampedGlu& c) { gpt_oss(o, "clamped_glu").clamped_glu(c); }
+void make(Ops& o, const ClampedGluGrad& c) { gpt_oss(o, "clamped_glu_grad").clamped_glu_grad(c); }
+void make(Ops& o, const ExpertBias& c) { gpt_oss(o, "expert_bias").expert_bias(c); }
+void make(Ops& o, const ExpertBiasGrad& c) { gpt_oss(o, "expert_bias_grad").expert_bias_grad(c); }
 
 // One product of [m, k] and [k, n].
 double product(int64_t m, int64_t n, int64_t k) {
@@ -212,6 +225,13 @@ std::string_view name_of(const AnyCall& call) {
                                                 "dora_scale",
                                                 "dora_scale_grad",
                                                 "embedding_noise",
+                                                "attention_sinks",
+                                                "attention_sinks_grad",
+                                                "cached_sinks",
+                                                "clamped_glu",
+                                                "clamped_glu_grad",
+                                                "expert_bias",
+                                                "expert_bias_grad",
                                                 "external"};
   static_assert(std::size(kNames) == std::variant_size_v<AnyCall>);
   if (const auto* external = std::get_if<External>(&call)) return external->kernel->name();

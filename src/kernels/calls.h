@@ -12,6 +12,7 @@
 #include "kernels/decode.h"
 #include "kernels/draw.h"
 #include "kernels/external.h"
+#include "kernels/gpt_oss.h"
 #include "kernels/small_types.h"
 
 namespace mxt::kernels {
@@ -36,7 +37,8 @@ using AnyCall =
                  GatherRows, ScatterRows, MeanPool, RoundRows, ToHost, Route, RouteGrad, ExpertGather, ExpertSum,
                  ExpertDots, GroupedGemm, RouteLoad, BalanceLoss, CausalConv, CausalConvGrad, GatedDelta,
                  GatedDeltaGrad, GatedNorm, GatedNormGrad, SigmoidGate, SigmoidGateGrad, SplitGates, DrawTokens,
-                 DoraGain, DoraScale, DoraScaleGrad, EmbeddingNoise, External>;
+                 DoraGain, DoraScale, DoraScaleGrad, EmbeddingNoise, AttentionSinks, AttentionSinksGrad, CachedSinks,
+                 ClampedGlu, ClampedGluGrad, ExpertBias, ExpertBiasGrad, External>;
 
 std::string_view name_of(const AnyCall& call);
 
@@ -238,6 +240,57 @@ void operands(CachedAttention& a, V& v) {
   v.array("tables", a.tables, DType::kI32, a.requests * a.max_pages, Use::kRead);
   v.cache(a.requests, a.max_pages);
   v.page(a.page);
+}
+
+template <class V>
+void operands(AttentionSinks& a, V& v) {
+  v.mat("out", a.out, Use::kBoth);
+  v.array("lse", a.lse, DType::kF32, a.out.rows * a.heads, Use::kBoth);
+  v.array("sinks", a.sinks, DType::kF32, a.heads, Use::kRead);
+}
+
+template <class V>
+void operands(AttentionSinksGrad& a, V& v) {
+  v.mat("out", a.out, Use::kRead);
+  v.mat("dout", a.dout, Use::kRead);
+  v.array("lse", a.lse, DType::kF32, a.out.rows * a.heads, Use::kRead);
+  v.array("sinks", a.sinks, DType::kF32, a.heads, Use::kRead);
+  v.array("dsinks", a.dsinks, DType::kF32, a.heads, a.accumulate ? Use::kBoth : Use::kWritten);
+  v.adds(a.accumulate);
+}
+
+template <class V>
+void operands(CachedSinks& c, V& v) {
+  operands(c.of, v);
+  v.array("sinks", c.sinks, DType::kF32, c.of.heads, Use::kRead);
+}
+
+template <class V>
+void operands(ClampedGlu& g, V& v) {
+  v.mat("x", g.x, Use::kRead);
+  v.mat("y", g.y, Use::kWritten);
+}
+
+template <class V>
+void operands(ClampedGluGrad& g, V& v) {
+  v.mat("x", g.x, Use::kRead);
+  v.mat("dy", g.dy, Use::kRead);
+  v.mat("dx", g.dx, Use::kWritten);
+}
+
+template <class V>
+void operands(ExpertBias& b, V& v) {
+  v.mat("y", b.y, Use::kBoth);
+  v.mat("bias", b.bias, Use::kRead);
+  v.array("first", b.first, DType::kI32, b.experts + 1, Use::kRead);
+}
+
+template <class V>
+void operands(ExpertBiasGrad& b, V& v) {
+  v.mat("dy", b.dy, Use::kRead);
+  v.array("first", b.first, DType::kI32, b.experts + 1, Use::kRead);
+  v.array("dbias", b.dbias, DType::kF32, b.experts * b.dy.cols, b.accumulate ? Use::kBoth : Use::kWritten);
+  v.adds(b.accumulate);
 }
 
 template <class V>

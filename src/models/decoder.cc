@@ -192,7 +192,12 @@ ValueId Decoder::attention(ValueId x, int64_t i, const AttentionStyle& style) {
                       style.qk_scale * style.qk_scale / std::sqrt(static_cast<float>(scalar)),
                       static_cast<int>(i)};
   const ValueId b_o = style.out_bias ? bias(ours + "o_bias", {{theirs + "o_proj.bias", 0, width}}) : kNone;
-  ValueId o = graph::attention(g, qkv, a);
+  ValueId sinks = kNone;
+  if (style.sinks) {
+    sinks = vector(ours + "sinks", ParamKind::kDecay, {{theirs + "sinks", 0, c.num_heads}}, DType::kF32);
+    param(sinks).init_values.assign(static_cast<size_t>(c.num_heads), 0.0f);
+  }
+  ValueId o = graph::attention(g, qkv, a, sinks);
   if (gate != kNone) o = sigmoid_gate(g, o, gate);
   return linear(
       g, o, matrix(ours + "o", query, {{theirs + "o_proj.weight", 0, width}}, style.out_std < 0 ? std : style.out_std),

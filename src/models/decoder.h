@@ -18,10 +18,17 @@ struct AttentionStyle {
   bool qkv_bias = false, out_bias = false;
   QkNorm norm = QkNorm::kNone;
   bool output_gate = false;      // q_proj makes [query | gate] for each head; o_proj reads attention·σ(gate) (Qwen3.5)
+  bool sinks = false;            // a learned score of each head beside the others (gpt-oss)
   bool fused = false;            // q, k and v stand in one matrix of the checkpoint, qkv_proj (Phi-3)
   float qk_scale = 1;            // of queries and of keys, behind their norm
   float std = -1, out_std = -1;  // of random initialisation, where it is not the configuration's
   std::function<graph::ValueId(graph::ValueId qkv)> values;  // what the products' values become before attention
+};
+
+// How a router and its experts are named, and what they have beside their matrices.
+struct ExpertStyle {
+  std::string_view router = "gate";
+  bool bias = false;  // of the router and of each expert's matrices
 };
 
 // The residual stream: `branch` is what the last block adds to `h`, which the next norm does.
@@ -71,7 +78,8 @@ class Decoder {
   graph::ValueId gated_mlp(graph::ValueId x, const std::string& ours, const std::string& theirs, int64_t inner,
                            bool fused = false);
   // k of the experts (Shazeer et al. 2017), and the shared one with its gate where there is one (experts.cc).
-  graph::ValueId experts(graph::ValueId x, const std::string& ours, const std::string& theirs);
+  graph::ValueId experts(graph::ValueId x, const std::string& ours, const std::string& theirs,
+                         const ExpertStyle& style = {});
   // down(f(up x)) with modules fc1 and fc2; standard deviations of random initialisation as in AttentionStyle.
   graph::ValueId mlp(graph::ValueId x, int64_t i, graph::ActKind kind, float up_std = -1, float down_std = -1);
   // The last norm, named as in the checkpoint, the experts' balance loss, and the head.
@@ -97,6 +105,7 @@ graph::Graph instella(const formats::ModelConfig& config, const BuildOptions& op
 graph::Graph olmo2(const formats::ModelConfig& config, const BuildOptions& options);
 graph::Graph phi3(const formats::ModelConfig& config, const BuildOptions& options);
 graph::Graph gemma3(const formats::ModelConfig& config, const BuildOptions& options);
+graph::Graph gpt_oss(const formats::ModelConfig& config, const BuildOptions& options);
 graph::Graph nanochat(const formats::ModelConfig& config, const BuildOptions& options);
 graph::Graph nanochat_v2(const formats::ModelConfig& config, const BuildOptions& options);
 graph::Graph gpt2(const formats::ModelConfig& config, const BuildOptions& options);

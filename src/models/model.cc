@@ -15,15 +15,25 @@ struct Builder {
   std::string_view model_type;
   graph::Graph (*build)(const formats::ModelConfig&, const BuildOptions&);
 };
-constexpr Builder kBuilders[] = {{"llama", llama},         {"mistral", mistral},
-                                 {"qwen2", qwen2},         {"qwen3", qwen3},
-                                 {"qwen3_moe", qwen3},     {"qwen3_vl", qwen3_vl},
-                                 {"qwen3_5", qwen3_5},     {"qwen3_5_text", qwen3_5},
-                                 {"qwen3_5_moe", qwen3_5}, {"qwen3_5_moe_text", qwen3_5},
-                                 {"instella", instella},   {"olmo2", olmo2},
-                                 {"phi3", phi3},           {"gemma3_text", gemma3},
-                                 {"nanochat", nanochat},   {"nanochat_v2", nanochat_v2},
-                                 {"gpt2", gpt2},           {"bert", bert}};
+constexpr Builder kBuilders[] = {{"llama", llama},
+                                 {"mistral", mistral},
+                                 {"qwen2", qwen2},
+                                 {"qwen3", qwen3},
+                                 {"qwen3_moe", qwen3},
+                                 {"qwen3_vl", qwen3_vl},
+                                 {"qwen3_5", qwen3_5},
+                                 {"qwen3_5_text", qwen3_5},
+                                 {"qwen3_5_moe", qwen3_5},
+                                 {"qwen3_5_moe_text", qwen3_5},
+                                 {"instella", instella},
+                                 {"olmo2", olmo2},
+                                 {"phi3", phi3},
+                                 {"gemma3_text", gemma3},
+                                 {"gpt_oss", gpt_oss},
+                                 {"nanochat", nanochat},
+                                 {"nanochat_v2", nanochat_v2},
+                                 {"gpt2", gpt2},
+                                 {"bert", bert}};
 
 graph::Graph forward(const formats::ModelConfig& c, const BuildOptions& o) {
   std::string known;

@@ -1,6 +1,7 @@
 #include "quantize/quantize.h"
 
 #include "base/error.h"
+#include "formats/family.h"
 #include "quantize/internal.h"
 
 namespace mxt::quantize {
@@ -31,6 +32,12 @@ Written write_quantized(const formats::WeightSource& source, const tokenizer::To
                         StopFlag stop) {
   check_scheme(settings.scheme);
   if (settings.scheme == QuantScheme::kNone) fail_input("quantize: scheme none writes nothing");
+  if (source.config().family->turned_experts)
+    fail_missing(
+        "quantize: {} is a model of type {}, whose stacked experts have layouts of their own that are not written "
+        "here: "
+        "its MXFP4 files are read and trained beside as they are (method qlora)",
+        source.path(), source.config().model_type);
   if (!is_gguf_scheme(settings.scheme)) return write_hf_folder(source, settings, folder, stop);
   if (!tok) fail_input("{}: a .gguf file holds its tokenizer, and this model has none", source.path());
   return write_gguf(source, *tok, settings.scheme, name, folder + "/model.gguf", stop);

@@ -394,6 +394,14 @@ void Lowering::lower(const ActGradOp& a) {
   emit(kernels::Quantize{dx, held.channel, held.q, held.scale});
 }
 
+void Lowering::lower(const ClampedGluOp& a) {
+  emit(kernels::ClampedGlu{mat(op_->in[0]), mat(op_->out[0]), a.alpha, a.limit});
+}
+
+void Lowering::lower(const ClampedGluGradOp& a) {
+  emit(kernels::ClampedGluGrad{mat(op_->in[0]), mat(op_->in[1]), mat(op_->out[0]), a.of.alpha, a.of.limit});
+}
+
 void Lowering::lower(const AddOp&) { emit(kernels::Add{mat(op_->in[0]), mat(op_->in[1]), mat(op_->out[0])}); }
 
 void Lowering::lower(const ScaleOp& a) { emit(kernels::Copy{mat(op_->in[0]), mat(op_->out[0]), a.by}); }

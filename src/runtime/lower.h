@@ -103,6 +103,8 @@ class Lowering {
   void lower(const graph::AttentionGradOp&);
   void lower(const graph::ActOp&);
   void lower(const graph::ActGradOp&);
+  void lower(const graph::ClampedGluOp&);
+  void lower(const graph::ClampedGluGradOp&);
   void lower(const graph::AddOp&);
   void lower(const graph::ScaleOp&);
   void lower(const graph::MixOp&);
@@ -161,6 +163,8 @@ class Lowering {
   void lower(const graph::ExpertLoraAddOp&);
   void lower(const graph::ExpertLoraDzOp&);
   void lower(const graph::ExpertLoraDbOp&);
+  void lower(const graph::ExpertBiasOp&);
+  void lower(const graph::ExpertBiasGradOp&);
   void lower(const graph::BalanceLossOp&);
   // Experts from..from+count of all, whose rows stand in `first`.
   struct Experts {

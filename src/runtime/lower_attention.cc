@@ -38,6 +38,8 @@ void Lowering::set_packed(C& call, const AttentionOp& a) {
 
 void Lowering::lower(const AttentionOp& a) {
   const int64_t q = a.heads * a.head_dim, kv = a.kv_heads * a.head_dim;
+  if (op_->in.size() > 1 && ops_.device())
+    fail_missing("attention sinks (of gpt-oss) run on the CPU only: {} has no kernel for them", ops_.name());
   const Mat qkv = mat(op_->in[0]);
   const Mat queries = columns(qkv, 0, q), keys = columns(qkv, q, kv), values = columns(qkv, q + kv, kv);
   if (spec_.settings.cached && !a.pictures) {
@@ -53,7 +55,10 @@ void Lowering::lower(const AttentionOp& a) {
     call.context = in<int32_t>(Source::kContext);
     call.tables = in<int32_t>(Source::kTables);
     set_shape(call, a);
-    emit(call);
+    if (op_->in.size() > 1)
+      emit(kernels::CachedSinks{call, at<const float>(op_->in[1])});
+    else
+      emit(call);
     return;
   }
   kernels::Attention call;
@@ -68,6 +73,7 @@ void Lowering::lower(const AttentionOp& a) {
   wide.algo = call.algo = choose(kernels::attention_key(wide), wide, attention_names_, attention_memory_);
   scratch(ops_.attention_scratch(wide));
   emit(call).stream = kAttentionStreams + a.layer;
+  if (op_->in.size() > 1) emit(kernels::AttentionSinks{call.out, call.lse, at<const float>(op_->in[1]), a.heads});
 }
 
 void Lowering::lower(const AttentionGradOp& g) {
@@ -90,6 +96,10 @@ void Lowering::lower(const AttentionGradOp& g) {
   wide.algo = call.algo = choose(kernels::attention_key(wide), wide, attention_names_, grad_memory_);
   scratch(ops_.attention_grad_scratch(wide));
   emit(call).stream = kAttentionStreams + g.of.layer;
+  if (op_->param == kNone) return;
+  emit(kernels::AttentionSinksGrad{call.out, call.dout, call.lse, at<const float>(op_->in[4]), g.of.heads,
+                                   grad(op_->param), adds(*op_)},
+       first(*op_));
 }
 
 }  // namespace mxt::runtime

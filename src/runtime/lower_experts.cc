@@ -128,6 +128,15 @@ void Lowering::lower(const ExpertLoraDbOp& a) {
                grad_mat(op_->param), {op_->in[2], 0, a.experts, a.experts}, b.scale, adds(*op_), first(*op_));
 }
 
+void Lowering::lower(const ExpertBiasOp& a) {
+  emit(kernels::ExpertBias{mat(op_->out[0]), mat(op_->in[2]), at<int32_t>(op_->in[1]), a.experts});
+}
+
+void Lowering::lower(const ExpertBiasGradOp& a) {
+  emit(kernels::ExpertBiasGrad{mat(op_->in[0]), at<int32_t>(op_->in[1]), a.experts, grad(op_->param), adds(*op_)},
+       first(*op_));
+}
+
 void Lowering::lower(const BalanceLossOp& a) {
   const Mat loss = mat(op_->out[0]), balance = mat(op_->out[1]), count = mat(op_->out[2]), mass = mat(op_->out[3]);
   const auto* runs = in<int32_t>(Source::kRowOffsets);

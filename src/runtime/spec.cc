@@ -136,6 +136,12 @@ std::string settings_text(const kernels::Act& a) { return fmt::format(" {}", nam
 std::string settings_text(const kernels::ActGrad& a) { return fmt::format(" {}", name_of(a.kind)); }
 std::string settings_text(const kernels::ActLora& a) { return settings_text(a.act); }
 std::string settings_text(const kernels::ActLoraGrad& a) { return settings_text(a.act); }
+template <typename G>
+  requires requires(const G& g) { g.limit; }
+std::string settings_text(const G& g) {
+  return fmt::format(" alpha {} limit {}", g.alpha, g.limit);
+}
+std::string settings_text(const kernels::CachedSinks& c) { return settings_text(c.of); }
 std::string settings_text(const kernels::CrossEntropy& c) {
   return fmt::format("{}{}{}", c.gradient ? " gradient" : "", c.softmax ? " softmax" : "",
                      c.softcap > 0 ? fmt::format(" softcap {}", c.softcap) : "");
@@ -168,7 +174,7 @@ std::string settings_text(const kernels::RoundRows& r) {
 template <typename C>
   requires(
       !requires(const C& c) { c.longest; } && !requires(const C& c) { c.rotary; } &&
-      !requires(const C& c) { c.of.key_heads; })
+      !requires(const C& c) { c.of.key_heads; } && !requires(const C& c) { c.limit; })
 std::string settings_text(const C&) {
   return {};
 }

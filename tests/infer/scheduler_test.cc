@@ -8,9 +8,12 @@
 #include <cmath>
 #include <cstring>
 #include <future>
+#include <nlohmann/json.hpp>
 #include <set>
 
 #include "base/error.h"
+#include "base/files.h"
+#include "base/json.h"
 #include "infer/engine.h"
 #include "infer/scorer.h"
 
@@ -104,7 +107,7 @@ TEST(Scheduler, TheSameWhateverTheThreadsAndThePieces) {
 // Experts, and layers whose state a sequence carries on from pass to pass: cut at any token, among others, after others
 // had the slot, and as they score whole.
 TEST(Scheduler, TheSameOfExpertsAndOfStates) {
-  for (const char* name : {"qwen3_moe", "qwen3_5", "qwen3_5_moe"}) {
+  for (const char* name : {"qwen3_moe", "qwen3_5", "qwen3_5_moe", "gpt_oss"}) {
     SCOPED_TRACE(name);
     Model m(golden(name), "", DType::kF32, 0, kernels::cpu_ops());
     std::vector<Request> requests;
@@ -124,6 +127,20 @@ TEST(Scheduler, TheSameOfExpertsAndOfStates) {
     const auto scored = scorer.score({r.prompt})[0];
     ASSERT_EQ(read.prompt.size(), scored.size());
     for (size_t t = 1; t < scored.size(); ++t) EXPECT_NEAR(read.prompt[t].logprob, scored[t], 2e-5) << t;
+  }
+}
+
+// Sinks, clamped gates and windows through the cache: the likeliest token after the other, as transformers has it.
+TEST(Scheduler, GreedyTextOfGptOssIsTransformers) {
+  for (const char* name : {"gpt_oss", "gpt_oss_balanced"}) {
+    const Json want = read_json_file(golden(name) + "/expected.json")["greedy"];
+    Model m(golden(name), "", DType::kF32, 0, kernels::cpu_ops());
+    Request r;
+    r.prompt = want["prompt"].get<std::vector<int32_t>>();
+    r.max_tokens = 24;
+    r.sampling = {.temperature = 0};
+    Scheduler s(m, {});
+    EXPECT_EQ(answer(s, {r})[0].ids, want["answer"].get<std::vector<int32_t>>()) << name;
   }
 }
 

@@ -11,7 +11,7 @@ namespace mxt::infer {
 namespace {
 
 TEST(Scorer, ATextScoresAlikeAloneAndAmongOthers) {
-  for (const char* name : {"qwen3_gqa", "gpt2", "qwen3_moe", "qwen3_5", "qwen3_5_moe"})
+  for (const char* name : {"qwen3_gqa", "gpt2", "qwen3_moe", "qwen3_5", "qwen3_5_moe", "gpt_oss"})
     for (const DType type : {DType::kF32, DType::kBF16}) {
       Model model(std::string(MXT_SOURCE_DIR) + "/tests/golden/models/" + name, "", type, 0, kernels::cpu_ops());
       std::vector<std::vector<int32_t>> rows;

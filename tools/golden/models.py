@@ -75,7 +75,8 @@ def unstack(model):
     for module in list(model.modules()):
         e = getattr(module, "experts", None)
         if e is not None and hasattr(e, "gate_up_proj"):
-            module.experts = Experts([Expert(e.gate_up_proj[i], e.down_proj[i]) for i in range(e.gate_up_proj.shape[0])])
+            one = (lambda i: families.ClampedExpert(e, i)) if hasattr(e, "gate_up_proj_bias") else (lambda i: Expert(e.gate_up_proj[i], e.down_proj[i]))
+            module.experts = Experts([one(i) for i in range(e.gate_up_proj.shape[0])])
 
 
 @contextlib.contextmanager
@@ -114,8 +115,8 @@ def rate(step, lr):
 
 
 def train(model, docs, lr):
-    decay = [p for n, p in model.named_parameters() if p.requires_grad and ("lora" in n or p.ndim >= 2 or n.endswith("A_log"))]
-    plain = [p for n, p in model.named_parameters() if p.requires_grad and not ("lora" in n or p.ndim >= 2 or n.endswith("A_log"))]
+    decay = [p for n, p in model.named_parameters() if p.requires_grad and ("lora" in n or p.ndim >= 2 or n.endswith(("A_log", "sinks")))]
+    plain = [p for n, p in model.named_parameters() if p.requires_grad and not ("lora" in n or p.ndim >= 2 or n.endswith(("A_log", "sinks")))]
     opt = torch.optim.AdamW([{"params": decay, "weight_decay": WD}, {"params": plain, "weight_decay": 0.0}], lr=lr, betas=BETAS, eps=1e-8)
     rows = []
     for s in range(STEPS):
@@ -161,12 +162,17 @@ for name, make in (CASES.items() if __name__ == "__main__" else ()):
         loss, logits, aux = loss_of(model.double() if hybrid else model, docs[:3])
         (loss + aux).backward()
     expected["logits"] = logits.detach().float().contiguous()
+    prompt = docs[0][0][:5]
+    with torch.no_grad():
+        greedy = model.generate(torch.tensor([prompt]), max_new_tokens=24, do_sample=False, use_cache=False)[0].tolist()[5:] if name.startswith("gpt_oss") else None
     for n, p in model.named_parameters():
         if p.grad is not None:
             expected["grad." + n] = p.grad.float().clone().contiguous()
     model.zero_grad()
     model.float()
     result = {"loss": loss.item(), "settings": {"steps": STEPS, "per_device": PER_DEVICE, "lr": lr, "warmup_ratio": WARMUP, "weight_decay": WD, "grad_clip": CLIP, "betas": BETAS}}
+    if greedy:
+        result["greedy"] = {"prompt": prompt, "answer": greedy}
     if aux:
         result["aux"] = aux.item()
     model.zero_grad()

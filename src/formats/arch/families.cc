@@ -4,11 +4,10 @@ namespace mxt::formats {
 namespace {
 
 // The first of several families that a GGUF's architecture stands for is the one that it is read as.
-constexpr const Family* kFamilies[] = {&kLlama,      &kMistral,     &kQwen2,      &kQwen3,          &kQwen3Moe,
-                                       &kQwen3Next,  &kQwen35,      &kQwen35Text, &kQwen35Moe,      &kQwen35MoeText,
-                                       &kQwen3Vl,    &kQwen3VlText, &kQwen3VlMoe, &kQwen3VlMoeText, &kInstella,
-                                       &kOlmo2,      &kPhi3,        &kGemma3,     &kGpt2,           &kNanochat,
-                                       &kNanochatV2, &kBert};
+constexpr const Family* kFamilies[] = {
+    &kLlama,     &kMistral,       &kQwen2,   &kQwen3,       &kQwen3Moe,   &kQwen3Next,      &kQwen35,   &kQwen35Text,
+    &kQwen35Moe, &kQwen35MoeText, &kQwen3Vl, &kQwen3VlText, &kQwen3VlMoe, &kQwen3VlMoeText, &kInstella, &kOlmo2,
+    &kPhi3,      &kGemma3,        &kGptOss,  &kGpt2,        &kNanochat,   &kNanochatV2,     &kBert};
 
 }  // namespace
 

@@ -52,7 +52,7 @@ LayerSpec usual_layer(int64_t i, const Keys& k, const Family& f, int64_t window)
   if (f.linear_attention) {
     if ((i + 1) % k.integer({"full_attention_interval"}, 4, 1, kMaxCount) != 0) l.mixer = Mixer::kGatedDelta;
   } else if (f.windows == Windows::kMost) {
-    if ((i + 1) % k.integer({"sliding_window_pattern"}, 6, 1, kMaxCount) != 0) l.window = window;
+    if ((i + 1) % k.integer({"sliding_window_pattern"}, f.window_pattern, 1, kMaxCount) != 0) l.window = window;
   } else if (f.windows == Windows::kAll || i >= k.integer({"max_window_layers"}, 28, 0, kMaxCount)) {
     l.window = window;
   }

@@ -2,6 +2,7 @@
 #include <nlohmann/json.hpp>
 
 #include "formats/coded.h"
+#include "formats/family.h"
 
 namespace mxt::formats {
 namespace {
@@ -33,6 +34,9 @@ std::optional<ConfigCoding> config_coding(const ModelConfig& c, const std::strin
     return ConfigCoding{is(q, "bnb_4bit_use_double_quant", true) ? Coding::kNf4Double : Coding::kNf4,
                         c.dtype.value_or(DType::kF32)};
   }
+  if (c.quantization == "mxfp4" && c.family->turned_experts)
+    return ConfigCoding{name.find(".experts.") != std::string::npos && name.ends_with(".weight") ? Coding::kMxfp4
+                                                                                                 : Coding::kNone};
   if (c.quantization == "compressed-tensors") {
     if (!is(q, "format", "mxfp4-pack-quantized")) return std::nullopt;
     return listed(q, "ignore", module) ? ConfigCoding{} : ConfigCoding{Coding::kMxfp4};

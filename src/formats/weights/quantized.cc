@@ -8,6 +8,8 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "base/threads.h"
+#include "formats/family.h"
+#include "formats/weights/experts.h"
 
 namespace mxt::formats {
 namespace {
@@ -200,15 +202,55 @@ void find_nf4(const Safetensors& files, const std::string& source, QuantizedTens
   }
 }
 
+// Experts' matrices of gpt-oss: a stack's rows lie in the order of its products' columns, gate's and up's in turn.
+void find_mxfp4_stacks(const Safetensors& files, const ModelConfig& c, const std::string& source,
+                       QuantizedTensors& out) {
+  for (const TensorInfo& t : files.tensors()) {
+    constexpr std::string_view kBlocks = "_blocks";
+    if (!t.name.ends_with(kBlocks)) continue;
+    const std::string stem = t.name.substr(0, t.name.size() - kBlocks.size());
+    const TensorInfo* scale = files.find(stem + "_scales");
+    for (const ExpertStack& s : expert_stacks(c)) {
+      const std::string end = fmt::format(".experts.{}", s.name);
+      if (!stem.ends_with(end)) continue;
+      const auto parts = static_cast<int64_t>(s.parts.size());
+      const std::vector<int64_t> blocks_of{c.num_experts, parts * s.part_rows, s.cols / kMxBlock, kMxBlock / 2},
+          scales_of{blocks_of[0], blocks_of[1], blocks_of[2]};
+      if (!scale || s.cols % kMxBlock != 0 || t.type != DType::kU8 || scale->type != DType::kU8 ||
+          t.shape != blocks_of || scale->shape != scales_of)
+        fail_input("{}: \"{}\" and its \"_scales\" are not {} experts of {} × {} in MXFP4, as config.json has them",
+                   source, t.name, c.num_experts, parts * s.part_rows, s.cols);
+      out.hidden.insert(t.name);
+      out.hidden.insert(scale->name);
+      for (int64_t e = 0; e < c.num_experts; ++e)
+        for (int64_t part = 0; part < parts; ++part) {
+          QuantizedWeight w;
+          w.kind = QuantizedWeight::Kind::kCoded;
+          w.coding = Coding::kMxfp4;
+          w.shape = {s.part_rows, s.cols};
+          w.data = t;
+          w.scale = *scale;
+          w.first_row = e * parts * s.part_rows + part;
+          w.row_step = parts;
+          out.weights.emplace(fmt::format("{}.experts.{}.{}.weight", stem.substr(0, stem.size() - end.size()), e,
+                                          s.parts[static_cast<size_t>(part)]),
+                              std::move(w));
+        }
+    }
+  }
+}
+
 }  // namespace
 
 QuantizedTensors find_quantized(const Safetensors& files, const ModelConfig& c, const std::string& source) {
   QuantizedTensors out;
   if (!c.quantization.empty() && c.quantization != "fp8" && c.quantization != "compressed-tensors" &&
-      c.quantization != "quark" && c.quantization != "bitsandbytes")
+      c.quantization != "quark" && c.quantization != "bitsandbytes" &&
+      !(c.quantization == "mxfp4" && c.family->turned_experts))
     fail_missing("{}: is quantised by \"{}\", which is not read here: use the model it was made from", source,
                  c.quantization);
   find_nf4(files, source, out);
+  if (c.quantization == "mxfp4") find_mxfp4_stacks(files, c, source, out);
   for (const TensorInfo& t : files.tensors()) {
     if (out.weights.contains(t.name)) continue;
     const bool packed = t.name.ends_with(".weight_packed");
@@ -253,6 +295,19 @@ CodedTensor coded_of(const Safetensors& files, const QuantizedWeight& w) {
                 reinterpret_cast<const uint8_t*>(codes.data()),
                 reinterpret_cast<const uint8_t*>(scales.data()),
                 nullptr};
+  if (w.row_step > 0) {  // its rows alone, codes before scales
+    const size_t codes_row = static_cast<size_t>(w.shape[1] / 2),
+                 scales_row = static_cast<size_t>(w.shape[1] / kMxBlock);
+    out.bytes.resize(static_cast<size_t>(w.shape[0]) * (codes_row + scales_row));
+    uint8_t *codes_to = out.bytes.data(), *scales_to = codes_to + static_cast<size_t>(w.shape[0]) * codes_row;
+    for (int64_t r = 0; r < w.shape[0]; ++r) {
+      const auto from = static_cast<size_t>(w.first_row + r * w.row_step), to = static_cast<size_t>(r);
+      std::memcpy(codes_to + to * codes_row, codes.data() + from * codes_row, codes_row);
+      std::memcpy(scales_to + to * scales_row, scales.data() + from * scales_row, scales_row);
+    }
+    out.matrix.codes = codes_to, out.matrix.scales = scales_to;
+    return out;
+  }
   const bool floats = w.coding == Coding::kNf4;  // files of old writers need not align them
   if (floats && reinterpret_cast<uintptr_t>(scales.data()) % sizeof(float) != 0) {
     out.floats.resize(scales.size() / sizeof(float));

@@ -27,6 +27,8 @@ struct QuantizedWeight {
   float mean = 0;
   std::vector<int64_t> shape;  // of the decoded matrix
   TensorInfo data, scale;
+  // Of a stack of matrices (gpt-oss's MXFP4): its row r is row first_row + r·row_step of data and of scale.
+  int64_t first_row = 0, row_step = 0;  // 0: data and scale are its own
   int64_t block_rows = 1, block_columns = 1;
 };
 
@@ -38,7 +40,8 @@ struct QuantizedTensors {
 
 // kMissing for a quant_method without a decoder here; kBadInput where scales do not fit their weights. Known:
 // transformers `fp8` (weight_scale_inv), compressed-tensors FP8 (by tensor or channel) and mxfp4-pack-quantized, Quark
-// FP8 and MXFP4, bitsandbytes NF4 with and without double quantization.
+// FP8 and MXFP4, bitsandbytes NF4 with and without double quantization, gpt-oss's mxfp4 (stacked experts in _blocks
+// [experts, rows, columns / 32, 16] and _scales).
 QuantizedTensors find_quantized(const Safetensors& files, const ModelConfig& config, const std::string& source);
 
 // Of Kind::kCoded, as it lies in the file.

@@ -79,7 +79,8 @@ class HfFolder final : public WeightSource {
   std::vector<int64_t> shape(std::string_view name) const override {
     const QuantizedWeight* w = find_weight(name);
     if (w) return w->shape;
-    if (const ExpertSlice* s = find_slice(name)) return {s->rows, s->cols};
+    if (const ExpertSlice* s = find_slice(name))
+      return s->cols > 0 ? std::vector<int64_t>{s->rows, s->cols} : std::vector<int64_t>{s->rows};
     return at(name).shape;
   }
   DType stored_type(std::string_view name) const override {
@@ -104,7 +105,13 @@ class HfFolder final : public WeightSource {
     MXT_ASSERT(0 <= begin && begin <= end && end <= rows);
     if (t.type != to && (!is_float(t.type) || !is_float(to) || to == DType::kF64))
       fail_input("{}: tensor \"{}\" is {} and cannot be read as {}", path_, t.name, name_of(t.type), name_of(to));
-    const size_t each = size_of(t.type), width = static_cast<size_t>(s ? s->cols : row_size(t.shape));
+    const size_t each = size_of(t.type),
+                 width = static_cast<size_t>(s ? std::max<int64_t>(1, s->cols) : row_size(t.shape));
+    if (s && s->pitch > 0) {
+      std::vector<uint64_t> mine((static_cast<size_t>(end - begin) * width * each + 7) / 8);
+      read_turned(files_.bytes(t).data(), t.type, *s, begin, end, reinterpret_cast<std::byte*>(mine.data()));
+      return convert(mine.data(), t.type, out, to, static_cast<size_t>(end - begin) * width);
+    }
     const std::byte* from = files_.bytes(t).data() + static_cast<size_t>(first + begin) * width * each;
     copy(from, t.type, static_cast<char*>(out), to, static_cast<size_t>(end - begin) * width);
   }
@@ -112,6 +119,7 @@ class HfFolder final : public WeightSource {
   std::span<const std::byte> mapped(std::string_view name, DType type) const override {
     if (find_weight(name)) return {};
     const ExpertSlice* s = find_slice(name);
+    if (s && s->pitch > 0) return {};
     const TensorInfo& t = at(s ? std::string_view(s->stack) : name);
     auto bytes = files_.bytes(t);
     if (s) {

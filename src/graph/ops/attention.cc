@@ -44,22 +44,32 @@ static void derive_qkrope(Backward& b, const Op& op) {
   b.accumulate(op.in[0], dqkv);
 }
 
-ValueId attention(Graph& g, ValueId qkv, const AttentionOp& a) {
+ValueId attention(Graph& g, ValueId qkv, const AttentionOp& a, ValueId sinks) {
   MXT_ASSERT(a.causal || (a.window == 0 && a.dropout == 0));
   MXT_ASSERT(g.value(qkv).cols == (a.heads + 2 * a.kv_heads) * a.head_dim && a.heads % a.kv_heads == 0);
   const ValueId o = g.add_value(g.value(qkv).rows, a.heads * a.head_dim, g.act_type);
   const ValueId lse = g.add_value(g.value(qkv).rows, a.heads, DType::kF32);
-  g.add_op(a, {qkv}, {o, lse});
+  std::vector<ValueId> in{qkv};
+  if (sinks != kNone) {
+    MXT_ASSERT(a.causal && a.dropout == 0 && g.value(sinks).cols == a.heads && g.value(sinks).type == DType::kF32);
+    in.push_back(sinks);
+  }
+  g.add_op(a, std::move(in), {o, lse});
   return o;
 }
 
 static void derive_attention(Backward& b, const Op& op) {
   const auto& a = std::get<AttentionOp>(op.attrs);
 
-  if (!b.needs(op.in[0])) return;
+  const bool sinks = op.in.size() > 1, train_sinks = sinks && b.needs(op.in[1]);
+  if (!b.needs(op.in[0]) && !train_sinks) return;
   const ValueId dqkv = b.like(op.in[0]);
-  b.g.add_op(AttentionGradOp{a}, {op.in[0], op.out[0], op.out[1], b.grad(op.out[0])}, {dqkv});
-  b.accumulate(op.in[0], dqkv);
+  std::vector<ValueId> in{op.in[0], op.out[0], op.out[1], b.grad(op.out[0])};
+  if (sinks) in.push_back(op.in[1]);
+  const ValueId qkv = op.in[0], w = sinks ? op.in[1] : kNone;
+  Op& grad = b.g.add_op(AttentionGradOp{a}, std::move(in), {dqkv});
+  if (train_sinks) b.contributes(grad, w);
+  if (b.needs(qkv)) b.accumulate(qkv, dqkv);
 }
 
 namespace {

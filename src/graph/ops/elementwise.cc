@@ -21,6 +21,20 @@ static void derive_act(Backward& b, const Op& op) {
   b.accumulate(op.in[0], dx);
 }
 
+ValueId clamped_glu(Graph& g, ValueId x, const ClampedGluOp& attrs) {
+  const ValueId y = g.add_value(g.value(x).rows, g.value(x).cols / 2, g.act_type);
+  g.add_op(attrs, {x}, {y});
+  return y;
+}
+
+static void derive_clamped_glu(Backward& b, const Op& op) {
+  const auto& a = std::get<ClampedGluOp>(op.attrs);
+  const ValueId x = op.in[0], dx = b.like(x);
+  b.g.values[static_cast<size_t>(dx)].same_as = x;  // nothing reads x after its derivative
+  b.g.add_op(ClampedGluGradOp{a}, {x, b.grad(op.out[0])}, {dx});
+  b.accumulate(x, dx);
+}
+
 ValueId add(Graph& g, ValueId a, ValueId b) {
   MXT_ASSERT(g.value(a).cols == g.value(b).cols && g.value(a).rows == g.value(b).rows);
   const ValueId y = g.add_value(g.value(a).rows, g.value(a).cols, g.act_type);
@@ -66,6 +80,8 @@ static void derive_dropout(Backward& b, const Op& op) {
 
 const OpInfo ActOp::info{.name = "act", .derive = derive_act, .repeat = Repeat::kCheap};
 const OpInfo ActGradOp::info{.name = "act_grad"};
+const OpInfo ClampedGluOp::info{.name = "clamped_glu", .derive = derive_clamped_glu, .repeat = Repeat::kCheap};
+const OpInfo ClampedGluGradOp::info{.name = "clamped_glu_grad"};
 const OpInfo AddOp::info{.name = "add", .derive = derive_add, .overwrites = 2};
 const OpInfo ScaleOp::info{.name = "scale", .derive = derive_scale};
 const OpInfo DropoutOp::info{.name = "dropout", .derive = derive_dropout, .repeat = Repeat::kYes, .overwrites = 1};

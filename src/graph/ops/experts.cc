@@ -79,6 +79,21 @@ static void derive_expert_linear(Backward& b, const Op& op) {
   b.accumulate(x, dx);
 }
 
+ValueId expert_bias(Graph& g, ValueId y, const Routing& r, ValueId b) {
+  MXT_ASSERT(g.value(b).cols == r.experts * g.value(y).cols);
+  const ValueId out = g.add_value(g.value(y).rows, g.value(y).cols, g.act_type);
+  g.values[static_cast<size_t>(out)].same_as = y;
+  g.add_op(ExpertBiasOp{r.experts}, {y, r.first, b}, {out});
+  return out;
+}
+
+static void derive_expert_bias(Backward& b, const Op& op) {
+  const auto& a = std::get<ExpertBiasOp>(op.attrs);
+  const ValueId y = op.in[0], first = op.in[1], bias = op.in[2], dy = b.grad(op.out[0]);
+  if (b.needs(bias)) b.contributes(b.g.add_op(ExpertBiasGradOp{a.experts}, {dy, first}, {}), bias);
+  b.accumulate(y, dy);
+}
+
 ValueId expert_sum(Graph& g, ValueId x, const Routing& r) {
   MXT_ASSERT(g.value(x).rows == routed_rows(r.k));
   const ValueId y = g.add_value(kTokens, g.value(x).cols, g.act_type);
@@ -203,6 +218,8 @@ const OpInfo ExpertLoraAddOp::info{
     .name = "expert_lora_add", .derive = derive_expert_lora_add, .repeat = Repeat::kYes, .products = add_products};
 const OpInfo ExpertLoraDzOp::info{.name = "expert_lora_dz", .products = dz_products};
 const OpInfo ExpertLoraDbOp::info{.name = "expert_lora_db", .products = db_products};
+const OpInfo ExpertBiasOp::info{.name = "expert_bias", .derive = derive_expert_bias, .repeat = Repeat::kYes};
+const OpInfo ExpertBiasGradOp::info{.name = "expert_bias_grad"};
 const OpInfo BalanceLossOp::info{.name = "balance_loss", .derive = derive_balance};
 
 }  // namespace mxt::graph

@@ -17,7 +17,8 @@ int same_attention(const Attention&, int algo);  // Ops::same_attention
 
 void attention(const Attention& a);
 void attention_grad(const AttentionGrad& a);
-void cached_attention(const CachedAttention& a);
+// lse, where it is given: as Attention's, [heads, tokens].
+void cached_attention(const CachedAttention& a, float* lse = nullptr);
 void store_cache(const StoreCache& c);
 
 // What the threads keep for such calls, all together.

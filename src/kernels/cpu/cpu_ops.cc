@@ -10,6 +10,7 @@
 #include "kernels/cpu/gemm.h"
 #include "kernels/cpu/pointwise.h"
 #include "kernels/decode.h"
+#include "kernels/gpt_oss.h"
 #include "kernels/memory.h"
 #include "kernels/reference/reference.h"
 #include "kernels/small_types.h"
@@ -17,7 +18,7 @@
 namespace mxt::kernels {
 namespace {
 
-class CpuOps final : public Ops, public OwnMemory, public Decoder, public Variants {
+class CpuOps final : public Ops, public OwnMemory, public Decoder, public Variants, public GptOss {
  public:
   std::string_view name() const override { return "cpu"; }
   std::vector<std::string> gemm_algorithms() const override { return cpu::gemm_algorithms(); }
@@ -85,6 +86,13 @@ class CpuOps final : public Ops, public OwnMemory, public Decoder, public Varian
   void dora_scale(const DoraScale& c) override { check(c), cpu::dora_scale(c); }
   void dora_scale_grad(const DoraScaleGrad& c) override { check(c), cpu::dora_scale_grad(c); }
   void embedding_noise(const EmbeddingNoise& c) override { check(c), cpu::embedding_noise(c); }
+  void attention_sinks(const AttentionSinks& c) override { check(c), cpu::attention_sinks(c); }
+  void attention_sinks_grad(const AttentionSinksGrad& c) override { check(c), cpu::attention_sinks_grad(c); }
+  void cached_sinks(const CachedSinks& c) override { check(c), cpu::cached_sinks(c); }
+  void clamped_glu(const ClampedGlu& c) override { check(c), cpu::clamped_glu(c); }
+  void clamped_glu_grad(const ClampedGluGrad& c) override { check(c), cpu::clamped_glu_grad(c); }
+  void expert_bias(const ExpertBias& c) override { check(c), cpu::expert_bias(c); }
+  void expert_bias_grad(const ExpertBiasGrad& c) override { check(c), cpu::expert_bias_grad(c); }
   void adamw(const AdamW& c) override { check(c), cpu::adamw(c); }
   void adamw_8bit(const AdamW8bit& c) override { check(c), cpu::adamw_8bit(c); }
   void lion(const Lion& c) override { check(c), cpu::lion(c); }

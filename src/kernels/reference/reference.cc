@@ -4,11 +4,12 @@
 #include "kernels/checks.h"
 #include "kernels/decode.h"
 #include "kernels/draw.h"
+#include "kernels/gpt_oss.h"
 
 namespace mxt::kernels {
 namespace {
 
-class ReferenceOps final : public Ops, public Decoder, public Drawer, public Variants {
+class ReferenceOps final : public Ops, public Decoder, public Drawer, public Variants, public GptOss {
  public:
   std::string_view name() const override { return "reference"; }
   std::vector<std::string> gemm_algorithms() const override { return {"reference"}; }
@@ -66,6 +67,13 @@ class ReferenceOps final : public Ops, public Decoder, public Drawer, public Var
   void dora_scale(const DoraScale& c) override { check(c), reference::dora_scale(c); }
   void dora_scale_grad(const DoraScaleGrad& c) override { check(c), reference::dora_scale_grad(c); }
   void embedding_noise(const EmbeddingNoise& c) override { check(c), reference::embedding_noise(c); }
+  void attention_sinks(const AttentionSinks& c) override { check(c), reference::attention_sinks(c); }
+  void attention_sinks_grad(const AttentionSinksGrad& c) override { check(c), reference::attention_sinks_grad(c); }
+  void cached_sinks(const CachedSinks& c) override { check(c), reference::cached_sinks(c); }
+  void clamped_glu(const ClampedGlu& c) override { check(c), reference::clamped_glu(c); }
+  void clamped_glu_grad(const ClampedGluGrad& c) override { check(c), reference::clamped_glu_grad(c); }
+  void expert_bias(const ExpertBias& c) override { check(c), reference::expert_bias(c); }
+  void expert_bias_grad(const ExpertBiasGrad& c) override { check(c), reference::expert_bias_grad(c); }
   void adamw(const AdamW& c) override { check(c), reference::adamw(c); }
   void adamw_8bit(const AdamW8bit& c) override { check(c), reference::adamw_8bit(c); }
   void lion(const Lion& c) override { check(c), reference::lion(c); }

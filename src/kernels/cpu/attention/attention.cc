@@ -115,7 +115,7 @@ void attention(const Attention& a) {
 
 // Keys are taken in tiles that start at multiples of 64 of the request's own positions, so a query meets the same tiles
 // in the same order however the prompt was cut and whatever else is in the batch.
-void cached_attention(const CachedAttention& a) {
+void cached_attention(const CachedAttention& a, float* lse) {
   check(a);
   constexpr int64_t kKeys = 64, kQueries = 64;
   const int64_t d = a.head_dim, group = a.heads / a.kv_heads, size = static_cast<int64_t>(size_of(a.q.type));
@@ -166,8 +166,12 @@ void cached_attention(const CachedAttention& a) {
     }
     for (int64_t n = 0; n < tiles; ++n) {
       const int64_t q = one ? 0 : n / group * kQueries, h = one ? 0 : n % group;
-      f.finish(queries[static_cast<size_t>(n)], at(a.out.p, (first + q) * a.out.ld + (kv * group + h) * d, a.out.type),
-               one ? d : a.out.ld, nullptr);
+      float of_rows[kQueries];
+      QueryTile& x = queries[static_cast<size_t>(n)];
+      f.finish(x, at(a.out.p, (first + q) * a.out.ld + (kv * group + h) * d, a.out.type), one ? d : a.out.ld,
+               lse ? of_rows : nullptr);
+      for (int64_t row = 0; lse && row < x.rows; ++row)
+        lse[one ? (kv * group + row) * a.q.rows + first : (kv * group + h) * a.q.rows + first + q + row] = of_rows[row];
     }
   });
 }
