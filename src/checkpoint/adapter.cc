@@ -160,7 +160,7 @@ std::vector<formats::AdapterWhole> trained_wholes(const graph::Graph& g, const r
 }  // namespace
 
 void save_adapter(const std::string& folder, const graph::Graph& g, const runtime::ParamStore& params,
-                  formats::AdapterConfig config, const PissaStart* start) {
+                  formats::AdapterConfig config, const PissaStart* start, ExpertForm experts) {
   std::map<std::string, Trained> modules;
   each_segment(g, [&](const graph::Param& p, const graph::Segment& s, const Ends& e) {
     Trained& m = modules[e.module];
@@ -202,6 +202,8 @@ void save_adapter(const std::string& folder, const graph::Graph& g, const runtim
     config.task_type = "SEQ_CLS";
     config.modules_to_save.push_back("score");
   }
+  std::list<std::vector<float>> stacks;
+  if (experts.stacked) formats::stack_experts(config, tensors, stacks, experts.turned);
   formats::write_adapter(folder, std::move(config), tensors, DType::kF32, trained_wholes(g, params));
 }
 
@@ -230,8 +232,8 @@ static void refuse_beyond_layers(const formats::Adapter& adapter, const std::str
         folder, name, folder);
 }
 
-models::LoraPlan adapter_plan(const std::string& folder) {
-  auto adapter = std::make_shared<const formats::Adapter>(formats::Adapter::open(folder));
+models::LoraPlan adapter_plan(const std::string& folder, const formats::Family* base) {
+  auto adapter = std::make_shared<const formats::Adapter>(formats::Adapter::open(folder, base));
   refuse_beyond_layers(*adapter, folder);
   auto kinds = std::make_shared<std::set<std::string, std::less<>>>();  // what it has of some layer
   for (const auto& m : adapter->modules()) kinds->emplace(within_layer(m.name));
@@ -306,8 +308,8 @@ void load_wholes(const formats::Adapter& adapter, const graph::Graph& g, runtime
 }  // namespace
 
 void load_adapter(const std::string& folder, const graph::Graph& g, runtime::ParamStore& params,
-                  const models::LoraPlan* plan) {
-  const formats::Adapter adapter = formats::Adapter::open(folder);
+                  const models::LoraPlan* plan, const formats::Family* base) {
+  const formats::Adapter adapter = formats::Adapter::open(folder, base);
   if (!plan) refuse_beyond_layers(adapter, folder);
   if (plan && plan->dora != adapter.config().use_dora)
     fail_input("{}: the adapter was trained with use_dora: {}: write the same under train.method", folder,

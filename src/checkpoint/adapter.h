@@ -22,17 +22,22 @@ void init_adapter(const graph::Graph& g, runtime::ParamStore& params, uint64_t s
 // as its difference from that one, at twice the rank and alpha, and belongs to the base that `start` was taken out of
 // (pissa.h).
 class PissaStart;
+// Adapters of experts: one by one, or stacked as PEFT has them; `turned`: of a base whose stacks are (formats/peft.h).
+struct ExpertForm {
+  bool stacked = false, turned = false;
+};
 void save_adapter(const std::string& folder, const graph::Graph& g, const runtime::ParamStore& params,
-                  formats::AdapterConfig config, const PissaStart* start = nullptr);
+                  formats::AdapterConfig config, const PissaStart* start = nullptr, ExpertForm experts = {});
 
 // The LoRA plan of a PEFT folder, to build the graph with (dropout is for training and left out). Refuses what PEFT can
 // express and a server beside its base cannot (DoRA, trained biases, modules_to_save), naming the tensor.
-models::LoraPlan adapter_plan(const std::string& folder);
+models::LoraPlan adapter_plan(const std::string& folder, const formats::Family* base = nullptr);
 
 // Fills the adapter's parameters. kBadInput for an adapter of another base: a module that the graph has not, another
 // shape, or a module without its tensors; and for one that scales B·A otherwise than `plan`, where that is not the
-// adapter's own. With `plan` it is an adapter to train on: what of the base it has trained is loaded too.
+// adapter's own. `base`: as formats::Adapter::open. With `plan` it is an adapter to train on: what of the base it has
+// trained is loaded too.
 void load_adapter(const std::string& folder, const graph::Graph& g, runtime::ParamStore& params,
-                  const models::LoraPlan* plan = nullptr);
+                  const models::LoraPlan* plan = nullptr, const formats::Family* base = nullptr);
 
 }  // namespace mxt::checkpoint

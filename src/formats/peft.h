@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <list>
 #include <map>
 #include <optional>
 #include <span>
@@ -62,11 +63,16 @@ OrderedJson to_json(const AdapterConfig& config);
 // fan_in_fan_out that an adapter's file states.
 bool holds_transposed(const ModelConfig& config, std::string_view module);
 
+// A layer's module or tensor by the family's own name, where it has that of another class over the same weights: those
+// of a text model and of the whole one that it is a part of (Family::other_prefixes).
+std::string own_name(const Family& family, std::string_view name);
+
 // An adapter on disk. Accepts the spellings that PEFT and its readers write: with or without `base_model.model.`, with
 // an adapter's name inside (`lora_A.default.weight`). What PEFT holds of stacked experts (target_parameters) is read as
 // modules of each expert: of …mlp.experts.base_layer (gate_up_proj, where down_proj has one too) and …mlp.experts,
 // lora_A [experts · rank, in] with an expert's rows together, lora_B [out, rank · experts] with the expert fastest;
-// gate_proj and up_proj share A.
+// gate_proj and up_proj share A, but
+// where B lies in blocks, a half of the rank for each: then each has its own (stack_experts writes them so).
 class Adapter {
  public:
   struct Module {
@@ -78,7 +84,9 @@ class Adapter {
     TensorInfo magnitude;    // DoRA: [out], the lengths of the rows of W + scaling·B·A; else without a name
   };
 
-  static Adapter open(const std::string& folder);
+  // `base`: of the model that it is for, whose names its modules then have (own_name), and whose stacked experts may
+  // lie turned (Family::turned_experts), so that rows of gate_up_proj's B are gate's and up's in turn.
+  static Adapter open(const std::string& folder, const Family* base = nullptr);
   static bool is_adapter(const std::string& folder) { return fs::exists(fs::path(folder) / "adapter_config.json"); }
 
   const AdapterConfig& config() const { return config_; }
@@ -106,9 +114,11 @@ class Adapter {
     std::string stack;
     int64_t expert = 0, experts = 0;
     bool is_b = false;
-    int64_t row = 0;  // the first, of lora_B
+    int64_t row = 0, step = 1;  // the first, of lora_B, and from one to the next
+    int64_t of = 0, first = 0;  // the stack's rank, and what of it is this one's
   };
-  void unstack(std::map<std::string, Module>& modules, std::vector<std::string>* stacks);
+  bool in_blocks(const Module& m, int64_t rank, int64_t experts, bool turned) const;
+  void unstack(std::map<std::string, Module>& modules, std::vector<std::string>* stacks, bool turned);
 
   Safetensors file_;
   int64_t experts_ = 0;  // of its stacks
@@ -123,6 +133,7 @@ struct AdapterTensor {
   const float *a = nullptr, *b = nullptr;  // [rank, in], [out, rank]
   bool embedding = false;                  // of a table of vectors [in, out]
   const float* magnitude = nullptr;        // DoRA: [out]
+  bool stack = false;                      // of all of a layer's experts: rank counts theirs together
 };
 // A tensor that takes the place of the base's: of modules_to_save, or a bias that trained.
 struct AdapterWhole {
@@ -134,5 +145,10 @@ struct AdapterWhole {
 // may come in any order; the bytes depend on content alone. rank_pattern is completed from the modules' own ranks.
 void write_adapter(const std::string& folder, AdapterConfig config, std::span<const AdapterTensor> modules, DType type,
                    std::span<const AdapterWhole> wholes = {});
+// Modules of single experts become those of stacks, as PEFT's target_parameters has them: with gate_proj and up_proj
+// both adapted, their A one below the other and B in blocks, at the rank of both; `config` says so. `turned`: as
+// Adapter::open. The tensors point into `values`, and into the modules that stay.
+void stack_experts(AdapterConfig& config, std::vector<AdapterTensor>& modules, std::list<std::vector<float>>& values,
+                   bool turned);
 
 }  // namespace mxt::formats

@@ -7,6 +7,7 @@
 #include "checkpoint/heads.h"
 #include "checkpoint/weights.h"
 #include "formats/classifier.h"
+#include "formats/family.h"
 #include "formats/peft.h"
 #include "infer/alone.h"
 
@@ -43,7 +44,7 @@ RewardModel::RewardModel(const std::string& path, const std::string& adapter, DT
     : source_(formats::WeightSource::open(path)),
       longest_(std::min(longest, config().max_positions)),
       max_tokens_(pass_of(longest_)) {
-  if (!adapter.empty()) lora_ = checkpoint::adapter_plan(adapter);
+  if (!adapter.empty()) lora_ = checkpoint::adapter_plan(adapter, config().family);
   graph_ = models::build(config(), build_options(type, longest_, adapter.empty() ? nullptr : &lora_));
   const bool given = !adapter.empty() && formats::Adapter::open(adapter).replaced().contains(formats::kScoreWeight);
   if (!given && checkpoint::lacks_head(graph_, *source_))
@@ -51,7 +52,7 @@ RewardModel::RewardModel(const std::string& path, const std::string& adapter, DT
                adapter.empty() ? path : adapter, formats::kScoreWeight);
   params_ = std::make_unique<runtime::ParamStore>(graph_, false, ops.device());
   checkpoint::load_base(graph_, *params_, *source_);
-  if (!adapter.empty()) checkpoint::load_adapter(adapter, graph_, *params_);
+  if (!adapter.empty()) checkpoint::load_adapter(adapter, graph_, *params_, nullptr, config().family);
   const runtime::ProgramSettings settings{max_tokens_, 0, false, longest_};
   plan_ = plan_alone(graph_, ops, settings);
   program_ = std::make_unique<runtime::Program>(graph_, plan_, ops, settings);

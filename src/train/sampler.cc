@@ -8,6 +8,7 @@
 #include "base/files.h"
 #include "base/philox.h"
 #include "checkpoint/adapter.h"
+#include "formats/family.h"
 #include "formats/peft.h"
 #include "infer/reward_model.h"
 
@@ -59,7 +60,7 @@ int64_t judge_bytes(const Setup& s, kernels::Ops& ops) {
     std::optional<models::LoraPlan> lora;
     formats::ModelConfig config = s.model;
     if (formats::Adapter::is_adapter(judge))
-      lora = checkpoint::adapter_plan(judge);
+      lora = checkpoint::adapter_plan(judge, config.family);
     else if (fs::exists(judge))
       config = formats::WeightSource::open(judge)->config();
     else if (s.has_lora)

@@ -313,7 +313,7 @@ class Run {
     if (lora.init_lora_weights == config::LoraInit::kPissa)
       pissa_ = checkpoint::init_pissa(graph_, *params_);
     else if (lora.init_adapter)
-      checkpoint::load_adapter(*lora.init_adapter, graph_, *params_, &s_.lora);
+      checkpoint::load_adapter(*lora.init_adapter, graph_, *params_, &s_.lora, s_.model.family);
     else
       checkpoint::init_adapter(graph_, *params_, seed);
   }
@@ -622,7 +622,10 @@ class Run {
     if (s_.has_lora) {
       formats::AdapterConfig a = adapter_config(s_.recipe);
       a.fan_in_fan_out = s_.model.family->conv1d;
-      checkpoint::save_adapter(temp, graph_, *params_, std::move(a), pissa_ ? &*pissa_ : nullptr);
+      const auto& family = *s_.model.family;
+      const bool stacked = s_.recipe.train.method.lora->stack_experts.value_or(family.stacked_adapters);
+      checkpoint::save_adapter(temp, graph_, *params_, std::move(a), pissa_ ? &*pissa_ : nullptr,
+                               {stacked, family.turned_experts});
     } else {
       const config::Precision held = s_.recipe.model.torch_dtype;
       checkpoint::save_model(temp, graph_, *params_,

@@ -7,6 +7,7 @@
 #include "base/files.h"
 #include "checkpoint/adapter.h"
 #include "checkpoint/weights.h"
+#include "formats/family.h"
 #include "models/heads.h"
 
 namespace mxt::train {
@@ -56,7 +57,8 @@ ValueModel::ValueModel(const Setup& s, const kernels::KernelPlan& plan, kernels:
   clear_head(graph_, *params_);
   if (!s.has_lora) return;
   const auto& from = s.recipe.train.method.lora->init_adapter;
-  from ? checkpoint::load_adapter(*from, graph_, *params_, &s.lora) : checkpoint::init_adapter(graph_, *params_, seed);
+  from ? checkpoint::load_adapter(*from, graph_, *params_, &s.lora, s.model.family)
+       : checkpoint::init_adapter(graph_, *params_, seed);
 }
 
 runtime::ParamBytes ValueModel::param_bytes(const Setup& s) {

@@ -55,5 +55,61 @@ TEST(PeftExperts, OfAnotherBaseAreRefused) {
   broken("target_parameters", {"mlp.router.weight"}, 3, "mlp.router.weight");
 }
 
+// What a run with experts' adapters saves, for PEFT (target_parameters) and one by one: the same function, which PEFT
+// reads as it is computed here, and which a run can go on from.
+class StackedAdapters : public testing::TestWithParam<std::string> {};
+
+std::vector<double> said_by(const std::string& model, const std::string& rows, const std::string& out) {
+  const auto r = cli::run("score --model " + model + " --dtype float32 --input " + rows + " --output " + out);
+  EXPECT_EQ(r.code, 0) << r.out;
+  std::vector<double> said;
+  if (r.code == 0)
+    for (const Json& x : cli::lines(out).at(0)["logprobs"])
+      if (!x.is_null()) said.push_back(x.get<double>());
+  return said;
+}
+
+TEST_P(StackedAdapters, SayWhatThoseOfSingleExpertsSay) {
+  cli::Folder f("stacked_" + GetParam());
+  cli::Tiny t;
+  t.model = GetParam();
+  t.steps = 3;
+  const std::string targets = "target_modules: [q_proj, o_proj, gate_proj, up_proj, down_proj]";
+  const auto train = [&](const std::string& name, const std::string& more) {
+    t.method = "{kind: lora, r: 3, alpha: 9, " + targets + more + "}";
+    write_file_atomic(f / (name + ".yaml"), cli::recipe(t));
+    const auto r = cli::run("train " + (f / (name + ".yaml")) + " --out " + (f / name));
+    ASSERT_EQ(r.code, 0) << r.out;
+  };
+  train("stacked", ", stack_experts: true");
+  train("single", ", stack_experts: false");
+  const Json config = read_json_file(f / "stacked/checkpoint/adapter_config.json");
+  EXPECT_EQ(config["target_parameters"], (Json{"mlp.experts.down_proj", "mlp.experts.gate_up_proj"}));
+  const Json ids = {1, 5, 9, 33, 2, 7, 80, 41, 12, 3};
+  write_file_atomic(f / "rows.jsonl", Json{{"ids", ids}}.dump() + "\n");
+  const std::string base = cli::golden(GetParam());
+  const auto stacked = said_by(base + " --adapter " + (f / "stacked/checkpoint"), f / "rows.jsonl", f / "a.jsonl"),
+             single = said_by(base + " --adapter " + (f / "single/checkpoint"), f / "rows.jsonl", f / "b.jsonl");
+  ASSERT_EQ(stacked.size(), ids.size() - 1);
+  ASSERT_EQ(stacked.size(), single.size());
+  for (size_t i = 0; i < single.size(); ++i) EXPECT_NEAR(stacked[i], single[i], 1e-6) << i;
+  t.steps = 1;
+  train("on", ", init_adapter: \"" + (f / "stacked/checkpoint") + "\"");
+
+  const char* named = std::getenv("MINDXTRAIN_PYTHON");
+  const std::string python = named ? named : "python3";
+  if (std::system(("'" + python + "' -c 'import peft, transformers' > /dev/null 2>&1").c_str()) != 0)
+    GTEST_SKIP() << "peft is not installed for " << python << " (MINDXTRAIN_PYTHON)";
+  ASSERT_EQ(std::system(fmt::format("'{}' {}/tests/e2e/peft_scores.py {} {} '{}' {} > /dev/null 2>&1", python,
+                                    MXT_SOURCE_DIR, base, f / "stacked/checkpoint", ids.dump(), f / "peft.json")
+                            .c_str()),
+            0);
+  const Json want = read_json_file(f / "peft.json");
+  for (size_t i = 0; i < stacked.size(); ++i) EXPECT_NEAR(stacked[i], want[i].get<double>(), 2e-5) << i;
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, StackedAdapters, testing::Values("qwen3_moe_balanced", "qwen3_5_moe", "gpt_oss"),
+                         [](const auto& i) { return i.param; });
+
 }  // namespace
 }  // namespace mxt

@@ -165,6 +165,10 @@ Section declare(const Lora*) {
       .later()
       .default_is("–");
   d.field("alpha_pattern", &Lora::alpha_pattern, "And alphas.").range(1, 1024).later().default_is("–");
+  d.field("stack_experts", &Lora::stack_experts,
+          "Experts' adapters are saved as PEFT's target_parameters, a layer's in one, or each by itself.")
+      .plus()
+      .default_is("as transformers holds the experts: stacked for Qwen3.5 and gpt-oss");
   d.field("init_adapter", &Lora::init_adapter,
           "PEFT folder to start from; its alpha, rank and rsLoRA must scale as these settings do. `recipe:NAME` = what "
           "that "

@@ -27,6 +27,7 @@ struct Lora {
   std::map<std::string, int64_t> rank_pattern;   // endings of modules' names, or patterns, to a rank of their own
   std::map<std::string, int64_t> alpha_pattern;  // and to an alpha
   std::optional<std::string> init_adapter;       // PEFT folder to start from
+  std::optional<bool> stack_experts;             // how it is saved; absent = as transformers holds the experts
 };
 
 // One of several rewards that are added up (train/rewards.h says what each is).

@@ -102,8 +102,22 @@ void say_unmatched(const AdapterConfig& config, const std::vector<Adapter::Modul
 
 }  // namespace
 
+// Whether gate's rows of a stack's B read the first half of its rank alone, and up's the second.
+bool Adapter::in_blocks(const Module& m, int64_t rank, int64_t experts, bool turned) const {
+  if (rank % 2 != 0) return false;
+  const auto all = file_.bytes(m.b);
+  const size_t half = static_cast<size_t>(rank / 2 * experts) * size_of(m.b.type);
+  const int64_t rows = m.b.shape[0];
+  for (int64_t o = 0; o < rows; ++o) {
+    const bool up = turned ? o % 2 == 1 : o >= rows / 2;
+    const auto other = all.subspan((2 * static_cast<size_t>(o) + (up ? 0 : 1)) * half, half);
+    if (std::any_of(other.begin(), other.end(), [](std::byte b) { return b != std::byte{0}; })) return false;
+  }
+  return true;
+}
+
 // Stacks of experts become modules of each expert; `stacks`: the parameters' names, which patterns of ranks go by.
-void Adapter::unstack(std::map<std::string, Module>& modules, std::vector<std::string>* stacks) {
+void Adapter::unstack(std::map<std::string, Module>& modules, std::vector<std::string>* stacks, bool turned) {
   constexpr std::string_view kStack = ".experts", kInner = ".experts.base_layer";
   const auto targets = [&](std::string_view parameter) {
     return std::ranges::any_of(config_.target_parameters, [&](const std::string& t) { return t.ends_with(parameter); });
@@ -132,17 +146,26 @@ void Adapter::unstack(std::map<std::string, Module>& modules, std::vector<std::s
         !m.magnitude.name.empty() || (experts_ != 0 && experts != experts_) || experts > 4096)
       fail_input("{}: \"{}\" is no adapter of rank {} of stacked experts as PEFT holds one", folder_, name, rank);
     experts_ = experts;
+    const bool apart = gate_up && in_blocks(m, rank, experts, turned);
+    const int64_t own = apart ? rank / 2 : rank;
     for (int64_t e = 0; e < experts; ++e)
       for (int64_t part = 0; part < parts; ++part) {
         Module one;
         one.name = fmt::format("{}.{}.{}", stem, e, !gate_up ? "down_proj" : part == 0 ? "gate_proj" : "up_proj");
-        one.rank = rank, one.in = a[1], one.out = b[0] / parts;
+        one.rank = own, one.in = a[1], one.out = b[0] / parts;
         one.scaling = config_.scaling_for(config_.alpha(parameter), rank);
         one.a = m.a, one.b = m.b;
-        one.a.shape = {rank, one.in}, one.b.shape = {one.out, rank};
+        one.a.shape = {own, one.in}, one.b.shape = {one.out, own};
         one.a.name = one.name + ".lora_A", one.b.name = one.name + ".lora_B";
-        slices_[one.a.name] = {m.a.name, e, experts, false, 0};
-        slices_[one.b.name] = {m.b.name, e, experts, true, part * one.out};
+        slices_[one.a.name] = {m.a.name, e, experts, false, 0, 1, rank, apart ? part * own : 0};
+        slices_[one.b.name] = {m.b.name,
+                               e,
+                               experts,
+                               true,
+                               turned ? part : part * one.out,
+                               turned ? parts : 1,
+                               rank,
+                               apart ? part * own : 0};
         if (!out.emplace(one.name, one).second)
           fail_input("{}: holds \"{}\" both stacked and alone", folder_, one.name);
       }
@@ -150,7 +173,15 @@ void Adapter::unstack(std::map<std::string, Module>& modules, std::vector<std::s
   modules = std::move(out);
 }
 
-Adapter Adapter::open(const std::string& folder) {
+std::string own_name(const Family& f, std::string_view name) {
+  if (!name.starts_with(f.blocks))
+    for (const std::string_view other : f.other_prefixes)
+      if (name.starts_with(other) && name.substr(other.size()).starts_with("layers."))
+        return std::string(f.prefix) + std::string(name.substr(other.size()));
+  return std::string(name);
+}
+
+Adapter Adapter::open(const std::string& folder, const Family* base) {
   Adapter a;
   a.folder_ = folder;
   const std::string config = folder + "/adapter_config.json", weights = folder + "/adapter_model.safetensors";
@@ -186,7 +217,7 @@ Adapter Adapter::open(const std::string& folder) {
   }
   if (modules.empty() && a.replaced_.empty()) fail_input("{}: holds no LoRA matrices", weights);
   std::vector<std::string> stacks;
-  a.unstack(modules, &stacks);
+  a.unstack(modules, &stacks, base && base->turned_experts);
   for (auto& [name, m] : modules) {
     if (a.slices_.contains(m.a.name)) {
       a.modules_.push_back(std::move(m));
@@ -217,6 +248,13 @@ Adapter Adapter::open(const std::string& folder) {
                    weights, name);
     m.scaling = a.config_.scaling(name);
     a.modules_.push_back(std::move(m));
+  }
+  if (base) {
+    for (Module& m : a.modules_) m.name = own_name(*base, m.name);
+    std::sort(a.modules_.begin(), a.modules_.end(), [](const Module& x, const Module& y) { return x.name < y.name; });
+    std::map<std::string, TensorInfo> replaced;
+    for (auto& [name, t] : a.replaced_) replaced.emplace(own_name(*base, name), std::move(t));
+    a.replaced_ = std::move(replaced);
   }
   std::vector<Module> named = a.modules_;
   for (const std::string& s : stacks) named.emplace_back().name = s;
@@ -249,11 +287,12 @@ void Adapter::read(const TensorInfo& t, DType to, void* out) const {
     std::vector<uint64_t> mine((n * width + 7) / 8);
     auto* to_bytes = reinterpret_cast<std::byte*>(mine.data());
     if (!s.is_b) {
-      std::memcpy(to_bytes, all.data() + static_cast<size_t>(s.expert) * n * width, n * width);
+      std::memcpy(to_bytes, all.data() + static_cast<size_t>((s.expert * s.of + s.first) * t.shape[1]) * width,
+                  n * width);
     } else {
       const int64_t rank = t.shape[1];
       for (int64_t i = 0; i < t.count(); ++i) {
-        const int64_t from = (s.row + i / rank) * stack.shape[1] + i % rank * s.experts + s.expert;
+        const int64_t from = (s.row + i / rank * s.step) * stack.shape[1] + (s.first + i % rank) * s.experts + s.expert;
         std::memcpy(to_bytes + static_cast<size_t>(i) * width, all.data() + static_cast<size_t>(from) * width, width);
       }
     }
@@ -270,13 +309,24 @@ bool holds_transposed(const ModelConfig& c, std::string_view module) {
   return c.family->conv1d && std::find(known.begin(), known.end(), module.substr(module.rfind('.') + 1)) != known.end();
 }
 
+// As the file spells it, which may be of another class than its configuration; "" where it has no such tensor.
+static std::string name_in(const WeightSource& base, const std::string& name) {
+  if (base.has(name)) return name;
+  const Family& f = *base.config().family;
+  if (name.starts_with(f.prefix))
+    for (const std::string_view other : f.other_prefixes)
+      if (const std::string spelled = std::string(other) + name.substr(f.prefix.size()); base.has(spelled))
+        return spelled;
+  return "";
+}
+
 void Adapter::check_base(const WeightSource& base) const {
   if (experts_ != 0 && experts_ != base.config().num_experts)
     fail_input("{}: adapts {} experts of a layer, {} has {}: it was made for another base", folder_, experts_,
                base.path(), base.config().num_experts);
   for (const Module& m : modules_) {
-    const std::string weight = m.name + ".weight";
-    if (!base.has(weight))
+    const std::string weight = name_in(base, m.name + ".weight");
+    if (weight.empty())
       fail_input("{}: adapts \"{}\", which {} does not have: it was made for another base{}", folder_, m.name,
                  base.path(),
                  config_.base_model_name_or_path.empty() ? "" : " (" + config_.base_model_name_or_path + ")");
@@ -287,14 +337,15 @@ void Adapter::check_base(const WeightSource& base) const {
       fail_input("{}: adapts \"{}\" as {} × {}, but {} has it as {} × {}: it was made for another base", folder_,
                  m.name, m.out, m.in, base.path(), shape.empty() ? 0 : shape[0], shape.size() < 2 ? 1 : shape[1]);
   }
-  for (const auto& [name, t] : replaced_) {
-    if (!base.has(name))
-      fail_input("{}: holds \"{}\", which {} does not have: it was made for another base", folder_, name, base.path());
+  for (const auto& [own, t] : replaced_) {
+    const std::string name = name_in(base, own);
+    if (name.empty())
+      fail_input("{}: holds \"{}\", which {} does not have: it was made for another base", folder_, own, base.path());
     if (t.shape != base.shape(name))
       fail_input(
           "{}: holds \"{}\" in another shape than {} has it: its vocabulary was made larger, or it is of another "
           "base: merge it with PEFT",
-          folder_, name, base.path());
+          folder_, own, base.path());
   }
 }
 
@@ -310,7 +361,8 @@ void write_adapter(const std::string& folder, AdapterConfig config, std::span<co
   std::map<std::string, const AdapterTensor*> by_name;
   for (const AdapterTensor& m : modules) MXT_ASSERT(by_name.emplace(m.module, &m).second);
   for (const auto& [name, m] : by_name) {
-    if (config.rank(name) != m->rank) config.rank_pattern.insert(config.rank_pattern.begin(), {name, m->rank});
+    if (!m->stack && config.rank(name) != m->rank)
+      config.rank_pattern.insert(config.rank_pattern.begin(), {name, m->rank});
     const std::string at = std::string(kPrefix) + name, of = m->embedding ? ".lora_embedding_" : ".lora_",
                       end = m->embedding ? "" : ".weight";
     tensors[at + of + "A" + end] = {{m->rank, m->in}, m->a};

@@ -247,6 +247,7 @@ OrderedJson to_json(const AdapterConfig& c) {
     j["target_modules"] = c.target_modules[0];
   else
     j["target_modules"] = c.target_modules;
+  if (!c.target_parameters.empty()) j["target_parameters"] = c.target_parameters;
   j["task_type"] = text_or_null(c.task_type);
   j["use_dora"] = c.use_dora;
   j["use_rslora"] = c.use_rslora;

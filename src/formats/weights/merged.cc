@@ -14,7 +14,7 @@ namespace {
 class Merged final : public WeightSource {
  public:
   Merged(std::unique_ptr<WeightSource> base, const std::string& folder)
-      : base_(std::move(base)), adapter_(Adapter::open(folder)) {
+      : base_(std::move(base)), adapter_(Adapter::open(folder, base_->config().family)) {
     path_ = base_->path();
     // Where one of the two changes it is no longer what the other is.
     config_ = base_->config();
@@ -113,8 +113,9 @@ class Merged final : public WeightSource {
     const auto& all = adapter_.replaced();
     if (all.empty()) return nullptr;
     const std::string_view prefix = config_.family->prefix;
-    for (const std::string& n : {std::string(name), name.starts_with(prefix) ? std::string(name.substr(prefix.size()))
-                                                                             : std::string(prefix) + std::string(name)})
+    for (const std::string& n :
+         {std::string(name), own_name(*config_.family, name),
+          name.starts_with(prefix) ? std::string(name.substr(prefix.size())) : std::string(prefix) + std::string(name)})
       if (const auto it = all.find(n); it != all.end()) return &it->second;
     return nullptr;
   }
@@ -124,6 +125,7 @@ class Merged final : public WeightSource {
     if (!name.ends_with(kSuffix)) return nullptr;
     name.remove_suffix(kSuffix.size());
     if (const Adapter::Module* m = adapter_.find(name)) return m;
+    if (const Adapter::Module* m = adapter_.find(own_name(*config_.family, name))) return m;
     // A checkpoint of the bare model lacks the prefix that the adapter's names have, or the other way round.
     const std::string_view prefix = config_.family->prefix;
     return name.starts_with(prefix) ? adapter_.find(name.substr(prefix.size()))
