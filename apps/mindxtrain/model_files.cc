@@ -12,9 +12,11 @@
 #include "base/threads.h"
 #include "config/model_table.h"
 #include "data/prepare.h"
+#include "formats/family.h"
 #include "formats/gguf.h"
 #include "formats/gguf_tokenizer.h"
 #include "formats/model_config.h"
+#include "formats/safetensors.h"
 #include "formats/vision.h"
 #include "formats/weight_source.h"
 #include "harness.h"
@@ -185,7 +187,13 @@ std::optional<data::PictureRules> picture_rules(const std::string& folder, const
   // Configurations of others are none of a tokenizer's business, whatever they hold.
   const Json j = Json::parse(read_file(file), nullptr, false);
   const auto type = j.is_object() ? j.find("model_type") : j.end();
-  if (!j.is_object() || type == j.end() || *type != "qwen3_vl") return std::nullopt;
+  if (!j.is_object() || type == j.end() || !type->is_string()) return std::nullopt;
+  const formats::Family* f = formats::family_of_type(type->get<std::string>());
+  if (!f || (f->model_type != "qwen3_vl" && !f->optional_vision)) return std::nullopt;
+  // A tower that may be left out is there where its weights are.
+  if (f->optional_vision && (!j.contains("vision_config") ||
+                             !formats::Safetensors::open(folder).find("model.visual.patch_embed.proj.weight")))
+    return std::nullopt;
   return picture_rules(formats::read_model_config(folder), folder, tok);
 }
 
@@ -208,14 +216,30 @@ TextSide with_template(const TextSide& side, const std::string& file) {
 
 namespace {
 
+// Of a model whose tower is used where it is asked for.
+bool is_optional(const std::string& folder) {
+  const std::string file = folder + "/config.json";
+  if (!fs::is_regular_file(file)) return false;
+  const Json j = Json::parse(read_file(file), nullptr, false);
+  const formats::Family* f = nullptr;
+  if (j.is_object() && j.contains("model_type") && j["model_type"].is_string())
+    f = formats::family_of_type(j["model_type"].get<std::string>());
+  return f && f->optional_vision;
+}
+
 // As the recipe wants them seen.
 std::optional<data::PictureRules> rules_of(const config::Recipe& recipe, const std::string& model_path,
                                            const tokenizer::Tokenizer* tok) {
   std::optional<data::PictureRules> r;
-  if (!model_path.empty())
+  const auto of = [&](const formats::ModelConfig& config) {
+    if (recipe.model.vision || !config.family->optional_vision) r = picture_rules(config, model_path, tok);
+  };
+  if (!recipe.model.config.empty() && model_path.empty())
+    of(train::random_config(recipe, tok ? tok->vocab_size() : 0));
+  else if (recipe.model.vision && !model_path.empty())
+    of(formats::read_model_config(model_path));
+  else if (!model_path.empty() && !is_optional(model_path))
     r = picture_rules(model_path, tok);
-  else if (!recipe.model.config.empty())
-    r = picture_rules(train::random_config(recipe, tok ? tok->vocab_size() : 0), "", tok);
   if (r) r->processor = train::picture_sizes(r->processor, recipe);
   return r;
 }

@@ -22,7 +22,8 @@ struct VisionConfig {
   int64_t side() const;  // of the table
 };
 
-// Of a model that this build sees pictures with; nothing for any other. Errors (kBadInput) name `source` and the key.
+// Of a model that this build sees pictures with; nothing for any other. Where its text is used alone otherwise
+// (Family::optional_vision) this is what is there to see with. Errors (kBadInput) name `source` and the key.
 std::optional<VisionConfig> vision_of(const ModelConfig& config, std::string_view source = "config.json");
 
 }  // namespace mxt::formats

@@ -5,7 +5,9 @@
 #include "base/error.h"
 #include "checkpoint/adapter.h"
 #include "checkpoint/weights.h"
+#include "formats/family.h"
 #include "formats/peft.h"
+#include "formats/vision.h"
 
 namespace mxt::infer {
 
@@ -26,9 +28,12 @@ Model::Model(const std::string& path, const std::string& adapter, DType type, in
   }
   const bool beside = !adapter.empty() && !merged;
   if (beside) {
-    lora_ = checkpoint::adapter_plan(adapter);
+    lora_ = checkpoint::adapter_plan(adapter, config().family);
     options_.lora = &lora_;
   }
+  // A tower that may be left out is there where its weights are; no device computes it.
+  options_.pictures = config().family->optional_vision && !ops.device() &&
+                      source_->has("model.visual.patch_embed.proj.weight") && formats::vision_of(config());
   graph_ = models::build(config(), options_);
   models::BuildOptions score = options_;
   score.purpose = models::Purpose::kScore;
@@ -44,7 +49,7 @@ Model::Model(const std::string& path, const std::string& adapter, DType type, in
                                                   runtime::States{}, blocks);
   store_ = params_.get();
   checkpoint::load_base(graph_, *params_, *source_);
-  if (beside) checkpoint::load_adapter(adapter, graph_, *store_);
+  if (beside) checkpoint::load_adapter(adapter, graph_, *store_, nullptr, config().family);
   if (weights == Weights::kForMany && !ops.device()) pack();
 }
 
@@ -96,13 +101,13 @@ struct Model::Adapter {
 int Model::add_adapter(const std::string& folder) {
   MXT_ASSERT(options_.lora == nullptr);
   auto a = std::make_unique<Adapter>();
-  a->lora = checkpoint::adapter_plan(folder);
+  a->lora = checkpoint::adapter_plan(folder, config().family);
   models::BuildOptions o = options_;
   o.lora = &a->lora;
   a->graph = models::build(config(), o);
   round_inputs(a->graph);
   a->params = std::make_unique<runtime::ParamStore>(a->graph, *store_);
-  checkpoint::load_adapter(folder, a->graph, *a->params);
+  checkpoint::load_adapter(folder, a->graph, *a->params, nullptr, config().family);
   adapters_.push_back(std::move(a));
   return adapters() - 1;
 }

@@ -133,7 +133,9 @@ void Scheduler::locate(Slot& s) const {
   const graph::Pictures& p = model_.graph().pictures;
   const auto n = static_cast<size_t>(s.prompt());
   if (p.merge == 0) {
-    MXT_ASSERT(s.request.shown == nullptr);
+    if (s.request.shown)
+      fail_missing("pictures: the model ({}) is without its tower here, which no device computes: run it on the CPU",
+                   model_.config().model_type);
     return;
   }
   for (auto* axis : {&s.time, &s.down, &s.across}) axis->resize(n);

@@ -73,6 +73,10 @@ std::vector<std::vector<float>> Scorer::score_targets(const std::vector<std::vec
   MXT_ASSERT(shown.empty() || shown.size() == inputs.size());
   PassPictures pictures;
   pictures.merge = model_.graph().pictures.merge;
+  if (pictures.merge == 0 &&
+      std::any_of(shown.begin(), shown.end(), [](const Shown& x) { return !x.pictures.empty(); }))
+    fail_missing("pictures: the model ({}) is without its tower here, which no device computes: run it on the CPU",
+                 model_.config().model_type);
   std::vector<std::vector<float>> out(inputs.size());
   std::vector<int32_t> ids, positions, targets, cu;
   for (size_t first = 0; first < inputs.size();) {

@@ -45,6 +45,7 @@ struct BuildOptions {
   Purpose purpose = Purpose::kTrain;
   bool train_base = false;   // full training: every weight of the model trains
   bool train_vision = true;  // with train_base: that part of a model which sees pictures too
+  bool pictures = false;     // of a model whose text is used alone otherwise (Qwen3.5): the tower that sees them too
   const LoraPlan* lora = nullptr;
   graph::Recompute recompute = graph::Recompute::kNone;
   bool join_lora = false;                  // graph::join_lora, where nothing is recomputed

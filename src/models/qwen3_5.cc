@@ -1,9 +1,12 @@
 // Qwen3.5, 3.6 and 3.8 (text): layers of gated DeltaNet (Yang et al. 2024) with gated full attention between, dense or
-// with experts and a shared one. Norms are centred on zero, but for the one within gated DeltaNet.
+// with experts and a shared one, and, where pictures are asked for, Qwen3-VL's tower without DeepStack. Norms are
+// centred on zero, but for the one within gated DeltaNet and the tower's.
 #include <fmt/format.h>
 
+#include "base/error.h"
 #include "formats/family.h"
 #include "models/decoder.h"
+#include "models/vision.h"
 
 namespace mxt::models {
 
@@ -45,7 +48,16 @@ ValueId gated_delta_net(Decoder& d, ValueId x, int64_t i) {
 Graph qwen3_5(const formats::ModelConfig& c, const BuildOptions& options) {
   Decoder d(c, options);
   d.norm_offset = 1;
+  std::vector<ValueId> seen;
+  if (options.pictures) {
+    const auto vision = formats::vision_of(c);
+    if (!vision)
+      fail_input("the model ({}) has no part that sees pictures: its config.json has no vision_config", c.model_type);
+    seen = pictures(d, *vision, qwen3_5);
+    if (options.purpose == Purpose::kPictures) return std::move(d.g);
+  }
   Stream s = d.embed();
+  if (!seen.empty()) s.h = place(d.g, s.h, seen[0], false);
   for (int64_t i = 0; i < c.num_layers; ++i) {
     const std::string ours = fmt::format("layers.{}.", i), theirs = d.block(i);
     const ValueId x = d.rms_norm(s, ours + "attn_norm", theirs + "input_layernorm");

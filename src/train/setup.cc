@@ -82,10 +82,18 @@ image::Processor processor_defaults(const formats::VisionConfig& v) {
   p.patch = v.patch, p.merge = v.merge, p.frames = v.frames;
   return p;
 }
-// That a part which is frozen is there.
+// Whether the run's model has its tower: Qwen3.5 where it is asked for, Qwen3-VL always.
+bool sees_pictures(const config::Recipe& recipe, const formats::ModelConfig& model) {
+  return (recipe.model.vision || !model.family->optional_vision) && formats::vision_of(model);
+}
+
+// That a part which is frozen, or asked for, is there.
 void check_frozen(const config::Recipe& recipe, const formats::ModelConfig& model) {
   const auto& parts = recipe.model.freeze;
-  if (!parts.empty() && !formats::vision_of(model))
+  if (recipe.model.vision && !formats::vision_of(model))
+    fail_input("{}: model.vision: the model ({}) has no tower that sees pictures here: leave it out", recipe.source,
+               model.model_type);
+  if (!parts.empty() && !sees_pictures(recipe, model))
     fail_input("{}: model.freeze: vision: the model ({}) has no tower that sees pictures here: leave it out",
                recipe.source, model.model_type);
 }
@@ -350,6 +358,7 @@ void fill(Setup* s, const config::Recipe& recipe, const kernels::KernelPlan* pla
   s->options.type = s->type;
   s->options.train_base = !s->has_lora;
   s->options.train_vision = recipe.model.freeze.empty();
+  s->options.pictures = recipe.model.vision;
   s->options.lora = s->has_lora ? &s->lora : nullptr;
   if (s->has_lora && recipe.train.base_precision == config::Precision::kFp8E4M3)
     s->options.base = s->backend->fp8_products ? graph::Held::kFp8 : graph::Held::kRounded;
@@ -421,6 +430,15 @@ void say_half_experts(const config::Recipe& recipe, const formats::ModelConfig& 
         "{}: train.method.target_modules names {} and not {}: the experts' adapters train here as they are, but PEFT, "
         "which stacks the two, reads no adapter of one alone: name both where it is to read them",
         recipe.source, names("gate_proj") ? "gate_proj" : "up_proj", names("gate_proj") ? "up_proj" : "gate_proj");
+  const bool dense = std::any_of(model.layers.begin(), model.layers.end(),
+                                 [](const formats::LayerSpec& l) { return l.mlp == formats::LayerSpec::Mlp::kDense; });
+  if (recipe.train.method.lora->stack_experts.value_or(false) && !model.family->stacked_adapters && dense &&
+      (names("gate_proj") || names("up_proj") || names("down_proj")))
+    log::warn(
+        "{}: stack_experts: PEFT takes these names for the experts' alone, and leaves out the adapters of layers "
+        "without "
+        "experts",
+        recipe.source);
 }
 
 }  // namespace
@@ -444,7 +462,7 @@ std::unique_ptr<Setup> make_setup(const config::Recipe& recipe, const std::strin
   if (tokenizer_vocab > s->model.vocab_size)
     fail_input("{}: the tokenizer has {} ids but the model's vocabulary is {}: they do not belong together",
                recipe.source, tokenizer_vocab, s->model.vocab_size);
-  if (const auto v = formats::vision_of(s->model))
+  if (const auto v = formats::vision_of(s->model); v && sees_pictures(recipe, s->model))
     s->processor = picture_sizes(
         image::read_processor(fs::is_directory(model_path) ? model_path : "", processor_defaults(*v)), recipe);
   fill(s.get(), recipe, plan);

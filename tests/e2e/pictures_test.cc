@@ -20,15 +20,25 @@ cli::Tiny tiny(const std::string& kind) {
   return t;
 }
 
-class PictureTrajectory : public testing::TestWithParam<std::string> {};
+class PictureTrajectory : public testing::TestWithParam<std::tuple<std::string, std::string>> {};
 
 TEST_P(PictureTrajectory, EqualsTransformersAndPeft) {
-  const std::string kind = GetParam();
-  cli::Folder f("pictures_" + kind);
-  write_file_atomic(f / "r.yaml", cli::recipe(tiny(kind)));
+  const auto& [model, kind] = GetParam();
+  cli::Folder f("pictures_" + model + kind);
+  cli::Tiny t = tiny(kind);
+  t.model = model;
+  t.lr = read_json_file(cli::golden(model) + "/expected.json")["settings"]["lr"];
+  if (kind == "lora")
+    t.method = "{kind: lora, r: 4, alpha: 8, target_modules: " +
+               read_json_file(cli::golden(model) + "/adapter/adapter_config.json")["target_modules"].dump() +
+               ", init_adapter: \"" + cli::golden(model) + "/adapter\"}";
+  std::string recipe = cli::recipe(t);
+  const std::string type = "torch_dtype: float32}";
+  if (model == "qwen3_5_vl") recipe.replace(recipe.find(type), type.size(), "torch_dtype: float32, vision: true}");
+  write_file_atomic(f / "r.yaml", recipe);
   const auto r = cli::run("train " + (f / "r.yaml") + " --out " + (f / "out"));
   ASSERT_EQ(r.code, 0) << r.out;
-  const Json want = read_json_file(kModel + "/expected.json")[kind];
+  const Json want = read_json_file(cli::golden(model) + "/expected.json")[kind];
   const auto got = cli::lines(f / "out/metrics.jsonl");
   ASSERT_EQ(got.size(), want.size());
   for (size_t i = 0; i < got.size(); ++i)
@@ -39,8 +49,9 @@ TEST_P(PictureTrajectory, EqualsTransformersAndPeft) {
   if (kind == "full") EXPECT_TRUE(fs::exists(f / "out/checkpoint/preprocessor_config.json"));
 }
 
-INSTANTIATE_TEST_SUITE_P(Golden, PictureTrajectory, testing::Values("full", "lora"),
-                         [](const auto& i) { return i.param; });
+INSTANTIATE_TEST_SUITE_P(Golden, PictureTrajectory,
+                         testing::Combine(testing::Values("qwen3_vl", "qwen3_5_vl"), testing::Values("full", "lora")),
+                         [](const auto& i) { return std::get<0>(i.param) + "_" + std::get<1>(i.param); });
 
 // Packed rows and more threads change the steps' order of nothing: the same weights, to the byte.
 TEST(PictureTraining, SameBytesForAnyNumberOfThreads) {

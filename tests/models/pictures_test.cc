@@ -1,5 +1,5 @@
-// Qwen3-VL against transformers' fp32 values (tools/golden/qwen3_vl.py): logits, loss and every gradient of rows with
-// no picture, one and two, packed and by themselves, on every backend.
+// Qwen3-VL, and Qwen3.5 with its tower, against transformers' fp32 values (tools/golden/qwen3_vl.py): logits, loss and
+// every gradient of rows with no picture, one and two, packed and by themselves, on every backend.
 #include "runtime/pictures.h"
 #include "image/processor.h"
 #include "models/tiny.h"
@@ -63,15 +63,16 @@ struct Shown {
   }
 };
 
-class Pictures : public testing::TestWithParam<bool> {
+class Pictures : public testing::TestWithParam<std::tuple<std::string, bool>> {
  protected:
-  kernels::Ops& ops() { return GetParam() ? kernels::reference_ops() : kernels::cpu_ops(); }
-  const std::string folder_ = tiny::golden("qwen3_vl");
+  kernels::Ops& ops() { return std::get<1>(GetParam()) ? kernels::reference_ops() : kernels::cpu_ops(); }
+  const std::string folder_ = tiny::golden(std::get<0>(GetParam()));
   static models::BuildOptions options(models::Purpose purpose) {
     models::BuildOptions o;
     o.type = DType::kF32;
     o.purpose = purpose;
     o.positions = 96;
+    o.pictures = true;
     return o;
   }
   static double loss(tiny::Model& m, Shown& rows) {
@@ -88,7 +89,7 @@ TEST_P(Pictures, LogitsEqualTransformers) {
   tiny::Model tower(folder_, options(models::Purpose::kPictures), ops());
   tower.program.run(rows.batch());
   const size_t tokens = rows.rows.size(), levels = tower.graph.features.size(), width = 36;
-  ASSERT_EQ(levels, 3u);
+  ASSERT_EQ(levels, std::get<0>(GetParam()) == "qwen3_vl" ? 3u : 1u);
   rows.features.resize(tokens * levels * width);
   for (size_t l = 0; l < levels; ++l) {
     std::vector<float> one(tokens * width);
@@ -116,7 +117,8 @@ TEST_P(Pictures, EveryGradientEqualsTransformers) {
     size_t compared = 0, seen = 0;
     for (const graph::Param& p : m.graph.params) {
       const runtime::ParamSlot& slot = m.params[m.graph.value(p.value).param];
-      const bool vector = p.kind == graph::ParamKind::kNormWeight || p.kind == graph::ParamKind::kBias;
+      const bool vector = p.kind == graph::ParamKind::kNormWeight || p.kind == graph::ParamKind::kBias ||
+                          p.kind == graph::ParamKind::kDecay;
       for (const graph::Segment& s : p.segments) {
         const auto& t = expected.at("grad." + s.name);
         const float* mine = slot.grad + (vector ? s.row : s.row * p.cols);
@@ -169,8 +171,93 @@ TEST_P(Pictures, PackedEqualsSeparate) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Backends, Pictures, testing::Bool(),
-                         [](const auto& i) { return i.param ? "reference" : "cpu"; });
+// The text class over the whole model's files, with the names that these have: rows without a picture say the same.
+TEST(PicturesLeftOut, TheTextClassReadsTheWholeModelsFiles) {
+  for (const auto& [whole, type] : {std::pair{"qwen3_vl", "qwen3_vl_text"}, {"qwen3_5_vl", "qwen3_5_text"}}) {
+    const std::string from = tiny::golden(whole), folder = testing::TempDir() + "text_of_" + whole;
+    fs::remove_all(folder);
+    make_folders(folder);
+    OrderedJson config = parse_ordered_json(read_file(from + "/config.json"), from)["text_config"];
+    config["model_type"] = type;
+    config["tie_word_embeddings"] = false;
+    write_file_atomic(folder + "/config.json", config.dump());
+    fs::copy_file(from + "/model.safetensors", folder + "/model.safetensors");
+    models::BuildOptions o;
+    o.type = DType::kF32;
+    o.purpose = models::Purpose::kGenerate;
+    o.positions = 96;
+    tiny::Model m(folder, o, kernels::cpu_ops());
+    const tiny::Packed row = tiny::read_rows(from, 0, 1);  // without a picture
+    runtime::Batch batch = row.batch();
+    std::vector<int32_t> all(row.ids.size());
+    for (size_t i = 0; i < all.size(); ++i) all[i] = static_cast<int32_t>(i);
+    std::vector<float> logits(all.size() * static_cast<size_t>(m.graph.vocab)), want(logits.size());
+    batch.logit_rows = all.data();
+    batch.logit_count = static_cast<int64_t>(all.size());
+    batch.logits = logits.data();
+    m.program.run(batch);
+    const auto expected = formats::Safetensors::open(from + "/expected.safetensors");
+    std::memcpy(want.data(), expected.bytes(expected.at("logits")).data(), want.size() * sizeof(float));
+    EXPECT_LT(tiny::relative(logits.data(), want.data(), want.size()), 1e-5) << whole;
+    fs::remove_all(folder);
+  }
+}
+
+// An adapter of the text class over the whole model's folder, and the other way round: the same weights.
+TEST(PicturesLeftOut, AdaptersOfEitherClassAreForBoth) {
+  const std::string whole = tiny::golden("qwen3_5_vl"), of_whole = whole + "/adapter",
+                    of_text = testing::TempDir() + "adapter_of_text", text = testing::TempDir() + "base_of_text";
+  for (const auto& f : {of_text, text}) fs::remove_all(f), make_folders(f);
+  const auto file = formats::Safetensors::open(of_whole + "/adapter_model.safetensors");
+  const std::string from = "model.model.language_model.", to = "model.model.";
+  std::vector<formats::TensorSpec> specs;
+  for (const auto& t : file.tensors()) {
+    ASSERT_NE(t.name.find(from), std::string::npos) << t.name;
+    specs.push_back({std::string(t.name).replace(t.name.find(from), from.size(), to), t.type,
+                     std::vector<int64_t>(t.shape.begin(), t.shape.end())});
+  }
+  formats::SafetensorsWriter out(of_text + "/adapter_model.safetensors", specs);
+  for (const auto& t : file.tensors())
+    out.append_tensor(std::string(t.name).replace(t.name.find(from), from.size(), to), file.bytes(t).data(), t.bytes);
+  out.commit();
+  fs::copy_file(of_whole + "/adapter_config.json", of_text + "/adapter_config.json");
+  OrderedJson config = parse_ordered_json(read_file(whole + "/config.json"), whole)["text_config"];
+  config["model_type"] = "qwen3_5_text";
+  config["tie_word_embeddings"] = false;
+  write_file_atomic(text + "/config.json", config.dump());
+  fs::copy_file(whole + "/model.safetensors", text + "/model.safetensors");
+  const std::string name = "model.language_model.layers.1.self_attn.q_proj.weight";
+  const auto values = [&](const std::string& base, const std::string& adapter) {
+    auto source = formats::WeightSource::open(base);
+    if (!adapter.empty()) source = formats::WeightSource::with_adapter(std::move(source), adapter);
+    const auto shape = source->shape(name);
+    std::vector<float> v(static_cast<size_t>(shape[0] * shape[1]));
+    source->read(name, DType::kF32, v.data());
+    return v;
+  };
+  const std::vector<float> want = values(whole, of_whole);
+  EXPECT_NE(want, values(whole, ""));
+  EXPECT_EQ(values(whole, of_text), want);
+  EXPECT_EQ(values(text, of_whole), want);
+  EXPECT_EQ(values(text, of_text), want);
+  for (const auto& f : {of_text, text}) fs::remove_all(f);
+}
+
+// Where its text alone is wanted nothing of the tower is made, and its weights are not asked for.
+TEST(PicturesLeftOut, ATextOfTheWholeModel) {
+  models::BuildOptions o;
+  o.positions = 96;
+  o.train_base = true;
+  const graph::Graph g = models::build(formats::WeightSource::open(tiny::golden("qwen3_5_vl"))->config(), o);
+  EXPECT_EQ(g.pictures.merge, 0);
+  for (const graph::Param& p : g.params) EXPECT_FALSE(p.name.starts_with("vision.")) << p.name;
+}
+
+INSTANTIATE_TEST_SUITE_P(Backends, Pictures,
+                         testing::Combine(testing::Values("qwen3_vl", "qwen3_5_vl"), testing::Bool()),
+                         [](const auto& i) {
+                           return std::get<0>(i.param) + (std::get<1>(i.param) ? "_reference" : "_cpu");
+                         });
 
 TEST(PicturePositions, AsTransformersCountsThem) {
   const runtime::PlacedPicture pictures[] = {{2, 4, 6}, {9, 2, 2}};

@@ -119,6 +119,11 @@ Section declare(const Model*) {
        "Parts that keep their weights where every weight would train: vision = the tower that sees pictures, with its "
        "mergers.")
       .plus();
+  d.field(
+       "vision", &Model::vision,
+       "Of a Qwen3.5 or 3.6: also the tower that sees pictures, without which its text alone is used. Qwen3-VL always "
+       "has its own.")
+      .plus();
   d.field("tokenizer", &Model::tokenizer,
           "Folder, Hub id, `.gguf` file, `char` (one id a character of the data, sorted), or `train` (with `pretrain`: "
           "nanochat's tokenizer of `pretrain.vocab_size` tokens, learned from the data as a stage of the run).")

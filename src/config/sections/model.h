@@ -25,6 +25,7 @@ struct Model {
   PathOrInline config;                       // HF config.json, for init random
   std::optional<std::string> tokenizer;      // folder, Hub id, .gguf, "char", "train"; absent = the model's own
   std::vector<ModelPart> freeze;             // parts that do not train
+  bool vision = false;                       // the tower that sees pictures too, of models whose text is used alone
   std::optional<std::string> chat_template;  // Jinja file; absent = the tokenizer's own
 };
 

@@ -14,6 +14,7 @@ constexpr Family whole(Family f) {
   f.other_prefixes = kText;
   f.blocks = "model.language_model.layers.";
   f.embedding = "model.language_model.embed_tokens.weight";
+  f.optional_vision = true;
   return f;
 }
 
@@ -34,6 +35,7 @@ constexpr void experts(Family& f, int64_t experts, int64_t chosen) {
   f.num_heads = 16;
   f.num_kv_heads = 2;
   f.num_experts = experts;
+  f.stacked_adapters = true;
   f.experts_per_token = chosen;
   f.moe_intermediate_size = f.shared_expert_intermediate_size = 512;
   f.norm_topk_prob = true;

@@ -4,7 +4,7 @@
 namespace mxt::formats {
 namespace {
 
-constexpr std::string_view kText[] = {"model."};
+constexpr std::string_view kText[] = {"model."}, kWhole[] = {"model.language_model."};
 
 // The whole model's files hold the text model under a name of its own.
 constexpr Family whole(Family f) {
@@ -47,7 +47,12 @@ constexpr Family moe(std::string_view type) {
 }  // namespace
 
 constinit const Family kQwen3Vl = whole(dense("qwen3_vl"));
-constinit const Family kQwen3VlText = dense("qwen3_vl_text");
+// The text by itself, also over the whole model's files: without pictures its three positions are one.
+constinit const Family kQwen3VlText = [] {
+  Family f = dense("qwen3_vl_text");
+  f.other_prefixes = kWhole;
+  return f;
+}();
 constinit const Family kQwen3VlMoe = moe("qwen3_vl_moe");
 constinit const Family kQwen3VlMoeText = moe("qwen3_vl_moe_text");
 

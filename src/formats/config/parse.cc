@@ -142,7 +142,7 @@ ModelConfig parse_model_config(const OrderedJson& j, std::string_view source) {
   c.raw = std::make_shared<const OrderedJson>(j);
   const OrderedJson* text = whole.object("text_config");
   parse_text(text ? Keys(*text, source) : whole, whole, *f, c);
-  vision_of(c, source);  // must hold together
+  if (!f->optional_vision) vision_of(c, source);  // must hold together
   if (const OrderedJson* q = whole.object("quantization_config"))
     c.quantization = Keys(*q, source).text({"quant_method"}, "unnamed");
   c.check(source);

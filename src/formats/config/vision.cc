@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "formats/config/keys.h"
+#include "formats/family.h"
 #include "formats/vision.h"
 
 namespace mxt::formats {
@@ -10,7 +11,8 @@ namespace mxt::formats {
 int64_t VisionConfig::side() const { return std::llround(std::floor(std::sqrt(static_cast<double>(positions)))); }
 
 std::optional<VisionConfig> vision_of(const ModelConfig& c, std::string_view source) {
-  if (c.model_type != "qwen3_vl" || !c.raw) return std::nullopt;
+  if (!c.raw || (c.model_type != "qwen3_vl" && !c.family->optional_vision)) return std::nullopt;
+  if (c.family->optional_vision && !c.raw->contains("vision_config")) return std::nullopt;
   const Keys whole(*c.raw, source);
   const OrderedJson* section = whole.object("vision_config");
   static const OrderedJson kNothing = OrderedJson::object();
@@ -28,12 +30,14 @@ std::optional<VisionConfig> vision_of(const ModelConfig& c, std::string_view sou
   v.positions = k.integer({"num_position_embeddings"}, 2304, 1, int64_t{1} << 24);
   v.activation = k.text({"hidden_act"}, "gelu_pytorch_tanh");
   v.initializer_range = k.number({"initializer_range"}, 0.02, 0, 100);
-  v.deepstack =
-      k.find({"deepstack_visual_indexes"}) ? k.integers("deepstack_visual_indexes") : std::vector<int64_t>{8, 16, 24};
-  v.image_token = whole.integer({"image_token_id"}, 151655, 0, kMaxTokens);
-  v.video_token = whole.integer({"video_token_id"}, 151656, 0, kMaxTokens);
-  v.start_token = whole.integer({"vision_start_token_id"}, 151652, 0, kMaxTokens);
-  v.end_token = whole.integer({"vision_end_token_id"}, 151653, 0, kMaxTokens);
+  const bool own = c.family->optional_vision;  // Qwen3.5: its class has no such key, and ids of its own
+  if (!own)
+    v.deepstack =
+        k.find({"deepstack_visual_indexes"}) ? k.integers("deepstack_visual_indexes") : std::vector<int64_t>{8, 16, 24};
+  v.image_token = whole.integer({"image_token_id"}, own ? 248056 : 151655, 0, kMaxTokens);
+  v.video_token = whole.integer({"video_token_id"}, own ? 248057 : 151656, 0, kMaxTokens);
+  v.start_token = whole.integer({"vision_start_token_id"}, own ? 248053 : 151652, 0, kMaxTokens);
+  v.end_token = whole.integer({"vision_end_token_id"}, own ? 248054 : 151653, 0, kMaxTokens);
 
   if (v.width % v.heads != 0 || v.width / v.heads % 4 != 0)
     fail_input("{}: vision_config: {} heads of a width of {}: each needs a multiple of 4", source, v.heads, v.width);
