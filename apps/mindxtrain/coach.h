@@ -35,6 +35,7 @@ class CoachDesk final : public serve::Coach {
   std::string run(const std::string& key) override;
   std::string run_plan(const std::string& key) override;
   std::string run_row(const std::string& key, int64_t row) override;
+  std::string run_samples(const std::string& key, int64_t step) override;
   std::string run_manifest(const std::string& key) override;
   std::string run_log(const std::string& key) override;
   std::string note_run(const std::string& key, const std::string& change) override;

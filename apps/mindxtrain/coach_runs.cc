@@ -48,6 +48,15 @@ int64_t steps_of(const std::string& folder) {
   }
 }
 
+// Whether a reward says what its answers are worth.
+bool is_rewarded(const std::string& folder) {
+  try {
+    return config::load_recipe(folder + "/recipe.yaml").train.method.is_rl();
+  } catch (const Error&) {
+    return false;  // as above
+  }
+}
+
 // The end of a file, from a line's beginning.
 std::string tail(const std::string& path) {
   std::ifstream f(path, std::ios::binary);
@@ -133,16 +142,15 @@ std::string CoachDesk::run(const std::string& key) {
   const Found f = find(key);
   OrderedJson j = summary(f);
   j["steps"] = steps_of(f.folder);
+  j["rewarded"] = is_rewarded(f.folder);
   registry::Run at;
   at.folder = f.folder;
   j["last_step"] = last_step(at);
   j["digests"] = f.run ? OrderedJson::parse(f.run->digests, nullptr, false) : OrderedJson::object();
   auto has = [&](const char* name) { return fs::exists(f.folder + "/" + name); };
-  j["has"] = {{"plan", has("plan.json")},
-              {"dataset", has("dataset/dataset.json")},
-              {"checkpoint", has("train.json")},
-              {"manifest", has("manifest.json")},
-              {"log", f.job.has_value()}};
+  j["has"] = {{"plan", has("plan.json")},          {"dataset", has("dataset/dataset.json")},
+              {"checkpoint", has("train.json")},   {"manifest", has("manifest.json")},
+              {"rollouts", has("rollouts.jsonl")}, {"log", f.job.has_value()}};
   const std::string recipe =
       f.job ? fs::path(f.folder).parent_path().string() + "/recipe.yaml" : f.folder + "/recipe.yaml";
   j["recipe"] = fs::exists(recipe) ? OrderedJson(read_file(recipe)) : OrderedJson(nullptr);

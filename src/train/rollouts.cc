@@ -113,7 +113,9 @@ std::vector<Rollout> read_rollouts(const std::string& path, int64_t generations,
 }
 
 OrderedJson to_json(const Rollout& r) {
-  OrderedJson j{{"prompt_ids", r.prompt}, {"completions", OrderedJson::array()}};
+  OrderedJson j{{"prompt_ids", r.prompt}};
+  if (!r.text.empty()) j["prompt"] = r.text;
+  j["completions"] = OrderedJson::array();
   for (const Completion& c : r.completions) {
     OrderedJson x{{"ids", c.ids}, {"reward", c.reward ? OrderedJson(*c.reward) : OrderedJson(nullptr)}};
     if (!c.own.empty()) x["mask"] = c.own;
@@ -134,6 +136,7 @@ OrderedJson to_json(const Rollout& r) {
 Rollout rollout_from_json(const OrderedJson& j) {
   Rollout r;
   r.prompt = j.at("prompt_ids").get<std::vector<int32_t>>();
+  r.text = j.value("prompt", std::string());
   for (const OrderedJson& x : j.at("completions")) {
     Completion c;
     c.ids = x.at("ids").get<std::vector<int32_t>>();

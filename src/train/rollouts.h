@@ -44,6 +44,7 @@ struct Completion {
 
 struct Rollout {
   std::vector<int32_t> prompt;
+  std::string text;  // of the prompt, in our own rollouts
   std::vector<Completion> completions;
 };
 

@@ -125,7 +125,7 @@ std::vector<Rollout> Sampler::sample(int64_t draw, const std::vector<Prompt>& pr
   std::vector<Answer> answers;
   std::vector<Completion*> completions;
   for (size_t p = 0; p < out.size(); ++p) {
-    const std::string prompt = decode_(prompts[p].ids);
+    const std::string prompt = out[p].text = decode_(prompts[p].ids);
     for (Completion& c : out[p].completions) {
       if (!c.error.empty() || c.ids.empty()) fail_input("sampling an answer failed: {}", c.error);
       std::span<const int32_t> said(c.ids);

@@ -48,6 +48,9 @@ class Desk final : public Coach {
     return say("run " + key);
   }
   std::string run_plan(const std::string& key) override { return say("plan of " + key); }
+  std::string run_samples(const std::string& key, int64_t step) override {
+    return say("samples of " + key + " " + std::to_string(step));
+  }
   std::string run_row(const std::string& key, int64_t row) override {
     return say("row " + key + " " + std::to_string(row));
   }
@@ -107,6 +110,8 @@ TEST(Coach, CallsReachTheDesk) {
   EXPECT_EQ(s.desk.last, "plan x h100");
   EXPECT_EQ(send(s, "GET", "/coach/api/runs/7/row?row=12").status, 200);
   EXPECT_EQ(s.desk.last, "row 7 12");
+  EXPECT_EQ(send(s, "GET", "/coach/api/runs/7/samples?step=3").status, 200);
+  EXPECT_EQ(s.desk.last, "samples of 7 3");
   EXPECT_EQ(send(s, "GET", "/coach/api/compare?a=7&b=8").status, 200);
   EXPECT_EQ(s.desk.last, "compare 7 8");
 }

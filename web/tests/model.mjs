@@ -17,7 +17,7 @@ function tokenizer(folder) {
   writeFileSync(join(folder, "tokenizer_config.json"), JSON.stringify({ eos_token: "</s>", tokenizer_class: "PreTrainedTokenizerFast", chat_template: template }));
 }
 
-// FOLDER/{tokenizer, rows.jsonl, base/checkpoint, quick.yaml}; `base` is trained for a moment so that it is a model like any other.
+// FOLDER/{tokenizer, rows.jsonl, sums.jsonl, base/checkpoint, quick.yaml}; `base` is trained for a moment so that it is a model like any other.
 export function makeTinyModel(binary, folder, env) {
   tokenizer(join(folder, "tokenizer"));
   const names = ["Ada", "Bo", "Cy", "Di", "Ed", "Flo", "Gus", "Hal"], things = ["tea", "rice", "ink", "salt", "wool", "milk"];
@@ -64,5 +64,12 @@ receipt:
   torch_dtype: float32
 `;
   writeFileSync(join(folder, "quick.yaml"), quick);
-  return { base, quick };
+  const sums = [1, 2, 3, 4].map((n) => ({ prompt: `${n}+${n}=`, answer: String(2 * n) }));
+  writeFileSync(join(folder, "sums.jsonl"), sums.map((r) => JSON.stringify(r) + "\n").join(""));
+  // A policy that samples: two rewards, so that each has a line of its own.
+  const sampled = common("sampled", 4, "{kind: grpo, num_generations: 4, max_completion_length: 8, lora: {r: 4}, rewards: [{kind: answer}, {kind: length, max_tokens: 4, weight: 0.5, name: short}]}", "1.0e-3").replace("enabled: true", "enabled: false").replace("rows.jsonl", "sums.jsonl") + `model:
+  name: ${base}
+  torch_dtype: float32
+`;
+  return { base, quick, sampled };
 }

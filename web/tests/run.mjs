@@ -323,6 +323,29 @@ try {
   assert.match(await page.locator("main").innerText(), /adapter_config\.json/);
   writeFileSync(checkpoint, kept);
 
+  // A policy that samples: what its answers are worth, and the answers.
+  if (!real) {
+    const sampled = await server.json("/coach/api/jobs", told({ recipe: tiny.sampled }));
+    assert.ok(sampled.id, JSON.stringify(sampled));
+    for (let i = 0; i < 1200 && !/finished|failed/.test((await server.json(`/coach/api/runs/${sampled.id}`)).state); ++i) await sleep(100);
+    const policy = await server.json(`/coach/api/runs/${sampled.id}`);
+    assert.equal(policy.state, "finished", policy.message);
+    await go(`#/runs/${sampled.id}`);
+    await tab("Rewards");
+    await page.locator("article .answers pre").first().waitFor({ timeout: 60000 });
+    await page.waitForFunction(() => document.querySelectorAll(".chart canvas").length >= 5, null, { timeout: 10000 });
+    const titles = await page.locator(".chart figcaption").allInnerTexts();
+    for (const title of ["Reward", "Reward by part", "Answer length, tokens", "Clipped share"]) assert.ok(titles.includes(title), `${title} of ${titles}`);
+    assert.equal(await page.locator("article .answers > li").count(), 4);
+    assert.match(await page.locator("article .answers > li p").first().innerText(), /reward .* advantage .* tokens .* answer .* short/);
+    await press(page, "Previous", "button");
+    await page.waitForFunction(() => document.querySelector('input[aria-label="Step"]').value === "3", null, { timeout: 10000 });
+    await check("rewards");
+    const missing = await fetch(`${server.url}/coach/api/runs/${sampled.id}/samples?step=99`);
+    assert.equal(missing.status, 400);
+    assert.match(await missing.text(), /nothing was sampled for it/);
+  }
+
   // A plan dropped in, and the machine.
   await go("#/probe");
   await page.locator(".drop").waitFor();

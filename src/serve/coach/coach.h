@@ -26,7 +26,8 @@ class Coach {
   virtual std::string run(const std::string& key) = 0;
   virtual std::string run_plan(const std::string& key) = 0;
   virtual std::string run_row(const std::string& key, int64_t row) = 0;
-  virtual std::string run_manifest(const std::string& key) = 0;  // {"manifest": its text}
+  virtual std::string run_samples(const std::string& key, int64_t step) = 0;  // what a step drew; 0: the last that did
+  virtual std::string run_manifest(const std::string& key) = 0;               // {"manifest": its text}
   virtual std::string run_log(const std::string& key) = 0;
   // What a person says of a run: {"name"?, "tags"?, "archived"?}; the run as it is now.
   virtual std::string note_run(const std::string& key, const std::string& change) = 0;

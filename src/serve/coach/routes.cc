@@ -230,6 +230,10 @@ void runs(const Call& c) {
     const int64_t row = query_number(c.r, "row");
     return answer_apart(c.s, reply, [coach, key, row] { return coach->run_row(key, row); });
   }
+  if (c.is("GET", {"runs", "*", "samples"})) {
+    const int64_t step = query_number(c.r, "step");
+    return answer_apart(c.s, reply, [coach, key, step] { return coach->run_samples(key, step); });
+  }
   if (c.is("GET", {"runs", "*", "events"})) {
     coach->run(key);
     return follow(

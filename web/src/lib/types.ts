@@ -22,9 +22,13 @@ export interface RunSummary {
   key: string; job: boolean; state: string; name: string; project: string; created: string; started: string; ended: string; attempts: number; stage: string; message: string; folder: string;
   metrics: Record<string, unknown>; tags: string[]; archived: boolean;
 }
-export interface Step { step: number; loss: number; lr: number; grad_norm: number; tokens: number; tok_s: number; tflops: number; mfu: number | null; memory_bytes: number; peak_memory_bytes: number; eval_loss?: number }
+export interface Step { step: number; loss: number; lr: number; grad_norm: number; tokens: number; tok_s: number; tflops: number; mfu: number | null; memory_bytes: number; peak_memory_bytes: number; eval_loss?: number; [metric: string]: number | null | undefined }
+export interface Samples {
+  step: number; first: number; last: number; prompts: number;
+  groups: { prompt: string; answers: number; list: { text: string; reward: number | null; rewards: Record<string, number>; advantage: number | null; tokens: number; turns?: { role: string; text: string }[] }[] }[];
+}
 export interface Run extends RunSummary {
-  steps: number; last_step: Step | null; digests: Record<string, string>; has: Record<"plan" | "dataset" | "checkpoint" | "manifest" | "log", boolean>;
+  steps: number; last_step: Step | null; digests: Record<string, string>; has: Record<"plan" | "dataset" | "checkpoint" | "manifest" | "rollouts" | "log", boolean>; rewarded: boolean;
   recipe: string | null; can: Record<"stop" | "resume" | "try", boolean>;
 }
 export interface Comparison { runs: [RunSummary, RunSummary]; recipe: Record<string, [unknown, unknown]> | null; metrics: Record<string, [unknown, unknown]>; digests: Record<string, [unknown, unknown]> }

@@ -8,6 +8,7 @@ import type { KernelPlan, Run, Step, Verification } from "../lib/types";
 import { rowsPanel } from "./data";
 import { probeCharts } from "./probe";
 import { verdict } from "./receipt";
+import { rewardsPanel } from "./rewards";
 
 const live = (state: string): boolean => state === "queued" || state === "running" || state === "cancelling";
 
@@ -15,7 +16,7 @@ export async function runView(key: string): Promise<View> {
   let run = await get<Run>(`runs/${key}`);
   const stop = new AbortController();
   const steps: Step[] = [];
-  let charts: { loss: Chart; lr: Chart; speed: Chart; memory: Chart; norm: Chart } | null = null, pending = 0;
+  let charts: { loss: Chart; lr: Chart; speed: Chart; memory: Chart; norm: Chart } | null = null, pending = 0, drawRewards: (() => void) | null = null;
 
   const top = h("div"), tiles = h("div"), bar = h("div", { class: "progress", role: "progressbar", "aria-label": "Steps done", "aria-valuemin": "0" }, h("div")), line = h("p", { class: "small muted" }), said = h("div");
   const act = async (verb: "cancel" | "resume"): Promise<void> => {
@@ -50,6 +51,7 @@ export async function runView(key: string): Promise<View> {
   const drawCharts = (): void => {
     pending = 0;
     drawFigures();
+    drawRewards?.();
     if (!charts) return;
     const x = steps.map((s) => s.step);
     charts.loss.set([x, steps.map((s) => s.loss), smooth(steps.map((s) => s.loss)), steps.map((s) => s.eval_loss ?? null)]);
@@ -107,6 +109,14 @@ export async function runView(key: string): Promise<View> {
       charts = null;
     };
   };
+  const rewards = (panel: HTMLElement): (() => void) => {
+    const shown = rewardsPanel(panel, steps, run.has.rollouts || live(run.state) ? (step) => get(`runs/${key}/samples?step=${step}`) : null);
+    drawRewards = shown.draw;
+    return () => {
+      drawRewards = null;
+      shown.close();
+    };
+  };
   const probe = (panel: HTMLElement): void => void loader(panel)("Reading the plan…", () => get<KernelPlan>(`runs/${key}/plan`), probeCharts);
   const data = (panel: HTMLElement): void => rowsPanel(panel, (row) => get(`runs/${key}/row?row=${row}`));
   const receipt = (panel: HTMLElement): void => {
@@ -140,7 +150,7 @@ export async function runView(key: string): Promise<View> {
     return () => clearTimeout(timer);
   };
 
-  const tab = tabs("Parts of the run", [{ name: "Training", open: overview }, { name: "Probe", open: probe }, { name: "Data", open: data }, { name: "Receipt", open: receipt }, ...(run.has.log ? [{ name: "Log", open: log }] : [])]);
+  const tab = tabs("Parts of the run", [{ name: "Training", open: overview }, ...(run.rewarded ? [{ name: "Rewards", open: rewards }] : []), { name: "Probe", open: probe }, { name: "Data", open: data }, { name: "Receipt", open: receipt }, ...(run.has.log ? [{ name: "Log", open: log }] : [])]);
   drawTop();
   drawFigures();
   void follow();
