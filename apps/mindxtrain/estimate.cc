@@ -45,7 +45,7 @@ Work work_of(const train::Setup& s, const train::Pass& pass, kernels::Ops& ops) 
   const auto params = train::param_bytes(s, g);
   const int64_t passes = (s.rows_per_step + pass.micro_batch - 1) / pass.micro_batch;
   Work w;
-  w.tokens = s.rows_per_step * s.seq_len;
+  w.tokens = std::min(s.rows_per_step * s.seq_len, passes * s.pass_tokens(pass.micro_batch));  // prompts may be shared
   w.flops = program.flops(w.tokens, s.seq_len, w.tokens);
   w.float32 = s.type == DType::kF32;
   for (const graph::Param& p : g.params)
@@ -239,6 +239,9 @@ OrderedJson estimate(config::Recipe r, const EstimateOptions& o) {
   j["available_bytes"] = memory;
   if (ops.device()) j["host_available_bytes"] = host, j["host_fits"] = host_fits;
   j["micro_batch"] = pass.micro_batch;
+  if (setup->share_prompts || !setup->unshared.empty())
+    j["prompts"] = {{"shared", setup->share_prompts},
+                    {"because", setup->share_prompts ? OrderedJson(nullptr) : OrderedJson(setup->unshared)}};
   j["recompute"] = graph::recompute_name(pass.recompute);
   j["steps"] = steps > 0 ? OrderedJson(steps) : OrderedJson(nullptr);
   j["step_seconds"] = speed.step_s;

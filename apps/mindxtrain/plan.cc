@@ -108,6 +108,10 @@ void add_plan(CLI::App& app) {
                               100.0 * (number("activations_bytes") / number("lower_bound_bytes") - 1)));
     line("pass", fmt::format("{} rows of {} tokens, {} passes a step, recompute {}", micro, j["seq_len"].get<int64_t>(),
                              (rows + micro - 1) / micro, j["recompute"].get<std::string>()));
+    if (j.contains("prompts"))
+      line("prompts", j["prompts"]["shared"]
+                          ? std::string("once a pass for all answers of a prompt in it")
+                          : fmt::format("once for each answer ({})", j["prompts"]["because"].get<std::string>()));
     for (const auto& x : j["recompute_options"])
       line("recompute", fmt::format("{}: activations {}, {:.0f} % more work", x["name"].get<std::string>(),
                                     bytes(x["activations"]), 100 * x["more_work"].get<double>()));

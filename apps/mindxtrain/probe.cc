@@ -69,7 +69,7 @@ autotune::Report measured_plan(const train::Setup& setup, bool ask_threads, bool
   s.model = setup.model;
   s.options = setup.options;
   s.seq_len = setup.seq_len;
-  s.sequences_per_row = setup.sequences_per_row;
+  s.pass_tokens = [&setup](int64_t rows) { return setup.pass_tokens(rows); };
   s.rows = setup.rows_per_step;
   s.train = setup.recipe.train;
   s.packed = setup.recipe.data.packing && setup.recipe.data.sampling == config::Sampling::kDocuments;

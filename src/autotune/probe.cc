@@ -83,6 +83,9 @@ class Probe {
     o.recompute = p.recompute;
     return o;
   }
+  int64_t tokens_of(const Pass& p) const {
+    return s_.pass_tokens ? s_.pass_tokens(p.micro_batch) : p.micro_batch * s_.seq_len;
+  }
   std::unique_ptr<Slice> slice(int64_t layers, const Pass& p, const kernels::KernelPlan& plan,
                                std::shared_ptr<runtime::ParamStore> params = nullptr) const {
     Pass part = p;  // as many of the slice's tensors as of the model's
@@ -90,8 +93,8 @@ class Probe {
       part.recompute.tensors =
           std::max<int64_t>(1, p.recompute.tensors * std::min(layers, s_.model.num_layers) / s_.model.num_layers);
     return std::make_unique<Slice>(slice_of(s_.model, layers), options(part), s_.train, s_.seq_len,
-                                   p.micro_batch * s_.sequences_per_row, s_.packed, plan, ops_, std::move(params),
-                                   s_.offload, p.packed_weights);
+                                   (tokens_of(p) + s_.seq_len - 1) / s_.seq_len, s_.packed, plan, ops_,
+                                   std::move(params), s_.offload, p.packed_weights);
   }
   void record(const std::string& key, const std::vector<kernels::Candidate>& all, size_t choice) {
     report_.plan.candidates[key] = all;
@@ -201,10 +204,8 @@ class Probe {
 
   void calls() {
     const graph::Graph g = models::build(s_.model, options(pass_));
-    const auto choices = choices_of(runtime::Program(g, s_.plan, ops_,
-                                                     {pass_.micro_batch * s_.sequences_per_row * s_.seq_len, 0, false,
-                                                      s_.seq_len, pass_.packed_weights})
-                                        .tunables());
+    const auto choices = choices_of(
+        runtime::Program(g, s_.plan, ops_, {tokens_of(pass_), 0, false, s_.seq_len, pass_.packed_weights}).tunables());
     // What the default pass calls and this one does not is no choice of the plan.
     std::erase_if(report_.plan.choices, [](const auto& c) { return !c.first.starts_with("step "); });
     const double share = kUsed - kCheckPart - used_;

@@ -42,7 +42,7 @@ struct Subject {
   models::BuildOptions options;  // of the training graph; `lora` must outlive the probe
   int64_t seq_len = 0;
   int64_t rows = 0;                                    // of an optimizer step
-  int64_t sequences_per_row = 1;                       // of up to seq_len tokens
+  std::function<int64_t(int64_t rows)> pass_tokens;    // of a pass, at most; null: seq_len a row
   config::Train train;                                 // whose optimizer makes the update
   bool packed = false;                                 // rows hold several documents
   runtime::Offload offload = runtime::Offload::kNone;  // of the update

@@ -66,6 +66,22 @@ const OpInfo& info(const Op& op) {
 
 std::string_view op_name(const Op& op) { return info(op).name; }
 
+std::string_view parts_documents(const Op& op) {
+  constexpr std::string_view kBefore = "a layer reads the token before", kDrawn = "dropout is drawn for each answer";
+  const auto& a = op.attrs;
+  if (std::holds_alternative<CausalConvOp>(a) || std::holds_alternative<GatedDeltaOp>(a))
+    return "its gated delta layers carry a state from token to token";
+  if (const auto* gate = std::get_if<GateOp>(&a); gate && gate->inside) return kBefore;
+  if (const auto* table = std::get_if<EmbeddingOp>(&a); table && table->row == RowOf::kPrevious) return kBefore;
+  if (std::holds_alternative<DropoutOp>(a)) return kDrawn;
+  if (const auto* attention = std::get_if<AttentionOp>(&a); attention && attention->dropout > 0) return kDrawn;
+  if (std::holds_alternative<EmbeddingNoiseOp>(a)) return "noise is drawn for each answer";
+  if (const auto* balance = std::get_if<BalanceLossOp>(&a); balance && balance->coefficient > 0)
+    return "the load-balancing loss counts every answer's prompt";
+  if (std::holds_alternative<PictureInputOp>(a)) return "the model sees pictures";
+  return {};
+}
+
 double products_of(const Graph& g, const PassSize& size) {
   double total = 0;
   for (size_t i = 0; i < g.ops.size(); ++i) {

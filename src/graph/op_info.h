@@ -42,6 +42,10 @@ struct OpInfo {
   WeightUse weight_use = WeightUse::kColumns;
 };
 
+// What of an operation keeps several documents from going on from one that they share, as answers do from their prompt:
+// it carries something from token to token beside attention, draws for each row, or counts rows. Empty: nothing.
+std::string_view parts_documents(const Op& op);
+
 // Products of a pass: matrices and attention, not what only moves memory. What is made again is not counted: clones
 // stand in the backward part.
 double products_of(const Graph& g, const PassSize& size);

@@ -189,6 +189,10 @@ struct QkRopeGrad {
 // after the softmax (lse is that of all of them), keep drawn for query row t and key row s, both counted from
 // first_row, by philox4x32(seed, stream, attention_drop_index(head, t, s))[s % 4] ≥ ⌊p·2³²⌋; the gradient draws the
 // same.
+//
+// prefix, where it is given, I32 [documents]: document i goes on from document prefix[i], as if that one's tokens stood
+// before its own (several answers to one prompt); −1: from none. Those that go on from one stand directly behind it,
+// one after another, and nothing goes on from them. The host's backends alone, causal, without dropout.
 inline uint64_t attention_drop_index(int64_t head, int64_t t, int64_t s) {
   return static_cast<uint64_t>(head) << 52 | static_cast<uint64_t>(t) << 26 | static_cast<uint64_t>(s) >> 2;
 }
@@ -197,6 +201,7 @@ struct Attention {
   Mat out;                              // [tokens, heads·head_dim]
   float* lse = nullptr;                 // may be null when no gradient follows
   const int32_t* cu_seqlens = nullptr;  // [documents + 1], cu[0] = 0, cu[documents] = tokens; host memory on the CPU
+  const int32_t* prefix = nullptr;      // null: no document goes on from another
   int64_t documents = 0, heads = 0, kv_heads = 0, head_dim = 0;
   int64_t longest =
       0;  // no document is longer; 0: not known. documents·longest = tokens says that all are of that length
@@ -214,6 +219,7 @@ struct AttentionGrad {
   const int32_t* cu_seqlens = nullptr;
   const int32_t* host_cu_seqlens =
       nullptr;  // the same in host memory, where cu_seqlens is not: a device sorts documents by length
+  const int32_t* prefix = nullptr;
   int64_t documents = 0, heads = 0, kv_heads = 0, head_dim = 0;
   int64_t longest =
       0;  // no document is longer; 0: not known. documents·longest = tokens says that all are of that length

@@ -42,6 +42,7 @@ const std::vector<BackendInfo>& backends() {
       {.kind = "cpu",
        .arch = {"none"},
        .variants = true,
+       .prefixes = true,
        .packs_weights = true,
        .head_chunk = 256,
        .trained_head_chunk = 1024,

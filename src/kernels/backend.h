@@ -27,6 +27,7 @@ struct BackendInfo {
   bool fp8_products = false;        // multiplies by a base held in E4M3; elsewhere the base is rounded as if it were
   bool thin_products_cost = false;  // so adapters are joined to the products that they sit on
   bool variants = false;            // has the calls of adapters.h (DoRA, noise on embeddings)
+  bool prefixes = false;            // its attention has Attention::prefix
   bool packs_weights = false;       // reads frozen weights faster in a layout of its own (ParamStore::pack_frozen)
   // Rows whose logits are made at once: with a frozen head, with one that trains, and where only scores are wanted.
   int64_t head_chunk = 0, trained_head_chunk = 0, scoring_head_chunk = 0;

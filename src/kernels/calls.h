@@ -208,6 +208,7 @@ void operands(Attention& a, V& v) {
   v.mat("out", a.out, Use::kWritten);
   v.array("lse", a.lse, DType::kF32, a.q.rows * a.heads, Use::kWritten);
   v.array("cu_seqlens", a.cu_seqlens, DType::kI32, a.documents + 1, Use::kRead);
+  v.array("prefix", a.prefix, DType::kI32, a.documents, Use::kRead);
   v.documents(a.documents, a.longest);
   v.draws(a.dropout, a.seed, a.stream, a.first_row);
 }
@@ -225,6 +226,7 @@ void operands(AttentionGrad& a, V& v) {
   v.mat("dv", a.dv, Use::kWritten);
   v.array("cu_seqlens", a.cu_seqlens, DType::kI32, a.documents + 1, Use::kRead);
   v.array("host_cu_seqlens", a.host_cu_seqlens, DType::kI32, 0, Use::kRead);
+  v.array("prefix", a.prefix, DType::kI32, a.documents, Use::kRead);
   v.documents(a.documents, a.longest);
   v.draws(a.dropout, a.seed, a.stream, a.first_row);
 }

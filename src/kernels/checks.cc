@@ -149,6 +149,7 @@ void check(const QkRopeGrad& r) {
 void check(const Attention& a) {
   attention(a);
   MXT_ASSERT(a.window >= 0 && (a.causal || (a.window == 0 && a.dropout == 0)));
+  MXT_ASSERT(a.prefix == nullptr || (a.causal && a.dropout == 0));
 }
 void check(const AttentionGrad& a) {
   attention(a);
@@ -158,6 +159,7 @@ void check(const AttentionGrad& a) {
   like(a.dv, a.v);
   MXT_ASSERT((a.window >= 0 || a.dropout == 0) &&
              (a.lse || a.q.rows == 0));  // -1: every token sees all of its document
+  MXT_ASSERT(a.prefix == nullptr || (a.window >= 0 && a.dropout == 0));
 }
 void check(const CachedAttention& a) {
   heads(a);

@@ -30,6 +30,8 @@ void Lowering::set_packed(C& call, const AttentionOp& a) {
   call.cu_seqlens = in<int32_t>(a.pictures ? Source::kPictureDocuments : Source::kDocuments);
   call.documents = (tokens + full - 1) / full;
   call.longest = full;
+  if (spec_.settings.prefixes && ops_.device())
+    fail_missing("{}: a document goes on from another on the CPU only", ops_.name());
   if (a.pictures)
     call.documents = 1, call.longest = most_.rows({Dim::kPictureTokens, g_.pictures.merge * g_.pictures.merge});
   set_shape(call, a);
@@ -72,6 +74,8 @@ void Lowering::lower(const AttentionOp& a) {
   kernels::Attention wide = widest(call);
   wide.algo = call.algo = choose(kernels::attention_key(wide), wide, attention_names_, attention_memory_);
   scratch(ops_.attention_scratch(wide));
+  if (spec_.settings.prefixes && !a.pictures)
+    call.prefix = in<int32_t>(Source::kPrefixes);  // the probe measures without
   emit(call).stream = kAttentionStreams + a.layer;
   if (op_->in.size() > 1) emit(kernels::AttentionSinks{call.out, call.lse, at<const float>(op_->in[1]), a.heads});
 }
@@ -95,6 +99,8 @@ void Lowering::lower(const AttentionGradOp& g) {
   kernels::AttentionGrad wide = widest(call);
   wide.algo = call.algo = choose(kernels::attention_key(wide), wide, attention_names_, grad_memory_);
   scratch(ops_.attention_grad_scratch(wide));
+  if (spec_.settings.prefixes && !g.of.pictures)
+    call.prefix = in<int32_t>(Source::kPrefixes);  // the probe measures without
   emit(call).stream = kAttentionStreams + g.of.layer;
   if (op_->param == kNone) return;
   emit(kernels::AttentionSinksGrad{call.out, call.dout, call.lse, at<const float>(op_->in[4]), g.of.heads,

@@ -157,6 +157,8 @@ void* Program::base_of(const BufferSpec& b) const {
       return of(batch.cu_seqlens);
     case Source::kHostDocuments:
       return of(batch.host_cu_seqlens);
+    case Source::kPrefixes:
+      return of(batch.prefix);
     case Source::kRowOffsets:
       return of(batch.row_offsets);
     case Source::kBalanceScale:

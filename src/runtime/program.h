@@ -43,9 +43,10 @@ struct PictureBatch {
 struct Batch {
   int64_t tokens = 0;
   const int32_t* ids = nullptr;         // [tokens]
-  const int32_t* positions = nullptr;   // [tokens], counted from each document's start
+  const int32_t* positions = nullptr;   // [tokens], counted from each document's start (its prefix's, where it has one)
   const int32_t* previous = nullptr;    // [tokens], the id before each in its document; null: in the row before it
   const int32_t* cu_seqlens = nullptr;  // [documents + 1]
+  const int32_t* prefix = nullptr;      // [documents], of kernels::Attention; null: none goes on from another
   // Of a model that sees pictures: positions in time, down and across, [3, tokens] (positions_of); null: all are
   // `positions`.
   const int32_t* axes = nullptr;

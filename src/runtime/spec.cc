@@ -222,6 +222,7 @@ std::string_view name_of(Source s) {
                                                 "previous",
                                                 "documents",
                                                 "host_documents",
+                                                "prefixes",
                                                 "row_offsets",
                                                 "balance_scale",
                                                 "target_rows",

@@ -41,6 +41,7 @@ enum class Source : uint8_t {
   kPrevious,       // the token before each in its document; its own id where there is none
   kDocuments,      // offsets of documents
   kHostDocuments,  // the same where the host reads them
+  kPrefixes,       // what each document goes on from (kernels::Attention::prefix)
   kRowOffsets,     // of the batch's rows, which documents are packed into
   kBalanceScale,   // one number: Batch::balance_scale
   kTargetRows,
@@ -160,6 +161,7 @@ struct ProgramSettings {
   bool cached = false;          // generation: attention over a cache
   int64_t document = 0;         // length of a full document, for attention's scratch; 0: max_tokens
   bool packed_weights = false;  // frozen weights are read as ParamStore::pack_frozen() laid them out
+  bool prefixes = false;        // batches may have documents that go on from others
 };
 
 // Calls whose algorithm a plan may choose: key → the call at the widest batch, its operands as placed() has them.
@@ -202,7 +204,8 @@ constexpr int64_t staged_bytes(int64_t count) { return (count * 4 + 255) / 256 *
 
 // Of a batch's arrays as they are staged; `previous`: with the token before each.
 constexpr int64_t batch_bytes(const ProgramSettings& s, bool previous) {
-  return 2 * staged_bytes(s.max_documents + 1) + (previous ? 6 : 5) * staged_bytes(s.max_tokens) + staged_bytes(1);
+  return 2 * staged_bytes(s.max_documents + 1) + (previous ? 6 : 5) * staged_bytes(s.max_tokens) + staged_bytes(1) +
+         (s.prefixes ? staged_bytes(s.max_documents) : 0);
 }
 bool reads_previous(const ProgramSpec& spec);
 // Of its pictures: none where the model sees none.

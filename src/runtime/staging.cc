@@ -59,6 +59,8 @@ const StagedBatch& Program::Staging::take(const Batch& b) {
   staged_.cu_seqlens = copy(b.cu_seqlens, b.documents + 1, settings_.max_documents + 1);
   for (int64_t i = 0; b.cu_seqlens && i < b.documents; ++i)
     staged_.longest = std::max<int64_t>(staged_.longest, b.cu_seqlens[i + 1] - b.cu_seqlens[i]);
+  MXT_ASSERT(b.prefix == nullptr || settings_.prefixes);
+  if (settings_.prefixes) staged_.prefix = copy(b.prefix, b.documents, settings_.max_documents);
   MXT_ASSERT(b.rows <= settings_.max_documents);
   staged_.row_offsets = copy(b.row_offsets, b.rows + 1, settings_.max_documents + 1);
   const auto [scale, scale_seen] = block(1);

@@ -43,6 +43,8 @@ void PackedBatch::clear() {
   weights_.clear();
   cu_.assign(1, 0);
   row_offsets_.assign(1, 0);
+  prefix_.clear();
+  prompt_ = -1;
   for (auto* list : {&time_, &down_, &across_, &grids_, &picture_rows_}) list->clear();
   pixels_.clear();
   real_ = targets_count_ = 0;
@@ -83,13 +85,49 @@ void PackedBatch::add_pictures(int64_t tokens, std::span<const data::RowPicture>
 void PackedBatch::add_document(std::span<const int32_t> ids, std::span<const int32_t> labels,
                                std::span<const data::RowPicture> pictures) {
   add_pictures(static_cast<int64_t>(ids.size()), pictures);
+  add_tokens(ids, labels, 0, -1);
+}
+
+void PackedBatch::end_document(int32_t prefix) {
+  cu_.push_back(static_cast<int32_t>(ids_.size()));
+  if (prefix < 0 && prefix_.empty()) return;
+  prefix_.resize(static_cast<size_t>(documents()) - 1, -1);
+  prefix_.push_back(prefix);
+}
+
+// One document, which goes on from another where that is not −1; its first token stands at this position.
+void PackedBatch::add_tokens(std::span<const int32_t> ids, std::span<const int32_t> labels, int64_t position,
+                             int32_t prefix) {
   for (size_t t = 0; t < ids.size(); ++t) {
     ids_.push_back(ids[t]);
-    positions_.push_back(static_cast<int32_t>(t));
+    positions_.push_back(static_cast<int32_t>(position + static_cast<int64_t>(t)));
     add_target(t + 1 < ids.size() ? labels[t + 1] : data::kNoTarget);
   }
   real_ += static_cast<int64_t>(ids.size());
-  cu_.push_back(static_cast<int32_t>(ids_.size()));
+  end_document(prefix);
+}
+
+int64_t PackedBatch::add_answer(std::span<const int32_t> ids, std::span<const int32_t> labels) {
+  MXT_ASSERT(!processor_);
+  size_t prompt = 1;  // tokens without a target, and the last of them, which predicts the answer's first token
+  while (prompt < labels.size() && labels[prompt] == data::kNoTarget) ++prompt;
+  const auto shared = ids.first(prompt - 1);
+  const auto same = [&] {  // and the last document is the prompt's, or goes on from it
+    const auto last = static_cast<int32_t>(documents()) - 1;
+    if (prompt_ < 0 || (last != prompt_ && prefix_.back() != prompt_)) return false;
+    const auto begin = ids_.begin() + cu_[static_cast<size_t>(prompt_)];
+    const auto end = ids_.begin() + cu_[static_cast<size_t>(prompt_) + 1];
+    return std::equal(begin, end, shared.begin(), shared.end());
+  };
+  if (shared.empty()) {
+    prompt_ = -1;
+  } else if (!same()) {
+    prompt_ = static_cast<int32_t>(documents());
+    add_tokens(shared, labels.first(shared.size()), 0, -1);
+  }
+  const auto position = static_cast<int64_t>(shared.size()), first = tokens() - position;
+  add_tokens(ids.subspan(shared.size()), labels.subspan(shared.size()), position, prompt_);
+  return first;
 }
 
 void PackedBatch::add_window(std::span<const int32_t> window, std::span<const int32_t> labels) {
@@ -100,7 +138,7 @@ void PackedBatch::add_window(std::span<const int32_t> window, std::span<const in
     add_target(labels[t + 1]);
   }
   real_ += static_cast<int64_t>(window.size()) - 1;
-  cu_.push_back(static_cast<int32_t>(ids_.size()));
+  end_document();
 }
 
 void PackedBatch::pad(int64_t max_tokens) {
@@ -112,7 +150,7 @@ void PackedBatch::pad(int64_t max_tokens) {
     positions_.push_back(position);
     add_target(data::kNoTarget);
   }
-  cu_.push_back(static_cast<int32_t>(ids_.size()));
+  end_document();
 }
 
 runtime::Batch PackedBatch::view() const {
@@ -122,6 +160,7 @@ runtime::Batch PackedBatch::view() const {
   b.positions = positions_.data();
   b.cu_seqlens = cu_.data();
   b.documents = documents();
+  if (!prefix_.empty()) b.prefix = prefix_.data();
   if (processor_) {
     axes_.clear();
     for (const auto* axis : {&time_, &down_, &across_}) axes_.insert(axes_.end(), axis->begin(), axis->end());

@@ -24,6 +24,10 @@ class PackedBatch {
   // One document; labels are unshifted (transformers'): position t is trained on labels[t + 1].
   void add_document(std::span<const int32_t> ids, std::span<const int32_t> labels,
                     std::span<const data::RowPicture> pictures = {});  // whose tokens count from the document's first
+  // A prompt with an answer, whose first target is the answer's first token, as two documents: the prompt but for its
+  // last token, which answers that are added one after another have once, and what goes on from it. The row of the
+  // token ids[0] would have if the two stood side by side: that of ids[t] of the answer is t more.
+  int64_t add_answer(std::span<const int32_t> ids, std::span<const int32_t> labels);
   // What a model that sees pictures makes of them; without it documents have none.
   void see(const image::Processor& processor) { processor_ = processor; }
   // A window of seq_len + 1 tokens: inputs are all but the last, targets all but the first.
@@ -43,7 +47,11 @@ class PackedBatch {
 
  private:
   void add_pictures(int64_t tokens, std::span<const data::RowPicture> pictures);
+  void add_tokens(std::span<const int32_t> ids, std::span<const int32_t> labels, int64_t position, int32_t prefix);
+  void end_document(int32_t prefix = -1);
   std::vector<int32_t> ids_, positions_, targets_, cu_{0}, row_offsets_{0};
+  std::vector<int32_t> prefix_;  // of each document; empty: none goes on from another
+  int32_t prompt_ = -1;          // the document that the last answer went on from
   std::optional<image::Processor> processor_;
   std::vector<int32_t> time_, down_, across_, grids_, picture_rows_;  // of each token; of pictures
   std::vector<float> pixels_;

@@ -19,10 +19,10 @@ namespace {
 // Of a pass that the probe tries: more fill no device better.
 int64_t most_tokens(const kernels::Ops& ops) { return ops.device() ? 1 << 16 : 4096; }
 
-// Or asks a reference before.
+// Or asks a reference before; that of a policy that samples is asked by a program of its own.
 bool scores_while_training(const config::Recipe& r) {
   const auto method = make_method(r.train.method);
-  return (method && (method->has_reference() || method->wants_values())) ||
+  return (method && ((method->has_reference() && !samples(r)) || method->wants_values())) ||
          (r.train.eval_every && (r.data.eval_fraction > 0 || r.data.eval_path || r.data.synth));
 }
 
@@ -77,18 +77,26 @@ MemoryEstimate estimate_memory(const Setup& s, const kernels::KernelPlan& plan, 
 MemoryEstimate estimate_memory(const Setup& s, const Pass& pass, const kernels::KernelPlan& plan, kernels::Ops& ops) {
   MemoryEstimate e;
   const graph::Graph& g = s.training_graph(pass.recompute);
-  const runtime::ProgramSettings settings{s.pass_tokens(pass.micro_batch), 0, false, s.seq_len, pass.packed_weights};
+  const runtime::ProgramSettings settings = program_settings(s, pass);
   e.params = param_bytes(s, g);
   e.update = optim::make_optimizer(s.recipe.train, g)->workspace();
   if (pass.packed_weights) e.params.packed = runtime::ParamStore::packed_bytes(g, ops);
   e.program = runtime::Program(g, plan, ops, settings).bytes();
-  if (scores_while_training(s.recipe)) {
+  const auto method = make_method(s.recipe.train.method);
+  const bool keeps_reference = method && method->has_reference() && samples(s.recipe);
+  if (const bool scores = scores_while_training(s.recipe); scores || keeps_reference) {
     const graph::Graph score = s.scoring_graph();
     e.scoring = runtime::Program(score, plan, ops, settings).bytes();
+    if (scores && keeps_reference) e.scoring.activations += e.scoring.total();
     e.scoring.kernels = std::max<int64_t>(0, e.scoring.kernels - e.program.kernels);  // the two never run together
+    // The starting weights, or the starting adapter over the weights that are there.
+    for (const graph::Param& p : score.params)
+      if (s.has_lora && keeps_reference && p.adapter)
+        e.params.weights += p.rows * p.cols * static_cast<int64_t>(size_of(score.value(p.value).type));
+    if (keeps_reference && !s.has_lora) e.params.weights += runtime::ParamStore::measure(score, false).weights;
   }
   if (samples(s.recipe)) e.sampler = sampler_cache_bytes(s) + sampler_program_bytes(s, plan, ops) + judge_bytes(s, ops);
-  if (const auto method = make_method(s.recipe.train.method); method && method->wants_values()) {
+  if (method && method->wants_values()) {
     const runtime::ParamBytes values = ValueModel::param_bytes(s);
     e.params.weights += values.weights, e.params.masters += values.masters;
     e.params.gradients += values.gradients, e.params.states += values.states;
@@ -104,16 +112,12 @@ uint64_t host_memory() { return (device::available_host_bytes() + device::reside
 
 std::vector<Pass> open_passes(const Setup& s, kernels::Ops& ops, uint64_t memory) {
   const auto& t = s.recipe.train;
-  std::vector<int64_t> rows{s.micro_batch};
-  if (!t.micro_batch)
-    for (int64_t n = 1; n <= t.batch.per_device; n *= 2)
-      if (n != s.micro_batch && s.pass_tokens(n) <= most_tokens(ops)) rows.push_back(n);
   std::vector<Pass> fit;
   Pass least{1, graph::Recompute::kNone, s.offload};
   int64_t least_bytes = INT64_MAX;
   const kernels::KernelPlan none;
   const bool packs = s.packed_weights && runtime::ParamStore::packed_bytes(s.training_graph(), ops) > 0;
-  for (const int64_t n : rows) {
+  const auto consider = [&](int64_t n) {
     auto fits = [&](graph::Recompute r, bool packed = false) {
       const int64_t bytes = estimate_memory(s, {n, r, s.offload, packed}, none, ops).needs();
       if (bytes < least_bytes) least = {n, r, s.offload, packed}, least_bytes = bytes;
@@ -133,7 +137,14 @@ std::vector<Pass> open_passes(const Setup& s, kernels::Ops& ops, uint64_t memory
       }
       fit.push_back({n, {many}, s.offload});
     }
-  }
+  };
+  const auto consider_all = [&](int64_t unit) {
+    for (int64_t n = unit; !t.micro_batch && n <= t.batch.per_device; n *= 2)
+      if (n != s.micro_batch && s.pass_tokens(n) <= most_tokens(ops)) consider(n);
+  };
+  consider(s.micro_batch);
+  consider_all(s.whole_rows());
+  if (fit.empty() && s.whole_rows() > 1) consider_all(1);  // parts of a group
   if (fit.empty()) fit.push_back(least);
   return fit;
 }

@@ -53,9 +53,10 @@ std::vector<AheadSequence> ahead_of(const Method& method, const StepRows& step, 
 }
 
 std::vector<double> score_ahead(const Method& method, const graph::Graph& scoring, runtime::Program& scorer,
-                                const std::vector<AheadSequence>& sequences, int64_t micro_batch, int64_t max_tokens) {
+                                const std::vector<AheadSequence>& sequences, int64_t micro_batch, int64_t max_tokens,
+                                bool share_prompts) {
   std::vector<double> sums;
-  SequencePass pass(method, scoring, max_tokens);
+  SequencePass pass(method, scoring, max_tokens, share_prompts);
   score_rows(
       scorer, pass, static_cast<int64_t>(sequences.size()), micro_batch, max_tokens,
       [&](int64_t i, SequencePass& p) {
@@ -74,7 +75,7 @@ Reference::Reference(const Inputs& in, const Method& method, const graph::Graph&
   } else {
     const auto score = [&](int64_t count, const std::function<data::Row(int64_t)>& row, Part* to) {
       log::Progress progress("reference", static_cast<double>(count));
-      SequencePass pass(method, scoring, in.seq_len);
+      SequencePass pass(method, scoring, in.seq_len, in.share_prompts);
       score_rows(
           scorer, pass, count, in.micro_batch, in.max_tokens, [&](int64_t i, SequencePass& p) { p.add_row(i, row(i)); },
           [&](const Sequence& s) {
@@ -86,7 +87,7 @@ Reference::Reference(const Inputs& in, const Method& method, const graph::Graph&
     const auto mismatches = [&](int64_t count, const std::function<data::Row(int64_t)>& row) {
       return score_ahead(method, scoring, scorer,
                          ahead_of(method, rows_of(method, in.per_batch, count, in.seq_len, row), in.seq_len, row),
-                         in.micro_batch, in.max_tokens);
+                         in.micro_batch, in.max_tokens, in.share_prompts);
     };
     score(rows.rows(), [&](int64_t i) { return rows.at(i); }, &train_);
     for (int64_t s = 0; s < in.steps; ++s) {

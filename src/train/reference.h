@@ -19,6 +19,7 @@ class Reference {
     std::string path;    // of the file
     std::string digest;  // of all that the numbers depend on
     int64_t micro_batch = 1, max_tokens = 0, seq_len = 0, steps = 0, per_batch = 1;
+    bool share_prompts = false;  // SequencePass
   };
   // Reads the file where it was made of the same; else computes (the scorer's weights must be those that training
   // starts from) and writes it. `eval` may be null.
@@ -55,6 +56,7 @@ std::vector<AheadSequence> ahead_of(const Method& method, const StepRows& step, 
                                     const std::function<data::Row(int64_t)>& row);
 // Sums of the log-probabilities of `sequences` under the scorer's weights.
 std::vector<double> score_ahead(const Method& method, const graph::Graph& scoring, runtime::Program& scorer,
-                                const std::vector<AheadSequence>& sequences, int64_t micro_batch, int64_t max_tokens);
+                                const std::vector<AheadSequence>& sequences, int64_t micro_batch, int64_t max_tokens,
+                                bool share_prompts);
 
 }  // namespace mxt::train

@@ -68,6 +68,9 @@ Completion read_completion(const Json& c, int64_t vocab, const std::string& wher
       out.own.push_back(x == 1);
     }
     if (out.trained() == 0) fail_input("{}: \"mask\" leaves no token to train on", where);
+    if (!out.own.front())
+      fail_input("{}: \"mask\" begins with 0: what stands before the policy's first token belongs to prompt_ids",
+                 where);
     out.old_logp = own_of(out, out.old_logp);
   }
   return out;
@@ -84,31 +87,36 @@ LabelledAnswer labelled(const std::vector<int32_t>& prompt, const Completion& c)
   return out;
 }
 
-std::vector<Rollout> read_rollouts(const std::string& path, int64_t generations, int64_t vocab, int64_t seq_len) {
+std::vector<Rollout> read_rollouts(const std::string& path, const std::string& name, const RolloutLimits& limits) {
   std::ifstream file(path);
   if (!file) fail_input("train.rollouts.path: {} cannot be read", path);
   std::vector<Rollout> all;
   std::string line;
   for (int64_t n = 1; std::getline(file, line); ++n) {
     if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
-    const std::string where = fmt::format("{}:{}", path, n);
+    const std::string where = fmt::format("{}:{}", name, n);
     const Json row = Json::parse(line, nullptr, false);
     if (!row.is_object()) fail_input("{}: is no JSON object", where);
     Rollout r;
-    r.prompt = read_ids(row, "prompt_ids", vocab, where);
+    r.prompt = read_ids(row, "prompt_ids", limits.vocab, where);
     const auto list = row.find("completions");
     if (list == row.end() || !list->is_array()) fail_input("{}: \"completions\" must be a list", where);
-    if (static_cast<int64_t>(list->size()) != generations)
-      fail_input("{}: has {} completions, train.method.num_generations is {}", where, list->size(), generations);
+    if (static_cast<int64_t>(list->size()) != limits.generations)
+      fail_input("{}: has {} completions, train.method.num_generations is {}", where, list->size(), limits.generations);
     for (size_t i = 0; i < list->size(); ++i) {
-      r.completions.push_back(read_completion((*list)[i], vocab, fmt::format("{}: completion {}", where, i)));
-      const size_t length = r.prompt.size() + r.completions.back().ids.size();
-      if (length > static_cast<size_t>(seq_len))
-        fail_input("{}: completion {} with its prompt has {} tokens, data.seq_len is {}", where, i, length, seq_len);
+      r.completions.push_back(read_completion((*list)[i], limits.vocab, fmt::format("{}: completion {}", where, i)));
+      const auto answer = static_cast<int64_t>(r.completions.back().ids.size());
+      const int64_t length = static_cast<int64_t>(r.prompt.size()) + answer;
+      if (length > limits.seq_len)
+        fail_input("{}: completion {} with its prompt has {} tokens, data.seq_len is {}", where, i, length,
+                   limits.seq_len);
+      if (limits.answer > 0 && answer > limits.answer)
+        fail_input("{}: completion {} has {} tokens, train.method.max_new_tokens is {}: raise it", where, i, answer,
+                   limits.answer);
     }
     all.push_back(std::move(r));
   }
-  if (all.empty()) fail_input("{}: holds no rollout", path);
+  if (all.empty()) fail_input("{}: holds no rollout", name);
   return all;
 }
 

@@ -61,7 +61,12 @@ inline int64_t steps_per_batch(const config::Method& m) {
 
 // Errors (kBadInput) name file and line: no ids, a completion without tokens, old_logprobs of another length, a number
 // of completions other than `generations`, ids outside the vocabulary, a prompt and completion longer than `seq_len`.
-std::vector<Rollout> read_rollouts(const std::string& path, int64_t generations, int64_t vocab, int64_t seq_len);
+// `name`: of the file in messages.
+struct RolloutLimits {
+  int64_t generations = 1, vocab = 0, seq_len = 0;
+  int64_t answer = 0;  // tokens; 0: as many as seq_len lets
+};
+std::vector<Rollout> read_rollouts(const std::string& path, const std::string& name, const RolloutLimits& limits);
 OrderedJson to_json(const Rollout& rollout);
 // The inverse, of what a run has written.
 Rollout rollout_from_json(const OrderedJson& j);

@@ -7,8 +7,8 @@
 
 namespace mxt::train {
 
-SequencePass::SequencePass(const Method& method, const graph::Graph& g, int64_t seq_len)
-    : method_(method), seq_len_(static_cast<size_t>(seq_len)) {
+SequencePass::SequencePass(const Method& method, const graph::Graph& g, int64_t seq_len, bool share_prompts)
+    : method_(method), seq_len_(static_cast<size_t>(seq_len)), share_prompts_(share_prompts) {
   MXT_ASSERT(!g.roots.empty());
   root_ = g.roots[0].value;
   seed_ = g.roots[0].seed;
@@ -35,7 +35,11 @@ void SequencePass::add(int64_t row, int part, int32_t mark, std::span<const int3
   labels = labels.first(ids.size());
   const int64_t first = batch_.tokens();
   const bool whole = method_.trains_prompt(part);
-  batch_.add_document(ids, whole ? ids : labels);
+  MXT_ASSERT(!share_prompts_ || (!whole && method_.head() != models::Head::kScore));
+  if (share_prompts_)
+    batch_.add_answer(ids, labels);
+  else
+    batch_.add_document(ids, whole ? ids : labels);
   Place p;
   p.sequence.row = row;
   p.sequence.part = part;

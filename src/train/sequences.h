@@ -17,8 +17,9 @@ namespace mxt::train {
 // Rows of a method, packed for a program: documents of different rows and parts never see each other.
 class SequencePass {
  public:
-  // Sequences are cut at seq_len tokens.
-  SequencePass(const Method& method, const graph::Graph& g, int64_t seq_len);
+  // Sequences are cut at seq_len tokens. `share_prompts`: those that follow one another with one prompt have it once
+  // (PackedBatch::add_answer); a sequence's numbers do not depend on who else has it.
+  SequencePass(const Method& method, const graph::Graph& g, int64_t seq_len, bool share_prompts = false);
   void clear();
   // All sequences of one row; `row` is its number within the step.
   void add_row(int64_t row, const data::Row& r);
@@ -41,6 +42,7 @@ class SequencePass {
   };
   const Method& method_;
   size_t seq_len_;
+  bool share_prompts_;
   graph::ValueId root_, seed_, entropy_ = graph::kNone;
   PackedBatch batch_;
   std::vector<Place> places_;

@@ -15,6 +15,7 @@
 #include "formats/family.h"
 #include "formats/vision.h"
 #include "graph/memory.h"
+#include "graph/op_info.h"
 #include "optim/optimizer.h"
 #include "train/methods/method.h"
 #include "train/sampler.h"
@@ -316,6 +317,24 @@ void hold_experts_in_fp8(Setup* s) {
   s->options.coded = &s->coded;
 }
 
+// Why answers to one prompt do not have it once in a pass; empty: they do.
+std::string why_unshared(const Setup& s) {
+  if (!s.recipe.train.method.share_prompts) return "share_prompts: false";
+  if (!s.backend->prefixes) return fmt::format("{} has no attention for it", s.backend->kind);
+  for (const graph::Op& op : s.training_graph().ops)
+    if (const std::string_view why = graph::parts_documents(op); !why.empty()) return std::string(why);
+  return {};
+}
+
+// More than about 2,048 tokens gain nothing on a CPU, but for a group that has its prompt once: it stays whole.
+int64_t rows_for_host(const Setup& s) {
+  constexpr int64_t kEnough = 2048;
+  const int64_t most = s.recipe.train.batch.per_device, whole = s.whole_rows();
+  int64_t rows = std::min(whole, most);
+  while (rows + whole <= most && s.pass_tokens(rows + whole) <= kEnough) rows += whole;
+  return rows;
+}
+
 // Everything that follows from the recipe, once the model is known.
 void fill(Setup* s, const config::Recipe& recipe, const kernels::KernelPlan* plan) {
   s->recipe = recipe;
@@ -380,13 +399,16 @@ void fill(Setup* s, const config::Recipe& recipe, const kernels::KernelPlan* pla
                s->model.model_type);
   s->options.head_chunk = s->has_lora ? s->backend->head_chunk : s->backend->trained_head_chunk;
   s->packed_weights = s->backend->packs_weights && s->has_lora;
+  if (method.is_rl() && method.num_generations > 1) {
+    s->unshared = why_unshared(*s);
+    s->share_prompts = s->unshared.empty();
+  }
   // How many rows a pass takes and what it recomputes: the recipe's word, the plan's, or what suits the device.
   const int64_t per_device = recipe.train.batch.per_device;
   if (s->backend->own_memory)
     choose_for_card(*s);
   else
-    set_pass(*s, std::clamp<int64_t>(2048 / s->pass_tokens(1), 1, per_device),
-             graph::Recompute::kNone);  // more than about 2,048 tokens gains nothing on a CPU
+    set_pass(*s, rows_for_host(*s), graph::Recompute::kNone);
   if (recipe.train.micro_batch) set_pass(*s, std::min(*recipe.train.micro_batch, per_device), s->options.recompute);
   if (plan) {
     check_step_choices(plan->choices);
@@ -500,6 +522,18 @@ std::unique_ptr<Setup> with_recipe(const Setup& s, const config::Recipe& recipe)
 runtime::ParamBytes param_bytes(const Setup& s, const graph::Graph& g) {
   return runtime::ParamStore::measure(g, true, optim::make_optimizer(s.recipe.train, g)->states());
 }
+
+int64_t Setup::pass_tokens(int64_t rows) const {
+  if (!share_prompts) return rows * seq_len * sequences_per_row;
+  const config::Method& m = recipe.train.method;
+  const int64_t n = m.num_generations;
+  const int64_t prompts = rows % n == 0 ? rows / n : n % rows == 0 ? 1 : (rows - 2) / n + 2;
+  // The most where each answer is as long as it may be. Its first token is the prompt's last.
+  const int64_t answer = std::min(m.max_new_tokens, seq_len - 1);
+  return prompts * (seq_len - answer - 1) + rows * (answer + 1);
+}
+
+int64_t Setup::whole_rows() const { return share_prompts ? recipe.train.method.num_generations : 1; }
 
 const graph::Graph& Setup::training_graph(graph::Recompute recompute) const {
   models::BuildOptions o = options;
@@ -635,16 +669,16 @@ kernels::KernelPlan default_plan(const Setup& s, const kernels::DeviceIdentity& 
   const graph::Graph& g = s.training_graph(pass.recompute);
   if (s.has_lora && s.backend->packs_weights)
     p.choices["step weights"] = std::string(runtime::weights_name(pass.packed_weights));
-  const runtime::Program program(g, p, ops,
-                                 {s.pass_tokens(pass.micro_batch), 0, false, s.seq_len, pass.packed_weights});
+  const runtime::Program program(g, p, ops, program_settings(s, pass));
   for (const auto& t : program.tunables())
     p.choices[t.key] = std::holds_alternative<kernels::Gemm>(t.call) ? gemm.front() : attention.front();
   return p;
 }
 
-runtime::ProgramSettings program_settings(const Setup& s) {
-  return {s.max_tokens, 0, false, s.seq_len, s.packed_weights};
+runtime::ProgramSettings program_settings(const Setup& s, const Pass& pass) {
+  return {s.pass_tokens(pass.micro_batch), 0, false, s.seq_len, pass.packed_weights, s.share_prompts};
 }
+runtime::ProgramSettings program_settings(const Setup& s) { return program_settings(s, s.pass()); }
 
 runtime::ProgramSpec step_program(const Setup& s, const kernels::KernelPlan& plan, const kernels::Ops& ops) {
   return runtime::lower(s.training_graph(), plan, ops, program_settings(s));

@@ -45,12 +45,16 @@ struct Setup {
   int64_t max_tokens = 0;         // of a pass
   runtime::Offload offload = runtime::Offload::kNone;
   bool packed_weights = false;
+  bool share_prompts = false;    // a prompt's answers in one pass have it once
+  std::string unshared;          // why they do not, where a method samples several; empty: they do
   models::BuildOptions options;  // of the training graph; `lora` points into this object
 
   Setup() = default;
   Setup(const Setup&) = delete;  // options point into it
 
-  int64_t pass_tokens(int64_t rows) const { return rows * seq_len * sequences_per_row; }
+  // Of so many rows, at most. Rows of one group have its prompt once, where prompts are shared.
+  int64_t pass_tokens(int64_t rows) const;
+  int64_t whole_rows() const;  // that a pass is best made of: a group, where it has its prompt once
   Pass pass() const { return {micro_batch, options.recompute, offload, packed_weights}; }
   // Built once for each way to recompute that has a name, and kept; of any other number of tensors the last one is
   // kept. Adapters are joined only where nothing is recomputed.
@@ -112,6 +116,7 @@ kernels::KernelPlan default_plan(const Setup& s, const kernels::DeviceIdentity& 
 
 // What a pass of the run's step is made of: the program that train() runs.
 runtime::ProgramSettings program_settings(const Setup& s);
+runtime::ProgramSettings program_settings(const Setup& s, const Pass& pass);
 runtime::ProgramSpec step_program(const Setup& s, const kernels::KernelPlan& plan, const kernels::Ops& ops);
 
 // S of RECIPE.md, from the prepared dataset's rows (0 = random windows, which need schedule.max_steps).

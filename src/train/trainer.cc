@@ -86,11 +86,13 @@ class Run {
     open_data();
     steps_ = total_steps(s.recipe, data_->rows(), s.rows_per_step);
     method_ = new_method();
-    if (method_) pass_ = std::make_unique<SequencePass>(*method_, graph_, s.seq_len);
+    if (method_) pass_ = std::make_unique<SequencePass>(*method_, graph_, s.seq_len, s.share_prompts);
     evaluates_ = s.recipe.train.eval_every && data::has_part(o.data, "eval");
     if (evaluates_ && method_) eval_rows_ = std::make_unique<EvalRows>(o.data);
-    if (evaluates_ || (method_ && (method_->has_reference() || method_->wants_values()))) {
-      score_graph_ = s.scoring_graph();
+    const bool refers = method_ && method_->has_reference();
+    if (evaluates_ || refers || (method_ && method_->wants_values())) score_graph_ = s.scoring_graph();
+    // The reference of a policy that samples is asked by a program of its own (keep_reference).
+    if (evaluates_ || (refers && !live_) || (method_ && method_->wants_values())) {
       scorer_ = std::make_unique<runtime::Program>(score_graph_, plan, ops, program_settings(s));
       scorer_->allocate(*params_);
     }
@@ -199,8 +201,10 @@ class Run {
   void open_data() {
     const config::Train& t = s_.recipe.train;
     if (t.rollouts.path) {
-      std::vector<Rollout> given =
-          read_rollouts(o_.data + "/" + data::kRolloutsName, t.method.num_generations, s_.model.vocab_size, s_.seq_len);
+      // Passes of shared prompts are sized by the longest answer.
+      std::vector<Rollout> given = read_rollouts(
+          o_.data + "/" + data::kRolloutsName, *t.rollouts.path,
+          {t.method.num_generations, s_.model.vocab_size, s_.seq_len, s_.share_prompts ? t.method.max_new_tokens : 0});
       const auto masked = [](const Rollout& r) {
         return std::any_of(r.completions.begin(), r.completions.end(),
                            [](const Completion& c) { return !c.own.empty(); });
@@ -239,7 +243,7 @@ class Run {
     }
     if (all.empty() || !all[0]->old_values.empty()) return;  // amid the epochs
     const auto count = static_cast<int64_t>(all.size());
-    SequencePass pass(*method_, score_graph_, s_.seq_len);
+    SequencePass pass(*method_, score_graph_, s_.seq_len, s_.share_prompts);
     score_rows(
         *scorer_, pass, count, s_.micro_batch, s_.max_tokens,
         [&](int64_t i, SequencePass& p) { p.add_row(i, data_->row(index, i)); },
@@ -268,7 +272,7 @@ class Run {
         all.push_back(&c);
         answers.push_back(labelled(r.prompt, c));
       }
-    SequencePass pass(*method_, score_graph_, s_.seq_len);
+    SequencePass pass(*method_, score_graph_, s_.seq_len, s_.share_prompts);
     score_rows(
         *reference_scorer_, pass, static_cast<int64_t>(all.size()), s_.micro_batch, s_.max_tokens,
         [&](int64_t i, SequencePass& p) {
@@ -291,8 +295,9 @@ class Run {
       const DType type = score_graph_.value(score_graph_.params[i].value).type;
       std::memcpy(to.slot.weight, from.slot.weight, static_cast<size_t>(to.slot.size) * size_of(type));
     }
-    reference_scorer_ = std::make_unique<runtime::Program>(
-        score_graph_, plan_, ops_, runtime::ProgramSettings{s_.max_tokens, 0, false, s_.seq_len, false});
+    runtime::ProgramSettings settings = program_settings(s_);
+    settings.packed_weights = false;  // the parameters are others
+    reference_scorer_ = std::make_unique<runtime::Program>(score_graph_, plan_, ops_, settings);
     reference_scorer_->allocate(*reference_params_);
   }
 
@@ -390,7 +395,7 @@ class Run {
 
   std::vector<double> score_policy(const std::vector<AheadSequence>& sequences) {
     if (sequences.empty()) return {};
-    return score_ahead(*method_, score_graph_, *scorer_, sequences, s_.micro_batch, s_.max_tokens);
+    return score_ahead(*method_, score_graph_, *scorer_, sequences, s_.micro_batch, s_.max_tokens, s_.share_prompts);
   }
 
   // The method's loss of the held-out rows, as one step of them all would have it.
@@ -426,7 +431,7 @@ class Run {
     make_folders(o_.out + "/checkpoints");
     reference_ = std::make_unique<Reference>(
         Reference::Inputs{o_.out + "/checkpoints/reference.safetensors", made.hex(), s_.micro_batch, s_.max_tokens,
-                          s_.seq_len, steps_, s_.recipe.train.batch.per_device},
+                          s_.seq_len, steps_, s_.recipe.train.batch.per_device, s_.share_prompts},
         *method_, score_graph_, *scorer_, *data_, eval_rows_.get());
   }
 

@@ -24,7 +24,11 @@ models::BuildOptions options_of(const Setup& s, models::Purpose purpose) {
   return o;
 }
 
-runtime::ProgramSettings settings_of(const Setup& s) { return {s.max_tokens, 0, false, s.seq_len, false}; }
+runtime::ProgramSettings settings_of(const Setup& s) {
+  runtime::ProgramSettings settings = program_settings(s);
+  settings.packed_weights = false;
+  return settings;
+}
 
 void clear_head(const graph::Graph& g, runtime::ParamStore& params) {
   for (size_t i = 0; i < g.params.size(); ++i) {
@@ -78,8 +82,12 @@ void ValueModel::pack(int64_t first, int64_t last, const RowOf& row) {
     size_t prompt = 0;
     while (prompt < r.labels.size() && r.labels[prompt] == data::kNoTarget) ++prompt;
     MXT_ASSERT(prompt > 0 && r.ids.size() <= static_cast<size_t>(s_.seq_len));
-    places_.push_back({i, static_cast<size_t>(batch_.tokens()) + prompt - 1, r.ids.size() - prompt + 1});
-    batch_.add_document(r.ids, r.labels);
+    int64_t at = batch_.tokens();
+    if (s_.share_prompts)
+      at = batch_.add_answer(r.ids, r.labels);
+    else
+      batch_.add_document(r.ids, r.labels);
+    places_.push_back({i, static_cast<size_t>(at) + prompt - 1, r.ids.size() - prompt + 1});
   }
   batch_.pad(s_.max_tokens);
 }

@@ -41,6 +41,39 @@ INSTANTIATE_TEST_SUITE_P(Golden, Grpo,
                                          "truncated", "temperature", "gspo", "gspo_kl", "old", "full"),
                          [](const auto& i) { return i.param; });
 
+// A prompt that its answers have once is the prompt that each has: the same steps, to rounding, from fewer tokens.
+TEST(GrpoRuns, SharedPromptsGiveTheStepsOfSeparateOnes) {
+  for (const char* name : {"gspo_kl", "full", "iterations"}) {
+    SCOPED_TRACE(name);
+    const Json c = expected()[name];
+    cli::Folder f("grpo_shared");
+    std::vector<Json> steps[2];
+    for (const bool shared : {false, true}) {
+      std::string text = recipe(c, f, folder() + "/" + c["rows"].get<std::string>());
+      const size_t at = text.find("num_generations: 3");
+      ASSERT_NE(at, std::string::npos);
+      text.insert(at, shared ? "share_prompts: true, " : "share_prompts: false, ");
+      write_file_atomic(f / "r.yaml", text);
+      const auto plan = cli::run("plan " + (f / "r.yaml"));
+      ASSERT_EQ(plan.code, 0) << plan.out;
+      EXPECT_NE(plan.out.find(shared ? "once a pass for all answers of a prompt" : "once for each answer"),
+                std::string::npos)
+          << plan.out;
+      const std::string out = f / (shared ? "shared" : "apart");
+      const auto r = cli::run("train " + (f / "r.yaml") + " --out " + out);
+      ASSERT_EQ(r.code, 0) << r.out;
+      steps[shared] = cli::lines(out + "/metrics.jsonl");
+    }
+    ASSERT_EQ(steps[0].size(), steps[1].size());
+    for (size_t i = 0; i < steps[0].size(); ++i)
+      for (const char* key : {"loss", "grad_norm", "entropy"}) {
+        const double apart = steps[0][i][key], shared = steps[1][i][key];
+        EXPECT_NEAR(shared, apart, 1e-5 * std::max(std::abs(apart), 0.1)) << key << " of step " << i + 1;
+      }
+    EXPECT_LT(steps[1].back()["tokens"].get<int64_t>(), steps[0].back()["tokens"].get<int64_t>());
+  }
+}
+
 TEST(GrpoRuns, ResumeAmidTheIterationsKeepsTheBytes) {
   cli::Folder f("grpo_resume");
   write_file_atomic(f / "r.yaml", recipe(expected()["gspo_kl"], f, folder() + "/rollouts.jsonl", "  save_every: 4\n"));
@@ -151,6 +184,7 @@ TEST(GrpoRuns, RolloutsThatCannotBeUsedAreNamed) {
     const auto r = cli::run("train " + (f / "r.yaml") + " --out " + (f / "out"));
     EXPECT_EQ(r.code, 1) << row << "\n" << r.out;
     EXPECT_NE(r.out.find(message), std::string::npos) << r.out;
+    EXPECT_NE(r.out.find((f / "rows.jsonl") + ":1"), std::string::npos) << r.out;  // the user's file
   }
 }
 

@@ -159,7 +159,7 @@ TEST(Rollouts, WhatAToolSaidIsNoTarget) {
   const auto read = [&](const std::string& completion) {
     write_file_atomic(path,
                       R"({"prompt_ids":[3],"completions":[)" + completion + R"(,{"ids":[4],"reward":0}]})" + "\n");
-    return read_rollouts(path, 2, 10, 8);
+    return read_rollouts(path, path, {2, 10, 8, 0});
   };
   const auto all = read(R"({"ids":[5,6,7,8],"reward":1,"old_logprobs":[-1,-9,-9,-2],"mask":[1,0,0,1]})");
   const Completion& c = all[0].completions[0];
@@ -177,6 +177,8 @@ TEST(Rollouts, WhatAToolSaidIsNoTarget) {
   EXPECT_NE(error_of([&] { read(R"({"ids":[5,6],"reward":1,"mask":[1]})"); }).find("0 or 1 for each of the 2 ids"),
             std::string::npos);
   EXPECT_NE(error_of([&] { read(R"({"ids":[5,6],"reward":1,"mask":[1,2]})"); }).find("\"mask\" holds 2"),
+            std::string::npos);
+  EXPECT_NE(error_of([&] { read(R"({"ids":[5,6],"reward":1,"mask":[0,1]})"); }).find("belongs to prompt_ids"),
             std::string::npos);
   EXPECT_NE(error_of([&] { read(R"({"ids":[5,6],"reward":1,"mask":[0,0]})"); }).find("leaves no token to train on"),
             std::string::npos);

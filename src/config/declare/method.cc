@@ -64,6 +64,9 @@ void declare_group(Declaration<Method>& d) {
 }
 
 void declare_rollouts(Declaration<Method>& d) {
+  d.field("share_prompts", &Method::share_prompts,
+          "A prompt is computed once for its answers in a pass, where device and model can (`plan` says so).")
+      .later();
   d.field("max_new_tokens", &Method::max_new_tokens, "Longest sampled answer in tokens.").range(1, 1'048'576).plus();
   d.field("max_completion_length", &Method::max_new_tokens, "Another name of max_new_tokens.")
       .range(1, 1'048'576)

@@ -81,6 +81,7 @@ struct Method {
   int64_t num_iterations = 1;  // optimizer steps on each batch of completions
   bool mask_truncated_completions = false;
   bool use_bias_correction_kl = true;
+  bool share_prompts = true;
   int64_t max_new_tokens = 256;
   double temperature = 1, top_p = 1;
   Reward reward = Reward::kAnswer;

@@ -14,7 +14,7 @@ double dot(const ConstMat& a, int64_t ra, int64_t ca, const ConstMat& b, int64_t
   return sum;
 }
 
-// First token that token t of a document starting at `begin` sees.
+// First token that token t of a document (or of a cache) starting at `begin` sees.
 int64_t first_seen(int64_t begin, int64_t t, int64_t window) {
   return window > 0 ? std::max(begin, t - window + 1) : begin;
 }
@@ -33,13 +33,23 @@ double kept(const A& a, int64_t head, int64_t t, int64_t s) {
 bool is_causal(const Attention& a) { return a.causal; }
 bool is_causal(const AttentionGrad& a) { return a.window >= 0; }
 
-// Calls f(t, first, last, head) for every query row of every head: it sees rows first … last.
+// Calls f(t, rows, head) for every query row of every head: it sees `rows`, in the order of their positions.
 template <typename A, typename F>
 void for_each_query(const A& a, F f) {
-  for (int64_t doc = 0; doc < a.documents; ++doc)
-    for (int64_t t = a.cu_seqlens[doc]; t < a.cu_seqlens[doc + 1]; ++t)
-      for (int64_t h = 0; h < a.heads; ++h)
-        f(t, first_seen(a.cu_seqlens[doc], t, a.window), is_causal(a) ? t : a.cu_seqlens[doc + 1] - 1, h);
+  std::vector<int64_t> rows;
+  for (int64_t doc = 0; doc < a.documents; ++doc) {
+    const int64_t begin = a.cu_seqlens[doc], end = a.cu_seqlens[doc + 1];
+    const int64_t before = a.prefix ? a.prefix[doc] : -1;
+    for (int64_t t = begin; t < end; ++t) {
+      rows.clear();
+      if (before >= 0)  // as if its rows ended where the document begins
+        for (int64_t s = a.cu_seqlens[before]; s < a.cu_seqlens[before + 1]; ++s)
+          if (a.window <= 0 || t - (s + begin - a.cu_seqlens[before + 1]) < a.window) rows.push_back(s);
+      const int64_t last = is_causal(a) ? t : end - 1;
+      for (int64_t s = first_seen(begin, t, a.window); s <= last; ++s) rows.push_back(s);
+      for (int64_t h = 0; h < a.heads; ++h) f(t, rows, h);
+    }
+  }
 }
 
 }  // namespace
@@ -47,19 +57,19 @@ void for_each_query(const A& a, F f) {
 void attention(const Attention& a) {
   const int64_t d = a.head_dim, group = a.heads / a.kv_heads;
   std::vector<double> p;
-  for_each_query(a, [&](int64_t t, int64_t first, int64_t last, int64_t h) {
+  for_each_query(a, [&](int64_t t, const std::vector<int64_t>& rows, int64_t h) {
     const int64_t qc = h * d, kc = h / group * d;
     p.clear();
     double top = -INFINITY, sum = 0;
-    for (int64_t s = first; s <= last; ++s) {
+    for (const int64_t s : rows) {
       p.push_back(dot(a.q, t, qc, a.k, s, kc, d) * static_cast<double>(a.scale));
       top = std::max(top, p.back());
     }
     for (double& x : p) sum += x = std::exp(x - top);
-    for (int64_t s = first; s <= last; ++s) p[static_cast<size_t>(s - first)] *= kept(a, h, t, s);
+    for (size_t n = 0; n < rows.size(); ++n) p[n] *= kept(a, h, t, rows[n]);
     for (int64_t i = 0; i < d; ++i) {
       double out = 0;
-      for (int64_t s = first; s <= last; ++s) out += p[static_cast<size_t>(s - first)] * get(a.v, s, kc + i);
+      for (size_t n = 0; n < rows.size(); ++n) out += p[n] * get(a.v, rows[n], kc + i);
       set(a.out, t, qc + i, out / sum);
     }
     if (a.lse) a.lse[h * a.q.rows + t] = static_cast<float>(top + std::log(sum));
@@ -73,11 +83,11 @@ void attention_grad(const AttentionGrad& a) {
   const int64_t d = a.head_dim, group = a.heads / a.kv_heads, tokens = a.q.rows;
   const auto q_size = static_cast<size_t>(tokens * a.heads * d), kv_size = static_cast<size_t>(tokens * a.kv_heads * d);
   std::vector<double> dq(q_size), dk(kv_size), dv(kv_size);
-  for_each_query(a, [&](int64_t t, int64_t first, int64_t last, int64_t h) {
+  for_each_query(a, [&](int64_t t, const std::vector<int64_t>& rows, int64_t h) {
     const int64_t qc = h * d, kc = h / group * d;
     const double scale = static_cast<double>(a.scale), lse = static_cast<double>(a.lse[h * tokens + t]);
     const double delta = dot(a.dout, t, qc, a.out, t, qc, d);
-    for (int64_t s = first; s <= last; ++s) {
+    for (const int64_t s : rows) {
       const double p = std::exp(dot(a.q, t, qc, a.k, s, kc, d) * scale - lse);
       const double keep = kept(a, h, t, s), ds = p * (dot(a.dout, t, qc, a.v, s, kc, d) * keep - delta) * scale;
       for (int64_t i = 0; i < d; ++i) {

@@ -117,7 +117,10 @@ class Command : public Reward {
     for (std::string_view line : split(output, '\n')) {
       if (trim(line).empty()) continue;
       if (out.size() == answers.size()) fail_input("{} wrote more lines than there are answers", command_[0]);
-      out.push_back(number_of(Json::parse(line, nullptr, false), out.size()));
+      const Json value = Json::parse(line, nullptr, false);
+      if (value.is_discarded())  // no JSON: nan and inf are none
+        fail_input("of answer {} it says {}: a number or null is needed", out.size(), printable(line.substr(0, 80)));
+      out.push_back(number_of(value, out.size()));
     }
     if (out.size() != answers.size())
       fail_input("{} wrote {} lines for {} answers", command_[0], out.size(), answers.size());

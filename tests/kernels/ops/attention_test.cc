@@ -14,6 +14,7 @@ struct Case {
   std::vector<int32_t> cu;
   int64_t heads, kv_heads, head_dim, window;
   float dropout = 0;
+  std::vector<int32_t> prefix = {};
 };
 const Case kCases[] = {
     {{0, 1}, 1, 1, 8, 0},
@@ -27,7 +28,16 @@ const Case kCases[] = {
     {{0, 97, 200}, 1, 1, 64, 64},
     {{0, 3, 97, 230}, 4, 2, 64, 0, 0.2f},  // dropout of the weights
     {{0, 81}, 2, 1, 16, 30, 0.5f},
+    // Documents that go on from another: with groups and others between, windows that end in it, one token each, and
+    // keys so many that they are cut.
+    {{0, 40, 70, 75, 110}, 4, 2, 64, 0, 0, {-1, 0, 0, -1}},
+    {{0, 33, 34, 90, 131, 140, 200}, 3, 1, 16, 20, 0, {-1, 0, 0, -1, 3, 3}},
+    {{0, 5, 150, 151, 152}, 2, 1, 80, 7, 0, {-1, 0, 0, 0}},
+    {{0, 520, 560, 600}, 1, 1, 8, 0, 0, {-1, 0, 0}},
+    {{0, 90, 610}, 1, 1, 8, 300, 0, {-1, 0}},
 };
+
+bool has(const Backend& b, const Case& c) { return c.prefix.empty() || b.ops->device() == nullptr; }
 
 template <typename A>
 void common(Trial& r, A& a, const Case& c) {
@@ -35,6 +45,7 @@ void common(Trial& r, A& a, const Case& c) {
   a.documents = static_cast<int64_t>(c.cu.size()) - 1;
   a.heads = c.heads, a.kv_heads = c.kv_heads, a.head_dim = c.head_dim, a.window = c.window;
   a.scale = 1.0f / std::sqrt(static_cast<float>(c.head_dim));
+  if (!c.prefix.empty()) a.prefix = r.ints(c.prefix);
   a.dropout = c.dropout, a.seed = 5, a.stream = 9, a.first_row = c.head_dim == 64 ? 1001 : 0;
 }
 
@@ -52,8 +63,8 @@ M block(const M& m, int64_t first, int64_t cols) {
 }
 
 std::string describe(const Case& c, DType type, int algo) {
-  return fmt::format("{} h{} kv{} d{} docs {} window {} dropout {} algo {}", label(type), c.heads, c.kv_heads,
-                     c.head_dim, fmt::join(c.cu, ","), c.window, c.dropout, algo);
+  return fmt::format("{} h{} kv{} d{} docs {} from {} window {} dropout {} algo {}", label(type), c.heads, c.kv_heads,
+                     c.head_dim, fmt::join(c.cu, ","), fmt::join(c.prefix, ","), c.window, c.dropout, algo);
 }
 
 TEST_P(AttentionOps, ForwardAndItsStatistics) {
@@ -62,6 +73,7 @@ TEST_P(AttentionOps, ForwardAndItsStatistics) {
   for (int algo = 0; algo < algorithms; ++algo)
     for (DType type : kTypes)
       for (const Case& c : kCases) {
+        if (!has(GetParam(), c)) continue;
         SCOPED_TRACE(describe(c, type, algo));
         check_op(GetParam(),
                  [&](Trial& r) {
@@ -85,6 +97,7 @@ TEST_P(AttentionOps, Gradient) {
   for (int algo = 0; algo < algorithms; ++algo)
     for (DType type : kTypes)
       for (const Case& c : kCases) {
+        if (!has(GetParam(), c)) continue;
         SCOPED_TRACE(describe(c, type, algo));
         check_op(GetParam(),
                  [&](Trial& r) {
@@ -115,6 +128,74 @@ TEST_P(AttentionOps, Gradient) {
       }
 }
 
+// What a document goes on from, written out before each that does: the same results, and the copies' gradients of k and
+// v add up to those of the one.
+TEST_P(AttentionOps, GoingOnFromADocumentIsHavingItBefore) {
+  if (GetParam().ops->device() != nullptr) GTEST_SKIP() << "the host's backends alone have it";
+  for (const Case& c : kCases) {
+    if (c.prefix.empty()) continue;
+    SCOPED_TRACE(describe(c, DType::kF32, 0));
+    Case apart = c;
+    apart.prefix.clear();
+    apart.cu = {0};
+    std::vector<int64_t> from;  // of each row that is written out, the one that it is a copy of
+    std::vector<bool> own;
+    for (size_t i = 0; i + 1 < c.cu.size(); ++i) {
+      if (c.prefix[i] >= 0)
+        for (int64_t t = c.cu[static_cast<size_t>(c.prefix[i])]; t < c.cu[static_cast<size_t>(c.prefix[i]) + 1]; ++t)
+          from.push_back(t), own.push_back(false);
+      for (int64_t t = c.cu[i]; t < c.cu[i + 1]; ++t) from.push_back(t), own.push_back(true);
+      apart.cu.push_back(static_cast<int32_t>(from.size()));
+    }
+    const int64_t q = c.heads * c.head_dim, kv = c.kv_heads * c.head_dim, wide = q + 2 * kv;
+    const auto run_both = [&](const Case& of, const std::vector<double>& qkv, const std::vector<double>& dout) {
+      Trial r(GetParam());
+      const int64_t tokens = of.cu.back();
+      const ConstMat x = r.values(qkv, tokens, wide, DType::kF32);
+      Attention a;
+      common(r, a, of);
+      a.q = block(x, 0, q), a.k = block(x, q, kv), a.v = block(x, q + kv, kv);
+      a.out = r.output("out", tokens, q, DType::kF32);
+      a.lse = r.output_floats("lse", c.heads * tokens);
+      r.ops().attention(a);
+      AttentionGrad g;
+      common(r, g, of);
+      g.q = a.q, g.k = a.k, g.v = a.v, g.out = a.out, g.lse = a.lse;
+      g.dout = r.values(dout, tokens, q, DType::kF32);
+      const Mat d = r.output("dqkv", tokens, wide, DType::kF32);
+      g.dq = block(d, 0, q), g.dk = block(d, q, kv), g.dv = block(d, q + kv, kv);
+      r.ops().attention_grad(g);
+      return std::pair{r.read(ConstMat(a.out)), r.read(ConstMat(d))};
+    };
+    Trial given(reference_backend());
+    const auto values = [&](int64_t cols, uint64_t seed) {
+      return given.read(given.input(c.cu.back(), cols, DType::kF32, seed));
+    };
+    const std::vector<double> qkv = values(wide, 1), dout = values(q, 2);
+    std::vector<double> qkv_apart, dout_apart;
+    for (size_t t = 0; t < from.size(); ++t) {
+      const auto row = [&](const std::vector<double>& v, int64_t cols) { return v.begin() + from[t] * cols; };
+      qkv_apart.insert(qkv_apart.end(), row(qkv, wide), row(qkv, wide) + wide);
+      if (own[t])
+        dout_apart.insert(dout_apart.end(), row(dout, q), row(dout, q) + q);
+      else  // a copy's own result is nobody's
+        dout_apart.insert(dout_apart.end(), static_cast<size_t>(q), 0.0);
+    }
+    const auto [out, dqkv] = run_both(c, qkv, dout);
+    const auto [out_apart, dqkv_apart] = run_both(apart, qkv_apart, dout_apart);
+    std::vector<double> sums(dqkv.size());
+    for (size_t t = 0; t < from.size(); ++t) {
+      for (int64_t i = 0; i < wide; ++i)
+        sums[static_cast<size_t>(from[t] * wide + i)] +=
+            dqkv_apart[t * static_cast<size_t>(wide) + static_cast<size_t>(i)];
+      for (int64_t i = 0; own[t] && i < q; ++i)
+        ASSERT_NEAR(out[static_cast<size_t>(from[t] * q + i)],
+                    out_apart[t * static_cast<size_t>(q) + static_cast<size_t>(i)], 2e-6);
+    }
+    for (size_t i = 0; i < sums.size(); ++i) ASSERT_NEAR(dqkv[i], sums[i], 2e-5) << i;
+  }
+}
+
 struct CacheCase {
   int64_t heads, kv_heads, head_dim, page, window;
   std::vector<int32_t> queries, context;
@@ -137,7 +218,7 @@ TEST_P(AttentionOps, ToBothSides) {
     if (GetParam().ops->device() != nullptr && names[static_cast<size_t>(algo)] != "plain") continue;
     for (DType type : kTypes)
       for (const Case& c : cases) {
-        if (c.window > 0 || c.dropout > 0) continue;
+        if (c.window > 0 || c.dropout > 0 || !c.prefix.empty()) continue;
         SCOPED_TRACE(describe(c, type, algo));
         check_op(GetParam(),
                  [&](Trial& r) {

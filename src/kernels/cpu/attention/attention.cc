@@ -67,11 +67,13 @@ void attention(const Attention& a) {
   tasks.clear();
   for (int64_t doc = 0; doc < a.documents; ++doc) {
     const int64_t begin = a.cu_seqlens[doc], n = a.cu_seqlens[doc + 1] - begin;
-    const TileSize tile = attention_tile(a.algo, n);
+    int64_t prefix_begin;
+    const int64_t prefix = prefix_of(a, doc, &prefix_begin);
+    const TileSize tile = attention_tile(a.algo, prefix + n);
     const int64_t block = query_block(tile, d, group);
     for (int64_t q = 0; q < n; q += block)
       for (int64_t kv = 0; kv < a.kv_heads; ++kv)
-        tasks.push_back({begin, n, kv, q, std::min(n, q + block), 0, n, tile});
+        tasks.push_back({begin, n, kv, q, std::min(n, q + block), 0, n, tile, prefix_begin, prefix});
   }
   const AttentionTask* list = tasks.data();  // thread_local: another thread has its own
   parallel_for(0, static_cast<int64_t>(tasks.size()), 1, [&](int64_t i, int64_t) {
@@ -89,20 +91,25 @@ void attention(const Attention& a) {
       for (int64_t q = t.query_begin; q < t.query_end; q += tile.queries) {
         QueryTile x;
         x.q = at(a.q.p, (t.begin + q) * a.q.ld + (t.kv_head * group + h) * d, a.q.type), x.ld = a.q.ld;
-        x.rows = std::min(tile.queries, t.query_end - q), x.first_query = q, x.head = t.kv_head * group + h;
+        x.rows = std::min(tile.queries, t.query_end - q), x.first_query = t.prefix + q, x.head = t.kv_head * group + h;
         // Who sees all keys is where the last one is.
         if (!a.causal) x.first_query = t.length - 1, x.same_query = true;
         f.start(x, arena);
         queries.push_back(x);
       }
-    const int64_t key_end = a.causal ? t.query_end : t.length;
-    for (int64_t j = f.first_tile(t.query_begin); j * tile.keys < key_end; ++j) {
-      const int64_t key = j * tile.keys, row = t.begin + key;
-      f.set_keys(at(a.k.p, row * a.k.ld + t.kv_head * d, a.k.type), a.k.ld,
-                 at(a.v.p, row * a.v.ld + t.kv_head * d, a.v.type), a.v.ld, key, std::min(tile.keys, t.length - key));
-      for (auto& x : queries)
-        if (x.first_query + x.rows > key && f.first_tile(x.first_query) <= j) f.attend(x);
-    }
+    // Keys [0, end) of the document whose first token is row `begin` and stands at `position`; `length`: all of them.
+    const auto attend = [&](int64_t begin, int64_t position, int64_t end, int64_t length) {
+      for (int64_t key = 0; key < end; key += tile.keys) {
+        const int64_t row = begin + key, first = position + key, count = std::min(tile.keys, length - key);
+        if (!f.sees(t.prefix + t.query_begin, first, count)) continue;
+        f.set_keys(at(a.k.p, row * a.k.ld + t.kv_head * d, a.k.type), a.k.ld,
+                   at(a.v.p, row * a.v.ld + t.kv_head * d, a.v.type), a.v.ld, first, count);
+        for (auto& x : queries)
+          if (x.first_query + x.rows > first && f.sees(x.first_query, first, count)) f.attend(x);
+      }
+    };
+    attend(t.prefix_begin, 0, t.prefix, t.prefix);
+    attend(t.begin, t.prefix, a.causal ? t.query_end : t.length, t.length);
     for (size_t n = 0; n < queries.size(); ++n) {
       QueryTile& x = queries[n];
       const int64_t k = static_cast<int64_t>(n), head = t.kv_head * group + k / (tiles / group);

@@ -22,6 +22,12 @@ constexpr int64_t kKeyBlock = 512;  // keys whose dk and dv sums are kept at a t
 struct Task : AttentionTask {
   bool want_q, want_kv;
   double cost;
+  int64_t followers = 0, followers_end = 0;  // documents that go on from this one, whose queries see its keys
+};
+
+// Rows that a task is over, of queries or of keys: row `begin` is the first, and stands at `position`.
+struct Span {
+  int64_t begin, position;
 };
 
 class Backward {
@@ -36,7 +42,8 @@ class Backward {
         panels(panels_of(d)),
         dsteps(kernels.steps(d)),
         first_started(started) {
-    block = std::min(kKeyBlock, (t.key_end - t.key_begin + tile.keys - 1) / tile.keys * tile.keys);
+    const int64_t keys = std::max(t.key_end - t.key_begin, t.want_q ? t.prefix : 0);
+    block = std::min(kKeyBlock, (keys + tile.keys - 1) / tile.keys * tile.keys);
     const int64_t q_tiles = (t.query_end - t.query_begin + tile.queries - 1) / tile.queries;
     const int64_t pair = Arena::rounded(tile.queries * tile.keys), sums = tile.keys * panels * kPanel;
     const int64_t qt_units = packed_units(kernels, tile.queries, d), qs_units = packed_units(kernels, d, tile.queries);
@@ -64,53 +71,76 @@ class Backward {
   int64_t units() const { return reserved; }  // of the arena
 
   void run() {
-    for (int64_t key = t.key_begin; key < t.key_end; key += block) {
-      const int64_t end = std::min(key + block, t.key_end);
-      load_keys(key, end);
-      for (int64_t h = 0; h < group; ++h)
-        for (int64_t q = t.query_begin; q < t.query_end; q += tile.queries) {
-          const int64_t count = std::min(tile.queries, t.query_end - q);
-          if ((causal && q + count <= key) || (a.window > 0 && end - 1 + a.window <= q)) continue;
-          load_queries(h, q, count);
-          for (int64_t j = key; j < end && (!causal || j < q + count); j += tile.keys) {
-            const int64_t keys = std::min(tile.keys, end - j);
-            if (a.window > 0 && j + keys - 1 + a.window <= q) continue;
-            pair_of_tiles(h, q, count, key, j, keys);
-          }
-        }
-      if (t.want_kv) store_keys(key, end);
+    if (t.want_q && t.prefix > 0) {
+      key_rows = {t.prefix_begin, 0}, wants_kv = false;
+      over_keys(0, t.prefix);
     }
+    key_rows = {t.begin, t.prefix}, wants_kv = t.want_kv;
+    over_keys(t.key_begin, t.key_end);
     if (t.want_q) store_queries();
   }
 
  private:
-  const char* at(const ConstMat& m, int64_t row, int64_t head) const {
-    return static_cast<const char*>(m.p) + ((t.begin + row) * m.ld + head * d) * kernels.size();
+  void over_keys(int64_t first, int64_t last) {
+    for (int64_t key = first; key < last; key += block) {
+      const int64_t end = std::min(key + block, last);
+      query_rows = {t.begin, t.prefix}, wants_q = t.want_q;
+      if (!wants_kv && a.window > 0 && key_rows.position + end - 1 + a.window <= t.prefix + t.query_begin) continue;
+      load_keys(key, end);
+      over_queries(t.query_begin, t.query_end, key, end);
+      if (!wants_kv) continue;
+      wants_q = false;
+      for (int64_t i = t.followers; i < t.followers_end; ++i) {
+        query_rows = {a.cu_seqlens[i], t.prefix + t.length};
+        over_queries(0, a.cu_seqlens[i + 1] - a.cu_seqlens[i], key, end);
+      }
+      store_keys(key, end);
+    }
+  }
+
+  // Queries [first, last) of query_rows against keys [key, end) of key_rows.
+  void over_queries(int64_t first, int64_t last, int64_t key, int64_t end) {
+    const int64_t ahead = query_rows.position - key_rows.position;
+    for (int64_t h = 0; h < group; ++h)
+      for (int64_t q = first; q < last; q += tile.queries) {
+        const int64_t count = std::min(tile.queries, last - q), from = ahead + q;  // counted as keys are
+        if ((causal && from + count <= key) || (a.window > 0 && end - 1 + a.window <= from)) continue;
+        load_queries(h, q, count);
+        for (int64_t j = key; j < end && (!causal || j < from + count); j += tile.keys) {
+          const int64_t keys = std::min(tile.keys, end - j);
+          if (a.window > 0 && j + keys - 1 + a.window <= from) continue;
+          pair_of_tiles(h, q, count, key, j, keys);
+        }
+      }
+  }
+
+  const char* at(const ConstMat& m, const Span& rows, int64_t row, int64_t head) const {
+    return static_cast<const char*>(m.p) + ((rows.begin + row) * m.ld + head * d) * kernels.size();
   }
   int64_t head(int64_t h) const { return t.kv_head * group + h; }
 
   void load_keys(int64_t key, int64_t end) {
-    if (t.want_q)
+    if (wants_q)
       for (int64_t j = key; j < end; j += tile.keys)
-        kernels.pack(at(a.k, j, t.kv_head), a.k.ld, false, d, std::min(tile.keys, end - j),
+        kernels.pack(at(a.k, key_rows, j, t.kv_head), a.k.ld, false, d, std::min(tile.keys, end - j),
                      ks + (j - key) / tile.keys * ks_units);
     if (k_rows) {
-      kernels.copy_rows(at(a.k, key, t.kv_head), a.k.ld, end - key, d, k_rows);
-      kernels.copy_rows(at(a.v, key, t.kv_head), a.v.ld, end - key, d, v_rows);
+      kernels.copy_rows(at(a.k, key_rows, key, t.kv_head), a.k.ld, end - key, d, k_rows);
+      kernels.copy_rows(at(a.v, key_rows, key, t.kv_head), a.v.ld, end - key, d, v_rows);
     }
     keys_started.assign(static_cast<size_t>(block / tile.keys), 0);
   }
 
   void load_queries(int64_t h, int64_t q, int64_t count) {
-    const char *queries = at(a.q, q, head(h)), *grads = at(a.dout, q, head(h));
+    const char *queries = at(a.q, query_rows, q, head(h)), *grads = at(a.dout, query_rows, q, head(h));
     kernels.pack(queries, a.q.ld, true, count, d, qt);
     kernels.pack(grads, a.dout.ld, true, count, d, ot);
-    if (t.want_kv) {
+    if (wants_kv) {
       kernels.pack(queries, a.q.ld, false, d, count, qs);
       kernels.pack(grads, a.dout.ld, false, d, count, os);
     }
-    row_dots(grads, a.dout.ld, at(a.out, q, head(h)), a.out.ld, kernels.bf16, count, d, delta);
-    const float* lse = a.lse + head(h) * a.q.rows + t.begin + q;
+    row_dots(grads, a.dout.ld, at(a.out, query_rows, q, head(h)), a.out.ld, kernels.bf16, count, d, delta);
+    const float* lse = a.lse + head(h) * a.q.rows + query_rows.begin + q;
     for (int64_t i = 0; i < count; ++i) lse2[i] = lse[i] * kLog2E;
     for (int64_t i = count; i < tile.queries; ++i) lse2[i] = delta[i] = 0;
   }
@@ -122,7 +152,7 @@ class Backward {
     if (rows)
       c.a = rows + (j - key) * dsteps, c.a_row = dsteps * 4;
     else
-      c.a = at(m, j, t.kv_head), c.a_row = m.ld * kernels.size();
+      c.a = at(m, key_rows, j, t.kv_head), c.a_row = m.ld * kernels.size();
     c.a_step = 4, c.m = keys, c.steps = dsteps, c.alpha = alpha, c.ldc = tile.queries;
     for (int64_t i = 0; i < count; i += kPanel) {
       c.n = std::min(kPanel, count - i), c.b = packed + i * dsteps, c.c = to + i;
@@ -148,8 +178,8 @@ class Backward {
     GradTile g;
     g.st = st, g.dpt = dpt, g.p = p, g.ds = ds, g.ld = tile.queries, g.keys = keys, g.queries = count;
     // Who sees all keys is where the last one is.
-    g.first_query = causal ? q : t.length, g.first_key = j, g.window = std::max<int64_t>(a.window, 0),
-    g.bf16 = kernels.bf16_inside, g.lse2 = lse2, g.delta = delta;
+    g.first_query = causal ? query_rows.position + q : t.length, g.first_key = key_rows.position + j,
+    g.window = std::max<int64_t>(a.window, 0), g.bf16 = kernels.bf16_inside, g.lse2 = lse2, g.delta = delta;
     const Drop drop = Drop::of(a);
     if (drop.threshold > 0) draw(drop, h, q, count, j, keys);
     if (drop.threshold > 0)
@@ -164,14 +194,14 @@ class Backward {
             kernels.bf16_inside ? void(reinterpret_cast<uint16_t*>(p)[k * tile.queries + i] = 0)
                                 : void(p[k * tile.queries + i] = 0);
     const int64_t row = tile.queries * kernels.size_inside(), at_tile = (j - key) / tile.keys;
-    if (t.want_kv) {
+    if (wants_kv) {
       const int64_t sums = at_tile * tile.keys * panels * kPanel;
       const bool started = keys_started[static_cast<size_t>(at_tile)];
       add(p, row, 4, keys, kernels.steps(count), os, dv + sums, tile.keys, started);
       add(ds, row, 4, keys, kernels.steps(count), qs, dk + sums, tile.keys, started);
       keys_started[static_cast<size_t>(at_tile)] = 1;
     }
-    if (t.want_q) {
+    if (wants_q) {
       const int64_t index = query_tile(h, q), width = panel_width(count);
       const void* left = ds;
       int64_t step = tile.queries * 4, row_of_left = 4;
@@ -206,25 +236,25 @@ class Backward {
     return h * ((t.query_end - t.query_begin + tile.queries - 1) / tile.queries) + (q - t.query_begin) / tile.queries;
   }
 
-  void store(const float* sums, int64_t tile_rows, int64_t rows, float factor, const Mat& m, int64_t row,
-             int64_t column) {
+  void store(const float* sums, int64_t tile_rows, int64_t rows, float factor, const Mat& m, const Span& span,
+             int64_t row, int64_t column) {
     StoreRows s;
     s.from = sums, s.tile_rows = tile_rows, s.rows = rows, s.cols = d, s.factor = factor;
-    s.to = const_cast<char*>(at(m, row, column)), s.ld = m.ld, s.bf16 = kernels.bf16;
+    s.to = const_cast<char*>(at(m, span, row, column)), s.ld = m.ld, s.bf16 = kernels.bf16;
     store_rows(s);
   }
   void store_keys(int64_t key, int64_t end) {
     for (int64_t j = key; j < end; j += tile.keys) {
       const int64_t sums = (j - key) * panels * kPanel, rows = std::min(tile.keys, end - j);
-      store(dk + sums, tile.keys, rows, a.scale, a.dk, j, t.kv_head);
-      store(dv + sums, tile.keys, rows, Drop::of(a).scale, a.dv, j, t.kv_head);
+      store(dk + sums, tile.keys, rows, a.scale, a.dk, key_rows, j, t.kv_head);
+      store(dv + sums, tile.keys, rows, Drop::of(a).scale, a.dv, key_rows, j, t.kv_head);
     }
   }
   void store_queries() {
     for (int64_t h = 0; h < group; ++h)
       for (int64_t q = t.query_begin; q < t.query_end; q += tile.queries)
         store(dq + query_tile(h, q) * tile.queries * panels * kPanel, tile.queries,
-              std::min(tile.queries, t.query_end - q), a.scale, a.dq, q, head(h));
+              std::min(tile.queries, t.query_end - q), a.scale, a.dq, Span{t.begin, t.prefix}, q, head(h));
   }
 
   const AttentionGrad& a;
@@ -233,6 +263,8 @@ class Backward {
   const TileKernels kernels;
   const int64_t d, group, panels, dsteps;
   const bool causal = is_causal(a);
+  Span key_rows{}, query_rows{};           // at hand
+  bool wants_q = false, wants_kv = false;  // of these
   int64_t block = 0, ks_units = 0, reserved = 0;
   uint32_t *qt, *ot, *qs, *os, *dsq, *dsr = nullptr, *ks, *k_rows = nullptr, *v_rows = nullptr;
   float *st, *dpt, *p, *ds, *lse2, *delta, *dk, *dv, *dq;
@@ -246,25 +278,45 @@ class Backward {
 void make_tasks(const AttentionGrad& a, std::vector<Task>& tasks) {
   tasks.clear();
   double total = 0;
-  auto square = [](int64_t n) { return static_cast<double>(n) * static_cast<double>(n); };
-  for (int64_t i = 0; i < a.documents; ++i)
-    total += square(a.cu_seqlens[i + 1] - a.cu_seqlens[i]) * static_cast<double>(a.kv_heads);
+  const auto length = [&](int64_t i) { return int64_t{a.cu_seqlens[i + 1]} - a.cu_seqlens[i]; };
+  // Queries times keys of a document's own task.
+  const auto cost_of = [&](int64_t i, int64_t prefix, int64_t followers_end) {
+    const int64_t seen_by = a.cu_seqlens[followers_end] - a.cu_seqlens[i];
+    return static_cast<double>(length(i)) * static_cast<double>(prefix + seen_by);
+  };
+  const auto followers_end_of = [&](int64_t i) {
+    int64_t end = i + 1;
+    while (a.prefix && end < a.documents && a.prefix[end] == i) ++end;
+    return end;
+  };
+  for (int64_t i = 0; i < a.documents; ++i) {
+    int64_t begin;
+    total += cost_of(i, prefix_of(a, i, &begin), followers_end_of(i)) * static_cast<double>(a.kv_heads);
+  }
   const double most = total / (2.0 * num_threads());
   const int64_t cut = kKeyBlock;
   for (int64_t i = 0; i < a.documents; ++i) {
-    const int64_t begin = a.cu_seqlens[i], n = a.cu_seqlens[i + 1] - begin;
+    const int64_t begin = a.cu_seqlens[i], n = length(i), followers_end = followers_end_of(i);
     if (n == 0) continue;
-    const TileSize tile = attention_tile(a.algo, n);
+    int64_t prefix_begin;
+    const int64_t prefix = prefix_of(a, i, &prefix_begin);
+    const TileSize tile = attention_tile(a.algo, prefix + n);
+    const double cost = cost_of(i, prefix, followers_end);
+    const auto add = [&](AttentionTask t, bool q, bool kv, double c) {
+      t.prefix_begin = prefix_begin, t.prefix = prefix;
+      tasks.push_back({t, q, kv, c, i + 1, followers_end});
+    };
     for (int64_t kv = 0; kv < a.kv_heads; ++kv) {
-      if (n <= cut || square(n) <= most || num_threads() == 1) {
-        tasks.push_back({{begin, n, kv, 0, n, 0, n, tile}, true, true, square(n)});
+      if (n <= cut || cost <= most || num_threads() == 1) {
+        add({begin, n, kv, 0, n, 0, n, tile}, true, true, cost);
         continue;
       }
       for (int64_t b = 0; b < n; b += cut) {
         const int64_t e = std::min(n, b + cut);
         const int64_t from = is_causal(a) ? b : 0, to = is_causal(a) ? e : n;
-        tasks.push_back({{begin, n, kv, from, n, b, e, tile}, false, true, static_cast<double>((n - from) * cut)});
-        tasks.push_back({{begin, n, kv, b, e, 0, to, tile}, true, false, static_cast<double>(to * cut)});
+        const int64_t seen_by = a.cu_seqlens[followers_end] - begin - from;
+        add({begin, n, kv, from, n, b, e, tile}, false, true, static_cast<double>(seen_by * cut));
+        add({begin, n, kv, b, e, 0, to, tile}, true, false, static_cast<double>((prefix + to) * cut));
       }
     }
   }

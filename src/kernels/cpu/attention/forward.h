@@ -36,6 +36,10 @@ class TileForward {
   int64_t first_tile(int64_t query) const {
     return window_ > 0 && query >= window_ ? (query - window_ + 1) / key_rows_ : 0;
   }
+  // Whether the window of a query at this position reaches a key of [first_key, first_key + count), or any after it.
+  bool sees(int64_t query, int64_t first_key, int64_t count) const {
+    return window_ <= 0 || first_key + count > query - window_ + 1;
+  }
   // Dropout of what softmax gives; `begin`: the document's first row in the batch.
   void set_dropout(const Drop& drop, int64_t begin) { drop_ = drop, begin_ = begin; }
   void set_keys(const void* k, int64_t ldk, const void* v, int64_t ldv, int64_t first_key, int64_t count);
