@@ -207,7 +207,7 @@ struct Attention {
       0;  // no document is longer; 0: not known. documents·longest = tokens says that all are of that length
   int64_t window = 0;
   float scale = 0, dropout = 0;
-  bool causal = true;             // false: the host's backends alone, without a gradient
+  bool causal = true;             // false: no window and no dropout; the gradient's window is −1 then
   uint64_t seed = 0, stream = 0;  // of dropout
   int64_t first_row = 0;
   int algo = 0;  // index into Ops::attention_algorithms()
