@@ -1,6 +1,7 @@
 // Registers: exact requests, answers that are not what was asked for, agents on a real node (anvil).
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "base/base64.h"
@@ -135,7 +136,9 @@ TEST(Validation, IsAskedForOnceOfTheValidatorThatIsNamed) {
   if (!a.chain) GTEST_SKIP() << "anvil is not installed here (./dev contracts)";
   const evm::Address registry = a.chain->deploy("test_validation"), validator = evm::Anvil::account(2).address();
   net::TestServer kubo([](const net::ServerRequest& r) {
-    return r.target.starts_with("/api/v0/pin/ls") ? net::ServerResponse{200, {}, "{}"}
+    const std::string asked = r.target.substr(std::min(r.target.size(), r.target.find("arg=") + 4)),
+                      pins = R"({"Keys":{")" + asked.substr(0, asked.find('&')) + R"(":{"Type":"recursive"}}})";
+    return r.target.starts_with("/api/v0/pin/ls") ? net::ServerResponse{200, {}, pins}
                                                   : net::ServerResponse{500, {}, ""};
   });
   std::string section = a.section(fmt::format(", validation_registry: \"{}\"", evm::text_of(registry)));
