@@ -97,6 +97,23 @@ TEST_P(StackedAdapters, AreTheSameAsThoseOfSingleExperts) {
   for (const std::string& folder : {stacked, single}) fs::remove_all(folder);
 }
 
+// Adapters of gpt-oss's experts, beside clamped gates and biases: what PEFT says of them.
+TEST(AdaptersOfGptOss, SayWhatPeftSays) {
+  for (const char* name : {"gpt_oss", "gpt_oss_balanced"}) {
+    const std::string base = tiny::golden(name), folder = base + "/adapter";
+    models::LoraPlan plan = checkpoint::adapter_plan(folder);
+    models::BuildOptions o;
+    o.type = DType::kF32;
+    o.purpose = models::Purpose::kTrain;
+    o.positions = 64;
+    o.lora = &plan;
+    tiny::Model m(base, o, kernels::cpu_ops());
+    checkpoint::load_adapter(folder, m.graph, m.params);
+    const double want = read_json_file(base + "/expected.json")["lora_loss"].get<double>();
+    EXPECT_NEAR(m.loss(tiny::read_rows(base, 0, 3)), want, 2e-5 * want) << name;
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Families, StackedAdapters, testing::Values("qwen3_moe_balanced", "qwen3_5_moe", "gpt_oss"),
                          [](const auto& i) { return i.param; });
 
