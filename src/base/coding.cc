@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/ggml_blocks.h"
 #include "base/threads.h"
 
 namespace mxt {
@@ -163,11 +164,19 @@ void encode_e4m3(const void* w, DType type, const CodedMatrix<uint8_t, float>& t
 constinit const std::array<float, 256> kNf4Bytes = dynamic_bytes();
 
 std::string_view name_of(Coding c) {
-  static constexpr std::string_view kNames[] = {"none", "nf4", "nf4 with double quantization", "mxfp4", "e4m3"};
+  static constexpr std::string_view kNames[] = {"none",        "nf4",    "nf4 with double quantization",
+                                                "mxfp4",       "e4m3",   "q4_0",
+                                                "q4_1",        "q5_0",   "q5_1",
+                                                "q8_0",        "q2_k",   "q3_k",
+                                                "q4_k",        "q5_k",   "q6_k",
+                                                "tq2_0",       "iq4_nl", "iq4_xs",
+                                                "ggml's mxfp4"};
+  static_assert(std::size(kNames) == static_cast<size_t>(Coding::kGgmlMxfp4) + 1);
   return kNames[static_cast<size_t>(c)];
 }
 
 CodedBytes coded_bytes(Coding c, int64_t rows, int64_t cols) {
+  if (const GgmlBlock* block = ggml_block(c)) return {rows * blocks_of(cols, block->values) * block->bytes, 0, 0};
   const int64_t n = rows * cols, blocks = blocks_of(n, kNf4Block);
   switch (c) {
     case Coding::kNf4:
@@ -178,10 +187,9 @@ CodedBytes coded_bytes(Coding c, int64_t rows, int64_t cols) {
       return {n / 2, n / kMxBlock, 0};
     case Coding::kE4M3:
       return {n, rows, 0};
-    case Coding::kNone:
-      break;
+    default:
+      return {};
   }
-  return {};
 }
 
 uint8_t float_to_e2m1(float x) {
@@ -218,8 +226,28 @@ void encode(const void* w, DType type, const CodedMatrix<uint8_t, float>& to) {
   encode_nf4_scales(scales, to.scales, to.nested);
 }
 
+namespace {
+
+// Blocks that are wanted in part are decoded beside.
+void decode_blocks(const GgmlBlock& block, const uint8_t* codes, int64_t first, int64_t count, float* out) {
+  float beside[256];
+  for (int64_t done = 0; done < count;) {
+    const int64_t at = first + done, skip = at % block.values, n = std::min(count - done, block.values - skip);
+    const uint8_t* from = codes + at / block.values * block.bytes;
+    block.decode(from, n == block.values ? out + done : beside);
+    if (n != block.values) std::copy_n(beside + skip, n, out + done);
+    done += n;
+  }
+}
+
+}  // namespace
+
 void decode(const Coded& m, int64_t first, int64_t count, float* out) {
   MXT_ASSERT(m.coding != Coding::kNone && first >= 0 && first + count <= m.rows * m.cols);
+  if (const GgmlBlock* block = ggml_block(m.coding)) {
+    MXT_ASSERT(m.cols % block->values == 0);
+    return decode_blocks(*block, m.codes, first, count, out);
+  }
   if (m.coding == Coding::kE4M3) {
     for (int64_t i = 0; i < count; ++i)
       out[i] = f8e4m3_to_float(m.codes[first + i]) * exponent_scale(m.scales[(first + i) / m.cols]);

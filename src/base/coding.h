@@ -7,6 +7,8 @@
 //   kMxfp4      E2M1 (0 0.5 1 1.5 2 3 4 6 and a sign) times a power of two for 32 weights of a row, whose width is a
 //               multiple of 32. The even weight in the low four bits.
 //   kE4M3       E4M3 times a power of two for a row (f8e4m3_row_scale).
+//   kQ4_0 …     GGUF's blocks as the file has them, which hold scales and values (base/ggml_blocks.h); the width is a
+//               multiple of a block's. Nothing encodes them here (formats/gguf.h does).
 #pragma once
 
 #include <array>
@@ -18,16 +20,36 @@
 
 namespace mxt {
 
-enum class Coding : uint8_t { kNone, kNf4, kNf4Double, kMxfp4, kE4M3 };
-std::string_view name_of(Coding c);  // none, nf4, nf4 with double quantization, mxfp4, e4m3
+enum class Coding : uint8_t {
+  kNone,
+  kNf4,
+  kNf4Double,
+  kMxfp4,
+  kE4M3,
+  kQ4_0,
+  kQ4_1,
+  kQ5_0,
+  kQ5_1,
+  kQ8_0,
+  kQ2_K,
+  kQ3_K,
+  kQ4_K,
+  kQ5_K,
+  kQ6_K,
+  kTQ2_0,
+  kIQ4_NL,
+  kIQ4_XS,
+  kGgmlMxfp4,
+};
+std::string_view name_of(Coding c);  // none, nf4, nf4 with double quantization, mxfp4, e4m3, q4_0 …
 
 inline constexpr int64_t kNf4Block = 64, kNf4Nested = 256, kMxBlock = 32;
 extern const float kNf4Table[16], kE2M1Table[16];  // by code
 extern const std::array<float, 256> kNf4Bytes;     // of kNf4Double's scales, ascending
 
-// What a matrix takes, in bytes. Scales: F32 (kNf4), U8 (kNf4Double; kMxfp4 and kE4M3: the power of two's
-// exponent + 127).
-// Nested, of kNf4Double alone: F32, one for 256 scales, and at the end the mean.
+// What a matrix takes, in bytes (a row of blocks that is not whole as if it were). Scales: F32 (kNf4), U8 (kNf4Double;
+// kMxfp4 and kE4M3: the power of two's exponent + 127). Nested, of kNf4Double alone: F32, one for 256 scales, and at
+// the end the mean.
 struct CodedBytes {
   int64_t codes = 0, scales = 0, nested = 0;
 };

@@ -221,10 +221,10 @@ bool load_coded(const Param& p, graph::ParamId id, runtime::ParamStore& params, 
   for (size_t i = 0; i < p.segments.size(); ++i) {
     const Segment& s = p.segments[i];
     const std::string name = checked_name(source, p, s);
-    const auto said = formats::config_coding(source.config(), s.name);
-    if (!said) return false;
     const auto tensor = formats::coded_tensor(source, name);
-    if (!tensor || tensor->matrix.coding != s.coding || tensor->through != s.through)
+    const bool same = tensor && tensor->matrix.coding == s.coding && tensor->through == s.through;
+    if (!same && !formats::config_coding(source.config(), s.name)) return false;
+    if (!same)
       fail_input("{}: config.json says that {} is held in {} of {}, and the file has it otherwise", source.path(), name,
                  name_of(s.coding), name_of(s.through));
     params.write_coded(id, i, tensor->matrix);

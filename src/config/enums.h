@@ -121,8 +121,8 @@ constexpr auto enum_names(Keep) { return spellings("+farthest", "+nearest"); }
 enum class Redact { kEmail, kPhone, kKey };
 constexpr auto enum_names(Redact) { return spellings("+email", "+phone", "+key"); }
 
-enum class QuantType { kNf4, kMxfp4 };
-constexpr auto enum_names(QuantType) { return spellings("+nf4", "+mxfp4"); }
+enum class QuantType { kNf4, kMxfp4, kAsStored };
+constexpr auto enum_names(QuantType) { return spellings("+nf4", "+mxfp4", "+as_stored"); }
 
 // How adapters begin: A uniform and B zero, or both from the base's largest singular values (checkpoint/pissa.h).
 enum class LoraInit { kDefault, kPissa };

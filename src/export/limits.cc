@@ -26,7 +26,7 @@ const Part kParts[] = {
      [](const config::Recipe& r) { return r.train.method.lora && r.train.method.lora->dropout > 0; }},
     {"eight_bit", "train.method.quant_bits", "hold the base in FP8",
      [](const config::Recipe& r) { return r.train.method.quant_bits == 8; }},
-    {"mxfp4", "train.method.quant_type", "train beside a base in MXFP4",
+    {"mxfp4", "train.method.quant_type", "train beside a base in MXFP4, or as its file holds it",
      [](const config::Recipe& r) {
        return r.train.method.quant_bits == 4 && r.train.method.quant_type != config::QuantType::kNf4;
      }},

@@ -13,16 +13,20 @@
 namespace mxt::formats {
 
 class WeightSource;
+enum class GgmlType : uint32_t;
 
 struct CodedTensor {
-  Coded matrix;                 // into the mapped file, or into `floats` or `bytes`
+  Coded matrix;                 // into the mapped file, or into what stands below
   DType through = DType::kF32;  // the type that decoded weights are rounded to (F32: none)
   std::vector<float> floats;
-  std::vector<uint8_t> bytes;  // codes and scales of rows that the file has in turn with others
+  std::vector<uint8_t> bytes;  // codes, scales or blocks of rows that do not lie in the file as they are wanted
 };
 
 // Nothing where the tensor is held otherwise.
 std::optional<CodedTensor> coded_tensor(const WeightSource& source, std::string_view name);
+
+// What a type of GGUF is here: kNone where its values are plain, or nothing decodes it.
+Coding ggml_coding(GgmlType type);
 
 // The same as far as config.json says it, for counting without the weights: how this weight of a matrix (not the output
 // head's) is held. Nothing where it does not say that the model is held in codes; kNone for what it leaves out.

@@ -126,6 +126,8 @@ class Lowering {
   bool coded(ValueId w) const;
   int64_t piece(int64_t count, int64_t bytes) const;  // how many of a matrix's rows or columns are decoded at a time
   kernels::Mat decoded(ValueId w, int64_t row, int64_t col, int64_t rows, int64_t cols);
+  void dora_gains(const graph::DoraGainOp& a, const kernels::Mat& w, int64_t first, const kernels::Mat& p,
+                  const kernels::Mat& q);
   void lower_coded(const graph::LinearOp&);
   void lower_coded(const graph::LinearDxOp&);
   void lower_coded(const graph::Op& op, kernels::Grouped kind, int64_t experts);

@@ -54,12 +54,9 @@ Mat Lowering::decoded(ValueId weight, int64_t row, int64_t col, int64_t rows, in
     const int64_t height = d.parts * s.rows;
     const int64_t first = std::max(row, s.row), last = std::min(row + rows, s.row + height);
     if (first >= last) continue;
-    d.matrix = {s.coding,
-                s.rows,
-                p.cols,
-                in<const uint8_t>(Source::kWeight, v.param, at.codes),
-                in<const uint8_t>(Source::kScale, v.param, at.scales),
-                nullptr};
+    d.matrix = {s.coding, s.rows, p.cols, in<const uint8_t>(Source::kWeight, v.param, at.codes), nullptr, nullptr};
+    if (coded_bytes(s.coding, s.rows, p.cols).scales > 0)
+      d.matrix.scales = in<const uint8_t>(Source::kScale, v.param, at.scales);
     if (s.coding == Coding::kNf4Double) d.matrix.nested = in<const float>(Source::kScale, v.param, at.nested);
     d.row = first - s.row;
     d.col = col;

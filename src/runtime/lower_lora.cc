@@ -199,42 +199,61 @@ void Lowering::lower(const LoraDbOp& a) {
 }
 
 // The lengths of all rows, block by block; columns without an adapter pass as they are. An A that several blocks share
-// the input of is one product.
+// the input of is one product. A weight held in codes is decoded piece by piece.
 void Lowering::lower(const DoraGainOp& a) {
-  const Mat w = mat(op_->in[0]), down = mat(op_->in[1]), p = mat(op_->out[2]), q = mat(op_->out[3]);
-  for (const auto& [left, to] : {std::pair{w, p}, std::pair{down, q}}) {
+  const Mat down = mat(op_->in[1]), p = mat(op_->out[2]), q = mat(op_->out[3]);
+  const Value& weight = g_.value(op_->in[0]);
+  const bool in_codes = coded(op_->in[0]);
+  const int64_t rows = weight.rows.factor, bytes = weight.cols * static_cast<int64_t>(size_of(weight.type)),
+                most = in_codes ? piece(rows, bytes) : rows;
+  const auto times_down = [&](const Mat& left, const Mat& to) {
     Gemm g;
     g.a = left;
     g.b = down;
     g.c = to;
     g.trans_b = true;
     emit_gemm(g);
+  };
+  for (int64_t first = 0; first < rows; first += most) {
+    const int64_t count = std::min(most, rows - first);
+    const Mat w = in_codes ? decoded(op_->in[0], first, 0, count, weight.cols) : mat(op_->in[0]);
+    times_down(w, inside(p, first, 0, count, p.cols));
+    if (first == 0) times_down(down, q);
+    dora_gains(a, w, first, p, q);
   }
+}
+
+// Of the rows from `first` on, which are `w`.
+void Lowering::dora_gains(const DoraGainOp& a, const Mat& w, int64_t first, const Mat& p, const Mat& q) {
   float *gain = at<float>(op_->out[0]), *norm = at<float>(op_->out[1]);
   const auto after = [](float* first, int64_t n) {
     return reinterpret_cast<float*>(reinterpret_cast<std::byte*>(first) + static_cast<size_t>(n) * sizeof(float));
   };
-  int64_t row = 0, reached = 0;
+  const int64_t last = first + w.rows;
+  int64_t row = first, reached = 0;
   const auto plain = [&](int64_t to) {
     if (to > row) emit(kernels::DoraGain{{}, {}, {}, {}, nullptr, 1, to - row, after(gain, row), after(norm, row)});
   };
   for (size_t i = 0; i < a.blocks.size(); ++i) {
     const LoraBlock& k = a.blocks[i];
-    plain(k.col);
-    kernels::DoraGain d;
-    d.w = inside(w, k.col, 0, k.cols, w.cols);
-    d.p = inside(p, k.col, k.z_col, k.cols, k.rank);
-    d.q = inside(q, k.z_col, k.z_col, k.rank, k.rank);
-    d.b = mat(op_->in[3 + i]);
-    d.m = static_cast<const float*>(element(op_->in[2], reached));
-    d.scale = k.scale;
-    d.rows = k.cols;
-    d.gain = after(gain, k.col), d.norm = after(norm, k.col);
-    emit(d);
-    row = k.col + k.cols;
+    const int64_t begin = std::max(k.col, first), end = std::min(k.col + k.cols, last);
+    if (begin < end) {
+      plain(begin);
+      kernels::DoraGain d;
+      d.w = inside(w, begin - first, 0, end - begin, w.cols);
+      d.p = inside(p, begin, k.z_col, end - begin, k.rank);
+      d.q = inside(q, k.z_col, k.z_col, k.rank, k.rank);
+      d.b = inside(mat(op_->in[3 + i]), begin - k.col, 0, end - begin, k.rank);
+      d.m = static_cast<const float*>(element(op_->in[2], reached + begin - k.col));
+      d.scale = k.scale;
+      d.rows = end - begin;
+      d.gain = after(gain, begin), d.norm = after(norm, begin);
+      emit(d);
+      row = end;
+    }
     reached += k.cols;
   }
-  plain(w.rows);
+  plain(last);
 }
 
 void Lowering::lower(const DoraScaleOp&) {

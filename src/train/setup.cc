@@ -267,8 +267,9 @@ void check_adapter(const config::Recipe& recipe, const formats::ModelConfig& mod
   lacks(!backend.variants && (on_head || on_table), "target_modules: lm_head, embed_tokens", "on this device");
   lacks(lora.use_dora && lora.dropout > 0, "use_dora with dropout", "(the base then sees dropout too)");
   lacks(lora.use_dora && method.is_rl(), "use_dora", "for methods that sample");
-  const bool few_bits = method.kind == MethodKind::kQLora || recipe.train.base_precision == config::Precision::kFp8E4M3;
-  lacks(few_bits && lora.use_dora, "use_dora", "over a base that is held in few bits");
+  const bool fp8 = recipe.train.base_precision == config::Precision::kFp8E4M3,
+             few_bits = method.kind == MethodKind::kQLora || fp8;
+  lacks(fp8 && lora.use_dora, "use_dora", "over a base that is held in FP8");
   const bool pissa = lora.init_lora_weights == config::LoraInit::kPissa;
   lacks(pissa && few_bits, "init_lora_weights: pissa", "over a base that is held in few bits");
   lacks(pissa && !backend.variants, "init_lora_weights: pissa", "on this device");
@@ -288,9 +289,44 @@ bool parts_head(const config::Recipe& recipe) {
   return named(recipe.train.method.lora->target_modules) || named(recipe.train.method.lora->modules_to_save);
 }
 
+// How the tensors of a GGUF file stand in it, where any stands in blocks (else null); without those whose rows do not
+// lie there as a product wants them.
+std::shared_ptr<const std::map<std::string, Coding>> blocks_of(const formats::WeightSource& source) {
+  std::map<std::string, Coding> all;
+  bool any = false;
+  for (const std::string& name : source.names()) {
+    const auto type = source.block_type(name);
+    if (!type && source.shape(name).size() == 2 && source.stored_type(name) == DType::kF32) continue;
+    all[name] = type ? formats::ggml_coding(*type) : Coding::kNone;
+    any = any || all[name] != Coding::kNone;
+  }
+  return any ? std::make_shared<const std::map<std::string, Coding>>(std::move(all)) : nullptr;
+}
+
+void hold_in_blocks(Setup* s) {
+  if (s->backend->own_memory)
+    fail_missing(
+        "{}: train.method.quant_type: as_stored: a base in GGUF's blocks trains on the CPU alone: here take nf4, which "
+        "rounds once more, or method lora",
+        s->recipe.source);
+  s->coded.of = [blocks = s->blocks, &model = s->model](const std::string& weight) {
+    for (const std::string& name : models::spellings(model, weight))
+      if (const auto it = blocks->find(name); it != blocks->end()) return graph::SegmentCoding{it->second};
+    fail_missing("{}: the file's blocks do not hold its rows side by side: take method lora, which decodes it", weight);
+  };
+  s->options.coded = &s->coded;
+}
+
 // How the base of qlora stands in memory.
 void hold_in_codes(Setup* s) {
   const config::Method& m = s->recipe.train.method;
+  const bool as_stored = m.quant_type == config::QuantType::kAsStored;
+  if (as_stored && s->blocks) return hold_in_blocks(s);
+  if (as_stored && s->model.quantization.empty())
+    fail_input(
+        "{}: train.method.quant_type: as_stored: {} holds plain numbers: nf4 and mxfp4 round them, method lora takes "
+        "them as they are",
+        s->recipe.source, s->recipe.model.name);
   const Coding coding = m.quant_bits == 8                           ? Coding::kE4M3
                         : m.quant_type == config::QuantType::kMxfp4 ? Coding::kMxfp4
                         : m.double_quant                            ? Coding::kNf4Double
@@ -476,6 +512,7 @@ std::unique_ptr<Setup> make_setup(const config::Recipe& recipe, const std::strin
   } else {
     s->weights = formats::WeightSource::open(model_path);
     s->model = s->weights->config();
+    if (formats::is_gguf(model_path)) s->blocks = blocks_of(*s->weights);
   }
   if (s->model.tie_embeddings && parts_head(recipe)) {
     s->model.tie_embeddings = false;
@@ -489,6 +526,10 @@ std::unique_ptr<Setup> make_setup(const config::Recipe& recipe, const std::strin
         image::read_processor(fs::is_directory(model_path) ? model_path : "", processor_defaults(*v)), recipe);
   fill(s.get(), recipe, plan);
   say_half_experts(recipe, s->model);
+  if (s->blocks && recipe.train.method.kind == MethodKind::kQLora &&
+      recipe.train.method.quant_type != config::QuantType::kAsStored)
+    log::info("{}: the file holds {} in few bits already, which are rounded once more; quant_type: as_stored does not",
+              recipe.source, recipe.model.name);
   return s;
 }
 
@@ -515,6 +556,7 @@ std::unique_ptr<Setup> with_recipe(const Setup& s, const config::Recipe& recipe)
   auto out = std::make_unique<Setup>();
   out->model = s.model;
   out->processor = s.processor;
+  out->blocks = s.blocks;
   fill(out.get(), recipe, nullptr);
   return out;
 }

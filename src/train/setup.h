@@ -35,7 +35,8 @@ struct Setup {
   formats::ModelConfig model;
   std::optional<image::Processor> processor;  // of a model that sees pictures
   models::LoraPlan lora;
-  models::CodedPlan coded;  // of qlora
+  models::CodedPlan coded;                                      // of qlora
+  std::shared_ptr<const std::map<std::string, Coding>> blocks;  // of a GGUF that holds weights so; null: none
   bool has_lora = false;
   const kernels::BackendInfo* backend = nullptr;  // of the recipe's lane
   DType type = DType::kBF16;

@@ -87,13 +87,15 @@ std::string made(const cli::Folder& f, int64_t width, int64_t inner) {
 TEST(QLoraFolder, TrainsTheBytesOfLoraOverItsDecodedWeights) {
   cli::Folder f("qlora_decoded");
   const std::string model = made(f, 64, 96);
-  const std::string rest = fmt::format(", r: 4, alpha: 8, target_modules: {}}}", kTargets);
-  for (const std::string scheme : {"mxfp4", "quark_mxfp4"})
+  const std::string plain = fmt::format(", r: 4, alpha: 8, target_modules: {}}}", kTargets);
+  for (const std::string scheme : {"mxfp4", "quark_mxfp4", "mxfp4 with DoRA"})
     for (const std::string precision : {"float32", "bfloat16"}) {
       SCOPED_TRACE(scheme + " " + precision);
+      const bool dora = scheme.ends_with("DoRA");
+      const std::string rest = (dora ? ", use_dora: true" : "") + plain;
       fs::remove_all(f / "small");
-      const auto q =
-          cli::run("quantize --no-report --model " + model + " --scheme " + scheme + " --out " + (f / "small"));
+      const auto q = cli::run("quantize --no-report --model " + model + " --scheme " +
+                              scheme.substr(0, scheme.find(' ')) + " --out " + (f / "small"));
       ASSERT_EQ(q.code, 0) << q.out;
       std::string bytes[2];
       for (const bool coded : {false, true}) {
@@ -106,6 +108,51 @@ TEST(QLoraFolder, TrainsTheBytesOfLoraOverItsDecodedWeights) {
       }
       EXPECT_EQ(bytes[0], bytes[1]);
     }
+}
+
+// A GGUF file in its own blocks: what is decoded where it is multiplied is what lora decodes beforehand, byte by byte
+// in bf16 and in fp32; no matrix of the base stands whole, and the plan counts the blocks.
+TEST(QLoraGguf, TrainsTheBytesOfLoraOverItsDecodedBlocks) {
+  const std::string weights = std::string(MXT_SOURCE_DIR) + "/weights/SmolLM2-135M-Instruct.gguf";
+  if (!fs::exists(weights)) GTEST_SKIP() << "no weights: run ./dev weights";
+  cli::Folder f("qlora_gguf");
+  const auto write = [&](const std::string& model, const std::string& kind, const std::string& precision) {
+    write_file_atomic(f / "r.yaml", fmt::format(R"(meta: {{project: test, run_name: gguf}}
+hardware: {{name: cpu}}
+autotune: {{enabled: false}}
+model: {{name: "{}", torch_dtype: float32}}
+data: {{source: synth, synth: {{task: arithmetic, rows: 12, test_rows: 2}}, seq_len: 64, packing: false}}
+train:
+  method: {{kind: {}, r: 4, alpha: 8, target_modules: {}}}
+  precision: {}
+  optimizer: {{lr: 1.0e-3}}
+  schedule: {{type: constant, warmup_ratio: 0, max_steps: 12}}
+  batch: {{per_device: 1, grad_accum: 1}}
+)",
+                                                model, kind, kTargets, precision));
+  };
+  for (const std::string precision : {"float32", "bfloat16"}) {
+    SCOPED_TRACE(precision);
+    std::string bytes[2];
+    int64_t held[2];
+    for (const bool coded : {false, true}) {
+      const std::string out = f / (precision + (coded ? "q" : "l"));
+      write(weights, coded ? "qlora, quant_type: as_stored" : "lora", precision);
+      const auto plan = cli::run("plan --json " + (f / "r.yaml"));
+      ASSERT_EQ(plan.code, 0) << plan.out;
+      held[coded] = Json::parse(plan.out.substr(plan.out.find("{\n")))["categories"]["weights"];
+      const auto r = cli::run("train " + (f / "r.yaml") + " --out " + out);
+      ASSERT_EQ(r.code, 0) << r.out;
+      bytes[coded] = read_file(out + "/checkpoint/adapter_model.safetensors");
+      EXPECT_EQ(read_file(out + "/program.txt").find(" decode q") != std::string::npos, coded);
+    }
+    EXPECT_EQ(bytes[0], bytes[1]);
+    EXPECT_LT(held[1], held[0] / 2 + (8 << 20));
+  }
+  write(cli::golden("llama_mqa"), "qlora, quant_type: as_stored", "float32");
+  const auto folder = cli::run("plan " + (f / "r.yaml"));
+  EXPECT_EQ(folder.code, 1) << folder.out;
+  EXPECT_NE(folder.out.find("holds plain numbers"), std::string::npos) << folder.out;
 }
 
 // Matrices of many pieces, with an odd last one.

@@ -222,8 +222,8 @@ TEST(Variants, WhatCannotTrainIsOneLine) {
   refused("{kind: lora, rank_pattern: {q_prj: 2}}", 1, "train.method.rank_pattern: \"q_prj\" matches no module");
   refused("{kind: lora, modules_to_save: [q_proj]}", 3, "train.method.modules_to_save: \"q_proj\" is not built in");
   refused("{kind: lora, use_dora: true, dropout: 0.1}", 3, "train.method.use_dora with dropout is not built in");
-  refused("{kind: qlora, use_dora: true}", 3,
-          "train.method.use_dora is not built in over a base that is held in few bits");
+  refused("{kind: lora, use_dora: true}", 3, "train.method.use_dora is not built in over a base that is held in FP8",
+          "  base_precision: fp8_e4m3\n");
   refused("{kind: qlora, init_lora_weights: pissa}", 3, "init_lora_weights: pissa is not built in over a base");
   refused("{kind: lora, r: 40, init_lora_weights: pissa}", 1, "lower train.method.r");
   refused("{kind: lora, init_lora_weights: pissa, init_adapter: x}", 1, "keep one");

@@ -245,7 +245,9 @@ Section declare_method(MethodKind kind) {
     case K::kQLora:
       d.embed(&Method::lora);
       d.field("quant_bits", &Method::quant_bits, "Bits of the frozen base: 4 = `quant_type`, 8 = FP8.").one_of({4, 8});
-      d.field("quant_type", &Method::quant_type, "Number type of 4 bits.").plus();
+      d.field("quant_type", &Method::quant_type,
+              "Number type of 4 bits; as_stored = what the model's file holds (a GGUF's blocks, or a folder's codes).")
+          .plus();
       d.field("double_quant", &Method::double_quant, "nf4: hold its scales in 8 bits.").later();
       declare_router(d);
       break;

@@ -302,6 +302,23 @@ class GgufFile final : public WeightSource {
     return gguf_.bytes(*v.tensor).subspan(static_cast<size_t>(v.first_row + from) * bytes, bytes);
   }
 
+  std::optional<CodedTensor> coded(std::string_view name) const {
+    const auto type = block_type(name);
+    const Coding coding = type ? ggml_coding(*type) : Coding::kNone;
+    if (coding == Coding::kNone) return std::nullopt;
+    const GgufView& v = at(name);
+    CodedTensor t;
+    t.matrix = {coding, v.shape[0], v.shape[1], nullptr, nullptr, nullptr};
+    t.bytes.reserve(static_cast<size_t>(coded_bytes(coding, v.shape[0], v.shape[1]).codes));
+    for (int64_t r = 0; r < v.shape[0]; ++r) {
+      const auto row = block_row(name, r);
+      const auto* bytes = reinterpret_cast<const uint8_t*>(row.data());
+      t.bytes.insert(t.bytes.end(), bytes, bytes + row.size());
+    }
+    t.matrix.codes = t.bytes.data();
+    return t;
+  }
+
   std::string digest_text() const override {
     std::string out;
     for (const std::string& f : gguf_.files()) out += digest_line(f);
@@ -326,6 +343,7 @@ class GgufFile final : public WeightSource {
 }  // namespace
 
 std::optional<CodedTensor> coded_tensor(const WeightSource& source, std::string_view name) {
+  if (const auto* file = dynamic_cast<const GgufFile*>(&source)) return file->coded(name);
   const auto* folder = dynamic_cast<const HfFolder*>(&source);
   return folder ? folder->coded(name) : std::nullopt;
 }

@@ -6,7 +6,7 @@
 namespace mxt::graph {
 namespace {
 
-// By parameter: whether products read it, and nothing else does.
+// By parameter: whether products read it (DoRA's lengths are made of such), and nothing else does.
 std::vector<bool> of_products(const Graph& g) {
   std::vector<bool> product(g.params.size(), false), other(g.params.size(), false);
   std::vector<bool> chooses(g.values.size(), false);  // a router's: its few numbers decide, and stay as they are
@@ -18,9 +18,10 @@ std::vector<bool> of_products(const Graph& g) {
     const bool linear =
         experts || (std::holds_alternative<LinearOp>(op.attrs) && !chooses[static_cast<size_t>(g.root(op.out[0]))]) ||
         std::holds_alternative<LinearDxOp>(op.attrs);
+    const bool lengths = std::holds_alternative<DoraGainOp>(op.attrs);
     for (size_t i = 0; i < op.in.size(); ++i)
       if (const ParamId p = g.value(op.in[i]).param; p != kNone)
-        (linear && i == 1 ? product : other)[static_cast<size_t>(p)] = true;
+        ((linear && i == 1) || (lengths && i == 0) ? product : other)[static_cast<size_t>(p)] = true;
   }
   for (size_t i = 0; i < product.size(); ++i) product[i] = product[i] && !other[i];
   return product;

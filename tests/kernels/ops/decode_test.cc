@@ -2,6 +2,7 @@
 #include <cstring>
 
 #include "base/coding.h"
+#include "base/ggml_blocks.h"
 #include "base/philox.h"
 #include "kernels/decode.h"
 #include "kernels/harness.h"
@@ -42,6 +43,33 @@ Coded coded(Trial& t, Coding coding, int64_t rows, int64_t cols) {
 struct Case {
   int64_t rows, cols, row, col, height, width;
 };
+
+// Blocks of GGUF, of bytes that any file may hold.
+TEST_P(Decoding, BlocksOfGguf) {
+  if (GetParam().ops->device() != nullptr) GTEST_SKIP() << "the host's backends alone have them";
+  for (Coding coding = Coding::kQ4_0; coding <= Coding::kGgmlMxfp4; coding = static_cast<Coding>(int(coding) + 1)) {
+    const GgmlBlock& block = *ggml_block(coding);
+    for (const Case& c : {Case{5, 256, 0, 0, 5, 256}, {7, 768, 2, 64, 4, 320}, {3, 2304, 0, 2240, 3, 64}}) {
+      std::vector<uint8_t> bytes_of(static_cast<size_t>(coded_bytes(coding, c.rows, c.cols).codes));
+      for (size_t i = 0; i < bytes_of.size(); ++i)  // what may be a half stays finite
+        bytes_of[i] = static_cast<uint8_t>(philox4x32(11, static_cast<uint64_t>(coding), i)[0] & 0x3f);
+      ASSERT_EQ(bytes_of.size(), static_cast<size_t>(c.rows * c.cols / block.values * block.bytes));
+      for (const DType type : kTypes)
+        for (const int64_t gap : {0, 8}) {
+          const Op op = [&](Trial& t) {
+            Decode d;
+            d.matrix = {coding, c.rows, c.cols, reinterpret_cast<const uint8_t*>(bytes(t, bytes_of)), nullptr, nullptr};
+            d.row = c.row, d.col = c.col;
+            d.out = t.output("out", c.height, c.width, type);
+            dynamic_cast<Decoder&>(t.ops()).decode(d);
+          };
+          SCOPED_TRACE(testing::Message() << name_of(coding) << " " << c.rows << "x" << c.cols << " from " << c.row
+                                          << "," << c.col << " to " << label(type) << " gap " << gap);
+          expect_identical(run(reference_backend(), op, gap), run(GetParam(), op, gap));
+        }
+    }
+  }
+}
 
 TEST_P(Decoding, AnyRectangle) {
   for (const Coding coding : {Coding::kNf4, Coding::kNf4Double, Coding::kMxfp4, Coding::kE4M3})

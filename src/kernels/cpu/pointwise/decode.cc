@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "base/ggml_blocks.h"
 #include "base/threads.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -27,9 +28,9 @@ void some(const Decode& d, int64_t first, int64_t count, float* out) {
   }
 }
 void some(const Decode& d, int64_t first, int64_t count, uint16_t* out) {
-  float room[64];
+  float room[256];  // a multiple of every block, which then is decoded once
   while (count > 0) {
-    const int64_t n = std::min<int64_t>(count, 64);
+    const int64_t n = std::min<int64_t>(count, 256 - first % 256);
     some(d, first, n, room);
     for (int64_t i = 0; i < n; ++i) out[i] = float_to_bf16(room[i]);
     first += n, count -= n, out += n;
@@ -99,7 +100,7 @@ void bytes(const Decode& d, int64_t first, int64_t count, uint16_t* out) {
 void flat(const Decode& d, int64_t first, int64_t count, uint16_t* out) {
   if (d.matrix.coding == Coding::kE4M3 && d.through != DType::kF16) return bytes(d, first, count, out);
   const int64_t block = d.matrix.coding == Coding::kMxfp4 ? kMxBlock : kNf4Block;
-  if (d.through == DType::kF16) return some(d, first, count, out);
+  if (d.through == DType::kF16 || ggml_block(d.matrix.coding)) return some(d, first, count, out);
   const int64_t head = std::min(count, (block - first % block) % block), whole = (count - head) / block * block;
   if (head > 0) some(d, first, head, out);
   if (whole > 0) blocks(d, first + head, whole, out + head);
