@@ -16,6 +16,7 @@
 #include "kernels/backend.h"
 #include "model_files.h"
 #include "probe.h"
+#include "train/batches.h"
 #include "train/memory.h"
 #include "train/setup.h"
 
@@ -105,6 +106,17 @@ int64_t shard_bytes(const std::string& data) {
     if (f.ends_with(".safetensors") && !f.starts_with("eval"))
       all += static_cast<int64_t>(fs::file_size(data + "/" + f));
   return all;
+}
+
+// Tokens of the longest row of a prepared folder; 0 where it holds no rows.
+int64_t longest_row(const std::string& data) {
+  return data::is_windows(data) ? 0 : data::Dataset::open(data).info().longest;
+}
+
+// As batches are padded.
+int64_t round_up(int64_t tokens) {
+  constexpr int64_t kPad = train::PackedBatch::kPad;
+  return (tokens + kPad - 1) / kPad * kPad;
 }
 
 struct Savings {
@@ -200,9 +212,18 @@ OrderedJson estimate(config::Recipe r, const EstimateOptions& o) {
   }
   auto e = train::estimate_memory(*setup, plan, ops);
   if (!o.data.empty()) e.data = std::min(e.data, shard_bytes(o.data));
+  const int64_t asked = e.needs();  // what a run makes sure of, however short its rows are
+  const int64_t longest = here && !r.data.packing && !o.data.empty() ? longest_row(o.data) : 0;
+  if (longest > 0) {
+    const auto tokens =
+        std::min(setup->max_tokens, round_up(setup->pass_tokens(pass.micro_batch) / setup->seq_len * longest));
+    e.program.activations =
+        std::min(e.program.activations,
+                 train::touched_activations(setup->training_graph(), train::step_program(*setup, plan, ops), tokens));
+  }
   const int64_t on_device = here ? 0 : e.needs() - e.process,
                 on_host = here ? e.needs() + e.data : e.process + e.data + e.program.batch + e.offloaded;
-  const bool device_fits = static_cast<uint64_t>(here ? e.needs() : on_device) <= memory;
+  const bool device_fits = static_cast<uint64_t>(here ? asked : on_device) <= memory;
   // The host beside the device is known where the device is.
   const uint64_t host = ops.device() ? train::host_memory() : 0;
   const bool host_fits = !ops.device() || static_cast<uint64_t>(e.offloaded) <= host, fits = device_fits && host_fits;
@@ -266,6 +287,7 @@ OrderedJson estimate(config::Recipe r, const EstimateOptions& o) {
     for (const auto& x : changes) j["changes_that_fit"].push_back({{"change", x.text}, {"bytes", x.bytes}});
   }
   j["activations_bytes"] = e.program.activations;
+  if (here && !r.data.packing) j["longest_row"] = longest > 0 ? OrderedJson(longest) : OrderedJson(nullptr);
   j["rows_per_step"] = setup->rows_per_step;
   j["seq_len"] = setup->seq_len;
   j["recompute_options"] = OrderedJson::array();

@@ -106,6 +106,11 @@ void add_plan(CLI::App& app) {
     line("arena", fmt::format("{}, the most alive at once {}: {:.2f} % above", bytes(j["activations_bytes"]),
                               bytes(j["lower_bound_bytes"]),
                               100.0 * (number("activations_bytes") / number("lower_bound_bytes") - 1)));
+    if (j.contains("longest_row"))
+      line("rows", j["longest_row"].is_null()
+                       ? std::string("counted as long as seq_len: shorter ones touch less (--data FOLDER counts them)")
+                       : fmt::format("the longest has {} tokens: its passes touch {} of the arena",
+                                     j["longest_row"].get<int64_t>(), bytes(j["categories"]["activations"])));
     line("pass", fmt::format("{} rows of {} tokens, {} passes a step, recompute {}", micro, j["seq_len"].get<int64_t>(),
                              (rows + micro - 1) / micro, j["recompute"].get<std::string>()));
     if (j.contains("prompts"))

@@ -70,6 +70,26 @@ int64_t process_bytes() {
   return static_cast<int64_t>(device::resident_bytes()) + kFirstStep;
 }
 
+int64_t touched_activations(const graph::Graph& g, const runtime::ProgramSpec& spec, int64_t tokens) {
+  constexpr int64_t kPage = 2 << 20;  // the arena asks for huge ones
+  graph::Bounds rows(tokens);
+  for (const graph::Dim d :
+       {graph::Dim::kSequences, graph::Dim::kBatchRows, graph::Dim::kTargets, graph::Dim::kLogitRows})
+    rows[d] = tokens;
+  std::vector<std::pair<int64_t, int64_t>> used;  // begin, end
+  for (size_t v = 0; v < spec.memory.offset.size(); ++v)
+    if (const int64_t at = spec.memory.offset[v]; at >= 0)
+      used.emplace_back(at / kPage * kPage,
+                        (at + graph::value_bytes(g, static_cast<graph::ValueId>(v), rows) + kPage - 1) / kPage * kPage);
+  std::sort(used.begin(), used.end());
+  int64_t touched = 0, end = 0;
+  for (const auto& [first, last] : used) {
+    touched += std::max<int64_t>(0, last - std::max(first, end));
+    end = std::max(end, last);
+  }
+  return touched;
+}
+
 MemoryEstimate estimate_memory(const Setup& s, const kernels::KernelPlan& plan, kernels::Ops& ops) {
   return estimate_memory(s, s.pass(), plan, ops);
 }

@@ -30,6 +30,10 @@ int64_t process_bytes();
 MemoryEstimate estimate_memory(const Setup& s, const kernels::KernelPlan& plan, kernels::Ops& ops);
 MemoryEstimate estimate_memory(const Setup& s, const Pass& pass, const kernels::KernelPlan& plan, kernels::Ops& ops);
 
+// Of the arena, what passes of at most `tokens` tokens touch: a host gives no page before it is written to. `spec`: of
+// `g`.
+int64_t touched_activations(const graph::Graph& g, const runtime::ProgramSpec& spec, int64_t tokens);
+
 // Bytes that a run may plan with on this host: what is free (of the machine, or of the cgroup) and what the process
 // holds already, less a twentieth.
 uint64_t host_memory();

@@ -212,6 +212,42 @@ TEST(Plan, CountsTheDataThatIsThere) {
   EXPECT_LT(data(""), 64 << 20);
 }
 
+TEST(Plan, OfShortRowsCountsWhatTheyTouch) {
+  cli::Folder f("short");
+  write_file_atomic(f / "rows.jsonl", R"({"input_ids": [1, 2, 3, 4, 5, 6, 7, 8], "labels": [1, 2, 3, 4, 5, 6, 7, 8]})"
+                                      "\n");
+  write_file_atomic(f / "r.yaml", R"(meta: {project: test, run_name: short}
+hardware: {name: cpu}
+autotune: {enabled: false}
+model:
+  name: random
+  init: random
+  config: {model_type: llama, vocab_size: 256, hidden_size: 512, intermediate_size: 2048, num_hidden_layers: 4, num_attention_heads: 8, num_key_value_heads: 8, max_position_embeddings: 2048, rms_norm_eps: 1.0e-5, tie_word_embeddings: true, hidden_act: silu}
+data: {source: local, path: ")" + (f / "rows.jsonl") +
+                                      R"(", seq_len: 2048, packing: false}
+train:
+  method: {kind: lora, r: 8}
+  batch: {per_device: 4, grad_accum: 1}
+  micro_batch: 4
+  schedule: {max_steps: 1}
+)");
+  const auto plan = [&](const std::string& more) {
+    const auto r = cli::run("plan " + (f / "r.yaml") + " --json" + more);
+    EXPECT_EQ(r.code, 0) << r.out;
+    return Json::parse(r.out);
+  };
+  const Json blind = plan("");
+  const auto prepared = cli::run("dataset prep " + (f / "r.yaml") + " --out " + (f / "data"));
+  ASSERT_EQ(prepared.code, 0) << prepared.out;
+  const Json counted = plan(" --data " + (f / "data"));
+  EXPECT_TRUE(blind["longest_row"].is_null());
+  EXPECT_EQ(counted["longest_row"], 8);
+  EXPECT_EQ(counted["activations_bytes"], blind["activations_bytes"]);
+  EXPECT_LT(counted["categories"]["activations"].get<double>(), 0.8 * blind["categories"]["activations"].get<double>());
+  EXPECT_EQ(counted["fits"], blind["fits"]);
+  EXPECT_NE(cli::run("plan " + (f / "r.yaml") + " --data " + (f / "data")).out.find("of the arena"), std::string::npos);
+}
+
 // Frozen weights packed once or in every step: the plan says which, the adapter is the same.
 TEST(Plan, OfOtherAdaptersIsRefusedByName) {
   cli::Folder f("adapters");
