@@ -79,8 +79,8 @@ const std::map<std::string, Footer>& footers() {
       {"chat",
        {"HF_TOKEN, HF_HOME, HF_ENDPOINT, HF_HUB_OFFLINE (the Hub), HTTPS_PROXY, NO_PROXY; --url: OPENAI_API_KEY; "
         "--pay: "
-         "MINDXTRAIN_KEY_PASSPHRASE; ALGOD_URL, ALGOD_TOKEN (an Algorand key)",
-         "--adapter DIR: a run's checkpoint/; --tools FILE: JSON; --pay FILE: a key; writes nothing", "", ""}},
+        "MINDXTRAIN_KEY_PASSPHRASE; ALGOD_URL, ALGOD_TOKEN (an Algorand key)",
+        "--adapter DIR: a run's checkpoint/; --tools FILE: JSON; --pay FILE: a key; writes nothing", "", ""}},
       {"serve",
        {"HF_TOKEN, HF_HOME, HF_ENDPOINT, HF_HUB_OFFLINE (the Hub), HTTPS_PROXY, NO_PROXY; MINDXTRAIN_API_KEY; "
         "MINDXTRAIN_EVM_KEY (or what publish.billing.x402.key_env names); ALGOD_URL, ALGOD_TOKEN, "

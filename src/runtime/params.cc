@@ -448,7 +448,8 @@ bool ParamStore::matches(const graph::Graph& g) const {
   if (g.params.size() != slots_.size()) return false;
   for (size_t i = 0; i < slots_.size(); ++i) {
     Shape wanted = shape_of(g.params[i]);
-    if (wanted.back == graph::Held::kPlain) wanted.back = shapes_[i].back;  // a graph that only writes has no use for it
+    if (wanted.back == graph::Held::kPlain)
+      wanted.back = shapes_[i].back;  // a graph that only writes has no use for it
     if (wanted != shapes_[i] || g.value(g.params[i].value).type != types_[i]) return false;
   }
   return true;
