@@ -79,11 +79,6 @@ const Case kCases[] = {
      },
      1,
      {"model.visual.patch_embed.proj.weight is missing"}},
-    {"text_class_over_a_whole_model",
-     "qwen3_vl",
-     [](Json& c, Tensors&) { c = Json(c["text_config"]); },
-     3,
-     {"qwen3_vl_text"}},
     {"tower_of_another_width",
      "qwen3_vl",
      [](Json& c, Tensors&) { c["vision_config"]["out_hidden_size"] = 20; },
@@ -132,6 +127,17 @@ TEST(TextClasses, ReadAWholeCheckpointAndBack) {
   const Json want = score(cli::golden("qwen3_5"));
   EXPECT_EQ(score(f / "whole_names"), want);
   EXPECT_EQ(score(f / "whole_class"), want);
+}
+
+// Of a model that sees, the tensors that its text class leaves are named.
+TEST(TextClasses, SayWhatTheyLeaveOfAModelThatSees) {
+  cli::Folder f("text_of_vl");
+  change("qwen3_vl", f / "model", [](Json& c, Tensors&) { c = Json(c["text_config"]); });
+  write_file_atomic(f / "rows.jsonl", "{\"ids\":[1,2,3,4,5]}\n");
+  const auto r = cli::run("score --model " + (f / "model") + " --dtype float32 --input " + (f / "rows.jsonl") +
+                          " --output " + (f / "out.jsonl"));
+  EXPECT_EQ(r.code, 0) << r.out;
+  EXPECT_NE(r.out.find("not used by this model (qwen3_vl_text): model.visual."), std::string::npos) << r.out;
 }
 
 // A merged folder says what of the base it is without.

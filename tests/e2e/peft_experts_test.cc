@@ -63,9 +63,10 @@ std::vector<double> said_by(const std::string& model, const std::string& rows, c
   const auto r = cli::run("score --model " + model + " --dtype float32 --input " + rows + " --output " + out);
   EXPECT_EQ(r.code, 0) << r.out;
   std::vector<double> said;
-  if (r.code == 0)
-    for (const Json& x : cli::lines(out).at(0)["logprobs"])
-      if (!x.is_null()) said.push_back(x.get<double>());
+  if (r.code != 0) return said;
+  const Json row = cli::lines(out).at(0);
+  for (const Json& x : row["logprobs"])
+    if (!x.is_null()) said.push_back(x.get<double>());
   return said;
 }
 

@@ -99,7 +99,8 @@ TEST(QLoraFolder, TrainsTheBytesOfLoraOverItsDecodedWeights) {
       ASSERT_EQ(q.code, 0) << q.out;
       std::string bytes[2];
       for (const bool coded : {false, true}) {
-        const std::string out = f / (scheme + precision + (coded ? "q" : "l"));
+        const std::string out =
+            f / (scheme.substr(0, scheme.find(' ')) + (dora ? "_dora_" : "_") + precision + (coded ? "q" : "l"));
         write_file_atomic(f / "r.yaml", recipe_of("{name: \"" + (f / "small") + "\", torch_dtype: float32}",
                                                   (coded ? "{kind: qlora" : "{kind: lora") + rest, precision, 3));
         const auto r = cli::run("train " + (f / "r.yaml") + " --out " + out);
