@@ -212,7 +212,8 @@ OrderedJson estimate(config::Recipe r, const EstimateOptions& o) {
   }
   auto e = train::estimate_memory(*setup, plan, ops);
   if (!o.data.empty()) e.data = std::min(e.data, shard_bytes(o.data));
-  const int64_t asked = e.needs();  // what a run makes sure of, however short its rows are
+  // What a run makes sure of, however short its rows are.
+  const int64_t asked = e.needs(), arena = e.program.activations;
   const int64_t longest = here && !r.data.packing && !o.data.empty() ? longest_row(o.data) : 0;
   if (longest > 0) {
     const auto tokens =
@@ -286,7 +287,7 @@ OrderedJson estimate(config::Recipe r, const EstimateOptions& o) {
     j["changes_that_fit"] = OrderedJson::array();
     for (const auto& x : changes) j["changes_that_fit"].push_back({{"change", x.text}, {"bytes", x.bytes}});
   }
-  j["activations_bytes"] = e.program.activations;
+  j["activations_bytes"] = arena;
   if (here && !r.data.packing) j["longest_row"] = longest > 0 ? OrderedJson(longest) : OrderedJson(nullptr);
   j["rows_per_step"] = setup->rows_per_step;
   j["seq_len"] = setup->seq_len;

@@ -141,17 +141,21 @@ TEST(GrpoRuns, ABaseHeldInEightBitsIsSampledFromToo) {
   for (const char* prompt : {"3+4=", "1+8=", "2+2=", "5+3="})
     rows += fmt::format("{{\"prompt\": \"{}\", \"answer\": \"7\"}}\n", prompt);
   write_file_atomic(f / "rows.jsonl", rows);
+  write_file_atomic(f / "text.txt", rows);
+  const auto made =
+      cli::run("tokenizer train --input " + (f / "text.txt") + " --vocab-size 260 --out " + (f / "tokenizer"));
+  ASSERT_EQ(made.code, 0) << made.out;
   write_file_atomic(f / "r.yaml", fmt::format(R"(meta: {{project: test, run_name: grpo_fp8}}
 hardware: {{name: cpu}}
 autotune: {{enabled: false}}
 model:
   name: tiny
   init: random
-  tokenizer: char
-  config: {{model_type: qwen3, vocab_size: 32, hidden_size: 32, intermediate_size: 64, num_hidden_layers: 2,
-           num_attention_heads: 2, num_key_value_heads: 1, head_dim: 16, max_position_embeddings: 32,
+  tokenizer: "{}"
+  config: {{model_type: qwen3, vocab_size: 272, hidden_size: 32, intermediate_size: 64, num_hidden_layers: 2,
+           num_attention_heads: 2, num_key_value_heads: 1, head_dim: 16, max_position_embeddings: 64,
            tie_word_embeddings: true}}
-data: {{source: local, path: "{}", seq_len: 16, packing: false}}
+data: {{source: local, path: "{}", seq_len: 64, packing: false}}
 train:
   method: {{kind: grpo, num_generations: 4, max_new_tokens: 8, reward: answer, lora: {{r: 4, alpha: 8}}}}
   batch: {{per_device: 8, grad_accum: 1}}
@@ -159,7 +163,7 @@ train:
   precision: bfloat16
   base_precision: fp8_e4m3
 )",
-                                              f / "rows.jsonl"));
+                                              f / "tokenizer", f / "rows.jsonl"));
   const auto r = cli::run("train " + (f / "r.yaml") + " --out " + (f / "out"));
   ASSERT_EQ(r.code, 0) << r.out;
   const std::string log = read_file(f / "out/rollouts.jsonl");
