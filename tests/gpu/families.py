@@ -1,4 +1,4 @@
-"""Twenty steps of each small golden model (tests/golden/models) on the GPU, in fp32, against transformers and peft: loss and gradient
+"""Twenty steps (fifteen with pictures) of each small golden model (tests/golden/models) on the GPU, in fp32, against transformers and peft: loss and gradient
 norm within 1e-4, full and LoRA. A family that the backend has no kernels for must say so (exit code 3).
 
 usage: families.py MINDXTRAIN OUT [MODEL …]
@@ -23,13 +23,13 @@ for model in sys.argv[3:] or sorted(p.name for p in golden.iterdir() if (p / "ex
         recipe.write_text(f"""meta: {{project: test, run_name: {model}}}
 hardware: {{name: h100}}
 autotune: {{enabled: false, budget_seconds: 20}}
-model: {{name: "{folder}", torch_dtype: float32}}
+model: {{name: "{folder}", torch_dtype: float32{", vision: true" if model == "qwen3_5_vl" else ""}}}
 data: {{source: local, path: "{folder}/rows.jsonl", seq_len: 64, packing: false, shuffle: false}}
 train:
   method: {method}
   precision: float32
   optimizer: {{lr: {want["settings"]["lr"]}, betas: [0.9, 0.95], weight_decay: 0.1, grad_clip: 1.0}}
-  schedule: {{type: cosine, warmup_ratio: 0.1, max_steps: 20}}
+  schedule: {{type: cosine, warmup_ratio: 0.1, max_steps: {len(want[kind])}}}
   batch: {{per_device: 2, grad_accum: 1}}
 """)
         ran = subprocess.run([binary, "train", recipe, "--out", out / f"{model}_{kind}"], capture_output=True, text=True)
