@@ -73,7 +73,7 @@ def trl(a):
         if p.requires_grad:
             p.data = p.data.float()
     rows = load_dataset("json", data_files=f"{a.part}/rows.jsonl", split="train")
-    common = dict(output_dir=f"{a.part}/trl", per_device_train_batch_size=t["batch"]["per_device"], learning_rate=t["optimizer"]["lr"], lr_scheduler_type=t["schedule"]["type"], warmup_ratio=t["schedule"]["warmup_ratio"], num_train_epochs=1, max_steps=steps, weight_decay=t["optimizer"]["weight_decay"], adam_beta1=0.9, adam_beta2=0.95, report_to=[], save_strategy="no", bf16=True, gradient_checkpointing=False, use_cpu=True, seed=3)
+    common = dict(output_dir=f"{a.part}/trl", per_device_train_batch_size=t["batch"]["per_device"], learning_rate=t["optimizer"]["lr"], lr_scheduler_type=t["schedule"]["type"], warmup_steps=t["schedule"]["warmup_ratio"], num_train_epochs=1, max_steps=steps, weight_decay=t["optimizer"]["weight_decay"], adam_beta1=0.9, adam_beta2=0.95, report_to=[], save_strategy="no", bf16=True, gradient_checkpointing=False, use_cpu=True, seed=3)
     kind = m["kind"]
     if kind == "grpo":
         from trl import GRPOConfig, GRPOTrainer
