@@ -23,7 +23,8 @@ constexpr int kReaders = 256;      // threads that multiply: each says that it i
 constexpr int kMostBlocks = 1024;  // of a document
 constexpr float kLog2E = 1.4426950408889634f;
 
-// A block of 128 tokens of a document. Sorted: those with the most queries after them first.
+// A block of 128 tokens of a document. Sorted: the longest documents first, and of each those with the most queries
+// after them: what runs at a time reads the same queries, which the second-level cache holds once for all.
 struct Task {
   int32_t begin, length;  // of the document
   int32_t block;          // which of its blocks
@@ -57,13 +58,12 @@ __global__ void __launch_bounds__(N) make_tasks(const int32_t* cu, int documents
   for (int i = t; i <= most; i += N) slots[i] = 0;
   __syncthreads();
   auto length = [&](int i) { return cu[i + 1] - cu[i]; };
-  // slots[r]: documents of at least `most − r` blocks; then where blocks with that many to the end of theirs begin.
+  // slots[r]: where blocks of the documents of `most − r` of them begin.
   for (int i = t; i < documents; i += N)
-    if (const int n = (length(i) + kBlock - 1) / kBlock; n > 0) atomicAdd(&slots[most - n + 1], 1);
+    if (const int n = (length(i) + kBlock - 1) / kBlock; n > 0) atomicAdd(&slots[most - n + 1], n);
   __syncthreads();
   if (t == 0)
-    for (int pass = 0; pass < 2; ++pass)
-      for (int r = 1; r <= most; ++r) slots[r] += slots[r - 1];
+    for (int r = 1; r <= most; ++r) slots[r] += slots[r - 1];
   __syncthreads();
   int tile = 0, pair = 0;  // before this round's documents
   for (int first = 0; first < documents; first += N) {
@@ -79,8 +79,8 @@ __global__ void __launch_bounds__(N) make_tasks(const int32_t* cu, int documents
     const int my_tile = tile + scan[0][t] - mine, my_pair = pair + scan[1][t] - mine * (mine + 1) / 2;
     for (int k = 0; k < mine; ++k) tiles[my_tile + k] = {cu[i], n, k, i};
     const int blocks = (n + kBlock - 1) / kBlock;
-    for (int b = 0; b < blocks; ++b)
-      tasks[atomicAdd(&slots[most - (blocks - b)], 1)] = {cu[i], n, b, my_tile, my_pair, {}};
+    const int at = blocks > 0 ? atomicAdd(&slots[most - blocks], blocks) : 0;
+    for (int b = 0; b < blocks; ++b) tasks[at + b] = {cu[i], n, b, my_tile, my_pair, {}};
     tile += scan[0][N - 1], pair += scan[1][N - 1];
     __syncthreads();
   }
@@ -434,8 +434,8 @@ int64_t table_bytes(const Counts& n, int64_t heads) {
 }  // namespace
 
 bool tiles_cover(const AttentionGrad& c) {
-  return c.head_dim == kD && c.window == 0 && !(c.dropout > 0) && even(c.q) && even(c.k) && even(c.v) && even(c.out) &&
-         even(c.dout) && even(c.dq) && even(c.dk) && even(c.dv) &&
+  return c.head_dim == kD && c.causal && c.window == 0 && !(c.dropout > 0) && even(c.q) && even(c.k) && even(c.v) &&
+         even(c.out) && even(c.dout) && even(c.dq) && even(c.dk) && even(c.dv) &&
          (c.longest > 0 ? c.longest : c.q.rows) <= kMostBlocks * kBlock;
 }
 

@@ -8,6 +8,7 @@ namespace {
 
 constexpr int kThreads = 256, kSumThreads = 512;
 constexpr int64_t kGroups = 256;
+constexpr int64_t kPartRows = 128, kPartFloats = 12 << 10;  // whose gates' gradients a block sums, and its memory
 
 __device__ __forceinline__ float one(const Weights& w, float missing) {
   float f[1];
@@ -119,32 +120,42 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// dz[row, g]: the gradient before the sigmoid; dlambda[row].
+// dz[row, g]: the gradient before the sigmoid; dlambda[row]. A team of `lanes` threads, a power of two within a warp,
+// takes a group: its gate, then its columns.
 template <typename T, int V>
 __global__ void __launch_bounds__(kThreads)
     gate_grad_kernel(GateArgs a, const void* dy, int64_t lddy, void* ds, int64_t ldds, int64_t source, void* du,
-                     int64_t lddu, float* dz, float* dlambda) {
-  __shared__ float gates[kGroups], slopes[kGroups], parts[kGroups];
+                     int64_t lddu, float* dz, float* dlambda, int lanes) {
+  __shared__ float slopes[kGroups], parts[kGroups];
   const int64_t row = row_of_block();
-  gates_of<T>(a, row, gates);
+  const bool left = a.positions != nullptr && a.positions[row] == 0;
   const float lambda = one(a.lambda, 1), by = a.by * lambda;
-  const int lane = threadIdx.x % kWarp;
-  for (int64_t g = threadIdx.x / kWarp; g < a.groups; g += kThreads / kWarp) {
-    float p = 0;
-    for (int64_t j = g * a.width + lane * V; j < (g + 1) * a.width; j += kWarp * V) {
+  const int lane = static_cast<int>(threadIdx.x) % lanes, teams = kThreads / lanes;
+  auto team_sum = [lanes](float v) {
+    for (int m = lanes / 2; m > 0; m /= 2) v += shuffle_xor(v, m);
+    return v;
+  };
+  for (int64_t first = 0; first < a.groups; first += teams) {  // all threads of a warp go round together
+    const int64_t g = first + threadIdx.x / lanes;
+    const bool mine = g < a.groups;
+    float z = 0, p = 0;
+    for (int64_t k = lane; mine && k < a.taps; k += lanes)
+      z += to_float(static_cast<const T*>(a.w)[g * a.ldw + k]) * to_float(static_cast<const T*>(a.s)[row * a.lds + k]);
+    z = team_sum(z);
+    const float gate = left ? 0.0f : sigmoid(z);
+    for (int64_t j = g * a.width + lane * V; mine && j < (g + 1) * a.width; j += lanes * V) {
       float d[V], u[V];
       load<T, V>(dy, row * lddy + a.col + j).unpack(d);
       load<T, V>(a.u, row * a.ldu + j).unpack(u);
 #pragma unroll
-      for (int k = 0; k < V; ++k) p += d[k] * u[k], d[k] *= by * gates[g];
+      for (int k = 0; k < V; ++k) p += d[k] * u[k], d[k] *= by * gate;
       store<T, V>(du, row * lddu + j, Raw<T, V>::pack(d));
     }
-    p = warp_sum(p);
-    if (lane == 0) {
-      slopes[g] = by * gates[g] * (1 - gates[g]) * p;
-      parts[g] = a.by * gates[g] * p;
-      dz[row * a.groups + g] = slopes[g];
-    }
+    p = team_sum(p);
+    if (!mine || lane != 0) continue;
+    slopes[g] = by * gate * (1 - gate) * p;
+    parts[g] = a.by * gate * p;
+    dz[row * a.groups + g] = slopes[g];
   }
   __syncthreads();
   if (threadIdx.x == 0) {
@@ -162,21 +173,49 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// dw[g, k] (+)= Σ_t dz[t, g]·s[t, k], a block each; the last block adds the λs.
+// parts[block][g·taps + k] = Σ dz[t, g]·s[t, k] over a block's rows, and one more for Σ λ's; kept in shared memory once
+// for all of them.
 template <typename T>
-__global__ void __launch_bounds__(kSumThreads) gate_sums(GateArgs a, const float* dz, const float* each, int64_t rows,
-                                                         float* dw, float* dlambda, bool accumulate) {
-  __shared__ float space[kSumThreads / kWarp];
-  const int64_t at = blockIdx.x, g = at / a.taps, k = at % a.taps;
-  const bool lambda = at == a.groups * a.taps;
-  float* out = lambda ? dlambda : dw == nullptr ? nullptr : dw + at;
-  if (out == nullptr) return;
-  float sum = 0;
-  for (int64_t t = threadIdx.x; t < rows; t += kSumThreads)
-    sum += lambda ? each[t] : dz[t * a.groups + g] * to_float(static_cast<const T*>(a.s)[t * a.lds + k]);
-  sum = block_sum(sum, space);
-  if (threadIdx.x == 0) *out = (accumulate ? *out : 0.0f) + sum;
+__global__ void __launch_bounds__(kThreads)
+    gate_parts(GateArgs a, const float* dz, const float* each, int64_t rows, int64_t of_block, float* parts) {
+  extern __shared__ float held[];  // [of_block][groups], [of_block][taps], [of_block]
+  const int64_t first = static_cast<int64_t>(blockIdx.x) * of_block,
+                count = rows - first < of_block ? rows - first : of_block;
+  float *sources = held + of_block * a.groups, *lambdas = sources + of_block * a.taps;
+  for (int64_t i = threadIdx.x; i < count; i += kThreads) lambdas[i] = each[first + i];
+  for (int64_t i = threadIdx.x; i < count * a.groups; i += kThreads) held[i] = dz[first * a.groups + i];
+  for (int64_t i = threadIdx.x; i < count * a.taps; i += kThreads)
+    sources[i] = to_float(static_cast<const T*>(a.s)[(first + i / a.taps) * a.lds + i % a.taps]);
+  __syncthreads();
+  const int64_t pairs = a.groups * a.taps;
+  float* out = parts + blockIdx.x * (pairs + 1);
+  for (int64_t at = threadIdx.x; at <= pairs; at += kThreads) {
+    const int64_t g = at / a.taps, k = at % a.taps;
+    float sum = 0;
+    for (int64_t t = 0; t < count; ++t)
+      sum += at == pairs ? lambdas[t] : held[t * a.groups + g] * sources[t * a.taps + k];
+    out[at] = sum;
+  }
 }
+
+// dw[g, k] (+)= the parts' sum, a warp each; the last one adds the λs.
+__global__ void __launch_bounds__(kThreads)
+    gate_sums(const float* parts, int64_t blocks, int64_t pairs, float* dw, float* dlambda, bool accumulate) {
+  const int64_t at = static_cast<int64_t>(blockIdx.x) * (kThreads / kWarp) + threadIdx.x / kWarp;
+  float* out = at > pairs ? nullptr : at == pairs ? dlambda : dw == nullptr ? nullptr : dw + at;
+  if (out == nullptr) return;
+  const int lane = threadIdx.x % kWarp;
+  float sum = 0;
+  for (int64_t b = lane; b < blocks; b += kWarp) sum += parts[b * (pairs + 1) + at];
+  sum = warp_sum(sum);
+  if (lane == 0) *out = (accumulate ? *out : 0.0f) + sum;
+}
+
+int64_t part_rows(const GateGrad& c) {
+  const int64_t fit = kPartFloats / (c.w.rows + c.w.cols + 1);
+  return fit < 1 ? 1 : fit < kPartRows ? fit : kPartRows;
+}
+int64_t part_count(const GateGrad& c) { return ceil_div(c.dy.rows, part_rows(c)); }
 
 template <typename C>
 GateArgs args_of(const C& c) {
@@ -195,6 +234,13 @@ GateArgs args_of(const C& c) {
           {c.lambda, c.wtype == DType::kBF16},
           c.by,
           c.positions};
+}
+
+// Threads for so many packs of columns.
+int team_of(int64_t packs) {
+  int n = 1;
+  while (n < kWarp && n < packs) n *= 2;
+  return n;
 }
 
 bool whole_packs(const GateArgs& a, DType type) {
@@ -241,25 +287,31 @@ void gate(Stream s, const Gate& c) {
   check_launch("gate");
 }
 
-size_t gate_grad_scratch(const GateGrad& c) { return static_cast<size_t>(c.dy.rows * (c.w.rows + 1)) * sizeof(float); }
+size_t gate_grad_scratch(const GateGrad& c) {
+  const int64_t rows = c.dy.rows * (c.w.rows + 1), parts = part_count(c) * (c.w.rows * c.w.cols + 1);
+  return static_cast<size_t>(rows + parts) * sizeof(float);
+}
 
 void gate_grad(Stream s, const GateGrad& c, void* scratch) {
   const GateArgs a = args_of(c);
-  auto *dz = static_cast<float*>(scratch), *each = dz + c.dy.rows * c.w.rows;
-  const auto grid = static_cast<unsigned>(c.dy.rows), sums = static_cast<unsigned>(a.groups * a.taps + 1);
-  const bool half = c.dy.type == DType::kBF16;
-  if (c.dy.rows > 0) {
+  auto *dz = static_cast<float*>(scratch), *each = dz + c.dy.rows * c.w.rows, *parts = each + c.dy.rows;
+  const int64_t blocks = part_count(c), of_block = part_rows(c), pairs = a.groups * a.taps;
+  if (blocks > 0) {
     const bool even =
         wide(c.dy) && wide(c.u) && wide(ConstMat(c.ds)) && wide(ConstMat(c.du)) && whole_packs(a, c.dy.type);
-    MXT_GPU_DISPATCH(c.dy.type, even,
-                     gate_grad_kernel<T, V><<<grid, kThreads, 0, s>>>(a, c.dy.p, c.dy.ld, c.ds.p, c.ds.ld, c.ds.cols,
-                                                                      c.du.p, c.du.ld, dz, each));
+    MXT_GPU_DISPATCH(
+        c.dy.type, even,
+        gate_grad_kernel<T, V><<<static_cast<unsigned>(c.dy.rows), kThreads, 0, s>>>(
+            a, c.dy.p, c.dy.ld, c.ds.p, c.ds.ld, c.ds.cols, c.du.p, c.du.ld, dz, each, team_of(ceil_div(a.width, V))));
     check_launch("gate_grad");
+    const size_t shared = static_cast<size_t>(of_block * (a.groups + a.taps + 1)) * sizeof(float);
+    require(shared <= kPartFloats * sizeof(float), "a gate reads at most 12,000 channels");
+    const auto kernel = c.dy.type == DType::kBF16 ? gate_parts<bf16> : gate_parts<float>;
+    kernel<<<static_cast<unsigned>(blocks), kThreads, shared, s>>>(a, dz, each, c.dy.rows, of_block, parts);
+    check_launch("gate_parts");
   }
-  if (half)
-    gate_sums<bf16><<<sums, kSumThreads, 0, s>>>(a, dz, each, c.dy.rows, c.dw, c.dlambda, c.accumulate);
-  else
-    gate_sums<float><<<sums, kSumThreads, 0, s>>>(a, dz, each, c.dy.rows, c.dw, c.dlambda, c.accumulate);
+  gate_sums<<<static_cast<unsigned>(ceil_div(pairs + 1, int64_t{kThreads / kWarp})), kThreads, 0, s>>>(
+      parts, blocks, pairs, c.dw, c.dlambda, c.accumulate);
   check_launch("gate_sums");
 }
 

@@ -110,33 +110,41 @@ int64_t padded(int64_t tokens) {
 
 // Position p of the sorted list that begins a run of one id adds that id's tokens in ascending order. Eight rows are
 // read ahead.
-template <typename T>
+template <typename T, int V>
 __global__ void __launch_bounds__(kThreads) add_runs(const uint64_t* keys, int64_t tokens, const void* dy, int64_t lddy,
                                                      float* table, int64_t ldt, int64_t cols) {
+  constexpr int kAhead = 8;
   const int64_t p = blockIdx.x;
   const auto id = static_cast<int64_t>(keys[p] >> 32);
   if (p > 0 && static_cast<int64_t>(keys[p - 1] >> 32) == id) return;
   if (id >> 31 != 0) return;  // below zero: none
-  const int64_t col = static_cast<int64_t>(blockIdx.y) * kThreads + threadIdx.x;
+  const int64_t col = (static_cast<int64_t>(blockIdx.y) * blockDim.x + threadIdx.x) * V;
   if (col >= cols) return;
-  float sum = table[id * ldt + col];
+  float sum[V];
+  float* to = table + id * ldt + col;
+#pragma unroll
+  for (int i = 0; i < V; ++i) sum[i] = to[i];
   bool more = true;
-  for (int64_t q = p; more; q += 8) {
-    float next[8];
+  for (int64_t q = p; more; q += kAhead) {
+    Raw<T, V> next[kAhead];
     int count = 0;
 #pragma unroll
-    for (int k = 0; k < 8; ++k) {
-      const bool mine = more && q + k < tokens && static_cast<int64_t>(keys[q + k] >> 32) == id;
-      more = mine;
-      next[k] = mine ? to_float(static_cast<const T*>(dy)[static_cast<int64_t>(keys[q + k] & 0xffffffffu) * lddy + col])
-                     : 0.0f;
-      count += mine;
+    for (int k = 0; k < kAhead; ++k) {
+      more = more && q + k < tokens && static_cast<int64_t>(keys[q + k] >> 32) == id;
+      if (more) next[k] = load<T, V>(dy, static_cast<int64_t>(keys[q + k] & 0xffffffffu) * lddy + col);
+      count += more;
     }
 #pragma unroll
-    for (int k = 0; k < 8; ++k)
-      if (k < count) sum += next[k];
+    for (int k = 0; k < kAhead; ++k) {
+      if (k >= count) continue;
+      float f[V];
+      next[k].unpack(f);
+#pragma unroll
+      for (int i = 0; i < V; ++i) sum[i] += f[i];
+    }
   }
-  table[id * ldt + col] = sum;
+#pragma unroll
+  for (int i = 0; i < V; ++i) to[i] = sum[i];
 }
 
 }  // namespace
@@ -170,12 +178,11 @@ void embedding_grad(Stream s, const EmbeddingGrad& e, void* scratch) {
       sort_step<<<static_cast<unsigned>(n / 2 / 256), 256, 0, s>>>(keys, k, j);
     sort_tile<<<tiles, kTile / 2, 0, s>>>(keys, k);
   }
-  const dim3 grid(static_cast<unsigned>(tokens), static_cast<unsigned>(ceil_div(e.dy.cols, kThreads)));
   auto* table = static_cast<float*>(e.dtable.p);
-  if (e.dy.type == DType::kBF16)
-    add_runs<bf16><<<grid, kThreads, 0, s>>>(keys, tokens, e.dy.p, e.dy.ld, table, e.dtable.ld, e.dy.cols);
-  else
-    add_runs<float><<<grid, kThreads, 0, s>>>(keys, tokens, e.dy.p, e.dy.ld, table, e.dtable.ld, e.dy.cols);
+  MXT_GPU_DISPATCH(e.dy.type, wide(e.dy) && wide(ConstMat(e.dtable)),
+                   add_runs<T, V>
+                   <<<dim3(static_cast<unsigned>(tokens), static_cast<unsigned>(ceil_div(e.dy.cols, kThreads * V))),
+                      kThreads, 0, s>>>(keys, tokens, e.dy.p, e.dy.ld, table, e.dtable.ld, e.dy.cols));
   check_launch("embedding_grad");
 }
 
