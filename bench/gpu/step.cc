@@ -4,7 +4,8 @@
 //   [bf16|f32|fp8|nf4|mxfp4|e4m3] [joined|apart] [profile|offload]
 // MODEL: 0.6b … 14b, or a config.json (bench/gpu/models); attention: adapters there alone; muon: full, as nanochat
 // trains. offload: masters and states in the host's memory. fp8: activations in bf16 over a base held in E4M3
-// (train.base_precision: fp8_e4m3); nf4, mxfp4, e4m3: over one in four or eight bits (kind: qlora)
+// (train.base_precision: fp8_e4m3), in full training train.precision's; nf4, mxfp4, e4m3: over one in four or eight
+// bits (kind: qlora)
 #include <sys/resource.h>
 
 #include <algorithm>
@@ -135,6 +136,7 @@ int run(int argc, char** argv) {
   o.positions = seq;
   o.head_chunk = 4096;
   o.base = type == "fp8" && !o.train_base ? graph::Held::kFp8 : graph::Held::kPlain;
+  o.fp8_products = type == "fp8" && o.train_base;
   models::CodedPlan coded;
   coded.of = [&type](const std::string& weight) {
     if (type == "fp8")  // products in E4M3, but for experts' matrices, which are decoded

@@ -124,7 +124,8 @@ struct LinearDxOp {
 };  // in: dy, w[, sum] → out: dx (in place of sum where given)[, the largest magnitude of each row]
 //   joined r > 0: one more input comes last, z (dz), which lies beside x (dy): y = [x|z]·[w|sB]ᵀ, dx = [dy|dz]·[w;A]
 //   fp8: x (dy) is a QuantizeOp's q, z may lie anywhere, w is held in E4M3, and the scales of q come last; before them,
-//   with joined and dx, stands A
+//   with joined and dx, stands A. Of a matrix that trains w is a QuantizeOp's q too, and its scales stand before those
+//   of x; dx reads a HeldTransposeOp's result, whose scales are in dy
 struct LinearDwOp {
   static const OpInfo info;
 };  // in: dy, x; param
@@ -264,6 +265,15 @@ struct HeldLinearOp {
   static const OpInfo info;
 };
 struct HeldLinearDwOp {
+  static const OpInfo info;
+};
+// Of a matrix that trains (quantize_trained). In: q [n, m], E4M3 → out: its transpose. And dw = dyᵀ x of rows that are
+// held in E4M3, dy as QuantizeOp holds it with the weight's scales as its channels; in: dy, its scales, x, its scales,
+// the weight's scales; param.
+struct HeldTransposeOp {
+  static const OpInfo info;
+};
+struct Fp8LinearDwOp {
   static const OpInfo info;
 };
 // Mixture of experts (kernels/experts.h says what each computes). Values of the choice are I32.
@@ -495,17 +505,16 @@ struct ExternalOp {
   std::shared_ptr<const kernels::ExternalKernel> kernel;
 };  // in: any → out: any; param, where it makes a parameter's gradient
 
-using Attrs =
-    std::variant<EmbeddingOp, EmbeddingGradOp, LinearOp, LinearDxOp, LinearDwOp, BiasGradOp, LoraAddOp, LoraDzOp,
-                 LoraDbOp, LoraJoinOp, NormOp, NormGradOp, QkRopeOp, QkRopeGradOp, AttentionOp, AttentionGradOp, ActOp,
-                 ActGradOp, AddOp, DropoutOp, HeadOp, TokenLogProbOp, TokenLogProbGradOp, LogitsOp, RoundOp, QuantizeOp,
-                 HeldLinearOp, HeldLinearDwOp, MeanPoolOp, ScaleOp, QkvNormOp, QkvNormGradOp, MixOp, MixGradOp, GateOp,
-                 GateGradOp, RouteOp, RouteGradOp, ExpertGatherOp, ExpertSumOp, ExpertDotsOp, ExpertLinearOp,
-                 ExpertLinearDxOp, ExpertLinearDwOp, ExpertLoraAddOp, ExpertLoraDzOp, ExpertLoraDbOp, BalanceLossOp,
-                 CausalConvOp, CausalConvGradOp, GatedDeltaOp, GatedDeltaGradOp, GatedNormOp, GatedNormGradOp,
-                 SigmoidGateOp, SigmoidGateGradOp, SplitGatesOp, MergeGatesOp, PictureInputOp, InterpolateOp,
-                 InterpolateGradOp, RegroupOp, PlaceOp, PlaceGradOp, EmbeddingNoiseOp, DoraGainOp, DoraScaleOp,
-                 DoraScaleGradOp, ClampedGluOp, ClampedGluGradOp, ExpertBiasOp, ExpertBiasGradOp, ExternalOp>;
+using Attrs = std::variant<
+    EmbeddingOp, EmbeddingGradOp, LinearOp, LinearDxOp, LinearDwOp, BiasGradOp, LoraAddOp, LoraDzOp, LoraDbOp,
+    LoraJoinOp, NormOp, NormGradOp, QkRopeOp, QkRopeGradOp, AttentionOp, AttentionGradOp, ActOp, ActGradOp, AddOp,
+    DropoutOp, HeadOp, TokenLogProbOp, TokenLogProbGradOp, LogitsOp, RoundOp, QuantizeOp, HeldLinearOp, HeldLinearDwOp,
+    HeldTransposeOp, Fp8LinearDwOp, MeanPoolOp, ScaleOp, QkvNormOp, QkvNormGradOp, MixOp, MixGradOp, GateOp, GateGradOp,
+    RouteOp, RouteGradOp, ExpertGatherOp, ExpertSumOp, ExpertDotsOp, ExpertLinearOp, ExpertLinearDxOp, ExpertLinearDwOp,
+    ExpertLoraAddOp, ExpertLoraDzOp, ExpertLoraDbOp, BalanceLossOp, CausalConvOp, CausalConvGradOp, GatedDeltaOp,
+    GatedDeltaGradOp, GatedNormOp, GatedNormGradOp, SigmoidGateOp, SigmoidGateGradOp, SplitGatesOp, MergeGatesOp,
+    PictureInputOp, InterpolateOp, InterpolateGradOp, RegroupOp, PlaceOp, PlaceGradOp, EmbeddingNoiseOp, DoraGainOp,
+    DoraScaleOp, DoraScaleGradOp, ClampedGluOp, ClampedGluGradOp, ExpertBiasOp, ExpertBiasGradOp, ExternalOp>;
 
 struct Op {
   Attrs attrs;

@@ -87,6 +87,22 @@ struct HeldLinearDw {
   bool accumulate = false;
 };
 
+// Of a matrix that trains, held in E4M3: its transpose, byte by byte; and its gradient from rows that are held so,
+//   dw (+)= diag(1/channel)·(dy_scale∘dy)ᵀ·(x_scale∘x),
+// whose operands meet with one scale each, the largest of dy_scale and of x_scale: numbers that are smaller than E4M3's
+// least at that scale are rounded there once more (what is 2¹⁸ below the largest becomes 0).
+struct HeldTranspose {
+  ConstMat q;  // E4M3 [n, m], both multiples of 16
+  Mat out;     // E4M3 [m, n]
+};
+struct Fp8LinearDw {
+  ConstMat dy, x;                                       // E4M3 [tokens, n], [tokens, k]; n and k multiples of 16
+  const float *dy_scale = nullptr, *x_scale = nullptr;  // [tokens]
+  const float* channel = nullptr;                       // [n], powers of two: what dy was multiplied by
+  float* dw = nullptr;                                  // F32 [n, k]
+  bool accumulate = false;
+};
+
 // The gradients of an adapter whose blocks y[:, col..] += z[:, z_col..]·Bᵀ (B scaled) are given dy, in one pass over
 // dy:
 //   dz[:, z_col..] = dy[:, col..]·B        db (+)= scale · dy[:, col..]ᵀ·z[:, z_col..]
@@ -207,7 +223,7 @@ struct Attention {
       0;  // no document is longer; 0: not known. documents·longest = tokens says that all are of that length
   int64_t window = 0;
   float scale = 0, dropout = 0;
-  bool causal = true;             // false: no window and no dropout; the gradient's window is −1 then
+  bool causal = true;             // false: no window and no dropout
   uint64_t seed = 0, stream = 0;  // of dropout
   int64_t first_row = 0;
   int algo = 0;  // index into Ops::attention_algorithms()
@@ -223,8 +239,9 @@ struct AttentionGrad {
   int64_t documents = 0, heads = 0, kv_heads = 0, head_dim = 0;
   int64_t longest =
       0;  // no document is longer; 0: not known. documents·longest = tokens says that all are of that length
-  int64_t window = 0;  // −1: every token of a document sees all of it
+  int64_t window = 0;
   float scale = 0, dropout = 0;
+  bool causal = true;
   uint64_t seed = 0, stream = 0;
   int64_t first_row = 0;
   int algo = 0;
@@ -264,12 +281,15 @@ struct Act {
   Activation kind = Activation::kSwiGlu;
   ConstMat x;
   Mat y;
-  HeldCopy held;  // of y
+  HeldCopy held;       // of y
+  bool keep_y = true;  // false: held alone is wanted, y holds anything afterwards
 };
 struct ActGrad {  // dx may be the same memory as x
   Activation kind = Activation::kSwiGlu;
   ConstMat x, dy;
   Mat dx;
+  HeldCopy held;        // of dx
+  bool keep_dx = true;  // as keep_y
 };
 
 // SwiGLU for a product with a held matrix and its adapter: y as E4M3 (act.held), and z = y·aᵀ of y as it would be
@@ -429,6 +449,8 @@ class Ops {
   virtual void quantize(const Quantize&) = 0;
   virtual void held_linear(const HeldLinear&) = 0;
   virtual void held_linear_dw(const HeldLinearDw&) = 0;
+  virtual void held_transpose(const HeldTranspose&) = 0;
+  virtual void fp8_linear_dw(const Fp8LinearDw&) = 0;
   // Only where has_lora_grad says so (pointers may be null when it is asked): elsewhere products do the same.
   virtual bool has_lora_grad(const LoraGrad&) const { return false; }
   virtual void lora_grad(const LoraGrad&) {}
@@ -500,6 +522,7 @@ class Ops {
   virtual size_t gemm_scratch(const Gemm&) const = 0;
   virtual size_t attention_scratch(const Attention&) const = 0;
   virtual size_t attention_grad_scratch(const AttentionGrad&) const = 0;
+  virtual size_t fp8_linear_dw_scratch(const Fp8LinearDw&) const { return 0; }
   virtual void set_scratch(void* memory, size_t bytes) = 0;
 
  private:

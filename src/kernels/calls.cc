@@ -34,6 +34,8 @@ void make(Ops& o, const Decode& c) {
 }
 void make(Ops& o, const HeldLinear& c) { o.held_linear(c); }
 void make(Ops& o, const HeldLinearDw& c) { o.held_linear_dw(c); }
+void make(Ops& o, const HeldTranspose& c) { o.held_transpose(c); }
+void make(Ops& o, const Fp8LinearDw& c) { o.fp8_linear_dw(c); }
 void make(Ops& o, const LoraGrad& c) {
   if (!o.has_lora_grad(c)) lacks(o, "lora_grad");
   o.lora_grad(c);
@@ -146,6 +148,7 @@ double count(const GatedDeltaGrad& g) {
 }
 double count(const HeldLinear& c) { return product(c.z.rows, c.z.cols, c.q.cols); }
 double count(const HeldLinearDw& c) { return product(c.dz.cols, c.q.cols, c.q.rows); }
+double count(const Fp8LinearDw& c) { return product(c.dy.cols, c.x.cols, c.x.rows); }
 double count(const LoraGrad& g) {
   double total = product(g.dy.rows, g.dz.cols, g.dy.cols);
   for (const auto& k : g.blocks) total += product(k.cols, k.rank, g.dy.rows);
@@ -163,7 +166,7 @@ double attention(const A& a, bool causal, double products) {
   return products * 2.0 * static_cast<double>(a.q.rows) * seen * static_cast<double>(a.heads * a.head_dim);
 }
 double count(const Attention& a) { return attention(a, a.causal, 2); }
-double count(const AttentionGrad& a) { return attention(a, a.window >= 0, 5); }
+double count(const AttentionGrad& a) { return attention(a, a.causal, 5); }
 
 }  // namespace
 
@@ -173,6 +176,8 @@ std::string_view name_of(const AnyCall& call) {
                                                 "decode",
                                                 "held_linear",
                                                 "held_linear_dw",
+                                                "held_transpose",
+                                                "fp8_linear_dw",
                                                 "lora_grad",
                                                 "embedding",
                                                 "embedding_grad",

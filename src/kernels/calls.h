@@ -31,14 +31,14 @@ struct ToHost {
 };
 
 using AnyCall =
-    std::variant<Gemm, Quantize, Decode, HeldLinear, HeldLinearDw, LoraGrad, Embedding, EmbeddingGrad, Norm, NormGrad,
-                 QkRope, QkRopeGrad, Attention, AttentionGrad, CachedAttention, StoreCache, Act, ActGrad, ActLora,
-                 ActLoraGrad, Add, Mix, MixGrad, Gate, GateGrad, BiasGrad, Dropout, CrossEntropy, LabelGrad, Copy,
-                 GatherRows, ScatterRows, MeanPool, RoundRows, ToHost, Route, RouteGrad, ExpertGather, ExpertSum,
-                 ExpertDots, GroupedGemm, RouteLoad, BalanceLoss, CausalConv, CausalConvGrad, GatedDelta,
-                 GatedDeltaGrad, GatedNorm, GatedNormGrad, SigmoidGate, SigmoidGateGrad, SplitGates, DrawTokens,
-                 DoraGain, DoraScale, DoraScaleGrad, EmbeddingNoise, AttentionSinks, AttentionSinksGrad, CachedSinks,
-                 ClampedGlu, ClampedGluGrad, ExpertBias, ExpertBiasGrad, External>;
+    std::variant<Gemm, Quantize, Decode, HeldLinear, HeldLinearDw, HeldTranspose, Fp8LinearDw, LoraGrad, Embedding,
+                 EmbeddingGrad, Norm, NormGrad, QkRope, QkRopeGrad, Attention, AttentionGrad, CachedAttention,
+                 StoreCache, Act, ActGrad, ActLora, ActLoraGrad, Add, Mix, MixGrad, Gate, GateGrad, BiasGrad, Dropout,
+                 CrossEntropy, LabelGrad, Copy, GatherRows, ScatterRows, MeanPool, RoundRows, ToHost, Route, RouteGrad,
+                 ExpertGather, ExpertSum, ExpertDots, GroupedGemm, RouteLoad, BalanceLoss, CausalConv, CausalConvGrad,
+                 GatedDelta, GatedDeltaGrad, GatedNorm, GatedNormGrad, SigmoidGate, SigmoidGateGrad, SplitGates,
+                 DrawTokens, DoraGain, DoraScale, DoraScaleGrad, EmbeddingNoise, AttentionSinks, AttentionSinksGrad,
+                 CachedSinks, ClampedGlu, ClampedGluGrad, ExpertBias, ExpertBiasGrad, External>;
 
 std::string_view name_of(const AnyCall& call);
 
@@ -114,6 +114,23 @@ void operands(HeldLinearDw& c, V& v) {
   v.mat("q", c.q, Use::kRead);
   v.array("scale", c.scale, DType::kF32, c.q.rows, Use::kRead);
   v.array("dw", c.dw, DType::kF32, c.dz.cols * c.q.cols, c.accumulate ? Use::kBoth : Use::kWritten);
+  v.adds(c.accumulate);
+}
+
+template <class V>
+void operands(HeldTranspose& c, V& v) {
+  v.mat("q", c.q, Use::kRead);
+  v.mat("out", c.out, Use::kWritten);
+}
+
+template <class V>
+void operands(Fp8LinearDw& c, V& v) {
+  v.mat("dy", c.dy, Use::kRead);
+  v.array("dy_scale", c.dy_scale, DType::kF32, c.dy.rows, Use::kRead);
+  v.mat("x", c.x, Use::kRead);
+  v.array("x_scale", c.x_scale, DType::kF32, c.x.rows, Use::kRead);
+  v.array("channel", c.channel, DType::kF32, c.dy.cols, Use::kRead);
+  v.array("dw", c.dw, DType::kF32, c.dy.cols * c.x.cols, c.accumulate ? Use::kBoth : Use::kWritten);
   v.adds(c.accumulate);
 }
 
@@ -317,6 +334,7 @@ void operands(ActGrad& a, V& v) {
   v.mat("x", a.x, Use::kRead);
   v.mat("dy", a.dy, Use::kRead);
   v.mat("dx", a.dx, Use::kWritten);
+  held_copy(v, a.held);
 }
 
 template <class V>

@@ -96,6 +96,18 @@ void check(const HeldLinearDw& c) {
   MXT_ASSERT((c.q.p && c.scale) || c.q.rows == 0);
 }
 
+void check(const HeldTranspose& c) {
+  MXT_ASSERT(c.q.type == DType::kF8E4M3 && c.out.type == DType::kF8E4M3 && c.q.ld >= c.q.cols && c.out.ld >= c.q.rows);
+  MXT_ASSERT(c.out.rows == c.q.cols && c.out.cols == c.q.rows && c.q.p && c.out.p);
+  MXT_ASSERT(c.q.rows % 16 == 0 && c.q.cols % 16 == 0);
+}
+
+void check(const Fp8LinearDw& c) {
+  for (const ConstMat& m : {c.dy, c.x})
+    MXT_ASSERT(m.type == DType::kF8E4M3 && m.cols % 16 == 0 && m.ld >= m.cols && (m.p || m.rows == 0));
+  MXT_ASSERT(c.dy.rows == c.x.rows && c.channel && c.dw && ((c.dy_scale && c.x_scale) || c.x.rows == 0));
+}
+
 void check(const Embedding& e) {
   matrix(e.table);
   shape(e.y, e.y.rows, e.table.cols);
@@ -157,9 +169,8 @@ void check(const AttentionGrad& a) {
   like(a.dq, a.q);
   like(a.dk, a.k);
   like(a.dv, a.v);
-  MXT_ASSERT((a.window >= 0 || a.dropout == 0) &&
-             (a.lse || a.q.rows == 0));  // -1: every token sees all of its document
-  MXT_ASSERT(a.prefix == nullptr || (a.window >= 0 && a.dropout == 0));
+  MXT_ASSERT(a.window >= 0 && (a.causal || (a.window == 0 && a.dropout == 0)) && (a.lse || a.q.rows == 0));
+  MXT_ASSERT(a.prefix == nullptr || (a.causal && a.dropout == 0));
 }
 void check(const CachedAttention& a) {
   heads(a);
@@ -180,7 +191,7 @@ void check(const Act& a) {
   matrix(a.x);
   MXT_ASSERT(!gated(a.kind) || a.x.cols % 2 == 0);
   shape(a.y, a.x.rows, gated(a.kind) ? a.x.cols / 2 : a.x.cols);
-  MXT_ASSERT(a.y.type == a.x.type);
+  MXT_ASSERT(a.y.type == a.x.type && (a.keep_y || a.held.q.p));
 }
 void check(const ActGrad& a) {
   matrix(a.x);
@@ -188,7 +199,7 @@ void check(const ActGrad& a) {
   shape(a.dy, a.x.rows, gated(a.kind) ? a.x.cols / 2 : a.x.cols);
   MXT_ASSERT(a.dy.type == a.x.type);
   like(a.dx, a.x);
-  MXT_ASSERT(a.dx.p != a.x.p || a.dx.ld == a.x.ld);
+  MXT_ASSERT((a.dx.p != a.x.p || a.dx.ld == a.x.ld) && (a.keep_dx || a.held.q.p));
 }
 
 void check(const Add& a) {

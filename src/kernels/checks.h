@@ -9,6 +9,8 @@ void check(const Gemm&);
 void check(const Quantize&);
 void check(const HeldLinear&);
 void check(const HeldLinearDw&);
+void check(const HeldTranspose&);
+void check(const Fp8LinearDw&);
 void check(const Embedding&);
 void check(const EmbeddingGrad&);
 void check(const Norm&);

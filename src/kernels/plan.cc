@@ -26,9 +26,7 @@ std::string attention_shape(std::string_view what, const A& a) {
       fmt::format("{} {} h{} kv{} d{} t{}", what, lower_name(a.q.type), a.heads, a.kv_heads, a.head_dim, a.q.rows);
   if (a.window > 0) key += fmt::format(" w{}", a.window);
   if (a.dropout > 0) key += " dropout";
-  bool causal = a.window >= 0;
-  if constexpr (requires { a.causal; }) causal = causal && a.causal;
-  if (!causal) key += " bidirectional";
+  if (!a.causal) key += " bidirectional";
   return key;
 }
 

@@ -80,6 +80,7 @@ graph::Graph build(const formats::ModelConfig& config, const BuildOptions& optio
   if (options.lora && options.coded) graph::code_base(g, coding_of, options.coded);
   if (options.lora && options.join_lora && options.recompute == graph::Recompute::kNone) graph::join_lora(g);
   if (options.lora) graph::quantize_base(g, options.base);
+  if (options.purpose == Purpose::kTrain && options.fp8_products) graph::quantize_trained(g);
   graph::in_place(g);
   return g;
 }

@@ -50,6 +50,7 @@ struct BuildOptions {
   graph::Recompute recompute = graph::Recompute::kNone;
   bool join_lora = false;                  // graph::join_lora, where nothing is recomputed
   graph::Held base = graph::Held::kPlain;  // graph::quantize_base, under LoRA
+  bool fp8_products = false;               // graph::quantize_trained, while training
   const CodedPlan* coded = nullptr;        // under LoRA; null: as its type says
   int64_t positions = 0;  // longest document; the rotary tables reach so far. At most the model's own maximum
   // Coefficient of the experts' load-balancing loss while training; absent: as the configuration says.

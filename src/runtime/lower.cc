@@ -378,7 +378,8 @@ void Lowering::lower(const ActOp& a) {
       return;
     }
   emit(kernels::Act{static_cast<kernels::Activation>(a.kind), mat(op_->in[0]), mat(op_->out[0]),
-                    a.held ? held_copy(*op_, kNone) : kernels::HeldCopy{}});
+                    a.held ? held_copy(*op_, kNone) : kernels::HeldCopy{},
+                    !a.held || !uses_.readers(op_->out[0]).empty()});
 }
 
 void Lowering::lower(const ActGradOp& a) {
@@ -387,11 +388,9 @@ void Lowering::lower(const ActGradOp& a) {
       emit(act_lora_grad(k), static_cast<uint8_t>(first(*k.dz) | (k.da ? first(*k.da, 1) : 0)));
       return;
     }
-  const Mat dx = mat(op_->out[0]);
-  emit(kernels::ActGrad{static_cast<kernels::Activation>(a.kind), mat(op_->in[0]), mat(op_->in[1]), dx});
-  if (!a.held) return;
-  const kernels::HeldCopy held = held_copy(*op_, op_->in.back());
-  emit(kernels::Quantize{dx, held.channel, held.q, held.scale});
+  emit(kernels::ActGrad{static_cast<kernels::Activation>(a.kind), mat(op_->in[0]), mat(op_->in[1]), mat(op_->out[0]),
+                        a.held ? held_copy(*op_, op_->in.back()) : kernels::HeldCopy{},
+                        !a.held || !uses_.readers(op_->out[0]).empty()});
 }
 
 void Lowering::lower(const ClampedGluOp& a) {

@@ -44,6 +44,7 @@ class Lowering {
   const void* packed_weight(ValueId v, bool dx);  // kernels::Gemm::b_packed of a product with weight v
   float* grad(ParamId p) { return in<float>(Source::kGrad, p); }
   float* scale(ValueId weight) { return in<float>(Source::kScale, g_.value(weight).param); }
+  const float* scales_of(ValueId v);
   const float* rope(Source source, int64_t table);  // the graph's table that begins there
   const void* element(ValueId vector, int64_t i);   // of a parameter
   const int32_t* ids_of(graph::RowOf row);
@@ -120,6 +121,8 @@ class Lowering {
   void lower(const graph::QuantizeOp&);
   void lower(const graph::HeldLinearOp&);
   void lower(const graph::HeldLinearDwOp&);
+  void lower(const graph::HeldTransposeOp&);
+  void lower(const graph::Fp8LinearDwOp&);
   void lower_fp8(const graph::LinearOp&);
   void lower_fp8(const graph::LinearDxOp&);
   // lower_coded.cc

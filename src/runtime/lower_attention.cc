@@ -95,7 +95,7 @@ void Lowering::lower(const AttentionGradOp& g) {
   call.dv = columns(d, q + kv, kv);
   call.host_cu_seqlens = in<int32_t>(g.of.pictures ? Source::kHostPictureDocuments : Source::kHostDocuments);
   set_packed(call, g.of);
-  if (!g.of.causal) call.window = -1;  // both sides
+  call.causal = g.of.causal;
   kernels::AttentionGrad wide = widest(call);
   wide.algo = call.algo = choose(kernels::attention_key(wide), wide, attention_names_, grad_memory_);
   scratch(ops_.attention_grad_scratch(wide));

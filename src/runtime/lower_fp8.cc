@@ -8,9 +8,12 @@ using namespace graph;
 using kernels::Gemm;
 using kernels::Mat;
 
+// Of a weight that is held in E4M3, or the scales themselves, of one that trains.
+const float* Lowering::scales_of(ValueId v) { return g_.value(v).param == kNone ? at<const float>(v) : scale(v); }
+
 kernels::HeldCopy Lowering::held_copy(const Op& op, ValueId channels) {
   kernels::HeldCopy h;
-  if (channels != kNone) h.channel = scale(channels);
+  if (channels != kNone) h.channel = scales_of(channels);
   h.q = mat(op.out[op.out.size() - 2]);
   h.scale = at<float>(op.out.back());
   return h;
@@ -19,7 +22,7 @@ kernels::HeldCopy Lowering::held_copy(const Op& op, ValueId channels) {
 void Lowering::lower(const QuantizeOp&) {
   kernels::Quantize q;
   q.x = mat(op_->in[0]);
-  if (op_->in.size() > 1) q.channel = scale(op_->in[1]);
+  if (op_->in.size() > 1) q.channel = scales_of(op_->in[1]);
   q.q = mat(op_->out[0]);
   if (op_->out.size() > 1) q.scale = at<float>(op_->out[1]);
   emit(q);
@@ -34,9 +37,23 @@ void Lowering::lower(const HeldLinearDwOp&) {
        first(*op_));
 }
 
+void Lowering::lower(const HeldTransposeOp&) { emit(kernels::HeldTranspose{mat(op_->in[0]), mat(op_->out[0])}); }
+
+void Lowering::lower(const Fp8LinearDwOp&) {
+  kernels::Fp8LinearDw call;
+  call.dy = mat(op_->in[0]), call.dy_scale = at<float>(op_->in[1]);
+  call.x = mat(op_->in[2]), call.x_scale = at<float>(op_->in[3]);
+  call.channel = at<float>(op_->in[4]);
+  call.dw = grad(op_->param);
+  call.accumulate = adds(*op_);
+  scratch(ops_.fp8_linear_dw_scratch(widest(call)));
+  emit(call, first(*op_));
+}
+
 void Lowering::lower_fp8(const LinearOp& a) {
   const int64_t r = a.joined;
-  const size_t n = op_->in.size();
+  const bool trains = g_.value(op_->in[1]).param == kNone;
+  const size_t n = op_->in.size() - trains;
   Gemm g;
   g.a = mat(op_->in[0]);
   g.b = mat(op_->in[1]);
@@ -53,7 +70,7 @@ void Lowering::lower_fp8(const LinearOp& a) {
   }
   if (a.row_max) g.row_parts = 2, g.row_max = at<float>(op_->out[1]);
   g.a_scale = at<float>(op_->in.back());
-  g.b_scale = scale(op_->in[1]);
+  g.b_scale = trains ? at<float>(op_->in[n - 1]) : scale(op_->in[1]);
   emit_gemm(g);
 }
 
@@ -62,10 +79,14 @@ void Lowering::lower_fp8(const LinearOp& a) {
 void Lowering::lower_fp8(const LinearDxOp& a) {
   const int64_t r = a.joined;
   const size_t n = op_->in.size();
-  const Param& w = g_.param_of(op_->in[1]);
   Gemm g;
   g.a = mat(op_->in[0]);
-  g.b = {in(Source::kTransposed, g_.value(op_->in[1]).param), w.cols, w.rows, w.rows, DType::kF8E4M3};
+  if (const ParamId id = g_.value(op_->in[1]).param; id != kNone) {
+    const Param& w = g_.params[static_cast<size_t>(id)];
+    g.b = {in(Source::kTransposed, id), w.cols, w.rows, w.rows, DType::kF8E4M3};
+  } else {
+    g.b = mat(op_->in[1]);  // a HeldTransposeOp's
+  }
   g.c = mat(op_->out[0]);
   g.trans_b = true;
   g.accumulate = n > (r > 0 ? 5u : 3u);

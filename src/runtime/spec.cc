@@ -101,8 +101,7 @@ template <typename A>
 std::string settings_text(const A& a) {
   std::string s = fmt::format(" heads {}/{}x{} scale {}", a.heads, a.kv_heads, a.head_dim, a.scale);
   if (a.window > 0) s += fmt::format(" window {}", a.window);
-  if constexpr (requires { a.causal; })
-    if (!a.causal) s += " both sides";
+  if (!a.causal) s += " both sides";
   return s;
 }
 std::string settings_text(const kernels::CachedAttention& a) {
@@ -132,8 +131,12 @@ std::string_view name_of(kernels::Activation a) {
   }
   assert_failed("an activation has a name", __FILE__, __LINE__);
 }
-std::string settings_text(const kernels::Act& a) { return fmt::format(" {}", name_of(a.kind)); }
-std::string settings_text(const kernels::ActGrad& a) { return fmt::format(" {}", name_of(a.kind)); }
+std::string settings_text(const kernels::Act& a) {
+  return fmt::format(" {}{}", name_of(a.kind), a.keep_y ? "" : " y not kept");
+}
+std::string settings_text(const kernels::ActGrad& a) {
+  return fmt::format(" {}{}", name_of(a.kind), a.keep_dx ? "" : " dx not kept");
+}
 std::string settings_text(const kernels::ActLora& a) { return settings_text(a.act); }
 std::string settings_text(const kernels::ActLoraGrad& a) { return settings_text(a.act); }
 template <typename G>

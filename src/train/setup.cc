@@ -60,8 +60,10 @@ void require_supported(const config::Recipe& r) {
   }
   if (m.kind == MethodKind::kPpo && !m.tools.empty())
     fail_missing("train.method.tools: a value model is not asked amid results here: take grpo, gspo or rloo");
-  if (r.train.precision != config::Precision::kBFloat16 && r.train.precision != config::Precision::kFloat32)
-    fail_missing("train.precision {}: this build computes in bfloat16 or float32", text_of(r.train.precision));
+  if (r.train.precision != config::Precision::kBFloat16 && r.train.precision != config::Precision::kFloat32 &&
+      r.train.precision != config::Precision::kFp8E4M3)
+    fail_missing("train.precision {}: this build computes in bfloat16, float32 and fp8_e4m3",
+                 text_of(r.train.precision));
   if (r.train.fsdp.enabled || r.hardware.nodes > 1)
     fail_missing("train.fsdp and hardware.nodes: this build trains in one process");
   if (m.lora && r.train.base_precision != r.train.precision && r.train.base_precision != config::Precision::kBFloat16 &&
@@ -417,6 +419,18 @@ void fill(Setup* s, const config::Recipe& recipe, const kernels::KernelPlan* pla
   s->options.lora = s->has_lora ? &s->lora : nullptr;
   if (s->has_lora && recipe.train.base_precision == config::Precision::kFp8E4M3)
     s->options.base = s->backend->fp8_products ? graph::Held::kFp8 : graph::Held::kRounded;
+  if (recipe.train.precision == config::Precision::kFp8E4M3) {
+    if (s->has_lora)
+      fail_missing(
+          "{}: train.precision fp8_e4m3 is for training every weight; a frozen base is multiplied so by "
+          "train.base_precision: fp8_e4m3",
+          recipe.source);
+    if (s->model.num_experts > 0)
+      fail_missing("{}: train.precision fp8_e4m3 is not built in for experts' matrices: write bfloat16", recipe.source);
+    if (!s->backend->fp8_products)
+      fail_missing("{}: train.precision fp8_e4m3: this device has no such products: write bfloat16", recipe.source);
+    s->options.fp8_products = true;
+  }
   if (method.kind == MethodKind::kQLora) hold_in_codes(s);
   s->options.embedding_noise = static_cast<float>(recipe.train.neftune_noise_alpha.value_or(0));
   if (!s->backend->variants && recipe.train.neftune_noise_alpha)

@@ -52,7 +52,7 @@ void compare(const Case& c, DType t, int algo, bool exact_lse) {
     a.lse = lse.f(on), a.dout = dout.on(on), a.host_cu_seqlens = offsets.data();
     const Mat m = d.on(on);
     a.dq = columns(m, 0, q_cols), a.dk = columns(m, q_cols, kv_cols), a.dv = columns(m, q_cols + kv_cols, kv_cols);
-    if (c.both_sides) a.window = -1;
+    a.causal = !c.both_sides;
     ops.attention_grad(a);
   });
   EXPECT_LT(d.error(), t == DType::kBF16 ? 1.5e-2 : 5e-5);

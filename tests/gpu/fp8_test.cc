@@ -233,6 +233,35 @@ TEST_F(Gpu, AdaptersOfHeldRows) {
     }
 }
 
+// The gradient of a matrix that trains: tokens that are no sixteens, rows far smaller than others, ld beyond the
+// columns.
+TEST_F(Gpu, GradientsOfRowsHeldInE4m3) {
+  struct Shape {
+    int64_t tokens, n, k;
+  };
+  for (const Shape& s : {Shape{1, 16, 32}, {15, 128, 160}, {129, 272, 144}, {1000, 256, 128}, {300, 48, 400}}) {
+    SCOPED_TRACE(fmt::format("{} tokens {} x {}", s.tokens, s.n, s.k));
+    Matrix dy(s.tokens, s.n, DType::kBF16), x(s.tokens, s.k, DType::kBF16), w(s.n, s.k, DType::kBF16);
+    Matrix qy(s.tokens, s.n, DType::kF8E4M3, s.n + 16), qx(s.tokens, s.k, DType::kF8E4M3, s.k + 32),
+        qw(s.n, s.k, DType::kF8E4M3), turned(s.k, s.n, DType::kF8E4M3), of_y(1, s.tokens, DType::kF32),
+        of_x(1, s.tokens, DType::kF32), of_w(1, s.n, DType::kF32), dw(s.n, s.k, DType::kF32);
+    dy.fill(1, 1e-3f), x.fill(2, 2), w.fill(3, 0.05f), dw.fill(4, 1e-2f);
+    for (int64_t c = 0; c < s.n; ++c) dy.set(s.tokens / 2, c, c % 3 ? 1e-8f : 2e-6f), dy.set(s.tokens / 3, c, 0);
+    for (int64_t c = 0; c < s.k; ++c) x.set(0, c, c == 5 ? 300.0f : 0.001f * static_cast<float>(c % 7));
+    dy.upload(), x.upload();
+    both([&](Ops& ops, Side on) {
+      ops.quantize({w.on(on), nullptr, qw.on(on), of_w.f(on)});
+      ops.held_transpose({qw.on(on), turned.on(on)});
+      ops.quantize({dy.on(on), of_w.f(on), qy.on(on), of_y.f(on)});
+      ops.quantize({x.on(on), nullptr, qx.on(on), of_x.f(on)});
+      for (const bool accumulate : {false, true})
+        ops.fp8_linear_dw({qy.on(on), qx.on(on), of_y.f(on), of_x.f(on), of_w.f(on), dw.f(on), accumulate});
+    });
+    EXPECT_EQ(turned.error(), 0);
+    EXPECT_LT(dw.error(), 1e-3);  // the tensor cores' sums
+  }
+}
+
 // Ours: odd numbers of rows, columns, terms and ranks, around a tile's edges, and more tiles than there are blocks.
 TEST_F(Gpu, ProductsOfE4m3OperandsByTiles) {
   Ops& ops = *gpu(nullptr)->ops;

@@ -117,5 +117,7 @@ const OpInfo RoundOp::info{.name = "round"};
 const OpInfo QuantizeOp::info{.name = "quantize"};
 const OpInfo HeldLinearOp::info{.name = "held_linear", .repeat = Repeat::kYes, .products = held_products};
 const OpInfo HeldLinearDwOp::info{.name = "held_linear_dw", .products = dw_products};
+const OpInfo HeldTransposeOp::info{.name = "held_transpose"};
+const OpInfo Fp8LinearDwOp::info{.name = "fp8_linear_dw", .products = dw_products};
 
 }  // namespace mxt::graph

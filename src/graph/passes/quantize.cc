@@ -17,7 +17,7 @@ const float* head_softcap(const Op& op) {
 
 class Quantizer {
  public:
-  Quantizer(Graph& g, Held as) : g_(g), as_(as) {}
+  Quantizer(Graph& g, Held as, bool trained) : g_(g), as_(as), trained_(trained) {}
 
   void run() {
     std::vector<bool> chooses(g_.values.size(), false);  // a router's
@@ -25,8 +25,8 @@ class Quantizer {
       if (std::holds_alternative<RouteOp>(op.attrs)) chooses[static_cast<size_t>(g_.root(op.in[0]))] = true;
     for (const Op& op : g_.ops)
       if (std::holds_alternative<LinearOp>(op.attrs)) {
-        if (!chooses[static_cast<size_t>(g_.root(op.out[0]))]) hold(g_.value(op.in[1]).param);
-      } else if (const float* softcap = head_softcap(op); softcap && *softcap == 0.0f) {
+        if (!chooses[static_cast<size_t>(g_.root(op.out[0]))]) choose(g_.value(op.in[1]).param);
+      } else if (const float* softcap = trained_ ? nullptr : head_softcap(op); softcap && *softcap == 0.0f) {
         Param& p = g_.params[static_cast<size_t>(g_.value(op.in[1]).param)];
         if (!p.trainable && p.rows % 16 == 0 && p.cols % 16 == 0) p.back = as_;
       }
@@ -38,14 +38,21 @@ class Quantizer {
       if (forward > 0 && static_cast<int32_t>(i) == forward) g_.forward_ops = static_cast<int32_t>(g_.ops.size());
       Op& op = old[i];
       if (auto* linear = std::get_if<LinearOp>(&op.attrs)) {
-        if (held(op.in[1]))
+        if (trains(g_.value(op.in[1]).param))
+          round_trained(op, *linear);
+        else if (held(op.in[1]))
           round(op, *linear, kNone);
         else if (g_.param_of(op.in[1]).adapter)
           read_adapted(op);
       } else if (std::holds_alternative<LinearDwOp>(op.attrs)) {
-        if (reads_rounded(g_.params[static_cast<size_t>(op.param)], op.in[1])) read_held(op, 1);
+        if (trains(op.param))
+          round_trained_dw(op);
+        else if (reads_rounded(g_.params[static_cast<size_t>(op.param)], op.in[1]))
+          read_held(op, 1);
       } else if (auto* dx = std::get_if<LinearDxOp>(&op.attrs)) {
-        if (held(op.in[1])) {
+        if (trains(g_.value(op.in[1]).param)) {
+          round_trained_dx(op, *dx);
+        } else if (held(op.in[1])) {
           if (as_ == Held::kFp8 && dx->joined > 0) op.in.push_back(adapter(op.in[1]));
           round(op, *dx, op.in[1]);
         }
@@ -69,8 +76,20 @@ class Quantizer {
     return at == maker_.end() ? nullptr : &g_.ops[at->second];
   }
 
-  void hold(ParamId id) {
+  void choose(ParamId id) {
     Param& p = g_.params[static_cast<size_t>(id)];
+    if (trained_)
+      of_trained_[id] = p.trainable && !p.adapter && p.kind == ParamKind::kMatrix && p.rows >= kLeastTrained &&
+                        p.cols >= kLeastTrained && p.rows % 16 == 0 && p.cols % 16 == 0;
+    else
+      hold(p);
+  }
+  bool trains(ParamId id) const {
+    const auto at = of_trained_.find(id);
+    return at != of_trained_.end() && at->second;
+  }
+
+  void hold(Param& p) {
     // A router's few numbers decide, and a gate's row costs nothing: they stay as they are.
     if (p.trainable || p.adapter || p.kind != ParamKind::kMatrix || p.rows == 1) return;
     if (p.rows % 16 != 0 || p.cols % 16 != 0)
@@ -89,6 +108,45 @@ class Quantizer {
     if (as_ != Held::kFp8) return;
     op.in.push_back(held[1]);
     attrs.fp8 = true;
+  }
+
+  // ---- of a matrix that trains ----
+
+  // W's numbers and their scales, rounded where the pass first reads it.
+  const std::vector<ValueId>& weight(ValueId w) {
+    const auto [at, fresh] = weights_.try_emplace(w);
+    if (!fresh) return at->second;
+    const Param& p = g_.param_of(w);
+    at->second = {g_.add_value(p.rows, p.cols, DType::kF8E4M3), g_.add_value(p.rows, 1, DType::kF32)};
+    append({QuantizeOp{}, {w}, at->second});
+    return at->second;
+  }
+  // dy for both gradients: q and its scales.
+  const std::vector<ValueId>& gradient(ValueId dy, ValueId w) {
+    const ValueId scales = weight(w)[1];
+    const auto [at, fresh] = gradients_.try_emplace({dy, w});
+    if (fresh) at->second = rounded(dy, scales);
+    return at->second;
+  }
+  void round_trained(Op& op, LinearOp& attrs) {
+    const std::vector<ValueId> w = weight(op.in[1]), x = rounded(op.in[0], kNone);
+    op.in[0] = x[0], op.in[1] = w[0];
+    op.in.insert(op.in.end(), {w[1], x[1]});
+    attrs.fp8 = true;
+  }
+  void round_trained_dx(Op& op, LinearDxOp& attrs) {
+    const std::vector<ValueId> w = weight(op.in[1]), dy = gradient(op.in[0], op.in[1]);
+    op.in[0] = dy[0];
+    op.in[1] = g_.add_value(g_.value(w[0]).cols, g_.value(w[0]).rows.factor, DType::kF8E4M3);
+    append({HeldTransposeOp{}, {w[0]}, {op.in[1]}});
+    op.in.push_back(dy[1]);
+    attrs.fp8 = true;
+  }
+  void round_trained_dw(Op& op) {
+    const ValueId w = g_.params[static_cast<size_t>(op.param)].value;
+    const std::vector<ValueId> dy = gradient(op.in[0], w), x = rounded(op.in[1], kNone);
+    op.attrs = Fp8LinearDwOp{};
+    op.in = {dy[0], dy[1], x[0], x[1], weight(w)[1]};
   }
 
   // q and, held in E4M3, its scales. Without channels x is rounded once for all that read it.
@@ -160,7 +218,14 @@ class Quantizer {
   // SwiGLU's gradient: a bound of its rows is known before, from the products that make its operands.
   bool joins(Op& op, ActGradOp& grad, ValueId channels, const std::vector<ValueId>& out) {
     const ValueId x = op.in[0], dy = op.in[1];
-    if (grad.kind != ActKind::kSwiGlu || grad.held) return false;
+    if (grad.held) return false;
+    if (trained_) {  // the whole row is seen
+      grad.held = true;
+      op.in.push_back(channels);
+      op.out.insert(op.out.end(), out.begin(), out.end());
+      return true;
+    }
+    if (grad.kind != ActKind::kSwiGlu) return false;
     Op *wide = maker(x), *act = nullptr, *back = maker(dy);
     if (wide && !(std::holds_alternative<LinearOp>(wide->attrs) && std::get<LinearOp>(wide->attrs).fp8)) wide = nullptr;
     if (back && !(std::holds_alternative<LinearDxOp>(back->attrs) && std::get<LinearDxOp>(back->attrs).fp8))
@@ -184,8 +249,14 @@ class Quantizer {
     return at->second;
   }
 
+  static constexpr int64_t kLeastTrained = 128;  // of rows and columns: smaller products cost their rounding
+
   Graph& g_;
   Held as_;
+  bool trained_;  // of what trains, or of the frozen base
+  std::map<ParamId, bool> of_trained_;
+  std::map<ValueId, std::vector<ValueId>> weights_;
+  std::map<std::pair<ValueId, ValueId>, std::vector<ValueId>> gradients_;
   std::map<ValueId, std::vector<ValueId>> rounded_;
   std::unordered_map<ValueId, size_t> maker_;     // of a first result
   std::multimap<ValueId, size_t> acts_;           // by what they read
@@ -195,7 +266,9 @@ class Quantizer {
 }  // namespace
 
 void quantize_base(Graph& g, Held as) {
-  if (as != Held::kPlain) Quantizer(g, as).run();
+  if (as != Held::kPlain) Quantizer(g, as, false).run();
 }
+
+void quantize_trained(Graph& g) { Quantizer(g, Held::kFp8, true).run(); }
 
 }  // namespace mxt::graph

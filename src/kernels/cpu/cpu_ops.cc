@@ -29,6 +29,8 @@ class CpuOps final : public Ops, public OwnMemory, public Decoder, public Varian
   // No graph made for the CPU has products of E4M3 operands: it multiplies the values that they hold.
   void held_linear(const HeldLinear& c) override { check(c), reference::held_linear(c); }
   void held_linear_dw(const HeldLinearDw& c) override { check(c), reference::held_linear_dw(c); }
+  void held_transpose(const HeldTranspose& c) override { check(c), reference::held_transpose(c); }
+  void fp8_linear_dw(const Fp8LinearDw& c) override { check(c), reference::fp8_linear_dw(c); }
   void gemm(const Gemm& c) override {
     check(c);
     if (c.a.type == DType::kF8E4M3)
@@ -51,7 +53,7 @@ class CpuOps final : public Ops, public OwnMemory, public Decoder, public Varian
   void cached_attention(const CachedAttention& c) override { check(c), cpu::cached_attention(c, scratch_); }
   void store_cache(const StoreCache& c) override { check(c), cpu::store_cache(c); }
   void act(const Act& c) override { check(c), cpu::act(c), hold(c.y, c.held); }
-  void act_grad(const ActGrad& c) override { check(c), cpu::act_grad(c); }
+  void act_grad(const ActGrad& c) override { check(c), cpu::act_grad(c), hold(c.dx, c.held); }
   void add(const Add& c) override { check(c), cpu::add(c); }
   void mix(const Mix& c) override { check(c), cpu::mix(c); }
   void mix_grad(const MixGrad& c) override { check(c), cpu::mix_grad(c); }

@@ -85,17 +85,15 @@ Shape shape_of(const A& a, bool backward, bool stats) {
   s.length = s.packed ? std::max(power_of_two(longest), kShortest) : longest;
   s.total = s.packed ? power_of_two(tokens) : tokens;
   s.heads = s.all_heads = a.heads, s.kv_heads = a.kv_heads, s.d = a.head_dim, s.window = a.window, s.scale = a.scale;
+  s.causal = a.causal;
   s.ldq = a.q.ld, s.ldk = a.k.ld, s.ldv = a.v.ld, s.ldo = a.out.ld;
   return s;
 }
 Shape shape_of(const Attention& a) {
-  Shape s = shape_of(a, false, a.lse != nullptr);
-  s.causal = a.causal;
-  return s;
+  return shape_of(a, false, a.lse != nullptr);
 }
 Shape shape_of(const AttentionGrad& a) {
   Shape s = shape_of(a, true, true);
-  s.causal = a.window >= 0;
   s.lddo = a.dout.ld, s.lddq = a.dq.ld, s.lddk = a.dk.ld, s.lddv = a.dv.ld;
   return s;
 }

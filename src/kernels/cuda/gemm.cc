@@ -125,8 +125,9 @@ GemmRunner::Plan& GemmRunner::plan_for(const Gemm& g, bool epilogue_bias) {
   }
   if (g.a.type == DType::kF8E4M3) {
     // Sums in the tensor cores' own precision (about 14 bits below the largest term) to the end: its error is far below
-    // that of operands with four bits (docs/performance.md), and promoting every 128 terms to fp32 costs time.
-    set(CUBLASLT_MATMUL_DESC_FAST_ACCUM, int8_t{1});
+    // that of operands with four bits (docs/performance.md), and promoting every 128 terms to fp32 costs time. A
+    // weight's gradient (fp32) is a sum over all tokens, where small terms would be lost.
+    set(CUBLASLT_MATMUL_DESC_FAST_ACCUM, static_cast<int8_t>(g.c.type != DType::kF32));
     const auto vector = static_cast<int32_t>(CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F);
     set(CUBLASLT_MATMUL_DESC_A_SCALE_MODE, vector);
     set(CUBLASLT_MATMUL_DESC_B_SCALE_MODE, vector);

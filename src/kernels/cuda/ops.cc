@@ -118,6 +118,20 @@ class CudaOps final : public Ops, public OwnMemory, public Decoder, public Drawe
   void held_linear_dw(const HeldLinearDw& c) override {
     check(c), cuda::held_linear_dw(s_, c, own(held_linear_dw_scratch(c)));
   }
+  void held_transpose(const HeldTranspose& c) override { check(c), cuda::held_transpose(s_, c); }
+  size_t fp8_linear_dw_scratch(const Fp8LinearDw& c) const override {
+    return GemmRunner::kWorkspace + cuda::fp8_linear_dw_scratch(c);
+  }
+  void fp8_linear_dw(const Fp8LinearDw& c) override {
+    check(c);
+    MXT_ASSERT(scratch_bytes_ >= fp8_linear_dw_scratch(c));
+    if (c.x.rows == 0) {
+      if (!c.accumulate) d_.fill(c.dw, 0, static_cast<size_t>(c.dy.cols * c.x.cols) * sizeof(float));
+      return;
+    }
+    gemm_.run(cuda::fp8_linear_dw(s_, c, static_cast<std::byte*>(scratch_) + GemmRunner::kWorkspace), scratch_,
+              GemmRunner::kWorkspace, s_);
+  }
   bool has_lora_grad(const LoraGrad& c) const override { return lora_grad_covers(c) && lora_grad_scratch(c) <= kOwn; }
   void lora_grad(const LoraGrad& c) override {
     MXT_ASSERT(lora_grad_covers(c));

@@ -195,7 +195,7 @@ void plain_attention_grad(Stream s, const AttentionGrad& c, void* scratch) {
   if (c.q.rows == 0) return;
   require(c.head_dim <= 256, "head_dim is at most 256");
   PlainArgs a = arguments(c);
-  a.causal = c.window >= 0;
+  a.causal = c.causal;
   a.out = c.out.p, a.dout = c.dout.p, a.lddo = c.dout.ld;
   a.dq = c.dq.p, a.dk = c.dk.p, a.dv = c.dv.p;
   a.lddq = c.dq.ld, a.lddk = c.dk.ld, a.lddv = c.dv.ld;

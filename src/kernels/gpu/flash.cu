@@ -364,8 +364,8 @@ bool flash_covers(const Attention& c) {
   return c.causal && (c.head_dim == 64 || c.head_dim == 128) && even(c.q) && even(c.k) && even(c.v) && even(c.out);
 }
 bool flash_covers(const AttentionGrad& c) {
-  return c.window >= 0 && (c.head_dim == 64 || c.head_dim == 128) && even(c.q) && even(c.k) && even(c.v) &&
-         even(c.out) && even(c.dout) && even(c.dq) && even(c.dk) && even(c.dv);
+  return c.causal && (c.head_dim == 64 || c.head_dim == 128) && even(c.q) && even(c.k) && even(c.v) && even(c.out) &&
+         even(c.dout) && even(c.dq) && even(c.dk) && even(c.dv);
 }
 
 void flash_attention(Stream s, const Attention& c) {

@@ -27,6 +27,10 @@ void act(Stream, const Act&);
 void act_grad(Stream, const ActGrad&);
 void add(Stream, const Add&);
 void copy(Stream, const Copy&);
+void held_transpose(Stream, const HeldTranspose&);
+// Makes the operands, in scratch, of the product that is left to do: a is [n, tokens], with a scale a row.
+size_t fp8_linear_dw_scratch(const Fp8LinearDw&);
+kernels::Gemm fp8_linear_dw(Stream, const Fp8LinearDw&, void* scratch);
 void causal_conv(Stream, const CausalConv&);
 size_t causal_conv_grad_scratch(const CausalConvGrad&);
 void causal_conv_grad(Stream, const CausalConvGrad&, void* scratch);

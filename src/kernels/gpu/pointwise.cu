@@ -81,13 +81,14 @@ __global__ void __launch_bounds__(kThreads)
   store<T, V>(y, row * ldy + i, Raw<T, V>::pack(f));
 }
 
-// One block a row, since y is held too.
+// One block a row, since y is held too. y itself is written where it is kept, and where it does not fit in registers.
 template <typename T, int V>
 __global__ void __launch_bounds__(kRowThreads)
     act_held_kernel(Activation kind, const void* x, int64_t ldx, void* y, int64_t ldy, int64_t cols, uint8_t* q,
-                    int64_t ldq, float* scale) {
+                    int64_t ldq, float* scale, bool keep) {
   __shared__ float space[kRowThreads / 32];
   const int64_t row = row_of_block(), packs = cols / V, step = blockDim.x, tid = threadIdx.x;
+  const bool writes = keep || packs > kRowPacks * step;
   const bool glu = is_gated(kind);
   Raw<T, V> kept[kRowPacks], ups[kRowPacks];
   auto take = [&](const Raw<T, V>& first, const Raw<T, V>& second, int64_t i) {
@@ -100,7 +101,7 @@ __global__ void __launch_bounds__(kRowThreads)
       f[k] = glu ? v * up[k] : v;
     }
     const Raw<T, V> out = Raw<T, V>::pack(f);
-    store<T, V>(y, row * ldy + i * V, out);
+    if (writes) store<T, V>(y, row * ldy + i * V, out);
     return out;
   };
   auto other = [&](int64_t i) { return load<T, V>(x, row * ldx + (glu ? cols : 0) + i * V); };
@@ -136,6 +137,41 @@ __global__ void __launch_bounds__(kThreads) act_grad_kernel(Activation kind, con
   }
   store<T, V>(dx, row * lddx + i, Raw<T, V>::pack(f));
   if (glu) store<T, V>(dx, row * lddx + cols + i, Raw<T, V>::pack(up));
+}
+
+// The same where x is not gated and dx is held too: a block a row.
+template <typename T, int V>
+__global__ void __launch_bounds__(kRowThreads)
+    act_grad_held_kernel(Activation kind, const void* x, int64_t ldx, const void* dy, int64_t lddy, void* dx,
+                         int64_t lddx, int64_t cols, uint8_t* q, int64_t ldq, const float* channel, float* scale,
+                         bool keep) {
+  __shared__ float space[kRowThreads / 32];
+  const int64_t row = row_of_block(), packs = cols / V, step = blockDim.x, tid = threadIdx.x;
+  const bool writes = keep || packs > kRowPacks * step;
+  Raw<T, V> kept[kRowPacks], grads[kRowPacks];
+  auto take = [&](const Raw<T, V>& of_x, const Raw<T, V>& of_dy, int64_t i) {
+    float f[V], d[V], v, slope;
+    of_x.unpack(f);
+    of_dy.unpack(d);
+#pragma unroll
+    for (int k = 0; k < V; ++k) {
+      activation<T>(kind, f[k], v, slope);
+      f[k] = d[k] * slope;
+    }
+    const Raw<T, V> out = Raw<T, V>::pack(f);
+    if (writes) store<T, V>(dx, row * lddx + i * V, out);
+    return out;
+  };
+#pragma unroll
+  for (int j = 0; j < kRowPacks; ++j)
+    if (const int64_t i = tid + j * step; i < packs)
+      kept[j] = load<T, V>(x, row * ldx + i * V), grads[j] = load<T, V>(dy, row * lddy + i * V);
+#pragma unroll
+  for (int j = 0; j < kRowPacks; ++j)
+    if (const int64_t i = tid + j * step; i < packs) kept[j] = take(kept[j], grads[j], i);
+  for (int64_t i = tid + kRowPacks * step; i < packs; i += step)
+    take(load<T, V>(x, row * ldx + i * V), load<T, V>(dy, row * lddy + i * V), i);
+  hold_row<T, V>(kept, dx, row * lddx, packs, Channels{channel}, q + row * ldq, scale + row, space);
 }
 
 template <typename T, int V>
@@ -236,7 +272,7 @@ void act(Stream s, const Act& a) {
     MXT_GPU_DISPATCH(a.x.type, is_wide,
                      act_held_kernel<T, V><<<static_cast<unsigned>(a.y.rows), row_threads(a.y.cols / V), 0, s>>>(
                          a.kind, a.x.p, a.x.ld, a.y.p, a.y.ld, a.y.cols, static_cast<uint8_t*>(a.held.q.p), a.held.q.ld,
-                         a.held.scale));
+                         a.held.scale, a.keep_y));
     check_launch("act");
     return;
   }
@@ -248,11 +284,21 @@ void act(Stream s, const Act& a) {
 
 void act_grad(Stream s, const ActGrad& a) {
   if (a.dy.rows == 0 || a.dy.cols == 0) return;
-  const bool is_wide = wide(a.x) && wide(a.dy) && wide(ConstMat(a.dx));
+  const bool held = a.held.q.p != nullptr;
+  const bool is_wide = wide(a.x) && wide(a.dy) && wide(ConstMat(a.dx)) && wide(a.held);
+  if (held && !gated(a.kind)) {
+    MXT_GPU_DISPATCH(a.x.type, is_wide,
+                     act_grad_held_kernel<T, V><<<static_cast<unsigned>(a.dy.rows), row_threads(a.dy.cols / V), 0, s>>>(
+                         a.kind, a.x.p, a.x.ld, a.dy.p, a.dy.ld, a.dx.p, a.dx.ld, a.dy.cols,
+                         static_cast<uint8_t*>(a.held.q.p), a.held.q.ld, a.held.channel, a.held.scale, a.keep_dx));
+    check_launch("act_grad");
+    return;
+  }
   MXT_GPU_DISPATCH(a.x.type, is_wide,
                    act_grad_kernel<T, V><<<grid_for<V>(a.dy.rows, a.dy.cols), kThreads, 0, s>>>(
                        a.kind, a.x.p, a.x.ld, a.dy.p, a.dy.ld, a.dx.p, a.dx.ld, a.dy.cols));
   check_launch("act_grad");
+  if (held) quantize(s, {a.dx, a.held.channel, a.held.q, a.held.scale});
 }
 
 void add(Stream s, const Add& a) {

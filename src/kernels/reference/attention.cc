@@ -30,9 +30,6 @@ double kept(const A& a, int64_t head, int64_t t, int64_t s) {
   return keep ? 1.0 / (1.0 - static_cast<double>(a.dropout)) : 0.0;
 }
 
-bool is_causal(const Attention& a) { return a.causal; }
-bool is_causal(const AttentionGrad& a) { return a.window >= 0; }
-
 // Calls f(t, rows, head) for every query row of every head: it sees `rows`, in the order of their positions.
 template <typename A, typename F>
 void for_each_query(const A& a, F f) {
@@ -45,7 +42,7 @@ void for_each_query(const A& a, F f) {
       if (before >= 0)  // as if its rows ended where the document begins
         for (int64_t s = a.cu_seqlens[before]; s < a.cu_seqlens[before + 1]; ++s)
           if (a.window <= 0 || t - (s + begin - a.cu_seqlens[before + 1]) < a.window) rows.push_back(s);
-      const int64_t last = is_causal(a) ? t : end - 1;
+      const int64_t last = a.causal ? t : end - 1;
       for (int64_t s = first_seen(begin, t, a.window); s <= last; ++s) rows.push_back(s);
       for (int64_t h = 0; h < a.heads; ++h) f(t, rows, h);
     }

@@ -67,4 +67,39 @@ void held_linear_dw(const HeldLinearDw& c) {
     }
 }
 
+void held_transpose(const HeldTranspose& c) {
+  for (int64_t i = 0; i < c.q.rows; ++i)
+    for (int64_t j = 0; j < c.q.cols; ++j)
+      static_cast<uint8_t*>(c.out.p)[j * c.out.ld + i] = static_cast<const uint8_t*>(c.q.p)[i * c.q.ld + j];
+}
+
+void fp8_linear_dw(const Fp8LinearDw& c) {
+  const int64_t tokens = c.x.rows, n = c.dy.cols, k = c.x.cols;
+  // A column's numbers at the scale of all.
+  const auto one_scale = [&](const ConstMat& m, const float* scale) {
+    float all = 0;  // of the rows that are not all zeros
+    for (int64_t t = 0; t < tokens; ++t)
+      for (int64_t i = 0; i < m.cols; ++i)
+        if (get(m, t, i) != 0) all = std::max(all, scale[t]);
+    if (all == 0) all = 1;
+    std::vector<double> v(static_cast<size_t>(tokens * m.cols));
+    for (int64_t t = 0; t < tokens; ++t)
+      for (int64_t i = 0; i < m.cols; ++i) {
+        const auto there = static_cast<float>(get(m, t, i)) * (scale[t] / all);
+        v[static_cast<size_t>(i * tokens + t)] =
+            static_cast<double>(f8e4m3_to_float(float_to_f8e4m3(there))) * static_cast<double>(all);
+      }
+    return v;
+  };
+  const std::vector<double> dy = one_scale(c.dy, c.dy_scale), x = one_scale(c.x, c.x_scale);
+  for (int64_t i = 0; i < n; ++i)
+    for (int64_t j = 0; j < k; ++j) {
+      double sum = 0;
+      for (int64_t t = 0; t < tokens; ++t)
+        sum += dy[static_cast<size_t>(i * tokens + t)] * x[static_cast<size_t>(j * tokens + t)];
+      float& dw = c.dw[i * k + j];
+      dw = static_cast<float>((c.accumulate ? static_cast<double>(dw) : 0.0) + sum / static_cast<double>(c.channel[i]));
+    }
+}
+
 }  // namespace mxt::kernels::reference

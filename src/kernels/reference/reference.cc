@@ -21,6 +21,8 @@ class ReferenceOps final : public Ops, public Decoder, public Drawer, public Var
   void decode(const Decode& c) override { check(c), reference::decode(c); }
   void held_linear(const HeldLinear& c) override { check(c), reference::held_linear(c); }
   void held_linear_dw(const HeldLinearDw& c) override { check(c), reference::held_linear_dw(c); }
+  void held_transpose(const HeldTranspose& c) override { check(c), reference::held_transpose(c); }
+  void fp8_linear_dw(const Fp8LinearDw& c) override { check(c), reference::fp8_linear_dw(c); }
   void embedding(const Embedding& c) override { check(c), reference::embedding(c); }
   void embedding_grad(const EmbeddingGrad& c) override { check(c), reference::embedding_grad(c); }
   void norm(const Norm& c) override { check(c), reference::norm(c), hold(c.y, c.held); }
@@ -32,7 +34,7 @@ class ReferenceOps final : public Ops, public Decoder, public Drawer, public Var
   void cached_attention(const CachedAttention& c) override { check(c), reference::cached_attention(c); }
   void store_cache(const StoreCache& c) override { check(c), reference::store_cache(c); }
   void act(const Act& c) override { check(c), reference::act(c), hold(c.y, c.held); }
-  void act_grad(const ActGrad& c) override { check(c), reference::act_grad(c); }
+  void act_grad(const ActGrad& c) override { check(c), reference::act_grad(c), hold(c.dx, c.held); }
   void add(const Add& c) override { check(c), reference::add(c); }
   void mix(const Mix& c) override { check(c), reference::mix(c); }
   void mix_grad(const MixGrad& c) override { check(c), reference::mix_grad(c); }

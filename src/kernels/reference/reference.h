@@ -9,6 +9,8 @@ void gemm(const Gemm&);
 void quantize(const Quantize&);
 void held_linear(const HeldLinear&);
 void held_linear_dw(const HeldLinearDw&);
+void held_transpose(const HeldTranspose&);
+void fp8_linear_dw(const Fp8LinearDw&);
 void embedding(const Embedding&);
 void embedding_grad(const EmbeddingGrad&);
 void norm(const Norm&);

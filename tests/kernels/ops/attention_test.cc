@@ -234,7 +234,7 @@ TEST_P(AttentionOps, ToBothSides) {
                    reference::attention(a);
                    AttentionGrad g;
                    common(r, g, c);
-                   g.window = -1;
+                   g.causal = false;
                    const ConstMat qkv = r.input(tokens, q + 2 * kv, type, 1, 1.5);
                    g.q = block(qkv, 0, q), g.k = block(qkv, q, kv), g.v = block(qkv, q + kv, kv);
                    g.dout = r.input(tokens, q, type, 2);

@@ -14,9 +14,6 @@
 namespace mxt::kernels::cpu {
 namespace {
 
-// A window below zero: every token sees all of its document.
-bool is_causal(const AttentionGrad& a) { return a.window >= 0; }
-
 constexpr int64_t kKeyBlock = 512;  // keys whose dk and dv sums are kept at a time
 
 struct Task : AttentionTask {
@@ -179,7 +176,7 @@ class Backward {
     g.st = st, g.dpt = dpt, g.p = p, g.ds = ds, g.ld = tile.queries, g.keys = keys, g.queries = count;
     // Who sees all keys is where the last one is.
     g.first_query = causal ? query_rows.position + q : t.length, g.first_key = key_rows.position + j,
-    g.window = std::max<int64_t>(a.window, 0), g.bf16 = kernels.bf16_inside, g.lse2 = lse2, g.delta = delta;
+    g.window = a.window, g.bf16 = kernels.bf16_inside, g.lse2 = lse2, g.delta = delta;
     const Drop drop = Drop::of(a);
     if (drop.threshold > 0) draw(drop, h, q, count, j, keys);
     if (drop.threshold > 0)
@@ -262,7 +259,7 @@ class Backward {
   const TileSize tile;
   const TileKernels kernels;
   const int64_t d, group, panels, dsteps;
-  const bool causal = is_causal(a);
+  const bool causal = a.causal;
   Span key_rows{}, query_rows{};           // at hand
   bool wants_q = false, wants_kv = false;  // of these
   int64_t block = 0, ks_units = 0, reserved = 0;
@@ -313,7 +310,7 @@ void make_tasks(const AttentionGrad& a, std::vector<Task>& tasks) {
       }
       for (int64_t b = 0; b < n; b += cut) {
         const int64_t e = std::min(n, b + cut);
-        const int64_t from = is_causal(a) ? b : 0, to = is_causal(a) ? e : n;
+        const int64_t from = a.causal ? b : 0, to = a.causal ? e : n;
         const int64_t seen_by = a.cu_seqlens[followers_end] - begin - from;
         add({begin, n, kv, from, n, b, e, tile}, false, true, static_cast<double>(seen_by * cut));
         add({begin, n, kv, b, e, 0, to, tile}, true, false, static_cast<double>((prefix + to) * cut));
