@@ -89,30 +89,45 @@ __global__ void __launch_bounds__(kRowThreads)
   __shared__ float space[kRowThreads / 32];
   const int64_t row = row_of_block(), packs = cols / V, step = blockDim.x, tid = threadIdx.x;
   const bool writes = keep || packs > kRowPacks * step;
-  const bool glu = is_gated(kind);
   Raw<T, V> kept[kRowPacks], ups[kRowPacks];
-  auto take = [&](const Raw<T, V>& first, const Raw<T, V>& second, int64_t i) {
-    float f[V], up[V], v, slope;
-    first.unpack(f);
-    second.unpack(up);
+  // Once for each kind that is known here: what depends on it is then decided before the row, not for every element.
+  auto make = [&](Activation of) {
+    const bool glu = is_gated(of);
+    auto take = [&](const Raw<T, V>& first, const Raw<T, V>& second, int64_t i) {
+      float f[V], up[V], v, slope;
+      first.unpack(f);
+      if (glu) second.unpack(up);
 #pragma unroll
-    for (int k = 0; k < V; ++k) {
-      activation<T>(kind, f[k], v, slope);
-      f[k] = glu ? v * up[k] : v;
-    }
-    const Raw<T, V> out = Raw<T, V>::pack(f);
-    if (writes) store<T, V>(y, row * ldy + i * V, out);
-    return out;
+      for (int k = 0; k < V; ++k) {
+        activation<T>(of, f[k], v, slope);
+        f[k] = glu ? v * up[k] : v;
+      }
+      const Raw<T, V> out = Raw<T, V>::pack(f);
+      if (writes) store<T, V>(y, row * ldy + i * V, out);
+      return out;
+    };
+#pragma unroll
+    for (int j = 0; j < kRowPacks; ++j)
+      if (const int64_t i = tid + j * step; i < packs) {
+        kept[j] = load<T, V>(x, row * ldx + i * V);
+        if (glu) ups[j] = load<T, V>(x, row * ldx + cols + i * V);
+      }
+#pragma unroll
+    for (int j = 0; j < kRowPacks; ++j)
+      if (const int64_t i = tid + j * step; i < packs) kept[j] = take(kept[j], ups[j], i);
+    for (int64_t i = tid + kRowPacks * step; i < packs; i += step)
+      take(load<T, V>(x, row * ldx + i * V), load<T, V>(x, row * ldx + (glu ? cols : 0) + i * V), i);
   };
-  auto other = [&](int64_t i) { return load<T, V>(x, row * ldx + (glu ? cols : 0) + i * V); };
-#pragma unroll
-  for (int j = 0; j < kRowPacks; ++j)
-    if (tid + j * step < packs)
-      kept[j] = load<T, V>(x, row * ldx + (tid + j * step) * V), ups[j] = other(tid + j * step);
-#pragma unroll
-  for (int j = 0; j < kRowPacks; ++j)
-    if (tid + j * step < packs) kept[j] = take(kept[j], ups[j], tid + j * step);
-  for (int64_t i = tid + kRowPacks * step; i < packs; i += step) take(load<T, V>(x, row * ldx + i * V), other(i), i);
+  switch (kind) {
+    case Activation::kRelu2:
+      make(Activation::kRelu2);
+      break;
+    case Activation::kSwiGlu:
+      make(Activation::kSwiGlu);
+      break;
+    default:
+      make(kind);
+  }
   hold_row<T, V>(kept, y, row * ldy, packs, Channels{nullptr}, q + row * ldq, scale + row, space);
 }
 
@@ -149,28 +164,34 @@ __global__ void __launch_bounds__(kRowThreads)
   const int64_t row = row_of_block(), packs = cols / V, step = blockDim.x, tid = threadIdx.x;
   const bool writes = keep || packs > kRowPacks * step;
   Raw<T, V> kept[kRowPacks], grads[kRowPacks];
-  auto take = [&](const Raw<T, V>& of_x, const Raw<T, V>& of_dy, int64_t i) {
-    float f[V], d[V], v, slope;
-    of_x.unpack(f);
-    of_dy.unpack(d);
+  auto make = [&](Activation of) {
+    auto take = [&](const Raw<T, V>& of_x, const Raw<T, V>& of_dy, int64_t i) {
+      float f[V], d[V], v, slope;
+      of_x.unpack(f);
+      of_dy.unpack(d);
 #pragma unroll
-    for (int k = 0; k < V; ++k) {
-      activation<T>(kind, f[k], v, slope);
-      f[k] = d[k] * slope;
-    }
-    const Raw<T, V> out = Raw<T, V>::pack(f);
-    if (writes) store<T, V>(dx, row * lddx + i * V, out);
-    return out;
+      for (int k = 0; k < V; ++k) {
+        activation<T>(of, f[k], v, slope);
+        f[k] = d[k] * slope;
+      }
+      const Raw<T, V> out = Raw<T, V>::pack(f);
+      if (writes) store<T, V>(dx, row * lddx + i * V, out);
+      return out;
+    };
+#pragma unroll
+    for (int j = 0; j < kRowPacks; ++j)
+      if (const int64_t i = tid + j * step; i < packs)
+        kept[j] = load<T, V>(x, row * ldx + i * V), grads[j] = load<T, V>(dy, row * lddy + i * V);
+#pragma unroll
+    for (int j = 0; j < kRowPacks; ++j)
+      if (const int64_t i = tid + j * step; i < packs) kept[j] = take(kept[j], grads[j], i);
+    for (int64_t i = tid + kRowPacks * step; i < packs; i += step)
+      take(load<T, V>(x, row * ldx + i * V), load<T, V>(dy, row * lddy + i * V), i);
   };
-#pragma unroll
-  for (int j = 0; j < kRowPacks; ++j)
-    if (const int64_t i = tid + j * step; i < packs)
-      kept[j] = load<T, V>(x, row * ldx + i * V), grads[j] = load<T, V>(dy, row * lddy + i * V);
-#pragma unroll
-  for (int j = 0; j < kRowPacks; ++j)
-    if (const int64_t i = tid + j * step; i < packs) kept[j] = take(kept[j], grads[j], i);
-  for (int64_t i = tid + kRowPacks * step; i < packs; i += step)
-    take(load<T, V>(x, row * ldx + i * V), load<T, V>(dy, row * lddy + i * V), i);
+  if (kind == Activation::kRelu2)
+    make(Activation::kRelu2);
+  else
+    make(kind);
   hold_row<T, V>(kept, dx, row * lddx, packs, Channels{channel}, q + row * ldq, scale + row, space);
 }
 
