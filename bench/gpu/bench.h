@@ -65,14 +65,34 @@ inline formats::ModelConfig model_of(const std::string& name) {
   fail_input("unknown model {}", name);
 }
 
-// Weights: normal(0, 0.02) from one block of numbers, read from another place for each parameter. Norms are 1,
-// an adapter's B 0.
+// Bytes of a matrix that is held in E4M3 or in codes: the numbers, their scales, the numbers transposed.
+struct HeldBytes {
+  size_t weight, scale, transposed;
+};
+inline HeldBytes held_bytes(const graph::Param& p) {
+  if (p.held == graph::Held::kCoded) {
+    const runtime::CodedPlace end = runtime::coded_place(p, p.segments.size());
+    return {static_cast<size_t>(end.codes), static_cast<size_t>(end.scales), 0};
+  }
+  const auto numbers = static_cast<size_t>(p.rows * p.cols);
+  return {numbers, static_cast<size_t>(p.rows) * sizeof(float), numbers};
+}
+inline bool held_alike(const graph::Param& a, const graph::Param& b) {
+  return a.held == b.held && a.back == b.back && a.rows == b.rows && a.cols == b.cols &&
+         std::equal(a.segments.begin(), a.segments.end(), b.segments.begin(), b.segments.end(),
+                    [](const auto& x, const auto& y) { return x.rows == y.rows && x.coding == y.coding; });
+}
+
+// Weights: normal(0, 0.02) from one block of numbers, read from another place for each parameter; of matrices held in
+// E4M3 or in codes all of one shape are the same, since the host takes minutes to round a large model. Norms are 1, an
+// adapter's B 0.
 inline void fill_with_noise(runtime::ParamStore& params, const graph::Graph& g, DType type, device::Accelerator& d) {
   std::vector<float> noise(size_t{4} << 20);
   Philox rng(1, 1);
   for (size_t i = 0; i < noise.size(); i += 2) noise[i] = rng.normal() * 0.02f, noise[i + 1] = -0.7f * noise[i];
   std::vector<std::byte> typed(noise.size() * size_of(type));
   convert(noise.data(), DType::kF32, typed.data(), type, noise.size());
+  std::vector<graph::ParamId> rounded;  // the first of each shape
   for (size_t i = 0; i < g.params.size(); ++i) {
     const graph::Param& p = g.params[i];
     const auto id = static_cast<graph::ParamId>(i);
@@ -95,6 +115,20 @@ inline void fill_with_noise(runtime::ParamStore& params, const graph::Graph& g, 
       }
       params.sync_weights(id);
       continue;
+    }
+    if (p.held == graph::Held::kFp8 || p.held == graph::Held::kCoded) {
+      const auto same = std::find_if(rounded.begin(), rounded.end(), [&](graph::ParamId of) {
+        return held_alike(g.params[static_cast<size_t>(of)], p);
+      });
+      if (same != rounded.end()) {
+        const runtime::ParamSlot &from = params[*same], &to = params[id];
+        const HeldBytes bytes = held_bytes(p);
+        d.copy(to.weight, from.weight, bytes.weight);
+        d.copy(to.scale, from.scale, bytes.scale);
+        if (to.transposed != nullptr) d.copy(to.transposed, from.transposed, bytes.transposed);
+        continue;
+      }
+      rounded.push_back(id);
     }
     if (p.held != graph::Held::kPlain || p.back != graph::Held::kPlain) {
       const auto a = params.write(id);
