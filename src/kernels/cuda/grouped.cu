@@ -267,6 +267,7 @@ void grouped_gemm(cudaStream_t stream, const GroupedGemm& g) {
   const bool weight = g.kind == Grouped::kWeight;
   if (g.c.cols == 0 || g.c.rows == 0) return;
   if (grouped_tiles_cover(g)) return grouped_tiles(stream, g);
+  if (grouped_adapters_cover(g)) return grouped_adapters(stream, g);
   const GroupedArgs args{g.a.p,
                          g.b.p,
                          g.c.p,

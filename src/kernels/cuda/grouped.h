@@ -16,4 +16,8 @@ void grouped_gemm(cudaStream_t stream, const GroupedGemm& g);
 bool grouped_tiles_cover(const GroupedGemm& g);
 void grouped_tiles(cudaStream_t stream, const GroupedGemm& g);
 
+// grouped_adapters.cu: bf16 of which one side is an adapter's 64 columns at most; likewise.
+bool grouped_adapters_cover(const GroupedGemm& g);
+void grouped_adapters(cudaStream_t stream, const GroupedGemm& g);
+
 }  // namespace mxt::kernels::cuda

@@ -161,28 +161,30 @@ __global__ void __cluster_dims__(kCluster, 1, 1) __launch_bounds__(kThreads, 1)
         const int r = lane % 16;  // the row whose address this lane names
 #pragma unroll
         for (int j = 0; j < 4; ++j) {  // 16 columns
-          const float* f = d + box * 32 + j * 8;
+          float f[8];
+#pragma unroll
+          for (int i = 0; i < 8; ++i) f[i] = a.alpha * d[box * 32 + j * 8 + i];
+          if (a.accumulate) {  // before anything is rounded
+#pragma unroll
+            for (int i = 0; i < 4; ++i) {
+              const int row = row0 + i % 2 * 8 + lane / 4,
+                        col = at.column + box * 64 + j * 16 + i / 2 * 8 + lane % 4 * 2;
+              if (row >= at.end || col >= a.n) continue;
+              const uint32_t old = *reinterpret_cast<const uint32_t*>(c + static_cast<int64_t>(row) * a.ldc + col);
+              f[2 * i] += __uint_as_float(old << 16), f[2 * i + 1] += __uint_as_float(old & 0xffff0000u);
+            }
+          }
           const int piece = j * 2 + lane / 16;
           store_matrices(shared_address(out) + static_cast<uint32_t>(r * 128 + (piece ^ (r & 7)) * 16),
-                         pack_bf16(a.alpha * f[0], a.alpha * f[1]), pack_bf16(a.alpha * f[2], a.alpha * f[3]),
-                         pack_bf16(a.alpha * f[4], a.alpha * f[5]), pack_bf16(a.alpha * f[6], a.alpha * f[7]));
+                         pack_bf16(f[0], f[1]), pack_bf16(f[2], f[3]), pack_bf16(f[4], f[5]), pack_bf16(f[6], f[7]));
         }
         __syncwarp();
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
           const int of = i * 4 + lane / 8, piece = lane % 8, col = at.column + box * 64 + piece * 8;
           if (row0 + of >= at.end || col >= a.n) continue;
-          auto v = *reinterpret_cast<const Raw<bf16, 8>*>(out + of * 128 + (piece ^ (of & 7)) * 16);
-          uint16_t* to = c + static_cast<int64_t>(row0 + of) * a.ldc + col;
-          if (a.accumulate) {
-            float x[8], y[8];
-            v.unpack(x);
-            load<bf16, 8>(to, 0).unpack(y);
-#pragma unroll
-            for (int n = 0; n < 8; ++n) x[n] += y[n];
-            v = Raw<bf16, 8>::pack(x);
-          }
-          store<bf16, 8>(to, 0, v);
+          store<bf16, 8>(c + static_cast<int64_t>(row0 + of) * a.ldc, col,
+                         *reinterpret_cast<const Raw<bf16, 8>*>(out + of * 128 + (piece ^ (of & 7)) * 16));
         }
         __syncwarp();
       }

@@ -173,18 +173,30 @@ __global__ void __launch_bounds__(kRouteThreads) route_grad_kernel(RouteGradArgs
     put(a.dlogits, a.half, t * a.ldd + e, p[e] * (dp[e] - sum));
 }
 
+// A warp a routed row; it asks for several packs of it before it writes the first.
 template <typename T, int V>
 __global__ void __launch_bounds__(kThreads)
-    gather_kernel(const void* x, int64_t ldx, const int32_t* slot, int64_t k, const void* weights, int64_t ldw, void* y,
-                  int64_t ldy, int64_t cols) {
-  const int64_t r = blockIdx.x, t = slot[r] / k, j = slot[r] % k;
+    gather_kernel(const void* x, int64_t ldx, const int32_t* slot, int32_t k, const void* weights, int64_t ldw, void* y,
+                  int64_t ldy, int64_t rows, int64_t cols) {
+  constexpr int kPacks = 4, kStep = kWarp * V;
+  const int64_t r = static_cast<int64_t>(blockIdx.x) * (kThreads / kWarp) + threadIdx.x / kWarp;
+  if (r >= rows) return;
+  const int64_t t = slot[r] / k, j = slot[r] % k;
   const float w = weights == nullptr ? 1.0f : to_float(static_cast<const T*>(weights)[t * ldw + j]);
-  for (int64_t i = threadIdx.x * V; i < cols; i += kThreads * V) {
-    float f[V];
-    load<T, V>(x, t * ldx + i).unpack(f);
+  for (int64_t i = threadIdx.x % kWarp * V; i < cols; i += kPacks * kStep) {
+    Raw<T, V> pack[kPacks];
 #pragma unroll
-    for (int n = 0; n < V; ++n) f[n] *= w;
-    store<T, V>(y, r * ldy + i, Raw<T, V>::pack(f));
+    for (int n = 0; n < kPacks; ++n)
+      if (i + n * kStep < cols) pack[n] = load<T, V>(x, t * ldx + i + n * kStep);
+#pragma unroll
+    for (int n = 0; n < kPacks; ++n) {
+      if (i + n * kStep >= cols) continue;
+      float f[V];
+      pack[n].unpack(f);
+#pragma unroll
+      for (int e = 0; e < V; ++e) f[e] *= w;
+      store_streaming<T, V>(y, r * ldy + i + n * kStep, Raw<T, V>::pack(f));  // x stays in the cache instead
+    }
   }
 }
 
@@ -211,17 +223,25 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 // A warp a slot.
-template <typename T>
+template <typename T, int V>
 __global__ void __launch_bounds__(kThreads)
-    dots_kernel(const void* dy, int64_t lddy, const void* x, int64_t ldx, const int32_t* row, int64_t slots, int64_t k,
+    dots_kernel(const void* dy, int64_t lddy, const void* x, int64_t ldx, const int32_t* row, int64_t slots, int32_t k,
                 float* dweights, int64_t ldw, int64_t cols) {
   const int64_t s = static_cast<int64_t>(blockIdx.x) * (kThreads / kWarp) + threadIdx.x / kWarp;
   if (s >= slots) return;
+  const auto slot = static_cast<int32_t>(s);
+  const int64_t t = slot / k, r = row[s];
   float sum = 0;
-  for (int64_t i = threadIdx.x % kWarp; i < cols; i += kWarp)
-    sum += to_float(static_cast<const T*>(dy)[s / k * lddy + i]) * to_float(static_cast<const T*>(x)[row[s] * ldx + i]);
+#pragma unroll 4
+  for (int64_t i = threadIdx.x % kWarp * V; i < cols; i += kWarp * V) {
+    float a[V], b[V];
+    load<T, V>(dy, t * lddy + i).unpack(a);
+    load<T, V>(x, r * ldx + i).unpack(b);
+#pragma unroll
+    for (int e = 0; e < V; ++e) sum += a[e] * b[e];
+  }
   sum = warp_sum(sum);
-  if (threadIdx.x % kWarp == 0) dweights[s / k * ldw + s % k] = sum;
+  if (threadIdx.x % kWarp == 0) dweights[t * ldw + slot % k] = sum;
 }
 
 // A block a run and expert.
@@ -302,9 +322,11 @@ void route_grad(Stream s, const RouteGrad& r) {
 
 void expert_gather(Stream s, const ExpertGather& g) {
   if (g.y.rows == 0) return;
+  const auto grid = static_cast<unsigned>(ceil_div(g.y.rows, kThreads / kWarp));
   MXT_GPU_DISPATCH(g.y.type, wide(g.x) && wide(ConstMat(g.y)),
-                   gather_kernel<T, V><<<static_cast<unsigned>(g.y.rows), kThreads, 0, s>>>(
-                       g.x.p, g.x.ld, g.slot, g.k, g.weights.p, g.weights.ld, g.y.p, g.y.ld, g.y.cols));
+                   gather_kernel<T, V>
+                   <<<grid, kThreads, 0, s>>>(g.x.p, g.x.ld, g.slot, static_cast<int32_t>(g.k), g.weights.p,
+                                              g.weights.ld, g.y.p, g.y.ld, g.y.rows, g.y.cols));
   check_launch("expert_gather");
 }
 
@@ -321,13 +343,10 @@ void expert_dots(Stream s, const ExpertDots& d) {
   const int64_t k = d.dweights.cols, slots = d.dy.rows * k;
   if (slots == 0) return;
   const auto grid = static_cast<unsigned>(ceil_div(slots, kThreads / kWarp));
-  auto* out = static_cast<float*>(d.dweights.p);
-  if (d.dy.type == DType::kBF16)
-    dots_kernel<bf16>
-        <<<grid, kThreads, 0, s>>>(d.dy.p, d.dy.ld, d.x.p, d.x.ld, d.row, slots, k, out, d.dweights.ld, d.dy.cols);
-  else
-    dots_kernel<float>
-        <<<grid, kThreads, 0, s>>>(d.dy.p, d.dy.ld, d.x.p, d.x.ld, d.row, slots, k, out, d.dweights.ld, d.dy.cols);
+  MXT_GPU_DISPATCH(d.dy.type, wide(d.dy) && wide(d.x),
+                   dots_kernel<T, V>
+                   <<<grid, kThreads, 0, s>>>(d.dy.p, d.dy.ld, d.x.p, d.x.ld, d.row, slots, static_cast<int32_t>(k),
+                                              static_cast<float*>(d.dweights.p), d.dweights.ld, d.dy.cols));
   check_launch("expert_dots");
 }
 

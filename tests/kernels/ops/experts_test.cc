@@ -32,6 +32,14 @@ struct Routed {
   }
 };
 
+// The op as it is checked everywhere, and with rows of bf16 at multiples of 16 bytes, which a GPU's faster kernels
+// want.
+void check_in_packs(const Backend& b, const Op& op, Tolerance t) {
+  check_op(b, op, t);
+  SCOPED_TRACE("in packs");
+  expect_close(run(reference_backend(), op), run(b, op, 8), t);
+}
+
 std::vector<int32_t> documents_of(int64_t tokens) {
   std::vector<int32_t> cu{0};
   for (const int64_t length : {1, 4, 40})
@@ -125,6 +133,33 @@ TEST_P(ExpertOps, RowsGoToExpertsAndBack) {
       }
 }
 
+TEST_P(ExpertOps, RowsInPacks) {
+  for (const Shape& s : {Shape{70, 12, 3, 264}, Shape{9, 128, 8, 1544}})
+    for (const bool weighted : {false, true}) {
+      SCOPED_TRACE(fmt::format("{} {}", label(s), weighted));
+      const Routed routed(s);
+      check_in_packs(GetParam(),
+                     [&](Trial& r) {
+                       const int64_t rows = s.tokens * s.k;
+                       const ConstMat weights = r.input(s.tokens, s.k, DType::kBF16, 5);
+                       ExpertGather g;
+                       g.x = r.input(s.tokens, s.width, DType::kBF16, 1);
+                       g.slot = r.ints(routed.slot);
+                       g.k = s.k;
+                       if (weighted) g.weights = weights;
+                       g.y = r.output("routed", rows, s.width, DType::kBF16);
+                       r.ops().expert_gather(g);
+                       ExpertDots d;
+                       d.dy = r.input(s.tokens, s.width, DType::kBF16, 2);
+                       d.x = r.input(rows, s.width, DType::kBF16, 3);
+                       d.row = r.ints(routed.row);
+                       d.dweights = r.output("dweights", s.tokens, s.k, DType::kF32);
+                       r.ops().expert_dots(d);
+                     },
+                     {1e-5, 4e-5});
+    }
+}
+
 TEST_P(ExpertOps, GroupedProducts) {
   constexpr int64_t kOut = 21;
   for (DType type : kTypes)
@@ -176,22 +211,65 @@ TEST_P(ExpertOps, WideGroupedProducts) {
         SCOPED_TRACE(fmt::format("{} rows {} {} {}", w.tokens, w.out, static_cast<int>(kind), accumulate));
         const Routed routed({w.tokens, w.experts, w.k, w.width});
         const bool forward = kind == Grouped::kForward;
-        check_op(GetParam(),
-                 [&](Trial& r) {
-                   const int64_t rows = w.tokens * w.k, n = forward ? w.out : w.width;
-                   GroupedGemm g;
-                   g.kind = kind;
-                   g.alpha = 0.5f;
-                   g.accumulate = accumulate;
-                   g.experts = w.experts;
-                   g.first = r.ints(routed.first);
-                   g.a = r.input(rows, forward ? w.width : w.out, DType::kBF16, 1);
-                   g.b = r.input(w.experts * w.out, w.width, DType::kBF16, 2);
-                   g.c = accumulate ? r.inout("c", rows, n, DType::kBF16, 3) : r.output("c", rows, n, DType::kBF16);
-                   r.ops().grouped_gemm(g);
-                 },
-                 {1e-5, 2e-5});
+        check_in_packs(GetParam(),
+                       [&](Trial& r) {
+                         const int64_t rows = w.tokens * w.k, n = forward ? w.out : w.width;
+                         GroupedGemm g;
+                         g.kind = kind;
+                         g.alpha = 0.5f;
+                         g.accumulate = accumulate;
+                         g.experts = w.experts;
+                         g.first = r.ints(routed.first);
+                         g.a = r.input(rows, forward ? w.width : w.out, DType::kBF16, 1);
+                         g.b = r.input(w.experts * w.out, w.width, DType::kBF16, 2);
+                         g.c =
+                             accumulate ? r.inout("c", rows, n, DType::kBF16, 3) : r.output("c", rows, n, DType::kBF16);
+                         r.ops().grouped_gemm(g);
+                       },
+                       {1e-5, 2e-5});
       }
+}
+
+// One side a few columns, as adapters of experts have them: few terms, few results, sums over rows of which one side is
+// few columns; whole sixteens and not, experts without rows and with more than a tile of them.
+TEST_P(ExpertOps, NarrowGroupedProducts) {
+  struct Narrow {
+    int64_t tokens, experts, k, rank, width;
+  };
+  enum class Side { kTerms, kResults };
+  for (const Narrow& s : {Narrow{300, 5, 3, 16, 328}, Narrow{70, 40, 2, 32, 136}, Narrow{523, 2, 1, 24, 264},
+                          Narrow{200, 3, 2, 64, 96}, Narrow{9, 6, 2, 8, 72}, Narrow{40, 4, 2, 12, 68}})
+    for (const Grouped kind : {Grouped::kForward, Grouped::kInput, Grouped::kWeight})
+      for (const Side side : {Side::kTerms, Side::kResults})
+        for (bool accumulate : {false, true}) {
+          SCOPED_TRACE(fmt::format("{} x {} of {} experts, kind {}, side {}, {}", s.rank, s.width, s.experts,
+                                   static_cast<int>(kind), static_cast<int>(side), accumulate));
+          const Routed routed({s.tokens, s.experts, s.k, s.width});
+          const int64_t rows = s.tokens * s.k, from = side == Side::kTerms ? s.rank : s.width,
+                        to = side == Side::kTerms ? s.width : s.rank;
+          check_in_packs(GetParam(),
+                         [&](Trial& r) {
+                           GroupedGemm g;
+                           g.kind = kind;
+                           g.alpha = 0.5f;
+                           g.accumulate = accumulate;
+                           g.experts = s.experts;
+                           g.first = r.ints(routed.first);
+                           const bool weight = kind == Grouped::kWeight;
+                           g.a = r.input(rows, from, DType::kBF16, 1);
+                           if (weight)
+                             g.b = r.input(rows, to, DType::kBF16, 2);
+                           else if (kind == Grouped::kForward)
+                             g.b = r.input(s.experts * to, from, DType::kBF16, 2);
+                           else
+                             g.b = r.input(s.experts * from, to, DType::kBF16, 2);
+                           const int64_t m = weight ? s.experts * from : rows;
+                           const DType type = weight ? DType::kF32 : DType::kBF16;
+                           g.c = accumulate ? r.inout("c", m, to, type, 3) : r.output("c", m, to, type);
+                           r.ops().grouped_gemm(g);
+                         },
+                         {1e-5, 2e-5});
+        }
 }
 
 TEST_P(ExpertOps, LoadsAndTheirLoss) {
