@@ -37,8 +37,10 @@ void train_parts(Graph& g, bool (*trains)(const void* ctx, const std::string& te
 // right of x's columns and dz right of dy's, and with W extended by the scaled B and by A,
 //   y = [x|z]·[W|sB]ᵀ     dx = [dy|dz]·[W;A]
 // are one product each, whose inner dimension grows by the rank. For devices where a thin product costs its bandwidth.
-// After differentiate(); where the adapter has dropout it stays as it is. Not together with recompute().
-void join_lora(Graph& g);
+// After differentiate(); where the adapter has dropout it stays as it is. `base`: how quantize_base() will hold the
+// matrices. After recompute() with kFp8 alone, whose products take z and dz from anywhere (whole sixteens of ranks):
+// beside rows that are made again they would keep these.
+void join_lora(Graph& g, Held base = Held::kPlain, bool recomputed = false);
 
 // Has the store hold the frozen matrices of the base model in codes (Held::kCoded): those that nothing but products
 // y = x Wᵀ and their gradients read, so not the head. `of` says how by the segment's name (all segments of a product

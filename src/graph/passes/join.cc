@@ -16,7 +16,9 @@ struct Match {
 
 class Joiner {
  public:
-  explicit Joiner(Graph& g) : g_(g), uses_(g), buffers_(g), gone_(g.ops.size(), false) {
+  Joiner(Graph& g, Held base, bool recomputed)
+      : g_(g), held_(base == Held::kFp8), apart_(recomputed), uses_(g), buffers_(g), gone_(g.ops.size(), false) {
+    MXT_ASSERT(held_ || !apart_);
     for (size_t v = 0; v < g.values.size(); ++v)
       if (g.values[v].beside != kNone) take_room(static_cast<ValueId>(v));
   }
@@ -27,6 +29,7 @@ class Joiner {
       const auto* add = std::get_if<LoraAddOp>(&g_.ops[i].attrs);
       if (!add) continue;
       const std::vector<LoraBlock> blocks = add->blocks;
+      if (again(i)) continue;
       if (const std::optional<Match> m = match(i)) ops.push_back(join(*m, blocks));
     }
     const int32_t forward = g_.forward_ops;
@@ -100,6 +103,40 @@ class Joiner {
     if (old) taken_[v] = std::move(old.mapped());
   }
 
+  // Whether quantize_base() will hold the weight of a product whose result with its adapter is y.
+  bool will_be_held(const Param& w, ValueId y) const {
+    const auto readers = uses_.readers(y);
+    return w.rows > 1 && std::none_of(readers.begin(), readers.end(), [&](int32_t i) {
+             return std::holds_alternative<RouteOp>(g_.ops[static_cast<size_t>(i)].attrs);
+           });
+  }
+
+  // The same adapter where the backward pass makes its product again.
+  bool again(size_t i) {
+    Op& add = g_.ops[i];
+    const auto base = product_that_makes(add.in[0]);
+    if (!base) return false;
+    const auto known = joined_.find(g_.ops[*base].in[1]);
+    if (known == joined_.end() ||
+        !std::equal(known->second.begin(), known->second.end(), add.in.begin() + 2, add.in.end()))
+      return false;
+    make_at_once(add, *base);
+    return true;
+  }
+
+  // The base product moves behind z's and makes y at once.
+  void make_at_once(Op& add, size_t base) {
+    const ValueId z = add.in[1], y = add.out[0];
+    Op product = g_.ops[base];
+    product.attrs = LinearOp{g_.value(z).cols};
+    product.in.push_back(z);
+    product.out = {y};
+    g_.values[static_cast<size_t>(y)].same_as = kNone;
+    stand_for(y);  // instead of the base product's result
+    gone_[base] = true;
+    add = std::move(product);
+  }
+
   std::optional<Match> match(size_t i) {
     const Op& add = g_.ops[i];
     const ValueId y = add.in[0], z = add.in[1];
@@ -108,8 +145,9 @@ class Joiner {
       return std::nullopt;  // dropout stands between
     Match m{i, *base, *down, {}, {}, {}};
     const Param& w = g_.param_of(g_.ops[m.base].in[1]);
-    if (w.trainable || w.joined > 0 || w.held == Held::kCoded || !has_room(g_.ops[m.base].in[0], z))
+    if (w.trainable || w.joined > 0 || w.held == Held::kCoded || (held_ && !will_be_held(w, add.out[0])))
       return std::nullopt;
+    if (apart_ ? g_.value(z).cols % 16 != 0 : !has_room(g_.ops[m.base].in[0], z)) return std::nullopt;
     m.dz = find<LoraDzOp>(add.in[2], [&](const Op& o) {
       return std::equal(o.in.begin() + 1, o.in.end(), add.in.begin() + 2, add.in.end());
     });
@@ -121,29 +159,24 @@ class Joiner {
     const ValueId thin = g_.ops[*m.dx_thin].out[0];
     m.dx = find<LinearDxOp>(
         thin, [&](const Op& o) { return o.in[0] == dy && o.in[1] == weight && o.in.size() == 3 && o.in[2] == thin; });
-    if (!m.dx || !has_room(dy, dz)) return std::nullopt;
+    if (!m.dx || (!apart_ && !has_room(dy, dz))) return std::nullopt;
     return m;
   }
 
   // Returns the operation that writes the adapter beside the weight.
   Op join(const Match& m, const std::vector<LoraBlock>& blocks) {
     Op& add = g_.ops[m.add];
-    Op& base = g_.ops[m.base];
-    const ValueId z = add.in[1], y = add.out[0], w = base.in[1];
+    const ValueId z = add.in[1], x = g_.ops[m.base].in[0], w = g_.ops[m.base].in[1];
     const int64_t ranks = g_.value(z).cols;
+    const std::vector<ValueId> ups(add.in.begin() + 2, add.in.end());
     g_.params[static_cast<size_t>(g_.value(w).param)].joined = ranks;
     std::vector<ValueId> in{w, g_.ops[m.down].in[1]};
-    in.insert(in.end(), add.in.begin() + 2, add.in.end());
-    g_.values[static_cast<size_t>(z)].beside = base.in[0];
-    // The base product moves behind z's and makes y at once.
-    Op product = base;
-    product.attrs = LinearOp{ranks};
-    product.in.push_back(z);
-    product.out = {y};
-    g_.values[static_cast<size_t>(y)].same_as = kNone;
-    stand_for(y);  // instead of the base product's result
-    gone_[m.base] = true;
-    add = std::move(product);
+    in.insert(in.end(), ups.begin(), ups.end());
+    if (apart_)
+      joined_[w] = ups;
+    else
+      g_.values[static_cast<size_t>(z)].beside = x;
+    make_at_once(add, m.base);
     if (m.dz) {
       Op& down = g_.ops[*m.dz];
       auto& attrs = std::get<LoraDzOp>(down.attrs);
@@ -151,20 +184,21 @@ class Joiner {
       const ValueId dy = down.in[0];
       down.in = {dy, w};
       // The gradients of the Bs read dy as well: one pass makes all of them.
-      std::vector<size_t> ups;
-      for (const LoraBlock& k : blocks)
-        if (const auto at = find<LoraDbOp>(z, [&](const Op& o) {
-              return o.in[0] == dy && o.in[1] == z && std::get<LoraDbOp>(o.attrs).block.col == k.col;
-            }))
-          ups.push_back(*at);
-      const bool all = ups.size() == blocks.size() && std::all_of(ups.begin(), ups.end(), [&](size_t i) {
-                         return g_.ops[i].first_grad == g_.ops[ups[0]].first_grad;
+      std::vector<size_t> gradients;
+      for (size_t i = 0; i < ups.size(); ++i)
+        if (const auto at =
+                find<LoraDbOp>(dy, [&](const Op& o) { return o.in[0] == dy && o.param == g_.value(ups[i]).param; }))
+          gradients.push_back(*at);
+      const bool all = gradients.size() == ups.size() && std::all_of(gradients.begin(), gradients.end(), [&](size_t i) {
+                         const Op &o = g_.ops[i], &first = g_.ops[gradients[0]];
+                         return o.first_grad == first.first_grad && o.in[1] == first.in[1];
                        });
       if (all) {
-        down.in.push_back(z);
-        new_readers_[z].push_back(*m.dz);
-        down.first_grad = g_.ops[ups[0]].first_grad;
-        for (size_t i : ups) {
+        const ValueId read = g_.ops[gradients[0]].in[1];  // z, or z made again
+        down.in.push_back(read);
+        new_readers_[read].push_back(*m.dz);
+        down.first_grad = g_.ops[gradients[0]].first_grad;
+        for (size_t i : gradients) {
           attrs.b.push_back(g_.ops[i].param);
           gone_[i] = true;
         }
@@ -174,7 +208,7 @@ class Joiner {
       const Op& thin = g_.ops[*m.dx_thin];
       Op& dx = g_.ops[*m.dx];
       const ValueId dz = g_.ops[*m.dz].out[0];
-      g_.values[static_cast<size_t>(dz)].beside = dx.in[0];
+      if (!apart_) g_.values[static_cast<size_t>(dz)].beside = dx.in[0];
       dx.attrs = LinearDxOp{ranks};
       dx.in.pop_back();
       const ValueId earlier = thin.in.size() > 2 ? thin.in[2] : kNone;  // a gradient of x from elsewhere
@@ -184,14 +218,16 @@ class Joiner {
       dx.in.push_back(dz);
       new_readers_[dz].push_back(*m.dx);
       gone_[*m.dx_thin] = true;
-      take_room(dz);
+      if (!apart_) take_room(dz);
     }
-    take_room(z);
+    if (!apart_) take_room(z);
     return {LoraJoinOp{blocks}, std::move(in), {}};
   }
 
   Graph& g_;
-  const Uses uses_;  // of the graph as it came
+  const bool held_, apart_;                         // whether the base will be in E4M3; whether z and dz lie anywhere
+  std::map<ValueId, std::vector<ValueId>> joined_;  // Bs of a weight, where the product may be made again
+  const Uses uses_;                                 // of the graph as it came
   Buffers buffers_;
   std::vector<bool> gone_;
   std::map<ValueId, std::map<size_t, size_t>> taken_;  // when the room right of a root's rows is: first and last places
@@ -200,6 +236,6 @@ class Joiner {
 
 }  // namespace
 
-void join_lora(Graph& g) { Joiner(g).run(); }
+void join_lora(Graph& g, Held base, bool recomputed) { Joiner(g, base, recomputed).run(); }
 
 }  // namespace mxt::graph
