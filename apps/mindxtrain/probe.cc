@@ -8,6 +8,7 @@
 #include "base/threads.h"
 #include "kernels/api.h"
 #include "model_files.h"
+#include "train/card.h"
 #include "train/memory.h"
 #include "verbs.h"
 
@@ -54,10 +55,24 @@ std::vector<autotune::Pass> passes_of(const train::Setup& setup, const kernels::
   }
   constexpr int64_t kEnough = 4096;  // tokens; fewer fill no GPU
   const train::Pass whole = setup.pass();
-  out.push_back({whole.micro_batch, whole.recompute});
+  // The card is here and says what it has free: less is made again than with the bounds by which the pass was chosen.
+  const uint64_t free = backend.device->memory().free / 100 * 98;
+  const auto recompute = [&](int64_t rows) {
+    if (whole.recompute == graph::Recompute::kNone) return whole.recompute;
+    bool found = false;
+    const graph::Recompute few = train::fewest(
+        setup,
+        [&](graph::Recompute r) {
+          const train::Pass pass{rows, r, whole.offload, whole.packed_weights};
+          return static_cast<uint64_t>(train::estimate_memory(setup, pass, {}, *backend.ops).needs()) <= free;
+        },
+        &found);
+    return found ? few : whole.recompute;
+  };
+  out.push_back({whole.micro_batch, recompute(whole.micro_batch)});
   if (!setup.recipe.train.micro_batch && whole.micro_batch % 2 == 0 &&
       setup.pass_tokens(whole.micro_batch / 2) >= kEnough)
-    out.push_back({whole.micro_batch / 2, whole.recompute});
+    out.push_back({whole.micro_batch / 2, recompute(whole.micro_batch / 2)});
   return out;
 }
 

@@ -14,9 +14,9 @@
 #include "formats/coded.h"
 #include "formats/family.h"
 #include "formats/vision.h"
-#include "graph/memory.h"
 #include "graph/op_info.h"
 #include "optim/optimizer.h"
+#include "train/card.h"
 #include "train/methods/method.h"
 #include "train/sampler.h"
 #include "train/supported.h"
@@ -104,43 +104,6 @@ void check_frozen(const config::Recipe& recipe, const formats::ModelConfig& mode
 bool is_head(std::string_view last) { return last == "lm_head"; }
 bool is_table(std::string_view last) { return last == "embed_tokens" || last == "wte"; }
 std::string_view last_part(std::string_view name) { return name.substr(name.rfind('.') + 1); }
-
-void set_pass(Setup& s, int64_t micro, graph::Recompute level) {
-  s.micro_batch = micro;
-  s.max_tokens = s.pass_tokens(micro);
-  s.options.recompute = level;
-  s.options.join_lora =
-      s.backend->thin_products_cost && s.has_lora && s.lora.dropout == 0 && level == graph::Recompute::kNone;
-}
-
-// What a pass takes on a card, without asking one: parameters, arena and head exactly, kernels' workspace from above.
-int64_t card_bytes(const Setup& s) {
-  const graph::Graph& g = s.training_graph();
-  const int64_t chunk = std::min(s.options.head_chunk, s.max_tokens), width = static_cast<int64_t>(size_of(s.type));
-  const int64_t softmax = s.options.base == graph::Held::kFp8 ? chunk * s.model.vocab_size : 0;
-  const int64_t head = chunk * (s.model.vocab_size + 2 * s.model.hidden_size) * width + softmax,
-                workspace = int64_t{4} << 30, context = int64_t{1} << 30;
-  const runtime::ParamBytes params = param_bytes(s, g);
-  return params.total() - params.offloaded(s.offload) + (samples(s.recipe) ? sampler_cache_bytes(s) : 0) +
-         graph::plan_memory(g, graph::steps_of(g), s.max_tokens, {}).bytes + head + workspace + context;
-}
-
-// The largest pass of up to 16,384 tokens that the card holds; recomputation where not even 4,096 fit without; the
-// optimizer's memory on the host where nothing else fits.
-void choose_for_card(Setup& s) {
-  constexpr int64_t kMost = 16384, kEnough = 4096;
-  const int64_t rows = s.recipe.train.batch.per_device, room = s.recipe.hardware.expected_hbm_gb * 1'000'000'000;
-  for (const auto offload : {runtime::Offload::kNone, runtime::Offload::kOptimizer})
-    for (const bool any : {false, true})
-      for (const auto level : {graph::Recompute::kNone, graph::Recompute::kCheap, graph::Recompute::kLayer})
-        for (int64_t micro = rows; micro > 0; --micro) {
-          if (rows % micro != 0 || (micro > 1 && s.pass_tokens(micro) > kMost)) continue;
-          if (!any && micro != rows && s.pass_tokens(micro) < kEnough) continue;
-          set_pass(s, micro, level);
-          s.offload = offload;
-          if (card_bytes(s) <= room) return;
-        }
-}
 
 int64_t plan_number(const std::string& key, const std::string& text) {
   int64_t n = 0;
@@ -591,10 +554,14 @@ int64_t Setup::pass_tokens(int64_t rows) const {
 
 int64_t Setup::whole_rows() const { return share_prompts ? recipe.train.method.num_generations : 1; }
 
+bool Setup::joins(graph::Recompute recompute) const {
+  return recompute == graph::Recompute::kNone || options.base == graph::Held::kFp8;
+}
+
 const graph::Graph& Setup::training_graph(graph::Recompute recompute) const {
   models::BuildOptions o = options;
   o.recompute = recompute;
-  o.join_lora = options.join_lora && recompute == graph::Recompute::kNone;
+  o.join_lora = options.join_lora && joins(recompute);
   for (const auto& b : built_)
     if (b->options == o) return b->graph;
   const auto named = [](graph::Recompute r) { return r.tensors <= 0 || r == graph::Recompute::kLayer; };

@@ -58,9 +58,10 @@ struct Setup {
   int64_t whole_rows() const;  // that a pass is best made of: a group, where it has its prompt once
   Pass pass() const { return {micro_batch, options.recompute, offload, packed_weights}; }
   // Built once for each way to recompute that has a name, and kept; of any other number of tensors the last one is
-  // kept. Adapters are joined only where nothing is recomputed.
+  // kept. Adapters are joined where joins() says so and options do.
   const graph::Graph& training_graph() const { return training_graph(options.recompute); }
   const graph::Graph& training_graph(graph::Recompute recompute) const;
+  bool joins(graph::Recompute recompute) const;           // where nothing is recomputed, or the base is held in E4M3
   std::vector<graph::Droppable> recompute_order() const;  // what a pass may recompute, the cheapest for its bytes first
   graph::Graph scoring_graph() const;                     // the same parameters in the same order
 
