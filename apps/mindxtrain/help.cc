@@ -32,7 +32,8 @@ const std::map<std::string, Footer>& footers() {
   static const std::map<std::string, Footer> kFooters = {
       {"run",
        {"HF_TOKEN, HF_HOME, HF_ENDPOINT, HF_HUB_OFFLINE (the Hub), HTTPS_PROXY, NO_PROXY, OMP_NUM_THREADS, "
-        "MINDXTRAIN_HOME; train.report_to: TRACKIO_DIR, MLFLOW_TRACKING_URI; train.backend trl: MINDXTRAIN_PYTHON",
+        "MINDXTRAIN_HOME, PIP_INDEX_URL (the quickstart's weights); train.report_to: TRACKIO_DIR, MLFLOW_TRACKING_URI; "
+        "train.backend trl: MINDXTRAIN_PYTHON",
         "--out DIR gets recipe.yaml, plan.json, dataset/, checkpoint/, checkpoints/, eval/, quantized/, metrics.jsonl, "
         "loss.svg, tensorboard/, manifest.json, receipt.json; the registry of runs is $MINDXTRAIN_HOME/runs.sqlite, "
         "else ~/.local/share/mindxtrain/runs.sqlite",
@@ -42,7 +43,8 @@ const std::map<std::string, Footer>& footers() {
         "goes on"}},
       {"train",
        {"HF_TOKEN, HF_HOME, HF_ENDPOINT, HF_HUB_OFFLINE (the Hub), HTTPS_PROXY, NO_PROXY, OMP_NUM_THREADS, "
-        "MINDXTRAIN_HOME; train.report_to: TRACKIO_DIR, MLFLOW_TRACKING_URI; train.backend trl: MINDXTRAIN_PYTHON",
+        "MINDXTRAIN_HOME, PIP_INDEX_URL (the quickstart's weights); train.report_to: TRACKIO_DIR, MLFLOW_TRACKING_URI; "
+        "train.backend trl: MINDXTRAIN_PYTHON",
         "--out DIR as `run` fills it, without eval/ and quantized/", "",
         "2 what was saved does not verify; 4 stopped by a signal, state saved: --resume goes on"}},
       {"plan",

@@ -149,7 +149,7 @@ std::string resolve_model(const std::string& name, const std::optional<std::stri
   }
   if (const size_t at = name.find('@'); at != std::string::npos && at + 1 < name.size() && !revision)
     return resolve_model(name.substr(0, at), name.substr(at + 1), fetch, parts);
-  if (const std::string quickstart = quickstart_weights(name); !quickstart.empty()) return quickstart;
+  if (const std::string quickstart = quickstart_weights(name, fetch); !quickstart.empty()) return quickstart;
   if (const config::KnownModel* known = config::model_of_name(name))
     return resolve_model(known->id, revision || known->revision.empty() ? revision : known->revision, fetch, parts);
   const bool a_path = name.starts_with(".") || name.starts_with("/") || name.ends_with(".gguf") ||

