@@ -1,5 +1,5 @@
 # MXT_PORTABLE: a binary for any Linux of its architecture with glibc 2.34 or newer. Small libraries and C++'s own are inside it;
-# what has no static archive (oneDNN, OpenMP, OpenCL's loader that oneDNN names, fmt, spdlog, Highway's detection) lies in ../lib/mindxtrain
+# what has no static archive (oneDNN, OpenMP, OpenCL's loader that oneDNN names, fmt, Highway's detection) lies in ../lib/mindxtrain
 # and is found by $ORIGIN. Objects are compiled as in `release`, and hold no path of this folder: two folders give the same bytes.
 
 # portable_static(target archive…): the imported target stands for these archives. Debian compiles them for programs; in the Python module,
@@ -45,8 +45,7 @@ set(UTF8PROC_LIBRARY ${MXT_STATIC_utf8proc})
 find_library(MXT_OPENCL_LOADER NAMES libOpenCL.so.1 REQUIRED)
 find_library(MXT_FMT_LIBRARY NAMES fmt REQUIRED)
 find_library(MXT_HWY_LIBRARY NAMES hwy REQUIRED)
-find_library(MXT_SPDLOG_LIBRARY NAMES spdlog REQUIRED)
-set(_beside ${DNNL_LIBRARY} ${MXT_OPENCL_LOADER} ${MXT_FMT_LIBRARY} ${MXT_HWY_LIBRARY} ${MXT_SPDLOG_LIBRARY})
+set(_beside ${DNNL_LIBRARY} ${MXT_OPENCL_LOADER} ${MXT_FMT_LIBRARY} ${MXT_HWY_LIBRARY})
 if(MXT_OPENMP)
   find_library(MXT_GOMP_LIBRARY NAMES libgomp.so.1 REQUIRED)
   list(APPEND _beside ${MXT_GOMP_LIBRARY})

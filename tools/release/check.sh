@@ -8,6 +8,19 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 fail() { echo "release: $*" >&2; exit 2; }
 
+# The newest symbol versions that a file may ask for: glibc 2.34 and GCC 11's libraries, which RHEL 9 and Ubuntu 22.04 have (as the tag
+# manylinux_2_34 means it).
+declare -A newest=([GLIBC]=2.34 [GLIBCXX]=3.4.29 [CXXABI]=1.3.13 [GCC]=12.0.0)
+asks_no_newer() {  # FOLDER
+  local f family version
+  while read -r f; do
+    while IFS=_ read -r family version; do
+      [ "$(printf '%s\n' "$version" "${newest[$family]}" | sort -V | tail -1)" = "${newest[$family]}" ] ||
+        fail "$f: asks for ${family}_$version, newer than ${newest[$family]}"
+    done < <(objdump -T "$f" | grep -F '*UND*' | grep -oE '(GLIBC|GLIBCXX|CXXABI|GCC)_[0-9.]+' | sort -u)
+  done < <(find "$1" -type f \( -path '*/bin/mindxtrain' -o -name '*.so*' \) ! -name 'libmindxtrain_cuda.so')
+}
+
 starts() {  # NAME PROGRAM
   local name=$1 program=$2 said begin
   said=$(cd "$work" && env -i HOME="$work" PATH=/usr/bin:/bin "$program" --version) || fail "$name: does not start: $said"
@@ -25,6 +38,7 @@ starts() {  # NAME PROGRAM
 }
 
 tar -C "$work" -xzf "$files/mindxtrain-$version-linux-$(uname -m).tar.gz"
+asks_no_newer "$work/mindxtrain-$version"
 for f in "$work/mindxtrain-$version"/share/man/man1/*.gz; do
   ! zcat "$f" | grep -q "$root" || fail "$f: holds a path of the folder that it was built in"
 done
@@ -37,7 +51,7 @@ HOME=$work sh "$work/mindxtrain-$version/install.sh" "$work/prefix" >/dev/null
 starts tarball "$work/prefix/bin/mindxtrain"
 dpkg-deb -x "$files"/mindxtrain_"$version"_*.deb "$work/deb"
 depends=$(dpkg-deb -f "$files"/mindxtrain_"$version"_*.deb Depends)
-! grep -qE 'fmt|spdlog|dnnl|hwy|gomp|opencl' <<<"$depends" || fail "deb: depends on what it brings: $depends"
+! grep -qE 'fmt|dnnl|hwy|gomp|opencl' <<<"$depends" || fail "deb: depends on what it brings: $depends"
 starts deb "$work/deb/usr/bin/mindxtrain"
 python3 -m venv "$work/venv"
 "$work/venv/bin/pip" install -q --no-index --no-deps "$files"/mindxtrain-"$version"-*.whl
@@ -45,6 +59,7 @@ starts wheel "$work/venv/bin/mindxtrain"
 # The Python module, which wants numpy and nanobind-backend.
 if compgen -G "$files/mindxtrain_python-$version-*.whl" >/dev/null; then
   "$work/venv/bin/pip" install -q "$files"/mindxtrain_python-"$version"-*.whl || fail "wheel: what the module wants cannot be had"
+  asks_no_newer "$work/venv"
   cat >"$work/module.py" <<'PY'
 import mindxtrain as m
 
