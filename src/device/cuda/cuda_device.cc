@@ -155,7 +155,14 @@ std::unique_ptr<CudaDevice> open_cuda_device(int ordinal) {
   int count = 0;
   const cudaError_t e = cudaGetDeviceCount(&count);
   int driver = 0;
-  if (e == cudaErrorInsufficientDriver && cudaDriverGetVersion(&driver) == cudaSuccess && driver > 0)
+  const bool known = e == cudaErrorInsufficientDriver && cudaDriverGetVersion(&driver) == cudaSuccess;
+  if (known && driver == 0)
+    fail_missing(
+        "NVIDIA's driver is not installed here: install one for CUDA {}.{} (CUDA 13: 580 or newer), or set "
+        "hardware.name: "
+        "cpu",
+        CUDART_VERSION / 1000, CUDART_VERSION % 1000 / 10);
+  if (known)
     fail_missing(
         "NVIDIA's driver is too old: it is for CUDA {}.{}, and this build needs {}.{}: update the driver (CUDA 13: 580 "
         "or newer), or set hardware.name: cpu",
