@@ -6,6 +6,12 @@ if(TARGET mxt_portable)
 endif()
 install(TARGETS mindxtrain RUNTIME DESTINATION bin)
 set_target_properties(mindxtrain PROPERTIES INSTALL_RPATH "\$ORIGIN/../lib/mindxtrain")
+if(NOT BUILD_SHARED_LIBS)
+  # A list of a build's own would be filled up with colons, each of which means the folder that the program happens to be started in.
+  set_target_properties(mindxtrain PROPERTIES BUILD_WITH_INSTALL_RPATH ON)
+  file(MAKE_DIRECTORY ${CMAKE_BINARY_DIR}/apps/lib)
+  file(CREATE_LINK ${CMAKE_BINARY_DIR}/lib ${CMAKE_BINARY_DIR}/apps/lib/mindxtrain SYMBOLIC)  # where a build has its CUDA object
+endif()
 if(TARGET mindxtrain_cuda)
   install(TARGETS mindxtrain_cuda LIBRARY DESTINATION lib/mindxtrain)
 endif()

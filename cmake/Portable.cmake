@@ -60,7 +60,6 @@ add_library(mxt_portable OBJECT ${CMAKE_CURRENT_LIST_DIR}/portable_glibc.c)
 # The old tag is read for the libraries of libraries too: oneDNN's OpenMP is the one beside it.
 add_link_options(-Wl,--disable-new-dtags -static-libstdc++ -static-libgcc -Wl,--exclude-libs,ALL -Wl,--build-id=none -Wl,--as-needed
                  -Wl,--gc-sections)
-set(CMAKE_BUILD_WITH_INSTALL_RPATH OFF)
 if(CCACHE)
   # Relative paths in the objects, and so the release build's own cached ones.
   set(CMAKE_C_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_BASEDIR=${CMAKE_SOURCE_DIR} CCACHE_NOHASHDIR=1 ${CCACHE})
