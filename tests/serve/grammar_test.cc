@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include <cctype>
+#include <cmath>
 #include <nlohmann/json.hpp>
 #include <random>
 #include <set>
@@ -21,7 +22,7 @@ std::shared_ptr<const TokenBytes> bytes() {
 
 Automaton of(const std::string& schema) {
   JsonGrammar g;
-  const OrderedJson j = OrderedJson::parse(schema);
+  const OrderedJson j = parse_ordered_json(schema, "schema");
   const auto root = g.schema(j);
   return {g.take(root), bytes()};
 }
@@ -222,6 +223,151 @@ TEST(JsonGrammar, NoKeywordIsDroppedBesideAnother) {
       R"({"anyOf":[{"type":"integer"},{"type":"string"}],"allOf":[{"anyOf":[{"type":"integer","maximum":5},{"type":"string","maxLength":1}]}]})";
   yes(two, {"5", R"("a")"});
   no(two, {"6", R"("ab")"});
+}
+
+TEST(JsonGrammar, IntegersOfAnySize) {
+  const std::string wei =
+      R"({"type":"integer","minimum":18446744073709551615,"maximum":115792089237316195423570985008687907853269984665640564039457584007913129639935})";
+  yes(wei, {"18446744073709551615", "18446744073709551616", "20000000000000000000",
+            "115792089237316195423570985008687907853269984665640564039457584007913129639935"});
+  no(wei,
+     {"18446744073709551614", "5", "115792089237316195423570985008687907853269984665640564039457584007913129639936",
+      "018446744073709551615", "18446744073709551615.5"});
+  yes(R"({"type":"integer","exclusiveMaximum":-100000000000000000000})", {"-100000000000000000001"});
+  no(R"({"type":"integer","exclusiveMaximum":-100000000000000000000})", {"-100000000000000000000", "0"});
+  yes(R"({"type":"number","minimum":1e20,"maximum":1e22})", {"100000000000000000000", "5000000000000000000000.5"});
+  no(R"({"type":"number","minimum":1e20,"maximum":1e22})", {"99999999999999999999.9", "10000000000000000000001"});
+  // Listed ones keep their digits, and are compared by them.
+  const std::string listed =
+      R"({"enum":[18446744073709551616,18446744073709551617,{"a":[100000000000000000001]}],"type":["integer","object"]})";
+  yes(listed, {"18446744073709551616", "18446744073709551617", R"({"a":[100000000000000000001]})"});
+  no(listed, {"18446744073709551618", "1.8446744073709552e19"});
+  yes(R"({"enum":[18446744073709551616,18446744073709551617],"maximum":18446744073709551616})",
+      {"18446744073709551616"});
+  no(R"({"enum":[18446744073709551616,18446744073709551617],"maximum":18446744073709551616})",
+     {"18446744073709551617"});
+  yes(R"({"const":1180591620717411303424,"type":"integer"})", {"1180591620717411303424"});
+  // Both of allOf, exactly.
+  no(R"({"type":"integer","allOf":[{"maximum":9007199254740993},{"maximum":9007199254740992}]})", {"9007199254740993"});
+  yes(R"({"type":"integer","allOf":[{"maximum":9007199254740993},{"maximum":9007199254740992}]})",
+      {"9007199254740992"});
+  // Before 2017 an exclusive bound was true or false.
+  yes(R"({"type":"integer","minimum":1,"exclusiveMinimum":true,"maximum":3,"exclusiveMaximum":false})", {"2", "3"});
+  no(R"({"type":"integer","minimum":1,"exclusiveMinimum":true,"maximum":3,"exclusiveMaximum":false})", {"1", "4"});
+}
+
+TEST(JsonGrammar, MultiplesOfAnyStep) {
+  for (const auto& [step, places] :
+       std::vector<std::pair<int, int>>{{50, 2}, {25, 1}, {5, 2}, {7, 0}, {1024, 0}, {3, 3}}) {
+    const double x = step / std::pow(10.0, places);
+    Automaton a = of(nlohmann::json{{"type", "number"}, {"multipleOf", x}, {"minimum", -40}, {"maximum", 4100}}.dump());
+    for (int i = -100'000; i <= 4'200'000; i += 13) {
+      char text[32];
+      std::snprintf(text, sizeof text, "%.3f", i / 1000.0);
+      std::string s = text;
+      while (s.back() == '0') s.pop_back();
+      if (s.back() == '.') s.pop_back();
+      if (s == "-0") continue;
+      const int64_t scaled = static_cast<int64_t>(i) * static_cast<int64_t>(std::pow(10, places));
+      const bool is = i >= -40'000 && i <= 4'100'000 && scaled % (int64_t{step} * 1000) == 0;
+      ASSERT_EQ(a.matches(s), is) << x << " " << s;
+    }
+  }
+  yes(R"({"type":"integer","multipleOf":1000000,"maximum":9000000})", {"0", "3000000", "-7000000"});
+  no(R"({"type":"integer","multipleOf":1000000,"maximum":9000000})", {"300000", "10000000", "1", "-0"});
+  yes(R"({"type":"integer","multipleOf":1000000000000000000})", {"5000000000000000000"});
+  yes(R"({"type":"number","allOf":[{"multipleOf":0.2},{"multipleOf":0.5}],"minimum":0,"maximum":3})", {"1", "2", "3"});
+  no(R"({"type":"number","allOf":[{"multipleOf":0.2},{"multipleOf":0.5}],"minimum":0,"maximum":3})", {"0.2", "0.5"});
+  yes(R"({"enum":[0.6,0.7],"multipleOf":0.3})", {"0.6"});
+  no(R"({"enum":[0.6,0.7],"multipleOf":0.3})", {"0.7"});
+}
+
+TEST(JsonGrammar, PatternsAsTheClientsLibrariesWriteThem) {
+  auto s = [](const std::string& p) { return nlohmann::json{{"type", "string"}, {"pattern", p}}.dump(); };
+  const std::string mail =  // zod
+      s(R"(^(?!\.)(?!.*\.\.)([A-Za-z0-9_'+\-\.]*)[A-Za-z0-9_+-]@([A-Za-z0-9][A-Za-z0-9\-]*\.)+[A-Za-z]{2,}$)");
+  yes(mail, {R"("a.b@x-y.org")", R"("a@b.cd")"});
+  no(mail, {R"(".a@b.cd")", R"("a..b@b.cd")", R"("\u002ea@b.cd")", R"("a@b")"});
+  const std::string decimal = s(R"(^(?!^[-+.]*$)[+-]?0*\d*\.?\d*$)");  // pydantic
+  yes(decimal, {R"("1.50")", R"("-0.5")", R"("+7")"});
+  no(decimal, {R"("")", R"("-")", R"(".")", R"("1e5")"});
+  const std::string password = s(R"(^(?=.*[A-Z])(?=.*\d).{4,6}$)");
+  yes(password, {R"("aB1c")"});
+  no(password, {R"("ab1c")", R"("aBcd")", R"("B1c")"});
+  const std::string either = s("^a|b$");
+  yes(either, {R"("ax")", R"("xb")"});
+  no(either, {R"("xa")", R"("bx")"});
+  yes(s("^$|^x{2}$"), {R"("")", R"("xx")"});
+  yes(s(R"(^[\u4e00-\u9fa5]{1,2}$)"), {R"("中文")"});
+  no(s(R"(^[\u4e00-\u9fa5]{1,2}$)"), {R"("a")", R"("龦")", R"("中文中")"});
+  yes(s("^[^é-ü]$"), {R"("a")", R"("þ")", R"("中")"});
+  no(s("^[^é-ü]$"), {R"("é")", R"("ü")", R"("ö")"});
+  yes(s(R"(\A(?P<year>\d{4})-(?<month>\d\d)\Z)"), {R"("2024-02")"});
+  yes(s("(?i)^ab$"), {R"("aB")", R"("AB")"});
+  no(s("(?i)^ab$"), {R"("ac")"});
+  yes(s(R"(^\x41\u0042$)"), {R"("AB")"});
+  yes(s(R"(^[\s\S]{2}$)"), {R"("é\n")"});
+}
+
+TEST(JsonGrammar, LongTextsOfAPatternOrFormat) {
+  auto s = [](const char* key, const char* value, int64_t least, int64_t most) {
+    return nlohmann::json{{"type", "string"}, {key, value}, {"minLength", least}, {"maxLength", most}}.dump();
+  };
+  const std::string label = s("pattern", "^[a-z0-9-]+$", 3, 1000);
+  yes(label, {R"("a-b")", "\"" + std::string(1000, 'x') + "\""});
+  no(label, {R"("ab")", "\"" + std::string(1001, 'x') + "\"", R"("a_b")"});
+  // What cannot be counted out is shorter than it might be, never longer.
+  const std::string huge = s("pattern", "^[a-z]+(\\.[a-z]+)*$", 5, 1'000'000);
+  yes(huge, {R"("ab.cd")", "\"" + std::string(1000, 'x') + "\""});
+  no(huge, {R"("a.b")", R"("ab.cd.")"});
+  yes(s("format", "uri", 1, 2083), {R"("https://a.example.org/b?c=d#e")"});  // pydantic's HttpUrl
+  no(s("format", "uri", 1, 2083), {R"("https://1.2.3.4")", R"("")"});
+  yes(s("format", "email", 3, 254), {R"("a.b@c.de")"});
+  yes(s("format", "uri", 0, 30), {R"("https://a.example.org/b")"});
+  no(s("format", "uri", 0, 30), {R"("https://a.example.org/b/c/d/e/f")"});
+  yes(s("pattern", "^é+$", 2, 3), {R"("éé")", R"("ééé")"});
+  no(s("pattern", "^é+$", 2, 3), {R"("é")", R"("éééé")"});
+  yes(s("pattern", "b", 2, 3), {R"("ab")", R"("\"b")", R"("\u00e9b")"});
+  no(s("pattern", "b", 2, 3), {R"("b")", R"("aaab")", R"("\"\"\"b")"});
+  yes(R"({"type":"string","maxLength":100000000000000000000,"minLength":1.0})", {R"("a")"});
+}
+
+TEST(JsonGrammar, FormatsOfPydantic) {
+  auto s = [](const char* format) { return nlohmann::json{{"type", "string"}, {"format", format}}.dump(); };
+  yes(s("uuid4"), {R"("3f2504e0-4f89-41d3-9a0c-0305e82c3301")"});
+  no(s("uuid4"), {R"("3f2504e0-4f89-11d3-9a0c-0305e82c3301")"});
+  no(s("date"), {R"("0000-01-01")", R"("0000-02-29")"});
+  yes(s("date"), {R"("0004-02-29")", R"("1000-01-01")", R"("2030-06-10")"});
+  yes(s("ipv4network"), {R"("10.0.0.1")"});
+  yes(s("base64"), {R"("YQ==")", R"("")", R"("YWJj")"});
+  no(s("base64"), {R"("YR==")", R"("YQ=")"});
+  yes(s("uri-reference"), {R"("http://a.bc/d")"});
+  yes(s("json-pointer"), {R"("/a~1b/0")", R"("")"});
+}
+
+TEST(JsonGrammar, MembersThatDependOnOthersAndOnTheirNames) {
+  const std::string pays =
+      R"({"type":"object","properties":{"card":{"type":"integer"},"bill":{"type":"integer"}},"additionalProperties":false,"dependentRequired":{"card":["bill"]}})";
+  yes(pays, {"{}", R"({"bill": 1})", R"({"card": 1, "bill": 2})"});
+  no(pays, {R"({"card": 1})"});
+  const std::string named =
+      R"({"type":"object","properties":{"a1":{"type":"integer"},"z":{"const":0}},"patternProperties":{"^a":{"maximum":5,"type":"integer"},"b$":{"type":"boolean"}},"required":["a1"]})";
+  yes(named, {R"({"a1": 5})", R"({"a1": 5, "ax": 3})", R"({"a1": 5, "z": 0, "xb": true})"});
+  no(named, {R"({"a1": 6})", R"({"a1": 5, "ax": true})", R"({"a1": 5, "xb": 1})", R"({"a1": 5, "q": 1})",
+             R"({"a1": 5, "\u0061x": true})"});
+  const std::string rest =
+      R"({"type":"object","patternProperties":{"^a":{"type":"boolean"}},"additionalProperties":{"const":1}})";
+  yes(rest, {R"({"a": true, "b": 1})"});
+  no(rest, {R"({"a": 1})", R"({"b": true})", R"({"\u0061": 1})"});
+  const std::string closed =
+      R"({"allOf":[{"type":"object","properties":{"a":{"const":1}},"required":["a"]},{"properties":{"b":{"const":2}}}],"unevaluatedProperties":false})";
+  yes(closed, {R"({"a":1})", R"({"a":1,"b":2})"});
+  no(closed, {R"({"a":1,"c":3})"});
+  // Of listed values none that two branches allow.
+  yes(R"({"oneOf":[{"enum":[1,2]},{"enum":[2,3]}]})", {"1", "3"});
+  no(R"({"oneOf":[{"enum":[1,2]},{"enum":[2,3]}]})", {"2"});
+  yes(R"({"$id":"https://x.y/z","properties":{"a":{"$ref":"https://x.y/z#/$defs/n"}},"$defs":{"n":{"type":"null"}}})",
+      {R"({"a": null})"});
 }
 
 TEST(JsonGrammar, Remarks) {
@@ -428,17 +574,24 @@ TEST(JsonGrammar, BadSchemasAreRefused) {
                         R"({"not":{}})",
                         R"({"type":"array","minItems":-1})",
                         R"({"type":"array","minItems":3,"maxItems":1})",
-                        R"({"type":"string","maxLength":1e30})",
+                        R"({"type":"string","maxLength":1.5})",
+                        R"({"type":"string","minLength":1e30})",
                         R"({"type":"string","maxLenght":5})",
                         R"({"contains":{"type":"integer"}})",
                         R"({"type":"string","pattern":"("})",
-                        R"x({"type":"string","pattern":"(?=a)"})x",
+                        R"x({"type":"string","pattern":"a(?=a)"})x",
+                        R"x({"type":"string","pattern":"(?<=a)b"})x",
+                        R"x({"type":"string","pattern":"^(?!a)a$"})x",
+                        R"({"type":"string","pattern":"\\ud800"})",
                         R"({"type":"string","pattern":"\\1"})",
-                        R"({"type":"string","pattern":"a{5000}"})",
+                        R"({"type":"string","pattern":"a{50000}"})",
                         R"({"type":"string","pattern":"[z-a]"})",
                         R"({"type":"string","pattern":"*"})",
                         R"({"type":"integer","minimum":3,"maximum":1})",
-                        R"({"type":"integer","minimum":1e300})",
+                        R"({"type":"number","multipleOf":0})",
+                        R"({"type":"number","multipleOf":0.12345})",
+                        R"({"oneOf":[{"enum":[1]},{"const":1}]})",
+                        R"({"type":"integer","minimum":18446744073709551617,"maximum":18446744073709551616})",
                         R"({"type":"number","minimum":"1"})",
                         R"({"type":"number","minimum":2,"exclusiveMaximum":2})",
                         R"({"anyOf":{}})",

@@ -12,7 +12,6 @@ namespace {
 
 constexpr size_t kMaxNodes = 1 << 20, kMaxStates = 1 << 15, kMaxMasks = 4096, kMaxPlaces = 4096;
 constexpr int32_t kMaxDepth = 200;
-constexpr int64_t kMaxWork = 4'000'000;  // some tenths of a second
 
 }  // namespace
 
@@ -108,8 +107,8 @@ TokenBytes::TokenBytes(const std::vector<std::string>& bytes) : vocab_(bytes.siz
   }
 }
 
-Automaton::Automaton(Grammar grammar, std::shared_ptr<const TokenBytes> tokens)
-    : g_(std::move(grammar)), tokens_(std::move(tokens)) {
+Automaton::Automaton(Grammar grammar, std::shared_ptr<const TokenBytes> tokens, int64_t work)
+    : g_(std::move(grammar)), tokens_(std::move(tokens)), most_work_(work) {
   clear();
   generation_ = 0;
 }
@@ -192,7 +191,7 @@ Automaton::State Automaton::next(State s, unsigned char byte) {
     if (g_.sets_[static_cast<size_t>(g_.cells_[static_cast<size_t>(node.cell)].value)].test(byte))
       expand(node.cell + 1, node.parent, out, accepts);
   }
-  if ((work_ += static_cast<int64_t>(nodes.size() + 4 * out.size() + 1)) > kMaxWork)
+  if ((work_ += static_cast<int64_t>(nodes.size() + 4 * out.size() + 1)) > most_work_)
     fail_input("the schema is too complex to hold an answer to");
   const State to = state_of(std::move(out), accepts);
   states_[static_cast<size_t>(s)].next[byte] = to;

@@ -75,7 +75,9 @@ class Automaton {
  public:
   using State = int32_t;
   static constexpr State kDead = -1;
-  Automaton(Grammar grammar, std::shared_ptr<const TokenBytes> tokens);
+  static constexpr int64_t kWork = 4'000'000;  // some tenths of a second
+  // `work`: how many places one mask, one text or one walk from state to state may look at.
+  Automaton(Grammar grammar, std::shared_ptr<const TokenBytes> tokens, int64_t work = kWork);
   // Forgets every state, so that there is room again; earlier states mean nothing from here on. `generation` counts it.
   void clear();
   int64_t generation() const { return generation_; }
@@ -110,7 +112,7 @@ class Automaton {
   std::map<std::pair<std::vector<int32_t>, bool>, State> state_ids_;
   std::unordered_map<State, std::vector<uint64_t>> masks_;
   State start_ = kDead;
-  int64_t work_ = 0;  // places looked at for one mask
+  int64_t work_ = 0, most_work_;  // places looked at for one mask
   int64_t generation_ = 0;
 };
 

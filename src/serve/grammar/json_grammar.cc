@@ -5,6 +5,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "base/json_text.h"
 #include "serve/output/schema_types.h"
 
 namespace mxt::serve {
@@ -90,13 +91,7 @@ void JsonGrammar::spend(size_t cells, const std::string& at) {
   if (g_.size() + cells > kMaxCells) fail_input("{}: the schema is too large", at);
 }
 
-std::string JsonGrammar::spelled(const OrderedJson& j) {
-  try {
-    return j.dump();
-  } catch (const std::exception&) {
-    fail_input("a text of the schema is not UTF-8");
-  }
-}
+std::string JsonGrammar::spelled(const OrderedJson& j) { return json_text(j); }
 
 JsonGrammar::Rule JsonGrammar::any_of(const std::vector<Rule>& rules) {
   const Rule r = g_.add();

@@ -1,11 +1,11 @@
 // JSON Schema and tool calls as grammars. What a schema demands and the grammar cannot hold an answer to is refused,
 // never dropped; what it only remarks (is_annotation) is left alone.
 //   types (without one: those that the keywords speak of), enum and const with all that stands beside them, properties
-//   in their order, required, additionalProperties (absent beside properties: none), patternProperties (one),
-//   propertyNames, min/maxProperties, items, prefixItems, min/maxItems, uniqueItems, min/maxLength, pattern, format
-//   (date, time, date-time, duration, email, hostname, ipv4, ipv6, uri, uuid, byte), minimum/maximum, multipleOf,
-//   anyOf, oneOf (as anyOf), allOf, nullable, $ref inside the document (pointers, anchors), and what stands beside
-//   these.
+//   in their order, required, additionalProperties (absent beside properties: none), patternProperties (a name that two
+//   of them match is left out), propertyNames, min/maxProperties, dependentRequired, dependentSchemas,
+//   unevaluatedProperties, items, prefixItems, min/maxItems, uniqueItems, min/maxLength, pattern, format
+//   (formats.cc), minimum/maximum (of any size), multipleOf, anyOf, oneOf (as anyOf, but for values that are listed),
+//   allOf, nullable, $ref inside the document (pointers, anchors), and what stands beside these.
 #pragma once
 
 #include <functional>
@@ -29,7 +29,12 @@ class NothingLeft : public Error {
 // What two schemas demand together, as one; what cannot be said so is an error, a contradiction NothingLeft.
 OrderedJson both(const OrderedJson& a, const OrderedJson& b, const std::string& at);
 // "": it says nothing of the text. Nothing: it is not known.
-std::optional<std::string> pattern_of_format(const std::string& format);
+// `most`: where only so many characters are wanted (−1: any number), so that there are not many more.
+std::optional<std::string> pattern_of_format(const std::string& format, int64_t most = -1);
+
+// A count that a schema states: minItems and the like; `otherwise` where it does not (0: a least one, −1: a most).
+// More than `most` is an error, or as good as no limit.
+int64_t count_of(const OrderedJson& s, const char* key, int64_t otherwise, int64_t most, const std::string& at);
 
 class JsonGrammar {
  public:
@@ -43,7 +48,7 @@ class JsonGrammar {
   // Reasoning that ends in </think>, then `body`. `opened`: the prompt has the <think> already; else the reasoning may
   // be left out.
   Rule after_thinking(Rule body, bool opened);
-  Rule pattern(const std::string& regex);  // inside a JSON string
+  Rule pattern(const std::string& regex);  // a JSON string that it matches
   Grammar take(Rule root);
 
  private:
@@ -53,13 +58,16 @@ class JsonGrammar {
   Rule value(const OrderedJson& s, const std::string& at, int depth);
   Rule typed(const OrderedJson& s, const std::string& at, int depth);
   Rule listed(const OrderedJson& s, const std::string& at);
+  Rule dependent(const OrderedJson& s, const std::string& key, const std::string& at, int depth);
+  OrderedJson of_one(const OrderedJson& branches, size_t i, const std::string& at);
   Rule merged(const OrderedJson& s, const std::string& at, int depth);
   Rule some(size_t n, const std::function<Rule(size_t)>& one, const std::string& at);
   Rule other_than(const std::vector<std::string>& names);  // as JSON spells them, without the quotes
   std::vector<std::pair<Rule, Rule>> others(const OrderedJson& s, const std::vector<std::string>& names,
                                             const std::string& at, int depth);
-  Rule object(const OrderedJson& s, const std::string& at, int depth);
-  Rule array(const OrderedJson& s, const std::string& at, int depth);
+  OrderedJson declared(const OrderedJson& s, const std::string& name, const OrderedJson& own, const std::string& at);
+  Rule object(const OrderedJson& given, const std::string& at, int depth);
+  Rule array(const OrderedJson& given, const std::string& at, int depth);
   Rule string(const OrderedJson& s, const std::string& at);
   Rule integer(const OrderedJson& s, const std::string& at);
   Rule number(const OrderedJson& s, const std::string& at);
@@ -71,15 +79,21 @@ class JsonGrammar {
   Rule list(Rule element, int64_t least, int64_t most);    // with commas
   std::vector<std::string> finite(const OrderedJson& schema) const;
   Rule permutation(const std::vector<std::string>& values, int64_t least, int64_t most, const std::string& at);
-  // What both rules match; they must not recur. Only what can still come to an end is kept.
-  Rule intersection(Rule a, Rule b, const std::string& at);
+  Automaton machine(Rule root) const;
+  // What both rules match, or what the first alone does; they must not recur. Only what can still come to an end is
+  // kept.
+  Rule intersection(Rule a, Rule b, const std::string& at, bool without = false);
+  // Those JSON strings of a rule that have so many characters (most −1: any number). Where counting all of them would
+  // take too much, the longest are left out.
+  Rule of_length(Rule r, int64_t least, int64_t most, const std::string& at);
   Rule multiples(const OrderedJson& s, const std::string& at);
   Rule literal(std::string_view text);
   Rule until(std::string_view tag);  // text up to the tag and the tag
   Rule any_of(const std::vector<Rule>& rules);
-  Rule between(uint64_t low, uint64_t high);            // decimal numbers of that range
-  struct Bound;                                         // of a number with a fraction
-  Rule magnitude(const Bound& low, const Bound& high);  // both ≥ 0
+  Rule digits(size_t k);                                          // decimal ones
+  Rule between(const std::string& low, const std::string& high);  // integers ≥ 0
+  struct Bound;                                                   // of a number with a fraction
+  Rule magnitude(const Bound& low, const Bound& high);            // both ≥ 0
   const OrderedJson& target(const OrderedJson& ref, const std::string& at) const;
   const OrderedJson& resolved(const OrderedJson& s) const;
   OrderedJson flat(OrderedJson s, const std::string& at);
@@ -94,7 +108,8 @@ class JsonGrammar {
   Grammar g_;
   const OrderedJson* document_ = nullptr;
   std::map<std::string, Rule> references_, merged_;
-  std::map<std::tuple<Rule, int64_t, bool>, Rule> counted_;             // element, how many, exactly so many
+  std::map<std::tuple<Rule, int64_t, bool>, Rule> counted_;  // element, how many, exactly so many
+  std::vector<Rule> digits_;
   int64_t copied_ = 0;                                                  // nodes of schemas
   mutable std::map<std::string, std::shared_ptr<Automaton>> patterns_;  // of allows()
   Rule ws_, wide_char_, plain_char_, char_, string_, integer_, number_, boolean_, null_, any_, object_, array_;

@@ -1,8 +1,10 @@
 // A client's regular expression as grammar rules: literals, classes, groups, alternation, quantifiers, anchors at the
-// ends. What needs memory or looks around is refused. Characters are written as JSON spells them inside a string.
+// ends, and what looks ahead at the beginning. What needs memory or looks around elsewhere is refused. Characters are
+// written as JSON spells them inside a string.
 #include <algorithm>
 #include <functional>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <tuple>
 
 #include "base/error.h"
@@ -13,7 +15,8 @@ namespace mxt::serve {
 namespace {
 
 constexpr int kMaxNesting = 32;
-constexpr int64_t kMaxRepeat = 256;
+constexpr int64_t kMaxRepeat = 10'000;
+constexpr uint32_t kLastCodePoint = 0x10FFFF;
 
 ByteSet named_class(char c) {
   ByteSet s;
@@ -39,32 +42,40 @@ ByteSet named_class(char c) {
 
 }  // namespace
 
-// Reads the pattern once, left to right; each construct becomes a rule.
+struct PatternMaker {
+  Grammar& g;
+  Grammar::Rule any_char;  // one JSON-spelled character
+  std::function<Grammar::Rule(Grammar::Rule, int64_t, int64_t)> repeat;
+};
+
+// What a pattern demands ahead of its beginning.
+struct Ahead {
+  std::string regex;
+  bool holds;
+};
+
+// Reads one alternative of the pattern, left to right; each construct becomes a rule.
 class PatternReader {
  public:
   using Rule = Grammar::Rule;
-  struct Maker {
-    Grammar& g;
-    Rule any_char;  // one JSON-spelled character
-    std::function<Rule(Rule, int64_t, int64_t)> repeat;
-  };
-  PatternReader(std::string_view text, Maker maker) : p_(text), m_(std::move(maker)) {}
+  PatternReader(std::string_view text, PatternMaker maker, bool any_case = false)
+      : p_(text), m_(std::move(maker)), any_case_(any_case) {}
 
-  Rule read() {
-    bool from_start = false, to_end = false;
+  // What a string looks like between its quotation marks.
+  Rule read(bool from_start) {
+    bool to_end = false;
     if (p_.starts_with('^')) from_start = true, ++at_;
     if (p_.ends_with('$') && !escaped(p_.size() - 1)) to_end = true, p_.remove_suffix(1);
-    // With several alternatives the anchors would belong to the outer ones alone: a group says what is meant.
     const Rule body = alternatives(0);
     if (at_ < p_.size()) fail_input("\")\" without \"(\"");
-    if ((from_start || to_end) && top_alternatives_)
-      fail_input("an anchor beside a top-level \"|\" is not supported: put the alternatives into a group");
     Grammar::Sequence s;
     if (!from_start) s.push_back(Grammar::call(m_.repeat(m_.any_char, 0, -1)));
     s.push_back(Grammar::call(body));
     if (!to_end) s.push_back(Grammar::call(m_.repeat(m_.any_char, 0, -1)));
     return m_.g.of({s});
   }
+  // Any one character, written in one way.
+  Rule one() { return one_of(byte_range(0, 127), true); }
 
  private:
   bool escaped(size_t i) const {
@@ -81,7 +92,6 @@ class PatternReader {
     m_.g.choice(r, sequence(depth));
     while (more() && peek() == '|') {
       ++at_;
-      if (depth == 0) top_alternatives_ = true;
       m_.g.choice(r, sequence(depth));
     }
     return r;
@@ -150,8 +160,13 @@ class PatternReader {
     m_.g.text(s, std::string(bytes));
     m_.g.choice(r, s);
   }
-  Rule one_of(const ByteSet& ascii, bool others) {
+  Rule one_of(ByteSet ascii, bool others) {
     const Rule r = m_.g.add();
+    if (any_case_)
+      for (char c = 'a'; c <= 'z'; ++c) {
+        const auto small = static_cast<size_t>(c), large = small - 32;
+        if (ascii.test(small) || ascii.test(large)) ascii.set(small), ascii.set(large);
+      }
     spell(r, ascii);
     if (others) {
       auto b = [&](unsigned char x, unsigned char y) { return m_.g.bytes(byte_range(x, y)); };
@@ -165,12 +180,7 @@ class PatternReader {
     const char c = p_[at_];
     if (c == '(') {
       ++at_;
-      if (more() && peek() == '?') {
-        if (p_.substr(at_).starts_with("?:"))
-          at_ += 2;
-        else
-          fail_input("\"(?\" groups other than \"(?:\" are not supported");
-      }
+      if (more() && peek() == '?') group_head();
       const Rule r = alternatives(depth + 1);
       if (!more() || p_[at_++] != ')') fail_input("\"(\" without \")\"");
       return r;
@@ -184,6 +194,13 @@ class PatternReader {
       const char e = p_[at_ + 1];
       at_ += 2;
       if (std::string_view("dDwWsS").find(e) != std::string_view::npos) return one_of(named_class(e), e < 'a');
+      if (const auto code = code_of(e)) {
+        if (*code < 0x80)
+          return one_of(byte_range(static_cast<unsigned char>(*code), static_cast<unsigned char>(*code)), false);
+        const Rule r = m_.g.add();
+        add_range(r, *code, *code);
+        return r;
+      }
       return one_of(
           byte_range(static_cast<unsigned char>(plain_escape(e)), static_cast<unsigned char>(plain_escape(e))), false);
     }
@@ -194,6 +211,59 @@ class PatternReader {
     Grammar::Sequence s;
     m_.g.text(s, p_.substr(from, at_ - from));
     return m_.g.of({s});
+  }
+  // Behind "(": what follows "?" is a name, or says that the group has none.
+  void group_head() {
+    const std::string_view head = p_.substr(at_);
+    size_t name = 0;
+    if (head.starts_with("?P<")) name = 3;
+    if (head.starts_with("?<") && !head.starts_with("?<=") && !head.starts_with("?<!")) name = 2;
+    if (head.starts_with("?:")) {
+      at_ += 2;
+    } else if (const size_t end = head.find('>'); name > 0 && end != std::string_view::npos) {
+      at_ += end + 1;
+    } else {
+      fail_input("a group that begins with \"({}\" is not supported here", head.substr(0, 3));
+    }
+  }
+  // \xHH, \uHHHH, \u{H…}, behind the letter.
+  std::optional<uint32_t> code_of(char e) {
+    if (e != 'x' && e != 'u') return std::nullopt;
+    const bool braces = more() && peek() == '{';
+    const size_t from = at_ + braces, end = braces ? p_.find('}', from) : from + (e == 'x' ? 2 : 4);
+    const std::string_view hex = end <= p_.size() ? p_.substr(from, end - from) : std::string_view();
+    if (hex.empty() || hex.size() > 6 || hex.find_first_not_of("0123456789abcdefABCDEF") != std::string_view::npos)
+      fail_input("\\{} without its hexadecimal digits", e);
+    const auto code = static_cast<uint32_t>(std::stoul(std::string(hex), nullptr, 16));
+    if (code > kLastCodePoint || (code >= 0xD800 && code <= 0xDFFF)) fail_input("\\{}{} is no character", e, hex);
+    at_ = end + braces;
+    return code;
+  }
+  // Characters beyond ASCII, as UTF-8: cut where the number of bytes changes, then byte by byte. No surrogates.
+  void add_range(Rule r, uint32_t low, uint32_t high) {
+    constexpr std::pair<uint32_t, uint32_t> kLengths[] = {
+        {0x80, 0x7FF}, {0x800, 0xD7FF}, {0xE000, 0xFFFF}, {0x10000, kLastCodePoint}};
+    for (const auto& [first, last] : kLengths) {
+      std::string from, to;
+      if (std::max(low, first) > std::min(high, last)) continue;
+      append_utf8(from, std::max(low, first));
+      append_utf8(to, std::min(high, last));
+      add_bytes(r, {}, from, to);
+    }
+  }
+  void add_bytes(Rule r, Grammar::Sequence before, std::string_view from, std::string_view to) {
+    auto byte = [](char c) { return static_cast<unsigned char>(c); };
+    auto add = [&](unsigned char first, unsigned char last, std::string_view a, std::string_view b) {
+      if (first > last) return;
+      Grammar::Sequence s = before;
+      s.push_back(m_.g.bytes(byte_range(first, last)));
+      a.empty() ? m_.g.choice(r, s) : add_bytes(r, std::move(s), a, b);
+    };
+    const std::string lowest(from.size() - 1, '\x80'), highest(from.size() - 1, '\xBF');
+    if (from[0] == to[0]) return add(byte(from[0]), byte(from[0]), from.substr(1), to.substr(1));
+    add(byte(from[0]), byte(from[0]), from.substr(1), highest);
+    add(static_cast<unsigned char>(byte(from[0]) + 1), static_cast<unsigned char>(byte(to[0]) - 1), lowest, highest);
+    add(byte(to[0]), byte(to[0]), lowest, to.substr(1));
   }
   char plain_escape(char e) {
     switch (e) {
@@ -218,47 +288,154 @@ class PatternReader {
     bool negated = false;
     if (more() && peek() == '^') negated = true, ++at_;
     ByteSet set;
-    bool first = true;
-    auto member = [&]() -> int {  // −1: a named class was added
+    std::vector<std::pair<uint32_t, uint32_t>> wide;  // beyond ASCII
+    bool first = true, every_other = false;
+    auto member = [&]() -> std::optional<uint32_t> {  // nothing: a named class was added
+      if (static_cast<unsigned char>(p_[at_]) >= 0x80) return next_code_point(p_, at_);
       const char c = p_[at_++];
-      if (static_cast<unsigned char>(c) >= 0x80) fail_input("classes hold ASCII characters only");
       if (c != '\\') return static_cast<unsigned char>(c);
       if (!more()) fail_input("ends in a \"\\\"");
       const char e = p_[at_++];
-      if (std::string_view("dDwWsS").find(e) != std::string_view::npos) return set |= named_class(e), -1;
+      if (std::string_view("dDwWsS").find(e) != std::string_view::npos) {
+        set |= named_class(e);
+        every_other = every_other || e < 'a';
+        return std::nullopt;
+      }
+      if (const auto code = code_of(e)) return code;
       return static_cast<unsigned char>(plain_escape(e));
     };
     while (true) {
       if (!more()) fail_input("\"[\" without \"]\"");
       if (peek() == ']' && !first) break;
       first = false;
-      const int from = member();
-      if (from >= 0 && at_ + 1 < p_.size() && peek() == '-' && p_[at_ + 1] != ']') {
+      const auto from = member();
+      if (!from) continue;
+      uint32_t to = *from;
+      if (at_ + 1 < p_.size() && peek() == '-' && p_[at_ + 1] != ']') {
         ++at_;
-        const int to = member();
-        if (to < from) fail_input("a range of a class is empty");
-        set |= byte_range(static_cast<unsigned char>(from), static_cast<unsigned char>(to));
-      } else if (from >= 0) {
-        set.set(static_cast<size_t>(from));
+        const auto end = member();
+        if (!end || *end < *from) fail_input("a range of a class is empty");
+        to = *end;
       }
+      if (*from < 0x80)
+        set |= byte_range(static_cast<unsigned char>(*from), static_cast<unsigned char>(std::min<uint32_t>(to, 0x7F)));
+      if (to >= 0x80) wide.emplace_back(std::max<uint32_t>(*from, 0x80), to);
     }
     ++at_;
-    if (negated) set = byte_range(0, 127) & ~set;
-    return one_of(set, negated);
+    if (!negated && every_other) wide = {{0x80, kLastCodePoint}};
+    if (negated) {
+      set = byte_range(0, 127) & ~set;
+      wide = every_other ? std::vector<std::pair<uint32_t, uint32_t>>() : all_but(std::move(wide));
+    }
+    const Rule r = one_of(set, false);
+    for (const auto& [low, high] : wide) add_range(r, low, high);
+    return r;
+  }
+  static std::vector<std::pair<uint32_t, uint32_t>> all_but(std::vector<std::pair<uint32_t, uint32_t>> ranges) {
+    std::sort(ranges.begin(), ranges.end());
+    std::vector<std::pair<uint32_t, uint32_t>> out;
+    uint32_t next = 0x80;
+    for (const auto& [low, high] : ranges) {
+      if (low > next) out.emplace_back(next, low - 1);
+      next = std::max(next, high + 1);
+    }
+    if (next <= kLastCodePoint) out.emplace_back(next, kLastCodePoint);
+    return out;
   }
 
   std::string_view p_;
-  Maker m_;
+  PatternMaker m_;
+  bool any_case_;
   size_t at_ = 0;
-  bool top_alternatives_ = false;
 };
 
-Grammar::Rule JsonGrammar::pattern(const std::string& regex) {
+namespace {
+
+// Where the group that begins at `from` ends: behind its ")".
+size_t end_of_group(std::string_view p, size_t from) {
+  int depth = 0;
+  bool in_class = false;
+  for (size_t i = from; i < p.size(); ++i) {
+    if (p[i] == '\\')
+      ++i;
+    else if (in_class)
+      in_class = p[i] != ']';
+    else if (p[i] == '[')
+      in_class = true;
+    else if (p[i] == '(')
+      ++depth;
+    else if (p[i] == ')' && --depth == 0)
+      return i + 1;
+  }
+  fail_input("\"(\" without \")\"");
+}
+
+// At the "|" that stand in no group: anchors and what looks ahead belong to one alternative.
+std::vector<std::string> alternatives_of(std::string_view p) {
+  std::vector<std::string> out{""};
+  bool in_class = false;
+  for (size_t i = 0; i < p.size(); ++i) {
+    size_t n = 1;
+    if (p[i] == '\\')
+      n = 2;
+    else if (p[i] == '(' && !in_class)
+      n = end_of_group(p, i) - i;
+    else if (p[i] == '[')
+      in_class = true;
+    else if (p[i] == ']')
+      in_class = false;
+    if (p[i] == '|' && !in_class)
+      out.emplace_back();
+    else
+      out.back() += p.substr(i, n);
+    i += n - 1;
+  }
+  return out;
+}
+
+// Takes (?=…) and (?!…) off the beginning, where they say something of the whole text. Without "^" they might hold
+// further on too; held at the beginning is one way to hold.
+std::vector<Ahead> take_aheads(std::string& p) {
+  const bool anchored = p.starts_with('^');
+  std::vector<Ahead> out;
+  std::string_view rest = std::string_view(p).substr(anchored);
+  while (rest.starts_with("(?=") || rest.starts_with("(?!")) {
+    const size_t end = end_of_group(rest, 0);
+    out.push_back({std::string(rest.substr(3, end - 4)), rest[2] == '='});
+    rest.remove_prefix(end);
+  }
+  if (!out.empty()) p = "^" + std::string(rest);
+  return out;
+}
+
+}  // namespace
+
+JsonGrammar::Rule JsonGrammar::pattern(const std::string& regex) {
   if (regex.size() > 4096) fail_input("longer than 4096 bytes");
   if (!is_valid_utf8(regex)) fail_input("not UTF-8");
-  return PatternReader(regex,
-                       {g_, char_, [this](Rule r, int64_t least, int64_t most) { return repeat(r, least, most); }})
-      .read();
+  std::string whole = regex;
+  const bool any_case = whole.starts_with("(?i)");
+  if (any_case) whole.erase(0, 4);
+  const Symbol quote = g_.bytes(byte_range('"', '"'));
+  PatternMaker maker{g_, char_, [this](Rule r, int64_t least, int64_t most) { return repeat(r, least, most); }};
+  auto quoted = [&](Rule inside) { return g_.of({{quote, Grammar::call(inside), quote}}); };
+  std::vector<Rule> choices;
+  for (std::string one : alternatives_of(whole)) {
+    if (one.starts_with("\\A")) one.replace(0, 2, "^");
+    if (one.ends_with("\\Z") || one.ends_with("\\z")) one.replace(one.size() - 2, 2, "$");
+    const std::vector<Ahead> aheads = take_aheads(one);
+    // Texts are compared as they are written: each in one way alone.
+    if (!aheads.empty()) maker.any_char = PatternReader("", maker).one();
+    Rule r = quoted(PatternReader(one, maker, any_case).read(false));
+    for (const Ahead& a : aheads) {
+      std::vector<Rule> any;
+      for (const std::string& part : alternatives_of(a.regex))
+        any.push_back(PatternReader(part, maker, any_case).read(true));
+      r = intersection(r, quoted(any_of(any)), "pattern", !a.holds);
+    }
+    choices.push_back(r);
+  }
+  return choices.size() == 1 ? choices[0] : any_of(choices);
 }
 
 }  // namespace mxt::serve

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "serve/grammar/decimal.h"
 #include "serve/grammar/json_grammar.h"
 #include "serve/output/schema_types.h"
 
@@ -24,17 +25,19 @@ bool has_type(const OrderedJson& v, const std::string& name) {
   return name == "object" && t == kObjectType;
 }
 
-bool in_range(const OrderedJson& s, double x) {
+bool in_range(const OrderedJson& s, const Decimal& x) {
   auto bound = [&](const char* key, auto holds) {
-    return !s.contains(key) || !s[key].is_number() || holds(s[key].get<double>());
+    const auto b = s.contains(key) ? decimal_of(s[key]) : std::nullopt;
+    return !b || holds(compare(x, *b));
   };
-  if (s.contains("multipleOf") && s["multipleOf"].is_number() && s["multipleOf"].get<double>() > 0) {
-    const double q = x / s["multipleOf"].get<double>();
-    if (std::abs(q - std::round(q)) > 1e-9 * std::max(1.0, std::abs(q))) return false;
-  }
-  return bound("minimum", [&](double b) { return x >= b; }) && bound("maximum", [&](double b) { return x <= b; }) &&
-         bound("exclusiveMinimum", [&](double b) { return x > b; }) &&
-         bound("exclusiveMaximum", [&](double b) { return x < b; });
+  auto strict = [&](const char* key) { return s.contains(key) && s[key] == OrderedJson(true); };
+  if (s.contains("multipleOf"))
+    if (const auto step = decimal_of(s["multipleOf"]); step && !step->negative && !is_multiple(x, *step).value_or(true))
+      return false;
+  return bound("minimum", [&](int c) { return c > 0 || (c == 0 && !strict("exclusiveMinimum")); }) &&
+         bound("maximum", [&](int c) { return c < 0 || (c == 0 && !strict("exclusiveMaximum")); }) &&
+         bound("exclusiveMinimum", [](int c) { return c > 0; }) &&
+         bound("exclusiveMaximum", [](int c) { return c < 0; });
 }
 
 bool in_count(const OrderedJson& s, const char* least, const char* most, size_t n) {
@@ -63,8 +66,7 @@ bool JsonGrammar::matches(const std::string& regex, const OrderedJson& text) con
   auto& a = patterns_[regex];
   if (!a) {
     JsonGrammar g;
-    const Symbol quote = g.g_.bytes(byte_range('"', '"'));
-    const Rule root = g.g_.of({{quote, Grammar::call(g.pattern(regex)), quote}});
+    const Rule root = g.pattern(regex);
     a = std::make_shared<Automaton>(g.take(root), std::make_shared<const TokenBytes>(std::vector<std::string>{}));
   }
   return a->matches(spelled(text));
@@ -96,7 +98,7 @@ bool JsonGrammar::allows(const OrderedJson& s, const OrderedJson& v, const std::
     if (const auto* choices = list(key);
         choices && std::none_of(choices->begin(), choices->end(), [&](const auto& c) { return inner(c, v); }))
       return false;
-  if (v.is_number()) return in_range(s, v.get<double>());
+  if (const auto number = decimal_of(v)) return in_range(s, *number);
   if (v.is_string()) {
     if (!in_count(s, "minLength", "maxLength", characters(v.get<std::string>()))) return false;
     if (s.contains("pattern"))
@@ -122,14 +124,22 @@ bool JsonGrammar::allows(const OrderedJson& s, const OrderedJson& v, const std::
   if (const auto* names = list("required"))
     for (const auto& n : *names)
       if (n.is_string() && !v.contains(n.get<std::string>())) return false;
+  if (s.contains("dependentRequired") && s["dependentRequired"].is_object())
+    for (const auto& [name, brings] : s["dependentRequired"].items())
+      for (const auto& other : v.contains(name) ? brings : OrderedJson())
+        if (other.is_string() && !v.contains(other.get<std::string>())) return false;
   const bool declared = s.contains("properties") && s["properties"].is_object();
   for (const auto& [name, member] : v.items()) {
-    if (declared && s["properties"].contains(name)) {
-      if (!inner(s["properties"][name], member)) return false;
-    } else if (s.contains("additionalProperties") && !s.contains("patternProperties") &&
-               !inner(s["additionalProperties"], member)) {
-      return false;
-    }
+    bool known = declared && s["properties"].contains(name);
+    if (known && !inner(s["properties"][name], member)) return false;
+    if (s.contains("patternProperties") && s["patternProperties"].is_object())
+      for (const auto& [regex, p] : s["patternProperties"].items())
+        if (matches(regex, OrderedJson(name))) {
+          known = true;
+          if (!inner(p, member)) return false;
+        }
+    for (const char* other : {"additionalProperties", "unevaluatedProperties"})
+      if (!known && s.contains(other) && !inner(s[other], member)) return false;
   }
   return true;
 }

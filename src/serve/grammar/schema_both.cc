@@ -4,6 +4,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "serve/grammar/decimal.h"
 #include "serve/grammar/json_grammar.h"
 
 namespace mxt::serve {
@@ -70,6 +71,20 @@ OrderedJson common_members(const OrderedJson& a, const OrderedJson& b, const std
   return out;
 }
 
+// What is a multiple of both, as whole numbers of the smaller's last digit.
+OrderedJson common_multiple(const OrderedJson& a, const OrderedJson& b, const std::string& at) {
+  const auto x = decimal_of(a), y = decimal_of(b);
+  if (!x || !y || x->negative || y->negative || x->is_zero() || y->is_zero())
+    fail_input("{}/multipleOf: a number above 0 is wanted", at);
+  const size_t places = std::max(x->fraction.size(), y->fraction.size());
+  const std::string m = digits_of(*x) + std::string(places - x->fraction.size(), '0'),
+                    n = digits_of(*y) + std::string(places - y->fraction.size(), '0');
+  if (m.size() > 9 || n.size() > 9) fail_input("{}/multipleOf: too many digits to hold together", at);
+  const int64_t both_of = std::lcm(std::stoll(m), std::stoll(n));
+  if (places == 0) return both_of;
+  return OrderedJson::parse(fmt::format("{}e-{}", both_of, places));
+}
+
 OrderedJson common_values(const OrderedJson& a, const OrderedJson& b) {
   OrderedJson out = OrderedJson::array();
   for (const auto& x : a)
@@ -84,7 +99,7 @@ bool is_annotation(const std::string& keyword) {
   static const std::set<std::string> kAnnotations{
       // JSON Schema's own, and where the parts of a document are found.
       "title", "description", "default", "examples", "$schema", "$id", "id", "$comment", "$defs", "definitions",
-      "$anchor", "$vocabulary", "deprecated", "readOnly", "writeOnly", "contentEncoding", "contentMediaType",
+      "$anchor", "$vocabulary", "version", "deprecated", "readOnly", "writeOnly", "contentEncoding", "contentMediaType",
       "contentSchema",
       // OpenAPI's, OpenAI's, and what editors are told.
       "example", "discriminator", "externalDocs", "xml", "strict", "markdownDescription", "enumDescriptions",
@@ -136,16 +151,16 @@ OrderedJson both(const OrderedJson& a, const OrderedJson& b, const std::string& 
       out["allOf"].push_back({{"$ref", v}});
     } else if ((key == "uniqueItems" || key == "nullable") && old.is_boolean() && v.is_boolean()) {
       old = key == "uniqueItems";  // they differ: unique where one says so, null where both do
-    } else if (key == "multipleOf" && old.is_number_integer() && v.is_number_integer() && old > 0 && v > 0) {
-      old = std::lcm(std::min<int64_t>(old.get<int64_t>(), 1 << 30), std::min<int64_t>(v.get<int64_t>(), 1 << 30));
+    } else if (key == "multipleOf") {
+      old = common_multiple(old, v, at);
     } else if (key == "items" || key == "additionalItems" || key == "additionalProperties" || key == "propertyNames") {
       old = both_or_none(old, v, at + "/" + key);
-    } else if (key.starts_with("min") || key == "exclusiveMinimum") {
-      if (!old.is_number() || !v.is_number()) fail_input("{}/{}: a number is wanted", at, key);
-      if (v.get<double>() > old.get<double>()) old = v;
-    } else if (key.starts_with("max") || key == "exclusiveMaximum") {
-      if (!old.is_number() || !v.is_number()) fail_input("{}/{}: a number is wanted", at, key);
-      if (v.get<double>() < old.get<double>()) old = v;
+    } else if (key.starts_with("min") || key == "exclusiveMinimum" || key.starts_with("max") ||
+               key == "exclusiveMaximum") {
+      const auto x = decimal_of(old), y = decimal_of(v);
+      if (!x || !y) fail_input("{}/{}: a number is wanted", at, key);
+      const bool least = key.starts_with("min") || key == "exclusiveMinimum";
+      if (least ? compare(*y, *x) > 0 : compare(*y, *x) < 0) old = v;
     } else {
       fail_input("{}: two different values of \"{}\"", at, key);
     }

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "serve/grammar/decimal.h"
 #include "serve/grammar/json_grammar.h"
 #include "serve/output/schema_types.h"
 
@@ -21,6 +22,11 @@ const std::vector<std::string> kKeywords{"type",
                                          "const",
                                          "properties",
                                          "patternProperties",
+                                         "dependentRequired",
+                                         "dependentSchemas",
+                                         "dependencies",
+                                         "unevaluatedProperties",
+                                         "unevaluatedItems",
                                          "propertyNames",
                                          "required",
                                          "additionalProperties",
@@ -52,8 +58,9 @@ JsonTypes implied(const OrderedJson& s) {
   static const std::vector<std::pair<JsonTypes, std::vector<const char*>>> kOf{
       {kObjectType,
        {"properties", "patternProperties", "propertyNames", "required", "additionalProperties", "minProperties",
-        "maxProperties"}},
-      {kArrayType, {"items", "prefixItems", "additionalItems", "minItems", "maxItems", "uniqueItems"}},
+        "maxProperties", "dependentRequired", "dependentSchemas", "dependencies", "unevaluatedProperties"}},
+      {kArrayType,
+       {"items", "prefixItems", "additionalItems", "minItems", "maxItems", "uniqueItems", "unevaluatedItems"}},
       {kStringType, {"minLength", "maxLength", "pattern", "format"}},
       {kNumberType, {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"}}};
   JsonTypes out = 0;
@@ -74,12 +81,19 @@ int64_t nodes(const OrderedJson& j) {
   return n;
 }
 
-int64_t count(const OrderedJson& s, const char* key, int64_t otherwise, const std::string& at) {
-  if (!s.contains(key)) return otherwise;
-  const auto& v = s[key];
-  if (!v.is_number_integer() || v.get<double>() < 0 || v.get<double>() > static_cast<double>(kMaxCount))
-    fail_input("{}/{}: a whole number from 0 to {} is wanted", at, key, kMaxCount);
-  return v.get<int64_t>();
+// A part that is merged with others: what it says of members that none of its own keywords speak of is said of those
+// that it does not declare.
+OrderedJson on_its_own(OrderedJson part, const std::string& at) {
+  if (!part.is_object()) return part;
+  for (const auto& [key, plain] : std::initializer_list<std::pair<const char*, const char*>>{
+           {"unevaluatedProperties", "additionalProperties"}, {"unevaluatedItems", "items"}}) {
+    if (!part.contains(key)) continue;
+    for (const char* inner : {"allOf", "anyOf", "oneOf", "$ref", "dependentSchemas"})
+      if (part.contains(inner)) fail_input("{}: \"{}\" beside \"{}\" is not supported here", at, key, inner);
+    if (!part.contains(plain)) part[plain] = part[key];
+    part.erase(key);
+  }
+  return part;
 }
 
 void in_order(int64_t least, int64_t most, const char* low, const char* high, const std::string& at) {
@@ -87,6 +101,15 @@ void in_order(int64_t least, int64_t most, const char* low, const char* high, co
 }
 
 }  // namespace
+
+int64_t count_of(const OrderedJson& s, const char* key, int64_t otherwise, int64_t most, const std::string& at) {
+  if (!s.contains(key)) return otherwise;
+  const auto d = decimal_of(s[key]);
+  if (!d || d->negative || !d->is_whole()) fail_input("{}/{}: a whole number from 0 on is wanted", at, key);
+  if (compare(*d, *decimal_of(OrderedJson(most))) <= 0) return std::stoll(d->whole);
+  if (otherwise == 0) fail_input("{}/{}: no more than {} can be demanded", at, key, most);
+  return -1;  // no answer comes near it
+}
 
 void JsonGrammar::begin(const OrderedJson& document) {
   document_ = &document;
@@ -115,8 +138,8 @@ OrderedJson JsonGrammar::without(const OrderedJson& s, std::initializer_list<con
 const OrderedJson& JsonGrammar::target(const OrderedJson& ref, const std::string& at) const {
   if (!ref.is_string()) fail_input("{}/$ref: a text is wanted", at);
   const auto& name = ref.get_ref<const std::string&>();
-  if (!name.starts_with("#")) fail_input("{}/$ref: {} is outside the schema", at, name);
   const OrderedJson* to = referred(*document_, name);
+  if (!to && !name.starts_with("#")) fail_input("{}/$ref: {} is outside the schema", at, name);
   if (!to) fail_input("{}/$ref: {} is not in the schema", at, name);
   return *to;
 }
@@ -141,7 +164,7 @@ OrderedJson JsonGrammar::flat(OrderedJson s, const std::string& at) {
     s.erase("$ref");
     s = copied(both(s, to, at), at);
   }
-  return s;
+  return on_its_own(std::move(s), at);
 }
 
 JsonGrammar::Rule JsonGrammar::reference(const std::string& ref, const OrderedJson& to, int depth) {
@@ -201,7 +224,7 @@ JsonGrammar::Rule JsonGrammar::value(const OrderedJson& s, const std::string& at
     const OrderedJson rest = without(s, {"$ref"}, at);
     const OrderedJson& to = target(s["$ref"], at);
     if (!demands(rest)) return reference(s["$ref"].get<std::string>(), to, depth);
-    return merged(flat(copied(both(rest, to, at), at), at), at, depth);
+    return merged(both(rest, flat(copied(to, at), at), at), at, depth);
   }
   if (s.contains("allOf")) {
     if (!s["allOf"].is_array() || s["allOf"].empty()) fail_input("{}/allOf: a list of schemas is wanted", at);
@@ -210,6 +233,8 @@ JsonGrammar::Rule JsonGrammar::value(const OrderedJson& s, const std::string& at
       all = copied(both(all, flat(copied(part, at), at + "/allOf"), at + "/allOf"), at);
     return merged(all, at, depth);
   }
+  for (const char* key : {"dependentRequired", "dependentSchemas", "dependencies"})
+    if (s.contains(key)) return dependent(s, key, at, depth);
   for (const char* key : {"anyOf", "oneOf"})
     if (s.contains(key)) {
       if (!s[key].is_array() || s[key].empty()) fail_input("{}/{}: a list of schemas is wanted", at, key);
@@ -219,13 +244,53 @@ JsonGrammar::Rule JsonGrammar::value(const OrderedJson& s, const std::string& at
           s[key].size(),
           [&](size_t i) {
             const std::string there = at + "/" + key + "/" + std::to_string(i);
-            if (!beside) return value(s[key][i], there, depth + 1);
-            return merged(copied(both(rest, flat(copied(s[key][i], there), there), there), there), there, depth);
+            const OrderedJson one = key == std::string_view("oneOf") ? of_one(s[key], i, at) : s[key][i];
+            if (!beside) return value(one, there, depth + 1);
+            return merged(copied(both(rest, flat(copied(one, there), there), there), there), there, depth);
           },
           at);
     }
   if (s.contains("const") || s.contains("enum")) return listed(s, at);
   return typed(s, at, depth);
+}
+
+// A member that brings others with it: it is not there, or they hold as well.
+JsonGrammar::Rule JsonGrammar::dependent(const OrderedJson& s, const std::string& key, const std::string& at,
+                                         int depth) {
+  if (!s[key].is_object()) fail_input("{}/{}: an object is wanted", at, key);
+  OrderedJson rest = copied(s, at);
+  if (s[key].empty()) {
+    rest.erase(key);
+    return value(rest, at, depth + 1);
+  }
+  const std::string name = s[key].begin().key();
+  const OrderedJson brings = s[key].begin().value();
+  rest[key].erase(name);
+  if (rest[key].empty()) rest.erase(key);
+  const OrderedJson absent{{"properties", {{name, false}}}};
+  OrderedJson there{{"required", OrderedJson::array({name})}};
+  if (brings.is_array())
+    for (const auto& other : brings) there["required"].push_back(other);
+  else
+    there = both(there, flat(copied(brings, at), at), at);
+  return some(2, [&](size_t i) { return merged(copied(both(rest, i == 0 ? absent : there, at), at), at, depth); }, at);
+}
+
+// Branch i of oneOf; of its listed values those that no other branch allows.
+OrderedJson JsonGrammar::of_one(const OrderedJson& branches, size_t i, const std::string& at) {
+  OrderedJson one = copied(resolved(branches[i]), at);
+  if (!one.is_object() || !(one.contains("const") || (one.contains("enum") && one["enum"].is_array())))
+    return branches[i];
+  OrderedJson left = OrderedJson::array();
+  for (const auto& v : one.contains("const") ? OrderedJson::array({one["const"]}) : one["enum"]) {
+    bool alone = true;
+    for (size_t k = 0; k < branches.size(); ++k) alone = alone && (k == i || !allows(branches[k], v, at, 0));
+    if (alone) left.push_back(v);
+  }
+  if (left.empty()) throw NothingLeft(at + "/oneOf: every value of a branch is one of another branch too");
+  one.erase("const");
+  one["enum"] = std::move(left);
+  return one;
 }
 
 // Those values of enum and const that everything beside them allows.
@@ -281,11 +346,14 @@ JsonGrammar::Rule JsonGrammar::of_type(const std::string& type, const OrderedJso
 }
 
 JsonGrammar::Rule JsonGrammar::string(const OrderedJson& s, const std::string& at) {
-  const Symbol quote = g_.bytes(byte_range('"', '"'));
+  const int64_t least = count_of(s, "minLength", 0, kMaxCount, at), most = count_of(s, "maxLength", -1, kMaxCount, at);
+  in_order(least, most, "minLength", "maxLength", at);
   std::vector<Rule> all;
   auto hold = [&](const std::string& regex, const char* from) {
     try {
-      all.push_back(g_.of({{quote, Grammar::call(pattern(regex)), quote}}));
+      all.push_back(pattern(regex));
+    } catch (const NothingLeft&) {
+      throw;
     } catch (const Error& e) {
       fail_input("{}/{}: {}", at, from, e.what());
     }
@@ -299,22 +367,23 @@ JsonGrammar::Rule JsonGrammar::string(const OrderedJson& s, const std::string& a
   if (s.contains("format")) {
     if (!s["format"].is_string()) fail_input("{}/format: a text is wanted", at);
     const auto& name = s["format"].get_ref<const std::string&>();
-    if (const auto regex = pattern_of_format(name); !regex)
+    if (const auto regex = pattern_of_format(name, most); !regex)
       fail_input("{}/format: \"{}\" is not supported", at, name);
     else if (!regex->empty())
       hold(*regex, "format");
   }
-  const int64_t least = count(s, "minLength", 0, at), most = count(s, "maxLength", -1, at);
-  in_order(least, most, "minLength", "maxLength", at);
-  if (least > 0 || most >= 0) all.push_back(g_.of({{quote, Grammar::call(repeat(char_, least, most)), quote}}));
-  if (all.empty()) return string_;
+  if (all.empty()) {
+    const Symbol quote = g_.bytes(byte_range('"', '"'));
+    return least > 0 || most >= 0 ? g_.of({{quote, Grammar::call(repeat(char_, least, most)), quote}}) : string_;
+  }
   Rule r = all[0];
   for (size_t i = 1; i < all.size(); ++i) r = intersection(r, all[i], at);
-  return r;
+  return least > 0 || most >= 0 ? of_length(r, least, most, at) : r;
 }
 
-JsonGrammar::Rule JsonGrammar::array(const OrderedJson& s, const std::string& at, int depth) {
-  const int64_t least = count(s, "minItems", 0, at), most = count(s, "maxItems", -1, at);
+JsonGrammar::Rule JsonGrammar::array(const OrderedJson& given, const std::string& at, int depth) {
+  const OrderedJson s = on_its_own(given, at);
+  const int64_t least = count_of(s, "minItems", 0, kMaxCount, at), most = count_of(s, "maxItems", -1, kMaxCount, at);
   in_order(least, most, "minItems", "maxItems", at);
   bool unique = false;
   if (s.contains("uniqueItems")) {

@@ -1,5 +1,6 @@
 // Objects: declared members in their order, others behind them, how many there are.
 #include <algorithm>
+#include <deque>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -11,14 +12,6 @@ namespace mxt::serve {
 namespace {
 
 constexpr int64_t kMaxMembers = 4096;
-
-int64_t members(const OrderedJson& s, const char* key, int64_t otherwise, const std::string& at) {
-  if (!s.contains(key)) return otherwise;
-  const auto& v = s[key];
-  if (!v.is_number_integer() || v.get<double>() < 0 || v.get<double>() > static_cast<double>(kMaxMembers))
-    fail_input("{}/{}: a whole number from 0 to {} is wanted", at, key, kMaxMembers);
-  return v.get<int64_t>();
-}
 
 }  // namespace
 
@@ -73,7 +66,8 @@ std::vector<std::pair<JsonGrammar::Rule, JsonGrammar::Rule>> JsonGrammar::others
   // Beside declared members there are others only where the schema says so.
   const bool open =
       s.contains("additionalProperties") ? s["additionalProperties"] != OrderedJson(false) : names.empty() && !patterns;
-  Rule key = names.empty() ? string_ : other_than(names);
+  // Names are compared with patterns as they are written: each in one way alone.
+  Rule key = names.empty() && !patterns ? string_ : other_than(names);
   if (s.contains("propertyNames")) {
     const OrderedJson text{{"type", "string"}};
     const Rule named = value(both(text, flat(s["propertyNames"], at), at), at + "/propertyNames", depth + 1);
@@ -82,12 +76,21 @@ std::vector<std::pair<JsonGrammar::Rule, JsonGrammar::Rule>> JsonGrammar::others
   if (patterns) {
     const auto& p = s["patternProperties"];
     if (!p.is_object()) fail_input("{}/patternProperties: an object is wanted", at);
-    if (p.size() > 1 || open)
-      fail_input("{}/patternProperties: more than one, or beside additionalProperties, is not supported", at);
+    const std::string there = at + "/patternProperties";
+    std::vector<Rule> named;
+    for (const auto& [regex, v] : p.items()) named.push_back(string(OrderedJson{{"pattern", regex}}, there));
+    size_t i = 0;
     for (const auto& [regex, v] : p.items()) {
-      const Rule named = string(OrderedJson{{"pattern", regex}}, at + "/patternProperties");
-      out.emplace_back(intersection(named, key, at), value(v, at + "/patternProperties/" + regex, depth + 1));
+      try {
+        Rule mine = intersection(named[i], key, at);
+        for (size_t k = 0; k < named.size(); ++k)
+          if (k != i) mine = intersection(mine, named[k], at, true);
+        out.emplace_back(mine, value(v, there + "/" + regex, depth + 1));
+      } catch (const NothingLeft&) {  // no such member can be
+      }
+      ++i;
     }
+    for (size_t k = 0; open && k < named.size(); ++k) key = intersection(key, named[k], at, true);
   }
   if (!open) return out;
   const bool any = !s.contains("additionalProperties") || s["additionalProperties"] == OrderedJson(true);
@@ -95,13 +98,38 @@ std::vector<std::pair<JsonGrammar::Rule, JsonGrammar::Rule>> JsonGrammar::others
   return out;
 }
 
-JsonGrammar::Rule JsonGrammar::object(const OrderedJson& s, const std::string& at, int depth) {
+// A declared member's schema with those of the patterns that match its name.
+OrderedJson JsonGrammar::declared(const OrderedJson& s, const std::string& name, const OrderedJson& own,
+                                  const std::string& at) {
+  OrderedJson all = own;
+  if (!s.contains("patternProperties") || !s["patternProperties"].is_object()) return all;
+  for (const auto& [regex, v] : s["patternProperties"].items()) {
+    if (!matches(regex, OrderedJson(name))) continue;
+    const std::string there = at + "/properties/" + name;
+    try {
+      all = both(flat(copied(all, there), there), flat(copied(v, there), there), there);
+    } catch (const NothingLeft&) {
+      all = false;
+    }
+  }
+  return all;
+}
+
+JsonGrammar::Rule JsonGrammar::object(const OrderedJson& given, const std::string& at, int depth) {
+  OrderedJson s = given;
+  if (s.contains("unevaluatedProperties")) {  // all that is evaluated has been made part of this by now
+    if (!s.contains("additionalProperties")) s["additionalProperties"] = s["unevaluatedProperties"];
+    s.erase("unevaluatedProperties");
+  }
   const OrderedJson none = OrderedJson::object();
   const OrderedJson& properties = s.contains("properties") ? s["properties"] : none;
   if (!properties.is_object()) fail_input("{}/properties: an object is wanted", at);
-  const int64_t least = members(s, "minProperties", 0, at), most = members(s, "maxProperties", -1, at);
+  const int64_t least = count_of(s, "minProperties", 0, kMaxMembers, at),
+                most = count_of(s, "maxProperties", -1, kMaxMembers, at);
   std::vector<std::pair<std::string, const OrderedJson*>> list;
-  for (const auto& [name, p] : properties.items()) list.emplace_back(name, &p);
+  std::deque<OrderedJson> schemas;
+  for (const auto& [name, p] : properties.items())
+    list.emplace_back(name, &schemas.emplace_back(declared(s, name, p, at)));
   std::set<std::string> required;
   const OrderedJson undeclared = s.contains("additionalProperties") ? s["additionalProperties"] : OrderedJson(true);
   if (s.contains("required")) {
@@ -110,7 +138,11 @@ JsonGrammar::Rule JsonGrammar::object(const OrderedJson& s, const std::string& a
       if (!r.is_string()) fail_input("{}/required: a list of names is wanted", at);
       const auto name = r.get<std::string>();
       // Demanded without being declared: what additional members are.
-      if (required.insert(name).second && !properties.contains(name)) list.emplace_back(name, &undeclared);
+      if (!required.insert(name).second || properties.contains(name)) continue;
+      bool any = false;
+      if (s.contains("patternProperties") && s["patternProperties"].is_object())
+        for (const auto& [regex, v] : s["patternProperties"].items()) any = any || matches(regex, OrderedJson(name));
+      list.emplace_back(name, &schemas.emplace_back(declared(s, name, any ? OrderedJson(true) : undeclared, at)));
     }
   }
   if (s.contains("propertyNames")) {  // it speaks of declared names, too

@@ -2,6 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/json_text.h"
 #include "net/url.h"
 
 namespace mxt::serve {
@@ -64,7 +65,7 @@ const OrderedJson* anchored(const OrderedJson& s, const std::string& name, int d
 JsonTypes type_of(const OrderedJson& v) {
   if (v.is_null()) return kNullType;
   if (v.is_boolean()) return kBooleanType;
-  if (v.is_number_integer()) return kIntegerType;
+  if (v.is_number_integer() || big_integer(v)) return kIntegerType;
   if (v.is_number()) return kNumberType;
   if (v.is_string()) return kStringType;
   return v.is_array() ? kArrayType : kObjectType;
@@ -78,8 +79,15 @@ JsonTypes types_of_parameter(const OrderedJson& parameters, const std::string& n
 }
 
 const OrderedJson* referred(const OrderedJson& document, const std::string& ref) {
-  if (!ref.starts_with("#")) return nullptr;
-  const auto plain = net::percent_decode(std::string_view(ref).substr(1));
+  std::string_view place = ref;
+  // The document may call itself by the name that it has.
+  if (const auto id = document.is_object() ? document.find("$id") : document.end(); id != document.end())
+    if (id->is_string() && !id->get_ref<const std::string&>().empty() && !ref.starts_with("#") &&
+        place.starts_with(id->get_ref<const std::string&>()))
+      place.remove_prefix(id->get_ref<const std::string&>().size());
+  if (place.empty() && !ref.empty()) return &document;
+  if (!place.starts_with("#")) return nullptr;
+  const auto plain = net::percent_decode(place.substr(1));
   if (!plain) return nullptr;
   if (!plain->empty() && plain->front() != '/') return anchored(document, *plain, 0);
   try {
