@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
+#include <random>
 
 #include "serve/output/parsers.h"
 #include "serve/output/text_stream.h"
@@ -148,6 +149,45 @@ TEST(QwenCoder, TypesAreReadThroughTheSchema) {
     expect(s, call(key, value), {"", "", {"f"}, {"{\"" + key + "\": " + want + "}"}});
   expect(s, "<tool_call><function=f><parameter=a>1</parameter><parameter=a>2</parameter></function></tool_call>",
          {"", "", {"f"}, {R"({"a": 1})"}});
+}
+
+// Slips of every kind, at every place: arguments are one JSON object, and do not depend on the pieces that came.
+TEST(Parsers, ArgumentsAreAnObjectWhateverIsWritten) {
+  const std::string json_calls[] = {
+      R"(<tool_call>{"name":"f","arguments":{"a":[1,"x\n\u00e9",{"b":null}],"c":-1.5e3}}</tool_call>)",
+      "hi\n<tool_call>\n{\"name\": \"f\", \"arguments\": \"{\\\"a\\\": 1}\"}\n</tool_call>\n<tool_call>{\"arguments\":"
+      "{\"q\":true},\"name\":\"g\"}</tool_call>"};
+  const std::string xml_calls[] = {
+      "<tool_call>\n<function=f>\n<parameter=s>\nx\ny\n</parameter>\n<parameter=o>\n{\"a\":[1]}\n</parameter>\n"
+      "</function>\n</tool_call>",
+      "hi <tool_call>\n<function=f>\n<parameter=n>\nnull\n</parameter>\n</function>\n</tool_call>\n\n"
+      "<tool_call>\n<function=f>\n</function>\n</tool_call>\nbye"};
+  const std::string others = "{}[]\",:\\ \n\x01 a1-.e<>/=";
+  std::mt19937 random(7);
+  auto below = [&](size_t n) { return std::uniform_int_distribution<size_t>(0, n - 1)(random); };
+  for (int i = 0; i < 6000; ++i) {
+    const bool json = i % 2 == 0;
+    std::string text = json ? json_calls[below(2)] : xml_calls[below(2)];
+    for (size_t slips = 1 + below(3); slips > 0 && !text.empty(); --slips) {
+      const size_t at = below(text.size());
+      const size_t kind = below(8);
+      if (kind < 3)
+        text.erase(at, 1);
+      else if (kind < 5)
+        text.insert(at, 1, others[below(others.size())]);
+      else if (kind < 7)
+        text[at] = others[below(others.size())];
+      else
+        text.resize(at);
+    }
+    const ParserSettings s{.tools = json ? ToolStyle::kHermes : ToolStyle::kQwenCoder};
+    const Made whole = run(s, text, 10'000);
+    for (const auto& a : whole.arguments) {
+      const auto v = nlohmann::json::parse(a, nullptr, false);
+      ASSERT_TRUE(v.is_object()) << text << "\n" << a;
+    }
+    for (const size_t piece : {1u, 3u, 8u}) ASSERT_TRUE(run(s, text, piece) == whole) << piece << ": " << text;
+  }
 }
 
 TEST(Think, ReasoningAndContent) {

@@ -113,7 +113,8 @@ void ObjectText::structure(char c, std::string& out) {
       const bool next = state_ == State::kNext;
       if (space) return next ? void(held_ += c) : void(out += c);
       if (closes) return held_.clear(), pop(c, out);
-      if (in_object() && c != '"') return fail();
+      // A comma is written once something follows that can be written too.
+      if (in_object() ? c != '"' : c != '"' && c != '{' && c != '[' && !of_scalar(c)) return fail();
       out += held_;
       held_.clear();
       if (!in_object()) return value(c, out);

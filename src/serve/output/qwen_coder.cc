@@ -35,7 +35,11 @@ class QwenCoder final : public OutputParser {
   enum class State { kText, kOpened, kInside, kAfter };
 
   void say(std::string text, Deltas& out) {
-    if (index_ >= 0 && text.find_first_not_of(kSpace) == std::string::npos) return;
+    if (after_call_) {  // white space behind a call is no content
+      text.erase(0, text.find_first_not_of(kSpace));
+      if (text.empty()) return;
+      after_call_ = false;
+    }
     if (!text.empty()) out.push_back({Delta::Kind::kContent, std::move(text)});
   }
   void argue(std::string text, Deltas& out) {
@@ -83,7 +87,7 @@ class QwenCoder final : public OutputParser {
         seen_.clear();
         held_.erase(0, first + end + 1);
         ++index_;
-        first_ = true;
+        first_ = after_call_ = true;
         out.push_back({Delta::Kind::kToolBegin, {}, index_, prefix_ + std::to_string(index_), name_});
         state_ = State::kInside;
         return true;
@@ -158,7 +162,7 @@ class QwenCoder final : public OutputParser {
   OrderedJson tools_;
   State state_ = State::kText;
   int64_t index_ = -1;
-  bool first_ = true;
+  bool first_ = true, after_call_ = false;
 };
 
 }  // namespace
