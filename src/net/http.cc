@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <chrono>
 #include <cmath>
 #include <exception>
 #include <thread>
@@ -131,6 +132,12 @@ HttpResponse HttpClient::send(const HttpRequest& r) {
   std::string method = r.method;
   bool with_body = method == "POST" || method == "PUT" || method == "PATCH", with_secrets = true;
   int redirects = 0, attempt = 0;
+  const auto began = std::chrono::steady_clock::now();
+  // The whole time is that of all tries: a service that gives a byte now and then is not asked over and over.
+  const auto time_left = [&](double wait) {
+    const std::chrono::duration<double> gone = std::chrono::steady_clock::now() - began;
+    return r.total_seconds == 0 || gone.count() + wait < r.total_seconds;
+  };
 
   // The redirect that this answer asks for, where it is to be followed.
   const auto next_of = [&](int status, const Headers& headers) -> std::optional<Url> {
@@ -167,7 +174,8 @@ HttpResponse HttpClient::send(const HttpRequest& r) {
     if (e.end == Exchange::End::kCancelled) throw Error(Exit::kInterrupted, url.text() + ": interrupted");
     if (e.end != Exchange::End::kDone) {
       const bool certificate = e.end == Exchange::End::kCertificate;
-      if (!t.streamed && !certificate && attempt < r.retries && (repeatable || e.end == Exchange::End::kNeverSent)) {
+      if (!t.streamed && !certificate && attempt < r.retries && (repeatable || e.end == Exchange::End::kNeverSent) &&
+          time_left(s_->delay(attempt, {}))) {
         s_->wait(s_->delay(attempt++, {}));
         continue;
       }

@@ -144,6 +144,11 @@ TEST(Http, LimitsHold) {
   EXPECT_THROW(c.send({.url = s.url("/headers"), .retries = 0}), Error);
   expect_error([&] { c.send({.url = s.url("/slow"), .total_seconds = 0.2, .retries = 0}); }, Exit::kMissing,
                "cannot be reached");
+  // The whole time is that of all tries.
+  const size_t before = s.count("GET", "/slow");
+  expect_error([&] { c.send({.url = s.url("/slow"), .total_seconds = 0.2, .retries = 4}); }, Exit::kMissing,
+               "time is out");
+  EXPECT_EQ(s.count("GET", "/slow"), before + 1);
   std::atomic<bool> cancel{true};
   HttpClient stopped({.cancel = &cancel});
   expect_error([&] { stopped.send({.url = s.url("/slow")}); }, Exit::kInterrupted, "interrupted");
