@@ -93,6 +93,10 @@ TEST(EndOfTurn, NullMeansNone) {
   const auto tok = tokenizer_with({"<s>"}, "");
   EXPECT_EQ(end_of_turn(*tok, nullptr, config("")), Ids{2});  // LLaMA's own where nothing is said
   EXPECT_TRUE(end_of_turn(*tok, nullptr, config(R"(,"eos_token_id":null)")).empty());
+  // The class's default is for what neither file states: beside another end, 2 is a token like any other.
+  EXPECT_EQ(end_of_turn(*tok, nullptr, config("", R"({"eos_token_id":256})")), Ids{256});
+  EXPECT_TRUE(end_of_turn(*tok, nullptr, config("", R"({"eos_token_id":null})")).empty());
+  EXPECT_EQ(end_of_turn(*tok, nullptr, config("", R"({"top_p":0.9})")), Ids{2});
   EXPECT_TRUE(end_of_turn(*tok, nullptr, config(R"(,"eos_token_id":null)", R"({"eos_token_id":null})")).empty());
   EXPECT_THROW(config("", R"({"eos_token_id":"two"})"), Error);
   EXPECT_THROW(config("", "[]"), Error);

@@ -112,6 +112,12 @@ void parse_text(const Keys& k, const Keys& whole, const Family& f, ModelConfig& 
   if (!c.dtype) c.dtype = parse_dtype(whole);
 }
 
+bool states_eos(const OrderedJson& config) {
+  const auto text = config.find("text_config");
+  return config.contains("eos_token_id") ||
+         (text != config.end() && text->is_object() && text->contains("eos_token_id"));
+}
+
 std::string first_architecture(const OrderedJson& j, std::string_view source) {
   const auto it = j.find("architectures");
   if (it == j.end() || it->is_null()) return "";
@@ -158,6 +164,8 @@ ModelConfig read_model_config(const std::string& path) {
     const OrderedJson j = parse_ordered_json(read_file(how), how);
     if (!j.is_object()) fail_input("{}: must hold an object", how);
     c.end_of_turn = Keys(j, how).integers("eos_token_id");
+    // The class's default stands for what neither of the files states.
+    if (j.contains("eos_token_id") && !states_eos(*c.raw)) c.eos.clear();
   }
   return c;
 }
