@@ -67,10 +67,9 @@ struct Bench {
   }
 };
 
-void run(int64_t tokens, int64_t length) {
+void run(int64_t tokens, int64_t length, int64_t heads, int64_t kv) {
   Bench x;
-  const int64_t width = 4096, heads = 32, kv = 8, hd = 128, ffn = 12288, vocab = 151936, qkv = (heads + 2 * kv) * hd,
-                chunk = 4096;
+  const int64_t hd = 128, width = heads * hd, ffn = 12288, vocab = 151936, qkv = (heads + 2 * kv) * hd, chunk = 4096;
   const auto T = static_cast<double>(tokens);
   constexpr DType bf = DType::kBF16;
   auto mat = [&](int64_t rows, int64_t cols, int64_t ld = 0) {
@@ -299,11 +298,14 @@ void run_hybrid(int64_t tokens, int64_t length) {
 }  // namespace
 }  // namespace mxt
 
-// gpu_kernels [TOKENS [LENGTH [hybrid]]]
+// gpu_kernels [TOKENS [LENGTH [hybrid | HEADS KEY_HEADS]]]
 int main(int argc, char** argv) {
   try {
     const int64_t tokens = argc > 1 ? std::atoll(argv[1]) : 8192, length = argc > 2 ? std::atoll(argv[2]) : 4096;
-    argc > 3 ? mxt::run_hybrid(tokens, length) : mxt::run(tokens, length);
+    if (argc == 4)
+      mxt::run_hybrid(tokens, length);
+    else
+      mxt::run(tokens, length, argc > 4 ? std::atoll(argv[3]) : 32, argc > 4 ? std::atoll(argv[4]) : 8);
   } catch (const std::exception& e) {
     std::fprintf(stderr, "%s\n", e.what());
     return 3;
