@@ -86,8 +86,9 @@ TEST(Coder, TurnsThatAreNotToBeTrainedAreContext) {
       return all;
     };
     EXPECT_EQ(trained("", ""), "b_d_") << source;
-    for (const char* off : {R"(,"loss":false)", R"(,"train":0)", R"(,"training":false)", R"(,"trainable":false)",
-                            R"(,"loss_mask":0)", R"(,"weight":0)", R"(,"loss_scale":0.0)", R"(,"masked":true)"}) {
+    for (const char* off :
+         {R"(,"loss":false)", R"(,"train":0)", R"(,"training":false)", R"(,"trainable":false)", R"(,"loss_mask":0)",
+          R"(,"weight":0)", R"(,"loss_scale":0.0)", R"(,"masked":true)", R"(,"train_on":false)"}) {
       EXPECT_EQ(trained(off, ""), "d_") << off;
       EXPECT_EQ(trained("", off), "b_") << off;
       EXPECT_EQ(trained(off, off), "") << off;
@@ -115,7 +116,10 @@ TEST(Coder, MembersThatNoTemplateReadsAreNamed) {
             "the template does not read \"score\" of messages[1] (role \"assistant\"): it is not used|");
   EXPECT_EQ(notes("", R"(,"reasoning_content":"hm")"),
             "the template does not read \"reasoning_content\" of messages[1] (role \"assistant\"): it is not used|");
-  EXPECT_EQ(notes(R"(,"tags":[],"prefix":false,"note":"")", R"(,"refusal":null)"), "");
+  EXPECT_EQ(notes(R"(,"tags":[],"note":"")", R"(,"refusal":null)"), "");
+  // "No" is said of something, too.
+  EXPECT_EQ(notes("", R"(,"learn":false)"),
+            "the template does not read \"learn\" of messages[1] (role \"assistant\"): it is not used|");
   EXPECT_EQ(notes(R"(,"loss":true)", ""),
             "messages[0] (role \"user\") asks to be trained on, but only what the assistant says is|");
 }

@@ -170,6 +170,8 @@ TEST(Shape, WhatTemplatesPassOverIsRefused) {
   };
   EXPECT_HAS(role("Assistant"), "messages[1]: the role \"Assistant\" is written \"assistant\"");
   EXPECT_HAS(role(" user"), "is written \"user\"");
+  EXPECT_HAS(role("gpt"), "messages[1]: the role \"gpt\" is written \"assistant\"");
+  EXPECT_HAS(role("human"), "is written \"user\"");
   EXPECT_EQ(role("developer"), "");
 }
 
@@ -183,9 +185,9 @@ TEST(Shape, WhatATurnSaysOfTrainingIsReadOrRefused) {
         },
         code);
   };
-  for (const char* good :
-       {R"("loss":false)", R"("train":true)", R"("training":0)", R"("trainable":1)", R"("loss_mask":0)",
-        R"("weight":0)", R"("weight":1.0)", R"("weight":null)", R"("masked":true,"train":false)"})
+  for (const char* good : {R"("loss":false)", R"("train":true)", R"("training":0)", R"("trainable":1)",
+                           R"("loss_mask":0)", R"("weight":0)", R"("weight":1.0)", R"("weight":null)",
+                           R"("masked":true,"train":false)", R"("train_on":false)"})
     EXPECT_EQ(turn(good), "") << good;
   EXPECT_HAS(turn(R"("loss":"no")"), "d.jsonl:3: messages[1]: \"loss\" is \"no\": true or false is wanted");
   EXPECT_HAS(turn(R"("loss":[0])"), "true or false is wanted");
@@ -199,8 +201,14 @@ TEST(Shape, TextPartsAreOneText) {
       messages(
           R"({"messages":[{"role":"user","content":[{"type":"text","text":"a"},{"type":"text","text":"b"}]},{"role":"assistant","content":"c"}]})"),
       R"([{"role":"user","content":"ab"},{"role":"assistant","content":"c"}])");
+  EXPECT_EQ(
+      messages(
+          R"({"messages":[{"role":"user","content":[{"type":"input_text","text":"a"}]},{"role":"assistant","content":[{"type":"output_text","text":"c"}]}]})"),
+      R"([{"role":"user","content":"a"},{"role":"assistant","content":"c"}])");
   EXPECT_HAS(error_of([] { read(row(R"({"messages":[{"role":"user","content":[{"type":"text"}]}]})")); }),
              "messages[0]");
+  EXPECT_HAS(error_of([] { read(row(R"({"messages":[{"role":"user","content":["a"]}]})")); }),
+             "messages[0]: a part of \"content\" is an object with a type");
 }
 
 TEST(Shape, ShareGptBecomesMessages) {
@@ -214,6 +222,10 @@ TEST(Shape, ShareGptBecomesMessages) {
       R"([{"role":"user","content":"a"},{"role":"assistant","content":"b","weight":0,"model":"m"},{"role":"assistant","content":"","tool_calls":[{"type":"function","function":{"name":"f","arguments":{}}}]},{"role":"tool","content":"c"},{"role":"assistant","content":"d"}])");
   EXPECT_EQ(messages(R"({"messages":[{"from":"human","value":"H"},{"from":"gpt","value":"G"}]})"),
             R"([{"role":"user","content":"H"},{"role":"assistant","content":"G"}])");
+  for (const char* mixed : {R"({"conversations":[{"role":"human","value":"H"},{"role":"gpt","value":"G"}]})",
+                            R"({"conversations":[{"from":"human","content":"H"},{"from":"gpt","content":"G"}]})",
+                            R"({"messages":[{"role":"user","value":"H"},{"role":"assistant","value":"G"}]})"})
+    EXPECT_EQ(messages(mixed), R"([{"role":"user","content":"H"},{"role":"assistant","content":"G"}])") << mixed;
   EXPECT_HAS(error_of([] { messages(R"({"conversations":[{"from":"narrator","value":"H"}]})"); }),
              "from \"narrator\"; known: human, ");
   EXPECT_HAS(error_of([] { messages(R"({"conversations":[{"from":"function_call","value":"[3]"}]})"); }),
@@ -233,8 +245,7 @@ TEST(Shape, BrokenMessagesNameTheirPlace) {
   EXPECT_HAS(e(R"({"messages":[{"role":"user","content":"x"}],"tools":"{}"})"), "\"tools\" is an object");
   EXPECT_HAS(error_of([] { read(row(R"({"messages":[{"role":"user","content":[{"type":"image_url"}]}]})")); }),
              "a part of type \"image_url\" has no picture");
-  EXPECT_HAS(error_of([] { read(row(R"({"messages":[{"role":"user","content":[{"type":7}]}]})")); }, Exit::kMissing),
-             "text only");
+  EXPECT_HAS(e(R"({"messages":[{"role":"user","content":[{"type":7}]}]})"), "is an object with a type");
 }
 
 TEST(Shape, WrongTypesAndMissingColumnsNameLineAndColumn) {

@@ -64,14 +64,15 @@ OrderedJson written_call(const std::string& value, const std::string& at) {
   return out;
 }
 
-// {"from", "value"} as a message; further members go with it.
+// {"from", "value"} as a message, also where one of the two has the other form's name; further members go with it.
 OrderedJson sharegpt_turn(const OrderedJson& turn, const std::string& at) {
-  const auto field = [&](const char* key) -> const std::string& {
-    if (!turn.is_object() || !turn.contains(key) || !turn[key].is_string())
-      fail_input("{} needs \"from\" and \"value\", both texts", at);
-    return turn[key].get_ref<const std::string&>();
+  const auto field = [&](const char* key, const char* other) -> const std::string& {
+    if (turn.is_object())
+      for (const char* name : {key, other})
+        if (turn.contains(name) && turn[name].is_string()) return turn[name].get_ref<const std::string&>();
+    fail_input("{} needs \"from\" and \"value\", both texts", at);
   };
-  const std::string &from = field("from"), &value = field("value");
+  const std::string &from = field("from", "role"), &value = field("value", "content");
   const std::string who = speaker(from);
   const auto* known = std::find_if(kSpeakers.begin(), kSpeakers.end(), [&](const auto& s) { return s[0] == who; });
   if (known == kSpeakers.end()) {
@@ -82,12 +83,13 @@ OrderedJson sharegpt_turn(const OrderedJson& turn, const std::string& at) {
   OrderedJson out = (*known)[1] == "call" ? written_call(value, at)
                                           : OrderedJson{{"role", std::string((*known)[1])}, {"content", value}};
   for (const auto& [key, member] : turn.items())
-    if (key != "from" && key != "value" && !out.contains(key)) out[key] = member;
+    if (key != "from" && key != "value" && key != "role" && key != "content" && !out.contains(key)) out[key] = member;
   return out;
 }
 
 bool is_sharegpt(const OrderedJson& turn) {
-  return turn.is_object() && turn.contains("from") && !turn.contains("role");
+  return turn.is_object() && ((turn.contains("from") && !turn.contains("role")) ||
+                              (turn.contains("role") && turn.contains("value") && !turn.contains("content")));
 }
 
 OrderedJson read_sharegpt(const RowView& row) {
@@ -95,7 +97,7 @@ OrderedJson read_sharegpt(const RowView& row) {
   if (!messages.is_array() || messages.empty())
     row.wrong_type("conversations", messages, "an array of {\"from\", \"value\"}");
   // Some sets hold OpenAI messages under this name: whole_messages() takes either.
-  const bool openai = messages[0].is_object() && messages[0].contains("role");
+  const bool openai = messages[0].is_object() && messages[0].contains("role") && !is_sharegpt(messages[0]);
   for (size_t i = 0; i < messages.size() && !openai; ++i)
     messages[i] = sharegpt_turn(messages[i], fmt::format("{}: conversations[{}]", row.where(), i));
   const std::string system = row.optional_text("system");
@@ -156,9 +158,9 @@ void check_messages(const OrderedJson& messages, const std::string& where, std::
     // Templates know roles as they are written; another spelling is passed over or not trained on, without a word.
     std::string plain(trim(role->get_ref<const std::string&>()));
     for (char& c : plain) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c | 0x20) : c;
-    for (const char* known : {"system", "user", "assistant", "tool"})
-      if (plain == known && *role != known)
-        fail_input("{}: {}[{}]: the role \"{}\" is written \"{}\"", where, column, i, role->get<std::string>(), known);
+    for (const auto& [name, meant] : kSpeakers)
+      if (plain == name && *role != meant && meant != "call" && (meant != "tool" || name == "tool"))
+        fail_input("{}: {}[{}]: the role \"{}\" is written \"{}\"", where, column, i, role->get<std::string>(), meant);
     const auto content = m.find("content");
     const bool calls = (m.contains("tool_calls") && !m["tool_calls"].is_null()) ||
                        (m.contains("function_call") && !m["function_call"].is_null());

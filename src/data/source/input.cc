@@ -184,6 +184,11 @@ Input::Input(std::string path, const SourceLimits& limits) : path_(std::move(pat
     end_ += n;
   }
   const std::string_view text(buffer_.data(), end_);
+  if (starts_with(text, "version https://git-lfs.github.com/spec/"))
+    fail_input(
+        "{}: holds a git-LFS pointer that was compressed, not rows; run `git lfs pull` where it was cloned, and "
+        "compress the file itself",
+        path_);
   if (starts_with(text, "\xef\xbb\xbf"))
     at_ = 3;
   else if (starts_with(text, "\xff\xfe") || starts_with(text, "\xfe\xff") ||

@@ -25,7 +25,8 @@ void check_content(const OrderedJson& content, bool sees, const std::string& at)
     if (type == "image_url" && sees) continue;
     if (type == "image_url" || type == "input_audio" || type == "video_url" || type == "file")
       refuse(at, "{}: parts of type \"{}\" are not supported: this model reads text", at, type);
-    if (type != "text" && type != "refusal" && type != "python" && type != "python_output")
+    if (type != "text" && type != "input_text" && type != "output_text" && type != "refusal" && type != "python" &&
+        type != "python_output")
       refuse(at, "{}: a part of an unknown type", at);
   }
 }

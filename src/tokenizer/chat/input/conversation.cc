@@ -75,16 +75,24 @@ void take_older_call(OrderedJson& message, const std::string& at) {
   message["tool_calls"] = OrderedJson::array({OrderedJson{{"type", "function"}, {"function", std::move(call)}}});
 }
 
+// OpenAI's newer interface calls texts by who says them.
+bool is_text_part(const OrderedJson* type) {
+  return type && (*type == "text" || *type == "input_text" || *type == "output_text");
+}
+
 void join_parts(OrderedJson& content, const std::string& at) {
   std::string all;
   for (const OrderedJson& part : content) {
     const OrderedJson* type = member(part, "type");
-    const bool text = type && *type == "text";
-    if (!text && !(type && *type == "refusal"))
+    if (!type || !type->is_string())
+      throw BadChat(at, ": a part of \"content\" is an object with a type: {\"type\": \"text\", \"text\": …}");
+    const bool text = is_text_part(type);
+    if (!text && *type != "refusal")
       throw BadChat(at, " holds parts other than text; this build reads text only, remove such rows", Exit::kMissing);
     const OrderedJson* said = member(part, text ? "text" : "refusal");
     if (!said || !said->is_string())
-      throw BadChat(at, fmt::format(": a part of type {0} holds a \"{0}\"", text ? "text" : "refusal"));
+      throw BadChat(
+          at, fmt::format(": a part of type {} holds a \"{}\"", type->get<std::string>(), text ? "text" : "refusal"));
     all += said->get_ref<const std::string&>();
   }
   content = std::move(all);

@@ -9,7 +9,7 @@ namespace mxt::tokenizer {
 namespace {
 
 // Spellings of the sets and tools in use; OpenAI's fine-tuning has `weight`.
-constexpr std::array kFlags = {"loss",      "train",  "training",    "trainable",  "train_on_turn",
+constexpr std::array kFlags = {"loss",      "train",  "training",    "trainable",  "train_on_turn", "train_on",
                                "loss_mask", "weight", "loss_weight", "loss_scale", "masked"};
 
 bool flag_of(const OrderedJson& v, const std::string& at, const std::string& key) {

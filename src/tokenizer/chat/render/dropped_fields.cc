@@ -151,9 +151,7 @@ std::vector<size_t> left_out_contents(ChatRun& run, const jinja::Rendered& r) {
 
 namespace {
 
-bool says_something(const Value& v) {
-  return !is_empty(v) && !(v.is(Kind::kBool) && !v.as_bool()) && !(v.is_sequence() && v.as<List>().items.empty());
-}
+bool says_something(const Value& v) { return !is_empty(v) && !(v.is_sequence() && v.as<List>().items.empty()); }
 
 // Reasoning has three names, of which a template reads one (ChatRun gives it two of them).
 bool is_reasoning(const std::string& key) {
