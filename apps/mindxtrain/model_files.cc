@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <cstdlib>
 #include <map>
+#include <mutex>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "base/error.h"
 #include "base/files.h"
@@ -78,6 +80,22 @@ void take_own_templates(TextSide& s, const std::string& name) {
     s.chat = s.chat->with_tools(compile_template(*s.tok, s.tool_source, name + " tool_use"));
 }
 
+// What a download says while it lasts. Several files come at once, and their sizes are known as each begins.
+class Fetching {
+ public:
+  void update(const std::string& path, uint64_t done) {
+    const std::lock_guard hold(mutex_);
+    bytes_ += done - std::exchange(of_[path], done);
+    progress_.update(static_cast<double>(bytes_), fmt::format("{}, {}", human_bytes(bytes_), printable(path)));
+  }
+
+ private:
+  std::mutex mutex_;
+  std::map<std::string, uint64_t> of_;
+  uint64_t bytes_ = 0;  // of this process: what an earlier one left counts as it is met
+  log::Progress progress_{"fetching from the Hub"};
+};
+
 }  // namespace
 
 // As huggingface_hub reads them.
@@ -105,6 +123,9 @@ net::HubSettings hub_settings() {
   set("HTTPS_PROXY", h.proxy);
   set("NO_PROXY", h.no_proxy);
   h.cancel = &g_stop;
+  h.progress = [all = std::make_shared<Fetching>()](const std::string& path, uint64_t done, uint64_t) {
+    all->update(path, done);
+  };
   return h;
 }
 
