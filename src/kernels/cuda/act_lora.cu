@@ -78,17 +78,17 @@ __global__ __launch_bounds__(kWarps * 32, 1) void act_lora_kernel(const __grid_c
         const int token = first + row + i * kActRows;
         const bool inside = token < a.tokens && chunk * 8 < cols;
         const uint4* gate = a.x + (inside ? token * a.ld_x + pack : 0);
-        copy_async(to + i * kActRows * kActSlice * 2, gate, inside);
-        copy_async(to + i * kActRows * kActSlice * 2 + kActTile, gate + a.cols / 8, inside);
+        copy_16(to + i * kActRows * kActSlice * 2, gate, inside);
+        copy_16(to + i * kActRows * kActSlice * 2 + kActTile, gate + a.cols / 8, inside);
       }
       if (thread < 2 * kTile) {
         const int token = first + thread % kTile;
         const bool inside = token < a.tokens;
-        copy_async_4(shared_address(space) + stage * kForwardStage + 2 * kActTile + thread * 4,
-                     a.limits + (inside ? token * 2 + thread / kTile : 0), inside);
+        copy_4(shared_address(space) + stage * kForwardStage + 2 * kActTile + thread * 4,
+               a.limits + (inside ? token * 2 + thread / kTile : 0), inside);
       }
     }
-    asm volatile("cp.async.commit_group;");
+    copies_end();
   };
   float* parts = a.z_parts + static_cast<int64_t>(blockIdx.x) * a.tokens * kRank + thread % kRank;
   auto finish = [&](int tile) {  // the sum over the warps, one element a thread of the first half
@@ -149,7 +149,7 @@ __global__ __launch_bounds__(kWarps * 32, 1) void act_lora_kernel(const __grid_c
   };
   auto here = [&](int tile) { return space + tile % kForwardStages * kForwardStage; };
   auto begin = [&](int tile) {
-    asm volatile("cp.async.wait_group 1;");
+    copies_wait<1>();
     __syncthreads();
     fetch(tile + 2, (tile + 2) % kForwardStages);
   };
@@ -242,9 +242,9 @@ __global__ __launch_bounds__(kWarps * 32, 1) void act_lora_grad_kernel(const __g
         const bool inside = token < a.tokens && c * 8 < cols;
         const uint32_t at = to + row * kActSlice * 2 + ((c ^ (row & 7)) * 16);
         const bf16* gate = a.x + token * a.ld_x + col + c * 8;
-        copy_async(at, inside ? gate : a.x, inside);
-        copy_async(at + kActTile, inside ? gate + a.cols : a.x, inside);
-        copy_async(at + 2 * kActTile, inside ? a.dy + token * a.ld_dy + col + c * 8 : a.dy, inside);
+        copy_16(at, inside ? gate : a.x, inside);
+        copy_16(at + kActTile, inside ? gate + a.cols : a.x, inside);
+        copy_16(at + 2 * kActTile, inside ? a.dy + token * a.ld_dy + col + c * 8 : a.dy, inside);
       }
       if (thread < 3 * kTile * 2) {
         const int which = thread / (kTile * 2), row = thread / 2 % kTile, c = thread % 2;
@@ -252,17 +252,17 @@ __global__ __launch_bounds__(kWarps * 32, 1) void act_lora_grad_kernel(const __g
         const bool inside = token < a.tokens && (which < 2 || a.dz != nullptr);
         const bf16* from =
             which < 2 ? a.z + token * a.ld_z + a.z_col[which & 1] + c * 8 : a.dz + token * a.ld_dz + c * 8;
-        copy_async(to + 3 * kActTile + which * kZBytes + row * 32 + ((c ^ (row >> 2 & 1)) * 16), inside ? from : a.z,
-                   inside);
+        copy_16(to + 3 * kActTile + which * kZBytes + row * 32 + ((c ^ (row >> 2 & 1)) * 16), inside ? from : a.z,
+                inside);
       } else if (Held && thread < 3 * kTile * 2 + 3 * kTile) {
         const int i = thread - 3 * kTile * 2, which = i / kTile;
         const int64_t token = tiles.token(tile) + i % kTile;
         const bool inside = token < a.tokens;
         const float* from = which < 2 ? a.limits + token * 2 + which : a.largest + token;
-        copy_async_4(to + 3 * (kActTile + kZBytes) + i * 4, inside ? from : a.limits, inside);
+        copy_4(to + 3 * (kActTile + kZBytes) + i * 4, inside ? from : a.limits, inside);
       }
     }
-    asm volatile("cp.async.commit_group;");
+    copies_end();
   };
   auto finish = [&](int64_t tile) {  // one half of the threads sums gate's, the other up's
     const int p = thread / (kTile * kRank), at = thread % (kTile * kRank);
@@ -371,7 +371,7 @@ __global__ __launch_bounds__(kWarps * 32, 1) void act_lora_grad_kernel(const __g
   if constexpr (Held) {
     // Whole lines of E4M3 need rows, and these a barrier: while one tile is turned, the one before is multiplied.
     for (int64_t tile = 0; tile <= tiles.count; ++tile, advance()) {
-      asm volatile("cp.async.wait_group 0;");
+      copies_wait<0>();
       __syncthreads();
       fetch(tile + 1, next);
       if (tile >= 2) finish(tile - 2);
@@ -382,7 +382,7 @@ __global__ __launch_bounds__(kWarps * 32, 1) void act_lora_grad_kernel(const __g
     // Each warp multiplies what it has turned itself; two tiles are under way.
     fetch(1, next);
     for (int64_t tile = 0; tile < tiles.count; ++tile, advance()) {
-      asm volatile("cp.async.wait_group 1;");
+      copies_wait<1>();
       __syncthreads();
       fetch(tile + 2, before);
       if (tile > 0) finish(tile - 1);

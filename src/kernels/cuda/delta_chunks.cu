@@ -102,7 +102,7 @@ __global__ void __launch_bounds__(kThreads) prepare_kernel(const __grid_constant
   const int head = blockIdx.y;
   fetch_rows<kDim, kWide, kThreads>(s.q, a.qkv + a.q_at(c.first, head), a.ldqkv, c.count);
   fetch_rows<kDim, kWide, kThreads>(s.k, a.qkv + a.k_at(c.first, head), a.ldqkv, c.count);
-  arrived();
+  copies_wait_all();
   __syncthreads();
   make_coefficients(a, c, head, s);
   __syncthreads();
@@ -192,7 +192,7 @@ __global__ void __launch_bounds__(kThreads, 2) walk_kernel(const __grid_constant
     share_state(s.s + state_row * kAcross + column, state);
     if (kKeep && c.index > 0)
       store_state(a.states + state_at(a, begin, c.index, head) + state_row * kDim + half + column, state);
-    arrived();
+    copies_wait_all();
     __syncthreads();
     Part y, o, r;
     clear(y), clear(o), clear(r);
@@ -216,7 +216,7 @@ __global__ void __launch_bounds__(kThreads, 2) walk_kernel(const __grid_constant
       fetch_rows<kChunk, kAlong, kThreads>(s.t, a.scores + at, per_token, c.count);
       share_rows(mine, r, as_it_is);
       each(o, [&](int m, int, float& x) { x *= s.of[row + m].q; });
-      arrived();
+      copies_wait_all();
       __syncthreads();
       product<kChunk>(o, of_t, of_r);
     }

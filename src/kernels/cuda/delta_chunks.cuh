@@ -2,6 +2,7 @@
 // chunk is found and read.
 #pragma once
 
+#include "kernels/gpu/async_copy.cuh"
 #include "kernels/gpu/element.cuh"
 #include "kernels/gpu/gpu.h"
 #include "kernels/gpu/mma.cuh"
@@ -207,14 +208,7 @@ __device__ __forceinline__ void each(float (&c)[M][N][4], F do_this) {
       for (int e = 0; e < 4; ++e) do_this(16 * i + g + 8 * (e / 2), 8 * j + 2 * t + e % 2, c[i][j][e]);
 }
 
-// 16 bytes to shared memory without a wait (arrived() waits for all of them), or zeros.
-__device__ __forceinline__ void fetch(void* to, const void* from, bool there) {
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(to)), "l"(from), "r"(there ? 16 : 0)
-               : "memory");
-}
-__device__ __forceinline__ void arrived() { asm volatile("cp.async.wait_all;" ::: "memory"); }
-
-// `columns` columns of a chunk's rows to shared memory, zeros below them; on their way until arrived().
+// `columns` columns of a chunk's rows to shared memory, zeros below them; on their way until copies_wait_all().
 template <int kColumns, int kTo, int kThreads, typename T>
 __device__ __forceinline__ void fetch_rows(T* to, const T* from, int64_t ld, int count) {
   constexpr int kPack = 16 / sizeof(T), kPacks = kColumns / kPack;
@@ -222,7 +216,7 @@ __device__ __forceinline__ void fetch_rows(T* to, const T* from, int64_t ld, int
   for (int i = threadIdx.x; i < kChunk * kPacks; i += kThreads) {
     const int row = i / kPacks, column = i % kPacks * kPack;
     const bool there = row < count;
-    fetch(to + row * kTo + column, from + (there ? row : 0) * ld + column, there);
+    copy_16(to + row * kTo + column, from + (there ? row : 0) * ld + column, there);
   }
 }
 // A [128, kColumns] part of a state, zeros for null; likewise.
@@ -235,7 +229,7 @@ __device__ __forceinline__ void fetch_state(float* to, const float* from) {
     if (from == nullptr)
       *reinterpret_cast<float4*>(to + row * kTo + column) = make_float4(0, 0, 0, 0);
     else
-      fetch(to + row * kTo + column, from + row * kDim + column, true);
+      copy_16(to + row * kTo + column, from + row * kDim + column, true);
   }
 }
 // do_this(row, column, two neighbours) for what a lane holds of a product_of_columns().

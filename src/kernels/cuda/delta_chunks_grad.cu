@@ -54,7 +54,7 @@ __global__ void __launch_bounds__(kThreads, 2) back_kernel(const __grid_constant
     const float kept = expf(whole_log(a, c, head));
     share_state(s.ds + state_row * kAcross + column, ds);
     if (!c.last) store_state(a.dstates + state_at(a, begin, index + 1, head) + state_row * kDim + half + column, ds);
-    arrived();
+    copies_wait_all();
     __syncthreads();
     Part r, x;
     clear(r), clear(x);
@@ -72,7 +72,7 @@ __global__ void __launch_bounds__(kThreads, 2) back_kernel(const __grid_constant
       if (place / kPacks < c.count)
         queries[i] = *reinterpret_cast<const uint4*>(a.qkv + a.q_at(first + place / kPacks, head) + place % kPacks * 8);
     }
-    arrived();
+    copies_wait_all();
     __syncthreads();
     product<kChunk>(x, turned, of_r);
 #pragma unroll
@@ -206,7 +206,7 @@ __global__ void __launch_bounds__(kMany, 1) tokens_kernel(const __grid_constant_
     fetch_rows<kHalf, kAlong, kMany>(h.dx, a.dx + at + half, per_token, c.count);
     fetch_rows<kHalf, kAlong, kMany>(h.r, a.r + at + half, per_token, c.count);
     fetch_rows<kHalf, kNarrow, kMany>(h.dout, a.dout + c.first * a.lddout + head * kDim + half, a.lddout, c.count);
-    arrived();
+    copies_wait_all();
     __syncthreads();
     const auto of_dout = [&](int i, int k) { return two(h.dout + (row + i) * kNarrow + k); };
     const auto of_dx = [&](int i, int k) { return round_two(h.dx + (row + i) * kAlong + k); };

@@ -1,5 +1,6 @@
 #include "kernels/cuda/grouped.h"
 
+#include "kernels/gpu/async_copy.cuh"
 #include "kernels/gpu/element.cuh"
 #include "kernels/gpu/gpu.h"
 #include "kernels/gpu/mma.cuh"
@@ -54,16 +55,6 @@ constexpr int kM = 128, kN = 128, kK = 64, kStages = 3, kThreads = 128;
 constexpr int kAlong = kK + 8, kAcross = kM + 8;  // elements between rows of a shared tile: [128][kK], [kK][128]
 constexpr int kTile = kM * kAlong > kK* kAcross ? kM* kAlong : kK* kAcross;
 constexpr size_t kShared = sizeof(uint16_t) * 2 * kTile * kStages;
-
-__device__ __forceinline__ void copy_16(uint16_t* to, const uint16_t* from, bool there) {
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(to)), "l"(from),
-               "r"(there ? 16 : 0));
-}
-__device__ __forceinline__ void copies_end() { asm volatile("cp.async.commit_group;"); }
-template <int kLeft>
-__device__ __forceinline__ void copies_wait() {
-  asm volatile("cp.async.wait_group %0;" ::"n"(kLeft) : "memory");
-}
 
 // A tile of an operand into shared memory. `rows`: [128 of m or n][kK of k] as memory has it, else [kK of k][128].
 template <bool kRows>

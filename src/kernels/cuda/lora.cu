@@ -62,18 +62,17 @@ __global__ __launch_bounds__(kWarps * 32, 1) void lora_grad_kernel(const __grid_
       for (int i = 0; i < kTile / kRowsAtOnce; ++i) {
         const int token = first + row + i * kRowsAtOnce;
         const bool inside = token < a.tokens && c * 8 < s.cols;
-        copy_async(
-            place + stage * kTileBytes + i * kRowsAtOnce * kSlice * 2 + ((c ^ ((row + i * kRowsAtOnce) & 7)) * 16),
-            a.dy + (inside ? token * a.ld_dy + pack : 0), inside);
+        copy_16(place + stage * kTileBytes + i * kRowsAtOnce * kSlice * 2 + ((c ^ ((row + i * kRowsAtOnce) & 7)) * 16),
+                a.dy + (inside ? token * a.ld_dy + pack : 0), inside);
       }
       if (thread < kTile * 2) {
         const int token = first + thread / 2;
         const bool inside = token < a.tokens;
-        copy_async(shared_address(z_space + stage * kZBytes) + thread / 2 * 32 + ((thread ^ (thread >> 3)) & 1) * 16,
-                   a.z + (inside ? token * a.ld_z + s.z_col / 8 + thread % 2 : 0), inside);
+        copy_16(shared_address(z_space + stage * kZBytes) + thread / 2 * 32 + ((thread ^ (thread >> 3)) & 1) * 16,
+                a.z + (inside ? token * a.ld_z + s.z_col / 8 + thread % 2 : 0), inside);
       }
     }
-    asm volatile("cp.async.commit_group;");
+    copies_end();
   };
   float* parts = a.dz_parts + static_cast<int64_t>(blockIdx.x) * a.tokens * kRank + thread % kRank;
   auto finish = [&](int tile) {  // the sum over the warps, one element a thread of the first half
@@ -91,7 +90,7 @@ __global__ __launch_bounds__(kWarps * 32, 1) void lora_grad_kernel(const __grid_
   for (int i = 0; i < kStages - 1; ++i) fetch(i, i);
   int stage = 0;
   for (int tile = 0; tile < tiles.count; ++tile) {
-    asm volatile("cp.async.wait_group %0;" ::"n"(kStages - 2));
+    copies_wait<kStages - 2>();
     __syncthreads();
     fetch(tile + kStages - 1, stage == 0 ? kStages - 1 : stage - 1);
     if (tile > 0) finish(tile - 1);

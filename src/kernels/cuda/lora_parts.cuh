@@ -2,6 +2,7 @@
 // leave parts that a second kernel adds in order.
 #pragma once
 
+#include "kernels/gpu/async_copy.cuh"
 #include "kernels/gpu/gpu.h"
 #include "kernels/gpu/mma.cuh"
 
@@ -51,16 +52,5 @@ inline bool packs_in_32_bits(const ConstMat& m) {
 }
 
 inline int32_t packs_of(const ConstMat& row) { return static_cast<int32_t>(row.ld / 8); }
-
-// 16 bytes, or zeros where they lie outside.
-__device__ __forceinline__ void copy_async(uint32_t to, const void* from, bool inside) {
-  const int bytes = inside ? 16 : 0;
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes));
-}
-
-__device__ __forceinline__ void copy_async_4(uint32_t to, const void* from, bool inside) {
-  const int bytes = inside ? 4 : 0;
-  asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(to), "l"(from), "r"(bytes));
-}
 
 }  // namespace mxt::kernels::cuda
