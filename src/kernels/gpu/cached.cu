@@ -4,6 +4,9 @@
 // their order, once every kChunk keys, and the chunks' in theirs: which sum a key belongs to depends on its position
 // alone, not on who computes it. Where queries are few, chunks are shared among blocks and the last block to finish
 // merges them.
+#if !defined(__HIP__)
+#include "kernels/gpu/async_copy.cuh"
+#endif
 #include "kernels/gpu/documents.cuh"
 #include "kernels/gpu/gpu.h"
 #include "kernels/gpu/launch.h"
@@ -94,26 +97,13 @@ __device__ __forceinline__ void read8(const void* base, int64_t at, int count, f
 #if defined(__HIP__)
 template <typename T, bool kWide, int kParts>
 constexpr bool kStaged = false;
-__device__ __forceinline__ void copy16(uint4*, const void*, bool) {}
+__device__ __forceinline__ void copy_16(void*, const void*, bool) {}
 __device__ __forceinline__ void copies_end() {}
 template <int kLeft>
-__device__ __forceinline__ void copies_but() {}
+__device__ __forceinline__ void copies_wait() {}
 #else
 template <typename T, bool kWide, int kParts>
 constexpr bool kStaged = kWide && sizeof(T) == 2 && kParts == 1;
-// 16 bytes, or zeros where they are not there.
-__device__ __forceinline__ void copy16(uint4* to, const void* from, bool there) {
-  asm volatile(
-      "cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(static_cast<uint32_t>(__cvta_generic_to_shared(to))),
-      "l"(from), "r"(there ? 16 : 0)
-      : "memory");
-}
-__device__ __forceinline__ void copies_end() { asm volatile("cp.async.commit_group;" ::: "memory"); }
-// All groups of copies but the last kLeft have arrived.
-template <int kLeft>
-__device__ __forceinline__ void copies_but() {
-  asm volatile("cp.async.wait_group %0;" ::"n"(kLeft) : "memory");
-}
 #endif
 constexpr size_t kStage = size_t{2} * kKeys * kThreads * 16;  // bytes of a round's keys and values
 
@@ -194,7 +184,7 @@ __global__ void __launch_bounds__(kThreads, kParts == 1 && kHeads <= 2 ? 2 : 1) 
 #pragma unroll
     for (int i = 0; i < kKeys; ++i) {
       const bool here = any && s0 + i >= begin && s0 + i <= last;
-      copy16(stage + (which * kKeys + i) * kThreads + tid, here ? x + static_cast<int64_t>(i) * a.d : from, here);
+      copy_16(stage + (which * kKeys + i) * kThreads + tid, here ? x + static_cast<int64_t>(i) * a.d : from, here);
     }
     copies_end();
   };
@@ -217,7 +207,7 @@ __global__ void __launch_bounds__(kThreads, kParts == 1 && kHeads <= 2 ? 2 : 1) 
         for (int i = 0; i < kKeys; ++i) score[h][i] = 0;
       [[maybe_unused]] int64_t at[kInStage ? 1 : kKeys];
       if constexpr (kInStage) {
-        copies_but<1>();
+        copies_wait<1>();
 #pragma unroll
         for (int i = 0; i < kKeys; ++i) {
           float k[8];
@@ -275,7 +265,7 @@ __global__ void __launch_bounds__(kThreads, kParts == 1 && kHeads <= 2 ? 2 : 1) 
 #pragma unroll
           for (int j = 0; j < 8; ++j) out[h][p][j] = times(out[h][p][j], keep);
       }
-      if constexpr (kInStage) copies_but<1>();
+      if constexpr (kInStage) copies_wait<1>();
 #pragma unroll
       for (int p = 0; p < kParts; ++p)
 #pragma unroll
