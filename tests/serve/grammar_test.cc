@@ -343,6 +343,10 @@ TEST(JsonGrammar, FormatsOfPydantic) {
   no(s("base64"), {R"("YR==")", R"("YQ=")"});
   yes(s("uri-reference"), {R"("http://a.bc/d")"});
   yes(s("json-pointer"), {R"("/a~1b/0")", R"("")"});
+  // A pattern says what a name means that is not known here.
+  const std::string own = R"({"type":"string","format":"nanoid","pattern":"^[a-z]{3}$"})";
+  yes(own, {R"("abc")"});
+  no(own, {R"("ab")", R"("ABC")"});
 }
 
 TEST(JsonGrammar, MembersThatDependOnOthersAndOnTheirNames) {

@@ -367,9 +367,10 @@ JsonGrammar::Rule JsonGrammar::string(const OrderedJson& s, const std::string& a
   if (s.contains("format")) {
     if (!s["format"].is_string()) fail_input("{}/format: a text is wanted", at);
     const auto& name = s["format"].get_ref<const std::string&>();
-    if (const auto regex = pattern_of_format(name, most); !regex)
+    // A pattern beside a name that is not known says what it means (zod's nanoid, ulid, e164 …).
+    if (const auto regex = pattern_of_format(name, most); !regex && all.empty())
       fail_input("{}/format: \"{}\" is not supported", at, name);
-    else if (!regex->empty())
+    else if (regex && !regex->empty())
       hold(*regex, "format");
   }
   if (all.empty()) {
