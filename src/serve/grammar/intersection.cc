@@ -11,7 +11,7 @@ namespace mxt::serve {
 namespace {
 
 constexpr size_t kMaxPlaces = 30'000;
-constexpr int64_t kMaxWork = 40'000'000;
+constexpr int64_t kMaxWork = 16'000'000;
 constexpr int64_t kNoEnd = INT64_MAX;
 
 struct Place {

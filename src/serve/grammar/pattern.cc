@@ -17,6 +17,7 @@ namespace {
 constexpr int kMaxNesting = 32;
 constexpr int64_t kMaxRepeat = 10'000;
 constexpr uint32_t kLastCodePoint = 0x10FFFF;
+constexpr size_t kMaxAheads = 8;
 
 ByteSet named_class(char c) {
   ByteSet s;
@@ -420,10 +421,12 @@ JsonGrammar::Rule JsonGrammar::pattern(const std::string& regex) {
   PatternMaker maker{g_, char_, [this](Rule r, int64_t least, int64_t most) { return repeat(r, least, most); }};
   auto quoted = [&](Rule inside) { return g_.of({{quote, Grammar::call(inside), quote}}); };
   std::vector<Rule> choices;
+  size_t held = 0;
   for (std::string one : alternatives_of(whole)) {
     if (one.starts_with("\\A")) one.replace(0, 2, "^");
     if (one.ends_with("\\Z") || one.ends_with("\\z")) one.replace(one.size() - 2, 2, "$");
     const std::vector<Ahead> aheads = take_aheads(one);
+    if ((held += aheads.size()) > kMaxAheads) fail_input("looks ahead more than {} times", kMaxAheads);
     // Texts are compared as they are written: each in one way alone.
     if (!aheads.empty()) maker.any_char = PatternReader("", maker).one();
     Rule r = quoted(PatternReader(one, maker, any_case).read(false));

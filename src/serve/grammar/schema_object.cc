@@ -12,6 +12,7 @@ namespace mxt::serve {
 namespace {
 
 constexpr int64_t kMaxMembers = 4096;
+constexpr size_t kMaxPatterns = 6;  // each is held apart from each other
 
 }  // namespace
 
@@ -77,6 +78,7 @@ std::vector<std::pair<JsonGrammar::Rule, JsonGrammar::Rule>> JsonGrammar::others
     const auto& p = s["patternProperties"];
     if (!p.is_object()) fail_input("{}/patternProperties: an object is wanted", at);
     const std::string there = at + "/patternProperties";
+    if (p.size() > kMaxPatterns) fail_input("{}: more than {} patterns", there, kMaxPatterns);
     std::vector<Rule> named;
     for (const auto& [regex, v] : p.items()) named.push_back(string(OrderedJson{{"pattern", regex}}, there));
     size_t i = 0;
