@@ -44,10 +44,11 @@ struct WeightName {
 };
 
 enum class Windows : uint8_t {
-  kNone,    // no window, whatever the file says
-  kSwitch,  // sliding_window where use_sliding_window says so, in the layers from max_window_layers on (Qwen)
-  kAll,     // sliding_window, in every layer (Mistral)
-  kMost,    // sliding_window, in all layers but every sliding_window_pattern-th (Gemma 3)
+  kNone,       // no window, whatever the file says
+  kSwitch,     // sliding_window where use_sliding_window says so, in the layers from max_window_layers on (Qwen)
+  kSwitchAll,  // the same in every layer, whatever other keys say (Qwen3-MoE)
+  kAll,        // sliding_window, in every layer (Mistral)
+  kMost,       // sliding_window, in all layers but every sliding_window_pattern-th (Gemma 3)
 };
 
 struct Family {

@@ -140,6 +140,10 @@ TEST(ModelConfig, QwenWindowsAndLayerTypes) {
                 .layers[3]
                 .window,
             0);
+  // With experts every layer slides.
+  const ModelConfig experts = parse(
+      R"({"model_type":"qwen3_moe","num_hidden_layers":4,"use_sliding_window":true,"sliding_window":128,"max_window_layers":3})");
+  for (const LayerSpec& l : experts.layers) EXPECT_EQ(l.window, 128);
   EXPECT_EQ(types_of(w),
             (std::vector<std::string>{"full_attention", "full_attention", "full_attention", "sliding_attention"}));
   const ModelConfig h =

@@ -22,8 +22,8 @@ std::vector<std::string> stated_types(const Keys& k, const ModelConfig& c) {
 }
 
 int64_t window_of(const Keys& k, const Family& f) {
-  const bool windowed =
-      f.windows == Windows::kSwitch ? k.boolean({"use_sliding_window"}, false) : f.windows != Windows::kNone;
+  const bool switched = f.windows == Windows::kSwitch || f.windows == Windows::kSwitchAll;
+  const bool windowed = switched ? k.boolean({"use_sliding_window"}, false) : f.windows != Windows::kNone;
   return windowed && !k.is_null("sliding_window") ? k.integer({"sliding_window"}, f.window, 0, kMaxTokens) : 0;
 }
 
@@ -40,7 +40,7 @@ LayerSpec layer_of(const std::string& type, const Keys& k, const Family& f, int6
   } else if (type != "full_attention") {
     fail_missing("{}: layer type \"{}\" is not built in", k.source(), type);
   }
-  if (type != "sliding_attention" && f.windows == Windows::kAll && window > 0)
+  if (type != "sliding_attention" && (f.windows == Windows::kAll || f.windows == Windows::kSwitchAll) && window > 0)
     fail_missing("{}: layer type \"{}\" is not built in for {} models: all their layers slide", k.source(), type,
                  f.model_type);
   return l;
@@ -53,7 +53,8 @@ LayerSpec usual_layer(int64_t i, const Keys& k, const Family& f, int64_t window)
     if ((i + 1) % k.integer({"full_attention_interval"}, 4, 1, kMaxCount) != 0) l.mixer = Mixer::kGatedDelta;
   } else if (f.windows == Windows::kMost) {
     if ((i + 1) % k.integer({"sliding_window_pattern"}, f.window_pattern, 1, kMaxCount) != 0) l.window = window;
-  } else if (f.windows == Windows::kAll || i >= k.integer({"max_window_layers"}, 28, 0, kMaxCount)) {
+  } else if (f.windows == Windows::kAll || f.windows == Windows::kSwitchAll ||
+             i >= k.integer({"max_window_layers"}, 28, 0, kMaxCount)) {
     l.window = window;
   }
   return l;
