@@ -33,6 +33,10 @@ enum class Extent : uint8_t {
 };
 int64_t size_of(Extent e, const ModelConfig& c);
 
+// head_dim · partial_rotary_factor, which may be odd: exponents of the frequencies are divided by it. The last pair
+// that an odd one begins turns whole (ModelConfig::rotary).
+int64_t stated_rotary(const ModelConfig& c);
+
 // `gguf` (blk.N. before it in a block) and `hf` (Family::blocks N. before it) name the same module; .weight or .bias
 // follows. Sides are those of the weight in Hugging Face's layout; kNone as `cols` makes it a vector.
 struct WeightName {

@@ -127,10 +127,10 @@ Stream Decoder::embed() {
                  c.attn_pdrop, c.model_type);
   g.rotary = c.rotary();
   std::vector<float> cos, sin;
-  rope_tables(c, g.rotary, o.positions, cos, sin);
+  rope_tables(c, o.positions, cos, sin);
   rope_ = sliding_rope_ = g.add_rope(cos, sin);
   if (c.sliding_rope_theta > 0) {
-    sliding_rope_tables(c, g.rotary, o.positions, cos, sin);
+    sliding_rope_tables(c, o.positions, cos, sin);
     sliding_rope_ = g.add_rope(cos, sin);
   }
   table = matrix("embed", width, {{std::string(c.family->embedding), 0, c.vocab_size}}, std);

@@ -76,10 +76,10 @@ std::vector<std::string> spellings(const formats::ModelConfig& config, const std
 // Frequencies' tables for positions [0, positions): cos and sin, [positions, rotary/2] each, in fp32 as transformers
 // computes them (linear, llama3, yarn and longrope scaling; the attention factor is folded in). longrope takes its long
 // divisors where `positions` is beyond the original maximum, whatever the length of a text.
-void rope_tables(const formats::ModelConfig& config, int64_t rotary, int64_t positions, std::vector<float>& cos,
+void rope_tables(const formats::ModelConfig& config, int64_t positions, std::vector<float>& cos,
                  std::vector<float>& sin);
 // The same for layers with a window, where these have a base of their own.
-void sliding_rope_tables(const formats::ModelConfig& config, int64_t rotary, int64_t positions, std::vector<float>& cos,
+void sliding_rope_tables(const formats::ModelConfig& config, int64_t positions, std::vector<float>& cos,
                          std::vector<float>& sin);
 
 // Every module that LoRA can be put on, by its last name part ("q_proj"), for checking target_modules.

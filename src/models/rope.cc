@@ -4,6 +4,7 @@
 #include <numbers>
 
 #include "base/error.h"
+#include "formats/family.h"
 #include "models/model.h"
 
 namespace mxt::models {
@@ -21,11 +22,11 @@ float llama3(float inv_freq, const formats::RopeScaling& s) {
 }
 
 // YaRN (Peng et al. 2023): a ramp over dimensions between interpolated and kept frequencies.
-void yarn(std::vector<float>& inv_freq, const formats::ModelConfig& c, int64_t rotary) {
+void yarn(std::vector<float>& inv_freq, const formats::ModelConfig& c) {
   const auto& s = c.rope_scaling;
   const double original =
       static_cast<double>(s.original_max_positions > 0 ? s.original_max_positions : c.max_positions);
-  const double dim = static_cast<double>(rotary);
+  const double dim = static_cast<double>(formats::stated_rotary(c));
   auto correction = [&](double rotations) {
     return dim * std::log(original / (rotations * 2 * std::numbers::pi)) / (2 * std::log(c.rope_theta));
   };
@@ -57,10 +58,10 @@ double attention_factor(const formats::ModelConfig& c) {
   return mscale(1);
 }
 
-std::vector<float> frequencies(double theta, int64_t rotary) {
-  std::vector<float> inv_freq(static_cast<size_t>(rotary / 2));
-  for (int64_t i = 0; i < rotary / 2; ++i) {
-    const float exponent = static_cast<float>(2 * i) / static_cast<float>(rotary);
+std::vector<float> frequencies(double theta, const formats::ModelConfig& c) {
+  std::vector<float> inv_freq(static_cast<size_t>(c.rotary() / 2));
+  for (int64_t i = 0; i < c.rotary() / 2; ++i) {
+    const float exponent = static_cast<float>(2 * i) / static_cast<float>(formats::stated_rotary(c));
     inv_freq[static_cast<size_t>(i)] = 1.0f / std::pow(static_cast<float>(theta), exponent);
   }
   return inv_freq;
@@ -80,25 +81,25 @@ void tables(const std::vector<float>& inv_freq, int64_t positions, float scale, 
 }
 
 // LongRoPE (Ding et al. 2024): one set of divisors for texts within the original maximum, one for longer ones.
-void longrope(std::vector<float>& inv_freq, const formats::ModelConfig& c, int64_t rotary, int64_t positions) {
+void longrope(std::vector<float>& inv_freq, const formats::ModelConfig& c, int64_t positions) {
   const auto& s = c.rope_scaling;
   const auto& by = positions > s.original_max_positions ? s.long_factor : s.short_factor;
   for (size_t i = 0; i < inv_freq.size(); ++i) {
-    const float exponent = static_cast<float>(2 * static_cast<int64_t>(i)) / static_cast<float>(rotary);
+    const float exponent =
+        static_cast<float>(2 * static_cast<int64_t>(i)) / static_cast<float>(formats::stated_rotary(c));
     inv_freq[i] = 1.0f / (by[i] * std::pow(static_cast<float>(c.rope_theta), exponent));
   }
 }
 
 }  // namespace
 
-void sliding_rope_tables(const formats::ModelConfig& c, int64_t rotary, int64_t positions, std::vector<float>& cos,
+void sliding_rope_tables(const formats::ModelConfig& c, int64_t positions, std::vector<float>& cos,
                          std::vector<float>& sin) {
-  tables(frequencies(c.sliding_rope_theta, rotary), positions, 1.0f, cos, sin);
+  tables(frequencies(c.sliding_rope_theta, c), positions, 1.0f, cos, sin);
 }
 
-void rope_tables(const formats::ModelConfig& c, int64_t rotary, int64_t positions, std::vector<float>& cos,
-                 std::vector<float>& sin) {
-  std::vector<float> inv_freq = frequencies(c.rope_theta, rotary);
+void rope_tables(const formats::ModelConfig& c, int64_t positions, std::vector<float>& cos, std::vector<float>& sin) {
+  std::vector<float> inv_freq = frequencies(c.rope_theta, c);
   switch (c.rope_scaling.kind) {
     case Kind::kNone:
     case Kind::kDynamic:  // it changes texts beyond max_position_embeddings alone, and tables end there
@@ -114,10 +115,10 @@ void rope_tables(const formats::ModelConfig& c, int64_t rotary, int64_t position
       for (size_t i = 0; i < inv_freq.size(); ++i) inv_freq[i] /= c.rope_scaling.divisors[i];
       break;
     case Kind::kYarn:
-      yarn(inv_freq, c, rotary);
+      yarn(inv_freq, c);
       break;
     case Kind::kLongRope:
-      longrope(inv_freq, c, rotary, positions);
+      longrope(inv_freq, c, positions);
       break;
   }
   tables(inv_freq, positions, static_cast<float>(attention_factor(c)), cos, sin);

@@ -57,11 +57,27 @@ TEST(Rope, TablesEqualTransformers) {
       "num_hidden_layers":1,"num_attention_heads":4,"num_key_value_heads":2,"head_dim":8,"max_position_embeddings":128,)") +
         c.outer + R"("rope_parameters":{"rope_theta":10000.0,)" + c.scaling + "}}";
     std::vector<float> cos, sin;
-    models::rope_tables(formats::parse_model_config(parse_ordered_json(config, "config"), "config"), 8, 128, cos, sin);
+    models::rope_tables(formats::parse_model_config(parse_ordered_json(config, "config"), "config"), 128, cos, sin);
     for (size_t i = 0; i < 4; ++i) {
       EXPECT_NEAR(cos[127 * 4 + i], c.cos[i], 1e-5) << c.scaling;
       EXPECT_NEAR(sin[127 * 4 + i], c.sin[i], 1e-5) << c.scaling;
     }
+  }
+}
+
+// int(12 · 0.75) = 9: five pairs turn, whose exponents are ninths (Qwen3_5TextRotaryEmbedding).
+TEST(Rope, AnOddPartOfAHeadTurnsItsLastPairWhole) {
+  const char* config = R"({"model_type":"qwen3_5_text","num_hidden_layers":1,"head_dim":12,
+    "rope_parameters":{"rope_type":"default","rope_theta":10000.0,"partial_rotary_factor":0.75}})";
+  const auto c = formats::parse_model_config(parse_ordered_json(config, "config"), "config");
+  ASSERT_EQ(c.rotary(), 10);
+  std::vector<float> cos, sin;
+  models::rope_tables(c, 128, cos, sin);
+  const float want_cos[] = {0.232359f, -0.768234f, -0.520718f, 0.962801f, 0.999376f},
+              want_sin[] = {0.97263f, -0.640169f, 0.853729f, 0.270212f, 0.035331f};
+  for (size_t i = 0; i < 5; ++i) {
+    EXPECT_NEAR(cos[127 * 5 + i], want_cos[i], 1e-5);
+    EXPECT_NEAR(sin[127 * 5 + i], want_sin[i], 1e-5);
   }
 }
 

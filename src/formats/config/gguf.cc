@@ -81,8 +81,8 @@ void read_sizes(const Gguf& g, const ArchKeys& k, ModelConfig& c) {
   if (const auto rotated = k.find("rope.dimension_count", 1, kMaxCount); rotated && *rotated != c.head_dim)
     c.partial_rotary_factor = static_cast<double>(*rotated) / static_cast<double>(c.head_dim);
   if (c.partial_rotary_factor > 1) fail_input("{}: rope.dimension_count is larger than the heads", g.path());
-  if (c.rotary() % 2 != 0)
-    fail_input("{}: rope.dimension_count {} is odd: coordinates turn in pairs", g.path(), c.rotary());
+  if (const int64_t rotated = stated_rotary(c); rotated % 2 != 0)
+    fail_input("{}: rope.dimension_count {} is odd: coordinates turn in pairs", g.path(), rotated);
   const GgufTensor* embedding = g.find("token_embd.weight");
   if (!embedding) fail_input("{}: has no tensor token_embd.weight: it is no language model", g.path());
   c.vocab_size = embedding->rows();

@@ -20,6 +20,7 @@ void check_expressible(const ModelConfig& c) {
   if (r.kind == RopeScaling::Kind::kYarn &&
       (r.attention_factor || r.mscale || r.mscale_all_dim || r.beta_fast != 32 || r.beta_slow != 1 || !r.truncate))
     refuse("this model's rope_scaling: yarn with its usual betas and attention factor alone");
+  if (stated_rotary(c) % 2 != 0) refuse("frequencies of an odd number of rotated coordinates");
   if (const std::string what = c.family->gguf_lacks(c); !what.empty()) refuse(what);
   if (r.kind == RopeScaling::Kind::kLongRope && c.family->gguf_beside.empty()) refuse("LongRoPE of this architecture");
   int64_t window = 0;

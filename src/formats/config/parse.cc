@@ -170,10 +170,12 @@ ModelConfig read_model_config(const std::string& path) {
   return c;
 }
 
-int64_t ModelConfig::rotary() const {
+int64_t stated_rotary(const ModelConfig& c) {
   // As transformers' int(), but for products that only rounding keeps from a whole number.
-  return static_cast<int64_t>(static_cast<double>(head_dim) * partial_rotary_factor + 1e-6);
+  return static_cast<int64_t>(static_cast<double>(c.head_dim) * c.partial_rotary_factor + 1e-6);
 }
+
+int64_t ModelConfig::rotary() const { return (stated_rotary(*this) + 1) / 2 * 2; }
 
 void ModelConfig::check(std::string_view source) const {
   if (num_heads % num_kv_heads != 0)
