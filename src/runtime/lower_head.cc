@@ -189,15 +189,17 @@ void Lowering::lower(const HeadOp& a) {
   spec_.nll = ref_of(at(op_->out[0]));
 }
 
+// The temperature divides logits that are bounded already, as where they are drawn from: s·c·tanh(x/c) is the product's
+// s·x bounded by s·c.
 void Lowering::lower(const TokenLogProbOp& a) {
-  HeadCall c{a.chunk, a.softcap, a.scale, false};
+  HeadCall c{a.chunk, a.scale * a.softcap, a.scale, false};
   c.logp = op_->out[0];
   if (a.entropy) c.entropy = op_->out[1];
   lower_head(c);
 }
 
 void Lowering::lower(const TokenLogProbGradOp& a) {
-  HeadCall c{a.of.chunk, a.of.softcap, a.of.scale, true};
+  HeadCall c{a.of.chunk, a.of.scale * a.of.softcap, a.of.scale, true};
   c.seed = op_->in[2];
   c.dh = op_->out[0];
   lower_head(c);

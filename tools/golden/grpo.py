@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Trajectories of TRL's GRPO trainer (its loss types, GSPO, clipping, KL, several updates a batch) over given rollouts, in fp32.
 
-usage: grpo.py MODELS OUTDIR     needs: torch transformers peft trl datasets (MODELS: tests/golden/models)
+usage: grpo.py MODELS OUTDIR [CASE…]     needs: torch transformers peft trl datasets (MODELS: tests/golden/models)
 Writes OUTDIR/rollouts.jsonl (one prompt a line, as train.rollouts.path reads it), OUTDIR/old.jsonl (the same with old_logprobs away
 from the policy's) and OUTDIR/expected.json: for each case its settings and what the trainer logged in each of its steps. Completions
-are not shuffled over the batches."""
+are not shuffled over the batches. Named cases alone are run over the rollouts that OUTDIR has, and join its expected.json."""
 import json, math, os, sys, tempfile
 import torch
 from datasets import Dataset
@@ -14,7 +14,7 @@ from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
 import trl.trainer.grpo_trainer as module
 from trl import GRPOConfig, GRPOTrainer
 
-src, out = sys.argv[1], sys.argv[2]
+src, out, only = sys.argv[1], sys.argv[2], sys.argv[3:]
 os.makedirs(out, exist_ok=True)
 torch.use_deterministic_algorithms(True)
 STEPS, PER_DEVICE, ACCUM, G, LR, WD, BETAS, CLIP = 12, 3, 2, 3, 1e-3, 0.1, (0.9, 0.95), 1.0
@@ -48,7 +48,11 @@ def write(name, rows):
             f.write(json.dumps(r) + "\n")
 
 
-given = rollouts()
+def read(name):
+    return [json.loads(line) for line in open(os.path.join(out, name))]
+
+
+given = read("rollouts.jsonl") if only else rollouts()
 write("rollouts.jsonl", given)
 
 
@@ -95,7 +99,7 @@ def run(model, kind, rows, settings):
         holder["trainer"] = trainer
         trainer.old = rows[0]["completions"][0].get("old_logprobs")
         trainer.train()
-        keep = ("loss", "grad_norm", "learning_rate", "reward", "kl", "entropy", "clip_ratio/region_mean", "clip_ratio/low_mean", "clip_ratio/high_mean", "frac_reward_zero_std", "completions/mean_length", "completions/clipped_ratio")
+        keep = ("loss", "grad_norm", "learning_rate", "reward", "reward_std", "kl", "entropy", "clip_ratio/region_mean", "clip_ratio/low_mean", "clip_ratio/high_mean", "frac_reward_zero_std", "completions/mean_length", "completions/clipped_ratio")
         return [{k: v for k, v in e.items() if k in keep} for e in trainer.state.log_history if "loss" in e]
 
 
@@ -115,7 +119,7 @@ def token_logps(model, rows):
     return noisy
 
 
-old = token_logps("qwen3_gqa", given)
+old = read("old.jsonl") if only else token_logps("qwen3_gqa", given)
 write("old.jsonl", old)
 CASES = {
     "dapo": {"loss_type": "dapo"},
@@ -132,10 +136,14 @@ CASES = {
     "gspo_kl": {"loss_type": "dapo", "importance_sampling_level": "sequence", "epsilon": 0.01, "beta": 0.1, "num_iterations": 3},
     "old": {"loss_type": "dapo", "epsilon": 0.1},
     "full": {"loss_type": "dapo", "beta": 0.04},
+    # the bound on the logits comes before the temperature
+    "bounded": {"loss_type": "grpo", "beta": 0.04, "temperature": 1.5},
 }
-expected = {}
+expected = json.load(open(os.path.join(out, "expected.json"))) if only else {}
 for name, settings in CASES.items():
-    kind, model = ("full", "llama_mqa") if name == "full" else ("lora", "qwen3_gqa")
+    if only and name not in only:
+        continue
+    kind, model = {"full": ("full", "llama_mqa"), "bounded": ("full", "nanochat")}.get(name, ("lora", "qwen3_gqa"))
     full = {"beta": 0.0, "temperature": 1.0, **settings}
     expected[name] = {"model": model, "kind": kind, "rows": "old.jsonl" if name == "old" else "rollouts.jsonl", "settings": full, "steps": run(model, kind, old if name == "old" else given, full)}
     print(name, expected[name]["steps"][-1])
