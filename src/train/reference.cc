@@ -14,7 +14,7 @@ namespace {
 using formats::Safetensors;
 using formats::SafetensorsWriter;
 
-constexpr const char* kDigestKey = "made_of";
+constexpr const char *kDigestKey = "made_of", *kValuesKey = "values";
 
 template <typename T>
 bool take(const Safetensors& file, const char* name, DType type, std::vector<T>* out) {
@@ -70,9 +70,13 @@ std::vector<double> score_ahead(const Method& method, const graph::Graph& scorin
 Reference::Reference(const Inputs& in, const Method& method, const graph::Graph& scoring, runtime::Program& scorer,
                      StepData& rows, const EvalRows* eval)
     : parts_(method.sequences_per_row()) {
-  if (load(in)) {
+  const bool kept = load(in);
+  if (kept) {
     log::info("reference: the log-probabilities in {} are those of this run", in.path);
   } else {
+    train_ = eval_ = {};
+    ahead_.clear(), eval_ahead_.clear();
+    ahead_first_ = {0};
     const auto score = [&](int64_t count, const std::function<data::Row(int64_t)>& row, Part* to) {
       log::Progress progress("reference", static_cast<double>(count));
       SequencePass pass(method, scoring, in.seq_len, in.share_prompts);
@@ -101,12 +105,16 @@ Reference::Reference(const Inputs& in, const Method& method, const graph::Graph&
       score(eval->rows(), row, &eval_);
       eval_ahead_ = mismatches(eval->rows(), row);
     }
-    save(in);
   }
+  values_digest_ = hash();
+  if (!kept) save(in);
+}
+
+std::string Reference::hash() const {
   Blake3 h;
   for (const Part* p : {&train_, &eval_}) h.update(p->logp.data(), p->logp.size() * sizeof(float));
   for (const auto* p : {&ahead_, &eval_ahead_}) h.update(p->data(), p->size() * sizeof(double));
-  values_digest_ = h.hex();
+  return h.hex();
 }
 
 std::span<const float> Reference::of(const Part& p, int64_t row, int part) const {
@@ -132,10 +140,15 @@ bool Reference::load(const Inputs& in) {
       log::info("reference: {} was made of other data, weights or settings: it is made anew", in.path);
       return false;
     }
-    return take(file, "train.logp", DType::kF32, &train_.logp) &&
-           take(file, "train.first", DType::kI64, &train_.first) && take(file, "eval.logp", DType::kF32, &eval_.logp) &&
-           take(file, "eval.first", DType::kI64, &eval_.first) && take(file, "ahead", DType::kF64, &ahead_) &&
-           take(file, "ahead.first", DType::kI64, &ahead_first_) && take(file, "eval.ahead", DType::kF64, &eval_ahead_);
+    const bool whole =
+        take(file, "train.logp", DType::kF32, &train_.logp) && take(file, "train.first", DType::kI64, &train_.first) &&
+        take(file, "eval.logp", DType::kF32, &eval_.logp) && take(file, "eval.first", DType::kI64, &eval_.first) &&
+        take(file, "ahead", DType::kF64, &ahead_) && take(file, "ahead.first", DType::kI64, &ahead_first_) &&
+        take(file, "eval.ahead", DType::kF64, &eval_ahead_);
+    const auto values = metadata.find(kValuesKey);
+    if (whole && values != metadata.end() && values->second == hash()) return true;
+    log::warn("reference: {} is damaged: it is made anew", in.path);
+    return false;
   } catch (const Error& e) {
     log::warn("reference: {}: it is made anew", e.what());
     return false;
@@ -144,15 +157,16 @@ bool Reference::load(const Inputs& in) {
 
 void Reference::save(const Inputs& in) const {
   const auto n = [](const auto& v) { return std::vector<int64_t>{static_cast<int64_t>(v.size())}; };
-  SafetensorsWriter w(in.path,
-                      {{"ahead.first", DType::kI64, n(ahead_first_)},
-                       {"train.first", DType::kI64, n(train_.first)},
-                       {"eval.first", DType::kI64, n(eval_.first)},
-                       {"ahead", DType::kF64, n(ahead_)},
-                       {"eval.ahead", DType::kF64, n(eval_ahead_)},
-                       {"train.logp", DType::kF32, n(train_.logp)},
-                       {"eval.logp", DType::kF32, n(eval_.logp)}},
-                      {{{"format", "mindxtrain.reference.1"}, {kDigestKey, in.digest}}, 0});
+  SafetensorsWriter w(
+      in.path,
+      {{"ahead.first", DType::kI64, n(ahead_first_)},
+       {"train.first", DType::kI64, n(train_.first)},
+       {"eval.first", DType::kI64, n(eval_.first)},
+       {"ahead", DType::kF64, n(ahead_)},
+       {"eval.ahead", DType::kF64, n(eval_ahead_)},
+       {"train.logp", DType::kF32, n(train_.logp)},
+       {"eval.logp", DType::kF32, n(eval_.logp)}},
+      {{{"format", "mindxtrain.reference.1"}, {kDigestKey, in.digest}, {kValuesKey, values_digest_}}, 0});
   const auto append = [&](const auto& v) { w.append(v.data(), v.size() * sizeof(v[0])); };
   append(ahead_first_), append(train_.first), append(eval_.first), append(ahead_), append(eval_ahead_);
   append(train_.logp), append(eval_.logp);

@@ -39,7 +39,8 @@ class Reference {
     std::vector<int64_t> first{0};  // [sequences + 1]
   };
   std::span<const float> of(const Part& p, int64_t row, int part) const;
-  bool load(const Inputs& inputs);
+  bool load(const Inputs& inputs);  // false leaves any of the numbers
+  std::string hash() const;
   void save(const Inputs& inputs) const;
 
   int parts_ = 1;
