@@ -57,6 +57,8 @@ Completion read_completion(const Json& c, int64_t vocab, const std::string& wher
       fail_input("{}: \"old_logprobs\" must hold one number for each of the {} ids", where, out.ids.size());
     for (const Json& x : *old) {
       if (!x.is_number()) fail_input("{}: \"old_logprobs\" holds {}: numbers are needed", where, x.dump());
+      if (x.get<double>() > 1e-3)  // less is rounding
+        fail_input("{}: \"old_logprobs\" holds {}: a log-probability is at most 0", where, x.dump());
       out.old_logp.push_back(x.get<float>());
     }
   }

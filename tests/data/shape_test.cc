@@ -103,6 +103,13 @@ TEST(Shape, AResultOfAToolFollowsACall) {
   for (const std::string& before : {std::string(), std::string(R"({"role":"assistant","content":"Let me see."},)")})
     EXPECT_HAS(error_of([&] { read(row(rows(before + result))); }), "is a tool's result, and the turn before it");
   EXPECT_HAS(error_of([&] { read(row(rows(result))); }), "d.jsonl:3: message 1");
+  EXPECT_HAS(error_of([&] { read(row(rows(call + result + result + result))); }),
+             "d.jsonl:3: message 4 is result 3 of a turn with 2 calls");
+  const std::string named =
+      R"({"role":"assistant","content":"","tool_calls":[{"id":"a","type":"function","function":{"name":"f","arguments":{}}}]},)";
+  read(row(rows(named + R"({"role":"tool","tool_call_id":"a","content":"5"},)")));
+  EXPECT_HAS(error_of([&] { read(row(rows(named + R"({"role":"tool","tool_call_id":"b","content":"5"},)"))); }),
+             "message 2 is the result of call \"b\"");
 }
 
 TEST(Shape, NullIsNotCalledMissing) {

@@ -179,6 +179,8 @@ TEST(GrpoRuns, RolloutsThatCannotBeUsedAreNamed) {
        "vocabulary has 96 tokens"},
       {R"({"prompt_ids":[3],"completions":[{"ids":[4],"reward":1,"old_logprobs":[]},{"ids":[4],"reward":1},{"ids":[4],"reward":1}]})",
        "one number for each of the 1 ids"},
+      {R"({"prompt_ids":[3],"completions":[{"ids":[4],"reward":1,"old_logprobs":[0.5]},{"ids":[4],"reward":1},{"ids":[4],"reward":1}]})",
+       "a log-probability is at most 0"},
       {"nonsense", "is no JSON object"},
   };
   for (const auto& [row, message] : bad) {

@@ -191,6 +191,20 @@ bool may_call(const OrderedJson& m) {
   return !content.is_string() || content.get_ref<const std::string&>().find_first_of("{[<(`") != std::string::npos;
 }
 
+// A turn's results are of its calls: no more of them than calls, and, where both say an id, of that one.
+void check_answered(const OrderedJson& turn, const OrderedJson& result, size_t place, const std::string& what) {
+  const OrderedJson calls = turn.value("tool_calls", OrderedJson::array());
+  if (!calls.empty() && place >= calls.size())
+    fail_input("{} is result {} of a turn with {} calls: leave it out, or add the call", what, place + 1, calls.size());
+  if (!result.contains("tool_call_id")) return;
+  const auto& id = result["tool_call_id"];
+  const auto has_id = [](const OrderedJson& c) { return c.contains("id"); };
+  if (std::any_of(calls.begin(), calls.end(), has_id) &&
+      std::none_of(calls.begin(), calls.end(), [&](const OrderedJson& c) { return has_id(c) && c["id"] == id; }))
+    fail_input("{} is the result of call {}, and the turn before it calls no such: give the id of one of its calls",
+               what, id.dump());
+}
+
 void check_results(const OrderedJson& messages, const std::string& where) {
   for (size_t i = 0; i < messages.size(); ++i) {
     if (messages[i]["role"] != "tool") continue;
@@ -201,6 +215,7 @@ void check_results(const OrderedJson& messages, const std::string& where) {
           "{}: message {} is a tool's result, and the turn before it calls no tool: add the call (\"tool_calls\" of an "
           "assistant's message), or leave the result out",
           where, i);
+    check_answered(messages[before - 1], messages[i], i - before, fmt::format("{}: message {}", where, i));
   }
 }
 
