@@ -255,6 +255,8 @@ void check_train(const Recipe& r, Rules& rules) {
                {"train.method.num_generations", "train.batch.per_device"},
                "is {}, and a step has {} answers (per_device * grad_accum): a step takes whole groups",
                m.num_generations, t.batch.per_device * t.batch.grad_accum);
+  rules.refuse(m.kind == MethodKind::kKto && t.batch.per_device < 2, {"train.batch.per_device", "train.method.kind"},
+               "is 1: kto pairs each answer with another prompt of its device batch: write 2 or more");
   rules.refuse(t.optimizer.name != OptimizerName::kMuon && t.optimizer.muon,
                {"train.optimizer.muon", "train.optimizer.name"}, "is only for `name: muon`: remove one of the two");
   const OptimizerName name = t.optimizer.name;

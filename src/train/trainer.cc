@@ -136,12 +136,18 @@ class Run {
       // A gradient that is not finite has gone into the weights by now, even where the loss before it was still a
       // number.
       for (const auto& [what, value] : {std::pair{"loss", m.loss}, std::pair{"gradient's norm", m.grad_norm}})
-        if (!std::isfinite(value))
+        if (!std::isfinite(value)) {
+          if (state_.step == 1 && std::isnan(m.loss))  // no step had changed a weight
+            fail_input(
+                "step 1: no loss from the weights as they were: {} holds weights that are not numbers, or they "
+                "overflow in {}",
+                s_.recipe.model.name, config::text_of(s_.recipe.train.precision));
           fail_input("step {}: the {} is {}: lower train.optimizer.lr, or look at the data; {}", state_.step, what,
                      value,
                      checkpoint::saved_steps(o_.out + "/checkpoints").empty()
                          ? "no step was saved before"
                          : fmt::format("the last good state is in {}/checkpoints", o_.out));
+        }
       const bool last = state_.step == steps_;
       bool best = false;
       const auto& t = s_.recipe.train;
