@@ -55,13 +55,14 @@ class Cutter {
 
   bool with_recompute() {
     std::optional<Cut> best;
-    const std::vector<graph::Droppable> order = s_.recompute_order();
+    std::vector<graph::Droppable> order;
     for (int64_t rows = s_.recipe.train.batch.per_device; rows > 0; --rows) {
       if (!allowed(rows)) continue;
       Cut cut{rows, {}};
       bool found = false;
       cut.recompute = fewest(s_, [&](graph::Recompute r) { return fits(rows, r); }, &found);
       if (!found) continue;
+      if (order.empty()) order = s_.recompute_order();
       set_pass(s_, rows, cut.recompute);
       cut.cost = weights_cost(s_) / static_cast<double>(s_.max_tokens);
       for (size_t i = 0; i < order.size() && static_cast<int64_t>(i) < cut.recompute.tensors; ++i)
@@ -98,9 +99,9 @@ void set_pass(Setup& s, int64_t rows, graph::Recompute recompute) {
 }
 
 graph::Recompute fewest(const Setup& s, const std::function<bool(graph::Recompute)>& fits, bool* found) {
-  const auto all = static_cast<int64_t>(s.recompute_order().size());
   *found = fits(graph::Recompute::kLayer);
   if (!*found) return graph::Recompute::kLayer;
+  const auto all = static_cast<int64_t>(s.recompute_order().size());
   int64_t few = 0, many = all;
   while (many - few > std::max<int64_t>(1, all / 50)) {
     const int64_t half = (few + many) / 2;
