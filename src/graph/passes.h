@@ -67,12 +67,12 @@ void round_inputs(Graph& g, Rounding (*of)(const void* ctx, const std::string& w
 // rows themselves. After differentiate(), recompute() and join_lora(); before in_place().
 void quantize_base(Graph& g, Held as);
 
-// Products of matrices that train, y = x Wᵀ and both gradients, of operands rounded to E4M3: x and W with a power of two
-// a row, dy∘scale(W) with one a token, so that its product with Wᵀ needs no scale of its own; the gradient of W is
+// Products of matrices that train, y = x Wᵀ and both gradients, of operands rounded to E4M3: x and W with a power of
+// two a row, dy∘scale(W) with one a token, so that its product with Wᵀ needs no scale of its own; the gradient of W is
 // summed over tokens of the same numbers with one power of two for all of dy and one for all of x (what is 2¹⁸ below
-// the largest of them is lost there). W is rounded in every pass, from its computing copy. Matrices of at least 128 rows
-// and columns, whole sixteens of each; not a router's, and not the head, the embeddings or experts', which stay in the
-// graph's type. After differentiate() and recompute(); before in_place().
+// the largest of them is lost there). W is rounded in every pass, from its computing copy. Matrices of at least 128
+// rows and columns, whole sixteens of each; not a router's, and not the head, the embeddings or experts', which stay in
+// the graph's type. After differentiate() and recompute(); before in_place().
 void quantize_trained(Graph& g);
 
 // How much is computed again in the backward pass instead of being kept.

@@ -262,7 +262,9 @@ TEST(HeldInFp8, AdaptersAreJoinedToWhatIsMadeAgain) {
       const auto* l = std::get_if<graph::LinearOp>(&g.ops[i].attrs);
       wide += l && l->fp8 && l->joined > 0 && static_cast<int32_t>(i) >= g.forward_ops;
     }
-    if (r == graph::Recompute::kLayer) EXPECT_GT(wide, 0);
+    if (r == graph::Recompute::kLayer) {
+      EXPECT_GT(wide, 0);
+    }
     o.purpose = models::Purpose::kScore;
     const graph::Graph score = models::build(small(64), o);
     o.purpose = models::Purpose::kTrain;

@@ -89,9 +89,7 @@ Shape shape_of(const A& a, bool backward, bool stats) {
   s.ldq = a.q.ld, s.ldk = a.k.ld, s.ldv = a.v.ld, s.ldo = a.out.ld;
   return s;
 }
-Shape shape_of(const Attention& a) {
-  return shape_of(a, false, a.lse != nullptr);
-}
+Shape shape_of(const Attention& a) { return shape_of(a, false, a.lse != nullptr); }
 Shape shape_of(const AttentionGrad& a) {
   Shape s = shape_of(a, true, true);
   s.lddo = a.dout.ld, s.lddq = a.dq.ld, s.lddk = a.dk.ld, s.lddv = a.dv.ld;
