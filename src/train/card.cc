@@ -112,13 +112,14 @@ graph::Recompute fewest(const Setup& s, const std::function<bool(graph::Recomput
 
 void choose_for_card(Setup& s) {
   constexpr int64_t kEnough = 4096;
+  const bool permitted = s.recipe.train.gradient_checkpointing;
   for (const auto offload : {runtime::Offload::kNone, runtime::Offload::kOptimizer})
     for (const int64_t least : {kEnough, int64_t{0}}) {
       s.offload = offload;
       Cutter cutter(s, least);
-      if (cutter.without_recompute() || cutter.with_recompute()) return;
+      if (cutter.without_recompute() || (permitted && cutter.with_recompute())) return;
     }
-  set_pass(s, 1, graph::Recompute::kLayer);
+  set_pass(s, 1, permitted ? graph::Recompute::kLayer : graph::Recompute::kNone);
 }
 
 }  // namespace mxt::train

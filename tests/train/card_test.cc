@@ -89,6 +89,15 @@ TEST(Card, TheFewestAreFound) {
   EXPECT_FALSE(found);
 }
 
+// Without the permission nothing is made again, and fewer rows go at a time instead.
+TEST(Card, NothingIsMadeAgainWithoutPermission) {
+  const auto s = setup_of(10, nullptr, "  gradient_checkpointing: false\n");
+  EXPECT_EQ(s->options.recompute, graph::Recompute::kNone);
+  EXPECT_LT(s->micro_batch, setup_of(80)->micro_batch);
+  EXPECT_EQ(setup_of(7, nullptr, "  gradient_checkpointing: false\n  micro_batch: 4\n")->options.recompute,
+            graph::Recompute::kNone);
+}
+
 // A base in E4M3 has its adapters joined to its products also where these are made again.
 TEST(Card, AdaptersOfABaseInFp8AreJoinedEitherWay) {
   for (const int64_t gigabytes : {80, 8}) {
