@@ -29,6 +29,8 @@ void fetch_weights(const std::string& target) {
       s.index = index;
       break;
     }
+  if (s.index.empty())
+    fail_missing("no package index is named to fetch it from: set PIP_INDEX_URL to what pip calls its index-url");
   s.proxy = as_models.proxy, s.no_proxy = as_models.no_proxy;
   s.cancel = as_models.cancel;
   s.elsewhere = "choose a folder with more room";

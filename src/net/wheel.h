@@ -9,7 +9,7 @@
 namespace mxt::net {
 
 struct IndexSettings {
-  std::string index = "https://pypi.org/simple";
+  std::string index;  // the address that pip calls --index-url
   std::string ca_file, proxy, no_proxy;
   double retry_base_seconds = 0.5;
   const std::atomic<bool>* cancel = nullptr;

