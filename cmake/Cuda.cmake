@@ -36,16 +36,43 @@ if(MXT_CUDA)
   endif()
 endif()
 
-# cuda_object(OUT file.cu): compiles one device source for Hopper; appends the object to the list OUT.
+# What device code is compiled for: Hopper while one works, which is quick; what is given away is for all cards since Ampere,
+# 80;86;89;90a;120;90-virtual. `-virtual` is PTX, which a card of at least that compute capability compiles when it loads it.
+set(MXT_CUDA_TARGETS "90a" CACHE STRING "compute capabilities of the CUDA object")
+set(MXT_CUDA_GENCODE "")
+foreach(t ${MXT_CUDA_TARGETS})
+  string(REPLACE "-virtual" "" n ${t})
+  if(n STREQUAL t)
+    list(APPEND MXT_CUDA_GENCODE -gencode=arch=compute_${n},code=sm_${n})
+  else()
+    list(APPEND MXT_CUDA_GENCODE -gencode=arch=compute_${n},code=compute_${n})
+  endif()
+endforeach()
+
+# cuda_object(OUT file.cu [HOPPER]): compiles one device source; appends the object to the list OUT. HOPPER: its kernels use the
+# instructions of sm_90a alone (device/cuda/card.h: warpgroups), and so does their object.
 function(cuda_object out source)
   get_filename_component(n ${source} NAME)
+  set(gencode ${MXT_CUDA_GENCODE})
+  if("HOPPER" IN_LIST ARGN)
+    set(gencode -gencode=arch=compute_90a,code=sm_90a)
+  endif()
   set(object ${CMAKE_CURRENT_BINARY_DIR}/${n}.o)
+  # For profilers; a line's table names the folder that it was built in, though, which what is given away must not.
+  set(lines "")
+  if(NOT MXT_PORTABLE)
+    set(lines -lineinfo)
+  endif()
+  # Paths from the build folder, and no name of a temporary file: two folders give the same bytes.
+  file(RELATIVE_PATH from_here ${CMAKE_CURRENT_BINARY_DIR} ${source})
+  file(RELATIVE_PATH headers ${CMAKE_CURRENT_BINARY_DIR} ${CMAKE_SOURCE_DIR}/src)
   add_custom_command(
     OUTPUT ${object}
-    COMMAND ${NVCC} -std=c++20 -gencode=arch=compute_90a,code=sm_90a -O3 -lineinfo -Xcompiler -fPIC,-fvisibility=hidden
-            -I${CMAKE_SOURCE_DIR}/src -MD -MF ${object}.d -c ${source} -o ${object}
+    COMMAND ${NVCC} -std=c++20 ${gencode} -O3 ${lines} --objdir-as-tempdir -Xcompiler -fPIC,-fvisibility=hidden
+            -I${headers} -MD -MF ${n}.d -c ${from_here} -o ${n}.o
     DEPENDS ${source}
     DEPFILE ${object}.d
+    WORKING_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR}
     COMMENT "nvcc ${n}"
     VERBATIM)
   set(${out} ${${out}} ${object} PARENT_SCOPE)

@@ -308,7 +308,8 @@ void add_chat(CLI::App& app) {
   c->add_option("--top-k", o->top_k, "0: off")->check(CLI::NonNegativeNumber);
   c->add_option("--seed", o->seed, "of the sampling")->check(CLI::NonNegativeNumber);
   c->add_option("--dtype", o->dtype, kDtypeHelp);
-  c->add_option("--device", o->device, "cpu, h100 or h200");
+  c->add_option("--device", o->device,
+                "cpu, or cuda for the NVIDIA card of this machine (or its name: h100, rtx4090, ...)");
   c->add_option("--threads", o->threads, "threads");
   c->callback([o, prompt] {
     if (prompt->count() > 0 && trim(o->prompt).empty()) fail_input("--prompt: is empty: ask something");

@@ -142,7 +142,7 @@ std::string CoachDesk::preflight(const std::string& text) {
   }
   const config::Recipe r = accepted(text);
   say("ok", "the recipe is valid");
-  const bool nvidia = r.hardware.gfx_arch == config::Arch::kSm90;
+  const bool nvidia = config::is_nvidia(r.hardware.gfx_arch);
   if (r.hardware.cpu_lane())
     say("ok", fmt::format("the processor: {}", j["cpu"]["model"].get<std::string>()));
   else if (nvidia && j["nvidia_driver"].get<bool>())

@@ -61,7 +61,7 @@ OrderedJson doctor_answer() {
                         "direct choice"}});
   if (!driver)
     missing.push_back({{"what", "an NVIDIA driver"},
-                       {"remedy", "recipes for h100 and h200 need one; set hardware.name: cpu to train here"}});
+                       {"remedy", "recipes for NVIDIA cards need one; set hardware.name: cpu to train here"}});
   j["cuda"] = nullptr;
   if (driver)
     look("cuda", "training on an NVIDIA GPU", [] { return kernels::cuda_backend().device->properties().name; });

@@ -174,8 +174,8 @@ OrderedJson estimate(config::Recipe r, const EstimateOptions& o) {
     fail_input("{}: devices.{}: peak_tflops, bandwidth_tb_s, memory_gb and utilisation are needed to count with",
                prices.file, device);
   // A GPU that this build drives cuts a step in its own way; for any other device the graph is that of the CPU lane.
-  const bool own_gpu =
-      kernels::backend_for(d.arch) != nullptr && d.arch == config::text_of(r.hardware.gfx_arch) && r.hardware.gpus == 1;
+  const kernels::BackendInfo* backend = kernels::backend_for(d.arch);
+  const bool own_gpu = backend != nullptr && backend == train::backend_of(r) && r.hardware.gpus == 1;
   if (!own_gpu) r.hardware.gpus = 0;
   if (own_gpu && device != config::text_of(r.hardware.name)) r.hardware.expected_hbm_gb = std::lround(d.memory_gb);
 

@@ -207,7 +207,8 @@ void add_eval(CLI::App& app) {
       ->capture_default_str();
   c->add_option("--seed", o->seed, "of the synth task's rows");
   c->add_option("--max-tokens", o->max_tokens, "longest answer to a synth row")->check(CLI::PositiveNumber);
-  c->add_option("--device", h.device, "cpu, h100 or h200");
+  c->add_option("--device", h.device,
+                "cpu, or cuda for the NVIDIA card of this machine (or its name: h100, rtx4090, ...)");
   c->add_option("--threads", o->threads, "threads");
   c->add_flag("--json", o->json, "results on stdout as JSON");
   c->add_option("--out", h.out, "folder for results, samples and finished requests")->required();

@@ -35,7 +35,16 @@ GpuName find_machine() {
   if (!driver_is_here()) return GpuName::kCpu;
   try {
     const std::string name = kernels::cuda_backend().device->properties().name;
-    return name.find("H200") != std::string::npos ? GpuName::kH200 : GpuName::kH100;
+    // (Of names that stand within others, the longer one first.)
+    static constexpr std::pair<std::string_view, GpuName> kNames[] = {
+        {"H200", GpuName::kH200},        {"H100", GpuName::kH100},
+        {"B200", GpuName::kB200},        {"A100", GpuName::kA100},
+        {"L40S", GpuName::kL40s},        {"NVIDIA L4", GpuName::kL4},
+        {"RTX 3090", GpuName::kRtx3090}, {"RTX 4090", GpuName::kRtx4090},
+        {"RTX 5090", GpuName::kRtx5090}, {"RTX 6000 Ada", GpuName::kRtx6000Ada}};
+    for (const auto& [part, gpu] : kNames)
+      if (name.find(part) != std::string::npos) return gpu;
+    return GpuName::kCuda;
   } catch (const Error& e) {
     log::info("the GPU of this machine is not used: {}", e.what());
     return GpuName::kCpu;

@@ -112,7 +112,7 @@ DType compute_type(const std::string& dtype, const std::string& model, const std
 inline constexpr const char* kDtypeHelp =
     "bfloat16 or float32 (default: on the CPU the checkpoint's own, float32 for a GGUF file; on a GPU bfloat16)";
 
-// --device: "cpu", or "h100"/"h200" for the GPU of this machine; kMissing where there is none.
+// --device: "cpu", or "cuda" or a card's name for the GPU of this machine; kMissing where there is none.
 kernels::Ops& ops_on(const std::string& device);
 
 std::string environment(const char* name);  // "" where unset

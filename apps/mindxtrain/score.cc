@@ -206,7 +206,8 @@ void add_score(CLI::App& app) {
   c->add_option("--output", o->output, "JSONL answers {\"logprobs\":[null,…]}; with --reward {\"reward\":x}")
       ->required();
   c->add_option("--dtype", o->dtype, kDtypeHelp);
-  c->add_option("--device", o->device, "cpu, h100 or h200");
+  c->add_option("--device", o->device,
+                "cpu, or cuda for the NVIDIA card of this machine (or its name: h100, rtx4090, ...)");
   c->add_option("--threads", o->threads, "threads");
   c->callback([o] {
     refuse_overwrite(o->input, o->output);

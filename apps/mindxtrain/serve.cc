@@ -274,7 +274,8 @@ void add_serve(CLI::App& app) {
               "stop when standard input ends: with the program that started this one");
   c->add_option("--running-jobs", o->running_jobs, "jobs at once")->check(CLI::Range(1, 64));
   c->add_option("--dtype", o->dtype, kDtypeHelp);
-  c->add_option("--device", o->device, "cpu, h100 or h200");
+  c->add_option("--device", o->device,
+                "cpu, or cuda for the NVIDIA card of this machine (or its name: h100, rtx4090, ...)");
   c->add_option("--threads", o->threads, "threads");
   c->callback([o] { run(*o); });
 }

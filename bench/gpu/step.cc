@@ -60,7 +60,10 @@ kernels::KernelPlan probe(const runtime::Program& program, kernels::Backend& b) 
     for (size_t at = 0; at < most; at += small.size())
       d.upload(operands.back().bytes_at(at), small.data(), std::min(most - at, small.size()));
   }
-  auto scratch = device::Buffer::on(&d, size_t{64} << 20), maxima = device::Buffer::on(&d, size_t{1} << 20);
+  size_t room = 0;
+  for (const auto& t : program.tunables())
+    if (const auto* g = std::get_if<kernels::Gemm>(&t.call)) room = std::max(room, b.ops->gemm_scratch(*g));
+  auto scratch = device::Buffer::on(&d, room), maxima = device::Buffer::on(&d, size_t{1} << 20);
   b.ops->set_scratch(scratch.data(), scratch.size());
   void *from = d.make_mark(), *to = d.make_mark();
   for (const auto& t : program.tunables()) {

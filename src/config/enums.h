@@ -13,13 +13,34 @@ constexpr auto spellings(T... t) {
   return std::array<std::string_view, sizeof...(T)>{t...};
 }
 
-enum class GpuName { kMi300x, kMi325x, kMi350x, kMi355x, kH100, kH200, kCpu };
+// kCuda: any other NVIDIA card since Ampere.
+enum class GpuName {
+  kMi300x,
+  kMi325x,
+  kMi350x,
+  kMi355x,
+  kH100,
+  kH200,
+  kCpu,
+  kRtx3090,
+  kRtx4090,
+  kRtx5090,
+  kRtx6000Ada,
+  kL4,
+  kL40s,
+  kA100,
+  kB200,
+  kCuda,
+};
 constexpr auto enum_names(GpuName) {
-  return spellings("mi300x", "mi325x", "mi350x", "mi355x", "+h100", "+h200", "+cpu");
+  return spellings("mi300x", "mi325x", "mi350x", "mi355x", "+h100", "+h200", "+cpu", "+rtx3090", "+rtx4090", "+rtx5090",
+                   "+rtx6000ada", "+l4", "+l40s", "+a100", "+b200", "+cuda");
 }
 
-enum class Arch { kGfx942, kGfx950, kSm90, kNone };
-constexpr auto enum_names(Arch) { return spellings("gfx942", "gfx950", "+sm_90", "+none"); }
+enum class Arch { kGfx942, kGfx950, kSm90, kNone, kSm80, kSm86, kSm89, kSm100, kSm120 };
+constexpr auto enum_names(Arch) {
+  return spellings("gfx942", "gfx950", "+sm_90", "+none", "+sm_80", "+sm_86", "+sm_89", "+sm_100", "+sm_120");
+}
 
 enum class Policy { kAotOnly };
 constexpr auto enum_names(Policy) { return spellings("aot_only"); }

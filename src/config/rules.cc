@@ -39,8 +39,11 @@ void check_hardware(const Recipe& r, Rules& rules) {
                "is {}: {} takes 1 or 8 (0 = the CPU lane), because xGMI bandwidth between subsets of its GPUs is "
                "asymmetric and starves FSDP in silence",
                h.gpus, name);
-  rules.refuse(h.gfx_arch == Arch::kSm90 && h.gpus != 0 && h.gpus != 1 && h.gpus != 2 && h.gpus != 4 && h.gpus != 8,
-               gpus, "is {}: {} takes 1, 2, 4 or 8 (0 = the CPU lane)", h.gpus, name);
+  rules.refuse(is_nvidia(h.gfx_arch) && h.gpus != 0 && h.gpus != 1 && h.gpus != 2 && h.gpus != 4 && h.gpus != 8, gpus,
+               "is {}: {} takes 1, 2, 4 or 8 (0 = the CPU lane)", h.gpus, name);
+  rules.refuse((is_mi300_class(h.name) || arch_of(h.name) == Arch::kSm90) && h.expected_hbm_gb < 64,
+               {"hardware.expected_hbm_gb", "hardware.name"}, "is {}: {} has more: write 64 or more, or leave it out",
+               h.expected_hbm_gb, name);
   rules.refuse(h.name == GpuName::kCpu && h.gpus != 0, gpus, "is {}: cpu has no GPU, write 0 or leave it out", h.gpus);
 }
 
@@ -62,8 +65,9 @@ void check_numbers(const Recipe& r, Rules& rules) {
                text_of(r.train.method.kind));
   rules.refuse(r.train.method.kind == MethodKind::kQLora, keys,
                "is for lora; under qlora quant_bits says how the base is held: remove it");
-  // The CPU lane rounds to the same numbers and multiplies them in train.precision.
-  if (!r.hardware.cpu_lane()) check(Precision::kFp8E4M3, "train.base_precision", "write bfloat16 or leave it out");
+  // The CPU lane, and NVIDIA's cards without FP8 units, hold the same numbers and multiply them in train.precision.
+  if (!r.hardware.cpu_lane() && !is_nvidia(r.hardware.gfx_arch))
+    check(Precision::kFp8E4M3, "train.base_precision", "write bfloat16 or leave it out");
 }
 
 void check_model(const Recipe& r, Rules& rules) {
@@ -326,7 +330,7 @@ bool device_computes(const Hardware& h, Precision p) {
     case Precision::kMxfp4:
       return !h.cpu_lane() && h.gfx_arch == Arch::kGfx950;
     case Precision::kFp8E4M3:
-      return !h.cpu_lane() && h.gfx_arch != Arch::kNone;
+      return !h.cpu_lane() && h.gfx_arch != Arch::kNone && h.gfx_arch != Arch::kSm80 && h.gfx_arch != Arch::kSm86;
     default:
       return true;
   }

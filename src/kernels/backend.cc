@@ -20,16 +20,24 @@ void* open_library() {
   std::error_code ec;
   const std::filesystem::path here = program_folder();
   std::string why;
-  for (const std::filesystem::path& p :
-       {here / kLibrary, here / ".." / "lib" / kLibrary, std::filesystem::path(kLibrary)}) {
+  std::vector<std::filesystem::path> places{here / kLibrary, here / ".." / "lib" / kLibrary};
+  // Where `pip install mindxtrain-cuda` puts it, beside NVIDIA's own packages.
+  for (const auto& python : std::filesystem::directory_iterator(here / ".." / "lib", ec))
+    for (const char* packages : {"site-packages", "dist-packages"})
+      if (python.path().filename().string().starts_with("python"))
+        places.push_back(python.path() / packages / "mindxtrain_cuda" / kLibrary);
+  std::sort(places.begin() + 2, places.end());
+  places.emplace_back(kLibrary);
+  for (const std::filesystem::path& p : places) {
     if (p.has_parent_path() && !std::filesystem::exists(p, ec)) continue;
     if (void* h = dlopen(p.c_str(), RTLD_NOW | RTLD_LOCAL)) return h;
     const char* said = dlerror();
     if (why.empty()) why = said;  // of the object beside the program, where there is one: what it lacks
   }
   fail_missing(
-      "CUDA is not available: {} ({} goes beside the program, or into its ../lib; it is built from source where nvcc "
-      "13 is found, and needs NVIDIA's libraries: pip install nvidia-cublas nvidia-cudnn-cu13)",
+      "CUDA is not available: {} (pip install mindxtrain-cuda brings {} and NVIDIA's libraries; from source it is "
+      "built "
+      "where nvcc 13 is found, and goes beside the program or into its ../lib)",
       why, kLibrary);
 }
 
@@ -49,7 +57,7 @@ const std::vector<BackendInfo>& backends() {
        .scoring_head_chunk = 256,
        .open = [] { return Backend{nullptr, &cpu_ops()}; }},
       {.kind = "cuda",
-       .arch = {"sm_90"},
+       .arch = {"sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120"},
        .own_memory = true,
        .fp8_products = true,
        .thin_products_cost = true,

@@ -39,7 +39,9 @@ void require_supported(const config::Recipe& r) {
         text_of(r.train.backend));
   if (backend_of(r) == nullptr)
     fail_missing(
-        "hardware.name {}: this build trains on h100, h200 and the CPU; set hardware.gpus to 0 for the CPU lane",
+        "hardware.name {}: this build trains on NVIDIA cards since Ampere and on the CPU; set hardware.gpus to 0 for "
+        "the CPU "
+        "lane",
         text_of(r.hardware.name));
   if (r.hardware.gpus > 1) fail_missing("hardware.gpus {}: this build trains on one GPU", r.hardware.gpus);
   switch (m.kind) {

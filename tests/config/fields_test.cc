@@ -112,6 +112,9 @@ TEST(Fields, DerivedDefaultsFollowTheHardware) {
   EXPECT_EQ(hardware("h100").gfx_arch, Arch::kSm90);
   EXPECT_EQ(hardware("h100").expected_hbm_gb, 80);
   EXPECT_EQ(hardware("h200").expected_hbm_gb, 141);
+  EXPECT_EQ(hardware("rtx4090").gfx_arch, Arch::kSm89);
+  EXPECT_EQ(hardware("rtx4090").expected_hbm_gb, 24);
+  EXPECT_EQ(hardware("a100").gpus, 1);
   EXPECT_EQ(hardware("cpu").gpus, 0);
   EXPECT_EQ(hardware("cpu").gfx_arch, Arch::kNone);
   EXPECT_EQ(hardware("h100").usd_per_hour, 4.0);

@@ -17,7 +17,7 @@ TEST(Hardware, GpusOfMi300ClassAreOneOrEight) {
 }
 
 TEST(Hardware, GpusOfHopperAndCpu) {
-  for (const char* name : {"h100", "h200"}) {
+  for (const char* name : {"h100", "h200", "a100", "rtx4090", "cuda"}) {
     for (int gpus : {0, 1, 2, 4, 8}) EXPECT_EQ(lines_with(hardware(fmt::format("name: {}, gpus: {}", name, gpus))), "");
     for (int gpus : {3, 6, 16})
       expect_refused(hardware(fmt::format("name: {}, gpus: {}", name, gpus)), "hardware.gpus", "");
@@ -26,12 +26,21 @@ TEST(Hardware, GpusOfHopperAndCpu) {
   expect_refused(hardware("name: cpu, gpus: 1"), "hardware.gpus", "no GPU");
 }
 
+TEST(Hardware, MemoryOfSmallerCards) {
+  for (const char* name : {"mi300x", "h100", "h200"})
+    expect_refused(hardware(fmt::format("name: {}, expected_hbm_gb: 63", name)), "hardware.expected_hbm_gb", "64");
+  EXPECT_EQ(lines_with(hardware("name: rtx3090, expected_hbm_gb: 20")), "");
+  EXPECT_EQ(lines_with(hardware("name: cuda, expected_hbm_gb: 12")), "");
+}
+
 TEST(Hardware, ArchThatContradictsTheNameIsRefused) {
   expect_refused(hardware("name: mi300x, gfx_arch: gfx950"), "hardware.gfx_arch", "mi300x is gfx942");
   expect_refused(hardware("name: mi355x, gfx_arch: gfx942"), "hardware.gfx_arch", "mi355x is gfx950");
   expect_refused(hardware("name: h100, gfx_arch: gfx942"), "hardware.gfx_arch", "sm_90");
   expect_refused(hardware("gfx_arch: sm_90"), "hardware.gfx_arch", "gfx942");
   EXPECT_EQ(lines_with(hardware("name: h200, gfx_arch: sm_90")), "");
+  expect_refused(hardware("name: rtx4090, gfx_arch: sm_90"), "hardware.gfx_arch", "rtx4090 is sm_89");
+  EXPECT_EQ(lines_with(hardware("name: rtx5090, gfx_arch: sm_120")), "");
 }
 
 TEST(Policy, IsAotOnly) {

@@ -264,6 +264,7 @@ TEST_F(Gpu, GradientsOfRowsHeldInE4m3) {
 
 // Ours: odd numbers of rows, columns, terms and ranks, around a tile's edges, and more tiles than there are blocks.
 TEST_F(Gpu, ProductsOfE4m3OperandsByTiles) {
+  MXT_WANTS_HOPPER();
   Ops& ops = *gpu(nullptr)->ops;
   Gemm g;
   alignas(16) static std::byte any[16];

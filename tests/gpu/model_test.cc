@@ -240,7 +240,7 @@ TEST_F(Gpu, TrainedInFp8AgainstTheReference) {
                               kernels::reference_ops());
       const bool f32 = t == DType::kF32;
       expect_near(run({t, false, false, r, 16, graph::Held::kFp8, 16, 128}, *gpu(nullptr)->ops), want,
-                  f32 ? 1e-2 : 3e-2, 2e-1);
+                  f32 ? 1e-2 : 3e-2, 2.5e-1);  // (norms of heads in bf16; 0.21 where products are made in bf16, too)
     }
 }
 

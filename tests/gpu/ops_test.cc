@@ -338,6 +338,7 @@ TEST_F(Gpu, ProductsOfEveryKind) {
 
 // Rows of x against W: beside the reference, and bit for bit the same whatever stands beside a row.
 TEST_F(Gpu, ThinProductsWhateverTheNumberOfRows) {
+  MXT_WANTS_HOPPER();
   struct S {
     int64_t n, k, gap;
   };
@@ -379,6 +380,7 @@ TEST_F(Gpu, ThinProductsWhateverTheNumberOfRows) {
 }
 
 TEST_F(Gpu, AdapterGradientsInOnePass) {
+  MXT_WANTS_HOPPER();
   struct S {
     int64_t tokens;
     std::vector<int64_t> cols;
@@ -438,6 +440,7 @@ TEST_F(Gpu, AdapterGradientsInOnePass) {
 
 // SwiGLU held in E4M3 with the z of the adapter that reads it; y itself is not written.
 TEST_F(Gpu, ActLoraInOnePass) {
+  MXT_WANTS_HOPPER();
   struct S {
     int64_t tokens, cols;
   };
@@ -482,6 +485,7 @@ TEST_F(Gpu, ActLoraInOnePass) {
 // SwiGLU's backward with the gradients of three adapters, in place of gate and up; the reference does it one operation
 // at a time.
 TEST_F(Gpu, ActLoraGradInOnePass) {
+  MXT_WANTS_HOPPER();
   struct S {
     int64_t tokens, cols;
   };

@@ -166,8 +166,8 @@ class Gpu : public ::testing::Test {
   void SetUp() override {
     std::string why;
     if (gpu(&why) == nullptr) GTEST_SKIP() << why;
-    static void* scratch = gpu(nullptr)->device->allocate(size_t{512} << 20);
-    gpu(nullptr)->ops->set_scratch(scratch, size_t{512} << 20);
+    static void* scratch = gpu(nullptr)->device->allocate(size_t{1} << 30);
+    gpu(nullptr)->ops->set_scratch(scratch, size_t{1} << 30);
   }
 };
 
@@ -176,3 +176,8 @@ inline constexpr DType kTypes[] = {DType::kF32, DType::kBF16};
 }  // namespace mxt::test
 
 #define EXPECT_NEAR_HOST(m) EXPECT_LT((m).error(), (m).tolerance())
+// Kernels of Hopper's own instructions, or of its shared memory: other cards take the general ones.
+#define MXT_WANTS_HOPPER()                                              \
+  if (::mxt::test::gpu(nullptr)->device->properties().arch != "sm_90a") \
+  GTEST_SKIP() << "this kernel is Hopper's alone; the card counts as "  \
+               << ::mxt::test::gpu(nullptr)->device->properties().arch

@@ -1,6 +1,6 @@
 #!/bin/bash
 # On a GPU machine, in a checkout, with what pack.py made of it: unpacks, then runs what is named.
-# usage: there.sh CARRY_FOLDER OUT WHAT…      WHAT: tests suite every families verbs trajectory[:lora|full|lora/fp8…] 'shakespeare [--peer]' sanitizer step steps fp8 kernels 'hero FLAGS…' (bench/gpu/hero.py) 'decode FLAGS…' (bench/gpu/decode.py, wants CARRY_FOLDER/smollm2), or a command in quotes ($MINDXTRAIN starts the binary)
+# usage: there.sh CARRY_FOLDER OUT WHAT…      WHAT: as:8.6 (what follows treats the card as one of that compute capability; as: ends it) tests suite every families verbs trajectory[:lora|full|lora/fp8…] 'shakespeare [--peer]' sanitizer step steps fp8 kernels 'hero FLAGS…' (bench/gpu/hero.py) 'decode FLAGS…' (bench/gpu/decode.py, wants CARRY_FOLDER/smollm2), or a command in quotes ($MINDXTRAIN starts the binary)
 #        'cpu lora|shakespeare|qwen3|gsm8k…': CPU benches of bench/cpu with two cores of their own, beside all that is named after it
 #        (gsm8k wants CARRY_FOLDER/smollm2: the tokenizer's files, train.jsonl, test.jsonl)
 C=$(realpath "$1") R=$2; shift 2
@@ -40,6 +40,7 @@ shards() {
 for what in "$@"; do
   begin=$(date +%s)
   case $what in
+    as:*) export MINDXTRAIN_CUDA_CAPABILITY=${what#as:}; continue ;;
     tests) shards tests 4 240 $M/gpu_ops_test --gtest_brief=1 || status=1; grep -hn 'FAILED\|Failure\|PASSED\|SKIPPED\|Which\|error\b' "$O"/tests?.log | head -40 ;;
     suite) shards suite 8 400 $M/gpu_suite_test --gtest_brief=1 || status=1; grep -hn 'FAILED\|Failure\|PASSED\|error\b' "$O"/suite?.log | head -40 ;;
     every) # every test program that was packed, eight at a time
@@ -59,8 +60,8 @@ for what in "$@"; do
          esac
        done) > "$O/cpu/log.txt" 2>&1 & ;;
     verbs) python3 "$here/verbs.py" $M/mindxtrain "$O/verbs" || status=1; cp "$O/verbs/verbs.json" "$O/" ;;
-    step) $M/gpu_step 8b 8 4096 2 12 lora none bf16 joined profile > "$O/step.json" 2> "$O/step.err" || { status=1; tail -5 "$O/step.err"; }; cat "$O/step.json" ;;
-    fp8) $M/gpu_step 8b 8 4096 2 12 lora none fp8 joined profile > "$O/fp8.json" 2> "$O/fp8.err" || { status=1; tail -5 "$O/fp8.err"; }; cat "$O/fp8.json" ;;
+    step) $M/gpu_step 8b 8 4096 2 12 lora none bf16 joined profile > "$O/step$MINDXTRAIN_CUDA_CAPABILITY.json" 2> "$O/step.err" || { status=1; tail -5 "$O/step.err"; }; cat "$O/step$MINDXTRAIN_CUDA_CAPABILITY.json" ;;
+    fp8) $M/gpu_step 8b 8 4096 2 12 lora none fp8 joined profile > "$O/fp8$MINDXTRAIN_CUDA_CAPABILITY.json" 2> "$O/fp8.err" || { status=1; tail -5 "$O/fp8.err"; }; cat "$O/fp8$MINDXTRAIN_CUDA_CAPABILITY.json" ;;
     kernels) $M/gpu_kernels 8192 4096 > "$O/kernels.json" 2> "$O/kernels.err" || { status=1; tail -5 "$O/kernels.err"; }; grep attention "$O/kernels.json" ;;
     steps) for s in "0.6b 16 2048 8 8" "1.7b 16 2048 8 8" "4b 16 2048 4 8" "14b 8 2048 2 6" "0.6b 16 2048 8 8 full" "1.7b 16 2048 4 8 full"; do $M/gpu_step $s > "$O/step_$(echo $s | tr ' ' _).json" 2>>"$O/step.err"; echo "$s: $(tail -1 "$O/step_$(echo $s | tr ' ' _).json")"; done ;;
     trajectory*) what=${what#trajectory}; IFS=: read -ra parts <<< "${what#:}"; timeout 200 python3 "$here/trajectory.py" $M/mindxtrain "$O/trajectory" "${parts[@]}" || status=1 ;;

@@ -18,7 +18,7 @@ asks_no_newer() {  # FOLDER
       [ "$(printf '%s\n' "$version" "${newest[$family]}" | sort -V | tail -1)" = "${newest[$family]}" ] ||
         fail "$f: asks for ${family}_$version, newer than ${newest[$family]}"
     done < <(objdump -T "$f" | grep -F '*UND*' | grep -oE '(GLIBC|GLIBCXX|CXXABI|GCC)_[0-9.]+' | sort -u)
-  done < <(find "$1" -type f \( -path '*/bin/mindxtrain' -o -name '*.so*' \) ! -name 'libmindxtrain_cuda.so')
+  done < <(find "$1" -type f \( -path '*/bin/mindxtrain' -o -name '*.so*' \))
 }
 
 starts() {  # NAME PROGRAM
@@ -56,6 +56,15 @@ starts deb "$work/deb/usr/bin/mindxtrain"
 python3 -m venv "$work/venv"
 "$work/venv/bin/pip" install -q --no-index --no-deps "$files"/mindxtrain-"$version"-*.whl
 starts wheel "$work/venv/bin/mindxtrain"
+# The object for CUDA: found where pip puts it, and stopped by nothing but the driver that this machine has not, or used.
+if compgen -G "$files/mindxtrain_cuda-$version-*.whl" >/dev/null; then
+  "$work/venv/bin/pip" install -q "$files"/mindxtrain_cuda-"$version"-*.whl || fail "wheel: what CUDA's object wants cannot be had"
+  asks_no_newer "$work/venv/lib/python3"*/site-packages/mindxtrain_cuda
+  [ "$(stat -c %s "$work/venv/lib/python3"*/site-packages/mindxtrain_cuda/*.so)" -le 60000000 ] || fail "wheel: CUDA's object is larger than 60 MB"
+  said=$(cd "$work" && env -i HOME="$work" PATH=/usr/bin:/bin "$work/venv/bin/mindxtrain" version)
+  [[ $said != *"CUDA is not available"* ]] || fail "wheel: CUDA's object does not load: $said"
+  echo "cuda: ok ($(sed -n 's/^cuda *//p' <<<"$said"))"
+fi
 # The Python module, which wants numpy and nanobind-backend: its own test, on what was installed.
 if compgen -G "$files/mindxtrain_python-$version-*.whl" >/dev/null; then
   "$work/venv/bin/pip" install -q "$files"/mindxtrain_python-"$version"-*.whl || fail "wheel: what the module wants cannot be had"

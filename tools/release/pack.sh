@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Tarball, .deb and wheel out of an installed tree. The same tree and date give the same bytes.
-# usage: pack.sh STAGE OUT VERSION      STAGE: cmake --install --prefix STAGE; SOURCE_DATE_EPOCH dates everything
+# Tarball, .deb and wheels out of an installed tree; the object for CUDA, where it was built, in a tarball and a wheel of its own. The same
+# tree and date give the same bytes.
+# usage: pack.sh STAGE OUT VERSION      STAGE: cmake --install --prefix STAGE; SOURCE_DATE_EPOCH dates everything; CUDA_WHEELS: NVIDIA's
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd) stage=$(realpath "$1") out=$2 version=$3
 : "${SOURCE_DATE_EPOCH:?the date of the release, seconds}"
@@ -37,6 +38,16 @@ pages "$tree/share/man/man1"
 complete_shells "$tree/share"
 find "$work" -type f \( -name 'mindxtrain' -o -name '*.so*' \) -path '*/bin/*' -o -type f -name '*.so*' | while read -r f; do strip --strip-unneeded "$f"; done
 
+# CUDA's object stays out of the files for everybody: they would be three times as large.
+cuda=lib/mindxtrain/libmindxtrain_cuda.so
+if [ -f "$tree/$cuda" ]; then
+  mkdir -p "$work/cuda/mindxtrain-$version/lib/mindxtrain"
+  mv "$tree/$cuda" "$work/cuda/mindxtrain-$version/$cuda"
+  age "$work/cuda"
+  tar -C "$work/cuda" --sort=name --mtime="@$SOURCE_DATE_EPOCH" --owner=0 --group=0 --numeric-owner -cf - "mindxtrain-$version" |
+    gzip -9n >"$out/mindxtrain-cuda-$version-linux-$machine.tar.gz"
+fi
+
 # The tarball unpacks anywhere and runs there; install.sh copies it to a prefix.
 cp "$here/install.sh" "$tree/install.sh"
 age "$tree"
@@ -56,7 +67,7 @@ done
 mkdir -p "$work/debian" && printf 'Source: mindxtrain\nPackage: mindxtrain\nArchitecture: any\n' >"$work/debian/control"
 # shellcheck disable=SC2046  # an option a library
 depends=$(cd "$work" && dpkg-shlibdeps -O --ignore-missing-info "${bundled[@]}" -l"$deb/usr/lib/mindxtrain" -e"$deb/usr/bin/mindxtrain" \
-  $(find "$deb/usr/lib/mindxtrain" -name '*.so*' ! -name 'libmindxtrain_cuda.so' -printf '-e%p ') 2>/dev/null | sed -n 's/^shlibs:Depends=//p')
+  $(find "$deb/usr/lib/mindxtrain" -name '*.so*' -printf '-e%p ') 2>/dev/null | sed -n 's/^shlibs:Depends=//p')
 cat >"$deb/DEBIAN/control" <<TEXT
 Package: mindxtrain
 Version: $version
@@ -74,5 +85,6 @@ TEXT
 age "$deb"
 dpkg-deb --root-owner-group -Zxz -b "$deb" "$out/mindxtrain_${version}_$arch.deb" >/dev/null
 
+[ ! -d "$work/cuda" ] || cp -p "$work/cuda/mindxtrain-$version/$cuda" "$tree/$cuda"  # the wheels tell it apart themselves
 python3 "$here/wheel.py" "$tree" "$work/python" "$out" "$version" "$machine"
 ls -l "$out"

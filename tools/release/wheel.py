@@ -1,6 +1,7 @@
 """Wheels of the installed tree. `mindxtrain`: the program as a script, its libraries and texts beside it under the environment's prefix, so
 that nothing of Python runs when it does. `mindxtrain_python`, where the module was built: the package `mindxtrain`, for any CPython since
-3.10, which finds the libraries that the other has brought. A tag is the oldest glibc that every file of the wheel asks for.
+3.10, which finds the libraries that the other has brought. `mindxtrain_cuda`, where CUDA was built: the object that the program opens for a
+GPU, in a package's folder, from which it finds NVIDIA's own packages. A tag is the oldest glibc that every file of the wheel asks for.
 
 usage: wheel.py TREE PYTHON OUT VERSION MACHINE      SOURCE_DATE_EPOCH dates everything
 """
@@ -52,8 +53,9 @@ def contents(folder):
 data = f"mindxtrain-{version}.data"
 program = tree / "bin/mindxtrain"
 files = {f"{data}/scripts/mindxtrain": program.read_bytes()}
-files |= {f"{data}/data/{n}": b for n, b in contents(tree).items() if not n.startswith("bin/")}
-glibc = oldest_glibc([program, *sorted((tree / "lib/mindxtrain").iterdir())])
+cuda = tree / "lib/mindxtrain/libmindxtrain_cuda.so"
+files |= {f"{data}/data/{n}": b for n, b in contents(tree).items() if not n.startswith("bin/") and not n.endswith(cuda.name)}
+glibc = oldest_glibc([program, *(f for f in sorted((tree / "lib/mindxtrain").iterdir()) if f != cuda)])
 readme = (tree / "share/doc/mindxtrain/README.md").read_text()
 write("mindxtrain", f"py3-none-manylinux_{glibc}_{machine}", files, f"""Metadata-Version: 2.1
 Name: mindxtrain
@@ -63,6 +65,8 @@ License: Apache-2.0
 Requires-Python: >=3.8
 Provides-Extra: python
 Requires-Dist: mindxtrain-python=={version}; extra == "python"
+Provides-Extra: cuda
+Requires-Dist: mindxtrain-cuda=={version}; extra == "cuda"
 Description-Content-Type: text/markdown
 
 {readme}""")
@@ -80,5 +84,20 @@ Requires-Dist: mindxtrain=={version}
 Requires-Dist: nanobind-backend>=1.0.0,<2
 Requires-Dist: numpy>=1.24
 Description-Content-Type: text/markdown
+
+{page}""")
+
+if cuda.is_file():
+    page = (tree / "share/mindxtrain/docs/gpu.md").read_text()
+    package = {f"mindxtrain_cuda/{cuda.name}": cuda.read_bytes()}
+    wanted = "".join(f"Requires-Dist: {w}\n" for w in os.environ["CUDA_WHEELS"].split())
+    write("mindxtrain_cuda", f"py3-none-manylinux_{oldest_glibc([cuda])}_{machine}", package, f"""Metadata-Version: 2.1
+Name: mindxtrain-cuda
+Version: {version}
+Summary: What mindxtrain opens to train on an NVIDIA card since Ampere
+License: Apache-2.0
+Requires-Python: >=3.8
+Requires-Dist: mindxtrain=={version}
+{wanted}Description-Content-Type: text/markdown
 
 {page}""")

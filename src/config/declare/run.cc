@@ -4,26 +4,6 @@
 namespace mxt::config {
 namespace {
 
-// Memory of one device in GB, as its maker states it.
-int64_t hbm_of(GpuName n) {
-  switch (n) {
-    case GpuName::kMi300x:
-      return 192;
-    case GpuName::kMi325x:
-      return 256;
-    case GpuName::kMi350x:
-    case GpuName::kMi355x:
-      return 288;
-    case GpuName::kH100:
-      return 80;
-    case GpuName::kH200:
-      return 141;
-    case GpuName::kCpu:
-      return 0;
-  }
-  return 0;
-}
-
 // Known prices of one device for an hour: AMD Developer Cloud's MI300X and the list price of one H100 that the cost
 // comparison of the project uses. A machine of one's own (cpu) costs its energy only.
 std::optional<double> price_of(GpuName n) {
@@ -49,19 +29,21 @@ Section declare(const Hardware*) {
   Declaration<Hardware> d(
       "The machine that the recipe is written for. Without this section: the machine that runs it, its GPU where this "
       "build trains on it, else its processor.");
-  d.field("name", &Hardware::name, "Kind of device.");
+  d.field("name", &Hardware::name,
+          "Kind of device; `cuda` is an NVIDIA card since Ampere that has no name here (write its memory, too).");
   d.field("gfx_arch", &Hardware::gfx_arch, "Its instruction set; one that contradicts `name` is an error.")
       .derived("from `name`", [](const Recipe& r) { return arch_of(r.hardware.name); });
   d.field("gpus", &Hardware::gpus,
           "Devices of one machine. MI300-class: 1 or 8 (2 and 4 have asymmetric xGMI links, which starve sharded "
-          "training in silence). H100 and H200: 1, 2, 4 or 8. 0 = the CPU lane, whatever `name` says.")
+          "training in silence). NVIDIA's: 1, 2, 4 or 8. 0 = the CPU lane, whatever `name` says.")
       .min(0)
       .derived("1; 0 for cpu", [](const Recipe& r) -> int64_t { return r.hardware.name == GpuName::kCpu ? 0 : 1; });
   d.field("nodes", &Hardware::nodes, "Machines, joined by MPI.").min(1).plus();
-  d.field("expected_hbm_gb", &Hardware::expected_hbm_gb, "Memory of one device that the plan may count on, in GB.")
-      .min(64)
-      .derived("from `name`: 192 mi300x, 256 mi325x, 288 mi350x and mi355x, 80 h100, 141 h200",
-               [](const Recipe& r) { return hbm_of(r.hardware.name); });
+  d.field("expected_hbm_gb", &Hardware::expected_hbm_gb,
+          "Memory of one device that the plan may count on, in GB: at least 64 for MI300-class, h100 and h200.")
+      .min(1)
+      .derived("from `name`: 192 mi300x, 256 mi325x, 288 mi350x and mi355x, 80 h100, 141 h200, ...; 8 cuda",
+               [](const Recipe& r) { return device_kind(r.hardware.name).memory_gb; });
   d.field("usd_per_hour", &Hardware::usd_per_hour, "Price of one device for an hour, for `plan` and the receipt.")
       .min(0)
       .plus()

@@ -24,21 +24,27 @@ constexpr bool is_mi300_class(GpuName n) {
   return n == GpuName::kMi300x || n == GpuName::kMi325x || n == GpuName::kMi350x || n == GpuName::kMi355x;
 }
 
-constexpr Arch arch_of(GpuName n) {
-  switch (n) {
-    case GpuName::kMi300x:
-    case GpuName::kMi325x:
-      return Arch::kGfx942;
-    case GpuName::kMi350x:
-    case GpuName::kMi355x:
-      return Arch::kGfx950;
-    case GpuName::kH100:
-    case GpuName::kH200:
-      return Arch::kSm90;
-    case GpuName::kCpu:
-      return Arch::kNone;
-  }
-  return Arch::kNone;
+struct DeviceKind {
+  GpuName name;
+  Arch arch;
+  int64_t memory_gb;  // of one device, as its maker states it; 0: the machine's
+};
+inline constexpr DeviceKind kDeviceKinds[] = {
+    {GpuName::kMi300x, Arch::kGfx942, 192},  {GpuName::kMi325x, Arch::kGfx942, 256},
+    {GpuName::kMi350x, Arch::kGfx950, 288},  {GpuName::kMi355x, Arch::kGfx950, 288},
+    {GpuName::kH100, Arch::kSm90, 80},       {GpuName::kH200, Arch::kSm90, 141},
+    {GpuName::kCpu, Arch::kNone, 0},         {GpuName::kRtx3090, Arch::kSm86, 24},
+    {GpuName::kRtx4090, Arch::kSm89, 24},    {GpuName::kRtx5090, Arch::kSm120, 32},
+    {GpuName::kRtx6000Ada, Arch::kSm89, 48}, {GpuName::kL4, Arch::kSm89, 24},
+    {GpuName::kL40s, Arch::kSm89, 48},       {GpuName::kA100, Arch::kSm80, 80},
+    {GpuName::kB200, Arch::kSm100, 180},     {GpuName::kCuda, Arch::kSm80, 8},
+};
+constexpr DeviceKind device_kind(GpuName n) {
+  for (const DeviceKind& k : kDeviceKinds)
+    if (k.name == n) return k;
+  return {n, Arch::kNone, 0};
 }
+constexpr Arch arch_of(GpuName n) { return device_kind(n).arch; }
+constexpr bool is_nvidia(Arch a) { return a != Arch::kGfx942 && a != Arch::kGfx950 && a != Arch::kNone; }
 
 }  // namespace mxt::config

@@ -1,18 +1,65 @@
 #include "device/cuda/cuda_device.h"
 
 #include <algorithm>
+#include <charconv>
+#include <cstdlib>
 #include <mutex>
+#include <optional>
+#include <string_view>
 #include <unordered_map>
 
 #include "base/error.h"
 #include "base/text.h"
+#include "device/cuda/card.h"
 
 namespace mxt::device {
 namespace {
 
+constexpr const char* kCapabilityKey = "MINDXTRAIN_CUDA_CAPABILITY";
+
+struct Capability {
+  int major = 0, minor = 0;
+  auto operator<=>(const Capability&) const = default;
+};
+
+// The card's own, or the lower one that the environment asks for: so one card shows what another would run.
+Capability capability_of(const cudaDeviceProp& p) {
+  const Capability own{p.major, p.minor};
+  const char* asked = std::getenv(kCapabilityKey);
+  if (asked == nullptr || *asked == 0) return own;
+  const std::string_view text(asked);
+  const size_t dot = text.find('.');
+  Capability c;
+  auto number = [](std::string_view t, int* to) {
+    const auto [end, e] = std::from_chars(t.data(), t.data() + t.size(), *to);
+    return e == std::errc() && end == t.data() + t.size();
+  };
+  if (dot == text.npos || !number(text.substr(0, dot), &c.major) || !number(text.substr(dot + 1), &c.minor) ||
+      c < Capability{8, 0} || c > own)
+    fail_input("{}={}: is a compute capability from 8.0 to this card's own, {}.{}; leave it out for that one",
+               kCapabilityKey, text, own.major, own.minor);
+  return c;
+}
+
+std::string arch_of(Capability c) { return fmt::format("sm_{}{}{}", c.major, c.minor, c.major == 9 ? "a" : ""); }
+
+Card card_of(Capability c, const cudaDeviceProp& p) {
+  constexpr size_t kSmall = size_t{99} << 10, kAmpere = size_t{163} << 10;
+  Card out;
+  const bool large = c.minor == 0 && (c.major == 8 || c.major == 9 || c.major == 10);
+  out.shared = std::min(p.sharedMemPerBlockOptin, !large ? kSmall : c.major == 8 ? kAmpere : p.sharedMemPerBlockOptin);
+  out.early = c.major >= 9;
+  out.warpgroups = out.fp8_row_scales = c.major == 9;
+  out.fp8 = c >= Capability{8, 9};
+  return out;
+}
+
+std::optional<Card> g_card;
+std::string g_arch;
+
 class Device final : public CudaDevice {
  public:
-  Device(int ordinal, const cudaDeviceProp& p) : ordinal_(ordinal) {
+  Device(int ordinal, const cudaDeviceProp& p, std::string arch) : ordinal_(ordinal) {
     check_cuda(cudaSetDevice(ordinal), "cudaSetDevice");
     check_cuda(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreate");
     int driver = 0, runtime = 0;
@@ -21,7 +68,7 @@ class Device final : public CudaDevice {
     auto version = [](int v) { return fmt::format("{}.{}", v / 1000, v % 1000 / 10); };
     properties_.kind = "cuda";
     properties_.name = p.name;
-    properties_.arch = fmt::format("sm_{}{}{}", p.major, p.minor, p.major == 9 ? "a" : "");
+    properties_.arch = std::move(arch);
     properties_.driver = version(driver);
     properties_.libraries["cudart"] = version(runtime);
     properties_.multiprocessors = p.multiProcessorCount;
@@ -173,13 +220,22 @@ std::unique_ptr<CudaDevice> open_cuda_device(int ordinal) {
   if (ordinal < 0 || ordinal >= count) fail_missing("GPU {} was asked for, this machine has {}", ordinal, count);
   cudaDeviceProp p{};
   check_cuda(cudaGetDeviceProperties(&p, ordinal), "cudaGetDeviceProperties");
-  if (p.major != 9)
+  if (p.major < 8)
     fail_missing(
-        "GPU {} is a {} (sm_{}{}): this build has kernels for Hopper (sm_90a) alone: set hardware.name: cpu, or take "
-        "an "
-        "H100 or H200",
+        "GPU {} is a {} (sm_{}{}): this build has kernels for compute capability 8.0 (Ampere) and later: set "
+        "hardware.name: cpu, or take a newer card",
         ordinal, p.name, p.major, p.minor);
-  return std::make_unique<Device>(ordinal, p);
+  const Capability c = capability_of(p);
+  if (g_card && g_arch != arch_of(c))
+    fail_missing("GPU {} is of another kind ({}) than the one opened before ({}): a process takes GPUs of one kind",
+                 ordinal, arch_of(c), g_arch);
+  g_card = card_of(c, p), g_arch = arch_of(c);
+  return std::make_unique<Device>(ordinal, p, g_arch);
+}
+
+const Card& card() {
+  MXT_ASSERT(g_card.has_value());
+  return *g_card;
 }
 
 }  // namespace mxt::device

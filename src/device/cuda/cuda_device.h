@@ -15,7 +15,8 @@ class CudaDevice : public Accelerator {
   virtual void add_library(const std::string& name, const std::string& version) = 0;
 };
 
-// kMissing where there is no driver, no such GPU, or one older than Hopper (compute capability 9.0).
+// kMissing where there is no driver, no such GPU, or one older than Ampere (compute capability 8.0). The environment's
+// MINDXTRAIN_CUDA_CAPABILITY (8.6) treats the card as one of that lower compute capability.
 std::unique_ptr<CudaDevice> open_cuda_device(int ordinal);
 
 // Throws kMissing with CUDA's own words; `what` names the call.

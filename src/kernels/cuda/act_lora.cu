@@ -411,6 +411,7 @@ __global__ __launch_bounds__(kWarps * 32, 1) void act_lora_grad_kernel(const __g
 }  // namespace
 
 bool act_lora_covers(const ActLora& g) {
+  if (size_t{kForwardShared} > device::card().shared) return false;
   const int64_t cols = g.act.y.cols;
   return g.act.kind == Activation::kSwiGlu && g.act.x.type == DType::kBF16 && g.a.type == DType::kBF16 &&
          g.z.type == DType::kBF16 && g.a.rows == kRank && g.z.cols == kRank && cols % 8 == 0 && g.act.x.ld % 8 == 0 &&
@@ -444,6 +445,7 @@ void act_lora(cudaStream_t stream, const ActLora& g, void* scratch) {
 }
 
 bool act_lora_grad_covers(const ActLoraGrad& g) {
+  if (size_t{kGradShared} > device::card().shared) return false;
   const auto& b = g.lora.blocks;
   const int64_t cols = g.act.dy.cols;
   if (g.act.kind != Activation::kSwiGlu || !lora_grad_covers(g.lora) || b.size() != 2 || b[0].col != 0 ||

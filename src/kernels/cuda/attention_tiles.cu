@@ -434,6 +434,7 @@ int64_t table_bytes(const Counts& n, int64_t heads) {
 }  // namespace
 
 bool tiles_cover(const AttentionGrad& c) {
+  if (!device::card().warpgroups) return false;
   return c.head_dim == kD && c.causal && c.window == 0 && !(c.dropout > 0) && even(c.q) && even(c.k) && even(c.v) &&
          even(c.out) && even(c.dout) && even(c.dq) && even(c.dk) && even(c.dv) &&
          (c.longest > 0 ? c.longest : c.q.rows) <= kMostBlocks * kBlock;

@@ -258,7 +258,9 @@ void walk(cudaStream_t s, const Args& a, bool keep) {
 
 }  // namespace delta
 
-bool delta_chunks_cover(const GatedDelta& g) { return delta::covers(g) && !g.carried.on && g.out.ld % 2 == 0; }
+bool delta_chunks_cover(const GatedDelta& g) {
+  return sizeof(delta::WalkShared) <= device::card().shared && delta::covers(g) && !g.carried.on && g.out.ld % 2 == 0;
+}
 
 size_t delta_chunks_scratch(const GatedDelta& g) {
   return static_cast<size_t>(delta::prepared_floats(g.qkv.rows, g.of.value_heads)) * sizeof(float);

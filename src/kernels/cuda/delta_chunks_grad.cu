@@ -298,6 +298,8 @@ __global__ void __launch_bounds__(kMany, 1) tokens_kernel(const __grid_constant_
 }  // namespace delta
 
 bool delta_chunks_cover(const GatedDeltaGrad& g) {
+  // (The walk's is the forward pass's and less than the way back's.)
+  if (std::max(sizeof(delta::BackShared), sizeof(delta::TokensShared)) > device::card().shared) return false;
   return delta::covers(g) && g.dout.ld % 8 == 0 && reinterpret_cast<uintptr_t>(g.dout.p) % 16 == 0 &&
          g.dqkv.ld % 2 == 0;
 }

@@ -6,7 +6,9 @@
 #include <vector>
 
 #include "base/error.h"
+#include "device/cuda/card.h"
 #include "device/cuda/cuda_device.h"
+#include "kernels/cuda/unscaled.h"
 #include "kernels/gpu/launch.h"
 
 namespace mxt::kernels::cuda {
@@ -64,6 +66,25 @@ Key key_of(const Gemm& g, bool epilogue_bias) {
           alignment(g.c.p)};
 }
 
+// Products of E4M3 operands whose rows the library does not scale: by pieces of c of at most this many rows and
+// columns.
+constexpr int64_t kPieceSide = 4096;
+bool unscaled(const Gemm& g) { return g.a.type == DType::kF8E4M3 && !device::card().fp8_row_scales; }
+
+struct PieceRoom {
+  size_t left = 0, right = 0, part = 0;  // bytes
+};
+PieceRoom piece_room(const Gemm& g) {
+  const auto of = [](int64_t rows, int64_t cols, size_t size) {
+    return (static_cast<size_t>(rows * cols) * size + 255) / 256 * 256;
+  };
+  const int64_t rows = std::min(kPieceSide, g.c.rows), cols = std::min(kPieceSide, g.c.cols);
+  PieceRoom r;
+  if (!device::card().fp8) r.left = of(rows, g.a.cols, 2), r.right = of(cols, g.a.cols, 2);
+  if (g.accumulate) r.part = of(rows, cols, size_of(g.c.type));
+  return r;
+}
+
 }  // namespace
 
 struct GemmRunner::Plan {
@@ -90,6 +111,12 @@ GemmRunner::~GemmRunner() {
   impl_->plans.clear();
   cudaFree(impl_->ones);
   cublasLtDestroy(impl_->lt);
+}
+
+size_t GemmRunner::scratch(const Gemm& g) {
+  if (!unscaled(g)) return kWorkspace;
+  const PieceRoom r = piece_room(g);
+  return kWorkspace + r.left + r.right + r.part;
 }
 
 std::string GemmRunner::version() const {
@@ -128,10 +155,12 @@ GemmRunner::Plan& GemmRunner::plan_for(const Gemm& g, bool epilogue_bias) {
     // that of operands with four bits (docs/performance.md), and promoting every 128 terms to fp32 costs time. A
     // weight's gradient (fp32) is a sum over all tokens, where small terms would be lost.
     set(CUBLASLT_MATMUL_DESC_FAST_ACCUM, static_cast<int8_t>(g.c.type != DType::kF32));
-    const auto vector = static_cast<int32_t>(CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F);
-    set(CUBLASLT_MATMUL_DESC_A_SCALE_MODE, vector);
-    set(CUBLASLT_MATMUL_DESC_B_SCALE_MODE, vector);
-    set_scales(p, g);
+    if (device::card().fp8_row_scales) {
+      const auto vector = static_cast<int32_t>(CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F);
+      set(CUBLASLT_MATMUL_DESC_A_SCALE_MODE, vector);
+      set(CUBLASLT_MATMUL_DESC_B_SCALE_MODE, vector);
+      set_scales(p, g);
+    }
   }
   auto layout = [](cublasLtMatrixLayout_t* l, const ConstMat& m) {
     check_lt(cublasLtMatrixLayoutCreate(l, data_type(m.type), static_cast<uint64_t>(m.cols),
@@ -169,9 +198,15 @@ void GemmRunner::run(const Gemm& g, void* workspace, size_t bytes, cudaStream_t 
   if (g.c.rows == 0 || g.c.cols == 0) return;
   MXT_ASSERT(bytes >= kWorkspace);
   if (g.tail_a.cols > 0) return run_with_tail(g, workspace, bytes, stream);
+  if (unscaled(g)) return run_unscaled(g, workspace, bytes, stream);
+  multiply(g, workspace, stream);
+}
+
+// The library's own product, and the bias that it does not add itself.
+void GemmRunner::multiply(const Gemm& g, void* workspace, cudaStream_t stream) {
   const bool fp8 = g.a.type == DType::kF8E4M3, epilogue_bias = g.bias != nullptr && g.bias_type == g.c.type && !fp8;
   Plan& p = plan_for(g, epilogue_bias);
-  if (fp8) set_scales(p, g);
+  if (fp8 && device::card().fp8_row_scales) set_scales(p, g);
   if (epilogue_bias)
     check_lt(cublasLtMatmulDescSetAttribute(p.desc.h, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &g.bias, sizeof g.bias),
              "bias pointer");
@@ -179,9 +214,44 @@ void GemmRunner::run(const Gemm& g, void* workspace, size_t bytes, cudaStream_t 
   const auto& algo = p.ranked[std::min(static_cast<size_t>(std::max(g.algo, 0)), p.ranked.size() - 1)].algo;
   const float beta = g.accumulate ? 1.0f : 0.0f;
   check_lt(cublasLtMatmul(impl_->lt, p.desc.h, &g.alpha, g.b.p, p.left.h, g.a.p, p.right.h, &beta, g.c.p, p.out.h,
-                          g.c.p, p.out.h, &algo, workspace, bytes, stream),
+                          g.c.p, p.out.h, &algo, workspace, kWorkspace, stream),
            "cublasLtMatmul");
   if (g.bias != nullptr && !epilogue_bias) add_bias(stream, g.c, g.bias, g.bias_type);
+}
+
+// Pieces of c at a time, so that what they want beside it stays small: [operands in bf16][a piece that is added].
+void GemmRunner::run_unscaled(const Gemm& g, void* workspace, size_t bytes, cudaStream_t stream) {
+  const PieceRoom room = piece_room(g);
+  MXT_ASSERT(bytes >= scratch(g));
+  auto* own = static_cast<std::byte*>(workspace) + kWorkspace;
+  std::byte *left = own, *right = left + room.left, *part = right + room.right;
+  const auto rows_of = [](const ConstMat& m, int64_t first, int64_t rows) {
+    const auto* at = static_cast<const std::byte*>(m.p) + static_cast<size_t>(first * m.ld) * size_of(m.type);
+    return ConstMat{at, rows, m.cols, m.ld, m.type};
+  };
+  const auto operand = [&](const ConstMat& m, std::byte* wide) {
+    if (device::card().fp8) return m;
+    widen_e4m3(stream, m, wide);
+    return ConstMat{wide, m.rows, m.cols, m.cols, DType::kBF16};
+  };
+  for (int64_t col = 0; col < g.c.cols; col += kPieceSide) {
+    Gemm piece;
+    piece.algo = g.algo, piece.trans_b = true;
+    const int64_t cols = std::min(kPieceSide, g.c.cols - col);
+    piece.b = operand(rows_of(g.b, col, cols), right);
+    for (int64_t row = 0; row < g.c.rows; row += kPieceSide) {
+      const int64_t rows = std::min(kPieceSide, g.c.rows - row);
+      Mat c = g.c;
+      c.p = static_cast<std::byte*>(c.p) + static_cast<size_t>(row * c.ld + col) * size_of(c.type);
+      c.rows = rows, c.cols = cols;
+      piece.a = operand(rows_of(g.a, row, rows), left);
+      piece.c = g.accumulate ? Mat{part, rows, cols, cols, c.type} : c;
+      multiply(piece, workspace, stream);
+      scale_product(stream, piece.c, g.a_scale ? g.a_scale + row : nullptr, g.b_scale ? g.b_scale + col : nullptr,
+                    g.accumulate, c);
+    }
+  }
+  if (g.bias != nullptr) add_bias(stream, g.c, g.bias, g.bias_type);
 }
 
 // The tail's product is written first and the wide one adds to it, which costs one write and one read of C; the other
@@ -202,6 +272,7 @@ void GemmRunner::run_with_tail(const Gemm& g, void* workspace, size_t bytes, cud
 }
 
 bool GemmRunner::adds_quantized(void* workspace, cudaStream_t stream) {
+  if (!device::card().fp8_row_scales) return false;
   if (adds_) return *adds_;
   constexpr int64_t kSide = 256;
   void* p = nullptr;

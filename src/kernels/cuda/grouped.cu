@@ -4,6 +4,7 @@
 #include "kernels/gpu/element.cuh"
 #include "kernels/gpu/gpu.h"
 #include "kernels/gpu/mma.cuh"
+#include "kernels/gpu/shared.cuh"
 
 namespace mxt::kernels::cuda {
 namespace {
@@ -49,12 +50,13 @@ __device__ __forceinline__ bool find_tile(const int32_t* first, int experts, int
   return false;
 }
 
-// ---- on the matrix units: a block makes 128 × 128 of c, four warps 64 × 64 each; the ring has three stages of k ----
+// ---- on the matrix units: a block makes 128 × 128 of c, four warps 64 × 64 each; the ring has three stages of k, two
+// where a block may have less shared memory ----
 
-constexpr int kM = 128, kN = 128, kK = 64, kStages = 3, kThreads = 128;
+constexpr int kM = 128, kN = 128, kK = 64, kThreads = 128;
 constexpr int kAlong = kK + 8, kAcross = kM + 8;  // elements between rows of a shared tile: [128][kK], [kK][128]
 constexpr int kTile = kM * kAlong > kK* kAcross ? kM* kAlong : kK* kAcross;
-constexpr size_t kShared = sizeof(uint16_t) * 2 * kTile * kStages;
+constexpr size_t ring_bytes(int stages) { return sizeof(uint16_t) * 2 * kTile * static_cast<size_t>(stages); }
 
 // A tile of an operand into shared memory. `rows`: [128 of m or n][kK of k] as memory has it, else [kK of k][128].
 template <bool kRows>
@@ -76,7 +78,7 @@ __device__ __forceinline__ void load_tile(uint16_t* to, const uint16_t* from, in
 }
 
 // c[row…][col…] of one expert. a: rows [m_at, m_end) of k side by side (kLeftRows) or k rows of m; b likewise.
-template <bool kLeftRows, bool kRightRows, typename Out>
+template <int kStages, bool kLeftRows, bool kRightRows, typename Out>
 __device__ __forceinline__ void tile_product(const uint16_t* a, int64_t lda, int m_at, int m_end, const uint16_t* b,
                                              int64_t ldb, int n_at, int n_end, int k_begin, int k_end, Out* c,
                                              int64_t ldc, float alpha, bool accumulate, uint16_t* shared) {
@@ -151,7 +153,7 @@ __device__ __forceinline__ void tile_product(const uint16_t* a, int64_t lda, int
     }
 }
 
-template <bool kRightRows>
+template <int kStages, bool kRightRows>
 __global__ void __launch_bounds__(kThreads, 2) rows_kernel(const __grid_constant__ GroupedArgs g) {
   extern __shared__ __align__(128) uint16_t shared[];
   Place at;
@@ -159,18 +161,19 @@ __global__ void __launch_bounds__(kThreads, 2) rows_kernel(const __grid_constant
   // b of an expert: [n, k] (kRightRows) or [k, n].
   const auto* b =
       static_cast<const uint16_t*>(g.b) + static_cast<int64_t>(at.expert) * (kRightRows ? g.n : g.k) * g.ldb;
-  tile_product<true, kRightRows>(static_cast<const uint16_t*>(g.a), g.lda, at.row, at.end, b, g.ldb,
-                                 static_cast<int>(blockIdx.x) * kN, g.n, 0, g.k, static_cast<uint16_t*>(g.c), g.ldc,
-                                 g.alpha, g.accumulate, shared);
+  tile_product<kStages, true, kRightRows>(static_cast<const uint16_t*>(g.a), g.lda, at.row, at.end, b, g.ldb,
+                                          static_cast<int>(blockIdx.x) * kN, g.n, 0, g.k, static_cast<uint16_t*>(g.c),
+                                          g.ldc, g.alpha, g.accumulate, shared);
 }
 
+template <int kStages>
 __global__ void __launch_bounds__(kThreads, 2) weight_kernel(const __grid_constant__ GroupedArgs g) {
   extern __shared__ __align__(128) uint16_t shared[];
   const int e = static_cast<int>(blockIdx.z);
   float* c = static_cast<float*>(g.c) + static_cast<int64_t>(e) * g.k * g.ldc;
-  tile_product<false, false>(static_cast<const uint16_t*>(g.a), g.lda, static_cast<int>(blockIdx.y) * kM, g.k,
-                             static_cast<const uint16_t*>(g.b), g.ldb, static_cast<int>(blockIdx.x) * kN, g.n,
-                             g.first[e], g.first[e + 1], c, g.ldc, g.alpha, g.accumulate, shared);
+  tile_product<kStages, false, false>(static_cast<const uint16_t*>(g.a), g.lda, static_cast<int>(blockIdx.y) * kM, g.k,
+                                      static_cast<const uint16_t*>(g.b), g.ldb, static_cast<int>(blockIdx.x) * kN, g.n,
+                                      g.first[e], g.first[e + 1], c, g.ldc, g.alpha, g.accumulate, shared);
 }
 
 // ---- by plain threads: 16 × 16 of c a block, whatever the shape ----
@@ -247,9 +250,13 @@ bool on_matrix_units(const GroupedGemm& g) {
          reinterpret_cast<uintptr_t>(g.c.p) % 8 == 0;
 }
 
-template <typename K>
-void allow_shared(K kernel) {
-  cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(kShared));
+template <int kStages>
+void on_units(cudaStream_t stream, Grouped kind, dim3 grid, const GroupedArgs& g) {
+  const auto kernel = kind == Grouped::kWeight    ? weight_kernel<kStages>
+                      : kind == Grouped::kForward ? rows_kernel<kStages, true>
+                                                  : rows_kernel<kStages, false>;
+  allow_shared(kernel, ring_bytes(kStages));
+  kernel<<<grid, kThreads, ring_bytes(kStages), stream>>>(g);
 }
 
 }  // namespace
@@ -279,16 +286,8 @@ void grouped_gemm(cudaStream_t stream, const GroupedGemm& g) {
       weight ? dim3(across, static_cast<unsigned>(ceil_div(g.a.cols, rows)), static_cast<unsigned>(g.experts))
              : dim3(across, static_cast<unsigned>(g.c.rows / rows + g.experts));
   if (fast) {
-    if (weight) {
-      allow_shared(weight_kernel);
-      weight_kernel<<<grid, kThreads, kShared, stream>>>(args);
-    } else if (g.kind == Grouped::kForward) {
-      allow_shared(rows_kernel<true>);
-      rows_kernel<true><<<grid, kThreads, kShared, stream>>>(args);
-    } else {
-      allow_shared(rows_kernel<false>);
-      rows_kernel<false><<<grid, kThreads, kShared, stream>>>(args);
-    }
+    ring_bytes(3) <= device::card().shared ? on_units<3>(stream, g.kind, grid, args)
+                                           : on_units<2>(stream, g.kind, grid, args);
   } else {
     const PlainTypes half{g.a.type == DType::kBF16, g.b.type == DType::kBF16, g.c.type == DType::kBF16};
     const dim3 block(kSide, kSide);

@@ -196,6 +196,7 @@ __global__ void __cluster_dims__(kCluster, 1, 1) __launch_bounds__(kThreads, 1)
 }  // namespace
 
 bool grouped_tiles_cover(const GroupedGemm& g) {
+  if (!device::card().warpgroups) return false;
   const int64_t n = g.c.cols, k = g.a.cols;
   return g.kind != Grouped::kWeight && g.a.type == DType::kBF16 && g.b.type == DType::kBF16 &&
          g.c.type == DType::kBF16 && wide(g.a) && wide(g.b) && wide(ConstMat(g.c)) && n % 8 == 0 && n > 128 &&

@@ -219,6 +219,7 @@ __global__ void __cluster_dims__(kCluster, 1, 1) __launch_bounds__(kThreads, 1)
 }  // namespace
 
 bool held_gemm_covers(const Gemm& g) {
+  if (!device::card().warpgroups) return false;
   const bool tail = g.tail_a.cols > 0;
   return g.a.type == DType::kF8E4M3 && g.c.type == DType::kBF16 && !g.accumulate && g.bias == nullptr &&
          even_rows(g.a) && even_rows(g.b) && even_rows(g.c) && g.a.cols > 0 &&

@@ -117,7 +117,7 @@ struct DwArgs {
 // A block takes 256 columns and a range of rows, whose dz, times their scales, lie in shared memory. Some warps side by
 // side take the columns, groups of them one part of the rows each: 16 at a time, of which a thread reads Bytes of four.
 // The groups' sums are added in order, and so are the ranges' by a second kernel.
-constexpr int kDwCols = 256, kDwShared = 192 * 1024, kDwThreads = 512;
+constexpr int kDwCols = 256, kDwThreads = 512;
 template <int Tiles, int Bytes>  // of 16 ranks; 8 or 4
 __global__ void __launch_bounds__(kDwThreads, 1) held_linear_dw_kernel(const __grid_constant__ DwArgs a) {
   constexpr int kRanks = Tiles * 16, kRowBytes = kRanks * 2 + 16;  // 16: rows of a matrix begin in different banks
@@ -251,10 +251,13 @@ __global__ void held_linear_dw_any(const T* dz, int64_t lddz, const uint8_t* q, 
 constexpr int64_t kMostRanks = 48, kMostRows = 32768;
 int64_t ranks_at_once(int64_t left) { return std::min(left, kMostRanks); }
 
+// What a block keeps of dz: 192 KB where a card has that much.
+int64_t dw_shared() { return static_cast<int64_t>(std::min(size_t{192} << 10, device::card().shared)); }
+
 // Whole waves over the multiprocessors, rows that fit into shared memory.
 int64_t dw_rows_of_block(const HeldLinearDw& c, int64_t rows, int64_t ranks) {
   const int64_t slices = ceil_div(c.q.cols, kDwCols), splits = std::max<int64_t>(1, kProcessors / slices);
-  return std::min(kDwShared / (ranks * 2 + 16) / 32, ceil_div(ceil_div(rows, splits), 32)) * 32;
+  return std::min(dw_shared() / (ranks * 2 + 16) / 32, ceil_div(ceil_div(rows, splits), 32)) * 32;
 }
 bool linear_fast(const HeldLinear& c) {
   return c.w.type == DType::kBF16 && c.w.rows % kRank == 0 && c.q.cols % 64 == 0 && even_rows(c.q) && even_rows(c.w) &&
@@ -269,7 +272,7 @@ template <typename K>
 void allow_shared(K kernel, size_t bytes) {
   require(
       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)) == cudaSuccess,
-      "an adapter's product needs 192 KB of shared memory");
+      "an adapter's product needs more shared memory than the card has");
 }
 
 void linear_of(cudaStream_t stream, const HeldLinear& c, int64_t first, int64_t ranks) {

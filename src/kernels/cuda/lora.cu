@@ -13,7 +13,7 @@ namespace {
 
 constexpr int kWarpCols = 64, kSlice = kWarps * kWarpCols, kStages = 5, kMostSlices = 96;
 constexpr int kTileBytes = kTile * kSlice * 2, kSumFloats = kWarps * kTile * kRank;
-constexpr int kShared = kStages * (kTileBytes + kZBytes) + 2 * kSumFloats * static_cast<int>(sizeof(float));
+constexpr size_t kShared = kStages * (kTileBytes + kZBytes) + 2 * kSumFloats * sizeof(float);
 
 struct Slice {
   int32_t col, cols, z_col;
@@ -212,6 +212,7 @@ void add_parts(cudaStream_t stream, SumArgs sum) {
 }
 
 bool lora_grad_covers(const LoraGrad& g) {
+  if (kShared > device::card().shared) return false;
   if (g.dy.type != DType::kBF16 || g.b.type != DType::kBF16 || g.z.type != DType::kBF16 || g.dz.type != DType::kBF16)
     return false;
   if (g.dy.ld % 8 != 0 || g.z.ld % 8 != 0 || g.dz.ld % 4 != 0 || !wide(g.dy.p) || !wide(g.z.p) || !wide(g.dz.p) ||
@@ -250,7 +251,7 @@ void lora_grad(cudaStream_t stream, const LoraGrad& g, void* scratch) {
                        static_cast<int32_t>(k.z_col)};
   }
   static const cudaError_t allowed =
-      cudaFuncSetAttribute(lora_grad_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kShared);
+      cudaFuncSetAttribute(lora_grad_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(kShared));
   require(allowed == cudaSuccess, "lora_grad needs 195 KB of shared memory");
   launch_early(lora_grad_kernel, dim3(static_cast<unsigned>(slices), static_cast<unsigned>(splits)), dim3(kWarps * 32),
                kShared, stream, a);

@@ -120,7 +120,7 @@ class CudaOps final : public Ops, public OwnMemory, public Decoder, public Drawe
   }
   void held_transpose(const HeldTranspose& c) override { check(c), cuda::held_transpose(s_, c); }
   size_t fp8_linear_dw_scratch(const Fp8LinearDw& c) const override {
-    return GemmRunner::kWorkspace + cuda::fp8_linear_dw_scratch(c);
+    return fp8_dw_product_scratch(c) + cuda::fp8_linear_dw_scratch(c);
   }
   void fp8_linear_dw(const Fp8LinearDw& c) override {
     check(c);
@@ -129,8 +129,8 @@ class CudaOps final : public Ops, public OwnMemory, public Decoder, public Drawe
       if (!c.accumulate) d_.fill(c.dw, 0, static_cast<size_t>(c.dy.cols * c.x.cols) * sizeof(float));
       return;
     }
-    gemm_.run(cuda::fp8_linear_dw(s_, c, static_cast<std::byte*>(scratch_) + GemmRunner::kWorkspace), scratch_,
-              GemmRunner::kWorkspace, s_);
+    const size_t product = fp8_dw_product_scratch(c);
+    gemm_.run(cuda::fp8_linear_dw(s_, c, static_cast<std::byte*>(scratch_) + product), scratch_, product, s_);
   }
   bool has_lora_grad(const LoraGrad& c) const override { return lora_grad_covers(c) && lora_grad_scratch(c) <= kOwn; }
   void lora_grad(const LoraGrad& c) override {
@@ -297,7 +297,7 @@ class CudaOps final : public Ops, public OwnMemory, public Decoder, public Drawe
     cuda::clip_scale(s_, squared, max_norm, scale);
   }
 
-  size_t gemm_scratch(const Gemm&) const override { return GemmRunner::kWorkspace; }
+  size_t gemm_scratch(const Gemm& c) const override { return GemmRunner::scratch(c); }
   size_t attention_scratch(const Attention& c) const override {
     return algorithm_of(c) == kCudnn ? attention_.scratch(c) : 0;
   }
@@ -320,6 +320,13 @@ class CudaOps final : public Ops, public OwnMemory, public Decoder, public Drawe
   void* own(size_t bytes) {
     require(bytes <= kOwn, "a row is too wide for the reduction's partial sums");
     return own_;
+  }
+
+  // Whether it adds is the pass's, and the plan's memory is for all of them.
+  static size_t fp8_dw_product_scratch(const Fp8LinearDw& c) {
+    Gemm g = cuda::fp8_linear_dw_product(c);
+    g.accumulate = true;
+    return GemmRunner::scratch(g);
   }
 
   // Rates change from step to step, the rest does not.

@@ -180,6 +180,7 @@ bool aligned(const ConstMat& m) { return reinterpret_cast<uintptr_t>(m.p) % 16 =
 }  // namespace
 
 bool thin_covers(const Gemm& g) {
+  if (!device::card().warpgroups) return false;
   return !g.trans_a && g.trans_b && g.a.type == DType::kBF16 && g.b.type == DType::kBF16 &&
          (g.c.type == DType::kBF16 || g.c.type == DType::kF32) && g.c.rows <= kMostRows && g.a.cols % 8 == 0 &&
          g.c.cols < (int64_t{1} << 30) && g.a.cols < (int64_t{1} << 30) && aligned(g.a) && aligned(g.b) &&

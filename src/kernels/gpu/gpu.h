@@ -1,5 +1,5 @@
-// What the kernels of this folder need of a GPU language, so that one source compiles as CUDA (sm_90a) and as HIP
-// (gfx942, wavefront 64), each into a namespace of its own.
+// What the kernels of this folder need of a GPU language, so that one source compiles as CUDA (compute capability 8.0
+// and later) and as HIP (gfx942, wavefront 64), each into a namespace of its own.
 #pragma once
 
 #if defined(__HIP__)
@@ -12,6 +12,8 @@ extern "C" __device__ inline void __atomic_work_item_fence(__cl_mem_fence_flags,
 }
 #else
 #include <cuda_runtime.h>
+
+#include "device/cuda/card.h"
 #define MXT_GPU_NS cuda
 #endif
 
@@ -39,14 +41,15 @@ void require(bool ok, const char* what);
 // A kernel launched by launch_early() may start while the one before it on the stream still runs: the time between two
 // short kernels goes. Before anything that another kernel writes is read, and before anything is written, it calls
 // previous_done(), in every block: then all before it have ended, since each of them has waited likewise.
-// next_may_start() lets the one after it in as soon as all blocks of this one have begun.
+// next_may_start() lets the one after it in as soon as all blocks of this one have begun. Cards that cannot do so run
+// them one after the other.
 __device__ __forceinline__ void previous_done() {
-#if !defined(__HIP__)
+#if !defined(__HIP__) && __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
 }
 __device__ __forceinline__ void next_may_start() {
-#if !defined(__HIP__)
+#if !defined(__HIP__) && __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.launch_dependents;");
 #endif
 }
@@ -74,7 +77,7 @@ void launch_early(void (*kernel)(P...), dim3 grid, dim3 block, size_t shared, St
   early.val.programmaticStreamSerializationAllowed = 1;
   cudaLaunchConfig_t c{};
   c.gridDim = grid, c.blockDim = block, c.dynamicSmemBytes = shared, c.stream = stream, c.attrs = &early,
-  c.numAttrs = 1;
+  c.numAttrs = device::card().early ? 1 : 0;
   cudaLaunchKernelEx(&c, kernel, static_cast<P>(a)...);  // check_launch() sees a refusal
 #endif
 }

@@ -28,7 +28,9 @@ void act_grad(Stream, const ActGrad&);
 void add(Stream, const Add&);
 void copy(Stream, const Copy&);
 void held_transpose(Stream, const HeldTranspose&);
-// Makes the operands, in scratch, of the product that is left to do: a is [n, tokens], with a scale a row.
+// The product that a weight's gradient is, without addresses: a is [n, tokens], with a scale a row.
+kernels::Gemm fp8_linear_dw_product(const Fp8LinearDw&);
+// Makes its operands, in scratch, and returns it.
 size_t fp8_linear_dw_scratch(const Fp8LinearDw&);
 kernels::Gemm fp8_linear_dw(Stream, const Fp8LinearDw&, void* scratch);
 void causal_conv(Stream, const CausalConv&);

@@ -56,7 +56,11 @@ __device__ __forceinline__ uint32_t multiply_pairs(uint32_t a, uint32_t b) {
   return pack_bf16(low_half(a) * low_half(b), high_half(a) * high_half(b));
 #else
   uint32_t y;
+#if __CUDA_ARCH__ >= 900
   asm("mul.rn.bf16x2 %0, %1, %2;" : "=r"(y) : "r"(a), "r"(b));
+#else  // Ampere has no product alone; adding -0 changes no bit
+  asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(y) : "r"(a), "r"(b), "r"(0x80008000u));
+#endif
   return y;
 #endif
 }

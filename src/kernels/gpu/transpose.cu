@@ -137,6 +137,17 @@ size_t fp8_linear_dw_scratch(const Fp8LinearDw& c) {
   return aligned(n * tokens) + aligned(k * tokens) + aligned((n + k + 2) * static_cast<int64_t>(sizeof(float)));
 }
 
+Gemm fp8_linear_dw_product(const Fp8LinearDw& c) {
+  const int64_t n = c.dy.cols, k = c.x.cols, tokens = whole(c.x.rows);
+  Gemm g;
+  g.a = {nullptr, n, tokens, tokens, DType::kF8E4M3};
+  g.b = {nullptr, k, tokens, tokens, DType::kF8E4M3};
+  g.c = {c.dw, n, k, k, DType::kF32};
+  g.trans_b = true;
+  g.accumulate = c.accumulate;
+  return g;
+}
+
 Gemm fp8_linear_dw(Stream s, const Fp8LinearDw& c, void* scratch) {
   const int64_t n = c.dy.cols, k = c.x.cols, tokens = whole(c.x.rows);
   require(c.dy.ld % 16 == 0 && c.x.ld % 16 == 0 && wide(c.dy.p) && wide(c.x.p),
@@ -156,13 +167,9 @@ Gemm fp8_linear_dw(Stream s, const Fp8LinearDw& c, void* scratch) {
   check_launch("scales");
   transpose(s, {static_cast<const uint8_t*>(c.dy.p), dy, c.dy_scale, all, c.dy.rows, n, c.dy.ld, tokens});
   transpose(s, {static_cast<const uint8_t*>(c.x.p), x, c.x_scale, all + 1, c.x.rows, k, c.x.ld, tokens});
-  Gemm g;
-  g.a = {dy, n, tokens, tokens, DType::kF8E4M3};
-  g.b = {x, k, tokens, tokens, DType::kF8E4M3};
-  g.c = {c.dw, n, k, k, DType::kF32};
-  g.a_scale = scales, g.b_scale = of_x;
-  g.trans_b = true;
-  g.accumulate = c.accumulate;
+  Gemm g = fp8_linear_dw_product(c);
+  g.a.p = dy, g.a_scale = scales;
+  g.b.p = x, g.b_scale = of_x;
   return g;
 }
 
