@@ -22,6 +22,12 @@ void set_shape(C& call, const AttentionOp& a) {
 
 }  // namespace
 
+// Sinks are added to an lse of [heads, tokens], which a GPU's library does not write: our own algorithm there.
+int Lowering::attention_with_sinks() const {
+  const auto at = std::find(attention_names_.begin(), attention_names_.end(), "flash");
+  return at == attention_names_.end() ? 0 : static_cast<int>(at - attention_names_.begin());
+}
+
 // Documents (at the widest: full ones), shape and dropout.
 template <typename C>
 void Lowering::set_packed(C& call, const AttentionOp& a) {
@@ -40,8 +46,6 @@ void Lowering::set_packed(C& call, const AttentionOp& a) {
 
 void Lowering::lower(const AttentionOp& a) {
   const int64_t q = a.heads * a.head_dim, kv = a.kv_heads * a.head_dim;
-  if (op_->in.size() > 1 && ops_.device())
-    fail_missing("attention sinks (of gpt-oss) run on the CPU only: {} has no kernel for them", ops_.name());
   const Mat qkv = mat(op_->in[0]);
   const Mat queries = columns(qkv, 0, q), keys = columns(qkv, q, kv), values = columns(qkv, q + kv, kv);
   if (spec_.settings.cached && !a.pictures) {
@@ -72,7 +76,9 @@ void Lowering::lower(const AttentionOp& a) {
   call.causal = a.causal;
   set_packed(call, a);
   kernels::Attention wide = widest(call);
-  wide.algo = call.algo = choose(kernels::attention_key(wide), wide, attention_names_, attention_memory_);
+  wide.algo = call.algo = op_->in.size() > 1 && ops_.device()
+                              ? attention_with_sinks()
+                              : choose(kernels::attention_key(wide), wide, attention_names_, attention_memory_);
   scratch(ops_.attention_scratch(wide));
   if (spec_.settings.prefixes && !a.pictures)
     call.prefix = in<int32_t>(Source::kPrefixes);  // the probe measures without
@@ -97,7 +103,9 @@ void Lowering::lower(const AttentionGradOp& g) {
   set_packed(call, g.of);
   call.causal = g.of.causal;
   kernels::AttentionGrad wide = widest(call);
-  wide.algo = call.algo = choose(kernels::attention_key(wide), wide, attention_names_, grad_memory_);
+  wide.algo = call.algo = op_->in.size() > 4 && ops_.device()
+                              ? attention_with_sinks()
+                              : choose(kernels::attention_key(wide), wide, attention_names_, grad_memory_);
   scratch(ops_.attention_grad_scratch(wide));
   if (spec_.settings.prefixes && !g.of.pictures)
     call.prefix = in<int32_t>(Source::kPrefixes);  // the probe measures without

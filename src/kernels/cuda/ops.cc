@@ -40,7 +40,7 @@ struct Table {
   int64_t count = 0;
 };
 
-class CudaOps final : public Ops, public OwnMemory, public Decoder, public Drawer {
+class CudaOps final : public Ops, public OwnMemory, public Decoder, public Drawer, public GptOss {
  public:
   explicit CudaOps(device::CudaDevice& d) : d_(d), s_(d.stream()), attention_(s_) {
     own_ = d_.allocate(kOwn);
@@ -182,12 +182,16 @@ class CudaOps final : public Ops, public OwnMemory, public Decoder, public Drawe
         return plain_attention_grad(s_, c, scratch_);
     }
   }
-  void cached_attention(const CachedAttention& c) override {
-    check(c);
-    const CachedScratch bytes = cached_attention_scratch(c);
-    MXT_ASSERT(bytes.done <= kMostDone);
-    cuda::cached_attention(s_, c, own(bytes.parts), done_);
+  void cached_attention(const CachedAttention& c) override { check(c), cached(c, nullptr); }
+  void attention_sinks(const AttentionSinks& c) override { check(c), cuda::attention_sinks(s_, c); }
+  void attention_sinks_grad(const AttentionSinksGrad& c) override {
+    check(c), cuda::attention_sinks_grad(s_, c, own(attention_sinks_grad_scratch(c)));
   }
+  void cached_sinks(const CachedSinks& c) override { check(c), cached(c.of, c.sinks); }
+  void clamped_glu(const ClampedGlu& c) override { check(c), cuda::clamped_glu(s_, c); }
+  void clamped_glu_grad(const ClampedGluGrad& c) override { check(c), cuda::clamped_glu_grad(s_, c); }
+  void expert_bias(const ExpertBias& c) override { check(c), cuda::expert_bias(s_, c); }
+  void expert_bias_grad(const ExpertBiasGrad& c) override { check(c), cuda::expert_bias_grad(s_, c); }
   void store_cache(const StoreCache& c) override { check(c), cuda::store_cache(s_, c); }
   void act(const Act& c) override { check(c), cuda::act(s_, c); }
   void act_grad(const ActGrad& c) override { check(c), cuda::act_grad(s_, c); }
@@ -320,6 +324,12 @@ class CudaOps final : public Ops, public OwnMemory, public Decoder, public Drawe
   void* own(size_t bytes) {
     require(bytes <= kOwn, "a row is too wide for the reduction's partial sums");
     return own_;
+  }
+
+  void cached(const CachedAttention& c, const float* sinks) {
+    const CachedScratch bytes = cached_attention_scratch(c);
+    MXT_ASSERT(bytes.done <= kMostDone);
+    cuda::cached_attention(s_, c, own(bytes.parts), done_, sinks);
   }
 
   // Whether it adds is the pass's, and the plan's memory is for all of them.

@@ -30,6 +30,7 @@ struct CachedArgs {
   float* parts;
   int32_t* done;
   int chunks;
+  const float* sinks;  // [heads], or none: a score whose weight is dropped (kernels/gpt_oss.h)
 };
 
 // Rounded by itself: every variant of the kernel must give the same bits, so that none may leave it to the compiler
@@ -343,9 +344,11 @@ __global__ void __launch_bounds__(kThreads, kParts == 1 && kHeads <= 2 ? 2 : 1) 
   }
   if (tid >= a.d) return;
 #pragma unroll
-  for (int h = 0; h < kHeads; ++h)
+  for (int h = 0; h < kHeads; ++h) {
+    if (a.sinks != nullptr) running[h].add(a.sinks[h0 + h], 1.0f, 0.0f);
     static_cast<T*>(a.out)[t * a.ldo + static_cast<int64_t>(h0 + h) * a.d + tid] =
         from_float<T>(running[h].out / running[h].sum);
+  }
 }
 
 // blockIdx.y: 0 keys, 1 values.
@@ -405,7 +408,7 @@ CachedScratch cached_attention_scratch(const CachedAttention& c) {
           static_cast<size_t>(c.q.rows * c.heads) * sizeof(int32_t)};
 }
 
-void cached_attention(Stream s, const CachedAttention& c, void* parts, void* done) {
+void cached_attention(Stream s, const CachedAttention& c, void* parts, void* done, const float* sinks) {
   if (c.q.rows == 0) return;
   require(c.head_dim <= kMostDim, "head_dim is at most 256");
   const CachedArgs a{c.q.p,
@@ -427,7 +430,8 @@ void cached_attention(Stream s, const CachedAttention& c, void* parts, void* don
                      c.scale,
                      static_cast<float*>(parts),
                      static_cast<int32_t*>(done),
-                     static_cast<int>(chunks_of(c))};
+                     static_cast<int>(chunks_of(c)),
+                     sinks};
   constexpr int64_t kMostRows = 65535;  // of a grid, upwards
   require(c.q.rows <= kMostRows, "more than 65,535 new tokens in a pass");
   const dim3 grid(1, static_cast<unsigned>(c.q.rows), static_cast<unsigned>(shares(c)));

@@ -5,6 +5,7 @@
 
 #include "kernels/decode.h"
 #include "kernels/draw.h"
+#include "kernels/gpt_oss.h"
 #include "kernels/gpu/gpu.h"
 
 namespace mxt::kernels::MXT_GPU_NS {
@@ -67,6 +68,14 @@ void add_bias(Stream, const Mat& y, const void* bias, DType bias_type);  // y +=
 size_t bias_grad_scratch(const BiasGrad&);
 void bias_grad(Stream, const BiasGrad&, void* scratch);
 void dropout(Stream, const Dropout&);
+
+void attention_sinks(Stream, const AttentionSinks&);
+size_t attention_sinks_grad_scratch(const AttentionSinksGrad&);
+void attention_sinks_grad(Stream, const AttentionSinksGrad&, void* scratch);
+void clamped_glu(Stream, const ClampedGlu&);
+void clamped_glu_grad(Stream, const ClampedGluGrad&);
+void expert_bias(Stream, const ExpertBias&);
+void expert_bias_grad(Stream, const ExpertBiasGrad&);
 
 void embedding(Stream, const Embedding&);
 size_t embedding_grad_scratch(const EmbeddingGrad&);
@@ -154,7 +163,7 @@ struct CachedScratch {
 };
 inline constexpr size_t kMostDone = 4096;
 CachedScratch cached_attention_scratch(const CachedAttention&);
-void cached_attention(Stream, const CachedAttention&, void* parts, void* done);
+void cached_attention(Stream, const CachedAttention&, void* parts, void* done, const float* sinks = nullptr);
 void store_cache(Stream, const StoreCache&);
 
 }  // namespace mxt::kernels::MXT_GPU_NS
