@@ -40,6 +40,21 @@ std::vector<float> each_of(const Completion& c, const std::vector<float>& own) {
   return out;
 }
 
+// Of the state before each id, and behind the last.
+std::vector<float> each_state_of(const Completion& c) {
+  if (c.own.empty() || c.old_values.empty()) return c.old_values;
+  std::vector<float> out = each_of(c, {c.old_values.begin(), c.old_values.end() - 1});
+  out.push_back(c.old_values.back());
+  return out;
+}
+
+std::vector<float> own_states_of(const Completion& c, const std::vector<float>& each) {
+  if (c.own.empty() || each.empty()) return each;
+  std::vector<float> out = own_of(c, each);
+  out.push_back(each.back());
+  return out;
+}
+
 Completion read_completion(const Json& c, int64_t vocab, const std::string& where) {
   if (!c.is_object()) fail_input("{}: a completion must be {{\"ids\": […], \"reward\": …}}", where);
   Completion out;
@@ -130,7 +145,7 @@ OrderedJson to_json(const Rollout& r) {
     OrderedJson x{{"ids", c.ids}, {"reward", c.reward ? OrderedJson(*c.reward) : OrderedJson(nullptr)}};
     if (!c.own.empty()) x["mask"] = c.own;
     if (!c.old_logp.empty()) x["old_logprobs"] = each_of(c, c.old_logp);
-    if (!c.old_values.empty()) x["old_values"] = c.old_values;
+    if (!c.old_values.empty()) x["old_values"] = each_state_of(c);
     x["advantage"] = c.advantage;
     if (!c.sampled_logp.empty()) x["sampled_logprobs"] = each_of(c, c.sampled_logp);
     if (!c.reference.empty()) x["reference_logprobs"] = each_of(c, c.reference);
@@ -160,6 +175,7 @@ Rollout rollout_from_json(const OrderedJson& j) {
     floats("sampled_logprobs", &c.sampled_logp);
     floats("reference_logprobs", &c.reference);
     for (auto* list : {&c.old_logp, &c.sampled_logp, &c.reference}) *list = own_of(c, *list);
+    c.old_values = own_states_of(c, c.old_values);
     if (x.contains("turns"))
       for (const OrderedJson& t : x.at("turns")) c.turns.push_back({t.at("role"), t.at("text")});
     c.calls = x.value("calls", int64_t{0});

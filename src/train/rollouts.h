@@ -27,7 +27,7 @@ struct Completion {
   std::vector<uint8_t> own;       // of each id: whether the policy said it; empty: all
   std::optional<double> reward;   // none: nothing could score it
   std::vector<float> old_logp;    // ln p of each token when it was sampled; empty: the policy's own of this step
-  std::vector<float> old_values;  // PPO: of the state before each token, and of that behind the last
+  std::vector<float> old_values;  // PPO: of the state before each of its own tokens, and of that behind the last
   double advantage = 0;           // GRPO fills it in; PPO: the mean over its tokens
   // Of our own rollouts: ln p of each token as it was sampled, and under the reference.
   std::vector<float> sampled_logp, reference;

@@ -60,8 +60,6 @@ void require_supported(const config::Recipe& r) {
     case MethodKind::kPpo:
       break;
   }
-  if (m.kind == MethodKind::kPpo && !m.tools.empty())
-    fail_missing("train.method.tools: a value model is not asked amid results here: take grpo, gspo or rloo");
   if (r.train.precision != config::Precision::kBFloat16 && r.train.precision != config::Precision::kFloat32 &&
       r.train.precision != config::Precision::kFp8E4M3)
     fail_missing("train.precision {}: this build computes in bfloat16, float32 and fp8_e4m3",

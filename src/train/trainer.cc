@@ -211,13 +211,6 @@ class Run {
       std::vector<Rollout> given = read_rollouts(
           o_.data + "/" + data::kRolloutsName, *t.rollouts.path,
           {t.method.num_generations, s_.model.vocab_size, s_.seq_len, s_.share_prompts ? t.method.max_new_tokens : 0});
-      const auto masked = [](const Rollout& r) {
-        return std::any_of(r.completions.begin(), r.completions.end(),
-                           [](const Completion& c) { return !c.own.empty(); });
-      };
-      if (t.method.kind == config::MethodKind::kPpo && std::any_of(given.begin(), given.end(), masked))
-        fail_missing(
-            "train.rollouts.path: \"mask\": a value model is not asked amid results here: take grpo, gspo or rloo");
       auto rollouts = std::make_unique<RolloutRows>(std::move(given), s_.rows_per_step, steps_per_batch(t.method));
       rollouts_ = rollouts.get();
       data_ = std::move(rollouts);

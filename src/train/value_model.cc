@@ -87,7 +87,10 @@ void ValueModel::pack(int64_t first, int64_t last, const RowOf& row) {
       at = batch_.add_answer(r.ids, r.labels);
     else
       batch_.add_document(r.ids, r.labels);
-    places_.push_back({i, static_cast<size_t>(at) + prompt - 1, r.ids.size() - prompt + 1});
+    Place& place = places_.emplace_back(Place{i, {}});
+    for (size_t t = prompt; t < r.labels.size(); ++t)
+      if (r.labels[t] != data::kNoTarget) place.states.push_back(static_cast<size_t>(at) + t - 1);
+    place.states.push_back(static_cast<size_t>(at) + r.ids.size() - 1);
   }
   batch_.pad(s_.max_tokens);
 }
@@ -100,16 +103,17 @@ std::vector<std::vector<float>> ValueModel::estimate(int64_t rows, const RowOf& 
     scorer_->run(batch_.view());
     values.resize(static_cast<size_t>(batch_.tokens()));
     scorer_->read(score_graph_.roots.at(0).value, values.data());
-    for (const Place& p : places_)
-      out.emplace_back(values.begin() + static_cast<ptrdiff_t>(p.first),
-                       values.begin() + static_cast<ptrdiff_t>(p.first + p.count));
+    for (const Place& p : places_) {
+      std::vector<float>& of = out.emplace_back();
+      for (const size_t at : p.states) of.push_back(values[at]);
+    }
   }
   return out;
 }
 
 double ValueModel::learn(Method& method, int64_t rows, const RowOf& row, uint64_t step) {
   double loss = 0;
-  std::vector<float> values, gradient;
+  std::vector<float> values, gradient, of, by;
   int64_t tokens = 0;
   const graph::Root root = graph_.roots.at(0);
   for (int64_t first = 0; first < rows; first += s_.micro_batch) {
@@ -124,9 +128,13 @@ double ValueModel::learn(Method& method, int64_t rows, const RowOf& row, uint64_
       values.resize(static_cast<size_t>(batch_.tokens()));
       gradient.assign(values.size(), 0);
       program_->read(root.value, values.data());
-      for (const Place& p : places_)
-        loss += method.value_loss(p.row, std::span(values).subspan(p.first, p.count),
-                                  std::span(gradient).subspan(p.first, p.count));
+      for (const Place& p : places_) {
+        of.clear();
+        for (const size_t at : p.states) of.push_back(values[at]);
+        by.assign(of.size(), 0);
+        loss += method.value_loss(p.row, of, by);
+        for (size_t k = 0; k < by.size(); ++k) gradient[p.states[k]] = by[k];
+      }
       program_->write(root.seed, gradient.data());
     });
   }

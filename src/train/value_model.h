@@ -27,7 +27,7 @@ class ValueModel {
   static runtime::ParamBytes param_bytes(const Setup& setup);
   static runtime::ProgramBytes program_bytes(const Setup& setup, const kernels::KernelPlan& plan, kernels::Ops& ops);
 
-  // Of each of `rows` (a prompt with its answer): the state before each of the answer's tokens and, last, behind it.
+  // Of each of `rows` (a prompt with its answer): the state before each of the answer's targets and, last, behind it.
   std::vector<std::vector<float>> estimate(int64_t rows, const RowOf& row);
   // The gradient of the method's loss of these rows; returns the loss. update() then takes the step.
   double learn(Method& method, int64_t rows, const RowOf& row, uint64_t step);
@@ -41,7 +41,7 @@ class ValueModel {
  private:
   struct Place {
     int64_t row = 0;
-    size_t first = 0, count = 0;  // rows of the pass
+    std::vector<size_t> states;  // rows of the pass
   };
   void pack(int64_t first, int64_t last, const RowOf& row);
 

@@ -138,8 +138,11 @@ train:
 }
 
 // A policy that has read three sums done with a calculator calls it too: what it is told is no target, and the same run
-// on another number of threads, or gone on with, ends in the same bytes.
-TEST(ToolRuns, ResultsAreMaskedAndTheBytesStay) {
+// on another number of threads, or gone on with, ends in the same bytes. So with PPO, whose value model is asked of the
+// policy's own tokens alone.
+class ToolRuns : public testing::TestWithParam<const char*> {};
+
+TEST_P(ToolRuns, ResultsAreMaskedAndTheBytesStay) {
   const std::string weights = std::string(MXT_SOURCE_DIR) + "/weights/SmolLM2-135M-Instruct.gguf";
   if (!fs::exists(weights)) GTEST_SKIP() << "no weights: run ./dev weights";
   cli::Folder f("tool_turns");
@@ -178,14 +181,14 @@ autotune: {{enabled: false}}
 model: {{name: "{}"}}
 data: {{source: local, path: "{}", seq_len: 768, tools_in: system, shuffle: false}}
 train:
-  method: {{kind: grpo, num_generations: 4, kl_coef: 0.1, num_iterations: 2, max_completion_length: 80,
+  method: {{{}, num_generations: 4, kl_coef: 0.1, max_completion_length: 80,
             temperature: 0.5, lora: {{r: 4}}, tools: [{{kind: calculator}}], rewards: [{{kind: answer}}]}}
   optimizer: {{lr: 1.0e-3}}
   schedule: {{type: constant, warmup_ratio: 0, max_steps: 2}}
   batch: {{per_device: 8, grad_accum: 1}}
   save_every: 1
 )",
-                                              weights, f / "rows.jsonl"));
+                                              weights, f / "rows.jsonl", GetParam()));
   const auto run = [&](const char* out, const char* more) {
     const auto r = cli::run("train " + (f / "r.yaml") + more + " --out " + (f / out));
     EXPECT_EQ(r.code, 0) << r.out;
@@ -202,6 +205,7 @@ train:
   run("other", " --threads 1 --resume-from 1");
   EXPECT_EQ(digest("whole", kAdapter), digest("other", kAdapter));
   int64_t answered = 0;
+  double own_values = 0, result_values = 0;  // of a value model
   for (const Json& line : cli::lines(f / "whole/rollouts.jsonl"))
     for (const Json& c : line["completions"]) {
       const int64_t calls = c.value("calls", int64_t{0});
@@ -209,9 +213,19 @@ train:
       int64_t own = 0;
       for (const Json& x : c["mask"]) own += x.get<int64_t>();
       EXPECT_EQ(own < static_cast<int64_t>(c["mask"].size()), calls > 0);
-      if (calls > 0) EXPECT_EQ(c["turns"][1]["role"], "tool");
+      if (calls > 0) {
+        EXPECT_EQ(c["turns"][1]["role"], "tool");
+      }
+      if (!c.contains("old_values")) continue;
+      ASSERT_EQ(c["old_values"].size(), c["mask"].size() + 1);
+      for (size_t t = 0; t < c["mask"].size(); ++t) {
+        const double value = c["old_values"][t];
+        (c["mask"][t] == 0 ? result_values : own_values) += std::abs(value);
+      }
     }
   EXPECT_GT(answered, 0);
+  EXPECT_EQ(result_values, 0);
+  EXPECT_EQ(own_values > 0, std::string(GetParam()).starts_with("kind: ppo"));
   EXPECT_GT(cli::lines(f / "whole/metrics.jsonl").at(0)["tools/call_frequency"].get<double>(), 0);
   // Rollouts with a mask are what train.rollouts.path reads.
   std::string recipe = read_file(f / "r.yaml");
@@ -220,6 +234,10 @@ train:
   const auto given = cli::run("train " + (f / "given.yaml") + " --out " + (f / "given"));
   EXPECT_EQ(given.code, 0) << given.out;
 }
+
+INSTANTIATE_TEST_SUITE_P(Kinds, ToolRuns,
+                         testing::Values("kind: grpo, num_iterations: 2", "kind: ppo, inner_epochs: 1"),
+                         [](const auto& i) { return std::string(i.param).substr(6, 3); });
 
 }  // namespace
 }  // namespace mxt

@@ -10,7 +10,8 @@ std::string golden(const char* name) { return std::string(MXT_SOURCE_DIR) + "/te
 std::string ppo(const Json& c, const std::string& model, const std::string& extra = "") {
   std::string method = "kind: ppo, num_generations: 3, max_completion_length: 13";
   for (const auto& [key, value] : c["settings"].items()) method += fmt::format(", {}: {}", key, value.dump());
-  return trl::rollouts_recipe(model, golden("grpo/rollouts.jsonl"), method, c["kind"] == "lora", extra);
+  const std::string rows = c.value("rows", "grpo/rollouts.jsonl");
+  return trl::rollouts_recipe(model, golden(rows.c_str()), method, c["kind"] == "lora", extra);
 }
 
 class Ppo : public testing::TestWithParam<std::string> {};
@@ -24,7 +25,7 @@ TEST_P(Ppo, EqualsItsDefinition) {
   trl::expect_steps(f / "out/metrics.jsonl", c["steps"], 0.1);
 }
 
-INSTANTIATE_TEST_SUITE_P(Golden, Ppo, testing::Values("plain", "free", "tight", "temperature", "full"),
+INSTANTIATE_TEST_SUITE_P(Golden, Ppo, testing::Values("plain", "free", "tight", "temperature", "full", "results"),
                          [](const auto& i) { return i.param; });
 
 TEST(PpoRuns, ResumeAmidTheEpochsKeepsTheBytes) {

@@ -13,20 +13,52 @@ src, given, out = sys.argv[1:4]
 os.makedirs(out, exist_ok=True)
 torch.use_deterministic_algorithms(True)
 STEPS, PER_DEVICE, ACCUM, LR, WD, BETAS, CLIP, LONGEST, EOS = 12, 3, 2, 1e-3, 0.1, (0.9, 0.95), 1.0, 13, 1
-rows = [(r["prompt_ids"], c["ids"], c["reward"]) for r in map(json.loads, open(given)) for c in r["completions"]]
+plain = [json.loads(line) for line in open(given)]
+
+
+def spoken(i, n):
+    """Which of n tokens the policy said: a result amid them, two of them, one at the end, or none."""
+    mask = [1] * n
+    if n >= 5 and i % 7 == 0:
+        mask[-2:] = [0, 0]
+    elif n >= 5 and i % 3 == 1:
+        mask[1], mask[3], mask[4 if n > 5 else 3] = 0, 0, 0
+    elif n >= 4 and i % 3 == 0:
+        mask[n // 3 : n // 3 + 2] = [0, 0]
+    return mask
+
+
+masked, i = copy.deepcopy(plain), 0
+for r in masked:
+    for c in r["completions"]:
+        c["mask"], i = spoken(i, len(c["ids"])), i + 1
+with open(os.path.join(out, "masked.jsonl"), "w") as f:
+    f.writelines(json.dumps(r) + "\n" for r in masked)
+
+
+class Answer(list):
+    """Its ids; which of them the policy said itself."""
+
+    def __init__(self, ids, mask):
+        super().__init__(ids)
+        self.own = [t for t, said in enumerate(mask) if said]
+
+
+def rows_of(file):
+    return [(r["prompt_ids"], Answer(c["ids"], c.get("mask", [1] * len(c["ids"]))), c["reward"]) for r in file for c in r["completions"]]
 
 
 def look(model, prompt, answer, temperature):
-    """ln p of each token of the answer, and the entropies."""
+    """ln p of each token that the policy said, and the entropies."""
     logits = model(torch.tensor([prompt + answer])).logits[0, len(prompt) - 1 : -1]
     logp = torch.log_softmax(logits / temperature, -1)
-    return logp.gather(1, torch.tensor(answer)[:, None])[:, 0], -(logp.exp() * logp).sum(-1)
+    return logp.gather(1, torch.tensor(answer)[:, None])[answer.own, 0], -(logp.exp() * logp).sum(-1)[answer.own]
 
 
 def estimate(model, score, prompt, answer):
-    """The score after the prompt and after each token of the answer."""
+    """The score of the state before each token that the policy said, and of that behind the last of all."""
     done = model(torch.tensor([prompt + answer]), output_hidden_states=True)
-    return done.hidden_states[-1][0, len(prompt) - 1 :] @ score
+    return (done.hidden_states[-1][0, len(prompt) - 1 :] @ score)[answer.own + [len(answer)]]
 
 
 def whiten(pieces):
@@ -46,7 +78,7 @@ def optimizer_of(named):
     return torch.optim.AdamW([{"params": decayed, "weight_decay": WD}, {"params": plain, "weight_decay": 0.0}], lr=LR, betas=BETAS, eps=1e-8)
 
 
-def run(model, kind, s):
+def run(model, kind, s, rows):
     policy, critic = load(model, kind), load(model, kind)
     reference = copy.deepcopy(policy).eval()
     score = torch.nn.Parameter(torch.zeros(policy.config.hidden_size))
@@ -66,12 +98,12 @@ def run(model, kind, s):
                 ref = [look(reference, p, a, s["temperature"])[0] for p, a, _ in batch]
             rewards, divergences, scores = [], [], []
             for (p, a, r), (logp, _), before in zip(batch, old, ref):
-                ended = a[-1] == EOS
-                states = len(a) + (1 if ended and len(a) < LONGEST else 0)
+                ended = a[-1] == EOS and a.own[-1] == len(a) - 1
+                states = len(a.own) + (1 if ended and len(a) < LONGEST else 0)
                 kl = logp - before
                 worth = 0 if r is None else r
                 w = torch.zeros(states)
-                w[: len(a)] -= s["kl_coef"] * kl
+                w[: len(a.own)] -= s["kl_coef"] * kl
                 w[-1] += worth
                 rewards.append(w), divergences.append(kl.sum().item()), scores.append(worth)
             advantages, returns = [], []
@@ -83,7 +115,7 @@ def run(model, kind, s):
                     done.append(later)
                 a = torch.stack(done[::-1])
                 advantages.append(a), returns.append(a + v[:states])
-            advantages = whiten([a[: len(b[1])] for a, b in zip(advantages, batch)])
+            advantages = whiten([a[: len(b[1].own)] for a, b in zip(advantages, batch)])
         for o in optimizers:
             o.zero_grad()
         loss, seen = 0.0, {k: [] for k in ("loss/policy_avg", "loss/value_avg", "policy/approxkl_avg", "policy/clipfrac_avg", "val/clipfrac_avg", "val/ratio", "entropy")}
@@ -121,11 +153,13 @@ CASES = {
     "tight": ("qwen3_gqa", "lora", {"clip_range": 0.01, "value_coef": 0.5, "inner_epochs": 3}),
     "temperature": ("qwen3_gqa", "lora", {"temperature": 0.7, "inner_epochs": 2}),
     "full": ("llama_mqa", "full", {"inner_epochs": 2}),
+    "results": ("qwen3_gqa", "lora", {"inner_epochs": 2}),
 }
 expected = {}
 for name, (model, kind, settings) in CASES.items():
     s = {**DEFAULTS, **settings}
-    expected[name] = {"model": model, "kind": kind, "settings": s, "steps": run(model, kind, s)}
+    results = name == "results"
+    expected[name] = {"model": model, "kind": kind, "settings": s, **({"rows": "ppo/masked.jsonl"} if results else {}), "steps": run(model, kind, s, rows_of(masked if results else plain))}
     print(name, expected[name]["steps"][-1])
 with open(os.path.join(out, "expected.json"), "w") as f:
     json.dump(expected, f, indent=0)

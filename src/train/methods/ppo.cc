@@ -9,6 +9,8 @@
 //   value loss of a state   ½·max((V − R)², (clip(V, V_old ± ε) − R)²)
 // each a mean over a device batch, then over the step's; the loss is their sum, the value's by its weight. Two models
 // train, each by its own part: the policy, and the one that V is the score of (value_model.h).
+// Tokens are the policy's own: what tools said in an answer (Completion::own) is the world's doing between two of them,
+// so it has no reward, advantage, estimate or loss, and the state before the next own token has read it.
 #include <algorithm>
 #include <cmath>
 
@@ -64,15 +66,16 @@ class Ppo : public GroupMethod {
 
   // States that an answer went through: one a token, and the one behind the last where it ended by itself.
   size_t states_of(const Completion& c) const {
-    return c.ids.size() + (static_cast<int64_t>(c.ids.size()) < m_.max_new_tokens && !is_cut(c) ? 1 : 0);
+    return tokens_of(c) + (static_cast<int64_t>(c.ids.size()) < m_.max_new_tokens && !is_cut(c) ? 1 : 0);
   }
+  static size_t tokens_of(const Completion& c) { return static_cast<size_t>(c.trained()); }
 
   void estimate() {
     trajectories_.assign(completions_.size(), {});
     std::vector<double> all_scores, divergences, non_score;
     for (size_t i = 0; i < completions_.size(); ++i) {
       const Completion& c = *completions_[i];
-      const size_t n = c.ids.size();
+      const size_t n = tokens_of(c);
       MXT_ASSERT(c.old_logp.size() == n && c.old_values.size() == n + 1 &&
                  (m_.kl_coef == 0 || c.reference.size() == n));
       Trajectory& t = trajectories_[i];
@@ -122,12 +125,12 @@ class Ppo : public GroupMethod {
     std::vector<double> all;
     for (size_t i = 0; i < completions_.size(); ++i)
       all.insert(all.end(), trajectories_[i].advantages.begin(),
-                 trajectories_[i].advantages.begin() + static_cast<ptrdiff_t>(completions_[i]->ids.size()));
+                 trajectories_[i].advantages.begin() + static_cast<ptrdiff_t>(tokens_of(*completions_[i])));
     const double mean = mean_of(all), scale = inverse_deviation(all);
     for (size_t i = 0; i < completions_.size(); ++i) {
       Completion& c = *completions_[i];
       for (double& a : trajectories_[i].advantages) a = (a - mean) * scale;
-      c.advantage = mean_of(std::span(trajectories_[i].advantages).first(c.ids.size()));
+      c.advantage = mean_of(std::span(trajectories_[i].advantages).first(tokens_of(c)));
     }
   }
 
@@ -136,7 +139,7 @@ class Ppo : public GroupMethod {
     states_ = tokens_;
     for (size_t i = 0; i < completions_.size(); ++i) {
       const auto b = static_cast<size_t>(step().batch_of(static_cast<int64_t>(i)));
-      tokens_[b] += static_cast<double>(completions_[i]->ids.size());
+      tokens_[b] += static_cast<double>(tokens_of(*completions_[i]));
       states_[b] += static_cast<double>(trajectories_[i].rewards.size());
     }
   }
@@ -147,7 +150,7 @@ class Ppo : public GroupMethod {
     const int64_t batch = step().batch_of(s.row);
     const double per_token = 1 / (static_cast<double>(step().batches()) * tokens_[static_cast<size_t>(batch)]);
     double policy = 0;
-    for (size_t k = 0; k < c.ids.size(); ++k) {
+    for (size_t k = 0; k < s.logp.size(); ++k) {
       const double d = static_cast<double>(s.logp[k]) - static_cast<double>(c.old_logp[k]), w = std::exp(d);
       const double plain = -t.advantages[k] * w,
                    held = -t.advantages[k] * std::clamp(w, 1 - m_.clip_range, 1 + m_.clip_range);
