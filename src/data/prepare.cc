@@ -204,12 +204,23 @@ bool still_good(const std::string& out, const Manifest& m) {
   return true;
 }
 
-void need_rows(const Spill& spill, const RowSource& source, const Prepared& counts) {
-  if (spill.documents() == 0)
-    fail_input(
-        "{}: no row is left to train on: {} rows read, {} without a trained token; check the columns, seq_len and the "
-        "assistant turns",
-        source.text(), counts.rows_in, counts.dropped_no_target);
+// What data.seq_len was too short for, of so many rows.
+std::string too_long(const config::Recipe& recipe, const Settings& s, const Prepared& counts) {
+  const bool whole = recipe.train.method.kind == config::MethodKind::kReward;
+  const char* what = s.answers == Answers::kPrompts ? "a prompt that leaves no room for an answer in data.seq_len"
+                     : whole                        ? "a sequence that is longer than data.seq_len"
+                                                    : "nothing to train on within data.seq_len";
+  return fmt::format("{} have {} ({}); raise it (the shortest of them needs {}) or shorten the rows", counts.too_long,
+                     what, s.seq_len, counts.long_enough);
+}
+
+void need_rows(const Spill& spill, const config::Recipe& recipe, const Settings& s, const RowSource& source,
+               const Prepared& counts) {
+  if (spill.documents() > 0) return;
+  const std::string rows = fmt::format("{}: no row is left to train on: {} rows read, ", source.text(), counts.rows_in);
+  if (counts.too_long > 0) fail_input("{}{}", rows, too_long(recipe, s, counts));
+  fail_input("{}{} without a trained token; check the columns, seq_len and the assistant turns", rows,
+             counts.dropped_no_target);
 }
 
 void need_both_marks(const Settings& s, const Spill& spill) {
@@ -284,7 +295,7 @@ Prepared prepare(const config::Recipe& recipe, const Settings& s, const Coder& c
   if (s.eval) {
     tokens.run(*s.eval, nullptr, &eval);
     eval.finish();
-    need_rows(eval, *s.eval, m.counts);
+    need_rows(eval, recipe, s, *s.eval, m.counts);
   }
   Curation curation = curate(s.train, recipe.data, out, &s, &work);
   tokens.run(s.train, curation.active() ? &curation : nullptr, &train);
@@ -294,7 +305,7 @@ Prepared prepare(const config::Recipe& recipe, const Settings& s, const Coder& c
   }
   train.finish();
   need_both_marks(s, train);
-  need_rows(train, s.train, m.counts);
+  need_rows(train, recipe, s, s.train, m.counts);
   remove_old(out);
   (s.windows ? write_arrays : write_documents)(out, s, train, s.eval ? &eval : nullptr, &m);
   m.counts.train = m.train.info;

@@ -47,6 +47,8 @@ struct Prepared {
   std::string shape;    // "messages", "question/answer", …
   int64_t rows_in = 0;  // rows read (a plain-text file is one)
   int64_t dropped_no_target = 0;
+  // Of these the ones that data.seq_len was too short for, and the seq_len that would have kept the shortest of them.
+  int64_t too_long = 0, long_enough = 0;
   std::optional<CurationReport> curation;  // of the training rows; rows_in counts what it dropped
   bool cropped = false;                    // by data.pack: bos_crop
   int64_t cut = 0;                         // documents cut at their end: longer than seq_len, or cropped to fill a row

@@ -15,6 +15,20 @@ namespace {
 
 constexpr int kRevision = 4;  // changes with what equal rows become
 
+// Tokens up to the first target, of a pair in the sequence that has more of them; 0: one has no target.
+int64_t tokens_to_target(const Document& d) {
+  if (d.labels.empty()) return 2;
+  const auto first = [&](size_t begin, size_t end) -> int64_t {
+    for (size_t t = begin + 1; t < end; ++t)
+      if (d.labels[t] != kNoTarget) return static_cast<int64_t>(t - begin) + 1;
+    return 0;
+  };
+  const int64_t last = first(d.second, d.ids.size());
+  if (d.second == 0 || last == 0) return last;
+  const int64_t before = first(0, d.second);
+  return before == 0 ? 0 : std::max(before, last);
+}
+
 bool lacks(const TokenBlock& b, const std::vector<bool>& make) {
   for (size_t i = 0; i < b.rows.size(); ++i)
     if (make[i] && !b.rows[i].made) return true;
@@ -254,18 +268,19 @@ void TokenPass::collect(TokenBlock::Row r, Spill* out) {
                          fmt::format("row {}: its prompt has {} tokens, and data.seq_len ({}) leaves no room for an "
                                      "answer: it and others like it are left out; raise data.seq_len to keep them",
                                      counts_->rows_in, d.second, s_.seq_len));
-        ++counts_->dropped_no_target;
+        drop(static_cast<int64_t>(d.second) + 1);
       } else {
         out->add(d);
       }
     } else if (whole_pairs_) {
       add_whole(d, out);
     } else if (s_.answers != Answers::kLabelled) {
+      const int64_t needs = tokens_to_target(d);
       if (!s_.crop) count_cut(cut(d, s_.seq_len));
       if (s_.crop && d.labels == d.ids) d.labels.clear();
       if (s_.crop && !d.labels.empty())
         fail_input("data.pack: bos_crop trains every token: rows of input_ids have labels equal to them, or use whole");
-      add(d, out);
+      add(d, needs, out);
     } else if (d.second == 0) {
       add_answer(d, out);
     } else {
@@ -285,9 +300,16 @@ void TokenPass::add_text(const std::vector<int32_t>& ids, bool last, Spill* out)
     const auto from = text_.begin() + static_cast<ptrdiff_t>(at);
     Document piece{{from, from + static_cast<ptrdiff_t>(std::min(n, text_.size() - at))}, {}};
     if (s_.crop) piece.ids.insert(piece.ids.begin(), coder_.bos());
-    add(piece, out);
+    add(piece, 2, out);
   }
   text_.erase(text_.begin(), text_.begin() + static_cast<ptrdiff_t>(at));
+}
+
+// A row that has nothing to train on; where data.seq_len is why, that is kept.
+void TokenPass::drop(int64_t needs) {
+  ++counts_->dropped_no_target;
+  if (needs <= s_.seq_len) return;
+  counts_->long_enough = counts_->too_long++ > 0 ? std::min(counts_->long_enough, needs) : needs;
 }
 
 void TokenPass::count_cut(int64_t lost) {
@@ -300,26 +322,28 @@ void TokenPass::count_cut(int64_t lost) {
 // prompt would let it stand; the trainer cuts the sequence that it makes.
 void TokenPass::add_answer(Document d, Spill* out) {
   Document whole = d;
+  const int64_t needs = tokens_to_target(d);
   count_cut(cut(d, s_.seq_len));
   size_t prompt = 0;
   while (prompt < whole.labels.size() && whole.labels[prompt] == kNoTarget) ++prompt;
   cut(whole, static_cast<int64_t>(prompt) + s_.seq_len - 1);
   if (count_targets(d) == 0)
-    ++counts_->dropped_no_target;
+    drop(needs);
   else
     out->add(whole);
 }
 
 void TokenPass::add_whole(Document d, Spill* out) {
   end_at_targets(d);
-  if (std::max(d.second, d.ids.size() - d.second) <= static_cast<size_t>(s_.seq_len)) return add(d, out);
+  const auto longest = static_cast<int64_t>(std::max(d.second, d.ids.size() - d.second));
+  if (longest <= s_.seq_len) return add(d, longest, out);
   coder_.warn_once("whole pairs", fmt::format("pairs longer than data.seq_len ({}) are left out: a reward model reads "
                                               "the end of a sequence, so none is cut",
                                               s_.seq_len));
-  ++counts_->dropped_no_target;
+  drop(longest);
 }
 
-void TokenPass::add(const Document& d, Spill* out) {
+void TokenPass::add(const Document& d, int64_t needs, Spill* out) {
   // Of a pair each answer must have some: one cut away has nothing to compare.
   bool targets = count_targets(d) > 0;
   if (d.second > 0) {
@@ -327,7 +351,7 @@ void TokenPass::add(const Document& d, Spill* out) {
     targets = count_targets(a) > 0 && count_targets(b) > 0;
   }
   if (!targets && !(s_.crop && !d.ids.empty()))  // cropped rows train what follows a BOS alone
-    ++counts_->dropped_no_target;
+    drop(needs);
   else
     out->add(d);
 }

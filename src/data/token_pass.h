@@ -39,10 +39,12 @@ class TokenPass {
             TokenBlock* block) const;
   void collect(TokenBlock::Row row, Spill* out);
   void add_text(const std::vector<int32_t>& ids, bool last, Spill* out);
-  void add(const Document& d, Spill* out);
+  // `needs`: tokens up to the first target, before it was cut.
+  void add(const Document& d, int64_t needs, Spill* out);
   void add_answer(Document d, Spill* out);
   void add_whole(Document pair, Spill* out);
   void count_cut(int64_t lost);
+  void drop(int64_t needs);
 
   const Settings& s_;
   const Coder& coder_;

@@ -255,6 +255,20 @@ TEST_F(PrepareTest, NothingLeftIsAnError) {
   EXPECT_FALSE(fs::exists(path("out/dataset.json")));
 }
 
+// Where data.seq_len is why, it is named with the length that would do.
+TEST_F(PrepareTest, NothingLeftOfLongRowsNamesTheLength) {
+  const auto tokens = [](size_t prompt, size_t answer) {
+    std::vector<int> ids(prompt + answer, 5), labels(prompt, -100);
+    labels.resize(ids.size(), 5);
+    return Json{{"input_ids", ids}, {"labels", labels}}.dump() + "\n";
+  };
+  const std::string file = write("long.jsonl", tokens(90, 3) + tokens(80, 3) + tokens(3, 0));
+  EXPECT_HAS(
+      error_of([&] { run(local(file, "seq_len: 64")); }),
+      "3 rows read, 2 have nothing to train on within data.seq_len (64); raise it (the shortest of them needs 81)");
+  run(local(file, "seq_len: 81"), "enough");
+}
+
 TEST_F(PrepareTest, BytesDoNotDependOnThreads) {
   const std::string file = write("a.jsonl", random_chats(3000));
   const int before = num_threads();
