@@ -16,6 +16,9 @@ constexpr int64_t kPage = PagedCache::kPage;
 constexpr int64_t kLogitRows =
     64;  // of a prompt whose log-probabilities are wanted, in one pass: they are vocab floats each
 
+// A card computes the delta rule in pieces of so many tokens, whose cut its sums depend on.
+constexpr int64_t kCardEdge = 64;
+
 int64_t pages_for(int64_t tokens) { return (tokens + kPage - 1) / kPage; }
 
 // Broken weights or an overflow: nothing can be drawn from such a distribution.
@@ -37,6 +40,7 @@ struct Scheduler::Slot {
   int64_t shared = 0;
   std::vector<int32_t> pages;
   int32_t state = -1;           // its slot of SequenceStates
+  std::vector<int64_t> copies;  // ends of pages at which its state is to be kept, the last first
   std::vector<Digest> digests;  // of the full pages that are computed
   Seen seen;
   std::vector<NewToken> prompt_tokens;
@@ -80,11 +84,11 @@ Scheduler::Scheduler(Model& model, const SchedulerSettings& settings)
       cache_(model.config(), model.type(),
              std::max(settings.cache_pages > 0 ? settings.cache_pages : settings.batch * max_pages_, max_pages_),
              model.ops().device()),
-      states_(model.config(), model.type(), settings.batch, model.ops().device()),
+      states_(model.config(), model.type(), settings.batch, model.ops().device(), settings.state_copies()),
+      edge_(model.ops().device() ? kCardEdge : kPage),
       drawer_(model.ops().device() && dynamic_cast<kernels::Drawer*>(&model.ops())),
       logit_memory_(model.ops().device()),
       drawn_memory_(model.ops().device()) {
-  settings_.prefix_cache = settings_.prefix_cache && !states_.any();
   settings_.tokens_per_pass = std::max(settings_.tokens_per_pass, settings_.batch);
   programs_.resize(static_cast<size_t>(model.adapters()) + 1);
   stats_.cache_pages = stats_.cache_available = cache_.pages();
@@ -209,6 +213,7 @@ void Scheduler::release(Slot& s) {
   for (size_t i = s.pages.size(); i-- > 0;) cache_.release(s.pages[i]);
   s.pages.clear();
   s.digests.clear();
+  s.copies.clear();
   if (s.state >= 0) states_.release(s.state), s.state = -1;
   s.cached = 0;
   s.placed = false;
@@ -217,11 +222,14 @@ void Scheduler::release(Slot& s) {
   s.hidden.clear();
 }
 
-// The beginning that the cache already has.
+// Pictures have the same ids whatever they show.
+bool Scheduler::shares(const Slot& s) const { return settings_.prefix_cache && !s.request.shown && !s.wants_rows(); }
+
+// The beginning that the cache already has; of a model whose layers carry a state, as far as one was kept.
 void Scheduler::place(Slot& s) {
   s.placed = true;
-  // Pictures have the same ids whatever they show.
-  if (!settings_.prefix_cache || s.request.shown || s.wants_rows()) return;
+  if (!shares(s)) return;
+  size_t whole = 0;  // pages of the longest beginning that can be taken
   // At least the last token is computed: its logits are what is wanted.
   for (int64_t end = kPage; end < s.size(); end += kPage) {
     const Digest d =
@@ -231,9 +239,37 @@ void Scheduler::place(Slot& s) {
     if (page < 0) break;
     s.pages.push_back(page);
     s.digests.push_back(d);
-    s.cached = end;
+    if (!states_.any() || states_.kept(d)) whole = s.pages.size();
   }
+  // What others computed of it too is where the next one like it may begin.
+  if (s.pages.size() > whole) s.copies.push_back(static_cast<int64_t>(s.pages.size()) * kPage / edge_ * edge_);
+  for (; s.pages.size() > whole; s.pages.pop_back(), s.digests.pop_back()) cache_.release(s.pages.back());
+  s.cached = static_cast<int64_t>(whole) * kPage;
+  if (states_.any() && whole > 0) states_.restore(s.digests.back(), s.state);
   if (s.made == 0) s.shared = s.cached;
+  if (states_.any()) plan_copies(s);
+}
+
+// Beside the end of its own last full page, where those that wait have the same beginning.
+void Scheduler::plan_copies(Slot& s) const {
+  const auto add = [&](int64_t tokens) {
+    const int64_t end = std::min(tokens, s.prompt() - 1) / edge_ * edge_;
+    if (end > s.cached) s.copies.push_back(end);
+  };
+  for (const SlotPtr& o : running_) {
+    if (o->placed || o->request.adapter != s.request.adapter || !shares(*o)) continue;
+    const auto most = std::min(s.prompt(), o->size()) - 1;
+    add(std::mismatch(s.tokens.begin(), s.tokens.begin() + most, o->tokens.begin()).first - s.tokens.begin());
+  }
+  add(s.prompt() - 1);
+  std::sort(s.copies.begin(), s.copies.end(), std::greater<>());
+  s.copies.erase(std::unique(s.copies.begin(), s.copies.end()), s.copies.end());
+  while (!s.copies.empty() && s.copies.back() <= s.cached) s.copies.pop_back();
+}
+
+// How many of `tokens` more a pass may take so that it ends where the state is wanted.
+int64_t Scheduler::until_copy(const Slot& s, int64_t tokens) const {
+  return s.copies.empty() ? tokens : std::min(tokens, s.copies.back() - s.cached);
 }
 
 void Scheduler::publish(Slot& s) {
@@ -245,6 +281,9 @@ void Scheduler::publish(Slot& s) {
                     std::span(s.tokens).subspan(i * static_cast<size_t>(kPage), static_cast<size_t>(kPage))));
     cache_.publish(s.pages[i], s.digests.back());
   }
+  if (s.copies.empty() || s.copies.back() != s.cached) return;
+  s.copies.pop_back();
+  states_.keep(s.digests.back(), s.state);
 }
 
 // Who goes next: the lowest priority number, then the group with the fewest running, then the one whose last turn is
@@ -295,7 +334,7 @@ void Scheduler::build(Pass& p, int adapter) {
   // Whether pages that a request could share are about to be computed for another: it comes a pass later and finds
   // them, so that what prompts have in common is computed once, also where they come together.
   const auto waits = [&](const Slot& s) {
-    if (!settings_.prefix_cache || s.request.shown || s.wants_rows()) return false;
+    if (!shares(s)) return false;
     return std::any_of(running_.begin(), running_.end(), [&](const SlotPtr& owned) {
       const Slot& o = *owned;
       if (!o.placed || o.ended || o.request.adapter != adapter || o.request.shown) return false;
@@ -310,14 +349,14 @@ void Scheduler::build(Pass& p, int adapter) {
     if (s.request.adapter != adapter || s.ended) continue;
     const bool counted = s.placed && s.pending() == 1;
     if (!s.placed && (room <= 0 || waits(s))) continue;
+    if (states_.any() && s.state < 0) s.state = states_.take();
     if (!s.placed) place(s);
     if (s.request.shown && s.features.empty()) s.features = model_.see(*s.request.shown);
-    int64_t n = counted ? 1 : std::min(s.pending(), room);
+    int64_t n = until_copy(s, counted ? 1 : std::min(s.pending(), room));
     if (s.wants_rows()) n = std::min(n, kLogitRows);
     if (n <= 0) continue;
     if (!ensure_pages(s, s.cached + n)) continue;
     if (!counted) room -= n;
-    if (states_.any() && s.state < 0) s.state = states_.take();
     p.states.push_back(s.state);
     Pass::Part part{&s, s.cached, n, static_cast<int64_t>(p.rows.size()), 0};
     const bool last = n == s.pending();

@@ -84,7 +84,10 @@ struct SchedulerSettings {
   int64_t tokens_per_pass = 512;  // prompt pieces and new tokens together; at least `batch`
   int64_t prompt_piece = 512;     // most prompt tokens of a pass in which others wait for their next token
   int64_t cache_pages = 0;        // 0: room for `batch` full contexts
-  bool prefix_cache = true;       // not of models whose layers carry a state (states.h)
+  bool prefix_cache = true;
+  // Of models whose layers carry a state (states.h): copies of such states at ends of pages, which shared beginnings
+  // take.
+  int64_t state_copies() const { return prefix_cache ? batch / 2 + 1 : 0; }
 };
 
 // Counters since the beginning, and what is now.
@@ -109,7 +112,7 @@ class Scheduler {
   // Compiles the model's program now, and not when the first request comes: kernels are chosen then.
   void prepare() { program(-1); }
   // What the cache holds was computed with other weights; not while requests run.
-  void forget_cache() { cache_.forget(); }
+  void forget_cache() { cache_.forget(), states_.forget(); }
   // One pass. False where there was nothing to do.
   bool step();
   // A thread of our own that steps while there is work; stop() ends it, unfinished requests are cancelled.
@@ -123,6 +126,9 @@ class Scheduler {
   void take_arrivals();
   void admit();
   void place(Slot& s);
+  bool shares(const Slot& s) const;
+  void plan_copies(Slot& s) const;
+  int64_t until_copy(const Slot& s, int64_t tokens) const;
   void locate(Slot& s) const;
   void add_place(const Slot& s, int64_t at, Pass& p) const;
   bool ensure_pages(Slot& s, int64_t tokens);
@@ -154,7 +160,8 @@ class Scheduler {
   std::map<uint64_t, uint64_t> turn_;                        // of a group: when one of its requests was last admitted
   uint64_t turns_ = 0;
   int last_adapter_ = -1;
-  const bool drawer_;  // tokens may be drawn where the logits are
+  const int64_t edge_;  // tokens between places where states are copied
+  const bool drawer_;   // tokens may be drawn where the logits are
   LogitRows logit_memory_, drawn_memory_;
   std::span<float> logits_;  // of the pass's wanted rows
   std::span<float> drawn_;   // of the same rows, where a pass draws: id and log-probability

@@ -17,9 +17,11 @@ namespace {
 
 constexpr uint64_t kSampleStream = uint64_t{0x5A3B} << 32;
 
-int64_t cache_bytes(const Setup& s, int64_t answers) {
+// Of so many answers, and copies of the states that their prompts end in.
+int64_t cache_bytes(const Setup& s, int64_t answers, int64_t copies = 0) {
   const int64_t pages = (s.seq_len + infer::PagedCache::kPage - 1) / infer::PagedCache::kPage;
-  return infer::PagedCache::bytes(s.model, s.type, answers * pages);
+  return infer::PagedCache::bytes(s.model, s.type, answers * pages) +
+         infer::SequenceStates::bytes(s.model, s.type) * (answers + copies);
 }
 
 // A step's answers at once. A card reads its weights once for all of them: up to 256, as long as their keys and values
@@ -40,7 +42,10 @@ infer::SchedulerSettings scheduler_settings(const Setup& s) {
 
 bool samples(const config::Recipe& r) { return r.train.method.is_rl() && !r.train.rollouts.path; }
 
-int64_t sampler_cache_bytes(const Setup& s) { return cache_bytes(s, scheduler_settings(s).batch); }
+int64_t sampler_cache_bytes(const Setup& s) {
+  const infer::SchedulerSettings settings = scheduler_settings(s);
+  return cache_bytes(s, settings.batch, settings.state_copies());
+}
 
 int64_t sampler_program_bytes(const Setup& s, const kernels::KernelPlan& plan, const kernels::Ops& ops) {
   const graph::Graph g = models::build(s.model, infer::Model::generation(s.options, s.seq_len));

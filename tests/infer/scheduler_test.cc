@@ -188,6 +188,58 @@ TEST(Scheduler, TheSameAfterAHitInThePrefixCache) {
   EXPECT_EQ(s.stats().cache_available, s.stats().cache_pages);
 }
 
+// Layers that carry a state share a beginning where a copy of that was kept: at the end of a prompt's last full page,
+// and where prompts that came together, or one that came before, part. Answers stay the same to the bit.
+TEST(Scheduler, TheSameAfterAHitAmongStates) {
+  for (const char* name : {"qwen3_5", "qwen3_5_moe"}) {
+    SCOPED_TRACE(name);
+    Model m(golden(name), "", DType::kBF16, 0, kernels::cpu_ops());
+    const auto fresh = [&](const Request& r) {
+      Scheduler s(m, {.prefix_cache = false});
+      return answer(s, {r})[0];
+    };
+    const Request r = request(40, 9);
+    const auto another = [&](int32_t by) {  // which parts from it amid the second page
+      Request o = r;
+      o.prompt[20] = (o.prompt[20] + by) % static_cast<int32_t>(m.vocab());
+      return o;
+    };
+    const auto expect = [&](Scheduler& s, const Request& asked, int64_t shared) {
+      const Got got = answer(s, {asked})[0];
+      EXPECT_EQ(got, fresh(asked));
+      EXPECT_EQ(got.outcome.shared_tokens, shared);
+    };
+    Scheduler s(m, {});
+    expect(s, r, 0);
+    expect(s, r, 32);
+    expect(s, another(1), 0);  // nobody knew that prompts would part there
+    expect(s, another(2), 16);
+    Request longer = r;  // a conversation's next turn
+    for (int32_t i = 0; i < 12; ++i) longer.prompt.push_back(i);
+    expect(s, longer, 32);
+    expect(s, longer, 48);
+    EXPECT_EQ(s.stats().shared_tokens, 32 + 16 + 32 + 48);
+    s.forget_cache();
+    expect(s, r, 0);
+
+    // Together: what they have in common is computed once, where they part a copy is kept.
+    std::vector<Request> many = {r, another(1), another(2), r, another(3)};
+    many[3].sampling = {.temperature = 1, .seed = 7};
+    for (const int64_t tokens : {20, 512}) {
+      Scheduler crowd(m, {.batch = 8, .tokens_per_pass = tokens});
+      const auto got = answer(crowd, many);
+      for (size_t i = 0; i < many.size(); ++i) EXPECT_EQ(got[i], fresh(many[i])) << i;
+      EXPECT_EQ(crowd.stats().shared_tokens, 16 + 16 + 32 + 16);
+    }
+
+    // One copy alone, over which they quarrel.
+    Scheduler narrow(m, {.batch = 1});
+    for (const Request& one : {r, another(1), r, another(2), another(1), another(1)})
+      EXPECT_EQ(answer(narrow, {one})[0], fresh(one));
+    EXPECT_EQ(narrow.stats().cache_available, narrow.stats().cache_pages);
+  }
+}
+
 TEST(Scheduler, TheSameWhenTheCacheIsTooSmallForAll) {
   const int64_t full = (model().positions() + PagedCache::kPage - 1) / PagedCache::kPage;
   std::vector<Request> requests;
