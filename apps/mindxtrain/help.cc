@@ -93,7 +93,7 @@ const std::map<std::string, Footer>& footers() {
       {"convert", {"", "--out DIR: config.json, model.safetensors, tokenizer", "", ""}},
       {"export",
        {kHub, "--out DIR: NAME.yaml, data/ with the rows (not of the Hub's data sets, which it reads itself)", "", ""}},
-      {"merge", {kHub, "--output DIR: config.json, *.safetensors, tokenizer", "", ""}},
+      {"merge", {kHub, "--out DIR: config.json, *.safetensors, tokenizer", "", ""}},
       {"quantize", {kHub, "--out: a folder, or one .gguf file; quantization.json says what it cost", "", ""}},
       {"tokenizer",
        {kHub,

@@ -151,6 +151,27 @@ data::Access data_access(const config::Recipe& recipe, Fetch fetch) {
   return a;
 }
 
+namespace {
+
+// What lies beside a model and is taken for one.
+void refuse_near_models(const std::string& name) {
+  std::error_code ec;
+  const fs::path path(name);
+  if (fs::is_regular_file(path, ec) && name.ends_with(".safetensors"))
+    fail_input("{}: is a file of weights; a model is its folder, with config.json: {}", name,
+               path.has_parent_path() ? path.parent_path().string() : ".");
+  if (!fs::is_directory(path, ec) || fs::exists(path / "config.json", ec)) return;
+  if (fs::exists(path / "adapter_config.json", ec))
+    fail_input(
+        "{}: is an adapter (PEFT), not a model: name the base that it was trained on, and this folder as adapter",
+        name);
+  for (const auto& inner : fs::directory_iterator(path, ec))
+    if (fs::is_regular_file(inner.path() / "config.json", ec))
+      fail_input("{}: is no model folder, as it has no config.json; {} is one", name, inner.path().string());
+}
+
+}  // namespace
+
 std::string resolve_model(const std::string& name, const std::optional<std::string>& revision, Fetch fetch,
                           Parts parts) {
   std::error_code ec;
@@ -165,6 +186,7 @@ std::string resolve_model(const std::string& name, const std::optional<std::stri
     if (parts_of_one.size() == 1 && glob_files(name + "/*-of-*.gguf").size() == files.size()) return parts_of_one[0];
   }
   if (fs::exists(name, ec)) {
+    if (parts == Parts::kAll) refuse_near_models(name);
     if (revision) log::warn("{}: is on this machine, so revision \"{}\" of the Hub is not looked at", name, *revision);
     return name;
   }
@@ -443,18 +465,45 @@ DType parse_dtype(const std::string& name) {
   fail_input("--dtype {}: bfloat16 or float32", name);
 }
 
+namespace {
+
+// In what the weights stand; also where the configuration says another type, and what bfloat16 would round.
+std::string what_is_held(const formats::WeightSource& source) {
+  const DType held = source.held_type();
+  std::string text = fmt::format("the checkpoint being {}", name_of(held));
+  if (const auto said = source.config().dtype; said && *said != held)
+    text += fmt::format(" (config.json says {})", name_of(*said));
+  if (held != DType::kBF16 || !source.config().quantization.empty()) return text;
+  size_t matrices = 0, finer = 0;
+  for (const std::string& name : source.names()) {
+    if (source.shape(name).size() < 2) continue;
+    const DType t = source.stored_type(name);
+    ++matrices;
+    finer += t == DType::kF32 || t == DType::kF16 || t == DType::kF64;
+  }
+  if (finer > 0) text += fmt::format(" but for {} of {} matrices, which are rounded", finer, matrices);
+  return text;
+}
+
+}  // namespace
+
 DType compute_type(const std::string& dtype, const std::string& model, const std::string& device) {
   if (!dtype.empty()) return parse_dtype(dtype);
   if (device != "cpu") {
     log::info("computing in bfloat16 (--dtype float32 for the other)");
     return DType::kBF16;
   }
-  const bool gguf = formats::is_gguf(model);
-  const DType held = gguf ? DType::kF32 : formats::WeightSource::open(model)->held_type();
-  // Nothing of float16 is lost in float32; bfloat16 has three bits fewer.
-  const DType type = held == DType::kBF16 ? DType::kBF16 : DType::kF32;
+  if (formats::is_gguf(model)) {
+    log::info("computing in float32, as programs for GGUF files do (--dtype for another)");
+    return DType::kF32;
+  }
+  const auto source = formats::WeightSource::open(model);
+  const DType held = source->held_type();
+  // Nothing of float16 is lost in float32; bfloat16 has three bits fewer. Of weights and configuration that differ the
+  // finer is taken.
+  const DType type = held == DType::kBF16 && source->config().dtype.value_or(held) == held ? held : DType::kF32;
   log::info("computing in {}, {} (--dtype for another)", type == DType::kF32 ? "float32" : "bfloat16",
-            gguf ? "as programs for GGUF files do" : fmt::format("the checkpoint being {}", name_of(held)));
+            what_is_held(*source));
   return type;
 }
 

@@ -34,9 +34,9 @@ class WeightSource {
   const ModelConfig& config() const { return config_; }
   const std::string& path() const { return path_; }
 
-  // F32, F16 or BF16: what the configuration says the weights are held in; else what the first of them is, as
-  // transformers goes by; BF16 for a GGUF file.
-  DType held_type() const;
+  // F32, F16 or BF16: what most of the weights' numbers are stored in, whatever the configuration says; of weights in
+  // codes and blocks what the configuration says they decode to, else BF16. F64 counts as F32.
+  DType held_type() const { return held_; }
 
   virtual std::vector<std::string> names() const = 0;  // in file order
   virtual bool has(std::string_view name) const = 0;
@@ -67,6 +67,7 @@ class WeightSource {
  protected:
   ModelConfig config_;
   std::string path_;
+  DType held_ = DType::kBF16;
 };
 
 // True where the path names a GGUF file: by its suffix, or by its first bytes.

@@ -55,6 +55,13 @@ TEST(Shape, UnknownColumnsAreListed) {
   EXPECT_HAS(e, "data.columns");
 }
 
+TEST(Shape, TurnsUnderAnotherNameAreAskedForAsMessages) {
+  const auto said = [](const char* text) { return error_of([&] { find_layout(row(text), {}); }); };
+  EXPECT_HAS(said(R"({"id":"x","dialogue":[{"role":"user","content":"a"}]})"), "as {dialogue: messages}");
+  EXPECT_HAS(said(R"({"id":"x","tags":["a"]})"), "as {id: text}");
+  EXPECT_HAS(said(R"({"turns":[],"body":"x"})"), "as {turns: text}");
+}
+
 TEST(Shape, WrongColumnMapsAreRefused) {
   const Record r = row(R"({"q":"","a":""})");
   EXPECT_HAS(error_of([&] { find_layout(r, {{"q", "promt"}}); }), "did you mean \"prompt\"");

@@ -240,6 +240,23 @@ TEST(Errors, MissingModelIsExitThreeWithTheRemedy) {
   expect_error(cli::run("train " + (f / "r.yaml") + " --out " + (f / "out")), 3, {"no such model"});
 }
 
+// What lies near a model is taken for one.
+TEST(Errors, WhatIsNoModelIsToldWhatItIs) {
+  cli::Folder f("near_model");
+  write_file_atomic(f / "in.jsonl", "{\"ids\":[1,2]}\n");
+  const std::string model = cli::golden("qwen3_gqa");
+  const auto score = [&](const std::string& name) {
+    return cli::run("score --model " + name + " --input " + (f / "in.jsonl") + " --output " + (f / "out.jsonl"));
+  };
+  expect_error(score(model + "/adapter"), 1, {"is an adapter", "base"});
+  expect_error(score(model + "/model.safetensors"), 1, {"its folder", model + "\n"});
+  fs::copy(model, f / "outer/inner", fs::copy_options::recursive);
+  expect_error(score(f / "outer"), 1, {"no config.json", "outer/inner is one"});
+  fs::copy(model, f / "shards", fs::copy_options::recursive);
+  fs::rename(f / "shards/model.safetensors", f / "shards/model-00001-of-00002.safetensors");
+  expect_error(score(f / "shards"), 1, {"model-00001-of-00002.safetensors", "index.json"});
+}
+
 TEST(Errors, WrongShapeAndMissingTensorAreNamed) {
   cli::Folder f("shape");
   fs::copy(cli::golden("qwen3_gqa"), f / "model", fs::copy_options::recursive);

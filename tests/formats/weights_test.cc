@@ -27,7 +27,7 @@ void write_folder(const std::string& folder, std::vector<TensorSpec> specs) {
   for (const auto& s : specs) {
     const auto n = static_cast<size_t>(*tensor_bytes(s.shape, s.type) / size_of(s.type));
     std::vector<char> bytes(n * size_of(s.type));
-    if (s.type == DType::kI64)
+    if (s.type == DType::kI64 || s.type == DType::kF64)
       std::memset(bytes.data(), 1, bytes.size());
     else
       convert(ramp(n).data(), DType::kF32, bytes.data(), s.type, n);
@@ -62,6 +62,27 @@ TEST(WeightSource, FolderReadsRowsAndConverts) {
   expect_refused([&] { s->read("i", DType::kF32, rows); }, Exit::kBadInput, "cannot be read as F32");
   expect_refused([&] { s->shape("model.v"); }, Exit::kBadInput, "nearest: \"model.w\"");
   EXPECT_NE(s->digest_text().find(" model.safetensors\n"), std::string::npos);
+}
+
+// What most numbers are stored in, whatever the configuration says and whichever tensor comes first.
+TEST(WeightSource, HeldTypeIsThatOfMostNumbers) {
+  using Tensors = std::vector<TensorSpec>;
+  const auto held = [](const std::string& dtype, const Tensors& tensors) {
+    TempFolder dir;
+    write_folder(dir.path(), tensors);
+    auto config = nlohmann::json::parse(kConfig);
+    if (!dtype.empty()) config["torch_dtype"] = dtype;
+    write_file_atomic(dir / "config.json", config.dump());
+    return WeightSource::open(dir.path())->held_type();
+  };
+  for (const DType t : {DType::kF32, DType::kF16, DType::kBF16})
+    for (const char* said : {"", "bfloat16", "float16", "float32", "auto", "torch.bfloat16"})
+      EXPECT_EQ(held(said, {{"n", t, {3}}, {"w", t, {6, 8}}}), t) << said;
+  EXPECT_EQ(held("float64", {{"w", DType::kF64, {4, 4}}}), DType::kF32);
+  EXPECT_EQ(held("bfloat16", {{"norm", DType::kF32, {8}}, {"w", DType::kBF16, {6, 8}}}), DType::kBF16);
+  EXPECT_EQ(held("bfloat16", {{"router", DType::kBF16, {2, 8}}, {"w", DType::kF32, {6, 8}}}), DType::kF32);
+  EXPECT_EQ(held("float32", {{"ids", DType::kI64, {100}}, {"w", DType::kF16, {6, 8}}}), DType::kF16);
+  EXPECT_EQ(held("float16", {{"ids", DType::kI64, {100}}}), DType::kF16);
 }
 
 TEST(WeightSource, TiedHeadStandsForTheEmbeddingOrEqualsIt) {

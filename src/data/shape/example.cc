@@ -217,8 +217,12 @@ Layout find_layout(const Record& first, const std::map<std::string, std::string>
         layout.unused.push_back(c);
     return layout;
   }
-  fail_input("{}: these columns make no known row: {}; known rows: {}. Name yours by data.columns, as {{{}: text}}",
-             where, there.empty() ? "(none)" : join(there), known_shapes(), there.empty() ? "my_column" : there[0]);
+  // Turns of a conversation are no text, whatever their column is called.
+  std::string mine = there.empty() ? "my_column" : there[0], ours = "text";
+  for (const auto& [key, value] : row.items())
+    if (value.is_array() && !value.empty() && value[0].is_object()) mine = key, ours = "messages";
+  fail_input("{}: these columns make no known row: {}; known rows: {}. Name yours by data.columns, as {{{}: {}}}",
+             where, there.empty() ? "(none)" : join(there), known_shapes(), mine, ours);
 }
 
 const OrderedJson* RowView::find(std::string_view ours) const {

@@ -77,9 +77,9 @@ std::optional<DType> parse_dtype(const Keys& k) {
   if (t.starts_with("torch.")) t = t.substr(6);
   if (t == "bfloat16") return DType::kBF16;
   if (t == "float16") return DType::kF16;
-  if (t == "float32") return DType::kF32;
+  if (t == "float32" || t == "float64") return DType::kF32;  // weights in double are read as float
   if (t.empty() || t == "auto") return std::nullopt;
-  fail_input("{}: dtype \"{}\" is not known: bfloat16, float16 and float32 are", k.source(), t);
+  fail_input("{}: dtype \"{}\" is not known: bfloat16, float16, float32 and float64 are", k.source(), t);
 }
 
 // Everything that describes the text model; `whole` is the file, `k` its text_config where it has one.

@@ -305,6 +305,10 @@ Safetensors Safetensors::open(const std::string& path) {
   if (fs::exists(path + "/pytorch_model.bin", ec) || fs::exists(path + "/pytorch_model.bin.index.json", ec))
     fail_input("{}: holds PyTorch pickles only, which can run code and are not read: convert them to model.safetensors",
                path);
+  for (const auto& file : fs::directory_iterator(path, ec))
+    if (const std::string name = file.path().filename(); name.starts_with("model-") && name.ends_with(".safetensors"))
+      fail_input("{}: holds {}, but not model.safetensors.index.json, which says what is in each: fetch it, too", path,
+                 name);
   fail_input("{}: holds neither model.safetensors nor model.safetensors.index.json", path);
 }
 

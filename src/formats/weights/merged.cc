@@ -16,6 +16,7 @@ class Merged final : public WeightSource {
   Merged(std::unique_ptr<WeightSource> base, const std::string& folder)
       : base_(std::move(base)), adapter_(Adapter::open(folder, base_->config().family)) {
     path_ = base_->path();
+    held_ = base_->held_type();
     // Where one of the two changes it is no longer what the other is.
     config_ = base_->config();
     for (const std::string& weight : {std::string("lm_head.weight"), std::string(config_.family->embedding)})

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cstring>
 #include <fstream>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <unordered_map>
 
@@ -30,6 +31,23 @@ int64_t row_size(const std::vector<int64_t>& shape) {
 }
 
 int64_t row_count(const std::vector<int64_t>& shape) { return shape.empty() ? 1 : shape[0]; }
+
+// What most of a checkpoint's numbers are stored in.
+class Held {
+ public:
+  void add(DType t, const std::vector<int64_t>& shape) { numbers_[t] += row_count(shape) * row_size(shape); }
+  DType most(DType otherwise) const {
+    DType best = otherwise;
+    int64_t n = 0;
+    for (const auto& [type, count] : numbers_)
+      if (count > n) best = type, n = count;
+    if (best == DType::kF64) return DType::kF32;
+    return best == DType::kF16 || best == DType::kF32 ? best : DType::kBF16;
+  }
+
+ private:
+  std::map<DType, int64_t> numbers_;
+};
 
 std::string digest_line(const std::string& path) {
   const FileDigests d = hash_file(path);
@@ -64,6 +82,7 @@ class HfFolder final : public WeightSource {
     quantized_ = find_quantized(files_, config_, folder);
     experts_ = find_stacked_experts(files_, config_, folder);
     config_.stacked_experts = !experts_.stacks.empty();
+    held_ = stored();
   }
 
   std::vector<std::string> names() const override {
@@ -144,6 +163,14 @@ class HfFolder final : public WeightSource {
     for (const char* name : {"transformer.h.0.attn.c_attn.bias", "h.0.attn.c_attn.bias"})
       if (files_.find(name))
         fail_input("{}: config.json says \"bias\": false, but the model has \"{}\": remove the key", path_, name);
+  }
+
+  DType stored() const {
+    Held held;
+    if (quantized_.weights.empty() || !config_.dtype)
+      for (const TensorInfo& t : files_.tensors())
+        if (is_float(t.type) && !quantized_.hidden.contains(t.name)) held.add(t.type, t.shape);
+    return held.most(config_.dtype.value_or(DType::kBF16));
   }
 
   // Where a config ties the head to the embedding, one tensor is both. Writers that keep tensors apart by their memory
@@ -237,6 +264,13 @@ class GgufFile final : public WeightSource {
     for (size_t i = 0; i < views_.size(); ++i)
       if (!by_name_.emplace(views_[i].name, i).second)
         fail_input("{}: two tensors stand for \"{}\"", path, views_[i].name);
+    Held held;
+    for (const GgufView& v : views_) {
+      const GgmlType type = v.tensor->type;
+      const bool plain = type == GgmlType::kF32 || type == GgmlType::kF16;
+      held.add(plain ? stored_type(v.name) : DType::kBF16, v.shape);
+    }
+    held_ = held.most(DType::kBF16);
   }
 
   std::vector<std::string> names() const override {
@@ -356,15 +390,6 @@ bool is_buffer(std::string_view name) {
 }
 
 std::span<const std::byte> WeightSource::block_row(std::string_view, int64_t) const { MXT_ASSERT(!"no blocks"); }
-
-DType WeightSource::held_type() const {
-  std::optional<DType> t = config_.dtype;
-  if (!t && !is_gguf(path_))
-    for (const std::string& name : names())
-      if (!t && is_float(stored_type(name))) t = stored_type(name);
-  if (t == DType::kF64) t = DType::kF32;
-  return t == DType::kF16 || t == DType::kF32 ? *t : DType::kBF16;
-}
 
 bool is_gguf(const std::string& path) {
   std::error_code ec;

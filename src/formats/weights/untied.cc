@@ -13,6 +13,7 @@ class Untied final : public WeightSource {
  public:
   explicit Untied(std::unique_ptr<WeightSource> base) : base_(std::move(base)) {
     config_ = base_->config();
+    held_ = base_->held_type();
     config_.tie_embeddings = false;
     if (config_.raw) {  // what a saved folder's config.json is made of
       auto raw = std::make_shared<OrderedJson>(*config_.raw);
