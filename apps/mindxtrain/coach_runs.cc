@@ -173,7 +173,7 @@ std::string CoachDesk::note_run(const std::string& key, const std::string& chang
   auto text = [](const OrderedJson& v, const char* field) {
     const std::string s = v.is_string() ? std::string(trim(v.get<std::string>())) : "";
     if (!v.is_string() || s.size() > kMaxName || printable(s) != s)
-      serve::refuse(field, "{} must be a text of at most {} bytes", field, kMaxName);
+      serve::refuse(field, "{} must be a text of at most {} bytes without control characters", field, kMaxName);
     return s;
   };
   for (const auto& [field, v] : body.items()) {

@@ -15,6 +15,7 @@
 #include "base/entropy.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "config/recipe.h"
 #include "machine.h"
 #include "run_record.h"
@@ -127,8 +128,9 @@ std::string Jobs::create(const std::string& body) {
     serve::refuse("recipe", "recipe must be the text of a recipe");
   for (const auto& [key, v] : j.items())
     if (key != "recipe" && key != "name") serve::refuse(key, "unrecognized request argument: {}", key);
-  if (j.contains("name") && (!j["name"].is_string() || j["name"].get<std::string>().size() > 200))
-    serve::refuse("name", "name must be a text of at most 200 bytes");
+  const std::string given = j.contains("name") && j["name"].is_string() ? j["name"].get<std::string>() : "";
+  if (j.contains("name") && (!j["name"].is_string() || given.size() > 200 || printable(given) != given))
+    serve::refuse("name", "name must be a text of at most 200 bytes without control characters");
   const auto text = j["recipe"].get<std::string>();
   config::Recipe recipe;
   if (const auto issues = config::check_recipe(text, "recipe", &recipe, this_machine); !issues.empty())

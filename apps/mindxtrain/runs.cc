@@ -200,9 +200,12 @@ void add_runs(CLI::App& app) {
   l->add_option("--project", o->project, "of this project alone");
   l->add_option("--tag", o->tags, "with this tag; may be repeated")->allow_extra_args(false);
   l->add_option("--find", o->text, "a part of the name or the folder");
+  // A list would take the words that follow it, too.
   auto one = [&](const char* verb, const char* what) {
     auto* sub = c->add_subcommand(verb, what);
-    sub->add_option("run", o->runs, "id, name or folder")->required()->expected(1);
+    sub->add_option_function<std::string>(
+           "run", [o](const std::string& run) { o->runs = {run}; }, "id, name or folder")
+        ->required();
     return sub;
   };
   auto* rename = one("rename", "another name for a run (\"\": the recipe's own again)");
@@ -213,14 +216,11 @@ void add_runs(CLI::App& app) {
   auto* archive = one("archive", "leaves a run out of lists");
   archive->add_flag("--undo", o->undo, "lists it again");
   auto* del = one("delete", "takes a run out of the registry; its files stay");
-  auto* s = c->add_subcommand("show", "one run");
-  s->add_option("run", o->runs, "id, name or folder")->required()->expected(1);
+  auto* s = one("show", "one run");
   auto* d = c->add_subcommand("compare", "two runs: recipes, metrics, digests");
   d->add_option("runs", o->runs, "ids, names or folders")->required()->expected(2);
   for (auto* sub : {l, s, d}) sub->add_flag("--json", o->json, "machine-readable answer");
-  auto* t =
-      c->add_subcommand("report", "give a run's curves to a tracker\nexample: mindxtrain runs report 3 --to wandb");
-  t->add_option("run", o->runs, "id, name or folder")->required()->expected(1);
+  auto* t = one("report", "give a run's curves to a tracker\nexample: mindxtrain runs report 3 --to wandb");
   t->add_option("--to", o->to,
                 "wandb (an offline run, no network), trackio (its local file) or mlflow (a server's REST interface)")
       ->required()
