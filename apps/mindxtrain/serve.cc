@@ -15,6 +15,7 @@
 #include "base/log.h"
 #include "coach.h"
 #include "config/recipe.h"
+#include "formats/peft.h"
 #include "infer/end_of_turn.h"
 #include "infer/scheduler.h"
 #include "jobs.h"
@@ -181,14 +182,24 @@ void run(Options o) {
             folder);
   if (!text.tok) fail_input("{}: has no tokenizer", o.model);
   if (!o.chat_template.empty()) text = with_template(text, o.chat_template);
-  infer::Model model(path, "", compute_type(o.dtype, path, o.device), o.context, ops_on(o.device),
-                     infer::Weights::kAsStored);
-  serve::ServedModel served;
-  served.names.emplace_back(o.name.empty() ? fs::path(path).lexically_normal().filename().string() : o.name, -1);
+  std::vector<std::pair<std::string, std::string>> adapters;  // name, folder
   for (const std::string& a : o.adapters) {
     const size_t eq = a.find('=');
     if (eq == std::string::npos || eq == 0) fail_input("--adapter {}: NAME=FOLDER is wanted", a);
-    served.names.emplace_back(a.substr(0, eq), model.add_adapter(a.substr(eq + 1)));
+    adapters.emplace_back(a.substr(0, eq), a.substr(eq + 1));
+  }
+  // What changes more than the layers' products cannot stand beside the base: it becomes part of it, and is alone.
+  const bool alone = adapters.size() == 1 && !formats::Adapter::open(adapters[0].second).beyond_layers().empty();
+  infer::Model model(path, alone ? adapters[0].second : "", compute_type(o.dtype, path, o.device), o.context,
+                     ops_on(o.device), infer::Weights::kAsStored);
+  serve::ServedModel served;
+  if (alone) {
+    served.names.emplace_back(adapters[0].first, -1);
+    log::info("{}: changes the base itself (embeddings, head, magnitudes, biases): the base is not served beside it",
+              adapters[0].second);
+  } else {
+    served.names.emplace_back(o.name.empty() ? fs::path(path).lexically_normal().filename().string() : o.name, -1);
+    for (const auto& [name, folder] : adapters) served.names.emplace_back(name, model.add_adapter(folder));
   }
   infer::SchedulerSettings scheduling;
   scheduling.batch = o.batch;

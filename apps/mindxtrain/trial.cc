@@ -18,6 +18,7 @@
 #include "base/entropy.h"
 #include "base/error.h"
 #include "base/files.h"
+#include "formats/peft.h"
 #include "serve/api_error.h"
 
 extern char** environ;
@@ -62,12 +63,16 @@ void Trial::start(const std::string& run, const std::string& base, const std::st
   failed_.clear();
   make_folders(scratch_);
   try {
-    if (fs::exists(checkpoint + "/adapter_config.json")) {
-      if (base.empty()) fail_input("the run's adapter has no pretrained base to stand on");
+    const bool adapter = fs::exists(checkpoint + "/adapter_config.json");
+    if (adapter && base.empty()) fail_input("the run's adapter has no pretrained base to stand on");
+    if (adapter && formats::Adapter::open(checkpoint).beyond_layers().empty()) {
       spawn({"--model", base, "--name", "base", "--adapter", "tuned=" + checkpoint}, {"base", "tuned"});
     } else {
       if (!base.empty()) spawn({"--model", base, "--name", "base"}, {"base"});
-      spawn({"--model", checkpoint, "--name", "tuned"}, {"tuned"});
+      if (adapter)
+        spawn({"--model", base, "--adapter", "tuned=" + checkpoint}, {"tuned"});
+      else
+        spawn({"--model", checkpoint, "--name", "tuned"}, {"tuned"});
     }
   } catch (...) {
     stop_locked();

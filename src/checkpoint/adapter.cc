@@ -226,9 +226,9 @@ std::string_view within_layer(std::string_view module) {
 static void refuse_beyond_layers(const formats::Adapter& adapter, const std::string& folder) {
   if (const std::string name = adapter.beyond_layers(); !name.empty())
     fail_missing(
-        "{}: adapts \"{}\" (with magnitudes, the head, embeddings, a bias or a whole module): chat, score, eval and "
-        "merge use such an "
-        "adapter; to serve it or to train on, merge it first: mindxtrain merge --model BASE --adapter {} --output DIR",
+        "{}: adapts \"{}\" (with magnitudes, the head, embeddings, a bias or a whole module): chat, score, eval, merge "
+        "and a server of it alone use such an adapter; to serve it beside others or to train on, merge it first: "
+        "mindxtrain merge --model BASE --adapter {} --out DIR",
         folder, name, folder);
 }
 

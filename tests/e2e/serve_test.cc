@@ -1,42 +1,16 @@
 // The server as a process of its own: how it ends.
-#include <arpa/inet.h>
 #include <sys/prctl.h>
-#include <sys/socket.h>
 
 #include <csignal>
 
 #include "base/within.h"
-#include "cli.h"
+#include "e2e/cli.h"
+#include "e2e/client.h"
 
 namespace mxt {
 namespace {
 
-sockaddr_in local(uint16_t port) {
-  sockaddr_in a{};
-  a.sin_family = AF_INET;
-  a.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  a.sin_port = htons(port);
-  return a;
-}
-
-// A port that nobody has at the moment.
-uint16_t free_port() {
-  const int s = socket(AF_INET, SOCK_STREAM, 0);
-  sockaddr_in a = local(0);
-  socklen_t n = sizeof a;
-  EXPECT_EQ(bind(s, reinterpret_cast<sockaddr*>(&a), n), 0);
-  EXPECT_EQ(getsockname(s, reinterpret_cast<sockaddr*>(&a), &n), 0);
-  close(s);
-  return ntohs(a.sin_port);
-}
-
-bool answers(uint16_t port) {
-  const int s = socket(AF_INET, SOCK_STREAM, 0);
-  const sockaddr_in a = local(port);
-  const bool there = connect(s, reinterpret_cast<const sockaddr*>(&a), sizeof a) == 0;
-  close(s);
-  return there;
-}
+using cli::answers, cli::free_port;
 
 // A program starts the server with --until-stdin-ends and is killed: the server must not outlive it.
 TEST(Serve, EndsWithTheProgramThatStartedIt) {
