@@ -309,6 +309,71 @@ TEST(JsonGrammar, PatternsAsTheClientsLibrariesWriteThem) {
   yes(s(R"(^[\s\S]{2}$)"), {R"("é\n")"});
 }
 
+TEST(JsonGrammar, NotOfWhatHasAnOpposite) {
+  yes(R"({"type":"object","properties":{"a":{"not":{}},"b":{"type":"integer"}},"required":["b"]})", {R"({"b":1})"});
+  no(R"({"type":"object","properties":{"a":{"not":{}},"b":{"type":"integer"}},"required":["b"]})",
+     {R"({"a":1,"b":1})"});
+  no(R"({"type":"object","properties":{"b":{"type":"integer"}},"additionalProperties":{"not":{}}})", {R"({"c":1})"});
+  yes(R"({"not":{"type":"null"}})", {"1", R"("x")", "[]", "{}", "true"});
+  no(R"({"not":{"type":"null"}})", {"null"});
+  no(R"({"not":{"type":["string","number"]}})", {"1", "1.5", R"("x")"});
+  yes(R"({"enum":["a","b",3],"not":{"enum":["a",3.0]}})", {R"("b")"});
+  no(R"({"enum":["a","b",3],"not":{"enum":["a",3.0]}})", {R"("a")", "3"});
+  const std::string word = R"({"type":"string","maxLength":5,"not":{"const":"bad"}})";
+  yes(word, {R"("good")", R"("ba")", R"("badly")", R"("")"});
+  no(word, {R"("bad")", R"("\u0062ad")", R"("longer")"});
+  yes(R"({"type":"integer","minimum":0,"not":{"enum":[0,7]}})", {"1", "70", "17"});
+  no(R"({"type":"integer","minimum":0,"not":{"enum":[0,7]}})", {"0", "7", "-0", "-1"});
+  yes(R"({"not":{"const":"a"}})", {R"("b")", "1", "null"});
+  no(R"({"not":{"const":"a"}})", {R"("a")"});
+  no(R"({"type":["boolean","null"],"not":{"enum":[true,null]}})", {"true", "null"});
+  yes(R"({"type":["boolean","null"],"not":{"enum":[true,null]}})", {"false"});
+  yes(R"({"type":"integer","not":{"minimum":3}})", {"2"});
+  no(R"({"type":"integer","not":{"minimum":3}})", {"3"});
+  yes(R"({"type":"string","not":{"maxLength":2}})", {R"("abc")"});
+  no(R"({"type":"string","not":{"maxLength":2}})", {R"("ab")"});
+  yes(R"({"type":"string","not":{"anyOf":[{"const":"a"},{"const":"b"}]}})", {R"("c")"});
+  no(R"({"type":"string","not":{"anyOf":[{"const":"a"},{"const":"b"}]}})", {R"("a")", R"("b")"});
+  yes(R"({"type":"string","allOf":[{"not":{"const":"a"}},{"not":{"$ref":"#/$defs/b"}}],"$defs":{"b":{"const":"b"}}})",
+      {R"("c")"});
+  no(R"({"type":"string","allOf":[{"not":{"const":"a"}},{"not":{"$ref":"#/$defs/b"}}],"$defs":{"b":{"const":"b"}}})",
+     {R"("a")", R"("b")"});
+  no(R"({"type":"integer","not":{"not":{"minimum":3}}})", {"2"});
+  const std::string open = R"({"type":"object","properties":{"a":{"type":"integer"},"b":{"type":"integer"}},)";
+  yes(open + R"("not":{"required":["a","b"]}})", {R"({"a":1})", R"({"b":1})", "{}"});
+  no(open + R"("not":{"required":["a","b"]}})", {R"({"a":1,"b":1})"});
+  yes(open + R"("not":{"properties":{"a":{"minimum":5}},"required":["a"]}})", {R"({"a":4})", "{}", R"({"b":9})"});
+  no(open + R"("not":{"properties":{"a":{"minimum":5}},"required":["a"]}})", {R"({"a":5})"});
+  for (const char* hard :
+       {R"({"type":"string","not":{"pattern":"a"}})", R"({"type":"number","not":{"const":1}})",
+        R"({"not":{"type":"integer"}})", R"({"not":{"type":"strin"}})", R"({"not":5})", R"({"not":{"minLength":-3}})",
+        R"({"type":"string","not":{"maxLength":9223372036854775807}})",
+        R"({"type":"array","not":{"items":{"type":"integer"}}})"})
+    EXPECT_THROW(yes(hard, {}), Error) << hard;
+}
+
+TEST(JsonGrammar, ConditionsAreWhatTheyDecideBetween) {
+  const std::string pay =
+      R"({"type":"object","properties":{"kind":{"enum":["card","cash"]},"number":{"type":"string"}},"required":["kind"],)";
+  const std::string then = R"("if":{"properties":{"kind":{"const":"card"}}},"then":{"required":["number"]})";
+  yes(pay + then + "}", {R"({"kind":"card","number":"1"})", R"({"kind":"cash"})", R"({"kind":"cash","number":"1"})"});
+  no(pay + then + "}", {R"({"kind":"card"})"});
+  no(pay + then + R"(,"else":{"properties":{"number":false}}})",
+     {R"({"kind":"cash","number":"1"})", R"({"kind":"card"})"});
+  yes(pay + R"("allOf":[{)" + then +
+          R"(},{"if":{"properties":{"kind":{"const":"cash"}}},"then":{"not":{"required":["number"]}}}]})",
+      {R"({"kind":"card","number":"1"})", R"({"kind":"cash"})"});
+  no(pay + R"("allOf":[{)" + then +
+         R"(},{"if":{"properties":{"kind":{"const":"cash"}}},"then":{"not":{"required":["number"]}}}]})",
+     {R"({"kind":"card"})", R"({"kind":"cash","number":"1"})"});
+  yes(R"({"type":"integer","if":{"minimum":10},"then":{"multipleOf":5},"else":{"maximum":3}})", {"15", "3", "-4"});
+  no(R"({"type":"integer","if":{"minimum":10},"then":{"multipleOf":5},"else":{"maximum":3}})", {"11", "5"});
+  yes(R"({"type":"integer","then":false})", {"1"});
+  EXPECT_THROW(yes(R"({"if":{"$ref":"#"},"then":{"type":"integer"}})", {}), Error);
+  EXPECT_THROW(yes(R"({"not":{"$ref":"#"}})", {}), Error);
+  EXPECT_THROW(yes(R"({"type":"array","contains":{"const":3}})", {}), Error);
+}
+
 TEST(JsonGrammar, LongTextsOfAPatternOrFormat) {
   auto s = [](const char* key, const char* value, int64_t least, int64_t most) {
     return nlohmann::json{{"type", "string"}, {key, value}, {"minLength", least}, {"maxLength", most}}.dump();

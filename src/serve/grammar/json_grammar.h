@@ -5,7 +5,8 @@
 //   of them match is left out), propertyNames, min/maxProperties, dependentRequired, dependentSchemas,
 //   unevaluatedProperties, items, prefixItems, min/maxItems, uniqueItems, min/maxLength, pattern, format
 //   (formats.cc), minimum/maximum (of any size), multipleOf, anyOf, oneOf (as anyOf, but for values that are listed),
-//   allOf, nullable, $ref inside the document (pointers, anchors), and what stands beside these.
+//   allOf, not and if of what has an opposite (schema_not.cc), nullable, $ref inside the document (pointers, anchors),
+//   and what stands beside these.
 #pragma once
 
 #include <functional>
@@ -62,6 +63,9 @@ class JsonGrammar {
   OrderedJson of_one(const OrderedJson& branches, size_t i, const std::string& at);
   Rule merged(const OrderedJson& s, const std::string& at, int depth);
   Rule some(size_t n, const std::function<Rule(size_t)>& one, const std::string& at);
+  OrderedJson opposite(OrderedJson s, const std::string& at, int depth);
+  OrderedJson conditional(const OrderedJson& s, const std::string& at, int depth);
+  Rule except(Rule of, const std::string& type, const OrderedJson& values, const std::string& at);
   Rule other_than(const std::vector<std::string>& names);  // as JSON spells them, without the quotes
   std::vector<std::pair<Rule, Rule>> others(const OrderedJson& s, const std::vector<std::string>& names,
                                             const std::string& at, int depth);
@@ -110,6 +114,7 @@ class JsonGrammar {
   std::map<std::string, Rule> references_, merged_;
   std::map<std::tuple<Rule, int64_t, bool>, Rule> counted_;  // element, how many, exactly so many
   std::vector<Rule> digits_;
+  int conditions_ = 0;                                                  // "if" within "if" at the moment
   int64_t copied_ = 0;                                                  // nodes of schemas
   mutable std::map<std::string, std::shared_ptr<Automaton>> patterns_;  // of allows()
   Rule ws_, wide_char_, plain_char_, char_, string_, integer_, number_, boolean_, null_, any_, object_, array_;

@@ -94,6 +94,9 @@ bool JsonGrammar::allows(const OrderedJson& s, const OrderedJson& v, const std::
   if (const auto* parts = list("allOf"))
     for (const auto& p : *parts)
       if (!inner(p, v)) return false;
+  if (s.contains("not") && inner(s["not"], v)) return false;
+  if (s.contains("if"))
+    if (const char* then = inner(s["if"], v) ? "then" : "else"; s.contains(then) && !inner(s[then], v)) return false;
   for (const char* key : {"anyOf", "oneOf"})
     if (const auto* choices = list(key);
         choices && std::none_of(choices->begin(), choices->end(), [&](const auto& c) { return inner(c, v); }))

@@ -141,6 +141,14 @@ OrderedJson both(const OrderedJson& a, const OrderedJson& b, const std::string& 
       OrderedJson all = list_of(old);
       for (const auto& p : list_of(v)) all.push_back(p);
       old = all;
+    } else if (key == "not") {
+      const auto values = [](const OrderedJson& s) {
+        return s.is_object() && s.size() == 1 && s.contains("enum") && s["enum"].is_array();
+      };
+      if (values(old) && values(v))
+        for (const auto& x : v["enum"]) old["enum"].push_back(x);
+      else
+        old = OrderedJson{{"anyOf", {old, v}}};
     } else if (key == "anyOf" || key == "oneOf") {
       old = combinations(old, v, at);
     } else if (key == "allOf" && old.is_array() && v.is_array()) {

@@ -51,6 +51,10 @@ const std::vector<std::string> kKeywords{"type",
                                          "anyOf",
                                          "oneOf",
                                          "allOf",
+                                         "not",
+                                         "if",
+                                         "then",
+                                         "else",
                                          "$ref"};
 
 // Keywords that say something of values of one type alone.
@@ -164,7 +168,8 @@ OrderedJson JsonGrammar::flat(OrderedJson s, const std::string& at) {
     s.erase("$ref");
     s = copied(both(s, to, at), at);
   }
-  return on_its_own(std::move(s), at);
+  s = on_its_own(std::move(s), at);
+  return s.is_object() && s.contains("if") ? conditional(s, at, 0) : s;
 }
 
 JsonGrammar::Rule JsonGrammar::reference(const std::string& ref, const OrderedJson& to, int depth) {
@@ -226,6 +231,11 @@ JsonGrammar::Rule JsonGrammar::value(const OrderedJson& s, const std::string& at
     if (!demands(rest)) return reference(s["$ref"].get<std::string>(), to, depth);
     return merged(both(rest, flat(copied(to, at), at), at), at, depth);
   }
+  if (s.contains("if") || s.contains("then") || s.contains("else")) return merged(conditional(s, at, depth), at, depth);
+  if (s.contains("not"))
+    if (const OrderedJson other = opposite(s["not"], at + "/not", depth);
+        !other.is_object() || !other.contains("not") || other["not"] != s["not"])
+      return merged(copied(both(without(s, {"not"}, at), flat(other, at), at), at), at, depth);
   if (s.contains("allOf")) {
     if (!s["allOf"].is_array() || s["allOf"].empty()) fail_input("{}/allOf: a list of schemas is wanted", at);
     OrderedJson all = without(s, {"allOf"}, at);
@@ -325,6 +335,11 @@ JsonGrammar::Rule JsonGrammar::typed(const OrderedJson& s, const std::string& at
   }
   // No type said: the answer is one of the types that its keywords speak of.
   const JsonTypes types = implied(s);
+  if (types == 0 && s.contains("not")) {
+    OrderedJson any = copied(s, at);
+    any["type"] = {"object", "array", "string", "number", "boolean", "null"};
+    return typed(any, at, depth);
+  }
   if (types == 0) return any_;
   std::vector<const char*> names;
   for (const auto& [type, name] : std::initializer_list<std::pair<JsonTypes, const char*>>{
@@ -335,6 +350,8 @@ JsonGrammar::Rule JsonGrammar::typed(const OrderedJson& s, const std::string& at
 
 JsonGrammar::Rule JsonGrammar::of_type(const std::string& type, const OrderedJson& s, const std::string& at,
                                        int depth) {
+  if (s.contains("not"))  // of listed values: nothing else comes to here
+    return except(of_type(type, without(s, {"not"}, at), at, depth), type, s["not"]["enum"], at);
   if (type == "object") return object(s, at, depth);
   if (type == "array") return array(s, at, depth);
   if (type == "string") return string(s, at);
@@ -443,7 +460,7 @@ JsonGrammar::Rule JsonGrammar::array(const OrderedJson& given, const std::string
 std::vector<std::string> JsonGrammar::finite(const OrderedJson& schema) const {
   const OrderedJson& s = resolved(schema);
   std::set<std::string> texts;
-  if (!s.is_object()) return {};
+  if (!s.is_object() || s.contains("not")) return {};
   if (s.contains("enum") && s["enum"].is_array() && s["enum"].size() <= kMaxPermuted) {
     std::vector<OrderedJson> different;  // 1 and 1.0 are one value
     for (const auto& v : s["enum"])
