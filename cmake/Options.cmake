@@ -40,3 +40,11 @@ endif()
 if(BUILD_SHARED_LIBS)
   add_link_options(-Wl,-z,defs)  # a missing arrow between rooms fails at link, not at run time
 endif()
+
+# What Highway compiles each loop for. Plain code, AVX2 and AVX-512 are enough on x86-64, NEON on arm64: every further target costs compile
+# time, and vectors of SVE, whose length is not known to the compiler, cannot be kept in arrays as the products do.
+if(CMAKE_SYSTEM_PROCESSOR STREQUAL "aarch64")
+  set(MXT_HWY_TARGETS "HWY_DISABLED_TARGETS=(HWY_SVE|HWY_SVE2|HWY_SVE_256|HWY_SVE2_128)")
+else()
+  set(MXT_HWY_TARGETS "HWY_DISABLED_TARGETS=(HWY_SSSE3|HWY_SSE4)")
+endif()

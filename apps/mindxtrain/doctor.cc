@@ -54,7 +54,7 @@ OrderedJson doctor_answer() {
   look("python", "python3, for the programs of HumanEval", [] { return eval::find_python(); });
   if (const std::string slow = slow_processor(); !slow.empty())
     missing.push_back({{"what", "AVX2"}, {"remedy", slow}});
-  else if (!f.avx512_bf16 && !f.amx_bf16)
+  else if (!f.avx512_bf16 && !f.amx_bf16 && !f.vector_target.ends_with("_BF16"))
     missing.push_back({{"what", "bf16 products in the processor"},
                        {"remedy",
                         "none needed: bfloat16 recipes run with fp32 products, slower; train.precision float32 is the "

@@ -10,9 +10,10 @@ std::vector<Backend> backends() {
   const struct {
     const char* name;
     int64_t target;
-  } targets[] = {{"cpu_avx512", HWY_AVX3}, {"cpu_avx2", HWY_AVX2}, {"cpu_plain", HWY_SCALAR}};
+  } targets[] = {{"cpu_avx512", HWY_AVX3}, {"cpu_avx2", HWY_AVX2}, {"cpu_neon", HWY_NEON}, {"cpu_plain", HWY_SCALAR}};
   const int64_t here = hwy::SupportedTargets();
   for (const auto& t : targets) {
+    if (!(HWY_TARGETS & t.target)) continue;  // arm64 has no plain code: NEON is always there
     if (t.target != HWY_SCALAR && !(here & t.target)) continue;
     out.push_back({t.name, &cpu_ops(), &host_memory(), [target = t.target] { hwy::SetSupportedTargetsForTest(target); },
                    [] { hwy::SetSupportedTargetsForTest(0); }, true});

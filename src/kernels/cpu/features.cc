@@ -2,26 +2,46 @@
 #include <fmt/format.h>
 
 #include <fstream>
+#include <string_view>
 
 #include "kernels/api.h"
+#include "kernels/cpu/gemm/micro.h"
 #include "kernels/cpu/pointwise.h"
 
 namespace mxt::kernels {
 namespace {
 
-std::string processor_name() {
+// Of the first processor in /proc/cpuinfo; empty where there is none.
+std::string cpu_info(std::string_view key) {
   std::ifstream info("/proc/cpuinfo");
   for (std::string line; std::getline(info, line);)
-    if (line.starts_with("model name"))
+    if (line.starts_with(key))
       if (const size_t colon = line.find(": "); colon != std::string::npos) return line.substr(colon + 2);
-  return "unknown";
+  return "";
+}
+
+// arm64's Linux gives numbers: the implementer's and the part's.
+std::string processor_name() {
+  if (std::string name = cpu_info("model name"); !name.empty()) return name;
+  const std::string implementer = cpu_info("CPU implementer"), part = cpu_info("CPU part");
+  if (implementer.empty()) return "unknown";
+  constexpr struct {
+    std::string_view part, name;
+  } kArm[] = {{"0xd03", "Cortex-A53"},  {"0xd08", "Cortex-A72"},  {"0xd0b", "Cortex-A76"}, {"0xd0c", "Neoverse N1"},
+              {"0xd40", "Neoverse V1"}, {"0xd49", "Neoverse N2"}, {"0xd4f", "Neoverse V2"}};
+  if (implementer == "0x41")
+    for (const auto& known : kArm)
+      if (known.part == part) return fmt::format("Arm {}", known.name);
+  return fmt::format("arm64 implementer {} part {}", implementer, part);
 }
 
 bool has_cpu_flag(const std::string& flag) {
-  std::ifstream info("/proc/cpuinfo");
-  for (std::string line; std::getline(info, line);)
-    if (line.starts_with("flags")) return (line + " ").find(" " + flag + " ") != std::string::npos;
+#if defined(__x86_64__)
+  return (" " + cpu_info("flags") + " ").find(" " + flag + " ") != std::string::npos;
+#else
+  (void)flag;
   return false;
+#endif
 }
 
 std::string isa_name(dnnl_cpu_isa_t isa) {
@@ -53,6 +73,7 @@ CpuFeatures cpu_features() {
   CpuFeatures f;
   f.model = processor_name();
   f.vector_target = cpu::vector_target();
+  if (cpu::neon_micro(cpu::Unit::kBf16Pair)) f.vector_target += "_BF16";
   f.avx2 = has_cpu_flag("avx2");
   f.avx512 =
       has_cpu_flag("avx512f") && has_cpu_flag("avx512bw") && has_cpu_flag("avx512dq") && has_cpu_flag("avx512vl");

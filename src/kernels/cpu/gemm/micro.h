@@ -85,10 +85,11 @@ void avx512_finish(const PanelCall& p, const float* sums, int64_t row, int64_t r
 constexpr int64_t kFewTileRows = 2;
 void avx512_tile_sums(const PanelCall& p, float* sums);
 const Micro* avx2_micro(Unit unit);      // kF32 and kBf16Widened; null without AVX2 and FMA
+const Micro* neon_micro(Unit unit);      // kBf16Pair; null but on arm64 with BF16
 const Micro& portable_micro(Unit unit);  // Highway; kF32 and kBf16Widened
 
 // The best kernel of this processor for operands of a type in memory, or the one that any processor runs. `unit`
-// becomes what it works on: pairs of bf16 need AVX-512 BF16, elsewhere bf16 is packed as float.
+// becomes what it works on: pairs of bf16 need AVX-512 BF16 or arm64's BFDOT, elsewhere bf16 is packed as float.
 const Micro& best_micro(bool bf16, bool portable, Unit* unit);
 
 }  // namespace mxt::kernels::cpu

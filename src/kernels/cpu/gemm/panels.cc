@@ -367,6 +367,7 @@ void task(const Plan& p, int64_t index) {
 const Micro& best_micro(bool bf16, bool portable, Unit* unit) {
   *unit = bf16 ? Unit::kBf16Pair : Unit::kF32;
   const Micro* micro = portable ? nullptr : avx512_micro(*unit);
+  if (!micro && !portable) micro = neon_micro(*unit);
   if (micro) return *micro;
   *unit = bf16 ? Unit::kBf16Widened : Unit::kF32;
   if (!portable) micro = avx2_micro(*unit);

@@ -173,9 +173,10 @@ void mean_pool(const MeanPool& m) {
   });
 }
 
-// On x86 the better target is the lower bit.
+// The better target is the lower bit. What the compiler may use anywhere (NEON on arm64) is there wherever the program
+// runs.
 const char* vector_target() {
-  const int64_t usable = hwy::SupportedTargets() & HWY_TARGETS;
+  const int64_t usable = (hwy::SupportedTargets() & HWY_TARGETS) | HWY_STATIC_TARGET;
   return hwy::TargetName(usable & -usable);
 }
 
