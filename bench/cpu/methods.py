@@ -63,6 +63,7 @@ def trl(a):
     folder, file = os.path.split(os.path.abspath(a.model))
     tok = AutoTokenizer.from_pretrained(folder, gguf_file=file)
     base = AutoModelForCausalLM.from_pretrained(folder, gguf_file=file, dtype=torch.bfloat16)
+    base.is_quantized = False  # transformers widened the file's blocks while it read them, and still refuses to train them
     lora, steps = m["lora"], t["schedule"].get("max_steps", -1)
     linears = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
     if "init_adapter" in lora:
