@@ -112,6 +112,7 @@ std::string check_merkle_proof(const Json& proof, const std::string& root) {
   const auto text = [](const Json& v) { return v.is_string() ? v.get<std::string>() : std::string(); };
   const auto bytes = number("bytes"), index = number("index"), files = number("files");
   if (!bytes || !index || !files || *index >= *files || *files > (1u << 30)) return "is no proof";
+  if (proof.contains("root") && proof["root"] != root) return "is of another folder than the manifest's";
   const auto file = digest_of(text(proof.value("blake3", Json())));
   const std::string path = text(proof.value("path", Json()));
   if (!file || path.empty() || !proof.contains("siblings") || !proof["siblings"].is_array() ||

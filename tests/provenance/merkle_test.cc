@@ -74,6 +74,11 @@ TEST(Merkle, WhatIsNoProofIsSaidSo) {
         R"({"path":"a","blake3":1,"bytes":-1,"index":5,"files":1,"siblings":{}})"})
     EXPECT_NE(check_merkle_proof(Json::parse(text), root), "") << text;
   Json proof = merkle_proof(files(3), "checkpoint/1");
+  proof["root"] = root;
+  EXPECT_EQ(check_merkle_proof(proof, root), "");
+  proof["root"] = merkle_root(files(2));
+  EXPECT_NE(check_merkle_proof(proof, root), "");
+  proof["root"] = root;
   proof["siblings"].push_back(root);
   EXPECT_NE(check_merkle_proof(proof, root), "");
 }
