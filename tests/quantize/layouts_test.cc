@@ -199,10 +199,7 @@ TEST_F(Layouts, DamagedWeightsAreNamed) {
 
 // compressed-tensors decompresses MXFP4 to bf16: a folder of another type could not be multiplied.
 TEST_F(Layouts, Mxfp4IsAModelOfBf16WhateverItWasMadeOf) {
-  const std::string path = root_ + "/even/config.json";
-  OrderedJson config = parse_ordered_json(read_file(path), path);
-  config["torch_dtype"] = "float32";
-  write_file_atomic(path, config.dump());
+  even_model().write(root_ + "/even", true);
   for (const auto& [scheme, type] : {std::pair{"mxfp4", "bfloat16"}, {"quark_fp8", "float32"}}) {
     const Case* c = std::find_if(std::begin(kCases), std::end(kCases), [&](const Case& x) { return x.name == scheme; });
     write("even", *c, scheme);

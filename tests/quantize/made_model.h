@@ -54,9 +54,11 @@ struct MadeModel {
     return static_cast<float>(norm ? 1.0 + v * 0.125 : v * amplitude);
   }
 
-  void write(const std::string& folder) const {
+  // `wide`: the same numbers stored in F32.
+  void write(const std::string& folder, bool wide = false) const {
     make_folders(folder);
-    const auto specs = tensors();
+    auto specs = tensors();
+    for (auto& s : specs) s.type = wide ? DType::kF32 : DType::kBF16;
     formats::SafetensorsWriter out(folder + "/model.safetensors", specs);
     for (size_t t = 0; t < specs.size(); ++t) {
       int64_t n = 1;
@@ -64,7 +66,11 @@ struct MadeModel {
       std::vector<uint16_t> values(static_cast<size_t>(n));
       for (int64_t i = 0; i < n; ++i)
         values[static_cast<size_t>(i)] = float_to_bf16(element(t, i, specs[t].shape.size() == 1));
-      out.append_tensor(specs[t].name, values.data(), values.size() * 2);
+      std::vector<float> floats;
+      if (wide)
+        for (const uint16_t v : values) floats.push_back(bf16_to_float(v));
+      wide ? out.append_tensor(specs[t].name, floats.data(), floats.size() * 4)
+           : out.append_tensor(specs[t].name, values.data(), values.size() * 2);
     }
     out.commit();
     OrderedJson c;
@@ -83,7 +89,7 @@ struct MadeModel {
     c["hidden_act"] = "silu";
     c["attention_bias"] = false;
     c["tie_word_embeddings"] = tied;
-    c["torch_dtype"] = "bfloat16";
+    c["torch_dtype"] = wide ? "float32" : "bfloat16";
     c["bos_token_id"] = 0;
     c["eos_token_id"] = 0;
     write_file_atomic(folder + "/config.json", c.dump(2) + "\n");
