@@ -14,6 +14,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "help.h"
+#include "kernels/backend.h"
 #include "model_files.h"
 #include "run_record.h"
 #include "verbs.h"
@@ -35,6 +36,7 @@ int run(int argc, char** argv) {
   for (int i = 1; i < argc; ++i)
     if (const std::string_view a = argv[i]; a.starts_with("--") && a.find('=') == a.size() - 1)
       fail_input("{} a value is missing (an empty one is written {} \"\")", a, a.substr(0, a.size() - 1));
+  kernels::treat_cuda_as(environment("MINDXTRAIN_CUDA_CAPABILITY"));
   app.require_subcommand(0, 1);  // none: the verbs are listed
   app.fallthrough();
   app.set_version_flag("--version", [] { return version_text(); });

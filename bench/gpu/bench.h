@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -14,6 +15,7 @@
 #include "base/json.h"
 #include "base/philox.h"
 #include "formats/model_config.h"
+#include "kernels/backend.h"
 #include "runtime/params.h"
 
 namespace mxt {
@@ -24,6 +26,7 @@ inline double now() {
 
 // run()'s exit code; an error's own, with its line, where it throws one.
 inline int guarded(int (*run)(int, char**), int argc, char** argv) {
+  if (const char* as = std::getenv("MINDXTRAIN_CUDA_CAPABILITY")) kernels::treat_cuda_as(as);
   try {
     return run(argc, argv);
   } catch (const Error& e) {

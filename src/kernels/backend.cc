@@ -75,6 +75,11 @@ const BackendInfo* backend_for(std::string_view arch) {
   return nullptr;
 }
 
+namespace {
+std::string g_capability;
+}
+void treat_cuda_as(std::string capability) { g_capability = std::move(capability); }
+
 Backend cuda_backend(int ordinal) {
   static std::mutex mutex;
   static std::map<int, Backend> opened;
@@ -85,7 +90,8 @@ Backend cuda_backend(int ordinal) {
   if (open == nullptr) fail_missing("{} exports no mxt_cuda_open: it is not of this program", kLibrary);
   Backend b;
   char error[1024] = {};
-  if (open(MXT_CUDA_ABI, ordinal, &b.device, &b.ops, error, sizeof error) != 0) fail_missing("{}", error);
+  if (open(MXT_CUDA_ABI, ordinal, g_capability.c_str(), &b.device, &b.ops, error, sizeof error) != 0)
+    fail_missing("{}", error);
   opened[ordinal] = b;
   return b;
 }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -41,5 +42,8 @@ const BackendInfo* backend_for(std::string_view arch);
 // calls give the same objects). kMissing, with what to do, where the shared object, the driver, a library or the GPU is
 // not there.
 Backend cuda_backend(int ordinal = 0);
+// From then on GPUs that are opened count as ones of this lower compute capability ("8.6"), and run what such a card
+// would; "": as what they are. One that is none is refused when the GPU is opened.
+void treat_cuda_as(std::string capability);
 
 }  // namespace mxt::kernels

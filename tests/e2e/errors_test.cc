@@ -250,6 +250,7 @@ TEST(Errors, WhatIsNoModelIsToldWhatItIs) {
   };
   expect_error(score(model + "/adapter"), 1, {"is an adapter", "base"});
   expect_error(score(model + "/model.safetensors"), 1, {"its folder", model + "\n"});
+  make_folders(f / "outer");
   fs::copy(model, f / "outer/inner", fs::copy_options::recursive);
   expect_error(score(f / "outer"), 1, {"no config.json", "outer/inner is one"});
   fs::copy(model, f / "shards", fs::copy_options::recursive);

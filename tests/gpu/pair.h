@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <vector>
@@ -22,6 +23,7 @@ inline const kernels::Backend* gpu(std::string* why) {
   static std::string reason;
   static const kernels::Backend* backend = []() -> const kernels::Backend* {
     try {
+      if (const char* as = std::getenv("MINDXTRAIN_CUDA_CAPABILITY")) kernels::treat_cuda_as(as);
       static kernels::Backend b = kernels::cuda_backend();
       return &b;
     } catch (const Error& e) {

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <charconv>
-#include <cstdlib>
 #include <mutex>
 #include <optional>
 #include <string_view>
@@ -15,19 +14,15 @@
 namespace mxt::device {
 namespace {
 
-constexpr const char* kCapabilityKey = "MINDXTRAIN_CUDA_CAPABILITY";
-
 struct Capability {
   int major = 0, minor = 0;
   auto operator<=>(const Capability&) const = default;
 };
 
-// The card's own, or the lower one that the environment asks for: so one card shows what another would run.
-Capability capability_of(const cudaDeviceProp& p) {
+// The card's own, or the lower one that is asked for: so one card shows what another would run.
+Capability capability_of(const cudaDeviceProp& p, std::string_view text) {
   const Capability own{p.major, p.minor};
-  const char* asked = std::getenv(kCapabilityKey);
-  if (asked == nullptr || *asked == 0) return own;
-  const std::string_view text(asked);
+  if (text.empty()) return own;
   const size_t dot = text.find('.');
   Capability c;
   auto number = [](std::string_view t, int* to) {
@@ -36,8 +31,10 @@ Capability capability_of(const cudaDeviceProp& p) {
   };
   if (dot == text.npos || !number(text.substr(0, dot), &c.major) || !number(text.substr(dot + 1), &c.minor) ||
       c < Capability{8, 0} || c > own)
-    fail_input("{}={}: is a compute capability from 8.0 to this card's own, {}.{}; leave it out for that one",
-               kCapabilityKey, text, own.major, own.minor);
+    fail_input(
+        "MINDXTRAIN_CUDA_CAPABILITY={}: is a compute capability from 8.0 to this card's own, {}.{}; leave it out for "
+        "that one",
+        text, own.major, own.minor);
   return c;
 }
 
@@ -198,7 +195,7 @@ void check_cuda(cudaError_t e, const char* what) {
   if (e != cudaSuccess) fail_missing("CUDA: {} failed: {} ({})", what, cudaGetErrorString(e), cudaGetErrorName(e));
 }
 
-std::unique_ptr<CudaDevice> open_cuda_device(int ordinal) {
+std::unique_ptr<CudaDevice> open_cuda_device(int ordinal, const std::string& as) {
   int count = 0;
   const cudaError_t e = cudaGetDeviceCount(&count);
   int driver = 0;
@@ -225,7 +222,7 @@ std::unique_ptr<CudaDevice> open_cuda_device(int ordinal) {
         "GPU {} is a {} (sm_{}{}): this build has kernels for compute capability 8.0 (Ampere) and later: set "
         "hardware.name: cpu, or take a newer card",
         ordinal, p.name, p.major, p.minor);
-  const Capability c = capability_of(p);
+  const Capability c = capability_of(p, as);
   if (g_card && g_arch != arch_of(c))
     fail_missing("GPU {} is of another kind ({}) than the one opened before ({}): a process takes GPUs of one kind",
                  ordinal, arch_of(c), g_arch);

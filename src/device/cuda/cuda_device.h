@@ -4,6 +4,7 @@
 #include <cuda_runtime.h>
 
 #include <memory>
+#include <string>
 
 #include "device/accelerator.h"
 
@@ -15,9 +16,9 @@ class CudaDevice : public Accelerator {
   virtual void add_library(const std::string& name, const std::string& version) = 0;
 };
 
-// kMissing where there is no driver, no such GPU, or one older than Ampere (compute capability 8.0). The environment's
-// MINDXTRAIN_CUDA_CAPABILITY (8.6) treats the card as one of that lower compute capability.
-std::unique_ptr<CudaDevice> open_cuda_device(int ordinal);
+// kMissing where there is no driver, no such GPU, or one older than Ampere (compute capability 8.0). `as`: a lower
+// compute capability ("8.6") that the card is to count as, or "".
+std::unique_ptr<CudaDevice> open_cuda_device(int ordinal, const std::string& as = "");
 
 // Throws kMissing with CUDA's own words; `what` names the call.
 void check_cuda(cudaError_t e, const char* what);

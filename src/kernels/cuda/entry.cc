@@ -7,7 +7,7 @@
 #include "device/cuda/cuda_device.h"
 #include "kernels/cuda/ops.h"
 
-extern "C" __attribute__((visibility("default"))) int mxt_cuda_open(int abi, int ordinal,
+extern "C" __attribute__((visibility("default"))) int mxt_cuda_open(int abi, int ordinal, const char* capability,
                                                                     mxt::device::Accelerator** device,
                                                                     mxt::kernels::Ops** ops, char* error,
                                                                     size_t error_bytes) {
@@ -18,7 +18,7 @@ extern "C" __attribute__((visibility("default"))) int mxt_cuda_open(int abi, int
                     abi);
       return 1;
     }
-    auto d = mxt::device::open_cuda_device(ordinal);
+    auto d = mxt::device::open_cuda_device(ordinal, capability);
     auto o = mxt::kernels::cuda::make_ops(*d);
     *ops = o.release();
     *device = d.release();
