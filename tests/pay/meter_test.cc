@@ -2,7 +2,12 @@
 #include "net/test_server.h"
 #include "pay/shop.h"
 
+#include <signal.h>
+#include <sys/wait.h>
+
 #include <algorithm>
+#include <chrono>
+#include <thread>
 
 #include "base/error.h"
 #include "base/within.h"
@@ -100,6 +105,84 @@ TEST(Exact, AServerThatEndsBetweenSendingAndMiningGoesOn) {
   });
   ASSERT_TRUE(o.grant) << o.error();
   EXPECT_EQ(shop.balance(merchant()), 2000);
+}
+
+// A server as a process of its own that answers one request; it tells what it has done, a letter each.
+pid_t serves_once(Shop& shop, const Ask& a, int told) {
+  const pid_t child = fork();
+  if (child != 0) return child;
+  evm::Rpc rpc(shop.chain->url(), {});  // connections are not shared with who started it
+  shop.open(rpc);
+  const auto tell = [&](char what) {
+    if (write(told, &what, 1) != 1) _exit(9);
+  };
+  tell('b');
+  const auto o = shop.admit(a);
+  if (o.grant) {
+    tell('g');
+    deliver(o);
+    tell('d');
+  }
+  pause();
+  _exit(0);
+}
+
+// Whenever the kill comes: who has paid is answered once, the next server knows it, and the money went once.
+TEST(Exact, TwentyKillsGrantNoPaymentTwiceAndLoseNone) {
+  Shop shop;
+  NEEDS_CHAIN(shop);
+  int granted = 0;
+  for (int i = 0; i < 20; ++i) {
+    EvmPayer payer(shop.payer(), 1'000'000);
+    const Ask a = shop.paid(payer);
+    const auto had = shop.balance(merchant());
+    shop.close();
+    int told[2];
+    ASSERT_EQ(pipe(told), 0);
+    const bool held = i % 4 == 0;  // nothing is mined, so that the grant cannot come before the kill
+    if (held) shop.chain->rpc().call("evm_setAutomine", Json::array({false}));
+    const pid_t server = serves_once(shop, a, told[1]);
+    ASSERT_GT(server, 0);
+    close(told[1]);
+    char begun = 0;
+    ASSERT_EQ(read(told[0], &begun, 1), 1);
+    // Every fourth is killed when it has delivered, the others ever later from the beginning on.
+    std::string done;
+    if (i % 4 == 3)
+      for (char c = 0; c != 'd' && read(told[0], &c, 1) == 1;) done += c;
+    else
+      std::this_thread::sleep_for(std::chrono::milliseconds(15 * i));
+    kill(server, SIGKILL);
+    waitpid(server, nullptr, 0);
+    for (char c = 0; read(told[0], &c, 1) == 1;) done += c;
+    close(told[0]);
+    granted += !done.empty();
+
+    if (held) {
+      EXPECT_EQ(done, "") << i;
+      shop.chain->rpc().call("evm_setAutomine", Json::array({true}));
+      shop.chain->mine();
+    }
+    shop.open();
+    Ask other = a;
+    other.request = "another";
+    Shop::Outcome o;
+    EXPECT_TRUE(within(60, [&] {
+      o = shop.admit(a);
+      return o.grant != nullptr || o.error() != "settlement_pending";
+    }));
+    if (done.empty()) {
+      EXPECT_TRUE(o.grant) << i << ": paid and not answered: " << o.error();
+    } else if (done == "gd") {
+      EXPECT_EQ(o.error(), "invalid_exact_evm_nonce_already_used") << i;
+    }
+    if (o.grant) deliver(o);
+    o.grant.reset();
+    EXPECT_EQ(shop.admit(a).error(), "invalid_exact_evm_nonce_already_used") << i;
+    EXPECT_EQ(shop.admit(other).error(), "invalid_exact_evm_nonce_already_used") << i;
+    EXPECT_EQ(shop.balance(merchant()), had + 2000) << i << " " << done;
+  }
+  EXPECT_GE(granted, 5);
 }
 
 TEST(Exact, FiftyAtOnceWithOnePaymentAreOneAnswer) {

@@ -66,13 +66,14 @@ struct Shop {
   }
   static evm::Key settling_key() { return evm::Anvil::account(2); }
 
-  void open() {
+  void open() { open(chain->rpc()); }
+  void open(evm::Rpc& rpc) {
     store = std::make_unique<Store>(store_path);
     SettleSettings s;
     s.poll_seconds = 0.05;
     s.replace_seconds = 0.5;
-    meter = std::make_unique<Meter>(&chain->rpc(), terms, Price(0.002, 6), *store, [&, s](const Terms& t) {
-      return std::make_unique<Settler>(chain->rpc(), settling_key(), t, *store, s);
+    meter = std::make_unique<Meter>(&rpc, terms, Price(0.002, 6), *store, [this, &rpc, s](const Terms& t) {
+      return std::make_unique<Settler>(rpc, settling_key(), t, *store, s);
     });
   }
   void close() {
