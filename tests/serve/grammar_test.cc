@@ -370,7 +370,13 @@ TEST(JsonGrammar, ConditionsAreWhatTheyDecideBetween) {
   no(R"({"type":"integer","if":{"minimum":10},"then":{"multipleOf":5},"else":{"maximum":3}})", {"11", "5"});
   yes(R"({"type":"integer","then":false})", {"1"});
   EXPECT_THROW(yes(R"({"if":{"$ref":"#"},"then":{"type":"integer"}})", {}), Error);
-  EXPECT_THROW(yes(R"({"not":{"$ref":"#"}})", {}), Error);
+  // What is its own opposite says nothing, wherever that is noticed.
+  for (const char* itself : {R"({"not":{"$ref":"#"}})", R"({"not":{"$ref":"#/$defs/a"},"$defs":
+                             {"a":{"not":{"$ref":"#/$defs/b"}},"b":{"not":{"$ref":"#/$defs/a"}}}})"})
+    EXPECT_THROW(yes(itself, {}), Error) << itself;
+  for (const char* itself : {R"({"type":"string","not":{"$ref":"#"}})", R"({"not":{"not":{"not":{"$ref":"#"}}}})",
+                             R"({"type":"string","not":{"anyOf":[{"$ref":"#"},{"enum":["a"]}]}})"})
+    no(itself, {"", "1", R"("a")", R"("b")"});
   EXPECT_THROW(yes(R"({"type":"array","contains":{"const":3}})", {}), Error);
 }
 

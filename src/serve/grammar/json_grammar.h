@@ -22,6 +22,7 @@
 namespace mxt::serve {
 
 bool is_annotation(const std::string& keyword);  // says nothing of what is valid
+bool is_list_of_values(const OrderedJson& schema);  // "enum" and nothing else
 // A schema, or a part of one, that no value satisfies.
 class NothingLeft : public Error {
  public:

@@ -109,6 +109,10 @@ bool is_annotation(const std::string& keyword) {
   return keyword.starts_with("x-") || keyword.starts_with("ui:") || kAnnotations.contains(keyword);
 }
 
+bool is_list_of_values(const OrderedJson& s) {
+  return s.is_object() && s.size() == 1 && s.contains("enum") && s["enum"].is_array();
+}
+
 OrderedJson both(const OrderedJson& a, const OrderedJson& b, const std::string& at) {
   for (const auto* s : {&a, &b})
     if (*s == OrderedJson(false)) throw NothingLeft(at + ": a schema that allows nothing");
@@ -142,10 +146,7 @@ OrderedJson both(const OrderedJson& a, const OrderedJson& b, const std::string& 
       for (const auto& p : list_of(v)) all.push_back(p);
       old = all;
     } else if (key == "not") {
-      const auto values = [](const OrderedJson& s) {
-        return s.is_object() && s.size() == 1 && s.contains("enum") && s["enum"].is_array();
-      };
-      if (values(old) && values(v))
+      if (is_list_of_values(old) && is_list_of_values(v))
         for (const auto& x : v["enum"]) old["enum"].push_back(x);
       else
         old = OrderedJson{{"anyOf", {old, v}}};

@@ -232,10 +232,12 @@ JsonGrammar::Rule JsonGrammar::value(const OrderedJson& s, const std::string& at
     return merged(both(rest, flat(copied(to, at), at), at), at, depth);
   }
   if (s.contains("if") || s.contains("then") || s.contains("else")) return merged(conditional(s, at, depth), at, depth);
-  if (s.contains("not"))
-    if (const OrderedJson other = opposite(s["not"], at + "/not", depth);
-        !other.is_object() || !other.contains("not") || other["not"] != s["not"])
-      return merged(copied(both(without(s, {"not"}, at), flat(other, at), at), at), at, depth);
+  if (s.contains("not") && !is_list_of_values(s["not"])) {
+    const OrderedJson other = opposite(s["not"], at + "/not", depth);
+    if (other.is_object() && other.contains("not") && other["not"] == s["not"])
+      fail_input("{}/not: it leads to itself", at);
+    return merged(copied(both(without(s, {"not"}, at), flat(other, at), at), at), at, depth);
+  }
   if (s.contains("allOf")) {
     if (!s["allOf"].is_array() || s["allOf"].empty()) fail_input("{}/allOf: a list of schemas is wanted", at);
     OrderedJson all = without(s, {"allOf"}, at);
@@ -350,8 +352,8 @@ JsonGrammar::Rule JsonGrammar::typed(const OrderedJson& s, const std::string& at
 
 JsonGrammar::Rule JsonGrammar::of_type(const std::string& type, const OrderedJson& s, const std::string& at,
                                        int depth) {
-  if (s.contains("not"))  // of listed values: nothing else comes to here
-    return except(of_type(type, without(s, {"not"}, at), at, depth), type, s["not"]["enum"], at);
+  if (s.contains("not"))  // of listed values: value() leaves nothing else
+    return except(of_type(type, without(s, {"not"}, at), at, depth), type, s["not"].at("enum"), at);
   if (type == "object") return object(s, at, depth);
   if (type == "array") return array(s, at, depth);
   if (type == "string") return string(s, at);
